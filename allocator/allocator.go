@@ -1,0 +1,91 @@
+// Package allocator hands out device memory in stream order.
+//
+// An [Allocator] answers two calls: Alloc takes a block for use on a stream, and
+// Free gives it back once the work already queued on that stream is done with
+// it. Neither waits for the device. Two allocators implement it:
+//
+//   - [Pool] takes segments from the driver and splits them into blocks itself,
+//     so that in a steady state it never calls the driver;
+//   - [Async] passes every request to the driver's own stream-ordered pool
+//     (cudaMallocAsync and cudaFreeAsync on a GPU).
+//
+// The package knows no GPU. What it needs of one it asks of a [Driver], so the
+// same code runs on a card, on host memory and on the fake of package
+// allocatortest, which faults where a real card would corrupt.
+package allocator
+
+import "errors"
+
+// Alignment is what every block's address and size are rounded to, in bytes:
+// what cudaMalloc guarantees and what 16-byte vector loads need.
+const Alignment = 256
+
+// Stream names a queue of device work, such as a cudaStream_t; 0 is the
+// default stream. It is an alias, so that drivers need not import this package.
+type Stream = uintptr
+
+// An Allocator owns device memory and hands it out in blocks. All methods may
+// be called from any goroutine.
+type Allocator interface {
+	// Alloc returns a block of at least bytes bytes, to be used by work queued
+	// on s from now on. The tag, a constant string such as the name of the
+	// operation, is what a leak or an out-of-memory error is reported with.
+	// Alloc of 0 bytes returns a valid block. A negative size is
+	// [ErrBadSize]; memory that cannot be had is an [*OutOfMemoryError], after
+	// which the allocator works on.
+	Alloc(bytes int64, s Stream, tag string) (Block, error)
+
+	// Free gives b back after the work queued on s so far. The block may be
+	// handed out again at once to work on the same stream. A block freed
+	// before is [ErrDoubleFree]; one of another allocator, or none, is
+	// [ErrUnknownBlock].
+	Free(b Block, s Stream) error
+
+	// Stats returns the counters of this moment.
+	Stats() Stats
+
+	// ResetPeaks starts the peaks in Stats again from the current values.
+	ResetPeaks()
+
+	// Trim gives unused memory back to the driver until no more than keep
+	// bytes are reserved, or all that is reserved is in use.
+	Trim(keep int64) error
+
+	// Live lists the blocks that are handed out now, in address order.
+	Live() []LiveBlock
+
+	// Close returns all memory to the driver. Blocks still handed out are a
+	// [*LeakError] that names their tags; their memory is returned too.
+	// The work on the memory must be done: synchronise first.
+	Close() error
+}
+
+// What the calls of an Allocator can fail with, apart from the driver's own
+// errors, *OutOfMemoryError and *LeakError.
+var (
+	ErrBadSize      = errors.New("allocator: size is negative")
+	ErrDoubleFree   = errors.New("allocator: block was freed before")
+	ErrUnknownBlock = errors.New("allocator: block is not of this allocator")
+	ErrClosed       = errors.New("allocator: already closed")
+)
+
+// LiveBlock describes a block that is handed out.
+type LiveBlock struct {
+	Addr   uintptr
+	Bytes  int64 // as asked for
+	Stream Stream
+	Tag    string
+}
+
+// Stats counts what an allocator did since it was made. Bytes allocated are
+// those of blocks handed out, after rounding; bytes reserved are those held
+// from the driver.
+type Stats struct {
+	Allocs, Frees int64
+	// DriverCalls counts every call to the driver, DriverMallocs only those
+	// that asked it for memory.
+	DriverCalls, DriverMallocs int64
+
+	Allocated, PeakAllocated int64 // bytes
+	Reserved, PeakReserved   int64 // bytes
+}

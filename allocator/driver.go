@@ -1,0 +1,44 @@
+package allocator
+
+// A Driver is the little that a Pool asks of a device. Package kernels
+// implements it over CUDA, package device over host memory. Addresses, streams
+// and events are opaque; 0 is no address and no event. Calls may come from any
+// goroutine.
+//
+// A Driver that is out of memory returns an error with a method
+// OutOfMemory() bool that says true; any other error is final.
+type Driver interface {
+	// Malloc returns bytes > 0 bytes of memory, aligned to Alignment.
+	Malloc(bytes int64) (addr uintptr, err error)
+	// Free returns what Malloc returned. Like cudaFree it may wait for the
+	// device.
+	Free(addr uintptr) error
+	// MemInfo returns the bytes free on the device and in all.
+	MemInfo() (free, total int64, err error)
+
+	// NewEvent returns an event that is done until it is first recorded.
+	NewEvent() (event uintptr, err error)
+	// RecordEvent marks the work queued on stream so far.
+	RecordEvent(event, stream uintptr) error
+	// QueryEvent says whether the marked work is done.
+	QueryEvent(event uintptr) (done bool, err error)
+	// WaitEvent makes work queued on stream from now on wait for the event.
+	WaitEvent(stream, event uintptr) error
+	// SyncEvent waits on the host.
+	SyncEvent(event uintptr) error
+	FreeEvent(event uintptr) error
+}
+
+// An AsyncDriver is a driver's own stream-ordered pool: cudaMallocFromPoolAsync
+// and its kin, on a pool that serves nobody else.
+type AsyncDriver interface {
+	MallocAsync(bytes int64, stream uintptr) (addr uintptr, err error)
+	FreeAsync(addr, stream uintptr) error
+	// PoolReserved returns the bytes that the pool holds now and at its peak.
+	PoolReserved() (current, peak int64, err error)
+	ResetPoolPeak() error
+	// TrimPool releases unused memory down to keep bytes.
+	TrimPool(keep int64) error
+	// ClosePool destroys the pool.
+	ClosePool() error
+}

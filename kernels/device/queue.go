@@ -1,0 +1,68 @@
+package device
+
+// A Queue runs operations in order on memory of one device: [kernels.Stream] on
+// a GPU, hostQueue on host memory. Every argument of type uintptr is the
+// address of a dense row-major array; arrays that are written must not overlap
+// those that are read, except where an operation says that it works in place.
+// Calls return when the work is queued, not when it is done, and report
+// faults of the launch itself; Synchronize reports those of the work.
+//
+// Elements are float32 unless said otherwise. Any size is valid; an operation
+// on no elements does nothing.
+type Queue interface {
+	// MatMul: c[m,n] = a[m,k]·b[k,n].
+	MatMul(c, a, b uintptr, m, n, k int) error
+	// MatMulNT: c[m,n] = a[m,k]·b[n,k]ᵀ.
+	MatMulNT(c, a, b uintptr, m, n, k int) error
+	// MatMulTN: c[m,n] = a[k,m]ᵀ·b[k,n].
+	MatMulTN(c, a, b uintptr, m, n, k int) error
+	// MatMulReLU: c[m,n] = max(0, a[m,k]·b[k,n]).
+	MatMulReLU(c, a, b uintptr, m, n, k int) error
+	// MatMulNTMask: c[m,n] = a[m,k]·b[n,k]ᵀ where y[m,n] > 0, else 0: the
+	// gradient through a layer and the ReLU that made its input y.
+	MatMulNTMask(c, a, b, y uintptr, m, n, k int) error
+	// MatMulTNAdd: c[m,n] += alpha·a[k,m]ᵀ·b[k,n], in place: with alpha minus
+	// the learning rate, a weight gradient and its SGD update in one.
+	MatMulTNAdd(c, a, b uintptr, alpha float32, m, n, k int) error
+
+	// ReLU: y[n] = max(0, x[n]).
+	ReLU(y, x uintptr, n int) error
+	// ReLUBackward: dx[n] = dy[n] where y[n] > 0, else 0.
+	ReLUBackward(dx, dy, y uintptr, n int) error
+
+	// Softmax: p[rows,cols], each row exp(x - max)/Σ exp(x - max).
+	Softmax(p, x uintptr, rows, cols int) error
+	// CrossEntropy: loss[rows] = -ln p[i,labels[i]], hit[rows] = 1 where the
+	// first largest of row i of p is labels[i], else 0. labels is int32.
+	CrossEntropy(loss, hit, p, labels uintptr, rows, cols int) error
+	// SoftmaxCrossEntropyBackward: dx[rows,cols] = (p - onehot(labels))/rows.
+	SoftmaxCrossEntropyBackward(dx, p, labels uintptr, rows, cols int) error
+	// SoftmaxCrossEntropy does the three above and their reductions at once
+	// from logits x: out[0] = the mean loss, out[1] = the number of hits, dx as
+	// above. With dx 0 no gradient is made.
+	SoftmaxCrossEntropy(dx, out, x, labels uintptr, rows, cols int) error
+
+	// Scale: x[n] *= alpha, in place.
+	Scale(x uintptr, alpha float32, n int) error
+	// Axpy: y[n] += alpha·x[n], in place.
+	Axpy(y, x uintptr, alpha float32, n int) error
+	// Sum: out[0] = Σ x[n], in an order that depends on n alone.
+	Sum(out, x uintptr, n int) error
+	// Gather makes a batch: x[rows,cols] = images[order[i],:]/255 and
+	// y[rows] = labels[order[i]], from uint8 images and labels through the
+	// int32 indices order[rows] to float32 x and int32 y.
+	Gather(x, y, images, labels, order uintptr, rows, cols int) error
+
+	// Fill sets bytes bytes from dst on to value.
+	Fill(dst uintptr, value byte, bytes int) error
+	// Upload copies src to the device, Download the other way; both return
+	// when the copy is done.
+	Upload(dst uintptr, src []byte) error
+	Download(dst []byte, src uintptr) error
+
+	// Synchronize waits for all that was queued and reports its faults.
+	Synchronize() error
+	// Handle is what an allocator knows this queue by.
+	Handle() uintptr
+	Close() error
+}
