@@ -1,0 +1,59 @@
+// Package kernels drives a CUDA device: hand-written kernels on (address, sizes,
+// stream), and streams, events and memory. It is the only package that uses
+// cgo, and only with the build tag cuda; without it everything compiles and
+// every call returns [ErrNoCUDA].
+//
+// The package uses device 0; the environment variable CUDA_VISIBLE_DEVICES
+// chooses which card that is. Calls may come from any goroutine.
+package kernels
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+)
+
+// ErrNoCUDA is what every call returns in a program built without the tag cuda.
+var ErrNoCUDA = errors.New("built without CUDA (build tag cuda)")
+
+// An Error is a call to the CUDA runtime or a kernel launch that failed. The
+// work of a kernel fails later than its launch: such a fault comes from
+// whichever call next waits for it, and leaves the device unusable.
+type Error struct {
+	Op   string // the function of this package, "MatMul"
+	Code int    // cudaError_t, 2
+	Name string // its name, "cudaErrorMemoryAllocation"
+}
+
+func (e *Error) Error() string {
+	return fmt.Sprintf("kernels: %s: %s (CUDA error %d)", e.Op, e.Name, e.Code)
+}
+
+// OutOfMemory says whether the device had too little memory; the call may be
+// tried again once some is freed.
+func (e *Error) OutOfMemory() bool { return e.Code == 2 }
+
+// Info describes a device.
+type Info struct {
+	Name           string
+	Major, Minor   int   // compute capability, 9 and 0 for an H200
+	SMs            int   // multiprocessors
+	Memory         int64 // bytes
+	L2             int64 // bytes
+	DriverVersion  int   // the newest CUDA that the driver supports, 1000·major + 10·minor; 0 without a driver
+	RuntimeVersion int   // the CUDA that the program was built with, likewise
+}
+
+// Counts are the calls that this process has made to the driver's memory
+// functions.
+type Counts struct {
+	Malloc, Free           uint64 // cudaMalloc, cudaFree
+	MallocAsync, FreeAsync uint64 // cudaMallocFromPoolAsync, cudaFreeAsync
+}
+
+var counts struct{ malloc, free, mallocAsync, freeAsync atomic.Uint64 }
+
+// Counters returns the calls made so far, failed ones included.
+func Counters() Counts {
+	return Counts{counts.malloc.Load(), counts.free.Load(), counts.mallocAsync.Load(), counts.freeAsync.Load()}
+}

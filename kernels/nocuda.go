@@ -1,0 +1,178 @@
+//go:build !cuda
+
+package kernels
+
+import "time"
+
+// Available returns nil if a CUDA device can be used, else an error that says
+// why not in one line.
+func Available() error { return ErrNoCUDA }
+
+// Device returns what is known of the device.
+func Device() (Info, error) { return Info{}, ErrNoCUDA }
+
+// A Stream is a cudaStream_t: work on it runs in the order of the calls. Its
+// methods are operations on device memory. Every argument of type uintptr is
+// the address of a dense row-major array of float32, except where said
+// otherwise. Calls return when the work is queued; a size below zero is an
+// error, and an array of no elements may have any address. The zero Stream is
+// CUDA's default stream.
+type Stream uintptr
+
+// NewStream returns a stream that does not wait for the default stream.
+func NewStream() (Stream, error) { return 0, ErrNoCUDA }
+
+// Close waits for the stream's work, and frees the stream.
+func (s Stream) Close() error { return ErrNoCUDA }
+
+// Handle is the cudaStream_t.
+func (s Stream) Handle() uintptr { return uintptr(s) }
+
+// Synchronize waits for all work of the stream and reports its faults.
+func (s Stream) Synchronize() error { return ErrNoCUDA }
+
+// Upload copies src to the device and returns when that is done.
+func (s Stream) Upload(dst uintptr, src []byte) error { return ErrNoCUDA }
+
+// Download fills dst from the device and returns when that is done.
+func (s Stream) Download(dst []byte, src uintptr) error { return ErrNoCUDA }
+
+// Fill sets bytes bytes from dst on to value.
+func (s Stream) Fill(dst uintptr, value byte, bytes int) error { return ErrNoCUDA }
+
+// MatMul: c[m,n] = a[m,k]·b[k,n].
+func (s Stream) MatMul(c, a, b uintptr, m, n, k int) error { return ErrNoCUDA }
+
+// MatMulNT: c[m,n] = a[m,k]·b[n,k]ᵀ.
+func (s Stream) MatMulNT(c, a, b uintptr, m, n, k int) error { return ErrNoCUDA }
+
+// MatMulTN: c[m,n] = a[k,m]ᵀ·b[k,n].
+func (s Stream) MatMulTN(c, a, b uintptr, m, n, k int) error { return ErrNoCUDA }
+
+// MatMulReLU: c[m,n] = max(0, a[m,k]·b[k,n]).
+func (s Stream) MatMulReLU(c, a, b uintptr, m, n, k int) error { return ErrNoCUDA }
+
+// MatMulNTMask: c[m,n] = a[m,k]·b[n,k]ᵀ where y[m,n] > 0, else 0.
+func (s Stream) MatMulNTMask(c, a, b, y uintptr, m, n, k int) error { return ErrNoCUDA }
+
+// MatMulTNAdd: c[m,n] += alpha·a[k,m]ᵀ·b[k,n], in place.
+func (s Stream) MatMulTNAdd(c, a, b uintptr, alpha float32, m, n, k int) error { return ErrNoCUDA }
+
+// ReLU: y[n] = max(0, x[n]), NaN where x is NaN. y may be x.
+func (s Stream) ReLU(y, x uintptr, n int) error { return ErrNoCUDA }
+
+// ReLUBackward: dx[n] = dy[n] where y[n] > 0, else 0. dx may be dy.
+func (s Stream) ReLUBackward(dx, dy, y uintptr, n int) error { return ErrNoCUDA }
+
+// Softmax: p[rows,cols], each row exp(x - max)/Σ exp(x - max).
+func (s Stream) Softmax(p, x uintptr, rows, cols int) error { return ErrNoCUDA }
+
+// CrossEntropy: loss[rows] = -ln p[i,labels[i]], hit[rows] = 1 where the first
+// largest of row i of p is labels[i], else 0. labels is int32; a label outside
+// 0..cols-1 gives a NaN loss and no hit.
+func (s Stream) CrossEntropy(loss, hit, p, labels uintptr, rows, cols int) error { return ErrNoCUDA }
+
+// SoftmaxCrossEntropyBackward: dx[rows,cols] = (p - onehot(labels))/rows.
+func (s Stream) SoftmaxCrossEntropyBackward(dx, p, labels uintptr, rows, cols int) error {
+	return ErrNoCUDA
+}
+
+// SoftmaxCrossEntropy does the three above and their reductions at once from
+// logits x: out[0] = the mean loss, out[1] = the number of hits, dx the
+// gradient of the mean loss. With dx 0 no gradient is made. The loss comes
+// from the logits, ln Σ exp(x - max) - (x[label] - max), and so stays finite
+// where p would be 0. out is 0 when there are no rows.
+func (s Stream) SoftmaxCrossEntropy(dx, out, x, labels uintptr, rows, cols int) error {
+	return ErrNoCUDA
+}
+
+// Scale: x[n] *= alpha, in place.
+func (s Stream) Scale(x uintptr, alpha float32, n int) error { return ErrNoCUDA }
+
+// Axpy: y[n] += alpha·x[n], in place.
+func (s Stream) Axpy(y, x uintptr, alpha float32, n int) error { return ErrNoCUDA }
+
+// Sum: out[0] = Σ x[n], in an order that depends on n alone.
+func (s Stream) Sum(out, x uintptr, n int) error { return ErrNoCUDA }
+
+// Gather makes a batch: x[rows,cols] = images[order[i],:]/255 and
+// y[rows] = labels[order[i]], from uint8 images and labels through the int32
+// indices order[rows] to float32 x and int32 y.
+func (s Stream) Gather(x, y, images, labels, order uintptr, rows, cols int) error { return ErrNoCUDA }
+
+// An Event marks a point in a stream's work, with its time.
+type Event uintptr
+
+// NewEvent returns an event that has not been recorded.
+func NewEvent() (Event, error) { return 0, ErrNoCUDA }
+
+// Record marks the work queued on s so far.
+func (e Event) Record(s Stream) error { return ErrNoCUDA }
+
+// Since waits for e, and returns the device's time from start to e, to about
+// half a microsecond.
+func (e Event) Since(start Event) (time.Duration, error) { return 0, ErrNoCUDA }
+
+// Close frees the event.
+func (e Event) Close() error { return ErrNoCUDA }
+
+// Driver is the device's memory and events as a pool allocator wants them.
+// Events are cudaEvent_t without times, streams cudaStream_t.
+type Driver struct{}
+
+// Malloc returns bytes of device memory, aligned to 256.
+func (Driver) Malloc(bytes int64) (addr uintptr, err error) { return 0, ErrNoCUDA }
+
+// Free returns what Malloc returned. It may wait for the device.
+func (Driver) Free(addr uintptr) error { return ErrNoCUDA }
+
+// MemInfo returns the bytes free on the device and in all.
+func (Driver) MemInfo() (free, total int64, err error) { return 0, 0, ErrNoCUDA }
+
+// NewEvent returns an event that is done until it is first recorded.
+func (Driver) NewEvent() (event uintptr, err error) { return 0, ErrNoCUDA }
+
+// RecordEvent marks the work queued on stream so far.
+func (Driver) RecordEvent(event, stream uintptr) error { return ErrNoCUDA }
+
+// QueryEvent says whether the marked work is done.
+func (Driver) QueryEvent(event uintptr) (done bool, err error) { return false, ErrNoCUDA }
+
+// WaitEvent makes work queued on stream from now on wait for the event.
+func (Driver) WaitEvent(stream, event uintptr) error { return ErrNoCUDA }
+
+// SyncEvent waits for the event on the host.
+func (Driver) SyncEvent(event uintptr) error { return ErrNoCUDA }
+
+// FreeEvent frees the event.
+func (Driver) FreeEvent(event uintptr) error { return ErrNoCUDA }
+
+// A MemPool is a cudaMemPool_t of its own, not the device's default pool. It
+// keeps all memory it ever took until it is trimmed: its release threshold is
+// at the maximum.
+type MemPool uintptr
+
+// NewMemPool makes an empty pool.
+func NewMemPool() (MemPool, error) { return 0, ErrNoCUDA }
+
+// MallocAsync returns bytes of device memory for work queued on stream from
+// now on.
+func (p MemPool) MallocAsync(bytes int64, stream uintptr) (addr uintptr, err error) {
+	return 0, ErrNoCUDA
+}
+
+// FreeAsync frees what MallocAsync returned once the work queued on stream so
+// far is done.
+func (p MemPool) FreeAsync(addr, stream uintptr) error { return ErrNoCUDA }
+
+// PoolReserved returns the bytes that the pool holds now and at its peak.
+func (p MemPool) PoolReserved() (current, peak int64, err error) { return 0, 0, ErrNoCUDA }
+
+// ResetPoolPeak makes the peak what the pool holds now.
+func (p MemPool) ResetPoolPeak() error { return ErrNoCUDA }
+
+// TrimPool releases unused memory until the pool holds keep bytes.
+func (p MemPool) TrimPool(keep int64) error { return ErrNoCUDA }
+
+// ClosePool destroys the pool; what was allocated from it must have been freed.
+func (p MemPool) ClosePool() error { return ErrNoCUDA }
