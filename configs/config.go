@@ -1,0 +1,112 @@
+// Package configs reads the TOML files that say what to train, and how. Beside
+// this file lie the recipes that come with the program.
+//
+// Every key has a default, so an empty file is a valid one. A key that is not
+// known, a value of a wrong type and one out of range are errors.
+package configs
+
+import (
+	"fmt"
+	"os"
+)
+
+// A Config is a whole file. The fields of a section are its keys, written
+// there in lower case with underscores: Model.FeatDim is feat_dim in [model].
+type Config struct {
+	Model Model
+	Train Train
+	Data  Data
+	Log   Log
+
+	name  string         // of the file, for errors
+	lines map[string]int // where each key given in it stands
+}
+
+// Model is section [model]: an MLP without biases.
+type Model struct {
+	FeatDim   int // width of the hidden layers, 1 to 32768
+	NumLayers int // hidden layers, each with ReLU, 1 to 1000; the 10-way head comes on top
+}
+
+// Train is section [train]: plain SGD on shuffled batches.
+type Train struct {
+	NumEpochs    int     // passes over the training set, 1 to 1000000
+	Bsz          int     // rows of a batch, 1 to 1048576; the last batch of an epoch has the rest
+	LearningRate float32 // positive
+	Seed         uint64  // of the initial weights and the shuffles, 0 to 2^63-1
+	Device       string  // "cuda", "cpu" or "auto": a GPU where there is one, else the CPU
+	Fuse         bool    // false: one kernel and one output for each operation, as without fusion
+	Verbose      bool    // print the loss every so many steps, for which each time the device is waited for
+	TimeEpoch    bool    // print a line of times after each epoch
+}
+
+// Data is section [data].
+type Data struct {
+	Dataset string // "mnist" or "fashion"
+	DataDir string // folder with the four IDX files; empty: found or fetched
+}
+
+// Log is section [log].
+type Log struct {
+	LogDir string // folder for losses, accuracies and metrics; empty: none are written
+}
+
+// Default returns what a file that sets nothing means.
+func Default() Config {
+	return Config{
+		Model: Model{FeatDim: 784, NumLayers: 4},
+		Train: Train{
+			NumEpochs: 10, Bsz: 64, LearningRate: 0.1, Seed: 0,
+			Device: "auto", Fuse: true, Verbose: false, TimeEpoch: true,
+		},
+		Data: Data{Dataset: "mnist", DataDir: ""},
+		Log:  Log{LogDir: "logs"},
+	}
+}
+
+// keys are all that a file may set. A new key is a field, its default and a
+// line here; a section exists once a key is in it.
+var keys = []key{
+	{"model.feat_dim", integer(1, 32768, func(c *Config) *int { return &c.Model.FeatDim })},
+	{"model.num_layers", integer(1, 1000, func(c *Config) *int { return &c.Model.NumLayers })},
+	{"train.num_epochs", integer(1, 1e6, func(c *Config) *int { return &c.Train.NumEpochs })},
+	{"train.bsz", integer(1, 1<<20, func(c *Config) *int { return &c.Train.Bsz })},
+	{"train.learning_rate", positive(func(c *Config) *float32 { return &c.Train.LearningRate })},
+	{"train.seed", integer(0, 1<<63-1, func(c *Config) *uint64 { return &c.Train.Seed })},
+	{"train.device", oneOf(func(c *Config) *string { return &c.Train.Device }, "auto", "cuda", "cpu")},
+	{"train.fuse", boolean(func(c *Config) *bool { return &c.Train.Fuse })},
+	{"train.verbose", boolean(func(c *Config) *bool { return &c.Train.Verbose })},
+	{"train.time_epoch", boolean(func(c *Config) *bool { return &c.Train.TimeEpoch })},
+	{"data.dataset", oneOf(func(c *Config) *string { return &c.Data.Dataset }, "mnist", "fashion")},
+	{"data.data_dir", text(func(c *Config) *string { return &c.Data.DataDir })},
+	{"log.log_dir", text(func(c *Config) *string { return &c.Log.LogDir })},
+}
+
+// Load reads the file at path. Its errors are one line: that of os for a file
+// that cannot be read, those of [Parse] for what is in it.
+func Load(path string) (Config, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return Config{}, err
+	}
+	return Parse(path, text)
+}
+
+// CheckData returns an error if a training set of so many rows does not fill
+// one batch.
+func (c Config) CheckData(trainRows int) error {
+	if c.Train.Bsz > trainRows {
+		return c.Errorf("train.bsz", "%d is more than the %d rows of the training set", c.Train.Bsz, trainRows)
+	}
+	return nil
+}
+
+// Errorf returns an error about the value of a key, such as "train.device". It
+// starts with the file's name and, where the file sets the key, the line.
+func (c Config) Errorf(key, format string, args ...any) error {
+	err := fmt.Errorf(format, args...)
+	if line := c.lines[key]; line != 0 {
+		return fmt.Errorf("%s:%d: %s: %w", c.name, line, key, err)
+	}
+	return fmt.Errorf("%s: %s (not set there): %w", c.name, key, err)
+}

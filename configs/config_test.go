@@ -1,0 +1,246 @@
+package configs
+
+import (
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+func TestParseErrors(t *testing.T) {
+	for _, tt := range []struct{ text, want string }{
+		// No TOML.
+		{"[train]\nbsz = = 3", "t.toml:2: "},
+		{"bsz", "t.toml:1: "},
+		{"[train]\nbsz = 1\nbsz = 2", "t.toml:3: "},
+		{"[log]\nlog_dir = \"a\x00b\"", "t.toml:2: "},
+		{"\xff\xfe[\x00", "t.toml:1: "},
+
+		// Unknown.
+		{"[train]\nbzs = 3", "t.toml:2: train.bzs: unknown key, did you mean train.bsz?"},
+		{"[train]\nBSZ = 3", "t.toml:2: train.BSZ: unknown key, did you mean train.bsz?"},
+		{"# a\n\nbsz = 3", "t.toml:3: bsz: unknown key, did you mean train.bsz?"},
+		{"[data]\nbsz = 3", "t.toml:2: data.bsz: unknown key, did you mean train.bsz?"},
+		{"[modle]\nfeat_dim = 3", "t.toml:1: modle: unknown key, did you mean model?"},
+		{"modle.feat_dim = 3", "t.toml:1: modle.feat_dim: unknown key, did you mean model.feat_dim?"},
+		{"[log]\ncolour = 3", "t.toml:2: log.colour: unknown key, [log] has log_dir"},
+		{"[log]\n\"\" = 3", `t.toml:2: log."": unknown key, [log] has log_dir`},
+		{"[optimizer]", "t.toml:1: optimizer: unknown section"},
+		{"optimizer.name.first = 1", "t.toml:1: optimizer.name: unknown section"},
+		{`"train.bsz" = 3`, `t.toml:1: "train.bsz": unknown section`},
+		{"[train]\n\"a\\nb\" = 3", `t.toml:2: train."a\nb": unknown key, [train] has num_epochs, bsz, learning_rate, seed, device, fuse, verbose, time_epoch`},
+
+		// Not a section.
+		{"train = 3", "t.toml:1: train: is 3, want a section"},
+		{"[[train]]\nbsz = 3", "t.toml:1: train: is an array, want a section"},
+
+		// Wrong type.
+		{"[model]\n\nfeat_dim = 784.0", "t.toml:3: model.feat_dim: is 784, want an integer from 1 to 32768"},
+		{"[model]\nfeat_dim = \"784\"", `t.toml:2: model.feat_dim: is "784", want an integer from 1 to 32768`},
+		{"[model.feat_dim]\nx = 1", "t.toml:1: model.feat_dim: is a table, want an integer from 1 to 32768"},
+		{"[model.feat_dim.x]", "t.toml:1: model.feat_dim: is a table, want an integer from 1 to 32768"},
+		{"[[model.feat_dim]]", "t.toml:1: model.feat_dim: is an array, want an integer from 1 to 32768"},
+		{"model = { num_layers = 4, feat_dim = true }", "t.toml:1: model.feat_dim: is true, want an integer from 1 to 32768"},
+		{"[train]\nlearning_rate = [0.1]", "t.toml:2: train.learning_rate: is an array, want a positive number"},
+		{"[train]\nfuse = 1", "t.toml:2: train.fuse: is 1, want true or false"},
+		{"[train]\ndevice = 0", `t.toml:2: train.device: is 0, want "auto" or "cuda" or "cpu"`},
+		{"[log]\nlog_dir = 2020-01-02", "t.toml:2: log.log_dir: is 2020-01-02 "},
+
+		// Out of range.
+		{"[model]\nfeat_dim = 0", "t.toml:2: model.feat_dim: is 0, want"},
+		{"[model]\nfeat_dim = 32769", "t.toml:2: model.feat_dim: is 32769, want"},
+		{"[model]\nnum_layers = 0", "t.toml:2: model.num_layers: is 0, want an integer from 1 to 1000"},
+		{"[train]\nnum_epochs = 0", "t.toml:2: train.num_epochs: is 0, want an integer from 1 to 1000000"},
+		{"[train]\nbsz = 0", "t.toml:2: train.bsz: is 0, want an integer from 1 to 1048576"},
+		{"[train]\nbsz = -64", "t.toml:2: train.bsz: is -64, want"},
+		{"[train]\nseed = -1", "t.toml:2: train.seed: is -1, want an integer from 0 to 9223372036854775807"},
+		{"[train]\nlearning_rate = 0", "t.toml:2: train.learning_rate: is 0, want a positive number"},
+		{"[train]\nlearning_rate = -0.1", "t.toml:2: train.learning_rate: is -0.1, want a positive number"},
+		{"[train]\nlearning_rate = nan", "t.toml:2: train.learning_rate: is NaN, want a positive number"},
+		{"[train]\nlearning_rate = inf", "t.toml:2: train.learning_rate: is +Inf, want a positive number"},
+		{"[train]\nlearning_rate = 1e300", "t.toml:2: train.learning_rate: is 1e+300, want a positive number"},
+		{"[train]\nlearning_rate = 1e-300", "t.toml:2: train.learning_rate: is 1e-300, want a positive number"},
+		{"[train]\ndevice = \"gpu\"", `t.toml:2: train.device: is "gpu", want "auto" or "cuda" or "cpu"`},
+		{"[data]\ndataset = \"\"\"\nmnist\"\"\"\n[train]\nbsz=0", "t.toml:5: train.bsz: is 0"},
+		{"[data]\ndataset = \"cifar\\n\"", `t.toml:2: data.dataset: is "cifar\n", want "mnist" or "fashion"`},
+		{"[data]\ndata_dir = '''\n[train]\nbsz = 0'''\n[model]\nfeat_dim = 0", "t.toml:6: model.feat_dim: is 0"},
+
+		// The first of several, every time.
+		{"[train]\nbsz = 0\nseed = -1\n[model]\nfeat_dim = 0", "t.toml:2: train.bsz: is 0"},
+	} {
+		_, err := Parse("t.toml", []byte(tt.text))
+		if err == nil {
+			t.Errorf("%q: no error, want %s", tt.text, tt.want)
+		} else if got := err.Error(); !strings.HasPrefix(got, tt.want) || strings.Contains(got, "\n") {
+			t.Errorf("%q:\n got %s\nwant %s", tt.text, got, tt.want)
+		}
+	}
+}
+
+func TestParse(t *testing.T) {
+	const all = `
+[model]
+feat_dim = 1
+num_layers = 2
+[train]
+num_epochs = 3
+bsz = 4
+learning_rate = 1
+seed = 9223372036854775807
+device = "cpu"
+fuse = false
+verbose = true
+time_epoch = false
+[data]
+dataset = "fashion"
+data_dir = "d"
+[log]
+log_dir = ""
+`
+	want := Config{
+		Model: Model{1, 2},
+		Train: Train{3, 4, 1, 1<<63 - 1, "cpu", false, true, false},
+		Data:  Data{"fashion", "d"},
+	}
+	got, err := Parse("t.toml", []byte(all))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(got.lines) != len(keys) {
+		t.Errorf("the text sets %d keys of %d: add the new one to it", len(got.lines), len(keys))
+	}
+	got.name, got.lines = "", nil
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got  %+v\nwant %+v", got, want)
+	}
+}
+
+// A file that sets nothing, or only names sections, means Default; so does one
+// that spells a default out in another of TOML's ways.
+func TestParseDefaults(t *testing.T) {
+	for _, text := range []string{"", "# nothing", "[model]\n[log]", "train.bsz = 64", "train = { 'bsz' = 0x40 }", "\r\n[train]\r\nbsz=64\r\n"} {
+		c, err := Parse("t.toml", []byte(text))
+		if err != nil {
+			t.Errorf("%q: %v", text, err)
+			continue
+		}
+		c.name, c.lines = "", nil
+		if !reflect.DeepEqual(c, Default()) {
+			t.Errorf("%q: got %+v", text, c)
+		}
+	}
+}
+
+// What Default says must pass the checks that a file has to pass.
+func TestDefaultIsValid(t *testing.T) {
+	d := Default()
+	for _, k := range keys {
+		section, name, _ := strings.Cut(k.name, ".")
+		field := reflect.ValueOf(&d).Elem().FieldByName(goName(section)).FieldByName(goName(name))
+		if !field.IsValid() {
+			t.Errorf("%s: no field %s.%s", k.name, goName(section), goName(name))
+			continue
+		}
+		var v any
+		switch {
+		case field.CanInt():
+			v = field.Int()
+		case field.CanUint():
+			v = int64(field.Uint())
+		case field.CanFloat():
+			v = field.Float()
+		default:
+			v = field.Interface()
+		}
+		var c Config
+		if err := k.set(&c, v); err != nil {
+			t.Errorf("%s: %v", k.name, err)
+		}
+		if set := reflect.ValueOf(c).FieldByName(goName(section)).FieldByName(goName(name)); !set.Equal(field) {
+			t.Errorf("%s sets another field than %s.%s", k.name, goName(section), goName(name))
+		}
+	}
+}
+
+// goName makes FeatDim of feat_dim.
+func goName(key string) string {
+	var b strings.Builder
+	for _, word := range strings.Split(key, "_") {
+		b.WriteString(strings.ToUpper(word[:1]) + word[1:])
+	}
+	return b.String()
+}
+
+func TestCheckData(t *testing.T) {
+	set, err := Parse("t.toml", []byte("[train]\n\nbsz = 101"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	unset, err := Parse("t.toml", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		c    Config
+		rows int
+		want string
+	}{
+		{set, 101, ""},
+		{set, 100, "t.toml:3: train.bsz: 101 is more than the 100 rows of the training set"},
+		{unset, 63, "t.toml: train.bsz (not set there): 64 is more than the 63 rows of the training set"},
+	} {
+		got := ""
+		if err := tt.c.CheckData(tt.rows); err != nil {
+			got = err.Error()
+		}
+		if got != tt.want {
+			t.Errorf("%d rows: got %q, want %q", tt.rows, got, tt.want)
+		}
+	}
+}
+
+func TestLoad(t *testing.T) {
+	if _, err := Load(filepath.Join(t.TempDir(), "no.toml")); err == nil || !strings.Contains(err.Error(), "no.toml") {
+		t.Errorf("a missing file: %v", err)
+	}
+	recipes, err := filepath.Glob("*.toml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	logs := map[string]string{}
+	for _, path := range recipes {
+		c, err := Load(path)
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		if other := logs[c.Log.LogDir]; other != "" {
+			t.Errorf("%s and %s write to one folder, %s", other, path, c.Log.LogDir)
+		}
+		logs[c.Log.LogDir] = path
+	}
+	if len(recipes) < 4 {
+		t.Errorf("only these recipes: %q", recipes)
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	for _, text := range []string{
+		"[train]\nbsz = 64\nlearning_rate = nan", "model.feat_dim = '''\n'''", "[[train]]\nbsz = 1",
+		"[a]\n\"b\\n.c\" = {d = [1, {e = 2}]}", "log.log_dir = 1979-05-27T07:32:00Z", "\xef\xbb\xbf[log]", "[train.bsz.x]", "x = \"\\u2028\"",
+	} {
+		f.Add([]byte(text))
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		c, err := Parse("t.toml", text)
+		if err == nil {
+			if c.Model.FeatDim < 1 || c.Train.Bsz < 1 || !(c.Train.LearningRate > 0) {
+				t.Errorf("accepted %+v", c)
+			}
+			return
+		}
+		if s := err.Error(); !strings.HasPrefix(s, "t.toml:") || strings.ContainsAny(s, "\r\n") {
+			t.Errorf("error %q", s)
+		}
+	})
+}
