@@ -88,7 +88,7 @@ func readIDX(r io.Reader, magic uint32, names ...string) (dims []int, body []byt
 	case err == nil:
 		return nil, nil, fmt.Errorf("trailing bytes after the %d that the header claims", size)
 	case err != io.EOF:
-		return nil, nil, err
+		return nil, nil, cut(err)
 	}
 	return dims, body, nil
 }
@@ -97,7 +97,8 @@ func readIDX(r io.Reader, magic uint32, names ...string) (dims []int, body []byt
 func gunzip(r io.Reader) (io.Reader, error) {
 	b := bufio.NewReader(r)
 	if start, _ := b.Peek(2); len(start) == 2 && start[0] == 0x1f && start[1] == 0x8b {
-		return gzip.NewReader(b)
+		z, err := gzip.NewReader(b)
+		return z, cut(err)
 	}
 	return b, nil
 }
@@ -122,11 +123,18 @@ func readN(r io.Reader, n int) ([]byte, error) {
 	}
 }
 
-// short is the error of a part that ended, or could not be read, after have of
-// want bytes.
+// short is the error of a part of which have of want bytes could be read.
 func short(part string, have, want int, err error) error {
-	if err == io.EOF || errors.Is(err, io.ErrUnexpectedEOF) {
+	if err == io.EOF || err == io.ErrUnexpectedEOF {
 		return fmt.Errorf("truncated: %d of %d bytes of %s", have, want, part)
+	}
+	return err
+}
+
+// cut gives the error of a gzip header or trailer that is not all there a clearer text.
+func cut(err error) error {
+	if err == io.EOF || err == io.ErrUnexpectedEOF {
+		return errors.New("truncated gzip")
 	}
 	return err
 }
