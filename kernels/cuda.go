@@ -1,0 +1,329 @@
+//go:build cuda
+
+package kernels
+
+/*
+#include "kernels.h"
+*/
+import "C"
+
+import (
+	"fmt"
+	"time"
+	"unsafe"
+)
+
+// The kernels are compiled by nvcc, out of go's sight. kernels.mk does it, and
+// writes archive_cuda.go: how to link the archive, and its checksum, so that go
+// links again when it changes.
+var archive = run_make_kernels_before_building_with_tag_cuda
+
+// check makes an error of what a C function returned.
+func check(op string, code C.int) error {
+	if code == 0 {
+		return nil
+	}
+	return &Error{Op: op, Code: int(code), Name: C.GoString(C.kernels_error_name(code))}
+}
+
+// checked is check for a C function that also returns a value.
+func checked(op string, r C.kernels_value) (uintptr, error) {
+	if r.code == 0 {
+		return uintptr(r.value), nil
+	}
+	return 0, check(op, r.code)
+}
+
+// Available returns nil if a CUDA device can be used, else an error that says
+// why not in one line.
+func Available() error {
+	if err := check("Available", C.kernels_available()); err != nil {
+		return fmt.Errorf("no CUDA device can be used: %w", err)
+	}
+	return nil
+}
+
+// Device returns what is known of the device.
+func Device() (Info, error) {
+	var d C.kernels_info
+	if err := check("Device", C.kernels_device(&d)); err != nil {
+		return Info{}, err
+	}
+	return Info{
+		Name:  C.GoString(&d.name[0]),
+		Major: int(d.major), Minor: int(d.minor), SMs: int(d.sms),
+		Memory: int64(d.memory), L2: int64(d.l2),
+		DriverVersion: int(d.driver), RuntimeVersion: int(d.runtime),
+	}, nil
+}
+
+// A Stream is a cudaStream_t: work on it runs in the order of the calls. Its
+// methods are operations on device memory. Every argument of type uintptr is
+// the address of a dense row-major array of float32, except where said
+// otherwise. Calls return when the work is queued; a size below zero is an
+// error, and an array of no elements may have any address. The zero Stream is
+// CUDA's default stream.
+type Stream uintptr
+
+// NewStream returns a stream that does not wait for the default stream.
+func NewStream() (Stream, error) {
+	s, err := checked("NewStream", C.kernels_stream_new())
+	return Stream(s), err
+}
+
+// Close waits for the stream's work, and frees the stream.
+func (s Stream) Close() error {
+	return check("Close", C.kernels_stream_free(C.uintptr_t(s)))
+}
+
+// Handle is the cudaStream_t.
+func (s Stream) Handle() uintptr { return uintptr(s) }
+
+// Synchronize waits for all work of the stream and reports its faults.
+func (s Stream) Synchronize() error {
+	return check("Synchronize", C.kernels_stream_sync(C.uintptr_t(s)))
+}
+
+// Upload copies src to the device and returns when that is done.
+func (s Stream) Upload(dst uintptr, src []byte) error {
+	if len(src) == 0 {
+		return nil
+	}
+	return check("Upload", C.kernels_upload(C.uintptr_t(s), C.uintptr_t(dst), unsafe.Pointer(&src[0]), C.int64_t(len(src))))
+}
+
+// Download fills dst from the device and returns when that is done.
+func (s Stream) Download(dst []byte, src uintptr) error {
+	if len(dst) == 0 {
+		return nil
+	}
+	return check("Download", C.kernels_download(C.uintptr_t(s), unsafe.Pointer(&dst[0]), C.uintptr_t(src), C.int64_t(len(dst))))
+}
+
+// Fill sets bytes bytes from dst on to value.
+func (s Stream) Fill(dst uintptr, value byte, bytes int) error {
+	return check("Fill", C.kernels_fill(C.uintptr_t(s), C.uintptr_t(dst), C.int(value), C.int64_t(bytes)))
+}
+
+func (s Stream) matmul(op string, form, epilogue C.int, c, a, b, y uintptr, alpha float32, m, n, k int) error {
+	return check(op, C.kernels_matmul(C.uintptr_t(s), form, epilogue, C.uintptr_t(c), C.uintptr_t(a), C.uintptr_t(b),
+		C.uintptr_t(y), C.float(alpha), C.int64_t(m), C.int64_t(n), C.int64_t(k)))
+}
+
+// MatMul: c[m,n] = a[m,k]·b[k,n].
+func (s Stream) MatMul(c, a, b uintptr, m, n, k int) error {
+	return s.matmul("MatMul", C.KERNELS_NN, C.KERNELS_STORE, c, a, b, 0, 0, m, n, k)
+}
+
+// MatMulNT: c[m,n] = a[m,k]·b[n,k]ᵀ.
+func (s Stream) MatMulNT(c, a, b uintptr, m, n, k int) error {
+	return s.matmul("MatMulNT", C.KERNELS_NT, C.KERNELS_STORE, c, a, b, 0, 0, m, n, k)
+}
+
+// MatMulTN: c[m,n] = a[k,m]ᵀ·b[k,n].
+func (s Stream) MatMulTN(c, a, b uintptr, m, n, k int) error {
+	return s.matmul("MatMulTN", C.KERNELS_TN, C.KERNELS_STORE, c, a, b, 0, 0, m, n, k)
+}
+
+// MatMulReLU: c[m,n] = max(0, a[m,k]·b[k,n]).
+func (s Stream) MatMulReLU(c, a, b uintptr, m, n, k int) error {
+	return s.matmul("MatMulReLU", C.KERNELS_NN, C.KERNELS_RELU, c, a, b, 0, 0, m, n, k)
+}
+
+// MatMulNTMask: c[m,n] = a[m,k]·b[n,k]ᵀ where y[m,n] > 0, else 0.
+func (s Stream) MatMulNTMask(c, a, b, y uintptr, m, n, k int) error {
+	return s.matmul("MatMulNTMask", C.KERNELS_NT, C.KERNELS_MASK, c, a, b, y, 0, m, n, k)
+}
+
+// MatMulTNAdd: c[m,n] += alpha·a[k,m]ᵀ·b[k,n], in place.
+func (s Stream) MatMulTNAdd(c, a, b uintptr, alpha float32, m, n, k int) error {
+	return s.matmul("MatMulTNAdd", C.KERNELS_TN, C.KERNELS_ADD, c, a, b, 0, alpha, m, n, k)
+}
+
+// ReLU: y[n] = max(0, x[n]), NaN where x is NaN. y may be x.
+func (s Stream) ReLU(y, x uintptr, n int) error {
+	return check("ReLU", C.kernels_relu(C.uintptr_t(s), C.uintptr_t(y), C.uintptr_t(x), C.int64_t(n)))
+}
+
+// ReLUBackward: dx[n] = dy[n] where y[n] > 0, else 0. dx may be dy.
+func (s Stream) ReLUBackward(dx, dy, y uintptr, n int) error {
+	return check("ReLUBackward", C.kernels_relu_backward(C.uintptr_t(s), C.uintptr_t(dx), C.uintptr_t(dy), C.uintptr_t(y), C.int64_t(n)))
+}
+
+// Softmax: p[rows,cols], each row exp(x - max)/Σ exp(x - max).
+func (s Stream) Softmax(p, x uintptr, rows, cols int) error {
+	return check("Softmax", C.kernels_softmax(C.uintptr_t(s), C.uintptr_t(p), C.uintptr_t(x), C.int64_t(rows), C.int64_t(cols)))
+}
+
+// CrossEntropy: loss[rows] = -ln p[i,labels[i]], hit[rows] = 1 where the first
+// largest of row i of p is labels[i], else 0. labels is int32; a label outside
+// 0..cols-1 gives a NaN loss and no hit.
+func (s Stream) CrossEntropy(loss, hit, p, labels uintptr, rows, cols int) error {
+	return check("CrossEntropy", C.kernels_cross_entropy(C.uintptr_t(s), C.uintptr_t(loss), C.uintptr_t(hit), C.uintptr_t(p),
+		C.uintptr_t(labels), C.int64_t(rows), C.int64_t(cols)))
+}
+
+// SoftmaxCrossEntropyBackward: dx[rows,cols] = (p - onehot(labels))/rows.
+func (s Stream) SoftmaxCrossEntropyBackward(dx, p, labels uintptr, rows, cols int) error {
+	return check("SoftmaxCrossEntropyBackward", C.kernels_softmax_cross_entropy_backward(C.uintptr_t(s), C.uintptr_t(dx),
+		C.uintptr_t(p), C.uintptr_t(labels), C.int64_t(rows), C.int64_t(cols)))
+}
+
+// SoftmaxCrossEntropy does the three above and their reductions at once from
+// logits x: out[0] = the mean loss, out[1] = the number of hits, dx the
+// gradient of the mean loss. With dx 0 no gradient is made. The loss comes
+// from the logits, ln Σ exp(x - max) - (x[label] - max), and so stays finite
+// where p would be 0. out is 0 when there are no rows.
+func (s Stream) SoftmaxCrossEntropy(dx, out, x, labels uintptr, rows, cols int) error {
+	return check("SoftmaxCrossEntropy", C.kernels_softmax_cross_entropy(C.uintptr_t(s), C.uintptr_t(dx), C.uintptr_t(out),
+		C.uintptr_t(x), C.uintptr_t(labels), C.int64_t(rows), C.int64_t(cols)))
+}
+
+// Scale: x[n] *= alpha, in place.
+func (s Stream) Scale(x uintptr, alpha float32, n int) error {
+	return check("Scale", C.kernels_scale(C.uintptr_t(s), C.uintptr_t(x), C.float(alpha), C.int64_t(n)))
+}
+
+// Axpy: y[n] += alpha·x[n], in place.
+func (s Stream) Axpy(y, x uintptr, alpha float32, n int) error {
+	return check("Axpy", C.kernels_axpy(C.uintptr_t(s), C.uintptr_t(y), C.uintptr_t(x), C.float(alpha), C.int64_t(n)))
+}
+
+// Sum: out[0] = Σ x[n], in an order that depends on n alone.
+func (s Stream) Sum(out, x uintptr, n int) error {
+	return check("Sum", C.kernels_sum(C.uintptr_t(s), C.uintptr_t(out), C.uintptr_t(x), C.int64_t(n)))
+}
+
+// Gather makes a batch: x[rows,cols] = images[order[i],:]/255 and
+// y[rows] = labels[order[i]], from uint8 images and labels through the int32
+// indices order[rows] to float32 x and int32 y.
+func (s Stream) Gather(x, y, images, labels, order uintptr, rows, cols int) error {
+	return check("Gather", C.kernels_gather(C.uintptr_t(s), C.uintptr_t(x), C.uintptr_t(y), C.uintptr_t(images),
+		C.uintptr_t(labels), C.uintptr_t(order), C.int64_t(rows), C.int64_t(cols)))
+}
+
+// An Event marks a point in a stream's work, with its time.
+type Event uintptr
+
+// NewEvent returns an event that has not been recorded.
+func NewEvent() (Event, error) {
+	e, err := checked("NewEvent", C.kernels_event_new(1))
+	return Event(e), err
+}
+
+// Record marks the work queued on s so far.
+func (e Event) Record(s Stream) error {
+	return check("Record", C.kernels_event_record(C.uintptr_t(e), C.uintptr_t(s)))
+}
+
+// Since waits for e, and returns the device's time from start to e, to about
+// half a microsecond.
+func (e Event) Since(start Event) (time.Duration, error) {
+	var ms C.float
+	err := check("Since", C.kernels_event_elapsed(&ms, C.uintptr_t(start), C.uintptr_t(e)))
+	return time.Duration(float64(ms) * float64(time.Millisecond)), err
+}
+
+// Close frees the event.
+func (e Event) Close() error { return check("Close", C.kernels_event_free(C.uintptr_t(e))) }
+
+// Driver is the device's memory and events as a pool allocator wants them.
+// Events are cudaEvent_t without times, streams cudaStream_t.
+type Driver struct{}
+
+// Malloc returns bytes of device memory, aligned to 256.
+func (Driver) Malloc(bytes int64) (addr uintptr, err error) {
+	counts.malloc.Add(1)
+	return checked("Malloc", C.kernels_malloc(C.int64_t(bytes)))
+}
+
+// Free returns what Malloc returned. It may wait for the device.
+func (Driver) Free(addr uintptr) error {
+	counts.free.Add(1)
+	return check("Free", C.kernels_free(C.uintptr_t(addr)))
+}
+
+// MemInfo returns the bytes free on the device and in all.
+func (Driver) MemInfo() (free, total int64, err error) {
+	var f, t C.int64_t
+	err = check("MemInfo", C.kernels_mem_info(&f, &t))
+	return int64(f), int64(t), err
+}
+
+// NewEvent returns an event that is done until it is first recorded.
+func (Driver) NewEvent() (event uintptr, err error) {
+	return checked("NewEvent", C.kernels_event_new(0))
+}
+
+// RecordEvent marks the work queued on stream so far.
+func (Driver) RecordEvent(event, stream uintptr) error {
+	return check("RecordEvent", C.kernels_event_record(C.uintptr_t(event), C.uintptr_t(stream)))
+}
+
+// QueryEvent says whether the marked work is done.
+func (Driver) QueryEvent(event uintptr) (done bool, err error) {
+	v, err := checked("QueryEvent", C.kernels_event_query(C.uintptr_t(event)))
+	return v != 0, err
+}
+
+// WaitEvent makes work queued on stream from now on wait for the event.
+func (Driver) WaitEvent(stream, event uintptr) error {
+	return check("WaitEvent", C.kernels_event_wait(C.uintptr_t(stream), C.uintptr_t(event)))
+}
+
+// SyncEvent waits for the event on the host.
+func (Driver) SyncEvent(event uintptr) error {
+	return check("SyncEvent", C.kernels_event_sync(C.uintptr_t(event)))
+}
+
+// FreeEvent frees the event.
+func (Driver) FreeEvent(event uintptr) error {
+	return check("FreeEvent", C.kernels_event_free(C.uintptr_t(event)))
+}
+
+// A MemPool is a cudaMemPool_t of its own, not the device's default pool. It
+// keeps all memory it ever took until it is trimmed: its release threshold is
+// at the maximum.
+type MemPool uintptr
+
+// NewMemPool makes an empty pool.
+func NewMemPool() (MemPool, error) {
+	p, err := checked("NewMemPool", C.kernels_pool_new())
+	return MemPool(p), err
+}
+
+// MallocAsync returns bytes of device memory for work queued on stream from
+// now on.
+func (p MemPool) MallocAsync(bytes int64, stream uintptr) (addr uintptr, err error) {
+	counts.mallocAsync.Add(1)
+	return checked("MallocAsync", C.kernels_pool_malloc(C.uintptr_t(p), C.int64_t(bytes), C.uintptr_t(stream)))
+}
+
+// FreeAsync frees what MallocAsync returned once the work queued on stream so
+// far is done.
+func (p MemPool) FreeAsync(addr, stream uintptr) error {
+	counts.freeAsync.Add(1)
+	return check("FreeAsync", C.kernels_pool_free(C.uintptr_t(addr), C.uintptr_t(stream)))
+}
+
+// PoolReserved returns the bytes that the pool holds now and at its peak.
+func (p MemPool) PoolReserved() (current, peak int64, err error) {
+	var c, h C.int64_t
+	err = check("PoolReserved", C.kernels_pool_reserved(C.uintptr_t(p), &c, &h))
+	return int64(c), int64(h), err
+}
+
+// ResetPoolPeak makes the peak what the pool holds now.
+func (p MemPool) ResetPoolPeak() error {
+	return check("ResetPoolPeak", C.kernels_pool_reset_peak(C.uintptr_t(p)))
+}
+
+// TrimPool releases unused memory until the pool holds keep bytes.
+func (p MemPool) TrimPool(keep int64) error {
+	return check("TrimPool", C.kernels_pool_trim(C.uintptr_t(p), C.int64_t(keep)))
+}
+
+// ClosePool destroys the pool; what was allocated from it must have been freed.
+func (p MemPool) ClosePool() error {
+	return check("ClosePool", C.kernels_pool_close(C.uintptr_t(p)))
+}

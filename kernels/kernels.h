@@ -1,0 +1,92 @@
+// The C face of the kernels, called from cuda.go.
+//
+// Addresses, streams, events and pools travel as uintptr_t. Functions return a
+// cudaError_t: a launcher that of its launch, read with cudaGetLastError in the
+// same call because the next call may come from another thread. Every function
+// leaves the last error of its thread clear, so none is blamed for another's.
+// What the operations compute is said in cuda.go.
+#ifndef KERNELS_H
+#define KERNELS_H
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct {
+  uintptr_t value;
+  int code;
+} kernels_value;
+
+typedef struct {
+  char name[256];
+  int major, minor, sms, driver, runtime;
+  int64_t memory, l2;
+} kernels_info;
+
+// runtime.cu
+const char *kernels_error_name(int code);
+int kernels_available(void);
+int kernels_device(kernels_info *info);
+
+kernels_value kernels_stream_new(void);
+int kernels_stream_free(uintptr_t stream);
+int kernels_stream_sync(uintptr_t stream);
+
+kernels_value kernels_event_new(int timed);
+int kernels_event_free(uintptr_t event);
+int kernels_event_record(uintptr_t event, uintptr_t stream);
+kernels_value kernels_event_query(uintptr_t event);
+int kernels_event_wait(uintptr_t stream, uintptr_t event);
+int kernels_event_sync(uintptr_t event);
+int kernels_event_elapsed(float *ms, uintptr_t start, uintptr_t end);
+
+kernels_value kernels_malloc(int64_t bytes);
+int kernels_free(uintptr_t addr);
+int kernels_mem_info(int64_t *free_bytes, int64_t *total);
+int kernels_upload(uintptr_t stream, uintptr_t dst, const void *src, int64_t bytes);
+int kernels_download(uintptr_t stream, void *dst, uintptr_t src, int64_t bytes);
+int kernels_fill(uintptr_t stream, uintptr_t dst, int value, int64_t bytes);
+
+kernels_value kernels_pool_new(void);
+int kernels_pool_close(uintptr_t pool);
+kernels_value kernels_pool_malloc(uintptr_t pool, int64_t bytes, uintptr_t stream);
+int kernels_pool_free(uintptr_t addr, uintptr_t stream);
+int kernels_pool_reserved(uintptr_t pool, int64_t *current, int64_t *peak);
+int kernels_pool_reset_peak(uintptr_t pool);
+int kernels_pool_trim(uintptr_t pool, int64_t keep);
+
+// matmul.cu
+enum { KERNELS_NN, KERNELS_NT, KERNELS_TN };
+enum { KERNELS_STORE, KERNELS_RELU, KERNELS_MASK, KERNELS_ADD };
+int kernels_matmul(uintptr_t stream, int form, int epilogue, uintptr_t c, uintptr_t a, uintptr_t b, uintptr_t y,
+                   float alpha, int64_t m, int64_t n, int64_t k);
+
+// relu.cu
+int kernels_relu(uintptr_t stream, uintptr_t y, uintptr_t x, int64_t n);
+int kernels_relu_backward(uintptr_t stream, uintptr_t dx, uintptr_t dy, uintptr_t y, int64_t n);
+
+// softmax.cu
+int kernels_softmax(uintptr_t stream, uintptr_t p, uintptr_t x, int64_t rows, int64_t cols);
+int kernels_cross_entropy(uintptr_t stream, uintptr_t loss, uintptr_t hit, uintptr_t p, uintptr_t labels, int64_t rows,
+                          int64_t cols);
+int kernels_softmax_cross_entropy_backward(uintptr_t stream, uintptr_t dx, uintptr_t p, uintptr_t labels, int64_t rows,
+                                           int64_t cols);
+int kernels_softmax_cross_entropy(uintptr_t stream, uintptr_t dx, uintptr_t out, uintptr_t x, uintptr_t labels,
+                                  int64_t rows, int64_t cols);
+
+// elementwise.cu
+int kernels_scale(uintptr_t stream, uintptr_t x, float alpha, int64_t n);
+int kernels_axpy(uintptr_t stream, uintptr_t y, uintptr_t x, float alpha, int64_t n);
+int kernels_sum(uintptr_t stream, uintptr_t out, uintptr_t x, int64_t n);
+
+// gather.cu
+int kernels_gather(uintptr_t stream, uintptr_t x, uintptr_t y, uintptr_t images, uintptr_t labels, uintptr_t order,
+                   int64_t rows, int64_t cols);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

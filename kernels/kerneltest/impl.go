@@ -1,0 +1,178 @@
+package kerneltest
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"testing"
+	"unsafe"
+
+	"mlpool/kernels"
+	"mlpool/kernels/ref"
+)
+
+// Reference is package ref.
+func Reference(testing.TB) Impl { return reference{} }
+
+type reference struct{}
+
+func (reference) Close() error { return nil }
+
+func (reference) Do(c Call) error {
+	f := func(i int) []float32 { x, _ := c.Arrays[i].([]float32); return x }
+	l := func(i int) []int32 { return c.Arrays[i].([]int32) }
+	b := func(i int) []uint8 { return c.Arrays[i].([]uint8) }
+	z := c.Sizes
+	switch c.Op {
+	case "MatMul":
+		ref.MatMul(f(0), f(1), f(2), z[0], z[1], z[2])
+	case "MatMulNT":
+		ref.MatMulNT(f(0), f(1), f(2), z[0], z[1], z[2])
+	case "MatMulTN":
+		ref.MatMulTN(f(0), f(1), f(2), z[0], z[1], z[2])
+	case "MatMulReLU":
+		ref.MatMulReLU(f(0), f(1), f(2), z[0], z[1], z[2])
+	case "MatMulNTMask":
+		ref.MatMulNTMask(f(0), f(1), f(2), f(3), z[0], z[1], z[2])
+	case "MatMulTNAdd":
+		ref.MatMulTNAdd(f(0), f(1), f(2), c.Alpha, z[0], z[1], z[2])
+	case "ReLU":
+		ref.ReLU(f(0), f(1), z[0])
+	case "ReLUBackward":
+		ref.ReLUBackward(f(0), f(1), f(2), z[0])
+	case "Softmax":
+		ref.Softmax(f(0), f(1), z[0], z[1])
+	case "CrossEntropy":
+		ref.CrossEntropy(f(0), f(1), f(2), l(3), z[0], z[1])
+	case "SoftmaxCrossEntropyBackward":
+		ref.SoftmaxCrossEntropyBackward(f(0), f(1), l(2), z[0], z[1])
+	case "SoftmaxCrossEntropy":
+		ref.SoftmaxCrossEntropy(f(0), f(1), f(2), l(3), z[0], z[1])
+	case "Scale":
+		ref.Scale(f(0), c.Alpha, z[0])
+	case "Axpy":
+		ref.Axpy(f(0), f(1), c.Alpha, z[0])
+	case "Sum":
+		ref.Sum(f(0), f(1), z[0])
+	case "Gather":
+		ref.Gather(f(0), l(1), b(2), b(3), l(4), z[0], z[1])
+	default:
+		return fmt.Errorf("no operation %q", c.Op)
+	}
+	return nil
+}
+
+// RequireGPU skips the test where no CUDA device can be used, or fails it if
+// the environment has REQUIRE_GPU=1.
+func RequireGPU(t testing.TB) {
+	t.Helper()
+	if err := kernels.Available(); err != nil {
+		if os.Getenv("REQUIRE_GPU") == "1" {
+			t.Fatal(err)
+		}
+		t.Skip(err)
+	}
+}
+
+// CUDA is a stream with an area of device memory.
+func CUDA(t testing.TB) Impl {
+	RequireGPU(t)
+	s, err := kernels.NewStream()
+	if err != nil {
+		t.Fatal(err)
+	}
+	area, err := kernels.Driver{}.Malloc(areaBytes)
+	if err != nil {
+		t.Fatal(errors.Join(err, s.Close()))
+	}
+	return cuda{s, area}
+}
+
+const areaBytes = 32 << 20
+
+type cuda struct {
+	s    kernels.Stream
+	area uintptr
+}
+
+func (d cuda) Close() error { return errors.Join(d.s.Close(), kernels.Driver{}.Free(d.area)) }
+
+// Do copies every array to the device and, after the operation, back.
+func (d cuda) Do(c Call) error {
+	p := make([]uintptr, len(c.Arrays))
+	next := d.area
+	for i, x := range c.Arrays {
+		if x == nil {
+			continue
+		}
+		p[i] = next
+		if c.Unaligned {
+			p[i] += 4
+		}
+		data := bytesOf(x)
+		if next += uintptr(len(data)+256+255) &^ 255; next > d.area+areaBytes {
+			return errors.New("the arrays do not fit the test's memory")
+		}
+		if err := d.s.Upload(p[i], data); err != nil {
+			return err
+		}
+	}
+	err := d.launch(c, p)
+	for i, x := range c.Arrays {
+		if x != nil {
+			err = errors.Join(err, d.s.Download(bytesOf(x), p[i]))
+		}
+	}
+	return err
+}
+
+func (d cuda) launch(c Call, p []uintptr) error {
+	s, z := d.s, c.Sizes
+	switch c.Op {
+	case "MatMul":
+		return s.MatMul(p[0], p[1], p[2], z[0], z[1], z[2])
+	case "MatMulNT":
+		return s.MatMulNT(p[0], p[1], p[2], z[0], z[1], z[2])
+	case "MatMulTN":
+		return s.MatMulTN(p[0], p[1], p[2], z[0], z[1], z[2])
+	case "MatMulReLU":
+		return s.MatMulReLU(p[0], p[1], p[2], z[0], z[1], z[2])
+	case "MatMulNTMask":
+		return s.MatMulNTMask(p[0], p[1], p[2], p[3], z[0], z[1], z[2])
+	case "MatMulTNAdd":
+		return s.MatMulTNAdd(p[0], p[1], p[2], c.Alpha, z[0], z[1], z[2])
+	case "ReLU":
+		return s.ReLU(p[0], p[1], z[0])
+	case "ReLUBackward":
+		return s.ReLUBackward(p[0], p[1], p[2], z[0])
+	case "Softmax":
+		return s.Softmax(p[0], p[1], z[0], z[1])
+	case "CrossEntropy":
+		return s.CrossEntropy(p[0], p[1], p[2], p[3], z[0], z[1])
+	case "SoftmaxCrossEntropyBackward":
+		return s.SoftmaxCrossEntropyBackward(p[0], p[1], p[2], z[0], z[1])
+	case "SoftmaxCrossEntropy":
+		return s.SoftmaxCrossEntropy(p[0], p[1], p[2], p[3], z[0], z[1])
+	case "Scale":
+		return s.Scale(p[0], c.Alpha, z[0])
+	case "Axpy":
+		return s.Axpy(p[0], p[1], c.Alpha, z[0])
+	case "Sum":
+		return s.Sum(p[0], p[1], z[0])
+	case "Gather":
+		return s.Gather(p[0], p[1], p[2], p[3], p[4], z[0], z[1])
+	}
+	return fmt.Errorf("no operation %q", c.Op)
+}
+
+func bytesOf(x any) []byte {
+	switch x := x.(type) {
+	case []float32:
+		return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(x))), 4*len(x))
+	case []int32:
+		return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(x))), 4*len(x))
+	case []uint8:
+		return x
+	}
+	panic(fmt.Sprintf("an array of type %T", x))
+}

@@ -1,0 +1,220 @@
+// Package kerneltest is one suite for every implementation of the operations on
+// arrays: the kernels and their reference in Go. It compares them with float64.
+package kerneltest
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+)
+
+// A Call is one operation on host arrays. The arrays are []float32, []int32 or
+// []uint8 in the order of the operation's arguments, longer than the sizes say;
+// nil is the address 0.
+type Call struct {
+	Op        string
+	Arrays    []any
+	Sizes     []int
+	Alpha     float32
+	Unaligned bool // place the arrays on odd multiples of 4 bytes
+}
+
+// An Impl runs operations. It is used by one goroutine.
+type Impl interface {
+	// Do runs a call and leaves the arrays as it left them.
+	Do(Call) error
+	Close() error
+}
+
+// sizes are those that go wrong: one, primes, a last batch, a tile and one
+// more, the width of an image, none of them.
+var sizes = []int{1, 7, 10, 32, 64, 65, 784, 1000}
+
+// Tolerance is the largest ‖out - want‖/‖want‖ of a float32 result.
+const Tolerance = 2e-6
+
+// Run runs the suite on what newImpl makes.
+func Run(t *testing.T, newImpl func(testing.TB) Impl) {
+	one := func(name string, f func(*suite)) {
+		t.Run(name, func(t *testing.T) {
+			s := newSuite(t, newImpl(t), rand.Uint64())
+			defer s.close()
+			f(s)
+		})
+	}
+	one("MatMul", (*suite).matmuls)
+	one("Elementwise", (*suite).elementwise)
+	one("Softmax", (*suite).softmax)
+	one("Gather", (*suite).gathers)
+	one("Empty", (*suite).empty)
+	t.Run("Concurrent", func(t *testing.T) {
+		var all sync.WaitGroup
+		for range 6 {
+			s := newSuite(t, newImpl(t), rand.Uint64())
+			all.Go(func() {
+				defer s.close()
+				for range 10 {
+					s.matmul(forms[s.r.IntN(len(forms))], 65, 100, 333)
+					s.fused(64, 10)
+					s.elements(1000)
+				}
+			})
+		}
+		all.Wait()
+	})
+}
+
+// A suite is a test of one Impl. Its methods report faults and carry on.
+type suite struct {
+	t    *testing.T
+	impl Impl
+	r    *rand.Rand
+	seed uint64
+}
+
+func newSuite(t *testing.T, impl Impl, seed uint64) *suite {
+	return &suite{t, impl, rand.New(rand.NewPCG(seed, 0)), seed}
+}
+
+func (s *suite) close() {
+	if err := s.impl.Close(); err != nil {
+		s.t.Error(err)
+	}
+}
+
+// guard is how much longer an array is than the sizes say: what lies there must
+// be neither read nor written.
+const guard = 9
+
+var nan = float32(math.NaN())
+
+// padded appends the guard.
+func padded(x []float32) []float32 {
+	return append(slices.Clip(x), slices.Repeat([]float32{nan}, guard)...)
+}
+
+// output is an array whose every element the operation must write.
+func output(n int) []float32 { return slices.Repeat([]float32{nan}, n+guard) }
+
+// floats are uniform in -1..1, zero now and then, as an activation is.
+func (s *suite) floats(n int) []float32 {
+	x := make([]float32, n)
+	for i := range x {
+		if s.r.IntN(16) > 0 {
+			x[i] = 2*s.r.Float32() - 1
+		}
+	}
+	return padded(x)
+}
+
+// integers are small enough that sums of their products are exact.
+func (s *suite) integers(n int) []float32 {
+	x := make([]float32, n)
+	for i := range x {
+		x[i] = float32(s.r.IntN(7) - 3)
+	}
+	return padded(x)
+}
+
+// labels is in 0..classes-1.
+func (s *suite) labels(n, classes int) []int32 {
+	x := make([]int32, n+guard)
+	for i := range x {
+		x[i] = -1
+		if i < n {
+			x[i] = int32(s.r.IntN(classes))
+		}
+	}
+	return x
+}
+
+// do runs c twice. Arrays from index outputs on must not change, the guards of
+// the others must not either, and both runs must give the same bits.
+func (s *suite) do(c Call, outputs int) {
+	s.t.Helper()
+	before := clone(c.Arrays)
+	if err := s.impl.Do(c); err != nil {
+		s.fail(c, "%v", err)
+		return
+	}
+	for i, x := range c.Arrays {
+		if i >= outputs {
+			if !same(x, before[i]) {
+				s.fail(c, "changed its argument %d", i)
+			}
+		} else if x, ok := x.([]float32); ok && !same(x[len(x)-guard:], before[i].([]float32)[len(x)-guard:]) {
+			s.fail(c, "wrote past the end of argument %d", i)
+		}
+	}
+	again := c
+	again.Arrays = before
+	if err := s.impl.Do(again); err != nil {
+		s.fail(c, "the second time: %v", err)
+	}
+	for i := range outputs {
+		if !same(c.Arrays[i], again.Arrays[i]) {
+			s.fail(c, "gave other bits the second time")
+		}
+	}
+}
+
+func (s *suite) fail(c Call, format string, args ...any) {
+	s.t.Helper()
+	s.t.Errorf("%s%v unaligned=%v seed=%d: %s", c.Op, c.Sizes, c.Unaligned, s.seed, fmt.Sprintf(format, args...))
+}
+
+func clone(arrays []any) []any {
+	out := make([]any, len(arrays))
+	for i, x := range arrays {
+		switch x := x.(type) {
+		case []float32:
+			out[i] = slices.Clone(x)
+		case []int32:
+			out[i] = slices.Clone(x)
+		case []uint8:
+			out[i] = slices.Clone(x)
+		}
+	}
+	return out
+}
+
+// same compares bits.
+func same(a, b any) bool {
+	x, ok := a.([]float32)
+	if !ok {
+		return fmt.Sprint(a) == fmt.Sprint(b)
+	}
+	return slices.EqualFunc(x, b.([]float32), func(a, b float32) bool { return math.Float32bits(a) == math.Float32bits(b) })
+}
+
+// near checks that got, without its guard, is want within tolerance of
+// ‖want‖, or of least if that is larger.
+func (s *suite) near(c Call, got []float32, want []float64, tolerance, least float64) {
+	s.t.Helper()
+	var off, norm float64
+	for i, w := range want {
+		d := float64(got[i]) - w
+		if d != 0 { // also NaN
+			off += d * d
+		}
+		norm += w * w
+	}
+	off, norm = math.Sqrt(off), max(math.Sqrt(norm), least)
+	if !(off <= tolerance*norm) {
+		at := slices.IndexFunc(got, func(v float32) bool { return v != v })
+		s.fail(c, "off by %.3g of %.3g; first NaN at %d of %d", off, norm, at, len(want))
+	}
+}
+
+func (s *suite) equal(c Call, got []float32, want []float64) {
+	s.t.Helper()
+	for i, w := range want {
+		if float64(got[i]) != w {
+			s.fail(c, "element %d is %v, want exactly %v", i, got[i], w)
+			return
+		}
+	}
+}

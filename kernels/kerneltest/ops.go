@@ -1,0 +1,378 @@
+package kerneltest
+
+import (
+	"math"
+
+	"gonum.org/v1/gonum/blas"
+	"gonum.org/v1/gonum/blas/blas64"
+)
+
+// forms are the matrix products.
+var forms = []string{"MatMul", "MatMulNT", "MatMulTN", "MatMulReLU", "MatMulNTMask", "MatMulTNAdd"}
+
+// matmuls goes through all mixes of sizes up to 32768 products,
+// and the large ones that training meets.
+func (s *suite) matmuls() {
+	large := [][3]int{
+		{64, 784, 784}, {32, 784, 784}, {784, 784, 64}, {784, 784, 32}, {64, 10, 784}, {64, 784, 10}, {784, 10, 64},
+		{65, 1000, 333}, {1000, 65, 1000}, {333, 334, 61}, {130, 257, 129}, {1000, 784, 7}, {64, 2048, 300},
+	}
+	for _, form := range forms {
+		for _, z := range large {
+			s.matmul(form, z[0], z[1], z[2])
+		}
+		for _, m := range sizes {
+			for _, n := range sizes {
+				for _, k := range sizes {
+					if m*n*k <= 1<<15 {
+						s.matmul(form, m, n, k)
+					}
+				}
+			}
+		}
+	}
+}
+
+// matmul compares one product, first on small integers, whose sums are exact,
+// then on floats.
+func (s *suite) matmul(form string, m, n, k int) {
+	for _, exact := range []bool{true, false} {
+		draw := s.floats
+		if exact {
+			draw = s.integers
+		}
+		a, b := draw(m*k), draw(k*n)
+		c := Call{Op: form, Sizes: []int{m, n, k}, Unaligned: s.r.IntN(3) == 0}
+		out, want := output(m*n), make([]float64, m*n)
+		ta := form == "MatMulTN" || form == "MatMulTNAdd"
+		tb := form == "MatMulNT" || form == "MatMulNTMask"
+		product(want, a, b, ta, tb, m, n, k)
+		c.Arrays = []any{out, a, b}
+		switch form {
+		case "MatMulReLU":
+			for i := range want {
+				want[i] = max(0, want[i])
+			}
+		case "MatMulNTMask":
+			y := draw(m * n)
+			c.Arrays = append(c.Arrays, y)
+			for i := range want {
+				if y[i] <= 0 {
+					want[i] = 0
+				}
+			}
+		case "MatMulTNAdd":
+			copy(out, draw(m*n))
+			c.Alpha = -0.125 // exact
+			for i := range want {
+				want[i] = float64(out[i]) + float64(c.Alpha)*want[i]
+			}
+		}
+		s.do(c, 1)
+		if exact {
+			s.equal(c, out, want)
+		} else {
+			// Where few sums nearly cancel, their error is measured against
+			// the size that such sums have: |a·b| is 1/3 in the mean square.
+			s.near(c, out, want, Tolerance, math.Sqrt(float64(m*n*k))/3/2)
+		}
+	}
+}
+
+// product: want[m,n] = a·b in float64, from a[m,k] or, if ta, a[k,m], and b[k,n]
+// or, if tb, b[n,k].
+func product(want []float64, a, b []float32, ta, tb bool, m, n, k int) {
+	blas64.Gemm(transpose(ta), transpose(tb), 1, matrix(a, m, k, ta), matrix(b, k, n, tb), 0,
+		blas64.General{Rows: m, Cols: n, Stride: n, Data: want})
+}
+
+func transpose(t bool) blas.Transpose {
+	if t {
+		return blas.Trans
+	}
+	return blas.NoTrans
+}
+
+func matrix(x []float32, rows, cols int, transposed bool) blas64.General {
+	if transposed {
+		rows, cols = cols, rows
+	}
+	data := make([]float64, rows*cols)
+	for i := range data {
+		data[i] = float64(x[i])
+	}
+	return blas64.General{Rows: rows, Cols: cols, Stride: cols, Data: data}
+}
+
+func (s *suite) elementwise() {
+	for _, n := range append(sizes, 4096, 100_003) {
+		s.elements(n)
+	}
+}
+
+// elements checks what works on n elements.
+func (s *suite) elements(n int) {
+	x, y := s.floats(n), s.floats(n)
+	each := func(c Call, outputs int, out []float32, f func(i int) float64) {
+		want := make([]float64, n)
+		for i := range want {
+			want[i] = f(i)
+		}
+		c.Sizes, c.Unaligned = []int{n}, s.r.IntN(2) == 0
+		s.do(c, outputs)
+		s.near(c, out, want, 1e-7, 1e-3)
+	}
+
+	out := output(n)
+	each(Call{Op: "ReLU", Arrays: []any{out, x}}, 1, out, func(i int) float64 { return max(0, float64(x[i])) })
+	out = output(n)
+	each(Call{Op: "ReLUBackward", Arrays: []any{out, x, y}}, 1, out, func(i int) float64 {
+		if y[i] > 0 {
+			return float64(x[i])
+		}
+		return 0
+	})
+	was, out := append([]float32(nil), y...), append([]float32(nil), y...)
+	each(Call{Op: "Scale", Arrays: []any{out}, Alpha: 0.3}, 1, out, func(i int) float64 {
+		return float64(was[i]) * float64(float32(0.3))
+	})
+	out = append([]float32(nil), y...)
+	each(Call{Op: "Axpy", Arrays: []any{out, x}, Alpha: -0.3}, 1, out, func(i int) float64 {
+		return float64(was[i]) - float64(float32(0.3))*float64(x[i])
+	})
+
+	var sum, squares float64
+	for _, v := range x[:n] {
+		sum += float64(v)
+		squares += float64(v * v)
+	}
+	c := Call{Op: "Sum", Arrays: []any{output(1), x}, Sizes: []int{n}}
+	s.do(c, 1)
+	s.near(c, c.Arrays[0].([]float32), []float64{sum}, Tolerance, math.Sqrt(squares))
+}
+
+func (s *suite) softmax() {
+	for _, rows := range sizes {
+		for _, cols := range append(sizes, 16, 17) {
+			if rows*cols <= 1<<17 {
+				s.apart(rows, cols)
+				s.fused(rows, cols)
+			}
+		}
+	}
+	s.fused(4097, 10)
+	s.ties()
+}
+
+// logits has some rows so far apart that exp would overflow.
+func (s *suite) logits(rows, cols int) []float32 {
+	x := s.floats(rows * cols)
+	for i := range rows * cols {
+		x[i] *= float32([]int{1, 10, 200}[i/cols%3])
+	}
+	return x
+}
+
+// softmaxRow returns the probabilities and ln Σ exp(x - max) + max.
+func softmaxRow(x []float32) (p []float64, logSum float64) {
+	largest, sum := math.Inf(-1), 0.
+	for _, v := range x {
+		largest = max(largest, float64(v))
+	}
+	for _, v := range x {
+		p = append(p, math.Exp(float64(v)-largest))
+		sum += p[len(p)-1]
+	}
+	for j := range p {
+		p[j] /= sum
+	}
+	return p, math.Log(sum) + largest
+}
+
+func firstLargest(x []float32) int {
+	at := 0
+	for j, v := range x {
+		if v > x[at] {
+			at = j
+		}
+	}
+	return at
+}
+
+// apart checks softmax, cross-entropy and the gradient one after the other,
+// each on the float32 output of the one before.
+func (s *suite) apart(rows, cols int) {
+	x, labels := s.logits(rows, cols), s.labels(rows, cols)
+	p := output(rows * cols)
+	c := Call{Op: "Softmax", Arrays: []any{p, x}, Sizes: []int{rows, cols}, Unaligned: s.r.IntN(2) == 0}
+	var want []float64
+	for i := range rows {
+		row, _ := softmaxRow(x[i*cols : (i+1)*cols])
+		want = append(want, row...)
+	}
+	s.do(c, 1)
+	s.near(c, p, want, Tolerance, 0)
+
+	loss, hit := output(rows), output(rows)
+	wantLoss, wantHit := make([]float64, rows), make([]float64, rows)
+	for i := range rows {
+		row := p[i*cols : (i+1)*cols]
+		row[labels[i]] = max(row[labels[i]], 1e-30) // so that the loss is finite
+		wantLoss[i] = -math.Log(float64(row[labels[i]]))
+		if firstLargest(row) == int(labels[i]) {
+			wantHit[i] = 1
+		}
+	}
+	c = Call{Op: "CrossEntropy", Arrays: []any{loss, hit, p, labels}, Sizes: []int{rows, cols}}
+	s.do(c, 2)
+	s.near(c, loss, wantLoss, Tolerance, 1e-3)
+	s.equal(c, hit, wantHit)
+
+	dx := output(rows * cols)
+	for i := range want {
+		want[i] = float64(p[i])
+		if i%cols == int(labels[i/cols]) {
+			want[i]--
+		}
+		want[i] /= float64(rows)
+	}
+	c = Call{Op: "SoftmaxCrossEntropyBackward", Arrays: []any{dx, p, labels}, Sizes: []int{rows, cols}}
+	s.do(c, 1)
+	s.near(c, dx, want, Tolerance, 1e-7)
+}
+
+// fused checks the three in one, with and without the gradient.
+func (s *suite) fused(rows, cols int) {
+	x, labels := s.logits(rows, cols), s.labels(rows, cols)
+	want := make([]float64, rows*cols)
+	var loss, hits float64
+	for i := range rows {
+		row := x[i*cols : (i+1)*cols]
+		p, logSum := softmaxRow(row)
+		label := int(labels[i])
+		loss += logSum - float64(row[label])
+		if firstLargest(row) == label {
+			hits++
+		}
+		p[label]--
+		for j, v := range p {
+			want[i*cols+j] = v / float64(rows)
+		}
+	}
+	loss /= float64(rows)
+	for _, gradient := range []bool{true, false} {
+		var dx any
+		if gradient {
+			dx = output(rows * cols)
+		}
+		out := output(2)
+		c := Call{Op: "SoftmaxCrossEntropy", Arrays: []any{dx, out, x, labels}, Sizes: []int{rows, cols}}
+		s.do(c, 2)
+		s.near(c, out[:1], []float64{loss}, Tolerance, 1)
+		s.equal(c, out[1:2], []float64{hits})
+		if gradient {
+			s.near(c, dx.([]float32), want, Tolerance, 1e-2/float64(rows))
+		}
+	}
+}
+
+// ties checks that the first of equal values is the prediction, and what labels
+// out of range give.
+func (s *suite) ties() {
+	const rows, cols = 6, 40
+	x := padded(make([]float32, rows*cols))
+	x[2*cols+7], x[2*cols+39] = 1, 1
+	x[3*cols+39] = 1
+	labels := append([]int32{0, 1, 7, 39, -1, cols}, make([]int32, guard)...)
+	loss, hit := output(rows), output(rows)
+	c := Call{Op: "CrossEntropy", Arrays: []any{loss, hit, x, labels}, Sizes: []int{rows, cols}}
+	s.do(c, 2)
+	s.equal(c, hit, []float64{1, 0, 1, 1, 0, 0})
+	if loss[4] == loss[4] || loss[5] == loss[5] {
+		s.fail(c, "a label out of range gave the loss %v", loss[4:6])
+	}
+	out := output(2)
+	c = Call{Op: "SoftmaxCrossEntropy", Arrays: []any{output(rows * cols), out, x, labels}, Sizes: []int{rows, cols}}
+	s.do(c, 2)
+	if out[0] == out[0] || out[1] != 3 {
+		s.fail(c, "labels out of range gave the loss %v and %v hits", out[0], out[1])
+	}
+}
+
+func (s *suite) gathers() {
+	for _, rows := range sizes {
+		for _, cols := range sizes {
+			if rows*cols <= 1<<17 {
+				s.gather(rows, cols)
+			}
+		}
+	}
+}
+
+func (s *suite) gather(rows, cols int) {
+	const count = 50
+	images, labels := make([]uint8, count*cols+guard), make([]uint8, count+guard)
+	for i := range images {
+		images[i] = uint8(s.r.Uint32())
+	}
+	for i := range labels {
+		labels[i] = uint8(s.r.IntN(10))
+	}
+	order := s.labels(rows, count)
+	x, y := output(rows*cols), make([]int32, rows+guard)
+	c := Call{Op: "Gather", Arrays: []any{x, y, images, labels, order}, Sizes: []int{rows, cols}, Unaligned: s.r.IntN(3) == 0}
+	s.do(c, 2)
+	want := make([]float64, rows*cols)
+	for i := range rows {
+		for j := range cols {
+			want[i*cols+j] = float64(float32(images[int(order[i])*cols+j]) / 255)
+		}
+		if y[i] != int32(labels[order[i]]) {
+			s.fail(c, "label %d is %d", i, y[i])
+		}
+	}
+	s.equal(c, x, want)
+}
+
+// empty checks that what has no elements is no error, that sums of nothing are
+// 0, and that nothing is written otherwise.
+func (s *suite) empty() {
+	for _, form := range forms {
+		for _, z := range [][3]int{{0, 5, 5}, {5, 0, 5}, {5, 5, 0}, {0, 0, 0}} {
+			m, n, k := z[0], z[1], z[2]
+			c := Call{Op: form, Sizes: z[:], Alpha: 1}
+			out, want := output(m*n), make([]float64, m*n)
+			if form == "MatMulTNAdd" {
+				for i := range m * n {
+					out[i], want[i] = 1, 1
+				}
+			}
+			c.Arrays = []any{out, s.floats(m * k), s.floats(k * n)}
+			if form == "MatMulNTMask" {
+				c.Arrays = append(c.Arrays, s.floats(m*n))
+			}
+			s.do(c, 1)
+			s.equal(c, out, want)
+		}
+	}
+	f, none := func() []float32 { return output(0) }, s.labels(0, 1)
+	for _, c := range []Call{
+		{Op: "ReLU", Arrays: []any{f(), f()}, Sizes: []int{0}},
+		{Op: "ReLUBackward", Arrays: []any{f(), f(), f()}, Sizes: []int{0}},
+		{Op: "Scale", Arrays: []any{f()}, Sizes: []int{0}},
+		{Op: "Axpy", Arrays: []any{f(), f()}, Sizes: []int{0}},
+		{Op: "Softmax", Arrays: []any{f(), f()}, Sizes: []int{0, 10}},
+		{Op: "CrossEntropy", Arrays: []any{f(), f(), f(), none}, Sizes: []int{0, 10}},
+		{Op: "SoftmaxCrossEntropyBackward", Arrays: []any{f(), f(), none}, Sizes: []int{0, 10}},
+		{Op: "Gather", Arrays: []any{f(), none, []uint8{1}, []uint8{1}, none}, Sizes: []int{0, 10}},
+	} {
+		s.do(c, 1)
+	}
+	sum, out := output(1), output(2)
+	c := Call{Op: "Sum", Arrays: []any{sum, f()}, Sizes: []int{0}}
+	s.do(c, 1)
+	s.equal(c, sum, []float64{0})
+	c = Call{Op: "SoftmaxCrossEntropy", Arrays: []any{f(), out, f(), none}, Sizes: []int{0, 10}}
+	s.do(c, 2)
+	s.equal(c, out, []float64{0, 0})
+}

@@ -1,0 +1,161 @@
+// Row softmax, cross-entropy and its gradient, apart and fused.
+#include "launch.cuh"
+
+namespace {
+
+constexpr unsigned ALL = 0xffffffffu;
+
+// A row belongs to LANES lanes of one warp: lane j holds columns j, j + LANES,
+// ... All lanes of a warp call these together; the xor pattern adds in the
+// same order whatever the timing, and gives every lane the result.
+template <int LANES>
+__device__ float row_max(float v) {
+  for (int d = LANES / 2; d > 0; d /= 2) v = fmaxf(v, __shfl_xor_sync(ALL, v, d));
+  return v;
+}
+
+template <int LANES>
+__device__ float row_sum(float v) {
+  for (int d = LANES / 2; d > 0; d /= 2) v += __shfl_xor_sync(ALL, v, d);
+  return v;
+}
+
+// exp_sum finds the row's maximum, Σ exp(x - max), and the first column that
+// holds the maximum (cols when all are NaN).
+template <int LANES>
+__device__ void exp_sum(const float *x, int64_t cols, int lane, float &largest, float &sum, int64_t &first) {
+  float best = -INFINITY;
+  int64_t at = cols;
+  for (int64_t j = lane; j < cols; j += LANES) {
+    float v = x[j];
+    if (v > best || (at == cols && v == best)) best = v, at = j;
+  }
+  largest = row_max<LANES>(best);
+  if (best != largest) at = cols;
+  for (int d = LANES / 2; d > 0; d /= 2) {
+    int64_t other = __shfl_xor_sync(ALL, at, d);
+    at = other < at ? other : at;
+  }
+  first = at;
+  float s = 0;
+  for (int64_t j = lane; j < cols; j += LANES) s += expf(x[j] - largest);
+  sum = row_sum<LANES>(s);
+}
+
+// One warp a row.
+__global__ void softmax(float *p, const float *x, int64_t rows, int64_t cols) {
+  int lane = threadIdx.x % 32;
+  int64_t stride = int64_t(gridDim.x) * (blockDim.x / 32);
+  for (int64_t i = (int64_t(blockIdx.x) * blockDim.x + threadIdx.x) / 32; i < rows; i += stride) {
+    float largest, sum;
+    int64_t first;
+    exp_sum<32>(x + i * cols, cols, lane, largest, sum, first);
+    for (int64_t j = lane; j < cols; j += 32) p[i * cols + j] = expf(x[i * cols + j] - largest) / sum;
+  }
+}
+
+// One thread a row: rows are short, and this form serves tests and evaluation.
+__global__ void cross_entropy(float *loss, float *hit, const float *p, const int32_t *labels, int64_t rows,
+                              int64_t cols) {
+  int64_t stride = int64_t(gridDim.x) * blockDim.x;
+  for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < rows; i += stride) {
+    const float *row = p + i * cols;
+    int64_t label = labels[i], at = -1;
+    float best = -INFINITY;
+    for (int64_t j = 0; j < cols; j++)
+      if (row[j] > best || (at < 0 && row[j] == best)) best = row[j], at = j;
+    bool valid = label >= 0 && label < cols;
+    loss[i] = valid ? -logf(row[label]) : NAN;
+    hit[i] = valid && at == label ? 1 : 0;
+  }
+}
+
+__global__ void softmax_cross_entropy_backward(float *dx, const float *p, const int32_t *labels, int64_t rows,
+                                               int64_t cols) {
+  int64_t stride = int64_t(gridDim.x) * blockDim.x;
+  for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < rows * cols; i += stride)
+    dx[i] = (p[i] - (i % cols == labels[i / cols] ? 1.f : 0.f)) * (1.f / rows);
+}
+
+constexpr int FUSED_THREADS = 1024;
+
+// One block for all rows, so that mean and count are summed in a fixed order
+// without scratch memory or a second launch: group g of LANES lanes does rows
+// g, g + groups, ..., then the groups' sums are added in a tree. With 16 lanes
+// for ten classes a batch of 64 is one pass, a batch of 1024 sixteen.
+template <int LANES>
+__global__ void __launch_bounds__(FUSED_THREADS)
+    softmax_cross_entropy(float *dx, float *out, const float *x, const int32_t *labels, int64_t rows, int64_t cols) {
+  constexpr int GROUPS = FUSED_THREADS / LANES;
+  __shared__ float losses[GROUPS], hits[GROUPS];
+  int lane = threadIdx.x % LANES, group = threadIdx.x / LANES;
+  float loss = 0, hit = 0, scale = 1.f / rows;
+  // Every lane of a warp must run exp_sum: a group past the last row takes a
+  // row of no columns.
+  for (int64_t from = 0; from < rows; from += GROUPS) {
+    int64_t i = from + group;
+    bool valid = i < rows;
+    const float *row = x + (valid ? i * cols : 0);
+    int64_t label = valid ? labels[i] : 0, first;
+    float largest, sum;
+    exp_sum<LANES>(row, valid ? cols : 0, lane, largest, sum, first);
+    if (!valid) continue;
+    if (label < 0 || label >= cols) {
+      loss = NAN;
+    } else {
+      loss += logf(sum) - (row[label] - largest);
+      hit += first == label ? 1 : 0;
+    }
+    if (dx)
+      for (int64_t j = lane; j < cols; j += LANES)
+        dx[i * cols + j] = (expf(row[j] - largest) / sum - (j == label ? 1.f : 0.f)) * scale;
+  }
+  if (lane == 0) losses[group] = loss, hits[group] = hit;
+  for (int half = GROUPS / 2; half > 0; half /= 2) {
+    __syncthreads();
+    if (threadIdx.x < half) {
+      losses[threadIdx.x] += losses[threadIdx.x + half];
+      hits[threadIdx.x] += hits[threadIdx.x + half];
+    }
+  }
+  if (threadIdx.x == 0) {
+    out[0] = rows ? losses[0] / rows : 0;
+    out[1] = hits[0];
+  }
+}
+
+}  // namespace
+
+int kernels_softmax(uintptr_t stream, uintptr_t p, uintptr_t x, int64_t rows, int64_t cols) {
+  if (rows < 0 || cols < 0) return cudaErrorInvalidValue;
+  if (rows == 0 || cols == 0) return cudaSuccess;
+  softmax<<<blocks(rows, 4), 128, 0, stream_of(stream)>>>(ptr<float>(p), ptr<float>(x), rows, cols);
+  return launched();
+}
+
+int kernels_cross_entropy(uintptr_t stream, uintptr_t loss, uintptr_t hit, uintptr_t p, uintptr_t labels, int64_t rows,
+                          int64_t cols) {
+  if (rows < 0 || cols < 0) return cudaErrorInvalidValue;
+  if (rows == 0) return cudaSuccess;
+  cross_entropy<<<blocks(rows, 64), 64, 0, stream_of(stream)>>>(ptr<float>(loss), ptr<float>(hit), ptr<float>(p),
+                                                                ptr<int32_t>(labels), rows, cols);
+  return launched();
+}
+
+int kernels_softmax_cross_entropy_backward(uintptr_t stream, uintptr_t dx, uintptr_t p, uintptr_t labels, int64_t rows,
+                                           int64_t cols) {
+  if (rows < 0 || cols < 0) return cudaErrorInvalidValue;
+  if (rows == 0 || cols == 0) return cudaSuccess;
+  softmax_cross_entropy_backward<<<blocks(rows * cols, 256), 256, 0, stream_of(stream)>>>(
+      ptr<float>(dx), ptr<float>(p), ptr<int32_t>(labels), rows, cols);
+  return launched();
+}
+
+int kernels_softmax_cross_entropy(uintptr_t stream, uintptr_t dx, uintptr_t out, uintptr_t x, uintptr_t labels,
+                                  int64_t rows, int64_t cols) {
+  if (rows < 0 || cols < 0) return cudaErrorInvalidValue;
+  auto kernel = cols <= 16 ? softmax_cross_entropy<16> : softmax_cross_entropy<32>;
+  kernel<<<1, FUSED_THREADS, 0, stream_of(stream)>>>(ptr<float>(dx), ptr<float>(out), ptr<float>(x),
+                                                     ptr<int32_t>(labels), rows, cols);
+  return launched();
+}
