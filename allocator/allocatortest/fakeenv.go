@@ -1,0 +1,53 @@
+package allocatortest
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"mlpool/allocator"
+)
+
+// NewEnv returns the Env of an allocator on f, behind a [Guard] and with every
+// hook, so that Run checks each reuse for its order.
+func NewEnv(t *testing.T, f *Fake, a allocator.Allocator) *Env {
+	t.Helper()
+	g := NewGuard(a, f)
+	return &Env{
+		Allocator: g,
+		Streams:   []allocator.Stream{0, 7, 0x5000, 0x6000_0000},
+		Limit:     min(f.total, 1<<30),
+		Use:       g.Use,
+		Fill: func(b allocator.Block, s allocator.Stream, id byte) error {
+			if err := g.Use(b, s); err != nil {
+				return err
+			}
+			bytes, err := f.Bytes(b.Addr, b.Size)
+			for i := range bytes {
+				bytes[i] = id
+			}
+			return err
+		},
+		Verify: func(b allocator.Block, s allocator.Stream, id byte) error {
+			bytes, err := f.Bytes(b.Addr, b.Size)
+			if err != nil {
+				return err
+			}
+			for i, got := range bytes {
+				if got != id {
+					return fmt.Errorf("byte %d is %d, want %d", i, got, id)
+				}
+			}
+			return g.Use(b, s)
+		},
+		Order: func(from, to allocator.Stream) error {
+			f.Order(from, to)
+			return nil
+		},
+		Sync: func() error {
+			f.Synchronize()
+			return nil
+		},
+		Closed: func() error { return errors.Join(f.Faults(), f.Leftover()) },
+	}
+}

@@ -1,0 +1,692 @@
+package allocatortest
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"mlpool/allocator"
+)
+
+// An Env is an allocator under test and what is known of its surroundings. Only
+// Allocator and Streams are needed; the tests that need more are skipped
+// without it.
+type Env struct {
+	Allocator allocator.Allocator
+	// Streams are at least four that exist, all different.
+	Streams []allocator.Stream
+
+	// Limit is how many bytes may be reserved before memory runs out, at most
+	// 1 GiB; 0 means unknown.
+	Limit int64
+	// Caches says that a sequence of calls that was run before needs no memory
+	// from the driver when it is run again.
+	Caches bool
+	// Returns says that Trim(0) with nothing handed out leaves nothing reserved.
+	Returns bool
+
+	// Use queues work of s on all of b.
+	Use func(b allocator.Block, s allocator.Stream) error
+	// Fill queues a write of id to every byte of b, Verify a check of it that
+	// ends before Verify returns.
+	Fill   func(b allocator.Block, s allocator.Stream, id byte) error
+	Verify func(b allocator.Block, s allocator.Stream, id byte) error
+	// Order makes stream to wait for the work queued on from.
+	Order func(from, to allocator.Stream) error
+	// Sync waits on the host for all work.
+	Sync func() error
+	// Closed is called after Close and says what it left behind.
+	Closed func() error
+}
+
+// Run runs the conformance suite. Each of its tests opens an allocator of its
+// own with open, and closes it.
+func Run(t *testing.T, open func(t *testing.T) *Env) {
+	for _, c := range []struct {
+		name string
+		run  func(*testing.T, *suite)
+	}{
+		{"sizes", sizes},
+		{"bad sizes", badSizes},
+		{"more than any device", tooLarge},
+		{"bad blocks", badBlocks},
+		{"blocks of another allocator", func(t *testing.T, s *suite) { foreignBlocks(t, s, open) }},
+		{"no two overlap", noOverlap},
+		{"coalescing", coalescing},
+		{"exhaustion", exhaustion},
+		{"keep the last, ask for the rest", keepTheLast},
+		{"statistics", statistics},
+		{"trim", trim},
+		{"live blocks", liveBlocks},
+		{"contents", contents},
+		{"steady state", steadyState},
+		{"across streams", acrossStreams},
+		{"goroutines", goroutines},
+		{"handed between goroutines", handedOver},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := start(t, open)
+			c.run(t, s)
+			s.end()
+		})
+	}
+	t.Run("leak", func(t *testing.T) { leak(t, start(t, open)) })
+	t.Run("closed", func(t *testing.T) { closed(t, start(t, open)) })
+}
+
+// suite is one test's Env with checks around the calls.
+type suite struct {
+	*Env
+	t *testing.T
+}
+
+func start(t *testing.T, open func(t *testing.T) *Env) *suite {
+	t.Helper()
+	s := &suite{open(t), t}
+	if len(s.Streams) < 4 {
+		t.Fatalf("Env has %d streams, want at least 4", len(s.Streams))
+	}
+	return s
+}
+
+// end closes the allocator, of which nothing may be handed out.
+func (s *suite) end() {
+	s.t.Helper()
+	s.sync()
+	if err := s.Allocator.Close(); err != nil {
+		s.t.Errorf("Close: %v", err)
+	}
+	s.left()
+}
+
+func (s *suite) left() {
+	s.t.Helper()
+	if s.Closed == nil {
+		return
+	}
+	if err := s.Closed(); err != nil {
+		s.t.Errorf("after Close: %v", err)
+	}
+}
+
+func (s *suite) sync() {
+	s.t.Helper()
+	if s.Sync == nil {
+		return
+	}
+	if err := s.Sync(); err != nil {
+		s.t.Fatalf("Sync: %v", err)
+	}
+}
+
+func (s *suite) alloc(bytes int64, on allocator.Stream) allocator.Block {
+	s.t.Helper()
+	b, err := s.Allocator.Alloc(bytes, on, s.t.Name())
+	if err != nil {
+		s.t.Fatalf("Alloc(%d): %v", bytes, err)
+	}
+	if b.Addr == 0 || b.Addr%allocator.Alignment != 0 {
+		s.t.Fatalf("Alloc(%d) returned address %#x, want a multiple of %d", bytes, b.Addr, allocator.Alignment)
+	}
+	if b.Size != bytes {
+		s.t.Fatalf("Alloc(%d) returned a block of %d bytes", bytes, b.Size)
+	}
+	return b
+}
+
+func (s *suite) free(b allocator.Block, on allocator.Stream) {
+	s.t.Helper()
+	if err := s.Allocator.Free(b, on); err != nil {
+		s.t.Fatalf("Free of %d bytes at %#x: %v", b.Size, b.Addr, err)
+	}
+}
+
+func (s *suite) freeAll(blocks []allocator.Block, on allocator.Stream) {
+	s.t.Helper()
+	for _, b := range blocks {
+		s.free(b, on)
+	}
+}
+
+// fits leaves out what the Env's memory cannot hold.
+func (s *suite) fits(bytes int64) bool { return s.Limit > 0 && bytes <= s.Limit }
+
+func sizes(t *testing.T, s *suite) {
+	for _, bytes := range []int64{0, 1, 4, 255, 256, 257, 1000, 1 << 10, 65537, 1 << 20, 1<<21 + 1, 1 << 26, 1 << 29, 1 << 30} {
+		if bytes > 1<<26 && !s.fits(2*bytes) {
+			continue
+		}
+		b := s.alloc(bytes, s.Streams[0])
+		c := s.alloc(0, s.Streams[0])
+		if b.Addr == c.Addr {
+			t.Errorf("blocks of %d and 0 bytes share address %#x", bytes, b.Addr)
+		}
+		s.free(b, s.Streams[0])
+		s.free(c, s.Streams[0])
+		if err := s.Allocator.Trim(0); err != nil {
+			t.Errorf("Trim: %v", err)
+		}
+	}
+}
+
+func badSizes(t *testing.T, s *suite) {
+	for _, bytes := range []int64{-1, -256, math.MinInt64} {
+		if b, err := s.Allocator.Alloc(bytes, s.Streams[0], "bad"); !errors.Is(err, allocator.ErrBadSize) {
+			t.Errorf("Alloc(%d) = %v, %v, want ErrBadSize", bytes, b, err)
+		}
+	}
+}
+
+func tooLarge(t *testing.T, s *suite) {
+	for _, bytes := range []int64{1 << 46, 1 << 50, math.MaxInt64 - 255, math.MaxInt64} {
+		_, err := s.Allocator.Alloc(bytes, s.Streams[1], "whole world")
+		var oom *allocator.OutOfMemoryError
+		if !errors.As(err, &oom) {
+			t.Fatalf("Alloc(%d) failed with %v, want an OutOfMemoryError", bytes, err)
+		}
+		if oom.Bytes != bytes || oom.Tag != "whole world" || oom.Stream != s.Streams[1] {
+			t.Errorf("error is of %d bytes, tag %q, stream %#x", oom.Bytes, oom.Tag, oom.Stream)
+		}
+		if text := err.Error(); strings.Contains(text, "\n") || !strings.Contains(text, fmt.Sprint(bytes)) {
+			t.Errorf("error text is not one line with the size: %q", text)
+		}
+		s.free(s.alloc(1<<20, s.Streams[1]), s.Streams[1])
+	}
+}
+
+func badBlocks(t *testing.T, s *suite) {
+	on := s.Streams[0]
+	wants := func(what string, b allocator.Block, want error) {
+		t.Helper()
+		if err := s.Allocator.Free(b, on); !errors.Is(err, want) {
+			t.Errorf("Free of %s: %v, want %v", what, err, want)
+		}
+	}
+	wants("the zero block", allocator.Block{}, allocator.ErrUnknownBlock)
+	wants("a made-up block", allocator.Block{Addr: 1 << 20, Size: 4}, allocator.ErrUnknownBlock)
+	for _, bytes := range []int64{0, 100, 5 << 20} {
+		b := s.alloc(bytes, on)
+		moved := b
+		moved.Addr += allocator.Alignment
+		wants("a block with another address", moved, allocator.ErrUnknownBlock)
+		s.free(b, on)
+		wants("a freed block", b, allocator.ErrDoubleFree)
+		again := s.alloc(bytes, on)
+		wants("a freed block whose memory is in use", b, allocator.ErrDoubleFree)
+		s.free(again, on)
+	}
+	if got := s.Allocator.Stats(); got.Allocated != 0 || got.Allocs != got.Frees {
+		t.Errorf("after failed frees: %+v", got)
+	}
+}
+
+func foreignBlocks(t *testing.T, s *suite, open func(t *testing.T) *Env) {
+	other := start(t, open)
+	b := other.alloc(1000, other.Streams[0])
+	if err := s.Allocator.Free(b, s.Streams[0]); !errors.Is(err, allocator.ErrUnknownBlock) {
+		t.Errorf("Free of another allocator's block: %v, want ErrUnknownBlock", err)
+	}
+	other.free(b, other.Streams[0])
+	other.end()
+}
+
+// checkDisjoint fails if blocks share a byte.
+func checkDisjoint(t *testing.T, blocks []allocator.Block) {
+	t.Helper()
+	sorted := slices.Clone(blocks)
+	slices.SortFunc(sorted, func(a, b allocator.Block) int {
+		if a.Addr < b.Addr {
+			return -1
+		}
+		return 1
+	})
+	for i := 1; i < len(sorted); i++ {
+		a, b := sorted[i-1], sorted[i]
+		if a.Addr+uintptr(max(a.Size, 1)) > b.Addr {
+			t.Fatalf("blocks of %d bytes at %#x and %d at %#x overlap", a.Size, a.Addr, b.Size, b.Addr)
+		}
+	}
+}
+
+func noOverlap(t *testing.T, s *suite) {
+	on := s.Streams[0]
+	var blocks []allocator.Block
+	for bytes := int64(1); bytes < 1024; bytes++ {
+		blocks = append(blocks, s.alloc(bytes, on))
+	}
+	checkDisjoint(t, blocks)
+	for i := 0; i < len(blocks); i += 2 {
+		s.free(blocks[i], on)
+		blocks[i] = s.alloc(int64(i), on)
+	}
+	checkDisjoint(t, blocks)
+	s.freeAll(blocks, on)
+}
+
+func coalescing(t *testing.T, s *suite) {
+	on := s.Streams[0]
+	for round := int64(0); round < 1024; round++ {
+		blocks := []allocator.Block{
+			s.alloc(1, on), s.alloc(1+round, on), s.alloc(1+256*round, on), s.alloc(1+4096*round, on),
+		}
+		if round%64 == 0 {
+			checkDisjoint(t, blocks)
+		}
+		s.freeAll(blocks, on)
+	}
+	if got := s.Allocator.Stats().Allocated; got != 0 {
+		t.Errorf("%d bytes allocated after every block was freed", got)
+	}
+}
+
+func exhaustion(t *testing.T, s *suite) {
+	if s.Limit == 0 {
+		t.Skip("limit unknown")
+	}
+	const bytes = 4 << 20
+	on := s.Streams[0]
+	var blocks []allocator.Block
+	var oom *allocator.OutOfMemoryError
+	for range 2 {
+		for len(blocks)*bytes <= int(s.Limit) {
+			b, err := s.Allocator.Alloc(bytes, on, "filler")
+			if err != nil {
+				if !errors.As(err, &oom) {
+					t.Fatalf("Alloc at the limit: %v", err)
+				}
+				break
+			}
+			blocks = append(blocks, b)
+		}
+		if oom == nil {
+			t.Fatalf("%d blocks of %d bytes fit into %d", len(blocks), bytes, s.Limit)
+		}
+		if oom.Allocated < int64(len(blocks))*bytes || oom.Reserved > s.Limit || oom.Advice == "" {
+			t.Errorf("with %d blocks of %d bytes: %+v", len(blocks), bytes, oom)
+		}
+		if len(blocks)*bytes*4 < int(s.Limit)*3 {
+			t.Errorf("only %d blocks of %d bytes fit into %d", len(blocks), bytes, s.Limit)
+		}
+		checkDisjoint(t, blocks)
+		s.free(blocks[0], on)
+		blocks[0] = s.alloc(bytes, on)
+		s.freeAll(blocks, on)
+		blocks, oom = nil, nil
+	}
+	s.free(s.alloc(s.Limit/2, on), on)
+	s.free(s.alloc(bytes, s.Streams[1]), s.Streams[1])
+}
+
+func keepTheLast(t *testing.T, s *suite) {
+	const count, bytes = 64, 4 << 20
+	if !s.fits(count * bytes) {
+		t.Skip("limit unknown or below 256 MiB")
+	}
+	on := s.Streams[0]
+	var blocks []allocator.Block
+	for range count {
+		blocks = append(blocks, s.alloc(bytes, on))
+	}
+	s.freeAll(blocks[:count-1], on)
+	rest := s.alloc(s.Limit/2, on)
+	checkDisjoint(t, []allocator.Block{rest, blocks[count-1]})
+	s.free(rest, on)
+	s.free(blocks[count-1], on)
+}
+
+func statistics(t *testing.T, s *suite) {
+	a := s.Allocator
+	if got := a.Stats(); got.Allocs != 0 || got.Frees != 0 || got.Allocated != 0 || got.PeakAllocated != 0 {
+		t.Errorf("new allocator has %+v", got)
+	}
+	b, c := s.alloc(1000, s.Streams[0]), s.alloc(3<<20, s.Streams[0])
+	two := a.Stats()
+	if two.Allocs != 2 || two.Frees != 0 {
+		t.Errorf("%d allocs and %d frees, want 2 and 0", two.Allocs, two.Frees)
+	}
+	if two.Allocated < 1000+3<<20 || two.PeakAllocated != two.Allocated {
+		t.Errorf("%d bytes allocated, peak %d", two.Allocated, two.PeakAllocated)
+	}
+	if two.Reserved < two.Allocated || two.PeakReserved < two.Reserved {
+		t.Errorf("%d allocated, %d reserved, peak %d", two.Allocated, two.Reserved, two.PeakReserved)
+	}
+	if two.DriverMallocs < 1 || two.DriverCalls < two.DriverMallocs {
+		t.Errorf("%d driver calls, %d of them for memory", two.DriverCalls, two.DriverMallocs)
+	}
+	s.free(c, s.Streams[0])
+	one := a.Stats()
+	if one.Frees != 1 || one.Allocated >= two.Allocated || one.PeakAllocated != two.PeakAllocated {
+		t.Errorf("after a free: %+v; before: %+v", one, two)
+	}
+	a.ResetPeaks()
+	if got := a.Stats(); got.PeakAllocated != one.Allocated || got.PeakReserved != got.Reserved {
+		t.Errorf("after ResetPeaks: %+v", got)
+	}
+	s.free(b, s.Streams[0])
+	if got := a.Stats(); got.Allocated != 0 || got.Allocs != 2 || got.Frees != 2 {
+		t.Errorf("after all frees: %+v", got)
+	}
+}
+
+func trim(t *testing.T, s *suite) {
+	on := s.Streams[0]
+	kept := s.alloc(100, on)
+	s.freeAll([]allocator.Block{s.alloc(8<<20, on), s.alloc(16<<20, on), s.alloc(1<<20, on)}, on)
+	s.sync()
+	for _, keep := range []int64{1 << 40, 12 << 20, 0, -1} {
+		if err := s.Allocator.Trim(keep); err != nil {
+			t.Errorf("Trim(%d): %v", keep, err)
+		}
+	}
+	if got := s.Allocator.Stats(); got.Reserved < got.Allocated || got.Allocated < 100 {
+		t.Errorf("after Trim with a block handed out: %+v", got)
+	}
+	s.free(kept, on)
+	if err := s.Allocator.Trim(0); err != nil {
+		t.Errorf("Trim(0): %v", err)
+	}
+	if got := s.Allocator.Stats().Reserved; s.Returns && got != 0 {
+		t.Errorf("%d bytes reserved after Trim(0) with nothing handed out", got)
+	}
+	s.free(s.alloc(2<<20, on), on)
+}
+
+func liveBlocks(t *testing.T, s *suite) {
+	if got := s.Allocator.Live(); len(got) != 0 {
+		t.Errorf("new allocator has %d blocks handed out", len(got))
+	}
+	want := map[uintptr]allocator.LiveBlock{}
+	var blocks []allocator.Block
+	for i, tag := range []string{"weights", "images", "weights", ""} {
+		on := s.Streams[i%2]
+		b, err := s.Allocator.Alloc(int64(1000*i), on, tag)
+		if err != nil {
+			t.Fatal(err)
+		}
+		blocks = append(blocks, b)
+		want[b.Addr] = allocator.LiveBlock{Addr: b.Addr, Bytes: int64(1000 * i), Stream: on, Tag: tag}
+	}
+	got := s.Allocator.Live()
+	if len(got) != len(want) {
+		t.Errorf("%d blocks handed out, want %d", len(got), len(want))
+	}
+	for i, b := range got {
+		if b != want[b.Addr] {
+			t.Errorf("block %+v, want %+v", b, want[b.Addr])
+		}
+		if i > 0 && b.Addr <= got[i-1].Addr {
+			t.Errorf("block %d at %#x comes after %#x", i, b.Addr, got[i-1].Addr)
+		}
+	}
+	for i, b := range blocks {
+		s.free(b, s.Streams[i%2])
+	}
+	if got := s.Allocator.Live(); len(got) != 0 {
+		t.Errorf("%d blocks handed out after every one was freed", len(got))
+	}
+}
+
+// contents fills each block with its number and finds it there again, through
+// random sizes, frees and trims.
+func contents(t *testing.T, s *suite) {
+	const steps, most = 10000, 64 << 10
+	r := rand.New(rand.NewPCG(1, 2))
+	type filled struct {
+		b  allocator.Block
+		on allocator.Stream
+		id byte
+	}
+	var blocks []filled
+	drop := func(i int) {
+		f := blocks[i]
+		if s.Verify != nil {
+			if err := s.Verify(f.b, f.on, f.id); err != nil {
+				t.Fatalf("block of %d bytes at %#x: %v", f.b.Size, f.b.Addr, err)
+			}
+		}
+		s.free(f.b, f.on)
+		blocks[i] = blocks[len(blocks)-1]
+		blocks = blocks[:len(blocks)-1]
+	}
+	for step := range steps {
+		switch k := r.IntN(100); {
+		case k < 55 && len(blocks) < 200:
+			on := s.Streams[r.IntN(len(s.Streams))]
+			f := filled{s.alloc(r.Int64N(most), on), on, byte(step)}
+			if s.Fill != nil {
+				if err := s.Fill(f.b, f.on, f.id); err != nil {
+					t.Fatal(err)
+				}
+			}
+			blocks = append(blocks, f)
+		case k < 99 && len(blocks) > 0:
+			drop(r.IntN(len(blocks)))
+		case k == 99:
+			if err := s.Allocator.Trim(r.Int64N(16 << 20)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if got := s.Allocator.Live(); len(got) != len(blocks) {
+		t.Errorf("%d blocks handed out, want %d", len(got), len(blocks))
+	}
+	for len(blocks) > 0 {
+		drop(len(blocks) - 1)
+	}
+}
+
+// steadyState repeats a training step: the first takes memory, later ones none.
+func steadyState(t *testing.T, s *suite) {
+	if !s.Caches {
+		t.Skip("allocator asks its driver each time")
+	}
+	on := s.Streams[0]
+	fixed := []allocator.Block{s.alloc(5<<20, on), s.alloc(784*784*4, on)}
+	step := func() {
+		var scope []allocator.Block
+		for i := range 12 {
+			scope = append(scope, s.alloc(64*784*4, on), s.alloc(int64(64*(i+1)), on))
+			if i%3 == 2 {
+				s.free(scope[0], on)
+				scope = scope[1:]
+			}
+		}
+		s.freeAll(scope, on)
+	}
+	step()
+	step()
+	before := s.Allocator.Stats()
+	for range 100 {
+		step()
+	}
+	after := s.Allocator.Stats()
+	if after.DriverMallocs != before.DriverMallocs || after.Reserved != before.Reserved {
+		t.Errorf("100 repeated steps took %d driver mallocs and %d more bytes",
+			after.DriverMallocs-before.DriverMallocs, after.Reserved-before.Reserved)
+	}
+	s.freeAll(fixed, on)
+}
+
+// acrossStreams frees on other streams than it allocates on, ordered as a
+// careful caller orders them.
+func acrossStreams(t *testing.T, s *suite) {
+	r := rand.New(rand.NewPCG(3, 4))
+	type held struct {
+		b  allocator.Block
+		on allocator.Stream
+	}
+	var blocks []held
+	for range 2000 {
+		if on := s.Streams[r.IntN(len(s.Streams))]; len(blocks) < 30 && r.IntN(5) < 3 {
+			blocks = append(blocks, held{s.alloc(1+r.Int64N(1<<20), on), on})
+			continue
+		} else if len(blocks) > 0 {
+			i := r.IntN(len(blocks))
+			h := blocks[i]
+			if h.on != on && s.Order != nil {
+				if err := s.Order(h.on, on); err != nil {
+					t.Fatal(err)
+				}
+			} else if h.on != on {
+				s.sync()
+			}
+			if s.Use != nil {
+				if err := s.Use(h.b, on); err != nil {
+					t.Fatal(err)
+				}
+			}
+			s.free(h.b, on)
+			blocks[i] = blocks[len(blocks)-1]
+			blocks = blocks[:len(blocks)-1]
+		}
+	}
+	for _, h := range blocks {
+		s.free(h.b, h.on)
+	}
+	if got := s.Allocator.Stats().Allocated; got != 0 {
+		t.Errorf("%d bytes allocated after every block was freed", got)
+	}
+}
+
+// goroutines allocates from eight at once, two to a stream.
+func goroutines(t *testing.T, s *suite) {
+	const workers, rounds = 8, 1000
+	errs := make(chan error, workers)
+	for w := range workers {
+		go func() { errs <- churn(s.Allocator, s.Streams[w%4], uint64(w), rounds) }()
+	}
+	for range workers {
+		if err := <-errs; err != nil {
+			t.Error(err)
+		}
+	}
+	if got := s.Allocator.Stats(); got.Allocated != 0 || got.Allocs != got.Frees || got.Allocs < workers*rounds/4 {
+		t.Errorf("after all goroutines: %+v", got)
+	}
+}
+
+// churn holds up to sixteen blocks of random sizes and ends with none.
+func churn(a allocator.Allocator, on allocator.Stream, seed uint64, rounds int) error {
+	r := rand.New(rand.NewPCG(seed, 5))
+	var blocks []allocator.Block
+	for range rounds {
+		if len(blocks) < 16 && r.IntN(2) == 0 {
+			b, err := a.Alloc(r.Int64N(64<<10), on, "churn")
+			if err != nil {
+				return err
+			}
+			blocks = append(blocks, b)
+		} else if n := len(blocks); n > 0 {
+			if err := a.Free(blocks[n-1], on); err != nil {
+				return err
+			}
+			blocks = blocks[:n-1]
+		}
+	}
+	for _, b := range blocks {
+		if err := a.Free(b, on); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// handedOver frees in one goroutine what others allocated.
+func handedOver(t *testing.T, s *suite) {
+	const producers, each = 4, 300
+	type handed struct {
+		b  allocator.Block
+		on allocator.Stream
+	}
+	blocks := make(chan handed, 16)
+	errs := make(chan error, producers)
+	var wg sync.WaitGroup
+	for w := range producers {
+		wg.Go(func() {
+			on := s.Streams[w]
+			for i := range each {
+				b, err := s.Allocator.Alloc(int64(i*100), on, "handed over")
+				if err != nil {
+					errs <- err
+					return
+				}
+				blocks <- handed{b, on}
+			}
+		})
+	}
+	go func() {
+		wg.Wait()
+		close(blocks)
+	}()
+	freed := 0
+	for h := range blocks {
+		s.free(h.b, h.on)
+		freed++
+	}
+	select {
+	case err := <-errs:
+		t.Fatal(err)
+	default:
+	}
+	if freed != producers*each {
+		t.Errorf("%d blocks were freed, want %d", freed, producers*each)
+	}
+}
+
+func leak(t *testing.T, s *suite) {
+	for range 3 {
+		s.alloc(1000, s.Streams[0])
+	}
+	if _, err := s.Allocator.Alloc(50, s.Streams[1], "bias"); err != nil {
+		t.Fatal(err)
+	}
+	s.free(s.alloc(77, s.Streams[0]), s.Streams[0])
+	s.sync()
+	err := s.Allocator.Close()
+	var e *allocator.LeakError
+	if !errors.As(err, &e) {
+		t.Fatalf("Close with blocks handed out: %v, want a LeakError", err)
+	}
+	want := []allocator.TagLeak{{Tag: t.Name(), Blocks: 3, Bytes: 3000}, {Tag: "bias", Blocks: 1, Bytes: 50}}
+	if e.Blocks != 4 || e.Bytes != 3050 || !slices.Equal(e.Tags, want) {
+		t.Errorf("leak %+v, want tags %+v", e, want)
+	}
+	if text := err.Error(); strings.Contains(text, "\n") || !strings.Contains(text, "bias") {
+		t.Errorf("leak text is not one line with the tags: %q", text)
+	}
+	s.left()
+}
+
+func closed(t *testing.T, s *suite) {
+	on := s.Streams[0]
+	b := s.alloc(100, on)
+	s.sync()
+	var e *allocator.LeakError
+	if err := s.Allocator.Close(); !errors.As(err, &e) {
+		t.Errorf("Close: %v, want a LeakError", err)
+	}
+	for what, err := range map[string]error{
+		"Close": s.Allocator.Close(),
+		"Free":  s.Allocator.Free(b, on),
+		"Trim":  s.Allocator.Trim(0),
+	} {
+		if !errors.Is(err, allocator.ErrClosed) {
+			t.Errorf("%s after Close: %v, want ErrClosed", what, err)
+		}
+	}
+	if _, err := s.Allocator.Alloc(1, on, "late"); !errors.Is(err, allocator.ErrClosed) {
+		t.Errorf("Alloc after Close: %v, want ErrClosed", err)
+	}
+	if got := s.Allocator.Live(); len(got) != 0 {
+		t.Errorf("%d blocks handed out after Close", len(got))
+	}
+	if got := s.Allocator.Stats(); got.Allocated != 0 || got.Reserved != 0 {
+		t.Errorf("after Close: %+v", got)
+	}
+	s.left()
+}

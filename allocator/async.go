@@ -1,0 +1,160 @@
+package allocator
+
+import (
+	"errors"
+	"sync"
+	"sync/atomic"
+)
+
+// An Async is an Allocator that leaves the memory to the driver's own
+// stream-ordered pool and adds what that lacks: checked frees, tags, a leak
+// report, and a trim and a second try when memory runs out.
+//
+// Allocated in its Stats counts blocks rounded up to Alignment; how the driver
+// rounds is not known. Reserved is what the driver says.
+type Async struct {
+	ledger
+	driver         AsyncDriver
+	calls, mallocs atomic.Int64
+
+	reservedMu             sync.Mutex
+	reserved, peakReserved int64 // bytes, when the driver last said so
+}
+
+// NewAsync returns an allocator over d, which it closes when it is closed.
+func NewAsync(d AsyncDriver) *Async { return &Async{driver: d} }
+
+// Alloc implements [Allocator]. It asks the driver each time.
+func (a *Async) Alloc(bytes int64, s Stream, tag string) (Block, error) {
+	if bytes < 0 {
+		return Block{}, ErrBadSize
+	}
+	if a.isClosed() {
+		return Block{}, ErrClosed
+	}
+	if bytes > maxRequest {
+		return Block{}, a.outOfMemory(bytes, s, tag, errTooLarge)
+	}
+	addr, err := a.malloc(bytes, s)
+	if err != nil && outOfMemory(err) {
+		if err := a.Trim(0); err != nil {
+			return Block{}, err
+		}
+		addr, err = a.malloc(bytes, s)
+	}
+	if err != nil {
+		if outOfMemory(err) {
+			err = a.outOfMemory(bytes, s, tag, err)
+		}
+		return Block{}, err
+	}
+	b, err := a.open(addr, bytes, s, tag)
+	if err != nil {
+		return Block{}, errors.Join(err, a.free(addr, s))
+	}
+	return b, nil
+}
+
+func (a *Async) malloc(bytes int64, s Stream) (uintptr, error) {
+	a.calls.Add(1)
+	a.mallocs.Add(1)
+	return a.driver.MallocAsync(max(bytes, 1), s)
+}
+
+func (a *Async) free(addr uintptr, s Stream) error {
+	a.calls.Add(1)
+	return a.driver.FreeAsync(addr, s)
+}
+
+// Free implements [Allocator]. It calls the driver each time.
+func (a *Async) Free(b Block, s Stream) error {
+	return a.settle(b, func() error { return a.free(b.Addr, s) })
+}
+
+// Stats implements [Allocator]. If the driver does not say what it reserves,
+// Reserved stays what it was.
+func (a *Async) Stats() Stats {
+	st := a.stats()
+	st.Reserved, st.PeakReserved = a.poolReserved()
+	st.DriverCalls, st.DriverMallocs = a.calls.Load(), a.mallocs.Load()
+	return st
+}
+
+// poolReserved returns the driver's figures, or the last ones it gave.
+func (a *Async) poolReserved() (current, peak int64) {
+	a.reservedMu.Lock()
+	defer a.reservedMu.Unlock()
+	if a.isClosed() {
+		return 0, a.peakReserved
+	}
+	a.calls.Add(1)
+	if current, peak, err := a.driver.PoolReserved(); err == nil {
+		a.reserved, a.peakReserved = current, peak
+	}
+	return a.reserved, a.peakReserved
+}
+
+// ResetPeaks implements [Allocator]. Should the driver refuse, PeakReserved goes
+// on from before.
+func (a *Async) ResetPeaks() {
+	a.resetPeak()
+	if a.isClosed() {
+		return
+	}
+	a.calls.Add(1)
+	if err := a.driver.ResetPoolPeak(); err == nil {
+		a.poolReserved()
+	}
+}
+
+// Trim implements [Allocator].
+func (a *Async) Trim(keep int64) error {
+	if a.isClosed() {
+		return ErrClosed
+	}
+	a.calls.Add(1)
+	return a.driver.TrimPool(max(keep, 0))
+}
+
+// Live implements [Allocator].
+func (a *Async) Live() []LiveBlock { return a.live() }
+
+// Close implements [Allocator]. It frees what was not freed and closes the
+// driver's pool.
+func (a *Async) Close() error {
+	_, peak := a.poolReserved()
+	leaked, err := a.close()
+	if err != nil {
+		return err
+	}
+	errs := []error{leakError(leaked)}
+	for _, b := range leaked {
+		errs = append(errs, a.free(b.Addr, b.Stream))
+	}
+	a.calls.Add(1)
+	errs = append(errs, a.driver.ClosePool())
+	a.reservedMu.Lock()
+	a.reserved, a.peakReserved = 0, peak
+	a.reservedMu.Unlock()
+	return oneOrJoined(errs)
+}
+
+func (a *Async) outOfMemory(bytes int64, s Stream, tag string, err error) error {
+	st := a.Stats()
+	e := &OutOfMemoryError{
+		Bytes: bytes, Stream: s, Tag: tag,
+		Allocated: st.Allocated, Reserved: st.Reserved, Err: err,
+	}
+	if d, ok := a.driver.(interface {
+		MemInfo() (free, total int64, err error)
+	}); ok {
+		a.calls.Add(1)
+		if devFree, devTotal, err := d.MemInfo(); err == nil {
+			e.DeviceFree, e.DeviceTotal = devFree, devTotal
+		} else {
+			e.Err = errors.Join(e.Err, err)
+		}
+	}
+	e.advise(0)
+	return e
+}

@@ -1,0 +1,86 @@
+package allocator
+
+// A Block is device memory that an [Allocator] handed out. It is a small value
+// to be copied freely; the allocator that made it keeps the memory, so dropping
+// a Block without Free leaks until Close. The zero Block is no block.
+type Block struct {
+	Addr uintptr
+	Size int64 // bytes asked for; the memory behind it may be larger
+
+	node *node
+	gen  uint64 // of node, when it was handed out
+}
+
+// roundUp returns n rounded up to a multiple of unit, a power of two.
+func roundUp(n, unit int64) int64 { return (n + unit - 1) &^ (unit - 1) }
+
+// maxRequest is the largest request that is looked at, in bytes; more is out of
+// memory at once, on any device, so that no sum of sizes can overflow.
+const maxRequest = 1 << 46
+
+// blockSize returns the memory that a request of bytes takes: a whole number of
+// units of Alignment, and at least one so that blocks of 0 bytes differ.
+func blockSize(bytes int64) int64 {
+	return max(roundUp(bytes, Alignment), Alignment)
+}
+
+// state is where a node's memory is.
+type state uint8
+
+const (
+	unused  state = iota // the record describes no memory
+	free                 // with the placement, coalesced
+	live                 // handed out
+	cached               // freed and kept as it is for the next request of its size
+	waiting              // freed, until other streams are done with it
+)
+
+// A node is the record of one block, free or handed out. Records are reused for
+// ever within one heap or ledger, so a stale Block can always be told from a
+// current one by its generation.
+type node struct {
+	heap   *heap   // whose lock guards the rest; never changes. nil: see ledger
+	ledger *ledger // the same for an allocator without heaps
+
+	gen   uint64 // how often this record was handed out or given back
+	state state
+	addr  uintptr
+	size  int64 // bytes of memory
+	want  int64 // bytes of memory that the request needed, at most size
+
+	asked  int64 // bytes asked for
+	tag    string
+	stream Stream
+	uses   []Stream // other streams to wait for before the memory is used again
+
+	seg        *segment
+	prev, next *node // neighbours in the segment, by address
+	up, down   *node // in a list of free, cached, waiting or unused nodes
+}
+
+// handOut marks n as handed out and returns the Block that says so.
+func (n *node) handOut(asked int64, s Stream, tag string) Block {
+	n.gen++
+	n.state = live
+	n.asked = asked
+	n.stream = s
+	if n.tag != tag {
+		n.tag = tag
+	}
+	return Block{Addr: n.addr, Size: asked, node: n, gen: n.gen}
+}
+
+// check says whether b, whose node is n, is handed out now.
+func (n *node) check(b Block) error {
+	if n.gen != b.gen || n.state != live {
+		return ErrDoubleFree
+	}
+	if n.addr != b.Addr {
+		return ErrUnknownBlock
+	}
+	return nil
+}
+
+func (n *node) describe() LiveBlock {
+	return LiveBlock{Addr: n.addr, Bytes: n.asked, Stream: n.stream, Tag: n.tag}
+}

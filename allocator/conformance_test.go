@@ -1,0 +1,51 @@
+package allocator_test
+
+import (
+	"testing"
+
+	"mlpool/allocator"
+	"mlpool/allocator/allocatortest"
+)
+
+// deviceBytes is the memory of the fake device that the suite runs on.
+const deviceBytes = 1 << 30
+
+func newPool(t testing.TB, d allocator.Driver, o allocator.PoolOptions) *allocator.Pool {
+	t.Helper()
+	p, err := allocator.NewPool(d, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func TestConformance(t *testing.T) {
+	pool := func(o allocator.PoolOptions) func(*testing.T) *allocatortest.Env {
+		return func(t *testing.T) *allocatortest.Env {
+			f := allocatortest.NewFake(deviceBytes)
+			env := allocatortest.NewEnv(t, f, newPool(t, f, o))
+			env.Caches, env.Returns = true, true
+			return env
+		}
+	}
+	for name, open := range map[string]func(*testing.T) *allocatortest.Env{
+		"pool":               pool(allocator.PoolOptions{}),
+		"pool/opportunistic": pool(allocator.PoolOptions{Reuse: allocator.ReuseOpportunistic}),
+		"pool/same-stream":   pool(allocator.PoolOptions{Reuse: allocator.ReuseSameStream}),
+		"pool/limit":         pool(allocator.PoolOptions{MaxBytes: deviceBytes, GCThreshold: 0.5}),
+		"pool/whole blocks":  pool(allocator.PoolOptions{MaxSplitBytes: 3 << 20}),
+		"pool/pre-allocated": pool(allocator.PoolOptions{PreallocateBytes: 64 << 20}),
+		"async": func(t *testing.T) *allocatortest.Env {
+			f := allocatortest.NewFake(deviceBytes)
+			env := allocatortest.NewEnv(t, f, allocator.NewAsync(f))
+			env.Returns = true
+			return env
+		},
+		"timed": func(t *testing.T) *allocatortest.Env {
+			f := allocatortest.NewFake(deviceBytes)
+			return allocatortest.NewEnv(t, f, allocator.NewTimed(newPool(t, f, allocator.PoolOptions{})))
+		},
+	} {
+		t.Run(name, func(t *testing.T) { allocatortest.Run(t, open) })
+	}
+}

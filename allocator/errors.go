@@ -1,0 +1,160 @@
+package allocator
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// OutOfMemoryError says that a request could not be met after everything was
+// tried that Alloc promises. The allocator works on.
+type OutOfMemoryError struct {
+	Bytes  int64 // asked for
+	Stream Stream
+	Tag    string
+
+	Allocated, Reserved int64 // bytes, by the allocator, after the last attempt
+	LargestFree         int64 // bytes of the largest free block of any stream
+	// Fragmentation is how much of the free memory lies outside the largest
+	// free block, in percent.
+	Fragmentation float64
+	// DeviceFree and DeviceTotal are the driver's, in bytes; both 0 if unknown.
+	DeviceFree, DeviceTotal int64
+	Limit                   int64 // bytes that may be reserved; 0 is no limit
+
+	Advice string // what would have helped
+	Err    error  // the driver's; nil if it was not asked
+}
+
+func (e *OutOfMemoryError) Error() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "allocator: out of memory: %d bytes asked for by %q on stream %#x; %d allocated, %d reserved",
+		e.Bytes, e.Tag, e.Stream, e.Allocated, e.Reserved)
+	if e.Limit > 0 {
+		fmt.Fprintf(&b, " of at most %d", e.Limit)
+	}
+	fmt.Fprintf(&b, ", largest free block %d, fragmentation %.1f %%", e.LargestFree, e.Fragmentation)
+	if e.DeviceTotal > 0 {
+		fmt.Fprintf(&b, "; device has %d free of %d", e.DeviceFree, e.DeviceTotal)
+	}
+	if e.Err != nil {
+		fmt.Fprintf(&b, "; driver: %v", e.Err)
+	}
+	if e.Advice != "" {
+		fmt.Fprintf(&b, "; %s", e.Advice)
+	}
+	return b.String()
+}
+
+// Unwrap returns the driver's error.
+func (e *OutOfMemoryError) Unwrap() error { return e.Err }
+
+// OutOfMemory tells this error from others without importing this package.
+func (e *OutOfMemoryError) OutOfMemory() bool { return true }
+
+// advise fills in Advice from the other fields.
+func (e *OutOfMemoryError) advise(free int64) {
+	switch {
+	case e.DeviceTotal > 0 && e.Bytes > e.DeviceTotal:
+		e.Advice = "the request is larger than the device: a smaller one is needed"
+	case e.Limit > 0 && e.Bytes > e.Limit:
+		e.Advice = fmt.Sprintf("the request is larger than the limit: one of %d would do", e.Allocated+e.Bytes)
+	case e.LargestFree >= blockSize(e.Bytes):
+		e.Advice = "a free block of another stream is large enough: the reuse policy wait would have taken it"
+	case free >= blockSize(e.Bytes):
+		e.Advice = "enough is free, in pieces: pre-allocating one large segment would have kept it together"
+	case e.Limit > 0:
+		e.Advice = fmt.Sprintf("a limit of %d would do", e.Allocated+e.Bytes)
+	default:
+		e.Advice = "freeing blocks or asking for smaller ones, such as a smaller batch, would help"
+	}
+}
+
+// outOfMemory says whether a driver's error means that there is no memory, in
+// the way that Driver asks for.
+func outOfMemory(err error) bool {
+	var o interface{ OutOfMemory() bool }
+	return errors.As(err, &o) && o.OutOfMemory()
+}
+
+// errTooLarge stands for the driver's answer to a request over maxRequest.
+var errTooLarge = errors.New("request exceeds any device")
+
+// LeakError says which blocks were still handed out when their allocator was
+// closed. Their memory was returned all the same.
+type LeakError struct {
+	Blocks int
+	Bytes  int64 // as asked for
+	Tags   []TagLeak
+}
+
+// TagLeak is the part of a [LeakError] that one tag accounts for.
+type TagLeak struct {
+	Tag    string
+	Blocks int
+	Bytes  int64
+}
+
+// maxTagsInText keeps the one line of a LeakError readable.
+const maxTagsInText = 8
+
+func (e *LeakError) Error() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "allocator: closed with %d blocks of %d bytes not freed:", e.Blocks, e.Bytes)
+	for i, t := range e.Tags {
+		if i == maxTagsInText {
+			fmt.Fprintf(&b, " and %d other tags", len(e.Tags)-i)
+			break
+		}
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		fmt.Fprintf(&b, " %d x %q (%d bytes)", t.Blocks, t.Tag, t.Bytes)
+	}
+	return b.String()
+}
+
+// leakError sums blocks up by tag, most bytes first; nil if there are none.
+func leakError(blocks []LiveBlock) error {
+	if len(blocks) == 0 {
+		return nil
+	}
+	e := &LeakError{Blocks: len(blocks)}
+	at := map[string]int{}
+	for _, b := range blocks {
+		i, seen := at[b.Tag]
+		if !seen {
+			i = len(e.Tags)
+			at[b.Tag] = i
+			e.Tags = append(e.Tags, TagLeak{Tag: b.Tag})
+		}
+		e.Tags[i].Blocks++
+		e.Tags[i].Bytes += b.Bytes
+		e.Bytes += b.Bytes
+	}
+	slices.SortStableFunc(e.Tags, func(a, b TagLeak) int {
+		switch {
+		case a.Bytes > b.Bytes:
+			return -1
+		case a.Bytes < b.Bytes:
+			return 1
+		}
+		return strings.Compare(a.Tag, b.Tag)
+	})
+	return e
+}
+
+// oneOrJoined returns the only error among errs as it is, several joined.
+func oneOrJoined(errs []error) error {
+	var only error
+	for _, err := range errs {
+		if err != nil && only != nil {
+			return errors.Join(errs...)
+		}
+		if err != nil {
+			only = err
+		}
+	}
+	return only
+}

@@ -1,0 +1,168 @@
+package allocator
+
+import (
+	"slices"
+	"sync"
+)
+
+// A ledger accounts for the blocks of an allocator that leaves the memory to
+// its driver: it makes Blocks, tells stale ones, and counts.
+type ledger struct {
+	mu     sync.Mutex
+	closed bool
+	first  *node // handed out, by up and down
+	spares *node // unused records, by down
+
+	allocs, frees   int64
+	allocated, peak int64 // bytes
+}
+
+// open returns the Block of newly allocated memory. After Close it fails, and
+// the caller is to give the memory back.
+func (l *ledger) open(addr uintptr, bytes int64, s Stream, tag string) (Block, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return Block{}, ErrClosed
+	}
+	n := l.spares
+	if n == nil {
+		n = &node{ledger: l}
+	} else {
+		l.spares = n.down
+	}
+	n.addr, n.size = addr, blockSize(bytes)
+	l.link(n)
+	l.allocs++
+	l.allocated += n.size
+	l.peak = max(l.peak, l.allocated)
+	return n.handOut(bytes, s, tag), nil
+}
+
+func (l *ledger) link(n *node) {
+	n.up, n.down = nil, l.first
+	if l.first != nil {
+		l.first.up = n
+	}
+	l.first = n
+}
+
+func (l *ledger) unlink(n *node) {
+	if n.down != nil {
+		n.down.up = n.up
+	}
+	if n.up != nil {
+		n.up.down = n.down
+	} else {
+		l.first = n.down
+	}
+}
+
+// check says whether b is handed out by this ledger.
+func (l *ledger) check(b Block) error {
+	if b.node == nil || b.node.ledger != l {
+		return ErrUnknownBlock
+	}
+	if err := b.node.check(b); err != nil {
+		if l.closed {
+			return ErrClosed
+		}
+		return err
+	}
+	return nil
+}
+
+// settle takes b back by means of free, during which b counts as freed. If free
+// fails b is handed out as before.
+func (l *ledger) settle(b Block, free func() error) error {
+	l.mu.Lock()
+	if err := l.check(b); err != nil {
+		l.mu.Unlock()
+		return err
+	}
+	n := b.node
+	n.state = waiting
+	l.unlink(n)
+	l.mu.Unlock()
+
+	err := free()
+
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err != nil {
+		n.state = live
+		l.link(n)
+		return err
+	}
+	n.gen++
+	n.state = unused
+	n.down = l.spares
+	l.spares = n
+	l.frees++
+	l.allocated -= n.size
+	return nil
+}
+
+// close ends the ledger and returns what was still handed out.
+func (l *ledger) close() ([]LiveBlock, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return nil, ErrClosed
+	}
+	l.closed = true
+	leaked := l.list()
+	for n := l.first; n != nil; n = n.down {
+		n.gen++
+		n.state = unused
+	}
+	l.first = nil
+	l.allocated = 0
+	return leaked, nil
+}
+
+func (l *ledger) live() []LiveBlock {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.list()
+}
+
+func (l *ledger) list() []LiveBlock {
+	var all []LiveBlock
+	for n := l.first; n != nil; n = n.down {
+		all = append(all, n.describe())
+	}
+	sortByAddress(all)
+	return all
+}
+
+func (l *ledger) stats() Stats {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return Stats{Allocs: l.allocs, Frees: l.frees, Allocated: l.allocated, PeakAllocated: l.peak}
+}
+
+func (l *ledger) resetPeak() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.peak = l.allocated
+}
+
+// isClosed lets an allocator refuse before it calls the driver.
+func (l *ledger) isClosed() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.closed
+}
+
+func sortByAddress(blocks []LiveBlock) {
+	slices.SortFunc(blocks, func(a, b LiveBlock) int {
+		switch {
+		case a.Addr < b.Addr:
+			return -1
+		case a.Addr > b.Addr:
+			return 1
+		}
+		return 0
+	})
+}

@@ -1,0 +1,111 @@
+package allocator
+
+import "math/bits"
+
+// A placement keeps the free blocks of one heap and chooses among them. The
+// heap does the rest: it splits what find returns, coalesces what is freed, and
+// calls every method under its lock.
+type placement interface {
+	// find returns a free block of at least size bytes, which stays listed, or
+	// nil.
+	find(size int64) *node
+	// insert lists a free block, remove takes it out again.
+	insert(n *node)
+	remove(n *node)
+	// cut returns how many bytes to keep of a block found for size bytes; the
+	// rest is split off, and cut is asked again until it keeps all.
+	cut(n *node, size int64) int64
+	// joins says whether two free neighbours may become one block.
+	joins(left, right *node) bool
+	// segmentSize returns the bytes to ask the driver for, at least bytes.
+	segmentSize(bytes int64) int64
+}
+
+// The two-level segregated fit of Masmano, Ripoll, Crespo and Real (TLSF: a new
+// dynamic memory allocator for real-time systems, 2004): free blocks are listed
+// by the power of two below their size and, within it, by sixty-four equal
+// steps; a bit for each list says whether it is empty. So finding a list whose
+// every block is large enough takes two bit scans, and the block found exceeds
+// the request by less than a thirty-second where such a block exists.
+const (
+	tlsfStepBits = 6
+	tlsfSteps    = 1 << tlsfStepBits
+	tlsfLevels   = 48 - 8 - tlsfStepBits + 1 // sizes below 2^48 in units of 2^8
+
+	// tlsfScan is how many blocks of the request's own list are tried before
+	// the next list, where all are large enough but none is as near.
+	tlsfScan = 8
+)
+
+type tlsf struct {
+	anyAt  uint64             // levels with a free block
+	bitmap [tlsfLevels]uint64 // steps with a free block
+	lists  [tlsfLevels][tlsfSteps]*node
+}
+
+// tlsfIndex returns the list that a block of size bytes belongs to.
+func tlsfIndex(size int64) (level, step int) {
+	units := uint64(size) / Alignment
+	if units < tlsfSteps {
+		return 0, int(units)
+	}
+	shift := bits.Len64(units) - 1 - tlsfStepBits
+	return shift + 1, int(units>>shift) & (tlsfSteps - 1)
+}
+
+func (t *tlsf) find(size int64) *node {
+	level, step := tlsfIndex(size)
+	n := t.lists[level][step]
+	for i := 0; n != nil && i < tlsfScan; i++ {
+		if n.size >= size {
+			return n
+		}
+		n = n.down
+	}
+	larger := t.bitmap[level] & (^uint64(0) << step << 1)
+	if larger == 0 {
+		levels := t.anyAt & (^uint64(0) << level << 1)
+		if levels == 0 {
+			return nil
+		}
+		level = bits.TrailingZeros64(levels)
+		larger = t.bitmap[level]
+	}
+	return t.lists[level][bits.TrailingZeros64(larger)]
+}
+
+func (t *tlsf) insert(n *node) {
+	level, step := tlsfIndex(n.size)
+	head := t.lists[level][step]
+	n.up, n.down = nil, head
+	if head != nil {
+		head.up = n
+	}
+	t.lists[level][step] = n
+	t.bitmap[level] |= 1 << step
+	t.anyAt |= 1 << level
+}
+
+func (t *tlsf) remove(n *node) {
+	if n.down != nil {
+		n.down.up = n.up
+	}
+	if n.up != nil {
+		n.up.down = n.down
+		return
+	}
+	level, step := tlsfIndex(n.size)
+	t.lists[level][step] = n.down
+	if n.down == nil {
+		t.bitmap[level] &^= 1 << step
+		if t.bitmap[level] == 0 {
+			t.anyAt &^= 1 << level
+		}
+	}
+}
+
+func (t *tlsf) cut(n *node, size int64) int64 { return size }
+
+func (t *tlsf) joins(left, right *node) bool { return true }
+
+func (t *tlsf) segmentSize(bytes int64) int64 { return bytes }
