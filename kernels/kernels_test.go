@@ -1,0 +1,340 @@
+package kernels_test
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"testing"
+	"time"
+	"unsafe"
+
+	"mlpool/kernels"
+	"mlpool/kernels/kerneltest"
+)
+
+func TestError(t *testing.T) {
+	var err error = &kernels.Error{Op: "MatMul", Code: 1, Name: "cudaErrorInvalidValue"}
+	if got, want := err.Error(), "kernels: MatMul: cudaErrorInvalidValue (CUDA error 1)"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+// Without a device every call returns an error that says why.
+func TestNoDevice(t *testing.T) {
+	err := kernels.Available()
+	if err == nil {
+		t.Skip("there is a device")
+	}
+	t.Log(err)
+	if _, err := kernels.NewStream(); err == nil {
+		t.Error("NewStream: no error")
+	}
+	if _, err := kernels.Device(); err == nil {
+		t.Error("Device: no error")
+	}
+	if _, err := (kernels.Driver{}).Malloc(4); err == nil {
+		t.Error("Malloc: no error")
+	}
+	if _, err := kernels.NewMemPool(); err == nil {
+		t.Error("NewMemPool: no error")
+	}
+	if err := kernels.Stream(0).MatMul(0, 0, 0, 1, 1, 1); err == nil {
+		t.Error("MatMul: no error")
+	}
+}
+
+func Test(t *testing.T) {
+	kerneltest.RequireGPU(t)
+	kerneltest.Run(t, kerneltest.CUDA)
+}
+
+func TestDevice(t *testing.T) {
+	kerneltest.RequireGPU(t)
+	d, err := kernels.Device()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%+v", d)
+	if d.Name == "" || d.Major == 0 || d.SMs == 0 || d.Memory == 0 || d.DriverVersion == 0 || d.RuntimeVersion == 0 {
+		t.Errorf("something is missing in %+v", d)
+	}
+}
+
+// try makes tests of calls that should not fail short.
+func try(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// want checks an error's code.
+func want(t *testing.T, err error, code int) {
+	t.Helper()
+	var e *kernels.Error
+	if !errors.As(err, &e) || e.Code != code || e.OutOfMemory() != (code == 2) {
+		t.Errorf("error %v, want code %d", err, code)
+	}
+}
+
+func newStream(t testing.TB) kernels.Stream {
+	s, err := kernels.NewStream()
+	try(t, err)
+	t.Cleanup(func() { try(t, s.Close()) })
+	return s
+}
+
+func malloc(t testing.TB, bytes int) uintptr {
+	p, err := kernels.Driver{}.Malloc(int64(bytes))
+	try(t, err)
+	t.Cleanup(func() { try(t, kernels.Driver{}.Free(p)) })
+	return p
+}
+
+func bytesOf(x []float32) []byte {
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(x))), 4*len(x))
+}
+
+// A bad call is an error, and neither it nor one out of memory stays for the
+// next call to return.
+func TestErrorsDoNotStay(t *testing.T) {
+	kerneltest.RequireGPU(t)
+	s := newStream(t)
+	p := malloc(t, 4096)
+	works := func() {
+		t.Helper()
+		try(t, s.ReLU(p, p, 16))
+		try(t, s.Synchronize())
+	}
+	try(t, s.Fill(p, 0, 4096))
+	want(t, s.MatMul(p, p, p, -1, 4, 4), 1)
+	works()
+	want(t, s.MatMul(p, p, p, 1<<30, 1<<30, 0), 1) // more tiles than a grid has blocks
+	works()
+	want(t, s.Softmax(p, p, 4, -4), 1)
+	works()
+	_, err := kernels.Driver{}.Malloc(1 << 50)
+	want(t, err, 2)
+	works()
+	pool, err := kernels.NewMemPool()
+	try(t, err)
+	_, err = pool.MallocAsync(1<<50, s.Handle())
+	want(t, err, 2)
+	works()
+	try(t, pool.ClosePool())
+	_, err = kernels.Driver{}.Malloc(0)
+	want(t, err, 1)
+	want(t, kernels.Driver{}.Free(12345), 1)
+	works()
+}
+
+func TestDriver(t *testing.T) {
+	kerneltest.RequireGPU(t)
+	var d kernels.Driver
+	s := newStream(t)
+	before := kernels.Counters()
+	p, err := d.Malloc(1 << 20)
+	try(t, err)
+	if p%256 != 0 {
+		t.Errorf("address %#x is not aligned", p)
+	}
+	free, total, err := d.MemInfo()
+	try(t, err)
+	if free <= 0 || free >= total {
+		t.Errorf("%d bytes free of %d", free, total)
+	}
+	x := []float32{1, 2, 3}
+	try(t, s.Upload(p, bytesOf(x)))
+	try(t, s.Fill(p+4, 0, 4))
+	try(t, s.Download(bytesOf(x), p))
+	if x[0] != 1 || x[1] != 0 || x[2] != 3 {
+		t.Errorf("memory holds %v", x)
+	}
+	try(t, d.Free(p))
+	after := kernels.Counters()
+	if after.Malloc != before.Malloc+1 || after.Free != before.Free+1 {
+		t.Errorf("counters went from %+v to %+v", before, after)
+	}
+}
+
+// busy queues about 10 ms of work: products of 4096×4096 matrices.
+func busy(t testing.TB, s kernels.Stream, p uintptr) {
+	const n = 4096
+	for range 2 {
+		try(t, s.MatMul(p, p+4*n*n, p+8*n*n, n, n, n))
+	}
+}
+
+const busyBytes = 3 * 4 * 4096 * 4096
+
+func TestEvents(t *testing.T) {
+	kerneltest.RequireGPU(t)
+	var d kernels.Driver
+	s, other := newStream(t), newStream(t)
+	p := malloc(t, busyBytes)
+	try(t, s.Fill(p, 0, busyBytes))
+	e, err := d.NewEvent()
+	try(t, err)
+	query := func() bool {
+		done, err := d.QueryEvent(e)
+		try(t, err)
+		return done
+	}
+	if !query() {
+		t.Error("an event that was never recorded is not done")
+	}
+	busy(t, s, p)
+	try(t, d.RecordEvent(e, s.Handle()))
+	if query() {
+		t.Error("the event is done before the work")
+	}
+	try(t, d.WaitEvent(other.Handle(), e))
+	try(t, other.Synchronize())
+	if !query() {
+		t.Error("the other stream did not wait for the event")
+	}
+	busy(t, s, p)
+	try(t, d.RecordEvent(e, s.Handle()))
+	try(t, d.SyncEvent(e))
+	if !query() {
+		t.Error("the event is not done after waiting for it")
+	}
+	try(t, d.FreeEvent(e))
+
+	start, err := kernels.NewEvent()
+	try(t, err)
+	end, err := kernels.NewEvent()
+	try(t, err)
+	try(t, start.Record(s))
+	busy(t, s, p)
+	try(t, end.Record(s))
+	took, err := end.Since(start)
+	try(t, err)
+	if took < 100*time.Microsecond || took > 10*time.Second {
+		t.Errorf("274 GFLOP took %v", took)
+	}
+	try(t, errors.Join(start.Close(), end.Close()))
+}
+
+func TestMemPool(t *testing.T) {
+	kerneltest.RequireGPU(t)
+	s := newStream(t)
+	pool, err := kernels.NewMemPool()
+	try(t, err)
+	reserved := func() (current, peak int64) {
+		current, peak, err := pool.PoolReserved()
+		try(t, err)
+		return current, peak
+	}
+	if current, _ := reserved(); current != 0 {
+		t.Errorf("a new pool holds %d bytes", current)
+	}
+	before := kernels.Counters()
+	for range 3 {
+		p, err := pool.MallocAsync(1<<20, s.Handle())
+		try(t, err)
+		try(t, s.Fill(p, 1, 1<<20))
+		try(t, pool.FreeAsync(p, s.Handle()))
+	}
+	try(t, s.Synchronize())
+	current, peak := reserved()
+	if current < 1<<20 || peak < current {
+		t.Errorf("after the frees the pool holds %d bytes, %d at its peak: not kept", current, peak)
+	}
+	if c := kernels.Counters(); c.MallocAsync != before.MallocAsync+3 || c.FreeAsync != before.FreeAsync+3 || c.Malloc != before.Malloc {
+		t.Errorf("counters went from %+v to %+v", before, c)
+	}
+	try(t, pool.TrimPool(0))
+	try(t, pool.ResetPoolPeak())
+	if current, peak := reserved(); current != 0 || peak != 0 {
+		t.Errorf("after a trim the pool holds %d bytes, %d at its peak", current, peak)
+	}
+	try(t, pool.ClosePool())
+}
+
+// BenchmarkKernels times the kernels of a training step with events around 500
+// of each, back to back: queued behind a long one, so that the device does not
+// wait for the host. host-µs is what a launch costs the caller.
+func BenchmarkKernels(b *testing.B) {
+	kerneltest.RequireGPU(b)
+	for _, shape := range []struct{ batch, width int }{{64, 784}, {64, 2048}, {1024, 784}, {61, 333}} {
+		b.Run(fmt.Sprintf("batch=%d/width=%d", shape.batch, shape.width), func(b *testing.B) {
+			benchmarkShape(b, shape.batch, shape.width)
+		})
+	}
+}
+
+func benchmarkShape(b *testing.B, m, w int) {
+	s := newStream(b)
+	array := func(n int) uintptr {
+		p := malloc(b, 4*n)
+		x := make([]float32, n)
+		for i := range x {
+			x[i] = float32(math.Sin(float64(i*i))) / 32
+		}
+		try(b, s.Upload(p, bytesOf(x)))
+		return p
+	}
+	x, y, z, weights := array(m*w), array(m*w), array(m*w), array(w*w)
+	logits, dlogits, head, out := array(m*10), array(m*10), array(w*10), array(2)
+	long := malloc(b, busyBytes)
+	try(b, s.Fill(long, 0, busyBytes))
+	bytes := malloc(b, m*w)
+	labels, order := malloc(b, 4*m), malloc(b, 4*m)
+	try(b, errors.Join(s.Fill(bytes, 3, m*w), s.Fill(labels, 0, 4*m), s.Fill(order, 0, 4*m)))
+	for _, k := range []struct {
+		name  string
+		flops int // 0 where bytes count
+		f     func() error
+	}{
+		{"forward", 2 * m * w * w, func() error { return s.MatMulReLU(y, x, weights, m, w, w) }},
+		{"head", 2 * m * w * 10, func() error { return s.MatMul(logits, x, head, m, 10, w) }},
+		{"loss", 0, func() error { return s.SoftmaxCrossEntropy(dlogits, out, logits, labels, m, 10) }},
+		{"head-dx", 2 * m * w * 10, func() error { return s.MatMulNTMask(z, dlogits, head, x, m, w, 10) }},
+		{"head-dw", 2 * m * w * 10, func() error { return s.MatMulTNAdd(head, x, dlogits, -1e-9, w, 10, m) }},
+		{"dx", 2 * m * w * w, func() error { return s.MatMulNTMask(z, y, weights, x, m, w, w) }},
+		{"dw", 2 * m * w * w, func() error { return s.MatMulTNAdd(weights, x, y, -1e-9, w, w, m) }},
+		{"gather", 0, func() error { return s.Gather(x, labels, bytes, bytes, order, m, w) }},
+	} {
+		b.Run(k.name, func(b *testing.B) {
+			const n = 500
+			start, err := kernels.NewEvent()
+			try(b, err)
+			end, err := kernels.NewEvent()
+			try(b, err)
+			b.Cleanup(func() { try(b, errors.Join(start.Close(), end.Close())) })
+			var device, host time.Duration
+			for b.Loop() {
+				try(b, s.Synchronize())
+				busy(b, s, long)
+				try(b, start.Record(s))
+				t := time.Now()
+				for range n {
+					try(b, k.f())
+				}
+				host += time.Since(t)
+				try(b, end.Record(s))
+				d, err := end.Since(start)
+				try(b, err)
+				device += d
+			}
+			us := float64(device.Nanoseconds()) / 1e3 / float64(b.N) / n
+			b.ReportMetric(us, "µs")
+			b.ReportMetric(float64(host.Nanoseconds())/1e3/float64(b.N)/n, "host-µs")
+			if k.flops > 0 {
+				b.ReportMetric(float64(k.flops)/us/1e6, "TFLOP/s")
+			}
+		})
+	}
+}
+
+// BenchmarkLaunch is the host's price of the smallest operation.
+func BenchmarkLaunch(b *testing.B) {
+	kerneltest.RequireGPU(b)
+	s := newStream(b)
+	p := malloc(b, 4)
+	for b.Loop() {
+		try(b, s.Scale(p, 1, 1))
+	}
+	try(b, s.Synchronize())
+}
