@@ -1,0 +1,203 @@
+package main
+
+import (
+	"image/color"
+	"io"
+	"math"
+	"strconv"
+
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/font"
+	"gonum.org/v1/plot/plotter"
+	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
+	"gonum.org/v1/plot/vg/vgimg"
+)
+
+const (
+	width  = 8 * vg.Inch
+	height = 5 * vg.Inch
+	dpi    = 192 // sharp where a screen shows it at half its size
+)
+
+// palette is that of Okabe and Ito, whose colours the colour-blind can tell
+// apart, without its yellow, which is too pale for a line.
+var palette = []color.NRGBA{
+	{0, 114, 178, 255},   // blue
+	{213, 94, 0, 255},    // vermilion
+	{0, 158, 115, 255},   // bluish green
+	{204, 121, 167, 255}, // reddish purple
+	{0, 0, 0, 255},       // black
+	{230, 159, 0, 255},   // orange
+	{86, 180, 233, 255},  // sky blue
+}
+
+// dashes tell curves apart once the palette is used up.
+var dashes = [][]vg.Length{nil, {8, 4}, {2, 3}}
+
+// A figure is what is drawn: one curve a run, of one metric.
+type figure struct {
+	title  string
+	metric metric
+	smooth int
+	log    bool
+	curves []curve
+}
+
+// draw writes the figure as a PNG.
+func (f figure) draw(w io.Writer) error {
+	plot.DefaultFont = font.Font{Typeface: "Liberation", Variant: "Sans"}
+	p := plot.New()
+	p.Title.Text = f.title
+	p.Title.TextStyle.Font.Size = 16
+	p.Title.Padding = 8
+	p.X.Label.Text = f.metric.xLabel
+	for _, axis := range []*plot.Axis{&p.X, &p.Y} {
+		axis.Label.TextStyle.Font.Size = 13
+		axis.Label.Padding = 4
+		axis.Tick.Label.Font.Size = 11
+	}
+	// Between two steps, or two epochs, there is nothing to label.
+	p.X.Tick.Marker = plot.TickerFunc(func(low, high float64) []plot.Tick { return ticks(low, high, 1) })
+	p.Y.Tick.Marker = plot.TickerFunc(func(low, high float64) []plot.Tick { return ticks(low, high, 0) })
+	if f.log {
+		p.Y.Scale = plot.LogScale{}
+		p.Y.Tick.Marker = plot.TickerFunc(logTicks)
+	}
+	p.Legend.TextStyle.Font.Size = 12
+	p.Legend.ThumbnailWidth = 28
+	p.Legend.Padding = 3
+	p.Legend.Top = !f.metric.rises
+	p.Legend.XOffs, p.Legend.YOffs = -8, -8
+	if f.metric.rises {
+		p.Legend.YOffs = 8
+	}
+
+	grid := plotter.NewGrid()
+	grid.Vertical.Color = nil
+	grid.Horizontal.Color = color.Gray{225}
+	p.Add(grid)
+	if f.smooth > 1 {
+		for i, c := range f.curves {
+			style := style(i)
+			faint := palette[i%len(palette)]
+			faint.A = 60
+			style.Color, style.Width = faint, 0.5
+			// A bare Plotter: a Line would make room for the values that leave the picture.
+			p.Add(struct{ plot.Plotter }{&plotter.Line{XYs: xys(c.raw), LineStyle: style}})
+		}
+	}
+	for i, c := range f.curves {
+		line := &plotter.Line{XYs: xys(c.smooth), LineStyle: style(i)}
+		p.Add(line)
+		entry := []plot.Thumbnailer{line}
+		if len(c.smooth) <= 50 { // few enough to show each, and one makes no line
+			dots := &plotter.Scatter{XYs: line.XYs, GlyphStyle: draw.GlyphStyle{
+				Color: line.Color, Radius: 2.5, Shape: draw.CircleGlyph{},
+			}}
+			p.Add(dots)
+			entry = append(entry, dots)
+		}
+		p.Legend.Add(c.name, entry...)
+	}
+	f.setRange(p)
+
+	canvas := vgimg.NewWith(vgimg.UseWH(width, height), vgimg.UseDPI(dpi), vgimg.UseBackgroundColor(color.White))
+	area := draw.Crop(draw.New(canvas), 32, -14, 10, -10)
+	p.Draw(area)
+
+	// The y axis' own label would take half its length off a logarithmic plot's
+	// height: plot believes it to stick out at the top.
+	label := f.metric.yLabel
+	if f.smooth > 1 {
+		label += ", mean of " + strconv.Itoa(f.smooth)
+	}
+	upwards := p.Y.Label.TextStyle
+	upwards.Rotation = math.Pi / 2
+	inner := p.DataCanvas(area)
+	area.FillText(upwards, vg.Point{X: area.Min.X - 8, Y: inner.Center().Y}, label)
+	_, err := vgimg.PngCanvas{Canvas: canvas}.WriteTo(w)
+	return err
+}
+
+func style(i int) draw.LineStyle {
+	return draw.LineStyle{
+		Color:  palette[i%len(palette)],
+		Width:  1.75,
+		Dashes: dashes[i/len(palette)%len(dashes)],
+	}
+}
+
+func xys(points []point) plotter.XYs {
+	xys := make(plotter.XYs, len(points))
+	for i, p := range points {
+		xys[i] = plotter.XY{X: p.x, Y: p.y}
+	}
+	return xys
+}
+
+// setRange fits the y axis to the curves, with some air: the faint values
+// behind them may leave the picture. The x axis is from the start on.
+func (f figure) setRange(p *plot.Plot) {
+	low, high := math.Inf(1), math.Inf(-1)
+	for _, c := range f.curves {
+		for _, q := range c.smooth {
+			low, high = min(low, q.y), max(high, q.y)
+		}
+	}
+	if f.log {
+		air := max(math.Pow(high/low, 0.05), 1.01)
+		p.Y.Min, p.Y.Max = low/air, high*air
+	} else {
+		air := max((high-low)*0.05, math.Abs(high)*0.01, 1e-9)
+		p.Y.Min, p.Y.Max = low-air, high+air
+		if low >= 0 {
+			p.Y.Min = max(p.Y.Min, 0)
+		}
+	}
+	p.X.Min = 0
+}
+
+// ticks are at round numbers, at most eight, and no closer than closest.
+func ticks(low, high, closest float64) []plot.Tick {
+	power := math.Floor(math.Log10((high - low) / 7))
+	step := 10 * math.Pow(10, power)
+	for _, digit := range []float64{5, 2, 1} {
+		if s := digit * math.Pow(10, power); (high-low)/s <= 7 {
+			step = s
+		}
+	}
+	step = max(step, closest)
+	decimals := max(0, -int(math.Floor(math.Log10(step))))
+	var ticks []plot.Tick
+	for i := math.Ceil(low / step); i*step <= high; i++ {
+		ticks = append(ticks, plot.Tick{Value: i * step, Label: strconv.FormatFloat(i*step, 'f', decimals, 64)})
+	}
+	return ticks
+}
+
+// logTicks are at 1, 2 and 5 times the powers of ten, or at the powers alone
+// where there are many, with marks but no labels in between.
+func logTicks(low, high float64) []plot.Tick {
+	if high/low < 4 { // too short to show as logarithmic
+		return ticks(low, high, 0)
+	}
+	labelled := map[int]bool{1: true, 2: true, 5: true}
+	if high/low > 1e3 {
+		labelled = map[int]bool{1: true}
+	}
+	var marks []plot.Tick
+	for e := math.Floor(math.Log10(low)); e <= math.Log10(high); e++ {
+		for digit := 1; digit <= 9; digit++ {
+			t := plot.Tick{Value: float64(digit) * math.Pow(10, e)}
+			if t.Value < low || t.Value > high {
+				continue
+			}
+			if labelled[digit] {
+				t.Label = strconv.FormatFloat(t.Value, 'g', 3, 64)
+			}
+			marks = append(marks, t)
+		}
+	}
+	return marks
+}

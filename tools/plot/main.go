@@ -1,0 +1,177 @@
+// Command plot draws the curves of one or more training runs to a PNG.
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+const usage = `usage: plot -o out.png [flags] run...
+
+Draws one curve for each run, a folder that train wrote as its log_dir. A run
+given as name=folder is called name in the legend, else it has its folder's.
+
+flags:
+`
+
+// A metric is a log file of a run and what its values are.
+type metric struct {
+	file   string
+	xLabel string // what a line of the file stands for
+	yLabel string
+	scale  float64 // from the file's unit to the label's
+	rises  bool    // good runs end high, so the legend goes low
+}
+
+var metrics = map[string]metric{
+	"train_losses": {"train_losses.txt", "step", "training loss (nats)", 1, false},
+	"val_losses":   {"val_losses.txt", "epoch", "validation loss (nats)", 1, false},
+	"val_accs":     {"val_accs.txt", "epoch", "validation accuracy (%)", 100, true},
+}
+
+func main() {
+	err := run(os.Args[1:], os.Stderr)
+	if errors.Is(err, flag.ErrHelp) {
+		return
+	}
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "plot: %v\n", err)
+		os.Exit(1)
+	}
+}
+
+// run is the command: it writes what is worth knowing, short of an error, to notes.
+func run(args []string, notes io.Writer) error {
+	flags := flag.NewFlagSet("plot", flag.ContinueOnError)
+	flags.SetOutput(io.Discard) // errors are printed once, by main
+	out := flags.String("o", "", "the PNG `file` to write")
+	what := flags.String("metric", "train_losses", "what to draw: train_losses, val_losses or val_accs")
+	title := flags.String("title", "", "a title above the plot")
+	smooth := flags.Int("smooth", 1, "draw the mean of `N` neighbouring values, over the values themselves drawn faint")
+	log := flags.Bool("log", false, "a logarithmic y axis")
+	switch err := flags.Parse(args); {
+	case errors.Is(err, flag.ErrHelp):
+		fmt.Fprint(notes, usage)
+		flags.SetOutput(notes)
+		flags.PrintDefaults()
+		return err
+	case err != nil:
+		return fmt.Errorf("%w; see plot -h", err)
+	}
+	m, ok := metrics[*what]
+	switch {
+	case filepath.Ext(*out) != ".png":
+		return fmt.Errorf("-o needs a file that ends in .png, not %q", *out)
+	case !ok:
+		return fmt.Errorf("-metric is train_losses, val_losses or val_accs, not %q", *what)
+	case *smooth < 1:
+		return fmt.Errorf("-smooth is 1 or more, not %d", *smooth)
+	case flags.NArg() == 0:
+		return errors.New("no run to draw: name a log_dir that train wrote")
+	}
+
+	f := figure{title: *title, metric: m, smooth: *smooth, log: *log}
+	for _, arg := range flags.Args() {
+		name, dir, named := strings.Cut(arg, "=")
+		if !named {
+			name, dir = filepath.Base(arg), arg
+		}
+		values, err := readValues(filepath.Join(dir, m.file))
+		if errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("%w: is %s the log_dir of a run?", err, dir)
+		}
+		if err != nil {
+			return err
+		}
+		for i := range values {
+			values[i] *= m.scale
+		}
+		c := newCurve(name, values, *smooth, *log)
+		if left := len(values) - len(c.raw); left > 0 {
+			fmt.Fprintf(notes, "plot: %s: left out %d of %d values that cannot be drawn\n", name, left, len(values))
+		}
+		if len(c.raw) == 0 {
+			return fmt.Errorf("%s: none of the %d values in %s can be drawn", name, len(values), m.file)
+		}
+		f.curves = append(f.curves, c)
+	}
+
+	var picture bytes.Buffer
+	if err := f.draw(&picture); err != nil {
+		return err
+	}
+	return os.WriteFile(*out, picture.Bytes(), 0o666)
+}
+
+// readValues reads a log file: a number a line.
+func readValues(path string) ([]float64, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	var values []float64
+	lines := bufio.NewScanner(file)
+	for n := 1; lines.Scan(); n++ {
+		v, err := strconv.ParseFloat(strings.TrimSpace(lines.Text()), 64)
+		if err != nil && !errors.Is(err, strconv.ErrRange) { // out of range is ±Inf
+			return nil, fmt.Errorf("%s:%d: %q is not a number", path, n, lines.Text())
+		}
+		values = append(values, v)
+	}
+	if err := lines.Err(); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	if len(values) == 0 {
+		return nil, fmt.Errorf("%s is empty: the run has finished no epoch", path)
+	}
+	return values, nil
+}
+
+type point struct{ x, y float64 }
+
+// A curve is a run's values as they are and as they are drawn.
+type curve struct {
+	name        string
+	raw, smooth []point
+}
+
+// newCurve leaves out what has no place on the plot: a diverged run logs NaN
+// and Inf, and a logarithm wants more than 0.
+func newCurve(name string, values []float64, window int, log bool) curve {
+	c := curve{name: name}
+	for i, v := range values {
+		if !math.IsNaN(v) && !math.IsInf(v, 0) && (!log || v > 0) {
+			c.raw = append(c.raw, point{float64(i + 1), v})
+		}
+	}
+	c.smooth = movingMean(c.raw, window)
+	return c
+}
+
+// movingMean gives each point the mean of the window points around it, of fewer
+// towards the ends: unlike a mean of the last values it does not lag.
+func movingMean(points []point, window int) []point {
+	sums := make([]float64, len(points)+1)
+	for i, p := range points {
+		sums[i+1] = sums[i] + p.y
+	}
+	means := slices.Clone(points)
+	for i := range means {
+		from := max(0, i-(window-1)/2)
+		to := min(len(points), i+window/2+1)
+		means[i].y = (sums[to] - sums[from]) / float64(to-from)
+	}
+	return means
+}

@@ -1,0 +1,224 @@
+package main
+
+import (
+	"fmt"
+	"image"
+	"image/color"
+	"image/png"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// makeRun writes the logs of a made-up run that learns at the given rate.
+func makeRun(t *testing.T, name string, rate float64) string {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), name)
+	if err := os.Mkdir(dir, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	var losses, valLosses, valAccs strings.Builder
+	for step := range 400 {
+		fmt.Fprintln(&losses, float32(2.3*math.Exp(-rate*float64(step))*(1+0.1*math.Sin(float64(step)))))
+	}
+	for epoch := range 4 {
+		fmt.Fprintln(&valLosses, 0.3/float64(epoch+1)+rate)
+		fmt.Fprintln(&valAccs, 0.9+rate*float64(epoch))
+	}
+	writeLog(t, dir, "train_losses.txt", losses.String())
+	writeLog(t, dir, "val_losses.txt", valLosses.String())
+	writeLog(t, dir, "val_accs.txt", valAccs.String())
+	return dir
+}
+
+func writeLog(t *testing.T, dir, name, text string) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o666); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// decode reads the picture and counts its pixels of each colour.
+func decode(t *testing.T, path string) map[color.NRGBA]int {
+	t.Helper()
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	picture, err := png.Decode(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := image.Pt(8*dpi, 5*dpi); picture.Bounds().Size() != want {
+		t.Errorf("size %v, want %v", picture.Bounds().Size(), want)
+	}
+	count := make(map[color.NRGBA]int)
+	for y := range picture.Bounds().Dy() {
+		for x := range picture.Bounds().Dx() {
+			count[color.NRGBAModel.Convert(picture.At(x, y)).(color.NRGBA)]++
+		}
+	}
+	return count
+}
+
+func TestDraws(t *testing.T) {
+	one, two := makeRun(t, "one", 0.01), makeRun(t, "two", 0.005)
+	for name, args := range map[string][]string{
+		"training loss":       {one, "two=" + two},
+		"smooth":              {"-smooth", "20", one, two},
+		"logarithmic":         {"-log", "-title", "A title", one, two},
+		"smooth, logarithmic": {"-log", "-smooth", "20", one, two},
+		"validation loss":     {"-metric", "val_losses", one, two},
+		"accuracy":            {"-metric", "val_accs", one, two},
+		"smooth beyond":       {"-smooth", "100000", one, two},
+	} {
+		t.Run(name, func(t *testing.T) {
+			out := filepath.Join(t.TempDir(), "out.png")
+			var notes strings.Builder
+			if err := run(append([]string{"-o", out}, args...), &notes); err != nil {
+				t.Fatal(err)
+			}
+			if notes.Len() > 0 {
+				t.Errorf("notes: %s", notes.String())
+			}
+			count := decode(t, out)
+			// Curves and their keys in the legend; white is most, not all.
+			for i := range 2 {
+				if n := count[palette[i]]; n < 300 {
+					t.Errorf("%d pixels are in the colour of curve %d", n, i)
+				}
+			}
+			if white := count[color.NRGBA{255, 255, 255, 255}]; white < 8*5*dpi*dpi/2 {
+				t.Errorf("%d pixels are white, less than half", white)
+			}
+		})
+	}
+}
+
+// What training may leave behind must still give a picture.
+func TestDrawsOddRuns(t *testing.T) {
+	for name, c := range map[string]struct {
+		text string
+		args []string
+		note string
+	}{
+		"one value":         {"0.5\n", nil, ""},
+		"one value, log":    {"0.5\n", []string{"-log"}, ""},
+		"constant":          {"0.5\n0.5\n0.5\n", nil, ""},
+		"zero":              {"0\n0\n", nil, ""},
+		"negative":          {"-3\n-2\n", nil, ""},
+		"diverged":          {"2.3\n7\nNaN\n+Inf\n1e999\n", nil, "left out 3 of 5"},
+		"zeros, log":        {"2.3\n0\n1\n", []string{"-log"}, "left out 1 of 3"},
+		"many decades, log": {"2.3\n1e-12\n1\n", []string{"-log"}, ""},
+		"no last newline":   {"2.3\n1", nil, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			writeLog(t, dir, "train_losses.txt", c.text)
+			out := filepath.Join(dir, "out.png")
+			var notes strings.Builder
+			if err := run(slices.Concat([]string{"-o", out}, c.args, []string{dir}), &notes); err != nil {
+				t.Fatal(err)
+			}
+			if !strings.Contains(notes.String(), c.note) || (c.note == "") != (notes.Len() == 0) {
+				t.Errorf("notes %q, want %q", notes.String(), c.note)
+			}
+			if decode(t, out)[palette[0]] == 0 {
+				t.Error("no curve")
+			}
+		})
+	}
+}
+
+// More runs than colours: dashes tell them apart.
+func TestDrawsManyRuns(t *testing.T) {
+	args := []string{"-o", filepath.Join(t.TempDir(), "out.png")}
+	for i := range len(palette) + 2 {
+		args = append(args, makeRun(t, fmt.Sprint("run", i), 0.002*float64(i+1)))
+	}
+	if err := run(args, &strings.Builder{}); err != nil {
+		t.Fatal(err)
+	}
+	for i, c := range palette {
+		if decode(t, args[1])[c] == 0 {
+			t.Errorf("colour %d is not used", i)
+		}
+	}
+}
+
+func TestErrors(t *testing.T) {
+	good := makeRun(t, "good", 0.01)
+	dir := t.TempDir()
+	writeLog(t, dir, "train_losses.txt", "2.3\nabc\n")
+	writeLog(t, dir, "val_losses.txt", "")
+	writeLog(t, dir, "val_accs.txt", "NaN\nNaN\n")
+	out := filepath.Join(t.TempDir(), "out.png")
+	for name, c := range map[string]struct {
+		args []string
+		want string
+	}{
+		"no output":      {[]string{good}, "-o needs a file that ends in .png"},
+		"other format":   {[]string{"-o", "out.svg", good}, "-o needs a file that ends in .png"},
+		"no run":         {[]string{"-o", out}, "no run to draw"},
+		"no such metric": {[]string{"-o", out, "-metric", "loss", good}, "-metric is train_losses, val_losses or val_accs"},
+		"no such flag":   {[]string{"-o", out, "-what", good}, "see plot -h"},
+		"smooth 0":       {[]string{"-o", out, "-smooth", "0", good}, "-smooth is 1 or more"},
+		"no such run":    {[]string{"-o", out, good, filepath.Join(dir, "none")}, "is " + filepath.Join(dir, "none") + " the log_dir of a run?"},
+		"not a number":   {[]string{"-o", out, dir}, `train_losses.txt:2: "abc" is not a number`},
+		"empty":          {[]string{"-o", out, "-metric", "val_losses", dir}, "is empty"},
+		"all NaN":        {[]string{"-o", out, "-metric", "val_accs", dir}, "none of the 2 values"},
+		"no such folder": {[]string{"-o", filepath.Join(dir, "none", "out.png"), good}, "no such file"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := run(c.args, &strings.Builder{})
+			if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n") {
+				t.Errorf("error %v, want one line with %q", err, c.want)
+			}
+			if _, err := os.Stat(out); err == nil {
+				t.Error("it wrote a picture all the same")
+			}
+		})
+	}
+}
+
+func TestMovingMean(t *testing.T) {
+	points := []point{{1, 1}, {2, 2}, {4, 6}, {5, 4}}
+	for window, want := range map[int][]float64{
+		1: {1, 2, 6, 4},
+		2: {1.5, 4, 5, 4},
+		3: {1.5, 3, 4, 5},
+		9: {3.25, 3.25, 3.25, 3.25},
+	} {
+		got := movingMean(points, window)
+		for i := range got {
+			if got[i] != (point{points[i].x, want[i]}) {
+				t.Errorf("window %d: %v, want the means %v", window, got, want)
+				break
+			}
+		}
+	}
+}
+
+func TestTicks(t *testing.T) {
+	for _, c := range []struct {
+		low, high, closest float64
+		want               []string
+	}{
+		{0, 9380, 1, []string{"0", "2000", "4000", "6000", "8000"}},
+		{0, 3, 1, []string{"0", "1", "2", "3"}},
+		{0, 0.31, 0, []string{"0.00", "0.05", "0.10", "0.15", "0.20", "0.25", "0.30"}},
+		{94.1, 99.3, 0, []string{"95", "96", "97", "98", "99"}},
+	} {
+		var got []string
+		for _, tick := range ticks(c.low, c.high, c.closest) {
+			got = append(got, tick.Label)
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%g to %g: %q, want %q", c.low, c.high, got, c.want)
+		}
+	}
+}
