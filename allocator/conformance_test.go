@@ -28,8 +28,12 @@ func TestConformance(t *testing.T) {
 			return env
 		}
 	}
+	for _, strategy := range allocator.Strategies() {
+		t.Run("pool/"+strategy, func(t *testing.T) {
+			allocatortest.Run(t, pool(allocator.PoolOptions{Strategy: strategy}))
+		})
+	}
 	for name, open := range map[string]func(*testing.T) *allocatortest.Env{
-		"pool":               pool(allocator.PoolOptions{}),
 		"pool/opportunistic": pool(allocator.PoolOptions{Reuse: allocator.ReuseOpportunistic}),
 		"pool/same-stream":   pool(allocator.PoolOptions{Reuse: allocator.ReuseSameStream}),
 		"pool/limit":         pool(allocator.PoolOptions{MaxBytes: deviceBytes, GCThreshold: 0.5}),
@@ -38,6 +42,12 @@ func TestConformance(t *testing.T) {
 		"async": func(t *testing.T) *allocatortest.Env {
 			f := allocatortest.NewFake(deviceBytes)
 			env := allocatortest.NewEnv(t, f, allocator.NewAsync(f))
+			env.Returns = true
+			return env
+		},
+		"malloc": func(t *testing.T) *allocatortest.Env {
+			f := allocatortest.NewFake(deviceBytes)
+			env := allocatortest.NewEnv(t, f, allocator.NewMalloc(f))
 			env.Returns = true
 			return env
 		},

@@ -231,9 +231,11 @@ func (p *Pool) fromDriver(r *request) (*Block, error) {
 	rounded := roundUp(least, p.opt.SegmentBytes)
 	growth := min(p.nextSegment, p.opt.MaxSegmentBytes, roundUp(p.reserved/growthShare, p.opt.SegmentBytes))
 	sizes := []int64{r.heap.place.segmentSize(max(rounded, growth)), rounded, least}
-	if whole := r.heap.maxSplit; r.size < whole {
+	if whole := r.heap.maxSplit; r.size <= whole/2 {
 		for i := range sizes {
-			sizes[i] = max(min(sizes[i], whole&^(Alignment-1)), least)
+			if sizes[i] = min(sizes[i], whole&^(Alignment-1)); sizes[i] < least || r.heap.place.segmentSize(sizes[i]) != sizes[i] {
+				sizes[i] = least
+			}
 		}
 	}
 	if err := p.collect(sizes[0]); err != nil {
@@ -457,7 +459,7 @@ func (p *Pool) dissolve() {
 		h.stats.allocated = 0
 		p.past.add(&h.stats)
 		h.segments, h.foreign, h.spares = nil, nil, nil
-		h.cache, h.place = nil, &tlsf{}
+		h.cache, h.place = nil, &addressOrdered{}
 		h.mu.Unlock()
 	}
 	for _, g := range p.spare {

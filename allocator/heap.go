@@ -68,7 +68,7 @@ func (h *heap) take(size int64) *node {
 		}
 	}
 	n := h.place.find(size)
-	if n == nil || n.size > h.maxSplit && size < h.maxSplit {
+	if n == nil || n.size > h.maxSplit && size <= h.maxSplit/2 {
 		return nil
 	}
 	h.place.remove(n)
@@ -198,15 +198,36 @@ func (h *heap) surrender(i int) *segment {
 	return g
 }
 
-// flush coalesces every block of the cache.
+// flush coalesces everything that is free.
 func (h *heap) flush() {
-	if h.cache == nil {
-		return
+	if h.cache != nil {
+		for n := h.cache.drain(); n != nil; {
+			after := n.down
+			h.coalesce(n)
+			n = after
+		}
 	}
-	for n := h.cache.drain(); n != nil; {
-		after := n.down
-		h.coalesce(n)
-		n = after
+	if h.place.lazy() {
+		h.joinAll()
+	}
+}
+
+// joinAll joins all free neighbours, for a placement that does not join them at
+// once.
+func (h *heap) joinAll() {
+	for _, g := range h.segments {
+		for n := g.first; n != nil; n = n.next {
+			right := n.next
+			if n.state != free || right == nil || right.state != free {
+				continue
+			}
+			h.place.remove(n)
+			for ; right != nil && right.state == free; right = n.next {
+				h.place.remove(right)
+				h.absorb(n, right)
+			}
+			h.place.insert(n)
+		}
 	}
 }
 

@@ -39,6 +39,9 @@ func ParseReuse(name string) (Reuse, error) {
 
 // PoolOptions are the choices of a [Pool]. Each zero value is the default.
 type PoolOptions struct {
+	// Strategy is how a block is chosen, one of Strategies. Default
+	// DefaultStrategy.
+	Strategy string
 	// Reuse is the policy between streams.
 	Reuse Reuse
 
@@ -50,8 +53,9 @@ type PoolOptions struct {
 	MaxSegmentBytes int64
 	// MaxBytes limits what is reserved from the driver. 0 is no limit.
 	MaxBytes int64
-	// MaxSplitBytes keeps large blocks whole: a block that is larger is handed
-	// out only to a request that is not smaller. 0 splits every block.
+	// MaxSplitBytes keeps large blocks from being nibbled at: a block that is
+	// larger is handed out, and split, only for requests of more than half of
+	// it, in bytes. 0 splits every block.
 	MaxSplitBytes int64
 	// GCThreshold is the share of MaxBytes, or of the device where there is no
 	// limit, from which on unused segments are released before a new one is
@@ -68,6 +72,12 @@ const (
 
 // check fills in the defaults and says what is wrong with the rest.
 func (o *PoolOptions) check() error {
+	if o.Strategy == "" {
+		o.Strategy = DefaultStrategy
+	}
+	if !isStrategy(o.Strategy) {
+		return fmt.Errorf("allocator: no strategy %q; there are %q", o.Strategy, Strategies())
+	}
 	if o.SegmentBytes == 0 {
 		o.SegmentBytes = defaultSegment
 	}
@@ -134,7 +144,8 @@ func NewPool(d Driver, o PoolOptions) (*Pool, error) {
 	if o.PreallocateBytes > 0 {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		g, err := p.newSegment(roundUp(o.PreallocateBytes, Alignment))
+		place, _ := newPlacement(o.Strategy)
+		g, err := p.newSegment(place.segmentSize(blockSize(o.PreallocateBytes)))
 		if err != nil {
 			return nil, fmt.Errorf("allocator: pre-allocation of %d bytes: %w", o.PreallocateBytes, err)
 		}
@@ -328,9 +339,10 @@ func (p *Pool) heapOf(s Stream) *heap {
 		return h
 	}
 	h := &heap{
-		pool: p, stream: s, place: &tlsf{}, cache: &cache{},
+		pool: p, stream: s,
 		maxSplit: maxSegment, lastVisit: -visitEvery,
 	}
+	h.place, h.cache = newPlacement(p.opt.Strategy)
 	if p.opt.MaxSplitBytes > 0 {
 		h.maxSplit = p.opt.MaxSplitBytes
 	}

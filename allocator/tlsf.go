@@ -2,25 +2,6 @@ package allocator
 
 import "math/bits"
 
-// A placement keeps the free blocks of one heap and chooses among them. The
-// heap does the rest: it splits what find returns, coalesces what is freed, and
-// calls every method under its lock.
-type placement interface {
-	// find returns a free block of at least size bytes, which stays listed, or
-	// nil.
-	find(size int64) *node
-	// insert lists a free block, remove takes it out again.
-	insert(n *node)
-	remove(n *node)
-	// cut returns how many bytes to keep of a block found for size bytes; the
-	// rest is split off, and cut is asked again until it keeps all.
-	cut(n *node, size int64) int64
-	// joins says whether two free neighbours may become one block.
-	joins(left, right *node) bool
-	// segmentSize returns the bytes to ask the driver for, at least bytes.
-	segmentSize(bytes int64) int64
-}
-
 // The two-level segregated fit of Masmano, Ripoll, Crespo and Real (TLSF: a new
 // dynamic memory allocator for real-time systems, 2004): free blocks are listed
 // by the power of two below their size and, within it, by sixty-four equal
@@ -38,6 +19,7 @@ const (
 )
 
 type tlsf struct {
+	eager
 	anyAt  uint64             // levels with a free block
 	bitmap [tlsfLevels]uint64 // steps with a free block
 	lists  [tlsfLevels][tlsfSteps]*node
@@ -103,9 +85,3 @@ func (t *tlsf) remove(n *node) {
 		}
 	}
 }
-
-func (t *tlsf) cut(n *node, size int64) int64 { return size }
-
-func (t *tlsf) joins(left, right *node) bool { return true }
-
-func (t *tlsf) segmentSize(bytes int64) int64 { return bytes }

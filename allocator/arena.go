@@ -1,0 +1,27 @@
+package allocator
+
+// arena hands out the end of a segment, so that blocks lie in the order they
+// were asked for. What is freed in order joins the end again; a hole between
+// blocks is looked at only when no end is large enough.
+type arena struct {
+	eager
+	ends, holes list
+}
+
+func (a *arena) listOf(n *node) *list {
+	if n.next == nil {
+		return &a.ends
+	}
+	return &a.holes
+}
+
+func (a *arena) find(size int64) *node {
+	if n := search(a.ends.first, nil, size); n != nil {
+		return n
+	}
+	return search(a.holes.first, nil, size)
+}
+
+func (a *arena) insert(n *node) { a.listOf(n).insertAfter(nil, n) }
+
+func (a *arena) remove(n *node) { a.listOf(n).remove(n) }

@@ -1,0 +1,115 @@
+package allocator
+
+import "slices"
+
+// A placement keeps the free blocks of one heap and chooses among them. The
+// heap does the rest: it splits what find returns, coalesces what is freed, and
+// calls every method under its lock.
+type placement interface {
+	// find returns a free block of at least size bytes, which stays listed, or
+	// nil.
+	find(size int64) *node
+	// insert lists a free block, remove takes it out again.
+	insert(n *node)
+	remove(n *node)
+	// cut returns how many bytes to keep of a block found for size bytes; the
+	// rest is split off, and cut is asked again until it keeps all.
+	cut(n *node, size int64) int64
+	// joins says whether two free neighbours become one block at once.
+	joins(left, right *node) bool
+	// lazy says that free neighbours which do not join at once are to be joined
+	// before the heap grows.
+	lazy() bool
+	// segmentSize returns the bytes to ask the driver for, at least bytes.
+	segmentSize(bytes int64) int64
+}
+
+// eager is the part of a placement that most have in common: blocks are cut to
+// size, free neighbours join at once, and segments have any size.
+type eager struct{}
+
+func (eager) cut(_ *node, size int64) int64 { return size }
+func (eager) joins(_, _ *node) bool         { return true }
+func (eager) lazy() bool                    { return false }
+func (eager) segmentSize(bytes int64) int64 { return bytes }
+
+// DefaultStrategy is the placement of a pool whose options name none.
+const DefaultStrategy = "tlsf"
+
+// strategies are the placements by name.
+var strategies = []struct {
+	name   string
+	cached bool // recurring sizes are kept in front of it
+	make   func() placement
+}{
+	{DefaultStrategy, true, func() placement { return &tlsf{} }},
+	{"sizeclass", false, func() placement { return &sizeClassed{} }},
+	{"bestfit", false, func() placement { return &addressOrdered{fit: bestFit} }},
+	{"firstfit", false, func() placement { return &addressOrdered{fit: firstFit} }},
+	{"nextfit", false, func() placement { return &addressOrdered{fit: nextFit} }},
+	{"worstfit", false, func() placement { return &addressOrdered{fit: worstFit} }},
+	{"buddy", false, func() placement { return &buddy{} }},
+	{"arena", false, func() placement { return &arena{} }},
+	{"slab", false, func() placement { return &slab{} }},
+}
+
+// Strategies returns the names that PoolOptions.Strategy can have, the default
+// first:
+//
+//   - tlsf finds a good fit in constant time and keeps recurring sizes at hand;
+//   - sizeclass rounds sizes up to eight classes for each power of two and
+//     coalesces only before it grows;
+//   - bestfit, firstfit, nextfit and worstfit search one address-ordered list;
+//   - buddy halves blocks of powers of two;
+//   - arena hands out the end of a segment and looks at holes only when no end
+//     is large enough;
+//   - slab cuts sizes up to 32 KiB from slabs of one size and leaves larger ones
+//     to tlsf.
+func Strategies() []string {
+	names := make([]string, len(strategies))
+	for i, s := range strategies {
+		names[i] = s.name
+	}
+	return names
+}
+
+// newPlacement returns the placement called name, which exists, and the cache in
+// front of it, nil for none.
+func newPlacement(name string) (placement, *cache) {
+	s := strategies[slices.Index(Strategies(), name)]
+	if s.cached {
+		return s.make(), &cache{}
+	}
+	return s.make(), nil
+}
+
+func isStrategy(name string) bool { return slices.Contains(Strategies(), name) }
+
+// A list holds free blocks, linked by up and down.
+type list struct{ first *node }
+
+// insertAfter adds n behind at, or in front if at is nil.
+func (l *list) insertAfter(at, n *node) {
+	n.up = at
+	if at == nil {
+		n.down = l.first
+		l.first = n
+	} else {
+		n.down = at.down
+		at.down = n
+	}
+	if n.down != nil {
+		n.down.up = n
+	}
+}
+
+func (l *list) remove(n *node) {
+	if n.down != nil {
+		n.down.up = n.up
+	}
+	if n.up != nil {
+		n.up.down = n.down
+	} else {
+		l.first = n.down
+	}
+}

@@ -1,0 +1,80 @@
+package allocator
+
+import "math/bits"
+
+// sizeClassed keeps free blocks in segregated lists: a size is rounded up to one
+// of eight classes for each power of two, so that at most a ninth of a block is
+// lost, a list is found with one bit scan, and a block that was freed fits the
+// next request of its class as it is.
+type sizeClassed struct {
+	eager
+	occupied [classWords]uint64
+	lists    [classWords * 64]list
+}
+
+const (
+	classStepBits = 3
+	classSteps    = 1 << classStepBits
+	classWords    = (48 - 8 - classStepBits + 1) * classSteps / 64
+)
+
+// classAtMost returns the largest class whose blocks are not larger than size.
+func classAtMost(size int64) int {
+	units := uint64(size) / Alignment
+	if units < classSteps {
+		return int(units)
+	}
+	shift := bits.Len64(units) - 1 - classStepBits
+	return (shift+1)<<classStepBits | int(units>>shift)&(classSteps-1)
+}
+
+// classBytes returns the size of a class's blocks.
+func classBytes(class int) int64 {
+	level, step := class>>classStepBits, int64(class&(classSteps-1))
+	if level == 0 {
+		return step * Alignment
+	}
+	return (classSteps + step) << (level - 1) * Alignment
+}
+
+// classFor returns the class that a request of size bytes is met from.
+func classFor(size int64) int {
+	class := classAtMost(size)
+	if classBytes(class) < size {
+		class++
+	}
+	return class
+}
+
+func (c *sizeClassed) find(size int64) *node {
+	class := classFor(size)
+	word, mask := class/64, ^uint64(0)<<(class%64)
+	for ; word < classWords; word, mask = word+1, ^uint64(0) {
+		if set := c.occupied[word] & mask; set != 0 {
+			return c.lists[word*64+bits.TrailingZeros64(set)].first
+		}
+	}
+	return nil
+}
+
+func (c *sizeClassed) insert(n *node) {
+	class := classAtMost(n.size)
+	c.lists[class].insertAfter(nil, n)
+	c.occupied[class/64] |= 1 << (class % 64)
+}
+
+func (c *sizeClassed) remove(n *node) {
+	class := classAtMost(n.size)
+	c.lists[class].remove(n)
+	if c.lists[class].first == nil {
+		c.occupied[class/64] &^= 1 << (class % 64)
+	}
+}
+
+func (c *sizeClassed) cut(n *node, size int64) int64 { return min(classBytes(classFor(size)), n.size) }
+
+func (c *sizeClassed) joins(_, _ *node) bool { return false }
+
+func (c *sizeClassed) lazy() bool { return true }
+
+func (c *sizeClassed) segmentSize(bytes int64) int64 { return classBytes(classFor(bytes)) }
