@@ -1,7 +1,12 @@
 package device
 
-// A Queue runs operations in order on memory of one device: [kernels.Stream] on
-// a GPU, hostQueue on host memory. Every argument of type uintptr is the
+import "time"
+
+// MaxMarks is how many marks a Queue keeps.
+const MaxMarks = 4
+
+// A Queue runs operations in order on memory of one device: a CUDA stream on a
+// GPU, the calling goroutine on host memory. Every argument of type uintptr is the
 // address of a dense row-major array; arrays that are written must not overlap
 // those that are read, except where an operation says that it works in place.
 // Calls return when the work is queued, not when it is done, and report
@@ -59,6 +64,12 @@ type Queue interface {
 	// when the copy is done.
 	Upload(dst uintptr, src []byte) error
 	Download(dst []byte, src uintptr) error
+
+	// Mark notes when the work queued so far is done, under a number from 0
+	// to MaxMarks-1; Elapsed gives the time from one mark to another, after a
+	// Synchronize.
+	Mark(i int) error
+	Elapsed(from, to int) (time.Duration, error)
 
 	// Synchronize waits for all that was queued and reports its faults.
 	Synchronize() error

@@ -1,0 +1,61 @@
+package main
+
+import (
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// mayImport says which packages of this module each package may use, directly
+// or through others. What is not listed here is a package that nobody has
+// thought about yet.
+var mayImport = map[string][]string{
+	"mlpool/allocator":               {},
+	"mlpool/allocator/allocatortest": {"mlpool/allocator"},
+	"mlpool/configs":                 {},
+	"mlpool/data":                    {},
+	"mlpool/model":                   {},
+	"mlpool/kernels":                 {},
+	"mlpool/kernels/ref":             {},
+	"mlpool/kernels/kerneltest":      {"mlpool/kernels", "mlpool/kernels/ref"},
+	"mlpool/kernels/device":          {"mlpool/allocator", "mlpool/kernels", "mlpool/kernels/ref"},
+	"mlpool/cmd/train": {"mlpool/allocator", "mlpool/configs", "mlpool/data", "mlpool/kernels",
+		"mlpool/kernels/device", "mlpool/kernels/ref", "mlpool/model"},
+	"mlpool/tools":      {},
+	"mlpool/tools/plot": {},
+}
+
+// TestArrows keeps the packages apart: the allocator knows no CUDA, the kernels
+// no layers, the model no device.
+func TestArrows(t *testing.T) {
+	out, err := exec.Command("go", "list", "-f", `{{.ImportPath}} {{join .Deps " "}}`, "mlpool/...").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(out)) {
+		fields := strings.Fields(line)
+		allowed, listed := mayImport[fields[0]]
+		if !listed {
+			t.Errorf("%s: say in mayImport what it may import", fields[0])
+		}
+		for _, dep := range fields[1:] {
+			if strings.HasPrefix(dep, "mlpool/") && !slices.Contains(allowed, dep) {
+				t.Errorf("%s must not import %s", fields[0], dep)
+			}
+		}
+	}
+}
+
+// TestOnlyKernelsUsesCgo looks at the build with CUDA.
+func TestOnlyKernelsUsesCgo(t *testing.T) {
+	out, err := exec.Command("go", "list", "-tags", "cuda", "-f", `{{.ImportPath}} {{len .CgoFiles}}`, "mlpool/...").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(out)) {
+		if name, n, _ := strings.Cut(strings.TrimSpace(line), " "); n != "0" && name != "mlpool/kernels" {
+			t.Errorf("%s has %s files that import \"C\"", name, n)
+		}
+	}
+}

@@ -1,0 +1,153 @@
+// Command train trains a multilayer perceptron on MNIST as a TOML file says,
+// on a GPU where there is one, and reports what each epoch and its memory
+// allocations cost.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"mlpool/configs"
+	"mlpool/data"
+)
+
+// Exit codes, beside 0: 130 is the shell's for a program ended by SIGINT.
+const (
+	exitFailure     = 1
+	exitUsage       = 2
+	exitInterrupted = 130
+)
+
+const usage = `usage: train [flags] <config>
+
+Trains a multilayer perceptron on MNIST as the TOML file <config> says, for
+example configs/mnist.toml, and prints a line for each epoch.
+
+The environment variable ALLOCATOR_TYPE chooses who hands out device memory:
+  custom   a pool of this program's own (the default)
+  cuda     the driver's: cudaMallocAsync and cudaFreeAsync
+CUDA_VISIBLE_DEVICES chooses the GPU.
+
+flags:
+`
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	// The first signal lets the step at hand finish; a second ends the process.
+	context.AfterFunc(ctx, stop)
+	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// options are the command line.
+type options struct {
+	config  string
+	compare bool
+	export  string
+}
+
+// run is the command, without the process around it. It returns the exit code.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	o, err := parseArgs(args, stderr)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		return 0
+	case err != nil:
+		fmt.Fprintf(stderr, "train: %v\n", oneLine(err))
+		return exitUsage
+	}
+	switch err = execute(ctx, o, stdout, stderr); {
+	case err == nil:
+		return 0
+	case ctx.Err() != nil && errors.Is(err, context.Canceled):
+		fmt.Fprintf(stderr, "train: %v\n", oneLine(err))
+		return exitInterrupted
+	default:
+		fmt.Fprintf(stderr, "train: %v\n", oneLine(err))
+		return exitFailure
+	}
+}
+
+// parseArgs takes flags before and after the config's path.
+func parseArgs(args []string, stderr io.Writer) (o options, err error) {
+	flags := flag.NewFlagSet("train", flag.ContinueOnError)
+	flags.SetOutput(io.Discard)
+	flags.BoolVar(&o.compare, "compare", false, "train the same model on every allocator, epochs interleaved, and print them side by side")
+	flags.StringVar(&o.export, "export", "", "write initial weights, batch orders and run.json to `DIR` for tools/torch_comparison.py, then train")
+	for len(args) > 0 {
+		if err = flags.Parse(args); errors.Is(err, flag.ErrHelp) {
+			fmt.Fprint(stderr, usage)
+			flags.SetOutput(stderr)
+			flags.PrintDefaults()
+		}
+		if err != nil {
+			return o, err
+		}
+		if args = flags.Args(); len(args) > 0 {
+			if o.config != "" {
+				return o, fmt.Errorf("one config at a time: %s or %s?", o.config, args[0])
+			}
+			o.config, args = args[0], args[1:]
+		}
+	}
+	if o.config == "" {
+		return o, errors.New("which config? try: train configs/mnist.toml (train -help says more)")
+	}
+	return o, nil
+}
+
+// execute loads what a run needs, trains, and gives everything back.
+func execute(ctx context.Context, o options, stdout, stderr io.Writer) (err error) {
+	cfg, err := configs.Load(o.config)
+	if err != nil {
+		return err
+	}
+	kinds, err := allocatorKinds(os.Getenv(allocatorEnv), o.compare)
+	if err != nil {
+		return err
+	}
+	b, err := openBackend(cfg, stderr)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, b.queue.Close()) }()
+	if err := b.supports(kinds); err != nil {
+		return err
+	}
+	set, err := loadData(ctx, cfg, stderr)
+	if err != nil {
+		return err
+	}
+	if err := cfg.CheckData(set.Train.Len()); err != nil {
+		return err
+	}
+	if o.export != "" {
+		if err := export(o.export, cfg, set); err != nil {
+			return err
+		}
+	}
+	fmt.Fprintf(stdout, "%s: %s, %d hidden layers of %d, batches of %d, rate %g, %d training and %d validation images\n",
+		o.config, b.name, cfg.Model.NumLayers, cfg.Model.FeatDim, cfg.Train.Bsz, cfg.Train.LearningRate, set.Train.Len(), set.Test.Len())
+	s, err := newSession(b, cfg, set, kinds, stdout, stderr)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.close()) }()
+	return s.train(ctx)
+}
+
+// loadData finds the data set, with a bar for what must be downloaded.
+func loadData(ctx context.Context, cfg configs.Config, stderr io.Writer) (data.Dataset, error) {
+	bar := newDownloadBar(stderr)
+	set, err := data.Load(ctx, data.Options{Name: cfg.Data.Dataset, Dir: cfg.Data.DataDir, Progress: bar.update})
+	return set, errors.Join(err, bar.finish())
+}
+
+// oneLine is an error's text with the errors joined in it side by side.
+func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }

@@ -1,0 +1,278 @@
+package main
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"mlpool/kernels"
+)
+
+// writeIDX writes an IDX file of bytes, gzipped.
+func writeIDX(t *testing.T, path string, dims []uint32, data []byte) {
+	t.Helper()
+	var b bytes.Buffer
+	z := gzip.NewWriter(&b)
+	err := errors.Join(
+		binary.Write(z, binary.BigEndian, uint32(0x800|len(dims))),
+		binary.Write(z, binary.BigEndian, dims),
+		binary.Write(z, binary.BigEndian, data),
+		z.Close(),
+		os.WriteFile(path, b.Bytes(), 0o666))
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// dataDir makes a small data set of 4×4 images that a perceptron can learn:
+// the pixel at the label's place is bright.
+func dataDir(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	rng := rand.New(rand.NewPCG(1, 1))
+	for prefix, n := range map[string]uint32{"train": 300, "t10k": 70} {
+		images, labels := make([]byte, n*16), make([]byte, n)
+		for i := range labels {
+			labels[i] = byte(rng.IntN(10))
+			for j := range 16 {
+				images[16*i+j] = byte(rng.IntN(40))
+			}
+			images[16*i+int(labels[i])] = 255
+		}
+		writeIDX(t, filepath.Join(dir, prefix+"-images-idx3-ubyte.gz"), []uint32{n, 4, 4}, images)
+		writeIDX(t, filepath.Join(dir, prefix+"-labels-idx1-ubyte.gz"), []uint32{n}, labels)
+	}
+	return dir
+}
+
+// writeConfig writes a config for the small data set and returns its path and
+// the run's log_dir.
+func writeConfig(t *testing.T, device, extra string) (path, logDir string) {
+	t.Helper()
+	dir := t.TempDir()
+	path, logDir = filepath.Join(dir, "small.toml"), filepath.Join(dir, "logs")
+	text := fmt.Sprintf("[model]\nfeat_dim = 24\nnum_layers = 2\n[data]\ndata_dir = %q\n[log]\nlog_dir = %q\n[train]\ndevice = %q\nnum_epochs = 3\nbsz = 16\nlearning_rate = 0.5\n%s",
+		dataDir(t), logDir, device, extra)
+	if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	return path, logDir
+}
+
+// train runs the command.
+func train(ctx context.Context, args ...string) (code int, stdout, stderr string) {
+	var out, errs bytes.Buffer
+	code = run(ctx, args, &out, &errs)
+	return code, out.String(), errs.String()
+}
+
+func lines(t *testing.T, path string) []string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Split(strings.TrimSuffix(string(text), "\n"), "\n")
+}
+
+func TestTrain(t *testing.T) {
+	t.Setenv(allocatorEnv, "")
+	path, logDir := writeConfig(t, "cpu", "")
+	code, stdout, stderr := train(context.Background(), path)
+	if code != 0 || stderr != "" {
+		t.Fatalf("exit code %d, stderr %q", code, stderr)
+	}
+	for _, want := range []string{"CPU", "300 training and 70 validation images", "epoch 1/3  loss ", "epoch 3/3", "driver calls 0", "custom allocator: median epoch"} {
+		if !strings.Contains(stdout, want) {
+			t.Errorf("stdout has no %q:\n%s", want, stdout)
+		}
+	}
+	for name, want := range map[string]int{"train_losses.txt": 3 * 19, "val_losses.txt": 3, "val_accs.txt": 3} {
+		got := lines(t, filepath.Join(logDir, name))
+		if len(got) != want {
+			t.Errorf("%s: %d lines, want %d", name, len(got), want)
+		}
+		for _, line := range got {
+			if v, err := strconv.ParseFloat(line, 64); err != nil || v < 0 || v > 10 {
+				t.Errorf("%s: line %q", name, line)
+			}
+		}
+	}
+	metrics := lines(t, filepath.Join(logDir, "metrics.jsonl"))
+	if len(metrics) != 3 {
+		t.Fatalf("metrics.jsonl: %d lines, want 3", len(metrics))
+	}
+	var last record
+	if err := json.Unmarshal([]byte(metrics[2]), &last); err != nil {
+		t.Fatal(err)
+	}
+	if last.Epoch != 3 || last.ValAcc < 0.9 || last.Allocs == 0 || last.DriverCalls != 0 || last.PeakReserved < last.PeakAllocated || last.TrainMS <= 0 {
+		t.Errorf("last epoch: %+v", last)
+	}
+}
+
+// TestFusedAndUnfused train alike, but do not allocate alike.
+func TestFusedAndUnfused(t *testing.T) {
+	t.Setenv(allocatorEnv, customPool)
+	var allocs [2]int64
+	var accs [2]float64
+	for i, fuse := range []string{"fuse = true", "fuse = false"} {
+		path, logDir := writeConfig(t, "cpu", fuse)
+		if code, _, stderr := train(context.Background(), path); code != 0 {
+			t.Fatalf("%s: exit code %d, %s", fuse, code, stderr)
+		}
+		var r record
+		if err := json.Unmarshal([]byte(lines(t, filepath.Join(logDir, "metrics.jsonl"))[2]), &r); err != nil {
+			t.Fatal(err)
+		}
+		allocs[i], accs[i] = r.Allocs, r.ValAcc
+	}
+	if allocs[1] < allocs[0]*3/2 {
+		t.Errorf("%d allocations fused, %d unfused", allocs[0], allocs[1])
+	}
+	if d := accs[0] - accs[1]; d > 0.05 || d < -0.05 {
+		t.Errorf("accuracy %v fused, %v unfused", accs[0], accs[1])
+	}
+}
+
+func TestErrors(t *testing.T) {
+	good, _ := writeConfig(t, "cpu", "")
+	bigBatch, _ := writeConfig(t, "cpu", "")
+	text, err := os.ReadFile(bigBatch)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(bigBatch, bytes.Replace(text, []byte("bsz = 16"), []byte("bsz = 301"), 1), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	unknownKey, _ := writeConfig(t, "cpu", "nmu_epochs = 3\n")
+	gpu, _ := writeConfig(t, "cuda", "")
+	noLogs, _ := writeConfig(t, "cpu", "")
+	if err := os.WriteFile(filepath.Join(filepath.Dir(noLogs), "logs"), nil, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name, env string
+		args      []string
+		code      int
+		want      string
+	}{
+		{"no config", "", nil, exitUsage, "which config?"},
+		{"two configs", "", []string{good, good}, exitUsage, "one config at a time"},
+		{"unknown flag", "", []string{"-fast", good}, exitUsage, "-fast"},
+		{"missing file", "", []string{"no.toml"}, exitFailure, "no.toml"},
+		{"unknown key", "", []string{unknownKey}, exitFailure, "nmu_epochs"},
+		{"batch too large", "", []string{bigBatch}, exitFailure, "301 is more than the 300 rows"},
+		{"unknown allocator", "jemalloc", []string{good}, exitFailure, "use custom or cuda"},
+		{"cuda allocator on the CPU", "cuda", []string{good}, exitFailure, "needs a GPU"},
+		{"compare on the CPU", "", []string{good, "-compare"}, exitFailure, "needs a GPU"},
+		{"log_dir is a file", "", []string{noLogs}, exitFailure, "log_dir"},
+		{"no GPU", "", []string{gpu}, exitFailure, `"cuda" cannot be had`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if c.name == "no GPU" && kernels.Available() == nil {
+				t.Skip("there is a GPU")
+			}
+			t.Setenv(allocatorEnv, c.env)
+			code, _, stderr := train(context.Background(), c.args...)
+			if code != c.code || !strings.Contains(stderr, c.want) || strings.Count(stderr, "\n") != 1 {
+				t.Errorf("exit code %d, want %d; stderr %q, want one line with %q", code, c.code, stderr, c.want)
+			}
+		})
+	}
+}
+
+func TestAutoFallsBackToTheCPU(t *testing.T) {
+	if kernels.Available() == nil {
+		t.Skip("there is a GPU")
+	}
+	t.Setenv(allocatorEnv, "")
+	path, _ := writeConfig(t, "auto", "")
+	code, stdout, stderr := train(context.Background(), path)
+	if code != 0 || !strings.Contains(stdout, "CPU") || strings.Count(stderr, "\n") != 1 || !strings.Contains(stderr, "on the CPU") {
+		t.Errorf("exit code %d, stdout %q, stderr %q", code, stdout, stderr)
+	}
+}
+
+func TestHelp(t *testing.T) {
+	code, _, stderr := train(context.Background(), "-help")
+	if code != 0 || !strings.Contains(stderr, "usage: train") || !strings.Contains(stderr, "-compare") || !strings.Contains(stderr, "ALLOCATOR_TYPE") {
+		t.Errorf("exit code %d, stderr %q", code, stderr)
+	}
+}
+
+// cancelAfter cancels a context when a text has been written through it.
+type cancelAfter struct {
+	bytes.Buffer
+	text   string
+	cancel func()
+}
+
+func (c *cancelAfter) Write(p []byte) (int, error) {
+	n, err := c.Buffer.Write(p)
+	if strings.Contains(c.String(), c.text) {
+		c.cancel()
+	}
+	return n, err
+}
+
+// TestInterrupt cancels in the second epoch, as Ctrl-C does.
+func TestInterrupt(t *testing.T) {
+	t.Setenv(allocatorEnv, "")
+	path, logDir := writeConfig(t, "cpu", "num_epochs_ = 0")
+	if code, _, _ := train(context.Background(), path); code != exitFailure {
+		t.Fatal("an unknown key must fail before anything is logged")
+	}
+	if _, err := os.Stat(logDir); !os.IsNotExist(err) {
+		t.Fatalf("log_dir was made for a config that is wrong: %v", err)
+	}
+	path, logDir = writeConfig(t, "cpu", "verbose = true")
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	stdout := &cancelAfter{text: "epoch 1/3", cancel: cancel}
+	var stderr bytes.Buffer
+	if code := run(ctx, []string{path}, stdout, &stderr); code != exitInterrupted {
+		t.Errorf("exit code %d, want %d; stderr %q", code, exitInterrupted, stderr.String())
+	}
+	if !strings.Contains(stderr.String(), "interrupted") {
+		t.Errorf("stderr %q", stderr.String())
+	}
+	if n := len(lines(t, filepath.Join(logDir, "val_losses.txt"))); n != 1 {
+		t.Errorf("%d validated epochs in the logs, want 1", n)
+	}
+}
+
+func TestExport(t *testing.T) {
+	t.Setenv(allocatorEnv, "")
+	path, _ := writeConfig(t, "cpu", "")
+	dir := filepath.Join(t.TempDir(), "export")
+	if code, _, stderr := train(context.Background(), "-export", dir, path); code != 0 {
+		t.Fatalf("exit code %d, %s", code, stderr)
+	}
+	for _, name := range []string{"w0.npy", "w2.npy", "order0.npy", "order2.npy"} {
+		text, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil || !bytes.HasPrefix(text, []byte("\x93NUMPY")) {
+			t.Errorf("%s: error %v, starts %.10q", name, err, text)
+		}
+	}
+	var run struct {
+		FeatDim int `json:"feat_dim"`
+	}
+	text, err := os.ReadFile(filepath.Join(dir, "run.json"))
+	if err == nil {
+		err = json.Unmarshal(text, &run)
+	}
+	if err != nil || run.FeatDim != 24 {
+		t.Errorf("run.json: error %v, feat_dim %d", err, run.FeatDim)
+	}
+}

@@ -1,0 +1,119 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"text/tabwriter"
+	"time"
+)
+
+// printEpoch prints the line of an epoch.
+func (s *session) printEpoch(r record) {
+	name := ""
+	if len(s.runners) > 1 {
+		name = fmt.Sprintf("%-7s", r.Allocator)
+	}
+	if r.Interrupted {
+		fmt.Fprintf(s.stdout, "%sepoch %d interrupted after %d steps  loss %.4f\n", name, r.Epoch, r.Steps, r.Loss)
+		return
+	}
+	line := fmt.Sprintf("%sepoch %d/%d  loss %.4f  val loss %.4f  val acc %.2f %%",
+		name, r.Epoch, s.cfg.Train.NumEpochs, r.Loss, r.ValLoss, 100*r.ValAcc)
+	if s.cfg.Train.TimeEpoch {
+		line += fmt.Sprintf("  train %.1f ms  val %.1f ms  allocs %d  driver calls %d  in allocator %.2f ms  peak %s of %s",
+			r.TrainMS, r.ValMS, r.Allocs, r.DriverCalls, r.AllocatorMS, mebibytes(r.PeakAllocated), mebibytes(r.PeakReserved))
+	}
+	fmt.Fprintln(s.stdout, line)
+}
+
+func mebibytes(n int64) string { return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20)) }
+
+// printSummary ends a run: what the median epoch took, or the allocators side
+// by side.
+func (s *session) printSummary(elapsed time.Duration) {
+	for _, r := range s.runners {
+		if len(steady(r.records)) == 0 {
+			return
+		}
+	}
+	if len(s.runners) > 1 {
+		s.printComparison()
+	} else {
+		s.printMedian()
+	}
+	fmt.Fprintf(s.stdout, "%.1f s in all\n", elapsed.Seconds())
+}
+
+// printMedian sums up a run on one allocator.
+func (s *session) printMedian() {
+	r := s.runners[0]
+	epochs := steady(r.records)
+	last := epochs[len(epochs)-1]
+	best := quantile(r.records, 1, func(r record) float64 { return r.ValAcc })
+	fmt.Fprintf(s.stdout, "%s allocator: median epoch %.1f ms (%.1f to %.1f), of it %.2f ms in the allocator; best validation accuracy %.2f %%; peak %s allocated, %s reserved\n",
+		r.kind, median(epochs, record.totalMS), quantile(epochs, 0, record.totalMS), quantile(epochs, 1, record.totalMS),
+		median(epochs, allocatorMS), 100*best, mebibytes(last.PeakAllocated), mebibytes(last.PeakReserved))
+}
+
+func allocatorMS(r record) float64 { return r.AllocatorMS }
+
+// printComparison prints a table with a column for each allocator; differences
+// are from the first.
+func (s *session) printComparison() {
+	w := tabwriter.NewWriter(s.stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
+	row := func(name string, cell func(r *runner) string) {
+		fmt.Fprintf(w, "%s\t", name)
+		for _, r := range s.runners {
+			fmt.Fprintf(w, "%s\t", cell(r))
+		}
+		fmt.Fprintln(w)
+	}
+	// number prints the median over the steady epochs.
+	number := func(format string, f func(record) float64) func(*runner) string {
+		return func(r *runner) string { return fmt.Sprintf(format, median(steady(r.records), f)) }
+	}
+	perStep := func(f func(record) float64) func(record) float64 {
+		return func(r record) float64 { return f(r) / float64(r.Steps) }
+	}
+	base := median(steady(s.runners[0].records), record.totalMS)
+
+	row("", func(r *runner) string { return r.kind })
+	row("median epoch", number("%.2f ms", record.totalMS))
+	row("fastest to slowest", func(r *runner) string {
+		e := steady(r.records)
+		return fmt.Sprintf("%.2f to %.2f", quantile(e, 0, record.totalMS), quantile(e, 1, record.totalMS))
+	})
+	row("difference", func(r *runner) string {
+		return fmt.Sprintf("%+.1f %%", 100*(median(steady(r.records), record.totalMS)/base-1))
+	})
+	row("in allocator, a step", number("%.2f µs", perStep(func(r record) float64 { return 1000 * r.AllocatorMS })))
+	row("allocations, a step", number("%.1f", perStep(func(r record) float64 { return float64(r.Allocs) })))
+	row("driver calls, a step", number("%.1f", perStep(func(r record) float64 { return float64(r.DriverCalls) })))
+	row("peak allocated", func(r *runner) string { return mebibytes(last(r.records).PeakAllocated) })
+	row("peak reserved", func(r *runner) string { return mebibytes(last(r.records).PeakReserved) })
+	row("validation accuracy", func(r *runner) string { return fmt.Sprintf("%.2f %%", 100*last(steady(r.records)).ValAcc) })
+	row("losses", func(r *runner) string {
+		if r == s.runners[0] {
+			return ""
+		}
+		if identical(r.losses, s.runners[0].losses) {
+			return "identical"
+		}
+		return "differ"
+	})
+	fmt.Fprintln(s.stdout)
+	w.Flush()
+	fmt.Fprintf(s.stdout, "medians of %d epochs after the first, interleaved\n", len(steady(s.runners[0].records)))
+}
+
+func last[E any](s []E) E { return s[len(s)-1] }
+
+// identical says whether two runs had the same losses, bit for bit.
+func identical(a, b [][]float32) bool {
+	return slices.EqualFunc(a, b, func(x, y []float32) bool {
+		return slices.EqualFunc(x, y, func(v, w float32) bool {
+			return math.Float32bits(v) == math.Float32bits(w)
+		})
+	})
+}

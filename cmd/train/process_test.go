@@ -1,0 +1,77 @@
+//go:build linux
+
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// maxResident is the memory that a training run on the CPU may take, in KiB.
+var maxResident int64 = 400 << 10
+
+// asTrain in the environment makes the test binary be the command, for tests
+// that need it as a process.
+const asTrain = "MLPOOL_TEST_AS_TRAIN"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asTrain) != "" {
+		main()
+	}
+	os.Exit(m.Run())
+}
+
+// TestProcess trains on the whole of MNIST in a process of its own and
+// interrupts it in its second epoch.
+func TestProcess(t *testing.T) {
+	dir := t.TempDir()
+	config, logDir := filepath.Join(dir, "mnist.toml"), filepath.Join(dir, "logs")
+	text := fmt.Sprintf("[model]\nfeat_dim = 32\nnum_layers = 1\n[train]\ndevice = \"cpu\"\nnum_epochs = 1000\n[log]\nlog_dir = %q\n", logDir)
+	if err := os.WriteFile(config, []byte(text), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, os.Args[0], config)
+	cmd.Env = append(os.Environ(), asTrain+"=1", allocatorEnv+"=")
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	stdout, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	output := ""
+	for in := bufio.NewScanner(stdout); in.Scan(); {
+		output += in.Text() + "\n"
+		if strings.HasPrefix(in.Text(), "epoch 1/") {
+			if err := cmd.Process.Signal(os.Interrupt); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	var exit *exec.ExitError
+	if err := cmd.Wait(); !errors.As(err, &exit) || exit.ExitCode() != exitInterrupted {
+		t.Errorf("ended with %v, want exit code %d; stdout:\n%s\nstderr:\n%s", err, exitInterrupted, output, &stderr)
+	}
+	if !strings.Contains(output, "epoch 2 interrupted after") || strings.Count(stderr.String(), "\n") != 1 {
+		t.Errorf("stdout:\n%s\nstderr:\n%s", output, &stderr)
+	}
+	if n := len(lines(t, filepath.Join(logDir, "train_losses.txt"))); n < 938 || n >= 2*938 {
+		t.Errorf("%d losses in the logs, want those of one epoch and a part", n)
+	}
+	if usage, ok := cmd.ProcessState.SysUsage().(*syscall.Rusage); !ok || usage.Maxrss > maxResident {
+		t.Errorf("resident memory at its peak: %d KiB, may be %d", usage.Maxrss, maxResident)
+	}
+}

@@ -1,0 +1,6 @@
+//go:build race && linux
+
+package main
+
+// The race detector multiplies memory.
+func init() { maxResident *= 4 }

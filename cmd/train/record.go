@@ -1,0 +1,77 @@
+package main
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"mlpool/allocator"
+	"mlpool/model"
+)
+
+// record is an epoch as the logs keep it: a line of metrics.jsonl. Times are in
+// milliseconds, memory in bytes, losses in nats.
+type record struct {
+	Allocator   string  `json:"allocator"`
+	Epoch       int     `json:"epoch"`
+	Steps       int     `json:"steps"`
+	Interrupted bool    `json:"interrupted,omitempty"`
+	Loss        float64 `json:"loss"`
+	ValLoss     float64 `json:"val_loss"`
+	ValAcc      float64 `json:"val_acc"` // 0 to 1
+
+	TrainMS float64 `json:"train_ms"`
+	ValMS   float64 `json:"val_ms"`
+
+	Allocs        int64   `json:"allocs"`
+	DriverCalls   int64   `json:"driver_calls"`
+	DriverMallocs int64   `json:"driver_mallocs"`
+	AllocatorMS   float64 `json:"allocator_ms"` // an estimate: see allocator.Timed
+	PeakAllocated int64   `json:"peak_allocated"`
+	PeakReserved  int64   `json:"peak_reserved"`
+}
+
+// newRecord makes the record of an epoch from what the allocator's counters
+// said before and after it, and the time spent in the allocator.
+func newRecord(kind string, e model.Epoch, before, after allocator.Stats, spent time.Duration) record {
+	return record{
+		Allocator: kind, Epoch: e.Number, Steps: len(e.Losses), Interrupted: e.Interrupted,
+		Loss: e.Loss(), ValLoss: e.ValLoss, ValAcc: e.ValAcc,
+		TrainMS: milliseconds(e.Train), ValMS: milliseconds(e.Validation),
+		Allocs:        after.Allocs - before.Allocs,
+		DriverCalls:   after.DriverCalls - before.DriverCalls,
+		DriverMallocs: after.DriverMallocs - before.DriverMallocs,
+		AllocatorMS:   milliseconds(spent),
+		PeakAllocated: after.PeakAllocated,
+		PeakReserved:  after.PeakReserved,
+	}
+}
+
+func (r record) totalMS() float64 { return r.TrainMS + r.ValMS }
+
+func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+
+// steady are the whole epochs after the first, which pays for what is done
+// once; with no other, the first.
+func steady(records []record) []record {
+	whole := slices.DeleteFunc(slices.Clone(records), func(r record) bool { return r.Interrupted })
+	if len(whole) > 1 {
+		return whole[1:]
+	}
+	return whole
+}
+
+// quantile returns the value of f that a share q of the records do not exceed.
+func quantile[V cmp.Ordered](records []record, q float64, f func(record) V) (v V) {
+	if len(records) == 0 {
+		return v
+	}
+	values := make([]V, len(records))
+	for i, r := range records {
+		values[i] = f(r)
+	}
+	slices.Sort(values)
+	return values[int(q*float64(len(values)-1)+0.5)]
+}
+
+func median[V cmp.Ordered](records []record, f func(record) V) V { return quantile(records, 0.5, f) }

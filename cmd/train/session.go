@@ -1,0 +1,180 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"runtime"
+	"time"
+
+	"mlpool/allocator"
+	"mlpool/configs"
+	"mlpool/data"
+	"mlpool/kernels/device"
+	"mlpool/model"
+)
+
+// evalBatchSize is the least batch of the validation pass, which has no
+// gradients to keep: large enough to fill a GPU, small enough not to raise the
+// peak of memory much.
+const evalBatchSize = 1000
+
+// verboseEvery is how many steps lie between two lines of a verbose run.
+const verboseEvery = 100
+
+// runner trains one model on one allocator.
+type runner struct {
+	kind    string
+	alloc   *allocator.Timed
+	trainer *model.Trainer[device.Tensor]
+	logs    *logs
+	records []record
+	losses  [][]float32 // of each epoch
+}
+
+func newRunner(kind string, b *backend, cfg configs.Config, set data.Dataset, logDir string, stdout io.Writer) (r *runner, err error) {
+	r = &runner{kind: kind}
+	defer func() {
+		if err != nil {
+			r, err = nil, errors.Join(err, r.close())
+		}
+	}()
+	alloc, err := b.newAllocator(kind)
+	if err != nil {
+		return r, err
+	}
+	r.alloc = allocator.NewTimed(alloc)
+	opt := model.Options{
+		BatchSize:     cfg.Train.Bsz,
+		EvalBatchSize: max(cfg.Train.Bsz, evalBatchSize),
+		LearningRate:  cfg.Train.LearningRate,
+		Order:         func(epoch int) []int32 { return data.Order(set.Train.Len(), cfg.Train.Seed, epoch) },
+	}
+	if cfg.Train.Verbose {
+		opt.VerboseEvery = verboseEvery
+		opt.Verbose = func(step int, loss float32) {
+			fmt.Fprintf(stdout, "%s: epoch %d, step %d: loss %.4f\n", kind, len(r.records)+1, step, loss)
+		}
+	}
+	r.trainer, err = model.NewTrainer(device.New(b.queue, r.alloc, cfg.Train.Fuse),
+		model.Set(set.Train), model.Set(set.Test), initialWeights(cfg, set), opt)
+	if err != nil {
+		return r, err
+	}
+	r.logs, err = openLogs(logDir)
+	return r, err
+}
+
+// epoch trains for one epoch and records it in the logs.
+func (r *runner) epoch(ctx context.Context) (record, error) {
+	before, spent := r.alloc.Stats(), r.alloc.Time()
+	e, err := r.trainer.Epoch(ctx)
+	if err != nil {
+		return record{}, err
+	}
+	rec := newRecord(r.kind, e, before, r.alloc.Stats(), r.alloc.Time()-spent)
+	r.records = append(r.records, rec)
+	r.losses = append(r.losses, e.Losses)
+	return rec, r.logs.add(rec, e.Losses)
+}
+
+func (r *runner) close() error {
+	var errs []error
+	if r.trainer != nil {
+		errs = append(errs, r.trainer.Close())
+	}
+	if r.alloc != nil {
+		errs = append(errs, r.alloc.Close())
+	}
+	if r.logs != nil {
+		errs = append(errs, r.logs.close())
+	}
+	return errors.Join(errs...)
+}
+
+// errInterrupted is the end of a run by a signal.
+var errInterrupted = fmt.Errorf("interrupted; what was trained is above and in the logs: %w", context.Canceled)
+
+// session is a run of the command: one runner, or several to compare.
+type session struct {
+	cfg     configs.Config
+	runners []*runner
+	stdout  io.Writer
+	bar     *progress
+}
+
+func newSession(b *backend, cfg configs.Config, set data.Dataset, kinds []string, stdout, stderr io.Writer) (*session, error) {
+	s := &session{cfg: cfg, stdout: stdout}
+	for _, kind := range kinds {
+		dir := cfg.Log.LogDir
+		if dir != "" && len(kinds) > 1 {
+			dir = filepath.Join(dir, kind)
+		}
+		r, err := newRunner(kind, b, cfg, set, dir, stdout)
+		if err != nil {
+			return nil, errors.Join(err, s.close())
+		}
+		s.runners = append(s.runners, r)
+	}
+	runtime.GC() // what loading left behind is not collected in the first epoch
+	s.bar = newProgress(stderr, s.totalSteps(), s.stepsDone)
+	return s, nil
+}
+
+func (s *session) totalSteps() int64 {
+	return int64(len(s.runners)) * int64(s.cfg.Train.NumEpochs) * int64(s.runners[0].trainer.Steps())
+}
+
+func (s *session) stepsDone() (n int64) {
+	for _, r := range s.runners {
+		n += r.trainer.Done()
+	}
+	return n
+}
+
+// train runs the epochs, those of the runners interleaved, and prints the
+// results. The runners take turns at going first, so that none always follows
+// another.
+func (s *session) train(ctx context.Context) error {
+	start := time.Now()
+	err := s.epochs(ctx)
+	if err = errors.Join(err, s.bar.finish()); err != nil && !errors.Is(err, errInterrupted) {
+		return err
+	}
+	s.printSummary(time.Since(start))
+	return err
+}
+
+func (s *session) epochs(ctx context.Context) error {
+	for epoch := range s.cfg.Train.NumEpochs {
+		for i := range s.runners {
+			if ctx.Err() != nil {
+				return errInterrupted
+			}
+			r := s.runners[(i+epoch)%len(s.runners)]
+			s.bar.describe(fmt.Sprintf("epoch %d/%d", epoch+1, s.cfg.Train.NumEpochs))
+			rec, err := r.epoch(ctx)
+			if err != nil {
+				return err
+			}
+			if err := s.bar.clear(); err != nil {
+				return err
+			}
+			s.printEpoch(rec)
+			if rec.Interrupted {
+				return errInterrupted
+			}
+		}
+	}
+	return nil
+}
+
+func (s *session) close() error {
+	var errs []error
+	for _, r := range s.runners {
+		errs = append(errs, r.close())
+	}
+	return errors.Join(errs...)
+}

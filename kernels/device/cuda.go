@@ -1,0 +1,48 @@
+package device
+
+import (
+	"errors"
+	"time"
+
+	"mlpool/kernels"
+)
+
+// CUDAQueue is a CUDA stream with its marks.
+type CUDAQueue struct {
+	kernels.Stream
+	marks [MaxMarks]kernels.Event
+}
+
+var _ Queue = (*CUDAQueue)(nil)
+
+// NewCUDAQueue makes a stream on the GPU.
+func NewCUDAQueue() (q *CUDAQueue, err error) {
+	q = new(CUDAQueue)
+	if q.Stream, err = kernels.NewStream(); err != nil {
+		return nil, err
+	}
+	for i := range q.marks {
+		if q.marks[i], err = kernels.NewEvent(); err != nil {
+			return nil, errors.Join(err, q.Close())
+		}
+	}
+	return q, nil
+}
+
+// Mark and Elapsed: see [Queue].
+func (q *CUDAQueue) Mark(i int) error { return q.marks[i].Record(q.Stream) }
+
+func (q *CUDAQueue) Elapsed(from, to int) (time.Duration, error) {
+	return q.marks[to].Since(q.marks[from])
+}
+
+// Close waits for the stream's work, then frees the stream and its marks.
+func (q *CUDAQueue) Close() error {
+	err := q.Stream.Close()
+	for _, e := range q.marks {
+		if e != 0 {
+			err = errors.Join(err, e.Close())
+		}
+	}
+	return err
+}

@@ -1,0 +1,127 @@
+package device
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"gorgonia.org/tensor"
+
+	"mlpool/allocator"
+)
+
+// Device queues operations on one stream and takes their outputs from one
+// allocator. It is for use by one goroutine at a time.
+//
+// Operations report no error one by one. The first fault of a step is kept,
+// the operations after it do nothing, and EndStep returns it: a model reads as
+// its formulas do, and no fault is lost.
+type Device struct {
+	queue  Queue
+	alloc  allocator.Allocator
+	stream allocator.Stream
+	fuse   bool
+	step   []allocator.Block // the step's outputs, in order of allocation
+	err    error             // the step's first fault
+}
+
+// New returns a device that queues on q and allocates from a. With fuse,
+// operations that follow each other run as one kernel where there is one; without,
+// each runs by itself and makes an output of its own.
+func New(q Queue, a allocator.Allocator, fuse bool) *Device {
+	return &Device{queue: q, alloc: a, stream: q.Handle(), fuse: fuse}
+}
+
+// FromDense copies a host tensor of one or two dimensions to the device. The
+// result belongs to the caller, who gives it to Free; the tag names it in
+// reports.
+func (d *Device) FromDense(tag string, h *tensor.Dense) (Tensor, error) {
+	raw, kind, rows, cols, err := hostView(h)
+	if err != nil {
+		return Tensor{}, err
+	}
+	block, err := d.alloc.Alloc(int64(len(raw)), d.stream, tag)
+	if err != nil {
+		return Tensor{}, fmt.Errorf("%s: %w", tag, err)
+	}
+	t := Tensor{block, rows, cols, kind}
+	if err := d.queue.Upload(t.addr(), raw); err != nil {
+		return Tensor{}, errors.Join(fmt.Errorf("%s: %w", tag, err), d.Free(t))
+	}
+	return t, nil
+}
+
+// Write copies a host tensor over one of the same shape and kind.
+func (d *Device) Write(t Tensor, h *tensor.Dense) error {
+	raw, kind, rows, cols, err := hostView(h)
+	if err != nil {
+		return err
+	}
+	if kind != t.kind || rows != t.rows || cols != t.cols {
+		return fmt.Errorf("device: a %v of [%d,%d] does not fit a tensor of %v", h.Dtype(), rows, cols, t)
+	}
+	return d.queue.Upload(t.addr(), raw)
+}
+
+// Dense copies t to the host, after the work queued so far.
+func (d *Device) Dense(t Tensor) (*tensor.Dense, error) {
+	h, raw := newDense(t)
+	return h, d.queue.Download(raw, t.addr())
+}
+
+// Free gives back a tensor made by FromDense.
+func (d *Device) Free(t Tensor) error { return d.alloc.Free(t.block, d.stream) }
+
+// EndStep gives back every output since the last EndStep, the latest first,
+// and returns the step's first fault. Tensors of the step must not be used after
+// it.
+func (d *Device) EndStep() error {
+	err := d.err
+	for i := len(d.step) - 1; i >= 0; i-- {
+		if e := d.alloc.Free(d.step[i], d.stream); e != nil && err == nil {
+			err = e
+		}
+	}
+	d.step, d.err = d.step[:0], nil
+	return err
+}
+
+// Mark and Elapsed time the work on the device: see [Queue].
+func (d *Device) Mark(i int) error { return d.queue.Mark(i) }
+
+// Elapsed is the time between two marks, after a Synchronize.
+func (d *Device) Elapsed(from, to int) (time.Duration, error) { return d.queue.Elapsed(from, to) }
+
+// Synchronize waits for all queued work and reports its faults.
+func (d *Device) Synchronize() error { return d.queue.Synchronize() }
+
+// output takes a block for a result of the step.
+func (d *Device) output(op string, rows, cols int, kind Kind) Tensor {
+	if d.err != nil {
+		return Tensor{}
+	}
+	t := Tensor{rows: rows, cols: cols, kind: kind}
+	block, err := d.alloc.Alloc(int64(t.bytes()), d.stream, op)
+	if err != nil {
+		d.did(op, err)
+		return Tensor{}
+	}
+	t.block = block
+	d.step = append(d.step, block)
+	return t
+}
+
+// misfit is the fault of an operation on shapes that do not fit; after an
+// earlier fault, which leaves empty tensors, it is none.
+func (d *Device) misfit(op string, args ...Tensor) {
+	if d.err == nil {
+		d.err = fmt.Errorf("%s: shapes %v do not fit", op, args)
+	}
+}
+
+// did keeps the first fault of a step.
+func (d *Device) did(op string, err error) {
+	if err != nil && d.err == nil {
+		d.err = fmt.Errorf("%s: %w", op, err)
+	}
+}

@@ -1,0 +1,200 @@
+package device
+
+import (
+	"math"
+	"strings"
+	"testing"
+
+	"gorgonia.org/tensor"
+
+	"mlpool/allocator"
+)
+
+// idleQueue takes the operations of a training step and does nothing.
+type idleQueue struct{ HostQueue }
+
+func (*idleQueue) Gather(x, y, images, labels, order uintptr, rows, cols int) error     { return nil }
+func (*idleQueue) MatMul(c, a, b uintptr, m, n, k int) error                            { return nil }
+func (*idleQueue) MatMulReLU(c, a, b uintptr, m, n, k int) error                        { return nil }
+func (*idleQueue) MatMulNTMask(c, a, b, y uintptr, m, n, k int) error                   { return nil }
+func (*idleQueue) MatMulTNAdd(c, a, b uintptr, alpha float32, m, n, k int) error        { return nil }
+func (*idleQueue) SoftmaxCrossEntropy(dx, out, x, labels uintptr, rows, cols int) error { return nil }
+
+// bench is a device with the tensors of a two-layer perceptron.
+type bench struct {
+	*Device
+	images, labels, order, w0, w1, results Tensor
+}
+
+func newBench(t testing.TB, q Queue, fuse bool) bench {
+	t.Helper()
+	pool, err := allocator.NewPool(NewHostDriver(), allocator.PoolOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := bench{Device: New(q, pool, fuse)}
+	var all []Tensor
+	put := func(tag string, h *tensor.Dense) Tensor {
+		d, err := b.FromDense(tag, h)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, d)
+		return d
+	}
+	of := func(dt tensor.Dtype, shape ...int) *tensor.Dense {
+		return tensor.New(tensor.Of(dt), tensor.WithShape(shape...))
+	}
+	b.images = put("images", of(tensor.Uint8, 20, 12))
+	b.labels = put("labels", of(tensor.Uint8, 20))
+	b.order = put("order", of(tensor.Int32, 20))
+	b.w0 = put("w0", of(tensor.Float32, 12, 8))
+	b.w1 = put("w1", of(tensor.Float32, 8, 10))
+	b.results = put("results", of(tensor.Float32, 3, 2))
+	t.Cleanup(func() {
+		for _, d := range all {
+			if err := b.Free(d); err != nil {
+				t.Error(err)
+			}
+		}
+		if err := pool.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return b
+}
+
+// step is a training step on rows start to start+n.
+func (b bench) step(start, n, slot int) error {
+	x, y := b.Gather(b.images, b.labels, b.order, start, n)
+	h := b.MatMulReLU(x, b.w0)
+	grad := b.Loss(b.MatMul(h, b.w1), y, b.results, slot)
+	below := b.BackwardReLU(grad, b.w1, h)
+	b.Update(b.w1, h, grad, 0.1)
+	b.Update(b.w0, x, below, 0.1)
+	return b.EndStep()
+}
+
+func TestStepMakesNoGarbage(t *testing.T) {
+	b := newBench(t, new(idleQueue), true)
+	if n := testing.AllocsPerRun(100, func() {
+		if err := b.step(0, 10, 0); err != nil {
+			t.Fatal(err)
+		}
+	}); n != 0 {
+		t.Errorf("a step makes %v allocations on the Go heap", n)
+	}
+}
+
+// TestStepGivesItsOutputsBack counts what a step takes from the allocator.
+func TestStepGivesItsOutputsBack(t *testing.T) {
+	for _, c := range []struct {
+		fuse    bool
+		outputs int64
+	}{{true, 6}, {false, 13}} {
+		b := newBench(t, new(HostQueue), c.fuse)
+		before := b.alloc.Stats()
+		if err := b.step(0, 10, 0); err != nil {
+			t.Fatal(err)
+		}
+		after := b.alloc.Stats()
+		if n := after.Allocs - before.Allocs; n != c.outputs {
+			t.Errorf("fuse %t: %d outputs, want %d", c.fuse, n, c.outputs)
+		}
+		if after.Allocated != before.Allocated {
+			t.Errorf("fuse %t: %d bytes are still allocated after the step", c.fuse, after.Allocated-before.Allocated)
+		}
+	}
+}
+
+// TestMisfits gives every operation shapes that do not fit: the step must
+// return the first fault, give everything back, and leave the device usable.
+func TestMisfits(t *testing.T) {
+	b := newBench(t, new(HostQueue), true)
+	for _, c := range []struct {
+		name string
+		run  func()
+		want string
+	}{
+		{"rows past the end", func() { b.Gather(b.images, b.labels, b.order, 15, 6) }, "gather"},
+		{"negative start", func() { b.Gather(b.images, b.labels, b.order, -1, 6) }, "gather"},
+		{"kinds", func() { b.Gather(b.w0, b.labels, b.order, 0, 6) }, "gather"},
+		{"matmul", func() { b.MatMul(b.w0, b.w0) }, "matmul: shapes [[12,8] [12,8]] do not fit"},
+		{"matmul+relu", func() { b.MatMulReLU(b.w1, b.w0) }, "matmul+relu"},
+		{"backward", func() { b.BackwardReLU(b.w0, b.w1, b.w0) }, "matmul+mask"},
+		{"update", func() { b.Update(b.w0, b.w1, b.w0, 1) }, "matmul+sgd"},
+		{"slot", func() { b.Loss(b.MatMul(b.w0, b.w1), b.labels, b.results, 3) }, "softmax+loss"},
+		{"labels", func() { b.Evaluate(b.MatMul(b.w0, b.w1), b.labels, b.results, 0) }, "softmax+loss"},
+		{"the first of two", func() { b.MatMul(b.MatMulReLU(b.w0, b.w0), b.w0) }, "matmul+relu"},
+	} {
+		before := b.alloc.Stats().Allocated
+		c.run()
+		if err := b.EndStep(); err == nil || !strings.HasPrefix(err.Error(), c.want) {
+			t.Errorf("%s: error %v, want %s…", c.name, err, c.want)
+		}
+		if after := b.alloc.Stats().Allocated; after != before {
+			t.Errorf("%s: %d bytes are still allocated", c.name, after-before)
+		}
+		if err := b.step(0, 10, 1); err != nil {
+			t.Errorf("%s: the next step fails: %v", c.name, err)
+		}
+	}
+}
+
+func TestDenseRoundTrip(t *testing.T) {
+	b := newBench(t, new(HostQueue), true)
+	for _, h := range []*tensor.Dense{
+		tensor.New(tensor.WithShape(2, 3), tensor.WithBacking([]float32{1, 2, float32(math.Inf(1)), -4, 0, 6})),
+		tensor.New(tensor.WithShape(3), tensor.WithBacking([]int32{-1, 0, 1 << 30})),
+		tensor.New(tensor.WithShape(1, 2), tensor.WithBacking([]uint8{0, 255})),
+	} {
+		d, err := b.FromDense("h", h)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := b.Dense(d)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got.Dtype() != h.Dtype() || got.Size() != h.Size() {
+			t.Errorf("%v of %v came back as %v of %v", h.Dtype(), h.Shape(), got.Dtype(), got.Shape())
+		}
+		want, _, _, _, _ := hostView(h)
+		back, _, _, _, err := hostView(got)
+		if err != nil || string(back) != string(want) {
+			t.Errorf("%v came back as %v, error %v", h.Data(), got.Data(), err)
+		}
+		if err := b.Write(d, tensor.New(tensor.WithShape(7), tensor.Of(tensor.Float32))); err == nil {
+			t.Errorf("a tensor of 7 was written over one of %v", h.Shape())
+		}
+		if err := b.Free(d); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := b.FromDense("h", tensor.New(tensor.WithShape(2), tensor.Of(tensor.Float64))); err == nil {
+		t.Error("float64 was taken")
+	}
+	if _, err := b.FromDense("h", tensor.New(tensor.WithShape(2, 2, 2), tensor.Of(tensor.Float32))); err == nil {
+		t.Error("three dimensions were taken")
+	}
+}
+
+func TestHostDriver(t *testing.T) {
+	d := NewHostDriver()
+	if _, err := d.Malloc(HostMemory + 1); err == nil || !err.(interface{ OutOfMemory() bool }).OutOfMemory() {
+		t.Errorf("more than there is: error %v", err)
+	}
+	addr, err := d.Malloc(100)
+	if err != nil || addr%allocator.Alignment != 0 {
+		t.Fatalf("address %#x, error %v", addr, err)
+	}
+	if free, total, err := d.MemInfo(); err != nil || total-free != 100 {
+		t.Errorf("%d of %d bytes free, error %v", free, total, err)
+	}
+	if err := d.Free(addr); err != nil {
+		t.Error(err)
+	}
+	if err := d.Free(addr); err == nil {
+		t.Error("a double free was taken")
+	}
+}

@@ -1,0 +1,203 @@
+package device
+
+import (
+	"fmt"
+	"sync"
+	"time"
+
+	"mlpool/allocator"
+	"mlpool/kernels/ref"
+)
+
+// HostQueue runs operations at once, on host memory, with package ref.
+type HostQueue struct{ marks [MaxMarks]time.Time }
+
+var _ Queue = (*HostQueue)(nil)
+
+func f32(addr uintptr, n int) []float32 { return sliceAt[float32](addr, n) }
+
+// MatMul and the other operations: see [Queue].
+func (q *HostQueue) MatMul(c, a, b uintptr, m, n, k int) error {
+	ref.MatMul(f32(c, m*n), f32(a, m*k), f32(b, k*n), m, n, k)
+	return nil
+}
+
+func (q *HostQueue) MatMulNT(c, a, b uintptr, m, n, k int) error {
+	ref.MatMulNT(f32(c, m*n), f32(a, m*k), f32(b, n*k), m, n, k)
+	return nil
+}
+
+func (q *HostQueue) MatMulTN(c, a, b uintptr, m, n, k int) error {
+	ref.MatMulTN(f32(c, m*n), f32(a, k*m), f32(b, k*n), m, n, k)
+	return nil
+}
+
+func (q *HostQueue) MatMulReLU(c, a, b uintptr, m, n, k int) error {
+	ref.MatMulReLU(f32(c, m*n), f32(a, m*k), f32(b, k*n), m, n, k)
+	return nil
+}
+
+func (q *HostQueue) MatMulNTMask(c, a, b, y uintptr, m, n, k int) error {
+	ref.MatMulNTMask(f32(c, m*n), f32(a, m*k), f32(b, n*k), f32(y, m*n), m, n, k)
+	return nil
+}
+
+func (q *HostQueue) MatMulTNAdd(c, a, b uintptr, alpha float32, m, n, k int) error {
+	ref.MatMulTNAdd(f32(c, m*n), f32(a, k*m), f32(b, k*n), alpha, m, n, k)
+	return nil
+}
+
+func (q *HostQueue) ReLU(y, x uintptr, n int) error {
+	ref.ReLU(f32(y, n), f32(x, n), n)
+	return nil
+}
+
+func (q *HostQueue) ReLUBackward(dx, dy, y uintptr, n int) error {
+	ref.ReLUBackward(f32(dx, n), f32(dy, n), f32(y, n), n)
+	return nil
+}
+
+func (q *HostQueue) Softmax(p, x uintptr, rows, cols int) error {
+	ref.Softmax(f32(p, rows*cols), f32(x, rows*cols), rows, cols)
+	return nil
+}
+
+func (q *HostQueue) CrossEntropy(loss, hit, p, labels uintptr, rows, cols int) error {
+	ref.CrossEntropy(f32(loss, rows), f32(hit, rows), f32(p, rows*cols), sliceAt[int32](labels, rows), rows, cols)
+	return nil
+}
+
+func (q *HostQueue) SoftmaxCrossEntropyBackward(dx, p, labels uintptr, rows, cols int) error {
+	ref.SoftmaxCrossEntropyBackward(f32(dx, rows*cols), f32(p, rows*cols), sliceAt[int32](labels, rows), rows, cols)
+	return nil
+}
+
+func (q *HostQueue) SoftmaxCrossEntropy(dx, out, x, labels uintptr, rows, cols int) error {
+	var grad []float32
+	if dx != 0 {
+		grad = f32(dx, rows*cols)
+	}
+	ref.SoftmaxCrossEntropy(grad, f32(out, 2), f32(x, rows*cols), sliceAt[int32](labels, rows), rows, cols)
+	return nil
+}
+
+func (q *HostQueue) Scale(x uintptr, alpha float32, n int) error {
+	ref.Scale(f32(x, n), alpha, n)
+	return nil
+}
+
+func (q *HostQueue) Axpy(y, x uintptr, alpha float32, n int) error {
+	ref.Axpy(f32(y, n), f32(x, n), alpha, n)
+	return nil
+}
+
+func (q *HostQueue) Sum(out, x uintptr, n int) error {
+	ref.Sum(f32(out, 1), f32(x, n), n)
+	return nil
+}
+
+func (q *HostQueue) Gather(x, y, images, labels, order uintptr, rows, cols int) error {
+	indices := sliceAt[int32](order, rows)
+	last := 0
+	for _, i := range indices {
+		last = max(last, int(i))
+	}
+	ref.Gather(f32(x, rows*cols), sliceAt[int32](y, rows), sliceAt[uint8](images, (last+1)*cols), sliceAt[uint8](labels, last+1), indices, rows, cols)
+	return nil
+}
+
+func (q *HostQueue) Fill(dst uintptr, value byte, bytes int) error {
+	b := sliceAt[byte](dst, bytes)
+	for i := range b {
+		b[i] = value
+	}
+	return nil
+}
+
+func (q *HostQueue) Upload(dst uintptr, src []byte) error {
+	copy(sliceAt[byte](dst, len(src)), src)
+	return nil
+}
+
+func (q *HostQueue) Download(dst []byte, src uintptr) error {
+	copy(dst, sliceAt[byte](src, len(dst)))
+	return nil
+}
+
+func (q *HostQueue) Mark(i int) error {
+	q.marks[i] = time.Now()
+	return nil
+}
+
+func (q *HostQueue) Elapsed(from, to int) (time.Duration, error) {
+	return q.marks[to].Sub(q.marks[from]), nil
+}
+
+func (q *HostQueue) Synchronize() error { return nil }
+func (q *HostQueue) Handle() uintptr    { return 0 }
+func (q *HostQueue) Close() error       { return nil }
+
+// HostMemory is what a HostDriver hands out at most, in bytes: a bound under
+// which a request that no host can meet is an error rather than the end of the
+// process.
+const HostMemory = 64 << 30
+
+// HostDriver hands out host memory. Work on it is done as soon as it is
+// queued, so its events always are.
+type HostDriver struct {
+	mu   sync.Mutex
+	live map[uintptr][]byte // the allocation that each address lies in
+	used int64
+}
+
+var _ allocator.Driver = (*HostDriver)(nil)
+
+// NewHostDriver returns a driver that holds nothing yet.
+func NewHostDriver() *HostDriver { return &HostDriver{live: make(map[uintptr][]byte)} }
+
+type hostMemoryError int64
+
+func (e hostMemoryError) Error() string {
+	return fmt.Sprintf("device: %d bytes more than the %d of host memory that may be used", int64(e), int64(HostMemory))
+}
+
+func (hostMemoryError) OutOfMemory() bool { return true }
+
+// Malloc and the other methods: see [allocator.Driver].
+func (d *HostDriver) Malloc(bytes int64) (uintptr, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if bytes > HostMemory-d.used {
+		return 0, hostMemoryError(bytes)
+	}
+	b := make([]byte, bytes+allocator.Alignment-1)
+	addr := (addressOf(b) + allocator.Alignment - 1) &^ (allocator.Alignment - 1)
+	d.live[addr] = b
+	d.used += bytes
+	return addr, nil
+}
+
+func (d *HostDriver) Free(addr uintptr) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	b, ok := d.live[addr]
+	if !ok {
+		return fmt.Errorf("device: free of %#x, which is not allocated", addr)
+	}
+	d.used -= int64(len(b)) - allocator.Alignment + 1
+	delete(d.live, addr)
+	return nil
+}
+
+func (d *HostDriver) MemInfo() (free, total int64, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return HostMemory - d.used, HostMemory, nil
+}
+
+func (d *HostDriver) NewEvent() (uintptr, error)              { return 1, nil }
+func (d *HostDriver) RecordEvent(event, stream uintptr) error { return nil }
+func (d *HostDriver) QueryEvent(event uintptr) (bool, error)  { return true, nil }
+func (d *HostDriver) WaitEvent(stream, event uintptr) error   { return nil }
+func (d *HostDriver) SyncEvent(event uintptr) error           { return nil }
+func (d *HostDriver) FreeEvent(event uintptr) error           { return nil }

@@ -1,0 +1,97 @@
+// Package device computes with tensors on a device: a GPU through package
+// kernels, or host memory through package ref.
+//
+// A [Tensor] is a shape and a block of memory. Every operation of a [Device]
+// takes a block for its output from the device's allocator, on the device's
+// stream, then queues the kernel that fills it. The outputs of a step belong to
+// the step: EndStep gives all of them back in stream order, without waiting.
+package device
+
+import (
+	"fmt"
+
+	"gorgonia.org/tensor"
+
+	"mlpool/allocator"
+)
+
+// Kind is the type of a tensor's elements.
+type Kind uint8
+
+// The kinds of element that the kernels know.
+const (
+	Float32 Kind = iota
+	Int32
+	Uint8
+)
+
+// Size is that of one element, in bytes.
+func (k Kind) Size() int {
+	if k == Uint8 {
+		return 1
+	}
+	return 4
+}
+
+// Tensor is a dense row-major matrix on a device; a vector of n elements has n
+// rows and one column. It is a small value, made once per output on the hot
+// path; Device.Dense copies it to a *tensor.Dense of the host.
+type Tensor struct {
+	block      allocator.Block
+	rows, cols int
+	kind       Kind
+}
+
+// Shape returns the numbers of rows and columns.
+func (t Tensor) Shape() (rows, cols int) { return t.rows, t.cols }
+
+// Len is the number of elements.
+func (t Tensor) Len() int { return t.rows * t.cols }
+
+func (t Tensor) addr() uintptr { return t.block.Addr }
+
+func (t Tensor) bytes() int { return t.Len() * t.kind.Size() }
+
+// at is the address of element i.
+func (t Tensor) at(i int) uintptr { return t.block.Addr + uintptr(i*t.kind.Size()) }
+
+func (t Tensor) String() string { return fmt.Sprintf("[%d,%d]", t.rows, t.cols) }
+
+// hostView returns the elements of d as bytes, its kind, and its shape as a
+// matrix.
+func hostView(d *tensor.Dense) (raw []byte, kind Kind, rows, cols int, err error) {
+	switch data := d.Data().(type) {
+	case []float32:
+		raw, kind = asBytes(data), Float32
+	case []int32:
+		raw, kind = asBytes(data), Int32
+	case []uint8:
+		raw, kind = data, Uint8
+	default:
+		return nil, 0, 0, 0, fmt.Errorf("device: no kernel computes with %v", d.Dtype())
+	}
+	switch s := d.Shape(); s.Dims() {
+	case 1:
+		return raw, kind, s[0], 1, nil
+	case 2:
+		return raw, kind, s[0], s[1], nil
+	default:
+		return nil, 0, 0, 0, fmt.Errorf("device: a tensor has one or two dimensions, not %v", s)
+	}
+}
+
+// newDense makes a host tensor of t's shape and kind and returns its bytes too.
+func newDense(t Tensor) (*tensor.Dense, []byte) {
+	shape := tensor.WithShape(t.rows, t.cols)
+	switch t.kind {
+	case Int32:
+		data := make([]int32, t.Len())
+		return tensor.New(shape, tensor.WithBacking(data)), asBytes(data)
+	case Uint8:
+		data := make([]uint8, t.Len())
+		return tensor.New(shape, tensor.WithBacking(data)), data
+	default:
+		data := make([]float32, t.Len())
+		return tensor.New(shape, tensor.WithBacking(data)), asBytes(data)
+	}
+}

@@ -1,0 +1,101 @@
+package model
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+
+	"gorgonia.org/tensor"
+)
+
+// Classes is the number of classes that the head tells apart.
+const Classes = 10
+
+// Weights returns the initial weights of a perceptron without biases:
+// numLayers hidden layers of featDim units and the head on top. Layer i is
+// float32 of shape [inputs, outputs], uniform in ±1/sqrt(inputs), from a
+// PCG generator seeded with (seed, i): the same on every machine.
+func Weights(inputs, featDim, numLayers int, seed uint64) []*tensor.Dense {
+	weights := make([]*tensor.Dense, numLayers+1)
+	for i := range weights {
+		outputs := featDim
+		if i == numLayers {
+			outputs = Classes
+		}
+		rng := rand.New(rand.NewPCG(seed, uint64(i)))
+		bound := float32(1 / math.Sqrt(float64(inputs)))
+		data := make([]float32, inputs*outputs)
+		for j := range data {
+			data[j] = bound * (2*rng.Float32() - 1)
+		}
+		weights[i] = tensor.New(tensor.WithShape(inputs, outputs), tensor.WithBacking(data))
+		inputs = outputs
+	}
+	return weights
+}
+
+// MLP is a multilayer perceptron whose weights are on a device.
+type MLP[T any] struct {
+	ops     Ops[T]
+	weights []T
+	inputs  []T // of each layer, in the step at hand
+}
+
+// NewMLP copies weights to the device of ops.
+func NewMLP[T any](ops Ops[T], weights []*tensor.Dense) (*MLP[T], error) {
+	m := &MLP[T]{ops: ops, inputs: make([]T, len(weights))}
+	for i, w := range weights {
+		t, err := ops.FromDense(fmt.Sprintf("weights %d", i), w)
+		if err != nil {
+			return nil, errors.Join(err, m.Close())
+		}
+		m.weights = append(m.weights, t)
+	}
+	return m, nil
+}
+
+// Forward returns the logits of a batch x.
+func (m *MLP[T]) Forward(x T) (logits T) {
+	head := len(m.weights) - 1
+	for i, w := range m.weights[:head] {
+		m.inputs[i] = x
+		x = m.ops.MatMulReLU(x, w)
+	}
+	m.inputs[head] = x
+	return m.ops.MatMul(x, m.weights[head])
+}
+
+// Backward takes the gradient of the logits of the last Forward and steps
+// every weight down its own gradient.
+func (m *MLP[T]) Backward(grad T, rate float32) {
+	for i := len(m.weights) - 1; i > 0; i-- {
+		// The gradient of the input is made of the weights before their update.
+		below := m.ops.BackwardReLU(grad, m.weights[i], m.inputs[i])
+		m.ops.Update(m.weights[i], m.inputs[i], grad, rate)
+		grad = below
+	}
+	m.ops.Update(m.weights[0], m.inputs[0], grad, rate)
+}
+
+// Weights copies the weights to the host.
+func (m *MLP[T]) Weights() ([]*tensor.Dense, error) {
+	host := make([]*tensor.Dense, len(m.weights))
+	for i, w := range m.weights {
+		var err error
+		if host[i], err = m.ops.Dense(w); err != nil {
+			return nil, err
+		}
+	}
+	return host, nil
+}
+
+// Close frees the weights.
+func (m *MLP[T]) Close() error {
+	var errs []error
+	for _, w := range m.weights {
+		errs = append(errs, m.ops.Free(w))
+	}
+	m.weights = nil
+	return errors.Join(errs...)
+}

@@ -1,0 +1,62 @@
+package model_test
+
+import (
+	"context"
+	"math"
+	"slices"
+	"testing"
+
+	"gorgonia.org/tensor"
+
+	"mlpool/data"
+	"mlpool/kernels/kerneltest"
+	"mlpool/model"
+)
+
+// firstRows is the first n rows of a set, as a view.
+func firstRows(s data.Set, n int) model.Set {
+	return model.Set{
+		Images: tensor.New(tensor.WithShape(n, s.Features()), tensor.WithBacking(s.Pixels()[:n*s.Features()])),
+		Labels: tensor.New(tensor.WithShape(n), tensor.WithBacking(s.Targets()[:n])),
+	}
+}
+
+// TestMNISTOnGPU trains 50 steps of the full-size model on every backend. The
+// GPU's losses must agree with the CPU's within 5e-5, and must not depend on the
+// allocator in a single bit.
+func TestMNISTOnGPU(t *testing.T) {
+	kerneltest.RequireGPU(t)
+	const rows, batch, limit = 3200, 64, 5e-5
+	set, err := data.Load(context.Background(), data.Options{Name: "mnist"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	weights := model.Weights(784, 784, 4, 0)
+	losses := make(map[string][]float32)
+	onEveryBackend(t, func(t *testing.T, l lab) {
+		trainer, err := model.NewTrainer(l.device(l.alloc), firstRows(set.Train, rows), firstRows(set.Test, 256), weights, options(rows, batch))
+		if err != nil {
+			t.Fatal(err)
+		}
+		e, err := trainer.Epoch(context.Background())
+		if err != nil {
+			t.Fatal(err)
+		}
+		losses[l.name] = e.Losses
+		if err := trainer.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	for _, b := range backends {
+		for i, want := range losses["cpu"] {
+			if got := losses[b.name][i]; !(math.Abs(float64(got)-float64(want)) <= limit) {
+				t.Errorf("%s, step %d: loss %v, on the CPU %v", b.name, i+1, got, want)
+			}
+		}
+	}
+	for _, pair := range [][2]string{{"gpu pool", "gpu async"}, {"gpu pool unfused", "gpu async unfused"}} {
+		if !slices.Equal(losses[pair[0]], losses[pair[1]]) {
+			t.Errorf("the losses of %s and of %s differ", pair[0], pair[1])
+		}
+	}
+}

@@ -1,0 +1,304 @@
+package model_test
+
+import (
+	"context"
+	"errors"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"gorgonia.org/tensor"
+
+	"mlpool/allocator"
+	"mlpool/data"
+	"mlpool/kernels"
+	"mlpool/kernels/device"
+	"mlpool/kernels/kerneltest"
+	"mlpool/model"
+)
+
+// lab is what a device to train on is made of.
+type lab struct {
+	name  string
+	queue device.Queue
+	alloc allocator.Allocator
+	fuse  bool
+}
+
+// device computes on the lab's queue and allocates from a.
+func (l lab) device(a allocator.Allocator) *device.Device { return device.New(l.queue, a, l.fuse) }
+
+// backends are all devices and allocators that a model must train the same on.
+var backends = []struct {
+	name string
+	gpu  bool
+	fuse bool
+	kind string
+}{
+	{"cpu", false, true, "pool"},
+	{"cpu unfused", false, false, "pool"},
+	{"gpu pool", true, true, "pool"},
+	{"gpu pool unfused", true, false, "pool"},
+	{"gpu async", true, true, "async"},
+	{"gpu async unfused", true, false, "async"},
+}
+
+func onEveryBackend(t *testing.T, f func(t *testing.T, l lab)) {
+	for _, b := range backends {
+		t.Run(b.name, func(t *testing.T) {
+			var queue device.Queue = new(device.HostQueue)
+			var driver allocator.Driver = device.NewHostDriver()
+			if b.gpu {
+				kerneltest.RequireGPU(t)
+				var err error
+				if queue, err = device.NewCUDAQueue(); err != nil {
+					t.Fatal(err)
+				}
+				driver = kernels.Driver{}
+			}
+			a := newAllocator(t, b.kind, driver)
+			f(t, lab{b.name, queue, a, b.fuse})
+			if err := errors.Join(a.Close(), queue.Close()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func newAllocator(t *testing.T, kind string, driver allocator.Driver) allocator.Allocator {
+	if kind == "async" {
+		pool, err := kernels.NewMemPool()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return allocator.NewAsync(pool)
+	}
+	a, err := allocator.NewPool(driver, allocator.PoolOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// blobs is a set of n noisy images of ten patterns.
+func blobs(n, features int, seed uint64) model.Set {
+	patterns := rand.New(rand.NewPCG(1, 2))
+	centre := make([]uint8, 10*features)
+	for i := range centre {
+		centre[i] = uint8(patterns.IntN(200))
+	}
+	rng := rand.New(rand.NewPCG(seed, 3))
+	images, labels := make([]uint8, n*features), make([]uint8, n)
+	for r := range n {
+		labels[r] = uint8(rng.IntN(10))
+		for j := range features {
+			images[r*features+j] = centre[int(labels[r])*features+j] + uint8(rng.IntN(56))
+		}
+	}
+	return model.Set{
+		Images: tensor.New(tensor.WithShape(n, features), tensor.WithBacking(images)),
+		Labels: tensor.New(tensor.WithShape(n), tensor.WithBacking(labels)),
+	}
+}
+
+func options(rows, batch int) model.Options {
+	return model.Options{
+		BatchSize: batch, EvalBatchSize: 3*batch + 1, LearningRate: 0.1,
+		Order: func(epoch int) []int32 { return data.Order(rows, 7, epoch) },
+	}
+}
+
+// TestTrainingMatchesFloat64 trains two epochs, each with a short last batch,
+// beside the oracle.
+func TestTrainingMatchesFloat64(t *testing.T) {
+	const rows, features, batch, epochs = 500, 23, 32, 2
+	train, test := blobs(rows, features, 1), blobs(101, features, 2)
+	weights := model.Weights(features, 37, 3, 5)
+	opt := options(rows, batch)
+	onEveryBackend(t, func(t *testing.T, l lab) {
+		trainer, err := model.NewTrainer(l.device(l.alloc), train, test, weights, opt)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := newOracle(weights)
+		for epoch := range epochs {
+			e, err := trainer.Epoch(context.Background())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(e.Losses) != 16 || e.Number != epoch+1 || e.Interrupted {
+				t.Fatalf("epoch %d: number %d, %d losses, interrupted %t", epoch+1, e.Number, len(e.Losses), e.Interrupted)
+			}
+			order := opt.Order(epoch)
+			for i, got := range e.Losses {
+				x, y := rowsOf(train, order[i*batch:min((i+1)*batch, rows)])
+				if loss := want.step(x, y, 0.1); math.Abs(loss-float64(got)) > 5e-5 {
+					t.Errorf("epoch %d, step %d: loss %v, in float64 %v", epoch+1, i+1, got, loss)
+				}
+			}
+			x, y := rowsOf(test, data.Order(101, 0, 0))
+			loss, hits := score(want.forward(x, 101)[len(weights)], y)
+			if math.Abs(loss-e.ValLoss) > 5e-5 || math.Abs(float64(hits)/101-e.ValAcc) > 1e-9 {
+				t.Errorf("epoch %d: validation %v, %v, in float64 %v, %v", epoch+1, e.ValLoss, e.ValAcc, loss, float64(hits)/101)
+			}
+		}
+		if err := trainer.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// rowsOf returns the pixels of some rows, scaled to 0..1, and their labels.
+func rowsOf(s model.Set, rows []int32) (x []float64, y []uint8) {
+	features := s.Images.Shape()[1]
+	for _, r := range rows {
+		for _, v := range s.Images.Uint8s()[int(r)*features : int(r+1)*features] {
+			x = append(x, float64(v)/255)
+		}
+		y = append(y, s.Labels.Uint8s()[r])
+	}
+	return x, y
+}
+
+// watched is an allocator that notes what was asked for when it called its
+// driver.
+type watched struct {
+	allocator.Allocator
+	offenders []string
+}
+
+func (w *watched) Alloc(bytes int64, s allocator.Stream, tag string) (allocator.Block, error) {
+	before := w.Stats().DriverCalls
+	b, err := w.Allocator.Alloc(bytes, s, tag)
+	if w.Stats().DriverCalls != before {
+		w.offenders = append(w.offenders, tag)
+	}
+	return b, err
+}
+
+// TestSteadyStateCallsNoDriver trains on the pool: from the second epoch on no
+// tensor may need the driver.
+func TestSteadyStateCallsNoDriver(t *testing.T) {
+	train, test := blobs(500, 784, 1), blobs(200, 784, 2)
+	onEveryBackend(t, func(t *testing.T, l lab) {
+		if _, async := l.alloc.(*allocator.Async); async {
+			t.Skip("every request of this allocator is a call to the driver")
+		}
+		w := &watched{Allocator: l.alloc}
+		trainer, err := model.NewTrainer(l.device(w), train, test, model.Weights(784, 100, 2, 0), options(500, 64))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := trainer.Epoch(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		w.offenders = nil
+		calls, process := l.alloc.Stats().DriverCalls, kernels.Counters()
+		for range 3 {
+			if _, err := trainer.Epoch(context.Background()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if n := l.alloc.Stats().DriverCalls - calls; n != 0 || len(w.offenders) != 0 {
+			t.Errorf("%d driver calls after the first epoch, for %s", n, strings.Join(w.offenders, ", "))
+		}
+		if now := kernels.Counters(); now != process {
+			t.Errorf("calls in the process went from %+v to %+v", process, now)
+		}
+		if err := trainer.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestInterruptedEpoch(t *testing.T) {
+	train, test := blobs(500, 20, 1), blobs(50, 20, 2)
+	onEveryBackend(t, func(t *testing.T, l lab) {
+		ctx, cancel := context.WithCancel(context.Background())
+		opt := options(500, 50)
+		opt.VerboseEvery = 4
+		opt.Verbose = func(step int, loss float32) {
+			if step == 4 && loss > 0 {
+				cancel()
+			}
+		}
+		trainer, err := model.NewTrainer(l.device(l.alloc), train, test, model.Weights(20, 16, 1, 0), opt)
+		if err != nil {
+			t.Fatal(err)
+		}
+		e, err := trainer.Epoch(ctx)
+		if err != nil || !e.Interrupted || len(e.Losses) != 4 {
+			t.Errorf("error %v, interrupted %t after %d steps, want 4", err, e.Interrupted, len(e.Losses))
+		}
+		if err := trainer.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// failing is an allocator that has no memory left for one kind of output.
+type failing struct {
+	allocator.Allocator
+	tag string
+}
+
+func (f failing) Alloc(bytes int64, s allocator.Stream, tag string) (allocator.Block, error) {
+	if strings.Contains(tag, f.tag) {
+		return allocator.Block{}, errors.New("no memory left")
+	}
+	return f.Allocator.Alloc(bytes, s, tag)
+}
+
+// TestFaultsAreReportedAndLeakNothing makes each allocation of a run fail in
+// turn; onEveryBackend's Close finds what leaks.
+func TestFaultsAreReportedAndLeakNothing(t *testing.T) {
+	train, test := blobs(100, 12, 1), blobs(50, 12, 2)
+	tags := []string{"weights 1", "train images", "test order", "results", "gather", "matmul", "softmax"}
+	for _, tag := range tags {
+		onEveryBackend(t, func(t *testing.T, l lab) {
+			trainer, err := model.NewTrainer(l.device(failing{l.alloc, tag}), train, test, model.Weights(12, 8, 2, 0), options(100, 50))
+			if err == nil {
+				_, err = trainer.Epoch(context.Background())
+				if e := trainer.Close(); e != nil {
+					t.Error(e)
+				}
+			}
+			if err == nil || !strings.Contains(err.Error(), "no memory left") || !strings.Contains(err.Error(), tag) {
+				t.Errorf("%s: error %v", tag, err)
+			}
+		})
+	}
+}
+
+func TestWeights(t *testing.T) {
+	w := model.Weights(784, 100, 2, 1)
+	shapes := [][2]int{{784, 100}, {100, 100}, {100, 10}}
+	if len(w) != len(shapes) {
+		t.Fatalf("%d layers, want %d", len(w), len(shapes))
+	}
+	for i, s := range shapes {
+		if w[i].Shape()[0] != s[0] || w[i].Shape()[1] != s[1] {
+			t.Errorf("layer %d is %v, want %v", i, w[i].Shape(), s)
+		}
+		bound := 1 / math.Sqrt(float64(s[0]))
+		sum, largest := 0.0, 0.0
+		for _, v := range w[i].Float32s() {
+			sum += float64(v)
+			largest = max(largest, math.Abs(float64(v)))
+		}
+		if largest > bound || largest < 0.98*bound {
+			t.Errorf("layer %d: largest weight %v, bound %v", i, largest, bound)
+		}
+		if mean := sum / float64(w[i].Size()); math.Abs(mean) > 0.1*bound {
+			t.Errorf("layer %d: mean %v, bound %v", i, mean, bound)
+		}
+	}
+	if again := model.Weights(784, 100, 2, 1); !slices.Equal(w[1].Float32s(), again[1].Float32s()) {
+		t.Error("the same seed gives other weights")
+	}
+	if other := model.Weights(784, 100, 2, 2); slices.Equal(w[1].Float32s(), other[1].Float32s()) {
+		t.Error("another seed gives the same weights")
+	}
+}

@@ -1,0 +1,52 @@
+// Package model holds the multilayer perceptron and trains it.
+//
+// It says what is computed and leaves how to [Ops], an interface that it
+// declares itself: the model never hears of a device, a kernel or an allocator.
+package model
+
+import (
+	"time"
+
+	"gorgonia.org/tensor"
+)
+
+// Ops computes with tensors of type T, matrices of float32 unless said
+// otherwise. Operations are queued, in order, and their outputs belong to the
+// step: EndStep frees all of them, so none may be used after it. They report no
+// error one by one; after the first fault the rest of the step does nothing,
+// and EndStep returns it.
+type Ops[T any] interface {
+	// Gather makes a batch: x[i,:] = images[order[start+i],:]/255 and
+	// y[i] = labels[order[start+i]] for i < n, from uint8 images and labels
+	// and int32 order.
+	Gather(images, labels, order T, start, n int) (x, y T)
+	// MatMul is x·w.
+	MatMul(x, w T) T
+	// MatMulReLU is max(0, x·w).
+	MatMulReLU(x, w T) T
+	// BackwardReLU is dy·wᵀ where x > 0, else 0.
+	BackwardReLU(dy, w, x T) T
+	// Update does w -= rate·xᵀ·dy.
+	Update(w, x, dy T, rate float32)
+	// Loss writes the mean cross-entropy of softmax(logits) and the number of
+	// right predictions to row slot of results[:,2], and returns the gradient
+	// of that mean.
+	Loss(logits, labels, results T, slot int) T
+	// Evaluate is Loss without the gradient.
+	Evaluate(logits, labels, results T, slot int)
+	// EndStep frees the outputs of the step and returns its first fault.
+	EndStep() error
+
+	// FromDense copies h to a tensor that lives until Free; the tag names it.
+	FromDense(tag string, h *tensor.Dense) (T, error)
+	// Write copies h over a tensor of its shape.
+	Write(t T, h *tensor.Dense) error
+	// Dense copies a tensor back, after the work queued so far.
+	Dense(t T) (*tensor.Dense, error)
+	Free(t T) error
+
+	// Mark notes when the work queued so far is done, Elapsed the time from
+	// one mark to another, once the work is known to be done.
+	Mark(i int) error
+	Elapsed(from, to int) (time.Duration, error)
+}

@@ -1,0 +1,263 @@
+package model
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"gorgonia.org/tensor"
+)
+
+// Set is images and their labels on the host: uint8 of shapes [n, features]
+// and [n].
+type Set struct{ Images, Labels *tensor.Dense }
+
+func (s Set) len() int { return s.Images.Shape()[0] }
+
+// Options says how to train.
+type Options struct {
+	BatchSize int
+	// EvalBatchSize is that of validation, which no gradient limits.
+	EvalBatchSize int
+	LearningRate  float32
+	// Order returns the order in which an epoch, counted from 0, visits the
+	// training set: a permutation of its rows.
+	Order func(epoch int) []int32
+	// Verbose, if not nil, is called every VerboseEvery steps with the loss of
+	// the step, for which the host waits for the device.
+	Verbose      func(step int, loss float32)
+	VerboseEvery int
+}
+
+// Epoch is what an epoch came to. Losses are means of the cross-entropy in
+// nats.
+type Epoch struct {
+	Number  int       // from 1
+	Losses  []float32 // of each step, in order
+	ValLoss float64
+	ValAcc  float64 // the share of the test set that is predicted right, 0 to 1
+	// Train and Validation are wall-clock times; the host waits for the device
+	// once, at their end, and the device's clock tells where they meet.
+	Train, Validation time.Duration
+	// Interrupted epochs end early: Losses has the steps that were done, and
+	// there is no validation.
+	Interrupted bool
+}
+
+// Loss is the mean of the epoch's losses.
+func (e Epoch) Loss() float64 {
+	if len(e.Losses) == 0 {
+		return 0
+	}
+	sum := 0.0
+	for _, l := range e.Losses {
+		sum += float64(l)
+	}
+	return sum / float64(len(e.Losses))
+}
+
+// Marks of an epoch on the device's clock.
+const (
+	trainEnd = iota
+	validationEnd
+)
+
+// Trainer trains an MLP by stochastic gradient descent. The data set, the
+// weights and a table of results live on the device; a step moves nothing
+// between it and the host.
+type Trainer[T any] struct {
+	ops         Ops[T]
+	opt         Options
+	mlp         *MLP[T]
+	train, test split[T]
+	results     T // [batches, 2]: loss and hits of the training, then the test batches
+	owned       []T
+	epoch       int
+	step        atomic.Int64
+}
+
+// split is a Set on the device, with the order in which it is visited.
+type split[T any] struct {
+	images, labels, order    T
+	rows, batchSize, batches int
+}
+
+// batch returns the first row and the number of rows of batch i; the last
+// batch may be short.
+func (s split[T]) batch(i int) (start, n int) {
+	start = i * s.batchSize
+	return start, min(s.batchSize, s.rows-start)
+}
+
+// NewTrainer copies the sets and the initial weights to the device of ops.
+func NewTrainer[T any](ops Ops[T], train, test Set, weights []*tensor.Dense, opt Options) (t *Trainer[T], err error) {
+	t = &Trainer[T]{ops: ops, opt: opt}
+	defer func() {
+		if err != nil {
+			t, err = nil, errors.Join(err, t.Close())
+		}
+	}()
+	if t.mlp, err = NewMLP(ops, weights); err != nil {
+		return t, err
+	}
+	if t.train, err = t.split("train", train, opt.BatchSize); err != nil {
+		return t, err
+	}
+	if t.test, err = t.split("test", test, opt.EvalBatchSize); err != nil {
+		return t, err
+	}
+	batches := t.train.batches + t.test.batches
+	t.results, err = t.own("results", tensor.New(tensor.WithShape(batches, 2), tensor.Of(tensor.Float32)))
+	return t, err
+}
+
+// own copies h to the device until Close.
+func (t *Trainer[T]) own(tag string, h *tensor.Dense) (T, error) {
+	d, err := t.ops.FromDense(tag, h)
+	if err == nil {
+		t.owned = append(t.owned, d)
+	}
+	return d, err
+}
+
+func (t *Trainer[T]) split(name string, s Set, batchSize int) (split[T], error) {
+	rows := s.len()
+	p := split[T]{rows: rows, batchSize: batchSize, batches: (rows + batchSize - 1) / batchSize}
+	identity := make([]int32, rows)
+	for i := range identity {
+		identity[i] = int32(i)
+	}
+	var errs [3]error
+	p.images, errs[0] = t.own(name+" images", s.Images)
+	p.labels, errs[1] = t.own(name+" labels", s.Labels)
+	p.order, errs[2] = t.own(name+" order", vector(identity))
+	return p, errors.Join(errs[:]...)
+}
+
+func vector(v []int32) *tensor.Dense {
+	return tensor.New(tensor.WithShape(len(v)), tensor.WithBacking(v))
+}
+
+// Steps is the number of steps in an epoch, validation not counted.
+func (t *Trainer[T]) Steps() int { return t.train.batches }
+
+// Done is the number of steps queued since the trainer was made. It may be
+// called while Epoch runs, from another goroutine.
+func (t *Trainer[T]) Done() int64 { return t.step.Load() }
+
+// Epoch trains on the whole training set once, in batches of which the last may
+// be short, then validates on the whole test set. Within it the host never waits
+// for the device unless Options.Verbose asks for it. When ctx is done the step
+// at hand is finished and the epoch is returned as interrupted.
+func (t *Trainer[T]) Epoch(ctx context.Context) (Epoch, error) {
+	e := Epoch{Number: t.epoch + 1}
+	start := time.Now()
+	if err := t.ops.Write(t.train.order, vector(t.opt.Order(t.epoch))); err != nil {
+		return e, fmt.Errorf("epoch %d: %w", e.Number, err)
+	}
+	steps, err := t.steps(ctx)
+	if err == nil && steps == t.train.batches {
+		err = t.validate()
+	}
+	if err != nil {
+		return e, fmt.Errorf("epoch %d: %w", e.Number, err)
+	}
+	results, err := t.ops.Dense(t.results) // waits for the device
+	if err != nil {
+		return e, fmt.Errorf("epoch %d: %w", e.Number, err)
+	}
+	e.Train = time.Since(start)
+	table := results.Float32s()
+	for i := range steps {
+		e.Losses = append(e.Losses, table[2*i])
+	}
+	if e.Interrupted = steps < t.train.batches; e.Interrupted {
+		return e, nil
+	}
+	if e.Validation, err = t.ops.Elapsed(trainEnd, validationEnd); err != nil {
+		return e, fmt.Errorf("epoch %d: %w", e.Number, err)
+	}
+	e.Train -= e.Validation
+	e.ValLoss, e.ValAcc = t.test.score(table[2*t.train.batches:])
+	t.epoch++
+	return e, nil
+}
+
+// steps queues the training steps and returns how many.
+func (t *Trainer[T]) steps(ctx context.Context) (int, error) {
+	for i := range t.train.batches {
+		select {
+		case <-ctx.Done():
+			return i, nil
+		default:
+		}
+		x, y := t.batch(t.train, i)
+		grad := t.ops.Loss(t.mlp.Forward(x), y, t.results, i)
+		t.mlp.Backward(grad, t.opt.LearningRate)
+		if err := t.ops.EndStep(); err != nil {
+			return i, fmt.Errorf("step %d: %w", i+1, err)
+		}
+		t.step.Add(1)
+		if err := t.report(i); err != nil {
+			return i, fmt.Errorf("step %d: %w", i+1, err)
+		}
+	}
+	return t.train.batches, t.ops.Mark(trainEnd)
+}
+
+// report calls Options.Verbose where it is due.
+func (t *Trainer[T]) report(step int) error {
+	if t.opt.Verbose == nil || (step+1)%t.opt.VerboseEvery != 0 {
+		return nil
+	}
+	results, err := t.ops.Dense(t.results)
+	if err == nil {
+		t.opt.Verbose(step+1, results.Float32s()[2*step])
+	}
+	return err
+}
+
+// validate queues the forward passes over the test set.
+func (t *Trainer[T]) validate() error {
+	for i := range t.test.batches {
+		x, y := t.batch(t.test, i)
+		t.ops.Evaluate(t.mlp.Forward(x), y, t.results, t.train.batches+i)
+		if err := t.ops.EndStep(); err != nil {
+			return fmt.Errorf("validation: %w", err)
+		}
+	}
+	return t.ops.Mark(validationEnd)
+}
+
+func (t *Trainer[T]) batch(s split[T], i int) (x, y T) {
+	start, n := s.batch(i)
+	return t.ops.Gather(s.images, s.labels, s.order, start, n)
+}
+
+// score sums up the results of a split's batches.
+func (s split[T]) score(results []float32) (loss, accuracy float64) {
+	for i := range s.batches {
+		_, n := s.batch(i)
+		loss += float64(results[2*i]) * float64(n)
+		accuracy += float64(results[2*i+1])
+	}
+	return loss / float64(s.rows), accuracy / float64(s.rows)
+}
+
+// Weights copies the weights as they are now to the host.
+func (t *Trainer[T]) Weights() ([]*tensor.Dense, error) { return t.mlp.Weights() }
+
+// Close frees what the trainer holds on the device.
+func (t *Trainer[T]) Close() error {
+	var errs []error
+	if t.mlp != nil {
+		errs = append(errs, t.mlp.Close())
+	}
+	for _, d := range t.owned {
+		errs = append(errs, t.ops.Free(d))
+	}
+	t.owned = nil
+	return errors.Join(errs...)
+}
