@@ -39,8 +39,8 @@ $(KERNELS)/archive_cuda.go: $(kernels_build)/libkernels.a FORCE
 		'// #cgo LDFLAGS: $${SRCDIR}/libkernels.a -L$(CUDA_LIB) -lcudart_static -ldl -lrt -lpthread -lstdc++' \
 		'import "C"' '' \
 		"const run_make_kernels_before_building_with_tag_cuda = \"$$(sha256sum < $< | cut -d' ' -f1)\"" \
-		> $(kernels_build)/archive_cuda.go
-	@cmp -s $(kernels_build)/archive_cuda.go $@ || cp $(kernels_build)/archive_cuda.go $@
+		> $(kernels_build)/archive_cuda.txt
+	@cmp -s $(kernels_build)/archive_cuda.txt $@ || cp $(kernels_build)/archive_cuda.txt $@
 
 .PHONY: FORCE
 FORCE:
