@@ -24,6 +24,8 @@ var mayImport = map[string][]string{
 		"mlpool/kernels/device", "mlpool/kernels/ref", "mlpool/model"},
 	"mlpool/tools":      {},
 	"mlpool/tools/plot": {},
+	"mlpool/tools/allocbench": {"mlpool/allocator", "mlpool/allocator/allocatortest", "mlpool/kernels",
+		"mlpool/kernels/device", "mlpool/kernels/ref"},
 }
 
 // TestArrows keeps the packages apart: the allocator knows no CUDA, the kernels

@@ -62,16 +62,14 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintf(stderr, "train: %v\n", oneLine(err))
 		return exitUsage
 	}
-	switch err = execute(ctx, o, stdout, stderr); {
-	case err == nil:
+	if err = execute(ctx, o, stdout, stderr); err == nil {
 		return 0
-	case ctx.Err() != nil && errors.Is(err, context.Canceled):
-		fmt.Fprintf(stderr, "train: %v\n", oneLine(err))
-		return exitInterrupted
-	default:
-		fmt.Fprintf(stderr, "train: %v\n", oneLine(err))
-		return exitFailure
 	}
+	fmt.Fprintf(stderr, "train: %v\n", oneLine(err))
+	if errors.Is(err, errInterrupted) || errors.Is(err, context.Canceled) {
+		return exitInterrupted
+	}
+	return exitFailure
 }
 
 // parseArgs takes flags before and after the config's path.

@@ -95,7 +95,7 @@ func (r *runner) close() error {
 }
 
 // errInterrupted is the end of a run by a signal.
-var errInterrupted = fmt.Errorf("interrupted; what was trained is above and in the logs: %w", context.Canceled)
+var errInterrupted = errors.New("interrupted; what was trained until then is in the logs")
 
 // session is a run of the command: one runner, or several to compare.
 type session struct {
