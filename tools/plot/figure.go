@@ -79,16 +79,16 @@ func (f figure) draw(w io.Writer) error {
 	p.Add(grid)
 	if f.smooth > 1 {
 		for i, c := range f.curves {
-			style := style(i)
+			style := f.style(i)
 			faint := palette[i%len(palette)]
-			faint.A = 60
+			faint.A = 35
 			style.Color, style.Width = faint, 0.5
 			// A bare Plotter: a Line would make room for the values that leave the picture.
 			p.Add(struct{ plot.Plotter }{&plotter.Line{XYs: xys(c.raw), LineStyle: style}})
 		}
 	}
 	for i, c := range f.curves {
-		line := &plotter.Line{XYs: xys(c.smooth), LineStyle: style(i)}
+		line := &plotter.Line{XYs: xys(c.smooth), LineStyle: f.style(i)}
 		p.Add(line)
 		entry := []plot.Thumbnailer{line}
 		if len(c.smooth) <= 50 { // few enough to show each, and one makes no line
@@ -120,10 +120,16 @@ func (f figure) draw(w io.Writer) error {
 	return err
 }
 
-func style(i int) draw.LineStyle {
+// style is that of curve i. Curves are drawn one over the other, so of a few the
+// earlier ones are wider: two runs that agree are then both to be seen.
+func (f figure) style(i int) draw.LineStyle {
+	width := vg.Length(1.5)
+	if n := len(f.curves); n <= 3 {
+		width += 1.5 * vg.Length(n-1-i)
+	}
 	return draw.LineStyle{
 		Color:  palette[i%len(palette)],
-		Width:  1.75,
+		Width:  width,
 		Dashes: dashes[i/len(palette)%len(dashes)],
 	}
 }
