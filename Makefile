@@ -1,0 +1,63 @@
+# `make train` builds the trainer and trains, `make test` tests it; `make help`
+# lists the rest. Go, git and make are enough; nvcc and a GPU are used where
+# they are.
+#
+#   CUDA=0  leaves CUDA out even where nvcc is; CUDA=1 insists on it
+#   CONFIG  what `make train` trains
+#   RUNS    the log folders that `make plot` draws
+
+.DEFAULT_GOAL := help
+
+include kernels/kernels.mk
+
+# cgo may be off, by choice or for want of a C compiler: then there is no CUDA.
+CUDA ?= $(if $(NVCC),$(shell go env CGO_ENABLED),0)
+override CUDA := $(CUDA)
+cuda := $(filter-out 0,$(CUDA))
+ifneq ($(cuda),)
+ifeq ($(NVCC),)
+$(error CUDA=$(CUDA) needs nvcc: tools/install_cuda.sh installs it)
+endif
+endif
+
+# With nvcc but no GPU, training is the CPU's job and needs no CUDA build.
+gpu = $(if $(cuda),$(findstring GPU,$(shell nvidia-smi -L 2>/dev/null)))
+CONFIG ?= $(if $(gpu),configs/mnist.toml,configs/mnist_cpu.toml)
+
+STATICCHECK := go run honnef.co/go/tools/cmd/staticcheck@v0.8.2
+RUNS ?= $(wildcard logs/*)
+
+.PHONY: train
+train: ## build, fetch MNIST, and train it: on the GPU where nvcc and one are, else on the CPU
+	@$(MAKE) --no-print-directory build CUDA=$(if $(gpu),1,0)
+	build/train $(CONFIG)
+
+.PHONY: test
+test: $(if $(cuda),kernels) ## every test that this machine can run
+	go test ./...
+	$(if $(cuda),go test -tags cuda ./...)
+
+.PHONY: build
+build: $(if $(cuda),kernels) ## build/train alone, with CUDA where nvcc is
+	go build $(if $(cuda),-tags cuda) -o build/train ./cmd/train
+
+.PHONY: check
+check: $(if $(cuda),kernels) ## gofmt, go vet, staticcheck, shellcheck; with CUDA too where nvcc is
+	@unformatted=$$(gofmt -l .) && test -z "$$unformatted" || { echo "run gofmt -w on:" $$unformatted; false; }
+	go vet ./...
+	$(STATICCHECK) ./...
+	$(if $(cuda),go vet -tags cuda ./...)
+	$(if $(cuda),$(STATICCHECK) -tags cuda ./...)
+	$(if $(shell command -v shellcheck),shellcheck tools/*.sh .ci/run)
+
+.PHONY: plot
+plot: ## draw the training losses of RUNS to build/train_losses.png
+	go run ./tools/plot -smooth 100 -o build/train_losses.png $(RUNS)
+
+.PHONY: clean
+clean: ## remove what was built; logs stay
+	rm -rf build kernels/libkernels.a kernels/archive_cuda.go
+
+.PHONY: help
+help: ## this list
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 8
