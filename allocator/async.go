@@ -2,6 +2,7 @@ package allocator
 
 import (
 	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 )
@@ -19,6 +20,10 @@ type Async struct {
 
 	reservedMu             sync.Mutex
 	reserved, peakReserved int64 // bytes, when the driver last said so
+
+	closing  sync.Mutex
+	unfreed  []LiveBlock // that the driver did not take back at Close
+	finished bool
 }
 
 // NewAsync returns an allocator over d, which it closes when it is closed.
@@ -120,22 +125,28 @@ func (a *Async) Trim(keep int64) error {
 func (a *Async) Live() []LiveBlock { return a.live() }
 
 // Close implements [Allocator]. It frees what was not freed and closes the
-// driver's pool.
+// driver's pool. What the driver refuses another Close tries again.
 func (a *Async) Close() error {
-	_, peak := a.poolReserved()
+	a.poolReserved()
+	a.closing.Lock()
+	defer a.closing.Unlock()
 	leaked, err := a.close()
-	if err != nil {
+	if err != nil && a.finished {
 		return err
 	}
+	a.unfreed = append(a.unfreed, leaked...)
 	errs := []error{leakError(leaked)}
-	for _, b := range leaked {
-		errs = append(errs, a.free(b.Addr, b.Stream))
+	a.unfreed = slices.DeleteFunc(a.unfreed, func(b LiveBlock) bool {
+		err := a.free(b.Addr, b.Stream)
+		errs = append(errs, err)
+		return err == nil
+	})
+	if len(a.unfreed) == 0 {
+		a.calls.Add(1)
+		err := a.driver.ClosePool()
+		errs = append(errs, err)
+		a.finished = err == nil
 	}
-	a.calls.Add(1)
-	errs = append(errs, a.driver.ClosePool())
-	a.reservedMu.Lock()
-	a.reserved, a.peakReserved = 0, peak
-	a.reservedMu.Unlock()
 	return oneOrJoined(errs)
 }
 

@@ -11,9 +11,10 @@ import (
 // churn over many streams then settles without events.
 const visitEvery = 128
 
-// growthShare keeps a new segment below this share of what is reserved, so that
-// at most this much is reserved too early.
-const growthShare = 16
+// growthShare is the part of what a heap holds that its next segment adds, one
+// in so many: segments grow geometrically, so there are few of them, and at most
+// this part is reserved too early.
+const growthShare = 8
 
 // request is one call of Alloc on its way through the slow path.
 type request struct {
@@ -229,7 +230,7 @@ func (h *heap) fittingSegment(size int64) int {
 func (p *Pool) fromDriver(r *request) (*Block, error) {
 	least := r.heap.place.segmentSize(r.size)
 	rounded := roundUp(least, p.opt.SegmentBytes)
-	growth := min(p.nextSegment, p.opt.MaxSegmentBytes, roundUp(p.reserved/growthShare, p.opt.SegmentBytes))
+	growth := min(p.opt.MaxSegmentBytes, r.heap.reserved()/growthShare&^(p.opt.SegmentBytes-1))
 	sizes := []int64{r.heap.place.segmentSize(max(rounded, growth)), rounded, least}
 	if whole := r.heap.maxSplit; r.size <= whole/2 {
 		for i := range sizes {
@@ -284,9 +285,6 @@ func (p *Pool) newSegment(bytes int64) (*segment, error) {
 	}
 	p.reserved += bytes
 	p.peakReserved = max(p.peakReserved, p.reserved)
-	if p.nextSegment < p.opt.MaxSegmentBytes {
-		p.nextSegment *= 2
-	}
 	return &segment{addr: addr, size: bytes}, nil
 }
 
@@ -437,8 +435,8 @@ func (p *Pool) Close() error {
 		}
 		p.dissolve()
 	}
-	p.keptSegments = p.giveBack(p.keptSegments, p.driver.Free, &errs)
-	p.keptEvents = p.giveBack(p.keptEvents, p.driver.FreeEvent, &errs)
+	p.keptSegments = giveBack(p.keptSegments, p.driver.Free, &errs)
+	p.keptEvents = giveBack(p.keptEvents, p.driver.FreeEvent, &errs)
 	return oneOrJoined(errs)
 }
 
@@ -473,7 +471,7 @@ func (p *Pool) dissolve() {
 }
 
 // giveBack passes every handle to free and returns those that it refused.
-func (p *Pool) giveBack(handles []uintptr, free func(uintptr) error, errs *[]error) []uintptr {
+func giveBack(handles []uintptr, free func(uintptr) error, errs *[]error) []uintptr {
 	var kept []uintptr
 	for _, h := range handles {
 		if err := free(h); err != nil {

@@ -67,8 +67,12 @@ func (h *heap) take(size int64) *node {
 			return n
 		}
 	}
-	n := h.place.find(size)
-	if n == nil || n.size > h.maxSplit && size <= h.maxSplit/2 {
+	n := h.find(size)
+	if n == nil && h.cache != nil && h.cache.kept > 0 {
+		h.flushCache()
+		n = h.find(size)
+	}
+	if n == nil {
 		return nil
 	}
 	h.place.remove(n)
@@ -76,6 +80,15 @@ func (h *heap) take(size int64) *node {
 		h.split(n, keep)
 	}
 	n.want = size
+	return n
+}
+
+// find returns a block of the placement that may serve a request.
+func (h *heap) find(size int64) *node {
+	n := h.place.find(size)
+	if n != nil && n.size > h.maxSplit && size <= h.maxSplit/2 {
+		return nil
+	}
 	return n
 }
 
@@ -185,6 +198,15 @@ func (h *heap) adopt(g *segment) {
 	h.place.insert(n)
 }
 
+// reserved returns the bytes of all segments.
+func (h *heap) reserved() int64 {
+	var bytes int64
+	for _, g := range h.segments {
+		bytes += g.size
+	}
+	return bytes
+}
+
 // surrender takes the unused segment at index i out of the heap.
 func (h *heap) surrender(i int) *segment {
 	g := h.segments[i]
@@ -200,15 +222,20 @@ func (h *heap) surrender(i int) *segment {
 
 // flush coalesces everything that is free.
 func (h *heap) flush() {
-	if h.cache != nil {
-		for n := h.cache.drain(); n != nil; {
-			after := n.down
-			h.coalesce(n)
-			n = after
-		}
-	}
+	h.flushCache()
 	if h.place.lazy() {
 		h.joinAll()
+	}
+}
+
+func (h *heap) flushCache() {
+	if h.cache == nil || h.cache.kept == 0 {
+		return
+	}
+	for n := h.cache.drain(); n != nil; {
+		after := n.down
+		h.coalesce(n)
+		n = after
 	}
 }
 

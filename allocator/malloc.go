@@ -15,6 +15,7 @@ type Malloc struct {
 
 	eventsMu sync.Mutex
 	events   []uintptr // not in use
+	unfreed  []uintptr // memory that the driver did not take back at Close
 }
 
 // NewMalloc returns an allocator over d.
@@ -107,22 +108,21 @@ func (m *Malloc) Trim(int64) error {
 // Live implements [Allocator].
 func (m *Malloc) Live() []LiveBlock { return m.live() }
 
-// Close implements [Allocator].
+// Close implements [Allocator]. What the driver refuses another Close tries
+// again.
 func (m *Malloc) Close() error {
+	m.eventsMu.Lock()
+	defer m.eventsMu.Unlock()
 	leaked, err := m.close()
-	if err != nil {
+	if err != nil && len(m.unfreed)+len(m.events) == 0 {
 		return err
 	}
 	errs := []error{leakError(leaked)}
 	for _, b := range leaked {
-		errs = append(errs, m.driver.Free(b.Addr))
+		m.unfreed = append(m.unfreed, b.Addr)
 	}
-	m.eventsMu.Lock()
-	defer m.eventsMu.Unlock()
-	for _, event := range m.events {
-		errs = append(errs, m.driver.FreeEvent(event))
-	}
-	m.events = nil
+	m.unfreed = giveBack(m.unfreed, m.driver.Free, &errs)
+	m.events = giveBack(m.events, m.driver.FreeEvent, &errs)
 	return oneOrJoined(errs)
 }
 

@@ -48,8 +48,8 @@ type PoolOptions struct {
 	// SegmentBytes is the unit that segments are rounded up to and the size of
 	// the first one, in bytes. Default 2 MiB, a power of two.
 	SegmentBytes int64
-	// MaxSegmentBytes is where the doubling of segments ends; larger requests
-	// get a segment of their own size. Default 1 GiB.
+	// MaxSegmentBytes is where the growth of segments ends; larger requests get
+	// a segment of their own size. Default 256 MiB.
 	MaxSegmentBytes int64
 	// MaxBytes limits what is reserved from the driver. 0 is no limit.
 	MaxBytes int64
@@ -67,7 +67,7 @@ type PoolOptions struct {
 
 const (
 	defaultSegment    = 2 << 20
-	defaultMaxSegment = 1 << 30
+	defaultMaxSegment = 1 << 28
 )
 
 // check fills in the defaults and says what is wrong with the rest.
@@ -131,7 +131,6 @@ type Pool struct {
 	keptEvents   []uintptr
 
 	reserved, peakReserved int64 // bytes
-	nextSegment            int64 // bytes
 }
 
 // NewPool returns a pool over d. It calls the driver only to pre-allocate.
@@ -139,7 +138,7 @@ func NewPool(d Driver, o PoolOptions) (*Pool, error) {
 	if err := o.check(); err != nil {
 		return nil, err
 	}
-	p := &Pool{opt: o, driver: meter{driver: d}, nextSegment: o.SegmentBytes}
+	p := &Pool{opt: o, driver: meter{driver: d}}
 	p.heaps.Store(newHeapTable(nil))
 	if o.PreallocateBytes > 0 {
 		p.mu.Lock()

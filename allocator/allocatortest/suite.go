@@ -558,7 +558,7 @@ func goroutines(t *testing.T, s *suite) {
 	const workers, rounds = 8, 1000
 	errs := make(chan error, workers)
 	for w := range workers {
-		go func() { errs <- churn(s.Allocator, s.Streams[w%4], uint64(w), rounds) }()
+		go func() { errs <- Churn(s.Allocator, s.Streams[w%4], uint64(w), rounds) }()
 	}
 	for range workers {
 		if err := <-errs; err != nil {
@@ -570,8 +570,9 @@ func goroutines(t *testing.T, s *suite) {
 	}
 }
 
-// churn holds up to sixteen blocks of random sizes and ends with none.
-func churn(a allocator.Allocator, on allocator.Stream, seed uint64, rounds int) error {
+// Churn makes rounds calls of a on one stream, holds up to sixteen blocks of
+// random sizes at a time, and ends with none.
+func Churn(a allocator.Allocator, on allocator.Stream, seed uint64, rounds int) error {
 	r := rand.New(rand.NewPCG(seed, 5))
 	var blocks []allocator.Block
 	for range rounds {

@@ -1,0 +1,113 @@
+package allocatortest
+
+import (
+	"errors"
+	"strings"
+	"testing"
+)
+
+// TestFakeFaults shows that the Fake reports what it is there to find.
+func TestFakeFaults(t *testing.T) {
+	const one, two = 1, 2
+	for _, c := range []struct {
+		name, want string
+		run        func(f *Fake, addr uintptr) error
+	}{
+		{"reuse without order", "not ordered after its last use", func(f *Fake, addr uintptr) error {
+			return errors.Join(f.Use(addr, 512, one, 100), f.Use(addr+256, 512, two, 200))
+		}},
+		{"order in the wrong direction", "not ordered", func(f *Fake, addr uintptr) error {
+			err := f.Use(addr, 512, one, 100)
+			f.Order(two, one)
+			return errors.Join(err, f.Use(addr, 512, two, 200))
+		}},
+		{"order before the last use", "not ordered", func(f *Fake, addr uintptr) error {
+			err := f.Use(addr, 512, one, 100)
+			f.Order(one, two)
+			return errors.Join(err, f.Use(addr, 512, one, 100), f.Use(addr, 512, two, 200))
+		}},
+		{"finished but not seen to be", "not ordered", func(f *Fake, addr uintptr) error {
+			err := f.Use(addr, 512, one, 100)
+			f.Finish()
+			return errors.Join(err, f.Use(addr, 512, two, 200))
+		}},
+		{"order", "", func(f *Fake, addr uintptr) error {
+			err := f.Use(addr, 512, one, 100)
+			f.Order(one, two)
+			return errors.Join(err, f.Use(addr, 512, two, 200))
+		}},
+		{"order through a third stream", "", func(f *Fake, addr uintptr) error {
+			err := f.Use(addr, 512, one, 100)
+			f.Order(one, 3)
+			f.Order(3, two)
+			return errors.Join(err, f.Use(addr, 512, two, 200))
+		}},
+		{"synchronised", "", func(f *Fake, addr uintptr) error {
+			err := f.Use(addr, 512, one, 100)
+			f.Synchronize()
+			return errors.Join(err, f.Use(addr, 512, two, 200))
+		}},
+		{"neighbours", "", func(f *Fake, addr uintptr) error {
+			return errors.Join(f.Use(addr, 512, one, 100), f.Use(addr+512, 512, two, 200))
+		}},
+		{"overlap", "overlaps", func(f *Fake, addr uintptr) error {
+			return errors.Join(f.own(addr, 512, one, 100), f.own(addr+511, 10, one, 200))
+		}},
+		{"free in use", "may use it", func(f *Fake, addr uintptr) error {
+			return errors.Join(f.Use(addr, 512, one, 100), f.Free(addr))
+		}},
+		{"double free", "not allocated", func(f *Fake, addr uintptr) error {
+			return errors.Join(f.Free(addr), f.Free(addr))
+		}},
+		{"use after free", "not allocated", func(f *Fake, addr uintptr) error {
+			return errors.Join(f.Free(addr), f.Use(addr, 4, one, 100))
+		}},
+		{"beyond the end", "not allocated", func(f *Fake, addr uintptr) error {
+			return f.Use(addr, 4097, one, 100)
+		}},
+		{"unknown event", "does not exist", func(f *Fake, _ uintptr) error { return f.RecordEvent(77, one) }},
+		{"async double free", "not handed out", func(f *Fake, _ uintptr) error {
+			addr, err := f.MallocAsync(100, one)
+			return errors.Join(err, f.FreeAsync(addr, one), f.FreeAsync(addr, one))
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f := NewFake(1 << 20)
+			addr, err := f.Malloc(4096)
+			if err != nil {
+				t.Fatal(err)
+			}
+			err = c.run(f, addr)
+			if faults := f.Faults(); (faults == nil) != (err == nil) {
+				t.Errorf("returned %v, kept %v", err, faults)
+			}
+			switch {
+			case c.want == "" && err != nil:
+				t.Errorf("fault without reason: %v", err)
+			case c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)):
+				t.Errorf("got %v, want a fault that says %q", err, c.want)
+			}
+		})
+	}
+}
+
+func TestFakeFailAt(t *testing.T) {
+	f := NewFake(1 << 20)
+	f.FailAt(2, "Malloc")
+	addr, err := f.Malloc(100)
+	if err != nil {
+		t.Fatalf("first Malloc: %v", err)
+	}
+	if _, _, err := f.MemInfo(); err != nil {
+		t.Errorf("MemInfo: %v", err)
+	}
+	if _, err := f.Malloc(100); !errors.Is(err, ErrInjected) {
+		t.Errorf("second Malloc: %v, want ErrInjected", err)
+	}
+	if err := f.Leftover(); err == nil {
+		t.Error("an allocation is not reported as left over")
+	}
+	if err := errors.Join(f.Free(addr), f.Leftover(), f.Faults()); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,79 @@
+package allocator
+
+import "fmt"
+
+// Check says which invariant of the pool does not hold.
+func (p *Pool) Check() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var reserved int64
+	for _, g := range p.spare {
+		reserved += g.size
+	}
+	for _, h := range p.heaps.Load().all() {
+		h.mu.Lock()
+		bytes, err := h.check()
+		h.mu.Unlock()
+		if err != nil {
+			return err
+		}
+		reserved += bytes
+	}
+	if reserved != p.reserved {
+		return fmt.Errorf("segments hold %d bytes, %d are reserved", reserved, p.reserved)
+	}
+	if p.opt.MaxBytes > 0 && reserved > p.opt.MaxBytes {
+		return fmt.Errorf("%d bytes reserved, the limit is %d", reserved, p.opt.MaxBytes)
+	}
+	return nil
+}
+
+func (h *heap) check() (reserved int64, err error) {
+	var counts [waiting + 1]int
+	var allocated int64
+	for _, g := range h.segments {
+		reserved += g.size
+		addr := g.addr
+		var left *node
+		for n := g.first; n != nil; left, n = n, n.next {
+			switch {
+			case n.addr != addr || n.size <= 0 || n.size%Alignment != 0:
+				return 0, fmt.Errorf("block of %d bytes at %#x, want it at %#x", n.size, n.addr, addr)
+			case n.prev != left || n.seg != g || n.heap != h:
+				return 0, fmt.Errorf("block at %#x has wrong links", n.addr)
+			case n.state == unused || n.state > waiting:
+				return 0, fmt.Errorf("block at %#x has state %d", n.addr, n.state)
+			case left != nil && n.state == free && left.state == free && h.place.joins(left, n):
+				return 0, fmt.Errorf("free blocks at %#x and %#x are not coalesced", left.addr, n.addr)
+			}
+			counts[n.state]++
+			if n.state == live {
+				allocated += n.size
+				if n.size < blockSize(n.asked) {
+					return 0, fmt.Errorf("block of %d bytes at %#x serves a request for %d", n.size, n.addr, n.asked)
+				}
+			}
+			addr += uintptr(n.size)
+		}
+		if addr != g.addr+uintptr(g.size) {
+			return 0, fmt.Errorf("blocks of segment %#x end at %#x, not %#x", g.addr, addr, g.addr+uintptr(g.size))
+		}
+	}
+	if allocated != h.stats.allocated || int64(counts[live]) != h.stats.allocs-h.stats.frees {
+		return 0, fmt.Errorf("%d blocks of %d bytes are handed out, counted %d of %d",
+			counts[live], allocated, h.stats.allocs-h.stats.frees, h.stats.allocated)
+	}
+	kept, waits := 0, 0
+	if h.cache != nil {
+		kept = h.cache.kept
+	}
+	for _, w := range h.foreign {
+		for n := w.head; n != nil; n = n.down {
+			waits++
+		}
+	}
+	if kept != counts[cached] || waits != counts[waiting] {
+		return 0, fmt.Errorf("%d blocks cached and %d waiting, want %d and %d", kept, waits, counts[cached], counts[waiting])
+	}
+	return reserved, nil
+}

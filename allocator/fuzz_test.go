@@ -1,0 +1,194 @@
+package allocator_test
+
+import (
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"mlpool/allocator"
+	"mlpool/allocator/allocatortest"
+)
+
+// FuzzPool drives a pool with calls read from the input and compares it with a
+// model that knows which blocks are handed out.
+func FuzzPool(f *testing.F) {
+	for seed := range uint64(2 * len(allocator.Strategies())) {
+		r := rand.New(rand.NewPCG(seed, 9))
+		calls := []byte{byte(seed), byte(seed / 3), byte(r.Uint32())}
+		for range 300 {
+			calls = append(calls, byte(r.Uint32()))
+		}
+		f.Add(calls)
+	}
+	f.Fuzz(func(t *testing.T, calls []byte) {
+		if len(calls) < 3 || len(calls) > 4096 {
+			return
+		}
+		names := allocator.Strategies()
+		o := allocator.PoolOptions{
+			Strategy: names[int(calls[0])%len(names)],
+			Reuse:    allocator.Reuse(calls[1] % 3),
+			MaxBytes: int64(calls[2]%32+4) << 20,
+		}
+		if calls[1]&4 != 0 {
+			o.GCThreshold = 0.7
+		}
+		if calls[1]&8 != 0 {
+			o.MaxSplitBytes = 1 << 20
+		}
+		if calls[1]&16 != 0 {
+			o.PreallocateBytes = 3 << 20
+		}
+		m := &model{rig: newRig(t, o)}
+		for calls = calls[3:]; len(calls) >= 3; calls = calls[3:] {
+			m.call(calls[0], calls[1], calls[2])
+		}
+		m.end()
+	})
+}
+
+type modelBlock struct {
+	allocator.Block
+	on allocator.Stream
+}
+
+type model struct {
+	*rig
+	blocks []modelBlock
+	bytes  int64
+	freed  allocator.Block
+}
+
+// call makes one call of the pool, chosen by op.
+func (m *model) call(op, x, y byte) {
+	m.t.Helper()
+	on := allocator.Stream(y % 4)
+	switch op % 16 {
+	default:
+		m.alloc(int64(x)<<(y%16), on)
+	case 6, 7, 8, 9, 10:
+		if len(m.blocks) > 0 {
+			m.free(int(x)%len(m.blocks), on, y&4 != 0)
+		}
+	case 11:
+		m.must(m.Trim(int64(x) << 18))
+	case 12:
+		m.fake.Finish()
+	case 13:
+		if len(m.blocks) > 0 {
+			b := m.blocks[int(x)%len(m.blocks)]
+			m.fake.Order(b.on, on)
+			m.must(m.RecordStream(b.Block, on))
+			m.must(m.Use(b.Block, on))
+		}
+	case 14:
+		if m.freed != (allocator.Block{}) {
+			if err := m.pool.Free(m.freed, on); !errors.Is(err, allocator.ErrDoubleFree) {
+				m.t.Fatalf("second Free: %v, want ErrDoubleFree", err)
+			}
+		}
+	case 15:
+		if x%4 == 0 {
+			m.must(m.pool.ReleaseStream(on))
+		}
+	}
+	m.compare()
+}
+
+func (m *model) alloc(bytes int64, on allocator.Stream) {
+	b, err := m.Alloc(bytes, on, "fuzz")
+	var oom *allocator.OutOfMemoryError
+	if errors.As(err, &oom) {
+		return
+	}
+	m.must(err)
+	m.blocks = append(m.blocks, modelBlock{b, on})
+	m.bytes += bytes
+}
+
+func (m *model) free(i int, on allocator.Stream, other bool) {
+	b := m.blocks[i]
+	if other {
+		m.fake.Order(b.on, on)
+	} else {
+		on = b.on
+	}
+	m.must(m.Free(b.Block, on))
+	m.freed = b.Block
+	m.bytes -= b.Size
+	m.blocks = slices.Delete(m.blocks, i, i+1)
+}
+
+func (m *model) compare() {
+	m.t.Helper()
+	m.check()
+	st := m.Stats()
+	if st.Allocs-st.Frees != int64(len(m.blocks)) || st.Allocated < m.bytes || st.Reserved < st.Allocated {
+		m.t.Fatalf("%d blocks of %d bytes are handed out; statistics %+v", len(m.blocks), m.bytes, st)
+	}
+}
+
+func (m *model) end() {
+	m.t.Helper()
+	if got := m.Live(); len(got) != len(m.blocks) {
+		m.t.Fatalf("%d blocks listed, want %d", len(got), len(m.blocks))
+	}
+	for len(m.blocks) > 0 {
+		m.free(0, 0, false)
+	}
+	m.must(m.Trim(0))
+	if st := m.Stats(); st.Reserved != 0 || st.Allocated != 0 {
+		m.t.Fatalf("after every free and Trim(0): %+v", st)
+	}
+	m.close()
+}
+
+// TestMillionOperations lets eight goroutines with a stream each make a million
+// calls in all, and two more look on.
+func TestMillionOperations(t *testing.T) {
+	const workers, rounds = 8, 125000
+	p := newPool(t, allocatortest.NewFake(plentiful), allocator.PoolOptions{})
+	done := make(chan struct{})
+	looked := make(chan int)
+	for range 2 {
+		go func() {
+			n := 0
+			for {
+				select {
+				case <-done:
+					looked <- n
+					return
+				default:
+					if st := p.Stats(); st.Reserved < st.Allocated {
+						t.Errorf("%d bytes reserved, %d allocated", st.Reserved, st.Allocated)
+					}
+					p.Live()
+					n++
+				}
+			}
+		}()
+	}
+	errs := make(chan error, workers)
+	for w := range workers {
+		go func() { errs <- allocatortest.Churn(p, allocator.Stream(w), uint64(w), rounds) }()
+	}
+	for range workers {
+		if err := <-errs; err != nil {
+			t.Error(err)
+		}
+	}
+	close(done)
+	if n := <-looked + <-looked; n == 0 {
+		t.Error("nobody looked on")
+	}
+	if err := p.Check(); err != nil {
+		t.Error(err)
+	}
+	if st := p.Stats(); st.Allocs != st.Frees || st.Allocs < workers*rounds/4 {
+		t.Errorf("after all goroutines: %+v", st)
+	}
+	if err := p.Close(); err != nil {
+		t.Error(err)
+	}
+}
