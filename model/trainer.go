@@ -23,7 +23,8 @@ type Options struct {
 	EvalBatchSize int
 	LearningRate  float32
 	// Order returns the order in which an epoch, counted from 0, visits the
-	// training set: a permutation of its rows.
+	// training set: a permutation of its rows. It is called ahead of the
+	// epoch, from another goroutine.
 	Order func(epoch int) []int32
 	// Verbose, if not nil, is called every VerboseEvery steps with the loss of
 	// the step, for which the host waits for the device.
@@ -75,6 +76,7 @@ type Trainer[T any] struct {
 	results     T // [batches, 2]: loss and hits of the training, then the test batches
 	owned       []T
 	epoch       int
+	nextOrder   chan []int32 // of epoch, shuffled while the one before it ran
 	step        atomic.Int64
 }
 
@@ -93,7 +95,8 @@ func (s split[T]) batch(i int) (start, n int) {
 
 // NewTrainer copies the sets and the initial weights to the device of ops.
 func NewTrainer[T any](ops Ops[T], train, test Set, weights []*tensor.Dense, opt Options) (t *Trainer[T], err error) {
-	t = &Trainer[T]{ops: ops, opt: opt}
+	t = &Trainer[T]{ops: ops, opt: opt, nextOrder: make(chan []int32, 1)}
+	t.shuffle()
 	defer func() {
 		if err != nil {
 			t, err = nil, errors.Join(err, t.Close())
@@ -140,6 +143,12 @@ func vector(v []int32) *tensor.Dense {
 	return tensor.New(tensor.WithShape(len(v)), tensor.WithBacking(v))
 }
 
+// shuffle makes the order of the next epoch in the background.
+func (t *Trainer[T]) shuffle() {
+	epoch := t.epoch
+	go func() { t.nextOrder <- t.opt.Order(epoch) }()
+}
+
 // Steps is the number of steps in an epoch, validation not counted.
 func (t *Trainer[T]) Steps() int { return t.train.batches }
 
@@ -154,7 +163,10 @@ func (t *Trainer[T]) Done() int64 { return t.step.Load() }
 func (t *Trainer[T]) Epoch(ctx context.Context) (Epoch, error) {
 	e := Epoch{Number: t.epoch + 1}
 	start := time.Now()
-	if err := t.ops.Write(t.train.order, vector(t.opt.Order(t.epoch))); err != nil {
+	order := <-t.nextOrder
+	t.epoch++
+	t.shuffle()
+	if err := t.ops.Write(t.train.order, vector(order)); err != nil {
 		return e, fmt.Errorf("epoch %d: %w", e.Number, err)
 	}
 	steps, err := t.steps(ctx)
@@ -181,7 +193,6 @@ func (t *Trainer[T]) Epoch(ctx context.Context) (Epoch, error) {
 	}
 	e.Train -= e.Validation
 	e.ValLoss, e.ValAcc = t.test.score(table[2*t.train.batches:])
-	t.epoch++
 	return e, nil
 }
 
