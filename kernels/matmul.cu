@@ -11,59 +11,45 @@
 // when a batch of 64 rows has only a dozen tiles for its 132 multiprocessors:
 //
 //   SLICES groups of threads inside a block share its tile, each taking every
-//   SLICES-th quad of k, and are added through shared memory at the end;
+//   SLICES-th k, and are added through shared memory at the end;
 //   a cluster of up to 8 blocks (compute capability 9) shares a tile, each block
 //   taking a part of k, and is added through distributed shared memory.
 //
 // All additions happen in an order that depends on the shape alone: equal calls
-// give equal bits. k is walked in quads, four at a time, with zeros past its
-// end; elements past the end of m or n are computed from zeros and not stored.
+// give equal bits. What lies past the end of m, n or k is copied as zeros.
 #include <cooperative_groups.h>
 
 #include "launch.cuh"
 
 namespace {
 
-constexpr int BK = 32;  // k per stage
-constexpr int QUADS = BK / 4;
+constexpr int BK = 32;        // k per stage
+constexpr int MAX_RANKS = 8;  // blocks in a cluster; more are not portable
 
-// An operand tile of X rows (of m or n) by BK lies in shared memory as it does
-// in global memory, so that it can be copied 16 bytes at a time:
-//   K_CONTIGUOUS   [X][BK], rows padded by a quad: the eight rows that a warp
-//                  reads at once then fall into different banks
-//   otherwise      [BK][X]
-template <bool K_CONTIGUOUS, int X>
-struct Operand {
-  static constexpr bool K = K_CONTIGUOUS;
-  static constexpr int STRIDE = K_CONTIGUOUS ? BK + 4 : X;
-  static constexpr int SIZE = K_CONTIGUOUS ? X * STRIDE : BK * STRIDE;
-
-  // row is the i-th row of the tile that thread t of T owns. Rows are read
-  // one quad of k at a time if k is contiguous, neighbours to neighbours; else
-  // four rows at a time.
-  template <int T>
-  __device__ static int row(int t, int i) {
-    return K_CONTIGUOUS ? i * T + t : i / 4 * (4 * T) + t * 4 + i % 4;
-  }
+// In shared memory a tile of an operand, X rows (of m or n) by BK, always lies
+// with its rows contiguous, [BK][STRIDE]: what a thread needs for one k it then
+// reads 16 bytes at a time. K: in global memory k is contiguous, and the copy
+// turns the tile. The stride lets eight k by four rows, which a warp copies at
+// once in whole sectors, fall into 32 different banks.
+template <bool K_, int X_>
+struct Tile {
+  static constexpr bool K = K_;
+  static constexpr int X = X_, STRIDE = K ? X + 4 : X, SIZE = BK * STRIDE;
+  static_assert(!K || STRIDE % 32 == 4, "banks");
 };
 
-// copy4 and copy16 copy from global to shared memory, or store zeros if !valid.
-// They are asynchronous where the hardware has it.
-__device__ void copy4(float *to, const float *from, bool valid) {
+// copy copies W floats, 1 or 4, from global to shared memory, or stores zeros if
+// !valid: asynchronously where the hardware can.
+template <int W>
+__device__ void copy(float *to, const float *from, bool valid) {
 #if __CUDA_ARCH__ >= 800
   unsigned s = unsigned(__cvta_generic_to_shared(to));
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(s), "l"(from), "r"(valid ? 4 : 0) : "memory");
+  int bytes = valid ? 4 * W : 0;
+  if (W == 4) asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(s), "l"(from), "r"(bytes) : "memory");
+  else asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(s), "l"(from), "r"(bytes) : "memory");
 #else
-  *to = valid ? *from : 0.f;
-#endif
-}
-
-__device__ void copy16(float *to, const float *from, bool valid) {
-#if __CUDA_ARCH__ >= 800
-  unsigned s = unsigned(__cvta_generic_to_shared(to));
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(s), "l"(from), "r"(valid ? 16 : 0) : "memory");
-#else
-  *reinterpret_cast<float4 *>(to) = valid ? *reinterpret_cast<const float4 *>(from) : make_float4(0, 0, 0, 0);
+  if (W == 4) *(float4 *)to = valid ? *(const float4 *)from : make_float4(0, 0, 0, 0);
+  else *to = valid ? *from : 0.f;
 #endif
 }
 
@@ -81,44 +67,68 @@ __device__ void copies_wait() {
 #endif
 }
 
-// load starts copying the tile with corner (x0, k0) of an operand of rows rows
-// and k below k_end. vector: its lines are whole quads on 16-byte boundaries.
-template <bool K_CONTIGUOUS, int X, int THREADS>
-__device__ void load(float *tile, const float *from, int64_t line, int x0, int rows, int k0, int k_end, bool vector) {
-  using Tile = Operand<K_CONTIGUOUS, X>;
-  constexpr int LINES = K_CONTIGUOUS ? X : BK, LENGTH = K_CONTIGUOUS ? BK : X;
-  int line0 = K_CONTIGUOUS ? x0 : k0, lines = K_CONTIGUOUS ? rows : k_end;
-  int at0 = K_CONTIGUOUS ? k0 : x0, length = K_CONTIGUOUS ? k_end : rows;
-  if (vector) {
-    for (int e = threadIdx.x; e < LINES * LENGTH / 4; e += THREADS) {
-      int i = e / (LENGTH / 4), j = e % (LENGTH / 4) * 4;
-      bool valid = line0 + i < lines && at0 + j < length;
-      copy16(tile + i * Tile::STRIDE + j, valid ? from + (line0 + i) * line + at0 + j : from, valid);
-    }
-  } else {
-    for (int e = threadIdx.x; e < LINES * LENGTH; e += THREADS) {
-      int i = e / LENGTH, j = e % LENGTH;
-      bool valid = line0 + i < lines && at0 + j < length;
-      copy4(tile + i * Tile::STRIDE + j, valid ? from + (line0 + i) * line + at0 + j : from, valid);
-    }
+// A Source copies the tiles of one operand, stage by stage. A thread copies W
+// floats at places that depend on the stage only by a constant.
+template <typename T, int W, int THREADS>
+struct Source {
+  // THREADS as KS k by XS places along the rows.
+  static constexpr int KS = T::K ? 8 : THREADS / (T::X / W), XS = THREADS / KS;
+  static_assert(T::K ? W == 1 && T::X % XS == 0 : XS * W == T::X && KS * XS == THREADS, "the threads tile the tile");
+
+  const float *from;
+  int width;   // of a line in global memory
+  int k, x;    // the thread's first place in the tile
+  int x_left;  // rows from the tile's first on
+
+  __device__ Source(const float *operand, int width_, int x0, int x_end, int k0) : width(width_), x_left(x_end - x0) {
+    k = T::K ? threadIdx.x % KS : threadIdx.x / XS;
+    x = T::K ? threadIdx.x / KS : threadIdx.x % XS * W;
+    from = operand + (T::K ? int64_t(x0 + x) * width + k0 + k : int64_t(k0 + k) * width + x0 + x);
   }
+
+  // next copies the tile of the next BK of k, of which k_left are valid.
+  __device__ void next(float *tile, int k_left) {
+#pragma unroll
+    for (int dx = 0; dx < (T::K ? T::X : 1); dx += XS)
+#pragma unroll
+      for (int dk = 0; dk < BK; dk += KS)
+        if (BK % KS == 0 || k + dk < BK)
+          copy<W>(tile + (k + dk) * T::STRIDE + x + dx, from + (T::K ? int64_t(dx) * width + dk : int64_t(dk) * width),
+                  k + dk < k_left && x + dx < x_left);
+    from += T::K ? BK : int64_t(BK) * width;
+  }
+};
+
+// row is the i-th row of a tile that thread t of THREADS owns: four rows in a
+// line, and again four.
+template <int THREADS>
+__device__ int row(int t, int i) {
+  return i / 4 * (4 * THREADS) + t * 4 + i % 4;
 }
 
-// fragment reads what thread t of T multiplies, ROWS rows of a tile, in quad q:
-// all of the quad if k is contiguous, else its kk-th.
-template <typename Tile, int ROWS, int T>
-__device__ void fragment(float (&f)[ROWS][4], const float *tile, int t, int q, int kk) {
+// fragment reads a thread's rows for one k.
+template <int ROWS, int THREADS>
+__device__ void fragment(float (&f)[ROWS], const float *line, int t) {
 #pragma unroll
-  for (int i = 0; i < ROWS; i += Tile::K ? 1 : 4) {
-    int r = Tile::template row<T>(t, i);
-    float4 v = *reinterpret_cast<const float4 *>(Tile::K ? tile + r * Tile::STRIDE + q * 4
-                                                         : tile + (q * 4 + kk) * Tile::STRIDE + r);
-    if (Tile::K) f[i][0] = v.x, f[i][1] = v.y, f[i][2] = v.z, f[i][3] = v.w;
-    else f[i][kk] = v.x, f[i + 1][kk] = v.y, f[i + 2][kk] = v.z, f[i + 3][kk] = v.w;
+  for (int i = 0; i < ROWS; i += 4) {
+    float4 v = *(const float4 *)(line + row<THREADS>(t, i));
+    f[i] = v.x, f[i + 1] = v.y, f[i + 2] = v.z, f[i + 3] = v.w;
   }
 }
 
 __device__ void add(float4 &s, float4 v) { s.x += v.x, s.y += v.y, s.z += v.z, s.w += v.w; }
+
+// read reads four elements, or as many as left says.
+__device__ void read(float (&v)[4], const float *from, int left, bool vector) {
+  if (vector) {
+    float4 f = *(const float4 *)from;
+    v[0] = f.x, v[1] = f.y, v[2] = f.z, v[3] = f.w;
+  } else {
+#pragma unroll
+    for (int j = 0; j < 4; j++)
+      if (j < left) v[j] = from[j];
+  }
+}
 
 // epilogue finishes one element: sum is that of the product, old the element of
 // y (MASK) or c (ADD) at its place.
@@ -134,8 +144,8 @@ struct Args {
   float *c;
   const float *a, *b, *y;
   float alpha;
-  int m, n, k, k_part;               // k_part: the k of one block of a cluster, whole quads
-  bool vector_a, vector_b, vector_c;  // see load; c and y together
+  int m, n, k, k_part;  // k_part: the k of one block of a cluster
+  bool vector_c;        // rows of c and y are whole quads on 16-byte boundaries
 };
 
 template <int BM_, int BN_, int TM_, int TN_, int SLICES_, int STAGES_, int MIN_BLOCKS_>
@@ -143,16 +153,17 @@ struct Config {
   static constexpr int BM = BM_, BN = BN_, TM = TM_, TN = TN_, SLICES = SLICES_, STAGES = STAGES_;
   static constexpr int MIN_BLOCKS = MIN_BLOCKS_;
   static constexpr int TY = BM / TM, TX = BN / TN, THREADS = TY * TX * SLICES;
-  // Partial tiles are padded so that the scattered stores of NT miss each
-  // other's banks, and take the place of the stages when those are done.
-  static constexpr int PART_STRIDE = BN + 8, PART = BM * PART_STRIDE;
+  static constexpr int PART = BM * BN;  // a slice's sums, where the stages were
+  static_assert(BK % SLICES == 0, "slices take turns at k");
 };
 
-template <int FORM, int EPILOGUE, typename C>
+// W: the floats of one copy of an operand whose rows are contiguous, 4 if its
+// lines are whole quads on 16-byte boundaries, else 1.
+template <int FORM, int EPILOGUE, int W, typename C>
 __global__ void __launch_bounds__(C::THREADS, C::MIN_BLOCKS) matmul(const Args p) {
   constexpr bool A_K = FORM != KERNELS_TN, B_K = FORM == KERNELS_NT;
-  using A = Operand<A_K, C::BM>;
-  using B = Operand<B_K, C::BN>;
+  using A = Tile<A_K, C::BM>;
+  using B = Tile<B_K, C::BN>;
   constexpr int STAGE = A::SIZE + B::SIZE;
   extern __shared__ __align__(16) float shared[];
 
@@ -169,11 +180,13 @@ __global__ void __launch_bounds__(C::THREADS, C::MIN_BLOCKS) matmul(const Args p
   int slice = threadIdx.x / (C::TY * C::TX), t = threadIdx.x % (C::TY * C::TX);
   int ty = t / C::TX, tx = t % C::TX;
 
+  Source<A, A_K ? 1 : W, C::THREADS> from_a(p.a, A_K ? p.k : p.m, m0, p.m, k0);
+  Source<B, B_K ? 1 : W, C::THREADS> from_b(p.b, B_K ? p.k : p.n, n0, p.n, k0);
   auto fetch = [&](int step) {
     if (step < steps) {
       float *s = shared + step % C::STAGES * STAGE;
-      load<A_K, C::BM, C::THREADS>(s, p.a, A_K ? p.k : p.m, m0, p.m, k0 + step * BK, k1, p.vector_a);
-      load<B_K, C::BN, C::THREADS>(s + A::SIZE, p.b, B_K ? p.k : p.n, n0, p.n, k0 + step * BK, k1, p.vector_b);
+      from_a.next(s, k1 - k0 - step * BK);
+      from_b.next(s + A::SIZE, k1 - k0 - step * BK);
     }
     copies_commit();  // empty past the end, to keep the count
   };
@@ -184,86 +197,99 @@ __global__ void __launch_bounds__(C::THREADS, C::MIN_BLOCKS) matmul(const Args p
     copies_wait<C::STAGES - 2>();
     __syncthreads();  // this step has landed for all, and the stage before it is free
     fetch(step + C::STAGES - 1);
-    const float *as = shared + step % C::STAGES * STAGE, *bs = as + A::SIZE;
-    int quads = min(QUADS, (k1 - k0 - step * BK + 3) / 4);
-#pragma unroll 1
-    for (int q = slice; q < quads; q += C::SLICES) {
-      // What has k contiguous is read for all four k of the quad at once, what
-      // has not for one k and four rows.
-      float a[C::TM][4], b[C::TN][4];
-      if (A_K) fragment<A, C::TM, C::TY>(a, as, ty, q, 0);
-      if (B_K) fragment<B, C::TN, C::TX>(b, bs, tx, q, 0);
+    // This slice's k are slice, slice + SLICES, ... The values for the next are
+    // read while those for this one are multiplied.
+    const float *as = shared + step % C::STAGES * STAGE + slice * A::STRIDE;
+    const float *bs = shared + step % C::STAGES * STAGE + A::SIZE + slice * B::STRIDE;
+    int count = min(BK, k1 - k0 - step * BK);
+    float a[2][C::TM], b[2][C::TN];
+    fragment<C::TM, C::TY>(a[0], as, ty);
+    fragment<C::TN, C::TX>(b[0], bs, tx);
 #pragma unroll
-      for (int kk = 0; kk < 4; kk++) {
-        if (!A_K) fragment<A, C::TM, C::TY>(a, as, ty, q, kk);
-        if (!B_K) fragment<B, C::TN, C::TX>(b, bs, tx, q, kk);
-#pragma unroll
-        for (int i = 0; i < C::TM; i++)
-#pragma unroll
-          for (int j = 0; j < C::TN; j++) sum[i][j] += a[i][kk] * b[j][kk];
+    for (int k = 0; k < BK; k += C::SLICES) {
+      if (k >= count) break;
+      constexpr int S = C::SLICES;
+      int now = k / S % 2;
+      if (k + S < BK) {
+        fragment<C::TM, C::TY>(a[1 - now], as + (k + S) * A::STRIDE, ty);
+        fragment<C::TN, C::TX>(b[1 - now], bs + (k + S) * B::STRIDE, tx);
       }
+#pragma unroll
+      for (int i = 0; i < C::TM; i++)
+#pragma unroll
+        for (int j = 0; j < C::TN; j++) sum[i][j] += a[now][i] * b[now][j];
     }
   }
 
-  // Every slice leaves its sums; then a thread adds those of one quad of
-  // columns, e, in the order of the slices and of the cluster's blocks.
+  // A thread finishes quads of columns. Of the tile's quads those from first on,
+  // every THREADS-th, below end: all of them, or this block's part.
+  constexpr int ROW_QUADS = C::BN / 4, TILE_QUADS = C::BM * ROW_QUADS;
+  constexpr int PER_THREAD = (TILE_QUADS + C::THREADS - 1) / C::THREADS;
+  constexpr bool OLD = EPILOGUE == KERNELS_MASK || EPILOGUE == KERNELS_ADD;
+  int first = TILE_QUADS / ranks * rank + threadIdx.x, end = TILE_QUADS / ranks * (rank + 1);
+
+  // What the epilogue needs is on its way while the sums are added.
+  float old[PER_THREAD][4] = {};
+  const float *olds = EPILOGUE == KERNELS_MASK ? p.y : p.c;
+#pragma unroll
+  for (int i = 0; OLD && i < PER_THREAD; i++) {
+    int e = first + i * C::THREADS, y = m0 + e / ROW_QUADS, x = n0 + e % ROW_QUADS * 4;
+    if (e < end && y < p.m && x < p.n) read(old[i], olds + int64_t(y) * p.n + x, p.n - x, p.vector_c);
+  }
+
+  // Every slice leaves its sums in shared memory.
   copies_wait<0>();
   __syncthreads();
   float *part = shared + slice * C::PART;
 #pragma unroll
   for (int i = 0; i < C::TM; i++)
 #pragma unroll
-    for (int j = 0; j < C::TN; j += B_K ? 1 : 4) {
-      float *to = part + A::template row<C::TY>(ty, i) * C::PART_STRIDE + B::template row<C::TX>(tx, j);
-      if (B_K) *to = sum[i][j];
-      else *reinterpret_cast<float4 *>(to) = make_float4(sum[i][j], sum[i][j + 1], sum[i][j + 2], sum[i][j + 3]);
-    }
+    for (int j = 0; j < C::TN; j += 4)
+      *(float4 *)(part + row<C::TY>(ty, i) * C::BN + row<C::TX>(tx, j)) =
+          make_float4(sum[i][j], sum[i][j + 1], sum[i][j + 2], sum[i][j + 3]);
   __syncthreads();
 
-  constexpr int ROW_QUADS = C::BN / 4, TILE_QUADS = C::BM * ROW_QUADS;
-  auto at = [&](int e) { return e / ROW_QUADS * C::PART_STRIDE + e % ROW_QUADS * 4; };
+  auto at = [&](int e) { return (float4 *)shared + e; };
   auto slices = [&](int e) {
-    float4 v = *reinterpret_cast<float4 *>(shared + at(e));
+    float4 v = *at(e);
 #pragma unroll
-    for (int s = 1; s < C::SLICES; s++) add(v, *reinterpret_cast<float4 *>(shared + s * C::PART + at(e)));
+    for (int s = 1; s < C::SLICES; s++) add(v, at(e)[s * C::PART / 4]);
     return v;
   };
 #if __CUDA_ARCH__ >= 900
   if (ranks > 1) {
-    for (int e = threadIdx.x; e < TILE_QUADS; e += C::THREADS) *reinterpret_cast<float4 *>(shared + at(e)) = slices(e);
+    for (int e = threadIdx.x; e < TILE_QUADS; e += C::THREADS) *at(e) = slices(e);
     cluster.sync();
   }
 #endif
-  int end = TILE_QUADS / ranks * (rank + 1);
-  for (int e = TILE_QUADS / ranks * rank + threadIdx.x; e < end; e += C::THREADS) {
-    int row = m0 + e / ROW_QUADS, col = n0 + e % ROW_QUADS * 4;
-    if (row >= p.m || col >= p.n) continue;
-    float *to = p.c + int64_t(row) * p.n + col;
-    const float *from = EPILOGUE == KERNELS_MASK ? p.y + int64_t(row) * p.n + col : to;
-    constexpr bool OLD = EPILOGUE == KERNELS_MASK || EPILOGUE == KERNELS_ADD;
-    float old[4] = {};
-    if (OLD && p.vector_c) {
-      float4 o = *reinterpret_cast<const float4 *>(from);
-      old[0] = o.x, old[1] = o.y, old[2] = o.z, old[3] = o.w;
-    } else if (OLD) {
-      for (int i = 0; i < 4; i++)
-        if (col + i < p.n) old[i] = from[i];
-    }
+#pragma unroll
+  for (int i = 0; i < PER_THREAD; i++) {
+    int e = first + i * C::THREADS, y = m0 + e / ROW_QUADS, x = n0 + e % ROW_QUADS * 4;
+    if (e >= end || y >= p.m || x >= p.n) continue;
     float4 v;
 #if __CUDA_ARCH__ >= 900
     if (ranks > 1) {
-      v = make_float4(0, 0, 0, 0);
-      for (int r = 0; r < ranks; r++) add(v, *reinterpret_cast<float4 *>(cluster.map_shared_rank(shared + at(e), r)));
+      float4 theirs[MAX_RANKS];  // all reads before the first addition: they take long
+#pragma unroll
+      for (int r = 0; r < MAX_RANKS; r++)
+        if (r < ranks) theirs[r] = *cluster.map_shared_rank(at(e), r);
+      v = theirs[0];
+#pragma unroll
+      for (int r = 1; r < MAX_RANKS; r++)
+        if (r < ranks) add(v, theirs[r]);
     } else
 #endif
       v = slices(e);
-    float result[4] = {epilogue<EPILOGUE>(v.x, old[0], p.alpha), epilogue<EPILOGUE>(v.y, old[1], p.alpha),
-                       epilogue<EPILOGUE>(v.z, old[2], p.alpha), epilogue<EPILOGUE>(v.w, old[3], p.alpha)};
+    float result[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+    for (int j = 0; j < 4; j++) result[j] = epilogue<EPILOGUE>(result[j], old[i][j], p.alpha);
+    float *to = p.c + int64_t(y) * p.n + x;
     if (p.vector_c) {
-      *reinterpret_cast<float4 *>(to) = make_float4(result[0], result[1], result[2], result[3]);
+      *(float4 *)to = make_float4(result[0], result[1], result[2], result[3]);
     } else {
-      for (int i = 0; i < 4; i++)
-        if (col + i < p.n) to[i] = result[i];
+#pragma unroll
+      for (int j = 0; j < 4; j++)
+        if (x + j < p.n) to[j] = result[j];
     }
   }
 #if __CUDA_ARCH__ >= 900
@@ -271,17 +297,21 @@ __global__ void __launch_bounds__(C::THREADS, C::MIN_BLOCKS) matmul(const Args p
 #endif
 }
 
-// Long sums: 8×8 sums a thread, the fewest bytes of shared memory per product,
-// and four slices, so that a block of a mere 64×64 elements has 256 threads.
+// Every thread keeps 8×8 sums, four products for each value it reads: that is as
+// many as shared memory can feed. Several slices give small tiles enough threads.
+//
+// Long is for long sums: four stages, so that a block of a cluster has all of its
+// k on the way at once, and registers for two blocks on a multiprocessor.
 using Long = Config<64, 64, 8, 8, 4, 4, 2>;
-// Short sums, the k of a batch, where adding slices would cost as much as the
-// products; and GPUs that have less shared memory for a block than Long takes.
-template <int FORM>
-using Short = Config<64, 64, 4, 4, 1, FORM == KERNELS_TN ? 3 : 2, 2>;
+// Wide is for the weight gradient, a sum over the batch with many tiles:
+// 784×784 are 130 of 64×80, one for each of 132 multiprocessors.
+using Wide = Config<64, 80, 8, 8, 4, 3, 1>;
+// Small fits GPUs that give a block no more than 48 KB.
+using Small = Config<64, 64, 8, 8, 2, 2, 2>;
 
 template <int FORM, typename C>
 constexpr int shared_bytes() {
-  int stages = C::STAGES * (Operand<FORM != KERNELS_TN, C::BM>::SIZE + Operand<FORM == KERNELS_NT, C::BN>::SIZE);
+  int stages = C::STAGES * (Tile<FORM != KERNELS_TN, C::BM>::SIZE + Tile<FORM == KERNELS_NT, C::BN>::SIZE);
   int parts = C::SLICES * C::PART;
   return 4 * (stages > parts ? stages : parts);
 }
@@ -301,20 +331,21 @@ const Device &device() {
   return d;
 }
 
-template <int FORM, int EPILOGUE, typename C>
+template <int FORM, int EPILOGUE, int W, typename C>
 int launch(cudaStream_t stream, Args p) {
   constexpr int BYTES = shared_bytes<FORM, C>();
-  auto kernel = matmul<FORM, EPILOGUE, C>;
+  auto kernel = matmul<FORM, EPILOGUE, W, C>;
   static const int allowed = done(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, BYTES));
   if (allowed != cudaSuccess) return allowed;
 
   int64_t tiles = (int64_t(p.m) + C::BM - 1) / C::BM * ((int64_t(p.n) + C::BN - 1) / C::BN);
   if (tiles > INT32_MAX) return cudaErrorInvalidValue;
-  // Blocks in a cluster: twice as many while all find a multiprocessor of
-  // their own and keep at least a stage of k each.
+  // Twice as many blocks to a tile while all find a multiprocessor of their own
+  // and keep a stage of k each.
   int ranks = 1;
-  while (device().major >= 9 && ranks < 8 && tiles * ranks * 2 <= device().sms && p.k >= BK * ranks * 2) ranks *= 2;
-  p.k_part = ((p.k + 3) / 4 + ranks - 1) / ranks * 4;
+  if (device().major >= 9)
+    while (ranks < MAX_RANKS && tiles * ranks * 2 <= device().sms && p.k >= BK * ranks * 2) ranks *= 2;
+  p.k_part = (p.k + ranks - 1) / ranks;
 
   cudaLaunchConfig_t config = {};
   config.gridDim = dim3(unsigned(tiles * ranks));
@@ -330,10 +361,15 @@ int launch(cudaStream_t stream, Args p) {
 }
 
 template <int FORM, int EPILOGUE>
-int choose(cudaStream_t stream, const Args &p) {
-  bool is_short = FORM == KERNELS_TN && p.k <= 128;
-  if (is_short || device().shared < shared_bytes<FORM, Long>()) return launch<FORM, EPILOGUE, Short<FORM>>(stream, p);
-  return launch<FORM, EPILOGUE, Long>(stream, p);
+int choose(cudaStream_t stream, const Args &p, bool vector) {
+  if (device().shared < shared_bytes<FORM, Long>()) return launch<FORM, EPILOGUE, 1, Small>(stream, p);
+  if constexpr (FORM == KERNELS_TN) {
+    if (p.k <= 128 && device().shared >= shared_bytes<FORM, Wide>())
+      return vector ? launch<FORM, EPILOGUE, 4, Wide>(stream, p) : launch<FORM, EPILOGUE, 1, Wide>(stream, p);
+  }
+  if constexpr (FORM != KERNELS_NT)
+    if (vector) return launch<FORM, EPILOGUE, 4, Long>(stream, p);
+  return launch<FORM, EPILOGUE, 1, Long>(stream, p);
 }
 
 }  // namespace
@@ -344,17 +380,19 @@ int kernels_matmul(uintptr_t stream, int form, int epilogue, uintptr_t c, uintpt
   const int64_t limit = 1 << 30;
   if (m < 0 || n < 0 || k < 0 || m > limit || n > limit || k > limit) return cudaErrorInvalidValue;
   if (m == 0 || n == 0) return cudaSuccess;
-  int64_t line_a = form == KERNELS_TN ? m : k, line_b = form == KERNELS_NT ? k : n;
   Args p = {ptr<float>(c), ptr<float>(a), ptr<float>(b), ptr<float>(y), alpha, int(m), int(n), int(k), 0,
-            a % 16 == 0 && line_a % 4 == 0, b % 16 == 0 && line_b % 4 == 0, c % 16 == 0 && y % 16 == 0 && n % 4 == 0};
+            c % 16 == 0 && y % 16 == 0 && n % 4 == 0};
+  // A is turned in NN and NT, B in NT: those are copied by single floats.
+  bool vector_a = form != KERNELS_TN || (a % 16 == 0 && m % 4 == 0);
+  bool vector = form != KERNELS_NT && vector_a && b % 16 == 0 && n % 4 == 0;
   cudaStream_t s = stream_of(stream);
   switch (form * 4 + epilogue) {
-    case KERNELS_NN * 4 + KERNELS_STORE: return choose<KERNELS_NN, KERNELS_STORE>(s, p);
-    case KERNELS_NN * 4 + KERNELS_RELU: return choose<KERNELS_NN, KERNELS_RELU>(s, p);
-    case KERNELS_NT * 4 + KERNELS_STORE: return choose<KERNELS_NT, KERNELS_STORE>(s, p);
-    case KERNELS_NT * 4 + KERNELS_MASK: return choose<KERNELS_NT, KERNELS_MASK>(s, p);
-    case KERNELS_TN * 4 + KERNELS_STORE: return choose<KERNELS_TN, KERNELS_STORE>(s, p);
-    case KERNELS_TN * 4 + KERNELS_ADD: return choose<KERNELS_TN, KERNELS_ADD>(s, p);
+    case KERNELS_NN * 4 + KERNELS_STORE: return choose<KERNELS_NN, KERNELS_STORE>(s, p, vector);
+    case KERNELS_NN * 4 + KERNELS_RELU: return choose<KERNELS_NN, KERNELS_RELU>(s, p, vector);
+    case KERNELS_NT * 4 + KERNELS_STORE: return choose<KERNELS_NT, KERNELS_STORE>(s, p, vector);
+    case KERNELS_NT * 4 + KERNELS_MASK: return choose<KERNELS_NT, KERNELS_MASK>(s, p, vector);
+    case KERNELS_TN * 4 + KERNELS_STORE: return choose<KERNELS_TN, KERNELS_STORE>(s, p, vector);
+    case KERNELS_TN * 4 + KERNELS_ADD: return choose<KERNELS_TN, KERNELS_ADD>(s, p, vector);
   }
   return cudaErrorInvalidValue;
 }

@@ -5,41 +5,37 @@ namespace {
 
 constexpr unsigned ALL = 0xffffffffu;
 
-// A row belongs to LANES lanes of one warp: lane j holds columns j, j + LANES,
-// ... All lanes of a warp call these together; the xor pattern adds in the
-// same order whatever the timing, and gives every lane the result.
-template <int LANES>
-__device__ float row_max(float v) {
-  for (int d = LANES / 2; d > 0; d /= 2) v = fmaxf(v, __shfl_xor_sync(ALL, v, d));
+// All lanes of a warp call these together; the xor pattern adds in the same
+// order whatever the timing, and gives every lane the result.
+__device__ float warp_max(float v) {
+  for (int d = 16; d > 0; d /= 2) v = fmaxf(v, __shfl_xor_sync(ALL, v, d));
   return v;
 }
 
-template <int LANES>
-__device__ float row_sum(float v) {
-  for (int d = LANES / 2; d > 0; d /= 2) v += __shfl_xor_sync(ALL, v, d);
+__device__ float warp_sum(float v) {
+  for (int d = 16; d > 0; d /= 2) v += __shfl_xor_sync(ALL, v, d);
   return v;
 }
 
 // exp_sum finds the row's maximum, Σ exp(x - max), and the first column that
 // holds the maximum (cols when all are NaN).
-template <int LANES>
 __device__ void exp_sum(const float *x, int64_t cols, int lane, float &largest, float &sum, int64_t &first) {
   float best = -INFINITY;
   int64_t at = cols;
-  for (int64_t j = lane; j < cols; j += LANES) {
+  for (int64_t j = lane; j < cols; j += 32) {
     float v = x[j];
     if (v > best || (at == cols && v == best)) best = v, at = j;
   }
-  largest = row_max<LANES>(best);
+  largest = warp_max(best);
   if (best != largest) at = cols;
-  for (int d = LANES / 2; d > 0; d /= 2) {
+  for (int d = 16; d > 0; d /= 2) {
     int64_t other = __shfl_xor_sync(ALL, at, d);
     at = other < at ? other : at;
   }
   first = at;
   float s = 0;
-  for (int64_t j = lane; j < cols; j += LANES) s += expf(x[j] - largest);
-  sum = row_sum<LANES>(s);
+  for (int64_t j = lane; j < cols; j += 32) s += expf(x[j] - largest);
+  sum = warp_sum(s);
 }
 
 // One warp a row.
@@ -49,7 +45,7 @@ __global__ void softmax(float *p, const float *x, int64_t rows, int64_t cols) {
   for (int64_t i = (int64_t(blockIdx.x) * blockDim.x + threadIdx.x) / 32; i < rows; i += stride) {
     float largest, sum;
     int64_t first;
-    exp_sum<32>(x + i * cols, cols, lane, largest, sum, first);
+    exp_sum(x + i * cols, cols, lane, largest, sum, first);
     for (int64_t j = lane; j < cols; j += 32) p[i * cols + j] = expf(x[i * cols + j] - largest) / sum;
   }
 }
@@ -77,51 +73,76 @@ __global__ void softmax_cross_entropy_backward(float *dx, const float *p, const 
     dx[i] = (p[i] - (i % cols == labels[i / cols] ? 1.f : 0.f)) * (1.f / rows);
 }
 
+// The fused form is one block for all rows, so that mean and count are summed in
+// a fixed order without scratch memory or a second launch.
 constexpr int FUSED_THREADS = 1024;
 
-// One block for all rows, so that mean and count are summed in a fixed order
-// without scratch memory or a second launch: group g of LANES lanes does rows
-// g, g + groups, ..., then the groups' sums are added in a tree. With 16 lanes
-// for ten classes a batch of 64 is one pass, a batch of 1024 sixteen.
-template <int LANES>
+// finish adds the threads' losses and hits in a tree.
+__device__ void finish(float *out, float loss, float hit, int64_t rows) {
+  __shared__ float losses[FUSED_THREADS / 32], hits[FUSED_THREADS / 32];
+  loss = warp_sum(loss), hit = warp_sum(hit);
+  if (threadIdx.x % 32 == 0) losses[threadIdx.x / 32] = loss, hits[threadIdx.x / 32] = hit;
+  __syncthreads();
+  if (threadIdx.x >= 32) return;
+  int warps = blockDim.x / 32;
+  loss = warp_sum(threadIdx.x < warps ? losses[threadIdx.x] : 0);
+  hit = warp_sum(threadIdx.x < warps ? hits[threadIdx.x] : 0);
+  if (threadIdx.x == 0) {
+    out[0] = rows ? loss / rows : 0;
+    out[1] = hit;
+  }
+}
+
+// Rows of at most COLS columns: a thread holds one in registers. For ten classes
+// a batch of 1024 is one pass, with no shuffles but the last.
+template <int COLS>
+__global__ void __launch_bounds__(FUSED_THREADS)
+    softmax_cross_entropy_narrow(float *dx, float *out, const float *x, const int32_t *labels, int64_t rows, int cols) {
+  float loss = 0, hit = 0, scale = 1.f / rows;
+  for (int64_t i = threadIdx.x; i < rows; i += blockDim.x) {
+    float v[COLS], largest = -INFINITY, sum = 0, at_label = NAN;
+    int label = labels[i], first = -1;
+#pragma unroll
+    for (int j = 0; j < COLS; j++) v[j] = j < cols ? x[i * cols + j] : -INFINITY;
+#pragma unroll
+    for (int j = 0; j < COLS; j++) {
+      if (v[j] > largest || (first < 0 && v[j] == largest)) largest = v[j], first = j;
+      if (j == label && j < cols) at_label = v[j];
+    }
+#pragma unroll
+    for (int j = 0; j < COLS; j++)
+      if (j < cols) v[j] = expf(v[j] - largest), sum += v[j];
+    loss += logf(sum) - (at_label - largest);
+    hit += first == label ? 1 : 0;
+    if (dx) {
+#pragma unroll
+      for (int j = 0; j < COLS; j++)
+        if (j < cols) dx[i * cols + j] = (v[j] / sum - (j == label ? 1.f : 0.f)) * scale;
+    }
+  }
+  finish(out, loss, hit, rows);
+}
+
+// Longer rows: a warp each.
 __global__ void __launch_bounds__(FUSED_THREADS)
     softmax_cross_entropy(float *dx, float *out, const float *x, const int32_t *labels, int64_t rows, int64_t cols) {
-  constexpr int GROUPS = FUSED_THREADS / LANES;
-  __shared__ float losses[GROUPS], hits[GROUPS];
-  int lane = threadIdx.x % LANES, group = threadIdx.x / LANES;
+  int lane = threadIdx.x % 32;
   float loss = 0, hit = 0, scale = 1.f / rows;
-  // Every lane of a warp must run exp_sum: a group past the last row takes a
-  // row of no columns.
-  for (int64_t from = 0; from < rows; from += GROUPS) {
-    int64_t i = from + group;
-    bool valid = i < rows;
-    const float *row = x + (valid ? i * cols : 0);
-    int64_t label = valid ? labels[i] : 0, first;
+  for (int64_t i = threadIdx.x / 32; i < rows; i += FUSED_THREADS / 32) {
+    const float *row = x + i * cols;
+    int64_t label = labels[i], first;
     float largest, sum;
-    exp_sum<LANES>(row, valid ? cols : 0, lane, largest, sum, first);
-    if (!valid) continue;
-    if (label < 0 || label >= cols) {
-      loss = NAN;
-    } else {
-      loss += logf(sum) - (row[label] - largest);
+    exp_sum(row, cols, lane, largest, sum, first);
+    if (lane == 0) {
+      bool valid = label >= 0 && label < cols;
+      loss += valid ? logf(sum) - (row[label] - largest) : NAN;
       hit += first == label ? 1 : 0;
     }
     if (dx)
-      for (int64_t j = lane; j < cols; j += LANES)
+      for (int64_t j = lane; j < cols; j += 32)
         dx[i * cols + j] = (expf(row[j] - largest) / sum - (j == label ? 1.f : 0.f)) * scale;
   }
-  if (lane == 0) losses[group] = loss, hits[group] = hit;
-  for (int half = GROUPS / 2; half > 0; half /= 2) {
-    __syncthreads();
-    if (threadIdx.x < half) {
-      losses[threadIdx.x] += losses[threadIdx.x + half];
-      hits[threadIdx.x] += hits[threadIdx.x + half];
-    }
-  }
-  if (threadIdx.x == 0) {
-    out[0] = rows ? losses[0] / rows : 0;
-    out[1] = hits[0];
-  }
+  finish(out, loss, hit, rows);
 }
 
 }  // namespace
@@ -154,8 +175,14 @@ int kernels_softmax_cross_entropy_backward(uintptr_t stream, uintptr_t dx, uintp
 int kernels_softmax_cross_entropy(uintptr_t stream, uintptr_t dx, uintptr_t out, uintptr_t x, uintptr_t labels,
                                   int64_t rows, int64_t cols) {
   if (rows < 0 || cols < 0) return cudaErrorInvalidValue;
-  auto kernel = cols <= 16 ? softmax_cross_entropy<16> : softmax_cross_entropy<32>;
-  kernel<<<1, FUSED_THREADS, 0, stream_of(stream)>>>(ptr<float>(dx), ptr<float>(out), ptr<float>(x),
-                                                     ptr<int32_t>(labels), rows, cols);
+  if (cols <= 16) {
+    // No more warps than rows: those past the last would only make it wait.
+    int threads = rows < FUSED_THREADS ? int(rows + 31) / 32 * 32 : FUSED_THREADS;
+    softmax_cross_entropy_narrow<16><<<1, threads ? threads : 32, 0, stream_of(stream)>>>(
+        ptr<float>(dx), ptr<float>(out), ptr<float>(x), ptr<int32_t>(labels), rows, int(cols));
+  } else {
+    softmax_cross_entropy<<<1, FUSED_THREADS, 0, stream_of(stream)>>>(
+        ptr<float>(dx), ptr<float>(out), ptr<float>(x), ptr<int32_t>(labels), rows, cols);
+  }
   return launched();
 }
