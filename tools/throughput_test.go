@@ -74,33 +74,10 @@ type script struct {
 
 func (s script) run(t *testing.T) result {
 	t.Helper()
-	bash, err := exec.LookPath("bash")
-	if err != nil {
-		t.Skip("no bash here")
-	}
-	if exec.Command(bash, "-c", "(( BASH_VERSINFO[0] >= 5 ))").Run() != nil {
-		t.Skip("bash is older than 5")
-	}
-	dir := t.TempDir()
+	dir, bash := sandbox(t, "awk", "bash", "cat", "env", "grep", "mktemp", "rm", "sed", "sh", "sleep", "sort", "tail", "touch", "true")
 	bin := filepath.Join(dir, "bin")
-	if err := os.Mkdir(bin, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	for _, tool := range []string{
-		"awk", "bash", "cat", "env", "grep", "mktemp", "rm", "sed", "sh", "sleep", "sort", "tail", "touch", "true",
-	} {
-		path, err := exec.LookPath(tool)
-		if err != nil {
-			t.Skipf("no %s here", tool)
-		}
-		if err := os.Symlink(path, filepath.Join(bin, tool)); err != nil {
-			t.Fatal(err)
-		}
-	}
 	if !s.noSMI {
-		if err := os.WriteFile(filepath.Join(bin, "nvidia-smi"), []byte(fakeSMI), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		fake(t, bin, "nvidia-smi", fakeSMI)
 	}
 	log := filepath.Join(dir, "smi.log")
 	cmd := exec.Command(bash, append([]string{"throughput_test.sh"}, s.args...)...)
@@ -136,6 +113,42 @@ func (s script) run(t *testing.T) result {
 		t.Errorf("it left %v behind", left)
 	}
 	return r
+}
+
+// sandbox returns a folder whose folder bin holds links to these commands and
+// nothing else, and where bash is.
+func sandbox(t *testing.T, commands ...string) (dir, bash string) {
+	t.Helper()
+	bash, err := exec.LookPath("bash")
+	if err != nil {
+		t.Skip("no bash here")
+	}
+	if exec.Command(bash, "-c", "(( BASH_VERSINFO[0] >= 5 ))").Run() != nil {
+		t.Skip("bash is older than 5")
+	}
+	dir = t.TempDir()
+	bin := filepath.Join(dir, "bin")
+	if err := os.Mkdir(bin, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, command := range commands {
+		path, err := exec.LookPath(command)
+		if err != nil {
+			t.Skipf("no %s here", command)
+		}
+		if err := os.Symlink(path, filepath.Join(bin, command)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir, bash
+}
+
+// fake puts a command of the test's own into bin.
+func fake(t *testing.T, bin, name, text string) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(bin, name), []byte(text), 0o755); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func create(t *testing.T, dir, name string) *os.File {
