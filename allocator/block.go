@@ -41,6 +41,7 @@ const (
 type node struct {
 	heap   *heap   // whose lock guards the rest; never changes. nil: see ledger
 	ledger *ledger // the same for an allocator without heaps
+	slot   *slot   // the same for a planned block
 
 	gen   uint64 // how often this record was handed out or given back
 	state state

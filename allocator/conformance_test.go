@@ -51,6 +51,21 @@ func TestConformance(t *testing.T) {
 			env.Returns = true
 			return env
 		},
+		"plan": func(t *testing.T) *allocatortest.Env {
+			f := allocatortest.NewFake(deviceBytes)
+			env := allocatortest.NewEnv(t, f, newPlan(t, f))
+			env.Caches, env.Returns = true, true
+			return env
+		},
+		"plan/recording": func(t *testing.T) *allocatortest.Env {
+			f := allocatortest.NewFake(deviceBytes)
+			p := newPlan(t, f)
+			env := allocatortest.NewEnv(t, f, p)
+			if err := p.Begin("suite", env.Streams[0]); err != nil {
+				t.Fatal(err)
+			}
+			return env
+		},
 		"timed": func(t *testing.T) *allocatortest.Env {
 			f := allocatortest.NewFake(deviceBytes)
 			return allocatortest.NewEnv(t, f, allocator.NewTimed(newPool(t, f, allocator.PoolOptions{})))
@@ -58,4 +73,13 @@ func TestConformance(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) { allocatortest.Run(t, open) })
 	}
+}
+
+func newPlan(t testing.TB, d allocator.Driver) *allocator.Plan {
+	t.Helper()
+	p, err := allocator.NewPlan(d, allocator.PoolOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
 }

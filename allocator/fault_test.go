@@ -25,6 +25,9 @@ func TestFaultInjection(t *testing.T) {
 		},
 		"async":  func(f *allocatortest.Fake) (allocator.Allocator, error) { return allocator.NewAsync(f), nil },
 		"malloc": func(f *allocatortest.Fake) (allocator.Allocator, error) { return allocator.NewMalloc(f), nil },
+		"plan": func(f *allocatortest.Fake) (allocator.Allocator, error) {
+			return allocator.NewPlan(f, allocator.PoolOptions{})
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			injected := 0
@@ -82,6 +85,10 @@ func faultyRun(f *allocatortest.Fake, a allocator.Allocator) (failed bool, err e
 	var blocks []held
 	for i := range 40 {
 		on := allocator.Stream(1 + i%3)
+		p, planned := a.(*allocator.Plan)
+		if planned && i%8 == 0 {
+			tolerated(p.Begin("step", 1))
+		}
 		b, e := g.Alloc(int64(i%7+1)<<19, on, "fault")
 		if tolerated(e) {
 			blocks = append(blocks, held{b, on})
@@ -99,6 +106,9 @@ func faultyRun(f *allocatortest.Fake, a allocator.Allocator) (failed bool, err e
 		if i%10 == 9 {
 			tolerated(a.Trim(4 << 20))
 			f.Finish()
+		}
+		if planned && i%8 == 7 && p.End() != nil {
+			failed = true
 		}
 		if p, ok := a.(*allocator.Pool); ok {
 			if i == 25 {

@@ -421,23 +421,24 @@ func fragmentation(largest, all int64) float64 {
 // Close implements [Allocator]. What the driver does not take back is an error,
 // and another Close tries it again.
 func (p *Pool) Close() error {
+	leaked, errs := p.shut()
+	return oneOrJoined(append(errs, leakError(leaked)))
+}
+
+// shut is Close with its result in parts.
+func (p *Pool) shut() (leaked []LiveBlock, errs []error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	var errs []error
-	if p.closed {
-		if len(p.keptSegments)+len(p.keptEvents) == 0 {
-			return ErrClosed
-		}
-	} else {
+	if !p.closed {
 		p.closed = true
-		if err := leakError(p.live()); err != nil {
-			errs = append(errs, err)
-		}
+		leaked = p.live()
 		p.dissolve()
+	} else if len(p.keptSegments)+len(p.keptEvents) == 0 {
+		return nil, []error{ErrClosed}
 	}
 	p.keptSegments = giveBack(p.keptSegments, p.driver.Free, &errs)
 	p.keptEvents = giveBack(p.keptEvents, p.driver.FreeEvent, &errs)
-	return oneOrJoined(errs)
+	return leaked, errs
 }
 
 // dissolve takes everything out of the heaps, for Close to give back.

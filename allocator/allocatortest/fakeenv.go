@@ -1,6 +1,7 @@
 package allocatortest
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"testing"
@@ -22,21 +23,17 @@ func NewEnv(t *testing.T, f *Fake, a allocator.Allocator) *Env {
 			if err := g.Use(b, s); err != nil {
 				return err
 			}
-			bytes, err := f.Bytes(b.Addr, b.Size)
-			for i := range bytes {
-				bytes[i] = id
-			}
+			memory, err := f.Bytes(b.Addr, b.Size)
+			copy(memory, bytes.Repeat([]byte{id}, len(memory)))
 			return err
 		},
 		Verify: func(b allocator.Block, s allocator.Stream, id byte) error {
-			bytes, err := f.Bytes(b.Addr, b.Size)
+			memory, err := f.Bytes(b.Addr, b.Size)
 			if err != nil {
 				return err
 			}
-			for i, got := range bytes {
-				if got != id {
-					return fmt.Errorf("byte %d is %d, want %d", i, got, id)
-				}
+			if right := bytes.Count(memory, []byte{id}); right != len(memory) {
+				return fmt.Errorf("%d of %d bytes are not %d", len(memory)-right, len(memory), id)
 			}
 			return g.Use(b, s)
 		},
