@@ -66,6 +66,20 @@ func TestConformance(t *testing.T) {
 			}
 			return env
 		},
+		"poison": func(t *testing.T) *allocatortest.Env {
+			f := allocatortest.NewFake(deviceBytes)
+			return allocatortest.NewEnv(t, f, allocator.NewPoison(newPool(t, f, allocator.PoolOptions{}), f))
+		},
+		"limit": func(t *testing.T) *allocatortest.Env {
+			f := allocatortest.NewFake(deviceBytes)
+			env := allocatortest.NewEnv(t, f, allocator.NewLimit(newPlan(t, f), 512<<20))
+			env.Limit = 512 << 20
+			return env
+		},
+		"trace": func(t *testing.T) *allocatortest.Env {
+			f := allocatortest.NewFake(deviceBytes)
+			return allocatortest.NewEnv(t, f, allocator.NewTrace(newPool(t, f, allocator.PoolOptions{}), 1000))
+		},
 		"timed": func(t *testing.T) *allocatortest.Env {
 			f := allocatortest.NewFake(deviceBytes)
 			return allocatortest.NewEnv(t, f, allocator.NewTimed(newPool(t, f, allocator.PoolOptions{})))

@@ -1,0 +1,39 @@
+package allocatortest
+
+import "encoding/binary"
+
+// Fill implements allocator.Filler.
+func (f *Fake) Fill(addr uintptr, value uint32, bytes int64, _ uintptr) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	memory, err := f.words("Fill", addr, bytes)
+	for ; len(memory) > 0; memory = memory[4:] {
+		binary.LittleEndian.PutUint32(memory, value)
+	}
+	return err
+}
+
+// Differing implements allocator.Filler.
+func (f *Fake) Differing(addr uintptr, value uint32, bytes int64, _ uintptr) (int64, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	memory, err := f.words("Differing", addr, bytes)
+	var n int64
+	for ; len(memory) > 0; memory = memory[4:] {
+		if binary.LittleEndian.Uint32(memory) != value {
+			n++
+		}
+	}
+	return n, err
+}
+
+// words returns the memory of the call name, which may be made to fail.
+func (f *Fake) words(name string, addr uintptr, bytes int64) ([]byte, error) {
+	if err := f.enter(name); err != nil {
+		return nil, err
+	}
+	if addr%4 != 0 || bytes%4 != 0 || bytes <= 0 {
+		return nil, f.fault("%s of %d bytes at %#x, which are not words", name, bytes, addr)
+	}
+	return f.bytesAt(addr, bytes)
+}
