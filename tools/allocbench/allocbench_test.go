@@ -1,0 +1,443 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/csv"
+	"errors"
+	"flag"
+	"fmt"
+	"image/png"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"mlpool/allocator"
+	"mlpool/allocator/allocatortest"
+)
+
+// fakeBytes is the memory of the fake device: more than any scenario needs.
+const fakeBytes = 1 << 40
+
+// A checked device is allocatortest's fake with streams. It faults where a real
+// one would corrupt memory.
+type checked struct {
+	*allocatortest.Fake
+	mu      sync.Mutex
+	streams allocator.Stream
+	worked  int
+}
+
+func (c *checked) Pool() (allocator.AsyncDriver, error) { return c.Fake, nil }
+
+func (c *checked) NewStream() (allocator.Stream, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.streams += 0x240
+	return c.streams, nil
+}
+
+func (c *checked) Prepare() error { return nil }
+
+func (c *checked) Work(allocator.Stream, uintptr) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.worked++
+	return nil
+}
+
+func (c *checked) Synchronize() error { c.Fake.Synchronize(); return nil }
+
+// Close is called after the allocator was closed.
+func (c *checked) Close() error { return errors.Join(c.Faults(), c.Leftover()) }
+
+// checkedMachine also checks that no reuse of a block lacks an order.
+func checkedMachine() (machine, error) {
+	return machine{
+		name: "fake",
+		open: func() (device, error) { return &checked{Fake: allocatortest.NewFake(fakeBytes)}, nil },
+		wrap: func(d device, a allocator.Allocator) allocator.Allocator {
+			if _, ok := a.(none); ok {
+				return a // its blocks are not memory
+			}
+			return allocatortest.NewGuard(a, d.(*checked).Fake)
+		},
+	}, nil
+}
+
+func nullMachine() (machine, error) {
+	return machine{name: "null", open: func() (device, error) { return newNull(), nil }}, nil
+}
+
+// benchRows runs the command and returns what it printed and the rows it wrote.
+func benchRows(t *testing.T, open func() (machine, error), args ...string) (string, []row) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "rows.csv")
+	var out, notes bytes.Buffer
+	if err := run(t.Context(), append(args, "-csv", file), &out, &notes, open); err != nil {
+		t.Fatalf("%v\n%s", err, out.String())
+	}
+	if notes.Len() > 0 {
+		t.Errorf("wrote to stderr: %s", notes.String())
+	}
+	rows, err := readFigures(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out.String(), rows
+}
+
+// TestScenarios runs every scenario on every allocator.
+func TestScenarios(t *testing.T) {
+	for _, s := range scenarios() {
+		t.Run(s.name, func(t *testing.T) {
+			t.Parallel()
+			out, rows := benchRows(t, checkedMachine, "-quick", "-runs", "2", "-scenario", s.name)
+			for _, a := range arms() {
+				cases := 0
+				for _, r := range rows {
+					if r.Allocator != a.name {
+						continue
+					}
+					cases++
+					if r.Scenario != s.name || r.Runs != 2 || r.Ops <= 0 || !(r.Mean > 0) || !(r.PerSecond > 0) || r.PeakLive <= 0 || r.Cut || r.Failed > 0 {
+						t.Errorf("%+v", r)
+					}
+					if a.name == "none" {
+						continue
+					}
+					if r.PeakReserved < r.PeakLive {
+						t.Errorf("%s, %s: reserved %d for %d live", r.Case, a.name, r.PeakReserved, r.PeakLive)
+					}
+					if s.name == "pair" && !(r.P50 <= r.P99 && r.P99 <= r.P999) {
+						t.Errorf("percentiles fall: %+v", r)
+					}
+				}
+				if want := len(s.cases(true)); cases < want {
+					t.Errorf("%s has %d rows for %d cases", a.name, cases, want)
+				}
+			}
+			if !strings.Contains(out, s.doc) {
+				t.Errorf("output does not say what %s is:\n%s", s.name, out)
+			}
+		})
+	}
+}
+
+// TestSteadyState looks at what a pair costs apart from time.
+func TestSteadyState(t *testing.T) {
+	_, rows := benchRows(t, nullMachine, "-quick", "-runs", "1", "-scenario", "pair")
+	for _, r := range rows {
+		perOp := map[string]float64{"cuda": 2, "malloc": 4}[r.Allocator]
+		// Asking for the figures is a call, too.
+		if r.DriverCalls < perOp || r.DriverCalls > perOp+2/float64(r.Ops) {
+			t.Errorf("%s, %s: %v driver calls for each pair, want %v", r.Case, r.Allocator, r.DriverCalls, perOp)
+		}
+		if r.GoAllocs*float64(r.Ops) > quickOps/10 {
+			t.Errorf("%s, %s: %v Go allocations for each pair", r.Case, r.Allocator, r.GoAllocs)
+		}
+	}
+}
+
+// TestRandomFollowsTheRules replays random_allocations on an allocator that
+// checks its limits.
+func TestRandomFollowsTheRules(t *testing.T) {
+	a := &counting{Allocator: none{}}
+	b := &bench{device: newNull(), a: a, ctx: t.Context(), quick: true, limit: math.MaxInt64}
+	if err := b.random("x", 1000, 64*mib); err != nil {
+		t.Fatal(err)
+	}
+	if len(b.rows) != 2 || b.rows[0].Case != "x cold" || b.rows[1].Case != "x warm" {
+		t.Fatalf("rows %+v", b.rows)
+	}
+	if a.allocs != a.frees || a.live != 0 {
+		t.Errorf("%d allocations, %d frees, %d bytes left", a.allocs, a.frees, a.live)
+	}
+	if a.peak > 16000*mib || a.peak < 15000*mib || a.peak != b.rows[0].PeakLive {
+		t.Errorf("peak live %d, and %d in the row", a.peak, b.rows[0].PeakLive)
+	}
+	if a.largest > 64*mib || a.largest < 60*mib {
+		t.Errorf("largest request %d", a.largest)
+	}
+	if a.allocs > 3*1000 || a.allocs+a.frees != 3*int(b.rows[0].Ops) {
+		t.Errorf("%d allocations, %d operations", a.allocs, b.rows[0].Ops)
+	}
+}
+
+// counting counts what is asked of an allocator.
+type counting struct {
+	allocator.Allocator
+	allocs, frees       int
+	live, peak, largest int64
+	full                bool // as if there were no memory
+}
+
+func (c *counting) Alloc(bytes int64, s allocator.Stream, tag string) (allocator.Block, error) {
+	if c.full {
+		return allocator.Block{}, &allocator.OutOfMemoryError{Bytes: bytes}
+	}
+	c.allocs++
+	c.live += bytes
+	c.peak = max(c.peak, c.live)
+	c.largest = max(c.largest, bytes)
+	return c.Allocator.Alloc(bytes, s, tag)
+}
+
+func (c *counting) Free(b allocator.Block, s allocator.Stream) error {
+	c.frees++
+	c.live -= b.Size
+	return c.Allocator.Free(b, s)
+}
+
+func TestPrewarmedStreamsWork(t *testing.T) {
+	d := &checked{Fake: allocatortest.NewFake(fakeBytes)}
+	b := &bench{device: d, a: none{}, ctx: t.Context(), quick: true, limit: math.MaxInt64}
+	if err := b.multiStream("x", 2, true); err != nil {
+		t.Fatal(err)
+	}
+	if d.worked != 4 {
+		t.Errorf("%d kernels were launched, want 4", d.worked)
+	}
+}
+
+func TestNoKernelsIsNoFailure(t *testing.T) {
+	out, rows := benchRows(t, nullMachine, "-quick", "-scenario", "multi_stream")
+	if len(rows) != 0 || !strings.Contains(out, "left out: needs kernels") {
+		t.Errorf("%d rows, and\n%s", len(rows), out)
+	}
+}
+
+// TestInterrupt ends a run after its first case.
+func TestInterrupt(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	opened := 0
+	open := func() (machine, error) {
+		m, err := nullMachine()
+		plain := m.open
+		m.open = func() (device, error) {
+			if opened++; opened == 2 {
+				cancel()
+			}
+			return plain()
+		}
+		return m, err
+	}
+	file := filepath.Join(t.TempDir(), "rows.csv")
+	var out bytes.Buffer
+	err := run(ctx, []string{"-quick", "-runs", "1", "-scenario", "pair", "-allocator", "tlsf", "-csv", file}, &out, io.Discard, open)
+	if !errors.Is(err, context.Canceled) {
+		t.Fatalf("error %v", err)
+	}
+	rows, err := readFigures(file)
+	if err != nil || len(rows) != 1 || opened != 2 {
+		t.Errorf("%d rows, %d devices, error %v", len(rows), opened, err)
+	}
+}
+
+// TestOneFailureIsNotTheEnd fails on one allocator and goes on with the next.
+func TestOneFailureIsNotTheEnd(t *testing.T) {
+	open := func() (machine, error) {
+		m, err := nullMachine()
+		m.wrap = func(_ device, a allocator.Allocator) allocator.Allocator {
+			if _, ok := a.(none); ok {
+				return &counting{Allocator: a, full: true}
+			}
+			return a
+		}
+		return m, err
+	}
+	var out bytes.Buffer
+	err := run(t.Context(), []string{"-quick", "-scenario", "throughput", "-allocator", "none,tlsf"}, &out, io.Discard, open)
+	if err == nil || err.Error() != "1 measurements failed" {
+		t.Errorf("error %v", err)
+	}
+	if s := out.String(); !strings.Contains(s, "none           failed: allocator: out of memory") || !strings.Contains(s, "tlsf ") {
+		t.Error(s)
+	}
+}
+
+// TestTimeLimit cuts what would take too long, and says so.
+func TestTimeLimit(t *testing.T) {
+	out, rows := benchRows(t, nullMachine, "-runs", "1", "-scenario", "random", "-case", "100000 <= 1 MiB", "-allocator", "worstfit", "-limit", "20ms")
+	if len(rows) != 1 || !rows[0].Cut || rows[0].Ops < 1 || !strings.Contains(out, "cut after") {
+		t.Errorf("%+v\n%s", rows, out)
+	}
+}
+
+func TestCSV(t *testing.T) {
+	nan := math.NaN()
+	rows := []row{
+		{"pair", "64 KiB", "tlsf", "pair", 1000, 5, 30.25, 28, 40, 90, 3.25e7, 65536, 2097152, 0, 0, 0, false},
+		{"random", `a, "b"`, "none", "call", 1, 1, 1e-3, nan, nan, nan, 2, 0, 0, 7, 2.5, 0.125, true},
+	}
+	var b bytes.Buffer
+	if err := writeCSV(&b, []string{"a machine", "two\nlines"}, rows); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.HasPrefix(b.String(), "# a machine\n# two lines\nscenario,case,allocator,") {
+		t.Error(b.String())
+	}
+	plain := csv.NewReader(bytes.NewReader(b.Bytes()))
+	plain.Comment = '#'
+	if records, err := plain.ReadAll(); err != nil || len(records) != 3 {
+		t.Errorf("%d records, error %v", len(records), err)
+	}
+	back, err := readCSV(&b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := fmt.Sprint(back), fmt.Sprint(rows); got != want { // a NaN equals no other
+		t.Errorf("read %s\nwrote %s", got, want)
+	}
+	for text, want := range map[string]string{
+		"":      "is empty",
+		"a,b\n": "wrong number of fields",
+		strings.Replace(csvText(t, rows), "mean_ns", "mean", 1): `column 7 is "mean", not "mean_ns"`,
+		strings.Replace(csvText(t, rows), "30.25", "x", 1):      "row 1: mean_ns",
+	} {
+		if _, err := readCSV(strings.NewReader(text)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: error %v, want %q", text, err, want)
+		}
+	}
+}
+
+func csvText(t *testing.T, rows []row) string {
+	var b strings.Builder
+	if err := writeCSV(&b, nil, rows); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+func TestMedian(t *testing.T) {
+	m := median([]row{
+		{Case: "c", Runs: 1, Mean: 9, P50: math.NaN(), PeakLive: 1, PeakReserved: 5},
+		{Case: "c", Runs: 1, Mean: 1, P50: math.NaN(), PeakLive: 2, PeakReserved: 4, Cut: true},
+		{Case: "c", Runs: 1, Mean: 2, P50: math.NaN(), PeakLive: 3, PeakReserved: 3},
+	})
+	if m.Case != "c" || m.Runs != 3 || m.Mean != 2 || !math.IsNaN(m.P50) || m.PeakLive != 3 || m.PeakReserved != 5 || !m.Cut {
+		t.Errorf("%+v", m)
+	}
+	if m := median([]row{{Mean: 1}, {Mean: 2}}); m.Mean != 1.5 {
+		t.Errorf("median of 1 and 2 is %v", m.Mean)
+	}
+}
+
+func TestPlots(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "new", "folder")
+	peers := filepath.Join(t.TempDir(), "peers.csv")
+	nan := math.NaN()
+	err := os.WriteFile(peers, []byte(csvText(t, []row{
+		{"pair", "64 KiB", "peer", "pair", 1000, 5, 600, 600, 700, 2000, 1e6, 0, 0, 0, nan, nan, false},
+	})), 0o666)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rows := benchRows(t, nullMachine, "-quick", "-runs", "1", "-scenario", "pair,threads,random", "-plots", dir, "-with", peers)
+	if !slices.ContainsFunc(rows, func(r row) bool { return r.Allocator == "peer" && r.P999 == 2000 }) {
+		t.Error("the peer's row is not in the CSV")
+	}
+	for _, name := range []string{"pair_time", "pair_p999", "pair_memory", "threads_time", "threads_memory", "random_time", "random_cold_time", "random_memory"} {
+		checkPicture(t, filepath.Join(dir, name+".png"))
+	}
+}
+
+// checkPicture decodes a PNG and looks for curves of more than one colour.
+func checkPicture(t *testing.T, path string) {
+	t.Helper()
+	f, err := os.Open(path)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	defer f.Close()
+	picture, err := png.Decode(f)
+	if err != nil {
+		t.Errorf("%s: %v", path, err)
+		return
+	}
+	found := map[int]int{} // pixels of each colour of the palette
+	bounds := picture.Bounds()
+	for y := bounds.Min.Y; y < bounds.Max.Y; y++ {
+		for x := bounds.Min.X; x < bounds.Max.X; x++ {
+			r, g, b, _ := picture.At(x, y).RGBA()
+			for i, c := range palette {
+				if uint8(r>>8) == c.R && uint8(g>>8) == c.G && uint8(b>>8) == c.B {
+					found[i]++
+				}
+			}
+		}
+	}
+	for i := range palette {
+		if found[i] < 100 {
+			t.Errorf("%s: %d pixels of colour %d", filepath.Base(path), found[i], i)
+		}
+	}
+}
+
+func TestList(t *testing.T) {
+	var out bytes.Buffer
+	if err := run(t.Context(), []string{"-list"}, &out, io.Discard, nil); err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range scenarios() {
+		if !strings.Contains(out.String(), "\n  "+s.name+" ") {
+			t.Errorf("scenario %s is not listed", s.name)
+		}
+	}
+	for _, name := range append(allocator.Strategies(), "cuda", "malloc") {
+		if !strings.Contains(out.String(), "\n  "+name+" ") {
+			t.Errorf("allocator %s is not listed", name)
+		}
+	}
+}
+
+func TestBadFlags(t *testing.T) {
+	dir := t.TempDir()
+	for _, c := range []struct {
+		args string
+		want string
+	}{
+		{"-speed", "flag provided but not defined: -speed; see allocbench -h"},
+		{"all", `"all" is no flag; see allocbench -h`},
+		{"-runs 0", "-runs is 1 or more, not 0"},
+		{"-limit 0s", "-limit is more than 0, not 0s"},
+		{"-scenario pear", `no scenario "pear": there are pair, `},
+		{"-scenario pair,", `no scenario "": there are pair, `},
+		{"-allocator tlsf,x", `no allocator "x": there are tlsf, `},
+		{"-scenario replay", "scenario replay needs -trace"},
+		{"-trace " + dir + "/none.csv", "no such file"},
+		{"-with " + dir + "/none.csv", "no such file"},
+		{"-quick -case zzz", `no case has "zzz" in its name`},
+	} {
+		err := run(t.Context(), strings.Fields(c.args), io.Discard, io.Discard, nullMachine)
+		if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: error %v, want %q", c.args, err, c.want)
+		}
+	}
+	var help bytes.Buffer
+	if err := run(t.Context(), []string{"-h"}, io.Discard, &help, nil); !errors.Is(err, flag.ErrHelp) || !strings.Contains(help.String(), "-allocator list") {
+		t.Errorf("error %v, help %s", err, help.String())
+	}
+}
+
+func TestText(t *testing.T) {
+	var got []string
+	for _, v := range []float64{0.5, 29.44, 999.4, 1000, 12345, 5e6, 2.5e9, math.NaN()} {
+		got = append(got, timeText(v))
+	}
+	for _, v := range []int64{0, 1, 1023, 1024, 3 << 19, 1000 << 20, 5 << 40} {
+		got = append(got, bytesText(v))
+	}
+	want := []string{"0.5 ns", "29.4 ns", "999 ns", "1 µs", "12.3 µs", "5 ms", "2.5 s", "",
+		"", "1 B", "1023 B", "1 KiB", "1.5 MiB", "1000 MiB", "5120 GiB"}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got  %q\nwant %q", got, want)
+	}
+}

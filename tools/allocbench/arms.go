@@ -1,0 +1,93 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"mlpool/allocator"
+)
+
+// An arm is an allocator that the scenarios are run on.
+type arm struct {
+	name string
+	doc  string
+	open func(device) (allocator.Allocator, error)
+}
+
+// arms are the allocators: every strategy of the pool, the default first, and
+// what there is to compare them with. One more is one more line.
+func arms() []arm {
+	var all []arm
+	for _, s := range allocator.Strategies() {
+		all = append(all, pool(s, "the pool, placement "+s, allocator.PoolOptions{Strategy: s}))
+	}
+	return append(all,
+		pool("opportunistic", "the pool, where memory changes streams only once it is idle", allocator.PoolOptions{Reuse: allocator.ReuseOpportunistic}),
+		pool("same-stream", "the pool, where memory never changes streams", allocator.PoolOptions{Reuse: allocator.ReuseSameStream}),
+		arm{"timed", "the pool behind the stopwatch that train uses", openTimed},
+		arm{"cuda", "cudaMallocAsync and cudaFreeAsync, every free checked", openAsync},
+		arm{"malloc", "cudaMalloc, and cudaFree after the stream's work", openMalloc},
+		arm{"none", "no allocator: what the scenario itself costs", openNone},
+	)
+}
+
+func pool(name, doc string, o allocator.PoolOptions) arm {
+	return arm{name, doc, func(d device) (allocator.Allocator, error) { return allocator.NewPool(d, o) }}
+}
+
+func openTimed(d device) (allocator.Allocator, error) {
+	p, err := allocator.NewPool(d, allocator.PoolOptions{})
+	if err != nil {
+		return nil, err
+	}
+	return allocator.NewTimed(p), nil
+}
+
+func openAsync(d device) (allocator.Allocator, error) {
+	p, err := d.Pool()
+	if err != nil {
+		return nil, err
+	}
+	return allocator.NewAsync(p), nil
+}
+
+func openMalloc(d device) (allocator.Allocator, error) { return allocator.NewMalloc(d), nil }
+
+func openNone(device) (allocator.Allocator, error) { return none{}, nil }
+
+// none hands out one address for ever.
+type none struct{}
+
+func (none) Alloc(bytes int64, _ allocator.Stream, _ string) (allocator.Block, error) {
+	return allocator.Block{Addr: allocator.Alignment, Size: bytes}, nil
+}
+func (none) Free(allocator.Block, allocator.Stream) error { return nil }
+func (none) Stats() allocator.Stats                       { return allocator.Stats{} }
+func (none) ResetPeaks()                                  {}
+func (none) Trim(int64) error                             { return nil }
+func (none) Live() []allocator.LiveBlock                  { return nil }
+func (none) Close() error                                 { return nil }
+
+// choose returns those of all that a comma list names, in the order of all; an
+// empty list is all of them.
+func choose[T any](what, list string, all []T, name func(T) string) ([]T, error) {
+	if list == "" {
+		return all, nil
+	}
+	wanted := strings.Split(list, ",")
+	var names []string
+	var chosen []T
+	for _, t := range all {
+		names = append(names, name(t))
+		if slices.Contains(wanted, name(t)) {
+			chosen = append(chosen, t)
+		}
+	}
+	for _, w := range wanted {
+		if !slices.Contains(names, w) {
+			return nil, fmt.Errorf("no %s %q: there are %s", what, w, strings.Join(names, ", "))
+		}
+	}
+	return chosen, nil
+}

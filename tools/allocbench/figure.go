@@ -1,0 +1,242 @@
+package main
+
+import (
+	"errors"
+	"image/color"
+	"io"
+	"math"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/font"
+	"gonum.org/v1/plot/plotter"
+	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
+	"gonum.org/v1/plot/vg/vgimg"
+)
+
+const (
+	width     = 10 * vg.Inch
+	height    = 6 * vg.Inch
+	legendX   = 1.75 * vg.Inch
+	dpi       = 192 // sharp where a screen shows it at half its size
+	upright   = 8   // cases from which on their names are written at an angle
+	fewPoints = 12  // cases up to which each is marked with a dot
+)
+
+// palette is that of Okabe and Ito, whose colours the colour-blind can tell
+// apart, without its yellow, which is too pale for a line.
+var palette = []color.NRGBA{
+	{0, 114, 178, 255},   // blue
+	{213, 94, 0, 255},    // vermilion
+	{0, 158, 115, 255},   // bluish green
+	{204, 121, 167, 255}, // reddish purple
+	{0, 0, 0, 255},       // black
+	{230, 159, 0, 255},   // orange
+	{86, 180, 233, 255},  // sky blue
+}
+
+// dashes tell curves apart once the palette is used up.
+var dashes = [][]vg.Length{nil, {8, 4}, {2, 3}, {8, 3, 2, 3}}
+
+// A figure has a curve for each allocator, over the cases of a scenario.
+type figure struct {
+	title, label string
+	unit         func(float64) string // of a value beside the axis
+	cases        []string
+	allocators   []string
+	value        func(row) float64 // NaN or 0 where there is none
+}
+
+// drawAll draws every scenario that has rows, with what was measured cold in
+// figures of its own.
+func drawAll(dir string, chosen []scenario, rows []row) error {
+	var errs []error
+	for _, s := range chosen {
+		var cold, warm []row
+		for _, r := range rows {
+			switch {
+			case r.Scenario != s.name:
+			case strings.HasSuffix(r.Case, " cold"):
+				r.Case = strings.TrimSuffix(r.Case, " cold")
+				cold = append(cold, r)
+			default:
+				r.Case = strings.TrimSuffix(r.Case, " warm")
+				warm = append(warm, r)
+			}
+		}
+		errs = append(errs,
+			drawScenario(filepath.Join(dir, s.name), s.doc, s.rate, warm),
+			drawScenario(filepath.Join(dir, s.name+"_cold"), s.doc+", cold", s.rate, cold))
+	}
+	return errors.Join(errs...)
+}
+
+// drawScenario draws rows of one scenario to files whose names begin with path:
+// the time, or the rate where that is what it is about, the time of the slowest
+// operations if known, and the memory held for what was in use.
+func drawScenario(path, title string, rate bool, rows []row) error {
+	if len(rows) == 0 {
+		return nil
+	}
+	number := func(v float64) string { return strconv.FormatFloat(v, 'g', 4, 64) }
+	mean := func(r row) float64 { return r.Mean }
+	time := figure{title: title, label: "time for each " + rows[0].Unit, unit: timeText, value: mean}
+	if rate {
+		perSecond := func(r row) float64 { return r.PerSecond }
+		time = figure{title: title, label: rows[0].Unit + "s per second", unit: number, value: perSecond}
+	}
+	slow := func(r row) float64 { return r.P999 }
+	slowest := figure{title: title, label: "99.9th percentile of a " + rows[0].Unit, unit: timeText, value: slow}
+	held := func(r row) float64 {
+		if r.PeakLive == 0 {
+			return math.NaN()
+		}
+		return r.ratio()
+	}
+	memory := figure{title: title, label: "peak reserved / peak live", unit: number, value: held}
+	var errs []error
+	for _, f := range []struct {
+		name string
+		*figure
+	}{{"time", &time}, {"p999", &slowest}, {"memory", &memory}} {
+		if f.fill(rows) {
+			errs = append(errs, writeFile(path+"_"+f.name+".png", func(w io.Writer) error { return f.draw(w, rows) }))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func drawable(v float64) bool { return v > 0 && !math.IsInf(v, 0) }
+
+// fill notes which cases and allocators have something to draw, and says
+// whether any has.
+func (f *figure) fill(rows []row) bool {
+	for _, r := range rows {
+		if !drawable(f.value(r)) {
+			continue
+		}
+		if !slices.Contains(f.cases, r.Case) {
+			f.cases = append(f.cases, r.Case)
+		}
+		if !slices.Contains(f.allocators, r.Allocator) {
+			f.allocators = append(f.allocators, r.Allocator)
+		}
+	}
+	return len(f.cases) > 0
+}
+
+// draw writes the figure as a PNG.
+func (f *figure) draw(w io.Writer, rows []row) error {
+	plot.DefaultFont = font.Font{Typeface: "Liberation", Variant: "Sans"}
+	p := plot.New()
+	p.Title.Text = f.title
+	p.Title.TextStyle.Font.Size = 14
+	p.Title.Padding = 10
+	for _, axis := range []*plot.Axis{&p.X, &p.Y} {
+		axis.Tick.Label.Font.Size = 11
+	}
+	p.Y.Scale = plot.LogScale{}
+	p.Y.Tick.Marker = plot.TickerFunc(func(low, high float64) []plot.Tick { return logTicks(low, high, f.unit) })
+	names := make([]plot.Tick, len(f.cases))
+	for i, name := range f.cases {
+		names[i] = plot.Tick{Value: float64(i), Label: name}
+	}
+	p.X.Tick.Marker = plot.ConstantTicks(names)
+	if len(names) >= upright {
+		p.X.Tick.Label.Rotation = math.Pi / 5
+		p.X.Tick.Label.XAlign, p.X.Tick.Label.YAlign = draw.XRight, draw.YCenter
+	}
+	grid := plotter.NewGrid()
+	grid.Vertical.Color = color.Gray{240}
+	grid.Horizontal.Color = color.Gray{225}
+	p.Add(grid)
+
+	legend := plot.NewLegend()
+	legend.TextStyle.Font.Size = 12
+	legend.ThumbnailWidth = 28
+	legend.Padding = 3
+	legend.Top, legend.Left = true, true
+	low, high := math.Inf(1), math.Inf(-1)
+	for i, name := range f.allocators {
+		var points plotter.XYs
+		for _, r := range rows {
+			if v := f.value(r); r.Allocator == name && drawable(v) {
+				points = append(points, plotter.XY{X: float64(slices.Index(f.cases, r.Case)), Y: v})
+				low, high = min(low, v), max(high, v)
+			}
+		}
+		slices.SortFunc(points, func(a, b plotter.XY) int { return int(a.X - b.X) })
+		line := &plotter.Line{XYs: points, LineStyle: draw.LineStyle{
+			Color: palette[i%len(palette)], Width: 1.75, Dashes: dashes[i/len(palette)%len(dashes)],
+		}}
+		p.Add(line)
+		entry := []plot.Thumbnailer{line}
+		if len(f.cases) <= fewPoints {
+			shapes := []draw.GlyphDrawer{draw.CircleGlyph{}, draw.BoxGlyph{}, draw.TriangleGlyph{}, draw.PyramidGlyph{}}
+			dots := &plotter.Scatter{XYs: points, GlyphStyle: draw.GlyphStyle{
+				Color: line.Color, Radius: 3, Shape: shapes[i/len(palette)%len(shapes)],
+			}}
+			p.Add(dots)
+			entry = append(entry, dots)
+		}
+		legend.Add(name, entry...)
+	}
+	air := max(math.Pow(high/low, 0.05), 1.02)
+	p.Y.Min, p.Y.Max = low/air, high*air
+	p.X.Min, p.X.Max = -0.3, float64(len(f.cases))-0.7
+
+	canvas := vgimg.NewWith(vgimg.UseWH(width, height), vgimg.UseDPI(dpi), vgimg.UseBackgroundColor(color.White))
+	whole := draw.New(canvas)
+	area := draw.Crop(whole, 40, -legendX, 12, -12)
+	p.Draw(area)
+	inner := p.DataCanvas(area)
+	legend.Draw(draw.Canvas{Canvas: canvas, Rectangle: vg.Rectangle{
+		Min: vg.Point{X: whole.Max.X - legendX + 8, Y: inner.Min.Y}, Max: vg.Point{X: whole.Max.X, Y: inner.Max.Y},
+	}})
+	// The y axis' own label would take half its length off a logarithmic plot's
+	// height: plot believes it to stick out at the top.
+	label := p.Y.Label.TextStyle
+	label.Font.Size = 13
+	label.Rotation = math.Pi / 2
+	area.FillText(label, vg.Point{X: area.Min.X - 10, Y: inner.Center().Y}, f.label)
+	_, err := vgimg.PngCanvas{Canvas: canvas}.WriteTo(w)
+	return err
+}
+
+// logTicks are at 1, 2 and 5 times the powers of ten, or at the powers alone
+// where there are many, with marks but no labels in between; where all values
+// are close, at equal distances.
+func logTicks(low, high float64, unit func(float64) string) []plot.Tick {
+	if high/low < 4 {
+		step := math.Pow(10, math.Floor(math.Log10(high-low)))
+		switch n := (high - low) / step; {
+		case n < 2:
+			step /= 5
+		case n < 5:
+			step /= 2
+		}
+		var marks []plot.Tick
+		for i := math.Ceil(low / step); i*step <= high; i++ {
+			marks = append(marks, plot.Tick{Value: i * step, Label: unit(i * step)})
+		}
+		return marks
+	}
+	var marks []plot.Tick
+	for e := math.Floor(math.Log10(low)); e <= math.Log10(high); e++ {
+		for digit := 1; digit <= 9; digit++ {
+			t := plot.Tick{Value: float64(digit) * math.Pow(10, e)}
+			if t.Value < low || t.Value > high {
+				continue
+			}
+			if digit == 1 || high/low <= 1e3 && (digit == 2 || digit == 5) {
+				t.Label = unit(t.Value)
+			}
+			marks = append(marks, t)
+		}
+	}
+	return marks
+}

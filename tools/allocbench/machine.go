@@ -1,0 +1,161 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"time"
+
+	"mlpool/allocator"
+	"mlpool/kernels"
+)
+
+// A machine is where the scenarios run.
+type machine struct {
+	name string
+	note string // what its figures leave out
+	// open returns a device of which nothing is in use.
+	open func() (device, error)
+	// wrap, if there is one, stands between a scenario and an allocator.
+	wrap func(device, allocator.Allocator) allocator.Allocator
+}
+
+// A device is what one allocator is measured on.
+type device interface {
+	allocator.Driver
+	// Pool opens the driver's own stream-ordered pool.
+	Pool() (allocator.AsyncDriver, error)
+	NewStream() (allocator.Stream, error)
+	// Prepare makes Work ready, or is errNoKernels.
+	Prepare() error
+	// Work queues work on s that keeps a small part of the device busy for about
+	// half a millisecond and then writes 4 bytes to addr.
+	Work(s allocator.Stream, addr uintptr) error
+	// Synchronize waits for the work on all streams.
+	Synchronize() error
+	// Close waits too, and destroys the streams.
+	Close() error
+}
+
+var errNoKernels = errors.New("needs kernels to run, and so a GPU")
+
+// thisMachine is the GPU, or else a driver that hands out addresses of nothing.
+func thisMachine() (machine, error) {
+	if err := kernels.Available(); err != nil {
+		return machine{
+			name: fmt.Sprintf("no GPU (%v), %d CPU threads", err, runtime.GOMAXPROCS(0)),
+			note: "host cost only: the driver is a table of addresses, so cuda and malloc lack what their driver calls cost on a GPU",
+			open: func() (device, error) { return newNull(), nil },
+		}, nil
+	}
+	info, err := kernels.Device()
+	if err != nil {
+		return machine{}, err
+	}
+	load := new(load)
+	return machine{
+		name: fmt.Sprintf("%s, driver for CUDA %d.%d, built with %d.%d, %d CPU threads", info.Name,
+			info.DriverVersion/1000, info.DriverVersion%1000/10, info.RuntimeVersion/1000, info.RuntimeVersion%1000/10, runtime.GOMAXPROCS(0)),
+		open: func() (device, error) { return &gpu{load: load}, nil },
+	}, nil
+}
+
+// A gpu is the CUDA device with the streams of one measurement.
+type gpu struct {
+	kernels.Driver
+	streams []kernels.Stream
+	load    *load
+}
+
+func (g *gpu) Pool() (allocator.AsyncDriver, error) { return kernels.NewMemPool() }
+
+func (g *gpu) NewStream() (allocator.Stream, error) {
+	s, err := kernels.NewStream()
+	if err != nil {
+		return 0, err
+	}
+	g.streams = append(g.streams, s)
+	return s.Handle(), nil
+}
+
+func (g *gpu) Prepare() error { return g.load.calibrate() }
+
+func (g *gpu) Work(s allocator.Stream, addr uintptr) error {
+	return g.load.queue(kernels.Stream(s), addr)
+}
+
+func (g *gpu) Synchronize() error {
+	var errs []error
+	for _, s := range g.streams {
+		errs = append(errs, s.Synchronize())
+	}
+	return errors.Join(errs...)
+}
+
+func (g *gpu) Close() error {
+	var errs []error
+	for _, s := range g.streams {
+		errs = append(errs, s.Close())
+	}
+	g.streams = nil
+	return errors.Join(errs...)
+}
+
+// A load is the product of two vectors, long enough to take loadTime: a single
+// tile of a matrix product, which leaves most of a GPU to other streams. Its
+// memory stays until the program ends.
+type load struct {
+	k       int // elements of a vector; 0 until calibrated
+	vectors uintptr
+}
+
+const loadTime = 500 * time.Microsecond
+
+func (l *load) queue(s kernels.Stream, addr uintptr) error {
+	return s.MatMul(addr, l.vectors, l.vectors, 1, 1, l.k)
+}
+
+// calibrate doubles the vectors until their product takes loadTime.
+func (l *load) calibrate() (err error) {
+	if l.k > 0 {
+		return nil
+	}
+	const most = 1 << 26 // elements, of 4 bytes
+	memory, err := kernels.Driver{}.Malloc(4*most + allocator.Alignment)
+	if err != nil {
+		return err
+	}
+	s, err := kernels.NewStream()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	if err := s.Fill(memory, 0, 4*most); err != nil {
+		return err
+	}
+	var marks [2]kernels.Event
+	for i := range marks {
+		if marks[i], err = kernels.NewEvent(); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, marks[i].Close()) }()
+	}
+	trial := load{k: 1 << 12, vectors: memory}
+	for ; trial.k < most; trial.k *= 2 {
+		// Twice, because the first launch of a kernel also loads it.
+		var took time.Duration
+		for range 2 {
+			if err := errors.Join(marks[0].Record(s), trial.queue(s, memory+4*most), marks[1].Record(s)); err != nil {
+				return err
+			}
+			if took, err = marks[1].Since(marks[0]); err != nil {
+				return err
+			}
+		}
+		if took >= loadTime {
+			break
+		}
+	}
+	*l = trial
+	return nil
+}

@@ -1,0 +1,378 @@
+// Command allocbench runs every allocator of this module through the same
+// requests and shows what they cost, in time and in memory.
+//
+// Figures are host time for each operation: the means of loops without a clock
+// in them, and percentiles of operations timed one by one, from which the
+// clock's own cost is taken off. Peak live is what the scenario held at once, as
+// asked for; reserved is what the allocator held of the driver for it.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/schollz/progressbar/v3"
+	"golang.org/x/term"
+)
+
+const usage = `usage: allocbench [flags]
+
+Runs scenarios on allocators, on the GPU if there is one, else on a driver
+without memory, which shows the host's cost alone.
+
+flags:
+`
+
+// options are the flags.
+type options struct {
+	scenarios, allocators, cases string
+	quick, list                  bool
+	csv, plots, trace, with      string
+	runs                         int
+	limit                        time.Duration
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr, thisMachine)
+	switch {
+	case err == nil, errors.Is(err, flag.ErrHelp):
+	case errors.Is(err, context.Canceled):
+		fmt.Fprintln(os.Stderr, "allocbench: interrupted: what is shown was measured before")
+		os.Exit(130)
+	default:
+		fmt.Fprintf(os.Stderr, "allocbench: %v\n", err)
+		os.Exit(1)
+	}
+}
+
+func parse(args []string, stderr io.Writer) (options, error) {
+	var o options
+	flags := flag.NewFlagSet("allocbench", flag.ContinueOnError)
+	flags.SetOutput(io.Discard) // errors are printed once, by main
+	flags.StringVar(&o.scenarios, "scenario", "", "comma `list` of scenarios to run (default all)")
+	flags.StringVar(&o.allocators, "allocator", "", "comma `list` of allocators to run them on (default all)")
+	flags.StringVar(&o.cases, "case", "", "run only the cases whose name contains `text`")
+	flags.BoolVar(&o.list, "list", false, "list scenarios and allocators, and do nothing")
+	flags.BoolVar(&o.quick, "quick", false, "show that everything runs: too few operations for figures")
+	flags.IntVar(&o.runs, "runs", 5, "take the median of `N` runs, in which the allocators take turns")
+	flags.DurationVar(&o.limit, "limit", 5*time.Second, "end a single measurement after this `time`, and mark it so")
+	flags.StringVar(&o.csv, "csv", "", "write the figures to `file`")
+	flags.StringVar(&o.plots, "plots", "", "draw the figures to PNGs in folder `dir`")
+	flags.StringVar(&o.trace, "trace", "", "replay the requests in `file`, a CSV of Thread,Time,Action,Pointer,Size,Stream; alone unless -scenario names more")
+	flags.StringVar(&o.with, "with", "", "add the figures in `file`, written by -csv or by peers.cu, to the CSV and the plots")
+	switch err := flags.Parse(args); {
+	case errors.Is(err, flag.ErrHelp):
+		fmt.Fprint(stderr, usage)
+		flags.SetOutput(stderr)
+		flags.PrintDefaults()
+		return o, err
+	case err != nil:
+		return o, fmt.Errorf("%w; see allocbench -h", err)
+	case flags.NArg() > 0:
+		return o, fmt.Errorf("%q is no flag; see allocbench -h", flags.Arg(0))
+	case o.runs < 1:
+		return o, fmt.Errorf("-runs is 1 or more, not %d", o.runs)
+	case o.limit <= 0:
+		return o, fmt.Errorf("-limit is more than 0, not %v", o.limit)
+	}
+	return o, nil
+}
+
+// selection is what the options choose.
+func (o options) selection() ([]scenario, []arm, error) {
+	all := scenarios()
+	list := o.scenarios
+	if o.trace != "" {
+		replay, err := replayOf(o.trace)
+		if err != nil {
+			return nil, nil, err
+		}
+		all = append(all, replay)
+		if list == "" {
+			list = replayName
+		} else if !slices.Contains(strings.Split(list, ","), replayName) {
+			list += "," + replayName
+		}
+	} else if slices.Contains(strings.Split(list, ","), replayName) {
+		return nil, nil, fmt.Errorf("scenario %s needs -trace", replayName)
+	}
+	chosen, err := choose("scenario", list, all, func(s scenario) string { return s.name })
+	if err != nil {
+		return nil, nil, err
+	}
+	allocators, err := choose("allocator", o.allocators, arms(), func(a arm) string { return a.name })
+	return chosen, allocators, err
+}
+
+// run is the command.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer, open func() (machine, error)) (err error) {
+	o, err := parse(args, stderr)
+	if err != nil {
+		return err
+	}
+	if o.list {
+		return list(stdout)
+	}
+	chosen, allocators, err := o.selection()
+	if err != nil {
+		return err
+	}
+	var with []row
+	if o.with != "" {
+		if with, err = readFigures(o.with); err != nil {
+			return err
+		}
+	}
+	m, err := open()
+	if err != nil {
+		return err
+	}
+	s := &session{
+		options: o, machine: m, arms: allocators,
+		table:  &table{w: stdout},
+		stderr: stderr,
+	}
+	notes := []string{
+		m.name,
+		fmt.Sprintf("%s, clock %v", time.Now().Format("2006-01-02 15:04 MST"), clock),
+		strings.Join(append([]string{"allocbench"}, args...), " "),
+	}
+	if m.note != "" {
+		notes = append(notes, m.note)
+	}
+	if o.quick {
+		notes = append(notes, "-quick: too few operations for figures")
+	}
+	s.table.printf("%s\n", strings.Join(notes, "\n"))
+	measureErr := s.measureAll(ctx, chosen)
+	rows := append(s.rows, with...)
+	errs := []error{measureErr, s.table.err}
+	if o.csv != "" {
+		errs = append(errs, writeFile(o.csv, func(w io.Writer) error { return writeCSV(w, notes, rows) }))
+	}
+	if o.plots != "" {
+		errs = append(errs, drawAll(o.plots, chosen, rows))
+	}
+	return errors.Join(errs...)
+}
+
+func list(w io.Writer) error {
+	var b strings.Builder
+	b.WriteString("scenarios:\n")
+	for _, s := range append(scenarios(), scenario{name: replayName, doc: "the requests in a file; see -trace"}) {
+		fmt.Fprintf(&b, "  %-14s %s\n", s.name, s.doc)
+	}
+	b.WriteString("allocators:\n")
+	for _, a := range arms() {
+		fmt.Fprintf(&b, "  %-14s %s\n", a.name, a.doc)
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func readFigures(path string) ([]row, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	rows, err := readCSV(f)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return rows, nil
+}
+
+// writeFile writes a file and the folders it lies in.
+func writeFile(path string, write func(io.Writer) error) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
+		return err
+	}
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(write(f), f.Close())
+}
+
+// A session is one use of the command.
+type session struct {
+	options
+	machine machine
+	arms    []arm
+	table   *table
+	stderr  io.Writer
+	bar     *progressbar.ProgressBar // nil where stderr is no terminal
+	rows    []row
+	failed  int // measurements
+}
+
+// measureAll runs the scenarios one after the other. What fails is shown and
+// left out.
+func (s *session) measureAll(ctx context.Context, chosen []scenario) error {
+	total, any := 0, false
+	for i := range chosen {
+		cases := s.casesOf(chosen[i])
+		any = any || len(cases) > 0
+		total += len(cases) * len(s.arms) * s.runs
+	}
+	if !any {
+		return fmt.Errorf("no case has %q in its name", s.cases)
+	}
+	s.startBar(total)
+	for _, sc := range chosen {
+		cases := s.casesOf(sc)
+		if len(cases) == 0 {
+			continue
+		}
+		s.show(func() { s.table.heading(sc.name, sc.doc) })
+		for _, c := range cases {
+			if err := s.measure(ctx, sc, c); err != nil {
+				s.stopBar()
+				return err
+			}
+		}
+	}
+	s.stopBar()
+	if s.failed > 0 {
+		return fmt.Errorf("%d measurements failed", s.failed)
+	}
+	return nil
+}
+
+func (s *session) casesOf(sc scenario) []testCase {
+	return slices.DeleteFunc(sc.cases(s.quick), func(c testCase) bool { return !strings.Contains(c.name, s.cases) })
+}
+
+// measure runs one case, and shows the medians of the runs that ended.
+func (s *session) measure(ctx context.Context, sc scenario, c testCase) error {
+	found := make([][]row, len(s.arms)) // of all runs
+	failures := make([]error, len(s.arms))
+	var interrupted error
+runs:
+	for range s.runs {
+		for i, a := range s.arms {
+			if failures[i] != nil {
+				s.step(1)
+				continue
+			}
+			rows, err := s.once(ctx, a, c)
+			if ctx.Err() != nil {
+				interrupted = ctx.Err()
+				break runs
+			}
+			if errors.Is(err, errNoKernels) {
+				s.show(func() { s.table.printf("%-26s left out: %v\n", c.name, err) })
+				s.step(s.runs * len(s.arms))
+				return nil
+			}
+			found[i] = append(found[i], rows...)
+			failures[i] = err
+			s.step(1)
+		}
+	}
+	s.show(func() {
+		// By case, then by allocator, so that what is to be compared is together.
+		var names []string
+		for _, rows := range found {
+			for _, r := range rows {
+				if !slices.Contains(names, r.Case) {
+					names = append(names, r.Case)
+				}
+			}
+		}
+		for _, name := range names {
+			for i, rows := range found {
+				var same []row
+				for _, r := range rows {
+					if r.Case == name {
+						same = append(same, r)
+					}
+				}
+				if len(same) == 0 {
+					continue
+				}
+				m := median(same)
+				m.Scenario, m.Allocator = sc.name, s.arms[i].name
+				s.rows = append(s.rows, m)
+				s.table.row(m)
+			}
+		}
+		for i, err := range failures {
+			if err != nil {
+				s.failed++
+				s.table.printf("%-26s %-14s failed: %v\n", c.name, s.arms[i].name, err)
+			}
+		}
+	})
+	return interrupted
+}
+
+// once runs a case on a newly opened allocator.
+func (s *session) once(ctx context.Context, a arm, c testCase) (rows []row, err error) {
+	d, err := s.machine.open()
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, d.Close()) }()
+	under, err := a.open(d)
+	if err != nil {
+		return nil, err
+	}
+	if s.machine.wrap != nil {
+		under = s.machine.wrap(d, under)
+	}
+	b := &bench{device: d, a: under, ctx: ctx, quick: s.quick, limit: s.limit}
+	err = c.run(b)
+	err = errors.Join(err, d.Synchronize())
+	if closeErr := under.Close(); err == nil { // what was not freed is no news after another error
+		err = closeErr
+	}
+	return b.rows, err
+}
+
+// startBar starts a progress bar on a terminal.
+func (s *session) startBar(total int) {
+	if f, ok := s.stderr.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+		s.bar = progressbar.NewOptions(total,
+			progressbar.OptionSetWriter(f),
+			progressbar.OptionSetWidth(30),
+			progressbar.OptionShowCount(),
+			progressbar.OptionClearOnFinish(),
+			progressbar.OptionSetPredictTime(true),
+		)
+	}
+}
+
+// The terminal may be gone; the measurements matter more than the bar.
+func (s *session) step(n int) {
+	if s.bar != nil {
+		_ = s.bar.Add(n)
+	}
+}
+
+func (s *session) stopBar() {
+	if s.bar != nil {
+		_ = s.bar.Exit()
+	}
+}
+
+// show calls f, which writes to stdout, with the bar out of the way.
+func (s *session) show(f func()) {
+	if s.bar != nil {
+		_ = s.bar.Clear()
+	}
+	f()
+}

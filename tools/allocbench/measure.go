@@ -1,0 +1,239 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"math"
+	"runtime"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"mlpool/allocator"
+)
+
+// A bench is one allocator in one case of a scenario.
+type bench struct {
+	device
+	a     allocator.Allocator
+	ctx   context.Context
+	quick bool
+	limit time.Duration // of one measurement
+
+	// over ends the loops: the time of a measurement is up, or the program is
+	// to end.
+	over atomic.Bool
+
+	live   atomic.Int64 // bytes handed out at once, at most, so far
+	failed int64        // requests that found no memory
+	rows   []row
+}
+
+// A row is what one measurement found. Times are in nanoseconds, for each
+// operation; what was not measured is NaN.
+type row struct {
+	Scenario, Case, Allocator string
+
+	Unit           string // what an operation is: a pair, a call, a round
+	Ops            int64
+	Runs           int
+	Mean           float64
+	P50, P99, P999 float64
+	PerSecond      float64 // operations of all threads
+	PeakLive       int64   // bytes, as asked for
+	PeakReserved   int64   // bytes, of the allocator since it was opened
+	Failed         int64   // requests that found no memory
+	DriverCalls    float64 // for each operation
+	GoAllocs       float64 // for each operation
+	Cut            bool    // some run ended at the time limit, before all was done
+}
+
+// epoch is what readings of the clock count from: a difference from it needs
+// one reading of the monotonic clock and none of the wall clock.
+var epoch = time.Now()
+
+// clock is the least time between two readings, which is taken off the time of
+// every single operation. Means come from loops without readings.
+var clock = func() time.Duration {
+	least := time.Hour
+	for range 10000 {
+		from := now()
+		least = min(least, now()-from)
+	}
+	return least
+}()
+
+// within calls f, which is to end soon after b.over is set, and says whether the
+// time was up before f returned.
+func (b *bench) within(f func() error) (cut bool, err error) {
+	b.over.Store(false)
+	var late atomic.Bool
+	timer := time.AfterFunc(b.limit, func() { late.Store(true); b.over.Store(true) })
+	defer timer.Stop()
+	stop := context.AfterFunc(b.ctx, func() { b.over.Store(true) })
+	defer stop()
+	if err := f(); err != nil {
+		return false, err
+	}
+	return late.Load(), b.ctx.Err()
+}
+
+// measure times f, which returns how many operations its threads did, and adds a
+// row for them.
+func (b *bench) measure(name, unit string, threads int, f func() (int64, error)) error {
+	runtime.GC()
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	calls := b.a.Stats().DriverCalls
+	var ops int64
+	var took time.Duration
+	cut, err := b.within(func() (err error) {
+		from := now()
+		ops, err = f()
+		took = now() - from
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	stats := b.a.Stats()
+	runtime.ReadMemStats(&after)
+	if ops == 0 {
+		return errors.New("the time limit is too short for a single operation")
+	}
+	n := float64(ops)
+	b.rows = append(b.rows, row{
+		Case: name, Unit: unit, Ops: ops, Runs: 1, Cut: cut,
+		Mean: float64(took) * float64(threads) / n, PerSecond: n / took.Seconds(),
+		P50: math.NaN(), P99: math.NaN(), P999: math.NaN(),
+		PeakLive: b.live.Load(), PeakReserved: stats.PeakReserved, Failed: b.failed,
+		DriverCalls: float64(stats.DriverCalls-calls) / n,
+		GoAllocs:    float64(after.Mallocs-before.Mallocs) / n,
+	})
+	return nil
+}
+
+// percentiles times every call of f by itself, n of them unless the time is up,
+// and adds what it finds to the last row.
+func (b *bench) percentiles(n int64, f func() error) error {
+	samples := make([]time.Duration, n)
+	for i := range samples {
+		samples[i] = -1 // so that no page is touched for the first time below
+	}
+	runtime.GC()
+	done := 0
+	cut, err := b.within(func() error {
+		for done < len(samples) && !b.over.Load() {
+			from := now()
+			if err := f(); err != nil {
+				return err
+			}
+			samples[done] = now() - from
+			done++
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	samples = samples[:done]
+	slices.Sort(samples)
+	at := func(share float64) float64 {
+		return float64(max(samples[int(share*float64(len(samples)))]-clock, 0))
+	}
+	last := &b.rows[len(b.rows)-1]
+	last.P50, last.P99, last.P999 = at(0.5), at(0.99), at(0.999)
+	last.Cut = last.Cut || cut
+	return nil
+}
+
+// How long a loop of calls is, where the scenario leaves that open.
+const (
+	loopTime  = 100 * time.Millisecond
+	leastOps  = 1000
+	mostOps   = 4_000_000
+	quickOps  = 300
+	mostTimed = 200_000 // for percentiles
+	leastTime = 10_000
+)
+
+// count returns how many operations take about loopTime, from trials of f that
+// also warm the allocator up.
+func (b *bench) count(f func(n int64) (int64, error)) (int64, error) {
+	if b.quick {
+		_, err := f(quickOps / 3)
+		return quickOps, err
+	}
+	var estimate time.Duration // for mostOps
+	_, err := b.within(func() error {
+		for n := int64(50); ; n *= 4 {
+			from := now()
+			done, err := f(n)
+			took := now() - from
+			if err != nil || done == 0 {
+				return err
+			}
+			if took >= loopTime/10 || n >= mostOps || b.over.Load() {
+				estimate = time.Duration(float64(took) / float64(done) * mostOps)
+				return nil
+			}
+		}
+	})
+	if err != nil || estimate <= 0 {
+		return leastOps, err
+	}
+	return min(max(int64(float64(loopTime)/float64(estimate)*mostOps), leastOps), mostOps), nil
+}
+
+// streams returns n new ones.
+func (b *bench) streams(n int) ([]allocator.Stream, error) {
+	all := make([]allocator.Stream, n)
+	for i := range all {
+		var err error
+		if all[i], err = b.NewStream(); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
+// holds notes that bytes bytes are handed out.
+func (b *bench) holds(bytes int64) {
+	for {
+		most := b.live.Load()
+		if bytes <= most || b.live.CompareAndSwap(most, bytes) {
+			return
+		}
+	}
+}
+
+// median combines the rows that several runs found for one case and allocator.
+func median(runs []row) row {
+	m := runs[0]
+	m.Runs = len(runs)
+	of := func(field func(*row) *float64) {
+		var values []float64
+		for i := range runs {
+			values = append(values, *field(&runs[i]))
+		}
+		slices.Sort(values)
+		*field(&m) = (values[(len(values)-1)/2] + values[len(values)/2]) / 2
+	}
+	of(func(r *row) *float64 { return &r.Mean })
+	of(func(r *row) *float64 { return &r.P50 })
+	of(func(r *row) *float64 { return &r.P99 })
+	of(func(r *row) *float64 { return &r.P999 })
+	of(func(r *row) *float64 { return &r.PerSecond })
+	of(func(r *row) *float64 { return &r.DriverCalls })
+	of(func(r *row) *float64 { return &r.GoAllocs })
+	for _, r := range runs[1:] {
+		m.PeakLive = max(m.PeakLive, r.PeakLive)
+		m.PeakReserved = max(m.PeakReserved, r.PeakReserved)
+		m.Failed = max(m.Failed, r.Failed)
+		m.Cut = m.Cut || r.Cut
+	}
+	return m
+}
+
+// now reads the clock.
+func now() time.Duration { return time.Since(epoch) }
