@@ -8,6 +8,7 @@ namespace {
 template <bool VECTOR>
 __global__ void gather(float *x, int32_t *y, const uint8_t *images, const uint8_t *labels, const int32_t *order,
                        int64_t rows, int64_t cols) {
+  follow();
   for (int64_t i = blockIdx.x; i < rows; i += gridDim.x) {
     int64_t at = order[i];
     if (threadIdx.x == 0) y[i] = labels[at];
@@ -32,7 +33,6 @@ int kernels_gather(uintptr_t stream, uintptr_t x, uintptr_t y, uintptr_t images,
   if (rows == 0) return cudaSuccess;
   bool vector = cols % 4 == 0 && images % 4 == 0 && x % 16 == 0;
   auto kernel = vector ? gather<true> : gather<false>;
-  kernel<<<blocks(rows, 1), 256, 0, stream_of(stream)>>>(ptr<float>(x), ptr<int32_t>(y), ptr<uint8_t>(images),
-                                                         ptr<uint8_t>(labels), ptr<int32_t>(order), rows, cols);
-  return launched();
+  return launch(stream, {blocks(rows, 1), 256}, kernel, ptr<float>(x), ptr<int32_t>(y), ptr<uint8_t>(images),
+                ptr<uint8_t>(labels), ptr<int32_t>(order), rows, cols);
 }

@@ -8,7 +8,7 @@
 KERNELS := $(patsubst %/,%,$(dir $(lastword $(MAKEFILE_LIST))))
 NVCC ?= $(firstword $(wildcard $(shell command -v nvcc) $(CUDA_HOME)/bin/nvcc /usr/local/cuda/bin/nvcc))
 CUDA_ARCH ?= $(if $(findstring GPU,$(shell nvidia-smi -L 2>/dev/null)),native,all-major)
-NVCCFLAGS ?= -O3 -Xcompiler -fPIC
+NVCCFLAGS ?= -O3 -Xcompiler -fPIC -Wno-deprecated-gpu-targets
 
 # The folder of libcudart_static.a: beside nvcc, or in Debian's place.
 CUDA_LIB = $(dir $(firstword $(wildcard \

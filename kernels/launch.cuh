@@ -30,4 +30,59 @@ inline unsigned blocks(int64_t n, int64_t size) {
   return b < (int64_t(1) << 30) ? unsigned(b) : 1u << 30;
 }
 
+// What a launch needs to know of the device.
+struct Device {
+  int sms = 1, shared = 48 << 10, major = 0;  // shared: bytes a block may have
+  Device() {
+    done(cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, 0));
+    done(cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, 0));
+    done(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0));
+  }
+};
+
+inline const Device &device() {
+  static const Device d;
+  return d;
+}
+
+// A kernel launched early comes to the device while the one before it still runs
+// (compute capability 9), which hides what a start costs. It must begin with
+// follow, which waits until that one is done and its results are visible: from
+// there on all is as in any other stream order.
+__device__ inline void follow() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;");
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+struct Launch {
+  unsigned grid, block;
+  size_t shared = 0;
+  unsigned cluster = 1;  // blocks in a cluster
+  bool early = true;
+};
+
+template <typename... P, typename... A>
+int launch(uintptr_t stream, const Launch &l, void (*kernel)(P...), A... args) {
+  cudaLaunchConfig_t config = {};
+  config.gridDim = dim3(l.grid);
+  config.blockDim = dim3(l.block);
+  config.dynamicSmemBytes = l.shared;
+  config.stream = stream_of(stream);
+  cudaLaunchAttribute attributes[2];
+  config.attrs = attributes;
+  if (l.early && device().major >= 9) {
+    cudaLaunchAttribute &a = attributes[config.numAttrs++];
+    a.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    a.val.programmaticStreamSerializationAllowed = 1;
+  }
+  if (l.cluster > 1) {
+    cudaLaunchAttribute &a = attributes[config.numAttrs++];
+    a.id = cudaLaunchAttributeClusterDimension;
+    a.val.clusterDim = {l.cluster, 1, 1};
+  }
+  return done(cudaLaunchKernelEx(&config, kernel, P(args)...));
+}
+
 #endif

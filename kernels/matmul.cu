@@ -157,6 +157,26 @@ struct Config {
   static_assert(BK % SLICES == 0, "slices take turns at k");
 };
 
+// shared_floats is what a block takes for its stages, and after them its sums.
+template <int FORM, typename C>
+__host__ __device__ constexpr int shared_floats() {
+  int stages = C::STAGES * (Tile<FORM != KERNELS_TN, C::BM>::SIZE + Tile<FORM == KERNELS_NT, C::BN>::SIZE);
+  int parts = C::SLICES * C::PART;
+  return stages > parts ? stages : parts;
+}
+
+// multiply adds the products of one k.
+template <typename C>
+__device__ void multiply(float (&sum)[C::TM][C::TN], const float *as, const float *bs, int ty, int tx) {
+  float a[C::TM], b[C::TN];
+  fragment<C::TM, C::TY>(a, as, ty);
+  fragment<C::TN, C::TX>(b, bs, tx);
+#pragma unroll
+  for (int i = 0; i < C::TM; i++)
+#pragma unroll
+    for (int j = 0; j < C::TN; j++) sum[i][j] += a[i] * b[j];
+}
+
 // W: the floats of one copy of an operand whose rows are contiguous, 4 if its
 // lines are whole quads on 16-byte boundaries, else 1.
 template <int FORM, int EPILOGUE, int W, typename C>
@@ -166,11 +186,14 @@ __global__ void __launch_bounds__(C::THREADS, C::MIN_BLOCKS) matmul(const Args p
   using B = Tile<B_K, C::BN>;
   constexpr int STAGE = A::SIZE + B::SIZE;
   extern __shared__ __align__(16) float shared[];
+  follow();
 
   int rank = 0, ranks = 1;
 #if __CUDA_ARCH__ >= 900
   auto cluster = cooperative_groups::this_cluster();
   rank = cluster.block_rank(), ranks = cluster.num_blocks();
+  // Waited for before the first access to another block's memory: that it runs.
+  if (ranks > 1) asm volatile("barrier.cluster.arrive.aligned;");
 #endif
   int tiles_n = (p.n + C::BN - 1) / C::BN, tile = blockIdx.x / ranks;
   int m0 = tile / tiles_n * C::BM, n0 = tile % tiles_n * C::BN;
@@ -197,27 +220,17 @@ __global__ void __launch_bounds__(C::THREADS, C::MIN_BLOCKS) matmul(const Args p
     copies_wait<C::STAGES - 2>();
     __syncthreads();  // this step has landed for all, and the stage before it is free
     fetch(step + C::STAGES - 1);
-    // This slice's k are slice, slice + SLICES, ... The values for the next are
-    // read while those for this one are multiplied.
+    // This slice's k are slice, slice + SLICES, ... A whole stage is straight
+    // code, in which reads for the next k hide behind products for this one.
     const float *as = shared + step % C::STAGES * STAGE + slice * A::STRIDE;
     const float *bs = shared + step % C::STAGES * STAGE + A::SIZE + slice * B::STRIDE;
-    int count = min(BK, k1 - k0 - step * BK);
-    float a[2][C::TM], b[2][C::TN];
-    fragment<C::TM, C::TY>(a[0], as, ty);
-    fragment<C::TN, C::TX>(b[0], bs, tx);
+    int count = k1 - k0 - step * BK;
+    if (count >= BK) {
 #pragma unroll
-    for (int k = 0; k < BK; k += C::SLICES) {
-      if (k >= count) break;
-      constexpr int S = C::SLICES;
-      int now = k / S % 2;
-      if (k + S < BK) {
-        fragment<C::TM, C::TY>(a[1 - now], as + (k + S) * A::STRIDE, ty);
-        fragment<C::TN, C::TX>(b[1 - now], bs + (k + S) * B::STRIDE, tx);
-      }
-#pragma unroll
-      for (int i = 0; i < C::TM; i++)
-#pragma unroll
-        for (int j = 0; j < C::TN; j++) sum[i][j] += a[now][i] * b[now][j];
+      for (int k = 0; k < BK; k += C::SLICES) multiply<C>(sum, as + k * A::STRIDE, bs + k * B::STRIDE, ty, tx);
+    } else {
+#pragma unroll 1
+      for (int k = 0; k < count; k += C::SLICES) multiply<C>(sum, as + k * A::STRIDE, bs + k * B::STRIDE, ty, tx);
     }
   }
 
@@ -226,7 +239,7 @@ __global__ void __launch_bounds__(C::THREADS, C::MIN_BLOCKS) matmul(const Args p
   constexpr int ROW_QUADS = C::BN / 4, TILE_QUADS = C::BM * ROW_QUADS;
   constexpr int PER_THREAD = (TILE_QUADS + C::THREADS - 1) / C::THREADS;
   constexpr bool OLD = EPILOGUE == KERNELS_MASK || EPILOGUE == KERNELS_ADD;
-  int first = TILE_QUADS / ranks * rank + threadIdx.x, end = TILE_QUADS / ranks * (rank + 1);
+  int each = TILE_QUADS / ranks, first = each * rank + threadIdx.x, end = each * (rank + 1);
 
   // What the epilogue needs is on its way while the sums are added.
   float old[PER_THREAD][4] = {};
@@ -249,16 +262,22 @@ __global__ void __launch_bounds__(C::THREADS, C::MIN_BLOCKS) matmul(const Args p
           make_float4(sum[i][j], sum[i][j + 1], sum[i][j + 2], sum[i][j + 3]);
   __syncthreads();
 
-  auto at = [&](int e) { return (float4 *)shared + e; };
   auto slices = [&](int e) {
-    float4 v = *at(e);
+    float4 v = ((float4 *)shared)[e];
 #pragma unroll
-    for (int s = 1; s < C::SLICES; s++) add(v, at(e)[s * C::PART / 4]);
+    for (int s = 1; s < C::SLICES; s++) add(v, ((float4 *)(shared + s * C::PART))[e]);
     return v;
   };
 #if __CUDA_ARCH__ >= 900
+  // In a cluster each block finishes an equal part of the tile. The others send
+  // it their sums of that part, into a place of their own after the stages.
+  float4 *inbox = (float4 *)(shared + shared_floats<FORM, C>());
   if (ranks > 1) {
-    for (int e = threadIdx.x; e < TILE_QUADS; e += C::THREADS) *at(e) = slices(e);
+    asm volatile("barrier.cluster.wait.aligned;");
+    for (int e = threadIdx.x; e < TILE_QUADS; e += C::THREADS) {
+      int owner = e * ranks / TILE_QUADS;
+      *cluster.map_shared_rank(inbox + (rank - owner) * each + e, owner) = slices(e);
+    }
     cluster.sync();
   }
 #endif
@@ -267,19 +286,14 @@ __global__ void __launch_bounds__(C::THREADS, C::MIN_BLOCKS) matmul(const Args p
     int e = first + i * C::THREADS, y = m0 + e / ROW_QUADS, x = n0 + e % ROW_QUADS * 4;
     if (e >= end || y >= p.m || x >= p.n) continue;
     float4 v;
-#if __CUDA_ARCH__ >= 900
-    if (ranks > 1) {
-      float4 theirs[MAX_RANKS];  // all reads before the first addition: they take long
-#pragma unroll
-      for (int r = 0; r < MAX_RANKS; r++)
-        if (r < ranks) theirs[r] = *cluster.map_shared_rank(at(e), r);
-      v = theirs[0];
-#pragma unroll
-      for (int r = 1; r < MAX_RANKS; r++)
-        if (r < ranks) add(v, theirs[r]);
-    } else
-#endif
+    if (ranks == 1) {
       v = slices(e);
+    } else {
+#if __CUDA_ARCH__ >= 900
+      v = inbox[e - each * rank];
+      for (int r = 1; r < ranks; r++) add(v, inbox[e + each * (r - rank)]);
+#endif
+    }
     float result[4] = {v.x, v.y, v.z, v.w};
 #pragma unroll
     for (int j = 0; j < 4; j++) result[j] = epilogue<EPILOGUE>(result[j], old[i][j], p.alpha);
@@ -292,9 +306,6 @@ __global__ void __launch_bounds__(C::THREADS, C::MIN_BLOCKS) matmul(const Args p
         if (x + j < p.n) to[j] = result[j];
     }
   }
-#if __CUDA_ARCH__ >= 900
-  if (ranks > 1) cluster.sync();  // the others may still be reading this block's sums
-#endif
 }
 
 // Every thread keeps 8×8 sums, four products for each value it reads: that is as
@@ -306,65 +317,44 @@ using Long = Config<64, 64, 8, 8, 4, 4, 2>;
 // Wide is for the weight gradient, a sum over the batch with many tiles:
 // 784×784 are 130 of 64×80, one for each of 132 multiprocessors.
 using Wide = Config<64, 80, 8, 8, 4, 3, 1>;
+// Narrow is for ten classes: a tile of 64 columns would be products of zeros.
+using Narrow = Config<64, 16, 8, 4, 8, 4, 1>;
 // Small fits GPUs that give a block no more than 48 KB.
 using Small = Config<64, 64, 8, 8, 2, 2, 2>;
 
-template <int FORM, typename C>
-constexpr int shared_bytes() {
-  int stages = C::STAGES * (Tile<FORM != KERNELS_TN, C::BM>::SIZE + Tile<FORM == KERNELS_NT, C::BN>::SIZE);
-  int parts = C::SLICES * C::PART;
-  return 4 * (stages > parts ? stages : parts);
-}
-
-// What the choice of a tile needs to know of the device.
-struct Device {
-  int sms = 1, shared = 48 << 10, major = 0;
-  Device() {
-    done(cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, 0));
-    done(cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, 0));
-    done(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0));
-  }
-};
-
-const Device &device() {
-  static const Device d;
-  return d;
-}
-
 template <int FORM, int EPILOGUE, int W, typename C>
-int launch(cudaStream_t stream, Args p) {
-  constexpr int BYTES = shared_bytes<FORM, C>();
+int launch(uintptr_t stream, Args p) {
+  constexpr int BYTES = 4 * shared_floats<FORM, C>(), INBOX = 4 * C::PART;
   auto kernel = matmul<FORM, EPILOGUE, W, C>;
-  static const int allowed = done(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, BYTES));
+  static const int allowed = done(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                                       BYTES + (device().major >= 9 ? INBOX : 0)));
   if (allowed != cudaSuccess) return allowed;
 
   int64_t tiles = (int64_t(p.m) + C::BM - 1) / C::BM * ((int64_t(p.n) + C::BN - 1) / C::BN);
   if (tiles > INT32_MAX) return cudaErrorInvalidValue;
   // Twice as many blocks to a tile while all find a multiprocessor of their own
-  // and keep a stage of k each.
+  // and keep enough of k each to be worth adding up.
   int ranks = 1;
   if (device().major >= 9)
-    while (ranks < MAX_RANKS && tiles * ranks * 2 <= device().sms && p.k >= BK * ranks * 2) ranks *= 2;
+    while (ranks < MAX_RANKS && tiles * ranks * 2 <= device().sms && p.k >= 64 * ranks * 2) ranks *= 2;
   p.k_part = (p.k + ranks - 1) / ranks;
 
-  cudaLaunchConfig_t config = {};
-  config.gridDim = dim3(unsigned(tiles * ranks));
-  config.blockDim = dim3(C::THREADS);
-  config.dynamicSmemBytes = BYTES;
-  config.stream = stream;
-  cudaLaunchAttribute cluster;
-  cluster.id = cudaLaunchAttributeClusterDimension;
-  cluster.val.clusterDim = {unsigned(ranks), 1, 1};
-  config.attrs = &cluster;
-  config.numAttrs = ranks > 1;
-  return done(cudaLaunchKernelEx(&config, kernel, p));
+  Launch l = {unsigned(tiles * ranks), C::THREADS, size_t(BYTES + (ranks > 1 ? INBOX : 0)), unsigned(ranks)};
+  // Clusters that came early to a busy device would share multiprocessors among
+  // themselves and leave others idle.
+  l.early = ranks == 1 || tiles * ranks * 2 <= device().sms;
+  return ::launch(stream, l, kernel, p);
 }
 
 template <int FORM, int EPILOGUE>
-int choose(cudaStream_t stream, const Args &p, bool vector) {
-  if (device().shared < shared_bytes<FORM, Long>()) return launch<FORM, EPILOGUE, 1, Small>(stream, p);
+int choose(uintptr_t stream, const Args &p, bool vector) {
+  if (device().shared < 4 * shared_floats<FORM, Long>()) return launch<FORM, EPILOGUE, 1, Small>(stream, p);
+  if constexpr (FORM != KERNELS_NT) {
+    if (p.n <= 16)
+      return vector ? launch<FORM, EPILOGUE, 4, Narrow>(stream, p) : launch<FORM, EPILOGUE, 1, Narrow>(stream, p);
+  }
   if constexpr (FORM == KERNELS_TN) {
-    if (p.k <= 128 && device().shared >= shared_bytes<FORM, Wide>())
+    if (p.k <= 128 && device().shared >= 4 * shared_floats<FORM, Wide>())
       return vector ? launch<FORM, EPILOGUE, 4, Wide>(stream, p) : launch<FORM, EPILOGUE, 1, Wide>(stream, p);
   }
   if constexpr (FORM != KERNELS_NT)
@@ -385,14 +375,13 @@ int kernels_matmul(uintptr_t stream, int form, int epilogue, uintptr_t c, uintpt
   // A is turned in NN and NT, B in NT: those are copied by single floats.
   bool vector_a = form != KERNELS_TN || (a % 16 == 0 && m % 4 == 0);
   bool vector = form != KERNELS_NT && vector_a && b % 16 == 0 && n % 4 == 0;
-  cudaStream_t s = stream_of(stream);
   switch (form * 4 + epilogue) {
-    case KERNELS_NN * 4 + KERNELS_STORE: return choose<KERNELS_NN, KERNELS_STORE>(s, p, vector);
-    case KERNELS_NN * 4 + KERNELS_RELU: return choose<KERNELS_NN, KERNELS_RELU>(s, p, vector);
-    case KERNELS_NT * 4 + KERNELS_STORE: return choose<KERNELS_NT, KERNELS_STORE>(s, p, vector);
-    case KERNELS_NT * 4 + KERNELS_MASK: return choose<KERNELS_NT, KERNELS_MASK>(s, p, vector);
-    case KERNELS_TN * 4 + KERNELS_STORE: return choose<KERNELS_TN, KERNELS_STORE>(s, p, vector);
-    case KERNELS_TN * 4 + KERNELS_ADD: return choose<KERNELS_TN, KERNELS_ADD>(s, p, vector);
+    case KERNELS_NN * 4 + KERNELS_STORE: return choose<KERNELS_NN, KERNELS_STORE>(stream, p, vector);
+    case KERNELS_NN * 4 + KERNELS_RELU: return choose<KERNELS_NN, KERNELS_RELU>(stream, p, vector);
+    case KERNELS_NT * 4 + KERNELS_STORE: return choose<KERNELS_NT, KERNELS_STORE>(stream, p, vector);
+    case KERNELS_NT * 4 + KERNELS_MASK: return choose<KERNELS_NT, KERNELS_MASK>(stream, p, vector);
+    case KERNELS_TN * 4 + KERNELS_STORE: return choose<KERNELS_TN, KERNELS_STORE>(stream, p, vector);
+    case KERNELS_TN * 4 + KERNELS_ADD: return choose<KERNELS_TN, KERNELS_ADD>(stream, p, vector);
   }
   return cudaErrorInvalidValue;
 }

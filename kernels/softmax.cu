@@ -98,6 +98,7 @@ __device__ void finish(float *out, float loss, float hit, int64_t rows) {
 template <int COLS>
 __global__ void __launch_bounds__(FUSED_THREADS)
     softmax_cross_entropy_narrow(float *dx, float *out, const float *x, const int32_t *labels, int64_t rows, int cols) {
+  follow();
   float loss = 0, hit = 0, scale = 1.f / rows;
   for (int64_t i = threadIdx.x; i < rows; i += blockDim.x) {
     float v[COLS], largest = -INFINITY, sum = 0, at_label = NAN;
@@ -178,11 +179,10 @@ int kernels_softmax_cross_entropy(uintptr_t stream, uintptr_t dx, uintptr_t out,
   if (cols <= 16) {
     // No more warps than rows: those past the last would only make it wait.
     int threads = rows < FUSED_THREADS ? int(rows + 31) / 32 * 32 : FUSED_THREADS;
-    softmax_cross_entropy_narrow<16><<<1, threads ? threads : 32, 0, stream_of(stream)>>>(
-        ptr<float>(dx), ptr<float>(out), ptr<float>(x), ptr<int32_t>(labels), rows, int(cols));
-  } else {
-    softmax_cross_entropy<<<1, FUSED_THREADS, 0, stream_of(stream)>>>(
-        ptr<float>(dx), ptr<float>(out), ptr<float>(x), ptr<int32_t>(labels), rows, cols);
+    return launch(stream, {1, threads ? unsigned(threads) : 32}, softmax_cross_entropy_narrow<16>, ptr<float>(dx),
+                  ptr<float>(out), ptr<float>(x), ptr<int32_t>(labels), rows, int(cols));
   }
+  softmax_cross_entropy<<<1, FUSED_THREADS, 0, stream_of(stream)>>>(ptr<float>(dx), ptr<float>(out), ptr<float>(x),
+                                                                    ptr<int32_t>(labels), rows, cols);
   return launched();
 }
