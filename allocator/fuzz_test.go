@@ -144,6 +144,83 @@ func (m *model) end() {
 	m.close()
 }
 
+// FuzzPlan runs one program as a step over and over, now and then with a change,
+// and lets the fake device watch over every block.
+func FuzzPlan(f *testing.F) {
+	for seed := range uint64(8) {
+		r := rand.New(rand.NewPCG(seed, 11))
+		var program []byte
+		for range 60 {
+			program = append(program, byte(r.Uint32()))
+		}
+		f.Add(program, r.Uint64())
+	}
+	f.Fuzz(func(t *testing.T, program []byte, seed uint64) {
+		if len(program) == 0 || len(program) > 512 {
+			return
+		}
+		r := newPlanRig(t)
+		random := rand.New(rand.NewPCG(seed, 12))
+		var kept []allocator.Block
+		for range 12 {
+			step := slices.Clone(program)
+			if random.IntN(3) == 0 {
+				step[random.IntN(len(step))] = byte(random.Uint32())
+			}
+			r.must(r.plan.Begin("fuzz", 1))
+			kept = runProgram(r, step, kept)
+			r.must(r.plan.End())
+			if random.IntN(6) == 0 {
+				r.must(r.Trim(0))
+			}
+		}
+		if got := r.Live(); len(got) != len(kept) {
+			t.Fatalf("%d blocks listed, want %d", len(got), len(kept))
+		}
+		for _, b := range kept {
+			r.must(r.Free(b, 1))
+		}
+		if st := r.Stats(); st.Allocs != st.Frees {
+			t.Fatalf("after every free: %+v", st)
+		}
+		r.close()
+	})
+}
+
+// runProgram makes a call for each byte and returns the blocks that are handed
+// out at the end: those of before and of what the program left, every other one.
+func runProgram(r *planRig, program []byte, kept []allocator.Block) []allocator.Block {
+	r.t.Helper()
+	var blocks []allocator.Block
+	for i, op := range program {
+		switch {
+		case op < 140 || len(blocks) == 0:
+			blocks = append(blocks, r.alloc(int64(op)*300))
+		case op < 250:
+			k := int(op) % len(blocks)
+			r.must(r.Use(blocks[k], 1))
+			r.must(r.Free(blocks[k], 1))
+			blocks = slices.Delete(blocks, k, k+1)
+		case len(kept) > 0:
+			r.must(r.Free(kept[0], 1))
+			kept = kept[1:]
+		default:
+			b, err := r.Alloc(int64(i), 2, "elsewhere")
+			r.must(err)
+			r.must(r.Free(b, 2))
+		}
+	}
+	for i, b := range blocks {
+		if i%8 == 7 {
+			r.fake.Order(1, 2)
+			kept = append(kept, b)
+			continue
+		}
+		r.must(r.Free(b, 1))
+	}
+	return kept
+}
+
 // TestMillionOperations lets eight goroutines with a stream each make a million
 // calls in all, and two more look on.
 func TestMillionOperations(t *testing.T) {

@@ -15,7 +15,7 @@ type interval struct {
 }
 
 // packWork bounds the search of pack, in comparisons of two blocks.
-const packWork = 20e6
+const packWork = 2e6
 
 // pack gives each interval an offset such that no two that live at the same time
 // overlap, and returns the bytes needed. Packing into the least is NP-hard

@@ -33,11 +33,46 @@ func BenchmarkPair(b *testing.B) {
 			pairs(b, newPool(b, allocatortest.NewFake(plentiful), allocator.PoolOptions{}), bytes, 3)
 		})
 	}
-	b.Run("timed", func(b *testing.B) {
-		b.ReportAllocs()
-		p := newPool(b, allocatortest.NewFake(plentiful), allocator.PoolOptions{})
-		pairs(b, allocator.NewTimed(p), 1<<20, 3)
-	})
+}
+
+// BenchmarkDecorators shows what each feature costs while it is on. Off it is
+// not there: the pool is BenchmarkPair's.
+func BenchmarkDecorators(b *testing.B) {
+	for _, c := range []struct {
+		name string
+		wrap func(a allocator.Allocator, f *allocatortest.Fake) allocator.Allocator
+	}{
+		{"none", func(a allocator.Allocator, _ *allocatortest.Fake) allocator.Allocator { return a }},
+		{"timed", func(a allocator.Allocator, _ *allocatortest.Fake) allocator.Allocator { return allocator.NewTimed(a) }},
+		{"limit", func(a allocator.Allocator, _ *allocatortest.Fake) allocator.Allocator {
+			return allocator.NewLimit(a, 1<<30)
+		}},
+		{"trace", func(a allocator.Allocator, _ *allocatortest.Fake) allocator.Allocator {
+			return allocator.NewTrace(a, 1<<16)
+		}},
+		{"poison", func(a allocator.Allocator, f *allocatortest.Fake) allocator.Allocator {
+			return allocator.NewPoison(a, f)
+		}},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			b.ReportAllocs()
+			f := allocatortest.NewFake(plentiful)
+			pairs(b, c.wrap(newPool(b, f, allocator.PoolOptions{}), f), 64<<10, 3)
+		})
+	}
+}
+
+// BenchmarkStrategies does pairs and random sizes with each placement.
+func BenchmarkStrategies(b *testing.B) {
+	for _, strategy := range allocator.Strategies() {
+		o := allocator.PoolOptions{Strategy: strategy}
+		b.Run(strategy+"/pair", func(b *testing.B) {
+			pairs(b, newPool(b, allocatortest.NewFake(plentiful), o), 64<<10, 3)
+		})
+		b.Run(strategy+"/random", func(b *testing.B) {
+			benchmarkRandom(b, newPool(b, allocatortest.NewFake(plentiful), o), 1000)
+		})
+	}
 }
 
 // BenchmarkRandom is random_allocations of RMM: uniform sizes up to 64 MiB, 73 %
@@ -45,21 +80,23 @@ func BenchmarkPair(b *testing.B) {
 func BenchmarkRandom(b *testing.B) {
 	for _, num := range []int{1000, 10000} {
 		b.Run(fmt.Sprint(num), func(b *testing.B) {
-			p := newPool(b, allocatortest.NewFake(plentiful), allocator.PoolOptions{})
-			randomRun(b, p, num, 1)
-			r := randomRun(b, p, num, 1)
-			b.ResetTimer()
-			ops, elapsed := 0, time.Duration(0)
-			for b.Loop() {
-				from := time.Now()
-				r = randomRun(b, p, num, 1)
-				elapsed += time.Since(from)
-				ops += r.ops
-			}
-			b.ReportMetric(float64(elapsed.Nanoseconds())/float64(ops), "ns/call")
-			b.ReportMetric(float64(p.Stats().PeakReserved)/float64(r.peak), "reserved/live")
+			benchmarkRandom(b, newPool(b, allocatortest.NewFake(plentiful), allocator.PoolOptions{}), num)
 		})
 	}
+}
+
+func benchmarkRandom(b *testing.B, a allocator.Allocator, num int) {
+	randomRun(b, a, num, 1)
+	r := randomRun(b, a, num, 1)
+	ops, elapsed := 0, time.Duration(0)
+	for b.Loop() {
+		from := time.Now()
+		r = randomRun(b, a, num, 1)
+		elapsed += time.Since(from)
+		ops += r.ops
+	}
+	b.ReportMetric(float64(elapsed.Nanoseconds())/float64(ops), "ns/call")
+	b.ReportMetric(float64(a.Stats().PeakReserved)/float64(r.peak), "reserved/live")
 }
 
 type randomResult struct {

@@ -2,6 +2,7 @@ package allocator
 
 import (
 	"math/rand/v2"
+	"slices"
 	"sync/atomic"
 	"time"
 )
@@ -30,20 +31,21 @@ func NewTimed(a Allocator) *Timed {
 	return &Timed{Allocator: a, clock: clockCost()}
 }
 
-// clockCost returns the least time between two readings of the clock.
+// clockCost returns the median time between two readings of the clock.
 func clockCost() int64 {
-	least := time.Hour
-	for range 1000 {
+	var gaps [1001]time.Duration
+	for i := range gaps {
 		from := time.Since(start)
-		least = min(least, time.Since(start)-from)
+		gaps[i] = time.Since(start) - from
 	}
-	return int64(least)
+	slices.Sort(gaps[:])
+	return int64(gaps[len(gaps)/2])
 }
 
 // Time returns the time spent in Alloc and Free so far, summed over goroutines.
-// It never decreases; an interval's time is a difference.
+// An interval's time is a difference.
 func (t *Timed) Time() time.Duration {
-	return time.Duration(t.sampled.Load() * sampleEvery)
+	return time.Duration(max(t.sampled.Load(), 0) * sampleEvery)
 }
 
 // Unwrap returns the allocator that is timed.
@@ -71,4 +73,4 @@ func (t *Timed) Free(b Block, s Stream) error {
 	return err
 }
 
-func (t *Timed) add(d time.Duration) { t.sampled.Add(max(int64(d)-t.clock, 0)) }
+func (t *Timed) add(d time.Duration) { t.sampled.Add(int64(d) - t.clock) }
