@@ -15,8 +15,9 @@
 //   a cluster of up to 8 blocks (compute capability 9) shares a tile, each block
 //   taking a part of k, and is added through distributed shared memory.
 //
-// All additions happen in an order that depends on the shape alone: equal calls
-// give equal bits. What lies past the end of m, n or k is copied as zeros.
+// All additions happen in an order that depends on the shape and the GPU alone:
+// equal calls give equal bits. What lies past the end of m, n or k is copied as
+// zeros.
 #include <cooperative_groups.h>
 
 #include "launch.cuh"
