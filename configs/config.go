@@ -13,10 +13,11 @@ import (
 // A Config is a whole file. The fields of a section are its keys, written
 // there in lower case with underscores: Model.FeatDim is feat_dim in [model].
 type Config struct {
-	Model Model
-	Train Train
-	Data  Data
-	Log   Log
+	Model     Model
+	Train     Train
+	Allocator Allocator
+	Data      Data
+	Log       Log
 
 	name  string         // of the file, for errors
 	lines map[string]int // where each key given in it stands
@@ -40,6 +41,32 @@ type Train struct {
 	TimeEpoch    bool    // print a line of times after each epoch
 }
 
+// Allocator is section [allocator]. The environment chooses the kind of
+// allocator; this is how it works. Sizes are in bytes.
+type Allocator struct {
+	// Of the pool of this program, and of what a plan falls back to.
+	Strategy        string  // how a free block is chosen
+	Reuse           string  // how far free memory moves between streams: "wait", "opportunistic" or "same-stream"
+	SegmentBytes    int     // unit and first size of what is asked of the driver, a power of two; 0: the pool's choice
+	MaxSegmentBytes int     // the size at which segments stop growing; 0: the pool's choice
+	MaxBytes        int     // limit of what is reserved; 0: none
+	MaxFraction     float64 // the same as a share of the device's memory, 0 to 1; 0: none
+	MaxSplitBytes   int     // larger blocks are kept for large requests; 0: none are
+	GcThreshold     float64 // share of the limit from which on unused segments go back early, 0 to 1; 0: never
+	Preallocate     int     // bytes reserved at the start
+
+	// Of the driver's pool.
+	ReleaseThreshold    int  // bytes it keeps when the host waits for the device; -1: all
+	ReuseDependencies   bool // reuse between streams where an event orders them
+	ReuseOpportunistic  bool // reuse between streams where the work is found to be done
+	ReuseInternalEvents bool // make the driver order streams for a reuse
+
+	// Of any.
+	Trace       string // file for a trace of every call, .csv or .json; empty: none
+	TraceEvents int    // how many calls the trace keeps, the last ones
+	Poison      bool   // fill blocks with NaN, and check what lies around them
+}
+
 // Data is section [data].
 type Data struct {
 	Dataset string // "mnist" or "fashion"
@@ -59,6 +86,11 @@ func Default() Config {
 			NumEpochs: 10, Bsz: 64, LearningRate: 0.1, Seed: 0,
 			Device: "auto", Fuse: true, Verbose: false, TimeEpoch: true,
 		},
+		Allocator: Allocator{
+			Strategy: "tlsf", Reuse: "wait", ReleaseThreshold: -1,
+			ReuseDependencies: true, ReuseOpportunistic: true, ReuseInternalEvents: true,
+			TraceEvents: 1 << 20,
+		},
 		Data: Data{Dataset: "mnist", DataDir: ""},
 		Log:  Log{LogDir: "logs"},
 	}
@@ -77,6 +109,22 @@ var keys = []key{
 	{"train.fuse", boolean(func(c *Config) *bool { return &c.Train.Fuse })},
 	{"train.verbose", boolean(func(c *Config) *bool { return &c.Train.Verbose })},
 	{"train.time_epoch", boolean(func(c *Config) *bool { return &c.Train.TimeEpoch })},
+	{"allocator.strategy", text(func(c *Config) *string { return &c.Allocator.Strategy })},
+	{"allocator.reuse", oneOf(func(c *Config) *string { return &c.Allocator.Reuse }, "wait", "opportunistic", "same-stream")},
+	{"allocator.segment_bytes", bytes(0, func(c *Config) *int { return &c.Allocator.SegmentBytes })},
+	{"allocator.max_segment_bytes", bytes(0, func(c *Config) *int { return &c.Allocator.MaxSegmentBytes })},
+	{"allocator.max_bytes", bytes(0, func(c *Config) *int { return &c.Allocator.MaxBytes })},
+	{"allocator.max_fraction", share(func(c *Config) *float64 { return &c.Allocator.MaxFraction })},
+	{"allocator.max_split_bytes", bytes(0, func(c *Config) *int { return &c.Allocator.MaxSplitBytes })},
+	{"allocator.gc_threshold", share(func(c *Config) *float64 { return &c.Allocator.GcThreshold })},
+	{"allocator.preallocate", bytes(0, func(c *Config) *int { return &c.Allocator.Preallocate })},
+	{"allocator.release_threshold", bytes(-1, func(c *Config) *int { return &c.Allocator.ReleaseThreshold })},
+	{"allocator.reuse_dependencies", boolean(func(c *Config) *bool { return &c.Allocator.ReuseDependencies })},
+	{"allocator.reuse_opportunistic", boolean(func(c *Config) *bool { return &c.Allocator.ReuseOpportunistic })},
+	{"allocator.reuse_internal_events", boolean(func(c *Config) *bool { return &c.Allocator.ReuseInternalEvents })},
+	{"allocator.trace", text(func(c *Config) *string { return &c.Allocator.Trace })},
+	{"allocator.trace_events", integer(1, 1<<30, func(c *Config) *int { return &c.Allocator.TraceEvents })},
+	{"allocator.poison", boolean(func(c *Config) *bool { return &c.Allocator.Poison })},
 	{"data.dataset", oneOf(func(c *Config) *string { return &c.Data.Dataset }, "mnist", "fashion")},
 	{"data.data_dir", text(func(c *Config) *string { return &c.Data.DataDir })},
 	{"log.log_dir", text(func(c *Config) *string { return &c.Log.LogDir })},

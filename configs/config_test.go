@@ -57,6 +57,10 @@ func TestParseErrors(t *testing.T) {
 		{"[train]\nlearning_rate = 0", "t.toml:2: train.learning_rate: is 0, want a positive number"},
 		{"[train]\nlearning_rate = -0.1", "t.toml:2: train.learning_rate: is -0.1, want a positive number"},
 		{"[train]\nlearning_rate = nan", "t.toml:2: train.learning_rate: is NaN, want a positive number"},
+		{"[allocator]\nmax_bytes = -1", "t.toml:2: allocator.max_bytes: is -1, want an integer from 0 to 70368744177664"},
+		{"[allocator]\nmax_fraction = 1.5", "t.toml:2: allocator.max_fraction: is 1.5, want a number from 0 to 1"},
+		{"[allocator]\ngc_threshold = nan", "t.toml:2: allocator.gc_threshold: is NaN, want a number from 0 to 1"},
+		{"[allocator]\nmax_fraction = \"all\"", `t.toml:2: allocator.max_fraction: is "all", want a number from 0 to 1`},
 		{"[train]\nlearning_rate = inf", "t.toml:2: train.learning_rate: is +Inf, want a positive number"},
 		{"[train]\nlearning_rate = 1e300", "t.toml:2: train.learning_rate: is 1e+300, want a positive number"},
 		{"[train]\nlearning_rate = 1e-300", "t.toml:2: train.learning_rate: is 1e-300, want a positive number"},
@@ -91,6 +95,23 @@ device = "cpu"
 fuse = false
 verbose = true
 time_epoch = false
+[allocator]
+strategy = "buddy"
+reuse = "opportunistic"
+segment_bytes = 1
+max_segment_bytes = 2
+max_bytes = 3
+max_fraction = 0.5
+max_split_bytes = 4
+gc_threshold = 1
+preallocate = 5
+release_threshold = 6
+reuse_dependencies = false
+reuse_opportunistic = false
+reuse_internal_events = false
+trace = "t"
+trace_events = 7
+poison = true
 [data]
 dataset = "fashion"
 data_dir = "d"
@@ -100,7 +121,11 @@ log_dir = ""
 	want := Config{
 		Model: Model{1, 2},
 		Train: Train{3, 4, 1, 1<<63 - 1, "cpu", false, true, false},
-		Data:  Data{"fashion", "d"},
+		Allocator: Allocator{
+			"buddy", "opportunistic", 1, 2, 3, 0.5, 4, 1, 5,
+			6, false, false, false, "t", 7, true,
+		},
+		Data: Data{"fashion", "d"},
 	}
 	got, err := Parse("t.toml", []byte(all))
 	if err != nil {

@@ -29,6 +29,24 @@ func integer[T int | uint64](lo, hi int64, field func(*Config) *T) setter {
 	}
 }
 
+// bytes takes a number of bytes, from lo to 2^46.
+func bytes(lo int64, field func(*Config) *int) setter { return integer(lo, 1<<46, field) }
+
+// share takes a number from 0 to 1.
+func share(field func(*Config) *float64) setter {
+	return func(c *Config, v any) error {
+		f, ok := v.(float64)
+		if i, isInt := v.(int64); isInt {
+			f, ok = float64(i), true
+		}
+		if !ok || !(f >= 0 && f <= 1) {
+			return fmt.Errorf("is %s, want a number from 0 to 1", show(v))
+		}
+		*field(c) = f
+		return nil
+	}
+}
+
 // positive takes a number that is still finite and above 0 as a float32.
 func positive(field func(*Config) *float32) setter {
 	return func(c *Config, v any) error {

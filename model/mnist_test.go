@@ -54,7 +54,7 @@ func TestMNISTOnGPU(t *testing.T) {
 			}
 		}
 	}
-	for _, pair := range [][2]string{{"gpu pool", "gpu async"}, {"gpu pool unfused", "gpu async unfused"}} {
+	for _, pair := range [][2]string{{"gpu pool", "gpu async"}, {"gpu pool", "gpu plan"}, {"gpu pool", "gpu malloc"}, {"gpu pool unfused", "gpu async unfused"}} {
 		if !slices.Equal(losses[pair[0]], losses[pair[1]]) {
 			t.Errorf("the losses of %s and of %s differ", pair[0], pair[1])
 		}

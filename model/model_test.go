@@ -39,10 +39,14 @@ var backends = []struct {
 }{
 	{"cpu", false, true, "pool"},
 	{"cpu unfused", false, false, "pool"},
+	{"cpu plan", false, true, "plan"},
+	{"cpu malloc", false, true, "malloc"},
 	{"gpu pool", true, true, "pool"},
 	{"gpu pool unfused", true, false, "pool"},
 	{"gpu async", true, true, "async"},
 	{"gpu async unfused", true, false, "async"},
+	{"gpu plan", true, true, "plan"},
+	{"gpu malloc", true, true, "malloc"},
 }
 
 func onEveryBackend(t *testing.T, f func(t *testing.T, l lab)) {
@@ -67,15 +71,20 @@ func onEveryBackend(t *testing.T, f func(t *testing.T, l lab)) {
 	}
 }
 
-func newAllocator(t *testing.T, kind string, driver allocator.Driver) allocator.Allocator {
-	if kind == "async" {
-		pool, err := kernels.NewMemPool()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return allocator.NewAsync(pool)
+func newAllocator(t *testing.T, kind string, driver allocator.Driver) (a allocator.Allocator) {
+	var err error
+	switch kind {
+	case "pool":
+		a, err = allocator.NewPool(driver, allocator.PoolOptions{})
+	case "plan":
+		a, err = allocator.NewPlan(driver, allocator.PoolOptions{})
+	case "malloc":
+		a = allocator.NewMalloc(driver)
+	case "async":
+		var pool kernels.MemPool
+		pool, err = kernels.NewMemPool()
+		a = allocator.NewAsync(pool)
 	}
-	a, err := allocator.NewPool(driver, allocator.PoolOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -178,12 +187,13 @@ func (w *watched) Alloc(bytes int64, s allocator.Stream, tag string) (allocator.
 	return b, err
 }
 
-// TestSteadyStateCallsNoDriver trains on the pool: from the second epoch on no
-// tensor may need the driver.
+// TestSteadyStateCallsNoDriver trains on the allocators that keep memory: from
+// the second epoch on no tensor may need the driver.
 func TestSteadyStateCallsNoDriver(t *testing.T) {
 	train, test := blobs(500, 784, 1), blobs(200, 784, 2)
 	onEveryBackend(t, func(t *testing.T, l lab) {
-		if _, async := l.alloc.(*allocator.Async); async {
+		switch l.alloc.(type) {
+		case *allocator.Async, *allocator.Malloc:
 			t.Skip("every request of this allocator is a call to the driver")
 		}
 		w := &watched{Allocator: l.alloc}

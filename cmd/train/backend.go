@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"runtime"
@@ -18,26 +19,27 @@ const allocatorEnv = "ALLOCATOR_TYPE"
 
 // The kinds of allocator, by the values of allocatorEnv.
 const (
-	customPool  = "custom"
-	cudaAsync   = "cuda"
-	onlyWithGPU = cudaAsync
+	customPool  = "custom" // allocator.Pool
+	plannedPool = "plan"   // allocator.Plan
+	cudaAsync   = "cuda"   // allocator.Async: cudaMallocAsync, cudaFreeAsync
+	plainMalloc = "malloc" // allocator.Malloc: cudaMalloc, cudaFree
 )
 
-var allKinds = []string{customPool, cudaAsync}
+var allKinds = []string{customPool, plannedPool, cudaAsync, plainMalloc}
 
-// allocatorKinds says which allocators to train on: all of them to compare,
-// else the one that the environment names.
-func allocatorKinds(env string, compare bool) ([]string, error) {
-	switch {
-	case env != "" && !slices.Contains(allKinds, env):
-		return nil, fmt.Errorf("%s=%s is no allocator: use %s", allocatorEnv, env, strings.Join(allKinds, " or "))
-	case compare:
-		return allKinds, nil
-	case env == "":
-		return []string{customPool}, nil
-	default:
-		return []string{env}, nil
+// allocatorKinds says which allocators to train on: those that can be had on b
+// to compare, else the one that the environment names.
+func allocatorKinds(env string, compare bool, b *backend) ([]string, error) {
+	if env != "" && !slices.Contains(allKinds, env) {
+		return nil, fmt.Errorf("%s=%s is no allocator: use one of %s", allocatorEnv, env, strings.Join(allKinds, ", "))
 	}
+	if !b.gpu && env == cudaAsync {
+		return nil, fmt.Errorf("%s=%s is cudaMallocAsync and needs a GPU, and this run is on the CPU: use one of %s", allocatorEnv, env, strings.Join(b.kinds(), ", "))
+	}
+	if compare {
+		return b.kinds(), nil
+	}
+	return []string{cmp.Or(env, customPool)}, nil
 }
 
 // backend is the device that a run computes on.
@@ -73,19 +75,17 @@ func openBackend(cfg configs.Config, stderr io.Writer) (*backend, error) {
 	return &backend{name: name, gpu: true, queue: queue}, nil
 }
 
-// supports returns an error if an allocator cannot be had on the device.
-func (b *backend) supports(kinds []string) error {
-	if !b.gpu && slices.Contains(kinds, onlyWithGPU) {
-		if len(kinds) > 1 {
-			return fmt.Errorf("-compare needs a GPU: one of the allocators is cudaMallocAsync, and this run is on the CPU")
-		}
-		return fmt.Errorf("%s=%s is cudaMallocAsync and needs a GPU, and this run is on the CPU: use %s", allocatorEnv, cudaAsync, customPool)
+// kinds are the allocators that can be had on the device.
+func (b *backend) kinds() []string {
+	if b.gpu {
+		return allKinds
 	}
-	return nil
+	return slices.DeleteFunc(slices.Clone(allKinds), func(kind string) bool { return kind == cudaAsync })
 }
 
-// newAllocator makes an allocator of the given kind on the device.
-func (b *backend) newAllocator(kind string) (allocator.Allocator, error) {
+// newAllocator makes an allocator of the given kind on the device, as section
+// [allocator] says.
+func (b *backend) newAllocator(kind string, cfg configs.Config) (allocator.Allocator, error) {
 	if kind == cudaAsync {
 		pool, err := kernels.NewMemPool()
 		if err != nil {
@@ -97,5 +97,43 @@ func (b *backend) newAllocator(kind string) (allocator.Allocator, error) {
 	if !b.gpu {
 		driver = device.NewHostDriver()
 	}
-	return allocator.NewPool(driver, allocator.PoolOptions{})
+	if kind == plainMalloc {
+		return allocator.NewMalloc(driver), nil
+	}
+	o, err := poolOptions(cfg, driver)
+	if err != nil {
+		return nil, err
+	}
+	if kind == plannedPool {
+		return allocator.NewPlan(driver, o)
+	}
+	return allocator.NewPool(driver, o)
+}
+
+// poolOptions are those that section [allocator] asks for.
+func poolOptions(cfg configs.Config, driver allocator.Driver) (o allocator.PoolOptions, err error) {
+	c := cfg.Allocator
+	if !slices.Contains(allocator.Strategies(), c.Strategy) {
+		return o, cfg.Errorf("allocator.strategy", "is %q, want one of %s", c.Strategy, strings.Join(allocator.Strategies(), ", "))
+	}
+	reuse, err := allocator.ParseReuse(c.Reuse)
+	if err != nil {
+		return o, cfg.Errorf("allocator.reuse", "%w", err)
+	}
+	o = allocator.PoolOptions{
+		Strategy: c.Strategy, Reuse: reuse,
+		SegmentBytes: int64(c.SegmentBytes), MaxSegmentBytes: int64(c.MaxSegmentBytes),
+		MaxBytes: int64(c.MaxBytes), MaxSplitBytes: int64(c.MaxSplitBytes),
+		GCThreshold: c.GcThreshold, PreallocateBytes: int64(c.Preallocate),
+	}
+	if c.MaxFraction > 0 {
+		_, total, err := driver.MemInfo()
+		if err != nil {
+			return o, err
+		}
+		if most := int64(c.MaxFraction * float64(total)); o.MaxBytes == 0 || most < o.MaxBytes {
+			o.MaxBytes = most
+		}
+	}
+	return o, nil
 }

@@ -32,7 +32,9 @@ example configs/mnist.toml, and prints a line for each epoch.
 
 The environment variable ALLOCATOR_TYPE chooses who hands out device memory:
   custom   a pool of this program's own (the default)
-  cuda     the driver's: cudaMallocAsync and cudaFreeAsync
+  plan     the same, with each step's blocks planned once and replayed by index
+  cuda     the driver's pool: cudaMallocAsync and cudaFreeAsync
+  malloc   no pool: cudaMalloc and cudaFree, to show the problem
 CUDA_VISIBLE_DEVICES chooses the GPU.
 
 flags:
@@ -106,16 +108,13 @@ func execute(ctx context.Context, o options, stdout, stderr io.Writer) (err erro
 	if err != nil {
 		return err
 	}
-	kinds, err := allocatorKinds(os.Getenv(allocatorEnv), o.compare)
-	if err != nil {
-		return err
-	}
 	b, err := openBackend(cfg, stderr)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, b.queue.Close()) }()
-	if err := b.supports(kinds); err != nil {
+	kinds, err := allocatorKinds(os.Getenv(allocatorEnv), o.compare, b)
+	if err != nil {
 		return err
 	}
 	set, err := loadData(ctx, cfg, stderr)

@@ -121,6 +121,37 @@ func TestTrain(t *testing.T) {
 	}
 }
 
+// TestCompare trains on every allocator that needs no GPU.
+func TestCompare(t *testing.T) {
+	t.Setenv(allocatorEnv, "")
+	path, logDir := writeConfig(t, "cpu", "")
+	code, stdout, stderr := train(context.Background(), "-compare", path)
+	if code != 0 || stderr != "" {
+		t.Fatalf("exit code %d, stderr %q", code, stderr)
+	}
+	row := func(name string) []string {
+		for line := range strings.Lines(stdout) {
+			if rest, ok := strings.CutPrefix(strings.TrimSpace(line), name); ok {
+				return strings.Fields(rest)
+			}
+		}
+		t.Fatalf("no row %q in:\n%s", name, stdout)
+		return nil
+	}
+	if got := row("losses"); len(got) != 2 || got[0] != "identical" || got[1] != "identical" {
+		t.Errorf("losses: %q", got)
+	}
+	calls := row("driver calls, a step")
+	if len(calls) != 3 || calls[0] != "0.0" || calls[1] != "0.0" || calls[2] == "0.0" {
+		t.Errorf("driver calls a step of custom, plan and malloc: %q", calls)
+	}
+	for _, kind := range []string{"custom", "plan", "malloc"} {
+		if n := len(lines(t, filepath.Join(logDir, kind, "val_losses.txt"))); n != 3 {
+			t.Errorf("%s: %d epochs in the logs, want 3", kind, n)
+		}
+	}
+}
+
 // TestFusedAndUnfused train alike, but do not allocate alike.
 func TestFusedAndUnfused(t *testing.T) {
 	t.Setenv(allocatorEnv, customPool)
@@ -156,6 +187,7 @@ func TestErrors(t *testing.T) {
 		t.Fatal(err)
 	}
 	unknownKey, _ := writeConfig(t, "cpu", "nmu_epochs = 3\n")
+	strategy, _ := writeConfig(t, "cpu", "[allocator]\nstrategy = \"magic\"\n")
 	gpu, _ := writeConfig(t, "cuda", "")
 	noLogs, _ := writeConfig(t, "cpu", "")
 	if err := os.WriteFile(filepath.Join(filepath.Dir(noLogs), "logs"), nil, 0o666); err != nil {
@@ -173,9 +205,9 @@ func TestErrors(t *testing.T) {
 		{"missing file", "", []string{"no.toml"}, exitFailure, "no.toml"},
 		{"unknown key", "", []string{unknownKey}, exitFailure, "nmu_epochs"},
 		{"batch too large", "", []string{bigBatch}, exitFailure, "301 is more than the 300 rows"},
-		{"unknown allocator", "jemalloc", []string{good}, exitFailure, "use custom or cuda"},
-		{"cuda allocator on the CPU", "cuda", []string{good}, exitFailure, "needs a GPU"},
-		{"compare on the CPU", "", []string{good, "-compare"}, exitFailure, "needs a GPU"},
+		{"unknown allocator", "jemalloc", []string{good}, exitFailure, "use one of custom, plan, cuda, malloc"},
+		{"cuda allocator on the CPU", "cuda", []string{good}, exitFailure, "needs a GPU, and this run is on the CPU: use one of custom, plan, malloc"},
+		{"unknown strategy", "", []string{strategy}, exitFailure, `allocator.strategy: is "magic", want one of tlsf, `},
 		{"log_dir is a file", "", []string{noLogs}, exitFailure, "log_dir"},
 		{"no GPU", "", []string{gpu}, exitFailure, `"cuda" cannot be had`},
 	} {

@@ -41,7 +41,7 @@ func newRunner(kind string, b *backend, cfg configs.Config, set data.Dataset, lo
 			r, err = nil, errors.Join(err, r.close())
 		}
 	}()
-	alloc, err := b.newAllocator(kind)
+	alloc, err := b.newAllocator(kind, cfg)
 	if err != nil {
 		return r, err
 	}

@@ -21,15 +21,25 @@ type Device struct {
 	alloc  allocator.Allocator
 	stream allocator.Stream
 	fuse   bool
+	plan   planner           // nil: the allocator plans no steps
 	step   []allocator.Block // the step's outputs, in order of allocation
+	inStep bool              // something was allocated since the last EndStep
 	err    error             // the step's first fault
+}
+
+// planner is an allocator that wants to know where a step begins and ends:
+// *allocator.Plan.
+type planner interface {
+	Begin(name string, s allocator.Stream) error
+	End() error
 }
 
 // New returns a device that queues on q and allocates from a. With fuse,
 // operations that follow each other run as one kernel where there is one; without,
 // each runs by itself and makes an output of its own.
 func New(q Queue, a allocator.Allocator, fuse bool) *Device {
-	return &Device{queue: q, alloc: a, stream: q.Handle(), fuse: fuse}
+	plan, _ := allocator.As[planner](a)
+	return &Device{queue: q, alloc: a, stream: q.Handle(), fuse: fuse, plan: plan}
 }
 
 // FromDense copies a host tensor of one or two dimensions to the device. The
@@ -82,8 +92,22 @@ func (d *Device) EndStep() error {
 			err = e
 		}
 	}
-	d.step, d.err = d.step[:0], nil
+	if d.inStep && d.plan != nil {
+		if e := d.plan.End(); err == nil {
+			err = e
+		}
+	}
+	d.step, d.inStep, d.err = d.step[:0], false, nil
 	return err
+}
+
+// beginStep is called for the first output of a step.
+func (d *Device) beginStep() error {
+	d.inStep = true
+	if d.plan == nil {
+		return nil
+	}
+	return d.plan.Begin("step", d.stream)
 }
 
 // Mark and Elapsed time the work on the device: see [Queue].
@@ -99,6 +123,12 @@ func (d *Device) Synchronize() error { return d.queue.Synchronize() }
 func (d *Device) output(op string, rows, cols int, kind Kind) Tensor {
 	if d.err != nil {
 		return Tensor{}
+	}
+	if !d.inStep {
+		if err := d.beginStep(); err != nil {
+			d.did(op, err)
+			return Tensor{}
+		}
 	}
 	t := Tensor{rows: rows, cols: cols, kind: kind}
 	block, err := d.alloc.Alloc(int64(t.bytes()), d.stream, op)
