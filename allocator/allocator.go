@@ -2,12 +2,17 @@
 //
 // An [Allocator] answers two calls: Alloc takes a block for use on a stream, and
 // Free gives it back once the work already queued on that stream is done with
-// it. Neither waits for the device. Two allocators implement it:
+// it. Four allocators implement it:
 //
 //   - [Pool] takes segments from the driver and splits them into blocks itself,
 //     so that in a steady state it never calls the driver;
+//   - [Plan] records one step of work that repeats itself and replays it;
 //   - [Async] passes every request to the driver's own stream-ordered pool
-//     (cudaMallocAsync and cudaFreeAsync on a GPU).
+//     (cudaMallocAsync and cudaFreeAsync on a GPU);
+//   - [Malloc] has no pool at all, and shows what that costs.
+//
+// [Timed], [Limit], [Trace] and [Poison] wrap any of them; what is not wrapped
+// costs nothing. [As] finds what is inside.
 //
 // The package knows no GPU. What it needs of one it asks of a [Driver], so the
 // same code runs on a card, on host memory and on the fake of package

@@ -53,6 +53,9 @@ type PoolOptions struct {
 	MaxSegmentBytes int64
 	// MaxBytes limits what is reserved from the driver. 0 is no limit.
 	MaxBytes int64
+	// MaxFraction limits it to a share of the device's memory, at most 1. If
+	// both limits are given the lower one counts. 0 is no limit.
+	MaxFraction float64
 	// MaxSplitBytes keeps large blocks from being nibbled at: a block that is
 	// larger is handed out, and split, only for requests of more than half of
 	// it, in bytes. 0 splits every block.
@@ -100,6 +103,9 @@ func (o *PoolOptions) check() error {
 	if !(o.GCThreshold >= 0 && o.GCThreshold <= 1) {
 		return fmt.Errorf("allocator: garbage-collection threshold %v is not within 0 and 1", o.GCThreshold)
 	}
+	if !(o.MaxFraction >= 0 && o.MaxFraction <= 1) {
+		return fmt.Errorf("allocator: largest fraction %v is not within 0 and 1", o.MaxFraction)
+	}
 	if o.MaxBytes > 0 && o.PreallocateBytes > o.MaxBytes {
 		return fmt.Errorf("allocator: pre-allocation %d exceeds the limit %d", o.PreallocateBytes, o.MaxBytes)
 	}
@@ -133,13 +139,23 @@ type Pool struct {
 	reserved, peakReserved int64 // bytes
 }
 
-// NewPool returns a pool over d. It calls the driver only to pre-allocate.
+// NewPool returns a pool over d. It calls the driver only to pre-allocate and to
+// learn what MaxFraction is a fraction of.
 func NewPool(d Driver, o PoolOptions) (*Pool, error) {
 	if err := o.check(); err != nil {
 		return nil, err
 	}
 	p := &Pool{opt: o, driver: meter{driver: d}}
 	p.heaps.Store(newHeapTable(nil))
+	if o.MaxFraction > 0 {
+		_, total, err := p.driver.MemInfo()
+		if err != nil {
+			return nil, fmt.Errorf("allocator: size of the device: %w", err)
+		}
+		if most := max(int64(o.MaxFraction*float64(total)), 1); o.MaxBytes == 0 || most < o.MaxBytes {
+			p.opt.MaxBytes = most
+		}
+	}
 	if o.PreallocateBytes > 0 {
 		p.mu.Lock()
 		defer p.mu.Unlock()

@@ -283,7 +283,7 @@ func TestOptions(t *testing.T) {
 	for _, o := range []allocator.PoolOptions{
 		{Strategy: "magic"}, {Reuse: -1}, {Reuse: 3}, {SegmentBytes: 3 << 20}, {SegmentBytes: 128}, {SegmentBytes: -2},
 		{MaxSegmentBytes: 1}, {MaxBytes: -1}, {MaxSplitBytes: -1}, {PreallocateBytes: -1},
-		{GCThreshold: 1.5}, {GCThreshold: -0.1}, {MaxBytes: 1 << 20, PreallocateBytes: 2 << 20},
+		{MaxFraction: -1}, {MaxFraction: 1.1}, {GCThreshold: 1.5}, {GCThreshold: -0.1}, {MaxBytes: 1 << 20, PreallocateBytes: 2 << 20},
 		{PreallocateBytes: deviceBytes + 1},
 	} {
 		f := allocatortest.NewFake(deviceBytes)
@@ -340,6 +340,18 @@ func TestPreallocation(t *testing.T) {
 		t.Errorf("%d driver calls for a block of the pre-allocation", got-1)
 	}
 	r.must(r.Free(b, 4))
+	r.close()
+}
+
+func TestMaxFraction(t *testing.T) {
+	r := newRig(t, allocator.PoolOptions{MaxFraction: 0.25, MaxBytes: deviceBytes})
+	b := r.alloc(deviceBytes/4, 1)
+	_, err := r.Alloc(1, 1, "one more")
+	var oom *allocator.OutOfMemoryError
+	if !errors.As(err, &oom) || oom.Limit != deviceBytes/4 {
+		t.Errorf("Alloc beyond a quarter of the device: %v", err)
+	}
+	r.must(r.Free(b, 1))
 	r.close()
 }
 
