@@ -25,6 +25,9 @@ func arms() []arm {
 	return append(all,
 		pool("opportunistic", "the pool, where memory changes streams only once it is idle", allocator.PoolOptions{Reuse: allocator.ReuseOpportunistic}),
 		pool("same-stream", "the pool, where memory never changes streams", allocator.PoolOptions{Reuse: allocator.ReuseSameStream}),
+		arm{"plan", "a step recorded and replayed by index, where a scenario repeats itself in rounds; else what stands behind it", openPlan},
+		arm{"trace", "the pool behind a trace of the last 65 536 calls", openTrace},
+		arm{"limit", "the pool behind a limit that is never reached", openLimit},
 		arm{"timed", "the pool behind the stopwatch that train uses", openTimed},
 		arm{"cuda", "cudaMallocAsync and cudaFreeAsync, every free checked", openAsync},
 		arm{"malloc", "cudaMalloc, and cudaFree after the stream's work", openMalloc},
@@ -36,12 +39,29 @@ func pool(name, doc string, o allocator.PoolOptions) arm {
 	return arm{name, doc, func(d device) (allocator.Allocator, error) { return allocator.NewPool(d, o) }}
 }
 
-func openTimed(d device) (allocator.Allocator, error) {
+func openPlan(d device) (allocator.Allocator, error) {
+	return allocator.NewPlan(d, allocator.PoolOptions{})
+}
+
+// openBehind returns a default pool behind what wrap puts in front of it.
+func openBehind(d device, wrap func(allocator.Allocator) allocator.Allocator) (allocator.Allocator, error) {
 	p, err := allocator.NewPool(d, allocator.PoolOptions{})
 	if err != nil {
 		return nil, err
 	}
-	return allocator.NewTimed(p), nil
+	return wrap(p), nil
+}
+
+func openTrace(d device) (allocator.Allocator, error) {
+	return openBehind(d, func(a allocator.Allocator) allocator.Allocator { return allocator.NewTrace(a, 1<<16) })
+}
+
+func openLimit(d device) (allocator.Allocator, error) {
+	return openBehind(d, func(a allocator.Allocator) allocator.Allocator { return allocator.NewLimit(a, 1<<45) })
+}
+
+func openTimed(d device) (allocator.Allocator, error) {
+	return openBehind(d, func(a allocator.Allocator) allocator.Allocator { return allocator.NewTimed(a) })
 }
 
 func openAsync(d device) (allocator.Allocator, error) {

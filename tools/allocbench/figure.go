@@ -42,6 +42,9 @@ var palette = []color.NRGBA{
 // dashes tell curves apart once the palette is used up.
 var dashes = [][]vg.Length{nil, {8, 4}, {2, 3}, {8, 3, 2, 3}}
 
+// shapes are those of the dots on them.
+var shapes = []draw.GlyphDrawer{draw.CircleGlyph{}, draw.BoxGlyph{}, draw.TriangleGlyph{}, draw.PyramidGlyph{}}
+
 // A figure has a curve for each allocator, over the cases of a scenario.
 type figure struct {
 	title, label string
@@ -141,8 +144,14 @@ func (f *figure) draw(w io.Writer, rows []row) error {
 	}
 	p.Y.Scale = plot.LogScale{}
 	p.Y.Tick.Marker = plot.TickerFunc(func(low, high float64) []plot.Tick { return logTicks(low, high, f.unit) })
-	names := make([]plot.Tick, len(f.cases))
-	for i, name := range f.cases {
+	across := f.cases
+	if len(across) == 1 { // then the allocators stand side by side
+		across = f.allocators
+		p.X.Label.Text = f.cases[0]
+		p.X.Label.TextStyle.Font.Size = 13
+	}
+	names := make([]plot.Tick, len(across))
+	for i, name := range across {
 		names[i] = plot.Tick{Value: float64(i), Label: name}
 	}
 	p.X.Tick.Marker = plot.ConstantTicks(names)
@@ -160,34 +169,50 @@ func (f *figure) draw(w io.Writer, rows []row) error {
 	legend.ThumbnailWidth = 28
 	legend.Padding = 3
 	legend.Top, legend.Left = true, true
+	single := len(f.cases) == 1
 	low, high := math.Inf(1), math.Inf(-1)
 	for i, name := range f.allocators {
+		style := draw.LineStyle{Color: palette[i%len(palette)], Width: 1.75, Dashes: dashes[i/len(palette)%len(dashes)]}
+		dot := draw.GlyphStyle{Color: style.Color, Radius: 3, Shape: shapes[i/len(palette)%len(shapes)]}
+		if single {
+			dot.Radius, dot.Shape = 5, draw.CircleGlyph{}
+		}
 		var points plotter.XYs
-		for _, r := range rows {
-			if v := f.value(r); r.Allocator == name && drawable(v) {
-				points = append(points, plotter.XY{X: float64(slices.Index(f.cases, r.Case)), Y: v})
-				low, high = min(low, v), max(high, v)
+		draws := func() { // up to a gap
+			if len(points) == 0 {
+				return
 			}
+			p.Add(&plotter.Line{XYs: points, LineStyle: style})
+			if len(f.cases) <= fewPoints || len(points) == 1 {
+				p.Add(&plotter.Scatter{XYs: points, GlyphStyle: dot})
+			}
+			points = nil
 		}
-		slices.SortFunc(points, func(a, b plotter.XY) int { return int(a.X - b.X) })
-		line := &plotter.Line{XYs: points, LineStyle: draw.LineStyle{
-			Color: palette[i%len(palette)], Width: 1.75, Dashes: dashes[i/len(palette)%len(dashes)],
-		}}
-		p.Add(line)
-		entry := []plot.Thumbnailer{line}
+		for x, c := range f.cases {
+			at := slices.IndexFunc(rows, func(r row) bool { return r.Allocator == name && r.Case == c && drawable(f.value(r)) })
+			if at < 0 {
+				draws()
+				continue
+			}
+			if single {
+				x = i
+			}
+			v := f.value(rows[at])
+			points = append(points, plotter.XY{X: float64(x), Y: v})
+			low, high = min(low, v), max(high, v)
+		}
+		draws()
+		entry := []plot.Thumbnailer{&plotter.Line{LineStyle: style}}
 		if len(f.cases) <= fewPoints {
-			shapes := []draw.GlyphDrawer{draw.CircleGlyph{}, draw.BoxGlyph{}, draw.TriangleGlyph{}, draw.PyramidGlyph{}}
-			dots := &plotter.Scatter{XYs: points, GlyphStyle: draw.GlyphStyle{
-				Color: line.Color, Radius: 3, Shape: shapes[i/len(palette)%len(shapes)],
-			}}
-			p.Add(dots)
-			entry = append(entry, dots)
+			entry = append(entry, &plotter.Scatter{GlyphStyle: dot})
 		}
-		legend.Add(name, entry...)
+		if !single {
+			legend.Add(name, entry...)
+		}
 	}
 	air := max(math.Pow(high/low, 0.05), 1.02)
 	p.Y.Min, p.Y.Max = low/air, high*air
-	p.X.Min, p.X.Max = -0.3, float64(len(f.cases))-0.7
+	p.X.Min, p.X.Max = -0.3, float64(len(across))-0.7
 
 	canvas := vgimg.NewWith(vgimg.UseWH(width, height), vgimg.UseDPI(dpi), vgimg.UseBackgroundColor(color.White))
 	whole := draw.New(canvas)

@@ -23,6 +23,8 @@ import (
 
 	"github.com/schollz/progressbar/v3"
 	"golang.org/x/term"
+
+	"mlpool/allocator"
 )
 
 const usage = `usage: allocbench [flags]
@@ -335,6 +337,7 @@ func (s *session) once(ctx context.Context, a arm, c testCase) (rows []row, err 
 		under = s.machine.wrap(d, under)
 	}
 	b := &bench{device: d, a: under, ctx: ctx, quick: s.quick, limit: s.limit}
+	b.plan, _ = allocator.As[*allocator.Plan](under)
 	err = c.run(b)
 	err = errors.Join(err, d.Synchronize())
 	if closeErr := under.Close(); err == nil { // what was not freed is no news after another error

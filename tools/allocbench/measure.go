@@ -16,6 +16,7 @@ import (
 type bench struct {
 	device
 	a     allocator.Allocator
+	plan  *allocator.Plan // what a is at heart, if it plans
 	ctx   context.Context
 	quick bool
 	limit time.Duration // of one measurement

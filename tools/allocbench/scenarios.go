@@ -69,8 +69,64 @@ func (b *bench) pair(bytes int64, s allocator.Stream) error {
 	return b.a.Free(block, s)
 }
 
-// pairs does n pairs, of the given sizes in turn, unless the time is up.
+// roundPairs is how many pairs are a round.
+const roundPairs = 50
+
+// round does a round of requests that begin with those of a stream: to an
+// allocator that plans, a step.
+func (b *bench) round(s allocator.Stream, requests func() (int64, error)) (int64, error) {
+	if b.plan == nil {
+		return requests()
+	}
+	if err := b.plan.Begin("round", s); err != nil {
+		return 0, err
+	}
+	ops, err := requests()
+	return ops, errors.Join(err, b.plan.End())
+}
+
+// pairs does n pairs, in rounds, of the given sizes in turn, unless the time is
+// up.
 func (b *bench) pairs(n int64, s allocator.Stream, sizes ...int64) (int64, error) {
+	if b.plan == nil {
+		return b.pairLoop(n, s, sizes...)
+	}
+	var done int64
+	for done < n && !b.over.Load() {
+		ops, err := b.round(s, func() (int64, error) { return b.pairLoop(min(roundPairs, n-done), s, sizes...) })
+		if done += ops; err != nil {
+			return done, err
+		}
+	}
+	return done, nil
+}
+
+// singlePairs returns a function that does a pair, the first of each round with
+// what it takes to begin one, and a function that ends the last round.
+func (b *bench) singlePairs(bytes int64, s allocator.Stream) (next, end func() error) {
+	if b.plan == nil {
+		return func() error { return b.pair(bytes, s) }, func() error { return nil }
+	}
+	pairs := 0
+	next = func() error {
+		if pairs%roundPairs == 0 {
+			if pairs > 0 {
+				if err := b.plan.End(); err != nil {
+					return err
+				}
+			}
+			if err := b.plan.Begin("round", s); err != nil {
+				return err
+			}
+		}
+		pairs++
+		return b.pair(bytes, s)
+	}
+	return next, b.plan.End
+}
+
+// pairLoop is the loop in pairs.
+func (b *bench) pairLoop(n int64, s allocator.Stream, sizes ...int64) (int64, error) {
 	at := 0
 	for i := range n {
 		if b.over.Load() {
@@ -107,7 +163,8 @@ func pairCases(bool) []testCase {
 			if !b.quick {
 				n = min(max(n, leastTime), mostTimed)
 			}
-			return b.percentiles(n, func() error { return b.pair(size, s) })
+			next, end := b.singlePairs(size, s)
+			return errors.Join(b.percentiles(n, next), end())
 		}})
 	}
 	return cases
@@ -159,7 +216,7 @@ func (b *bench) onThreads(n int64, streams []allocator.Stream, sizes ...int64) (
 	results := make(chan result, len(streams))
 	for _, s := range streams {
 		go func() {
-			ops, err := b.pairs(n, s, sizes...)
+			ops, err := b.pairLoop(n, s, sizes...)
 			results <- result{ops, err}
 		}()
 	}
@@ -317,7 +374,9 @@ func (b *bench) random(name string, num int, largest int64) error {
 	blocks := make([]allocator.Block, 0, num)
 	for round := range 3 {
 		name := name + [...]string{" cold", " second", " warm"}[round]
-		err := b.measure(name, "call", 1, func() (int64, error) { return b.randomRound(s, blocks, largest) })
+		err := b.measure(name, "call", 1, func() (int64, error) {
+			return b.round(s, func() (int64, error) { return b.randomRound(s, blocks, largest) })
+		})
 		if err != nil {
 			return err
 		}
@@ -509,7 +568,7 @@ func liveCases(bool) []testCase {
 			return err
 		}
 		var blocks [1000]allocator.Block
-		round := func() (int64, error) {
+		requests := func() (int64, error) {
 			n := 0
 			for n < len(blocks) && !b.over.Load() {
 				var err error
@@ -526,6 +585,7 @@ func liveCases(bool) []testCase {
 			}
 			return 2 * int64(n), nil
 		}
+		round := func() (int64, error) { return b.round(s, requests) }
 		if err := b.measure("1000 x 1 MiB cold", "call", 1, round); err != nil {
 			return err
 		}
@@ -634,18 +694,22 @@ func (b *bench) multiStream(name string, streams int, prewarmed bool) error {
 		}
 	}
 	b.holds(bytes)
-	round := func() error {
+	requests := func() (int64, error) {
 		for k := range kernels {
 			s := ss[k%streams]
 			block, err := b.a.Alloc(bytes, s, "result")
 			if err != nil {
-				return err
+				return 0, err
 			}
 			if err := errors.Join(b.Work(s, block.Addr), b.a.Free(block, s)); err != nil {
-				return err
+				return 0, err
 			}
 		}
-		return b.Synchronize()
+		return 1, b.Synchronize()
+	}
+	round := func() error {
+		_, err := b.round(ss[0], requests)
+		return err
 	}
 	first := name
 	if !prewarmed {

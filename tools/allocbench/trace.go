@@ -209,7 +209,7 @@ func (b *bench) replay(name string, t *trace) error {
 	blocks := make([]allocator.Block, t.slots)
 	held := make([]bool, t.slots)
 	b.holds(t.peak)
-	round := func() (int64, error) {
+	requests := func() (int64, error) {
 		var ops int64
 		for i := range t.events {
 			if b.over.Load() {
@@ -243,6 +243,7 @@ func (b *bench) replay(name string, t *trace) error {
 		}
 		return ops, nil
 	}
+	round := func() (int64, error) { return b.round(streams[0], requests) }
 	if err := b.measure(name+" cold", "call", 1, round); err != nil {
 		return err
 	}
