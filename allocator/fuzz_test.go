@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+	"time"
 
 	"mlpool/allocator"
 	"mlpool/allocator/allocatortest"
@@ -242,6 +243,7 @@ func TestMillionOperations(t *testing.T) {
 					}
 					p.Live()
 					n++
+					time.Sleep(time.Millisecond)
 				}
 			}
 		}()
