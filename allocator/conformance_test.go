@@ -67,7 +67,7 @@ func TestConformance(t *testing.T) {
 			return env
 		},
 		"poison": func(t *testing.T) *allocatortest.Env {
-			f := allocatortest.NewFake(deviceBytes)
+			f := allocatortest.NewFake(192 << 20) // all of which is written to
 			return allocatortest.NewEnv(t, f, allocator.NewPoison(newPool(t, f, allocator.PoolOptions{}), f))
 		},
 		"limit": func(t *testing.T) *allocatortest.Env {

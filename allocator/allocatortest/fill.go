@@ -7,10 +7,14 @@ func (f *Fake) Fill(addr uintptr, value uint32, bytes int64, _ uintptr) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	memory, err := f.words("Fill", addr, bytes)
-	for ; len(memory) > 0; memory = memory[4:] {
-		binary.LittleEndian.PutUint32(memory, value)
+	if err != nil {
+		return err
 	}
-	return err
+	binary.LittleEndian.PutUint32(memory, value)
+	for done := 4; done < len(memory); done *= 2 {
+		copy(memory[done:], memory[:done])
+	}
+	return nil
 }
 
 // Differing implements allocator.Filler.
