@@ -309,7 +309,7 @@ func exhaustion(t *testing.T, s *suite) {
 		if oom.Allocated < int64(len(blocks))*bytes || oom.Reserved > s.Limit || oom.Advice == "" {
 			t.Errorf("with %d blocks of %d bytes: %+v", len(blocks), bytes, oom)
 		}
-		if len(blocks)*bytes*4 < int(s.Limit)*3 {
+		if len(blocks)*bytes*3 < int(s.Limit)*2 {
 			t.Errorf("only %d blocks of %d bytes fit into %d", len(blocks), bytes, s.Limit)
 		}
 		checkDisjoint(t, blocks)
