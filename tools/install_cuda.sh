@@ -6,6 +6,9 @@
 set -euo pipefail
 
 readonly package=nvidia-cuda-toolkit
+# nvcc and the linker use the compiler that gcc names, and the package brings
+# another: its C++ half, the same version.
+readonly compiler=g++
 
 say() { printf '%s: %s\n' "${0##*/}" "$*" >&2; }
 
@@ -97,5 +100,5 @@ if ! available; then
     available || die "Debian's sources have no $package for this machine: $elsewhere"
 fi
 say "installing $package, some 1.6 GB"
-apt install -y --no-install-recommends "$package" || die "apt-get could not install $package: see above"
+apt install -y --no-install-recommends "$package" "$compiler" || die "apt-get could not install $package: see above"
 type -P nvcc >/dev/null || die "$package is installed, yet nvcc is not on PATH"

@@ -37,7 +37,7 @@ apt-get:indextargets)
 	;;
 apt-get:update) echo update >>"$DIR/log" ;;
 apt-get:install)
-	echo "install ${!#}" >>"$DIR/log"
+	echo "$*" >>"$DIR/log"
 	[[ $BROKEN ]] && exit 100
 	printf '#!/bin/sh\n' >"$DIR/bin/nvcc"
 	chmod +x "$DIR/bin/nvcc"
@@ -74,7 +74,7 @@ deb http://mirror.example/debian bookworm-updates main
 `
 
 func TestInstallCUDA(t *testing.T) {
-	const installed = "update\nupdate\ninstall nvidia-cuda-toolkit"
+	const installed = "update\nupdate\ninstall -y --no-install-recommends nvidia-cuda-toolkit g++"
 	const elsewhere = "install the CUDA toolkit, 11.8 or later"
 	for name, c := range map[string]struct {
 		nvcc, noApt bool
@@ -104,10 +104,10 @@ func TestInstallCUDA(t *testing.T) {
 			list: "deb http://mirror.example/debian bookworm-updates non-free",
 			log:  installed, says: `adding "non-free"`,
 		},
-		"available already": {env: []string{"HAVE=1"}, log: "update\ninstall nvidia-cuda-toolkit", says: "installing"},
+		"available already": {env: []string{"HAVE=1"}, log: "update\ninstall -y --no-install-recommends nvidia-cuda-toolkit g++", says: "installing"},
 		"not Debian":        {log: "update", says: elsewhere, fails: true},
 		"cannot install": {
-			env: []string{"HAVE=1", "BROKEN=1"}, log: "update\ninstall nvidia-cuda-toolkit",
+			env: []string{"HAVE=1", "BROKEN=1"}, log: "update\ninstall -y --no-install-recommends nvidia-cuda-toolkit g++",
 			says: "could not install", fails: true,
 		},
 	} {
