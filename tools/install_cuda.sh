@@ -6,8 +6,8 @@
 set -euo pipefail
 
 readonly package=nvidia-cuda-toolkit
-# nvcc and the linker use the compiler that gcc names, and the package brings
-# another: its C++ half, the same version.
+# nvcc calls gcc, which needs its own version of g++; the package may bring
+# another one.
 readonly compiler=g++
 
 say() { printf '%s: %s\n' "${0##*/}" "$*" >&2; }
