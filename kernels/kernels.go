@@ -1,6 +1,6 @@
 // Package kernels drives a CUDA device: hand-written kernels on (address, sizes,
-// stream), and streams, events and memory. It is the only package that uses
-// cgo, and only with the build tag cuda; without it everything compiles and
+// stream), and streams, graphs, events and memory. It is the only package that
+// uses cgo, and only with the build tag cuda; without it everything compiles and
 // every call returns [ErrNoCUDA].
 //
 // The package uses device 0; the environment variable CUDA_VISIBLE_DEVICES

@@ -85,6 +85,12 @@ int kernels_sum(uintptr_t stream, uintptr_t out, uintptr_t x, int64_t n);
 int kernels_gather(uintptr_t stream, uintptr_t x, uintptr_t y, uintptr_t images, uintptr_t labels, uintptr_t order,
                    int64_t rows, int64_t cols);
 
+// graph.cu
+int kernels_capture_begin(uintptr_t stream);
+kernels_value kernels_capture_end(uintptr_t stream);
+int kernels_graph_launch(uintptr_t graph, uintptr_t stream);
+int kernels_graph_free(uintptr_t graph);
+
 #ifdef __cplusplus
 }
 #endif

@@ -4,6 +4,8 @@
 
 #include <cuda_runtime.h>
 
+#include <atomic>
+
 #include "kernels.h"
 
 // done is the result of a call to the runtime, which also left it as the
@@ -63,6 +65,9 @@ struct Launch {
   bool early = true;
 };
 
+// late_launches is set where early ones cannot be captured into a graph.
+inline std::atomic<bool> late_launches{false};
+
 template <typename... P, typename... A>
 int launch(uintptr_t stream, const Launch &l, void (*kernel)(P...), A... args) {
   cudaLaunchConfig_t config = {};
@@ -72,7 +77,7 @@ int launch(uintptr_t stream, const Launch &l, void (*kernel)(P...), A... args) {
   config.stream = stream_of(stream);
   cudaLaunchAttribute attributes[2];
   config.attrs = attributes;
-  if (l.early && device().major >= 9) {
+  if (l.early && !late_launches && device().major >= 9) {
     cudaLaunchAttribute &a = attributes[config.numAttrs++];
     a.id = cudaLaunchAttributeProgrammaticStreamSerialization;
     a.val.programmaticStreamSerializationAllowed = 1;

@@ -1,0 +1,47 @@
+// Graphs: work captured from a stream, to be launched as one.
+#include "launch.cuh"
+
+namespace {
+
+__global__ void probe() { follow(); }
+
+// captures_early tries whether a launch that may start early can be captured: a
+// driver before CUDA 12.3 refuses, and spoils the capture that it is in.
+bool captures_early() {
+  cudaStream_t s = nullptr;
+  if (done(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking))) return false;
+  uintptr_t stream = reinterpret_cast<uintptr_t>(s);
+  int code = done(cudaStreamBeginCapture(s, cudaStreamCaptureModeRelaxed));
+  if (code == cudaSuccess) {
+    int first = launch(stream, {1, 32}, probe), second = launch(stream, {1, 32}, probe);
+    kernels_value graph = kernels_capture_end(stream);
+    code = first ? first : second ? second : graph.code;
+    if (graph.value) code = kernels_graph_free(graph.value);
+  }
+  return done(cudaStreamDestroy(s)) == cudaSuccess && code == cudaSuccess;
+}
+
+}  // namespace
+
+// Relaxed: another goroutine's thread may end the capture, and any may call
+// cudaMalloc during it.
+int kernels_capture_begin(uintptr_t stream) {
+  static const bool early = captures_early();
+  if (!early) late_launches = true;
+  return done(cudaStreamBeginCapture(stream_of(stream), cudaStreamCaptureModeRelaxed));
+}
+
+kernels_value kernels_capture_end(uintptr_t stream) {
+  cudaGraph_t graph = nullptr;
+  if (int code = done(cudaStreamEndCapture(stream_of(stream), &graph))) return {0, code};
+  cudaGraphExec_t exec = nullptr;
+  int code = done(cudaGraphInstantiateWithFlags(&exec, graph, 0));
+  int freed = done(cudaGraphDestroy(graph));
+  return {reinterpret_cast<uintptr_t>(exec), code ? code : freed};
+}
+
+int kernels_graph_launch(uintptr_t graph, uintptr_t stream) {
+  return done(cudaGraphLaunch(reinterpret_cast<cudaGraphExec_t>(graph), stream_of(stream)));
+}
+
+int kernels_graph_free(uintptr_t graph) { return done(cudaGraphExecDestroy(reinterpret_cast<cudaGraphExec_t>(graph))); }
