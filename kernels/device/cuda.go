@@ -36,6 +36,23 @@ func (q *CUDAQueue) Elapsed(from, to int) (time.Duration, error) {
 	return q.marks[to].Since(q.marks[from])
 }
 
+// EndCapture: see [Queue].
+func (q *CUDAQueue) EndCapture() (Graph, error) {
+	g, err := q.Stream.EndCapture()
+	if err != nil {
+		return nil, err
+	}
+	return cudaGraph{g, q.Stream}, nil
+}
+
+// cudaGraph is a graph and the stream that it was captured from.
+type cudaGraph struct {
+	kernels.Graph
+	stream kernels.Stream
+}
+
+func (g cudaGraph) Launch() error { return g.Graph.Launch(g.stream) }
+
 // Close waits for the stream's work, then frees the stream and its marks.
 func (q *CUDAQueue) Close() error {
 	err := q.Stream.Close()

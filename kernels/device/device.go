@@ -25,6 +25,9 @@ type Device struct {
 	step   []allocator.Block // the step's outputs, in order of allocation
 	inStep bool              // something was allocated since the last EndStep
 	err    error             // the step's first fault
+
+	captured allocator.Allocator // nil: Replay captures nothing
+	graphs   map[int]Graph
 }
 
 // planner is an allocator that wants to know where a step begins and ends:
@@ -40,6 +43,67 @@ type planner interface {
 func New(q Queue, a allocator.Allocator, fuse bool) *Device {
 	plan, _ := allocator.As[planner](a)
 	return &Device{queue: q, alloc: a, stream: q.Handle(), fuse: fuse, plan: plan}
+}
+
+// CaptureFrom makes Replay capture. Outputs of captured operations come from a,
+// which must serve nobody else and not call the driver's Free until Forget: a
+// graph has their addresses in it.
+func (d *Device) CaptureFrom(a allocator.Allocator) {
+	d.captured, d.graphs = a, make(map[int]Graph)
+}
+
+// Replay runs f, which does whole steps. After CaptureFrom it runs f only when
+// key is new, to capture what it queues, and queues what was captured: f must
+// be the same operations on the same tensors every time.
+func (d *Device) Replay(key int, f func() error) error {
+	if d.captured == nil {
+		return f()
+	}
+	g, ok := d.graphs[key]
+	if !ok {
+		var err error
+		if g, err = d.capture(f); err != nil {
+			return err
+		}
+		d.graphs[key] = g
+	}
+	return g.Launch()
+}
+
+// capture makes a graph of what f queues. Its steps are not announced to a
+// planner: the graph is their plan.
+func (d *Device) capture(f func() error) (Graph, error) {
+	if err := d.queue.BeginCapture(); err != nil {
+		return nil, err
+	}
+	alloc, plan := d.alloc, d.plan
+	d.alloc, d.plan = d.captured, nil
+	err := f()
+	if d.inStep {
+		err = errors.Join(err, d.EndStep())
+	}
+	d.alloc, d.plan = alloc, plan
+	g, e := d.queue.EndCapture()
+	switch {
+	case err == nil:
+		return g, e
+	case e == nil:
+		return nil, errors.Join(err, g.Close())
+	}
+	return nil, err // which spoilt the capture
+}
+
+// Forget frees what Replay captured, once the queued work is done.
+func (d *Device) Forget() error {
+	if len(d.graphs) == 0 {
+		return nil
+	}
+	errs := []error{d.Synchronize()}
+	for _, g := range d.graphs {
+		errs = append(errs, g.Close())
+	}
+	clear(d.graphs)
+	return errors.Join(errs...)
 }
 
 // FromDense copies a host tensor of one or two dimensions to the device. The

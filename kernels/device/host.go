@@ -1,6 +1,7 @@
 package device
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -10,116 +11,181 @@ import (
 )
 
 // HostQueue runs operations at once, on host memory, with package ref.
-type HostQueue struct{ marks [MaxMarks]time.Time }
+type HostQueue struct {
+	marks    [MaxMarks]time.Time
+	captured *hostGraph // nil: operations run
+}
 
 var _ Queue = (*HostQueue)(nil)
 
 func f32(addr uintptr, n int) []float32 { return sliceAt[float32](addr, n) }
 
+// do runs an operation, or keeps it for the graph.
+func (q *HostQueue) do(f func()) error {
+	if q.captured != nil {
+		q.captured.work = append(q.captured.work, f)
+		return nil
+	}
+	f()
+	return nil
+}
+
+// wait is for what cannot be captured.
+func (q *HostQueue) wait() error {
+	if q.captured == nil {
+		return nil
+	}
+	q.captured.err = errCapturing
+	return errCapturing
+}
+
+var errCapturing = errors.New("device: the queue is capturing a graph and cannot be waited for")
+
+func (q *HostQueue) BeginCapture() error {
+	if err := q.wait(); err != nil {
+		return err
+	}
+	q.captured = new(hostGraph)
+	return nil
+}
+
+func (q *HostQueue) EndCapture() (Graph, error) {
+	g := q.captured
+	q.captured = nil
+	switch {
+	case g == nil:
+		return nil, errors.New("device: the queue captures no graph")
+	case g.err != nil:
+		return nil, g.err
+	}
+	return g, nil
+}
+
+// hostGraph is the operations that a HostQueue was given during a capture.
+type hostGraph struct {
+	work   []func()
+	err    error // that spoilt the capture
+	closed bool
+}
+
+func (g *hostGraph) Launch() error {
+	if g.closed {
+		return errors.New("device: launch of a graph that is closed")
+	}
+	for _, f := range g.work {
+		f()
+	}
+	return nil
+}
+
+func (g *hostGraph) Close() error {
+	g.work, g.closed = nil, true
+	return nil
+}
+
 // MatMul and the other operations: see [Queue].
 func (q *HostQueue) MatMul(c, a, b uintptr, m, n, k int) error {
-	ref.MatMul(f32(c, m*n), f32(a, m*k), f32(b, k*n), m, n, k)
-	return nil
+	return q.do(func() { ref.MatMul(f32(c, m*n), f32(a, m*k), f32(b, k*n), m, n, k) })
 }
 
 func (q *HostQueue) MatMulNT(c, a, b uintptr, m, n, k int) error {
-	ref.MatMulNT(f32(c, m*n), f32(a, m*k), f32(b, n*k), m, n, k)
-	return nil
+	return q.do(func() { ref.MatMulNT(f32(c, m*n), f32(a, m*k), f32(b, n*k), m, n, k) })
 }
 
 func (q *HostQueue) MatMulTN(c, a, b uintptr, m, n, k int) error {
-	ref.MatMulTN(f32(c, m*n), f32(a, k*m), f32(b, k*n), m, n, k)
-	return nil
+	return q.do(func() { ref.MatMulTN(f32(c, m*n), f32(a, k*m), f32(b, k*n), m, n, k) })
 }
 
 func (q *HostQueue) MatMulReLU(c, a, b uintptr, m, n, k int) error {
-	ref.MatMulReLU(f32(c, m*n), f32(a, m*k), f32(b, k*n), m, n, k)
-	return nil
+	return q.do(func() { ref.MatMulReLU(f32(c, m*n), f32(a, m*k), f32(b, k*n), m, n, k) })
 }
 
 func (q *HostQueue) MatMulNTMask(c, a, b, y uintptr, m, n, k int) error {
-	ref.MatMulNTMask(f32(c, m*n), f32(a, m*k), f32(b, n*k), f32(y, m*n), m, n, k)
-	return nil
+	return q.do(func() { ref.MatMulNTMask(f32(c, m*n), f32(a, m*k), f32(b, n*k), f32(y, m*n), m, n, k) })
 }
 
 func (q *HostQueue) MatMulTNAdd(c, a, b uintptr, alpha float32, m, n, k int) error {
-	ref.MatMulTNAdd(f32(c, m*n), f32(a, k*m), f32(b, k*n), alpha, m, n, k)
-	return nil
+	return q.do(func() { ref.MatMulTNAdd(f32(c, m*n), f32(a, k*m), f32(b, k*n), alpha, m, n, k) })
 }
 
 func (q *HostQueue) ReLU(y, x uintptr, n int) error {
-	ref.ReLU(f32(y, n), f32(x, n), n)
-	return nil
+	return q.do(func() { ref.ReLU(f32(y, n), f32(x, n), n) })
 }
 
 func (q *HostQueue) ReLUBackward(dx, dy, y uintptr, n int) error {
-	ref.ReLUBackward(f32(dx, n), f32(dy, n), f32(y, n), n)
-	return nil
+	return q.do(func() { ref.ReLUBackward(f32(dx, n), f32(dy, n), f32(y, n), n) })
 }
 
 func (q *HostQueue) Softmax(p, x uintptr, rows, cols int) error {
-	ref.Softmax(f32(p, rows*cols), f32(x, rows*cols), rows, cols)
-	return nil
+	return q.do(func() { ref.Softmax(f32(p, rows*cols), f32(x, rows*cols), rows, cols) })
 }
 
 func (q *HostQueue) CrossEntropy(loss, hit, p, labels uintptr, rows, cols int) error {
-	ref.CrossEntropy(f32(loss, rows), f32(hit, rows), f32(p, rows*cols), sliceAt[int32](labels, rows), rows, cols)
-	return nil
+	return q.do(func() {
+		ref.CrossEntropy(f32(loss, rows), f32(hit, rows), f32(p, rows*cols), sliceAt[int32](labels, rows), rows, cols)
+	})
 }
 
 func (q *HostQueue) SoftmaxCrossEntropyBackward(dx, p, labels uintptr, rows, cols int) error {
-	ref.SoftmaxCrossEntropyBackward(f32(dx, rows*cols), f32(p, rows*cols), sliceAt[int32](labels, rows), rows, cols)
-	return nil
+	return q.do(func() {
+		ref.SoftmaxCrossEntropyBackward(f32(dx, rows*cols), f32(p, rows*cols), sliceAt[int32](labels, rows), rows, cols)
+	})
 }
 
 func (q *HostQueue) SoftmaxCrossEntropy(dx, out, x, labels uintptr, rows, cols int) error {
-	var grad []float32
-	if dx != 0 {
-		grad = f32(dx, rows*cols)
-	}
-	ref.SoftmaxCrossEntropy(grad, f32(out, 2), f32(x, rows*cols), sliceAt[int32](labels, rows), rows, cols)
-	return nil
+	return q.do(func() {
+		var grad []float32
+		if dx != 0 {
+			grad = f32(dx, rows*cols)
+		}
+		ref.SoftmaxCrossEntropy(grad, f32(out, 2), f32(x, rows*cols), sliceAt[int32](labels, rows), rows, cols)
+	})
 }
 
 func (q *HostQueue) Scale(x uintptr, alpha float32, n int) error {
-	ref.Scale(f32(x, n), alpha, n)
-	return nil
+	return q.do(func() { ref.Scale(f32(x, n), alpha, n) })
 }
 
 func (q *HostQueue) Axpy(y, x uintptr, alpha float32, n int) error {
-	ref.Axpy(f32(y, n), f32(x, n), alpha, n)
-	return nil
+	return q.do(func() { ref.Axpy(f32(y, n), f32(x, n), alpha, n) })
 }
 
 func (q *HostQueue) Sum(out, x uintptr, n int) error {
-	ref.Sum(f32(out, 1), f32(x, n), n)
-	return nil
+	return q.do(func() { ref.Sum(f32(out, 1), f32(x, n), n) })
 }
 
 func (q *HostQueue) Gather(x, y, images, labels, order uintptr, rows, cols int) error {
-	indices := sliceAt[int32](order, rows)
-	last := 0
-	for _, i := range indices {
-		last = max(last, int(i))
-	}
-	ref.Gather(f32(x, rows*cols), sliceAt[int32](y, rows), sliceAt[uint8](images, (last+1)*cols), sliceAt[uint8](labels, last+1), indices, rows, cols)
-	return nil
+	return q.do(func() {
+		indices := sliceAt[int32](order, rows)
+		last := 0
+		for _, i := range indices {
+			last = max(last, int(i))
+		}
+		ref.Gather(f32(x, rows*cols), sliceAt[int32](y, rows), sliceAt[uint8](images, (last+1)*cols), sliceAt[uint8](labels, last+1), indices, rows, cols)
+	})
 }
 
 func (q *HostQueue) Fill(dst uintptr, value byte, bytes int) error {
-	b := sliceAt[byte](dst, bytes)
-	for i := range b {
-		b[i] = value
-	}
-	return nil
+	return q.do(func() {
+		b := sliceAt[byte](dst, bytes)
+		for i := range b {
+			b[i] = value
+		}
+	})
 }
 
 func (q *HostQueue) Upload(dst uintptr, src []byte) error {
+	if err := q.wait(); err != nil {
+		return err
+	}
 	copy(sliceAt[byte](dst, len(src)), src)
 	return nil
 }
 
 func (q *HostQueue) Download(dst []byte, src uintptr) error {
+	if err := q.wait(); err != nil {
+		return err
+	}
 	copy(dst, sliceAt[byte](src, len(dst)))
 	return nil
 }
@@ -133,7 +199,7 @@ func (q *HostQueue) Elapsed(from, to int) (time.Duration, error) {
 	return q.marks[to].Sub(q.marks[from]), nil
 }
 
-func (q *HostQueue) Synchronize() error { return nil }
+func (q *HostQueue) Synchronize() error { return q.wait() }
 func (q *HostQueue) Handle() uintptr    { return 0 }
 func (q *HostQueue) Close() error       { return nil }
 

@@ -71,9 +71,24 @@ type Queue interface {
 	Mark(i int) error
 	Elapsed(from, to int) (time.Duration, error)
 
+	// BeginCapture makes the queue keep the operations from here on, rather than
+	// do them, until EndCapture returns them as a Graph. Uploads, downloads and
+	// what else waits for the queue are errors meanwhile, and spoil the capture;
+	// after an error of EndCapture there is no graph, and the queue can be used on.
+	BeginCapture() error
+	EndCapture() (Graph, error)
+
 	// Synchronize waits for all that was queued and reports its faults.
 	Synchronize() error
 	// Handle is what an allocator knows this queue by.
 	Handle() uintptr
+	Close() error
+}
+
+// A Graph is operations that a Queue has kept, with all their arguments.
+type Graph interface {
+	// Launch queues them on the queue that they were captured from.
+	Launch() error
+	// Close frees the graph; its work must be done.
 	Close() error
 }
