@@ -34,7 +34,7 @@ func TestMNISTOnGPU(t *testing.T) {
 	weights := model.Weights(784, 784, 4, 0)
 	losses := make(map[string][]float32)
 	onEveryBackend(t, func(t *testing.T, l lab) {
-		trainer, err := model.NewTrainer(l.device(l.alloc), firstRows(set.Train, rows), firstRows(set.Test, 256), weights, options(rows, batch))
+		trainer, err := model.NewTrainer(l.device(plain), firstRows(set.Train, rows), firstRows(set.Test, 256), weights, options(rows, batch))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -54,7 +54,8 @@ func TestMNISTOnGPU(t *testing.T) {
 			}
 		}
 	}
-	for _, pair := range [][2]string{{"gpu pool", "gpu async"}, {"gpu pool", "gpu plan"}, {"gpu pool", "gpu malloc"}, {"gpu pool unfused", "gpu async unfused"}} {
+	for _, pair := range [][2]string{{"gpu pool", "gpu async"}, {"gpu pool", "gpu plan"}, {"gpu pool", "gpu malloc"}, {"gpu pool unfused", "gpu async unfused"},
+		{"gpu pool", "gpu graph"}, {"gpu pool", "gpu graph async"}, {"gpu pool unfused", "gpu graph unfused"}, {"gpu pool unfused", "gpu graph async unfused"}} {
 		if !slices.Equal(losses[pair[0]], losses[pair[1]]) {
 			t.Errorf("the losses of %s and of %s differ", pair[0], pair[1])
 		}

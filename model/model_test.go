@@ -25,28 +25,45 @@ type lab struct {
 	queue device.Queue
 	alloc allocator.Allocator
 	fuse  bool
+	// captured is what graphs take their outputs from; nil: there are none.
+	captured allocator.Allocator
 }
 
-// device computes on the lab's queue and allocates from a.
-func (l lab) device(a allocator.Allocator) *device.Device { return device.New(l.queue, a, l.fuse) }
+// device computes on the lab's queue and allocates through wrap.
+func (l lab) device(wrap func(allocator.Allocator) allocator.Allocator) *device.Device {
+	d := device.New(l.queue, wrap(l.alloc), l.fuse)
+	if l.captured != nil {
+		d.CaptureFrom(wrap(l.captured))
+	}
+	return d
+}
+
+func plain(a allocator.Allocator) allocator.Allocator { return a }
 
 // backends are all devices and allocators that a model must train the same on.
 var backends = []struct {
-	name string
-	gpu  bool
-	fuse bool
-	kind string
+	name  string
+	gpu   bool
+	fuse  bool
+	kind  string
+	graph bool
 }{
-	{"cpu", false, true, "pool"},
-	{"cpu unfused", false, false, "pool"},
-	{"cpu plan", false, true, "plan"},
-	{"cpu malloc", false, true, "malloc"},
-	{"gpu pool", true, true, "pool"},
-	{"gpu pool unfused", true, false, "pool"},
-	{"gpu async", true, true, "async"},
-	{"gpu async unfused", true, false, "async"},
-	{"gpu plan", true, true, "plan"},
-	{"gpu malloc", true, true, "malloc"},
+	{"cpu", false, true, "pool", false},
+	{"cpu unfused", false, false, "pool", false},
+	{"cpu plan", false, true, "plan", false},
+	{"cpu malloc", false, true, "malloc", false},
+	{"cpu graph", false, true, "pool", true},
+	{"cpu graph unfused", false, false, "pool", true},
+	{"gpu pool", true, true, "pool", false},
+	{"gpu pool unfused", true, false, "pool", false},
+	{"gpu async", true, true, "async", false},
+	{"gpu async unfused", true, false, "async", false},
+	{"gpu plan", true, true, "plan", false},
+	{"gpu malloc", true, true, "malloc", false},
+	{"gpu graph", true, true, "pool", true},
+	{"gpu graph unfused", true, false, "pool", true},
+	{"gpu graph async", true, true, "async", true},
+	{"gpu graph async unfused", true, false, "async", true},
 }
 
 func onEveryBackend(t *testing.T, f func(t *testing.T, l lab)) {
@@ -62,9 +79,17 @@ func onEveryBackend(t *testing.T, f func(t *testing.T, l lab)) {
 				}
 				driver = kernels.Driver{}
 			}
-			a := newAllocator(t, b.kind, driver)
-			f(t, lab{b.name, queue, a, b.fuse})
-			if err := errors.Join(a.Close(), queue.Close()); err != nil {
+			l := lab{name: b.name, queue: queue, alloc: newAllocator(t, b.kind, driver), fuse: b.fuse}
+			if b.graph {
+				l.captured = newAllocator(t, b.kind, driver)
+			}
+			f(t, l)
+			if b.graph {
+				if err := l.captured.Close(); err != nil {
+					t.Error(err)
+				}
+			}
+			if err := errors.Join(l.alloc.Close(), queue.Close()); err != nil {
 				t.Error(err)
 			}
 		})
@@ -114,7 +139,7 @@ func blobs(n, features int, seed uint64) model.Set {
 
 func options(rows, batch int) model.Options {
 	return model.Options{
-		BatchSize: batch, EvalBatchSize: 3*batch + 1, LearningRate: 0.1,
+		BatchSize: batch, EvalBatchSize: 3*batch + 1, LearningRate: 0.1, ChunkSteps: 4,
 		Order: func(epoch int) []int32 { return data.Order(rows, 7, epoch) },
 	}
 }
@@ -127,7 +152,7 @@ func TestTrainingMatchesFloat64(t *testing.T) {
 	weights := model.Weights(features, 37, 3, 5)
 	opt := options(rows, batch)
 	onEveryBackend(t, func(t *testing.T, l lab) {
-		trainer, err := model.NewTrainer(l.device(l.alloc), train, test, weights, opt)
+		trainer, err := model.NewTrainer(l.device(plain), train, test, weights, opt)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -196,23 +221,39 @@ func TestSteadyStateCallsNoDriver(t *testing.T) {
 		case *allocator.Async, *allocator.Malloc:
 			t.Skip("every request of this allocator is a call to the driver")
 		}
-		w := &watched{Allocator: l.alloc}
-		trainer, err := model.NewTrainer(l.device(w), train, test, model.Weights(784, 100, 2, 0), options(500, 64))
+		var watch []*watched
+		trainer, err := model.NewTrainer(l.device(func(a allocator.Allocator) allocator.Allocator {
+			watch = append(watch, &watched{Allocator: a})
+			return watch[len(watch)-1]
+		}), train, test, model.Weights(784, 100, 2, 0), options(500, 64))
 		if err != nil {
 			t.Fatal(err)
 		}
 		if _, err := trainer.Epoch(context.Background()); err != nil {
 			t.Fatal(err)
 		}
-		w.offenders = nil
-		calls, process := l.alloc.Stats().DriverCalls, kernels.Counters()
+		calls := func() (n int64) {
+			for _, w := range watch {
+				n += w.Stats().DriverCalls
+			}
+			return n
+		}
+		for _, w := range watch {
+			w.offenders = nil
+		}
+		before, process := calls(), kernels.Counters()
 		for range 3 {
 			if _, err := trainer.Epoch(context.Background()); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if n := l.alloc.Stats().DriverCalls - calls; n != 0 || len(w.offenders) != 0 {
-			t.Errorf("%d driver calls after the first epoch, for %s", n, strings.Join(w.offenders, ", "))
+		if n := calls() - before; n != 0 {
+			t.Errorf("%d driver calls after the first epoch", n)
+		}
+		for _, w := range watch {
+			if len(w.offenders) != 0 {
+				t.Errorf("the driver was called for %s", strings.Join(w.offenders, ", "))
+			}
 		}
 		if now := kernels.Counters(); now != process {
 			t.Errorf("calls in the process went from %+v to %+v", process, now)
@@ -234,7 +275,7 @@ func TestInterruptedEpoch(t *testing.T) {
 				cancel()
 			}
 		}
-		trainer, err := model.NewTrainer(l.device(l.alloc), train, test, model.Weights(20, 16, 1, 0), opt)
+		trainer, err := model.NewTrainer(l.device(plain), train, test, model.Weights(20, 16, 1, 0), opt)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -268,7 +309,8 @@ func TestFaultsAreReportedAndLeakNothing(t *testing.T) {
 	tags := []string{"weights 1", "train images", "test order", "results", "gather", "matmul", "softmax"}
 	for _, tag := range tags {
 		onEveryBackend(t, func(t *testing.T, l lab) {
-			trainer, err := model.NewTrainer(l.device(failing{l.alloc, tag}), train, test, model.Weights(12, 8, 2, 0), options(100, 50))
+			fail := func(a allocator.Allocator) allocator.Allocator { return failing{a, tag} }
+			trainer, err := model.NewTrainer(l.device(fail), train, test, model.Weights(12, 8, 2, 0), options(100, 50))
 			if err == nil {
 				_, err = trainer.Epoch(context.Background())
 				if e := trainer.Close(); e != nil {

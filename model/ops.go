@@ -37,6 +37,12 @@ type Ops[T any] interface {
 	// EndStep frees the outputs of the step and returns its first fault.
 	EndStep() error
 
+	// Replay runs f, which does the same steps on the same tensors whenever it is
+	// called with key. It may run f the first time only, keep what f queues, and
+	// queue that again, until Forget.
+	Replay(key int, f func() error) error
+	Forget() error
+
 	// FromDense copies h to a tensor that lives until Free; the tag names it.
 	FromDense(tag string, h *tensor.Dense) (T, error)
 	// Write copies h over a tensor of its shape.

@@ -26,8 +26,12 @@ type Options struct {
 	// training set: a permutation of its rows. It is called ahead of the
 	// epoch, from another goroutine.
 	Order func(epoch int) []int32
-	// Verbose, if not nil, is called every VerboseEvery steps with the loss of
-	// the step, for which the host waits for the device.
+	// ChunkSteps is how many steps are replayed as one; 0 means 1. Between chunks
+	// an epoch can be interrupted and Verbose called.
+	ChunkSteps int
+	// Verbose, if not nil, is called every VerboseEvery steps, or at the end of the
+	// chunk that they end in, with the loss of the step done last, for which the
+	// host waits for the device.
 	Verbose      func(step int, loss float32)
 	VerboseEvery int
 }
@@ -75,6 +79,8 @@ type Trainer[T any] struct {
 	train, test split[T]
 	results     T // [batches, 2]: loss and hits of the training, then the test batches
 	owned       []T
+	chunks      []chunk // of an epoch's training
+	validation  chunk
 	epoch       int
 	nextOrder   chan []int32 // of epoch, shuffled while the one before it ran
 	step        atomic.Int64
@@ -91,6 +97,14 @@ type split[T any] struct {
 func (s split[T]) batch(i int) (start, n int) {
 	start = i * s.batchSize
 	return start, min(s.batchSize, s.rows-start)
+}
+
+// A chunk is steps that are the same in every epoch, but for what is in the
+// order: its key for Ops.Replay, the number of steps done after it, and what
+// does them.
+type chunk struct {
+	key, end int
+	run      func() error
 }
 
 // NewTrainer copies the sets and the initial weights to the device of ops.
@@ -113,7 +127,18 @@ func NewTrainer[T any](ops Ops[T], train, test Set, weights []*tensor.Dense, opt
 	}
 	batches := t.train.batches + t.test.batches
 	t.results, err = t.own("results", tensor.New(tensor.WithShape(batches, 2), tensor.Of(tensor.Float32)))
+	t.chunk()
 	return t, err
+}
+
+// chunk cuts an epoch into chunks.
+func (t *Trainer[T]) chunk() {
+	size := max(t.opt.ChunkSteps, 1)
+	for start := 0; start < t.train.batches; start += size {
+		end := min(start+size, t.train.batches)
+		t.chunks = append(t.chunks, chunk{len(t.chunks), end, func() error { return t.steps(start, end) }})
+	}
+	t.validation = chunk{key: len(t.chunks), run: t.validate}
 }
 
 // own copies h to the device until Close.
@@ -158,7 +183,7 @@ func (t *Trainer[T]) Done() int64 { return t.step.Load() }
 
 // Epoch trains on the whole training set once, in batches of which the last may
 // be short, then validates on the whole test set. Within it the host never waits
-// for the device unless Options.Verbose asks for it. When ctx is done the step
+// for the device unless Options.Verbose asks for it. When ctx is done the chunk
 // at hand is finished and the epoch is returned as interrupted.
 func (t *Trainer[T]) Epoch(ctx context.Context) (Epoch, error) {
 	e := Epoch{Number: t.epoch + 1}
@@ -169,10 +194,7 @@ func (t *Trainer[T]) Epoch(ctx context.Context) (Epoch, error) {
 	if err := t.ops.Write(t.train.order, vector(order)); err != nil {
 		return e, fmt.Errorf("epoch %d: %w", e.Number, err)
 	}
-	steps, err := t.steps(ctx)
-	if err == nil && steps == t.train.batches {
-		err = t.validate()
-	}
+	steps, err := t.queue(ctx)
 	if err != nil {
 		return e, fmt.Errorf("epoch %d: %w", e.Number, err)
 	}
@@ -196,50 +218,66 @@ func (t *Trainer[T]) Epoch(ctx context.Context) (Epoch, error) {
 	return e, nil
 }
 
-// steps queues the training steps and returns how many.
-func (t *Trainer[T]) steps(ctx context.Context) (int, error) {
-	for i := range t.train.batches {
-		select {
-		case <-ctx.Done():
-			return i, nil
-		default:
+// queue queues the epoch and returns how many training steps it came to.
+func (t *Trainer[T]) queue(ctx context.Context) (steps int, err error) {
+	for _, c := range t.chunks {
+		if ctx.Err() != nil {
+			return steps, nil
 		}
+		if err := t.ops.Replay(c.key, c.run); err != nil {
+			return steps, err
+		}
+		before := steps
+		steps = c.end
+		t.step.Add(int64(steps - before))
+		if err := t.report(before, steps); err != nil {
+			return steps, fmt.Errorf("step %d: %w", steps, err)
+		}
+	}
+	if err := t.ops.Mark(trainEnd); err != nil {
+		return steps, err
+	}
+	if err := t.ops.Replay(t.validation.key, t.validation.run); err != nil {
+		return steps, fmt.Errorf("validation: %w", err)
+	}
+	return steps, t.ops.Mark(validationEnd)
+}
+
+// steps does the training steps from start on, before end.
+func (t *Trainer[T]) steps(start, end int) error {
+	for i := start; i < end; i++ {
 		x, y := t.batch(t.train, i)
 		grad := t.ops.Loss(t.mlp.Forward(x), y, t.results, i)
 		t.mlp.Backward(grad, t.opt.LearningRate)
 		if err := t.ops.EndStep(); err != nil {
-			return i, fmt.Errorf("step %d: %w", i+1, err)
-		}
-		t.step.Add(1)
-		if err := t.report(i); err != nil {
-			return i, fmt.Errorf("step %d: %w", i+1, err)
+			return fmt.Errorf("step %d: %w", i+1, err)
 		}
 	}
-	return t.train.batches, t.ops.Mark(trainEnd)
+	return nil
 }
 
-// report calls Options.Verbose where it is due.
-func (t *Trainer[T]) report(step int) error {
-	if t.opt.Verbose == nil || (step+1)%t.opt.VerboseEvery != 0 {
+// report calls Options.Verbose if it came due between two numbers of steps.
+func (t *Trainer[T]) report(before, steps int) error {
+	if t.opt.Verbose == nil || steps/t.opt.VerboseEvery == before/t.opt.VerboseEvery {
 		return nil
 	}
 	results, err := t.ops.Dense(t.results)
 	if err == nil {
-		t.opt.Verbose(step+1, results.Float32s()[2*step])
+		t.opt.Verbose(steps, results.Float32s()[2*(steps-1)])
 	}
 	return err
 }
 
-// validate queues the forward passes over the test set.
+// validate does the forward passes over the test set.
 func (t *Trainer[T]) validate() error {
 	for i := range t.test.batches {
 		x, y := t.batch(t.test, i)
 		t.ops.Evaluate(t.mlp.Forward(x), y, t.results, t.train.batches+i)
 		if err := t.ops.EndStep(); err != nil {
-			return fmt.Errorf("validation: %w", err)
+			return err
 		}
 	}
-	return t.ops.Mark(validationEnd)
+	return nil
 }
 
 func (t *Trainer[T]) batch(s split[T], i int) (x, y T) {
@@ -260,9 +298,10 @@ func (s split[T]) score(results []float32) (loss, accuracy float64) {
 // Weights copies the weights as they are now to the host.
 func (t *Trainer[T]) Weights() ([]*tensor.Dense, error) { return t.mlp.Weights() }
 
-// Close frees what the trainer holds on the device.
+// Close frees what the trainer holds on the device, and what was kept of it to
+// replay.
 func (t *Trainer[T]) Close() error {
-	var errs []error
+	errs := []error{t.ops.Forget()}
 	if t.mlp != nil {
 		errs = append(errs, t.mlp.Close())
 	}

@@ -1,0 +1,253 @@
+package model_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"mlpool/allocator"
+	"mlpool/data"
+	"mlpool/kernels"
+	"mlpool/kernels/device"
+	"mlpool/model"
+)
+
+// onEveryGraph runs f on the backends that capture.
+func onEveryGraph(t *testing.T, f func(t *testing.T, l lab)) {
+	onEveryBackend(t, func(t *testing.T, l lab) {
+		if l.captured != nil {
+			f(t, l)
+		}
+	})
+}
+
+// TestGraphTrainsAsEager trains three epochs with a short last batch, a short
+// last chunk and validation, eagerly and from graphs: every number must be the
+// same, and once all is captured nothing is allocated.
+func TestGraphTrainsAsEager(t *testing.T) {
+	const rows, features, batch, epochs = 500, 23, 32, 3
+	train, test := blobs(rows, features, 1), blobs(201, features, 2)
+	weights := model.Weights(features, 37, 3, 5)
+	opt := options(rows, batch)
+	opt.ChunkSteps = 5
+	onEveryGraph(t, func(t *testing.T, l lab) {
+		run := func(l lab) (all []model.Epoch, final [][]float32) {
+			trainer, err := model.NewTrainer(l.device(plain), train, test, weights, opt)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var steady [2]allocator.Stats
+			var process kernels.Counts
+			for epoch := range epochs {
+				e, err := trainer.Epoch(context.Background())
+				if err != nil {
+					t.Fatal(err)
+				}
+				e.Train, e.Validation = 0, 0
+				all = append(all, e)
+				if l.captured == nil {
+					continue
+				}
+				now := [2]allocator.Stats{l.alloc.Stats(), l.captured.Stats()}
+				for i := range now {
+					if epoch > 0 && (now[i].Allocs != steady[i].Allocs || now[i].Frees != steady[i].Frees) {
+						t.Errorf("epoch %d allocates: %+v after %+v", epoch+1, now[i], steady[i])
+					}
+				}
+				if counts := kernels.Counters(); epoch > 0 && counts != process {
+					t.Errorf("epoch %d: calls in the process went from %+v to %+v", epoch+1, process, counts)
+				}
+				steady, process = now, kernels.Counters()
+			}
+			host, err := trainer.Weights()
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, w := range host {
+				final = append(final, w.Float32s())
+			}
+			if done, want := trainer.Done(), int64(epochs*trainer.Steps()); done != want {
+				t.Errorf("%d steps done, want %d", done, want)
+			}
+			if err := trainer.Close(); err != nil {
+				t.Error(err)
+			}
+			return all, final
+		}
+		graph, graphWeights := run(l)
+		l.captured = nil
+		eager, eagerWeights := run(l)
+		if !reflect.DeepEqual(graph, eager) {
+			t.Errorf("epochs from graphs: %+v, eager: %+v", graph, eager)
+		}
+		if !reflect.DeepEqual(graphWeights, eagerWeights) {
+			t.Error("the weights differ")
+		}
+	})
+}
+
+// TestGraphIsInterruptedBetweenChunks cancels while a chunk is queued.
+func TestGraphIsInterruptedBetweenChunks(t *testing.T) {
+	train, test := blobs(500, 20, 1), blobs(50, 20, 2)
+	onEveryGraph(t, func(t *testing.T, l lab) {
+		ctx, cancel := context.WithCancel(context.Background())
+		opt := options(500, 50)
+		var steps []int
+		opt.VerboseEvery = 3
+		opt.Verbose = func(step int, loss float32) {
+			if steps = append(steps, step); step == 8 {
+				cancel()
+			}
+		}
+		trainer, err := model.NewTrainer(l.device(plain), train, test, model.Weights(20, 16, 1, 0), opt)
+		if err != nil {
+			t.Fatal(err)
+		}
+		e, err := trainer.Epoch(ctx)
+		if err != nil || !e.Interrupted || len(e.Losses) != 8 || !slices.Equal(steps, []int{4, 8}) {
+			t.Errorf("error %v, interrupted %t after %d steps, want 8; told of steps %v", err, e.Interrupted, len(e.Losses), steps)
+		}
+		e, err = trainer.Epoch(context.Background())
+		if err != nil || e.Interrupted || len(e.Losses) != 10 {
+			t.Errorf("the next epoch: error %v, %d steps", err, len(e.Losses))
+		}
+		if err := trainer.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// faulty is a queue that refuses one MatMul, counted from 1, and notes the ends
+// of its graphs.
+type faulty struct {
+	device.Queue
+	matmuls, bad int
+	log          *[]string
+}
+
+func (q *faulty) MatMul(c, a, b uintptr, m, n, k int) error {
+	if q.matmuls++; q.matmuls == q.bad {
+		return errors.New("launch refused")
+	}
+	return q.Queue.MatMul(c, a, b, m, n, k)
+}
+
+func (q *faulty) EndCapture() (device.Graph, error) {
+	g, err := q.Queue.EndCapture()
+	return noted{g, q.log}, err
+}
+
+type noted struct {
+	device.Graph
+	log *[]string
+}
+
+func (g noted) Close() error {
+	*g.log = append(*g.log, "graph")
+	return g.Graph.Close()
+}
+
+// freed notes the tensors that are freed.
+type freed struct {
+	allocator.Allocator
+	log *[]string
+}
+
+func (f freed) Free(b allocator.Block, s allocator.Stream) error {
+	*f.log = append(*f.log, "tensor")
+	return f.Allocator.Free(b, s)
+}
+
+// TestGraphFaults lets each capture of an epoch fail in its midst: the error
+// names the step, nothing leaks, and the device trains afterwards.
+func TestGraphFaults(t *testing.T) {
+	train, test := blobs(300, 12, 1), blobs(50, 12, 2)
+	opt := options(300, 50)
+	opt.ChunkSteps = 2
+	onEveryGraph(t, func(t *testing.T, l lab) {
+		if !l.fuse {
+			t.Skip("fused only: a MatMul a step")
+		}
+		for bad, where := range []string{"step 1:", "step 2:", "step 3:", "step 4:", "step 5:", "step 6:", "validation:"} {
+			var log []string
+			q := &faulty{Queue: l.queue, bad: bad + 1, log: &log}
+			f := l
+			f.queue = q
+			d := f.device(plain)
+			trainer, err := model.NewTrainer(d, train, test, model.Weights(12, 8, 2, 0), opt)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = trainer.Epoch(context.Background())
+			if err == nil || !strings.Contains(err.Error(), where) || !strings.Contains(err.Error(), "launch refused") {
+				t.Errorf("%s: error %v", where, err)
+			}
+			if live := l.captured.Live(); len(live) != 0 {
+				t.Errorf("%s: left behind %v", where, live)
+			}
+			if e, err := trainer.Epoch(context.Background()); err != nil || len(e.Losses) != 6 {
+				t.Errorf("%s: the next epoch: %d steps, error %v", where, len(e.Losses), err)
+			}
+			if err := trainer.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
+// TestCloseFreesGraphsFirst watches the order in which a trainer gives back.
+func TestCloseFreesGraphsFirst(t *testing.T) {
+	train, test := blobs(300, 12, 1), blobs(50, 12, 2)
+	opt := options(300, 50)
+	onEveryGraph(t, func(t *testing.T, l lab) {
+		var log []string
+		l.queue = &faulty{Queue: l.queue, log: &log}
+		d := l.device(func(a allocator.Allocator) allocator.Allocator {
+			if a == l.alloc {
+				return freed{a, &log}
+			}
+			return a
+		})
+		trainer, err := model.NewTrainer(d, train, test, model.Weights(12, 8, 2, 0), opt)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := trainer.Epoch(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		if err := trainer.Close(); err != nil {
+			t.Fatal(err)
+		}
+		want := fmt.Sprint(slices.Repeat([]string{"graph"}, 3), slices.Repeat([]string{"tensor"}, 10))
+		if n := min(3, len(log)); fmt.Sprint(log[:n], log[n:]) != want {
+			t.Errorf("freed %v, want %v", log, want)
+		}
+	})
+}
+
+// TestWaitingSpoilsACapture uploads and synchronises in the midst of a capture.
+func TestWaitingSpoilsACapture(t *testing.T) {
+	set := blobs(20, 6, 1)
+	w := model.Weights(6, 4, 1, 0)
+	onEveryGraph(t, func(t *testing.T, l lab) {
+		d := l.device(plain)
+		trainer, err := model.NewTrainer(d, set, set, w, model.Options{BatchSize: 5, EvalBatchSize: 20, LearningRate: 0.1,
+			Order: func(epoch int) []int32 { return data.Order(20, 0, epoch) }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := d.Replay(-1, d.Synchronize); err == nil {
+			t.Error("a capture that waits for itself succeeds")
+		}
+		if _, err := trainer.Epoch(context.Background()); err != nil {
+			t.Errorf("the next epoch: %v", err)
+		}
+		if err := trainer.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
