@@ -139,7 +139,8 @@ func TestSteadyState(t *testing.T) {
 		if r.DriverCalls < perOp || r.DriverCalls > perOp+2/float64(r.Ops) {
 			t.Errorf("%s, %s: %v driver calls for each pair, want %v", r.Case, r.Allocator, r.DriverCalls, perOp)
 		}
-		if r.Allocator != "trace" && r.GoAllocs*float64(r.Ops) > quickOps/10 {
+		// The runtime and the measurement itself allocate a little.
+		if r.Allocator != "trace" && r.GoAllocs > 0.5 {
 			t.Errorf("%s, %s: %v Go allocations for each pair", r.Case, r.Allocator, r.GoAllocs)
 		}
 	}

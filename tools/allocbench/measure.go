@@ -153,7 +153,7 @@ const (
 	loopTime  = 100 * time.Millisecond
 	leastOps  = 1000
 	mostOps   = 4_000_000
-	quickOps  = 300
+	quickOps  = 100
 	mostTimed = 200_000 // for percentiles
 	leastTime = 10_000
 )
@@ -162,7 +162,7 @@ const (
 // also warm the allocator up.
 func (b *bench) count(f func(n int64) (int64, error)) (int64, error) {
 	if b.quick {
-		_, err := f(quickOps / 3)
+		_, err := f(quickOps / 2)
 		return quickOps, err
 	}
 	var estimate time.Duration // for mostOps

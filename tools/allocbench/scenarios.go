@@ -69,13 +69,16 @@ func (b *bench) pair(bytes int64, s allocator.Stream) error {
 	return b.a.Free(block, s)
 }
 
-// roundPairs is how many pairs are a round.
-const roundPairs = 50
+const (
+	roundPairs = 50     // pairs of a round
+	longest    = 50_000 // requests of a round that is planned
+)
 
-// round does a round of requests that begin with those of a stream: to an
-// allocator that plans, a step.
-func (b *bench) round(s allocator.Stream, requests func() (int64, error)) (int64, error) {
-	if b.plan == nil {
+// round does a round of about n requests that begin with those of a stream. To
+// an allocator that plans it is a step, unless it is longer than any step and
+// would take minutes to plan.
+func (b *bench) round(n int, s allocator.Stream, requests func() (int64, error)) (int64, error) {
+	if b.plan == nil || n > longest {
 		return requests()
 	}
 	if err := b.plan.Begin("round", s); err != nil {
@@ -93,7 +96,7 @@ func (b *bench) pairs(n int64, s allocator.Stream, sizes ...int64) (int64, error
 	}
 	var done int64
 	for done < n && !b.over.Load() {
-		ops, err := b.round(s, func() (int64, error) { return b.pairLoop(min(roundPairs, n-done), s, sizes...) })
+		ops, err := b.round(2*roundPairs, s, func() (int64, error) { return b.pairLoop(min(roundPairs, n-done), s, sizes...) })
 		if done += ops; err != nil {
 			return done, err
 		}
@@ -375,7 +378,7 @@ func (b *bench) random(name string, num int, largest int64) error {
 	for round := range 3 {
 		name := name + [...]string{" cold", " second", " warm"}[round]
 		err := b.measure(name, "call", 1, func() (int64, error) {
-			return b.round(s, func() (int64, error) { return b.randomRound(s, blocks, largest) })
+			return b.round(2*num, s, func() (int64, error) { return b.randomRound(s, blocks, largest) })
 		})
 		if err != nil {
 			return err
@@ -567,7 +570,10 @@ func liveCases(bool) []testCase {
 		if err != nil {
 			return err
 		}
-		var blocks [1000]allocator.Block
+		blocks := make([]allocator.Block, 1000)
+		if b.quick {
+			blocks = blocks[:quickOps]
+		}
 		requests := func() (int64, error) {
 			n := 0
 			for n < len(blocks) && !b.over.Load() {
@@ -585,7 +591,7 @@ func liveCases(bool) []testCase {
 			}
 			return 2 * int64(n), nil
 		}
-		round := func() (int64, error) { return b.round(s, requests) }
+		round := func() (int64, error) { return b.round(2*len(blocks), s, requests) }
 		if err := b.measure("1000 x 1 MiB cold", "call", 1, round); err != nil {
 			return err
 		}
@@ -708,7 +714,7 @@ func (b *bench) multiStream(name string, streams int, prewarmed bool) error {
 		return 1, b.Synchronize()
 	}
 	round := func() error {
-		_, err := b.round(ss[0], requests)
+		_, err := b.round(2*kernels, ss[0], requests)
 		return err
 	}
 	first := name

@@ -243,7 +243,7 @@ func (b *bench) replay(name string, t *trace) error {
 		}
 		return ops, nil
 	}
-	round := func() (int64, error) { return b.round(streams[0], requests) }
+	round := func() (int64, error) { return b.round(len(t.events), streams[0], requests) }
 	if err := b.measure(name+" cold", "call", 1, round); err != nil {
 		return err
 	}
