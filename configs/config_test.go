@@ -28,7 +28,7 @@ func TestParseErrors(t *testing.T) {
 		{"[optimizer]", "t.toml:1: optimizer: unknown section"},
 		{"optimizer.name.first = 1", "t.toml:1: optimizer.name: unknown section"},
 		{`"train.bsz" = 3`, `t.toml:1: "train.bsz": unknown section`},
-		{"[train]\n\"a\\nb\" = 3", `t.toml:2: train."a\nb": unknown key, [train] has num_epochs, bsz, learning_rate, seed, device, fuse, verbose, time_epoch`},
+		{"[train]\n\"a\\nb\" = 3", `t.toml:2: train."a\nb": unknown key, [train] has num_epochs, bsz, learning_rate, seed, device, executor, fuse, verbose, time_epoch`},
 
 		// Not a section.
 		{"train = 3", "t.toml:1: train: is 3, want a section"},
@@ -92,6 +92,7 @@ bsz = 4
 learning_rate = 1
 seed = 9223372036854775807
 device = "cpu"
+executor = "graph"
 fuse = false
 verbose = true
 time_epoch = false
@@ -120,7 +121,7 @@ log_dir = ""
 `
 	want := Config{
 		Model: Model{1, 2},
-		Train: Train{3, 4, 1, 1<<63 - 1, "cpu", false, true, false},
+		Train: Train{3, 4, 1, 1<<63 - 1, "cpu", "graph", false, true, false},
 		Allocator: Allocator{
 			"buddy", "opportunistic", 1, 2, 3, 0.5, 4, 1, 5,
 			6, false, false, false, "t", 7, true,

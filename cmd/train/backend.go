@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"io"
 	"runtime"
@@ -33,6 +34,9 @@ func allocatorKinds(env string, compare bool, b *backend) ([]string, error) {
 	if env != "" && !slices.Contains(allKinds, env) {
 		return nil, fmt.Errorf("%s=%s is no allocator: use one of %s", allocatorEnv, env, strings.Join(allKinds, ", "))
 	}
+	if b.graph && env == plainMalloc {
+		return nil, fmt.Errorf("%s=%s is plain cudaMalloc, which no graph can capture: use one of %s, or train.executor = \"eager\"", allocatorEnv, env, strings.Join(b.kinds(), ", "))
+	}
 	if !b.gpu && env == cudaAsync {
 		return nil, fmt.Errorf("%s=%s is cudaMallocAsync and needs a GPU, and this run is on the CPU: use one of %s", allocatorEnv, env, strings.Join(b.kinds(), ", "))
 	}
@@ -46,13 +50,15 @@ func allocatorKinds(env string, compare bool, b *backend) ([]string, error) {
 type backend struct {
 	name  string
 	gpu   bool
+	graph bool // the executor
 	queue device.Queue
 }
 
 // openBackend opens the device that the config asks for, and says so in one
 // line where that is the CPU for want of a GPU.
 func openBackend(cfg configs.Config, stderr io.Writer) (*backend, error) {
-	cpu := &backend{name: fmt.Sprintf("CPU, %d threads", runtime.GOMAXPROCS(0)), queue: new(device.HostQueue)}
+	graph := cfg.Train.Executor == "graph"
+	cpu := &backend{name: fmt.Sprintf("CPU, %d threads", runtime.GOMAXPROCS(0)), graph: graph, queue: new(device.HostQueue)}
 	if cfg.Train.Device == "cpu" {
 		return cpu, nil
 	}
@@ -72,15 +78,21 @@ func openBackend(cfg configs.Config, stderr io.Writer) (*backend, error) {
 		return nil, err
 	}
 	name := fmt.Sprintf("%s (sm_%d%d, CUDA %d.%d)", info.Name, info.Major, info.Minor, info.RuntimeVersion/1000, info.RuntimeVersion%1000/10)
-	return &backend{name: name, gpu: true, queue: queue}, nil
+	return &backend{name: name, gpu: true, graph: graph, queue: queue}, nil
 }
 
-// kinds are the allocators that can be had on the device.
+// kinds are the allocators that can be had on the device, with the executor.
 func (b *backend) kinds() []string {
+	return slices.DeleteFunc(slices.Clone(allKinds), func(kind string) bool {
+		return kind == cudaAsync && !b.gpu || kind == plainMalloc && b.graph
+	})
+}
+
+func (b *backend) driver() allocator.Driver {
 	if b.gpu {
-		return allKinds
+		return kernels.Driver{}
 	}
-	return slices.DeleteFunc(slices.Clone(allKinds), func(kind string) bool { return kind == cudaAsync })
+	return device.NewHostDriver()
 }
 
 // newAllocator makes an allocator of the given kind on the device, as section
@@ -93,10 +105,7 @@ func (b *backend) newAllocator(kind string, cfg configs.Config) (allocator.Alloc
 		}
 		return allocator.NewAsync(pool), nil
 	}
-	var driver allocator.Driver = kernels.Driver{}
-	if !b.gpu {
-		driver = device.NewHostDriver()
-	}
+	driver := b.driver()
 	if kind == plainMalloc {
 		return allocator.NewMalloc(driver), nil
 	}
@@ -108,6 +117,51 @@ func (b *backend) newAllocator(kind string, cfg configs.Config) (allocator.Alloc
 		return allocator.NewPlan(driver, o)
 	}
 	return allocator.NewPool(driver, o)
+}
+
+// newCaptureAllocator makes the allocator of what is captured into graphs: for
+// the driver's pool another one, whose requests become part of the graph, and
+// else a pool. A plan would have nothing to add to a graph, which repeats its
+// steps address by address.
+func (b *backend) newCaptureAllocator(kind string, cfg configs.Config) (allocator.Allocator, error) {
+	if kind == cudaAsync {
+		return b.newAllocator(kind, cfg)
+	}
+	cfg.Allocator.Preallocate, cfg.Allocator.GcThreshold = 0, 0
+	driver := &lasting{Driver: b.driver()}
+	o, err := poolOptions(cfg, driver)
+	if err != nil {
+		return nil, err
+	}
+	pool, err := allocator.NewPool(driver, o)
+	return lastingPool{pool, driver}, err
+}
+
+// lasting is a driver that frees nothing until it is closed: a pool that runs
+// out of memory gives back what it has no use for, and graphs may.
+type lasting struct {
+	allocator.Driver
+	freed []uintptr
+}
+
+func (l *lasting) Free(addr uintptr) error {
+	l.freed = append(l.freed, addr)
+	return nil
+}
+
+// lastingPool is a pool on a lasting driver.
+type lastingPool struct {
+	*allocator.Pool
+	driver *lasting
+}
+
+func (p lastingPool) Close() error {
+	errs := []error{p.Pool.Close()}
+	for _, addr := range p.driver.freed {
+		errs = append(errs, p.driver.Driver.Free(addr))
+	}
+	p.driver.freed = nil
+	return errors.Join(errs...)
 }
 
 // poolOptions are those that section [allocator] asks for.

@@ -42,7 +42,7 @@ flags:
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	// The first signal lets the step at hand finish; a second ends the process.
+	// The first signal lets the step or graph at hand finish; a second ends the process.
 	context.AfterFunc(ctx, stop)
 	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
 }
@@ -129,8 +129,8 @@ func execute(ctx context.Context, o options, stdout, stderr io.Writer) (err erro
 			return err
 		}
 	}
-	fmt.Fprintf(stdout, "%s: %s, %d hidden layers of %d, batches of %d, rate %g, %d training and %d validation images\n",
-		o.config, b.name, cfg.Model.NumLayers, cfg.Model.FeatDim, cfg.Train.Bsz, cfg.Train.LearningRate, set.Train.Len(), set.Test.Len())
+	fmt.Fprintf(stdout, "%s: %s, %d hidden layers of %d, batches of %d, rate %g, %s executor, %d training and %d validation images\n",
+		o.config, b.name, cfg.Model.NumLayers, cfg.Model.FeatDim, cfg.Train.Bsz, cfg.Train.LearningRate, cfg.Train.Executor, set.Train.Len(), set.Test.Len())
 	s, err := newSession(b, cfg, set, kinds, stdout, stderr)
 	if err != nil {
 		return err

@@ -176,6 +176,47 @@ func TestFusedAndUnfused(t *testing.T) {
 	}
 }
 
+// TestGraph trains from graphs: the same losses as eagerly, and no allocation
+// after the first epoch.
+func TestGraph(t *testing.T) {
+	path, logDir := writeConfig(t, "cpu", `executor = "eager"`)
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, kind := range []string{customPool, plannedPool} {
+		t.Setenv(allocatorEnv, kind)
+		var losses [2]string
+		for i, executor := range []string{"eager", "graph"} {
+			if err := os.WriteFile(path, bytes.Replace(text, []byte("eager"), []byte(executor), 1), 0o666); err != nil {
+				t.Fatal(err)
+			}
+			code, stdout, stderr := train(context.Background(), path)
+			if code != 0 || !strings.Contains(stdout, executor+" executor") {
+				t.Fatalf("%s: exit code %d, %s, %s", executor, code, stdout, stderr)
+			}
+			for epoch, line := range lines(t, filepath.Join(logDir, "metrics.jsonl")) {
+				var r record
+				if err := json.Unmarshal([]byte(line), &r); err != nil {
+					t.Fatal(err)
+				}
+				if captured := executor == "graph" && epoch > 0; captured != (r.Allocs == 0) {
+					t.Errorf("%s, epoch %d: %d allocations", executor, r.Epoch, r.Allocs)
+				}
+			}
+			losses[i] = strings.Join(lines(t, filepath.Join(logDir, "train_losses.txt")), " ")
+		}
+		if losses[0] != losses[1] {
+			t.Errorf("%s: the losses of the executors differ", kind)
+		}
+	}
+	t.Setenv(allocatorEnv, "")
+	code, stdout, stderr := train(context.Background(), "-compare", path)
+	if code != 0 || strings.Contains(stdout, plainMalloc) || !strings.Contains(stdout, "identical") {
+		t.Errorf("compare: exit code %d, %s, %s", code, stdout, stderr)
+	}
+}
+
 func TestErrors(t *testing.T) {
 	good, _ := writeConfig(t, "cpu", "")
 	bigBatch, _ := writeConfig(t, "cpu", "")
@@ -189,6 +230,7 @@ func TestErrors(t *testing.T) {
 	unknownKey, _ := writeConfig(t, "cpu", "nmu_epochs = 3\n")
 	strategy, _ := writeConfig(t, "cpu", "[allocator]\nstrategy = \"magic\"\n")
 	gpu, _ := writeConfig(t, "cuda", "")
+	graph, _ := writeConfig(t, "cpu", "executor = \"graph\"\n")
 	noLogs, _ := writeConfig(t, "cpu", "")
 	if err := os.WriteFile(filepath.Join(filepath.Dir(noLogs), "logs"), nil, 0o666); err != nil {
 		t.Fatal(err)
@@ -207,6 +249,7 @@ func TestErrors(t *testing.T) {
 		{"batch too large", "", []string{bigBatch}, exitFailure, "301 is more than the 300 rows"},
 		{"unknown allocator", "jemalloc", []string{good}, exitFailure, "use one of custom, plan, cuda, malloc"},
 		{"cuda allocator on the CPU", "cuda", []string{good}, exitFailure, "needs a GPU, and this run is on the CPU: use one of custom, plan, malloc"},
+		{"graph of mallocs", "malloc", []string{graph}, exitFailure, `cudaMalloc, which no graph can capture: use one of custom, plan, or train.executor = "eager"`},
 		{"unknown strategy", "", []string{strategy}, exitFailure, `allocator.strategy: is "magic", want one of tlsf, `},
 		{"log_dir is a file", "", []string{noLogs}, exitFailure, "log_dir"},
 		{"no GPU", "", []string{gpu}, exitFailure, `"cuda" cannot be had`},

@@ -56,6 +56,7 @@ func TestProcess(t *testing.T) {
 	for in := bufio.NewScanner(stdout); in.Scan(); {
 		output += in.Text() + "\n"
 		if strings.HasPrefix(in.Text(), "epoch 1/") {
+			time.Sleep(20 * time.Millisecond) // into the second epoch
 			if err := cmd.Process.Signal(os.Interrupt); err != nil {
 				t.Fatal(err)
 			}

@@ -31,8 +31,8 @@ type record struct {
 	PeakReserved  int64   `json:"peak_reserved"`
 }
 
-// newRecord makes the record of an epoch from what the allocator's counters
-// said before and after it, and the time spent in the allocator.
+// newRecord makes the record of an epoch from what the allocators'
+// counters said before and after it, and the time spent in the allocator.
 func newRecord(kind string, e model.Epoch, before, after allocator.Stats, spent time.Duration) record {
 	return record{
 		Allocator: kind, Epoch: e.Number, Steps: len(e.Losses), Interrupted: e.Interrupted,

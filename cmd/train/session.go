@@ -24,10 +24,15 @@ const evalBatchSize = 1000
 // verboseEvery is how many steps lie between two lines of a verbose run.
 const verboseEvery = 100
 
-// runner trains one model on one allocator.
+// graphSteps is how many steps a graph holds: enough that launching it costs
+// next to nothing, few enough that an interruption is heard within milliseconds.
+const graphSteps = 128
+
+// runner trains one model on one kind of allocator: one for what is done
+// eagerly and, for the executor "graph", a second for what is captured.
 type runner struct {
 	kind    string
-	alloc   *allocator.Timed
+	allocs  []*allocator.Timed
 	trainer *model.Trainer[device.Tensor]
 	logs    *logs
 	records []record
@@ -41,11 +46,11 @@ func newRunner(kind string, b *backend, cfg configs.Config, set data.Dataset, lo
 			r, err = nil, errors.Join(err, r.close())
 		}
 	}()
-	alloc, err := b.newAllocator(kind, cfg)
+	eager, err := r.own(b.newAllocator(kind, cfg))
 	if err != nil {
 		return r, err
 	}
-	r.alloc = allocator.NewTimed(alloc)
+	dev := device.New(b.queue, eager, cfg.Train.Fuse)
 	opt := model.Options{
 		BatchSize:     cfg.Train.Bsz,
 		EvalBatchSize: max(cfg.Train.Bsz, evalBatchSize),
@@ -58,8 +63,15 @@ func newRunner(kind string, b *backend, cfg configs.Config, set data.Dataset, lo
 			fmt.Fprintf(stdout, "%s: epoch %d, step %d: loss %.4f\n", kind, len(r.records)+1, step, loss)
 		}
 	}
-	r.trainer, err = model.NewTrainer(device.New(b.queue, r.alloc, cfg.Train.Fuse),
-		model.Set(set.Train), model.Set(set.Test), initialWeights(cfg, set), opt)
+	if b.graph {
+		captured, err := r.own(b.newCaptureAllocator(kind, cfg))
+		if err != nil {
+			return r, err
+		}
+		dev.CaptureFrom(captured)
+		opt.ChunkSteps = graphSteps
+	}
+	r.trainer, err = model.NewTrainer(dev, model.Set(set.Train), model.Set(set.Test), initialWeights(cfg, set), opt)
 	if err != nil {
 		return r, err
 	}
@@ -67,14 +79,42 @@ func newRunner(kind string, b *backend, cfg configs.Config, set data.Dataset, lo
 	return r, err
 }
 
+// own times an allocator, and closes it in the end.
+func (r *runner) own(a allocator.Allocator, err error) (*allocator.Timed, error) {
+	if err != nil {
+		return nil, err
+	}
+	t := allocator.NewTimed(a)
+	r.allocs = append(r.allocs, t)
+	return t, nil
+}
+
+// stats adds up the runner's allocators, and the time spent in them.
+func (r *runner) stats() (sum allocator.Stats, spent time.Duration) {
+	for _, a := range r.allocs {
+		st := a.Stats()
+		sum.Allocs += st.Allocs
+		sum.Frees += st.Frees
+		sum.DriverCalls += st.DriverCalls
+		sum.DriverMallocs += st.DriverMallocs
+		sum.Allocated += st.Allocated
+		sum.PeakAllocated += st.PeakAllocated
+		sum.Reserved += st.Reserved
+		sum.PeakReserved += st.PeakReserved
+		spent += a.Time()
+	}
+	return sum, spent
+}
+
 // epoch trains for one epoch and records it in the logs.
 func (r *runner) epoch(ctx context.Context) (record, error) {
-	before, spent := r.alloc.Stats(), r.alloc.Time()
+	before, spentBefore := r.stats()
 	e, err := r.trainer.Epoch(ctx)
 	if err != nil {
 		return record{}, err
 	}
-	rec := newRecord(r.kind, e, before, r.alloc.Stats(), r.alloc.Time()-spent)
+	after, spent := r.stats()
+	rec := newRecord(r.kind, e, before, after, spent-spentBefore)
 	r.records = append(r.records, rec)
 	r.losses = append(r.losses, e.Losses)
 	return rec, r.logs.add(rec, e.Losses)
@@ -85,8 +125,8 @@ func (r *runner) close() error {
 	if r.trainer != nil {
 		errs = append(errs, r.trainer.Close())
 	}
-	if r.alloc != nil {
-		errs = append(errs, r.alloc.Close())
+	for _, a := range r.allocs {
+		errs = append(errs, a.Close())
 	}
 	if r.logs != nil {
 		errs = append(errs, r.logs.close())
