@@ -45,11 +45,12 @@ type PoolOptions struct {
 	// Reuse is the policy between streams.
 	Reuse Reuse
 
-	// SegmentBytes is the unit that segments are rounded up to and the size of
-	// the first one, in bytes. Default 2 MiB, a power of two.
+	// SegmentBytes is the unit that segments are rounded up to, in bytes, a power
+	// of two. Default 2 MiB, the pages that a GPU's memory comes in.
 	SegmentBytes int64
 	// MaxSegmentBytes is where the growth of segments ends; larger requests get
-	// a segment of their own size. Default 256 MiB.
+	// a segment of their own size. Default 256 MiB: a larger cap reserves
+	// earlier than needed, a smaller one fragments a large heap.
 	MaxSegmentBytes int64
 	// MaxBytes limits what is reserved from the driver. 0 is no limit.
 	MaxBytes int64

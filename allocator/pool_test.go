@@ -380,42 +380,6 @@ func TestMaxSplit(t *testing.T) {
 	r.close()
 }
 
-// TestFootprint bounds what is reserved beyond what is used.
-func TestFootprint(t *testing.T) {
-	t.Run("random", func(t *testing.T) {
-		p := newPool(t, allocatortest.NewFake(plentiful), allocator.PoolOptions{})
-		for _, num := range []int{1000, 10000} {
-			r := randomRun(t, p, num, uint64(num))
-			if ratio := float64(p.Stats().PeakReserved) / float64(r.peak); ratio > 1.15 {
-				t.Errorf("%d blocks of up to 64 MiB: peak reserved / peak live is %.3f, want at most 1.15", num, ratio)
-			}
-		}
-	})
-	t.Run("training", func(t *testing.T) {
-		r := newRig(t, allocator.PoolOptions{})
-		blocks := []allocator.Block{r.alloc(70000*784, 1), r.alloc(70000, 1), r.alloc(784*10*4, 1)}
-		for range 4 {
-			blocks = append(blocks, r.alloc(784*784*4, 1))
-		}
-		for range 5 {
-			var scope []allocator.Block
-			for range 12 {
-				scope = append(scope, r.alloc(64*784*4, 1))
-			}
-			for _, b := range scope {
-				r.must(r.Free(b, 1))
-			}
-		}
-		if st := r.Stats(); float64(st.PeakReserved) > 1.1*float64(st.PeakAllocated) {
-			t.Errorf("peak reserved %d, peak allocated %d, want at most 1.1 times", st.PeakReserved, st.PeakAllocated)
-		}
-		for _, b := range blocks {
-			r.must(r.Free(b, 1))
-		}
-		r.close()
-	})
-}
-
 func TestNoGoAllocations(t *testing.T) {
 	p := newPool(t, allocatortest.NewFake(plentiful), allocator.PoolOptions{})
 	sizes := []int64{0, 4, 1 << 10, 200 << 10, 200 << 10, 1 << 20, 33 << 20}
