@@ -7,7 +7,6 @@ import "math/bits"
 // lost, a list is found with one bit scan, and a block that was freed fits the
 // next request of its class as it is.
 type sizeClassed struct {
-	eager
 	occupied [classWords]uint64
 	lists    [classWords * 64]list
 }
