@@ -10,7 +10,7 @@ import (
 // CUDAQueue is a CUDA stream with its marks.
 type CUDAQueue struct {
 	kernels.Stream
-	marks [MaxMarks]kernels.Event
+	marks []kernels.Event
 }
 
 var _ Queue = (*CUDAQueue)(nil)
@@ -21,16 +21,20 @@ func NewCUDAQueue() (q *CUDAQueue, err error) {
 	if q.Stream, err = kernels.NewStream(); err != nil {
 		return nil, err
 	}
-	for i := range q.marks {
-		if q.marks[i], err = kernels.NewEvent(); err != nil {
-			return nil, errors.Join(err, q.Close())
-		}
-	}
 	return q, nil
 }
 
 // Mark and Elapsed: see [Queue].
-func (q *CUDAQueue) Mark(i int) error { return q.marks[i].Record(q.Stream) }
+func (q *CUDAQueue) Mark(i int) error {
+	for len(q.marks) <= i {
+		e, err := kernels.NewEvent()
+		if err != nil {
+			return err
+		}
+		q.marks = append(q.marks, e)
+	}
+	return q.marks[i].Record(q.Stream)
+}
 
 func (q *CUDAQueue) Elapsed(from, to int) (time.Duration, error) {
 	return q.marks[to].Since(q.marks[from])
@@ -57,9 +61,7 @@ func (g cudaGraph) Launch() error { return g.Graph.Launch(g.stream) }
 func (q *CUDAQueue) Close() error {
 	err := q.Stream.Close()
 	for _, e := range q.marks {
-		if e != 0 {
-			err = errors.Join(err, e.Close())
-		}
+		err = errors.Join(err, e.Close())
 	}
 	return err
 }

@@ -12,7 +12,7 @@ import (
 
 // HostQueue runs operations at once, on host memory, with package ref.
 type HostQueue struct {
-	marks    [MaxMarks]time.Time
+	marks    []time.Time
 	captured *hostGraph // nil: operations run
 }
 
@@ -191,6 +191,9 @@ func (q *HostQueue) Download(dst []byte, src uintptr) error {
 }
 
 func (q *HostQueue) Mark(i int) error {
+	for len(q.marks) <= i {
+		q.marks = append(q.marks, time.Time{})
+	}
 	q.marks[i] = time.Now()
 	return nil
 }

@@ -2,9 +2,6 @@ package device
 
 import "time"
 
-// MaxMarks is how many marks a Queue keeps.
-const MaxMarks = 4
-
 // A Queue runs operations in order on memory of one device: a CUDA stream on a
 // GPU, the calling goroutine on host memory. Every argument of type uintptr is the
 // address of a dense row-major array; arrays that are written must not overlap
@@ -66,8 +63,8 @@ type Queue interface {
 	Download(dst []byte, src uintptr) error
 
 	// Mark notes when the work queued so far is done, under a number from 0
-	// to MaxMarks-1; Elapsed gives the time from one mark to another, after a
-	// Synchronize.
+	// on, which costs memory when it is first used; Elapsed gives the time from
+	// one mark to another, after a Synchronize.
 	Mark(i int) error
 	Elapsed(from, to int) (time.Duration, error)
 

@@ -1,0 +1,166 @@
+package device
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// A Profile says where the time of a step goes.
+type Profile struct {
+	Steps int // that were timed, of which everything here is the mean
+	// Step is the time from one step to the next when they are queued one
+	// after the other, with nothing between their operations.
+	Step time.Duration
+	Ops  []OpTime // in the order of their first use
+}
+
+// OpTime is what the operations of one name and shape take in a step, alone on
+// the device.
+type OpTime struct {
+	Name, Shape  string
+	Count        int
+	Time         time.Duration // of all of them
+	FLOPs, Bytes float64       // of all of them; FLOPs is 0 where bytes are what counts
+}
+
+// Gaps is the time of a step that is in no operation: the device waits for the
+// host, or for a kernel to start. It is below zero where kernels overlap.
+func (p Profile) Gaps() time.Duration {
+	gaps := p.Step
+	for _, o := range p.Ops {
+		gaps -= o.Time
+	}
+	return gaps
+}
+
+// Profile times n times the operations of step, which must do the same whenever
+// it is called, and then n times all of it. It uses the queue's marks.
+//
+// Operations are timed with a mark before and after each, from which what two
+// marks take by themselves is subtracted: for a kernel of a few microseconds
+// that is good to about half of one. They are queued while the device is busy
+// with something else, so that it never waits for the host.
+func (d *Device) Profile(n int, step func() error) (p Profile, err error) {
+	queue := d.queue
+	keepBusy, done, err := d.busy()
+	if err != nil {
+		return p, err
+	}
+	defer func() {
+		d.queue = queue
+		err = errors.Join(err, done())
+	}()
+	var ops []work
+	d.queue = &tap{queue, func(w work, f func() error) error {
+		before := 2 * len(ops)
+		ops = append(ops, w)
+		return errors.Join(queue.Mark(before), f(), queue.Mark(before+1))
+	}}
+	if err := step(); err != nil { // makes the marks
+		return p, err
+	}
+	p.Steps = n
+	var times []time.Duration
+	for range n {
+		if err := keepBusy(len(ops)); err != nil {
+			return p, err
+		}
+		ops = ops[:0]
+		if err := step(); err != nil {
+			return p, err
+		}
+		took, err := between(queue, len(ops))
+		if err != nil {
+			return p, err
+		}
+		if times == nil {
+			times = make([]time.Duration, len(ops))
+		}
+		if len(times) != len(ops) {
+			return p, fmt.Errorf("device: a step of %d operations, and then one of %d", len(times), len(ops))
+		}
+		for i := range took {
+			times[i] += took[i]
+		}
+	}
+	p.add(ops, times)
+	d.queue = queue
+	if err := queue.Mark(0); err != nil {
+		return p, err
+	}
+	for range n {
+		if err := step(); err != nil {
+			return p, err
+		}
+	}
+	if err := errors.Join(queue.Mark(1), queue.Synchronize()); err != nil {
+		return p, err
+	}
+	all, err := queue.Elapsed(0, 1)
+	p.Step = all / time.Duration(n)
+	return p, err
+}
+
+// between waits for n operations, and returns the times between their marks
+// less that of two marks by themselves.
+func between(q Queue, n int) ([]time.Duration, error) {
+	if err := errors.Join(q.Mark(2*n), q.Mark(2*n+1), q.Synchronize()); err != nil {
+		return nil, err
+	}
+	took := make([]time.Duration, n+1)
+	for i := range took {
+		var err error
+		if took[i], err = q.Elapsed(2*i, 2*i+1); err != nil {
+			return nil, err
+		}
+	}
+	for i := range n {
+		took[i] = max(took[i]-took[n], 0)
+	}
+	return took[:n], nil
+}
+
+// add puts operations of the same name and shape together; times are sums over
+// the steps.
+func (p *Profile) add(ops []work, times []time.Duration) {
+	for i, w := range ops {
+		at := slices.IndexFunc(p.Ops, func(o OpTime) bool { return o.Name == w.name && o.Shape == w.shape })
+		if at < 0 {
+			at = len(p.Ops)
+			p.Ops = append(p.Ops, OpTime{Name: w.name, Shape: w.shape})
+		}
+		o := &p.Ops[at]
+		o.Count++
+		o.Time += times[i] / time.Duration(p.Steps)
+		o.FLOPs += w.flops
+		o.Bytes += w.bytes
+	}
+}
+
+// busyBytes is memory that a GPU takes some 30 µs to fill, in which the host
+// queues busyOps operations and their marks.
+const (
+	busyBytes = 128 << 20
+	busyOps   = 4
+)
+
+// busy takes memory, and returns what gives a GPU enough to do for the host to
+// queue so many operations, and what gives the memory back.
+func (d *Device) busy() (with func(ops int) error, done func() error, err error) {
+	queue := d.queue
+	if _, gpu := queue.(*CUDAQueue); !gpu {
+		return func(int) error { return nil }, func() error { return nil }, nil
+	}
+	b, err := d.alloc.Alloc(busyBytes, d.stream, "profile")
+	with = func(ops int) error {
+		for range ops/busyOps + 4 {
+			if err := queue.Fill(b.Addr, 0, busyBytes); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	return with, func() error { return d.alloc.Free(b, d.stream) }, err
+}

@@ -1,0 +1,103 @@
+package device
+
+import (
+	"errors"
+	"testing"
+	"time"
+)
+
+// tickQueue takes 10 µs for an operation and 1 µs for a mark, by a clock of its
+// own.
+type tickQueue struct {
+	idleQueue
+	now   time.Duration
+	marks map[int]time.Duration
+}
+
+func (q *tickQueue) tick() error {
+	q.now += 10 * time.Microsecond
+	return nil
+}
+
+func (q *tickQueue) MatMul(c, a, b uintptr, m, n, k int) error                 { return q.tick() }
+func (q *tickQueue) MatMulReLU(c, a, b uintptr, m, n, k int) error             { return q.tick() }
+func (q *tickQueue) MatMulTNAdd(c, a, b uintptr, _ float32, _, _, _ int) error { return q.tick() }
+
+func (q *tickQueue) Mark(i int) error {
+	q.marks[i] = q.now
+	q.now += time.Microsecond
+	return nil
+}
+
+func (q *tickQueue) Elapsed(from, to int) (time.Duration, error) {
+	return q.marks[to] - q.marks[from], nil
+}
+
+// TestProfile counts the work of a step, and its time by a known clock.
+func TestProfile(t *testing.T) {
+	b := newBench(t, &tickQueue{marks: map[int]time.Duration{}}, true)
+	const n = 5
+	p, err := b.Profile(n, func() error { return b.step(0, 10, 0) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	us := time.Microsecond
+	want := []OpTime{
+		{"gather", "[10,12]", 1, 0, 0, 10 * 12 * 5},
+		{"matmul+relu", "[10,12]·[12,8]", 1, 10 * us, 2 * 10 * 12 * 8, 4 * (10*12 + 12*8 + 10*8)},
+		{"matmul", "[10,8]·[8,10]", 1, 10 * us, 2 * 10 * 8 * 10, 4 * (10*8 + 8*10 + 10*10)},
+		{"softmax+loss", "[10,10]", 1, 0, 0, 8 * 10 * 10},
+		{"matmul+mask", "[10,10]·[10,8]", 1, 0, 2 * 10 * 10 * 8, 4 * (10*10 + 10*8 + 2*10*8)},
+		{"matmul+sgd", "[8,10]·[10,10]", 1, 10 * us, 2 * 8 * 10 * 10, 4 * (8*10 + 10*10 + 2*8*10)},
+		{"matmul+sgd", "[12,10]·[10,8]", 1, 10 * us, 2 * 12 * 10 * 8, 4 * (12*10 + 10*8 + 2*12*8)},
+	}
+	if p.Steps != n || len(p.Ops) != len(want) {
+		t.Fatalf("%d steps of %d kinds of operation, want %d of %d", p.Steps, len(p.Ops), n, len(want))
+	}
+	var sum time.Duration
+	for i, o := range p.Ops {
+		if o != want[i] {
+			t.Errorf("operation %d: %+v, want %+v", i, o, want[i])
+		}
+		sum += o.Time
+	}
+	if sum+p.Gaps() != p.Step || p.Step != 40*us+us/n {
+		t.Errorf("a step of %v is %v of operations and %v of gaps", p.Step, sum, p.Gaps())
+	}
+	if _, ok := b.queue.(*tickQueue); !ok {
+		t.Errorf("the device is left with a queue of type %T", b.queue)
+	}
+}
+
+// TestProfilePutsLikeTogether profiles two equal operations in a step.
+func TestProfilePutsLikeTogether(t *testing.T) {
+	b := newBench(t, &tickQueue{marks: map[int]time.Duration{}}, true)
+	p, err := b.Profile(3, func() error {
+		b.MatMul(b.w0, b.w1)
+		b.MatMul(b.w0, b.w1)
+		return b.EndStep()
+	})
+	if err != nil || len(p.Ops) != 1 || p.Ops[0].Count != 2 || p.Ops[0].Time != 20*time.Microsecond || p.Ops[0].FLOPs != 2*2*12*8*10 {
+		t.Errorf("error %v, %+v", err, p)
+	}
+}
+
+// TestProfileFaults lets one of the steps fail.
+func TestProfileFaults(t *testing.T) {
+	b := newBench(t, new(HostQueue), true)
+	for bad := range 7 { // the first step, three that are timed apart, three together
+		steps := 0
+		_, err := b.Profile(3, func() error {
+			if steps++; steps == bad+1 {
+				return errors.New("no step")
+			}
+			return b.step(0, 10, 0)
+		})
+		if err == nil || err.Error() != "no step" {
+			t.Errorf("step %d: error %v", bad+1, err)
+		}
+		if err := b.step(0, 10, 0); err != nil {
+			t.Errorf("the next step: %v", err)
+		}
+	}
+}
