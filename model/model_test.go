@@ -354,3 +354,28 @@ func TestWeights(t *testing.T) {
 		t.Error("another seed gives the same weights")
 	}
 }
+
+// TestProfile times the operations of a repeated step, on every clock there is.
+func TestProfile(t *testing.T) {
+	train, test := blobs(500, 20, 1), blobs(50, 20, 2)
+	onEveryBackend(t, func(t *testing.T, l lab) {
+		if l.captured != nil {
+			t.Skip("operations are not launched one by one")
+		}
+		d := l.device(plain)
+		trainer, err := model.NewTrainer(d, train, test, model.Weights(20, 64, 2, 0), options(500, 50))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := trainer.Epoch(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		p, err := d.Profile(10, trainer.Repeat)
+		if err != nil || p.Step <= 0 || p.Gaps() >= p.Step || len(p.Ops) < 7 {
+			t.Errorf("error %v, %+v", err, p)
+		}
+		if err := trainer.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}

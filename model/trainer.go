@@ -256,6 +256,10 @@ func (t *Trainer[T]) steps(start, end int) error {
 	return nil
 }
 
+// Repeat does the first training step of an epoch once more, outside any epoch:
+// it moves the weights and is counted nowhere.
+func (t *Trainer[T]) Repeat() error { return t.steps(0, 1) }
+
 // report calls Options.Verbose if it came due between two numbers of steps.
 func (t *Trainer[T]) report(before, steps int) error {
 	if t.opt.Verbose == nil || steps/t.opt.VerboseEvery == before/t.opt.VerboseEvery {
