@@ -108,6 +108,9 @@ func execute(ctx context.Context, o options, stdout, stderr io.Writer) (err erro
 	if err != nil {
 		return err
 	}
+	if cfg.Train.Profile > 0 && cfg.Train.Executor != "eager" {
+		return cfg.Errorf("train.profile", "times operations one by one, which executor %q does not launch", cfg.Train.Executor)
+	}
 	b, err := openBackend(cfg, stderr)
 	if err != nil {
 		return err

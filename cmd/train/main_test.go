@@ -217,6 +217,39 @@ func TestGraph(t *testing.T) {
 	}
 }
 
+// TestProfile reads the table of a profile: shares add up to the step.
+func TestProfile(t *testing.T) {
+	t.Setenv(allocatorEnv, "")
+	path, logDir := writeConfig(t, "cpu", "profile = 20")
+	code, stdout, stderr := train(context.Background(), path)
+	_, table, found := strings.Cut(stdout, "a step of 20 more")
+	if code != 0 || !found {
+		t.Fatalf("exit code %d, %s, %s", code, stdout, stderr)
+	}
+	var sum, step float64
+	for line := range strings.Lines(table) {
+		f := strings.Fields(line)
+		if len(f) < 2 || f[len(f)-1] != "%" {
+			continue
+		}
+		share, err := strconv.ParseFloat(f[len(f)-2], 64)
+		if err != nil {
+			t.Errorf("line %q: %v", line, err)
+		}
+		if f[0] == "step" {
+			step = share
+		} else {
+			sum += share
+		}
+	}
+	if step != 100 || sum < 99 || sum > 101 {
+		t.Errorf("shares of %v and a step of %v %%:\n%s", sum, step, table)
+	}
+	if n := len(lines(t, filepath.Join(logDir, "train_losses.txt"))); n != 3*19 {
+		t.Errorf("%d losses in the logs, want %d", n, 3*19)
+	}
+}
+
 func TestErrors(t *testing.T) {
 	good, _ := writeConfig(t, "cpu", "")
 	bigBatch, _ := writeConfig(t, "cpu", "")
@@ -229,6 +262,7 @@ func TestErrors(t *testing.T) {
 	}
 	unknownKey, _ := writeConfig(t, "cpu", "nmu_epochs = 3\n")
 	strategy, _ := writeConfig(t, "cpu", "[allocator]\nstrategy = \"magic\"\n")
+	profile, _ := writeConfig(t, "cpu", "executor = \"graph\"\nprofile = 1\n")
 	gpu, _ := writeConfig(t, "cuda", "")
 	graph, _ := writeConfig(t, "cpu", "executor = \"graph\"\n")
 	noLogs, _ := writeConfig(t, "cpu", "")
@@ -250,6 +284,7 @@ func TestErrors(t *testing.T) {
 		{"unknown allocator", "jemalloc", []string{good}, exitFailure, "use one of custom, plan, cuda, malloc"},
 		{"cuda allocator on the CPU", "cuda", []string{good}, exitFailure, "needs a GPU, and this run is on the CPU: use one of custom, plan, malloc"},
 		{"graph of mallocs", "malloc", []string{graph}, exitFailure, `cudaMalloc, which no graph can capture: use one of custom, plan, or train.executor = "eager"`},
+		{"profile of graphs", "", []string{profile}, exitFailure, `train.profile: times operations one by one`},
 		{"unknown strategy", "", []string{strategy}, exitFailure, `allocator.strategy: is "magic", want one of tlsf, `},
 		{"log_dir is a file", "", []string{noLogs}, exitFailure, "log_dir"},
 		{"no GPU", "", []string{gpu}, exitFailure, `"cuda" cannot be had`},

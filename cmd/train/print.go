@@ -6,6 +6,8 @@ import (
 	"slices"
 	"text/tabwriter"
 	"time"
+
+	"mlpool/kernels/device"
 )
 
 // printEpoch prints the line of an epoch.
@@ -105,6 +107,32 @@ func (s *session) printComparison() {
 	fmt.Fprintln(s.stdout)
 	w.Flush()
 	fmt.Fprintf(s.stdout, "medians of %d epochs after the first, interleaved\n", len(steady(s.runners[0].records)))
+}
+
+// printProfile prints where the time of a step goes. Shares are of the time
+// from one step to the next.
+func (s *session) printProfile(kind string, p device.Profile) {
+	fmt.Fprintf(s.stdout, "\n%s allocator, a step of %d more, timed operation by operation:\n", kind, p.Steps)
+	w := tabwriter.NewWriter(s.stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
+	row := func(name, count string, t time.Duration, flops, bytes float64) {
+		rate := func(amount, unit float64) string {
+			if amount == 0 || t <= 0 {
+				return ""
+			}
+			return fmt.Sprintf("%.1f", amount/t.Seconds()/unit)
+		}
+		fmt.Fprintf(w, "%s\t%s\t%.2f\t%s\t%s\t%.1f %%\t\n", name, count, float64(t)/float64(time.Microsecond),
+			rate(flops, 1e9), rate(bytes, 1e9), 100*float64(t)/float64(p.Step))
+	}
+	fmt.Fprintln(w, "operation\tcount\tµs\tGFLOP/s\tGB/s\tshare\t")
+	var flops float64
+	for _, o := range p.Ops {
+		row(o.Name+" "+o.Shape, fmt.Sprint(o.Count), o.Time, o.FLOPs, o.Bytes)
+		flops += o.FLOPs
+	}
+	row("gaps between them", "", p.Gaps(), 0, 0)
+	row("step", "", p.Step, flops, 0)
+	w.Flush()
 }
 
 func last[E any](s []E) E { return s[len(s)-1] }

@@ -33,6 +33,7 @@ const graphSteps = 128
 type runner struct {
 	kind    string
 	allocs  []*allocator.Timed
+	device  *device.Device
 	trainer *model.Trainer[device.Tensor]
 	logs    *logs
 	records []record
@@ -50,7 +51,7 @@ func newRunner(kind string, b *backend, cfg configs.Config, set data.Dataset, lo
 	if err != nil {
 		return r, err
 	}
-	dev := device.New(b.queue, eager, cfg.Train.Fuse)
+	r.device = device.New(b.queue, eager, cfg.Train.Fuse)
 	opt := model.Options{
 		BatchSize:     cfg.Train.Bsz,
 		EvalBatchSize: max(cfg.Train.Bsz, evalBatchSize),
@@ -68,10 +69,10 @@ func newRunner(kind string, b *backend, cfg configs.Config, set data.Dataset, lo
 		if err != nil {
 			return r, err
 		}
-		dev.CaptureFrom(captured)
+		r.device.CaptureFrom(captured)
 		opt.ChunkSteps = graphSteps
 	}
-	r.trainer, err = model.NewTrainer(dev, model.Set(set.Train), model.Set(set.Test), initialWeights(cfg, set), opt)
+	r.trainer, err = model.NewTrainer(r.device, model.Set(set.Train), model.Set(set.Test), initialWeights(cfg, set), opt)
 	if err != nil {
 		return r, err
 	}
@@ -184,7 +185,17 @@ func (s *session) train(ctx context.Context) error {
 		return err
 	}
 	s.printSummary(time.Since(start))
-	return err
+	if err != nil || s.cfg.Train.Profile == 0 {
+		return err
+	}
+	for _, r := range s.runners {
+		p, err := r.device.Profile(s.cfg.Train.Profile, r.trainer.Repeat)
+		if err != nil {
+			return fmt.Errorf("profile: %w", err)
+		}
+		s.printProfile(r.kind, p)
+	}
+	return nil
 }
 
 func (s *session) epochs(ctx context.Context) error {
