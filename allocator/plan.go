@@ -20,8 +20,12 @@ import (
 // pool, as do those outside a step, those on other streams, and those for blocks
 // that outlived the recorded step.
 //
-// All plans share one slab, which Stats counts as allocated as a whole. The pool
-// behind them takes a segment of its own for each block, since few are left.
+// All plans share one slab, which is returned to the driver while another step
+// is recorded. The pool behind them takes a segment of its own for each block,
+// since few are left.
+//
+// PeakAllocated in the Stats of a Plan counts the blocks of a step that kept to
+// its plan as those of the plan; a step that did not is bounded from above.
 type Plan struct {
 	pool    *Pool
 	current atomic.Pointer[run]
@@ -29,9 +33,9 @@ type Plan struct {
 	mu         sync.Mutex // guards what follows, taken before any lock of the pool
 	closed     bool
 	plans      map[string][]*schedule
-	slab       Block
-	slabStream Stream // of the last step that used the slab
-	slabs      int64  // slabs allocated so far
+	slab       *segment // nil: none
+	slabStream Stream   // of the last step that used the slab
+	peak       int64    // bytes handed out at once in a planned step
 
 	pastAllocs, pastFrees int64 // of plans that are no more
 }
@@ -114,7 +118,10 @@ type run struct {
 	next atomic.Int64 // event of the plan
 	off  atomic.Bool  // a call differed from the plan
 
-	// What a recording saw so far; guarded by Plan.mu.
+	// planned is the bytes of the plan's blocks that were handed out when a
+	// request first differed, 0 until then. It and what a recording saw so far
+	// are guarded by Plan.mu.
+	planned  int64
 	recorded []event
 	tags     []string // of the blocks, in order
 	blocks   map[Block]int
@@ -143,15 +150,15 @@ func (p *Plan) Begin(name string, s Stream) error {
 	}
 	variants := p.plans[name]
 	if len(variants) == 0 {
-		p.record(name, s)
-		return nil
+		_, err := p.record(name, s)
+		return err
 	}
 	if err := p.reserve(s); err != nil {
 		return err
 	}
 	if variants = p.plans[name]; len(variants) == 0 {
-		p.record(name, s)
-		return nil
+		_, err := p.record(name, s)
+		return err
 	}
 	if s != p.slabStream {
 		if err := p.pool.orderStreams(p.slabStream, s); err != nil {
@@ -164,16 +171,25 @@ func (p *Plan) Begin(name string, s Stream) error {
 	}
 	c := variants[0]
 	r := &run{name: name, stream: s, plan: c}
-	r.off.Store(c.busy() || p.slab.Size < c.stats.Slab)
+	r.off.Store(c.busy() || p.slab.size < c.stats.Slab)
 	p.current.Store(r)
 	return nil
 }
 
-// record makes the step in progress a recording.
-func (p *Plan) record(name string, s Stream) *run {
+// record makes the step in progress a recording. Its blocks are not those of a
+// plan, so the slab would lie idle beside them.
+func (p *Plan) record(name string, s Stream) (*run, error) {
+	if !p.busy() {
+		if err := p.dropSlab(); err != nil {
+			return nil, err
+		}
+		if err := p.pool.Trim(0); err != nil {
+			return nil, err
+		}
+	}
 	r := &run{name: name, stream: s, blocks: map[Block]int{}}
 	p.current.Store(r)
-	return r
+	return r, nil
 }
 
 // End ends the step. After a recorded one it makes the plan and takes memory for
@@ -193,6 +209,7 @@ func (p *Plan) End() error {
 		return p.reserve(r.stream)
 	case int(r.next.Load()) == len(r.plan.events) && !r.off.Load():
 		r.plan.stats.Replays++
+		p.peak = max(p.peak, p.pool.allocated()+r.plan.stats.LowerBound)
 	default:
 		r.plan.stats.Mismatches++
 	}
@@ -240,17 +257,15 @@ func (r *run) solve() *schedule {
 // reserve makes the slab as large as the largest plan needs. If there is no
 // memory for it, all plans are forgotten.
 func (p *Plan) reserve(s Stream) error {
-	var bytes int64
-	busy := false
+	bytes := int64(Alignment)
 	for c := range p.schedules {
 		bytes = max(bytes, c.stats.Slab)
-		busy = busy || c.busy()
 	}
-	if p.slab.node != nil && p.slab.Size >= bytes {
+	if p.slab != nil && p.slab.size >= bytes {
 		p.place()
 		return nil
 	}
-	if busy {
+	if p.busy() {
 		p.forget()
 		return nil
 	}
@@ -273,13 +288,47 @@ func (p *Plan) growSlab(bytes int64, s Stream) error {
 	if err := p.pool.Trim(0); err != nil {
 		return err
 	}
-	slab, err := p.pool.Alloc(bytes, s, "slab")
+	slab, err := p.pool.lend(bytes)
 	if err != nil {
 		return err
 	}
 	p.slab, p.slabStream = slab, s
-	p.slabs++
 	return nil
+}
+
+// lend takes a segment that no heap holds from the driver.
+func (p *Pool) lend(bytes int64) (*segment, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return nil, ErrClosed
+	}
+	return p.newSegment(bytes)
+}
+
+// takeBack makes g, which lend returned, a spare segment after the work queued
+// on s.
+func (p *Pool) takeBack(g *segment, s Stream) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if _, err := p.order(s, s, block); err != nil {
+		return err
+	}
+	p.spare = append(p.spare, g)
+	return nil
+}
+
+// allocated returns the bytes of the blocks handed out.
+func (p *Pool) allocated() int64 {
+	var bytes int64
+	for _, e := range p.heaps.Load().slots {
+		if h := e.heap; h != nil {
+			h.mu.Lock()
+			bytes += h.stats.allocated
+			h.mu.Unlock()
+		}
+	}
+	return bytes
 }
 
 // forget drops every plan none of whose blocks is handed out.
@@ -300,15 +349,15 @@ func (p *Plan) forget() {
 	}
 }
 
-// dropSlab frees the slab, of which nothing is handed out.
+// dropSlab gives the slab, of which nothing is handed out, to the pool.
 func (p *Plan) dropSlab() error {
-	if p.slab.node == nil {
+	if p.slab == nil {
 		return nil
 	}
-	if err := p.pool.Free(p.slab, p.slabStream); err != nil {
+	if err := p.pool.takeBack(p.slab, p.slabStream); err != nil {
 		return err
 	}
-	p.slab = Block{}
+	p.slab = nil
 	return nil
 }
 
@@ -317,7 +366,7 @@ func (p *Plan) place() {
 	for c := range p.schedules {
 		for i := range c.slots {
 			n := &c.slots[i].node
-			if addr := p.slab.Addr + uintptr(c.slots[i].offset); n.addr != addr {
+			if addr := p.slab.addr + uintptr(c.slots[i].offset); n.addr != addr {
 				n.addr = addr
 			}
 		}
@@ -333,6 +382,27 @@ func (p *Plan) schedules(yield func(*schedule) bool) {
 			}
 		}
 	}
+}
+
+// busy says whether a block of any plan is handed out.
+func (p *Plan) busy() bool {
+	for c := range p.schedules {
+		if c.busy() {
+			return true
+		}
+	}
+	return false
+}
+
+// allocated returns the bytes of the plan's blocks that are handed out.
+func (c *schedule) allocated() int64 {
+	var bytes int64
+	for i := range c.slots {
+		if s := &c.slots[i]; s.live() {
+			bytes += blockSize(s.bytes)
+		}
+	}
+	return bytes
 }
 
 // counts returns the blocks handed out and given back since the plan was made.
@@ -382,7 +452,12 @@ func (p *Plan) allocOff(r *run, bytes int64, s Stream, tag string) (Block, error
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if r.plan != nil && r.next.Load() == 0 && !r.off.Load() && p.current.Load() == r {
-		r = p.another(r, bytes)
+		first := r
+		var err error
+		if r, err = p.another(first, bytes); err != nil {
+			first.off.Store(true)
+			return Block{}, err
+		}
 		if e := r.expect(bytes); e != nil {
 			if e.slot >= 0 {
 				return r.plan.slots[e.slot].handOut(), nil
@@ -393,6 +468,10 @@ func (p *Plan) allocOff(r *run, bytes int64, s Stream, tag string) (Block, error
 	b, err := p.pool.Alloc(bytes, s, tag)
 	if r.plan != nil {
 		r.off.Store(true)
+		if r.planned == 0 {
+			r.planned = r.plan.allocated()
+		}
+		p.peak = max(p.peak, p.pool.allocated()+r.planned)
 	} else if err == nil && p.current.Load() == r {
 		r.blocks[b] = len(r.tags)
 		r.recorded = append(r.recorded, event{bytes: bytes, slot: len(r.tags), isAlloc: true})
@@ -403,19 +482,23 @@ func (p *Plan) allocOff(r *run, bytes int64, s Stream, tag string) (Block, error
 
 // another replaces a run whose first request is not its plan's by a run of the
 // plan that starts with it, or by a recording if there is none.
-func (p *Plan) another(r *run, bytes int64) *run {
+func (p *Plan) another(r *run, bytes int64) (*run, error) {
+	// From here on no other goroutine passes the run's first event.
+	if !r.next.CompareAndSwap(0, int64(len(r.plan.events))) {
+		return r, nil
+	}
 	variants := p.plans[r.name]
 	for _, c := range variants {
 		if c.starts(bytes) {
 			n := &run{name: r.name, stream: r.stream, plan: c}
 			p.current.Store(n)
-			return n
+			return n, nil
 		}
 	}
 	if len(variants) < maxVariants {
 		return p.record(r.name, r.stream)
 	}
-	return r
+	return r, nil
 }
 
 // Free implements [Allocator]. In a planned step it takes no lock.
@@ -539,7 +622,7 @@ func (p *Plan) ReleaseStream(s Stream) error {
 	if r := p.current.Load(); r != nil && r.stream == s {
 		return fmt.Errorf("allocator: stream %#x is released within step %q", s, r.name)
 	}
-	if p.slab.node != nil && p.slabStream == s {
+	if p.slab != nil && p.slabStream == s {
 		for c := range p.schedules {
 			if c.busy() {
 				return fmt.Errorf("allocator: stream %#x is released while a block of plan %q is not freed", s, c.stats.Name)
@@ -564,26 +647,30 @@ func (p *Plan) Plans() []PlanStats {
 	return all
 }
 
-// Stats implements [Allocator]. The slab counts as allocated as a whole.
+// Stats implements [Allocator].
 func (p *Plan) Stats() Stats {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	st := p.pool.Stats()
-	st.Allocs += p.pastAllocs - p.slabs
-	st.Frees += p.pastFrees - p.slabs
-	if p.slab.node != nil {
-		st.Frees++
-	}
+	st.Allocs += p.pastAllocs
+	st.Frees += p.pastFrees
 	for c := range p.schedules {
 		allocs, frees := c.counts()
 		st.Allocs += allocs
 		st.Frees += frees
+		st.Allocated += c.allocated()
 	}
+	st.PeakAllocated = max(st.PeakAllocated, st.Allocated, p.peak)
 	return st
 }
 
 // ResetPeaks implements [Allocator].
-func (p *Plan) ResetPeaks() { p.pool.ResetPeaks() }
+func (p *Plan) ResetPeaks() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.pool.ResetPeaks()
+	p.peak = 0
+}
 
 // Trim implements [Allocator]. Between steps the slab is unused; the next step
 // takes it again.
@@ -596,10 +683,8 @@ func (p *Plan) Trim(keep int64) error {
 	if p.current.Load() != nil || p.pool.Stats().Reserved <= keep {
 		return nil
 	}
-	for c := range p.schedules {
-		if c.busy() {
-			return nil
-		}
+	if p.busy() {
+		return nil
 	}
 	if err := p.dropSlab(); err != nil {
 		return err
@@ -615,9 +700,7 @@ func (p *Plan) Live() []LiveBlock {
 }
 
 func (p *Plan) live() []LiveBlock {
-	all := slices.DeleteFunc(p.pool.Live(), func(b LiveBlock) bool {
-		return p.slab.node != nil && b.Addr == p.slab.Addr
-	})
+	all := p.pool.Live()
 	for c := range p.schedules {
 		for i := range c.slots {
 			if s := &c.slots[i]; s.live() {
@@ -647,10 +730,12 @@ func (p *Plan) Close() error {
 		}
 	}
 	p.forget()
-	if p.slab.node != nil {
-		p.pastFrees++
+	if p.slab != nil {
+		p.pool.mu.Lock()
+		p.pool.spare = append(p.pool.spare, p.slab)
+		p.pool.mu.Unlock()
+		p.slab = nil
 	}
-	p.slab = Block{}
 	_, errs := p.pool.shut()
 	return oneOrJoined(append(errs, leakError(leaked)))
 }

@@ -174,6 +174,25 @@ func TestTrainingFootprint(t *testing.T) {
 	}
 }
 
+// TestTrainingFootprintOfPlan does the same for a plan, which records four kinds
+// of step.
+func TestTrainingFootprintOfPlan(t *testing.T) {
+	for _, c := range trainings {
+		t.Run(c.String(), func(t *testing.T) {
+			r := newPlanRig(t)
+			peak := c.run(t, r.plan, func() error { return r.plan.Begin("step", 1) }, r.plan.End)
+			st := r.Stats()
+			if st.PeakAllocated != peak {
+				t.Errorf("peak allocated %d, want %d", st.PeakAllocated, peak)
+			}
+			if ratio := float64(st.PeakReserved) / float64(peak); ratio > 1.02 {
+				t.Errorf("peak reserved / peak live is %.3f, want at most 1.02", ratio)
+			}
+			r.close()
+		})
+	}
+}
+
 // TestRandomFootprint does the same for random sizes.
 func TestRandomFootprint(t *testing.T) {
 	for _, num := range []int{1000, 10000} {
