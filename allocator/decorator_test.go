@@ -102,6 +102,51 @@ func TestTimed(t *testing.T) {
 	}
 }
 
+// slowDriver is a driver whose calls for memory take at least a nap.
+type slowDriver struct{ *allocatortest.Fake }
+
+func (d slowDriver) Malloc(bytes int64) (uintptr, error) {
+	time.Sleep(nap)
+	return d.Fake.Malloc(bytes)
+}
+
+func (d slowDriver) MallocAsync(bytes int64, s allocator.Stream) (uintptr, error) {
+	time.Sleep(nap)
+	return d.Fake.MallocAsync(bytes, s)
+}
+
+// TestTimedDriverCalls expects every call to be timed where each is one of the
+// driver's.
+func TestTimedDriverCalls(t *testing.T) {
+	for name, open := range map[string]func(slowDriver) allocator.Allocator{
+		"malloc": func(d slowDriver) allocator.Allocator { return allocator.NewMalloc(d) },
+		"async":  func(d slowDriver) allocator.Allocator { return allocator.NewAsync(d) },
+		"wrapped": func(d slowDriver) allocator.Allocator {
+			return allocator.NewLimit(allocator.NewMalloc(d), 1<<20)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			timed := allocator.NewTimed(open(slowDriver{allocatortest.NewFake(deviceBytes)}))
+			for range 20 {
+				b, err := timed.Alloc(1000, 1, "nap")
+				if err := errors.Join(err, timed.Free(b, 1)); err != nil {
+					t.Fatal(err)
+				}
+				before := timed.Time()
+				if b, err = timed.Alloc(1000, 1, "nap"); err != nil || timed.Time()-before < nap*9/10 {
+					t.Fatalf("a call of at least %v counts as %v, error %v", nap, timed.Time()-before, err)
+				}
+				if err := timed.Free(b, 1); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := timed.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
 func traced(t *testing.T, capacity int) *allocator.Trace {
 	t.Helper()
 	p := newPool(t, allocatortest.NewFake(1<<20), allocator.PoolOptions{SegmentBytes: 1 << 18})
