@@ -91,6 +91,11 @@ kernels_value kernels_capture_end(uintptr_t stream);
 int kernels_graph_launch(uintptr_t graph, uintptr_t stream);
 int kernels_graph_free(uintptr_t graph);
 
+// nvtx.cu
+int kernels_nvtx(void);
+void kernels_range_push(const char *name);
+void kernels_range_pop(void);
+
 #ifdef __cplusplus
 }
 #endif

@@ -1,0 +1,13 @@
+//go:build !cuda
+
+package kernels
+
+// NVTX returns nil if ranges can be shown to a profiler, else why not.
+func NVTX() error { return ErrNoCUDA }
+
+// PushRange opens an NVTX range on the calling thread, so its goroutine must be
+// locked to that.
+func PushRange(name string) {}
+
+// PopRange closes the range that the thread opened last.
+func PopRange() {}
