@@ -26,6 +26,9 @@ type Device struct {
 	inStep bool              // something was allocated since the last EndStep
 	err    error             // the step's first fault
 
+	push func(name string) // nil: ranges are not annotated
+	pop  func()
+
 	captured allocator.Allocator // nil: Replay captures nothing
 	graphs   map[int]Graph
 }
@@ -106,6 +109,17 @@ func (d *Device) Forget() error {
 	return errors.Join(errs...)
 }
 
+// Annotate makes every step and every operation call push with its name when it
+// begins, and pop when it is queued.
+func (d *Device) Annotate(push func(name string), pop func()) {
+	d.push, d.pop = push, pop
+	d.queue = &tap{d.queue, func(w work, f func() error) error {
+		push(w.name + " " + w.shape)
+		defer pop()
+		return f()
+	}}
+}
+
 // FromDense copies a host tensor of one or two dimensions to the device. The
 // result belongs to the caller, who gives it to Free; the tag names it in
 // reports.
@@ -161,6 +175,9 @@ func (d *Device) EndStep() error {
 			err = e
 		}
 	}
+	if d.inStep && d.pop != nil {
+		d.pop()
+	}
 	d.step, d.inStep, d.err = d.step[:0], false, nil
 	return err
 }
@@ -168,6 +185,9 @@ func (d *Device) EndStep() error {
 // beginStep is called for the first output of a step.
 func (d *Device) beginStep() error {
 	d.inStep = true
+	if d.push != nil {
+		d.push("step")
+	}
 	if d.plan == nil {
 		return nil
 	}

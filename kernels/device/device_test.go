@@ -2,6 +2,7 @@ package device
 
 import (
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -83,6 +84,26 @@ func TestStepMakesNoGarbage(t *testing.T) {
 		}
 	}); n != 0 {
 		t.Errorf("a step makes %v allocations on the Go heap", n)
+	}
+}
+
+// TestAnnotate checks that ranges nest: operations in steps.
+func TestAnnotate(t *testing.T) {
+	b := newBench(t, new(HostQueue), true)
+	var log []string
+	b.Annotate(func(name string) { log = append(log, name) }, func() { log = append(log, "pop") })
+	for range 2 {
+		if err := b.step(0, 10, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := []string{"step", "gather [10,12]", "pop", "matmul+relu [10,12]·[12,8]", "pop", "matmul [10,8]·[8,10]", "pop", "softmax+loss [10,10]", "pop",
+		"matmul+mask [10,10]·[10,8]", "pop", "matmul+sgd [8,10]·[10,10]", "pop", "matmul+sgd [12,10]·[10,8]", "pop", "pop"}
+	if want = slices.Repeat(want, 2); !slices.Equal(log, want) {
+		t.Errorf("ranges %q, want %q", log, want)
+	}
+	if _, err := b.Profile(2, func() error { return b.step(0, 10, 0) }); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -43,13 +43,16 @@ func (p Profile) Gaps() time.Duration {
 // that is good to about half of one. They are queued while the device is busy
 // with something else, so that it never waits for the host.
 func (d *Device) Profile(n int, step func() error) (p Profile, err error) {
-	queue := d.queue
-	keepBusy, done, err := d.busy()
+	queue, annotated := d.queue, d.queue
+	if t, ok := queue.(*tap); ok {
+		queue = t.Queue
+	}
+	keepBusy, done, err := d.busy(queue)
 	if err != nil {
 		return p, err
 	}
 	defer func() {
-		d.queue = queue
+		d.queue = annotated
 		err = errors.Join(err, done())
 	}()
 	var ops []work
@@ -148,8 +151,7 @@ const (
 
 // busy takes memory, and returns what gives a GPU enough to do for the host to
 // queue so many operations, and what gives the memory back.
-func (d *Device) busy() (with func(ops int) error, done func() error, err error) {
-	queue := d.queue
+func (d *Device) busy(queue Queue) (with func(ops int) error, done func() error, err error) {
 	if _, gpu := queue.(*CUDAQueue); !gpu {
 		return func(int) error { return nil }, func() error { return nil }, nil
 	}
