@@ -41,6 +41,7 @@ type Train struct {
 	Verbose      bool    // print the loss every so many steps, for which each time the device is waited for
 	TimeEpoch    bool    // print a line of times after each epoch
 	Profile      int     // after the training, time so many more steps operation by operation, 0 to 1000000; "eager" only
+	Nvtx         bool    // show epochs, steps and operations to a profiler as NVTX ranges
 }
 
 // Allocator is section [allocator]. The environment chooses the kind of
@@ -113,6 +114,7 @@ var keys = []key{
 	{"train.verbose", boolean(func(c *Config) *bool { return &c.Train.Verbose })},
 	{"train.time_epoch", boolean(func(c *Config) *bool { return &c.Train.TimeEpoch })},
 	{"train.profile", integer(0, 1e6, func(c *Config) *int { return &c.Train.Profile })},
+	{"train.nvtx", boolean(func(c *Config) *bool { return &c.Train.Nvtx })},
 	{"allocator.strategy", text(func(c *Config) *string { return &c.Allocator.Strategy })},
 	{"allocator.reuse", oneOf(func(c *Config) *string { return &c.Allocator.Reuse }, "wait", "opportunistic", "same-stream")},
 	{"allocator.segment_bytes", bytes(0, func(c *Config) *int { return &c.Allocator.SegmentBytes })},

@@ -16,6 +16,7 @@ import (
 
 	"mlpool/configs"
 	"mlpool/data"
+	"mlpool/kernels"
 )
 
 // Exit codes, beside 0: 130 is the shell's for a program ended by SIGINT.
@@ -110,6 +111,11 @@ func execute(ctx context.Context, o options, stdout, stderr io.Writer) (err erro
 	}
 	if cfg.Train.Profile > 0 && cfg.Train.Executor != "eager" {
 		return cfg.Errorf("train.profile", "times operations one by one, which executor %q does not launch", cfg.Train.Executor)
+	}
+	if cfg.Train.Nvtx {
+		if err := kernels.NVTX(); err != nil {
+			return cfg.Errorf("train.nvtx", "cannot be had: %w", err)
+		}
 	}
 	b, err := openBackend(cfg, stderr)
 	if err != nil {

@@ -250,6 +250,20 @@ func TestProfile(t *testing.T) {
 	}
 }
 
+// TestNVTX trains with ranges, where they can be had.
+func TestNVTX(t *testing.T) {
+	t.Setenv(allocatorEnv, "")
+	path, _ := writeConfig(t, "cpu", "nvtx = true")
+	code, _, stderr := train(context.Background(), path)
+	if kernels.NVTX() == nil {
+		if code != 0 {
+			t.Errorf("exit code %d, %s", code, stderr)
+		}
+	} else if code != exitFailure || !strings.Contains(stderr, "train.nvtx: cannot be had") {
+		t.Errorf("exit code %d, %s", code, stderr)
+	}
+}
+
 func TestErrors(t *testing.T) {
 	good, _ := writeConfig(t, "cpu", "")
 	bigBatch, _ := writeConfig(t, "cpu", "")

@@ -12,6 +12,7 @@ import (
 	"mlpool/allocator"
 	"mlpool/configs"
 	"mlpool/data"
+	"mlpool/kernels"
 	"mlpool/kernels/device"
 	"mlpool/model"
 )
@@ -63,6 +64,9 @@ func newRunner(kind string, b *backend, cfg configs.Config, set data.Dataset, lo
 		opt.Verbose = func(step int, loss float32) {
 			fmt.Fprintf(stdout, "%s: epoch %d, step %d: loss %.4f\n", kind, len(r.records)+1, step, loss)
 		}
+	}
+	if cfg.Train.Nvtx {
+		r.device.Annotate(kernels.PushRange, kernels.PopRange)
 	}
 	if b.graph {
 		captured, err := r.own(b.newCaptureAllocator(kind, cfg))
@@ -179,6 +183,10 @@ func (s *session) stepsDone() (n int64) {
 // results. The runners take turns at going first, so that none always follows
 // another.
 func (s *session) train(ctx context.Context) error {
+	if s.cfg.Train.Nvtx { // ranges are a thread's
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+	}
 	start := time.Now()
 	err := s.epochs(ctx)
 	if err = errors.Join(err, s.bar.finish()); err != nil && !errors.Is(err, errInterrupted) {
@@ -206,7 +214,13 @@ func (s *session) epochs(ctx context.Context) error {
 			}
 			r := s.runners[(i+epoch)%len(s.runners)]
 			s.bar.describe(fmt.Sprintf("epoch %d/%d", epoch+1, s.cfg.Train.NumEpochs))
+			if s.cfg.Train.Nvtx {
+				kernels.PushRange(fmt.Sprintf("%s epoch %d", r.kind, epoch+1))
+			}
 			rec, err := r.epoch(ctx)
+			if s.cfg.Train.Nvtx {
+				kernels.PopRange()
+			}
 			if err != nil {
 				return err
 			}
