@@ -32,3 +32,31 @@ func (g Graph) Launch(s Stream) error {
 
 // Close frees the graph, whose work must be done.
 func (g Graph) Close() error { return check("Close", C.kernels_graph_free(C.uintptr_t(g))) }
+
+// A GraphPool is a MemPool for use within captures, where the memory of
+// MallocAsync is not the pool's but of all graphs on the device: that is what
+// the other methods are about.
+type GraphPool struct{ MemPool }
+
+// NewGraphPool makes a pool from which nothing has been captured.
+func NewGraphPool() (GraphPool, error) {
+	p, err := NewMemPool()
+	return GraphPool{p}, err
+}
+
+// PoolReserved returns the bytes that graphs hold now and at their peak.
+func (p GraphPool) PoolReserved() (current, peak int64, err error) {
+	var c, h C.int64_t
+	err = check("PoolReserved", C.kernels_graph_memory(&c, &h))
+	return int64(c), int64(h), err
+}
+
+// ResetPoolPeak makes the peak what graphs hold now.
+func (p GraphPool) ResetPoolPeak() error {
+	return check("ResetPoolPeak", C.kernels_graph_memory_reset_peak())
+}
+
+// TrimPool releases what no graph uses at the moment, whatever keep is.
+func (p GraphPool) TrimPool(keep int64) error {
+	return check("TrimPool", C.kernels_graph_memory_trim())
+}

@@ -18,7 +18,7 @@ func TestGraph(t *testing.T) {
 	raw := func(f []float32) []byte { return unsafe.Slice((*byte)(unsafe.Pointer(&f[0])), 4) }
 	try(t, s.Upload(x, raw(one)))
 	try(t, s.Upload(y, raw(sum)))
-	pool, err := kernels.NewMemPool()
+	pool, err := kernels.NewGraphPool()
 	try(t, err)
 
 	try(t, s.BeginCapture())
@@ -45,7 +45,15 @@ func TestGraph(t *testing.T) {
 	if sum[0] != 6 {
 		t.Errorf("after three launches: %v, want 6", sum[0])
 	}
+	if current, peak, err := pool.PoolReserved(); err != nil || current == 0 || peak < current {
+		t.Errorf("graphs hold %d bytes, %d at their peak, error %v", current, peak, err)
+	}
 	try(t, g.Close())
+	try(t, pool.TrimPool(0))
+	try(t, pool.ResetPoolPeak())
+	if current, peak, err := pool.PoolReserved(); err != nil || current != 0 || peak != 0 {
+		t.Errorf("after their end graphs hold %d bytes, %d at their peak, error %v", current, peak, err)
+	}
 	try(t, pool.ClosePool())
 }
 

@@ -90,6 +90,16 @@ int kernels_capture_begin(uintptr_t stream);
 kernels_value kernels_capture_end(uintptr_t stream);
 int kernels_graph_launch(uintptr_t graph, uintptr_t stream);
 int kernels_graph_free(uintptr_t graph);
+int kernels_graph_memory(int64_t *current, int64_t *peak);
+int kernels_graph_memory_reset_peak(void);
+int kernels_graph_memory_trim(void);
+
+// memory.cu
+enum { KERNELS_MOST_CYCLES = 2000000000 };
+int kernels_fill_words(uintptr_t stream, uintptr_t dst, uint32_t value, int64_t bytes);
+int kernels_differing(int64_t *count, uintptr_t stream, uintptr_t src, uint32_t value, int64_t bytes);
+int kernels_spin(uintptr_t stream, int64_t cycles);
+int kernels_pool_set(uintptr_t pool, int64_t threshold, int follow_events, int opportunistic, int internal);
 
 // nvtx.cu
 int kernels_nvtx(void);
