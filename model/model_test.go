@@ -81,7 +81,7 @@ func onEveryBackend(t *testing.T, f func(t *testing.T, l lab)) {
 			}
 			l := lab{name: b.name, queue: queue, alloc: newAllocator(t, b.kind, driver), fuse: b.fuse}
 			if b.graph {
-				l.captured = newAllocator(t, b.kind, driver)
+				l.captured = newAllocator(t, "graph "+b.kind, driver)
 			}
 			f(t, l)
 			if b.graph {
@@ -99,7 +99,7 @@ func onEveryBackend(t *testing.T, f func(t *testing.T, l lab)) {
 func newAllocator(t *testing.T, kind string, driver allocator.Driver) (a allocator.Allocator) {
 	var err error
 	switch kind {
-	case "pool":
+	case "pool", "graph pool":
 		a, err = allocator.NewPool(driver, allocator.PoolOptions{})
 	case "plan":
 		a, err = allocator.NewPlan(driver, allocator.PoolOptions{})
@@ -108,6 +108,10 @@ func newAllocator(t *testing.T, kind string, driver allocator.Driver) (a allocat
 	case "async":
 		var pool kernels.MemPool
 		pool, err = kernels.NewMemPool()
+		a = allocator.NewAsync(pool)
+	case "graph async":
+		var pool kernels.GraphPool
+		pool, err = kernels.NewGraphPool()
 		a = allocator.NewAsync(pool)
 	}
 	if err != nil {
