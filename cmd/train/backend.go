@@ -125,7 +125,11 @@ func (b *backend) newAllocator(kind string, cfg configs.Config) (allocator.Alloc
 // steps address by address.
 func (b *backend) newCaptureAllocator(kind string, cfg configs.Config) (allocator.Allocator, error) {
 	if kind == cudaAsync {
-		return b.newAllocator(kind, cfg)
+		pool, err := kernels.NewGraphPool()
+		if err != nil {
+			return nil, err
+		}
+		return allocator.NewAsync(pool), nil
 	}
 	cfg.Allocator.Preallocate, cfg.Allocator.GcThreshold = 0, 0
 	driver := &lasting{Driver: b.driver()}

@@ -25,9 +25,12 @@ const evalBatchSize = 1000
 // verboseEvery is how many steps lie between two lines of a verbose run.
 const verboseEvery = 100
 
-// graphSteps is how many steps a graph holds: enough that launching it costs
-// next to nothing, few enough that an interruption is heard within milliseconds.
-const graphSteps = 128
+// A graph holds graphSteps steps, so that its launch costs next to nothing a step,
+// but no more than about graphNodes operations, which must be captured first.
+const (
+	graphSteps = 128
+	graphNodes = 1 << 13
+)
 
 // runner trains one model on one kind of allocator: one for what is done
 // eagerly and, for the executor "graph", a second for what is captured.
@@ -74,7 +77,7 @@ func newRunner(kind string, b *backend, cfg configs.Config, set data.Dataset, lo
 			return r, err
 		}
 		r.device.CaptureFrom(captured)
-		opt.ChunkSteps = graphSteps
+		opt.ChunkSteps = max(1, min(graphSteps, graphNodes/(3*cfg.Model.NumLayers+4)))
 	}
 	r.trainer, err = model.NewTrainer(r.device, model.Set(set.Train), model.Set(set.Test), initialWeights(cfg, set), opt)
 	if err != nil {
