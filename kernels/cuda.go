@@ -281,12 +281,10 @@ func (Driver) FreeEvent(event uintptr) error {
 	return check("FreeEvent", C.kernels_event_free(C.uintptr_t(event)))
 }
 
-// A MemPool is a cudaMemPool_t of its own, not the device's default pool. It
-// keeps all memory it ever took until it is trimmed: its release threshold is
-// at the maximum.
+// A MemPool is a cudaMemPool_t of its own, not the device's default pool.
 type MemPool uintptr
 
-// NewMemPool makes an empty pool.
+// NewMemPool makes an empty pool with [DefaultMemPoolOptions].
 func NewMemPool() (MemPool, error) {
 	p, err := checked("NewMemPool", C.kernels_pool_new())
 	return MemPool(p), err

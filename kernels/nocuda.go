@@ -147,12 +147,10 @@ func (Driver) SyncEvent(event uintptr) error { return ErrNoCUDA }
 // FreeEvent frees the event.
 func (Driver) FreeEvent(event uintptr) error { return ErrNoCUDA }
 
-// A MemPool is a cudaMemPool_t of its own, not the device's default pool. It
-// keeps all memory it ever took until it is trimmed: its release threshold is
-// at the maximum.
+// A MemPool is a cudaMemPool_t of its own, not the device's default pool.
 type MemPool uintptr
 
-// NewMemPool makes an empty pool.
+// NewMemPool makes an empty pool with [DefaultMemPoolOptions].
 func NewMemPool() (MemPool, error) { return 0, ErrNoCUDA }
 
 // MallocAsync returns bytes of device memory for work queued on stream from

@@ -1,0 +1,90 @@
+// What tests and checks need of memory: fills and comparisons by the word, a
+// kernel that takes its time, and the settings of a pool.
+#include <mutex>
+
+#include "launch.cuh"
+
+namespace {
+
+constexpr int THREADS = 256, MOST_BLOCKS = 4096;
+
+__global__ void fill_words(uint32_t *x, uint32_t value, int64_t n) {
+  int64_t stride = int64_t(gridDim.x) * blockDim.x;
+  for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < n; i += stride) x[i] = value;
+}
+
+// Each block adds what its threads found to *count.
+__global__ void __launch_bounds__(THREADS) differing(unsigned long long *count, const uint32_t *x, uint32_t value, int64_t n) {
+  __shared__ unsigned long long found;
+  if (threadIdx.x == 0) found = 0;
+  __syncthreads();
+  unsigned long long mine = 0;
+  int64_t stride = int64_t(gridDim.x) * blockDim.x;
+  for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < n; i += stride) mine += x[i] != value;
+  if (mine) atomicAdd(&found, mine);
+  __syncthreads();
+  if (threadIdx.x == 0 && found) atomicAdd(count, found);
+}
+
+__global__ void spin(long long cycles) {
+  long long start = clock64();
+  while (clock64() - start < cycles) {
+  }
+}
+
+unsigned few_blocks(int64_t n) {
+  unsigned b = blocks(n, THREADS);
+  return b < MOST_BLOCKS ? b : MOST_BLOCKS;
+}
+
+bool words(uintptr_t addr, int64_t bytes) { return addr % 4 == 0 && bytes >= 0 && bytes % 4 == 0; }
+
+// Where differing counts: a stream has one of these places, and the lock beside
+// it is held from the kernel's start until the count was read.
+constexpr int PLACES = 64;
+__device__ unsigned long long counts[PLACES];
+std::mutex locks[PLACES];
+
+int place_of(uintptr_t stream) { return int(uint64_t(stream) * 0x9E3779B97F4A7C15u >> 58); }
+
+}  // namespace
+
+int kernels_fill_words(uintptr_t stream, uintptr_t dst, uint32_t value, int64_t bytes) {
+  if (!words(dst, bytes)) return cudaErrorInvalidValue;
+  int64_t n = bytes / 4;
+  if (n == 0) return cudaSuccess;
+  fill_words<<<few_blocks(n), THREADS, 0, stream_of(stream)>>>(ptr<uint32_t>(dst), value, n);
+  return launched();
+}
+
+int kernels_differing(int64_t *count, uintptr_t stream, uintptr_t src, uint32_t value, int64_t bytes) {
+  *count = 0;
+  if (!words(src, bytes)) return cudaErrorInvalidValue;
+  int64_t n = bytes / 4;
+  if (n == 0) return cudaSuccess;
+  void *base = nullptr;
+  if (int code = done(cudaGetSymbolAddress(&base, counts))) return code;
+  int place = place_of(stream);
+  auto *at = static_cast<unsigned long long *>(base) + place;
+  std::lock_guard<std::mutex> lock(locks[place]);
+  if (int code = done(cudaMemsetAsync(at, 0, sizeof *at, stream_of(stream)))) return code;
+  differing<<<few_blocks(n), THREADS, 0, stream_of(stream)>>>(at, ptr<uint32_t>(src), value, n);
+  if (int code = launched()) return code;
+  return kernels_download(stream, count, reinterpret_cast<uintptr_t>(at), sizeof *count);
+}
+
+int kernels_spin(uintptr_t stream, int64_t cycles) {
+  if (cycles < 0 || cycles > KERNELS_MOST_CYCLES) return cudaErrorInvalidValue;
+  spin<<<1, 1, 0, stream_of(stream)>>>(cycles);
+  return launched();
+}
+
+int kernels_pool_set(uintptr_t pool, int64_t threshold, int follow_events, int opportunistic, int internal) {
+  if (threshold < 0) return cudaErrorInvalidValue;
+  auto p = reinterpret_cast<cudaMemPool_t>(pool);
+  uint64_t bytes = uint64_t(threshold);
+  if (int code = done(cudaMemPoolSetAttribute(p, cudaMemPoolAttrReleaseThreshold, &bytes))) return code;
+  if (int code = done(cudaMemPoolSetAttribute(p, cudaMemPoolReuseFollowEventDependencies, &follow_events))) return code;
+  if (int code = done(cudaMemPoolSetAttribute(p, cudaMemPoolReuseAllowOpportunistic, &opportunistic))) return code;
+  return done(cudaMemPoolSetAttribute(p, cudaMemPoolReuseAllowInternalDependencies, &internal));
+}

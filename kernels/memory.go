@@ -1,0 +1,29 @@
+package kernels
+
+import "math"
+
+// MemPoolOptions are the settings of a [MemPool].
+type MemPoolOptions struct {
+	// ReleaseThreshold is how many bytes the pool keeps when a stream, an event
+	// or the device is waited for; unused memory beyond it goes back.
+	ReleaseThreshold int64
+
+	// The policies by which memory freed on one stream serves another. With none
+	// of them it serves its own stream until the host has waited for it.
+
+	// FollowEvents takes memory from a stream that an event orders before the
+	// one that asks: cudaMemPoolReuseFollowEventDependencies.
+	FollowEvents bool
+	// Opportunistic takes memory whose last work is found to be done:
+	// cudaMemPoolReuseAllowOpportunistic.
+	Opportunistic bool
+	// InternalDependencies takes any memory and makes the stream that asks wait:
+	// cudaMemPoolReuseAllowInternalDependencies.
+	InternalDependencies bool
+}
+
+// DefaultMemPoolOptions has every policy and releases nothing before it is
+// trimmed.
+func DefaultMemPoolOptions() MemPoolOptions {
+	return MemPoolOptions{math.MaxInt64, true, true, true}
+}
