@@ -16,6 +16,7 @@ import (
 	"testing"
 
 	"mlpool/kernels"
+	"mlpool/kernels/kerneltest"
 )
 
 // writeIDX writes an IDX file of bytes, gzipped.
@@ -214,6 +215,48 @@ func TestGraph(t *testing.T) {
 	code, stdout, stderr := train(context.Background(), "-compare", path)
 	if code != 0 || strings.Contains(stdout, plainMalloc) || !strings.Contains(stdout, "identical") {
 		t.Errorf("compare: exit code %d, %s, %s", code, stdout, stderr)
+	}
+}
+
+// TestOnGPU compares the allocators under both executors, whose losses must be
+// the same, and profiles on each.
+func TestOnGPU(t *testing.T) {
+	kerneltest.RequireGPU(t)
+	t.Setenv(allocatorEnv, "")
+	path, logDir := writeConfig(t, "cuda", `executor = "eager"`)
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	losses := map[string]bool{}
+	for _, c := range []struct {
+		executor, extra string
+		kinds           []string
+	}{
+		{"eager", "\nprofile = 10\n", allKinds},
+		{"graph", "", []string{customPool, plannedPool, cudaAsync}},
+	} {
+		if err := os.WriteFile(path, append(bytes.Replace(text, []byte("eager"), []byte(c.executor), 1), c.extra...), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		code, stdout, stderr := train(context.Background(), "-compare", path)
+		if code != 0 || strings.Count(stdout, "gaps between") != strings.Count(c.extra, "profile")*len(c.kinds) {
+			t.Fatalf("%s: exit code %d, %s, %s", c.executor, code, stdout, stderr)
+		}
+		for _, kind := range c.kinds {
+			losses[strings.Join(lines(t, filepath.Join(logDir, kind, "train_losses.txt")), " ")] = true
+			var last record
+			if err := json.Unmarshal([]byte(lines(t, filepath.Join(logDir, kind, "metrics.jsonl"))[2]), &last); err != nil {
+				t.Fatal(err)
+			}
+			if captured := c.executor == "graph"; captured != (last.Allocs == 0) || last.PeakReserved == 0 {
+				t.Errorf("%s, %s: %+v", c.executor, kind, last)
+			}
+		}
+		t.Log(stdout)
+	}
+	if len(losses) != 1 {
+		t.Errorf("%d different sets of losses, want one", len(losses))
 	}
 }
 
