@@ -106,18 +106,6 @@ int kernels_nvtx(void);
 void kernels_range_push(const char *name);
 void kernels_range_pop(void);
 
-// memory.cu
-enum { KERNELS_MOST_CYCLES = 2000000000 };
-int kernels_fill_words(uintptr_t stream, uintptr_t dst, uint32_t value, int64_t bytes);
-int kernels_differing(int64_t *count, uintptr_t stream, uintptr_t src, uint32_t value, int64_t bytes);
-int kernels_spin(uintptr_t stream, int64_t cycles);
-int kernels_pool_set(uintptr_t pool, int64_t threshold, int follow_events, int opportunistic, int internal);
-
-// nvtx.cu
-int kernels_nvtx(void);
-void kernels_range_push(const char *name);
-void kernels_range_pop(void);
-
 #ifdef __cplusplus
 }
 #endif
