@@ -15,8 +15,8 @@ bool captures_early() {
   if (code == cudaSuccess) {
     int first = launch(stream, {1, 32}, probe), second = launch(stream, {1, 32}, probe);
     kernels_value graph = kernels_capture_end(stream);
-    code = first ? first : second ? second : graph.code;
-    if (graph.value) code = kernels_graph_free(graph.value);
+    int freed = graph.value ? kernels_graph_free(graph.value) : 0;
+    code = first ? first : second ? second : graph.code ? graph.code : freed;
   }
   return done(cudaStreamDestroy(s)) == cudaSuccess && code == cudaSuccess;
 }
