@@ -99,7 +99,7 @@ func (b *backend) driver() allocator.Driver {
 // [allocator] says.
 func (b *backend) newAllocator(kind string, cfg configs.Config) (allocator.Allocator, error) {
 	if kind == cudaAsync {
-		pool, err := kernels.NewMemPool()
+		pool, err := kernels.NewMemPoolWith(memPoolOptions(cfg.Allocator))
 		if err != nil {
 			return nil, err
 		}
@@ -109,7 +109,7 @@ func (b *backend) newAllocator(kind string, cfg configs.Config) (allocator.Alloc
 	if kind == plainMalloc {
 		return allocator.NewMalloc(driver), nil
 	}
-	o, err := poolOptions(cfg, driver)
+	o, err := poolOptions(cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -133,7 +133,7 @@ func (b *backend) newCaptureAllocator(kind string, cfg configs.Config) (allocato
 	}
 	cfg.Allocator.Preallocate, cfg.Allocator.GcThreshold = 0, 0
 	driver := &lasting{Driver: b.driver()}
-	o, err := poolOptions(cfg, driver)
+	o, err := poolOptions(cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -168,8 +168,19 @@ func (p lastingPool) Close() error {
 	return errors.Join(errs...)
 }
 
+// memPoolOptions are the settings of the driver's pool that section [allocator]
+// asks for.
+func memPoolOptions(c configs.Allocator) kernels.MemPoolOptions {
+	o := kernels.DefaultMemPoolOptions()
+	if c.ReleaseThreshold >= 0 {
+		o.ReleaseThreshold = int64(c.ReleaseThreshold)
+	}
+	o.FollowEvents, o.Opportunistic, o.InternalDependencies = c.ReuseDependencies, c.ReuseOpportunistic, c.ReuseInternalEvents
+	return o
+}
+
 // poolOptions are those that section [allocator] asks for.
-func poolOptions(cfg configs.Config, driver allocator.Driver) (o allocator.PoolOptions, err error) {
+func poolOptions(cfg configs.Config) (o allocator.PoolOptions, err error) {
 	c := cfg.Allocator
 	if !slices.Contains(allocator.Strategies(), c.Strategy) {
 		return o, cfg.Errorf("allocator.strategy", "is %q, want one of %s", c.Strategy, strings.Join(allocator.Strategies(), ", "))
@@ -178,20 +189,10 @@ func poolOptions(cfg configs.Config, driver allocator.Driver) (o allocator.PoolO
 	if err != nil {
 		return o, cfg.Errorf("allocator.reuse", "%w", err)
 	}
-	o = allocator.PoolOptions{
+	return allocator.PoolOptions{
 		Strategy: c.Strategy, Reuse: reuse,
 		SegmentBytes: int64(c.SegmentBytes), MaxSegmentBytes: int64(c.MaxSegmentBytes),
-		MaxBytes: int64(c.MaxBytes), MaxSplitBytes: int64(c.MaxSplitBytes),
+		MaxBytes: int64(c.MaxBytes), MaxFraction: c.MaxFraction, MaxSplitBytes: int64(c.MaxSplitBytes),
 		GCThreshold: c.GcThreshold, PreallocateBytes: int64(c.Preallocate),
-	}
-	if c.MaxFraction > 0 {
-		_, total, err := driver.MemInfo()
-		if err != nil {
-			return o, err
-		}
-		if most := int64(c.MaxFraction * float64(total)); o.MaxBytes == 0 || most < o.MaxBytes {
-			o.MaxBytes = most
-		}
-	}
-	return o, nil
+	}, nil
 }

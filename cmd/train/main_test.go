@@ -153,6 +153,42 @@ func TestCompare(t *testing.T) {
 	}
 }
 
+// TestOnlookers trains with poison and a trace of the last calls.
+func TestOnlookers(t *testing.T) {
+	t.Setenv(allocatorEnv, "")
+	for _, ext := range []string{".csv", ".json"} {
+		trace := filepath.Join(t.TempDir(), "trace"+ext)
+		path, _ := writeConfig(t, "cpu", fmt.Sprintf("[allocator]\npoison = true\ntrace_events = 100\ntrace = %q\n", trace))
+		code, stdout, stderr := train(context.Background(), path)
+		if code != 0 || !strings.Contains(stdout, "100 calls of the allocator, the last ones; ") {
+			t.Fatalf("exit code %d, stdout:\n%s\nstderr: %s", code, stdout, stderr)
+		}
+		text, err := os.ReadFile(trace)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ext == ".json" {
+			if !json.Valid(text) || !bytes.Contains(text, []byte("matmul+sgd")) && !bytes.Contains(text, []byte("matmul+relu")) {
+				t.Errorf("%s is no JSON with the names of operations: %.300s", trace, text)
+			}
+		} else if n := len(lines(t, trace)); n != 101 {
+			t.Errorf("%s: %d lines, want a header and 100", trace, n)
+		}
+	}
+	path, _ := writeConfig(t, "cpu", "")
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	missing := filepath.Join(t.TempDir(), "no", "trace.csv")
+	if err := os.WriteFile(path, fmt.Appendf(text, "[allocator]\ntrace = %q\n", missing), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if code, _, stderr := train(context.Background(), path); code != exitFailure || !strings.Contains(stderr, "trace: open") {
+		t.Errorf("exit code %d, stderr %q", code, stderr)
+	}
+}
+
 // TestFusedAndUnfused train alike, but do not allocate alike.
 func TestFusedAndUnfused(t *testing.T) {
 	t.Setenv(allocatorEnv, customPool)

@@ -40,6 +40,7 @@ type runner struct {
 	device  *device.Device
 	trainer *model.Trainer[device.Tensor]
 	logs    *logs
+	trace   *allocator.Trace // nil: none is wanted
 	records []record
 	losses  [][]float32 // of each epoch
 }
@@ -51,7 +52,7 @@ func newRunner(kind string, b *backend, cfg configs.Config, set data.Dataset, lo
 			r, err = nil, errors.Join(err, r.close())
 		}
 	}()
-	eager, err := r.own(b.newAllocator(kind, cfg))
+	eager, err := r.own(r.watched(b, cfg))
 	if err != nil {
 		return r, err
 	}
@@ -192,7 +193,8 @@ func (s *session) train(ctx context.Context) error {
 	}
 	start := time.Now()
 	err := s.epochs(ctx)
-	if err = errors.Join(err, s.bar.finish()); err != nil && !errors.Is(err, errInterrupted) {
+	err = errors.Join(err, s.bar.finish(), s.writeTraces())
+	if err != nil && !errors.Is(err, errInterrupted) {
 		return err
 	}
 	s.printSummary(time.Since(start))

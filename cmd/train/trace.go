@@ -1,0 +1,81 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"mlpool/allocator"
+	"mlpool/configs"
+)
+
+// watched makes an allocator with the onlookers that section [allocator] asks
+// for: poison, and a trace.
+func (r *runner) watched(b *backend, cfg configs.Config) (allocator.Allocator, error) {
+	c := cfg.Allocator
+	if c.Poison && b.graph {
+		return nil, cfg.Errorf("allocator.poison", `needs executor = "eager": a graph's blocks are not handed out anew`)
+	}
+	a, err := b.newAllocator(r.kind, cfg)
+	if err != nil {
+		return nil, err
+	}
+	if c.Poison {
+		a = allocator.NewPoison(a, b.driver().(allocator.Filler))
+	}
+	if c.Trace != "" {
+		r.trace = allocator.NewTrace(a, c.TraceEvents)
+		a = r.trace
+	}
+	return a, nil
+}
+
+// writeTraces writes the runners' traces and says where they are.
+func (s *session) writeTraces() error {
+	var errs []error
+	for _, r := range s.runners {
+		if r.trace == nil {
+			continue
+		}
+		note, err := writeTrace(r.trace, tracePath(s.cfg.Allocator.Trace, r.kind, len(s.runners) > 1))
+		if err == nil {
+			fmt.Fprintln(s.stdout, note)
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// tracePath is where the trace of one of several kinds of allocator goes:
+// trace.csv of plan to trace.plan.csv.
+func tracePath(path, kind string, several bool) string {
+	if !several {
+		return path
+	}
+	ext := filepath.Ext(path)
+	return strings.TrimSuffix(path, ext) + "." + kind + ext
+}
+
+// writeTrace writes a trace, as its file's name says: .json for Perfetto, else
+// CSV. It returns a line about what it wrote.
+func writeTrace(t *allocator.Trace, path string) (note string, err error) {
+	f, err := os.Create(path)
+	if err != nil {
+		return "", fmt.Errorf("trace: %w", err)
+	}
+	write := t.WriteCSV
+	if filepath.Ext(path) == ".json" {
+		write = t.WritePerfetto
+	}
+	if err := errors.Join(write(f), f.Close()); err != nil {
+		return "", fmt.Errorf("trace: %w", err)
+	}
+	events, overflow := t.Events()
+	note = fmt.Sprintf("%s: %d calls of the allocator", path, len(events))
+	if overflow {
+		note += fmt.Sprintf(", the last ones; %d before them were dropped (allocator.trace_events keeps more)", t.Dropped())
+	}
+	return note, nil
+}
