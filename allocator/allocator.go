@@ -14,6 +14,32 @@
 // [Timed], [Limit], [Trace] and [Poison] wrap any of them; what is not wrapped
 // costs nothing. [As] finds what is inside.
 //
+// # Stream order
+//
+// A block is used by work queued on the stream it was allocated for, and Free
+// says that this work is queued, not that it is done. Memory freed on a stream is
+// handed to the same stream at once, since its work runs in order; to another one
+// only as [Reuse] allows: after a wait that is queued on the device, once an event
+// shows the work done, or never. A block that a second stream uses is named with
+// RecordStream. No event is recorded until memory changes streams.
+//
+// # Growth
+//
+// A [Pool] takes memory in segments of whole units of 2 MiB. A small heap's segment
+// fits some number of the blocks asked for, a large heap grows by an eighth, and no
+// segment but that of a single block exceeds PoolOptions.MaxSegmentBytes. Segments
+// go back with Trim, past GCThreshold, and when memory runs out.
+//
+// # Out of memory
+//
+// Before it fails, a Pool looks again at all blocks that wait for other streams, at
+// the memory of other streams, and asks the driver once more with every unused
+// segment given back; an Async trims the driver's pool and tries again. Then the
+// [*OutOfMemoryError] says what was asked for, held and free, and what would have
+// helped. What was handed out is not touched, and the next Alloc works.
+//
+// # Drivers
+//
 // The package knows no GPU. What it needs of one it asks of a [Driver], so the
 // same code runs on a card, on host memory and on the fake of package
 // allocatortest, which faults where a real card would corrupt.

@@ -154,7 +154,7 @@ func (a *Async) outOfMemory(bytes int64, s Stream, tag string, err error) error 
 	st := a.Stats()
 	e := &OutOfMemoryError{
 		Bytes: bytes, Stream: s, Tag: tag,
-		Allocated: st.Allocated, Reserved: st.Reserved, Err: err,
+		Allocated: st.Allocated, Reserved: st.Reserved, LargestFree: -1, Err: err,
 	}
 	if d, ok := a.driver.(interface {
 		MemInfo() (free, total int64, err error)
@@ -166,6 +166,6 @@ func (a *Async) outOfMemory(bytes int64, s Stream, tag string, err error) error 
 			e.Err = errors.Join(e.Err, err)
 		}
 	}
-	e.advise(0)
+	e.advise(max(st.Reserved-st.Allocated, 0))
 	return e
 }

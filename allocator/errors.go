@@ -15,9 +15,10 @@ type OutOfMemoryError struct {
 	Tag    string
 
 	Allocated, Reserved int64 // bytes, by the allocator, after the last attempt
-	LargestFree         int64 // bytes of the largest free block of any stream
-	// Fragmentation is how much of the free memory lies outside the largest
-	// free block, in percent.
+	// LargestFree is the bytes of the largest free block of any stream, -1 if
+	// only the driver knows, and Fragmentation how much of the free memory lies
+	// outside it, in percent.
+	LargestFree   int64
 	Fragmentation float64
 	// DeviceFree and DeviceTotal are the driver's, in bytes; both 0 if unknown.
 	DeviceFree, DeviceTotal int64
@@ -34,7 +35,9 @@ func (e *OutOfMemoryError) Error() string {
 	if e.Limit > 0 {
 		fmt.Fprintf(&b, " of at most %d", e.Limit)
 	}
-	fmt.Fprintf(&b, ", largest free block %d, fragmentation %.1f %%", e.LargestFree, e.Fragmentation)
+	if e.LargestFree >= 0 {
+		fmt.Fprintf(&b, ", largest free block %d, fragmentation %.1f %%", e.LargestFree, e.Fragmentation)
+	}
 	if e.DeviceTotal > 0 {
 		fmt.Fprintf(&b, "; device has %d free of %d", e.DeviceFree, e.DeviceTotal)
 	}
@@ -62,6 +65,8 @@ func (e *OutOfMemoryError) advise(free int64) {
 		e.Advice = fmt.Sprintf("the request is larger than the limit: one of %d would do", e.Allocated+e.Bytes)
 	case e.LargestFree >= blockSize(e.Bytes):
 		e.Advice = "a free block of another stream is large enough: the reuse policy wait would have taken it"
+	case free >= blockSize(e.Bytes) && e.LargestFree < 0:
+		e.Advice = "the driver's pool holds enough, in pieces or for work that is not done: synchronising and trimming before would have helped"
 	case free >= blockSize(e.Bytes):
 		e.Advice = "enough is free, in pieces: pre-allocating one large segment would have kept it together"
 	case e.Limit > 0:
