@@ -27,3 +27,6 @@ type MemPoolOptions struct {
 func DefaultMemPoolOptions() MemPoolOptions {
 	return MemPoolOptions{math.MaxInt64, true, true, true}
 }
+
+// MemInfo returns the bytes free on the device and in all, as that of [Driver].
+func (p MemPool) MemInfo() (free, total int64, err error) { return Driver{}.MemInfo() }
