@@ -1,0 +1,389 @@
+package device_test
+
+import (
+	"errors"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"mlpool/allocator"
+	"mlpool/allocator/allocatortest"
+	"mlpool/kernels"
+	"mlpool/kernels/kerneltest"
+)
+
+// spinCycles is how long a stream is kept busy, in cycles of the GPU: some
+// hundred milliseconds, far more than the host takes for the calls after it.
+const spinCycles = 400_000_000
+
+// gpu is an allocator on a GPU with streams, which it closes with the test.
+type gpu struct {
+	kernels.Driver
+	t       *testing.T
+	a       allocator.Allocator
+	streams []kernels.Stream
+}
+
+// openGPU makes an allocator with open and count streams.
+func openGPU(t *testing.T, count int, open func() (allocator.Allocator, error)) *gpu {
+	t.Helper()
+	kerneltest.RequireGPU(t)
+	g := &gpu{t: t}
+	t.Cleanup(g.close)
+	for range count {
+		s, err := kernels.NewStream()
+		if err != nil {
+			t.Fatal(err)
+		}
+		g.streams = append(g.streams, s)
+	}
+	var err error
+	if g.a, err = open(); err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
+
+func openPool(t *testing.T, count int, o allocator.PoolOptions) *gpu {
+	t.Helper()
+	return openGPU(t, count, func() (allocator.Allocator, error) { return allocator.NewPool(kernels.Driver{}, o) })
+}
+
+func (g *gpu) close() {
+	g.sync()
+	if g.a != nil {
+		g.must(g.a.Close())
+	}
+	for _, s := range g.streams {
+		g.must(s.Close())
+	}
+}
+
+// must reports a fault; it may be called while the test is cleaned up.
+func (g *gpu) must(err error) {
+	g.t.Helper()
+	if err != nil {
+		g.t.Error(err)
+	}
+}
+
+func (g *gpu) sync() {
+	g.t.Helper()
+	for _, s := range g.streams {
+		g.must(s.Synchronize())
+	}
+}
+
+func (g *gpu) alloc(bytes int64, on kernels.Stream) allocator.Block {
+	g.t.Helper()
+	b, err := g.a.Alloc(bytes, on.Handle(), g.t.Name())
+	if err != nil {
+		g.t.Fatalf("Alloc(%d): %v", bytes, err)
+	}
+	return b
+}
+
+func (g *gpu) free(b allocator.Block, on kernels.Stream) {
+	g.t.Helper()
+	g.must(g.a.Free(b, on.Handle()))
+}
+
+// write queues writes of value to all of b.
+func (g *gpu) write(b allocator.Block, value uint32, on kernels.Stream) {
+	g.t.Helper()
+	g.must(g.Fill(b.Addr, value, b.Size, on.Handle()))
+}
+
+// holds expects that all of b is value, after the work queued on a stream.
+func (g *gpu) holds(b allocator.Block, value uint32, on kernels.Stream) {
+	g.t.Helper()
+	if n, err := g.Differing(b.Addr, value, b.Size, on.Handle()); n != 0 || err != nil {
+		g.t.Errorf("%d of %d words at %#x are not %#x, error %v", n, b.Size/4, b.Addr, value, err)
+	}
+}
+
+// busy says whether work queued on a stream before event was recorded still
+// runs.
+func (g *gpu) busy(event uintptr) bool {
+	g.t.Helper()
+	done, err := g.QueryEvent(event)
+	g.must(err)
+	return err == nil && !done
+}
+
+// mark returns an event recorded on a stream, to be freed.
+func (g *gpu) mark(on kernels.Stream) uintptr {
+	g.t.Helper()
+	event, err := g.NewEvent()
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	g.must(g.RecordEvent(event, on.Handle()))
+	return event
+}
+
+func overlap(a, b allocator.Block) bool {
+	return a.Addr < b.Addr+uintptr(b.Size) && b.Addr < a.Addr+uintptr(a.Size)
+}
+
+var policies = []allocator.Reuse{allocator.ReuseWait, allocator.ReuseOpportunistic, allocator.ReuseSameStream}
+
+// TestNoEarlyReuse frees a block on a stream that spins before it writes to the
+// block, and takes one of the same size on another stream.
+func TestNoEarlyReuse(t *testing.T) {
+	const bytes = 32 << 20
+	for _, policy := range policies {
+		t.Run(policy.String(), func(t *testing.T) {
+			g := openPool(t, 2, allocator.PoolOptions{Reuse: policy})
+			a, b := g.streams[0], g.streams[1]
+			// The kernels are loaded before the spin, which loading would wait for.
+			warm := g.alloc(bytes, a)
+			g.write(warm, 0, a)
+			g.holds(warm, 0, a)
+			g.must(b.Spin(1))
+			g.sync()
+			first := warm
+
+			g.must(a.Spin(spinCycles))
+			g.write(first, 0xaaaaaaaa, a)
+			done := g.mark(a)
+			g.free(first, a)
+			second := g.alloc(bytes, b)
+			if busy := g.busy(done); policy == allocator.ReuseWait {
+				if !overlap(first, second) {
+					t.Error("free memory of another stream is not reused")
+				}
+			} else if overlap(first, second) && (busy || policy == allocator.ReuseSameStream) {
+				t.Error("memory is handed to another stream while work on it runs")
+			}
+			g.write(second, 0xbbbbbbbb, b)
+			g.sync()
+			g.holds(second, 0xbbbbbbbb, b)
+			g.must(g.FreeEvent(done))
+
+			// On its own stream the memory is reused at once, in order. Under
+			// the policy wait it is still that of the first stream.
+			g.free(second, b)
+			third := g.alloc(bytes, b)
+			if policy != allocator.ReuseWait && third.Addr != second.Addr {
+				t.Errorf("block at %#x, want the one just freed at %#x", third.Addr, second.Addr)
+			}
+			g.write(third, 0xcccccccc, b)
+			g.holds(third, 0xcccccccc, b)
+			g.free(third, b)
+		})
+	}
+}
+
+// TestRecordStreamOnGPU frees a block that a second stream, which spins, is
+// still to write to.
+func TestRecordStreamOnGPU(t *testing.T) {
+	const bytes = 32 << 20
+	for _, policy := range policies {
+		t.Run(policy.String(), func(t *testing.T) {
+			g := openPool(t, 2, allocator.PoolOptions{Reuse: policy})
+			a, b := g.streams[0], g.streams[1]
+			first := g.alloc(bytes, a)
+			g.write(first, 0, a)
+			g.holds(first, 0, a)
+			g.must(b.Spin(1))
+			g.sync()
+
+			g.must(b.Spin(spinCycles))
+			g.write(first, 0xaaaaaaaa, b)
+			done := g.mark(b)
+			g.must(g.a.(*allocator.Pool).RecordStream(first, b.Handle()))
+			g.free(first, a)
+			second := g.alloc(bytes, a)
+			if busy := g.busy(done); busy && policy != allocator.ReuseWait && overlap(first, second) {
+				t.Error("memory is reused while a stream that was recorded works on it")
+			}
+			g.write(second, 0xbbbbbbbb, a)
+			g.sync()
+			g.holds(second, 0xbbbbbbbb, a)
+			g.must(g.FreeEvent(done))
+			g.free(second, a)
+		})
+	}
+}
+
+// TestOutOfMemoryOnGPU runs out of a limit and of the card, and works on.
+func TestOutOfMemoryOnGPU(t *testing.T) {
+	pool := func(o allocator.PoolOptions) func() (allocator.Allocator, error) {
+		return func() (allocator.Allocator, error) { return allocator.NewPool(kernels.Driver{}, o) }
+	}
+	for name, open := range map[string]func() (allocator.Allocator, error){
+		"limit":    pool(allocator.PoolOptions{MaxBytes: 256 << 20}),
+		"fraction": pool(allocator.PoolOptions{MaxFraction: 0.01}),
+		"card":     pool(allocator.PoolOptions{}),
+		"plan": func() (allocator.Allocator, error) {
+			return allocator.NewPlan(kernels.Driver{}, allocator.PoolOptions{})
+		},
+		"malloc": func() (allocator.Allocator, error) { return allocator.NewMalloc(kernels.Driver{}), nil },
+		"async": func() (allocator.Allocator, error) {
+			p, err := kernels.NewMemPool()
+			return allocator.NewAsync(p), err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := openGPU(t, 1, open)
+			s := g.streams[0]
+			_, total, err := g.MemInfo()
+			if err != nil {
+				t.Fatal(err)
+			}
+			kept := g.alloc(64<<20, s)
+			g.write(kept, 1, s)
+			for _, bytes := range []int64{total, total + 1<<30} {
+				_, err = g.a.Alloc(bytes, s.Handle(), "too much")
+				var oom *allocator.OutOfMemoryError
+				if !errors.As(err, &oom) {
+					t.Fatalf("Alloc of %d bytes, all of the card: %v", bytes, err)
+				}
+				if oom.Allocated < kept.Size || oom.Reserved < kept.Size || oom.Advice == "" {
+					t.Errorf("with %d bytes handed out: %v", kept.Size, err)
+				}
+				if oom.DeviceTotal != 0 && oom.DeviceTotal != total {
+					t.Errorf("the error has a card of %d bytes, want %d", oom.DeviceTotal, total)
+				}
+				b := g.alloc(16<<20, s)
+				g.write(b, 2, s)
+				g.holds(b, 2, s)
+				g.free(b, s)
+			}
+			g.holds(kept, 1, s)
+			g.free(kept, s)
+		})
+	}
+}
+
+// TestIdentities fills each block with its number and finds it there when it is
+// freed, through random sizes, streams, frees and trims that nothing waits for.
+func TestIdentities(t *testing.T) {
+	const steps, streams, most, largest = 10_000, 4, 256, 1 << 20
+	type filled struct {
+		b  allocator.Block
+		on kernels.Stream
+		id uint32
+	}
+	run := func(t *testing.T, g *gpu, seed uint64) {
+		r := rand.New(rand.NewPCG(seed, 0))
+		var blocks []filled
+		drop := func(i int) {
+			f := blocks[i]
+			if r.IntN(4) == 0 {
+				g.holds(f.b, f.id, f.on)
+			} else {
+				g.write(f.b, ^f.id, f.on)
+			}
+			g.free(f.b, f.on)
+			blocks[i] = blocks[len(blocks)-1]
+			blocks = blocks[:len(blocks)-1]
+		}
+		for id := range uint32(steps) {
+			switch k := r.IntN(1000); {
+			case k < 540 && len(blocks) < most:
+				on := g.streams[r.IntN(streams)]
+				f := filled{g.alloc(4+4*r.Int64N(largest/4), on), on, id}
+				g.write(f.b, id, on)
+				blocks = append(blocks, f)
+			case k < 998 && len(blocks) > 0:
+				drop(r.IntN(len(blocks)))
+			case k >= 998:
+				g.must(g.a.Trim(r.Int64N(64 << 20)))
+			}
+		}
+		for len(blocks) > 0 {
+			g.holds(blocks[0].b, blocks[0].id, blocks[0].on)
+			drop(0)
+		}
+	}
+	for _, policy := range policies {
+		t.Run(policy.String(), func(t *testing.T) {
+			run(t, openPool(t, streams, allocator.PoolOptions{Reuse: policy, MaxBytes: 512 << 20}), 1)
+		})
+	}
+	for _, o := range []kernels.MemPoolOptions{kernels.DefaultMemPoolOptions(), {ReleaseThreshold: 32 << 20, Opportunistic: true}} {
+		t.Run("async", func(t *testing.T) {
+			run(t, openGPU(t, streams, func() (allocator.Allocator, error) {
+				p, err := kernels.NewMemPoolWith(o)
+				return allocator.NewAsync(p), err
+			}), 2)
+		})
+	}
+}
+
+// TestPoisonOnGPU plants writes outside a block and reads after its free.
+func TestPoisonOnGPU(t *testing.T) {
+	const bytes = 1000
+	g := openGPU(t, 1, func() (allocator.Allocator, error) {
+		p, err := allocator.NewPool(kernels.Driver{}, allocator.PoolOptions{})
+		return allocator.NewPoison(p, kernels.Driver{}), err
+	})
+	s := g.streams[0]
+	read := func(b allocator.Block) float32 {
+		t.Helper()
+		var raw [4]byte
+		g.must(s.Download(raw[:], b.Addr))
+		return math.Float32frombits(uint32(raw[0]) | uint32(raw[1])<<8 | uint32(raw[2])<<16 | uint32(raw[3])<<24)
+	}
+	b := g.alloc(bytes, s)
+	if v := read(b); v == v {
+		t.Errorf("a new block holds %v, want NaN", v)
+	}
+	g.write(b, 0, s)
+	g.free(b, s)
+	if v := read(b); v == v {
+		t.Errorf("a freed block holds %v, want NaN", v)
+	}
+	for _, c := range []struct {
+		name          string
+		offset        int64
+		before, after int64
+	}{{"before", -4, 1, 0}, {"after", bytes, 0, 1}, {"inside", 0, 0, 0}} {
+		b := g.alloc(bytes, s)
+		g.must(g.Fill(b.Addr+uintptr(c.offset), 5, 4, s.Handle()))
+		err := g.a.Free(b, s.Handle())
+		var e *allocator.RedzoneError
+		if found := errors.As(err, &e); found != (c.before+c.after > 0) || found && (e.Before != c.before || e.After != c.after) {
+			t.Errorf("a write %s the block: %v", c.name, err)
+		}
+	}
+}
+
+// TestStrategiesOnGPU runs the suite with every placement, on plan and on plain
+// malloc.
+func TestStrategiesOnGPU(t *testing.T) {
+	kerneltest.RequireGPU(t)
+	for _, strategy := range allocator.Strategies() {
+		t.Run(strategy, func(t *testing.T) {
+			allocatortest.Run(t, func(t *testing.T) *allocatortest.Env {
+				env := newEnv(newPool(t, kernels.Driver{}, allocator.PoolOptions{Strategy: strategy, MaxBytes: limit}), cudaQueues(t))
+				env.Limit, env.Caches, env.Returns = limit, true, true
+				return env
+			})
+		})
+	}
+	t.Run("plan", func(t *testing.T) {
+		allocatortest.Run(t, func(t *testing.T) *allocatortest.Env {
+			p, err := allocator.NewPlan(kernels.Driver{}, allocator.PoolOptions{MaxBytes: limit})
+			if err != nil {
+				t.Fatal(err)
+			}
+			env := newEnv(p, cudaQueues(t))
+			env.Limit, env.Caches, env.Returns = limit, true, true
+			return env
+		})
+	})
+	t.Run("malloc", func(t *testing.T) {
+		allocatortest.Run(t, func(t *testing.T) *allocatortest.Env {
+			return newEnv(allocator.NewMalloc(kernels.Driver{}), cudaQueues(t))
+		})
+	})
+	t.Run("poison", func(t *testing.T) {
+		allocatortest.Run(t, func(t *testing.T) *allocatortest.Env {
+			p := newPool(t, kernels.Driver{}, allocator.PoolOptions{MaxBytes: limit})
+			return newEnv(allocator.NewPoison(p, kernels.Driver{}), cudaQueues(t))
+		})
+	})
+}
