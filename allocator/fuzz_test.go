@@ -156,6 +156,8 @@ func FuzzPlan(f *testing.F) {
 		}
 		f.Add(program, r.Uint64())
 	}
+	// A block outlives its step, and the next one is of another plan.
+	f.Add([]byte("0000000000"), uint64(11659076932743968070))
 	f.Fuzz(func(t *testing.T, program []byte, seed uint64) {
 		if len(program) == 0 || len(program) > 512 {
 			return

@@ -104,9 +104,9 @@ func (c *schedule) busy() bool {
 	return false
 }
 
-// starts says whether a step that starts with this request can be this plan's.
+// starts says whether this plan starts with a request for bytes.
 func (c *schedule) starts(bytes int64) bool {
-	return len(c.events) > 0 && c.events[0].bytes == bytes && !c.busy()
+	return len(c.events) > 0 && c.events[0].bytes == bytes
 }
 
 // A run is one step in progress.
@@ -171,7 +171,7 @@ func (p *Plan) Begin(name string, s Stream) error {
 	}
 	c := variants[0]
 	r := &run{name: name, stream: s, plan: c}
-	r.off.Store(c.busy() || p.slab.size < c.stats.Slab)
+	r.off.Store(p.busy() || p.slab.size < c.stats.Slab)
 	p.current.Store(r)
 	return nil
 }
@@ -488,8 +488,11 @@ func (p *Plan) another(r *run, bytes int64) (*run, error) {
 		return r, nil
 	}
 	variants := p.plans[r.name]
+	// All plans share the slab: blocks of one that outlived its step may lie
+	// where those of another will.
+	busy := p.busy()
 	for _, c := range variants {
-		if c.starts(bytes) {
+		if !busy && c.starts(bytes) {
 			n := &run{name: r.name, stream: r.stream, plan: c}
 			p.current.Store(n)
 			return n, nil
