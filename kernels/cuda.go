@@ -105,39 +105,39 @@ func (s Stream) Fill(dst uintptr, value byte, bytes int) error {
 	return check("Fill", C.kernels_fill(C.uintptr_t(s), C.uintptr_t(dst), C.int(value), C.int64_t(bytes)))
 }
 
-func (s Stream) matmul(op string, form, epilogue C.int, c, a, b, y uintptr, alpha float32, m, n, k int) error {
-	return check(op, C.kernels_matmul(C.uintptr_t(s), form, epilogue, C.uintptr_t(c), C.uintptr_t(a), C.uintptr_t(b),
+func (s Stream) matmul(op string, p Precision, form, epilogue C.int, c, a, b, y uintptr, alpha float32, m, n, k int) error {
+	return check(op, C.kernels_matmul(C.uintptr_t(s), C.int(p), form, epilogue, C.uintptr_t(c), C.uintptr_t(a), C.uintptr_t(b),
 		C.uintptr_t(y), C.float(alpha), C.int64_t(m), C.int64_t(n), C.int64_t(k)))
 }
 
 // MatMul: c[m,n] = a[m,k]·b[k,n].
-func (s Stream) MatMul(c, a, b uintptr, m, n, k int) error {
-	return s.matmul("MatMul", C.KERNELS_NN, C.KERNELS_STORE, c, a, b, 0, 0, m, n, k)
+func (s Stream) MatMul(p Precision, c, a, b uintptr, m, n, k int) error {
+	return s.matmul("MatMul", p, C.KERNELS_NN, C.KERNELS_STORE, c, a, b, 0, 0, m, n, k)
 }
 
 // MatMulNT: c[m,n] = a[m,k]·b[n,k]ᵀ.
-func (s Stream) MatMulNT(c, a, b uintptr, m, n, k int) error {
-	return s.matmul("MatMulNT", C.KERNELS_NT, C.KERNELS_STORE, c, a, b, 0, 0, m, n, k)
+func (s Stream) MatMulNT(p Precision, c, a, b uintptr, m, n, k int) error {
+	return s.matmul("MatMulNT", p, C.KERNELS_NT, C.KERNELS_STORE, c, a, b, 0, 0, m, n, k)
 }
 
 // MatMulTN: c[m,n] = a[k,m]ᵀ·b[k,n].
-func (s Stream) MatMulTN(c, a, b uintptr, m, n, k int) error {
-	return s.matmul("MatMulTN", C.KERNELS_TN, C.KERNELS_STORE, c, a, b, 0, 0, m, n, k)
+func (s Stream) MatMulTN(p Precision, c, a, b uintptr, m, n, k int) error {
+	return s.matmul("MatMulTN", p, C.KERNELS_TN, C.KERNELS_STORE, c, a, b, 0, 0, m, n, k)
 }
 
 // MatMulReLU: c[m,n] = max(0, a[m,k]·b[k,n]).
-func (s Stream) MatMulReLU(c, a, b uintptr, m, n, k int) error {
-	return s.matmul("MatMulReLU", C.KERNELS_NN, C.KERNELS_RELU, c, a, b, 0, 0, m, n, k)
+func (s Stream) MatMulReLU(p Precision, c, a, b uintptr, m, n, k int) error {
+	return s.matmul("MatMulReLU", p, C.KERNELS_NN, C.KERNELS_RELU, c, a, b, 0, 0, m, n, k)
 }
 
 // MatMulNTMask: c[m,n] = a[m,k]·b[n,k]ᵀ where y[m,n] > 0, else 0.
-func (s Stream) MatMulNTMask(c, a, b, y uintptr, m, n, k int) error {
-	return s.matmul("MatMulNTMask", C.KERNELS_NT, C.KERNELS_MASK, c, a, b, y, 0, m, n, k)
+func (s Stream) MatMulNTMask(p Precision, c, a, b, y uintptr, m, n, k int) error {
+	return s.matmul("MatMulNTMask", p, C.KERNELS_NT, C.KERNELS_MASK, c, a, b, y, 0, m, n, k)
 }
 
 // MatMulTNAdd: c[m,n] += alpha·a[k,m]ᵀ·b[k,n], in place.
-func (s Stream) MatMulTNAdd(c, a, b uintptr, alpha float32, m, n, k int) error {
-	return s.matmul("MatMulTNAdd", C.KERNELS_TN, C.KERNELS_ADD, c, a, b, 0, alpha, m, n, k)
+func (s Stream) MatMulTNAdd(p Precision, c, a, b uintptr, alpha float32, m, n, k int) error {
+	return s.matmul("MatMulTNAdd", p, C.KERNELS_TN, C.KERNELS_ADD, c, a, b, 0, alpha, m, n, k)
 }
 
 // ReLU: y[n] = max(0, x[n]), NaN where x is NaN. y may be x.

@@ -10,6 +10,8 @@ package kernels
 import (
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"sync/atomic"
 )
 
@@ -42,6 +44,49 @@ type Info struct {
 	L2             int64 // bytes
 	DriverVersion  int   // the newest CUDA that the driver supports, 1000·major + 10·minor; 0 without a driver
 	RuntimeVersion int   // the CUDA that the program was built with, likewise
+}
+
+// A Precision is how a matrix product is computed from float32 to float32.
+type Precision uint8
+
+const (
+	FP32   Precision = iota // on the CUDA cores
+	TF32                    // on the tensor cores, factors rounded to 11 bits of mantissa
+	TF32X3                  // on the tensor cores, factors as sums of two such numbers: as exact as FP32
+)
+
+var precisions = []string{"fp32", "tf32", "3xtf32"}
+
+// ParsePrecision returns the precision that a configuration names.
+func ParsePrecision(name string) (Precision, error) {
+	i := slices.Index(precisions, name)
+	if i < 0 {
+		return 0, fmt.Errorf("%q is no precision: use one of %s", name, strings.Join(precisions, ", "))
+	}
+	return Precision(i), nil
+}
+
+func (p Precision) String() string {
+	if int(p) < len(precisions) {
+		return precisions[p]
+	}
+	return fmt.Sprintf("Precision(%d)", uint8(p))
+}
+
+// Usable returns nil if the device can compute in this precision, else an error
+// that says why not in one line.
+func (p Precision) Usable() error {
+	d, err := Device()
+	if err != nil {
+		return err
+	}
+	if int(p) >= len(precisions) {
+		return fmt.Errorf("%v is no precision", p)
+	}
+	if p != FP32 && d.Major < 8 {
+		return fmt.Errorf("%v needs tensor cores of compute capability 8.0 or newer, and %s has %d.%d: use fp32", p, d.Name, d.Major, d.Minor)
+	}
+	return nil
 }
 
 // Counts are the calls that this process has made to the driver's memory

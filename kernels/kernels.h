@@ -57,11 +57,12 @@ int kernels_pool_reserved(uintptr_t pool, int64_t *current, int64_t *peak);
 int kernels_pool_reset_peak(uintptr_t pool);
 int kernels_pool_trim(uintptr_t pool, int64_t keep);
 
-// matmul.cu
+// matmul.cu, matmul_tensor.cu
+enum { KERNELS_FP32, KERNELS_TF32, KERNELS_TF32X3 };
 enum { KERNELS_NN, KERNELS_NT, KERNELS_TN };
 enum { KERNELS_STORE, KERNELS_RELU, KERNELS_MASK, KERNELS_ADD };
-int kernels_matmul(uintptr_t stream, int form, int epilogue, uintptr_t c, uintptr_t a, uintptr_t b, uintptr_t y,
-                   float alpha, int64_t m, int64_t n, int64_t k);
+int kernels_matmul(uintptr_t stream, int precision, int form, int epilogue, uintptr_t c, uintptr_t a, uintptr_t b,
+                   uintptr_t y, float alpha, int64_t m, int64_t n, int64_t k);
 
 // relu.cu
 int kernels_relu(uintptr_t stream, uintptr_t y, uintptr_t x, int64_t n);

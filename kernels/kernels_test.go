@@ -38,14 +38,38 @@ func TestNoDevice(t *testing.T) {
 	if _, err := kernels.NewMemPool(); err == nil {
 		t.Error("NewMemPool: no error")
 	}
-	if err := kernels.Stream(0).MatMul(0, 0, 0, 1, 1, 1); err == nil {
+	if err := kernels.Stream(0).MatMul(kernels.FP32, 0, 0, 0, 1, 1, 1); err == nil {
 		t.Error("MatMul: no error")
 	}
 }
 
 func Test(t *testing.T) {
 	kerneltest.RequireGPU(t)
-	kerneltest.Run(t, kerneltest.CUDA)
+	kerneltest.Run(t, kerneltest.CUDA(kernels.FP32))
+}
+
+func TestTF32(t *testing.T) {
+	kerneltest.RequireGPU(t)
+	kerneltest.RunMatMul(t, kerneltest.CUDA(kernels.TF32), 4e-4)
+}
+
+func Test3xTF32(t *testing.T) {
+	kerneltest.RequireGPU(t)
+	kerneltest.RunMatMul(t, kerneltest.CUDA(kernels.TF32X3), kerneltest.Tolerance)
+}
+
+func TestParsePrecision(t *testing.T) {
+	for _, p := range []kernels.Precision{kernels.FP32, kernels.TF32, kernels.TF32X3} {
+		if q, err := kernels.ParsePrecision(p.String()); q != p || err != nil {
+			t.Errorf("%v is parsed as %v, %v", p, q, err)
+		}
+	}
+	if _, err := kernels.ParsePrecision("fp16"); err == nil {
+		t.Error("fp16: no error")
+	}
+	if err := kernels.Precision(3).Usable(); err == nil {
+		t.Error("Precision(3) is usable")
+	}
 }
 
 func TestDevice(t *testing.T) {
@@ -107,9 +131,9 @@ func TestErrorsDoNotStay(t *testing.T) {
 		try(t, s.Synchronize())
 	}
 	try(t, s.Fill(p, 0, 4096))
-	want(t, s.MatMul(p, p, p, -1, 4, 4), 1)
+	want(t, s.MatMul(kernels.FP32, p, p, p, -1, 4, 4), 1)
 	works()
-	want(t, s.MatMul(p, p, p, 1<<30, 1<<30, 0), 1) // more tiles than a grid has blocks
+	want(t, s.MatMul(kernels.FP32, p, p, p, 1<<30, 1<<30, 0), 1) // more tiles than a grid has blocks
 	works()
 	want(t, s.Softmax(p, p, 4, -4), 1)
 	works()
@@ -161,7 +185,7 @@ func TestDriver(t *testing.T) {
 func busy(t testing.TB, s kernels.Stream, p uintptr) {
 	const n = 4096
 	for range 2 {
-		try(t, s.MatMul(p, p+4*n*n, p+8*n*n, n, n, n))
+		try(t, s.MatMul(kernels.FP32, p, p+4*n*n, p+8*n*n, n, n, n))
 	}
 }
 
@@ -257,14 +281,18 @@ func TestMemPool(t *testing.T) {
 // wait for the host. host-µs is what a launch costs the caller.
 func BenchmarkKernels(b *testing.B) {
 	kerneltest.RequireGPU(b)
-	for _, shape := range []struct{ batch, width int }{{64, 784}, {64, 2048}, {1024, 784}, {61, 333}} {
-		b.Run(fmt.Sprintf("batch=%d/width=%d", shape.batch, shape.width), func(b *testing.B) {
-			benchmarkShape(b, shape.batch, shape.width)
-		})
+	for _, shape := range []struct{ batch, width int }{
+		{64, 784}, {64, 2048}, {1024, 784}, {61, 333}, {64, 100}, {64, 1024}, {1, 784}, {7, 784}, {256, 784}, {4096, 784}, {1000, 2048},
+	} {
+		for _, p := range []kernels.Precision{kernels.FP32, kernels.TF32X3, kernels.TF32} {
+			b.Run(fmt.Sprintf("batch=%d/width=%d/%v", shape.batch, shape.width, p), func(b *testing.B) {
+				benchmarkShape(b, p, shape.batch, shape.width)
+			})
+		}
 	}
 }
 
-func benchmarkShape(b *testing.B, m, w int) {
+func benchmarkShape(b *testing.B, p kernels.Precision, m, w int) {
 	s := newStream(b)
 	array := func(n int) uintptr {
 		p := malloc(b, 4*n)
@@ -287,13 +315,13 @@ func benchmarkShape(b *testing.B, m, w int) {
 		flops int // 0 where bytes count
 		f     func() error
 	}{
-		{"forward", 2 * m * w * w, func() error { return s.MatMulReLU(y, x, weights, m, w, w) }},
-		{"head", 2 * m * w * 10, func() error { return s.MatMul(logits, x, head, m, 10, w) }},
+		{"forward", 2 * m * w * w, func() error { return s.MatMulReLU(p, y, x, weights, m, w, w) }},
+		{"head", 2 * m * w * 10, func() error { return s.MatMul(p, logits, x, head, m, 10, w) }},
 		{"loss", 0, func() error { return s.SoftmaxCrossEntropy(dlogits, out, logits, labels, m, 10) }},
-		{"head-dx", 2 * m * w * 10, func() error { return s.MatMulNTMask(z, dlogits, head, x, m, w, 10) }},
-		{"head-dw", 2 * m * w * 10, func() error { return s.MatMulTNAdd(head, x, dlogits, -1e-9, w, 10, m) }},
-		{"dx", 2 * m * w * w, func() error { return s.MatMulNTMask(z, y, weights, x, m, w, w) }},
-		{"dw", 2 * m * w * w, func() error { return s.MatMulTNAdd(weights, x, y, -1e-9, w, w, m) }},
+		{"head-dx", 2 * m * w * 10, func() error { return s.MatMulNTMask(p, z, dlogits, head, x, m, w, 10) }},
+		{"head-dw", 2 * m * w * 10, func() error { return s.MatMulTNAdd(p, head, x, dlogits, -1e-9, w, 10, m) }},
+		{"dx", 2 * m * w * w, func() error { return s.MatMulNTMask(p, z, y, weights, x, m, w, w) }},
+		{"dw", 2 * m * w * w, func() error { return s.MatMulTNAdd(p, weights, x, y, -1e-9, w, w, m) }},
 		{"gather", 0, func() error { return s.Gather(x, labels, bytes, bytes, order, m, w) }},
 	} {
 		b.Run(k.name, func(b *testing.B) {

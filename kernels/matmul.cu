@@ -1,4 +1,5 @@
-// Matrix products in float32 on the CUDA cores, in the three forms that
+// Matrix products in float32 on the CUDA cores (matmul_tensor.cu: on the tensor
+// cores), in the three forms that
 // training a layer y = x·w needs, each with what follows it as an epilogue:
 //
 //   NN  y[m,n]  = x[m,k]·w[k,n]         forward, with ReLU
@@ -18,14 +19,13 @@
 // All additions happen in an order that depends on the shape and the GPU alone:
 // equal calls give equal bits. What lies past the end of m, n or k is copied as
 // zeros.
-#include <cooperative_groups.h>
+#include "matmul.cuh"
 
-#include "launch.cuh"
+using namespace matmuls;
 
 namespace {
 
-constexpr int BK = 32;        // k per stage
-constexpr int MAX_RANKS = 8;  // blocks in a cluster; more are not portable
+constexpr int BK = 32;  // k per stage
 
 // In shared memory a tile of an operand, X rows (of m or n) by BK, always lies
 // with its rows contiguous, [BK][STRIDE]: what a thread needs for one k it then
@@ -38,35 +38,6 @@ struct Tile {
   static constexpr int X = X_, STRIDE = K ? X + 4 : X, SIZE = BK * STRIDE;
   static_assert(!K || STRIDE % 32 == 4, "banks");
 };
-
-// copy copies W floats, 1 or 4, from global to shared memory, or stores zeros if
-// !valid: asynchronously where the hardware can.
-template <int W>
-__device__ void copy(float *to, const float *from, bool valid) {
-#if __CUDA_ARCH__ >= 800
-  unsigned s = unsigned(__cvta_generic_to_shared(to));
-  int bytes = valid ? 4 * W : 0;
-  if (W == 4) asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(s), "l"(from), "r"(bytes) : "memory");
-  else asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(s), "l"(from), "r"(bytes) : "memory");
-#else
-  if (W == 4) *(float4 *)to = valid ? *(const float4 *)from : make_float4(0, 0, 0, 0);
-  else *to = valid ? *from : 0.f;
-#endif
-}
-
-__device__ void copies_commit() {
-#if __CUDA_ARCH__ >= 800
-  asm volatile("cp.async.commit_group;" ::: "memory");
-#endif
-}
-
-// copies_wait waits for all but the newest LEFT groups of copies.
-template <int LEFT>
-__device__ void copies_wait() {
-#if __CUDA_ARCH__ >= 800
-  asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "memory");
-#endif
-}
 
 // A Source copies the tiles of one operand, stage by stage. A thread copies W
 // floats at places that depend on the stage only by a constant.
@@ -117,38 +88,6 @@ __device__ void fragment(float (&f)[ROWS], const float *line, int t) {
   }
 }
 
-__device__ void add(float4 &s, float4 v) { s.x += v.x, s.y += v.y, s.z += v.z, s.w += v.w; }
-
-// read reads four elements, or as many as left says.
-__device__ void read(float (&v)[4], const float *from, int left, bool vector) {
-  if (vector) {
-    float4 f = *(const float4 *)from;
-    v[0] = f.x, v[1] = f.y, v[2] = f.z, v[3] = f.w;
-  } else {
-#pragma unroll
-    for (int j = 0; j < 4; j++)
-      if (j < left) v[j] = from[j];
-  }
-}
-
-// epilogue finishes one element: sum is that of the product, old the element of
-// y (MASK) or c (ADD) at its place.
-template <int EPILOGUE>
-__device__ float epilogue(float sum, float old, float alpha) {
-  if (EPILOGUE == KERNELS_RELU) return sum < 0 ? 0 : sum;
-  if (EPILOGUE == KERNELS_MASK) return old > 0 ? sum : 0;
-  if (EPILOGUE == KERNELS_ADD) return old + alpha * sum;
-  return sum;
-}
-
-struct Args {
-  float *c;
-  const float *a, *b, *y;
-  float alpha;
-  int m, n, k, k_part;  // k_part: the k of one block of a cluster
-  bool vector_c;        // rows of c and y are whole quads on 16-byte boundaries
-};
-
 template <int BM_, int BN_, int TM_, int TN_, int SLICES_, int STAGES_, int MIN_BLOCKS_>
 struct Config {
   static constexpr int BM = BM_, BN = BN_, TM = TM_, TN = TN_, SLICES = SLICES_, STAGES = STAGES_;
@@ -189,13 +128,8 @@ __global__ void __launch_bounds__(C::THREADS, C::MIN_BLOCKS) matmul(const Args p
   extern __shared__ __align__(16) float shared[];
   follow();
 
-  int rank = 0, ranks = 1;
-#if __CUDA_ARCH__ >= 900
-  auto cluster = cooperative_groups::this_cluster();
-  rank = cluster.block_rank(), ranks = cluster.num_blocks();
-  // Waited for before the first access to another block's memory: that it runs.
-  if (ranks > 1) asm volatile("barrier.cluster.arrive.aligned;");
-#endif
+  int rank, ranks;
+  cluster_arrive(rank, ranks);
   int tiles_n = (p.n + C::BN - 1) / C::BN, tile = blockIdx.x / ranks;
   int m0 = tile / tiles_n * C::BM, n0 = tile % tiles_n * C::BN;
   int k0 = min(p.k, rank * p.k_part), k1 = min(p.k, k0 + p.k_part);
@@ -235,21 +169,9 @@ __global__ void __launch_bounds__(C::THREADS, C::MIN_BLOCKS) matmul(const Args p
     }
   }
 
-  // A thread finishes quads of columns. Of the tile's quads those from first on,
-  // every THREADS-th, below end: all of them, or this block's part.
-  constexpr int ROW_QUADS = C::BN / 4, TILE_QUADS = C::BM * ROW_QUADS;
-  constexpr int PER_THREAD = (TILE_QUADS + C::THREADS - 1) / C::THREADS;
-  constexpr bool OLD = EPILOGUE == KERNELS_MASK || EPILOGUE == KERNELS_ADD;
-  int each = TILE_QUADS / ranks, first = each * rank + threadIdx.x, end = each * (rank + 1);
-
   // What the epilogue needs is on its way while the sums are added.
-  float old[PER_THREAD][4] = {};
-  const float *olds = EPILOGUE == KERNELS_MASK ? p.y : p.c;
-#pragma unroll
-  for (int i = 0; OLD && i < PER_THREAD; i++) {
-    int e = first + i * C::THREADS, y = m0 + e / ROW_QUADS, x = n0 + e % ROW_QUADS * 4;
-    if (e < end && y < p.m && x < p.n) read(old[i], olds + int64_t(y) * p.n + x, p.n - x, p.vector_c);
-  }
+  Finish<EPILOGUE, C::BM, C::BN, C::BN, C::PART, C::SLICES, C::THREADS> finish(p, m0, n0, rank, ranks);
+  finish.read_old();
 
   // Every slice leaves its sums in shared memory.
   copies_wait<0>();
@@ -263,50 +185,7 @@ __global__ void __launch_bounds__(C::THREADS, C::MIN_BLOCKS) matmul(const Args p
           make_float4(sum[i][j], sum[i][j + 1], sum[i][j + 2], sum[i][j + 3]);
   __syncthreads();
 
-  auto slices = [&](int e) {
-    float4 v = ((float4 *)shared)[e];
-#pragma unroll
-    for (int s = 1; s < C::SLICES; s++) add(v, ((float4 *)(shared + s * C::PART))[e]);
-    return v;
-  };
-#if __CUDA_ARCH__ >= 900
-  // In a cluster each block finishes an equal part of the tile. The others send
-  // it their sums of that part, into a place of their own after the stages.
-  float4 *inbox = (float4 *)(shared + shared_floats<FORM, C>());
-  if (ranks > 1) {
-    asm volatile("barrier.cluster.wait.aligned;");
-    for (int e = threadIdx.x; e < TILE_QUADS; e += C::THREADS) {
-      int owner = e * ranks / TILE_QUADS;
-      *cluster.map_shared_rank(inbox + (rank - owner) * each + e, owner) = slices(e);
-    }
-    cluster.sync();
-  }
-#endif
-#pragma unroll
-  for (int i = 0; i < PER_THREAD; i++) {
-    int e = first + i * C::THREADS, y = m0 + e / ROW_QUADS, x = n0 + e % ROW_QUADS * 4;
-    if (e >= end || y >= p.m || x >= p.n) continue;
-    float4 v;
-    if (ranks == 1) {
-      v = slices(e);
-    } else {
-#if __CUDA_ARCH__ >= 900
-      v = inbox[e - each * rank];
-      for (int r = 1; r < ranks; r++) add(v, inbox[e + each * (r - rank)]);
-#endif
-    }
-    float result[4] = {v.x, v.y, v.z, v.w};
-#pragma unroll
-    for (int j = 0; j < 4; j++) result[j] = epilogue<EPILOGUE>(result[j], old[i][j], p.alpha);
-    float *to = p.c + int64_t(y) * p.n + x;
-    if (p.vector_c) {
-      *(float4 *)to = make_float4(result[0], result[1], result[2], result[3]);
-    } else {
-#pragma unroll
-      for (int j = 0; j < 4; j++)
-        if (x + j < p.n) to[j] = result[j];
-    }
-  }
+  finish.write(shared, (float4 *)(shared + shared_floats<FORM, C>()));
 }
 
 // Every thread keeps 8×8 sums, four products for each value it reads: that is as
@@ -365,24 +244,25 @@ int choose(uintptr_t stream, const Args &p, bool vector) {
 
 }  // namespace
 
-int kernels_matmul(uintptr_t stream, int form, int epilogue, uintptr_t c, uintptr_t a, uintptr_t b, uintptr_t y,
+int kernels_matmul(uintptr_t stream, int precision, int form, int epilogue, uintptr_t c, uintptr_t a, uintptr_t b, uintptr_t y,
                    float alpha, int64_t m, int64_t n, int64_t k) {
   // Coordinates are int; 2^30 leaves room for a tile past the end.
   const int64_t limit = 1 << 30;
   if (m < 0 || n < 0 || k < 0 || m > limit || n > limit || k > limit) return cudaErrorInvalidValue;
   if (m == 0 || n == 0) return cudaSuccess;
+  auto vector = [](uintptr_t operand, int64_t line) { return operand % 16 == 0 && line % 4 == 0; };
   Args p = {ptr<float>(c), ptr<float>(a), ptr<float>(b), ptr<float>(y), alpha, int(m), int(n), int(k), 0,
-            c % 16 == 0 && y % 16 == 0 && n % 4 == 0};
+            vector(a, form == KERNELS_TN ? m : k), vector(b, form == KERNELS_NT ? k : n), vector(c | y, n)};
+  if (precision != KERNELS_FP32) return matmul_tensor(stream, form, epilogue, precision == KERNELS_TF32X3, p);
   // A is turned in NN and NT, B in NT: those are copied by single floats.
-  bool vector_a = form != KERNELS_TN || (a % 16 == 0 && m % 4 == 0);
-  bool vector = form != KERNELS_NT && vector_a && b % 16 == 0 && n % 4 == 0;
+  bool wide = form != KERNELS_NT && (form == KERNELS_NN || p.vector_a) && p.vector_b;
   switch (form * 4 + epilogue) {
-    case KERNELS_NN * 4 + KERNELS_STORE: return choose<KERNELS_NN, KERNELS_STORE>(stream, p, vector);
-    case KERNELS_NN * 4 + KERNELS_RELU: return choose<KERNELS_NN, KERNELS_RELU>(stream, p, vector);
-    case KERNELS_NT * 4 + KERNELS_STORE: return choose<KERNELS_NT, KERNELS_STORE>(stream, p, vector);
-    case KERNELS_NT * 4 + KERNELS_MASK: return choose<KERNELS_NT, KERNELS_MASK>(stream, p, vector);
-    case KERNELS_TN * 4 + KERNELS_STORE: return choose<KERNELS_TN, KERNELS_STORE>(stream, p, vector);
-    case KERNELS_TN * 4 + KERNELS_ADD: return choose<KERNELS_TN, KERNELS_ADD>(stream, p, vector);
+    case KERNELS_NN * 4 + KERNELS_STORE: return choose<KERNELS_NN, KERNELS_STORE>(stream, p, wide);
+    case KERNELS_NN * 4 + KERNELS_RELU: return choose<KERNELS_NN, KERNELS_RELU>(stream, p, wide);
+    case KERNELS_NT * 4 + KERNELS_STORE: return choose<KERNELS_NT, KERNELS_STORE>(stream, p, wide);
+    case KERNELS_NT * 4 + KERNELS_MASK: return choose<KERNELS_NT, KERNELS_MASK>(stream, p, wide);
+    case KERNELS_TN * 4 + KERNELS_STORE: return choose<KERNELS_TN, KERNELS_STORE>(stream, p, wide);
+    case KERNELS_TN * 4 + KERNELS_ADD: return choose<KERNELS_TN, KERNELS_ADD>(stream, p, wide);
   }
   return cudaErrorInvalidValue;
 }

@@ -41,22 +41,24 @@ func (s Stream) Download(dst []byte, src uintptr) error { return ErrNoCUDA }
 func (s Stream) Fill(dst uintptr, value byte, bytes int) error { return ErrNoCUDA }
 
 // MatMul: c[m,n] = a[m,k]·b[k,n].
-func (s Stream) MatMul(c, a, b uintptr, m, n, k int) error { return ErrNoCUDA }
+func (s Stream) MatMul(p Precision, c, a, b uintptr, m, n, k int) error { return ErrNoCUDA }
 
 // MatMulNT: c[m,n] = a[m,k]·b[n,k]ᵀ.
-func (s Stream) MatMulNT(c, a, b uintptr, m, n, k int) error { return ErrNoCUDA }
+func (s Stream) MatMulNT(p Precision, c, a, b uintptr, m, n, k int) error { return ErrNoCUDA }
 
 // MatMulTN: c[m,n] = a[k,m]ᵀ·b[k,n].
-func (s Stream) MatMulTN(c, a, b uintptr, m, n, k int) error { return ErrNoCUDA }
+func (s Stream) MatMulTN(p Precision, c, a, b uintptr, m, n, k int) error { return ErrNoCUDA }
 
 // MatMulReLU: c[m,n] = max(0, a[m,k]·b[k,n]).
-func (s Stream) MatMulReLU(c, a, b uintptr, m, n, k int) error { return ErrNoCUDA }
+func (s Stream) MatMulReLU(p Precision, c, a, b uintptr, m, n, k int) error { return ErrNoCUDA }
 
 // MatMulNTMask: c[m,n] = a[m,k]·b[n,k]ᵀ where y[m,n] > 0, else 0.
-func (s Stream) MatMulNTMask(c, a, b, y uintptr, m, n, k int) error { return ErrNoCUDA }
+func (s Stream) MatMulNTMask(p Precision, c, a, b, y uintptr, m, n, k int) error { return ErrNoCUDA }
 
 // MatMulTNAdd: c[m,n] += alpha·a[k,m]ᵀ·b[k,n], in place.
-func (s Stream) MatMulTNAdd(c, a, b uintptr, alpha float32, m, n, k int) error { return ErrNoCUDA }
+func (s Stream) MatMulTNAdd(p Precision, c, a, b uintptr, alpha float32, m, n, k int) error {
+	return ErrNoCUDA
+}
 
 // ReLU: y[n] = max(0, x[n]), NaN where x is NaN. y may be x.
 func (s Stream) ReLU(y, x uintptr, n int) error { return ErrNoCUDA }

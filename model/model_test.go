@@ -74,7 +74,7 @@ func onEveryBackend(t *testing.T, f func(t *testing.T, l lab)) {
 			if b.gpu {
 				kerneltest.RequireGPU(t)
 				var err error
-				if queue, err = device.NewCUDAQueue(); err != nil {
+				if queue, err = device.NewCUDAQueue(kernels.FP32); err != nil {
 					t.Fatal(err)
 				}
 				driver = kernels.Driver{}

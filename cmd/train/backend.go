@@ -73,7 +73,7 @@ func openBackend(cfg configs.Config, stderr io.Writer) (*backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	queue, err := device.NewCUDAQueue()
+	queue, err := device.NewCUDAQueue(kernels.FP32)
 	if err != nil {
 		return nil, err
 	}

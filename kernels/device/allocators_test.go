@@ -65,7 +65,7 @@ func newPool(t *testing.T, d allocator.Driver, o allocator.PoolOptions) allocato
 func cudaQueues(t *testing.T) map[allocator.Stream]device.Queue {
 	queues := make(map[allocator.Stream]device.Queue)
 	for range 4 {
-		q, err := device.NewCUDAQueue()
+		q, err := device.NewCUDAQueue(kernels.FP32)
 		if err != nil {
 			t.Fatal(err)
 		}

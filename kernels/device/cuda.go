@@ -10,18 +10,48 @@ import (
 // CUDAQueue is a CUDA stream with its marks.
 type CUDAQueue struct {
 	kernels.Stream
-	marks []kernels.Event
+	precision kernels.Precision
+	marks     []kernels.Event
 }
 
 var _ Queue = (*CUDAQueue)(nil)
 
-// NewCUDAQueue makes a stream on the GPU.
-func NewCUDAQueue() (q *CUDAQueue, err error) {
-	q = new(CUDAQueue)
+// NewCUDAQueue makes a stream on the GPU, whose matrix products have the given
+// precision: an error where the GPU has not.
+func NewCUDAQueue(precision kernels.Precision) (q *CUDAQueue, err error) {
+	if err := precision.Usable(); err != nil {
+		return nil, err
+	}
+	q = &CUDAQueue{precision: precision}
 	if q.Stream, err = kernels.NewStream(); err != nil {
 		return nil, err
 	}
 	return q, nil
+}
+
+// The matrix products: see [Queue].
+func (q *CUDAQueue) MatMul(c, a, b uintptr, m, n, k int) error {
+	return q.Stream.MatMul(q.precision, c, a, b, m, n, k)
+}
+
+func (q *CUDAQueue) MatMulNT(c, a, b uintptr, m, n, k int) error {
+	return q.Stream.MatMulNT(q.precision, c, a, b, m, n, k)
+}
+
+func (q *CUDAQueue) MatMulTN(c, a, b uintptr, m, n, k int) error {
+	return q.Stream.MatMulTN(q.precision, c, a, b, m, n, k)
+}
+
+func (q *CUDAQueue) MatMulReLU(c, a, b uintptr, m, n, k int) error {
+	return q.Stream.MatMulReLU(q.precision, c, a, b, m, n, k)
+}
+
+func (q *CUDAQueue) MatMulNTMask(c, a, b, y uintptr, m, n, k int) error {
+	return q.Stream.MatMulNTMask(q.precision, c, a, b, y, m, n, k)
+}
+
+func (q *CUDAQueue) MatMulTNAdd(c, a, b uintptr, alpha float32, m, n, k int) error {
+	return q.Stream.MatMulTNAdd(q.precision, c, a, b, alpha, m, n, k)
 }
 
 // Mark and Elapsed: see [Queue].

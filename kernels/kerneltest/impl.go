@@ -74,9 +74,17 @@ func RequireGPU(t testing.TB) {
 	}
 }
 
-// CUDA is a stream with an area of device memory.
-func CUDA(t testing.TB) Impl {
+// CUDA returns what makes a stream, with an area of device memory, whose matrix
+// products have a precision.
+func CUDA(p kernels.Precision) func(testing.TB) Impl {
+	return func(t testing.TB) Impl { return newCUDA(t, p) }
+}
+
+func newCUDA(t testing.TB, p kernels.Precision) Impl {
 	RequireGPU(t)
+	if err := p.Usable(); err != nil {
+		t.Skip(err)
+	}
 	s, err := kernels.NewStream()
 	if err != nil {
 		t.Fatal(err)
@@ -85,14 +93,15 @@ func CUDA(t testing.TB) Impl {
 	if err != nil {
 		t.Fatal(errors.Join(err, s.Close()))
 	}
-	return cuda{s, area}
+	return cuda{s, p, area}
 }
 
 const areaBytes = 32 << 20
 
 type cuda struct {
-	s    kernels.Stream
-	area uintptr
+	s         kernels.Stream
+	precision kernels.Precision
+	area      uintptr
 }
 
 func (d cuda) Close() error { return errors.Join(d.s.Close(), kernels.Driver{}.Free(d.area)) }
@@ -130,17 +139,17 @@ func (d cuda) launch(c Call, p []uintptr) error {
 	s, z := d.s, c.Sizes
 	switch c.Op {
 	case "MatMul":
-		return s.MatMul(p[0], p[1], p[2], z[0], z[1], z[2])
+		return s.MatMul(d.precision, p[0], p[1], p[2], z[0], z[1], z[2])
 	case "MatMulNT":
-		return s.MatMulNT(p[0], p[1], p[2], z[0], z[1], z[2])
+		return s.MatMulNT(d.precision, p[0], p[1], p[2], z[0], z[1], z[2])
 	case "MatMulTN":
-		return s.MatMulTN(p[0], p[1], p[2], z[0], z[1], z[2])
+		return s.MatMulTN(d.precision, p[0], p[1], p[2], z[0], z[1], z[2])
 	case "MatMulReLU":
-		return s.MatMulReLU(p[0], p[1], p[2], z[0], z[1], z[2])
+		return s.MatMulReLU(d.precision, p[0], p[1], p[2], z[0], z[1], z[2])
 	case "MatMulNTMask":
-		return s.MatMulNTMask(p[0], p[1], p[2], p[3], z[0], z[1], z[2])
+		return s.MatMulNTMask(d.precision, p[0], p[1], p[2], p[3], z[0], z[1], z[2])
 	case "MatMulTNAdd":
-		return s.MatMulTNAdd(p[0], p[1], p[2], c.Alpha, z[0], z[1], z[2])
+		return s.MatMulTNAdd(d.precision, p[0], p[1], p[2], c.Alpha, z[0], z[1], z[2])
 	case "ReLU":
 		return s.ReLU(p[0], p[1], z[0])
 	case "ReLUBackward":

@@ -45,7 +45,7 @@ func Run(t *testing.T, newImpl func(testing.TB) Impl) {
 			f(s)
 		})
 	}
-	one("MatMul", (*suite).matmuls)
+	RunMatMul(t, newImpl, Tolerance)
 	one("Elementwise", (*suite).elementwise)
 	one("Softmax", (*suite).softmax)
 	one("Gather", (*suite).gathers)
@@ -67,16 +67,31 @@ func Run(t *testing.T, newImpl func(testing.TB) Impl) {
 	})
 }
 
+// RunMatMul runs the part of the suite that is on matrix products: the sizes that
+// training meets in test Large, some for a checker that is slow in test Few.
+func RunMatMul(t *testing.T, newImpl func(testing.TB) Impl, tolerance float64) {
+	for name, f := range map[string]func(*suite){"Large": (*suite).largeMatMuls, "Small": (*suite).smallMatMuls, "Few": (*suite).fewMatMuls} {
+		t.Run("MatMul"+name, func(t *testing.T) {
+			s := newSuite(t, newImpl(t), rand.Uint64())
+			s.tolerance = tolerance
+			defer s.close()
+			f(s)
+		})
+	}
+}
+
 // A suite is a test of one Impl. Its methods report faults and carry on.
 type suite struct {
 	t    *testing.T
 	impl Impl
 	r    *rand.Rand
 	seed uint64
+	// tolerance is the largest ‖out - want‖/‖want‖ of a matrix product.
+	tolerance float64
 }
 
 func newSuite(t *testing.T, impl Impl, seed uint64) *suite {
-	return &suite{t, impl, rand.New(rand.NewPCG(seed, 0)), seed}
+	return &suite{t, impl, rand.New(rand.NewPCG(seed, 0)), seed, Tolerance}
 }
 
 func (s *suite) close() {

@@ -1,0 +1,169 @@
+// What the matrix products on the CUDA cores and on the tensor cores share: the
+// arguments, copies to shared memory, and the epilogues.
+#ifndef MATMUL_CUH
+#define MATMUL_CUH
+
+#include <cooperative_groups.h>
+
+#include "launch.cuh"
+
+namespace matmuls {
+
+constexpr int MAX_RANKS = 8;  // blocks in a cluster; more are not portable
+
+struct Args {
+  float *c;
+  const float *a, *b, *y;
+  float alpha;
+  int m, n, k, k_part;  // k_part: the k of one block of a cluster
+  // Lines of the operand, or rows of c and y, are whole quads on 16-byte boundaries.
+  bool vector_a, vector_b, vector_c;
+};
+
+// copy copies W floats, 1 or 4, from global to shared memory, or stores zeros if
+// !valid: asynchronously where the hardware can.
+template <int W>
+__device__ void copy(float *to, const float *from, bool valid) {
+#if __CUDA_ARCH__ >= 800
+  unsigned s = unsigned(__cvta_generic_to_shared(to));
+  int bytes = valid ? 4 * W : 0;
+  if (W == 4) asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(s), "l"(from), "r"(bytes) : "memory");
+  else asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(s), "l"(from), "r"(bytes) : "memory");
+#else
+  if (W == 4) *(float4 *)to = valid ? *(const float4 *)from : make_float4(0, 0, 0, 0);
+  else *to = valid ? *from : 0.f;
+#endif
+}
+
+__device__ inline void copies_commit() {
+#if __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+}
+
+// copies_wait waits for all but the newest LEFT groups of copies.
+template <int LEFT>
+__device__ void copies_wait() {
+#if __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "memory");
+#endif
+}
+
+__device__ inline void add(float4 &s, float4 v) { s.x += v.x, s.y += v.y, s.z += v.z, s.w += v.w; }
+
+// read reads four elements, or as many as left says.
+__device__ inline void read(float (&v)[4], const float *from, int left, bool vector) {
+  if (vector) {
+    float4 f = *(const float4 *)from;
+    v[0] = f.x, v[1] = f.y, v[2] = f.z, v[3] = f.w;
+  } else {
+#pragma unroll
+    for (int j = 0; j < 4; j++)
+      if (j < left) v[j] = from[j];
+  }
+}
+
+// epilogue finishes one element: sum is that of the product, old the element of
+// y (MASK) or c (ADD) at its place.
+template <int EPILOGUE>
+__device__ float epilogue(float sum, float old, float alpha) {
+  if (EPILOGUE == KERNELS_RELU) return sum < 0 ? 0 : sum;
+  if (EPILOGUE == KERNELS_MASK) return old > 0 ? sum : 0;
+  if (EPILOGUE == KERNELS_ADD) return old + alpha * sum;
+  return sum;
+}
+
+// Finish is what follows the sums of a block's tile, BM×BN, of which every slice
+// of the block has left its part in shared memory, in rows of LD, PART apart. A
+// thread finishes quads of columns. In a cluster each block finishes an equal
+// part of the tile; the others send it their sums of that part, into its inbox.
+template <int EPILOGUE, int BM, int BN, int LD, int PART, int SLICES, int THREADS>
+struct Finish {
+  static constexpr int ROW_QUADS = BN / 4, QUADS = BM * ROW_QUADS;
+  static constexpr int PER_THREAD = (QUADS + THREADS - 1) / THREADS;
+  static constexpr bool OLD = EPILOGUE == KERNELS_MASK || EPILOGUE == KERNELS_ADD;
+
+  const Args &p;
+  int m0, n0, rank, ranks, each, first, end;
+  float old[PER_THREAD][4];
+
+  // Of the tile's quads this thread has those from first on, every THREADS-th,
+  // below end: all of them, or this block's part.
+  __device__ Finish(const Args &args, int m, int n, int r, int rs)
+      : p(args), m0(m), n0(n), rank(r), ranks(rs), each(QUADS / rs), first(each * r + threadIdx.x), end(each * (r + 1)) {}
+
+  // read_old sends for what the epilogue needs.
+  __device__ void read_old() {
+    if (!OLD) return;
+    const float *olds = EPILOGUE == KERNELS_MASK ? p.y : p.c;
+#pragma unroll
+    for (int i = 0; i < PER_THREAD; i++) {
+      int e = first + i * THREADS, y = m0 + e / ROW_QUADS, x = n0 + e % ROW_QUADS * 4;
+      if (e < end && y < p.m && x < p.n) read(old[i], olds + int64_t(y) * p.n + x, p.n - x, p.vector_c);
+    }
+  }
+
+  __device__ static float4 slices(const float *parts, int e) {
+    const float *at = parts + e / ROW_QUADS * LD + e % ROW_QUADS * 4;
+    float4 v = *(const float4 *)at;
+#pragma unroll
+    for (int s = 1; s < SLICES; s++) add(v, *(const float4 *)(at + s * PART));
+    return v;
+  }
+
+  __device__ void write(const float *parts, float4 *inbox) {
+#if __CUDA_ARCH__ >= 900
+    if (ranks > 1) {
+      auto cluster = cooperative_groups::this_cluster();
+      asm volatile("barrier.cluster.wait.aligned;");  // the others run
+#pragma unroll 1
+      for (int e = threadIdx.x; e < QUADS; e += THREADS) {
+        int owner = e / each;
+        *cluster.map_shared_rank(inbox + (rank - owner) * each + e, owner) = slices(parts, e);
+      }
+      cluster.sync();
+    }
+#endif
+#pragma unroll
+    for (int i = 0; i < PER_THREAD; i++) {
+      int e = first + i * THREADS, y = m0 + e / ROW_QUADS, x = n0 + e % ROW_QUADS * 4;
+      if (e >= end || y >= p.m || x >= p.n) continue;
+      float4 v;
+      if (ranks == 1) {
+        v = slices(parts, e);
+      } else {
+        v = inbox[e - each * rank];
+#pragma unroll 1
+        for (int r = 1; r < ranks; r++) add(v, inbox[e + each * (r - rank)]);
+      }
+      float result[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+      for (int j = 0; j < 4; j++) result[j] = epilogue<EPILOGUE>(result[j], OLD ? old[i][j] : 0, p.alpha);
+      float *to = p.c + int64_t(y) * p.n + x;
+      if (p.vector_c) {
+        *(float4 *)to = make_float4(result[0], result[1], result[2], result[3]);
+      } else {
+#pragma unroll
+        for (int j = 0; j < 4; j++)
+          if (x + j < p.n) to[j] = result[j];
+      }
+    }
+  }
+};
+
+// cluster_arrive says that this block runs, and finds its place in its cluster.
+__device__ inline void cluster_arrive(int &rank, int &ranks) {
+  rank = 0, ranks = 1;
+#if __CUDA_ARCH__ >= 900
+  auto cluster = cooperative_groups::this_cluster();
+  rank = cluster.block_rank(), ranks = cluster.num_blocks();
+  if (ranks > 1) asm volatile("barrier.cluster.arrive.aligned;");
+#endif
+}
+
+}  // namespace matmuls
+
+// matmul_tensor.cu: the product on the tensor cores. three: with 3xtf32, else tf32.
+int matmul_tensor(uintptr_t stream, int form, int epilogue, bool three, const matmuls::Args &p);
+
+#endif
