@@ -315,7 +315,8 @@ int launch(uintptr_t stream, Args p, int max_ranks) {
 // Thin is for 64 rows: 64×784 in 98 tiles, the k of each in eight slices.
 using Thin = Config<32, 16, 16, 1, 1, 8, 4, 1>;
 // Cluster is for 64 rows too: four blocks share a tile, and read half as much in
-// all. It has fewer warps to split factors, and is the faster one only for tf32.
+// all. It has fewer warps to split factors, and is the faster one only for tf32,
+// and while the GPU has room for all clusters at once, which 128 blocks do not find.
 using Cluster = Config<64, 32, 16, 2, 1, 4, 4, 1>;
 // Long is for a k so long that every read counts.
 using Long = Config<64, 32, 32, 2, 1, 4, 3, 1>;
@@ -347,10 +348,9 @@ int choose(uintptr_t stream, const Args &p) {
   } else {
     if (FORM == KERNELS_NN && p.n <= 16) return launch<FORM, EPILOGUE, THREE, Narrow>(stream, p, MAX_RANKS);
     if (p.k <= 32) return launch<FORM, EPILOGUE, THREE, Flat>(stream, p, 1);
-    if (p.m <= 64 && p.n <= 1024) {
-      if constexpr (THREE) return launch<FORM, EPILOGUE, THREE, Thin>(stream, p, 1);
-      else return launch<FORM, EPILOGUE, THREE, Cluster>(stream, p, 4);
-    }
+    if constexpr (!THREE)
+      if (p.m <= 64 && p.n <= 896 && p.k >= 512) return launch<FORM, EPILOGUE, THREE, Cluster>(stream, p, 4);
+    if (p.m <= 64 && p.n <= 1024) return launch<FORM, EPILOGUE, THREE, Thin>(stream, p, 1);
     if (p.m <= 128) return launch<FORM, EPILOGUE, THREE, Long>(stream, p, 4);
   }
   return launch<FORM, EPILOGUE, THREE, Large>(stream, p, 4);
