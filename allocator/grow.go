@@ -173,6 +173,7 @@ func (p *Pool) adopt(r *request, g *segment) *Block {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.adopt(g)
+	h.idle = false // another stream's work on g may not be done, only ordered
 	if n := h.take(r.size); n != nil {
 		return r.handOut(h, n)
 	}

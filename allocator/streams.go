@@ -20,9 +20,11 @@ func (r Reuse) patience() patience {
 }
 
 // alsoUsedOn notes that the memory of n may be used again only after the work
-// on s. The heap's own stream needs no note.
+// on s. For the heap's own stream it is enough that there is work.
 func (h *heap) alsoUsedOn(n *node, s Stream) {
-	if s != h.stream && !slices.Contains(n.uses, s) {
+	if s == h.stream {
+		h.idle = false
+	} else if !slices.Contains(n.uses, s) {
 		n.uses = append(n.uses, s)
 	}
 }
