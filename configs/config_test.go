@@ -28,7 +28,7 @@ func TestParseErrors(t *testing.T) {
 		{"[optimizer]", "t.toml:1: optimizer: unknown section"},
 		{"optimizer.name.first = 1", "t.toml:1: optimizer.name: unknown section"},
 		{`"train.bsz" = 3`, `t.toml:1: "train.bsz": unknown section`},
-		{"[train]\n\"a\\nb\" = 3", `t.toml:2: train."a\nb": unknown key, [train] has num_epochs, bsz, learning_rate, seed, device, executor, fuse, verbose, time_epoch, profile, nvtx`},
+		{"[train]\n\"a\\nb\" = 3", `t.toml:2: train."a\nb": unknown key, [train] has num_epochs, bsz, learning_rate, seed, device, precision, executor, fuse, verbose, time_epoch, profile, nvtx`},
 
 		// Not a section.
 		{"train = 3", "t.toml:1: train: is 3, want a section"},
@@ -92,6 +92,7 @@ bsz = 4
 learning_rate = 1
 seed = 9223372036854775807
 device = "cpu"
+precision = "3xtf32"
 executor = "graph"
 fuse = false
 verbose = true
@@ -123,7 +124,7 @@ log_dir = ""
 `
 	want := Config{
 		Model: Model{1, 2},
-		Train: Train{3, 4, 1, 1<<63 - 1, "cpu", "graph", false, true, false, 8, true},
+		Train: Train{3, 4, 1, 1<<63 - 1, "cpu", "3xtf32", "graph", false, true, false, 8, true},
 		Allocator: Allocator{
 			"buddy", "opportunistic", 1, 2, 3, 0.5, 4, 1, 5,
 			6, false, false, false, "t", 7, true,

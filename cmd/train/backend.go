@@ -73,11 +73,18 @@ func openBackend(cfg configs.Config, stderr io.Writer) (*backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	queue, err := device.NewCUDAQueue(kernels.FP32)
+	precision, err := kernels.ParsePrecision(cfg.Train.Precision)
+	if err == nil {
+		err = precision.Usable()
+	}
+	if err != nil {
+		return nil, cfg.Errorf("train.precision", "%w", err)
+	}
+	queue, err := device.NewCUDAQueue(precision)
 	if err != nil {
 		return nil, err
 	}
-	name := fmt.Sprintf("%s (sm_%d%d, CUDA %d.%d)", info.Name, info.Major, info.Minor, info.RuntimeVersion/1000, info.RuntimeVersion%1000/10)
+	name := fmt.Sprintf("%s (sm_%d%d, CUDA %d.%d), %v", info.Name, info.Major, info.Minor, info.RuntimeVersion/1000, info.RuntimeVersion%1000/10, precision)
 	return &backend{name: name, gpu: true, graph: graph, queue: queue}, nil
 }
 
