@@ -142,6 +142,9 @@ func TestCompare(t *testing.T) {
 	if got := row("losses"); len(got) != 2 || got[0] != "identical" || got[1] != "identical" {
 		t.Errorf("losses: %q", got)
 	}
+	if n := strings.Count(stdout, "\nplan of "); n < 2 {
+		t.Errorf("%d plans, want those of a training and a validation step at least:\n%s", n, stdout)
+	}
 	calls := row("driver calls, a step")
 	if len(calls) != 3 || calls[0] != "0.0" || calls[1] != "0.0" || calls[2] == "0.0" {
 		t.Errorf("driver calls a step of custom, plan and malloc: %q", calls)

@@ -7,6 +7,8 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"mlpool/allocator"
+
 	"mlpool/kernels/device"
 )
 
@@ -44,7 +46,23 @@ func (s *session) printSummary(elapsed time.Duration) {
 	} else {
 		s.printMedian()
 	}
+	s.printPlans()
 	fmt.Fprintf(s.stdout, "%.1f s in all\n", elapsed.Seconds())
+}
+
+// printPlans says how close each plan came to the least memory that its step
+// can do with, and how often it held.
+func (s *session) printPlans() {
+	for _, r := range s.runners {
+		plan, ok := allocator.As[*allocator.Plan](r.allocs[0])
+		if !ok {
+			continue
+		}
+		for _, p := range plan.Plans() {
+			fmt.Fprintf(s.stdout, "plan of %d requests: slab of %s, at least %s; replayed %d times, not kept to %d times\n",
+				p.Requests, mebibytes(p.Slab), mebibytes(p.LowerBound), p.Replays, p.Mismatches)
+		}
+	}
 }
 
 // printMedian sums up a run on one allocator.
