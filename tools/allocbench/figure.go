@@ -11,36 +11,20 @@ import (
 	"strings"
 
 	"gonum.org/v1/plot"
-	"gonum.org/v1/plot/font"
 	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
-	"gonum.org/v1/plot/vg/vgimg"
+
+	"mlpool/tools/look"
 )
 
 const (
 	width     = 10 * vg.Inch
 	height    = 6 * vg.Inch
 	legendX   = 1.75 * vg.Inch
-	dpi       = 192 // sharp where a screen shows it at half its size
-	upright   = 8   // cases from which on their names are written at an angle
-	fewPoints = 12  // cases up to which each is marked with a dot
+	upright   = 8  // cases from which on their names are written at an angle
+	fewPoints = 12 // cases up to which each is marked with a dot
 )
-
-// palette is that of Okabe and Ito, whose colours the colour-blind can tell
-// apart, without its yellow, which is too pale for a line.
-var palette = []color.NRGBA{
-	{0, 114, 178, 255},   // blue
-	{213, 94, 0, 255},    // vermilion
-	{0, 158, 115, 255},   // bluish green
-	{204, 121, 167, 255}, // reddish purple
-	{0, 0, 0, 255},       // black
-	{230, 159, 0, 255},   // orange
-	{86, 180, 233, 255},  // sky blue
-}
-
-// dashes tell curves apart once the palette is used up.
-var dashes = [][]vg.Length{nil, {8, 4}, {2, 3}, {8, 3, 2, 3}}
 
 // shapes are those of the dots on them.
 var shapes = []draw.GlyphDrawer{draw.CircleGlyph{}, draw.BoxGlyph{}, draw.TriangleGlyph{}, draw.PyramidGlyph{}}
@@ -134,21 +118,13 @@ func (f *figure) fill(rows []row) bool {
 
 // draw writes the figure as a PNG.
 func (f *figure) draw(w io.Writer, rows []row) error {
-	plot.DefaultFont = font.Font{Typeface: "Liberation", Variant: "Sans"}
-	p := plot.New()
-	p.Title.Text = f.title
-	p.Title.TextStyle.Font.Size = 14
-	p.Title.Padding = 10
-	for _, axis := range []*plot.Axis{&p.X, &p.Y} {
-		axis.Tick.Label.Font.Size = 11
-	}
+	p := look.New(f.title, 14)
 	p.Y.Scale = plot.LogScale{}
 	p.Y.Tick.Marker = plot.TickerFunc(func(low, high float64) []plot.Tick { return logTicks(low, high, f.unit) })
 	across := f.cases
 	if len(across) == 1 { // then the allocators stand side by side
 		across = f.allocators
 		p.X.Label.Text = f.cases[0]
-		p.X.Label.TextStyle.Font.Size = 13
 	}
 	names := make([]plot.Tick, len(across))
 	for i, name := range across {
@@ -165,15 +141,13 @@ func (f *figure) draw(w io.Writer, rows []row) error {
 	p.Add(grid)
 
 	legend := plot.NewLegend()
-	legend.TextStyle.Font.Size = 12
-	legend.ThumbnailWidth = 28
-	legend.Padding = 3
+	look.Legend(&legend)
 	legend.Top, legend.Left = true, true
 	single := len(f.cases) == 1
 	low, high := math.Inf(1), math.Inf(-1)
 	for i, name := range f.allocators {
-		style := draw.LineStyle{Color: palette[i%len(palette)], Width: 1.75, Dashes: dashes[i/len(palette)%len(dashes)]}
-		dot := draw.GlyphStyle{Color: style.Color, Radius: 3, Shape: shapes[i/len(palette)%len(shapes)]}
+		style := look.Line(i, 1.75)
+		dot := draw.GlyphStyle{Color: style.Color, Radius: 3, Shape: shapes[i/len(look.Palette)%len(shapes)]}
 		if single {
 			dot.Radius, dot.Shape = 5, draw.CircleGlyph{}
 		}
@@ -214,7 +188,7 @@ func (f *figure) draw(w io.Writer, rows []row) error {
 	p.Y.Min, p.Y.Max = low/air, high*air
 	p.X.Min, p.X.Max = -0.3, float64(len(across))-0.7
 
-	canvas := vgimg.NewWith(vgimg.UseWH(width, height), vgimg.UseDPI(dpi), vgimg.UseBackgroundColor(color.White))
+	canvas := look.Canvas(width, height)
 	whole := draw.New(canvas)
 	area := draw.Crop(whole, 40, -legendX, 12, -12)
 	p.Draw(area)
@@ -222,14 +196,8 @@ func (f *figure) draw(w io.Writer, rows []row) error {
 	legend.Draw(draw.Canvas{Canvas: canvas, Rectangle: vg.Rectangle{
 		Min: vg.Point{X: whole.Max.X - legendX + 8, Y: inner.Min.Y}, Max: vg.Point{X: whole.Max.X, Y: inner.Max.Y},
 	}})
-	// The y axis' own label would take half its length off a logarithmic plot's
-	// height: plot believes it to stick out at the top.
-	label := p.Y.Label.TextStyle
-	label.Font.Size = 13
-	label.Rotation = math.Pi / 2
-	area.FillText(label, vg.Point{X: area.Min.X - 10, Y: inner.Center().Y}, f.label)
-	_, err := vgimg.PngCanvas{Canvas: canvas}.WriteTo(w)
-	return err
+	look.LabelY(p, area, f.label)
+	return look.WritePNG(w, canvas)
 }
 
 // logTicks are at 1, 2 and 5 times the powers of ten, or at the powers alone

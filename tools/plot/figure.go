@@ -7,33 +7,17 @@ import (
 	"strconv"
 
 	"gonum.org/v1/plot"
-	"gonum.org/v1/plot/font"
 	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
-	"gonum.org/v1/plot/vg/vgimg"
+
+	"mlpool/tools/look"
 )
 
 const (
 	width  = 8 * vg.Inch
 	height = 5 * vg.Inch
-	dpi    = 192 // sharp where a screen shows it at half its size
 )
-
-// palette is that of Okabe and Ito, whose colours the colour-blind can tell
-// apart, without its yellow, which is too pale for a line.
-var palette = []color.NRGBA{
-	{0, 114, 178, 255},   // blue
-	{213, 94, 0, 255},    // vermilion
-	{0, 158, 115, 255},   // bluish green
-	{204, 121, 167, 255}, // reddish purple
-	{0, 0, 0, 255},       // black
-	{230, 159, 0, 255},   // orange
-	{86, 180, 233, 255},  // sky blue
-}
-
-// dashes tell curves apart once the palette is used up.
-var dashes = [][]vg.Length{nil, {8, 4}, {2, 3}}
 
 // A figure is what is drawn: one curve a run, of one metric.
 type figure struct {
@@ -46,17 +30,8 @@ type figure struct {
 
 // draw writes the figure as a PNG.
 func (f figure) draw(w io.Writer) error {
-	plot.DefaultFont = font.Font{Typeface: "Liberation", Variant: "Sans"}
-	p := plot.New()
-	p.Title.Text = f.title
-	p.Title.TextStyle.Font.Size = 16
-	p.Title.Padding = 8
+	p := look.New(f.title, 16)
 	p.X.Label.Text = f.metric.xLabel
-	for _, axis := range []*plot.Axis{&p.X, &p.Y} {
-		axis.Label.TextStyle.Font.Size = 13
-		axis.Label.Padding = 4
-		axis.Tick.Label.Font.Size = 11
-	}
 	// Between two steps, or two epochs, there is nothing to label.
 	p.X.Tick.Marker = plot.TickerFunc(func(low, high float64) []plot.Tick { return ticks(low, high, 1) })
 	p.Y.Tick.Marker = plot.TickerFunc(func(low, high float64) []plot.Tick { return ticks(low, high, 0) })
@@ -64,9 +39,7 @@ func (f figure) draw(w io.Writer) error {
 		p.Y.Scale = plot.LogScale{}
 		p.Y.Tick.Marker = plot.TickerFunc(logTicks)
 	}
-	p.Legend.TextStyle.Font.Size = 12
-	p.Legend.ThumbnailWidth = 28
-	p.Legend.Padding = 3
+	look.Legend(&p.Legend)
 	p.Legend.Top = !f.metric.rises
 	p.Legend.XOffs, p.Legend.YOffs = -8, -8
 	if f.metric.rises {
@@ -80,7 +53,7 @@ func (f figure) draw(w io.Writer) error {
 	if f.smooth > 1 {
 		for i, c := range f.curves {
 			style := f.style(i)
-			faint := palette[i%len(palette)]
+			faint := look.Palette[i%len(look.Palette)]
 			faint.A = 35
 			style.Color, style.Width = faint, 0.5
 			// A bare Plotter: a Line would make room for the values that leave the picture.
@@ -102,22 +75,15 @@ func (f figure) draw(w io.Writer) error {
 	}
 	f.setRange(p)
 
-	canvas := vgimg.NewWith(vgimg.UseWH(width, height), vgimg.UseDPI(dpi), vgimg.UseBackgroundColor(color.White))
+	canvas := look.Canvas(width, height)
 	area := draw.Crop(draw.New(canvas), 32, -14, 10, -10)
 	p.Draw(area)
-
-	// The y axis' own label would take half its length off a logarithmic plot's
-	// height: plot believes it to stick out at the top.
 	label := f.metric.yLabel
 	if f.smooth > 1 {
 		label += ", mean of " + strconv.Itoa(f.smooth)
 	}
-	upwards := p.Y.Label.TextStyle
-	upwards.Rotation = math.Pi / 2
-	inner := p.DataCanvas(area)
-	area.FillText(upwards, vg.Point{X: area.Min.X - 8, Y: inner.Center().Y}, label)
-	_, err := vgimg.PngCanvas{Canvas: canvas}.WriteTo(w)
-	return err
+	look.LabelY(p, area, label)
+	return look.WritePNG(w, canvas)
 }
 
 // style is that of curve i. Curves are drawn one over the other, so of a few the
@@ -127,11 +93,7 @@ func (f figure) style(i int) draw.LineStyle {
 	if n := len(f.curves); n <= 3 {
 		width += 1.5 * vg.Length(n-1-i)
 	}
-	return draw.LineStyle{
-		Color:  palette[i%len(palette)],
-		Width:  width,
-		Dashes: dashes[i/len(palette)%len(dashes)],
-	}
+	return look.Line(i, width)
 }
 
 func xys(points []point) plotter.XYs {
