@@ -424,7 +424,8 @@ __global__ void __launch_bounds__(256) reduce(float4 *sums, float4 *partials, un
   int length = (OUTPUT / 8 + slices - 1) / slices * 8, start = slice * length;  // whole 128-byte lines
   if (slice >= slices) start = OUTPUT;  // a block too many: it only comes to the barrier
   int count = max(0, min(length, OUTPUT - start));
-  int first = blockIdx.x * blockDim.x + threadIdx.x, stride = gridDim.x * blockDim.x;
+  int share = (OUTPUT / 8 + gridDim.x - 1) / gridDim.x * 8, first = blockIdx.x * share;  // of the finished output
+  int end = min(first + share, OUTPUT);
   unsigned target = 0;
   for (int s = 0; s < steps; s++) {
     float v = split + s % 4;  // small integers: any order of the additions is exact
@@ -433,7 +434,7 @@ __global__ void __launch_bounds__(256) reduce(float4 *sums, float4 *partials, un
       float4 *mine = partials + split * OUTPUT + start;
       for (int i = threadIdx.x; i < count; i += blockDim.x) mine[i] = make_float4(v, v, v, v);
       barrier(arrived, target += gridDim.x);
-      for (int i = first; i < OUTPUT; i += stride) {
+      for (int i = first + threadIdx.x; i < end; i += blockDim.x) {
         float4 t = make_float4(0, 0, 0, 0);
 #pragma unroll
         for (int k = 0; k < SPLITS; k++) {
@@ -444,7 +445,7 @@ __global__ void __launch_bounds__(256) reduce(float4 *sums, float4 *partials, un
       }
     } else {
       float4 *next = sums + (s + 1) % 3 * OUTPUT;
-      for (int i = first; i < OUTPUT; i += stride) next[i] = make_float4(0, 0, 0, 0);
+      for (int i = first + threadIdx.x; i < end; i += blockDim.x) next[i] = make_float4(0, 0, 0, 0);
       // Staggered: each of the blocks that share a slice begins elsewhere in it, at
       // the first float of a 128-byte line.
       int shift = WAY == IN_ORDER ? 0 : split * count / SPLITS / 8 * 8;
