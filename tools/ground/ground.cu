@@ -309,7 +309,8 @@ void barriers() {
     Shape shape = {sms, threads, ALONE, true};
     std::string of = std::to_string(threads);
     double us = step_us(1000, [&](int n) { launch(shape, cooperative_barriers, n); });
-    figure("barrier_cooperative_" + of, us, "us", "cooperative groups grid.sync; one block of " + of + " threads per SM");
+    figure("barrier_cooperative_" + of, us, "us",
+           "cooperative groups grid.sync; one block of " + of + " threads per SM");
     us = step_us(1000, [&](int n) {
       arrived.zero();
       launch(shape, atomic_barriers, arrived.p, n);
@@ -369,7 +370,8 @@ void flags() {
   std::vector<double> pairs;
   for (int i = 1; i <= 12; i++) pairs.push_back(hop(2, i * (sms - 1) / 12));
   std::sort(pairs.begin(), pairs.end());
-  figure("flag_hop_1", pairs[6], "us", "release store to acquire spin on another SM; one way; median of 12 pairs of SMs");
+  figure("flag_hop_1", pairs[6], "us",
+         "release store to acquire spin on another SM; one way; median of 12 pairs of SMs");
   figure("flag_hop_1_nearest", pairs.front(), "us", "the fastest of the 12 pairs");
   figure("flag_hop_1_farthest", pairs.back(), "us", "the slowest of the 12 pairs");
   for (int consumers : {7, sms - 1}) {
@@ -381,7 +383,8 @@ void flags() {
       launch(shape, fan, flag.p, members, stride, n);
     });
     require(flag.host()[LINE] == 2u * STEPS * consumers, "answers to the flag");
-    figure("flag_fan_" + of, us, "us", "one flag to " + of + " blocks and the last of their answers back by atomic add");
+    figure("flag_fan_" + of, us, "us",
+           "one flag to " + of + " blocks and the last of their answers back by atomic add");
   }
 }
 
@@ -481,7 +484,8 @@ void reduction(const char *name, const char *how) {
 }
 
 void reductions() {
-  reduction<IN_ORDER>("reduce_atomic_in_order", "2.2 MB of red.add.f32 by 11 blocks an output in the same order; 1 barrier");
+  reduction<IN_ORDER>("reduce_atomic_in_order",
+                      "2.2 MB of red.add.f32 by 11 blocks an output in the same order; 1 barrier");
   reduction<STAGGERED>("reduce_atomic", "the same with each of the 11 beginning elsewhere; 1 barrier");
   reduction<WRITTEN>("reduce_written", "2.2 MB written then barrier then every output's 11 added; 2 barriers");
 }
@@ -508,6 +512,25 @@ __device__ void store_release_cluster(unsigned *p, unsigned v) {
 
 constexpr int PUSH_MAX = 64 << 10;
 constexpr size_t PUSH_SHARED = 128 + 2 * PUSH_MAX;  // a flag, what is sent, where it lands
+
+// copy has the block's threads copy n words of 16 bytes, each with IN_FLIGHT loads
+// before their stores: the compiler cannot know that the two do not overlap.
+__device__ void copy(uint4 *to, const uint4 *from, int n) {
+  constexpr int IN_FLIGHT = 4;
+  for (int first = threadIdx.x; first < n; first += IN_FLIGHT * blockDim.x) {
+    uint4 v[IN_FLIGHT];
+#pragma unroll
+    for (int k = 0; k < IN_FLIGHT; k++) {
+      int i = first + k * blockDim.x;
+      if (i < n) v[k] = from[i];
+    }
+#pragma unroll
+    for (int k = 0; k < IN_FLIGHT; k++) {
+      int i = first + k * blockDim.x;
+      if (i < n) to[i] = v[k];
+    }
+  }
+}
 
 // push: a block copies bytes from its shared memory into a neighbour's and then
 // sets a flag there, on which the neighbour spins in its own shared memory. In a
@@ -539,8 +562,7 @@ __global__ void __launch_bounds__(256) push(unsigned *wrong, int bytes, bool rin
     };
     for (int s = 1; s <= steps; s++) {
       if (!begins) wait(s);
-#pragma unroll 4
-      for (int i = threadIdx.x; i < n; i += blockDim.x) there[i] = from[i];
+      copy(there, from, n);
       __syncthreads();
       if (threadIdx.x == 0) store_release_cluster(flag_there, s);
       if (begins) wait(s);
@@ -584,10 +606,12 @@ void pushes() {
     require(wrong.host()[0] == 0, "what was pushed");
     return us;
   };
-  figure("push_flag", step(CLUSTER, 0, false) / 2, "us", "a flag alone to a neighbour in a cluster of 8; one way with block barriers");
+  figure("push_flag", step(CLUSTER, 0, false) / 2, "us",
+         "a flag alone to a neighbour in a cluster of 8; one way with block barriers");
   for (int kb : {4, 16, 64}) {
     std::string of = "push_" + std::to_string(kb) + "k_";
-    figure(of + "latency", step(CLUSTER, kb << 10, false) / 2, "us", "shared memory to a neighbour's until it sees the flag; 256 threads");
+    figure(of + "latency", step(CLUSTER, kb << 10, false) / 2, "us",
+           "shared memory to a neighbour's until it sees the flag; 256 threads");
     double us = step(CLUSTER * most, kb << 10, true), rate = (kb << 10) / us * 1e-3;
     std::string all = std::to_string(most) + " clusters push in rings at once; a flag a push";
     figure(of + "rate", rate, "GB/s", "one block's; all of " + all);
@@ -701,9 +725,11 @@ void tensor_figure(const char *name, const char *how) {
 void arithmetic() {
   Array<float> out(size_t(2) * sms * 512);
   auto work = [&](int n) { launch({2 * sms, 512}, ffma, out.p, 0.999f, 0.01f, n); };
-  figure("ffma", rate(out, 512, 1000, 2.0 * CHAINS * PER_STEP, work), "TFLOP/s", "fp32 multiply-adds in registers; 16 chains a thread and 1024 threads an SM");
+  figure("ffma", rate(out, 512, 1000, 2.0 * CHAINS * PER_STEP, work), "TFLOP/s",
+         "fp32 multiply-adds in registers; 16 chains a thread and 1024 threads an SM");
   tensor_figure<FIXED>("tf32", "mma.sync m16n8k8 in registers; 8 accumulators a warp and 16 warps an SM");
-  tensor_figure<ROUNDED>("tf32_rounded", "the same with fresh fp32 operands rounded by cvt.rna in every step; 32 x 32 tile a warp");
+  tensor_figure<ROUNDED>("tf32_rounded",
+                         "the same with fresh fp32 operands rounded by cvt.rna in every step; 32 x 32 tile a warp");
   tensor_figure<SPLIT>("tf32_3x", "the same with operands split in two and three products; each counted as one");
 }
 
@@ -752,7 +778,8 @@ void memory() {
     CHECK(cudaMemcpyAsync(&want, from.p + from.n - 1, sizeof want, cudaMemcpyDeviceToHost, stream));
     CHECK(cudaStreamSynchronize(stream));
     require(last.x == want.x && last.w == want.w && want.x != 0, "copy");
-    figure("copy", 2.0 * COPIED / us * 1e-6, "TB/s", "cudaMemcpyAsync of 512 MB on the device; bytes read and bytes written");
+    figure("copy", 2.0 * COPIED / us * 1e-6, "TB/s",
+           "cudaMemcpyAsync of 512 MB on the device; bytes read and bytes written");
   }
   constexpr int STEPS = 200;
   const int n = 10'000'000 / 16, threads = 2 * sms * 1024;
@@ -774,7 +801,8 @@ void memory() {
     if (uint64_t(i) < loads % n) rest += v;
   }
   require(sum.host()[0] == unsigned(loads / n) * once + rest, "sum of what was read");
-  figure("l2_read", 16.0 * threads * READS / us * 1e-6, "TB/s", "10 MB read again and again past L1; 2048 threads an SM");
+  figure("l2_read", 16.0 * threads * READS / us * 1e-6, "TB/s",
+         "10 MB read again and again past L1; 2048 threads an SM");
 }
 
 // run does one group of figures; false if a failed kernel has ended all work.
