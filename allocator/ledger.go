@@ -10,7 +10,7 @@ import (
 type ledger struct {
 	mu     sync.Mutex
 	closed bool
-	first  *node // handed out, by up and down
+	blocks list  // handed out
 	spares *node // unused records, by down
 
 	allocs, frees   int64
@@ -32,30 +32,11 @@ func (l *ledger) open(addr uintptr, bytes int64, s Stream, tag string) (Block, e
 		l.spares = n.down
 	}
 	n.addr, n.size = addr, blockSize(bytes)
-	l.link(n)
+	l.blocks.insertAfter(nil, n)
 	l.allocs++
 	l.allocated += n.size
 	l.peak = max(l.peak, l.allocated)
 	return n.handOut(bytes, s, tag), nil
-}
-
-func (l *ledger) link(n *node) {
-	n.up, n.down = nil, l.first
-	if l.first != nil {
-		l.first.up = n
-	}
-	l.first = n
-}
-
-func (l *ledger) unlink(n *node) {
-	if n.down != nil {
-		n.down.up = n.up
-	}
-	if n.up != nil {
-		n.up.down = n.down
-	} else {
-		l.first = n.down
-	}
 }
 
 // check says whether b is handed out by this ledger.
@@ -82,7 +63,7 @@ func (l *ledger) settle(b Block, free func() error) error {
 	}
 	n := b.node
 	n.state = waiting
-	l.unlink(n)
+	l.blocks.remove(n)
 	l.mu.Unlock()
 
 	err := free()
@@ -91,7 +72,7 @@ func (l *ledger) settle(b Block, free func() error) error {
 	defer l.mu.Unlock()
 	if err != nil {
 		n.state = live
-		l.link(n)
+		l.blocks.insertAfter(nil, n)
 		return err
 	}
 	n.gen++
@@ -112,11 +93,11 @@ func (l *ledger) close() ([]LiveBlock, error) {
 	}
 	l.closed = true
 	leaked := l.list()
-	for n := l.first; n != nil; n = n.down {
+	for n := l.blocks.first; n != nil; n = n.down {
 		n.gen++
 		n.state = unused
 	}
-	l.first = nil
+	l.blocks.first = nil
 	l.allocated = 0
 	return leaked, nil
 }
@@ -129,7 +110,7 @@ func (l *ledger) live() []LiveBlock {
 
 func (l *ledger) list() []LiveBlock {
 	var all []LiveBlock
-	for n := l.first; n != nil; n = n.down {
+	for n := l.blocks.first; n != nil; n = n.down {
 		all = append(all, n.describe())
 	}
 	sortByAddress(all)

@@ -85,7 +85,7 @@ func newPlacement(name string) (placement, *cache) {
 
 func isStrategy(name string) bool { return slices.Contains(Strategies(), name) }
 
-// A list holds free blocks, linked by up and down.
+// A list is of blocks in one state, linked by up and down.
 type list struct{ first *node }
 
 // insertAfter adds n behind at, or in front if at is nil.
