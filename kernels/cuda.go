@@ -105,39 +105,29 @@ func (s Stream) Fill(dst uintptr, value byte, bytes int) error {
 	return check("Fill", C.kernels_fill(C.uintptr_t(s), C.uintptr_t(dst), C.int(value), C.int64_t(bytes)))
 }
 
-func (s Stream) matmul(op string, p Precision, form, epilogue C.int, c, a, b, y uintptr, alpha float32, m, n, k int) error {
-	return check(op, C.kernels_matmul(C.uintptr_t(s), C.int(p), form, epilogue, C.uintptr_t(c), C.uintptr_t(a), C.uintptr_t(b),
-		C.uintptr_t(y), C.float(alpha), C.int64_t(m), C.int64_t(n), C.int64_t(k)))
+// The numbers of forms, epilogues and operands are those of kernels.h: else this
+// does not compile.
+var _ = [1]struct{}{}[(int(NT)-C.KERNELS_NT)|(int(TN)-C.KERNELS_TN)|
+	(int(ReLU)-C.KERNELS_RELU)|(int(Mask)-C.KERNELS_MASK)|(int(Add)-C.KERNELS_ADD)|
+	(int(EarlyA)-C.KERNELS_EARLY_A)|(int(EarlyB)-C.KERNELS_EARLY_B)|(int(EarlyC)-C.KERNELS_EARLY_C)]
+
+func (p Product) c() C.kernels_product {
+	return C.kernels_product{
+		c: C.uintptr_t(p.C), a: C.uintptr_t(p.A), b: C.uintptr_t(p.B), y: C.uintptr_t(p.Y), order: C.uintptr_t(p.Order),
+		m: C.int64_t(p.M), n: C.int64_t(p.N), k: C.int64_t(p.K), alpha: C.float(p.Alpha),
+		form: C.int(p.Form), epilogue: C.int(p.Epilogue), early: C.int(p.Early),
+	}
 }
 
-// MatMul: c[m,n] = a[m,k]·b[k,n].
-func (s Stream) MatMul(p Precision, c, a, b uintptr, m, n, k int) error {
-	return s.matmul("MatMul", p, C.KERNELS_NN, C.KERNELS_STORE, c, a, b, 0, 0, m, n, k)
+// MatMul does a matrix product.
+func (s Stream) MatMul(precision Precision, p Product) error {
+	return check("MatMul", C.kernels_matmul(C.uintptr_t(s), C.int(precision), p.c()))
 }
 
-// MatMulNT: c[m,n] = a[m,k]·b[n,k]ᵀ.
-func (s Stream) MatMulNT(p Precision, c, a, b uintptr, m, n, k int) error {
-	return s.matmul("MatMulNT", p, C.KERNELS_NT, C.KERNELS_STORE, c, a, b, 0, 0, m, n, k)
-}
-
-// MatMulTN: c[m,n] = a[k,m]ᵀ·b[k,n].
-func (s Stream) MatMulTN(p Precision, c, a, b uintptr, m, n, k int) error {
-	return s.matmul("MatMulTN", p, C.KERNELS_TN, C.KERNELS_STORE, c, a, b, 0, 0, m, n, k)
-}
-
-// MatMulReLU: c[m,n] = max(0, a[m,k]·b[k,n]).
-func (s Stream) MatMulReLU(p Precision, c, a, b uintptr, m, n, k int) error {
-	return s.matmul("MatMulReLU", p, C.KERNELS_NN, C.KERNELS_RELU, c, a, b, 0, 0, m, n, k)
-}
-
-// MatMulNTMask: c[m,n] = a[m,k]·b[n,k]ᵀ where y[m,n] > 0, else 0.
-func (s Stream) MatMulNTMask(p Precision, c, a, b, y uintptr, m, n, k int) error {
-	return s.matmul("MatMulNTMask", p, C.KERNELS_NT, C.KERNELS_MASK, c, a, b, y, 0, m, n, k)
-}
-
-// MatMulTNAdd: c[m,n] += alpha·a[k,m]ᵀ·b[k,n], in place.
-func (s Stream) MatMulTNAdd(p Precision, c, a, b uintptr, alpha float32, m, n, k int) error {
-	return s.matmul("MatMulTNAdd", p, C.KERNELS_TN, C.KERNELS_ADD, c, a, b, 0, alpha, m, n, k)
+// MatMuls does p, then q, or both at once. q is a TN with Add; neither writes
+// what the other reads or writes.
+func (s Stream) MatMuls(precision Precision, p, q Product) error {
+	return check("MatMuls", C.kernels_matmuls(C.uintptr_t(s), C.int(precision), p.c(), q.c()))
 }
 
 // ReLU: y[n] = max(0, x[n]), NaN where x is NaN. y may be x.

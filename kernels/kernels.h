@@ -61,8 +61,17 @@ int kernels_pool_trim(uintptr_t pool, int64_t keep);
 enum { KERNELS_FP32, KERNELS_TF32, KERNELS_TF32X3 };
 enum { KERNELS_NN, KERNELS_NT, KERNELS_TN };
 enum { KERNELS_STORE, KERNELS_RELU, KERNELS_MASK, KERNELS_ADD };
-int kernels_matmul(uintptr_t stream, int precision, int form, int epilogue, uintptr_t c, uintptr_t a, uintptr_t b,
-                   uintptr_t y, float alpha, int64_t m, int64_t n, int64_t k);
+enum { KERNELS_EARLY_A = 1, KERNELS_EARLY_B = 2, KERNELS_EARLY_C = 4 };
+typedef struct {
+  uintptr_t c, a, b, y, order;
+  int64_t m, n, k;
+  float alpha;
+  int form, epilogue, early;
+} kernels_product;
+int kernels_matmul(uintptr_t stream, int precision, kernels_product p);
+// p, then q, possibly in one launch. q must be a TN with ADD that neither reads
+// nor writes what p writes, and p must not read what q writes.
+int kernels_matmuls(uintptr_t stream, int precision, kernels_product p, kernels_product q);
 
 // relu.cu
 int kernels_relu(uintptr_t stream, uintptr_t y, uintptr_t x, int64_t n);

@@ -38,7 +38,7 @@ func TestNoDevice(t *testing.T) {
 	if _, err := kernels.NewMemPool(); err == nil {
 		t.Error("NewMemPool: no error")
 	}
-	if err := kernels.Stream(0).MatMul(kernels.FP32, 0, 0, 0, 1, 1, 1); err == nil {
+	if err := kernels.Stream(0).MatMul(kernels.FP32, kernels.Product{M: 1, N: 1, K: 1}); err == nil {
 		t.Error("MatMul: no error")
 	}
 }
@@ -131,9 +131,9 @@ func TestErrorsDoNotStay(t *testing.T) {
 		try(t, s.Synchronize())
 	}
 	try(t, s.Fill(p, 0, 4096))
-	want(t, s.MatMul(kernels.FP32, p, p, p, -1, 4, 4), 1)
+	want(t, s.MatMul(kernels.FP32, kernels.Product{C: p, A: p, B: p, M: -1, N: 4, K: 4}), 1)
 	works()
-	want(t, s.MatMul(kernels.FP32, p, p, p, 1<<30, 1<<30, 0), 1) // more tiles than a grid has blocks
+	want(t, s.MatMul(kernels.FP32, kernels.Product{C: p, A: p, B: p, M: 1 << 30, N: 1 << 30}), 1) // more tiles than a grid has blocks
 	works()
 	want(t, s.Softmax(p, p, 4, -4), 1)
 	works()
@@ -185,7 +185,7 @@ func TestDriver(t *testing.T) {
 func busy(t testing.TB, s kernels.Stream, p uintptr) {
 	const n = 4096
 	for range 2 {
-		try(t, s.MatMul(kernels.FP32, p, p+4*n*n, p+8*n*n, n, n, n))
+		try(t, s.MatMul(kernels.FP32, kernels.Product{C: p, A: p + 4*n*n, B: p + 8*n*n, M: n, N: n, K: n}))
 	}
 }
 
@@ -303,25 +303,30 @@ func benchmarkShape(b *testing.B, p kernels.Precision, m, w int) {
 		try(b, s.Upload(p, bytesOf(x)))
 		return p
 	}
-	x, y, z, weights := array(m*w), array(m*w), array(m*w), array(w*w)
+	x, y, z, weights, above := array(m*w), array(m*w), array(m*w), array(w*w), array(w*w)
 	logits, dlogits, head, out := array(m*10), array(m*10), array(w*10), array(2)
 	long := malloc(b, busyBytes)
 	try(b, s.Fill(long, 0, busyBytes))
 	bytes := malloc(b, m*w)
 	labels, order := malloc(b, 4*m), malloc(b, 4*m)
 	try(b, errors.Join(s.Fill(bytes, 3, m*w), s.Fill(labels, 0, 4*m), s.Fill(order, 0, 4*m)))
+	multiply := func(q kernels.Product) func() error { return func() error { return s.MatMul(p, q) } }
+	headUpdate := kernels.Product{Form: kernels.TN, Epilogue: kernels.Add, C: head, A: x, B: dlogits, Alpha: -1e-9, M: w, N: 10, K: m}
+	backward := kernels.Product{Form: kernels.NT, Epilogue: kernels.Mask, C: z, A: y, B: weights, Y: x, M: m, N: w, K: w}
+	update := kernels.Product{Form: kernels.TN, Epilogue: kernels.Add, C: above, A: x, B: y, Alpha: -1e-9, M: w, N: w, K: m}
 	for _, k := range []struct {
 		name  string
 		flops int // 0 where bytes count
 		f     func() error
 	}{
-		{"forward", 2 * m * w * w, func() error { return s.MatMulReLU(p, y, x, weights, m, w, w) }},
-		{"head", 2 * m * w * 10, func() error { return s.MatMul(p, logits, x, head, m, 10, w) }},
+		{"forward", 2 * m * w * w, multiply(kernels.Product{Epilogue: kernels.ReLU, C: y, A: x, B: weights, M: m, N: w, K: w})},
+		{"head", 2 * m * w * 10, multiply(kernels.Product{C: logits, A: x, B: head, M: m, N: 10, K: w})},
 		{"loss", 0, func() error { return s.SoftmaxCrossEntropy(dlogits, out, logits, labels, m, 10) }},
-		{"head-dx", 2 * m * w * 10, func() error { return s.MatMulNTMask(p, z, dlogits, head, x, m, w, 10) }},
-		{"head-dw", 2 * m * w * 10, func() error { return s.MatMulTNAdd(p, head, x, dlogits, -1e-9, w, 10, m) }},
-		{"dx", 2 * m * w * w, func() error { return s.MatMulNTMask(p, z, y, weights, x, m, w, w) }},
-		{"dw", 2 * m * w * w, func() error { return s.MatMulTNAdd(p, weights, x, y, -1e-9, w, w, m) }},
+		{"head-dx", 2 * m * w * 10, multiply(kernels.Product{Form: kernels.NT, Epilogue: kernels.Mask, C: z, A: dlogits, B: head, Y: x, M: m, N: w, K: 10})},
+		{"head-dw", 2 * m * w * 10, multiply(headUpdate)},
+		{"dx", 2 * m * w * w, multiply(backward)},
+		{"dw", 2 * m * w * w, multiply(update)},
+		{"dx|dw", 4 * m * w * w, func() error { return s.MatMuls(p, backward, update) }},
 		{"gather", 0, func() error { return s.Gather(x, labels, bytes, bytes, order, m, w) }},
 	} {
 		b.Run(k.name, func(b *testing.B) {

@@ -40,25 +40,12 @@ func (s Stream) Download(dst []byte, src uintptr) error { return ErrNoCUDA }
 // Fill sets bytes bytes from dst on to value.
 func (s Stream) Fill(dst uintptr, value byte, bytes int) error { return ErrNoCUDA }
 
-// MatMul: c[m,n] = a[m,k]·b[k,n].
-func (s Stream) MatMul(p Precision, c, a, b uintptr, m, n, k int) error { return ErrNoCUDA }
+// MatMul does a matrix product.
+func (s Stream) MatMul(precision Precision, p Product) error { return ErrNoCUDA }
 
-// MatMulNT: c[m,n] = a[m,k]·b[n,k]ᵀ.
-func (s Stream) MatMulNT(p Precision, c, a, b uintptr, m, n, k int) error { return ErrNoCUDA }
-
-// MatMulTN: c[m,n] = a[k,m]ᵀ·b[k,n].
-func (s Stream) MatMulTN(p Precision, c, a, b uintptr, m, n, k int) error { return ErrNoCUDA }
-
-// MatMulReLU: c[m,n] = max(0, a[m,k]·b[k,n]).
-func (s Stream) MatMulReLU(p Precision, c, a, b uintptr, m, n, k int) error { return ErrNoCUDA }
-
-// MatMulNTMask: c[m,n] = a[m,k]·b[n,k]ᵀ where y[m,n] > 0, else 0.
-func (s Stream) MatMulNTMask(p Precision, c, a, b, y uintptr, m, n, k int) error { return ErrNoCUDA }
-
-// MatMulTNAdd: c[m,n] += alpha·a[k,m]ᵀ·b[k,n], in place.
-func (s Stream) MatMulTNAdd(p Precision, c, a, b uintptr, alpha float32, m, n, k int) error {
-	return ErrNoCUDA
-}
+// MatMuls does p, then q, or both at once. q is a TN with Add; neither writes
+// what the other reads or writes.
+func (s Stream) MatMuls(precision Precision, p, q Product) error { return ErrNoCUDA }
 
 // ReLU: y[n] = max(0, x[n]), NaN where x is NaN. y may be x.
 func (s Stream) ReLU(y, x uintptr, n int) error { return ErrNoCUDA }

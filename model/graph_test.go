@@ -129,11 +129,13 @@ type faulty struct {
 	log          *[]string
 }
 
-func (q *faulty) MatMul(c, a, b uintptr, m, n, k int) error {
-	if q.matmuls++; q.matmuls == q.bad {
-		return errors.New("launch refused")
+func (q *faulty) MatMul(p kernels.Product) error {
+	if p.Epilogue == kernels.Store {
+		if q.matmuls++; q.matmuls == q.bad {
+			return errors.New("launch refused")
+		}
 	}
-	return q.Queue.MatMul(c, a, b, m, n, k)
+	return q.Queue.MatMul(p)
 }
 
 func (q *faulty) EndCapture() (device.Graph, error) {

@@ -29,29 +29,11 @@ func NewCUDAQueue(precision kernels.Precision) (q *CUDAQueue, err error) {
 	return q, nil
 }
 
-// The matrix products: see [Queue].
-func (q *CUDAQueue) MatMul(c, a, b uintptr, m, n, k int) error {
-	return q.Stream.MatMul(q.precision, c, a, b, m, n, k)
-}
+// MatMul and MatMuls: see [Queue].
+func (q *CUDAQueue) MatMul(p kernels.Product) error { return q.Stream.MatMul(q.precision, p) }
 
-func (q *CUDAQueue) MatMulNT(c, a, b uintptr, m, n, k int) error {
-	return q.Stream.MatMulNT(q.precision, c, a, b, m, n, k)
-}
-
-func (q *CUDAQueue) MatMulTN(c, a, b uintptr, m, n, k int) error {
-	return q.Stream.MatMulTN(q.precision, c, a, b, m, n, k)
-}
-
-func (q *CUDAQueue) MatMulReLU(c, a, b uintptr, m, n, k int) error {
-	return q.Stream.MatMulReLU(q.precision, c, a, b, m, n, k)
-}
-
-func (q *CUDAQueue) MatMulNTMask(c, a, b, y uintptr, m, n, k int) error {
-	return q.Stream.MatMulNTMask(q.precision, c, a, b, y, m, n, k)
-}
-
-func (q *CUDAQueue) MatMulTNAdd(c, a, b uintptr, alpha float32, m, n, k int) error {
-	return q.Stream.MatMulTNAdd(q.precision, c, a, b, alpha, m, n, k)
+func (q *CUDAQueue) MatMuls(p, r kernels.Product) error {
+	return q.Stream.MatMuls(q.precision, p, r)
 }
 
 // Mark and Elapsed: see [Queue].

@@ -9,16 +9,14 @@ import (
 	"gorgonia.org/tensor"
 
 	"mlpool/allocator"
+	"mlpool/kernels"
 )
 
 // idleQueue takes the operations of a training step and does nothing.
 type idleQueue struct{ HostQueue }
 
 func (*idleQueue) Gather(x, y, images, labels, order uintptr, rows, cols int) error     { return nil }
-func (*idleQueue) MatMul(c, a, b uintptr, m, n, k int) error                            { return nil }
-func (*idleQueue) MatMulReLU(c, a, b uintptr, m, n, k int) error                        { return nil }
-func (*idleQueue) MatMulNTMask(c, a, b, y uintptr, m, n, k int) error                   { return nil }
-func (*idleQueue) MatMulTNAdd(c, a, b uintptr, alpha float32, m, n, k int) error        { return nil }
+func (*idleQueue) MatMul(p kernels.Product) error                                       { return nil }
 func (*idleQueue) SoftmaxCrossEntropy(dx, out, x, labels uintptr, rows, cols int) error { return nil }
 
 // bench is a device with the tensors of a two-layer perceptron.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"mlpool/allocator"
+	"mlpool/kernels"
 	"mlpool/kernels/ref"
 )
 
@@ -14,6 +15,7 @@ import (
 type HostQueue struct {
 	marks    []time.Time
 	captured *hostGraph // nil: operations run
+	scratch  []float32  // a batch of images
 }
 
 var _ Queue = (*HostQueue)(nil)
@@ -84,28 +86,72 @@ func (g *hostGraph) Close() error {
 }
 
 // MatMul and the other operations: see [Queue].
-func (q *HostQueue) MatMul(c, a, b uintptr, m, n, k int) error {
-	return q.do(func() { ref.MatMul(f32(c, m*n), f32(a, m*k), f32(b, k*n), m, n, k) })
+func (q *HostQueue) MatMul(p kernels.Product) error {
+	if !p.Valid() {
+		return noProduct(p)
+	}
+	return q.do(func() { q.multiply(p) })
 }
 
-func (q *HostQueue) MatMulNT(c, a, b uintptr, m, n, k int) error {
-	return q.do(func() { ref.MatMulNT(f32(c, m*n), f32(a, m*k), f32(b, n*k), m, n, k) })
+func (q *HostQueue) MatMuls(p, r kernels.Product) error {
+	if !p.Valid() {
+		return noProduct(p)
+	}
+	if !r.Valid() || r.Epilogue != kernels.Add {
+		return noProduct(r)
+	}
+	return q.do(func() {
+		q.multiply(p)
+		q.multiply(r)
+	})
 }
 
-func (q *HostQueue) MatMulTN(c, a, b uintptr, m, n, k int) error {
-	return q.do(func() { ref.MatMulTN(f32(c, m*n), f32(a, k*m), f32(b, k*n), m, n, k) })
+func noProduct(p kernels.Product) error { return fmt.Errorf("device: no matrix product %+v", p) }
+
+func (q *HostQueue) multiply(p kernels.Product) {
+	m, n, k := p.M, p.N, p.K
+	c, b := f32(p.C, m*n), f32(p.B, k*n)
+	var a []float32
+	switch {
+	case p.Order == 0:
+		a = f32(p.A, m*k)
+	case p.Form == kernels.TN:
+		a = q.images(p.A, p.Order, k, m)
+	default:
+		a = q.images(p.A, p.Order, m, k)
+	}
+	switch {
+	case p.Epilogue == kernels.ReLU:
+		ref.MatMulReLU(c, a, b, m, n, k)
+	case p.Epilogue == kernels.Mask:
+		ref.MatMulNTMask(c, a, b, f32(p.Y, m*n), m, n, k)
+	case p.Epilogue == kernels.Add:
+		ref.MatMulTNAdd(c, a, b, p.Alpha, m, n, k)
+	case p.Form == kernels.NN:
+		ref.MatMul(c, a, b, m, n, k)
+	case p.Form == kernels.NT:
+		ref.MatMulNT(c, a, b, m, n, k)
+	case p.Form == kernels.TN:
+		ref.MatMulTN(c, a, b, m, n, k)
+	}
 }
 
-func (q *HostQueue) MatMulReLU(c, a, b uintptr, m, n, k int) error {
-	return q.do(func() { ref.MatMulReLU(f32(c, m*n), f32(a, m*k), f32(b, k*n), m, n, k) })
+// images gathers rows of a table of images, to be used before the next call.
+func (q *HostQueue) images(table, order uintptr, rows, cols int) []float32 {
+	if n := rows * cols; cap(q.scratch) < n {
+		q.scratch = make([]float32, n)
+	}
+	indices := sliceAt[int32](order, rows)
+	ref.Images(q.scratch, sliceAt[uint8](table, tableRows(indices)*cols), indices, rows, cols)
+	return q.scratch
 }
 
-func (q *HostQueue) MatMulNTMask(c, a, b, y uintptr, m, n, k int) error {
-	return q.do(func() { ref.MatMulNTMask(f32(c, m*n), f32(a, m*k), f32(b, n*k), f32(y, m*n), m, n, k) })
-}
-
-func (q *HostQueue) MatMulTNAdd(c, a, b uintptr, alpha float32, m, n, k int) error {
-	return q.do(func() { ref.MatMulTNAdd(f32(c, m*n), f32(a, k*m), f32(b, k*n), alpha, m, n, k) })
+// tableRows is the least number of rows of a table that has such indices.
+func tableRows(order []int32) (n int) {
+	for _, i := range order {
+		n = max(n, int(i)+1)
+	}
+	return n
 }
 
 func (q *HostQueue) ReLU(y, x uintptr, n int) error {
@@ -157,11 +203,8 @@ func (q *HostQueue) Sum(out, x uintptr, n int) error {
 func (q *HostQueue) Gather(x, y, images, labels, order uintptr, rows, cols int) error {
 	return q.do(func() {
 		indices := sliceAt[int32](order, rows)
-		last := 0
-		for _, i := range indices {
-			last = max(last, int(i))
-		}
-		ref.Gather(f32(x, rows*cols), sliceAt[int32](y, rows), sliceAt[uint8](images, (last+1)*cols), sliceAt[uint8](labels, last+1), indices, rows, cols)
+		n := tableRows(indices)
+		ref.Gather(f32(x, rows*cols), sliceAt[int32](y, rows), sliceAt[uint8](images, n*cols), sliceAt[uint8](labels, n), indices, rows, cols)
 	})
 }
 

@@ -1,5 +1,7 @@
 package device
 
+import "mlpool/kernels"
+
 // Gather makes a batch of n rows: x[i,:] = images[order[start+i],:]/255 as
 // float32 and y[i] = labels[order[start+i]] as int32.
 func (d *Device) Gather(images, labels, order Tensor, start, n int) (x, y Tensor) {
@@ -24,9 +26,14 @@ func (d *Device) MatMul(x, w Tensor) Tensor {
 	}
 	y := d.output(op, x.rows, w.cols, Float32)
 	if d.err == nil {
-		d.did(op, d.queue.MatMul(y.addr(), x.addr(), w.addr(), x.rows, w.cols, x.cols))
+		d.did(op, d.queue.MatMul(forward(y, x, w, kernels.Store)))
 	}
 	return y
+}
+
+// forward is y = x·w.
+func forward(y, x, w Tensor, e kernels.Epilogue) kernels.Product {
+	return kernels.Product{Form: kernels.NN, Epilogue: e, C: y.addr(), A: x.addr(), B: w.addr(), M: x.rows, N: w.cols, K: x.cols}
 }
 
 // ReLU is max(0, x).
@@ -50,7 +57,7 @@ func (d *Device) MatMulReLU(x, w Tensor) Tensor {
 	}
 	y := d.output(op, x.rows, w.cols, Float32)
 	if d.err == nil {
-		d.did(op, d.queue.MatMulReLU(y.addr(), x.addr(), w.addr(), x.rows, w.cols, x.cols))
+		d.did(op, d.queue.MatMul(forward(y, x, w, kernels.ReLU)))
 	}
 	return y
 }
@@ -64,12 +71,14 @@ func (d *Device) BackwardReLU(dy, w, x Tensor) Tensor {
 		d.misfit(op, dy, w, x)
 	}
 	dx := d.output(op, x.rows, x.cols, Float32)
+	p := kernels.Product{Form: kernels.NT, C: dx.addr(), A: dy.addr(), B: w.addr(), M: x.rows, N: x.cols, K: dy.cols}
 	switch {
 	case d.err != nil:
 	case d.fuse:
-		d.did(op, d.queue.MatMulNTMask(dx.addr(), dy.addr(), w.addr(), x.addr(), x.rows, x.cols, dy.cols))
+		p.Epilogue, p.Y = kernels.Mask, x.addr()
+		d.did(op, d.queue.MatMul(p))
 	default:
-		d.did("matmul", d.queue.MatMulNT(dx.addr(), dy.addr(), w.addr(), x.rows, x.cols, dy.cols))
+		d.did("matmul", d.queue.MatMul(p))
 		masked := d.output("relu backward", x.rows, x.cols, Float32)
 		if d.err == nil {
 			d.did("relu backward", d.queue.ReLUBackward(masked.addr(), dx.addr(), x.addr(), x.Len()))
@@ -89,13 +98,16 @@ func (d *Device) Update(w, x, dy Tensor, rate float32) {
 	if d.err != nil {
 		return
 	}
+	p := kernels.Product{Form: kernels.TN, A: x.addr(), B: dy.addr(), M: w.rows, N: w.cols, K: x.rows}
 	if d.fuse {
-		d.did(op, d.queue.MatMulTNAdd(w.addr(), x.addr(), dy.addr(), -rate, w.rows, w.cols, x.rows))
+		p.Epilogue, p.C, p.Alpha = kernels.Add, w.addr(), -rate
+		d.did(op, d.queue.MatMul(p))
 		return
 	}
 	dw := d.output("matmul", w.rows, w.cols, Float32)
 	if d.err == nil {
-		d.did("matmul", d.queue.MatMulTN(dw.addr(), x.addr(), dy.addr(), w.rows, w.cols, x.rows))
+		p.C = dw.addr()
+		d.did("matmul", d.queue.MatMul(p))
 		d.did("sgd", d.queue.Axpy(w.addr(), dw.addr(), -rate, w.Len()))
 	}
 }

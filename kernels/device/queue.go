@@ -1,6 +1,10 @@
 package device
 
-import "time"
+import (
+	"time"
+
+	"mlpool/kernels"
+)
 
 // A Queue runs operations in order on memory of one device: a CUDA stream on a
 // GPU, the calling goroutine on host memory. Every argument of type uintptr is the
@@ -12,20 +16,11 @@ import "time"
 // Elements are float32 unless said otherwise. Any size is valid; an operation
 // on no elements does nothing.
 type Queue interface {
-	// MatMul: c[m,n] = a[m,k]·b[k,n].
-	MatMul(c, a, b uintptr, m, n, k int) error
-	// MatMulNT: c[m,n] = a[m,k]·b[n,k]ᵀ.
-	MatMulNT(c, a, b uintptr, m, n, k int) error
-	// MatMulTN: c[m,n] = a[k,m]ᵀ·b[k,n].
-	MatMulTN(c, a, b uintptr, m, n, k int) error
-	// MatMulReLU: c[m,n] = max(0, a[m,k]·b[k,n]).
-	MatMulReLU(c, a, b uintptr, m, n, k int) error
-	// MatMulNTMask: c[m,n] = a[m,k]·b[n,k]ᵀ where y[m,n] > 0, else 0: the
-	// gradient through a layer and the ReLU that made its input y.
-	MatMulNTMask(c, a, b, y uintptr, m, n, k int) error
-	// MatMulTNAdd: c[m,n] += alpha·a[k,m]ᵀ·b[k,n], in place: with alpha minus
-	// the learning rate, a weight gradient and its SGD update in one.
-	MatMulTNAdd(c, a, b uintptr, alpha float32, m, n, k int) error
+	// MatMul does a matrix product.
+	MatMul(p kernels.Product) error
+	// MatMuls does p, then q, or both at once. q is a TN with Add; neither
+	// writes what the other reads or writes.
+	MatMuls(p, q kernels.Product) error
 
 	// ReLU: y[n] = max(0, x[n]).
 	ReLU(y, x uintptr, n int) error

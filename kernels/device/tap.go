@@ -1,6 +1,10 @@
 package device
 
-import "fmt"
+import (
+	"fmt"
+
+	"mlpool/kernels"
+)
 
 // tap is a queue that calls around for every operation, which does it with f.
 // Operations that it does not know pass it by.
@@ -17,11 +21,32 @@ type work struct {
 	bytes float64 // of its operands and results, each counted once
 }
 
-// product is the work of c[m,n] = a[m,k]·b[k,n] and of what else the epilogue
-// does, which has extra more operands of c's shape.
-func product(name string, m, n, k, extra int) work {
-	fm, fn, fk := float64(m), float64(n), float64(k)
-	return work{name, fmt.Sprintf("[%d,%d]·[%d,%d]", m, k, k, n), 2 * fm * fn * fk, 4 * (fm*fk + fk*fn + fm*fn*float64(1+extra))}
+// product is the work of p. Of an epilogue with an operand, that is counted too.
+func product(p kernels.Product) work {
+	w := work{name: "matmul", shape: fmt.Sprintf("[%d,%d]·[%d,%d]", p.M, p.K, p.K, p.N)}
+	switch {
+	case p.Epilogue == kernels.ReLU:
+		w.name = "matmul+relu"
+	case p.Epilogue == kernels.Mask:
+		w.name = "matmul+mask"
+	case p.Epilogue == kernels.Add:
+		w.name = "matmul+sgd"
+	case p.Form == kernels.NT:
+		w.name = "matmul nt"
+	case p.Form == kernels.TN:
+		w.name = "matmul tn"
+	}
+	m, n, k := float64(p.M), float64(p.N), float64(p.K)
+	w.flops = 2 * m * n * k
+	w.bytes = 4 * (m*k + k*n + m*n)
+	if p.Epilogue == kernels.Mask || p.Epilogue == kernels.Add {
+		w.bytes += 4 * m * n
+	}
+	if p.Order != 0 {
+		w.name = "gather+" + w.name
+		w.bytes -= 3 * m * k
+	}
+	return w
 }
 
 // pass is the work of an operation on so many bytes for each of rows·cols
@@ -30,28 +55,14 @@ func pass(name string, rows, cols int, bytes float64) work {
 	return work{name, fmt.Sprintf("[%d,%d]", rows, cols), 0, float64(rows) * float64(cols) * bytes}
 }
 
-func (t *tap) MatMul(c, a, b uintptr, m, n, k int) error {
-	return t.around(product("matmul", m, n, k, 0), func() error { return t.Queue.MatMul(c, a, b, m, n, k) })
+func (t *tap) MatMul(p kernels.Product) error {
+	return t.around(product(p), func() error { return t.Queue.MatMul(p) })
 }
 
-func (t *tap) MatMulNT(c, a, b uintptr, m, n, k int) error {
-	return t.around(product("matmul nt", m, n, k, 0), func() error { return t.Queue.MatMulNT(c, a, b, m, n, k) })
-}
-
-func (t *tap) MatMulTN(c, a, b uintptr, m, n, k int) error {
-	return t.around(product("matmul tn", m, n, k, 0), func() error { return t.Queue.MatMulTN(c, a, b, m, n, k) })
-}
-
-func (t *tap) MatMulReLU(c, a, b uintptr, m, n, k int) error {
-	return t.around(product("matmul+relu", m, n, k, 0), func() error { return t.Queue.MatMulReLU(c, a, b, m, n, k) })
-}
-
-func (t *tap) MatMulNTMask(c, a, b, y uintptr, m, n, k int) error {
-	return t.around(product("matmul+mask", m, n, k, 1), func() error { return t.Queue.MatMulNTMask(c, a, b, y, m, n, k) })
-}
-
-func (t *tap) MatMulTNAdd(c, a, b uintptr, alpha float32, m, n, k int) error {
-	return t.around(product("matmul+sgd", m, n, k, 1), func() error { return t.Queue.MatMulTNAdd(c, a, b, alpha, m, n, k) })
+func (t *tap) MatMuls(p, q kernels.Product) error {
+	v, w := product(p), product(q)
+	both := work{v.name + " | " + w.name, v.shape + " | " + w.shape, v.flops + w.flops, v.bytes + w.bytes}
+	return t.around(both, func() error { return t.Queue.MatMuls(p, q) })
 }
 
 func (t *tap) ReLU(y, x uintptr, n int) error {

@@ -24,18 +24,21 @@ func (reference) Do(c Call) error {
 	b := func(i int) []uint8 { return c.Arrays[i].([]uint8) }
 	z := c.Sizes
 	switch c.Op {
-	case "MatMul":
-		ref.MatMul(f(0), f(1), f(2), z[0], z[1], z[2])
-	case "MatMulNT":
-		ref.MatMulNT(f(0), f(1), f(2), z[0], z[1], z[2])
-	case "MatMulTN":
-		ref.MatMulTN(f(0), f(1), f(2), z[0], z[1], z[2])
-	case "MatMulReLU":
-		ref.MatMulReLU(f(0), f(1), f(2), z[0], z[1], z[2])
-	case "MatMulNTMask":
-		ref.MatMulNTMask(f(0), f(1), f(2), f(3), z[0], z[1], z[2])
-	case "MatMulTNAdd":
-		ref.MatMulTNAdd(f(0), f(1), f(2), c.Alpha, z[0], z[1], z[2])
+	case "MatMul", "MatMuls":
+		for i, p := range c.Products {
+			out, a, b, y, order := c.operands(i)
+			if images, ok := a.([]uint8); ok {
+				rows, cols := p.M, p.K
+				if p.Form == kernels.TN {
+					rows, cols = p.K, p.M
+				}
+				x := make([]float32, rows*cols)
+				ref.Images(x, images, order.([]int32), rows, cols)
+				a = x
+			}
+			mask, _ := y.([]float32)
+			multiply(p, out.([]float32), a.([]float32), b.([]float32), mask)
+		}
 	case "ReLU":
 		ref.ReLU(f(0), f(1), z[0])
 	case "ReLUBackward":
@@ -60,6 +63,24 @@ func (reference) Do(c Call) error {
 		return fmt.Errorf("no operation %q", c.Op)
 	}
 	return nil
+}
+
+// multiply does p with the function of package ref for it.
+func multiply(p kernels.Product, c, a, b, y []float32) {
+	switch {
+	case p.Epilogue == kernels.ReLU:
+		ref.MatMulReLU(c, a, b, p.M, p.N, p.K)
+	case p.Epilogue == kernels.Mask:
+		ref.MatMulNTMask(c, a, b, y, p.M, p.N, p.K)
+	case p.Epilogue == kernels.Add:
+		ref.MatMulTNAdd(c, a, b, p.Alpha, p.M, p.N, p.K)
+	case p.Form == kernels.NN:
+		ref.MatMul(c, a, b, p.M, p.N, p.K)
+	case p.Form == kernels.NT:
+		ref.MatMulNT(c, a, b, p.M, p.N, p.K)
+	case p.Form == kernels.TN:
+		ref.MatMulTN(c, a, b, p.M, p.N, p.K)
+	}
 }
 
 // RequireGPU skips the test where no CUDA device can be used, or fails it if
@@ -139,17 +160,9 @@ func (d cuda) launch(c Call, p []uintptr) error {
 	s, z := d.s, c.Sizes
 	switch c.Op {
 	case "MatMul":
-		return s.MatMul(d.precision, p[0], p[1], p[2], z[0], z[1], z[2])
-	case "MatMulNT":
-		return s.MatMulNT(d.precision, p[0], p[1], p[2], z[0], z[1], z[2])
-	case "MatMulTN":
-		return s.MatMulTN(d.precision, p[0], p[1], p[2], z[0], z[1], z[2])
-	case "MatMulReLU":
-		return s.MatMulReLU(d.precision, p[0], p[1], p[2], z[0], z[1], z[2])
-	case "MatMulNTMask":
-		return s.MatMulNTMask(d.precision, p[0], p[1], p[2], p[3], z[0], z[1], z[2])
-	case "MatMulTNAdd":
-		return s.MatMulTNAdd(d.precision, p[0], p[1], p[2], c.Alpha, z[0], z[1], z[2])
+		return s.MatMul(d.precision, placed(c.Products[0], p[0], p[1:]))
+	case "MatMuls":
+		return s.MatMuls(d.precision, placed(c.Products[0], p[0], p[2:]), placed(c.Products[1], p[1], p[6:]))
 	case "ReLU":
 		return s.ReLU(p[0], p[1], z[0])
 	case "ReLUBackward":
@@ -172,6 +185,12 @@ func (d cuda) launch(c Call, p []uintptr) error {
 		return s.Gather(p[0], p[1], p[2], p[3], p[4], z[0], z[1])
 	}
 	return fmt.Errorf("no operation %q", c.Op)
+}
+
+// placed is p with its addresses: of C, and of A, B, Y and Order.
+func placed(p kernels.Product, c uintptr, in []uintptr) kernels.Product {
+	p.C, p.A, p.B, p.Y, p.Order = c, in[0], in[1], in[2], in[3]
+	return p
 }
 
 func bytesOf(x any) []byte {

@@ -9,17 +9,29 @@ import (
 	"slices"
 	"sync"
 	"testing"
+
+	"mlpool/kernels"
 )
 
 // A Call is one operation on host arrays. The arrays are []float32, []int32 or
 // []uint8 in the order of the operation's arguments, longer than the sizes say;
 // nil is the address 0.
 type Call struct {
-	Op        string
-	Arrays    []any
-	Sizes     []int
-	Alpha     float32
+	Op     string
+	Arrays []any
+	Sizes  []int
+	Alpha  float32
+	// Products are those of MatMul and MatMuls, but for their addresses. The
+	// arrays are the C of each, then A, B, Y and Order of the first, of the second.
+	Products  []kernels.Product
 	Unaligned bool // place the arrays on odd multiples of 4 bytes
+}
+
+// operands are the arrays of product i.
+func (c Call) operands(i int) (out, a, b, y, order any) {
+	n := len(c.Products)
+	in := c.Arrays[n+4*i : n+4*i+4]
+	return c.Arrays[i], in[0], in[1], in[2], in[3]
 }
 
 // An Impl runs operations. It is used by one goroutine.
@@ -57,7 +69,8 @@ func Run(t *testing.T, newImpl func(testing.TB) Impl) {
 			all.Go(func() {
 				defer s.close()
 				for range 10 {
-					s.matmul(forms[s.r.IntN(len(forms))], 65, 100, 333)
+					s.matmul(products[s.r.IntN(len(products))], 65, 100, 333)
+					s.matmuls(products[s.r.IntN(len(products))], 65, 100, 33, 70, 40, 50)
 					s.fused(64, 10)
 					s.elements(1000)
 				}
@@ -70,7 +83,7 @@ func Run(t *testing.T, newImpl func(testing.TB) Impl) {
 // RunMatMul runs the part of the suite that is on matrix products: the sizes that
 // training meets in test Large, some for a checker that is slow in test Few.
 func RunMatMul(t *testing.T, newImpl func(testing.TB) Impl, tolerance float64) {
-	for name, f := range map[string]func(*suite){"Large": (*suite).largeMatMuls, "Small": (*suite).smallMatMuls, "Few": (*suite).fewMatMuls} {
+	for name, f := range map[string]func(*suite){"Large": (*suite).largeMatMuls, "Small": (*suite).smallMatMuls, "Few": (*suite).fewMatMuls, "Pairs": (*suite).pairs} {
 		t.Run("MatMul"+name, func(t *testing.T) {
 			s := newSuite(t, newImpl(t), rand.Uint64())
 			s.tolerance = tolerance
@@ -178,7 +191,7 @@ func (s *suite) do(c Call, outputs int) {
 
 func (s *suite) fail(c Call, format string, args ...any) {
 	s.t.Helper()
-	s.t.Errorf("%s%v unaligned=%v seed=%d: %s", c.Op, c.Sizes, c.Unaligned, s.seed, fmt.Sprintf(format, args...))
+	s.t.Errorf("%s%v%+v unaligned=%v seed=%d: %s", c.Op, c.Sizes, c.Products, c.Unaligned, s.seed, fmt.Sprintf(format, args...))
 }
 
 func clone(arrays []any) []any {
@@ -198,11 +211,15 @@ func clone(arrays []any) []any {
 
 // same compares bits.
 func same(a, b any) bool {
-	x, ok := a.([]float32)
-	if !ok {
-		return fmt.Sprint(a) == fmt.Sprint(b)
+	switch a := a.(type) {
+	case []float32:
+		return slices.EqualFunc(a, b.([]float32), func(a, b float32) bool { return math.Float32bits(a) == math.Float32bits(b) })
+	case []int32:
+		return slices.Equal(a, b.([]int32))
+	case []uint8:
+		return slices.Equal(a, b.([]uint8))
 	}
-	return slices.EqualFunc(x, b.([]float32), func(a, b float32) bool { return math.Float32bits(a) == math.Float32bits(b) })
+	return a == nil && b == nil
 }
 
 // near checks that got, without its guard, is want within tolerance of

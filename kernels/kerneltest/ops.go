@@ -5,31 +5,44 @@ import (
 
 	"gonum.org/v1/gonum/blas"
 	"gonum.org/v1/gonum/blas/blas64"
+
+	"mlpool/kernels"
 )
 
-// forms are the matrix products.
-var forms = []string{"MatMul", "MatMulNT", "MatMulTN", "MatMulReLU", "MatMulNTMask", "MatMulTNAdd"}
+// products are the matrix products that there are. Order marks those of images.
+var products = []kernels.Product{
+	{Form: kernels.NN, Epilogue: kernels.Store},
+	{Form: kernels.NT, Epilogue: kernels.Store},
+	{Form: kernels.TN, Epilogue: kernels.Store},
+	{Form: kernels.NN, Epilogue: kernels.ReLU},
+	{Form: kernels.NT, Epilogue: kernels.Mask},
+	{Form: kernels.TN, Epilogue: kernels.Add},
+	{Form: kernels.NN, Epilogue: kernels.Store, Order: 1},
+	{Form: kernels.TN, Epilogue: kernels.Store, Order: 1},
+	{Form: kernels.NN, Epilogue: kernels.ReLU, Order: 1},
+	{Form: kernels.TN, Epilogue: kernels.Add, Order: 1},
+}
 
 // largeMatMuls are products that training meets, and others of their size.
 func (s *suite) largeMatMuls() {
-	for _, form := range forms {
+	for _, p := range products {
 		for _, z := range [][3]int{
 			{64, 784, 784}, {32, 784, 784}, {784, 784, 64}, {784, 784, 32}, {64, 10, 784}, {64, 784, 10}, {784, 10, 64},
 			{65, 1000, 333}, {1000, 65, 1000}, {333, 334, 61}, {130, 257, 129}, {1000, 784, 7}, {64, 2048, 300}, {200, 72, 2000},
 		} {
-			s.matmul(form, z[0], z[1], z[2])
+			s.matmul(p, z[0], z[1], z[2])
 		}
 	}
 }
 
 // smallMatMuls goes through all mixes of sizes up to 32768 products.
 func (s *suite) smallMatMuls() {
-	for _, form := range forms {
+	for _, p := range products {
 		for _, m := range sizes {
 			for _, n := range sizes {
 				for _, k := range sizes {
 					if m*n*k <= 1<<15 {
-						s.matmul(form, m, n, k)
+						s.matmul(p, m, n, k)
 					}
 				}
 			}
@@ -39,67 +52,154 @@ func (s *suite) smallMatMuls() {
 
 // fewMatMuls has a size for each way in which a kernel may go about it.
 func (s *suite) fewMatMuls() {
-	for _, form := range forms {
+	for _, p := range products {
 		for _, z := range [][3]int{{33, 20, 300}, {7, 10, 140}, {65, 40, 64}, {20, 1030, 70}, {129, 57, 300}, {40, 33, 10}} {
-			s.matmul(form, z[0], z[1], z[2])
+			s.matmul(p, z[0], z[1], z[2])
+		}
+		s.matmuls(p, 33, 20, 300, 40, 33, 10)
+		s.matmuls(p, 7, 10, 140, 129, 57, 65)
+	}
+}
+
+// pairs are two products at a time: those of a training step, and odd ones.
+func (s *suite) pairs() {
+	for _, p := range products {
+		for _, z := range [][6]int{
+			{64, 784, 784, 784, 10, 64}, {64, 784, 784, 784, 784, 64}, {784, 784, 64, 784, 784, 64}, {32, 784, 784, 784, 784, 32},
+			{784, 784, 32, 784, 784, 32}, {64, 2048, 300, 2048, 300, 64}, {1, 1, 1, 1, 1, 1}, {1, 1, 1, 333, 334, 61}, {333, 334, 61, 1, 1, 1},
+			{65, 100, 333, 7, 1000, 1}, {1000, 7, 1, 130, 257, 129}, {1000, 65, 1000, 61, 13, 1000}, {31, 37, 41, 43, 47, 53},
+			{0, 5, 5, 40, 33, 10}, {40, 33, 10, 5, 0, 5}, {33, 20, 0, 20, 33, 0},
+		} {
+			s.matmuls(p, z[0], z[1], z[2], z[3], z[4], z[5])
 		}
 	}
 }
 
-// matmul compares one product, first on small integers, whose sums are exact,
-// then on floats.
-func (s *suite) matmul(form string, m, n, k int) {
+// matmul compares one product, first on numbers whose sums are exact, then on
+// others.
+func (s *suite) matmul(p kernels.Product, m, n, k int) {
 	for _, exact := range []bool{true, false} {
-		draw := s.floats
-		if exact {
-			draw = s.integers
-		}
-		a, b := draw(m*k), draw(k*n)
-		c := Call{Op: form, Sizes: []int{m, n, k}, Unaligned: s.r.IntN(3) == 0}
-		out, want := output(m*n), make([]float64, m*n)
-		ta := form == "MatMulTN" || form == "MatMulTNAdd"
-		tb := form == "MatMulNT" || form == "MatMulNTMask"
-		product(want, a, b, ta, tb, m, n, k)
-		c.Arrays = []any{out, a, b}
-		switch form {
-		case "MatMulReLU":
-			for i := range want {
-				want[i] = max(0, want[i])
-			}
-		case "MatMulNTMask":
-			y := draw(m * n)
-			c.Arrays = append(c.Arrays, y)
-			for i := range want {
-				if y[i] <= 0 {
-					want[i] = 0
-				}
-			}
-		case "MatMulTNAdd":
-			copy(out, draw(m*n))
-			c.Alpha = -0.125 // exact
-			for i := range want {
-				want[i] = float64(out[i]) + float64(c.Alpha)*want[i]
-			}
-		}
+		f := s.factors(p, m, n, k, exact)
+		c := Call{Op: "MatMul", Products: []kernels.Product{f.p}, Unaligned: s.r.IntN(3) == 0}
+		c.Arrays = append([]any{f.out}, f.in...)
 		s.do(c, 1)
-		if exact {
-			s.equal(c, out, want)
-		} else {
-			// Where few sums nearly cancel, their error is measured against
-			// the size that such sums have: |a·b| is 1/3 in the mean square.
-			tolerance := s.tolerance
-			if tolerance > Tolerance {
-				// The rounding of few numbers scatters.
-				tolerance *= 1 + 6/math.Sqrt(float64(min(m*n, m*k, k*n)))
-			}
-			s.near(c, out, want, tolerance, math.Sqrt(float64(m*n*k))/3/2)
+		s.compare(c, f)
+	}
+}
+
+// matmuls compares p and an update as one operation.
+func (s *suite) matmuls(p kernels.Product, m, n, k, qm, qn, qk int) {
+	for _, exact := range []bool{true, false} {
+		q := products[5]
+		if s.r.IntN(2) == 0 {
+			q = products[9]
 		}
+		f, g := s.factors(p, m, n, k, exact), s.factors(q, qm, qn, qk, exact)
+		c := Call{Op: "MatMuls", Products: []kernels.Product{f.p, g.p}, Unaligned: s.r.IntN(3) == 0}
+		c.Arrays = append(append([]any{f.out, g.out}, f.in...), g.in...)
+		s.do(c, 2)
+		s.compare(c, f)
+		s.compare(c, g)
+	}
+}
+
+// factors are a product, its operands, and what it must come to.
+type factors struct {
+	p     kernels.Product
+	out   []float32
+	in    []any // A, B, Y, Order
+	want  []float64
+	exact bool // the sums are
+}
+
+// tableRows is how many images a table has.
+const tableRows = 50
+
+func (s *suite) factors(p kernels.Product, m, n, k int, exact bool) factors {
+	draw := s.floats
+	if exact {
+		draw = s.integers
+	}
+	p.M, p.N, p.K = m, n, k
+	// What is here was copied: no operation writes it.
+	p.Early = kernels.Early(s.r.IntN(8))
+	f := factors{p: p, out: output(m * n), want: make([]float64, m*n), in: make([]any, 4), exact: exact}
+	a, b := draw(m*k), draw(k*n)
+	f.in[0], f.in[1] = a, b
+	if p.Order != 0 {
+		rows, cols := m, k
+		if p.Form == kernels.TN {
+			rows, cols = k, m
+		}
+		images, order := s.images(cols, exact), s.labels(rows, tableRows)
+		for i := range rows {
+			for j := range cols {
+				a[i*cols+j] = float32(images[int(order[i])*cols+j]) / 255
+			}
+		}
+		f.in[0], f.in[3] = images, order
+	}
+	product(f.want, a, b, p.Form == kernels.TN, p.Form == kernels.NT, m, n, k)
+	switch p.Epilogue {
+	case kernels.ReLU:
+		for i := range f.want {
+			f.want[i] = max(0, f.want[i])
+		}
+	case kernels.Mask:
+		y := draw(m * n)
+		f.in[2] = y
+		for i := range f.want {
+			if y[i] <= 0 {
+				f.want[i] = 0
+			}
+		}
+	case kernels.Add:
+		copy(f.out, draw(m*n))
+		f.p.Alpha = -0.125 // exact
+		for i := range f.want {
+			f.want[i] = float64(f.out[i]) + float64(f.p.Alpha)*f.want[i]
+		}
+	}
+	return f
+}
+
+// images is a table of tableRows images; if exact, of pixels that become 0 or 1.
+func (s *suite) images(cols int, exact bool) []uint8 {
+	images := make([]uint8, tableRows*cols+guard)
+	for i := range images {
+		images[i] = uint8(s.r.Uint32())
+		if exact {
+			images[i] = 255 * (images[i] % 2)
+		}
+	}
+	return images
+}
+
+func (s *suite) compare(c Call, f factors) {
+	s.t.Helper()
+	switch m, n, k := f.p.M, f.p.N, f.p.K; {
+	case f.exact && f.p.Order == 0:
+		s.equal(c, f.out, f.want)
+	case f.exact: // but for the division by 255
+		s.near(c, f.out, f.want, Tolerance, 1)
+	default:
+		// Where few sums nearly cancel, their error is measured against
+		// the size that such sums have: |a·b| is 1/3 in the mean square.
+		tolerance := s.tolerance
+		if tolerance > Tolerance {
+			// The rounding of few numbers scatters.
+			tolerance *= 1 + 6/math.Sqrt(float64(max(1, min(m*n, m*k, k*n))))
+		}
+		s.near(c, f.out, f.want, tolerance, math.Sqrt(float64(m*n*k))/3/2)
 	}
 }
 
 // product: want[m,n] = a·b in float64, from a[m,k] or, if ta, a[k,m], and b[k,n]
 // or, if tb, b[n,k].
 func product(want []float64, a, b []float32, ta, tb bool, m, n, k int) {
+	if m*n*k == 0 {
+		return // which gonum refuses
+	}
 	blas64.Gemm(transpose(ta), transpose(tb), 1, matrix(a, m, k, ta), matrix(b, k, n, tb), 0,
 		blas64.General{Rows: m, Cols: n, Stride: n, Data: want})
 }
@@ -328,15 +428,11 @@ func (s *suite) gathers() {
 }
 
 func (s *suite) gather(rows, cols int) {
-	const count = 50
-	images, labels := make([]uint8, count*cols+guard), make([]uint8, count+guard)
-	for i := range images {
-		images[i] = uint8(s.r.Uint32())
-	}
+	images, labels := s.images(cols, false), make([]uint8, tableRows+guard)
 	for i := range labels {
 		labels[i] = uint8(s.r.IntN(10))
 	}
-	order := s.labels(rows, count)
+	order := s.labels(rows, tableRows)
 	x, y := output(rows*cols), make([]int32, rows+guard)
 	c := Call{Op: "Gather", Arrays: []any{x, y, images, labels, order}, Sizes: []int{rows, cols}, Unaligned: s.r.IntN(3) == 0}
 	s.do(c, 2)
@@ -355,22 +451,13 @@ func (s *suite) gather(rows, cols int) {
 // empty checks that what has no elements is no error, that sums of nothing are
 // 0, and that nothing is written otherwise.
 func (s *suite) empty() {
-	for _, form := range forms {
+	for _, p := range products {
 		for _, z := range [][3]int{{0, 5, 5}, {5, 0, 5}, {5, 5, 0}, {0, 0, 0}} {
-			m, n, k := z[0], z[1], z[2]
-			c := Call{Op: form, Sizes: z[:], Alpha: 1}
-			out, want := output(m*n), make([]float64, m*n)
-			if form == "MatMulTNAdd" {
-				for i := range m * n {
-					out[i], want[i] = 1, 1
-				}
-			}
-			c.Arrays = []any{out, s.floats(m * k), s.floats(k * n)}
-			if form == "MatMulNTMask" {
-				c.Arrays = append(c.Arrays, s.floats(m*n))
-			}
+			f := s.factors(p, z[0], z[1], z[2], true)
+			c := Call{Op: "MatMul", Products: []kernels.Product{f.p}}
+			c.Arrays = append([]any{f.out}, f.in...)
 			s.do(c, 1)
-			s.equal(c, out, want)
+			s.equal(c, f.out, f.want)
 		}
 	}
 	f, none := func() []float32 { return output(0) }, s.labels(0, 1)

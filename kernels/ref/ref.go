@@ -236,9 +236,16 @@ func sum(x []float32) float32 {
 // Gather makes a batch: x[rows,cols] = images[order[i],:]/255 and
 // y[rows] = labels[order[i]].
 func Gather(x []float32, y []int32, images, labels []uint8, order []int32, rows, cols int) {
+	Images(x, images, order, rows, cols)
+	for i := range rows {
+		y[i] = int32(labels[order[i]])
+	}
+}
+
+// Images is the part of Gather on images: x[rows,cols] = images[order[i],:]/255.
+func Images(x []float32, images []uint8, order []int32, rows, cols int) {
 	for i := range rows {
 		at := int(order[i])
-		y[i] = int32(labels[at])
 		row := x[i*cols : (i+1)*cols]
 		for j, v := range images[at*cols : (at+1)*cols] {
 			row[j] = float32(v) / 255

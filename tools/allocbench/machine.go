@@ -112,7 +112,7 @@ type load struct {
 const loadTime = 500 * time.Microsecond
 
 func (l *load) queue(s kernels.Stream, addr uintptr) error {
-	return s.MatMul(kernels.FP32, addr, l.vectors, l.vectors, 1, 1, l.k)
+	return s.MatMul(kernels.FP32, kernels.Product{C: addr, A: l.vectors, B: l.vectors, M: 1, N: 1, K: l.k})
 }
 
 // calibrate doubles the vectors until their product takes loadTime.
