@@ -83,13 +83,14 @@ int kernels_cross_entropy(uintptr_t stream, uintptr_t loss, uintptr_t hit, uintp
                           int64_t cols);
 int kernels_softmax_cross_entropy_backward(uintptr_t stream, uintptr_t dx, uintptr_t p, uintptr_t labels, int64_t rows,
                                            int64_t cols);
-int kernels_softmax_cross_entropy(uintptr_t stream, uintptr_t dx, uintptr_t out, uintptr_t x, uintptr_t labels,
-                                  int64_t rows, int64_t cols);
+
+// head.cu
+int kernels_head(uintptr_t stream, uintptr_t grad, uintptr_t dx, uintptr_t loss, uintptr_t hit, uintptr_t x, uintptr_t w,
+                 uintptr_t labels, uintptr_t order, int64_t rows, int64_t classes, int64_t k, int early);
+int kernels_means(uintptr_t stream, uintptr_t out, uintptr_t loss, uintptr_t hit, int64_t rows, int64_t batch);
 
 // elementwise.cu
-int kernels_scale(uintptr_t stream, uintptr_t x, float alpha, int64_t n);
 int kernels_axpy(uintptr_t stream, uintptr_t y, uintptr_t x, float alpha, int64_t n);
-int kernels_sum(uintptr_t stream, uintptr_t out, uintptr_t x, int64_t n);
 
 // gather.cu
 int kernels_gather(uintptr_t stream, uintptr_t x, uintptr_t y, uintptr_t images, uintptr_t labels, uintptr_t order,

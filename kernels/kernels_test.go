@@ -304,7 +304,7 @@ func benchmarkShape(b *testing.B, p kernels.Precision, m, w int) {
 		return p
 	}
 	x, y, z, weights, above := array(m*w), array(m*w), array(m*w), array(w*w), array(w*w)
-	logits, dlogits, head, out := array(m*10), array(m*10), array(w*10), array(2)
+	losses, hits, dlogits, head, out := array(m), array(m), array(m*10), array(w*10), array(2)
 	long := malloc(b, busyBytes)
 	try(b, s.Fill(long, 0, busyBytes))
 	bytes := malloc(b, m*w)
@@ -320,12 +320,15 @@ func benchmarkShape(b *testing.B, p kernels.Precision, m, w int) {
 		f     func() error
 	}{
 		{"forward", 2 * m * w * w, multiply(kernels.Product{Epilogue: kernels.ReLU, C: y, A: x, B: weights, M: m, N: w, K: w})},
-		{"head", 2 * m * w * 10, multiply(kernels.Product{C: logits, A: x, B: head, M: m, N: 10, K: w})},
-		{"loss", 0, func() error { return s.SoftmaxCrossEntropy(dlogits, out, logits, labels, m, 10) }},
-		{"head-dx", 2 * m * w * 10, multiply(kernels.Product{Form: kernels.NT, Epilogue: kernels.Mask, C: z, A: dlogits, B: head, Y: x, M: m, N: w, K: 10})},
+		{"forward-images", 2 * m * w * w, multiply(kernels.Product{Epilogue: kernels.ReLU, C: y, A: bytes, Order: order, B: weights, M: m, N: w, K: w})},
+		{"head", 4 * m * w * 10, func() error { return s.Head(dlogits, z, losses, hits, x, head, bytes, order, m, 10, w, 0) }},
+		{"evaluate", 2 * m * w * 10, func() error { return s.Head(0, 0, losses, hits, x, head, bytes, order, m, 10, w, 0) }},
+		{"means", 0, func() error { return s.Means(out, losses, hits, m, m) }},
 		{"head-dw", 2 * m * w * 10, multiply(headUpdate)},
+		{"dx|head-dw", 2*m*w*w + 2*m*w*10, func() error { return s.MatMuls(p, backward, headUpdate) }},
 		{"dx", 2 * m * w * w, multiply(backward)},
 		{"dw", 2 * m * w * w, multiply(update)},
+		{"dw-images", 2 * m * w * w, multiply(kernels.Product{Form: kernels.TN, Epilogue: kernels.Add, C: above, A: bytes, Order: order, B: y, Alpha: -1e-9, M: w, N: w, K: m})},
 		{"dx|dw", 4 * m * w * w, func() error { return s.MatMuls(p, backward, update) }},
 		{"gather", 0, func() error { return s.Gather(x, labels, bytes, bytes, order, m, w) }},
 	} {
@@ -367,7 +370,7 @@ func BenchmarkLaunch(b *testing.B) {
 	s := newStream(b)
 	p := malloc(b, 4)
 	for b.Loop() {
-		try(b, s.Scale(p, 1, 1))
+		try(b, s.ReLU(p, p, 1))
 	}
 	try(b, s.Synchronize())
 }

@@ -66,23 +66,26 @@ func (s Stream) SoftmaxCrossEntropyBackward(dx, p, labels uintptr, rows, cols in
 	return ErrNoCUDA
 }
 
-// SoftmaxCrossEntropy does the three above and their reductions at once from
-// logits x: out[0] = the mean loss, out[1] = the number of hits, dx the
-// gradient of the mean loss. With dx 0 no gradient is made. The loss comes
-// from the logits, ln Σ exp(x - max) - (x[label] - max), and so stays finite
-// where p would be 0. out is 0 when there are no rows.
-func (s Stream) SoftmaxCrossEntropy(dx, out, x, labels uintptr, rows, cols int) error {
+// Head does the last layer and its loss at once, all in float32: logits =
+// x[rows,k]·w[k,classes]; loss[rows] = their cross-entropy in nats against
+// labels[order[i]], uint8 labels through int32 indices; hit[rows] = 1 where the
+// first largest logit is the label's, else 0; grad[rows,classes] =
+// (softmax - onehot)/rows; dx[rows,k] = grad·wᵀ where x > 0, else 0. The loss is
+// ln Σ exp(x - max) - (x[label] - max), and so stays finite where a probability
+// would be 0. A label that is no class gives a NaN loss and no hit. With grad and
+// dx 0 no gradients are made. A GPU takes 1 to 16 classes. Of early only EarlyB
+// counts: w.
+func (s Stream) Head(grad, dx, loss, hit, x, w, labels, order uintptr, rows, classes, k int, early Early) error {
 	return ErrNoCUDA
 }
 
-// Scale: x[n] *= alpha, in place.
-func (s Stream) Scale(x uintptr, alpha float32, n int) error { return ErrNoCUDA }
+// Means: out[i,0] = the mean of loss and out[i,1] = the sum of hit over rows
+// i·batch to (i+1)·batch, of which the last may be fewer; out has a row for each
+// batch of rows. Additions are in an order that depends on the sizes alone.
+func (s Stream) Means(out, loss, hit uintptr, rows, batch int) error { return ErrNoCUDA }
 
 // Axpy: y[n] += alpha·x[n], in place.
 func (s Stream) Axpy(y, x uintptr, alpha float32, n int) error { return ErrNoCUDA }
-
-// Sum: out[0] = Σ x[n], in an order that depends on n alone.
-func (s Stream) Sum(out, x uintptr, n int) error { return ErrNoCUDA }
 
 // Gather makes a batch: x[rows,cols] = images[order[i],:]/255 and
 // y[rows] = labels[order[i]], from uint8 images and labels through the int32

@@ -121,21 +121,19 @@ func TestGraphIsInterruptedBetweenChunks(t *testing.T) {
 	})
 }
 
-// faulty is a queue that refuses one MatMul, counted from 1, and notes the ends
-// of its graphs.
+// faulty is a queue that refuses one Head, counted from 1, and notes the ends of
+// its graphs.
 type faulty struct {
 	device.Queue
-	matmuls, bad int
-	log          *[]string
+	heads, bad int
+	log        *[]string
 }
 
-func (q *faulty) MatMul(p kernels.Product) error {
-	if p.Epilogue == kernels.Store {
-		if q.matmuls++; q.matmuls == q.bad {
-			return errors.New("launch refused")
-		}
+func (q *faulty) Head(grad, dx, loss, hit, x, w, labels, order uintptr, rows, classes, k int, early kernels.Early) error {
+	if q.heads++; q.heads == q.bad {
+		return errors.New("launch refused")
 	}
-	return q.Queue.MatMul(p)
+	return q.Queue.Head(grad, dx, loss, hit, x, w, labels, order, rows, classes, k, early)
 }
 
 func (q *faulty) EndCapture() (device.Graph, error) {
@@ -172,7 +170,7 @@ func TestGraphFaults(t *testing.T) {
 	opt.ChunkSteps = 2
 	onEveryGraph(t, func(t *testing.T, l lab) {
 		if !l.fuse {
-			t.Skip("fused only: a MatMul a step")
+			t.Skip("fused only: a Head a step")
 		}
 		for bad, where := range []string{"step 1:", "step 2:", "step 3:", "step 4:", "step 5:", "step 6:", "validation:"} {
 			var log []string
@@ -224,7 +222,7 @@ func TestCloseFreesGraphsFirst(t *testing.T) {
 		if err := trainer.Close(); err != nil {
 			t.Fatal(err)
 		}
-		want := fmt.Sprint(slices.Repeat([]string{"graph"}, 3), slices.Repeat([]string{"tensor"}, 10))
+		want := fmt.Sprint(slices.Repeat([]string{"graph"}, 3), slices.Repeat([]string{"tensor"}, 11))
 		if n := min(3, len(log)); fmt.Sprint(log[:n], log[n:]) != want {
 			t.Errorf("freed %v, want %v", log, want)
 		}

@@ -35,7 +35,8 @@ func Weights(inputs, featDim, numLayers int, seed uint64) []*tensor.Dense {
 	return weights
 }
 
-// MLP is a multilayer perceptron whose weights are on a device.
+// MLP is a multilayer perceptron whose weights are on a device, with one hidden
+// layer at least.
 type MLP[T any] struct {
 	ops     Ops[T]
 	weights []T
@@ -55,27 +56,34 @@ func NewMLP[T any](ops Ops[T], weights []*tensor.Dense) (*MLP[T], error) {
 	return m, nil
 }
 
-// Forward returns the logits of a batch x.
-func (m *MLP[T]) Forward(x T) (logits T) {
+// Forward returns the output of the last hidden layer for a batch x.
+func (m *MLP[T]) Forward(x T) T {
 	head := len(m.weights) - 1
 	for i, w := range m.weights[:head] {
 		m.inputs[i] = x
 		x = m.ops.MatMulReLU(x, w)
 	}
 	m.inputs[head] = x
-	return m.ops.MatMul(x, m.weights[head])
+	return x
 }
 
-// Backward takes the gradient of the logits of the last Forward and steps
-// every weight down its own gradient.
-func (m *MLP[T]) Backward(grad T, rate float32) {
-	for i := len(m.weights) - 1; i > 0; i-- {
+// Step does a training step on a batch x: forward, and every weight down its own
+// gradient. The losses go to results, from column start on.
+func (m *MLP[T]) Step(x, labels, results T, start int, rate float32) {
+	head := len(m.weights) - 1
+	grad, below := m.ops.Head(m.Forward(x), m.weights[head], labels, results, start)
+	m.ops.Update(m.weights[head], m.inputs[head], grad, rate)
+	for i := head - 1; i > 0; i-- {
 		// The gradient of the input is made of the weights before their update.
-		below := m.ops.BackwardReLU(grad, m.weights[i], m.inputs[i])
+		grad, below = below, m.ops.BackwardReLU(below, m.weights[i], m.inputs[i])
 		m.ops.Update(m.weights[i], m.inputs[i], grad, rate)
-		grad = below
 	}
-	m.ops.Update(m.weights[0], m.inputs[0], grad, rate)
+	m.ops.Update(m.weights[0], m.inputs[0], below, rate)
+}
+
+// Evaluate writes the losses of a batch x to results, from column start on.
+func (m *MLP[T]) Evaluate(x, labels, results T, start int) {
+	m.ops.Evaluate(m.Forward(x), m.weights[len(m.weights)-1], labels, results, start)
 }
 
 // Weights copies the weights to the host.

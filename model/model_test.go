@@ -310,9 +310,12 @@ func (f failing) Alloc(bytes int64, s allocator.Stream, tag string) (allocator.B
 // turn; onEveryBackend's Close finds what leaks.
 func TestFaultsAreReportedAndLeakNothing(t *testing.T) {
 	train, test := blobs(100, 12, 1), blobs(50, 12, 2)
-	tags := []string{"weights 1", "train images", "test order", "results", "gather", "matmul", "softmax"}
+	tags := []string{"weights 1", "train images", "test order", "rows", "results", "matmul", "head", "gather", "softmax"}
 	for _, tag := range tags {
 		onEveryBackend(t, func(t *testing.T, l lab) {
+			if l.fuse && (tag == "gather" || tag == "softmax") || !l.fuse && tag == "head" {
+				t.Skip("there is no such output")
+			}
 			fail := func(a allocator.Allocator) allocator.Allocator { return failing{a, tag} }
 			trainer, err := model.NewTrainer(l.device(fail), train, test, model.Weights(12, 8, 2, 0), options(100, 50))
 			if err == nil {
@@ -375,7 +378,7 @@ func TestProfile(t *testing.T) {
 			t.Fatal(err)
 		}
 		p, err := d.Profile(10, trainer.Repeat)
-		if err != nil || p.Step <= 0 || p.Gaps() >= p.Step || len(p.Ops) < 7 {
+		if err != nil || p.Step <= 0 || p.Gaps() >= p.Step || len(p.Ops) < 6 {
 			t.Errorf("error %v, %+v", err, p)
 		}
 		if err := trainer.Close(); err != nil {

@@ -18,22 +18,26 @@ import (
 type Ops[T any] interface {
 	// Gather makes a batch: x[i,:] = images[order[start+i],:]/255 and
 	// y[i] = labels[order[start+i]] for i < n, from uint8 images and labels
-	// and int32 order.
+	// and int32 order. It may leave that to those that take them: x is for
+	// MatMulReLU and Update, y for Head and Evaluate.
 	Gather(images, labels, order T, start, n int) (x, y T)
-	// MatMul is x·w.
-	MatMul(x, w T) T
 	// MatMulReLU is max(0, x·w).
 	MatMulReLU(x, w T) T
+	// Head writes the cross-entropy of each row of softmax(x·w) to results[0,:]
+	// from column start on, and to results[1,:] whether it predicts its label, 1 or
+	// 0. It returns the gradients of the mean of these losses: of x·w, and of what x
+	// was before a ReLU, as BackwardReLU does.
+	Head(x, w, labels, results T, start int) (grad, below T)
+	// Evaluate is Head without the gradients.
+	Evaluate(x, w, labels, results T, start int)
 	// BackwardReLU is dy·wᵀ where x > 0, else 0.
 	BackwardReLU(dy, w, x T) T
 	// Update does w -= rate·xᵀ·dy.
 	Update(w, x, dy T, rate float32)
-	// Loss writes the mean cross-entropy of softmax(logits) and the number of
-	// right predictions to row slot of results[:,2], and returns the gradient
-	// of that mean.
-	Loss(logits, labels, results T, slot int) T
-	// Evaluate is Loss without the gradient.
-	Evaluate(logits, labels, results T, slot int)
+	// Means sums up columns start to start+rows of results by batches: row slot+i
+	// of out[:,2] is the mean loss and the number of right predictions of the i-th
+	// batch columns, of which the last may be short.
+	Means(out T, slot int, results T, start, rows, batch int)
 	// EndStep frees the outputs of the step and returns its first fault.
 	EndStep() error
 

@@ -77,7 +77,8 @@ type Trainer[T any] struct {
 	opt         Options
 	mlp         *MLP[T]
 	train, test split[T]
-	results     T // [batches, 2]: loss and hits of the training, then the test batches
+	rows        T // [2, rows]: loss and hit of each training, then each test row
+	results     T // [batches, 2]: the mean loss and the hits of each training, then each test batch
 	owned       []T
 	chunks      []chunk // of an epoch's training
 	validation  chunk
@@ -125,8 +126,10 @@ func NewTrainer[T any](ops Ops[T], train, test Set, weights []*tensor.Dense, opt
 	if t.test, err = t.split("test", test, opt.EvalBatchSize); err != nil {
 		return t, err
 	}
-	batches := t.train.batches + t.test.batches
-	t.results, err = t.own("results", tensor.New(tensor.WithShape(batches, 2), tensor.Of(tensor.Float32)))
+	if t.rows, err = t.table("rows", 2, t.train.rows+t.test.rows); err != nil {
+		return t, err
+	}
+	t.results, err = t.table("results", t.train.batches+t.test.batches, 2)
 	t.chunk()
 	return t, err
 }
@@ -148,6 +151,10 @@ func (t *Trainer[T]) own(tag string, h *tensor.Dense) (T, error) {
 		t.owned = append(t.owned, d)
 	}
 	return d, err
+}
+
+func (t *Trainer[T]) table(tag string, rows, cols int) (T, error) {
+	return t.own(tag, tensor.New(tensor.WithShape(rows, cols), tensor.Of(tensor.Float32)))
 }
 
 func (t *Trainer[T]) split(name string, s Set, batchSize int) (split[T], error) {
@@ -222,7 +229,7 @@ func (t *Trainer[T]) Epoch(ctx context.Context) (Epoch, error) {
 func (t *Trainer[T]) queue(ctx context.Context) (steps int, err error) {
 	for _, c := range t.chunks {
 		if ctx.Err() != nil {
-			return steps, nil
+			return steps, t.sumUp(0, steps)
 		}
 		if err := t.ops.Replay(c.key, c.run); err != nil {
 			return steps, err
@@ -234,7 +241,7 @@ func (t *Trainer[T]) queue(ctx context.Context) (steps int, err error) {
 			return steps, fmt.Errorf("step %d: %w", steps, err)
 		}
 	}
-	if err := t.ops.Mark(trainEnd); err != nil {
+	if err := errors.Join(t.sumUp(0, steps), t.ops.Mark(trainEnd)); err != nil {
 		return steps, err
 	}
 	if err := t.ops.Replay(t.validation.key, t.validation.run); err != nil {
@@ -246,9 +253,9 @@ func (t *Trainer[T]) queue(ctx context.Context) (steps int, err error) {
 // steps does the training steps from start on, before end.
 func (t *Trainer[T]) steps(start, end int) error {
 	for i := start; i < end; i++ {
-		x, y := t.batch(t.train, i)
-		grad := t.ops.Loss(t.mlp.Forward(x), y, t.results, i)
-		t.mlp.Backward(grad, t.opt.LearningRate)
+		start, n := t.train.batch(i)
+		x, y := t.ops.Gather(t.train.images, t.train.labels, t.train.order, start, n)
+		t.mlp.Step(x, y, t.rows, start, t.opt.LearningRate)
 		if err := t.ops.EndStep(); err != nil {
 			return fmt.Errorf("step %d: %w", i+1, err)
 		}
@@ -265,6 +272,9 @@ func (t *Trainer[T]) report(before, steps int) error {
 	if t.opt.Verbose == nil || steps/t.opt.VerboseEvery == before/t.opt.VerboseEvery {
 		return nil
 	}
+	if err := t.sumUp(steps-1, steps); err != nil {
+		return err
+	}
 	results, err := t.ops.Dense(t.results)
 	if err == nil {
 		t.opt.Verbose(steps, results.Float32s()[2*(steps-1)])
@@ -275,18 +285,24 @@ func (t *Trainer[T]) report(before, steps int) error {
 // validate does the forward passes over the test set.
 func (t *Trainer[T]) validate() error {
 	for i := range t.test.batches {
-		x, y := t.batch(t.test, i)
-		t.ops.Evaluate(t.mlp.Forward(x), y, t.results, t.train.batches+i)
+		start, n := t.test.batch(i)
+		x, y := t.ops.Gather(t.test.images, t.test.labels, t.test.order, start, n)
+		t.mlp.Evaluate(x, y, t.rows, t.train.rows+start)
 		if err := t.ops.EndStep(); err != nil {
 			return err
 		}
 	}
-	return nil
+	t.ops.Means(t.results, t.train.batches, t.rows, t.train.rows, t.test.rows, t.test.batchSize)
+	return t.ops.EndStep()
 }
 
-func (t *Trainer[T]) batch(s split[T], i int) (x, y T) {
-	start, n := s.batch(i)
-	return t.ops.Gather(s.images, s.labels, s.order, start, n)
+// sumUp makes the results of the training steps from first on, before end, out of
+// those of their rows.
+func (t *Trainer[T]) sumUp(first, end int) error {
+	start := first * t.train.batchSize
+	rows := min(end*t.train.batchSize, t.train.rows) - start
+	t.ops.Means(t.results, first, t.rows, start, rows, t.train.batchSize)
+	return t.ops.EndStep()
 }
 
 // score sums up the results of a split's batches.

@@ -132,7 +132,7 @@ func (d *Device) FromDense(tag string, h *tensor.Dense) (Tensor, error) {
 	if err != nil {
 		return Tensor{}, fmt.Errorf("%s: %w", tag, err)
 	}
-	t := Tensor{block, rows, cols, kind}
+	t := Tensor{block: block, rows: rows, cols: cols, kind: kind}
 	if err := d.queue.Upload(t.addr(), raw); err != nil {
 		return Tensor{}, errors.Join(fmt.Errorf("%s: %w", tag, err), d.Free(t))
 	}
@@ -145,7 +145,7 @@ func (d *Device) Write(t Tensor, h *tensor.Dense) error {
 	if err != nil {
 		return err
 	}
-	if kind != t.kind || rows != t.rows || cols != t.cols {
+	if t.order != 0 || kind != t.kind || rows != t.rows || cols != t.cols {
 		return fmt.Errorf("device: a %v of [%d,%d] does not fit a tensor of %v", h.Dtype(), rows, cols, t)
 	}
 	return d.queue.Upload(t.addr(), raw)
@@ -153,12 +153,20 @@ func (d *Device) Write(t Tensor, h *tensor.Dense) error {
 
 // Dense copies t to the host, after the work queued so far.
 func (d *Device) Dense(t Tensor) (*tensor.Dense, error) {
+	if t.order != 0 {
+		return nil, fmt.Errorf("device: %v has no elements of its own to copy", t)
+	}
 	h, raw := newDense(t)
 	return h, d.queue.Download(raw, t.addr())
 }
 
 // Free gives back a tensor made by FromDense.
-func (d *Device) Free(t Tensor) error { return d.alloc.Free(t.block, d.stream) }
+func (d *Device) Free(t Tensor) error {
+	if t.order != 0 {
+		return fmt.Errorf("device: %v has no memory of its own to free", t)
+	}
+	return d.alloc.Free(t.block, d.stream)
+}
 
 // EndStep gives back every output since the last EndStep, the latest first,
 // and returns the step's first fault. Tensors of the step must not be used after

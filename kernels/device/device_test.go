@@ -2,6 +2,7 @@ package device
 
 import (
 	"math"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -15,14 +16,17 @@ import (
 // idleQueue takes the operations of a training step and does nothing.
 type idleQueue struct{ HostQueue }
 
-func (*idleQueue) Gather(x, y, images, labels, order uintptr, rows, cols int) error     { return nil }
-func (*idleQueue) MatMul(p kernels.Product) error                                       { return nil }
-func (*idleQueue) SoftmaxCrossEntropy(dx, out, x, labels uintptr, rows, cols int) error { return nil }
+func (*idleQueue) Gather(x, y, images, labels, order uintptr, rows, cols int) error { return nil }
+func (*idleQueue) MatMul(p kernels.Product) error                                   { return nil }
+func (*idleQueue) MatMuls(p, q kernels.Product) error                               { return nil }
+func (*idleQueue) Head(_, _, _, _, _, _, _, _ uintptr, _, _, _ int, _ kernels.Early) error {
+	return nil
+}
 
 // bench is a device with the tensors of a two-layer perceptron.
 type bench struct {
 	*Device
-	images, labels, order, w0, w1, results Tensor
+	images, labels, order, w0, w1, rows, results Tensor
 }
 
 func newBench(t testing.TB, q Queue, fuse bool) bench {
@@ -49,6 +53,7 @@ func newBench(t testing.TB, q Queue, fuse bool) bench {
 	b.order = put("order", of(tensor.Int32, 20))
 	b.w0 = put("w0", of(tensor.Float32, 12, 8))
 	b.w1 = put("w1", of(tensor.Float32, 8, 10))
+	b.rows = put("rows", of(tensor.Float32, 2, 30))
 	b.results = put("results", of(tensor.Float32, 3, 2))
 	t.Cleanup(func() {
 		for _, d := range all {
@@ -63,12 +68,12 @@ func newBench(t testing.TB, q Queue, fuse bool) bench {
 	return b
 }
 
-// step is a training step on rows start to start+n.
-func (b bench) step(start, n, slot int) error {
+// step is a training step on rows start to start+n, whose results go to column
+// column of a table.
+func (b bench) step(start, n, column int) error {
 	x, y := b.Gather(b.images, b.labels, b.order, start, n)
 	h := b.MatMulReLU(x, b.w0)
-	grad := b.Loss(b.MatMul(h, b.w1), y, b.results, slot)
-	below := b.BackwardReLU(grad, b.w1, h)
+	grad, below := b.Head(h, b.w1, y, b.rows, column)
 	b.Update(b.w1, h, grad, 0.1)
 	b.Update(b.w0, x, below, 0.1)
 	return b.EndStep()
@@ -95,8 +100,8 @@ func TestAnnotate(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	want := []string{"step", "gather [10,12]", "pop", "matmul+relu [10,12]·[12,8]", "pop", "matmul [10,8]·[8,10]", "pop", "softmax+loss [10,10]", "pop",
-		"matmul+mask [10,10]·[10,8]", "pop", "matmul+sgd [8,10]·[10,10]", "pop", "matmul+sgd [12,10]·[10,8]", "pop", "pop"}
+	want := []string{"step", "gather+matmul+relu [10,12]·[12,8]", "pop", "head+gradients [10,8]·[8,10]", "pop",
+		"matmul+sgd [8,10]·[10,10]", "pop", "gather+matmul+sgd [12,10]·[10,8]", "pop", "pop"}
 	if want = slices.Repeat(want, 2); !slices.Equal(log, want) {
 		t.Errorf("ranges %q, want %q", log, want)
 	}
@@ -110,7 +115,7 @@ func TestStepGivesItsOutputsBack(t *testing.T) {
 	for _, c := range []struct {
 		fuse    bool
 		outputs int64
-	}{{true, 6}, {false, 13}} {
+	}{{true, 3}, {false, 11}} {
 		b := newBench(t, new(HostQueue), c.fuse)
 		before := b.alloc.Stats()
 		if err := b.step(0, 10, 0); err != nil {
@@ -130,6 +135,10 @@ func TestStepGivesItsOutputsBack(t *testing.T) {
 // return the first fault, give everything back, and leave the device usable.
 func TestMisfits(t *testing.T) {
 	b := newBench(t, new(HostQueue), true)
+	images, labels := b.Gather(b.images, b.labels, b.order, 0, 12)
+	if err := b.EndStep(); err != nil {
+		t.Fatal(err)
+	}
 	for _, c := range []struct {
 		name string
 		run  func()
@@ -142,8 +151,21 @@ func TestMisfits(t *testing.T) {
 		{"matmul+relu", func() { b.MatMulReLU(b.w1, b.w0) }, "matmul+relu"},
 		{"backward", func() { b.BackwardReLU(b.w0, b.w1, b.w0) }, "matmul+mask"},
 		{"update", func() { b.Update(b.w0, b.w1, b.w0, 1) }, "matmul+sgd"},
-		{"slot", func() { b.Loss(b.MatMul(b.w0, b.w1), b.labels, b.results, 3) }, "softmax+loss"},
-		{"labels", func() { b.Evaluate(b.MatMul(b.w0, b.w1), b.labels, b.results, 0) }, "softmax+loss"},
+		{"column", func() { b.Head(b.w0, b.w1, labels, b.rows, 19) }, "head"},
+		{"negative column", func() { b.Evaluate(b.w0, b.w1, labels, b.rows, -1) }, "head"},
+		{"labels", func() { b.Evaluate(b.w0, b.w1, b.labels, b.rows, 0) }, "head"},
+		{"results of a head", func() { b.Head(b.w0, b.w1, labels, b.results, 0) }, "head"},
+		{"means of too many", func() { b.Means(b.results, 0, b.rows, 11, 20, 10) }, "means"},
+		{"means past the end", func() { b.Means(b.results, 1, b.rows, 0, 21, 10) }, "means"},
+		{"means of no batch", func() { b.Means(b.results, 0, b.rows, 0, 10, 0) }, "means"},
+		{"means of no results", func() { b.Means(b.w0, 0, b.w1, 0, 10, 10) }, "means"},
+		{"view of a view", func() { b.Gather(images, b.labels, b.order, 0, 6) }, "gather: shapes [view[12,12]"},
+		{"relu of a view", func() { b.ReLU(images) }, "relu"},
+		{"weights of a view", func() { b.MatMulReLU(b.w0, images) }, "matmul+relu"},
+		{"backward of a view", func() { b.BackwardReLU(b.w0, images, b.w0) }, "matmul+mask"},
+		{"update of a view", func() { b.Update(images, b.w0, b.w0, 1) }, "matmul+sgd"},
+		{"head of a view", func() { b.Head(images, b.w0, labels, b.rows, 0) }, "head"},
+		{"bytes", func() { b.MatMulReLU(b.images, b.w0) }, "matmul+relu"},
 		{"the first of two", func() { b.MatMul(b.MatMulReLU(b.w0, b.w0), b.w0) }, "matmul+relu"},
 	} {
 		before := b.alloc.Stats().Allocated
@@ -156,6 +178,99 @@ func TestMisfits(t *testing.T) {
 		}
 		if err := b.step(0, 10, 1); err != nil {
 			t.Errorf("%s: the next step fails: %v", c.name, err)
+		}
+	}
+}
+
+// TestViewsHoldNothing gives views to what needs memory.
+func TestViewsHoldNothing(t *testing.T) {
+	b := newBench(t, new(HostQueue), true)
+	before := b.alloc.Stats().Allocs
+	x, y := b.Gather(b.images, b.labels, b.order, 3, 12)
+	if rows, cols := x.Shape(); rows != 12 || cols != 12 {
+		t.Errorf("images of shape [%d,%d]", rows, cols)
+	}
+	if rows, cols := y.Shape(); rows != 12 || cols != 1 {
+		t.Errorf("labels of shape [%d,%d]", rows, cols)
+	}
+	if n := b.alloc.Stats().Allocs - before; n != 0 {
+		t.Errorf("%d blocks for views", n)
+	}
+	if _, err := b.Dense(x); err == nil {
+		t.Error("a view was copied")
+	}
+	if err := b.Write(x, tensor.New(tensor.Of(tensor.Uint8), tensor.WithShape(12, 12))); err == nil {
+		t.Error("a view was written over")
+	}
+	if err := b.Free(y); err == nil {
+		t.Error("a view was freed")
+	}
+}
+
+// TestFuseComputesTheSame trains a step both ways and compares what comes of it.
+func TestFuseComputesTheSame(t *testing.T) {
+	var want [][]float32
+	for _, fuse := range []bool{false, true} {
+		b := newBench(t, new(HostQueue), fuse)
+		b.fill(t)
+		for i := range 2 {
+			if err := b.step(9*i, 9+2*i, 13*i); err != nil {
+				t.Fatal(err)
+			}
+		}
+		b.Means(b.results, 1, b.rows, 13, 11, 7)
+		if err := b.EndStep(); err != nil {
+			t.Fatal(err)
+		}
+		for i, d := range []Tensor{b.w0, b.w1, b.rows, b.results} {
+			h, err := b.Dense(d)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := h.Float32s()
+			if !fuse {
+				want = append(want, got)
+				continue
+			}
+			for j := range got {
+				if math.Abs(float64(got[j]-want[i][j])) > 1e-6 {
+					t.Errorf("tensor %d, element %d: %v fused, %v kernel by kernel", i, j, got[j], want[i][j])
+				}
+			}
+		}
+	}
+	if loss := want[3][2]; !(loss > 2 && loss < 3) {
+		t.Errorf("a mean loss of %v, want about ln 10", loss)
+	}
+}
+
+// fill writes images, labels, a shuffled order and weights.
+func (b bench) fill(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	images, labels := make([]uint8, 20*12), make([]uint8, 20)
+	for i := range images {
+		images[i] = uint8(r.Uint32())
+	}
+	order := make([]int32, 20)
+	for i, at := range r.Perm(20) {
+		labels[i], order[i] = uint8(i%10), int32(at)
+	}
+	weights := func(n int) []float32 {
+		w := make([]float32, n)
+		for i := range w {
+			w[i] = r.Float32() - 0.5
+		}
+		return w
+	}
+	for _, err := range []error{
+		b.Write(b.images, tensor.New(tensor.WithShape(20, 12), tensor.WithBacking(images))),
+		b.Write(b.labels, tensor.New(tensor.WithShape(20), tensor.WithBacking(labels))),
+		b.Write(b.order, tensor.New(tensor.WithShape(20), tensor.WithBacking(order))),
+		b.Write(b.w0, tensor.New(tensor.WithShape(12, 8), tensor.WithBacking(weights(12*8)))),
+		b.Write(b.w1, tensor.New(tensor.WithShape(8, 10), tensor.WithBacking(weights(8*10)))),
+	} {
+		if err != nil {
+			t.Fatal(err)
 		}
 	}
 }

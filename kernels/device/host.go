@@ -178,26 +178,27 @@ func (q *HostQueue) SoftmaxCrossEntropyBackward(dx, p, labels uintptr, rows, col
 	})
 }
 
-func (q *HostQueue) SoftmaxCrossEntropy(dx, out, x, labels uintptr, rows, cols int) error {
+func (q *HostQueue) Head(grad, dx, loss, hit, x, w, labels, order uintptr, rows, classes, k int, early kernels.Early) error {
 	return q.do(func() {
-		var grad []float32
-		if dx != 0 {
-			grad = f32(dx, rows*cols)
+		var g, d []float32
+		if grad != 0 {
+			g, d = f32(grad, rows*classes), f32(dx, rows*k)
 		}
-		ref.SoftmaxCrossEntropy(grad, f32(out, 2), f32(x, rows*cols), sliceAt[int32](labels, rows), rows, cols)
+		indices := sliceAt[int32](order, rows)
+		ref.Head(g, d, f32(loss, rows), f32(hit, rows), f32(x, rows*k), f32(w, k*classes),
+			sliceAt[uint8](labels, tableRows(indices)), indices, rows, classes, k)
 	})
 }
 
-func (q *HostQueue) Scale(x uintptr, alpha float32, n int) error {
-	return q.do(func() { ref.Scale(f32(x, n), alpha, n) })
+func (q *HostQueue) Means(out, loss, hit uintptr, rows, batch int) error {
+	if batch < 1 {
+		return fmt.Errorf("device: means of batches of %d", batch)
+	}
+	return q.do(func() { ref.Means(f32(out, (rows+batch-1)/batch*2), f32(loss, rows), f32(hit, rows), rows, batch) })
 }
 
 func (q *HostQueue) Axpy(y, x uintptr, alpha float32, n int) error {
 	return q.do(func() { ref.Axpy(f32(y, n), f32(x, n), alpha, n) })
-}
-
-func (q *HostQueue) Sum(out, x uintptr, n int) error {
-	return q.do(func() { ref.Sum(f32(out, 1), f32(x, n), n) })
 }
 
 func (q *HostQueue) Gather(x, y, images, labels, order uintptr, rows, cols int) error {

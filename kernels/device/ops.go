@@ -3,12 +3,19 @@ package device
 import "mlpool/kernels"
 
 // Gather makes a batch of n rows: x[i,:] = images[order[start+i],:]/255 as
-// float32 and y[i] = labels[order[start+i]] as int32.
+// float32 and y[i] = labels[order[start+i]] as int32. With fuse both are views,
+// and what takes them reads the tables.
 func (d *Device) Gather(images, labels, order Tensor, start, n int) (x, y Tensor) {
 	const op = "gather"
-	if images.kind != Uint8 || labels.kind != Uint8 || order.kind != Int32 ||
+	if images.kind != Uint8 || labels.kind != Uint8 || order.kind != Int32 || images.order != 0 || labels.order != 0 ||
 		images.rows != labels.rows || start < 0 || n < 0 || start+n > order.rows {
 		d.misfit(op, images, labels, order)
+	}
+	if d.fuse {
+		if d.err != nil {
+			return Tensor{}, Tensor{}
+		}
+		return images.view(order.at(start), n), labels.view(order.at(start), n)
 	}
 	x = d.output(op, n, images.cols, Float32)
 	y = d.output(op, n, 1, Int32)
@@ -19,26 +26,14 @@ func (d *Device) Gather(images, labels, order Tensor, start, n int) (x, y Tensor
 }
 
 // MatMul is x·w.
-func (d *Device) MatMul(x, w Tensor) Tensor {
-	const op = "matmul"
-	if x.cols != w.rows {
-		d.misfit(op, x, w)
-	}
-	y := d.output(op, x.rows, w.cols, Float32)
-	if d.err == nil {
-		d.did(op, d.queue.MatMul(forward(y, x, w, kernels.Store)))
-	}
-	return y
-}
-
-// forward is y = x·w.
-func forward(y, x, w Tensor, e kernels.Epilogue) kernels.Product {
-	return kernels.Product{Form: kernels.NN, Epilogue: e, C: y.addr(), A: x.addr(), B: w.addr(), M: x.rows, N: w.cols, K: x.cols}
-}
+func (d *Device) MatMul(x, w Tensor) Tensor { return d.forward("matmul", kernels.Store, x, w) }
 
 // ReLU is max(0, x).
 func (d *Device) ReLU(x Tensor) Tensor {
 	const op = "relu"
+	if !x.floats() {
+		d.misfit(op, x)
+	}
 	y := d.output(op, x.rows, x.cols, Float32)
 	if d.err == nil {
 		d.did(op, d.queue.ReLU(y.addr(), x.addr(), x.Len()))
@@ -46,18 +41,24 @@ func (d *Device) ReLU(x Tensor) Tensor {
 	return y
 }
 
-// MatMulReLU is max(0, x·w), the forward pass of a hidden layer.
+// MatMulReLU is max(0, x·w), the forward pass of a hidden layer. x may be a view
+// of images.
 func (d *Device) MatMulReLU(x, w Tensor) Tensor {
 	if !d.fuse {
 		return d.ReLU(d.MatMul(x, w))
 	}
-	const op = "matmul+relu"
-	if x.cols != w.rows {
+	return d.forward("matmul+relu", kernels.ReLU, x, w)
+}
+
+func (d *Device) forward(op string, e kernels.Epilogue, x, w Tensor) Tensor {
+	if !x.images() || !w.floats() || x.cols != w.rows {
 		d.misfit(op, x, w)
 	}
 	y := d.output(op, x.rows, w.cols, Float32)
 	if d.err == nil {
-		d.did(op, d.queue.MatMul(forward(y, x, w, kernels.ReLU)))
+		d.did(op, d.queue.MatMul(kernels.Product{
+			Form: kernels.NN, Epilogue: e, C: y.addr(), A: x.addr(), Order: x.order, B: w.addr(), M: x.rows, N: w.cols, K: x.cols,
+		}))
 	}
 	return y
 }
@@ -67,7 +68,7 @@ func (d *Device) MatMulReLU(x, w Tensor) Tensor {
 // dy·wᵀ where x > 0, else 0.
 func (d *Device) BackwardReLU(dy, w, x Tensor) Tensor {
 	const op = "matmul+mask"
-	if dy.cols != w.cols || dy.rows != x.rows || w.rows != x.cols {
+	if !dy.floats() || !w.floats() || !x.floats() || dy.cols != w.cols || dy.rows != x.rows || w.rows != x.cols {
 		d.misfit(op, dy, w, x)
 	}
 	dx := d.output(op, x.rows, x.cols, Float32)
@@ -89,16 +90,16 @@ func (d *Device) BackwardReLU(dy, w, x Tensor) Tensor {
 }
 
 // Update steps weights down their gradient: w -= rate·xᵀ·dy, where x is the
-// layer's input and dy the gradient of its output.
+// layer's input, which may be a view of images, and dy the gradient of its output.
 func (d *Device) Update(w, x, dy Tensor, rate float32) {
 	const op = "matmul+sgd"
-	if w.rows != x.cols || w.cols != dy.cols || x.rows != dy.rows {
+	if !w.floats() || !x.images() || !dy.floats() || w.rows != x.cols || w.cols != dy.cols || x.rows != dy.rows {
 		d.misfit(op, w, x, dy)
 	}
 	if d.err != nil {
 		return
 	}
-	p := kernels.Product{Form: kernels.TN, A: x.addr(), B: dy.addr(), M: w.rows, N: w.cols, K: x.rows}
+	p := kernels.Product{Form: kernels.TN, A: x.addr(), Order: x.order, B: dy.addr(), M: w.rows, N: w.cols, K: x.rows}
 	if d.fuse {
 		p.Epilogue, p.C, p.Alpha = kernels.Add, w.addr(), -rate
 		d.did(op, d.queue.MatMul(p))
@@ -112,60 +113,78 @@ func (d *Device) Update(w, x, dy Tensor, rate float32) {
 	}
 }
 
-// Loss writes the mean cross-entropy of the rows of logits and the number of
-// rows whose largest logit is the label's to row slot of results, which is
-// float32 of two columns, and returns the gradient of that mean.
-func (d *Device) Loss(logits, labels, results Tensor, slot int) (grad Tensor) {
-	const op = "softmax+loss"
-	d.checkLoss(op, logits, labels, results, slot)
-	out := results.at(2 * slot)
-	if !d.fuse {
-		probs := d.meanLoss(out, logits, labels)
-		grad = d.output("softmax backward", logits.rows, logits.cols, Float32)
-		if d.err == nil {
-			d.did("softmax backward", d.queue.SoftmaxCrossEntropyBackward(grad.addr(), probs.addr(), labels.addr(), logits.rows, logits.cols))
-		}
-		return grad
+// Head is the last layer with its loss. Of softmax(x·w) it writes the
+// cross-entropy of row i to results[0,start+i], and to results[1,start+i] whether
+// the largest is the label's, 1 or 0. It returns the gradients of the mean of
+// these losses: of x·w, and of x, which came out of a ReLU, below that. labels are
+// those that Gather makes; a GPU takes at most 16 classes with fuse.
+func (d *Device) Head(x, w, labels, results Tensor, start int) (grad, below Tensor) {
+	const op = "head"
+	d.checkHead(op, x, w, labels, results, start)
+	if d.fuse {
+		grad = d.output(op, x.rows, w.cols, Float32)
+		below = d.output(op, x.rows, x.cols, Float32)
+		d.head(op, grad.addr(), below.addr(), x, w, labels, results, start)
+		return grad, below
 	}
-	grad = d.output(op, logits.rows, logits.cols, Float32)
+	probs := d.scores(x, w, labels, results, start)
+	grad = d.output("softmax backward", x.rows, w.cols, Float32)
 	if d.err == nil {
-		d.did(op, d.queue.SoftmaxCrossEntropy(grad.addr(), out, logits.addr(), labels.addr(), logits.rows, logits.cols))
+		d.did("softmax backward", d.queue.SoftmaxCrossEntropyBackward(grad.addr(), probs.addr(), labels.addr(), x.rows, w.cols))
 	}
-	return grad
+	return grad, d.BackwardReLU(grad, w, x)
 }
 
-// Evaluate is Loss without the gradient.
-func (d *Device) Evaluate(logits, labels, results Tensor, slot int) {
-	const op = "softmax+loss"
-	d.checkLoss(op, logits, labels, results, slot)
-	out := results.at(2 * slot)
-	if !d.fuse {
-		d.meanLoss(out, logits, labels)
-	} else if d.err == nil {
-		d.did(op, d.queue.SoftmaxCrossEntropy(0, out, logits.addr(), labels.addr(), logits.rows, logits.cols))
-	}
-}
-
-func (d *Device) checkLoss(op string, logits, labels, results Tensor, slot int) {
-	if logits.rows != labels.rows || logits.rows == 0 || labels.kind != Int32 ||
-		results.cols != 2 || slot < 0 || slot >= results.rows {
-		d.misfit(op, logits, labels, results)
+// Evaluate is Head without the gradients.
+func (d *Device) Evaluate(x, w, labels, results Tensor, start int) {
+	const op = "head"
+	d.checkHead(op, x, w, labels, results, start)
+	if d.fuse {
+		d.head(op, 0, 0, x, w, labels, results, start)
+	} else {
+		d.scores(x, w, labels, results, start)
 	}
 }
 
-// meanLoss is the loss kernel by kernel; it returns the probabilities.
-func (d *Device) meanLoss(out uintptr, logits, labels Tensor) Tensor {
-	n := logits.rows
-	probs := d.output("softmax", n, logits.cols, Float32)
-	losses := d.output("cross-entropy", n, 1, Float32)
-	hits := d.output("cross-entropy", n, 1, Float32)
-	if d.err != nil {
-		return Tensor{}
+func (d *Device) checkHead(op string, x, w, labels, results Tensor, start int) {
+	fits := labels.kind == Int32 && labels.order == 0
+	if d.fuse {
+		fits = labels.kind == Uint8 && labels.order != 0
 	}
-	d.did("softmax", d.queue.Softmax(probs.addr(), logits.addr(), n, logits.cols))
-	d.did("cross-entropy", d.queue.CrossEntropy(losses.addr(), hits.addr(), probs.addr(), labels.addr(), n, logits.cols))
-	d.did("sum", d.queue.Sum(out, losses.addr(), n))
-	d.did("sum", d.queue.Sum(out+4, hits.addr(), n))
-	d.did("scale", d.queue.Scale(out, 1/float32(n), 1))
+	if !fits || !x.floats() || !w.floats() || !results.floats() || x.cols != w.rows || labels.rows != x.rows || labels.cols != 1 ||
+		results.rows != 2 || start < 0 || start+x.rows > results.cols {
+		d.misfit(op, x, w, labels, results)
+	}
+}
+
+func (d *Device) head(op string, grad, below uintptr, x, w, labels, results Tensor, start int) {
+	if d.err == nil {
+		d.did(op, d.queue.Head(grad, below, results.at(start), results.at(results.cols+start), x.addr(), w.addr(),
+			labels.addr(), labels.order, x.rows, w.cols, x.cols, 0))
+	}
+}
+
+// scores is Evaluate kernel by kernel; it returns the probabilities.
+func (d *Device) scores(x, w, labels, results Tensor, start int) Tensor {
+	logits := d.MatMul(x, w)
+	probs := d.output("softmax", x.rows, w.cols, Float32)
+	if d.err == nil {
+		d.did("softmax", d.queue.Softmax(probs.addr(), logits.addr(), x.rows, w.cols))
+		d.did("cross-entropy", d.queue.CrossEntropy(results.at(start), results.at(results.cols+start), probs.addr(), labels.addr(), x.rows, w.cols))
+	}
 	return probs
+}
+
+// Means sums up rows start to start+rows of the results of Head, batch by batch:
+// row slot+i of out is the mean loss and the number of hits of the i-th batch of
+// rows, of which the last may be short.
+func (d *Device) Means(out Tensor, slot int, results Tensor, start, rows, batch int) {
+	const op = "means"
+	if !out.floats() || !results.floats() || out.cols != 2 || results.rows != 2 || batch < 1 ||
+		start < 0 || rows < 0 || start+rows > results.cols || slot < 0 || slot+(rows+batch-1)/batch > out.rows {
+		d.misfit(op, out, results)
+	}
+	if d.err == nil {
+		d.did(op, d.queue.Means(out.at(2*slot), results.at(start), results.at(results.cols+start), rows, batch))
+	}
 }

@@ -34,17 +34,20 @@ type Queue interface {
 	CrossEntropy(loss, hit, p, labels uintptr, rows, cols int) error
 	// SoftmaxCrossEntropyBackward: dx[rows,cols] = (p - onehot(labels))/rows.
 	SoftmaxCrossEntropyBackward(dx, p, labels uintptr, rows, cols int) error
-	// SoftmaxCrossEntropy does the three above and their reductions at once
-	// from logits x: out[0] = the mean loss, out[1] = the number of hits, dx as
-	// above. With dx 0 no gradient is made.
-	SoftmaxCrossEntropy(dx, out, x, labels uintptr, rows, cols int) error
+	// Head does the last layer and its loss at once, in float32 whatever the
+	// precision: logits = x[rows,k]·w[k,classes]; loss[rows] = their cross-entropy
+	// in nats against labels[order[i]], uint8 labels through int32 indices;
+	// hit[rows] = 1 where the first largest logit is the label's, else 0;
+	// grad[rows,classes] = (softmax - onehot)/rows; dx[rows,k] = grad·wᵀ where
+	// x > 0, else 0. With grad and dx 0 no gradients are made. A GPU takes 1 to 16
+	// classes. Of early only EarlyB counts: w.
+	Head(grad, dx, loss, hit, x, w, labels, order uintptr, rows, classes, k int, early kernels.Early) error
+	// Means: out[i,0] = the mean of loss and out[i,1] = the sum of hit over rows
+	// i·batch to (i+1)·batch, of which the last may be fewer.
+	Means(out, loss, hit uintptr, rows, batch int) error
 
-	// Scale: x[n] *= alpha, in place.
-	Scale(x uintptr, alpha float32, n int) error
 	// Axpy: y[n] += alpha·x[n], in place.
 	Axpy(y, x uintptr, alpha float32, n int) error
-	// Sum: out[0] = Σ x[n], in an order that depends on n alone.
-	Sum(out, x uintptr, n int) error
 	// Gather makes a batch: x[rows,cols] = images[order[i],:]/255 and
 	// y[rows] = labels[order[i]], from uint8 images and labels through the
 	// int32 indices order[rows] to float32 x and int32 y.

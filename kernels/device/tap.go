@@ -85,20 +85,25 @@ func (t *tap) SoftmaxCrossEntropyBackward(dx, p, labels uintptr, rows, cols int)
 	return t.around(pass("softmax backward", rows, cols, 8), func() error { return t.Queue.SoftmaxCrossEntropyBackward(dx, p, labels, rows, cols) })
 }
 
-func (t *tap) SoftmaxCrossEntropy(dx, out, x, labels uintptr, rows, cols int) error {
-	return t.around(pass("softmax+loss", rows, cols, 8), func() error { return t.Queue.SoftmaxCrossEntropy(dx, out, x, labels, rows, cols) })
+func (t *tap) Head(grad, dx, loss, hit, x, w, labels, order uintptr, rows, classes, k int, early kernels.Early) error {
+	v := product(kernels.Product{M: rows, N: classes, K: k})
+	v.name = "head"
+	if grad != 0 {
+		v.name = "head+gradients"
+		v.flops *= 2
+		v.bytes += 4 * float64(rows) * float64(k)
+	}
+	return t.around(v, func() error {
+		return t.Queue.Head(grad, dx, loss, hit, x, w, labels, order, rows, classes, k, early)
+	})
 }
 
-func (t *tap) Scale(x uintptr, alpha float32, n int) error {
-	return t.around(pass("scale", n, 1, 8), func() error { return t.Queue.Scale(x, alpha, n) })
+func (t *tap) Means(out, loss, hit uintptr, rows, batch int) error {
+	return t.around(pass("means", rows, 1, 8), func() error { return t.Queue.Means(out, loss, hit, rows, batch) })
 }
 
 func (t *tap) Axpy(y, x uintptr, alpha float32, n int) error {
 	return t.around(pass("sgd", n, 1, 12), func() error { return t.Queue.Axpy(y, x, alpha, n) })
-}
-
-func (t *tap) Sum(out, x uintptr, n int) error {
-	return t.around(pass("sum", n, 1, 4), func() error { return t.Queue.Sum(out, x, n) })
 }
 
 func (t *tap) Gather(x, y, images, labels, order uintptr, rows, cols int) error {

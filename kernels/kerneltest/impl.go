@@ -49,14 +49,12 @@ func (reference) Do(c Call) error {
 		ref.CrossEntropy(f(0), f(1), f(2), l(3), z[0], z[1])
 	case "SoftmaxCrossEntropyBackward":
 		ref.SoftmaxCrossEntropyBackward(f(0), f(1), l(2), z[0], z[1])
-	case "SoftmaxCrossEntropy":
-		ref.SoftmaxCrossEntropy(f(0), f(1), f(2), l(3), z[0], z[1])
-	case "Scale":
-		ref.Scale(f(0), c.Alpha, z[0])
+	case "Head":
+		ref.Head(f(0), f(1), f(2), f(3), f(4), f(5), b(6), l(7), z[0], z[1], z[2])
+	case "Means":
+		ref.Means(f(0), f(1), f(2), z[0], z[1])
 	case "Axpy":
 		ref.Axpy(f(0), f(1), c.Alpha, z[0])
-	case "Sum":
-		ref.Sum(f(0), f(1), z[0])
 	case "Gather":
 		ref.Gather(f(0), l(1), b(2), b(3), l(4), z[0], z[1])
 	default:
@@ -173,14 +171,12 @@ func (d cuda) launch(c Call, p []uintptr) error {
 		return s.CrossEntropy(p[0], p[1], p[2], p[3], z[0], z[1])
 	case "SoftmaxCrossEntropyBackward":
 		return s.SoftmaxCrossEntropyBackward(p[0], p[1], p[2], z[0], z[1])
-	case "SoftmaxCrossEntropy":
-		return s.SoftmaxCrossEntropy(p[0], p[1], p[2], p[3], z[0], z[1])
-	case "Scale":
-		return s.Scale(p[0], c.Alpha, z[0])
+	case "Head":
+		return s.Head(p[0], p[1], p[2], p[3], p[4], p[5], p[6], p[7], z[0], z[1], z[2], c.Early)
+	case "Means":
+		return s.Means(p[0], p[1], p[2], z[0], z[1])
 	case "Axpy":
 		return s.Axpy(p[0], p[1], c.Alpha, z[0])
-	case "Sum":
-		return s.Sum(p[0], p[1], z[0])
 	case "Gather":
 		return s.Gather(p[0], p[1], p[2], p[3], p[4], z[0], z[1])
 	}

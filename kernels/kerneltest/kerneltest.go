@@ -21,6 +21,7 @@ type Call struct {
 	Arrays []any
 	Sizes  []int
 	Alpha  float32
+	Early  kernels.Early
 	// Products are those of MatMul and MatMuls, but for their addresses. The
 	// arrays are the C of each, then A, B, Y and Order of the first, of the second.
 	Products  []kernels.Product
@@ -60,6 +61,8 @@ func Run(t *testing.T, newImpl func(testing.TB) Impl) {
 	RunMatMul(t, newImpl, Tolerance)
 	one("Elementwise", (*suite).elementwise)
 	one("Softmax", (*suite).softmax)
+	one("Head", (*suite).heads)
+	one("Means", (*suite).meanses)
 	one("Gather", (*suite).gathers)
 	one("Empty", (*suite).empty)
 	t.Run("Concurrent", func(t *testing.T) {
@@ -71,7 +74,8 @@ func Run(t *testing.T, newImpl func(testing.TB) Impl) {
 				for range 10 {
 					s.matmul(products[s.r.IntN(len(products))], 65, 100, 333)
 					s.matmuls(products[s.r.IntN(len(products))], 65, 100, 33, 70, 40, 50)
-					s.fused(64, 10)
+					s.head(64, 10, 100)
+					s.means(1000, 64)
 					s.elements(1000)
 				}
 			})

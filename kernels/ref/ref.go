@@ -162,31 +162,31 @@ func SoftmaxCrossEntropyBackward(dx, p []float32, labels []int32, rows, cols int
 	}
 }
 
-// SoftmaxCrossEntropy does Softmax, CrossEntropy and
-// SoftmaxCrossEntropyBackward and their reductions at once from logits x:
-// out[0] = the mean loss, out[1] = the number of hits, dx the gradient of the
-// mean loss. With dx nil no gradient is made. The loss comes from the logits,
-// ln Σ exp(x - max) - (x[label] - max), and so stays finite where p would be 0.
-// out is 0 when there are no rows.
-func SoftmaxCrossEntropy(dx, out, x []float32, labels []int32, rows, cols int) {
-	out[0], out[1] = 0, 0
-	if rows == 0 {
-		return
+// Head does the last layer and its loss at once: logits = x[rows,k]·w[k,classes];
+// loss[rows] = their cross-entropy in nats against labels[order[i]]; hit[rows] = 1
+// where the first largest logit is the label's, else 0; grad[rows,classes] =
+// (softmax - onehot)/rows; dx[rows,k] = grad·wᵀ where x > 0, else 0. The loss is
+// ln Σ exp(x - max) - (x[label] - max), and so stays finite where a probability
+// would be 0. A label that is no class gives a NaN loss and no hit. With grad and
+// dx nil no gradients are made.
+func Head(grad, dx, loss, hit, x, w []float32, labels []uint8, order []int32, rows, classes, k int) {
+	logits := grad
+	if grad == nil {
+		logits = make([]float32, rows*classes)
 	}
-	var loss float64
+	MatMul(logits, x, w, rows, classes, k)
 	scale := 1 / float32(rows)
 	for i := range rows {
-		row, label := x[i*cols:(i+1)*cols], int(labels[i])
+		row, label := logits[i*classes:(i+1)*classes], int(labels[order[i]])
 		largest, sum := expSum(row)
-		if label < 0 || label >= cols {
-			loss = math.NaN()
-		} else {
-			loss += float64(log(sum) - (row[label] - largest))
+		loss[i], hit[i] = float32(math.NaN()), 0
+		if label < classes {
+			loss[i] = log(sum) - (row[label] - largest)
 			if firstLargest(row) == label {
-				out[1]++
+				hit[i] = 1
 			}
 		}
-		if dx == nil {
+		if grad == nil {
 			continue
 		}
 		for j, v := range row {
@@ -194,17 +194,26 @@ func SoftmaxCrossEntropy(dx, out, x []float32, labels []int32, rows, cols int) {
 			if j == label {
 				d--
 			}
-			dx[i*cols+j] = d * scale
+			row[j] = d * scale
 		}
 	}
-	out[0] = float32(loss / float64(rows))
+	if grad != nil {
+		MatMulNTMask(dx, grad, w, x, rows, k, classes)
+	}
 }
 
-// Scale: x[n] *= alpha, in place.
-func Scale(x []float32, alpha float32, n int) {
-	x = x[:n]
-	for i := range x {
-		x[i] *= alpha
+// Means: out[i,0] = the mean of loss and out[i,1] = the sum of hit over rows
+// i·batch to (i+1)·batch, of which the last may be fewer; out has a row for each
+// batch of rows.
+func Means(out, loss, hit []float32, rows, batch int) {
+	for i := 0; i*batch < rows; i++ {
+		var losses, hits float64
+		first, end := i*batch, min((i+1)*batch, rows)
+		for j := first; j < end; j++ {
+			losses += float64(loss[j])
+			hits += float64(hit[j])
+		}
+		out[2*i], out[2*i+1] = float32(losses/float64(end-first)), float32(hits)
 	}
 }
 
@@ -214,23 +223,6 @@ func Axpy(y, x []float32, alpha float32, n int) {
 	for i, v := range x {
 		y[i] += alpha * v
 	}
-}
-
-// Sum: out[0] = Σ x[n], pairwise, so that the error grows with ln n.
-func Sum(out, x []float32, n int) {
-	out[0] = sum(x[:n])
-}
-
-func sum(x []float32) float32 {
-	if len(x) > 128 {
-		half := len(x) / 2
-		return sum(x[:half]) + sum(x[half:])
-	}
-	var s float32
-	for _, v := range x {
-		s += v
-	}
-	return s
 }
 
 // Gather makes a batch: x[rows,cols] = images[order[i],:]/255 and
