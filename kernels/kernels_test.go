@@ -137,6 +137,14 @@ func TestErrorsDoNotStay(t *testing.T) {
 	works()
 	want(t, s.Softmax(p, p, 4, -4), 1)
 	works()
+	want(t, s.MatMul(kernels.FP32, kernels.Product{Form: kernels.NT, Epilogue: kernels.ReLU, C: p, A: p, B: p, M: 1, N: 1, K: 1}), 1)
+	works()
+	want(t, s.MatMuls(kernels.FP32, kernels.Product{C: p, A: p, B: p, M: 1, N: 1, K: 1}, kernels.Product{C: p, A: p, B: p, M: 1, N: 1, K: 1}), 1)
+	works()
+	want(t, s.Head(0, 0, p, p, p, p, p, p, 1, 17, 1, 0), 1)
+	works()
+	want(t, s.Means(p, p, p, 1, 0), 1)
+	works()
 	_, err := kernels.Driver{}.Malloc(1 << 50)
 	want(t, err, 2)
 	works()
@@ -178,6 +186,57 @@ func TestDriver(t *testing.T) {
 	after := kernels.Counters()
 	if after.Malloc != before.Malloc+1 || after.Free != before.Free+1 {
 		t.Errorf("counters went from %+v to %+v", before, after)
+	}
+}
+
+// TestEarly runs a chain of products that depend on each other, with and without
+// saying which operands are older than the operation before: the bits must be the
+// same.
+func TestEarly(t *testing.T) {
+	kerneltest.RequireGPU(t)
+	const rows, n, times = 64, 784, 50
+	s := newStream(t)
+	x, y, z, w, v := malloc(t, 4*rows*n), malloc(t, 4*rows*n), malloc(t, 4*rows*n), malloc(t, 4*n*n), malloc(t, 4*n*n)
+	fill := func(p uintptr, count int) {
+		f := make([]float32, count)
+		for i := range f {
+			f[i] = float32(math.Sin(float64(i*i))) / 16
+		}
+		try(t, s.Upload(p, bytesOf(f)))
+	}
+	for _, p := range []kernels.Precision{kernels.FP32, kernels.TF32X3, kernels.TF32} {
+		if p.Usable() != nil {
+			continue
+		}
+		var got [2][]float32
+		for run := range got {
+			fill(x, rows*n)
+			fill(w, n*n)
+			fill(v, n*n)
+			early := func(e kernels.Early) kernels.Early { return e * kernels.Early(run) }
+			for i := range times {
+				first := kernels.EarlyA
+				if i == 0 {
+					first = 0
+				}
+				try(t, s.MatMul(p, kernels.Product{Epilogue: kernels.ReLU, C: y, A: x, B: w, M: rows, N: n, K: n, Early: early(first)}))
+				try(t, s.MatMul(p, kernels.Product{Form: kernels.NT, Epilogue: kernels.Mask, C: z, A: y, B: v, Y: x, M: rows, N: n, K: n,
+					Early: early(kernels.EarlyB | kernels.EarlyC)}))
+				try(t, s.MatMuls(p,
+					kernels.Product{Form: kernels.TN, Epilogue: kernels.Add, C: w, A: x, B: z, Alpha: -0.1, M: n, N: n, K: rows, Early: early(kernels.EarlyA | kernels.EarlyC)},
+					kernels.Product{Form: kernels.TN, Epilogue: kernels.Add, C: v, A: x, B: y, Alpha: -0.1, M: n, N: n, K: rows,
+						Early: early(kernels.EarlyA | kernels.EarlyB | kernels.EarlyC)}))
+			}
+			got[run] = make([]float32, 2*n*n)
+			try(t, s.Download(bytesOf(got[run][:n*n]), w))
+			try(t, s.Download(bytesOf(got[run][n*n:]), v))
+		}
+		for i, late := range got[0] {
+			if math.Float32bits(late) != math.Float32bits(got[1][i]) || late != late {
+				t.Errorf("%v: weight %d is %v, and %v where operands are early", p, i, late, got[1][i])
+				break
+			}
+		}
 	}
 }
 

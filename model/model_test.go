@@ -378,7 +378,7 @@ func TestProfile(t *testing.T) {
 			t.Fatal(err)
 		}
 		p, err := d.Profile(10, trainer.Repeat)
-		if err != nil || p.Step <= 0 || p.Gaps() >= p.Step || len(p.Ops) < 6 {
+		if err != nil || p.Step <= 0 || p.Gaps() >= p.Step || len(p.Ops) < 5 {
 			t.Errorf("error %v, %+v", err, p)
 		}
 		if err := trainer.Close(); err != nil {

@@ -25,6 +25,7 @@ type Device struct {
 	step   []allocator.Block // the step's outputs, in order of allocation
 	inStep bool              // something was allocated since the last EndStep
 	err    error             // the step's first fault
+	queued
 
 	push func(name string) // nil: ranges are not annotated
 	pop  func()
@@ -41,8 +42,9 @@ type planner interface {
 }
 
 // New returns a device that queues on q and allocates from a. With fuse,
-// operations that follow each other run as one kernel where there is one; without,
-// each runs by itself and makes an output of its own.
+// operations that follow each other run as one kernel where there is one: batches
+// are views, and an update is kept back until the product after it. Without, each
+// runs by itself and makes an output of its own.
 func New(q Queue, a allocator.Allocator, fuse bool) *Device {
 	plan, _ := allocator.As[planner](a)
 	return &Device{queue: q, alloc: a, stream: q.Handle(), fuse: fuse, plan: plan}
@@ -59,6 +61,7 @@ func (d *Device) CaptureFrom(a allocator.Allocator) {
 // key is new, to capture what it queues, and queues what was captured: f must
 // be the same operations on the same tensors every time.
 func (d *Device) Replay(key int, f func() error) error {
+	d.flush()
 	if d.captured == nil {
 		return f()
 	}
@@ -70,6 +73,7 @@ func (d *Device) Replay(key int, f func() error) error {
 		}
 		d.graphs[key] = g
 	}
+	d.known = false
 	return g.Launch()
 }
 
@@ -80,13 +84,11 @@ func (d *Device) capture(f func() error) (Graph, error) {
 		return nil, err
 	}
 	alloc, plan := d.alloc, d.plan
-	d.alloc, d.plan = d.captured, nil
-	err := f()
-	if d.inStep {
-		err = errors.Join(err, d.EndStep())
-	}
+	d.alloc, d.plan, d.known = d.captured, nil, false
+	err := errors.Join(f(), d.EndStep())
 	d.alloc, d.plan = alloc, plan
 	g, e := d.queue.EndCapture()
+	d.known = false
 	switch {
 	case err == nil:
 		return g, e
@@ -133,7 +135,7 @@ func (d *Device) FromDense(tag string, h *tensor.Dense) (Tensor, error) {
 		return Tensor{}, fmt.Errorf("%s: %w", tag, err)
 	}
 	t := Tensor{block: block, rows: rows, cols: cols, kind: kind}
-	if err := d.queue.Upload(t.addr(), raw); err != nil {
+	if err := d.upload(t, raw); err != nil {
 		return Tensor{}, errors.Join(fmt.Errorf("%s: %w", tag, err), d.Free(t))
 	}
 	return t, nil
@@ -148,6 +150,12 @@ func (d *Device) Write(t Tensor, h *tensor.Dense) error {
 	if t.order != 0 || kind != t.kind || rows != t.rows || cols != t.cols {
 		return fmt.Errorf("device: a %v of [%d,%d] does not fit a tensor of %v", h.Dtype(), rows, cols, t)
 	}
+	return d.upload(t, raw)
+}
+
+func (d *Device) upload(t Tensor, raw []byte) error {
+	d.flush()
+	d.known = false
 	return d.queue.Upload(t.addr(), raw)
 }
 
@@ -156,6 +164,7 @@ func (d *Device) Dense(t Tensor) (*tensor.Dense, error) {
 	if t.order != 0 {
 		return nil, fmt.Errorf("device: %v has no elements of its own to copy", t)
 	}
+	d.flush()
 	h, raw := newDense(t)
 	return h, d.queue.Download(raw, t.addr())
 }
@@ -165,6 +174,7 @@ func (d *Device) Free(t Tensor) error {
 	if t.order != 0 {
 		return fmt.Errorf("device: %v has no memory of its own to free", t)
 	}
+	d.flush()
 	return d.alloc.Free(t.block, d.stream)
 }
 
@@ -172,6 +182,7 @@ func (d *Device) Free(t Tensor) error {
 // and returns the step's first fault. Tensors of the step must not be used after
 // it.
 func (d *Device) EndStep() error {
+	d.flush()
 	err := d.err
 	for i := len(d.step) - 1; i >= 0; i-- {
 		if e := d.alloc.Free(d.step[i], d.stream); e != nil && err == nil {
@@ -203,13 +214,19 @@ func (d *Device) beginStep() error {
 }
 
 // Mark and Elapsed time the work on the device: see [Queue].
-func (d *Device) Mark(i int) error { return d.queue.Mark(i) }
+func (d *Device) Mark(i int) error {
+	d.flush()
+	return d.queue.Mark(i)
+}
 
 // Elapsed is the time between two marks, after a Synchronize.
 func (d *Device) Elapsed(from, to int) (time.Duration, error) { return d.queue.Elapsed(from, to) }
 
 // Synchronize waits for all queued work and reports its faults.
-func (d *Device) Synchronize() error { return d.queue.Synchronize() }
+func (d *Device) Synchronize() error {
+	d.flush()
+	return d.queue.Synchronize()
+}
 
 // output takes a block for a result of the step.
 func (d *Device) output(op string, rows, cols int, kind Kind) Tensor {

@@ -101,7 +101,7 @@ func TestAnnotate(t *testing.T) {
 		}
 	}
 	want := []string{"step", "gather+matmul+relu [10,12]·[12,8]", "pop", "head+gradients [10,8]·[8,10]", "pop",
-		"matmul+sgd [8,10]·[10,10]", "pop", "gather+matmul+sgd [12,10]·[10,8]", "pop", "pop"}
+		"gather+matmul+sgd | matmul+sgd [12,10]·[10,8] | [8,10]·[10,10]", "pop", "pop"}
 	if want = slices.Repeat(want, 2); !slices.Equal(log, want) {
 		t.Errorf("ranges %q, want %q", log, want)
 	}

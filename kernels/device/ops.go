@@ -19,8 +19,8 @@ func (d *Device) Gather(images, labels, order Tensor, start, n int) (x, y Tensor
 	}
 	x = d.output(op, n, images.cols, Float32)
 	y = d.output(op, n, 1, Int32)
-	if d.err == nil {
-		d.did(op, d.queue.Gather(x.addr(), y.addr(), images.addr(), labels.addr(), order.at(start), n, images.cols))
+	if d.ready() {
+		d.launched(op, d.queue.Gather(x.addr(), y.addr(), images.addr(), labels.addr(), order.at(start), n, images.cols), x.addr(), y.addr())
 	}
 	return x, y
 }
@@ -35,8 +35,8 @@ func (d *Device) ReLU(x Tensor) Tensor {
 		d.misfit(op, x)
 	}
 	y := d.output(op, x.rows, x.cols, Float32)
-	if d.err == nil {
-		d.did(op, d.queue.ReLU(y.addr(), x.addr(), x.Len()))
+	if d.ready() {
+		d.launched(op, d.queue.ReLU(y.addr(), x.addr(), x.Len()), y.addr())
 	}
 	return y
 }
@@ -55,10 +55,10 @@ func (d *Device) forward(op string, e kernels.Epilogue, x, w Tensor) Tensor {
 		d.misfit(op, x, w)
 	}
 	y := d.output(op, x.rows, w.cols, Float32)
-	if d.err == nil {
-		d.did(op, d.queue.MatMul(kernels.Product{
+	if d.ready() {
+		d.multiply(op, kernels.Product{
 			Form: kernels.NN, Epilogue: e, C: y.addr(), A: x.addr(), Order: x.order, B: w.addr(), M: x.rows, N: w.cols, K: x.cols,
-		}))
+		})
 	}
 	return y
 }
@@ -77,24 +77,28 @@ func (d *Device) BackwardReLU(dy, w, x Tensor) Tensor {
 	case d.err != nil:
 	case d.fuse:
 		p.Epilogue, p.Y = kernels.Mask, x.addr()
-		d.did(op, d.queue.MatMul(p))
+		d.join(op, p)
 	default:
-		d.did("matmul", d.queue.MatMul(p))
+		d.multiply("matmul", p)
 		masked := d.output("relu backward", x.rows, x.cols, Float32)
-		if d.err == nil {
-			d.did("relu backward", d.queue.ReLUBackward(masked.addr(), dx.addr(), x.addr(), x.Len()))
+		if d.ready() {
+			d.launched("relu backward", d.queue.ReLUBackward(masked.addr(), dx.addr(), x.addr(), x.Len()), masked.addr())
 		}
 		return masked
 	}
 	return dx
 }
 
+// update is the name of what Update launches.
+const update = "matmul+sgd"
+
 // Update steps weights down their gradient: w -= rate·xᵀ·dy, where x is the
 // layer's input, which may be a view of images, and dy the gradient of its output.
+// With fuse it is launched together with the update or the BackwardReLU before or
+// after it, if those are on other tensors.
 func (d *Device) Update(w, x, dy Tensor, rate float32) {
-	const op = "matmul+sgd"
 	if !w.floats() || !x.images() || !dy.floats() || w.rows != x.cols || w.cols != dy.cols || x.rows != dy.rows {
-		d.misfit(op, w, x, dy)
+		d.misfit(update, w, x, dy)
 	}
 	if d.err != nil {
 		return
@@ -102,14 +106,19 @@ func (d *Device) Update(w, x, dy Tensor, rate float32) {
 	p := kernels.Product{Form: kernels.TN, A: x.addr(), Order: x.order, B: dy.addr(), M: w.rows, N: w.cols, K: x.rows}
 	if d.fuse {
 		p.Epilogue, p.C, p.Alpha = kernels.Add, w.addr(), -rate
-		d.did(op, d.queue.MatMul(p))
+		if d.together(p) {
+			d.join(update, p)
+		} else {
+			d.flush()
+			d.kept, d.keeps = p, true
+		}
 		return
 	}
 	dw := d.output("matmul", w.rows, w.cols, Float32)
-	if d.err == nil {
+	if d.ready() {
 		p.C = dw.addr()
-		d.did("matmul", d.queue.MatMul(p))
-		d.did("sgd", d.queue.Axpy(w.addr(), dw.addr(), -rate, w.Len()))
+		d.multiply("matmul", p)
+		d.launched("sgd", d.queue.Axpy(w.addr(), dw.addr(), -rate, w.Len()), w.addr())
 	}
 }
 
@@ -129,8 +138,8 @@ func (d *Device) Head(x, w, labels, results Tensor, start int) (grad, below Tens
 	}
 	probs := d.scores(x, w, labels, results, start)
 	grad = d.output("softmax backward", x.rows, w.cols, Float32)
-	if d.err == nil {
-		d.did("softmax backward", d.queue.SoftmaxCrossEntropyBackward(grad.addr(), probs.addr(), labels.addr(), x.rows, w.cols))
+	if d.ready() {
+		d.launched("softmax backward", d.queue.SoftmaxCrossEntropyBackward(grad.addr(), probs.addr(), labels.addr(), x.rows, w.cols), grad.addr())
 	}
 	return grad, d.BackwardReLU(grad, w, x)
 }
@@ -158,9 +167,13 @@ func (d *Device) checkHead(op string, x, w, labels, results Tensor, start int) {
 }
 
 func (d *Device) head(op string, grad, below uintptr, x, w, labels, results Tensor, start int) {
-	if d.err == nil {
-		d.did(op, d.queue.Head(grad, below, results.at(start), results.at(results.cols+start), x.addr(), w.addr(),
-			labels.addr(), labels.order, x.rows, w.cols, x.cols, 0))
+	if d.ready() {
+		var early kernels.Early
+		if d.old(w.addr()) {
+			early = kernels.EarlyB
+		}
+		d.launched(op, d.queue.Head(grad, below, results.at(start), results.at(results.cols+start), x.addr(), w.addr(),
+			labels.addr(), labels.order, x.rows, w.cols, x.cols, early), grad, below, results.addr())
 	}
 }
 
@@ -168,9 +181,9 @@ func (d *Device) head(op string, grad, below uintptr, x, w, labels, results Tens
 func (d *Device) scores(x, w, labels, results Tensor, start int) Tensor {
 	logits := d.MatMul(x, w)
 	probs := d.output("softmax", x.rows, w.cols, Float32)
-	if d.err == nil {
-		d.did("softmax", d.queue.Softmax(probs.addr(), logits.addr(), x.rows, w.cols))
-		d.did("cross-entropy", d.queue.CrossEntropy(results.at(start), results.at(results.cols+start), probs.addr(), labels.addr(), x.rows, w.cols))
+	if d.ready() {
+		d.launched("softmax", d.queue.Softmax(probs.addr(), logits.addr(), x.rows, w.cols), probs.addr())
+		d.launched("cross-entropy", d.queue.CrossEntropy(results.at(start), results.at(results.cols+start), probs.addr(), labels.addr(), x.rows, w.cols), results.addr())
 	}
 	return probs
 }
@@ -184,7 +197,7 @@ func (d *Device) Means(out Tensor, slot int, results Tensor, start, rows, batch 
 		start < 0 || rows < 0 || start+rows > results.cols || slot < 0 || slot+(rows+batch-1)/batch > out.rows {
 		d.misfit(op, out, results)
 	}
-	if d.err == nil {
-		d.did(op, d.queue.Means(out.at(2*slot), results.at(start), results.at(results.cols+start), rows, batch))
+	if d.ready() {
+		d.launched(op, d.queue.Means(out.at(2*slot), results.at(start), results.at(results.cols+start), rows, batch), out.addr())
 	}
 }
