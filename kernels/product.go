@@ -37,10 +37,8 @@ const (
 	Add                   // c += alpha·product, in place
 )
 
-// Early names operands of an operation that the one queued just before it does
-// not write, so that they may be read while that one still runs. 0 is always
-// right, and so is any value where something else than an operation was queued
-// last.
+// Early names operands of an operation that the one queued just before it did not
+// write, so that a GPU may read them while that one still runs. 0 is always right.
 type Early uint8
 
 const (
