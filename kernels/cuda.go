@@ -187,7 +187,7 @@ func (s Stream) Axpy(y, x uintptr, alpha float32, n int) error {
 
 // Gather makes a batch: x[rows,cols] = images[order[i],:]/255 and
 // y[rows] = labels[order[i]], from uint8 images and labels through the int32
-// indices order[rows] to float32 x and int32 y.
+// indices order[rows] to float32 x and int32 y. With y 0 there are only images.
 func (s Stream) Gather(x, y, images, labels, order uintptr, rows, cols int) error {
 	return check("Gather", C.kernels_gather(C.uintptr_t(s), C.uintptr_t(x), C.uintptr_t(y), C.uintptr_t(images),
 		C.uintptr_t(labels), C.uintptr_t(order), C.int64_t(rows), C.int64_t(cols)))

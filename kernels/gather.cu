@@ -9,9 +9,10 @@ template <bool VECTOR>
 __global__ void gather(float *x, int32_t *y, const uint8_t *images, const uint8_t *labels, const int32_t *order,
                        int64_t rows, int64_t cols) {
   follow();
+  lead();
   for (int64_t i = blockIdx.x; i < rows; i += gridDim.x) {
     int64_t at = order[i];
-    if (threadIdx.x == 0) y[i] = labels[at];
+    if (y && threadIdx.x == 0) y[i] = labels[at];
     if (VECTOR) {
       const uchar4 *from = reinterpret_cast<const uchar4 *>(images + at * cols);
       float4 *to = reinterpret_cast<float4 *>(x + i * cols);

@@ -223,8 +223,8 @@ func TestEarly(t *testing.T) {
 				try(t, s.MatMul(p, kernels.Product{Form: kernels.NT, Epilogue: kernels.Mask, C: z, A: y, B: v, Y: x, M: rows, N: n, K: n,
 					Early: early(kernels.EarlyB | kernels.EarlyC)}))
 				try(t, s.MatMuls(p,
-					kernels.Product{Form: kernels.TN, Epilogue: kernels.Add, C: w, A: x, B: z, Alpha: -0.1, M: n, N: n, K: rows, Early: early(kernels.EarlyA | kernels.EarlyC)},
-					kernels.Product{Form: kernels.TN, Epilogue: kernels.Add, C: v, A: x, B: y, Alpha: -0.1, M: n, N: n, K: rows,
+					kernels.Product{Form: kernels.TN, Epilogue: kernels.Add, C: w, A: x, B: z, Alpha: -0.003, M: n, N: n, K: rows, Early: early(kernels.EarlyA | kernels.EarlyC)},
+					kernels.Product{Form: kernels.TN, Epilogue: kernels.Add, C: v, A: x, B: y, Alpha: -0.003, M: n, N: n, K: rows,
 						Early: early(kernels.EarlyA | kernels.EarlyB | kernels.EarlyC)}))
 			}
 			got[run] = make([]float32, 2*n*n)

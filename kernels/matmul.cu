@@ -6,24 +6,374 @@
 //   NT  dx[m,n] = dy[m,k]·w[n,k]ᵀ       backward, masked by the ReLU before
 //   TN  w[m,n] += alpha·x[k,m]ᵀ·dy[k,n]  weight gradient and SGD update
 //
-// A block makes a tile of the result. Tiles of both operands pass through
-// shared memory, STAGES deep; a thread keeps TM×TN sums in registers, so that a
-// value read from shared memory is used TM or TN times. Two things fill a GPU
-// when a batch of 64 rows has only a dozen tiles for its 132 multiprocessors:
+// In NN and TN, x may be images: bytes, picked by p.order, each standing for a 255th.
+//
+// A block makes a tile of the result. What lies past the end of m, n or k is copied
+// as zeros. All additions happen in an order that depends on the shape and the GPU
+// alone: equal calls give equal bits. Three kernels do it:
+//
+//   layer   a batch of few rows times weights, where latency is all;
+//   update  the weight gradient of such a batch;
+//   matmul  everything else.
+#include <type_traits>
+
+#include "tensor.cuh"
+
+using namespace matmuls;
+
+namespace {
+
+// What layer and update have in common.
+constexpr int WARPS = 8, THREADS = 32 * WARPS;
+
+// pinned keeps a place in shared memory in a register: made again at every use, which
+// the compiler thinks is cheap, it would hold up more than it is used for.
+__device__ unsigned pinned(unsigned place) {
+  asm volatile("" : "+r"(place));
+  return place;
+}
+
+__device__ unsigned pinned(const float *shared) { return pinned(unsigned(__cvta_generic_to_shared(shared))); }
+
+// store_pixels converts four bytes, exactly.
+__device__ void store_pixels(float *to, unsigned four) {
+  *(float4 *)to = make_float4(pixel(four, 0), pixel(four, 1), pixel(four, 2), pixel(four, 3));
+}
+
+// scaled turns a sum over bytes into one over pixels.
+template <bool IMAGES>
+__device__ float scaled(float sum) {
+  return IMAGES ? sum * (1 / 255.f) : sum;
+}
+
+// A product of a batch with weights, NN or NT. What it waits for is what the kernel
+// before it has just made; all else is old, and is read while that kernel still runs
+// (see follow). So a tile is low, 16 rows by 24 columns, 132 tiles for 64×784: little
+// to wait for, the same for each multiprocessor, and room for the next kernel's
+// blocks beside these.
+//
+// TURN of k are copied at a time, STAGES turns at once, and dealt to the warps, 16
+// each, and in the warp to four groups of lanes, four each. The eight lanes of a
+// group keep 8×6 sums each: shared memory could not feed fewer. The 32 groups' sums
+// are added through shared memory at the end, in order.
+template <int FORM, int EPILOGUE, bool IMAGES, bool VECTOR>
+struct Layer {
+  static constexpr bool NT = FORM == KERNELS_NT;
+  static constexpr int BM = 16, BN = 24, CHUNK = 16, TURN = CHUNK * WARPS, STAGES = 5;
+  static constexpr int TM = 8, TN = 6, LANES_M = BM / TM, GROUPS = 8 / LANES_M;
+  // Where k is contiguous a tile has lines of LINE: two lines on, lanes of a group
+  // read eight banks further, and the next group reads the four between. Else it has
+  // lines of columns, k = 4q + e of a chunk in line 4e + q, which spreads the groups.
+  static constexpr int LINE = TURN + 4, A = BM * LINE, B = NT ? BN * LINE : TURN * BN, STAGE = A + B;
+  static constexpr int PARTS = WARPS * GROUPS, PART = BM * BN + 8;  // eight banks apart
+  static constexpr int BYTES = 4 * STAGES * STAGE;
+  static_assert(PARTS * PART <= STAGES * STAGE, "the sums fit where the stages were");
+  static_assert(BM * BN / 2 <= THREADS && BM % WARPS == 0 && BN % WARPS == 0, "threads");
+  static int64_t tiles(const Args &p) { return (int64_t(p.m) + BM - 1) / BM * ((int64_t(p.n) + BN - 1) / BN); }
+};
+
+template <int FORM, int EPILOGUE, bool IMAGES, bool VECTOR>
+__global__ void __launch_bounds__(THREADS, 2) layer(const Args p) {
+  using L = Layer<FORM, EPILOGUE, IMAGES, VECTOR>;
+  constexpr bool NT = L::NT;
+  constexpr int BM = L::BM, BN = L::BN, TM = L::TM, TN = L::TN, LINE = L::LINE, TURN = L::TURN, STAGE = L::STAGE;
+  extern __shared__ __align__(16) float shared[];
+  unsigned stages = pinned(shared);
+  int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  int tiles_n = (p.n + BN - 1) / BN, m0 = blockIdx.x / tiles_n * BM, n0 = blockIdx.x % tiles_n * BN;
+  int steps = (p.k + TURN - 1) / TURN;
+
+  // A warp copies what it multiplies, and never waits for another. Of lines of k,
+  // the batch and NT the weights, a lane copies a quad in every eighth.
+  int row = lane / 4 % 2 * 4 + lane / 8;  // two lines that are written at once are 16 banks apart
+  int k0 = L::CHUNK * warp, k_left = p.k - k0 - lane % 4 * 4;
+  unsigned place = row * LINE + k0 + lane % 4 * 4;
+  using Element = typename std::conditional<IMAGES, uint8_t, float>::type;
+  const Element *line[BM / 8];
+  unsigned ahead[BM / 8];  // images are read a turn ahead
+  int a_left = k_left, b_left = NT ? k_left : p.k - k0 - lane / 6;
+  auto read_ahead = [&] {
+#pragma unroll
+    for (int i = 0; i < BM / 8; i++) {
+      ahead[i] = pixels((const uint8_t *)line[i], m0 + row + 8 * i < p.m ? a_left : 0, VECTOR);
+      line[i] += TURN;
+    }
+    a_left -= TURN;
+  };
+  auto find_batch = [&] {
+#pragma unroll
+    for (int i = 0; i < BM / 8; i++) {
+      int m = m0 + row + 8 * i;
+      line[i] = (const Element *)p.a + int64_t(IMAGES && m < p.m ? p.order[m] : m) * p.k + p.k - k_left;
+    }
+    if (IMAGES) read_ahead();
+  };
+  auto copy_batch = [&](unsigned slot) {
+    if (IMAGES) {
+#pragma unroll
+      for (int i = 0; i < BM / 8; i++) store_pixels(shared + slot + place + i * 8 * LINE, ahead[i]);
+      read_ahead();
+    } else {
+#pragma unroll
+      for (int i = 0; i < BM / 8; i++) {
+        copy_quad<VECTOR>(stages + 4 * (slot + place + i * 8 * LINE), (const float *)line[i], m0 + row + 8 * i < p.m ? a_left : 0);
+        line[i] += TURN;
+      }
+      a_left -= TURN;
+    }
+  };
+  // Of weights in lines of columns 24 lanes copy four lines at once, k = 4i + lane / 6.
+  int column = n0 + lane % 6 * 4;
+  const float *b = p.b + (NT ? int64_t(n0 + row) * p.k + p.k - k_left : int64_t(k0 + lane / 6) * p.n + column);
+  unsigned b_place = L::A + (NT ? place : (k0 + lane / 6 * 4) * BN + lane % 6 * 4);
+  auto copy_weights = [&](unsigned slot) {
+    if (NT) {
+#pragma unroll
+      for (int i = 0; i < BN / 8; i++)
+        copy_quad<VECTOR>(stages + 4 * (slot + b_place + i * 8 * LINE), b + int64_t(8 * i) * p.k, n0 + row + 8 * i < p.n ? b_left : 0);
+      b += TURN;
+    } else {
+      if (lane < BN)
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+          copy_quad<VECTOR>(stages + 4 * (slot + b_place + i * BN), b + int64_t(4 * i) * p.n, 4 * i < b_left ? p.n - column : 0);
+      b += int64_t(TURN) * p.n;
+    }
+    b_left -= TURN;
+  };
+  // The two elements in a line that a thread finishes.
+  int y = m0 + threadIdx.x / (BN / 2), x = n0 + threadIdx.x % (BN / 2) * 2;
+  bool mine = threadIdx.x < BM * BN / 2 && y < p.m;
+  int64_t at = int64_t(y) * p.n + x;
+  float old[2] = {};
+
+  // First what is early, then the rest, batch last: so the newest STAGES groups of
+  // copies always are those of the turns.
+  constexpr int UNROLL = VECTOR ? L::STAGES : 1;
+#pragma unroll 1
+  for (int late = 0; late < 2; late++) {
+    if (late) {
+    follow(); lead();
+    }
+    if (p.early_b != late)
+#pragma unroll (UNROLL)
+      for (int s = 0; s < L::STAGES; s++) copy_weights(s * STAGE), copies_commit();
+    if (p.early_a != late) {
+      find_batch();
+#pragma unroll (UNROLL)
+      for (int s = 0; s < L::STAGES; s++) copy_batch(s * STAGE), copies_commit();
+    }
+    if (EPILOGUE == KERNELS_MASK && p.early_c != late)
+#pragma unroll
+      for (int j = 0; j < 2; j++)
+        if (mine && x + j < p.n) old[j] = __ldcg(p.y + at + j);
+  }
+
+  // A lane has rows and columns in pairs: 2t, 2t + 1, and again.
+  int tm = TM == 8 ? lane % 2 : lane % 2 + lane / 8 % 2 * 2, tn = lane / 2 % 4, group = TM == 8 ? lane / 8 : lane / 16;
+  const float *as = shared + pinned(2 * tm * LINE + k0 + 4 * group);
+  const float *bs = shared + pinned(L::A + (NT ? 2 * tn * LINE + k0 + 4 * group : (k0 + group) * BN + 2 * tn));
+  float sum[TM][TN] = {};
+  auto multiply = [&](unsigned slot, int u) {
+    float a[TM][4];
+#pragma unroll
+    for (int i = 0; i < TM; i++)
+      *(float4 *)a[i] = *(const float4 *)(as + slot + (i / 2 * 2 * L::LANES_M + i % 2) * LINE + u * 4 * L::GROUPS);
+    if (NT) {
+#pragma unroll
+      for (int j = 0; j < TN; j++) {
+        float4 v = *(const float4 *)(bs + slot + (j / 2 * 8 + j % 2) * LINE + u * 4 * L::GROUPS);
+        float b[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+        for (int e = 0; e < 4; e++)
+#pragma unroll
+          for (int i = 0; i < TM; i++) sum[i][j] += a[i][e] * b[e];
+      }
+    } else {
+#pragma unroll
+      for (int e = 0; e < 4; e++)
+#pragma unroll
+        for (int j = 0; j < TN; j += 2) {
+          float2 b = *(const float2 *)(bs + slot + (4 * e + u * L::GROUPS) * BN + 4 * j);
+#pragma unroll
+          for (int i = 0; i < TM; i++) sum[i][j] += a[i][e] * b.x, sum[i][j + 1] += a[i][e] * b.y;
+        }
+    }
+  };
+  unsigned slot = 0;
+#pragma unroll 1
+  for (int step = 0; step < steps; step++) {
+    if (step == 0) copies_wait<L::STAGES - 1>();
+    else copies_wait<L::STAGES - 2>();
+    __syncwarp();  // this turn has come for all lanes, and the one before is read
+    if (step > 0) {
+      unsigned free = slot == 0 ? (L::STAGES - 1) * STAGE : slot - STAGE;
+      if (step - 1 + L::STAGES < steps) copy_batch(free), copy_weights(free);
+      copies_commit();  // empty past the end, to keep the count
+    }
+    if (step * TURN + k0 < p.k)
+#pragma unroll
+      for (int u = 0; u < 4 / L::GROUPS; u++) multiply(slot, u);
+    slot = slot == (L::STAGES - 1) * STAGE ? 0 : slot + STAGE;
+  }
+
+  copies_wait<0>();
+  __syncthreads();
+  float *part = shared + (warp * L::GROUPS + group) * L::PART + 2 * tm * BN + 2 * tn;
+#pragma unroll
+  for (int i = 0; i < TM; i++)
+#pragma unroll
+    for (int j = 0; j < TN; j += 2)
+      *(float2 *)(part + (i / 2 * 2 * L::LANES_M + i % 2) * BN + 4 * j) = make_float2(sum[i][j], sum[i][j + 1]);
+  __syncthreads();
+  if (!mine) return;
+  float2 s = {};
+#pragma unroll
+  for (int i = 0; i < L::PARTS; i++) {
+    float2 v = *(const float2 *)(shared + i * L::PART + 2 * threadIdx.x);
+    s.x += v.x, s.y += v.y;
+  }
+  float first = epilogue<EPILOGUE>(scaled<IMAGES>(s.x), old[0], 0), second = epilogue<EPILOGUE>(scaled<IMAGES>(s.y), old[1], 0);
+  if (VECTOR) {
+    if (x < p.n) *(float2 *)(p.c + at) = make_float2(first, second);
+  } else {
+    if (x < p.n) p.c[at] = first;
+    if (x + 1 < p.n) p.c[at + 1] = second;
+  }
+}
+
+// The weight gradient of a batch of at most MOST, and the step that it makes. 784×784
+// are 130 tiles of 64×80. Two slices of four warps take every other k; a thread keeps
+// 8×5 sums, and finishes half of its and its partner's in the other slice.
+struct Update {
+  static constexpr int MOST = 128, BM = 64, BN = 80, SLICE = THREADS / 2, UNROLL = 8;
+  static constexpr int BYTES = 4 * MOST * (BM + BN);
+  static int64_t tiles(const Args &p) { return (int64_t(p.m) + BM - 1) / BM * ((int64_t(p.n) + BN - 1) / BN); }
+};
+
+template <int EPILOGUE, bool IMAGES, bool VECTOR>
+__global__ void __launch_bounds__(THREADS, 2) update(const Args p) {
+  using U = Update;
+  constexpr int BM = U::BM, BN = U::BN;
+  extern __shared__ __align__(16) float shared[];
+  float *shared_b = shared + U::MOST * BM;
+  unsigned to_a = pinned(shared), to_b = pinned(shared_b);
+  int tiles_n = (p.n + BN - 1) / BN, m0 = blockIdx.x / tiles_n * BM, n0 = blockIdx.x % tiles_n * BN;
+  int lines = (p.k + 2 * U::UNROLL - 1) / (2 * U::UNROLL) * (2 * U::UNROLL);
+
+  // A thread's sums are those of rows 4ty.. and 32 + 4ty.., of columns 4tx.. and of
+  // column 64 + tx. It finishes the slice-th four rows.
+  int warp = threadIdx.x / 32, lane = threadIdx.x % 32, slice = warp / 4;
+  int ty = warp % 2 * 4 + lane % 2 + lane / 16 * 2, tx = warp / 2 % 2 * 8 + lane / 2 % 8;
+  int y = m0 + 32 * slice + 4 * ty, x = n0 + 4 * tx, single = n0 + 64 + tx;
+  float old[4][5] = {};
+
+  // First what is early, then the rest.
+#pragma unroll 1
+  for (int late = 0; late < 2; late++) {
+    if (late) follow(), lead();
+    if (p.early_a != late)
+#pragma unroll 4
+      for (int e = threadIdx.x; e < lines * (BM / 4); e += THREADS) {
+        int k = e / (BM / 4), m = m0 + e % (BM / 4) * 4, left = k < p.k ? p.m - m : 0;
+        if (IMAGES) {
+          const uint8_t *image = (const uint8_t *)p.a + int64_t(left > 0 ? p.order[k] : 0) * p.m;
+          store_pixels(shared + 4 * e, pixels(image + m, left, VECTOR));
+        } else {
+          copy_quad<VECTOR>(to_a + 16 * e, p.a + int64_t(k) * p.m + m, left);
+        }
+      }
+    if (p.early_b != late)
+#pragma unroll 4
+      for (int e = threadIdx.x; e < lines * (BN / 4); e += THREADS) {
+        int k = e / (BN / 4), n = n0 + e % (BN / 4) * 4;
+        copy_quad<VECTOR>(to_b + 16 * e, p.b + int64_t(k) * p.n + n, k < p.k ? p.n - n : 0);
+      }
+    if (EPILOGUE == KERNELS_ADD && p.early_c != late)
+#pragma unroll
+      for (int i = 0; i < 4; i++) {
+        if (y + i >= p.m) continue;
+        const float *from = p.c + int64_t(y + i) * p.n;
+        if (x < p.n) {
+          float quad[4] = {};
+          read(quad, from + x, p.n - x, VECTOR);
+#pragma unroll
+          for (int j = 0; j < 4; j++) old[i][j] = quad[j];
+        }
+        if (single < p.n) old[i][4] = from[single];
+      }
+  }
+  copies_commit();
+  copies_wait<0>();
+  __syncthreads();
+
+  float sum[8][5] = {};
+  const float *as = shared + slice * BM + 4 * ty, *bs = shared_b + slice * BN + 4 * tx, *singles = shared_b + slice * BN + 64 + tx;
+#pragma unroll 1
+  for (int k = 0; k < lines; k += 2 * U::UNROLL) {
+#pragma unroll
+    for (int u = 0; u < 2 * U::UNROLL; u += 2) {
+      float4 a0 = *(const float4 *)(as + u * BM), a1 = *(const float4 *)(as + u * BM + 32), v = *(const float4 *)(bs + u * BN);
+      float a[8] = {a0.x, a0.y, a0.z, a0.w, a1.x, a1.y, a1.z, a1.w}, b[5] = {v.x, v.y, v.z, v.w, singles[u * BN]};
+#pragma unroll
+      for (int i = 0; i < 8; i++)
+#pragma unroll
+        for (int j = 0; j < 5; j++) sum[i][j] += a[i] * b[j];
+    }
+    as += 2 * U::UNROLL * BM, bs += 2 * U::UNROLL * BN, singles += 2 * U::UNROLL * BN;
+  }
+
+  // The half that the partner finishes goes, the other comes.
+  __syncthreads();
+  float4 *sent = (float4 *)shared + threadIdx.x, *came = (float4 *)shared + (threadIdx.x ^ U::SLICE);
+#pragma unroll
+  for (int i = 0; i < 5; i++) {
+    float v[4];
+#pragma unroll
+    for (int j = 0; j < 4; j++) {
+      int f = 4 * i + j;
+      v[j] = slice ? sum[f / 5][f % 5] : sum[4 + f / 5][f % 5];
+    }
+    sent[i * THREADS] = make_float4(v[0], v[1], v[2], v[3]);
+  }
+  __syncthreads();
+  float result[4][5];
+#pragma unroll
+  for (int i = 0; i < 5; i++) {
+    float4 v = came[i * THREADS];
+    float other[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+    for (int j = 0; j < 4; j++) {
+      int f = 4 * i + j, row = f / 5, column = f % 5;
+      float s = (slice ? sum[4 + row][column] : sum[row][column]) + other[j];
+      result[row][column] = epilogue<EPILOGUE>(scaled<IMAGES>(s), old[row][column], p.alpha);
+    }
+  }
+
+#pragma unroll
+  for (int i = 0; i < 4; i++) {
+    if (y + i >= p.m) continue;
+    float *to = p.c + int64_t(y + i) * p.n;
+    if (VECTOR) {
+      if (x < p.n) *(float4 *)(to + x) = make_float4(result[i][0], result[i][1], result[i][2], result[i][3]);
+    } else {
+#pragma unroll
+      for (int j = 0; j < 4; j++)
+        if (x + j < p.n) to[x + j] = result[i][j];
+    }
+    if (single < p.n) to[single] = result[i][4];
+  }
+}
+
+// From here on: matmul. Tiles of both operands pass through shared memory, STAGES
+// deep; a thread keeps TM×TN sums in registers, so that a value read from shared
+// memory is used TM or TN times. Two things fill a GPU that has more multiprocessors
+// than the result has tiles:
 //
 //   SLICES groups of threads inside a block share its tile, each taking every
 //   SLICES-th k, and are added through shared memory at the end;
 //   a cluster of up to 8 blocks (compute capability 9) shares a tile, each block
 //   taking a part of k, and is added through distributed shared memory.
-//
-// All additions happen in an order that depends on the shape and the GPU alone:
-// equal calls give equal bits. What lies past the end of m, n or k is copied as
-// zeros.
-#include "matmul.cuh"
-
-using namespace matmuls;
-
-namespace {
 
 constexpr int BK = 32;  // k per stage
 
@@ -40,34 +390,57 @@ struct Tile {
 };
 
 // A Source copies the tiles of one operand, stage by stage. A thread copies W
-// floats at places that depend on the stage only by a constant.
-template <typename T, int W, int THREADS>
+// floats at places that depend on the stage only by a constant. Bytes of images come
+// by registers: settle stores those of the last next, as late as the caller can.
+template <typename T, int W, int THREADS, bool IMAGES>
 struct Source {
   // THREADS as KS k by XS places along the rows.
   static constexpr int KS = T::K ? 8 : THREADS / (T::X / W), XS = THREADS / KS;
+  static constexpr int PLACES_X = T::K ? T::X / XS : 1, PLACES = PLACES_X * ((BK + KS - 1) / KS);
   static_assert(T::K ? W == 1 && T::X % XS == 0 : XS * W == T::X && KS * XS == THREADS, "the threads tile the tile");
+  static_assert(!IMAGES || (W == 1 && BK % KS == 0), "bytes are read one by one");
 
   const float *from;
+  const uint8_t *images;
+  const int32_t *order;
   int width;   // of a line in global memory
   int k, x;    // the thread's first place in the tile
   int x_left;  // rows from the tile's first on
+  float *tile;
+  uint8_t bytes[IMAGES ? PLACES : 1];
 
-  __device__ Source(const float *operand, int width_, int x0, int x_end, int k0) : width(width_), x_left(x_end - x0) {
+  __device__ Source(const Args &p, const float *operand, int width_, int x0, int x_end, int k0) : width(width_), x_left(x_end - x0) {
     k = T::K ? threadIdx.x % KS : threadIdx.x / XS;
     x = T::K ? threadIdx.x / KS : threadIdx.x % XS * W;
-    from = operand + (T::K ? int64_t(x0 + x) * width + k0 + k : int64_t(k0 + k) * width + x0 + x);
+    if (IMAGES) {
+      images = (const uint8_t *)operand + (T::K ? k0 + k : x0 + x);
+      order = p.order + (T::K ? x0 + x : k0 + k);
+    } else {
+      from = operand + (T::K ? int64_t(x0 + x) * width + k0 + k : int64_t(k0 + k) * width + x0 + x);
+    }
   }
 
   // next copies the tile of the next BK of k, of which k_left are valid.
-  __device__ void next(float *tile, int k_left) {
+  __device__ void next(float *to, int k_left) {
+    tile = to;
 #pragma unroll
-    for (int dx = 0; dx < (T::K ? T::X : 1); dx += XS)
+    for (int i = 0; i < PLACES; i++) {
+      int dx = i % PLACES_X * XS, dk = i / PLACES_X * KS;
+      bool valid = k + dk < k_left && x + dx < x_left;
+      if (IMAGES)
+        bytes[i] = valid ? images[int64_t(order[T::K ? dx : dk]) * width + (T::K ? dk : dx)] : 0;
+      else if (BK % KS == 0 || k + dk < BK)
+        copy<W>(tile + (k + dk) * T::STRIDE + x + dx, from + (T::K ? int64_t(dx) * width + dk : int64_t(dk) * width), valid);
+    }
+    if (!IMAGES) from += T::K ? BK : int64_t(BK) * width;
+    else if (T::K) images += BK;
+    else order += BK;
+  }
+
+  __device__ void settle() {
+    if (IMAGES)
 #pragma unroll
-      for (int dk = 0; dk < BK; dk += KS)
-        if (BK % KS == 0 || k + dk < BK)
-          copy<W>(tile + (k + dk) * T::STRIDE + x + dx, from + (T::K ? int64_t(dx) * width + dk : int64_t(dk) * width),
-                  k + dk < k_left && x + dx < x_left);
-    from += T::K ? BK : int64_t(BK) * width;
+      for (int i = 0; i < PLACES; i++) tile[(k + i / PLACES_X * KS) * T::STRIDE + x + i % PLACES_X * XS] = bytes[i];
   }
 };
 
@@ -119,14 +492,13 @@ __device__ void multiply(float (&sum)[C::TM][C::TN], const float *as, const floa
 
 // W: the floats of one copy of an operand whose rows are contiguous, 4 if its
 // lines are whole quads on 16-byte boundaries, else 1.
-template <int FORM, int EPILOGUE, int W, typename C>
+template <int FORM, int EPILOGUE, bool IMAGES, int W, typename C>
 __global__ void __launch_bounds__(C::THREADS, C::MIN_BLOCKS) matmul(const Args p) {
   constexpr bool A_K = FORM != KERNELS_TN, B_K = FORM == KERNELS_NT;
   using A = Tile<A_K, C::BM>;
   using B = Tile<B_K, C::BN>;
   constexpr int STAGE = A::SIZE + B::SIZE;
   extern __shared__ __align__(16) float shared[];
-  follow();
 
   int rank, ranks;
   cluster_arrive(rank, ranks);
@@ -138,23 +510,32 @@ __global__ void __launch_bounds__(C::THREADS, C::MIN_BLOCKS) matmul(const Args p
   int slice = threadIdx.x / (C::TY * C::TX), t = threadIdx.x % (C::TY * C::TX);
   int ty = t / C::TX, tx = t % C::TX;
 
-  Source<A, A_K ? 1 : W, C::THREADS> from_a(p.a, A_K ? p.k : p.m, m0, p.m, k0);
-  Source<B, B_K ? 1 : W, C::THREADS> from_b(p.b, B_K ? p.k : p.n, n0, p.n, k0);
-  auto fetch = [&](int step) {
-    if (step < steps) {
-      float *s = shared + step % C::STAGES * STAGE;
-      from_a.next(s, k1 - k0 - step * BK);
-      from_b.next(s + A::SIZE, k1 - k0 - step * BK);
-    }
-    copies_commit();  // empty past the end, to keep the count
+  Source<A, A_K || IMAGES ? 1 : W, C::THREADS, IMAGES> from_a(p, p.a, A_K ? p.k : p.m, m0, p.m, k0);
+  Source<B, B_K ? 1 : W, C::THREADS, false> from_b(p, p.b, B_K ? p.k : p.n, n0, p.n, k0);
+  auto fetch = [&](int step, bool a, bool b) {
+    float *s = shared + step % C::STAGES * STAGE;
+    int left = k1 - k0 - step * BK;
+    if (a && left > 0) from_a.next(s, left);
+    if (b && left > 0) from_b.next(s + A::SIZE, left);
   };
 
+  // First what is early, then the rest.
+#pragma unroll 1
+  for (int late = 0; late < 2; late++) {
+    if (late) follow(), lead();
+#pragma unroll 1
+    for (int step = 0; step < C::STAGES - 1; step++) {
+      fetch(step, p.early_a != late, p.early_b != late);
+      if (p.early_a != late && step < steps) from_a.settle();
+      if (late) copies_commit();  // empty past the end, to keep the count
+    }
+  }
   float sum[C::TM][C::TN] = {};
-  for (int step = 0; step < C::STAGES - 1; step++) fetch(step);
   for (int step = 0; step < steps; step++) {
     copies_wait<C::STAGES - 2>();
     __syncthreads();  // this step has landed for all, and the stage before it is free
-    fetch(step + C::STAGES - 1);
+    fetch(step + C::STAGES - 1, true, true);
+    copies_commit();
     // This slice's k are slice, slice + SLICES, ... A whole stage is straight
     // code, in which reads for the next k hide behind products for this one.
     const float *as = shared + step % C::STAGES * STAGE + slice * A::STRIDE;
@@ -167,6 +548,7 @@ __global__ void __launch_bounds__(C::THREADS, C::MIN_BLOCKS) matmul(const Args p
 #pragma unroll 1
       for (int k = 0; k < count; k += C::SLICES) multiply<C>(sum, as + k * A::STRIDE, bs + k * B::STRIDE, ty, tx);
     }
+    if (step + C::STAGES - 1 < steps) from_a.settle();
   }
 
   // What the epilogue needs is on its way while the sums are added.
@@ -182,7 +564,8 @@ __global__ void __launch_bounds__(C::THREADS, C::MIN_BLOCKS) matmul(const Args p
 #pragma unroll
     for (int j = 0; j < C::TN; j += 4)
       *(float4 *)(part + row<C::TY>(ty, i) * C::BN + row<C::TX>(tx, j)) =
-          make_float4(sum[i][j], sum[i][j + 1], sum[i][j + 2], sum[i][j + 3]);
+          make_float4(scaled<IMAGES>(sum[i][j]), scaled<IMAGES>(sum[i][j + 1]), scaled<IMAGES>(sum[i][j + 2]),
+                      scaled<IMAGES>(sum[i][j + 3]));
   __syncthreads();
 
   finish.write(shared, (float4 *)(shared + shared_floats<FORM, C>()));
@@ -194,18 +577,15 @@ __global__ void __launch_bounds__(C::THREADS, C::MIN_BLOCKS) matmul(const Args p
 // Long is for long sums: four stages, so that a block of a cluster has all of its
 // k on the way at once, and registers for two blocks on a multiprocessor.
 using Long = Config<64, 64, 8, 8, 4, 4, 2>;
-// Wide is for the weight gradient, a sum over the batch with many tiles:
-// 784×784 are 130 of 64×80, one for each of 132 multiprocessors.
-using Wide = Config<64, 80, 8, 8, 4, 3, 1>;
 // Narrow is for ten classes: a tile of 64 columns would be products of zeros.
 using Narrow = Config<64, 16, 8, 4, 8, 4, 1>;
 // Small fits GPUs that give a block no more than 48 KB.
 using Small = Config<64, 64, 8, 8, 2, 2, 2>;
 
-template <int FORM, int EPILOGUE, int W, typename C>
+template <int FORM, int EPILOGUE, bool IMAGES, int W, typename C>
 int launch(uintptr_t stream, Args p) {
   constexpr int BYTES = 4 * shared_floats<FORM, C>(), INBOX = 4 * C::PART;
-  auto kernel = matmul<FORM, EPILOGUE, W, C>;
+  auto kernel = matmul<FORM, EPILOGUE, IMAGES, W, C>;
   static const int allowed = done(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                                        BYTES + (device().major >= 9 ? INBOX : 0)));
   if (allowed != cudaSuccess) return allowed;
@@ -226,43 +606,56 @@ int launch(uintptr_t stream, Args p) {
   return ::launch(stream, l, kernel, p);
 }
 
-template <int FORM, int EPILOGUE>
-int choose(uintptr_t stream, const Args &p, bool vector) {
-  if (device().shared < 4 * shared_floats<FORM, Long>()) return launch<FORM, EPILOGUE, 1, Small>(stream, p);
-  if constexpr (FORM != KERNELS_NT) {
-    if (p.n <= 16)
-      return vector ? launch<FORM, EPILOGUE, 4, Narrow>(stream, p) : launch<FORM, EPILOGUE, 1, Narrow>(stream, p);
-  }
+// launch for layer and update.
+int launch(uintptr_t stream, int64_t tiles, int bytes, void (*kernel)(Args), const Args &p) {
+  if (int err = done(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes))) return err;
+  return ::launch(stream, {unsigned(tiles), THREADS, size_t(bytes)}, kernel, p);
+}
+
+template <int FORM, int EPILOGUE, bool IMAGES>
+int choose(uintptr_t stream, const Args &p) {
+  // Rows of images start at words, all else at quads.
+  bool vector_a = IMAGES ? (uintptr_t(p.a) | (FORM == KERNELS_TN ? p.m : p.k)) % 4 == 0 : p.vector_a;
+  bool vector = vector_a && p.vector_b && p.vector_c;
+  // Layers of ten classes are Narrow.
+  bool narrow = !IMAGES && FORM != KERNELS_NT && p.n <= 16;
   if constexpr (FORM == KERNELS_TN) {
-    if (p.k <= 128 && device().shared >= 4 * shared_floats<FORM, Wide>())
-      return vector ? launch<FORM, EPILOGUE, 4, Wide>(stream, p) : launch<FORM, EPILOGUE, 1, Wide>(stream, p);
+    if (!narrow && p.k <= Update::MOST && Update::BYTES <= device().shared && Update::tiles(p) <= INT32_MAX)
+      return launch(stream, Update::tiles(p), Update::BYTES,
+                    vector ? update<EPILOGUE, IMAGES, true> : update<EPILOGUE, IMAGES, false>, p);
+  } else {
+    using L = Layer<FORM, EPILOGUE, IMAGES, true>;
+    if (!narrow && L::tiles(p) <= 2 * device().sms && L::BYTES <= device().shared)
+      return launch(stream, L::tiles(p), L::BYTES, vector ? layer<FORM, EPILOGUE, IMAGES, true> : layer<FORM, EPILOGUE, IMAGES, false>, p);
   }
-  if constexpr (FORM != KERNELS_NT)
-    if (vector) return launch<FORM, EPILOGUE, 4, Long>(stream, p);
-  return launch<FORM, EPILOGUE, 1, Long>(stream, p);
+  if (device().shared < 4 * shared_floats<FORM, Long>()) return launch<FORM, EPILOGUE, IMAGES, 1, Small>(stream, p);
+  // A is turned in NN and NT, B in NT: those are copied by single floats.
+  if constexpr (FORM != KERNELS_NT) {
+    bool wide = p.vector_b && (FORM == KERNELS_NN || IMAGES || p.vector_a);
+    if constexpr (!IMAGES)
+      if (narrow) return wide ? launch<FORM, EPILOGUE, false, 4, Narrow>(stream, p) : launch<FORM, EPILOGUE, false, 1, Narrow>(stream, p);
+    if (wide) return launch<FORM, EPILOGUE, IMAGES, 4, Long>(stream, p);
+  }
+  return launch<FORM, EPILOGUE, IMAGES, 1, Long>(stream, p);
 }
 
 }  // namespace
 
-int kernels_matmul(uintptr_t stream, int precision, int form, int epilogue, uintptr_t c, uintptr_t a, uintptr_t b, uintptr_t y,
-                   float alpha, int64_t m, int64_t n, int64_t k) {
-  // Coordinates are int; 2^30 leaves room for a tile past the end.
-  const int64_t limit = 1 << 30;
-  if (m < 0 || n < 0 || k < 0 || m > limit || n > limit || k > limit) return cudaErrorInvalidValue;
-  if (m == 0 || n == 0) return cudaSuccess;
-  auto vector = [](uintptr_t operand, int64_t line) { return operand % 16 == 0 && line % 4 == 0; };
-  Args p = {ptr<float>(c), ptr<float>(a), ptr<float>(b), ptr<float>(y), alpha, int(m), int(n), int(k), 0,
-            vector(a, form == KERNELS_TN ? m : k), vector(b, form == KERNELS_NT ? k : n), vector(c | y, n)};
-  if (precision != KERNELS_FP32) return matmul_tensor(stream, form, epilogue, precision == KERNELS_TF32X3, p);
-  // A is turned in NN and NT, B in NT: those are copied by single floats.
-  bool wide = form != KERNELS_NT && (form == KERNELS_NN || p.vector_a) && p.vector_b;
+int matmul_ffma(uintptr_t stream, int form, int epilogue, const Args &p) {
+  if (p.order) switch (form * 4 + epilogue) {
+    case KERNELS_NN * 4 + KERNELS_STORE: return choose<KERNELS_NN, KERNELS_STORE, true>(stream, p);
+    case KERNELS_NN * 4 + KERNELS_RELU: return choose<KERNELS_NN, KERNELS_RELU, true>(stream, p);
+    case KERNELS_TN * 4 + KERNELS_STORE: return choose<KERNELS_TN, KERNELS_STORE, true>(stream, p);
+    case KERNELS_TN * 4 + KERNELS_ADD: return choose<KERNELS_TN, KERNELS_ADD, true>(stream, p);
+    default: return cudaErrorInvalidValue;
+  }
   switch (form * 4 + epilogue) {
-    case KERNELS_NN * 4 + KERNELS_STORE: return choose<KERNELS_NN, KERNELS_STORE>(stream, p, wide);
-    case KERNELS_NN * 4 + KERNELS_RELU: return choose<KERNELS_NN, KERNELS_RELU>(stream, p, wide);
-    case KERNELS_NT * 4 + KERNELS_STORE: return choose<KERNELS_NT, KERNELS_STORE>(stream, p, wide);
-    case KERNELS_NT * 4 + KERNELS_MASK: return choose<KERNELS_NT, KERNELS_MASK>(stream, p, wide);
-    case KERNELS_TN * 4 + KERNELS_STORE: return choose<KERNELS_TN, KERNELS_STORE>(stream, p, wide);
-    case KERNELS_TN * 4 + KERNELS_ADD: return choose<KERNELS_TN, KERNELS_ADD>(stream, p, wide);
+    case KERNELS_NN * 4 + KERNELS_STORE: return choose<KERNELS_NN, KERNELS_STORE, false>(stream, p);
+    case KERNELS_NN * 4 + KERNELS_RELU: return choose<KERNELS_NN, KERNELS_RELU, false>(stream, p);
+    case KERNELS_NT * 4 + KERNELS_STORE: return choose<KERNELS_NT, KERNELS_STORE, false>(stream, p);
+    case KERNELS_NT * 4 + KERNELS_MASK: return choose<KERNELS_NT, KERNELS_MASK, false>(stream, p);
+    case KERNELS_TN * 4 + KERNELS_STORE: return choose<KERNELS_TN, KERNELS_STORE, false>(stream, p);
+    case KERNELS_TN * 4 + KERNELS_ADD: return choose<KERNELS_TN, KERNELS_ADD, false>(stream, p);
   }
   return cudaErrorInvalidValue;
 }

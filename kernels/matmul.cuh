@@ -14,25 +14,44 @@ constexpr int MAX_RANKS = 8;  // blocks in a cluster; more are not portable
 struct Args {
   float *c;
   const float *a, *b, *y;
+  const int32_t *order;  // not null: the rows of a are images, bytes, picked by it
   float alpha;
   int m, n, k, k_part;  // k_part: the k of one block of a cluster
+  // The operand, or y and the old c, may be read before follow.
+  bool early_a, early_b, early_c;
   // Lines of the operand, or rows of c and y, are whole quads on 16-byte boundaries.
   bool vector_a, vector_b, vector_c;
 };
 
-// copy copies W floats, 1 or 4, from global to shared memory, or stores zeros if
+// copy copies W floats, 1, 2 or 4, from global to shared memory, or stores zeros if
 // !valid: asynchronously where the hardware can.
 template <int W>
-__device__ void copy(float *to, const float *from, bool valid) {
+__device__ void copy(unsigned to, const float *from, bool valid) {
 #if __CUDA_ARCH__ >= 800
-  unsigned s = unsigned(__cvta_generic_to_shared(to));
   int bytes = valid ? 4 * W : 0;
-  if (W == 4) asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(s), "l"(from), "r"(bytes) : "memory");
-  else asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(s), "l"(from), "r"(bytes) : "memory");
+  if (W == 4) asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
+  else asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(to), "l"(from), "n"(4 * W), "r"(bytes) : "memory");
 #else
-  if (W == 4) *(float4 *)to = valid ? *(const float4 *)from : make_float4(0, 0, 0, 0);
-  else *to = valid ? *from : 0.f;
+#pragma unroll
+  for (int i = 0; i < W; i++)
+    asm volatile("st.shared.f32 [%0], %1;" ::"r"(to + 4 * i), "f"(valid ? from[i] : 0.f) : "memory");
 #endif
+}
+
+template <int W>
+__device__ void copy(float *to, const float *from, bool valid) {
+  copy<W>(unsigned(__cvta_generic_to_shared(to)), from, valid);
+}
+
+// copy_quad copies four floats, or as many as left says and zeros.
+template <bool VECTOR>
+__device__ void copy_quad(unsigned to, const float *from, int left) {
+  if (VECTOR || left <= 0) {
+    copy<4>(to, from, VECTOR && left > 0);
+  } else {
+#pragma unroll
+    for (int i = 0; i < 4; i++) copy<1>(to + 4 * i, from + i, i < left);
+  }
 }
 
 __device__ inline void copies_commit() {
@@ -47,6 +66,15 @@ __device__ void copies_wait() {
 #if __CUDA_ARCH__ >= 800
   asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "memory");
 #endif
+}
+
+// copies_wait_but is copies_wait for a number below N that is known when unrolled.
+template <int N>
+__device__ void copies_wait_but(int left) {
+  if constexpr (N > 0) {
+    if (left == N - 1) copies_wait<N - 1>();
+    else copies_wait_but<N - 1>(left);
+  }
 }
 
 __device__ inline void add(float4 &s, float4 v) { s.x += v.x, s.y += v.y, s.z += v.z, s.w += v.w; }
@@ -163,7 +191,17 @@ __device__ inline void cluster_arrive(int &rank, int &ranks) {
 
 }  // namespace matmuls
 
-// matmul_tensor.cu: the product on the tensor cores. three: with 3xtf32, else tf32.
+// matmul.cu: on the CUDA cores.
+int matmul_ffma(uintptr_t stream, int form, int epilogue, const matmuls::Args &p);
+
+// matmul_tensor.cu: on the tensor cores. three: in 3xtf32, else tf32.
 int matmul_tensor(uintptr_t stream, int form, int epilogue, bool three, const matmuls::Args &p);
+
+// matmul_few.cu: on the tensor cores, for the few rows of a small batch and for
+// images; a pair, p and an update q of few rows both, in one launch, or
+// cudaErrorNotSupported.
+bool matmul_is_few(int form, int epilogue, const matmuls::Args &p);
+int matmul_few(uintptr_t stream, int form, int epilogue, bool three, const matmuls::Args &p);
+int matmul_few_pair(uintptr_t stream, int form, int epilogue, bool three, const matmuls::Args &p, const matmuls::Args &q);
 
 #endif

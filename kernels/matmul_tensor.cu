@@ -6,14 +6,14 @@
 //
 // which is as exact as float32. The forms and epilogues are those of matmul.cu.
 //
-// A batch of 64 rows is all latency: 784×784 weights, each used 64 times. The k of
-// a tile is therefore dealt to SLICES groups of warps in turns, BK at a time. A
-// slice has copies of its own on the way, STAGES deep; the block adds the slices
-// once, at the end, in order. Blocks of a cluster may share a tile as well. Sums
-// depend on the shape and the GPU alone.
+// The k of a tile is dealt to SLICES groups of warps in turns, BK at a time. A slice
+// has copies of its own on the way, STAGES deep; the block adds the slices once, at
+// the end, in order. Blocks of a cluster may share a tile as well. Sums depend on the
+// shape and the GPU alone. (matmul_few.cu: the products of a small batch.)
 #include <algorithm>
+#include <type_traits>
 
-#include "matmul.cuh"
+#include "tensor.cuh"
 
 using namespace matmuls;
 
@@ -120,31 +120,6 @@ __device__ void fragment(float (&f)[EIGHTS][2], const float *at, int g, int t) {
   }
 }
 
-// split makes tf32 of a fragment, and of the rest for 3xtf32. The tensor cores
-// ignore the last 13 bits: adding half of what they stand for rounds to nearest,
-// as cvt.rna does in more instructions. That would carry a NaN into its sign, but
-// the rest of one is NaN, and tf32 alone asks. A rest needs no rounding.
-template <bool THREE, int EIGHTS>
-__device__ void split(unsigned (&big)[EIGHTS][2], unsigned (&rest)[EIGHTS][2], const float (&f)[EIGHTS][2]) {
-#pragma unroll
-  for (int o = 0; o < EIGHTS; o++)
-#pragma unroll
-    for (int k = 0; k < 2; k++) {
-      big[o][k] = __float_as_uint(f[o][k]);
-      if (THREE || f[o][k] == f[o][k]) big[o][k] += 1u << 12;
-      if (THREE) rest[o][k] = __float_as_uint(f[o][k] - __uint_as_float(big[o][k] & ~0u << 13));
-    }
-}
-
-// mma: c[16,8] += a[16,8]·b[8,8].
-__device__ void mma(float (&c)[4], const unsigned (&a0)[2], const unsigned (&a8)[2], const unsigned (&b)[2]) {
-#if __CUDA_ARCH__ >= 800
-  asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-      : "r"(a0[0]), "r"(a8[0]), "r"(a0[1]), "r"(a8[1]), "r"(b[0]), "r"(b[1]));
-#endif
-}
-
 // BM×BN: the block's tile; WM×WN: the warps of a slice.
 template <int BM_, int BN_, int BK_, int WM_, int WN_, int SLICES_, int STAGES_, int MIN_BLOCKS_>
 struct Config {
@@ -165,20 +140,26 @@ struct Shared {
   static constexpr int BYTES = 4 * FLOATS;
 };
 
+// Deep makes tiles of a product.
+template <int FORM, int EPILOGUE, bool THREE, typename C_>
+struct Deep {
+  using C = C_;
+  static constexpr int THREADS = C::THREADS, MIN_BLOCKS = C::MIN_BLOCKS;
+  static constexpr int BYTES = Shared<FORM, C>::BYTES, INBOX = 4 * Shared<FORM, C>::INBOX;
+  static __device__ void run(const Args &p, int block, float *shared);
+};
+
 template <int FORM, int EPILOGUE, bool THREE, typename C>
-__global__ void __launch_bounds__(C::THREADS, C::MIN_BLOCKS) matmul(const Args p) {
+__device__ void Deep<FORM, EPILOGUE, THREE, C>::run(const Args &p, int block, float *shared) {
 #if __CUDA_ARCH__ >= 800
   using S = Shared<FORM, C>;
   using A = typename S::A;
   using B = typename S::B;
   using RowsA = Rows<A::K, 2 * C::MI>;
   using RowsB = Rows<B::K, C::NI>;
-  extern __shared__ __align__(16) float shared[];
-  follow();
-
   int rank, ranks;
   cluster_arrive(rank, ranks);
-  int tiles_n = (p.n + C::BN - 1) / C::BN, tile = blockIdx.x / ranks;
+  int tiles_n = (p.n + C::BN - 1) / C::BN, tile = block / ranks;
   int m0 = tile / tiles_n * C::BM, n0 = tile % tiles_n * C::BN;
   int k0 = min(p.k, rank * p.k_part), k1 = min(p.k, k0 + p.k_part);
 
@@ -192,20 +173,24 @@ __global__ void __launch_bounds__(C::THREADS, C::MIN_BLOCKS) matmul(const Args p
   int first = k0 + slice * C::BK;
   Source<A, C::SLICE, TURN> from_a(p.a, p.vector_a, A::K ? p.k : p.m, m0, p.m, first, thread);
   Source<B, C::SLICE, TURN> from_b(p.b, p.vector_b, B::K ? p.k : p.n, n0, p.n, first, thread);
-  auto next = [&](int step) {
-    if (step < steps) {
-      float *s = stages + step % C::STAGES * S::STAGE;
-      from_a.next(s, k1 - first - step * TURN);
-      from_b.next(s + A::SIZE, k1 - first - step * TURN);
-    }
-    copies_commit();  // empty past the end, to keep the count
+  auto next = [&](int step, bool a, bool b) {
+    if (step >= steps) return;
+    float *s = stages + step % C::STAGES * S::STAGE;
+    if (a) from_a.next(s, k1 - first - step * TURN);
+    if (b) from_b.next(s + A::SIZE, k1 - first - step * TURN);
   };
-  for (int step = 0; step < C::STAGES - 1; step++) next(step);
-
   // What a small epilogue needs comes with the first stages.
   Finish<EPILOGUE, C::BM, C::BN, C::LD, C::PART, C::SLICES, C::THREADS> finish(p, m0, n0, rank, ranks);
   constexpr bool EARLY = decltype(finish)::PER_THREAD <= 6;
-  if (EARLY) finish.read_old();
+  for (int step = 0; step < C::STAGES - 1; step++) next(step, p.early_a, p.early_b);
+  if (EARLY && p.early_c) finish.read_old();
+  follow();
+  lead();
+  for (int step = 0; step < C::STAGES - 1; step++) {
+    next(step, !p.early_a, !p.early_b);
+    copies_commit();
+  }
+  if (EARLY && !p.early_c) finish.read_old();
 
   float sum[C::MI][C::NI][4] = {};
   // A slice of one warp goes its own way; others keep in step with the first slice,
@@ -216,7 +201,8 @@ __global__ void __launch_bounds__(C::THREADS, C::MIN_BLOCKS) matmul(const Args p
     copies_wait<C::STAGES - 2>();
     if (ALONE) __syncwarp();
     else __syncthreads();  // this step has landed for all, and the stage before it is free
-    next(step + C::STAGES - 1);
+    next(step + C::STAGES - 1, true, true);
+    copies_commit();  // empty past the end, to keep the count
     if (!ALONE && step >= steps) continue;
     const float *as = stages + step % C::STAGES * S::STAGE + wm * (A::K ? A::STRIDE : 1);
     const float *bs = stages + step % C::STAGES * S::STAGE + A::SIZE + wn * (B::K ? B::STRIDE : 1);
@@ -282,12 +268,23 @@ __global__ void __launch_bounds__(C::THREADS, C::MIN_BLOCKS) matmul(const Args p
 #endif
 }
 
-// ranks: at most so many blocks in a cluster share a tile.
-template <int FORM, int EPILOGUE, bool THREE, typename C>
+}  // namespace
+
+#include "wide.cuh"
+
+namespace {
+
+template <typename T>
+__global__ void __launch_bounds__(T::THREADS, T::MIN_BLOCKS) matmul(const Args p) {
+  extern __shared__ __align__(16) float shared[];
+  T::run(p, blockIdx.x, shared);
+}
+
+// max_ranks: at most so many blocks in a cluster share a tile.
+template <typename T>
 int launch(uintptr_t stream, Args p, int max_ranks) {
-  using S = Shared<FORM, C>;
-  constexpr int INBOX = 4 * S::INBOX;
-  auto kernel = matmul<FORM, EPILOGUE, THREE, C>;
+  using C = typename T::C;
+  auto kernel = matmul<T>;
   static const int allowed = done(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                                        device().shared));
   if (allowed != cudaSuccess) return allowed;
@@ -297,14 +294,14 @@ int launch(uintptr_t stream, Args p, int max_ranks) {
   // Twice as many blocks to a tile while all find a multiprocessor of their own
   // and keep enough of k each to be worth adding up.
   int ranks = 1;
-  if (device().major >= 9 && S::BYTES + INBOX <= device().shared)
+  if (device().major >= 9 && T::BYTES + T::INBOX <= device().shared)
     while (ranks < max_ranks && tiles * ranks * 2 <= device().sms && p.k >= 64 * ranks * 2) ranks *= 2;
   p.k_part = ((p.k + ranks - 1) / ranks + 7) / 8 * 8;
 
   // Blocks that come early to a busy device would share the multiprocessors that
   // they find free, two and three on one, and leave others idle later: while one
   // wave holds all blocks, each asks for more than half of a multiprocessor.
-  size_t bytes = S::BYTES + (ranks > 1 ? INBOX : 0);
+  size_t bytes = T::BYTES + (ranks > 1 ? T::INBOX : 0);
   if (tiles * ranks <= device().sms && tiles * ranks * 2 > device().sms)
     bytes = std::max(bytes, size_t(device().shared) / 2 + 1024);
   return ::launch(stream, {unsigned(tiles * ranks), C::THREADS, bytes, unsigned(ranks)}, kernel, p);
@@ -312,12 +309,6 @@ int launch(uintptr_t stream, Args p, int max_ranks) {
 
 // Tiles by shape.
 //
-// Thin is for 64 rows: 64×784 in 98 tiles, the k of each in eight slices.
-using Thin = Config<32, 16, 16, 1, 1, 8, 4, 1>;
-// Cluster is for 64 rows too: four blocks share a tile, and read half as much in
-// all. It has fewer warps to split factors, and is the faster one only for tf32,
-// and while the GPU has room for all clusters at once, which 128 blocks do not find.
-using Cluster = Config<64, 32, 16, 2, 1, 4, 4, 1>;
 // Long is for a k so long that every read counts.
 using Long = Config<64, 32, 32, 2, 1, 4, 3, 1>;
 // Narrow is for ten classes.
@@ -334,26 +325,40 @@ using NarrowUpdate = Config<16, 16, 32, 1, 1, 4, 2, 1>;
 using Large = Config<128, 56, 32, 4, 1, 2, 3, 1>;
 // Sum is for the weight gradient of a large batch in 3xtf32.
 using Sum = Config<64, 80, 32, 2, 2, 2, 3, 1>;
+//
+// And these for Wide, a slice's tiles as large as registers allow. 3xtf32 needs
+// twice as many, to add parts.
+//
+// 1024×784 are 130 tiles, or 112 for 3xtf32; 784×784, a weight gradient, are 130.
+template <bool THREE>
+using WideLarge = typename std::conditional<THREE, Config<128, 56, 16, 4, 1, 2, 4, 1>, Config<80, 80, 16, 1, 2, 4, 4, 1>>::type;
+template <bool THREE>
+using WideSum = typename std::conditional<THREE, Sum, Config<64, 80, 16, 2, 1, 4, 4, 1>>::type;
+// WideLong is for few rows by large weights: 64×2048 in 64 tiles, two blocks each;
+// for tf32 also for 256×784 in 100.
+using WideLong = Config<64, 32, 16, 2, 1, 4, 6, 1>;
+// WideUpdates is for large weight gradients of a small batch.
+using WideUpdates = Config<64, 128, 32, 2, 4, 1, 2, 2>;
 
 template <int FORM, int EPILOGUE, bool THREE>
 int choose(uintptr_t stream, const Args &p) {
+  bool vector = p.vector_a && p.vector_b, one_wave = int64_t(p.m) * p.n <= int64_t(64 * 80) * device().sms;
   if constexpr (FORM == KERNELS_TN) {
-    if (p.n <= 16) return launch<FORM, EPILOGUE, THREE, NarrowUpdate>(stream, p, p.k <= 256 ? 1 : MAX_RANKS);
-    if (p.k <= 256 && int64_t(p.m) * p.n <= int64_t(64 * 80) * device().sms)
-      return launch<FORM, EPILOGUE, THREE, Update>(stream, p, 1);
-    if (p.k <= 256) return launch<FORM, EPILOGUE, THREE, Updates>(stream, p, 1);
+    if (p.n <= 16) return launch<Deep<FORM, EPILOGUE, THREE, NarrowUpdate>>(stream, p, p.k <= 256 ? 1 : MAX_RANKS);
+    if (p.k <= 256 && one_wave) return launch<Deep<FORM, EPILOGUE, THREE, Update>>(stream, p, 1);
+    if (p.k <= 256 && vector) return launch<Wide<FORM, EPILOGUE, THREE, WideUpdates>>(stream, p, 1);
+    if (p.k <= 256) return launch<Deep<FORM, EPILOGUE, THREE, Updates>>(stream, p, 1);
+    if (vector) return launch<Wide<FORM, EPILOGUE, THREE, WideSum<THREE>>>(stream, p, 4);
     if constexpr (THREE)
-      if (int64_t(p.m) * p.n <= int64_t(64 * 80) * device().sms)
-        return launch<FORM, EPILOGUE, THREE, Sum>(stream, p, MAX_RANKS);
+      if (one_wave) return launch<Deep<FORM, EPILOGUE, THREE, Sum>>(stream, p, MAX_RANKS);
   } else {
-    if (FORM == KERNELS_NN && p.n <= 16) return launch<FORM, EPILOGUE, THREE, Narrow>(stream, p, MAX_RANKS);
-    if (p.k <= 32) return launch<FORM, EPILOGUE, THREE, Flat>(stream, p, 1);
-    if constexpr (!THREE)
-      if (p.m <= 64 && p.n <= 896 && p.k >= 512) return launch<FORM, EPILOGUE, THREE, Cluster>(stream, p, 4);
-    if (p.m <= 64 && p.n <= 1024) return launch<FORM, EPILOGUE, THREE, Thin>(stream, p, 1);
-    if (p.m <= 128) return launch<FORM, EPILOGUE, THREE, Long>(stream, p, 4);
+    if (FORM == KERNELS_NN && p.n <= 16) return launch<Deep<FORM, EPILOGUE, THREE, Narrow>>(stream, p, MAX_RANKS);
+    if (p.k <= 32) return launch<Deep<FORM, EPILOGUE, THREE, Flat>>(stream, p, 1);
+    if (p.m <= (THREE ? 128 : 256) && vector) return launch<Wide<FORM, EPILOGUE, THREE, WideLong>>(stream, p, 4);
+    if (p.m <= 128) return launch<Deep<FORM, EPILOGUE, THREE, Long>>(stream, p, 4);
+    if (vector) return launch<Wide<FORM, EPILOGUE, THREE, WideLarge<THREE>>>(stream, p, 4);
   }
-  return launch<FORM, EPILOGUE, THREE, Large>(stream, p, 4);
+  return launch<Deep<FORM, EPILOGUE, THREE, Large>>(stream, p, 4);
 }
 
 template <bool THREE>

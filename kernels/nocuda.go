@@ -89,7 +89,7 @@ func (s Stream) Axpy(y, x uintptr, alpha float32, n int) error { return ErrNoCUD
 
 // Gather makes a batch: x[rows,cols] = images[order[i],:]/255 and
 // y[rows] = labels[order[i]], from uint8 images and labels through the int32
-// indices order[rows] to float32 x and int32 y.
+// indices order[rows] to float32 x and int32 y. With y 0 there are only images.
 func (s Stream) Gather(x, y, images, labels, order uintptr, rows, cols int) error { return ErrNoCUDA }
 
 // An Event marks a point in a stream's work, with its time.

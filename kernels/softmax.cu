@@ -1,4 +1,4 @@
-// Row softmax, cross-entropy and its gradient, apart and fused.
+// Row softmax, cross-entropy and its gradient. (head.cu: fused with the last layer.)
 #include "launch.cuh"
 
 namespace {
@@ -73,79 +73,6 @@ __global__ void softmax_cross_entropy_backward(float *dx, const float *p, const 
     dx[i] = (p[i] - (i % cols == labels[i / cols] ? 1.f : 0.f)) * (1.f / rows);
 }
 
-// The fused form is one block for all rows, so that mean and count are summed in
-// a fixed order without scratch memory or a second launch.
-constexpr int FUSED_THREADS = 1024;
-
-// finish adds the threads' losses and hits in a tree.
-__device__ void finish(float *out, float loss, float hit, int64_t rows) {
-  __shared__ float losses[FUSED_THREADS / 32], hits[FUSED_THREADS / 32];
-  loss = warp_sum(loss), hit = warp_sum(hit);
-  if (threadIdx.x % 32 == 0) losses[threadIdx.x / 32] = loss, hits[threadIdx.x / 32] = hit;
-  __syncthreads();
-  if (threadIdx.x >= 32) return;
-  int warps = blockDim.x / 32;
-  loss = warp_sum(threadIdx.x < warps ? losses[threadIdx.x] : 0);
-  hit = warp_sum(threadIdx.x < warps ? hits[threadIdx.x] : 0);
-  if (threadIdx.x == 0) {
-    out[0] = rows ? loss / rows : 0;
-    out[1] = hit;
-  }
-}
-
-// Rows of at most COLS columns: a thread holds one in registers. For ten classes
-// a batch of 1024 is one pass, with no shuffles but the last.
-template <int COLS>
-__global__ void __launch_bounds__(FUSED_THREADS)
-    softmax_cross_entropy_narrow(float *dx, float *out, const float *x, const int32_t *labels, int64_t rows, int cols) {
-  follow();
-  float loss = 0, hit = 0, scale = 1.f / rows;
-  for (int64_t i = threadIdx.x; i < rows; i += blockDim.x) {
-    float v[COLS], largest = -INFINITY, sum = 0, at_label = NAN;
-    int label = labels[i], first = -1;
-#pragma unroll
-    for (int j = 0; j < COLS; j++) v[j] = j < cols ? x[i * cols + j] : -INFINITY;
-#pragma unroll
-    for (int j = 0; j < COLS; j++) {
-      if (v[j] > largest || (first < 0 && v[j] == largest)) largest = v[j], first = j;
-      if (j == label && j < cols) at_label = v[j];
-    }
-#pragma unroll
-    for (int j = 0; j < COLS; j++)
-      if (j < cols) v[j] = expf(v[j] - largest), sum += v[j];
-    loss += logf(sum) - (at_label - largest);
-    hit += first == label ? 1 : 0;
-    if (dx) {
-#pragma unroll
-      for (int j = 0; j < COLS; j++)
-        if (j < cols) dx[i * cols + j] = (v[j] / sum - (j == label ? 1.f : 0.f)) * scale;
-    }
-  }
-  finish(out, loss, hit, rows);
-}
-
-// Longer rows: a warp each.
-__global__ void __launch_bounds__(FUSED_THREADS)
-    softmax_cross_entropy(float *dx, float *out, const float *x, const int32_t *labels, int64_t rows, int64_t cols) {
-  int lane = threadIdx.x % 32;
-  float loss = 0, hit = 0, scale = 1.f / rows;
-  for (int64_t i = threadIdx.x / 32; i < rows; i += FUSED_THREADS / 32) {
-    const float *row = x + i * cols;
-    int64_t label = labels[i], first;
-    float largest, sum;
-    exp_sum(row, cols, lane, largest, sum, first);
-    if (lane == 0) {
-      bool valid = label >= 0 && label < cols;
-      loss += valid ? logf(sum) - (row[label] - largest) : NAN;
-      hit += first == label ? 1 : 0;
-    }
-    if (dx)
-      for (int64_t j = lane; j < cols; j += 32)
-        dx[i * cols + j] = (expf(row[j] - largest) / sum - (j == label ? 1.f : 0.f)) * scale;
-  }
-  finish(out, loss, hit, rows);
-}
-
 }  // namespace
 
 int kernels_softmax(uintptr_t stream, uintptr_t p, uintptr_t x, int64_t rows, int64_t cols) {
@@ -170,19 +97,5 @@ int kernels_softmax_cross_entropy_backward(uintptr_t stream, uintptr_t dx, uintp
   if (rows == 0 || cols == 0) return cudaSuccess;
   softmax_cross_entropy_backward<<<blocks(rows * cols, 256), 256, 0, stream_of(stream)>>>(
       ptr<float>(dx), ptr<float>(p), ptr<int32_t>(labels), rows, cols);
-  return launched();
-}
-
-int kernels_softmax_cross_entropy(uintptr_t stream, uintptr_t dx, uintptr_t out, uintptr_t x, uintptr_t labels,
-                                  int64_t rows, int64_t cols) {
-  if (rows < 0 || cols < 0) return cudaErrorInvalidValue;
-  if (cols <= 16) {
-    // No more warps than rows: those past the last would only make it wait.
-    int threads = rows < FUSED_THREADS ? int(rows + 31) / 32 * 32 : FUSED_THREADS;
-    return launch(stream, {1, threads ? unsigned(threads) : 32}, softmax_cross_entropy_narrow<16>, ptr<float>(dx),
-                  ptr<float>(out), ptr<float>(x), ptr<int32_t>(labels), rows, int(cols));
-  }
-  softmax_cross_entropy<<<1, FUSED_THREADS, 0, stream_of(stream)>>>(ptr<float>(dx), ptr<float>(out), ptr<float>(x),
-                                                                    ptr<int32_t>(labels), rows, cols);
   return launched();
 }

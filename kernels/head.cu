@@ -1,0 +1,188 @@
+// The last layer with its softmax, loss and gradients; and means over batches.
+#include "launch.cuh"
+
+namespace {
+
+constexpr unsigned ALL = 0xffffffffu;
+constexpr int THREADS = 256, WARPS = THREADS / 32;
+
+// The xor pattern adds in the same order whatever the timing, and gives every lane
+// the result.
+__device__ float warp_sum(float v) {
+#pragma unroll
+  for (int d = 16; d > 0; d /= 2) v += __shfl_xor_sync(ALL, v, d);
+  return v;
+}
+
+__device__ float warp_max(float v) {
+#pragma unroll
+  for (int d = 16; d > 0; d /= 2) v = fmaxf(v, __shfl_xor_sync(ALL, v, d));
+  return v;
+}
+
+struct Args {
+  float *grad, *dx, *loss, *hit;
+  const float *x, *w;
+  const uint8_t *labels;
+  const int32_t *order;
+  int64_t rows;
+  int classes, k;
+  bool early, vector;  // vector: w is on a 16-byte boundary
+};
+
+// A block does the rows blockIdx.x, blockIdx.x + gridDim.x, ... A thread has the
+// weights of every THREADS-th k, for the logits and again for the gradient: with
+// HELD of them in registers, read while the kernel before still runs; with HELD 0
+// of any k, read anew. CLASSES: at least as many as there are; EXACT: as many.
+template <int CLASSES, bool EXACT, int HELD>
+__global__ void __launch_bounds__(THREADS) head(const Args p) {
+  __shared__ float parts[2][WARPS][CLASSES];
+  extern __shared__ __align__(16) float staged[];
+  int warp = threadIdx.x / 32, lane = threadIdx.x % 32, classes = EXACT ? CLASSES : p.classes;
+  float held[HELD ? HELD : 1][CLASSES];
+  auto weights = [&](int k, float (&w)[CLASSES]) {
+#pragma unroll
+    for (int c = 0; c < CLASSES; c++) w[c] = k < p.k && c < classes ? __ldcg(p.w + int64_t(k) * classes + c) : 0;
+  };
+  // Through shared memory, for the sake of whole lines.
+  auto hold = [&] {
+    if (!HELD) return;
+    int count = p.k * classes;
+    for (int i = threadIdx.x * 4; i < count; i += THREADS * 4) {
+      if (p.vector && i + 4 <= count) {
+        *(float4 *)(staged + i) = __ldcg((const float4 *)(p.w + i));
+      } else {
+        for (int e = i; e < min(i + 4, count); e++) staged[e] = __ldcg(p.w + e);
+      }
+    }
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < HELD; i++) {
+      int k = threadIdx.x + i * THREADS;
+#pragma unroll
+      for (int c = 0; c < CLASSES; c++) held[i][c] = k < p.k && c < classes ? staged[k * classes + c] : 0;
+    }
+  };
+  if (p.early) hold();
+  follow();
+  lead();
+  if (!p.early) hold();
+
+  float scale = 1.f / p.rows;
+  int turn = 0;
+  for (int64_t row = blockIdx.x; row < p.rows; row += gridDim.x, turn ^= 1) {
+    int label = p.labels[p.order[row]];
+    const float *x = p.x + row * p.k;
+    float values[HELD ? HELD : 1], sum[CLASSES] = {};
+#pragma unroll
+    for (int i = 0; i < HELD; i++) {
+      int k = threadIdx.x + i * THREADS;
+      values[i] = k < p.k ? __ldcg(x + k) : 0;
+    }
+#pragma unroll
+    for (int i = 0; i < HELD; i++)
+#pragma unroll
+      for (int c = 0; c < CLASSES; c++) sum[c] += values[i] * held[i][c];
+    if (!HELD)
+      for (int k = threadIdx.x; k < p.k; k += THREADS) {
+        float w[CLASSES], v = __ldcg(x + k);
+        weights(k, w);
+#pragma unroll
+        for (int c = 0; c < CLASSES; c++) sum[c] += v * w[c];
+      }
+#pragma unroll
+    for (int c = 0; c < CLASSES; c++) sum[c] = warp_sum(sum[c]);
+    if (lane == 0)
+#pragma unroll
+      for (int c = 0; c < CLASSES; c++) parts[turn][warp][c] = sum[c];
+    __syncthreads();  // one a row: the next writes the other parts
+
+    // Every warp has the logits, one class a lane.
+    bool real = lane < classes;
+    float z = -INFINITY;
+    if (real) {
+      z = 0;
+#pragma unroll
+      for (int v = 0; v < WARPS; v++) z += parts[turn][v][lane];
+    }
+    float largest = warp_max(z);
+    unsigned first = __ballot_sync(ALL, real && z == largest);
+    float e = real ? expf(z - largest) : 0, total = warp_sum(e), at_label = __shfl_sync(ALL, z, label & 31);
+    if (threadIdx.x == 0) {
+      p.loss[row] = label < classes ? logf(total) - (at_label - largest) : NAN;
+      p.hit[row] = first && __ffs(first) - 1 == label ? 1 : 0;
+    }
+    if (!p.dx) continue;
+    float g = (e / total - (lane == label ? 1.f : 0.f)) * scale;
+    if (warp == 0 && real) p.grad[row * classes + lane] = g;
+    float grads[CLASSES];
+#pragma unroll
+    for (int c = 0; c < CLASSES; c++) grads[c] = __shfl_sync(ALL, g, c);
+    auto store = [&](int k, float v, const float (&w)[CLASSES]) {
+      float d = 0;
+#pragma unroll
+      for (int c = 0; c < CLASSES; c++)
+        if (EXACT || c < classes) d += grads[c] * w[c];
+      if (k < p.k) p.dx[row * p.k + k] = v > 0 ? d : 0;
+    };
+#pragma unroll
+    for (int i = 0; i < HELD; i++) store(threadIdx.x + i * THREADS, values[i], held[i]);
+    if (!HELD)
+      for (int k = threadIdx.x; k < p.k; k += THREADS) {
+        float w[CLASSES];
+        weights(k, w);
+        store(k, __ldcg(x + k), w);
+      }
+  }
+}
+
+template <int CLASSES, bool EXACT, int HELD>
+int run(uintptr_t stream, const Args &p) {
+  constexpr int MOST = 4 * HELD * THREADS * CLASSES;
+  auto kernel = head<CLASSES, EXACT, HELD>;
+  if (MOST > device().shared) return run<16, false, 0>(stream, p);
+  static const int allowed = done(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, MOST));
+  if (allowed != cudaSuccess) return allowed;
+  // Rows beyond what the multiprocessors hold at once find the weights already read.
+  int64_t most = 3 * int64_t(device().sms);
+  return launch(stream, {unsigned(p.rows < most ? p.rows : most), THREADS, HELD ? size_t(4) * p.k * p.classes : 0}, kernel, p);
+}
+
+// One block a batch: thread t adds rows t, t + THREADS, ..., then the threads' sums are
+// added in a tree.
+__global__ void __launch_bounds__(THREADS) means(float *out, const float *loss, const float *hit, int64_t rows, int64_t batch) {
+  __shared__ float losses[WARPS], hits[WARPS];
+  follow();
+  lead();
+  int64_t start = blockIdx.x * batch, count = min(batch, rows - start);
+  float l = 0, h = 0;
+  for (int64_t i = threadIdx.x; i < count; i += THREADS) l += loss[start + i], h += hit[start + i];
+  l = warp_sum(l), h = warp_sum(h);
+  if (threadIdx.x % 32 == 0) losses[threadIdx.x / 32] = l, hits[threadIdx.x / 32] = h;
+  __syncthreads();
+  if (threadIdx.x) return;
+  for (int w = 1; w < WARPS; w++) l += losses[w], h += hits[w];
+  out[2 * blockIdx.x] = l / count;
+  out[2 * blockIdx.x + 1] = h;
+}
+
+}  // namespace
+
+int kernels_head(uintptr_t stream, uintptr_t grad, uintptr_t dx, uintptr_t loss, uintptr_t hit, uintptr_t x, uintptr_t w,
+                 uintptr_t labels, uintptr_t order, int64_t rows, int64_t classes, int64_t k, int early) {
+  if (rows < 0 || k < 0 || k > 1 << 30 || classes < 1 || classes > 16) return cudaErrorInvalidValue;
+  if (rows == 0) return cudaSuccess;
+  Args p = {ptr<float>(grad), ptr<float>(dx), ptr<float>(loss), ptr<float>(hit), ptr<float>(x), ptr<float>(w), ptr<uint8_t>(labels),
+            ptr<int32_t>(order), rows, int(classes), int(k), (early & KERNELS_EARLY_B) != 0, w % 16 == 0};
+  if (classes == 10 && k <= 4 * THREADS) return run<10, true, 4>(stream, p);
+  if (classes == 10 && k <= 8 * THREADS) return run<10, true, 8>(stream, p);
+  return k <= 4 * THREADS ? run<16, false, 4>(stream, p) : run<16, false, 0>(stream, p);
+}
+
+int kernels_means(uintptr_t stream, uintptr_t out, uintptr_t loss, uintptr_t hit, int64_t rows, int64_t batch) {
+  if (rows < 0 || batch < 1) return cudaErrorInvalidValue;
+  int64_t batches = (rows + batch - 1) / batch;
+  if (batches == 0) return cudaSuccess;
+  if (batches > INT32_MAX) return cudaErrorInvalidValue;
+  return launch(stream, {unsigned(batches), THREADS}, means, ptr<float>(out), ptr<float>(loss), ptr<float>(hit), rows, batch);
+}
