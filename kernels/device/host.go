@@ -205,6 +205,10 @@ func (q *HostQueue) Gather(x, y, images, labels, order uintptr, rows, cols int) 
 	return q.do(func() {
 		indices := sliceAt[int32](order, rows)
 		n := tableRows(indices)
+		if y == 0 {
+			ref.Images(f32(x, rows*cols), sliceAt[uint8](images, n*cols), indices, rows, cols)
+			return
+		}
 		ref.Gather(f32(x, rows*cols), sliceAt[int32](y, rows), sliceAt[uint8](images, n*cols), sliceAt[uint8](labels, n), indices, rows, cols)
 	})
 }

@@ -2,20 +2,32 @@ package device
 
 import "mlpool/kernels"
 
+// viewRows is how many images a product may read by itself. It reads them once for
+// every few columns of its result, which a larger batch makes dearer than a
+// gather.
+const viewRows = 256
+
 // Gather makes a batch of n rows: x[i,:] = images[order[start+i],:]/255 as
 // float32 and y[i] = labels[order[start+i]] as int32. With fuse both are views,
-// and what takes them reads the tables.
+// and what takes them reads the tables, but images of more than viewRows are
+// gathered.
 func (d *Device) Gather(images, labels, order Tensor, start, n int) (x, y Tensor) {
 	const op = "gather"
 	if images.kind != Uint8 || labels.kind != Uint8 || order.kind != Int32 || images.order != 0 || labels.order != 0 ||
 		images.rows != labels.rows || start < 0 || n < 0 || start+n > order.rows {
 		d.misfit(op, images, labels, order)
 	}
-	if d.fuse {
-		if d.err != nil {
-			return Tensor{}, Tensor{}
+	if d.fuse && d.err == nil {
+		x, y = images.view(order.at(start), n), labels.view(order.at(start), n)
+		if n > viewRows {
+			x = d.output(op, n, images.cols, Float32)
+			if d.ready() {
+				d.launched(op, d.queue.Gather(x.addr(), 0, images.addr(), 0, order.at(start), n, images.cols), x.addr())
+			}
 		}
-		return images.view(order.at(start), n), labels.view(order.at(start), n)
+	}
+	if d.fuse {
+		return x, y
 	}
 	x = d.output(op, n, images.cols, Float32)
 	y = d.output(op, n, 1, Int32)

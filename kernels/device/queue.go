@@ -50,7 +50,8 @@ type Queue interface {
 	Axpy(y, x uintptr, alpha float32, n int) error
 	// Gather makes a batch: x[rows,cols] = images[order[i],:]/255 and
 	// y[rows] = labels[order[i]], from uint8 images and labels through the
-	// int32 indices order[rows] to float32 x and int32 y.
+	// int32 indices order[rows] to float32 x and int32 y. With y 0 there are
+	// only images.
 	Gather(x, y, images, labels, order uintptr, rows, cols int) error
 
 	// Fill sets bytes bytes from dst on to value.
