@@ -38,6 +38,7 @@ const (
 	trainRows, testRows       = 60_000, 10_000
 	hidden                    = 4
 	validationRows      int64 = 1000
+	viewRows                  = 256
 )
 
 // weights returns the bytes of each layer's weights.
@@ -52,33 +53,35 @@ func (c training) weights() []int64 {
 // fixed are the sizes of what lives as long as the training.
 func (c training) fixed() []int64 {
 	batches := (trainRows+c.batch-1)/c.batch + testRows/validationRows
-	return append(c.weights(), trainRows*pixels, trainRows, trainRows*4, testRows*pixels, testRows, testRows*4, batches*2*4)
+	return append(c.weights(), trainRows*pixels, trainRows, trainRows*4, testRows*pixels, testRows, testRows*4,
+		(trainRows+testRows)*2*4, batches*2*4)
 }
 
-// forward are the sizes of a batch of rows, its activations and its logits.
-func (c training) forward(rows int64) []int64 {
-	sizes := []int64{rows * pixels * 4, rows * 4}
+// forward are the sizes of the activations of a batch of rows, and of the batch
+// itself where it is not a view, which a small one is when fused; unfused also of
+// the logits and probabilities.
+func (c training) forward(rows int64) (sizes []int64) {
+	if !c.fused || rows > viewRows {
+		sizes = append(sizes, rows*pixels*4)
+	}
+	if !c.fused {
+		sizes = append(sizes, rows*4)
+	}
 	for range hidden {
 		sizes = append(sizes, rows*c.features*4)
 		if !c.fused {
 			sizes = append(sizes, rows*c.features*4)
 		}
 	}
-	return append(sizes, rows*classes*4)
-}
-
-// loss are the probabilities, losses and hits, which a fused loss does not make.
-func (c training) loss(rows int64) []int64 {
-	if c.fused {
-		return nil
+	if !c.fused {
+		sizes = append(sizes, rows*classes*4, rows*classes*4)
 	}
-	return []int64{rows * classes * 4, rows * 4, rows * 4}
+	return sizes
 }
 
 // train are the sizes of a training step, all of which live to its end.
 func (c training) train(rows int64) []int64 {
-	sizes := append(c.forward(rows), c.loss(rows)...)
-	sizes = append(sizes, rows*classes*4)
+	sizes := append(c.forward(rows), rows*classes*4)
 	weights := c.weights()
 	for i := hidden; i >= 0; i-- {
 		if i > 0 {
@@ -95,9 +98,7 @@ func (c training) train(rows int64) []int64 {
 }
 
 // validate are the sizes of a step of validation.
-func (c training) validate() []int64 {
-	return append(c.forward(validationRows), c.loss(validationRows)...)
-}
+func (c training) validate() []int64 { return c.forward(validationRows) }
 
 // fullBatches is how many an epoch has here: every one is like the first.
 const fullBatches = 5
