@@ -42,23 +42,23 @@ def read_idx(folder, name, dims):
     return np.frombuffer(raw, np.uint8, offset=header).reshape(shape)
 
 
-def load_samples(folder, prefix, device):
+def load_samples(folder, prefix, device, dtype=torch.float32):
     """Images scaled to 0..1, a row each, and their labels, on the device."""
     images = read_idx(folder, f"{prefix}-images-idx3-ubyte", 3)
     labels = read_idx(folder, f"{prefix}-labels-idx1-ubyte", 1)
-    x = torch.from_numpy(images.reshape(len(images), -1).copy()).to(device).float() / 255
+    x = torch.from_numpy(images.reshape(len(images), -1).copy()).to(device).to(dtype) / 255
     y = torch.from_numpy(labels.copy()).to(device).long()
     return x, y
 
 
-def load_weights(export, run, device):
+def load_weights(export, run, device, dtype=torch.float32):
     """The initial weights, [inputs, outputs] each."""
     weights = []
     for i in range(run["num_layers"] + 1):
         w = np.load(export / f"w{i}.npy")
         if w.dtype != np.float32 or w.ndim != 2:
             sys.exit(f"torch_comparison: {export}/w{i}.npy holds {w.dtype}{list(w.shape)}, not a float32 matrix")
-        weights.append(torch.from_numpy(np.ascontiguousarray(w)).to(device).requires_grad_())
+        weights.append(torch.from_numpy(np.ascontiguousarray(w)).to(device, dtype).requires_grad_())
     return weights
 
 

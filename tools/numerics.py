@@ -1,0 +1,308 @@
+#!/usr/bin/env python3
+"""Measures how far each executor and precision of train is from float64, over
+several seeds. PyTorch trains the first steps in float64 from the same initial
+weights on the same batches; that is what losses are compared with. PyTorch in
+float32, without and with TF32, is the yardstick.
+
+    tools/numerics.py --train build/train --mnist MNIST_DIR -o numerics.csv
+
+Needs numpy and torch, and a GPU for anything but fp32. Differences are the
+largest of all seeds, in nats. Accuracies are the mean over the seeds and their
+range. A graph run is also compared with the eager run of its precision: all of
+their losses should be the same bit for bit.
+"""
+
+import argparse
+import csv
+import datetime
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import torch
+
+sys.dont_write_bytecode = True  # leaves no __pycache__ among the tools
+import torch_comparison as tc
+
+EXECUTORS = ["eager", "graph"]
+PRECISIONS = ["fp32", "tf32", "3xtf32"]
+WINDOWS = [(0, 50), (50, 100)]  # of steps, each with its largest difference
+
+
+class Result:
+    """What one run of one seed logged."""
+
+    def __init__(self, losses, accs, lines=None):
+        self.losses = np.asarray(losses, np.float64)  # of each step
+        self.accs = np.asarray(accs, np.float64)  # of each epoch, 0 to 1
+        self.lines = lines  # the losses as they were printed: equal lines are equal bits
+
+
+def fail(message):
+    sys.exit(f"numerics: {message}")
+
+
+def parse_runs(text, device):
+    """EXECUTOR:PRECISION,... as pairs."""
+    runs = []
+    for name in text.split(","):
+        executor, _, precision = name.strip().partition(":")
+        if executor not in EXECUTORS or precision not in PRECISIONS:
+            fail(f"no run {name!r}: a run is one of {', '.join(EXECUTORS)}, a colon and one of {', '.join(PRECISIONS)}")
+        if device == "cpu" and precision != "fp32":
+            fail(f"no run {name!r} on the CPU, which always computes in fp32")
+        if (executor, precision) not in runs:
+            runs.append((executor, precision))
+    return runs
+
+
+def derive(text, values):
+    """The TOML text with other values: {section: {key: value}}."""
+    out, section, headers = [], "", {}
+    for line in text.splitlines():
+        if header := re.match(r"\s*\[\s*([\w-]+)\s*\]", line):
+            section = header[1]
+            headers[section] = len(out)
+        elif (key := re.match(r"\s*([\w-]+)\s*=", line)) and key[1] in values.get(section, {}):
+            continue
+        out.append(line)
+    for section, keys in values.items():
+        if section not in headers:
+            headers[section] = len(out)
+            out.append(f"[{section}]")
+    for section in sorted(values, key=headers.get, reverse=True):  # from below, so that the lines above stay put
+        after = headers[section] + 1
+        # A JSON string is a TOML string.
+        out[after:after] = [f"{k} = {json.dumps(v, ensure_ascii=False)}" for k, v in values[section].items()]
+    return "\n".join(out) + "\n"
+
+
+def read_log(path):
+    """The lines of a log: a value each."""
+    try:
+        lines = path.read_text().split()
+        return lines, [float(line) for line in lines]
+    except (OSError, ValueError) as err:
+        fail(f"{path.name} is not what train logs: {err}")
+
+
+def run_train(args, executor, precision, seed, folder, export=None):
+    """Runs train in a folder of its own and reads its logs."""
+    folder.mkdir()
+    name = f"{executor}:{precision}, seed {seed}"
+    config, log_dir = folder / args.config.name, folder / "logs"
+    config.write_text(
+        derive(
+            args.config.read_text(),
+            {
+                "train": {
+                    "seed": seed,
+                    "num_epochs": args.epochs,
+                    "executor": executor,
+                    "precision": precision,
+                    "device": args.device,  # "auto" would go on without a GPU, in fp32
+                },
+                "data": {"data_dir": str(args.mnist.resolve())},
+                "log": {"log_dir": str(log_dir)},
+            },
+        )
+    )
+    command = [str(args.train.resolve())]
+    if export:
+        command += ["-export", str(export)]
+    env = {k: v for k, v in os.environ.items() if k != "ALLOCATOR_TYPE"}
+    try:
+        done = subprocess.run(
+            command + [str(config)],
+            env=env,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+        )
+    except OSError as err:
+        fail(f"{name}: {args.train.name} does not start: {err.strerror}")
+    if done.returncode != 0:
+        said = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
+        fail(f"{name}: {said[-1].strip()}")
+    lines, losses = read_log(log_dir / "train_losses.txt")
+    _, accs = read_log(log_dir / "val_accs.txt")
+    return Result(losses, accs, lines)
+
+
+def read_export(args, export, seed):
+    """The run.json of an export, which must be of the run that was asked for."""
+    try:
+        run = json.loads((export / "run.json").read_text())
+    except (OSError, ValueError) as err:
+        fail(f"seed {seed}: no run.json from train -export: {err}")
+    if (run["seed"], run["num_epochs"]) != (seed, args.epochs):
+        fail(f"seed {seed}, {args.epochs} epochs: train took seed {run['seed']}, {run['num_epochs']} epochs")
+    # train holds the rate in float32, and 0.1 is another number there.
+    run["learning_rate"] = float(np.float32(run["learning_rate"]))
+    return run
+
+
+def run_float64(args, export, run, x, y):
+    """The losses of the first steps, in float64."""
+    weights = tc.load_weights(export, run, x.device, torch.float64)
+    losses = []
+    for epoch in range(run["num_epochs"]):
+        order = tc.load_order(export, epoch, len(x), x.device)
+        order = order[: (args.steps - len(losses)) * run["bsz"]]
+        losses.extend(tc.train_epoch(weights, x[order], y[order], run["bsz"], run["learning_rate"]).tolist())
+        if len(losses) == args.steps:
+            break
+    return np.array(losses)
+
+
+def run_float32(export, run, precision, train, val):
+    """A whole training in PyTorch's float32; "high" is TF32, "highest" is not."""
+    (x, y), (val_x, val_y) = train, val
+    weights = tc.load_weights(export, run, x.device)
+    losses, accs = [], []
+    torch.set_float32_matmul_precision(precision)
+    for epoch in range(run["num_epochs"]):
+        order = tc.load_order(export, epoch, len(x), x.device)
+        losses.extend(tc.train_epoch(weights, x[order], y[order], run["bsz"], run["learning_rate"]).tolist())
+        accs.append(tc.validate(weights, val_x, val_y, run["bsz"])[1])
+    torch.set_float32_matmul_precision("highest")
+    return Result(losses, accs)
+
+
+def summary(results, references):
+    """The figures of a run from its results and the float64 losses, both by seed."""
+    steps = len(references[0])
+    off = np.array([r.losses[:steps] - ref for r, ref in zip(results, references)])
+    row = {f"max_diff_{a}_{b - 1}": np.abs(off[:, a:b]).max() for a, b in WINDOWS}
+    row["mean_diff"] = np.abs(off.mean(axis=1)).max()
+    for name, accs in (("last", [r.accs[-1] for r in results]), ("best", [r.accs.max() for r in results])):
+        row |= {f"{name}_acc_mean": np.mean(accs), f"{name}_acc_min": min(accs), f"{name}_acc_max": max(accs)}
+    return row
+
+
+def equals_eager(graph, eager):
+    """Whether all losses are the same, over the seeds."""
+    same = sum(a.lines == b.lines for a, b in zip(graph, eager))
+    return "yes" if same == len(graph) else f"in {same} of {len(graph)} seeds"
+
+
+def print_table(rows, steps):
+    def accuracy(row, name):
+        mean, low, high = (100 * row[f"{name}_acc_{k}"] for k in ("mean", "min", "max"))
+        return f"{mean:.2f} ({low:.2f}..{high:.2f})"
+
+    table = [
+        ["run"]
+        + [f"max |Δloss| {a}–{b - 1}" for a, b in WINDOWS]
+        + [f"|Δ mean loss| 0–{steps - 1}", "last val acc, %", "best val acc, %", "equals eager"]
+    ]
+    for row in rows:
+        table.append(
+            [row["run"]]
+            + [f"{row[f'max_diff_{a}_{b - 1}']:.2e}" for a, b in WINDOWS]
+            + [f"{row['mean_diff']:.2e}", accuracy(row, "last"), accuracy(row, "best"), row["equals_eager"] or "–"]
+        )
+    widths = [max(map(len, column)) for column in zip(*table)]
+    for line in table:
+        cells = [line[0].ljust(widths[0])] + [cell.rjust(width) for cell, width in zip(line[1:], widths[1:])]
+        print("  ".join(cells))
+
+
+def write_csv(path, comment, rows):
+    with path.open("w", newline="") as f:
+        f.write(f"# {comment}\n")
+        writer = csv.DictWriter(f, rows[0], lineterminator="\n")
+        writer.writeheader()
+        for row in rows:
+            writer.writerow({k: v if isinstance(v, str) else f"{v:.6g}" for k, v in row.items()})
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--train", type=Path, required=True, help="the program")
+    parser.add_argument(
+        "--mnist", type=Path, required=True, metavar="MNIST_DIR", help="the four IDX files, gzipped or plain"
+    )
+    parser.add_argument("--config", type=Path, default=Path("configs/mnist.toml"))
+    parser.add_argument("--seeds", type=int, default=5, help="how many, from 0 on")
+    parser.add_argument("--epochs", type=int, default=10)
+    parser.add_argument("--steps", type=int, default=300, help="how many are trained in float64")
+    parser.add_argument("--runs", metavar="EXECUTOR:PRECISION,...", help="all that the device has, if not given")
+    parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
+    parser.add_argument("-o", type=Path, metavar="CSV", default=Path("numerics.csv"))
+    args = parser.parse_args()
+    if not args.runs:
+        precisions = PRECISIONS if args.device == "cuda" else ["fp32"]
+        args.runs = ",".join(f"{e}:{p}" for e in EXECUTORS for p in precisions)
+    runs = parse_runs(args.runs, args.device)
+    for path in (args.train, args.config):
+        if not path.is_file():
+            fail(f"no file {path}")
+    if not args.o.resolve().parent.is_dir():
+        fail(f"no folder for {args.o}")
+    if args.seeds < 1 or args.epochs < 1:
+        fail("at least one seed and one epoch")
+    if args.steps < WINDOWS[-1][1]:
+        fail(f"--steps {args.steps} is less than the {WINDOWS[-1][1]} that are looked at")
+    if args.device == "cuda" and not torch.cuda.is_available():
+        fail("torch sees no GPU; --device cpu does without, in fp32")
+
+    device = torch.device(args.device)
+    torch.set_float32_matmul_precision("highest")
+    train, val = (tc.load_samples(args.mnist, prefix, device) for prefix in ("train", "t10k"))
+    exact_x, exact_y = tc.load_samples(args.mnist, "train", device, torch.float64)
+    yardsticks = {"torch:fp32": "highest"}
+    if args.device == "cuda":
+        yardsticks["torch:tf32"] = "high"
+
+    results = {f"{e}:{p}": [] for e, p in runs} | {name: [] for name in yardsticks}
+    references = []
+    with tempfile.TemporaryDirectory(prefix="numerics-") as tmp:
+        for seed in range(args.seeds):
+            folder = Path(tmp) / str(seed)
+            folder.mkdir()
+            export = folder / "export"
+            for i, (executor, precision) in enumerate(runs):
+                at = folder / f"{executor}-{precision}"
+                # The first run exports what all of this seed start from.
+                result = run_train(args, executor, precision, seed, at, None if i else export)
+                results[f"{executor}:{precision}"].append(result)
+            run = read_export(args, export, seed)
+            steps = args.epochs * -(-len(exact_x) // run["bsz"])
+            if args.steps > steps:
+                fail(f"--steps {args.steps} is more than the {steps} of {args.epochs} epochs")
+            references.append(run_float64(args, export, run, exact_x, exact_y))
+            for name, precision in yardsticks.items():
+                results[name].append(run_float32(export, run, precision, train, val))
+            for name, of_seeds in results.items():
+                r = of_seeds[-1]
+                have, want = (len(r.losses), len(r.accs)), (steps, args.epochs)
+                if have != want:
+                    fail(f"{name}, seed {seed}: {have[0]} steps in {have[1]} epochs, not {want[0]} in {want[1]}")
+                print(f"seed {seed}  {name:12}  val acc {100 * r.accs[-1]:.2f} %", file=sys.stderr, flush=True)
+
+    rows = []
+    for name, of_seeds in results.items():
+        executor, _, precision = name.partition(":")
+        eager = results.get(f"eager:{precision}")
+        same = equals_eager(of_seeds, eager) if executor == "graph" and eager else ""
+        rows.append({"run": name} | summary(of_seeds, references) | {"equals_eager": same})
+    where = torch.cuda.get_device_name() if args.device == "cuda" else "the CPU"
+    write_csv(
+        args.o,
+        f"{where}, PyTorch {torch.__version__}, {datetime.date.today()}: numerics.py --train {args.train.name} "
+        f"--mnist MNIST_DIR --config {args.config.name} --seeds {args.seeds} --epochs {args.epochs} "
+        f"--steps {args.steps} --runs {','.join(f'{e}:{p}' for e, p in runs)} --device {args.device} -o {args.o.name}",
+        rows,
+    )
+    print_table(rows, args.steps)
+
+
+if __name__ == "__main__":
+    main()
