@@ -63,22 +63,36 @@ __global__ void __launch_bounds__(THREADS) head(const Args p) {
       for (int c = 0; c < CLASSES; c++) held[i][c] = k < p.k && c < classes ? staged[k * classes + c] : 0;
     }
   };
+  // A row's label and values come while the row before is computed.
+  float next[HELD ? HELD : 1];
+  int next_label = 0;
+  auto read_label = [&](int64_t row) {
+    if (row < p.rows) next_label = p.labels[p.order[row]];
+  };
+  auto read_values = [&](int64_t row) {
+#pragma unroll
+    for (int i = 0; i < HELD; i++) {
+      int k = threadIdx.x + i * THREADS;
+      next[i] = row < p.rows && k < p.k ? __ldcg(p.x + row * p.k + k) : 0;
+    }
+  };
+  read_label(blockIdx.x);
   if (p.early) hold();
   follow();
   lead();
+  read_values(blockIdx.x);
   if (!p.early) hold();
 
   float scale = 1.f / p.rows;
   int turn = 0;
   for (int64_t row = blockIdx.x; row < p.rows; row += gridDim.x, turn ^= 1) {
-    int label = p.labels[p.order[row]];
     const float *x = p.x + row * p.k;
     float values[HELD ? HELD : 1], sum[CLASSES] = {};
 #pragma unroll
-    for (int i = 0; i < HELD; i++) {
-      int k = threadIdx.x + i * THREADS;
-      values[i] = k < p.k ? __ldcg(x + k) : 0;
-    }
+    for (int i = 0; i < HELD; i++) values[i] = next[i];
+    int label = next_label;
+    read_values(row + gridDim.x);
+    read_label(row + gridDim.x);
 #pragma unroll
     for (int i = 0; i < HELD; i++)
 #pragma unroll

@@ -26,8 +26,8 @@ namespace {
 // What layer and update have in common.
 constexpr int WARPS = 8, THREADS = 32 * WARPS;
 
-// pinned keeps a place in shared memory in a register: made again at every use, which
-// the compiler thinks is cheap, it would hold up more than it is used for.
+// pinned keeps a place in shared memory in a register: the compiler would rather make
+// it again at every use, from the thread's number, which takes longer than the use.
 __device__ unsigned pinned(unsigned place) {
   asm volatile("" : "+r"(place));
   return place;
@@ -53,14 +53,13 @@ __device__ float scaled(float sum) {
 // blocks beside these.
 //
 // TURN of k are copied at a time, STAGES turns at once, and dealt to the warps, 16
-// each, and in the warp to four groups of lanes, four each. The eight lanes of a
-// group keep 8×6 sums each: shared memory could not feed fewer. The 32 groups' sums
-// are added through shared memory at the end, in order.
-template <int FORM, int EPILOGUE, bool IMAGES, bool VECTOR>
+// each, and in the warp to two groups of lanes, four at a time. A lane keeps 4×6 sums.
+// The 16 groups' sums are added through shared memory at the end, in order.
+template <int FORM>
 struct Layer {
   static constexpr bool NT = FORM == KERNELS_NT;
   static constexpr int BM = 16, BN = 24, CHUNK = 16, TURN = CHUNK * WARPS, STAGES = 5;
-  static constexpr int TM = 8, TN = 6, LANES_M = BM / TM, GROUPS = 8 / LANES_M;
+  static constexpr int TM = 4, TN = 6, LANES_M = BM / TM, GROUPS = 2;
   // Where k is contiguous a tile has lines of LINE: two lines on, lanes of a group
   // read eight banks further, and the next group reads the four between. Else it has
   // lines of columns, k = 4q + e of a chunk in line 4e + q, which spreads the groups.
@@ -74,7 +73,7 @@ struct Layer {
 
 template <int FORM, int EPILOGUE, bool IMAGES, bool VECTOR>
 __global__ void __launch_bounds__(THREADS, 2) layer(const Args p) {
-  using L = Layer<FORM, EPILOGUE, IMAGES, VECTOR>;
+  using L = Layer<FORM>;
   constexpr bool NT = L::NT;
   constexpr int BM = L::BM, BN = L::BN, TM = L::TM, TN = L::TN, LINE = L::LINE, TURN = L::TURN, STAGE = L::STAGE;
   extern __shared__ __align__(16) float shared[];
@@ -83,63 +82,60 @@ __global__ void __launch_bounds__(THREADS, 2) layer(const Args p) {
   int tiles_n = (p.n + BN - 1) / BN, m0 = blockIdx.x / tiles_n * BM, n0 = blockIdx.x % tiles_n * BN;
   int steps = (p.k + TURN - 1) / TURN;
 
-  // A warp copies what it multiplies, and never waits for another. Of lines of k,
-  // the batch and NT the weights, a lane copies a quad in every eighth.
-  int row = lane / 4 % 2 * 4 + lane / 8;  // two lines that are written at once are 16 banks apart
-  int k0 = L::CHUNK * warp, k_left = p.k - k0 - lane % 4 * 4;
-  unsigned place = row * LINE + k0 + lane % 4 * 4;
+  // Of the batch a warp copies whole lines, a lane a quad of each. Images are read a
+  // turn ahead.
+  constexpr int LINES = BM / WARPS;
   using Element = typename std::conditional<IMAGES, uint8_t, float>::type;
-  const Element *line[BM / 8];
-  unsigned ahead[BM / 8];  // images are read a turn ahead
-  int a_left = k_left, b_left = NT ? k_left : p.k - k0 - lane / 6;
+  const Element *line[LINES];
+  unsigned ahead[LINES];
+  int a_left = p.k - 4 * lane;
   auto read_ahead = [&] {
 #pragma unroll
-    for (int i = 0; i < BM / 8; i++) {
-      ahead[i] = pixels((const uint8_t *)line[i], m0 + row + 8 * i < p.m ? a_left : 0, VECTOR);
+    for (int i = 0; i < LINES; i++) {
+      ahead[i] = pixels((const uint8_t *)line[i], m0 + warp + i * WARPS < p.m ? a_left : 0, VECTOR);
       line[i] += TURN;
     }
     a_left -= TURN;
   };
   auto find_batch = [&] {
 #pragma unroll
-    for (int i = 0; i < BM / 8; i++) {
-      int m = m0 + row + 8 * i;
-      line[i] = (const Element *)p.a + int64_t(IMAGES && m < p.m ? p.order[m] : m) * p.k + p.k - k_left;
+    for (int i = 0; i < LINES; i++) {
+      int m = m0 + warp + i * WARPS;
+      line[i] = (const Element *)p.a + int64_t(IMAGES && m < p.m ? p.order[m] : m) * p.k + 4 * lane;
     }
     if (IMAGES) read_ahead();
   };
   auto copy_batch = [&](unsigned slot) {
+    unsigned to = slot + warp * LINE + 4 * lane;
     if (IMAGES) {
 #pragma unroll
-      for (int i = 0; i < BM / 8; i++) store_pixels(shared + slot + place + i * 8 * LINE, ahead[i]);
+      for (int i = 0; i < LINES; i++) store_pixels(shared + to + i * WARPS * LINE, ahead[i]);
       read_ahead();
     } else {
 #pragma unroll
-      for (int i = 0; i < BM / 8; i++) {
-        copy_quad<VECTOR>(stages + 4 * (slot + place + i * 8 * LINE), (const float *)line[i], m0 + row + 8 * i < p.m ? a_left : 0);
+      for (int i = 0; i < LINES; i++) {
+        copy_quad<VECTOR>(stages + 4 * (to + i * WARPS * LINE), (const float *)line[i], m0 + warp + i * WARPS < p.m ? a_left : 0);
         line[i] += TURN;
       }
       a_left -= TURN;
     }
   };
-  // Of weights in lines of columns 24 lanes copy four lines at once, k = 4i + lane / 6.
-  int column = n0 + lane % 6 * 4;
-  const float *b = p.b + (NT ? int64_t(n0 + row) * p.k + p.k - k_left : int64_t(k0 + lane / 6) * p.n + column);
-  unsigned b_place = L::A + (NT ? place : (k0 + lane / 6 * 4) * BN + lane % 6 * 4);
+  // The weights that a thread copies: NT, the same of their lines; NN, a quad of
+  // columns of every 32nd line, for six warps.
+  constexpr int EACH = NT ? BN / WARPS : TURN / 32;
+  int r = threadIdx.x / (BN / 4), q = threadIdx.x % (BN / 4);
+  int b_left = NT ? p.k - 4 * lane : p.n - n0 - 4 * q, b_lines = NT ? p.n - n0 - warp : p.k - r;
+  const float *b = p.b + (NT ? int64_t(n0 + warp) * p.k + 4 * lane : int64_t(r) * p.n + n0 + 4 * q);
+  unsigned b_place = L::A + (NT ? warp * LINE + 4 * lane : (r / 16 * 16 + r % 4 * 4 + r / 4 % 4) * BN + 4 * q);
   auto copy_weights = [&](unsigned slot) {
-    if (NT) {
+    if (NT || r < 32) {
 #pragma unroll
-      for (int i = 0; i < BN / 8; i++)
-        copy_quad<VECTOR>(stages + 4 * (slot + b_place + i * 8 * LINE), b + int64_t(8 * i) * p.k, n0 + row + 8 * i < p.n ? b_left : 0);
-      b += TURN;
-    } else {
-      if (lane < BN)
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-          copy_quad<VECTOR>(stages + 4 * (slot + b_place + i * BN), b + int64_t(4 * i) * p.n, 4 * i < b_left ? p.n - column : 0);
-      b += int64_t(TURN) * p.n;
+      for (int i = 0; i < EACH; i++)
+        copy_quad<VECTOR>(stages + 4 * (slot + b_place + i * (NT ? WARPS * LINE : 32 * BN)),
+                          b + int64_t(i) * (NT ? WARPS * p.k : 32 * p.n), i * (NT ? WARPS : 32) < b_lines ? b_left : 0);
     }
-    b_left -= TURN;
+    if (NT) b += TURN, b_left -= TURN;
+    else b += int64_t(TURN) * p.n, b_lines -= TURN;
   };
   // The two elements in a line that a thread finishes.
   int y = m0 + threadIdx.x / (BN / 2), x = n0 + threadIdx.x % (BN / 2) * 2;
@@ -147,21 +143,16 @@ __global__ void __launch_bounds__(THREADS, 2) layer(const Args p) {
   int64_t at = int64_t(y) * p.n + x;
   float old[2] = {};
 
-  // First what is early, then the rest, batch last: so the newest STAGES groups of
-  // copies always are those of the turns.
-  constexpr int UNROLL = VECTOR ? L::STAGES : 1;
+  // First what is early, then the rest: one code, as it is run but once.
 #pragma unroll 1
   for (int late = 0; late < 2; late++) {
-    if (late) {
-    follow(); lead();
-    }
-    if (p.early_b != late)
-#pragma unroll (UNROLL)
-      for (int s = 0; s < L::STAGES; s++) copy_weights(s * STAGE), copies_commit();
-    if (p.early_a != late) {
-      find_batch();
-#pragma unroll (UNROLL)
-      for (int s = 0; s < L::STAGES; s++) copy_batch(s * STAGE), copies_commit();
+    if (late) follow(), lead();
+    if (p.early_a != late) find_batch();
+#pragma unroll 1
+    for (int s = 0; s < L::STAGES; s++) {
+      if (s < steps && p.early_a != late) copy_batch(s * STAGE);
+      if (s < steps && p.early_b != late) copy_weights(s * STAGE);
+      if (late) copies_commit();
     }
     if (EPILOGUE == KERNELS_MASK && p.early_c != late)
 #pragma unroll
@@ -170,7 +161,7 @@ __global__ void __launch_bounds__(THREADS, 2) layer(const Args p) {
   }
 
   // A lane has rows and columns in pairs: 2t, 2t + 1, and again.
-  int tm = TM == 8 ? lane % 2 : lane % 2 + lane / 8 % 2 * 2, tn = lane / 2 % 4, group = TM == 8 ? lane / 8 : lane / 16;
+  int tm = lane % 2 + lane / 8 % 2 * 2, tn = lane / 2 % 4, group = lane / 16, k0 = L::CHUNK * warp;
   const float *as = shared + pinned(2 * tm * LINE + k0 + 4 * group);
   const float *bs = shared + pinned(L::A + (NT ? 2 * tn * LINE + k0 + 4 * group : (k0 + group) * BN + 2 * tn));
   float sum[TM][TN] = {};
@@ -205,7 +196,7 @@ __global__ void __launch_bounds__(THREADS, 2) layer(const Args p) {
   for (int step = 0; step < steps; step++) {
     if (step == 0) copies_wait<L::STAGES - 1>();
     else copies_wait<L::STAGES - 2>();
-    __syncwarp();  // this turn has come for all lanes, and the one before is read
+    __syncthreads();  // this turn has come for all, and the one before is read
     if (step > 0) {
       unsigned free = slot == 0 ? (L::STAGES - 1) * STAGE : slot - STAGE;
       if (step - 1 + L::STAGES < steps) copy_batch(free), copy_weights(free);
@@ -300,7 +291,7 @@ __global__ void __launch_bounds__(THREADS, 2) update(const Args p) {
 #pragma unroll
           for (int j = 0; j < 4; j++) old[i][j] = quad[j];
         }
-        if (single < p.n) old[i][4] = from[single];
+        if (single < p.n) old[i][4] = __ldcg(from + single);
       }
   }
   copies_commit();
@@ -624,8 +615,9 @@ int choose(uintptr_t stream, const Args &p) {
       return launch(stream, Update::tiles(p), Update::BYTES,
                     vector ? update<EPILOGUE, IMAGES, true> : update<EPILOGUE, IMAGES, false>, p);
   } else {
-    using L = Layer<FORM, EPILOGUE, IMAGES, true>;
-    if (!narrow && L::tiles(p) <= 2 * device().sms && L::BYTES <= device().shared)
+    using L = Layer<FORM>;
+    // Measured: more tiles, or single floats, are done sooner by matmul.
+    if (!narrow && L::tiles(p) <= (vector ? 3 * device().sms : device().sms / 2) && L::BYTES <= device().shared)
       return launch(stream, L::tiles(p), L::BYTES, vector ? layer<FORM, EPILOGUE, IMAGES, true> : layer<FORM, EPILOGUE, IMAGES, false>, p);
   }
   if (device().shared < 4 * shared_floats<FORM, Long>()) return launch<FORM, EPILOGUE, IMAGES, 1, Small>(stream, p);

@@ -79,15 +79,16 @@ __device__ void copies_wait_but(int left) {
 
 __device__ inline void add(float4 &s, float4 v) { s.x += v.x, s.y += v.y, s.z += v.z, s.w += v.w; }
 
-// read reads four elements, or as many as left says.
+// read reads four elements, or as many as left says, from L2: what is read early must
+// not be what L1 still has of before.
 __device__ inline void read(float (&v)[4], const float *from, int left, bool vector) {
   if (vector) {
-    float4 f = *(const float4 *)from;
+    float4 f = __ldcg((const float4 *)from);
     v[0] = f.x, v[1] = f.y, v[2] = f.z, v[3] = f.w;
   } else {
 #pragma unroll
     for (int j = 0; j < 4; j++)
-      if (j < left) v[j] = from[j];
+      if (j < left) v[j] = __ldcg(from + j);
   }
 }
 
