@@ -36,7 +36,7 @@ type Train struct {
 	LearningRate float32 // positive
 	Seed         uint64  // of the initial weights and the shuffles, 0 to 2^63-1
 	Device       string  // "cuda", "cpu" or "auto": a GPU where there is one, else the CPU
-	Precision    string  // of matrix products on a GPU: "fp32", "tf32", or "3xtf32", as exact as fp32 on tensor cores
+	Precision    string  // of matrix products on a GPU: "fp32", "tf32", "3xtf32", as exact as fp32 on tensor cores, or "auto": that where there are any
 	Executor     string  // "eager": operations are launched one by one; "graph": from CUDA graphs of many steps
 	Fuse         bool    // false: one kernel and one output for each operation, as without fusion
 	Verbose      bool    // print the loss every so many steps, for which each time the device is waited for
@@ -88,7 +88,7 @@ func Default() Config {
 		Model: Model{FeatDim: 784, NumLayers: 4},
 		Train: Train{
 			NumEpochs: 10, Bsz: 64, LearningRate: 0.1, Seed: 0,
-			Device: "auto", Precision: "fp32", Executor: "eager", Fuse: true, Verbose: false, TimeEpoch: true,
+			Device: "auto", Precision: "auto", Executor: "eager", Fuse: true, Verbose: false, TimeEpoch: true,
 		},
 		Allocator: Allocator{
 			Strategy: "tlsf", Reuse: "wait", ReleaseThreshold: -1,
@@ -110,7 +110,7 @@ var keys = []key{
 	{"train.learning_rate", positive(func(c *Config) *float32 { return &c.Train.LearningRate })},
 	{"train.seed", integer(0, 1<<63-1, func(c *Config) *uint64 { return &c.Train.Seed })},
 	{"train.device", oneOf(func(c *Config) *string { return &c.Train.Device }, "auto", "cuda", "cpu")},
-	{"train.precision", oneOf(func(c *Config) *string { return &c.Train.Precision }, "fp32", "tf32", "3xtf32")},
+	{"train.precision", oneOf(func(c *Config) *string { return &c.Train.Precision }, "auto", "fp32", "tf32", "3xtf32")},
 	{"train.executor", oneOf(func(c *Config) *string { return &c.Train.Executor }, "eager", "graph")},
 	{"train.fuse", boolean(func(c *Config) *bool { return &c.Train.Fuse })},
 	{"train.verbose", boolean(func(c *Config) *bool { return &c.Train.Verbose })},

@@ -73,10 +73,7 @@ func openBackend(cfg configs.Config, stderr io.Writer) (*backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	precision, err := kernels.ParsePrecision(cfg.Train.Precision)
-	if err == nil {
-		err = precision.Usable()
-	}
+	precision, err := precisionOf(cfg.Train.Precision)
 	if err != nil {
 		return nil, cfg.Errorf("train.precision", "%w", err)
 	}
@@ -86,6 +83,22 @@ func openBackend(cfg configs.Config, stderr io.Writer) (*backend, error) {
 	}
 	name := fmt.Sprintf("%s (sm_%d%d, CUDA %d.%d), %v", info.Name, info.Major, info.Minor, info.RuntimeVersion/1000, info.RuntimeVersion%1000/10, precision)
 	return &backend{name: name, gpu: true, graph: graph, queue: queue}, nil
+}
+
+// precisionOf is what a config names, on the GPU at hand: "auto" is 3xtf32, which
+// is as exact as fp32 and faster, where there are tensor cores for it.
+func precisionOf(name string) (kernels.Precision, error) {
+	if name == "auto" {
+		if kernels.TF32X3.Usable() == nil {
+			return kernels.TF32X3, nil
+		}
+		return kernels.FP32, nil
+	}
+	p, err := kernels.ParsePrecision(name)
+	if err == nil {
+		err = p.Usable()
+	}
+	return p, err
 }
 
 // kinds are the allocators that can be had on the device, with the executor.
