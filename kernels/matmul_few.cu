@@ -6,7 +6,6 @@
 // for, the same for each multiprocessor, and room for the next kernel's blocks
 // beside these. The k of a tile is dealt to eight warps, whose sums are added at the
 // end, in order.
-#include <algorithm>
 #include <type_traits>
 
 #include "tensor.cuh"
@@ -362,6 +361,7 @@ int launch(uintptr_t stream, const Args &p) {
   constexpr int BYTES = 4 * P::FLOATS;
   static const int allowed = done(cudaFuncSetAttribute(product<P>, cudaFuncAttributeMaxDynamicSharedMemorySize, BYTES));
   if (allowed != cudaSuccess) return allowed;
+  if (P::tiles(p) > INT32_MAX) return cudaErrorInvalidValue;
   return ::launch(stream, {unsigned(P::tiles(p)), THREADS, BYTES}, product<P>, p);
 }
 
@@ -370,6 +370,7 @@ int launch(uintptr_t stream, const Args &p, const Args &q) {
   constexpr int BYTES = 4 * (P::FLOATS > Q::FLOATS ? P::FLOATS : Q::FLOATS);
   static const int allowed = done(cudaFuncSetAttribute(both<P, Q>, cudaFuncAttributeMaxDynamicSharedMemorySize, BYTES));
   if (allowed != cudaSuccess) return allowed;
+  if (P::tiles(p) + Q::tiles(q) > INT32_MAX) return cudaErrorInvalidValue;
   return ::launch(stream, {unsigned(P::tiles(p) + Q::tiles(q)), THREADS, BYTES}, both<P, Q>, p, int(P::tiles(p)), q);
 }
 

@@ -38,11 +38,12 @@ const (
 )
 
 // Early names operands of an operation that the one queued just before it did not
-// write, so that a GPU may read them while that one still runs. 0 is always right.
+// write, so that a GPU may read them while that one still runs. 0 is always right, but
+// for tables of images and labels and their order: no kernel may write those.
 type Early uint8
 
 const (
-	EarlyA Early = 1 << iota // a, or the images and their order
+	EarlyA Early = 1 << iota // a; images and their order are read early in any case
 	EarlyB                   // b
 	EarlyC                   // y, or the c that is added to
 )
