@@ -9,7 +9,6 @@ template <bool VECTOR>
 __global__ void gather(float *x, int32_t *y, const uint8_t *images, const uint8_t *labels, const int32_t *order,
                        int64_t rows, int64_t cols) {
   follow();
-  lead();
   for (int64_t i = blockIdx.x; i < rows; i += gridDim.x) {
     int64_t at = order[i];
     if (y && threadIdx.x == 0) y[i] = labels[at];

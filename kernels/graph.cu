@@ -3,7 +3,7 @@
 
 namespace {
 
-__global__ void probe() { follow(), lead(); }
+__global__ void probe() { follow(); }
 
 // captures_early tries whether a launch that may start early can be captured: a
 // driver before CUDA 12.3 refuses, and spoils the capture that it is in.

@@ -1,24 +1,10 @@
 // The last layer with its softmax, loss and gradients; and means over batches.
 #include "launch.cuh"
+#include "warp.cuh"
 
 namespace {
 
-constexpr unsigned ALL = 0xffffffffu;
 constexpr int THREADS = 256, WARPS = THREADS / 32;
-
-// The xor pattern adds in the same order whatever the timing, and gives every lane
-// the result.
-__device__ float warp_sum(float v) {
-#pragma unroll
-  for (int d = 16; d > 0; d /= 2) v += __shfl_xor_sync(ALL, v, d);
-  return v;
-}
-
-__device__ float warp_max(float v) {
-#pragma unroll
-  for (int d = 16; d > 0; d /= 2) v = fmaxf(v, __shfl_xor_sync(ALL, v, d));
-  return v;
-}
 
 struct Args {
   float *grad, *dx, *loss, *hit;
@@ -79,7 +65,6 @@ __global__ void __launch_bounds__(THREADS) head(const Args p) {
   read_label(blockIdx.x);
   if (p.early) hold();
   follow();
-  lead();
   read_values(blockIdx.x);
   if (!p.early) hold();
 
@@ -167,7 +152,6 @@ int run(uintptr_t stream, const Args &p) {
 __global__ void __launch_bounds__(THREADS) means(float *out, const float *loss, const float *hit, int64_t rows, int64_t batch) {
   __shared__ float losses[WARPS], hits[WARPS];
   follow();
-  lead();
   int64_t start = blockIdx.x * batch, count = min(batch, rows - start);
   float l = 0, h = 0;
   for (int64_t i = threadIdx.x; i < count; i += THREADS) l += loss[start + i], h += hit[start + i];

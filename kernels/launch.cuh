@@ -50,17 +50,12 @@ inline const Device &device() {
 // A kernel launched early comes to the device while the one before it still runs
 // (compute capability 9), which hides what a start costs. It must call follow,
 // which waits until that one is done and its results are visible: from there on
-// all is as in any other stream order. Only after it may the next one come, when all
-// blocks have called lead or ended. So all kernels but the one before are done even
+// all is as in any other stream order. Only then may the next one come, when all
+// blocks have called follow or ended. So all kernels but the one before are done even
 // before follow: what they wrote can be read there, but nothing can be written.
 __device__ inline void follow() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
-#endif
-}
-
-__device__ inline void lead() {
-#if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;");
 #endif
 }

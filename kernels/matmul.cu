@@ -146,7 +146,7 @@ __global__ void __launch_bounds__(THREADS, 2) layer(const Args p) {
   // First what is early, then the rest: one code, as it is run but once.
 #pragma unroll 1
   for (int late = 0; late < 2; late++) {
-    if (late) follow(), lead();
+    if (late) follow();
     if (p.early_a != late) find_batch();
 #pragma unroll 1
     for (int s = 0; s < L::STAGES; s++) {
@@ -262,7 +262,7 @@ __global__ void __launch_bounds__(THREADS, 2) update(const Args p) {
   // First what is early, then the rest.
 #pragma unroll 1
   for (int late = 0; late < 2; late++) {
-    if (late) follow(), lead();
+    if (late) follow();
     if (p.early_a != late)
 #pragma unroll 4
       for (int e = threadIdx.x; e < lines * (BM / 4); e += THREADS) {
@@ -513,7 +513,7 @@ __global__ void __launch_bounds__(C::THREADS, C::MIN_BLOCKS) matmul(const Args p
   // First what is early, then the rest.
 #pragma unroll 1
   for (int late = 0; late < 2; late++) {
-    if (late) follow(), lead();
+    if (late) follow();
 #pragma unroll 1
     for (int step = 0; step < C::STAGES - 1; step++) {
       fetch(step, p.early_a != late, p.early_b != late);
@@ -605,9 +605,7 @@ int launch(uintptr_t stream, int64_t tiles, int bytes, void (*kernel)(Args), con
 
 template <int FORM, int EPILOGUE, bool IMAGES>
 int choose(uintptr_t stream, const Args &p) {
-  // Rows of images start at words, all else at quads.
-  bool vector_a = IMAGES ? (uintptr_t(p.a) | (FORM == KERNELS_TN ? p.m : p.k)) % 4 == 0 : p.vector_a;
-  bool vector = vector_a && p.vector_b && p.vector_c;
+  bool vector = p.vector_a && p.vector_b && p.vector_c;
   // Layers of ten classes are Narrow.
   bool narrow = !IMAGES && FORM != KERNELS_NT && p.n <= 16;
   if constexpr (FORM == KERNELS_TN) {

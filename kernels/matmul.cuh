@@ -23,6 +23,14 @@ struct Args {
   bool vector_a, vector_b, vector_c;
 };
 
+// shared_address is pinned: the compiler would make it again at every use, which
+// costs more than it thinks.
+__device__ inline unsigned shared_address(const float *p) {
+  unsigned a;
+  asm volatile("mov.u32 %0, %1;" : "=r"(a) : "r"(unsigned(__cvta_generic_to_shared(p))));
+  return a;
+}
+
 // copy copies W floats, 1, 2 or 4, from global to shared memory, or stores zeros if
 // !valid: asynchronously where the hardware can.
 template <int W>

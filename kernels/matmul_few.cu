@@ -45,13 +45,6 @@ __device__ void store_quad(float *to, float4 v, int left) {
   }
 }
 
-// shared_address is pinned: otherwise it is made again at every use.
-__device__ inline unsigned shared_address(const float *p) {
-  unsigned a;
-  asm volatile("mov.u32 %0, %1;" : "=r"(a) : "r"(unsigned(__cvta_generic_to_shared(p))));
-  return a;
-}
-
 // Sums are a warp's, of MI×16 rows by 24 columns.
 template <bool THREE, int MI>
 struct Sums {
@@ -174,7 +167,6 @@ struct Layer {
       if (IMAGES) read_batch(k0);
       if (first) {
         follow();
-        lead();
         if (!p.early_b) copy_weights(0);
         if (!p.early_c) read_old();
       }
@@ -334,7 +326,6 @@ struct Update {
     if (p.early_b) u.copy_b(0);
     if (ADD && p.early_c) u.read_old();
     follow();
-    lead();
     if (!p.early_a) u.copy_a(0);
     if (!p.early_b) u.copy_b(0);
     if (ADD && !p.early_c) u.read_old();

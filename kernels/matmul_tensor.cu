@@ -185,7 +185,6 @@ __device__ void Deep<FORM, EPILOGUE, THREE, C>::run(const Args &p, int block, fl
   for (int step = 0; step < C::STAGES - 1; step++) next(step, p.early_a, p.early_b);
   if (EARLY && p.early_c) finish.read_old();
   follow();
-  lead();
   for (int step = 0; step < C::STAGES - 1; step++) {
     next(step, !p.early_a, !p.early_b);
     copies_commit();

@@ -1,21 +1,8 @@
 // Row softmax, cross-entropy and its gradient. (head.cu: fused with the last layer.)
 #include "launch.cuh"
+#include "warp.cuh"
 
 namespace {
-
-constexpr unsigned ALL = 0xffffffffu;
-
-// All lanes of a warp call these together; the xor pattern adds in the same
-// order whatever the timing, and gives every lane the result.
-__device__ float warp_max(float v) {
-  for (int d = 16; d > 0; d /= 2) v = fmaxf(v, __shfl_xor_sync(ALL, v, d));
-  return v;
-}
-
-__device__ float warp_sum(float v) {
-  for (int d = 16; d > 0; d /= 2) v += __shfl_xor_sync(ALL, v, d);
-  return v;
-}
 
 // exp_sum finds the row's maximum, Σ exp(x - max), and the first column that
 // holds the maximum (cols when all are NaN).

@@ -130,9 +130,7 @@ __device__ void Wide<FORM, EPILOGUE, THREE, C_>::run(const Args &p, int block, f
   int m0 = tile / tiles_n * C::BM, n0 = tile % tiles_n * C::BN;
   int k0 = min(p.k, rank * p.k_part), k1 = min(p.k, k0 + p.k_part), rounds = (k1 - k0 + TURN - 1) / TURN;
 
-  // Said to be volatile so that it is kept, not made again at every use.
-  unsigned stages;
-  asm volatile("mov.u32 %0, %1;" : "=r"(stages) : "r"(unsigned(__cvta_generic_to_shared(shared))));
+  unsigned stages = shared_address(shared);
   Quads<A, THREADS> from_a(p.a, A::K ? p.k : p.m, m0, p.m, k0, stages);
   Quads<B, THREADS> from_b(p.b, B::K ? p.k : p.n, n0, p.n, k0, stages + 4 * A::SIZE);
   // Past the end it copies zeros that nobody reads.
@@ -146,7 +144,6 @@ __device__ void Wide<FORM, EPILOGUE, THREE, C_>::run(const Args &p, int block, f
   for (int i = 0; i < C::STAGES - 1; i++) next(i, i * STAGE, p.early_a, p.early_b);
   if (EARLY && p.early_c) finish.read_old();
   follow();
-  lead();
   for (int i = 0; i < C::STAGES - 1; i++) {
     next(i, i * STAGE, !p.early_a, !p.early_b);
     copies_commit();
