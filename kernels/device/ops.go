@@ -17,7 +17,10 @@ func (d *Device) Gather(images, labels, order Tensor, start, n int) (x, y Tensor
 		images.rows != labels.rows || start < 0 || n < 0 || start+n > order.rows {
 		d.misfit(op, images, labels, order)
 	}
-	if d.fuse && d.err == nil {
+	if d.fuse {
+		if d.err != nil {
+			return Tensor{}, Tensor{}
+		}
 		x, y = images.view(order.at(start), n), labels.view(order.at(start), n)
 		if n > viewRows {
 			x = d.output(op, n, images.cols, Float32)
@@ -25,8 +28,6 @@ func (d *Device) Gather(images, labels, order Tensor, start, n int) (x, y Tensor
 				d.launched(op, d.queue.Gather(x.addr(), 0, images.addr(), 0, order.at(start), n, images.cols), x.addr())
 			}
 		}
-	}
-	if d.fuse {
 		return x, y
 	}
 	x = d.output(op, n, images.cols, Float32)
