@@ -37,23 +37,49 @@ func Weights(inputs, featDim, numLayers int, seed uint64) []*tensor.Dense {
 
 // MLP is a multilayer perceptron whose weights are on a device, with one hidden
 // layer at least.
+//
+// There, hidden layers are as wide as the next multiple of four: the GPU reads lines
+// of whole float4, 16 bytes, at once, others one by one. The units that this adds
+// have weights of zero. So their outputs and gradients are zero, and they remain so.
 type MLP[T any] struct {
 	ops     Ops[T]
+	shapes  []tensor.Shape // of the weights, as they were given
 	weights []T
 	inputs  []T // of each layer, in the step at hand
 }
 
-// NewMLP copies weights to the device of ops.
+// NewMLP copies weights, float32 of shape [inputs, outputs], to the device of ops.
 func NewMLP[T any](ops Ops[T], weights []*tensor.Dense) (*MLP[T], error) {
 	m := &MLP[T]{ops: ops, inputs: make([]T, len(weights))}
+	inputs := weights[0].Shape()[0]
 	for i, w := range weights {
-		t, err := ops.FromDense(fmt.Sprintf("weights %d", i), w)
+		outputs := w.Shape()[1]
+		m.shapes = append(m.shapes, tensor.Shape{w.Shape()[0], outputs})
+		if i < len(weights)-1 {
+			outputs = (outputs + 3) / 4 * 4
+		}
+		t, err := ops.FromDense(fmt.Sprintf("weights %d", i), resized(w, inputs, outputs))
 		if err != nil {
 			return nil, errors.Join(err, m.Close())
 		}
 		m.weights = append(m.weights, t)
+		inputs = outputs
 	}
 	return m, nil
+}
+
+// resized is w without the rows and columns beyond rows and cols, or with zeros
+// for those that it lacks.
+func resized(w *tensor.Dense, rows, cols int) *tensor.Dense {
+	if w.Shape()[0] == rows && w.Shape()[1] == cols {
+		return w
+	}
+	from, width := w.Float32s(), w.Shape()[1]
+	to := make([]float32, rows*cols)
+	for i := range min(rows, w.Shape()[0]) {
+		copy(to[i*cols:(i+1)*cols], from[i*width:(i+1)*width])
+	}
+	return tensor.New(tensor.WithShape(rows, cols), tensor.WithBacking(to))
 }
 
 // Forward returns the output of the last hidden layer for a batch x.
@@ -90,10 +116,11 @@ func (m *MLP[T]) Evaluate(x, labels, results T, start int) {
 func (m *MLP[T]) Weights() ([]*tensor.Dense, error) {
 	host := make([]*tensor.Dense, len(m.weights))
 	for i, w := range m.weights {
-		var err error
-		if host[i], err = m.ops.Dense(w); err != nil {
+		t, err := m.ops.Dense(w)
+		if err != nil {
 			return nil, err
 		}
+		host[i] = resized(t, m.shapes[i][0], m.shapes[i][1])
 	}
 	return host, nil
 }

@@ -149,7 +149,7 @@ func options(rows, batch int) model.Options {
 }
 
 // TestTrainingMatchesFloat64 trains two epochs, each with a short last batch,
-// beside the oracle.
+// beside the oracle. The layers are of a width that a device rounds up.
 func TestTrainingMatchesFloat64(t *testing.T) {
 	const rows, features, batch, epochs = 500, 23, 32, 2
 	train, test := blobs(rows, features, 1), blobs(101, features, 2)
@@ -180,6 +180,20 @@ func TestTrainingMatchesFloat64(t *testing.T) {
 			loss, hits := score(want.forward(x, 101)[len(weights)], y)
 			if math.Abs(loss-e.ValLoss) > 5e-5 || math.Abs(float64(hits)/101-e.ValAcc) > 1e-9 {
 				t.Errorf("epoch %d: validation %v, %v, in float64 %v, %v", epoch+1, e.ValLoss, e.ValAcc, loss, float64(hits)/101)
+			}
+		}
+		host, err := trainer.Weights()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, w := range host {
+			if !w.Shape().Eq(weights[i].Shape()) {
+				t.Fatalf("weights %d have the shape %v, want %v", i, w.Shape(), weights[i].Shape())
+			}
+			for j, v := range w.Float32s() {
+				if math.Abs(float64(v)-want.weights[i][j]) > 2e-5 {
+					t.Fatalf("weights %d: element %d is %v, in float64 %v", i, j, v, want.weights[i][j])
+				}
 			}
 		}
 		if err := trainer.Close(); err != nil {
