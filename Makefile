@@ -3,6 +3,7 @@
 # they are.
 #
 #   CUDA=0  leaves CUDA out even where nvcc is; CUDA=1 insists on it
+#   EMULATE=1  builds for a GPU that the CPU emulates: slow, for tests
 #   CONFIG  what `make train` trains
 #   RUNS    the log folders that `make plot` draws
 
@@ -11,11 +12,11 @@
 include kernels/kernels.mk
 
 # cgo may be off, by choice or for want of a C compiler: then there is no CUDA.
-CUDA ?= $(if $(NVCC),$(shell go env CGO_ENABLED),0)
+CUDA ?= $(if $(EMULATE),1,$(if $(NVCC),$(shell go env CGO_ENABLED),0))
 override CUDA := $(CUDA)
 cuda := $(filter-out 0,$(CUDA))
 ifneq ($(cuda),)
-ifeq ($(NVCC),)
+ifeq ($(NVCC)$(EMULATE),)
 $(error CUDA=$(CUDA) needs nvcc: tools/install_cuda.sh installs it)
 endif
 endif
@@ -34,8 +35,8 @@ train: ## build, fetch MNIST, and train it: on the GPU where nvcc and one are, e
 
 .PHONY: test
 test: $(if $(cuda),kernels) ## every test that this machine can run
-	go test ./...
-	$(if $(cuda),go test -tags cuda ./...)
+	$(if $(EMULATE),REQUIRE_GPU=1 go test -tags cuda -timeout 30m ./...,go test ./...)
+	$(if $(EMULATE),,$(if $(cuda),go test -tags cuda ./...))
 
 .PHONY: build
 build: $(if $(cuda),kernels) ## build/train alone, with CUDA where nvcc is

@@ -194,7 +194,11 @@ func TestDriver(t *testing.T) {
 // same.
 func TestEarly(t *testing.T) {
 	kerneltest.RequireGPU(t)
-	const rows, n, times = 64, 784, 50
+	const rows, n = 64, 784
+	times := 50
+	if kerneltest.Emulated() {
+		times = 3
+	}
 	s := newStream(t)
 	x, y, z, w, v := malloc(t, 4*rows*n), malloc(t, 4*rows*n), malloc(t, 4*rows*n), malloc(t, 4*n*n), malloc(t, 4*n*n)
 	fill := func(p uintptr, count int) {
@@ -251,7 +255,7 @@ func busy(t testing.TB, s kernels.Stream, p uintptr) {
 const busyBytes = 3 * 4 * 4096 * 4096
 
 func TestEvents(t *testing.T) {
-	kerneltest.RequireGPU(t)
+	kerneltest.RequireRealGPU(t)
 	var d kernels.Driver
 	s, other := newStream(t), newStream(t)
 	p := malloc(t, busyBytes)

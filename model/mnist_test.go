@@ -25,7 +25,7 @@ func firstRows(s data.Set, n int) model.Set {
 // GPU's losses must agree with the CPU's within 5e-5, and must not depend on the
 // allocator in a single bit.
 func TestMNISTOnGPU(t *testing.T) {
-	kerneltest.RequireGPU(t)
+	kerneltest.RequireRealGPU(t)
 	const rows, batch, limit = 3200, 64, 5e-5
 	set, err := data.Load(context.Background(), data.Options{Name: "mnist"})
 	if err != nil {

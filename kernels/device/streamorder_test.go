@@ -131,6 +131,7 @@ var policies = []allocator.Reuse{allocator.ReuseWait, allocator.ReuseOpportunist
 // TestNoEarlyReuse frees a block on a stream that spins before it writes to the
 // block, and takes one of the same size on another stream.
 func TestNoEarlyReuse(t *testing.T) {
+	kerneltest.RequireRealGPU(t)
 	const bytes = 32 << 20
 	for _, policy := range policies {
 		t.Run(policy.String(), func(t *testing.T) {
@@ -260,6 +261,7 @@ func TestOutOfMemoryOnGPU(t *testing.T) {
 // TestIdentities fills each block with its number and finds it there when it is
 // freed, through random sizes, streams, frees and trims that nothing waits for.
 func TestIdentities(t *testing.T) {
+	kerneltest.RequireRealGPU(t)
 	const steps, streams, most, largest = 10_000, 4, 256, 1 << 20
 	type filled struct {
 		b  allocator.Block
@@ -381,6 +383,7 @@ func TestStrategiesOnGPU(t *testing.T) {
 		})
 	})
 	t.Run("poison", func(t *testing.T) {
+		kerneltest.RequireRealGPU(t)
 		allocatortest.Run(t, func(t *testing.T) *allocatortest.Env {
 			p := newPool(t, kernels.Driver{}, allocator.PoolOptions{MaxBytes: limit})
 			return newEnv(allocator.NewPoison(p, kernels.Driver{}), cudaQueues(t))

@@ -93,6 +93,22 @@ func RequireGPU(t testing.TB) {
 	}
 }
 
+// Emulated says whether the GPU is tools/emulator: slow, in the memory of this
+// process, and done with all work before the host goes on.
+func Emulated() bool {
+	d, err := kernels.Device()
+	return err == nil && d.Name == "emulated GPU"
+}
+
+// RequireRealGPU is RequireGPU for a test that an emulated one is no good for.
+func RequireRealGPU(t testing.TB) {
+	t.Helper()
+	RequireGPU(t)
+	if Emulated() {
+		t.Skip("needs a real GPU")
+	}
+}
+
 // CUDA returns what makes a stream, with an area of device memory, whose matrix
 // products have a precision.
 func CUDA(p kernels.Precision) func(testing.TB) Impl {

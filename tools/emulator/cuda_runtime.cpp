@@ -1,0 +1,342 @@
+// CUDA's runtime: memory, streams, events, pools and graphs.
+//
+// All streams are one: work is done in the order in which it was queued. So whatever
+// waits finds it done, and only a grid that was just launched may still be at rest.
+#include "cuda_runtime.h"
+
+#include <sys/mman.h>
+
+#include <chrono>
+#include <cstdio>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <vector>
+
+using std::lock_guard;
+using std::recursive_mutex;
+
+struct CUevent_st {
+  std::chrono::steady_clock::time_point at;
+};
+
+struct CUgraph_st {
+  std::vector<std::function<void()>> work;
+  std::vector<void *> memory;
+  bool spoilt = false;
+};
+
+struct CUgraphExec_st {
+  CUgraph_st graph;
+};
+
+struct CUstream_st {
+  std::unique_ptr<CUgraph_st> captured;  // while a capture is under way
+};
+
+struct CUmemPool_st {
+  std::multimap<size_t, void *> idle;
+  uint64_t threshold = 0, reserved = 0, high = 0;
+};
+
+namespace {
+
+constexpr size_t PAGE = 4096, CARD = size_t(32) << 30, MOST_FILLED = 64 << 20;
+
+recursive_mutex one_at_a_time;
+using Lock = lock_guard<recursive_mutex>;
+
+struct Allocation {
+  size_t bytes;
+  CUmemPool_st *pool;
+};
+std::map<void *, Allocation> allocations;
+size_t used;
+
+size_t pages(size_t bytes) { return (bytes + PAGE - 1) / PAGE * PAGE; }
+
+// allocate returns memory of NaN, up to a size, before a page that cannot be touched.
+void *allocate(size_t bytes, CUmemPool_st *pool) {
+  if (used + pages(bytes) > CARD) return nullptr;
+  void *p = mmap(nullptr, pages(bytes) + PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (p == MAP_FAILED) return nullptr;
+  mprotect(static_cast<char *>(p) + pages(bytes), PAGE, PROT_NONE);
+  if (bytes <= MOST_FILLED) memset(p, 0xff, pages(bytes));
+  used += pages(bytes);
+  allocations[p] = {bytes, pool};
+  return p;
+}
+
+void release(void *p) {
+  size_t bytes = pages(allocations.at(p).bytes);
+  munmap(p, bytes + PAGE);
+  used -= bytes;
+  allocations.erase(p);
+}
+
+// enqueue does work now, or when the graph runs that is captured on the stream.
+template <typename Work>
+void enqueue(cudaStream_t s, Work work) {
+  if (s && s->captured) s->captured->work.push_back(work);
+  else work();
+}
+
+void trim(CUmemPool_st &pool, size_t keep) {
+  while (pool.reserved > keep && !pool.idle.empty()) {
+    auto largest = --pool.idle.end();
+    pool.reserved -= largest->first;
+    release(largest->second);
+    pool.idle.erase(largest);
+  }
+}
+
+std::set<CUmemPool_st *> pools;
+size_t graph_memory, graph_memory_high;
+
+}  // namespace
+
+cudaError_t emulator::launch(cudaStream_t s, Grid grid) {
+  Lock lock(one_at_a_time);
+  bool fits = grid.blocks && grid.threads && grid.threads <= 1024 && grid.shared <= MOST_SHARED;
+  if (!fits || !grid.cluster || grid.blocks % grid.cluster) return cudaErrorInvalidValue;
+  enqueue(s, [grid] { submit(grid); });
+  return cudaSuccess;
+}
+
+const char *cudaGetErrorName(cudaError_t e) {
+  switch (e) {
+    case cudaSuccess: return "cudaSuccess";
+    case cudaErrorInvalidValue: return "cudaErrorInvalidValue";
+    case cudaErrorMemoryAllocation: return "cudaErrorMemoryAllocation";
+    case cudaErrorNoDevice: return "cudaErrorNoDevice";
+    case cudaErrorNotReady: return "cudaErrorNotReady";
+    case cudaErrorNotSupported: return "cudaErrorNotSupported";
+    case cudaErrorIllegalState: return "cudaErrorIllegalState";
+    case cudaErrorStreamCaptureUnsupported: return "cudaErrorStreamCaptureUnsupported";
+    case cudaErrorStreamCaptureInvalidated: return "cudaErrorStreamCaptureInvalidated";
+  }
+  return "unrecognized error code";
+}
+
+cudaError_t cudaGetDeviceCount(int *n) { return *n = 1, cudaSuccess; }
+
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int) {
+  *p = {};
+  snprintf(p->name, sizeof p->name, "emulated GPU");
+  p->totalGlobalMem = CARD, p->major = 9, p->multiProcessorCount = 132, p->l2CacheSize = 50 << 20;
+  return cudaSuccess;
+}
+
+cudaError_t cudaDeviceGetAttribute(int *v, cudaDeviceAttr a, int) {
+  switch (a) {
+    case cudaDevAttrMultiProcessorCount: *v = 132; break;
+    case cudaDevAttrMaxSharedMemoryPerBlockOptin: *v = int(emulator::MOST_SHARED); break;
+    case cudaDevAttrComputeCapabilityMajor: *v = 9; break;
+  }
+  return cudaSuccess;
+}
+
+cudaError_t cudaDriverGetVersion(int *v) { return *v = 12030, cudaSuccess; }
+cudaError_t cudaRuntimeGetVersion(int *v) { return *v = 12030, cudaSuccess; }
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned) { return *s = new CUstream_st, cudaSuccess; }
+
+cudaError_t cudaStreamDestroy(cudaStream_t s) {
+  Lock lock(one_at_a_time);
+  emulator::finish();
+  delete s;
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t s) {
+  Lock lock(one_at_a_time);
+  if (s && s->captured) return s->captured->spoilt = true, cudaErrorStreamCaptureUnsupported;
+  emulator::finish();
+  for (CUmemPool_st *pool : pools) trim(*pool, pool->threshold);
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, unsigned) { return *e = new CUevent_st, cudaSuccess; }
+cudaError_t cudaEventDestroy(cudaEvent_t e) { return delete e, cudaSuccess; }
+
+cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s) {
+  Lock lock(one_at_a_time);
+  enqueue(s, [e] {
+    emulator::finish();
+    e->at = std::chrono::steady_clock::now();
+  });
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventQuery(cudaEvent_t) { return cudaSuccess; }
+cudaError_t cudaEventSynchronize(cudaEvent_t) { return cudaSuccess; }
+cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned) { return cudaSuccess; }
+
+cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to) {
+  *ms = std::chrono::duration<float, std::milli>(to->at - from->at).count();
+  return cudaSuccess;
+}
+
+cudaError_t cudaMalloc(void **p, size_t bytes) {
+  Lock lock(one_at_a_time);
+  *p = allocate(bytes, nullptr);
+  return *p ? cudaSuccess : cudaErrorMemoryAllocation;
+}
+
+cudaError_t cudaFree(void *p) {
+  Lock lock(one_at_a_time);
+  if (!p) return cudaSuccess;
+  if (!allocations.count(p)) return cudaErrorInvalidValue;
+  emulator::finish();
+  release(p);
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemGetInfo(size_t *available, size_t *total) {
+  Lock lock(one_at_a_time);
+  *available = CARD - used, *total = CARD;
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind, cudaStream_t s) {
+  Lock lock(one_at_a_time);
+  enqueue(s, [=] {
+    emulator::finish();
+    memcpy(to, from, bytes);
+  });
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t s) {
+  Lock lock(one_at_a_time);
+  enqueue(s, [=] {
+    emulator::finish();
+    memset(to, value, bytes);
+  });
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemPoolCreate(cudaMemPool_t *p, const cudaMemPoolProps *) {
+  Lock lock(one_at_a_time);
+  pools.insert(*p = new CUmemPool_st);
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemPoolDestroy(cudaMemPool_t p) {
+  Lock lock(one_at_a_time);
+  emulator::finish();
+  trim(*p, 0);
+  pools.erase(p);
+  delete p;
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemPoolGetAttribute(cudaMemPool_t p, cudaMemPoolAttr a, void *v) {
+  Lock lock(one_at_a_time);
+  *static_cast<uint64_t *>(v) = a == cudaMemPoolAttrReservedMemCurrent ? p->reserved : p->high;
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t p, cudaMemPoolAttr a, void *v) {
+  Lock lock(one_at_a_time);
+  if (a == cudaMemPoolAttrReleaseThreshold) p->threshold = *static_cast<uint64_t *>(v);
+  if (a == cudaMemPoolAttrReservedMemHigh) p->high = p->reserved;
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemPoolTrimTo(cudaMemPool_t p, size_t keep) {
+  Lock lock(one_at_a_time);
+  emulator::finish();
+  trim(*p, keep);
+  return cudaSuccess;
+}
+
+cudaError_t cudaMallocFromPoolAsync(void **p, size_t bytes, cudaMemPool_t pool, cudaStream_t s) {
+  Lock lock(one_at_a_time);
+  if (s && s->captured) {
+    if (!(*p = allocate(bytes, nullptr))) return cudaErrorMemoryAllocation;
+    s->captured->memory.push_back(*p);
+    graph_memory += bytes;
+    graph_memory_high = std::max(graph_memory_high, graph_memory);
+    return cudaSuccess;
+  }
+  auto after = pool->idle.upper_bound(pages(bytes));
+  if (after != pool->idle.begin() && (--after)->first == pages(bytes)) {  // the one that was freed last
+    *p = after->second;
+    pool->idle.erase(after);
+    return cudaSuccess;
+  }
+  *p = allocate(bytes, pool);
+  if (!*p) {
+    trim(*pool, 0);
+    *p = allocate(bytes, pool);
+  }
+  if (!*p) return cudaErrorMemoryAllocation;
+  pool->reserved += pages(bytes);
+  pool->high = std::max(pool->high, pool->reserved);
+  return cudaSuccess;
+}
+
+cudaError_t cudaFreeAsync(void *p, cudaStream_t) {
+  Lock lock(one_at_a_time);
+  auto at = allocations.find(p);
+  if (at == allocations.end()) return cudaErrorInvalidValue;
+  // The memory of a graph goes with the graph.
+  if (CUmemPool_st *pool = at->second.pool) pool->idle.emplace(pages(at->second.bytes), p);
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t s, cudaStreamCaptureMode) {
+  Lock lock(one_at_a_time);
+  s->captured = std::make_unique<CUgraph_st>();
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamEndCapture(cudaStream_t s, cudaGraph_t *g) {
+  Lock lock(one_at_a_time);
+  *g = nullptr;
+  if (!s->captured) return cudaErrorIllegalState;
+  std::unique_ptr<CUgraph_st> graph = std::move(s->captured);
+  if (graph->spoilt) return cudaErrorStreamCaptureInvalidated;
+  *g = graph.release();
+  return cudaSuccess;
+}
+
+cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t *e, cudaGraph_t g, unsigned long long) {
+  *e = new CUgraphExec_st{std::move(*g)};
+  return cudaSuccess;
+}
+
+cudaError_t cudaGraphDestroy(cudaGraph_t g) { return delete g, cudaSuccess; }
+
+cudaError_t cudaGraphLaunch(cudaGraphExec_t e, cudaStream_t) {
+  Lock lock(one_at_a_time);
+  for (auto &work : e->graph.work) work();
+  return cudaSuccess;
+}
+
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t e) {
+  Lock lock(one_at_a_time);
+  emulator::finish();
+  for (void *p : e->graph.memory) {
+    graph_memory -= allocations.at(p).bytes;
+    release(p);
+  }
+  delete e;
+  return cudaSuccess;
+}
+
+cudaError_t cudaDeviceGetGraphMemAttribute(int, cudaGraphMemAttributeType a, void *v) {
+  Lock lock(one_at_a_time);
+  *static_cast<uint64_t *>(v) = a == cudaGraphMemAttrReservedMemCurrent ? graph_memory : graph_memory_high;
+  return cudaSuccess;
+}
+
+cudaError_t cudaDeviceSetGraphMemAttribute(int, cudaGraphMemAttributeType, void *) {
+  Lock lock(one_at_a_time);
+  graph_memory_high = graph_memory;
+  return cudaSuccess;
+}
+
+cudaError_t cudaDeviceGraphMemTrim(int) { return cudaSuccess; }

@@ -1,0 +1,253 @@
+// The part of CUDA that the kernels and their launchers use, for a C++ compiler. The
+// device is like an H200, compute capability 9.0.
+#ifndef CUDA_RUNTIME_H
+#define CUDA_RUNTIME_H
+
+#include <algorithm>
+#include <type_traits>
+
+#include "emulator.h"
+
+#define __CUDA_ARCH__ 900
+#define __global__
+#define __device__
+#define __host__
+#define __launch_bounds__(...)
+
+// Vectors.
+
+struct alignas(4) uchar4 {
+  unsigned char x, y, z, w;
+};
+struct alignas(8) float2 {
+  float x, y;
+};
+struct alignas(16) float4 {
+  float x, y, z, w;
+};
+struct uint3 {
+  unsigned x, y, z;
+};
+struct dim3 {
+  unsigned x, y, z;
+  dim3(unsigned x = 1, unsigned y = 1, unsigned z = 1) : x(x), y(y), z(z) {}
+};
+inline float2 make_float2(float x, float y) { return {x, y}; }
+inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
+
+extern uint3 threadIdx, blockIdx;
+extern dim3 blockDim, gridDim;
+
+// Functions of the device.
+
+template <typename A, typename B>
+constexpr auto min(A a, B b) {
+  using C = std::common_type_t<A, B>;
+  return std::min<C>(a, b);
+}
+template <typename A, typename B>
+constexpr auto max(A a, B b) {
+  using C = std::common_type_t<A, B>;
+  return std::max<C>(a, b);
+}
+inline uint32_t __float_as_uint(float v) { return emulator::bits<uint32_t>(v); }
+inline float __uint_as_float(uint32_t v) { return emulator::bits<float>(v); }
+inline int __ffs(unsigned v) { return __builtin_ffs(int(v)); }
+inline uint32_t __byte_perm(uint32_t low, uint32_t high, uint32_t selector) {
+  uint64_t bytes = uint64_t(high) << 32 | low;
+  uint32_t v = 0;
+  for (int i = 0; i < 4; i++) v |= uint32_t(bytes >> 8 * (selector >> 4 * i & 7) & 0xff) << 8 * i;
+  return v;
+}
+template <typename T>
+T __ldcg(const T *p) {
+  if (reinterpret_cast<uintptr_t>(p) % sizeof(T)) emulator::fail("read from an address that is not aligned");
+  return *p;
+}
+inline size_t __cvta_generic_to_shared(const void *p) { return static_cast<const char *>(p) - emulator::shared_memory(); }
+template <typename T, typename V>
+T atomicAdd(T *p, V v) {
+  T old = *p;
+  *p += v;
+  return old;
+}
+inline long long clock64() {
+  static long long now = 0;
+  return now += 1 << 20;
+}
+
+inline void __syncthreads() { emulator::block_barrier(); }
+inline void __syncwarp() {
+  emulator::exchange({}, [](const emulator::Words(&)[32], emulator::Words(&)[32]) {});
+}
+namespace emulator {
+inline uint32_t lane_xor(uint32_t lane, uint32_t mask) { return lane ^ mask; }
+inline uint32_t lane_of(uint32_t, uint32_t of) { return of; }
+}  // namespace emulator
+template <typename T>
+T __shfl_xor_sync(unsigned, T v, int mask) {
+  return emulator::shuffle<T, emulator::lane_xor>(v, mask);
+}
+template <typename T>
+T __shfl_sync(unsigned, T v, int lane) {
+  return emulator::shuffle<T, emulator::lane_of>(v, lane);
+}
+inline unsigned __ballot_sync(unsigned, bool vote) {
+  using emulator::Words;
+  return emulator::exchange({{vote}}, [](const Words(&given)[32], Words(&got)[32]) {
+    uint32_t votes = 0;
+    for (int lane = 0; lane < 32; lane++) votes |= given[lane].word[0] << lane;
+    for (Words &w : got) w.word[0] = votes;
+  }).word[0];
+}
+
+// Functions of the host. What is not said returns as the CUDA function of its name.
+
+enum cudaError_t {
+  cudaSuccess = 0,
+  cudaErrorInvalidValue = 1,
+  cudaErrorMemoryAllocation = 2,
+  cudaErrorNoDevice = 100,
+  cudaErrorIllegalState = 401,
+  cudaErrorNotReady = 600,
+  cudaErrorNotSupported = 801,
+  cudaErrorStreamCaptureUnsupported = 900,
+  cudaErrorStreamCaptureInvalidated = 901,
+};
+const char *cudaGetErrorName(cudaError_t);
+inline cudaError_t cudaGetLastError() { return cudaSuccess; }
+
+enum cudaDeviceAttr { cudaDevAttrMultiProcessorCount, cudaDevAttrMaxSharedMemoryPerBlockOptin, cudaDevAttrComputeCapabilityMajor };
+struct cudaDeviceProp {
+  char name[256];
+  size_t totalGlobalMem;
+  int major, minor, multiProcessorCount, l2CacheSize;
+};
+cudaError_t cudaGetDeviceCount(int *);
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp *, int device);
+cudaError_t cudaDeviceGetAttribute(int *, cudaDeviceAttr, int device);
+cudaError_t cudaDriverGetVersion(int *);
+cudaError_t cudaRuntimeGetVersion(int *);
+
+enum { cudaStreamNonBlocking = 1 };
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *, unsigned);
+cudaError_t cudaStreamDestroy(cudaStream_t);
+cudaError_t cudaStreamSynchronize(cudaStream_t);
+
+typedef struct CUevent_st *cudaEvent_t;
+enum { cudaEventDefault = 0, cudaEventDisableTiming = 2 };
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *, unsigned);
+cudaError_t cudaEventDestroy(cudaEvent_t);
+cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t);
+cudaError_t cudaEventQuery(cudaEvent_t);
+cudaError_t cudaEventSynchronize(cudaEvent_t);
+cudaError_t cudaEventElapsedTime(float *, cudaEvent_t, cudaEvent_t);
+cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned);
+
+enum cudaMemcpyKind { cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost };
+cudaError_t cudaMalloc(void **, size_t);
+cudaError_t cudaFree(void *);
+cudaError_t cudaMemGetInfo(size_t *available, size_t *total);
+cudaError_t cudaMemcpyAsync(void *, const void *, size_t, cudaMemcpyKind, cudaStream_t);
+cudaError_t cudaMemsetAsync(void *, int, size_t, cudaStream_t);
+template <typename T>
+cudaError_t cudaGetSymbolAddress(void **p, T &symbol) {
+  *p = &symbol;
+  return cudaSuccess;
+}
+
+typedef struct CUmemPool_st *cudaMemPool_t;
+enum { cudaMemAllocationTypePinned, cudaMemLocationTypeDevice };
+enum cudaMemPoolAttr {
+  cudaMemPoolReuseFollowEventDependencies,
+  cudaMemPoolReuseAllowOpportunistic,
+  cudaMemPoolReuseAllowInternalDependencies,
+  cudaMemPoolAttrReleaseThreshold,
+  cudaMemPoolAttrReservedMemCurrent,
+  cudaMemPoolAttrReservedMemHigh,
+};
+struct cudaMemPoolProps {
+  int allocType;
+  struct {
+    int type, id;
+  } location;
+};
+cudaError_t cudaMemPoolCreate(cudaMemPool_t *, const cudaMemPoolProps *);
+cudaError_t cudaMemPoolDestroy(cudaMemPool_t);
+cudaError_t cudaMemPoolGetAttribute(cudaMemPool_t, cudaMemPoolAttr, void *);
+cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t, cudaMemPoolAttr, void *);
+cudaError_t cudaMemPoolTrimTo(cudaMemPool_t, size_t keep);
+cudaError_t cudaMallocFromPoolAsync(void **, size_t, cudaMemPool_t, cudaStream_t);
+cudaError_t cudaFreeAsync(void *, cudaStream_t);
+
+typedef struct CUgraph_st *cudaGraph_t;
+typedef struct CUgraphExec_st *cudaGraphExec_t;
+enum cudaStreamCaptureMode { cudaStreamCaptureModeRelaxed };
+enum cudaGraphMemAttributeType { cudaGraphMemAttrReservedMemCurrent, cudaGraphMemAttrReservedMemHigh };
+cudaError_t cudaStreamBeginCapture(cudaStream_t, cudaStreamCaptureMode);
+cudaError_t cudaStreamEndCapture(cudaStream_t, cudaGraph_t *);
+cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t *, cudaGraph_t, unsigned long long);
+cudaError_t cudaGraphDestroy(cudaGraph_t);
+cudaError_t cudaGraphLaunch(cudaGraphExec_t, cudaStream_t);
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t);
+cudaError_t cudaDeviceGetGraphMemAttribute(int device, cudaGraphMemAttributeType, void *);
+cudaError_t cudaDeviceSetGraphMemAttribute(int device, cudaGraphMemAttributeType, void *);
+cudaError_t cudaDeviceGraphMemTrim(int device);
+
+enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize };
+struct cudaFuncAttributes {};
+namespace emulator {
+constexpr size_t MOST_SHARED = 227 << 10;
+// launch submits a grid on a stream, or adds it to the graph that is captured there.
+cudaError_t launch(cudaStream_t, Grid);
+
+// call is kernel<<<…>>>.
+struct Shape {
+  unsigned blocks, threads;
+  size_t shared = 0;
+  cudaStream_t stream = nullptr;
+};
+template <typename... P>
+auto call(Shape s, void (*kernel)(P...)) {
+  return [=](P... p) { launch(s.stream, {s.blocks, s.threads, s.shared, 1, false, [=] { kernel(p...); }}); };
+}
+}  // namespace emulator
+template <typename F>
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *, F) {
+  return cudaSuccess;
+}
+template <typename F>
+cudaError_t cudaFuncSetAttribute(F, cudaFuncAttribute, int bytes) {
+  return bytes < 0 || size_t(bytes) > emulator::MOST_SHARED ? cudaErrorInvalidValue : cudaSuccess;
+}
+
+enum cudaLaunchAttributeID { cudaLaunchAttributeClusterDimension, cudaLaunchAttributeProgrammaticStreamSerialization };
+struct cudaLaunchAttribute {
+  cudaLaunchAttributeID id;
+  struct {
+    struct {
+      unsigned x, y, z;
+    } clusterDim;
+    int programmaticStreamSerializationAllowed;
+  } val;
+};
+struct cudaLaunchConfig_t {
+  dim3 gridDim, blockDim;
+  size_t dynamicSmemBytes;
+  cudaStream_t stream;
+  cudaLaunchAttribute *attrs;
+  unsigned numAttrs;
+};
+template <typename... P>
+cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t *config, void (*kernel)(P...), std::type_identity_t<P>... p) {
+  emulator::Grid grid = {config->gridDim.x, config->blockDim.x, config->dynamicSmemBytes};
+  for (unsigned i = 0; i < config->numAttrs; i++) {
+    const cudaLaunchAttribute &a = config->attrs[i];
+    if (a.id == cudaLaunchAttributeClusterDimension) grid.cluster = a.val.clusterDim.x;
+    else grid.early = a.val.programmaticStreamSerializationAllowed;
+  }
+  grid.kernel = [=] { kernel(p...); };
+  return emulator::launch(config->stream, std::move(grid));
+}
+
+#endif

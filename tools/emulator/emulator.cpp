@@ -1,0 +1,314 @@
+// Grids, blocks and threads. A thread of a kernel is a fiber: it runs until it must
+// wait for another. Blocks run one after the other, but for those of a cluster.
+//
+// The emulator is no kinder than a GPU: the order of a block's threads is random, the
+// shared memory of a block begins as NaN, and of a grid that may begin early a few
+// clusters begin before the grid that they depend on has run at all.
+#include "emulator.h"
+
+#include <ucontext.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <random>
+#include <vector>
+
+#include "cuda_runtime.h"
+
+uint3 threadIdx, blockIdx;
+dim3 blockDim, gridDim;
+
+namespace emulator {
+namespace {
+
+constexpr size_t STACK = 128 << 10;
+constexpr size_t GUARD = 1 << 10, SHARED = MOST_SHARED + GUARD;  // the guard behind a block's shared memory must stay unwritten
+constexpr int EARLY = 2;  // clusters that begin early
+constexpr unsigned char UNWRITTEN = 0xff;
+
+std::mt19937 dice(1);
+
+// A Barrier opens when all of its threads but those that ended have come.
+struct Barrier {
+  unsigned live = 0, arrived = 0, turn = 0;
+  bool open() { return arrived == live && (arrived = 0, turn++, true); }
+};
+
+struct Warp {
+  Barrier barrier;
+  Words given[32], got[32];
+};
+
+struct Copy {
+  uint32_t to;
+  const void *from;
+  int size, bytes;
+};
+
+// A Place is where to go on: go_on(place) returns from the stop(place) before it, on
+// the stack of that one. (What setjmp and longjmp add takes longer than the kernels.)
+using Place = void *[5];
+#define stop(place) __builtin_setjmp(place)
+[[noreturn, gnu::noipa]] void go_on(Place &place) { __builtin_longjmp(place, 1); }
+
+struct Running;
+struct Block;
+
+struct Thread {
+  Block *block;
+  unsigned index;
+  enum { READY, FOLLOWING, DONE } state;
+  unsigned cluster_turn;
+  std::vector<std::vector<Copy>> groups;  // of copies under way; the last is not committed
+
+  ucontext_t context;
+  Place at;
+  bool begun = false;
+  std::unique_ptr<char[]> stack{new char[STACK]};
+};
+
+struct Block {
+  Running *grid;
+  unsigned index, rank;
+  bool copy_at_once;
+  Block *cluster;  // its first block
+  char *shared;
+  Barrier barrier, cluster_barrier;  // of the cluster: the first block's
+  std::vector<Warp> warps;
+  std::vector<Thread *> threads;
+};
+
+using Cluster = std::vector<Block>;
+
+struct Running {
+  Grid grid;
+  bool may_follow = false;
+  std::vector<std::unique_ptr<Cluster>> early;
+};
+
+std::unique_ptr<Running> queued;
+std::vector<Thread *> idle_threads;
+std::vector<char *> idle_shared;
+Place scheduler;
+Thread *self;
+
+template <typename T>
+T *take(std::vector<T *> &idle, T *(*make)()) {
+  if (idle.empty()) return make();
+  T *t = idle.back();
+  idle.pop_back();
+  return t;
+}
+
+// yield lets other threads run. noipa: its callers must expect that registers change.
+[[gnu::noipa]] void yield() {
+  if (!stop(self->at)) go_on(scheduler);
+}
+
+template <typename Condition>
+void wait_until(Condition c) {
+  while (!c()) yield();
+}
+
+// run_kernels is all that a fiber does.
+void run_kernels() {
+  for (;;) {
+    self->block->grid->grid.kernel();
+    if (!self->groups.back().empty()) fail("ended with copies that it did not commit");
+    Block &b = *self->block;
+    self->state = Thread::DONE;
+    for (Barrier *barrier : {&b.warps[self->index / 32].barrier, &b.barrier, &b.cluster->cluster_barrier}) {
+      barrier->live--;
+      if (barrier->live) barrier->open();
+    }
+    yield();
+  }
+}
+
+// resume lets a thread run until it waits.
+[[gnu::noipa]] void resume(Thread &t) {
+  self = &t;
+  threadIdx = {t.index, 0, 0};
+  blockIdx = {t.block->index, 0, 0};
+  blockDim = dim3(t.block->grid->grid.threads);
+  gridDim = dim3(t.block->grid->grid.blocks);
+  if (stop(scheduler)) return;
+  if (self->begun) go_on(self->at);
+  self->begun = true;
+  getcontext(&self->context);
+  self->context.uc_stack = {self->stack.get(), 0, STACK};
+  self->context.uc_link = nullptr;
+  makecontext(&self->context, run_kernels, 0);
+  setcontext(&self->context);
+}
+
+std::unique_ptr<Cluster> begin(Running &r, unsigned index) {
+  const Grid &g = r.grid;
+  auto cluster = std::make_unique<Cluster>(g.cluster);
+  for (unsigned rank = 0; rank < g.cluster; rank++) {
+    Block &b = (*cluster)[rank];
+    b.grid = &r, b.index = index * g.cluster + rank, b.rank = rank, b.cluster = cluster->data();
+    b.copy_at_once = dice() % 4 == 0;
+    b.shared = take<char>(idle_shared, [] { return static_cast<char *>(aligned_alloc(1024, SHARED)); });
+    memset(b.shared, UNWRITTEN, g.shared + GUARD);
+    b.barrier.live = g.threads, b.cluster_barrier.live = g.threads * g.cluster;
+    b.warps.resize((g.threads + 31) / 32);
+    for (unsigned i = 0; i < g.threads; i++) {
+      Thread *t = take<Thread>(idle_threads, [] { return new Thread; });
+      t->block = &b, t->index = i, t->state = Thread::READY;
+      t->groups.assign(1, {});
+      b.warps[i / 32].barrier.live++;
+      b.threads.push_back(t);
+    }
+    std::shuffle(b.threads.begin(), b.threads.end(), dice);
+  }
+  return cluster;
+}
+
+// run lets a cluster's threads run, to their end or as far as they may.
+void run(Cluster &cluster) {
+  for (bool waiting = true; waiting;) {
+    waiting = false;
+    for (Block &b : cluster)
+      for (Thread *t : b.threads) {
+        bool stays = t->state == Thread::DONE || (t->state == Thread::FOLLOWING && !b.grid->may_follow);
+        if (!stays) resume(*t), waiting = true;
+      }
+  }
+}
+
+void end(Cluster &cluster) {
+  run(cluster);
+  for (Block &b : cluster) {
+    char *guard = b.shared + b.grid->grid.shared;
+    if (std::any_of(guard, guard + GUARD, [](unsigned char c) { return c != UNWRITTEN; })) fail("wrote past the end of its shared memory");
+    idle_shared.push_back(b.shared);
+    idle_threads.insert(idle_threads.end(), b.threads.begin(), b.threads.end());
+  }
+}
+
+}  // namespace
+
+void submit(Grid grid) {
+  auto next = std::make_unique<Running>();
+  next->grid = std::move(grid);
+  unsigned clusters = next->grid.blocks / next->grid.cluster;
+  if (queued && next->grid.early)
+    for (unsigned i = 0; i < std::min<unsigned>(EARLY, clusters); i++) {
+      next->early.push_back(begin(*next, i));
+      run(*next->early.back());
+    }
+  finish();
+  queued = std::move(next);
+}
+
+void finish() {
+  if (!queued) return;
+  Running &r = *queued;
+  r.may_follow = true;
+  for (unsigned i = 0; i < r.grid.blocks / r.grid.cluster; i++) {
+    auto cluster = i < r.early.size() ? std::move(r.early[i]) : begin(r, i);
+    end(*cluster);
+  }
+  queued = nullptr;
+}
+
+void fail(const char *what) {
+  fprintf(stderr, "emulator: thread %u of block %u %s\n", threadIdx.x, blockIdx.x, what);
+  abort();
+}
+
+char *shared_memory() { return self->block->shared; }
+char *shared_memory(unsigned rank) { return self->block->cluster[rank].shared; }
+unsigned cluster_rank() { return self->block->rank; }
+unsigned cluster_size() { return self->block->grid->grid.cluster; }
+
+void block_barrier() {
+  Barrier &b = self->block->barrier;
+  unsigned turn = b.turn;
+  b.arrived++;
+  b.open();
+  wait_until([&] { return b.turn != turn; });
+}
+
+Words exchange(const Words &given, Exchange f) {
+  Warp &w = self->block->warps[self->index / 32];
+  unsigned turn = w.barrier.turn, lane = self->index % 32;
+  w.given[lane] = given;
+  w.barrier.arrived++;
+  if (w.barrier.open()) f(w.given, w.got);
+  wait_until([&] { return w.barrier.turn != turn; });
+  return w.got[lane];
+}
+
+void barrier_cluster_arrive_aligned() {
+  Barrier &b = self->block->cluster->cluster_barrier;
+  self->cluster_turn = b.turn;
+  b.arrived++;
+  b.open();
+}
+
+void barrier_cluster_wait_aligned() {
+  Barrier &b = self->block->cluster->cluster_barrier;
+  wait_until([&] { return b.turn != self->cluster_turn; });
+}
+
+void griddepcontrol_wait() {
+  if (self->block->grid->may_follow) return;
+  self->state = Thread::FOLLOWING;
+  wait_until([] { return self->block->grid->may_follow; });
+  self->state = Thread::READY;
+}
+
+static void copy(const Copy &c) {
+  if (c.to % c.size || c.to + c.size > self->block->grid->grid.shared) fail("copied to a wrong address in shared memory");
+  if (c.bytes && reinterpret_cast<uintptr_t>(c.from) % c.size) fail("copied from an address that is not aligned");
+  char *to = shared_memory() + c.to;
+  memset(to, 0, c.size);
+  if (c.bytes) memcpy(to, c.from, c.bytes);
+}
+
+void copy(uint32_t to, const void *from, int size, int bytes) {
+  Copy c = {to, from, size, bytes};
+  if (self->block->copy_at_once) copy(c);
+  else self->groups.back().push_back(c);
+}
+
+void cp_async_commit_group() { self->groups.emplace_back(); }
+
+void cp_async_wait_group(int left) {
+  int done = static_cast<int>(self->groups.size()) - 1 - left;
+  if (done <= 0) return;
+  auto end = self->groups.begin() + done;
+  for (auto group = self->groups.begin(); group != end; group++)
+    for (const Copy &c : *group) copy(c);
+  self->groups.erase(self->groups.begin(), end);
+}
+
+void mma_sync_aligned_m16n8k8_row_col_f32_tf32_tf32_f32(float &d0, float &d1, float &d2, float &d3, uint32_t a0, uint32_t a1, uint32_t a2,
+                                                        uint32_t a3, uint32_t b0, uint32_t b1, float c0, float c1, float c2, float c3) {
+  Words mine = {{a0, a1, a2, a3, b0, b1, bits<uint32_t>(c0), bits<uint32_t>(c1), bits<uint32_t>(c2), bits<uint32_t>(c3)}};
+  Words got = exchange(mine, [](const Words(&given)[32], Words(&got)[32]) {
+    // Lane 4g + t has rows g and g+8 of columns t and t+4 of a, rows t and t+4 of
+    // column g of b, and rows g and g+8 of columns 2t and 2t+1 of c.
+    float a[16][8], b[8][8];
+    auto factor = [](uint32_t v) { return bits<float>(v & ~0u << 13); };
+    for (int lane = 0; lane < 32; lane++) {
+      int g = lane / 4, t = lane % 4;
+      for (int i = 0; i < 4; i++) a[g + i % 2 * 8][t + i / 2 * 4] = factor(given[lane].word[i]);
+      for (int i = 0; i < 2; i++) b[t + 4 * i][g] = factor(given[lane].word[4 + i]);
+    }
+    for (int lane = 0; lane < 32; lane++)
+      for (int i = 0; i < 4; i++) {
+        int row = lane / 4 + i / 2 * 8, column = lane % 4 * 2 + i % 2;
+        double sum = bits<float>(given[lane].word[6 + i]);
+        for (int k = 0; k < 8; k++) sum += double(a[row][k]) * b[k][column];
+        got[lane].word[i] = bits<uint32_t>(float(sum));
+      }
+  });
+  d0 = bits<float>(got.word[0]), d1 = bits<float>(got.word[1]), d2 = bits<float>(got.word[2]), d3 = bits<float>(got.word[3]);
+}
+
+}  // namespace emulator

@@ -1,0 +1,124 @@
+// What the emulator does for a kernel: threads that wait for each other, shared
+// memory, and the instructions that kernels write as assembly (see translate).
+#ifndef EMULATOR_H
+#define EMULATOR_H
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <utility>
+
+typedef struct CUstream_st *cudaStream_t;
+
+namespace emulator {
+
+// A Grid is one launch of a kernel.
+struct Grid {
+  unsigned blocks, threads;  // threads of a block
+  size_t shared = 0;         // bytes of a block
+  unsigned cluster = 1;      // blocks of a cluster
+  bool early = false;        // may begin while the kernel before it runs
+  std::function<void()> kernel;
+};
+
+// submit queues a grid; a queued grid may rest until the next call of submit or
+// finish. finish returns when all have run. Both are called by one thread at a time.
+void submit(Grid grid);
+void finish();
+
+// What follows is for the thread of a kernel that runs.
+
+// fail ends the process with a line that says which thread did what.
+[[noreturn]] void fail(const char *what);
+
+char *shared_memory();          // of this block
+char *shared_memory(unsigned);  // of another block of this cluster
+template <typename T>
+T *dynamic_shared() {
+  return reinterpret_cast<T *>(shared_memory());
+}
+
+void block_barrier();
+unsigned cluster_rank();
+unsigned cluster_size();
+
+// Words is what one thread of a warp gives to the others, or gets from them.
+struct Words {
+  uint32_t word[10] = {};
+};
+using Exchange = void (*)(const Words (&given)[32], Words (&got)[32]);
+// exchange waits for the whole warp, of which one thread then calls f for all.
+Words exchange(const Words &given, Exchange f);
+
+template <typename To, typename From>
+To bits(From from) {
+  static_assert(sizeof(To) == sizeof(From), "as many bits");
+  To to;
+  memcpy(&to, &from, sizeof to);
+  return to;
+}
+
+// shuffle is the value of the lane that from(lane, argument) names.
+template <typename T, uint32_t (*FROM)(uint32_t, uint32_t)>
+T shuffle(T value, uint32_t argument) {
+  static_assert(sizeof(T) <= 8, "two words");
+  Words mine;
+  memcpy(mine.word, &value, sizeof value);
+  mine.word[2] = argument;
+  Words got = exchange(mine, [](const Words(&given)[32], Words(&got)[32]) {
+    for (uint32_t lane = 0; lane < 32; lane++) got[lane] = given[FROM(lane, given[lane].word[2]) % 32];
+  });
+  memcpy(&value, got.word, sizeof value);
+  return value;
+}
+
+// The instructions, named as in PTX. Addresses in shared memory count from the
+// beginning of the block's.
+
+template <typename T>
+T *at_shared(uint32_t address, size_t bytes) {
+  if (address % bytes) fail("used an address in shared memory that is not aligned");
+  return reinterpret_cast<T *>(shared_memory() + address);
+}
+
+inline void mov_u32(uint32_t &d, uint32_t a) { d = a; }
+inline void st_shared_f32(uint32_t to, float v) { *at_shared<float>(to, 4) = v; }
+inline void ld_shared_f32(float &a, uint32_t from) { a = *at_shared<float>(from, 4); }
+inline void ld_shared_v2_f32(float &a, float &b, uint32_t from) {
+  const float *v = at_shared<float>(from, 8);
+  a = v[0], b = v[1];
+}
+inline void ld_shared_v4_f32(float &a, float &b, float &c, float &d, uint32_t from) {
+  const float *v = at_shared<float>(from, 16);
+  a = v[0], b = v[1], c = v[2], d = v[3];
+}
+
+// Copies happen when they are asked for or when they are waited for: which, is drawn
+// for each block, so that code that relies on either fails.
+void copy(uint32_t to, const void *from, int size, int bytes);
+void cp_async_commit_group();
+void cp_async_wait_group(int left);
+inline void cp_async_cg_shared_global(uint32_t to, const void *from, int bytes) { copy(to, from, 16, bytes); }
+inline void cp_async_ca_shared_global(uint32_t to, const void *from, int size, int bytes) { copy(to, from, size, bytes); }
+inline void setp_ne_s32_cp_async_cg_shared_global(uint32_t to, const void *from, int bytes, int really) {
+  if (really) copy(to, from, 16, bytes);
+}
+
+void griddepcontrol_wait();
+inline void griddepcontrol_launch_dependents() {}
+
+void barrier_cluster_arrive_aligned();
+void barrier_cluster_wait_aligned();
+
+// d[16,8] = a[16,8]·b[8,8] + c, of factors whose last 13 bits do not count.
+void mma_sync_aligned_m16n8k8_row_col_f32_tf32_tf32_f32(float &d0, float &d1, float &d2, float &d3, uint32_t a0, uint32_t a1, uint32_t a2,
+                                                        uint32_t a3, uint32_t b0, uint32_t b1, float c0, float c1, float c2, float c3);
+inline void mma_sync_aligned_m16n8k8_row_col_f32_tf32_tf32_f32(float &d0, float &d1, float &d2, float &d3, uint32_t a0, uint32_t a1,
+                                                               uint32_t a2, uint32_t a3, uint32_t b0, uint32_t b1) {
+  mma_sync_aligned_m16n8k8_row_col_f32_tf32_tf32_f32(d0, d1, d2, d3, a0, a1, a2, a3, b0, b1, d0, d1, d2, d3);
+}
+
+}  // namespace emulator
+
+#endif

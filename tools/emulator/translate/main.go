@@ -1,0 +1,139 @@
+// Command translate turns CUDA sources into C++ for the emulator beside it.
+//
+//	translate OUT FILE...
+//
+// Every file is written to the folder OUT; x.cu becomes x.cu.cpp. What C++ does not
+// know becomes what emulator.h declares:
+//
+//	kernel<<<grid, block, shared, stream>>>(…)    emulator::call({grid, …}, kernel)(…)
+//	extern __shared__ __align__(16) T x[];        T *x = emulator::dynamic_shared<T>();
+//	__shared__ T x[n];                            static T x[n];
+//	asm("add.u32 %0, %1;" : "=r"(a) : "r"(b));    emulator::add_u32(a, b);
+//
+// Static shared memory may be static, since blocks that use it run one at a time. Of
+// several instructions in one asm the names are joined; directives do not count.
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+)
+
+func main() {
+	if len(os.Args) < 3 {
+		fmt.Fprintln(os.Stderr, "usage: translate OUT FILE...")
+		os.Exit(2)
+	}
+	for _, path := range os.Args[2:] {
+		if err := translateFile(os.Args[1], path); err != nil {
+			fmt.Fprintf(os.Stderr, "translate: %s: %v\n", path, err)
+			os.Exit(1)
+		}
+	}
+}
+
+func translateFile(out, path string) error {
+	source, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	text, err := translate(string(source))
+	if err != nil {
+		return err
+	}
+	name := filepath.Base(path)
+	if filepath.Ext(name) == ".cu" {
+		name += ".cpp"
+	}
+	return os.WriteFile(filepath.Join(out, name), []byte(text), 0o644)
+}
+
+var (
+	launch    = regexp.MustCompile(`(\w+)<<<(.*?)>>>\(`)
+	dynamic   = regexp.MustCompile(`extern __shared__ __align__\(\d+\) (\w+) (\w+)\[\];`)
+	static    = regexp.MustCompile(`\b__shared__ `)
+	asmBegins = regexp.MustCompile(`\basm(?:\s+volatile)?\s*\(`)
+	operand   = regexp.MustCompile(`"[=+]?[a-z]+"\s*\(`)
+)
+
+func translate(s string) (string, error) {
+	s = launch.ReplaceAllString(s, "emulator::call({$2}, $1)(")
+	s = dynamic.ReplaceAllString(s, "$1 *$2 = emulator::dynamic_shared<$1>();")
+	s = static.ReplaceAllString(s, "static ")
+	var out strings.Builder
+	for {
+		at := asmBegins.FindStringIndex(s)
+		if at == nil {
+			out.WriteString(s)
+			return out.String(), nil
+		}
+		inside, err := parenthesized(s[at[1]-1:])
+		if err != nil {
+			return "", err
+		}
+		call, err := assembly(inside)
+		if err != nil {
+			return "", fmt.Errorf("asm(%s): %w", inside, err)
+		}
+		out.WriteString(s[:at[0]] + call)
+		s = s[at[1]+len(inside)+1:]
+	}
+}
+
+// parenthesized returns what stands between the parenthesis that s begins with and
+// the one that closes it.
+func parenthesized(s string) (string, error) {
+	depth, quoted := 0, false
+	for i, c := range s {
+		switch {
+		case c == '"':
+			quoted = !quoted
+		case quoted:
+		case c == '(':
+			depth++
+		case c == ')':
+			if depth--; depth == 0 {
+				return s[1:i], nil
+			}
+		}
+	}
+	return "", errors.New("a parenthesis is not closed")
+}
+
+// assembly makes a call of what stands in the parentheses of an asm statement.
+func assembly(s string) (string, error) {
+	parts := strings.SplitN(s, `"`, 3)
+	if len(parts) < 3 || strings.TrimSpace(parts[0]) != "" {
+		return "", errors.New("does not begin with a string")
+	}
+	var names []string
+	for instruction := range strings.SplitSeq(strings.Trim(parts[1], "{} "), ";") {
+		words := strings.Fields(instruction)
+		if len(words) > 0 && strings.HasPrefix(words[0], "@") {
+			words = words[1:]
+		}
+		if len(words) > 0 && !strings.HasPrefix(words[0], ".") {
+			names = append(names, strings.NewReplacer(".", "_", "::", "_").Replace(words[0]))
+		}
+	}
+	if len(names) == 0 {
+		return "(void)0", nil
+	}
+	var operands []string
+	for rest := parts[2]; ; {
+		at := operand.FindStringIndex(rest)
+		if at == nil {
+			return fmt.Sprintf("emulator::%s(%s)", strings.Join(names, "_"), strings.Join(operands, ", ")), nil
+		}
+		inside, err := parenthesized(rest[at[1]-1:])
+		if err != nil {
+			return "", err
+		}
+		operands = append(operands, inside)
+		rest = rest[at[1]+len(inside)+1:]
+	}
+}

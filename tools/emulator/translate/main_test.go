@@ -1,0 +1,28 @@
+package main
+
+import "testing"
+
+func TestTranslate(t *testing.T) {
+	for _, test := range []struct{ cuda, want string }{
+		{`int f(int x) { return x << 3 >> 1; }`, `int f(int x) { return x << 3 >> 1; }`},
+		{`relu<<<blocks(n, 256), 256, 0, s>>>(y, n);`, `emulator::call({blocks(n, 256), 256, 0, s}, relu)(y, n);`},
+		{`extern __shared__ __align__(16) float a[];`, `float *a = emulator::dynamic_shared<float>();`},
+		{`__shared__ float a[2][3], b;`, `static float a[2][3], b;`},
+		{`asm volatile("" : "+r"(x));`, `(void)0;`},
+		{`asm volatile("bar.sync 0;" ::: "memory"); f(")");`, `emulator::bar_sync(); f(")");`},
+		{`asm("add.u32 %0, %1, %2;" : "=r"(c[0]) : "r"(g(a, 1)), "n"(4 * W) : "memory");`, `emulator::add_u32(c[0], g(a, 1), 4 * W);`},
+		{`asm volatile("{.reg .pred p; setp.ne.s32 p, %1, 0; @p st.shared.f32 [%0], %2;}" ::"r"(to), "r"(int(mine)), "f"(v) : "memory");`,
+			`emulator::setp_ne_s32_st_shared_f32(to, int(mine), v);`},
+		{`asm("a.b;" : "=r"(x)); asm("c;" ::"l"(y));`, `emulator::a_b(x); emulator::c(y);`},
+	} {
+		got, err := translate(test.cuda)
+		if err != nil || got != test.want {
+			t.Errorf("%s\nbecomes  %s, %v\nwant     %s", test.cuda, got, err, test.want)
+		}
+	}
+	for _, wrong := range []string{`asm volatile("bar.sync 0;"`, `asm(text)`, `asm("add %0;" : "=r"(x)`} {
+		if got, err := translate(wrong); err == nil {
+			t.Errorf("%s becomes %s", wrong, got)
+		}
+	}
+}
