@@ -257,6 +257,7 @@ func FuzzParse(f *testing.F) {
 	for _, text := range []string{
 		"[train]\nbsz = 64\nlearning_rate = nan", "model.feat_dim = '''\n'''", "[[train]]\nbsz = 1",
 		"[a]\n\"b\\n.c\" = {d = [1, {e = 2}]}", "log.log_dir = 1979-05-27T07:32:00Z", "\xef\xbb\xbf[log]", "[train.bsz.x]", "x = \"\\u2028\"",
+		"x = 0b\n",
 	} {
 		f.Add([]byte(text))
 	}

@@ -4,7 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
+	"unicode"
 
 	"github.com/BurntSushi/toml"
 )
@@ -24,7 +26,7 @@ func Parse(name string, text []byte) (Config, error) {
 		if !errors.As(err, &at) {
 			return Config{}, fmt.Errorf("%s: %w", name, err)
 		}
-		return fail(at.Position.Line, "", errors.New(at.Message))
+		return fail(at.Position.Line, "", errors.New(printable(at.Message)))
 	}
 	var places map[string]toml.Primitive
 	md, err := toml.Decode(string(text), &places)
@@ -53,6 +55,20 @@ func Parse(name string, text []byte) (Config, error) {
 		}
 	}
 	return c, nil
+}
+
+// printable escapes what would break the line or not show: the decoder quotes the
+// text as it is.
+func printable(s string) string {
+	var b strings.Builder
+	for _, r := range s {
+		if unicode.IsPrint(r) {
+			b.WriteRune(r)
+		} else {
+			b.WriteString(strings.Trim(strconv.QuoteRune(r), "'"))
+		}
+	}
+	return b.String()
 }
 
 // line returns the number of the line where the value of a key begins: the
