@@ -9,12 +9,18 @@
 
 .DEFAULT_GOAL := help
 
+override EMULATE := $(filter-out 0,$(EMULATE))
 include kernels/kernels.mk
 
 # cgo may be off, by choice or for want of a C compiler: then there is no CUDA.
 CUDA ?= $(if $(EMULATE),1,$(if $(NVCC),$(shell go env CGO_ENABLED),0))
 override CUDA := $(CUDA)
 cuda := $(filter-out 0,$(CUDA))
+ifneq ($(EMULATE),)
+ifeq ($(cuda),)
+$(error EMULATE=1 does not go with CUDA=0)
+endif
+endif
 ifneq ($(cuda),)
 ifeq ($(NVCC)$(EMULATE),)
 $(error CUDA=$(CUDA) needs nvcc: tools/install_cuda.sh installs it)

@@ -4,7 +4,7 @@
 #   NVCC       the compiler; empty where there is none
 #   CUDA_ARCH  what nvcc's -arch takes; this machine's GPU, or else one machine
 #              code for every major architecture
-#   EMULATE=1  makes the kernels run on the CPU, in tools/emulator: needs g++ alone
+#   EMULATE=1  makes the kernels run on the CPU, in tools/emulator: needs g++, no nvcc
 
 KERNELS := $(patsubst %/,%,$(dir $(lastword $(MAKEFILE_LIST))))
 NVCC ?= $(firstword $(wildcard $(shell command -v nvcc) $(CUDA_HOME)/bin/nvcc /usr/local/cuda/bin/nvcc))
@@ -40,6 +40,7 @@ EMULATOR_FLAGS := -std=c++20 -O2 -fPIC -I$(EMULATOR)
 
 $(kernels_build)/translated: $(kernels_sources) $(kernels_headers) $(wildcard $(EMULATOR)/translate/*.go)
 	@mkdir -p $(kernels_build)/emulator
+	@rm -f $(kernels_build)/*.cpp $(kernels_build)/*.h $(kernels_build)/*.cuh
 	go run ./$(EMULATOR)/translate $(kernels_build) $(kernels_sources) $(kernels_headers)
 	@touch $@
 

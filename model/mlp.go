@@ -54,6 +54,9 @@ func NewMLP[T any](ops Ops[T], weights []*tensor.Dense) (*MLP[T], error) {
 	inputs := weights[0].Shape()[0]
 	for i, w := range weights {
 		outputs := w.Shape()[1]
+		if i > 0 && w.Shape()[0] != m.shapes[i-1][1] {
+			return nil, errors.Join(fmt.Errorf("model: weights %v after weights %v", w.Shape(), m.shapes[i-1]), m.Close())
+		}
 		m.shapes = append(m.shapes, tensor.Shape{w.Shape()[0], outputs})
 		if i < len(weights)-1 {
 			outputs = (outputs + 3) / 4 * 4

@@ -100,6 +100,12 @@ func Emulated() bool {
 	return err == nil && d.Name == "emulated GPU"
 }
 
+// slow says whether the suite should spare what takes minutes.
+func (s *suite) slow() bool {
+	_, onGPU := s.impl.(cuda)
+	return onGPU && Emulated()
+}
+
 // RequireRealGPU is RequireGPU for a test that an emulated one is no good for.
 func RequireRealGPU(t testing.TB) {
 	t.Helper()

@@ -115,12 +115,12 @@ func Run(t *testing.T, newImpl func(testing.TB) Impl) {
 func RunMatMul(t *testing.T, newImpl func(testing.TB) Impl, tolerance float64) {
 	for name, f := range map[string]func(*suite){"Large": (*suite).largeMatMuls, "Small": (*suite).smallMatMuls, "Few": (*suite).fewMatMuls, "Pairs": (*suite).pairs} {
 		t.Run("MatMul"+name, func(t *testing.T) {
-			if Emulated() && (name == "Large" || name == "Pairs") {
-				t.Skip("takes minutes on an emulated GPU")
-			}
 			s := newSuite(t, newImpl(t), seed(t))
 			s.tolerance = tolerance
 			defer s.close()
+			if s.slow() && (name == "Large" || name == "Pairs") {
+				t.Skip("takes minutes on an emulated GPU")
+			}
 			f(s)
 		})
 	}

@@ -349,7 +349,7 @@ func (s *suite) heads() {
 	for _, rows := range []int{1, 2, 7, 32, 61, 64, 65, 300} {
 		for _, classes := range []int{1, 2, 10, 16} {
 			for _, k := range []int{1, 2, 7, 33, 100, 784, 1000, 2048} {
-				if !Emulated() || rows*classes*k <= 1<<16 {
+				if !s.slow() || rows*classes*k <= 1<<16 {
 					s.head(rows, classes, k)
 				}
 			}
@@ -475,7 +475,7 @@ func (s *suite) headTies() {
 func (s *suite) meanses() {
 	for _, rows := range []int{1, 2, 31, 32, 33, 64, 1000, 4097, 60_000} {
 		for _, batch := range []int{1, 7, 32, 64, 100, 1000, 100_000} {
-			if !Emulated() || rows/batch <= 1000 {
+			if !s.slow() || rows/batch <= 1000 {
 				s.means(rows, batch)
 			}
 		}

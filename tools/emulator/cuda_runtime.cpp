@@ -12,6 +12,7 @@
 #include <memory>
 #include <mutex>
 #include <set>
+#include <utility>
 #include <vector>
 
 using std::lock_guard;
@@ -25,6 +26,9 @@ struct CUgraph_st {
   std::vector<std::function<void()>> work;
   std::vector<void *> memory;
   bool spoilt = false;
+  CUgraph_st() = default;
+  CUgraph_st(CUgraph_st &&) = default;
+  ~CUgraph_st();
 };
 
 struct CUgraphExec_st {
@@ -50,6 +54,7 @@ using Lock = lock_guard<recursive_mutex>;
 struct Allocation {
   size_t bytes;
   CUmemPool_st *pool;
+  bool idle = false;
 };
 std::map<void *, Allocation> allocations;
 size_t used;
@@ -94,15 +99,37 @@ void trim(CUmemPool_st &pool, size_t keep) {
 std::set<CUmemPool_st *> pools;
 size_t graph_memory, graph_memory_high;
 
+constexpr unsigned MOST_THREADS = 1024, MOST_CLUSTER = 8;
+constexpr size_t SHARED_UNASKED = 48 << 10;
+std::map<const void *, size_t> allowed_shared;
+thread_local cudaError_t last_error;
+
 }  // namespace
 
-cudaError_t emulator::launch(cudaStream_t s, Grid grid) {
+CUgraph_st::~CUgraph_st() {
+  for (void *p : memory) {
+    graph_memory -= allocations.at(p).bytes;
+    release(p);
+  }
+}
+
+cudaError_t emulator::allow(const void *kernel, int bytes) {
   Lock lock(one_at_a_time);
-  bool fits = grid.blocks && grid.threads && grid.threads <= 1024 && grid.shared <= MOST_SHARED;
-  if (!fits || !grid.cluster || grid.blocks % grid.cluster) return cudaErrorInvalidValue;
+  if (bytes < 0 || size_t(bytes) > MOST_SHARED) return cudaErrorInvalidValue;
+  allowed_shared[kernel] = bytes;
+  return cudaSuccess;
+}
+
+cudaError_t emulator::launch(cudaStream_t s, const void *kernel, Grid grid) {
+  Lock lock(one_at_a_time);
+  bool fits = grid.blocks && grid.threads && grid.threads <= MOST_THREADS && grid.cluster && grid.cluster <= MOST_CLUSTER;
+  bool shared = grid.shared <= std::max(SHARED_UNASKED, allowed_shared[kernel]);
+  if (!fits || !shared || grid.blocks % grid.cluster) return last_error = cudaErrorInvalidValue;
   enqueue(s, [grid] { submit(grid); });
   return cudaSuccess;
 }
+
+cudaError_t cudaGetLastError() { return std::exchange(last_error, cudaSuccess); }
 
 const char *cudaGetErrorName(cudaError_t e) {
   switch (e) {
@@ -265,10 +292,12 @@ cudaError_t cudaMallocFromPoolAsync(void **p, size_t bytes, cudaMemPool_t pool, 
   if (after != pool->idle.begin() && (--after)->first == pages(bytes)) {  // the one that was freed last
     *p = after->second;
     pool->idle.erase(after);
+    allocations.at(*p).idle = false;
     return cudaSuccess;
   }
   *p = allocate(bytes, pool);
   if (!*p) {
+    emulator::finish();
     trim(*pool, 0);
     *p = allocate(bytes, pool);
   }
@@ -281,9 +310,12 @@ cudaError_t cudaMallocFromPoolAsync(void **p, size_t bytes, cudaMemPool_t pool, 
 cudaError_t cudaFreeAsync(void *p, cudaStream_t) {
   Lock lock(one_at_a_time);
   auto at = allocations.find(p);
-  if (at == allocations.end()) return cudaErrorInvalidValue;
+  if (at == allocations.end() || at->second.idle) return cudaErrorInvalidValue;
   // The memory of a graph goes with the graph.
-  if (CUmemPool_st *pool = at->second.pool) pool->idle.emplace(pages(at->second.bytes), p);
+  if (CUmemPool_st *pool = at->second.pool) {
+    pool->idle.emplace(pages(at->second.bytes), p);
+    at->second.idle = true;
+  }
   return cudaSuccess;
 }
 
@@ -308,7 +340,11 @@ cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t *e, cudaGraph_t g, uns
   return cudaSuccess;
 }
 
-cudaError_t cudaGraphDestroy(cudaGraph_t g) { return delete g, cudaSuccess; }
+cudaError_t cudaGraphDestroy(cudaGraph_t g) {
+  Lock lock(one_at_a_time);
+  delete g;
+  return cudaSuccess;
+}
 
 cudaError_t cudaGraphLaunch(cudaGraphExec_t e, cudaStream_t) {
   Lock lock(one_at_a_time);
@@ -319,10 +355,6 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t e, cudaStream_t) {
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t e) {
   Lock lock(one_at_a_time);
   emulator::finish();
-  for (void *p : e->graph.memory) {
-    graph_memory -= allocations.at(p).bytes;
-    release(p);
-  }
   delete e;
   return cudaSuccess;
 }

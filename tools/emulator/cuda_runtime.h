@@ -115,7 +115,7 @@ enum cudaError_t {
   cudaErrorStreamCaptureInvalidated = 901,
 };
 const char *cudaGetErrorName(cudaError_t);
-inline cudaError_t cudaGetLastError() { return cudaSuccess; }
+cudaError_t cudaGetLastError();
 
 enum cudaDeviceAttr { cudaDevAttrMultiProcessorCount, cudaDevAttrMaxSharedMemoryPerBlockOptin, cudaDevAttrComputeCapabilityMajor };
 struct cudaDeviceProp {
@@ -198,8 +198,11 @@ enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize };
 struct cudaFuncAttributes {};
 namespace emulator {
 constexpr size_t MOST_SHARED = 227 << 10;
-// launch submits a grid on a stream, or adds it to the graph that is captured there.
-cudaError_t launch(cudaStream_t, Grid);
+// launch submits a grid of a kernel on a stream, or adds it to the graph that is captured
+// there. What it returns is the last error too.
+cudaError_t launch(cudaStream_t, const void *kernel, Grid);
+// allow lets a kernel have so much dynamic shared memory.
+cudaError_t allow(const void *kernel, int bytes);
 
 // call is kernel<<<…>>>.
 struct Shape {
@@ -209,7 +212,7 @@ struct Shape {
 };
 template <typename... P>
 auto call(Shape s, void (*kernel)(P...)) {
-  return [=](P... p) { launch(s.stream, {s.blocks, s.threads, s.shared, 1, false, [=] { kernel(p...); }}); };
+  return [=](P... p) { launch(s.stream, reinterpret_cast<void *>(kernel), {s.blocks, s.threads, s.shared, 1, false, [=] { kernel(p...); }}); };
 }
 }  // namespace emulator
 template <typename F>
@@ -217,8 +220,8 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *, F) {
   return cudaSuccess;
 }
 template <typename F>
-cudaError_t cudaFuncSetAttribute(F, cudaFuncAttribute, int bytes) {
-  return bytes < 0 || size_t(bytes) > emulator::MOST_SHARED ? cudaErrorInvalidValue : cudaSuccess;
+cudaError_t cudaFuncSetAttribute(F *kernel, cudaFuncAttribute, int bytes) {
+  return emulator::allow(reinterpret_cast<void *>(kernel), bytes);
 }
 
 enum cudaLaunchAttributeID { cudaLaunchAttributeClusterDimension, cudaLaunchAttributeProgrammaticStreamSerialization };
@@ -247,7 +250,7 @@ cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t *config, void (*kernel)(
     else grid.early = a.val.programmaticStreamSerializationAllowed;
   }
   grid.kernel = [=] { kernel(p...); };
-  return emulator::launch(config->stream, std::move(grid));
+  return emulator::launch(config->stream, reinterpret_cast<void *>(kernel), std::move(grid));
 }
 
 #endif

@@ -1,9 +1,9 @@
 // Grids, blocks and threads. A thread of a kernel is a fiber: it runs until it must
 // wait for another. Blocks run one after the other, but for those of a cluster.
 //
-// The emulator is no kinder than a GPU: the order of a block's threads is random, the
-// shared memory of a block begins as NaN, and of a grid that may begin early a few
-// clusters begin before the grid that they depend on has run at all.
+// It is unkind where a GPU may be: the order of a block's threads is random, the shared
+// memory of a block begins as NaN, and of a grid that may begin early a few clusters
+// begin before the grid that they depend on has run at all.
 #include "emulator.h"
 
 #include <ucontext.h>
@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <map>
 #include <memory>
 #include <random>
 #include <vector>
@@ -38,6 +39,8 @@ struct Barrier {
 
 struct Warp {
   Barrier barrier;
+  unsigned size = 0;
+  Exchange exchange;  // that its threads are at
   Words given[32], got[32];
 };
 
@@ -78,6 +81,8 @@ struct Block {
   Barrier barrier, cluster_barrier;  // of the cluster: the first block's
   std::vector<Warp> warps;
   std::vector<Thread *> threads;
+  std::map<const void *, char *> statics;
+  char *lowest_static;
 };
 
 using Cluster = std::vector<Block>;
@@ -93,6 +98,7 @@ std::vector<Thread *> idle_threads;
 std::vector<char *> idle_shared;
 Place scheduler;
 Thread *self;
+bool progress;  // some thread did more than wait
 
 template <typename T>
 T *take(std::vector<T *> &idle, T *(*make)()) {
@@ -110,6 +116,7 @@ T *take(std::vector<T *> &idle, T *(*make)()) {
 template <typename Condition>
 void wait_until(Condition c) {
   while (!c()) yield();
+  progress = true;
 }
 
 // run_kernels is all that a fiber does.
@@ -118,7 +125,9 @@ void run_kernels() {
     self->block->grid->grid.kernel();
     if (!self->groups.back().empty()) fail("ended with copies that it did not commit");
     Block &b = *self->block;
+    if (b.warps[self->index / 32].barrier.arrived) fail("ended while its warp waits for it");
     self->state = Thread::DONE;
+    progress = true;
     for (Barrier *barrier : {&b.warps[self->index / 32].barrier, &b.barrier, &b.cluster->cluster_barrier}) {
       barrier->live--;
       if (barrier->live) barrier->open();
@@ -154,12 +163,13 @@ std::unique_ptr<Cluster> begin(Running &r, unsigned index) {
     b.shared = take<char>(idle_shared, [] { return static_cast<char *>(aligned_alloc(1024, SHARED)); });
     memset(b.shared, UNWRITTEN, g.shared + GUARD);
     b.barrier.live = g.threads, b.cluster_barrier.live = g.threads * g.cluster;
+    b.lowest_static = b.shared + SHARED;
     b.warps.resize((g.threads + 31) / 32);
     for (unsigned i = 0; i < g.threads; i++) {
       Thread *t = take<Thread>(idle_threads, [] { return new Thread; });
       t->block = &b, t->index = i, t->state = Thread::READY;
       t->groups.assign(1, {});
-      b.warps[i / 32].barrier.live++;
+      b.warps[i / 32].barrier.live++, b.warps[i / 32].size++;
       b.threads.push_back(t);
     }
     std::shuffle(b.threads.begin(), b.threads.end(), dice);
@@ -169,13 +179,17 @@ std::unique_ptr<Cluster> begin(Running &r, unsigned index) {
 
 // run lets a cluster's threads run, to their end or as far as they may.
 void run(Cluster &cluster) {
-  for (bool waiting = true; waiting;) {
-    waiting = false;
+  for (;;) {
+    bool waiting = false, following = false;
+    progress = false;
     for (Block &b : cluster)
       for (Thread *t : b.threads) {
-        bool stays = t->state == Thread::DONE || (t->state == Thread::FOLLOWING && !b.grid->may_follow);
-        if (!stays) resume(*t), waiting = true;
+        if (t->state == Thread::DONE) continue;
+        if (t->state == Thread::FOLLOWING && !b.grid->may_follow) following = true;
+        else resume(*t), waiting = true;
       }
+    if (!waiting || (!progress && following)) return;
+    if (!progress) fail("waits for what never comes");
   }
 }
 
@@ -222,13 +236,24 @@ void fail(const char *what) {
 
 char *shared_memory() { return self->block->shared; }
 char *shared_memory(unsigned rank) { return self->block->cluster[rank].shared; }
+void *static_shared(const void *site, size_t bytes) {
+  Block &b = *self->block;
+  char *&place = b.statics[site];
+  if (!place) {
+    b.lowest_static -= (bytes + 15) / 16 * 16;
+    if (b.lowest_static < b.shared + b.grid->grid.shared + GUARD) fail("has too much shared memory");
+    place = static_cast<char *>(memset(b.lowest_static, UNWRITTEN, bytes));
+  }
+  return place;
+}
+size_t shared_bytes() { return self->block->grid->grid.shared; }
 unsigned cluster_rank() { return self->block->rank; }
 unsigned cluster_size() { return self->block->grid->grid.cluster; }
 
 void block_barrier() {
   Barrier &b = self->block->barrier;
   unsigned turn = b.turn;
-  b.arrived++;
+  b.arrived++, progress = true;
   b.open();
   wait_until([&] { return b.turn != turn; });
 }
@@ -236,8 +261,11 @@ void block_barrier() {
 Words exchange(const Words &given, Exchange f) {
   Warp &w = self->block->warps[self->index / 32];
   unsigned turn = w.barrier.turn, lane = self->index % 32;
+  if (w.barrier.live != w.size) fail("waits for threads of its warp that ended");
+  if (w.barrier.arrived && w.exchange != f) fail("is at another operation than its warp");
+  w.exchange = f;
   w.given[lane] = given;
-  w.barrier.arrived++;
+  w.barrier.arrived++, progress = true;
   if (w.barrier.open()) f(w.given, w.got);
   wait_until([&] { return w.barrier.turn != turn; });
   return w.got[lane];
@@ -246,7 +274,7 @@ Words exchange(const Words &given, Exchange f) {
 void barrier_cluster_arrive_aligned() {
   Barrier &b = self->block->cluster->cluster_barrier;
   self->cluster_turn = b.turn;
-  b.arrived++;
+  b.arrived++, progress = true;
   b.open();
 }
 
@@ -258,6 +286,7 @@ void barrier_cluster_wait_aligned() {
 void griddepcontrol_wait() {
   if (self->block->grid->may_follow) return;
   self->state = Thread::FOLLOWING;
+  progress = true;
   wait_until([] { return self->block->grid->may_follow; });
   self->state = Thread::READY;
 }

@@ -38,6 +38,13 @@ template <typename T>
 T *dynamic_shared() {
   return reinterpret_cast<T *>(shared_memory());
 }
+// static_shared is this block's memory for a variable, which a site stands for.
+void *static_shared(const void *site, size_t bytes);
+template <typename T>
+T &static_shared(const void *site) {
+  return *static_cast<T *>(static_shared(site, sizeof(T)));
+}
+size_t shared_bytes();  // of dynamic_shared
 
 void block_barrier();
 unsigned cluster_rank();
@@ -79,6 +86,7 @@ T shuffle(T value, uint32_t argument) {
 template <typename T>
 T *at_shared(uint32_t address, size_t bytes) {
   if (address % bytes) fail("used an address in shared memory that is not aligned");
+  if (address + bytes > shared_bytes()) fail("used an address past its shared memory");
   return reinterpret_cast<T *>(shared_memory() + address);
 }
 

@@ -7,11 +7,10 @@
 //
 //	kernel<<<grid, block, shared, stream>>>(…)    emulator::call({grid, …}, kernel)(…)
 //	extern __shared__ __align__(16) T x[];        T *x = emulator::dynamic_shared<T>();
-//	__shared__ T x[n];                            static T x[n];
+//	__shared__ T x[n];                            auto &x = emulator::static_shared<T[n]>(…);
 //	asm("add.u32 %0, %1;" : "=r"(a) : "r"(b));    emulator::add_u32(a, b);
 //
-// Static shared memory may be static, since blocks that use it run one at a time. Of
-// several instructions in one asm the names are joined; directives do not count.
+// Of several instructions in one asm the names are joined; directives do not count.
 package main
 
 import (
@@ -55,7 +54,8 @@ func translateFile(out, path string) error {
 var (
 	launch    = regexp.MustCompile(`(\w+)<<<(.*?)>>>\(`)
 	dynamic   = regexp.MustCompile(`extern __shared__ __align__\(\d+\) (\w+) (\w+)\[\];`)
-	static    = regexp.MustCompile(`\b__shared__ `)
+	static    = regexp.MustCompile(`\b__shared__ ([\w ]+) (\w+(?:\[\w+\])*(?:, \w+(?:\[\w+\])*)*);`)
+	name      = regexp.MustCompile(`^\w+`)
 	asmBegins = regexp.MustCompile(`\basm(?:\s+volatile)?\s*\(`)
 	operand   = regexp.MustCompile(`"[=+]?[a-z]+"\s*\(`)
 )
@@ -63,7 +63,16 @@ var (
 func translate(s string) (string, error) {
 	s = launch.ReplaceAllString(s, "emulator::call({$2}, $1)(")
 	s = dynamic.ReplaceAllString(s, "$1 *$2 = emulator::dynamic_shared<$1>();")
-	s = static.ReplaceAllString(s, "static ")
+	s = static.ReplaceAllStringFunc(s, func(declaration string) string {
+		parts := static.FindStringSubmatch(declaration)
+		var variables []string
+		for variable := range strings.SplitSeq(parts[2], ", ") {
+			x := name.FindString(variable)
+			variables = append(variables, fmt.Sprintf("auto &%s = emulator::static_shared<%s>([] { static char site; return &site; }());",
+				x, parts[1]+variable[len(x):]))
+		}
+		return strings.Join(variables, " ")
+	})
 	var out strings.Builder
 	for {
 		at := asmBegins.FindStringIndex(s)

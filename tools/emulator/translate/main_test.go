@@ -7,7 +7,8 @@ func TestTranslate(t *testing.T) {
 		{`int f(int x) { return x << 3 >> 1; }`, `int f(int x) { return x << 3 >> 1; }`},
 		{`relu<<<blocks(n, 256), 256, 0, s>>>(y, n);`, `emulator::call({blocks(n, 256), 256, 0, s}, relu)(y, n);`},
 		{`extern __shared__ __align__(16) float a[];`, `float *a = emulator::dynamic_shared<float>();`},
-		{`__shared__ float a[2][3], b;`, `static float a[2][3], b;`},
+		{`__shared__ unsigned long a[2][N], b;`, `auto &a = emulator::static_shared<unsigned long[2][N]>([] { static char site; return &site; }()); ` +
+			`auto &b = emulator::static_shared<unsigned long>([] { static char site; return &site; }());`},
 		{`asm volatile("" : "+r"(x));`, `(void)0;`},
 		{`asm volatile("bar.sync 0;" ::: "memory"); f(")");`, `emulator::bar_sync(); f(")");`},
 		{`asm("add.u32 %0, %1, %2;" : "=r"(c[0]) : "r"(g(a, 1)), "n"(4 * W) : "memory");`, `emulator::add_u32(c[0], g(a, 1), 4 * W);`},
