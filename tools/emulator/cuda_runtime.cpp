@@ -15,9 +15,6 @@
 #include <utility>
 #include <vector>
 
-using std::lock_guard;
-using std::recursive_mutex;
-
 struct CUevent_st {
   std::chrono::steady_clock::time_point at;
 };
@@ -48,8 +45,8 @@ namespace {
 
 constexpr size_t PAGE = 4096, CARD = size_t(32) << 30, MOST_FILLED = 64 << 20;
 
-recursive_mutex one_at_a_time;
-using Lock = lock_guard<recursive_mutex>;
+std::mutex one_at_a_time;
+using Lock = std::lock_guard<std::mutex>;
 
 struct Allocation {
   size_t bytes;
