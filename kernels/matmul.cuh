@@ -203,6 +203,12 @@ __device__ inline void cluster_arrive(int &rank, int &ranks) {
 // matmul.cu: on the CUDA cores.
 int matmul_ffma(uintptr_t stream, int form, int epilogue, const matmuls::Args &p);
 
+// matmul_few_ffma.cu: the same, for the few rows of a small batch; a pair, p and an
+// update q of few rows, in one launch, or cudaErrorNotSupported.
+bool matmul_is_few_ffma(int form, int epilogue, const matmuls::Args &p);
+int matmul_few_ffma(uintptr_t stream, int form, int epilogue, const matmuls::Args &p);
+int matmul_few_ffma_pair(uintptr_t stream, int form, int epilogue, const matmuls::Args &p, const matmuls::Args &q);
+
 // matmul_tensor.cu: on the tensor cores. three: in 3xtf32, else tf32.
 int matmul_tensor(uintptr_t stream, int form, int epilogue, bool three, const matmuls::Args &p);
 

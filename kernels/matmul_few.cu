@@ -8,13 +8,13 @@
 // end, in order.
 #include <type_traits>
 
+#include "few.cuh"
 #include "tensor.cuh"
 
 using namespace matmuls;
 
 namespace {
 
-constexpr int WARPS = 8, THREADS = 32 * WARPS;
 constexpr int NI = 3, BN = 8 * NI;  // a warp's columns
 constexpr int CHUNK = 16;           // k that a warp multiplies at once
 
@@ -84,8 +84,6 @@ struct Sums {
       *(float2 *)(line + 8 * j + 2 * t) = make_float2(c[o / 2][j][o % 2 * 2], c[o / 2][j][o % 2 * 2 + 1]);
   }
 };
-
-int64_t tiles_of(const Args &p, int bm, int bn) { return int64_t((p.m + bm - 1) / bm) * ((p.n + bn - 1) / bn); }
 
 // Layer is a product of a batch with weights: the next layer, the first one, of
 // images, or the gradient of the one before. A lane has its part of the batch in
@@ -332,38 +330,6 @@ struct Update {
     u.multiply();
   }
 };
-
-template <typename P>
-__global__ void __launch_bounds__(THREADS, 2) product(const Args p) {
-  extern __shared__ __align__(16) float shared[];
-  P::run(p, blockIdx.x, shared);
-}
-
-// both makes two products side by side, the first blocks p.
-template <typename P, typename Q>
-__global__ void __launch_bounds__(THREADS, 2) both(const Args p, int p_tiles, const Args q) {
-  extern __shared__ __align__(16) float shared[];
-  if (blockIdx.x < p_tiles) P::run(p, blockIdx.x, shared);
-  else Q::run(q, blockIdx.x - p_tiles, shared);
-}
-
-template <typename P>
-int launch(uintptr_t stream, const Args &p) {
-  constexpr int BYTES = 4 * P::FLOATS;
-  static const int allowed = done(cudaFuncSetAttribute(product<P>, cudaFuncAttributeMaxDynamicSharedMemorySize, BYTES));
-  if (allowed != cudaSuccess) return allowed;
-  if (P::tiles(p) > INT32_MAX) return cudaErrorInvalidValue;
-  return ::launch(stream, {unsigned(P::tiles(p)), THREADS, BYTES}, product<P>, p);
-}
-
-template <typename P, typename Q>
-int launch(uintptr_t stream, const Args &p, const Args &q) {
-  constexpr int BYTES = 4 * (P::FLOATS > Q::FLOATS ? P::FLOATS : Q::FLOATS);
-  static const int allowed = done(cudaFuncSetAttribute(both<P, Q>, cudaFuncAttributeMaxDynamicSharedMemorySize, BYTES));
-  if (allowed != cudaSuccess) return allowed;
-  if (P::tiles(p) + Q::tiles(q) > INT32_MAX) return cudaErrorInvalidValue;
-  return ::launch(stream, {unsigned(P::tiles(p) + Q::tiles(q)), THREADS, BYTES}, both<P, Q>, p, int(P::tiles(p)), q);
-}
 
 template <bool THREE>
 int layer(uintptr_t stream, int form, int epilogue, const Args &p) {

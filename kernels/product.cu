@@ -37,7 +37,9 @@ bool empty(const kernels_product &p) { return p.m == 0 || p.n == 0; }
 int make(uintptr_t stream, int precision, const kernels_product &p) {
   if (empty(p)) return cudaSuccess;
   Args a = args(p);
-  if (precision == KERNELS_FP32) return matmul_ffma(stream, p.form, p.epilogue, a);
+  if (precision == KERNELS_FP32)
+    return matmul_is_few_ffma(p.form, p.epilogue, a) ? matmul_few_ffma(stream, p.form, p.epilogue, a)
+                                                     : matmul_ffma(stream, p.form, p.epilogue, a);
   if (device().major < 8) return cudaErrorNotSupported;
   bool three = precision == KERNELS_TF32X3;
   return matmul_is_few(p.form, p.epilogue, a) ? matmul_few(stream, p.form, p.epilogue, three, a)
@@ -55,12 +57,14 @@ int kernels_matmuls(uintptr_t stream, int precision, kernels_product p, kernels_
   if (int code = check(p)) return code;
   if (int code = check(q)) return code;
   if (q.form != KERNELS_TN || q.epilogue != KERNELS_ADD) return cudaErrorInvalidValue;
-  if (precision != KERNELS_FP32 && device().major >= 8 && !empty(p) && !empty(q) && !q.order) {
+  if (!empty(p) && !empty(q) && !q.order) {
     Args a = args(p), b = args(q);
-    if (matmul_is_few(p.form, p.epilogue, a) && matmul_is_few(q.form, q.epilogue, b)) {
-      int code = matmul_few_pair(stream, p.form, p.epilogue, precision == KERNELS_TF32X3, a, b);
-      if (code != cudaErrorNotSupported) return code;
-    }
+    int code = cudaErrorNotSupported;
+    if (precision == KERNELS_FP32)
+      code = matmul_few_ffma_pair(stream, p.form, p.epilogue, a, b);
+    else if (device().major >= 8 && matmul_is_few(p.form, p.epilogue, a) && matmul_is_few(q.form, q.epilogue, b))
+      code = matmul_few_pair(stream, p.form, p.epilogue, precision == KERNELS_TF32X3, a, b);
+    if (code != cudaErrorNotSupported) return code;
   }
   if (int code = make(stream, precision, p)) return code;
   return make(stream, precision, q);
