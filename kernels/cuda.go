@@ -109,7 +109,7 @@ func (s Stream) Fill(dst uintptr, value byte, bytes int) error {
 // does not compile.
 var _ = [1]struct{}{}[(int(NT)-C.KERNELS_NT)|(int(TN)-C.KERNELS_TN)|
 	(int(ReLU)-C.KERNELS_RELU)|(int(Mask)-C.KERNELS_MASK)|(int(Add)-C.KERNELS_ADD)|
-	(int(EarlyA)-C.KERNELS_EARLY_A)|(int(EarlyB)-C.KERNELS_EARLY_B)|(int(EarlyC)-C.KERNELS_EARLY_C)]
+	(int(EarlyA)-C.KERNELS_EARLY_A)|(int(EarlyB)-C.KERNELS_EARLY_B)|(int(EarlyC)-C.KERNELS_EARLY_C)|(MostUpdates-C.KERNELS_MOST_UPDATES)]
 
 func (p Product) c() C.kernels_product {
 	return C.kernels_product{
@@ -124,10 +124,14 @@ func (s Stream) MatMul(precision Precision, p Product) error {
 	return check("MatMul", C.kernels_matmul(C.uintptr_t(s), C.int(precision), p.c()))
 }
 
-// MatMuls does p, then q, or both at once. q is a TN with Add; neither writes
-// what the other reads or writes.
-func (s Stream) MatMuls(precision Precision, p, q Product) error {
-	return check("MatMuls", C.kernels_matmuls(C.uintptr_t(s), C.int(precision), p.c(), q.c()))
+// Updates does products, at most [MostUpdates], in any order or at once. They are TN
+// with Add; none writes what another reads or writes.
+func (s Stream) Updates(precision Precision, products []Product) error {
+	list := C.kernels_product_list{count: C.int(len(products))}
+	for i, p := range products[:min(len(products), MostUpdates)] {
+		list.products[i] = p.c()
+	}
+	return check("Updates", C.kernels_updates(C.uintptr_t(s), C.int(precision), list))
 }
 
 // ReLU: y[n] = max(0, x[n]), NaN where x is NaN. y may be x.

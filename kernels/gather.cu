@@ -8,6 +8,9 @@ namespace {
 template <bool VECTOR>
 __global__ void gather(float *x, int32_t *y, const uint8_t *images, const uint8_t *labels, const int32_t *order,
                        int64_t rows, int64_t cols) {
+  // The tables are never written: what a block begins with is read early.
+  uchar4 first = {};
+  if (VECTOR && threadIdx.x < cols / 4) first = reinterpret_cast<const uchar4 *>(images + int64_t(order[blockIdx.x]) * cols)[threadIdx.x];
   follow();
   for (int64_t i = blockIdx.x; i < rows; i += gridDim.x) {
     int64_t at = order[i];
@@ -16,7 +19,7 @@ __global__ void gather(float *x, int32_t *y, const uint8_t *images, const uint8_
       const uchar4 *from = reinterpret_cast<const uchar4 *>(images + at * cols);
       float4 *to = reinterpret_cast<float4 *>(x + i * cols);
       for (int64_t j = threadIdx.x; j < cols / 4; j += blockDim.x) {
-        uchar4 v = from[j];
+        uchar4 v = i == blockIdx.x && j == threadIdx.x ? first : from[j];
         to[j] = make_float4(v.x / 255.f, v.y / 255.f, v.z / 255.f, v.w / 255.f);
       }
     } else {

@@ -22,7 +22,7 @@ struct Args {
 // of any k, read anew. CLASSES: at least as many as there are; EXACT: as many.
 template <int CLASSES, bool EXACT, int HELD>
 __global__ void __launch_bounds__(THREADS) head(const Args p) {
-  __shared__ float parts[2][WARPS][CLASSES];
+  __shared__ float parts[2][WARPS][16];
   extern __shared__ __align__(16) float staged[];
   int warp = threadIdx.x / 32, lane = threadIdx.x % 32, classes = EXACT ? CLASSES : p.classes;
   float held[HELD ? HELD : 1][CLASSES];
@@ -72,7 +72,7 @@ __global__ void __launch_bounds__(THREADS) head(const Args p) {
   int turn = 0;
   for (int64_t row = blockIdx.x; row < p.rows; row += gridDim.x, turn ^= 1) {
     const float *x = p.x + row * p.k;
-    float values[HELD ? HELD : 1], sum[CLASSES] = {};
+    float values[HELD ? HELD : 1], sum[16] = {};
 #pragma unroll
     for (int i = 0; i < HELD; i++) values[i] = next[i];
     int label = next_label;
@@ -89,31 +89,30 @@ __global__ void __launch_bounds__(THREADS) head(const Args p) {
 #pragma unroll
         for (int c = 0; c < CLASSES; c++) sum[c] += v * w[c];
       }
-#pragma unroll
-    for (int c = 0; c < CLASSES; c++) sum[c] = warp_sum(sum[c]);
-    if (lane == 0)
-#pragma unroll
-      for (int c = 0; c < CLASSES; c++) parts[turn][warp][c] = sum[c];
+    float whole = warp_sums(sum);
+    if (lane % 2 == 0) parts[turn][warp][lane / 2] = whole;
     __syncthreads();  // one a row: the next writes the other parts
 
-    // Every warp has the logits, one class a lane.
-    bool real = lane < classes;
-    float z = -INFINITY;
-    if (real) {
-      z = 0;
+    // Every half of a warp has the logits, one class a lane.
+    int own = lane % 16;
+    bool real = own < classes;
+    float z = 0;
 #pragma unroll
-      for (int v = 0; v < WARPS; v++) z += parts[turn][v][lane];
-    }
-    float largest = warp_max(z);
-    unsigned first = __ballot_sync(ALL, real && z == largest);
-    float e = real ? expf(z - largest) : 0, total = warp_sum(e), at_label = __shfl_sync(ALL, z, label & 31);
-    if (threadIdx.x == 0) {
-      p.loss[row] = label < classes ? logf(total) - (at_label - largest) : NAN;
-      p.hit[row] = first && __ffs(first) - 1 == label ? 1 : 0;
+    for (int v = 0; v < WARPS; v++) z += parts[turn][v][own];
+    if (!real) z = -INFINITY;
+    float largest = half_max(z), e = real ? expf(z - largest) : 0, total = half_sum(e);
+    // The last warp has the fewest k.
+    if (warp == WARPS - 1) {
+      unsigned first = __ballot_sync(ALL, real && z == largest);
+      float at_label = __shfl_sync(ALL, z, label & 15);
+      if (lane == 0) {
+        p.loss[row] = label < classes ? logf(total) - (at_label - largest) : NAN;
+        p.hit[row] = first && __ffs(first) - 1 == label ? 1 : 0;
+      }
     }
     if (!p.dx) continue;
-    float g = (e / total - (lane == label ? 1.f : 0.f)) * scale;
-    if (warp == 0 && real) p.grad[row * classes + lane] = g;
+    float g = (e / total - (own == label ? 1.f : 0.f)) * scale;
+    if (warp == 0 && real && lane < 16) p.grad[row * classes + own] = g;
     float grads[CLASSES];
 #pragma unroll
     for (int c = 0; c < CLASSES; c++) grads[c] = __shfl_sync(ALL, g, c);
@@ -140,7 +139,7 @@ int run(uintptr_t stream, const Args &p) {
   constexpr int MOST = 4 * HELD * THREADS * CLASSES;
   auto kernel = head<CLASSES, EXACT, HELD>;
   if (MOST > device().shared) return run<16, false, 0>(stream, p);
-  static const int allowed = done(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, MOST));
+  static const int allowed = allow(kernel, MOST);
   if (allowed != cudaSuccess) return allowed;
   // Rows beyond what the multiprocessors hold at once find the weights already read.
   int64_t most = 3 * int64_t(device().sms);

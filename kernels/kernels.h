@@ -69,9 +69,14 @@ typedef struct {
   int form, epilogue, early;
 } kernels_product;
 int kernels_matmul(uintptr_t stream, int precision, kernels_product p);
-// p, then q, possibly in one launch. q must be a TN with ADD that neither reads
-// nor writes what p writes, and p must not read what q writes.
-int kernels_matmuls(uintptr_t stream, int precision, kernels_product p, kernels_product q);
+// Products, TN with ADD, of which none reads or writes what another writes: in as few
+// launches as can be.
+enum { KERNELS_MOST_UPDATES = 16 };
+typedef struct {
+  kernels_product products[KERNELS_MOST_UPDATES];
+  int count;
+} kernels_product_list;
+int kernels_updates(uintptr_t stream, int precision, kernels_product_list list);
 
 // relu.cu
 int kernels_relu(uintptr_t stream, uintptr_t y, uintptr_t x, int64_t n);

@@ -139,7 +139,9 @@ func TestErrorsDoNotStay(t *testing.T) {
 	works()
 	want(t, s.MatMul(kernels.FP32, kernels.Product{Form: kernels.NT, Epilogue: kernels.ReLU, C: p, A: p, B: p, M: 1, N: 1, K: 1}), 1)
 	works()
-	want(t, s.MatMuls(kernels.FP32, kernels.Product{C: p, A: p, B: p, M: 1, N: 1, K: 1}, kernels.Product{C: p, A: p, B: p, M: 1, N: 1, K: 1}), 1)
+	want(t, s.Updates(kernels.FP32, []kernels.Product{{C: p, A: p, B: p, M: 1, N: 1, K: 1}}), 1)
+	works()
+	want(t, s.Updates(kernels.FP32, make([]kernels.Product, kernels.MostUpdates+1)), 1)
 	works()
 	want(t, s.Head(0, 0, p, p, p, p, p, p, 1, 17, 1, 0), 1)
 	works()
@@ -226,10 +228,11 @@ func TestEarly(t *testing.T) {
 				try(t, s.MatMul(p, kernels.Product{Epilogue: kernels.ReLU, C: y, A: x, B: w, M: rows, N: n, K: n, Early: early(first)}))
 				try(t, s.MatMul(p, kernels.Product{Form: kernels.NT, Epilogue: kernels.Mask, C: z, A: y, B: v, Y: x, M: rows, N: n, K: n,
 					Early: early(kernels.EarlyB | kernels.EarlyC)}))
-				try(t, s.MatMuls(p,
-					kernels.Product{Form: kernels.TN, Epilogue: kernels.Add, C: w, A: x, B: z, Alpha: -0.003, M: n, N: n, K: rows, Early: early(kernels.EarlyA | kernels.EarlyC)},
-					kernels.Product{Form: kernels.TN, Epilogue: kernels.Add, C: v, A: x, B: y, Alpha: -0.003, M: n, N: n, K: rows,
-						Early: early(kernels.EarlyA | kernels.EarlyB | kernels.EarlyC)}))
+				try(t, s.Updates(p, []kernels.Product{
+					{Form: kernels.TN, Epilogue: kernels.Add, C: w, A: x, B: z, Alpha: -0.003, M: n, N: n, K: rows, Early: early(kernels.EarlyA | kernels.EarlyC)},
+					{Form: kernels.TN, Epilogue: kernels.Add, C: v, A: x, B: y, Alpha: -0.003, M: n, N: n, K: rows,
+						Early: early(kernels.EarlyA | kernels.EarlyB | kernels.EarlyC)},
+				}))
 			}
 			got[run] = make([]float32, 2*n*n)
 			try(t, s.Download(bytesOf(got[run][:n*n]), w))
@@ -377,6 +380,12 @@ func benchmarkShape(b *testing.B, p kernels.Precision, m, w int) {
 	headUpdate := kernels.Product{Form: kernels.TN, Epilogue: kernels.Add, C: head, A: x, B: dlogits, Alpha: -1e-9, M: w, N: 10, K: m}
 	backward := kernels.Product{Form: kernels.NT, Epilogue: kernels.Mask, C: z, A: y, B: weights, Y: x, M: m, N: w, K: w}
 	update := kernels.Product{Form: kernels.TN, Epilogue: kernels.Add, C: above, A: x, B: y, Alpha: -1e-9, M: w, N: w, K: m}
+	updates := []kernels.Product{headUpdate} // of four layers
+	for range 4 {
+		u := update
+		u.C = array(w * w)
+		updates = append(updates, u)
+	}
 	for _, k := range []struct {
 		name  string
 		flops int // 0 where bytes count
@@ -388,11 +397,10 @@ func benchmarkShape(b *testing.B, p kernels.Precision, m, w int) {
 		{"evaluate", 2 * m * w * 10, func() error { return s.Head(0, 0, losses, hits, x, head, bytes, order, m, 10, w, 0) }},
 		{"means", 0, func() error { return s.Means(out, losses, hits, m, m) }},
 		{"head-dw", 2 * m * w * 10, multiply(headUpdate)},
-		{"dx|head-dw", 2*m*w*w + 2*m*w*10, func() error { return s.MatMuls(p, backward, headUpdate) }},
 		{"dx", 2 * m * w * w, multiply(backward)},
 		{"dw", 2 * m * w * w, multiply(update)},
 		{"dw-images", 2 * m * w * w, multiply(kernels.Product{Form: kernels.TN, Epilogue: kernels.Add, C: above, A: bytes, Order: order, B: y, Alpha: -1e-9, M: w, N: w, K: m})},
-		{"dx|dw", 4 * m * w * w, func() error { return s.MatMuls(p, backward, update) }},
+		{"updates", 8*m*w*w + 2*m*w*10, func() error { return s.Updates(p, updates) }},
 		{"gather", 0, func() error { return s.Gather(x, labels, bytes, bytes, order, m, w) }},
 	} {
 		b.Run(k.name, func(b *testing.B) {

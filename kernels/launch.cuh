@@ -60,6 +60,16 @@ __device__ inline void follow() {
 #endif
 }
 
+// allow prepares a kernel for so many bytes of dynamic shared memory. All that want much
+// ask for the same division of a multiprocessor's memory into shared memory and cache:
+// it is changed only when the multiprocessor is idle, so that a kernel could not start
+// beside one with another division.
+template <typename K>
+int allow(K *kernel, int bytes) {
+  int code = done(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
+  return code ? code : done(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared));
+}
+
 struct Launch {
   unsigned grid, block;
   size_t shared = 0;

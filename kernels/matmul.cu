@@ -246,8 +246,7 @@ template <int FORM, int EPILOGUE, bool IMAGES, int W, typename C>
 int launch(uintptr_t stream, Args p) {
   constexpr int BYTES = 4 * shared_floats<FORM, C>(), INBOX = 4 * C::PART;
   auto kernel = matmul<FORM, EPILOGUE, IMAGES, W, C>;
-  static const int allowed = done(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                                       BYTES + (device().major >= 9 ? INBOX : 0)));
+  static const int allowed = allow(kernel, BYTES + (device().major >= 9 ? INBOX : 0));
   if (allowed != cudaSuccess) return allowed;
 
   int64_t tiles = (int64_t(p.m) + C::BM - 1) / C::BM * ((int64_t(p.n) + C::BN - 1) / C::BN);

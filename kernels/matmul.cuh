@@ -203,20 +203,20 @@ __device__ inline void cluster_arrive(int &rank, int &ranks) {
 // matmul.cu: on the CUDA cores.
 int matmul_ffma(uintptr_t stream, int form, int epilogue, const matmuls::Args &p);
 
-// matmul_few_ffma.cu: the same, for the few rows of a small batch; a pair, p and an
-// update q of few rows, in one launch, or cudaErrorNotSupported.
+// matmul_few_ffma.cu: the same, for the few rows of a small batch; updates of few rows
+// all, in one launch or few.
 bool matmul_is_few_ffma(int form, int epilogue, const matmuls::Args &p);
+bool matmul_is_few_ffma_update(const matmuls::Args &p);
 int matmul_few_ffma(uintptr_t stream, int form, int epilogue, const matmuls::Args &p);
-int matmul_few_ffma_pair(uintptr_t stream, int form, int epilogue, const matmuls::Args &p, const matmuls::Args &q);
+int matmul_few_ffma_updates(uintptr_t stream, const matmuls::Args *p, int count);
 
 // matmul_tensor.cu: on the tensor cores. three: in 3xtf32, else tf32.
 int matmul_tensor(uintptr_t stream, int form, int epilogue, bool three, const matmuls::Args &p);
 
 // matmul_few.cu: on the tensor cores, for the few rows of a small batch and for
-// images; a pair, p and an update q of few rows both, in one launch, or
-// cudaErrorNotSupported.
+// images; updates of few rows all, in one launch or few.
 bool matmul_is_few(int form, int epilogue, const matmuls::Args &p);
 int matmul_few(uintptr_t stream, int form, int epilogue, bool three, const matmuls::Args &p);
-int matmul_few_pair(uintptr_t stream, int form, int epilogue, bool three, const matmuls::Args &p, const matmuls::Args &q);
+int matmul_few_updates(uintptr_t stream, bool three, const matmuls::Args *p, int count);
 
 #endif

@@ -9,6 +9,15 @@ using namespace matmuls;
 
 namespace {
 
+constexpr int WARPS = 8;
+
+struct Block {
+  static constexpr int THREADS = 32 * WARPS, BLOCKS = 2, CLUSTER = 1;
+  static constexpr bool ALONE = false;  // among its kind on a multiprocessor
+  using Params = Args;
+  static int prepare(Params &p, const Args &args) { return p = args, cudaSuccess; }
+};
+
 // pinned keeps a place in shared memory in a register: the compiler would rather make
 // it again at every use, from the thread's number, which takes longer than the use.
 __device__ unsigned pinned(unsigned place) {
@@ -39,7 +48,8 @@ __device__ float scaled(float sum) {
 // each, and in the warp to two groups of lanes, four at a time. A lane keeps 4×6 sums.
 // The 16 groups' sums are added through shared memory at the end, in order.
 template <int FORM, int EPILOGUE, bool IMAGES, bool VECTOR>
-struct Layer {
+struct Layer : Block {
+  static constexpr bool ALONE = IMAGES;  // see matmul_few.cu
   static constexpr bool NT = FORM == KERNELS_NT;
   static constexpr int BM = 16, BN = 24, CHUNK = 16, TURN = CHUNK * WARPS, STAGES = 5;
   static constexpr int TM = 4, TN = 6, LANES_M = BM / TM, GROUPS = 2;
@@ -219,7 +229,7 @@ __device__ void Layer<FORM, EPILOGUE, IMAGES, VECTOR>::run(const Args &p, int bl
 constexpr int MOST = 128;
 
 template <bool ADD, bool IMAGES, bool VECTOR>
-struct Update {
+struct Update : Block {
   static constexpr int BM = 64, BN = 80, SLICE = THREADS / 2, UNROLL = 8;
   static constexpr int FLOATS = MOST * (BM + BN);
   static int64_t tiles(const Args &p) { return tiles_of(p, BM, BN); }
@@ -337,6 +347,38 @@ __device__ void Update<ADD, IMAGES, VECTOR>::run(const Args &p, int block, float
   }
 }
 
+// Narrow is the update of a head, of at most 16 columns. A thread has eight of them, of
+// one row.
+struct Narrow : Block {
+  static constexpr int BM = THREADS / 2, BN = 16, FLOATS = MOST * BN, UNROLL = 8;
+  static int64_t tiles(const Args &p) { return tiles_of(p, BM, BN); }
+
+  static __device__ void run(const Args &p, int block, float *shared) {
+    int m = block * BM + threadIdx.x / 2, n = threadIdx.x % 2 * 8;
+    const float *a = p.a + min(m, p.m - 1);
+    follow();
+    for (int e = threadIdx.x; e < (p.k + UNROLL - 1) / UNROLL * UNROLL * BN; e += THREADS)
+      shared[e] = e / BN < p.k && e % BN < p.n ? __ldcg(p.b + int64_t(e / BN) * p.n + e % BN) : 0;
+    __syncthreads();
+    float sum[8] = {};
+    for (int k0 = 0; k0 < p.k; k0 += UNROLL) {
+      float v[UNROLL];
+#pragma unroll
+      for (int k = 0; k < UNROLL; k++) v[k] = __ldcg(a + int64_t(min(k0 + k, p.k - 1)) * p.m);
+#pragma unroll
+      for (int k = 0; k < UNROLL; k++)
+#pragma unroll
+        for (int j = 0; j < 8; j++) sum[j] += v[k] * shared[(k0 + k) * BN + n + j];
+    }
+#pragma unroll
+    for (int j = 0; j < 8; j++)
+      if (m < p.m && n + j < p.n) {
+        float *c = p.c + int64_t(m) * p.n + n + j;
+        *c = __ldcg(c) + p.alpha * sum[j];
+      }
+  }
+};
+
 template <int FORM, int EPILOGUE>
 int layer(uintptr_t stream, bool vector, const Args &p) {
   if constexpr (FORM == KERNELS_NN) {
@@ -353,12 +395,6 @@ int update(uintptr_t stream, bool vector, const Args &p) {
 }
 
 bool whole_quads(const Args &p) { return p.vector_a && p.vector_b && p.vector_c; }
-
-// pair launches P beside an update q.
-template <typename P>
-int pair(uintptr_t stream, const Args &p, const Args &q) {
-  return whole_quads(q) ? launch<P, Update<true, false, true>>(stream, p, q) : launch<P, Update<true, false, false>>(stream, p, q);
-}
 
 }  // namespace
 
@@ -385,9 +421,28 @@ int matmul_few_ffma(uintptr_t stream, int form, int epilogue, const Args &p) {
   return cudaErrorInvalidValue;
 }
 
-int matmul_few_ffma_pair(uintptr_t stream, int form, int epilogue, const Args &p, const Args &q) {
-  if (!matmul_is_few_ffma(form, epilogue, p) || !whole_quads(p) || q.k > MOST) return cudaErrorNotSupported;
-  if (form == KERNELS_NT && epilogue == KERNELS_MASK) return pair<Layer<KERNELS_NT, KERNELS_MASK, false, true>>(stream, p, q);
-  if (form == KERNELS_TN && epilogue == KERNELS_ADD && p.order) return pair<Update<true, true, true>>(stream, p, q);
-  return cudaErrorNotSupported;
+bool matmul_is_few_ffma_update(const Args &p) {
+  using U = Update<true, false, true>;
+  return p.k <= MOST && 4 * U::FLOATS <= device().shared && U::tiles(p) <= INT32_MAX;
+}
+
+int matmul_few_ffma_updates(uintptr_t stream, const Args *p, int count) {
+  using Quads = Update<true, false, true>;
+  using Singles = Update<true, false, false>;
+  using Images = Update<true, true, true>;
+  using SingleImages = Update<true, true, false>;
+  for (int i = 0, n; i < count; i += n) {
+    List<Args> list;
+    n = std::min(count - i, list.MOST);
+    for (int j = 0; j < n; j++) {
+      const Args &a = p[i + j];
+      int code = a.n <= Narrow::BN && !a.order ? add<Narrow>(list, j, 0, a)
+                 : whole_quads(a)              ? a.order ? add<Images>(list, j, 1, a) : add<Quads>(list, j, 2, a)
+                 : a.order                     ? add<SingleImages>(list, j, 3, a)
+                                               : add<Singles>(list, j, 4, a);
+      if (code) return code;
+    }
+    if (int code = launch<Narrow, Images, Quads, SingleImages, Singles>(stream, list, n)) return code;
+  }
+  return cudaSuccess;
 }

@@ -284,8 +284,7 @@ template <typename T>
 int launch(uintptr_t stream, Args p, int max_ranks) {
   using C = typename T::C;
   auto kernel = matmul<T>;
-  static const int allowed = done(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                                       device().shared));
+  static const int allowed = allow(kernel, device().shared);
   if (allowed != cudaSuccess) return allowed;
 
   int64_t tiles = (int64_t(p.m) + C::BM - 1) / C::BM * ((int64_t(p.n) + C::BN - 1) / C::BN);

@@ -43,9 +43,9 @@ func (s Stream) Fill(dst uintptr, value byte, bytes int) error { return ErrNoCUD
 // MatMul does a matrix product.
 func (s Stream) MatMul(precision Precision, p Product) error { return ErrNoCUDA }
 
-// MatMuls does p, then q, or both at once. q is a TN with Add; neither writes
-// what the other reads or writes.
-func (s Stream) MatMuls(precision Precision, p, q Product) error { return ErrNoCUDA }
+// Updates does products, at most [MostUpdates], in any order or at once. They are TN
+// with Add; none writes what another reads or writes.
+func (s Stream) Updates(precision Precision, products []Product) error { return ErrNoCUDA }
 
 // ReLU: y[n] = max(0, x[n]), NaN where x is NaN. y may be x.
 func (s Stream) ReLU(y, x uintptr, n int) error { return ErrNoCUDA }

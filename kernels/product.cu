@@ -53,19 +53,24 @@ int kernels_matmul(uintptr_t stream, int precision, kernels_product p) {
   return make(stream, precision, p);
 }
 
-int kernels_matmuls(uintptr_t stream, int precision, kernels_product p, kernels_product q) {
-  if (int code = check(p)) return code;
-  if (int code = check(q)) return code;
-  if (q.form != KERNELS_TN || q.epilogue != KERNELS_ADD) return cudaErrorInvalidValue;
-  if (!empty(p) && !empty(q) && !q.order) {
-    Args a = args(p), b = args(q);
-    int code = cudaErrorNotSupported;
-    if (precision == KERNELS_FP32)
-      code = matmul_few_ffma_pair(stream, p.form, p.epilogue, a, b);
-    else if (device().major >= 8 && matmul_is_few(p.form, p.epilogue, a) && matmul_is_few(q.form, q.epilogue, b))
-      code = matmul_few_pair(stream, p.form, p.epilogue, precision == KERNELS_TF32X3, a, b);
-    if (code != cudaErrorNotSupported) return code;
+int kernels_updates(uintptr_t stream, int precision, kernels_product_list list) {
+  const kernels_product *p = list.products;
+  int count = list.count;
+  if (count > KERNELS_MOST_UPDATES) return cudaErrorInvalidValue;
+  for (int i = 0; i < count; i++) {
+    if (int code = check(p[i])) return code;
+    if (p[i].form != KERNELS_TN || p[i].epilogue != KERNELS_ADD) return cudaErrorInvalidValue;
   }
-  if (int code = make(stream, precision, p)) return code;
-  return make(stream, precision, q);
+  bool fp32 = precision == KERNELS_FP32;
+  Args few[KERNELS_MOST_UPDATES];
+  int n = 0;
+  for (int i = 0; i < count; i++) {
+    if (empty(p[i])) continue;
+    Args a = args(p[i]);
+    if (fp32 ? matmul_is_few_ffma_update(a) : device().major >= 8 && matmul_is_few(p[i].form, p[i].epilogue, a)) few[n++] = a;
+    else if (int code = make(stream, precision, p[i])) return code;
+  }
+  if (!n) return cudaSuccess;
+  return fp32 ? matmul_few_ffma_updates(stream, few, n)
+              : matmul_few_updates(stream, precision == KERNELS_TF32X3, few, n);
 }

@@ -18,6 +18,9 @@ type Product struct {
 	Early   Early
 }
 
+// MostUpdates is how many products one call of [Stream.Updates] takes.
+const MostUpdates = 16
+
 // A Form says which factors of a product are transposed in memory.
 type Form uint8
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"mlpool/kernels"
@@ -46,9 +47,14 @@ func (r *recorder) MatMul(p kernels.Product) error {
 	return r.Queue.MatMul(p)
 }
 
-func (r *recorder) MatMuls(p, q kernels.Product) error {
-	r.note(r.product(p)+", "+r.product(q), p.C, q.C)
-	return r.Queue.MatMuls(p, q)
+func (r *recorder) Updates(products []kernels.Product) error {
+	var names []string
+	var wrote []uintptr
+	for _, p := range products {
+		names, wrote = append(names, r.product(p)), append(wrote, p.C)
+	}
+	r.note(strings.Join(names, ", "), wrote...)
+	return r.Queue.Updates(products)
 }
 
 func (r *recorder) Head(grad, dx, loss, hit, x, w, labels, order uintptr, rows, classes, k int, early kernels.Early) error {
@@ -76,12 +82,12 @@ func TestLaunches(t *testing.T) {
 	steps := map[int][]string{
 		1: {
 			"NN ReLU Order 25x8x12", "Head 25x10x8",
-			"TN Add Order 12x8x25, TN Add 8x10x25",
+			"TN Add 8x10x25, TN Add Order 12x8x25",
 		},
 		4: {
 			"NN ReLU Order 25x8x12", "NN ReLU 25x8x8", "NN ReLU 25x8x8", "NN ReLU 25x8x8", "Head 25x10x8",
-			"NT Mask 25x8x8, TN Add 8x10x25", "NT Mask 25x8x8, TN Add 8x8x25", "NT Mask 25x8x8, TN Add 8x8x25",
-			"TN Add Order 12x8x25, TN Add 8x8x25",
+			"NT Mask 25x8x8", "NT Mask 25x8x8", "NT Mask 25x8x8",
+			"TN Add 8x10x25, TN Add 8x8x25, TN Add 8x8x25, TN Add 8x8x25, TN Add Order 12x8x25",
 		},
 	}
 	onEveryBackend(t, func(t *testing.T, l lab) {

@@ -29,11 +29,11 @@ func NewCUDAQueue(precision kernels.Precision) (q *CUDAQueue, err error) {
 	return q, nil
 }
 
-// MatMul and MatMuls: see [Queue].
+// MatMul and Updates: see [Queue].
 func (q *CUDAQueue) MatMul(p kernels.Product) error { return q.Stream.MatMul(q.precision, p) }
 
-func (q *CUDAQueue) MatMuls(p, r kernels.Product) error {
-	return q.Stream.MatMuls(q.precision, p, r)
+func (q *CUDAQueue) Updates(products []kernels.Product) error {
+	return q.Stream.Updates(q.precision, products)
 }
 
 // Mark and Elapsed: see [Queue].

@@ -18,7 +18,7 @@ type idleQueue struct{ HostQueue }
 
 func (*idleQueue) Gather(x, y, images, labels, order uintptr, rows, cols int) error { return nil }
 func (*idleQueue) MatMul(p kernels.Product) error                                   { return nil }
-func (*idleQueue) MatMuls(p, q kernels.Product) error                               { return nil }
+func (*idleQueue) Updates([]kernels.Product) error                                  { return nil }
 func (*idleQueue) Head(_, _, _, _, _, _, _, _ uintptr, _, _, _ int, _ kernels.Early) error {
 	return nil
 }
@@ -101,7 +101,7 @@ func TestAnnotate(t *testing.T) {
 		}
 	}
 	want := []string{"step", "gather+matmul+relu [10,12]·[12,8]", "pop", "head+gradients [10,8]·[8,10]", "pop",
-		"gather+matmul+sgd | matmul+sgd [12,10]·[10,8] | [8,10]·[10,10]", "pop", "pop"}
+		"matmul+sgd [8,10]·[10,10], [12,10]·[10,8]", "pop", "pop"}
 	if want = slices.Repeat(want, 2); !slices.Equal(log, want) {
 		t.Errorf("ranges %q, want %q", log, want)
 	}

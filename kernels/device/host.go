@@ -3,6 +3,7 @@ package device
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -93,16 +94,17 @@ func (q *HostQueue) MatMul(p kernels.Product) error {
 	return q.do(func() { q.multiply(p) })
 }
 
-func (q *HostQueue) MatMuls(p, r kernels.Product) error {
-	if !p.Valid() {
-		return noProduct(p)
+func (q *HostQueue) Updates(products []kernels.Product) error {
+	for _, p := range products {
+		if !p.Valid() || p.Epilogue != kernels.Add {
+			return noProduct(p)
+		}
 	}
-	if !r.Valid() || r.Epilogue != kernels.Add {
-		return noProduct(r)
-	}
+	products = slices.Clone(products)
 	return q.do(func() {
-		q.multiply(p)
-		q.multiply(r)
+		for _, p := range products {
+			q.multiply(p)
+		}
 	})
 }
 

@@ -90,7 +90,10 @@ func (d *Device) BackwardReLU(dy, w, x Tensor) Tensor {
 	case d.err != nil:
 	case d.fuse:
 		p.Epilogue, p.Y = kernels.Mask, x.addr()
-		d.join(op, p)
+		if !d.apart(p) {
+			d.flush()
+		}
+		d.multiply(op, p)
 	default:
 		d.multiply("matmul", p)
 		masked := d.output("relu backward", x.rows, x.cols, Float32)
@@ -107,8 +110,8 @@ const update = "matmul+sgd"
 
 // Update steps weights down their gradient: w -= rate·xᵀ·dy, where x is the
 // layer's input, which may be a view of images, and dy the gradient of its output.
-// With fuse it is launched together with the update or the BackwardReLU before or
-// after it, if those are on other tensors.
+// With fuse it is launched together with others, before anything but a
+// BackwardReLU on other tensors.
 func (d *Device) Update(w, x, dy Tensor, rate float32) {
 	if !w.floats() || !x.images() || !dy.floats() || w.rows != x.cols || w.cols != dy.cols || x.rows != dy.rows {
 		d.misfit(update, w, x, dy)
@@ -119,12 +122,7 @@ func (d *Device) Update(w, x, dy Tensor, rate float32) {
 	p := kernels.Product{Form: kernels.TN, A: x.addr(), Order: x.order, B: dy.addr(), M: w.rows, N: w.cols, K: x.rows}
 	if d.fuse {
 		p.Epilogue, p.C, p.Alpha = kernels.Add, w.addr(), -rate
-		if d.together(p) {
-			d.join(update, p)
-		} else {
-			d.flush()
-			d.kept, d.keeps = p, true
-		}
+		d.keep(p)
 		return
 	}
 	dw := d.output("matmul", w.rows, w.cols, Float32)

@@ -18,9 +18,9 @@ import (
 type Queue interface {
 	// MatMul does a matrix product.
 	MatMul(p kernels.Product) error
-	// MatMuls does p, then q, or both at once. q is a TN with Add; neither
-	// writes what the other reads or writes.
-	MatMuls(p, q kernels.Product) error
+	// Updates does products, at most kernels.MostUpdates, in any order or at once.
+	// They are TN with Add; none writes what another reads or writes.
+	Updates(products []kernels.Product) error
 
 	// ReLU: y[n] = max(0, x[n]).
 	ReLU(y, x uintptr, n int) error

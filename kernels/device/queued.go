@@ -7,15 +7,15 @@ import (
 )
 
 // queued is what a device knows of the operation that it queued last, and the
-// update that it has kept back.
+// updates that it has kept back.
 //
 // An update is little work for a GPU, and nothing else in its step waits for it:
-// it is kept until the next product, and launched together with that.
+// all are kept until the step has nothing else to do, and launched together.
 type queued struct {
-	kept  kernels.Product // if keeps
-	keeps bool
+	kept  [kernels.MostUpdates]kernels.Product
+	keeps int
 
-	wrote  [4]uintptr // the tensors that the last operation wrote: the first writes of them
+	wrote  [kernels.MostUpdates]uintptr // the tensors that the last operation wrote
 	writes int
 	known  bool // whether that is so
 }
@@ -38,11 +38,15 @@ func (q *queued) old(tensor uintptr) bool {
 	return q.known && !slices.Contains(q.wrote[:q.writes], tensor)
 }
 
-// together says whether the kept update and p touch nothing that the other
-// writes, so that they can be launched at once.
-func (q *queued) together(p kernels.Product) bool {
-	u := &q.kept
-	return q.keeps && u.C != p.A && u.C != p.B && u.C != p.Y && u.C != p.C && p.C != u.A && p.C != u.B
+// apart says whether p touches nothing that a kept update writes, and writes
+// nothing that one touches, so that they can be done in any order.
+func (q *queued) apart(p kernels.Product) bool {
+	for _, u := range q.kept[:q.keeps] {
+		if u.C == p.A || u.C == p.B || u.C == p.Y || u.C == p.C || p.C == u.A || p.C == u.B {
+			return false
+		}
+	}
+	return true
 }
 
 // launched is did for an operation that writes so many tensors. One that failed
@@ -52,13 +56,28 @@ func (d *Device) launched(op string, err error, tensors ...uintptr) {
 	d.writes, d.known = copy(d.wrote[:], tensors), err == nil
 }
 
-// flush launches the update that was kept back, if any. It comes before all that
-// does not take it along.
+// flush launches the updates that were kept back. It comes before all that is not
+// known to be apart from them.
 func (d *Device) flush() {
-	if d.keeps {
-		d.keeps = false
-		d.multiply(update, d.kept)
+	if d.keeps == 0 {
+		return
 	}
+	all := d.kept[:d.keeps]
+	d.keeps = 0
+	var wrote [kernels.MostUpdates]uintptr
+	for i := range all {
+		all[i].Early, wrote[i] = d.early(all[i]), all[i].C
+	}
+	d.launched(update, d.queue.Updates(all), wrote[:len(all)]...)
+}
+
+// keep keeps an update back.
+func (d *Device) keep(p kernels.Product) {
+	if d.keeps == len(d.kept) || !d.apart(p) {
+		d.flush()
+	}
+	d.kept[d.keeps] = p
+	d.keeps++
 }
 
 // ready makes way for an operation, unless the step has had a fault.
@@ -71,17 +90,4 @@ func (d *Device) ready() bool {
 func (d *Device) multiply(op string, p kernels.Product) {
 	p.Early = d.early(p)
 	d.launched(op, d.queue.MatMul(p), p.C)
-}
-
-// join launches p, with the kept update if that can be.
-func (d *Device) join(op string, p kernels.Product) {
-	if !d.together(p) {
-		d.flush()
-		d.multiply(op, p)
-		return
-	}
-	u := d.kept
-	d.keeps = false
-	p.Early, u.Early = d.early(p), d.early(u)
-	d.launched(op, d.queue.MatMuls(p, u), p.C, u.C)
 }

@@ -57,14 +57,21 @@ func (l *listener) MatMul(p kernels.Product) error {
 	return l.HostQueue.MatMul(p)
 }
 
-func (l *listener) MatMuls(p, q kernels.Product) error {
-	if in := []uintptr{p.A, p.B, p.Y, p.C}; slices.Contains(in, q.C) || q.A == p.C || q.B == p.C {
-		l.t.Errorf("%+v and %+v are not independent", p, q)
+func (l *listener) Updates(products []kernels.Product) error {
+	var names []string
+	var wrote []uintptr
+	for i, p := range products {
+		names, wrote = append(names, l.product(p)), append(wrote, p.C)
+		for j, q := range products {
+			if i != j && (p.C == q.C || p.C == q.A || p.C == q.B) {
+				l.t.Errorf("%+v and %+v are not independent", p, q)
+			}
+		}
 	}
-	if err := l.call(l.product(p)+" | "+l.product(q), p.C, q.C); err != nil {
+	if err := l.call(strings.Join(names, " | "), wrote...); err != nil {
 		return err
 	}
-	return l.HostQueue.MatMuls(p, q)
+	return l.HostQueue.Updates(products)
 }
 
 func (l *listener) Head(grad, dx, loss, hit, x, w, labels, order uintptr, rows, classes, k int, early kernels.Early) error {
@@ -157,12 +164,14 @@ func TestUpdateIsKept(t *testing.T) {
 		{"head", func() error { b.Head(h, b.w1, labels, b.rows, 0); return nil }, "tn+add A B C, head B"},
 		{"evaluate", func() error { b.Evaluate(h, b.w1, labels, b.rows, 0); return nil }, "tn+add A B C, head B"},
 		{"means", func() error { b.Means(b.results, 0, b.rows, 0, 12, 12); return nil }, "tn+add A B C, means"},
-		{"backward", func() error { b.BackwardReLU(logits, b.w1, h); return nil }, "nt+mask A B C | tn+add A B C"},
+		{"backward", func() error { b.BackwardReLU(logits, b.w1, h); return nil }, "nt+mask A B C, tn+add A B C"},
 		{"backward through it", func() error { b.BackwardReLU(dy, b.w0, x); return nil }, "tn+add A B C, nt+mask A C"},
 		{"backward from it", func() error { b.BackwardReLU(b.w0, tied, h); return nil }, "tn+add A B C, nt+mask B C"},
 		{"backward masked by it", func() error { b.BackwardReLU(dy, tied, b.w0); return nil }, "tn+add A B C, nt+mask A B"},
 		{"update", func() error { b.Update(b.w1, h, logits, 1); return nil }, "tn+add A B C | tn+add A B C"},
-		{"two updates", func() error { b.Update(tied, h, h, 1); b.Update(b.w1, h, logits, 1); return nil }, "tn+add A B C | tn+add A B C, tn+add A B C"},
+		{"two updates", func() error { b.Update(tied, h, h, 1); b.Update(b.w1, h, logits, 1); return nil }, "tn+add A B C | tn+add A B C | tn+add A B C"},
+		{"updates around a backward", func() error { b.BackwardReLU(logits, b.w1, h); b.Update(b.w1, h, logits, 1); return nil }, "nt+mask A B C, tn+add A B C | tn+add A B C"},
+		{"update of what one reads", func() error { b.Update(tied, h, h, 1); b.Update(h, x, dy, 1); return nil }, "tn+add A B C | tn+add A B C, tn+add A B C"},
 		{"the same update", func() error { b.Update(b.w0, images, h, 1); return nil }, "tn+add A B C, images tn+add A B"},
 		{"update with it", func() error { b.Update(tied, b.w0, h, 1); return nil }, "tn+add A B C, tn+add B C"},
 		{"update by it", func() error { b.Update(tied, h, b.w0, 1); return nil }, "tn+add A B C, tn+add A C"},
@@ -220,7 +229,7 @@ func (b bench) tensor(t *testing.T, rows, cols int) Tensor {
 // TestFaultOfAnUpdate refuses launches: the fault is the step's, and what was
 // queued before may still run when the next step begins.
 func TestFaultOfAnUpdate(t *testing.T) {
-	for _, bad := range []string{"images nn+relu", "images nn+relu A", "head B", "images tn+add A C | tn+add A C"} {
+	for _, bad := range []string{"images nn+relu", "images nn+relu A", "head B", "tn+add A C | images tn+add A C"} {
 		b, l := newListener(t)
 		l.bad = bad
 		if bad == "images nn+relu A" {
@@ -237,7 +246,7 @@ func TestFaultOfAnUpdate(t *testing.T) {
 		if err := b.step(0, 10, 0); err != nil {
 			t.Errorf("%s: the next step: %v", bad, err)
 		}
-		if s, want := l.heard(), "images nn+relu, head B, images tn+add A C | tn+add A C"; s != want {
+		if s, want := l.heard(), "images nn+relu, head B, tn+add A C | images tn+add A C"; s != want {
 			t.Errorf("%s: the next step is %q, want %q", bad, s, want)
 		}
 	}
@@ -317,17 +326,15 @@ func TestStepsOfLayers(t *testing.T) {
 				want = append(want, "nn+relu B")
 			}
 			want = append(want, "head B")
-			for i := range hidden {
-				name := "nt+mask B C"
-				if i == hidden-1 {
-					name = "images tn+add A C"
-				}
-				if i == 0 {
-					want = append(want, name+" | tn+add A C")
-				} else {
-					want = append(want, name+" | tn+add A B C")
-				}
+			for range hidden - 1 {
+				want = append(want, "nt+mask B C")
 			}
+			// Of what the launch before them wrote they read the lowest gradient, or the head's.
+			updates := append(slices.Repeat([]string{"tn+add A B C"}, hidden), "images tn+add A C")
+			if hidden == 1 {
+				updates[0] = "tn+add A C"
+			}
+			want = append(want, strings.Join(updates, " | "))
 			step()
 			if got := step(); got != strings.Join(want, ", ") {
 				t.Errorf("a step is %s\nwant %s", got, strings.Join(want, ", "))

@@ -2,6 +2,7 @@ package device
 
 import (
 	"fmt"
+	"strings"
 
 	"mlpool/kernels"
 )
@@ -59,10 +60,22 @@ func (t *tap) MatMul(p kernels.Product) error {
 	return t.around(product(p), func() error { return t.Queue.MatMul(p) })
 }
 
-func (t *tap) MatMuls(p, q kernels.Product) error {
-	v, w := product(p), product(q)
-	both := work{v.name + " | " + w.name, v.shape + " | " + w.shape, v.flops + w.flops, v.bytes + w.bytes}
-	return t.around(both, func() error { return t.Queue.MatMuls(p, q) })
+func (t *tap) Updates(products []kernels.Product) error {
+	all := work{name: update}
+	var shapes []string
+	for i, n := 0, 0; i < len(products); i += n {
+		w := product(products[i])
+		for n = 1; i+n < len(products) && product(products[i+n]).shape == w.shape; n++ {
+		}
+		all.flops += float64(n) * w.flops
+		all.bytes += float64(n) * w.bytes
+		if n > 1 {
+			w.shape = fmt.Sprintf("%d×%s", n, w.shape)
+		}
+		shapes = append(shapes, w.shape)
+	}
+	all.shape = strings.Join(shapes, ", ")
+	return t.around(all, func() error { return t.Queue.Updates(products) })
 }
 
 func (t *tap) ReLU(y, x uintptr, n int) error {

@@ -24,7 +24,7 @@ func (reference) Do(c Call) error {
 	b := func(i int) []uint8 { return c.Arrays[i].([]uint8) }
 	z := c.Sizes
 	switch c.Op {
-	case "MatMul", "MatMuls":
+	case "MatMul", "Updates":
 		for i, p := range c.Products {
 			out, a, b, y, order := c.operands(i)
 			if images, ok := a.([]uint8); ok {
@@ -181,8 +181,12 @@ func (d cuda) launch(c Call, p []uintptr) error {
 	switch c.Op {
 	case "MatMul":
 		return s.MatMul(d.precision, placed(c.Products[0], p[0], p[1:]))
-	case "MatMuls":
-		return s.MatMuls(d.precision, placed(c.Products[0], p[0], p[2:]), placed(c.Products[1], p[1], p[6:]))
+	case "Updates":
+		var all []kernels.Product
+		for i, q := range c.Products {
+			all = append(all, placed(q, p[i], p[len(c.Products)+4*i:]))
+		}
+		return s.Updates(d.precision, all)
 	case "ReLU":
 		return s.ReLU(p[0], p[1], z[0])
 	case "ReLUBackward":

@@ -24,8 +24,8 @@ type Call struct {
 	Sizes  []int
 	Alpha  float32
 	Early  kernels.Early
-	// Products are those of MatMul and MatMuls, but for their addresses. The
-	// arrays are the C of each, then A, B, Y and Order of the first, of the second.
+	// Products are those of MatMul and Updates, but for their addresses. The
+	// arrays are the C of each, then A, B, Y and Order of the first, of the second, ...
 	Products  []kernels.Product
 	Unaligned bool // place the arrays on odd multiples of 4 bytes
 }
@@ -99,7 +99,7 @@ func Run(t *testing.T, newImpl func(testing.TB) Impl) {
 				defer s.close()
 				for range 10 {
 					s.matmul(products[s.r.IntN(len(products))], 65, 100, 333)
-					s.matmuls(products[s.r.IntN(len(products))], 65, 100, 33, 70, 40, 50)
+					s.several([3]int{65, 100, 33}, [3]int{70, 40, 50})
 					s.head(64, 10, 100)
 					s.means(1000, 64)
 					s.elements(1000)
@@ -113,12 +113,12 @@ func Run(t *testing.T, newImpl func(testing.TB) Impl) {
 // RunMatMul runs the part of the suite that is on matrix products: the sizes that
 // training meets in test Large, some for a checker that is slow in test Few.
 func RunMatMul(t *testing.T, newImpl func(testing.TB) Impl, tolerance float64) {
-	for name, f := range map[string]func(*suite){"Large": (*suite).largeMatMuls, "Small": (*suite).smallMatMuls, "Few": (*suite).fewMatMuls, "Pairs": (*suite).pairs} {
+	for name, f := range map[string]func(*suite){"Large": (*suite).largeMatMuls, "Small": (*suite).smallMatMuls, "Few": (*suite).fewMatMuls, "Updates": (*suite).updates} {
 		t.Run("MatMul"+name, func(t *testing.T) {
 			s := newSuite(t, newImpl(t), seed(t))
 			s.tolerance = tolerance
 			defer s.close()
-			if s.slow() && (name == "Large" || name == "Pairs") {
+			if s.slow() && name == "Large" {
 				t.Skip("takes minutes on an emulated GPU")
 			}
 			f(s)

@@ -2,6 +2,7 @@ package kerneltest
 
 import (
 	"math"
+	"slices"
 
 	"gonum.org/v1/gonum/blas"
 	"gonum.org/v1/gonum/blas/blas64"
@@ -56,21 +57,23 @@ func (s *suite) fewMatMuls() {
 		for _, z := range [][3]int{{33, 20, 300}, {7, 10, 140}, {65, 40, 64}, {20, 1030, 70}, {129, 57, 300}, {40, 33, 10}} {
 			s.matmul(p, z[0], z[1], z[2])
 		}
-		s.matmuls(p, 33, 20, 300, 40, 33, 10)
-		s.matmuls(p, 7, 10, 140, 129, 57, 65)
 	}
+	s.several([3]int{33, 20, 300}, [3]int{40, 33, 10}, [3]int{129, 57, 65}, [3]int{113, 96, 64})
+	s.several([3]int{7, 10, 140})
 }
 
-// pairs are two products at a time: those of a training step, and odd ones.
-func (s *suite) pairs() {
-	for _, p := range products {
-		for _, z := range [][6]int{
-			{64, 784, 784, 784, 10, 64}, {64, 784, 784, 784, 784, 64}, {784, 784, 64, 784, 784, 64}, {32, 784, 784, 784, 784, 32},
-			{784, 784, 32, 784, 784, 32}, {64, 2048, 300, 2048, 300, 64}, {1, 1, 1, 1, 1, 1}, {1, 1, 1, 333, 334, 61}, {333, 334, 61, 1, 1, 1},
-			{65, 100, 333, 7, 1000, 1}, {1000, 7, 1, 130, 257, 129}, {1000, 65, 1000, 61, 13, 1000}, {31, 37, 41, 43, 47, 53},
-			{0, 5, 5, 40, 33, 10}, {40, 33, 10, 5, 0, 5}, {33, 20, 0, 20, 33, 0},
-		} {
-			s.matmuls(p, z[0], z[1], z[2], z[3], z[4], z[5])
+// updates are those of training steps, and odd ones.
+func (s *suite) updates() {
+	for _, z := range [][][3]int{
+		{{784, 10, 64}, {784, 784, 64}, {784, 784, 64}, {784, 784, 64}, {784, 784, 64}}, {{784, 10, 32}, {784, 784, 32}},
+		{{784, 784, 64}, {784, 784, 1}, {784, 784, 61}, {784, 784, 65}, {784, 784, 128}, {784, 784, 129}},
+		{{336, 10, 61}, {336, 336, 61}, {784, 336, 61}}, {{300, 2048, 64}, {2048, 2048, 64}, {2048, 10, 64}}, {{1, 1, 1}, {333, 334, 61}}, {{1000, 7, 1}, {130, 257, 129}},
+		{{1000, 65, 1000}, {61, 13, 1000}, {31, 37, 41}, {43, 47, 53}}, {{0, 5, 5}, {40, 33, 10}, {5, 0, 5}, {20, 33, 0}}, {{5, 0, 5}}, {},
+		slices.Repeat([][3]int{{40, 48, 10}}, kernels.MostUpdates),
+	} {
+		large := slices.ContainsFunc(z, func(z [3]int) bool { return z[0]*z[1]*z[2] > 4e6 })
+		if !large || !s.slow() {
+			s.several(z...)
 		}
 	}
 }
@@ -87,19 +90,26 @@ func (s *suite) matmul(p kernels.Product, m, n, k int) {
 	}
 }
 
-// matmuls compares p and an update as one operation.
-func (s *suite) matmuls(p kernels.Product, m, n, k, qm, qn, qk int) {
+// several compares updates of these m, n and k, as one operation.
+func (s *suite) several(sizes ...[3]int) {
 	for _, exact := range []bool{true, false} {
-		q := products[5]
-		if s.r.IntN(2) == 0 {
-			q = products[9]
+		c := Call{Op: "Updates", Unaligned: s.r.IntN(4) == 0}
+		var all []factors
+		var in []any
+		for _, z := range sizes {
+			p := products[5]
+			if s.r.IntN(3) == 0 {
+				p = products[9]
+			}
+			f := s.factors(p, z[0], z[1], z[2], exact)
+			all = append(all, f)
+			c.Products, c.Arrays, in = append(c.Products, f.p), append(c.Arrays, f.out), append(in, f.in...)
 		}
-		f, g := s.factors(p, m, n, k, exact), s.factors(q, qm, qn, qk, exact)
-		c := Call{Op: "MatMuls", Products: []kernels.Product{f.p, g.p}, Unaligned: s.r.IntN(3) == 0}
-		c.Arrays = append(append([]any{f.out, g.out}, f.in...), g.in...)
-		s.do(c, 2)
-		s.compare(c, f)
-		s.compare(c, g)
+		c.Arrays = append(c.Arrays, in...)
+		s.do(c, len(all))
+		for _, f := range all {
+			s.compare(c, f)
+		}
 	}
 }
 
