@@ -17,15 +17,18 @@ struct Args {
 };
 
 // A block does the rows blockIdx.x, blockIdx.x + gridDim.x, ... A thread has the
-// weights of every THREADS-th k, for the logits and again for the gradient: with
+// weights of every THREADS-th quad of k, for the logits and again for the gradient:
 // HELD of them in registers, read while the kernel before still runs; with HELD 0
-// of any k, read anew. CLASSES: at least as many as there are; EXACT: as many.
+// those of every THREADS-th k, read anew. CLASSES: at least as many as there are;
+// EXACT: as many.
 template <int CLASSES, bool EXACT, int HELD>
-__global__ void __launch_bounds__(THREADS) head(const Args p) {
+__global__ void __launch_bounds__(THREADS, EXACT && HELD == 1 ? 3 : 1) head(const Args p) {
   __shared__ float parts[2][WARPS][16];
   extern __shared__ __align__(16) float staged[];
   int warp = threadIdx.x / 32, lane = threadIdx.x % 32, classes = EXACT ? CLASSES : p.classes;
-  float held[HELD ? HELD : 1][CLASSES];
+  constexpr int KS = HELD ? 4 * HELD : 1;
+  alignas(16) float held[KS][CLASSES];
+  auto quad = [&](int i) { return 4 * (int(threadIdx.x) + i * THREADS); };
   auto weights = [&](int k, float (&w)[CLASSES]) {
 #pragma unroll
     for (int c = 0; c < CLASSES; c++) w[c] = k < p.k && c < classes ? __ldcg(p.w + int64_t(k) * classes + c) : 0;
@@ -44,23 +47,29 @@ __global__ void __launch_bounds__(THREADS) head(const Args p) {
     __syncthreads();
 #pragma unroll
     for (int i = 0; i < HELD; i++) {
-      int k = threadIdx.x + i * THREADS;
+      int k = quad(i);
+      if (EXACT) {
 #pragma unroll
-      for (int c = 0; c < CLASSES; c++) held[i][c] = k < p.k && c < classes ? staged[k * classes + c] : 0;
+        for (int e = 0; e < 4 * CLASSES; e += 4)
+          *(float4 *)(&held[4 * i][0] + e) = k < p.k ? *(const float4 *)(staged + k * CLASSES + e) : make_float4(0, 0, 0, 0);
+      } else {
+#pragma unroll
+        for (int e = 0; e < 4; e++)
+#pragma unroll
+          for (int c = 0; c < CLASSES; c++) held[4 * i + e][c] = k < p.k && c < classes ? staged[(k + e) * classes + c] : 0;
+      }
     }
   };
   // A row's label and values come while the row before is computed.
-  float next[HELD ? HELD : 1];
+  float4 next[HELD ? HELD : 1];
   int next_label = 0;
   auto read_label = [&](int64_t row) {
     if (row < p.rows) next_label = p.labels[p.order[row]];
   };
   auto read_values = [&](int64_t row) {
 #pragma unroll
-    for (int i = 0; i < HELD; i++) {
-      int k = threadIdx.x + i * THREADS;
-      next[i] = row < p.rows && k < p.k ? __ldcg(p.x + row * p.k + k) : 0;
-    }
+    for (int i = 0; i < HELD; i++)
+      next[i] = row < p.rows && quad(i) < p.k ? __ldcg((const float4 *)(p.x + row * p.k + quad(i))) : make_float4(0, 0, 0, 0);
   };
   read_label(blockIdx.x);
   if (p.early) hold();
@@ -72,14 +81,17 @@ __global__ void __launch_bounds__(THREADS) head(const Args p) {
   int turn = 0;
   for (int64_t row = blockIdx.x; row < p.rows; row += gridDim.x, turn ^= 1) {
     const float *x = p.x + row * p.k;
-    float values[HELD ? HELD : 1], sum[16] = {};
+    float values[KS], sum[16] = {};
 #pragma unroll
-    for (int i = 0; i < HELD; i++) values[i] = next[i];
+    for (int i = 0; i < HELD; i++) {
+      float *four = values + 4 * i;
+      four[0] = next[i].x, four[1] = next[i].y, four[2] = next[i].z, four[3] = next[i].w;
+    }
     int label = next_label;
     read_values(row + gridDim.x);
     read_label(row + gridDim.x);
 #pragma unroll
-    for (int i = 0; i < HELD; i++)
+    for (int i = 0; i < 4 * HELD; i++)
 #pragma unroll
       for (int c = 0; c < CLASSES; c++) sum[c] += values[i] * held[i][c];
     if (!HELD)
@@ -116,27 +128,33 @@ __global__ void __launch_bounds__(THREADS) head(const Args p) {
     float grads[CLASSES];
 #pragma unroll
     for (int c = 0; c < CLASSES; c++) grads[c] = __shfl_sync(ALL, g, c);
-    auto store = [&](int k, float v, const float (&w)[CLASSES]) {
+    auto gradient = [&](float v, const float (&w)[CLASSES]) {
       float d = 0;
 #pragma unroll
       for (int c = 0; c < CLASSES; c++)
         if (EXACT || c < classes) d += grads[c] * w[c];
-      if (k < p.k) p.dx[row * p.k + k] = v > 0 ? d : 0;
+      return v > 0 ? d : 0;
     };
+    float *dx = p.dx + row * p.k;
 #pragma unroll
-    for (int i = 0; i < HELD; i++) store(threadIdx.x + i * THREADS, values[i], held[i]);
+    for (int i = 0; i < HELD; i++) {
+      int s = 4 * i;
+      if (quad(i) < p.k)
+        *(float4 *)(dx + quad(i)) = make_float4(gradient(values[s], held[s]), gradient(values[s + 1], held[s + 1]),
+                                                gradient(values[s + 2], held[s + 2]), gradient(values[s + 3], held[s + 3]));
+    }
     if (!HELD)
       for (int k = threadIdx.x; k < p.k; k += THREADS) {
         float w[CLASSES];
         weights(k, w);
-        store(k, __ldcg(x + k), w);
+        dx[k] = gradient(__ldcg(x + k), w);
       }
   }
 }
 
 template <int CLASSES, bool EXACT, int HELD>
 int run(uintptr_t stream, const Args &p) {
-  constexpr int MOST = 4 * HELD * THREADS * CLASSES;
+  constexpr int MOST = 4 * 4 * HELD * THREADS * CLASSES;
   auto kernel = head<CLASSES, EXACT, HELD>;
   if (MOST > device().shared) return run<16, false, 0>(stream, p);
   static const int allowed = allow(kernel, MOST);
@@ -171,9 +189,10 @@ int kernels_head(uintptr_t stream, uintptr_t grad, uintptr_t dx, uintptr_t loss,
   if (rows == 0) return cudaSuccess;
   Args p = {ptr<float>(grad), ptr<float>(dx), ptr<float>(loss), ptr<float>(hit), ptr<float>(x), ptr<float>(w), ptr<uint8_t>(labels),
             ptr<int32_t>(order), rows, int(classes), int(k), (early & KERNELS_EARLY_B) != 0, w % 16 == 0};
-  if (classes == 10 && k <= 4 * THREADS) return run<10, true, 4>(stream, p);
-  if (classes == 10 && k <= 8 * THREADS) return run<10, true, 8>(stream, p);
-  return k <= 4 * THREADS ? run<16, false, 4>(stream, p) : run<16, false, 0>(stream, p);
+  bool quads = k % 4 == 0 && (x | dx) % 16 == 0;
+  if (quads && classes == 10 && k <= 4 * THREADS) return run<10, true, 1>(stream, p);
+  if (quads && classes == 10 && k <= 8 * THREADS) return run<10, true, 2>(stream, p);
+  return quads && k <= 4 * THREADS ? run<16, false, 1>(stream, p) : run<16, false, 0>(stream, p);
 }
 
 int kernels_means(uintptr_t stream, uintptr_t out, uintptr_t loss, uintptr_t hit, int64_t rows, int64_t batch) {

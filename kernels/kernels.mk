@@ -10,6 +10,8 @@ KERNELS := $(patsubst %/,%,$(dir $(lastword $(MAKEFILE_LIST))))
 NVCC ?= $(firstword $(wildcard $(shell command -v nvcc) $(CUDA_HOME)/bin/nvcc /usr/local/cuda/bin/nvcc))
 CUDA_ARCH ?= $(if $(findstring GPU,$(shell nvidia-smi -L 2>/dev/null)),native,all-major)
 NVCCFLAGS ?= -O3 -Xcompiler -fPIC -Wno-deprecated-gpu-targets
+# Said for GPUs to come of every copy that goes to two blocks, where it can be said.
+NVCCFLAGS += $(addprefix -Xptxas ,$(if $(NVCC),$(firstword $(shell $(dir $(NVCC))ptxas --help 2>/dev/null | grep -o -e --suppress-async-bulk-multicast-advisory-warning))))
 
 # The folder of libcudart_static.a: beside nvcc, or in Debian's place.
 CUDA_LIB = $(dir $(firstword $(wildcard \

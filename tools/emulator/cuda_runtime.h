@@ -13,6 +13,7 @@
 #define __device__
 #define __host__
 #define __launch_bounds__(...)
+#define __grid_constant__
 
 // Vectors.
 
@@ -194,7 +195,8 @@ cudaError_t cudaDeviceGetGraphMemAttribute(int device, cudaGraphMemAttributeType
 cudaError_t cudaDeviceSetGraphMemAttribute(int device, cudaGraphMemAttributeType, void *);
 cudaError_t cudaDeviceGraphMemTrim(int device);
 
-enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize };
+enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize, cudaFuncAttributePreferredSharedMemoryCarveout };
+enum { cudaSharedmemCarveoutMaxShared = 100 };
 struct cudaFuncAttributes {};
 namespace emulator {
 constexpr size_t MOST_SHARED = 227 << 10;
@@ -220,8 +222,8 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *, F) {
   return cudaSuccess;
 }
 template <typename F>
-cudaError_t cudaFuncSetAttribute(F *kernel, cudaFuncAttribute, int bytes) {
-  return emulator::allow(reinterpret_cast<void *>(kernel), bytes);
+cudaError_t cudaFuncSetAttribute(F *kernel, cudaFuncAttribute a, int bytes) {
+  return a != cudaFuncAttributeMaxDynamicSharedMemorySize ? cudaSuccess : emulator::allow(reinterpret_cast<void *>(kernel), bytes);
 }
 
 enum cudaLaunchAttributeID { cudaLaunchAttributeClusterDimension, cudaLaunchAttributeProgrammaticStreamSerialization };
