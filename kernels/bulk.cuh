@@ -1,12 +1,12 @@
 // Tiles copied by the copy engine of a multiprocessor (TMA), which one thread sends for
-// and which may bring one read to both blocks of a pair. It takes compute capability 9
-// and a toolkit from CUDA 12 on: see possible.
+// and which may bring one read to both blocks of a pair. It takes compute capability 9,
+// a toolkit from CUDA 12 on, and `make BULK=1`: see ARCHITECTURE.md for why.
 #ifndef BULK_CUH
 #define BULK_CUH
 
 #include "launch.cuh"
 
-#if defined(__CUDACC_VER_MAJOR__) && __CUDACC_VER_MAJOR__ >= 12
+#if defined(BULK_COPIES) && defined(__CUDACC_VER_MAJOR__) && __CUDACC_VER_MAJOR__ >= 12
 #define HAVE_BULK 1
 #include <cuda.h>
 #else
@@ -146,7 +146,7 @@ __device__ inline void add(const Map &map, int x, int y, const float *from) {
   asm volatile("cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.tile.bulk_group [%0, {%1, %2}], [%3];" ::"l"(&map), "r"(x), "r"(y),
                "r"(address(from))
                : "memory");
-  asm volatile("cp.async.bulk.commit_group;\ncp.async.bulk.wait_group.read 0;" ::: "memory");
+  asm volatile("cp.async.bulk.commit_group;\ncp.async.bulk.wait_group 0;" ::: "memory");
 }
 
 #else

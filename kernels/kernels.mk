@@ -4,14 +4,16 @@
 #   NVCC       the compiler; empty where there is none
 #   CUDA_ARCH  what nvcc's -arch takes; this machine's GPU, or else one machine
 #              code for every major architecture
+#   BULK=1     copies tiles in bulk: CUDA 12, compute capability 9; see bulk.cuh
 #   EMULATE=1  makes the kernels run on the CPU, in tools/emulator: needs g++, no nvcc
 
+override BULK := $(filter-out 0,$(BULK))
 KERNELS := $(patsubst %/,%,$(dir $(lastword $(MAKEFILE_LIST))))
 NVCC ?= $(firstword $(wildcard $(shell command -v nvcc) $(CUDA_HOME)/bin/nvcc /usr/local/cuda/bin/nvcc))
 CUDA_ARCH ?= $(if $(findstring GPU,$(shell nvidia-smi -L 2>/dev/null)),native,all-major)
 NVCCFLAGS ?= -O3 -Xcompiler -fPIC -Wno-deprecated-gpu-targets
-# Said for GPUs to come of every copy that goes to two blocks, where it can be said.
-NVCCFLAGS += $(addprefix -Xptxas ,$(if $(NVCC),$(firstword $(shell $(dir $(NVCC))ptxas --help 2>/dev/null | grep -o -e --suppress-async-bulk-multicast-advisory-warning))))
+# The advice suppressed is for GPUs to come, of every copy that goes to two blocks.
+NVCCFLAGS += $(if $(BULK),-DBULK_COPIES -Xptxas --suppress-async-bulk-multicast-advisory-warning)
 
 # The folder of libcudart_static.a: beside nvcc, or in Debian's place.
 CUDA_LIB = $(dir $(firstword $(wildcard \
@@ -19,7 +21,7 @@ CUDA_LIB = $(dir $(firstword $(wildcard \
 	$(dir $(realpath $(NVCC)))../targets/*/lib/libcudart_static.a \
 	/usr/lib/$(shell uname -m)-linux-gnu/libcudart_static.a)))
 
-kernels_build := build/kernels-$(if $(EMULATE),emulated,$(CUDA_ARCH))
+kernels_build := build/kernels-$(if $(EMULATE),emulated,$(CUDA_ARCH)$(if $(BULK),-bulk))
 kernels_sources := $(wildcard $(KERNELS)/*.cu)
 kernels_headers := $(wildcard $(KERNELS)/*.h $(KERNELS)/*.cuh)
 kernels_objects := $(patsubst $(KERNELS)/%.cu,$(kernels_build)/%.o,$(kernels_sources))
