@@ -12,6 +12,12 @@ KERNELS := $(patsubst %/,%,$(dir $(lastword $(MAKEFILE_LIST))))
 NVCC ?= $(firstword $(wildcard $(shell command -v nvcc) $(CUDA_HOME)/bin/nvcc /usr/local/cuda/bin/nvcc))
 CUDA_ARCH ?= $(if $(findstring GPU,$(shell nvidia-smi -L 2>/dev/null)),native,all-major)
 NVCCFLAGS ?= -O3 -Xcompiler -fPIC -Wno-deprecated-gpu-targets
+ifneq ($(BULK),)
+ifneq ($(filter 11,$(shell $(NVCC) --version 2>/dev/null | sed -n 's/.*release \([0-9]*\).*/\1/p')),)
+$(error BULK=1 needs CUDA 12, and $(NVCC) is of CUDA 11)
+endif
+endif
+
 # The advice suppressed is for GPUs to come, of every copy that goes to two blocks.
 NVCCFLAGS += $(if $(BULK),-DBULK_COPIES -Xptxas --suppress-async-bulk-multicast-advisory-warning)
 
