@@ -46,12 +46,14 @@ __global__ void __launch_bounds__(P::THREADS, P::BLOCKS) several(const __grid_co
 
 template <typename P>
 int launch(uintptr_t stream, const Args &args) {
-  // A block that would have a multiprocessor for itself among its kind takes more than
+  // Blocks that would each have a multiprocessor for itself among its kind take more than
   // half of the memory. The least that is too much: 1 KiB a block is the system's.
-  int bytes = std::max(4 * P::FLOATS, P::ALONE ? (device().shared + 1024) / 2 - 1024 + 16 : 0);
-  static const int allowed = allow(product<P>, bytes);
+  constexpr int BYTES = 4 * P::FLOATS;
+  int alone = std::max(BYTES, (device().shared + 1024) / 2 - 1024 + 16);
+  static const int allowed = allow(product<P>, P::ALONE ? alone : BYTES);
   if (allowed != cudaSuccess) return allowed;
   if (P::tiles(args) > INT32_MAX) return cudaErrorInvalidValue;
+  int bytes = P::ALONE && P::tiles(args) <= device().sms ? alone : BYTES;
   typename P::Params p;
   if (int code = P::prepare(p, args)) return code;
   return ::launch(stream, {unsigned(P::tiles(args)), P::THREADS, size_t(bytes), P::CLUSTER}, product<P>, p);
