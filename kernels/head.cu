@@ -16,13 +16,33 @@ struct Args {
   bool early, vector;  // vector: w is on a 16-byte boundary
 };
 
+// softmax has the logits of a row, z, one class a lane in every half of the warp. It
+// returns the gradient of the class, and writes the loss and the hit, and the gradients.
+__device__ float softmax(const Args &p, int classes, float scale, int64_t row, int label, float z, bool write_loss, bool write_grad) {
+  int lane = threadIdx.x % 32, own = lane % 16;
+  bool real = own < classes;
+  if (!real) z = -INFINITY;
+  float largest = half_max(z), e = real ? expf(z - largest) : 0, total = half_sum(e);
+  if (write_loss) {
+    unsigned first = __ballot_sync(ALL, real && z == largest);
+    float at_label = __shfl_sync(ALL, z, label & 15);
+    if (lane == 0) {
+      p.loss[row] = label < classes ? logf(total) - (at_label - largest) : NAN;
+      p.hit[row] = first && __ffs(first) - 1 == label ? 1 : 0;
+    }
+  }
+  float g = (e / total - (own == label ? 1.f : 0.f)) * scale;
+  if (p.dx && write_grad && real && lane < 16) p.grad[row * classes + own] = g;
+  return g;
+}
+
 // A block does the rows blockIdx.x, blockIdx.x + gridDim.x, ... A thread has the
 // weights of every THREADS-th quad of k, for the logits and again for the gradient:
 // HELD of them in registers, read while the kernel before still runs; with HELD 0
 // those of every THREADS-th k, read anew. CLASSES: at least as many as there are;
 // EXACT: as many.
 template <int CLASSES, bool EXACT, int HELD>
-__global__ void __launch_bounds__(THREADS, EXACT && HELD == 1 ? 3 : 1) head(const Args p) {
+__global__ void __launch_bounds__(THREADS, EXACT && HELD == 1 ? 2 : 1) head(const Args p) {
   __shared__ float parts[2][WARPS][16];
   extern __shared__ __align__(16) float staged[];
   int warp = threadIdx.x / 32, lane = threadIdx.x % 32, classes = EXACT ? CLASSES : p.classes;
@@ -105,26 +125,12 @@ __global__ void __launch_bounds__(THREADS, EXACT && HELD == 1 ? 3 : 1) head(cons
     if (lane % 2 == 0) parts[turn][warp][lane / 2] = whole;
     __syncthreads();  // one a row: the next writes the other parts
 
-    // Every half of a warp has the logits, one class a lane.
-    int own = lane % 16;
-    bool real = own < classes;
     float z = 0;
 #pragma unroll
-    for (int v = 0; v < WARPS; v++) z += parts[turn][v][own];
-    if (!real) z = -INFINITY;
-    float largest = half_max(z), e = real ? expf(z - largest) : 0, total = half_sum(e);
+    for (int v = 0; v < WARPS; v++) z += parts[turn][v][lane % 16];
     // The last warp has the fewest k.
-    if (warp == WARPS - 1) {
-      unsigned first = __ballot_sync(ALL, real && z == largest);
-      float at_label = __shfl_sync(ALL, z, label & 15);
-      if (lane == 0) {
-        p.loss[row] = label < classes ? logf(total) - (at_label - largest) : NAN;
-        p.hit[row] = first && __ffs(first) - 1 == label ? 1 : 0;
-      }
-    }
+    float g = softmax(p, classes, scale, row, label, z, warp == WARPS - 1, warp == 0);
     if (!p.dx) continue;
-    float g = (e / total - (own == label ? 1.f : 0.f)) * scale;
-    if (warp == 0 && real && lane < 16) p.grad[row * classes + own] = g;
     float grads[CLASSES];
 #pragma unroll
     for (int c = 0; c < CLASSES; c++) grads[c] = __shfl_sync(ALL, g, c);
@@ -152,6 +158,70 @@ __global__ void __launch_bounds__(THREADS, EXACT && HELD == 1 ? 3 : 1) head(cons
   }
 }
 
+// Of many rows a warp has one at a time, and the block the weights in shared memory, in
+// lines of a class. k is a number of quads, at most MOST_QUADS for each lane.
+constexpr int MOST_QUADS = 16;
+
+template <int CLASSES, bool EXACT>
+__global__ void __launch_bounds__(THREADS) head_of_many(const Args p) {
+  extern __shared__ __align__(16) float staged[];
+  int warp = threadIdx.x / 32, lane = threadIdx.x % 32, classes = EXACT ? CLASSES : p.classes, line = p.k + 4, quads = p.k / 4;
+  auto stage = [&] {
+    for (int i = threadIdx.x; i < p.k * classes; i += THREADS) staged[i % classes * line + i / classes] = __ldcg(p.w + i);
+  };
+  if (p.early) stage();
+  follow();
+  if (!p.early) stage();
+  __syncthreads();
+  auto weights = [&](int c, int q) { return !EXACT && c >= classes ? float4() : *(const float4 *)(staged + c * line + 4 * q); };
+
+  float scale = 1.f / p.rows;
+  for (int64_t row = int64_t(blockIdx.x) * WARPS + warp; row < p.rows; row += gridDim.x * WARPS) {
+    const float4 *x = (const float4 *)(p.x + row * p.k);
+    float sum[16] = {};
+    uint64_t positive = 0;  // bits of this lane's k
+#pragma unroll 4
+    for (int i = 0; i < MOST_QUADS; i++) {
+      int q = lane + 32 * i;
+      if (q >= quads) break;
+      float4 v = __ldcg(x + q);
+      positive |= uint64_t(int(v.x > 0) | int(v.y > 0) << 1 | int(v.z > 0) << 2 | int(v.w > 0) << 3) << (4 * i);
+#pragma unroll
+      for (int c = 0; c < CLASSES; c++) {
+        float4 w = weights(c, q);
+        sum[c] += v.x * w.x, sum[c] += v.y * w.y, sum[c] += v.z * w.z, sum[c] += v.w * w.w;
+      }
+    }
+    float z = __shfl_sync(ALL, warp_sums(sum), lane % 16 * 2);
+    float g = softmax(p, classes, scale, row, p.labels[p.order[row]], z, true, true);
+    if (!p.dx) continue;
+    float grads[CLASSES];
+#pragma unroll
+    for (int c = 0; c < CLASSES; c++) grads[c] = __shfl_sync(ALL, g, c);
+    float4 *dx = (float4 *)(p.dx + row * p.k);
+#pragma unroll 2
+    for (int q = lane; q < quads; q += 32, positive >>= 4) {
+      float4 d = {};
+#pragma unroll
+      for (int c = 0; c < CLASSES; c++) {
+        float4 w = weights(c, q);
+        d.x += grads[c] * w.x, d.y += grads[c] * w.y, d.z += grads[c] * w.z, d.w += grads[c] * w.w;
+      }
+      dx[q] = make_float4(positive & 1 ? d.x : 0, positive & 2 ? d.y : 0, positive & 4 ? d.z : 0, positive & 8 ? d.w : 0);
+    }
+  }
+}
+
+template <int CLASSES, bool EXACT>
+int run_many(uintptr_t stream, const Args &p) {
+  constexpr int MOST = 4 * CLASSES * (4 * 32 * MOST_QUADS + 4);
+  auto kernel = head_of_many<CLASSES, EXACT>;
+  static const int allowed = allow(kernel, MOST);
+  if (allowed != cudaSuccess) return allowed;
+  int64_t blocks = (p.rows + WARPS - 1) / WARPS, most = 2 * int64_t(device().sms);
+  return launch(stream, {unsigned(std::min(blocks, most)), THREADS, size_t(4) * p.classes * (p.k + 4)}, kernel, p);
+}
+
 template <int CLASSES, bool EXACT, int HELD>
 int run(uintptr_t stream, const Args &p) {
   constexpr int MOST = 4 * 4 * HELD * THREADS * CLASSES;
@@ -160,7 +230,7 @@ int run(uintptr_t stream, const Args &p) {
   static const int allowed = allow(kernel, MOST);
   if (allowed != cudaSuccess) return allowed;
   // Rows beyond what the multiprocessors hold at once find the weights already read.
-  int64_t most = 3 * int64_t(device().sms);
+  int64_t most = 2 * int64_t(device().sms);
   return launch(stream, {unsigned(p.rows < most ? p.rows : most), THREADS, HELD ? size_t(4) * p.k * p.classes : 0}, kernel, p);
 }
 
@@ -190,6 +260,8 @@ int kernels_head(uintptr_t stream, uintptr_t grad, uintptr_t dx, uintptr_t loss,
   Args p = {ptr<float>(grad), ptr<float>(dx), ptr<float>(loss), ptr<float>(hit), ptr<float>(x), ptr<float>(w), ptr<uint8_t>(labels),
             ptr<int32_t>(order), rows, int(classes), int(k), (early & KERNELS_EARLY_B) != 0, w % 16 == 0};
   bool quads = k % 4 == 0 && (x | dx) % 16 == 0;
+  if (quads && rows > 2 * device().sms && k <= 4 * 32 * MOST_QUADS && device().shared >= 160 << 10)
+    return classes == 10 ? run_many<10, true>(stream, p) : run_many<16, false>(stream, p);
   if (quads && classes == 10 && k <= 4 * THREADS) return run<10, true, 1>(stream, p);
   if (quads && classes == 10 && k <= 8 * THREADS) return run<10, true, 2>(stream, p);
   return quads && k <= 4 * THREADS ? run<16, false, 1>(stream, p) : run<16, false, 0>(stream, p);
