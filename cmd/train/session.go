@@ -20,7 +20,7 @@ import (
 // evalBatchSize is the least batch of the validation pass, which has no
 // gradients to keep: large enough to fill a GPU, small enough not to raise the
 // peak of memory much.
-const evalBatchSize = 1000
+const evalBatchSize = 2500
 
 // verboseEvery is how many steps lie between two lines of a verbose run.
 const verboseEvery = 100
