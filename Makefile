@@ -4,7 +4,6 @@
 #
 #   CUDA=0  leaves CUDA out even where nvcc is; CUDA=1 insists on it
 #   EMULATE=1  builds for a GPU that the CPU emulates: slow, for tests
-#   BULK=1  lets kernels copy tiles in bulk: CUDA 12, compute capability 9; see ARCHITECTURE.md
 #   CONFIG  what `make train` trains
 #   RUNS    the log folders that `make plot` draws
 

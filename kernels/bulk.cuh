@@ -6,7 +6,7 @@
 
 #include "launch.cuh"
 
-#if defined(BULK_COPIES) && defined(__CUDACC_VER_MAJOR__) && __CUDACC_VER_MAJOR__ >= 12
+#if defined(__CUDACC_VER_MAJOR__) && __CUDACC_VER_MAJOR__ >= 12
 #define HAVE_BULK 1
 #include <cuda.h>
 #else
@@ -42,18 +42,21 @@ inline Encode encode() {
   return found;
 }
 
-inline bool possible() { return device().major >= 9 && encode(); }
+inline bool possible() { return device().major == 9 && device().capability / 10 == 9 && encode(); }
 
 // describe makes a map. Rows begin on 16-byte boundaries.
 template <int RANK>
 int describe(Map &map, const float *array, const Dimension (&d)[RANK]) {
+  // The driver wants a context, which a thread may not have yet.
+  static thread_local const int ready = done(cudaSetDevice(0));
+  if (ready != cudaSuccess) return ready;
   cuuint64_t counts[RANK], strides[RANK];
   cuuint32_t tile[RANK], steps[RANK];
   for (int i = 0; i < RANK; i++) counts[i] = d[i].count, strides[i] = 4 * d[i].stride, tile[i] = d[i].tile, steps[i] = 1;
   CUresult code = encode()(&map, CU_TENSOR_MAP_DATA_TYPE_FLOAT32, RANK, const_cast<float *>(array), counts, strides + 1, tile, steps,
                            CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_NONE, CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
                            CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-  return code == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
+  return code;  // the runtime's errors have the driver's numbers
 }
 
 #else
@@ -138,10 +141,11 @@ __device__ inline void send_both(float *to, const Map &map, int x, int y, int z,
       : "memory");
 }
 
-// add adds the tile that a warp has left in shared memory to what is in the array.
+// publish lets add see what this thread wrote to shared memory, once threads have met.
+__device__ inline void publish() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
+// add is called by a warp and adds a tile in shared memory to what is in the array.
 __device__ inline void add(const Map &map, int x, int y, const float *from) {
-  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-  __syncwarp();
   if (threadIdx.x % 32) return;
   asm volatile("cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.tile.bulk_group [%0, {%1, %2}], [%3];" ::"l"(&map), "r"(x), "r"(y),
                "r"(address(from))
@@ -159,6 +163,7 @@ __device__ inline void wait(Arrivals *, int) {}
 __device__ inline void send(float *, const Map &, int, int, Arrivals *) {}
 __device__ inline void send_both(float *, const Map &, int, int, Arrivals *) {}
 __device__ inline void send_both(float *, const Map &, int, int, int, Arrivals *) {}
+__device__ inline void publish() {}
 __device__ inline void add(const Map &, int, int, const float *) {}
 
 #endif

@@ -1,16 +1,27 @@
 // What the products of few rows share, on the tensor cores and on the CUDA cores: how a
 // struct P of one becomes a kernel; several of them side by side too. It has THREADS a
-// block, BLOCKS at once on a multiprocessor, or ALONE, CLUSTER of them in a cluster,
-// FLOATS of shared memory, the number of tiles, Params and how to prepare them, and run.
+// block, registers for BLOCKS on a multiprocessor, CLUSTER of them in a cluster, FLOATS of
+// shared memory, the number of tiles, Params and how to prepare them, and run.
+//
+// AT_MOST, if not 0, are on a multiprocessor at once, for equal shares, where that is
+// about enough for all of them.
 #ifndef FEW_CUH
 #define FEW_CUH
 
 #include <algorithm>
 #include <tuple>
 
+#include "bulk.cuh"
 #include "matmul.cuh"
 
 namespace matmuls {
+
+// BulkArgs are for tiles copied in bulk, of a, b and c.
+struct BulkArgs : Args {
+  bulk::Map map[3];
+};
+
+inline int pairs(int n) { return (n + bulk::PAIR - 1) / bulk::PAIR * bulk::PAIR; }
 
 inline int64_t tiles_of(const Args &p, int bm, int bn) { return int64_t((p.m + bm - 1) / bm) * ((p.n + bn - 1) / bn); }
 
@@ -44,37 +55,55 @@ __global__ void __launch_bounds__(P::THREADS, P::BLOCKS) several(const __grid_co
   one_of<typename P::Params, P, Others...>(list.products[i], list.kinds[i], block, shared);
 }
 
+// room is how many bytes of shared memory a block takes: of more than half of what there
+// is only one can be on a multiprocessor, and so on; 1 KiB a block is the system's.
+template <typename P>
+int room(int bytes, int64_t blocks) {
+  int64_t all = int64_t(P::AT_MOST) * device().sms;
+  if (!P::AT_MOST || blocks > all + all / 16) return bytes;
+  return std::max(bytes, (device().shared + 1024) / (P::AT_MOST + 1) - 1024 + 16);
+}
+
 template <typename P>
 int launch(uintptr_t stream, const Args &args) {
-  // Blocks that would each have a multiprocessor for itself among its kind take more than
-  // half of the memory. The least that is too much: 1 KiB a block is the system's.
   constexpr int BYTES = 4 * P::FLOATS;
-  int alone = std::max(BYTES, (device().shared + 1024) / 2 - 1024 + 16);
-  static const int allowed = allow(product<P>, P::ALONE ? alone : BYTES);
+  static const int allowed = allow(product<P>, room<P>(BYTES, 0));
   if (allowed != cudaSuccess) return allowed;
-  if (P::tiles(args) > INT32_MAX) return cudaErrorInvalidValue;
-  int bytes = P::ALONE && P::tiles(args) <= device().sms ? alone : BYTES;
+  int64_t tiles = P::tiles(args);
+  if (tiles > INT32_MAX) return cudaErrorInvalidValue;
   typename P::Params p;
   if (int code = P::prepare(p, args)) return code;
-  return ::launch(stream, {unsigned(P::tiles(args)), P::THREADS, size_t(bytes), P::CLUSTER}, product<P>, p);
+  return ::launch(stream, {unsigned(tiles), P::THREADS, size_t(room<P>(BYTES, tiles)), P::CLUSTER}, product<P>, p);
 }
 
-// add adds a product of kind P to a list of count, the last of the blocks so far.
-template <typename P>
-int add(List<typename P::Params> &list, int count, int kind, const Args &args) {
-  int64_t end = (count ? list.ends[count - 1] : 0) + P::tiles(args);
+// add adds a product to a list of count, of a kind: which of P.
+template <typename... P, typename Params>
+int add(List<Params> &list, int count, int kind, const Args &args) {
+  int64_t start = count ? list.ends[count - 1] : 0, end = -1;
+  int place = 0, code = cudaSuccess;
+  ((place++ == kind ? void((end = start + P::tiles(args), code = P::prepare(list.products[count], args))) : void()), ...);
   if (end > INT32_MAX) return cudaErrorInvalidValue;
   list.kinds[count] = kind, list.ends[count] = int(end);
-  return P::prepare(list.products[count], args);
+  return code;
 }
 
-template <typename... P, typename Params>
-int launch(uintptr_t stream, const List<Params> &list, int count) {
+// launch makes products side by side, in as few launches as they take. kind says
+// which of P one is.
+template <typename... P, typename Kind>
+int launch(uintptr_t stream, const Args *products, int count, Kind kind) {
   using First = typename std::tuple_element<0, std::tuple<P...>>::type;
   constexpr int BYTES = 4 * std::max({P::FLOATS...});
-  static const int allowed = allow(several<P...>, BYTES);
+  static const int allowed = allow(several<P...>, room<First>(BYTES, 0));
   if (allowed != cudaSuccess) return allowed;
-  return ::launch(stream, {unsigned(list.ends[count - 1]), First::THREADS, BYTES, First::CLUSTER}, several<P...>, list);
+  for (int i = 0, n; i < count; i += n) {
+    List<typename First::Params> list;
+    n = std::min(list.MOST, count - i);
+    for (int j = 0; j < n; j++)
+      if (int code = add<P...>(list, j, kind(products[i + j]), products[i + j])) return code;
+    size_t bytes = room<First>(BYTES, list.ends[n - 1]);
+    if (int code = ::launch(stream, {unsigned(list.ends[n - 1]), First::THREADS, bytes, First::CLUSTER}, several<P...>, list)) return code;
+  }
+  return cudaSuccess;
 }
 
 }  // namespace matmuls

@@ -1,8 +1,8 @@
-// A layer of few rows, and the gradient through one, on the tensor cores.
+// A layer of few rows, and the gradient through one.
 #ifndef FEW_LAYER_CUH
 #define FEW_LAYER_CUH
 
-#include "few_tensor.cuh"
+#include "few_lines.cuh"
 
 namespace few {
 
@@ -11,17 +11,20 @@ using namespace matmuls;
 // Layer is a product of a batch with weights: the next layer, the first one, of
 // images, or the gradient of the one before. A lane has its part of the batch in
 // registers, of images as bytes. The weights come to shared memory, TURNS of them at
-// once, 784 of k. Of a turn a warp has 16 k. A pair of blocks has the same columns.
+// once, 784 of k. Of a turn a warp has 16 k, and a lane, t of four, 4t to 4t+3 of them.
+// A pair of blocks has the same columns.
+//
+// Math says which rows a lane has, multiplies them, and leaves PARTS of the sums.
 //
 // Each multiprocessor should have one block. The first layer comes behind the updates,
 // whose blocks end at different times: if two of its blocks went where there is room
 // first, two of each following layer would go there as well, and all take twice as
 // long. So of the first layer there is room for one only.
-template <int FORM, int EPILOGUE, bool THREE, bool IMAGES, Lines LINES>
-struct Layer : Block<LINES == BULK, 2, IMAGES> {
-  using Base = Block<LINES == BULK, 2, IMAGES>;
+template <int FORM, int EPILOGUE, typename Math, bool IMAGES, Lines LINES>
+struct Layer : Block<LINES == BULK, 2, int(IMAGES)> {
+  using Base = Block<LINES == BULK, 2, int(IMAGES)>;
   static constexpr bool NT = FORM == KERNELS_NT, VECTOR = LINES != SINGLE;
-  static constexpr int BM = 16, BN = 24, TURNS = 7, TURN = CHUNK * WARPS, AHEAD = IMAGES ? TURNS : THREE ? 1 : 2;
+  static constexpr int TURNS = 7, AHEAD = IMAGES ? TURNS : Math::AHEAD;
   // A turn of weights. NN: lines of columns, k = 4q + e in line 28e + q, so that the
   // lanes' banks differ. NT: lines of k.
   static constexpr int SIZE = TURN * BN, SUMS = TURNS * SIZE, ARRIVALS = SUMS + WARPS * BM * BN;
@@ -90,47 +93,31 @@ struct Layer : Block<LINES == BULK, 2, IMAGES> {
         __syncwarp();
       }
     }
-
-    // read reads what a lane multiplies of a turn, of column g of three eights. NN: the
-    // first two eights share 16 columns, one of two neighbours each.
-    __device__ void read(float (&b)[3][4], int turn) const {
-      int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-      const float *from = shared + turn * SIZE + (NT ? g * TURN + CHUNK * warp + 4 * t : (CHUNK / 4 * warp + t) * BN);
-#pragma unroll
-      for (int e = 0; e < 4; e++) {
-        if (NT) {
-          if (e < 3) *(float4 *)b[e] = *(const float4 *)(from + 8 * e * TURN);
-        } else {
-          float2 two = *(const float2 *)(from + e * (SIZE / 4) + 2 * g);
-          b[0][e] = two.x, b[1][e] = two.y, b[2][e] = from[e * (SIZE / 4) + 16 + g];
-        }
-      }
-    }
   };
 
   using Element = typename std::conditional<IMAGES, uint8_t, float>::type;
   using Quad = typename std::conditional<IMAGES, unsigned, float4>::type;
 
-  // What a lane has of the batch, of rows g and g+8.
+  // What a lane has of the batch.
   struct Batch {
-    const Element *row[2];  // where its first quad is
-    int turns, left;        // of its warp; from its first quad on
-    Quad quads[AHEAD][2];
+    const Element *row[Math::ROWS];  // where its first quad is
+    int turns, left;                 // of its warp; from its first quad on
+    Quad quads[AHEAD][Math::ROWS];
 
     __device__ Batch(const Args &p, int m0, int k0) {
       int k = k0 + threadIdx.x / 32 * CHUNK;
       turns = (p.k - k + TURN - 1) / TURN;
       k += threadIdx.x % 4 * 4, left = p.k - k;
 #pragma unroll
-      for (int h = 0; h < 2; h++) {
-        int m = min(m0 + 8 * h + int(threadIdx.x) % 32 / 4, p.m - 1);  // the sums of a row past the end go nowhere
+      for (int h = 0; h < Math::ROWS; h++) {
+        int m = min(m0 + Math::row(h), p.m - 1);  // the sums of a row past the end go nowhere
         row[h] = (const Element *)p.a + int64_t(IMAGES ? p.order[m] : m) * p.k + k;
       }
     }
 
     __device__ void read(int turn) {
 #pragma unroll
-      for (int h = 0; h < 2; h++) {
+      for (int h = 0; h < Math::ROWS; h++) {
         Quad &q = quads[turn % AHEAD][h];
         const Element *from = row[h] + turn * TURN;
         if constexpr (LINES >= WHOLE && IMAGES) { if (turn < turns) q = *(const unsigned *)from; }
@@ -140,9 +127,9 @@ struct Layer : Block<LINES == BULK, 2, IMAGES> {
       }
     }
 
-    __device__ void floats(float (&a)[2][4], int turn) const {
+    __device__ void floats(float (&a)[Math::ROWS][4], int turn) const {
 #pragma unroll
-      for (int h = 0; h < 2; h++) {
+      for (int h = 0; h < Math::ROWS; h++) {
         if constexpr (IMAGES) {
 #pragma unroll
           for (int e = 0; e < 4; e++) a[h][e] = pixel(quads[turn % AHEAD][h], e);
@@ -152,19 +139,6 @@ struct Layer : Block<LINES == BULK, 2, IMAGES> {
       }
     }
   };
-
-  // leave writes a warp's sums to lines of BN.
-  static __device__ void leave(const Sums<THREE, 3> &sums, float *to) {
-    int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-    const auto &c = sums.c;
-#pragma unroll
-    for (int h = 0; h < 2; h++) {
-      float *line = to + (8 * h + g) * BN;
-#pragma unroll
-      for (int j = NT ? 0 : 2; j < 3; j++) *(float2 *)(line + 8 * j + 2 * t) = make_float2(c[j][2 * h], c[j][2 * h + 1]);
-      if (!NT) *(float4 *)(line + 4 * t) = make_float4(c[0][2 * h], c[1][2 * h], c[0][2 * h + 1], c[1][2 * h + 1]);
-    }
-  }
 
   static __device__ void run(const typename Base::Params &p, int block, float *shared) {
     int tiles_m = (p.m + BM * bulk::PAIR - 1) / (BM * bulk::PAIR) * bulk::PAIR, m0 = block % tiles_m * BM, n0 = block / tiles_m * BN;
@@ -188,7 +162,7 @@ struct Layer : Block<LINES == BULK, 2, IMAGES> {
 
     Weights weights = {p, shared, n0};
     if (LINES == BULK) bulk::start(weights.arrivals(0), WAITS);
-    Sums<THREE, 3> sums;
+    Math math;
     for (int k0 = 0; k0 == 0 || k0 < p.k; k0 += TURNS * TURN) {
       bool first = k0 == 0;
       if (!first) {
@@ -210,20 +184,11 @@ struct Layer : Block<LINES == BULK, 2, IMAGES> {
       if (first && !p.early_c) read_old();
       if (WAITS == 1) weights.wait(0);
       auto multiply = [&](int i) {
-        float a[2][4], b[3][4];
+        float a[Math::ROWS][4];
         if (WAITS > 1) weights.wait(i);
         batch.floats(a, i);
         if (i + AHEAD < TURNS) batch.read(i + AHEAD);
-        weights.read(b, i);
-#pragma unroll
-        for (int s = 0; s < 4; s += 2) {
-          float fa[2][2], fb[3][2];
-#pragma unroll
-          for (int h = 0; h < 2; h++) fa[h][0] = a[h][s], fa[h][1] = a[h][s + 1];
-#pragma unroll
-          for (int j = 0; j < 3; j++) fb[j][0] = b[j][s], fb[j][1] = b[j][s + 1];
-          sums.template add<IMAGES>(fa, fb);
-        }
+        math.template add<NT, IMAGES>(a, shared + i * SIZE);
       };
       // All of them in one piece, which the compiler may put in a better order.
       if (batch.turns >= TURNS) {
@@ -236,13 +201,16 @@ struct Layer : Block<LINES == BULK, 2, IMAGES> {
       }
     }
 
-    leave(sums, shared + SUMS + threadIdx.x / 32 * (BM * BN));
+    static_assert(Math::OVER ? Math::FLOATS <= SUMS : Math::FLOATS <= ARRIVALS - SUMS, "room for the sums");
+    float *parts = shared + (Math::OVER ? 0 : SUMS);
+    if (Math::OVER) __syncthreads();  // all weights are read
+    math.template leave<NT>(parts);
     __syncthreads();
     if (columns <= 0) return;
     float2 sum = {0, 0};
 #pragma unroll
-    for (int w = 0; w < WARPS; w++) {
-      float2 v = *(const float2 *)(shared + SUMS + w * BM * BN + 2 * threadIdx.x);
+    for (int i = 0; i < Math::PARTS; i++) {
+      float2 v = Math::template pair<NT>(parts, i);
       sum.x += v.x, sum.y += v.y;
     }
     if (IMAGES) sum.x *= 1 / 255.f, sum.y *= 1 / 255.f;
@@ -255,6 +223,22 @@ struct Layer : Block<LINES == BULK, 2, IMAGES> {
     }
   }
 };
+
+template <typename Math>
+int layer(uintptr_t stream, int form, int epilogue, const Args &p) {
+  return with(lines(p, true), [&](auto l) -> int {
+    constexpr Lines L = decltype(l)::value;
+    switch (form * 4 + epilogue) {
+#define LAYER(FORM, EPILOGUE, IMAGES) launch<Layer<KERNELS_##FORM, KERNELS_##EPILOGUE, Math, IMAGES, L>>(stream, p)
+      case KERNELS_NN * 4 + KERNELS_STORE: return p.order ? LAYER(NN, STORE, true) : LAYER(NN, STORE, false);
+      case KERNELS_NN * 4 + KERNELS_RELU: return p.order ? LAYER(NN, RELU, true) : LAYER(NN, RELU, false);
+      case KERNELS_NT * 4 + KERNELS_STORE: return LAYER(NT, STORE, false);
+      case KERNELS_NT * 4 + KERNELS_MASK: return LAYER(NT, MASK, false);
+#undef LAYER
+    }
+    return cudaErrorInvalidValue;
+  });
+}
 
 }  // namespace few
 

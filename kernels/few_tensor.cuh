@@ -1,64 +1,10 @@
-// What the products of few rows on the tensor cores share.
+// What the products of few rows on the tensor cores multiply with.
 #ifndef FEW_TENSOR_CUH
 #define FEW_TENSOR_CUH
 
-#include <type_traits>
-
-#include "bulk.cuh"
-#include "few.cuh"
-#include "tensor.cuh"
+#include "few_lines.cuh"
 
 namespace few {
-
-using namespace matmuls;
-
-constexpr int WARPS = 7;
-constexpr int CHUNK = 16;  // k that a warp of a layer multiplies at once
-
-// What is known of the lines of the operands: nothing; that they are quads on 16-byte
-// boundaries; that those of the batch are whole chunks; that they can be copied in bulk.
-enum Lines { SINGLE, QUADS, WHOLE, BULK };
-
-struct BulkArgs : Args {
-  bulk::Map map[3];
-};
-
-template <bool BULK_, int BLOCKS_ = 2, bool ALONE_ = false>
-struct Block {
-  static constexpr int THREADS = 32 * WARPS, BLOCKS = BLOCKS_, CLUSTER = BULK_ ? bulk::PAIR : 1;
-  static constexpr bool ALONE = ALONE_;
-
-  using Params = typename std::conditional<BULK_, BulkArgs, Args>::type;
-};
-
-inline int pairs(int n) { return (n + bulk::PAIR - 1) / bulk::PAIR * bulk::PAIR; }
-
-// quad reads four floats, or as many as left says and zeros, from L2: the L1 of
-// this multiprocessor may hold what was there before.
-template <bool VECTOR>
-__device__ float4 quad(const float *from, int left) {
-  float v[4] = {};
-  if (VECTOR) {
-    if (left > 0) return __ldcg((const float4 *)from);
-  } else {
-#pragma unroll
-    for (int i = 0; i < 4; i++)
-      if (i < left) v[i] = __ldcg(from + i);
-  }
-  return make_float4(v[0], v[1], v[2], v[3]);
-}
-
-template <bool VECTOR>
-__device__ void store_quad(float *to, float4 v, int left) {
-  if (VECTOR) {
-    if (left > 0) *(float4 *)to = v;
-  } else {
-    if (left > 0) to[0] = v.x;
-    if (left > 1) to[1] = v.y;
-    if (left > 2) to[2] = v.z;
-    if (left > 3) to[3] = v.w;
-  }
-}
 
 // Sums are a warp's, of 16 rows by NI eights of columns.
 template <bool THREE, int NI>
@@ -87,6 +33,64 @@ struct Sums {
     }
 #pragma unroll
     for (int j = 0; j < NI; j++) mma(c[j], a[0], a[1], b[j]);
+  }
+};
+
+// Tensor multiplies a warp's 16 k of a layer: of rows g and g+8, and column g of three
+// eights.
+template <bool THREE>
+struct Tensor {
+  static constexpr int ROWS = 2, AHEAD = THREE ? 1 : 2, PARTS = WARPS, FLOATS = PARTS * BM * BN;
+  static constexpr bool OVER = false;
+  Sums<THREE, 3> sums;
+
+  static __device__ int row(int h) { return 8 * h + threadIdx.x % 32 / 4; }
+
+  template <bool NT, bool BYTES>
+  __device__ void add(const float (&a)[2][4], const float *weights) {
+    int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+    const float *from = weights + (NT ? g * TURN + CHUNK * warp + 4 * t : (CHUNK / 4 * warp + t) * BN);
+    float b[3][4];
+#pragma unroll
+    for (int e = 0; e < 4; e++) {
+      if (NT) {
+        if (e < 3) *(float4 *)b[e] = *(const float4 *)(from + 8 * e * TURN);
+      } else {
+        // The first two eights share 16 columns, one of two neighbours each.
+        const float *line = from + e * (TURN / 4) * BN;
+        float2 two = *(const float2 *)(line + 2 * g);
+        b[0][e] = two.x, b[1][e] = two.y, b[2][e] = line[16 + g];
+      }
+    }
+#pragma unroll
+    for (int s = 0; s < 4; s += 2) {
+      float fa[2][2], fb[3][2];
+#pragma unroll
+      for (int h = 0; h < 2; h++) fa[h][0] = a[h][s], fa[h][1] = a[h][s + 1];
+#pragma unroll
+      for (int j = 0; j < 3; j++) fb[j][0] = b[j][s], fb[j][1] = b[j][s + 1];
+      sums.template add<BYTES>(fa, fb);
+    }
+  }
+
+  // leave writes a warp's part of the sums, in lines of BN.
+  template <bool NT>
+  __device__ void leave(float *parts) const {
+    int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+    const auto &c = sums.c;
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+      float *line = parts + warp * (BM * BN) + (8 * h + g) * BN;
+#pragma unroll
+      for (int j = NT ? 0 : 2; j < 3; j++) *(float2 *)(line + 8 * j + 2 * t) = make_float2(c[j][2 * h], c[j][2 * h + 1]);
+      if (!NT) *(float4 *)(line + 4 * t) = make_float4(c[0][2 * h], c[1][2 * h], c[0][2 * h + 1], c[1][2 * h + 1]);
+    }
+  }
+
+  // pair is this thread's two neighbours of the i-th part.
+  template <bool NT>
+  static __device__ float2 pair(const float *parts, int i) {
+    return *(const float2 *)(parts + i * (BM * BN) + 2 * threadIdx.x);
   }
 };
 

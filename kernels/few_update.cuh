@@ -8,20 +8,21 @@ namespace few {
 
 using namespace matmuls;
 
-// UPDATES are on a multiprocessor at once. In bulk those of four layers are all there.
+// In bulk the updates of four layers of 784×784 are three tiles for each multiprocessor.
 template <Lines LINES>
-constexpr int UPDATES = LINES == BULK ? 4 : 2;
+using UpdateBlock = Block<LINES == BULK, LINES == BULK ? 4 : 2, LINES == BULK ? 3 : 0>;
 
 // Update is a weight gradient, a sum over the batch, and with ADD the step that it
-// makes. A tile is 112×48, or narrower, of which a warp has 16 rows; 64 of k come at
-// once. A pair of blocks has the same rows. In bulk the step is added in memory, where
-// the old value is; one addition an element leaves nothing to the order of things.
-template <bool THREE, bool ADD, bool IMAGES, Lines LINES_A, Lines LINES, int EIGHTS = 6>
-struct Update : Block<LINES == BULK, UPDATES<LINES>> {
-  using Base = Block<LINES == BULK, UPDATES<LINES>>;
+// makes. A tile is 112×48, in bulk 112×56, or narrower, of which a warp has 16 rows; 64
+// of k come at once. A pair of blocks has the same rows. In bulk the step is added in memory,
+// where the old value is; one addition an element leaves nothing to the order of things.
+template <bool THREE, bool ADD, bool IMAGES, Lines LINES_A, Lines LINES, int EIGHTS = LINES == BULK ? 7 : 6>
+struct Update : UpdateBlock<LINES> {
+  using Base = UpdateBlock<LINES>;
   static_assert(LINES != BULK || ADD, "what is in memory is added to");
   static constexpr int M = 16 * WARPS, N = 8 * EIGHTS, K = 64;
-  static constexpr int A = M + 8, B = N + 8, C = LINES == BULK ? N : N + 8;  // lines in shared memory, for the sake of the banks
+  // Lines in shared memory, with room for the sake of the banks.
+  static constexpr int A = M + 8, B = N % 16 ? N : N + 8, C = LINES == BULK ? N : N + 8;
   static constexpr int ARRIVALS = K * A + K * B + (LINES == BULK ? 0 : M * C), FLOATS = ARRIVALS + 2;
   static_assert(LINES != BULK || M * C <= K * A, "the sums fit where the first factor was");
 
@@ -107,10 +108,11 @@ struct Update : Block<LINES == BULK, UPDATES<LINES>> {
   }
 
   // A lane's rows are 2g and 2g+1. It has columns 4g to 4g+3 of the first 32, one of each
-  // of four eights, and two neighbours of the last 16. Its sums are those of columns 2t
-  // and 2t+1 of the eights: of 8t to 8t+7, and four from 4t on of the last 16.
-  static constexpr int LAST = N - 16;
-  static_assert(LAST == 0 || LAST == 32, "four eights or none, and two");
+  // of four eights, two neighbours of the next 16, and one of the last eight. Its sums are
+  // those of columns 2t and 2t+1 of the eights: of 8t to 8t+7, four from 4t on of the
+  // next 16, and two of the last eight.
+  static constexpr int FOURS = EIGHTS / 4 * 4, TWOS = EIGHTS / 2 * 2;
+  static_assert(FOURS <= 4 && TWOS == FOURS + 2, "four eights or none, two, and one or none");
   Sums<THREE, EIGHTS> sums;
 
   __device__ void multiply() {
@@ -135,13 +137,14 @@ struct Update : Block<LINES == BULK, UPDATES<LINES>> {
 #pragma unroll
         for (int e = 0; e < 2; e++) {
           const float *line = b + (k + 4 * e) * B;
-          float2 rows = *(const float2 *)(a + (k + 4 * e) * A), two = *(const float2 *)(line + LAST + 2 * g);
+          float2 rows = *(const float2 *)(a + (k + 4 * e) * A), two = *(const float2 *)(line + 8 * FOURS + 2 * g);
           fa[0][e] = rows.x, fa[1][e] = rows.y;
-          if constexpr (LAST > 0) {
+          if constexpr (FOURS > 0) {
             float4 four = *(const float4 *)(line + 4 * g);
             fb[0][e] = four.x, fb[1][e] = four.y, fb[2][e] = four.z, fb[3][e] = four.w;
           }
-          fb[EIGHTS - 2][e] = two.x, fb[EIGHTS - 1][e] = two.y;
+          fb[FOURS][e] = two.x, fb[FOURS + 1][e] = two.y;
+          if constexpr (TWOS < EIGHTS) fb[TWOS][e] = line[8 * TWOS + g];
         }
         sums.template add<IMAGES>(fa, fb);
       }
@@ -173,13 +176,21 @@ struct Update : Block<LINES == BULK, UPDATES<LINES>> {
         }
       };
       const auto &c = sums.c;
-      if constexpr (LAST > 0) {
+      if constexpr (FOURS > 0) {
 #pragma unroll
         for (int x = 0; x < 2; x++) put(8 * t + 4 * x, c[0][2 * h + x], c[1][2 * h + x], c[2][2 * h + x], c[3][2 * h + x]);
       }
-      put(LAST + 4 * t, c[EIGHTS - 2][2 * h], c[EIGHTS - 1][2 * h], c[EIGHTS - 2][2 * h + 1], c[EIGHTS - 1][2 * h + 1]);
+      put(8 * FOURS + 4 * t, c[FOURS][2 * h], c[FOURS + 1][2 * h], c[FOURS][2 * h + 1], c[FOURS + 1][2 * h + 1]);
+      if constexpr (TWOS < EIGHTS) {
+        static_assert(LINES == BULK, "half a quad");
+        *(float2 *)(shared_c + row * C + 8 * TWOS + 2 * t) = make_float2(alpha * c[TWOS][2 * h], alpha * c[TWOS][2 * h + 1]);
+      }
     }
-    if constexpr (LINES == BULK) bulk::add(p.map[2], n0, m0 + 16 * warp, shared_c + 16 * warp * C);
+    if constexpr (LINES == BULK) {
+      bulk::publish();
+      __syncwarp();
+      bulk::add(p.map[2], n0, m0 + 16 * warp, shared_c + 16 * warp * C);
+    }
   }
 
   static __device__ void run(const typename Base::Params &p, int block, float *shared) {
@@ -200,12 +211,14 @@ struct Update : Block<LINES == BULK, UPDATES<LINES>> {
 
 // Narrow is the update of a head of few columns, among others.
 template <bool THREE, Lines LINES>
-struct Narrow : Block<LINES == BULK, UPDATES<LINES>> {
+struct Narrow : UpdateBlock<LINES> {
   using Columns = Update<THREE, true, false, LINES == SINGLE ? SINGLE : QUADS, SINGLE, 2>;
   static constexpr int FLOATS = Columns::FLOATS;
-  static int64_t tiles(const Args &p) { return Columns::tiles(p); }
-  static int prepare(typename Block<LINES == BULK>::Params &out, const Args &p) { return static_cast<Args &>(out) = p, cudaSuccess; }
-  static __device__ void run(const Args &p, int block, float *shared) { Columns::run(p, block, shared); }
+  static int64_t tiles(const Args &p) { return pairs(int(tiles_of(p, Columns::M, Columns::N))); }
+  static int prepare(typename UpdateBlock<LINES>::Params &out, const Args &p) { return static_cast<Args &>(out) = p, cudaSuccess; }
+  static __device__ void run(const Args &p, int block, float *shared) {
+    if (block * Columns::M < p.m) Columns::run(p, block * bulk::PAIR, shared);
+  }
 };
 
 }  // namespace few

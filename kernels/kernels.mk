@@ -4,22 +4,17 @@
 #   NVCC       the compiler; empty where there is none
 #   CUDA_ARCH  what nvcc's -arch takes; this machine's GPU, or else one machine
 #              code for every major architecture
-#   BULK=1     copies tiles in bulk: CUDA 12, compute capability 9; see bulk.cuh
 #   EMULATE=1  makes the kernels run on the CPU, in tools/emulator: needs g++, no nvcc
 
-override BULK := $(filter-out 0,$(BULK))
 KERNELS := $(patsubst %/,%,$(dir $(lastword $(MAKEFILE_LIST))))
 NVCC ?= $(firstword $(wildcard $(shell command -v nvcc) $(CUDA_HOME)/bin/nvcc /usr/local/cuda/bin/nvcc))
 CUDA_ARCH ?= $(if $(findstring GPU,$(shell nvidia-smi -L 2>/dev/null)),native,all-major)
 NVCCFLAGS ?= -O3 -Xcompiler -fPIC -Wno-deprecated-gpu-targets
-ifneq ($(BULK),)
-ifneq ($(filter 11,$(shell $(NVCC) --version 2>/dev/null | sed -n 's/.*release \([0-9]*\).*/\1/p')),)
-$(error BULK=1 needs CUDA 12, and $(NVCC) is of CUDA 11)
+# Bulk copies to two blocks (bulk.cuh) come with advice for GPUs to come, unless refused.
+ifneq ($(NVCC),)
+NVCCFLAGS += $(addprefix -Xptxas ,$(shell $(NVCC) -arch=sm_90 -Xptxas --help -x cu -cubin -o /dev/null /dev/null 2>/dev/null \
+	| grep -o -m 1 -e '--suppress-async-bulk-multicast-advisory-warning'))
 endif
-endif
-
-# The advice suppressed is for GPUs to come, of every copy that goes to two blocks.
-NVCCFLAGS += $(if $(BULK),-DBULK_COPIES -Xptxas --suppress-async-bulk-multicast-advisory-warning)
 
 # The folder of libcudart_static.a: beside nvcc, or in Debian's place.
 CUDA_LIB = $(dir $(firstword $(wildcard \
@@ -27,7 +22,7 @@ CUDA_LIB = $(dir $(firstword $(wildcard \
 	$(dir $(realpath $(NVCC)))../targets/*/lib/libcudart_static.a \
 	/usr/lib/$(shell uname -m)-linux-gnu/libcudart_static.a)))
 
-kernels_build := build/kernels-$(if $(EMULATE),emulated,$(CUDA_ARCH)$(if $(BULK),-bulk))
+kernels_build := build/kernels-$(if $(EMULATE),emulated,$(CUDA_ARCH))
 kernels_sources := $(wildcard $(KERNELS)/*.cu)
 kernels_headers := $(wildcard $(KERNELS)/*.h $(KERNELS)/*.cuh)
 kernels_objects := $(patsubst $(KERNELS)/%.cu,$(kernels_build)/%.o,$(kernels_sources))

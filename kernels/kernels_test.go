@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"runtime"
 	"testing"
 	"time"
 	"unsafe"
@@ -245,6 +246,35 @@ func TestEarly(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestNewThreads makes a product the first call of an operating system's thread, which
+// a goroutine may be moved to at any time.
+func TestNewThreads(t *testing.T) {
+	kerneltest.RequireGPU(t)
+	const rows, n = 64, 112
+	s := newStream(t)
+	x, y, w := malloc(t, 4*rows*n), malloc(t, 4*rows*n), malloc(t, 4*n*n)
+	for _, p := range []kernels.Precision{kernels.FP32, kernels.TF32, kernels.TF32X3} {
+		if p.Usable() != nil {
+			continue
+		}
+		for _, product := range []kernels.Product{
+			{C: y, A: x, B: w, M: rows, N: n, K: n},
+			{Form: kernels.NT, C: y, A: x, B: w, M: rows, N: n, K: n},
+			{Form: kernels.TN, Epilogue: kernels.Add, C: w, A: x, B: y, M: n, N: n, K: rows},
+		} {
+			done := make(chan error)
+			go func() {
+				runtime.LockOSThread() // without an unlock the thread ends with the goroutine
+				done <- s.MatMul(p, product)
+			}()
+			if err := <-done; err != nil {
+				t.Errorf("%v, %v: %v", p, product.Form, err)
+			}
+		}
+	}
+	try(t, s.Synchronize())
 }
 
 // busy queues about 10 ms of work: products of 4096×4096 matrices.

@@ -4,6 +4,7 @@
 
 #include <cuda_runtime.h>
 
+#include <algorithm>
 #include <atomic>
 
 #include "kernels.h"
@@ -34,11 +35,22 @@ inline unsigned blocks(int64_t n, int64_t size) {
 
 // What a launch needs to know of the device.
 struct Device {
-  int sms = 1, shared = 48 << 10, major = 0;  // shared: bytes a block may have
+  int sms = 1, shared = 48 << 10;  // shared: bytes a block may have
+  int capability = 0;              // the compute capability, 90 for 9.0
+  int major = 0;                   // that of the code which runs there
   Device() {
+    int minor = 0;
     done(cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, 0));
     done(cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, 0));
     done(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0));
+    done(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, 0));
+    capability = 10 * major + minor;
+#ifdef __CUDA_ARCH_LIST__
+    // Code for an older device runs on a newer one too, without what came between.
+    major = 0;
+    for (int arch : {__CUDA_ARCH_LIST__})
+      if (arch / 10 <= capability) major = std::max(major, arch / 100);
+#endif
   }
 };
 

@@ -318,7 +318,7 @@ using Flat = Config<32, 32, 16, 2, 2, 1, 2, 1>;
 // multiprocessor hide each other's start and end.
 using Update = Config<64, 80, 32, 4, 2, 1, 3, 1>;
 using Updates = Config<64, 64, 32, 2, 2, 1, 3, 2>;
-using NarrowUpdate = Config<16, 16, 32, 1, 1, 4, 2, 1>;
+using NarrowUpdate = Config<16, 16, 32, 1, 1, 4, 4, 1>;
 // Large is for what fills the GPU: 1024×784 are 112 tiles.
 using Large = Config<128, 56, 32, 4, 1, 2, 3, 1>;
 // Sum is for the weight gradient of a large batch in 3xtf32.

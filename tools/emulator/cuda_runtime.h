@@ -118,7 +118,12 @@ enum cudaError_t {
 const char *cudaGetErrorName(cudaError_t);
 cudaError_t cudaGetLastError();
 
-enum cudaDeviceAttr { cudaDevAttrMultiProcessorCount, cudaDevAttrMaxSharedMemoryPerBlockOptin, cudaDevAttrComputeCapabilityMajor };
+enum cudaDeviceAttr {
+  cudaDevAttrMultiProcessorCount,
+  cudaDevAttrMaxSharedMemoryPerBlockOptin,
+  cudaDevAttrComputeCapabilityMajor,
+  cudaDevAttrComputeCapabilityMinor
+};
 struct cudaDeviceProp {
   char name[256];
   size_t totalGlobalMem;
