@@ -1,7 +1,7 @@
 // Products with the few rows of a small batch on the CUDA cores, where latency is all
 // (matmul_few.cu: on the tensor cores).
 #include "few_ffma_update.cuh"
-#include "few_fma.cuh"
+#include "few_ffma.cuh"
 #include "few_layer.cuh"
 
 using namespace few_ffma;
@@ -21,7 +21,7 @@ bool narrow(const Args &p) { return p.n <= 16 && !p.order; }
 }  // namespace
 
 bool matmul_is_few_ffma(int form, int epilogue, const Args &p) {
-  using L = few::Layer<KERNELS_NN, KERNELS_STORE, few::Fma, false, few::QUADS>;
+  using L = few::Layer<KERNELS_NN, KERNELS_STORE, few::Ffma, false, few::QUADS>;
   // Layers of ten classes have a tile of their own.
   if (!p.order && form != KERNELS_NT && p.n <= 16) return false;
   if (form == KERNELS_TN) return matmul_is_few_ffma_update(p);
@@ -30,7 +30,7 @@ bool matmul_is_few_ffma(int form, int epilogue, const Args &p) {
 }
 
 int matmul_few_ffma(uintptr_t stream, int form, int epilogue, const Args &p) {
-  if (form != KERNELS_TN) return few::layer<few::Fma>(stream, form, epilogue, p);
+  if (form != KERNELS_TN) return few::layer<few::Ffma>(stream, form, epilogue, p);
   return epilogue == KERNELS_ADD ? matmul_few_ffma_updates(stream, &p, 1) : gradient(stream, whole_quads(p), p);
 }
 

@@ -1,15 +1,15 @@
 // How layers of few rows are multiplied on the CUDA cores.
-#ifndef FEW_FMA_CUH
-#define FEW_FMA_CUH
+#ifndef FEW_FFMA_CUH
+#define FEW_FFMA_CUH
 
 #include "few_lines.cuh"
 
 namespace few {
 
-// Fma multiplies a lane's four k of a layer: of rows r, r+4, r+8 and r+12, for r = lane/8,
+// Ffma multiplies a lane's four k of a layer: of rows r, r+4, r+8 and r+12, for r = lane/8,
 // and twelve columns, NN: those from 12c on, NT: every other one from c on, for c =
 // lane/4 % 2.
-struct Fma {
+struct Ffma {
   static constexpr int ROWS = 4, AHEAD = 1, COLUMNS = 12;
   static constexpr int PARTS = 4 * WARPS, PART = BM * BN + 8, FLOATS = PARTS * PART;  // eight banks apart
   static constexpr bool OVER = true;  // the sums' place is that of the weights
