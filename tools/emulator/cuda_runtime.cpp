@@ -8,6 +8,8 @@
 
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
+#include <cstring>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -117,8 +119,12 @@ cudaError_t emulator::allow(const void *kernel, int bytes) {
   return cudaSuccess;
 }
 
+// The driver knows the device only in threads in which the runtime was there before.
+static thread_local bool has_context;
+
 cudaError_t emulator::launch(cudaStream_t s, const void *kernel, Grid grid) {
   Lock lock(one_at_a_time);
+  has_context = true;
   bool fits = grid.blocks && grid.threads && grid.threads <= MOST_THREADS && grid.cluster && grid.cluster <= MOST_CLUSTER;
   bool shared = grid.shared <= std::max(SHARED_UNASKED, allowed_shared[kernel]);
   if (!fits || !shared || grid.blocks % grid.cluster) return last_error = cudaErrorInvalidValue;
@@ -134,6 +140,8 @@ const char *cudaGetErrorName(cudaError_t e) {
     case cudaErrorInvalidValue: return "cudaErrorInvalidValue";
     case cudaErrorMemoryAllocation: return "cudaErrorMemoryAllocation";
     case cudaErrorNoDevice: return "cudaErrorNoDevice";
+    case cudaErrorInvalidDevice: return "cudaErrorInvalidDevice";
+    case cudaErrorDeviceUninitialized: return "cudaErrorDeviceUninitialized";
     case cudaErrorNotReady: return "cudaErrorNotReady";
     case cudaErrorNotSupported: return "cudaErrorNotSupported";
     case cudaErrorIllegalState: return "cudaErrorIllegalState";
@@ -162,8 +170,29 @@ cudaError_t cudaDeviceGetAttribute(int *v, cudaDeviceAttr a, int) {
   return cudaSuccess;
 }
 
-cudaError_t cudaDriverGetVersion(int *v) { return *v = 12030, cudaSuccess; }
-cudaError_t cudaRuntimeGetVersion(int *v) { return *v = 12030, cudaSuccess; }
+cudaError_t cudaDriverGetVersion(int *v) { return *v = CUDART_VERSION, cudaSuccess; }
+cudaError_t cudaRuntimeGetVersion(int *v) { return *v = CUDART_VERSION, cudaSuccess; }
+
+cudaError_t cudaSetDevice(int device) { return device ? cudaErrorInvalidDevice : (has_context = true, cudaSuccess); }
+
+cudaError_t cudaGetDriverEntryPoint(const char *name, void **f, unsigned long long, cudaDriverEntryPointQueryResult *result) {
+  bool known = !strcmp(name, "cuTensorMapEncodeTiled") && !getenv("EMULATOR_WITHOUT_BULK");
+  *f = known ? reinterpret_cast<void *>(cuTensorMapEncodeTiled) : nullptr;
+  *result = known ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
+  return cudaSuccess;
+}
+
+CUresult cuTensorMapEncodeTiled(CUtensorMap *map, int, cuuint32_t rank, void *array, const cuuint64_t *counts, const cuuint64_t *strides,
+                                const cuuint32_t *tile, const cuuint32_t *steps, int, int, int, int) {
+  if (!has_context) return CUDA_ERROR_INVALID_CONTEXT;
+  bool valid = rank && rank <= 3 && reinterpret_cast<uintptr_t>(map) % 64 == 0 && reinterpret_cast<uintptr_t>(array) % 16 == 0 && tile[0] * 4 % 16 == 0;
+  *map = {static_cast<char *>(array), rank, {1, 1, 1}, {1, 1, 1}, {}};
+  for (unsigned i = 0; i < rank && valid; i++) {
+    map->counts[i] = counts[i], map->tile[i] = tile[i], map->strides[i] = i ? strides[i - 1] : 4;
+    valid = counts[i] && counts[i] <= uint64_t(1) << 32 && tile[i] && tile[i] <= 256 && steps[i] == 1 && (!i || strides[i - 1] % 16 == 0);
+  }
+  return valid ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned) { return *s = new CUstream_st, cudaSuccess; }
 

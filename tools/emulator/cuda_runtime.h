@@ -9,6 +9,8 @@
 #include "emulator.h"
 
 #define __CUDA_ARCH__ 900
+#define __CUDACC_VER_MAJOR__ 12
+#define CUDART_VERSION 12030
 #define __global__
 #define __device__
 #define __host__
@@ -109,6 +111,8 @@ enum cudaError_t {
   cudaErrorInvalidValue = 1,
   cudaErrorMemoryAllocation = 2,
   cudaErrorNoDevice = 100,
+  cudaErrorInvalidDevice = 101,
+  cudaErrorDeviceUninitialized = 201,
   cudaErrorIllegalState = 401,
   cudaErrorNotReady = 600,
   cudaErrorNotSupported = 801,
@@ -132,8 +136,15 @@ struct cudaDeviceProp {
 cudaError_t cudaGetDeviceCount(int *);
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp *, int device);
 cudaError_t cudaDeviceGetAttribute(int *, cudaDeviceAttr, int device);
+cudaError_t cudaSetDevice(int);
 cudaError_t cudaDriverGetVersion(int *);
 cudaError_t cudaRuntimeGetVersion(int *);
+
+// A function of the driver, as far as there are any. EMULATOR_WITHOUT_BULK in the environment
+// leaves copies in bulk out.
+enum { cudaEnableDefault };
+enum cudaDriverEntryPointQueryResult { cudaDriverEntryPointSuccess, cudaDriverEntryPointSymbolNotFound };
+cudaError_t cudaGetDriverEntryPoint(const char *name, void **, unsigned long long flags, cudaDriverEntryPointQueryResult *);
 
 enum { cudaStreamNonBlocking = 1 };
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *, unsigned);

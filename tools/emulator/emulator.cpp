@@ -50,6 +50,23 @@ struct Copy {
   int size, bytes;
 };
 
+// An Arrivals (mbarrier) is open for the next phase when what was expected has come.
+struct Arrivals {
+  unsigned phase = 0;
+  bool expected = false;
+  int64_t bytes = 0;  // to come
+  struct Tile {
+    uint32_t to;
+    CUtensorMap map;
+    int at[3];
+  };
+  std::vector<Tile> under_way;
+
+  void check() {
+    if (expected && !bytes) expected = false, phase++;
+  }
+};
+
 // A Place is where to go on: go_on(place) returns from the stop(place) before it, on
 // the stack of that one. (What setjmp and longjmp add takes longer than the kernels.)
 using Place = void *[5];
@@ -83,6 +100,7 @@ struct Block {
   std::vector<Thread *> threads;
   std::map<const void *, char *> statics;
   char *lowest_static;
+  std::map<uint32_t, Arrivals> arrivals;
 };
 
 using Cluster = std::vector<Block>;
@@ -196,6 +214,8 @@ void run(Cluster &cluster) {
 void end(Cluster &cluster) {
   run(cluster);
   for (Block &b : cluster) {
+    for (auto &[address, a] : b.arrivals)
+      if (a.expected || a.bytes) fail("ended before all of its copies in bulk came");
     char *guard = b.shared + b.grid->grid.shared;
     if (std::any_of(guard, guard + GUARD, [](unsigned char c) { return c != UNWRITTEN; })) fail("wrote past the end of its shared memory");
     idle_shared.push_back(b.shared);
@@ -314,6 +334,76 @@ void cp_async_wait_group(int left) {
   for (auto group = self->groups.begin(); group != end; group++)
     for (const Copy &c : *group) copy(c);
   self->groups.erase(self->groups.begin(), end);
+}
+
+static Arrivals &arrivals_at(Block &b, uint32_t address) {
+  auto found = b.arrivals.find(address);
+  if (found == b.arrivals.end()) fail("uses arrivals that were not made");
+  return found->second;
+}
+
+void mbarrier_init_shared_cta_b64(uint32_t address) {
+  at_shared<uint64_t>(address, 8);
+  if (!self->block->arrivals.try_emplace(address).second) fail("makes arrivals twice");
+}
+
+void mbarrier_arrive_expect_tx_shared_cta_b64(uint32_t address, int bytes) {
+  Arrivals &a = arrivals_at(*self->block, address);
+  if (a.expected) fail("expects copies before the last ones came");
+  a.expected = true, a.bytes += bytes, progress = true;
+  a.check();
+}
+
+// each calls f(element, place in the tile) for a tile's elements, those outside with nullptr.
+template <typename F>
+static void each(const CUtensorMap &map, const int (&at)[3], F f) {
+  size_t place = 0;
+  for (uint32_t z = 0; z < map.tile[2]; z++)
+    for (uint32_t y = 0; y < map.tile[1]; y++)
+      for (uint32_t x = 0; x < map.tile[0]; x++) {
+        int64_t i[3] = {int64_t(at[0]) + x, int64_t(at[1]) + y, int64_t(at[2]) + z};
+        bool inside = true;
+        int64_t offset = 0;
+        for (int d = 0; d < 3; d++) inside = inside && i[d] >= 0 && uint64_t(i[d]) < map.counts[d], offset += i[d] * int64_t(map.strides[d]);
+        f(inside ? reinterpret_cast<float *>(map.array + offset) : nullptr, place++);
+      }
+}
+
+static void land(Block &b, Arrivals &a, const Arrivals::Tile &t) {
+  float *to = reinterpret_cast<float *>(b.shared + t.to);
+  each(t.map, t.at, [&](const float *element, size_t i) { to[i] = element ? *element : 0; });
+  a.bytes -= 4 * int64_t(t.map.tile[0]) * t.map.tile[1] * t.map.tile[2], progress = true;
+  a.check();
+}
+
+void copy_tile(uint32_t to, const CUtensorMap *map, int x, int y, int z, uint32_t address, unsigned blocks) {
+  size_t bytes = 4 * size_t(map->tile[0]) * map->tile[1] * map->tile[2];
+  if (to % 128 || to + bytes > shared_bytes()) fail("copied in bulk to a wrong address in shared memory");
+  for (unsigned rank = 0; rank < cluster_size(); rank++) {
+    if (!(blocks >> rank & 1)) continue;
+    Block &b = self->block->cluster[rank];
+    Arrivals &a = arrivals_at(b, address);
+    Arrivals::Tile t = {to, *map, {x, y, z}};
+    if (b.copy_at_once) land(b, a, t);
+    else a.under_way.push_back(t);
+  }
+}
+
+void mbarrier_try_wait_parity_shared_cta_b64_bra(uint32_t address, int parity) {
+  Block &b = *self->block;
+  Arrivals &a = arrivals_at(b, address);
+  wait_until([&] {
+    for (const Arrivals::Tile &t : std::exchange(a.under_way, {})) land(b, a, t);
+    return int(a.phase % 2) != parity;
+  });
+}
+
+void cp_reduce_async_bulk_tensor_2d_global_shared_cta_add_tile_bulk_group(const CUtensorMap *map, int x, int y, uint32_t from) {
+  if (from % 128) fail("adds from an address in shared memory that is not aligned");
+  const float *tile = reinterpret_cast<const float *>(shared_memory() + from);
+  each(*map, {x, y, 0}, [&](float *element, size_t i) {
+    if (element) *element += tile[i];
+  });
 }
 
 void mma_sync_aligned_m16n8k8_row_col_f32_tf32_tf32_f32(float &d0, float &d1, float &d2, float &d3, uint32_t a0, uint32_t a1, uint32_t a2,

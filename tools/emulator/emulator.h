@@ -9,6 +9,8 @@
 #include <functional>
 #include <utility>
 
+#include "cuda.h"
+
 typedef struct CUstream_st *cudaStream_t;
 
 namespace emulator {
@@ -113,11 +115,43 @@ inline void setp_ne_s32_cp_async_cg_shared_global(uint32_t to, const void *from,
   if (really) copy(to, from, 16, bytes);
 }
 
+// Copies in bulk come when their Arrivals are waited for, or at once in blocks that copy
+// at once. An Arrivals is known by its address.
+inline void mov_u32_cluster_ctarank(int &rank) { rank = int(cluster_rank()); }
+void mbarrier_init_shared_cta_b64(uint32_t arrivals);
+inline void fence_mbarrier_init_release_cluster() {}
+void mbarrier_arrive_expect_tx_shared_cta_b64(uint32_t arrivals, int bytes);
+void mbarrier_try_wait_parity_shared_cta_b64_bra(uint32_t arrivals, int parity);
+// copy_tile copies to the blocks of the cluster that are bits of blocks.
+void copy_tile(uint32_t to, const CUtensorMap *, int x, int y, int z, uint32_t arrivals, unsigned blocks);
+inline void cp_async_bulk_tensor_2d_shared_cluster_global_mbarrier_complete_tx_bytes(uint32_t to, const CUtensorMap *map, int x, int y,
+                                                                                     uint32_t arrivals) {
+  copy_tile(to, map, x, y, 0, arrivals, 1u << cluster_rank());
+}
+inline void cp_async_bulk_tensor_2d_shared_cluster_global_mbarrier_complete_tx_bytes_multicast_cluster(uint32_t to, const CUtensorMap *map,
+                                                                                                       int x, int y, uint32_t arrivals,
+                                                                                                       unsigned short blocks) {
+  copy_tile(to, map, x, y, 0, arrivals, blocks);
+}
+inline void cp_async_bulk_tensor_3d_shared_cluster_global_mbarrier_complete_tx_bytes_multicast_cluster(uint32_t to, const CUtensorMap *map,
+                                                                                                       int x, int y, int z,
+                                                                                                       uint32_t arrivals,
+                                                                                                       unsigned short blocks) {
+  copy_tile(to, map, x, y, z, arrivals, blocks);
+}
+inline void fence_proxy_async_shared_cta() {}
+void cp_reduce_async_bulk_tensor_2d_global_shared_cta_add_tile_bulk_group(const CUtensorMap *, int x, int y, uint32_t from);
+inline void cp_async_bulk_commit_group_cp_async_bulk_wait_group() {}
+
 void griddepcontrol_wait();
 inline void griddepcontrol_launch_dependents() {}
 
 void barrier_cluster_arrive_aligned();
 void barrier_cluster_wait_aligned();
+inline void barrier_cluster_arrive_relaxed_aligned_barrier_cluster_wait_aligned() {
+  barrier_cluster_arrive_aligned();
+  barrier_cluster_wait_aligned();
+}
 
 // d[16,8] = a[16,8]·b[8,8] + c, of factors whose last 13 bits do not count.
 void mma_sync_aligned_m16n8k8_row_col_f32_tf32_tf32_f32(float &d0, float &d1, float &d2, float &d3, uint32_t a0, uint32_t a1, uint32_t a2,

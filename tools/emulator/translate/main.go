@@ -10,7 +10,8 @@
 //	__shared__ T x[n];                            auto &x = emulator::static_shared<T[n]>(…);
 //	asm("add.u32 %0, %1;" : "=r"(a) : "r"(b));    emulator::add_u32(a, b);
 //
-// Of several instructions in one asm the names are joined; directives do not count.
+// Of several instructions in one asm the names are joined, a special register's behind
+// that of its instruction; directives and labels do not count.
 package main
 
 import (
@@ -58,6 +59,8 @@ var (
 	name      = regexp.MustCompile(`^\w+`)
 	asmBegins = regexp.MustCompile(`\basm(?:\s+volatile)?\s*\(`)
 	operand   = regexp.MustCompile(`"[=+]?[a-z]+"\s*\(`)
+	literals  = regexp.MustCompile(`^\s*("[^"]*"\s*)+`)
+	special   = regexp.MustCompile(`^%%(\w+)`)
 )
 
 func translate(s string) (string, error) {
@@ -115,25 +118,33 @@ func parenthesized(s string) (string, error) {
 
 // assembly makes a call of what stands in the parentheses of an asm statement.
 func assembly(s string) (string, error) {
-	parts := strings.SplitN(s, `"`, 3)
-	if len(parts) < 3 || strings.TrimSpace(parts[0]) != "" {
+	text := literals.FindString(s)
+	if text == "" {
 		return "", errors.New("does not begin with a string")
 	}
+	code := strings.NewReplacer(`"`, " ", `\n`, " ").Replace(text)
 	var names []string
-	for instruction := range strings.SplitSeq(strings.Trim(parts[1], "{} "), ";") {
+	for instruction := range strings.SplitSeq(strings.Trim(code, "{} \t\n"), ";") {
 		words := strings.Fields(instruction)
-		if len(words) > 0 && strings.HasPrefix(words[0], "@") {
+		for len(words) > 0 && (strings.HasPrefix(words[0], "@") || strings.HasSuffix(words[0], ":")) {
 			words = words[1:]
 		}
-		if len(words) > 0 && !strings.HasPrefix(words[0], ".") {
-			names = append(names, strings.NewReplacer(".", "_", "::", "_").Replace(words[0]))
+		if len(words) == 0 || strings.HasPrefix(words[0], ".") {
+			continue
+		}
+		for i, word := range words {
+			if i == 0 {
+				names = append(names, strings.NewReplacer(".", "_", "::", "_").Replace(word))
+			} else if register := special.FindStringSubmatch(word); register != nil {
+				names = append(names, register[1])
+			}
 		}
 	}
 	if len(names) == 0 {
 		return "(void)0", nil
 	}
 	var operands []string
-	for rest := parts[2]; ; {
+	for rest := s[len(text):]; ; {
 		at := operand.FindStringIndex(rest)
 		if at == nil {
 			return fmt.Sprintf("emulator::%s(%s)", strings.Join(names, "_"), strings.Join(operands, ", ")), nil

@@ -14,6 +14,11 @@ func TestTranslate(t *testing.T) {
 		{`asm("add.u32 %0, %1, %2;" : "=r"(c[0]) : "r"(g(a, 1)), "n"(4 * W) : "memory");`, `emulator::add_u32(c[0], g(a, 1), 4 * W);`},
 		{`asm volatile("{.reg .pred p; setp.ne.s32 p, %1, 0; @p st.shared.f32 [%0], %2;}" ::"r"(to), "r"(int(mine)), "f"(v) : "memory");`,
 			`emulator::setp_ne_s32_st_shared_f32(to, int(mine), v);`},
+		{`asm("mov.u32 %0, %%laneid;" : "=r"(lane));`, `emulator::mov_u32_laneid(lane);`},
+		{`asm volatile(
+			"{\n.reg .pred p;\nagain:\n"
+			"a.b::c p, [%0];\n@!p bra again;\n}" ::"r"(x)
+			: "memory");`, `emulator::a_b_c_bra(x);`},
 		{`asm("a.b;" : "=r"(x)); asm("c;" ::"l"(y));`, `emulator::a_b(x); emulator::c(y);`},
 	} {
 		got, err := translate(test.cuda)
