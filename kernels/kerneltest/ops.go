@@ -54,11 +54,12 @@ func (s *suite) smallMatMuls() {
 // fewMatMuls has a size for each way in which a kernel may go about it.
 func (s *suite) fewMatMuls() {
 	for _, p := range products {
-		for _, z := range [][3]int{{33, 20, 300}, {7, 10, 140}, {65, 40, 64}, {20, 1030, 70}, {129, 57, 300}, {40, 33, 10}} {
+		for _, z := range [][3]int{{33, 20, 300}, {7, 10, 140}, {65, 40, 64}, {20, 1030, 70}, {129, 57, 300}, {40, 33, 10}, {20, 48, 1008}, {116, 120, 100}} {
 			s.matmul(p, z[0], z[1], z[2])
 		}
 	}
 	s.several([3]int{33, 20, 300}, [3]int{40, 33, 10}, [3]int{129, 57, 65}, [3]int{113, 96, 64})
+	s.several([3]int{116, 120, 100}, [3]int{228, 60, 128}, [3]int{116, 10, 100})
 	s.several([3]int{7, 10, 140})
 }
 

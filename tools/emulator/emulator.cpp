@@ -195,19 +195,30 @@ std::unique_ptr<Cluster> begin(Running &r, unsigned index) {
   return cluster;
 }
 
-// run lets a cluster's threads run, to their end or as far as they may.
+// run lets a cluster's threads run, to their end or as far as they may. Now and then a
+// block rests until the others can do nothing without it.
 void run(Cluster &cluster) {
+  Block *resting = nullptr;
   for (;;) {
     bool waiting = false, following = false;
     progress = false;
     for (Block &b : cluster)
       for (Thread *t : b.threads) {
         if (t->state == Thread::DONE) continue;
-        if (t->state == Thread::FOLLOWING && !b.grid->may_follow) following = true;
+        if (&b == resting) waiting = true;
+        else if (t->state == Thread::FOLLOWING && !b.grid->may_follow) following = true;
         else resume(*t), waiting = true;
       }
-    if (!waiting || (!progress && following)) return;
-    if (!progress) fail("waits for what never comes");
+    if (!waiting) return;
+    if (progress) {
+      if (!resting && cluster.size() > 1 && dice() % 8 == 0) resting = &cluster[dice() % cluster.size()];
+    } else if (resting) {
+      resting = nullptr;
+    } else if (following) {
+      return;
+    } else {
+      fail("waits for what never comes");
+    }
   }
 }
 
