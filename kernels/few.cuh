@@ -23,6 +23,9 @@ struct BulkArgs : Args {
 
 inline int pairs(int n) { return (n + bulk::PAIR - 1) / bulk::PAIR * bulk::PAIR; }
 
+// A narrow update is that of a head, of whose columns nothing needs to be known.
+inline bool narrow(const Args &p) { return p.n <= 16 && !p.order; }
+
 inline int64_t tiles_of(const Args &p, int bm, int bn) { return int64_t((p.m + bm - 1) / bm) * ((p.n + bn - 1) / bn); }
 
 template <typename P>

@@ -23,9 +23,6 @@ int gradient(uintptr_t stream, const Args &p) {
   return launch<Update<THREE, false, IMAGES, QUADS, QUADS>>(stream, p);
 }
 
-// A narrow update is that of a head, of whose columns nothing needs to be known.
-bool narrow(const Args &p) { return p.n <= 16 && !p.order; }
-
 template <bool THREE>
 int updates(uintptr_t stream, const Args *p, int count) {
   Lines least = BULK;

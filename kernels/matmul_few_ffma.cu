@@ -15,9 +15,6 @@ int gradient(uintptr_t stream, bool vector, const Args &p) {
 
 bool whole_quads(const Args &p) { return p.vector_a && p.vector_b && p.vector_c; }
 
-// A narrow update is that of a head, of whose operands nothing needs to be known.
-bool narrow(const Args &p) { return p.n <= 16 && !p.order; }
-
 }  // namespace
 
 bool matmul_is_few_ffma(int form, int epilogue, const Args &p) {
