@@ -33,8 +33,15 @@ kernels: $(KERNELS)/archive_cuda.go
 ifeq ($(EMULATE),)
 kernels_libraries = -L$(CUDA_LIB) -lcudart_static -ldl -lrt -lpthread -lstdc++
 
-$(kernels_build)/%.o: $(KERNELS)/%.cu $(kernels_headers)
+# What compiles: objects of another compiler are made again.
+kernels_compiler := $(kernels_build)/compiler
+$(kernels_compiler): FORCE
 	@mkdir -p $(@D)
+	@echo "$(NVCC) $(NVCCFLAGS) $$($(NVCC) --version | tail -n 1)" > $@.now
+	@cmp -s $@.now $@ || cp $@.now $@
+	@rm $@.now
+
+$(kernels_build)/%.o: $(KERNELS)/%.cu $(kernels_headers) $(kernels_compiler)
 	$(NVCC) -arch=$(CUDA_ARCH) $(NVCCFLAGS) -c $< -o $@
 else
 EMULATOR := tools/emulator
