@@ -28,6 +28,9 @@ inline bool narrow(const Args &p) { return p.n <= 16 && !p.order; }
 
 inline int64_t tiles_of(const Args &p, int bm, int bn) { return int64_t((p.m + bm - 1) / bm) * ((p.n + bn - 1) / bn); }
 
+// tiles_of_pairs is that of pairs in a line.
+inline int64_t tiles_of_pairs(const Args &p, int bm, int bn) { return tiles_of(p, bm, bn * bulk::PAIR) * bulk::PAIR; }
+
 template <typename P>
 __global__ void __launch_bounds__(P::THREADS, P::BLOCKS) product(const __grid_constant__ typename P::Params p) {
   extern __shared__ __align__(128) float shared[];

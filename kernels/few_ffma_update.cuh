@@ -18,17 +18,6 @@ struct Block {
   static int prepare(Params &p, const Args &args) { return static_cast<Args &>(p) = args, cudaSuccess; }
 };
 
-// store_pixels converts four bytes, exactly.
-__device__ inline void store_pixels(float *to, unsigned four) {
-  *(float4 *)to = make_float4(pixel(four, 0), pixel(four, 1), pixel(four, 2), pixel(four, 3));
-}
-
-// scaled turns a sum over bytes into one over pixels.
-template <bool IMAGES>
-__device__ float scaled(float sum) {
-  return IMAGES ? sum * (1 / 255.f) : sum;
-}
-
 // The weight gradient of a batch of at most MOST, and the step that it makes. 784×784
 // are 130 tiles of 64×80. Two slices of four warps take every other k; a thread keeps
 // 8×5 sums, and finishes half of its and its partner's in the other slice.
@@ -162,7 +151,7 @@ struct BulkUpdate : Block<4, 4, 3, BulkArgs> {
   static constexpr int TM = 7, TN = 7;                                                    // sums of a thread
   static_assert(BM / TM * (BN / TN) == THREADS && BM <= BK * 2, "one each, and the sums fit where the factors were");
 
-  static int64_t tiles(const Args &p) { return int64_t((p.m + BM - 1) / BM) * pairs((p.n + BN - 1) / BN); }
+  static int64_t tiles(const Args &p) { return tiles_of_pairs(p, BM, BN); }
 
   static int prepare(BulkArgs &out, const Args &p) {
     static_cast<Args &>(out) = p;

@@ -26,7 +26,7 @@ struct Update : UpdateBlock<LINES> {
   static constexpr int ARRIVALS = K * A + K * B + (LINES == BULK ? 0 : M * C), FLOATS = ARRIVALS + 2;
   static_assert(LINES != BULK || M * C <= K * A, "the sums fit where the first factor was");
 
-  static int64_t tiles(const Args &p) { return int64_t((p.m + M - 1) / M) * pairs((p.n + N - 1) / N); }
+  static int64_t tiles(const Args &p) { return tiles_of_pairs(p, M, N); }
 
   static int prepare(typename Base::Params &out, const Args &p) {
     static_cast<Args &>(out) = p;
@@ -69,7 +69,7 @@ struct Update : UpdateBlock<LINES> {
       bool valid = k0 + k < p.k && left > 0;
       if (IMAGES) {
         unsigned v = valid ? pixels((const uint8_t *)p.a + int64_t(p.order[k0 + k]) * p.m + m0 + m, left, LINES_A != SINGLE) : 0;
-        *(float4 *)to = make_float4(pixel(v, 0), pixel(v, 1), pixel(v, 2), pixel(v, 3));
+        store_pixels(to, v);
       } else {
         copy_quad<LINES_A != SINGLE>(unsigned(__cvta_generic_to_shared(to)), p.a + int64_t(k0 + k) * p.m + m0 + m, valid ? left : 0);
       }

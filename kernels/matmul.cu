@@ -29,12 +29,6 @@ using namespace matmuls;
 
 namespace {
 
-// scaled turns a sum over bytes into one over pixels.
-template <bool IMAGES>
-__device__ float scaled(float sum) {
-  return IMAGES ? sum * (1 / 255.f) : sum;
-}
-
 constexpr int BK = 32;  // k per stage
 
 // In shared memory a tile of an operand, X rows (of m or n) by BK, always lies

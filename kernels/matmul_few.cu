@@ -42,7 +42,7 @@ bool matmul_is_few(int form, int epilogue, const Args &p) {
   if (p.order) return true;
   int64_t room = 2 * device().sms;
   if (form == KERNELS_TN) return epilogue == KERNELS_ADD && p.k <= 128 && (bulk::possible() || tiles_of(p, 112, 48) <= room);
-  return p.n > 16 && p.k > 32 && p.k <= 1024 && tiles_of(p, 16, 24) <= room;
+  return p.n > 16 && p.k > 32 && p.k <= 1024 && tiles_of(p, BM, BN) <= room;
 }
 
 int matmul_few(uintptr_t stream, int form, int epilogue, bool three, const Args &p) {

@@ -21,6 +21,17 @@ __device__ inline float pixel(unsigned four, int i) {
   return __uint_as_float(__byte_perm(four, 0x4b000000, 0x7440 + i)) - 8388608.f;
 }
 
+// store_pixels converts four bytes, exactly.
+__device__ inline void store_pixels(float *to, unsigned four) {
+  *(float4 *)to = make_float4(pixel(four, 0), pixel(four, 1), pixel(four, 2), pixel(four, 3));
+}
+
+// scaled turns a sum over bytes into one over pixels.
+template <bool IMAGES>
+__device__ float scaled(float sum) {
+  return IMAGES ? sum * (1 / 255.f) : sum;
+}
+
 // split makes tf32 of a fragment, and of the rest for 3xtf32. The tensor cores
 // ignore the last 13 bits: adding half of what they stand for rounds to nearest, as
 // cvt.rna does in more time. Added as an integer it would carry a NaN into its sign.
