@@ -37,18 +37,19 @@ __device__ float softmax(const Args &p, int classes, float scale, int64_t row, i
 }
 
 // A block does the rows blockIdx.x, blockIdx.x + gridDim.x, ... A thread has the
-// weights of every THREADS-th quad of k, for the logits and again for the gradient:
+// weights of every SIZE-th quad of k, for the logits and again for the gradient:
 // HELD of them in registers, read while the kernel before still runs; with HELD 0
-// those of every THREADS-th k, read anew. CLASSES: at least as many as there are;
+// those of every SIZE-th k, read anew. CLASSES: at least as many as there are;
 // EXACT: as many.
-template <int CLASSES, bool EXACT, int HELD>
-__global__ void __launch_bounds__(THREADS, EXACT && HELD == 1 ? 2 : 1) head(const Args p) {
-  __shared__ float parts[2][WARPS][16];
+template <int CLASSES, bool EXACT, int HELD, int SIZE>
+__global__ void __launch_bounds__(SIZE, EXACT && HELD == 1 && SIZE == THREADS ? 2 : 1) head(const Args p) {
+  constexpr int PARTS = SIZE / 32;  // one a warp
+  __shared__ float parts[2][PARTS][16];
   extern __shared__ __align__(16) float staged[];
   int warp = threadIdx.x / 32, lane = threadIdx.x % 32, classes = EXACT ? CLASSES : p.classes;
   constexpr int KS = HELD ? 4 * HELD : 1;
   alignas(16) float held[KS][CLASSES];
-  auto quad = [&](int i) { return 4 * (int(threadIdx.x) + i * THREADS); };
+  auto quad = [&](int i) { return 4 * (int(threadIdx.x) + i * SIZE); };
   auto weights = [&](int k, float (&w)[CLASSES]) {
 #pragma unroll
     for (int c = 0; c < CLASSES; c++) w[c] = k < p.k && c < classes ? __ldcg(p.w + int64_t(k) * classes + c) : 0;
@@ -57,7 +58,7 @@ __global__ void __launch_bounds__(THREADS, EXACT && HELD == 1 ? 2 : 1) head(cons
   auto hold = [&] {
     if (!HELD) return;
     int count = p.k * classes;
-    for (int i = threadIdx.x * 4; i < count; i += THREADS * 4) {
+    for (int i = threadIdx.x * 4; i < count; i += SIZE * 4) {
       if (p.vector && i + 4 <= count) {
         *(float4 *)(staged + i) = __ldcg((const float4 *)(p.w + i));
       } else {
@@ -115,7 +116,7 @@ __global__ void __launch_bounds__(THREADS, EXACT && HELD == 1 ? 2 : 1) head(cons
 #pragma unroll
       for (int c = 0; c < CLASSES; c++) sum[c] += values[i] * held[i][c];
     if (!HELD)
-      for (int k = threadIdx.x; k < p.k; k += THREADS) {
+      for (int k = threadIdx.x; k < p.k; k += SIZE) {
         float w[CLASSES], v = __ldcg(x + k);
         weights(k, w);
 #pragma unroll
@@ -127,9 +128,9 @@ __global__ void __launch_bounds__(THREADS, EXACT && HELD == 1 ? 2 : 1) head(cons
 
     float z = 0;
 #pragma unroll
-    for (int v = 0; v < WARPS; v++) z += parts[turn][v][lane % 16];
+    for (int v = 0; v < PARTS; v++) z += parts[turn][v][lane % 16];
     // The last warp has the fewest k.
-    float g = softmax(p, classes, scale, row, label, z, warp == WARPS - 1, warp == 0);
+    float g = softmax(p, classes, scale, row, label, z, warp == PARTS - 1, warp == 0);
     if (!p.dx) continue;
     float grads[CLASSES];
 #pragma unroll
@@ -150,7 +151,7 @@ __global__ void __launch_bounds__(THREADS, EXACT && HELD == 1 ? 2 : 1) head(cons
                                                 gradient(values[s + 2], held[s + 2]), gradient(values[s + 3], held[s + 3]));
     }
     if (!HELD)
-      for (int k = threadIdx.x; k < p.k; k += THREADS) {
+      for (int k = threadIdx.x; k < p.k; k += SIZE) {
         float w[CLASSES];
         weights(k, w);
         dx[k] = gradient(__ldcg(x + k), w);
@@ -222,16 +223,16 @@ int run_many(uintptr_t stream, const Args &p) {
   return launch(stream, {unsigned(std::min(blocks, most)), THREADS, size_t(4) * p.classes * (p.k + 4)}, kernel, p);
 }
 
-template <int CLASSES, bool EXACT, int HELD>
+template <int CLASSES, bool EXACT, int HELD, int SIZE = THREADS>
 int run(uintptr_t stream, const Args &p) {
-  constexpr int MOST = 4 * 4 * HELD * THREADS * CLASSES;
-  auto kernel = head<CLASSES, EXACT, HELD>;
+  constexpr int MOST = 4 * 4 * HELD * SIZE * CLASSES;
+  auto kernel = head<CLASSES, EXACT, HELD, SIZE>;
   if (MOST > device().shared) return run<16, false, 0>(stream, p);
   static const int allowed = allow(kernel, MOST);
   if (allowed != cudaSuccess) return allowed;
   // Rows beyond what the multiprocessors hold at once find the weights already read.
   int64_t most = 2 * int64_t(device().sms);
-  return launch(stream, {unsigned(p.rows < most ? p.rows : most), THREADS, HELD ? size_t(4) * p.k * p.classes : 0}, kernel, p);
+  return launch(stream, {unsigned(p.rows < most ? p.rows : most), SIZE, HELD ? size_t(4) * p.k * p.classes : 0}, kernel, p);
 }
 
 // One block a batch: thread t adds rows t, t + THREADS, ..., then the threads' sums are
@@ -263,7 +264,8 @@ int kernels_head(uintptr_t stream, uintptr_t grad, uintptr_t dx, uintptr_t loss,
   if (quads && rows > 2 * device().sms && k <= 4 * 32 * MOST_QUADS && device().shared >= 160 << 10)
     return classes == 10 ? run_many<10, true>(stream, p) : run_many<16, false>(stream, p);
   if (quads && classes == 10 && k <= 4 * THREADS) return run<10, true, 1>(stream, p);
-  if (quads && classes == 10 && k <= 8 * THREADS) return run<10, true, 2>(stream, p);
+  if (quads && classes == 10 && k <= 8 * THREADS) return run<10, true, 1, 2 * THREADS>(stream, p);
+  if (quads && classes == 10 && k <= 16 * THREADS) return run<10, true, 2, 2 * THREADS>(stream, p);
   return quads && k <= 4 * THREADS ? run<16, false, 1>(stream, p) : run<16, false, 0>(stream, p);
 }
 
