@@ -1,12 +1,12 @@
 // Tiles copied by the copy engine of a multiprocessor (TMA), which one thread sends for
-// and which may bring one read to both blocks of a pair. It takes a toolkit from CUDA 12
-// on and compute capability 9: of 10 nothing was measured, and 12 does not multicast.
+// and which may bring one read to both blocks of a pair. It takes a toolkit from CUDA
+// 12.1 on and compute capability 9: of 10 nothing was measured, and 12 does not multicast.
 #ifndef BULK_CUH
 #define BULK_CUH
 
 #include "launch.cuh"
 
-#if defined(__CUDACC_VER_MAJOR__) && __CUDACC_VER_MAJOR__ >= 12
+#if defined(__CUDACC_VER_MAJOR__) && 100 * __CUDACC_VER_MAJOR__ + __CUDACC_VER_MINOR__ >= 1201
 #define HAVE_BULK 1
 #include <cuda.h>
 #else
@@ -93,20 +93,34 @@ __device__ inline void meet() {
   asm volatile("barrier.cluster.arrive.relaxed.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
 }
 
-// start makes the Arrivals of a block, before either of the pair sends for a tile.
-__device__ inline void start(Arrivals *a, int count) {
-  if (threadIdx.x == 0) {
-    for (int i = 0; i < count; i++) asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(address(a + i)) : "memory");
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-  }
+__device__ inline void meet_begin() { asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory"); }
+__device__ inline void meet_end() { asm volatile("barrier.cluster.wait.aligned;" ::: "memory"); }
+
+// init makes Arrivals of which each waits for so many calls of expect or arrive. One thread
+// does so, and all go on from started.
+__device__ inline void init(Arrivals *a, int count, int calls) {
+  for (int i = 0; i < count; i++) asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(address(a + i)), "r"(calls) : "memory");
+}
+
+__device__ inline void started() {
+  if (threadIdx.x == 0) asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   __syncwarp();
   meet();
+}
+
+// start makes the Arrivals of a block, before either of the pair sends for a tile.
+__device__ inline void start(Arrivals *a, int count) {
+  if (threadIdx.x == 0) init(a, count, 1);
+  started();
 }
 
 // expect is called by one thread, once before each wait.
 __device__ inline void expect(Arrivals *a, int bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(address(a)), "r"(bytes) : "memory");
 }
+
+// arrive says that this thread is done with what the Arrivals are for.
+__device__ inline void arrive(Arrivals *a) { asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(address(a)) : "memory"); }
 
 // wait waits for what was expected the time-th time, from 0 on.
 __device__ inline void wait(Arrivals *a, int time) {
@@ -153,10 +167,30 @@ __device__ inline void add(const Map &map, int x, int y, const float *from) {
   asm volatile("cp.async.bulk.commit_group;\ncp.async.bulk.wait_group 0;" ::: "memory");
 }
 
+// there is the address of this block's shared memory in another block of the cluster.
+__device__ inline unsigned there(const void *shared, int rank) {
+  unsigned a;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(a) : "r"(address(shared)), "r"(rank));
+  return a;
+}
+
+// give writes to another block of the cluster, whose Arrivals expect it.
+__device__ inline void give(float *to, float4 v, Arrivals *a, int rank) {
+  asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(there(to, rank)), "f"(v.x),
+               "f"(v.y), "f"(v.z), "f"(v.w), "r"(there(a, rank))
+               : "memory");
+}
+
 #else
 
 __device__ inline int rank() { return 0; }
+__device__ inline void init(Arrivals *, int, int) {}
+__device__ inline void started() {}
+__device__ inline void arrive(Arrivals *) {}
+__device__ inline void give(float *, float4, Arrivals *, int) {}
 __device__ inline void meet() {}
+__device__ inline void meet_begin() {}
+__device__ inline void meet_end() {}
 __device__ inline void start(Arrivals *, int) {}
 __device__ inline void expect(Arrivals *, int) {}
 __device__ inline void wait(Arrivals *, int) {}

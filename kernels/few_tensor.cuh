@@ -15,13 +15,20 @@ struct Sums {
   // column g of each eight. A byte is exact and has no rest.
   template <bool BYTES>
   __device__ void add(const float (&fa)[2][2], const float (&fb)[NI][2]) {
-    unsigned a[2][2], a_rest[2][2], b[NI][2], b_rest[NI][2];
+    unsigned a[2][2], a_rest[2][2];
     if (BYTES) {
 #pragma unroll
       for (int r = 0; r < 2; r++) a[r][0] = __float_as_uint(fa[r][0]), a[r][1] = __float_as_uint(fa[r][1]);
     } else {
       split<THREE>(a, a_rest, fa);
     }
+    add<BYTES>(a, a_rest, fb);
+  }
+
+  // This one is of rows split before.
+  template <bool BYTES>
+  __device__ void add(const unsigned (&a)[2][2], const unsigned (&a_rest)[2][2], const float (&fb)[NI][2]) {
+    unsigned b[NI][2], b_rest[NI][2];
     split<THREE>(b, b_rest, fb);
     if (THREE) {
 #pragma unroll

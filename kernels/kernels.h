@@ -69,6 +69,10 @@ typedef struct {
   int form, epilogue, early;
 } kernels_product;
 int kernels_matmul(uintptr_t stream, int precision, kernels_product p);
+// The product, NT with MASK, and then b += alpha·yᵀ·a. kernels_steps says whether they
+// are one launch, and faster than two.
+int kernels_step(uintptr_t stream, int precision, kernels_product p);
+int kernels_steps(int precision, kernels_product p);
 // Products, TN with ADD, of which none reads or writes what another writes: in as few
 // launches as can be.
 enum { KERNELS_MOST_UPDATES = 16 };

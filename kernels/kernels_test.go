@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"os"
 	"runtime"
 	"testing"
 	"time"
@@ -140,6 +141,8 @@ func TestErrorsDoNotStay(t *testing.T) {
 	works()
 	want(t, s.MatMul(kernels.FP32, kernels.Product{Form: kernels.NT, Epilogue: kernels.ReLU, C: p, A: p, B: p, M: 1, N: 1, K: 1}), 1)
 	works()
+	want(t, s.Step(kernels.FP32, kernels.Product{Form: kernels.NT, C: p, A: p, B: p, M: 1, N: 1, K: 1}), 1)
+	works()
 	want(t, s.Updates(kernels.FP32, []kernels.Product{{C: p, A: p, B: p, M: 1, N: 1, K: 1}}), 1)
 	works()
 	want(t, s.Updates(kernels.FP32, make([]kernels.Product, kernels.MostUpdates+1)), 1)
@@ -204,13 +207,7 @@ func TestEarly(t *testing.T) {
 	}
 	s := newStream(t)
 	x, y, z, w, v := malloc(t, 4*rows*n), malloc(t, 4*rows*n), malloc(t, 4*rows*n), malloc(t, 4*n*n), malloc(t, 4*n*n)
-	fill := func(p uintptr, count int) {
-		f := make([]float32, count)
-		for i := range f {
-			f[i] = float32(math.Sin(float64(i*i))) / 16
-		}
-		try(t, s.Upload(p, bytesOf(f)))
-	}
+	fill := func(p uintptr, count int) { fillWaves(t, s, p, count) }
 	for _, p := range []kernels.Precision{kernels.FP32, kernels.TF32X3, kernels.TF32} {
 		if p.Usable() != nil {
 			continue
@@ -239,11 +236,91 @@ func TestEarly(t *testing.T) {
 			try(t, s.Download(bytesOf(got[run][:n*n]), w))
 			try(t, s.Download(bytesOf(got[run][n*n:]), v))
 		}
-		for i, late := range got[0] {
-			if math.Float32bits(late) != math.Float32bits(got[1][i]) || late != late {
-				t.Errorf("%v: weight %d is %v, and %v where operands are early", p, i, late, got[1][i])
-				break
+		sameBits(t, p, got[0], got[1])
+	}
+}
+
+func fillWaves(t *testing.T, s kernels.Stream, p uintptr, count int) {
+	f := make([]float32, count)
+	for i := range f {
+		f[i] = float32(math.Sin(float64(i*i))) / 16
+	}
+	try(t, s.Upload(p, bytesOf(f)))
+}
+
+func sameBits(t *testing.T, p kernels.Precision, late, early []float32) {
+	t.Helper()
+	for i, v := range late {
+		if math.Float32bits(v) != math.Float32bits(early[i]) || v != v {
+			t.Errorf("%v: element %d is %v, and %v where operands are early", p, i, v, early[i])
+			return
+		}
+	}
+}
+
+// TestEarlySteps is TestEarly for steps: one behind the gradient that it takes, one
+// behind that step of its weights, and one behind its input.
+func TestEarlySteps(t *testing.T) {
+	kerneltest.RequireGPU(t)
+	const rows, n = 9, 1284
+	s := newStream(t)
+	x, dy, wave, w, out := malloc(t, 4*rows*n), malloc(t, 4*rows*n), malloc(t, 4*rows*n), malloc(t, 4*n*n), malloc(t, 3*4*rows*n)
+	for _, p := range []kernels.Precision{kernels.TF32, kernels.TF32X3} {
+		if p.Usable() != nil || kerneltest.Emulated() && p != kernels.TF32 {
+			continue
+		}
+		var got [2][]float32
+		for run := range got {
+			for _, f := range []uintptr{x, dy, wave} {
+				fillWaves(t, s, f, rows*n)
 			}
+			fillWaves(t, s, w, n*n)
+			for i, c := range []struct {
+				write uintptr
+				early kernels.Early
+			}{{dy, kernels.EarlyB | kernels.EarlyC}, {0, kernels.EarlyA | kernels.EarlyC}, {x, kernels.EarlyA | kernels.EarlyB}} {
+				if c.write != 0 {
+					try(t, s.Axpy(c.write, wave, 1, rows*n))
+				}
+				try(t, s.Step(p, kernels.Product{Form: kernels.NT, Epilogue: kernels.Mask, C: out + uintptr(i*4*rows*n), A: dy, B: w, Y: x,
+					M: rows, N: n, K: n, Alpha: -0.3, Early: c.early * kernels.Early(run)}))
+			}
+			got[run] = make([]float32, n*n+3*rows*n)
+			try(t, s.Download(bytesOf(got[run][:n*n]), w))
+			try(t, s.Download(bytesOf(got[run][n*n:]), out))
+		}
+		sameBits(t, p, got[0], got[1])
+	}
+}
+
+// TestStepsAtOnce says of which steps there is a kernel.
+func TestStepsAtOnce(t *testing.T) {
+	kerneltest.RequireGPU(t)
+	d, err := kernels.Device()
+	try(t, err)
+	bulk := d.Major == 9 && d.SMs == 132 && d.RuntimeVersion >= 12010 && os.Getenv("EMULATOR_WITHOUT_BULK") == ""
+	step := kernels.Product{Form: kernels.NT, Epilogue: kernels.Mask, C: 1 << 12, A: 1 << 12, B: 1 << 12, Y: 1 << 12, M: 64, N: 2048, K: 2048}
+	for _, c := range []struct {
+		name      string
+		precision kernels.Precision
+		change    func(*kernels.Product)
+		want      bool
+	}{
+		{"tf32", kernels.TF32, func(*kernels.Product) {}, bulk},
+		{"3xtf32", kernels.TF32X3, func(*kernels.Product) {}, bulk},
+		{"fp32", kernels.FP32, func(*kernels.Product) {}, false},
+		{"no mask", kernels.TF32, func(p *kernels.Product) { p.Epilogue = kernels.Store }, false},
+		{"another form", kernels.TF32, func(p *kernels.Product) { p.Form, p.Epilogue = kernels.NN, kernels.ReLU }, false},
+		{"no product", kernels.TF32, func(p *kernels.Product) { p.M = -1 }, false},
+		{"many rows", kernels.TF32, func(p *kernels.Product) { p.M = 1024 }, false},
+		{"few weights", kernels.TF32, func(p *kernels.Product) { p.N, p.K = 100, 100 }, false},
+		{"unaligned", kernels.TF32, func(p *kernels.Product) { p.B += 4 }, false},
+		{"odd lines", kernels.TF32, func(p *kernels.Product) { p.K++ }, false},
+	} {
+		p := step
+		c.change(&p)
+		if got := kernels.StepsAtOnce(c.precision, p); got != c.want {
+			t.Errorf("%s: %v, want %v", c.name, got, c.want)
 		}
 	}
 }

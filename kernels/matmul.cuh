@@ -219,4 +219,14 @@ bool matmul_is_few(int form, int epilogue, const matmuls::Args &p);
 int matmul_few(uintptr_t stream, int form, int epilogue, bool three, const matmuls::Args &p);
 int matmul_few_updates(uintptr_t stream, bool three, const matmuls::Args *p, int count);
 
+// matmul_sum.cu: on the tensor cores, steps by weight gradients of a large batch, all in
+// one launch where they fill the GPU.
+bool matmul_is_sum(const matmuls::Args &p);
+int matmul_sums(uintptr_t stream, bool three, const matmuls::Args *p, int count);
+
+// matmul_step.cu: on the tensor cores, a product NT with MASK of few rows and large weights, and
+// the step of these, b += alpha·yᵀ·a.
+bool matmul_is_step(bool three, const matmuls::Args &p);
+int matmul_step(uintptr_t stream, bool three, const matmuls::Args &p);
+
 #endif

@@ -43,6 +43,15 @@ func (s Stream) Fill(dst uintptr, value byte, bytes int) error { return ErrNoCUD
 // MatMul does a matrix product.
 func (s Stream) MatMul(precision Precision, p Product) error { return ErrNoCUDA }
 
+// Step does a matrix product, NT with Mask, and then b += alpha·yᵀ·a, in place: c is
+// made of the b before that. EarlyB is for b, which is written all the same. c must not
+// overlap the others, nor b.
+func (s Stream) Step(precision Precision, p Product) error { return ErrNoCUDA }
+
+// StepsAtOnce says whether [Stream.Step] does both parts of p in one launch, in less
+// time than MatMul and Updates would take.
+func StepsAtOnce(precision Precision, p Product) bool { return false }
+
 // Updates does products, at most [MostUpdates], in any order or at once. They are TN
 // with Add; none writes what another reads or writes.
 func (s Stream) Updates(precision Precision, products []Product) error { return ErrNoCUDA }

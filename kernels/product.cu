@@ -53,6 +53,22 @@ int kernels_matmul(uintptr_t stream, int precision, kernels_product p) {
   return make(stream, precision, p);
 }
 
+int kernels_steps(int precision, kernels_product p) {
+  return !check(p) && p.form == KERNELS_NT && p.epilogue == KERNELS_MASK && precision != KERNELS_FP32 && device().major >= 8 &&
+         matmul_is_step(precision == KERNELS_TF32X3, args(p));
+}
+
+int kernels_step(uintptr_t stream, int precision, kernels_product p) {
+  if (int code = check(p)) return code;
+  if (p.form != KERNELS_NT || p.epilogue != KERNELS_MASK) return cudaErrorInvalidValue;
+  if (kernels_steps(precision, p)) return empty(p) ? cudaSuccess : matmul_step(stream, precision == KERNELS_TF32X3, args(p));
+  if (int code = make(stream, precision, p)) return code;
+  kernels_product step = {};
+  step.c = p.b, step.a = p.y, step.b = p.a, step.m = p.n, step.n = p.k, step.k = p.m;
+  step.alpha = p.alpha, step.form = KERNELS_TN, step.epilogue = KERNELS_ADD;
+  return make(stream, precision, step);
+}
+
 int kernels_updates(uintptr_t stream, int precision, kernels_product_list list) {
   const kernels_product *p = list.products;
   int count = list.count;
@@ -62,14 +78,17 @@ int kernels_updates(uintptr_t stream, int precision, kernels_product_list list) 
     if (p[i].form != KERNELS_TN || p[i].epilogue != KERNELS_ADD) return cudaErrorInvalidValue;
   }
   bool fp32 = precision == KERNELS_FP32;
-  Args few[KERNELS_MOST_UPDATES];
-  int n = 0;
+  Args few[KERNELS_MOST_UPDATES], sums[KERNELS_MOST_UPDATES];
+  int n = 0, m = 0;
   for (int i = 0; i < count; i++) {
     if (empty(p[i])) continue;
     Args a = args(p[i]);
     if (fp32 ? matmul_is_few_ffma_update(a) : device().major >= 8 && matmul_is_few(p[i].form, p[i].epilogue, a)) few[n++] = a;
+    else if (!fp32 && matmul_is_sum(a)) sums[m++] = a;
     else if (int code = make(stream, precision, p[i])) return code;
   }
+  if (m)
+    if (int code = matmul_sums(stream, precision == KERNELS_TF32X3, sums, m)) return code;
   if (!n) return cudaSuccess;
   return fp32 ? matmul_few_ffma_updates(stream, few, n)
               : matmul_few_updates(stream, precision == KERNELS_TF32X3, few, n);

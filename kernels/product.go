@@ -13,7 +13,7 @@ type Product struct {
 	// for TN; NT has none. Row i of a is then images[order[i],:]/255, through
 	// int32 indices: m of them for NN, k for TN.
 	Order   uintptr
-	Alpha   float32 // for Add
+	Alpha   float32 // for Add, and [Stream.Step]
 	M, N, K int
 	Early   Early
 }
@@ -50,6 +50,11 @@ const (
 	EarlyB                   // b
 	EarlyC                   // y, or the c that is added to
 )
+
+// Update is the product after p, which is NT with Mask, in [Stream.Step].
+func (p Product) Update() Product {
+	return Product{Form: TN, Epilogue: Add, C: p.B, A: p.Y, B: p.A, Alpha: p.Alpha, M: p.N, N: p.K, K: p.M}
+}
 
 // Valid says whether there is such a product.
 func (p Product) Valid() bool {

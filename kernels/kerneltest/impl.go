@@ -39,6 +39,10 @@ func (reference) Do(c Call) error {
 			mask, _ := y.([]float32)
 			multiply(p, out.([]float32), a.([]float32), b.([]float32), mask)
 		}
+	case "Step":
+		p := c.Products[0]
+		multiply(p, f(0), f(2), f(1), f(3))
+		multiply(p.Update(), f(1), f(3), f(2), nil)
 	case "ReLU":
 		ref.ReLU(f(0), f(1), z[0])
 	case "ReLUBackward":
@@ -181,6 +185,10 @@ func (d cuda) launch(c Call, p []uintptr) error {
 	switch c.Op {
 	case "MatMul":
 		return s.MatMul(d.precision, placed(c.Products[0], p[0], p[1:]))
+	case "Step":
+		q := c.Products[0]
+		q.C, q.B, q.A, q.Y = p[0], p[1], p[2], p[3]
+		return s.Step(d.precision, q)
 	case "Updates":
 		var all []kernels.Product
 		for i, q := range c.Products {

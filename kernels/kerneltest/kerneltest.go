@@ -24,8 +24,9 @@ type Call struct {
 	Sizes  []int
 	Alpha  float32
 	Early  kernels.Early
-	// Products are those of MatMul and Updates, but for their addresses. The
-	// arrays are the C of each, then A, B, Y and Order of the first, of the second, ...
+	// Products are those of MatMul, Updates and Step, but for their addresses. The
+	// arrays are the C of each, then A, B, Y and Order of the first, of the second, ...,
+	// and of Step C, B, A and Y.
 	Products  []kernels.Product
 	Unaligned bool // place the arrays on odd multiples of 4 bytes
 }
@@ -113,7 +114,7 @@ func Run(t *testing.T, newImpl func(testing.TB) Impl) {
 // RunMatMul runs the part of the suite that is on matrix products: the sizes that
 // training meets in test Large, some for a checker that is slow in test Few.
 func RunMatMul(t *testing.T, newImpl func(testing.TB) Impl, tolerance float64) {
-	for name, f := range map[string]func(*suite){"Large": (*suite).largeMatMuls, "Small": (*suite).smallMatMuls, "Few": (*suite).fewMatMuls, "Updates": (*suite).updates} {
+	for name, f := range map[string]func(*suite){"Large": (*suite).largeMatMuls, "Small": (*suite).smallMatMuls, "Few": (*suite).fewMatMuls, "Updates": (*suite).updates, "Steps": (*suite).steps} {
 		t.Run("MatMul"+name, func(t *testing.T) {
 			s := newSuite(t, newImpl(t), seed(t))
 			s.tolerance = tolerance

@@ -71,11 +71,50 @@ func (s *suite) updates() {
 		{{336, 10, 61}, {336, 336, 61}, {784, 336, 61}}, {{300, 2048, 64}, {2048, 2048, 64}, {2048, 10, 64}}, {{1, 1, 1}, {333, 334, 61}}, {{1000, 7, 1}, {130, 257, 129}},
 		{{1000, 65, 1000}, {61, 13, 1000}, {31, 37, 41}, {43, 47, 53}}, {{0, 5, 5}, {40, 33, 10}, {5, 0, 5}, {20, 33, 0}}, {{5, 0, 5}}, {},
 		slices.Repeat([][3]int{{40, 48, 10}}, kernels.MostUpdates),
+		{{784, 784, 1024}, {784, 784, 1024}, {784, 10, 1024}}, {{336, 336, 1000}, {784, 336, 1000}}, {{784, 784, 200}, {130, 260, 129}},
+		{{132, 228, 129}, {64, 112, 160}, {200, 20, 300}, {40, 48, 10}, {100, 20, 128}, {60, 116, 131}, {130, 33, 150}, {20, 10, 200}},
+		slices.Repeat([][3]int{{20, 24, 132}, {20, 24, 12}}, kernels.MostUpdates/2),
 	} {
 		large := slices.ContainsFunc(z, func(z [3]int) bool { return z[0]*z[1]*z[2] > 4e6 })
 		if !large || !s.slow() {
 			s.several(z...)
 		}
+	}
+	// Enough to fill a GPU, of the kind for which there is a kernel then.
+	for _, exact := range []bool{true, false} {
+		s.list(exact, 0, false, [][3]int{
+			{784, 784, 131}, {40, 48, 10}, {784, 784, 129}, {500, 300, 150}, {1040, 20, 133}, {340, 336, 161}, {132, 228, 200}, {20, 20, 300}, {200, 10, 129},
+		})
+	}
+}
+
+// steps are some for which there is a kernel, where there is, and others.
+func (s *suite) steps() {
+	sizes := [][3]int{{0, 5, 5}, {5, 0, 5}, {5, 5, 0}, {7, 10, 20}, {61, 33, 70}, {64, 100, 100}}
+	if !s.slow() {
+		sizes = append(sizes, [][3]int{{64, 784, 784}, {64, 2048, 2048}, {61, 1500, 1500}, {33, 1280, 1412}, {1, 1300, 2051}, {65, 1300, 1300}}...)
+	}
+	for _, z := range sizes {
+		s.step(z[0], z[1], z[2], false)
+		s.step(z[0], z[1], z[2], true)
+	}
+	s.step(5, 1060, 1156, false)
+	s.step(62, 1892, 1028, false)
+}
+
+// step compares a product and the update after it, as one operation.
+func (s *suite) step(m, n, k int, unaligned bool) {
+	for _, exact := range []bool{true, false} {
+		f := s.factors(products[4], m, n, k, exact)
+		a, b, y := f.in[0].([]float32), f.in[1].([]float32), f.in[2].([]float32)
+		f.p.Alpha = rate
+		u := factors{p: f.p.Update(), out: b, want: make([]float64, n*k), exact: exact}
+		product(u.want, y, a, true, false, n, k, m)
+		u.add()
+		c := Call{Op: "Step", Products: []kernels.Product{f.p}, Arrays: []any{f.out, b, a, y}, Unaligned: unaligned}
+		s.do(c, 2)
+		s.compare(c, f)
+		s.compare(c, u)
 	}
 }
 
@@ -94,23 +133,28 @@ func (s *suite) matmul(p kernels.Product, m, n, k int) {
 // several compares updates of these m, n and k, as one operation.
 func (s *suite) several(sizes ...[3]int) {
 	for _, exact := range []bool{true, false} {
-		c := Call{Op: "Updates", Unaligned: s.r.IntN(4) == 0}
-		var all []factors
-		var in []any
-		for _, z := range sizes {
-			p := products[5]
-			if s.r.IntN(3) == 0 {
-				p = products[9]
-			}
-			f := s.factors(p, z[0], z[1], z[2], exact)
-			all = append(all, f)
-			c.Products, c.Arrays, in = append(c.Products, f.p), append(c.Arrays, f.out), append(in, f.in...)
+		s.list(exact, 1./3, s.r.IntN(4) == 0, sizes)
+	}
+}
+
+// list is several once, with images for so many of the updates.
+func (s *suite) list(exact bool, images float64, unaligned bool, sizes [][3]int) {
+	c := Call{Op: "Updates", Unaligned: unaligned}
+	var all []factors
+	var in []any
+	for _, z := range sizes {
+		p := products[5]
+		if s.r.Float64() < images {
+			p = products[9]
 		}
-		c.Arrays = append(c.Arrays, in...)
-		s.do(c, len(all))
-		for _, f := range all {
-			s.compare(c, f)
-		}
+		f := s.factors(p, z[0], z[1], z[2], exact)
+		all = append(all, f)
+		c.Products, c.Arrays, in = append(c.Products, f.p), append(c.Arrays, f.out), append(in, f.in...)
+	}
+	c.Arrays = append(c.Arrays, in...)
+	s.do(c, len(all))
+	for _, f := range all {
+		s.compare(c, f)
 	}
 }
 
@@ -166,12 +210,20 @@ func (s *suite) factors(p kernels.Product, m, n, k int, exact bool) factors {
 		}
 	case kernels.Add:
 		copy(f.out, draw(m*n))
-		f.p.Alpha = -0.125 // exact
-		for i := range f.want {
-			f.want[i] = float64(f.out[i]) + float64(f.p.Alpha)*f.want[i]
-		}
+		f.p.Alpha = rate
+		f.add()
 	}
 	return f
+}
+
+// rate is the alpha of updates, by which a multiplication is exact.
+const rate = -0.125
+
+// add makes want, which is a product, what out is after its addition.
+func (f *factors) add() {
+	for i := range f.want {
+		f.want[i] = float64(f.out[i]) + float64(f.p.Alpha)*f.want[i]
+	}
 }
 
 // images is a table of tableRows images; if exact, of pixels that become 0 or 1.
@@ -359,7 +411,7 @@ func (s *suite) apart(rows, cols int) {
 func (s *suite) heads() {
 	for _, rows := range []int{1, 2, 7, 32, 61, 64, 65, 300} {
 		for _, classes := range []int{1, 2, 10, 16} {
-			for _, k := range []int{1, 2, 7, 33, 100, 784, 1000, 2048} {
+			for _, k := range []int{1, 2, 7, 33, 100, 784, 1000, 2048, 3000, 4096, 4100} {
 				if !s.slow() || rows*classes*k <= 1<<16 {
 					s.head(rows, classes, k)
 				}

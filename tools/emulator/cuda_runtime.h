@@ -10,6 +10,7 @@
 
 #define __CUDA_ARCH__ 900
 #define __CUDACC_VER_MAJOR__ 12
+#define __CUDACC_VER_MINOR__ 3
 #define CUDART_VERSION 12030
 #define __global__
 #define __device__

@@ -9,6 +9,7 @@
 #include <ucontext.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <map>
@@ -50,20 +51,23 @@ struct Copy {
   int size, bytes;
 };
 
-// An Arrivals (mbarrier) is open for the next phase when what was expected has come.
+struct Block;
+
+// An Arrivals (mbarrier) is open for the next phase when so many calls, and all bytes that
+// they expect, have come.
 struct Arrivals {
+  int calls;
+  int missing = calls;  // calls in this phase
   unsigned phase = 0;
-  bool expected = false;
   int64_t bytes = 0;  // to come
-  struct Tile {
-    uint32_t to;
-    CUtensorMap map;
-    int at[3];
+  struct Coming {
+    int64_t bytes;
+    std::function<void(Block &)> land;
   };
-  std::vector<Tile> under_way;
+  std::vector<Coming> under_way;
 
   void check() {
-    if (expected && !bytes) expected = false, phase++;
+    if (!missing && !bytes) missing = calls, phase++;
   }
 };
 
@@ -74,7 +78,6 @@ using Place = void *[5];
 [[noreturn, gnu::noipa]] void go_on(Place &place) { __builtin_longjmp(place, 1); }
 
 struct Running;
-struct Block;
 
 struct Thread {
   Block *block;
@@ -196,22 +199,27 @@ std::unique_ptr<Cluster> begin(Running &r, unsigned index) {
 }
 
 // run lets a cluster's threads run, to their end or as far as they may. Now and then a
-// block rests until the others can do nothing without it.
+// block, or one of its warps, rests until the others can do nothing without it.
 void run(Cluster &cluster) {
+  constexpr unsigned ALL = ~0u;
   Block *resting = nullptr;
+  unsigned resting_warp = ALL;
   for (;;) {
     bool waiting = false, following = false;
     progress = false;
     for (Block &b : cluster)
       for (Thread *t : b.threads) {
         if (t->state == Thread::DONE) continue;
-        if (&b == resting) waiting = true;
+        if (&b == resting && (resting_warp == ALL || resting_warp == t->index / 32)) waiting = true;
         else if (t->state == Thread::FOLLOWING && !b.grid->may_follow) following = true;
         else resume(*t), waiting = true;
       }
     if (!waiting) return;
     if (progress) {
-      if (!resting && cluster.size() > 1 && dice() % 8 == 0) resting = &cluster[dice() % cluster.size()];
+      if (!resting && dice() % 8 == 0) {
+        resting = &cluster[dice() % cluster.size()];
+        resting_warp = cluster.size() > 1 && dice() % 2 ? ALL : dice() % resting->warps.size();
+      }
     } else if (resting) {
       resting = nullptr;
     } else if (following) {
@@ -226,7 +234,7 @@ void end(Cluster &cluster) {
   run(cluster);
   for (Block &b : cluster) {
     for (auto &[address, a] : b.arrivals)
-      if (a.expected || a.bytes) fail("ended before all of its copies in bulk came");
+      if (a.missing != a.calls || a.bytes || !a.under_way.empty()) fail("ended before all came that it waits for");
     char *guard = b.shared + b.grid->grid.shared;
     if (std::any_of(guard, guard + GUARD, [](unsigned char c) { return c != UNWRITTEN; })) fail("wrote past the end of its shared memory");
     idle_shared.push_back(b.shared);
@@ -266,7 +274,14 @@ void fail(const char *what) {
 }
 
 char *shared_memory() { return self->block->shared; }
-char *shared_memory(unsigned rank) { return self->block->cluster[rank].shared; }
+// other is a block of this cluster, to be written to.
+static Block &other(unsigned rank) {
+  Block &b = self->block->cluster[rank];
+  if (!b.barrier.live) fail("writes to a block that has ended");
+  return b;
+}
+
+char *shared_memory(unsigned rank) { return other(rank).shared; }
 void *static_shared(const void *site, size_t bytes) {
   Block &b = *self->block;
   char *&place = b.statics[site];
@@ -353,16 +368,32 @@ static Arrivals &arrivals_at(Block &b, uint32_t address) {
   return found->second;
 }
 
-void mbarrier_init_shared_cta_b64(uint32_t address) {
+void mbarrier_init_shared_cta_b64(uint32_t address, int calls) {
   at_shared<uint64_t>(address, 8);
-  if (!self->block->arrivals.try_emplace(address).second) fail("makes arrivals twice");
+  if (calls < 1) fail("makes arrivals of no calls");
+  if (!self->block->arrivals.try_emplace(address, Arrivals{calls}).second) fail("makes arrivals twice");
 }
 
 void mbarrier_arrive_expect_tx_shared_cta_b64(uint32_t address, int bytes) {
   Arrivals &a = arrivals_at(*self->block, address);
-  if (a.expected) fail("expects copies before the last ones came");
-  a.expected = true, a.bytes += bytes, progress = true;
+  if (!a.missing) fail("expects copies before the last ones came");
+  a.missing--, a.bytes += bytes, progress = true;
   a.check();
+}
+
+void mbarrier_arrive_shared_cta_b64(uint32_t address) { mbarrier_arrive_expect_tx_shared_cta_b64(address, 0); }
+
+static void land(Block &b, Arrivals &a, const Arrivals::Coming &c) {
+  c.land(b);
+  a.bytes -= c.bytes, progress = true;
+  a.check();
+}
+
+// come lets a copy come to a block, at once or later.
+static void come(Block &b, uint32_t address, Arrivals::Coming c) {
+  Arrivals &a = arrivals_at(b, address);
+  if (b.copy_at_once) land(b, a, c);
+  else a.under_way.push_back(std::move(c));
 }
 
 // each calls f(element, place in the tile) for a tile's elements, those outside with nullptr.
@@ -380,31 +411,33 @@ static void each(const CUtensorMap &map, const int (&at)[3], F f) {
       }
 }
 
-static void land(Block &b, Arrivals &a, const Arrivals::Tile &t) {
-  float *to = reinterpret_cast<float *>(b.shared + t.to);
-  each(t.map, t.at, [&](const float *element, size_t i) { to[i] = element ? *element : 0; });
-  a.bytes -= 4 * int64_t(t.map.tile[0]) * t.map.tile[1] * t.map.tile[2], progress = true;
-  a.check();
-}
-
 void copy_tile(uint32_t to, const CUtensorMap *map, int x, int y, int z, uint32_t address, unsigned blocks) {
   size_t bytes = 4 * size_t(map->tile[0]) * map->tile[1] * map->tile[2];
   if (to % 128 || to + bytes > shared_bytes()) fail("copied in bulk to a wrong address in shared memory");
   for (unsigned rank = 0; rank < cluster_size(); rank++) {
     if (!(blocks >> rank & 1)) continue;
-    Block &b = self->block->cluster[rank];
-    Arrivals &a = arrivals_at(b, address);
-    Arrivals::Tile t = {to, *map, {x, y, z}};
-    if (b.copy_at_once) land(b, a, t);
-    else a.under_way.push_back(t);
+    come(other(rank), address, {int64_t(bytes), [to, map = *map, x, y, z](Block &b) {
+                                  float *tile = reinterpret_cast<float *>(b.shared + to);
+                                  each(map, {x, y, z}, [&](const float *element, size_t i) { tile[i] = element ? *element : 0; });
+                                }});
   }
+}
+
+void st_async_weak_shared_cluster_mbarrier_complete_tx_bytes_v4_f32(uint32_t to, float a, float b, float c, float d, uint32_t arrivals) {
+  if (to >> RANK_SHIFT != arrivals >> RANK_SHIFT) fail("writes to one block and tells another");
+  constexpr uint32_t ADDRESS = (1u << RANK_SHIFT) - 1;
+  std::array<float, 4> quad = {a, b, c, d};
+  uint32_t place = to & ADDRESS, rank = to >> RANK_SHIFT;
+  if (place % 16 || place + sizeof quad > shared_bytes()) fail("wrote to a wrong address in shared memory");
+  come(other(rank ? rank - 1 : cluster_rank()), arrivals & ADDRESS,
+       {sizeof quad, [place, quad](Block &block) { memcpy(block.shared + place, quad.data(), sizeof quad); }});
 }
 
 void mbarrier_try_wait_parity_shared_cta_b64_bra(uint32_t address, int parity) {
   Block &b = *self->block;
   Arrivals &a = arrivals_at(b, address);
   wait_until([&] {
-    for (const Arrivals::Tile &t : std::exchange(a.under_way, {})) land(b, a, t);
+    for (const Arrivals::Coming &c : std::exchange(a.under_way, {})) land(b, a, c);
     return int(a.phase % 2) != parity;
   });
 }

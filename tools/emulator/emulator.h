@@ -35,7 +35,7 @@ void finish();
 [[noreturn]] void fail(const char *what);
 
 char *shared_memory();          // of this block
-char *shared_memory(unsigned);  // of another block of this cluster
+char *shared_memory(unsigned);  // of another block of this cluster, which must not have ended
 template <typename T>
 T *dynamic_shared() {
   return reinterpret_cast<T *>(shared_memory());
@@ -103,6 +103,11 @@ inline void ld_shared_v4_f32(float &a, float &b, float &c, float &d, uint32_t fr
   const float *v = at_shared<float>(from, 16);
   a = v[0], b = v[1], c = v[2], d = v[3];
 }
+inline void setp_ne_s32_st_global_v2_f32(float *to, float a, float b, int really) {
+  if (!really) return;
+  if (reinterpret_cast<uintptr_t>(to) % 8) fail("wrote to an address that is not aligned");
+  to[0] = a, to[1] = b;
+}
 
 // Copies happen when they are asked for or when they are waited for: which, is drawn
 // for each block, so that code that relies on either fails.
@@ -118,8 +123,9 @@ inline void setp_ne_s32_cp_async_cg_shared_global(uint32_t to, const void *from,
 // Copies in bulk come when their Arrivals are waited for, or at once in blocks that copy
 // at once. An Arrivals is known by its address.
 inline void mov_u32_cluster_ctarank(int &rank) { rank = int(cluster_rank()); }
-void mbarrier_init_shared_cta_b64(uint32_t arrivals);
+void mbarrier_init_shared_cta_b64(uint32_t arrivals, int calls);
 inline void fence_mbarrier_init_release_cluster() {}
+void mbarrier_arrive_shared_cta_b64(uint32_t arrivals);
 void mbarrier_arrive_expect_tx_shared_cta_b64(uint32_t arrivals, int bytes);
 void mbarrier_try_wait_parity_shared_cta_b64_bra(uint32_t arrivals, int parity);
 // copy_tile copies to the blocks of the cluster that are bits of blocks.
@@ -139,6 +145,15 @@ inline void cp_async_bulk_tensor_3d_shared_cluster_global_mbarrier_complete_tx_b
                                                                                                        unsigned short blocks) {
   copy_tile(to, map, x, y, z, arrivals, blocks);
 }
+// An address in a block of the cluster, as mapa makes it, has the block's rank and one
+// above the bits of an address; one without is in the block that uses it.
+constexpr int RANK_SHIFT = 24;
+inline void mapa_shared_cluster_u32(uint32_t &there, uint32_t address, uint32_t rank) {
+  if (rank >= cluster_size()) fail("maps an address to a block that is not of its cluster");
+  there = (rank + 1) << RANK_SHIFT | address;
+}
+void st_async_weak_shared_cluster_mbarrier_complete_tx_bytes_v4_f32(uint32_t to, float a, float b, float c, float d, uint32_t arrivals);
+
 inline void fence_proxy_async_shared_cta() {}
 void cp_reduce_async_bulk_tensor_2d_global_shared_cta_add_tile_bulk_group(const CUtensorMap *, int x, int y, uint32_t from);
 inline void cp_async_bulk_commit_group_cp_async_bulk_wait_group() {}
@@ -148,6 +163,7 @@ inline void griddepcontrol_launch_dependents() {}
 
 void barrier_cluster_arrive_aligned();
 void barrier_cluster_wait_aligned();
+inline void barrier_cluster_arrive_relaxed_aligned() { barrier_cluster_arrive_aligned(); }
 inline void barrier_cluster_arrive_relaxed_aligned_barrier_cluster_wait_aligned() {
   barrier_cluster_arrive_aligned();
   barrier_cluster_wait_aligned();
