@@ -29,8 +29,12 @@ func NewCUDAQueue(precision kernels.Precision) (q *CUDAQueue, err error) {
 	return q, nil
 }
 
-// MatMul and Updates: see [Queue].
+// MatMul, Step, StepsAtOnce and Updates: see [Queue].
 func (q *CUDAQueue) MatMul(p kernels.Product) error { return q.Stream.MatMul(q.precision, p) }
+
+func (q *CUDAQueue) Step(p kernels.Product) error { return q.Stream.Step(q.precision, p) }
+
+func (q *CUDAQueue) StepsAtOnce(p kernels.Product) bool { return kernels.StepsAtOnce(q.precision, p) }
 
 func (q *CUDAQueue) Updates(products []kernels.Product) error {
 	return q.Stream.Updates(q.precision, products)

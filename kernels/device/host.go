@@ -94,6 +94,19 @@ func (q *HostQueue) MatMul(p kernels.Product) error {
 	return q.do(func() { q.multiply(p) })
 }
 
+func (q *HostQueue) Step(p kernels.Product) error {
+	if !p.Valid() || p.Epilogue != kernels.Mask {
+		return noProduct(p)
+	}
+	return q.do(func() {
+		q.multiply(p)
+		q.multiply(p.Update())
+	})
+}
+
+// StepsAtOnce is false: two loops take as long in one operation as in two.
+func (q *HostQueue) StepsAtOnce(kernels.Product) bool { return false }
+
 func (q *HostQueue) Updates(products []kernels.Product) error {
 	for _, p := range products {
 		if !p.Valid() || p.Epilogue != kernels.Add {

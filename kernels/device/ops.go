@@ -76,24 +76,24 @@ func (d *Device) forward(op string, e kernels.Epilogue, x, w Tensor) Tensor {
 	return y
 }
 
+// backward is the name of what BackwardReLU launches, with fuse.
+const backward = "matmul+mask"
+
 // BackwardReLU is the gradient of the input of a layer with weights w, whose
 // output has the gradient dy and whose input x came out of a ReLU:
-// dy·wᵀ where x > 0, else 0.
+// dy·wᵀ where x > 0, else 0. With fuse it may be launched together with the update of
+// w by x and dy, if that is next.
 func (d *Device) BackwardReLU(dy, w, x Tensor) Tensor {
-	const op = "matmul+mask"
 	if !dy.floats() || !w.floats() || !x.floats() || dy.cols != w.cols || dy.rows != x.rows || w.rows != x.cols {
-		d.misfit(op, dy, w, x)
+		d.misfit(backward, dy, w, x)
 	}
-	dx := d.output(op, x.rows, x.cols, Float32)
+	dx := d.output(backward, x.rows, x.cols, Float32)
 	p := kernels.Product{Form: kernels.NT, C: dx.addr(), A: dy.addr(), B: w.addr(), M: x.rows, N: x.cols, K: dy.cols}
 	switch {
 	case d.err != nil:
 	case d.fuse:
 		p.Epilogue, p.Y = kernels.Mask, x.addr()
-		if !d.apart(p) {
-			d.flush()
-		}
-		d.multiply(op, p)
+		d.hold(p)
 	default:
 		d.multiply("matmul", p)
 		masked := d.output("relu backward", x.rows, x.cols, Float32)
@@ -111,7 +111,7 @@ const update = "matmul+sgd"
 // Update steps weights down their gradient: w -= rate·xᵀ·dy, where x is the
 // layer's input, which may be a view of images, and dy the gradient of its output.
 // With fuse it is launched together with others, before anything but a
-// BackwardReLU on other tensors.
+// BackwardReLU on other tensors, or with the BackwardReLU just before it.
 func (d *Device) Update(w, x, dy Tensor, rate float32) {
 	if !w.floats() || !x.images() || !dy.floats() || w.rows != x.cols || w.cols != dy.cols || x.rows != dy.rows {
 		d.misfit(update, w, x, dy)

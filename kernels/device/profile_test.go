@@ -28,6 +28,9 @@ func (q *tickQueue) MatMul(p kernels.Product) error {
 	return q.tick()
 }
 
+func (q *tickQueue) StepsAtOnce(kernels.Product) bool { return true }
+func (q *tickQueue) Step(kernels.Product) error       { return q.tick() }
+
 func (q *tickQueue) Updates([]kernels.Product) error { return q.tick() }
 
 func (q *tickQueue) Mark(i int) error {
@@ -70,6 +73,21 @@ func TestProfile(t *testing.T) {
 	}
 	if _, ok := b.queue.(*tickQueue); !ok {
 		t.Errorf("the device is left with a queue of type %T", b.queue)
+	}
+}
+
+// TestProfileOfAStep counts the work of a gradient and its update at once.
+func TestProfileOfAStep(t *testing.T) {
+	b := newBench(t, &tickQueue{marks: map[int]time.Duration{}}, true)
+	w, dy, x := b.tensor(t, 8, 6), b.tensor(t, 12, 6), b.tensor(t, 12, 8)
+	p, err := b.Profile(2, func() error {
+		b.BackwardReLU(dy, w, x)
+		b.Update(w, x, dy, 1)
+		return b.EndStep()
+	})
+	want := OpTime{"matmul+mask+sgd", "[12,6]·[6,8]", 1, 10 * time.Microsecond, 4 * 12 * 6 * 8, 4 * (2*8*6 + 12*6 + 2*12*8)}
+	if err != nil || len(p.Ops) != 1 || p.Ops[0] != want {
+		t.Errorf("error %v, %+v, want %+v", err, p.Ops, want)
 	}
 }
 

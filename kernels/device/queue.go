@@ -18,6 +18,11 @@ import (
 type Queue interface {
 	// MatMul does a matrix product.
 	MatMul(p kernels.Product) error
+	// Step does a matrix product, NT with Mask, and then b += alpha·yᵀ·a, in place: c
+	// is made of the b before that. Of early, EarlyB is for b. StepsAtOnce says whether
+	// this is one launch, and faster than MatMul and Updates.
+	Step(p kernels.Product) error
+	StepsAtOnce(p kernels.Product) bool
 	// Updates does products, at most kernels.MostUpdates, in any order or at once.
 	// They are TN with Add; none writes what another reads or writes.
 	Updates(products []kernels.Product) error

@@ -7,13 +7,19 @@ import (
 )
 
 // queued is what a device knows of the operation that it queued last, and the
-// updates that it has kept back.
+// operations that it has kept back.
 //
 // An update is little work for a GPU, and nothing else in its step waits for it:
 // all are kept until the step has nothing else to do, and launched together.
+//
+// Where weights are so many that a GPU had better read them once for a product and its
+// update, the product is held until it is known whether that update follows.
 type queued struct {
 	kept  [kernels.MostUpdates]kernels.Product
 	keeps int
+
+	held  kernels.Product // NT with Mask, apart from what is kept
+	holds bool
 
 	wrote  [kernels.MostUpdates]uintptr // the tensors that the last operation wrote
 	writes int
@@ -56,9 +62,10 @@ func (d *Device) launched(op string, err error, tensors ...uintptr) {
 	d.writes, d.known = copy(d.wrote[:], tensors), err == nil
 }
 
-// flush launches the updates that were kept back. It comes before all that is not
-// known to be apart from them.
+// flush launches all that was kept back. It comes before all that is not known to be
+// apart from it.
 func (d *Device) flush() {
+	d.release()
 	if d.keeps == 0 {
 		return
 	}
@@ -71,8 +78,36 @@ func (d *Device) flush() {
 	d.launched(update, d.queue.Updates(all), wrote[:len(all)]...)
 }
 
-// keep keeps an update back.
+// hold launches a product, NT with Mask, or holds it.
+func (d *Device) hold(p kernels.Product) {
+	d.release()
+	if !d.apart(p) {
+		d.flush()
+	}
+	d.held, d.holds = p, true
+	if !d.queue.StepsAtOnce(p) {
+		d.release()
+	}
+}
+
+// release launches the product that is held.
+func (d *Device) release() {
+	if d.holds {
+		d.holds = false
+		d.multiply(backward, d.held)
+	}
+}
+
+// keep keeps an update back, or launches it with the product that is held.
 func (d *Device) keep(p kernels.Product) {
+	step := d.held
+	step.Alpha = p.Alpha
+	if d.holds && p == step.Update() && d.apart(p) {
+		d.holds, step.Early = false, d.early(step)
+		d.launched(backward+"+sgd", d.queue.Step(step), step.C, step.B)
+		return
+	}
+	d.release()
 	if d.keeps == len(d.kept) || !d.apart(p) {
 		d.flush()
 	}

@@ -19,6 +19,7 @@ type listener struct {
 	t     *testing.T
 	calls []string
 	bad   string    // a call that is refused
+	steps bool      // what StepsAtOnce says
 	wrote []uintptr // by what was queued last
 }
 
@@ -55,6 +56,15 @@ func (l *listener) MatMul(p kernels.Product) error {
 		return err
 	}
 	return l.HostQueue.MatMul(p)
+}
+
+func (l *listener) StepsAtOnce(kernels.Product) bool { return l.steps }
+
+func (l *listener) Step(p kernels.Product) error {
+	if err := l.call("step "+l.product(p), p.C, p.B); err != nil {
+		return err
+	}
+	return l.HostQueue.Step(p)
 }
 
 func (l *listener) Updates(products []kernels.Product) error {
@@ -209,6 +219,150 @@ func TestUpdateIsKept(t *testing.T) {
 	}
 	if err := b.Forget(); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestBackwardIsHeld puts everything that can follow a BackwardReLU behind one whose
+// weights can be stepped in the same launch.
+func TestBackwardIsHeld(t *testing.T) {
+	b, l := newListener(t)
+	b.CaptureFrom(b.alloc)
+	w, other := b.tensor(t, 8, 8), b.tensor(t, 8, 8)
+	dy, x, h := b.tensor(t, 12, 8), b.tensor(t, 12, 8), b.tensor(t, 12, 8)
+	logits, square, wide := b.tensor(t, 12, 10), b.tensor(t, 8, 8), b.tensor(t, 8, 12)
+	images, labels := b.Gather(b.images, b.labels, b.order, 0, 12)
+	backward := func() Tensor { return b.BackwardReLU(dy, w, x) }
+	update := func() { b.Update(w, x, dy, 0.1) }
+	const held, kept, stepped = "nt+mask A B C", "tn+add A B C", "step nt+mask A B C"
+	for _, c := range []struct {
+		name  string
+		run   func() error
+		apart bool // the queue says that two launches are as good
+		want  string
+	}{
+		{"nothing", func() error { backward(); return nil }, false, held},
+		{"its update", func() error { backward(); update(); return nil }, false, stepped},
+		{"its update, two launches", func() error { backward(); update(); return nil }, true, held + ", " + kept},
+		{"its update before it", func() error { update(); backward(); return nil }, false, kept + ", nt+mask A C"},
+		{"its update twice", func() error { backward(); update(); update(); return nil }, false, stepped + ", tn+add A B"},
+		{"itself", func() error { backward(); backward(); update(); return nil }, false, held + ", " + stepped},
+		{"the next layer", func() error { dx := backward(); update(); b.BackwardReLU(dx, other, h); return nil }, false, stepped + ", nt+mask B C"},
+		{"the next layer's step", func() error {
+			dx := backward()
+			update()
+			b.BackwardReLU(dx, other, h)
+			b.Update(other, h, dx, 0.1)
+			return nil
+		}, false, stepped + ", step nt+mask B C"},
+		{"back through new weights", func() error { backward(); update(); backward(); return nil }, false, stepped + ", nt+mask A C"},
+		{"forward through new weights", func() error { backward(); update(); b.MatMul(h, w); return nil }, false, stepped + ", nn A"},
+		{"forward from its output", func() error { b.MatMul(backward(), w); return nil }, false, held + ", nn B"},
+		{"update of other weights", func() error { backward(); b.Update(other, x, dy, 0.1); return nil }, false, held + ", " + kept},
+		{"update by another input", func() error { backward(); b.Update(w, h, dy, 0.1); return nil }, false, held + ", " + kept},
+		{"update by another gradient", func() error { backward(); b.Update(w, x, h, 0.1); return nil }, false, held + ", " + kept},
+		{"update by its output", func() error { b.Update(w, x, backward(), 0.1); return nil }, false, held + ", tn+add A C"},
+		{"update by images", func() error { backward(); b.Update(b.w0, images, dy, 0.1); return nil }, false, held + ", images " + kept},
+		{"behind an update", func() error { b.Update(b.w1, h, logits, 0.1); backward(); update(); return nil }, false, stepped + ", " + kept},
+		{"behind an update of its weights", func() error { b.Update(w, h, h, 0.1); backward(); update(); return nil }, false, kept + ", step nt+mask A C"},
+		{"behind an update of its input", func() error { b.Update(x, wide, square, 0.1); backward(); update(); return nil }, false, kept + ", step nt+mask A B"},
+		{"behind an update of its gradient", func() error { b.Update(dy, wide, square, 0.1); backward(); update(); return nil }, false, kept + ", step nt+mask B C"},
+		{"behind an update by its weights", func() error { b.Update(square, w, other, 0.1); backward(); update(); return nil }, false,
+			held + ", " + kept + ", " + kept},
+		{"head", func() error { backward(); b.Head(h, b.w1, labels, b.rows, 0); return nil }, false, held + ", head B"},
+		{"free", func() error {
+			d, err := b.FromDense("test", tensor.New(tensor.Of(tensor.Float32), tensor.WithShape(1, 1)))
+			backward()
+			return errors.Join(err, b.Free(d))
+		}, false, "upload, nt+mask"},
+		{"dense", func() error { backward(); _, err := b.Dense(w); return err }, false, held + ", download"},
+		{"mark", func() error { backward(); return b.Mark(0) }, false, held + ", mark"},
+		{"synchronize", func() error { backward(); return b.Synchronize() }, false, held + ", synchronize"},
+		{"a fault", func() error { backward(); b.MatMul(b.w1, b.w1); update(); _ = b.EndStep(); return nil }, false, held},
+		{"replay", func() error { return b.Replay(1, func() error { backward(); update(); return nil }) }, false, "begin, step nt+mask, end, launch"},
+	} {
+		b.ReLU(logits) // something known, and unlike the operands
+		l.heard()
+		l.steps = !c.apart
+		if err := errors.Join(c.run(), b.EndStep()); err != nil {
+			t.Errorf("%s: %v", c.name, err)
+		}
+		if s := l.heard(); s != c.want {
+			t.Errorf("%s: queued %q, want %q", c.name, s, c.want)
+		}
+	}
+	if err := b.Forget(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestStepIsTheSame compares a gradient and its update in one operation, captured and
+// not, with both in their own.
+func TestStepIsTheSame(t *testing.T) {
+	var want []float32
+	for _, c := range []struct{ steps, capture bool }{{false, false}, {true, false}, {true, true}} {
+		b, l := newListener(t)
+		l.steps = c.steps
+		if c.capture {
+			b.CaptureFrom(b.alloc)
+		}
+		put := func(rows, cols int) Tensor {
+			d := b.tensor(t, rows, cols)
+			values := make([]float32, rows*cols)
+			for i := range values {
+				values[i] = float32(i%7) - 3
+			}
+			if err := b.Write(d, tensor.New(tensor.WithShape(rows, cols), tensor.WithBacking(values))); err != nil {
+				t.Fatal(err)
+			}
+			return d
+		}
+		w, below, dy, x, h := put(8, 6), put(9, 8), put(12, 6), put(12, 8), put(12, 9)
+		err := b.Replay(0, func() error {
+			dx := b.BackwardReLU(dy, w, x)
+			b.Update(w, x, dy, 0.5)
+			b.Update(below, h, dx, 0.5)
+			return b.EndStep()
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []float32
+		for _, d := range []Tensor{w, below} {
+			dense, err := b.Dense(d)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got = append(got, dense.Float32s()...)
+		}
+		if want == nil {
+			want = got
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%+v: %v, want %v", c, got, want)
+		}
+		if err := b.Forget(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestStepUnfused checks that without fuse nothing is held.
+func TestStepUnfused(t *testing.T) {
+	l := &listener{t: t, steps: true}
+	b := newBench(t, l, false)
+	b.fill(t)
+	w, dy, x := b.tensor(t, 8, 8), b.tensor(t, 12, 8), b.tensor(t, 12, 8)
+	l.heard()
+	b.BackwardReLU(dy, w, x)
+	if s, want := l.heard(), "nt"; s != want {
+		t.Errorf("queued %q at once, want %q", s, want)
+	}
+	b.Update(w, x, dy, 0.1)
+	if err := b.EndStep(); err != nil {
+		t.Error(err)
+	}
+	if s, want := l.heard(), "tn"; !strings.HasPrefix(s, want) {
+		t.Errorf("queued %q, want %q first", s, want)
 	}
 }
 

@@ -60,6 +60,14 @@ func (t *tap) MatMul(p kernels.Product) error {
 	return t.around(product(p), func() error { return t.Queue.MatMul(p) })
 }
 
+func (t *tap) Step(p kernels.Product) error {
+	w := product(p)
+	w.name += "+sgd"
+	w.flops *= 2
+	w.bytes += 4 * float64(p.N) * float64(p.K) // b is written, too
+	return t.around(w, func() error { return t.Queue.Step(p) })
+}
+
 func (t *tap) Updates(products []kernels.Product) error {
 	all := work{name: update}
 	var shapes []string
