@@ -151,6 +151,17 @@ func newListener(t *testing.T) (bench, *listener) {
 	return b, l
 }
 
+// hears compares what a case queues.
+func (l *listener) hears(name, want string, run func() error) {
+	l.t.Helper()
+	if err := run(); err != nil {
+		l.t.Errorf("%s: %v", name, err)
+	}
+	if s := l.heard(); s != want {
+		l.t.Errorf("%s: queued %q, want %q", name, s, want)
+	}
+}
+
 // TestUpdateIsKept puts everything that can follow an update behind one.
 func TestUpdateIsKept(t *testing.T) {
 	b, l := newListener(t)
@@ -210,12 +221,7 @@ func TestUpdateIsKept(t *testing.T) {
 		if s := l.heard(); s != "" {
 			t.Errorf("%s: queued %s at once", c.name, s)
 		}
-		if err := errors.Join(c.run(), b.EndStep()); err != nil {
-			t.Errorf("%s: %v", c.name, err)
-		}
-		if s := l.heard(); s != c.want {
-			t.Errorf("%s: queued %q, want %q", c.name, s, c.want)
-		}
+		l.hears(c.name, c.want, func() error { return errors.Join(c.run(), b.EndStep()) })
 	}
 	if err := b.Forget(); err != nil {
 		t.Error(err)
@@ -283,12 +289,7 @@ func TestBackwardIsHeld(t *testing.T) {
 		b.ReLU(logits) // something known, and unlike the operands
 		l.heard()
 		l.steps = !c.apart
-		if err := errors.Join(c.run(), b.EndStep()); err != nil {
-			t.Errorf("%s: %v", c.name, err)
-		}
-		if s := l.heard(); s != c.want {
-			t.Errorf("%s: queued %q, want %q", c.name, s, c.want)
-		}
+		l.hears(c.name, c.want, func() error { return errors.Join(c.run(), b.EndStep()) })
 	}
 	if err := b.Forget(); err != nil {
 		t.Error(err)
