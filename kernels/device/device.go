@@ -43,8 +43,8 @@ type planner interface {
 
 // New returns a device that queues on q and allocates from a. With fuse,
 // operations that follow each other run as one kernel where there is one: batches
-// are views, and an update is kept back until the product after it. Without, each
-// runs by itself and makes an output of its own.
+// are views, and updates are kept back and launched together, or with the gradient
+// before them. Without, each by itself and makes an output of its own.
 func New(q Queue, a allocator.Allocator, fuse bool) *Device {
 	plan, _ := allocator.As[planner](a)
 	return &Device{queue: q, alloc: a, stream: q.Handle(), fuse: fuse, plan: plan}

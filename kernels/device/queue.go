@@ -19,7 +19,7 @@ type Queue interface {
 	// MatMul does a matrix product.
 	MatMul(p kernels.Product) error
 	// Step does a matrix product, NT with Mask, and then b += alpha·yᵀ·a, in place: c
-	// is made of the b before that. Of early, EarlyB is for b. StepsAtOnce says whether
+	// is made of the b before that. EarlyB is for b, which is written all the same. StepsAtOnce says whether
 	// this is one launch, and faster than MatMul and Updates.
 	Step(p kernels.Product) error
 	StepsAtOnce(p kernels.Product) bool

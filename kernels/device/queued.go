@@ -84,6 +84,9 @@ func (d *Device) hold(p kernels.Product) {
 	if !d.apart(p) {
 		d.flush()
 	}
+	if d.err != nil {
+		return
+	}
 	d.held, d.holds = p, true
 	if !d.queue.StepsAtOnce(p) {
 		d.release()
@@ -110,6 +113,9 @@ func (d *Device) keep(p kernels.Product) {
 	d.release()
 	if d.keeps == len(d.kept) || !d.apart(p) {
 		d.flush()
+	}
+	if d.err != nil {
+		return
 	}
 	d.kept[d.keeps] = p
 	d.keeps++

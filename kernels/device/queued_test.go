@@ -407,6 +407,34 @@ func TestFaultOfAnUpdate(t *testing.T) {
 	}
 }
 
+// TestFaultOfAHeldProduct refuses a product when something makes way for itself: that
+// must not be queued, as it may read what was never written.
+func TestFaultOfAHeldProduct(t *testing.T) {
+	for _, c := range []struct {
+		name, bad string
+		run       func(b bench, dy, w, x, image Tensor)
+	}{
+		{"an update by its output", "nt+mask A B C", func(b bench, dy, w, x, image Tensor) { b.Update(b.w0, image, b.BackwardReLU(dy, w, x), 1) }},
+		{"the next layer", "nt+mask A B C", func(b bench, dy, w, x, _ Tensor) { b.BackwardReLU(b.BackwardReLU(dy, w, x), w, x) }},
+		{"an update of what one reads", "tn+add A B C", func(b bench, dy, w, x, image Tensor) { b.Update(w, x, dy, 1); b.Update(x, image, dy, 1) }},
+		{"back through new weights", "tn+add A B C", func(b bench, dy, w, x, _ Tensor) { b.Update(w, x, dy, 1); b.BackwardReLU(dy, w, x) }},
+	} {
+		b, l := newListener(t)
+		l.steps = true
+		w, dy, x, image := b.tensor(t, 8, 8), b.tensor(t, 12, 8), b.tensor(t, 12, 8), b.tensor(t, 12, 12)
+		b.ReLU(image) // something known, and unlike the operands
+		l.heard()
+		l.bad = c.bad
+		c.run(b, dy, w, x, image)
+		if err := b.EndStep(); err == nil || !strings.HasSuffix(err.Error(), ": refused") {
+			t.Errorf("%s: error %v", c.name, err)
+		}
+		if s := l.heard(); s != "" {
+			t.Errorf("%s: queued %q", c.name, s)
+		}
+	}
+}
+
 // TestKeptThroughAFault lets an operation fail after an update: the update was
 // before it, and is done.
 func TestKeptThroughAFault(t *testing.T) {
