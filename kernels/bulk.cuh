@@ -88,7 +88,8 @@ __device__ inline int rank() {
   return r;
 }
 
-// meet waits for the other block of the pair. It orders no memory.
+// meet waits for the other block of the pair. It orders no memory: what was read before
+// must have been used. meet_begin and meet_end are its halves.
 __device__ inline void meet() {
   asm volatile("barrier.cluster.arrive.relaxed.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
 }

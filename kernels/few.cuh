@@ -1,5 +1,5 @@
-// What the products of few rows share, on the tensor cores and on the CUDA cores: how a
-// struct P of one becomes a kernel; several of them side by side too. It has THREADS a
+// What the products of few rows share, on the tensor cores and on the CUDA cores, and sums over
+// many: how a struct P of one becomes a kernel; several of them side by side too. It has THREADS a
 // block, registers for BLOCKS on a multiprocessor, CLUSTER of them in a cluster, FLOATS of
 // shared memory, the number of tiles, Params and how to prepare them, and run.
 //
@@ -101,9 +101,11 @@ int launch(uintptr_t stream, const Args *products, int count, Kind kind) {
   constexpr int BYTES = 4 * std::max({P::FLOATS...});
   static const int allowed = allow(several<P...>, room<First>(BYTES, 0));
   if (allowed != cudaSuccess) return allowed;
-  for (int i = 0, n; i < count; i += n) {
+  constexpr int MOST = List<typename First::Params>::MOST;
+  int launches = (count + MOST - 1) / MOST;
+  for (int i = 0, n; i < count; i += n, launches--) {
     List<typename First::Params> list;
-    n = std::min(list.MOST, count - i);
+    n = (count - i + launches - 1) / launches;
     for (int j = 0; j < n; j++)
       if (int code = add<P...>(list, j, kind(products[i + j]), products[i + j])) return code;
     size_t bytes = room<First>(BYTES, list.ends[n - 1]);

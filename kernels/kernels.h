@@ -57,7 +57,7 @@ int kernels_pool_reserved(uintptr_t pool, int64_t *current, int64_t *peak);
 int kernels_pool_reset_peak(uintptr_t pool);
 int kernels_pool_trim(uintptr_t pool, int64_t keep);
 
-// product.cu, which chooses among matmul.cu, matmul_few.cu and matmul_tensor.cu
+// product.cu, which chooses among the matmul_*.cu
 enum { KERNELS_FP32, KERNELS_TF32, KERNELS_TF32X3 };
 enum { KERNELS_NN, KERNELS_NT, KERNELS_TN };
 enum { KERNELS_STORE, KERNELS_RELU, KERNELS_MASK, KERNELS_ADD };

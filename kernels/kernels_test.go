@@ -262,32 +262,33 @@ func sameBits(t *testing.T, p kernels.Precision, late, early []float32) {
 // behind that step of its weights, and one behind its input.
 func TestEarlySteps(t *testing.T) {
 	kerneltest.RequireGPU(t)
-	const rows, n = 9, 1284
+	const rows, n, k = 9, 1904, 1028 // of which there are kernels in both precisions
 	s := newStream(t)
-	x, dy, wave, w, out := malloc(t, 4*rows*n), malloc(t, 4*rows*n), malloc(t, 4*rows*n), malloc(t, 4*n*n), malloc(t, 3*4*rows*n)
+	x, dy, wave, w, out := malloc(t, 4*rows*n), malloc(t, 4*rows*k), malloc(t, 4*rows*n), malloc(t, 4*n*k), malloc(t, 3*4*rows*n)
 	for _, p := range []kernels.Precision{kernels.TF32, kernels.TF32X3} {
 		if p.Usable() != nil || kerneltest.Emulated() && p != kernels.TF32 {
 			continue
 		}
 		var got [2][]float32
 		for run := range got {
-			for _, f := range []uintptr{x, dy, wave} {
-				fillWaves(t, s, f, rows*n)
-			}
-			fillWaves(t, s, w, n*n)
+			fillWaves(t, s, x, rows*n)
+			fillWaves(t, s, dy, rows*k)
+			fillWaves(t, s, wave, rows*n)
+			fillWaves(t, s, w, n*k)
 			for i, c := range []struct {
 				write uintptr
+				count int
 				early kernels.Early
-			}{{dy, kernels.EarlyB | kernels.EarlyC}, {0, kernels.EarlyA | kernels.EarlyC}, {x, kernels.EarlyA | kernels.EarlyB}} {
+			}{{dy, rows * k, kernels.EarlyB | kernels.EarlyC}, {0, 0, kernels.EarlyA | kernels.EarlyC}, {x, rows * n, kernels.EarlyA | kernels.EarlyB}} {
 				if c.write != 0 {
-					try(t, s.Axpy(c.write, wave, 1, rows*n))
+					try(t, s.Axpy(c.write, wave, 1, c.count))
 				}
 				try(t, s.Step(p, kernels.Product{Form: kernels.NT, Epilogue: kernels.Mask, C: out + uintptr(i*4*rows*n), A: dy, B: w, Y: x,
-					M: rows, N: n, K: n, Alpha: -0.3, Early: c.early * kernels.Early(run)}))
+					M: rows, N: n, K: k, Alpha: -0.3, Early: c.early * kernels.Early(run)}))
 			}
-			got[run] = make([]float32, n*n+3*rows*n)
-			try(t, s.Download(bytesOf(got[run][:n*n]), w))
-			try(t, s.Download(bytesOf(got[run][n*n:]), out))
+			got[run] = make([]float32, n*k+3*rows*n)
+			try(t, s.Download(bytesOf(got[run][:n*k]), w))
+			try(t, s.Download(bytesOf(got[run][n*k:]), out))
 		}
 		sameBits(t, p, got[0], got[1])
 	}

@@ -219,8 +219,8 @@ bool matmul_is_few(int form, int epilogue, const matmuls::Args &p);
 int matmul_few(uintptr_t stream, int form, int epilogue, bool three, const matmuls::Args &p);
 int matmul_few_updates(uintptr_t stream, bool three, const matmuls::Args *p, int count);
 
-// matmul_sum.cu: on the tensor cores, steps by weight gradients of a large batch, all in
-// one launch where they fill the GPU.
+// matmul_sum.cu: on the tensor cores, steps by weight gradients of a large batch, in
+// one launch or few.
 bool matmul_is_sum(const matmuls::Args &p);
 int matmul_sums(uintptr_t stream, bool three, const matmuls::Args *p, int count);
 

@@ -90,8 +90,8 @@ struct Step {
     }
   }
 
-  // release gives the place of the piece before this one, which this warp has read, to
-  // a later one: for the other warps it has not long to wait there.
+  // release says that this warp has read a piece. One thread then sends for a later one to the
+  // place of the piece before, for which it has hardly to wait.
   __device__ void release(int piece) const {
     __syncwarp();
     if (lane == 0) bulk::arrive(read + piece % STAGES);
