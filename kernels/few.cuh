@@ -31,8 +31,16 @@ inline int64_t tiles_of(const Args &p, int bm, int bn) { return int64_t((p.m + b
 // tiles_of_pairs is that of pairs in a line.
 inline int64_t tiles_of_pairs(const Args &p, int bm, int bn) { return tiles_of(p, bm, bn * bulk::PAIR) * bulk::PAIR; }
 
+// CONSTANT parameters stay where the launch put them, as maps must. CUDA 12 knows none
+// before compute capability 7.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 700
+#define CONSTANT
+#else
+#define CONSTANT __grid_constant__
+#endif
+
 template <typename P>
-__global__ void __launch_bounds__(P::THREADS, P::BLOCKS) product(const __grid_constant__ typename P::Params p) {
+__global__ void __launch_bounds__(P::THREADS, P::BLOCKS) product(const CONSTANT typename P::Params p) {
   extern __shared__ __align__(128) float shared[];
   P::run(p, blockIdx.x, shared);
 }
@@ -53,7 +61,7 @@ __device__ void one_of(const Params &p, int kind, int block, float *shared) {
 }
 
 template <typename P, typename... Others>
-__global__ void __launch_bounds__(P::THREADS, P::BLOCKS) several(const __grid_constant__ List<typename P::Params> list) {
+__global__ void __launch_bounds__(P::THREADS, P::BLOCKS) several(const CONSTANT List<typename P::Params> list) {
   extern __shared__ __align__(128) float shared[];
   int i = 0, block = blockIdx.x;
   while (block >= list.ends[i]) i++;
