@@ -12,6 +12,16 @@ type CUDAQueue struct {
 	kernels.Stream
 	precision kernels.Precision
 	marks     []kernels.Event
+	steps     map[shape]bool // what StepsAtOnce has answered
+}
+
+// shape is what of a product decides on its kernel: what it is, its sizes, and how its
+// operands lie.
+type shape struct {
+	form     kernels.Form
+	epilogue kernels.Epilogue
+	m, n, k  int
+	offset   uintptr // from 16-byte boundaries
 }
 
 var _ Queue = (*CUDAQueue)(nil)
@@ -22,7 +32,7 @@ func NewCUDAQueue(precision kernels.Precision) (q *CUDAQueue, err error) {
 	if err := precision.Usable(); err != nil {
 		return nil, err
 	}
-	q = &CUDAQueue{precision: precision}
+	q = &CUDAQueue{precision: precision, steps: make(map[shape]bool)}
 	if q.Stream, err = kernels.NewStream(); err != nil {
 		return nil, err
 	}
@@ -34,7 +44,15 @@ func (q *CUDAQueue) MatMul(p kernels.Product) error { return q.Stream.MatMul(q.p
 
 func (q *CUDAQueue) Step(p kernels.Product) error { return q.Stream.Step(q.precision, p) }
 
-func (q *CUDAQueue) StepsAtOnce(p kernels.Product) bool { return kernels.StepsAtOnce(q.precision, p) }
+func (q *CUDAQueue) StepsAtOnce(p kernels.Product) bool {
+	s := shape{p.Form, p.Epilogue, p.M, p.N, p.K, (p.C | p.A | p.B | p.Y) % 16}
+	once, known := q.steps[s]
+	if !known { // a call of C for each product is enough
+		once = kernels.StepsAtOnce(q.precision, p)
+		q.steps[s] = once
+	}
+	return once
+}
 
 func (q *CUDAQueue) Updates(products []kernels.Product) error {
 	return q.Stream.Updates(q.precision, products)
