@@ -15,8 +15,8 @@ import (
 // rounds is not known. Reserved is what the driver says.
 type Async struct {
 	ledger
-	driver         AsyncDriver
-	calls, mallocs atomic.Int64
+	driver               AsyncDriver
+	driverCalls, mallocs atomic.Int64
 
 	reservedMu             sync.Mutex
 	reserved, peakReserved int64 // bytes, when the driver last said so
@@ -34,15 +34,16 @@ func (a *Async) Alloc(bytes int64, s Stream, tag string) (Block, error) {
 	if bytes < 0 {
 		return Block{}, ErrBadSize
 	}
-	if a.isClosed() {
-		return Block{}, ErrClosed
+	if err := a.calls.enter(); err != nil {
+		return Block{}, err
 	}
+	defer a.calls.leave()
 	if bytes > maxRequest {
 		return Block{}, a.outOfMemory(bytes, s, tag, errTooLarge)
 	}
 	addr, err := a.malloc(bytes, s)
 	if err != nil && outOfMemory(err) {
-		if err := a.Trim(0); err != nil {
+		if err := a.trim(0); err != nil {
 			return Block{}, err
 		}
 		addr, err = a.malloc(bytes, s)
@@ -53,21 +54,17 @@ func (a *Async) Alloc(bytes int64, s Stream, tag string) (Block, error) {
 		}
 		return Block{}, err
 	}
-	b, err := a.open(addr, bytes, s, tag)
-	if err != nil {
-		return Block{}, errors.Join(err, a.free(addr, s))
-	}
-	return b, nil
+	return a.open(addr, bytes, s, tag), nil
 }
 
 func (a *Async) malloc(bytes int64, s Stream) (uintptr, error) {
-	a.calls.Add(1)
+	a.driverCalls.Add(1)
 	a.mallocs.Add(1)
 	return a.driver.MallocAsync(max(bytes, 1), s)
 }
 
 func (a *Async) free(addr uintptr, s Stream) error {
-	a.calls.Add(1)
+	a.driverCalls.Add(1)
 	return a.driver.FreeAsync(addr, s)
 }
 
@@ -81,7 +78,7 @@ func (a *Async) Free(b Block, s Stream) error {
 func (a *Async) Stats() Stats {
 	st := a.stats()
 	st.Reserved, st.PeakReserved = a.poolReserved()
-	st.DriverCalls, st.DriverMallocs = a.calls.Load(), a.mallocs.Load()
+	st.DriverCalls, st.DriverMallocs = a.driverCalls.Load(), a.mallocs.Load()
 	return st
 }
 
@@ -89,49 +86,68 @@ func (a *Async) Stats() Stats {
 func (a *Async) poolReserved() (current, peak int64) {
 	a.reservedMu.Lock()
 	defer a.reservedMu.Unlock()
-	if a.isClosed() {
+	if a.calls.enter() != nil {
 		return 0, a.peakReserved
 	}
-	a.calls.Add(1)
+	defer a.calls.leave()
+	a.askReserved()
+	return a.reserved, a.peakReserved
+}
+
+// askReserved asks the driver what it reserves. Caller holds a.reservedMu.
+func (a *Async) askReserved() {
+	a.driverCalls.Add(1)
 	if current, peak, err := a.driver.PoolReserved(); err == nil {
 		a.reserved, a.peakReserved = current, peak
 	}
-	return a.reserved, a.peakReserved
 }
 
 // ResetPeaks implements [Allocator]. Should the driver refuse, PeakReserved goes
 // on from before.
 func (a *Async) ResetPeaks() {
 	a.resetPeak()
-	if a.isClosed() {
+	a.reservedMu.Lock()
+	defer a.reservedMu.Unlock()
+	if a.calls.enter() != nil {
 		return
 	}
-	a.calls.Add(1)
+	defer a.calls.leave()
+	a.driverCalls.Add(1)
 	if err := a.driver.ResetPoolPeak(); err == nil {
-		a.poolReserved()
+		a.askReserved()
 	}
 }
 
 // Trim implements [Allocator].
 func (a *Async) Trim(keep int64) error {
-	if a.isClosed() {
-		return ErrClosed
+	if err := a.calls.enter(); err != nil {
+		return err
 	}
-	a.calls.Add(1)
-	return a.driver.TrimPool(max(keep, 0))
+	defer a.calls.leave()
+	return a.trim(max(keep, 0))
+}
+
+func (a *Async) trim(keep int64) error {
+	a.driverCalls.Add(1)
+	return a.driver.TrimPool(keep)
 }
 
 // Live implements [Allocator].
 func (a *Async) Live() []LiveBlock { return a.live() }
 
-// Close implements [Allocator]. It frees what was not freed and closes the
-// driver's pool. What the driver refuses another Close tries again.
+// Close implements [Allocator]. It lets the calls in progress end first, frees
+// what was not freed and closes the driver's pool. What the driver refuses
+// another Close tries again.
 func (a *Async) Close() error {
-	a.poolReserved()
 	a.closing.Lock()
 	defer a.closing.Unlock()
 	leaked, err := a.close()
-	if err != nil && a.finished {
+	switch {
+	case err == nil:
+		a.reservedMu.Lock()
+		a.askReserved() // for the peak
+		a.reservedMu.Unlock()
+	case a.finished:
 		return err
 	}
 	a.unfreed = append(a.unfreed, leaked...)
@@ -142,7 +158,7 @@ func (a *Async) Close() error {
 		return err == nil
 	})
 	if len(a.unfreed) == 0 {
-		a.calls.Add(1)
+		a.driverCalls.Add(1)
 		err := a.driver.ClosePool()
 		errs = append(errs, err)
 		a.finished = err == nil
@@ -159,7 +175,7 @@ func (a *Async) outOfMemory(bytes int64, s Stream, tag string, err error) error 
 	if d, ok := a.driver.(interface {
 		MemInfo() (free, total int64, err error)
 	}); ok {
-		a.calls.Add(1)
+		a.driverCalls.Add(1)
 		if devFree, devTotal, err := d.MemInfo(); err == nil {
 			e.DeviceFree, e.DeviceTotal = devFree, devTotal
 		} else {

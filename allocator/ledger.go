@@ -7,8 +7,13 @@ import (
 
 // A ledger accounts for the blocks of an allocator that leaves the memory to
 // its driver: it makes Blocks, tells stale ones, and counts.
+//
+// A call that may call the driver is within calls, so that closing waits for it:
+// a block is either freed by its Free or found by close, and never both.
 type ledger struct {
-	mu     sync.Mutex
+	calls gate
+
+	mu     sync.Mutex // guards what follows
 	closed bool
 	blocks list  // handed out
 	spares *node // unused records, by down
@@ -17,14 +22,10 @@ type ledger struct {
 	allocated, peak int64 // bytes
 }
 
-// open returns the Block of newly allocated memory. After Close it fails, and
-// the caller is to give the memory back.
-func (l *ledger) open(addr uintptr, bytes int64, s Stream, tag string) (Block, error) {
+// open returns the Block of newly allocated memory. It is called within calls.
+func (l *ledger) open(addr uintptr, bytes int64, s Stream, tag string) Block {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.closed {
-		return Block{}, ErrClosed
-	}
 	n := l.spares
 	if n == nil {
 		n = &node{ledger: l}
@@ -36,7 +37,7 @@ func (l *ledger) open(addr uintptr, bytes int64, s Stream, tag string) (Block, e
 	l.allocs++
 	l.allocated += n.size
 	l.peak = max(l.peak, l.allocated)
-	return n.handOut(bytes, s, tag), nil
+	return n.handOut(bytes, s, tag)
 }
 
 // check says whether b is handed out by this ledger.
@@ -56,6 +57,14 @@ func (l *ledger) check(b Block) error {
 // settle takes b back by means of free, during which b counts as freed. If free
 // fails b is handed out as before.
 func (l *ledger) settle(b Block, free func() error) error {
+	if b.node == nil || b.node.ledger != l {
+		return ErrUnknownBlock
+	}
+	if err := l.calls.enter(); err != nil {
+		return err
+	}
+	defer l.calls.leave()
+
 	l.mu.Lock()
 	if err := l.check(b); err != nil {
 		l.mu.Unlock()
@@ -84,13 +93,14 @@ func (l *ledger) settle(b Block, free func() error) error {
 	return nil
 }
 
-// close ends the ledger and returns what was still handed out.
+// close ends the ledger once no call is in progress and returns what was still
+// handed out.
 func (l *ledger) close() ([]LiveBlock, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.closed {
+	if !l.calls.close() {
 		return nil, ErrClosed
 	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	l.closed = true
 	leaked := l.list()
 	for n := l.blocks.first; n != nil; n = n.down {
@@ -127,13 +137,6 @@ func (l *ledger) resetPeak() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.peak = l.allocated
-}
-
-// isClosed lets an allocator refuse before it calls the driver.
-func (l *ledger) isClosed() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.closed
 }
 
 func sortByAddress(blocks []LiveBlock) {

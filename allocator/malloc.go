@@ -15,7 +15,9 @@ type Malloc struct {
 
 	eventsMu sync.Mutex
 	events   []uintptr // not in use
-	unfreed  []uintptr // memory that the driver did not take back at Close
+
+	closing sync.Mutex
+	unfreed []uintptr // memory that the driver did not take back at Close
 }
 
 // NewMalloc returns an allocator over d.
@@ -26,9 +28,10 @@ func (m *Malloc) Alloc(bytes int64, s Stream, tag string) (Block, error) {
 	if bytes < 0 {
 		return Block{}, ErrBadSize
 	}
-	if m.isClosed() {
-		return Block{}, ErrClosed
+	if err := m.calls.enter(); err != nil {
+		return Block{}, err
 	}
+	defer m.calls.leave()
 	if bytes > maxRequest {
 		return Block{}, m.outOfMemory(bytes, s, tag, errTooLarge)
 	}
@@ -39,11 +42,7 @@ func (m *Malloc) Alloc(bytes int64, s Stream, tag string) (Block, error) {
 		}
 		return Block{}, err
 	}
-	b, err := m.open(addr, bytes, s, tag)
-	if err != nil {
-		return Block{}, errors.Join(err, m.driver.Free(addr))
-	}
-	return b, nil
+	return m.open(addr, bytes, s, tag), nil
 }
 
 // Free implements [Allocator]. It returns when the work queued on s is done.
@@ -99,20 +98,21 @@ func (m *Malloc) ResetPeaks() { m.resetPeak() }
 
 // Trim implements [Allocator]. Nothing unused is ever reserved.
 func (m *Malloc) Trim(int64) error {
-	if m.isClosed() {
-		return ErrClosed
+	if err := m.calls.enter(); err != nil {
+		return err
 	}
+	m.calls.leave()
 	return nil
 }
 
 // Live implements [Allocator].
 func (m *Malloc) Live() []LiveBlock { return m.live() }
 
-// Close implements [Allocator]. What the driver refuses another Close tries
-// again.
+// Close implements [Allocator]. It lets the calls in progress end first. What
+// the driver refuses another Close tries again.
 func (m *Malloc) Close() error {
-	m.eventsMu.Lock()
-	defer m.eventsMu.Unlock()
+	m.closing.Lock()
+	defer m.closing.Unlock()
 	leaked, err := m.close()
 	if err != nil && len(m.unfreed)+len(m.events) == 0 {
 		return err

@@ -1,0 +1,143 @@
+package allocator_test
+
+import (
+	"errors"
+	"runtime"
+	"testing"
+
+	"mlpool/allocator"
+	"mlpool/allocator/allocatortest"
+)
+
+// A stallingDriver is a Fake that holds up the next call of one method, once
+// armed: it says so on inside and goes on when resume is closed.
+type stallingDriver struct {
+	*allocatortest.Fake
+	method         string
+	inside, resume chan struct{}
+}
+
+func (d *stallingDriver) arm(method string) {
+	d.method, d.inside, d.resume = method, make(chan struct{}), make(chan struct{})
+}
+
+func (d *stallingDriver) stall(method string) {
+	if d.method == method {
+		d.method = ""
+		close(d.inside)
+		<-d.resume
+	}
+}
+
+func (d *stallingDriver) Malloc(bytes int64) (uintptr, error) {
+	d.stall("Malloc")
+	return d.Fake.Malloc(bytes)
+}
+
+func (d *stallingDriver) Free(addr uintptr) error {
+	d.stall("Free")
+	return d.Fake.Free(addr)
+}
+
+func (d *stallingDriver) SyncEvent(event uintptr) error {
+	d.stall("SyncEvent")
+	return d.Fake.SyncEvent(event)
+}
+
+func (d *stallingDriver) MallocAsync(bytes int64, s uintptr) (uintptr, error) {
+	d.stall("MallocAsync")
+	return d.Fake.MallocAsync(bytes, s)
+}
+
+func (d *stallingDriver) FreeAsync(addr, s uintptr) error {
+	d.stall("FreeAsync")
+	return d.Fake.FreeAsync(addr, s)
+}
+
+func (d *stallingDriver) PoolReserved() (current, peak int64, err error) {
+	d.stall("PoolReserved")
+	return d.Fake.PoolReserved()
+}
+
+func openMalloc(d *stallingDriver) allocator.Allocator { return allocator.NewMalloc(d) }
+func openAsync(d *stallingDriver) allocator.Allocator  { return allocator.NewAsync(d) }
+
+// TestCloseBesideCalls closes an allocator while another goroutine's call is in
+// the driver, and twice at once. Whatever the call, nothing is leaked, returned
+// or counted twice.
+func TestCloseBesideCalls(t *testing.T) {
+	alloc := func(a allocator.Allocator, _ allocator.Block) error {
+		_, err := a.Alloc(100, 1, "late")
+		return err
+	}
+	free := func(a allocator.Allocator, b allocator.Block) error { return a.Free(b, 1) }
+	stats := func(a allocator.Allocator, _ allocator.Block) error {
+		a.Stats()
+		return nil
+	}
+	for _, c := range []struct {
+		name, method string
+		open         func(*stallingDriver) allocator.Allocator
+		call         func(allocator.Allocator, allocator.Block) error
+		fails        bool // the driver's call
+		leaks        int  // blocks that Close reports
+	}{
+		{name: "malloc/alloc", method: "Malloc", open: openMalloc, call: alloc, leaks: 2},
+		{name: "malloc/alloc fails", method: "Malloc", open: openMalloc, call: alloc, fails: true, leaks: 1},
+		{name: "malloc/free", method: "Free", open: openMalloc, call: free},
+		{name: "malloc/free fails", method: "Free", open: openMalloc, call: free, fails: true, leaks: 1},
+		{name: "malloc/free waits for the stream", method: "SyncEvent", open: openMalloc, call: free},
+		{name: "async/alloc", method: "MallocAsync", open: openAsync, call: alloc, leaks: 2},
+		{name: "async/alloc fails", method: "MallocAsync", open: openAsync, call: alloc, fails: true, leaks: 1},
+		{name: "async/free", method: "FreeAsync", open: openAsync, call: free},
+		{name: "async/free fails", method: "FreeAsync", open: openAsync, call: free, fails: true, leaks: 1},
+		{name: "async/stats", method: "PoolReserved", open: openAsync, call: stats, leaks: 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			d := &stallingDriver{Fake: allocatortest.NewFake(deviceBytes)}
+			a := c.open(d)
+			b, err := a.Alloc(1000, 1, "early")
+			if err != nil {
+				t.Fatal(err)
+			}
+			d.arm(c.method)
+			called, closed := make(chan error), make(chan error)
+			go func() { called <- c.call(a, b) }()
+			<-d.inside
+			if c.fails {
+				d.FailAt(1, c.method)
+			}
+			for range 2 {
+				go func() { closed <- a.Close() }()
+			}
+			for !errors.Is(a.Trim(0), allocator.ErrClosed) {
+				runtime.Gosched()
+			}
+			close(d.resume)
+
+			if err := <-called; errors.Is(err, allocatortest.ErrInjected) != c.fails || err != nil && !c.fails {
+				t.Errorf("call in progress: %v, want a failure: %v", err, c.fails)
+			}
+			var leak *allocator.LeakError
+			first, second := <-closed, <-closed
+			if errors.Is(first, allocator.ErrClosed) {
+				first, second = second, first
+			}
+			if err := first; errors.As(err, &leak) != (c.leaks > 0) || leak != nil && leak.Blocks != c.leaks || leak == nil && err != nil {
+				t.Errorf("Close: %v, want %d blocks leaked", err, c.leaks)
+			}
+			if st := a.Stats(); st.Allocated != 0 || st.Reserved != 0 {
+				t.Errorf("after Close %d bytes are allocated, %d reserved", st.Allocated, st.Reserved)
+			}
+			if got := a.Live(); len(got) != 0 {
+				t.Errorf("after Close %v are handed out", got)
+			}
+			if third := a.Close(); !errors.Is(second, allocator.ErrClosed) || !errors.Is(third, allocator.ErrClosed) {
+				t.Errorf("other Closes: %v, %v", second, third)
+			}
+			if err := errors.Join(d.Faults(), d.Leftover()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
