@@ -2,7 +2,6 @@ package allocator
 
 import (
 	"errors"
-	"slices"
 	"sync"
 	"sync/atomic"
 )
@@ -17,17 +16,24 @@ type Async struct {
 	ledger
 	driver               AsyncDriver
 	driverCalls, mallocs atomic.Int64
+	events               orderer // without a driver if it has no events
 
 	reservedMu             sync.Mutex
 	reserved, peakReserved int64 // bytes, when the driver last said so
 
-	closing  sync.Mutex
-	unfreed  []LiveBlock // that the driver did not take back at Close
-	finished bool
+	closing    sync.Mutex
+	unfreed    []uintptr // memory that the driver did not take back at Close
+	poolClosed bool
 }
 
 // NewAsync returns an allocator over d, which it closes when it is closed.
-func NewAsync(d AsyncDriver) *Async { return &Async{driver: d} }
+func NewAsync(d AsyncDriver) *Async {
+	a := &Async{driver: d}
+	if e, ok := d.(eventDriver); ok {
+		a.events.driver, a.events.calls = e, &a.driverCalls
+	}
+	return a
+}
 
 // Alloc implements [Allocator]. It asks the driver each time.
 func (a *Async) Alloc(bytes int64, s Stream, tag string) (Block, error) {
@@ -68,9 +74,53 @@ func (a *Async) free(addr uintptr, s Stream) error {
 	return a.driver.FreeAsync(addr, s)
 }
 
-// Free implements [Allocator]. It calls the driver each time.
+// Free implements [Allocator]. It calls the driver each time. On the device, s
+// waits for the streams named with RecordStream first.
 func (a *Async) Free(b Block, s Stream) error {
-	return a.settle(b, func() error { return a.free(b.Addr, s) })
+	_, err := a.freeSized(b, s)
+	return err
+}
+
+// freeSized implements sizedFreer.
+func (a *Async) freeSized(b Block, s Stream) (bytes int64, err error) {
+	return a.settle(b, func(uses []Stream) error {
+		for _, u := range uses {
+			if u == s {
+				continue
+			}
+			if err := a.events.queue(u, s); err != nil {
+				return err
+			}
+		}
+		return a.free(b.Addr, s)
+	})
+}
+
+// RecordStream is that of [Pool]. It is errors.ErrUnsupported if the driver has
+// no events.
+func (a *Async) RecordStream(b Block, s Stream) error {
+	if a.events.driver == nil {
+		return errors.ErrUnsupported
+	}
+	return a.mark(b, s)
+}
+
+// ReleaseStream is to be called before stream s is destroyed. It waits on the
+// host for the work queued on s, after which no Free asks for s any more. Without
+// events it does nothing: s is named only in the calls that it is passed to.
+func (a *Async) ReleaseStream(s Stream) error {
+	if err := a.calls.enter(); err != nil {
+		return err
+	}
+	defer a.calls.leave()
+	if a.events.driver == nil {
+		return nil
+	}
+	if err := a.events.sync(s); err != nil {
+		return err
+	}
+	a.unmark(s)
+	return nil
 }
 
 // Stats implements [Allocator]. If the driver does not say what it reserves,
@@ -147,21 +197,22 @@ func (a *Async) Close() error {
 		a.reservedMu.Lock()
 		a.askReserved() // for the peak
 		a.reservedMu.Unlock()
-	case a.finished:
+	case a.poolClosed && a.events.closed():
 		return err
 	}
-	a.unfreed = append(a.unfreed, leaked...)
 	errs := []error{leakError(leaked)}
-	a.unfreed = slices.DeleteFunc(a.unfreed, func(b LiveBlock) bool {
-		err := a.free(b.Addr, b.Stream)
-		errs = append(errs, err)
-		return err == nil
-	})
-	if len(a.unfreed) == 0 {
+	for _, b := range leaked {
+		a.unfreed = append(a.unfreed, b.Addr)
+	}
+	// The blocks' streams may be gone, the default stream never is. No order is
+	// needed, as the work is done.
+	a.unfreed = giveBack(a.unfreed, func(addr uintptr) error { return a.free(addr, 0) }, &errs)
+	errs = append(errs, a.events.close())
+	if len(a.unfreed) == 0 && !a.poolClosed {
 		a.driverCalls.Add(1)
 		err := a.driver.ClosePool()
 		errs = append(errs, err)
-		a.finished = err == nil
+		a.poolClosed = err == nil
 	}
 	return oneOrJoined(errs)
 }

@@ -31,6 +31,9 @@ type Driver interface {
 
 // An AsyncDriver is a driver's own stream-ordered pool: cudaMallocFromPoolAsync
 // and its kin, on a pool that serves nobody else.
+//
+// If it also has the methods of a [Driver] for events, Async.RecordStream works;
+// if it has MemInfo, errors say what is free on the device.
 type AsyncDriver interface {
 	MallocAsync(bytes int64, stream uintptr) (addr uintptr, err error)
 	FreeAsync(addr, stream uintptr) error

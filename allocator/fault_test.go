@@ -110,10 +110,13 @@ func faultyRun(f *allocatortest.Fake, a allocator.Allocator) (failed bool, err e
 		if planned && i%8 == 7 && p.End() != nil {
 			failed = true
 		}
+		if m := a.(marker); i == 25 {
+			tolerated(m.ReleaseStream(2))
+		} else if last := len(blocks) - 1; i%6 == 5 && last >= 0 && tolerated(m.RecordStream(blocks[last].b, 5)) {
+			f.Order(blocks[last].on, 5)
+			err = errors.Join(err, g.Use(blocks[last].b, 5))
+		}
 		if p, ok := a.(*allocator.Pool); ok {
-			if i == 25 {
-				tolerated(p.ReleaseStream(2))
-			}
 			err = errors.Join(err, p.Check())
 		}
 	}

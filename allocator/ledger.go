@@ -12,6 +12,9 @@ import (
 // a block is either freed by its Free or found by close, and never both.
 type ledger struct {
 	calls gate
+	// marking is held for reading while a block is being freed, whose streams
+	// must exist until then, and for writing to drop a stream's marks.
+	marking sync.RWMutex
 
 	mu     sync.Mutex // guards what follows
 	closed bool
@@ -54,43 +57,71 @@ func (l *ledger) check(b Block) error {
 	return nil
 }
 
-// settle takes b back by means of free, during which b counts as freed. If free
-// fails b is handed out as before.
-func (l *ledger) settle(b Block, free func() error) error {
-	if b.node == nil || b.node.ledger != l {
-		return ErrUnknownBlock
-	}
-	if err := l.calls.enter(); err != nil {
+// mark notes that the memory of b is also used on s.
+func (l *ledger) mark(b Block, s Stream) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := l.check(b); err != nil {
 		return err
 	}
+	if n := b.node; !slices.Contains(n.uses, s) {
+		n.uses = append(n.uses, s)
+	}
+	return nil
+}
+
+// unmark drops all marks of s. It waits for the calls of settle that see them.
+func (l *ledger) unmark(s Stream) {
+	l.marking.Lock()
+	defer l.marking.Unlock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for n := l.blocks.first; n != nil; n = n.down {
+		n.uses = slices.DeleteFunc(n.uses, func(u Stream) bool { return u == s })
+	}
+}
+
+// settle takes b back by means of free, during which b counts as freed, and
+// returns the bytes that were asked for with it. free is passed the streams that
+// b was marked with. If it fails b is handed out as before.
+func (l *ledger) settle(b Block, free func(uses []Stream) error) (bytes int64, err error) {
+	if b.node == nil || b.node.ledger != l {
+		return 0, ErrUnknownBlock
+	}
+	if err := l.calls.enter(); err != nil {
+		return 0, err
+	}
 	defer l.calls.leave()
+	l.marking.RLock()
+	defer l.marking.RUnlock()
 
 	l.mu.Lock()
 	if err := l.check(b); err != nil {
 		l.mu.Unlock()
-		return err
+		return 0, err
 	}
 	n := b.node
 	n.state = waiting
 	l.blocks.remove(n)
 	l.mu.Unlock()
 
-	err := free()
+	err = free(n.uses)
 
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err != nil {
 		n.state = live
 		l.blocks.insertAfter(nil, n)
-		return err
+		return 0, err
 	}
 	n.gen++
 	n.state = unused
+	n.uses = n.uses[:0]
 	n.down = l.spares
 	l.spares = n
 	l.frees++
 	l.allocated -= n.size
-	return nil
+	return n.asked, nil
 }
 
 // close ends the ledger once no call is in progress and returns what was still

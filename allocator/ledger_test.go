@@ -44,6 +44,11 @@ func (d *stallingDriver) SyncEvent(event uintptr) error {
 	return d.Fake.SyncEvent(event)
 }
 
+func (d *stallingDriver) WaitEvent(s, event uintptr) error {
+	d.stall("WaitEvent")
+	return d.Fake.WaitEvent(s, event)
+}
+
 func (d *stallingDriver) MallocAsync(bytes int64, s uintptr) (uintptr, error) {
 	d.stall("MallocAsync")
 	return d.Fake.MallocAsync(bytes, s)

@@ -12,16 +12,18 @@ import (
 type Malloc struct {
 	ledger
 	driver meter
-
-	eventsMu sync.Mutex
-	events   []uintptr // not in use
+	events orderer
 
 	closing sync.Mutex
 	unfreed []uintptr // memory that the driver did not take back at Close
 }
 
 // NewMalloc returns an allocator over d.
-func NewMalloc(d Driver) *Malloc { return &Malloc{driver: meter{driver: d}} }
+func NewMalloc(d Driver) *Malloc {
+	m := &Malloc{driver: meter{driver: d}}
+	m.events.driver, m.events.calls = d, &m.driver.calls
+	return m
+}
 
 // Alloc implements [Allocator].
 func (m *Malloc) Alloc(bytes int64, s Stream, tag string) (Block, error) {
@@ -45,44 +47,46 @@ func (m *Malloc) Alloc(bytes int64, s Stream, tag string) (Block, error) {
 	return m.open(addr, bytes, s, tag), nil
 }
 
-// Free implements [Allocator]. It returns when the work queued on s is done.
+// Free implements [Allocator]. It returns when the work queued on s is done, and
+// that on the streams named with RecordStream.
 func (m *Malloc) Free(b Block, s Stream) error {
-	return m.settle(b, func() error {
-		if err := m.wait(s); err != nil {
+	_, err := m.freeSized(b, s)
+	return err
+}
+
+// freeSized implements sizedFreer.
+func (m *Malloc) freeSized(b Block, s Stream) (bytes int64, err error) {
+	return m.settle(b, func(uses []Stream) error {
+		if err := m.events.sync(s); err != nil {
 			return err
+		}
+		for _, u := range uses {
+			if u == s {
+				continue
+			}
+			if err := m.events.sync(u); err != nil {
+				return err
+			}
 		}
 		return m.driver.Free(b.Addr)
 	})
 }
 
-// wait waits on the host for the work queued on s.
-func (m *Malloc) wait(s Stream) error {
-	event, err := m.event()
-	if err != nil {
+// RecordStream is that of [Pool].
+func (m *Malloc) RecordStream(b Block, s Stream) error { return m.mark(b, s) }
+
+// ReleaseStream is to be called before stream s is destroyed. It waits on the
+// host for the work queued on s, after which no Free asks for s any more.
+func (m *Malloc) ReleaseStream(s Stream) error {
+	if err := m.calls.enter(); err != nil {
 		return err
 	}
-	defer m.keep(event)
-	if err := m.driver.RecordEvent(event, s); err != nil {
+	defer m.calls.leave()
+	if err := m.events.sync(s); err != nil {
 		return err
 	}
-	return m.driver.SyncEvent(event)
-}
-
-func (m *Malloc) event() (uintptr, error) {
-	m.eventsMu.Lock()
-	defer m.eventsMu.Unlock()
-	if last := len(m.events) - 1; last >= 0 {
-		event := m.events[last]
-		m.events = m.events[:last]
-		return event, nil
-	}
-	return m.driver.NewEvent()
-}
-
-func (m *Malloc) keep(event uintptr) {
-	m.eventsMu.Lock()
-	defer m.eventsMu.Unlock()
-	m.events = append(m.events, event)
+	m.unmark(s)
+	return nil
 }
 
 // Stats implements [Allocator]. What is allocated is what is reserved.
@@ -114,7 +118,7 @@ func (m *Malloc) Close() error {
 	m.closing.Lock()
 	defer m.closing.Unlock()
 	leaked, err := m.close()
-	if err != nil && len(m.unfreed)+len(m.events) == 0 {
+	if err != nil && len(m.unfreed) == 0 && m.events.closed() {
 		return err
 	}
 	errs := []error{leakError(leaked)}
@@ -122,8 +126,7 @@ func (m *Malloc) Close() error {
 		m.unfreed = append(m.unfreed, b.Addr)
 	}
 	m.unfreed = giveBack(m.unfreed, m.driver.Free, &errs)
-	m.events = giveBack(m.events, m.driver.FreeEvent, &errs)
-	return oneOrJoined(errs)
+	return oneOrJoined(append(errs, m.events.close()))
 }
 
 func (m *Malloc) outOfMemory(bytes int64, s Stream, tag string, err error) error {

@@ -66,6 +66,7 @@ type stream struct {
 	now  int64 // work queued so far
 	done int64 // work known to be done on the device
 	seen clock // work of other streams that what is queued next comes after
+	gone bool  // destroyed
 }
 
 // An extent is memory that Malloc returned.
@@ -259,6 +260,9 @@ func (f *Fake) RecordEvent(event, s uintptr) error {
 	if _, err := f.event("RecordEvent", event); err != nil {
 		return err
 	}
+	if err := f.exists("RecordEvent", s); err != nil {
+		return err
+	}
 	st := f.stream(s)
 	c := maps.Clone(st.seen)
 	c[s] = st.now
@@ -289,6 +293,9 @@ func (f *Fake) WaitEvent(s, event uintptr) error {
 	defer f.mu.Unlock()
 	c, err := f.event("WaitEvent", event)
 	if err != nil {
+		return err
+	}
+	if err := f.exists("WaitEvent", s); err != nil {
 		return err
 	}
 	f.stream(s).seen.join(c)
@@ -477,6 +484,9 @@ func (f *Fake) FreeAsync(addr, s uintptr) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err := f.enter("FreeAsync"); err != nil {
+		return err
+	}
+	if err := f.exists("FreeAsync", s); err != nil {
 		return err
 	}
 	b := f.async.blocks[addr]

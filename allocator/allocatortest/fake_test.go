@@ -66,6 +66,11 @@ func TestFakeFaults(t *testing.T) {
 			return f.Use(addr, 4097, one, 100)
 		}},
 		{"unknown event", "does not exist", func(f *Fake, _ uintptr) error { return f.RecordEvent(77, one) }},
+		{"destroyed stream", "destroyed", func(f *Fake, _ uintptr) error {
+			event, err := f.NewEvent()
+			f.DestroyStream(one)
+			return errors.Join(err, f.RecordEvent(event, one), f.WaitEvent(one, event), f.WaitEvent(two, event))
+		}},
 		{"async double free", "not handed out", func(f *Fake, _ uintptr) error {
 			addr, err := f.MallocAsync(100, one)
 			return errors.Join(err, f.FreeAsync(addr, one), f.FreeAsync(addr, one))

@@ -1,6 +1,7 @@
 package allocatortest
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 
@@ -72,13 +73,12 @@ func (g *Guard) Free(b allocator.Block, s allocator.Stream) error {
 	return err
 }
 
-// RecordStream passes the call on, if the allocator has it.
+// RecordStream passes the call on, if the allocator has it, and else is
+// errors.ErrUnsupported.
 func (g *Guard) RecordStream(b allocator.Block, s allocator.Stream) error {
-	r, ok := g.Allocator.(interface {
-		RecordStream(allocator.Block, allocator.Stream) error
-	})
+	r, ok := allocator.As[recorder](g.Allocator)
 	if !ok {
-		return fmt.Errorf("allocatortest: %T has no RecordStream", g.Allocator)
+		return errors.ErrUnsupported
 	}
 	return r.RecordStream(b, s)
 }

@@ -66,6 +66,7 @@ func Run(t *testing.T, open func(t *testing.T) *Env) {
 		{"contents", contents},
 		{"steady state", steadyState},
 		{"across streams", acrossStreams},
+		{"recorded streams", recorded},
 		{"goroutines", goroutines},
 		{"handed between goroutines", handedOver},
 	} {
