@@ -30,3 +30,19 @@ func DefaultMemPoolOptions() MemPoolOptions {
 
 // MemInfo returns the bytes free on the device and in all, as that of [Driver].
 func (p MemPool) MemInfo() (free, total int64, err error) { return Driver{}.MemInfo() }
+
+// NewEvent and the methods after it are those of [Driver], so that a pool's user
+// can order the streams that share a block.
+func (p MemPool) NewEvent() (event uintptr, err error) { return Driver{}.NewEvent() }
+
+// RecordEvent marks the work queued on stream so far.
+func (p MemPool) RecordEvent(event, stream uintptr) error { return Driver{}.RecordEvent(event, stream) }
+
+// WaitEvent makes work queued on stream from now on wait for the event.
+func (p MemPool) WaitEvent(stream, event uintptr) error { return Driver{}.WaitEvent(stream, event) }
+
+// SyncEvent waits on the host.
+func (p MemPool) SyncEvent(event uintptr) error { return Driver{}.SyncEvent(event) }
+
+// FreeEvent destroys the event.
+func (p MemPool) FreeEvent(event uintptr) error { return Driver{}.FreeEvent(event) }
