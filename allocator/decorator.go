@@ -1,6 +1,9 @@
 package allocator
 
-import "sync/atomic"
+import (
+	"errors"
+	"sync/atomic"
+)
 
 // As returns the first of a, what it wraps, what that wraps, and so on, that is
 // a T: a *[Plan], or anything with a method RecordStream. Timed, Limit, Trace
@@ -20,6 +23,78 @@ func As[T any](a Allocator) (T, bool) {
 	return none, false
 }
 
+// A sizedFreer is an Allocator that knows how large its blocks are.
+type sizedFreer interface {
+	// freeSized is Free and returns the bytes that were asked for with b,
+	// whatever b.Size says. Unless it returns an error for which freed is true,
+	// one that fails changes nothing.
+	freeSized(b Block, s Stream) (bytes int64, err error)
+}
+
+// freed says whether a Free that returned err took the block back.
+func freed(err error) bool {
+	if err == nil {
+		return true
+	}
+	var damage *RedzoneError
+	return errors.As(err, &damage)
+}
+
+// freeSized is that of a, or else Free, with b.Size as it is.
+func freeSized(a Allocator, b Block, s Stream) (bytes int64, err error) {
+	if f, ok := a.(sizedFreer); ok {
+		return f.freeSized(b, s)
+	}
+	return b.Size, a.Free(b, s)
+}
+
+// sized returns a if it knows how large its blocks are, and else a with a memory
+// for that.
+func sized(a Allocator) Allocator {
+	if _, ok := a.(sizedFreer); ok {
+		return a
+	}
+	return &sizes{Allocator: a, blocks: newHandedOut()}
+}
+
+// sizes is an Allocator around one that is not a sizedFreer.
+type sizes struct {
+	Allocator
+	blocks handedOut
+}
+
+// Unwrap returns the allocator whose sizes these are.
+func (z *sizes) Unwrap() Allocator { return z.Allocator }
+
+// Alloc implements [Allocator].
+func (z *sizes) Alloc(bytes int64, s Stream, tag string) (Block, error) {
+	b, err := z.Allocator.Alloc(bytes, s, tag)
+	if err == nil {
+		z.blocks.add(b, handed{bytes: bytes})
+	}
+	return b, err
+}
+
+// Free implements [Allocator].
+func (z *sizes) Free(b Block, s Stream) error {
+	_, err := z.freeSized(b, s)
+	return err
+}
+
+// freeSized implements sizedFreer.
+func (z *sizes) freeSized(b Block, s Stream) (bytes int64, err error) {
+	h, err := z.blocks.take(b)
+	if err != nil {
+		return 0, err
+	}
+	err = z.Allocator.Free(b, s)
+	if h == nil {
+		return 0, err
+	}
+	z.blocks.done(b, h, freed(err))
+	return h.bytes, err
+}
+
 // A Limit is an Allocator that lets another one hand out no more than a number
 // of bytes at a time, whatever it reserves. Each block counts rounded up to
 // Alignment.
@@ -29,8 +104,9 @@ type Limit struct {
 	used atomic.Int64
 }
 
-// NewLimit returns a with a limit of most bytes.
-func NewLimit(a Allocator, most int64) *Limit { return &Limit{Allocator: a, most: most} }
+// NewLimit returns a with a limit of most bytes. Blocks of a itself must not be
+// freed through it.
+func NewLimit(a Allocator, most int64) *Limit { return &Limit{Allocator: sized(a), most: most} }
 
 // Unwrap returns the allocator that is limited.
 func (l *Limit) Unwrap() Allocator { return l.Allocator }
@@ -44,8 +120,7 @@ func (l *Limit) Alloc(bytes int64, s Stream, tag string) (Block, error) {
 		return l.Allocator.Alloc(bytes, s, tag)
 	}
 	size := blockSize(bytes)
-	if used := l.used.Add(size); used > l.most {
-		l.used.Add(-size)
+	if !l.take(size) {
 		st := l.Stats()
 		e := &OutOfMemoryError{
 			Bytes: bytes, Stream: s, Tag: tag, Allocated: st.Allocated, Reserved: st.Reserved,
@@ -61,11 +136,31 @@ func (l *Limit) Alloc(bytes int64, s Stream, tag string) (Block, error) {
 	return b, err
 }
 
+// take counts size bytes as used if they fit, and else leaves the count alone, so
+// that a request which does not fit is in nobody's way.
+func (l *Limit) take(size int64) bool {
+	for {
+		used := l.used.Load()
+		if size > l.most-used {
+			return false
+		}
+		if l.used.CompareAndSwap(used, used+size) {
+			return true
+		}
+	}
+}
+
 // Free implements [Allocator].
 func (l *Limit) Free(b Block, s Stream) error {
-	err := l.Allocator.Free(b, s)
-	if err == nil {
-		l.used.Add(-blockSize(b.Size))
-	}
+	_, err := l.freeSized(b, s)
 	return err
+}
+
+// freeSized implements sizedFreer.
+func (l *Limit) freeSized(b Block, s Stream) (bytes int64, err error) {
+	bytes, err = freeSized(l.Allocator, b, s)
+	if freed(err) {
+		l.used.Add(-blockSize(bytes))
+	}
+	return bytes, err
 }

@@ -59,6 +59,11 @@ func (d *stallingDriver) FreeAsync(addr, s uintptr) error {
 	return d.Fake.FreeAsync(addr, s)
 }
 
+func (d *stallingDriver) Differing(addr uintptr, value uint32, bytes int64, s uintptr) (int64, error) {
+	d.stall("Differing")
+	return d.Fake.Differing(addr, value, bytes, s)
+}
+
 func (d *stallingDriver) PoolReserved() (current, peak int64, err error) {
 	d.stall("PoolReserved")
 	return d.Fake.PoolReserved()

@@ -3,7 +3,6 @@ package allocator
 import (
 	"errors"
 	"fmt"
-	"sync"
 )
 
 // A Filler writes and compares device memory in words of 4 bytes. addr is a
@@ -20,12 +19,17 @@ type Filler interface {
 // of NaNs until it is written and again once it is freed, and lies between two
 // red zones that Free looks at. Every Free waits for its stream, and each block
 // takes poisonExtra bytes more, which the statistics include.
+//
+// Free writes and looks in the order of the stream that it is passed. Streams
+// named with RecordStream may use the block still, so such a block is left as it
+// is: its memory is full of NaNs when it is handed out next, since the allocator
+// orders that use. What these streams write outside it after Free has looked is
+// not seen.
 type Poison struct {
 	Allocator
 	filler Filler
-
-	mu   sync.Mutex
-	tags map[Block]string // of the blocks handed out
+	calls  gate // of those that touch memory
+	blocks handedOut
 }
 
 const (
@@ -52,31 +56,25 @@ func (e *RedzoneError) Error() string {
 
 // NewPoison returns a with poison, written with f.
 func NewPoison(a Allocator, f Filler) *Poison {
-	return &Poison{Allocator: a, filler: f, tags: map[Block]string{}}
+	return &Poison{Allocator: a, filler: f, blocks: newHandedOut()}
 }
 
 // Unwrap returns the allocator that is poisoned. Blocks must not be passed to
 // it.
 func (p *Poison) Unwrap() Allocator { return p.Allocator }
 
-// outer returns the block to hand out for one of the poisoned allocator.
-func outer(b Block) Block {
-	b.Addr += redzone
-	b.Size -= poisonExtra
-	return b
-}
-
-// inner is the opposite of outer.
+// inner returns the poisoned allocator's block for one handed out for it. No
+// allocator minds what Size says.
 func inner(b Block) Block {
 	b.Addr -= redzone
-	b.Size += poisonExtra
 	return b
 }
 
-// zones returns where the block's words and the second red zone begin.
-func zones(b Block) (words int64, after uintptr) {
-	words = roundUp(b.Size, 4)
-	return words, b.Addr + uintptr(words)
+// zones returns where the words and the second red zone of a block of bytes at
+// addr begin.
+func zones(addr uintptr, bytes int64) (words int64, after uintptr) {
+	words = roundUp(bytes, 4)
+	return words, addr + uintptr(words)
 }
 
 // Alloc implements [Allocator].
@@ -84,6 +82,10 @@ func (p *Poison) Alloc(bytes int64, s Stream, tag string) (Block, error) {
 	if bytes < 0 || bytes > maxRequest {
 		return p.Allocator.Alloc(bytes, s, tag)
 	}
+	if err := p.calls.enter(); err != nil {
+		return Block{}, err
+	}
+	defer p.calls.leave()
 	in, err := p.Allocator.Alloc(bytes+poisonExtra, s, tag)
 	if err != nil {
 		var oom *OutOfMemoryError
@@ -92,8 +94,9 @@ func (p *Poison) Alloc(bytes int64, s Stream, tag string) (Block, error) {
 		}
 		return Block{}, err
 	}
-	b := outer(in)
-	words, after := zones(b)
+	b := in
+	b.Addr, b.Size = in.Addr+redzone, bytes
+	words, after := zones(b.Addr, bytes)
 	err = p.filler.Fill(in.Addr, redzoneValue, redzone, s)
 	if err == nil && words > 0 {
 		err = p.filler.Fill(b.Addr, poisonNaN, words, s)
@@ -104,51 +107,61 @@ func (p *Poison) Alloc(bytes int64, s Stream, tag string) (Block, error) {
 	if err != nil {
 		return Block{}, errors.Join(err, p.Allocator.Free(in, s))
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.tags[b] = tag
+	p.blocks.add(b, handed{bytes: bytes, stream: s, tag: tag})
 	return b, nil
 }
 
 // Free implements [Allocator]. A block whose red zones were written to is freed
 // and is a [*RedzoneError].
 func (p *Poison) Free(b Block, s Stream) error {
-	p.mu.Lock()
-	tag, live := p.tags[b]
-	delete(p.tags, b)
-	p.mu.Unlock()
-	if !live {
-		return p.Allocator.Free(inner(b), s)
+	_, err := p.freeSized(b, s)
+	return err
+}
+
+// freeSized implements sizedFreer.
+func (p *Poison) freeSized(b Block, s Stream) (bytes int64, err error) {
+	if err := p.calls.enter(); err != nil {
+		return 0, err
 	}
-	damage, err := p.inspect(b, s, tag)
+	defer p.calls.leave()
+	h, err := p.blocks.take(b)
+	if err != nil {
+		return 0, err
+	}
+	if h == nil {
+		bytes, err = freeSized(p.Allocator, inner(b), s)
+		return bytes - poisonExtra, err
+	}
+	damage, err := p.inspect(b.Addr, h, s)
 	if err == nil {
 		err = p.Allocator.Free(inner(b), s)
 	}
-	if err != nil {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		p.tags[b] = tag
-		return err
+	p.blocks.done(b, h, err == nil)
+	if err == nil && damage != nil {
+		damage.Block = b
+		damage.Block.Size = h.bytes
+		err = damage
 	}
-	if damage != nil {
-		return damage
-	}
-	return nil
+	return h.bytes, err
 }
 
-// inspect compares the red zones and poisons the block.
-func (p *Poison) inspect(b Block, s Stream, tag string) (*RedzoneError, error) {
-	words, after := zones(b)
-	e := &RedzoneError{Block: b, Tag: tag}
+// inspect compares the red zones of the block h at addr and poisons it, as far as
+// what was queued on other streams is known to come before.
+func (p *Poison) inspect(addr uintptr, h *handed, s Stream) (*RedzoneError, error) {
+	if h.shared && s != h.stream {
+		return nil, nil
+	}
+	words, after := zones(addr, h.bytes)
+	e := &RedzoneError{Tag: h.tag}
 	var err error
-	if e.Before, err = p.filler.Differing(b.Addr-redzone, redzoneValue, redzone, s); err != nil {
+	if e.Before, err = p.filler.Differing(addr-redzone, redzoneValue, redzone, s); err != nil {
 		return nil, err
 	}
 	if e.After, err = p.filler.Differing(after, redzoneValue, redzone, s); err != nil {
 		return nil, err
 	}
-	if words > 0 {
-		if err := p.filler.Fill(b.Addr, poisonNaN, words, s); err != nil {
+	if words > 0 && !h.shared {
+		if err := p.filler.Fill(addr, poisonNaN, words, s); err != nil {
 			return nil, err
 		}
 	}
@@ -166,7 +179,10 @@ func (p *Poison) RecordStream(b Block, s Stream) error {
 	if !ok {
 		return errors.ErrUnsupported
 	}
-	return r.RecordStream(inner(b), s)
+	if err := r.RecordStream(inner(b), s); err != nil {
+		return err
+	}
+	return p.blocks.share(b)
 }
 
 // Live implements [Allocator].
@@ -179,11 +195,10 @@ func (p *Poison) Live() []LiveBlock {
 	return all
 }
 
-// Close implements [Allocator].
+// Close implements [Allocator]. It lets the calls in progress end first.
 func (p *Poison) Close() error {
-	p.mu.Lock()
-	clear(p.tags)
-	p.mu.Unlock()
+	p.calls.close()
+	p.blocks.clear()
 	err := p.Allocator.Close()
 	var leak *LeakError
 	if errors.As(err, &leak) {

@@ -49,6 +49,7 @@ type Fake struct {
 	failName string
 	faults   []error
 	owned    map[uint64]bool // owners whose block is handed out
+	fills    uint64          // so far; each is an owner of its own
 
 	async asyncPool
 }
@@ -364,12 +365,17 @@ func (f *Fake) Order(from, to uintptr) {
 func (f *Fake) Use(addr uintptr, bytes int64, s uintptr, owner uint64) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	return f.use(addr, bytes, s, owner)
+}
+
+func (f *Fake) use(addr uintptr, bytes int64, s uintptr, owner uint64) error {
 	e := f.find(addr, bytes)
 	if e == nil {
 		return f.fault("work on stream %#x uses %d bytes at %#x, which are not allocated", s, bytes, addr)
 	}
-	st := f.stream(s)
-	st.now++
+	if err := f.ordered(e, addr, bytes, s, owner); err != nil {
+		return err
+	}
 	lo, hi := addr, addr+uintptr(bytes)
 	var kept []use
 	var found *use
@@ -381,12 +387,6 @@ func (f *Fake) Use(addr uintptr, bytes int64, s uintptr, owner uint64) error {
 		case u.owner == owner:
 			found = &e.uses[i]
 		default:
-			for t, at := range u.by {
-				if t != s && st.seen[t] < at && f.host[t] < at {
-					return f.fault("block of %d bytes at %#x is used on stream %#x, which is not ordered after its last use on stream %#x",
-						bytes, addr, s, t)
-				}
-			}
 			if u.lo < lo {
 				kept = append(kept, use{u.lo, lo, u.owner, u.by})
 			}
@@ -398,8 +398,28 @@ func (f *Fake) Use(addr uintptr, bytes int64, s uintptr, owner uint64) error {
 	if found == nil {
 		found = &use{lo, hi, owner, clock{}}
 	}
+	st := f.stream(s)
+	st.now++
 	found.by[s] = st.now
 	e.uses = append(kept, *found)
+	return nil
+}
+
+// ordered says that what is queued next on s comes after all uses of a range by
+// others than owner.
+func (f *Fake) ordered(e *extent, addr uintptr, bytes int64, s uintptr, owner uint64) error {
+	seen := f.stream(s).seen
+	for _, u := range e.uses {
+		if u.owner == owner || u.hi <= addr || addr+uintptr(bytes) <= u.lo {
+			continue
+		}
+		for t, at := range u.by {
+			if t != s && seen[t] < at && f.host[t] < at {
+				return f.fault("block of %d bytes at %#x is used on stream %#x, which is not ordered after its last use on stream %#x",
+					bytes, addr, s, t)
+			}
+		}
+	}
 	return nil
 }
 

@@ -31,6 +31,23 @@ func TestFakeFaults(t *testing.T) {
 			f.Finish()
 			return errors.Join(err, f.Use(addr, 512, two, 200))
 		}},
+		{"fill without order", "not ordered", func(f *Fake, addr uintptr) error {
+			return errors.Join(f.Use(addr, 512, one, 100), f.Fill(addr+256, 0, 512, two))
+		}},
+		{"use without order after a fill", "not ordered", func(f *Fake, addr uintptr) error {
+			return errors.Join(f.Fill(addr, 0, 512, two), f.Use(addr, 512, one, 100))
+		}},
+		{"comparison without order", "not ordered", func(f *Fake, addr uintptr) error {
+			err := f.Fill(addr, 0, 512, one)
+			_, early := f.Differing(addr, 0, 512, two)
+			return errors.Join(err, early)
+		}},
+		{"fills with order", "", func(f *Fake, addr uintptr) error {
+			err := errors.Join(f.Use(addr, 512, one, 100), f.Fill(addr, 0, 512, one))
+			f.Order(one, two)
+			_, late := f.Differing(addr, 0, 512, two)
+			return errors.Join(err, late, f.Fill(addr, 1, 512, two))
+		}},
 		{"order", "", func(f *Fake, addr uintptr) error {
 			err := f.Use(addr, 512, one, 100)
 			f.Order(one, two)

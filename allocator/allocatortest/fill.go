@@ -2,12 +2,20 @@ package allocatortest
 
 import "encoding/binary"
 
-// Fill implements allocator.Filler.
-func (f *Fake) Fill(addr uintptr, value uint32, bytes int64, _ uintptr) error {
+// fillOwner is added to the number of a Fill, so that it is no block's.
+const fillOwner = 1 << 63
+
+// Fill implements allocator.Filler. It is a use of the memory, so one that is not
+// ordered after all that used it before is a fault.
+func (f *Fake) Fill(addr uintptr, value uint32, bytes int64, s uintptr) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	memory, err := f.words("Fill", addr, bytes)
 	if err != nil {
+		return err
+	}
+	f.fills++
+	if err := f.use(addr, bytes, s, fillOwner+f.fills); err != nil {
 		return err
 	}
 	binary.LittleEndian.PutUint32(memory, value)
@@ -17,18 +25,25 @@ func (f *Fake) Fill(addr uintptr, value uint32, bytes int64, _ uintptr) error {
 	return nil
 }
 
-// Differing implements allocator.Filler.
-func (f *Fake) Differing(addr uintptr, value uint32, bytes int64, _ uintptr) (int64, error) {
+// Differing implements allocator.Filler. It must be ordered as a Fill, but as the
+// host waits for it, nothing need be ordered after it.
+func (f *Fake) Differing(addr uintptr, value uint32, bytes int64, s uintptr) (int64, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	memory, err := f.words("Differing", addr, bytes)
+	if err != nil {
+		return 0, err
+	}
+	if err := f.ordered(f.find(addr, bytes), addr, bytes, s, 0); err != nil {
+		return 0, err
+	}
 	var n int64
 	for ; len(memory) > 0; memory = memory[4:] {
 		if binary.LittleEndian.Uint32(memory) != value {
 			n++
 		}
 	}
-	return n, err
+	return n, nil
 }
 
 // words returns the memory of the call name, which may be made to fail.
