@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -13,13 +14,16 @@ import (
 // and Free in a ring.
 type Trace struct {
 	Allocator
-	begin time.Time
+	begin  time.Time
+	blocks handedOut
+	driver *atomic.Int64 // counts the driver's calls; nil: nobody does
 
 	mu       sync.Mutex
 	ring     []TraceEvent
 	recorded int64 // events so far; the last ones are in the ring
 	live     int64
-	reserved int64
+	reserved int64 // when it was last looked at
+	looked   int64 // the driver's calls then
 }
 
 // Action is what a traced call did.
@@ -29,11 +33,17 @@ const (
 	Allocated Action = iota
 	Freed
 	Refused // Alloc failed
+	takenBack
 )
 
 var actionNames = [...]string{"allocate", "free", "allocate failure"}
 
-func (a Action) String() string { return actionNames[a] }
+func (a Action) String() string {
+	if int(a) >= len(actionNames) {
+		return fmt.Sprintf("Action(%d)", int(a))
+	}
+	return actionNames[a]
+}
 
 // TraceEvent is one call.
 type TraceEvent struct {
@@ -44,18 +54,37 @@ type TraceEvent struct {
 	Stream Stream
 	Tag    string // of an Alloc
 
-	// Live is the bytes handed out after the call, as asked for, Reserved those
-	// held from the driver when that was last looked at.
+	// Live is the bytes handed out after the call, as asked for, and Reserved
+	// those held from the driver, never less. Of an [Async], which would have to
+	// ask the driver, Reserved may be up to reservedEvery events old.
 	Live, Reserved int64
 }
 
-// reservedEvery is how many events go by between two looks at Stats, which asks
-// some drivers.
+// reservedEvery is how many events go by between two looks at Stats where it is
+// not known whether the driver was called.
 const reservedEvery = 16
 
 // NewTrace returns a with a ring of capacity events, at least one.
 func NewTrace(a Allocator, capacity int) *Trace {
-	return &Trace{Allocator: a, begin: time.Now(), ring: make([]TraceEvent, max(capacity, 1))}
+	return &Trace{
+		Allocator: a, begin: time.Now(), blocks: newHandedOut(), driver: driverCalls(a),
+		ring: make([]TraceEvent, max(capacity, 1)),
+	}
+}
+
+// driverCalls returns the count without which what a reserves does not change,
+// or nil.
+func driverCalls(a Allocator) *atomic.Int64 {
+	if p, ok := As[*Plan](a); ok {
+		return &p.pool.driver.calls
+	}
+	if p, ok := As[*Pool](a); ok {
+		return &p.driver.calls
+	}
+	if m, ok := As[*Malloc](a); ok {
+		return &m.driver.calls
+	}
+	return nil
 }
 
 // Unwrap returns the allocator that is traced.
@@ -67,6 +96,8 @@ func (t *Trace) Alloc(bytes int64, s Stream, tag string) (Block, error) {
 	e := TraceEvent{Action: Allocated, Addr: b.Addr, Bytes: bytes, Stream: s, Tag: tag}
 	if err != nil {
 		e.Action = Refused
+	} else {
+		t.blocks.add(b, handed{bytes: bytes})
 	}
 	t.add(e)
 	return b, err
@@ -75,16 +106,30 @@ func (t *Trace) Alloc(bytes int64, s Stream, tag string) (Block, error) {
 // Free implements [Allocator]. A Free that fails is not an event. The event
 // comes before the call, so that no later use of the memory is traced earlier.
 func (t *Trace) Free(b Block, s Stream) error {
-	undo := t.add(TraceEvent{Action: Freed, Addr: b.Addr, Bytes: b.Size, Stream: s})
-	err := t.Allocator.Free(b, s)
-	if err != nil {
-		undo()
-	}
+	_, err := t.freeSized(b, s)
 	return err
 }
 
-// add records an event and returns what takes a Freed back.
-func (t *Trace) add(e TraceEvent) (undo func()) {
+// freeSized implements sizedFreer. A block from before the trace is not an event.
+func (t *Trace) freeSized(b Block, s Stream) (bytes int64, err error) {
+	h, err := t.blocks.take(b)
+	if err != nil {
+		return 0, err
+	}
+	if h == nil {
+		return freeSized(t.Allocator, b, s)
+	}
+	at := t.add(TraceEvent{Action: Freed, Addr: b.Addr, Bytes: h.bytes, Stream: s})
+	err = t.Allocator.Free(b, s)
+	if !freed(err) {
+		t.takeBack(at, h.bytes)
+	}
+	t.blocks.done(b, h, freed(err))
+	return h.bytes, err
+}
+
+// add records an event and returns its number.
+func (t *Trace) add(e TraceEvent) int64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch e.Action {
@@ -93,28 +138,38 @@ func (t *Trace) add(e TraceEvent) (undo func()) {
 	case Freed:
 		t.live -= e.Bytes
 	}
-	if t.recorded%reservedEvery == 0 || e.Action == Refused {
-		t.reserved = t.Allocator.Stats().Reserved
-	}
+	t.look(e.Action == Refused)
 	e.Time, e.Live, e.Reserved = time.Since(t.begin), t.live, t.reserved
 	at := t.recorded
 	t.ring[at%int64(len(t.ring))] = e
 	t.recorded++
-	return func() { t.takeBack(at, e) }
+	return at
 }
 
-// takeBack turns the event of a Free that failed into nothing.
-func (t *Trace) takeBack(at int64, e TraceEvent) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.live += e.Bytes
-	if t.recorded-at <= int64(len(t.ring)) {
-		t.ring[at%int64(len(t.ring))].Bytes = takenBack
+// look brings t.reserved up to date if it may have changed. All that is live is
+// handed out while t.mu is held, so a fresh look finds no less reserved, unless
+// the driver does not answer.
+func (t *Trace) look(must bool) {
+	changed := t.recorded%reservedEvery == 0
+	if t.driver != nil {
+		calls := t.driver.Load()
+		changed = calls != t.looked
+		t.looked = calls
+	}
+	if must || changed || t.live > t.reserved {
+		t.reserved = max(t.Allocator.Stats().Reserved, t.live)
 	}
 }
 
-// takenBack is the size of an event that did not happen.
-const takenBack = -1
+// takeBack turns the event of a Free that failed into nothing.
+func (t *Trace) takeBack(at, bytes int64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.live += bytes
+	if t.recorded-at <= int64(len(t.ring)) {
+		t.ring[at%int64(len(t.ring))].Action = takenBack
+	}
+}
 
 // Dropped returns how many events the ring has lost: 0 means that it holds all.
 func (t *Trace) Dropped() int64 {
@@ -130,7 +185,7 @@ func (t *Trace) Events() (events []TraceEvent, overflow bool) {
 	defer t.mu.Unlock()
 	first := max(t.recorded-int64(len(t.ring)), 0)
 	for i := first; i < t.recorded; i++ {
-		if e := t.ring[i%int64(len(t.ring))]; e.Bytes != takenBack {
+		if e := t.ring[i%int64(len(t.ring))]; e.Action != takenBack {
 			events = append(events, e)
 		}
 	}

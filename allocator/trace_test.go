@@ -7,6 +7,7 @@ import (
 	"errors"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"mlpool/allocator"
@@ -103,17 +104,219 @@ func TestTracePerfetto(t *testing.T) {
 func TestTraceOverflow(t *testing.T) {
 	tr := traced(t, 3)
 	events, overflow := tr.Events()
-	if !overflow || tr.Dropped() != 3 {
-		t.Errorf("overflow %v, %d dropped, want 3", overflow, tr.Dropped())
+	if !overflow || tr.Dropped() != 2 {
+		t.Errorf("overflow %v, %d dropped, want 2", overflow, tr.Dropped())
 	}
-	if len(events) != 2 || events[0].Action != allocator.Refused || events[1].Live != 0 {
-		t.Errorf("last events %+v, want a failure and a free", events)
+	if len(events) != 3 || events[1].Action != allocator.Refused || events[2].Live != 0 {
+		t.Errorf("last events %+v, want a free, a failure and a free", events)
 	}
 	var out bytes.Buffer
-	if err := tr.WritePerfetto(&out); err != nil || !strings.Contains(out.String(), `"dropped events":"3"`) {
+	if err := tr.WritePerfetto(&out); err != nil || !strings.Contains(out.String(), `"dropped events":"2"`) {
 		t.Errorf("JSON does not tell of lost events (error %v): %s", err, out.String())
 	}
-	if _, overflow := traced(t, 6).Events(); overflow {
+	if _, overflow := traced(t, 5).Events(); overflow {
 		t.Error("a ring that is just full overflows")
+	}
+}
+
+// silentDriver does not say what its pool reserves.
+type silentDriver struct{ allocator.AsyncDriver }
+
+func (silentDriver) PoolReserved() (current, peak int64, err error) {
+	return 0, 0, allocatortest.ErrInjected
+}
+
+// TestTraceReserved grows and shrinks what is reserved: no event shows less of it
+// than is live, and where driver calls are counted each shows what there is.
+func TestTraceReserved(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		open  func(*allocatortest.Fake) allocator.Allocator
+		exact bool
+	}{
+		{"pool", func(f *allocatortest.Fake) allocator.Allocator {
+			return newPool(t, f, allocator.PoolOptions{})
+		}, true},
+		{"plan", func(f *allocatortest.Fake) allocator.Allocator { return newPlan(t, f) }, true},
+		{"malloc", func(f *allocatortest.Fake) allocator.Allocator { return allocator.NewMalloc(f) }, true},
+		{"poison", func(f *allocatortest.Fake) allocator.Allocator {
+			return allocator.NewPoison(newPool(t, f, allocator.PoolOptions{}), f)
+		}, true},
+		{"async", func(f *allocatortest.Fake) allocator.Allocator { return allocator.NewAsync(f) }, false},
+		{"async, silent", func(f *allocatortest.Fake) allocator.Allocator {
+			return allocator.NewAsync(silentDriver{f})
+		}, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f := allocatortest.NewFake(deviceBytes)
+			tr := allocator.NewTrace(c.open(f), 1000)
+			last := func() allocator.TraceEvent {
+				events, _ := tr.Events()
+				return events[len(events)-1]
+			}
+			for round := range 3 {
+				var blocks []allocator.Block
+				for i := range 20 {
+					b, err := tr.Alloc(int64(i+1)<<18, 1, "grow")
+					if err != nil {
+						t.Fatal(err)
+					}
+					blocks = append(blocks, b)
+					if want := tr.Stats().Reserved; c.exact && last().Reserved != want {
+						t.Errorf("round %d, block %d: %d bytes shown as reserved, want %d", round, i, last().Reserved, want)
+					}
+				}
+				for i, b := range blocks {
+					before := tr.Stats().Reserved
+					if err := tr.Free(b, 1); err != nil {
+						t.Fatal(err)
+					}
+					if c.exact && last().Reserved != before {
+						t.Errorf("round %d, free %d: %d bytes shown as reserved, want %d", round, i, last().Reserved, before)
+					}
+				}
+				f.Synchronize()
+				if err := tr.Trim(0); err != nil {
+					t.Fatal(err)
+				}
+			}
+			checkReserved(t, tr)
+			if err := errors.Join(tr.Close(), f.Faults(), f.Leftover()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// checkReserved reads a trace as Perfetto does.
+func checkReserved(t *testing.T, tr *allocator.Trace) {
+	t.Helper()
+	var out bytes.Buffer
+	if err := tr.WritePerfetto(&out); err != nil {
+		t.Fatal(err)
+	}
+	var got struct {
+		TraceEvents []struct {
+			Ph   string
+			Args struct{ Live, Reserved int64 }
+		}
+	}
+	if err := json.Unmarshal(out.Bytes(), &got); err != nil {
+		t.Fatal(err)
+	}
+	counts := 0
+	for _, e := range got.TraceEvents {
+		if e.Ph == "C" {
+			counts++
+			if e.Args.Live > e.Args.Reserved || e.Args.Live < 0 {
+				t.Fatalf("count %d: %d bytes live of %d reserved", counts, e.Args.Live, e.Args.Reserved)
+			}
+		}
+	}
+	if counts == 0 {
+		t.Error("no counts")
+	}
+}
+
+// TestTraceReservedBeside traces goroutines whose calls come in between.
+func TestTraceReservedBeside(t *testing.T) {
+	f := allocatortest.NewFake(deviceBytes)
+	tr := allocator.NewTrace(newPool(t, f, allocator.PoolOptions{SegmentBytes: allocator.Alignment, MaxSegmentBytes: allocator.Alignment}), 1<<14)
+	var wg sync.WaitGroup
+	for w := range 4 {
+		wg.Go(func() {
+			if err := allocatortest.Churn(tr, allocator.Stream(w/2), uint64(w), 1000); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	checkReserved(t, tr)
+	if err := errors.Join(tr.Close(), f.Faults(), f.Leftover()); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestTraceOfChangedBlocks changes the size of a Block, and frees some that the
+// allocator refuses: what is live stays right.
+func TestTraceOfChangedBlocks(t *testing.T) {
+	f := allocatortest.NewFake(deviceBytes)
+	tr := allocator.NewTrace(allocator.NewMalloc(f), 100)
+	b, err := tr.Alloc(1000, 1, "changed")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tr.Alloc(-1, 1, "negative"); !errors.Is(err, allocator.ErrBadSize) {
+		t.Fatalf("Alloc(-1): %v", err)
+	}
+	changed := b
+	changed.Size = 1 << 40
+	f.FailAt(1, "Free")
+	if err := tr.Free(changed, 1); !errors.Is(err, allocatortest.ErrInjected) {
+		t.Fatalf("Free that the driver refuses: %v", err)
+	}
+	if err := tr.Free(changed, 1); err != nil {
+		t.Fatal(err)
+	}
+	if err := tr.Free(b, 1); !errors.Is(err, allocator.ErrDoubleFree) {
+		t.Errorf("second Free: %v", err)
+	}
+	if err := tr.Free(allocator.Block{Size: 5}, 1); !errors.Is(err, allocator.ErrUnknownBlock) {
+		t.Errorf("Free of the zero block: %v", err)
+	}
+	events, _ := tr.Events()
+	type entry struct {
+		action      allocator.Action
+		bytes, live int64
+	}
+	want := []entry{{allocator.Allocated, 1000, 1000}, {allocator.Refused, -1, 1000}, {allocator.Freed, 1000, 0}}
+	if len(events) != len(want) {
+		t.Fatalf("events %+v, want %d", events, len(want))
+	}
+	for i, e := range events {
+		if got := (entry{e.Action, e.Bytes, e.Live}); got != want[i] {
+			t.Errorf("event %d is %+v, want %+v", i, got, want[i])
+		}
+	}
+	if got := allocator.Action(200).String(); got != "Action(200)" {
+		t.Errorf("an action that does not exist is called %q", got)
+	}
+	if err := errors.Join(tr.Close(), f.Faults(), f.Leftover()); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestDamageIsFreed has wrappers around a Poison: a block whose red zones were
+// written to counts as freed with them, too.
+func TestDamageIsFreed(t *testing.T) {
+	f := allocatortest.NewFake(deviceBytes)
+	tr := allocator.NewTrace(allocator.NewPoison(newPool(t, f, allocator.PoolOptions{}), f), 10)
+	for name, a := range map[string]allocator.Allocator{
+		"limit":         allocator.NewLimit(tr, 1024),
+		"limit foreign": allocator.NewLimit(foreign{tr}, 1024),
+	} {
+		for range 2 {
+			b, err := a.Alloc(1000, 1, "damaged")
+			if err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			memory, err := f.Bytes(b.Addr, 1004)
+			if err != nil {
+				t.Fatal(err)
+			}
+			memory[1000]++
+			var damage *allocator.RedzoneError
+			if err := a.Free(b, 1); !errors.As(err, &damage) {
+				t.Errorf("%s: Free: %v, want a RedzoneError", name, err)
+			}
+		}
+	}
+	events, _ := tr.Events()
+	if len(events) != 8 || events[len(events)-1].Action != allocator.Freed || events[len(events)-1].Live != 0 {
+		t.Errorf("trace of 8 calls: %+v", events)
+	}
+	f.Synchronize()
+	if err := errors.Join(tr.Close(), f.Faults(), f.Leftover()); err != nil {
+		t.Error(err)
 	}
 }
