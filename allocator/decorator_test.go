@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"testing"
-	"time"
 
 	"mlpool/allocator"
 	"mlpool/allocator/allocatortest"
@@ -135,93 +134,6 @@ func TestLimitOfChangedBlocks(t *testing.T) {
 			}
 			f.Synchronize()
 			if err := errors.Join(l.Close(), f.Faults(), f.Leftover()); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-}
-
-// sleeper is an Allocator whose calls take at least a time known to the test.
-type sleeper struct {
-	allocator.Allocator
-	calls int
-}
-
-const nap = 200 * time.Microsecond
-
-func (s *sleeper) Alloc(int64, allocator.Stream, string) (allocator.Block, error) {
-	s.calls++
-	time.Sleep(nap)
-	return allocator.Block{}, nil
-}
-
-func (s *sleeper) Free(allocator.Block, allocator.Stream) error {
-	s.calls++
-	time.Sleep(nap)
-	return nil
-}
-
-// TestTimed checks the estimate from below only: 600 calls give 46 samples on
-// average, and fewer than 15 once in 10^8 runs.
-func TestTimed(t *testing.T) {
-	s := &sleeper{}
-	timed := allocator.NewTimed(s)
-	if got := timed.Time(); got != 0 {
-		t.Errorf("new stopwatch shows %v", got)
-	}
-	for range 300 {
-		b, err := timed.Alloc(1, 1, "nap")
-		if err := errors.Join(err, timed.Free(b, 1)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if s.calls != 600 {
-		t.Errorf("%d calls passed on, want 600", s.calls)
-	}
-	if least := 15 * 13 * nap * 9 / 10; timed.Time() < least {
-		t.Errorf("600 calls of %v took %v by estimate, want at least %v", nap, timed.Time(), least)
-	}
-}
-
-// slowDriver is a driver whose calls for memory take at least a nap.
-type slowDriver struct{ *allocatortest.Fake }
-
-func (d slowDriver) Malloc(bytes int64) (uintptr, error) {
-	time.Sleep(nap)
-	return d.Fake.Malloc(bytes)
-}
-
-func (d slowDriver) MallocAsync(bytes int64, s allocator.Stream) (uintptr, error) {
-	time.Sleep(nap)
-	return d.Fake.MallocAsync(bytes, s)
-}
-
-// TestTimedDriverCalls expects every call to be timed where each is one of the
-// driver's.
-func TestTimedDriverCalls(t *testing.T) {
-	for name, open := range map[string]func(slowDriver) allocator.Allocator{
-		"malloc": func(d slowDriver) allocator.Allocator { return allocator.NewMalloc(d) },
-		"async":  func(d slowDriver) allocator.Allocator { return allocator.NewAsync(d) },
-		"wrapped": func(d slowDriver) allocator.Allocator {
-			return allocator.NewLimit(allocator.NewMalloc(d), 1<<20)
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			timed := allocator.NewTimed(open(slowDriver{allocatortest.NewFake(deviceBytes)}))
-			for range 20 {
-				b, err := timed.Alloc(1000, 1, "nap")
-				if err := errors.Join(err, timed.Free(b, 1)); err != nil {
-					t.Fatal(err)
-				}
-				before := timed.Time()
-				if b, err = timed.Alloc(1000, 1, "nap"); err != nil || timed.Time()-before < nap*9/10 {
-					t.Fatalf("a call of at least %v counts as %v, error %v", nap, timed.Time()-before, err)
-				}
-				if err := timed.Free(b, 1); err != nil {
-					t.Fatal(err)
-				}
-			}
-			if err := timed.Close(); err != nil {
 				t.Error(err)
 			}
 		})

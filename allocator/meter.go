@@ -1,55 +1,79 @@
 package allocator
 
-import "sync/atomic"
+import (
+	"sync/atomic"
+	"time"
+)
 
-// A meter is a Driver that counts its calls.
+// A meter is a Driver that counts its calls, and measures them for whoever gave
+// it a clock.
 type meter struct {
 	driver         Driver
 	calls, mallocs atomic.Int64
+	clock          atomic.Pointer[clock] // nil: nobody asks
+	spent          atomic.Int64          // nanoseconds in calls since there is a clock
+}
+
+// A clock returns the time since some moment.
+type clock func() time.Duration
+
+// begin counts a call and returns when it began, or -1 without a clock.
+func (m *meter) begin() time.Duration {
+	m.calls.Add(1)
+	if c := m.clock.Load(); c != nil {
+		return (*c)()
+	}
+	return -1
+}
+
+func (m *meter) end(from time.Duration) {
+	if from >= 0 {
+		m.spent.Add(int64((*m.clock.Load())() - from))
+	}
 }
 
 func (m *meter) Malloc(bytes int64) (uintptr, error) {
-	m.calls.Add(1)
 	m.mallocs.Add(1)
+	defer m.end(m.begin())
 	return m.driver.Malloc(bytes)
 }
 
 func (m *meter) Free(addr uintptr) error {
-	m.calls.Add(1)
+	defer m.end(m.begin())
 	return m.driver.Free(addr)
 }
 
 func (m *meter) MemInfo() (free, total int64, err error) {
-	m.calls.Add(1)
+	defer m.end(m.begin())
 	return m.driver.MemInfo()
 }
 
 func (m *meter) NewEvent() (uintptr, error) {
-	m.calls.Add(1)
+	defer m.end(m.begin())
 	return m.driver.NewEvent()
 }
 
 func (m *meter) RecordEvent(event, stream uintptr) error {
-	m.calls.Add(1)
+	defer m.end(m.begin())
 	return m.driver.RecordEvent(event, stream)
 }
 
 func (m *meter) QueryEvent(event uintptr) (bool, error) {
-	m.calls.Add(1)
+	defer m.end(m.begin())
 	return m.driver.QueryEvent(event)
 }
 
 func (m *meter) WaitEvent(stream, event uintptr) error {
-	m.calls.Add(1)
+	defer m.end(m.begin())
 	return m.driver.WaitEvent(stream, event)
 }
 
 func (m *meter) SyncEvent(event uintptr) error {
-	m.calls.Add(1)
+	defer m.end(m.begin())
 	return m.driver.SyncEvent(event)
 }
 
 func (m *meter) FreeEvent(event uintptr) error {
-	m.calls.Add(1)
+	defer m.end(m.begin())
 	return m.driver.FreeEvent(event)
 }

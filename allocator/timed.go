@@ -11,22 +11,37 @@ import (
 // A Timed is an Allocator that measures the time spent in another one's Alloc
 // and Free, less what the clock itself costs.
 //
-// It times every call of an [Async] or a [Malloc], each of which calls the
-// driver and may wait for the device: a sample of such times is far off. For the
-// others two readings of the clock cost more than the call, so one call in
-// sampleEvery is timed, chosen at random so that no pattern of a training step
-// falls in with it. That adds a few nanoseconds to a call. The estimate is unbiased,
-// and uncertain by about one driver call times the square root of their number
-// times sampleEvery: small where such calls are rare.
+// It times every call, but for a [Pool] or a [Plan], where two readings of the
+// clock cost more than most calls. There the time is the sum of two:
+//
+//   - that within the driver, of all calls, which the driver's calls measure
+//     themselves: they are rare and dear, so a sample of them would be far off;
+//   - the rest, from one call in sampleEvery, chosen at random so that no pattern
+//     of a training step falls in with it. Each sample stands for sampleEvery
+//     calls, unless the rest is longer than outlier: then the thread most likely
+//     did not run, which says nothing of other calls, and it stands for itself.
+//
+// So one interruption adds its own length at most. The price is a bias: of what a
+// pool really does for longer than outlier outside the driver, such as coalescing
+// thousands of blocks at once, one part in sampleEvery is seen, and as much of the
+// interruptions. Shorter work is estimated without bias. Among goroutines, a
+// driver's call also counts for the others' calls that return during or right
+// after it, most of which wait for it.
 type Timed struct {
 	Allocator
-	oneIn int64        // calls
-	below uint32       // a call is timed whose random number is at most this
-	sum   atomic.Int64 // nanoseconds of the calls timed
-	clock int64        // nanoseconds that two readings are apart
+	driver *meter        // of the pool; nil: every call is timed
+	below  uint32        // a call is timed whose random number is at most this
+	cost   time.Duration // that two readings of the clock are apart
+	spent  atomic.Int64  // nanoseconds
+
+	now  clock
+	draw func() uint32
 }
 
-const sampleEvery = 13
+const (
+	sampleEvery = 13
+	outlier     = 10 * time.Microsecond
+)
 
 // start is what clock readings count from; a difference from it needs one
 // reading of the monotonic clock and none of the wall clock.
@@ -34,56 +49,119 @@ var start = time.Now()
 
 // NewTimed returns a with a stopwatch.
 func NewTimed(a Allocator) *Timed {
-	t := &Timed{Allocator: a, oneIn: sampleEvery, clock: clockCost()}
-	_, async := As[*Async](a)
-	_, malloc := As[*Malloc](a)
-	if async || malloc {
-		t.oneIn = 1
+	t := &Timed{
+		Allocator: sized(a), driver: poolMeter(a), below: math.MaxUint32 / sampleEvery,
+		now: func() time.Duration { return time.Since(start) }, draw: rand.Uint32,
 	}
-	t.below = uint32(math.MaxUint32 / t.oneIn)
+	t.cost = clockCost(t.now)
+	if t.driver != nil {
+		t.driver.clock.CompareAndSwap(nil, &t.now)
+	}
 	return t
 }
 
+// poolMeter returns the meter of a pool or a plan around which there are only
+// wrappers as cheap as itself, and else nil.
+func poolMeter(a Allocator) *meter {
+	switch a := a.(type) {
+	case *Pool:
+		return &a.driver
+	case *Plan:
+		return &a.pool.driver
+	case *Limit, *Trace, *Timed, *sizes:
+		return poolMeter(a.(interface{ Unwrap() Allocator }).Unwrap())
+	}
+	return nil
+}
+
 // clockCost returns the median time between two readings of the clock.
-func clockCost() int64 {
+func clockCost(now clock) time.Duration {
 	var gaps [1001]time.Duration
 	for i := range gaps {
-		from := time.Since(start)
-		gaps[i] = time.Since(start) - from
+		from := now()
+		gaps[i] = now() - from
 	}
 	slices.Sort(gaps[:])
-	return int64(gaps[len(gaps)/2])
+	return gaps[len(gaps)/2]
 }
 
 // Time returns the time spent in Alloc and Free so far, summed over goroutines.
 // An interval's time is a difference.
-func (t *Timed) Time() time.Duration {
-	return time.Duration(max(t.sum.Load(), 0) * t.oneIn)
-}
+func (t *Timed) Time() time.Duration { return time.Duration(max(t.spent.Load(), 0)) }
 
 // Unwrap returns the allocator that is timed.
 func (t *Timed) Unwrap() Allocator { return t.Allocator }
 
 // Alloc implements [Allocator].
 func (t *Timed) Alloc(bytes int64, s Stream, tag string) (Block, error) {
-	if rand.Uint32() > t.below {
-		return t.Allocator.Alloc(bytes, s, tag)
-	}
-	from := time.Since(start)
+	c := t.begin()
 	b, err := t.Allocator.Alloc(bytes, s, tag)
-	t.add(time.Since(start) - from)
+	t.end(c)
 	return b, err
 }
 
 // Free implements [Allocator].
 func (t *Timed) Free(b Block, s Stream) error {
-	if rand.Uint32() > t.below {
-		return t.Allocator.Free(b, s)
-	}
-	from := time.Since(start)
+	c := t.begin()
 	err := t.Allocator.Free(b, s)
-	t.add(time.Since(start) - from)
+	t.end(c)
 	return err
 }
 
-func (t *Timed) add(d time.Duration) { t.sum.Add(int64(d) - t.clock) }
+// freeSized implements sizedFreer.
+func (t *Timed) freeSized(b Block, s Stream) (bytes int64, err error) {
+	c := t.begin()
+	bytes, err = freeSized(t.Allocator, b, s)
+	t.end(c)
+	return bytes, err
+}
+
+// timedCall is where the clocks were when a call began.
+type timedCall struct {
+	from   time.Duration // -1: the call is not timed
+	driver int64         // nanoseconds within the driver
+}
+
+func (t *Timed) begin() timedCall {
+	if t.driver == nil {
+		return timedCall{from: t.now()}
+	}
+	c := timedCall{from: -1, driver: t.driver.spent.Load()}
+	if t.draw() <= t.below {
+		c.from = t.now()
+	}
+	return c
+}
+
+func (t *Timed) end(c timedCall) {
+	var took time.Duration
+	if c.from >= 0 {
+		took = t.now() - c.from
+	}
+	if t.driver == nil {
+		t.spent.Add(int64(took - t.cost))
+		return
+	}
+	driver := time.Duration(t.driver.spent.Load() - c.driver)
+	if c.from < 0 {
+		if driver > 0 {
+			t.spent.Add(int64(driver))
+		}
+		return
+	}
+	t.spent.Add(int64(estimate(took, driver, t.cost)))
+}
+
+// estimate returns what a call that was timed adds to the time: what it spent in
+// the driver, and the rest for itself and those that were not timed.
+func estimate(took, driver, cost time.Duration) time.Duration {
+	driver = min(driver, took)
+	rest := took - driver - cost
+	if driver > 0 {
+		rest = max(rest, 0)
+	}
+	if rest > outlier {
+		return driver + rest
+	}
+	return driver + rest*sampleEvery
+}

@@ -1,0 +1,187 @@
+package allocator_test
+
+import (
+	"errors"
+	"math"
+	"testing"
+	"time"
+
+	"mlpool/allocator"
+	"mlpool/allocator/allocatortest"
+)
+
+// A scriptedClock goes on by tick with each reading, and by what else the test
+// adds. Every sampleEvery-th call is timed.
+type scriptedClock struct {
+	now   time.Duration
+	calls int
+}
+
+const tick = 100 * time.Nanosecond
+
+func (c *scriptedClock) read() time.Duration {
+	c.now += tick
+	return c.now
+}
+
+func (c *scriptedClock) draw() uint32 {
+	c.calls++
+	if c.calls%allocator.SampleEvery == 0 {
+		return 0
+	}
+	return math.MaxUint32
+}
+
+// sampled says whether the next call will be timed.
+func (c *scriptedClock) sampled() bool { return (c.calls+1)%allocator.SampleEvery == 0 }
+
+// A tickingDriver takes a time for each call for memory.
+type tickingDriver struct {
+	*allocatortest.Fake
+	clock *scriptedClock
+	takes time.Duration
+}
+
+func (d *tickingDriver) Malloc(bytes int64) (uintptr, error) {
+	d.clock.now += d.takes
+	return d.Fake.Malloc(bytes)
+}
+
+func (d *tickingDriver) Free(addr uintptr) error {
+	d.clock.now += d.takes
+	return d.Fake.Free(addr)
+}
+
+func (d *tickingDriver) MallocAsync(bytes int64, s uintptr) (uintptr, error) {
+	d.clock.now += d.takes
+	return d.Fake.MallocAsync(bytes, s)
+}
+
+func (d *tickingDriver) FreeAsync(addr, s uintptr) error {
+	d.clock.now += d.takes
+	return d.Fake.FreeAsync(addr, s)
+}
+
+// TestTimedPool makes 1300 pairs of calls that a pool meets without its driver,
+// each of one tick, and in between others. Of the pairs 200 calls are timed.
+func TestTimedPool(t *testing.T) {
+	const (
+		pairs  = 1300
+		plain  = 2 * pairs * tick
+		takes  = time.Millisecond
+		at     = 700 // where something happens
+		missed = allocator.SampleEvery * tick
+	)
+	for _, c := range []struct {
+		name string
+		// interrupted is the time that a call did not run, driver that its memory
+		// comes from the driver.
+		interrupted time.Duration
+		driver      bool
+		sampled     bool // the call is timed
+		want        time.Duration
+	}{
+		{"plain", 0, false, false, plain},
+		{"an interruption in a call that is timed", 5 * time.Millisecond, false, true, plain - missed + 5*time.Millisecond + tick},
+		{"an interruption in one that is not", 5 * time.Millisecond, false, false, plain},
+		{"a long call", allocator.Outlier - tick, false, true, plain - missed + allocator.SampleEvery*allocator.Outlier},
+		{"a driver's call in one that is not timed", 0, true, false, plain + takes + tick},
+		// The two readings around the driver's call are in the timed one as well.
+		{"a driver's call in one that is timed", 0, true, true, plain - missed + takes + tick + missed*2},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			clock := &scriptedClock{}
+			d := &tickingDriver{Fake: allocatortest.NewFake(deviceBytes), clock: clock, takes: takes}
+			a := allocator.NewTimed(allocator.NewLimit(newPool(t, d, allocator.PoolOptions{}), 1<<30))
+			if got := a.Time(); got != 0 {
+				t.Errorf("new stopwatch shows %v", got)
+			}
+			now := clock.read
+			a.Script(func() time.Duration { return now() }, clock.draw)
+			pair := func() {
+				t.Helper()
+				b, err := a.Alloc(1000, 1, "pair")
+				if err := errors.Join(err, a.Free(b, 1)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			pair()
+			clock.calls = 0
+			before := a.Time()
+			done := false
+			for i := range pairs {
+				if i >= at && !done && clock.sampled() == c.sampled {
+					done = true
+					if c.driver {
+						if err := a.Trim(0); err != nil { // its time does not count
+							t.Fatal(err)
+						}
+					}
+					if c.interrupted > 0 && c.sampled {
+						readings := 0
+						now = func() time.Duration {
+							if readings++; readings == 2 {
+								clock.now += c.interrupted
+								now = clock.read
+							}
+							return clock.read()
+						}
+					} else {
+						clock.now += c.interrupted
+					}
+				}
+				pair()
+			}
+			if got := a.Time() - before; !done || got != c.want {
+				t.Errorf("%d pairs took %v by estimate, want %v", pairs, got, c.want)
+			}
+			d.Synchronize()
+			if err := errors.Join(a.Close(), d.Faults(), d.Leftover()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// TestTimedEach has allocators of which each call is timed, since it may be dear.
+func TestTimedEach(t *testing.T) {
+	for name, open := range map[string]func(*tickingDriver) allocator.Allocator{
+		"malloc": func(d *tickingDriver) allocator.Allocator { return allocator.NewMalloc(d) },
+		"async":  func(d *tickingDriver) allocator.Allocator { return allocator.NewAsync(d) },
+		"wrapped": func(d *tickingDriver) allocator.Allocator {
+			return allocator.NewLimit(allocator.NewMalloc(d), 1<<20)
+		},
+		"foreign": func(d *tickingDriver) allocator.Allocator { return foreign{allocator.NewMalloc(d)} },
+		"poison": func(d *tickingDriver) allocator.Allocator {
+			return allocator.NewPoison(newPool(t, d, allocator.PoolOptions{SegmentBytes: allocator.Alignment}), d)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			const takes, pairs = time.Millisecond, 20
+			clock := &scriptedClock{}
+			d := &tickingDriver{Fake: allocatortest.NewFake(deviceBytes), clock: clock, takes: takes}
+			a := allocator.NewTimed(open(d))
+			a.Script(clock.read, func() uint32 {
+				t.Error("a call is left to chance")
+				return 0
+			})
+			for range pairs {
+				b, err := a.Alloc(1000, 1, "each")
+				if err := errors.Join(err, a.Free(b, 1)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want := pairs * 2 * (takes + tick)
+			if name == "poison" {
+				want = takes + pairs*2*tick // the pool keeps its one segment
+			}
+			if got := a.Time(); got != want {
+				t.Errorf("%d pairs took %v, want %v", pairs, got, want)
+			}
+			d.Synchronize()
+			if err := errors.Join(a.Close(), d.Faults(), d.Leftover()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
