@@ -20,21 +20,21 @@ type addressOrdered struct {
 	rover *node // where the next search of nextFit starts; nil: at the first
 }
 
-func (l *addressOrdered) find(size int64) *node {
+func (l *addressOrdered) find(size, most int64) *node {
 	switch l.fit {
 	case nextFit:
-		n := search(l.rover, nil, size)
+		n := search(l.rover, nil, size, most)
 		if n == nil {
-			n = search(l.first, l.rover, size)
+			n = search(l.first, l.rover, size, most)
 		}
 		l.rover = n
 		return n
 	case firstFit:
-		return search(l.first, nil, size)
+		return search(l.first, nil, size, most)
 	}
 	var chosen *node
 	for n := l.first; n != nil; n = n.down {
-		if n.size < size {
+		if n.size < size || n.size > most {
 			continue
 		}
 		if chosen == nil || l.fit == bestFit && n.size < chosen.size || l.fit == worstFit && n.size > chosen.size {
@@ -44,10 +44,11 @@ func (l *addressOrdered) find(size int64) *node {
 	return chosen
 }
 
-// search returns the first block of size bytes from one on and before another.
-func search(from, before *node, size int64) *node {
+// search returns the first block of size to most bytes from one on and before
+// another.
+func search(from, before *node, size, most int64) *node {
 	for n := from; n != before; n = n.down {
-		if n.size >= size {
+		if n.size >= size && n.size <= most {
 			return n
 		}
 	}

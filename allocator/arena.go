@@ -15,11 +15,11 @@ func (a *arena) listOf(n *node) *list {
 	return &a.holes
 }
 
-func (a *arena) find(size int64) *node {
-	if n := search(a.ends.first, nil, size); n != nil {
+func (a *arena) find(size, most int64) *node {
+	if n := search(a.ends.first, nil, size, most); n != nil {
 		return n
 	}
-	return search(a.holes.first, nil, size)
+	return search(a.holes.first, nil, size, most)
 }
 
 func (a *arena) insert(n *node) { a.listOf(n).insertAfter(nil, n) }

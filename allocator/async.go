@@ -16,7 +16,7 @@ type Async struct {
 	ledger
 	driver               AsyncDriver
 	driverCalls, mallocs atomic.Int64
-	events               orderer // without a driver if it has no events
+	events               eventCache // without a driver if it has no events
 
 	reservedMu             sync.Mutex
 	reserved, peakReserved int64 // bytes, when the driver last said so
@@ -30,7 +30,7 @@ type Async struct {
 func NewAsync(d AsyncDriver) *Async {
 	a := &Async{driver: d}
 	if e, ok := d.(eventDriver); ok {
-		a.events.driver, a.events.calls = e, &a.driverCalls
+		a.events.driver = countedEvents{e, &a.driverCalls}
 	}
 	return a
 }

@@ -1,5 +1,7 @@
 package allocator
 
+import "unsafe"
+
 // A Block is device memory that an [Allocator] handed out. It is a small value
 // to be copied freely; the allocator that made it keeps the memory, so dropping
 // a Block without Free leaks until Close. The zero Block is no block.
@@ -18,6 +20,9 @@ func roundUp(n, unit int64) int64 { return (n + unit - 1) &^ (unit - 1) }
 // memory at once, on any device, so that no sum of sizes can overflow.
 const maxRequest = 1 << 46
 
+// maxSegment is above the size of any segment, in bytes.
+const maxSegment = 1 << 47
+
 // blockSize returns the memory that a request of bytes takes: a whole number of
 // units of Alignment, and at least one so that blocks of 0 bytes differ.
 func blockSize(bytes int64) int64 {
@@ -35,24 +40,27 @@ const (
 	waiting              // freed, until other streams are done with it
 )
 
-// A node is the record of one block, free or handed out. Records are reused for
-// ever within one heap or ledger, so a stale Block can always be told from a
+// A node is the record of one block, free or handed out. A record that is used
+// again is of the same heap or ledger, so a stale Block can always be told from a
 // current one by its generation.
 type node struct {
-	heap   *heap   // whose lock guards the rest; never changes. nil: see ledger
+	heap   *heap   // that made the record; see node.lockHeap. nil: see ledger
 	ledger *ledger // the same for an allocator without heaps
 	slot   *slot   // the same for a planned block
 
-	gen   uint64 // how often this record was handed out or given back
-	state state
-	addr  uintptr
-	size  int64 // bytes of memory
-	want  int64 // bytes of memory that the request needed, at most size
-
+	gen    uint64 // how often this record was handed out or given back
+	state  state
+	loose  bool // in heap.loose
+	addr   uintptr
 	asked  int64 // bytes asked for
-	tag    string
 	stream Stream
-	uses   []Stream // other streams to wait for before the memory is used again
+	tag    string
+	users  []*user // other streams that use the block; in a heap or a plan
+
+	size  int64     // bytes of memory
+	want  int64     // bytes of memory that the request needed, at most size
+	waits []pending // events to wait for before the memory is used again
+	uses  []Stream  // other streams that use the block; in a ledger
 
 	seg        *segment
 	prev, next *node // neighbours in the segment, by address
@@ -63,10 +71,11 @@ type node struct {
 func (n *node) handOut(asked int64, s Stream, tag string) Block {
 	n.gen++
 	n.state = live
-	n.asked = asked
-	n.stream = s
-	if n.tag != tag {
-		n.tag = tag
+	if n.asked != asked || n.stream != s { // a planned block's are always the same
+		n.asked, n.stream = asked, s
+	}
+	if len(n.tag) != len(tag) || unsafe.StringData(n.tag) != unsafe.StringData(tag) {
+		n.tag = tag // the same constant as a rule: then no comparison, no store
 	}
 	return Block{Addr: n.addr, Size: asked, node: n, gen: n.gen}
 }
@@ -81,6 +90,9 @@ func (n *node) check(b Block) error {
 	}
 	return nil
 }
+
+// whole says whether n is all of its segment.
+func (n *node) whole() bool { return n.prev == nil && n.next == nil }
 
 func (n *node) describe() LiveBlock {
 	return LiveBlock{Addr: n.addr, Bytes: n.asked, Stream: n.stream, Tag: n.tag}

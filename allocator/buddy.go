@@ -4,32 +4,44 @@ import "math/bits"
 
 // buddy is the binary buddy system of Knowlton (A fast storage allocator, 1965):
 // every block has a power of two of bytes, is halved as often as a request
-// allows, and joins only the other half of what it was split from. Segments are
-// powers of two as well. Up to half of a block is lost to rounding.
+// allows, and joins only the other half of what it was split from. Up to half of
+// a block is lost to rounding.
+//
+// Segments are powers of two where the driver has as much. Another one is split
+// into the powers of two that it is the sum of, the largest first; the rest behind
+// such a block, up to the end of the segment, is its buddy.
 type buddy struct {
 	eager
 	orders uint64 // with a free block
 	lists  [64]list
 }
 
+// order returns the power of two of the smallest block for size bytes.
 func order(size int64) int { return bits.Len64(uint64(size - 1)) }
 
-func (b *buddy) find(size int64) *node {
+// floor returns the largest power of two that is at most size.
+func floor(size int64) int64 { return 1 << (bits.Len64(uint64(size)) - 1) }
+
+func (b *buddy) find(size, most int64) *node {
 	orders := b.orders & (^uint64(0) << order(size))
 	if orders == 0 {
 		return nil
 	}
-	return b.lists[bits.TrailingZeros64(orders)].first
+	return scan(b.lists[bits.TrailingZeros64(orders)].first, size, most)
 }
 
+// listOf returns the order of the largest request that every block of n's list
+// can meet.
+func (b *buddy) listOf(n *node) int { return bits.Len64(uint64(n.size)) - 1 }
+
 func (b *buddy) insert(n *node) {
-	k := order(n.size)
+	k := b.listOf(n)
 	b.lists[k].insertAfter(nil, n)
 	b.orders |= 1 << k
 }
 
 func (b *buddy) remove(n *node) {
-	k := order(n.size)
+	k := b.listOf(n)
 	b.lists[k].remove(n)
 	if b.lists[k].first == nil {
 		b.orders &^= 1 << k
@@ -37,15 +49,21 @@ func (b *buddy) remove(n *node) {
 }
 
 func (b *buddy) cut(n *node, size int64) int64 {
-	if half := n.size / 2; half >= size {
-		return half
+	part := floor(n.size)
+	if part == n.size {
+		part /= 2
+	}
+	if part >= size && part >= Alignment {
+		return part
 	}
 	return n.size
 }
 
 func (b *buddy) joins(left, right *node) bool {
-	offset := left.addr - left.seg.addr
-	return left.size == right.size && offset&uintptr(left.size) == 0
+	if floor(left.size) != left.size || int64(left.addr-left.seg.addr)&(2*left.size-1) != 0 {
+		return false
+	}
+	return left.size == right.size || right.next == nil && right.size < left.size
 }
 
 func (b *buddy) segmentSize(bytes int64) int64 { return 1 << order(bytes) }

@@ -4,18 +4,21 @@ import "math/bits"
 
 // A cache keeps recently freed blocks as they are, by the size they were asked
 // for, so that a stream that asks for the same sizes over and over neither
-// splits nor coalesces. Only sizes that were asked for again while they held
-// their slot are kept: sizes that do not recur go straight to the placement,
-// where they can coalesce.
+// splits nor coalesces. It keeps only what is hot: sizes that were asked for
+// again and again while they held their slot, and blocks of them that were taken
+// lately. The rest goes to the placement, where it can coalesce: a block that is
+// kept for nothing splits the free memory around it.
 type cache struct {
 	kept     int // blocks in all slots
 	occupied [cacheSlots / 64]uint64
 	slots    [cacheSlots]cacheSlot
+	hand     int // slot from which cold looks on
 }
 
 type cacheSlot struct {
 	want int64 // the size that the slot is for
-	heat int   // requests for it, less those for others of the slot
+	heat int32 // requests for it, less those for others of the slot
+	used bool  // a block was taken since cold last came by
 	head *node // blocks of that size, last freed first, by down
 }
 
@@ -51,6 +54,7 @@ func (c *cache) pop(want int64) *node {
 	if n == nil {
 		return nil
 	}
+	s.used = true
 	if s.head = n.down; s.head == nil {
 		c.occupied[i/64] &^= 1 << (i % 64)
 	}
@@ -58,11 +62,11 @@ func (c *cache) pop(want int64) *node {
 	return n
 }
 
-// push keeps n unless its size does not recur.
+// push keeps n if its size is hot.
 func (c *cache) push(n *node) bool {
 	i := c.slot(n.want)
 	s := &c.slots[i]
-	if s.want != n.want || s.heat <= 0 {
+	if s.want != n.want || s.heat < maxHeat {
 		return false
 	}
 	n.state = cached
@@ -73,20 +77,37 @@ func (c *cache) push(n *node) bool {
 	return true
 }
 
-// drain empties the cache into one list, by down.
-func (c *cache) drain() *node {
-	var all *node
-	for word := range c.occupied {
-		for ; c.occupied[word] != 0; c.occupied[word] &= c.occupied[word] - 1 {
-			s := &c.slots[word*64+bits.TrailingZeros64(c.occupied[word])]
-			for n := s.head; n != nil; {
-				after := n.down
-				n.down = all
-				all, n = n, after
-			}
-			s.head = nil
+// cold takes the blocks of a slot that none was taken from since the last time,
+// and returns them by down. Each call looks at one slot.
+func (c *cache) cold() *node {
+	for range len(c.occupied) + 1 {
+		word := c.hand / 64 % len(c.occupied)
+		set := c.occupied[word] & (^uint64(0) << (c.hand % 64))
+		if set == 0 {
+			c.hand = (word + 1) * 64
+			continue
 		}
+		i := word*64 + bits.TrailingZeros64(set)
+		c.hand = i + 1
+		s := &c.slots[i]
+		if s.used {
+			s.used = false
+			return nil
+		}
+		s.heat = 0
+		return c.empty(i)
 	}
-	c.kept = 0
+	return nil
+}
+
+// empty takes the blocks of slot i.
+func (c *cache) empty(i int) *node {
+	s := &c.slots[i]
+	all := s.head
+	for n := all; n != nil; n = n.down {
+		c.kept--
+	}
+	s.head = nil
+	c.occupied[i/64] &^= 1 << (i % 64)
 	return all
 }

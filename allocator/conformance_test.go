@@ -97,3 +97,6 @@ func newPlan(t testing.TB, d allocator.Driver) *allocator.Plan {
 	}
 	return p
 }
+
+// raceEnabled says that the race detector is on, which takes its time.
+var raceEnabled bool

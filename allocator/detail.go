@@ -2,6 +2,7 @@ package allocator
 
 import (
 	"cmp"
+	"math"
 	"slices"
 )
 
@@ -40,28 +41,26 @@ type ClassStats struct {
 	Bytes  int64 // of those
 }
 
-// Detail looks at every block of the pool; Stats is cheaper. Counters of streams
-// that were released and whose memory moved on are in ByClass only.
+// Detail looks at every block of the pool; Stats is cheaper. Of the memory of
+// streams that were released, ByStream has the blocks that are handed out, with the
+// stream they were allocated on.
 func (p *Pool) Detail() Detail {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var d Detail
 	var classes [sizeClasses]ClassStats
-	for i, n := range p.past.byClass {
-		classes[i].Allocs = n
+	for i, c := range p.past.classes {
+		classes[i].Allocs = c.allocs
 	}
-	for _, g := range p.spare {
-		d.Free += g.size
-		d.LargestFree = max(d.LargestFree, g.size)
-	}
-	for _, h := range p.heaps.Load().all() {
-		h.mu.Lock()
+	p.everyHeap(func(h *heap) {
 		s := h.detail(&classes)
-		h.mu.Unlock()
-		d.ByStream = append(d.ByStream, s)
+		if h != p.common {
+			d.ByStream = append(d.ByStream, s)
+		}
 		d.Free += s.Reserved - s.Allocated
 		d.LargestFree = max(d.LargestFree, s.LargestFree)
-	}
+	})
+	d.addReleased(p.common)
 	slices.SortFunc(d.ByStream, func(a, b StreamStats) int { return cmp.Compare(a.Stream, b.Stream) })
 	for i, c := range classes {
 		if c.Allocs > 0 {
@@ -73,14 +72,41 @@ func (p *Pool) Detail() Detail {
 	return d
 }
 
+// addReleased adds the blocks that are handed out of the memory of released
+// streams to those of the stream that they were allocated on.
+func (d *Detail) addReleased(common *heap) {
+	common.mu.Lock()
+	defer common.mu.Unlock()
+	at := map[Stream]int{}
+	for i, s := range d.ByStream {
+		at[s.Stream] = i
+	}
+	common.blocks(func(n *node) {
+		if n.state != live {
+			return
+		}
+		i, known := at[n.stream]
+		if !known {
+			i = len(d.ByStream)
+			at[n.stream] = i
+			d.ByStream = append(d.ByStream, StreamStats{Stream: n.stream})
+		}
+		s := &d.ByStream[i]
+		s.Allocs++
+		s.Allocated += n.size
+		s.PeakAllocated += n.size
+		s.Reserved += n.size
+	})
+}
+
 func (h *heap) detail(classes *[sizeClasses]ClassStats) StreamStats {
 	s := StreamStats{
-		Stream: h.stream, Allocs: h.stats.allocs, Frees: h.stats.frees,
-		Allocated: h.stats.allocated, PeakAllocated: h.stats.peak,
-		Reserved: h.reserved(), Segments: len(h.segments),
+		Stream: h.stream, Allocated: h.stats.allocated, PeakAllocated: h.stats.peak,
+		Reserved: h.reserved, Segments: h.segments.count,
 	}
-	for i, n := range h.stats.byClass {
-		classes[i].Allocs += n
+	s.Allocs, s.Frees = h.stats.counts()
+	for i, c := range h.stats.classes {
+		classes[i].Allocs += c.allocs
 	}
 	h.blocks(func(n *node) {
 		switch n.state {
@@ -98,4 +124,13 @@ func (h *heap) detail(classes *[sizeClasses]ClassStats) StreamStats {
 	})
 	s.Fragmentation = fragmentation(s.LargestFree, s.Reserved-s.Allocated)
 	return s
+}
+
+// fragmentation is the part of the free bytes outside the largest free block,
+// in percent.
+func fragmentation(largest, all int64) float64 {
+	if all == 0 {
+		return 0
+	}
+	return math.Round(1000*(1-float64(largest)/float64(all))) / 10
 }

@@ -56,21 +56,40 @@ func (e *OutOfMemoryError) Unwrap() error { return e.Err }
 // OutOfMemory tells this error from others without importing this package.
 func (e *OutOfMemoryError) OutOfMemory() bool { return true }
 
-// advise fills in Advice from the other fields.
-func (e *OutOfMemoryError) advise(free int64) {
+// fromDevice notes what Driver.MemInfo returned.
+func (e *OutOfMemoryError) fromDevice(free, total int64, err error) {
+	if err != nil {
+		e.Err = errors.Join(e.Err, err)
+		return
+	}
+	e.DeviceFree, e.DeviceTotal = free, total
+}
+
+// advise fills in Advice where what is handed out counts towards the limit.
+func (e *OutOfMemoryError) advise(free int64) { e.adviseOf(e.Allocated, free) }
+
+// adviseOf fills in Advice from the other fields, the bytes that count towards the
+// limit and those of them that are not handed out.
+func (e *OutOfMemoryError) adviseOf(counted, free int64) {
+	size := e.Bytes
+	if size <= maxRequest {
+		size = blockSize(size)
+	}
+	enough := min(counted, maxSegment) + min(size, maxSegment)
+	if free > 0 { // with more room blocks come to lie differently, not always better
+		enough += min(counted, maxSegment) / 2
+	}
 	switch {
 	case e.DeviceTotal > 0 && e.Bytes > e.DeviceTotal:
 		e.Advice = "the request is larger than the device: a smaller one is needed"
-	case e.Limit > 0 && e.Bytes > e.Limit:
-		e.Advice = fmt.Sprintf("the request is larger than the limit: one of %d would do", e.Allocated+e.Bytes)
-	case e.LargestFree >= blockSize(e.Bytes):
-		e.Advice = "a free block of another stream is large enough: the reuse policy wait would have taken it"
-	case free >= blockSize(e.Bytes) && e.LargestFree < 0:
+	case e.Limit > 0 && size > e.Limit:
+		e.Advice = fmt.Sprintf("the request is larger than the limit: one of %d would do", enough)
+	case free >= size && e.LargestFree < 0:
 		e.Advice = "the driver's pool holds enough, in pieces or for work that is not done: synchronising and trimming before would have helped"
-	case free >= blockSize(e.Bytes):
+	case free >= size:
 		e.Advice = "enough is free, in pieces: pre-allocating one large segment would have kept it together"
-	case e.Limit > 0:
-		e.Advice = fmt.Sprintf("a limit of %d would do", e.Allocated+e.Bytes)
+	case enough > e.Limit && e.Limit > 0:
+		e.Advice = fmt.Sprintf("a limit of %d would do", enough)
 	default:
 		e.Advice = "freeing blocks or asking for smaller ones, such as a smaller batch, would help"
 	}

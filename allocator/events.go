@@ -2,11 +2,11 @@ package allocator
 
 import (
 	"errors"
-	"sync"
 	"sync/atomic"
 )
 
-// An eventDriver is what a [Driver] knows of events.
+// An eventDriver is what a [Driver] knows of events, but for asking whether one is
+// done.
 type eventDriver interface {
 	NewEvent() (event uintptr, err error)
 	RecordEvent(event, stream uintptr) error
@@ -15,71 +15,124 @@ type eventDriver interface {
 	FreeEvent(event uintptr) error
 }
 
-// An orderer waits for streams by means of events, which it keeps for the next
-// time.
-type orderer struct {
-	driver eventDriver
-	calls  *atomic.Int64 // counts those of the driver
+// idleEvents is how many events are kept for later when nothing needs them.
+const idleEvents = 64
 
-	mu     sync.Mutex
-	unused []uintptr
+// eventCache keeps events that were recorded and are not needed any more, for
+// the next record.
+type eventCache struct {
+	driver eventDriver // which counts its calls; nil: there are no events
+
+	mu   spinLock
+	idle []uintptr
+}
+
+// record returns an event that marks the work queued on s so far.
+func (c *eventCache) record(s Stream) (event uintptr, err error) {
+	c.mu.Lock()
+	if last := len(c.idle) - 1; last >= 0 {
+		event, c.idle = c.idle[last], c.idle[:last]
+	}
+	c.mu.Unlock()
+	if event == 0 {
+		if event, err = c.driver.NewEvent(); err != nil {
+			return 0, err
+		}
+	}
+	if err := c.driver.RecordEvent(event, s); err != nil {
+		c.put(event)
+		return 0, err
+	}
+	return event, nil
+}
+
+// put takes an event back that nothing waits for any more. One that the driver
+// does not take is kept, for Close to try again.
+func (c *eventCache) put(event uintptr) {
+	c.mu.Lock()
+	enough := len(c.idle) >= idleEvents
+	c.mu.Unlock()
+	if enough && c.driver.FreeEvent(event) == nil {
+		return
+	}
+	c.mu.Lock()
+	c.idle = append(c.idle, event)
+	c.mu.Unlock()
 }
 
 // sync waits on the host for the work queued on s so far.
-func (o *orderer) sync(s Stream) error {
-	return o.record(s, o.driver.SyncEvent)
-}
-
-// queue makes stream to wait, on the device, for the work queued on from so far.
-func (o *orderer) queue(from, to Stream) error {
-	return o.record(from, func(event uintptr) error { return o.driver.WaitEvent(to, event) })
-}
-
-// record passes an event recorded on s to wait, another call of the driver.
-func (o *orderer) record(s Stream, wait func(event uintptr) error) error {
-	event, err := o.take()
+func (c *eventCache) sync(s Stream) error {
+	event, err := c.record(s)
 	if err != nil {
 		return err
 	}
-	o.calls.Add(1)
-	if err = o.driver.RecordEvent(event, s); err == nil {
-		o.calls.Add(1)
-		err = wait(event)
-	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.unused = append(o.unused, event)
-	return err
+	defer c.put(event)
+	return c.driver.SyncEvent(event)
 }
 
-// take returns an event that no one uses.
-func (o *orderer) take() (uintptr, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if last := len(o.unused) - 1; last >= 0 {
-		event := o.unused[last]
-		o.unused = o.unused[:last]
-		return event, nil
+// queue makes stream to wait, on the device, for the work queued on from so far.
+func (c *eventCache) queue(from, to Stream) error {
+	event, err := c.record(from)
+	if err != nil {
+		return err
 	}
-	o.calls.Add(1)
-	return o.driver.NewEvent()
+	defer c.put(event)
+	return c.driver.WaitEvent(to, event)
+}
+
+// take empties the cache.
+func (c *eventCache) take() []uintptr {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	idle := c.idle
+	c.idle = nil
+	return idle
 }
 
 // close returns the events to the driver and keeps those that it refuses.
-func (o *orderer) close() error {
-	o.mu.Lock()
-	defer o.mu.Unlock()
+func (c *eventCache) close() error {
 	var errs []error
-	o.unused = giveBack(o.unused, func(event uintptr) error {
-		o.calls.Add(1)
-		return o.driver.FreeEvent(event)
-	}, &errs)
+	kept := giveBack(c.take(), func(event uintptr) error { return c.driver.FreeEvent(event) }, &errs)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.idle = append(c.idle, kept...)
 	return errors.Join(errs...)
 }
 
 // closed says whether close has nothing left to do.
-func (o *orderer) closed() bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return len(o.unused) == 0
+func (c *eventCache) closed() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.idle) == 0
+}
+
+// countedEvents counts the calls of an eventDriver.
+type countedEvents struct {
+	eventDriver
+	calls *atomic.Int64
+}
+
+func (c countedEvents) NewEvent() (uintptr, error) {
+	c.calls.Add(1)
+	return c.eventDriver.NewEvent()
+}
+
+func (c countedEvents) RecordEvent(event, s uintptr) error {
+	c.calls.Add(1)
+	return c.eventDriver.RecordEvent(event, s)
+}
+
+func (c countedEvents) WaitEvent(s, event uintptr) error {
+	c.calls.Add(1)
+	return c.eventDriver.WaitEvent(s, event)
+}
+
+func (c countedEvents) SyncEvent(event uintptr) error {
+	c.calls.Add(1)
+	return c.eventDriver.SyncEvent(event)
+}
+
+func (c countedEvents) FreeEvent(event uintptr) error {
+	c.calls.Add(1)
+	return c.eventDriver.FreeEvent(event)
 }

@@ -1,23 +1,23 @@
 package allocator
 
-import "fmt"
+import (
+	"errors"
+	"fmt"
+)
 
 // Check says which invariant of the pool does not hold.
 func (p *Pool) Check() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var reserved int64
-	for _, g := range p.spare {
-		reserved += g.size
-	}
-	for _, h := range p.heaps.Load().all() {
-		h.mu.Lock()
-		bytes, err := h.check()
-		h.mu.Unlock()
-		if err != nil {
-			return err
-		}
+	var err error
+	p.everyHeap(func(h *heap) {
+		bytes, e := h.check()
 		reserved += bytes
+		err = errors.Join(err, e)
+	})
+	if err != nil {
+		return err
 	}
 	if reserved != p.reserved {
 		return fmt.Errorf("segments hold %d bytes, %d are reserved", reserved, p.reserved)
@@ -31,7 +31,7 @@ func (p *Pool) Check() error {
 func (h *heap) check() (reserved int64, err error) {
 	var counts [waiting + 1]int
 	var allocated int64
-	for _, g := range h.segments {
+	for g := h.segments.first; g != nil; g = g.next {
 		reserved += g.size
 		addr := g.addr
 		var left *node
@@ -39,7 +39,7 @@ func (h *heap) check() (reserved int64, err error) {
 			switch {
 			case n.addr != addr || n.size <= 0 || n.size%Alignment != 0:
 				return 0, fmt.Errorf("block of %d bytes at %#x, want it at %#x", n.size, n.addr, addr)
-			case n.prev != left || n.seg != g || n.heap != h:
+			case n.prev != left || n.seg != g || n.heap != h && n.heap.into != h:
 				return 0, fmt.Errorf("block at %#x has wrong links", n.addr)
 			case n.state == unused || n.state > waiting:
 				return 0, fmt.Errorf("block at %#x has state %d", n.addr, n.state)
@@ -55,24 +55,31 @@ func (h *heap) check() (reserved int64, err error) {
 			}
 			addr += uintptr(n.size)
 		}
+		if whole := g.first.state == free && g.first.whole(); g.indexed != whole {
+			return 0, fmt.Errorf("segment %#x is indexed as unused: %v, want %v", g.addr, g.indexed, whole)
+		}
 		if addr != g.addr+uintptr(g.size) {
 			return 0, fmt.Errorf("blocks of segment %#x end at %#x, not %#x", g.addr, addr, g.addr+uintptr(g.size))
 		}
 	}
-	if allocated != h.stats.allocated || int64(counts[live]) != h.stats.allocs-h.stats.frees {
+	allocs, frees := h.stats.counts()
+	if allocated != h.stats.allocated || int64(counts[live]) != allocs-frees {
 		return 0, fmt.Errorf("%d blocks of %d bytes are handed out, counted %d of %d",
-			counts[live], allocated, h.stats.allocs-h.stats.frees, h.stats.allocated)
+			counts[live], allocated, allocs-frees, h.stats.allocated)
+	}
+	if reserved != h.reserved {
+		return 0, fmt.Errorf("segments of %d bytes, counted %d", reserved, h.reserved)
 	}
 	kept, waits := 0, 0
 	if h.cache != nil {
 		kept = h.cache.kept
 	}
-	for _, w := range h.foreign {
-		for n := w.head; n != nil; n = n.down {
+	for class := range h.waiting.queues {
+		for n := h.waiting.queues[class].first; n != nil; n = n.down {
 			waits++
 		}
 	}
-	if kept != counts[cached] || waits != counts[waiting] {
+	if kept != counts[cached] || waits != counts[waiting] || int64(waits) != h.waiting.blocks {
 		return 0, fmt.Errorf("%d blocks cached and %d waiting, want %d and %d", kept, waits, counts[cached], counts[waiting])
 	}
 	return reserved, nil

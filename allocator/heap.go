@@ -1,50 +1,44 @@
 package allocator
 
-import (
-	"math/bits"
-	"sync"
-)
+import "math/bits"
 
-// A segment is what one Driver.Malloc returned. Its blocks are linked in
-// address order and never coalesce with those of another segment.
-type segment struct {
-	addr  uintptr
-	size  int64
-	first *node
-}
-
-// unused says whether all of the segment is one free block.
-func (g *segment) unused() bool { return g.first.state == free && g.first.next == nil }
-
-// A heap holds the segments of one stream. Everything in it is ordered by that
-// stream: a free block may be handed out to its work at once. All of it, the
-// nodes of its segments included, is guarded by mu.
+// A heap holds segments, and the free blocks of one stream: one may be handed
+// out to the stream's work at once. The heap Pool.common is of no stream: no work
+// is pending on its free blocks. Everything in a heap, the nodes of its segments
+// included, is guarded by mu.
 type heap struct {
-	mu     sync.Mutex
+	mu     spinLock
 	pool   *Pool
 	stream Stream
 
-	// idle says that no work was queued on stream since it was last waited for
-	// by ReleaseStream, so that the stream need not exist any more.
-	idle  bool
+	// into is the heap that took over everything when the stream was released;
+	// nil: none. It guards the nodes from then on.
+	into *heap
+
 	place placement
 	cache *cache // nil: none
+	most  int64  // bytes of a block that a small request may be cut from
 
 	stats heapStats
 
-	maxSplit  int64 // PoolOptions.MaxSplitBytes, or larger than any request
-	segments  []*segment
-	spares    *node // unused records, by down
-	foreign   []*waitlist
-	lastVisit int64 // stats.allocs when memory was last taken from another heap
+	segments segmentList
+	unused   segmentIndex
+	reserved int64   // bytes of all segments
+	spares   *node   // unused records, by down
+	loose    []*node // that were freed or split off and have not joined yet
+	waiting  waitingBlocks
+	index    int   // in Pool.list
+	visited  int64 // allocations when memory was last taken from another heap
 }
 
 // heapStats are the counters of one heap.
 type heapStats struct {
-	allocs, frees   int64
-	allocated, peak int64              // bytes
-	byClass         [sizeClasses]int64 // allocations
+	allocated, peak int64 // bytes
+	classes         [sizeClasses]classCount
 }
+
+// classCount counts the blocks of one size class.
+type classCount struct{ allocs, frees int64 }
 
 // sizeClasses is the number of classes that statistics tell apart: class k
 // holds the blocks of Alignment<<(k-1) < size <= Alignment<<k bytes.
@@ -52,12 +46,26 @@ const sizeClasses = 40
 
 func sizeClass(size int64) int { return bits.Len64(uint64(size-1) / Alignment) }
 
-// A waitlist holds the blocks that one other stream used last. Its event is
-// recorded anew at each such free, so it covers all of them.
-type waitlist struct {
-	stream Stream
-	event  uintptr
-	head   *node // by down
+// newHeap returns a heap of p without memory.
+func newHeap(p *Pool, s Stream) *heap {
+	h := &heap{pool: p, stream: s, most: maxSegment, visited: -visitEvery}
+	h.place, h.cache = newPlacement(p.opt.Strategy)
+	if p.opt.MaxSplitBytes > 0 {
+		h.most = p.opt.MaxSplitBytes
+	}
+	return h
+}
+
+// lockHeap locks the heap that holds n now and returns it.
+func (n *node) lockHeap() *heap {
+	h := n.heap
+	h.mu.Lock()
+	if into := h.into; into != nil { // which is not closed before the pool is
+		h.mu.Unlock()
+		into.mu.Lock()
+		return into
+	}
+	return h
 }
 
 // take removes a block of size bytes or a little more from the free ones.
@@ -66,16 +74,47 @@ func (h *heap) take(size int64) *node {
 		if n := h.cache.pop(size); n != nil {
 			return n
 		}
+		if h.cache.kept > 0 {
+			h.uncache(h.cache.cold())
+		}
 	}
-	n := h.find(size)
+	most := int64(maxSegment)
+	if size <= h.most/2 {
+		most = h.most
+	}
+	n := h.place.find(size, most)
 	if n == nil && h.cache != nil && h.cache.kept > 0 {
 		h.flushCache()
-		n = h.find(size)
+		n = h.place.find(size, most)
 	}
 	if n == nil {
 		return nil
 	}
+	return h.carve(n, size)
+}
+
+// takeAny is take for a request that fails otherwise: it looks at every block,
+// and cuts from any.
+func (h *heap) takeAny(size int64) *node {
+	var best *node
+	h.blocks(func(n *node) {
+		if n.state == free && n.size >= size && (best == nil || n.size < best.size) {
+			best = n
+		}
+	})
+	if best == nil {
+		return nil
+	}
+	return h.carve(best, size)
+}
+
+// carve takes n, which is free and large enough, and splits off what a request
+// for size bytes does not need.
+func (h *heap) carve(n *node, size int64) *node {
 	h.place.remove(n)
+	if n.whole() {
+		h.unused.remove(n.seg)
+	}
 	for keep := h.place.cut(n, size); keep < n.size; keep = h.place.cut(n, size) {
 		h.split(n, keep)
 	}
@@ -83,31 +122,19 @@ func (h *heap) take(size int64) *node {
 	return n
 }
 
-// find returns a block of the placement that may serve a request.
-func (h *heap) find(size int64) *node {
-	n := h.place.find(size)
-	if n != nil && n.size > h.maxSplit && size <= h.maxSplit/2 {
-		return nil
-	}
-	return n
-}
-
 // handOut counts n and returns its Block.
 func (h *heap) handOut(n *node, asked int64, s Stream, tag string) Block {
 	st := &h.stats
-	st.allocs++
 	st.allocated += n.size
 	st.peak = max(st.peak, st.allocated)
-	st.byClass[sizeClass(n.size)]++
-	h.idle = h.idle && s != h.stream
+	st.classes[sizeClass(n.size)].allocs++
 	return n.handOut(asked, s, tag)
 }
 
-// retire takes n back from work on s. The memory is not free yet.
-func (h *heap) retire(n *node, s Stream) {
+// retire takes n back. The memory is not free yet.
+func (h *heap) retire(n *node) {
 	n.gen++
-	h.idle = h.idle && s != h.stream
-	h.stats.frees++
+	h.stats.classes[sizeClass(n.size)].frees++
 	h.stats.allocated -= n.size
 }
 
@@ -126,14 +153,13 @@ func (h *heap) split(n *node, keep int64) {
 	rest.seg = n.seg
 	rest.addr = n.addr + uintptr(keep)
 	rest.size = n.size - keep
-	rest.state = free
 	rest.prev, rest.next = n, n.next
 	if n.next != nil {
 		n.next.prev = rest
 	}
 	n.next = rest
 	n.size = keep
-	h.place.insert(rest)
+	h.list(rest)
 }
 
 // coalesce joins n with its free neighbours and lists the result.
@@ -150,8 +176,19 @@ func (h *heap) coalesce(n *node) {
 			break
 		}
 	}
+	h.list(n)
+}
+
+// list makes n a free block of the placement.
+func (h *heap) list(n *node) {
 	n.state = free
 	h.place.insert(n)
+	if n.whole() {
+		h.unused.add(n.seg)
+	} else if h.place.lazy() && !n.loose {
+		n.loose = true
+		h.loose = append(h.loose, n)
+	}
 }
 
 // absorb adds right to its neighbour left and keeps the record for later.
@@ -181,98 +218,116 @@ func (h *heap) record() *node {
 	return n
 }
 
+// discard keeps the record of n for later, unless a heap made it that is closed.
 func (h *heap) discard(n *node) {
 	n.state = unused
-	n.seg, n.prev, n.next, n.up = nil, nil, nil, nil
-	n.down = h.spares
-	h.spares = n
+	n.seg, n.prev, n.next, n.up, n.down = nil, nil, nil, nil, nil
+	if n.heap == h {
+		n.down = h.spares
+		h.spares = n
+	}
 }
 
-// adopt adds g, which no heap holds, as one free block.
-func (h *heap) adopt(g *segment) {
+// adopt adds g, which no heap holds, and returns its one block, which is free.
+func (h *heap) adopt(g *segment) *node {
 	n := h.record()
 	n.seg, n.addr, n.size = g, g.addr, g.size
-	n.state = free
 	g.first = n
-	h.segments = append(h.segments, g)
-	h.place.insert(n)
+	h.segments.add(g)
+	h.reserved += g.size
+	h.list(n)
+	return n
 }
 
-// reserved returns the bytes of all segments.
-func (h *heap) reserved() int64 {
-	var bytes int64
-	for _, g := range h.segments {
-		bytes += g.size
-	}
-	return bytes
-}
-
-// surrender takes the unused segment at index i out of the heap.
-func (h *heap) surrender(i int) *segment {
-	g := h.segments[i]
+// surrender takes g, which is unused, out of the heap.
+func (h *heap) surrender(g *segment) {
+	h.unused.remove(g)
 	h.place.remove(g.first)
 	h.discard(g.first)
 	g.first = nil
-	last := len(h.segments) - 1
-	h.segments[i] = h.segments[last]
-	h.segments[last] = nil
-	h.segments = h.segments[:last]
-	return g
+	h.segments.remove(g)
+	h.reserved -= g.size
 }
 
 // flush coalesces everything that is free.
 func (h *heap) flush() {
 	h.flushCache()
-	if h.place.lazy() {
-		h.joinAll()
-	}
+	h.joinLoose()
 }
 
 func (h *heap) flushCache() {
-	if h.cache == nil || h.cache.kept == 0 {
+	if h.cache == nil {
 		return
 	}
-	for n := h.cache.drain(); n != nil; {
+	for word := range h.cache.occupied {
+		for h.cache.occupied[word] != 0 {
+			h.uncache(h.cache.empty(word*64 + bits.TrailingZeros64(h.cache.occupied[word])))
+		}
+	}
+}
+
+// uncache coalesces blocks that were cached, linked by down.
+func (h *heap) uncache(n *node) {
+	for n != nil {
 		after := n.down
 		h.coalesce(n)
 		n = after
 	}
 }
 
-// joinAll joins all free neighbours, for a placement that does not join them at
-// once.
-func (h *heap) joinAll() {
-	for _, g := range h.segments {
-		for n := g.first; n != nil; n = n.next {
-			right := n.next
-			if n.state != free || right == nil || right.state != free {
-				continue
-			}
-			h.place.remove(n)
-			for ; right != nil && right.state == free; right = n.next {
-				h.place.remove(right)
-				h.absorb(n, right)
-			}
-			h.place.insert(n)
+// joinLoose joins the blocks that were freed or split off since it was last
+// called with their free neighbours, for a placement that does not join them at
+// once. Each is looked at once, so that all calls together take time in
+// proportion to the frees and splits between them.
+func (h *heap) joinLoose() {
+	loose := h.loose
+	h.loose = h.loose[:0]
+	for i, n := range loose {
+		loose[i] = nil
+		n.loose = false
+		if n.state != free {
+			continue
 		}
+		for n.prev != nil && n.prev.state == free {
+			n = n.prev
+		}
+		right := n.next
+		if right == nil || right.state != free {
+			continue
+		}
+		h.place.remove(n)
+		for ; right != nil && right.state == free; right = n.next {
+			h.place.remove(right)
+			h.absorb(n, right)
+		}
+		n.loose = true // not to be listed as loose again
+		h.list(n)
+		n.loose = false
 	}
 }
 
 // blocks calls visit for every block of the heap, whatever its state.
 func (h *heap) blocks(visit func(n *node)) {
-	for _, g := range h.segments {
+	for g := h.segments.first; g != nil; g = g.next {
 		for n := g.first; n != nil; n = n.next {
 			visit(n)
 		}
 	}
 }
 
+// counts returns the blocks handed out and given back so far.
+func (st *heapStats) counts() (allocs, frees int64) {
+	for i := range st.classes {
+		allocs += st.classes[i].allocs
+		frees += st.classes[i].frees
+	}
+	return allocs, frees
+}
+
+// add adds the counts of o, all of whose blocks were given back or moved.
 func (st *heapStats) add(o *heapStats) {
-	st.allocs += o.allocs
-	st.frees += o.frees
-	st.allocated += o.allocated
-	st.peak += o.peak
-	for i, n := range o.byClass {
-		st.byClass[i] += n
+	for i, c := range o.classes {
+		st.classes[i].allocs += c.allocs
+		st.classes[i].frees += c.frees
 	}
 }

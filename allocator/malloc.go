@@ -12,7 +12,7 @@ import (
 type Malloc struct {
 	ledger
 	driver meter
-	events orderer
+	events eventCache
 
 	closing sync.Mutex
 	unfreed []uintptr // memory that the driver did not take back at Close
@@ -21,7 +21,7 @@ type Malloc struct {
 // NewMalloc returns an allocator over d.
 func NewMalloc(d Driver) *Malloc {
 	m := &Malloc{driver: meter{driver: d}}
-	m.events.driver, m.events.calls = d, &m.driver.calls
+	m.events.driver = &m.driver
 	return m
 }
 

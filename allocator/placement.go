@@ -6,21 +6,22 @@ import "slices"
 // heap does the rest: it splits what find returns, coalesces what is freed, and
 // calls every method under its lock.
 type placement interface {
-	// find returns a free block of at least size bytes, which stays listed, or
-	// nil.
-	find(size int64) *node
+	// find returns a free block of at least size and at most most bytes, which
+	// stays listed, or nil. It need not look at every block: heap.takeAny does.
+	find(size, most int64) *node
 	// insert lists a free block, remove takes it out again.
 	insert(n *node)
 	remove(n *node)
-	// cut returns how many bytes to keep of a block found for size bytes; the
-	// rest is split off, and cut is asked again until it keeps all.
+	// cut returns how many bytes to keep of a block of at least size bytes, found
+	// or not; the rest is split off, and cut is asked again until it keeps all.
 	cut(n *node, size int64) int64
 	// joins says whether two free neighbours become one block at once.
 	joins(left, right *node) bool
 	// lazy says that free neighbours which do not join at once are to be joined
 	// before the heap grows.
 	lazy() bool
-	// segmentSize returns the bytes to ask the driver for, at least bytes.
+	// segmentSize returns the bytes to ask the driver for, at least bytes. A
+	// segment may have another size all the same.
 	segmentSize(bytes int64) int64
 }
 

@@ -5,43 +5,50 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 )
 
 // A Plan is an Allocator for work that repeats itself. It records the requests
 // of one step, packs their blocks into one slab, and from then on answers each
-// request of the step by its position: no search and no lock.
+// request of the step by its position: no search.
 //
-// [Plan.Begin] and [Plan.End] mark a step. The first step of a name is recorded;
-// so is one whose first request differs from those of all plans of that name,
-// such as that of a short last batch. Every request and free is checked against
-// the plan: from the first that differs to the end of the step, requests go to a
-// pool, as do those outside a step, those on other streams, and those for blocks
-// that outlived the recorded step.
+// [Plan.Begin] and [Plan.End] mark a step. The first step of a name is recorded
+// and planned; so is one whose first request differs from those of all plans of
+// that name, such as that of a short last batch. Every request and free is checked
+// against the plan: from the first that differs to the end of the step, requests
+// go to a pool, as do those outside a step, those on other streams, and those for
+// blocks that outlived the recorded step. A step that kept to no plan is planned
+// when the same one comes a second time. Of several plans that begin alike, the
+// one is tried that as a rule follows on the plan of the step before; while such
+// guesses are wrong, steps are left to the pool.
 //
-// All plans share one slab, which is returned to the driver while another step
-// is recorded. The pool behind them takes a segment of its own for each block,
-// since few are left.
+// All plans share one slab, which goes back to the driver while a step is left to
+// the pool from its beginning, and when memory runs out elsewhere. The pool behind
+// them takes a segment of its own for each block, since few are left, and gives
+// unused ones back before it takes more.
+//
+// A block may outlive its step. Until it is freed no step can be planned; from the
+// second on that finds it so, the plans take another slab.
 //
 // PeakAllocated in the Stats of a Plan counts the blocks of a step that kept to
 // its plan as those of the plan; a step that did not is bounded from above.
 type Plan struct {
-	pool    *Pool
-	current atomic.Pointer[run]
+	pool *Pool
+	step atomic.Pointer[run] // in progress; nil: none. Changed under mu
 
-	mu         sync.Mutex // guards what follows, taken before any lock of the pool
-	closed     bool
-	plans      map[string][]*schedule
-	slab       *segment // nil: none
-	slabStream Stream   // of the last step that used the slab
-	peak       int64    // bytes handed out at once in a planned step
+	mu     spinLock // guards what follows and all runs, plans and slots; taken before any lock of the pool
+	closed bool
+	names  map[string]*repertoire
+	slab   *slabMemory // nil: none
+	old    []*slabMemory
+	stuck  bool // the last step found a block of the slab handed out
+	clock  int64
+	retry  int64 // clock from which on a slab that could not be had is asked for again
+	need   int64 // bytes of slab for the largest plan
 
-	pastAllocs, pastFrees int64 // of plans that are no more
+	allocs, frees   int64 // of planned blocks
+	allocated, peak int64 // bytes: of planned blocks; of all, at once, in a step
 }
-
-// maxVariants is how many plans one name can have.
-const maxVariants = 8
 
 // NewPlan returns a planning allocator over d. SegmentBytes and MaxSegmentBytes
 // of o default to Alignment, so that nothing is reserved early.
@@ -56,75 +63,8 @@ func NewPlan(d Driver, o PoolOptions) (*Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Plan{pool: pool, plans: map[string][]*schedule{}}, nil
-}
-
-// A schedule is a solved plan: what a step is expected to do, in order.
-type schedule struct {
-	owner  *Plan
-	events []event
-	slots  []slot
-	stream atomic.Uintptr // of the step in progress, or the last one
-	stats  PlanStats      // guarded by Plan.mu
-}
-
-// An event is one call of a recorded step.
-type event struct {
-	bytes   int64 // asked for
-	slot    int   // of the block; -1 if it outlived the step
-	isAlloc bool
-}
-
-// A slot is a block of a schedule.
-type slot struct {
-	node   node          // which Blocks point to; only addr and slot are used
-	gen    atomic.Uint64 // odd while the block is handed out
-	marked atomic.Bool
-	marks  []Stream // named with RecordStream; guarded by Plan.mu
-	plan   *schedule
-	index  int
-	offset int64
-	bytes  int64
-	tag    string
-}
-
-func (s *slot) live() bool { return s.gen.Load()&1 == 1 }
-
-func (s *slot) handOut() Block {
-	return Block{Addr: s.node.addr, Size: s.bytes, node: &s.node, gen: s.gen.Add(1)}
-}
-
-// busy says whether a block of the plan is handed out.
-func (c *schedule) busy() bool {
-	for i := range c.slots {
-		if c.slots[i].live() {
-			return true
-		}
-	}
-	return false
-}
-
-// starts says whether this plan starts with a request for bytes.
-func (c *schedule) starts(bytes int64) bool {
-	return len(c.events) > 0 && c.events[0].bytes == bytes
-}
-
-// A run is one step in progress.
-type run struct {
-	name   string
-	stream Stream
-
-	plan *schedule    // nil while recording
-	next atomic.Int64 // event of the plan
-	off  atomic.Bool  // a call differed from the plan
-
-	// planned is the bytes of the plan's blocks that were handed out when a
-	// request first differed, 0 until then. It and what a recording saw so far
-	// are guarded by Plan.mu.
-	planned  int64
-	recorded []event
-	tags     []string // of the blocks, in order
-	blocks   map[Block]int
+	pool.swaps = true
+	return &Plan{pool: pool, names: map[string]*repertoire{}}, nil
 }
 
 // PlanStats says how one plan does.
@@ -134,7 +74,8 @@ type PlanStats struct {
 	// Slab is what the plan needs, LowerBound the most bytes that are handed out
 	// at once, which no plan can go below.
 	Slab, LowerBound int64
-	// Replays counts the steps that kept to the plan, Mismatches the others.
+	// Replays counts the steps that kept to the plan, Mismatches those that
+	// were tried on it and did not, or would have kept to it and were not tried.
 	Replays, Mismatches int64
 }
 
@@ -145,238 +86,128 @@ func (p *Plan) Begin(name string, s Stream) error {
 	if p.closed {
 		return ErrClosed
 	}
-	if r := p.current.Load(); r != nil {
+	if r := p.step.Load(); r != nil {
 		return fmt.Errorf("allocator: step %q begins within step %q", name, r.name)
 	}
-	variants := p.plans[name]
-	if len(variants) == 0 {
-		_, err := p.record(name, s)
-		return err
-	}
-	if err := p.reserve(s); err != nil {
-		return err
-	}
-	if variants = p.plans[name]; len(variants) == 0 {
-		_, err := p.record(name, s)
-		return err
-	}
-	if s != p.slabStream {
-		if err := p.pool.orderStreams(p.slabStream, s); err != nil {
-			return err
-		}
-		p.slabStream = s
-	}
-	for _, c := range variants {
-		c.stream.Store(s)
-	}
-	c := variants[0]
-	r := &run{name: name, stream: s, plan: c}
-	r.off.Store(p.busy() || p.slab.size < c.stats.Slab)
-	p.current.Store(r)
+	p.clock++
+	p.step.Store(&run{name: name, stream: s, names: p.names[name], open: true})
 	return nil
 }
 
-// record makes the step in progress a recording. Its blocks are not those of a
-// plan, so the slab would lie idle beside them.
-func (p *Plan) record(name string, s Stream) (*run, error) {
-	if !p.busy() {
-		if err := p.dropSlab(); err != nil {
-			return nil, err
-		}
-		if err := p.pool.Trim(0); err != nil {
-			return nil, err
-		}
-	}
-	r := &run{name: name, stream: s, blocks: map[Block]int{}}
-	p.current.Store(r)
-	return r, nil
-}
-
-// End ends the step. After a recorded one it makes the plan and takes memory for
-// the slab. If there is none, or if blocks of an older plan were not freed so
-// that the slab cannot grow, the plan is dropped and the next step recorded.
+// End ends the step. The plan that a recorded one deserves is made here, without
+// holding others up, and takes its slab.
 func (p *Plan) End() error {
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	r := p.current.Swap(nil)
-	switch {
-	case r == nil:
+	r := p.step.Swap(nil)
+	if r == nil {
+		p.mu.Unlock()
 		return errors.New("allocator: no step to end")
-	case r.plan == nil:
-		c := r.solve()
-		c.owner = p
-		p.plans[r.name] = append(p.plans[r.name], c)
-		return p.reserve(r.stream)
-	case int(r.next.Load()) == len(r.plan.events) && !r.off.Load():
-		r.plan.stats.Replays++
-		p.peak = max(p.peak, p.pool.allocated()+r.plan.stats.LowerBound)
-	default:
-		r.plan.stats.Mismatches++
 	}
-	return nil
-}
-
-// solve packs the blocks of a recording that were freed in it.
-func (r *run) solve() *schedule {
-	c := &schedule{events: r.recorded, stats: PlanStats{Name: r.name}}
-	c.stream.Store(r.stream)
-	lives := make([]interval, len(r.tags))
-	for at, e := range c.events {
-		if e.isAlloc {
-			c.stats.Requests++
-			lives[e.slot] = interval{size: blockSize(e.bytes), start: at}
-		} else {
-			lives[e.slot].end = at
-		}
-	}
-	var packed []interval
-	slots := make([]int, len(lives)) // by number of the block
-	for i, life := range lives {
-		slots[i] = -1
-		if life.end > 0 {
-			slots[i] = len(packed)
-			packed = append(packed, life)
-		}
-	}
-	c.stats.LowerBound, c.stats.Slab = peakLive(packed), pack(packed)
-	c.slots = make([]slot, len(packed))
-	for at := range c.events {
-		e := &c.events[at]
-		block := e.slot
-		e.slot = slots[block]
-		if e.slot < 0 || !e.isAlloc {
-			continue
-		}
-		s := &c.slots[e.slot]
-		s.node.slot, s.plan, s.index = s, c, e.slot
-		s.offset, s.bytes, s.tag = packed[e.slot].offset, e.bytes, r.tags[block]
-	}
-	return c
-}
-
-// reserve makes the slab as large as the largest plan needs. If there is no
-// memory for it, all plans are forgotten.
-func (p *Plan) reserve(s Stream) error {
-	bytes := int64(Alignment)
-	for c := range p.schedules {
-		bytes = max(bytes, c.stats.Slab)
-	}
-	if p.slab != nil && p.slab.size >= bytes {
-		p.place()
+	learn := p.conclude(r)
+	p.mu.Unlock()
+	if !learn {
 		return nil
 	}
-	if p.busy() {
-		p.forget()
-		return nil
-	}
-	if err := p.growSlab(bytes, s); err != nil {
-		p.forget()
-		if outOfMemory(err) {
-			return nil
-		}
-		return err
-	}
-	p.place()
-	return nil
-}
-
-// growSlab replaces the slab, of which nothing is handed out, by one of bytes.
-func (p *Plan) growSlab(bytes int64, s Stream) error {
-	if err := p.dropSlab(); err != nil {
-		return err
-	}
-	if err := p.pool.Trim(0); err != nil {
-		return err
-	}
-	slab, err := p.pool.lend(bytes)
-	if err != nil {
-		return err
-	}
-	p.slab, p.slabStream = slab, s
-	return nil
-}
-
-// lend takes a segment that no heap holds from the driver.
-func (p *Pool) lend(bytes int64) (*segment, error) {
+	c := r.solve()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
-		return nil, ErrClosed
-	}
-	return p.newSegment(bytes)
-}
-
-// takeBack makes g, which lend returned, a spare segment after the work queued
-// on s.
-func (p *Pool) takeBack(g *segment, s Stream) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if _, err := p.order(s, s, block); err != nil {
-		return err
-	}
-	p.spare = append(p.spare, g)
-	return nil
-}
-
-// allocated returns the bytes of the blocks handed out.
-func (p *Pool) allocated() int64 {
-	var bytes int64
-	for _, e := range p.heaps.Load().slots {
-		if h := e.heap; h != nil {
-			h.mu.Lock()
-			bytes += h.stats.allocated
-			h.mu.Unlock()
-		}
-	}
-	return bytes
-}
-
-// forget drops every plan none of whose blocks is handed out.
-func (p *Plan) forget() {
-	for name, variants := range p.plans {
-		variants = slices.DeleteFunc(variants, func(c *schedule) bool {
-			if c.busy() {
-				return false
-			}
-			allocs, frees := c.counts()
-			p.pastAllocs += allocs
-			p.pastFrees += frees
-			return true
-		})
-		if p.plans[name] = variants; len(variants) == 0 {
-			delete(p.plans, name)
-		}
-	}
-}
-
-// dropSlab gives the slab, of which nothing is handed out, to the pool.
-func (p *Plan) dropSlab() error {
-	if p.slab == nil {
 		return nil
 	}
-	if err := p.pool.takeBack(p.slab, p.slabStream); err != nil {
-		return err
+	p.install(r.name, c)
+	if p.step.Load() != nil {
+		return nil
 	}
-	p.slab = nil
-	return nil
+	return p.growSlab()
 }
 
-// place tells the slots of plans that do not know it yet where the slab is.
-func (p *Plan) place() {
+// conclude settles how the step went, and says whether it is to be planned.
+func (p *Plan) conclude(r *run) (learn bool) {
+	if r.plan != nil && r.next == len(r.plan.events) {
+		r.plan.stats.Replays++
+		p.peak = max(p.peak, p.pool.allocated()+r.plan.stats.LowerBound)
+		r.plan.used = p.clock
+		r.names.judge(r.guess, r.plan)
+		r.names.follows(r.plan)
+		return false
+	}
+	r.leave()
+	if len(r.recorded) == 0 {
+		return false
+	}
+	if r.names == nil {
+		return true
+	}
+	hash := hashOf(r.recorded)
+	actual := r.names.withHash(hash)
+	if r.tried != nil {
+		r.tried.stats.Mismatches++
+	} else if actual != nil {
+		actual.stats.Mismatches++
+	}
+	r.names.judge(r.guess, actual)
+	if actual != nil {
+		actual.used = p.clock
+	} else if !r.names.startsWith(r.recorded[0].bytes) || r.names.seenBefore(hash) {
+		return true
+	}
+	r.names.follows(actual)
+	return false
+}
+
+// install adds a plan, and drops those used least recently where there are too
+// many.
+func (p *Plan) install(name string, c *schedule) {
+	names := p.names[name]
+	if names == nil {
+		names = &repertoire{trust: 1}
+		p.names[name] = names
+	}
+	if names.withHash(c.hash) != nil {
+		return
+	}
+	c.owner, c.stats.Name, c.used = p, name, p.clock
+	names.plans = append(names.plans, c)
+	names.follows(c)
+	p.limitPlans(c)
+	p.need = Alignment
 	for c := range p.schedules {
-		for i := range c.slots {
-			n := &c.slots[i].node
-			if addr := p.slab.addr + uintptr(c.slots[i].offset); n.addr != addr {
-				n.addr = addr
+		p.need = max(p.need, c.stats.Slab)
+	}
+}
+
+const (
+	maxPlans      = 256     // of all names
+	maxPlanEvents = 1 << 21 // of all plans
+)
+
+// limitPlans drops the plans used least recently, except the newest.
+func (p *Plan) limitPlans(newest *schedule) {
+	for {
+		plans, events := 0, 0
+		var oldest *schedule
+		for c := range p.schedules {
+			plans++
+			events += len(c.events)
+			if c != newest && (oldest == nil || c.used < oldest.used) && !c.busy() {
+				oldest = c
 			}
+		}
+		if oldest == nil || plans <= maxPlans && events <= maxPlanEvents {
+			return
+		}
+		names := p.names[oldest.stats.Name]
+		names.drop(oldest)
+		if len(names.plans) == 0 {
+			delete(p.names, oldest.stats.Name)
 		}
 	}
 }
 
 // schedules calls yield for every plan.
 func (p *Plan) schedules(yield func(*schedule) bool) {
-	for _, variants := range p.plans {
-		for _, c := range variants {
+	for _, names := range p.names {
+		for _, c := range names.plans {
 			if !yield(c) {
 				return
 			}
@@ -384,221 +215,151 @@ func (p *Plan) schedules(yield func(*schedule) bool) {
 	}
 }
 
-// busy says whether a block of any plan is handed out.
-func (p *Plan) busy() bool {
-	for c := range p.schedules {
-		if c.busy() {
-			return true
-		}
-	}
-	return false
-}
-
-// allocated returns the bytes of the plan's blocks that are handed out.
-func (c *schedule) allocated() int64 {
-	var bytes int64
-	for i := range c.slots {
-		if s := &c.slots[i]; s.live() {
-			bytes += blockSize(s.bytes)
-		}
-	}
-	return bytes
-}
-
-// counts returns the blocks handed out and given back since the plan was made.
-func (c *schedule) counts() (allocs, frees int64) {
-	for i := range c.slots {
-		gen := int64(c.slots[i].gen.Load())
-		allocs += (gen + 1) / 2
-		frees += gen / 2
-	}
-	return allocs, frees
-}
-
-// Alloc implements [Allocator]. In a planned step it takes no lock.
+// Alloc implements [Allocator].
 func (p *Plan) Alloc(bytes int64, s Stream, tag string) (Block, error) {
-	r := p.current.Load()
-	if r == nil || s != r.stream {
-		return p.pool.Alloc(bytes, s, tag)
+	if r := p.step.Load(); r == nil || r.stream != s || bytes < 0 {
+		return p.fromPool(bytes, s, tag)
 	}
-	if e := r.expect(bytes); e != nil {
-		if e.slot >= 0 {
-			return r.plan.slots[e.slot].handOut(), nil
-		}
-		return p.pool.Alloc(bytes, s, tag)
+	p.mu.Lock()
+	r := p.step.Load()
+	if r == nil || r.stream != s {
+		p.mu.Unlock()
+		return p.fromPool(bytes, s, tag)
 	}
-	return p.allocOff(r, bytes, s, tag)
-}
+	sl, planned, err := r.expect(p, bytes)
+	if err != nil {
+		r.leave()
+		p.mu.Unlock()
+		return Block{}, err
+	}
+	if sl != nil {
+		sl.slab.live++
+		p.allocs++
+		p.allocated += blockSize(bytes)
+		b := sl.node.handOut(bytes, s, tag)
+		p.mu.Unlock()
+		return b, nil
+	}
+	p.mu.Unlock()
 
-// expect returns the next event of the plan and passes it, if it is a request
-// for bytes, and else nil.
-func (r *run) expect(bytes int64) *event {
-	if r.plan == nil || r.off.Load() {
-		return nil
-	}
-	at := r.next.Load()
-	if int(at) >= len(r.plan.events) {
-		return nil
-	}
-	e := &r.plan.events[at]
-	if !e.isAlloc || e.bytes != bytes || !r.next.CompareAndSwap(at, at+1) {
-		return nil
-	}
-	return e
-}
+	b, err := p.fromPool(bytes, s, tag)
 
-// allocOff meets a request that is recorded or differs from the plan.
-func (p *Plan) allocOff(r *run, bytes int64, s Stream, tag string) (Block, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if r.plan != nil && r.next.Load() == 0 && !r.off.Load() && p.current.Load() == r {
-		first := r
-		var err error
-		if r, err = p.another(first, bytes); err != nil {
-			first.off.Store(true)
-			return Block{}, err
+	switch {
+	case p.step.Load() != r:
+	case err != nil: // the program may do anything now
+		r.leave()
+	case !planned:
+		r.leave()
+		r.recordAlloc(b.node, b.gen, bytes)
+		if p.allocated > 0 {
+			p.peak = max(p.peak, p.pool.allocated()+p.allocated)
 		}
-		if e := r.expect(bytes); e != nil {
-			if e.slot >= 0 {
-				return r.plan.slots[e.slot].handOut(), nil
-			}
-			return p.pool.Alloc(bytes, s, tag)
-		}
-	}
-	b, err := p.pool.Alloc(bytes, s, tag)
-	if r.plan != nil {
-		r.off.Store(true)
-		if r.planned == 0 {
-			r.planned = r.plan.allocated()
-		}
-		p.peak = max(p.peak, p.pool.allocated()+r.planned)
-	} else if err == nil && p.current.Load() == r {
-		r.blocks[b] = len(r.tags)
-		r.recorded = append(r.recorded, event{bytes: bytes, slot: len(r.tags), isAlloc: true})
-		r.tags = append(r.tags, tag)
 	}
 	return b, err
 }
 
-// another replaces a run whose first request is not its plan's by a run of the
-// plan that starts with it, or by a recording if there is none.
-func (p *Plan) another(r *run, bytes int64) (*run, error) {
-	// From here on no other goroutine passes the run's first event.
-	if !r.next.CompareAndSwap(0, int64(len(r.plan.events))) {
-		return r, nil
+// fromPool is Alloc of the pool. Before it fails, a slab of which nothing is handed
+// out makes way.
+func (p *Plan) fromPool(bytes int64, s Stream, tag string) (Block, error) {
+	b, err := p.pool.Alloc(bytes, s, tag)
+	var oom *OutOfMemoryError
+	if err == nil || !errors.As(err, &oom) {
+		return b, err
 	}
-	variants := p.plans[r.name]
-	// All plans share the slab: blocks of one that outlived its step may lie
-	// where those of another will.
-	busy := p.busy()
-	for _, c := range variants {
-		if !busy && c.starts(bytes) {
-			n := &run{name: r.name, stream: r.stream, plan: c}
-			p.current.Store(n)
-			return n, nil
+	p.mu.Lock()
+	dropped := p.slab != nil && p.slab.live == 0
+	if dropped {
+		if r := p.step.Load(); r != nil {
+			r.leave()
+		}
+		if dropErr := p.dropSlab(); dropErr != nil {
+			p.mu.Unlock()
+			return b, errors.Join(err, dropErr)
 		}
 	}
-	if len(variants) < maxVariants {
-		return p.record(r.name, r.stream)
+	p.mu.Unlock()
+	if !dropped {
+		return b, err
 	}
-	return r, nil
+	return p.pool.Alloc(bytes, s, tag)
 }
 
-// Free implements [Allocator]. In a planned step it takes no lock.
+// Free implements [Allocator]. Where s is not the stream of the step, or another
+// was named with RecordStream, the next user of a planned block's memory waits for
+// it on the device. If the driver refuses that, the block stays handed out and Free
+// can be called again.
 func (p *Plan) Free(b Block, s Stream) error {
-	r := p.current.Load()
-	switch {
-	case b.node != nil && b.node.slot != nil:
-		return p.freeSlot(r, b, s)
-	case r != nil && r.plan == nil && s == r.stream:
-		return p.freeRecorded(r, b, s)
+	if b.node != nil && b.node.slot != nil {
+		return p.freeSlot(b.node.slot, b, s)
 	}
-	return p.pool.Free(b, s)
-}
-
-// freeRecorded frees a block of the pool and records it if the step has it.
-func (p *Plan) freeRecorded(r *run, b Block, s Stream) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
 	if err := p.pool.Free(b, s); err != nil {
 		return err
 	}
-	if i, ok := r.blocks[b]; ok {
-		r.recorded = append(r.recorded, event{slot: i})
+	if r := p.step.Load(); r != nil && r.stream == s {
+		p.mu.Lock()
+		if p.step.Load() == r {
+			r.recordFree(b.node, b.gen)
+		}
+		p.mu.Unlock()
 	}
 	return nil
 }
 
-// freeSlot frees a planned block. The next block on its memory is used on the
-// plan's stream, so what other streams do with this one is waited for now.
-func (p *Plan) freeSlot(r *run, b Block, s Stream) error {
-	sl := b.node.slot
-	if err := p.checkSlot(sl, b); err != nil {
+// freeSized implements sizedFreer.
+func (p *Plan) freeSized(b Block, s Stream) (bytes int64, err error) {
+	if b.node == nil || b.node.slot == nil {
+		return p.pool.sizeOf(b), p.Free(b, s)
+	}
+	p.mu.Lock()
+	if p.check(b.node.slot, b) == nil {
+		bytes = b.node.asked
+	}
+	p.mu.Unlock()
+	return bytes, p.Free(b, s)
+}
+
+// freeSlot frees a planned block.
+func (p *Plan) freeSlot(sl *slot, b Block, s Stream) error {
+	n := &sl.node
+	p.mu.Lock()
+	if err := p.check(sl, b); err != nil {
+		p.mu.Unlock()
 		return err
 	}
-	if s != sl.plan.stream.Load() || sl.marked.Load() {
-		if err := p.orderSlot(sl, s); err != nil {
+	m := sl.slab
+	if s != m.stream || !m.ordered || len(n.users) > 0 {
+		if err := m.orderAfter(p.pool, n, s); err != nil {
+			p.mu.Unlock()
 			return err
 		}
 	}
-	if !sl.gen.CompareAndSwap(b.gen, b.gen+1) {
-		return ErrDoubleFree
+	if r := p.step.Load(); r != nil {
+		r.freed(sl, m == p.slab)
 	}
-	if r == nil || r.plan != sl.plan || r.off.Load() {
-		return nil
+	n.gen++
+	n.state = unused
+	m.live--
+	p.frees++
+	p.allocated -= blockSize(n.asked)
+	if m.live == 0 && m != p.slab {
+		p.old = slices.DeleteFunc(p.old, func(o *slabMemory) bool { return o == m })
+		p.pool.keep(m.segment, m.stream, m.ordered)
 	}
-	at := r.next.Load()
-	if int(at) < len(r.plan.events) {
-		if e := &r.plan.events[at]; !e.isAlloc && e.slot == sl.index && r.next.CompareAndSwap(at, at+1) {
-			return nil
-		}
-	}
-	r.off.Store(true)
+	p.mu.Unlock()
 	return nil
 }
 
-// checkSlot says whether b is handed out by this plan.
-func (p *Plan) checkSlot(sl *slot, b Block) error {
-	if sl.plan.owner != p {
+// check says whether b is handed out by this plan.
+func (p *Plan) check(sl *slot, b Block) error {
+	if sl.plan != p {
 		return ErrUnknownBlock
 	}
-	if sl.gen.Load() != b.gen {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		if p.closed {
-			return ErrClosed
-		}
-		return ErrDoubleFree
+	err := sl.node.check(b)
+	if err != nil && p.closed {
+		return ErrClosed
 	}
-	if sl.node.addr != b.Addr {
-		return ErrUnknownBlock
-	}
-	return nil
-}
-
-// orderSlot makes the plan's stream wait for s and the streams that were named.
-func (p *Plan) orderSlot(sl *slot, s Stream) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	to := sl.plan.stream.Load()
-	for _, from := range append(sl.marks, s) {
-		if from == to {
-			continue
-		}
-		if err := p.pool.orderStreams(from, to); err != nil {
-			return err
-		}
-	}
-	sl.marks = sl.marks[:0]
-	sl.marked.Store(false)
-	return nil
-}
-
-// orderStreams makes stream to wait for the work queued on from so far.
-func (p *Pool) orderStreams(from, to Stream) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	_, err := p.order(from, to, queue)
 	return err
 }
 
@@ -607,35 +368,43 @@ func (p *Plan) RecordStream(b Block, s Stream) error {
 	if b.node == nil || b.node.slot == nil {
 		return p.pool.RecordStream(b, s)
 	}
-	sl := b.node.slot
-	if err := p.checkSlot(sl, b); err != nil {
-		return err
-	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	sl.marks = append(sl.marks, s)
-	sl.marked.Store(true)
+	sl := b.node.slot
+	if err := p.check(sl, b); err != nil {
+		return err
+	}
+	p.pool.users.name(&sl.node, s)
 	return nil
 }
 
 // ReleaseStream is that of [Pool]. No step may be in progress on s.
 func (p *Plan) ReleaseStream(s Stream) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if r := p.current.Load(); r != nil && r.stream == s {
-		return fmt.Errorf("allocator: stream %#x is released within step %q", s, r.name)
-	}
-	if p.slab != nil && p.slabStream == s {
-		for c := range p.schedules {
-			if c.busy() {
-				return fmt.Errorf("allocator: stream %#x is released while a block of plan %q is not freed", s, c.stats.Name)
-			}
-		}
-		if err := p.dropSlab(); err != nil {
-			return err
-		}
+	if err := p.releaseSlabs(s); err != nil {
+		return err
 	}
 	return p.pool.ReleaseStream(s)
+}
+
+// releaseSlabs waits for s, so that slabs that are ordered by it are by nothing.
+func (p *Plan) releaseSlabs(s Stream) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return ErrClosed
+	}
+	if r := p.step.Load(); r != nil && r.stream == s {
+		return fmt.Errorf("allocator: stream %#x is released within step %q", s, r.name)
+	}
+	for m := range p.slabs {
+		if m.ordered && m.stream == s {
+			if _, err := p.pool.order(s, s, block); err != nil {
+				return err
+			}
+			m.ordered = false
+		}
+	}
+	return nil
 }
 
 // Plans returns how each plan does, by name and in the order they were made.
@@ -655,14 +424,9 @@ func (p *Plan) Stats() Stats {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	st := p.pool.Stats()
-	st.Allocs += p.pastAllocs
-	st.Frees += p.pastFrees
-	for c := range p.schedules {
-		allocs, frees := c.counts()
-		st.Allocs += allocs
-		st.Frees += frees
-		st.Allocated += c.allocated()
-	}
+	st.Allocs += p.allocs
+	st.Frees += p.frees
+	st.Allocated += p.allocated
 	st.PeakAllocated = max(st.PeakAllocated, st.Allocated, p.peak)
 	return st
 }
@@ -678,21 +442,15 @@ func (p *Plan) ResetPeaks() {
 // Trim implements [Allocator]. Between steps the slab is unused; the next step
 // takes it again.
 func (p *Plan) Trim(keep int64) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
 	if err := p.pool.Trim(keep); err != nil {
 		return err
 	}
-	if p.current.Load() != nil || p.pool.Stats().Reserved <= keep {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.step.Load() != nil || p.slab == nil || p.slab.live > 0 || p.pool.Stats().Reserved <= keep {
 		return nil
 	}
-	if p.busy() {
-		return nil
-	}
-	if err := p.dropSlab(); err != nil {
-		return err
-	}
-	return p.pool.Trim(keep)
+	return p.dropSlab()
 }
 
 // Live implements [Allocator].
@@ -704,15 +462,28 @@ func (p *Plan) Live() []LiveBlock {
 
 func (p *Plan) live() []LiveBlock {
 	all := p.pool.Live()
-	for c := range p.schedules {
-		for i := range c.slots {
-			if s := &c.slots[i]; s.live() {
-				all = append(all, LiveBlock{Addr: s.node.addr, Bytes: s.bytes, Stream: c.stream.Load(), Tag: s.tag})
+	p.liveSlots(func(sl *slot) { all = append(all, sl.node.describe()) })
+	sortByAddress(all)
+	return all
+}
+
+// liveSlots calls visit for each planned block that is handed out.
+func (p *Plan) liveSlots(visit func(*slot)) {
+	of := func(slots []slot) {
+		for i := range slots {
+			if slots[i].node.state == live {
+				visit(&slots[i])
 			}
 		}
 	}
-	sortByAddress(all)
-	return all
+	for c := range p.schedules {
+		of(c.slots)
+	}
+	for _, m := range p.old {
+		for _, slots := range m.slots {
+			of(slots)
+		}
+	}
 }
 
 // Close implements [Allocator].
@@ -724,21 +495,16 @@ func (p *Plan) Close() error {
 		leaked = p.live()
 	}
 	p.closed = true
-	p.current.Store(nil)
-	for c := range p.schedules {
-		for i := range c.slots {
-			if s := &c.slots[i]; s.live() {
-				s.gen.Add(1)
-			}
-		}
+	p.step.Store(nil)
+	p.liveSlots(func(sl *slot) {
+		sl.node.gen++
+		sl.node.state = unused
+	})
+	p.allocated = 0
+	for m := range p.slabs {
+		p.pool.keep(m.segment, 0, false)
 	}
-	p.forget()
-	if p.slab != nil {
-		p.pool.mu.Lock()
-		p.pool.spare = append(p.pool.spare, p.slab)
-		p.pool.mu.Unlock()
-		p.slab = nil
-	}
+	p.slab, p.old, p.names = nil, nil, nil
 	_, errs := p.pool.shut()
 	return oneOrJoined(append(errs, leakError(leaked)))
 }

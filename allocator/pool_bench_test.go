@@ -195,29 +195,36 @@ func (c *churner) step() {
 
 func churnStream(i int) allocator.Stream { return allocator.Stream(0x7000_0000 + 0x240*i) }
 
-// BenchmarkThreads does pairs of 1 MiB on a stream for each goroutine.
+// BenchmarkThreads does pairs of 1 MiB on a stream for each goroutine, and on one
+// stream for all.
 func BenchmarkThreads(b *testing.B) {
-	for _, threads := range []int{1, 2, 4, 8} {
-		b.Run(fmt.Sprint(threads), func(b *testing.B) {
-			p := newPool(b, allocatortest.NewFake(plentiful), allocator.PoolOptions{})
-			var wg sync.WaitGroup
-			for w := range threads {
-				wg.Go(func() {
-					for range b.N {
-						block, err := p.Alloc(1<<20, allocator.Stream(w), "pair")
-						if err != nil {
-							b.Error(err)
-							return
-						}
-						if err := p.Free(block, allocator.Stream(w)); err != nil {
-							b.Error(err)
-							return
-						}
+	for _, streams := range []string{"own", "shared"} {
+		for _, threads := range []int{1, 2, 4, 8} {
+			b.Run(fmt.Sprintf("%s/%d", streams, threads), func(b *testing.B) {
+				p := newPool(b, allocatortest.NewFake(plentiful), allocator.PoolOptions{})
+				var wg sync.WaitGroup
+				for w := range threads {
+					s := allocator.Stream(0)
+					if streams == "own" {
+						s = allocator.Stream(w)
 					}
-				})
-			}
-			wg.Wait()
-			b.ReportMetric(float64(threads)*float64(b.N)/b.Elapsed().Seconds(), "pairs/s")
-		})
+					wg.Go(func() {
+						for range b.N {
+							block, err := p.Alloc(1<<20, s, "pair")
+							if err != nil {
+								b.Error(err)
+								return
+							}
+							if err := p.Free(block, s); err != nil {
+								b.Error(err)
+								return
+							}
+						}
+					})
+				}
+				wg.Wait()
+				b.ReportMetric(float64(threads)*float64(b.N)/b.Elapsed().Seconds(), "pairs/s")
+			})
+		}
 	}
 }

@@ -137,7 +137,7 @@ func TestFreeOnAnotherStream(t *testing.T) {
 }
 
 func TestRecordStream(t *testing.T) {
-	r := newRig(t, allocator.PoolOptions{})
+	r := newRig(t, allocator.PoolOptions{MaxBytes: 2 << 20})
 	b := r.alloc(2<<20, 1)
 	for _, s := range []allocator.Stream{1, 2, 3, 2} {
 		r.must(r.RecordStream(b, s))
@@ -229,7 +229,7 @@ func TestOutOfMemoryError(t *testing.T) {
 		prepare      func(r *rig) []allocator.Block
 	}{
 		{"larger than the device", "larger than the device", deviceBytes + 1, allocator.PoolOptions{}, nil},
-		{"larger than the limit", "one of 8388609 would do", limit + 1, allocator.PoolOptions{MaxBytes: limit}, nil},
+		{"larger than the limit", "one of 8388864 would do", limit + 1, allocator.PoolOptions{MaxBytes: limit}, nil},
 		{"limit reached", "a limit of 9437184 would do", 1 << 20, allocator.PoolOptions{MaxBytes: limit}, fill},
 		{"in pieces", "in pieces", 2 << 20, allocator.PoolOptions{MaxBytes: limit, PreallocateBytes: limit}, func(r *rig) []allocator.Block {
 			var kept []allocator.Block
@@ -284,7 +284,7 @@ func TestOptions(t *testing.T) {
 		{Strategy: "magic"}, {Reuse: -1}, {Reuse: 3}, {SegmentBytes: 3 << 20}, {SegmentBytes: 128}, {SegmentBytes: -2},
 		{MaxSegmentBytes: 1}, {MaxBytes: -1}, {MaxSplitBytes: -1}, {PreallocateBytes: -1},
 		{MaxFraction: -1}, {MaxFraction: 1.1}, {GCThreshold: 1.5}, {GCThreshold: -0.1}, {MaxBytes: 1 << 20, PreallocateBytes: 2 << 20},
-		{PreallocateBytes: deviceBytes + 1},
+		{PreallocateBytes: deviceBytes + 1}, {PreallocateBytes: 1<<63 - 1}, {PreallocateBytes: 1<<63 - 255},
 	} {
 		f := allocatortest.NewFake(deviceBytes)
 		if p, err := allocator.NewPool(f, o); err == nil || p != nil || strings.Contains(err.Error(), "\n") {
@@ -341,6 +341,32 @@ func TestPreallocation(t *testing.T) {
 	}
 	r.must(r.Free(b, 4))
 	r.close()
+}
+
+// TestPreallocationOfAnySize cuts small blocks out of segments whose size is no
+// multiple of theirs.
+func TestPreallocationOfAnySize(t *testing.T) {
+	for _, strategy := range allocator.Strategies() {
+		for _, units := range []int64{1, 3, 7, 12, 100, 129} {
+			r := newRig(t, allocator.PoolOptions{Strategy: strategy, PreallocateBytes: units * 256, MaxBytes: units * 256})
+			for range 2 {
+				var blocks []allocator.Block
+				for range units {
+					b := r.alloc(100, 1)
+					if b.Addr%allocator.Alignment != 0 {
+						t.Errorf("%s, %d bytes: a block lies at %#x", strategy, units*256, b.Addr)
+					}
+					blocks = append(blocks, b)
+				}
+				for _, b := range blocks {
+					r.must(r.Free(b, 1))
+				}
+				r.check()
+				r.must(r.Free(r.alloc(units*256, 1), 1))
+			}
+			r.close()
+		}
+	}
 }
 
 func TestMaxFraction(t *testing.T) {

@@ -14,7 +14,7 @@ type sizeClassed struct {
 const (
 	classStepBits = 3
 	classSteps    = 1 << classStepBits
-	classWords    = (48 - 8 - classStepBits + 1) * classSteps / 64
+	classWords    = ((48-8-classStepBits+1)*classSteps + 63) / 64 // sizes below 2^48
 )
 
 // classAtMost returns the largest class whose blocks are not larger than size.
@@ -45,12 +45,12 @@ func classFor(size int64) int {
 	return class
 }
 
-func (c *sizeClassed) find(size int64) *node {
+func (c *sizeClassed) find(size, most int64) *node {
 	class := classFor(size)
 	word, mask := class/64, ^uint64(0)<<(class%64)
 	for ; word < classWords; word, mask = word+1, ^uint64(0) {
 		if set := c.occupied[word] & mask; set != 0 {
-			return c.lists[word*64+bits.TrailingZeros64(set)].first
+			return scan(c.lists[word*64+bits.TrailingZeros64(set)].first, size, most)
 		}
 	}
 	return nil

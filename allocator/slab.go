@@ -1,12 +1,15 @@
 package allocator
 
+import "math/bits"
+
 // slab cuts small sizes from slabs, each carved at once into objects of one size
 // class, as in Bonwick (The slab allocator, 1994). Free objects are kept apart
 // until memory is short; then they join, whatever slab they came from. Larger
 // blocks are left to a tlsf.
 type slab struct {
 	tlsf
-	objects [slabClasses]list
+	occupied [(slabClasses + 63) / 64]uint64 // classes with a free object
+	objects  [slabClasses]list
 }
 
 const (
@@ -20,35 +23,55 @@ func isObject(size int64) bool {
 	return size <= slabMax && classBytes(classAtMost(size)) == size
 }
 
-func (s *slab) find(size int64) *node {
+func (s *slab) find(size, most int64) *node {
 	if size > slabMax {
-		return s.tlsf.find(size)
+		return s.tlsf.find(size, most)
 	}
 	class := classFor(size)
 	if n := s.objects[class].first; n != nil {
 		return n
 	}
 	bytes := classBytes(class)
-	if n := s.tlsf.find(slabObjects * bytes); n != nil {
+	if n := s.tlsf.find(slabObjects*bytes, most); n != nil {
 		return n
 	}
-	return s.tlsf.find(bytes)
+	if n := s.tlsf.find(bytes, most); n != nil {
+		return n
+	}
+	return s.largerObject(class)
+}
+
+// largerObject returns an object of a class above another one, to be cut up: in
+// small segments there is nothing else.
+func (s *slab) largerObject(class int) *node {
+	for word, mask := class/64, ^uint64(0)<<(class%64); word < len(s.occupied); word, mask = word+1, ^uint64(0) {
+		if set := s.occupied[word] & mask; set != 0 {
+			return s.objects[word*64+bits.TrailingZeros64(set)].first
+		}
+	}
+	return nil
 }
 
 func (s *slab) insert(n *node) {
-	if isObject(n.size) {
-		s.objects[classAtMost(n.size)].insertAfter(nil, n)
+	if !isObject(n.size) {
+		s.tlsf.insert(n)
 		return
 	}
-	s.tlsf.insert(n)
+	class := classAtMost(n.size)
+	s.objects[class].insertAfter(nil, n)
+	s.occupied[class/64] |= 1 << (class % 64)
 }
 
 func (s *slab) remove(n *node) {
-	if isObject(n.size) {
-		s.objects[classAtMost(n.size)].remove(n)
+	if !isObject(n.size) {
+		s.tlsf.remove(n)
 		return
 	}
-	s.tlsf.remove(n)
+	class := classAtMost(n.size)
+	s.objects[class].remove(n)
+	if s.objects[class].first == nil {
+		s.occupied[class/64] &^= 1 << (class % 64)
+	}
 }
 
 // cut leaves one slab of a larger block, whole objects of a slab, and then takes
@@ -59,14 +82,14 @@ func (s *slab) cut(n *node, size int64) int64 {
 	}
 	bytes := classBytes(classFor(size))
 	switch {
+	case n.size <= bytes:
+		return n.size
 	case n.size > slabObjects*bytes:
 		return slabObjects * bytes
 	case n.size%bytes != 0:
 		return n.size / bytes * bytes
-	case n.size > bytes:
-		return n.size - bytes
 	}
-	return bytes
+	return n.size - bytes
 }
 
 func (s *slab) joins(left, right *node) bool { return !isObject(left.size) && !isObject(right.size) }

@@ -22,8 +22,12 @@ type tlsf struct {
 	eager
 	anyAt  uint64             // levels with a free block
 	bitmap [tlsfLevels]uint64 // steps with a free block
-	lists  [tlsfLevels][tlsfSteps]*node
+	lists  [tlsfLevels]*tlsfLevel
 }
+
+// A tlsfLevel is the lists of one power of two. It is made when the first block
+// comes, since most heaps have blocks of a few levels only.
+type tlsfLevel [tlsfSteps]*node
 
 // tlsfIndex returns the list that a block of size bytes belongs to.
 func tlsfIndex(size int64) (level, step int) {
@@ -35,14 +39,12 @@ func tlsfIndex(size int64) (level, step int) {
 	return shift + 1, int(units>>shift) & (tlsfSteps - 1)
 }
 
-func (t *tlsf) find(size int64) *node {
+func (t *tlsf) find(size, most int64) *node {
 	level, step := tlsfIndex(size)
-	n := t.lists[level][step]
-	for i := 0; n != nil && i < tlsfScan; i++ {
-		if n.size >= size {
+	if t.bitmap[level]&(1<<step) != 0 {
+		if n := scan(t.lists[level][step], size, most); n != nil {
 			return n
 		}
-		n = n.down
 	}
 	larger := t.bitmap[level] & (^uint64(0) << step << 1)
 	if larger == 0 {
@@ -53,17 +55,33 @@ func (t *tlsf) find(size int64) *node {
 		level = bits.TrailingZeros64(levels)
 		larger = t.bitmap[level]
 	}
-	return t.lists[level][bits.TrailingZeros64(larger)]
+	return scan(t.lists[level][bits.TrailingZeros64(larger)], size, most)
+}
+
+// scan returns one of the first blocks of a list that has size to most bytes.
+func scan(n *node, size, most int64) *node {
+	for i := 0; n != nil && i < tlsfScan; i++ {
+		if n.size >= size && n.size <= most {
+			return n
+		}
+		n = n.down
+	}
+	return nil
 }
 
 func (t *tlsf) insert(n *node) {
 	level, step := tlsfIndex(n.size)
-	head := t.lists[level][step]
+	lists := t.lists[level]
+	if lists == nil {
+		lists = new(tlsfLevel)
+		t.lists[level] = lists
+	}
+	head := lists[step]
 	n.up, n.down = nil, head
 	if head != nil {
 		head.up = n
 	}
-	t.lists[level][step] = n
+	lists[step] = n
 	t.bitmap[level] |= 1 << step
 	t.anyAt |= 1 << level
 }

@@ -15,6 +15,20 @@ func (f *Fake) DestroyStream(s uintptr) {
 	f.stream(s).gone = true
 }
 
+// CreateStream makes a stream anew that was destroyed.
+func (f *Fake) CreateStream(s uintptr) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.stream(s).gone = false
+}
+
+// Events returns how many events exist.
+func (f *Fake) Events() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.events)
+}
+
 // exists says that s, which the call name is passed, was not destroyed.
 func (f *Fake) exists(name string, s uintptr) error {
 	if f.stream(s).gone {

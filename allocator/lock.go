@@ -1,0 +1,59 @@
+package allocator
+
+import (
+	"runtime"
+	"sync/atomic"
+	"time"
+)
+
+// A spinLock guards a few dozen instructions that many threads want. A thread
+// that finds it held looks again after a pause that doubles, instead of queueing
+// as with a sync.Mutex: so a thread that has the lock, and the memory behind it in
+// its cache, may take it many times in a row while the others pause. Eight threads
+// on one heap then reach several times the throughput of a fair lock, at the price
+// of fairness. Where the holder is not running, or waits for a driver, the others
+// give way to the scheduler and then sleep.
+type spinLock struct{ held atomic.Uint32 }
+
+const (
+	spinShortest = 1 << 4  // turns of an empty loop before the second look
+	spinLongest  = 1 << 10 // where doubling ends: about a microsecond
+	spinLooks    = 24      // looks before the thread gives way
+	spinYields   = 64      // times it gives way before it sleeps
+	spinSleep    = 20 * time.Microsecond
+)
+
+func (l *spinLock) Lock() {
+	if !l.held.CompareAndSwap(0, 1) {
+		l.wait()
+	}
+}
+
+func (l *spinLock) Unlock() { l.held.Store(0) }
+
+// wait takes the lock when it becomes free.
+func (l *spinLock) wait() {
+	pause := spinShortest
+	for looks := 1; ; looks++ {
+		switch {
+		case looks <= spinLooks:
+			idle(pause)
+			pause = min(2*pause, spinLongest)
+		case looks <= spinLooks+spinYields:
+			runtime.Gosched()
+		default:
+			time.Sleep(spinSleep)
+		}
+		if l.held.Load() == 0 && l.held.CompareAndSwap(0, 1) {
+			return
+		}
+	}
+}
+
+// idle does nothing for a number of turns.
+//
+//go:noinline
+func idle(turns int) {
+	for range turns {
+	}
+}

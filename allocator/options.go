@@ -1,0 +1,131 @@
+package allocator
+
+import (
+	"fmt"
+	"slices"
+)
+
+// Reuse says how far free memory may move from one stream to another.
+type Reuse int
+
+const (
+	// ReuseWait hands memory to another stream after making that stream wait,
+	// on the device, for the work that used it last. The default.
+	ReuseWait Reuse = iota
+	// ReuseOpportunistic hands it over only if that work is found to be done.
+	ReuseOpportunistic
+	// ReuseSameStream never hands it over.
+	ReuseSameStream
+)
+
+var reuseNames = [...]string{"wait", "opportunistic", "same-stream"}
+
+func (r Reuse) String() string {
+	if r < 0 || int(r) >= len(reuseNames) {
+		return fmt.Sprintf("Reuse(%d)", int(r))
+	}
+	return reuseNames[r]
+}
+
+// patience is what the policy allows while the host must not be held up.
+func (r Reuse) patience() patience {
+	if r == ReuseWait {
+		return queue
+	}
+	return query
+}
+
+// lastPatience is what it allows where a request would fail otherwise.
+func (r Reuse) lastPatience() patience {
+	if r == ReuseWait {
+		return queue
+	}
+	return block
+}
+
+// ParseReuse returns the policy called name: wait, opportunistic or same-stream.
+func ParseReuse(name string) (Reuse, error) {
+	if i := slices.Index(reuseNames[:], name); i >= 0 {
+		return Reuse(i), nil
+	}
+	return 0, fmt.Errorf("allocator: no reuse policy %q; there are %q", name, reuseNames)
+}
+
+// PoolOptions are the choices of a [Pool]. Each zero value is the default.
+type PoolOptions struct {
+	// Strategy is how a block is chosen, one of Strategies. Default
+	// DefaultStrategy.
+	Strategy string
+	// Reuse is the policy between streams.
+	Reuse Reuse
+
+	// SegmentBytes is the unit that segments are rounded up to, in bytes, a power
+	// of two. Default 2 MiB, the pages that a GPU's memory comes in.
+	SegmentBytes int64
+	// MaxSegmentBytes is where the growth of segments ends; larger requests get
+	// a segment of their own size. Default 256 MiB: a larger cap reserves
+	// earlier than needed, a smaller one fragments a large heap.
+	MaxSegmentBytes int64
+	// MaxBytes limits what is reserved from the driver. 0 is no limit.
+	MaxBytes int64
+	// MaxFraction limits it to a share of the device's memory, at most 1. If
+	// both limits are given the lower one counts. 0 is no limit.
+	MaxFraction float64
+	// MaxSplitBytes keeps large blocks from being nibbled at: a block that is
+	// larger is handed out, and split, only for requests of more than half of
+	// MaxSplitBytes, or where a request would fail otherwise. 0 splits every block.
+	MaxSplitBytes int64
+	// GCThreshold is the share of MaxBytes, or of the device where there is no
+	// limit, from which on unused segments are released before a new one is
+	// asked for. 0 waits until memory runs out.
+	GCThreshold float64
+	// PreallocateBytes are reserved by NewPool, in one segment.
+	PreallocateBytes int64
+}
+
+const (
+	defaultSegment    = 2 << 20
+	defaultMaxSegment = 1 << 28
+)
+
+// check fills in the defaults and says what is wrong with the rest.
+func (o *PoolOptions) check() error {
+	if o.Strategy == "" {
+		o.Strategy = DefaultStrategy
+	}
+	if !isStrategy(o.Strategy) {
+		return fmt.Errorf("allocator: no strategy %q; there are %q", o.Strategy, Strategies())
+	}
+	if o.SegmentBytes == 0 {
+		o.SegmentBytes = defaultSegment
+	}
+	if o.MaxSegmentBytes == 0 {
+		o.MaxSegmentBytes = max(defaultMaxSegment, o.SegmentBytes)
+	}
+	if o.Reuse < ReuseWait || o.Reuse > ReuseSameStream {
+		return fmt.Errorf("allocator: reuse policy %v does not exist", o.Reuse)
+	}
+	if o.SegmentBytes < Alignment || o.SegmentBytes&(o.SegmentBytes-1) != 0 {
+		return fmt.Errorf("allocator: segment size %d is not a power of two from %d on", o.SegmentBytes, Alignment)
+	}
+	if o.MaxSegmentBytes < o.SegmentBytes {
+		return fmt.Errorf("allocator: largest segment %d is smaller than the smallest, %d", o.MaxSegmentBytes, o.SegmentBytes)
+	}
+	if o.MaxBytes < 0 || o.MaxSplitBytes < 0 || o.PreallocateBytes < 0 {
+		return fmt.Errorf("allocator: a size is negative: limit %d, largest split %d, pre-allocation %d",
+			o.MaxBytes, o.MaxSplitBytes, o.PreallocateBytes)
+	}
+	if o.PreallocateBytes > maxRequest {
+		return fmt.Errorf("allocator: pre-allocation %d exceeds any device", o.PreallocateBytes)
+	}
+	if !(o.GCThreshold >= 0 && o.GCThreshold <= 1) {
+		return fmt.Errorf("allocator: garbage-collection threshold %v is not within 0 and 1", o.GCThreshold)
+	}
+	if !(o.MaxFraction >= 0 && o.MaxFraction <= 1) {
+		return fmt.Errorf("allocator: largest fraction %v is not within 0 and 1", o.MaxFraction)
+	}
+	if o.MaxBytes > 0 && o.PreallocateBytes > o.MaxBytes {
+		return fmt.Errorf("allocator: pre-allocation %d exceeds the limit %d", o.PreallocateBytes, o.MaxBytes)
+	}
+	return nil
+}

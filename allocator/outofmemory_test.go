@@ -1,0 +1,242 @@
+package allocator_test
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"mlpool/allocator"
+	"mlpool/allocator/allocatortest"
+)
+
+// fill takes what the limit leaves.
+func (r *rig) fill(on allocator.Stream) (blocks []allocator.Block) {
+	r.t.Helper()
+	for bytes := int64(deviceBytes); bytes >= allocator.Alignment; {
+		b, err := r.Alloc(bytes, on, "fill")
+		if err != nil {
+			bytes /= 2
+			continue
+		}
+		blocks = append(blocks, b)
+	}
+	return blocks
+}
+
+func (r *rig) freeAll(blocks []allocator.Block, on allocator.Stream) {
+	r.t.Helper()
+	for _, b := range blocks {
+		r.must(r.Free(b, on))
+	}
+}
+
+// TestFreeMemoryIsFound asks for what is there, where it is hard to see.
+func TestFreeMemoryIsFound(t *testing.T) {
+	const limit = 16 << 20
+	first := func(o allocator.PoolOptions) func(r *rig) {
+		return func(r *rig) { r.must(r.Free(r.alloc(100, 1), 1)) }
+	}
+	type testCase struct {
+		name    string
+		options allocator.PoolOptions
+		run     func(r *rig)
+	}
+	var cases []testCase
+	for _, strategy := range allocator.Strategies() {
+		for _, o := range []allocator.PoolOptions{
+			{SegmentBytes: 4 << 10, MaxSegmentBytes: 4 << 10},
+			{SegmentBytes: 32 << 10, MaxSegmentBytes: 32 << 10},
+			{MaxSplitBytes: 16 << 10},
+			{MaxSplitBytes: 256},
+		} {
+			o.Strategy, o.MaxBytes = strategy, limit
+			cases = append(cases, testCase{fmt.Sprintf("%s/first of 100 bytes/segments %d, split %d", strategy, o.SegmentBytes, o.MaxSplitBytes), o, first(o)})
+		}
+		cases = append(cases,
+			testCase{strategy + "/all that the limit allows", allocator.PoolOptions{Strategy: strategy, MaxBytes: 3 << 20}, func(r *rig) {
+				for range 3 {
+					r.must(r.Free(r.alloc(3<<20, 1), 1))
+				}
+			}},
+			testCase{strategy + "/behind one larger than MaxSplitBytes", allocator.PoolOptions{
+				Strategy: strategy, MaxBytes: 8 << 20, PreallocateBytes: 8 << 20, MaxSplitBytes: 1 << 20,
+			}, func(r *rig) {
+				large, wall, small := r.alloc(4<<20, 1), r.alloc(600<<10, 1), r.alloc(600<<10, 1)
+				walls := r.fill(1)
+				r.must(r.Free(large, 1))
+				r.must(r.Free(small, 1))
+				r.freeAll(append(walls, wall, r.alloc(400<<10, 1)), 1)
+			}},
+			testCase{strategy + "/larger than MaxSplitBytes", allocator.PoolOptions{
+				Strategy: strategy, MaxBytes: 4 << 20, PreallocateBytes: 4 << 20, MaxSplitBytes: 1 << 20,
+			}, func(r *rig) {
+				var blocks []allocator.Block
+				for range 4 {
+					blocks = append(blocks, r.alloc(400<<10, 1))
+				}
+				r.freeAll(blocks, 1)
+			}},
+			testCase{strategy + "/waiting in a released stream's heap", allocator.PoolOptions{
+				Strategy: strategy, MaxBytes: 4 << 20, PreallocateBytes: 4 << 20,
+			}, func(r *rig) {
+				b, wall := r.alloc(2<<20, 1), r.alloc(1<<20, 1)
+				walls := r.fill(1)
+				r.must(r.RecordStream(b, 2))
+				r.fake.Order(1, 2)
+				r.must(r.Use(b, 2))
+				r.must(r.Free(b, 1))
+				r.must(r.pool.ReleaseStream(1))
+				r.must(r.Free(r.alloc(2<<20, 3), 3))
+				r.fake.Order(1, 3)
+				r.freeAll(append(walls, wall), 3)
+			}},
+		)
+	}
+	cases = append(cases, testCase{"tlsf/behind eight smaller ones of its list", allocator.PoolOptions{MaxBytes: limit, PreallocateBytes: limit}, func(r *rig) {
+		const least = 1 << 20 // bytes; blocks of up to a sixty-fourth more share its list
+		var blocks, walls []allocator.Block
+		for i := range int64(10) {
+			blocks = append(blocks, r.alloc(least+4096-i*256, 1))
+			walls = append(walls, r.alloc(256, 1))
+		}
+		walls = append(walls, r.fill(1)...)
+		for _, b := range blocks {
+			r.must(r.Free(b, 1))
+		}
+		r.freeAll(append(walls, r.alloc(least+4096, 1)), 1)
+	}})
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			r := newRig(t, c.options)
+			c.run(r)
+			r.close()
+		})
+	}
+}
+
+// program is requests and frees, told by numbers.
+type program struct {
+	sizes []int64
+	frees [][]int // before each request, blocks by their number
+}
+
+func randomProgram(seed uint64) program {
+	r := rand.New(rand.NewPCG(seed, 8))
+	var p program
+	var live []int
+	for i := range 300 {
+		var frees []int
+		for len(live) > 0 && r.IntN(100) < 42 {
+			k := r.IntN(len(live))
+			frees = append(frees, live[k])
+			live = slices.Delete(live, k, k+1)
+		}
+		p.sizes = append(p.sizes, 1+r.Int64N(1<<(10+r.IntN(11))))
+		p.frees = append(p.frees, frees)
+		live = append(live, i)
+	}
+	return p
+}
+
+// run runs the program on one stream, or on three, to its first failure, and
+// returns which request failed and with what.
+func (p program) run(t *testing.T, o allocator.PoolOptions, streams int) (at int, failure error) {
+	t.Helper()
+	r := newRig(t, o)
+	blocks := map[int]modelBlock{}
+	at = len(p.sizes)
+	for i, size := range p.sizes {
+		for _, n := range p.frees[i] {
+			r.must(r.Free(blocks[n].Block, blocks[n].on))
+			delete(blocks, n)
+		}
+		on := allocator.Stream(1 + i%streams)
+		b, err := r.Alloc(size, on, "program")
+		if err != nil {
+			if _, again := r.Alloc(size, on, "again"); again == nil {
+				t.Fatalf("%+v, request %d of %d bytes: %v; asked again it is met", o, i, size, err)
+			}
+			at, failure = i, err
+			break
+		}
+		blocks[i] = modelBlock{b, on}
+	}
+	for _, b := range blocks {
+		r.must(r.Free(b.Block, b.on))
+	}
+	r.close()
+	return at, failure
+}
+
+var limitAdvised = regexp.MustCompile(`a limit of (\d+) would do`)
+
+// TestAdvice follows the advice of random programs that run out of memory: no
+// request fails that is met when it is made again, no advice names the policy that
+// is in force, and with the limit that it names the program gets further.
+func TestAdvice(t *testing.T) {
+	advised := 0
+	for _, strategy := range allocator.Strategies() {
+		for seed := range uint64(40) {
+			p := randomProgram(seed)
+			streams := 1 + int(seed%2)*2
+			o := allocator.PoolOptions{
+				Strategy: strategy, MaxBytes: int64(2+seed%4) << 20, SegmentBytes: 4 << 10 << (seed % 3 * 4), Reuse: allocator.Reuse(seed % 3),
+			}
+			o.MaxSegmentBytes = max(o.SegmentBytes, 1<<20)
+			at, err := p.run(t, o, streams)
+			if err == nil {
+				continue
+			}
+			var oom *allocator.OutOfMemoryError
+			if !errors.As(err, &oom) {
+				t.Fatalf("%+v: %v", o, err)
+			}
+			if o.Reuse == allocator.ReuseWait && strings.Contains(oom.Advice, "policy wait") {
+				t.Errorf("%+v: %v", o, err)
+			}
+			m := limitAdvised.FindStringSubmatch(oom.Advice)
+			if m == nil {
+				continue
+			}
+			advised++
+			more := o
+			if more.MaxBytes, err = strconv.ParseInt(m[1], 10, 64); err != nil {
+				t.Fatal(err)
+			}
+			if more.MaxBytes <= o.MaxBytes {
+				t.Errorf("%+v: the limit advised is no larger: %v", o, oom)
+			}
+			if later, err := p.run(t, more, streams); err != nil && later <= at {
+				t.Errorf("%+v, request %d: %v\nwith that limit: request %d: %v", o, at, oom, later, err)
+			}
+		}
+	}
+	if advised == 0 {
+		t.Error("no program was advised to raise its limit")
+	}
+}
+
+// TestHugeSizes asks strategies for sizes at the edge of what they can tell apart.
+func TestHugeSizes(t *testing.T) {
+	for _, strategy := range allocator.Strategies() {
+		t.Run(strategy, func(t *testing.T) {
+			p := newPool(t, allocatortest.NewFake(1<<50), allocator.PoolOptions{Strategy: strategy})
+			for shift := 38; shift <= 46; shift++ {
+				for _, bytes := range []int64{1<<shift - 1, 1 << shift} {
+					b, err := p.Alloc(bytes, 1, "huge")
+					if err := errors.Join(err, p.Free(b, 1)); err != nil {
+						t.Errorf("%d bytes: %v", bytes, err)
+					}
+				}
+			}
+			if err := p.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}

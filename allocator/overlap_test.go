@@ -1,0 +1,295 @@
+package allocator_test
+
+import (
+	"fmt"
+	"runtime"
+	"testing"
+	"time"
+
+	"mlpool/allocator"
+	"mlpool/allocator/allocatortest"
+)
+
+// clocked is a driver whose streams take time: work has a duration, and a stream
+// is busy until a moment. The host takes none, but waits.
+type clocked struct {
+	*allocatortest.Fake
+	host   time.Duration
+	busy   map[allocator.Stream]time.Duration
+	marked map[uintptr]time.Duration // events
+}
+
+func newClocked() *clocked {
+	return &clocked{allocatortest.NewFake(plentiful), 0, map[allocator.Stream]time.Duration{}, map[uintptr]time.Duration{}}
+}
+
+func (c *clocked) RecordEvent(event, s uintptr) error {
+	c.marked[event] = c.busy[s]
+	return c.Fake.RecordEvent(event, s)
+}
+
+func (c *clocked) QueryEvent(event uintptr) (bool, error) {
+	done := c.marked[event] <= c.host
+	if done {
+		return true, c.Fake.SyncEvent(event)
+	}
+	return false, nil
+}
+
+func (c *clocked) WaitEvent(s, event uintptr) error {
+	c.busy[s] = max(c.busy[s], c.marked[event])
+	return c.Fake.WaitEvent(s, event)
+}
+
+func (c *clocked) SyncEvent(event uintptr) error {
+	c.host = max(c.host, c.marked[event])
+	return c.Fake.SyncEvent(event)
+}
+
+func (c *clocked) work(s allocator.Stream, d time.Duration) {
+	c.busy[s] = max(c.busy[s], c.host) + d
+}
+
+// order makes stream to wait for what from was given to do.
+func (c *clocked) order(from, to allocator.Stream) {
+	c.busy[to] = max(c.busy[to], c.busy[from])
+	c.Order(from, to)
+}
+
+// TestPrefetch copies batches on one stream and computes on another. The two are
+// to run side by side, with the memory of a few batches, however far the host runs
+// ahead.
+func TestPrefetch(t *testing.T) {
+	const (
+		copying, computing allocator.Stream = 1, 2
+		duration                            = 100 * time.Microsecond // of a copy, and of a computation
+		batches                             = 4000
+		bytes                               = 16 << 20
+	)
+	for _, c := range []struct {
+		name     string
+		policy   allocator.Reuse
+		ahead    int // batches that the host runs ahead; 0: all
+		blocks   int64
+		recorded bool // RecordStream and free on the copying stream, or free on the computing one
+		most     int64
+	}{
+		{"ten ahead", allocator.ReuseWait, 10, 1, true, 11},
+		{"as far ahead as it can", allocator.ReuseWait, 0, 1, true, 11},
+		{"freed where it was used", allocator.ReuseWait, 0, 1, false, 11},
+		{"five blocks a batch", allocator.ReuseWait, 0, 5, true, 11},
+		{"opportunistic, ten ahead", allocator.ReuseOpportunistic, 10, 1, true, 12},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			d := newClocked()
+			p := newPool(t, d, allocator.PoolOptions{Reuse: c.policy})
+			g := allocatortest.NewGuard(p, d.Fake)
+			must := func(err error) {
+				t.Helper()
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			ends := make([]time.Duration, batches)
+			for i := range batches {
+				if c.ahead > 0 && i >= c.ahead {
+					d.host = max(d.host, ends[i-c.ahead])
+				}
+				var batch []allocator.Block
+				for range c.blocks {
+					b, err := g.Alloc(bytes/c.blocks, copying, "batch")
+					must(err)
+					batch = append(batch, b)
+				}
+				d.work(copying, duration)
+				d.order(copying, computing)
+				for _, b := range batch {
+					must(g.Use(b, computing))
+				}
+				d.work(computing, duration)
+				ends[i] = d.busy[computing]
+				for _, b := range batch {
+					if c.recorded {
+						must(p.RecordStream(b, computing))
+						must(g.Free(b, copying))
+					} else {
+						must(g.Free(b, computing))
+					}
+				}
+			}
+			if each := ends[batches-1] / batches; each > duration*102/100 {
+				t.Errorf("%v a batch, want %v: the streams do not run side by side", each, duration)
+			}
+			st := p.Stats()
+			if most := c.most * (bytes + 4<<20); st.PeakReserved > most {
+				t.Errorf("%d MiB reserved, want at most %d", st.PeakReserved>>20, most>>20)
+			}
+			if got := float64(st.DriverCalls) / float64(batches*c.blocks); got > 4 {
+				t.Errorf("%.1f driver calls a block, want at most 4", got)
+			}
+			must(d.Faults())
+			d.host = d.busy[computing] + d.busy[copying]
+			d.Synchronize()
+			must(p.Close())
+			must(d.Leftover())
+		})
+	}
+}
+
+// TestStreamsComeAndGo bounds what streams leave behind.
+func TestStreamsComeAndGo(t *testing.T) {
+	t.Run("named by blocks", func(t *testing.T) {
+		for _, finish := range []bool{false, true} {
+			r := newRig(t, allocator.PoolOptions{})
+			for s := allocator.Stream(2); s < 40_000; s++ {
+				b := r.alloc(1000, 1)
+				r.must(r.RecordStream(b, s))
+				r.must(r.Free(b, 1))
+				if finish {
+					r.fake.Finish()
+				}
+			}
+			if got := r.fake.Events(); got > 200 {
+				t.Errorf("finish=%v: %d events are left", finish, got)
+			}
+			st := r.Stats()
+			if st.Reserved > 4<<20 || st.DriverCalls > 4*st.Allocs {
+				t.Errorf("finish=%v: %+v", finish, st)
+			}
+			r.close()
+		}
+	})
+	t.Run("beside much free memory", func(t *testing.T) {
+		r := newRig(t, allocator.PoolOptions{PreallocateBytes: 256 << 20})
+		for s := allocator.Stream(2); s < 40_000; s++ {
+			b := r.alloc(1000, 1)
+			r.must(r.RecordStream(b, s))
+			r.must(r.Free(b, 1))
+			r.fake.Finish()
+		}
+		if got := r.fake.Events(); got > 200 {
+			t.Errorf("%d events are left", got)
+		}
+		r.close()
+	})
+	t.Run("outlived by a block", func(t *testing.T) {
+		const streams, bytes = 5_000, 64 << 10
+		r := newRig(t, allocator.PoolOptions{})
+		var blocks []allocator.Block
+		for s := allocator.Stream(2); s < 2+streams; s++ {
+			blocks = append(blocks, r.alloc(bytes, s))
+			r.must(r.pool.ReleaseStream(s))
+		}
+		if st := r.Stats(); st.Reserved > st.Allocated*11/10 {
+			t.Errorf("%d bytes reserved for %d allocated", st.Reserved, st.Allocated)
+		}
+		for _, b := range blocks {
+			r.must(r.Free(b, 1))
+		}
+		if got := len(r.pool.Detail().ByStream); got > 1 {
+			t.Errorf("%d streams are left of %d that were released", got, streams)
+		}
+		r.fake.Finish()
+		all := r.alloc(1<<20, 1)
+		if st := r.Stats(); st.PeakReserved > streams*bytes*11/10 {
+			t.Errorf("%d bytes were reserved for %d", st.PeakReserved, streams*bytes)
+		}
+		r.must(r.Free(all, 1))
+		r.must(r.Trim(0))
+		if st := r.Stats(); st.Reserved != 0 || st.PeakAllocated > streams*bytes+(1<<20) {
+			t.Errorf("after all: %+v", st)
+		}
+		if got := r.fake.Events(); got > 200 {
+			t.Errorf("%d events are left", got)
+		}
+		r.close()
+	})
+	t.Run("peak of one after the other", func(t *testing.T) {
+		r := newRig(t, allocator.PoolOptions{})
+		for s := allocator.Stream(1); s <= 1000; s++ {
+			r.must(r.Free(r.alloc(100<<20, s), s))
+			r.must(r.pool.ReleaseStream(s))
+		}
+		if got := r.Stats().PeakAllocated; got != 100<<20 {
+			t.Errorf("peak allocated %d, want 100 MiB", got)
+		}
+		r.close()
+	})
+}
+
+// idleDriver is a driver whose memory does not run out and whose work is done at
+// once, and which keeps no accounts: for what many streams cost the pool alone.
+type idleDriver struct{ next uintptr }
+
+func (d *idleDriver) Malloc(bytes int64) (uintptr, error) {
+	d.next += uintptr(bytes)
+	return d.next, nil
+}
+func (d *idleDriver) Free(uintptr) error                      { return nil }
+func (d *idleDriver) MemInfo() (free, total int64, err error) { return plentiful, plentiful, nil }
+func (d *idleDriver) NewEvent() (uintptr, error)              { return 1, nil }
+func (d *idleDriver) RecordEvent(event, stream uintptr) error { return nil }
+func (d *idleDriver) QueryEvent(event uintptr) (bool, error)  { return true, nil }
+func (d *idleDriver) WaitEvent(stream, event uintptr) error   { return nil }
+func (d *idleDriver) SyncEvent(event uintptr) error           { return nil }
+func (d *idleDriver) FreeEvent(event uintptr) error           { return nil }
+
+// TestManyStreams bounds the Go memory that one more stream takes where there are
+// thousands.
+func TestManyStreams(t *testing.T) {
+	p := newPool(t, &idleDriver{}, allocator.PoolOptions{})
+	next := allocator.Stream(1)
+	one := func() {
+		b, err := p.Alloc(1000, next, "stream")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := p.Free(b, next); err != nil {
+			t.Fatal(err)
+		}
+		next++
+	}
+	for range 16_000 {
+		one()
+	}
+	const more = 2000
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	for range more {
+		one()
+	}
+	runtime.ReadMemStats(&after)
+	if got := (after.TotalAlloc - before.TotalAlloc) / more; got > 32<<10 {
+		t.Errorf("a new stream among 16 000 takes %d bytes of Go memory", got)
+	}
+	if err := p.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// BenchmarkNewStream opens and releases a stream beside others.
+func BenchmarkNewStream(b *testing.B) {
+	for _, others := range []int{0, 1000, 16_000} {
+		b.Run(fmt.Sprint(others), func(b *testing.B) {
+			p := newPool(b, &idleDriver{}, allocator.PoolOptions{})
+			once := func(s allocator.Stream) {
+				block, err := p.Alloc(1000, s, "stream")
+				if err != nil {
+					b.Fatal(err)
+				}
+				if err := p.Free(block, s); err != nil {
+					b.Fatal(err)
+				}
+			}
+			for i := range others {
+				once(allocator.Stream(i + 2))
+			}
+			for b.Loop() {
+				once(1)
+				if err := p.ReleaseStream(1); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

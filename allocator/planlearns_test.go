@@ -1,0 +1,184 @@
+package allocator_test
+
+import (
+	"math/rand/v2"
+	"sync/atomic"
+	"testing"
+
+	"mlpool/allocator"
+)
+
+// sequence runs a step of nested blocks of these sizes.
+func (r *planRig) sequence(sizes ...int64) {
+	r.t.Helper()
+	r.must(r.plan.Begin("step", 1))
+	var blocks []allocator.Block
+	for _, size := range sizes {
+		blocks = append(blocks, r.alloc(size))
+	}
+	for i := len(blocks) - 1; i >= 0; i-- {
+		r.must(r.Free(blocks[i], 1))
+	}
+	r.must(r.plan.End())
+}
+
+func (r *planRig) replays() (n int64) {
+	for _, p := range r.plan.Plans() {
+		n += p.Replays
+	}
+	return n
+}
+
+// TestPlanLearns gives a plan programs that do not begin as they go on.
+func TestPlanLearns(t *testing.T) {
+	const first = 4096 // bytes of the first request of every step
+	for _, c := range []struct {
+		name    string
+		steps   int
+		sizes   func(step int) []int64
+		replays int64 // at least
+	}{
+		{"an odd first step", 1001, func(step int) []int64 {
+			if step == 0 {
+				return []int64{first, 77, 1 << 20}
+			}
+			return []int64{first, 2 << 20, 3 << 20}
+		}, 990},
+		{"two kinds in turn", 1000, func(step int) []int64 {
+			return []int64{first, int64(step%2+1) << 20}
+		}, 980},
+		{"a kind that comes every tenth time", 1000, func(step int) []int64 {
+			return []int64{first, int64(step%10/9+1) << 20}
+		}, 800},
+		{"twenty batch sizes in turn", 2000, func(step int) []int64 {
+			unit := int64(step%20+1) << 18
+			return []int64{first, unit, 2 * unit, 3 * unit, 4 * unit}
+		}, 1900},
+		{"a change half-way", 1000, func(step int) []int64 {
+			return []int64{first, int64(step/500+1) << 20}
+		}, 980},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := newPlanRig(t)
+			for step := range c.steps {
+				r.sequence(c.sizes(step)...)
+			}
+			if got := r.replays(); got < c.replays {
+				t.Errorf("%d of %d steps kept to a plan, want at least %d: %+v", got, c.steps, c.replays, r.plan.Plans())
+			}
+			r.close()
+		})
+	}
+}
+
+// TestPlanHoldsWhatStepsNeed bounds what is reserved where steps differ from each
+// other, in turn or at random.
+func TestPlanHoldsWhatStepsNeed(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		next  func(step int, r *rand.Rand) int64
+		ratio float64
+	}{
+		{"in turn", func(step int, _ *rand.Rand) int64 { return int64(step%20 + 1) }, 2},
+		{"at random", func(_ int, r *rand.Rand) int64 { return 1 + r.Int64N(20) }, 2},
+		{"never the same", func(_ int, r *rand.Rand) int64 { return 1 + r.Int64N(1<<20) }, 2},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := newPlanRig(t)
+			random := rand.New(rand.NewPCG(1, 2))
+			const most = 96 << 20
+			for step := range 400 {
+				unit := c.next(step, random) * (most / 10 / 20)
+				if unit > most/10 {
+					unit = unit % (most / 10)
+				}
+				r.sequence(4096, unit, 2*unit, 3*unit, 4*unit)
+			}
+			st := r.Stats()
+			if ratio := float64(st.PeakReserved) / float64(st.PeakAllocated); ratio > c.ratio {
+				t.Errorf("peak reserved %d, allocated %d: %.2f, want at most %.2f", st.PeakReserved, st.PeakAllocated, ratio, c.ratio)
+			}
+			r.close()
+		})
+	}
+}
+
+// TestPlanNamesComeAndGo uses each name of a step once.
+func TestPlanNamesComeAndGo(t *testing.T) {
+	r := newPlanRig(t)
+	for i := range 2000 {
+		name := string(rune('a' + i))
+		r.step(name, 1000)
+	}
+	if got := len(r.plan.Plans()); got > 256 {
+		t.Errorf("%d plans are kept of 2000", got)
+	}
+	r.close()
+}
+
+// TestPlanBlockNeverFreed keeps a block of a replayed step for good: later steps
+// are planned all the same.
+func TestPlanBlockNeverFreed(t *testing.T) {
+	r := newPlanRig(t)
+	r.step("train", 1000)
+	r.step("train", 1000)
+	r.must(r.plan.Begin("train", 1))
+	kept := r.alloc(1000)
+	r.must(r.plan.End())
+	before := r.replays()
+	for range 20 {
+		r.step("train", 1000)
+	}
+	if got := r.replays() - before; got < 15 {
+		t.Errorf("%d of 20 steps kept to a plan, want at least 15", got)
+	}
+	if live := r.Live(); len(live) != 1 || live[0].Addr != kept.Addr {
+		t.Errorf("handed out are %+v, want the block that was kept", live)
+	}
+	r.must(r.Use(kept, 1))
+	r.must(r.Free(kept, 1))
+	r.step("train", 1000)
+	r.close()
+}
+
+// TestPlanPacksBesideOthers ends a step that is long to pack while another one is
+// begun and ended.
+func TestPlanPacksBesideOthers(t *testing.T) {
+	r := newPlanRig(t)
+	random := rand.New(rand.NewPCG(3, 4))
+	r.must(r.plan.Begin("long", 1))
+	var blocks []allocator.Block
+	for range 40_000 {
+		if len(blocks) < 1000 || random.IntN(2) == 0 {
+			b, err := r.plan.Alloc(1+random.Int64N(1<<12), 1, "long")
+			r.must(err)
+			blocks = append(blocks, b)
+			continue
+		}
+		i := random.IntN(len(blocks))
+		r.must(r.plan.Free(blocks[i], 1))
+		blocks[i] = blocks[len(blocks)-1]
+		blocks = blocks[:len(blocks)-1]
+	}
+	for _, b := range blocks {
+		r.must(r.plan.Free(b, 1))
+	}
+	var ended atomic.Bool
+	result := make(chan error)
+	go func() {
+		err := r.plan.End()
+		ended.Store(true)
+		result <- err
+	}()
+	for r.plan.Begin("short", 2) != nil { // until End has taken the step
+	}
+	r.must(r.plan.End())
+	for range 10 {
+		r.plan.Stats()
+	}
+	if ended.Load() {
+		t.Error("the packing of a long step held up a short one")
+	}
+	r.must(<-result)
+	r.close()
+}

@@ -1,0 +1,256 @@
+package allocator_test
+
+import (
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"mlpool/allocator"
+	"mlpool/allocator/allocatortest"
+)
+
+// stepOn is step on a stream, with what a replay does with its first block.
+func (r *planRig) stepOn(name string, s allocator.Stream, bytes int64) {
+	r.t.Helper()
+	r.must(r.plan.Begin(name, s))
+	b := r.allocOn(bytes, s)
+	r.must(r.Use(b, s))
+	r.must(r.Free(b, s))
+	r.must(r.plan.End())
+}
+
+func (r *planRig) allocOn(bytes int64, s allocator.Stream) allocator.Block {
+	r.t.Helper()
+	b, err := r.Alloc(bytes, s, "planned")
+	r.must(err)
+	return b
+}
+
+// TestPlanBlockOutlivesStepOnAnotherStream keeps a block of a step on stream 1
+// while steps begin on stream 2, and frees it on stream 1: what gets its memory
+// next, on any stream or from the driver, must come after its work.
+func TestPlanBlockOutlivesStepOnAnotherStream(t *testing.T) {
+	for _, trim := range []bool{false, true} {
+		for _, busySteps := range []int{1, 2, 3} {
+			r := newPlanRig(t)
+			for range 2 {
+				r.stepOn("a", 1, 1<<20)
+				r.stepOn("b", 2, 1<<20)
+			}
+			r.must(r.plan.Begin("a", 1))
+			kept := r.allocOn(1<<20, 1)
+			r.must(r.plan.End())
+			for range busySteps {
+				r.stepOn("b", 2, 1<<20)
+			}
+			r.must(r.Use(kept, 1))
+			r.must(r.Free(kept, 1))
+			if trim {
+				r.must(r.Trim(0))
+			}
+			r.stepOn("b", 2, 1<<20)
+			r.stepOn("b", 2, 1<<20)
+			r.stepOn("a", 1, 1<<20)
+			r.must(r.fake.Faults())
+			r.close()
+		}
+	}
+}
+
+// TestPlanFreesAfterStreamIsGone frees planned blocks that a stream used, or was
+// ordered by, which was released and destroyed.
+func TestPlanFreesAfterStreamIsGone(t *testing.T) {
+	gone := func(r *planRig, s allocator.Stream) {
+		r.must(r.plan.ReleaseStream(s))
+		r.fake.DestroyStream(s)
+	}
+	for _, c := range []struct {
+		name string
+		run  func(r *planRig)
+	}{
+		{"named with RecordStream", func(r *planRig) {
+			r.must(r.plan.Begin("a", 1))
+			b := r.allocOn(1<<20, 1)
+			r.must(r.RecordStream(b, 2))
+			r.fake.Order(1, 2)
+			r.must(r.Use(b, 2))
+			gone(r, 2)
+			r.must(r.Free(b, 1))
+			r.must(r.plan.End())
+		}},
+		{"of the step", func(r *planRig) {
+			r.must(r.plan.Begin("a", 1))
+			b := r.allocOn(1<<20, 1)
+			r.must(r.plan.End())
+			r.fake.Order(1, 3)
+			r.must(r.Use(b, 3))
+			r.stepOn("b", 2, 1<<20)
+			gone(r, 1)
+			r.must(r.Free(b, 3))
+		}},
+		{"the last one to use the slab", func(r *planRig) {
+			r.must(r.plan.Begin("a", 1))
+			b := r.allocOn(1<<20, 1)
+			r.must(r.plan.End())
+			r.fake.Order(1, 3)
+			gone(r, 1)
+			r.must(r.Use(b, 3))
+			r.must(r.Free(b, 3))
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := newPlanRig(t)
+			for range 2 {
+				r.stepOn("a", 1, 1<<20)
+				r.stepOn("b", 2, 1<<20)
+			}
+			c.run(r)
+			r.fake.CreateStream(1)
+			r.fake.CreateStream(2)
+			for range 3 {
+				r.stepOn("b", 2, 1<<20)
+				r.stepOn("a", 1, 1<<20)
+			}
+			r.close()
+		})
+	}
+}
+
+// TestPlanStepsBesideThreads lets goroutines allocate on the step's stream while
+// another ends and begins steps: no memory may have two owners. The plan's blocks
+// share their memory one after the other.
+func TestPlanStepsBesideThreads(t *testing.T) {
+	const workers = 8
+	steps := 300_000
+	if testing.Short() || raceEnabled {
+		steps /= 20
+	}
+	p := newPlan(t, allocatortest.NewFake(plentiful))
+	pair := func(bytes int64) error {
+		b, err := p.Alloc(bytes, 1, "pair")
+		if err != nil {
+			return err
+		}
+		return p.Free(b, 1)
+	}
+	for range 2 {
+		err := p.Begin("step", 1)
+		for i := range int64(4) {
+			err = errors.Join(err, pair(1024*(i+1)))
+		}
+		if err = errors.Join(err, p.End()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var owners sync.Map // addresses of 256 bytes that are handed out
+	var stop atomic.Bool
+	var wg sync.WaitGroup
+	for w := range workers {
+		wg.Go(func() {
+			random := rand.New(rand.NewPCG(uint64(w), 1))
+			for !stop.Load() {
+				bytes := 1024 * (1 + random.Int64N(4))
+				b, err := p.Alloc(bytes, 1, "thread")
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				for a := b.Addr; a < b.Addr+uintptr(bytes); a += allocator.Alignment {
+					if other, taken := owners.LoadOrStore(a, w); taken {
+						t.Errorf("memory at %#x is handed out to %d and %v", a, w, other)
+						stop.Store(true)
+					}
+				}
+				for a := b.Addr; a < b.Addr+uintptr(bytes); a += allocator.Alignment {
+					owners.Delete(a)
+				}
+				if err := p.Free(b, 1); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	for range steps {
+		if err := errors.Join(p.Begin("step", 1), p.End()); err != nil {
+			t.Error(err)
+			break
+		}
+		if stop.Load() {
+			break
+		}
+	}
+	stop.Store(true)
+	wg.Wait()
+	if err := p.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestPlanSlabMakesWay asks for more than is left beside a slab of which nothing
+// is handed out.
+func TestPlanSlabMakesWay(t *testing.T) {
+	const limit = 16 << 20
+	for _, c := range []struct {
+		name   string
+		inStep bool
+		s      allocator.Stream
+	}{{"between steps", false, 1}, {"in a step, on its stream", true, 1}, {"in a step, on another stream", true, 2}} {
+		t.Run(c.name, func(t *testing.T) {
+			f := allocatortest.NewFake(deviceBytes)
+			p, err := allocator.NewPlan(f, allocator.PoolOptions{MaxBytes: limit})
+			if err != nil {
+				t.Fatal(err)
+			}
+			r := &planRig{allocatortest.NewGuard(p, f), t, p, f}
+			for range 3 {
+				r.stepOn("train", 1, 10<<20)
+			}
+			if c.inStep {
+				r.must(p.Begin("train", 1))
+			}
+			b := r.allocOn(8<<20, c.s)
+			r.must(r.Use(b, c.s))
+			if c.inStep {
+				r.must(p.End())
+			}
+			r.must(r.Free(b, c.s))
+			for range 6 {
+				r.stepOn("train", 1, 10<<20)
+			}
+			if got := r.replays(); got < 4 {
+				t.Errorf("plans %+v, want them replayed again", p.Plans())
+			}
+			r.close()
+		})
+	}
+}
+
+// TestPlanBlocksAreAligned cuts up what was a slab: no power of two, and so no
+// block of a buddy system.
+func TestPlanBlocksAreAligned(t *testing.T) {
+	f := allocatortest.NewFake(deviceBytes)
+	p, err := allocator.NewPlan(f, allocator.PoolOptions{Strategy: "buddy", PreallocateBytes: 7 * 256})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &planRig{allocatortest.NewGuard(p, f), t, p, f}
+	for range 3 {
+		r.stepOn("train", 1, 3*256)
+	}
+	r.must(p.ReleaseStream(1))
+	var blocks []allocator.Block
+	for i := range int64(12) {
+		b := r.allocOn(i*100, 2)
+		if b.Addr%allocator.Alignment != 0 {
+			t.Errorf("block of %d bytes lies at %#x", b.Size, b.Addr)
+		}
+		blocks = append(blocks, b)
+	}
+	for _, b := range blocks {
+		r.must(r.Free(b, 2))
+	}
+	r.close()
+}

@@ -1,0 +1,194 @@
+package allocator
+
+import "slices"
+
+// A schedule is a solved plan: what a step is expected to do, in order.
+type schedule struct {
+	owner  *Plan
+	events []event
+	layout []interval // of its blocks, in the slab
+	slots  []slot     // its blocks where the slab lies now; see place
+	hash   uint64     // of events as they were recorded
+	next   *schedule  // that is likely to follow in the step after
+	sure   bool       // that it followed the last time
+	used   int64      // Plan.clock of the last step that kept to it
+	stats  PlanStats
+}
+
+// An event is one call of a step.
+type event struct {
+	bytes   int64 // asked for; 0 of a free
+	block   int   // of the call: a number in a recording, a slot in a schedule; -1: not planned
+	isAlloc bool
+}
+
+// hashOf tells recordings apart, by FNV-1a over their numbers.
+func hashOf(events []event) uint64 {
+	hash := uint64(14695981039346656037)
+	for _, e := range events {
+		for _, x := range [...]uint64{uint64(e.bytes), uint64(e.block)} {
+			hash = (hash ^ x) * 1099511628211
+			hash ^= hash >> 29
+		}
+	}
+	return hash
+}
+
+// A slot is a block of a schedule, at an address.
+type slot struct {
+	node  node // which Blocks point to
+	plan  *Plan
+	slab  *slabMemory
+	index int // in schedule.slots
+}
+
+// busy says whether a block of the plan is handed out.
+func (c *schedule) busy() bool {
+	return slices.ContainsFunc(c.slots, func(sl slot) bool { return sl.node.state == live })
+}
+
+// place makes the slots for slab m.
+func (c *schedule) place(p *Plan, m *slabMemory) {
+	if len(c.slots) > 0 && c.slots[0].slab == m {
+		return
+	}
+	c.slots = make([]slot, len(c.layout))
+	for i := range c.slots {
+		sl := &c.slots[i]
+		sl.plan, sl.slab, sl.index = p, m, i
+		sl.node.slot, sl.node.addr = sl, m.addr+uintptr(c.layout[i].offset)
+	}
+}
+
+// solve packs the blocks of a recording that were freed in it.
+func (r *run) solve() *schedule {
+	c := &schedule{hash: hashOf(r.recorded), events: r.recorded}
+	lives := make([]interval, r.blocks)
+	for at, e := range c.events {
+		if e.isAlloc {
+			c.stats.Requests++
+			lives[e.block] = interval{size: blockSize(e.bytes), start: at}
+		} else {
+			lives[e.block].end = at
+		}
+	}
+	slots := make([]int, len(lives)) // by number of the block
+	for i, life := range lives {
+		slots[i] = -1
+		if life.end > 0 {
+			slots[i] = len(c.layout)
+			c.layout = append(c.layout, life)
+		}
+	}
+	c.stats.LowerBound, c.stats.Slab = peakLive(c.layout), pack(c.layout)
+	for at := range c.events {
+		c.events[at].block = slots[c.events[at].block]
+	}
+	return c
+}
+
+// A repertoire is the plans of one name.
+type repertoire struct {
+	plans []*schedule // in the order they were made
+	last  *schedule   // that the step before kept to; nil: to none
+	// trust is how right the guesses were of late, from -maxTrust to maxTrust;
+	// below 0 no step is tried on a plan.
+	trust int
+	// once are the hashes of steps that kept to no plan and came once.
+	once map[uint64]bool
+}
+
+const (
+	maxTrust = 2
+	maxOnce  = 1024 // hashes
+)
+
+func (n *repertoire) withHash(hash uint64) *schedule {
+	for _, c := range n.plans {
+		if c.hash == hash {
+			return c
+		}
+	}
+	return nil
+}
+
+func (c *schedule) startsWith(bytes int64) bool { return c.events[0].bytes == bytes }
+
+// startsWith says whether a plan starts with a request for bytes.
+func (n *repertoire) startsWith(bytes int64) bool {
+	return slices.ContainsFunc(n.plans, func(c *schedule) bool { return c.startsWith(bytes) })
+}
+
+// guess returns the plan that a step which starts with a request for bytes is
+// likely to keep to: the one that follows on the last one as a rule, or the last one,
+// or the only one. Otherwise it returns nil.
+func (n *repertoire) guess(bytes int64) *schedule {
+	if c := n.last; c != nil {
+		if c.next != nil {
+			c = c.next
+		}
+		if c.startsWith(bytes) {
+			return c
+		}
+	}
+	var only *schedule
+	for _, c := range n.plans {
+		if !c.startsWith(bytes) {
+			continue
+		}
+		if only != nil {
+			return nil
+		}
+		only = c
+	}
+	return only
+}
+
+// drop forgets a plan.
+func (n *repertoire) drop(gone *schedule) {
+	n.plans = slices.DeleteFunc(n.plans, func(c *schedule) bool { return c == gone })
+	for _, c := range n.plans {
+		if c.next == gone {
+			c.next = nil
+		}
+	}
+	if n.last == gone {
+		n.last = nil
+	}
+}
+
+// seenBefore says whether a step of that hash came before, and notes that it came.
+func (n *repertoire) seenBefore(hash uint64) bool {
+	if n.once[hash] {
+		delete(n.once, hash)
+		return true
+	}
+	if n.once == nil || len(n.once) >= maxOnce {
+		n.once = map[uint64]bool{}
+	}
+	n.once[hash] = true
+	return false
+}
+
+// judge compares a guess, nil for none, with the plan that a step would have kept
+// to, nil for none.
+func (n *repertoire) judge(guess, actual *schedule) {
+	switch {
+	case guess == nil:
+	case guess == actual:
+		n.trust = min(n.trust+1, maxTrust)
+	default:
+		n.trust = max(n.trust-1, -maxTrust)
+	}
+}
+
+// follows notes that c, nil for none, is the plan of the step after the last.
+func (n *repertoire) follows(c *schedule) {
+	if last := n.last; last != nil && c != nil {
+		if last.next != c && !last.sure {
+			last.next = c
+		}
+		last.sure = last.next == c
+	}
+	n.last = c
+}

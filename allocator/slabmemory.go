@@ -1,0 +1,181 @@
+package allocator
+
+// slabMemory is the memory that planned blocks lie in.
+type slabMemory struct {
+	*segment
+
+	// Every use of memory that is not handed out comes before what is queued on
+	// stream from now on or, if ordered is false, is done.
+	stream  Stream
+	ordered bool
+
+	live  int      // blocks handed out
+	slots [][]slot // of the plans, once they have another slab
+}
+
+// orderAfter orders the slab's stream after the work on s, on which n is freed,
+// and on the streams that use it.
+func (m *slabMemory) orderAfter(p *Pool, n *node, s Stream) error {
+	if !m.ordered {
+		m.stream, m.ordered = s, true
+	}
+	if s != m.stream {
+		if _, err := p.order(s, m.stream, queue); err != nil {
+			return err
+		}
+	}
+	for last := len(n.users) - 1; last >= 0; last-- {
+		u := n.users[last]
+		if u.stream != m.stream && !p.users.isGone(u) {
+			if _, err := p.order(u.stream, m.stream, queue); err != nil {
+				return err
+			}
+		}
+		p.users.drop(u)
+		n.users = n.users[:last]
+	}
+	return nil
+}
+
+// slabs calls yield for every slab.
+func (p *Plan) slabs(yield func(*slabMemory) bool) {
+	if p.slab != nil && !yield(p.slab) {
+		return
+	}
+	for _, m := range p.old {
+		if !yield(m) {
+			return
+		}
+	}
+}
+
+// retryAfter is how many steps go by before a slab that could not be had is asked
+// for again.
+const retryAfter = 16
+
+// prepareSlab takes a slab and orders what used it before s. It returns false if
+// that cannot be now.
+func (p *Plan) prepareSlab(s Stream) (ready bool, err error) {
+	if m := p.slab; m != nil && m.live > 0 {
+		if !p.stuck {
+			p.stuck = true
+			return false, nil
+		}
+		p.abandonSlab()
+	}
+	p.stuck = false
+	if p.slab == nil || p.slab.size < p.need {
+		if p.clock < p.retry {
+			return false, nil
+		}
+		if err := p.growSlab(); err != nil {
+			return false, err
+		}
+		if p.slab == nil {
+			p.retry = p.clock + retryAfter
+			return false, nil
+		}
+	}
+	m := p.slab
+	if m.ordered && m.stream != s {
+		if _, err := p.pool.order(m.stream, s, queue); err != nil {
+			return false, err
+		}
+	}
+	m.stream, m.ordered = s, true
+	return true, nil
+}
+
+// growSlab makes the slab as large as the largest plan needs. It leaves a smaller
+// one that something is handed out of, and none where there is no memory.
+func (p *Plan) growSlab() error {
+	if p.slab != nil && (p.slab.live > 0 || p.slab.size >= p.need) {
+		return nil
+	}
+	if err := p.takeSlab(p.need); !outOfMemory(err) {
+		return err
+	}
+	return nil
+}
+
+// abandonSlab leaves the slab to the blocks that are handed out of it.
+func (p *Plan) abandonSlab() {
+	for c := range p.schedules {
+		p.slab.slots = append(p.slab.slots, c.slots)
+		c.slots = nil
+	}
+	p.old = append(p.old, p.slab)
+	p.slab = nil
+}
+
+// takeSlab replaces the slab, of which nothing is handed out, by one of bytes.
+// What the pool does not use makes way.
+func (p *Plan) takeSlab(bytes int64) error {
+	if err := p.makeWay(); err != nil {
+		return err
+	}
+	g, err := p.pool.lend(bytes)
+	if err != nil {
+		return err
+	}
+	p.slab = &slabMemory{segment: g}
+	return nil
+}
+
+// makeWay gives what is not in use back to the driver.
+func (p *Plan) makeWay() error {
+	if err := p.dropSlab(); err != nil {
+		return err
+	}
+	return p.pool.Trim(0)
+}
+
+// dropSlab gives the slab back to the driver, unless some of it is handed out.
+func (p *Plan) dropSlab() error {
+	m := p.slab
+	if m == nil || m.live > 0 {
+		return nil
+	}
+	if m.ordered {
+		if _, err := p.pool.order(m.stream, m.stream, block); err != nil {
+			return err
+		}
+		m.ordered = false
+	}
+	if err := p.pool.takeBack(m.segment); err != nil {
+		return err
+	}
+	p.slab = nil
+	return nil
+}
+
+// lend takes a segment that no heap holds from the driver.
+func (p *Pool) lend(bytes int64) (*segment, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return nil, ErrClosed
+	}
+	return p.newSegment(bytes)
+}
+
+// takeBack returns g, which lend returned and no work uses, to the driver.
+func (p *Pool) takeBack(g *segment) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.freeSegment(g)
+}
+
+// keep makes g, which lend returned, free memory of the pool: of stream s where
+// it is ordered by s, and else of no stream.
+func (p *Pool) keep(g *segment, s Stream, ordered bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	h := p.common
+	if ordered {
+		h = p.heapOf(s)
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.adopt(g)
+}

@@ -1,0 +1,315 @@
+package allocator
+
+// visitEvery is how many requests a heap meets by itself between two that take
+// memory from another heap while the driver has more. Moving memory costs an
+// event, so streams that need it all the time are better off with their own:
+// churn over many streams then settles without events.
+const visitEvery = 128
+
+// visitHeaps is how many heaps are asked for memory while the driver has more,
+// so that a request costs no more where there are thousands of streams.
+const visitHeaps = 32
+
+// request is one call of Alloc on its way through the slow path.
+type request struct {
+	heap   *heap
+	bytes  int64 // asked for
+	size   int64 // of the block
+	tag    string
+	driver error // why there is no more memory from the driver
+}
+
+// handOut hands n, of any heap whose lock is held, to the request's stream.
+func (r *request) handOut(owner *heap, n *node) *Block {
+	if owner != r.heap {
+		owner.alsoUsedOn(n, r.heap.stream)
+	}
+	b := owner.handOut(n, r.bytes, r.heap.stream, r.tag)
+	return &b
+}
+
+// allocSlowly meets a request that no free block of its heap fits: from blocks
+// that wait for other streams, from other heaps, from the driver, and, when that
+// has no more, from all of those again without regard to time.
+func (p *Pool) allocSlowly(bytes int64, s Stream, tag string) (Block, error) {
+	if bytes < 0 {
+		return Block{}, ErrBadSize
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return Block{}, ErrClosed
+	}
+	r := &request{heap: p.heapOf(s), bytes: bytes, tag: tag}
+	if bytes > maxRequest {
+		r.driver = errTooLarge
+		return Block{}, p.outOfMemory(r)
+	}
+	r.size = blockSize(bytes)
+	for _, attempt := range [...]func(*request) (*Block, error){
+		p.fromOwn, p.fromOthers, p.fromDriver,
+		p.fromOwnAtLast, p.fromOthersAtLast, p.fromDriverAtLast,
+	} {
+		b, err := attempt(r)
+		if err != nil {
+			return Block{}, err
+		}
+		if b != nil {
+			return *b, nil
+		}
+	}
+	return Block{}, p.outOfMemory(r)
+}
+
+// fromOwn joins what the heap kept apart, takes back what other streams are done
+// with and, where many blocks wait for them, waits on the device for the first.
+func (p *Pool) fromOwn(r *request) (*Block, error) {
+	h := r.heap
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, step := range [...]func() error{
+		func() error { return nil },
+		h.reap,
+		func() error {
+			if p.opt.Reuse != ReuseWait {
+				return nil
+			}
+			return h.waitForFirst(r.size)
+		},
+	} {
+		if err := step(); err != nil {
+			return nil, err
+		}
+		h.flush()
+		if n := h.take(r.size); n != nil {
+			return r.handOut(h, n), nil
+		}
+	}
+	return nil, nil
+}
+
+// fromOwnAtLast waits for every freed block of the heap and looks at each.
+func (p *Pool) fromOwnAtLast(r *request) (*Block, error) {
+	h := r.heap
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if err := h.drain(p.opt.Reuse.lastPatience()); err != nil {
+		return nil, err
+	}
+	h.flush()
+	if n := h.takeAny(r.size); n != nil {
+		return r.handOut(h, n), nil
+	}
+	return nil, nil
+}
+
+// fromOthers takes a segment of no stream, or memory of another heap if that was
+// not done too recently.
+func (p *Pool) fromOthers(r *request) (*Block, error) {
+	if b := p.fromCommonSegments(r); b != nil {
+		return b, nil
+	}
+	h := r.heap
+	h.mu.Lock()
+	allocs, _ := h.stats.counts()
+	early := allocs-h.visited < visitEvery
+	h.mu.Unlock()
+	if early {
+		return nil, nil
+	}
+	b, err := p.visitSome(r)
+	if b != nil {
+		h.mu.Lock()
+		h.visited = allocs
+		h.mu.Unlock()
+	}
+	return b, err
+}
+
+// fromCommonSegments gives the request's heap an unused segment of no stream.
+func (p *Pool) fromCommonSegments(r *request) *Block {
+	c := p.common
+	c.mu.Lock()
+	g := c.unused.fitting(r.size)
+	if g != nil {
+		c.surrender(g)
+	}
+	c.mu.Unlock()
+	if g == nil {
+		return nil
+	}
+	return p.adopt(r, g)
+}
+
+// adopt adds a segment to the request's heap and meets the request from it.
+func (p *Pool) adopt(r *request, g *segment) *Block {
+	h := r.heap
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return r.handOut(h, h.carve(h.adopt(g), r.size))
+}
+
+// visitSome looks for memory in the common heap and a few others, which take
+// turns.
+func (p *Pool) visitSome(r *request) (*Block, error) {
+	if b, err := p.visit(r, p.common, false); b != nil || err != nil {
+		return b, err
+	}
+	for range min(visitHeaps, len(p.list)) {
+		p.donor = (p.donor + 1) % len(p.list)
+		donor := p.list[p.donor]
+		if donor == r.heap {
+			continue
+		}
+		if b, err := p.visit(r, donor, false); b != nil || err != nil {
+			return b, err
+		}
+	}
+	return nil, nil
+}
+
+// fromOthersAtLast looks at every block of every other heap, and waits for those
+// that wait.
+func (p *Pool) fromOthersAtLast(r *request) (*Block, error) {
+	for _, donor := range append([]*heap{p.common}, p.list...) {
+		if donor == r.heap {
+			continue
+		}
+		if b, err := p.visit(r, donor, true); b != nil || err != nil {
+			return b, err
+		}
+	}
+	return nil, nil
+}
+
+// visit takes an unused segment from the donor, or carves a block out of one that
+// stays there, and orders the request's stream after the donor's. It returns
+// neither if the policy or the donor's state forbids it. A last visit also joins
+// and drains there, and looks at every block.
+func (p *Pool) visit(r *request, donor *heap, last bool) (*Block, error) {
+	b, g, err := p.donate(r, donor, last)
+	if g != nil {
+		b = p.adopt(r, g)
+	}
+	return b, err
+}
+
+func (p *Pool) donate(r *request, donor *heap, last bool) (*Block, *segment, error) {
+	donor.mu.Lock()
+	defer donor.mu.Unlock()
+	common := donor == p.common
+	if p.opt.Reuse == ReuseSameStream && !common {
+		return nil, nil, nil
+	}
+	how := p.opt.Reuse.patience()
+	if last {
+		how = p.opt.Reuse.lastPatience()
+		if err := donor.drain(how); err != nil {
+			return nil, nil, err
+		}
+		donor.flush()
+	}
+	g := donor.unused.fitting(r.size)
+	if g != nil && !last && g.size > p.modest(r.size) {
+		g = nil
+	}
+	var n *node
+	if g == nil {
+		if n = donor.take(r.size); n == nil && last {
+			n = donor.takeAny(r.size)
+		}
+		if n == nil {
+			return nil, nil, nil
+		}
+	}
+	if !common {
+		ordered, err := p.order(donor.stream, r.heap.stream, how)
+		if err != nil || !ordered {
+			if n != nil {
+				donor.coalesce(n)
+			}
+			return nil, nil, err
+		}
+	}
+	if n != nil {
+		return r.handOut(donor, n), nil, nil
+	}
+	donor.surrender(g)
+	return nil, g, nil
+}
+
+// modest is the largest segment, in bytes, that moves to another heap for one
+// block of size bytes while there is a choice.
+func (p *Pool) modest(size int64) int64 { return 4 * max(size, p.opt.SegmentBytes) }
+
+// fromDriver grows the heap by a segment: of the size that growth suggests, or,
+// if there is not as much, of the size needed.
+func (p *Pool) fromDriver(r *request) (*Block, error) {
+	sizes := p.segmentSizes(r)
+	if err := p.collect(sizes[0]); err != nil {
+		return nil, err
+	}
+	for i, size := range sizes {
+		if i > 0 && size >= sizes[i-1] {
+			continue
+		}
+		g, err := p.newSegment(size)
+		if err == nil {
+			return p.adopt(r, g), nil
+		}
+		if !outOfMemory(err) {
+			return nil, err
+		}
+		r.driver = err
+	}
+	return nil, nil
+}
+
+// segmentSizes returns the sizes of segments to ask for, in turn.
+func (p *Pool) segmentSizes(r *request) [4]int64 {
+	h := r.heap
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	least := h.place.segmentSize(r.size)
+	sizes := [4]int64{h.place.segmentSize(p.opt.growth(least, h.reserved)), roundUp(least, p.opt.SegmentBytes), least, r.size}
+	if r.size <= h.most/2 {
+		for i := range sizes { // of a larger one small requests would get nothing more
+			sizes[i] = max(min(sizes[i], h.most&^(Alignment-1)), r.size)
+		}
+	}
+	return sizes
+}
+
+// fromDriverAtLast returns every unused segment before it asks again.
+func (p *Pool) fromDriverAtLast(r *request) (*Block, error) {
+	if err := p.release(0); err != nil {
+		return nil, err
+	}
+	return p.fromDriver(r)
+}
+
+// outOfMemory describes the end of the attempts.
+func (p *Pool) outOfMemory(r *request) error {
+	e := &OutOfMemoryError{
+		Bytes: r.bytes, Stream: r.heap.stream, Tag: r.tag,
+		Reserved: p.reserved, Limit: p.opt.MaxBytes, Err: r.driver,
+	}
+	var unused int64
+	p.everyHeap(func(h *heap) {
+		e.Allocated += h.stats.allocated
+		unused += h.reserved - h.stats.allocated
+		h.blocks(func(n *node) {
+			if n.state != live {
+				e.LargestFree = max(e.LargestFree, n.size)
+			}
+		})
+	})
+	e.Fragmentation = fragmentation(e.LargestFree, unused)
+	e.fromDevice(p.driver.MemInfo())
+	if p.opt.Reuse != ReuseWait && r.size > 0 && e.LargestFree >= r.size {
+		e.Advice = "a free block of another stream is large enough: the reuse policy wait would have taken it"
+	} else {
+		e.adviseOf(p.reserved, unused)
+	}
+	return e
+}
