@@ -1,0 +1,151 @@
+package allocator
+
+import (
+	"math"
+	"math/rand/v2"
+)
+
+var heuristics = []heuristic{
+	{length: 2, size: 1, corner: 4, match: 1},
+	{length: 1, size: .5, corner: 4, match: 64},
+	{length: 1, size: 0, corner: 4, match: 8},
+	{length: 1, size: 1, corner: 4, match: 8},
+}
+
+const (
+	packPatience = 60 // placements without gain, until another heuristic gets its turn
+	packAmbition = 8  // a target is nearer to the lower bound by 1/packAmbition
+	packBlame    = .6 // by how much a priority grows at most
+	packNoise    = .2 // of priorities, once each heuristic had its turn
+)
+
+// A packer packs spans.
+type packer struct {
+	spans      []span
+	first      []int     // of each section, and of one past the last: the first span of that lo or later
+	live       []int64   // of each section: the bytes that live
+	need       []int64   // of each section: these and those wasted so far
+	priorities []float64 // of each span
+	offsets    []int64   // of each span
+	skyline    *skyline
+	candidates *candidates
+	work       int // done so far
+}
+
+// newPacker returns one for spans by lo that share a section each with another.
+// It makes the first section of them number 0.
+func newPacker(spans []span) *packer {
+	from, sections := spans[0].lo, 0
+	for i := range spans {
+		spans[i].lo -= from
+		spans[i].hi -= from
+		sections = max(sections, spans[i].hi)
+	}
+	p := &packer{
+		spans: spans, first: make([]int, sections+1), live: make([]int64, sections+1), need: make([]int64, sections),
+		priorities: make([]float64, len(spans)), offsets: make([]int64, len(spans)),
+		skyline: newSkyline(sections), candidates: newCandidates(spans),
+	}
+	for i := range spans {
+		p.first[spans[i].lo+1]++
+		p.live[spans[i].lo] += spans[i].size
+		p.live[spans[i].hi] -= spans[i].size
+	}
+	for s := range sections {
+		p.first[s+1] += p.first[s]
+		p.live[s+1] += p.live[s]
+	}
+	return p
+}
+
+// search gives the spans offsets and returns the bytes needed. It stops at bound,
+// or once it has done the work.
+func (p *packer) search(bound int64, work int) int64 {
+	random := rand.New(rand.NewPCG(1, 2))
+	best := int64(unbounded)
+	for round := 0; best > bound && (round == 0 || p.work < work); round++ {
+		h := &heuristics[round%len(heuristics)]
+		for i := range p.spans {
+			p.priorities[i] = h.priority(&p.spans[i])
+			if round >= len(heuristics) {
+				p.priorities[i] *= math.Exp(packNoise * random.NormFloat64())
+			}
+		}
+		for failed := 0; failed < packPatience && best > bound && p.work < work; {
+			target := best
+			if best < unbounded {
+				target = max(bound, best-max(1, (best-bound)/packAmbition))
+			}
+			bytes, section := p.place(h, target, work)
+			if section < 0 {
+				best, failed = bytes, 0
+				for i := range p.spans {
+					p.spans[i].offset = p.offsets[i]
+				}
+				continue
+			}
+			failed++
+			p.raisePriorities(section, random)
+		}
+	}
+	return best
+}
+
+// raisePriorities raises those of the blocks that live in the section and have no
+// place yet.
+func (p *packer) raisePriorities(section int, random *rand.Rand) {
+	for i := range p.spans[:p.first[section+1]] {
+		if p.spans[i].hi > section && p.candidates.has(i) {
+			p.priorities[i] *= 1 + packBlame*random.Float64()
+		}
+	}
+	p.work += p.first[section+1] / 4
+}
+
+// place gives each span an offset, and returns the bytes needed and -1. If these
+// would be more than target, or it has done the work, it returns a section that
+// has too much, where it stopped.
+func (p *packer) place(h *heuristic, target int64, work int) (bytes int64, section int) {
+	copy(p.need, p.live)
+	p.skyline.reset()
+	p.candidates.reset(p.priorities)
+	p.work += (len(p.spans) + len(p.need)) / 2
+	for left := len(p.spans); left > 0; {
+		v := p.skyline.lowest()
+		i, visits := p.candidates.choose(h, v, p.first[v.lo], p.first[v.lo+1], p.first[v.hi])
+		p.work += 1 + visits/2
+		if i >= 0 {
+			s := &p.spans[i]
+			p.offsets[i] = v.height
+			bytes = max(bytes, v.height+s.size)
+			p.candidates.remove(i)
+			p.skyline.raise(v, s.lo, s.hi, v.height+s.size)
+			left--
+			continue
+		}
+		height := min(v.before, v.after)
+		if target < unbounded {
+			p.work += (v.hi - v.lo) / 8
+			if section := p.waste(v, height); p.need[section] > target || p.work >= work {
+				return 0, section
+			}
+		}
+		p.skyline.raise(v, v.lo, v.hi, height)
+	}
+	return bytes, -1
+}
+
+// waste counts the bytes up to the height in v as wasted, where there still are
+// blocks to be placed above it, and returns the section of v with most need.
+func (p *packer) waste(v valley, height int64) (section int) {
+	section = v.lo
+	for s := v.lo; s < v.hi; s++ {
+		if p.need[s] > v.height {
+			p.need[s] += height - v.height
+		}
+		if p.need[s] > p.need[section] {
+			section = s
+		}
+	}
+	return section
+}
