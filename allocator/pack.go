@@ -21,7 +21,7 @@ func (b *interval) until() int { return max(b.end, b.start+1) }
 // the same blocks get the same offsets.
 const (
 	packWork         = 1 << 22
-	packWorkPerBlock = 100
+	packWorkPerBlock = 60
 )
 
 // pack gives each interval an offset, a multiple of Alignment as all sizes are,

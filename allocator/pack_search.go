@@ -5,18 +5,17 @@ import (
 	"math/rand/v2"
 )
 
+// heuristics take turns: the first is better for many blocks, the second for few.
 var heuristics = []heuristic{
 	{length: 2, size: 1, corner: 4, match: 1},
-	{length: 1, size: .5, corner: 4, match: 64},
-	{length: 1, size: 0, corner: 4, match: 8},
-	{length: 1, size: 1, corner: 4, match: 8},
+	{length: 1, size: .5, corner: 4, match: 16},
 }
 
 const (
-	packPatience = 60 // placements without gain, until another heuristic gets its turn
-	packAmbition = 8  // a target is nearer to the lower bound by 1/packAmbition
-	packBlame    = .6 // by how much a priority grows at most
-	packNoise    = .2 // of priorities, once each heuristic had its turn
+	packPatience = 60 // placements without gain until the next heuristic's turn
+	packAmbition = 32 // a target is closer to the lower bound by one part in so many
+	packBlame    = 1. // by how much a priority grows at most, as a part of it
+	packNoise    = .2 // standard deviation of the logarithm of priorities, once each heuristic had a turn
 )
 
 // A packer packs spans.
@@ -58,12 +57,12 @@ func newPacker(spans []span) *packer {
 	return p
 }
 
-// search gives the spans offsets and returns the bytes needed. It stops at bound,
-// or once it has done the work.
+// search gives the spans offsets and returns the bytes needed. It places them at
+// least once, and stops at bound or once it has done the work.
 func (p *packer) search(bound int64, work int) int64 {
 	random := rand.New(rand.NewPCG(1, 2))
 	best := int64(unbounded)
-	for round := 0; best > bound && (round == 0 || p.work < work); round++ {
+	for round := 0; best > bound && p.work < work; round++ {
 		h := &heuristics[round%len(heuristics)]
 		for i := range p.spans {
 			p.priorities[i] = h.priority(&p.spans[i])
@@ -102,9 +101,9 @@ func (p *packer) raisePriorities(section int, random *rand.Rand) {
 	p.work += p.first[section+1] / 4
 }
 
-// place gives each span an offset, and returns the bytes needed and -1. If these
-// would be more than target, or it has done the work, it returns a section that
-// has too much, where it stopped.
+// place gives each span an offset, and returns the bytes needed and -1. Where
+// these would be more than target it stops, as it does once it has done the work,
+// and returns the section where. No target, unbounded, is never missed.
 func (p *packer) place(h *heuristic, target int64, work int) (bytes int64, section int) {
 	copy(p.need, p.live)
 	p.skyline.reset()

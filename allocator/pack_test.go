@@ -89,10 +89,10 @@ func TestPackRandom(t *testing.T) {
 		ratio            float64 // at most
 	}{
 		{60, 100, 40, 100, 1.08},
-		{1000, 100_000, 10_000, 3, 1.05},
-		{1000, 1000, 1000, 3, 1.03},
-		{20_000, 200_000, 100, 1, 1.05},
-		{20_000, 200_000, 10_000, 1, 1.10},
+		{1000, 100_000, 10_000, 2, 1.05},
+		{1000, 1000, 1000, 1, 1.03},
+		{10_000, 100_000, 100, 1, 1.05},
+		{10_000, 100_000, 5000, 1, 1.05},
 	} {
 		for seed := range c.seeds {
 			r := rand.New(rand.NewPCG(seed, 1))
@@ -181,11 +181,11 @@ func TestPackPerfect(t *testing.T) {
 	for _, c := range []struct {
 		n             int
 		median, worst float64 // at most
-	}{{10, 1, 1}, {30, 1, 1.02}, {100, 1.03, 1.10}, {200, 1.10, 1.18}, {1000, 1.25, 1.28}} {
+	}{{10, 1, 1}, {30, 1, 1.02}, {100, 1.03, 1.10}, {150, 1.10, 1.18}, {1000, 1.25, 1.28}} {
 		for _, pinwheels := range []bool{false, true} {
 			t.Run(fmt.Sprintf("n=%d/pinwheels=%v", c.n, pinwheels), func(t *testing.T) {
 				var ratios []float64
-				for seed := range uint64(max(3, min(15, 1500/c.n))) {
+				for seed := range uint64(max(1, min(15, 1000/c.n))) {
 					const units = 1 << 20
 					blocks := cut(rand.New(rand.NewPCG(seed, 2)), c.n, 10*c.n, units, pinwheels)
 					if bound := peakLive(blocks); bound != units*Alignment {
@@ -224,7 +224,7 @@ func TestPackParts(t *testing.T) {
 
 // TestPackIsDeterministic: a plan that is recorded again gets the same offsets.
 func TestPackIsDeterministic(t *testing.T) {
-	for _, n := range []int{100, 1000} {
+	for _, n := range []int{100, 400} {
 		a := cut(rand.New(rand.NewPCG(uint64(n), 4)), n, 10*n, 1<<20, true)
 		b := slices.Clone(a)
 		if pack(a) != pack(b) || !slices.Equal(a, b) {
