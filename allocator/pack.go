@@ -45,9 +45,10 @@ const (
 //     not yet have their place there get a higher priority, and placing starts over
 //     (squeaky wheel optimization: Joslin and Clements, 1999).
 //
-// Compressing is O(n log n), and placing O(n log n) and the widths of the valleys
-// where bytes are wasted. The nested lives of a training step meet the lower bound
-// at once.
+// One placement is O(n log n), and in the repeated ones also the widths of the
+// valleys where bytes are wasted. The nested lives of a training step meet the
+// lower bound at once. So do most lists of up to 100 blocks; at 1000 that interlock
+// without a byte to spare the slab is 1.2 of it, with random lives 1.00 to 1.09.
 func pack(blocks []interval) int64 {
 	spans, bytes := compress(blocks)
 	for rest := spans; len(rest) > 0; {
@@ -62,7 +63,8 @@ func pack(blocks []interval) int64 {
 	return bytes
 }
 
-// peakLive returns the most bytes that live at once: no packing needs less.
+// peakLive returns the most bytes that live at once, the lower bound: no packing
+// needs less.
 func peakLive(blocks []interval) int64 {
 	_, bytes := compress(blocks)
 	return bytes
@@ -85,8 +87,8 @@ func compress(blocks []interval) (spans []span, peak int64) {
 	for i := range blocks {
 		starts[i], ends[i] = i, i
 	}
-	slices.SortStableFunc(starts, func(i, j int) int { return cmp.Compare(blocks[i].start, blocks[j].start) })
-	slices.SortStableFunc(ends, func(i, j int) int { return cmp.Compare(blocks[i].until(), blocks[j].until()) })
+	slices.SortFunc(starts, func(i, j int) int { return cmp.Or(cmp.Compare(blocks[i].start, blocks[j].start), i-j) })
+	slices.SortFunc(ends, func(i, j int) int { return cmp.Compare(blocks[i].until(), blocks[j].until()) })
 	spans = make([]span, len(blocks))
 	at := make([]int, len(blocks)) // where a block is in spans
 	section, live := 0, int64(0)

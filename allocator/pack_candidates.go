@@ -32,9 +32,10 @@ func (h *heuristic) score(priority float64, s *span, v *valley) float64 {
 	return priority
 }
 
-// maxVisits bounds how many nodes of the tree a choice visits. More of them make
-// better choices, but then the time is for fewer.
-const maxVisits = 128
+// maxVisits bounds the nodes that are visited for a choice, in each of two ranges of
+// the tree: the height of the tree is enough to find a block that fits a valley
+// across all sections. More of them find a better one, in more time.
+const maxVisits = 96
 
 // candidates are the blocks that have no place yet, in a tournament tree over the
 // spans: a parent has the highest priority of its two children and the lowest hi.
