@@ -91,8 +91,9 @@ func (z *sizes) freeSized(b Block, s Stream) (bytes int64, err error) {
 	if h == nil {
 		return 0, err
 	}
+	bytes = h.bytes
 	z.blocks.done(b, h, freed(err))
-	return h.bytes, err
+	return bytes, err
 }
 
 // A Limit is an Allocator that lets another one hand out no more than a number

@@ -7,6 +7,7 @@ import "sync"
 type handedOut struct {
 	mu     sync.Mutex
 	blocks map[Block]*handed // by what key returns
+	spares []*handed         // records not in use
 }
 
 // handed is one block that is handed out.
@@ -30,7 +31,14 @@ func key(b Block) Block {
 func (o *handedOut) add(b Block, h handed) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.blocks[key(b)] = &h
+	var r *handed
+	if last := len(o.spares) - 1; last >= 0 {
+		r, o.spares = o.spares[last], o.spares[:last]
+	} else {
+		r = new(handed)
+	}
+	*r = h
+	o.blocks[key(b)] = r
 }
 
 // take begins to free b, to be ended with done. It returns nil if b is not among
@@ -49,15 +57,19 @@ func (o *handedOut) take(b Block) (*handed, error) {
 	return h, nil
 }
 
-// done ends what take began: b is forgotten if it was freed. By then its memory
-// may have been handed out again.
+// done ends what take began: b is forgotten if it was freed, and with it h. By
+// then its memory may have been handed out again.
 func (o *handedOut) done(b Block, h *handed, freed bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	h.freeing = false
-	if freed && o.blocks[key(b)] == h {
+	if !freed {
+		return
+	}
+	if o.blocks[key(b)] == h {
 		delete(o.blocks, key(b))
 	}
+	o.spares = append(o.spares, h)
 }
 
 // share notes that another stream uses b, unless it is being freed.

@@ -132,6 +132,7 @@ func (p *Poison) freeSized(b Block, s Stream) (bytes int64, err error) {
 		bytes, err = freeSized(p.Allocator, inner(b), s)
 		return bytes - poisonExtra, err
 	}
+	bytes = h.bytes
 	damage, err := p.inspect(b.Addr, h, s)
 	if err == nil {
 		err = p.Allocator.Free(inner(b), s)
@@ -139,10 +140,10 @@ func (p *Poison) freeSized(b Block, s Stream) (bytes int64, err error) {
 	p.blocks.done(b, h, err == nil)
 	if err == nil && damage != nil {
 		damage.Block = b
-		damage.Block.Size = h.bytes
+		damage.Block.Size = bytes
 		err = damage
 	}
-	return h.bytes, err
+	return bytes, err
 }
 
 // inspect compares the red zones of the block h at addr and poisons it, as far as

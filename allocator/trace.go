@@ -119,13 +119,14 @@ func (t *Trace) freeSized(b Block, s Stream) (bytes int64, err error) {
 	if h == nil {
 		return freeSized(t.Allocator, b, s)
 	}
-	at := t.add(TraceEvent{Action: Freed, Addr: b.Addr, Bytes: h.bytes, Stream: s})
+	bytes = h.bytes
+	at := t.add(TraceEvent{Action: Freed, Addr: b.Addr, Bytes: bytes, Stream: s})
 	err = t.Allocator.Free(b, s)
 	if !freed(err) {
-		t.takeBack(at, h.bytes)
+		t.takeBack(at, bytes)
 	}
 	t.blocks.done(b, h, freed(err))
-	return h.bytes, err
+	return bytes, err
 }
 
 // add records an event and returns its number.
