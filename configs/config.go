@@ -66,7 +66,7 @@ type Allocator struct {
 	ReuseInternalEvents bool // make the driver order streams for a reuse
 
 	// Of any.
-	Trace       string // file for a trace of every call, .csv or .json; empty: none
+	Trace       string // file for a trace of the last calls, NAME.csv or NAME.json; empty: none
 	TraceEvents int    // how many calls the trace keeps, the last ones
 	Poison      bool   // fill blocks with NaN, and check what lies around them
 }
@@ -130,7 +130,7 @@ var keys = []key{
 	{"allocator.reuse_dependencies", boolean(func(c *Config) *bool { return &c.Allocator.ReuseDependencies })},
 	{"allocator.reuse_opportunistic", boolean(func(c *Config) *bool { return &c.Allocator.ReuseOpportunistic })},
 	{"allocator.reuse_internal_events", boolean(func(c *Config) *bool { return &c.Allocator.ReuseInternalEvents })},
-	{"allocator.trace", text(func(c *Config) *string { return &c.Allocator.Trace })},
+	{"allocator.trace", traceFile(func(c *Config) *string { return &c.Allocator.Trace })},
 	{"allocator.trace_events", integer(1, 1<<30, func(c *Config) *int { return &c.Allocator.TraceEvents })},
 	{"allocator.poison", boolean(func(c *Config) *bool { return &c.Allocator.Poison })},
 	{"data.dataset", oneOf(func(c *Config) *string { return &c.Data.Dataset }, "mnist", "fashion")},

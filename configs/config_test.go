@@ -35,8 +35,12 @@ func TestParseErrors(t *testing.T) {
 		{"[[train]]\nbsz = 3", "t.toml:1: train: is an array, want a section"},
 
 		// Wrong type.
-		{"[model]\n\nfeat_dim = 784.0", "t.toml:3: model.feat_dim: is 784, want an integer from 1 to 32768"},
+		{"[model]\n\nfeat_dim = 784.0", "t.toml:3: model.feat_dim: is 784.0, want an integer from 1 to 32768"},
 		{"[model]\nfeat_dim = \"784\"", `t.toml:2: model.feat_dim: is "784", want an integer from 1 to 32768`},
+		{"[train]\nbsz = -600.0", "t.toml:2: train.bsz: is -600.0, want an integer from 1 to 1048576"},
+		{"[train]\nbsz = 6.5", "t.toml:2: train.bsz: is 6.5, want"},
+		{"[train]\nbsz = 1e21", "t.toml:2: train.bsz: is 1e+21, want"},
+		{"[train]\nlearning_rate = -1.0", "t.toml:2: train.learning_rate: is -1.0, want a positive number"},
 		{"[model.feat_dim]\nx = 1", "t.toml:1: model.feat_dim: is a table, want an integer from 1 to 32768"},
 		{"[model.feat_dim.x]", "t.toml:1: model.feat_dim: is a table, want an integer from 1 to 32768"},
 		{"[[model.feat_dim]]", "t.toml:1: model.feat_dim: is an array, want an integer from 1 to 32768"},
@@ -62,6 +66,16 @@ func TestParseErrors(t *testing.T) {
 		{"[allocator]\ngc_threshold = nan", "t.toml:2: allocator.gc_threshold: is NaN, want a number from 0 to 1"},
 		{"[allocator]\nmax_fraction = \"all\"", `t.toml:2: allocator.max_fraction: is "all", want a number from 0 to 1`},
 		{"[train]\nlearning_rate = inf", "t.toml:2: train.learning_rate: is +Inf, want a positive number"},
+		{"[train]\nbsz = 99999999999999999999", "t.toml:2: train.bsz: is 99999999999999999999, beyond TOML's range, want an integer from 1 to 1048576"},
+		{"train = { bsz = -0xffff_ffff_ffff_ffff }", "t.toml:1: "}, // a sign before 0x is no TOML
+		{"train = { bsz = 0xffff_ffff_ffff_ffff }", "t.toml:1: train.bsz: is 0xffff_ffff_ffff_ffff, beyond TOML's range, want an integer from 1 to 1048576"},
+		{"[train]\nseed = 9223372036854775808", "t.toml:2: train.seed: is 9223372036854775808, beyond TOML's range, want an integer from 0 to 9223372036854775807"},
+		{"[train]\nlearning_rate = 1e999", "t.toml:2: train.learning_rate: is 1e999, beyond TOML's range, want a positive number"},
+		{"[train]\nbzs = 99999999999999999999", "t.toml:2: train.bzs: 99999999999999999999 is out of range for int64"},
+		{"[train]\nbsz = [\n1,\n99999999999999999999]", "t.toml:4: train.bsz: is 99999999999999999999, beyond TOML's range, want an integer"},
+		{"[allocator]\ntrace = \"x.parquet\"", `t.toml:2: allocator.trace: is "x.parquet", want a file that ends in .csv or .json`},
+		{"[allocator]\ntrace = \"csv\"", `t.toml:2: allocator.trace: is "csv", want a file that ends in .csv or .json`},
+		{"[allocator]\ntrace = 1.0", `t.toml:2: allocator.trace: is 1.0, want a file that ends in .csv or .json`},
 		{"[train]\nlearning_rate = 1e300", "t.toml:2: train.learning_rate: is 1e+300, want a positive number"},
 		{"[train]\nlearning_rate = 1e-300", "t.toml:2: train.learning_rate: is 1e-300, want a positive number"},
 		{"[train]\ndevice = \"gpu\"", `t.toml:2: train.device: is "gpu", want "auto" or "cuda" or "cpu"`},
@@ -113,7 +127,7 @@ release_threshold = 6
 reuse_dependencies = false
 reuse_opportunistic = false
 reuse_internal_events = false
-trace = "t"
+trace = "t.csv"
 trace_events = 7
 poison = true
 [data]
@@ -127,7 +141,7 @@ log_dir = ""
 		Train: Train{3, 4, 1, 1<<63 - 1, "cpu", "3xtf32", "graph", false, true, false, 8, true},
 		Allocator: Allocator{
 			"buddy", "opportunistic", 1, 2, 3, 0.5, 4, 1, 5,
-			6, false, false, false, "t", 7, true,
+			6, false, false, false, "t.csv", 7, true,
 		},
 		Data: Data{"fashion", "d"},
 	}
@@ -257,7 +271,7 @@ func FuzzParse(f *testing.F) {
 	for _, text := range []string{
 		"[train]\nbsz = 64\nlearning_rate = nan", "model.feat_dim = '''\n'''", "[[train]]\nbsz = 1",
 		"[a]\n\"b\\n.c\" = {d = [1, {e = 2}]}", "log.log_dir = 1979-05-27T07:32:00Z", "\xef\xbb\xbf[log]", "[train.bsz.x]", "x = \"\\u2028\"",
-		"x = 0b\n",
+		"x = 0b\n", "[train]\nbsz = 99999999999999999999", "[train]\n\"a\\nb\" = 99999999999999999999",
 	} {
 		f.Add([]byte(text))
 	}

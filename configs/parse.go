@@ -12,7 +12,7 @@ import (
 )
 
 // Parse reads text over the defaults. Every error is one line that starts with
-// name, the line's number and, unless the text is no TOML at all, the key.
+// name, the line's number and, unless it is the text that is no TOML, the key.
 func Parse(name string, text []byte) (Config, error) {
 	fail := func(line int, key string, err error) (Config, error) {
 		if key != "" {
@@ -26,7 +26,7 @@ func Parse(name string, text []byte) (Config, error) {
 		if !errors.As(err, &at) {
 			return Config{}, fmt.Errorf("%s: %w", name, err)
 		}
-		return fail(at.Position.Line, "", errors.New(printable(at.Message)))
+		return fail(at.Position.Line, "", syntax(at))
 	}
 	var places map[string]toml.Primitive
 	md, err := toml.Decode(string(text), &places)
@@ -55,6 +55,20 @@ func Parse(name string, text []byte) (Config, error) {
 		}
 	}
 	return c, nil
+}
+
+// syntax returns the error of a text that is no TOML. A number that no int64 or
+// float64 holds is one: it gets the error that its key has for what is out of range.
+func syntax(e toml.ParseError) error {
+	number, _, isNumber := strings.Cut(e.Message, " is out of range for ")
+	if !isNumber || e.LastKey == "" {
+		return errors.New(printable(e.Message))
+	}
+	err := errors.New(printable(e.Message))
+	if i := slices.IndexFunc(keys, func(k key) bool { return k.name == e.LastKey }); i >= 0 {
+		err = keys[i].set(new(Config), tooLarge(number))
+	}
+	return fmt.Errorf("%s: %w", printable(e.LastKey), err)
 }
 
 // printable escapes what would break the line or not show: the decoder quotes the

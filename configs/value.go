@@ -3,7 +3,9 @@ package configs
 import (
 	"fmt"
 	"math"
+	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -15,8 +17,11 @@ type key struct {
 
 // A setter puts a TOML value into a Config or returns an error that says what
 // was given and what is wanted. The value is an int64, float64, string, bool,
-// time, array or table.
+// time, array, table or tooLarge.
 type setter func(c *Config, v any) error
+
+// tooLarge is a number, as the file has it, that no int64 or float64 holds.
+type tooLarge string
 
 func integer[T int | uint64](lo, hi int64, field func(*Config) *T) setter {
 	return func(c *Config, v any) error {
@@ -85,6 +90,18 @@ func text(field func(*Config) *string) setter {
 	}
 }
 
+// traceFile takes a path whose extension says what to write, or nothing.
+func traceFile(field func(*Config) *string) setter {
+	return func(c *Config, v any) error {
+		s, ok := v.(string)
+		if ext := filepath.Ext(s); !ok || s != "" && ext != ".csv" && ext != ".json" {
+			return fmt.Errorf("is %s, want a file that ends in .csv or .json", show(v))
+		}
+		*field(c) = s
+		return nil
+	}
+}
+
 func oneOf(field func(*Config) *string, valid ...string) setter {
 	return func(c *Config, v any) error {
 		s, ok := v.(string)
@@ -101,6 +118,14 @@ func show(v any) string {
 	switch v := v.(type) {
 	case string:
 		return fmt.Sprintf("%q", v)
+	case tooLarge:
+		return fmt.Sprintf("%s, beyond TOML's range", string(v))
+	case float64:
+		s := strconv.FormatFloat(v, 'g', -1, 64)
+		if !strings.ContainsAny(s, ".eIN") { // 600.0 must not look like 600
+			s += ".0"
+		}
+		return s
 	case map[string]any:
 		return "a table"
 	case []any, []map[string]any:
