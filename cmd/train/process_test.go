@@ -44,7 +44,7 @@ func TestProcess(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, os.Args[0], config)
-	cmd.Env = append(os.Environ(), asTrain+"=1", allocatorEnv+"=")
+	cmd.Env = append(os.Environ(), asTrain+"=1", allocatorEnv+"=", "XDG_CACHE_HOME="+t.TempDir())
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
 	stdout, err := cmd.StdoutPipe()
