@@ -21,6 +21,7 @@ const usage = `usage: plot -o out.png [flags] run...
 
 Draws one curve for each run, a folder that train wrote as its log_dir. A run
 given as name=folder is called name in the legend, else it has its folder's.
+folder/... stands for every run in the folder, at any depth.
 
 flags:
 `
@@ -80,31 +81,27 @@ func run(args []string, notes io.Writer) error {
 	case flags.NArg() == 0:
 		return errors.New("no run to draw: name a log_dir that train wrote")
 	}
+	runs, err := findRuns(flags.Args(), m.file)
+	if err != nil {
+		return err
+	}
 
 	f := figure{title: *title, metric: m, smooth: *smooth, log: *log}
-	for _, arg := range flags.Args() {
-		name, dir, named := strings.Cut(arg, "=")
-		if !named {
-			name, dir = filepath.Base(arg), arg
-		}
-		values, err := readValues(filepath.Join(dir, m.file))
-		if errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("%w: is %s the log_dir of a run?", err, dir)
-		}
-		if err != nil {
+	for _, r := range runs {
+		c, left, err := r.curve(m, *smooth, *log)
+		switch {
+		case err != nil && r.found:
+			fmt.Fprintf(notes, "plot: left out: %v\n", err)
+			continue
+		case err != nil:
 			return err
-		}
-		for i := range values {
-			values[i] *= m.scale
-		}
-		c := newCurve(name, values, *smooth, *log)
-		if left := len(values) - len(c.raw); left > 0 {
-			fmt.Fprintf(notes, "plot: %s: left out %d of %d values that cannot be drawn\n", name, left, len(values))
-		}
-		if len(c.raw) == 0 {
-			return fmt.Errorf("%s: none of the %d values in %s can be drawn", name, len(values), m.file)
+		case left > 0:
+			fmt.Fprintf(notes, "plot: %s: left out %d of %d values that cannot be drawn\n", r.name, left, left+len(c.raw))
 		}
 		f.curves = append(f.curves, c)
+	}
+	if len(f.curves) == 0 {
+		return errors.New("no run that can be drawn")
 	}
 
 	var picture bytes.Buffer
@@ -112,6 +109,71 @@ func run(args []string, notes io.Writer) error {
 		return err
 	}
 	return os.WriteFile(*out, picture.Bytes(), 0o666)
+}
+
+// A loggedRun is a folder with the logs of a run, and its name in the legend.
+type loggedRun struct {
+	name, dir string
+	found     bool // in another folder, not named itself
+}
+
+// findRuns returns the runs that the arguments name, and those with a log file in
+// the folders that end in "/...".
+func findRuns(args []string, file string) (runs []loggedRun, err error) {
+	for _, arg := range args {
+		name, dir, named := strings.Cut(arg, "=")
+		if !named {
+			name, dir = "", arg
+		}
+		root, all := strings.CutSuffix(filepath.ToSlash(dir), "/...")
+		if !all {
+			if !named {
+				name = filepath.Base(dir)
+			}
+			runs = append(runs, loggedRun{name, dir, false})
+			continue
+		}
+		before := len(runs)
+		err := filepath.WalkDir(filepath.FromSlash(root), func(path string, e fs.DirEntry, err error) error {
+			if err != nil || e.IsDir() || e.Name() != file {
+				return err
+			}
+			within, err := filepath.Rel(root, filepath.Dir(path))
+			if err == nil {
+				if within == "." && !named {
+					within = filepath.Base(root)
+				}
+				runs = append(runs, loggedRun{filepath.ToSlash(filepath.Join(name, within)), filepath.Dir(path), true})
+			}
+			return err
+		})
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+		if len(runs) == before {
+			return nil, fmt.Errorf("no run in %s: train one first, as with make train", root)
+		}
+	}
+	return runs, nil
+}
+
+// curve reads a metric of the run. left is how many of its values cannot be drawn.
+func (r loggedRun) curve(m metric, smooth int, log bool) (c curve, left int, err error) {
+	values, err := readValues(filepath.Join(r.dir, m.file))
+	if errors.Is(err, fs.ErrNotExist) {
+		return c, 0, fmt.Errorf("%w: is %s the log_dir of a run?", err, r.dir)
+	}
+	if err != nil {
+		return c, 0, err
+	}
+	for i := range values {
+		values[i] *= m.scale
+	}
+	c = newCurve(r.name, values, smooth, log)
+	if len(c.raw) == 0 {
+		return c, 0, fmt.Errorf("%s: none of the %d values in %s can be drawn", r.name, len(values), m.file)
+	}
+	return c, len(values) - len(c.raw), nil
 }
 
 // readValues reads a log file: a number a line.

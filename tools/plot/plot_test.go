@@ -161,6 +161,65 @@ func TestDrawsManyRuns(t *testing.T) {
 	}
 }
 
+// A folder of runs, some below others and some without values.
+func TestFindsRuns(t *testing.T) {
+	logs := filepath.Join(t.TempDir(), "logs")
+	values := map[string]string{
+		".": "3\n2\n", "mnist": "2\n1\n", "mnist/cuda": "2\n1.5\n", "all/by/custom": "4\n1\n",
+		"cut": "", "diverged": "NaN\nNaN\n",
+	}
+	for name, text := range values {
+		dir := filepath.Join(logs, name)
+		if err := os.MkdirAll(dir, 0o777); err != nil {
+			t.Fatal(err)
+		}
+		writeLog(t, dir, "train_losses.txt", text)
+	}
+	names := func(args ...string) string {
+		runs, err := findRuns(args, "train_losses.txt")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var names []string
+		for _, r := range runs {
+			if _, err := os.Stat(filepath.Join(r.dir, "train_losses.txt")); err != nil {
+				t.Error(err)
+			}
+			names = append(names, r.name)
+		}
+		slices.Sort(names)
+		return strings.Join(names, " ")
+	}
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{logs + "/..."}, "all/by/custom cut diverged logs mnist mnist/cuda"},
+		{[]string{"a=" + logs + "/..."}, "a a/all/by/custom a/cut a/diverged a/mnist a/mnist/cuda"},
+		{[]string{logs + "/mnist"}, "mnist"},
+		{[]string{logs, "b=" + logs + "/mnist/..."}, "b b/cuda logs"},
+	} {
+		if got := names(c.args...); got != c.want {
+			t.Errorf("%q: %s, want %s", c.args, got, c.want)
+		}
+	}
+
+	out := filepath.Join(t.TempDir(), "out.png")
+	var notes strings.Builder
+	if err := run([]string{"-o", out, logs + "/..."}, &notes); err != nil {
+		t.Fatal(err)
+	}
+	if n := strings.Count(notes.String(), "plot: left out: "); n != 2 || strings.Count(notes.String(), "\n") != 2 {
+		t.Errorf("want a note on each of the runs cut and diverged, got:\n%s", notes.String())
+	}
+	count := decode(t, out)
+	for i := range 4 {
+		if count[look.Palette[i]] < 300 {
+			t.Errorf("%d pixels are in the colour of curve %d", count[look.Palette[i]], i)
+		}
+	}
+}
+
 func TestErrors(t *testing.T) {
 	good := makeRun(t, "good", 0.01)
 	dir := t.TempDir()
@@ -179,6 +238,9 @@ func TestErrors(t *testing.T) {
 		"no such flag":   {[]string{"-o", out, "-what", good}, "see plot -h"},
 		"smooth 0":       {[]string{"-o", out, "-smooth", "0", good}, "-smooth is 1 or more"},
 		"no such run":    {[]string{"-o", out, good, filepath.Join(dir, "none")}, "is " + filepath.Join(dir, "none") + " the log_dir of a run?"},
+		"no logs":        {[]string{"-o", out, filepath.Join(dir, "none", "...")}, "no run in " + filepath.Join(dir, "none") + ": train one first"},
+		"no run in it":   {[]string{"-o", out, t.TempDir() + "/..."}, ": train one first, as with make train"},
+		"only bad runs":  {[]string{"-o", out, "-metric", "val_losses", dir + "/..."}, "no run that can be drawn"},
 		"not a number":   {[]string{"-o", out, dir}, `train_losses.txt:2: "abc" is not a number`},
 		"empty":          {[]string{"-o", out, "-metric", "val_losses", dir}, "is empty"},
 		"all NaN":        {[]string{"-o", out, "-metric", "val_accs", dir}, "none of the 2 values"},
