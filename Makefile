@@ -5,7 +5,7 @@
 #   CUDA=0  leaves CUDA out even where nvcc is; CUDA=1 insists on it
 #   EMULATE=1  builds for a GPU that the CPU emulates: slow, for tests
 #   CONFIG  what `make train` trains
-#   RUNS    the log folders that `make plot` draws
+#   RUNS    the log folders that `make plot` draws; FOLDER/... is every run in it
 
 .DEFAULT_GOAL := help
 
@@ -25,6 +25,9 @@ ifneq ($(cuda),)
 ifeq ($(NVCC)$(EMULATE),)
 $(error CUDA=$(CUDA) needs nvcc: tools/install_cuda.sh installs it)
 endif
+ifneq ($(shell go env CGO_ENABLED),1)
+$(error CUDA=$(CUDA) needs cgo, which is off: unset CGO_ENABLED and install gcc, or leave CUDA out with CUDA=0)
+endif
 endif
 
 # With nvcc but no GPU, training is the CPU's job and needs no CUDA build.
@@ -32,7 +35,7 @@ gpu = $(if $(cuda),$(findstring GPU,$(shell nvidia-smi -L 2>/dev/null)))
 CONFIG ?= $(if $(gpu),configs/mnist.toml,configs/mnist_cpu.toml)
 
 STATICCHECK := go run honnef.co/go/tools/cmd/staticcheck@v0.8.2
-RUNS ?= $(wildcard logs/*)
+RUNS ?= logs/...
 
 .PHONY: train
 train: ## build, fetch MNIST, and train it: on the GPU where nvcc and one are, else on the CPU
@@ -59,6 +62,7 @@ check: $(if $(cuda),kernels) ## gofmt, go vet, staticcheck, shellcheck; with CUD
 
 .PHONY: plot
 plot: ## draw the training losses of RUNS to build/train_losses.png
+	@mkdir -p build
 	go run ./tools/plot -smooth 100 -o build/train_losses.png $(RUNS)
 
 .PHONY: clean
