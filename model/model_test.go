@@ -400,3 +400,23 @@ func TestProfile(t *testing.T) {
 		}
 	})
 }
+
+func TestDiverged(t *testing.T) {
+	nan, inf := math.NaN(), math.Inf(1)
+	for _, c := range []struct {
+		losses  []float32
+		valLoss float64
+		want    int
+	}{
+		{[]float32{2, 1}, 1, 0},
+		{nil, 0, 0},
+		{[]float32{float32(nan), 1}, 1, 1},
+		{[]float32{2, float32(inf), float32(nan)}, nan, 2},
+		{[]float32{2, -float32(inf)}, 0, 2},
+		{[]float32{2, 1, 1e38}, nan, 3},
+	} {
+		if got := (model.Epoch{Losses: c.losses, ValLoss: c.valLoss}).Diverged(); got != c.want {
+			t.Errorf("%v and %v: %d, want %d", c.losses, c.valLoss, got, c.want)
+		}
+	}
+}

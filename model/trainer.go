@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"sync/atomic"
 	"time"
 
@@ -61,6 +62,21 @@ func (e Epoch) Loss() float64 {
 		sum += float64(l)
 	}
 	return sum / float64(len(e.Losses))
+}
+
+// Diverged returns the first step, from 1, whose loss is not finite, or 0. Where
+// only that of the validation is not, it was the last step.
+func (e Epoch) Diverged() int {
+	finite := func(v float64) bool { return !math.IsNaN(v) && !math.IsInf(v, 0) }
+	for i, l := range e.Losses {
+		if !finite(float64(l)) {
+			return i + 1
+		}
+	}
+	if !finite(e.ValLoss) {
+		return len(e.Losses)
+	}
+	return 0
 }
 
 // Marks of an epoch on the device's clock.

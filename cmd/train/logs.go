@@ -53,7 +53,7 @@ func (l *logs) add(rec record, losses []float32) error {
 	}
 	errs := []error{w.Flush(), json.NewEncoder(l.metrics).Encode(rec)}
 	if !rec.Interrupted {
-		_, err := fmt.Fprintln(l.valLosses, rec.ValLoss)
+		_, err := fmt.Fprintln(l.valLosses, float64(rec.ValLoss))
 		errs = append(errs, err)
 		_, err = fmt.Fprintln(l.valAccs, rec.ValAcc)
 		errs = append(errs, err)

@@ -23,6 +23,7 @@ import (
 const (
 	exitFailure     = 1
 	exitUsage       = 2
+	exitDiverged    = 3
 	exitInterrupted = 130
 )
 
@@ -37,6 +38,9 @@ The environment variable ALLOCATOR_TYPE chooses who hands out device memory:
   cuda     the driver's pool: cudaMallocAsync and cudaFreeAsync
   malloc   no pool: cudaMalloc and cudaFree, to show the problem
 CUDA_VISIBLE_DEVICES chooses the GPU.
+
+The exit code is 0 after a whole training, 3 if the loss became NaN or infinite,
+130 after an interrupt, 2 for a wrong command line and 1 for any other failure.
 
 flags:
 `
@@ -69,8 +73,12 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return 0
 	}
 	fmt.Fprintf(stderr, "train: %v\n", oneLine(err))
-	if errors.Is(err, errInterrupted) || errors.Is(err, context.Canceled) {
+	var diverged *divergedError
+	switch {
+	case errors.Is(err, errInterrupted) || errors.Is(err, context.Canceled):
 		return exitInterrupted
+	case errors.As(err, &diverged):
+		return exitDiverged
 	}
 	return exitFailure
 }

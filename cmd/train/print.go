@@ -19,10 +19,10 @@ func (s *session) printEpoch(r record) {
 		name = fmt.Sprintf("%-7s", r.Allocator)
 	}
 	if r.Interrupted {
-		fmt.Fprintf(s.stdout, "%sepoch %d interrupted after %d steps  loss %.4f\n", name, r.Epoch, r.Steps, r.Loss)
+		fmt.Fprintf(s.stdout, "%sepoch %d interrupted after %d steps  loss %.4g\n", name, r.Epoch, r.Steps, r.Loss)
 		return
 	}
-	line := fmt.Sprintf("%sepoch %d/%d  loss %.4f  val loss %.4f  val acc %.2f %%",
+	line := fmt.Sprintf("%sepoch %d/%d  loss %.4g  val loss %.4g  val acc %.2f %%",
 		name, r.Epoch, s.cfg.Train.NumEpochs, r.Loss, r.ValLoss, 100*r.ValAcc)
 	if s.cfg.Train.TimeEpoch {
 		line += fmt.Sprintf("  train %.1f ms  val %.1f ms  allocs %d  driver calls %d  in allocator %.2f ms  peak %s of %s",

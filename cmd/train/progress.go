@@ -60,15 +60,14 @@ func newProgress(w io.Writer, total int64, done func() int64) *progress {
 	return p
 }
 
-// draw runs f, which draws, by itself.
-func (p *progress) draw(f func() error) error {
+// draw runs f, which draws, by itself. finish returns its error.
+func (p *progress) draw(f func() error) {
 	if p == nil {
-		return nil
+		return
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.err = errors.Join(p.err, f())
-	return p.err
 }
 
 func (p *progress) describe(text string) {
@@ -76,17 +75,19 @@ func (p *progress) describe(text string) {
 }
 
 // clear makes room for a line of output; the bar comes back by itself.
-func (p *progress) clear() error {
-	return p.draw(func() error { return p.bar.Clear() })
+func (p *progress) clear() {
+	p.draw(func() error { return p.bar.Clear() })
 }
 
+// finish ends the bar and returns what failed in drawing it.
 func (p *progress) finish() error {
 	if p == nil {
 		return nil
 	}
 	close(p.stop)
 	p.wg.Wait()
-	return p.draw(func() error { return p.bar.Exit() })
+	p.draw(func() error { return p.bar.Exit() })
+	return p.err
 }
 
 // downloadBar shows the download of files: a bar each on a terminal, else a

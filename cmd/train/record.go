@@ -2,6 +2,8 @@ package main
 
 import (
 	"cmp"
+	"encoding/json"
+	"math"
 	"slices"
 	"time"
 
@@ -10,14 +12,14 @@ import (
 )
 
 // record is an epoch as the logs keep it: a line of metrics.jsonl. Times are in
-// milliseconds, memory in bytes, losses in nats.
+// milliseconds, memory in bytes.
 type record struct {
 	Allocator   string  `json:"allocator"`
 	Epoch       int     `json:"epoch"`
 	Steps       int     `json:"steps"`
 	Interrupted bool    `json:"interrupted,omitempty"`
-	Loss        float64 `json:"loss"`
-	ValLoss     float64 `json:"val_loss"`
+	Loss        nats    `json:"loss"`
+	ValLoss     nats    `json:"val_loss"`
 	ValAcc      float64 `json:"val_acc"` // 0 to 1
 
 	TrainMS float64 `json:"train_ms"`
@@ -29,6 +31,18 @@ type record struct {
 	AllocatorMS   float64 `json:"allocator_ms"` // an estimate: see allocator.Timed
 	PeakAllocated int64   `json:"peak_allocated"`
 	PeakReserved  int64   `json:"peak_reserved"`
+
+	diverged int // the step; 0: it did not
+}
+
+// nats is a loss. JSON has no NaN and no infinity: they are null there.
+type nats float64
+
+func (n nats) MarshalJSON() ([]byte, error) {
+	if v := float64(n); !math.IsNaN(v) && !math.IsInf(v, 0) {
+		return json.Marshal(v)
+	}
+	return []byte("null"), nil
 }
 
 // newRecord makes the record of an epoch from what the allocators'
@@ -36,7 +50,7 @@ type record struct {
 func newRecord(kind string, e model.Epoch, before, after allocator.Stats, spent time.Duration) record {
 	return record{
 		Allocator: kind, Epoch: e.Number, Steps: len(e.Losses), Interrupted: e.Interrupted,
-		Loss: e.Loss(), ValLoss: e.ValLoss, ValAcc: e.ValAcc,
+		Loss: nats(e.Loss()), ValLoss: nats(e.ValLoss), ValAcc: e.ValAcc, diverged: e.Diverged(),
 		TrainMS: milliseconds(e.Train), ValMS: milliseconds(e.Validation),
 		Allocs:        after.Allocs - before.Allocs,
 		DriverCalls:   after.DriverCalls - before.DriverCalls,

@@ -66,7 +66,7 @@ func newRunner(kind string, b *backend, cfg configs.Config, set data.Dataset, lo
 	if cfg.Train.Verbose {
 		opt.VerboseEvery = verboseEvery
 		opt.Verbose = func(step int, loss float32) {
-			fmt.Fprintf(stdout, "%s: epoch %d, step %d: loss %.4f\n", kind, len(r.records)+1, step, loss)
+			fmt.Fprintf(stdout, "%s: epoch %d, step %d: loss %.4g\n", kind, len(r.records)+1, step, loss)
 		}
 	}
 	if cfg.Train.Nvtx {
@@ -115,18 +115,19 @@ func (r *runner) stats() (sum allocator.Stats, spent time.Duration) {
 	return sum, spent
 }
 
-// epoch trains for one epoch and records it in the logs.
-func (r *runner) epoch(ctx context.Context) (record, error) {
+// epoch trains for one epoch and returns what it came to, with the loss of each
+// step.
+func (r *runner) epoch(ctx context.Context) (record, []float32, error) {
 	before, spentBefore := r.stats()
 	e, err := r.trainer.Epoch(ctx)
 	if err != nil {
-		return record{}, err
+		return record{}, nil, err
 	}
 	after, spent := r.stats()
 	rec := newRecord(r.kind, e, before, after, spent-spentBefore)
 	r.records = append(r.records, rec)
 	r.losses = append(r.losses, e.Losses)
-	return rec, r.logs.add(rec, e.Losses)
+	return rec, e.Losses, nil
 }
 
 func (r *runner) close() error {
@@ -145,6 +146,20 @@ func (r *runner) close() error {
 
 // errInterrupted is the end of a run by a signal.
 var errInterrupted = errors.New("interrupted; what was trained until then is in the logs")
+
+// divergedError is the end of a run whose loss became NaN or infinite.
+type divergedError struct {
+	kind        string // of allocator, where there are several
+	epoch, step int
+}
+
+func (e *divergedError) Error() string {
+	text := fmt.Sprintf("diverged in epoch %d at step %d: lower learning_rate", e.epoch, e.step)
+	if e.kind != "" {
+		return e.kind + " " + text
+	}
+	return text
+}
 
 // session is a run of the command: one runner, or several to compare.
 type session struct {
@@ -184,8 +199,8 @@ func (s *session) stepsDone() (n int64) {
 }
 
 // train runs the epochs, those of the runners interleaved, and prints the
-// results. The runners take turns at going first, so that none always follows
-// another.
+// results, also those of a run that ends early. The runners take turns at going
+// first, so that none always follows another.
 func (s *session) train(ctx context.Context) error {
 	if s.cfg.Train.Nvtx { // ranges are a thread's
 		runtime.LockOSThread()
@@ -194,9 +209,6 @@ func (s *session) train(ctx context.Context) error {
 	start := time.Now()
 	err := s.epochs(ctx)
 	err = errors.Join(err, s.bar.finish(), s.writeTraces())
-	if err != nil && !errors.Is(err, errInterrupted) {
-		return err
-	}
 	s.printSummary(time.Since(start))
 	if err != nil || s.cfg.Train.Profile == 0 {
 		return err
@@ -211,34 +223,59 @@ func (s *session) train(ctx context.Context) error {
 	return nil
 }
 
+// epochs trains until all epochs are done, or the one is in which a run diverged.
 func (s *session) epochs(ctx context.Context) error {
 	for epoch := range s.cfg.Train.NumEpochs {
+		var diverged []error
 		for i := range s.runners {
 			if ctx.Err() != nil {
-				return errInterrupted
+				return errors.Join(append(diverged, errInterrupted)...)
 			}
 			r := s.runners[(i+epoch)%len(s.runners)]
-			s.bar.describe(fmt.Sprintf("epoch %d/%d", epoch+1, s.cfg.Train.NumEpochs))
-			if s.cfg.Train.Nvtx {
-				kernels.PushRange(fmt.Sprintf("%s epoch %d", r.kind, epoch+1))
+			rec, err := s.epoch(ctx, r, epoch+1)
+			switch {
+			case err != nil:
+				return errors.Join(append(diverged, err)...)
+			case rec.diverged > 0:
+				diverged = append(diverged, s.diverged(rec))
 			}
-			rec, err := r.epoch(ctx)
-			if s.cfg.Train.Nvtx {
-				kernels.PopRange()
-			}
-			if err != nil {
-				return err
-			}
-			if err := s.bar.clear(); err != nil {
-				return err
-			}
-			s.printEpoch(rec)
-			if rec.Interrupted {
-				return errInterrupted
-			}
+		}
+		if diverged != nil {
+			return errors.Join(diverged...)
 		}
 	}
 	return nil
+}
+
+func (s *session) diverged(rec record) error {
+	e := &divergedError{epoch: rec.Epoch, step: rec.diverged}
+	if len(s.runners) > 1 {
+		e.kind = rec.Allocator
+	}
+	return e
+}
+
+// epoch trains a runner for one epoch, prints its line and then logs it: what was
+// trained is seen even where it cannot be logged.
+func (s *session) epoch(ctx context.Context, r *runner, number int) (record, error) {
+	s.bar.describe(fmt.Sprintf("epoch %d/%d", number, s.cfg.Train.NumEpochs))
+	if s.cfg.Train.Nvtx {
+		kernels.PushRange(fmt.Sprintf("%s epoch %d", r.kind, number))
+		defer kernels.PopRange()
+	}
+	rec, losses, err := r.epoch(ctx)
+	if err != nil {
+		return rec, err
+	}
+	s.bar.clear()
+	s.printEpoch(rec)
+	if err := r.logs.add(rec, losses); err != nil {
+		return rec, fmt.Errorf("log_dir: %w", err)
+	}
+	if rec.Interrupted {
+		return rec, errInterrupted
+	}
+	return rec, nil
 }
 
 func (s *session) close() error {

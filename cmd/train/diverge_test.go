@@ -1,0 +1,126 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"math"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// setConfig replaces a text in a config, which must have it.
+func setConfig(t *testing.T, path, old, new string) {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(text), old) {
+		t.Fatalf("%s has no %q", path, old)
+	}
+	if err := os.WriteFile(path, []byte(strings.Replace(string(text), old, new, 1)), 0o666); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestDiverge trains at a rate at which the loss becomes NaN in the first epoch:
+// the epoch is printed and logged, and the run ends with it.
+func TestDiverge(t *testing.T) {
+	t.Setenv(allocatorEnv, "")
+	path, logDir := writeConfig(t, "cpu", "")
+	setConfig(t, path, "learning_rate = 0.5", "learning_rate = 1e20")
+	code, stdout, stderr := train(context.Background(), path)
+	match := regexp.MustCompile(`^train: diverged in epoch 1 at step (\d+): lower learning_rate\n$`).FindStringSubmatch(stderr)
+	if code != exitDiverged || match == nil {
+		t.Fatalf("exit code %d, stderr %q, stdout:\n%s", code, stderr, stdout)
+	}
+	if !strings.Contains(stdout, "epoch 1/3  loss NaN  val loss NaN") || strings.Contains(stdout, "epoch 2/3") {
+		t.Errorf("want the line of the first epoch alone, got:\n%s", stdout)
+	}
+	step, err := strconv.Atoi(match[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	losses := lines(t, filepath.Join(logDir, "train_losses.txt"))
+	for i, line := range losses {
+		v, err := strconv.ParseFloat(line, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if finite := !math.IsNaN(v) && !math.IsInf(v, 0); i < step && finite != (i+1 < step) {
+			t.Errorf("the loss of step %d is %v, and the run is said to diverge at %d", i+1, v, step)
+		}
+	}
+	if vals, accs := lines(t, filepath.Join(logDir, "val_losses.txt")), lines(t, filepath.Join(logDir, "val_accs.txt")); len(losses) != 19 || len(vals) != 1 || len(accs) != 1 {
+		t.Errorf("%d, %d and %d lines in the logs, want 19, 1 and 1", len(losses), len(vals), len(accs))
+	}
+	metrics := lines(t, filepath.Join(logDir, "metrics.jsonl"))
+	var rec map[string]any
+	if err := json.Unmarshal([]byte(metrics[0]), &rec); err != nil || len(metrics) != 1 {
+		t.Fatalf("%v in %q", err, metrics)
+	}
+	if loss, has := rec["loss"]; !has || loss != nil || rec["val_loss"] != nil || rec["val_acc"] == nil {
+		t.Errorf("want null for the losses: %v", rec)
+	}
+}
+
+// TestDivergeWithoutLogs must not pass for a success.
+func TestDivergeWithoutLogs(t *testing.T) {
+	t.Setenv(allocatorEnv, "")
+	path, logDir := writeConfig(t, "cpu", "")
+	setConfig(t, path, "learning_rate = 0.5", "learning_rate = 1e20")
+	setConfig(t, path, "log_dir = "+strconv.Quote(logDir), `log_dir = ""`)
+	if code, _, stderr := train(context.Background(), path); code != exitDiverged || strings.Count(stderr, "\n") != 1 {
+		t.Errorf("exit code %d, stderr %q", code, stderr)
+	}
+}
+
+// TestDivergeCompared names each allocator, and all of them finish the epoch.
+func TestDivergeCompared(t *testing.T) {
+	t.Setenv(allocatorEnv, "")
+	path, _ := writeConfig(t, "cpu", "")
+	setConfig(t, path, "learning_rate = 0.5", "learning_rate = 1e20")
+	code, stdout, stderr := train(context.Background(), "-compare", path)
+	if code != exitDiverged || strings.Count(stderr, "\n") != 1 {
+		t.Fatalf("exit code %d, stderr %q", code, stderr)
+	}
+	for _, kind := range []string{customPool, plannedPool, plainMalloc} {
+		if !strings.Contains(stderr, kind+" diverged in epoch 1 at step ") {
+			t.Errorf("no %s in %q", kind, stderr)
+		}
+	}
+	if n := strings.Count(stdout, "epoch 1/3  loss NaN"); n != 3 {
+		t.Errorf("%d lines of epochs, want 3:\n%s", n, stdout)
+	}
+}
+
+// TestLossesAreShort trains at a rate that is too high, but not for a float32.
+func TestLossesAreShort(t *testing.T) {
+	t.Setenv(allocatorEnv, "")
+	path, _ := writeConfig(t, "cpu", "verbose = true")
+	setConfig(t, path, "learning_rate = 0.5", "learning_rate = 1e4")
+	_, stdout, _ := train(context.Background(), path)
+	found := regexp.MustCompile(`loss (\S+)`).FindAllStringSubmatch(stdout, -1)
+	if len(found) < 2 {
+		t.Fatalf("no losses in:\n%s", stdout)
+	}
+	for _, m := range found {
+		if len(m[1]) > len("-1.234e+56") {
+			t.Errorf("loss %s", m[1])
+		}
+	}
+}
+
+func TestNats(t *testing.T) {
+	for v, want := range map[nats]string{
+		0.25: "0.25", 0: "0", nats(math.Inf(1)): "null", nats(math.Inf(-1)): "null", nats(math.NaN()): "null",
+	} {
+		if got, err := json.Marshal(record{Loss: v}); err != nil || !strings.Contains(string(got), `"loss":`+want+",") {
+			t.Errorf("%v: %s, %v", float64(v), got, err)
+		}
+	}
+}
