@@ -79,7 +79,7 @@ type Data struct {
 
 // Log is section [log].
 type Log struct {
-	LogDir string // folder for losses, accuracies and metrics; empty: none are written
+	LogDir string // folder for losses, accuracies and metrics, or for a folder of them for each allocator; empty: none are written
 }
 
 // Default returns what a file that sets nothing means.

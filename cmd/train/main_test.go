@@ -219,13 +219,14 @@ func TestFusedAndUnfused(t *testing.T) {
 // TestGraph trains from graphs: the same losses as eagerly, and no allocation
 // after the first epoch.
 func TestGraph(t *testing.T) {
-	path, logDir := writeConfig(t, "cpu", `executor = "eager"`)
+	path, root := writeConfig(t, "cpu", `executor = "eager"`)
 	text, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, kind := range []string{customPool, plannedPool} {
 		t.Setenv(allocatorEnv, kind)
+		logDir := logDir(root, kind, false)
 		var losses [2]string
 		for i, executor := range []string{"eager", "graph"} {
 			if err := os.WriteFile(path, bytes.Replace(text, []byte("eager"), []byte(executor), 1), 0o666); err != nil {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -34,20 +35,31 @@ func (s *session) printEpoch(r record) {
 func mebibytes(n int64) string { return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20)) }
 
 // printSummary ends a run: what the median epoch took, or the allocators side
-// by side.
+// by side, and where the logs are.
 func (s *session) printSummary(elapsed time.Duration) {
+	var dirs []string
+	trained, whole := false, true
 	for _, r := range s.runners {
-		if len(steady(r.records)) == 0 {
-			return
+		if r.logs != nil {
+			dirs = append(dirs, r.logs.dir)
 		}
+		trained = trained || len(r.records) > 0
+		whole = whole && len(steady(r.records)) > 0
 	}
-	if len(s.runners) > 1 {
+	switch {
+	case !trained:
+		return
+	case whole && len(s.runners) > 1:
 		s.printComparison()
-	} else {
+	case whole:
 		s.printMedian()
 	}
 	s.printPlans()
-	fmt.Fprintf(s.stdout, "%.1f s in all\n", elapsed.Seconds())
+	fmt.Fprintf(s.stdout, "%.1f s in all", elapsed.Seconds())
+	if dirs != nil {
+		fmt.Fprintf(s.stdout, "; logs in %s", strings.Join(dirs, ", "))
+	}
+	fmt.Fprintln(s.stdout)
 }
 
 // printPlans says how close each plan came to the least memory that its step

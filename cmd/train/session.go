@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"path/filepath"
 	"runtime"
 	"time"
 
@@ -45,16 +44,11 @@ type runner struct {
 	losses  [][]float32 // of each epoch
 }
 
-func newRunner(kind string, b *backend, cfg configs.Config, set data.Dataset, logDir string, stdout io.Writer) (r *runner, err error) {
-	r = &runner{kind: kind}
-	defer func() {
-		if err != nil {
-			r, err = nil, errors.Join(err, r.close())
-		}
-	}()
+// prepare makes the runner ready to train.
+func (r *runner) prepare(b *backend, cfg configs.Config, set data.Dataset, stdout io.Writer) error {
 	eager, err := r.own(r.watched(b, cfg))
 	if err != nil {
-		return r, err
+		return err
 	}
 	r.device = device.New(b.queue, eager, cfg.Train.Fuse)
 	opt := model.Options{
@@ -66,26 +60,22 @@ func newRunner(kind string, b *backend, cfg configs.Config, set data.Dataset, lo
 	if cfg.Train.Verbose {
 		opt.VerboseEvery = verboseEvery
 		opt.Verbose = func(step int, loss float32) {
-			fmt.Fprintf(stdout, "%s: epoch %d, step %d: loss %.4g\n", kind, len(r.records)+1, step, loss)
+			fmt.Fprintf(stdout, "%s: epoch %d, step %d: loss %.4g\n", r.kind, len(r.records)+1, step, loss)
 		}
 	}
 	if cfg.Train.Nvtx {
 		r.device.Annotate(kernels.PushRange, kernels.PopRange)
 	}
 	if b.graph {
-		captured, err := r.own(b.newCaptureAllocator(kind, cfg))
+		captured, err := r.own(b.newCaptureAllocator(r.kind, cfg))
 		if err != nil {
-			return r, err
+			return err
 		}
 		r.device.CaptureFrom(captured)
 		opt.ChunkSteps = max(1, min(graphSteps, graphNodes/(3*cfg.Model.NumLayers+4)))
 	}
 	r.trainer, err = model.NewTrainer(r.device, model.Set(set.Train), model.Set(set.Test), initialWeights(cfg, set), opt)
-	if err != nil {
-		return r, err
-	}
-	r.logs, err = openLogs(logDir)
-	return r, err
+	return err
 }
 
 // own times an allocator, and closes it in the end.
@@ -145,7 +135,7 @@ func (r *runner) close() error {
 }
 
 // errInterrupted is the end of a run by a signal.
-var errInterrupted = errors.New("interrupted; what was trained until then is in the logs")
+var errInterrupted = errors.New("interrupted")
 
 // divergedError is the end of a run whose loss became NaN or infinite.
 type divergedError struct {
@@ -169,18 +159,31 @@ type session struct {
 	bar     *progress
 }
 
-func newSession(b *backend, cfg configs.Config, set data.Dataset, kinds []string, stdout, stderr io.Writer) (*session, error) {
-	s := &session{cfg: cfg, stdout: stdout}
-	for _, kind := range kinds {
-		dir := cfg.Log.LogDir
-		if dir != "" && len(kinds) > 1 {
-			dir = filepath.Join(dir, kind)
-		}
-		r, err := newRunner(kind, b, cfg, set, dir, stdout)
+// newSession makes ready to train on each kind of allocator. The logs of earlier
+// runs are lost only when all is ready.
+func newSession(b *backend, cfg configs.Config, set data.Dataset, kinds []string, stdout, stderr io.Writer) (s *session, err error) {
+	s = &session{cfg: cfg, stdout: stdout}
+	defer func() {
 		if err != nil {
-			return nil, errors.Join(err, s.close())
+			s, err = nil, errors.Join(err, s.close())
 		}
-		s.runners = append(s.runners, r)
+	}()
+	for _, kind := range kinds {
+		logs, err := openLogs(logDir(cfg.Log.LogDir, kind, len(kinds) > 1))
+		if err != nil {
+			return s, cfg.Errorf("log.log_dir", "%w", err)
+		}
+		s.runners = append(s.runners, &runner{kind: kind, logs: logs})
+	}
+	for _, r := range s.runners {
+		if err := r.prepare(b, cfg, set, stdout); err != nil {
+			return s, err
+		}
+	}
+	for _, r := range s.runners {
+		if err := r.logs.begin(); err != nil {
+			return s, cfg.Errorf("log.log_dir", "%w", err)
+		}
 	}
 	runtime.GC() // what loading left behind is not collected in the first epoch
 	s.bar = newProgress(stderr, s.totalSteps(), s.stepsDone)
@@ -270,7 +273,7 @@ func (s *session) epoch(ctx context.Context, r *runner, number int) (record, err
 	s.bar.clear()
 	s.printEpoch(rec)
 	if err := r.logs.add(rec, losses); err != nil {
-		return rec, fmt.Errorf("log_dir: %w", err)
+		return rec, s.cfg.Errorf("log.log_dir", "%w", err)
 	}
 	if rec.Interrupted {
 		return rec, errInterrupted
