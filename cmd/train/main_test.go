@@ -139,7 +139,7 @@ func TestCompare(t *testing.T) {
 		t.Fatalf("no row %q in:\n%s", name, stdout)
 		return nil
 	}
-	if got := row("losses"); len(got) != 2 || got[0] != "identical" || got[1] != "identical" {
+	if got := row("losses over 3 epochs"); len(got) != 2 || got[0] != "identical" || got[1] != "identical" {
 		t.Errorf("losses: %q", got)
 	}
 	if n := strings.Count(stdout, "\nplan of "); n < 2 {

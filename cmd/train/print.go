@@ -2,8 +2,6 @@ package main
 
 import (
 	"fmt"
-	"math"
-	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -38,20 +36,19 @@ func mebibytes(n int64) string { return fmt.Sprintf("%.1f MiB", float64(n)/(1<<2
 // by side, and where the logs are.
 func (s *session) printSummary(elapsed time.Duration) {
 	var dirs []string
-	trained, whole := false, true
+	trained := false
 	for _, r := range s.runners {
 		if r.logs != nil {
 			dirs = append(dirs, r.logs.dir)
 		}
 		trained = trained || len(r.records) > 0
-		whole = whole && len(steady(r.records)) > 0
 	}
 	switch {
 	case !trained:
 		return
-	case whole && len(s.runners) > 1:
+	case len(s.runners) > 1:
 		s.printComparison()
-	case whole:
+	default:
 		s.printMedian()
 	}
 	s.printPlans()
@@ -77,22 +74,41 @@ func (s *session) printPlans() {
 	}
 }
 
-// printMedian sums up a run on one allocator.
+// printMedian sums up a run on one allocator, unless its first epoch was
+// interrupted.
 func (s *session) printMedian() {
 	r := s.runners[0]
-	epochs := steady(r.records)
-	last := epochs[len(epochs)-1]
-	best := quantile(r.records, 1, func(r record) float64 { return r.ValAcc })
-	fmt.Fprintf(s.stdout, "%s allocator: median epoch %.1f ms (%.1f to %.1f), of it %.2f ms in the allocator; best validation accuracy %.2f %%; peak %s allocated, %s reserved\n",
-		r.kind, median(epochs, record.totalMS), quantile(epochs, 0, record.totalMS), quantile(epochs, 1, record.totalMS),
-		median(epochs, allocatorMS), 100*best, mebibytes(last.PeakAllocated), mebibytes(last.PeakReserved))
+	all := whole(r.records)
+	if len(all) == 0 {
+		return
+	}
+	epochs, title := steady(all), "median epoch"
+	if len(all) == 1 {
+		title = "the only epoch, which pays for what is done once,"
+	}
+	best := quantile(all, 1, func(r record) float64 { return r.ValAcc })
+	fmt.Fprintf(s.stdout, "%s allocator: %s %.1f ms (%.1f to %.1f), of it %.2f ms in the allocator; best validation accuracy %.2f %%; peak %s allocated, %s reserved\n",
+		r.kind, title, median(epochs, record.totalMS), quantile(epochs, 0, record.totalMS), quantile(epochs, 1, record.totalMS),
+		median(epochs, allocatorMS), 100*best, mebibytes(last(all).PeakAllocated), mebibytes(last(all).PeakReserved))
 }
 
 func allocatorMS(r record) float64 { return r.AllocatorMS }
 
 // printComparison prints a table with a column for each allocator; differences
-// are from the first.
+// are from the first. A run that was cut short is compared as far as all got.
 func (s *session) printComparison() {
+	common := len(whole(s.runners[0].records))
+	steps := len(s.runners[0].losses)
+	for _, r := range s.runners {
+		common = min(common, len(whole(r.records)))
+		steps = min(steps, len(r.losses))
+	}
+	if common == 0 {
+		fmt.Fprintln(s.stdout, "nothing to compare yet: not every allocator has done an epoch")
+		return
+	}
+	epochs := func(r *runner) []record { return steady(whole(r.records)[:common]) }
+
 	w := tabwriter.NewWriter(s.stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
 	row := func(name string, cell func(r *runner) string) {
 		fmt.Fprintf(w, "%s\t", name)
@@ -103,40 +119,44 @@ func (s *session) printComparison() {
 	}
 	// number prints the median over the steady epochs.
 	number := func(format string, f func(record) float64) func(*runner) string {
-		return func(r *runner) string { return fmt.Sprintf(format, median(steady(r.records), f)) }
+		return func(r *runner) string { return fmt.Sprintf(format, median(epochs(r), f)) }
 	}
 	perStep := func(f func(record) float64) func(record) float64 {
 		return func(r record) float64 { return f(r) / float64(r.Steps) }
 	}
-	base := median(steady(s.runners[0].records), record.totalMS)
+	base := median(epochs(s.runners[0]), record.totalMS)
 
 	row("", func(r *runner) string { return r.kind })
 	row("median epoch", number("%.2f ms", record.totalMS))
 	row("fastest to slowest", func(r *runner) string {
-		e := steady(r.records)
+		e := epochs(r)
 		return fmt.Sprintf("%.2f to %.2f", quantile(e, 0, record.totalMS), quantile(e, 1, record.totalMS))
 	})
 	row("difference", func(r *runner) string {
-		return fmt.Sprintf("%+.1f %%", 100*(median(steady(r.records), record.totalMS)/base-1))
+		return fmt.Sprintf("%+.1f %%", 100*(median(epochs(r), record.totalMS)/base-1))
 	})
 	row("in allocator, a step", number("%.2f µs", perStep(func(r record) float64 { return 1000 * r.AllocatorMS })))
 	row("allocations, a step", number("%.1f", perStep(func(r record) float64 { return float64(r.Allocs) })))
 	row("driver calls, a step", number("%.1f", perStep(func(r record) float64 { return float64(r.DriverCalls) })))
-	row("peak allocated", func(r *runner) string { return mebibytes(last(r.records).PeakAllocated) })
-	row("peak reserved", func(r *runner) string { return mebibytes(last(r.records).PeakReserved) })
-	row("validation accuracy", func(r *runner) string { return fmt.Sprintf("%.2f %%", 100*last(steady(r.records)).ValAcc) })
-	row("losses", func(r *runner) string {
+	row("peak allocated", func(r *runner) string { return mebibytes(last(epochs(r)).PeakAllocated) })
+	row("peak reserved", func(r *runner) string { return mebibytes(last(epochs(r)).PeakReserved) })
+	row("validation accuracy", func(r *runner) string { return fmt.Sprintf("%.2f %%", 100*last(epochs(r)).ValAcc) })
+	row(fmt.Sprintf("losses over %.4g epochs", float64(steps)/float64(s.runners[0].trainer.Steps())), func(r *runner) string {
 		if r == s.runners[0] {
 			return ""
 		}
-		if identical(r.losses, s.runners[0].losses) {
-			return "identical"
-		}
-		return "differ"
+		return agreement(r.losses[:steps], s.runners[0].losses[:steps])
 	})
 	fmt.Fprintln(s.stdout)
 	w.Flush()
-	fmt.Fprintf(s.stdout, "medians of %d epochs after the first, interleaved\n", len(steady(s.runners[0].records)))
+	switch common {
+	case 1:
+		fmt.Fprintln(s.stdout, "one epoch each, the first, which pays for what is done once")
+	case 2:
+		fmt.Fprintln(s.stdout, "one epoch each, the second, interleaved")
+	default:
+		fmt.Fprintf(s.stdout, "medians of %d epochs after the first, interleaved\n", common-1)
+	}
 }
 
 // printProfile prints where the time of a step goes. Shares are of the time
@@ -166,12 +186,3 @@ func (s *session) printProfile(kind string, p device.Profile) {
 }
 
 func last[E any](s []E) E { return s[len(s)-1] }
-
-// identical says whether two runs had the same losses, bit for bit.
-func identical(a, b [][]float32) bool {
-	return slices.EqualFunc(a, b, func(x, y []float32) bool {
-		return slices.EqualFunc(x, y, func(v, w float32) bool {
-			return math.Float32bits(v) == math.Float32bits(w)
-		})
-	})
-}

@@ -1,8 +1,8 @@
 package main
 
 import (
-	"cmp"
 	"encoding/json"
+	"fmt"
 	"math"
 	"slices"
 	"time"
@@ -65,27 +65,45 @@ func (r record) totalMS() float64 { return r.TrainMS + r.ValMS }
 
 func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
-// steady are the whole epochs after the first, which pays for what is done
-// once; with no other, the first.
-func steady(records []record) []record {
-	whole := slices.DeleteFunc(slices.Clone(records), func(r record) bool { return r.Interrupted })
-	if len(whole) > 1 {
-		return whole[1:]
-	}
-	return whole
+// whole are the epochs that were not interrupted.
+func whole(records []record) []record {
+	return slices.DeleteFunc(slices.Clone(records), func(r record) bool { return r.Interrupted })
 }
 
-// quantile returns the value of f that a share q of the records do not exceed.
-func quantile[V cmp.Ordered](records []record, q float64, f func(record) V) (v V) {
-	if len(records) == 0 {
-		return v
+// steady are the epochs after the first, which pays for what is done once; with no
+// other, the first.
+func steady(records []record) []record {
+	if len(records) > 1 {
+		return records[1:]
 	}
-	values := make([]V, len(records))
+	return records
+}
+
+// quantile returns the value of f that a share q of the records, at least one, do
+// not exceed; between two of them it is in proportion.
+func quantile(records []record, q float64, f func(record) float64) float64 {
+	values := make([]float64, len(records))
 	for i, r := range records {
 		values[i] = f(r)
 	}
 	slices.Sort(values)
-	return values[int(q*float64(len(values)-1)+0.5)]
+	below, part := math.Modf(q * float64(len(values)-1))
+	v := values[int(below)]
+	if part > 0 {
+		v += part * (values[int(below)+1] - v)
+	}
+	return v
 }
 
-func median[V cmp.Ordered](records []record, f func(record) V) V { return quantile(records, 0.5, f) }
+// median is the middle value of f, or the mean of the two in the middle.
+func median(records []record, f func(record) float64) float64 { return quantile(records, 0.5, f) }
+
+// agreement says whether the losses of as many steps are the same, bit for bit.
+func agreement(a, b []float32) string {
+	for i := range a {
+		if math.Float32bits(a[i]) != math.Float32bits(b[i]) {
+			return fmt.Sprintf("differ from step %d on", i+1)
+		}
+	}
+	return "identical"
+}

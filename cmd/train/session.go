@@ -41,7 +41,7 @@ type runner struct {
 	logs    *logs
 	trace   *allocator.Trace // nil: none is wanted
 	records []record
-	losses  [][]float32 // of each epoch
+	losses  []float32 // of each step
 }
 
 // prepare makes the runner ready to train.
@@ -116,7 +116,7 @@ func (r *runner) epoch(ctx context.Context) (record, []float32, error) {
 	after, spent := r.stats()
 	rec := newRecord(r.kind, e, before, after, spent-spentBefore)
 	r.records = append(r.records, rec)
-	r.losses = append(r.losses, e.Losses)
+	r.losses = append(r.losses, e.Losses...)
 	return rec, e.Losses, nil
 }
 
