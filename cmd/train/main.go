@@ -61,20 +61,26 @@ type options struct {
 
 // run is the command, without the process around it. It returns the exit code.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	o, err := parseArgs(args, stderr)
+	out := &output{w: stdout}
+	o, err := parseArgs(args, out)
+	wrong := err != nil && !errors.Is(err, flag.ErrHelp)
 	switch {
 	case errors.Is(err, flag.ErrHelp):
-		return 0
-	case err != nil:
-		fmt.Fprintf(stderr, "train: %v\n", oneLine(err))
-		return exitUsage
+		err = nil
+	case err == nil:
+		err = execute(ctx, o, out, stderr)
 	}
-	if err = execute(ctx, o, stdout, stderr); err == nil {
+	if out.err != nil {
+		err = errors.Join(err, fmt.Errorf("standard output: %w", out.err))
+	}
+	if err == nil {
 		return 0
 	}
 	fmt.Fprintf(stderr, "train: %v\n", oneLine(err))
 	var diverged *divergedError
 	switch {
+	case wrong:
+		return exitUsage
 	case errors.Is(err, errInterrupted) || errors.Is(err, context.Canceled):
 		return exitInterrupted
 	case errors.As(err, &diverged):
@@ -83,16 +89,32 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return exitFailure
 }
 
-// parseArgs takes flags before and after the config's path.
-func parseArgs(args []string, stderr io.Writer) (o options, err error) {
+// output is a writer that remembers its first error: a run goes on where nobody
+// can read of it, since its logs may well be written, but it is no success.
+type output struct {
+	w   io.Writer
+	err error
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	n, err := o.w.Write(p)
+	if o.err == nil {
+		o.err = err
+	}
+	return n, err
+}
+
+// parseArgs takes flags before and after the config's path. Help that is asked for
+// goes to stdout.
+func parseArgs(args []string, stdout io.Writer) (o options, err error) {
 	flags := flag.NewFlagSet("train", flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
 	flags.BoolVar(&o.compare, "compare", false, "train the same model on every allocator, epochs interleaved, and print them side by side")
 	flags.StringVar(&o.export, "export", "", "write initial weights, batch orders and run.json to `DIR` for tools/torch_comparison.py, then train")
 	for len(args) > 0 {
 		if err = flags.Parse(args); errors.Is(err, flag.ErrHelp) {
-			fmt.Fprint(stderr, usage)
-			flags.SetOutput(stderr)
+			fmt.Fprint(stdout, usage)
+			flags.SetOutput(stdout)
 			flags.PrintDefaults()
 		}
 		if err != nil {
@@ -132,6 +154,9 @@ func execute(ctx context.Context, o options, stdout, stderr io.Writer) (err erro
 	defer func() { err = errors.Join(err, b.queue.Close()) }()
 	kinds, err := allocatorKinds(os.Getenv(allocatorEnv), o.compare, b)
 	if err != nil {
+		return err
+	}
+	if err := checkTraces(cfg, kinds); err != nil {
 		return err
 	}
 	set, err := loadData(ctx, cfg, stderr)

@@ -178,18 +178,6 @@ func TestOnlookers(t *testing.T) {
 			t.Errorf("%s: %d lines, want a header and 100", trace, n)
 		}
 	}
-	path, _ := writeConfig(t, "cpu", "")
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	missing := filepath.Join(t.TempDir(), "no", "trace.csv")
-	if err := os.WriteFile(path, fmt.Appendf(text, "[allocator]\ntrace = %q\n", missing), 0o666); err != nil {
-		t.Fatal(err)
-	}
-	if code, _, stderr := train(context.Background(), path); code != exitFailure || !strings.Contains(stderr, "trace: open") {
-		t.Errorf("exit code %d, stderr %q", code, stderr)
-	}
 }
 
 // TestFusedAndUnfused train alike, but do not allocate alike.
@@ -412,9 +400,16 @@ func TestAutoFallsBackToTheCPU(t *testing.T) {
 }
 
 func TestHelp(t *testing.T) {
-	code, _, stderr := train(context.Background(), "-help")
-	if code != 0 || !strings.Contains(stderr, "usage: train") || !strings.Contains(stderr, "-compare") || !strings.Contains(stderr, "ALLOCATOR_TYPE") {
-		t.Errorf("exit code %d, stderr %q", code, stderr)
+	for _, flag := range []string{"-h", "-help"} {
+		code, stdout, stderr := train(context.Background(), flag)
+		if code != 0 || stderr != "" {
+			t.Errorf("%s: exit code %d, stderr %q", flag, code, stderr)
+		}
+		for _, want := range []string{"usage: train", "-compare", "-export", "ALLOCATOR_TYPE", "exit code"} {
+			if !strings.Contains(stdout, want) {
+				t.Errorf("%s: no %q in:\n%s", flag, want, stdout)
+			}
+		}
 	}
 }
 

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -48,6 +49,35 @@ func (s *session) writeTraces() error {
 	return errors.Join(errs...)
 }
 
+// checkTraces returns an error if a trace could not be written after training. It
+// changes no file that is there.
+func checkTraces(cfg configs.Config, kinds []string) error {
+	if cfg.Allocator.Trace == "" {
+		return nil
+	}
+	for _, kind := range kinds {
+		if err := checkWritable(tracePath(cfg.Allocator.Trace, kind, len(kinds) > 1)); err != nil {
+			return cfg.Errorf("allocator.trace", "%w", err)
+		}
+	}
+	return nil
+}
+
+// checkWritable returns an error if path can be neither made nor opened to write.
+func checkWritable(path string) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
+	if err == nil {
+		return errors.Join(f.Close(), os.Remove(path))
+	}
+	if !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	if f, err = os.OpenFile(path, os.O_WRONLY, 0); err != nil {
+		return err
+	}
+	return f.Close()
+}
+
 // tracePath is where the trace of one of several kinds of allocator goes:
 // trace.csv of plan to trace.plan.csv.
 func tracePath(path, kind string, several bool) string {
@@ -58,8 +88,8 @@ func tracePath(path, kind string, several bool) string {
 	return strings.TrimSuffix(path, ext) + "." + kind + ext
 }
 
-// writeTrace writes a trace, as its file's name says: .json for Perfetto, else
-// CSV. It returns a line about what it wrote.
+// writeTrace writes a trace, as its file's name says: .json for Perfetto, .csv as
+// RMM does. It returns a line about what it wrote.
 func writeTrace(t *allocator.Trace, path string) (note string, err error) {
 	f, err := os.Create(path)
 	if err != nil {

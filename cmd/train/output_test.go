@@ -1,0 +1,116 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestTraceIsChecked wants a trace that cannot be written to fail before training,
+// and one that is there to stay until there is another.
+func TestTraceIsChecked(t *testing.T) {
+	t.Setenv(allocatorEnv, "")
+	dir := t.TempDir()
+	missing := filepath.Join(dir, "no", "trace.csv")
+	folder := filepath.Join(dir, "folder.json")
+	if err := os.Mkdir(folder, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	old := filepath.Join(dir, "old.csv")
+	if err := os.WriteFile(old, []byte("old"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		trace, extra string
+		args         []string
+		want         string
+	}{
+		{missing, "", nil, "allocator.trace: open " + missing},
+		{folder, "", nil, "allocator.trace: open " + folder},
+		{missing, "", []string{"-compare"}, "allocator.trace: open " + filepath.Join(dir, "no", "trace.custom.csv")},
+		{old, "strategy = \"magic\"\n", nil, "allocator.strategy"}, // fails later
+		{filepath.Join(dir, "new.csv"), "strategy = \"magic\"\n", nil, "allocator.strategy"},
+	} {
+		path, _ := writeConfig(t, "cpu", fmt.Sprintf("[allocator]\ntrace = %q\n%s", c.trace, c.extra))
+		code, stdout, stderr := train(context.Background(), append(c.args, path)...)
+		if code != exitFailure || strings.Contains(stdout, "epoch 1/3") || !strings.Contains(stderr, c.want) || strings.Count(stderr, "\n") != 1 {
+			t.Errorf("%s: exit code %d, stderr %q, want %q; stdout:\n%s", c.trace, code, stderr, c.want, stdout)
+		}
+	}
+	if text, err := os.ReadFile(old); err != nil || string(text) != "old" {
+		t.Errorf("the older trace is %q, %v", text, err)
+	}
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 2 {
+		t.Errorf("files left: %v, %v", entries, err)
+	}
+}
+
+// full refuses every write after a number of them.
+type full struct {
+	bytes.Buffer
+	writes int
+}
+
+var errFull = errors.New("no space left")
+
+func (f *full) Write(p []byte) (int, error) {
+	if f.writes--; f.writes < 0 {
+		return 0, errFull
+	}
+	return f.Buffer.Write(p)
+}
+
+// TestStdoutFails must not be a success, but be trained and logged.
+func TestStdoutFails(t *testing.T) {
+	t.Setenv(allocatorEnv, "")
+	path, logDir := writeConfig(t, "cpu", "")
+	for _, c := range []struct {
+		args   []string
+		writes int
+	}{{[]string{path}, 0}, {[]string{path}, 2}, {[]string{"-help"}, 0}} {
+		var stderr bytes.Buffer
+		code := run(context.Background(), c.args, &full{writes: c.writes}, &stderr)
+		if code != exitFailure || stderr.String() != "train: standard output: no space left\n" {
+			t.Errorf("%q: exit code %d, stderr %q", c.args, code, &stderr)
+		}
+	}
+	if n := len(lines(t, filepath.Join(logDir, "train_losses.txt"))); n != 3*19 {
+		t.Errorf("%d losses in the logs, want %d", n, 3*19)
+	}
+}
+
+// TestLogsFail puts a log on a full disk: the epoch is printed, the other logs have
+// it, and the run ends with the error.
+func TestLogsFail(t *testing.T) {
+	const device = "/dev/full"
+	if _, err := os.Stat(device); err != nil {
+		t.Skip(err)
+	}
+	t.Setenv(allocatorEnv, "")
+	for _, name := range []string{"train_losses.txt", "val_losses.txt", "val_accs.txt", metricsName} {
+		path, logDir := writeConfig(t, "cpu", "")
+		if err := errors.Join(os.Mkdir(logDir, 0o777), os.Symlink(device, filepath.Join(logDir, name))); err != nil {
+			t.Fatal(err)
+		}
+		code, stdout, stderr := train(context.Background(), path)
+		if code != exitFailure || strings.Count(stderr, "\n") != 1 || !strings.Contains(stderr, "log.log_dir: write "+filepath.Join(logDir, name)) {
+			t.Errorf("%s: exit code %d, stderr %q", name, code, stderr)
+		}
+		if !strings.Contains(stdout, "epoch 1/3  loss ") || strings.Contains(stdout, "epoch 2/3") || !strings.Contains(stdout, "logs in "+logDir) {
+			t.Errorf("%s: stdout:\n%s", name, stdout)
+		}
+		for other, want := range map[string]int{"train_losses.txt": 19, "val_losses.txt": 1, "val_accs.txt": 1, metricsName: 1} {
+			if other == name {
+				continue
+			}
+			if n := len(lines(t, filepath.Join(logDir, other))); n != want {
+				t.Errorf("%s full: %s has %d lines, want %d", name, other, n, want)
+			}
+		}
+	}
+}
