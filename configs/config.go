@@ -53,8 +53,6 @@ type Allocator struct {
 	Reuse           string  // how far free memory moves between streams: "wait", "opportunistic" or "same-stream"
 	SegmentBytes    int     // unit and first size of what is asked of the driver, a power of two; 0: the pool's choice
 	MaxSegmentBytes int     // the size at which segments stop growing; 0: the pool's choice
-	MaxBytes        int     // limit of what is reserved; 0: none
-	MaxFraction     float64 // the same as a share of the device's memory, 0 to 1; 0: none
 	MaxSplitBytes   int     // larger blocks are kept for large requests; 0: none are
 	GcThreshold     float64 // share of the limit from which on unused segments go back early, 0 to 1; 0: never
 	Preallocate     int     // bytes reserved at the start
@@ -66,9 +64,11 @@ type Allocator struct {
 	ReuseInternalEvents bool // make the driver order streams for a reuse
 
 	// Of any.
-	Trace       string // file for a trace of the last calls, NAME.csv or NAME.json; empty: none
-	TraceEvents int    // how many calls the trace keeps, the last ones
-	Poison      bool   // fill blocks with NaN, and check what lies around them
+	MaxBytes    int     // limit of what a pool of this program reserves, and others hand out; 0: none
+	MaxFraction float64 // the same as a share of the device's memory, 0 to 1; 0: none
+	Trace       string  // file for a trace of the last calls, NAME.csv or NAME.json; empty: none
+	TraceEvents int     // how many calls the trace keeps, the last ones
+	Poison      bool    // fill blocks with NaN, and check what lies around them
 }
 
 // Data is section [data].

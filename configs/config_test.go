@@ -140,8 +140,8 @@ log_dir = ""
 		Model: Model{1, 2},
 		Train: Train{3, 4, 1, 1<<63 - 1, "cpu", "3xtf32", "graph", false, true, false, 8, true},
 		Allocator: Allocator{
-			"buddy", "opportunistic", 1, 2, 3, 0.5, 4, 1, 5,
-			6, false, false, false, "t.csv", 7, true,
+			"buddy", "opportunistic", 1, 2, 4, 1, 5,
+			6, false, false, false, 3, 0.5, "t.csv", 7, true,
 		},
 		Data: Data{"fashion", "d"},
 	}

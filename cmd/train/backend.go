@@ -118,25 +118,46 @@ func (b *backend) driver() allocator.Driver {
 // newAllocator makes an allocator of the given kind on the device, as section
 // [allocator] says.
 func (b *backend) newAllocator(kind string, cfg configs.Config) (allocator.Allocator, error) {
-	if kind == cudaAsync {
-		pool, err := kernels.NewMemPoolWith(memPoolOptions(cfg.Allocator))
-		if err != nil {
-			return nil, err
-		}
-		return allocator.NewAsync(pool), nil
-	}
-	driver := b.driver()
-	if kind == plainMalloc {
-		return allocator.NewMalloc(driver), nil
+	switch kind {
+	case cudaAsync:
+		return b.limited(cfg.Allocator, func() (allocator.Allocator, error) {
+			pool, err := kernels.NewMemPoolWith(memPoolOptions(cfg.Allocator))
+			return allocator.NewAsync(pool), err
+		})
+	case plainMalloc:
+		return b.limited(cfg.Allocator, func() (allocator.Allocator, error) { return allocator.NewMalloc(b.driver()), nil })
 	}
 	o, err := poolOptions(cfg)
 	if err != nil {
 		return nil, err
 	}
 	if kind == plannedPool {
-		return allocator.NewPlan(driver, o)
+		return allocator.NewPlan(b.driver(), o)
 	}
-	return allocator.NewPool(driver, o)
+	return allocator.NewPool(b.driver(), o)
+}
+
+// limited makes an allocator that has no limit of its own, and puts the one of the
+// config on what it hands out.
+func (b *backend) limited(c configs.Allocator, open func() (allocator.Allocator, error)) (allocator.Allocator, error) {
+	most := int64(c.MaxBytes)
+	if c.MaxFraction > 0 {
+		_, total, err := b.driver().MemInfo()
+		if err != nil {
+			return nil, err
+		}
+		if share := max(int64(c.MaxFraction*float64(total)), 1); most == 0 || share < most {
+			most = share
+		}
+	}
+	a, err := open()
+	if err != nil {
+		return nil, err
+	}
+	if most == 0 {
+		return a, nil
+	}
+	return allocator.NewLimit(a, most), nil
 }
 
 // newCaptureAllocator makes the allocator of what is captured into graphs: for
@@ -145,11 +166,10 @@ func (b *backend) newAllocator(kind string, cfg configs.Config) (allocator.Alloc
 // steps address by address.
 func (b *backend) newCaptureAllocator(kind string, cfg configs.Config) (allocator.Allocator, error) {
 	if kind == cudaAsync {
-		pool, err := kernels.NewGraphPool()
-		if err != nil {
-			return nil, err
-		}
-		return allocator.NewAsync(pool), nil
+		return b.limited(cfg.Allocator, func() (allocator.Allocator, error) {
+			pool, err := kernels.NewGraphPool()
+			return allocator.NewAsync(pool), err
+		})
 	}
 	cfg.Allocator.Preallocate, cfg.Allocator.GcThreshold = 0, 0
 	driver := &lasting{Driver: b.driver()}

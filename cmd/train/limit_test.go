@@ -1,0 +1,63 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"mlpool/kernels"
+	"mlpool/kernels/device"
+)
+
+// TestLimit trains on each allocator with a limit that is the peak of the one that
+// keeps nothing in reserve, then with one byte less.
+func TestLimit(t *testing.T) {
+	where := "cpu"
+	kinds := []string{plainMalloc}
+	if kernels.Available() == nil {
+		where, kinds = "cuda", append(kinds, cudaAsync)
+	}
+	t.Setenv(allocatorEnv, plainMalloc)
+	path, root := writeConfig(t, where, "")
+	if code, _, stderr := train(context.Background(), path); code != 0 {
+		t.Fatal(stderr)
+	}
+	var r record
+	if err := json.Unmarshal([]byte(lines(t, filepath.Join(root, plainMalloc, metricsName))[2]), &r); err != nil {
+		t.Fatal(err)
+	}
+	for _, kind := range kinds {
+		t.Setenv(allocatorEnv, kind)
+		for _, c := range []struct {
+			limit string
+			code  int
+		}{
+			{fmt.Sprintf("max_bytes = %d", r.PeakAllocated), 0},
+			{fmt.Sprintf("max_bytes = %d", r.PeakAllocated-1), exitFailure},
+			{"max_fraction = 1e-9\nmax_bytes = 1000000000", exitFailure},
+			{fmt.Sprintf("max_fraction = 1\nmax_bytes = %d", r.PeakAllocated), 0},
+		} {
+			path, _ := writeConfig(t, where, "[allocator]\n"+c.limit+"\n")
+			code, _, stderr := train(context.Background(), path)
+			if code != c.code || code != 0 && (!strings.Contains(stderr, "out of memory") || strings.Count(stderr, "\n") != 1) {
+				t.Errorf("%s, %s: exit code %d, %s", kind, c.limit, code, stderr)
+			}
+		}
+	}
+}
+
+// TestLimitFraction wants the share to be that of the device.
+func TestLimitFraction(t *testing.T) {
+	t.Setenv(allocatorEnv, plainMalloc)
+	path, _ := writeConfig(t, "cpu", "[allocator]\nmax_fraction = 1e-8\n")
+	_, _, stderr := train(context.Background(), path)
+	fraction := 1e-8
+	want := fmt.Sprint("of at most ", int64(fraction*device.HostMemory))
+	if !regexp.MustCompile(want + `\b`).MatchString(stderr) {
+		t.Errorf("stderr %q, want %q", stderr, want)
+	}
+}
