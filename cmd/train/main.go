@@ -19,12 +19,13 @@ import (
 	"mlpool/kernels"
 )
 
-// Exit codes, beside 0: 130 is the shell's for a program ended by SIGINT.
+// Exit codes, beside 0. A run that a signal ended has 128 and the signal's number,
+// as in a shell: 130 for SIGINT, 143 for SIGTERM.
 const (
 	exitFailure     = 1
 	exitUsage       = 2
 	exitDiverged    = 3
-	exitInterrupted = 130
+	exitInterrupted = 128 + int(syscall.SIGINT)
 )
 
 const usage = `usage: train [flags] <config>
@@ -40,17 +41,31 @@ The environment variable ALLOCATOR_TYPE chooses who hands out device memory:
 CUDA_VISIBLE_DEVICES chooses the GPU.
 
 The exit code is 0 after a whole training, 3 if the loss became NaN or infinite,
-130 after an interrupt, 2 for a wrong command line and 1 for any other failure.
+130 after SIGINT (Ctrl-C), 143 after SIGTERM, 2 for a wrong command line and 1
+for any other failure.
 
 flags:
 `
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	// The first signal lets the step or graph at hand finish; a second ends the process.
-	context.AfterFunc(ctx, stop)
+	ctx, cancel := context.WithCancelCause(context.Background())
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		// The first signal lets the step or graph at hand finish; a second ends the process.
+		s := <-signals
+		signal.Stop(signals)
+		number, _ := s.(syscall.Signal)
+		cancel(signalError(number))
+	}()
 	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
 }
+
+// signalError is why the context of a run is cancelled.
+type signalError syscall.Signal
+
+func (e signalError) Error() string { return "interrupted" }
+func (e signalError) Unwrap() error { return context.Canceled }
 
 // options are the command line.
 type options struct {
@@ -78,10 +93,14 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	}
 	fmt.Fprintf(stderr, "train: %v\n", oneLine(err))
 	var diverged *divergedError
+	var by signalError
 	switch {
 	case wrong:
 		return exitUsage
 	case errors.Is(err, errInterrupted) || errors.Is(err, context.Canceled):
+		if errors.As(context.Cause(ctx), &by) {
+			return 128 + int(by)
+		}
 		return exitInterrupted
 	case errors.As(err, &diverged):
 		return exitDiverged

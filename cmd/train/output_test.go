@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 // TestTraceIsChecked wants a trace that cannot be written to fail before training,
@@ -112,5 +113,58 @@ func TestLogsFail(t *testing.T) {
 				t.Errorf("%s full: %s has %d lines, want %d", name, other, n, want)
 			}
 		}
+	}
+}
+
+// writerFunc is a Write alone.
+type writerFunc func(p []byte) (int, error)
+
+func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
+
+// TestInterruptIsSaidAtOnce interrupts a run that is held up: it must say so before
+// it goes on.
+func TestInterruptIsSaidAtOnce(t *testing.T) {
+	t.Setenv(allocatorEnv, "")
+	path, _ := writeConfig(t, "cpu", "")
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	said := make(chan struct{})
+	var errs bytes.Buffer
+	stderr := writerFunc(func(p []byte) (int, error) {
+		if errs.Len() == 0 {
+			close(said)
+		}
+		return errs.Write(p)
+	})
+	stdout := writerFunc(func(p []byte) (int, error) {
+		if strings.HasPrefix(string(p), "epoch 1/3") {
+			cancel()
+			select {
+			case <-said:
+			case <-time.After(time.Minute):
+				t.Error("nothing was said")
+			}
+		}
+		return len(p), nil
+	})
+	if code := run(ctx, []string{path}, stdout, stderr); code != exitInterrupted {
+		t.Errorf("exit code %d", code)
+	}
+	want := "train: interrupted: finishing the step at hand; press Ctrl-C again to end now\ntrain: interrupted\n"
+	if errs.String() != want {
+		t.Errorf("stderr %q, want %q", &errs, want)
+	}
+}
+
+// TestInterruptProfile interrupts after the training, before its profile.
+func TestInterruptProfile(t *testing.T) {
+	t.Setenv(allocatorEnv, "")
+	path, _ := writeConfig(t, "cpu", "profile = 1000000\n")
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	var stderr bytes.Buffer
+	stdout := &cancelAfter{text: "s in all", cancel: cancel}
+	if code := run(ctx, []string{path}, stdout, &stderr); code != exitInterrupted || strings.Contains(stdout.String(), "more, timed") {
+		t.Errorf("exit code %d, stderr %q, stdout:\n%s", code, &stderr, stdout)
 	}
 }

@@ -32,6 +32,9 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
+// notice is what a run says at once when it is interrupted.
+const notice = "train: interrupted: finishing the step at hand; press Ctrl-C again to end now\n"
+
 // TestProcess trains on the whole of MNIST in a process of its own and
 // interrupts it in its second epoch.
 func TestProcess(t *testing.T) {
@@ -67,7 +70,7 @@ func TestProcess(t *testing.T) {
 	if err := cmd.Wait(); !errors.As(err, &exit) || exit.ExitCode() != exitInterrupted {
 		t.Errorf("ended with %v, want exit code %d; stdout:\n%s\nstderr:\n%s", err, exitInterrupted, output, &stderr)
 	}
-	if !strings.Contains(output, "epoch 2 interrupted after") || strings.Count(stderr.String(), "\n") != 1 {
+	if !strings.Contains(output, "epoch 2 interrupted after") || stderr.String() != notice+"train: interrupted\n" {
 		t.Errorf("stdout:\n%s\nstderr:\n%s", output, &stderr)
 	}
 	if n := len(lines(t, filepath.Join(logDir, "train_losses.txt"))); n < 938 || n >= 2*938 {
@@ -78,5 +81,47 @@ func TestProcess(t *testing.T) {
 	}
 	if usage, ok := cmd.ProcessState.SysUsage().(*syscall.Rusage); !ok || usage.Maxrss > maxResident {
 		t.Errorf("resident memory at its peak: %d KiB, may be %d", usage.Maxrss, maxResident)
+	}
+}
+
+// signalled runs the command on the small data set until its first line of an epoch,
+// sends it a signal, and returns its exit code and what it wrote to stderr.
+func signalled(t *testing.T, signal syscall.Signal) (code int, stderr string) {
+	t.Helper()
+	path, _ := writeConfig(t, "cpu", "")
+	setConfig(t, path, "num_epochs = 3", "num_epochs = 1000000")
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, os.Args[0], path)
+	cmd.Env = append(os.Environ(), asTrain+"=1", allocatorEnv+"=")
+	var errs strings.Builder
+	cmd.Stderr = &errs
+	stdout, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	sent := false
+	for in := bufio.NewScanner(stdout); in.Scan(); {
+		if !sent && strings.HasPrefix(in.Text(), "epoch 1/") {
+			sent = true
+			if err := cmd.Process.Signal(signal); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := cmd.Wait(); err == nil {
+		t.Error("it ended as if nothing had happened")
+	}
+	return cmd.ProcessState.ExitCode(), errs.String()
+}
+
+func TestSignals(t *testing.T) {
+	for signal, want := range map[syscall.Signal]int{syscall.SIGINT: 130, syscall.SIGTERM: 143} {
+		if code, stderr := signalled(t, signal); code != want || stderr != notice+"train: interrupted\n" {
+			t.Errorf("%v: exit code %d, want %d; stderr %q", signal, code, want, stderr)
+		}
 	}
 }

@@ -79,6 +79,17 @@ func (p *progress) clear() {
 	p.draw(func() error { return p.bar.Clear() })
 }
 
+// note writes a line to w, the bar's terminal where there is a bar, which comes back
+// below it.
+func (p *progress) note(w io.Writer, line string) (err error) {
+	write := func() error { _, err = io.WriteString(w, line); return err }
+	if p == nil {
+		return write()
+	}
+	p.draw(func() error { return errors.Join(p.bar.Clear(), write()) })
+	return err
+}
+
 // finish ends the bar and returns what failed in drawing it.
 func (p *progress) finish() error {
 	if p == nil {

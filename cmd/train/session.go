@@ -134,7 +134,7 @@ func (r *runner) close() error {
 	return errors.Join(errs...)
 }
 
-// errInterrupted is the end of a run by a signal.
+// errInterrupted is the end of a run whose context was cancelled.
 var errInterrupted = errors.New("interrupted")
 
 // divergedError is the end of a run whose loss became NaN or infinite.
@@ -153,16 +153,16 @@ func (e *divergedError) Error() string {
 
 // session is a run of the command: one runner, or several to compare.
 type session struct {
-	cfg     configs.Config
-	runners []*runner
-	stdout  io.Writer
-	bar     *progress
+	cfg            configs.Config
+	runners        []*runner
+	stdout, stderr io.Writer
+	bar            *progress
 }
 
 // newSession makes ready to train on each kind of allocator. The logs of earlier
 // runs are lost only when all is ready.
 func newSession(b *backend, cfg configs.Config, set data.Dataset, kinds []string, stdout, stderr io.Writer) (s *session, err error) {
-	s = &session{cfg: cfg, stdout: stdout}
+	s = &session{cfg: cfg, stdout: stdout, stderr: stderr}
 	defer func() {
 		if err != nil {
 			s, err = nil, errors.Join(err, s.close())
@@ -204,26 +204,48 @@ func (s *session) stepsDone() (n int64) {
 // train runs the epochs, those of the runners interleaved, and prints the
 // results, also those of a run that ends early. The runners take turns at going
 // first, so that none always follows another.
-func (s *session) train(ctx context.Context) error {
+func (s *session) train(ctx context.Context) (err error) {
 	if s.cfg.Train.Nvtx { // ranges are a thread's
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 	}
+	stop := s.announce(ctx)
+	defer func() { err = errors.Join(err, stop()) }()
 	start := time.Now()
-	err := s.epochs(ctx)
+	err = s.epochs(ctx)
 	err = errors.Join(err, s.bar.finish(), s.writeTraces())
 	s.printSummary(time.Since(start))
 	if err != nil || s.cfg.Train.Profile == 0 {
 		return err
 	}
 	for _, r := range s.runners {
-		p, err := r.device.Profile(s.cfg.Train.Profile, r.trainer.Repeat)
+		p, err := r.device.Profile(s.cfg.Train.Profile, func() error {
+			if ctx.Err() != nil {
+				return errInterrupted
+			}
+			return r.trainer.Repeat()
+		})
 		if err != nil {
 			return fmt.Errorf("profile: %w", err)
 		}
 		s.printProfile(r.kind, p)
 	}
 	return nil
+}
+
+// announce says at once when ctx is cancelled that the step at hand is still to be
+// finished. The function that it returns ends that, with what failed in saying it.
+func (s *session) announce(ctx context.Context) (stop func() error) {
+	said := make(chan error, 1)
+	cancel := context.AfterFunc(ctx, func() {
+		said <- s.bar.note(s.stderr, "train: interrupted: finishing the step at hand; press Ctrl-C again to end now\n")
+	})
+	return func() error {
+		if cancel() {
+			return nil
+		}
+		return <-said
+	}
 }
 
 // epochs trains until all epochs are done, or the one is in which a run diverged.
