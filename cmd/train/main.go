@@ -185,6 +185,9 @@ func execute(ctx context.Context, o options, stdout, stderr io.Writer) (err erro
 	if err := cfg.CheckData(set.Train.Len()); err != nil {
 		return err
 	}
+	if err := b.checkMemory(cfg, set, kinds); err != nil {
+		return err
+	}
 	if o.export != "" {
 		if err := export(o.export, cfg, set); err != nil {
 			return err

@@ -1,0 +1,134 @@
+package main
+
+import (
+	"bufio"
+	"cmp"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"unsafe"
+
+	"mlpool/allocator"
+	"mlpool/configs"
+	"mlpool/data"
+)
+
+// need is memory that a run cannot do without.
+type need struct {
+	key   string // of the config, that it comes from
+	what  string // it is for
+	bytes int64
+}
+
+// modelBytes returns the bytes of a model's weights, and the most that the outputs
+// of a step take: of training, each layer's output and its gradient; of
+// validation, which has larger batches, the outputs.
+func modelBytes(cfg configs.Config, set data.Dataset) (weights, outputs int64) {
+	width, layers := int64(cfg.Model.FeatDim), int64(cfg.Model.NumLayers)
+	weights = 4 * width * (int64(set.Train.Features()) + (layers-1)*width + data.Classes)
+	rows := max(2*cfg.Train.Bsz, min(max(cfg.Train.Bsz, evalBatchSize), set.Test.Len()))
+	return weights, 4 * width * layers * int64(rows)
+}
+
+// tableBytes is what a device holds of the data set: images and labels, the order
+// of the rows, and the loss and hit of each.
+func tableBytes(set data.Dataset) int64 {
+	return int64(set.Train.Len()+set.Test.Len()) * (int64(set.Train.Features()) + 1 + 4 + 8)
+}
+
+// deviceNeed is the least memory of the device that the allocators take.
+func deviceNeed(cfg configs.Config, set data.Dataset, kinds []string) need {
+	weights, outputs := modelBytes(cfg, set)
+	var pools int64
+	for _, kind := range kinds {
+		if kind == customPool || kind == plannedPool {
+			pools++
+		}
+	}
+	return most([]need{
+		{
+			"model.feat_dim", fmt.Sprintf("%d hidden layers of %d", cfg.Model.NumLayers, cfg.Model.FeatDim),
+			int64(len(kinds))*(weights+tableBytes(set)) + outputs,
+		},
+		{"allocator.preallocate", "what is reserved at the start", pools * int64(cfg.Allocator.Preallocate)},
+		{"allocator.segment_bytes", "the first segment of a pool", pools * int64(cfg.Allocator.SegmentBytes)},
+	})
+}
+
+func most(needs []need) need {
+	return slices.MaxFunc(needs, func(a, b need) int { return cmp.Compare(a.bytes, b.bytes) })
+}
+
+// hostNeeds are the least memory of the host that a run takes beside what a device
+// on the host does: the initial weights, which are made there, and traces.
+func hostNeeds(cfg configs.Config, set data.Dataset, kinds []string) []need {
+	weights, _ := modelBytes(cfg, set)
+	needs := []need{{"model.feat_dim", "initial weights", weights}}
+	if cfg.Allocator.Trace != "" {
+		events := int64(len(kinds)) * int64(cfg.Allocator.TraceEvents)
+		needs = append(needs, need{
+			"allocator.trace_events", fmt.Sprintf("a trace of %d calls", cfg.Allocator.TraceEvents),
+			events * int64(unsafe.Sizeof(allocator.TraceEvent{})),
+		})
+	}
+	return needs
+}
+
+// checkMemory returns an error if the machine cannot have what a run needs, which
+// on the host would be the end of the process.
+func (b *backend) checkMemory(cfg configs.Config, set data.Dataset, kinds []string) error {
+	device, host := deviceNeed(cfg, set, kinds), hostNeeds(cfg, set, kinds)
+	if b.gpu {
+		free, _, err := b.driver().MemInfo()
+		if err != nil {
+			return err
+		}
+		if err := enough(cfg, "device", free, device); err != nil {
+			return err
+		}
+	} else {
+		host = append(host, device)
+	}
+	free, known := hostMemory("/proc/meminfo")
+	if !known {
+		return nil
+	}
+	return enough(cfg, "host", free, host...)
+}
+
+// enough returns an error if the needs exceed the bytes that are free in a place.
+func enough(cfg configs.Config, place string, free int64, needs ...need) error {
+	var sum int64
+	for _, n := range needs {
+		sum += n.bytes
+	}
+	if sum <= free {
+		return nil
+	}
+	n := most(needs)
+	return cfg.Errorf(n.key, "the run needs at least %s of %s memory, most of it for %s, and %s is to be had", mebibytes(sum), place, n.what, mebibytes(free))
+}
+
+// hostMemory returns the bytes of memory and swap that a file such as Linux's
+// /proc/meminfo calls available, and whether there is one that does.
+func hostMemory(path string) (bytes int64, known bool) {
+	f, err := os.Open(path)
+	if err != nil {
+		return 0, false
+	}
+	defer f.Close()
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		name, rest, _ := strings.Cut(lines.Text(), ":")
+		if name != "MemAvailable" && name != "SwapFree" {
+			continue
+		}
+		var kib int64
+		if _, err := fmt.Sscanf(rest, "%d kB", &kib); err != nil {
+			return 0, false
+		}
+		bytes += kib << 10
+		known = known || name == "MemAvailable"
+	}
+	return bytes, known
+}

@@ -1,0 +1,105 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"mlpool/configs"
+)
+
+// TestTooLarge asks for more memory than any machine has: one line, and nothing is
+// allocated.
+func TestTooLarge(t *testing.T) {
+	if _, known := hostMemory("/proc/meminfo"); !known {
+		t.Skip("this system does not say how much memory there is")
+	}
+	trace := filepath.Join(t.TempDir(), "trace.csv")
+	for _, c := range []struct{ old, new, want string }{
+		{"feat_dim = 24\nnum_layers = 2", "feat_dim = 32768\nnum_layers = 1000", "small.toml:2: model.feat_dim: the run needs at least "},
+		{"[train]", "[allocator]\npreallocate = 70368744177664\n[train]", "allocator.preallocate: the run needs at least "},
+		{"[train]", "[allocator]\nsegment_bytes = 70368744177664\n[train]", "allocator.segment_bytes: the run needs at least "},
+	} {
+		t.Setenv(allocatorEnv, "")
+		path, logDir := writeConfig(t, "cpu", "")
+		setConfig(t, path, c.old, c.new)
+		export := filepath.Join(t.TempDir(), "export")
+		code, stdout, stderr := train(context.Background(), "-export", export, path)
+		if code != exitFailure || !strings.Contains(stderr, c.want) || strings.Count(stderr, "\n") != 1 || stdout != "" {
+			t.Errorf("%s: exit code %d, stderr %q, want %q; stdout %q", c.new, code, stderr, c.want, stdout)
+		}
+		for _, dir := range []string{logDir, export} {
+			if _, err := os.Stat(dir); !os.IsNotExist(err) {
+				t.Errorf("%s: %s was made: %v", c.new, dir, err)
+			}
+		}
+	}
+	cfg, err := configs.Parse("t.toml", []byte("[allocator]\ntrace_events = 1073741824\ntrace = '"+trace+"'"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := enough(cfg, "host", 1<<30, need{"model.feat_dim", "weights", 1 << 20}, need{"allocator.trace_events", "a trace", 1 << 36}); err == nil ||
+		err.Error() != "t.toml:2: allocator.trace_events: the run needs at least 65537.0 MiB of host memory, most of it for a trace, and 1024.0 MiB is to be had" {
+		t.Errorf("got %v", err)
+	}
+}
+
+// TestNeedIsLow compares the memory that a run is said to need with its peak, of
+// the allocator that keeps nothing in reserve: no more, and not much less.
+func TestNeedIsLow(t *testing.T) {
+	t.Setenv(allocatorEnv, plainMalloc)
+	for _, batches := range []string{"bsz = 16", "bsz = 100"} {
+		for _, model := range []string{"feat_dim = 256\nnum_layers = 2", "feat_dim = 255\nnum_layers = 5", "feat_dim = 256\nnum_layers = 1"} {
+			path, root := writeConfig(t, "cpu", "")
+			setConfig(t, path, "feat_dim = 24\nnum_layers = 2", model)
+			setConfig(t, path, "bsz = 16", batches)
+			setConfig(t, path, "learning_rate = 0.5", "learning_rate = 0.01")
+			if code, _, stderr := train(context.Background(), path); code != 0 {
+				t.Fatal(stderr)
+			}
+			var r record
+			if err := json.Unmarshal([]byte(lines(t, filepath.Join(root, plainMalloc, metricsName))[2]), &r); err != nil {
+				t.Fatal(err)
+			}
+			cfg, err := configs.Load(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			set, err := loadData(context.Background(), cfg, os.Stderr)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if n := deviceNeed(cfg, set, []string{plainMalloc}); n.bytes > r.PeakAllocated || n.bytes < r.PeakAllocated*9/10 {
+				t.Errorf("%q, %q: said to need %d bytes, had %d at its peak", model, batches, n.bytes, r.PeakAllocated)
+			}
+		}
+	}
+}
+
+func TestHostMemory(t *testing.T) {
+	for _, c := range []struct {
+		text  string
+		want  int64
+		known bool
+	}{
+		{"MemTotal:       24684120 kB\nMemAvailable:   100 kB\nSwapFree:  3 kB\n", 103 << 10, true},
+		{"SwapFree: 3 kB\nMemAvailable: 1 kB\n", 4 << 10, true},
+		{"MemTotal: 5 kB\nSwapFree: 3 kB\n", 3 << 10, false},
+		{"MemAvailable: many\n", 0, false},
+		{"", 0, false},
+	} {
+		path := filepath.Join(t.TempDir(), "meminfo")
+		if err := os.WriteFile(path, []byte(c.text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		if got, known := hostMemory(path); got != c.want || known != c.known {
+			t.Errorf("%q: %d, %v, want %d, %v", c.text, got, known, c.want, c.known)
+		}
+	}
+	if _, known := hostMemory(filepath.Join(t.TempDir(), "none")); known {
+		t.Error("a file that does not exist says how much memory there is")
+	}
+}
