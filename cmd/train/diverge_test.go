@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"math"
 	"os"
 	"path/filepath"
@@ -75,6 +76,23 @@ func TestDivergeWithoutLogs(t *testing.T) {
 	setConfig(t, path, "learning_rate = 0.5", "learning_rate = 1e20")
 	setConfig(t, path, "log_dir = "+strconv.Quote(logDir), `log_dir = ""`)
 	if code, _, stderr := train(context.Background(), path); code != exitDiverged || strings.Count(stderr, "\n") != 1 {
+		t.Errorf("exit code %d, stderr %q", code, stderr)
+	}
+}
+
+// TestDivergeOnFullDisk tells of both.
+func TestDivergeOnFullDisk(t *testing.T) {
+	if _, err := os.Stat("/dev/full"); err != nil {
+		t.Skip(err)
+	}
+	t.Setenv(allocatorEnv, "")
+	path, logDir := writeConfig(t, "cpu", "")
+	setConfig(t, path, "learning_rate = 0.5", "learning_rate = 1e20")
+	if err := errors.Join(os.Mkdir(logDir, 0o777), os.Symlink("/dev/full", filepath.Join(logDir, "val_accs.txt"))); err != nil {
+		t.Fatal(err)
+	}
+	code, _, stderr := train(context.Background(), path)
+	if code != exitDiverged || !strings.Contains(stderr, "diverged in epoch 1") || !strings.Contains(stderr, "log.log_dir: write ") {
 		t.Errorf("exit code %d, stderr %q", code, stderr)
 	}
 }

@@ -17,7 +17,6 @@ func TestTooLarge(t *testing.T) {
 	if _, known := hostMemory("/proc/meminfo"); !known {
 		t.Skip("this system does not say how much memory there is")
 	}
-	trace := filepath.Join(t.TempDir(), "trace.csv")
 	for _, c := range []struct{ old, new, want string }{
 		{"feat_dim = 24\nnum_layers = 2", "feat_dim = 32768\nnum_layers = 1000", "small.toml:2: model.feat_dim: the run needs at least "},
 		{"[train]", "[allocator]\npreallocate = 70368744177664\n[train]", "allocator.preallocate: the run needs at least "},
@@ -37,12 +36,26 @@ func TestTooLarge(t *testing.T) {
 			}
 		}
 	}
-	cfg, err := configs.Parse("t.toml", []byte("[allocator]\ntrace_events = 1073741824\ntrace = '"+trace+"'"))
+}
+
+// TestTraceTooLarge names the key that most of the memory is for.
+func TestTraceTooLarge(t *testing.T) {
+	path, _ := writeConfig(t, "cpu", "[allocator]\ntrace = 'trace.csv'\ntrace_events = 1073741824\n")
+	cfg, err := configs.Load(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := enough(cfg, "host", 1<<30, need{"model.feat_dim", "weights", 1 << 20}, need{"allocator.trace_events", "a trace", 1 << 36}); err == nil ||
-		err.Error() != "t.toml:2: allocator.trace_events: the run needs at least 65537.0 MiB of host memory, most of it for a trace, and 1024.0 MiB is to be had" {
+	set, err := loadData(context.Background(), cfg, os.Stderr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	needs := hostNeeds(cfg, set, []string{customPool, plannedPool})
+	if err := enough(cfg, "host", 1<<50, needs...); err != nil {
+		t.Error(err)
+	}
+	err = enough(cfg, "host", 1<<36, needs...)
+	if err == nil || !strings.Contains(err.Error(), ": allocator.trace_events: the run needs at least ") ||
+		!strings.HasSuffix(err.Error(), " MiB of host memory, most of it for a trace of 1073741824 calls, and 65536.0 MiB is to be had") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -248,7 +248,8 @@ func (s *session) announce(ctx context.Context) (stop func() error) {
 	}
 }
 
-// epochs trains until all epochs are done, or the one is in which a run diverged.
+// epochs trains until all epochs are done, or all runners have done the one in which
+// a run diverged.
 func (s *session) epochs(ctx context.Context) error {
 	for epoch := range s.cfg.Train.NumEpochs {
 		var diverged []error
@@ -258,11 +259,11 @@ func (s *session) epochs(ctx context.Context) error {
 			}
 			r := s.runners[(i+epoch)%len(s.runners)]
 			rec, err := s.epoch(ctx, r, epoch+1)
-			switch {
-			case err != nil:
-				return errors.Join(append(diverged, err)...)
-			case rec.diverged > 0:
+			if rec.diverged > 0 {
 				diverged = append(diverged, s.diverged(rec))
+			}
+			if err != nil {
+				return errors.Join(append(diverged, err)...)
 			}
 		}
 		if diverged != nil {
@@ -286,9 +287,11 @@ func (s *session) epoch(ctx context.Context, r *runner, number int) (record, err
 	s.bar.describe(fmt.Sprintf("epoch %d/%d", number, s.cfg.Train.NumEpochs))
 	if s.cfg.Train.Nvtx {
 		kernels.PushRange(fmt.Sprintf("%s epoch %d", r.kind, number))
-		defer kernels.PopRange()
 	}
 	rec, losses, err := r.epoch(ctx)
+	if s.cfg.Train.Nvtx {
+		kernels.PopRange()
+	}
 	if err != nil {
 		return rec, err
 	}
