@@ -28,6 +28,7 @@ var mayImport = map[string][]string{
 	"mlpool/tools/plot":               {"mlpool/tools/look"},
 	"mlpool/tools/allocbench":         {"mlpool/allocator", "mlpool/kernels", "mlpool/tools/look"},
 	"mlpool/tools/emulator/translate": {},
+	"mlpool/tools/vulncheck":          {},
 }
 
 // TestArrows keeps the packages apart: the allocator knows no CUDA, the kernels
