@@ -105,6 +105,9 @@ func (a *Async) RecordStream(b Block, s Stream) error {
 	return a.mark(b, s)
 }
 
+// orderUsers implements userOrderer.
+func (a *Async) orderUsers(b Block, s Stream) error { return a.ledger.orderUsers(b, s, a.events.queue) }
+
 // ReleaseStream is to be called before stream s is destroyed. It waits on the
 // host for the work queued on s, after which no Free asks for s any more. Without
 // events it does nothing: s is named only in the calls that it is passed to.

@@ -31,6 +31,14 @@ type sizedFreer interface {
 	freeSized(b Block, s Stream) (bytes int64, err error)
 }
 
+// A userOrderer is an Allocator that can make a stream wait for the others that use
+// a block.
+type userOrderer interface {
+	// orderUsers orders s, on the device, after the work on the stream that b was
+	// allocated on and on those that were named with RecordStream.
+	orderUsers(b Block, s Stream) error
+}
+
 // freed says whether a Free that returned err took the block back.
 func freed(err error) bool {
 	if err == nil {

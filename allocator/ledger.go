@@ -35,7 +35,7 @@ func (l *ledger) open(addr uintptr, bytes int64, s Stream, tag string) Block {
 	} else {
 		l.spares = n.down
 	}
-	n.addr, n.size = addr, blockSize(bytes)
+	n.addr, n.size, n.alone = addr, blockSize(bytes), false
 	l.blocks.insertAfter(nil, n)
 	l.allocs++
 	l.allocated += n.size
@@ -78,7 +78,35 @@ func (l *ledger) unmark(s Stream) {
 	defer l.mu.Unlock()
 	for n := l.blocks.first; n != nil; n = n.down {
 		n.uses = slices.DeleteFunc(n.uses, func(u Stream) bool { return u == s })
+		n.alone = n.alone || n.stream == s
 	}
+}
+
+// orderUsers passes the stream of b and those that it was marked with, but s, to
+// order.
+func (l *ledger) orderUsers(b Block, s Stream, order func(from, to Stream) error) error {
+	if err := l.calls.enter(); err != nil {
+		return err
+	}
+	defer l.calls.leave()
+	l.marking.RLock()
+	defer l.marking.RUnlock()
+	l.mu.Lock()
+	err := l.check(b)
+	var uses []Stream
+	if err == nil {
+		uses = slices.Clone(b.node.uses)
+		if !b.node.alone {
+			uses = append(uses, b.node.stream)
+		}
+	}
+	l.mu.Unlock()
+	for _, u := range uses {
+		if u != s && err == nil {
+			err = order(u, s)
+		}
+	}
+	return err
 }
 
 // settle takes b back by means of free, during which b counts as freed, and

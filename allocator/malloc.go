@@ -75,6 +75,11 @@ func (m *Malloc) freeSized(b Block, s Stream) (bytes int64, err error) {
 // RecordStream is that of [Pool].
 func (m *Malloc) RecordStream(b Block, s Stream) error { return m.mark(b, s) }
 
+// orderUsers implements userOrderer.
+func (m *Malloc) orderUsers(b Block, s Stream) error {
+	return m.ledger.orderUsers(b, s, m.events.queue)
+}
+
 // ReleaseStream is to be called before stream s is destroyed. It waits on the
 // host for the work queued on s, after which no Free asks for s any more.
 func (m *Malloc) ReleaseStream(s Stream) error {

@@ -378,6 +378,24 @@ func (p *Plan) RecordStream(b Block, s Stream) error {
 	return nil
 }
 
+// orderUsers implements userOrderer.
+func (p *Plan) orderUsers(b Block, s Stream) error {
+	if b.node == nil || b.node.slot == nil {
+		return p.pool.orderUsers(b, s)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err := p.check(b.node.slot, b); err != nil {
+		return err
+	}
+	if m := b.node.slot.slab; m.ordered && m.stream != s {
+		if _, err := p.pool.order(m.stream, s, queue); err != nil {
+			return err
+		}
+	}
+	return p.pool.orderAfterUsers(b.node, s)
+}
+
 // ReleaseStream is that of [Pool]. No step may be in progress on s.
 func (p *Plan) ReleaseStream(s Stream) error {
 	if err := p.releaseSlabs(s); err != nil {

@@ -20,11 +20,9 @@ type Filler interface {
 // red zones that Free looks at. Every Free waits for its stream, and each block
 // takes poisonExtra bytes more, which the statistics include.
 //
-// Free writes and looks in the order of the stream that it is passed. Streams
-// named with RecordStream may use the block still, so such a block is left as it
-// is: its memory is full of NaNs when it is handed out next, since the allocator
-// orders that use. What these streams write outside it after Free has looked is
-// not seen.
+// Free writes and looks in the order of the stream that it is passed, which first
+// waits, on the device, for the streams named with RecordStream. Of an allocator
+// that cannot make it wait, such a block is left as it is.
 type Poison struct {
 	Allocator
 	filler Filler
@@ -133,7 +131,7 @@ func (p *Poison) freeSized(b Block, s Stream) (bytes int64, err error) {
 		return bytes - poisonExtra, err
 	}
 	bytes = h.bytes
-	damage, err := p.inspect(b.Addr, h, s)
+	damage, err := p.inspect(b, h, s)
 	if err == nil {
 		err = p.Allocator.Free(inner(b), s)
 	}
@@ -146,23 +144,26 @@ func (p *Poison) freeSized(b Block, s Stream) (bytes int64, err error) {
 	return bytes, err
 }
 
-// inspect compares the red zones of the block h at addr and poisons it, as far as
-// what was queued on other streams is known to come before.
-func (p *Poison) inspect(addr uintptr, h *handed, s Stream) (*RedzoneError, error) {
-	if h.shared && s != h.stream {
-		return nil, nil
+// inspect compares the red zones of b and poisons it.
+func (p *Poison) inspect(b Block, h *handed, s Stream) (*RedzoneError, error) {
+	if h.shared {
+		if err := p.orderUsers(b, s); errors.Is(err, errors.ErrUnsupported) {
+			return nil, nil
+		} else if err != nil {
+			return nil, err
+		}
 	}
-	words, after := zones(addr, h.bytes)
+	words, after := zones(b.Addr, h.bytes)
 	e := &RedzoneError{Tag: h.tag}
 	var err error
-	if e.Before, err = p.filler.Differing(addr-redzone, redzoneValue, redzone, s); err != nil {
+	if e.Before, err = p.filler.Differing(b.Addr-redzone, redzoneValue, redzone, s); err != nil {
 		return nil, err
 	}
 	if e.After, err = p.filler.Differing(after, redzoneValue, redzone, s); err != nil {
 		return nil, err
 	}
-	if words > 0 && !h.shared {
-		if err := p.filler.Fill(addr, poisonNaN, words, s); err != nil {
+	if words > 0 {
+		if err := p.filler.Fill(b.Addr, poisonNaN, words, s); err != nil {
 			return nil, err
 		}
 	}
@@ -170,6 +171,15 @@ func (p *Poison) inspect(addr uintptr, h *handed, s Stream) (*RedzoneError, erro
 		return nil, nil
 	}
 	return e, nil
+}
+
+// orderUsers implements userOrderer.
+func (p *Poison) orderUsers(b Block, s Stream) error {
+	o, ok := As[userOrderer](p.Allocator)
+	if !ok {
+		return errors.ErrUnsupported
+	}
+	return o.orderUsers(inner(b), s)
 }
 
 // RecordStream is that of the poisoned allocator, if it has one.

@@ -168,6 +168,25 @@ func (p *Pool) RecordStream(b Block, s Stream) error {
 	return nil
 }
 
+// orderUsers implements userOrderer.
+func (p *Pool) orderUsers(b Block, s Stream) error {
+	n := b.node
+	if n == nil || n.heap == nil || n.heap.pool != p {
+		return ErrUnknownBlock
+	}
+	h := n.lockHeap()
+	defer h.mu.Unlock()
+	if err := n.check(b); err != nil {
+		return err
+	}
+	if h != p.common && s != h.stream { // a block of another heap names its stream
+		if _, err := p.order(h.stream, s, queue); err != nil {
+			return err
+		}
+	}
+	return p.orderAfterUsers(n, s)
+}
+
 // everyHeap calls visit for each heap, under its lock. Caller holds p.mu.
 func (p *Pool) everyHeap(visit func(h *heap)) {
 	for i := -1; i < len(p.list); i++ {

@@ -24,16 +24,13 @@ func (m *slabMemory) orderAfter(p *Pool, n *node, s Stream) error {
 			return err
 		}
 	}
-	for last := len(n.users) - 1; last >= 0; last-- {
-		u := n.users[last]
-		if u.stream != m.stream && !p.users.isGone(u) {
-			if _, err := p.order(u.stream, m.stream, queue); err != nil {
-				return err
-			}
-		}
-		p.users.drop(u)
-		n.users = n.users[:last]
+	if err := p.orderAfterUsers(n, m.stream); err != nil {
+		return err
 	}
+	for _, u := range n.users {
+		p.users.drop(u)
+	}
+	n.users = n.users[:0]
 	return nil
 }
 

@@ -351,6 +351,19 @@ func (p *Pool) order(from, to Stream, how patience) (bool, error) {
 	return p.pass(event, to, how)
 }
 
+// orderAfterUsers makes s wait for the other streams that use n.
+func (p *Pool) orderAfterUsers(n *node, s Stream) error {
+	for _, u := range n.users {
+		if u.stream == s || p.users.isGone(u) {
+			continue
+		}
+		if _, err := p.order(u.stream, s, queue); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // ReleaseStream is to be called before stream s is destroyed. It waits on the
 // host for the work queued on s, after which the free memory of s serves every
 // other stream without further ado, under any policy. Blocks allocated on s may
