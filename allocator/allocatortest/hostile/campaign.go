@@ -1,0 +1,49 @@
+package hostile
+
+import (
+	"errors"
+	"runtime"
+	"sync"
+	"sync/atomic"
+)
+
+// mostFailures is after how many failed programs a Campaign ends.
+const mostFailures = 200
+
+// Campaign runs programs on a target, with seeds from first on, until they made
+// ops operations in all or many of them failed. It returns the number of
+// operations, that of the programs that failed, and one failure of each kind.
+// Programs run on all processors at once.
+func Campaign(first uint64, ops int64, target string) (made int64, failed int, failures []error) {
+	var (
+		next  atomic.Uint64
+		mu    sync.Mutex // guards the results
+		kinds = map[string]bool{}
+		wait  sync.WaitGroup
+	)
+	one := func() (more bool) {
+		n, err := Run(first+next.Add(1)-1, target, nil)
+		mu.Lock()
+		defer mu.Unlock()
+		made += int64(n)
+		if err != nil {
+			failed++
+			var f *failure
+			if !errors.As(err, &f) || !kinds[f.kind] {
+				failures = append(failures, err)
+			}
+			if f != nil {
+				kinds[f.kind] = true
+			}
+		}
+		return made < ops && failed < mostFailures
+	}
+	for range runtime.GOMAXPROCS(0) {
+		wait.Go(func() {
+			for one() {
+			}
+		})
+	}
+	wait.Wait()
+	return made, failed, failures
+}

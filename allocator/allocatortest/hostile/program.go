@@ -1,0 +1,228 @@
+package hostile
+
+import (
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"io"
+	"math/rand/v2"
+	"runtime/debug"
+	"strings"
+	"sync"
+
+	"mlpool/allocator"
+)
+
+// A program is the calls that one seed makes of one allocator.
+type program struct {
+	rig
+	target string
+	seed   uint64
+
+	mu     sync.Mutex // guards what follows
+	err    error      // why the program ended early
+	handed []*held    // blocks on the way from one worker to another
+}
+
+// held is a block that is handed out.
+type held struct {
+	allocator.Block
+	on      allocator.Stream // that it was allocated for
+	tag     string
+	number  uint32   // of its record
+	named   []uint32 // ids of the streams named with RecordStream
+	inStep  bool     // allocated within a step of a Plan
+	scoped  bool     // a step's script frees it
+	damaged bool     // a word outside it was written
+	free    bool     // not handed out any more
+}
+
+// A worker makes the calls of one goroutine.
+type worker struct {
+	*program
+	random  *rand.Rand
+	alone   bool // no other worker makes calls
+	shared  []allocator.Stream
+	private []allocator.Stream // that only this worker makes calls for
+	streams []allocator.Stream // of both that exist
+	sizes   []int64            // that recur
+	crowd   int                // about how many blocks are handed out
+	largest int64              // bytes of an ordinary block
+
+	op     int
+	blocks []*held
+	freed  []allocator.Block
+	step   stepper
+}
+
+// Run makes the program that the seed says for a target, one of Targets, and
+// returns how many operations it made. The error is the first thing that is
+// wrong, with the way to repeat it. Every call is written to log, unless that
+// is nil.
+func Run(seed uint64, target string, log io.Writer) (ops int, err error) {
+	return run(seed, target, log, func(r *rig, random *rand.Rand) error { return r.build(target, random) })
+}
+
+// RunOn is Run for an allocator that build makes. The target says only whether
+// there are several goroutines.
+func RunOn(seed uint64, target string, build func(*Device) allocator.Allocator) (ops int, err error) {
+	return run(seed, target, nil, func(r *rig, random *rand.Rand) error {
+		r.dev.reset(64<<20, random)
+		r.dev.doneOneIn = 2
+		r.top = build(r.dev)
+		r.finish()
+		r.most = 0
+		return nil
+	})
+}
+
+func run(seed uint64, target string, log io.Writer, build func(*rig, *rand.Rand) error) (ops int, err error) {
+	h := fnv.New64a()
+	io.WriteString(h, target) // never fails
+	random := rand.New(rand.NewPCG(seed, h.Sum64()))
+	p := &program{target: target, seed: seed}
+	p.dev = devices.Get().(*Device)
+	defer devices.Put(p.dev)
+	if err := build(&p.rig, random); err != nil {
+		return 0, p.explain(0, fmt.Errorf("construction failed: %w", err))
+	}
+	p.dev.log = log
+	if log != nil {
+		fmt.Fprintln(log, strings.Join(p.about, ", "))
+	}
+	if random.IntN(4) == 0 {
+		p.dev.failOneIn = 8 << random.IntN(7)
+		p.say("one driver call in %d fails", p.dev.failOneIn)
+	}
+	workers := p.workers(random)
+	each := (300 + random.IntN(4000)) / len(workers)
+	if len(workers) == 1 {
+		workers[0].work(each)
+	} else {
+		p.dev.shared = true
+		var wait sync.WaitGroup
+		for _, w := range workers {
+			wait.Go(func() { w.work(each) })
+		}
+		wait.Wait()
+	}
+	p.end(workers)
+	for _, w := range workers {
+		ops += w.op
+	}
+	return ops, p.err
+}
+
+// workers returns those of the program, with the streams that they have.
+func (p *program) workers(random *rand.Rand) []*worker {
+	n := 1
+	if strings.HasSuffix(p.target, threaded) {
+		n = 2 + random.IntN(7)
+	}
+	shared := []allocator.Stream{0, 7, 0x6000_0000}[:1+random.IntN(3)]
+	if n > 4 {
+		shared = shared[:1]
+	}
+	for _, s := range shared {
+		p.dev.create(s)
+	}
+	var all []*worker
+	for i := range n {
+		w := &worker{
+			program: p, random: rand.New(rand.NewPCG(p.seed, uint64(i))), alone: n == 1,
+			shared: shared, streams: append([]allocator.Stream(nil), shared...),
+			crowd:   2 << random.IntN(7) / n,
+			largest: 1 << (10 + random.IntN(7)),
+		}
+		names := min(3, 12/n)
+		for k := range names {
+			w.private = append(w.private, allocator.Stream(0x5000+0x100*i+0x10*k))
+		}
+		for range 6 {
+			w.sizes = append(w.sizes, 1+w.random.Int64N(w.largest))
+		}
+		if i == 0 && p.plan != nil {
+			w.step.prepare(w)
+		}
+		all = append(all, w)
+	}
+	return all
+}
+
+// A failure is what is wrong. The kind is the same for failures of one cause, or
+// of similar ones.
+type failure struct {
+	kind string
+	err  error
+}
+
+func (f *failure) Error() string { return f.err.Error() }
+func (f *failure) Unwrap() error { return f.err }
+
+// fail ends the program with an error. The first one counts, and before it a
+// fault of the device, which may be its cause.
+func (w *worker) fail(format string, args ...any) {
+	if !w.failed(w.op) {
+		w.program.fail(w.op, &failure{format, fmt.Errorf(format, args...)})
+	}
+}
+
+func (p *program) fail(op int, f *failure) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.err == nil {
+		p.err = p.explain(op, f)
+	}
+}
+
+// explain adds to an error what is needed to repeat it.
+func (p *program) explain(op int, err error) error {
+	return fmt.Errorf("target %s, seed %d, operation %d: %w\n\t%s\n\tagain: go test ./allocator -run TestHostile -hostile.seed=%d -hostile.target=%s",
+		p.target, p.seed, op, err, strings.Join(p.about, ", "), p.seed, p.target)
+}
+
+// failed says whether the program is to end.
+func (p *program) failed(op int) bool {
+	if f := p.dev.firstFault(); f != nil {
+		p.fail(op, f)
+		return true
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.err != nil
+}
+
+// caught makes an error of a panic.
+func (w *worker) caught() {
+	if r := recover(); r != nil {
+		w.fail("panic: %v\n%s", r, debug.Stack())
+	}
+}
+
+// work makes n operations.
+func (w *worker) work(n int) {
+	defer w.caught()
+	for range n {
+		w.op++
+		w.one()
+		if w.failed(w.op) {
+			return
+		}
+	}
+}
+
+// usual says whether an error is nil, and ends the program if it is one that was
+// not injected.
+func (w *worker) usual(what string, err error) bool {
+	if err != nil && !errors.Is(err, ErrInjected) {
+		w.fail("%s: %w", what, err)
+	}
+	return err == nil
+}
+
+// note logs a call.
+func (w *worker) note(format string, args ...any) {
+	if w.dev.log != nil {
+		fmt.Fprintf(w.dev.log, "%d: %s\n", w.op, fmt.Sprintf(format, args...))
+	}
+}

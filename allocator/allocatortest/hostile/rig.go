@@ -1,0 +1,218 @@
+package hostile
+
+import (
+	"errors"
+	"fmt"
+	"math/bits"
+	"math/rand/v2"
+	"strings"
+
+	"mlpool/allocator"
+)
+
+// targets are the allocators that a program can run on, by name.
+var targets = []struct {
+	name  string
+	build func(*rig, *rand.Rand) error
+}{
+	{"pool", (*rig).buildPool},
+	{"plan", (*rig).buildPlan},
+	{"async", (*rig).buildAsync},
+	{"malloc", (*rig).buildMalloc},
+}
+
+// threaded is the end of the name of a target with several goroutines.
+const threaded = "/threads"
+
+// Targets returns the names that Run takes.
+func Targets() []string {
+	var names []string
+	for _, suffix := range []string{"", threaded} {
+		for _, t := range targets {
+			names = append(names, t.name+suffix)
+		}
+	}
+	return names
+}
+
+type recorder interface {
+	RecordStream(allocator.Block, allocator.Stream) error
+}
+
+type releaser interface {
+	ReleaseStream(allocator.Stream) error
+}
+
+// A rig is an allocator, its device, and what is known of both.
+type rig struct {
+	dev   *Device
+	top   allocator.Allocator
+	about []string // the options, for people
+
+	pool   *allocator.Pool // nil: another allocator
+	plan   *allocator.Plan
+	record recorder // nil: the allocator has none
+	leave  releaser
+	trace  *allocator.Trace
+	limit  *allocator.Limit
+	poison bool
+	reuse  allocator.Reuse
+	// most is the largest request, in bytes, that must succeed when nothing is
+	// handed out. 0 is not known.
+	most int64
+	// reserved returns what Stats.Reserved has to be. nil: not known.
+	reserved func() int64
+}
+
+// poisonExtra is what a Poison adds to a block, in bytes.
+const poisonExtra = 2*unit + 3
+
+func (r *rig) say(format string, args ...any) {
+	r.about = append(r.about, fmt.Sprintf(format, args...))
+}
+
+// build makes the target's allocator with options that random chooses.
+func (r *rig) build(target string, random *rand.Rand) error {
+	total := int64(1) << (18 + random.IntN(9)) // 256 KiB to 64 MiB
+	r.dev.reset(total, random)
+	r.dev.doneOneIn = []int{0, 1, 2, 4}[random.IntN(4)]
+	r.most = total
+	r.say("device of %d bytes, queries find work done one in %d times", total, r.dev.doneOneIn)
+	name := strings.TrimSuffix(target, threaded)
+	for _, t := range targets {
+		if t.name == name {
+			if err := t.build(r, random); err != nil {
+				return err
+			}
+			r.decorate(random)
+			r.finish()
+			return nil
+		}
+	}
+	return fmt.Errorf("hostile: no target %q; there are %q", target, Targets())
+}
+
+// finish looks up what the finished stack can do.
+func (r *rig) finish() {
+	r.leave, _ = allocator.As[releaser](r.top)
+	if r.leave != nil { // a Poison has RecordStream whatever it wraps
+		r.record, _ = allocator.As[recorder](r.top)
+	}
+	if r.most < 2*asyncUnit {
+		r.most = 0
+		return
+	}
+	r.most = int64(1) << (bits.Len64(uint64(r.most)) - 1) // what every strategy rounds to
+	if r.poison {
+		r.most -= poisonExtra
+	}
+}
+
+// options chooses those of a pool.
+func (r *rig) options(random *rand.Rand) allocator.PoolOptions {
+	total := r.dev.total
+	names := allocator.Strategies()
+	o := allocator.PoolOptions{Strategy: names[random.IntN(len(names))]}
+	o.Reuse = []allocator.Reuse{
+		allocator.ReuseWait, allocator.ReuseWait, allocator.ReuseOpportunistic, allocator.ReuseSameStream,
+	}[random.IntN(4)]
+	if random.IntN(4) > 0 {
+		o.SegmentBytes = unit << random.IntN(14)
+		if random.IntN(2) == 0 {
+			o.MaxSegmentBytes = o.SegmentBytes << random.IntN(8)
+		}
+	}
+	if random.IntN(2) == 0 {
+		o.MaxBytes = 64<<10 + random.Int64N(total)
+		r.most = min(r.most, o.MaxBytes)
+	}
+	if random.IntN(8) == 0 {
+		o.MaxFraction = 0.1 + 0.9*random.Float64()
+		r.most = min(r.most, int64(o.MaxFraction*float64(total)))
+	}
+	if random.IntN(3) == 0 {
+		o.MaxSplitBytes = 1 + random.Int64N(1<<(9+random.IntN(12)))
+	}
+	if random.IntN(3) == 0 {
+		o.GCThreshold = random.Float64()
+	}
+	if random.IntN(4) == 0 {
+		o.PreallocateBytes = random.Int64N(r.most / 4)
+	}
+	r.reuse = o.Reuse
+	r.reserved = r.dev.held
+	r.say("%+v", o)
+	return o
+}
+
+func (r *rig) buildPool(random *rand.Rand) error {
+	p, err := allocator.NewPool(r.dev, r.options(random))
+	r.top, r.pool = p, p
+	return err
+}
+
+func (r *rig) buildPlan(random *rand.Rand) error {
+	o := r.options(random)
+	if random.IntN(2) == 0 {
+		o.SegmentBytes, o.MaxSegmentBytes = 0, 0
+		r.say("segments of one block")
+	}
+	p, err := allocator.NewPlan(r.dev, o)
+	r.top, r.plan = p, p
+	return err
+}
+
+func (r *rig) buildAsync(*rand.Rand) error {
+	r.top = allocator.NewAsync(r.dev)
+	r.reserved = func() int64 {
+		r.dev.lock()
+		defer r.dev.unlock()
+		return r.dev.async.held
+	}
+	return nil
+}
+
+func (r *rig) buildMalloc(*rand.Rand) error {
+	r.top = allocator.NewMalloc(r.dev)
+	r.reserved = r.dev.held
+	return nil
+}
+
+// decorate wraps the allocator of every other program.
+func (r *rig) decorate(random *rand.Rand) {
+	if random.IntN(2) == 0 {
+		return
+	}
+	for _, k := range random.Perm(4) {
+		if random.IntN(2) == 0 {
+			continue
+		}
+		switch k {
+		case 0:
+			most := 64<<10 + random.Int64N(r.dev.total)
+			r.limit = allocator.NewLimit(r.top, most)
+			r.top, r.most = r.limit, min(r.most, most)
+			r.say("limit %d", most)
+		case 1:
+			r.trace = allocator.NewTrace(r.top, 1+random.IntN(64))
+			r.top = r.trace
+			r.say("trace")
+		case 2:
+			r.top = allocator.NewTimed(r.top)
+			r.say("timed")
+		case 3:
+			r.top, r.poison = allocator.NewPoison(r.top, r.dev), true
+			r.trace = nil // which sees larger blocks
+			r.say("poison")
+		}
+	}
+}
+
+// outOfMemory returns the OutOfMemoryError in err, or nil.
+func outOfMemory(err error) *allocator.OutOfMemoryError {
+	var oom *allocator.OutOfMemoryError
+	if errors.As(err, &oom) {
+		return oom
+	}
+	return nil
+}
