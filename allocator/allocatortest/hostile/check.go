@@ -3,8 +3,10 @@ package hostile
 import (
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
+	"sync"
 
 	"mlpool/allocator"
 )
@@ -255,21 +257,17 @@ func (w *worker) closeAmong(workers []*worker) {
 	if w.random.IntN(2) == 0 {
 		w.dev.freeze(true)
 	}
-	done := make(chan struct{}, len(workers))
+	var started, done sync.WaitGroup
+	started.Add(len(workers))
 	for _, o := range workers {
-		go func() {
-			defer func() { done <- struct{}{} }()
+		done.Go(func() {
 			defer o.caught()
-			o.goOn()
-		}()
+			o.goOn(started.Done)
+		})
 	}
-	for range w.random.IntN(100) {
-		w.top.Stats()
-	}
+	started.Wait()
 	first := w.top.Close()
-	for range workers {
-		<-done
-	}
+	done.Wait()
 	var leak *allocator.LeakError
 	if first != nil && !errors.As(first, &leak) && !errors.Is(first, ErrInjected) {
 		w.fail("Close beside other calls: %w", first)
@@ -284,9 +282,18 @@ func (w *worker) closeAmong(workers []*worker) {
 	}
 }
 
-// goOn makes calls until the allocator is closed.
-func (w *worker) goOn() {
-	for range 100_000 {
+// goOn makes calls until the allocator is closed, and says when a few were made.
+func (w *worker) goOn(started func()) {
+	say := sync.OnceFunc(started)
+	defer say()
+	few := w.random.IntN(20)
+	for k := range 100_000 {
+		if k == few {
+			say()
+		}
+		if k <= few || k%8 == 0 {
+			runtime.Gosched() // so that all of them come to make a few
+		}
 		s := w.shared[w.random.IntN(len(w.shared))]
 		b, err := w.top.Alloc(w.sizes[w.random.IntN(len(w.sizes))], s, "late")
 		switch {

@@ -21,7 +21,7 @@ var operations = []struct {
 	{5, (*worker).allocOddly},
 	{4, (*worker).checkStats},
 	{3, (*worker).trim},
-	{3, (*worker).changeStreams},
+	{6, (*worker).changeStreams},
 	{3, (*worker).handOver},
 	{2, (*worker).spoil},
 	{1, (*worker).checkLive},

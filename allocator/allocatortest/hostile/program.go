@@ -134,10 +134,11 @@ func (p *program) workers(random *rand.Rand) []*worker {
 			crowd:   2 << random.IntN(7) / n,
 			largest: 1 << (10 + random.IntN(7)),
 		}
-		names := min(3, 12/n)
-		for k := range names {
+		for k := range min(3, 12/n) {
 			w.private = append(w.private, allocator.Stream(0x5000+0x100*i+0x10*k))
 		}
+		p.dev.create(w.private[0])
+		w.streams = append(w.streams, w.private[0])
 		for range 6 {
 			w.sizes = append(w.sizes, 1+w.random.Int64N(w.largest))
 		}

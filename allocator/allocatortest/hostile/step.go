@@ -96,8 +96,8 @@ func (st *stepper) next(w *worker) bool {
 
 func (st *stepper) begin(w *worker) {
 	r := w.random
-	s := st.scripts[r.IntN(len(st.scripts))]
-	if r.IntN(8) == 0 || !slices.Contains(w.streams, s.stream) {
+	s := &st.scripts[r.IntN(len(st.scripts))]
+	if r.IntN(16) == 0 || !slices.Contains(w.streams, s.stream) {
 		s.stream = w.anyStream()
 	}
 	if r.IntN(20) == 0 {
