@@ -187,7 +187,7 @@ func (p *program) end(workers []*worker) {
 	}
 	w.dev.syncAll()
 	for _, h := range w.blocks {
-		w.dev.setState(h.number, gone)
+		w.dev.freed(h.number)
 	}
 	if len(workers) > 1 && !p.poison && w.random.IntN(2) == 0 {
 		w.closeAmong(workers)

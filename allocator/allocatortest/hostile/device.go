@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"runtime"
 	"sync"
+	"sync/atomic"
 
 	"mlpool/allocator"
 )
@@ -68,6 +70,7 @@ type event struct {
 type Device struct {
 	mu     sync.Mutex
 	shared bool // several goroutines use the device
+	calls  atomic.Uint32
 	random *rand.Rand
 	log    io.Writer // nil: none
 	err    *failure  // the first fault
@@ -100,8 +103,13 @@ func (d *Device) reset(total int64, random *rand.Rand) {
 	d.async.blocks = map[uintptr]int64{}
 }
 
+// lock lets other goroutines run now and then: at a call to the driver an
+// allocator is in the middle of something.
 func (d *Device) lock() {
 	if d.shared {
+		if d.calls.Add(1)%16 == 0 {
+			runtime.Gosched()
+		}
 		d.mu.Lock()
 	}
 }

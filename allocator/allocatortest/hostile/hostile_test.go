@@ -296,7 +296,7 @@ func TestOrder(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			d.setState(first, gone)
+			d.freed(first)
 			if err := c.move(d, e); err != nil {
 				t.Fatal(err)
 			}

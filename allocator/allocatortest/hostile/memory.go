@@ -34,9 +34,9 @@ type record struct {
 type state uint8
 
 const (
-	gone    state = iota // freed: the record goes with its last cell
-	live                 // handed out
-	freeing              // within Free: may be handed out to another, or stay
+	gone   state = iota // freed: the record goes with its last cell
+	live                // handed out
+	inFree              // passed to Free: may be handed out to another, or stay
 )
 
 const (
@@ -166,40 +166,41 @@ func (m *memory) record(addr uintptr, bytes int64) uint32 {
 	return number
 }
 
+// span returns the cells of bytes bytes at addr.
+func span(addr uintptr, bytes int64) (lo, hi int) {
+	at := int(addr) - base
+	return at / unit, (at + int(max(bytes, 1)) + unit - 1) / unit
+}
+
 // work queues work on the stream in a slot and returns its number.
 func (d *Device) work(slot int) uint32 {
 	d.streams[slot].seen[slot]++
 	return d.streams[slot].seen[slot]
 }
 
-// touch checks and notes work of a slot's stream on bytes bytes at addr. If the
-// record number is live its block was just handed out: all cells become its own.
-// If not, only those become its own that are of no block.
+// touch checks and notes work of a slot's stream on bytes bytes at addr, of which
+// nothing may be of a block that is handed out. The cells become those of the
+// record number.
 func (d *Device) touch(what string, addr uintptr, bytes int64, slot int, number uint32) error {
-	lo, hi := int(addr-base)/unit, (int(addr-base)+int(max(bytes, 1))+unit-1)/unit
+	lo, hi := span(addr, bytes)
 	if addr < base || hi > len(d.cells) {
 		return d.fault("%s of %d bytes at %#x, which are not memory", what, bytes, addr)
 	}
 	st, now := &d.streams[slot], d.work(slot)
-	mine := d.records[number].state == live
 	for i := lo; i < hi; {
 		old, end := d.run(i, hi)
 		r := &d.records[old]
 		switch {
 		case old == unmapped || old == guard:
 			return d.fault("%s of %d bytes at %#x on stream %#x, which are not memory from %#x on", what, bytes, addr, st.handle, base+i*unit)
-		case r.state == live && mine:
+		case r.state == live:
 			return d.fault("%s of %d bytes at %#x on stream %#x overlaps the block of %d bytes at %#x", what, bytes, addr, st.handle, r.bytes, r.addr)
 		}
 		if t := r.by.beyond(&st.seen, &d.host); t >= 0 {
 			return d.fault("%s of %d bytes at %#x on stream %#x is not ordered after the last work of stream %#x on the block of %d bytes at %#x",
 				what, bytes, addr, st.handle, d.streams[t].handle, r.bytes, r.addr)
 		}
-		if r.state != gone && !mine {
-			r.by[slot] = now
-		} else {
-			d.assign(i, end, number)
-		}
+		d.assign(i, end, number)
 		i = end
 	}
 	d.records[number].by[slot] = now
@@ -272,14 +273,39 @@ func (d *Device) idOf(s allocator.Stream) uint32 {
 	return d.streams[i].id
 }
 
-// setState says where the block of a record is.
-func (d *Device) setState(number uint32, to state) {
+// freeing is called before Free of a block.
+func (d *Device) freeing(number uint32) {
+	d.lock()
+	defer d.unlock()
+	d.records[number].state = inFree
+}
+
+// freed is called after a Free that succeeded, or when a block is given up.
+func (d *Device) freed(number uint32) {
 	d.lock()
 	defer d.unlock()
 	r := &d.records[number]
-	r.state = to
-	if to == gone && r.cells == 0 {
+	r.state = gone
+	if r.cells == 0 {
 		d.unused = append(d.unused, number)
+	}
+}
+
+// keeps is called after a Free that failed: a Filler's work on the block within
+// it was on behalf of the block.
+func (d *Device) keeps(number uint32) {
+	d.lock()
+	defer d.unlock()
+	r := &d.records[number]
+	r.state = live
+	lo, hi := span(r.addr, r.bytes)
+	for i := lo; i < hi; {
+		old, end := d.run(i, hi)
+		if old != number {
+			r.by.join(&d.records[old].by)
+			d.assign(i, end, number)
+		}
+		i = end
 	}
 }
 

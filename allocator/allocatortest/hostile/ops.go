@@ -169,7 +169,7 @@ func (w *worker) free(h *held, s allocator.Stream) bool {
 	if w.dev.log != nil {
 		w.note("free %d bytes at %#x on %#x", h.Size, h.Addr, s)
 	}
-	w.dev.setState(h.number, freeing)
+	w.dev.freeing(h.number)
 	err := w.top.Free(h.Block, s)
 	var damage *allocator.RedzoneError
 	if errors.As(err, &damage) {
@@ -181,11 +181,11 @@ func (w *worker) free(h *held, s allocator.Stream) bool {
 		w.fail("Free of %+v does not see that a word beside it was written", h)
 	}
 	if err != nil {
-		w.dev.setState(h.number, live)
+		w.dev.keeps(h.number)
 		w.usual("Free", err)
 		return false
 	}
-	w.dev.setState(h.number, gone)
+	w.dev.freed(h.number)
 	w.forget(h)
 	if len(w.freed) < 8 {
 		w.freed = append(w.freed, h.Block)
