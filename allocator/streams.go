@@ -381,8 +381,14 @@ func (p *Pool) ReleaseStream(s Stream) error {
 	if p.closed {
 		return ErrClosed
 	}
+	h := p.open(s)
+	if h != nil { // another thread in need of memory may have made s wait for others since
+		if _, err := p.order(s, s, block); err != nil {
+			return err
+		}
+	}
 	p.users.release(s)
-	if h := p.open(s); h != nil {
+	if h != nil {
 		p.merge(h)
 	}
 	return nil
