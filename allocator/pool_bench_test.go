@@ -75,6 +75,58 @@ func BenchmarkStrategies(b *testing.B) {
 	}
 }
 
+// BenchmarkManySegments takes a segment every other request, up to forty thousand
+// blocks: a call must not take longer for it.
+func BenchmarkManySegments(b *testing.B) {
+	const live, segment = 40_000, 64 << 10
+	for _, strategy := range []string{"tlsf", "sizeclass", "slab", "buddy"} {
+		b.Run(strategy, func(b *testing.B) {
+			o := allocator.PoolOptions{Strategy: strategy, SegmentBytes: segment, MaxSegmentBytes: segment}
+			p := newPool(b, &idleDriver{next: 1 << 32}, o)
+			r := rand.New(rand.NewPCG(1, 2))
+			blocks := make([]allocator.Block, 0, live)
+			for b.Loop() {
+				if len(blocks) == live {
+					i := r.IntN(live)
+					if err := p.Free(blocks[i], 3); err != nil {
+						b.Fatal(err)
+					}
+					blocks[i] = blocks[live-1]
+					blocks = blocks[:live-1]
+				}
+				block, err := p.Alloc(1+r.Int64N(segment), 3, "small segments")
+				if err != nil {
+					b.Fatal(err)
+				}
+				blocks = append(blocks, block)
+			}
+		})
+	}
+}
+
+// BenchmarkReleaseStream releases a stream beside a million blocks of another.
+func BenchmarkReleaseStream(b *testing.B) {
+	const live = 1_000_000
+	p := newPool(b, &idleDriver{next: 1 << 32}, allocator.PoolOptions{})
+	for range live {
+		if _, err := p.Alloc(1000, 1, "live"); err != nil {
+			b.Fatal(err)
+		}
+	}
+	for b.Loop() {
+		block, err := p.Alloc(1000, 2, "of the stream")
+		if err != nil {
+			b.Fatal(err)
+		}
+		if err := p.Free(block, 2); err != nil {
+			b.Fatal(err)
+		}
+		if err := p.ReleaseStream(2); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
 // BenchmarkRandom is random_allocations of RMM: uniform sizes up to 64 MiB, 73 %
 // of the calls allocate, at most 16 000 MiB and num blocks handed out.
 func BenchmarkRandom(b *testing.B) {

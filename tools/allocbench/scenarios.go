@@ -35,6 +35,7 @@ func scenarios() []scenario {
 		{"throughput", "10 000 blocks of 1 MiB, one after the other", true, throughputCases},
 		{"mixed", "pairs of sizes from 64 KiB to 16 MiB in turn", false, mixedCases},
 		{"threads", "pairs of 1 MiB on several threads, each with a stream of its own", true, threadCases},
+		{"shared", "pairs of 1 MiB on several threads that share one stream", true, oneStreamCases},
 		{"tf_threaded", "pairs of six sizes on several threads that share one stream (TensorFlow's BM_AllocationThreaded)", true, sharedCases},
 		{"tf_delayed", "small blocks, each freed after a number of others was allocated (TensorFlow's BM_AllocationDelayed)", false, delayedCases},
 		{"random", "uniform sizes, 73 % of the calls allocate, at most 16 000 MiB live (RMM's random_allocations)", false, randomCases},
@@ -234,6 +235,8 @@ func (b *bench) onThreads(n int64, streams []allocator.Stream, sizes ...int64) (
 }
 
 func threadCases(bool) []testCase { return concurrent([]int{1, 2, 4, 8, 16}, false, mib) }
+
+func oneStreamCases(bool) []testCase { return concurrent([]int{1, 2, 4, 8, 16}, true, mib) }
 
 func sharedCases(bool) []testCase {
 	return concurrent([]int{1, 4, 16}, true, 256, 4096, 16384, 524288, 512, 1048576)
