@@ -13,12 +13,13 @@ type cache struct {
 	occupied [cacheSlots / 64]uint64
 	slots    [cacheSlots]cacheSlot
 	hand     int // slot from which cold looks on
+	requests int // so far
 }
 
 type cacheSlot struct {
 	want int64 // the size that the slot is for
 	heat int32 // requests for it, less those for others of the slot
-	used bool  // a block was taken since cold last came by
+	used int   // cache.requests when a block was last taken
 	head *node // blocks of that size, last freed first, by down
 }
 
@@ -26,6 +27,7 @@ const (
 	cacheBits  = 7
 	cacheSlots = 1 << cacheBits
 	maxHeat    = 8
+	coldAfter  = 16 // requests
 )
 
 // slot returns the slot of a size, by Fibonacci hashing.
@@ -37,6 +39,7 @@ func (c *cache) slot(want int64) int {
 // pop returns a block that was asked for with the same size before, or nil, and
 // notes the request.
 func (c *cache) pop(want int64) *node {
+	c.requests++
 	i := c.slot(want)
 	s := &c.slots[i]
 	if s.want != want {
@@ -54,7 +57,7 @@ func (c *cache) pop(want int64) *node {
 	if n == nil {
 		return nil
 	}
-	s.used = true
+	s.used = c.requests
 	if s.head = n.down; s.head == nil {
 		c.occupied[i/64] &^= 1 << (i % 64)
 	}
@@ -77,8 +80,8 @@ func (c *cache) push(n *node) bool {
 	return true
 }
 
-// cold takes the blocks of a slot that none was taken from since the last time,
-// and returns them by down. Each call looks at one slot.
+// cold takes the blocks of a slot that none was taken from in the last requests, by
+// down. Each call looks at one slot.
 func (c *cache) cold() *node {
 	for range len(c.occupied) + 1 {
 		word := c.hand / 64 % len(c.occupied)
@@ -90,8 +93,7 @@ func (c *cache) cold() *node {
 		i := word*64 + bits.TrailingZeros64(set)
 		c.hand = i + 1
 		s := &c.slots[i]
-		if s.used {
-			s.used = false
+		if c.requests-s.used < coldAfter {
 			return nil
 		}
 		s.heat = 0

@@ -264,8 +264,7 @@ func (p *Plan) Alloc(bytes int64, s Stream, tag string) (Block, error) {
 // out makes way.
 func (p *Plan) fromPool(bytes int64, s Stream, tag string) (Block, error) {
 	b, err := p.pool.Alloc(bytes, s, tag)
-	var oom *OutOfMemoryError
-	if err == nil || !errors.As(err, &oom) {
+	if err == nil || !outOfMemory(err) {
 		return b, err
 	}
 	p.mu.Lock()

@@ -162,13 +162,20 @@ func (t *Trace) look(must bool) {
 	}
 }
 
-// takeBack turns the event of a Free that failed into nothing.
+// takeBack turns the event of a Free that failed into nothing, also for those that
+// came after it.
 func (t *Trace) takeBack(at, bytes int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.live += bytes
-	if t.recorded-at <= int64(len(t.ring)) {
-		t.ring[at%int64(len(t.ring))].Action = takenBack
+	size := int64(len(t.ring))
+	if t.recorded-at <= size {
+		t.ring[at%size].Action = takenBack
+	}
+	for i := max(at+1, t.recorded-size); i < t.recorded; i++ {
+		e := &t.ring[i%size]
+		e.Live += bytes
+		e.Reserved = max(e.Reserved, e.Live)
 	}
 }
 
