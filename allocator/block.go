@@ -57,11 +57,11 @@ type node struct {
 	tag    string
 	users  []*user // other streams that use the block; in a heap or a plan
 
-	size  int64     // bytes of memory
-	want  int64     // bytes of memory that the request needed, at most size
-	waits []pending // events to wait for before the memory is used again
-	uses  []Stream  // other streams that use the block; in a ledger
-	alone bool      // the stream was released; in a ledger
+	size  int64    // bytes of memory
+	want  int64    // bytes of memory that the request needed, at most size
+	waits *pending // what must be done before the memory is used again
+	uses  []Stream // other streams that use the block; in a ledger
+	alone bool     // the stream was released; in a ledger
 
 	seg        *segment
 	prev, next *node // neighbours in the segment, by address

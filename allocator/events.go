@@ -23,8 +23,9 @@ const idleEvents = 64
 type eventCache struct {
 	driver eventDriver // which counts its calls; nil: there are no events
 
-	mu   spinLock
-	idle []uintptr
+	mu    spinLock
+	ended bool // by take: nothing is kept any more
+	idle  []uintptr
 }
 
 // record returns an event that marks the work queued on s so far.
@@ -50,7 +51,7 @@ func (c *eventCache) record(s Stream) (event uintptr, err error) {
 // does not take is kept, for Close to try again.
 func (c *eventCache) put(event uintptr) {
 	c.mu.Lock()
-	enough := len(c.idle) >= idleEvents
+	enough := c.ended || len(c.idle) >= idleEvents
 	c.mu.Unlock()
 	if enough && c.driver.FreeEvent(event) == nil {
 		return
@@ -80,12 +81,12 @@ func (c *eventCache) queue(from, to Stream) error {
 	return c.driver.WaitEvent(to, event)
 }
 
-// take empties the cache.
+// take empties the cache for good.
 func (c *eventCache) take() []uintptr {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	idle := c.idle
-	c.idle = nil
+	c.idle, c.ended = nil, true
 	return idle
 }
 

@@ -332,7 +332,7 @@ func (p *Pool) dissolve(h *heap) {
 	h.blocks(func(n *node) {
 		n.gen++
 		n.state = unused
-		for _, w := range n.waits {
+		for w := n.waits; w != nil; w = w.other {
 			p.keptEvents = append(p.keptEvents, w.event)
 		}
 		n.waits, n.users = nil, nil

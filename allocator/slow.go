@@ -74,7 +74,7 @@ func (p *Pool) fromOwn(r *request) (*Block, error) {
 			if p.opt.Reuse != ReuseWait {
 				return nil
 			}
-			return h.waitForFirst(r.size)
+			return h.waitForOldest(r.size)
 		},
 	} {
 		if err := step(); err != nil {

@@ -74,21 +74,13 @@ func (us *users) isGone(u *user) bool {
 // alsoUsedOn notes that the memory of n may be used again only after the work
 // on s, which for the heap's own stream is a matter of course.
 func (h *heap) alsoUsedOn(n *node, s Stream) {
-	if s == h.stream && h != h.pool.common {
-		return
+	if s != h.stream || h == h.pool.common {
+		h.pool.users.name(n, s)
 	}
-	if len(n.users) == 0 {
-		h.waiting.queues[sizeClass(n.size)].named++
-	}
-	h.pool.users.name(n, s)
 }
 
 // forgetUsers is the end of a block that names other streams.
 func (h *heap) forgetUsers(n *node) {
-	if len(n.users) == 0 {
-		return
-	}
-	h.waiting.queues[sizeClass(n.size)].named--
 	for _, u := range n.users {
 		h.pool.users.drop(u)
 	}
@@ -113,179 +105,78 @@ func (h *heap) freeForeign(n *node, s Stream) error {
 		}
 		event, err := h.pool.events.record(u.stream)
 		if err != nil {
-			for _, w := range n.waits {
+			for w := n.waits; w != nil; w = w.other {
 				h.pool.events.put(w.event)
 			}
-			n.waits = n.waits[:0]
+			n.waits = nil
 			return err
 		}
-		n.waits = append(n.waits, pending{u.stream, event})
+		h.waiting.expect(n, u.stream, event)
 	}
-	h.waiting.observe(h, n)
+	h.waiting.observe(n, h.stats.classes[sizeClass(n.size)].allocs)
 	h.forgetUsers(n)
 	h.retire(n)
-	if len(n.waits) == 0 {
+	if n.waits == nil {
 		h.put(n)
-		return nil
+	} else {
+		h.waiting.push(n)
 	}
-	h.waiting.push(n)
 	return nil
 }
 
-// pending is work on a stream that a freed block waits for.
-type pending struct {
-	stream Stream
-	event  uintptr
-}
+// reapDue is how many blocks may wait before a free looks at them.
+const reapDue = 32
 
-// waitingBlocks are the freed blocks of a heap that other streams may still use,
-// by size class, the one freed first at the front.
-type waitingBlocks struct {
-	classes uint64 // with a block
-	queues  [sizeClasses]waitQueue
-	// blocks is how many there are, due how many there may be before a free looks
-	// for some whose work is done, so that they do not pile up beside free memory.
-	blocks, due int64
-	busy        []Stream // for reap
-}
-
-type waitQueue struct {
-	first, last *node // by up and down
-	blocks      int64
-
-	// named is how many blocks that other streams use are handed out; row how
-	// many were freed one after the other, with no request of the class between
-	// them, and allocs the requests at the last of them. round is the most of both
-	// so far: how many blocks of the class one round of the program's work has.
-	named, row, round int64
-	allocs            int64
-}
-
-// observe learns from the free of n, which is still handed out, how many blocks of
-// its class a round has.
-func (w *waitingBlocks) observe(h *heap, n *node) {
-	class := sizeClass(n.size)
-	q := &w.queues[class]
-	if allocs := h.stats.classes[class].allocs; allocs != q.allocs {
-		q.allocs, q.row = allocs, 0
-	}
-	q.row++
-	q.round = max(q.round, q.row, q.named)
-}
-
-func (w *waitingBlocks) push(n *node) {
-	class := sizeClass(n.size)
-	q := &w.queues[class]
-	n.state = waiting
-	n.up, n.down = q.last, nil
-	if q.last != nil {
-		q.last.down = n
-	} else {
-		q.first = n
-	}
-	q.last = n
-	q.blocks++
-	w.blocks++
-	w.classes |= 1 << class
-}
-
-func (w *waitingBlocks) remove(n *node) {
-	class := sizeClass(n.size)
-	q := &w.queues[class]
-	if n.up != nil {
-		n.up.down = n.down
-	} else {
-		q.first = n.down
-	}
-	if n.down != nil {
-		n.down.up = n.up
-	} else {
-		q.last = n.up
-	}
-	n.up, n.down = nil, nil
-	w.blocks--
-	if q.blocks--; q.blocks == 0 {
-		w.classes &^= 1 << class
-	}
-}
-
-const (
-	// reapStreams is how many streams that are not done one reap asks about.
-	reapStreams = 16
-	// reapBlocks is how many blocks of a class that still wait it passes over.
-	reapBlocks = 8
-	// reapDue is how many blocks may wait before a free looks at them.
-	reapDue = 32
-)
-
-// reap makes blocks available whose work is found done. It does not look at all:
-// its time does not grow with the number of blocks that still wait.
+// reap makes blocks available whose work is found done. It asks about a few streams
+// that are not done, so that its time does not grow with their number; at the next
+// call others come first.
 func (h *heap) reap() error {
-	busy := h.waiting.busy[:0]
-	defer func() { h.waiting.busy = busy }()
-	for classes := h.waiting.classes; classes != 0; classes &= classes - 1 {
-		passed := 0
-		for n := h.waiting.queues[bits.TrailingZeros64(classes)].first; n != nil && passed < reapBlocks; {
-			after := n.down
-			done, err := h.isDone(n, &busy)
+	busy := 0
+	for range len(h.waiting.streams) {
+		if busy == reapStreams || len(h.waiting.streams) == 0 {
+			return nil
+		}
+		q := h.waiting.next()
+		for q.first != nil {
+			done, err := h.pool.driver.QueryEvent(q.first.event)
 			if err != nil {
 				return err
 			}
-			if done {
-				h.waiting.remove(n)
-				h.put(n)
-			} else if passed++; len(busy) == reapStreams {
-				return nil
+			if !done {
+				busy++
+				break
 			}
-			n = after
+			h.passed(q.first)
 		}
 	}
 	return nil
 }
 
-// isDone says whether all work that n waits for is done. Streams that are known
-// not to be are in busy.
-func (h *heap) isDone(n *node, busy *[]Stream) (bool, error) {
-	for last := len(n.waits) - 1; last >= 0; last-- {
-		w := n.waits[last]
-		if slices.Contains(*busy, w.stream) {
-			return false, nil
-		}
-		done, err := h.pool.driver.QueryEvent(w.event)
-		if err != nil {
-			return false, err
-		}
-		if !done {
-			*busy = append(*busy, w.stream)
-			return false, nil
-		}
-		n.waits = n.waits[:last]
-		h.pool.events.put(w.event)
+// reapStreams is how many streams that are not done one reap asks about.
+const reapStreams = 16
+
+// passed ends one wait of a block, and makes the block available if it was the
+// last.
+func (h *heap) passed(w *pending) {
+	n := w.node
+	h.pool.events.put(w.event)
+	h.waiting.unlink(w)
+	if n.waits == nil {
+		h.waiting.remove(n)
+		h.put(n)
 	}
-	return true, nil
 }
 
-// rounds is how many rounds of freed blocks a heap lets lie while other streams
-// use them, before its own stream waits for the first of them. With one, a stream
-// that copies a batch would wait for the computation on the batch before, and
-// never run beside it; with more than a few, a host that runs far ahead of the
-// device holds memory for nothing.
-const rounds = 4
-
-// waitForFirst makes the heap's stream wait for the block that was freed first of
-// those that fit, if enough were freed after it.
-func (h *heap) waitForFirst(size int64) error {
-	for classes := h.waiting.classes &^ (1<<sizeClass(size) - 1); classes != 0; classes &= classes - 1 {
+// waitForOldest makes the heap's stream wait for blocks that were freed rounds ago,
+// of every size, up to the first that has size bytes.
+func (h *heap) waitForOldest(size int64) error {
+	for classes := h.waiting.classes; classes != 0; classes &= classes - 1 {
 		q := &h.waiting.queues[bits.TrailingZeros64(classes)]
-		if q.blocks < rounds*q.round {
-			continue
-		}
-		passed := 0
-		for n := q.first; n != nil && passed < reapBlocks; n = n.down {
-			if n.size >= size {
-				return h.wait(n, queue)
+		for q.first != nil && q.blocks >= rounds*q.round() {
+			fits := q.first.size >= size
+			if err := h.wait(q.first, queue); err != nil || fits {
+				return err
 			}
-			passed++
 		}
 	}
 	return nil
@@ -293,38 +184,29 @@ func (h *heap) waitForFirst(size int64) error {
 
 // wait makes n, which is waiting, available.
 func (h *heap) wait(n *node, how patience) error {
-	for last := len(n.waits) - 1; last >= 0; last-- {
-		if _, err := h.pool.pass(n.waits[last].event, h.stream, how); err != nil {
+	for {
+		w := n.waits
+		if _, err := h.pool.pass(w.event, h.stream, how); err != nil {
 			return err
 		}
-		h.pool.events.put(n.waits[last].event)
-		n.waits = n.waits[:last]
+		last := w.other == nil
+		h.passed(w)
+		if last {
+			return nil
+		}
 	}
-	h.waiting.remove(n)
-	h.put(n)
-	return nil
 }
 
-// drain makes all waiting blocks available, or, where how is query, those whose
-// work is done. A heap of no stream waits on the host.
+// drain makes all waiting blocks available. A heap of no stream waits on the host.
 func (h *heap) drain(how patience) error {
-	if h == h.pool.common && how == queue {
+	if h == h.pool.common {
 		how = block
 	}
 	for class := range h.waiting.queues {
-		for n := h.waiting.queues[class].first; n != nil; {
-			after := n.down
-			if how != query {
-				if err := h.wait(n, how); err != nil {
-					return err
-				}
-			} else if done, err := h.isDone(n, &[]Stream{}); err != nil {
+		for h.waiting.queues[class].first != nil {
+			if err := h.wait(h.waiting.queues[class].first, how); err != nil {
 				return err
-			} else if done {
-				h.waiting.remove(n)
-				h.put(n)
 			}
-			n = after
 		}
 	}
 	return nil
@@ -409,13 +291,7 @@ func (p *Pool) merge(h *heap) {
 		c.takeOver(h, g)
 		g = after
 	}
-	for class := range h.waiting.queues {
-		for n := h.waiting.queues[class].first; n != nil; {
-			after := n.down
-			c.waiting.push(n)
-			n = after
-		}
-	}
+	c.waiting.takeOver(&h.waiting)
 	p.past.add(&h.stats)
 	h.close()
 	h.into = c
@@ -441,9 +317,6 @@ func (h *heap) takeOver(from *heap, g *segment) {
 			h.stats.classes[class].allocs++
 			h.stats.allocated += n.size
 			h.stats.peak = max(h.stats.peak, h.stats.allocated)
-			if len(n.users) > 0 {
-				h.waiting.queues[class].named++
-			}
 		}
 	}
 }
