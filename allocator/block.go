@@ -38,6 +38,7 @@ const (
 	live                 // handed out
 	cached               // freed and kept as it is for the next request of its size
 	waiting              // freed, until other streams are done with it
+	lent                 // of the common heap, and a segment of another one
 )
 
 // A node is the record of one block, free or handed out. A record that is used

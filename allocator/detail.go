@@ -115,6 +115,8 @@ func (h *heap) detail(classes *[sizeClasses]ClassStats) StreamStats {
 			c.Live++
 			c.Bytes += n.size
 			return
+		case lent:
+			return
 		case cached:
 			s.Cached += n.size
 		case waiting:

@@ -66,29 +66,30 @@ func (e *OutOfMemoryError) fromDevice(free, total int64, err error) {
 }
 
 // advise fills in Advice where what is handed out counts towards the limit.
-func (e *OutOfMemoryError) advise(free int64) { e.adviseOf(e.Allocated, free) }
+func (e *OutOfMemoryError) advise(free int64) { e.adviseOf(e.Allocated, free, 0) }
 
 // adviseOf fills in Advice from the other fields, the bytes that count towards the
-// limit and those of them that are not handed out.
-func (e *OutOfMemoryError) adviseOf(counted, free int64) {
+// limit, those of them that are not handed out, and those that a higher limit may
+// lose: with more room blocks come to lie differently, and not always better.
+func (e *OutOfMemoryError) adviseOf(counted, free, lost int64) {
 	size := e.Bytes
 	if size <= maxRequest {
 		size = blockSize(size)
 	}
-	enough := min(counted, maxSegment) + min(size, maxSegment)
-	if free > 0 { // with more room blocks come to lie differently, not always better
-		enough += min(counted, maxSegment) / 2
-	}
+	enough := counted + min(size, maxSegment) + lost
+	// A higher limit helps where the limit was in the way, and nothing else would be.
+	raise := e.Limit > 0 && enough > e.Limit && size <= maxRequest && errors.Is(e.Err, errLimit) &&
+		(e.DeviceTotal == 0 || enough <= e.DeviceTotal)
 	switch {
 	case e.DeviceTotal > 0 && e.Bytes > e.DeviceTotal:
 		e.Advice = "the request is larger than the device: a smaller one is needed"
-	case e.Limit > 0 && size > e.Limit:
+	case raise && size > e.Limit:
 		e.Advice = fmt.Sprintf("the request is larger than the limit: one of %d would do", enough)
 	case free >= size && e.LargestFree < 0:
 		e.Advice = "the driver's pool holds enough, in pieces or for work that is not done: synchronising and trimming before would have helped"
 	case free >= size:
 		e.Advice = "enough is free, in pieces: pre-allocating one large segment would have kept it together"
-	case enough > e.Limit && e.Limit > 0:
+	case raise:
 		e.Advice = fmt.Sprintf("a limit of %d would do", enough)
 	default:
 		e.Advice = "freeing blocks or asking for smaller ones, such as a smaller batch, would help"

@@ -29,7 +29,7 @@ func (p *Pool) Check() error {
 }
 
 func (h *heap) check() (reserved int64, err error) {
-	var counts [waiting + 1]int
+	var counts [lent + 1]int
 	var allocated int64
 	for g := h.segments.first; g != nil; g = g.next {
 		reserved += g.size
@@ -41,12 +41,15 @@ func (h *heap) check() (reserved int64, err error) {
 				return 0, fmt.Errorf("block of %d bytes at %#x, want it at %#x", n.size, n.addr, addr)
 			case n.prev != left || n.seg != g || n.heap != h && n.heap.into != h:
 				return 0, fmt.Errorf("block at %#x has wrong links", n.addr)
-			case n.state == unused || n.state > waiting:
+			case n.state == unused || n.state > lent || n.state == lent && h != h.pool.common:
 				return 0, fmt.Errorf("block at %#x has state %d", n.addr, n.state)
 			case left != nil && n.state == free && left.state == free && h.place.joins(left, n):
 				return 0, fmt.Errorf("free blocks at %#x and %#x are not coalesced", left.addr, n.addr)
 			}
 			counts[n.state]++
+			if n.state == lent {
+				reserved -= n.size
+			}
 			if n.state == live {
 				allocated += n.size
 				if n.size < blockSize(n.asked) {

@@ -68,12 +68,16 @@ func (p *Pool) freeSegment(g *segment) error {
 		return err
 	}
 	p.reserved -= g.size
+	p.full = false
 	return nil
 }
 
 // collect releases unused segments when growth by bytes passes the
 // garbage-collection threshold, or always as many bytes where they are swapped.
 func (p *Pool) collect(bytes int64) error {
+	if p.unusedBytes.Load() == 0 {
+		return nil
+	}
 	if p.swaps {
 		if err := p.release(max(p.reserved-bytes, 0)); err != nil {
 			return err
@@ -108,9 +112,10 @@ func (p *Pool) Trim(keep int64) error {
 // release returns unused segments to the driver until no more than keep bytes
 // are reserved. Caller holds p.mu.
 func (p *Pool) release(keep int64) error {
-	for _, h := range append([]*heap{p.common}, p.list...) {
-		if p.reserved <= keep {
-			return nil
+	for i := 0; i <= len(p.list) && p.reserved > keep; i++ {
+		h := p.common // at last: the others give back what it lent
+		if i < len(p.list) {
+			h = p.list[i]
 		}
 		if err := p.releaseHeap(h, keep); err != nil {
 			return err
@@ -135,6 +140,13 @@ func (p *Pool) releaseHeap(h *heap, keep int64) error {
 		g := h.unused.any()
 		if g == nil {
 			break
+		}
+		if g.lender != nil {
+			h.surrender(g)
+			p.common.mu.Lock()
+			p.common.takeBack(g)
+			p.common.mu.Unlock()
+			continue
 		}
 		if err := p.freeSegment(g); err != nil {
 			return err

@@ -23,12 +23,14 @@ type heap struct {
 
 	segments segmentList
 	unused   segmentIndex
-	reserved int64   // bytes of all segments
+	reserved int64   // bytes of all segments, without what is lent
 	spares   *node   // unused records, by down
 	loose    []*node // that were freed or split off and have not joined yet
+	joined   []*node // room for the next ones
 	waiting  waitingBlocks
 	index    int   // in Pool.list
-	visited  int64 // allocations when memory was last taken from another heap
+	guests   int64 // requests that another heap met; guarded by Pool.mu
+	visited  int64 // requests when memory was last taken from another heap
 }
 
 // heapStats are the counters of one heap.
@@ -51,7 +53,7 @@ func newHeap(p *Pool, s Stream) *heap {
 	h := &heap{pool: p, stream: s, most: maxSegment, visited: -visitEvery}
 	h.place, h.cache = newPlacement(p.opt.Strategy)
 	if p.opt.MaxSplitBytes > 0 {
-		h.most = p.opt.MaxSplitBytes
+		h.most = min(p.opt.MaxSplitBytes, maxSegment)
 	}
 	return h
 }
@@ -113,7 +115,7 @@ func (h *heap) takeAny(size int64) *node {
 func (h *heap) carve(n *node, size int64) *node {
 	h.place.remove(n)
 	if n.whole() {
-		h.unused.remove(n.seg)
+		h.unindex(n.seg)
 	}
 	for keep := h.place.cut(n, size); keep < n.size; keep = h.place.cut(n, size) {
 		h.split(n, keep)
@@ -181,10 +183,15 @@ func (h *heap) coalesce(n *node) {
 
 // list makes n a free block of the placement.
 func (h *heap) list(n *node) {
+	if n.whole() && n.seg.lender != nil && h == h.pool.common {
+		h.reclaim(n)
+		return
+	}
 	n.state = free
 	h.place.insert(n)
 	if n.whole() {
 		h.unused.add(n.seg)
+		h.pool.unusedBytes.Add(n.seg.size)
 	} else if h.place.lazy() && !n.loose {
 		n.loose = true
 		h.loose = append(h.loose, n)
@@ -239,14 +246,48 @@ func (h *heap) adopt(g *segment) *node {
 	return n
 }
 
+// lend makes part of n, a free block of the common heap, a segment for another one,
+// of size bytes or what the placement cuts off for so many.
+func (h *heap) lend(n *node, size int64) *segment {
+	h.carve(n, size)
+	n.state = lent
+	h.reserved -= n.size
+	return &segment{addr: n.addr, size: n.size, lender: n}
+}
+
+// takeBack makes g, which was lent and no heap holds any more, a free block of the
+// common heap again.
+func (h *heap) takeBack(g *segment) {
+	n := g.lender
+	h.reserved += n.size
+	h.coalesce(n)
+}
+
+// reclaim takes back a lent segment that came to the common heap with the blocks in
+// it, now that all of it is the free block n.
+func (h *heap) reclaim(n *node) {
+	g := n.seg
+	h.discard(n)
+	g.first = nil
+	h.segments.remove(g)
+	h.reserved -= g.size
+	h.takeBack(g)
+}
+
 // surrender takes g, which is unused, out of the heap.
 func (h *heap) surrender(g *segment) {
-	h.unused.remove(g)
+	h.unindex(g)
 	h.place.remove(g.first)
 	h.discard(g.first)
 	g.first = nil
 	h.segments.remove(g)
 	h.reserved -= g.size
+}
+
+// unindex takes g, of which something will be used, out of the unused segments.
+func (h *heap) unindex(g *segment) {
+	h.unused.remove(g)
+	h.pool.unusedBytes.Add(-g.size)
 }
 
 // flush coalesces everything that is free.
@@ -280,30 +321,39 @@ func (h *heap) uncache(n *node) {
 // once. Each is looked at once, so that all calls together take time in
 // proportion to the frees and splits between them.
 func (h *heap) joinLoose() {
-	loose := h.loose
-	h.loose = h.loose[:0]
-	for i, n := range loose {
-		loose[i] = nil
-		n.loose = false
-		if n.state != free {
-			continue
+	for len(h.loose) > 0 {
+		loose := h.loose
+		h.loose, h.joined = h.joined[:0], nil // what is joined may make more loose
+		for i, n := range loose {
+			loose[i] = nil
+			h.join(n)
 		}
-		for n.prev != nil && n.prev.state == free {
-			n = n.prev
-		}
-		right := n.next
-		if right == nil || right.state != free {
-			continue
-		}
-		h.place.remove(n)
-		for ; right != nil && right.state == free; right = n.next {
-			h.place.remove(right)
-			h.absorb(n, right)
-		}
-		n.loose = true // not to be listed as loose again
-		h.list(n)
-		n.loose = false
+		h.joined = loose[:0]
 	}
+}
+
+// join joins n, which was in loose, with its free neighbours.
+func (h *heap) join(n *node) {
+	n.loose = false
+	if n.state != free {
+		return
+	}
+	for n.prev != nil && n.prev.state == free {
+		n = n.prev
+	}
+	right := n.next
+	if right == nil || right.state != free {
+		return
+	}
+	h.place.remove(n)
+	for ; right != nil && right.state == free; right = n.next {
+		h.place.remove(right)
+		h.absorb(n, right)
+	}
+	loose := n.loose
+	n.loose = true // not to be listed as loose again
+	h.list(n)
+	n.loose = loose
 }
 
 // blocks calls visit for every block of the heap, whatever its state.

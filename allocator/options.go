@@ -108,6 +108,9 @@ func (o *PoolOptions) check() error {
 	if o.SegmentBytes < Alignment || o.SegmentBytes&(o.SegmentBytes-1) != 0 {
 		return fmt.Errorf("allocator: segment size %d is not a power of two from %d on", o.SegmentBytes, Alignment)
 	}
+	if o.SegmentBytes > maxRequest {
+		return fmt.Errorf("allocator: segment size %d exceeds any device", o.SegmentBytes)
+	}
 	if o.MaxSegmentBytes < o.SegmentBytes {
 		return fmt.Errorf("allocator: largest segment %d is smaller than the smallest, %d", o.MaxSegmentBytes, o.SegmentBytes)
 	}
@@ -118,6 +121,7 @@ func (o *PoolOptions) check() error {
 	if o.PreallocateBytes > maxRequest {
 		return fmt.Errorf("allocator: pre-allocation %d exceeds any device", o.PreallocateBytes)
 	}
+	o.MaxSegmentBytes &^= o.SegmentBytes - 1
 	if !(o.GCThreshold >= 0 && o.GCThreshold <= 1) {
 		return fmt.Errorf("allocator: garbage-collection threshold %v is not within 0 and 1", o.GCThreshold)
 	}

@@ -23,10 +23,13 @@ type Pool struct {
 	users  users
 	events eventCache
 
+	unusedBytes atomic.Int64 // of unused segments that may go back to the driver
+
 	mu     sync.Mutex // guards what follows, taken before any heap's lock
 	driver meter
 	opt    PoolOptions
 	closed bool
+	full   bool      // the driver, or the limit, had no more when it was asked last
 	swaps  bool      // unused segments go back before another is asked for
 	list   []*heap   // all but common, in no order
 	donor  int       // in list: where the next look for memory begins
@@ -247,10 +250,14 @@ func (p *Pool) ResetPeaks() {
 	p.everyHeap(func(h *heap) { h.stats.peak = h.stats.allocated })
 }
 
-// allocated returns the bytes of the blocks handed out.
+// allocated returns the bytes of the blocks handed out, or where there are very
+// many heaps the bytes reserved.
 func (p *Pool) allocated() int64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if len(p.list) > peakHeaps {
+		return p.reserved
+	}
 	var bytes int64
 	p.everyHeap(func(h *heap) { bytes += h.stats.allocated })
 	return bytes
@@ -338,7 +345,9 @@ func (p *Pool) dissolve(h *heap) {
 		n.waits, n.users = nil, nil
 	})
 	for g := h.segments.first; g != nil; g = g.next {
-		p.keptSegments = append(p.keptSegments, g.addr)
+		if g.lender == nil {
+			p.keptSegments = append(p.keptSegments, g.addr)
+		}
 	}
 	p.past.add(&h.stats)
 	h.close()

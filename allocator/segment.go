@@ -2,12 +2,14 @@ package allocator
 
 import "math/bits"
 
-// A segment is what one Driver.Malloc returned. Its blocks are linked in
-// address order and never coalesce with those of another segment.
+// A segment is what one Driver.Malloc returned, or a part of such a one that the
+// common heap lent. Its blocks are linked in address order and never coalesce with
+// those of another segment.
 type segment struct {
-	addr  uintptr
-	size  int64 // bytes
-	first *node
+	addr   uintptr
+	size   int64 // bytes
+	first  *node
+	lender *node // of the common heap, which it is a part of; nil: of none
 
 	prev, next *segment // in the heap's list
 	up, down   *segment // in the heap's index of unused segments

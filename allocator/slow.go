@@ -23,6 +23,7 @@ type request struct {
 func (r *request) handOut(owner *heap, n *node) *Block {
 	if owner != r.heap {
 		owner.alsoUsedOn(n, r.heap.stream)
+		r.heap.guests++ // under p.mu
 	}
 	b := owner.handOut(n, r.bytes, r.heap.stream, r.tag)
 	return &b
@@ -48,7 +49,7 @@ func (p *Pool) allocSlowly(bytes int64, s Stream, tag string) (Block, error) {
 	r.size = blockSize(bytes)
 	for _, attempt := range [...]func(*request) (*Block, error){
 		p.fromOwn, p.fromOthers, p.fromDriver,
-		p.fromOwnAtLast, p.fromOthersAtLast, p.fromDriverAtLast,
+		p.fromOwnAtLast, p.fromOthersAtLast, p.fromDriverAtLast, p.fromAnywhere,
 	} {
 		b, err := attempt(r)
 		if err != nil {
@@ -88,7 +89,7 @@ func (p *Pool) fromOwn(r *request) (*Block, error) {
 	return nil, nil
 }
 
-// fromOwnAtLast waits for every freed block of the heap and looks at each.
+// fromOwnAtLast waits for every freed block of the heap.
 func (p *Pool) fromOwnAtLast(r *request) (*Block, error) {
 	h := r.heap
 	h.mu.Lock()
@@ -97,7 +98,7 @@ func (p *Pool) fromOwnAtLast(r *request) (*Block, error) {
 		return nil, err
 	}
 	h.flush()
-	if n := h.takeAny(r.size); n != nil {
+	if n := h.take(r.size); n != nil {
 		return r.handOut(h, n), nil
 	}
 	return nil, nil
@@ -106,13 +107,14 @@ func (p *Pool) fromOwnAtLast(r *request) (*Block, error) {
 // fromOthers takes a segment of no stream, or memory of another heap if that was
 // not done too recently.
 func (p *Pool) fromOthers(r *request) (*Block, error) {
-	if b := p.fromCommonSegments(r); b != nil {
-		return b, nil
+	if b, err := p.fromCommon(r); b != nil || err != nil {
+		return b, err
 	}
 	h := r.heap
 	h.mu.Lock()
 	allocs, _ := h.stats.counts()
-	early := allocs-h.visited < visitEvery
+	requests := allocs + h.guests
+	early := requests-h.visited < visitEvery && !p.full
 	h.mu.Unlock()
 	if early {
 		return nil, nil
@@ -120,25 +122,47 @@ func (p *Pool) fromOthers(r *request) (*Block, error) {
 	b, err := p.visitSome(r)
 	if b != nil {
 		h.mu.Lock()
-		h.visited = allocs
+		h.visited = requests
 		h.mu.Unlock()
 	}
 	return b, err
 }
 
-// fromCommonSegments gives the request's heap an unused segment of no stream.
-func (p *Pool) fromCommonSegments(r *request) *Block {
-	c := p.common
+// fromCommon gives the request's heap memory of no stream: a segment, if it is not
+// too large, or part of one.
+func (p *Pool) fromCommon(r *request) (*Block, error) {
+	g, err := p.common.give(r.size, p.segmentSizes(r)[0], p.modest(r.size))
+	if g == nil || err != nil {
+		return nil, err
+	}
+	return p.adopt(r, g), nil
+}
+
+// give takes a segment of at least size bytes out of the common heap: a whole one
+// of at most modest bytes, or else part of one, of about growth bytes.
+func (c *heap) give(size, growth, modest int64) (*segment, error) {
 	c.mu.Lock()
-	g := c.unused.fitting(r.size)
-	if g != nil {
+	defer c.mu.Unlock()
+	if c.waiting.blocks > 0 {
+		if err := c.reap(); err != nil {
+			return nil, err
+		}
+	}
+	if g := c.unused.fitting(size); g != nil && g.size <= max(modest, growth) {
 		c.surrender(g)
+		return g, nil
 	}
-	c.mu.Unlock()
-	if g == nil {
-		return nil
+	c.flush()
+	n := c.place.find(size, maxSegment)
+	if n == nil {
+		return nil, nil
 	}
-	return p.adopt(r, g)
+	if n.whole() && n.size <= max(modest, growth) {
+		g := n.seg
+		c.surrender(g)
+		return g, nil
+	}
+	return c.lend(n, min(growth, n.size)), nil
 }
 
 // adopt adds a segment to the request's heap and meets the request from it.
@@ -149,73 +173,99 @@ func (p *Pool) adopt(r *request, g *segment) *Block {
 	return r.handOut(h, h.carve(h.adopt(g), r.size))
 }
 
-// visitSome looks for memory in the common heap and a few others, which take
-// turns.
+// visitSome looks for memory in a few other heaps, which take turns.
 func (p *Pool) visitSome(r *request) (*Block, error) {
-	if b, err := p.visit(r, p.common, false); b != nil || err != nil {
-		return b, err
-	}
 	for range min(visitHeaps, len(p.list)) {
 		p.donor = (p.donor + 1) % len(p.list)
 		donor := p.list[p.donor]
 		if donor == r.heap {
 			continue
 		}
-		if b, err := p.visit(r, donor, false); b != nil || err != nil {
+		if b, err := p.visit(r, donor, atHand); b != nil || err != nil {
 			return b, err
 		}
 	}
 	return nil, nil
 }
 
-// fromOthersAtLast looks at every block of every other heap, and waits for those
-// that wait.
-func (p *Pool) fromOthersAtLast(r *request) (*Block, error) {
-	for _, donor := range append([]*heap{p.common}, p.list...) {
+// fromOthersAtLast asks every other heap, and waits for those that wait.
+func (p *Pool) fromOthersAtLast(r *request) (*Block, error) { return p.visitAll(r, allWaiting) }
+
+// fromAnywhere looks at every block of every heap, those that MaxSplitBytes and the
+// strategy leave out among them.
+func (p *Pool) fromAnywhere(r *request) (*Block, error) {
+	h := r.heap
+	h.mu.Lock()
+	n := h.takeAny(r.size)
+	var b *Block
+	if n != nil {
+		b = r.handOut(h, n)
+	}
+	h.mu.Unlock()
+	if b != nil {
+		return b, nil
+	}
+	return p.visitAll(r, allBlocks)
+}
+
+func (p *Pool) visitAll(r *request, how thoroughness) (*Block, error) {
+	for i := -1; i < len(p.list); i++ {
+		donor := p.common
+		if i >= 0 {
+			donor = p.list[i]
+		}
 		if donor == r.heap {
 			continue
 		}
-		if b, err := p.visit(r, donor, true); b != nil || err != nil {
+		if b, err := p.visit(r, donor, how); b != nil || err != nil {
 			return b, err
 		}
 	}
 	return nil, nil
 }
 
+// thoroughness is how a heap is searched for memory for another one.
+type thoroughness int
+
+const (
+	atHand     thoroughness = iota // what its placement finds
+	allWaiting                     // also what waits for other streams, after a wait
+	allBlocks                      // also what its placement does not find
+)
+
 // visit takes an unused segment from the donor, or carves a block out of one that
 // stays there, and orders the request's stream after the donor's. It returns
-// neither if the policy or the donor's state forbids it. A last visit also joins
-// and drains there, and looks at every block.
-func (p *Pool) visit(r *request, donor *heap, last bool) (*Block, error) {
-	b, g, err := p.donate(r, donor, last)
+// neither if the policy or the donor's state forbids it.
+func (p *Pool) visit(r *request, donor *heap, how thoroughness) (*Block, error) {
+	b, g, err := p.donate(r, donor, how)
 	if g != nil {
 		b = p.adopt(r, g)
 	}
 	return b, err
 }
 
-func (p *Pool) donate(r *request, donor *heap, last bool) (*Block, *segment, error) {
+func (p *Pool) donate(r *request, donor *heap, how thoroughness) (*Block, *segment, error) {
 	donor.mu.Lock()
 	defer donor.mu.Unlock()
 	common := donor == p.common
 	if p.opt.Reuse == ReuseSameStream && !common {
 		return nil, nil, nil
 	}
-	how := p.opt.Reuse.patience()
-	if last {
-		how = p.opt.Reuse.lastPatience()
-		if err := donor.drain(how); err != nil {
+	patience := p.opt.Reuse.patience()
+	if how >= allWaiting {
+		patience = p.opt.Reuse.lastPatience()
+		if err := donor.drain(patience); err != nil {
 			return nil, nil, err
 		}
 		donor.flush()
 	}
 	g := donor.unused.fitting(r.size)
-	if g != nil && !last && g.size > p.modest(r.size) {
+	if g != nil && how == atHand && g.size > p.modest(r.size) {
 		g = nil
 	}
 	var n *node
 	if g == nil {
-		if n = donor.take(r.size); n == nil && last {
+		if n = donor.take(r.size); n == nil && how == allBlocks {
 			n = donor.takeAny(r.size)
 		}
 		if n == nil {
@@ -223,7 +273,7 @@ func (p *Pool) donate(r *request, donor *heap, last bool) (*Block, *segment, err
 		}
 	}
 	if !common {
-		ordered, err := p.order(donor.stream, r.heap.stream, how)
+		ordered, err := p.order(donor.stream, r.heap.stream, patience)
 		if err != nil || !ordered {
 			if n != nil {
 				donor.coalesce(n)
@@ -245,6 +295,13 @@ func (p *Pool) modest(size int64) int64 { return 4 * max(size, p.opt.SegmentByte
 // fromDriver grows the heap by a segment: of the size that growth suggests, or,
 // if there is not as much, of the size needed.
 func (p *Pool) fromDriver(r *request) (*Block, error) {
+	if p.full { // what is free elsewhere comes first, then the driver is asked again
+		return nil, nil
+	}
+	return p.grow(r)
+}
+
+func (p *Pool) grow(r *request) (*Block, error) {
 	sizes := p.segmentSizes(r)
 	if err := p.collect(sizes[0]); err != nil {
 		return nil, err
@@ -255,6 +312,7 @@ func (p *Pool) fromDriver(r *request) (*Block, error) {
 		}
 		g, err := p.newSegment(size)
 		if err == nil {
+			p.full = false
 			return p.adopt(r, g), nil
 		}
 		if !outOfMemory(err) {
@@ -262,6 +320,7 @@ func (p *Pool) fromDriver(r *request) (*Block, error) {
 		}
 		r.driver = err
 	}
+	p.full = true
 	return nil, nil
 }
 
@@ -271,7 +330,12 @@ func (p *Pool) segmentSizes(r *request) [4]int64 {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	least := h.place.segmentSize(r.size)
-	sizes := [4]int64{h.place.segmentSize(p.opt.growth(least, h.reserved)), roundUp(least, p.opt.SegmentBytes), least, r.size}
+	one := roundUp(least, p.opt.SegmentBytes)
+	growth := h.place.segmentSize(p.opt.growth(least, h.reserved))
+	if growth > max(p.opt.MaxSegmentBytes, one) {
+		growth = one
+	}
+	sizes := [4]int64{growth, one, least, r.size}
 	if r.size <= h.most/2 {
 		for i := range sizes { // of a larger one small requests would get nothing more
 			sizes[i] = max(min(sizes[i], h.most&^(Alignment-1)), r.size)
@@ -285,7 +349,7 @@ func (p *Pool) fromDriverAtLast(r *request) (*Block, error) {
 	if err := p.release(0); err != nil {
 		return nil, err
 	}
-	return p.fromDriver(r)
+	return p.grow(r)
 }
 
 // outOfMemory describes the end of the attempts.
@@ -299,7 +363,7 @@ func (p *Pool) outOfMemory(r *request) error {
 		e.Allocated += h.stats.allocated
 		unused += h.reserved - h.stats.allocated
 		h.blocks(func(n *node) {
-			if n.state != live {
+			if n.state != live && n.state != lent {
 				e.LargestFree = max(e.LargestFree, n.size)
 			}
 		})
@@ -309,7 +373,14 @@ func (p *Pool) outOfMemory(r *request) error {
 	if p.opt.Reuse != ReuseWait && r.size > 0 && e.LargestFree >= r.size {
 		e.Advice = "a free block of another stream is large enough: the reuse policy wait would have taken it"
 	} else {
-		e.adviseOf(p.reserved, unused)
+		var lost int64
+		if unused > 0 {
+			lost = p.reserved / 2
+			if p.opt.Reuse != ReuseWait { // streams cannot always have each other's memory
+				lost = 2 * p.reserved
+			}
+		}
+		e.adviseOf(p.reserved, unused, lost)
 	}
 	return e
 }

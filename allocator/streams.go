@@ -303,10 +303,14 @@ func (p *Pool) merge(h *heap) {
 
 // takeOver adds g, with all that is in it but what waits, from heap h.
 func (h *heap) takeOver(from *heap, g *segment) {
-	g.prev, g.next, g.up, g.down, g.indexed = nil, nil, nil, nil, false
+	if g.indexed {
+		from.unindex(g)
+	}
+	g.prev, g.next = nil, nil
 	h.segments.add(g)
 	h.reserved += g.size
-	for n := g.first; n != nil; n = n.next {
+	for n, after := g.first, (*node)(nil); n != nil; n = after {
+		after = n.next
 		n.loose = false
 		switch n.state {
 		case free:
@@ -326,5 +330,5 @@ func (h *heap) close() {
 	h.place, h.cache = &addressOrdered{}, nil
 	h.stats = heapStats{}
 	h.segments, h.unused, h.reserved = segmentList{}, segmentIndex{}, 0
-	h.spares, h.loose, h.waiting = nil, nil, waitingBlocks{}
+	h.spares, h.loose, h.joined, h.waiting = nil, nil, nil, waitingBlocks{}
 }
