@@ -47,7 +47,8 @@ type Plan struct {
 	need   int64 // bytes of slab for the largest plan
 
 	allocs, frees   int64 // of planned blocks
-	allocated, peak int64 // bytes: of planned blocks; of all, at once, in a step
+	allocated, high int64 // bytes of them; the most in this step
+	peak            int64 // bytes of all blocks, at once
 }
 
 // NewPlan returns a planning allocator over d. SegmentBytes and MaxSegmentBytes
@@ -123,9 +124,10 @@ func (p *Plan) End() error {
 
 // conclude settles how the step went, and says whether it is to be planned.
 func (p *Plan) conclude(r *run) (learn bool) {
+	p.notePeak()
+	p.high = p.allocated
 	if r.plan != nil && r.next == len(r.plan.events) {
 		r.plan.stats.Replays++
-		p.peak = max(p.peak, p.pool.allocated()+r.plan.stats.LowerBound)
 		r.plan.used = p.clock
 		r.names.judge(r.guess, r.plan)
 		r.names.follows(r.plan)
@@ -153,6 +155,13 @@ func (p *Plan) conclude(r *run) (learn bool) {
 	}
 	r.names.follows(actual)
 	return false
+}
+
+// notePeak looks at the bytes handed out, if some of them are planned.
+func (p *Plan) notePeak() {
+	if p.high > 0 {
+		p.peak = max(p.peak, p.pool.allocated()+p.high)
+	}
 }
 
 // install adds a plan, and drops those used least recently where there are too
@@ -189,7 +198,7 @@ func (p *Plan) limitPlans(newest *schedule) {
 		for c := range p.schedules {
 			plans++
 			events += len(c.events)
-			if c != newest && (oldest == nil || c.used < oldest.used) && !c.busy() {
+			if c != newest && (oldest == nil || c.used < oldest.used) && !c.busy() && !p.inUse(c) {
 				oldest = c
 			}
 		}
@@ -202,6 +211,12 @@ func (p *Plan) limitPlans(newest *schedule) {
 			delete(p.names, oldest.stats.Name)
 		}
 	}
+}
+
+// inUse says whether c is the plan of the step in progress.
+func (p *Plan) inUse(c *schedule) bool {
+	r := p.step.Load()
+	return r != nil && r.tried == c
 }
 
 // schedules calls yield for every plan.
@@ -217,12 +232,15 @@ func (p *Plan) schedules(yield func(*schedule) bool) {
 
 // Alloc implements [Allocator].
 func (p *Plan) Alloc(bytes int64, s Stream, tag string) (Block, error) {
-	if r := p.step.Load(); r == nil || r.stream != s || bytes < 0 {
+	r := p.step.Load()
+	if r == nil || bytes < 0 {
 		return p.fromPool(bytes, s, tag)
 	}
+	if r.stream != s {
+		return p.beside(bytes, s, tag)
+	}
 	p.mu.Lock()
-	r := p.step.Load()
-	if r == nil || r.stream != s {
+	if p.step.Load() != r {
 		p.mu.Unlock()
 		return p.fromPool(bytes, s, tag)
 	}
@@ -236,6 +254,7 @@ func (p *Plan) Alloc(bytes int64, s Stream, tag string) (Block, error) {
 		sl.slab.live++
 		p.allocs++
 		p.allocated += blockSize(bytes)
+		p.high = max(p.high, p.allocated)
 		b := sl.node.handOut(bytes, s, tag)
 		p.mu.Unlock()
 		return b, nil
@@ -253,9 +272,18 @@ func (p *Plan) Alloc(bytes int64, s Stream, tag string) (Block, error) {
 	case !planned:
 		r.leave()
 		r.recordAlloc(b.node, b.gen, bytes)
-		if p.allocated > 0 {
-			p.peak = max(p.peak, p.pool.allocated()+p.allocated)
-		}
+		p.notePeak()
+	}
+	return b, err
+}
+
+// beside is Alloc on another stream than the step's.
+func (p *Plan) beside(bytes int64, s Stream, tag string) (Block, error) {
+	b, err := p.fromPool(bytes, s, tag)
+	if err == nil {
+		p.mu.Lock()
+		p.notePeak()
+		p.mu.Unlock()
 	}
 	return b, err
 }
@@ -278,11 +306,26 @@ func (p *Plan) fromPool(bytes int64, s Stream, tag string) (Block, error) {
 			return b, errors.Join(err, dropErr)
 		}
 	}
+	if !dropped {
+		p.describe(err)
+	}
 	p.mu.Unlock()
 	if !dropped {
 		return b, err
 	}
 	return p.pool.Alloc(bytes, s, tag)
+}
+
+// describe adds the planned blocks to an error of the pool.
+func (p *Plan) describe(err error) {
+	var oom *OutOfMemoryError
+	if !errors.As(err, &oom) || p.slab == nil {
+		return
+	}
+	oom.Allocated += p.allocated
+	if idle := p.slab.size - p.allocated; idle >= oom.Bytes {
+		oom.Advice = fmt.Sprintf("%d bytes are kept for planned steps until the one in progress ends: asking between steps would have taken them", idle)
+	}
 }
 
 // Free implements [Allocator]. Where s is not the stream of the step, or another
@@ -453,7 +496,7 @@ func (p *Plan) ResetPeaks() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.pool.ResetPeaks()
-	p.peak = 0
+	p.peak, p.high = 0, p.allocated
 }
 
 // Trim implements [Allocator]. Between steps the slab is unused; the next step

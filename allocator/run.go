@@ -59,7 +59,7 @@ func (r *run) begin(p *Plan, bytes int64) error {
 	if r.names.trust < 0 {
 		return p.dropSlab()
 	}
-	ready, err := p.prepareSlab(r.stream)
+	ready, err := p.prepareSlab(r.guess, r.stream)
 	if err != nil || !ready {
 		return err
 	}

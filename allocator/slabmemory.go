@@ -50,9 +50,9 @@ func (p *Plan) slabs(yield func(*slabMemory) bool) {
 // for again.
 const retryAfter = 16
 
-// prepareSlab takes a slab and orders what used it before s. It returns false if
-// that cannot be now.
-func (p *Plan) prepareSlab(s Stream) (ready bool, err error) {
+// prepareSlab takes a slab for plan c and orders what used it before s. It returns
+// false if that cannot be now.
+func (p *Plan) prepareSlab(c *schedule, s Stream) (ready bool, err error) {
 	if m := p.slab; m != nil && m.live > 0 {
 		if !p.stuck {
 			p.stuck = true
@@ -61,19 +61,25 @@ func (p *Plan) prepareSlab(s Stream) (ready bool, err error) {
 		p.abandonSlab()
 	}
 	p.stuck = false
-	if p.slab == nil || p.slab.size < p.need {
-		if p.clock < p.retry {
-			return false, nil
-		}
+	if (p.slab == nil || p.slab.size < p.need) && p.clock >= p.retry {
 		if err := p.growSlab(); err != nil {
 			return false, err
 		}
-		if p.slab == nil {
+		if p.slab == nil || p.slab.size < p.need {
 			p.retry = p.clock + retryAfter
+		}
+	}
+	if p.slab == nil { // not as large as the largest plan needs, then for this one
+		if err := p.takeSlab(c.stats.Slab); outOfMemory(err) {
 			return false, nil
+		} else if err != nil {
+			return false, err
 		}
 	}
 	m := p.slab
+	if m.size < c.stats.Slab {
+		return false, nil
+	}
 	if m.ordered && m.stream != s {
 		if _, err := p.pool.order(m.stream, s, queue); err != nil {
 			return false, err
@@ -111,7 +117,7 @@ func (p *Plan) takeSlab(bytes int64) error {
 	if err := p.makeWay(); err != nil {
 		return err
 	}
-	g, err := p.pool.lend(bytes)
+	g, err := p.pool.lend(max(bytes, Alignment))
 	if err != nil {
 		return err
 	}
