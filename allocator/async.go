@@ -75,7 +75,8 @@ func (a *Async) free(addr uintptr, s Stream) error {
 }
 
 // Free implements [Allocator]. It calls the driver each time. On the device, s
-// waits for the streams named with RecordStream first.
+// waits for the streams named with RecordStream first, unless the driver sees to
+// them.
 func (a *Async) Free(b Block, s Stream) error {
 	_, err := a.freeSized(b, s)
 	return err
@@ -88,12 +89,24 @@ func (a *Async) freeSized(b Block, s Stream) (bytes int64, err error) {
 			if u == s {
 				continue
 			}
-			if err := a.events.queue(u, s); err != nil {
+			if err := a.join(b.Addr, u, s); err != nil {
 				return err
 			}
 		}
 		return a.free(b.Addr, s)
 	})
+}
+
+// join makes the next use of memory that is about to be freed on s come after the
+// work queued on u, too.
+func (a *Async) join(addr uintptr, u, s Stream) error {
+	if r, ok := a.driver.(interface {
+		RecordStream(addr, stream uintptr) error
+	}); ok {
+		a.driverCalls.Add(1)
+		return r.RecordStream(addr, u)
+	}
+	return a.events.queue(u, s)
 }
 
 // RecordStream is that of [Pool]. It is errors.ErrUnsupported if the driver has

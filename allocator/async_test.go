@@ -2,6 +2,8 @@ package allocator_test
 
 import (
 	"errors"
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -28,6 +30,56 @@ func TestAsyncOutOfMemoryError(t *testing.T) {
 		t.Errorf("error text %q claims what only the driver knows, or gives no advice", text)
 	}
 	if err := errors.Join(a.Free(b, 1), a.Close(), f.Faults(), f.Leftover()); err != nil {
+		t.Error(err)
+	}
+}
+
+// A recordingDriver sees itself to the streams that use a block.
+type recordingDriver struct {
+	*allocatortest.Fake
+	calls []string
+	fail  bool
+}
+
+func (d *recordingDriver) RecordStream(addr, s uintptr) error {
+	if d.fail {
+		return allocatortest.ErrInjected
+	}
+	d.calls = append(d.calls, fmt.Sprint("record ", s))
+	return nil
+}
+
+func (d *recordingDriver) WaitEvent(s, _ uintptr) error {
+	d.calls = append(d.calls, fmt.Sprint("wait ", s))
+	return nil
+}
+
+func (d *recordingDriver) FreeAsync(addr, s uintptr) error {
+	d.calls = append(d.calls, fmt.Sprint("free ", s))
+	return d.Fake.FreeAsync(addr, s)
+}
+
+// TestAsyncTellsOfStreams has a driver that wants to know which other streams use
+// a block.
+func TestAsyncTellsOfStreams(t *testing.T) {
+	d := &recordingDriver{Fake: allocatortest.NewFake(64 << 20)}
+	a := allocator.NewAsync(d)
+	b, err := a.Alloc(1000, 1, "shared")
+	if err := errors.Join(err, a.RecordStream(b, 3), a.RecordStream(b, 2), a.RecordStream(b, 3)); err != nil {
+		t.Fatal(err)
+	}
+	d.fail = true
+	if err := a.Free(b, 2); !errors.Is(err, allocatortest.ErrInjected) || len(d.calls) > 0 {
+		t.Errorf("Free: %v after calls %q, want ErrInjected after none", err, d.calls)
+	}
+	d.fail = false
+	if err := a.Free(b, 2); err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"record 3", "free 2"}; !slices.Equal(d.calls, want) {
+		t.Errorf("the driver saw %q, want %q", d.calls, want)
+	}
+	if err := errors.Join(a.Close(), d.Faults(), d.Leftover()); err != nil {
 		t.Error(err)
 	}
 }
