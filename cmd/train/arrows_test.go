@@ -24,12 +24,13 @@ var mayImport = map[string][]string{
 	"mlpool/kernels/device":                  {"mlpool/allocator", "mlpool/kernels", "mlpool/kernels/ref"},
 	"mlpool/cmd/train": {"mlpool/allocator", "mlpool/configs", "mlpool/data", "mlpool/kernels",
 		"mlpool/kernels/device", "mlpool/kernels/ref", "mlpool/model"},
-	"mlpool/tools":                    {},
-	"mlpool/tools/look":               {},
-	"mlpool/tools/plot":               {"mlpool/tools/look"},
-	"mlpool/tools/allocbench":         {"mlpool/allocator", "mlpool/kernels", "mlpool/tools/look"},
-	"mlpool/tools/emulator/translate": {},
-	"mlpool/tools/vulncheck":          {},
+	"mlpool/tools":                      {},
+	"mlpool/tools/look":                 {},
+	"mlpool/tools/plot":                 {"mlpool/tools/look"},
+	"mlpool/tools/allocbench":           {"mlpool/allocator", "mlpool/kernels", "mlpool/tools/allocbench/contender", "mlpool/tools/look"},
+	"mlpool/tools/allocbench/contender": {"mlpool/allocator"},
+	"mlpool/tools/emulator/translate":   {},
+	"mlpool/tools/vulncheck":            {},
 }
 
 // TestArrows keeps the packages apart: the allocator knows no CUDA, the kernels

@@ -1,0 +1,169 @@
+// Package contender has the allocators of other projects, written anew from their
+// published rules, to see how much memory they would reserve for the same
+// requests. Where blocks come to lie and when memory is asked for is theirs; how
+// long a call takes is not.
+//
+// Each is an [allocator.AsyncDriver], so that allocator.NewAsync makes an
+// allocator of it, and runs on any [allocator.Driver]; a [Counter] is one without
+// memory.
+package contender
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+
+	"mlpool/allocator"
+)
+
+// A Contender is a stream-ordered pool of another project.
+type Contender interface {
+	allocator.AsyncDriver
+	allocator.Driver // whose events an allocator.Async uses, too
+
+	// RecordStream says that the memory at addr, which is handed out, is used on
+	// another stream as well.
+	RecordStream(addr, stream uintptr) error
+}
+
+// Pages is a device with virtual memory: addresses are reserved, and memory is
+// mapped to a part of them.
+type Pages interface {
+	allocator.Driver
+	// Reserve returns the first of bytes addresses, to which nothing is mapped.
+	Reserve(bytes int64) (addr uintptr, err error)
+	// Unreserve gives back what Reserve returned; nothing may be mapped to it.
+	Unreserve(addr uintptr) error
+	// Map maps bytes bytes of memory at addr, or none; a lack of memory is an
+	// error as an allocator.Driver has it.
+	Map(addr uintptr, bytes int64) error
+	// Unmap gives the memory at bytes addresses back, which work may not use.
+	Unmap(addr uintptr, bytes int64) error
+}
+
+// A block is a part of a segment: handed out, waiting for events, or free.
+type block struct {
+	pool   *pool
+	stream allocator.Stream
+	addr   uintptr
+	size   int64 // bytes
+
+	free       bool // in pool.free, or in pool.unmapped
+	mapped     bool // memory is behind it; always so without virtual memory
+	prev, next *block
+	segment    *segment // nil without virtual memory
+
+	uses   []allocator.Stream // others that were recorded
+	events int                // not yet known to be done, before it is free
+}
+
+// split cuts b after size bytes and returns the rest, which is in no set yet.
+func (b *block) split(size int64) *block {
+	rest := &block{
+		pool: b.pool, stream: b.stream, addr: b.addr + uintptr(size), size: b.size - size,
+		free: b.free, mapped: b.mapped, prev: b, next: b.next, segment: b.segment,
+	}
+	if b.next != nil {
+		b.next.prev = rest
+	}
+	b.next, b.size = rest, size
+	return rest
+}
+
+// whole says whether b is all of its segment.
+func (b *block) whole() bool { return b.prev == nil && b.next == nil }
+
+// A blockSet is blocks in an order.
+type blockSet struct {
+	blocks  []*block
+	compare func(a, b *block) int
+}
+
+func bySize(a, b *block) int {
+	return cmp.Or(cmp.Compare(a.stream, b.stream), cmp.Compare(a.size, b.size), cmp.Compare(a.addr, b.addr))
+}
+
+func byAddress(a, b *block) int {
+	return cmp.Or(cmp.Compare(a.stream, b.stream), cmp.Compare(a.addr, b.addr))
+}
+
+// from returns the index of the first block that is not before key.
+func (s *blockSet) from(key *block) int {
+	i, _ := slices.BinarySearchFunc(s.blocks, key, s.compare)
+	return i
+}
+
+func (s *blockSet) insert(b *block) { s.blocks = slices.Insert(s.blocks, s.from(b), b) }
+
+func (s *blockSet) remove(b *block) {
+	i := s.from(b)
+	s.blocks = slices.Delete(s.blocks, i, i+1)
+}
+
+// A pool is the free blocks for requests of a range of sizes.
+type pool struct {
+	small    bool
+	free     blockSet // with memory behind them, by stream, size and address
+	unmapped blockSet // without, by stream and address
+}
+
+func newPool(small bool) pool {
+	return pool{small: small, free: blockSet{compare: bySize}, unmapped: blockSet{compare: byAddress}}
+}
+
+// set returns where b is while it is free.
+func (p *pool) set(b *block) *blockSet {
+	if b.mapped {
+		return &p.free
+	}
+	return &p.unmapped
+}
+
+// put makes b free, coalesced with its neighbours.
+func (p *pool) put(b *block) {
+	b.free = true
+	p.merge(b, b.prev)
+	p.merge(b, b.next)
+	p.set(b).insert(b)
+}
+
+// take takes a free block out.
+func (p *pool) take(b *block) { p.set(b).remove(b) }
+
+// merge adds a neighbour to b, which is in no set, if both are free alike.
+func (p *pool) merge(b, neighbour *block) {
+	if neighbour == nil || !neighbour.free || neighbour.mapped != b.mapped {
+		return
+	}
+	p.take(neighbour)
+	b.size += neighbour.size
+	if neighbour == b.prev {
+		b.addr, b.prev = neighbour.addr, neighbour.prev
+		if b.prev != nil {
+			b.prev.next = b
+		}
+		return
+	}
+	if b.next = neighbour.next; b.next != nil {
+		b.next.prev = b
+	}
+}
+
+// roundUp returns n rounded up to a multiple of unit.
+func roundUp(n, unit int64) int64 { return (n + unit - 1) / unit * unit }
+
+// A memoryError says that there is no memory.
+type memoryError struct{ bytes, free int64 }
+
+func (e memoryError) Error() string {
+	return fmt.Sprintf("%d bytes are asked for and %d free", e.bytes, e.free)
+}
+
+// OutOfMemory tells the error from others; see allocator.Driver.
+func (memoryError) OutOfMemory() bool { return true }
+
+func outOfMemory(err error) bool {
+	var o interface{ OutOfMemory() bool }
+	return errors.As(err, &o) && o.OutOfMemory()
+}

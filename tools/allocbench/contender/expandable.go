@@ -1,0 +1,191 @@
+package contender
+
+import "mlpool/allocator"
+
+// expandable is the growth of PyTorch's allocator by expandable segments.
+type expandable struct {
+	*cache
+	pages Pages
+}
+
+// A segment is a range of addresses of one stream and pool, a prefix of which has
+// memory behind it, but for gaps that a lack of memory left.
+type segment struct {
+	addr uintptr
+	size int64 // bytes
+	page int64 // bytes that are mapped at once
+}
+
+// TorchExpandable returns the caching allocator of PyTorch 2.11 with
+// expandable_segments:True, over p. In the words of [Torch], it differs in this:
+//
+//   - A stream has one segment in each pool, of as many addresses as 9/8 of the
+//     device's memory; another follows when it has no room (find_expandable_block).
+//   - Memory is mapped in pages of 2 MiB in the small pool and 20 MiB in the large
+//     one (ExpandableSegment), at the lowest addresses where the request fits,
+//     behind a free block if there is one, and only as much as that lacks
+//     (try_allocate_expandable_block, map_block).
+//   - A free block at the end of what is mapped counts with the addresses behind it
+//     when blocks are compared, so that others are preferred (get_free_block).
+//   - A block is split if at least 512 bytes are left, in both pools (should_split).
+//   - Memory goes back only when there is none, or for empty_cache: all pages that
+//     lie within free blocks are unmapped (release_blocks, unmap_block).
+func TorchExpandable(p Pages) Contender {
+	c := newCache(p)
+	c.growth = &expandable{c, p}
+	return c
+}
+
+func (e *expandable) fit(p *pool, s allocator.Stream, size int64) *block {
+	free := p.free.blocks
+	i := p.free.from(&block{stream: s, size: size})
+	if i == len(free) || free[i].stream != s {
+		return nil
+	}
+	for i+1 < len(free) && free[i+1].stream == s && free[i+1].room() < free[i].room() {
+		i++
+	}
+	b := free[i]
+	p.take(b)
+	return b
+}
+
+// room is the bytes that a free block can grow to.
+func (b *block) room() int64 {
+	if b.next != nil && !b.next.mapped {
+		return b.size + b.next.size
+	}
+	return b.size
+}
+
+func (e *expandable) grow(p *pool, s allocator.Stream, size int64) (*block, error) {
+	b, err := e.place(p, s, size)
+	if err != nil {
+		return nil, err
+	}
+	if !b.mapped {
+		if err := e.mapPages(b, min(b.size, size)); err != nil {
+			return nil, err
+		}
+	}
+	for b.size < size { // what follows a free block that is too small is not mapped
+		next := b.next
+		if err := e.mapPages(next, min(size-b.size, next.size)); err != nil {
+			return nil, err
+		}
+		b = next // of which the free block is a part now
+	}
+	p.take(b)
+	return b, nil
+}
+
+// place returns the lowest block from which on size bytes are free, mapped or not.
+// It is not mapped, or one that is not follows it.
+func (e *expandable) place(p *pool, s allocator.Stream, size int64) (*block, error) {
+	for i := p.unmapped.from(&block{stream: s}); i < len(p.unmapped.blocks) && p.unmapped.blocks[i].stream == s; i++ {
+		b := p.unmapped.blocks[i]
+		if b.prev != nil && b.prev.free {
+			b = b.prev
+		}
+		bytes := int64(0)
+		for n := b; n != nil && n.free && bytes < size; n = n.next {
+			bytes += n.size
+		}
+		if bytes >= size {
+			return b, nil
+		}
+	}
+	page := int64(largeSegmentBytes)
+	if p.small {
+		page = smallSegmentBytes
+	}
+	_, total, err := e.MemInfo()
+	if err != nil {
+		return nil, err
+	}
+	bytes := roundUp(total+total/8, page)
+	if size > bytes {
+		return nil, memoryError{size, bytes}
+	}
+	addr, err := e.pages.Reserve(bytes)
+	if err != nil {
+		return nil, err
+	}
+	b := &block{pool: p, stream: s, addr: addr, size: bytes, free: true, segment: &segment{addr, bytes, page}}
+	p.unmapped.insert(b)
+	return b, nil
+}
+
+// mapPages maps pages for at least size bytes at the beginning of b, which is free
+// then with its free neighbours.
+func (e *expandable) mapPages(b *block, size int64) error {
+	bytes := roundUp(size, b.segment.page)
+	if err := e.pages.Map(b.addr, bytes); err != nil {
+		return err
+	}
+	e.hold(bytes)
+	b.pool.take(b)
+	if bytes < b.size {
+		b.pool.unmapped.insert(b.split(bytes))
+	}
+	b.mapped = true
+	b.pool.put(b)
+	return nil
+}
+
+func (e *expandable) splits(_ *pool, rest int64) bool { return rest >= minBlockBytes }
+
+// release unmaps the pages that lie within b, and forgets a segment without any.
+func (e *expandable) release(b *block) error {
+	s := b.segment
+	from := roundUp(int64(b.addr-s.addr), s.page)
+	to := (int64(b.addr-s.addr) + b.size) / s.page * s.page
+	if from >= to {
+		return nil
+	}
+	if err := e.drain(b.stream); err != nil {
+		return err
+	}
+	addr := s.addr + uintptr(from)
+	if err := e.pages.Unmap(addr, to-from); err != nil {
+		return err
+	}
+	e.hold(from - to)
+	p := b.pool
+	p.take(b)
+	if before := int64(addr - b.addr); before > 0 {
+		first := b
+		b = b.split(before)
+		p.free.insert(first)
+	}
+	if b.size > to-from {
+		p.free.insert(b.split(to - from))
+	}
+	b.mapped = false
+	p.put(b)
+	if b.whole() {
+		return e.unreserve(b)
+	}
+	return nil
+}
+
+// unreserve forgets a segment that is all of one block, which is not mapped.
+func (e *expandable) unreserve(b *block) error {
+	if err := e.pages.Unreserve(b.addr); err != nil {
+		return err
+	}
+	b.pool.take(b)
+	return nil
+}
+
+// close forgets the segments to which nothing could be mapped.
+func (e *expandable) close() error {
+	for _, p := range []*pool{&e.small, &e.large} {
+		for len(p.unmapped.blocks) > 0 {
+			if err := e.unreserve(p.unmapped.blocks[0]); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,351 @@
+package contender
+
+import (
+	"fmt"
+	"testing"
+
+	"mlpool/allocator"
+)
+
+const (
+	kib = 1 << 10
+	mib = 1 << 20
+)
+
+// An op is a call in a script. A block is known by a letter.
+type op struct {
+	do     string // alloc, free, record (a use on stream), done (the work on stream) or trim
+	block  string
+	bytes  int64
+	stream allocator.Stream
+
+	reserved int64  // in MiB, afterwards
+	at       string // if not empty, the block whose address the new one has
+}
+
+// A clock is a Counter on which the work of a stream is done when told so.
+type clock struct {
+	*Counter
+	stream  map[uintptr]uintptr // that an event was recorded on
+	pending map[uintptr]bool    // events
+}
+
+func (c *clock) RecordEvent(event, s uintptr) error {
+	c.stream[event], c.pending[event] = s, true
+	return nil
+}
+
+func (c *clock) QueryEvent(event uintptr) (bool, error) { return !c.pending[event], nil }
+
+func (c *clock) SyncEvent(event uintptr) error {
+	c.pending[event] = false
+	return nil
+}
+
+var sizeRules = []struct {
+	name              string
+	bytes             int64
+	torch, expandable int64 // reserved, in MiB
+}{
+	{"a byte", 1, 2, 2},
+	{"the largest small", mib, 2, 2},
+	{"rounded to the largest small", mib - 511, 2, 2},
+	{"the smallest large", mib + 1, 20, 20},
+	{"the largest that shares a segment", 10*mib - 512, 20, 20},
+	{"rounded to one of its own", 10*mib - 511, 10, 20},
+	{"one of its own, rounded up", 11*mib + 1, 12, 20},
+	{"a page", 20 * mib, 20, 20},
+	{"more than a page", 20*mib + 1, 22, 40},
+	{"many pages", 333 * mib, 334, 340},
+}
+
+func TestSegmentSizes(t *testing.T) {
+	for _, c := range sizeRules {
+		for name, want := range map[string]int64{"torch": c.torch, "torch-expandable": c.expandable} {
+			runScript(t, c.name+" "+name, name, 1<<40, []op{{do: "alloc", block: "a", bytes: c.bytes, reserved: want}})
+		}
+	}
+}
+
+var rules = []struct {
+	name, contender string
+	total           int64 // of the device, in MiB; 0 is plenty
+	script          []op
+}{
+	{"small blocks share a segment", "torch", 0, []op{
+		{do: "alloc", block: "a", bytes: mib, reserved: 2},
+		{do: "alloc", block: "b", bytes: mib - 512, reserved: 2},
+		{do: "alloc", block: "c", bytes: 512, reserved: 2},
+		{do: "alloc", block: "d", bytes: 1, reserved: 4},
+	}},
+	{"streams and pools share nothing", "torch", 0, []op{
+		{do: "alloc", block: "a", bytes: kib, reserved: 2},
+		{do: "alloc", block: "b", bytes: kib, stream: 1, reserved: 4},
+		{do: "alloc", block: "c", bytes: 5 * mib, reserved: 24},
+		{do: "free", block: "c", reserved: 24},
+		{do: "alloc", block: "d", bytes: 5 * mib, stream: 1, reserved: 44},
+		{do: "alloc", block: "e", bytes: 2 * mib, reserved: 44, at: "c"},
+	}},
+	{"a large rest of 1 MiB stays with the block", "torch", 0, []op{
+		{do: "alloc", block: "a", bytes: 9*mib + 512*kib, reserved: 20},
+		{do: "alloc", block: "b", bytes: 9*mib + 512*kib, reserved: 20},
+		{do: "alloc", block: "c", bytes: mib + 512, reserved: 40},
+	}},
+	{"one of more is split off", "torch", 0, []op{
+		{do: "alloc", block: "a", bytes: 9*mib + 512*kib, reserved: 20},
+		{do: "alloc", block: "b", bytes: 9*mib + 512*kib - 512, reserved: 20},
+		{do: "alloc", block: "c", bytes: mib + 512, reserved: 20},
+	}},
+	{"the smallest that fits, then the lowest", "torch", 0, []op{
+		{do: "alloc", block: "a", bytes: 30 * mib, reserved: 30},
+		{do: "alloc", block: "b", bytes: 20 * mib, reserved: 50},
+		{do: "alloc", block: "c", bytes: 20 * mib, reserved: 70},
+		{do: "free", block: "a", reserved: 70},
+		{do: "free", block: "c", reserved: 70},
+		{do: "free", block: "b", reserved: 70},
+		{do: "alloc", block: "d", bytes: 19 * mib, reserved: 70, at: "b"},
+		{do: "alloc", block: "e", bytes: 19 * mib, reserved: 70, at: "c"},
+		{do: "alloc", block: "f", bytes: 19 * mib, reserved: 70, at: "a"},
+		{do: "alloc", block: "g", bytes: 11 * mib, reserved: 70}, // the rest of a
+		{do: "alloc", block: "h", bytes: 11 * mib, reserved: 82},
+	}},
+	{"neighbours coalesce", "torch", 0, []op{
+		{do: "alloc", block: "a", bytes: 5 * mib, reserved: 20},
+		{do: "alloc", block: "b", bytes: 5 * mib, reserved: 20},
+		{do: "alloc", block: "c", bytes: 5 * mib, reserved: 20},
+		{do: "free", block: "a", reserved: 20},
+		{do: "free", block: "c", reserved: 20},
+		{do: "free", block: "b", reserved: 20},
+		{do: "alloc", block: "d", bytes: 20 * mib, reserved: 20, at: "a"},
+	}},
+	{"a recorded stream is waited for, not reused before", "torch", 0, []op{
+		{do: "alloc", block: "a", bytes: 10 * mib, reserved: 10},
+		{do: "record", block: "a", stream: 3, reserved: 10},
+		{do: "free", block: "a", reserved: 10},
+		{do: "alloc", block: "b", bytes: 10 * mib, reserved: 20},
+		{do: "done", stream: 3, reserved: 20},
+		{do: "alloc", block: "c", bytes: 10 * mib, reserved: 20, at: "a"},
+	}},
+	{"the own stream is not waited for", "torch", 0, []op{
+		{do: "alloc", block: "a", bytes: 10 * mib, reserved: 10},
+		{do: "record", block: "a", reserved: 10},
+		{do: "free", block: "a", reserved: 10},
+		{do: "alloc", block: "b", bytes: 10 * mib, reserved: 10, at: "a"},
+	}},
+	{"a free on another stream is a use there", "torch", 0, []op{
+		{do: "alloc", block: "a", bytes: 10 * mib, reserved: 10},
+		{do: "free", block: "a", stream: 5, reserved: 10},
+		{do: "alloc", block: "b", bytes: 10 * mib, reserved: 20},
+		{do: "done", stream: 5, reserved: 20},
+		{do: "alloc", block: "c", bytes: 10 * mib, reserved: 20, at: "a"},
+	}},
+	{"out of memory releases whole segments, and waits for events", "torch", 64, []op{
+		{do: "alloc", block: "a", bytes: 20 * mib, reserved: 20},
+		{do: "alloc", block: "b", bytes: 5 * mib, reserved: 40},
+		{do: "alloc", block: "c", bytes: 20 * mib, stream: 1, reserved: 60},
+		{do: "record", block: "c", stream: 2, reserved: 60},
+		{do: "free", block: "c", stream: 1, reserved: 60},
+		{do: "free", block: "a", reserved: 60},
+		{do: "alloc", block: "d", bytes: 30 * mib, reserved: 20 + 30},
+	}},
+	{"empty_cache keeps split segments", "torch", 0, []op{
+		{do: "alloc", block: "a", bytes: 5 * mib, reserved: 20},
+		{do: "alloc", block: "b", bytes: 12 * mib, reserved: 20},
+		{do: "alloc", block: "c", bytes: 12 * mib, reserved: 32},
+		{do: "free", block: "b", reserved: 32},
+		{do: "free", block: "c", reserved: 32},
+		{do: "trim", reserved: 20},
+	}},
+
+	{"a segment grows by what the last free block lacks", "torch-expandable", 0, []op{
+		{do: "alloc", block: "a", bytes: 15 * mib, reserved: 20},
+		{do: "alloc", block: "b", bytes: 25 * mib, reserved: 40},
+		{do: "alloc", block: "c", bytes: mib + 1, reserved: 60},
+		{do: "free", block: "b", reserved: 60},
+		{do: "free", block: "a", reserved: 60},
+		{do: "alloc", block: "d", bytes: 40 * mib, reserved: 60, at: "a"},
+	}},
+	{"512 bytes are split off in the large pool", "torch-expandable", 0, []op{
+		{do: "alloc", block: "a", bytes: 10*mib - 512, reserved: 20},
+		{do: "alloc", block: "b", bytes: 10*mib - 512, reserved: 20},
+		{do: "free", block: "a", reserved: 20},
+		{do: "alloc", block: "c", bytes: 10*mib - 1024, reserved: 20, at: "a"},
+	}},
+	{"the end of what is mapped comes last", "torch-expandable", 0, []op{
+		{do: "alloc", block: "a", bytes: 13 * mib, reserved: 20},
+		{do: "alloc", block: "b", bytes: 2 * mib, reserved: 20}, // 5 MiB are free at the end
+		{do: "free", block: "a", reserved: 20},
+		{do: "alloc", block: "c", bytes: 4 * mib, reserved: 20, at: "a"},
+	}},
+	{"a segment for each stream and pool", "torch-expandable", 0, []op{
+		{do: "alloc", block: "a", bytes: kib, reserved: 2},
+		{do: "alloc", block: "b", bytes: 3 * mib, reserved: 22},
+		{do: "alloc", block: "c", bytes: 3 * mib, stream: 1, reserved: 42},
+		{do: "alloc", block: "d", bytes: kib, stream: 1, reserved: 44},
+	}},
+	{"out of memory unmaps whole pages, which fill again from below", "torch-expandable", 120, []op{
+		{do: "alloc", block: "a", bytes: 50 * mib, reserved: 60},
+		{do: "alloc", block: "b", bytes: 10 * mib, reserved: 60},
+		{do: "free", block: "a", reserved: 60},
+		{do: "alloc", block: "c", bytes: 75 * mib, stream: 1, reserved: 20 + 80}, // the page of b stays, with 10 free MiB
+		{do: "free", block: "c", stream: 1, reserved: 100},
+		{do: "alloc", block: "d", bytes: 30 * mib, reserved: 20 + 40, at: "a"}, // the pages of c went
+		{do: "alloc", block: "e", bytes: 20 * mib, reserved: 60},               // between d and b
+		{do: "free", block: "e", reserved: 60},
+		{do: "free", block: "d", reserved: 60},
+		{do: "trim", reserved: 20},
+	}},
+	{"a recorded stream is waited for", "torch-expandable", 0, []op{
+		{do: "alloc", block: "a", bytes: 20 * mib, reserved: 20},
+		{do: "record", block: "a", stream: 3, reserved: 20},
+		{do: "free", block: "a", reserved: 20},
+		{do: "alloc", block: "b", bytes: 20 * mib, reserved: 40},
+		{do: "done", stream: 3, reserved: 40},
+		{do: "alloc", block: "c", bytes: 20 * mib, reserved: 40, at: "a"},
+	}},
+}
+
+func TestRules(t *testing.T) {
+	for _, c := range rules {
+		total := c.total * mib
+		if total == 0 {
+			total = 1 << 40
+		}
+		runScript(t, c.name, c.contender, total, c.script)
+	}
+}
+
+// runScript runs a script on a contender, and gives back what it leaves.
+func runScript(t *testing.T, name, contender string, total int64, script []op) {
+	t.Run(name, func(t *testing.T) {
+		device := &clock{NewCounter(total), map[uintptr]uintptr{}, map[uintptr]bool{}}
+		a := Torch(device)
+		if contender == "torch-expandable" {
+			a = TorchExpandable(device)
+		}
+		known := map[string]uintptr{}
+		live := map[string]uintptr{}
+		for i, o := range script {
+			var err error
+			switch o.do {
+			case "alloc":
+				var addr uintptr
+				if addr, err = a.MallocAsync(o.bytes, o.stream); err == nil {
+					if want, ok := known[o.at]; ok && addr != want {
+						t.Errorf("step %d: %s lies at %#x, not at %#x as %s", i, o.block, addr, want, o.at)
+					}
+					known[o.block], live[o.block] = addr, addr
+				}
+			case "free":
+				err = a.FreeAsync(live[o.block], o.stream)
+				delete(live, o.block)
+			case "record":
+				err = a.RecordStream(live[o.block], o.stream)
+			case "done":
+				for event, s := range device.stream {
+					device.pending[event] = device.pending[event] && s != o.stream
+				}
+			case "trim":
+				err = a.TrimPool(0)
+			default:
+				t.Fatalf("step %d: %q is no call", i, o.do)
+			}
+			if err != nil {
+				t.Fatalf("step %d: %s %s: %v", i, o.do, o.block, err)
+			}
+			reserved, peak, err := a.PoolReserved()
+			if err != nil || reserved != o.reserved*mib || peak < reserved || device.used != reserved {
+				t.Fatalf("step %d: after %s %s %d bytes are reserved, want %d MiB; peak %d, of the device %d, error %v",
+					i, o.do, o.block, reserved, o.reserved, peak, device.used, err)
+			}
+		}
+		if err := a.ClosePool(); (err != nil) != (len(live) > 0) {
+			t.Errorf("ClosePool with %d blocks handed out: %v", len(live), err)
+		}
+		for block, addr := range live {
+			if err := a.FreeAsync(addr, 0); err != nil {
+				t.Errorf("free %s: %v", block, err)
+			}
+		}
+		if err := a.ClosePool(); err != nil {
+			t.Error(err)
+		}
+		if err := device.Leftover(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestBadCalls makes calls that an allocator.Async never makes.
+func TestBadCalls(t *testing.T) {
+	for name, c := range contenders(1 << 30) {
+		addr, err := c.MallocAsync(1000, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for what, err := range map[string]error{
+			"free of 0":               c.FreeAsync(0, 1),
+			"free within a block":     c.FreeAsync(addr+512, 1),
+			"record of no block":      c.RecordStream(addr+512, 1),
+			"closed with a block":     c.ClosePool(),
+			"more than the device":    second(c.MallocAsync(2<<30, 1)),
+			"more than its addresses": second(c.MallocAsync(1<<46, 1)),
+		} {
+			if err == nil {
+				t.Errorf("%s: %s is no error", name, what)
+			}
+		}
+		if err := c.FreeAsync(addr, 1); err != nil {
+			t.Error(err)
+		}
+		if err := c.FreeAsync(addr, 1); err == nil {
+			t.Errorf("%s: a second free is no error", name)
+		}
+		if err := c.ClosePool(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func second(_ uintptr, err error) error { return err }
+
+func TestCounter(t *testing.T) {
+	c := NewCounter(10 * mib)
+	must := func(addr uintptr, err error) uintptr {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return addr
+	}
+	memory, addresses := must(c.Malloc(3*mib)), must(c.Reserve(100*mib))
+	if err := c.Map(addresses+2*mib, 6*mib); err != nil {
+		t.Fatal(err)
+	}
+	for i, err := range []error{
+		second(c.Malloc(2 * mib)),
+		c.Map(addresses, 2*mib),          // no memory
+		c.Map(addresses+6*mib, 2*mib),    // mapped
+		c.Unmap(addresses, 4*mib),        // not mapped at the beginning
+		c.Unmap(addresses+mib, 2*mib),    // no whole unit
+		c.Unmap(addresses+2*mib, 0),      // nothing
+		c.Unmap(addresses+2*mib, 99*mib), // beyond the end
+		c.Unmap(memory, 2*mib),
+		c.Unreserve(addresses), // mapped
+		c.Unreserve(memory),
+		c.Free(addresses),
+		c.Leftover(),
+	} {
+		if err == nil {
+			t.Errorf("bad call %d is no error", i)
+		}
+	}
+	if free, total, err := c.MemInfo(); free != mib || total != 10*mib || err != nil {
+		t.Errorf("%d free of %d, error %v", free, total, err)
+	}
+	for _, err := range []error{c.Unmap(addresses+2*mib, 6*mib), c.Unreserve(addresses), c.Free(memory), c.Leftover()} {
+		if err != nil {
+			t.Error(fmt.Errorf("good call: %w", err))
+		}
+	}
+}
