@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"mlpool/allocator"
+	"mlpool/tools/allocbench/contender"
 )
 
 // An arm is an allocator that the scenarios are run on.
@@ -13,6 +14,9 @@ type arm struct {
 	name string
 	doc  string
 	open func(device) (allocator.Allocator, error)
+	// memoryOnly says that only its memory is another project's: it runs on a device
+	// without memory, and its times are left out.
+	memoryOnly bool
 }
 
 // arms are the allocators: every strategy of the pool, the default first, and
@@ -25,18 +29,20 @@ func arms() []arm {
 	return append(all,
 		pool("opportunistic", "the pool, where memory changes streams only once it is idle", allocator.PoolOptions{Reuse: allocator.ReuseOpportunistic}),
 		pool("same-stream", "the pool, where memory never changes streams", allocator.PoolOptions{Reuse: allocator.ReuseSameStream}),
-		arm{"plan", "a step recorded and replayed by index, where a scenario repeats itself in rounds; else what stands behind it", openPlan},
-		arm{"trace", "the pool behind a trace of the last 65 536 calls", openTrace},
-		arm{"limit", "the pool behind a limit that is never reached", openLimit},
-		arm{"timed", "the pool behind the stopwatch that train uses", openTimed},
-		arm{"cuda", "cudaMallocAsync and cudaFreeAsync, every free checked", openAsync},
-		arm{"malloc", "cudaMalloc, and cudaFree after the stream's work", openMalloc},
-		arm{"none", "no allocator: what the scenario itself costs", openNone},
+		arm{name: "plan", doc: "a step recorded and replayed by index, where a scenario repeats itself in rounds; else what stands behind it", open: openPlan},
+		arm{name: "trace", doc: "the pool behind a trace of the last 65 536 calls", open: openTrace},
+		arm{name: "limit", doc: "the pool behind a limit that is never reached", open: openLimit},
+		arm{name: "timed", doc: "the pool behind the stopwatch that train uses", open: openTimed},
+		arm{name: "cuda", doc: "cudaMallocAsync and cudaFreeAsync, every free checked", open: openAsync},
+		arm{name: "malloc", doc: "cudaMalloc, and cudaFree after the stream's work", open: openMalloc},
+		arm{name: "torch", doc: "PyTorch's caching allocator, by its rules: memory alone", open: openTorch, memoryOnly: true},
+		arm{name: "torch-expandable", doc: "the same with expandable_segments:True", open: openTorchExpandable, memoryOnly: true},
+		arm{name: "none", doc: "no allocator: what the scenario itself costs", open: openNone},
 	)
 }
 
 func pool(name, doc string, o allocator.PoolOptions) arm {
-	return arm{name, doc, func(d device) (allocator.Allocator, error) { return allocator.NewPool(d, o) }}
+	return arm{name: name, doc: doc, open: func(d device) (allocator.Allocator, error) { return allocator.NewPool(d, o) }}
 }
 
 func openPlan(d device) (allocator.Allocator, error) {
@@ -73,6 +79,14 @@ func openAsync(d device) (allocator.Allocator, error) {
 }
 
 func openMalloc(d device) (allocator.Allocator, error) { return allocator.NewMalloc(d), nil }
+
+func openTorch(device) (allocator.Allocator, error) {
+	return allocator.NewAsync(contender.Torch(contender.NewCounter(nullBytes))), nil
+}
+
+func openTorchExpandable(device) (allocator.Allocator, error) {
+	return allocator.NewAsync(contender.TorchExpandable(contender.NewCounter(nullBytes))), nil
+}
 
 func openNone(device) (allocator.Allocator, error) { return none{}, nil }
 

@@ -19,7 +19,9 @@ type bench struct {
 	plan  *allocator.Plan // what a is at heart, if it plans
 	ctx   context.Context
 	quick bool
-	limit time.Duration // of one measurement
+	// memoryOnly leaves out of the rows what a call costs.
+	memoryOnly bool
+	limit      time.Duration // of one measurement
 
 	// over ends the loops: the time of a measurement is up, or the program is
 	// to end.
@@ -103,20 +105,27 @@ func (b *bench) measure(name, unit string, threads int, f func() (int64, error))
 		return errors.New("the time limit is too short for a single operation")
 	}
 	n := float64(ops)
-	b.rows = append(b.rows, row{
+	r := row{
 		Case: name, Unit: unit, Ops: ops, Runs: 1, Cut: cut,
 		Mean: float64(took) * float64(threads) / n, PerSecond: n / took.Seconds(),
 		P50: math.NaN(), P99: math.NaN(), P999: math.NaN(),
 		PeakLive: b.live.Load(), PeakReserved: stats.PeakReserved, Failed: b.failed,
 		DriverCalls: float64(stats.DriverCalls-calls) / n,
 		GoAllocs:    float64(after.Mallocs-before.Mallocs) / n,
-	})
+	}
+	if b.memoryOnly {
+		r.Mean, r.PerSecond, r.DriverCalls, r.GoAllocs = math.NaN(), math.NaN(), math.NaN(), math.NaN()
+	}
+	b.rows = append(b.rows, r)
 	return nil
 }
 
 // percentiles times every call of f by itself, n of them unless the time is up,
 // and adds what it finds to the last row.
 func (b *bench) percentiles(n int64, f func() error) error {
+	if b.memoryOnly {
+		return nil
+	}
 	samples := make([]time.Duration, n)
 	for i := range samples {
 		samples[i] = -1 // so that no page is touched for the first time below

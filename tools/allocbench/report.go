@@ -25,7 +25,7 @@ func (t *table) printf(format string, args ...any) {
 func (t *table) heading(name, doc string) {
 	t.last = ""
 	t.printf("\n%s: %s\n", name, doc)
-	t.printf("%-26s %-14s %10s %10s %10s %10s %10s  %10s %10s %9s  %8s %8s\n", "", "allocator",
+	t.printf("%-26s %-16s %10s %10s %10s %10s %10s  %10s %10s %9s  %8s %8s\n", "", "allocator",
 		"mean", "p50", "p99", "p99.9", "per second", "peak live", "reserved", "res./live", "driver", "Go heap")
 }
 
@@ -42,9 +42,9 @@ func (t *table) row(r row) {
 	if r.PeakLive > 0 && r.PeakReserved > 0 {
 		ratio = strconv.FormatFloat(r.ratio(), 'f', 3, 64)
 	}
-	t.printf("%-26s %-14s %10s %10s %10s %10s %10.3g  %10s %10s %9s  %8.2g %8.2g%s\n", name, r.Allocator,
-		timeText(r.Mean), timeText(r.P50), timeText(r.P99), timeText(r.P999), r.PerSecond,
-		bytesText(r.PeakLive), bytesText(r.PeakReserved), ratio, r.DriverCalls, round(r.GoAllocs), r.marks())
+	t.printf("%-26s %-16s %10s %10s %10s %10s %10s  %10s %10s %9s  %8s %8s%s\n", name, r.Allocator,
+		timeText(r.Mean), timeText(r.P50), timeText(r.P99), timeText(r.P999), numberText(r.PerSecond, 3),
+		bytesText(r.PeakLive), bytesText(r.PeakReserved), ratio, numberText(r.DriverCalls, 2), numberText(round(r.GoAllocs), 2), r.marks())
 }
 
 // ratio is how much memory the allocator held for what was in use.
@@ -64,6 +64,14 @@ func (r *row) marks() string {
 
 // round hides what the runtime allocates beside a measurement.
 func round(perOp float64) float64 { return math.Round(perOp*1000) / 1000 }
+
+// numberText writes a number with some digits, or nothing for NaN.
+func numberText(v float64, digits int) string {
+	if math.IsNaN(v) {
+		return ""
+	}
+	return fmt.Sprintf("%.*g", digits, v)
+}
 
 // timeText writes nanoseconds in a handy unit.
 func timeText(ns float64) string {
