@@ -1,0 +1,280 @@
+"""Tests what record.py does without torch and without a GPU."""
+
+import ast
+import contextlib
+import gzip
+import io
+import json
+import os
+import random
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+from unittest import mock
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(Path(__file__).parent))
+import record
+
+
+def entry(action, addr, size=0, stream=0):
+    return {"action": action, "addr": addr, "size": size, "stream": stream, "time_us": 0, "frames": []}
+
+
+def freed(addr, size=0):
+    return [entry("free_requested", addr, size), entry("free_completed", addr, size)]
+
+
+FACTS = {"job": "cnn", "expandable_segments": False, "max_memory_reserved": 20 << 20, "command": "record.py cnn"}
+
+
+class Rows(unittest.TestCase):
+    def test_calls(self):
+        rows, later = record.rows_of([
+            entry("segment_alloc", 0x100, 2 << 20),
+            entry("alloc", 0x100, 100, 0x7f00),
+            entry("alloc", 0x300, 200, 0),
+            *freed(0x100),
+            entry("alloc", 0x100, 300, 0x7f00),
+            entry("snapshot", 0),
+            *freed(0x300),
+            entry("alloc", 0x500, 1, 0x9900),
+        ])
+        self.assertEqual([tuple(row) for row in rows], [
+            ("allocate", 1, 100, 0), ("allocate", 2, 200, 1), ("free", 1, 100, 0), ("allocate", 1, 300, 0),
+            ("free", 2, 200, 1), ("allocate", 2, 1, 2),
+        ])
+        self.assertEqual(later, {})
+        self.assertEqual(record.peak_requested(rows), 500)
+
+    def test_held_back(self):
+        rows, later = record.rows_of([
+            entry("alloc", 1, 10), entry("alloc", 2, 10), entry("alloc", 3, 10),
+            entry("free_requested", 1), entry("free_requested", 2), entry("free_completed", 2),
+            entry("alloc", 4, 10), entry("free_completed", 1), entry("alloc", 1, 10),
+            entry("free_requested", 3),
+        ])
+        self.assertEqual([row.action[0] for row in rows], list("aaaffaaf"))
+        # The free of 1 is followed by two calls until it ends; that of 3 never ends.
+        self.assertEqual(later, {3: 2, 7: 8})
+
+    def test_incomplete(self):
+        for entries, want in [
+            (freed(0xabc), "0xabc is freed, and not allocated before"),
+            ([entry("free_completed", 0xabc)], "the free of 0xabc ends"),
+            ([entry("alloc", 0xabc, 1)] * 2, "0xabc is allocated, and not freed before"),
+            ([entry("alloc", 1, 1), *freed(1), *freed(1)], "0x1 is freed"),
+        ]:
+            with self.assertRaisesRegex(record.Refused, want):
+                record.rows_of(entries)
+
+    def test_random_calls_keep_numbers_apart(self):
+        draw, live, entries, address = random.Random(1), [], [], 0
+        for _ in range(2000):
+            if live and draw.random() < 0.5:
+                entries += freed(live.pop(draw.randrange(len(live))))
+            else:
+                address += 512
+                live.append(address)
+                entries.append(entry("alloc", address, draw.randrange(1000)))
+        rows, later = record.rows_of(entries)
+        held, most = set(), 0
+        for row in rows:
+            if row.action == "allocate":
+                self.assertNotIn(row.pointer, held)
+                held.add(row.pointer)
+                most = max(most, len(held))
+            else:
+                held.remove(row.pointer)
+            self.assertLessEqual(row.pointer, most)
+        self.assertEqual((len(rows), len(held), later), (2000, len(live), {}))
+
+
+class Convert(unittest.TestCase):
+    ENTRIES = [
+        entry("segment_alloc", 0, 2 << 20), entry("alloc", 0, 5), entry("segment_map", 9, 20 << 20),
+        entry("segment_free", 0, 2 << 20), entry("segment_unmap", 9, 20 << 20), entry("segment_alloc", 0, 4 << 20),
+        entry("free_requested", 0, 5), entry("alloc", 1, 7), entry("free_completed", 0, 5),
+    ]
+
+    def test_file(self):
+        facts, data = record.convert(FACTS, self.ENTRIES)
+        self.assertEqual(facts["peak_of_history"], 22 << 20)
+        self.assertEqual((facts["calls"], facts["peak_requested"]), (3, 7))
+        self.assertEqual(record.convert(FACTS, self.ENTRIES)[1], data)
+        lines = gzip.decompress(data).decode().splitlines()
+        comments = [line for line in lines if line.startswith("# ")]
+        self.assertIn("# job: cnn", comments)
+        self.assertIn(f"# max_memory_reserved: {20 << 20}", comments)
+        self.assertEqual(lines[len(comments):], [
+            "Thread,Time,Action,Pointer,Size,Stream,Later",
+            "0,0,allocate,0x1,5,0,", "0,0,free,0x1,5,0,1", "0,0,allocate,0x1,7,0,",
+        ])
+
+    def test_no_call(self):
+        with self.assertRaisesRegex(record.Refused, "no call"):
+            record.convert(FACTS, [entry("segment_alloc", 0, 2 << 20)])
+
+
+class All(unittest.TestCase):
+    def run_all(self, bytes_of_a_step, broken=""):
+        """record_all with a job that writes so many bytes for each step."""
+        calls = []
+
+        def run(arguments):
+            name, steps = arguments[0], arguments[2]
+            calls.append([str(a) for a in arguments])
+            if name == broken:
+                raise record.Refused(f"{name} is broken")
+            return FACTS | {"job": name, "expandable_segments": "--expandable" in arguments, "calls": steps,
+                            "peak_requested": 10 << 20, "peak_of_history": 20 << 20,
+                            "file_bytes": int(steps * bytes_of_a_step)}
+
+        with tempfile.TemporaryDirectory() as out, contextlib.redirect_stdout(io.StringIO()) as stdout, \
+                contextlib.redirect_stderr(io.StringIO()) as stderr:
+            failed = record.record_all(out, 1, 2, run)
+            text = (Path(out) / "summary.txt").read_text()
+        self.assertEqual(stdout.getvalue(), text)
+        return failed, calls, text, stderr.getvalue()
+
+    def test_both_settings_of_every_job(self):
+        failed, calls, text, stderr = self.run_all(1)
+        self.assertEqual((failed, stderr, len(calls)), (0, "", 2 * len(record.JOBS) + 1))
+        for name in record.JOBS:
+            self.assertRegex(text, rf"(?m)^{name} .* 2\.000 ")
+            self.assertRegex(text, rf"(?m)^{name}-expandable .* 2\.000 ")
+        self.assertIn("snapshot.pickle", " ".join(" ".join(call) for call in calls))
+
+    def test_fewer_steps_until_it_fits(self):
+        _, calls, _, _ = self.run_all(record.MAX_BYTES / 100)
+        for name in record.JOBS:
+            steps = [int(c[2]) for c in calls if c[0] == name and "--out" in c]
+            self.assertEqual(steps[-1], steps[-2])  # the same with both settings
+            self.assertLessEqual(steps[-1], 100)
+
+    def test_too_large_whatever_the_steps(self):
+        failed, _, _, stderr = self.run_all(2 * record.MAX_BYTES)
+        self.assertEqual(failed, len(record.JOBS))
+        self.assertIn("are more than 150000", stderr)
+
+    def test_one_failure_is_not_the_end(self):
+        failed, _, text, stderr = self.run_all(1, broken="cnn")
+        self.assertEqual((failed, stderr), (1, "record: cnn is broken\n"))
+        self.assertNotIn("cnn", text)
+        self.assertIn("inference-expandable", text)
+
+    def test_incomplete_history_is_told(self):
+        facts = FACTS | {"calls": 1, "peak_requested": 1, "peak_of_history": 7, "file_bytes": 1}
+        self.assertIn("accounts for 7 bytes", record.summary([facts]))
+
+
+class Jobs(unittest.TestCase):
+    """Runs the jobs on something that takes every call."""
+
+    def test_sizes(self):
+        for name, low, high in [("cache", 1 << 10, 64 << 20), ("streams", 512, 16 << 20)]:
+            torch = mock.MagicMock()
+            record.JOBS[name][0](torch, random.Random(1), 3000)
+            sizes = [call.args[0] for call in torch.empty.call_args_list]
+            self.assertGreater(len(sizes), 1400)
+            self.assertTrue(low <= min(sizes) < 2 * low and high / 2 < max(sizes) <= high, (min(sizes), max(sizes)))
+
+    def test_a_fifth_is_used_on_another_stream(self):
+        torch = mock.MagicMock()
+        torch.cuda.Stream.side_effect = lambda: mock.MagicMock()
+        record.streams(torch, random.Random(1), 3000)
+        uses = torch.empty.return_value.record_stream.call_count / torch.empty.call_count
+        self.assertTrue(0.17 < uses < 0.23, uses)
+        self.assertEqual(torch.cuda.Stream.call_count, 8)
+
+    def test_steps(self):
+        for name, method in [("transformer", "AdamW"), ("cnn", "SGD")]:
+            torch = mock.MagicMock()
+            record.JOBS[name][0](torch, random.Random(1), 7)
+            self.assertEqual(getattr(torch.optim, method).return_value.step.call_count, 7)
+        torch = mock.MagicMock()
+        record.inference(torch, random.Random(1), 7)
+        self.assertEqual(torch.randint.call_count, 7)
+
+    def run_cache(self, snapshot):
+        """record.main on the cache job; the status, stdout, stderr and the file."""
+        torch = mock.MagicMock()
+        torch.__version__, torch.version.cuda = "2.11.0", "13.0"
+        torch.cuda.get_device_name.return_value = "a GPU"
+        torch.cuda.max_memory_reserved.return_value = 22 << 20
+        torch.cuda.max_memory_allocated.return_value = 512
+        torch.cuda.memory._snapshot.return_value = snapshot
+        with tempfile.TemporaryDirectory() as out, mock.patch.dict(sys.modules, torch=torch), \
+                mock.patch.dict(os.environ), contextlib.redirect_stdout(io.StringIO()) as stdout, \
+                contextlib.redirect_stderr(io.StringIO()) as stderr:
+            path = Path(out) / "new" / "cache.csv.gz"
+            status = record.main(["cache", "--steps", "5", "--seed", "3", "--expandable", "--out", str(path)])
+            text = gzip.decompress(path.read_bytes()).decode() if path.exists() else ""
+            setting = os.environ["PYTORCH_CUDA_ALLOC_CONF"]
+        self.assertEqual(setting, "expandable_segments:True")
+        self.assertNotIn(out, text)
+        return status, stdout.getvalue(), stderr.getvalue(), text
+
+    def test_whole(self):
+        status, stdout, stderr, text = self.run_cache(
+            {"device_traces": [Convert.ENTRIES], "segments": [{"is_expandable": True}]})
+        self.assertEqual((status, stderr), (0, ""))
+        facts = json.loads(stdout)
+        self.assertEqual((facts["max_memory_reserved"], facts["peak_of_history"], facts["calls"]), (22 << 20, 22 << 20, 3))
+        self.assertIn("# command: tools/traces/record.py cache --steps 5 --seed 3 --expandable\n", text)
+        self.assertIn("# gpu: a GPU, CUDA 13.0\n", text)
+        self.assertIn("# expandable_segments: True\n", text)
+
+    def test_setting_that_had_no_effect(self):
+        status, stdout, stderr, text = self.run_cache(
+            {"device_traces": [Convert.ENTRIES], "segments": [{"is_expandable": False}]})
+        self.assertEqual((status, stdout, text), (1, "", ""))
+        self.assertEqual(stderr, "record: torch did not keep to expandable_segments:True\n")
+
+
+class Command(unittest.TestCase):
+    def run_main(self, *argv):
+        with contextlib.redirect_stdout(io.StringIO()) as stdout, contextlib.redirect_stderr(io.StringIO()) as stderr:
+            try:
+                status = record.main(list(argv))
+            except SystemExit as error:
+                status = error.code
+        return status, stdout.getvalue(), stderr.getvalue()
+
+    def test_bad_arguments(self):
+        for argv, want in [([], "COMMAND"), (["cnn", "--steps", "0"], "1 or more"), (["all"], "out"),
+                           (["all", "x", "--parallel", "0"], "1 or more"), (["vision"], "invalid choice")]:
+            status, _, stderr = self.run_main(*argv)
+            self.assertEqual(status, 2)
+            self.assertIn(want, stderr)
+
+    def test_without_torch(self):
+        missing, sys.modules["torch"] = sys.modules.get("torch"), None  # an import of it fails
+        try:
+            status, stdout, stderr = self.run_main("cache", "--steps", "1")
+        finally:
+            sys.modules.pop("torch")
+            if missing:
+                sys.modules["torch"] = missing
+        self.assertEqual((status, stdout), (1, ""))
+        self.assertRegex(stderr, r"\Arecord: needs torch: [^\n]*\n\Z")
+
+    def test_child(self):
+        """A child's last line of stdout, or of stderr where it fails."""
+        with self.assertRaisesRegex(record.Refused, "vision: exit status 2: .*invalid choice"):
+            record.child(["vision"])
+
+    def test_facts_are_json(self):
+        facts, _ = record.convert(FACTS, Convert.ENTRIES)
+        self.assertEqual(json.loads(json.dumps(facts)), facts)
+
+    def test_no_torch_at_the_top(self):
+        tree = ast.parse(Path(record.__file__).read_text())
+        names = {a.name for node in tree.body if isinstance(node, ast.Import) for a in node.names}
+        self.assertIn("json", names)
+        self.assertNotIn("torch", names)  # settings of the environment must come first
+
+
+if __name__ == "__main__":
+    unittest.main()
