@@ -1,0 +1,212 @@
+package contender
+
+import (
+	"compress/gzip"
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// recordedFolder has what tools/traces/record.py recorded.
+const recordedFolder = "../../traces/testdata"
+
+// A recording is a job's calls and what PyTorch reserved for them.
+type recording struct {
+	facts map[string]string
+	calls []call
+}
+
+// A call is an allocation or a free. Memory that is freed is there again once
+// later further calls were made; 0 is at once.
+type call struct {
+	free    bool
+	pointer uint64
+	bytes   int64
+	stream  uintptr
+	later   int
+}
+
+func readRecording(path string) (*recording, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	z, err := gzip.NewReader(f)
+	if err != nil {
+		return nil, err
+	}
+	data, err := io.ReadAll(z)
+	if err != nil {
+		return nil, err
+	}
+	return parseRecording(string(data))
+}
+
+func parseRecording(text string) (*recording, error) {
+	r := &recording{facts: map[string]string{}}
+	for line := range strings.Lines(text) {
+		if !strings.HasPrefix(line, "#") {
+			break
+		}
+		key, value, _ := strings.Cut(strings.TrimSpace(strings.TrimPrefix(line, "#")), ": ")
+		r.facts[key] = value
+	}
+	lines := csv.NewReader(strings.NewReader(text))
+	lines.Comment = '#'
+	records, err := lines.ReadAll()
+	if err != nil {
+		return nil, err
+	}
+	if len(records) < 2 || strings.Join(records[0], ",") != "Thread,Time,Action,Pointer,Size,Stream,Later" {
+		return nil, errors.New("is not what record.py writes")
+	}
+	for i, fields := range records[1:] {
+		pointer, pointerErr := strconv.ParseUint(fields[3], 0, 64)
+		bytes, bytesErr := strconv.ParseInt(fields[4], 10, 64)
+		stream, streamErr := strconv.ParseUint(fields[5], 10, 32)
+		later, laterErr := strconv.Atoi("0" + fields[6])
+		if err := errors.Join(pointerErr, bytesErr, streamErr, laterErr); err != nil {
+			return nil, fmt.Errorf("call %d: %w", i, err)
+		}
+		r.calls = append(r.calls, call{fields[2] == "free", pointer, bytes, uintptr(stream), later})
+	}
+	return r, nil
+}
+
+// fact returns a number among the facts.
+func (r *recording) fact(key string) (int64, error) {
+	n, err := strconv.ParseInt(r.facts[key], 10, 64)
+	if err != nil || n <= 0 {
+		return 0, fmt.Errorf("%s is %q, not a number of bytes", key, r.facts[key])
+	}
+	return n, nil
+}
+
+// replay makes the calls on a contender and returns the most bytes that it
+// reserved. Memory that PyTorch found free later is recorded on a stream of its
+// own, whose work is done then.
+func (r *recording) replay() (peak int64, err error) {
+	device := &clock{NewCounter(1 << 40), map[uintptr]uintptr{}, map[uintptr]bool{}}
+	a := Torch(device)
+	if r.facts["expandable_segments"] == "True" {
+		a = TorchExpandable(device)
+	}
+	const other = 1 << 40 // above all streams of a recording
+	live := map[uint64]uintptr{}
+	due := map[int][]uintptr{} // events, by the call that they are done before
+	for i, c := range r.calls {
+		for _, event := range due[i] {
+			device.pending[event] = false
+		}
+		if !c.free {
+			if live[c.pointer], err = a.MallocAsync(c.bytes, c.stream); err != nil {
+				return 0, fmt.Errorf("call %d: %w", i, err)
+			}
+			continue
+		}
+		if c.later > 0 {
+			if err := a.RecordStream(live[c.pointer], other+uintptr(i)); err != nil {
+				return 0, fmt.Errorf("call %d: %w", i, err)
+			}
+		}
+		if err := a.FreeAsync(live[c.pointer], c.stream); err != nil {
+			return 0, fmt.Errorf("call %d: %w", i, err)
+		}
+		if c.later > 0 {
+			for event, s := range device.stream {
+				if s == other+uintptr(i) {
+					due[i+c.later+1] = append(due[i+c.later+1], event)
+				}
+			}
+		}
+	}
+	_, peak, err = a.PoolReserved()
+	return peak, err
+}
+
+// TestRecorded compares what a contender reserves at the peak with what PyTorch
+// did, on every job that was recorded.
+func TestRecorded(t *testing.T) {
+	paths, err := filepath.Glob(filepath.Join(recordedFolder, "*.csv.gz"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(paths) == 0 {
+		t.Skipf("no trace in %s: tools/traces/record.py records them on a GPU", recordedFolder)
+	}
+	for _, path := range paths {
+		t.Run(filepath.Base(path), func(t *testing.T) {
+			r, err := readRecording(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, key := range []string{"job", "command", "gpu", "date", "torch", "expandable_segments"} {
+				if r.facts[key] == "" {
+					t.Errorf("does not say %s", key)
+				}
+			}
+			want, err := r.fact("max_memory_reserved")
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := r.replay()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if apart := float64(got-want) / float64(want); apart < -0.02 || apart > 0.02 {
+				t.Errorf("the contender reserved %d bytes, PyTorch %d: %+.1f %%", got, want, 100*apart)
+			}
+		})
+	}
+}
+
+// TestReplay replays by the rules that record.py writes by.
+func TestReplay(t *testing.T) {
+	const header = "# expandable_segments: %s\n# max_memory_reserved: 1\nThread,Time,Action,Pointer,Size,Stream,Later\n"
+	for _, c := range []struct {
+		name, expandable, calls string
+		want                    int64 // MiB
+	}{
+		{"at once", "False", "0,0,allocate,0x1,20971520,0,\n0,0,free,0x1,20971520,0,\n0,0,allocate,0x1,20971520,0,\n", 20},
+		{"later than the next", "False", "0,0,allocate,0x1,20971520,0,\n0,0,free,0x1,20971520,0,1\n0,0,allocate,0x1,20971520,0,\n", 40},
+		{"in time", "False", `0,0,allocate,0x1,20971520,0,
+0,0,free,0x1,20971520,0,1
+0,0,allocate,0x1,512,0,
+0,0,allocate,0x2,20971520,0,
+`, 22},
+		{"one call too late", "False", `0,0,allocate,0x1,20971520,0,
+0,0,free,0x1,20971520,0,2
+0,0,allocate,0x1,512,0,
+0,0,allocate,0x2,20971520,0,
+`, 42},
+		{"never", "True", "0,0,allocate,0x1,5242880,0,\n0,0,free,0x1,5242880,0,4\n0,0,allocate,0x1,31457280,0,\n0,0,allocate,0x2,512,3,\n", 42},
+	} {
+		r, err := parseRecording(fmt.Sprintf(header, c.expandable) + c.calls)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := r.replay(); err != nil || got != c.want*mib {
+			t.Errorf("%s: %d bytes reserved, want %d MiB; error %v", c.name, got, c.want, err)
+		}
+		if got, err := r.fact("max_memory_reserved"); got != 1 || err != nil {
+			t.Errorf("%s: fact %d, error %v", c.name, got, err)
+		}
+	}
+	for text, want := range map[string]string{
+		"":              "is not what record.py writes",
+		"a,b\n1,2\n":    "is not what record.py writes",
+		"a,b\n1,2,3,\n": "wrong number of fields",
+		"Thread,Time,Action,Pointer,Size,Stream,Later\n0,0,free,x,1,0,\n": `call 0: strconv.ParseUint: parsing "x"`,
+	} {
+		if _, err := parseRecording(text); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: error %v, want %q", text, err, want)
+		}
+	}
+}
