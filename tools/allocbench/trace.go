@@ -206,8 +206,13 @@ func (b *bench) replay(name string, t *trace) error {
 	if err != nil {
 		return err
 	}
-	blocks := make([]allocator.Block, t.slots)
-	held := make([]bool, t.slots)
+	// A slot that is taken holds a block and the stream that it is for.
+	type slot struct {
+		taken  bool
+		block  allocator.Block
+		stream allocator.Stream
+	}
+	slots := make([]slot, t.slots)
 	b.holds(t.peak)
 	requests := func() (int64, error) {
 		var ops int64
@@ -216,27 +221,28 @@ func (b *bench) replay(name string, t *trace) error {
 				break
 			}
 			e := &t.events[i]
+			s, stream := &slots[e.slot], streams[e.stream]
 			ops++
 			if !e.free {
-				block, err := b.a.Alloc(e.bytes, streams[e.stream], "replay")
+				block, err := b.a.Alloc(e.bytes, stream, "replay")
 				if err == nil {
-					blocks[e.slot], held[e.slot] = block, true
+					*s = slot{true, block, stream}
 				} else if !outOfMemory(err) {
 					return ops, err
 				} else {
 					b.failed++
 				}
-			} else if held[e.slot] {
-				held[e.slot] = false
-				if err := b.a.Free(blocks[e.slot], streams[e.stream]); err != nil {
+			} else if s.taken {
+				s.taken = false
+				if err := b.a.Free(s.block, stream); err != nil {
 					return ops, err
 				}
 			}
 		}
-		for slot := range held {
-			if held[slot] {
-				held[slot] = false
-				if err := b.a.Free(blocks[slot], streams[0]); err != nil {
+		for i := range slots {
+			if s := &slots[i]; s.taken {
+				s.taken = false
+				if err := b.a.Free(s.block, s.stream); err != nil {
 					return ops, err
 				}
 			}

@@ -102,10 +102,11 @@ func TestReplay(t *testing.T) {
 }
 
 // TestReplayInOrder replays frees that need no order between streams, on a
-// device that checks.
+// device that checks. What is never freed is of either stream.
 func TestReplayInOrder(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "ordered.csv")
-	text := strings.ReplaceAll(small, "free,0x1000,100,0x7f00", "free,0x1000,100,0x0")
+	text := strings.ReplaceAll(small, "free,0x1000,100,0x7f00", "free,0x1000,100,0x0") +
+		"1,00:00:01:000009,allocate,0x4000,16,0x7f00\n"
 	if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
 		t.Fatal(err)
 	}
