@@ -27,8 +27,9 @@ var mayImport = map[string][]string{
 	"mlpool/tools":                      {},
 	"mlpool/tools/look":                 {},
 	"mlpool/tools/plot":                 {"mlpool/tools/look"},
-	"mlpool/tools/allocbench":           {"mlpool/allocator", "mlpool/kernels", "mlpool/tools/allocbench/contender", "mlpool/tools/look"},
+	"mlpool/tools/allocbench":           {"mlpool/allocator", "mlpool/kernels", "mlpool/tools/allocbench/contender", "mlpool/tools/allocbench/traces", "mlpool/tools/look"},
 	"mlpool/tools/allocbench/contender": {"mlpool/allocator"},
+	"mlpool/tools/allocbench/traces":    {},
 	"mlpool/tools/emulator/translate":   {},
 	"mlpool/tools/vulncheck":            {},
 }

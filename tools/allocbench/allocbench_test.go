@@ -428,6 +428,7 @@ func TestBadFlags(t *testing.T) {
 		{"-allocator tlsf,x", `no allocator "x": there are tlsf, `},
 		{"-scenario replay", "scenario replay needs -trace"},
 		{"-trace " + dir + "/none.csv", "no such file"},
+		{"-export-rmm " + dir + "/x.csv", "-export-rmm and -export-minimalloc need -trace"},
 		{"-with " + dir + "/none.csv", "no such file"},
 		{"-quick -case zzz", `no case has "zzz" in its name`},
 	} {

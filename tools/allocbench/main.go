@@ -41,6 +41,7 @@ type options struct {
 	scenarios, allocators, cases string
 	quick, list                  bool
 	csv, plots, trace, with      string
+	exportRMM, exportMiniMalloc  string
 	runs                         int
 	limit                        time.Duration
 }
@@ -73,7 +74,9 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	flags.DurationVar(&o.limit, "limit", 5*time.Second, "end a single measurement after this `time`, and mark it so")
 	flags.StringVar(&o.csv, "csv", "", "write the figures to `file`")
 	flags.StringVar(&o.plots, "plots", "", "draw the figures to PNGs in folder `dir`")
-	flags.StringVar(&o.trace, "trace", "", "replay the requests in `file`, a CSV of Thread,Time,Action,Pointer,Size,Stream; alone unless -scenario names more")
+	flags.StringVar(&o.trace, "trace", "", "replay the requests in `file`: RMM's or MiniMalloc's CSV, plain or gzipped; alone unless -scenario names more")
+	flags.StringVar(&o.exportRMM, "export-rmm", "", "write the trace to `file` as RMM's CSV, and measure nothing")
+	flags.StringVar(&o.exportMiniMalloc, "export-minimalloc", "", "write the trace to `file` as MiniMalloc's CSV, which has no streams, and measure nothing")
 	flags.StringVar(&o.with, "with", "", "add the figures in `file`, written by -csv or by peers.cu, to the CSV and the plots")
 	switch err := flags.Parse(args); {
 	case errors.Is(err, flag.ErrHelp):
@@ -89,6 +92,8 @@ func parse(args []string, stderr io.Writer) (options, error) {
 		return o, fmt.Errorf("-runs is 1 or more, not %d", o.runs)
 	case o.limit <= 0:
 		return o, fmt.Errorf("-limit is more than 0, not %v", o.limit)
+	case o.trace == "" && o.exports():
+		return o, errors.New("-export-rmm and -export-minimalloc need -trace")
 	}
 	return o, nil
 }
@@ -127,6 +132,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer, open func
 	}
 	if o.list {
 		return list(stdout)
+	}
+	if o.exports() {
+		return o.export(stdout)
 	}
 	chosen, allocators, err := o.selection()
 	if err != nil {

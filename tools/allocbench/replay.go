@@ -1,0 +1,135 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"mlpool/allocator"
+
+	"mlpool/tools/allocbench/traces"
+)
+
+const replayName = "replay"
+
+// readTrace reads the trace in a file, and says what it is.
+func readTrace(path string) (t *traces.Trace, doc string, err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, "", err
+	}
+	defer f.Close()
+	if t, err = traces.Read(f); err != nil {
+		return nil, "", fmt.Errorf("%s: %w", path, err)
+	}
+	doc = fmt.Sprintf("%s: %d allocations and %d frees on %s, at most %d blocks of %s live", filepath.Base(path),
+		t.Allocs, t.Frees, plural(t.Streams, "stream"), t.Slots, bytesText(t.Peak))
+	return t, strings.Join(append([]string{doc}, t.Notes()...), "; "), nil
+}
+
+// replayOf returns the scenario that replays the trace in a file.
+func replayOf(path string) (scenario, error) {
+	t, doc, err := readTrace(path)
+	if err != nil {
+		return scenario{}, err
+	}
+	name := strings.TrimSuffix(filepath.Base(path), ".gz")
+	name = strings.TrimSuffix(name, filepath.Ext(name))
+	return scenario{replayName, doc, false, func(bool) []testCase {
+		return []testCase{{name, func(b *bench) error { return b.replay(name, t) }}}
+	}}, nil
+}
+
+// exports says whether the trace is to be written instead of replayed.
+func (o *options) exports() bool { return o.exportRMM != "" || o.exportMiniMalloc != "" }
+
+// export writes the trace in the formats that are asked for, and says what it is.
+func (o *options) export(stdout io.Writer) error {
+	t, doc, err := readTrace(o.trace)
+	if err != nil {
+		return err
+	}
+	for _, to := range []struct {
+		path  string
+		write func(io.Writer) error
+	}{{o.exportRMM, t.WriteRMM}, {o.exportMiniMalloc, t.WriteMiniMalloc}} {
+		if to.path == "" {
+			continue
+		}
+		if sameFile(to.path, o.trace) {
+			return fmt.Errorf("%s: is the trace itself, which is not written over", to.path)
+		}
+		if err := writeFile(to.path, to.write); err != nil {
+			return err
+		}
+	}
+	_, err = fmt.Fprintln(stdout, doc)
+	return err
+}
+
+// sameFile says whether two paths lead to one file that exists.
+func sameFile(a, b string) bool {
+	x, errX := os.Stat(a)
+	y, errY := os.Stat(b)
+	return errX == nil && errY == nil && os.SameFile(x, y)
+}
+
+// replay makes the calls of a trace, once on an empty allocator and then again
+// and again. Kernels are not part of a trace: a block that is freed on another
+// stream than its own is taken to be no longer in use.
+func (b *bench) replay(name string, t *traces.Trace) error {
+	streams, err := b.streams(t.Streams)
+	if err != nil {
+		return err
+	}
+	// A slot that is taken holds a block and the stream that it is for.
+	type slot struct {
+		taken  bool
+		block  allocator.Block
+		stream allocator.Stream
+	}
+	slots := make([]slot, t.Slots)
+	b.holds(t.Peak)
+	requests := func() (int64, error) {
+		var ops int64
+		for i := range t.Events {
+			if b.over.Load() {
+				break
+			}
+			e := &t.Events[i]
+			s, stream := &slots[e.Slot], streams[e.Stream]
+			ops++
+			if !e.Free {
+				block, err := b.a.Alloc(e.Bytes, stream, "replay")
+				if err == nil {
+					*s = slot{true, block, stream}
+				} else if !outOfMemory(err) {
+					return ops, err
+				} else {
+					b.failed++
+				}
+			} else if s.taken {
+				s.taken = false
+				if err := b.a.Free(s.block, stream); err != nil {
+					return ops, err
+				}
+			}
+		}
+		for i := range slots {
+			if s := &slots[i]; s.taken {
+				s.taken = false
+				if err := b.a.Free(s.block, s.stream); err != nil {
+					return ops, err
+				}
+			}
+		}
+		return ops, nil
+	}
+	round := func() (int64, error) { return b.round(len(t.Events), streams[0], requests) }
+	if err := b.measure(name+" cold", "call", 1, round); err != nil {
+		return err
+	}
+	return b.measure(name+" warm", "call", 1, b.repeated(round))
+}

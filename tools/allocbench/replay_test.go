@@ -1,0 +1,116 @@
+package main
+
+import (
+	"bytes"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+const header = "Thread,Time,Action,Pointer,Size,Stream\n"
+
+// small has two streams, a block freed on the other one, an address used twice,
+// a failure, and a block that is never freed.
+const small = header + `1,00:00:01:000001,allocate,0x1000,100,0x0
+1,00:00:01:000002,allocate,0x2000,1000,0x7f00
+2,00:00:01:000003,allocate failure,0x0,99999999,0x0
+2,00:00:01:000004,free,0x1000,100,0x7f00
+2,00:00:01:000005,allocate,0x1000,50,0x7f00
+1,00:00:01:000006,free,0x2000,1000,0x7f00
+1,00:00:01:000007,allocate,0x3000,1040,0x0
+1,00:00:01:000008,free,0x1000,50,0x7f00
+`
+
+// writeTrace writes a file and returns its path.
+func writeTrace(t *testing.T, name, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// TestBadTraces names the file and the place in it. What else can be wrong is
+// tested in package traces.
+func TestBadTraces(t *testing.T) {
+	for text, want := range map[string]string{
+		"":                               "is empty",
+		header + "1,0,allocate,x,4,0\n":  `line 2: "x" is not a pointer`,
+		"id,lower,upper,size\na,3,0,1\n": "line 2: the buffer ends before it begins",
+	} {
+		for _, args := range [][]string{nil, {"-export-rmm", filepath.Join(t.TempDir(), "none.csv")}} {
+			path := writeTrace(t, "bad.csv", text)
+			err := run(t.Context(), append(args, "-trace", path), io.Discard, io.Discard, nullMachine)
+			if err == nil || !strings.Contains(err.Error(), "bad.csv: "+want) || strings.Contains(err.Error(), "\n") {
+				t.Errorf("%q: error %v, want %q", text, err, want)
+			}
+		}
+	}
+}
+
+// TestReplay replays on every allocator. The trace says nothing of how its
+// streams were ordered, so the device does not check it.
+func TestReplay(t *testing.T) {
+	path := writeTrace(t, "small.csv", small)
+	out, rows := benchRows(t, nullMachine, "-quick", "-trace", path)
+	if want := "small.csv: 4 allocations and 3 frees on 2 streams, at most 2 blocks of 1.074 KiB live; 1 that failed are left out; 1 never freed are freed at the end"; !strings.Contains(out, want) {
+		t.Error(out)
+	}
+	if want := 2 * len(arms()); len(rows) != want {
+		t.Errorf("%d rows, want %d", len(rows), want)
+	}
+	for _, r := range rows {
+		if r.Scenario != "replay" || !strings.HasPrefix(r.Case, "small ") || r.Ops != 7 || r.PeakLive != 1100 || r.Failed != 0 {
+			t.Errorf("%+v", r)
+		}
+	}
+}
+
+// TestReplayInOrder replays frees that need no order between streams, on a
+// device that checks. What is never freed is of either stream.
+func TestReplayInOrder(t *testing.T) {
+	text := strings.ReplaceAll(small, "free,0x1000,100,0x7f00", "free,0x1000,100,0x0") +
+		"1,00:00:01:000009,allocate,0x4000,16,0x7f00\n"
+	path := writeTrace(t, "ordered.csv", text)
+	if _, rows := benchRows(t, checkedMachine, "-quick", "-trace", path, "-scenario", "live1000"); len(rows) != 4*len(arms()) {
+		t.Errorf("%d rows", len(rows))
+	}
+}
+
+// TestExport converts a trace, and replays what comes of it.
+func TestExport(t *testing.T) {
+	dir := t.TempDir()
+	rmm, miniMalloc := filepath.Join(dir, "rmm.csv"), filepath.Join(dir, "new", "minimalloc.csv")
+	trace := writeTrace(t, "small.csv", small)
+	var out bytes.Buffer
+	err := run(t.Context(), []string{"-trace", trace, "-export-rmm", rmm, "-export-minimalloc", miniMalloc}, &out, io.Discard, nil)
+	if err != nil || !strings.HasPrefix(out.String(), "small.csv: 4 allocations") || strings.Count(out.String(), "\n") != 1 {
+		t.Errorf("error %v, %s", err, out.String())
+	}
+	for path, doc := range map[string]string{
+		rmm:        "rmm.csv: 4 allocations and 3 frees on 2 streams, at most 2 blocks of 1.074 KiB live; 1 never freed are freed at the end\n",
+		miniMalloc: "minimalloc.csv: 4 allocations and 4 frees on 1 stream, at most 2 blocks of 1.074 KiB live\n",
+	} {
+		out, rows := benchRows(t, nullMachine, "-quick", "-runs", "1", "-allocator", "tlsf", "-trace", path)
+		if !strings.Contains(out, doc) || len(rows) != 2 || rows[0].PeakLive != 1100 {
+			t.Errorf("%+v\n%s", rows, out)
+		}
+	}
+	before, err := os.ReadFile(rmm)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = run(t.Context(), []string{"-trace", rmm, "-export-minimalloc", filepath.Join(dir, ".", "rmm.csv")}, io.Discard, io.Discard, nil)
+	if err == nil || !strings.Contains(err.Error(), "rmm.csv: is the trace itself") {
+		t.Errorf("error %v", err)
+	}
+	if after, err := os.ReadFile(rmm); err != nil || !bytes.Equal(before, after) {
+		t.Errorf("the trace was written over, error %v", err)
+	}
+	if err := run(t.Context(), []string{"-trace", trace, "-export-rmm", dir}, io.Discard, io.Discard, nil); err == nil {
+		t.Error("a folder was written to")
+	}
+}

@@ -1,0 +1,114 @@
+package traces
+
+import (
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+)
+
+// longestRecord is the most bytes of a record, which is kept in memory.
+const longestRecord = 1 << 20
+
+// A table reads the records of a CSV below its header.
+type table struct {
+	records *csv.Reader
+	in      *limited
+	columns map[string]int
+	record  []string
+	line    int // of the last record
+}
+
+// A limited reader fails once left bytes are read.
+type limited struct {
+	io.Reader
+	left int
+}
+
+func (l *limited) Read(p []byte) (int, error) {
+	if l.left == 0 {
+		return 0, fmt.Errorf("a record is longer than %d bytes", longestRecord)
+	}
+	n, err := l.Reader.Read(p[:min(len(p), l.left)])
+	l.left -= n
+	return n, err
+}
+
+// readCSV reads a CSV of RMM or MiniMalloc, which it tells by the columns.
+func readCSV(r io.Reader) (*Trace, error) {
+	in := &limited{Reader: r}
+	t := &table{records: csv.NewReader(in), in: in, columns: map[string]int{}}
+	t.records.ReuseRecord = true
+	t.records.TrimLeadingSpace = true
+	t.records.Comment = '#'
+	switch more, err := t.next(); {
+	case errors.As(err, new(*csv.ParseError)):
+		return nil, fmt.Errorf("%w: %w", errUnreadable, err)
+	case err != nil:
+		return nil, err
+	case !more:
+		return nil, errors.New("is empty: the first line names the columns")
+	}
+	for i, name := range t.record {
+		name = strings.TrimSpace(name)
+		if _, twice := t.columns[name]; twice {
+			return nil, fmt.Errorf("line %d: column %.40q occurs twice", t.line, name)
+		}
+		t.columns[name] = i
+	}
+	switch {
+	case t.has("Action"):
+		return readRMM(t)
+	case t.has("size"):
+		return readMiniMalloc(t)
+	}
+	return nil, fmt.Errorf("%w: the first line has no column Action or size", errUnreadable)
+}
+
+// next reads a record, or says that there is none.
+func (t *table) next() (more bool, err error) {
+	t.in.left = longestRecord
+	record, err := t.records.Read()
+	switch {
+	case errors.Is(err, io.EOF):
+		return false, nil
+	case errors.As(err, new(*csv.ParseError)):
+		return false, err // it names its line
+	case err != nil:
+		return false, fmt.Errorf("after line %d: %w", t.line, err)
+	}
+	t.record = record
+	t.line, _ = t.records.FieldPos(0)
+	return true, nil
+}
+
+func (t *table) has(column string) bool {
+	_, ok := t.columns[column]
+	return ok
+}
+
+// column returns the place of a column that goes by one of several names.
+func (t *table) column(names ...string) (int, error) {
+	for _, name := range names {
+		if i, ok := t.columns[name]; ok {
+			return i, nil
+		}
+	}
+	return 0, fmt.Errorf("has no column %s", strings.Join(names, " or "))
+}
+
+func (t *table) field(column int) string { return strings.TrimSpace(t.record[column]) }
+
+// wrong names the line of an error.
+func (t *table) wrong(err error) error { return fmt.Errorf("line %d: %w", t.line, err) }
+
+// parseSize reads a number of bytes.
+func parseSize(s string) (int64, error) {
+	bytes, err := strconv.ParseInt(s, 10, 64)
+	if err != nil || bytes < 0 {
+		return 0, fmt.Errorf("%.40q is not a size", s)
+	}
+	return bytes, nil
+}

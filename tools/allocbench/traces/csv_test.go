@@ -1,0 +1,169 @@
+package traces
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+)
+
+const header = rmmHeader + "\n"
+
+// small has two streams, a block freed on the other one, an address used twice,
+// a failure, and a block that is never freed.
+const small = header + `1,00:00:01:000001,allocate,0x1000,100,0x0
+1,00:00:01:000002,allocate,0x2000,1000,0x7f00
+2,00:00:01:000003,allocate failure,0x0,99999999,0x0
+2,00:00:01:000004,free,0x1000,100,0x7f00
+2,00:00:01:000005,allocate,0x1000,50,0x7f00
+1,00:00:01:000006,free,0x2000,1000,0x7f00
+1,00:00:01:000007,allocate,0x3000,1040,0x0
+1,00:00:01:000008,free,0x1000,50,0x7f00
+`
+
+func TestRMM(t *testing.T) {
+	for name, c := range map[string]struct {
+		text string
+		want Trace
+	}{
+		"small": {small, Trace{Streams: 2, Slots: 2, Allocs: 4, Frees: 3, Peak: 1100, Unfreed: 1, Failures: 1, Events: []Event{
+			{false, 0, 0, 100}, {false, 1, 1, 1000}, {true, 0, 1, 100}, {false, 0, 1, 50},
+			{true, 1, 1, 1000}, {false, 1, 0, 1040}, {true, 0, 1, 50},
+		}}},
+		"epoch seconds, deallocate, bare hexadecimal": {header + "7,1700000000.25,allocate,7f00a0,8,0\n7,1700000001,deallocate,7F00A0,8,0\n",
+			Trace{Streams: 1, Slots: 1, Allocs: 1, Frees: 1, Peak: 8, Events: []Event{{false, 0, 0, 8}, {true, 0, 0, 8}}}},
+		"blocks of nothing": {header + "1,0,allocate,(nil),0,0\n1,0,allocate,(nil),0,0x1\n1,0,free,(nil),0,0\n1,0,free,0x0,0,0\n1,0,free,(nil),0,0\n",
+			Trace{Streams: 2, Slots: 2, Allocs: 2, Frees: 2, Events: []Event{
+				{false, 0, 0, 0}, {false, 1, 1, 0}, {true, 1, 0, 0}, {true, 0, 0, 0},
+			}}},
+		"a lost beginning": {header + "1,0,allocate,0x1,10,0x5\n1,0,free,0x2,20,0x6\n1,0,free,0x1,10,0x5\n1,0,free,0x3,30,0x5\n",
+			Trace{Streams: 2, Slots: 3, Allocs: 3, Frees: 3, Peak: 60, Before: 2, Events: []Event{
+				{false, 1, 0, 20}, {false, 0, 1, 30}, {false, 0, 1, 10}, {true, 1, 0, 20}, {true, 0, 1, 10}, {true, 0, 1, 30},
+			}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := read(t, c.text)
+			if name == "a lost beginning" { // which slots are whose is up to the reader
+				for i := range got.Events {
+					got.Events[i].Slot, c.want.Events[i].Slot = 0, 0
+				}
+			}
+			if !reflect.DeepEqual(got, &c.want) {
+				t.Errorf("got  %+v\nwant %+v", got, &c.want)
+			}
+		})
+		checkWritten(t, read(t, c.text))
+	}
+}
+
+func TestRMMForms(t *testing.T) {
+	for name, text := range map[string]string{
+		"other order": "Stream,Size,Pointer,Action\n0,4,4096,allocate\n",
+		"spaces":      "Thread, Time, Action, Pointer, Size, Stream\n1, 0, allocate, 0x10, 4, (nil)\n",
+		"comments":    "# recorded somewhere\n" + header + "1,0,allocate,0x10,4,0\n",
+		"more":        "Action,Pointer,Size,Stream,Tag\nallocate,0x10,4,0,\"a, b\"\n",
+		"no newline":  header + "1,0,allocate,0x10,4,0",
+	} {
+		if tr := read(t, text); tr.Allocs != 1 || tr.Peak != 4 {
+			t.Errorf("%s: %+v", name, tr)
+		}
+	}
+}
+
+func TestBadRMM(t *testing.T) {
+	checkBad(t, map[string]string{
+		header:                                  "has no event",
+		header + "1,0,allocate failure,0,4,0\n": "has no event",
+		"Thread,Time,Action,Pointer,Size\n":     "has no column Stream",
+		"Action,Pointer,Size,Stream,Size\n":     `line 1: column "Size" occurs twice`,
+		header + "1,0,allocate,0x10,4\n":        "record on line 2: wrong number of fields",
+		header + "1,0,allocate,x,4,0\n":         `line 2: "x" is not a pointer`,
+		header + "1,0,allocate,0x10,-4,0\n":     `line 2: "-4" is not a size`,
+		header + "1,0,allocate,0x10,4,here\n":   `line 2: "here" is not a stream`,
+		header + "1,0,resize,0x10,4,0\n":        `line 2: action "resize" is none of allocate, free,`,
+		header + "1,0,allocate,(nil),4,0\n":     "line 2: 4 bytes are allocated at address 0",
+		header + "1,0,allocate,0x10,4,0\n" + strings.Repeat("1,0,free,0x10,4,0\n", 2): "line 4: 0x10 is freed twice",
+		header + strings.Repeat("1,0,free,0x10,4,0\n", 2):                             "line 3: 0x10 is freed twice",
+		header + strings.Repeat("1,0,allocate,0x10,4,0\n", 2):                         "line 3: 0x10 is allocated, and not freed before",
+		header + "1,0,allocate,1,9223372036854775807,0\n1,0,allocate,2,1,0\n":         "line 3: size 1 is more than can be added up",
+		header + "1,0,free,1,9223372036854775807,0\n1,0,free,2,1,0\n":                 "more bytes than can be added up",
+		header + "1,0,allocate,0x10,4,0\n" + strings.Repeat("x", longestRecord+5000):  "after line 2: a record is longer than",
+		header + "1,0,allocate,0x10,4,0\n\"" + strings.Repeat("x\n", longestRecord):   "after line 2: a record is longer than",
+		header + "1,0," + strings.Repeat("x", 5000) + ",0x10,4,0\n":                   `line 2: action "xxxxxxxx`,
+		header + "1,0,allocate,0x10,\"4,0\n":                                          `line 2, column 24: extraneous or missing " in quoted-field`,
+	})
+}
+
+func TestMiniMalloc(t *testing.T) {
+	// Of the paper: at most 12 bytes are live, and no time is without its 12.
+	paper := "id,lower,upper,size\nb1,0,3,4\nb2,3,9,4\nb3,0,9,4\nb4,9,21,4\nb5,0,21,4\n"
+	want := []Event{
+		{false, 0, 0, 4}, {false, 1, 0, 4}, {false, 2, 0, 4}, // b1, b3, b5
+		{true, 0, 0, 4}, {false, 0, 0, 4}, // b1, b2
+		{true, 0, 0, 4}, {true, 1, 0, 4}, {false, 1, 0, 4}, // b2, b3, b4
+		{true, 1, 0, 4}, {true, 2, 0, 4}, // b4, b5
+	}
+	for name, text := range map[string]string{
+		"as printed": paper,
+		"end":        "buffer,start,end,size\nb1,0,2,4\nb2,3,8,4\nb3,0,8,4\nb4,9,20,4\nb5,0,20,4\n",
+		"begin":      strings.Replace(paper, "id,lower", "buffer_id,begin", 1),
+		"all columns": "id,lower,upper,size,alignment,hint,gaps,offset\nb1,0,3,4,256,-1,,0\nb2,3,9,4,1,0,4-5 7-8@0:2,4\n" +
+			"b3,0,9,4,2,-1,,0\nb4,9,21,4,4,-1,,0\nb5,0,21,4,8,-1,,0\n",
+		"earlier": "id,lower,upper,size\nb1,-9,-6,4\nb2,-6,0,4\nb3,-9,0,4\nb4,0,12,4\nb5,-9,12,4\n",
+	} {
+		tr := read(t, text)
+		if !reflect.DeepEqual(tr.Events, want) || tr.Peak != 12 || tr.Slots != 3 || len(tr.Notes()) != 0 {
+			t.Errorf("%s: %+v", name, tr)
+		}
+		checkWritten(t, tr)
+	}
+	tr := read(t, "id,lower,upper,size,alignment\na,0,3,4,512\nb,0,3,4,3\nc,0,3,4,256\n")
+	if got := strings.Join(tr.Notes(), "; "); got != "2 want an alignment that 256 bytes do not give" {
+		t.Error(got)
+	}
+}
+
+func TestBadMiniMalloc(t *testing.T) {
+	const header = "id,lower,upper,size\n"
+	checkBad(t, map[string]string{
+		header:                        "has no event",
+		"id,upper,size\na,3,4\n":      "has no column lower or begin or start",
+		"id,lower,size\na,3,4\n":      "has no column upper or end",
+		header + "a,0,3\n":            "record on line 2: wrong number of fields",
+		header + "a,0,3,x\n":          `line 2: "x" is not a size`,
+		header + "a,0,3,-1\n":         `line 2: "-1" is not a size`,
+		header + "a,x,3,1\n":          `line 2: "x" is not a time`,
+		header + "a,0,3.5,1\n":        `line 2: "3.5" is not a time`,
+		header + "a,0,1,1\nb,3,3,1\n": "line 3: the buffer ends before it begins",
+		"id,lower,end,size\na,0,9223372036854775807,1\n":                           `"9223372036854775807" is not a time`,
+		"id,lower,upper,size,alignment\na,0,1,1,0\n":                               `line 2: "0" is not an alignment`,
+		header + "a,0,3,9223372036854775807\nb,3,4,9223372036854775807\nc,2,4,1\n": "line 4: size 1 is more than can be added up",
+	})
+}
+
+func FuzzRMM(f *testing.F) {
+	f.Add(small)
+	f.Add(header)
+	f.Add(header + "1,0,allocate,(nil),0,0x0\n1,0,free,0,0,0\n1,0,free,3,4,5\n")
+	f.Add("Action,Pointer,Size,Stream\n\"allocate\",1,9223372036854775807,ffffffffffffffff\n")
+	f.Fuzz(fuzz)
+}
+
+func FuzzMiniMalloc(f *testing.F) {
+	f.Add("id,lower,upper,size\na,0,3,4\nb,-2,1,0\n")
+	f.Add("size,alignment,buffer,start,end\n4,1,a,0,0\n4,512,b,0,7\n")
+	f.Fuzz(fuzz)
+}
+
+// fuzz reads a file: what is no trace is an error of one line, and what is one
+// can be written and read back.
+func fuzz(t *testing.T, text string) {
+	tr, err := Read(strings.NewReader(text))
+	if err != nil {
+		if strings.Contains(err.Error(), "\n") {
+			t.Errorf("error of several lines: %q", err)
+		}
+		return
+	}
+	check(t, tr)
+	checkWritten(t, tr)
+}

@@ -1,0 +1,152 @@
+package traces
+
+import (
+	"bufio"
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strconv"
+)
+
+// alignment is what every allocator of this module gives, in bytes.
+const alignment = 256
+
+// An edge is where the life of a buffer begins or ends.
+type edge struct {
+	time   int64
+	end    bool
+	buffer uint64 // from 1
+	bytes  int64
+	line   int
+}
+
+// readMiniMalloc reads MiniMalloc's CSV, a line for each buffer: it is live from
+// time lower (or begin, or start) to before upper, or up to and with end. What
+// ends at a time is freed before what begins then is allocated; of either, the
+// lines are in order. All is on one stream. Ids, hints and offsets are ignored,
+// gaps too, as a block keeps its place through them. Alignments are checked, and
+// those that no allocator here gives are counted.
+func readMiniMalloc(t *table) (*Trace, error) {
+	lower, err := t.column("lower", "begin", "start")
+	if err != nil {
+		return nil, err
+	}
+	upper, err := t.column("upper", "end")
+	if err != nil {
+		return nil, err
+	}
+	size, aligned := t.columns["size"], -1
+	if t.has("alignment") {
+		aligned = t.columns["alignment"]
+	}
+	inclusive := !t.has("upper")
+	var edges []edge
+	coarse := 0 // buffers with an alignment that is not kept
+	for {
+		more, err := t.next()
+		if err != nil {
+			return nil, err
+		}
+		if !more {
+			break
+		}
+		begin := edge{buffer: uint64(len(edges)/2) + 1, line: t.line}
+		end := begin
+		end.end = true
+		if begin.bytes, err = parseSize(t.field(size)); err != nil {
+			return nil, t.wrong(err)
+		}
+		if begin.time, end.time, err = parseLife(t.field(lower), t.field(upper), inclusive); err != nil {
+			return nil, t.wrong(err)
+		}
+		if aligned >= 0 {
+			least, err := strconv.ParseInt(t.field(aligned), 10, 64)
+			if err != nil || least < 1 {
+				return nil, t.wrong(fmt.Errorf("%.40q is not an alignment", t.field(aligned)))
+			}
+			if alignment%least != 0 {
+				coarse++
+			}
+		}
+		edges = append(edges, begin, end)
+	}
+	trace, err := playEdges(edges)
+	if err == nil && coarse > 0 {
+		trace.notes = append(trace.notes, fmt.Sprintf("%d want an alignment that %d bytes do not give", coarse, alignment))
+	}
+	return trace, err
+}
+
+// parseLife reads the times from which and before which a buffer is live.
+func parseLife(lower, upper string, inclusive bool) (begin, end int64, err error) {
+	if begin, err = strconv.ParseInt(lower, 10, 64); err != nil {
+		return 0, 0, fmt.Errorf("%.40q is not a time", lower)
+	}
+	end, err = strconv.ParseInt(upper, 10, 64)
+	if err != nil || inclusive && end == math.MaxInt64 {
+		return 0, 0, fmt.Errorf("%.40q is not a time", upper)
+	}
+	if inclusive {
+		end++
+	}
+	if begin >= end {
+		return 0, 0, errors.New("the buffer ends before it begins")
+	}
+	return begin, end, nil
+}
+
+// playEdges makes a trace of the edges of all buffers, in the order of the lines.
+func playEdges(edges []edge) (*Trace, error) {
+	slices.SortStableFunc(edges, func(a, b edge) int {
+		switch {
+		case a.time != b.time:
+			return cmp.Compare(a.time, b.time)
+		case a.end == b.end:
+			return 0
+		case a.end:
+			return -1
+		}
+		return 1
+	})
+	b := newBuilder()
+	for _, e := range edges {
+		var err error
+		if e.end {
+			err = b.free(e.buffer, e.bytes, 0)
+		} else {
+			err = b.alloc(e.buffer, e.bytes, 0)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("line %d: %w", e.line, err)
+		}
+	}
+	return b.done()
+}
+
+// WriteMiniMalloc writes a buffer for each block, in the order of their Allocs.
+// Time counts calls, so no two are at the same; what is never freed is live to
+// their end. The format has no streams: all blocks are taken to be of one.
+func (t *Trace) WriteMiniMalloc(w io.Writer) error {
+	upper := make([]int, len(t.Events)) // of the buffer that an event allocates
+	begun := make([]int, t.Slots)       // the event that allocated what is in a slot
+	for i, e := range t.Events {
+		if e.Free {
+			upper[begun[e.Slot]] = i
+		} else {
+			begun[e.Slot], upper[i] = i, len(t.Events)
+		}
+	}
+	out := bufio.NewWriter(w)
+	fmt.Fprintln(out, "id,lower,upper,size")
+	id := 0
+	for i, e := range t.Events {
+		if !e.Free {
+			fmt.Fprintf(out, "%d,%d,%d,%d\n", id, i, upper[i], e.Bytes)
+			id++
+		}
+	}
+	return out.Flush() // with the error of the first write that failed
+}

@@ -1,0 +1,46 @@
+package traces
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"io"
+)
+
+var (
+	gzipMagic     = []byte{0x1f, 0x8b}
+	zipMagic      = []byte("PK\x03\x04")
+	byteOrderMark = []byte("\xef\xbb\xbf") // what Windows puts before UTF-8
+	errUnreadable = errors.New("is neither a CSV of RMM nor one of MiniMalloc")
+)
+
+// Read reads a trace of any format, plain or gzipped, and tells the formats by
+// their contents. Errors are of one line and say which line is wrong.
+func Read(r io.Reader) (*Trace, error) {
+	in := bufio.NewReaderSize(r, 1<<16)
+	if begins(in, gzipMagic) {
+		unpacked, err := gzip.NewReader(in)
+		if err != nil {
+			return nil, err
+		}
+		in = bufio.NewReaderSize(unpacked, 1<<16)
+	}
+	switch {
+	case begins(in, zipMagic):
+		return nil, fmt.Errorf("is a zip archive: unpack it; %w", errUnreadable)
+	case begins(in, byteOrderMark):
+		if _, err := in.Discard(len(byteOrderMark)); err != nil {
+			return nil, err
+		}
+	}
+	return readCSV(in)
+}
+
+// begins says whether the next bytes are those of magic. What cannot be read now
+// fails again when it is read in earnest.
+func begins(in *bufio.Reader, magic []byte) bool {
+	next, _ := in.Peek(len(magic))
+	return bytes.Equal(next, magic)
+}

@@ -1,0 +1,93 @@
+package traces
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+)
+
+// rmmHeader names the columns that RMM writes.
+const rmmHeader = "Thread,Time,Action,Pointer,Size,Stream"
+
+// readRMM reads what RMM's logging_resource_adaptor writes, with the columns
+// Thread, Time, Action, Pointer, Size and Stream in any order. Calls are taken in
+// the order of the lines, whichever thread made them and whatever Time says: both
+// columns may be missing, and others are ignored. An Action is allocate, free or
+// deallocate, or "allocate failure", which is counted.
+func readRMM(t *table) (*Trace, error) {
+	var at [4]int
+	for i, name := range []string{"Action", "Pointer", "Size", "Stream"} {
+		var err error
+		if at[i], err = t.column(name); err != nil {
+			return nil, fmt.Errorf("%w: the first line is to be %s", err, rmmHeader)
+		}
+	}
+	b := newBuilder()
+	for {
+		switch more, err := t.next(); {
+		case err != nil:
+			return nil, err
+		case !more:
+			return b.done()
+		}
+		if err := b.addRMM(t.field(at[0]), t.field(at[1]), t.field(at[2]), t.field(at[3])); err != nil {
+			return nil, t.wrong(err)
+		}
+	}
+}
+
+func (b *builder) addRMM(action, pointer, size, stream string) error {
+	if action == "allocate failure" {
+		b.trace.Failures++
+		return nil
+	}
+	p, err := parseHandle(pointer)
+	if err != nil {
+		return fmt.Errorf("%.40q is not a pointer", pointer)
+	}
+	s, err := parseHandle(stream)
+	if err != nil {
+		return fmt.Errorf("%.40q is not a stream", stream)
+	}
+	bytes, err := parseSize(size)
+	if err != nil {
+		return err
+	}
+	switch action {
+	case "allocate":
+		return b.alloc(p, bytes, s)
+	case "free", "deallocate":
+		return b.free(p, bytes, s)
+	}
+	return fmt.Errorf("action %.40q is none of allocate, free, deallocate and allocate failure", action)
+}
+
+// parseHandle reads what C++ prints for a pointer or a stream: hexadecimal, with
+// or without 0x.
+func parseHandle(s string) (uint64, error) {
+	if s == "(nil)" || s == "nullptr" {
+		return 0, nil
+	}
+	digits := strings.TrimPrefix(strings.TrimPrefix(s, "0x"), "0X")
+	return strconv.ParseUint(digits, 16, 64)
+}
+
+// WriteRMM writes a trace as RMM's logging_resource_adaptor does. What a trace
+// does not keep is made up: Thread is 1, Time counts calls instead of microseconds,
+// and Pointer tells blocks that are live at once apart, and is no address.
+func (t *Trace) WriteRMM(w io.Writer) error {
+	out := bufio.NewWriter(w)
+	fmt.Fprintln(out, rmmHeader)
+	for i, e := range t.Events {
+		call := "allocate"
+		if e.Free {
+			call = "free"
+		}
+		seconds := i / 1e6
+		fmt.Fprintf(out, "1,%02d:%02d:%02d:%06d,%s,%#x,%d,%#x\n", seconds/3600, seconds/60%60, seconds%60, i%1e6,
+			call, (int64(e.Slot)+1)*alignment, e.Bytes, e.Stream)
+	}
+	return out.Flush() // with the error of the first write that failed
+}

@@ -1,0 +1,184 @@
+package traces
+
+import (
+	"bytes"
+	"compress/gzip"
+	"io"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+// read reads a trace that is in order.
+func read(t *testing.T, text string) *Trace {
+	t.Helper()
+	tr, err := Read(strings.NewReader(text))
+	if err != nil {
+		t.Fatalf("%.200q: %v", text, err)
+	}
+	check(t, tr)
+	return tr
+}
+
+// check plays a trace by its slots, and finds none taken or empty, and what the
+// trace says of itself.
+func check(t *testing.T, tr *Trace) {
+	t.Helper()
+	held := make([]int64, tr.Slots)
+	for i := range held {
+		held[i] = -1
+	}
+	got := Trace{Events: tr.Events, Failures: tr.Failures, Before: tr.Before, notes: tr.notes}
+	var live int64
+	for i, e := range tr.Events {
+		if e.Stream < 0 || int(e.Stream) > got.Streams {
+			t.Fatalf("event %d: %+v, and %d streams occurred before", i, e, got.Streams)
+		}
+		got.Streams = max(got.Streams, int(e.Stream)+1)
+		if e.Free {
+			if held[e.Slot] != e.Bytes {
+				t.Fatalf("event %d: %+v, and the slot holds %d", i, e, held[e.Slot])
+			}
+			held[e.Slot] = -1
+			live -= e.Bytes
+			got.Frees++
+			continue
+		}
+		if held[e.Slot] != -1 {
+			t.Fatalf("event %d: %+v, and the slot is taken", i, e)
+		}
+		held[e.Slot] = e.Bytes
+		live += e.Bytes
+		got.Allocs++
+		got.Peak = max(got.Peak, live)
+		got.Slots = max(got.Slots, got.Allocs-got.Frees)
+	}
+	got.Unfreed = got.Allocs - got.Frees
+	if !reflect.DeepEqual(&got, tr) {
+		t.Errorf("the events are of %+v\nnot of %+v", got, tr)
+	}
+}
+
+// checkWritten writes a trace in every format and reads it back: the calls are
+// the same, on the same blocks.
+func checkWritten(t *testing.T, tr *Trace) {
+	t.Helper()
+	for _, format := range []struct {
+		name    string
+		write   func(*Trace, io.Writer) error
+		streams bool
+	}{{"RMM", (*Trace).WriteRMM, true}, {"MiniMalloc", (*Trace).WriteMiniMalloc, false}} {
+		var text bytes.Buffer
+		if err := format.write(tr, &text); err != nil {
+			t.Fatal(err)
+		}
+		back, err := Read(&text)
+		if err != nil {
+			t.Fatalf("%s: %v", format.name, err)
+		}
+		check(t, back)
+		if back.Allocs != tr.Allocs || back.Peak != tr.Peak || back.Slots != tr.Slots || len(back.Events) < len(tr.Events) {
+			t.Fatalf("%s: wrote %+v\nread %+v", format.name, tr, back)
+		}
+		slots := make([]int32, tr.Slots) // in back, of a slot here
+		for i, want := range tr.Events {
+			got := back.Events[i]
+			if !want.Free {
+				slots[want.Slot] = got.Slot
+			}
+			want.Slot = slots[want.Slot]
+			if !format.streams {
+				want.Stream = 0
+			}
+			if got != want {
+				t.Fatalf("%s: event %d is %+v, want %+v", format.name, i, got, want)
+			}
+		}
+		for _, e := range back.Events[len(tr.Events):] {
+			if !e.Free || format.streams {
+				t.Fatalf("%s: %+v follows what was written", format.name, e)
+			}
+		}
+	}
+}
+
+// checkBad reads texts that are wrong, and looks for what the errors say, in one
+// line.
+func checkBad(t *testing.T, bad map[string]string) {
+	t.Helper()
+	for text, want := range bad {
+		_, err := Read(strings.NewReader(text))
+		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") || len(err.Error()) > 300 {
+			t.Errorf("%.100q: error %v, want %q", text, err, want)
+		}
+	}
+}
+
+func zipped(t *testing.T, text string) string {
+	t.Helper()
+	var b bytes.Buffer
+	w := gzip.NewWriter(&b)
+	if _, err := io.WriteString(w, text); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+// TestFormats reads the same two calls in every format, gzipped and not.
+func TestFormats(t *testing.T) {
+	for name, text := range map[string]string{
+		"RMM":               "Action,Pointer,Size,Stream\nallocate,0x10,4,0\nfree,0x10,4,0\n",
+		"MiniMalloc":        "id,lower,upper,size\na,0,1,4\n",
+		"with a byte order": "\xef\xbb\xbfid,lower,upper,size\r\na,0,1,4\r\n",
+	} {
+		for _, text := range []string{text, zipped(t, text)} {
+			tr := read(t, text)
+			want := []Event{{false, 0, 0, 4}, {true, 0, 0, 4}}
+			if !reflect.DeepEqual(tr.Events, want) || len(tr.Notes()) != 0 {
+				t.Errorf("%s: %+v, %q", name, tr, tr.Notes())
+			}
+		}
+	}
+}
+
+func TestBadFiles(t *testing.T) {
+	good := zipped(t, "id,lower,upper,size\na,0,1,4\n")
+	checkBad(t, map[string]string{
+		"":                          "is empty",
+		"\n\n":                      "is empty",
+		"{\"events\": []}\n":        "is neither a CSV of RMM nor one of MiniMalloc",
+		"PK\x03\x04...":             "is a zip archive",
+		"\x1f\x8b":                  "unexpected EOF",
+		"\x1f\x8bnothing of a kind": "gzip: invalid header",
+		good[:len(good)-9]:          "unexpected EOF",
+		good + "more than a header": "gzip: invalid header",
+		good[:len(good)-8] + strings.Repeat("\x00", 8): "gzip: invalid checksum",
+	})
+}
+
+func TestNotes(t *testing.T) {
+	tr := &Trace{Failures: 1, Before: 2, Unfreed: 3, notes: []string{"and more"}}
+	want := []string{"1 that failed are left out", "2 from before the recording are allocated first",
+		"3 never freed are freed at the end", "and more"}
+	if got := tr.Notes(); !reflect.DeepEqual(got, want) {
+		t.Errorf("%q", got)
+	}
+}
+
+// TestWriteErrors fails to write.
+func TestWriteErrors(t *testing.T) {
+	tr := read(t, small)
+	for _, write := range []func(io.Writer) error{tr.WriteRMM, tr.WriteMiniMalloc} {
+		if err := write(full{}); err != io.ErrShortWrite {
+			t.Errorf("error %v", err)
+		}
+	}
+}
+
+// A full is a disk that takes no more.
+type full struct{}
+
+func (full) Write([]byte) (int, error) { return 0, io.ErrShortWrite }
