@@ -429,6 +429,7 @@ func TestBadFlags(t *testing.T) {
 		{"-scenario replay", "scenario replay needs -trace"},
 		{"-trace " + dir + "/none.csv", "no such file"},
 		{"-export-rmm " + dir + "/x.csv", "-export-rmm and -export-minimalloc need -trace"},
+		{"-trace " + snapshot + " -trace-device 2", "snapshot4.pickle: has no device 2: there are 0 to 1"},
 		{"-with " + dir + "/none.csv", "no such file"},
 		{"-quick -case zzz", `no case has "zzz" in its name`},
 	} {

@@ -26,6 +26,8 @@ import (
 	"golang.org/x/term"
 
 	"mlpool/allocator"
+
+	"mlpool/tools/allocbench/traces"
 )
 
 const usage = `usage: allocbench [flags]
@@ -41,6 +43,7 @@ type options struct {
 	scenarios, allocators, cases string
 	quick, list                  bool
 	csv, plots, trace, with      string
+	traceDevice                  int
 	exportRMM, exportMiniMalloc  string
 	runs                         int
 	limit                        time.Duration
@@ -74,7 +77,8 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	flags.DurationVar(&o.limit, "limit", 5*time.Second, "end a single measurement after this `time`, and mark it so")
 	flags.StringVar(&o.csv, "csv", "", "write the figures to `file`")
 	flags.StringVar(&o.plots, "plots", "", "draw the figures to PNGs in folder `dir`")
-	flags.StringVar(&o.trace, "trace", "", "replay the requests in `file`: RMM's or MiniMalloc's CSV, plain or gzipped; alone unless -scenario names more")
+	flags.StringVar(&o.trace, "trace", "", "replay the requests in `file`: RMM's or MiniMalloc's CSV, or a snapshot of torch.cuda.memory, plain or gzipped; alone unless -scenario names more")
+	flags.IntVar(&o.traceDevice, "trace-device", traces.MostEvents, "replay device `N` of a snapshot; -1: the one with most events")
 	flags.StringVar(&o.exportRMM, "export-rmm", "", "write the trace to `file` as RMM's CSV, and measure nothing")
 	flags.StringVar(&o.exportMiniMalloc, "export-minimalloc", "", "write the trace to `file` as MiniMalloc's CSV, which has no streams, and measure nothing")
 	flags.StringVar(&o.with, "with", "", "add the figures in `file`, written by -csv or by peers.cu, to the CSV and the plots")
@@ -103,7 +107,7 @@ func (o options) selection() ([]scenario, []arm, error) {
 	all := scenarios()
 	list := o.scenarios
 	if o.trace != "" {
-		replay, err := replayOf(o.trace)
+		replay, err := replayOf(o.trace, o.traceDevice)
 		if err != nil {
 			return nil, nil, err
 		}

@@ -15,13 +15,13 @@ import (
 const replayName = "replay"
 
 // readTrace reads the trace in a file, and says what it is.
-func readTrace(path string) (t *traces.Trace, doc string, err error) {
+func readTrace(path string, device int) (t *traces.Trace, doc string, err error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, "", err
 	}
 	defer f.Close()
-	if t, err = traces.Read(f); err != nil {
+	if t, err = traces.Read(f, device); err != nil {
 		return nil, "", fmt.Errorf("%s: %w", path, err)
 	}
 	doc = fmt.Sprintf("%s: %d allocations and %d frees on %s, at most %d blocks of %s live", filepath.Base(path),
@@ -30,8 +30,8 @@ func readTrace(path string) (t *traces.Trace, doc string, err error) {
 }
 
 // replayOf returns the scenario that replays the trace in a file.
-func replayOf(path string) (scenario, error) {
-	t, doc, err := readTrace(path)
+func replayOf(path string, device int) (scenario, error) {
+	t, doc, err := readTrace(path, device)
 	if err != nil {
 		return scenario{}, err
 	}
@@ -47,7 +47,7 @@ func (o *options) exports() bool { return o.exportRMM != "" || o.exportMiniMallo
 
 // export writes the trace in the formats that are asked for, and says what it is.
 func (o *options) export(stdout io.Writer) error {
-	t, doc, err := readTrace(o.trace)
+	t, doc, err := readTrace(o.trace, o.traceDevice)
 	if err != nil {
 		return err
 	}

@@ -40,6 +40,7 @@ func TestBadTraces(t *testing.T) {
 		"":                               "is empty",
 		header + "1,0,allocate,x,4,0\n":  `line 2: "x" is not a pointer`,
 		"id,lower,upper,size\na,3,0,1\n": "line 2: the buffer ends before it begins",
+		"\x80\x04cos\nsystem\n":          "byte 2: opcode 0x63",
 	} {
 		for _, args := range [][]string{nil, {"-export-rmm", filepath.Join(t.TempDir(), "none.csv")}} {
 			path := writeTrace(t, "bad.csv", text)
@@ -80,22 +81,49 @@ func TestReplayInOrder(t *testing.T) {
 	}
 }
 
-// TestExport converts a trace, and replays what comes of it.
+// snapshot is a snapshot of two devices, made by Python.
+const snapshot = "traces/testdata/snapshot4.pickle"
+
+// TestReplaySnapshot replays a snapshot, of one device and of the other.
+func TestReplaySnapshot(t *testing.T) {
+	for _, c := range []struct {
+		args []string
+		doc  string
+		ops  int64
+		peak int64
+	}{
+		{nil, "snapshot4.pickle: 5 allocations and 2 frees on 2 streams, at most 4 blocks of 5.371 KiB live; 1 that failed are left out; " +
+			"3 from before the recording are allocated first; 3 never freed are freed at the end; device 0 of 0 to 1, which has most events; 1 freed while", 7, 5500},
+		{[]string{"-trace-device", "1"}, "snapshot4.pickle: 1 allocations and 0 frees on 1 stream, at most 1 blocks of 7 B live; 1 never freed", 1, 7},
+	} {
+		args := append([]string{"-quick", "-runs", "1", "-allocator", "tlsf,cuda,malloc", "-trace", snapshot}, c.args...)
+		out, rows := benchRows(t, checkedMachine, args...)
+		if !strings.Contains(out, c.doc) || len(rows) != 6 {
+			t.Errorf("%d rows, %s", len(rows), out)
+		}
+		for _, r := range rows {
+			if !strings.HasPrefix(r.Case, "snapshot4 ") || r.Ops != c.ops || r.PeakLive != c.peak || r.PeakReserved < c.peak || r.Failed != 0 || !(r.DriverCalls >= 0) {
+				t.Errorf("%+v", r)
+			}
+		}
+	}
+}
+
+// TestExport converts a snapshot, and replays what comes of it.
 func TestExport(t *testing.T) {
 	dir := t.TempDir()
 	rmm, miniMalloc := filepath.Join(dir, "rmm.csv"), filepath.Join(dir, "new", "minimalloc.csv")
-	trace := writeTrace(t, "small.csv", small)
 	var out bytes.Buffer
-	err := run(t.Context(), []string{"-trace", trace, "-export-rmm", rmm, "-export-minimalloc", miniMalloc}, &out, io.Discard, nil)
-	if err != nil || !strings.HasPrefix(out.String(), "small.csv: 4 allocations") || strings.Count(out.String(), "\n") != 1 {
+	err := run(t.Context(), []string{"-trace", snapshot, "-export-rmm", rmm, "-export-minimalloc", miniMalloc}, &out, io.Discard, nil)
+	if err != nil || !strings.HasPrefix(out.String(), "snapshot4.pickle: 5 allocations") || strings.Count(out.String(), "\n") != 1 {
 		t.Errorf("error %v, %s", err, out.String())
 	}
 	for path, doc := range map[string]string{
-		rmm:        "rmm.csv: 4 allocations and 3 frees on 2 streams, at most 2 blocks of 1.074 KiB live; 1 never freed are freed at the end\n",
-		miniMalloc: "minimalloc.csv: 4 allocations and 4 frees on 1 stream, at most 2 blocks of 1.074 KiB live\n",
+		rmm:        "rmm.csv: 5 allocations and 2 frees on 2 streams, at most 4 blocks of 5.371 KiB live; 3 never freed are freed at the end\n",
+		miniMalloc: "minimalloc.csv: 5 allocations and 5 frees on 1 stream, at most 4 blocks of 5.371 KiB live\n",
 	} {
 		out, rows := benchRows(t, nullMachine, "-quick", "-runs", "1", "-allocator", "tlsf", "-trace", path)
-		if !strings.Contains(out, doc) || len(rows) != 2 || rows[0].PeakLive != 1100 {
+		if !strings.Contains(out, doc) || len(rows) != 2 || rows[0].PeakLive != 5500 {
 			t.Errorf("%+v\n%s", rows, out)
 		}
 	}
@@ -110,7 +138,7 @@ func TestExport(t *testing.T) {
 	if after, err := os.ReadFile(rmm); err != nil || !bytes.Equal(before, after) {
 		t.Errorf("the trace was written over, error %v", err)
 	}
-	if err := run(t.Context(), []string{"-trace", trace, "-export-rmm", dir}, io.Discard, io.Discard, nil); err == nil {
+	if err := run(t.Context(), []string{"-trace", snapshot, "-export-rmm", dir}, io.Discard, io.Discard, nil); err == nil {
 		t.Error("a folder was written to")
 	}
 }

@@ -157,7 +157,7 @@ func FuzzMiniMalloc(f *testing.F) {
 // fuzz reads a file: what is no trace is an error of one line, and what is one
 // can be written and read back.
 func fuzz(t *testing.T, text string) {
-	tr, err := Read(strings.NewReader(text))
+	tr, err := Read(strings.NewReader(text), MostEvents)
 	if err != nil {
 		if strings.Contains(err.Error(), "\n") {
 			t.Errorf("error of several lines: %q", err)

@@ -9,16 +9,21 @@ import (
 	"io"
 )
 
+// MostEvents, for the device of Read, chooses the device with most events.
+const MostEvents = -1
+
 var (
 	gzipMagic     = []byte{0x1f, 0x8b}
 	zipMagic      = []byte("PK\x03\x04")
 	byteOrderMark = []byte("\xef\xbb\xbf") // what Windows puts before UTF-8
-	errUnreadable = errors.New("is neither a CSV of RMM nor one of MiniMalloc")
+	errUnreadable = errors.New("is neither a CSV of RMM or MiniMalloc nor a pickled snapshot of torch.cuda.memory")
 )
 
 // Read reads a trace of any format, plain or gzipped, and tells the formats by
-// their contents. Errors are of one line and say which line is wrong.
-func Read(r io.Reader) (*Trace, error) {
+// their contents. Of a snapshot of several devices it takes one, or the one
+// with most events. Errors are of one line and say which line, or which byte of
+// what was unpacked, is wrong.
+func Read(r io.Reader, device int) (*Trace, error) {
 	in := bufio.NewReaderSize(r, 1<<16)
 	if begins(in, gzipMagic) {
 		unpacked, err := gzip.NewReader(in)
@@ -28,6 +33,8 @@ func Read(r io.Reader) (*Trace, error) {
 		in = bufio.NewReaderSize(unpacked, 1<<16)
 	}
 	switch {
+	case begins(in, []byte{opProto}):
+		return readSnapshot(in, device)
 	case begins(in, zipMagic):
 		return nil, fmt.Errorf("is a zip archive: unpack it; %w", errUnreadable)
 	case begins(in, byteOrderMark):

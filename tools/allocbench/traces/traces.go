@@ -2,7 +2,8 @@
 // people have, and writes them in those that others read:
 //
 //   - the CSV of RMM's logging_resource_adaptor, which cmd/train writes too;
-//   - the CSV of MiniMalloc.
+//   - the CSV of MiniMalloc;
+//   - the pickled snapshot of torch.cuda.memory (read only).
 //
 // A trace keeps the order of the calls, sizes as asked for and streams. It does
 // not keep times, addresses, tags, threads or stacks.

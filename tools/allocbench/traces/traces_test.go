@@ -12,7 +12,7 @@ import (
 // read reads a trace that is in order.
 func read(t *testing.T, text string) *Trace {
 	t.Helper()
-	tr, err := Read(strings.NewReader(text))
+	tr, err := Read(strings.NewReader(text), MostEvents)
 	if err != nil {
 		t.Fatalf("%.200q: %v", text, err)
 	}
@@ -72,7 +72,7 @@ func checkWritten(t *testing.T, tr *Trace) {
 		if err := format.write(tr, &text); err != nil {
 			t.Fatal(err)
 		}
-		back, err := Read(&text)
+		back, err := Read(&text, MostEvents)
 		if err != nil {
 			t.Fatalf("%s: %v", format.name, err)
 		}
@@ -107,7 +107,7 @@ func checkWritten(t *testing.T, tr *Trace) {
 func checkBad(t *testing.T, bad map[string]string) {
 	t.Helper()
 	for text, want := range bad {
-		_, err := Read(strings.NewReader(text))
+		_, err := Read(strings.NewReader(text), MostEvents)
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") || len(err.Error()) > 300 {
 			t.Errorf("%.100q: error %v, want %q", text, err, want)
 		}
@@ -133,6 +133,7 @@ func TestFormats(t *testing.T) {
 		"RMM":               "Action,Pointer,Size,Stream\nallocate,0x10,4,0\nfree,0x10,4,0\n",
 		"MiniMalloc":        "id,lower,upper,size\na,0,1,4\n",
 		"with a byte order": "\xef\xbb\xbfid,lower,upper,size\r\na,0,1,4\r\n",
+		"snapshot":          dump(4, whole1(aloc(0x10, 4, 0), free(0x10, 4, 0), done(0x10, 4, 0))),
 	} {
 		for _, text := range []string{text, zipped(t, text)} {
 			tr := read(t, text)
@@ -149,7 +150,7 @@ func TestBadFiles(t *testing.T) {
 	checkBad(t, map[string]string{
 		"":                          "is empty",
 		"\n\n":                      "is empty",
-		"{\"events\": []}\n":        "is neither a CSV of RMM nor one of MiniMalloc",
+		"{\"events\": []}\n":        "is neither a CSV of RMM or MiniMalloc nor a pickled snapshot",
 		"PK\x03\x04...":             "is a zip archive",
 		"\x1f\x8b":                  "unexpected EOF",
 		"\x1f\x8bnothing of a kind": "gzip: invalid header",

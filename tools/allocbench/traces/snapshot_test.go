@@ -1,0 +1,380 @@
+package traces
+
+import (
+	"encoding/binary"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"runtime"
+	"strings"
+	"testing"
+)
+
+// Values of Python, besides string, int, float64 and nil. A pairs is a dict, and
+// raw is a piece of a pickle.
+type (
+	pairs []any
+	seq   []any
+	tuple []any
+	raw   string
+)
+
+// A pickler writes as Python does, lists in batches, or in one piece as PyTorch's
+// C++ does. Strings are written once and then referred to.
+type pickler struct {
+	strings.Builder
+	protocol, batch, memos int
+	seen                   map[string]int
+}
+
+func dump(protocol int, v any) string { return dumpIn(protocol, 1000, v) }
+
+func dumpIn(protocol, batch int, v any) string {
+	p := &pickler{protocol: protocol, batch: batch, seen: map[string]int{}}
+	p.add("\x80", string(rune(protocol)))
+	if protocol >= 4 {
+		p.add("\x95", p.le(8, 1<<40)) // a length that nobody needs to believe
+	}
+	p.value(v)
+	p.add(".")
+	return p.String()
+}
+
+func (p *pickler) add(parts ...string) {
+	for _, part := range parts {
+		p.WriteString(part)
+	}
+}
+
+func (p *pickler) le(bytes int, n uint64) string {
+	return string(binary.LittleEndian.AppendUint64(nil, n)[:bytes])
+}
+
+func (p *pickler) memoize() {
+	switch {
+	case p.protocol >= 4:
+		p.add("\x94")
+	case p.memos < 256:
+		p.add("q", p.le(1, uint64(p.memos)))
+	default:
+		p.add("r", p.le(4, uint64(p.memos)))
+	}
+	p.memos++
+}
+
+func (p *pickler) value(v any) {
+	switch v := v.(type) {
+	case nil:
+		p.add("N")
+	case raw:
+		p.add(string(v))
+	case int:
+		switch {
+		case v >= 0 && v < 256:
+			p.add("K", p.le(1, uint64(v)))
+		case v >= 0 && v < 1<<16:
+			p.add("M", p.le(2, uint64(v)))
+		case v == int(int32(v)):
+			p.add("J", p.le(4, uint64(v)))
+		default:
+			p.add("\x8a\x08", p.le(8, uint64(v)))
+		}
+	case float64:
+		p.add("G", p.le(8, 0))
+	case string:
+		p.text(v)
+	case tuple:
+		p.add("(")
+		for _, item := range v {
+			p.value(item)
+		}
+		p.add("t")
+		p.memoize()
+	case seq:
+		p.add("]")
+		p.memoize()
+		for len(v) > 0 {
+			n := min(len(v), p.batch)
+			p.fill(v[:n], n == 1, "a", "e")
+			v = v[n:]
+		}
+	case pairs:
+		p.add("}")
+		p.memoize()
+		p.fill(v, len(v) == 2, "s", "u")
+	default:
+		panic(fmt.Sprintf("%T is not written", v))
+	}
+}
+
+func (p *pickler) text(s string) {
+	if at, ok := p.seen[s]; ok {
+		p.add("h", p.le(1, uint64(at)))
+		return
+	}
+	if p.memos < 256 {
+		p.seen[s] = p.memos
+	}
+	if p.protocol >= 4 && len(s) < 256 {
+		p.add("\x8c", p.le(1, uint64(len(s))), s)
+	} else {
+		p.add("X", p.le(4, uint64(len(s))), s)
+	}
+	p.memoize()
+}
+
+// fill writes what goes into a list or dict at once.
+func (p *pickler) fill(items []any, alone bool, one, many string) {
+	if len(items) == 0 {
+		return
+	}
+	if !alone {
+		p.add("(")
+	}
+	for _, item := range items {
+		p.value(item)
+	}
+	if alone {
+		p.add(one)
+	} else {
+		p.add(many)
+	}
+}
+
+var stack = seq{pairs{"name", "forward", "filename", "model.py", "line", 7}, pairs{"name", "main", "line", 1 << 40}}
+
+func entryOf(action string, addr, size, stream int) pairs {
+	return pairs{"action", action, "addr", addr, "size", size, "stream", stream, "time_us", 1700000000000000,
+		"frames", stack, "pool_id", tuple{0, 0}}
+}
+func aloc(addr, size, stream int) pairs { return entryOf("alloc", addr, size, stream) }
+func free(addr, size, stream int) pairs { return entryOf("free_requested", addr, size, stream) }
+func done(addr, size, stream int) pairs { return entryOf("free_completed", addr, size, stream) }
+
+func held(addr, size int) pairs {
+	return pairs{"address", addr, "size", 512, "requested_size", size, "state", "active_allocated", "frames", stack}
+}
+
+func segmentOf(device, stream int, blocks ...any) pairs {
+	return pairs{"device", device, "address", 1, "stream", stream, "blocks", seq(blocks), "is_expandable", raw("\x89")}
+}
+
+// snapshotOf is a snapshot with some segments and a trace for each device.
+func snapshotOf(segments seq, devices ...any) pairs {
+	return pairs{"segments", segments, "device_traces", seq(devices), "allocator_settings", pairs{"threshold", 0.5, "nothing", nil}}
+}
+
+// whole1 is that of a single device and no segment.
+func whole1(entries ...any) pairs { return snapshotOf(seq{}, seq(entries)) }
+
+func TestSnapshot(t *testing.T) {
+	pair := []Event{{false, 0, 0, 100}, {true, 0, 0, 100}}
+	for _, c := range []struct {
+		name  string
+		in    pairs
+		want  []Event
+		notes string
+	}{
+		{"a pair", whole1(aloc(0x7f0000000000, 100, 0), free(0x7f0000000000, 100, 0), done(0x7f0000000000, 100, 0)), pair, ""},
+		{"what is no event", whole1(entryOf("segment_alloc", 0, 1<<21, 0), entryOf("segment_map", 0, 0, 0), aloc(1, 100, 0),
+			entryOf("snapshot", 0, 0, 0), free(1, 100, 0), done(1, 100, 0), entryOf("segment_free", 0, 0, 0),
+			entryOf("of next year", 0, 0, 0), entryOf("segment_unmap", 0, 0, 0)), pair, ""},
+		{"out of memory", whole1(aloc(1, 100, 0), pairs{"action", "oom", "device_free", 5, "size", 1 << 40, "stream", 0},
+			free(1, 100, 0), done(1, 100, 0)), pair, "1 that failed are left out"},
+		{"two streams", whole1(aloc(1, 5, 0x7000), aloc(2, 6, 0), free(1, 5, 0x7000), done(1, 5, 0x7000)),
+			[]Event{{false, 0, 0, 5}, {false, 1, 1, 6}, {true, 0, 0, 5}}, "1 never freed are freed at the end"},
+		{"another stream uses it", whole1(aloc(1, 100, 0), free(1, 100, 0), aloc(2, 7, 0), done(1, 100, 0)),
+			[]Event{{false, 0, 0, 100}, {true, 0, 0, 100}, {false, 0, 0, 7}},
+			"1 never freed are freed at the end; 1 freed while other streams used them, which the trace does not name"},
+		{"a lost beginning", whole1(done(9, 1, 0), free(1, 100, 0), done(1, 100, 0)), pair, "1 from before the recording are allocated first"},
+		{"live all the time", snapshotOf(seq{
+			segmentOf(0, 5, held(1, 100), held(3, 30), pairs{"address", 4, "requested_size", 4, "state", "inactive"}),
+			segmentOf(1, 0, held(5, 500)),
+			segmentOf(0, 6, held(6, 60)),
+		}, seq{aloc(1, 100, 5)}),
+			[]Event{{false, 1, 0, 30}, {false, 2, 1, 60}, {false, 0, 0, 100}},
+			"2 from before the recording are allocated first; 3 never freed are freed at the end"},
+		{"segments without what is needed", snapshotOf(seq{pairs{"device", 0, "stream", 0, "blocks", seq{pairs{"state", "active_allocated"}}}},
+			seq{aloc(1, 100, 0), free(1, 100, 0), done(1, 100, 0)}), pair, ""},
+		{"the device with most events", snapshotOf(seq{}, seq{}, seq{aloc(1, 9, 0)}, seq{aloc(1, 100, 0), free(1, 100, 0), done(1, 100, 0)}),
+			pair, "device 2 of 0 to 2, which has most events"},
+		{"nothing else", pairs{"device_traces", seq{seq{aloc(1, 100, 0), free(1, 100, 0), done(1, 100, 0)}}}, pair, ""},
+	} {
+		for _, protocol := range []int{2, 4} {
+			for _, batch := range []int{2, 1000, 1 << 30} {
+				tr := read(t, dumpIn(protocol, batch, c.in))
+				if !reflect.DeepEqual(tr.Events, c.want) || strings.Join(tr.Notes(), "; ") != c.notes {
+					t.Errorf("%s: %+v, %q", c.name, tr, tr.Notes())
+				}
+				checkWritten(t, tr)
+			}
+		}
+	}
+}
+
+// TestManyEntries reads more of them than the stack has room for.
+func TestManyEntries(t *testing.T) {
+	const n = mostValues * 2 / 3
+	var entries seq
+	for i := range n {
+		entries = append(entries, pairs{"action", "alloc", "addr", i + 1, "size", 8, "stream", 0},
+			pairs{"action", "segment_free"})
+	}
+	for _, batch := range []int{1000, len(entries)} {
+		tr := read(t, dumpIn(4, batch, whole1(entries...)))
+		if tr.Allocs != n || tr.Peak != 8*n || tr.Slots != n {
+			t.Errorf("in batches of %d: %d allocations, %d bytes, %d slots", batch, tr.Allocs, tr.Peak, tr.Slots)
+		}
+	}
+}
+
+// TestPython reads what Python's pickle makes of a snapshot; see testdata.
+func TestPython(t *testing.T) {
+	want := []Event{
+		{false, 0, 0, 300}, {false, 2, 0, 1000}, {false, 3, 1, 100}, // from before
+		{true, 0, 0, 300}, {false, 0, 1, 4000}, {false, 1, 0, 400}, {true, 1, 0, 400},
+	}
+	for protocol := 2; protocol <= 5; protocol++ {
+		text, err := os.ReadFile(filepath.Join("testdata", fmt.Sprintf("snapshot%d.pickle", protocol)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		tr := read(t, string(text))
+		if !reflect.DeepEqual(tr.Events, want) || tr.Failures != 1 || tr.Before != 3 || tr.Unfreed != 3 || tr.Peak != 5500 || tr.Streams != 2 {
+			t.Errorf("protocol %d: %+v", protocol, tr)
+		}
+		other, err := Read(strings.NewReader(string(text)), 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		check(t, other)
+		if want := []Event{{false, 0, 0, 7}}; !reflect.DeepEqual(other.Events, want) {
+			t.Errorf("protocol %d, device 1: %+v", protocol, other)
+		}
+		for end := range text { // one that was not written to its end
+			if _, err := Read(strings.NewReader(string(text[:end])), MostEvents); err == nil || strings.Contains(err.Error(), "\n") {
+				t.Errorf("protocol %d, the first %d bytes: error %v", protocol, end, err)
+			}
+		}
+	}
+}
+
+func TestDevices(t *testing.T) {
+	text := dump(4, snapshotOf(seq{}, seq{}, seq{aloc(1, 9, 0)}))
+	for device, want := range map[int]string{
+		-2: "has no device -2: there are 0 to 1",
+		0:  "has no event for device 0: was it recorded with",
+		2:  "has no device 2: there are 0 to 1",
+	} {
+		if _, err := Read(strings.NewReader(text), device); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("device %d: error %v", device, err)
+		}
+	}
+}
+
+func TestBadSnapshots(t *testing.T) {
+	const start = "\x80\x02"
+	entry := dump(2, aloc(1, 5, 0))
+	entry = entry[2 : len(entry)-1]
+	bad := map[string]string{
+		"\x80\x01.":                 "byte 0: pickle protocol 1 is not of 2 to 5",
+		"\x80\x06.":                 "byte 0: pickle protocol 6 is not of 2 to 5",
+		start:                       "byte 2: the file ends in the middle",
+		start + ".":                 "byte 2: the pickle ends with 0 values",
+		start + "NN.":               "byte 4: the pickle ends with 2 values",
+		start + "N.N":               "byte 4: the file goes on after the pickle",
+		start + "N.":                "the pickle is not a dict with device_traces",
+		start + "X\xff\xff\xff\xff": "byte 2: the file ends in the middle",
+		start + "\x8d" + strings.Repeat("\xff", 8):          "byte 2: 18446744073709551615 bytes are more than any file has",
+		start + "\x8e" + strings.Repeat("\xff", 7) + "\x7f": "byte 2: the file ends in the middle",
+		start + "\x8b\xff\xff\xff\xff":                      "byte 2: the file ends in the middle",
+		start + "Nr\xff\xff\xff\xff":                        "byte 3: memo 4294967295 is more than",
+		start + "q\x00":                                     "byte 2: a value is needed where there is none",
+		start + "(q\x00":                                    "byte 3: a value is needed where there is none",
+		start + "h\x00":                                     "byte 2: memo 0 is not filled",
+		start + "N\x86":                                     "byte 3: values are taken where there are none",
+		start + "N(N\x86":                                   "byte 5: values are taken where there are none",
+		start + "t":                                         "byte 2: values are taken where there is no mark",
+		start + "]e":                                        "byte 3: values are taken where there is no mark",
+		start + "(e":                                        "byte 3: a value is needed where there is none",
+		start + "NNa":                                       "byte 4: members are put into what is no list or dict",
+		start + "}Na":                                       "byte 4: members are put into what is no list or dict",
+		start + "}(Nu":                                      "byte 5: the keys and values of a dict are not pairs",
+		start + strings.Repeat("(", mostValues+1):           "values wait to be put together",
+		start + strings.Repeat("]", mostValues+1):           "values wait to be put together",
+		start + entry + "N" + "Ns":                          "members are put into what is no list or dict, or into a finished one",
+		start + "N" + entry + entry + "\x86":                "entries are taken apart",
+		start + "}(" + entry + entry + "u":                  "the keys and values of a dict are not pairs",
+
+		dump(2, pairs{"device_traces", 5}):                                             "device_traces is not a list with a list",
+		dump(2, pairs{"device_traces", seq{}}):                                         "device_traces is not a list with a list",
+		dump(2, pairs{"device_traces", seq{aloc(1, 5, 0)}}):                            "device_traces is not a list with a list",
+		dump(2, pairs{"device_traces", seq{seq{5}}}):                                   "device_traces is not a list with a list",
+		dump(2, snapshotOf(seq{}, seq{})):                                              "has no event for device 0: was it recorded with torch.cuda.memory._record_memory_history()?",
+		dump(2, whole1(pairs{"action", "alloc", "addr", 1, "size", 2})):                "lacks a number",
+		dump(2, whole1(pairs{"action", "alloc", "addr", 1, "size", "2", "stream", 0})): "lacks a number",
+		dump(2, whole1(aloc(1, -5, 0))):                                                "-5 is not a size",
+		dump(2, whole1(free(1, -5, 0))):                                                "-5 is not a size",
+		dump(2, whole1(aloc(1, 5, 0), aloc(1, 5, 0))):                                  "0x1 is allocated, and not freed before",
+		dump(2, whole1(free(1, 5, 0), free(1, 5, 0))):                                  "0x1 is freed twice",
+		dump(2, snapshotOf(seq{segmentOf(0, 0, held(2, -3))}, seq{aloc(1, 5, 0)})):     "-3 is not a size",
+		dump(2, snapshotOf(seq{pairs{"device", nil, "stream", 0, "blocks", seq{}}})):   "lacks a number",
+	}
+	// What would call code, and what is of other protocols.
+	for _, op := range "cRbio\x81\x82\x83\x84\x92\x93PQ\x97\x98012IFLSTUVgpdl\x8f\x90\x91" {
+		bad[start+string([]byte{byte(op)})+"os\nsystem\n."] = fmt.Sprintf("byte 2: opcode %#02x is not of plain data", byte(op))
+	}
+	checkBad(t, bad)
+}
+
+// TestLiesCostNothing measures the memory of what says that it is large.
+func TestLiesCostNothing(t *testing.T) {
+	const start, most = "\x80\x04", 64 << 20
+	for name, text := range map[string]string{
+		"text":  start + "\x8d\xff\xff\xff\xff\xff\xff\xff\x7f" + "abc",
+		"bytes": start + "\x8e\xff\xff\xff\xff\xff\x00\x00\x00" + "abc",
+		"frame": start + "\x95\xff\xff\xff\xff\xff\xff\xff\x7f" + "N.",
+		"memo":  start + "Nr\xff\xff\xff\x7f.",
+		"marks": start + strings.Repeat("(", 1<<22),
+		"stack": zipped(t, start+strings.Repeat("]", 1<<22)),
+		"line":  zipped(t, header+strings.Repeat("x", 1<<22)),
+	} {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		_, err := Read(strings.NewReader(text), MostEvents)
+		runtime.ReadMemStats(&after)
+		if got := after.TotalAlloc - before.TotalAlloc; err == nil || got > most {
+			t.Errorf("%s: %d bytes were allocated, error %v", name, got, err)
+		}
+	}
+}
+
+// TestStacksCostNothing reads entries with long stacks, of which nothing is kept.
+func TestStacksCostNothing(t *testing.T) {
+	var entries seq
+	frames := make(seq, 1000)
+	for i := range frames {
+		frames[i] = pairs{"name", strings.Repeat("f", 300), "filename", strings.Repeat("g", 10), "line", i}
+	}
+	for i := range 100 {
+		e := aloc(i+1, 8, 0)
+		entries = append(entries, append(e, "user_metadata", frames))
+	}
+	text := dump(4, whole1(entries...))
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	tr := read(t, text)
+	runtime.ReadMemStats(&after)
+	if got := after.TotalAlloc - before.TotalAlloc; tr.Allocs != 100 || got > uint64(len(text))/2 {
+		t.Errorf("%d bytes were allocated for a file of %d, %+v", got, len(text), tr)
+	}
+}
+
+func FuzzSnapshot(f *testing.F) {
+	f.Add(dump(2, whole1(aloc(1, 5, 0), free(1, 5, 0), done(1, 5, 0))))
+	f.Add(dump(4, snapshotOf(seq{segmentOf(0, 1, held(1, 100), held(3, 30))}, seq{free(2, 5, 0), aloc(1, 9, 0)}, seq{})))
+	f.Add(dumpIn(2, 1<<30, whole1(aloc(1, 5, 0), aloc(2, 5, 7))))
+	f.Add("\x80\x02](}(NNuNNs\x85\x86e.")
+	f.Fuzz(fuzz)
+}
