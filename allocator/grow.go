@@ -75,9 +75,6 @@ func (p *Pool) freeSegment(g *segment) error {
 // collect releases unused segments when growth by bytes passes the
 // garbage-collection threshold, or always as many bytes where they are swapped.
 func (p *Pool) collect(bytes int64) error {
-	if p.unusedBytes.Load() == 0 {
-		return nil
-	}
 	if p.swaps {
 		if err := p.release(max(p.reserved-bytes, 0)); err != nil {
 			return err
@@ -127,6 +124,9 @@ func (p *Pool) release(keep int64) error {
 func (p *Pool) releaseHeap(h *heap, keep int64) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if h.unused.any() == nil && h.settled() {
+		return nil
+	}
 	if err := h.drain(block); err != nil {
 		return err
 	}

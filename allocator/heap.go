@@ -115,7 +115,7 @@ func (h *heap) takeAny(size int64) *node {
 func (h *heap) carve(n *node, size int64) *node {
 	h.place.remove(n)
 	if n.whole() {
-		h.unindex(n.seg)
+		h.unused.remove(n.seg)
 	}
 	for keep := h.place.cut(n, size); keep < n.size; keep = h.place.cut(n, size) {
 		h.split(n, keep)
@@ -191,7 +191,6 @@ func (h *heap) list(n *node) {
 	h.place.insert(n)
 	if n.whole() {
 		h.unused.add(n.seg)
-		h.pool.unusedBytes.Add(n.seg.size)
 	} else if h.place.lazy() && !n.loose {
 		n.loose = true
 		h.loose = append(h.loose, n)
@@ -276,7 +275,7 @@ func (h *heap) reclaim(n *node) {
 
 // surrender takes g, which is unused, out of the heap.
 func (h *heap) surrender(g *segment) {
-	h.unindex(g)
+	h.unused.remove(g)
 	h.place.remove(g.first)
 	h.discard(g.first)
 	g.first = nil
@@ -284,10 +283,10 @@ func (h *heap) surrender(g *segment) {
 	h.reserved -= g.size
 }
 
-// unindex takes g, of which something will be used, out of the unused segments.
-func (h *heap) unindex(g *segment) {
-	h.unused.remove(g)
-	h.pool.unusedBytes.Add(-g.size)
+// settled says that nothing of the heap could become an unused segment but what
+// is one.
+func (h *heap) settled() bool {
+	return h.waiting.blocks == 0 && len(h.loose) == 0 && (h.cache == nil || h.cache.kept == 0)
 }
 
 // flush coalesces everything that is free.

@@ -23,8 +23,6 @@ type Pool struct {
 	users  users
 	events eventCache
 
-	unusedBytes atomic.Int64 // of unused segments that may go back to the driver
-
 	mu     sync.Mutex // guards what follows, taken before any heap's lock
 	driver meter
 	opt    PoolOptions

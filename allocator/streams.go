@@ -304,7 +304,7 @@ func (p *Pool) merge(h *heap) {
 // takeOver adds g, with all that is in it but what waits, from heap h.
 func (h *heap) takeOver(from *heap, g *segment) {
 	if g.indexed {
-		from.unindex(g)
+		from.unused.remove(g)
 	}
 	g.prev, g.next = nil, nil
 	h.segments.add(g)
