@@ -6,7 +6,7 @@
 //
 //   - [Pool] takes segments from the driver and splits them into blocks itself,
 //     so that in a steady state it never calls the driver;
-//   - [Plan] records one step of work that repeats itself and replays it;
+//   - [Plan] records steps of work that repeat themselves and replays them;
 //   - [Async] passes every request to the driver's own stream-ordered pool
 //     (cudaMallocAsync and cudaFreeAsync on a GPU);
 //   - [Malloc] has no pool at all, and shows what that costs.
@@ -20,8 +20,13 @@
 // says that this work is queued, not that it is done. Memory freed on a stream is
 // handed to the same stream at once, since its work runs in order; to another one
 // only as [Reuse] allows: after a wait that is queued on the device, once an event
-// shows the work done, or never. A block that a second stream uses is named with
-// RecordStream. No event is recorded until memory changes streams.
+// shows the work done, or never. No event is recorded for it until memory changes
+// streams. A block that a second stream uses is named with RecordStream; its Free
+// records an event on each such stream, so that later work of theirs is not waited
+// for. So a stream that copies runs beside one that computes: of each size four
+// rounds of freed blocks may wait for the second stream before the first does.
+//
+// Before a stream is destroyed, ReleaseStream makes its memory everybody's.
 //
 // # Growth
 //
@@ -32,9 +37,10 @@
 //
 // # Out of memory
 //
-// Before it fails, a Pool looks again at all blocks that wait for other streams, at
-// the memory of other streams, and asks the driver once more with every unused
-// segment given back; an Async trims the driver's pool and tries again. Then the
+// Before it fails, a Pool waits for all blocks that wait for other streams, looks at
+// the memory of other streams, asks the driver once more with every unused segment
+// given back, and looks at every free block whatever its strategy; a Plan gives up a
+// slab of which nothing is handed out; an Async trims the driver's pool and tries again. Then the
 // [*OutOfMemoryError] says what was asked for, held and free, and what would have
 // helped. What was handed out is not touched, and the next Alloc works.
 //
@@ -78,8 +84,10 @@ type Allocator interface {
 	// ResetPeaks starts the peaks in Stats again from the current values.
 	ResetPeaks()
 
-	// Trim gives unused memory back to the driver until no more than keep
-	// bytes are reserved, or all that is reserved is in use.
+	// Trim gives unused memory back to the driver, in whole segments, until no
+	// more than keep bytes are reserved or no segment is unused. It may wait on
+	// the host for the work that used them, and so may a request that the driver
+	// has no memory for; others that need the same memory then wait as well.
 	Trim(keep int64) error
 
 	// Live lists the blocks that are handed out now, in address order.

@@ -6,6 +6,8 @@ package allocator
 type arena struct {
 	eager
 	ends, holes list
+
+	_ [112]byte // to 128: the lists of two heaps share no cache line
 }
 
 func (a *arena) listOf(n *node) *list {

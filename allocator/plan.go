@@ -22,10 +22,12 @@ import (
 // one is tried that as a rule follows on the plan of the step before; while such
 // guesses are wrong, steps are left to the pool.
 //
-// All plans share one slab, which goes back to the driver while a step is left to
-// the pool from its beginning, and when memory runs out elsewhere. The pool behind
-// them takes a segment of its own for each block, since few are left, and gives
-// unused ones back before it takes more.
+// All plans share one slab. It goes back to the driver while a step is left to the
+// pool from its beginning, which waits on the host for the work on it, and, if
+// nothing of it is handed out, when memory runs out elsewhere. The pool behind the
+// plans takes a segment of its own for each block, since few are left, and gives
+// unused ones back before it takes more: work whose steps cannot be foretold is
+// better served by a Pool.
 //
 // A block may outlive its step. Until it is freed no step can be planned; from the
 // second on that finds it so, the plans take another slab.

@@ -11,7 +11,8 @@ import (
 // lock and no other, and neither it nor a Free on the same stream calls the
 // driver. Memory moves between streams only when a heap has none left; the
 // event that orders the move is recorded then, not when the memory is freed. A
-// block that several streams use has events of its own, recorded when it is freed.
+// block that several streams use has events of its own, recorded when it is freed;
+// so has one that was cut from another stream's memory.
 //
 // PeakAllocated in its Stats is the sum of the streams' peaks, and at most
 // PeakReserved: exact for one stream, an upper bound for more, because an exact
@@ -89,8 +90,8 @@ func (p *Pool) Alloc(bytes int64, s Stream, tag string) (Block, error) {
 }
 
 // Free implements [Allocator]. Where s is the stream that the block was
-// allocated on and no other was named with RecordStream, it does not call the
-// driver. If the driver refuses to record an event, the block stays handed out
+// allocated on, the block is of that stream's memory and no other stream was named
+// with RecordStream, it does not call the driver. If the driver refuses to record an event, the block stays handed out
 // and Free can be called again.
 func (p *Pool) Free(b Block, s Stream) error {
 	n := b.node

@@ -14,6 +14,8 @@ type segment struct {
 	prev, next *segment // in the heap's list
 	up, down   *segment // in the heap's index of unused segments
 	indexed    bool
+
+	_ [56]byte // to 128: two heaps' segments share no cache line
 }
 
 // segmentList is all segments of a heap, in no order.
