@@ -16,17 +16,26 @@ import (
 type spinLock struct{ held atomic.Uint32 }
 
 const (
-	// The longest pause is some 20 microseconds, and the first a third of one: with
+	// The first pause is a third of a microsecond, the longest 20 of them: with
 	// shorter ones the lock, and all that it guards, goes from core to core at every
 	// call. On 16 cores 8 threads made 2e6 pairs a second with pauses of 16 to 1024
 	// turns, and 2e7 with these.
 	spinShortest = 1 << 10 // turns of an empty loop before the second look
 	spinLongest  = 1 << 16
 	spinGrowth   = 8
-	spinLooks    = 24 // looks before the thread gives way
-	spinYields   = 64 // times it gives way before it sleeps
+	spinLooks    = 4  // looks before the thread gives way
+	spinYields   = 16 // times it gives way, and pauses, before it sleeps
 	spinSleep    = 20 * time.Microsecond
 )
+
+// longestPause is spinLongest where threads run side by side. Where there are two
+// cores, a long pause only keeps the holder from running.
+var longestPause = func() int {
+	if runtime.GOMAXPROCS(0) <= 2 {
+		return spinShortest
+	}
+	return spinLongest
+}()
 
 func (l *spinLock) Lock() {
 	if !l.held.CompareAndSwap(0, 1) {
@@ -43,9 +52,10 @@ func (l *spinLock) wait() {
 		switch {
 		case looks <= spinLooks:
 			idle(pause)
-			pause = min(spinGrowth*pause, spinLongest)
+			pause = min(spinGrowth*pause, longestPause)
 		case looks <= spinLooks+spinYields:
 			runtime.Gosched()
+			idle(pause)
 		default:
 			time.Sleep(spinSleep)
 		}

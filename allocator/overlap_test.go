@@ -141,7 +141,7 @@ func TestStreamsComeAndGo(t *testing.T) {
 	t.Run("named by blocks", func(t *testing.T) {
 		for _, finish := range []bool{false, true} {
 			r := newRig(t, allocator.PoolOptions{})
-			for s := allocator.Stream(2); s < 40_000; s++ {
+			for s := allocator.Stream(2); s < 4_000; s++ {
 				b := r.alloc(1000, 1)
 				r.must(r.RecordStream(b, s))
 				r.must(r.Free(b, 1))
@@ -161,7 +161,7 @@ func TestStreamsComeAndGo(t *testing.T) {
 	})
 	t.Run("beside much free memory", func(t *testing.T) {
 		r := newRig(t, allocator.PoolOptions{PreallocateBytes: 256 << 20})
-		for s := allocator.Stream(2); s < 40_000; s++ {
+		for s := allocator.Stream(2); s < 4_000; s++ {
 			b := r.alloc(1000, 1)
 			r.must(r.RecordStream(b, s))
 			r.must(r.Free(b, 1))
@@ -173,7 +173,7 @@ func TestStreamsComeAndGo(t *testing.T) {
 		r.close()
 	})
 	t.Run("outlived by a block", func(t *testing.T) {
-		const streams, bytes = 5_000, 64 << 10
+		const streams, bytes = 1_000, 64 << 10
 		r := newRig(t, allocator.PoolOptions{})
 		var blocks []allocator.Block
 		for s := allocator.Stream(2); s < 2+streams; s++ {
