@@ -5,8 +5,8 @@ import "math/bits"
 // A cache keeps recently freed blocks as they are, by the size they were asked
 // for, so that a stream that asks for the same sizes over and over neither
 // splits nor coalesces. It keeps only what is hot: sizes that were asked for
-// again and again while they held their slot, and blocks of them that were taken
-// lately. The rest goes to the placement, where it can coalesce: a block that is
+// again while they held their slot, and of these the ones that a block was taken of
+// lately. A size that went cold begins anew. The rest goes to the placement, where it can coalesce: a block that is
 // kept for nothing splits the free memory around it.
 type cache struct {
 	kept     int // blocks in all slots
@@ -69,7 +69,7 @@ func (c *cache) pop(want int64) *node {
 func (c *cache) push(n *node) bool {
 	i := c.slot(n.want)
 	s := &c.slots[i]
-	if s.want != n.want || s.heat < maxHeat {
+	if s.want != n.want || s.heat == 0 {
 		return false
 	}
 	n.state = cached
