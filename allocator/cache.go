@@ -6,8 +6,9 @@ import "math/bits"
 // for, so that a stream that asks for the same sizes over and over neither
 // splits nor coalesces. It keeps only what is hot: sizes that were asked for
 // again while they held their slot, and of these the ones that a block was taken of
-// lately. A size that went cold begins anew. The rest goes to the placement, where it can coalesce: a block that is
-// kept for nothing splits the free memory around it.
+// lately. A size that went cold begins anew. The rest goes to the placement, where
+// it can coalesce: a block that is kept for nothing splits the free memory around
+// it.
 type cache struct {
 	kept     int // blocks in all slots
 	occupied [cacheSlots / 64]uint64
