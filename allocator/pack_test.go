@@ -267,14 +267,15 @@ func TestCompress(t *testing.T) {
 	}
 }
 
-// FuzzPack packs blocks of any lives, four bytes each.
+// FuzzPack packs a few blocks of any lives, four bytes each. Of more blocks a list
+// that does not meet its lower bound costs the whole search.
 func FuzzPack(f *testing.F) {
 	f.Add([]byte{})
 	f.Add([]byte{1, 0, 5, 1, 2, 3, 9, 1, 1, 5, 2, 1})
 	f.Add([]byte{7, 4, 0, 1, 1, 4, 0, 1, 3, 0, 9, 1, 0, 2, 200, 255})
 	f.Fuzz(func(t *testing.T, data []byte) {
 		var blocks []interval
-		for ; len(data) >= 4 && len(blocks) < 200; data = data[4:] {
+		for ; len(data) >= 4 && len(blocks) < 16; data = data[4:] {
 			start := int(data[1]) | int(data[3]&1)<<8
 			blocks = append(blocks, interval{size: int64(data[0]) * Alignment, start: start, end: start + int(data[2]) - 8})
 		}
