@@ -87,3 +87,6 @@ func (h *heap) check() (reserved int64, err error) {
 	}
 	return reserved, nil
 }
+
+// BeforePack makes End call f before it packs.
+func (p *Plan) BeforePack(f func()) { p.beforePack = f }

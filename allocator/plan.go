@@ -51,6 +51,8 @@ type Plan struct {
 	allocs, frees   int64 // of planned blocks
 	allocated, high int64 // bytes of them; the most in this step
 	peak            int64 // bytes of all blocks, at once
+
+	beforePack func() // called by End before it packs; for tests
 }
 
 // NewPlan returns a planning allocator over d. SegmentBytes and MaxSegmentBytes
@@ -110,6 +112,9 @@ func (p *Plan) End() error {
 	p.mu.Unlock()
 	if !learn {
 		return nil
+	}
+	if p.beforePack != nil {
+		p.beforePack()
 	}
 	c := r.solve()
 	p.mu.Lock()

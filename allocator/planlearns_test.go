@@ -2,7 +2,6 @@ package allocator_test
 
 import (
 	"math/rand/v2"
-	"sync/atomic"
 	"testing"
 
 	"mlpool/allocator"
@@ -141,44 +140,30 @@ func TestPlanBlockNeverFreed(t *testing.T) {
 	r.close()
 }
 
-// TestPlanPacksBesideOthers ends a step that is long to pack while another one is
-// begun and ended.
+// TestPlanPacksBesideOthers begins and ends a step while another one is packed.
 func TestPlanPacksBesideOthers(t *testing.T) {
 	r := newPlanRig(t)
-	random := rand.New(rand.NewPCG(3, 4))
+	packing, goOn := make(chan bool), make(chan bool)
+	r.plan.BeforePack(func() {
+		packing <- true
+		<-goOn
+	})
 	r.must(r.plan.Begin("long", 1))
-	var blocks []allocator.Block
-	for range 40_000 {
-		if len(blocks) < 1000 || random.IntN(2) == 0 {
-			b, err := r.plan.Alloc(1+random.Int64N(1<<12), 1, "long")
-			r.must(err)
-			blocks = append(blocks, b)
-			continue
-		}
-		i := random.IntN(len(blocks))
-		r.must(r.plan.Free(blocks[i], 1))
-		blocks[i] = blocks[len(blocks)-1]
-		blocks = blocks[:len(blocks)-1]
-	}
-	for _, b := range blocks {
-		r.must(r.plan.Free(b, 1))
-	}
-	var ended atomic.Bool
+	r.body(1000)
 	result := make(chan error)
-	go func() {
-		err := r.plan.End()
-		ended.Store(true)
-		result <- err
-	}()
-	for r.plan.Begin("short", 2) != nil { // until End has taken the step
+	go func() { result <- r.plan.End() }()
+	<-packing
+	r.plan.BeforePack(nil)
+	r.step("short", 2000)
+	r.step("short", 2000)
+	if got := r.replays(); got != 1 {
+		t.Errorf("%d replays of a step beside the packing, want 1", got)
 	}
-	r.must(r.plan.End())
-	for range 10 {
-		r.plan.Stats()
-	}
-	if ended.Load() {
-		t.Error("the packing of a long step held up a short one")
-	}
+	close(goOn)
 	r.must(<-result)
+	r.step("long", 1000)
+	if got := len(r.plan.Plans()); got != 2 || r.replays() != 2 {
+		t.Errorf("plans %+v, want both, replayed once", r.plan.Plans())
+	}
 	r.close()
 }
