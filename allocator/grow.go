@@ -132,7 +132,7 @@ func (p *Pool) releaseHeap(h *heap, keep int64) error {
 	}
 	h.flush()
 	if h != p.common && h.unused.any() != nil {
-		if _, err := p.order(h.stream, h.stream, block); err != nil {
+		if err := p.events.sync(h.stream); err != nil {
 			return err
 		}
 	}

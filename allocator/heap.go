@@ -28,9 +28,11 @@ type heap struct {
 	loose    []*node // that were freed or split off and have not joined yet
 	joined   []*node // room for the next ones
 	waiting  waitingBlocks
-	index    int   // in Pool.list
-	guests   int64 // requests that another heap met; guarded by Pool.mu
-	visited  int64 // requests when memory was last taken from another heap
+	index    int // in Pool.list
+
+	// Guarded by Pool.mu: the requests that another heap met, and all requests when
+	// one did last.
+	guests, visited int64
 }
 
 // heapStats are the counters of one heap.

@@ -19,7 +19,7 @@ const (
 	// The first pause is a third of a microsecond, the longest 20 of them: with
 	// shorter ones the lock, and all that it guards, goes from core to core at every
 	// call. On 16 cores 8 threads made 2e6 pairs a second with pauses of 16 to 1024
-	// turns, and 2e7 with these.
+	// turns, and 1.7e7 with these.
 	spinShortest = 1 << 10 // turns of an empty loop before the second look
 	spinLongest  = 1 << 16
 	spinGrowth   = 8

@@ -182,7 +182,7 @@ func (p *Plan) install(name string, c *schedule) {
 	if names.withHash(c.hash) != nil {
 		return
 	}
-	c.owner, c.stats.Name, c.used = p, name, p.clock
+	c.stats.Name, c.used = name, p.clock
 	names.plans = append(names.plans, c)
 	names.follows(c)
 	p.limitPlans(c)
@@ -438,7 +438,7 @@ func (p *Plan) orderUsers(b Block, s Stream) error {
 		return err
 	}
 	if m := b.node.slot.slab; m.ordered && m.stream != s {
-		if _, err := p.pool.order(m.stream, s, queue); err != nil {
+		if err := p.pool.events.queue(m.stream, s); err != nil {
 			return err
 		}
 	}
@@ -465,7 +465,7 @@ func (p *Plan) releaseSlabs(s Stream) error {
 	}
 	for m := range p.slabs {
 		if m.ordered && m.stream == s {
-			if _, err := p.pool.order(s, s, block); err != nil {
+			if err := p.pool.events.sync(s); err != nil {
 				return err
 			}
 			m.ordered = false

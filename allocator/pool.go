@@ -182,20 +182,28 @@ func (p *Pool) orderUsers(b Block, s Stream) error {
 		return err
 	}
 	if h != p.common && s != h.stream { // a block of another heap names its stream
-		if _, err := p.order(h.stream, s, queue); err != nil {
+		if err := p.events.queue(h.stream, s); err != nil {
 			return err
 		}
 	}
 	return p.orderAfterUsers(n, s)
 }
 
+// all calls yield for the common heap and all others. Caller holds p.mu.
+func (p *Pool) all(yield func(h *heap) bool) {
+	if !yield(p.common) {
+		return
+	}
+	for _, h := range p.list {
+		if !yield(h) {
+			return
+		}
+	}
+}
+
 // everyHeap calls visit for each heap, under its lock. Caller holds p.mu.
 func (p *Pool) everyHeap(visit func(h *heap)) {
-	for i := -1; i < len(p.list); i++ {
-		h := p.common
-		if i >= 0 {
-			h = p.list[i]
-		}
+	for h := range p.all {
 		h.mu.Lock()
 		visit(h)
 		h.mu.Unlock()

@@ -4,7 +4,6 @@ import "slices"
 
 // A schedule is a solved plan: what a step is expected to do, in order.
 type schedule struct {
-	owner  *Plan
 	events []event
 	layout []interval // of its blocks, in the slab
 	slots  []slot     // its blocks where the slab lies now; see place
@@ -22,7 +21,7 @@ type event struct {
 	isAlloc bool
 }
 
-// hashOf tells recordings apart, by FNV-1a over their numbers.
+// hashOf tells recordings apart. Of two with one hash the second is never planned.
 func hashOf(events []event) uint64 {
 	hash := uint64(14695981039346656037)
 	for _, e := range events {

@@ -20,7 +20,7 @@ func (m *slabMemory) orderAfter(p *Pool, n *node, s Stream) error {
 		m.stream, m.ordered = s, true
 	}
 	if s != m.stream {
-		if _, err := p.order(s, m.stream, queue); err != nil {
+		if err := p.events.queue(s, m.stream); err != nil {
 			return err
 		}
 	}
@@ -81,7 +81,7 @@ func (p *Plan) prepareSlab(c *schedule, s Stream) (ready bool, err error) {
 		return false, nil
 	}
 	if m.ordered && m.stream != s {
-		if _, err := p.pool.order(m.stream, s, queue); err != nil {
+		if err := p.pool.events.queue(m.stream, s); err != nil {
 			return false, err
 		}
 	}
@@ -140,7 +140,7 @@ func (p *Plan) dropSlab() error {
 		return nil
 	}
 	if m.ordered {
-		if _, err := p.pool.order(m.stream, m.stream, block); err != nil {
+		if err := p.pool.events.sync(m.stream); err != nil {
 			return err
 		}
 		m.ordered = false

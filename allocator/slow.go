@@ -23,7 +23,7 @@ type request struct {
 func (r *request) handOut(owner *heap, n *node) *Block {
 	if owner != r.heap {
 		owner.alsoUsedOn(n, r.heap.stream)
-		r.heap.guests++ // under p.mu
+		r.heap.guests++
 	}
 	b := owner.handOut(n, r.bytes, r.heap.stream, r.tag)
 	return &b
@@ -68,25 +68,29 @@ func (p *Pool) fromOwn(r *request) (*Block, error) {
 	h := r.heap
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for _, step := range [...]func() error{
-		func() error { return nil },
-		h.reap,
-		func() error {
-			if p.opt.Reuse != ReuseWait {
-				return nil
-			}
-			return h.waitForOldest(r.size)
-		},
-	} {
-		if err := step(); err != nil {
-			return nil, err
-		}
-		h.flush()
-		if n := h.take(r.size); n != nil {
-			return r.handOut(h, n), nil
-		}
+	if b := r.fromFree(); b != nil {
+		return b, nil
 	}
-	return nil, nil
+	if err := h.reap(); err != nil {
+		return nil, err
+	}
+	if b := r.fromFree(); b != nil || p.opt.Reuse != ReuseWait {
+		return b, nil
+	}
+	if err := h.waitForOldest(r.size); err != nil {
+		return nil, err
+	}
+	return r.fromFree(), nil
+}
+
+// fromFree joins what is free in the request's heap, whose lock is held, and takes
+// from it, or returns nil.
+func (r *request) fromFree() *Block {
+	r.heap.flush()
+	if n := r.heap.take(r.size); n != nil {
+		return r.handOut(r.heap, n)
+	}
+	return nil
 }
 
 // fromOwnAtLast waits for every freed block of the heap.
@@ -97,11 +101,7 @@ func (p *Pool) fromOwnAtLast(r *request) (*Block, error) {
 	if err := h.drain(p.opt.Reuse.lastPatience()); err != nil {
 		return nil, err
 	}
-	h.flush()
-	if n := h.take(r.size); n != nil {
-		return r.handOut(h, n), nil
-	}
-	return nil, nil
+	return r.fromFree(), nil
 }
 
 // fromOthers takes a segment of no stream, or memory of another heap if that was
@@ -113,17 +113,14 @@ func (p *Pool) fromOthers(r *request) (*Block, error) {
 	h := r.heap
 	h.mu.Lock()
 	allocs, _ := h.stats.counts()
-	requests := allocs + h.guests
-	early := requests-h.visited < visitEvery && !p.full
 	h.mu.Unlock()
-	if early {
+	requests := allocs + h.guests
+	if requests-h.visited < visitEvery && !p.full {
 		return nil, nil
 	}
 	b, err := p.visitSome(r)
 	if b != nil {
-		h.mu.Lock()
 		h.visited = requests
-		h.mu.Unlock()
 	}
 	return b, err
 }
@@ -148,19 +145,14 @@ func (c *heap) give(size, growth, modest int64) (*segment, error) {
 			return nil, err
 		}
 	}
+	c.flush()
 	if g := c.unused.fitting(size); g != nil && g.size <= max(modest, growth) {
 		c.surrender(g)
 		return g, nil
 	}
-	c.flush()
 	n := c.place.find(size, maxSegment)
 	if n == nil {
 		return nil, nil
-	}
-	if n.whole() && n.size <= max(modest, growth) {
-		g := n.seg
-		c.surrender(g)
-		return g, nil
 	}
 	return c.lend(n, min(growth, n.size)), nil
 }
@@ -209,11 +201,7 @@ func (p *Pool) fromAnywhere(r *request) (*Block, error) {
 }
 
 func (p *Pool) visitAll(r *request, how thoroughness) (*Block, error) {
-	for i := -1; i < len(p.list); i++ {
-		donor := p.common
-		if i >= 0 {
-			donor = p.list[i]
-		}
+	for donor := range p.all {
 		if donor == r.heap {
 			continue
 		}

@@ -239,7 +239,7 @@ func (p *Pool) orderAfterUsers(n *node, s Stream) error {
 		if u.stream == s || p.users.isGone(u) {
 			continue
 		}
-		if _, err := p.order(u.stream, s, queue); err != nil {
+		if err := p.events.queue(u.stream, s); err != nil {
 			return err
 		}
 	}
@@ -255,7 +255,7 @@ func (p *Pool) ReleaseStream(s Stream) error {
 	if p.isClosed() {
 		return ErrClosed
 	}
-	if _, err := p.order(s, s, block); err != nil {
+	if err := p.events.sync(s); err != nil {
 		return err
 	}
 	p.mu.Lock()
@@ -265,7 +265,7 @@ func (p *Pool) ReleaseStream(s Stream) error {
 	}
 	h := p.open(s)
 	if h != nil { // another thread in need of memory may have made s wait for others since
-		if _, err := p.order(s, s, block); err != nil {
+		if err := p.events.sync(s); err != nil {
 			return err
 		}
 	}
