@@ -171,72 +171,6 @@ func (p *Plan) notePeak() {
 	}
 }
 
-// install adds a plan, and drops those used least recently where there are too
-// many.
-func (p *Plan) install(name string, c *schedule) {
-	names := p.names[name]
-	if names == nil {
-		names = &repertoire{trust: 1}
-		p.names[name] = names
-	}
-	if names.withHash(c.hash) != nil {
-		return
-	}
-	c.stats.Name, c.used = name, p.clock
-	names.plans = append(names.plans, c)
-	names.follows(c)
-	p.limitPlans(c)
-	p.need = Alignment
-	for c := range p.schedules {
-		p.need = max(p.need, c.stats.Slab)
-	}
-}
-
-const (
-	maxPlans      = 256     // of all names
-	maxPlanEvents = 1 << 21 // of all plans
-)
-
-// limitPlans drops the plans used least recently, except the newest.
-func (p *Plan) limitPlans(newest *schedule) {
-	for {
-		plans, events := 0, 0
-		var oldest *schedule
-		for c := range p.schedules {
-			plans++
-			events += len(c.events)
-			if c != newest && (oldest == nil || c.used < oldest.used) && !c.busy() && !p.inUse(c) {
-				oldest = c
-			}
-		}
-		if oldest == nil || plans <= maxPlans && events <= maxPlanEvents {
-			return
-		}
-		names := p.names[oldest.stats.Name]
-		names.drop(oldest)
-		if len(names.plans) == 0 {
-			delete(p.names, oldest.stats.Name)
-		}
-	}
-}
-
-// inUse says whether c is the plan of the step in progress.
-func (p *Plan) inUse(c *schedule) bool {
-	r := p.step.Load()
-	return r != nil && r.tried == c
-}
-
-// schedules calls yield for every plan.
-func (p *Plan) schedules(yield func(*schedule) bool) {
-	for _, names := range p.names {
-		for _, c := range names.plans {
-			if !yield(c) {
-				return
-			}
-		}
-	}
-}
-
 // Alloc implements [Allocator].
 func (p *Plan) Alloc(bytes int64, s Stream, tag string) (Block, error) {
 	r := p.step.Load()
@@ -302,25 +236,30 @@ func (p *Plan) fromPool(bytes int64, s Stream, tag string) (Block, error) {
 	if err == nil || !outOfMemory(err) {
 		return b, err
 	}
-	p.mu.Lock()
-	dropped := p.slab != nil && p.slab.live == 0
-	if dropped {
-		if r := p.step.Load(); r != nil {
-			r.leave()
-		}
-		if dropErr := p.dropSlab(); dropErr != nil {
-			p.mu.Unlock()
-			return b, errors.Join(err, dropErr)
-		}
+	dropped, dropErr := p.dropIdleSlab(err)
+	if dropErr != nil {
+		return b, errors.Join(err, dropErr)
 	}
-	if !dropped {
-		p.describe(err)
-	}
-	p.mu.Unlock()
 	if !dropped {
 		return b, err
 	}
 	return p.pool.Alloc(bytes, s, tag)
+}
+
+// dropIdleSlab gives the slab back to the driver if nothing of it is handed out, and
+// else adds to the pool's error what the plans hold.
+func (p *Plan) dropIdleSlab(oom error) (dropped bool, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.slab == nil || p.slab.live > 0 {
+		p.describe(oom)
+		return false, nil
+	}
+	if r := p.step.Load(); r != nil {
+		r.leave()
+	}
+	err = p.dropSlab()
+	return err == nil, err
 }
 
 // describe adds the planned blocks to an error of the pool.
