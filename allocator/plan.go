@@ -392,27 +392,6 @@ func (p *Plan) ReleaseStream(s Stream) error {
 	return p.pool.ReleaseStream(s)
 }
 
-// releaseSlabs waits for s, so that slabs that are ordered by it are by nothing.
-func (p *Plan) releaseSlabs(s Stream) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.closed {
-		return ErrClosed
-	}
-	if r := p.step.Load(); r != nil && r.stream == s {
-		return fmt.Errorf("allocator: stream %#x is released within step %q", s, r.name)
-	}
-	for m := range p.slabs {
-		if m.ordered && m.stream == s {
-			if err := p.pool.events.sync(s); err != nil {
-				return err
-			}
-			m.ordered = false
-		}
-	}
-	return nil
-}
-
 // Plans returns how each plan does, by name and in the order they were made.
 func (p *Plan) Plans() []PlanStats {
 	p.mu.Lock()

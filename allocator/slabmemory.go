@@ -1,5 +1,7 @@
 package allocator
 
+import "fmt"
+
 // slabMemory is the memory that planned blocks lie in.
 type slabMemory struct {
 	*segment
@@ -44,6 +46,27 @@ func (p *Plan) slabs(yield func(*slabMemory) bool) {
 			return
 		}
 	}
+}
+
+// releaseSlabs waits for s, so that slabs that are ordered by it are by nothing.
+func (p *Plan) releaseSlabs(s Stream) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return ErrClosed
+	}
+	if r := p.step.Load(); r != nil && r.stream == s {
+		return fmt.Errorf("allocator: stream %#x is released within step %q", s, r.name)
+	}
+	for m := range p.slabs {
+		if m.ordered && m.stream == s {
+			if err := p.pool.events.sync(s); err != nil {
+				return err
+			}
+			m.ordered = false
+		}
+	}
+	return nil
 }
 
 // retryAfter is how many steps go by before a slab that could not be had is asked
