@@ -29,6 +29,33 @@ type Driver interface {
 	FreeEvent(event uintptr) error
 }
 
+// A PageDriver is a [Driver] that maps memory at addresses which a [Pool] chooses,
+// as CUDA's virtual memory management does (cuMemAddressReserve, cuMemCreate,
+// cuMemMap). All sizes and addresses are multiples of PageSize. Work that is queued
+// may use an address until it is done, so that UnmapPages is called like Free: once
+// the host knows that nothing uses the address any more.
+type PageDriver interface {
+	Driver
+
+	// PageSize returns the bytes of a page, a power of two and a multiple of
+	// Alignment, or errors.ErrUnsupported where the device cannot map pages.
+	PageSize() (int64, error)
+	// ReserveRange reserves bytes of addresses, with no memory behind them.
+	ReserveRange(bytes int64) (addr uintptr, err error)
+	// ReleaseRange returns what ReserveRange returned. Nothing is mapped there.
+	ReleaseRange(addr uintptr, bytes int64) error
+	// CreatePages returns bytes of memory that is mapped nowhere.
+	CreatePages(bytes int64) (pages uintptr, err error)
+	// ReleasePages returns what CreatePages returned. It is mapped nowhere.
+	ReleasePages(pages uintptr) error
+	// MapPages makes the memory of pages, all its bytes, accessible at addr. The
+	// same memory may be mapped at several addresses; nothing else may be mapped
+	// at addr.
+	MapPages(addr, pages uintptr, bytes int64) error
+	// UnmapPages undoes one MapPages.
+	UnmapPages(addr uintptr, bytes int64) error
+}
+
 // An AsyncDriver is a driver's own stream-ordered pool: cudaMallocFromPoolAsync
 // and its kin, on a pool that serves nobody else.
 //

@@ -9,6 +9,7 @@ import (
 // it a clock.
 type meter struct {
 	driver         Driver
+	paged          PageDriver // the same driver; nil: it maps no pages
 	calls, mallocs atomic.Int64
 	clock          atomic.Pointer[clock] // nil: nobody asks
 	spent          atomic.Int64          // nanoseconds in calls since there is a clock
@@ -76,4 +77,35 @@ func (m *meter) SyncEvent(event uintptr) error {
 func (m *meter) FreeEvent(event uintptr) error {
 	defer m.end(m.begin())
 	return m.driver.FreeEvent(event)
+}
+
+func (m *meter) ReserveRange(bytes int64) (uintptr, error) {
+	defer m.end(m.begin())
+	return m.paged.ReserveRange(bytes)
+}
+
+func (m *meter) ReleaseRange(addr uintptr, bytes int64) error {
+	defer m.end(m.begin())
+	return m.paged.ReleaseRange(addr, bytes)
+}
+
+func (m *meter) CreatePages(bytes int64) (uintptr, error) {
+	m.mallocs.Add(1)
+	defer m.end(m.begin())
+	return m.paged.CreatePages(bytes)
+}
+
+func (m *meter) ReleasePages(pages uintptr) error {
+	defer m.end(m.begin())
+	return m.paged.ReleasePages(pages)
+}
+
+func (m *meter) MapPages(addr, pages uintptr, bytes int64) error {
+	defer m.end(m.begin())
+	return m.paged.MapPages(addr, pages, bytes)
+}
+
+func (m *meter) UnmapPages(addr uintptr, bytes int64) error {
+	defer m.end(m.begin())
+	return m.paged.UnmapPages(addr, bytes)
 }
