@@ -16,7 +16,7 @@ func TestPoison(t *testing.T) {
 	p := allocator.NewPoison(newPool(t, f, allocator.PoolOptions{}), f)
 	memory := func(addr uintptr, n int64) []byte {
 		t.Helper()
-		m, err := f.Bytes(addr, n)
+		m, err := f.Read(addr, n)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -47,7 +47,9 @@ func TestPoison(t *testing.T) {
 			if m := memory(b.Addr, c.bytes); c.bytes > 4 && !math.IsNaN(float64(float(m))) {
 				t.Errorf("new block holds %v, want NaN", float(m))
 			}
-			memory(b.Addr-256, 256+c.bytes+256)[256+c.at] = 1
+			if err := f.Write(b.Addr+uintptr(c.at), []byte{1}); err != nil {
+				t.Fatal(err)
+			}
 			err = p.Free(b, 1)
 			var damage *allocator.RedzoneError
 			switch {
@@ -90,7 +92,7 @@ func TestPoison(t *testing.T) {
 // words returns how many of a block's words are not the poison.
 func words(t *testing.T, f *allocatortest.Fake, b allocator.Block) int {
 	t.Helper()
-	memory, err := f.Bytes(b.Addr, b.Size)
+	memory, err := f.Read(b.Addr, b.Size)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -133,11 +135,9 @@ func TestPoisonOfSharedBlocks(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			memory, err := f.Bytes(b.Addr, b.Size)
-			if err != nil {
+			if err := f.Write(b.Addr, make([]byte, b.Size)); err != nil {
 				t.Fatal(err)
 			}
-			clear(memory)
 			if err := p.Free(b, c.free); err != nil {
 				t.Errorf("Free: %v", err)
 			}
@@ -173,12 +173,10 @@ func TestPoisonOfChangedBlocks(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			memory, err := f.Bytes(b.Addr, 1004)
-			if err != nil {
-				t.Fatal(err)
-			}
 			if damaged {
-				memory[1000]++
+				if err := f.Write(b.Addr+1000, []byte{1}); err != nil {
+					t.Fatal(err)
+				}
 			}
 			b.Size = size
 			err = p.Free(b, 1)

@@ -23,20 +23,28 @@ func (e memoryError) Error() string {
 // OutOfMemory is what tells the error from others; see allocator.Driver.
 func (memoryError) OutOfMemory() bool { return true }
 
-// A Fake is an allocator.Driver and an allocator.AsyncDriver without a device.
+// A Fake is an allocator.PageDriver and an allocator.AsyncDriver without a device.
 // Addresses come from a counter. Streams are vector clocks: each remembers how
 // far it is known to be ordered after every other. [Fake.Use] stands for a
-// kernel launch, and faults if the same bytes were last used for another block
-// on a stream that the launch is not ordered after. Work is not done before
+// kernel launch, and faults if the same memory, at whatever address it was mapped,
+// was last used for another block on a stream that the launch is not ordered
+// after. Work is not done before
 // [Fake.Finish], so an event queried earlier is not done either. A fault is kept
 // for [Fake.Faults] as well as returned.
 type Fake struct {
-	mu     sync.Mutex
-	total  int64
-	used   int64
-	peak   int64
-	next   uintptr
-	memory map[uintptr]*extent
+	mu       sync.Mutex
+	total    int64
+	used     int64
+	next     uintptr    // address
+	mappings []*mapping // in address order
+
+	page      int64               // bytes; 0: none can be mapped
+	ranges    []span              // in address order
+	pages     map[uintptr]*extent // that CreatePages returned
+	nextPages uintptr
+
+	found []part // by the last call of parts
+	made  []use  // by the last call of note
 
 	streams map[uintptr]*stream
 	host    clock // what the host has seen to be done
@@ -69,27 +77,13 @@ type stream struct {
 	gone bool  // destroyed
 }
 
-// An extent is memory that Malloc returned.
-type extent struct {
-	addr  uintptr
-	size  int64
-	uses  []use
-	bytes []byte // nil until someone looks
-}
-
-// A use is work of one stream on the bytes from lo to hi, for one owner.
-type use struct {
-	lo, hi uintptr
-	owner  uint64
-	by     clock // the last use by each stream
-}
-
-// NewFake returns a device of total bytes of memory.
+// NewFake returns a device of total bytes of memory, with pages of 2 MiB.
 func NewFake(total int64) *Fake {
 	return &Fake{
 		total:   total,
 		next:    1 << 32,
-		memory:  map[uintptr]*extent{},
+		page:    defaultPage,
+		pages:   map[uintptr]*extent{},
 		streams: map[uintptr]*stream{},
 		host:    clock{},
 		events:  map[uintptr]clock{},
@@ -149,84 +143,20 @@ func (f *Fake) Faults() error {
 	return errors.Join(f.faults...)
 }
 
-// Leftover says what was not returned: memory, events or the async pool's.
+// Leftover says what was not returned: memory, addresses, events or the async
+// pool's.
 func (f *Fake) Leftover() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if len(f.memory)+len(f.events)+len(f.async.blocks) == 0 && f.used == 0 {
+	if len(f.mappings)+len(f.ranges)+len(f.pages)+len(f.events)+len(f.async.blocks) == 0 && f.used == 0 {
 		return nil
 	}
-	return fmt.Errorf("allocatortest: left over: %d allocations, %d events, %d async blocks, %d bytes",
-		len(f.memory), len(f.events), len(f.async.blocks), f.used)
-}
-
-// Malloc implements allocator.Driver.
-func (f *Fake) Malloc(bytes int64) (uintptr, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if err := f.enter("Malloc"); err != nil {
-		return 0, err
+	mapped := 0
+	for _, e := range f.pages {
+		mapped += e.mapped
 	}
-	return f.malloc(bytes)
-}
-
-func (f *Fake) malloc(bytes int64) (uintptr, error) {
-	const alignment, gap = 256, 4096
-	if bytes <= 0 {
-		return 0, f.fault("Malloc of %d bytes", bytes)
-	}
-	if bytes > f.total-f.used {
-		return 0, memoryError{bytes, f.total - f.used}
-	}
-	addr := f.next
-	f.next += (uintptr(bytes)+alignment-1)&^(alignment-1) + gap
-	f.memory[addr] = &extent{addr: addr, size: bytes}
-	f.used += bytes
-	f.peak = max(f.peak, f.used)
-	return addr, nil
-}
-
-// Free implements allocator.Driver. Unlike cudaFree it does not wait for the
-// device: memory that may still be in use is a fault.
-func (f *Fake) Free(addr uintptr) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if err := f.enter("Free"); err != nil {
-		return err
-	}
-	e := f.memory[addr]
-	if e == nil {
-		return f.fault("Free of %#x, which is not allocated", addr)
-	}
-	for _, u := range e.uses {
-		if s, ok := after(u.by, f.host); !ok {
-			return f.fault("Free of %#x while stream %#x may use it", addr, s)
-		}
-	}
-	delete(f.memory, addr)
-	f.used -= e.size
-	return nil
-}
-
-// after says whether everything in by is within known, or else names a stream
-// that is not.
-func after(by, known clock) (uintptr, bool) {
-	for s, t := range by {
-		if known[s] < t {
-			return s, false
-		}
-	}
-	return 0, true
-}
-
-// MemInfo implements allocator.Driver.
-func (f *Fake) MemInfo() (free, total int64, err error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if err := f.enter("MemInfo"); err != nil {
-		return 0, 0, err
-	}
-	return f.total - f.used, f.total, nil
+	return fmt.Errorf("allocatortest: left over: %d allocations, %d ranges, %d pages, mapped %d times, %d events, %d async blocks, %d bytes",
+		len(f.mappings)-mapped, len(f.ranges), len(f.pages), mapped, len(f.events), len(f.async.blocks), f.used)
 }
 
 // NewEvent implements allocator.Driver.
@@ -357,130 +287,4 @@ func (f *Fake) Order(from, to uintptr) {
 	seen := f.stream(to).seen
 	seen.join(st.seen)
 	seen[from] = st.now
-}
-
-// Use queues work of stream s on bytes bytes at addr on behalf of owner, a
-// number that no two blocks share.
-func (f *Fake) Use(addr uintptr, bytes int64, s uintptr, owner uint64) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.use(addr, bytes, s, owner)
-}
-
-func (f *Fake) use(addr uintptr, bytes int64, s uintptr, owner uint64) error {
-	e := f.find(addr, bytes)
-	if e == nil {
-		return f.fault("work on stream %#x uses %d bytes at %#x, which are not allocated", s, bytes, addr)
-	}
-	if err := f.ordered(e, addr, bytes, s, owner); err != nil {
-		return err
-	}
-	lo, hi := addr, addr+uintptr(bytes)
-	var kept []use
-	var found *use
-	for i := range e.uses {
-		u := e.uses[i]
-		switch {
-		case u.hi <= lo || hi <= u.lo:
-			kept = append(kept, u)
-		case u.owner == owner:
-			found = &e.uses[i]
-		default:
-			if u.lo < lo {
-				kept = append(kept, use{u.lo, lo, u.owner, u.by})
-			}
-			if hi < u.hi {
-				kept = append(kept, use{hi, u.hi, u.owner, u.by})
-			}
-		}
-	}
-	if found == nil {
-		found = &use{lo, hi, owner, clock{}}
-	}
-	st := f.stream(s)
-	st.now++
-	found.by[s] = st.now
-	e.uses = append(kept, *found)
-	return nil
-}
-
-// ordered says that what is queued next on s comes after all uses of a range by
-// others than owner.
-func (f *Fake) ordered(e *extent, addr uintptr, bytes int64, s uintptr, owner uint64) error {
-	seen := f.stream(s).seen
-	for _, u := range e.uses {
-		if u.owner == owner || u.hi <= addr || addr+uintptr(bytes) <= u.lo {
-			continue
-		}
-		for t, at := range u.by {
-			if t != s && seen[t] < at && f.host[t] < at {
-				return f.fault("block of %d bytes at %#x is used on stream %#x, which is not ordered after its last use on stream %#x",
-					bytes, addr, s, t)
-			}
-		}
-	}
-	return nil
-}
-
-// find returns the extent that holds a range of addresses.
-func (f *Fake) find(addr uintptr, bytes int64) *extent {
-	if e := f.memory[addr]; e != nil && bytes <= e.size {
-		return e
-	}
-	for _, e := range f.memory {
-		if e.addr <= addr && addr+uintptr(bytes) <= e.addr+uintptr(e.size) {
-			return e
-		}
-	}
-	return nil
-}
-
-// Bytes returns the memory behind a range of addresses, which the Fake makes
-// up for the whole allocation when it is first looked at.
-func (f *Fake) Bytes(addr uintptr, bytes int64) ([]byte, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.bytesAt(addr, bytes)
-}
-
-func (f *Fake) bytesAt(addr uintptr, bytes int64) ([]byte, error) {
-	e := f.find(addr, bytes)
-	if e == nil {
-		return nil, f.fault("%d bytes at %#x are not allocated", bytes, addr)
-	}
-	if e.bytes == nil {
-		e.bytes = make([]byte, e.size)
-	}
-	return e.bytes[addr-e.addr:][:bytes], nil
-}
-
-// own is Use for a block that was just handed out: nothing of it may belong to
-// another block that is handed out.
-func (f *Fake) own(addr uintptr, bytes int64, s uintptr, owner uint64) error {
-	f.mu.Lock()
-	if e := f.find(addr, bytes); e != nil {
-		for _, u := range e.uses {
-			if u.lo < addr+uintptr(bytes) && addr < u.hi && f.owned[u.owner] {
-				err := f.fault("block of %d bytes at %#x overlaps another that is handed out", bytes, addr)
-				f.mu.Unlock()
-				return err
-			}
-		}
-	}
-	f.owned[owner] = true
-	f.mu.Unlock()
-	return f.Use(addr, bytes, s, owner)
-}
-
-func (f *Fake) disown(owner uint64) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	delete(f.owned, owner)
-}
-
-// reown takes disown back, for a block whose Free failed.
-func (f *Fake) reown(owner uint64) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.owned[owner] = true
 }

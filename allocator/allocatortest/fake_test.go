@@ -133,3 +133,48 @@ func TestFakeFailAt(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestFakeUses divides the bytes of an allocation among owners, and looks whether
+// each byte still knows its last uses.
+func TestFakeUses(t *testing.T) {
+	type work struct {
+		lo, hi int64
+		stream uintptr
+		owner  uint64
+	}
+	for _, c := range []struct {
+		name  string
+		first []work
+		probe work // on a stream that is ordered after stream 1 alone
+		right bool
+	}{
+		{"left of a later use", []work{{0, 100, 2, 10}, {40, 60, 2, 20}}, work{0, 40, 3, 30}, false},
+		{"right of a later use", []work{{0, 100, 2, 10}, {40, 60, 2, 20}}, work{99, 100, 3, 30}, false},
+		{"left of a later use by a stream that is waited for", []work{{0, 100, 1, 10}, {40, 60, 1, 20}}, work{0, 100, 3, 30}, true},
+		{"both streams of an owner", []work{{0, 100, 2, 10}, {0, 100, 1, 10}}, work{0, 1, 3, 30}, false},
+		{"owner's first bytes", []work{{0, 50, 1, 10}, {0, 100, 2, 10}}, work{0, 1, 3, 30}, false},
+		{"owner's further bytes", []work{{0, 50, 1, 10}, {0, 100, 2, 10}}, work{99, 100, 3, 30}, false},
+		{"owner's bytes beside", []work{{0, 100, 1, 10}, {0, 50, 2, 10}}, work{50, 100, 3, 30}, true},
+		{"owner's bytes in two pieces", []work{{0, 20, 2, 10}, {80, 100, 2, 10}, {0, 100, 1, 10}}, work{80, 81, 3, 30}, false},
+		{"between an owner's two pieces", []work{{0, 20, 2, 10}, {80, 100, 2, 10}, {0, 100, 1, 10}}, work{20, 80, 3, 30}, true},
+		{"beside all", []work{{0, 50, 2, 10}}, work{50, 100, 3, 30}, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f := NewFake(1 << 20)
+			addr, err := f.Malloc(100)
+			if err != nil {
+				t.Fatal(err)
+			}
+			use := func(w work) error { return f.Use(addr+uintptr(w.lo), w.hi-w.lo, w.stream, w.owner) }
+			for _, w := range c.first {
+				if err := use(w); err != nil {
+					t.Fatal(err)
+				}
+			}
+			f.Order(1, 3)
+			if err := use(c.probe); (err == nil) != c.right {
+				t.Errorf("use afterwards: %v", err)
+			}
+		})
+	}
+}

@@ -109,7 +109,7 @@ func (f *Fake) trim(keep int64) {
 
 func (f *Fake) drop(addr uintptr, b *asyncBlock) {
 	delete(f.async.blocks, addr)
-	delete(f.memory, addr)
+	f.unmap(f.mappingAt(addr))
 	f.async.reserved -= b.size
 	f.used -= b.size
 }

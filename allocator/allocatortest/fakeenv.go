@@ -23,12 +23,10 @@ func NewEnv(t *testing.T, f *Fake, a allocator.Allocator) *Env {
 			if err := g.Use(b, s); err != nil {
 				return err
 			}
-			memory, err := f.Bytes(b.Addr, b.Size)
-			copy(memory, bytes.Repeat([]byte{id}, len(memory)))
-			return err
+			return f.Write(b.Addr, bytes.Repeat([]byte{id}, int(b.Size)))
 		},
 		Verify: func(b allocator.Block, s allocator.Stream, id byte) error {
-			memory, err := f.Bytes(b.Addr, b.Size)
+			memory, err := f.Read(b.Addr, b.Size)
 			if err != nil {
 				return err
 			}
