@@ -280,9 +280,10 @@ type HostDriver struct {
 	mu   sync.Mutex
 	live map[uintptr][]byte // the allocation that each address lies in
 	used int64
+	hostPages
 }
 
-var _ allocator.Driver = (*HostDriver)(nil)
+var _ allocator.PageDriver = (*HostDriver)(nil)
 
 // NewHostDriver returns a driver that holds nothing yet.
 func NewHostDriver() *HostDriver { return &HostDriver{live: make(map[uintptr][]byte)} }

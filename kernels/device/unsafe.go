@@ -10,15 +10,18 @@ func asBytes[E float32 | int32](s []E) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(&s[0])), 4*len(s))
 }
 
-// sliceAt returns n elements of host memory from addr on. The memory is one
-// allocation of a hostDriver, which keeps it alive. The address is read as a
-// pointer rather than converted, since no Go pointer it came from is at hand.
+// sliceAt returns n elements of host memory from addr on. The memory is a
+// HostDriver's, which keeps it alive.
 func sliceAt[E any](addr uintptr, n int) []E {
 	if n <= 0 {
 		return nil
 	}
-	return unsafe.Slice((*E)(*(*unsafe.Pointer)(unsafe.Pointer(&addr))), n)
+	return unsafe.Slice((*E)(pointerTo(addr)), n)
 }
+
+// pointerTo reads an address as a pointer rather than to convert it, since no Go
+// pointer it came from is at hand.
+func pointerTo(addr uintptr) unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.Pointer(&addr)) }
 
 // addressOf is that of the first byte of b.
 func addressOf(b []byte) uintptr { return uintptr(unsafe.Pointer(&b[0])) }

@@ -1,0 +1,197 @@
+//go:build linux
+
+package device
+
+import (
+	"bytes"
+	"errors"
+	"runtime/debug"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// mappable is a driver with a range of 4 pages, and memory of 1 and of 2 pages,
+// which the test gives back.
+type mappable struct {
+	*HostDriver
+	t        *testing.T
+	addr     uintptr
+	one, two uintptr
+}
+
+func newMappable(t *testing.T) *mappable {
+	t.Helper()
+	d := NewHostDriver()
+	if size, err := d.PageSize(); size != hostPage || err != nil {
+		t.Fatalf("pages of %d bytes, %v", size, err)
+	}
+	addr, err1 := d.ReserveRange(4 * hostPage)
+	one, err2 := d.CreatePages(hostPage)
+	two, err3 := d.CreatePages(2 * hostPage)
+	if err := errors.Join(err1, err2, err3); err != nil {
+		t.Fatal(err)
+	}
+	if addr%hostPage != 0 {
+		t.Fatalf("range at %#x", addr)
+	}
+	return &mappable{d, t, addr, one, two}
+}
+
+func (d *mappable) must(err error) {
+	d.t.Helper()
+	if err != nil {
+		d.t.Fatal(err)
+	}
+}
+
+// at returns the address of a page of the range.
+func (d *mappable) at(i int) uintptr { return d.addr + uintptr(i*hostPage) }
+
+func (d *mappable) bytesAt(i, n int) []byte { return sliceAt[byte](d.at(i), n*hostPage) }
+
+// fileBytes returns how many bytes of memory the file takes.
+func (d *mappable) fileBytes() int64 {
+	d.t.Helper()
+	var st unix.Stat_t
+	d.must(unix.Fstat(d.file, &st))
+	return st.Blocks * 512
+}
+
+// close gives everything back, of which nothing is mapped.
+func (d *mappable) close() {
+	d.t.Helper()
+	d.must(errors.Join(d.ReleasePages(d.one), d.ReleasePages(d.two), d.ReleaseRange(d.addr, 4*hostPage)))
+	if free, total, err := d.MemInfo(); free != total || err != nil {
+		d.t.Errorf("%d of %d bytes free in the end: %v", free, total, err)
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(d.file, &st); err == nil && st.Size == d.length {
+		d.t.Error("the file is open in the end")
+	}
+}
+
+// touches says whether the byte at an address can be read.
+func touches(addr uintptr) (ok bool) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() { ok = recover() == nil }()
+	sink = sliceAt[byte](addr, 1)[0]
+	return
+}
+
+var sink byte
+
+// TestHostPages writes to memory through one address and reads it through another.
+func TestHostPages(t *testing.T) {
+	d := newMappable(t)
+	if free, total, err := d.MemInfo(); total-free != 3*hostPage || err != nil {
+		t.Errorf("%d of %d bytes free with 3 pages: %v", free, total, err)
+	}
+	if touches(d.at(0)) {
+		t.Error("an address without memory can be read")
+	}
+	d.must(errors.Join(d.MapPages(d.at(0), d.one, hostPage), d.MapPages(d.at(1), d.two, 2*hostPage), d.MapPages(d.at(3), d.one, hostPage)))
+
+	all := d.bytesAt(0, 3) // a block over both
+	if n := bytes.Count(all, []byte{0}); n != len(all) {
+		t.Errorf("%d of %d bytes of new memory are not 0", len(all)-n, len(all))
+	}
+	for i := range all {
+		all[i] = byte(i / 1000)
+	}
+	want := bytes.Clone(all)
+	if !bytes.Equal(d.bytesAt(3, 1), want[:hostPage]) {
+		t.Error("the second address shows other bytes")
+	}
+	d.bytesAt(3, 1)[hostPage-1] = 255
+	if all[hostPage-1] != 255 || all[hostPage] != want[hostPage] {
+		t.Error("a write through the second address is not seen through the first, or goes too far")
+	}
+	if n, err := d.Differing(d.at(1), 7, 4, 0); n != 1 || err != nil {
+		t.Errorf("Differing: %d words, %v", n, err)
+	}
+
+	d.must(errors.Join(d.UnmapPages(d.at(0), hostPage), d.UnmapPages(d.at(1), 2*hostPage)))
+	for _, i := range []int{0, 1, 2} {
+		if touches(d.at(i)) {
+			t.Errorf("page %d can be read after UnmapPages", i)
+		}
+	}
+	d.must(d.MapPages(d.at(0), d.two, 2*hostPage))
+	if !bytes.Equal(d.bytesAt(0, 2), want[hostPage:]) || d.bytesAt(3, 1)[hostPage-1] != 255 {
+		t.Error("memory that moved has other bytes")
+	}
+
+	held := d.fileBytes()
+	d.must(d.UnmapPages(d.at(0), 2*hostPage))
+	d.must(d.ReleasePages(d.two))
+	if now := d.fileBytes(); held != 3*hostPage || now != hostPage {
+		t.Errorf("the system gave %d bytes for 3 pages, %d after the release of 2", held, now)
+	}
+	var err error
+	d.two, err = d.CreatePages(2 * hostPage)
+	d.must(err)
+	d.must(d.MapPages(d.at(0), d.two, 2*hostPage))
+	if n := bytes.Count(d.bytesAt(0, 2), []byte{0}); n != 2*hostPage {
+		t.Errorf("%d bytes of memory created anew are not 0", 2*hostPage-n)
+	}
+	d.must(errors.Join(d.UnmapPages(d.at(0), 2*hostPage), d.UnmapPages(d.at(3), hostPage)))
+	d.close()
+	d.one, err = d.CreatePages(hostPage) // in a new file
+	d.must(err)
+	d.must(d.ReleasePages(d.one))
+}
+
+// TestHostPagesRefused makes calls that must do nothing but return an error.
+func TestHostPagesRefused(t *testing.T) {
+	d := newMappable(t)
+	d.must(d.MapPages(d.at(1), d.two, 2*hostPage))
+	malloc, err := d.Malloc(hostPage)
+	d.must(err)
+	for _, c := range []struct {
+		name, want string
+		call       func() error
+	}{
+		{"odd range", "whole pages", func() error { _, err := d.ReserveRange(hostPage + 1); return err }},
+		{"empty range", "whole pages", func() error { _, err := d.ReserveRange(0); return err }},
+		{"negative pages", "whole pages", func() error { _, err := d.CreatePages(-hostPage); return err }},
+		{"map at an odd address", "whole pages", func() error { return d.MapPages(d.addr+4096, d.one, hostPage) }},
+		{"map of a part", "have not", func() error { return d.MapPages(d.at(0), d.two, hostPage) }},
+		{"map of unknown pages", "have not", func() error { return d.MapPages(d.at(0), 77, hostPage) }},
+		{"map over a mapping", "is mapped at", func() error { return d.MapPages(d.at(2), d.one, hostPage) }},
+		{"map over the start of a mapping", "is mapped at", func() error { return d.MapPages(d.at(0), d.two, 2*hostPage) }},
+		{"map below the range", "not reserved", func() error { return d.MapPages(d.at(-1), d.one, hostPage) }},
+		{"map beyond the range", "not reserved", func() error { return d.MapPages(d.at(3), d.two, 2*hostPage) }},
+		{"unmap of a part", "no MapPages", func() error { return d.UnmapPages(d.at(1), hostPage) }},
+		{"unmap of the end", "no MapPages", func() error { return d.UnmapPages(d.at(2), hostPage) }},
+		{"unmap of too much", "no MapPages", func() error { return d.UnmapPages(d.at(1), 3*hostPage) }},
+		{"unmap of nothing", "no MapPages", func() error { return d.UnmapPages(d.at(0), hostPage) }},
+		{"release of mapped pages", "or are mapped", func() error { return d.ReleasePages(d.two) }},
+		{"release of unknown pages", "do not exist", func() error { return d.ReleasePages(77) }},
+		{"release of a range with a mapping", "is mapped at", func() error { return d.ReleaseRange(d.addr, 4*hostPage) }},
+		{"release of a part of a range", "no reserved range", func() error { return d.ReleaseRange(d.addr, hostPage) }},
+		{"free of a mapping", "not allocated", func() error { return d.Free(d.at(1)) }},
+		{"unmap of Malloc's", "no MapPages", func() error { return d.UnmapPages(malloc, hostPage) }},
+	} {
+		if err := c.call(); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %q", c.name, err, c.want)
+		}
+	}
+	if _, err := d.CreatePages(HostMemory); !isOutOfMemory(err) {
+		t.Errorf("CreatePages of all there is beside others: %v", err)
+	}
+	if _, err := d.ReserveRange(1 << 60); !isOutOfMemory(err) {
+		t.Errorf("ReserveRange of more than there is: %v", err)
+	}
+	if d.bytesAt(1, 2)[5] = 1; touches(d.at(0)) || touches(d.at(3)) {
+		t.Error("a refused call mapped something")
+	}
+	d.must(errors.Join(d.Free(malloc), d.UnmapPages(d.at(1), 2*hostPage)))
+	d.close()
+}
+
+func isOutOfMemory(err error) bool {
+	var e interface{ OutOfMemory() bool }
+	return errors.As(err, &e) && e.OutOfMemory()
+}
