@@ -58,7 +58,7 @@ check: $(if $(cuda),kernels) ## gofmt, go vet, staticcheck, shellcheck; with CUD
 	$(STATICCHECK) ./...
 	$(if $(cuda),go vet -tags cuda ./...)
 	$(if $(cuda),$(STATICCHECK) -tags cuda ./...)
-	$(if $(shell command -v shellcheck),shellcheck tools/*.sh .ci/run)
+	$(if $(shell command -v shellcheck),shellcheck tools/*.sh tools/*/*.sh .ci/run)
 
 .PHONY: plot
 plot: ## draw the training losses of RUNS to build/train_losses.png
