@@ -1,0 +1,178 @@
+package allocator_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"mlpool/allocator"
+	"mlpool/allocator/allocatortest"
+
+	"mlpool/tools/allocbench/traces"
+)
+
+// tracesFolder has traces of trainings by cmd/train, in trainer, and of jobs by
+// PyTorch, each with the command that recorded it.
+const tracesFolder = "../tools/traces/testdata"
+
+// footprints are the most bytes that may be reserved for each byte that a trace has
+// asked for and not freed, peak for peak, by a default pool and by a plan. The
+// requests are the same each time, and so are the ratios.
+var footprints = []struct {
+	trace      string
+	pool, plan float64 // plan 0: the job says nothing of its steps
+}{
+	{"trainer/784x64-fused", 1.08, 1.01}, {"trainer/784x64", 1.14, 1.01},
+	{"trainer/784x1024-fused", 1.05, 1.01}, {"trainer/784x1024", 1.13, 1.01},
+	{"trainer/2048x64-fused", 1.14, 1.01}, {"trainer/2048x64", 1.63, 1.01},
+	{"trainer/333x64-fused", 1.06, 1.01}, {"trainer/333x61", 1.13, 1.01},
+
+	// Requests do not depend on expandable_segments, so of each job there is one.
+	{"cache-expandable", 1.20, 0},
+	{"cnn", 2.12, 0},
+	{"inference", 3.29, 0},
+	{"streams", 2.56, 0},
+	{"transformer-expandable", 1.28, 0},
+}
+
+// readTrace reads one of tracesFolder.
+func readTrace(t *testing.T, name string) *traces.Trace {
+	t.Helper()
+	f, err := os.Open(filepath.Join(tracesFolder, filepath.FromSlash(name)+".csv.gz"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	trace, err := traces.Read(f, traces.MostEvents)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return trace
+}
+
+// replay makes the calls of a trace and then frees what is left. It calls begin and
+// end around each step, which is blocks that are freed before the trace ends, from
+// the first until none is left. It returns the most bytes that were handed out at
+// once, each block rounded up.
+func replay(t *testing.T, trace *traces.Trace, a allocator.Allocator, begin, end func() error) (peak int64) {
+	t.Helper()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	stays := make([]bool, len(trace.Events))
+	freed := make([]bool, trace.Slots) // by the next event of a slot, or a later one
+	for i := len(trace.Events) - 1; i >= 0; i-- {
+		e := trace.Events[i]
+		stays[i] = !e.Free && !freed[e.Slot]
+		freed[e.Slot] = e.Free
+	}
+	type held struct {
+		allocator.Block
+		stream allocator.Stream
+		stays  bool
+	}
+	blocks := make([]held, trace.Slots)
+	var live, inStep int64
+	rounded := func(bytes int64) int64 { return (bytes + allocator.Alignment - 1) &^ (allocator.Alignment - 1) }
+	for i, e := range trace.Events {
+		stream, b := allocator.Stream(e.Stream)+1, &blocks[e.Slot]
+		if e.Free {
+			must(a.Free(b.Block, stream))
+			live -= rounded(e.Bytes)
+			if inStep--; inStep == 0 {
+				must(end())
+			}
+			continue
+		}
+		if !stays[i] {
+			if inStep++; inStep == 1 {
+				must(begin())
+			}
+		}
+		block, err := a.Alloc(e.Bytes, stream, "replay")
+		must(err)
+		*b = held{block, stream, stays[i]}
+		live += rounded(e.Bytes)
+		peak = max(peak, live)
+	}
+	for _, b := range blocks {
+		if b.stays {
+			must(a.Free(b.Block, b.stream))
+		}
+	}
+	return peak
+}
+
+// TestFootprint bounds what a pool reserves beyond what a job uses.
+func TestFootprint(t *testing.T) {
+	for _, c := range footprints {
+		t.Run(c.trace, func(t *testing.T) {
+			trace := readTrace(t, c.trace)
+			f := allocatortest.NewFake(plentiful)
+			p := newPool(t, f, allocator.PoolOptions{})
+			r := &rig{allocatortest.NewGuard(p, f), t, p, f}
+			nothing := func() error { return nil }
+			peak := replay(t, trace, r, nothing, nothing)
+			st := r.Stats()
+			if st.PeakAllocated < peak || trace.Streams == 1 && st.PeakAllocated > peak { // exact for one stream
+				t.Errorf("peak allocated %d, want %d", st.PeakAllocated, peak)
+			}
+			if ratio := float64(st.PeakReserved) / float64(trace.Peak); ratio > c.pool {
+				t.Errorf("peak reserved / peak live is %.3f, want at most %.2f", ratio, c.pool)
+			}
+			if st.Reserved%(2<<20) != 0 {
+				t.Errorf("%d bytes reserved, which are not whole pages of 2 MiB", st.Reserved)
+			}
+			r.close()
+		})
+	}
+}
+
+// TestFootprintOfPlan does the same for a plan, which records the steps of a
+// training.
+func TestFootprintOfPlan(t *testing.T) {
+	for _, c := range footprints {
+		if c.plan == 0 {
+			continue
+		}
+		t.Run(c.trace, func(t *testing.T) {
+			trace := readTrace(t, c.trace)
+			r := newPlanRig(t)
+			steps := 0
+			peak := replay(t, trace, r, func() error { steps++; return r.plan.Begin("step", 1) }, r.plan.End)
+			st := r.Stats()
+			if st.PeakAllocated != peak {
+				t.Errorf("peak allocated %d, want %d", st.PeakAllocated, peak)
+			}
+			if steps == 0 {
+				t.Error("the trace has no step")
+			}
+			if ratio := float64(st.PeakReserved) / float64(trace.Peak); ratio > c.plan {
+				t.Errorf("peak reserved / peak live is %.3f, want at most %.2f", ratio, c.plan)
+			}
+			r.close()
+		})
+	}
+}
+
+// TestRandomFootprint does the same for random sizes.
+func TestRandomFootprint(t *testing.T) {
+	for _, num := range []int{1000, 10000} {
+		const seeds = 10
+		var sum float64
+		for seed := range uint64(seeds) {
+			p := newPool(t, allocatortest.NewFake(plentiful), allocator.PoolOptions{})
+			r := randomRun(t, p, num, seed)
+			ratio := float64(p.Stats().PeakReserved) / float64(r.peak)
+			if sum += ratio; ratio > 1.16 {
+				t.Errorf("%d blocks of up to 64 MiB, seed %d: peak reserved / peak live is %.3f, want at most 1.16", num, seed, ratio)
+			}
+		}
+		if mean := sum / seeds; mean > 1.14 {
+			t.Errorf("%d blocks of up to 64 MiB: peak reserved / peak live is %.3f on average, want at most 1.14", num, mean)
+		}
+	}
+}
