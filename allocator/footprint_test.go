@@ -50,10 +50,9 @@ func readTrace(t *testing.T, name string) *traces.Trace {
 	return trace
 }
 
-// replay makes the calls of a trace and then frees what is left. It calls begin and
-// end around each step, which is blocks that are freed before the trace ends, from
-// the first until none is left. It returns the most bytes that were handed out at
-// once, each block rounded up.
+// replay makes the calls of a trace, with begin and end around each step, and then
+// frees what is left. It returns the most bytes that were handed out at once, each
+// block rounded up.
 func replay(t *testing.T, trace *traces.Trace, a allocator.Allocator, begin, end func() error) (peak int64) {
 	t.Helper()
 	must := func(err error) {
@@ -62,46 +61,36 @@ func replay(t *testing.T, trace *traces.Trace, a allocator.Allocator, begin, end
 			t.Fatal(err)
 		}
 	}
-	stays := make([]bool, len(trace.Events))
-	freed := make([]bool, trace.Slots) // by the next event of a slot, or a later one
-	for i := len(trace.Events) - 1; i >= 0; i-- {
-		e := trace.Events[i]
-		stays[i] = !e.Free && !freed[e.Slot]
-		freed[e.Slot] = e.Free
-	}
 	type held struct {
 		allocator.Block
 		stream allocator.Stream
-		stays  bool
 	}
-	blocks := make([]held, trace.Slots)
-	var live, inStep int64
+	blocks := make(map[int32]held) // by slot
+	var live int64
 	rounded := func(bytes int64) int64 { return (bytes + allocator.Alignment - 1) &^ (allocator.Alignment - 1) }
+	steps := trace.Steps()
 	for i, e := range trace.Events {
-		stream, b := allocator.Stream(e.Stream)+1, &blocks[e.Slot]
-		if e.Free {
-			must(a.Free(b.Block, stream))
+		if len(steps) > 0 && i == steps[0].From {
+			must(begin())
+		}
+		if stream := allocator.Stream(e.Stream) + 1; e.Free {
+			must(a.Free(blocks[e.Slot].Block, stream))
+			delete(blocks, e.Slot)
 			live -= rounded(e.Bytes)
-			if inStep--; inStep == 0 {
-				must(end())
-			}
-			continue
+		} else {
+			block, err := a.Alloc(e.Bytes, stream, "replay")
+			must(err)
+			blocks[e.Slot] = held{block, stream}
+			live += rounded(e.Bytes)
+			peak = max(peak, live)
 		}
-		if !stays[i] {
-			if inStep++; inStep == 1 {
-				must(begin())
-			}
+		if len(steps) > 0 && i+1 == steps[0].To {
+			must(end())
+			steps = steps[1:]
 		}
-		block, err := a.Alloc(e.Bytes, stream, "replay")
-		must(err)
-		*b = held{block, stream, stays[i]}
-		live += rounded(e.Bytes)
-		peak = max(peak, live)
 	}
 	for _, b := range blocks {
-		if b.stays {
-			must(a.Free(b.Block, b.stream))
-		}
+		must(a.Free(b.Block, b.stream))
 	}
 	return peak
 }
@@ -141,14 +130,13 @@ func TestFootprintOfPlan(t *testing.T) {
 		t.Run(c.trace, func(t *testing.T) {
 			trace := readTrace(t, c.trace)
 			r := newPlanRig(t)
-			steps := 0
-			peak := replay(t, trace, r, func() error { steps++; return r.plan.Begin("step", 1) }, r.plan.End)
+			if len(trace.Steps()) < 2 {
+				t.Fatal("no step comes again")
+			}
+			peak := replay(t, trace, r, func() error { return r.plan.Begin("step", 1) }, r.plan.End)
 			st := r.Stats()
 			if st.PeakAllocated != peak {
 				t.Errorf("peak allocated %d, want %d", st.PeakAllocated, peak)
-			}
-			if steps == 0 {
-				t.Error("the trace has no step")
 			}
 			if ratio := float64(st.PeakReserved) / float64(trace.Peak); ratio > c.plan {
 				t.Errorf("peak reserved / peak live is %.3f, want at most %.2f", ratio, c.plan)

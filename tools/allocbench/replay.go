@@ -76,60 +76,115 @@ func sameFile(a, b string) bool {
 	return errX == nil && errY == nil && os.SameFile(x, y)
 }
 
-// replay makes the calls of a trace, once on an empty allocator and then again
-// and again. Kernels are not part of a trace: a block that is freed on another
-// stream than its own is taken to be no longer in use.
+// A replayer makes the calls of a trace. Kernels are not part of a trace: a block
+// that is freed on another stream than its own is taken to be no longer in use.
+type replayer struct {
+	*bench
+	streams []allocator.Stream
+	slots   []slot
+}
+
+// A slot that is taken holds a block and the stream that it is for.
+type slot struct {
+	taken  bool
+	block  allocator.Block
+	stream allocator.Stream
+}
+
+// calls makes some calls, unless the time is up, and returns how many.
+func (r *replayer) calls(events []traces.Event) (int64, error) {
+	var ops int64
+	for i := range events {
+		if r.over.Load() {
+			break
+		}
+		e := &events[i]
+		s, stream := &r.slots[e.Slot], r.streams[e.Stream]
+		ops++
+		if !e.Free {
+			block, err := r.a.Alloc(e.Bytes, stream, "replay")
+			if err == nil {
+				*s = slot{true, block, stream}
+			} else if !outOfMemory(err) {
+				return ops, err
+			} else {
+				r.failed++
+			}
+		} else if s.taken {
+			s.taken = false
+			if err := r.a.Free(s.block, stream); err != nil {
+				return ops, err
+			}
+		}
+	}
+	return ops, nil
+}
+
+// end frees what is left.
+func (r *replayer) end() (int64, error) {
+	for i := range r.slots {
+		if s := &r.slots[i]; s.taken {
+			s.taken = false
+			if err := r.a.Free(s.block, s.stream); err != nil {
+				return 0, err
+			}
+		}
+	}
+	return 0, nil
+}
+
+// once returns a function that makes all calls of a trace, which an allocator that
+// plans hears of step by step, and then frees what is left. It makes no garbage.
+func (r *replayer) once(t *traces.Trace) func() (int64, error) {
+	var parts []func() (int64, error)
+	last := 0
+	for _, step := range t.Steps() {
+		before, events := t.Events[last:step.From], t.Events[step.From:step.To]
+		last = step.To
+		if len(before) > 0 {
+			parts = append(parts, func() (int64, error) { return r.calls(before) })
+		}
+		calls, stream := func() (int64, error) { return r.calls(events) }, r.streams[events[0].Stream]
+		parts = append(parts, func() (int64, error) { return r.round(len(events), stream, calls) })
+	}
+	parts = append(parts, func() (int64, error) { return r.calls(t.Events[last:]) }, r.end)
+	return func() (int64, error) {
+		var ops int64
+		for _, part := range parts {
+			n, err := part()
+			if ops += n; err != nil {
+				return ops, err
+			}
+		}
+		return ops, nil
+	}
+}
+
+// replay replays a trace once on an empty allocator, and then again and again. What
+// is reserved warm is what the second replay has led to, however many are timed:
+// it depends on the requests alone.
 func (b *bench) replay(name string, t *traces.Trace) error {
 	streams, err := b.streams(t.Streams)
 	if err != nil {
 		return err
 	}
-	// A slot that is taken holds a block and the stream that it is for.
-	type slot struct {
-		taken  bool
-		block  allocator.Block
-		stream allocator.Stream
-	}
-	slots := make([]slot, t.Slots)
+	once := (&replayer{b, streams, make([]slot, t.Slots)}).once(t)
 	b.holds(t.Peak)
-	requests := func() (int64, error) {
-		var ops int64
-		for i := range t.Events {
-			if b.over.Load() {
-				break
-			}
-			e := &t.Events[i]
-			s, stream := &slots[e.Slot], streams[e.Stream]
-			ops++
-			if !e.Free {
-				block, err := b.a.Alloc(e.Bytes, stream, "replay")
-				if err == nil {
-					*s = slot{true, block, stream}
-				} else if !outOfMemory(err) {
-					return ops, err
-				} else {
-					b.failed++
-				}
-			} else if s.taken {
-				s.taken = false
-				if err := b.a.Free(s.block, stream); err != nil {
-					return ops, err
-				}
-			}
-		}
-		for i := range slots {
-			if s := &slots[i]; s.taken {
-				s.taken = false
-				if err := b.a.Free(s.block, s.stream); err != nil {
-					return ops, err
-				}
-			}
-		}
-		return ops, nil
-	}
-	round := func() (int64, error) { return b.round(len(t.Events), streams[0], requests) }
-	if err := b.measure(name+" cold", "call", 1, round); err != nil {
+	if err := b.measure(name+" cold", "call", 1, once); err != nil {
 		return err
 	}
-	return b.measure(name+" warm", "call", 1, b.repeated(round))
+	cut, err := b.within(func() error {
+		_, err := once()
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	reserved := b.a.Stats().PeakReserved
+	if err := b.measure(name+" warm", "call", 1, b.repeated(once)); err != nil {
+		return err
+	}
+	warm := &b.rows[len(b.rows)-1]
+	warm.PeakReserved, warm.Cut = reserved, warm.Cut || cut
+	return nil
 }
