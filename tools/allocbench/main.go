@@ -26,6 +26,7 @@ import (
 	"golang.org/x/term"
 
 	"mlpool/allocator"
+	"mlpool/kernels"
 
 	"mlpool/tools/allocbench/traces"
 )
@@ -42,7 +43,9 @@ flags:
 type options struct {
 	scenarios, allocators, cases string
 	quick, list                  bool
-	csv, plots, trace, with      string
+	csv, plots, with, readme     string
+	trace, traces                string
+	check                        bool
 	traceDevice                  int
 	exportRMM, exportMiniMalloc  string
 	runs                         int
@@ -78,6 +81,9 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	flags.StringVar(&o.csv, "csv", "", "write the figures to `file`")
 	flags.StringVar(&o.plots, "plots", "", "draw the figures to PNGs in folder `dir`")
 	flags.StringVar(&o.trace, "trace", "", "replay the requests in `file`: RMM's or MiniMalloc's CSV, or a snapshot of torch.cuda.memory, plain or gzipped; alone unless -scenario names more")
+	flags.StringVar(&o.traces, "traces", "", "replay every CSV below folder `dir`, as -trace does, on the allocators that the README compares unless -allocator names others")
+	flags.StringVar(&o.readme, "readme", "", "write the table of strategies, with the figures of -traces, into `file`, where it has marks for it")
+	flags.BoolVar(&o.check, "check", false, "write neither -csv nor -readme, but compare: an error if a trace needs other memory than is written there; times are not compared")
 	flags.IntVar(&o.traceDevice, "trace-device", traces.MostEvents, "replay device `N` of a snapshot; -1: the one with most events")
 	flags.StringVar(&o.exportRMM, "export-rmm", "", "write the trace to `file` as RMM's CSV, and measure nothing")
 	flags.StringVar(&o.exportMiniMalloc, "export-minimalloc", "", "write the trace to `file` as MiniMalloc's CSV, which has no streams, and measure nothing")
@@ -98,6 +104,12 @@ func parse(args []string, stderr io.Writer) (options, error) {
 		return o, fmt.Errorf("-limit is more than 0, not %v", o.limit)
 	case o.trace == "" && o.exports():
 		return o, errors.New("-export-rmm and -export-minimalloc need -trace")
+	case o.trace != "" && o.traces != "":
+		return o, errors.New("-trace or -traces: one at a time")
+	case o.readme != "" && o.traces == "":
+		return o, errors.New("-readme needs -traces")
+	case o.check && o.csv == "":
+		return o, errors.New("-check needs -csv")
 	}
 	return o, nil
 }
@@ -106,8 +118,8 @@ func parse(args []string, stderr io.Writer) (options, error) {
 func (o options) selection() ([]scenario, []arm, error) {
 	all := scenarios()
 	list := o.scenarios
-	if o.trace != "" {
-		replay, err := replayOf(o.trace, o.traceDevice)
+	if o.trace != "" || o.traces != "" {
+		replay, err := o.replays()
 		if err != nil {
 			return nil, nil, err
 		}
@@ -118,13 +130,17 @@ func (o options) selection() ([]scenario, []arm, error) {
 			list += "," + replayName
 		}
 	} else if slices.Contains(strings.Split(list, ","), replayName) {
-		return nil, nil, fmt.Errorf("scenario %s needs -trace", replayName)
+		return nil, nil, fmt.Errorf("scenario %s needs -trace or -traces", replayName)
 	}
 	chosen, err := choose("scenario", list, all, func(s scenario) string { return s.name })
 	if err != nil {
 		return nil, nil, err
 	}
-	allocators, err := choose("allocator", o.allocators, arms(), func(a arm) string { return a.name })
+	names := o.allocators
+	if names == "" && o.traces != "" {
+		names = strings.Join(comparedOn(kernels.Available() == nil), ",")
+	}
+	allocators, err := choose("allocator", names, arms(), func(a arm) string { return a.name })
 	return chosen, allocators, err
 }
 
@@ -174,8 +190,13 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer, open func
 	measureErr := s.measureAll(ctx, chosen)
 	rows := append(s.rows, with...)
 	errs := []error{measureErr, s.table.err}
-	if o.csv != "" {
+	if o.csv != "" && !o.check {
 		errs = append(errs, writeFile(o.csv, func(w io.Writer) error { return writeCSV(w, notes, rows) }))
+	}
+	if measureErr == nil && o.check {
+		errs = append(errs, o.compare(rows))
+	} else if measureErr == nil && o.readme != "" {
+		errs = append(errs, writeTable(o.readme, rows, false))
 	}
 	if o.plots != "" {
 		errs = append(errs, drawAll(o.plots, chosen, rows))
@@ -183,10 +204,23 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer, open func
 	return errors.Join(errs...)
 }
 
+// compare is -check.
+func (o options) compare(rows []row) error {
+	kept, err := readFigures(o.csv)
+	if err != nil {
+		return err
+	}
+	err = checkFigures(o.csv, kept, rows)
+	if o.readme != "" {
+		err = errors.Join(err, writeTable(o.readme, kept, true))
+	}
+	return err
+}
+
 func list(w io.Writer) error {
 	var b strings.Builder
 	b.WriteString("scenarios:\n")
-	for _, s := range append(scenarios(), scenario{name: replayName, doc: "the requests in a file; see -trace"}) {
+	for _, s := range append(scenarios(), scenario{name: replayName, doc: "the requests in a file; see -trace and -traces"}) {
 		fmt.Fprintf(&b, "  %-14s %s\n", s.name, s.doc)
 	}
 	b.WriteString("allocators:\n")

@@ -3,8 +3,10 @@ package main
 import (
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"mlpool/allocator"
@@ -29,17 +31,64 @@ func readTrace(path string, device int) (t *traces.Trace, doc string, err error)
 	return t, strings.Join(append([]string{doc}, t.Notes()...), "; "), nil
 }
 
-// replayOf returns the scenario that replays the trace in a file.
-func replayOf(path string, device int) (scenario, error) {
-	t, doc, err := readTrace(path, device)
+// traceName is the name of a trace's file without what says how it is written.
+func traceName(path string) string {
+	path = strings.TrimSuffix(path, ".gz")
+	return strings.TrimSuffix(path, filepath.Ext(path))
+}
+
+// replays returns the scenario that replays the trace, or the traces, of the options.
+func (o *options) replays() (scenario, error) {
+	if o.traces != "" {
+		return replaysBelow(o.traces)
+	}
+	t, doc, err := readTrace(o.trace, o.traceDevice)
 	if err != nil {
 		return scenario{}, err
 	}
-	name := strings.TrimSuffix(filepath.Base(path), ".gz")
-	name = strings.TrimSuffix(name, filepath.Ext(name))
-	return scenario{replayName, doc, false, func(bool) []testCase {
-		return []testCase{{name, func(b *bench) error { return b.replay(name, t) }}}
-	}}, nil
+	c := replayCase(traceName(filepath.Base(o.trace)), t)
+	return scenario{replayName, doc, false, func(bool) []testCase { return []testCase{c} }}, nil
+}
+
+func replayCase(name string, t *traces.Trace) testCase {
+	return testCase{name, func(b *bench) error { return b.replay(name, t) }}
+}
+
+// replaysBelow returns the scenario that replays the CSVs in a folder and those in
+// it, in the order of their names. Of those with the same requests it takes the first.
+func replaysBelow(dir string) (scenario, error) {
+	var paths []string
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.Type().IsRegular() && strings.HasSuffix(strings.TrimSuffix(path, ".gz"), ".csv") {
+			paths = append(paths, path)
+		}
+		return err
+	})
+	if err != nil {
+		return scenario{}, err
+	}
+	slices.SortFunc(paths, func(a, b string) int { return strings.Compare(traceName(a), traceName(b)) })
+	var all []*traces.Trace
+	var cases []testCase
+	for _, path := range paths {
+		t, _, err := readTrace(path, traces.MostEvents)
+		if err != nil {
+			return scenario{}, err
+		}
+		if slices.ContainsFunc(all, func(other *traces.Trace) bool { return slices.Equal(t.Events, other.Events) }) {
+			continue
+		}
+		name, err := filepath.Rel(dir, traceName(path))
+		if err != nil {
+			return scenario{}, err
+		}
+		all, cases = append(all, t), append(cases, replayCase(filepath.ToSlash(name), t))
+	}
+	if len(all) == 0 {
+		return scenario{}, fmt.Errorf("%s: has no CSV of a trace", dir)
+	}
+	doc := fmt.Sprintf("%d traces of %s", len(all), dir)
+	return scenario{replayName, doc, false, func(bool) []testCase { return slices.Clone(cases) }}, nil
 }
 
 // exports says whether the trace is to be written instead of replayed.

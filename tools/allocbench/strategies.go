@@ -1,0 +1,203 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// compared are the allocators that -traces replays on and that the table of
+// strategies in the README has, in its order.
+var compared = []struct{ allocator, label, when string }{
+	{"tlsf", "`tlsf`", "nothing else is known: good fit in constant time"},
+	{"bestfit", "`bestfit`", "there are few blocks and memory is tight"},
+	{"slab", "`slab`", "blocks up to 32 KiB are many"},
+	{"sizeclass", "`sizeclass`", "sizes vary a little around a few"},
+	{"firstfit", "`firstfit`", "as the classic to compare with"},
+	{"nextfit", "`nextfit`", "the same, with shorter searches"},
+	{"arena", "`arena`", "blocks are freed in reverse order"},
+	{"buddy", "`buddy`", "sizes are powers of two"},
+	{"worstfit", "`worstfit`", "never: it shows why not"},
+	{"plan", "`ALLOCATOR_TYPE=plan`", "the work repeats step by step"},
+	{onGPU, "`ALLOCATOR_TYPE=cuda`", "as the driver's own to compare with"},
+	{"torch", "PyTorch's", "–"},
+	{"torch-expandable", "PyTorch's, `expandable_segments`", "–"},
+}
+
+// onGPU is the one of them that without a GPU is no more than a table of addresses.
+const onGPU = "cuda"
+
+// comparedOn names them, for the machine at hand.
+func comparedOn(gpu bool) (names []string) {
+	for _, c := range compared {
+		if gpu || c.allocator != onGPU {
+			names = append(names, c.allocator)
+		}
+	}
+	return names
+}
+
+// Traces in a folder of this name are of this program's own trainings.
+const (
+	trainings       = "trainer"
+	defaultTraining = "trainer/784x64-fused"
+)
+
+// What is between these lines of the README is the table.
+const (
+	tableBegin = "<!-- strategies: written by allocbench -readme from here -->\n"
+	tableEnd   = "<!-- to here -->\n"
+)
+
+// A tableColumn shows the rows of one or more traces, replayed again and again.
+type tableColumn struct {
+	name   string
+	traces []string
+	cell   func([]row) string
+}
+
+// strategiesTable is a Markdown table of the allocators compared: the time of a
+// call of the default training, and the most that was reserved for what was live, of
+// each trace; of all trainings it is the worst.
+func strategiesTable(rows []row) (string, error) {
+	var all, own []string
+	for _, r := range rows {
+		if name, warm := strings.CutSuffix(r.Case, " warm"); warm && !slices.Contains(all, name) {
+			all = append(all, name)
+			if path.Dir(name) == trainings {
+				own = append(own, name)
+			}
+		}
+	}
+	if !slices.Contains(all, defaultTraining) {
+		return "", fmt.Errorf("there is no replay of %s", defaultTraining)
+	}
+	columns := []tableColumn{
+		{"ns a call", []string{defaultTraining}, nsCell},
+		{"training", []string{defaultTraining}, ratioCell},
+		{fmt.Sprintf("worst of %d trainings", len(own)), own, ratioCell},
+	}
+	for _, name := range all {
+		if !slices.Contains(own, name) {
+			columns = append(columns, tableColumn{strings.TrimSuffix(name, "-expandable"), []string{name}, ratioCell})
+		}
+	}
+	var b strings.Builder
+	b.WriteString("| strategy |")
+	for _, c := range columns {
+		fmt.Fprintf(&b, " %s |", c.name)
+	}
+	fmt.Fprintf(&b, " pick it when |\n|---|%s---|\n", strings.Repeat("---|", len(columns)))
+	for _, a := range compared {
+		if !slices.ContainsFunc(rows, func(r row) bool { return r.Allocator == a.allocator }) {
+			continue
+		}
+		fmt.Fprintf(&b, "| %s |", a.label)
+		for _, c := range columns {
+			var of []row
+			for _, r := range rows {
+				if r.Allocator == a.allocator && slices.ContainsFunc(c.traces, func(name string) bool { return r.Case == name+" warm" }) {
+					of = append(of, r)
+				}
+			}
+			if len(of) < len(c.traces) {
+				return "", fmt.Errorf("%s lacks replays of %s", a.allocator, c.name)
+			}
+			fmt.Fprintf(&b, " %s |", c.cell(of))
+		}
+		fmt.Fprintf(&b, " %s |\n", a.when)
+	}
+	return b.String(), nil
+}
+
+// nsCell is a time, where it was measured.
+func nsCell(rows []row) string {
+	if math.IsNaN(rows[0].Mean) {
+		return "–"
+	}
+	return strconv.FormatFloat(rows[0].Mean, 'f', 0, 64)
+}
+
+// ratioCell is the largest ratio, where all requests were met.
+func ratioCell(rows []row) string {
+	worst := 0.0
+	for _, r := range rows {
+		if r.Failed > 0 {
+			return "out of memory"
+		}
+		worst = max(worst, r.ratio())
+	}
+	return strconv.FormatFloat(worst, 'f', 2, 64)
+}
+
+// writeTable puts the table of rows into a README, or if it is only to be checked
+// says that another one is there.
+func writeTable(readme string, rows []row, check bool) error {
+	table, err := strategiesTable(rows)
+	if err != nil {
+		return err
+	}
+	text, err := os.ReadFile(readme)
+	if err != nil {
+		return err
+	}
+	before, rest, begins := strings.Cut(string(text), tableBegin)
+	_, after, ends := strings.Cut(rest, tableEnd)
+	if !begins || !ends {
+		return fmt.Errorf("%s: has no line %q with %q after it", readme, strings.TrimSpace(tableBegin), strings.TrimSpace(tableEnd))
+	}
+	now := []byte(before + tableBegin + table + tableEnd + after)
+	switch {
+	case bytes.Equal(now, text):
+		return nil
+	case check:
+		return fmt.Errorf("%s: its table is not that of the figures", readme)
+	}
+	return os.WriteFile(readme, now, 0o666)
+}
+
+// checkFigures compares the memory of rows with that of rows that are kept, times
+// aside. Of onGPU, which may be lacking from either, it compares nothing.
+func checkFigures(file string, kept, rows []row) error {
+	type key struct{ name, allocator string }
+	left := map[key]row{}
+	for _, r := range kept {
+		if r.Allocator != onGPU {
+			left[key{r.Case, r.Allocator}] = r
+		}
+	}
+	var differ []string
+	for _, r := range rows {
+		k := key{r.Case, r.Allocator}
+		old, known := left[k]
+		delete(left, k)
+		switch {
+		case r.Allocator == onGPU:
+		case r.Cut:
+			return fmt.Errorf("%s, %s: the time limit ended it, so that it cannot be compared", r.Case, r.Allocator)
+		case !known:
+			differ = append(differ, fmt.Sprintf("%s, %s is not in it", r.Case, r.Allocator))
+		case old.PeakLive != r.PeakLive || old.PeakReserved != r.PeakReserved || old.Failed != r.Failed:
+			differ = append(differ, fmt.Sprintf("%s, %s reserves %d for %d live, not %d for %d", r.Case, r.Allocator, r.PeakReserved, r.PeakLive, old.PeakReserved, old.PeakLive))
+		}
+	}
+	for _, r := range kept { // in its order
+		if _, missing := left[key{r.Case, r.Allocator}]; missing {
+			differ = append(differ, fmt.Sprintf("%s, %s is no longer measured", r.Case, r.Allocator))
+		}
+	}
+	if len(differ) == 0 {
+		return nil
+	}
+	more := ""
+	if n := len(differ) - 3; n > 0 {
+		differ, more = differ[:3], fmt.Sprintf("; and %d more", n)
+	}
+	return errors.New(file + ": " + strings.Join(differ, "; ") + more + ": run the command in its header again")
+}

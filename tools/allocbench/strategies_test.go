@@ -1,0 +1,237 @@
+package main
+
+import (
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"mlpool/allocator"
+)
+
+// comparison is a CSV and a README with the figures of three traces, and the
+// arguments that wrote them.
+type comparison struct {
+	t           *testing.T
+	csv, readme string
+	args        []string
+}
+
+const readmeText = "# A\n\n" + tableBegin + "| old |\n" + tableEnd + "\n## B\n"
+
+func newComparison(t *testing.T, more ...string) comparison {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"traces/trainer/784x64-fused.csv": header + "0,0,allocate,0x1,1000,0\n0,0,allocate,0x2,3000000,0\n0,0,free,0x2,3000000,0\n",
+		"traces/trainer/wide.csv":         header + "0,0,allocate,0x1,5000000,0\n0,0,free,0x1,5000000,0\n",
+		"traces/job-expandable.csv":       header + "0,0,allocate,0x1,7000000,0\n",
+		"traces/same.csv":                 "# as above\n" + header + "1,1,allocate,0x3,7000000,2\n",
+		"traces/summary.txt":              "no trace",
+		"README.md":                       readmeText,
+	} {
+		path := filepath.Join(dir, filepath.FromSlash(name))
+		if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c := comparison{t, filepath.Join(dir, "kept.csv"), filepath.Join(dir, "README.md"), nil}
+	c.args = []string{"-quick", "-runs", "1", "-traces", filepath.Join(dir, "traces"), "-csv", c.csv, "-readme", c.readme}
+	c.args = append(c.args, more...)
+	if err := c.run(); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func (c comparison) run(more ...string) error {
+	return run(c.t.Context(), append(slices.Clone(c.args), more...), io.Discard, io.Discard, nullMachine)
+}
+
+func (c comparison) read(path string) string {
+	c.t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return string(text)
+}
+
+func (c comparison) replace(path, old, new string) {
+	c.t.Helper()
+	text := c.read(path)
+	if !strings.Contains(text, old) {
+		c.t.Fatalf("%s has no %q:\n%s", path, old, text)
+	}
+	if err := os.WriteFile(path, []byte(strings.Replace(text, old, new, 1)), 0o666); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// TestTraces replays a folder: traces in its folders are named by them, and one with
+// the requests of another is left out.
+func TestTraces(t *testing.T) {
+	c := newComparison(t)
+	rows, err := readFigures(c.csv)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var cases, allocators []string
+	for _, r := range rows {
+		if !slices.Contains(cases, r.Case) {
+			cases = append(cases, r.Case)
+		}
+		if !slices.Contains(allocators, r.Allocator) {
+			allocators = append(allocators, r.Allocator)
+		}
+	}
+	if want := []string{"job-expandable cold", "job-expandable warm", "trainer/784x64-fused cold", "trainer/784x64-fused warm",
+		"trainer/wide cold", "trainer/wide warm"}; !slices.Equal(cases, want) {
+		t.Errorf("cases %q, want %q", cases, want)
+	}
+	for _, s := range append(allocator.Strategies(), "plan", "torch", "torch-expandable") {
+		if !slices.Contains(allocators, s) {
+			t.Errorf("%s is not compared", s)
+		}
+	}
+	if slices.Contains(allocators, onGPU) || slices.Contains(allocators, "malloc") {
+		t.Errorf("compared without a GPU: %q", allocators)
+	}
+	if err := c.run("-allocator", "malloc", "-scenario", "live1000", "-readme", ""); err != nil {
+		t.Fatal(err)
+	}
+	if rows, err = readFigures(c.csv); err != nil || len(rows) != 8 || rows[0].Allocator != "malloc" {
+		t.Errorf("%d rows, error %v", len(rows), err)
+	}
+}
+
+// TestReadme looks at what is written between the marks, and around them.
+func TestReadme(t *testing.T) {
+	c := newComparison(t)
+	text := c.read(c.readme)
+	if want := "# A\n\n" + tableBegin + "| strategy | ns a call | training | worst of 2 trainings | job | pick it when |\n|---|---|---|---|---|---|\n| `tlsf` | "; !strings.HasPrefix(text, want) {
+		t.Errorf("begins not with %q:\n%s", want, text)
+	}
+	if !strings.HasSuffix(text, "|\n"+tableEnd+"\n## B\n") || strings.Contains(text, "old") {
+		t.Error(text)
+	}
+	if want := "| `ALLOCATOR_TYPE=cuda` |"; strings.Contains(text, want) {
+		t.Errorf("has %s without a GPU", want)
+	}
+	if want := "| PyTorch's, `expandable_segments` | – | "; !strings.Contains(text, want) {
+		t.Errorf("has no %q: %s", want, text)
+	}
+	if err := c.run(); err != nil {
+		t.Error(err)
+	}
+	for _, c := range []struct {
+		rows []row
+		want string
+	}{
+		{[]row{{Case: "job warm", Allocator: "tlsf"}}, "there is no replay of trainer/784x64-fused"},
+		{[]row{{Case: defaultTraining + " warm", Allocator: "tlsf"}, {Case: "job warm", Allocator: "tlsf"}, {Case: defaultTraining + " warm", Allocator: "slab"}},
+			"slab lacks replays of job"},
+	} {
+		if _, err := strategiesTable(c.rows); err == nil || err.Error() != c.want {
+			t.Errorf("error %v, want %s", err, c.want)
+		}
+	}
+}
+
+// TestCells rounds times and takes the worst ratio.
+func TestCells(t *testing.T) {
+	rows := func(failed int64) []row {
+		return []row{{Mean: 123.6, PeakLive: 100, PeakReserved: 150}, {Mean: 1, PeakLive: 100, PeakReserved: 201, Failed: failed}, {PeakLive: 100, PeakReserved: 120}}
+	}
+	if got := nsCell(rows(0)); got != "124" {
+		t.Errorf("time %q", got)
+	}
+	if got := ratioCell(rows(0)); got != "2.01" {
+		t.Errorf("ratio %q", got)
+	}
+	if got := ratioCell(rows(1)); got != "out of memory" {
+		t.Errorf("ratio %q where a request failed", got)
+	}
+}
+
+// TestCheck changes what is kept, and wants to hear of memory and not of times.
+func TestCheck(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		change func(comparison)
+		want   string // "": no error
+	}{
+		{"nothing", func(comparison) {}, ""},
+		{"the README's text", func(c comparison) { c.replace(c.readme, "# A", "# C") }, ""},
+		{"live bytes", func(c comparison) { c.replace(c.csv, ",7000000,", ",7000001,") }, "job-expandable cold, tlsf reserves "},
+		{"an allocator that is gone", func(c comparison) {
+			c.replace(c.csv, "replay,", "replay,job-expandable cold,hoard,call,1,1,1,,,,1,7000000,7000000,0,1,0,false\nreplay,")
+		}, "job-expandable cold, hoard is no longer measured"},
+		{"a trace that is new", func(c comparison) { c.replaceAll(c.csv, "wide", "narrow") },
+			"trainer/wide cold, tlsf is not in it; trainer/wide cold, slab is not in it; trainer/wide warm, tlsf is not in it; and 5 more: run"},
+		{"the README's figures", func(c comparison) { c.replace(c.readme, "| `slab` |", "| `slab` | 1") }, "README.md: its table is not that of the figures"},
+		{"the README's marks", func(c comparison) { c.replace(c.readme, tableEnd, "") }, "README.md: has no line"},
+		{"the README", func(c comparison) { c.remove(c.readme) }, "no such file"},
+		{"the CSV", func(c comparison) { c.remove(c.csv) }, "no such file"},
+	} {
+		c := newComparison(t, "-allocator", "tlsf,slab")
+		tt.change(c)
+		files := []string{c.csv, c.readme}
+		var before, after []string
+		for _, path := range files {
+			text, _ := os.ReadFile(path) // one of them may be gone
+			before = append(before, string(text))
+		}
+		err := c.run("-check")
+		if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
+			t.Errorf("%s: error %v, want %q", tt.name, err, tt.want)
+		}
+		for _, path := range files {
+			text, _ := os.ReadFile(path)
+			after = append(after, string(text))
+		}
+		if !slices.Equal(before, after) {
+			t.Errorf("%s: -check wrote", tt.name)
+		}
+	}
+}
+
+func (c comparison) replaceAll(path, old, new string) {
+	c.t.Helper()
+	for strings.Contains(c.read(path), old) {
+		c.replace(path, old, new)
+	}
+}
+
+func (c comparison) remove(path string) {
+	c.t.Helper()
+	if err := os.Remove(path); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// TestCheckFigures has figures of a GPU on one side or the other, and some that the
+// time limit ended.
+func TestCheckFigures(t *testing.T) {
+	pool, gpu, cut := row{Case: "job warm", Allocator: "tlsf"}, row{Case: "job warm", Allocator: onGPU}, row{Case: "job warm", Allocator: "tlsf", Cut: true}
+	for _, c := range []struct {
+		kept, rows []row
+		want       string
+	}{
+		{[]row{pool, gpu}, []row{pool}, ""},
+		{[]row{pool}, []row{pool, gpu}, ""},
+		{[]row{gpu}, []row{pool}, "kept.csv: job warm, tlsf is not in it: run the command in its header again"},
+		{[]row{{Case: "c", Allocator: "slab", PeakLive: 1, PeakReserved: 3}}, []row{{Case: "c", Allocator: "slab", PeakLive: 1, PeakReserved: 2, Mean: 5}},
+			"kept.csv: c, slab reserves 2 for 1 live, not 3 for 1: run the command in its header again"},
+		{[]row{pool}, []row{cut}, "job warm, tlsf: the time limit ended it, so that it cannot be compared"},
+	} {
+		if err := checkFigures("kept.csv", c.kept, c.rows); err == nil && c.want != "" || err != nil && err.Error() != c.want {
+			t.Errorf("error %v, want %q", err, c.want)
+		}
+	}
+}
