@@ -26,4 +26,9 @@ func (a *arena) find(size, most int64) *node {
 
 func (a *arena) insert(n *node) { a.listOf(n).insertAfter(nil, n) }
 
+func (a *arena) visit(least int64, f func(n *node)) {
+	a.ends.visit(least, f)
+	a.holes.visit(least, f)
+}
+
 func (a *arena) remove(n *node) { a.listOf(n).remove(n) }

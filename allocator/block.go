@@ -39,6 +39,7 @@ const (
 	cached               // freed and kept as it is for the next request of its size
 	waiting              // freed, until other streams are done with it
 	lent                 // of the common heap, and a segment of another one
+	part                 // of a block in a stitch
 )
 
 // A node is the record of one block, free or handed out. A record that is used
@@ -65,7 +66,8 @@ type node struct {
 	alone bool     // the stream was released; in a ledger
 
 	seg        *segment
-	prev, next *node // neighbours in the segment, by address
+	sewn       *sewn // a block in a stitch; such a block is in no segment
+	prev, next *node // neighbours in the segment, by address; or in heap.sewn
 	up, down   *node // in a list of free, cached, waiting or unused nodes
 }
 

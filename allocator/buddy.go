@@ -48,6 +48,12 @@ func (b *buddy) remove(n *node) {
 	}
 }
 
+func (b *buddy) visit(least int64, f func(n *node)) {
+	for k := order(least); k < len(b.lists); k++ {
+		b.lists[k].visit(least, f)
+	}
+}
+
 func (b *buddy) cut(n *node, size int64) int64 {
 	part := floor(n.size)
 	if part == n.size {

@@ -23,22 +23,38 @@ func TestConformance(t *testing.T) {
 	pool := func(o allocator.PoolOptions) func(*testing.T) *allocatortest.Env {
 		return func(t *testing.T) *allocatortest.Env {
 			f := allocatortest.NewFake(deviceBytes)
-			env := allocatortest.NewEnv(t, f, newPool(t, f, o))
+			p := newPool(t, f, o)
+			if o.Segments != "" && p.Virtual() != (o.Segments == allocator.SegmentsVirtual) {
+				t.Fatalf("virtual segments: %v, asked for %s", p.Virtual(), o.Segments)
+			}
+			env := allocatortest.NewEnv(t, f, p)
 			env.Caches, env.Returns = true, true
 			return env
 		}
 	}
 	for _, strategy := range allocator.Strategies() {
-		t.Run("pool/"+strategy, func(t *testing.T) {
-			allocatortest.Run(t, pool(allocator.PoolOptions{Strategy: strategy}))
-		})
+		for _, kind := range segmentKinds(strategy) {
+			t.Run("pool/"+strategy+"/"+kind, func(t *testing.T) {
+				allocatortest.Run(t, pool(allocator.PoolOptions{Strategy: strategy, Segments: kind}))
+			})
+		}
 	}
 	for name, open := range map[string]func(*testing.T) *allocatortest.Env{
-		"pool/opportunistic": pool(allocator.PoolOptions{Reuse: allocator.ReuseOpportunistic}),
-		"pool/same-stream":   pool(allocator.PoolOptions{Reuse: allocator.ReuseSameStream}),
-		"pool/limit":         pool(allocator.PoolOptions{MaxBytes: deviceBytes, GCThreshold: 0.5}),
-		"pool/whole blocks":  pool(allocator.PoolOptions{MaxSplitBytes: 3 << 20}),
-		"pool/pre-allocated": pool(allocator.PoolOptions{PreallocateBytes: 64 << 20}),
+		"pool/opportunistic":        pool(allocator.PoolOptions{Reuse: allocator.ReuseOpportunistic}),
+		"pool/same-stream":          pool(allocator.PoolOptions{Reuse: allocator.ReuseSameStream}),
+		"pool/limit":                pool(allocator.PoolOptions{MaxBytes: deviceBytes, GCThreshold: 0.5}),
+		"pool/pre-allocated":        pool(allocator.PoolOptions{PreallocateBytes: 64 << 20}),
+		"pool/malloc/opportunistic": pool(allocator.PoolOptions{Segments: allocator.SegmentsMalloc, Reuse: allocator.ReuseOpportunistic}),
+		"pool/malloc/same-stream":   pool(allocator.PoolOptions{Segments: allocator.SegmentsMalloc, Reuse: allocator.ReuseSameStream}),
+		"pool/malloc/limit":         pool(allocator.PoolOptions{Segments: allocator.SegmentsMalloc, MaxBytes: deviceBytes, GCThreshold: 0.5}),
+		"pool/malloc/pre-allocated": pool(allocator.PoolOptions{Segments: allocator.SegmentsMalloc, PreallocateBytes: 64 << 20}),
+		"pool/malloc/whole blocks":  pool(allocator.PoolOptions{Segments: allocator.SegmentsMalloc, MaxSplitBytes: 3 << 20}),
+		"plan/malloc": func(t *testing.T) *allocatortest.Env {
+			f := allocatortest.NewFake(deviceBytes).WithoutPages()
+			env := allocatortest.NewEnv(t, f, newPlan(t, f))
+			env.Caches, env.Returns = true, true
+			return env
+		},
 		"async": func(t *testing.T) *allocatortest.Env {
 			f := allocatortest.NewFake(deviceBytes)
 			env := allocatortest.NewEnv(t, f, allocator.NewAsync(f))
@@ -87,6 +103,14 @@ func TestConformance(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) { allocatortest.Run(t, open) })
 	}
+}
+
+// segmentKinds are those that a strategy can have.
+func segmentKinds(strategy string) []string {
+	if strategy == "buddy" {
+		return []string{allocator.SegmentsMalloc}
+	}
+	return []string{allocator.SegmentsVirtual, allocator.SegmentsMalloc}
 }
 
 func newPlan(t testing.TB, d allocator.Driver) *allocator.Plan {

@@ -115,7 +115,7 @@ func (h *heap) detail(classes *[sizeClasses]ClassStats) StreamStats {
 			c.Live++
 			c.Bytes += n.size
 			return
-		case lent:
+		case lent, part:
 			return
 		case cached:
 			s.Cached += n.size

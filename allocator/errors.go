@@ -77,7 +77,20 @@ func (e *OutOfMemoryError) adviseOf(counted, free, lost int64) {
 		size = blockSize(size)
 	}
 	enough := counted + min(size, maxSegment) + lost
-	// A higher limit helps where the limit was in the way, and nothing else would be.
+	if free < size || size > e.Limit && e.Limit > 0 {
+		e.adviseLimit(enough, size)
+		return
+	}
+	e.Advice = "enough is free, in pieces: pre-allocating one large segment would have kept it together"
+	if e.LargestFree < 0 {
+		e.Advice = "the driver's pool holds enough, in pieces or for work that is not done: synchronising and trimming before would have helped"
+	}
+}
+
+// adviseLimit fills in Advice where so many bytes are not free anywhere, and a limit
+// of enough bytes would have helped if there was one.
+func (e *OutOfMemoryError) adviseLimit(enough, size int64) {
+	// It helps where the limit was in the way, and nothing else would be.
 	raise := e.Limit > 0 && enough > e.Limit && size <= maxRequest && errors.Is(e.Err, errLimit) &&
 		(e.DeviceTotal == 0 || enough <= e.DeviceTotal)
 	switch {
@@ -85,10 +98,6 @@ func (e *OutOfMemoryError) adviseOf(counted, free, lost int64) {
 		e.Advice = "the request is larger than the device: a smaller one is needed"
 	case raise && size > e.Limit:
 		e.Advice = fmt.Sprintf("the request is larger than the limit: one of %d would do", enough)
-	case free >= size && e.LargestFree < 0:
-		e.Advice = "the driver's pool holds enough, in pieces or for work that is not done: synchronising and trimming before would have helped"
-	case free >= size:
-		e.Advice = "enough is free, in pieces: pre-allocating one large segment would have kept it together"
 	case raise:
 		e.Advice = fmt.Sprintf("a limit of %d would do", enough)
 	default:

@@ -19,6 +19,13 @@ func (p *Pool) Check() error {
 	if err != nil {
 		return err
 	}
+	if p.space != nil {
+		kept, err := p.space.check()
+		if err != nil {
+			return err
+		}
+		reserved += kept
+	}
 	if reserved != p.reserved {
 		return fmt.Errorf("segments hold %d bytes, %d are reserved", reserved, p.reserved)
 	}
@@ -29,8 +36,15 @@ func (p *Pool) Check() error {
 }
 
 func (h *heap) check() (reserved int64, err error) {
-	var counts [lent + 1]int
-	var allocated int64
+	var counts [part + 1]int
+	var allocated, parts int64
+	handedOut := func(n *node) error {
+		allocated += n.size
+		if n.size < blockSize(n.asked) {
+			return fmt.Errorf("block of %d bytes at %#x serves a request for %d", n.size, n.addr, n.asked)
+		}
+		return nil
+	}
 	for g := h.segments.first; g != nil; g = g.next {
 		reserved += g.size
 		addr := g.addr
@@ -41,7 +55,7 @@ func (h *heap) check() (reserved int64, err error) {
 				return 0, fmt.Errorf("block of %d bytes at %#x, want it at %#x", n.size, n.addr, addr)
 			case n.prev != left || n.seg != g || n.heap != h && n.heap.into != h:
 				return 0, fmt.Errorf("block at %#x has wrong links", n.addr)
-			case n.state == unused || n.state > lent || n.state == lent && h != h.pool.common:
+			case n.state == unused || n.state > part || n.state == lent && h != h.pool.common:
 				return 0, fmt.Errorf("block at %#x has state %d", n.addr, n.state)
 			case left != nil && n.state == free && left.state == free && h.place.joins(left, n):
 				return 0, fmt.Errorf("free blocks at %#x and %#x are not coalesced", left.addr, n.addr)
@@ -50,13 +64,18 @@ func (h *heap) check() (reserved int64, err error) {
 			if n.state == lent {
 				reserved -= n.size
 			}
+			if n.state == part {
+				parts += n.size
+			}
 			if n.state == live {
-				allocated += n.size
-				if n.size < blockSize(n.asked) {
-					return 0, fmt.Errorf("block of %d bytes at %#x serves a request for %d", n.size, n.addr, n.asked)
+				if err := handedOut(n); err != nil {
+					return 0, err
 				}
 			}
 			addr += uintptr(n.size)
+		}
+		if g.last != left || g.heap != h {
+			return 0, fmt.Errorf("segment %#x does not know its last block, or its heap", g.addr)
 		}
 		if whole := g.first.state == free && g.first.whole(); g.indexed != whole {
 			return 0, fmt.Errorf("segment %#x is indexed as unused: %v, want %v", g.addr, g.indexed, whole)
@@ -64,6 +83,28 @@ func (h *heap) check() (reserved int64, err error) {
 		if addr != g.addr+uintptr(g.size) {
 			return 0, fmt.Errorf("blocks of segment %#x end at %#x, not %#x", g.addr, addr, g.addr+uintptr(g.size))
 		}
+	}
+	for n := h.sewn; n != nil; n = n.next {
+		counts[n.state]++
+		size := n.size
+		for _, p := range n.sewn.parts {
+			if p.state != part || p.seg.heap != h {
+				return 0, fmt.Errorf("block at %#x has a part in state %d", n.addr, p.state)
+			}
+			size -= p.size
+			parts -= p.size
+		}
+		if size != 0 {
+			return 0, fmt.Errorf("block at %#x has parts of %d bytes fewer than its own", n.addr, size)
+		}
+		if n.state == live {
+			if err := handedOut(n); err != nil {
+				return 0, err
+			}
+		}
+	}
+	if parts != 0 {
+		return 0, fmt.Errorf("parts of %d bytes are of no block", parts)
 	}
 	allocs, frees := h.stats.counts()
 	if allocated != h.stats.allocated || int64(counts[live]) != allocs-frees {
@@ -90,3 +131,44 @@ func (h *heap) check() (reserved int64, err error) {
 
 // BeforePack makes End call f before it packs.
 func (p *Plan) BeforePack(f func()) { p.beforePack = f }
+
+// check says which invariant of the chunks does not hold, and how many bytes are of
+// no heap.
+func (s *space) check() (kept int64, err error) {
+	for i, c := range s.chunks {
+		g := c.seg
+		switch {
+		case i > 0 && s.chunks[i-1].end() > c.addr:
+			return 0, fmt.Errorf("chunks at %#x and %#x overlap or are out of order", s.chunks[i-1].addr, c.addr)
+		case g == nil || g.addr > c.addr || g.addr+uintptr(g.size) < c.end():
+			return 0, fmt.Errorf("chunk at %#x is not within its segment", c.addr)
+		case i > 0 && s.chunks[i-1].end() == c.addr && s.chunks[i-1].seg != g && s.chunks[i-1].seg.heap == g.heap:
+			return 0, fmt.Errorf("chunks at %#x and %#x are neighbours in two segments", s.chunks[i-1].addr, c.addr)
+		}
+	}
+	stitched := 0
+	for _, t := range s.stitches {
+		for _, m := range t.chunks {
+			if m.chunk != nil {
+				stitched++
+			}
+		}
+	}
+	if stitched != s.stitched {
+		return 0, fmt.Errorf("%d chunks in stitches, counted %d", stitched, s.stitched)
+	}
+	for _, k := range s.keptPages {
+		kept += k.size
+	}
+	return kept, nil
+}
+
+// Virtual says whether the pool has virtual segments.
+func (p *Pool) Virtual() bool { return p.space != nil }
+
+// Stitches returns how many there are, and calls of the driver that mapped them.
+func (p *Pool) Stitches() (stitches, chunks int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.space.stitches), p.space.stitched
+}

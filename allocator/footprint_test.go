@@ -22,17 +22,17 @@ var footprints = []struct {
 	trace      string
 	pool, plan float64 // plan 0: the job says nothing of its steps
 }{
-	{"trainer/784x64-fused", 1.08, 1.01}, {"trainer/784x64", 1.14, 1.01},
-	{"trainer/784x1024-fused", 1.05, 1.01}, {"trainer/784x1024", 1.13, 1.01},
-	{"trainer/2048x64-fused", 1.14, 1.01}, {"trainer/2048x64", 1.63, 1.01},
-	{"trainer/333x64-fused", 1.06, 1.01}, {"trainer/333x61", 1.13, 1.01},
+	{"trainer/784x64-fused", 1.02, 1.02}, {"trainer/784x64", 1.02, 1.02},
+	{"trainer/784x1024-fused", 1.02, 1.03}, {"trainer/784x1024", 1.02, 1.02},
+	{"trainer/2048x64-fused", 1.02, 1.02}, {"trainer/2048x64", 1.02, 1.02},
+	{"trainer/333x64-fused", 1.02, 1.03}, {"trainer/333x61", 1.02, 1.02},
 
 	// Requests do not depend on expandable_segments, so of each job there is one.
-	{"cache-expandable", 1.20, 0},
-	{"cnn", 2.12, 0},
-	{"inference", 3.29, 0},
-	{"streams", 2.56, 0},
-	{"transformer-expandable", 1.28, 0},
+	{"cache-expandable", 1.05, 0},
+	{"cnn", 1.02, 0},
+	{"inference", 1.10, 0},
+	{"streams", 1.25, 0},
+	{"transformer-expandable", 1.02, 0},
 }
 
 // readTrace reads one of tracesFolder.

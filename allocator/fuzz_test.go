@@ -41,7 +41,16 @@ func FuzzPool(f *testing.F) {
 		if calls[1]&16 != 0 {
 			o.PreallocateBytes = 3 << 20
 		}
-		m := &model{rig: newRig(t, o)}
+		f := allocatortest.NewFake(deviceBytes)
+		switch calls[1] >> 5 & 3 {
+		case 1:
+			f.WithPages(4 << 10)
+		case 2:
+			f.WithPages(64 << 10)
+		case 3:
+			f.WithoutPages()
+		}
+		m := &model{rig: newRigOn(t, f, o)}
 		for calls = calls[3:]; len(calls) >= 3; calls = calls[3:] {
 			m.call(calls[0], calls[1], calls[2])
 		}

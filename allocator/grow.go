@@ -75,7 +75,7 @@ func (p *Pool) freeSegment(g *segment) error {
 // collect releases unused segments when growth by bytes passes the
 // garbage-collection threshold, or always as many bytes where they are swapped.
 func (p *Pool) collect(bytes int64) error {
-	if p.swaps {
+	if p.swaps && p.space == nil { // chunks are not swapped: they move
 		if err := p.release(max(p.reserved-bytes, 0)); err != nil {
 			return err
 		}
@@ -124,17 +124,20 @@ func (p *Pool) release(keep int64) error {
 func (p *Pool) releaseHeap(h *heap, keep int64) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.unused.any() == nil && h.settled() {
+	if p.space == nil && h.unused.any() == nil && h.settled() {
 		return nil
 	}
 	if err := h.drain(block); err != nil {
 		return err
 	}
 	h.flush()
-	if h != p.common && h.unused.any() != nil {
+	if h != p.common && (p.space != nil || h.unused.any() != nil) {
 		if err := p.events.sync(h.stream); err != nil {
 			return err
 		}
+	}
+	if p.space != nil {
+		return p.releaseChunks(h, keep)
 	}
 	for p.reserved > keep {
 		g := h.unused.any()

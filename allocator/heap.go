@@ -23,6 +23,8 @@ type heap struct {
 
 	segments segmentList
 	unused   segmentIndex
+	zone     *zone   // where its chunks are made; nil: it made none
+	sewn     *node   // blocks in stitches, by next
 	reserved int64   // bytes of all segments, without what is lent
 	spares   *node   // unused records, by down
 	loose    []*node // that were freed or split off and have not joined yet
@@ -54,7 +56,7 @@ func sizeClass(size int64) int { return bits.Len64(uint64(size-1) / Alignment) }
 func newHeap(p *Pool, s Stream) *heap {
 	h := &heap{pool: p, stream: s, most: maxSegment, visited: -visitEvery}
 	h.place, h.cache = newPlacement(p.opt.Strategy)
-	if p.opt.MaxSplitBytes > 0 {
+	if p.opt.MaxSplitBytes > 0 && p.space == nil {
 		h.most = min(p.opt.MaxSplitBytes, maxSegment)
 	}
 	return h
@@ -74,35 +76,29 @@ func (n *node) lockHeap() *heap {
 
 // take removes a block of size bytes or a little more from the free ones.
 func (h *heap) take(size int64) *node {
-	if h.cache != nil {
+	if h.cache != nil && h.cache.kept > 0 {
 		if n := h.cache.pop(size); n != nil {
 			return n
 		}
-		if h.cache.kept > 0 {
-			h.uncache(h.cache.cold())
-		}
+		h.flushCache()
 	}
 	most := int64(maxSegment)
 	if size <= h.most/2 {
 		most = h.most
 	}
 	n := h.place.find(size, most)
-	if n == nil && h.cache != nil && h.cache.kept > 0 {
-		h.flushCache()
-		n = h.place.find(size, most)
-	}
 	if n == nil {
 		return nil
 	}
 	return h.carve(n, size)
 }
 
-// takeAny is take for a request that fails otherwise: it looks at every block,
-// and cuts from any.
-func (h *heap) takeAny(size int64) *node {
+// takeBest is take for a request that fails otherwise: it looks at every block
+// that is large enough, and cuts from any.
+func (h *heap) takeBest(size int64) *node {
 	var best *node
-	h.blocks(func(n *node) {
-		if n.state == free && n.size >= size && (best == nil || n.size < best.size) {
+	h.place.visit(size, func(n *node) {
+		if n.size >= size && (best == nil || n.size < best.size) {
 			best = n
 		}
 	})
@@ -145,10 +141,12 @@ func (h *heap) retire(n *node) {
 // put makes the memory of n, which no list holds, available to the heap's
 // stream.
 func (h *heap) put(n *node) {
-	if h.cache != nil && h.cache.push(n) {
-		return
+	if h.cache != nil {
+		n = h.cache.push(n)
 	}
-	h.coalesce(n)
+	if n != nil {
+		h.coalesce(n)
+	}
 }
 
 // split makes the bytes of n after keep a free block of their own.
@@ -160,6 +158,8 @@ func (h *heap) split(n *node, keep int64) {
 	rest.prev, rest.next = n, n.next
 	if n.next != nil {
 		n.next.prev = rest
+	} else {
+		n.seg.last = rest
 	}
 	n.next = rest
 	n.size = keep
@@ -168,6 +168,10 @@ func (h *heap) split(n *node, keep int64) {
 
 // coalesce joins n with its free neighbours and lists the result.
 func (h *heap) coalesce(n *node) {
+	if n.sewn != nil {
+		h.unpick(n)
+		return
+	}
 	for {
 		if right := n.next; right != nil && right.state == free && h.place.joins(n, right) {
 			h.place.remove(right)
@@ -205,6 +209,8 @@ func (h *heap) absorb(left, right *node) {
 	left.next = right.next
 	if right.next != nil {
 		right.next.prev = left
+	} else {
+		left.seg.last = left
 	}
 	h.discard(right)
 }
@@ -229,7 +235,7 @@ func (h *heap) record() *node {
 // discard keeps the record of n for later, unless a heap made it that is closed.
 func (h *heap) discard(n *node) {
 	n.state = unused
-	n.seg, n.prev, n.next, n.up, n.down = nil, nil, nil, nil, nil
+	n.seg, n.sewn, n.prev, n.next, n.up, n.down = nil, nil, nil, nil, nil, nil
 	if n.heap == h {
 		n.down = h.spares
 		h.spares = n
@@ -240,7 +246,7 @@ func (h *heap) discard(n *node) {
 func (h *heap) adopt(g *segment) *node {
 	n := h.record()
 	n.seg, n.addr, n.size = g, g.addr, g.size
-	g.first = n
+	g.first, g.last, g.heap = n, n, h
 	h.segments.add(g)
 	h.reserved += g.size
 	h.list(n)
@@ -301,19 +307,8 @@ func (h *heap) flushCache() {
 	if h.cache == nil {
 		return
 	}
-	for word := range h.cache.occupied {
-		for h.cache.occupied[word] != 0 {
-			h.uncache(h.cache.empty(word*64 + bits.TrailingZeros64(h.cache.occupied[word])))
-		}
-	}
-}
-
-// uncache coalesces blocks that were cached, linked by down.
-func (h *heap) uncache(n *node) {
-	for n != nil {
-		after := n.down
+	for n := h.cache.take(); n != nil; n = h.cache.take() {
 		h.coalesce(n)
-		n = after
 	}
 }
 
@@ -363,6 +358,9 @@ func (h *heap) blocks(visit func(n *node)) {
 		for n := g.first; n != nil; n = n.next {
 			visit(n)
 		}
+	}
+	for n := h.sewn; n != nil; n = n.next {
+		visit(n)
 	}
 }
 

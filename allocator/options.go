@@ -51,6 +51,15 @@ func ParseReuse(name string) (Reuse, error) {
 	return 0, fmt.Errorf("allocator: no reuse policy %q; there are %q", name, reuseNames)
 }
 
+// Where a pool's memory comes from; see PoolOptions.Segments.
+const (
+	// SegmentsVirtual are ranges of addresses that grow. The memory behind them
+	// moves to where it is needed. They need a PageDriver.
+	SegmentsVirtual = "virtual"
+	// SegmentsMalloc are calls of Driver.Malloc: blocks of fixed size and address.
+	SegmentsMalloc = "malloc"
+)
+
 // PoolOptions are the choices of a [Pool]. Each zero value is the default.
 type PoolOptions struct {
 	// Strategy is how a block is chosen, one of Strategies. Default
@@ -58,6 +67,10 @@ type PoolOptions struct {
 	Strategy string
 	// Reuse is the policy between streams.
 	Reuse Reuse
+
+	// Segments is where memory comes from: SegmentsVirtual, SegmentsMalloc or, by
+	// default, the first of them that the driver and the strategy can do.
+	Segments string
 
 	// SegmentBytes is the unit that segments are rounded up to, in bytes, a power
 	// of two. Default 2 MiB, the pages that a GPU's memory comes in.
@@ -107,6 +120,9 @@ func (o *PoolOptions) check() error {
 	}
 	if o.SegmentBytes < Alignment || o.SegmentBytes&(o.SegmentBytes-1) != 0 {
 		return fmt.Errorf("allocator: segment size %d is not a power of two from %d on", o.SegmentBytes, Alignment)
+	}
+	if !slices.Contains([]string{"", SegmentsVirtual, SegmentsMalloc}, o.Segments) {
+		return fmt.Errorf("allocator: no segments of kind %q; there are %q and %q", o.Segments, SegmentsVirtual, SegmentsMalloc)
 	}
 	if o.SegmentBytes > maxRequest {
 		return fmt.Errorf("allocator: segment size %d exceeds any device", o.SegmentBytes)

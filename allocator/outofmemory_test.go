@@ -54,17 +54,17 @@ func TestFreeMemoryIsFound(t *testing.T) {
 			{MaxSplitBytes: 16 << 10},
 			{MaxSplitBytes: 256},
 		} {
-			o.Strategy, o.MaxBytes = strategy, limit
+			o.Strategy, o.MaxBytes, o.Segments = strategy, limit, allocator.SegmentsMalloc
 			cases = append(cases, testCase{fmt.Sprintf("%s/first of 100 bytes/segments %d, split %d", strategy, o.SegmentBytes, o.MaxSplitBytes), o, first(o)})
 		}
 		cases = append(cases,
-			testCase{strategy + "/all that the limit allows", allocator.PoolOptions{Strategy: strategy, MaxBytes: 3 << 20}, func(r *rig) {
+			testCase{strategy + "/all that the limit allows", allocator.PoolOptions{Strategy: strategy, MaxBytes: 4 << 20}, func(r *rig) {
 				for range 3 {
-					r.must(r.Free(r.alloc(3<<20, 1), 1))
+					r.must(r.Free(r.alloc(4<<20, 1), 1))
 				}
 			}},
 			testCase{strategy + "/behind one larger than MaxSplitBytes", allocator.PoolOptions{
-				Strategy: strategy, MaxBytes: 8 << 20, PreallocateBytes: 8 << 20, MaxSplitBytes: 1 << 20,
+				Segments: allocator.SegmentsMalloc, Strategy: strategy, MaxBytes: 8 << 20, PreallocateBytes: 8 << 20, MaxSplitBytes: 1 << 20,
 			}, func(r *rig) {
 				large, wall, small := r.alloc(4<<20, 1), r.alloc(600<<10, 1), r.alloc(600<<10, 1)
 				walls := r.fill(1)
@@ -73,7 +73,7 @@ func TestFreeMemoryIsFound(t *testing.T) {
 				r.freeAll(append(walls, wall, r.alloc(400<<10, 1)), 1)
 			}},
 			testCase{strategy + "/larger than MaxSplitBytes", allocator.PoolOptions{
-				Strategy: strategy, MaxBytes: 4 << 20, PreallocateBytes: 4 << 20, MaxSplitBytes: 1 << 20,
+				Segments: allocator.SegmentsMalloc, Strategy: strategy, MaxBytes: 4 << 20, PreallocateBytes: 4 << 20, MaxSplitBytes: 1 << 20,
 			}, func(r *rig) {
 				var blocks []allocator.Block
 				for range 4 {
@@ -97,7 +97,7 @@ func TestFreeMemoryIsFound(t *testing.T) {
 			}},
 		)
 	}
-	cases = append(cases, testCase{"tlsf/behind eight smaller ones of its list", allocator.PoolOptions{MaxBytes: limit, PreallocateBytes: limit}, func(r *rig) {
+	cases = append(cases, testCase{"tlsf/behind eight smaller ones of its list", allocator.PoolOptions{Segments: allocator.SegmentsMalloc, MaxBytes: limit, PreallocateBytes: limit}, func(r *rig) {
 		const least = 1 << 20 // bytes; blocks of up to a sixty-fourth more share its list
 		var blocks, walls []allocator.Block
 		for i := range int64(10) {
@@ -180,12 +180,19 @@ var limitAdvised = regexp.MustCompile(`a limit of (\d+) would do`)
 // is in force, and with the limit that it names the program gets further.
 func TestAdvice(t *testing.T) {
 	advised := 0
+	type choice struct{ strategy, segments string }
+	var choices []choice
 	for _, strategy := range allocator.Strategies() {
+		for _, kind := range segmentKinds(strategy) {
+			choices = append(choices, choice{strategy, kind})
+		}
+	}
+	for _, c := range choices {
 		for seed := range uint64(40) {
 			p := randomProgram(seed)
 			streams := 1 + int(seed%2)*2
 			o := allocator.PoolOptions{
-				Strategy: strategy, MaxBytes: int64(2+seed%4) << 20, SegmentBytes: 4 << 10 << (seed % 3 * 4), Reuse: allocator.Reuse(seed % 3),
+				Strategy: c.strategy, Segments: c.segments, MaxBytes: int64(2+seed%4) << 20, SegmentBytes: 4 << 10 << (seed % 3 * 4), Reuse: allocator.Reuse(seed % 3),
 			}
 			o.MaxSegmentBytes = max(o.SegmentBytes, 1<<20)
 			at, err := p.run(t, o, streams)

@@ -12,6 +12,9 @@ type placement interface {
 	// insert lists a free block, remove takes it out again.
 	insert(n *node)
 	remove(n *node)
+	// visit calls f for the free blocks of at least so many bytes, and perhaps for
+	// smaller ones.
+	visit(least int64, f func(n *node))
 	// cut returns how many bytes to keep of a block of at least size bytes, found
 	// or not; the rest is split off, and cut is asked again until it keeps all.
 	cut(n *node, size int64) int64
@@ -41,17 +44,18 @@ const DefaultStrategy = "tlsf"
 var strategies = []struct {
 	name   string
 	cached bool // recurring sizes are kept in front of it
+	rigid  bool // it needs segments as they were made, and so not virtual ones
 	make   func() placement
 }{
-	{DefaultStrategy, true, func() placement { return &tlsf{} }},
-	{"sizeclass", false, func() placement { return &sizeClassed{} }},
-	{"bestfit", false, func() placement { return &addressOrdered{fit: bestFit} }},
-	{"firstfit", false, func() placement { return &addressOrdered{fit: firstFit} }},
-	{"nextfit", false, func() placement { return &addressOrdered{fit: nextFit} }},
-	{"worstfit", false, func() placement { return &addressOrdered{fit: worstFit} }},
-	{"buddy", false, func() placement { return &buddy{} }},
-	{"arena", false, func() placement { return &arena{} }},
-	{"slab", false, func() placement { return &slab{} }},
+	{DefaultStrategy, true, false, func() placement { return &tlsf{} }},
+	{"sizeclass", false, false, func() placement { return &sizeClassed{} }},
+	{"bestfit", false, false, func() placement { return &addressOrdered{fit: bestFit} }},
+	{"firstfit", false, false, func() placement { return &addressOrdered{fit: firstFit} }},
+	{"nextfit", false, false, func() placement { return &addressOrdered{fit: nextFit} }},
+	{"worstfit", false, false, func() placement { return &addressOrdered{fit: worstFit} }},
+	{"buddy", false, true, func() placement { return &buddy{} }},
+	{"arena", false, false, func() placement { return &arena{} }},
+	{"slab", false, false, func() placement { return &slab{} }},
 }
 
 // Strategies returns the names that PoolOptions.Strategy can have, the default
@@ -61,7 +65,7 @@ var strategies = []struct {
 //   - sizeclass rounds sizes up to eight classes for each power of two and
 //     coalesces only before it grows;
 //   - bestfit, firstfit, nextfit and worstfit search one address-ordered list;
-//   - buddy halves blocks of powers of two;
+//   - buddy halves blocks of powers of two, of segments that are not virtual;
 //   - arena hands out the end of a segment and looks at holes only when no end
 //     is large enough;
 //   - slab cuts sizes up to 32 KiB from slabs of one size and leaves larger ones
@@ -84,6 +88,8 @@ func newPlacement(name string) (placement, *cache) {
 	return s.make(), nil
 }
 
+func isRigid(name string) bool { return strategies[slices.Index(Strategies(), name)].rigid }
+
 func isStrategy(name string) bool { return slices.Contains(Strategies(), name) }
 
 // A list is of blocks in one state, linked by up and down.
@@ -101,6 +107,12 @@ func (l *list) insertAfter(at, n *node) {
 	}
 	if n.down != nil {
 		n.down.up = n
+	}
+}
+
+func (l *list) visit(_ int64, f func(n *node)) {
+	for n := l.first; n != nil; n = n.down {
+		f(n)
 	}
 }
 

@@ -435,7 +435,10 @@ func (p *Plan) Trim(keep int64) error {
 	if p.step.Load() != nil || p.slab == nil || p.slab.live > 0 || p.pool.Stats().Reserved <= keep {
 		return nil
 	}
-	return p.dropSlab()
+	if err := p.dropSlab(); err != nil {
+		return err
+	}
+	return p.pool.Trim(keep)
 }
 
 // Live implements [Allocator].

@@ -1,6 +1,7 @@
 package allocator
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -26,6 +27,7 @@ type Pool struct {
 
 	mu     sync.Mutex // guards what follows, taken before any heap's lock
 	driver meter
+	space  *space // of virtual segments; nil: segments come from Malloc
 	opt    PoolOptions
 	closed bool
 	full   bool      // the driver, or the limit, had no more when it was asked last
@@ -52,6 +54,9 @@ func NewPool(d Driver, o PoolOptions) (*Pool, error) {
 	}
 	p := &Pool{opt: o, driver: meter{driver: d}, users: users{named: map[Stream]*user{}}}
 	p.events.driver = &p.driver
+	if err := p.chooseSegments(); err != nil {
+		return nil, err
+	}
 	p.common = newHeap(p, 0)
 	p.heaps.Store(newHeapTable(nil))
 	if o.MaxFraction > 0 {
@@ -64,13 +69,53 @@ func NewPool(d Driver, o PoolOptions) (*Pool, error) {
 		}
 	}
 	if o.PreallocateBytes > 0 {
-		g, err := p.newSegment(blockSize(o.PreallocateBytes))
-		if err != nil {
-			return nil, fmt.Errorf("allocator: pre-allocation of %d bytes: %w", o.PreallocateBytes, err)
+		if err := p.preallocate(blockSize(o.PreallocateBytes)); err != nil {
+			return nil, oneOrJoined([]error{
+				fmt.Errorf("allocator: pre-allocation of %d bytes: %w", o.PreallocateBytes, err), p.Close(),
+			})
 		}
-		p.common.adopt(g)
 	}
 	return p, nil
+}
+
+// chooseSegments makes the segments virtual if they can be, and are not to be of
+// the other kind.
+func (p *Pool) chooseSegments() error {
+	kind := p.opt.Segments
+	paged, ok := p.driver.driver.(PageDriver)
+	switch {
+	case kind == SegmentsMalloc || kind == "" && (!ok || isRigid(p.opt.Strategy)):
+		return nil
+	case !ok:
+		return fmt.Errorf("allocator: virtual segments: %w", errors.ErrUnsupported)
+	case isRigid(p.opt.Strategy):
+		return fmt.Errorf("allocator: strategy %s cannot have virtual segments", p.opt.Strategy)
+	}
+	page, err := paged.PageSize()
+	if errors.Is(err, errors.ErrUnsupported) && kind == "" {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("allocator: virtual segments: %w", err)
+	}
+	if page < Alignment || page&(page-1) != 0 {
+		return fmt.Errorf("allocator: virtual segments: a page of %d bytes", page)
+	}
+	p.driver.paged = paged
+	p.space = &space{driver: &p.driver, page: page}
+	return nil
+}
+
+// preallocate reserves bytes for whichever stream needs them first.
+func (p *Pool) preallocate(bytes int64) error {
+	if p.space != nil {
+		return p.addChunks(p.common, roundUp(bytes, p.space.page))
+	}
+	g, err := p.newSegment(bytes)
+	if err == nil {
+		p.common.adopt(g)
+	}
+	return err
 }
 
 // Alloc implements [Allocator]. It calls the driver only when no free block of
@@ -333,9 +378,10 @@ func (p *Pool) shut() (leaked []LiveBlock, errs []error) {
 		p.reserved, p.list = 0, nil
 		p.heaps.Store(newHeapTable(nil))
 		p.keptEvents = append(p.keptEvents, p.events.take()...)
-	} else if len(p.keptSegments)+len(p.keptEvents) == 0 {
+	} else if len(p.keptSegments)+len(p.keptEvents) == 0 && p.space.isEmpty() {
 		return nil, []error{ErrClosed}
 	}
+	p.space.close(&errs)
 	p.keptSegments = giveBack(p.keptSegments, p.driver.Free, &errs)
 	p.keptEvents = giveBack(p.keptEvents, p.driver.FreeEvent, &errs)
 	return leaked, errs
@@ -352,7 +398,7 @@ func (p *Pool) dissolve(h *heap) {
 		n.waits, n.users = nil, nil
 	})
 	for g := h.segments.first; g != nil; g = g.next {
-		if g.lender == nil {
+		if g.lender == nil && p.space == nil {
 			p.keptSegments = append(p.keptSegments, g.addr)
 		}
 	}

@@ -20,7 +20,11 @@ type rig struct {
 
 func newRig(t *testing.T, o allocator.PoolOptions) *rig {
 	t.Helper()
-	f := allocatortest.NewFake(deviceBytes)
+	return newRigOn(t, allocatortest.NewFake(deviceBytes), o)
+}
+
+func newRigOn(t *testing.T, f *allocatortest.Fake, o allocator.PoolOptions) *rig {
+	t.Helper()
 	p := newPool(t, f, o)
 	return &rig{allocatortest.NewGuard(p, f), t, p, f}
 }
@@ -90,7 +94,7 @@ func TestReuseOnAnotherStream(t *testing.T) {
 	} {
 		for _, whole := range []bool{true, false} {
 			t.Run(fmt.Sprintf("%v/finished=%v/whole segment=%v", c.policy, c.finish, whole), func(t *testing.T) {
-				r := newRig(t, allocator.PoolOptions{Reuse: c.policy})
+				r := newRig(t, allocator.PoolOptions{Segments: allocator.SegmentsMalloc, Reuse: c.policy})
 				kept := r.alloc(100, 1)
 				b := r.alloc(1<<20, 1)
 				if whole {
@@ -229,9 +233,11 @@ func TestOutOfMemoryError(t *testing.T) {
 		prepare      func(r *rig) []allocator.Block
 	}{
 		{"larger than the device", "larger than the device", deviceBytes + 1, allocator.PoolOptions{}, nil},
-		{"larger than the limit", "one of 8388864 would do", limit + 1, allocator.PoolOptions{MaxBytes: limit}, nil},
-		{"limit reached", "a limit of 9437184 would do", 1 << 20, allocator.PoolOptions{MaxBytes: limit}, fill},
-		{"in pieces", "in pieces", 2 << 20, allocator.PoolOptions{MaxBytes: limit, PreallocateBytes: limit}, func(r *rig) []allocator.Block {
+		{"larger than the limit", "one of 10485760 would do", limit + 1, allocator.PoolOptions{MaxBytes: limit}, nil},
+		{"larger than the limit, no pages", "one of 8388864 would do", limit + 1, allocator.PoolOptions{Segments: allocator.SegmentsMalloc, MaxBytes: limit}, nil},
+		{"limit reached", "a limit of 10485760 would do", 1 << 20, allocator.PoolOptions{MaxBytes: limit}, fill},
+		{"limit reached, no pages", "a limit of 9437184 would do", 1 << 20, allocator.PoolOptions{Segments: allocator.SegmentsMalloc, MaxBytes: limit}, fill},
+		{"in pieces", "in pieces", 2 << 20, allocator.PoolOptions{Segments: allocator.SegmentsMalloc, MaxBytes: limit, PreallocateBytes: limit}, func(r *rig) []allocator.Block {
 			var kept []allocator.Block
 			for i, b := range fill(r) {
 				if i%2 == 0 {
@@ -305,7 +311,7 @@ func TestOptions(t *testing.T) {
 }
 
 func TestGrowth(t *testing.T) {
-	r := newRig(t, allocator.PoolOptions{MaxSegmentBytes: 16 << 20})
+	r := newRig(t, allocator.PoolOptions{Segments: allocator.SegmentsMalloc, MaxSegmentBytes: 16 << 20})
 	var blocks []allocator.Block
 	for range 500 {
 		blocks = append(blocks, r.alloc(1<<20, 1))
@@ -330,17 +336,21 @@ func TestGrowth(t *testing.T) {
 }
 
 func TestPreallocation(t *testing.T) {
-	r := newRig(t, allocator.PoolOptions{PreallocateBytes: 100 << 20})
-	before := r.Stats()
-	if before.Reserved != 100<<20 || before.DriverCalls != 1 {
-		t.Errorf("after pre-allocation: %+v", before)
+	for kind, calls := range map[string]int64{
+		allocator.SegmentsMalloc:  1,
+		allocator.SegmentsVirtual: 1 + 2*50, // a range, and each page made and mapped
+	} {
+		r := newRig(t, allocator.PoolOptions{Segments: kind, PreallocateBytes: 100 << 20})
+		if st := r.Stats(); st.Reserved != 100<<20 || st.DriverCalls != calls {
+			t.Errorf("%s: after pre-allocation: %+v", kind, st)
+		}
+		b := r.alloc(90<<20, 4)
+		if got := r.Stats().DriverCalls; got != calls {
+			t.Errorf("%s: %d driver calls for a block of the pre-allocation", kind, got-calls)
+		}
+		r.must(r.Free(b, 4))
+		r.close()
 	}
-	b := r.alloc(90<<20, 4)
-	if got := r.Stats().DriverCalls; got != 1 {
-		t.Errorf("%d driver calls for a block of the pre-allocation", got-1)
-	}
-	r.must(r.Free(b, 4))
-	r.close()
 }
 
 // TestPreallocationOfAnySize cuts small blocks out of segments whose size is no
@@ -348,7 +358,7 @@ func TestPreallocation(t *testing.T) {
 func TestPreallocationOfAnySize(t *testing.T) {
 	for _, strategy := range allocator.Strategies() {
 		for _, units := range []int64{1, 3, 7, 12, 100, 129} {
-			r := newRig(t, allocator.PoolOptions{Strategy: strategy, PreallocateBytes: units * 256, MaxBytes: units * 256})
+			r := newRig(t, allocator.PoolOptions{Segments: allocator.SegmentsMalloc, Strategy: strategy, PreallocateBytes: units * 256, MaxBytes: units * 256})
 			for range 2 {
 				var blocks []allocator.Block
 				for range units {
@@ -393,7 +403,7 @@ func TestGarbageCollection(t *testing.T) {
 }
 
 func TestMaxSplit(t *testing.T) {
-	r := newRig(t, allocator.PoolOptions{MaxSplitBytes: 8 << 20})
+	r := newRig(t, allocator.PoolOptions{Segments: allocator.SegmentsMalloc, MaxSplitBytes: 8 << 20})
 	big := r.alloc(32<<20, 1)
 	r.must(r.Free(big, 1))
 	small := r.alloc(1<<20, 1)

@@ -3,19 +3,21 @@ package allocator
 import "math/bits"
 
 // A segment is what one Driver.Malloc returned, or a part of such a one that the
-// common heap lent. Its blocks are linked in address order and never coalesce with
-// those of another segment.
+// common heap lent, or chunks of a heap that are neighbours. Its blocks are linked
+// in address order and never coalesce with those of another segment.
 type segment struct {
 	addr   uintptr
 	size   int64 // bytes
 	first  *node
+	last   *node
+	heap   *heap // that holds it
 	lender *node // of the common heap, which it is a part of; nil: of none
 
 	prev, next *segment // in the heap's list
 	up, down   *segment // in the heap's index of unused segments
 	indexed    bool
 
-	_ [56]byte // to 128: two heaps' segments share no cache line
+	_ [40]byte // to 128: two heaps' segments share no cache line
 }
 
 // segmentList is all segments of a heap, in no order.

@@ -70,6 +70,12 @@ func (c *sizeClassed) remove(n *node) {
 	}
 }
 
+func (c *sizeClassed) visit(least int64, f func(n *node)) {
+	for class := classAtMost(least); class < len(c.lists); class++ {
+		c.lists[class].visit(least, f)
+	}
+}
+
 func (c *sizeClassed) cut(n *node, size int64) int64 { return min(classBytes(classFor(size)), n.size) }
 
 func (c *sizeClassed) joins(_, _ *node) bool { return false }

@@ -74,6 +74,16 @@ func (s *slab) remove(n *node) {
 	}
 }
 
+func (s *slab) visit(least int64, f func(n *node)) {
+	s.tlsf.visit(least, f)
+	if least > slabMax {
+		return
+	}
+	for class := classAtMost(least); class < len(s.objects); class++ {
+		s.objects[class].visit(least, f)
+	}
+}
+
 // cut leaves one slab of a larger block, whole objects of a slab, and then takes
 // the last object off until one is left.
 func (s *slab) cut(n *node, size int64) int64 {

@@ -182,14 +182,24 @@ func (p *Pool) lend(bytes int64) (*segment, error) {
 	if p.closed {
 		return nil, ErrClosed
 	}
+	if p.space != nil {
+		return p.newRun(bytes)
+	}
 	return p.newSegment(bytes)
 }
 
-// takeBack returns g, which lend returned and no work uses, to the driver.
+// takeBack returns g, which lend returned and no work uses, to the driver, or makes
+// its chunks unused.
 func (p *Pool) takeBack(g *segment) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.freeSegment(g)
+	if p.space == nil {
+		return p.freeSegment(g)
+	}
+	p.common.mu.Lock()
+	defer p.common.mu.Unlock()
+	p.common.attach(p.space, p.space.within(g))
+	return nil
 }
 
 // keep makes g, which lend returned, free memory of the pool: of stream s where
@@ -203,5 +213,9 @@ func (p *Pool) keep(g *segment, s Stream, ordered bool) {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if p.space != nil {
+		h.attach(p.space, p.space.within(g))
+		return
+	}
 	h.adopt(g)
 }

@@ -17,6 +17,10 @@ type request struct {
 	size   int64 // of the block
 	tag    string
 	driver error // why there is no more memory from the driver
+
+	// Of a pool with virtual segments:
+	patience patience // with the streams whose memory it takes
+	missing  int64    // bytes beyond what unused chunks have
 }
 
 // handOut hands n, of any heap whose lock is held, to the request's stream.
@@ -41,16 +45,22 @@ func (p *Pool) allocSlowly(bytes int64, s Stream, tag string) (Block, error) {
 	if p.closed {
 		return Block{}, ErrClosed
 	}
-	r := &request{heap: p.heapOf(s), bytes: bytes, tag: tag}
+	r := &request{heap: p.heapOf(s), bytes: bytes, tag: tag, patience: p.opt.Reuse.patience()}
 	if bytes > maxRequest {
 		r.driver = errTooLarge
 		return Block{}, p.outOfMemory(r)
 	}
 	r.size = blockSize(bytes)
-	for _, attempt := range [...]func(*request) (*Block, error){
+	attempts := []func(*request) (*Block, error){
 		p.fromOwn, p.fromOthers, p.fromDriver,
 		p.fromOwnAtLast, p.fromOthersAtLast, p.fromDriverAtLast, p.fromAnywhere,
-	} {
+	}
+	if p.space != nil {
+		attempts = []func(*request) (*Block, error){
+			p.fromOwn, p.fromChunks, p.fromStitch, p.fromLeastGrowth, p.fromSettled, p.fromLeastGrowth,
+		}
+	}
+	for _, attempt := range attempts {
 		b, err := attempt(r)
 		if err != nil {
 			return Block{}, err
@@ -188,7 +198,7 @@ func (p *Pool) fromOthersAtLast(r *request) (*Block, error) { return p.visitAll(
 func (p *Pool) fromAnywhere(r *request) (*Block, error) {
 	h := r.heap
 	h.mu.Lock()
-	n := h.takeAny(r.size)
+	n := h.takeBest(r.size)
 	var b *Block
 	if n != nil {
 		b = r.handOut(h, n)
@@ -254,7 +264,7 @@ func (p *Pool) donate(r *request, donor *heap, how thoroughness) (*Block, *segme
 	var n *node
 	if g == nil {
 		if n = donor.take(r.size); n == nil && how == allBlocks {
-			n = donor.takeAny(r.size)
+			n = donor.takeBest(r.size)
 		}
 		if n == nil {
 			return nil, nil, nil
@@ -351,7 +361,7 @@ func (p *Pool) outOfMemory(r *request) error {
 		e.Allocated += h.stats.allocated
 		unused += h.reserved - h.stats.allocated
 		h.blocks(func(n *node) {
-			if n.state != live && n.state != lent {
+			if n.state != live && n.state != lent && n.state != part {
 				e.LargestFree = max(e.LargestFree, n.size)
 			}
 		})
@@ -360,6 +370,13 @@ func (p *Pool) outOfMemory(r *request) error {
 	e.fromDevice(p.driver.MemInfo())
 	if p.opt.Reuse != ReuseWait && r.size > 0 && e.LargestFree >= r.size {
 		e.Advice = "a free block of another stream is large enough: the reuse policy wait would have taken it"
+	} else if p.space != nil {
+		size := roundUp(max(r.size, 1), p.space.page)
+		enough := p.reserved - p.unusedChunks() + size
+		if p.opt.Reuse != ReuseWait { // streams cannot always have each other's memory
+			enough += 2 * p.reserved
+		}
+		e.adviseLimit(enough, size)
 	} else {
 		var lost int64
 		if unused > 0 {

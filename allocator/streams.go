@@ -289,7 +289,14 @@ func (p *Pool) merge(h *heap) {
 	for g := h.segments.first; g != nil; {
 		after := g.next
 		c.takeOver(h, g)
+		if p.space != nil {
+			c.joinNeighbours(p.space, g)
+		}
 		g = after
+	}
+	if p.space != nil {
+		c.takeOverSewn(h)
+		p.space.leave(h)
 	}
 	c.waiting.takeOver(&h.waiting)
 	p.past.add(&h.stats)
@@ -307,6 +314,7 @@ func (h *heap) takeOver(from *heap, g *segment) {
 		from.unused.remove(g)
 	}
 	g.prev, g.next = nil, nil
+	g.heap = h
 	h.segments.add(g)
 	h.reserved += g.size
 	for n, after := g.first, (*node)(nil); n != nil; n = after {
@@ -316,13 +324,18 @@ func (h *heap) takeOver(from *heap, g *segment) {
 		case free:
 			h.list(n)
 		case live:
-			class := sizeClass(n.size)
-			from.stats.classes[class].allocs--
-			h.stats.classes[class].allocs++
-			h.stats.allocated += n.size
-			h.stats.peak = max(h.stats.peak, h.stats.allocated)
+			h.takeOverLive(from, n)
 		}
 	}
+}
+
+// takeOverLive counts n, which is handed out, as one of h.
+func (h *heap) takeOverLive(from *heap, n *node) {
+	class := sizeClass(n.size)
+	from.stats.classes[class].allocs--
+	h.stats.classes[class].allocs++
+	h.stats.allocated += n.size
+	h.stats.peak = max(h.stats.peak, h.stats.allocated)
 }
 
 // close forgets everything that the heap holds.
@@ -330,5 +343,5 @@ func (h *heap) close() {
 	h.place, h.cache = &addressOrdered{}, nil
 	h.stats = heapStats{}
 	h.segments, h.unused, h.reserved = segmentList{}, segmentIndex{}, 0
-	h.spares, h.loose, h.joined, h.waiting = nil, nil, nil, waitingBlocks{}
+	h.spares, h.loose, h.joined, h.waiting, h.sewn = nil, nil, nil, waitingBlocks{}, nil
 }

@@ -91,7 +91,7 @@ func TestTimedPool(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			clock := &scriptedClock{}
-			d := &tickingDriver{Fake: allocatortest.NewFake(deviceBytes), clock: clock, takes: takes}
+			d := &tickingDriver{Fake: allocatortest.NewFake(deviceBytes).WithoutPages(), clock: clock, takes: takes}
 			a := allocator.NewTimed(allocator.NewLimit(newPool(t, d, allocator.PoolOptions{}), 1<<30))
 			if got := a.Time(); got != 0 {
 				t.Errorf("new stopwatch shows %v", got)
@@ -159,7 +159,7 @@ func TestTimedEach(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			const takes, pairs = time.Millisecond, 20
 			clock := &scriptedClock{}
-			d := &tickingDriver{Fake: allocatortest.NewFake(deviceBytes), clock: clock, takes: takes}
+			d := &tickingDriver{Fake: allocatortest.NewFake(deviceBytes).WithoutPages(), clock: clock, takes: takes}
 			a := allocator.NewTimed(open(d))
 			a.Script(clock.read, func() uint32 {
 				t.Error("a call is left to chance")

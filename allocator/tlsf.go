@@ -42,7 +42,7 @@ func tlsfIndex(size int64) (level, step int) {
 func (t *tlsf) find(size, most int64) *node {
 	level, step := tlsfIndex(size)
 	if t.bitmap[level]&(1<<step) != 0 {
-		if n := scan(t.lists[level][step], size, most); n != nil {
+		if n := closest(t.lists[level][step], size, most); n != nil {
 			return n
 		}
 	}
@@ -55,7 +55,18 @@ func (t *tlsf) find(size, most int64) *node {
 		level = bits.TrailingZeros64(levels)
 		larger = t.bitmap[level]
 	}
-	return scan(t.lists[level][bits.TrailingZeros64(larger)], size, most)
+	return closest(t.lists[level][bits.TrailingZeros64(larger)], size, most)
+}
+
+func closest(n *node, size, most int64) *node {
+	var best *node
+	for i := 0; n != nil && i < 32; i++ {
+		if n.size >= size && n.size <= most && (best == nil || n.size < best.size || n.size == best.size && n.addr < best.addr) {
+			best = n
+		}
+		n = n.down
+	}
+	return best
 }
 
 // scan returns one of the first blocks of a list that has size to most bytes.
@@ -100,6 +111,23 @@ func (t *tlsf) remove(n *node) {
 		t.bitmap[level] &^= 1 << step
 		if t.bitmap[level] == 0 {
 			t.anyAt &^= 1 << level
+		}
+	}
+}
+
+func (t *tlsf) visit(least int64, f func(n *node)) {
+	level, step := tlsfIndex(least)
+	first := ^uint64(0) << step
+	for levels := t.anyAt & (^uint64(0) << level); levels != 0; levels &= levels - 1 {
+		at := bits.TrailingZeros64(levels)
+		steps := t.bitmap[at]
+		if at == level {
+			steps &= first
+		}
+		for ; steps != 0; steps &= steps - 1 {
+			for n := t.lists[at][bits.TrailingZeros64(steps)]; n != nil; n = n.down {
+				f(n)
+			}
 		}
 	}
 }

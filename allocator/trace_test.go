@@ -16,7 +16,7 @@ import (
 
 func traced(t *testing.T, capacity int) *allocator.Trace {
 	t.Helper()
-	p := newPool(t, allocatortest.NewFake(1<<20), allocator.PoolOptions{SegmentBytes: 1 << 18})
+	p := newPool(t, allocatortest.NewFake(1<<20).WithoutPages(), allocator.PoolOptions{SegmentBytes: 1 << 18})
 	tr := allocator.NewTrace(p, capacity)
 	a, errA := tr.Alloc(1000, 0x10, "images")
 	b, errB := tr.Alloc(500, 0x20, `we "quote", them`)

@@ -77,6 +77,23 @@ func (d *null) WaitEvent(_, _ uintptr) error       { return nil }
 func (d *null) SyncEvent(_ uintptr) error          { return nil }
 func (d *null) FreeEvent(_ uintptr) error          { return nil }
 
+// PageSize and the other methods: see [allocator.PageDriver].
+func (d *null) PageSize() (int64, error) { return 2 << 20, nil }
+
+func (d *null) ReserveRange(bytes int64) (uintptr, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	addr := (d.next + 2<<20 - 1) &^ (2<<20 - 1)
+	d.next = addr + uintptr(bytes)
+	return addr, nil
+}
+
+func (d *null) CreatePages(bytes int64) (uintptr, error) { return d.Malloc(bytes) }
+func (d *null) ReleasePages(pages uintptr) error         { return d.Free(pages) }
+func (d *null) ReleaseRange(uintptr, int64) error        { return nil }
+func (d *null) MapPages(_, _ uintptr, _ int64) error     { return nil }
+func (d *null) UnmapPages(uintptr, int64) error          { return nil }
+
 // NewStream returns numbers that lie as far apart as streams of a GPU.
 func (d *null) NewStream() (allocator.Stream, error) {
 	d.queue++

@@ -1,0 +1,296 @@
+package allocator
+
+import (
+	"errors"
+	"slices"
+	"sort"
+	"sync/atomic"
+)
+
+// A chunk is memory that one call of the driver created, a number of whole pages.
+// It is mapped at addr, where blocks are cut from it, as long as it exists; it may
+// be mapped in stitches as well. A chunk that is free moves from heap to heap
+// without a call of the driver.
+type chunk struct {
+	addr  uintptr
+	size  int64 // bytes
+	pages uintptr
+	seg   *segment // that it is in, with its neighbours of the same heap
+
+	// The free blocks at its first and its last byte, if the last survey, or what
+	// came after, found any.
+	head, tail *node
+	survey     int
+}
+
+func (c *chunk) end() uintptr { return c.addr + uintptr(c.size) }
+
+// unused says whether all of c is part of one free block.
+func (c *chunk) unused() bool { return c.head != nil && c.head == c.tail }
+
+// A stitch is a range of addresses where chunks are mapped a second time, side by
+// side, that lie apart otherwise: a block may span them. It stays, for the next
+// block that needs so much while the same chunks are free.
+type stitch struct {
+	addr   uintptr
+	size   int64 // bytes
+	chunks []mapped
+	blocks atomic.Int32 // handed out, or kept, in it
+	used   int          // space.uses when a block was last made in it
+}
+
+// mapped is a chunk and an address of it.
+type mapped struct {
+	chunk *chunk // nil: it was released
+	addr  uintptr
+}
+
+// A zone is a range of addresses where a heap's chunks are made one after the
+// other, so that they are neighbours.
+type zone struct {
+	addr uintptr
+	size int64 // bytes
+	next int64 // offset of the first byte behind all chunks
+}
+
+// space is the chunks and addresses of a pool with virtual segments, guarded by
+// Pool.mu.
+type space struct {
+	driver   *meter
+	page     int64    // bytes
+	chunks   []*chunk // by address
+	zones    []*zone  // all
+	spare    []*zone  // of heaps that are no more
+	stitches []*stitch
+	stitched int   // chunks in all stitches, each as often as it is mapped
+	surveys  int   // so far
+	uses     int   // of stitches, so far
+	most     int64 // bytes handed out at once, as far as was seen
+
+	keptPages []keptPages // which the driver did not take back, for a later try
+}
+
+// keptPages is memory that is mapped nowhere any more.
+type keptPages struct {
+	pages uintptr
+	size  int64 // bytes
+}
+
+const (
+	// zoneBytes are addresses, not memory: most heaps need but one zone.
+	zoneBytes = 64 << 30
+
+	// Creating and mapping a chunk takes the driver the same time whatever its size,
+	// 28 µs on an H200, but only whole chunks move. So a chunk is as large as one part
+	// in chunkShare of what is reserved, up to maxChunk; and as one in requestShare of
+	// what is asked for at once, since that is used as one block.
+	chunkShare   = 192
+	maxChunk     = 32 << 20
+	requestShare = 64
+)
+
+// chunkBytes returns the size of the chunks for bytes of new memory, where reserved
+// bytes are reserved.
+func (s *space) chunkBytes(bytes, reserved int64) int64 {
+	size := s.page
+	for 2*size <= max(min(reserved/chunkShare, maxChunk), bytes/requestShare) {
+		size *= 2
+	}
+	return size
+}
+
+// index returns where in chunks the first one is that ends behind addr.
+func (s *space) index(addr uintptr) int {
+	return sort.Search(len(s.chunks), func(i int) bool { return s.chunks[i].end() > addr })
+}
+
+// overlapping returns the chunks that have bytes from lo to hi.
+func (s *space) overlapping(lo, hi uintptr) []*chunk {
+	from := s.index(lo)
+	to := from
+	for to < len(s.chunks) && s.chunks[to].addr < hi {
+		to++
+	}
+	return s.chunks[from:to]
+}
+
+// within returns the chunks of g.
+func (s *space) within(g *segment) []*chunk {
+	return slices.Clone(s.overlapping(g.addr, g.addr+uintptr(g.size)))
+}
+
+// zoneFor returns the zone of h, or another one that becomes its zone, with room
+// for bytes, and the address where they are free.
+func (s *space) zoneFor(h *heap, bytes int64) (*zone, uintptr, error) {
+	if z := h.zone; z != nil {
+		if bytes <= z.size-z.next {
+			return z, z.addr + uintptr(z.next), nil
+		}
+		if addr, ok := s.gap(z, bytes); ok {
+			return z, addr, nil
+		}
+	}
+	for i, z := range s.spare {
+		if bytes <= z.size-z.next {
+			s.spare = slices.Delete(s.spare, i, i+1)
+			s.leave(h)
+			h.zone = z
+			return z, z.addr + uintptr(z.next), nil
+		}
+	}
+	size := max(zoneBytes, bytes)
+	addr, err := s.driver.ReserveRange(size)
+	if err != nil {
+		return nil, 0, err
+	}
+	s.leave(h)
+	h.zone = &zone{addr: addr, size: size}
+	s.zones = append(s.zones, h.zone)
+	return h.zone, addr, nil
+}
+
+// leave makes the zone of h, which needs it no more, anybody's.
+func (s *space) leave(h *heap) {
+	if h.zone != nil {
+		s.spare = append(s.spare, h.zone)
+		h.zone = nil
+	}
+}
+
+// gap returns an address between the chunks in z with room for bytes.
+func (s *space) gap(z *zone, bytes int64) (uintptr, bool) {
+	at := z.addr
+	for _, c := range s.overlapping(z.addr, z.addr+uintptr(z.size)) {
+		if int64(c.addr-at) >= bytes {
+			return at, true
+		}
+		at = c.end()
+	}
+	return 0, false
+}
+
+// create makes chunks of bytes in all from addr on, where nothing is mapped. They
+// are of no heap yet. If the driver refuses one, those before it remain.
+func (s *space) create(addr uintptr, bytes, reserved int64) (made []*chunk, err error) {
+	largest := s.chunkBytes(bytes, reserved)
+	for bytes > 0 {
+		size := min(largest, bytes)
+		var c *chunk
+		if c, err = s.createOne(addr, size); err != nil {
+			break
+		}
+		made = append(made, c)
+		addr += uintptr(size)
+		bytes -= size
+	}
+	if len(made) > 0 {
+		s.chunks = slices.Insert(s.chunks, s.index(made[0].addr), made...)
+	}
+	return made, err
+}
+
+func (s *space) createOne(addr uintptr, size int64) (*chunk, error) {
+	pages, err := s.driver.CreatePages(size)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.driver.MapPages(addr, pages, size); err != nil {
+		if undo := s.driver.ReleasePages(pages); undo != nil {
+			s.keptPages = append(s.keptPages, keptPages{pages, size})
+			err = errors.Join(err, undo)
+		}
+		return nil, err
+	}
+	return &chunk{addr: addr, size: size, pages: pages}, nil
+}
+
+// unmap undoes all mappings of c, which no work uses.
+func (s *space) unmap(c *chunk) error {
+	for _, t := range s.stitches {
+		for i := range t.chunks {
+			if t.chunks[i].chunk != c {
+				continue
+			}
+			if err := s.driver.UnmapPages(t.chunks[i].addr, c.size); err != nil {
+				return err
+			}
+			t.chunks[i].chunk = nil
+			s.stitched--
+		}
+	}
+	return s.driver.UnmapPages(c.addr, c.size)
+}
+
+// remove gives the pages of c back, which unmap unmapped. What the driver does not
+// take is kept for a later try.
+func (s *space) remove(c *chunk) error {
+	at := s.index(c.addr)
+	s.chunks = slices.Delete(s.chunks, at, at+1)
+	for _, z := range s.zones {
+		if z.addr+uintptr(z.next) == c.end() {
+			z.next = 0
+			if at > 0 && s.chunks[at-1].addr >= z.addr {
+				z.next = int64(s.chunks[at-1].end() - z.addr)
+			}
+		}
+	}
+	err := s.driver.ReleasePages(c.pages)
+	if err != nil {
+		s.keptPages = append(s.keptPages, keptPages{c.pages, c.size})
+	}
+	return err
+}
+
+// releaseKept gives pages back that the driver did not take before. It returns the
+// bytes that it took now.
+func (s *space) releaseKept(errs *[]error) (bytes int64) {
+	var still []keptPages
+	for _, k := range s.keptPages {
+		if err := s.driver.ReleasePages(k.pages); err != nil {
+			still = append(still, k)
+			*errs = append(*errs, err)
+		} else {
+			bytes += k.size
+		}
+	}
+	s.keptPages = still
+	return bytes
+}
+
+// isEmpty says whether the driver has everything back.
+func (s *space) isEmpty() bool {
+	return s == nil || len(s.chunks)+len(s.stitches)+len(s.zones)+len(s.keptPages) == 0
+}
+
+// close gives everything back to the driver; what that does not take remains, for
+// another try.
+func (s *space) close(errs *[]error) {
+	if s == nil {
+		return
+	}
+	for _, t := range slices.Clone(s.stitches) {
+		if err := s.unstitch(t); err != nil {
+			*errs = append(*errs, err)
+		}
+	}
+	for _, c := range slices.Clone(s.chunks) {
+		err := s.unmap(c)
+		if err == nil {
+			err = s.remove(c)
+		}
+		if err != nil {
+			*errs = append(*errs, err)
+		}
+	}
+	s.releaseKept(errs)
+	var still []*zone
+	for _, z := range s.zones {
+		if len(s.overlapping(z.addr, z.addr+uintptr(z.size))) > 0 {
+			still = append(still, z)
+		} else if err := s.driver.ReleaseRange(z.addr, z.size); err != nil {
+			still = append(still, z)
+			*errs = append(*errs, err)
+		}
+	}
+	s.zones = still
+}

@@ -1,0 +1,216 @@
+package allocator
+
+// What a heap does with chunks, which come and go in runs: chunks that are
+// neighbours. A segment is a run that is as long as it can be.
+
+// attach adds a run, of no heap, to h as free memory.
+func (h *heap) attach(s *space, run []*chunk) {
+	first, last := run[0], run[len(run)-1]
+	n := h.record()
+	g := &segment{addr: first.addr, size: int64(last.end() - first.addr), first: n, last: n, heap: h}
+	n.seg, n.addr, n.size = g, g.addr, g.size
+	h.segments.add(g)
+	h.reserved += g.size
+	for _, c := range run {
+		c.seg = g
+	}
+	h.joinNeighbours(s, g)
+	h.coalesce(n)
+}
+
+// joinNeighbours makes g one segment with those of h that it lies next to.
+func (h *heap) joinNeighbours(s *space, g *segment) *segment {
+	at := s.index(g.addr)
+	if at > 0 {
+		if left := s.chunks[at-1]; left.end() == g.addr && left.seg != nil && left.seg.heap == h {
+			g = h.joinSegments(s, left.seg, g)
+		}
+	}
+	end := g.addr + uintptr(g.size)
+	if at := s.index(end); at < len(s.chunks) {
+		if right := s.chunks[at]; right.addr == end && right.seg != nil && right.seg.heap == h {
+			g = h.joinSegments(s, g, right.seg)
+		}
+	}
+	return g
+}
+
+// joinSegments makes the neighbours left and right one segment: the larger one
+// takes the other in.
+func (h *heap) joinSegments(s *space, left, right *segment) *segment {
+	for _, g := range [...]*segment{left, right} {
+		if g.indexed {
+			h.unused.remove(g)
+		}
+	}
+	a, b := left.last, right.first
+	if a.state == free { // a placement may look at what is behind a block
+		h.place.remove(a)
+	}
+	a.next, b.prev = b, a
+	g, other := left, right
+	if right.size > left.size {
+		g, other = right, left
+	}
+	s.relabel(other.first, other.last, g)
+	h.segments.remove(other)
+	g.addr, g.size = left.addr, left.size+right.size
+	g.first, g.last = left.first, right.last
+	if a.state == free {
+		h.coalesce(a)
+	}
+	return g
+}
+
+// relabel makes the blocks from first to last, and the chunks that they lie in, part
+// of g.
+func (s *space) relabel(first, last *node, g *segment) {
+	for n := first; ; n = n.next {
+		n.seg = g
+		if n == last {
+			break
+		}
+	}
+	for _, c := range s.overlapping(first.addr, last.addr+uintptr(last.size)) {
+		c.seg = g
+	}
+}
+
+// cutOut makes the bytes from lo to hi, all in one free block, a block of their own,
+// which no list holds. What is left of the free block at its sides stays free.
+func (h *heap) cutOut(s *space, lo, hi uintptr) *node {
+	n := s.freeBlock(lo)
+	h.place.remove(n)
+	if n.whole() {
+		h.unused.remove(n.seg)
+	}
+	if left := n; left.addr < lo {
+		h.split(left, int64(lo-left.addr))
+		n = left.next
+		h.place.remove(n)
+		h.list(left)
+	}
+	if keep := int64(hi - lo); keep < n.size {
+		h.split(n, keep)
+	}
+	for _, c := range s.overlapping(lo, hi) {
+		c.head, c.tail = nil, nil
+	}
+	for _, side := range [...]*node{n.prev, n.next} {
+		if side != nil && side.state == free {
+			s.note(side)
+		}
+	}
+	n.state = part
+	return n
+}
+
+// freeBlock returns the free block that holds the byte at addr, which a survey
+// found.
+func (s *space) freeBlock(addr uintptr) *node {
+	c := s.chunks[s.index(addr)]
+	for _, n := range [...]*node{c.head, c.tail} {
+		if n != nil && n.addr <= addr && addr < n.addr+uintptr(n.size) {
+			return n
+		}
+	}
+	return nil
+}
+
+// detach takes a run of unused chunks of h out of it.
+func (h *heap) detach(s *space, run []*chunk) {
+	lo, hi := run[0].addr, run[len(run)-1].end()
+	n := h.cutOut(s, lo, hi)
+	g, left, right := n.seg, n.prev, n.next
+	h.reserved -= n.size
+	h.discard(n)
+	for _, c := range run {
+		c.seg = nil
+	}
+	if left != nil && left.state == free {
+		h.place.remove(left)
+		defer h.place.insert(left)
+	}
+	switch {
+	case left == nil && right == nil:
+		h.segments.remove(g)
+	case left == nil:
+		right.prev = nil
+		g.first, g.addr, g.size = right, hi, g.size-int64(hi-lo)
+	case right == nil:
+		left.next = nil
+		g.last, g.size = left, g.size-int64(hi-lo)
+	default:
+		left.next, right.prev = nil, nil
+		end := g.addr + uintptr(g.size)
+		rest := &segment{addr: hi, size: int64(end - hi), first: right, last: g.last, heap: h}
+		g.last, g.size = left, int64(lo-g.addr)
+		h.segments.add(rest)
+		s.relabel(right, rest.last, rest)
+		h.indexUnused(rest)
+	}
+	if left != nil || right != nil {
+		h.indexUnused(g)
+	}
+}
+
+// indexUnused lists g if it is unused.
+func (h *heap) indexUnused(g *segment) {
+	if n := g.first; n.whole() && n.state == free && !g.indexed {
+		h.unused.add(g)
+	}
+}
+
+// sewn is what a block in a stitch is made of.
+type sewn struct {
+	stitch *stitch
+	parts  []*node // of the heap's segments, in the order of the stitch
+}
+
+// sew makes parts of the heap a block, of so many bytes from addr on, in t.
+func (h *heap) sew(t *stitch, addr uintptr, size int64, parts []*node) *node {
+	n := h.record()
+	n.addr, n.size, n.want = addr, size, size
+	n.sewn = &sewn{t, parts}
+	t.blocks.Add(1)
+	n.next = h.sewn
+	if n.next != nil {
+		n.next.prev = n
+	}
+	h.sewn = n
+	return n
+}
+
+// unpick makes the parts of n, which is in a stitch, free, and forgets n.
+func (h *heap) unpick(n *node) {
+	if n.next != nil {
+		n.next.prev = n.prev
+	}
+	if n.prev != nil {
+		n.prev.next = n.next
+	} else {
+		h.sewn = n.next
+	}
+	w := n.sewn
+	w.stitch.blocks.Add(-1)
+	h.discard(n)
+	for _, p := range w.parts {
+		h.coalesce(p)
+	}
+}
+
+// takeOverSewn adds the blocks in stitches of heap from, whose parts h has already.
+func (h *heap) takeOverSewn(from *heap) {
+	for n := from.sewn; n != nil; {
+		after := n.next
+		if n.state == live {
+			h.takeOverLive(from, n)
+		}
+		n.prev, n.next = nil, h.sewn
+		if h.sewn != nil {
+			h.sewn.prev = n
+		}
+		h.sewn = n
+		n = after
+	}
+}

@@ -1,0 +1,230 @@
+package allocator
+
+import "slices"
+
+// A survey finds the free memory of some heaps, whose locks are held, by chunks.
+
+// smallestPart of a page is what a survey looks at, so that its time does not grow
+// with the number of small blocks.
+const smallestPart = 8
+
+// survey notes at each chunk the free blocks of the heaps that reach its ends.
+func (s *space) survey(heaps []*heap) {
+	s.surveys++
+	for _, h := range heaps {
+		h.place.visit(s.page/smallestPart, s.note)
+	}
+}
+
+// note notes a free block at the chunks that it reaches the ends of.
+func (s *space) note(n *node) {
+	end := n.addr + uintptr(n.size)
+	for _, c := range s.overlapping(n.addr, end) {
+		if c.survey != s.surveys {
+			c.survey, c.head, c.tail = s.surveys, nil, nil
+		}
+		if n.addr <= c.addr {
+			c.head = n
+		}
+		if end >= c.end() {
+			c.tail = n
+		}
+	}
+}
+
+// ends returns the free blocks at the ends of c that the survey found.
+func (s *space) ends(c *chunk) (head, tail *node) {
+	if c.survey != s.surveys {
+		return nil, nil
+	}
+	return c.head, c.tail
+}
+
+// A stretch is free memory that is mapped side by side: some chunks of a row, the
+// first and the last perhaps in part.
+type stretch struct {
+	row    []mapped
+	skip   int64 // bytes of the first chunk that are not free
+	size   int64 // bytes that are
+	stitch *stitch
+}
+
+// start returns the address of the first free byte.
+func (t *stretch) start() uintptr { return t.row[0].addr + uintptr(t.skip) }
+
+// stretches calls yield for each stretch in a row of chunks by address; h may use
+// parts of its own chunks, and of those of other heaps the ones that are unused. A
+// row has no chunk twice.
+func (s *space) stretches(h *heap, row []mapped, yield func(t stretch)) {
+	var t stretch
+	from := 0
+	end := func() {
+		if t.size > 0 {
+			yield(t)
+		}
+		t = stretch{}
+	}
+	for i, m := range row {
+		c := m.chunk
+		if c == nil { // its addresses are missing
+			end()
+			continue
+		}
+		if t.size > 0 && row[i-1].addr+uintptr(row[i-1].chunk.size) != m.addr {
+			end()
+		}
+		head, tail := s.ends(c)
+		switch {
+		case head != nil && head == tail:
+			if t.size == 0 {
+				from = i
+			}
+			t.row, t.size = row[from:i+1], t.size+c.size
+			continue
+		case c.seg.heap != h:
+			end()
+			continue
+		}
+		if head != nil {
+			if t.size == 0 {
+				from = i
+			}
+			t.row, t.size = row[from:i+1], t.size+int64(head.addr)+head.size-int64(c.addr)
+		}
+		end()
+		if tail != nil {
+			from = i
+			t.row, t.skip = row[i:i+1], int64(tail.addr-c.addr)
+			t.size = c.size - t.skip
+		}
+	}
+	end()
+}
+
+// byAddress returns all chunks of the space where blocks are cut from them.
+func (s *space) byAddress() []mapped {
+	row := make([]mapped, len(s.chunks))
+	for i, c := range s.chunks {
+		row[i] = mapped{c, c.addr}
+	}
+	return row
+}
+
+// A piece is free bytes of one or several chunks that are neighbours.
+type piece struct{ lo, hi uintptr }
+
+// pieces returns the bytes of the first size bytes of t, at the chunks' own
+// addresses.
+func (t *stretch) pieces(size int64) []piece {
+	var all []piece
+	skip := uintptr(t.skip)
+	for _, m := range t.row {
+		lo, hi := m.chunk.addr+skip, m.chunk.end()
+		if int64(hi-lo) > size {
+			hi = lo + uintptr(size)
+		}
+		if last := len(all) - 1; last >= 0 && all[last].hi == lo {
+			all[last].hi = hi
+		} else {
+			all = append(all, piece{lo, hi})
+		}
+		if size -= int64(hi - lo); size == 0 {
+			break
+		}
+		skip = 0
+	}
+	return all
+}
+
+// fragments finds pieces of size bytes in all that can be mapped side by side: the
+// first ends where a chunk ends, the last begins where one begins, and the others do
+// both. It returns the bytes that are missing, 0 if there are enough. All pieces are
+// of different chunks.
+func (s *space) fragments(h *heap, size int64) (pieces []piece, missing int64) {
+	var runs []stretch
+	s.stretches(h, s.byAddress(), func(t stretch) { runs = append(runs, t) })
+	opening := -1
+	for i := range runs {
+		if r := &runs[i]; r.skip > 0 && (opening < 0 || r.opens() > runs[opening].opens()) && r.opens() < size {
+			opening = i
+		}
+	}
+	var first *chunk // which may end in a piece and begin with another
+	if opening >= 0 {
+		r := &runs[opening]
+		first = r.row[0].chunk
+		whole := r.whole()
+		hi := first.end()
+		if whole.hi > whole.lo {
+			hi = whole.hi
+		}
+		lo := r.row[0].chunk.addr + uintptr(r.skip)
+		hi = min(hi, lo+uintptr(size))
+		pieces = append(pieces, piece{lo, hi})
+		size -= int64(hi - lo)
+		runs = slices.Delete(runs, opening, opening+1)
+	}
+	slices.SortStableFunc(runs, func(a, b stretch) int {
+		wa, wb := a.whole(), b.whole()
+		return int(int64(wb.hi-wb.lo)>>8 - int64(wa.hi-wa.lo)>>8)
+	})
+	for size > 0 {
+		closing, room := -1, int64(0)
+		for i := range runs {
+			if n := runs[i].closes(first); n >= size && (closing < 0 || n < room) {
+				closing, room = i, n
+			}
+		}
+		if closing >= 0 {
+			lo := runs[closing].whole().lo
+			return append(pieces, piece{lo, lo + uintptr(size)}), 0
+		}
+		if len(runs) == 0 || runs[0].whole().hi == runs[0].whole().lo {
+			return nil, size
+		}
+		whole := runs[0].whole()
+		pieces = append(pieces, whole)
+		size -= int64(whole.hi - whole.lo)
+		runs = runs[1:]
+	}
+	return pieces, 0
+}
+
+// whole returns the part of t, at the chunks' own addresses, that is whole chunks.
+func (t *stretch) whole() piece {
+	first, last := t.row[0].chunk, t.row[len(t.row)-1].chunk
+	lo, hi := first.addr, last.end()
+	if t.skip > 0 {
+		lo = first.end()
+	}
+	if t.free() < hi {
+		hi = last.addr
+	}
+	return piece{lo, max(lo, hi)}
+}
+
+// free returns the end of t at the chunks' own addresses.
+func (t *stretch) free() uintptr {
+	return t.row[0].chunk.addr + uintptr(t.skip) + uintptr(t.size)
+}
+
+// opens returns the bytes of t before the first whole chunk.
+func (t *stretch) opens() int64 {
+	if t.skip == 0 {
+		return 0
+	}
+	return min(t.row[0].chunk.size-t.skip, t.size)
+}
+
+// closes returns the bytes of t from the first whole chunk on, without those in
+// a chunk that is taken.
+func (t *stretch) closes(taken *chunk) int64 {
+	lo, hi := t.whole().lo, t.free()
+	if last := t.row[len(t.row)-1].chunk; last == taken && last.addr < hi {
+		hi = last.addr
+	}
+	if hi <= lo {
+		return 0
+	}
+	return int64(hi - lo)
+}

@@ -1,0 +1,590 @@
+package allocator
+
+import "slices"
+
+// How a pool with virtual segments meets a request that no free block of its heap
+// fits. The physical memory is what counts: a request fails only if there are not
+// enough pages. In turn, it takes
+//
+//   - chunks that lie side by side, or were stitched before, and are unused;
+//   - new memory, if more is handed out than ever before;
+//   - unused chunks from here and there, which it stitches;
+//   - new memory, as much as is missing.
+//
+// In a steady state, the first is always enough, and calls no driver but to order
+// streams.
+
+// slackShare is how much more than the most that was handed out a pool reserves
+// before it stitches: one part in so many.
+const slackShare = 64
+
+// fromChunks meets a request from unused chunks that are side by side as they are:
+// first of its own heap, then of others too.
+func (p *Pool) fromChunks(r *request) (*Block, error) {
+	if b, err := p.gather(r, nil, false); b != nil || err != nil {
+		return b, err
+	}
+	if b, err := p.fromRecord(r); b != nil || err != nil {
+		return b, err
+	}
+	if donors := p.donors(r.heap, visitHeaps); len(donors) > 0 {
+		if b, err := p.gather(r, donors, false); b != nil || err != nil {
+			return b, err
+		}
+	}
+	return p.fromBlocks(r, p.common)
+}
+
+// fromBlocks meets a request from a free block of another heap, where it stays.
+func (p *Pool) fromBlocks(r *request, donor *heap) (*Block, error) {
+	if donor == r.heap || donor.reserved == 0 {
+		return nil, nil
+	}
+	donor.mu.Lock()
+	defer donor.mu.Unlock()
+	if donor == p.common && donor.waiting.blocks > 0 {
+		if err := donor.reap(); err != nil {
+			return nil, err
+		}
+	}
+	donor.flush()
+	n := donor.takeBest(r.size)
+	if n == nil {
+		return nil, nil
+	}
+	if donor != p.common {
+		ordered, err := p.order(donor.stream, r.heap.stream, r.patience)
+		if err != nil || !ordered {
+			donor.coalesce(n)
+			return nil, err
+		}
+	}
+	return r.handOut(donor, n), nil
+}
+
+// fromStitch meets a request from unused chunks wherever they are.
+func (p *Pool) fromStitch(r *request) (*Block, error) {
+	if b, err := p.gather(r, nil, true); b != nil || err != nil {
+		return b, err
+	}
+	if donors := p.donors(r.heap, visitHeaps); len(donors) > 0 {
+		return p.gather(r, donors, true)
+	}
+	return nil, nil
+}
+
+// fromSettled waits for every freed block and joins what is free in every heap
+// before it looks once more.
+func (p *Pool) fromSettled(r *request) (*Block, error) {
+	patience := p.opt.Reuse.lastPatience()
+	for h := range p.all {
+		h.mu.Lock()
+		err := h.drain(patience)
+		h.flush()
+		h.mu.Unlock()
+		if err != nil {
+			return nil, err
+		}
+	}
+	r.patience = patience
+	if b, err := p.gather(r, nil, false); b != nil || err != nil {
+		return b, err
+	}
+	donors := p.donors(r.heap, len(p.list))
+	for _, stitch := range [...]bool{false, true} {
+		if b, err := p.gather(r, donors, stitch); b != nil || err != nil {
+			return b, err
+		}
+	}
+	for _, d := range donors {
+		if b, err := p.fromBlocks(r, d); b != nil || err != nil {
+			return b, err
+		}
+	}
+	// What the policy leaves to other streams goes back to the driver.
+	if err := p.release(0); err != nil {
+		return nil, err
+	}
+	return p.gather(r, p.donors(r.heap, len(p.list)), true)
+}
+
+// donors returns heaps that memory may be taken from for h: the common one, and
+// some of the others, which take turns.
+func (p *Pool) donors(h *heap, most int) []*heap {
+	var donors []*heap
+	add := func(d *heap) {
+		if d != h && d.reserved > 0 {
+			donors = append(donors, d)
+		}
+	}
+	add(p.common)
+	if p.opt.Reuse == ReuseSameStream {
+		return donors
+	}
+	for range min(most, len(p.list)) {
+		p.donor = (p.donor + 1) % len(p.list)
+		add(p.list[p.donor])
+	}
+	return donors
+}
+
+// gather meets a request from unused chunks of its heap and of donors, and parts of
+// its heap's own; a new stitch is made only if that is asked for.
+func (p *Pool) gather(r *request, donors []*heap, stitch bool) (*Block, error) {
+	heaps := append([]*heap{r.heap}, donors...)
+	for _, h := range heaps {
+		h.mu.Lock()
+	}
+	parts, from, err := p.gatherLocked(r, heaps, stitch)
+	for _, h := range heaps {
+		h.mu.Unlock()
+	}
+	if len(parts) == 0 || err != nil {
+		return nil, err
+	}
+	return p.handOutParts(r, parts, from)
+}
+
+// found is where the parts of a block are side by side: in a stitch, if there is
+// one, or at their own addresses.
+type found struct {
+	addr   uintptr // of the block; 0: nowhere yet
+	stitch *stitch
+}
+
+// gatherLocked takes the memory for a request, if there is enough, into its heap and
+// out of the free blocks there. All locks of heaps are held.
+func (p *Pool) gatherLocked(r *request, heaps []*heap, stitch bool) (parts []*node, at found, err error) {
+	s, h := p.space, r.heap
+	if !stitch && len(heaps) == 1 {
+		if n := h.takeBest(r.size); n != nil {
+			n.state = part
+			return []*node{n}, found{addr: n.addr}, nil
+		}
+	}
+	for _, h := range heaps {
+		h.flush()
+	}
+	s.survey(heaps)
+	var pieces []piece
+	if stitch {
+		if pieces, r.missing = s.fragments(h, r.size); r.missing > 0 {
+			return nil, found{}, nil
+		}
+		if len(pieces) == 1 { // it is side by side as it is
+			at.addr = pieces[0].lo
+		}
+	} else {
+		t := p.side(r, len(heaps) > 1)
+		if t.size == 0 {
+			return nil, found{}, nil
+		}
+		pieces, at = t.pieces(r.size), found{t.start(), t.stitch}
+	}
+	if moved, err := p.move(r, pieces); err != nil || !moved {
+		return nil, found{}, err
+	}
+	for _, x := range pieces {
+		parts = append(parts, h.cutOut(s, x.lo, x.hi))
+	}
+	return parts, at, nil
+}
+
+// side finds unused memory for a request that is side by side: of the oldest stitch
+// that has it or, where memory of other heaps counts as well, what fewest heaps must
+// give something for.
+func (p *Pool) side(r *request, others bool) stretch {
+	s := p.space
+	var best stretch
+	fewest := 0
+	consider := func(t stretch) {
+		if t.size < r.size {
+			return
+		}
+		givers := t.givers(r.heap, r.size)
+		if best.size == 0 || givers < fewest || givers == fewest && t.stitch == nil && t.size < best.size {
+			t.row = slices.Clone(t.row)
+			best, fewest = t, givers
+		}
+	}
+	if others {
+		s.stretches(r.heap, s.byAddress(), consider)
+	}
+	if best.size == 0 {
+		for _, of := range s.stitches {
+			if of.size < r.size {
+				continue
+			}
+			s.stretches(r.heap, of.chunks, func(t stretch) { t.stitch = of; consider(t) })
+			if best.size > 0 {
+				break
+			}
+		}
+	}
+	return best
+}
+
+// givers returns how many heaps but h hold chunks of the first size bytes of t.
+func (t *stretch) givers(h *heap, size int64) int {
+	var all []*heap
+	size += t.skip
+	for _, m := range t.row {
+		if size <= 0 {
+			break
+		}
+		if g := m.chunk.seg.heap; g != h && !slices.Contains(all, g) {
+			all = append(all, g)
+		}
+		size -= m.chunk.size
+	}
+	return len(all)
+}
+
+// move brings the chunks of other heaps that pieces are of into the request's heap,
+// whose stream is made to wait for theirs. It moves nothing where the policy
+// forbids that.
+func (p *Pool) move(r *request, pieces []piece) (bool, error) {
+	s, h := p.space, r.heap
+	var givers []*heap
+	for _, x := range pieces {
+		for _, c := range s.overlapping(x.lo, x.hi) {
+			if g := c.seg.heap; g != h && !slices.Contains(givers, g) {
+				givers = append(givers, g)
+			}
+		}
+	}
+	if len(givers) == 0 {
+		return true, nil
+	}
+	for _, g := range givers {
+		if g == p.common {
+			continue
+		}
+		if ordered, err := p.order(g.stream, h.stream, r.patience); err != nil || !ordered {
+			return false, err
+		}
+	}
+	for _, x := range pieces {
+		chunks := s.overlapping(x.lo, x.hi)
+		for i := 0; i < len(chunks); {
+			g := chunks[i].seg
+			to := i + 1
+			for to < len(chunks) && chunks[to].seg == g {
+				to++
+			}
+			if g.heap != h {
+				run := slices.Clone(chunks[i:to])
+				g.heap.detach(s, run)
+				h.attach(s, run)
+			}
+			i = to
+		}
+	}
+	h.joinLoose()
+	s.survey([]*heap{h})
+	return true, nil
+}
+
+// handOutParts hands out parts of the request's heap as one block: where they are
+// side by side, or in a new stitch.
+func (p *Pool) handOutParts(r *request, parts []*node, at found) (*Block, error) {
+	h := r.heap
+	if at.addr == 0 {
+		err := p.dropStitches()
+		if err == nil {
+			at, err = p.space.stitchUp(parts)
+		}
+		if err != nil {
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			for _, n := range parts {
+				h.coalesce(n)
+			}
+			if outOfMemory(err) {
+				r.driver, err = err, nil
+			}
+			return nil, err
+		}
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	n := parts[0]
+	if at.stitch != nil {
+		p.space.uses++
+		at.stitch.used = p.space.uses
+		n = h.sew(at.stitch, at.addr, r.size, parts)
+	}
+	n.want = r.size
+	return r.handOut(h, n), nil
+}
+
+// unusedChunks returns the bytes of all chunks in which nothing is handed out.
+func (p *Pool) unusedChunks() (bytes int64) {
+	s := p.space
+	s.survey(nil)
+	p.everyHeap(func(h *heap) {
+		h.flush()
+		h.place.visit(s.page/smallestPart, s.note)
+	})
+	for _, c := range s.chunks {
+		if head, tail := s.ends(c); head != nil && head == tail {
+			bytes += c.size
+		}
+	}
+	return bytes
+}
+
+// fromRecord grows the heap if what is handed out, with the request, is more than
+// ever before, so that what is reserved exceeds it by little.
+func (p *Pool) fromRecord(r *request) (*Block, error) {
+	if p.full {
+		return nil, nil
+	}
+	s := p.space
+	allocated := r.size
+	p.everyHeap(func(h *heap) { allocated += h.stats.allocated })
+	s.most = max(s.most, allocated)
+	if bytes := roundUp(r.size-p.tail(r.heap), s.page); p.reserved+bytes > s.most+s.most/slackShare {
+		return nil, nil
+	}
+	return p.growTail(r)
+}
+
+// tail returns the bytes that are free at the end of the heap's zone.
+func (p *Pool) tail(h *heap) int64 {
+	s, z := p.space, h.zone
+	if z == nil || z.next == 0 {
+		return 0
+	}
+	end := z.addr + uintptr(z.next)
+	g := s.chunks[s.index(end-1)].seg
+	if g.heap != h {
+		return 0
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if n := g.last; n.state == free && n.addr+uintptr(n.size) == end {
+		return n.size
+	}
+	return 0
+}
+
+// growTail makes what is free at the end of the heap's zone large enough.
+func (p *Pool) growTail(r *request) (*Block, error) {
+	s, h := p.space, r.heap
+	tail := p.tail(h)
+	if bytes := roundUp(r.size-tail, s.page); h.zone == nil || bytes > h.zone.size-h.zone.next {
+		tail = 0
+	}
+	if grown, err := p.growBy(r, roundUp(r.size-tail, s.page)); err != nil || !grown {
+		return nil, err
+	}
+	return p.gather(r, nil, false)
+}
+
+// fromLeastGrowth grows the heap by as much as is missing.
+func (p *Pool) fromLeastGrowth(r *request) (*Block, error) {
+	s, h := p.space, r.heap
+	missing := roundUp(max(r.missing, 1), s.page)
+	if roundUp(r.size-p.tail(h), s.page) <= missing {
+		return p.growTail(r)
+	}
+	if grown, err := p.growBy(r, missing); err != nil || !grown {
+		return nil, err
+	}
+	if b, err := p.gather(r, nil, false); b != nil || err != nil {
+		return b, err
+	}
+	return p.fromStitch(r)
+}
+
+// growBy adds new memory to the request's heap, or says that there is none.
+func (p *Pool) growBy(r *request, bytes int64) (bool, error) {
+	if err := p.collect(bytes); err != nil {
+		return false, err
+	}
+	err := p.addChunks(r.heap, bytes)
+	if err == nil {
+		p.full = false
+		return true, nil
+	}
+	if !outOfMemory(err) {
+		return false, err
+	}
+	p.full = true
+	r.driver = err
+	return false, nil
+}
+
+// addChunks adds new memory to a heap. What the driver gave before it refused more
+// stays there.
+func (p *Pool) addChunks(h *heap, bytes int64) error {
+	made, err := p.newChunks(h, bytes)
+	if len(made) > 0 {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.attach(p.space, made)
+	}
+	return err
+}
+
+// newChunks makes a run of new chunks in the zone of h. What the driver gave before
+// it refused more is a shorter one.
+func (p *Pool) newChunks(h *heap, bytes int64) ([]*chunk, error) {
+	if p.opt.MaxBytes > 0 && bytes > p.opt.MaxBytes-p.reserved {
+		return nil, errLimit
+	}
+	z, addr, err := p.space.zoneFor(h, bytes)
+	if err != nil {
+		return nil, err
+	}
+	made, err := p.space.create(addr, bytes, p.reserved)
+	if len(made) > 0 {
+		end := made[len(made)-1].end()
+		z.next = max(z.next, int64(end-z.addr))
+		p.reserved += int64(end - addr)
+		p.peakReserved = max(p.peakReserved, p.reserved)
+	}
+	return made, err
+}
+
+// newRun makes a run of new chunks that no heap holds.
+func (p *Pool) newRun(bytes int64) (*segment, error) {
+	made, err := p.newChunks(p.common, roundUp(bytes, p.space.page))
+	if err != nil && len(made) > 0 {
+		p.common.mu.Lock()
+		p.common.attach(p.space, made)
+		p.common.mu.Unlock()
+	}
+	if err != nil {
+		return nil, err
+	}
+	g := &segment{addr: made[0].addr, size: int64(made[len(made)-1].end() - made[0].addr)}
+	for _, c := range made {
+		c.seg = g
+	}
+	return g, nil
+}
+
+// stitchUp maps the chunks of parts side by side.
+func (s *space) stitchUp(parts []*node) (found, error) {
+	var chunks []*chunk
+	for _, n := range parts {
+		chunks = append(chunks, s.overlapping(n.addr, n.addr+uintptr(n.size))...)
+	}
+	t := &stitch{chunks: make([]mapped, len(chunks))}
+	for _, c := range chunks {
+		t.size += c.size
+	}
+	var err error
+	if t.addr, err = s.driver.ReserveRange(t.size); err != nil {
+		return found{}, err
+	}
+	s.stitches = append(s.stitches, t)
+	at := t.addr
+	for i, c := range chunks {
+		if err := s.driver.MapPages(at, c.pages, c.size); err != nil {
+			return found{}, oneOrJoined([]error{err, s.unstitch(t)})
+		}
+		t.chunks[i] = mapped{c, at}
+		s.stitched++
+		at += uintptr(c.size)
+	}
+	return found{t.addr + (parts[0].addr - chunks[0].addr), t}, nil
+}
+
+// unstitch gives up t, in which there is no block and whose addresses no work uses.
+// What the driver refuses to unmap stays, to be tried again.
+func (s *space) unstitch(t *stitch) error {
+	for i := range t.chunks {
+		c := &t.chunks[i]
+		if c.chunk == nil {
+			continue
+		}
+		if err := s.driver.UnmapPages(c.addr, c.chunk.size); err != nil {
+			return err
+		}
+		c.chunk = nil
+		s.stitched--
+	}
+	if err := s.driver.ReleaseRange(t.addr, t.size); err != nil {
+		return err
+	}
+	s.stitches = slices.DeleteFunc(s.stitches, func(o *stitch) bool { return o == t })
+	return nil
+}
+
+// releaseChunks returns unused chunks of h, which no work uses, to the driver until
+// no more than keep bytes are reserved. Caller holds the lock of h.
+func (p *Pool) releaseChunks(h *heap, keep int64) error {
+	s := p.space
+	var errs []error
+	p.reserved -= s.releaseKept(&errs)
+	s.survey([]*heap{h})
+	var unused []*chunk
+	for _, c := range s.chunks {
+		if head, tail := s.ends(c); head != nil && head == tail {
+			unused = append(unused, c)
+		}
+	}
+	for _, c := range slices.Backward(unused) {
+		if p.reserved <= keep || len(errs) > 0 {
+			break
+		}
+		if err := s.unmap(c); err != nil {
+			errs = append(errs, err)
+			break
+		}
+		h.detach(s, []*chunk{c})
+		if err := s.remove(c); err != nil {
+			errs = append(errs, err)
+			break
+		}
+		p.reserved -= c.size
+		p.full = false
+	}
+	for _, t := range slices.Clone(s.stitches) {
+		if !slices.ContainsFunc(t.chunks, func(c mapped) bool { return c.chunk != nil }) {
+			errs = append(errs, s.unstitch(t))
+		}
+	}
+	return oneOrJoined(errs)
+}
+
+// mostStitched is how many chunks may be mapped in stitches, at least; mostPerChunk
+// the mappings of each chunk where there are more.
+const (
+	mostStitched = 4096
+	mostPerChunk = 8
+)
+
+// dropStitches gives up the stitches that were not used for longest where there are
+// too many. It waits for all work, since work may use their addresses.
+func (p *Pool) dropStitches() error {
+	s := p.space
+	most := max(mostStitched, mostPerChunk*len(s.chunks))
+	if s.stitched <= most {
+		return nil
+	}
+	var idle []*stitch
+	for _, t := range s.stitches {
+		if t.blocks.Load() == 0 {
+			idle = append(idle, t)
+		}
+	}
+	slices.SortFunc(idle, func(a, b *stitch) int { return a.used - b.used })
+	for _, h := range p.list {
+		if err := p.events.sync(h.stream); err != nil {
+			return err
+		}
+	}
+	for _, t := range idle {
+		if s.stitched <= most/2 {
+			break
+		}
+		if err := s.unstitch(t); err != nil {
+			return err
+		}
+	}
+	return nil
+}
