@@ -30,14 +30,9 @@ using Encode = decltype(&cuTensorMapEncodeTiled);
 
 inline Encode encode() {
   static const Encode found = [] {
-    void *f = nullptr;
-    cudaDriverEntryPointQueryResult result;
-#if CUDART_VERSION >= 12050
-    int code = done(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &f, 12000, cudaEnableDefault, &result));
-#else
-    int code = done(cudaGetDriverEntryPoint("cuTensorMapEncodeTiled", &f, cudaEnableDefault, &result));
-#endif
-    return code == cudaSuccess && result == cudaDriverEntryPointSuccess ? Encode(f) : nullptr;
+    Encode f;
+    driver_function(f, "cuTensorMapEncodeTiled", 12000);
+    return f;
   }();
   return found;
 }

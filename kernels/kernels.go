@@ -35,6 +35,9 @@ func (e *Error) Error() string {
 // tried again once some is freed.
 func (e *Error) OutOfMemory() bool { return e.Code == 2 }
 
+// Is makes cudaErrorNotSupported an errors.ErrUnsupported.
+func (e *Error) Is(target error) bool { return target == errors.ErrUnsupported && e.Code == 801 }
+
 // Info describes a device.
 type Info struct {
 	Name           string
@@ -94,11 +97,20 @@ func (p Precision) Usable() error {
 type Counts struct {
 	Malloc, Free           uint64 // cudaMalloc, cudaFree
 	MallocAsync, FreeAsync uint64 // cudaMallocFromPoolAsync, cudaFreeAsync
+
+	CreatePages, ReleasePages uint64 // cuMemCreate, cuMemRelease
+	MapPages, UnmapPages      uint64 // cuMemMap with cuMemSetAccess, cuMemUnmap
 }
 
-var counts struct{ malloc, free, mallocAsync, freeAsync atomic.Uint64 }
+var counts struct {
+	malloc, free, mallocAsync, freeAsync            atomic.Uint64
+	createPages, releasePages, mapPages, unmapPages atomic.Uint64
+}
 
 // Counters returns the calls made so far, failed ones included.
 func Counters() Counts {
-	return Counts{counts.malloc.Load(), counts.free.Load(), counts.mallocAsync.Load(), counts.freeAsync.Load()}
+	return Counts{
+		counts.malloc.Load(), counts.free.Load(), counts.mallocAsync.Load(), counts.freeAsync.Load(),
+		counts.createPages.Load(), counts.releasePages.Load(), counts.mapPages.Load(), counts.unmapPages.Load(),
+	}
 }

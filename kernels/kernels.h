@@ -121,6 +121,15 @@ int kernels_differing(int64_t *count, uintptr_t stream, uintptr_t src, uint32_t 
 int kernels_spin(uintptr_t stream, int64_t cycles);
 int kernels_pool_set(uintptr_t pool, int64_t threshold, int follow_events, int opportunistic, int internal);
 
+// pages.cu
+kernels_value kernels_page_size(void);
+kernels_value kernels_range_reserve(int64_t bytes);
+int kernels_range_release(uintptr_t addr, int64_t bytes);
+kernels_value kernels_pages_create(int64_t bytes);
+int kernels_pages_release(uintptr_t pages);
+int kernels_pages_map(uintptr_t addr, uintptr_t pages, int64_t bytes);
+int kernels_pages_unmap(uintptr_t addr, int64_t bytes);
+
 // nvtx.cu
 int kernels_nvtx(void);
 void kernels_range_push(const char *name);

@@ -19,6 +19,26 @@ inline int done(cudaError_t result) {
 // launched is the result of the launch before it.
 inline int launched() { return cudaGetLastError(); }
 
+// driver_function looks up a function of CUDA's driver, as it was in the CUDA of that
+// version, and says whether there is one.
+template <typename F>
+bool driver_function(F &function, const char *name, int version) {
+  void *found = nullptr;
+#if CUDART_VERSION >= 12000
+  cudaDriverEntryPointQueryResult result = cudaDriverEntryPointSuccess;
+#if CUDART_VERSION >= 12050
+  int code = done(cudaGetDriverEntryPointByVersion(name, &found, version, cudaEnableDefault, &result));
+#else
+  int code = done(cudaGetDriverEntryPoint(name, &found, cudaEnableDefault, &result));
+#endif
+  bool known = code == cudaSuccess && result == cudaDriverEntryPointSuccess;
+#else
+  bool known = done(cudaGetDriverEntryPoint(name, &found, cudaEnableDefault)) == cudaSuccess;
+#endif
+  function = known ? reinterpret_cast<F>(found) : nullptr;
+  return function;
+}
+
 inline cudaStream_t stream_of(uintptr_t s) { return reinterpret_cast<cudaStream_t>(s); }
 
 template <typename T>

@@ -1,12 +1,14 @@
-// The part of CUDA's driver that kernels need for copies in bulk.
+// The part of CUDA's driver that kernels need for copies in bulk, and for memory that is
+// mapped.
 #ifndef CUDA_H
 #define CUDA_H
 
+#include <cstddef>
 #include <cstdint>
 
 typedef uint32_t cuuint32_t;
 typedef uint64_t cuuint64_t;
-enum CUresult { CUDA_SUCCESS = 0, CUDA_ERROR_INVALID_VALUE = 1, CUDA_ERROR_INVALID_CONTEXT = 201 };
+enum CUresult { CUDA_SUCCESS = 0, CUDA_ERROR_INVALID_VALUE = 1, CUDA_ERROR_OUT_OF_MEMORY = 2, CUDA_ERROR_INVALID_CONTEXT = 201 };
 
 enum { CU_TENSOR_MAP_DATA_TYPE_FLOAT32 };
 enum { CU_TENSOR_MAP_INTERLEAVE_NONE };
@@ -23,5 +25,36 @@ struct alignas(64) CUtensorMap {
 
 CUresult cuTensorMapEncodeTiled(CUtensorMap *, int type, cuuint32_t rank, void *array, const cuuint64_t *counts, const cuuint64_t *strides,
                                 const cuuint32_t *tile, const cuuint32_t *steps, int interleave, int swizzle, int promotion, int fill);
+
+// What is not said returns as the CUDA function of its name. Streams are not waited for
+// there, but by cuMemUnmap here: an event that is asked says that all is done.
+typedef int CUdevice;
+typedef unsigned long long CUdeviceptr, CUmemGenericAllocationHandle;
+enum CUdevice_attribute { CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED = 102 };
+enum { CU_MEM_ALLOCATION_TYPE_PINNED = 1 };
+enum { CU_MEM_LOCATION_TYPE_DEVICE = 1 };
+enum { CU_MEM_ACCESS_FLAGS_PROT_READWRITE = 3 };
+enum { CU_MEM_ALLOC_GRANULARITY_MINIMUM };
+struct CUmemLocation {
+  int type, id;
+};
+struct CUmemAllocationProp {
+  int type;
+  CUmemLocation location;
+};
+struct CUmemAccessDesc {
+  CUmemLocation location;
+  int flags;
+};
+CUresult cuDeviceGet(CUdevice *, int ordinal);
+CUresult cuDeviceGetAttribute(int *, CUdevice_attribute, CUdevice);
+CUresult cuMemGetAllocationGranularity(size_t *, const CUmemAllocationProp *, int option);
+CUresult cuMemAddressReserve(CUdeviceptr *, size_t bytes, size_t alignment, CUdeviceptr wanted, unsigned long long flags);
+CUresult cuMemAddressFree(CUdeviceptr, size_t bytes);
+CUresult cuMemCreate(CUmemGenericAllocationHandle *, size_t bytes, const CUmemAllocationProp *, unsigned long long flags);
+CUresult cuMemRelease(CUmemGenericAllocationHandle);
+CUresult cuMemMap(CUdeviceptr, size_t bytes, size_t offset, CUmemGenericAllocationHandle, unsigned long long flags);
+CUresult cuMemUnmap(CUdeviceptr, size_t bytes);
+CUresult cuMemSetAccess(CUdeviceptr, size_t bytes, const CUmemAccessDesc *, size_t count);
 
 #endif

@@ -14,6 +14,7 @@
 #include <memory>
 #include <mutex>
 #include <set>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -62,12 +63,11 @@ size_t pages(size_t bytes) { return (bytes + PAGE - 1) / PAGE * PAGE; }
 
 // allocate returns memory of NaN, up to a size, before a page that cannot be touched.
 void *allocate(size_t bytes, CUmemPool_st *pool) {
-  if (used + pages(bytes) > CARD) return nullptr;
+  if (!emulator::take(pages(bytes))) return nullptr;
   void *p = mmap(nullptr, pages(bytes) + PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (p == MAP_FAILED) return nullptr;
+  if (p == MAP_FAILED) return emulator::give(pages(bytes)), nullptr;
   mprotect(static_cast<char *>(p) + pages(bytes), PAGE, PROT_NONE);
   if (bytes <= MOST_FILLED) memset(p, 0xff, pages(bytes));
-  used += pages(bytes);
   allocations[p] = {bytes, pool};
   return p;
 }
@@ -75,7 +75,7 @@ void *allocate(size_t bytes, CUmemPool_st *pool) {
 void release(void *p) {
   size_t bytes = pages(allocations.at(p).bytes);
   munmap(p, bytes + PAGE);
-  used -= bytes;
+  emulator::give(bytes);
   allocations.erase(p);
 }
 
@@ -119,12 +119,22 @@ cudaError_t emulator::allow(const void *kernel, int bytes) {
   return cudaSuccess;
 }
 
-// The driver knows the device only in threads in which the runtime was there before.
-static thread_local bool has_context;
+static thread_local bool used_runtime;
+bool emulator::has_context() { return used_runtime; }
+
+std::unique_lock<std::mutex> emulator::lock() { return std::unique_lock(one_at_a_time); }
+
+bool emulator::take(size_t bytes) {
+  if (bytes > CARD - used) return false;
+  used += bytes;
+  return true;
+}
+
+void emulator::give(size_t bytes) { used -= bytes; }
 
 cudaError_t emulator::launch(cudaStream_t s, const void *kernel, Grid grid) {
   Lock lock(one_at_a_time);
-  has_context = true;
+  used_runtime = true;
   bool fits = grid.blocks && grid.threads && grid.threads <= MOST_THREADS && grid.cluster && grid.cluster <= MOST_CLUSTER;
   bool shared = grid.shared <= std::max(SHARED_UNASKED, allowed_shared[kernel]);
   if (!fits || !shared || grid.blocks % grid.cluster) return last_error = cudaErrorInvalidValue;
@@ -173,18 +183,26 @@ cudaError_t cudaDeviceGetAttribute(int *v, cudaDeviceAttr a, int) {
 cudaError_t cudaDriverGetVersion(int *v) { return *v = CUDART_VERSION, cudaSuccess; }
 cudaError_t cudaRuntimeGetVersion(int *v) { return *v = CUDART_VERSION, cudaSuccess; }
 
-cudaError_t cudaSetDevice(int device) { return device ? cudaErrorInvalidDevice : (has_context = true, cudaSuccess); }
+cudaError_t cudaSetDevice(int device) { return device ? cudaErrorInvalidDevice : (used_runtime = true, cudaSuccess); }
 
 cudaError_t cudaGetDriverEntryPoint(const char *name, void **f, unsigned long long, cudaDriverEntryPointQueryResult *result) {
-  bool known = !strcmp(name, "cuTensorMapEncodeTiled") && !getenv("EMULATOR_WITHOUT_BULK");
-  *f = known ? reinterpret_cast<void *>(cuTensorMapEncodeTiled) : nullptr;
+#define FUNCTION(f) {#f, reinterpret_cast<void *>(f)}
+  static const std::map<std::string, void *> functions = {
+      FUNCTION(cuTensorMapEncodeTiled), FUNCTION(cuDeviceGet), FUNCTION(cuDeviceGetAttribute), FUNCTION(cuMemGetAllocationGranularity),
+      FUNCTION(cuMemAddressReserve), FUNCTION(cuMemAddressFree), FUNCTION(cuMemCreate), FUNCTION(cuMemRelease), FUNCTION(cuMemMap),
+      FUNCTION(cuMemUnmap), FUNCTION(cuMemSetAccess),
+  };
+#undef FUNCTION
+  auto at = functions.find(name);
+  bool known = at != functions.end() && !(at->first == "cuTensorMapEncodeTiled" && getenv("EMULATOR_WITHOUT_BULK"));
+  *f = known ? at->second : nullptr;
   *result = known ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
   return cudaSuccess;
 }
 
 CUresult cuTensorMapEncodeTiled(CUtensorMap *map, int, cuuint32_t rank, void *array, const cuuint64_t *counts, const cuuint64_t *strides,
                                 const cuuint32_t *tile, const cuuint32_t *steps, int, int, int, int) {
-  if (!has_context) return CUDA_ERROR_INVALID_CONTEXT;
+  if (!used_runtime) return CUDA_ERROR_INVALID_CONTEXT;
   bool valid = rank && rank <= 3 && reinterpret_cast<uintptr_t>(map) % 64 == 0 && reinterpret_cast<uintptr_t>(array) % 16 == 0 && tile[0] * 4 % 16 == 0;
   *map = {static_cast<char *>(array), rank, {1, 1, 1}, {1, 1, 1}, {}};
   for (unsigned i = 0; i < rank && valid; i++) {
@@ -240,6 +258,7 @@ cudaError_t cudaMalloc(void **p, size_t bytes) {
 
 cudaError_t cudaFree(void *p) {
   Lock lock(one_at_a_time);
+  used_runtime = true;
   if (!p) return cudaSuccess;
   if (!allocations.count(p)) return cudaErrorInvalidValue;
   emulator::finish();

@@ -4,6 +4,7 @@
 #define CUDA_RUNTIME_H
 
 #include <algorithm>
+#include <mutex>
 #include <type_traits>
 
 #include "emulator.h"
@@ -142,7 +143,7 @@ cudaError_t cudaDriverGetVersion(int *);
 cudaError_t cudaRuntimeGetVersion(int *);
 
 // A function of the driver, as far as there are any. EMULATOR_WITHOUT_BULK in the environment
-// leaves copies in bulk out.
+// leaves copies in bulk out, EMULATOR_WITHOUT_PAGES memory that is mapped.
 enum { cudaEnableDefault };
 enum cudaDriverEntryPointQueryResult { cudaDriverEntryPointSuccess, cudaDriverEntryPointSymbolNotFound };
 cudaError_t cudaGetDriverEntryPoint(const char *name, void **, unsigned long long flags, cudaDriverEntryPointQueryResult *);
@@ -217,6 +218,14 @@ enum { cudaSharedmemCarveoutMaxShared = 100 };
 struct cudaFuncAttributes {};
 namespace emulator {
 constexpr size_t MOST_SHARED = 227 << 10;
+// lock keeps all other threads out of the runtime and the driver.
+std::unique_lock<std::mutex> lock();
+// take counts bytes of the card's memory as used, if there are as many; give takes it back.
+bool take(size_t bytes);
+void give(size_t bytes);
+// has_context says whether this thread used the runtime before, without which the driver
+// knows no device.
+bool has_context();
 // launch submits a grid of a kernel on a stream, or adds it to the graph that is captured
 // there. What it returns is the last error too.
 cudaError_t launch(cudaStream_t, const void *kernel, Grid);

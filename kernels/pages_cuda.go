@@ -1,0 +1,52 @@
+//go:build cuda
+
+package kernels
+
+/*
+#include "kernels.h"
+*/
+import "C"
+
+// PageSize returns the bytes of a page, of which there are whole numbers in the
+// sizes and addresses of the calls below: 2 MiB on all GPUs so far. The error is
+// errors.ErrUnsupported if the device or its driver cannot map memory.
+func (Driver) PageSize() (int64, error) {
+	size, err := checked("PageSize", C.kernels_page_size())
+	return int64(size), err
+}
+
+// ReserveRange reserves bytes of addresses, with no memory behind them.
+func (Driver) ReserveRange(bytes int64) (addr uintptr, err error) {
+	return checked("ReserveRange", C.kernels_range_reserve(C.int64_t(bytes)))
+}
+
+// ReleaseRange returns what ReserveRange returned. Nothing is mapped there.
+func (Driver) ReleaseRange(addr uintptr, bytes int64) error {
+	return check("ReleaseRange", C.kernels_range_release(C.uintptr_t(addr), C.int64_t(bytes)))
+}
+
+// CreatePages returns bytes of device memory that is mapped nowhere.
+func (Driver) CreatePages(bytes int64) (pages uintptr, err error) {
+	counts.createPages.Add(1)
+	return checked("CreatePages", C.kernels_pages_create(C.int64_t(bytes)))
+}
+
+// ReleasePages returns what CreatePages returned. The device keeps it for as long
+// as it is mapped.
+func (Driver) ReleasePages(pages uintptr) error {
+	counts.releasePages.Add(1)
+	return check("ReleasePages", C.kernels_pages_release(C.uintptr_t(pages)))
+}
+
+// MapPages makes the memory of pages, all its bytes, accessible at addr, beside
+// other addresses where it is so.
+func (Driver) MapPages(addr, pages uintptr, bytes int64) error {
+	counts.mapPages.Add(1)
+	return check("MapPages", C.kernels_pages_map(C.uintptr_t(addr), C.uintptr_t(pages), C.int64_t(bytes)))
+}
+
+// UnmapPages undoes one MapPages. No work uses the addresses any more.
+func (Driver) UnmapPages(addr uintptr, bytes int64) error {
+	counts.unmapPages.Add(1)
+	return check("UnmapPages", C.kernels_pages_unmap(C.uintptr_t(addr), C.int64_t(bytes)))
+}
