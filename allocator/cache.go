@@ -5,8 +5,9 @@ package allocator
 // depends on the last calls only, whatever came before them: a program that repeats
 // itself finds the heap as it was the last time.
 type cache struct {
-	kept  int // blocks
-	next  int // where the next block goes, instead of the oldest one
+	off   bool // it keeps nothing
+	kept  int  // blocks
+	next  int  // where the next block goes, instead of the oldest one
 	wants [cacheBlocks]int64
 	nodes [cacheBlocks]*node // nil: none
 }

@@ -114,10 +114,7 @@ func (h *heap) check() (reserved int64, err error) {
 	if reserved != h.reserved {
 		return 0, fmt.Errorf("segments of %d bytes, counted %d", reserved, h.reserved)
 	}
-	kept, waits := 0, 0
-	if h.cache != nil {
-		kept = h.cache.kept
-	}
+	kept, waits := h.cache.kept, 0
 	for class := range h.waiting.queues {
 		for n := h.waiting.queues[class].first; n != nil; n = n.down {
 			waits++

@@ -16,8 +16,8 @@ type heap struct {
 	into *heap
 
 	place placement
-	cache *cache // nil: none
-	most  int64  // bytes of a block that a small request may be cut from
+	cache cache
+	most  int64 // bytes of a block that a small request may be cut from
 
 	stats heapStats
 
@@ -55,7 +55,7 @@ func sizeClass(size int64) int { return bits.Len64(uint64(size-1) / Alignment) }
 // newHeap returns a heap of p without memory.
 func newHeap(p *Pool, s Stream) *heap {
 	h := &heap{pool: p, stream: s, most: maxSegment, visited: -visitEvery}
-	h.place, h.cache = newPlacement(p.opt.Strategy)
+	h.place, h.cache.off = newPlacement(p.opt.Strategy)
 	if p.opt.MaxSplitBytes > 0 && p.space == nil {
 		h.most = min(p.opt.MaxSplitBytes, maxSegment)
 	}
@@ -76,7 +76,7 @@ func (n *node) lockHeap() *heap {
 
 // take removes a block of size bytes or a little more from the free ones.
 func (h *heap) take(size int64) *node {
-	if h.cache != nil && h.cache.kept > 0 {
+	if h.cache.kept > 0 {
 		if n := h.cache.pop(size); n != nil {
 			return n
 		}
@@ -141,7 +141,7 @@ func (h *heap) retire(n *node) {
 // put makes the memory of n, which no list holds, available to the heap's
 // stream.
 func (h *heap) put(n *node) {
-	if h.cache != nil {
+	if !h.cache.off {
 		n = h.cache.push(n)
 	}
 	if n != nil {
@@ -294,7 +294,7 @@ func (h *heap) surrender(g *segment) {
 // settled says that nothing of the heap could become an unused segment but what
 // is one.
 func (h *heap) settled() bool {
-	return h.waiting.blocks == 0 && len(h.loose) == 0 && (h.cache == nil || h.cache.kept == 0)
+	return h.waiting.blocks == 0 && len(h.loose) == 0 && h.cache.kept == 0
 }
 
 // flush coalesces everything that is free.
@@ -304,9 +304,6 @@ func (h *heap) flush() {
 }
 
 func (h *heap) flushCache() {
-	if h.cache == nil {
-		return
-	}
 	for n := h.cache.take(); n != nil; n = h.cache.take() {
 		h.coalesce(n)
 	}

@@ -78,14 +78,11 @@ func Strategies() []string {
 	return names
 }
 
-// newPlacement returns the placement called name, which exists, and the cache in
-// front of it, nil for none.
-func newPlacement(name string) (placement, *cache) {
+// newPlacement returns the placement called name, which exists, and whether there is
+// no cache in front of it.
+func newPlacement(name string) (p placement, uncached bool) {
 	s := strategies[slices.Index(Strategies(), name)]
-	if s.cached {
-		return s.make(), &cache{}
-	}
-	return s.make(), nil
+	return s.make(), !s.cached
 }
 
 func isRigid(name string) bool { return strategies[slices.Index(Strategies(), name)].rigid }

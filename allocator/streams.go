@@ -340,7 +340,7 @@ func (h *heap) takeOverLive(from *heap, n *node) {
 
 // close forgets everything that the heap holds.
 func (h *heap) close() {
-	h.place, h.cache = &addressOrdered{}, nil
+	h.place, h.cache = &addressOrdered{}, cache{off: true}
 	h.stats = heapStats{}
 	h.segments, h.unused, h.reserved = segmentList{}, segmentIndex{}, 0
 	h.spares, h.loose, h.joined, h.waiting, h.sewn = nil, nil, nil, waitingBlocks{}, nil

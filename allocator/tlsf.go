@@ -23,6 +23,8 @@ type tlsf struct {
 	anyAt  uint64             // levels with a free block
 	bitmap [tlsfLevels]uint64 // steps with a free block
 	lists  [tlsfLevels]*tlsfLevel
+
+	_ [72]byte // to 640: two heaps' share no cache line
 }
 
 // A tlsfLevel is the lists of one power of two. It is made when the first block
