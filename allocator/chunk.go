@@ -86,7 +86,7 @@ const (
 	// what is asked for at once, since that is used as one block.
 	chunkShare   = 192
 	maxChunk     = 32 << 20
-	requestShare = 64
+	requestShare = 16
 )
 
 // chunkBytes returns the size of the chunks for bytes of new memory, where reserved
