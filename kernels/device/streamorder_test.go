@@ -262,13 +262,13 @@ func TestOutOfMemoryOnGPU(t *testing.T) {
 // freed, through random sizes, streams, frees and trims that nothing waits for.
 func TestIdentities(t *testing.T) {
 	kerneltest.RequireRealGPU(t)
-	const steps, streams, most, largest = 10_000, 4, 256, 1 << 20
+	const streams = 4
 	type filled struct {
 		b  allocator.Block
 		on kernels.Stream
 		id uint32
 	}
-	run := func(t *testing.T, g *gpu, seed uint64) {
+	run := func(t *testing.T, g *gpu, steps uint32, most int, largest int64, seed uint64) {
 		r := rand.New(rand.NewPCG(seed, 0))
 		var blocks []filled
 		drop := func(i int) {
@@ -282,7 +282,7 @@ func TestIdentities(t *testing.T) {
 			blocks[i] = blocks[len(blocks)-1]
 			blocks = blocks[:len(blocks)-1]
 		}
-		for id := range uint32(steps) {
+		for id := range steps {
 			switch k := r.IntN(1000); {
 			case k < 540 && len(blocks) < most:
 				on := g.streams[r.IntN(streams)]
@@ -302,16 +302,80 @@ func TestIdentities(t *testing.T) {
 	}
 	for _, policy := range policies {
 		t.Run(policy.String(), func(t *testing.T) {
-			run(t, openPool(t, streams, allocator.PoolOptions{Reuse: policy, MaxBytes: 512 << 20}), 1)
+			run(t, openPool(t, streams, allocator.PoolOptions{Reuse: policy, MaxBytes: 512 << 20}), 10_000, 256, 1<<20, 1)
+		})
+		// So large that most blocks are of pages that were somewhere else before.
+		t.Run("stitched/"+policy.String(), func(t *testing.T) {
+			run(t, openPool(t, streams, allocator.PoolOptions{Reuse: policy, MaxBytes: 1 << 30}), 3_000, 48, 20<<20, 3)
 		})
 	}
+	t.Run("malloc segments", func(t *testing.T) {
+		run(t, openPool(t, streams, allocator.PoolOptions{Segments: allocator.SegmentsMalloc, MaxBytes: 512 << 20}), 10_000, 256, 1<<20, 4)
+	})
 	for _, o := range []kernels.MemPoolOptions{kernels.DefaultMemPoolOptions(), {ReleaseThreshold: 32 << 20, Opportunistic: true}} {
 		t.Run("async", func(t *testing.T) {
 			run(t, openGPU(t, streams, func() (allocator.Allocator, error) {
 				p, err := kernels.NewMemPoolWith(o)
 				return allocator.NewAsync(p), err
-			}), 2)
+			}), 10_000, 256, 1<<20, 2)
 		})
+	}
+}
+
+// TestStitchOnGPU takes blocks of two streams that spin before they write to them,
+// and makes one of another stream out of both. The pool may reserve no more.
+func TestStitchOnGPU(t *testing.T) {
+	kerneltest.RequireRealGPU(t)
+	const bytes = 24 << 20
+	g := openPool(t, 3, allocator.PoolOptions{MaxBytes: 4 * bytes})
+	a, b, c := g.streams[0], g.streams[1], g.streams[2]
+	var blocks []allocator.Block // each stream's: one to be freed between two that stay
+	for _, s := range []kernels.Stream{a, b} {
+		first, wall := g.alloc(bytes, s), g.alloc(bytes, s)
+		g.write(first, 1, s)
+		g.holds(first, 1, s)
+		blocks = append(blocks, first, wall)
+	}
+	g.must(c.Spin(1))
+	g.sync()
+
+	for round := range uint32(3) {
+		for i, s := range []kernels.Stream{a, b} {
+			g.must(s.Spin(spinCycles / 4))
+			g.write(blocks[2*i], 0xaaaaaaaa, s)
+			g.free(blocks[2*i], s)
+		}
+		done := g.mark(b)
+		large := g.alloc(2*bytes, c)
+		if !g.busy(done) {
+			t.Log("the host was slower than the spin")
+		}
+		g.must(g.FreeEvent(done))
+		g.write(large, 0xbbbbbbbb+round, c)
+		g.sync()
+		g.holds(large, 0xbbbbbbbb+round, c)
+		g.must(c.Spin(spinCycles / 4))
+		g.write(large, 0xcccccccc, c)
+		g.free(large, c)
+		for i, s := range []kernels.Stream{a, b} {
+			blocks[2*i] = g.alloc(bytes, s)
+			g.write(blocks[2*i], round, s)
+		}
+		g.sync()
+		for i, s := range []kernels.Stream{a, b} {
+			g.holds(blocks[2*i], round, s)
+		}
+		if got := g.a.Stats().Reserved; got > 4*bytes {
+			t.Errorf("%d bytes reserved, want at most %d", got, 4*bytes)
+		}
+	}
+	for i, s := range []kernels.Stream{a, a, b, b} {
+		g.free(blocks[i], s)
+	}
+	g.sync()
+	g.must(g.a.Trim(0))
+	if got := g.a.Stats().Reserved; got != 0 {
+		t.Errorf("%d bytes reserved after Trim", got)
 	}
 }
 
