@@ -1,0 +1,53 @@
+"""Tests what replay.py does without torch and without a GPU."""
+
+import gzip
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(Path(__file__).parent))
+import replay
+
+TRACE = """# job: small
+Thread,Time,Action,Pointer,Size,Stream,Later
+0,0,allocate,0x1,100,0,
+0,0,allocate,0x2,50,3,
+0,0,free,0x1,100,0,
+0,0,allocate,0x1,70,0,2
+"""
+
+
+class Read(unittest.TestCase):
+    def test_calls(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for name, opener in [("t.csv", open), ("t.csv.gz", gzip.open)]:
+                path = Path(folder) / name
+                with opener(path, "wt") as f:
+                    f.write(TRACE)
+                calls, slots, unfreed, peak = replay.read(path)
+                self.assertEqual(calls, [(False, 0, 100, 0), (False, 1, 50, 3), (True, 0, 100, 0), (False, 0, 70, 0)])
+                self.assertGreaterEqual(slots, 2)
+                self.assertEqual((sorted(unfreed), peak), ([0, 1], 150))
+
+    def test_recorded(self):
+        """What it counts is what the recorder counted."""
+        path = Path(__file__).parent / "testdata" / "streams.csv.gz"
+        with gzip.open(path, "rt") as f:
+            facts = dict(line[2:].rstrip("\n").split(": ", 1) for line in f if line.startswith("# "))
+        calls, slots, _, peak = replay.read(path)
+        self.assertEqual((len(calls), peak), (int(facts["calls"]), int(facts["peak_requested"])))
+        self.assertTrue(all(0 <= slot < slots for _, slot, _, _ in calls))
+
+    def test_without_torch(self):
+        path = Path(__file__).parent / "testdata" / "streams.csv.gz"
+        command = [sys.executable, "-B", "-S", str(Path(replay.__file__)), str(path)]  # -S: no packages
+        child = subprocess.run(command, capture_output=True, text=True, check=False, env={"PYTHONNOUSERSITE": "1"})
+        self.assertNotEqual(child.returncode, 0)
+        self.assertIn("torch", child.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
