@@ -63,6 +63,7 @@ type space struct {
 	spare    []*zone  // of heaps that are no more
 	stitches []*stitch
 	stitched int   // chunks in all stitches, each as often as it is mapped
+	mapped   int64 // chunks that were mapped in stitches, so far
 	surveys  int   // so far
 	uses     int   // of stitches, so far
 	most     int64 // bytes handed out at once, as far as was seen
