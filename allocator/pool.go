@@ -106,6 +106,15 @@ func (p *Pool) chooseSegments() error {
 	return nil
 }
 
+// Segments returns where the pool's memory comes from: SegmentsVirtual or
+// SegmentsMalloc.
+func (p *Pool) Segments() string {
+	if p.space != nil {
+		return SegmentsVirtual
+	}
+	return SegmentsMalloc
+}
+
 // preallocate reserves bytes for whichever stream needs them first.
 func (p *Pool) preallocate(bytes int64) error {
 	if p.space != nil {

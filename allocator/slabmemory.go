@@ -36,6 +36,10 @@ func (m *slabMemory) orderAfter(p *Pool, n *node, s Stream) error {
 	return nil
 }
 
+// Segments returns where the memory of slabs, and of the blocks of no plan, comes
+// from: SegmentsVirtual or SegmentsMalloc.
+func (p *Plan) Segments() string { return p.pool.Segments() }
+
 // slabs calls yield for every slab.
 func (p *Plan) slabs(yield func(*slabMemory) bool) {
 	if p.slab != nil && !yield(p.slab) {
