@@ -51,9 +51,10 @@ type Allocator struct {
 	// Of the pool of this program, and of what a plan falls back to.
 	Strategy        string  // how a free block is chosen
 	Reuse           string  // how far free memory moves between streams: "wait", "opportunistic" or "same-stream"
-	SegmentBytes    int     // unit and first size of what is asked of the driver, a power of two; 0: the pool's choice
-	MaxSegmentBytes int     // the size at which segments stop growing; 0: the pool's choice
-	MaxSplitBytes   int     // larger blocks are kept for large requests; 0: none are
+	Segments        string  // where memory comes from: "virtual", pages that are mapped where they are needed, or "malloc", cudaMalloc; "": virtual where the device and the strategy can have it, else malloc
+	SegmentBytes    int     // of malloc segments: the unit of what is asked of the driver, a power of two; 0: the pool's choice
+	MaxSegmentBytes int     // of malloc segments: the size at which they stop growing; 0: the pool's choice
+	MaxSplitBytes   int     // of malloc segments: larger blocks are kept for large requests; 0: none are
 	GcThreshold     float64 // share of the limit from which on unused segments go back early, 0 to 1; 0: never
 	Preallocate     int     // bytes reserved at the start
 
@@ -119,6 +120,7 @@ var keys = []key{
 	{"train.nvtx", boolean(func(c *Config) *bool { return &c.Train.Nvtx })},
 	{"allocator.strategy", text(func(c *Config) *string { return &c.Allocator.Strategy })},
 	{"allocator.reuse", oneOf(func(c *Config) *string { return &c.Allocator.Reuse }, "wait", "opportunistic", "same-stream")},
+	{"allocator.segments", oneOf(func(c *Config) *string { return &c.Allocator.Segments }, "virtual", "malloc", "")},
 	{"allocator.segment_bytes", bytes(0, func(c *Config) *int { return &c.Allocator.SegmentBytes })},
 	{"allocator.max_segment_bytes", bytes(0, func(c *Config) *int { return &c.Allocator.MaxSegmentBytes })},
 	{"allocator.max_bytes", bytes(0, func(c *Config) *int { return &c.Allocator.MaxBytes })},

@@ -73,6 +73,9 @@ func TestParseErrors(t *testing.T) {
 		{"[train]\nlearning_rate = 1e999", "t.toml:2: train.learning_rate: is 1e999, beyond TOML's range, want a positive number"},
 		{"[train]\nbzs = 99999999999999999999", "t.toml:2: train.bzs: 99999999999999999999 is out of range for int64"},
 		{"[train]\nbsz = [\n1,\n99999999999999999999]", "t.toml:4: train.bsz: is 99999999999999999999, beyond TOML's range, want an integer"},
+		{"[allocator]\nsegments = \"cudaMalloc\"", `t.toml:2: allocator.segments: is "cudaMalloc", want "virtual" or "malloc" or ""`},
+		{"[allocator]\nsegments = 2", `t.toml:2: allocator.segments: is 2, want "virtual" or "malloc" or ""`},
+		{"[allocator]\nsegment = \"malloc\"", "t.toml:2: allocator.segment: unknown key, did you mean allocator.segments?"},
 		{"[allocator]\ntrace = \"x.parquet\"", `t.toml:2: allocator.trace: is "x.parquet", want a file that ends in .csv or .json`},
 		{"[allocator]\ntrace = \"csv\"", `t.toml:2: allocator.trace: is "csv", want a file that ends in .csv or .json`},
 		{"[allocator]\ntrace = 1.0", `t.toml:2: allocator.trace: is 1.0, want a file that ends in .csv or .json`},
@@ -116,6 +119,7 @@ nvtx = true
 [allocator]
 strategy = "buddy"
 reuse = "opportunistic"
+segments = "malloc"
 segment_bytes = 1
 max_segment_bytes = 2
 max_bytes = 3
@@ -140,7 +144,7 @@ log_dir = ""
 		Model: Model{1, 2},
 		Train: Train{3, 4, 1, 1<<63 - 1, "cpu", "3xtf32", "graph", false, true, false, 8, true},
 		Allocator: Allocator{
-			"buddy", "opportunistic", 1, 2, 4, 1, 5,
+			"buddy", "opportunistic", "malloc", 1, 2, 4, 1, 5,
 			6, false, false, false, 3, 0.5, "t.csv", 7, true,
 		},
 		Data: Data{"fashion", "d"},

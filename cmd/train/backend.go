@@ -127,14 +127,15 @@ func (b *backend) newAllocator(kind string, cfg configs.Config) (allocator.Alloc
 	case plainMalloc:
 		return b.limited(cfg.Allocator, func() (allocator.Allocator, error) { return allocator.NewMalloc(b.driver()), nil })
 	}
-	o, err := poolOptions(cfg)
+	driver := b.driver()
+	o, err := poolOptions(cfg, driver)
 	if err != nil {
 		return nil, err
 	}
 	if kind == plannedPool {
-		return allocator.NewPlan(b.driver(), o)
+		return allocator.NewPlan(driver, o)
 	}
-	return allocator.NewPool(b.driver(), o)
+	return allocator.NewPool(driver, o)
 }
 
 // limited makes an allocator that has no limit of its own, and puts the one of the
@@ -163,7 +164,7 @@ func (b *backend) limited(c configs.Allocator, open func() (allocator.Allocator,
 // newCaptureAllocator makes the allocator of what is captured into graphs: for
 // the driver's pool another one, whose requests become part of the graph, and
 // else a pool. A plan would have nothing to add to a graph, which repeats its
-// steps address by address.
+// steps address by address. Virtual segments would unmap addresses that graphs have.
 func (b *backend) newCaptureAllocator(kind string, cfg configs.Config) (allocator.Allocator, error) {
 	if kind == cudaAsync {
 		return b.limited(cfg.Allocator, func() (allocator.Allocator, error) {
@@ -172,8 +173,9 @@ func (b *backend) newCaptureAllocator(kind string, cfg configs.Config) (allocato
 		})
 	}
 	cfg.Allocator.Preallocate, cfg.Allocator.GcThreshold = 0, 0
+	cfg.Allocator.Segments = allocator.SegmentsMalloc
 	driver := &lasting{Driver: b.driver()}
-	o, err := poolOptions(cfg)
+	o, err := poolOptions(cfg, driver)
 	if err != nil {
 		return nil, err
 	}
@@ -219,8 +221,9 @@ func memPoolOptions(c configs.Allocator) kernels.MemPoolOptions {
 	return o
 }
 
-// poolOptions are those that section [allocator] asks for.
-func poolOptions(cfg configs.Config) (o allocator.PoolOptions, err error) {
+// poolOptions are those that section [allocator] asks for, of a pool on d. Their
+// Segments is the kind that the pool will have.
+func poolOptions(cfg configs.Config, d allocator.Driver) (o allocator.PoolOptions, err error) {
 	c := cfg.Allocator
 	if !slices.Contains(allocator.Strategies(), c.Strategy) {
 		return o, cfg.Errorf("allocator.strategy", "is %q, want one of %s", c.Strategy, strings.Join(allocator.Strategies(), ", "))
@@ -229,10 +232,24 @@ func poolOptions(cfg configs.Config) (o allocator.PoolOptions, err error) {
 	if err != nil {
 		return o, cfg.Errorf("allocator.reuse", "%w", err)
 	}
+	segments, err := segmentsOn(d, c.Strategy, c.Segments)
+	if err != nil {
+		return o, cfg.Errorf("allocator.segments", `%q cannot be had: %w; use "malloc", or leave it out`, c.Segments, err)
+	}
 	return allocator.PoolOptions{
-		Strategy: c.Strategy, Reuse: reuse,
+		Strategy: c.Strategy, Reuse: reuse, Segments: segments,
 		SegmentBytes: int64(c.SegmentBytes), MaxSegmentBytes: int64(c.MaxSegmentBytes),
 		MaxBytes: int64(c.MaxBytes), MaxFraction: c.MaxFraction, MaxSplitBytes: int64(c.MaxSplitBytes),
 		GCThreshold: c.GcThreshold, PreallocateBytes: int64(c.Preallocate),
 	}, nil
+}
+
+// segmentsOn is the kind of segments that a pool on d has where a kind, or none, is
+// asked for. It makes such a pool, which asks d for no memory.
+func segmentsOn(d allocator.Driver, strategy, asked string) (string, error) {
+	p, err := allocator.NewPool(d, allocator.PoolOptions{Strategy: strategy, Segments: asked})
+	if err != nil {
+		return "", err
+	}
+	return p.Segments(), p.Close()
 }

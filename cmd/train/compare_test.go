@@ -46,7 +46,7 @@ func TestOneEpoch(t *testing.T) {
 		args []string
 		want string
 	}{
-		{[]string{path}, "custom allocator: the only epoch, which pays for what is done once, "},
+		{[]string{path}, " segments: the only epoch, which pays for what is done once, "},
 		{[]string{"-compare", path}, "\none epoch each, the first, which pays for what is done once\n"},
 	} {
 		code, stdout, stderr := train(context.Background(), c.args...)

@@ -78,6 +78,15 @@ func hostNeeds(cfg configs.Config, set data.Dataset, kinds []string) []need {
 // checkMemory returns an error if the machine cannot have what a run needs, which
 // on the host would be the end of the process.
 func (b *backend) checkMemory(cfg configs.Config, set data.Dataset, kinds []string) error {
+	if slices.Contains(kinds, customPool) || slices.Contains(kinds, plannedPool) {
+		o, err := poolOptions(cfg, b.driver())
+		if err != nil {
+			return err
+		}
+		if o.Segments == allocator.SegmentsVirtual && !b.graph { // what is captured has malloc segments
+			cfg.Allocator.SegmentBytes = 0
+		}
+	}
 	device, host := deviceNeed(cfg, set, kinds), hostNeeds(cfg, set, kinds)
 	if b.gpu {
 		free, _, err := b.driver().MemInfo()

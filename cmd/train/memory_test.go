@@ -20,7 +20,8 @@ func TestTooLarge(t *testing.T) {
 	for _, c := range []struct{ old, new, want string }{
 		{"feat_dim = 24\nnum_layers = 2", "feat_dim = 32768\nnum_layers = 1000", "small.toml:2: model.feat_dim: the run needs at least "},
 		{"[train]", "[allocator]\npreallocate = 70368744177664\n[train]", "allocator.preallocate: the run needs at least "},
-		{"[train]", "[allocator]\nsegment_bytes = 70368744177664\n[train]", "allocator.segment_bytes: the run needs at least "},
+		{"[train]", "[allocator]\nsegment_bytes = 70368744177664\n[train]\nexecutor = 'graph'", "allocator.segment_bytes: the run needs at least "},
+		{"[train]", "[allocator]\nsegments = 'malloc'\nsegment_bytes = 70368744177664\n[train]", "allocator.segment_bytes: the run needs at least "},
 	} {
 		t.Setenv(allocatorEnv, "")
 		path, logDir := writeConfig(t, "cpu", "")

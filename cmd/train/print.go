@@ -86,9 +86,13 @@ func (s *session) printMedian() {
 	if len(all) == 1 {
 		title = "the only epoch, which pays for what is done once,"
 	}
+	segments := ""
+	if kind := r.segments(); kind != "" {
+		segments = ", " + kind + " segments"
+	}
 	best := quantile(all, 1, func(r record) float64 { return r.ValAcc })
-	fmt.Fprintf(s.stdout, "%s allocator: %s %.1f ms (%.1f to %.1f), of it %.2f ms in the allocator; best validation accuracy %.2f %%; peak %s allocated, %s reserved\n",
-		r.kind, title, median(epochs, record.totalMS), quantile(epochs, 0, record.totalMS), quantile(epochs, 1, record.totalMS),
+	fmt.Fprintf(s.stdout, "%s allocator%s: %s %.1f ms (%.1f to %.1f), of it %.2f ms in the allocator; best validation accuracy %.2f %%; peak %s allocated, %s reserved\n",
+		r.kind, segments, title, median(epochs, record.totalMS), quantile(epochs, 0, record.totalMS), quantile(epochs, 1, record.totalMS),
 		median(epochs, allocatorMS), 100*best, mebibytes(last(all).PeakAllocated), mebibytes(last(all).PeakReserved))
 }
 
@@ -127,6 +131,7 @@ func (s *session) printComparison() {
 	base := median(epochs(s.runners[0]), record.totalMS)
 
 	row("", func(r *runner) string { return r.kind })
+	row("segments", (*runner).segments)
 	row("median epoch", number("%.2f ms", record.totalMS))
 	row("fastest to slowest", func(r *runner) string {
 		e := epochs(r)

@@ -15,6 +15,7 @@ import (
 // milliseconds, memory in bytes.
 type record struct {
 	Allocator   string  `json:"allocator"`
+	Segments    string  `json:"segments,omitempty"` // see runner.segments
 	Epoch       int     `json:"epoch"`
 	Steps       int     `json:"steps"`
 	Interrupted bool    `json:"interrupted,omitempty"`

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"runtime"
+	"slices"
+	"strings"
 	"time"
 
 	"mlpool/allocator"
@@ -88,6 +90,20 @@ func (r *runner) own(a allocator.Allocator, err error) (*allocator.Timed, error)
 	return t, nil
 }
 
+// segments is where the memory of the runner's pools comes from: virtual, malloc, or
+// "virtual and malloc" where what is captured has another kind than the rest. It is
+// empty where there is no pool of this program.
+func (r *runner) segments() string {
+	var kinds []string
+	for _, a := range r.allocs {
+		p, ok := allocator.As[interface{ Segments() string }](a)
+		if ok && !slices.Contains(kinds, p.Segments()) {
+			kinds = append(kinds, p.Segments())
+		}
+	}
+	return strings.Join(kinds, " and ")
+}
+
 // stats adds up the runner's allocators, and the time spent in them.
 func (r *runner) stats() (sum allocator.Stats, spent time.Duration) {
 	for _, a := range r.allocs {
@@ -115,6 +131,7 @@ func (r *runner) epoch(ctx context.Context) (record, []float32, error) {
 	}
 	after, spent := r.stats()
 	rec := newRecord(r.kind, e, before, after, spent-spentBefore)
+	rec.Segments = r.segments()
 	r.records = append(r.records, rec)
 	r.losses = append(r.losses, e.Losses...)
 	return rec, e.Losses, nil
