@@ -406,7 +406,7 @@ func TestList(t *testing.T) {
 			t.Errorf("scenario %s is not listed", s.name)
 		}
 	}
-	for _, name := range append(allocator.Strategies(), "cuda", "malloc") {
+	for _, name := range append(allocator.Strategies(), mallocSegments, "cuda", "malloc") {
 		if !strings.Contains(out.String(), "\n  "+name+" ") {
 			t.Errorf("allocator %s is not listed", name)
 		}

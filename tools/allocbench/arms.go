@@ -19,14 +19,19 @@ type arm struct {
 	memoryOnly bool
 }
 
+// mallocSegments is the pool as it is on a device that maps no pages.
+const mallocSegments = "malloc segments"
+
 // arms are the allocators: every strategy of the pool, the default first, and
-// what there is to compare them with. One more is one more line.
+// what there is to compare them with. One more is one more line. A pool has virtual
+// segments unless its arm, or its strategy, says otherwise.
 func arms() []arm {
 	var all []arm
 	for _, s := range allocator.Strategies() {
 		all = append(all, pool(s, "the pool, placement "+s, allocator.PoolOptions{Strategy: s}))
 	}
 	return append(all,
+		pool(mallocSegments, "the pool, where memory comes in segments of cudaMalloc; the others have virtual ones where the device maps pages, but for buddy", allocator.PoolOptions{Segments: allocator.SegmentsMalloc}),
 		pool("opportunistic", "the pool, where memory changes streams only once it is idle", allocator.PoolOptions{Reuse: allocator.ReuseOpportunistic}),
 		pool("same-stream", "the pool, where memory never changes streams", allocator.PoolOptions{Reuse: allocator.ReuseSameStream}),
 		arm{name: "plan", doc: "a step recorded and replayed by index, where a scenario repeats itself in rounds; else what stands behind it", open: openPlan},

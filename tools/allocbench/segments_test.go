@@ -1,0 +1,91 @@
+package main
+
+import (
+	"errors"
+	"testing"
+
+	"mlpool/allocator"
+)
+
+var _ allocator.PageDriver = (*null)(nil)
+
+// TestArmsOfPools opens the pools on a device that maps pages, and looks at their
+// segments.
+func TestArmsOfPools(t *testing.T) {
+	pools := 0
+	for _, a := range arms() {
+		opened, err := a.open(newNull())
+		if err != nil {
+			t.Fatalf("%s: %v", a.name, err)
+		}
+		want := allocator.SegmentsVirtual
+		if a.name == mallocSegments || a.name == "buddy" {
+			want = allocator.SegmentsMalloc
+		}
+		if p, ok := allocator.As[*allocator.Pool](opened); ok {
+			pools++
+			if got := p.Segments(); got != want {
+				t.Errorf("%s has %s segments, want %s", a.name, got, want)
+			}
+		}
+		if err := opened.Close(); err != nil {
+			t.Errorf("%s: %v", a.name, err)
+		}
+	}
+	if least := len(allocator.Strategies()) + 1; pools < least {
+		t.Errorf("%d pools, want %d at least", pools, least)
+	}
+}
+
+// TestNullCountsPages makes pages and wants MemInfo to count those, and neither
+// addresses nor mappings.
+func TestNullCountsPages(t *testing.T) {
+	d := newNull()
+	page, err := d.PageSize()
+	if err != nil {
+		t.Fatal(err)
+	}
+	free := func(what string, want int64) {
+		t.Helper()
+		if got, total, err := d.MemInfo(); err != nil || got != want || total != nullBytes {
+			t.Errorf("after %s: %d bytes free of %d, error %v, want %d", what, got, total, err, want)
+		}
+	}
+	must := func(addr uintptr, err error) uintptr {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return addr
+	}
+	free("nothing", nullBytes)
+	before := must(d.Malloc(allocator.Alignment))
+	addr := must(d.ReserveRange(2 * nullBytes))
+	free("reserving addresses", nullBytes-allocator.Alignment)
+	if addr%uintptr(page) != 0 || addr <= before {
+		t.Errorf("addresses from %#x on, after %#x, of pages of %d", addr, before, page)
+	}
+	if behind := must(d.Malloc(1)); behind < addr+2*nullBytes {
+		t.Errorf("memory at %#x, within the addresses from %#x on", behind, addr)
+	}
+	free("another Malloc", nullBytes-allocator.Alignment-1)
+	pages := must(d.CreatePages(4 * page))
+	left := nullBytes - allocator.Alignment - 1 - 4*page
+	free("making pages", left)
+	if err := errors.Join(d.MapPages(addr, pages, 4*page), d.MapPages(addr+uintptr(4*page), pages, 4*page)); err != nil {
+		t.Error(err)
+	}
+	free("mapping them twice", left)
+	var full nullMemoryError
+	if _, err := d.CreatePages(left/page*page + page); !errors.As(err, &full) || !full.OutOfMemory() {
+		t.Errorf("more pages than are free: error %v", err)
+	}
+	free("a refusal", left)
+	if err := errors.Join(d.UnmapPages(addr, 4*page), d.UnmapPages(addr+uintptr(4*page), 4*page), d.ReleasePages(pages), d.ReleaseRange(addr, 2*nullBytes)); err != nil {
+		t.Error(err)
+	}
+	free("giving them back", left+4*page)
+	if err := d.ReleasePages(pages); err == nil {
+		t.Error("pages were released twice: no error")
+	}
+}
