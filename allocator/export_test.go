@@ -169,3 +169,38 @@ func (p *Pool) Stitches() (stitches, chunks int) {
 	defer p.mu.Unlock()
 	return len(p.space.stitches), p.space.stitched
 }
+
+// ChunksInUse returns the bytes of the chunks in which something is handed out. It
+// looks at the blocks, not at what a survey finds.
+func (p *Pool) ChunksInUse() (bytes int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := p.space
+	used := map[*chunk]bool{}
+	p.everyHeap(func(h *heap) {
+		h.blocks(func(n *node) {
+			parts := []*node{n}
+			if n.sewn != nil {
+				parts = n.sewn.parts
+			}
+			for _, part := range parts {
+				for _, c := range s.overlapping(part.addr, part.addr+uintptr(part.size)) {
+					used[c] = used[c] || n.state == live
+				}
+			}
+		})
+	})
+	for c, live := range used {
+		if live {
+			bytes += c.size
+		}
+	}
+	return bytes
+}
+
+// SetLimit makes MaxBytes another one.
+func (p *Pool) SetLimit(bytes int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.opt.MaxBytes = bytes
+}

@@ -164,14 +164,14 @@ type found struct {
 // out of the free blocks there. All locks of heaps are held.
 func (p *Pool) gatherLocked(r *request, heaps []*heap, stitch bool) (parts []*node, at found, err error) {
 	s, h := p.space, r.heap
+	for _, h := range heaps {
+		h.flush()
+	}
 	if !stitch && len(heaps) == 1 {
 		if n := h.takeBest(r.size); n != nil {
 			n.state = part
 			return []*node{n}, found{addr: n.addr}, nil
 		}
-	}
-	for _, h := range heaps {
-		h.flush()
 	}
 	s.survey(heaps)
 	var pieces []piece

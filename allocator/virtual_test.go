@@ -1,0 +1,186 @@
+package allocator_test
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"testing"
+
+	"mlpool/allocator"
+	"mlpool/allocator/allocatortest"
+)
+
+// smallPage makes chunks move all the time, in bytes.
+const smallPage = 4 << 10
+
+// churn is a pool with virtual segments on which random calls are made.
+type churn struct {
+	*rig
+	random *rand.Rand
+	most   int64 // bytes of a request
+	blocks []modelBlock
+	failed func(bytes int64, on allocator.Stream, oom *allocator.OutOfMemoryError)
+}
+
+func newChurn(t *testing.T, seed uint64, device int64, o allocator.PoolOptions) *churn {
+	t.Helper()
+	o.Segments = allocator.SegmentsVirtual
+	r := newRigOn(t, allocatortest.NewFake(device).WithPages(smallPage), o)
+	return &churn{rig: r, random: rand.New(rand.NewPCG(seed, 21)), most: device}
+}
+
+// size returns bytes of any magnitude, up to the most.
+func (c *churn) size() int64 {
+	return 1 + c.random.Int64N(c.most>>c.random.IntN(12))
+}
+
+// step makes one call.
+func (c *churn) step() {
+	c.t.Helper()
+	on := allocator.Stream(1 + c.random.IntN(4))
+	switch op := c.random.IntN(32); {
+	case op < 14:
+		bytes := c.size()
+		b, err := c.Alloc(bytes, on, "churn")
+		var oom *allocator.OutOfMemoryError
+		if errors.As(err, &oom) {
+			if c.failed != nil {
+				c.failed(bytes, on, oom)
+			}
+			c.freeHalf()
+			return
+		}
+		c.must(err)
+		c.blocks = append(c.blocks, modelBlock{b, on})
+	case len(c.blocks) == 0:
+	case op < 24:
+		c.free(c.random.IntN(len(c.blocks)), on)
+	case op < 29:
+		b := c.blocks[c.random.IntN(len(c.blocks))]
+		c.fake.Order(b.on, on)
+		c.must(c.RecordStream(b.Block, on))
+		c.must(c.Use(b.Block, on))
+	case op == 29:
+		c.fake.Finish()
+	case op == 30:
+		c.must(c.pool.ReleaseStream(on))
+	default:
+		c.must(c.Trim(c.random.Int64N(c.most)))
+	}
+}
+
+// free frees a block on stream on, or where it was made.
+func (c *churn) free(i int, on allocator.Stream) {
+	c.t.Helper()
+	b := c.blocks[i]
+	if c.random.IntN(2) == 0 {
+		on = b.on
+	}
+	c.fake.Order(b.on, on)
+	c.must(c.Free(b.Block, on))
+	c.blocks = slices.Delete(c.blocks, i, i+1)
+}
+
+func (c *churn) freeHalf() {
+	c.t.Helper()
+	for range (len(c.blocks) + 1) / 2 {
+		c.free(c.random.IntN(len(c.blocks)), c.blocks[0].on)
+	}
+}
+
+func (c *churn) end() {
+	c.t.Helper()
+	for len(c.blocks) > 0 {
+		c.free(0, c.blocks[0].on)
+	}
+	c.must(c.Trim(0))
+	if st := c.Stats(); st.Reserved != 0 || st.Allocated != 0 {
+		c.t.Fatalf("after every free and Trim(0): %+v", st)
+	}
+	c.close()
+}
+
+// virtualStrategies are those that can have virtual segments.
+func virtualStrategies() []string {
+	return slices.DeleteFunc(allocator.Strategies(), func(s string) bool { return s == "buddy" })
+}
+
+// TestFailsOnlyWithoutPages makes random calls until memory runs out. A request may
+// fail only if it, in whole pages, and the chunks in which something is handed out
+// exceed the limit or the device, once pending work is done. It is chunks, not
+// pages: only whole chunks move, and a chunk is larger than a page where much is
+// reserved, or was asked for at once. And the limit that the error advises would do
+// at that moment.
+func TestFailsOnlyWithoutPages(t *testing.T) {
+	const device, steps, seeds = 3<<20 + 5000, 400, 12
+	failures, advised := 0, 0
+	for _, strategy := range virtualStrategies() {
+		for seed := range uint64(seeds) {
+			o := allocator.PoolOptions{Strategy: strategy}
+			most := int64(device)
+			if seed%3 > 0 {
+				o.MaxBytes = device / 2
+				most = o.MaxBytes
+			}
+			if seed%4 == 3 {
+				o.GCThreshold = 0.6
+			}
+			c := newChurn(t, seed, device, o)
+			c.most = most
+			c.failed = func(bytes int64, on allocator.Stream, oom *allocator.OutOfMemoryError) {
+				failures++
+				need := (bytes + smallPage - 1) / smallPage * smallPage
+				used := c.pool.ChunksInUse()
+				if used+need <= most {
+					t.Fatalf("%s, seed %d: %d bytes are not met beside chunks of %d in use, of %d: %v", strategy, seed, bytes, used, most, oom)
+				}
+				if m := limitAdvised.FindStringSubmatch(oom.Error()); m != nil {
+					advised++
+					c.followAdvice(m[1], o.MaxBytes, bytes, on)
+				}
+			}
+			for range steps {
+				c.step()
+				c.check()
+			}
+			c.end()
+		}
+	}
+	if failures == 0 || advised == 0 {
+		t.Errorf("%d requests failed, %d of them with a limit that would do", failures, advised)
+	}
+}
+
+// followAdvice makes a request that failed again with the limit that was advised.
+func (c *churn) followAdvice(advice string, limit, bytes int64, on allocator.Stream) {
+	c.t.Helper()
+	enough, err := strconv.ParseInt(advice, 10, 64)
+	c.must(err)
+	c.pool.SetLimit(enough)
+	b, err := c.Alloc(bytes, on, "advised")
+	if err != nil {
+		c.t.Fatalf("with the limit of %d that was advised for one of %d: %v", enough, limit, err)
+	}
+	c.check()
+	c.must(c.Free(b, on))
+	c.must(c.Trim(0))
+	c.pool.SetLimit(limit)
+}
+
+// TestRandomCalls makes random calls under every policy.
+func TestRandomCalls(t *testing.T) {
+	for _, strategy := range virtualStrategies() {
+		for reuse := range allocator.Reuse(3) {
+			t.Run(fmt.Sprint(strategy, "/", reuse), func(t *testing.T) {
+				c := newChurn(t, uint64(reuse), 2<<20, allocator.PoolOptions{Strategy: strategy, Reuse: reuse})
+				for range 1500 {
+					c.step()
+					c.check()
+				}
+				c.end()
+			})
+		}
+	}
+}
