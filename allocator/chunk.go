@@ -69,6 +69,7 @@ type space struct {
 	most     int64 // bytes handed out at once, as far as was seen
 
 	keptPages []keptPages // which the driver did not take back, for a later try
+	held      int64       // bytes of all chunks and kept pages
 }
 
 // keptPages is memory that is mapped nowhere any more.
@@ -171,7 +172,8 @@ func (s *space) gap(z *zone, bytes int64) (uintptr, bool) {
 }
 
 // create makes chunks of bytes in all from addr on, where nothing is mapped. They
-// are of no heap yet. If the driver refuses one, those before it remain.
+// are of no heap yet. If the driver refuses one, those before it go back; only what
+// it does not take back remains.
 func (s *space) create(addr uintptr, bytes, reserved int64) (made []*chunk, err error) {
 	largest := s.chunkBytes(bytes, reserved)
 	for bytes > 0 {
@@ -184,6 +186,15 @@ func (s *space) create(addr uintptr, bytes, reserved int64) (made []*chunk, err 
 		addr += uintptr(size)
 		bytes -= size
 	}
+	for err != nil && len(made) > 0 {
+		last := made[len(made)-1]
+		if undo := s.driver.UnmapPages(last.addr, last.size); undo != nil {
+			err = errors.Join(err, undo)
+			break
+		}
+		made = made[:len(made)-1]
+		err = oneOrJoined([]error{err, s.release(keptPages{last.pages, last.size})})
+	}
 	if len(made) > 0 {
 		s.chunks = slices.Insert(s.chunks, s.index(made[0].addr), made...)
 	}
@@ -195,12 +206,9 @@ func (s *space) createOne(addr uintptr, size int64) (*chunk, error) {
 	if err != nil {
 		return nil, err
 	}
+	s.held += size
 	if err := s.driver.MapPages(addr, pages, size); err != nil {
-		if undo := s.driver.ReleasePages(pages); undo != nil {
-			s.keptPages = append(s.keptPages, keptPages{pages, size})
-			err = errors.Join(err, undo)
-		}
-		return nil, err
+		return nil, oneOrJoined([]error{err, s.release(keptPages{pages, size})})
 	}
 	return &chunk{addr: addr, size: size, pages: pages}, nil
 }
@@ -235,27 +243,29 @@ func (s *space) remove(c *chunk) error {
 			}
 		}
 	}
-	err := s.driver.ReleasePages(c.pages)
-	if err != nil {
-		s.keptPages = append(s.keptPages, keptPages{c.pages, c.size})
-	}
-	return err
+	return s.release(keptPages{c.pages, c.size})
 }
 
-// releaseKept gives pages back that the driver did not take before. It returns the
-// bytes that it took now.
-func (s *space) releaseKept(errs *[]error) (bytes int64) {
-	var still []keptPages
-	for _, k := range s.keptPages {
-		if err := s.driver.ReleasePages(k.pages); err != nil {
-			still = append(still, k)
+// release gives pages back that are mapped nowhere. What the driver does not take is
+// kept for a later try.
+func (s *space) release(k keptPages) error {
+	if err := s.driver.ReleasePages(k.pages); err != nil {
+		s.keptPages = append(s.keptPages, k)
+		return err
+	}
+	s.held -= k.size
+	return nil
+}
+
+// releaseKept gives pages back that the driver did not take before.
+func (s *space) releaseKept(errs *[]error) {
+	kept := s.keptPages
+	s.keptPages = nil
+	for _, k := range kept {
+		if err := s.release(k); err != nil {
 			*errs = append(*errs, err)
-		} else {
-			bytes += k.size
 		}
 	}
-	s.keptPages = still
-	return bytes
 }
 
 // isEmpty says whether the driver has everything back.

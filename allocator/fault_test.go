@@ -3,6 +3,7 @@ package allocator_test
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"testing"
 
 	"mlpool/allocator"
@@ -137,4 +138,148 @@ func faultyRun(f *allocatortest.Fake, a allocator.Allocator) (failed bool, err e
 		}
 	}
 	return failed, errors.Join(err, f.Faults(), f.Leftover())
+}
+
+// flaky is a driver whose calls fail at random.
+type flaky struct {
+	*allocatortest.Fake
+	random *rand.Rand
+	fails  map[string]int // of so many calls of a name, one
+}
+
+func (d *flaky) fail(name string) error {
+	if odds := d.fails[name]; odds > 0 && d.random.IntN(odds) == 0 {
+		return fmt.Errorf("%s: %w", name, allocatortest.ErrInjected)
+	}
+	return nil
+}
+
+func (d *flaky) ReserveRange(bytes int64) (uintptr, error) {
+	if err := d.fail("ReserveRange"); err != nil {
+		return 0, err
+	}
+	return d.Fake.ReserveRange(bytes)
+}
+
+func (d *flaky) ReleaseRange(addr uintptr, bytes int64) error {
+	if err := d.fail("ReleaseRange"); err != nil {
+		return err
+	}
+	return d.Fake.ReleaseRange(addr, bytes)
+}
+
+func (d *flaky) CreatePages(bytes int64) (uintptr, error) {
+	if err := d.fail("CreatePages"); err != nil {
+		return 0, err
+	}
+	return d.Fake.CreatePages(bytes)
+}
+
+func (d *flaky) ReleasePages(pages uintptr) error {
+	if err := d.fail("ReleasePages"); err != nil {
+		return err
+	}
+	return d.Fake.ReleasePages(pages)
+}
+
+func (d *flaky) MapPages(addr, pages uintptr, bytes int64) error {
+	if err := d.fail("MapPages"); err != nil {
+		return err
+	}
+	return d.Fake.MapPages(addr, pages, bytes)
+}
+
+func (d *flaky) UnmapPages(addr uintptr, bytes int64) error {
+	if err := d.fail("UnmapPages"); err != nil {
+		return err
+	}
+	return d.Fake.UnmapPages(addr, bytes)
+}
+
+func (d *flaky) RecordEvent(event, s uintptr) error {
+	if err := d.fail("RecordEvent"); err != nil {
+		return err
+	}
+	return d.Fake.RecordEvent(event, s)
+}
+
+func (d *flaky) WaitEvent(s, event uintptr) error {
+	if err := d.fail("WaitEvent"); err != nil {
+		return err
+	}
+	return d.Fake.WaitEvent(s, event)
+}
+
+func (d *flaky) SyncEvent(event uintptr) error {
+	if err := d.fail("SyncEvent"); err != nil {
+		return err
+	}
+	return d.Fake.SyncEvent(event)
+}
+
+// TestPagesFail makes random calls while the driver refuses some of its own: one
+// kind, then all at once. The pool keeps its accounts and works on; what was refused
+// goes back once the driver takes it.
+func TestPagesFail(t *testing.T) {
+	const device, odds, steps = 1 << 20, 6, 600
+	all := map[string]int{}
+	kinds := map[string]map[string]int{"all": all}
+	for _, name := range []string{
+		"ReserveRange", "ReleaseRange", "CreatePages", "ReleasePages", "MapPages", "UnmapPages", "RecordEvent", "WaitEvent", "SyncEvent",
+	} {
+		all[name] = 2 * odds
+		kinds[name] = map[string]int{name: odds}
+	}
+	for name, fails := range kinds {
+		t.Run(name, func(t *testing.T) {
+			injected := 0
+			for seed := range uint64(8) {
+				c := newChurn(t, seed, device, allocator.PoolOptions{Reuse: allocator.Reuse(seed % 3)})
+				d := &flaky{c.fake, c.random, fails}
+				p := newPool(t, d, allocator.PoolOptions{Reuse: allocator.Reuse(seed % 3), Strategy: virtualStrategies()[seed]})
+				c.rig = &rig{allocatortest.NewGuard(p, c.fake), t, p, c.fake}
+				c.excused = func(err error) bool {
+					injected++
+					return errors.Is(err, allocatortest.ErrInjected)
+				}
+				for range steps {
+					c.step()
+					c.check()
+				}
+				d.fails = nil
+				c.end()
+			}
+			if injected == 0 {
+				t.Error("no call failed")
+			}
+		})
+	}
+}
+
+// TestCloseIsRepeated closes a pool, of blocks and stitches, on a driver that refuses
+// to take things back, until it takes everything.
+func TestCloseIsRepeated(t *testing.T) {
+	for seed := range uint64(20) {
+		c := newChurn(t, seed, 1<<20, allocator.PoolOptions{})
+		d := &flaky{c.fake, c.random, nil}
+		p := newPool(t, d, allocator.PoolOptions{})
+		c.rig = &rig{allocatortest.NewGuard(p, c.fake), t, p, c.fake}
+		for range 200 {
+			c.step()
+		}
+		c.fake.Synchronize()
+		d.fails = map[string]int{"ReleaseRange": 3, "ReleasePages": 3, "UnmapPages": 3}
+		for try := 0; ; try++ {
+			err := p.Close()
+			if errors.Is(err, allocator.ErrClosed) {
+				break
+			}
+			if try > 0 && err != nil && !errors.Is(err, allocatortest.ErrInjected) || try == 1000 {
+				t.Fatalf("seed %d, Close %d: %v", seed, try, err)
+			}
+		}
+		if err := errors.Join(c.fake.Leftover(), c.fake.Faults()); err != nil {
+			t.Errorf("seed %d: %v", seed, err)
+		}
+	}
 }

@@ -432,8 +432,7 @@ func (p *Pool) growBy(r *request, bytes int64) (bool, error) {
 	return false, nil
 }
 
-// addChunks adds new memory to a heap. What the driver gave before it refused more
-// stays there.
+// addChunks adds new memory to a heap.
 func (p *Pool) addChunks(h *heap, bytes int64) error {
 	made, err := p.newChunks(h, bytes)
 	if len(made) > 0 {
@@ -444,8 +443,8 @@ func (p *Pool) addChunks(h *heap, bytes int64) error {
 	return err
 }
 
-// newChunks makes a run of new chunks in the zone of h. What the driver gave before
-// it refused more is a shorter one.
+// newChunks makes a run of new chunks in the zone of h. If it fails, the run is what
+// the driver did not take back.
 func (p *Pool) newChunks(h *heap, bytes int64) ([]*chunk, error) {
 	if p.opt.MaxBytes > 0 && bytes > p.opt.MaxBytes-p.reserved {
 		return nil, errLimit
@@ -458,9 +457,9 @@ func (p *Pool) newChunks(h *heap, bytes int64) ([]*chunk, error) {
 	if len(made) > 0 {
 		end := made[len(made)-1].end()
 		z.next = max(z.next, int64(end-z.addr))
-		p.reserved += int64(end - addr)
-		p.peakReserved = max(p.peakReserved, p.reserved)
 	}
+	p.reserved = p.space.held
+	p.peakReserved = max(p.peakReserved, p.reserved)
 	return made, err
 }
 
@@ -536,7 +535,8 @@ func (s *space) unstitch(t *stitch) error {
 func (p *Pool) releaseChunks(h *heap, keep int64) error {
 	s := p.space
 	var errs []error
-	p.reserved -= s.releaseKept(&errs)
+	s.releaseKept(&errs)
+	p.reserved = s.held
 	s.survey([]*heap{h})
 	var unused []*chunk
 	for _, c := range s.chunks {
@@ -553,11 +553,12 @@ func (p *Pool) releaseChunks(h *heap, keep int64) error {
 			break
 		}
 		h.detach(s, []*chunk{c})
-		if err := s.remove(c); err != nil {
+		err := s.remove(c)
+		p.reserved = s.held
+		if err != nil {
 			errs = append(errs, err)
 			break
 		}
-		p.reserved -= c.size
 		p.full = false
 	}
 	for _, t := range slices.Clone(s.stitches) {
