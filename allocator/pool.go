@@ -54,11 +54,6 @@ func NewPool(d Driver, o PoolOptions) (*Pool, error) {
 	}
 	p := &Pool{opt: o, driver: meter{driver: d}, users: users{named: map[Stream]*user{}}}
 	p.events.driver = &p.driver
-	if err := p.chooseSegments(); err != nil {
-		return nil, err
-	}
-	p.common = newHeap(p, 0)
-	p.heaps.Store(newHeapTable(nil))
 	if o.MaxFraction > 0 {
 		_, total, err := p.driver.MemInfo()
 		if err != nil {
@@ -68,8 +63,13 @@ func NewPool(d Driver, o PoolOptions) (*Pool, error) {
 			p.opt.MaxBytes = most
 		}
 	}
+	if err := p.chooseSegments(); err != nil {
+		return nil, err
+	}
+	p.common = newHeap(p, 0)
+	p.heaps.Store(newHeapTable(nil))
 	if o.PreallocateBytes > 0 {
-		if err := p.preallocate(blockSize(o.PreallocateBytes)); err != nil {
+		if err := p.preallocate(o.PreallocateBytes); err != nil {
 			return nil, oneOrJoined([]error{
 				fmt.Errorf("allocator: pre-allocation of %d bytes: %w", o.PreallocateBytes, err), p.Close(),
 			})
@@ -101,6 +101,12 @@ func (p *Pool) chooseSegments() error {
 	if page < Alignment || page&(page-1) != 0 {
 		return fmt.Errorf("allocator: virtual segments: a page of %d bytes", page)
 	}
+	if limit := p.opt.MaxBytes; limit > 0 && limit < page {
+		if kind == "" {
+			return nil
+		}
+		return fmt.Errorf("allocator: virtual segments: the limit of %d bytes is less than a page of %d", limit, page)
+	}
 	p.driver.paged = paged
 	p.space = &space{driver: &p.driver, page: page}
 	return nil
@@ -115,12 +121,21 @@ func (p *Pool) Segments() string {
 	return SegmentsMalloc
 }
 
-// preallocate reserves bytes for whichever stream needs them first.
+// preallocate reserves bytes for whichever stream needs them first, in whole pages
+// where segments are virtual, and no more than the limit allows of those.
 func (p *Pool) preallocate(bytes int64) error {
+	unit := int64(Alignment)
 	if p.space != nil {
-		return p.addChunks(p.common, roundUp(bytes, p.space.page))
+		unit = p.space.page
 	}
-	g, err := p.newSegment(bytes)
+	size := roundUp(bytes, unit)
+	if limit := p.opt.MaxBytes; limit >= max(bytes, unit) {
+		size = min(size, limit&^(unit-1))
+	}
+	if p.space != nil {
+		return p.addChunks(p.common, size)
+	}
+	g, err := p.newSegment(size)
 	if err == nil {
 		p.common.adopt(g)
 	}

@@ -222,3 +222,61 @@ func TestFailureLeavesNothing(t *testing.T) {
 	r.must(r.Free(b, 1))
 	r.close()
 }
+
+// TestLimitOfAnySize has limits that are not whole pages: what is in them is used,
+// and a limit below one page, where nothing can be mapped, leaves the pool to
+// Driver.Malloc.
+func TestLimitOfAnySize(t *testing.T) {
+	const page = 2 << 20
+	for _, c := range []struct {
+		name               string
+		limit, preallocate int64
+		kind               string
+		fails              bool
+		virtual            bool
+		most               int64 // bytes of the largest request that is met
+	}{
+		{"whole pages", 2 * page, 0, "", false, true, 2 * page},
+		{"pages and a half", 2*page + page/2, 0, "", false, true, 2 * page},
+		{"all pre-allocated", 2*page + page/2, 2*page + page/2, "", false, true, 2 * page},
+		{"a byte more than a page", page + 1, page + 1, "", false, true, page},
+		{"half a page", page / 2, 0, "", false, false, page / 2},
+		{"half a page, pre-allocated", page / 2, page / 2, "", false, false, page / 2},
+		{"a block", allocator.Alignment, 0, "", false, false, allocator.Alignment},
+		{"nearly two blocks, pre-allocated", 2*allocator.Alignment - 1, 2*allocator.Alignment - 1, "", false, false, allocator.Alignment},
+		{"half a page, virtual", page / 2, 0, allocator.SegmentsVirtual, true, false, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f := allocatortest.NewFake(deviceBytes)
+			p, err := allocator.NewPool(f, allocator.PoolOptions{
+				Segments: c.kind, MaxBytes: c.limit, PreallocateBytes: c.preallocate,
+			})
+			if c.fails != (err != nil) {
+				t.Fatalf("NewPool: %v, want failure: %v", err, c.fails)
+			}
+			if err != nil {
+				return
+			}
+			r := &rig{allocatortest.NewGuard(p, f), t, p, f}
+			if got := p.Virtual(); got != c.virtual {
+				t.Errorf("virtual segments: %v, want %v", got, c.virtual)
+			}
+			if st := r.Stats(); st.Reserved > c.limit || st.Reserved == 0 != (c.preallocate == 0) {
+				t.Errorf("%d bytes reserved, %d to be", st.Reserved, c.preallocate)
+			}
+			b := r.alloc(c.most, 1)
+			if over, err := r.Alloc(1, 1, "over"); err == nil {
+				t.Errorf("block at %#x exceeds the limit", over.Addr)
+			}
+			r.must(r.Free(b, 1))
+			r.close()
+		})
+	}
+	t.Run("of a small device", func(t *testing.T) {
+		f := allocatortest.NewFake(deviceBytes)
+		p := newPool(t, f, allocator.PoolOptions{MaxFraction: float64(page/2) / deviceBytes})
+		r := &rig{allocatortest.NewGuard(p, f), t, p, f}
+		r.must(r.Free(r.alloc(page/4, 1), 1))
+		r.close()
+	})
+}
