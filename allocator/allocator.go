@@ -30,25 +30,62 @@
 //
 // # Growth
 //
-// A [Pool] takes memory in segments of whole units of 2 MiB. A small heap's segment
-// fits some number of the blocks asked for, a large heap grows by an eighth, and no
-// segment but that of a single block exceeds PoolOptions.MaxSegmentBytes. Segments
-// go back with Trim, past GCThreshold, and when memory runs out.
+// A [Pool] reserves memory in segments of one of two kinds, PoolOptions.Segments.
+//
+// A malloc segment is one call of Driver.Malloc, of whole units of SegmentBytes. A
+// small heap's fits some number of the blocks asked for, a large heap grows by an
+// eighth, and no segment but that of a single block exceeds MaxSegmentBytes.
+//
+// A virtual segment is a range of addresses that grows by chunks. A chunk is memory
+// that one cuMemCreate made: one page of 2 MiB or, in a large pool or for a large
+// request, several. It stays mapped at one address as long as it exists. The heap of
+// each stream has a range of its own, so that its new chunks are neighbours and a block
+// may span them.
+//
+// What no free block of its heap fits is met in this order:
+//
+//   - Unused chunks of the heap that lie side by side, or did in a stitch.
+//   - New chunks, until what is reserved exceeds the most that was ever handed out
+//     by a sixty-fourth. This slack keeps stitches few.
+//   - Unused chunks of other heaps that lie side by side. A chunk moves by a change
+//     of its owner: the addresses stay, the driver maps nothing, and the stream that
+//     gets it waits on the device for an event of the one that had it.
+//   - A stitch: unused chunks from here and there, mapped a second time, side by side.
+//   - New chunks, as many as are missing.
+//
+// A stitch stays for the next block that needs its bytes while its chunks are free,
+// unless there are very many. So a program that repeats itself finds the chunks and
+// stitches of the last time, and calls the driver no more but to order streams.
+//
+// Trim gives unused memory back: malloc segments of which nothing is handed out, and
+// of virtual ones every such chunk, with its addresses in stitches. So does
+// GCThreshold, before the pool grows beyond it, and running out of memory.
 //
 // # Out of memory
 //
-// Before it fails, a Pool waits for all blocks that wait for other streams, looks at
+// With malloc segments a Pool waits for all blocks that wait for other streams, looks at
 // the memory of other streams, asks the driver once more with every unused segment
-// given back, and looks at every free block whatever its strategy; a Plan gives up a
-// slab of which nothing is handed out; an Async trims the driver's pool and tries again. Then the
-// [*OutOfMemoryError] says what was asked for, held and free, and what would have
-// helped. What was handed out is not touched, and the next Alloc works.
+// given back, and looks at every free block whatever its strategy. Free memory in
+// several segments does not help a request that none of them has room for.
+//
+// With virtual ones it waits for those blocks too, and stitches unused chunks of all
+// streams. So what is free in pieces does not fail a request, but in chunks that are
+// partly in use: it fails once the pages of the chunks under live blocks and those of
+// the request exceed the limit or what the device has. With a [Reuse] that keeps memory from
+// other streams, their unused chunks go back to the driver first.
+//
+// A Plan gives up a slab of which nothing is handed out, and an Async trims the
+// driver's pool and tries again. Then the [*OutOfMemoryError] says what was asked for,
+// held and free, and what would have helped. A limit is advised only where one was in
+// the way: with virtual segments the chunks under live blocks and the request,
+// in whole pages. What was handed out is not touched, and the next Alloc works.
 //
 // # Drivers
 //
-// The package knows no GPU. What it needs of one it asks of a [Driver], so the
-// same code runs on a card, on host memory and on the fake of package
-// allocatortest, which faults where a real card would corrupt.
+// The package knows no GPU. What it needs of one it asks of a [Driver], and for
+// virtual segments of a [PageDriver], so the same code runs on a card, on host memory
+// and on the fake of package allocatortest, which faults where a real card would
+// corrupt.
 package allocator
 
 import "errors"
@@ -84,8 +121,8 @@ type Allocator interface {
 	// ResetPeaks starts the peaks in Stats again from the current values.
 	ResetPeaks()
 
-	// Trim gives unused memory back to the driver, in whole segments, until no
-	// more than keep bytes are reserved or no segment is unused. It may wait on
+	// Trim gives unused memory back to the driver, in whole segments or chunks,
+	// until no more than keep bytes are reserved or none is unused. It may wait on
 	// the host for the work that used them, and so may a request that the driver
 	// has no memory for; others that need the same memory then wait as well.
 	Trim(keep int64) error

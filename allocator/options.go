@@ -56,7 +56,7 @@ const (
 	// SegmentsVirtual are ranges of addresses that grow. The memory behind them
 	// moves to where it is needed. They need a PageDriver.
 	SegmentsVirtual = "virtual"
-	// SegmentsMalloc are calls of Driver.Malloc: blocks of fixed size and address.
+	// SegmentsMalloc are calls of Driver.Malloc: each of fixed size and address.
 	SegmentsMalloc = "malloc"
 )
 
@@ -72,27 +72,31 @@ type PoolOptions struct {
 	// default, the first of them that the driver and the strategy can do.
 	Segments string
 
-	// SegmentBytes is the unit that segments are rounded up to, in bytes, a power
-	// of two. Default 2 MiB, the pages that a GPU's memory comes in.
+	// SegmentBytes is the unit that malloc segments are rounded up to, in bytes, a
+	// power of two. Default 2 MiB, the pages that a GPU's memory comes in. Virtual
+	// segments come in the driver's pages, whatever it is.
 	SegmentBytes int64
-	// MaxSegmentBytes is where the growth of segments ends; larger requests get
-	// a segment of their own size. Default 256 MiB: a larger cap reserves
-	// earlier than needed, a smaller one fragments a large heap.
+	// MaxSegmentBytes is where the growth of malloc segments ends; larger requests
+	// get a segment of their own size. Default 256 MiB: a larger cap reserves
+	// earlier than needed, a smaller one fragments a large heap. Of virtual segments
+	// it limits nothing.
 	MaxSegmentBytes int64
 	// MaxBytes limits what is reserved from the driver. 0 is no limit.
 	MaxBytes int64
 	// MaxFraction limits it to a share of the device's memory, at most 1. If
 	// both limits are given the lower one counts. 0 is no limit.
 	MaxFraction float64
-	// MaxSplitBytes keeps large blocks from being nibbled at: a block that is
-	// larger is handed out, and split, only for requests of more than half of
-	// MaxSplitBytes, or where a request would fail otherwise. 0 splits every block.
+	// MaxSplitBytes keeps large blocks of malloc segments from being nibbled at: a
+	// block that is larger is handed out, and split, only for requests of more than
+	// half of MaxSplitBytes, or where a request would fail otherwise. 0 splits every
+	// block, as virtual segments always do.
 	MaxSplitBytes int64
 	// GCThreshold is the share of MaxBytes, or of the device where there is no
-	// limit, from which on unused segments are released before a new one is
-	// asked for. 0 waits until memory runs out.
+	// limit, from which on unused segments, or chunks, are released before new
+	// ones are asked for. 0 waits until memory runs out.
 	GCThreshold float64
-	// PreallocateBytes are reserved by NewPool, in one segment.
+	// PreallocateBytes are reserved by NewPool, in one segment. Virtual ones are
+	// rounded up to whole pages.
 	PreallocateBytes int64
 }
 
