@@ -69,6 +69,8 @@ func TestSegmentsOfDevice(t *testing.T) {
 func TestSegmentsShown(t *testing.T) {
 	byDefault := hostSegments()
 	all := map[string]bool{}
+	path, root := writeConfig(t, "cpu", "") // one for all: each has other data
+	setting := "[train]"
 	for _, c := range []struct{ env, config, want string }{
 		{customPool, "", byDefault},
 		{customPool, `segments = "malloc"`, "malloc"},
@@ -77,7 +79,9 @@ func TestSegmentsShown(t *testing.T) {
 		{plainMalloc, "", ""},
 	} {
 		t.Setenv(allocatorEnv, c.env)
-		path, root := writeConfig(t, "cpu", "[allocator]\n"+c.config+"\n")
+		now := "[allocator]\n" + c.config + "\n[train]"
+		setConfig(t, path, setting, now)
+		setting = now
 		code, stdout, stderr := train(context.Background(), path)
 		title := c.env + " allocator: median epoch"
 		if c.want != "" {
