@@ -4,7 +4,6 @@ import (
 	"errors"
 	"slices"
 	"sort"
-	"sync/atomic"
 )
 
 // A chunk is memory that one call of the driver created, a number of whole pages.
@@ -27,23 +26,6 @@ func (c *chunk) end() uintptr { return c.addr + uintptr(c.size) }
 
 // unused says whether all of c is part of one free block.
 func (c *chunk) unused() bool { return c.head != nil && c.head == c.tail }
-
-// A stitch is a range of addresses where chunks are mapped a second time, side by
-// side, that lie apart otherwise: a block may span them. It stays, for the next
-// block that needs so much while the same chunks are free.
-type stitch struct {
-	addr   uintptr
-	size   int64 // bytes
-	chunks []mapped
-	blocks atomic.Int32 // handed out, or kept, in it
-	used   int          // space.uses when a block was last made in it
-}
-
-// mapped is a chunk and an address of it.
-type mapped struct {
-	chunk *chunk // nil: it was released
-	addr  uintptr
-}
 
 // A zone is a range of addresses where a heap's chunks are made one after the
 // other, so that they are neighbours.

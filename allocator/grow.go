@@ -1,13 +1,13 @@
 package allocator
 
-// How large the next segment of a heap is. A large heap grows geometrically, so
+// How large the next segment of a heap is, where Malloc makes it. A large heap grows geometrically, so
 // that few segments fragment it. A small one is worth a fit: of a segment of
 // 4 MiB a block of 2.3 MiB wastes two fifths, of one of 12 MiB five waste little.
 // So its segment is what the smallest number of blocks like the one asked for
 // fills but for a sixteenth, or the number that fills it best.
 //
-// The figures are the best of a grid over the requests of training, which
-// TestTrainingFootprint repeats, and random ones up to 64 MiB.
+// The figures are the best of a grid over the requests of training and random ones
+// up to 64 MiB.
 const (
 	largeHeap   = 192 << 20 // bytes from which on a heap is large
 	growthShare = 8         // of a large heap: a segment adds one part in so many

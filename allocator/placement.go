@@ -89,6 +89,20 @@ func isRigid(name string) bool { return strategies[slices.Index(Strategies(), na
 
 func isStrategy(name string) bool { return slices.Contains(Strategies(), name) }
 
+// listScan is how many blocks of a list are tried.
+const listScan = 8
+
+// scan returns one of the first blocks of a list that has size to most bytes.
+func scan(n *node, size, most int64) *node {
+	for i := 0; n != nil && i < listScan; i++ {
+		if n.size >= size && n.size <= most {
+			return n
+		}
+		n = n.down
+	}
+	return nil
+}
+
 // A list is of blocks in one state, linked by up and down.
 type list struct{ first *node }
 

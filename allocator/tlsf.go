@@ -13,9 +13,8 @@ const (
 	tlsfSteps    = 1 << tlsfStepBits
 	tlsfLevels   = 48 - 8 - tlsfStepBits + 1 // sizes below 2^48 in units of 2^8
 
-	// tlsfScan is how many blocks of the request's own list are tried before
-	// the next list, where all are large enough but none is as near.
-	tlsfScan = 8
+	// tlsfScan is how many blocks of a list are compared.
+	tlsfScan = 32
 )
 
 type tlsf struct {
@@ -60,26 +59,17 @@ func (t *tlsf) find(size, most int64) *node {
 	return closest(t.lists[level][bits.TrailingZeros64(larger)], size, most)
 }
 
+// closest returns the smallest of the first blocks of a list that have size to most
+// bytes, of equal ones the one with the lowest address.
 func closest(n *node, size, most int64) *node {
 	var best *node
-	for i := 0; n != nil && i < 32; i++ {
+	for i := 0; n != nil && i < tlsfScan; i++ {
 		if n.size >= size && n.size <= most && (best == nil || n.size < best.size || n.size == best.size && n.addr < best.addr) {
 			best = n
 		}
 		n = n.down
 	}
 	return best
-}
-
-// scan returns one of the first blocks of a list that has size to most bytes.
-func scan(n *node, size, most int64) *node {
-	for i := 0; n != nil && i < tlsfScan; i++ {
-		if n.size >= size && n.size <= most {
-			return n
-		}
-		n = n.down
-	}
-	return nil
 }
 
 func (t *tlsf) insert(n *node) {

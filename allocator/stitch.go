@@ -1,0 +1,110 @@
+package allocator
+
+import (
+	"slices"
+	"sync/atomic"
+)
+
+// A stitch is a range of addresses where chunks are mapped a second time, side by
+// side, that lie apart otherwise: a block may span them. It stays, for the next
+// block that needs so much while the same chunks are free.
+type stitch struct {
+	addr   uintptr
+	size   int64 // bytes
+	chunks []mapped
+	blocks atomic.Int32 // handed out, or kept, in it
+	used   int          // space.uses when a block was last made in it
+}
+
+// mapped is a chunk and an address of it.
+type mapped struct {
+	chunk *chunk // nil: it was released
+	addr  uintptr
+}
+
+// stitchUp maps the chunks of parts side by side.
+func (s *space) stitchUp(parts []*node) (found, error) {
+	var chunks []*chunk
+	for _, n := range parts {
+		chunks = append(chunks, s.overlapping(n.addr, n.addr+uintptr(n.size))...)
+	}
+	t := &stitch{chunks: make([]mapped, len(chunks))}
+	for _, c := range chunks {
+		t.size += c.size
+	}
+	var err error
+	if t.addr, err = s.driver.ReserveRange(t.size); err != nil {
+		return found{}, err
+	}
+	s.stitches = append(s.stitches, t)
+	at := t.addr
+	for i, c := range chunks {
+		if err := s.driver.MapPages(at, c.pages, c.size); err != nil {
+			return found{}, oneOrJoined([]error{err, s.unstitch(t)})
+		}
+		t.chunks[i] = mapped{c, at}
+		s.stitched++
+		s.mapped++
+		at += uintptr(c.size)
+	}
+	return found{t.addr + (parts[0].addr - chunks[0].addr), t}, nil
+}
+
+// unstitch gives up t, in which there is no block and whose addresses no work uses.
+// What the driver refuses to unmap stays, to be tried again.
+func (s *space) unstitch(t *stitch) error {
+	for i := range t.chunks {
+		c := &t.chunks[i]
+		if c.chunk == nil {
+			continue
+		}
+		if err := s.driver.UnmapPages(c.addr, c.chunk.size); err != nil {
+			return err
+		}
+		c.chunk = nil
+		s.stitched--
+	}
+	if err := s.driver.ReleaseRange(t.addr, t.size); err != nil {
+		return err
+	}
+	s.stitches = slices.DeleteFunc(s.stitches, func(o *stitch) bool { return o == t })
+	return nil
+}
+
+// mostStitched is how many chunks may be mapped in stitches, at least; mostPerChunk
+// the mappings of each chunk where there are more.
+const (
+	mostStitched = 4096
+	mostPerChunk = 8
+)
+
+// dropStitches gives up the stitches that were not used for longest where there are
+// too many. It waits for all work, since work may use their addresses.
+func (p *Pool) dropStitches() error {
+	s := p.space
+	most := max(mostStitched, mostPerChunk*len(s.chunks))
+	if s.stitched <= most {
+		return nil
+	}
+	var idle []*stitch
+	for _, t := range s.stitches {
+		if t.blocks.Load() == 0 {
+			idle = append(idle, t)
+		}
+	}
+	slices.SortFunc(idle, func(a, b *stitch) int { return a.used - b.used })
+	for _, h := range p.list {
+		if err := p.events.sync(h.stream); err != nil {
+			return err
+		}
+	}
+	for _, t := range idle {
+		if s.stitched <= most/2 {
+			break
+		}
+		if err := s.unstitch(t); err != nil {
+			return err
+		}
+	}
+	return nil
+}
