@@ -23,18 +23,19 @@ func (p *Pool) fromRecord(r *request) (*Block, error) {
 		return nil, nil
 	}
 	s := p.space
-	allocated, requests := r.size, int64(0)
+	r.record = r.size
+	requests, _ := p.past.counts()
 	p.everyHeap(func(h *heap) {
 		allocs, _ := h.stats.counts()
 		requests += allocs
-		allocated += h.stats.allocated
+		r.record += h.stats.allocated
 	})
-	s.most = max(s.most, allocated)
-	slack := s.most / slackShare
-	if s.mapped > firstMapped+(requests+r.heap.guests)/requestsPerMapped {
-		slack = s.most / ampleShare
+	most := max(s.most, r.record)
+	slack := most / slackShare
+	if s.mapped > firstMapped+requests/requestsPerMapped {
+		slack = most / ampleShare
 	}
-	if bytes := roundUp(r.size-p.tail(r.heap), s.page); p.reserved+bytes > s.most+slack {
+	if bytes := roundUp(r.size-p.tail(r.heap), s.page); p.reserved+bytes > most+slack {
 		return nil, nil
 	}
 	return p.growTail(r)

@@ -21,6 +21,7 @@ type request struct {
 	// Of a pool with virtual segments:
 	patience patience // with the streams whose memory it takes
 	missing  int64    // bytes beyond what unused chunks have
+	record   int64    // bytes that are handed out with it, where that was counted
 }
 
 // handOut hands n, of any heap whose lock is held, to the request's stream.
@@ -66,6 +67,9 @@ func (p *Pool) allocSlowly(bytes int64, s Stream, tag string) (Block, error) {
 			return Block{}, err
 		}
 		if b != nil {
+			if p.space != nil {
+				p.space.most = max(p.space.most, r.record)
+			}
 			return *b, nil
 		}
 	}

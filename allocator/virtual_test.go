@@ -280,3 +280,34 @@ func TestLimitOfAnySize(t *testing.T) {
 		r.close()
 	})
 }
+
+// TestRecordOfFailures asks for far too much before a request that free memory in
+// pieces can meet. What was never handed out is no reason to reserve more.
+func TestRecordOfFailures(t *testing.T) {
+	const page = 2 << 20
+	r := newRig(t, allocator.PoolOptions{})
+	var blocks []allocator.Block
+	for range 64 {
+		blocks = append(blocks, r.alloc(page, 1))
+	}
+	if _, err := r.Alloc(1<<40, 1, "probe"); err == nil {
+		t.Fatal("more than the device has was handed out")
+	}
+	blocks = append(blocks, r.alloc(page, 1))
+	for i := range blocks {
+		if i%2 == 0 {
+			r.must(r.Free(blocks[i], 1))
+		}
+	}
+	b := r.alloc(32*page, 1)
+	if got := r.Stats().Reserved; got != 65*page {
+		t.Errorf("%d bytes reserved, %d were enough", got, 65*page)
+	}
+	r.must(r.Free(b, 1))
+	for i := range blocks {
+		if i%2 == 1 {
+			r.must(r.Free(blocks[i], 1))
+		}
+	}
+	r.close()
+}
