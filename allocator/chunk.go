@@ -61,8 +61,12 @@ type keptPages struct {
 }
 
 const (
-	// zoneBytes are addresses, not memory: most heaps need but one zone.
-	zoneBytes = 64 << 30
+	// zoneBytes are addresses, not memory: most heaps need but one zone. A GPU has
+	// 47 bits of them, so that where there are many zones new ones are smaller: each
+	// zonesOfASize of them half as large, down to leastZone.
+	zoneBytes    = 64 << 30
+	leastZone    = 64 << 20
+	zonesOfASize = 256
 
 	// Creating and mapping a chunk takes the driver the same time whatever its size,
 	// 28 µs on an H200, but only whole chunks move. So a chunk is as large as one part
@@ -122,7 +126,7 @@ func (s *space) zoneFor(h *heap, bytes int64) (*zone, uintptr, error) {
 			return z, z.addr + uintptr(z.next), nil
 		}
 	}
-	size := max(zoneBytes, bytes)
+	size := max(roundUp(max(int64(zoneBytes)>>(len(s.zones)/zonesOfASize), leastZone), s.page), bytes)
 	addr, err := s.driver.ReserveRange(size)
 	if err != nil {
 		return nil, 0, err

@@ -311,3 +311,60 @@ func TestRecordOfFailures(t *testing.T) {
 	}
 	r.close()
 }
+
+// TestEndOfZone grows a heap whose range of addresses is nearly used up. What is
+// free at its end counts all the same.
+func TestEndOfZone(t *testing.T) {
+	const gib = 1 << 30
+	r := newRigOn(t, allocatortest.NewFake(1<<40), allocator.PoolOptions{MaxBytes: 65 * gib})
+	kept, end := r.alloc(62*gib, 1), r.alloc(gib, 1)
+	r.must(r.Free(end, 1))
+	b := r.alloc(3*gib, 1) // 1 GiB is free, and there may be 2 more
+	r.check()
+	r.must(r.Free(b, 1))
+	r.must(r.Free(kept, 1))
+	r.close()
+}
+
+// fewAddresses is a driver that has so many bytes of addresses.
+type fewAddresses struct {
+	*allocatortest.Fake
+	left int64
+}
+
+type noAddresses struct{}
+
+func (noAddresses) Error() string     { return "no addresses are left" }
+func (noAddresses) OutOfMemory() bool { return true }
+
+func (d *fewAddresses) ReserveRange(bytes int64) (uintptr, error) {
+	if bytes > d.left {
+		return 0, noAddresses{}
+	}
+	d.left -= bytes
+	return d.Fake.ReserveRange(bytes)
+}
+
+// TestManyZones opens thousands of streams on a driver with the addresses of a
+// GPU, 47 bits.
+func TestManyZones(t *testing.T) {
+	const streams = 3000
+	d := &fewAddresses{allocatortest.NewFake(2 * streams * smallPage).WithPages(smallPage), 1 << 47}
+	p := newPool(t, d, allocator.PoolOptions{})
+	var blocks []allocator.Block
+	for s := range allocator.Stream(streams) {
+		b, err := p.Alloc(smallPage, s, "stream")
+		if err != nil {
+			t.Fatalf("stream %d: %v", s, err)
+		}
+		blocks = append(blocks, b)
+	}
+	for s, b := range blocks {
+		if err := p.Free(b, allocator.Stream(s)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(p.Check(), p.Close(), d.Leftover(), d.Faults()); err != nil {
+		t.Error(err)
+	}
+}
