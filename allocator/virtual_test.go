@@ -368,3 +368,121 @@ func TestManyZones(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestManyGoroutines lets goroutines with a stream each fight over a small device,
+// pass blocks to one another, release their streams and trim, while others look on.
+func TestManyGoroutines(t *testing.T) {
+	const workers, calls, device = 6, 1500, 2 << 20
+	for _, reuse := range []allocator.Reuse{allocator.ReuseWait, allocator.ReuseOpportunistic} {
+		t.Run(reuse.String(), func(t *testing.T) {
+			f := allocatortest.NewFake(device).WithPages(smallPage)
+			p := newPool(t, f, allocator.PoolOptions{Reuse: reuse})
+			g := allocatortest.NewGuard(p, f)
+			passed := make(chan modelBlock, 2*workers)
+			errs := make(chan error, workers+1)
+			for w := range workers {
+				go func() { errs <- fight(p, g, f, allocator.Stream(w+1), calls, passed) }()
+			}
+			done := make(chan struct{})
+			go func() {
+				var err error
+				for looking := true; looking; {
+					select {
+					case <-done:
+						looking = false
+					default:
+					}
+					st := p.Stats()
+					if st.Reserved < st.Allocated || st.Reserved > device {
+						err = fmt.Errorf("on a device of %d bytes: %+v", device, st)
+					}
+					p.Live()
+					p.Detail()
+					err = errors.Join(err, p.Check())
+				}
+				errs <- err
+			}()
+			for range workers {
+				if err := <-errs; err != nil {
+					t.Error(err)
+				}
+			}
+			close(done)
+			if err := <-errs; err != nil {
+				t.Error(err)
+			}
+			close(passed)
+			for b := range passed {
+				if err := g.Free(b.Block, b.on); err != nil {
+					t.Error(err)
+				}
+			}
+			err := p.Trim(0)
+			if st := p.Stats(); st.Reserved != 0 {
+				t.Errorf("after every free and Trim(0): %+v", st)
+			}
+			f.Synchronize()
+			if err := errors.Join(err, p.Close(), f.Leftover(), f.Faults()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// fight makes random calls on stream s, and passes some blocks on.
+func fight(p *allocator.Pool, g *allocatortest.Guard, f *allocatortest.Fake, s allocator.Stream, calls int, passed chan modelBlock) error {
+	random := rand.New(rand.NewPCG(uint64(s), 5))
+	var mine []allocator.Block
+	drop := func() error {
+		i := random.IntN(len(mine))
+		b := mine[i]
+		mine = slices.Delete(mine, i, i+1)
+		return g.Free(b, s)
+	}
+	for range calls {
+		var err error
+		switch op := random.IntN(40); {
+		case op < 18:
+			var b allocator.Block
+			var oom *allocator.OutOfMemoryError
+			if b, err = g.Alloc(1+random.Int64N(1<<(8+random.IntN(12))), s, "fight"); err == nil {
+				mine = append(mine, b)
+			} else if errors.As(err, &oom) {
+				err = nil
+				for len(mine) > 0 && err == nil {
+					err = drop()
+				}
+			}
+		case op < 30 && len(mine) > 0:
+			err = drop()
+		case op < 33 && len(mine) > 0:
+			select {
+			case passed <- modelBlock{mine[0], s}:
+				mine = mine[1:]
+			default:
+			}
+		case op < 36:
+			select {
+			case b := <-passed: // as from a stream that goes on
+				f.Order(b.on, s)
+				err = errors.Join(g.Use(b.Block, s), p.RecordStream(b.Block, s), g.Free(b.Block, s))
+			default:
+			}
+		case op == 36:
+			err = p.Trim(random.Int64N(2 << 20))
+		case op == 37:
+			err = p.ReleaseStream(s)
+		case op == 38:
+			f.Finish()
+		}
+		if err != nil {
+			return err
+		}
+	}
+	for len(mine) > 0 {
+		if err := drop(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
