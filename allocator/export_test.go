@@ -6,10 +6,23 @@ import (
 )
 
 // Check says which invariant of the pool does not hold.
-func (p *Pool) Check() error {
+func (p *Pool) Check() error { return p.check(0) }
+
+// Check says which invariant of the plan's pool does not hold.
+func (p *Plan) Check() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	var reserved int64
+	var lent int64
+	for m := range p.slabs {
+		lent += m.size
+	}
+	return p.pool.check(lent)
+}
+
+// check is Check where so many bytes are lent to slabs.
+func (p *Pool) check(reserved int64) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	var err error
 	p.everyHeap(func(h *heap) {
 		bytes, e := h.check()
@@ -139,7 +152,7 @@ func (s *space) check() (kept int64, err error) {
 			return 0, fmt.Errorf("chunks at %#x and %#x overlap or are out of order", s.chunks[i-1].addr, c.addr)
 		case g == nil || g.addr > c.addr || g.addr+uintptr(g.size) < c.end():
 			return 0, fmt.Errorf("chunk at %#x is not within its segment", c.addr)
-		case i > 0 && s.chunks[i-1].end() == c.addr && s.chunks[i-1].seg != g && s.chunks[i-1].seg.heap == g.heap:
+		case i > 0 && s.chunks[i-1].end() == c.addr && s.chunks[i-1].seg != g && s.chunks[i-1].seg.heap == g.heap && g.heap != nil:
 			return 0, fmt.Errorf("chunks at %#x and %#x are neighbours in two segments", s.chunks[i-1].addr, c.addr)
 		}
 	}

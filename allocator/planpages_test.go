@@ -1,0 +1,153 @@
+package allocator_test
+
+import (
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"mlpool/allocator"
+	"mlpool/allocator/allocatortest"
+)
+
+// planChurn is a plan over a pool with virtual segments, short of memory, on which
+// steps that repeat themselves and random calls alternate.
+type planChurn struct {
+	*planRig
+	random *rand.Rand
+	kept   []modelBlock
+}
+
+// got keeps a block, or frees all that are kept where there is no memory.
+func (c *planChurn) got(b allocator.Block, on allocator.Stream, err error) bool {
+	c.t.Helper()
+	var oom *allocator.OutOfMemoryError
+	if errors.As(err, &oom) {
+		for len(c.kept) > 0 {
+			c.free(0, c.kept[0].on)
+		}
+		return false
+	}
+	c.must(err)
+	c.kept = append(c.kept, modelBlock{b, on})
+	return true
+}
+
+func (c *planChurn) free(i int, on allocator.Stream) {
+	c.t.Helper()
+	b := c.kept[i]
+	c.kept = slices.Delete(c.kept, i, i+1)
+	c.fake.Order(b.on, on)
+	c.must(c.Free(b.Block, on))
+}
+
+// step runs a program of requests: each block is freed when the next but two is asked
+// for, on another stream than the step's where the program says so, or outlives the
+// step where chance does.
+func (c *planChurn) step(name string, on allocator.Stream, program []int64) {
+	c.t.Helper()
+	c.must(c.plan.Begin(name, on))
+	var blocks []allocator.Block
+	free := func(i int) {
+		b := blocks[i]
+		switch {
+		case c.random.IntN(40) == 0:
+			c.kept = append(c.kept, modelBlock{b, on})
+		case b.Size%3 == 0:
+			c.fake.Order(on, 4)
+			c.must(c.Use(b, 4))
+			c.must(c.RecordStream(b, 4))
+			c.must(c.Free(b, on))
+		case b.Size%5 == 0:
+			c.fake.Order(on, 3)
+			c.must(c.Free(b, 3))
+		default:
+			c.must(c.Free(b, on))
+		}
+	}
+	freed := 0
+	for _, bytes := range program {
+		b, err := c.Alloc(bytes, on, name)
+		var oom *allocator.OutOfMemoryError
+		if errors.As(err, &oom) {
+			break
+		}
+		c.must(err)
+		if blocks = append(blocks, b); len(blocks) > 3 {
+			free(freed)
+			freed++
+		}
+	}
+	for ; freed < len(blocks); freed++ {
+		free(freed)
+	}
+	c.must(c.plan.End())
+}
+
+// beside makes a call outside steps.
+func (c *planChurn) beside() {
+	c.t.Helper()
+	on := allocator.Stream(1 + c.random.IntN(4))
+	switch op := c.random.IntN(12); {
+	case op < 4:
+		b, err := c.Alloc(1+c.random.Int64N(1<<(8+c.random.IntN(11))), on, "beside")
+		c.got(b, on, err)
+	case op < 8 && len(c.kept) > 0:
+		c.free(c.random.IntN(len(c.kept)), on)
+	case op == 8:
+		c.must(c.Trim(c.random.Int64N(1 << 20)))
+	case op == 9:
+		c.must(c.plan.ReleaseStream(on))
+	case op == 10:
+		c.fake.Finish()
+	}
+}
+
+// TestPlanOnPages runs steps whose slab comes and goes with the pages of a small
+// device, between random calls.
+func TestPlanOnPages(t *testing.T) {
+	replays := int64(0)
+	for seed := range uint64(30) {
+		f := allocatortest.NewFake(1 << 20).WithPages(smallPage)
+		p, err := allocator.NewPlan(f, allocator.PoolOptions{Reuse: allocator.Reuse(seed % 3), Segments: allocator.SegmentsVirtual})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := &planChurn{&planRig{allocatortest.NewGuard(p, f), t, p, f}, rand.New(rand.NewPCG(seed, 31)), nil}
+		programs := map[string][]int64{}
+		for _, name := range []string{"train", "validate"} {
+			for range 4 + c.random.IntN(12) {
+				programs[name] = append(programs[name], 1+c.random.Int64N(1<<(8+c.random.IntN(10))))
+			}
+		}
+		for range 120 {
+			for _, name := range []string{"train", "validate"} {
+				program := programs[name]
+				if c.random.IntN(10) == 0 {
+					program = slices.Clone(program)
+					program[c.random.IntN(len(program))] = 1 + c.random.Int64N(200<<10)
+				}
+				c.step(name, allocator.Stream(1+c.random.IntN(8)/7), program)
+				c.must(p.Check())
+				for range c.random.IntN(4) {
+					c.beside()
+					c.must(p.Check())
+				}
+			}
+		}
+		for _, s := range p.Plans() {
+			replays += s.Replays
+		}
+		for len(c.kept) > 0 {
+			c.free(0, c.kept[0].on)
+		}
+		c.must(c.Trim(0))
+		if st := c.Stats(); st.Reserved != 0 || st.Allocated != 0 {
+			t.Errorf("seed %d: after every free and Trim(0): %+v", seed, st)
+		}
+		c.close()
+	}
+	if replays == 0 {
+		t.Error("no step kept to a plan")
+	}
+}
