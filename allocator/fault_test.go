@@ -29,6 +29,23 @@ func TestFaultInjection(t *testing.T) {
 		"plan": func(f *allocatortest.Fake) (allocator.Allocator, error) {
 			return allocator.NewPlan(f, allocator.PoolOptions{})
 		},
+		"pool/small pages": func(f *allocatortest.Fake) (allocator.Allocator, error) {
+			return allocator.NewPool(f.WithPages(512<<10), allocator.PoolOptions{PreallocateBytes: 1 << 20})
+		},
+		"pool/small pages, a limit": func(f *allocatortest.Fake) (allocator.Allocator, error) {
+			return allocator.NewPool(f.WithPages(512<<10), allocator.PoolOptions{
+				Reuse: allocator.ReuseOpportunistic, GCThreshold: 0.8, MaxBytes: 9 << 20,
+			})
+		},
+		"pool/no pages": func(f *allocatortest.Fake) (allocator.Allocator, error) {
+			return allocator.NewPool(f.WithoutPages(), allocator.PoolOptions{})
+		},
+		"plan/small pages": func(f *allocatortest.Fake) (allocator.Allocator, error) {
+			return allocator.NewPlan(f.WithPages(512<<10), allocator.PoolOptions{MaxBytes: 12 << 20})
+		},
+		"plan/no pages": func(f *allocatortest.Fake) (allocator.Allocator, error) {
+			return allocator.NewPlan(f.WithoutPages(), allocator.PoolOptions{})
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			injected := 0
@@ -117,8 +134,8 @@ func faultyRun(f *allocatortest.Fake, a allocator.Allocator) (failed bool, err e
 			f.Order(blocks[last].on, 5)
 			err = errors.Join(err, g.Use(blocks[last].b, 5))
 		}
-		if p, ok := a.(*allocator.Pool); ok {
-			err = errors.Join(err, p.Check())
+		if c, ok := a.(interface{ Check() error }); ok {
+			err = errors.Join(err, c.Check())
 		}
 	}
 	if got := len(a.Live()); got != len(blocks) {
