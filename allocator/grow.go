@@ -109,29 +109,41 @@ func (p *Pool) Trim(keep int64) error {
 // release returns unused segments to the driver until no more than keep bytes
 // are reserved. Caller holds p.mu.
 func (p *Pool) release(keep int64) error {
+	var errs []error
+	if p.reserved > keep && p.space != nil {
+		p.space.releaseKept(&errs)
+		p.reserved = p.space.held
+	}
 	for i := 0; i <= len(p.list) && p.reserved > keep; i++ {
 		h := p.common // at last: the others give back what it lent
 		if i < len(p.list) {
 			h = p.list[i]
 		}
 		if err := p.releaseHeap(h, keep); err != nil {
-			return err
+			errs = append(errs, err)
+			break
 		}
 	}
-	return nil
+	if p.space != nil {
+		p.space.dropEmpty(&errs)
+	}
+	return oneOrJoined(errs)
 }
 
 func (p *Pool) releaseHeap(h *heap, keep int64) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if p.space == nil && h.unused.any() == nil && h.settled() {
+	if h.settled() && !p.hasUnused(h) {
 		return nil
 	}
 	if err := h.drain(block); err != nil {
 		return err
 	}
 	h.flush()
-	if h != p.common && (p.space != nil || h.unused.any() != nil) {
+	if !p.hasUnused(h) {
+		return nil
+	}
+	if h != p.common {
 		if err := p.events.sync(h.stream); err != nil {
 			return err
 		}
@@ -157,4 +169,13 @@ func (p *Pool) releaseHeap(h *heap, keep int64) error {
 		h.surrender(g)
 	}
 	return nil
+}
+
+// hasUnused says whether there is something of h, whose lock is held, that the driver
+// could take back.
+func (p *Pool) hasUnused(h *heap) bool {
+	if p.space != nil {
+		return len(p.space.unusedOf(h)) > 0
+	}
+	return h.unused.any() != nil
 }

@@ -156,41 +156,35 @@ func (p *Pool) newRun(bytes int64) (*segment, error) {
 	return g, nil
 }
 
-// releaseChunks returns unused chunks of h, which no work uses, to the driver until
-// no more than keep bytes are reserved. Caller holds the lock of h.
-func (p *Pool) releaseChunks(h *heap, keep int64) error {
-	s := p.space
-	var errs []error
-	s.releaseKept(&errs)
-	p.reserved = s.held
+// unusedOf returns the unused chunks of h, whose lock is held, by address.
+func (s *space) unusedOf(h *heap) (unused []*chunk) {
 	s.survey([]*heap{h})
-	var unused []*chunk
 	for _, c := range s.chunks {
 		if head, tail := s.ends(c); head != nil && head == tail {
 			unused = append(unused, c)
 		}
 	}
-	for _, c := range slices.Backward(unused) {
-		if p.reserved <= keep || len(errs) > 0 {
+	return unused
+}
+
+// releaseChunks returns unused chunks of h, which no work uses, to the driver until
+// no more than keep bytes are reserved. Caller holds the lock of h.
+func (p *Pool) releaseChunks(h *heap, keep int64) error {
+	s := p.space
+	for _, c := range slices.Backward(s.unusedOf(h)) {
+		if p.reserved <= keep {
 			break
 		}
 		if err := s.unmap(c); err != nil {
-			errs = append(errs, err)
-			break
+			return err
 		}
 		h.detach(s, []*chunk{c})
 		err := s.remove(c)
 		p.reserved = s.held
 		if err != nil {
-			errs = append(errs, err)
-			break
+			return err
 		}
 		p.full = false
 	}
-	for _, t := range slices.Clone(s.stitches) {
-		if !slices.ContainsFunc(t.chunks, func(c mapped) bool { return c.chunk != nil }) {
-			errs = append(errs, s.unstitch(t))
-		}
-	}
-	return oneOrJoined(errs)
+	return nil
 }

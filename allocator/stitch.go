@@ -71,6 +71,17 @@ func (s *space) unstitch(t *stitch) error {
 	return nil
 }
 
+// dropEmpty gives up the stitches whose chunks are all released.
+func (s *space) dropEmpty(errs *[]error) {
+	for _, t := range slices.Clone(s.stitches) {
+		if !slices.ContainsFunc(t.chunks, func(c mapped) bool { return c.chunk != nil }) {
+			if err := s.unstitch(t); err != nil {
+				*errs = append(*errs, err)
+			}
+		}
+	}
+}
+
 // mostStitched is how many chunks may be mapped in stitches, at least; mostPerChunk
 // the mappings of each chunk where there are more.
 const (

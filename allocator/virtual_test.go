@@ -486,3 +486,43 @@ func fight(p *allocator.Pool, g *allocatortest.Guard, f *allocatortest.Fake, s a
 	}
 	return nil
 }
+
+// countedSyncs is a driver that counts how often the host waits.
+type countedSyncs struct {
+	*allocatortest.Fake
+	syncs int
+}
+
+func (d *countedSyncs) SyncEvent(event uintptr) error {
+	d.syncs++
+	return d.Fake.SyncEvent(event)
+}
+
+// TestTrimWaitsForGiversOnly trims where one stream of many has unused memory: the
+// host waits for that one.
+func TestTrimWaitsForGiversOnly(t *testing.T) {
+	const page, streams = 2 << 20, 20
+	for _, kind := range []string{allocator.SegmentsVirtual, allocator.SegmentsMalloc} {
+		t.Run(kind, func(t *testing.T) {
+			d := &countedSyncs{Fake: allocatortest.NewFake(deviceBytes)}
+			p := newPool(t, d, allocator.PoolOptions{Segments: kind, SegmentBytes: page, MaxSegmentBytes: page})
+			r := &rig{allocatortest.NewGuard(p, d.Fake), t, p, d.Fake}
+			var blocks []allocator.Block
+			for s := range allocator.Stream(streams) {
+				blocks = append(blocks, r.alloc(page, s))
+			}
+			r.must(r.Free(r.alloc(page, 7), 7))
+			r.must(r.Trim(0))
+			if d.syncs != 1 {
+				t.Errorf("the host waited %d times", d.syncs)
+			}
+			if got := r.Stats().Reserved; got != streams*page {
+				t.Errorf("%d bytes reserved, %d are handed out", got, streams*page)
+			}
+			for s, b := range blocks {
+				r.must(r.Free(b, allocator.Stream(s)))
+			}
+			r.close()
+		})
+	}
+}
