@@ -1,0 +1,261 @@
+package allocator
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// A drawing is chunks by address. A word is neighbours, each a letter, its heap, and
+// its bytes in units of Alignment, four to a page: '.' is free, '#' handed out.
+//
+//	a....|a..##|b.... b##..
+//
+// are two chunks of heap a, the second half full, beside an unused one of heap b, and
+// one of heap b apart, 4 units further on. Places are told in units from the first.
+type drawing struct {
+	*space
+	heaps map[byte]*heap
+}
+
+const (
+	drawnAt   = 1 << 20 // address of the first unit
+	drawnPage = 4       // units
+)
+
+func draw(picture string) drawing {
+	p := &Pool{opt: PoolOptions{Strategy: DefaultStrategy}}
+	p.space = &space{page: drawnPage * Alignment}
+	d := drawing{p.space, map[byte]*heap{}}
+	addr := uintptr(drawnAt)
+	var full []piece
+	for _, word := range strings.Fields(picture) {
+		for _, body := range strings.Split(word, "|") {
+			c := &chunk{addr: addr, size: int64(len(body)-1) * Alignment}
+			d.chunks = append(d.chunks, c)
+			if d.heaps[body[0]] == nil {
+				d.heaps[body[0]] = newHeap(p, Stream(body[0]))
+			}
+			d.heaps[body[0]].attach(d.space, []*chunk{c})
+			for i := range body[1:] {
+				if lo := addr + uintptr(i)*Alignment; body[1+i] == '#' {
+					full = append(full, piece{lo, lo + Alignment})
+				}
+			}
+			addr = c.end()
+		}
+		addr += drawnPage * Alignment
+	}
+	for _, x := range full {
+		d.look()
+		h := d.chunks[d.index(x.lo)].seg.heap
+		h.cutOut(d.space, x.lo, x.hi).state = live
+	}
+	d.look()
+	return d
+}
+
+// look surveys all heaps.
+func (d drawing) look() {
+	var all []*heap
+	for _, h := range d.heaps {
+		all = append(all, h)
+	}
+	d.survey(all)
+}
+
+// place tells an address and a number of bytes in units.
+func place(addr uintptr, bytes int64) string {
+	return fmt.Sprintf("%d+%d", int64(addr-drawnAt)/Alignment, bytes/Alignment)
+}
+
+func TestSurvey(t *testing.T) {
+	for _, c := range []struct {
+		picture string
+		want    string // per chunk: - nothing, h free head, t free tail, b both, apart, u unused
+	}{
+		{"a....", "u"},
+		{"a####", "-"},
+		{"a.###", "h"},
+		{"a###.", "t"},
+		{"a.##.", "b"},
+		{"a#..#", "-"},
+		{"a....|a....", "uu"},
+		{"a#...|a...#", "th"},
+		{"a#...|a....|a...#", "tuh"},
+		{"a#...|b....|a...#", "tuh"},
+		{"a.#.. a..#. b....", "bbu"},
+		{"a........|a....####", "uh"},
+	} {
+		d := draw(c.picture)
+		got := ""
+		for _, chunk := range d.chunks {
+			head, tail := d.ends(chunk)
+			switch {
+			case chunk.unused() != (head != nil && head == tail):
+				got += "?"
+			case head != nil && head == tail:
+				got += "u"
+			case head != nil && tail != nil:
+				got += "b"
+			case head != nil:
+				got += "h"
+			case tail != nil:
+				got += "t"
+			default:
+				got += "-"
+			}
+		}
+		if got != c.want {
+			t.Errorf("%s: found %s, want %s", c.picture, got, c.want)
+		}
+		d.survey(nil)
+		for i, chunk := range d.chunks {
+			if head, tail := d.ends(chunk); head != nil || tail != nil {
+				t.Errorf("%s: chunk %d has ends that the last survey did not find", c.picture, i)
+			}
+		}
+	}
+}
+
+// TestStretches looks for what heap a may use.
+func TestStretches(t *testing.T) {
+	for _, c := range []struct {
+		picture string
+		row     []int // chunks of a stitch, in its order, -1 one that was released; nil: all by address
+		want    string
+	}{
+		{"a....", nil, "0+4"},
+		{"a####", nil, ""},
+		{"a#..#", nil, ""}, // no end of a chunk: takeBest finds it
+		{"a#...|a..##", nil, "1+5"},
+		{"a#...|a....|a...#", nil, "1+10"},
+		{"a.##.|a.###", nil, "0+1 3+2"},
+		{"a.... a....", nil, "0+4 8+4"},
+		{"a#...|b....|a...#", nil, "1+10"},
+		{"a#...|b...#|a...#", nil, "1+3 8+3"}, // only unused chunks of others count
+		{"b....|b....", nil, "0+8"},
+		{"b#...|a...#", nil, "4+3"},
+		{"a...#|a#...|a....", nil, "0+3 5+7"},
+
+		{"a.... a.... a....", []int{2, 0}, "16+8"},
+		{"a.#.. a.... b....", []int{0, 2, 1}, "0+1 2+10"},
+		{"a.... a.... a....", []int{0, -1, 2}, "0+4 16+4"},
+		{"a.... a...# a....", []int{0, 1, 2}, "0+7 16+4"},
+		{"b...# a....", []int{0, 1}, "8+4"},
+		{"a....", []int{-1}, ""},
+	} {
+		d := draw(c.picture)
+		row := d.byAddress()
+		if c.row != nil {
+			row = nil
+			at := uintptr(1 << 40)
+			for _, i := range c.row {
+				m := mapped{addr: at}
+				if i >= 0 {
+					m.chunk = d.chunks[i]
+				}
+				row = append(row, m)
+				at += drawnPage * Alignment
+			}
+		}
+		var got []string
+		d.stretches(d.heaps['a'], row, func(x stretch) {
+			if x.start() != x.row[0].addr+uintptr(x.skip) {
+				t.Errorf("%s: a stretch starts at %#x", c.picture, x.start())
+			}
+			got = append(got, place(x.row[0].chunk.addr+uintptr(x.skip), x.size))
+		})
+		if got := strings.Join(got, " "); got != c.want {
+			t.Errorf("%s, row %v: %q, want %q", c.picture, c.row, got, c.want)
+		}
+	}
+}
+
+// TestPieces cuts the first bytes off a stretch, at the chunks' own addresses.
+func TestPieces(t *testing.T) {
+	for _, c := range []struct {
+		picture string
+		row     []int
+		skip    int64 // units
+		size    int64
+		want    string
+	}{
+		{"a....", []int{0}, 0, 4, "0+4"},
+		{"a....", []int{0}, 0, 1, "0+1"},
+		{"a#...|a....", []int{0, 1}, 1, 5, "1+5"}, // neighbours are one piece
+		{"a....|a.... a....", []int{0, 1, 2}, 0, 12, "0+8 12+4"},
+		{"a.... a....", []int{1, 0}, 0, 8, "8+4 0+4"},
+		{"a....|a....", []int{1, 0}, 0, 8, "4+4 0+4"},
+		{"a.... a....", []int{1, 0}, 0, 4, "8+4"},
+		{"a#... a....", []int{0, 1}, 1, 4, "1+3 8+1"},
+	} {
+		d := draw(c.picture)
+		x := stretch{skip: c.skip * Alignment, size: c.size * Alignment}
+		for _, i := range c.row {
+			x.row = append(x.row, mapped{d.chunks[i], d.chunks[i].addr})
+		}
+		var got []string
+		for _, p := range x.pieces(c.size * Alignment) {
+			got = append(got, place(p.lo, int64(p.hi-p.lo)))
+		}
+		if got := strings.Join(got, " "); got != c.want {
+			t.Errorf("%s, row %v, %d units: %q, want %q", c.picture, c.row, c.size, got, c.want)
+		}
+	}
+}
+
+// TestFragments looks for pieces for heap a that can be mapped side by side.
+func TestFragments(t *testing.T) {
+	for _, c := range []struct {
+		picture string
+		size    int64 // units
+		want    string
+		missing int64
+	}{
+		{"a....", 4, "0+4", 0},
+		{"a....", 8, "", 4},
+		{"a.... a....", 8, "0+4 8+4", 0},
+		{"a.... a....", 5, "0+4 8+1", 0},
+		{"b.... b....", 8, "0+4 8+4", 0},
+		// The free tail of a chunk comes first, a free head last.
+		{"a###. a....", 5, "3+1 8+4", 0},
+		{"a.### a....", 5, "8+4 0+1", 0},
+		{"a.### a.... a###.", 6, "19+1 8+4 0+1", 0},
+		// Both ends of one chunk would map it twice.
+		{"a.##.", 2, "", 1},
+		{"a.##. a....", 6, "", 1},
+		{"a.##. a.... a.###", 6, "3+1 8+4 16+1", 0},
+		// What is free in the middle of a chunk, or in a part of another heap's, is
+		// of no use.
+		{"a#..# a....", 5, "", 1},
+		{"b###. a....", 5, "", 1},
+		// Larger pieces come first, and the last is the smallest that does.
+		{"a.... a....|a.... a........", 18, "8+8 20+8 0+2", 0},
+		{"a.... a....|a.... a........", 21, "", 1},
+		{"a.... a....|a....|a.... a....|a....", 16, "8+12 0+4", 0},
+		{"a.... a....|a....|a.... a....|a....", 13, "8+12 0+1", 0},
+		// A tail runs on into the unused chunks behind it.
+		{"a##..|a.... a....", 9, "2+6 12+3", 0},
+		{"a##..|a.... a....", 10, "2+6 12+4", 0},
+		{"a##..|a.... a....", 11, "", 1},
+	} {
+		d := draw(c.picture)
+		pieces, missing := d.fragments(d.heaps['a'], c.size*Alignment)
+		var got []string
+		var chunks []*chunk
+		for _, p := range pieces {
+			got = append(got, place(p.lo, int64(p.hi-p.lo)))
+			chunks = append(chunks, d.overlapping(p.lo, p.hi)...)
+		}
+		if got := strings.Join(got, " "); got != c.want && c.missing == 0 || missing != c.missing*Alignment {
+			t.Errorf("%s, %d units: %q and %d missing, want %q and %d", c.picture, c.size, got, missing/Alignment, c.want, c.missing)
+		}
+		for i, chunk := range chunks {
+			if slices.Contains(chunks[:i], chunk) {
+				t.Errorf("%s, %d units: the chunk at %s is in two pieces", c.picture, c.size, place(chunk.addr, chunk.size))
+			}
+		}
+	}
+}
