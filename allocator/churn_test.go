@@ -17,10 +17,11 @@ const smallPage = 4 << 10
 // churn is a pool with virtual segments on which random calls are made.
 type churn struct {
 	*rig
-	random *rand.Rand
-	most   int64 // bytes of a request
-	blocks []modelBlock
-	failed func(bytes int64, on allocator.Stream, oom *allocator.OutOfMemoryError)
+	random  *rand.Rand
+	most    int64 // bytes of a request
+	streams int
+	blocks  []modelBlock
+	failed  func(bytes int64, on allocator.Stream, oom *allocator.OutOfMemoryError)
 	// excused says which errors are to be expected; nil: none are.
 	excused func(error) bool
 }
@@ -29,7 +30,7 @@ func newChurn(t *testing.T, seed uint64, device int64, o allocator.PoolOptions) 
 	t.Helper()
 	o.Segments = allocator.SegmentsVirtual
 	r := newRigOn(t, allocatortest.NewFake(device).WithPages(smallPage), o)
-	return &churn{rig: r, random: rand.New(rand.NewPCG(seed, 21)), most: device}
+	return &churn{rig: r, random: rand.New(rand.NewPCG(seed, 21)), most: device, streams: 4}
 }
 
 // went says whether a call went well, and fails where an error has no excuse.
@@ -50,7 +51,7 @@ func (c *churn) size() int64 {
 // step makes one call.
 func (c *churn) step() {
 	c.t.Helper()
-	on := allocator.Stream(1 + c.random.IntN(4))
+	on := allocator.Stream(1 + c.random.IntN(c.streams))
 	switch op := c.random.IntN(32); {
 	case op < 14:
 		bytes := c.size()
