@@ -12,16 +12,17 @@ import (
 
 // TestFailsOnlyWithoutPages makes random calls until memory runs out. A request may
 // fail only if it, in whole pages, and the chunks in which something is handed out
-// exceed the limit or the device, once pending work is done. It is chunks, not
+// exceed the limit or the device, once pending work is done, under any policy between
+// streams: what one may not have of another goes back to the driver. It is chunks, not
 // pages: only whole chunks move, and a chunk is larger than a page where much is
 // reserved, or was asked for at once. And the limit that the error advises would do
 // at that moment.
 func TestFailsOnlyWithoutPages(t *testing.T) {
-	const device, steps, seeds = 3<<20 + 5000, 400, 12
+	const device, steps, seeds = 3<<20 + 5000, 400, 18
 	failures, advised := 0, 0
 	for _, strategy := range virtualStrategies() {
 		for seed := range uint64(seeds) {
-			o := allocator.PoolOptions{Strategy: strategy}
+			o := allocator.PoolOptions{Strategy: strategy, Reuse: allocator.Reuse(seed / 3 % 3)}
 			most := int64(device)
 			if seed%3 > 0 {
 				o.MaxBytes = device / 2
