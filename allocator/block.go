@@ -65,10 +65,10 @@ type node struct {
 	uses  []Stream // other streams that use the block; in a ledger
 	alone bool     // the stream was released; in a ledger
 
-	seg        *segment
-	sewn       *sewn // a block in a stitch; such a block is in no segment
-	prev, next *node // neighbours in the segment, by address; or in heap.sewn
-	up, down   *node // in a list of free, cached, waiting or unused nodes
+	seg        *segment // if it is the first or the last of it; others may not know
+	sewn       *sewn    // a block in a stitch; such a block is in no segment
+	prev, next *node    // neighbours in the segment, by address; or in heap.sewn
+	up, down   *node    // in a list of free, cached, waiting or unused nodes
 }
 
 // handOut marks n as handed out and returns the Block that says so.

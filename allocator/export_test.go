@@ -66,7 +66,7 @@ func (h *heap) check() (reserved int64, err error) {
 			switch {
 			case n.addr != addr || n.size <= 0 || n.size%Alignment != 0:
 				return 0, fmt.Errorf("block of %d bytes at %#x, want it at %#x", n.size, n.addr, addr)
-			case n.prev != left || n.seg != g || n.heap != h && n.heap.into != h:
+			case n.prev != left || (n == g.first || n == g.last) && n.seg != g || n.heap != h && n.heap.into != h:
 				return 0, fmt.Errorf("block at %#x has wrong links", n.addr)
 			case n.state == unused || n.state > part || n.state == lent && h != h.pool.common:
 				return 0, fmt.Errorf("block at %#x has state %d", n.addr, n.state)
@@ -101,7 +101,8 @@ func (h *heap) check() (reserved int64, err error) {
 		counts[n.state]++
 		size := n.size
 		for _, p := range n.sewn.parts {
-			if p.state != part || p.seg.heap != h {
+			s := h.pool.space
+			if p.state != part || s.chunks[s.index(p.addr)].seg.heap != h {
 				return 0, fmt.Errorf("block at %#x has a part in state %d", n.addr, p.state)
 			}
 			size -= p.size

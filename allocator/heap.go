@@ -210,6 +210,7 @@ func (h *heap) absorb(left, right *node) {
 	if right.next != nil {
 		right.next.prev = left
 	} else {
+		left.seg = right.seg
 		left.seg.last = left
 	}
 	h.discard(right)

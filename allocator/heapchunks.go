@@ -52,29 +52,27 @@ func (h *heap) joinSegments(s *space, left, right *segment) *segment {
 	if right.size > left.size {
 		g, other = right, left
 	}
-	s.relabel(other.first, other.last, g)
+	s.relabel(other.addr, other.size, g)
 	h.segments.remove(other)
 	g.addr, g.size = left.addr, left.size+right.size
-	g.first, g.last = left.first, right.last
+	g.begin(left.first)
+	g.end(right.last)
 	if a.state == free {
 		h.coalesce(a)
 	}
 	return g
 }
 
-// relabel makes the blocks from first to last, and the chunks that they lie in, part
-// of g.
-func (s *space) relabel(first, last *node, g *segment) {
-	for n := first; ; n = n.next {
-		n.seg = g
-		if n == last {
-			break
-		}
-	}
-	for _, c := range s.overlapping(first.addr, last.addr+uintptr(last.size)) {
+// relabel makes the chunks of size bytes from addr on part of g.
+func (s *space) relabel(addr uintptr, size int64, g *segment) {
+	for _, c := range s.overlapping(addr, addr+uintptr(size)) {
 		c.seg = g
 	}
 }
+
+// begin makes n the first block of g, end the last one.
+func (g *segment) begin(n *node) { g.first, n.seg = n, g }
+func (g *segment) end(n *node)   { g.last, n.seg = n, g }
 
 // cutOut makes the bytes from lo to hi, all in one free block, a block of their own,
 // which no list holds. What is left of the free block at its sides stays free.
@@ -120,8 +118,9 @@ func (s *space) freeBlock(addr uintptr) *node {
 // detach takes a run of unused chunks of h out of it.
 func (h *heap) detach(s *space, run []*chunk) {
 	lo, hi := run[0].addr, run[len(run)-1].end()
+	g := run[0].seg
 	n := h.cutOut(s, lo, hi)
-	g, left, right := n.seg, n.prev, n.next
+	left, right := n.prev, n.next
 	h.reserved -= n.size
 	h.discard(n)
 	for _, c := range run {
@@ -136,17 +135,22 @@ func (h *heap) detach(s *space, run []*chunk) {
 		h.segments.remove(g)
 	case left == nil:
 		right.prev = nil
-		g.first, g.addr, g.size = right, hi, g.size-int64(hi-lo)
+		g.begin(right)
+		g.addr, g.size = hi, g.size-int64(hi-lo)
 	case right == nil:
 		left.next = nil
-		g.last, g.size = left, g.size-int64(hi-lo)
+		g.end(left)
+		g.size -= int64(hi - lo)
 	default:
 		left.next, right.prev = nil, nil
 		end := g.addr + uintptr(g.size)
-		rest := &segment{addr: hi, size: int64(end - hi), first: right, last: g.last, heap: h}
-		g.last, g.size = left, int64(lo-g.addr)
+		rest := &segment{addr: hi, size: int64(end - hi), heap: h}
+		rest.begin(right)
+		rest.end(g.last)
+		g.end(left)
+		g.size = int64(lo - g.addr)
 		h.segments.add(rest)
-		s.relabel(right, rest.last, rest)
+		s.relabel(rest.addr, rest.size, rest)
 		h.indexUnused(rest)
 	}
 	if left != nil || right != nil {
