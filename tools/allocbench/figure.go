@@ -21,7 +21,7 @@ import (
 const (
 	width     = 10 * vg.Inch
 	height    = 6 * vg.Inch
-	legendX   = 1.75 * vg.Inch
+	legendX   = 2.1 * vg.Inch
 	upright   = 8  // cases from which on their names are written at an angle
 	fewPoints = 12 // cases up to which each is marked with a dot
 )
