@@ -19,6 +19,26 @@ func newPool(t testing.TB, d allocator.Driver, o allocator.PoolOptions) *allocat
 	return p
 }
 
+// onPages opens an allocator on small pages: chunks are stitched, and it takes a few
+// steps more until the same ones are.
+func onPages(t *testing.T, open func(f *allocatortest.Fake) allocator.Allocator) *allocatortest.Env {
+	t.Helper()
+	f := allocatortest.NewFake(deviceBytes).WithPages(smallPage)
+	env := allocatortest.NewEnv(t, f, open(f))
+	env.Caches, env.Returns, env.Settles = true, true, 12
+	return env
+}
+
+func poolOnPages(o allocator.PoolOptions) func(*testing.T) *allocatortest.Env {
+	return func(t *testing.T) *allocatortest.Env {
+		return onPages(t, func(f *allocatortest.Fake) allocator.Allocator { return newPool(t, f, o) })
+	}
+}
+
+func planOnPages(t *testing.T) *allocatortest.Env {
+	return onPages(t, func(f *allocatortest.Fake) allocator.Allocator { return newPlan(t, f) })
+}
+
 func TestConformance(t *testing.T) {
 	pool := func(o allocator.PoolOptions) func(*testing.T) *allocatortest.Env {
 		return func(t *testing.T) *allocatortest.Env {
@@ -40,15 +60,20 @@ func TestConformance(t *testing.T) {
 		}
 	}
 	for name, open := range map[string]func(*testing.T) *allocatortest.Env{
-		"pool/opportunistic":        pool(allocator.PoolOptions{Reuse: allocator.ReuseOpportunistic}),
-		"pool/same-stream":          pool(allocator.PoolOptions{Reuse: allocator.ReuseSameStream}),
-		"pool/limit":                pool(allocator.PoolOptions{MaxBytes: deviceBytes, GCThreshold: 0.5}),
-		"pool/pre-allocated":        pool(allocator.PoolOptions{PreallocateBytes: 64 << 20}),
-		"pool/malloc/opportunistic": pool(allocator.PoolOptions{Segments: allocator.SegmentsMalloc, Reuse: allocator.ReuseOpportunistic}),
-		"pool/malloc/same-stream":   pool(allocator.PoolOptions{Segments: allocator.SegmentsMalloc, Reuse: allocator.ReuseSameStream}),
-		"pool/malloc/limit":         pool(allocator.PoolOptions{Segments: allocator.SegmentsMalloc, MaxBytes: deviceBytes, GCThreshold: 0.5}),
-		"pool/malloc/pre-allocated": pool(allocator.PoolOptions{Segments: allocator.SegmentsMalloc, PreallocateBytes: 64 << 20}),
-		"pool/malloc/whole blocks":  pool(allocator.PoolOptions{Segments: allocator.SegmentsMalloc, MaxSplitBytes: 3 << 20}),
+		"pool/opportunistic":             pool(allocator.PoolOptions{Reuse: allocator.ReuseOpportunistic}),
+		"pool/same-stream":               pool(allocator.PoolOptions{Reuse: allocator.ReuseSameStream}),
+		"pool/limit":                     pool(allocator.PoolOptions{MaxBytes: deviceBytes, GCThreshold: 0.5}),
+		"pool/pre-allocated":             pool(allocator.PoolOptions{PreallocateBytes: 64 << 20}),
+		"pool/malloc/opportunistic":      pool(allocator.PoolOptions{Segments: allocator.SegmentsMalloc, Reuse: allocator.ReuseOpportunistic}),
+		"pool/malloc/same-stream":        pool(allocator.PoolOptions{Segments: allocator.SegmentsMalloc, Reuse: allocator.ReuseSameStream}),
+		"pool/malloc/limit":              pool(allocator.PoolOptions{Segments: allocator.SegmentsMalloc, MaxBytes: deviceBytes, GCThreshold: 0.5}),
+		"pool/malloc/pre-allocated":      pool(allocator.PoolOptions{Segments: allocator.SegmentsMalloc, PreallocateBytes: 64 << 20}),
+		"pool/malloc/whole blocks":       pool(allocator.PoolOptions{Segments: allocator.SegmentsMalloc, MaxSplitBytes: 3 << 20}),
+		"pool/small pages":               poolOnPages(allocator.PoolOptions{}),
+		"pool/small pages/opportunistic": poolOnPages(allocator.PoolOptions{Reuse: allocator.ReuseOpportunistic}),
+		"pool/small pages/same-stream":   poolOnPages(allocator.PoolOptions{Reuse: allocator.ReuseSameStream}),
+		"pool/small pages/pre-allocated": poolOnPages(allocator.PoolOptions{PreallocateBytes: 3<<20 + 1, GCThreshold: 0.4}),
+		"plan/small pages":               planOnPages,
 		"plan/malloc": func(t *testing.T) *allocatortest.Env {
 			f := allocatortest.NewFake(deviceBytes).WithoutPages()
 			env := allocatortest.NewEnv(t, f, newPlan(t, f))
