@@ -35,7 +35,7 @@ func (p *Pool) fromRecord(r *request) (*Block, error) {
 	if s.mapped > firstMapped+requests/requestsPerMapped {
 		slack = most / ampleShare
 	}
-	if bytes := roundUp(r.size-p.tail(r.heap), s.page); p.reserved+bytes > most+slack {
+	if p.reserved+p.tailGrowth(r) > most+slack {
 		return nil, nil
 	}
 	return p.growTail(r)
@@ -60,14 +60,23 @@ func (p *Pool) tail(h *heap) int64 {
 	return 0
 }
 
+// tailGrowth returns how many bytes make what is free at the end of the heap's zone
+// large enough for a request or, where no addresses follow, are so by themselves.
+func (p *Pool) tailGrowth(r *request) int64 {
+	bytes := roundUp(r.size-p.tail(r.heap), p.space.page)
+	if z := r.heap.zone; z != nil && bytes <= z.size-z.next {
+		return bytes
+	}
+	return roundUp(r.size, p.space.page)
+}
+
 // growTail makes what is free at the end of the heap's zone large enough.
 func (p *Pool) growTail(r *request) (*Block, error) {
-	s, h := p.space, r.heap
-	tail := p.tail(h)
-	if bytes := roundUp(r.size-tail, s.page); h.zone == nil || bytes > h.zone.size-h.zone.next {
-		tail = 0
+	if err := p.collect(p.tailGrowth(r)); err != nil {
+		return nil, err
 	}
-	if grown, err := p.growBy(r, roundUp(r.size-tail, s.page)); err != nil || !grown {
+	// What was collected may have been free at the end.
+	if grown, err := p.growBy(r, p.tailGrowth(r)); err != nil || !grown {
 		return nil, err
 	}
 	return p.gather(r, nil, false)
@@ -75,12 +84,20 @@ func (p *Pool) growTail(r *request) (*Block, error) {
 
 // fromLeastGrowth grows the heap by as much as is missing.
 func (p *Pool) fromLeastGrowth(r *request) (*Block, error) {
-	s, h := p.space, r.heap
-	missing := roundUp(max(r.missing, 1), s.page)
-	if roundUp(r.size-p.tail(h), s.page) <= missing {
+	missing := func() int64 { return roundUp(max(r.missing, 1), p.space.page) }
+	before := p.reserved
+	if err := p.collect(missing()); err != nil {
+		return nil, err
+	}
+	if p.reserved < before { // what was collected is missing as well
+		if b, err := p.fromStitch(r); b != nil || err != nil {
+			return b, err
+		}
+	}
+	if p.tailGrowth(r) <= missing() {
 		return p.growTail(r)
 	}
-	if grown, err := p.growBy(r, missing); err != nil || !grown {
+	if grown, err := p.growBy(r, missing()); err != nil || !grown {
 		return nil, err
 	}
 	if b, err := p.gather(r, nil, false); b != nil || err != nil {
@@ -91,9 +108,6 @@ func (p *Pool) fromLeastGrowth(r *request) (*Block, error) {
 
 // growBy adds new memory to the request's heap, or says that there is none.
 func (p *Pool) growBy(r *request, bytes int64) (bool, error) {
-	if err := p.collect(bytes); err != nil {
-		return false, err
-	}
 	err := p.addChunks(r.heap, bytes)
 	if err == nil {
 		p.full = false

@@ -263,3 +263,23 @@ func TestGapInZone(t *testing.T) {
 	r.must(r.Free(high, 1))
 	r.close()
 }
+
+// TestCollectionOfTheTail grows a heap past the garbage-collection threshold, where
+// its own end is what is unused: that goes once, and comes back once.
+func TestCollectionOfTheTail(t *testing.T) {
+	const mib = 1 << 20
+	d := &countedSyncs{Fake: allocatortest.NewFake(deviceBytes)}
+	p := newPool(t, d, allocator.PoolOptions{MaxBytes: 200 * mib, GCThreshold: 0.5})
+	r := &rig{allocatortest.NewGuard(p, d.Fake), t, p, d.Fake}
+	kept, end := r.alloc(90*mib, 1), r.alloc(8*mib, 1)
+	r.must(r.Free(end, 1))
+	before := r.Stats()
+	b := r.alloc(16*mib, 1)
+	after := r.Stats()
+	if made := after.DriverMallocs - before.DriverMallocs; made > 8 || d.syncs > 1 {
+		t.Errorf("%d pages were made for 16 MiB, and the host waited %d times", made, d.syncs)
+	}
+	r.must(r.Free(b, 1))
+	r.must(r.Free(kept, 1))
+	r.close()
+}
