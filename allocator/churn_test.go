@@ -121,6 +121,15 @@ func (c *churn) end() {
 	c.close()
 }
 
+// fewer is n, or a part of it under the race detector, which takes its time and finds
+// nothing in one goroutine.
+func fewer(n int) int {
+	if raceEnabled {
+		return n / 8
+	}
+	return n
+}
+
 // virtualStrategies are those that can have virtual segments.
 func virtualStrategies() []string {
 	return slices.DeleteFunc(allocator.Strategies(), func(s string) bool { return s == "buddy" })
@@ -132,7 +141,7 @@ func TestRandomCalls(t *testing.T) {
 		for reuse := range allocator.Reuse(3) {
 			t.Run(fmt.Sprint(strategy, "/", reuse), func(t *testing.T) {
 				c := newChurn(t, uint64(reuse), 2<<20, allocator.PoolOptions{Strategy: strategy, Reuse: reuse})
-				for range 1500 {
+				for range fewer(1500) {
 					c.step()
 					c.check()
 				}

@@ -120,7 +120,7 @@ func TestPlanOnPages(t *testing.T) {
 				programs[name] = append(programs[name], 1+c.random.Int64N(1<<(8+c.random.IntN(10))))
 			}
 		}
-		for range 120 {
+		for range fewer(120) {
 			for _, name := range []string{"train", "validate"} {
 				program := programs[name]
 				if c.random.IntN(10) == 0 {

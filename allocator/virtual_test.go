@@ -48,7 +48,7 @@ func TestFailsOnlyWithoutPages(t *testing.T) {
 					c.followAdvice(m[1], o.MaxBytes, bytes, on)
 				}
 			}
-			for range steps {
+			for range fewer(steps) {
 				c.step()
 				c.check()
 			}
