@@ -127,7 +127,7 @@ func (s *space) zoneFor(h *heap, bytes int64) (*zone, uintptr, error) {
 		}
 	}
 	size := max(roundUp(max(int64(zoneBytes)>>(len(s.zones)/zonesOfASize), leastZone), s.page), bytes)
-	addr, err := s.driver.ReserveRange(size)
+	addr, err := s.driver.ReserveRange(size + s.page) // no zone lies next to another
 	if err != nil {
 		return nil, 0, err
 	}
@@ -284,7 +284,7 @@ func (s *space) close(errs *[]error) {
 	for _, z := range s.zones {
 		if len(s.overlapping(z.addr, z.addr+uintptr(z.size))) > 0 {
 			still = append(still, z)
-		} else if err := s.driver.ReleaseRange(z.addr, z.size); err != nil {
+		} else if err := s.driver.ReleaseRange(z.addr, z.size+s.page); err != nil {
 			still = append(still, z)
 			*errs = append(*errs, err)
 		}

@@ -81,7 +81,8 @@ type PoolOptions struct {
 	// earlier than needed, a smaller one fragments a large heap. Of virtual segments
 	// it limits nothing.
 	MaxSegmentBytes int64
-	// MaxBytes limits what is reserved from the driver. 0 is no limit.
+	// MaxBytes limits what is reserved from the driver. 0 is no limit. Virtual
+	// segments have the whole pages of it; of less than a page, segments are malloc's.
 	MaxBytes int64
 	// MaxFraction limits it to a share of the device's memory, at most 1. If
 	// both limits are given the lower one counts. 0 is no limit.

@@ -248,7 +248,7 @@ func TestManyZones(t *testing.T) {
 // and no other range can be had.
 func TestGapInZone(t *testing.T) {
 	const gib = 1 << 30
-	d := &fewAddresses{allocatortest.NewFake(1 << 40), 64 * gib}
+	d := &fewAddresses{allocatortest.NewFake(1 << 40), 64*gib + 2<<20} // a range, and the page behind it
 	p := newPool(t, d, allocator.PoolOptions{})
 	r := &rig{allocatortest.NewGuard(p, d.Fake), t, p, d.Fake}
 	low, high := r.alloc(32*gib, 1), r.alloc(31*gib, 1)
