@@ -1,7 +1,6 @@
 package allocator_test
 
 import (
-	"os"
 	"path/filepath"
 	"testing"
 
@@ -38,12 +37,7 @@ var footprints = []struct {
 // readTrace reads one of tracesFolder.
 func readTrace(t *testing.T, name string) *traces.Trace {
 	t.Helper()
-	f, err := os.Open(filepath.Join(tracesFolder, filepath.FromSlash(name)+".csv.gz"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	trace, err := traces.Read(f, traces.MostEvents)
+	trace, err := traces.ReadFile(filepath.Join(tracesFolder, filepath.FromSlash(name)+".csv.gz"), traces.MostEvents)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -90,12 +90,7 @@ func traceOf(t *testing.T, cfg configs.Config, b *backend, set data.Dataset) *tr
 	if err := s.close(); err != nil {
 		t.Error(err)
 	}
-	f, err := os.Open(cfg.Allocator.Trace)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	trace, err := traces.Read(f, traces.MostEvents)
+	trace, err := traces.ReadFile(cfg.Allocator.Trace, traces.MostEvents)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -120,12 +115,7 @@ func TestTrainings(t *testing.T) {
 			if *writeTrainings {
 				writeTraining(t, path, fmt.Sprintf("feat_dim = %d, bsz = %d, fuse = %v", c.features, c.batch, c.fuse), got)
 			}
-			f, err := os.Open(path)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer f.Close()
-			want, err := traces.Read(f, traces.MostEvents)
+			want, err := traces.ReadFile(path, traces.MostEvents)
 			if err != nil {
 				t.Fatal(err)
 			}

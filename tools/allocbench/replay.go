@@ -18,13 +18,8 @@ const replayName = "replay"
 
 // readTrace reads the trace in a file, and says what it is.
 func readTrace(path string, device int) (t *traces.Trace, doc string, err error) {
-	f, err := os.Open(path)
-	if err != nil {
+	if t, err = traces.ReadFile(path, device); err != nil {
 		return nil, "", err
-	}
-	defer f.Close()
-	if t, err = traces.Read(f, device); err != nil {
-		return nil, "", fmt.Errorf("%s: %w", path, err)
 	}
 	doc = fmt.Sprintf("%s: %d allocations and %d frees on %s, at most %d blocks of %s live", filepath.Base(path),
 		t.Allocs, t.Frees, plural(t.Streams, "stream"), t.Slots, bytesText(t.Peak))

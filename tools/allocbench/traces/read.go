@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 )
 
 // MostEvents, for the device of Read, chooses the device with most events.
@@ -18,6 +19,20 @@ var (
 	byteOrderMark = []byte("\xef\xbb\xbf") // what Windows puts before UTF-8
 	errUnreadable = errors.New("is neither a CSV of RMM or MiniMalloc nor a pickled snapshot of torch.cuda.memory")
 )
+
+// ReadFile is Read of a file, which errors name.
+func ReadFile(path string, device int) (*Trace, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	t, err := Read(f, device)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return t, nil
+}
 
 // Read reads a trace of any format, plain or gzipped, and tells the formats by
 // their contents. Of a snapshot of several devices it takes one, or the one
