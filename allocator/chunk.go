@@ -24,9 +24,6 @@ type chunk struct {
 
 func (c *chunk) end() uintptr { return c.addr + uintptr(c.size) }
 
-// unused says whether all of c is part of one free block.
-func (c *chunk) unused() bool { return c.head != nil && c.head == c.tail }
-
 // A zone is a range of addresses where a heap's chunks are made one after the
 // other, so that they are neighbours.
 type zone struct {
@@ -45,7 +42,7 @@ type space struct {
 	spare    []*zone  // of heaps that are no more
 	stitches []*stitch
 	stitched int   // chunks in all stitches, each as often as it is mapped
-	mapped   int64 // chunks that were mapped in stitches, so far
+	mappings int64 // of chunks in stitches, so far
 	surveys  int   // so far
 	uses     int   // of stitches, so far
 	most     int64 // bytes handed out at once, as far as was seen
@@ -206,11 +203,9 @@ func (s *space) unmap(c *chunk) error {
 			if t.chunks[i].chunk != c {
 				continue
 			}
-			if err := s.driver.UnmapPages(t.chunks[i].addr, c.size); err != nil {
+			if err := s.unmapStitched(&t.chunks[i]); err != nil {
 				return err
 			}
-			t.chunks[i].chunk = nil
-			s.stitched--
 		}
 	}
 	return s.driver.UnmapPages(c.addr, c.size)

@@ -44,8 +44,8 @@ func TestConformance(t *testing.T) {
 		return func(t *testing.T) *allocatortest.Env {
 			f := allocatortest.NewFake(deviceBytes)
 			p := newPool(t, f, o)
-			if o.Segments != "" && p.Virtual() != (o.Segments == allocator.SegmentsVirtual) {
-				t.Fatalf("virtual segments: %v, asked for %s", p.Virtual(), o.Segments)
+			if o.Segments != "" && p.Segments() != o.Segments {
+				t.Fatalf("%s segments, asked for %s", p.Segments(), o.Segments)
 			}
 			env := allocatortest.NewEnv(t, f, p)
 			env.Caches, env.Returns = true, true

@@ -174,16 +174,6 @@ func (s *space) check() (kept int64, err error) {
 	return kept, nil
 }
 
-// Virtual says whether the pool has virtual segments.
-func (p *Pool) Virtual() bool { return p.space != nil }
-
-// Stitches returns how many there are, and calls of the driver that mapped them.
-func (p *Pool) Stitches() (stitches, chunks int) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return len(p.space.stitches), p.space.stitched
-}
-
 // ChunksInUse returns the bytes of the chunks in which something is handed out. It
 // looks at the blocks, not at what a survey finds.
 func (p *Pool) ChunksInUse() (bytes int64) {

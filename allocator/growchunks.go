@@ -32,7 +32,7 @@ func (p *Pool) fromRecord(r *request) (*Block, error) {
 	})
 	most := max(s.most, r.record)
 	slack := most / slackShare
-	if s.mapped > firstMapped+requests/requestsPerMapped {
+	if s.mappings > firstMapped+requests/requestsPerMapped {
 		slack = most / ampleShare
 	}
 	if p.reserved+p.tailGrowth(r) > most+slack {
@@ -124,12 +124,18 @@ func (p *Pool) growBy(r *request, bytes int64) (bool, error) {
 // addChunks adds new memory to a heap.
 func (p *Pool) addChunks(h *heap, bytes int64) error {
 	made, err := p.newChunks(h, bytes)
-	if len(made) > 0 {
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		h.attach(p.space, made)
-	}
+	p.addRun(h, made)
 	return err
+}
+
+// addRun adds a run, perhaps of no chunk, to a heap.
+func (p *Pool) addRun(h *heap, run []*chunk) {
+	if len(run) == 0 {
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.attach(p.space, run)
 }
 
 // newChunks makes a run of new chunks in the zone of h. If it fails, the run is what
@@ -155,12 +161,8 @@ func (p *Pool) newChunks(h *heap, bytes int64) ([]*chunk, error) {
 // newRun makes a run of new chunks that no heap holds.
 func (p *Pool) newRun(bytes int64) (*segment, error) {
 	made, err := p.newChunks(p.common, roundUp(bytes, p.space.page))
-	if err != nil && len(made) > 0 {
-		p.common.mu.Lock()
-		p.common.attach(p.space, made)
-		p.common.mu.Unlock()
-	}
 	if err != nil {
+		p.addRun(p.common, made)
 		return nil, err
 	}
 	g := &segment{addr: made[0].addr, size: int64(made[len(made)-1].end() - made[0].addr)}
@@ -171,14 +173,9 @@ func (p *Pool) newRun(bytes int64) (*segment, error) {
 }
 
 // unusedOf returns the unused chunks of h, whose lock is held, by address.
-func (s *space) unusedOf(h *heap) (unused []*chunk) {
+func (s *space) unusedOf(h *heap) []*chunk {
 	s.survey([]*heap{h})
-	for _, c := range s.chunks {
-		if head, tail := s.ends(c); head != nil && head == tail {
-			unused = append(unused, c)
-		}
-	}
-	return unused
+	return s.unused()
 }
 
 // releaseChunks returns unused chunks of h, which no work uses, to the driver until

@@ -245,12 +245,20 @@ func (h *heap) discard(n *node) {
 
 // adopt adds g, which no heap holds, and returns its one block, which is free.
 func (h *heap) adopt(g *segment) *node {
+	n := h.hold(g)
+	h.list(n)
+	return n
+}
+
+// hold adds g, which no heap holds, and returns its one block, which no list holds.
+func (h *heap) hold(g *segment) *node {
 	n := h.record()
-	n.seg, n.addr, n.size = g, g.addr, g.size
-	g.first, g.last, g.heap = n, n, h
+	n.addr, n.size = g.addr, g.size
+	g.heap = h
+	g.begin(n)
+	g.end(n)
 	h.segments.add(g)
 	h.reserved += g.size
-	h.list(n)
 	return n
 }
 

@@ -6,11 +6,8 @@ package allocator
 // attach adds a run, of no heap, to h as free memory.
 func (h *heap) attach(s *space, run []*chunk) {
 	first, last := run[0], run[len(run)-1]
-	n := h.record()
-	g := &segment{addr: first.addr, size: int64(last.end() - first.addr), first: n, last: n, heap: h}
-	n.seg, n.addr, n.size = g, g.addr, g.size
-	h.segments.add(g)
-	h.reserved += g.size
+	g := &segment{addr: first.addr, size: int64(last.end() - first.addr)}
+	n := h.hold(g)
 	for _, c := range run {
 		c.seg = g
 	}
@@ -69,10 +66,6 @@ func (s *space) relabel(addr uintptr, size int64, g *segment) {
 		c.seg = g
 	}
 }
-
-// begin makes n the first block of g, end the last one.
-func (g *segment) begin(n *node) { g.first, n.seg = n, g }
-func (g *segment) end(n *node)   { g.last, n.seg = n, g }
 
 // cutOut makes the bytes from lo to hi, all in one free block, a block of their own,
 // which no list holds. What is left of the free block at its sides stays free.
@@ -177,12 +170,17 @@ func (h *heap) sew(t *stitch, addr uintptr, size int64, parts []*node) *node {
 	n.addr, n.size, n.want = addr, size, size
 	n.sewn = &sewn{t, parts}
 	t.blocks.Add(1)
-	n.next = h.sewn
+	h.addSewn(n)
+	return n
+}
+
+// addSewn lists n, a block in a stitch.
+func (h *heap) addSewn(n *node) {
+	n.prev, n.next = nil, h.sewn
 	if n.next != nil {
 		n.next.prev = n
 	}
 	h.sewn = n
-	return n
 }
 
 // unpick makes the parts of n, which is in a stitch, free, and forgets n.
@@ -210,11 +208,7 @@ func (h *heap) takeOverSewn(from *heap) {
 		if n.state == live {
 			h.takeOverLive(from, n)
 		}
-		n.prev, n.next = nil, h.sewn
-		if h.sewn != nil {
-			h.sewn.prev = n
-		}
-		h.sewn = n
+		h.addSewn(n)
 		n = after
 	}
 }

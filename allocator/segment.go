@@ -20,6 +20,10 @@ type segment struct {
 	_ [40]byte // to 128: two heaps' segments share no cache line
 }
 
+// begin makes n the first block of g, end the last one.
+func (g *segment) begin(n *node) { g.first, n.seg = n, g }
+func (g *segment) end(n *node)   { g.last, n.seg = n, g }
+
 // segmentList is all segments of a heap, in no order.
 type segmentList struct {
 	first *segment

@@ -200,9 +200,7 @@ func (p *Pool) takeBack(g *segment) error {
 	if p.space == nil {
 		return p.freeSegment(g)
 	}
-	p.common.mu.Lock()
-	defer p.common.mu.Unlock()
-	p.common.attach(p.space, p.space.within(g))
+	p.addRun(p.common, p.space.within(g))
 	return nil
 }
 
@@ -215,11 +213,11 @@ func (p *Pool) keep(g *segment, s Stream, ordered bool) {
 	if ordered {
 		h = p.heapOf(s)
 	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
 	if p.space != nil {
-		h.attach(p.space, p.space.within(g))
+		p.addRun(h, p.space.within(g))
 		return
 	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	h.adopt(g)
 }

@@ -24,6 +24,18 @@ type request struct {
 	record   int64    // bytes that are handed out with it, where that was counted
 }
 
+// What is tried for a request in turn, by the kind of the pool's segments.
+var (
+	withMalloc = []func(*Pool, *request) (*Block, error){
+		(*Pool).fromOwn, (*Pool).fromOthers, (*Pool).fromDriver,
+		(*Pool).fromOwnAtLast, (*Pool).fromOthersAtLast, (*Pool).fromDriverAtLast, (*Pool).fromAnywhere,
+	}
+	withChunks = []func(*Pool, *request) (*Block, error){
+		(*Pool).fromOwn, (*Pool).fromChunks, (*Pool).fromStitch,
+		(*Pool).fromLeastGrowth, (*Pool).fromSettled, (*Pool).fromLeastGrowth,
+	}
+)
+
 // handOut hands n, of any heap whose lock is held, to the request's stream.
 func (r *request) handOut(owner *heap, n *node) *Block {
 	if owner != r.heap {
@@ -52,17 +64,12 @@ func (p *Pool) allocSlowly(bytes int64, s Stream, tag string) (Block, error) {
 		return Block{}, p.outOfMemory(r)
 	}
 	r.size = blockSize(bytes)
-	attempts := []func(*request) (*Block, error){
-		p.fromOwn, p.fromOthers, p.fromDriver,
-		p.fromOwnAtLast, p.fromOthersAtLast, p.fromDriverAtLast, p.fromAnywhere,
-	}
+	attempts := withMalloc
 	if p.space != nil {
-		attempts = []func(*request) (*Block, error){
-			p.fromOwn, p.fromChunks, p.fromStitch, p.fromLeastGrowth, p.fromSettled, p.fromLeastGrowth,
-		}
+		attempts = withChunks
 	}
 	for _, attempt := range attempts {
-		b, err := attempt(r)
+		b, err := attempt(p, r)
 		if err != nil {
 			return Block{}, err
 		}

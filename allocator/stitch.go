@@ -44,25 +44,32 @@ func (s *space) stitchUp(parts []*node) (found, error) {
 		}
 		t.chunks[i] = mapped{c, at}
 		s.stitched++
-		s.mapped++
+		s.mappings++
 		at += uintptr(c.size)
 	}
 	return found{t.addr + (parts[0].addr - chunks[0].addr), t}, nil
+}
+
+// unmapStitched undoes one mapping of a stitch.
+func (s *space) unmapStitched(m *mapped) error {
+	if err := s.driver.UnmapPages(m.addr, m.chunk.size); err != nil {
+		return err
+	}
+	m.chunk = nil
+	s.stitched--
+	return nil
 }
 
 // unstitch gives up t, in which there is no block and whose addresses no work uses.
 // What the driver refuses to unmap stays, to be tried again.
 func (s *space) unstitch(t *stitch) error {
 	for i := range t.chunks {
-		c := &t.chunks[i]
-		if c.chunk == nil {
+		if t.chunks[i].chunk == nil {
 			continue
 		}
-		if err := s.driver.UnmapPages(c.addr, c.chunk.size); err != nil {
+		if err := s.unmapStitched(&t.chunks[i]); err != nil {
 			return err
 		}
-		c.chunk = nil
-		s.stitched--
 	}
 	if err := s.driver.ReleaseRange(t.addr, t.size); err != nil {
 		return err

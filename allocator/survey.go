@@ -12,9 +12,12 @@ const smallestPart = 8
 func (s *space) survey(heaps []*heap) {
 	s.surveys++
 	for _, h := range heaps {
-		h.place.visit(s.page/smallestPart, s.note)
+		s.look(h)
 	}
 }
+
+// look adds what is free in h to the survey.
+func (s *space) look(h *heap) { h.place.visit(s.page/smallestPart, s.note) }
 
 // note notes a free block at the chunks that it reaches the ends of.
 func (s *space) note(n *node) {
@@ -38,6 +41,22 @@ func (s *space) ends(c *chunk) (head, tail *node) {
 		return nil, nil
 	}
 	return c.head, c.tail
+}
+
+// isUnused says whether all of c is part of one free block that the survey found.
+func (s *space) isUnused(c *chunk) bool {
+	head, tail := s.ends(c)
+	return head != nil && head == tail
+}
+
+// unused returns the unused chunks that the survey found, by address.
+func (s *space) unused() (unused []*chunk) {
+	for _, c := range s.chunks {
+		if s.isUnused(c) {
+			unused = append(unused, c)
+		}
+	}
+	return unused
 }
 
 // A stretch is free memory that is mapped side by side: some chunks of a row, the

@@ -93,7 +93,7 @@ func TestSurvey(t *testing.T) {
 		for _, chunk := range d.chunks {
 			head, tail := d.ends(chunk)
 			switch {
-			case chunk.unused() != (head != nil && head == tail):
+			case d.isUnused(chunk) != (head != nil && head == tail):
 				got += "?"
 			case head != nil && head == tail:
 				got += "u"

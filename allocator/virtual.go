@@ -152,8 +152,8 @@ type found struct {
 // out of the free blocks there. All locks of heaps are held.
 func (p *Pool) gatherLocked(r *request, heaps []*heap, stitch bool) (parts []*node, at found, err error) {
 	s, h := p.space, r.heap
-	for _, h := range heaps {
-		h.flush()
+	for _, each := range heaps {
+		each.flush()
 	}
 	if !stitch && len(heaps) == 1 {
 		if n := h.takeBest(r.size); n != nil {
@@ -197,7 +197,7 @@ func (p *Pool) side(r *request, others bool) stretch {
 		if t.size < r.size {
 			return
 		}
-		givers := t.givers(r.heap, r.size)
+		givers := len(s.givers(r.heap, t.pieces(r.size)))
 		if best.size == 0 || givers < fewest || givers == fewest && t.stitch == nil && t.size < best.size {
 			t.row = slices.Clone(t.row)
 			best, fewest = t, givers
@@ -220,28 +220,8 @@ func (p *Pool) side(r *request, others bool) stretch {
 	return best
 }
 
-// givers returns how many heaps but h hold chunks of the first size bytes of t.
-func (t *stretch) givers(h *heap, size int64) int {
-	var all []*heap
-	size += t.skip
-	for _, m := range t.row {
-		if size <= 0 {
-			break
-		}
-		if g := m.chunk.seg.heap; g != h && !slices.Contains(all, g) {
-			all = append(all, g)
-		}
-		size -= m.chunk.size
-	}
-	return len(all)
-}
-
-// move brings the chunks of other heaps that pieces are of into the request's heap,
-// whose stream is made to wait for theirs. It moves nothing where the policy
-// forbids that.
-func (p *Pool) move(r *request, pieces []piece) (bool, error) {
-	s, h := p.space, r.heap
-	var givers []*heap
+// givers returns the heaps but h that hold chunks of pieces.
+func (s *space) givers(h *heap, pieces []piece) (givers []*heap) {
 	for _, x := range pieces {
 		for _, c := range s.overlapping(x.lo, x.hi) {
 			if g := c.seg.heap; g != h && !slices.Contains(givers, g) {
@@ -249,6 +229,15 @@ func (p *Pool) move(r *request, pieces []piece) (bool, error) {
 			}
 		}
 	}
+	return givers
+}
+
+// move brings the chunks of other heaps that pieces are of into the request's heap,
+// whose stream is made to wait for theirs. It moves nothing where the policy
+// forbids that.
+func (p *Pool) move(r *request, pieces []piece) (bool, error) {
+	s, h := p.space, r.heap
+	givers := s.givers(h, pieces)
 	if len(givers) == 0 {
 		return true, nil
 	}
@@ -320,12 +309,10 @@ func (p *Pool) unusedChunks() (bytes int64) {
 	s.survey(nil)
 	p.everyHeap(func(h *heap) {
 		h.flush()
-		h.place.visit(s.page/smallestPart, s.note)
+		s.look(h)
 	})
-	for _, c := range s.chunks {
-		if head, tail := s.ends(c); head != nil && head == tail {
-			bytes += c.size
-		}
+	for _, c := range s.unused() {
+		bytes += c.size
 	}
 	return bytes
 }

@@ -133,7 +133,7 @@ func TestLimitOfAnySize(t *testing.T) {
 				return
 			}
 			r := &rig{allocatortest.NewGuard(p, f), t, p, f}
-			if got := p.Virtual(); got != c.virtual {
+			if got := p.Segments() == allocator.SegmentsVirtual; got != c.virtual {
 				t.Errorf("virtual segments: %v, want %v", got, c.virtual)
 			}
 			if st := r.Stats(); st.Reserved > c.limit || st.Reserved == 0 != (c.preallocate == 0) {
