@@ -44,6 +44,8 @@ type space struct {
 	stitched int   // chunks in all stitches, each as often as it is mapped
 	mappings int64 // of chunks in stitches, so far
 	surveys  int   // so far
+	noted    int64 // bytes of free blocks that the last survey found
+	row      []mapped
 	uses     int   // of stitches, so far
 	most     int64 // bytes handed out at once, as far as was seen
 

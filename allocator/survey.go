@@ -11,6 +11,7 @@ const smallestPart = 8
 // survey notes at each chunk the free blocks of the heaps that reach its ends.
 func (s *space) survey(heaps []*heap) {
 	s.surveys++
+	s.noted = 0
 	for _, h := range heaps {
 		s.look(h)
 	}
@@ -21,6 +22,7 @@ func (s *space) look(h *heap) { h.place.visit(s.page/smallestPart, s.note) }
 
 // note notes a free block at the chunks that it reaches the ends of.
 func (s *space) note(n *node) {
+	s.noted += n.size
 	end := n.addr + uintptr(n.size)
 	for _, c := range s.overlapping(n.addr, end) {
 		if c.survey != s.surveys {
@@ -120,13 +122,46 @@ func (s *space) stretches(h *heap, row []mapped, yield func(t stretch)) {
 	end()
 }
 
-// byAddress returns all chunks of the space where blocks are cut from them.
-func (s *space) byAddress() []mapped {
-	row := make([]mapped, len(s.chunks))
-	for i, c := range s.chunks {
-		row[i] = mapped{c, c.addr}
+// mayHold says whether there may be a stretch of so many bytes in a row. It is
+// quick, for where rows are many.
+func (s *space) mayHold(row []mapped, bytes int64) bool {
+	var free int64
+	for i := range row {
+		if c := row[i].chunk; c == nil || c.survey != s.surveys || c.head == nil && c.tail == nil {
+			free = 0
+		} else if free += c.size; free >= bytes {
+			return true
+		}
 	}
-	return row
+	return false
+}
+
+// byAddress returns all chunks of the space where blocks are cut from them.
+// The row is good until the next call.
+func (s *space) byAddress() []mapped {
+	s.row = slices.Grow(s.row[:0], len(s.chunks))
+	for _, c := range s.chunks {
+		s.row = append(s.row, mapped{c, c.addr})
+	}
+	return s.row
+}
+
+// givers returns how many times memory changes hands, from one heap but h to the
+// next, along the first size bytes of t: at least the number of those heaps.
+func (t *stretch) givers(h *heap, size int64) (givers int) {
+	last := h
+	size += t.skip
+	for _, m := range t.row {
+		if g := m.chunk.seg.heap; g != last {
+			if last = g; g != h {
+				givers++
+			}
+		}
+		if size -= m.chunk.size; size <= 0 {
+			break
+		}
+	}
+	return givers
 }
 
 // A piece is free bytes of one or several chunks that are neighbours.

@@ -171,6 +171,9 @@ func (p *Pool) gatherLocked(r *request, heaps []*heap, stitch bool) (parts []*no
 			at.addr = pieces[0].lo
 		}
 	} else {
+		if s.noted < r.size {
+			return nil, found{}, nil
+		}
 		t := p.side(r, len(heaps) > 1)
 		if t.size == 0 {
 			return nil, found{}, nil
@@ -197,7 +200,7 @@ func (p *Pool) side(r *request, others bool) stretch {
 		if t.size < r.size {
 			return
 		}
-		givers := len(s.givers(r.heap, t.pieces(r.size)))
+		givers := t.givers(r.heap, r.size)
 		if best.size == 0 || givers < fewest || givers == fewest && t.stitch == nil && t.size < best.size {
 			t.row = slices.Clone(t.row)
 			best, fewest = t, givers
@@ -208,7 +211,7 @@ func (p *Pool) side(r *request, others bool) stretch {
 	}
 	if best.size == 0 {
 		for _, of := range s.stitches {
-			if of.size < r.size {
+			if of.size < r.size || !s.mayHold(of.chunks, r.size) {
 				continue
 			}
 			s.stretches(r.heap, of.chunks, func(t stretch) { t.stitch = of; consider(t) })
