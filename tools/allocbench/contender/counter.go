@@ -6,11 +6,12 @@ import (
 )
 
 // A Counter is a device of a number of bytes without memory behind its addresses.
-// It counts what is taken of it. Work on it is done at once.
+// It counts what is taken of it. Work on it is done at once. Addresses fall from
+// call to call and never come again; [Torch] says why.
 type Counter struct {
 	mu          sync.Mutex
 	total, used int64             // bytes
-	next        uintptr           // address
+	lowest      uintptr           // address that was handed out
 	allocated   map[uintptr]int64 // bytes, by address
 	reserved    map[uintptr]int64 // addresses, by the first
 	mapped      map[uintptr]bool  // units of mapUnit that have memory
@@ -23,16 +24,15 @@ const mapUnit = smallSegmentBytes
 // NewCounter returns a device of total bytes.
 func NewCounter(total int64) *Counter {
 	return &Counter{
-		total: total, next: 1 << 32,
+		total: total, lowest: 1 << 62,
 		allocated: map[uintptr]int64{}, reserved: map[uintptr]int64{}, mapped: map[uintptr]bool{},
 	}
 }
 
 // addresses returns the first of bytes addresses.
 func (c *Counter) addresses(bytes int64) uintptr {
-	addr := c.next
-	c.next += uintptr(roundUp(bytes, mapUnit))
-	return addr
+	c.lowest -= uintptr(roundUp(bytes, mapUnit))
+	return c.lowest
 }
 
 // take counts bytes as taken, if there are as many.

@@ -30,6 +30,18 @@ type clock struct {
 	pending map[uintptr]bool    // events
 }
 
+func newClock(total int64) *clock {
+	return &clock{NewCounter(total), map[uintptr]uintptr{}, map[uintptr]bool{}}
+}
+
+// open returns the contender of a name on p.
+func open(name string, p Pages) Contender {
+	if name == "torch-expandable" {
+		return TorchExpandable(p)
+	}
+	return Torch(p)
+}
+
 func (c *clock) RecordEvent(event, s uintptr) error {
 	c.stream[event], c.pending[event] = s, true
 	return nil
@@ -103,8 +115,8 @@ var rules = []struct {
 		{do: "free", block: "a", reserved: 70},
 		{do: "free", block: "c", reserved: 70},
 		{do: "free", block: "b", reserved: 70},
-		{do: "alloc", block: "d", bytes: 19 * mib, reserved: 70, at: "b"},
-		{do: "alloc", block: "e", bytes: 19 * mib, reserved: 70, at: "c"},
+		{do: "alloc", block: "d", bytes: 19 * mib, reserved: 70, at: "c"}, // addresses fall
+		{do: "alloc", block: "e", bytes: 19 * mib, reserved: 70, at: "b"},
 		{do: "alloc", block: "f", bytes: 19 * mib, reserved: 70, at: "a"},
 		{do: "alloc", block: "g", bytes: 11 * mib, reserved: 70}, // the rest of a
 		{do: "alloc", block: "h", bytes: 11 * mib, reserved: 82},
@@ -218,11 +230,8 @@ func TestRules(t *testing.T) {
 // runScript runs a script on a contender, and gives back what it leaves.
 func runScript(t *testing.T, name, contender string, total int64, script []op) {
 	t.Run(name, func(t *testing.T) {
-		device := &clock{NewCounter(total), map[uintptr]uintptr{}, map[uintptr]bool{}}
-		a := Torch(device)
-		if contender == "torch-expandable" {
-			a = TorchExpandable(device)
-		}
+		device := newClock(total)
+		a := open(contender, device)
 		known := map[string]uintptr{}
 		live := map[string]uintptr{}
 		for i, o := range script {
