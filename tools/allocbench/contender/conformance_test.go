@@ -10,79 +10,30 @@ import (
 
 const deviceBytes = 1 << 30
 
-// A pagedFake is allocatortest's fake with virtual memory. What is reserved is an
-// allocation of the fake, so that every use and return of it is checked; what is
-// mapped counts towards deviceBytes.
-type pagedFake struct {
-	*allocatortest.Fake
-	used int64
-}
-
-func newPagedFake() *pagedFake { return &pagedFake{Fake: allocatortest.NewFake(1 << 46)} }
-
-func (f *pagedFake) MemInfo() (free, total int64, err error) {
-	return deviceBytes - f.used, deviceBytes, nil
-}
-
-func (f *pagedFake) Reserve(bytes int64) (uintptr, error) { return f.Fake.Malloc(bytes) }
-func (f *pagedFake) Unreserve(addr uintptr) error         { return f.Fake.Free(addr) }
-
-func (f *pagedFake) Map(_ uintptr, bytes int64) error {
-	if bytes > deviceBytes-f.used {
-		return memoryError{bytes, deviceBytes - f.used}
-	}
-	f.used += bytes
-	return nil
-}
-
-func (f *pagedFake) Unmap(_ uintptr, bytes int64) error {
-	f.used -= bytes
-	return nil
-}
-
 // TestConformance runs the suite that every allocator passes. Steady state, where
 // Async counts each request, is TestSteadyState.
 func TestConformance(t *testing.T) {
-	t.Run("torch", func(t *testing.T) {
-		allocatortest.Run(t, func(t *testing.T) *allocatortest.Env {
-			f := allocatortest.NewFake(deviceBytes)
-			env := allocatortest.NewEnv(t, f, allocator.NewAsync(Torch(f)))
-			env.Returns = true
-			return env
+	for _, name := range names {
+		t.Run(name, func(t *testing.T) {
+			allocatortest.Run(t, func(t *testing.T) *allocatortest.Env {
+				f := allocatortest.NewFake(deviceBytes)
+				env := allocatortest.NewEnv(t, f, allocator.NewAsync(open(name, f)))
+				env.Returns = true
+				return env
+			})
 		})
-	})
-	t.Run("torch-expandable", func(t *testing.T) {
-		allocatortest.Run(t, func(t *testing.T) *allocatortest.Env {
-			f := newPagedFake()
-			env := allocatortest.NewEnv(t, f.Fake, allocator.NewAsync(TorchExpandable(f)))
-			env.Returns = true
-			env.Limit = deviceBytes
-			// The fake would make up bytes for all that is reserved.
-			env.Fill, env.Verify = nil, nil
-			closed := env.Closed
-			env.Closed = func() error {
-				if f.used != 0 {
-					return errors.Join(closed(), memoryError{f.used, deviceBytes - f.used})
-				}
-				return closed()
-			}
-			return env
-		})
-	})
+	}
 }
 
 // TestFaults makes each call to the driver fail in turn. An error is reported or
 // the calls work; either way nothing is used in the wrong order, and in the end
 // everything goes back.
 func TestFaults(t *testing.T) {
-	for name, open := range map[string]func(*pagedFake) Contender{
-		"torch":            func(f *pagedFake) Contender { return Torch(f) },
-		"torch-expandable": func(f *pagedFake) Contender { return TorchExpandable(f) },
-	} {
+	for _, name := range names {
 		t.Run(name, func(t *testing.T) {
 			for nth := 1; ; nth++ {
-				f := newPagedFake()
-				g := allocatortest.NewGuard(allocator.NewAsync(open(f)), f.Fake)
+				f := allocatortest.NewFake(deviceBytes)
+				g := allocatortest.NewGuard(allocator.NewAsync(open(name, f)), f)
 				f.FailAt(nth, "")
 				failed := errors.Is(faultScript(f, g), allocatortest.ErrInjected)
 				f.Synchronize()
@@ -90,8 +41,8 @@ func TestFaults(t *testing.T) {
 					err := g.Close()
 					failed = failed || errors.Is(err, allocatortest.ErrInjected)
 				}
-				if err := errors.Join(f.Faults(), f.Leftover()); err != nil || f.used != 0 {
-					t.Fatalf("call %d: %v, %d bytes mapped", nth, err, f.used)
+				if err := errors.Join(f.Faults(), f.Leftover()); err != nil {
+					t.Fatalf("call %d: %v", nth, err)
 				}
 				if !failed {
 					if nth < 10 {
@@ -105,7 +56,7 @@ func TestFaults(t *testing.T) {
 }
 
 // faultScript makes calls of every kind and returns the first error.
-func faultScript(f *pagedFake, g *allocatortest.Guard) error {
+func faultScript(f *allocatortest.Fake, g *allocatortest.Guard) error {
 	var blocks []allocator.Block
 	for i, bytes := range []int64{1000, 3 << 20, 1 << 20, 30 << 20} {
 		b, err := g.Alloc(bytes, uintptr(i%2), "script")
@@ -135,8 +86,8 @@ func faultScript(f *pagedFake, g *allocatortest.Guard) error {
 }
 
 func TestSteadyState(t *testing.T) {
-	for name, c := range contenders(1 << 40) {
-		a := allocator.NewAsync(c)
+	for _, name := range names {
+		a := allocator.NewAsync(open(name, NewCounter(1<<40)))
 		step := func() {
 			var blocks []allocator.Block
 			for i := range 40 {
@@ -170,13 +121,5 @@ func TestSteadyState(t *testing.T) {
 		if err := a.Close(); err != nil {
 			t.Error(err)
 		}
-	}
-}
-
-// contenders are all of them, each on a device of its own.
-func contenders(total int64) map[string]Contender {
-	return map[string]Contender{
-		"torch":            Torch(NewCounter(total)),
-		"torch-expandable": TorchExpandable(NewCounter(total)),
 	}
 }

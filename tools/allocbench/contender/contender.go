@@ -27,21 +27,6 @@ type Contender interface {
 	RecordStream(addr, stream uintptr) error
 }
 
-// Pages is a device with virtual memory: addresses are reserved, and memory is
-// mapped to a part of them.
-type Pages interface {
-	allocator.Driver
-	// Reserve returns the first of bytes addresses, to which nothing is mapped.
-	Reserve(bytes int64) (addr uintptr, err error)
-	// Unreserve gives back what Reserve returned; nothing may be mapped to it.
-	Unreserve(addr uintptr) error
-	// Map maps bytes bytes of memory at addr, or none; a lack of memory is an
-	// error as an allocator.Driver has it.
-	Map(addr uintptr, bytes int64) error
-	// Unmap gives the memory at bytes addresses back, which work may not use.
-	Unmap(addr uintptr, bytes int64) error
-}
-
 // A block is a part of a segment: handed out, waiting for events, or free.
 type block struct {
 	pool   *pool

@@ -1,23 +1,34 @@
 package contender
 
-import "mlpool/allocator"
+import (
+	"errors"
+
+	"mlpool/allocator"
+)
 
 // expandable is the growth of PyTorch's allocator by expandable segments.
 type expandable struct {
 	*cache
-	pages Pages
+	driver  allocator.PageDriver
+	refused []page // that the driver did not take back
 }
 
 // A segment is a range of addresses of one stream and pool, a prefix of which has
 // memory behind it, but for gaps that a lack of memory left.
 type segment struct {
-	addr uintptr
-	size int64 // bytes
-	page int64 // bytes that are mapped at once
+	addr  uintptr
+	page  int64            // bytes of a page
+	pages map[uintptr]page // by the address that they are mapped at
+}
+
+// A page is memory that is mapped at once.
+type page struct {
+	handle uintptr // of the driver
+	bytes  int64
 }
 
 // TorchExpandable returns the caching allocator of PyTorch 2.11 with
-// expandable_segments:True, over p. In the words of [Torch], it differs in this:
+// expandable_segments:True, over d. In the words of [Torch], it differs in this:
 //
 //   - A stream has one segment in each pool, of as many addresses as 9/8 of the
 //     device's memory; another follows when it has no room (find_expandable_block).
@@ -30,9 +41,9 @@ type segment struct {
 //   - A block is split if at least 512 bytes are left, in both pools (should_split).
 //   - Memory goes back only when there is none, or for empty_cache: all pages that
 //     lie within free blocks are unmapped (release_blocks, unmap_block).
-func TorchExpandable(p Pages) Contender {
-	c := newCache(p)
-	c.growth = &expandable{c, p}
+func TorchExpandable(d allocator.PageDriver) Contender {
+	c := newCache(d)
+	c.growth = &expandable{cache: c, driver: d}
 	return c
 }
 
@@ -95,42 +106,94 @@ func (e *expandable) place(p *pool, s allocator.Stream, size int64) (*block, err
 			return b, nil
 		}
 	}
-	page := int64(largeSegmentBytes)
+	return e.reserve(p, s, size)
+}
+
+// reserve returns a new segment, of at least size addresses, as a block.
+func (e *expandable) reserve(p *pool, s allocator.Stream, size int64) (*block, error) {
+	unit := int64(largeSegmentBytes)
 	if p.small {
-		page = smallSegmentBytes
+		unit = smallSegmentBytes
 	}
+	least, err := e.driver.PageSize()
+	if err != nil {
+		return nil, err
+	}
+	unit = roundUp(unit, least)
 	_, total, err := e.MemInfo()
 	if err != nil {
 		return nil, err
 	}
-	bytes := roundUp(total+total/8, page)
+	bytes := roundUp(total+total/8, unit)
 	if size > bytes {
 		return nil, memoryError{size, bytes}
 	}
-	addr, err := e.pages.Reserve(bytes)
+	addr, err := e.driver.ReserveRange(bytes)
 	if err != nil {
 		return nil, err
 	}
-	b := &block{pool: p, stream: s, addr: addr, size: bytes, free: true, segment: &segment{addr, bytes, page}}
+	b := &block{pool: p, stream: s, addr: addr, size: bytes, free: true, segment: &segment{addr, unit, map[uintptr]page{}}}
 	p.unmapped.insert(b)
 	return b, nil
 }
 
 // mapPages maps pages for at least size bytes at the beginning of b, which is free
-// then with its free neighbours.
+// then with its free neighbours. After an error fewer may be mapped.
 func (e *expandable) mapPages(b *block, size int64) error {
-	bytes := roundUp(size, b.segment.page)
-	if err := e.pages.Map(b.addr, bytes); err != nil {
+	s := b.segment
+	pages, err := e.create(roundUp(size, s.page)/s.page, s.page)
+	if err != nil {
 		return err
 	}
-	e.hold(bytes)
+	mapped := int64(0)
+	for i, p := range pages {
+		addr := b.addr + uintptr(mapped)
+		if err = e.driver.MapPages(addr, p.handle, p.bytes); err != nil {
+			err = errors.Join(err, e.giveBack(pages[i:]...))
+			break
+		}
+		s.pages[addr] = p
+		mapped += p.bytes
+	}
+	if mapped == 0 {
+		return err
+	}
 	b.pool.take(b)
-	if bytes < b.size {
-		b.pool.unmapped.insert(b.split(bytes))
+	if mapped < b.size {
+		b.pool.unmapped.insert(b.split(mapped))
 	}
 	b.mapped = true
 	b.pool.put(b)
-	return nil
+	return err
+}
+
+// create returns count pages of so many bytes, or none.
+func (e *expandable) create(count, bytes int64) ([]page, error) {
+	pages := make([]page, 0, count)
+	for range count {
+		handle, err := e.driver.CreatePages(bytes)
+		if err != nil {
+			return nil, errors.Join(err, e.giveBack(pages...))
+		}
+		pages = append(pages, page{handle, bytes})
+		e.reserved += bytes
+	}
+	e.hold(0) // the peak is of what could be created as a whole
+	return pages, nil
+}
+
+// giveBack releases pages that are not mapped. Those that the driver refuses are
+// tried again by close.
+func (e *expandable) giveBack(pages ...page) error {
+	var errs []error
+	for _, p := range pages {
+		if err := e.driver.ReleasePages(p.handle); err != nil {
+			e.refused, errs = append(e.refused, p), append(errs, err)
+			continue
+		}
+		e.reserved -= p.bytes
+	}
+	return errors.Join(errs...)
 }
 
 func (e *expandable) splits(_ *pool, rest int64) bool { return rest >= minBlockBytes }
@@ -147,10 +210,10 @@ func (e *expandable) release(b *block) error {
 		return err
 	}
 	addr := s.addr + uintptr(from)
-	if err := e.pages.Unmap(addr, to-from); err != nil {
+	bytes, err := e.unmap(s, addr, to-from)
+	if bytes == 0 {
 		return err
 	}
-	e.hold(from - to)
 	p := b.pool
 	p.take(b)
 	if before := int64(addr - b.addr); before > 0 {
@@ -158,28 +221,49 @@ func (e *expandable) release(b *block) error {
 		b = b.split(before)
 		p.free.insert(first)
 	}
-	if b.size > to-from {
-		p.free.insert(b.split(to - from))
+	if b.size > bytes {
+		p.free.insert(b.split(bytes))
 	}
 	b.mapped = false
 	p.put(b)
 	if b.whole() {
-		return e.unreserve(b)
+		err = errors.Join(err, e.unreserve(b))
 	}
-	return nil
+	return err
+}
+
+// unmap unmaps the pages at bytes addresses of s and releases them, and returns how
+// many bytes were unmapped before an error.
+func (e *expandable) unmap(s *segment, addr uintptr, bytes int64) (unmapped int64, err error) {
+	for err == nil && unmapped < bytes {
+		at := addr + uintptr(unmapped)
+		if err := e.driver.UnmapPages(at, s.page); err != nil {
+			return unmapped, err
+		}
+		unmapped += s.page
+		err = e.giveBack(s.pages[at])
+		delete(s.pages, at)
+	}
+	return unmapped, err
 }
 
 // unreserve forgets a segment that is all of one block, which is not mapped.
 func (e *expandable) unreserve(b *block) error {
-	if err := e.pages.Unreserve(b.addr); err != nil {
+	if err := e.driver.ReleaseRange(b.addr, b.size); err != nil {
 		return err
 	}
 	b.pool.take(b)
 	return nil
 }
 
-// close forgets the segments to which nothing could be mapped.
+// close releases what the driver refused before, and forgets the segments to which
+// nothing could be mapped.
 func (e *expandable) close() error {
+	refused := e.refused
+	e.refused = nil
+	if err := e.giveBack(refused...); err != nil {
+		return err
+	}
 	for _, p := range []*pool{&e.small, &e.large} {
 		for len(p.unmapped.blocks) > 0 {
 			if err := e.unreserve(p.unmapped.blocks[0]); err != nil {

@@ -58,7 +58,7 @@ func TestReplayed(t *testing.T) {
 	lines, recordings := readReplayed(t)
 	for _, line := range lines {
 		t.Run(line.Trace+" "+line.Allocator, func(t *testing.T) {
-			device := newClock(1 << 40)
+			device := newClock(NewCounter(1 << 40))
 			got, err := recordings[line.Trace].replay(open(line.Allocator, device), device)
 			if err != nil {
 				t.Fatal(err)
@@ -110,7 +110,7 @@ func TestOrderOfSegments(t *testing.T) {
 		}
 		seen := map[int64]bool{}
 		for name, place := range orders {
-			device := newClock(1 << 40)
+			device := newClock(NewCounter(1 << 40))
 			got, err := recordings[line.Trace].replay(Torch(&scattered{device, place, 0}), device)
 			if err != nil {
 				t.Fatalf("%s, %s: %v", line.Trace, name, err)
