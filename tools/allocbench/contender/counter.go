@@ -12,12 +12,12 @@ import (
 // events need nothing. The addresses of Malloc fall from call to call ([Torch] says
 // why), those of ReserveRange rise, and none come again.
 type Counter struct {
-	mu          sync.Mutex
-	total, used int64             // bytes
-	lowest      uintptr           // address of Malloc so far
-	next        uintptr           // address of ReserveRange
-	taken       map[uintptr]int64 // bytes, by address or pages
-	events      uintptr
+	mu                sync.Mutex
+	total, used, peak int64             // bytes
+	lowest            uintptr           // address of Malloc so far
+	next              uintptr           // address of ReserveRange
+	taken             map[uintptr]int64 // bytes, by address or pages
+	events            uintptr
 }
 
 // counterPage is the bytes of a page of a Counter, to which its addresses are
@@ -37,6 +37,7 @@ func (c *Counter) Malloc(bytes int64) (uintptr, error) {
 		return 0, memoryError{bytes, c.total - c.used}
 	}
 	c.used += bytes
+	c.peak = max(c.peak, c.used)
 	c.lowest -= uintptr(roundUp(bytes, counterPage))
 	c.taken[c.lowest] = bytes
 	return c.lowest, nil
@@ -91,3 +92,18 @@ func (c *Counter) MapPages(_, _ uintptr, _ int64) error     { return nil }
 func (c *Counter) UnmapPages(uintptr, int64) error          { return nil }
 
 var _ allocator.PageDriver = (*Counter)(nil)
+
+// PoolReserved and ResetPoolPeak are those of an [allocator.AsyncDriver] that keeps
+// nothing.
+func (c *Counter) PoolReserved() (current, peak int64, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.used, c.peak, nil
+}
+
+func (c *Counter) ResetPoolPeak() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.peak = c.used
+	return nil
+}
