@@ -1,16 +1,20 @@
 package allocator
 
-import "slices"
+import (
+	"slices"
+
+	"mlpool/allocator/internal/pack"
+)
 
 // A schedule is a solved plan: what a step is expected to do, in order.
 type schedule struct {
 	events []event
-	layout []interval // of its blocks, in the slab
-	slots  []slot     // its blocks where the slab lies now; see place
-	hash   uint64     // of events as they were recorded
-	next   *schedule  // that is likely to follow in the step after
-	sure   bool       // that it followed the last time
-	used   int64      // Plan.clock of the last step that kept to it
+	layout []pack.Interval // of its blocks, in the slab
+	slots  []slot          // its blocks where the slab lies now; see place
+	hash   uint64          // of events as they were recorded
+	next   *schedule       // that is likely to follow in the step after
+	sure   bool            // that it followed the last time
+	used   int64           // Plan.clock of the last step that kept to it
 	stats  PlanStats
 }
 
@@ -55,31 +59,31 @@ func (c *schedule) place(p *Plan, m *slabMemory) {
 	for i := range c.slots {
 		sl := &c.slots[i]
 		sl.plan, sl.slab, sl.index = p, m, i
-		sl.node.slot, sl.node.addr = sl, m.addr+uintptr(c.layout[i].offset)
+		sl.node.slot, sl.node.addr = sl, m.addr+uintptr(c.layout[i].Offset)
 	}
 }
 
 // solve packs the blocks of a recording that were freed in it.
 func (r *run) solve() *schedule {
 	c := &schedule{hash: hashOf(r.recorded), events: r.recorded}
-	lives := make([]interval, r.blocks)
+	lives := make([]pack.Interval, r.blocks)
 	for at, e := range c.events {
 		if e.isAlloc {
 			c.stats.Requests++
-			lives[e.block] = interval{size: blockSize(e.bytes), start: at}
+			lives[e.block] = pack.Interval{Size: blockSize(e.bytes), Start: at}
 		} else {
-			lives[e.block].end = at
+			lives[e.block].End = at
 		}
 	}
 	slots := make([]int, len(lives)) // by number of the block
 	for i, life := range lives {
 		slots[i] = -1
-		if life.end > 0 {
+		if life.End > 0 {
 			slots[i] = len(c.layout)
 			c.layout = append(c.layout, life)
 		}
 	}
-	c.stats.LowerBound, c.stats.Slab = peakLive(c.layout), pack(c.layout)
+	c.stats.LowerBound, c.stats.Slab = pack.LowerBound(c.layout), pack.Pack(c.layout)
 	for at := range c.events {
 		c.events[at].block = slots[c.events[at].block]
 	}

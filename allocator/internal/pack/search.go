@@ -1,4 +1,4 @@
-package allocator
+package pack
 
 import (
 	"math"
@@ -12,10 +12,10 @@ var heuristics = []heuristic{
 }
 
 const (
-	packPatience = 60 // placements without gain until the next heuristic's turn
-	packAmbition = 32 // a target is closer to the lower bound by one part in so many
-	packBlame    = 1. // by how much a priority grows at most, as a part of it
-	packNoise    = .2 // standard deviation of the logarithm of priorities, once each heuristic had a turn
+	patience = 60 // placements without gain until the next heuristic's turn
+	ambition = 32 // a target is closer to the lower bound by one part in so many
+	blame    = 1. // by how much a priority grows at most, as a part of it
+	noise    = .2 // standard deviation of the logarithm of priorities, once each heuristic had a turn
 )
 
 // A packer packs spans.
@@ -67,13 +67,13 @@ func (p *packer) search(bound int64, work int) int64 {
 		for i := range p.spans {
 			p.priorities[i] = h.priority(&p.spans[i])
 			if round >= len(heuristics) {
-				p.priorities[i] *= math.Exp(packNoise * random.NormFloat64())
+				p.priorities[i] *= math.Exp(noise * random.NormFloat64())
 			}
 		}
-		for failed := 0; failed < packPatience && best > bound && p.work < work; {
+		for failed := 0; failed < patience && best > bound && p.work < work; {
 			target := best
 			if best < unbounded {
-				target = max(bound, best-max(1, (best-bound)/packAmbition))
+				target = max(bound, best-max(1, (best-bound)/ambition))
 			}
 			bytes, section := p.place(h, target, work)
 			if section < 0 {
@@ -95,7 +95,7 @@ func (p *packer) search(bound int64, work int) int64 {
 func (p *packer) raisePriorities(section int, random *rand.Rand) {
 	for i := range p.spans[:p.first[section+1]] {
 		if p.spans[i].hi > section && p.candidates.has(i) {
-			p.priorities[i] *= 1 + packBlame*random.Float64()
+			p.priorities[i] *= 1 + blame*random.Float64()
 		}
 	}
 	p.work += p.first[section+1] / 4

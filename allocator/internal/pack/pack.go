@@ -1,32 +1,33 @@
-package allocator
+// Package pack gives blocks with known lives their places in one slab of memory.
+package pack
 
 import (
 	"cmp"
 	"slices"
 )
 
-// An interval is a block of a recorded step: its size and when it lives, in
-// events of the step. offset is where packing puts it.
-type interval struct {
-	size       int64 // bytes, a multiple of Alignment
-	start, end int   // handed out from start until end, exclusive
-	offset     int64
+// An Interval is a block: its size, when it lives, in events counted from any start,
+// and where [Pack] puts it in the slab.
+type Interval struct {
+	Size       int64 // bytes
+	Start, End int   // handed out from Start until End, exclusive
+	Offset     int64
 }
 
 // until returns the end of the block's life, which lasts one event at least.
-func (b *interval) until() int { return max(b.end, b.start+1) }
+func (b *Interval) until() int { return max(b.End, b.Start+1) }
 
-// packWork and packWorkPerBlock bound the search of pack: so many steps of some
-// 20 ns, and so many more for each block. They bound it by counts, not by time:
+// leastWork and workPerBlock bound the search: so many steps of some 20 ns, and so
+// many more for each block. They bound it by counts, not by time:
 // the same blocks get the same offsets.
 const (
-	packWork         = 1 << 22
-	packWorkPerBlock = 60
+	leastWork    = 1 << 22
+	workPerBlock = 60
 )
 
-// pack gives each interval an offset, a multiple of Alignment as all sizes are,
-// such that no two that live at the same time overlap, and returns the bytes
-// needed. An end that is not past the start counts as one event after it.
+// Pack gives each block an offset such that no two that live at the same time
+// overlap, and returns the bytes of the slab. Offsets are sums of sizes: aligned as
+// all sizes are. An end that is not past the start counts as one event after it.
 //
 // Packing into the least is NP-hard (dynamic storage allocation: problem SR2 of
 // Garey and Johnson, Computers and Intractability, 1979). This is a greedy
@@ -49,32 +50,32 @@ const (
 // valleys where bytes are wasted. The nested lives of a training step meet the
 // lower bound at once. So do most lists of up to 100 blocks; at 1000 that interlock
 // without a byte to spare the slab is 1.2 of it, with random lives 1.00 to 1.09.
-func pack(blocks []interval) int64 {
+func Pack(blocks []Interval) int64 {
 	spans, bytes := compress(blocks)
 	for rest := spans; len(rest) > 0; {
 		part := firstPart(rest)
 		rest = rest[len(part):]
-		work := (packWork/len(spans) + packWorkPerBlock) * len(part)
+		work := (leastWork/len(spans) + workPerBlock) * len(part)
 		bytes = max(bytes, newPacker(part).search(bytes, work)) // no part need be better than the worst
 	}
 	for i := range spans {
-		blocks[spans[i].block].offset = spans[i].offset
+		blocks[spans[i].block].Offset = spans[i].offset
 	}
 	return bytes
 }
 
-// peakLive returns the most bytes that live at once, the lower bound: no packing
+// LowerBound returns the most bytes that live at once, the lower bound: no packing
 // needs less.
-func peakLive(blocks []interval) int64 {
+func LowerBound(blocks []Interval) int64 {
 	_, bytes := compress(blocks)
 	return bytes
 }
 
-// A span is an interval whose life is counted in sections.
+// A span is an Interval whose life is counted in sections.
 type span struct {
 	size   int64
 	lo, hi int // lives in the sections from lo until hi, exclusive
-	block  int // index of the interval
+	block  int // index of the Interval
 	offset int64
 }
 
@@ -82,29 +83,29 @@ type span struct {
 // that live at once. A section is a stretch of time in which blocks are handed
 // out only, and after which blocks are returned only: two blocks live at the same
 // time if and only if they share a section.
-func compress(blocks []interval) (spans []span, peak int64) {
+func compress(blocks []Interval) (spans []span, peak int64) {
 	starts, ends := make([]int, len(blocks)), make([]int, len(blocks))
 	for i := range blocks {
 		starts[i], ends[i] = i, i
 	}
-	slices.SortFunc(starts, func(i, j int) int { return cmp.Or(cmp.Compare(blocks[i].start, blocks[j].start), i-j) })
+	slices.SortFunc(starts, func(i, j int) int { return cmp.Or(cmp.Compare(blocks[i].Start, blocks[j].Start), i-j) })
 	slices.SortFunc(ends, func(i, j int) int { return cmp.Compare(blocks[i].until(), blocks[j].until()) })
 	spans = make([]span, len(blocks))
 	at := make([]int, len(blocks)) // where a block is in spans
 	section, live := 0, int64(0)
 	for k, i := range starts {
 		ended := false
-		for ; blocks[ends[0]].until() <= blocks[i].start; ends = ends[1:] {
+		for ; blocks[ends[0]].until() <= blocks[i].Start; ends = ends[1:] {
 			ended = true
-			live -= blocks[ends[0]].size
+			live -= blocks[ends[0]].Size
 			spans[at[ends[0]]].hi = section + 1
 		}
 		if ended {
 			section++
 		}
 		at[i] = k
-		spans[k] = span{size: blocks[i].size, lo: section, block: i}
-		live += blocks[i].size
+		spans[k] = span{size: blocks[i].Size, lo: section, block: i}
+		live += blocks[i].Size
 		peak = max(peak, live)
 	}
 	for _, i := range ends {

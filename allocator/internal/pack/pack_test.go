@@ -1,4 +1,4 @@
-package allocator
+package pack
 
 import (
 	"cmp"
@@ -8,22 +8,25 @@ import (
 	"testing"
 )
 
+// unit is what all sizes are multiples of.
+const unit = 256
+
 // checkPacked fails the test if blocks that live at the same time overlap, or if
 // bytes is not what the offsets need, and returns bytes / lower bound.
-func checkPacked(t *testing.T, blocks []interval, bytes int64) (ratio float64) {
+func checkPacked(t *testing.T, blocks []Interval, bytes int64) (ratio float64) {
 	t.Helper()
 	sorted := slices.Clone(blocks)
-	slices.SortFunc(sorted, func(a, b interval) int { return cmp.Compare(a.start, b.start) })
+	slices.SortFunc(sorted, func(a, b Interval) int { return cmp.Compare(a.Start, b.Start) })
 	var top int64
-	var living []interval
+	var living []Interval
 	for _, b := range sorted {
-		if b.offset < 0 || b.offset%Alignment != 0 {
-			t.Fatalf("block of %d bytes at %d", b.size, b.offset)
+		if b.Offset < 0 || b.Offset%unit != 0 {
+			t.Fatalf("block of %d bytes at %d", b.Size, b.Offset)
 		}
-		top = max(top, b.offset+b.size)
-		living = slices.DeleteFunc(living, func(o interval) bool { return o.until() <= b.start })
+		top = max(top, b.Offset+b.Size)
+		living = slices.DeleteFunc(living, func(o Interval) bool { return o.until() <= b.Start })
 		for _, o := range living {
-			if b.offset < o.offset+o.size && o.offset < b.offset+b.size {
+			if b.Offset < o.Offset+o.Size && o.Offset < b.Offset+b.Size {
 				t.Fatalf("%+v and %+v overlap", o, b)
 			}
 		}
@@ -32,7 +35,7 @@ func checkPacked(t *testing.T, blocks []interval, bytes int64) (ratio float64) {
 	if bytes != top {
 		t.Fatalf("pack returned %d bytes, its offsets need %d", bytes, top)
 	}
-	bound := peakLive(blocks)
+	bound := LowerBound(blocks)
 	if bytes < bound {
 		t.Fatalf("%d bytes, below the lower bound of %d", bytes, bound)
 	}
@@ -41,38 +44,38 @@ func checkPacked(t *testing.T, blocks []interval, bytes int64) (ratio float64) {
 
 // randomLives returns n blocks that start before horizon and live for life events
 // at most.
-func randomLives(r *rand.Rand, n, horizon, life int) []interval {
-	blocks := make([]interval, n)
+func randomLives(r *rand.Rand, n, horizon, life int) []Interval {
+	blocks := make([]Interval, n)
 	for i := range blocks {
 		start := r.IntN(horizon)
-		blocks[i] = interval{size: (1 + r.Int64N(100)) * Alignment, start: start, end: start + 1 + r.IntN(life)}
+		blocks[i] = Interval{Size: (1 + r.Int64N(100)) * unit, Start: start, End: start + 1 + r.IntN(life)}
 	}
 	return blocks
 }
 
 // TestPack packs small lists into what is known to be the least.
 func TestPack(t *testing.T) {
-	const k = Alignment
+	const k = unit
 	for _, c := range []struct {
 		name   string
-		blocks []interval
+		blocks []Interval
 		want   int64
 	}{
 		{"none", nil, 0},
-		{"one", []interval{{size: k, start: 3, end: 4}}, k},
-		{"one after the other", []interval{{size: k, start: 0, end: 1}, {size: 2 * k, start: 1, end: 2}}, 2 * k},
-		{"latest first", []interval{{size: 2 * k, start: 1, end: 2}, {size: k, start: 0, end: 1}}, 2 * k},
-		{"negative events", []interval{{size: k, start: -5, end: -1}, {size: 2 * k, start: -2, end: 7}}, 3 * k},
-		{"nested", []interval{{size: k, start: 0, end: 9}, {size: 2 * k, start: 1, end: 8}, {size: k, start: 2, end: 3}}, 4 * k},
-		{"life without an event", []interval{{size: k, start: 1, end: 1}, {size: k, start: 0, end: 3}, {size: k, start: 1, end: 2}}, 3 * k},
-		{"end before start", []interval{{size: k, start: 5, end: 1}, {size: k, start: 1, end: 6}, {size: k, start: 6, end: 7}}, 2 * k},
-		{"no bytes", []interval{{size: 0, start: 0, end: 2}, {size: 0, start: 1, end: 3}, {size: k, start: 1, end: 2}}, k},
-		{"bridge", []interval{ // first-fit by start needs 4
-			{size: k, start: 0, end: 2}, {size: k, start: 0, end: 3}, {size: k, start: 1, end: 5}, {size: 2 * k, start: 3, end: 5}, {size: k, start: 2, end: 3},
+		{"one", []Interval{{Size: k, Start: 3, End: 4}}, k},
+		{"one after the other", []Interval{{Size: k, Start: 0, End: 1}, {Size: 2 * k, Start: 1, End: 2}}, 2 * k},
+		{"latest first", []Interval{{Size: 2 * k, Start: 1, End: 2}, {Size: k, Start: 0, End: 1}}, 2 * k},
+		{"negative events", []Interval{{Size: k, Start: -5, End: -1}, {Size: 2 * k, Start: -2, End: 7}}, 3 * k},
+		{"nested", []Interval{{Size: k, Start: 0, End: 9}, {Size: 2 * k, Start: 1, End: 8}, {Size: k, Start: 2, End: 3}}, 4 * k},
+		{"life without an event", []Interval{{Size: k, Start: 1, End: 1}, {Size: k, Start: 0, End: 3}, {Size: k, Start: 1, End: 2}}, 3 * k},
+		{"end before start", []Interval{{Size: k, Start: 5, End: 1}, {Size: k, Start: 1, End: 6}, {Size: k, Start: 6, End: 7}}, 2 * k},
+		{"no bytes", []Interval{{Size: 0, Start: 0, End: 2}, {Size: 0, Start: 1, End: 3}, {Size: k, Start: 1, End: 2}}, k},
+		{"bridge", []Interval{ // first-fit by start needs 4
+			{Size: k, Start: 0, End: 2}, {Size: k, Start: 0, End: 3}, {Size: k, Start: 1, End: 5}, {Size: 2 * k, Start: 3, End: 5}, {Size: k, Start: 2, End: 3},
 		}, 3 * k},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			bytes := pack(c.blocks)
+			bytes := Pack(c.blocks)
 			checkPacked(t, c.blocks, bytes)
 			if bytes != c.want {
 				t.Errorf("%d bytes, want %d", bytes, c.want)
@@ -101,7 +104,7 @@ func TestPackRandom(t *testing.T) {
 				n = r.IntN(n)
 			}
 			blocks := randomLives(r, n, c.horizon, c.life)
-			if ratio := checkPacked(t, blocks, pack(blocks)); ratio > c.ratio {
+			if ratio := checkPacked(t, blocks, Pack(blocks)); ratio > c.ratio {
 				t.Errorf("%d blocks in %d events, seed %d: %.3f of the lower bound, want at most %.2f", n, c.horizon, seed, ratio, c.ratio)
 			}
 		}
@@ -114,23 +117,23 @@ func TestPackRandom(t *testing.T) {
 func TestPackNested(t *testing.T) {
 	for _, depth := range []int{1, 10, 1000} {
 		r := rand.New(rand.NewPCG(uint64(depth), 1))
-		var blocks []interval
+		var blocks []Interval
 		for i := range depth {
 			at := 4 * i
 			blocks = append(blocks,
-				interval{size: (1 + r.Int64N(1000)) * Alignment, start: at, end: 8*depth - at},
-				interval{size: (1 + r.Int64N(1000)) * Alignment, start: at + 1, end: at + 2})
+				Interval{Size: (1 + r.Int64N(1000)) * unit, Start: at, End: 8*depth - at},
+				Interval{Size: (1 + r.Int64N(1000)) * unit, Start: at + 1, End: at + 2})
 		}
-		if ratio := checkPacked(t, blocks, pack(blocks)); ratio != 1 {
+		if ratio := checkPacked(t, blocks, Pack(blocks)); ratio != 1 {
 			t.Errorf("%d deep: %.3f of the lower bound, want it exactly", depth, ratio)
 		}
 	}
 }
 
 // cut returns blocks that fill a slab exactly: what is left of a rectangle of
-// events by units of Alignment when a rectangle in it is cut, n times or a few
+// events by units when a rectangle in it is cut, n times or a few
 // more, in two; or, with pinwheels, at times in five of which none spans it.
-func cut(r *rand.Rand, n, events int, units int64, pinwheels bool) []interval {
+func cut(r *rand.Rand, n, events int, units int64, pinwheels bool) []Interval {
 	type rectangle struct {
 		x0, x1 int
 		y0, y1 int64
@@ -168,9 +171,9 @@ func cut(r *rand.Rand, n, events int, units int64, pinwheels bool) []interval {
 			all = append(all, rectangle{q.x0, q.x1, y, q.y1})
 		}
 	}
-	blocks := make([]interval, len(all))
+	blocks := make([]Interval, len(all))
 	for i, j := range r.Perm(len(all)) {
-		blocks[i] = interval{size: (all[j].y1 - all[j].y0) * Alignment, start: all[j].x0, end: all[j].x1}
+		blocks[i] = Interval{Size: (all[j].y1 - all[j].y0) * unit, Start: all[j].x0, End: all[j].x1}
 	}
 	return blocks
 }
@@ -188,10 +191,10 @@ func TestPackPerfect(t *testing.T) {
 				for seed := range uint64(max(1, min(15, 1000/c.n))) {
 					const units = 1 << 20
 					blocks := cut(rand.New(rand.NewPCG(seed, 2)), c.n, 10*c.n, units, pinwheels)
-					if bound := peakLive(blocks); bound != units*Alignment {
-						t.Fatalf("seed %d: lower bound %d, want %d", seed, bound, units*Alignment)
+					if bound := LowerBound(blocks); bound != units*unit {
+						t.Fatalf("seed %d: lower bound %d, want %d", seed, bound, units*unit)
 					}
-					ratios = append(ratios, checkPacked(t, blocks, pack(blocks)))
+					ratios = append(ratios, checkPacked(t, blocks, Pack(blocks)))
 				}
 				slices.Sort(ratios)
 				t.Logf("ratios %.3f", ratios)
@@ -210,12 +213,12 @@ func TestPackPerfect(t *testing.T) {
 // in the result by their bytes only.
 func TestPackParts(t *testing.T) {
 	hard := cut(rand.New(rand.NewPCG(1, 3)), 60, 1000, 1<<20, true)
-	alone := pack(slices.Clone(hard))
+	alone := Pack(slices.Clone(hard))
 	blocks := slices.Clone(hard)
 	for i := range 100 {
-		blocks = append(blocks, interval{size: Alignment, start: 1000 + i, end: 1001 + i})
+		blocks = append(blocks, Interval{Size: unit, Start: 1000 + i, End: 1001 + i})
 	}
-	bytes := pack(blocks)
+	bytes := Pack(blocks)
 	checkPacked(t, blocks, bytes)
 	if bytes != alone {
 		t.Errorf("%d bytes, without the parts beside it %d", bytes, alone)
@@ -227,7 +230,7 @@ func TestPackIsDeterministic(t *testing.T) {
 	for _, n := range []int{100, 400} {
 		a := cut(rand.New(rand.NewPCG(uint64(n), 4)), n, 10*n, 1<<20, true)
 		b := slices.Clone(a)
-		if pack(a) != pack(b) || !slices.Equal(a, b) {
+		if Pack(a) != Pack(b) || !slices.Equal(a, b) {
 			t.Errorf("%d blocks: two runs differ", n)
 		}
 	}
@@ -243,8 +246,8 @@ func TestCompress(t *testing.T) {
 		for event := range 50 {
 			var live int64
 			for _, b := range blocks {
-				if b.start <= event && event < b.end {
-					live += b.size
+				if b.Start <= event && event < b.End {
+					live += b.Size
 				}
 			}
 			want = max(want, live)
@@ -258,7 +261,7 @@ func TestCompress(t *testing.T) {
 			}
 			for _, o := range spans[:i] {
 				a, b := blocks[s.block], blocks[o.block]
-				meet, share := a.start < b.end && b.start < a.end, s.lo < o.hi && o.lo < s.hi
+				meet, share := a.Start < b.End && b.Start < a.End, s.lo < o.hi && o.lo < s.hi
 				if meet != share {
 					t.Fatalf("seed %d: %+v and %+v meet: %v, share a section: %v", seed, a, b, meet, share)
 				}
@@ -274,15 +277,15 @@ func FuzzPack(f *testing.F) {
 	f.Add([]byte{1, 0, 5, 1, 2, 3, 9, 1, 1, 5, 2, 1})
 	f.Add([]byte{7, 4, 0, 1, 1, 4, 0, 1, 3, 0, 9, 1, 0, 2, 200, 255})
 	f.Fuzz(func(t *testing.T, data []byte) {
-		var blocks []interval
+		var blocks []Interval
 		for ; len(data) >= 4 && len(blocks) < 16; data = data[4:] {
 			start := int(data[1]) | int(data[3]&1)<<8
-			blocks = append(blocks, interval{size: int64(data[0]) * Alignment, start: start, end: start + int(data[2]) - 8})
+			blocks = append(blocks, Interval{Size: int64(data[0]) * unit, Start: start, End: start + int(data[2]) - 8})
 		}
 		again := slices.Clone(blocks)
-		bytes := pack(blocks)
+		bytes := Pack(blocks)
 		checkPacked(t, blocks, bytes)
-		if pack(again) != bytes || !slices.Equal(again, blocks) {
+		if Pack(again) != bytes || !slices.Equal(again, blocks) {
 			t.Errorf("two runs differ")
 		}
 	})
@@ -294,7 +297,7 @@ func BenchmarkPack(b *testing.B) {
 		r := rand.New(rand.NewPCG(6, 1))
 		for _, c := range []struct {
 			name   string
-			blocks []interval
+			blocks []Interval
 		}{
 			{"random", randomLives(r, n, 10*n, n)},
 			{"perfect", cut(r, n, 10*n, 1<<20, true)},
@@ -302,9 +305,9 @@ func BenchmarkPack(b *testing.B) {
 			b.Run(fmt.Sprintf("%s/n=%d", c.name, n), func(b *testing.B) {
 				var bytes int64
 				for b.Loop() {
-					bytes = pack(c.blocks)
+					bytes = Pack(c.blocks)
 				}
-				b.ReportMetric(float64(bytes)/float64(peakLive(c.blocks)), "bytes/bound")
+				b.ReportMetric(float64(bytes)/float64(LowerBound(c.blocks)), "bytes/bound")
 			})
 		}
 	}
