@@ -34,7 +34,7 @@ type heap struct {
 
 	// Guarded by Pool.mu: the requests that another heap met, and all requests when
 	// one did last.
-	guests, visited int64
+	guests, stolen int64
 }
 
 // heapStats are the counters of one heap.
@@ -54,7 +54,7 @@ func sizeClass(size int64) int { return bits.Len64(uint64(size-1) / Alignment) }
 
 // newHeap returns a heap of p without memory.
 func newHeap(p *Pool, s Stream) *heap {
-	h := &heap{pool: p, stream: s, most: maxSegment, visited: -visitEvery}
+	h := &heap{pool: p, stream: s, most: maxSegment, stolen: -stealEvery}
 	h.place, h.cache.off = newPlacement(p.opt.Strategy)
 	if p.opt.MaxSplitBytes > 0 && p.space == nil {
 		h.most = min(p.opt.MaxSplitBytes, maxSegment)
@@ -290,8 +290,8 @@ func (h *heap) reclaim(n *node) {
 	h.takeBack(g)
 }
 
-// surrender takes g, which is unused, out of the heap.
-func (h *heap) surrender(g *segment) {
+// detachSegment takes g, which is unused, out of the heap.
+func (h *heap) detachSegment(g *segment) {
 	h.unused.remove(g)
 	h.place.remove(g.first)
 	h.discard(g.first)

@@ -27,20 +27,20 @@ func (r Reuse) String() string {
 	return reuseNames[r]
 }
 
-// patience is what the policy allows while the host must not be held up.
-func (r Reuse) patience() patience {
+// waitMode is what the policy allows while the host must not be held up.
+func (r Reuse) waitMode() waitMode {
 	if r == ReuseWait {
-		return queue
+		return deviceWaits
 	}
-	return query
+	return dontWait
 }
 
-// lastPatience is what it allows where a request would fail otherwise.
-func (r Reuse) lastPatience() patience {
+// lastWaitMode is what it allows where a request would fail otherwise.
+func (r Reuse) lastWaitMode() waitMode {
 	if r == ReuseWait {
-		return queue
+		return deviceWaits
 	}
-	return block
+	return hostWaits
 }
 
 // ParseReuse returns the policy called name: wait, opportunistic or same-stream.

@@ -398,7 +398,7 @@ func (p *Pool) shut() (leaked []LiveBlock, errs []error) {
 		p.closed = true
 		leaked = p.live()
 		p.boundPeak()
-		p.everyHeap(p.dissolve)
+		p.everyHeap(p.takeApart)
 		p.reserved, p.list = 0, nil
 		p.heaps.Store(newHeapTable(nil))
 		p.keptEvents = append(p.keptEvents, p.events.take()...)
@@ -411,8 +411,8 @@ func (p *Pool) shut() (leaked []LiveBlock, errs []error) {
 	return leaked, errs
 }
 
-// dissolve takes everything out of a heap, for Close to give back.
-func (p *Pool) dissolve(h *heap) {
+// takeApart takes everything out of h, for Close to give back.
+func (p *Pool) takeApart(h *heap) {
 	h.blocks(func(n *node) {
 		n.gen++
 		n.state = unused

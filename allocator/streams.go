@@ -5,13 +5,13 @@ import (
 	"slices"
 )
 
-// patience is how the end of other streams' work is waited for.
-type patience int
+// waitMode is how the end of other streams' work is waited for.
+type waitMode int
 
 const (
-	query patience = iota // not at all: take what is done
-	queue                 // on the device: the using stream waits
-	block                 // on the host
+	dontWait    waitMode = iota // take what is done
+	deviceWaits                 // the stream that uses the memory does
+	hostWaits
 )
 
 // A user is a stream that uses blocks of other streams' heaps.
@@ -174,7 +174,7 @@ func (h *heap) waitForOldest(size int64) error {
 		q := &h.waiting.queues[bits.TrailingZeros64(classes)]
 		for q.first != nil && q.blocks >= rounds*q.round() {
 			fits := q.first.size >= size
-			if err := h.wait(q.first, queue); err != nil || fits {
+			if err := h.wait(q.first, deviceWaits); err != nil || fits {
 				return err
 			}
 		}
@@ -183,7 +183,7 @@ func (h *heap) waitForOldest(size int64) error {
 }
 
 // wait makes n, which is waiting, available.
-func (h *heap) wait(n *node, how patience) error {
+func (h *heap) wait(n *node, how waitMode) error {
 	for {
 		w := n.waits
 		if _, err := h.pool.pass(w.event, h.stream, how); err != nil {
@@ -198,9 +198,9 @@ func (h *heap) wait(n *node, how patience) error {
 }
 
 // drain makes all waiting blocks available. A heap of no stream waits on the host.
-func (h *heap) drain(how patience) error {
+func (h *heap) drain(how waitMode) error {
 	if h == h.pool.common {
-		how = block
+		how = hostWaits
 	}
 	for class := range h.waiting.queues {
 		for h.waiting.queues[class].first != nil {
@@ -213,18 +213,18 @@ func (h *heap) drain(how patience) error {
 }
 
 // pass brings stream s past the event, or says that it is not yet past.
-func (p *Pool) pass(event uintptr, s Stream, how patience) (bool, error) {
+func (p *Pool) pass(event uintptr, s Stream, how waitMode) (bool, error) {
 	switch how {
-	case queue:
+	case deviceWaits:
 		return true, p.driver.WaitEvent(s, event)
-	case block:
+	case hostWaits:
 		return true, p.driver.SyncEvent(event)
 	}
 	return p.driver.QueryEvent(event)
 }
 
 // order brings stream to past the work queued on from so far.
-func (p *Pool) order(from, to Stream, how patience) (bool, error) {
+func (p *Pool) order(from, to Stream, how waitMode) (bool, error) {
 	event, err := p.events.record(from)
 	if err != nil {
 		return false, err

@@ -23,7 +23,7 @@ func (p *Pool) fromChunks(r *request) (*Block, error) {
 	if b, err := p.fromRecord(r); b != nil || err != nil {
 		return b, err
 	}
-	if donors := p.donors(r.heap, visitHeaps); len(donors) > 0 {
+	if donors := p.donors(r.heap, stealHeaps); len(donors) > 0 {
 		if b, err := p.gather(r, donors, false); b != nil || err != nil {
 			return b, err
 		}
@@ -49,7 +49,7 @@ func (p *Pool) fromBlocks(r *request, donor *heap) (*Block, error) {
 		return nil, nil
 	}
 	if donor != p.common {
-		ordered, err := p.order(donor.stream, r.heap.stream, r.patience)
+		ordered, err := p.order(donor.stream, r.heap.stream, r.waitMode)
 		if err != nil || !ordered {
 			donor.coalesce(n)
 			return nil, err
@@ -63,7 +63,7 @@ func (p *Pool) fromStitch(r *request) (*Block, error) {
 	if b, err := p.gather(r, nil, true); b != nil || err != nil {
 		return b, err
 	}
-	if donors := p.donors(r.heap, visitHeaps); len(donors) > 0 {
+	if donors := p.donors(r.heap, stealHeaps); len(donors) > 0 {
 		return p.gather(r, donors, true)
 	}
 	return nil, nil
@@ -72,17 +72,17 @@ func (p *Pool) fromStitch(r *request) (*Block, error) {
 // fromSettled waits for every freed block and joins what is free in every heap
 // before it looks once more.
 func (p *Pool) fromSettled(r *request) (*Block, error) {
-	patience := p.opt.Reuse.lastPatience()
+	mode := p.opt.Reuse.lastWaitMode()
 	for h := range p.all {
 		h.mu.Lock()
-		err := h.drain(patience)
+		err := h.drain(mode)
 		h.flush()
 		h.mu.Unlock()
 		if err != nil {
 			return nil, err
 		}
 	}
-	r.patience = patience
+	r.waitMode = mode
 	if b, err := p.gather(r, nil, false); b != nil || err != nil {
 		return b, err
 	}
@@ -248,7 +248,7 @@ func (p *Pool) move(r *request, pieces []piece) (bool, error) {
 		if g == p.common {
 			continue
 		}
-		if ordered, err := p.order(g.stream, h.stream, r.patience); err != nil || !ordered {
+		if ordered, err := p.order(g.stream, h.stream, r.waitMode); err != nil || !ordered {
 			return false, err
 		}
 	}

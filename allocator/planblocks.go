@@ -1,0 +1,223 @@
+package allocator
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+)
+
+// How a plan meets one request: from its slab, as the step in progress expects it, or
+// from the pool.
+
+// Alloc implements [Allocator].
+func (p *Plan) Alloc(bytes int64, s Stream, tag string) (Block, error) {
+	r := p.step.Load()
+	if r == nil || bytes < 0 {
+		return p.fromPool(bytes, s, tag)
+	}
+	if r.stream != s {
+		return p.beside(bytes, s, tag)
+	}
+	p.mu.Lock()
+	if p.step.Load() != r {
+		p.mu.Unlock()
+		return p.fromPool(bytes, s, tag)
+	}
+	sl, planned, err := r.expect(p, bytes)
+	if err != nil {
+		r.leave()
+		p.mu.Unlock()
+		return Block{}, err
+	}
+	if sl != nil {
+		sl.slab.live++
+		p.allocs++
+		p.allocated += blockSize(bytes)
+		p.high = max(p.high, p.allocated)
+		b := sl.node.handOut(bytes, s, tag)
+		p.mu.Unlock()
+		return b, nil
+	}
+	p.mu.Unlock()
+
+	b, err := p.fromPool(bytes, s, tag)
+
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case p.step.Load() != r:
+	case err != nil: // the program may do anything now
+		r.leave()
+	case !planned:
+		r.leave()
+		r.recordAlloc(b.node, b.gen, bytes)
+		p.notePeak()
+	}
+	return b, err
+}
+
+// beside is Alloc on another stream than the step's.
+func (p *Plan) beside(bytes int64, s Stream, tag string) (Block, error) {
+	b, err := p.fromPool(bytes, s, tag)
+	if err == nil {
+		p.mu.Lock()
+		p.notePeak()
+		p.mu.Unlock()
+	}
+	return b, err
+}
+
+// fromPool is Alloc of the pool. Before it fails, a slab of which nothing is handed
+// out makes way.
+func (p *Plan) fromPool(bytes int64, s Stream, tag string) (Block, error) {
+	b, err := p.pool.Alloc(bytes, s, tag)
+	if err == nil || !outOfMemory(err) {
+		return b, err
+	}
+	dropped, dropErr := p.dropIdleSlab(err)
+	if dropErr != nil {
+		return b, errors.Join(err, dropErr)
+	}
+	if !dropped {
+		return b, err
+	}
+	return p.pool.Alloc(bytes, s, tag)
+}
+
+// dropIdleSlab gives the slab back to the driver if nothing of it is handed out, and
+// else adds to the pool's error what the plans hold.
+func (p *Plan) dropIdleSlab(oom error) (dropped bool, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.slab == nil || p.slab.live > 0 {
+		p.describe(oom)
+		return false, nil
+	}
+	if r := p.step.Load(); r != nil {
+		r.leave()
+	}
+	err = p.dropSlab()
+	return err == nil, err
+}
+
+// describe adds the planned blocks to an error of the pool.
+func (p *Plan) describe(err error) {
+	var oom *OutOfMemoryError
+	if !errors.As(err, &oom) || p.slab == nil {
+		return
+	}
+	oom.Allocated += p.allocated
+	if idle := p.slab.size - p.allocated; idle >= oom.Bytes {
+		oom.Advice = fmt.Sprintf("%d bytes are kept for planned steps until the one in progress ends: asking between steps would have taken them", idle)
+	}
+}
+
+// Free implements [Allocator]. Where s is not the stream of the step, or another
+// was named with RecordStream, the next user of a planned block's memory waits for
+// it on the device. If the driver refuses that, the block stays handed out and Free
+// can be called again.
+func (p *Plan) Free(b Block, s Stream) error {
+	if b.node != nil && b.node.slot != nil {
+		return p.freeSlot(b.node.slot, b, s)
+	}
+	if err := p.pool.Free(b, s); err != nil {
+		return err
+	}
+	if r := p.step.Load(); r != nil && r.stream == s {
+		p.mu.Lock()
+		if p.step.Load() == r {
+			r.recordFree(b.node, b.gen)
+		}
+		p.mu.Unlock()
+	}
+	return nil
+}
+
+// freeSized implements sizedFreer.
+func (p *Plan) freeSized(b Block, s Stream) (bytes int64, err error) {
+	if b.node == nil || b.node.slot == nil {
+		return p.pool.sizeOf(b), p.Free(b, s)
+	}
+	p.mu.Lock()
+	if p.check(b.node.slot, b) == nil {
+		bytes = b.node.asked
+	}
+	p.mu.Unlock()
+	return bytes, p.Free(b, s)
+}
+
+// freeSlot frees a planned block.
+func (p *Plan) freeSlot(sl *slot, b Block, s Stream) error {
+	n := &sl.node
+	p.mu.Lock()
+	if err := p.check(sl, b); err != nil {
+		p.mu.Unlock()
+		return err
+	}
+	m := sl.slab
+	if s != m.stream || !m.ordered || len(n.users) > 0 {
+		if err := m.orderAfter(p.pool, n, s); err != nil {
+			p.mu.Unlock()
+			return err
+		}
+	}
+	if r := p.step.Load(); r != nil {
+		r.freed(sl, m == p.slab)
+	}
+	n.gen++
+	n.state = unused
+	m.live--
+	p.frees++
+	p.allocated -= blockSize(n.asked)
+	if m.live == 0 && m != p.slab {
+		p.old = slices.DeleteFunc(p.old, func(o *slabMemory) bool { return o == m })
+		p.pool.keep(m.segment, m.stream, m.ordered)
+	}
+	p.mu.Unlock()
+	return nil
+}
+
+// check says whether b is handed out by this plan.
+func (p *Plan) check(sl *slot, b Block) error {
+	if sl.plan != p {
+		return ErrUnknownBlock
+	}
+	err := sl.node.check(b)
+	if err != nil && p.closed {
+		return ErrClosed
+	}
+	return err
+}
+
+// RecordStream is that of [Pool].
+func (p *Plan) RecordStream(b Block, s Stream) error {
+	if b.node == nil || b.node.slot == nil {
+		return p.pool.RecordStream(b, s)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	sl := b.node.slot
+	if err := p.check(sl, b); err != nil {
+		return err
+	}
+	p.pool.users.name(&sl.node, s)
+	return nil
+}
+
+// orderUsers implements userOrderer.
+func (p *Plan) orderUsers(b Block, s Stream) error {
+	if b.node == nil || b.node.slot == nil {
+		return p.pool.orderUsers(b, s)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err := p.check(b.node.slot, b); err != nil {
+		return err
+	}
+	if m := b.node.slot.slab; m.ordered && m.stream != s {
+		if err := p.pool.events.queue(m.stream, s); err != nil {
+			return err
+		}
+	}
+	return p.pool.orderAfterUsers(b.node, s)
+}
