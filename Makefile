@@ -44,8 +44,8 @@ train: ## build, fetch MNIST, and train it: on the GPU where nvcc and one are, e
 
 .PHONY: test
 test: $(if $(cuda),kernels) ## every test that this machine can run
-	$(if $(EMULATE),REQUIRE_GPU=1 go test -tags cuda -timeout 30m ./...,go test ./...)
-	$(if $(EMULATE),,$(if $(cuda),go test -tags cuda ./...))
+	$(if $(EMULATE),REQUIRE_GPU=1 go test -tags cuda -timeout 30m ./...,go test -timeout 30m ./...)
+	$(if $(EMULATE),,$(if $(cuda),go test -timeout 30m -tags cuda ./...))
 
 .PHONY: build
 build: $(if $(cuda),kernels) ## build/train alone, with CUDA where nvcc is
