@@ -50,7 +50,8 @@
 //   - Unused chunks of other heaps that lie side by side. A chunk moves by a change
 //     of its owner: the addresses stay, the driver maps nothing, and the stream that
 //     gets it waits on the device for an event of the one that had it.
-//   - A stitch: unused chunks from here and there, mapped a second time, side by side.
+//   - A stitch: unused chunks from here and there, mapped a second time, side by side
+//     (virtual memory stitching: Guo et al., GMLake, ASPLOS 2024).
 //   - New chunks, as many as are missing.
 //
 // A stitch stays for the next block that needs its bytes while its chunks are free,
