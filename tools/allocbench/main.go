@@ -81,7 +81,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	flags.StringVar(&o.csv, "csv", "", "write the figures to `file`")
 	flags.StringVar(&o.plots, "plots", "", "draw the figures to PNGs in folder `dir`")
 	flags.StringVar(&o.trace, "trace", "", "replay the requests in `file`: RMM's or MiniMalloc's CSV, or a snapshot of torch.cuda.memory, plain or gzipped; alone unless -scenario names more")
-	flags.StringVar(&o.traces, "traces", "", "replay every CSV below folder `dir`, as -trace does, on the allocators that the README compares unless -allocator names others")
+	flags.StringVar(&o.traces, "traces", "", "replay every CSV below folder `dir`, as -trace does, on the allocators that its README.md compares unless -allocator names others")
 	flags.StringVar(&o.readme, "readme", "", "write the table of strategies, with the figures of -traces, into `file`, where it has marks for it")
 	flags.BoolVar(&o.check, "check", false, "write neither -csv nor -readme, but compare: an error if a trace needs other memory than is written there; times are not compared")
 	flags.IntVar(&o.traceDevice, "trace-device", traces.MostEvents, "replay device `N` of a snapshot; -1: the one with most events")

@@ -13,7 +13,7 @@ import (
 )
 
 // compared are the allocators that -traces replays on and that the table of
-// strategies in the README has, in its order.
+// strategies in README.md has, in its order.
 var compared = []struct{ allocator, label, when string }{
 	{"tlsf", "`tlsf`", "nothing else is known: good fit in constant time"},
 	{"bestfit", "`bestfit`", "there are few blocks and memory is tight"},
@@ -49,7 +49,7 @@ const (
 	defaultTraining = "trainer/784x64-fused"
 )
 
-// What is between these lines of the README is the table.
+// What is between these lines of README.md is the table.
 const (
 	tableBegin = "<!-- strategies: written by allocbench -readme from here -->\n"
 	tableEnd   = "<!-- to here -->\n"
