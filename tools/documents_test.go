@@ -47,6 +47,50 @@ func TestLinks(t *testing.T) {
 	}
 }
 
+// TestCommands looks at the lines between fences: a target of make must be one, and
+// what is of the tools or the configs must be there.
+func TestCommands(t *testing.T) {
+	makefile, err := os.ReadFile("../Makefile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	commands := 0
+	for _, page := range []string{"../README.md", "allocbench/README.md"} {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, part := range strings.Split(string(text), "```") {
+			if i%2 == 0 {
+				continue // outside fences
+			}
+			for line := range strings.Lines(part) {
+				line, _, _ = strings.Cut(line, "#")
+				if _, target, ok := strings.Cut(line, "make "); ok {
+					target, _, _ = strings.Cut(strings.TrimSpace(target), " ")
+					if !strings.Contains(string(makefile), "\n"+target+": ") {
+						t.Errorf("%s: make has no target %q", page, target)
+					}
+					commands++
+				}
+				for _, word := range strings.Fields(line) {
+					word = strings.TrimPrefix(word, "./")
+					if !strings.HasPrefix(word, "tools/") && !strings.HasPrefix(word, "configs/") && !strings.HasPrefix(word, "cmd/") {
+						continue
+					}
+					if _, err := os.Stat(filepath.Join("..", word)); err != nil {
+						t.Errorf("%s: %v", page, err)
+					}
+					commands++
+				}
+			}
+		}
+	}
+	if commands < 10 {
+		t.Errorf("%d commands: are they looked for in the right place?", commands)
+	}
+}
+
 // follow says what is wrong with a link in the file at path.
 func follow(path, link string) string {
 	file, heading, _ := strings.Cut(link, "#")
