@@ -240,6 +240,17 @@ func (s *space) release(k keptPages) error {
 	return nil
 }
 
+// kept returns the bytes of the pages that the driver did not take back.
+func (s *space) kept() (bytes int64) {
+	if s == nil {
+		return 0
+	}
+	for _, k := range s.keptPages {
+		bytes += k.size
+	}
+	return bytes
+}
+
 // releaseKept gives pages back that the driver did not take before.
 func (s *space) releaseKept(errs *[]error) {
 	kept := s.keptPages

@@ -60,6 +60,7 @@ func (p *Pool) Detail() Detail {
 		d.Free += s.Reserved - s.Allocated
 		d.LargestFree = max(d.LargestFree, s.LargestFree)
 	})
+	d.Free += p.space.kept()
 	d.addReleased(p.common)
 	slices.SortFunc(d.ByStream, func(a, b StreamStats) int { return cmp.Compare(a.Stream, b.Stream) })
 	for i, c := range classes {

@@ -1,9 +1,11 @@
 package allocator_test
 
 import (
+	"errors"
 	"testing"
 
 	"mlpool/allocator"
+	"mlpool/allocator/allocatortest"
 )
 
 func TestDetail(t *testing.T) {
@@ -36,5 +38,24 @@ func TestDetail(t *testing.T) {
 		t.Errorf("fragmentation %v %%, want %.1f %%", d.Fragmentation, want)
 	}
 	r.must(r.Free(c, 2))
+	r.close()
+}
+
+// TestDetailOfKeptPages looks at a pool whose driver refused to take pages back:
+// they stay reserved, and free.
+func TestDetailOfKeptPages(t *testing.T) {
+	const page = 2 << 20
+	r := newRig(t, allocator.PoolOptions{Segments: allocator.SegmentsVirtual})
+	a, b := r.alloc(page, 1), r.alloc(page, 1)
+	r.must(r.Free(b, 1))
+	r.fake.FailAt(1, "ReleasePages")
+	if err := r.Trim(0); !errors.Is(err, allocatortest.ErrInjected) {
+		t.Fatalf("Trim with a driver that takes nothing back: %v", err)
+	}
+	st, d := r.Stats(), r.pool.Detail()
+	if d.Free != page || d.Free != st.Reserved-st.Allocated {
+		t.Errorf("%d bytes free, want %d; statistics %+v", d.Free, page, st)
+	}
+	r.must(r.Free(a, 1))
 	r.close()
 }

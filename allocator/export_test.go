@@ -33,11 +33,10 @@ func (p *Pool) check(reserved int64) error {
 		return err
 	}
 	if p.space != nil {
-		kept, err := p.space.check()
-		if err != nil {
+		if err := p.space.check(); err != nil {
 			return err
 		}
-		reserved += kept
+		reserved += p.space.kept()
 	}
 	if reserved != p.reserved {
 		return fmt.Errorf("segments hold %d bytes, %d are reserved", reserved, p.reserved)
@@ -143,18 +142,17 @@ func (h *heap) check() (reserved int64, err error) {
 // BeforePack makes End call f before it packs.
 func (p *Plan) BeforePack(f func()) { p.beforePack = f }
 
-// check says which invariant of the chunks does not hold, and how many bytes are of
-// no heap.
-func (s *space) check() (kept int64, err error) {
+// check says which invariant of the chunks does not hold.
+func (s *space) check() error {
 	for i, c := range s.chunks {
 		g := c.seg
 		switch {
 		case i > 0 && s.chunks[i-1].end() > c.addr:
-			return 0, fmt.Errorf("chunks at %#x and %#x overlap or are out of order", s.chunks[i-1].addr, c.addr)
+			return fmt.Errorf("chunks at %#x and %#x overlap or are out of order", s.chunks[i-1].addr, c.addr)
 		case g == nil || g.addr > c.addr || g.addr+uintptr(g.size) < c.end():
-			return 0, fmt.Errorf("chunk at %#x is not within its segment", c.addr)
+			return fmt.Errorf("chunk at %#x is not within its segment", c.addr)
 		case i > 0 && s.chunks[i-1].end() == c.addr && s.chunks[i-1].seg != g && s.chunks[i-1].seg.heap == g.heap && g.heap != nil:
-			return 0, fmt.Errorf("chunks at %#x and %#x are neighbours in two segments", s.chunks[i-1].addr, c.addr)
+			return fmt.Errorf("chunks at %#x and %#x are neighbours in two segments", s.chunks[i-1].addr, c.addr)
 		}
 	}
 	stitched := 0
@@ -166,12 +164,9 @@ func (s *space) check() (kept int64, err error) {
 		}
 	}
 	if stitched != s.stitched {
-		return 0, fmt.Errorf("%d chunks in stitches, counted %d", stitched, s.stitched)
+		return fmt.Errorf("%d chunks in stitches, counted %d", stitched, s.stitched)
 	}
-	for _, k := range s.keptPages {
-		kept += k.size
-	}
-	return kept, nil
+	return nil
 }
 
 // ChunksInUse returns the bytes of the chunks in which something is handed out. It
