@@ -55,7 +55,7 @@ func (d *Device) MallocAsync(bytes int64, s uintptr) (uintptr, error) {
 	p := &d.async
 	addr := p.again(bytes, &d.streams[i].seen, &d.host)
 	if addr == 0 {
-		if addr, err = d.reserve(bytes); err != nil {
+		if addr, err = d.malloc(bytes); err != nil {
 			return 0, err
 		}
 		p.held += bytes
@@ -139,7 +139,7 @@ func (d *Device) trimPool(keep int64) error {
 			return false
 		}
 		p.held -= f.bytes
-		err = d.release(f.addr, f.bytes)
+		err = d.release("TrimPool", d.mappingAt(f.addr))
 		return true
 	})
 	return err
@@ -167,10 +167,8 @@ func (d *Device) Fill(addr uintptr, value uint32, bytes int64, s uintptr) error 
 	if err := d.words("Fill", addr, bytes, s); err != nil {
 		return err
 	}
-	for at := range d.damage {
-		if addr <= at && at < addr+uintptr(bytes) {
-			delete(d.damage, at)
-		}
+	for _, at := range d.damaged(addr, bytes) {
+		delete(d.damage, at)
 	}
 	return nil
 }
@@ -189,8 +187,8 @@ func (d *Device) Differing(addr uintptr, value uint32, bytes int64, s uintptr) (
 	}
 	d.learn(&d.streams[i].seen)
 	var n int64
-	for at, word := range d.damage {
-		if addr <= at && at < addr+uintptr(bytes) && word != value {
+	for _, at := range d.damaged(addr, bytes) {
+		if d.damage[at] != value {
 			n++
 		}
 	}
@@ -223,15 +221,36 @@ func (d *Device) words(name string, addr uintptr, bytes int64, s uintptr) error 
 	return err
 }
 
+// damaged returns the places of damaged words in bytes bytes at addr.
+func (d *Device) damaged(addr uintptr, bytes int64) (places []uintptr) {
+	if len(d.damage) == 0 {
+		return nil
+	}
+	for p := range d.parts(addr, bytes) {
+		for at := range d.damage {
+			if p.from <= at && at < p.to {
+				places = append(places, at)
+			}
+		}
+	}
+	return places
+}
+
 // spoil writes a word at addr, which is outside a block.
 func (d *Device) spoil(addr uintptr) {
 	d.lock()
 	defer d.unlock()
-	d.damage[addr] = 1
+	for p := range d.parts(addr, 4) {
+		if p.mapping == nil {
+			d.fault("write at %#x, which is not memory", addr)
+			return
+		}
+		d.damage[p.from] = 1
+	}
 }
 
 var (
-	_ allocator.Driver      = (*Device)(nil)
+	_ allocator.PageDriver  = (*Device)(nil)
 	_ allocator.AsyncDriver = (*Device)(nil)
 	_ allocator.Filler      = (*Device)(nil)
 )

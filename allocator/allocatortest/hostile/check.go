@@ -120,10 +120,24 @@ func (w *worker) checkRefusal(e *allocator.OutOfMemoryError, bytes int64, s allo
 	}
 }
 
+// checkPages looks whether a request that failed, with nothing left to chance, has
+// too few pages: it can have all those that no block lies in. Pages created at once
+// move together.
+func (w *worker) checkPages(bytes int64, err error) {
+	if w.pages == 0 || bytes > w.pages {
+		return
+	}
+	used := w.dev.pagesOf(w.blocks)
+	need := (max(bytes, 1) + w.dev.page - 1) &^ (w.dev.page - 1)
+	if used+need <= w.pages {
+		w.fail("Alloc of %d bytes fails beside pages of %d bytes in use, of %d: %w", bytes, used, w.pages, err)
+	}
+}
+
 // drain frees everything and waits for the device. Then nothing may be kept from
 // Trim or from a large request.
 func (w *worker) drain() {
-	if !w.alone {
+	if !w.alone || w.keepsQuiet() {
 		return
 	}
 	if w.dev.log != nil {
@@ -173,6 +187,7 @@ func (p *program) end(workers []*worker) {
 	w.alone = true
 	w.checkStats()
 	w.checkLive()
+	w.quiet = false
 	if w.random.IntN(2) == 0 {
 		w.drain()
 	} else if w.random.IntN(2) == 0 {
@@ -197,8 +212,8 @@ func (p *program) end(workers []*worker) {
 	if p.failed(w.op) {
 		return
 	}
-	if segments, bytes, events := p.dev.leftover(); segments > 0 || bytes != 0 || events > 0 {
-		w.fail("left over after Close: %d segments of %d bytes, %d events", segments, bytes, events)
+	if left := p.dev.leftover(); left != "" {
+		w.fail("left over after Close: %s", left)
 	}
 }
 

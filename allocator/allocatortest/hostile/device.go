@@ -63,7 +63,7 @@ type event struct {
 	marked clock
 }
 
-// A Device is an allocator.Driver, an allocator.AsyncDriver and an
+// A Device is an allocator.PageDriver, an allocator.AsyncDriver and an
 // allocator.Filler without a device. It keeps the first fault: a call or a reuse
 // of memory that would corrupt something on a real one. Device work is done when
 // the host finds out, by a QueryEvent that draws so or by waiting.
@@ -371,9 +371,13 @@ func (d *Device) freeze(frozen bool) (was bool) {
 	return was
 }
 
-// leftover says what was not given back.
-func (d *Device) leftover() (segments int, bytes int64, events int) {
+// leftover says what was not given back, or is empty.
+func (d *Device) leftover() string {
 	d.lock()
 	defer d.unlock()
-	return len(d.segments), d.used, d.nEvents
+	if len(d.mappings)+len(d.pages)+len(d.ranges)+d.nEvents == 0 && d.used == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d mappings, %d handles of pages, %d bytes, %d ranges, %d events",
+		len(d.mappings), len(d.pages), d.used, len(d.ranges), d.nEvents)
 }

@@ -10,9 +10,12 @@
 //
 // The [Device] finds memory that is reused, or returned to the driver, before the
 // work on it is known to come first; blocks that overlap; streams and events that
-// are used after their end; and what is left over after Close. The program
-// compares the statistics with its own, and looks whether what is refused as out
-// of memory could be had.
+// are used after their end; addresses that are unmapped before the work on them is
+// done, or mapped over; and what is left over after Close. The memory is apart from
+// its addresses: pages that are mapped twice are the same memory at both. The
+// program compares the statistics with its own, and looks whether what is refused as
+// out of memory could be had: from the same allocator at once or, where memory comes
+// in pages, from those that nothing lies in.
 //
 // A program on one goroutine is repeated exactly by its seed, as far as the
 // allocator does not depend on the order of a map. A target that ends in

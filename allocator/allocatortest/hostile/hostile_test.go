@@ -171,7 +171,7 @@ func TestDeviceFaults(t *testing.T) {
 		name, want string
 		call       func(d *Device) error
 	}{
-		{"free of nothing", "not allocated", func(d *Device) error { return d.Free(base) }},
+		{"free of nothing", "not allocated", func(d *Device) error { return d.Free(mallocBase) }},
 		{"malloc of nothing", "Malloc of 0 bytes", func(d *Device) error {
 			_, err := d.Malloc(0)
 			return err

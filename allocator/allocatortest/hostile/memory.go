@@ -6,18 +6,20 @@ import (
 	"mlpool/allocator"
 )
 
-// A memory knows for every unit of allocator.Alignment bytes of an address range
-// which record describes it.
+// A memory knows for every unit of allocator.Alignment bytes that a device has which
+// record describes it: a cell. Addresses lead to cells by mappings, so that two
+// addresses of one cell are the same memory.
 type memory struct {
 	total, used int64
-	cells       []uint32 // numbers of records, by (address - base) / unit
+	cells       []uint32 // numbers of records
 	cursor      int      // cell where the next search starts
-	top         int      // cells from here on were never mapped
-	segments    map[uintptr]int64
+	top         int      // cells from here on were never reserved
 
 	records []record
 	unused  []uint32           // numbers of records
-	damage  map[uintptr]uint32 // words that were written outside a block
+	damage  map[uintptr]uint32 // words that were written outside a block, by place
+
+	space
 }
 
 // A record describes the bytes of one block that is or was handed out, as far as
@@ -39,14 +41,15 @@ const (
 	inFree              // passed to Free: may be handed out to another, or stay
 )
 
+func (r *record) end() uintptr { return r.addr + uintptr(max(r.bytes, 1)) }
+
 const (
 	unit = allocator.Alignment
-	base = 1 << 40
 
 	// Numbers of the records of cells that no block lay in.
-	unmapped = 0
-	guard    = 1 // between two segments
-	virgin   = 2
+	unreserved = 0
+	guard      = 1 // behind what was reserved at once
+	virgin     = 2
 )
 
 func (m *memory) reset(total int64) {
@@ -55,10 +58,10 @@ func (m *memory) reset(total int64) {
 		m.cells = make([]uint32, want)
 	}
 	m.total, m.used, m.cursor, m.top = total, 0, 0, 0
-	m.segments = map[uintptr]int64{}
 	m.damage = map[uintptr]uint32{}
 	m.records = append(m.records[:0], record{}, record{}, record{})
 	m.unused = m.unused[:0]
+	m.space = space{mappings: m.mappings[:0], ranges: m.ranges[:0], pages: map[uintptr]*pages{}}
 }
 
 func units(bytes int64) int { return int((bytes + unit - 1) / unit) }
@@ -67,7 +70,7 @@ func units(bytes int64) int { return int((bytes + unit - 1) / unit) }
 func (m *memory) place(n int) int {
 	for range 2 {
 		for at, i := m.cursor, m.cursor; i < len(m.cells); i++ {
-			if m.cells[i] != unmapped {
+			if m.cells[i] != unreserved {
 				at = i + 1
 			} else if i+1-at == n {
 				m.cursor = i + 1
@@ -81,8 +84,8 @@ func (m *memory) place(n int) int {
 	return at
 }
 
-// reserve takes bytes of memory from the device.
-func (m *memory) reserve(bytes int64) (uintptr, error) {
+// reserve takes bytes of memory from the device and returns its first cell.
+func (m *memory) reserve(bytes int64) (cell int, err error) {
 	if bytes > m.total-m.used {
 		return 0, memoryError{bytes, m.total - m.used}
 	}
@@ -93,37 +96,20 @@ func (m *memory) reserve(bytes int64) (uintptr, error) {
 		m.cells[i] = virgin
 	}
 	m.cells[at+n] = guard
-	addr := uintptr(base + at*unit)
-	m.segments[addr] = bytes
 	m.used += bytes
-	return addr, nil
+	return at, nil
 }
 
-// release gives memory back to the device, none of which may be in use.
-func (d *Device) release(addr uintptr, bytes int64) error {
-	at := int(addr-base) / unit
+// giveBack undoes reserve. The memory is mapped nowhere.
+func (m *memory) giveBack(cell int, bytes int64) {
 	n := units(bytes)
-	for i := at; i < at+n; {
-		number, end := d.run(i, at+n)
-		r := &d.records[number]
-		if r.state == live {
-			return d.fault("free of the segment at %#x, of which the block of %d bytes at %#x is handed out", addr, r.bytes, r.addr)
-		}
-		if t := r.by.beyond(&d.host, &d.host); t >= 0 {
-			return d.fault("free of the segment at %#x, of which stream %#x may still use the block of %d bytes at %#x",
-				addr, d.streams[t].handle, r.bytes, r.addr)
-		}
+	for i := cell; i < cell+n; {
+		_, end := m.run(i, cell+n)
+		m.assign(i, end, unreserved)
 		i = end
 	}
-	for i := at; i < at+n; {
-		_, end := d.run(i, at+n)
-		d.assign(i, end, unmapped)
-		i = end
-	}
-	d.cells[at+n] = unmapped
-	delete(d.segments, addr)
-	d.used -= bytes
-	return nil
+	m.cells[cell+n] = unreserved
+	m.used -= bytes
 }
 
 // run returns the record of cell i and where the cells of other records begin.
@@ -166,12 +152,6 @@ func (m *memory) record(addr uintptr, bytes int64) uint32 {
 	return number
 }
 
-// span returns the cells of bytes bytes at addr.
-func span(addr uintptr, bytes int64) (lo, hi int) {
-	at := int(addr) - base
-	return at / unit, (at + int(max(bytes, 1)) + unit - 1) / unit
-}
-
 // work queues work on the stream in a slot and returns its number.
 func (d *Device) work(slot int) uint32 {
 	d.streams[slot].seen[slot]++
@@ -182,26 +162,26 @@ func (d *Device) work(slot int) uint32 {
 // nothing may be of a block that is handed out. The cells become those of the
 // record number.
 func (d *Device) touch(what string, addr uintptr, bytes int64, slot int, number uint32) error {
-	lo, hi := span(addr, bytes)
-	if addr < base || hi > len(d.cells) {
-		return d.fault("%s of %d bytes at %#x, which are not memory", what, bytes, addr)
-	}
 	st, now := &d.streams[slot], d.work(slot)
-	for i := lo; i < hi; {
-		old, end := d.run(i, hi)
-		r := &d.records[old]
-		switch {
-		case old == unmapped || old == guard:
-			return d.fault("%s of %d bytes at %#x on stream %#x, which are not memory from %#x on", what, bytes, addr, st.handle, base+i*unit)
-		case r.state == live:
-			return d.fault("%s of %d bytes at %#x on stream %#x overlaps the block of %d bytes at %#x", what, bytes, addr, st.handle, r.bytes, r.addr)
+	for p := range d.parts(addr, bytes) {
+		if p.mapping == nil {
+			return d.fault("%s of %d bytes at %#x on stream %#x, which are not memory from %#x on", what, bytes, addr, st.handle, p.from)
 		}
-		if t := r.by.beyond(&st.seen, &d.host); t >= 0 {
-			return d.fault("%s of %d bytes at %#x on stream %#x is not ordered after the last work of stream %#x on the block of %d bytes at %#x",
-				what, bytes, addr, st.handle, d.streams[t].handle, r.bytes, r.addr)
+		lo, hi := p.cells()
+		for i := lo; i < hi; {
+			old, end := d.run(i, hi)
+			r := &d.records[old]
+			if r.state == live {
+				return d.fault("%s of %d bytes at %#x on stream %#x overlaps the block of %d bytes at %#x", what, bytes, addr, st.handle, r.bytes, r.addr)
+			}
+			if t := r.by.beyond(&st.seen, &d.host); t >= 0 {
+				return d.fault("%s of %d bytes at %#x on stream %#x is not ordered after the last work of stream %#x on the block of %d bytes at %#x",
+					what, bytes, addr, st.handle, d.streams[t].handle, r.bytes, r.addr)
+			}
+			d.assign(i, end, number)
+			i = end
 		}
-		d.assign(i, end, number)
-		i = end
+		p.by[slot] = now
 	}
 	d.records[number].by[slot] = now
 	return nil
@@ -229,10 +209,15 @@ func (d *Device) use(number uint32, s allocator.Stream) error {
 	d.lock()
 	defer d.unlock()
 	i, err := d.slot("use", s)
-	if err == nil {
-		d.records[number].by[i] = d.work(i)
+	if err != nil {
+		return err
 	}
-	return err
+	r, now := &d.records[number], d.work(i)
+	r.by[i] = now
+	for p := range d.parts(r.addr, r.bytes) {
+		p.by[i] = now // of a block that is handed out, all is mapped
+	}
+	return nil
 }
 
 // order makes stream s wait for all work on a block, but that on the streams
@@ -293,20 +278,47 @@ func (d *Device) freed(number uint32) {
 
 // keeps is called after a Free that failed: a Filler's work on the block within
 // it was on behalf of the block.
-func (d *Device) keeps(number uint32) {
+func (d *Device) keeps(number uint32) error {
 	d.lock()
 	defer d.unlock()
 	r := &d.records[number]
 	r.state = live
-	lo, hi := span(r.addr, r.bytes)
-	for i := lo; i < hi; {
-		old, end := d.run(i, hi)
-		if old != number {
-			r.by.join(&d.records[old].by)
-			d.assign(i, end, number)
+	for p := range d.parts(r.addr, r.bytes) {
+		if p.mapping == nil {
+			return d.fault("the block of %d bytes at %#x, which was not freed, is not memory from %#x on", r.bytes, r.addr, p.from)
 		}
-		i = end
+		lo, hi := p.cells()
+		for i := lo; i < hi; {
+			old, end := d.run(i, hi)
+			if old != number {
+				r.by.join(&d.records[old].by)
+				d.assign(i, end, number)
+			}
+			i = end
+		}
 	}
+	return nil
+}
+
+// malloc reserves bytes and maps them.
+func (d *Device) malloc(bytes int64) (uintptr, error) {
+	cell, err := d.reserve(bytes)
+	if err != nil {
+		return 0, err
+	}
+	addr := uintptr(mallocBase + cell*unit)
+	d.mapAt(addr, bytes, cell, nil)
+	return addr, nil
+}
+
+// release undoes malloc for the call name.
+func (d *Device) release(name string, p *mapping) error {
+	if err := d.idle(name, p); err != nil {
+		return err
+	}
+	d.unmap(p)
+	d.giveBack(p.cell, p.bytes)
+	return nil
 }
 
 // Malloc implements allocator.Driver.
@@ -319,7 +331,7 @@ func (d *Device) Malloc(bytes int64) (uintptr, error) {
 	if bytes <= 0 {
 		return 0, d.fault("Malloc of %d bytes", bytes)
 	}
-	addr, err := d.reserve(bytes)
+	addr, err := d.malloc(bytes)
 	if d.log != nil {
 		fmt.Fprintf(d.log, "    segment of %d bytes at %#x, %v\n", bytes, addr, err)
 	}
@@ -334,14 +346,14 @@ func (d *Device) Free(addr uintptr) error {
 	if err := d.fails("Free"); err != nil {
 		return err
 	}
-	bytes, ok := d.segments[addr]
-	if !ok {
+	p := d.mappingAt(addr)
+	if p == nil || p.pages != nil {
 		return d.fault("Free of %#x, which is not allocated", addr)
 	}
 	if d.log != nil {
 		fmt.Fprintf(d.log, "    segment at %#x is freed\n", addr)
 	}
-	return d.release(addr, bytes)
+	return d.release("Free", p)
 }
 
 // MemInfo implements allocator.Driver.

@@ -133,6 +133,7 @@ func (w *worker) insist(bytes int64, s allocator.Stream, tag string, learned boo
 		if outOfMemory(err) == nil {
 			w.fail("Alloc of %d bytes was out of memory, again it is: %w", bytes, err)
 		}
+		w.checkPages(bytes, err)
 		return nil
 	}
 	// What an opportunistic pool found done in vain may serve it now.
@@ -181,8 +182,9 @@ func (w *worker) free(h *held, s allocator.Stream) bool {
 		w.fail("Free of %+v does not see that a word beside it was written", h)
 	}
 	if err != nil {
-		w.dev.keeps(h.number)
-		w.usual("Free", err)
+		if w.dev.keeps(h.number) == nil { // what is wrong here the device keeps
+			w.usual("Free", err)
+		}
 		return false
 	}
 	w.dev.freed(h.number)
@@ -395,8 +397,15 @@ func (w *worker) release(s allocator.Stream) bool {
 
 func (w *worker) resetPeaks() { w.top.ResetPeaks() }
 
+// keepsQuiet says whether memory is not to be given back now: stitches are made
+// where it stays.
+func (w *worker) keepsQuiet() bool { return w.quiet && w.random.IntN(64) > 0 }
+
 // trim returns unused memory.
 func (w *worker) trim() {
+	if w.keepsQuiet() {
+		return
+	}
 	keep := []int64{0, -1, w.random.Int64N(w.dev.total), math.MaxInt64}[w.random.IntN(4)]
 	if w.dev.log != nil {
 		w.note("trim to %d", keep)

@@ -48,6 +48,7 @@ type worker struct {
 	sizes   []int64            // that recur
 	crowd   int                // about how many blocks are handed out
 	largest int64              // bytes of an ordinary block
+	quiet   bool               // memory is seldom given back to the driver
 
 	op     int
 	blocks []*held
@@ -133,6 +134,10 @@ func (p *program) workers(random *rand.Rand) []*worker {
 			shared: shared, streams: append([]allocator.Stream(nil), shared...),
 			crowd:   2 << random.IntN(7) / n,
 			largest: 1 << (10 + random.IntN(7)),
+		}
+		if page := p.dev.page; page > 0 && random.IntN(4) > 0 { // blocks of several pages
+			w.largest = min(page<<(1+random.IntN(6)), p.dev.total/8)
+			w.quiet = random.IntN(2) == 0
 		}
 		for k := range min(3, 12/n) {
 			w.private = append(w.private, allocator.Stream(0x5000+0x100*i+0x10*k))

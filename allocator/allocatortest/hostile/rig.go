@@ -57,6 +57,9 @@ type rig struct {
 	limit  *allocator.Limit
 	poison bool
 	reuse  allocator.Reuse
+	// pages is the bytes of pages that a pool may have, where a request fails only if
+	// it and the pages in use need more. 0 is not known.
+	pages int64
 	// most is the largest request, in bytes, that must succeed when nothing is
 	// handed out. 0 is not known.
 	most int64
@@ -141,13 +144,33 @@ func (r *rig) options(random *rand.Rand) allocator.PoolOptions {
 	}
 	r.reuse = o.Reuse
 	r.reserved = r.dev.held
+	r.segments(random, &o)
 	r.say("%+v", o)
 	return o
 }
 
+// segments chooses where a pool's memory comes from. Half of the devices have pages.
+func (r *rig) segments(random *rand.Rand, o *allocator.PoolOptions) {
+	if random.IntN(2) == 0 {
+		return
+	}
+	r.dev.page = 1 << (10 + random.IntN(7)) // 1 KiB to 64 KiB
+	r.say("pages of %d bytes", r.dev.page)
+	switch k := random.IntN(8); {
+	case k == 0:
+		o.Segments = allocator.SegmentsMalloc
+	case k < 4 && o.Strategy != "buddy" && r.most >= r.dev.page:
+		o.Segments = allocator.SegmentsVirtual
+	}
+}
+
 func (r *rig) buildPool(random *rand.Rand) error {
-	p, err := allocator.NewPool(r.dev, r.options(random))
+	o := r.options(random)
+	p, err := allocator.NewPool(r.dev, o)
 	r.top, r.pool = p, p
+	if err == nil && p.Segments() == allocator.SegmentsVirtual && o.Strategy != "sizeclass" && o.Strategy != "slab" {
+		r.pages = r.most // others make blocks larger than was asked for
+	}
 	return err
 }
 
@@ -191,7 +214,7 @@ func (r *rig) decorate(random *rand.Rand) {
 		case 0:
 			most := 64<<10 + random.Int64N(r.dev.total)
 			r.limit = allocator.NewLimit(r.top, most)
-			r.top, r.most = r.limit, min(r.most, most)
+			r.top, r.most, r.pages = r.limit, min(r.most, most), 0
 			r.say("limit %d", most)
 		case 1:
 			r.trace = allocator.NewTrace(r.top, 1+random.IntN(64))
@@ -202,7 +225,7 @@ func (r *rig) decorate(random *rand.Rand) {
 			r.say("timed")
 		case 3:
 			r.top, r.poison = allocator.NewPoison(r.top, r.dev), true
-			r.trace = nil // which sees larger blocks
+			r.trace, r.pages = nil, 0 // which see larger blocks
 			r.say("poison")
 		}
 	}
