@@ -59,12 +59,21 @@ type keptPages struct {
 	size  int64 // bytes
 }
 
-const (
+// Bounds that few programs reach. They are variables so that tests of few calls do.
+var (
 	// zoneBytes are addresses, not memory: most heaps need but one zone. A GPU has
 	// 47 bits of them, so that where there are many zones new ones are smaller: each
 	// zonesOfASize of them half as large, down to leastZone.
-	zoneBytes    = 64 << 30
-	leastZone    = 64 << 20
+	zoneBytes int64 = 64 << 30
+	leastZone int64 = 64 << 20
+
+	// mostStitched is how many chunks may be mapped in stitches, at least;
+	// mostPerChunk the mappings of each chunk where there are more.
+	mostStitched = 4096
+	mostPerChunk = 8
+)
+
+const (
 	zonesOfASize = 256
 
 	// Creating and mapping a chunk takes the driver the same time whatever its size,
@@ -125,7 +134,7 @@ func (s *space) zoneFor(h *heap, bytes int64) (*zone, uintptr, error) {
 			return z, z.addr + uintptr(z.next), nil
 		}
 	}
-	size := max(roundUp(max(int64(zoneBytes)>>(len(s.zones)/zonesOfASize), leastZone), s.page), bytes)
+	size := max(roundUp(max(zoneBytes>>(len(s.zones)/zonesOfASize), leastZone), s.page), bytes)
 	addr, err := s.driver.ReserveRange(size + s.page) // no zone lies next to another
 	if err != nil {
 		return nil, 0, err

@@ -203,3 +203,11 @@ func (p *Pool) SetLimit(bytes int64) {
 	defer p.mu.Unlock()
 	p.opt.MaxBytes = bytes
 }
+
+// BoundSpaces makes the bounds of stitches and of ranges of addresses so small that
+// few calls reach them, until restore is called. No pool may be in use at either time.
+func BoundSpaces() (restore func()) {
+	zone, least, stitched, perChunk := zoneBytes, leastZone, mostStitched, mostPerChunk
+	zoneBytes, leastZone, mostStitched, mostPerChunk = 4<<20, 1<<20, 128, 1
+	return func() { zoneBytes, leastZone, mostStitched, mostPerChunk = zone, least, stitched, perChunk }
+}

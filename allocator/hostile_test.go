@@ -8,6 +8,7 @@ import (
 	"slices"
 	"testing"
 
+	"mlpool/allocator"
 	"mlpool/allocator/allocatortest/hostile"
 )
 
@@ -37,6 +38,7 @@ func underRace() bool {
 
 // TestHostile runs random programs on every allocator; see package hostile.
 func TestHostile(t *testing.T) {
+	t.Cleanup(allocator.BoundSpaces())
 	targets := hostile.Targets()
 	if *hostileTarget != "" {
 		targets = []string{*hostileTarget}

@@ -89,13 +89,6 @@ func (s *space) dropEmpty(errs *[]error) {
 	}
 }
 
-// mostStitched is how many chunks may be mapped in stitches, at least; mostPerChunk
-// the mappings of each chunk where there are more.
-const (
-	mostStitched = 4096
-	mostPerChunk = 8
-)
-
 // dropStitches gives up the stitches that were not used for longest where there are
 // too many. It waits for all work, since work may use their addresses.
 func (p *Pool) dropStitches() error {

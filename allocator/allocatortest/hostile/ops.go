@@ -397,9 +397,8 @@ func (w *worker) release(s allocator.Stream) bool {
 
 func (w *worker) resetPeaks() { w.top.ResetPeaks() }
 
-// keepsQuiet says whether memory is not to be given back now: stitches are made
-// where it stays.
-func (w *worker) keepsQuiet() bool { return w.quiet && w.random.IntN(64) > 0 }
+// keepsQuiet says whether memory is not to be given back now.
+func (w *worker) keepsQuiet() bool { return w.quiet && w.random.IntN(512) > 0 }
 
 // trim returns unused memory.
 func (w *worker) trim() {

@@ -18,6 +18,7 @@ type program struct {
 	rig
 	target string
 	seed   uint64
+	quiet  bool // memory is seldom given back to the driver, so that stitches are many
 
 	mu     sync.Mutex // guards what follows
 	err    error      // why the program ended early
@@ -48,7 +49,6 @@ type worker struct {
 	sizes   []int64            // that recur
 	crowd   int                // about how many blocks are handed out
 	largest int64              // bytes of an ordinary block
-	quiet   bool               // memory is seldom given back to the driver
 
 	op     int
 	blocks []*held
@@ -95,6 +95,7 @@ func run(seed uint64, target string, log io.Writer, build func(*rig, *rand.Rand)
 		p.dev.failOneIn = 8 << random.IntN(7)
 		p.say("one driver call in %d fails", p.dev.failOneIn)
 	}
+	p.quiet = p.dev.page > 0 && random.IntN(2) == 0
 	workers := p.workers(random)
 	each := (300 + random.IntN(4000)) / len(workers)
 	if len(workers) == 1 {
@@ -137,7 +138,6 @@ func (p *program) workers(random *rand.Rand) []*worker {
 		}
 		if page := p.dev.page; page > 0 && random.IntN(4) > 0 { // blocks of several pages
 			w.largest = min(page<<(1+random.IntN(6)), p.dev.total/8)
-			w.quiet = random.IntN(2) == 0
 		}
 		for k := range min(3, 12/n) {
 			w.private = append(w.private, allocator.Stream(0x5000+0x100*i+0x10*k))
