@@ -287,7 +287,7 @@ func (w *worker) refuses(what string, b allocator.Block, s allocator.Stream, wan
 // allocOddly asks for sizes at the edges of what there is.
 func (w *worker) allocOddly() {
 	s := w.anyStream()
-	switch w.random.IntN(5) {
+	switch w.random.IntN(6) {
 	case 0:
 		if _, err := w.top.Alloc(-1-w.random.Int64N(math.MaxInt64), s, "negative"); !errors.Is(err, allocator.ErrBadSize) {
 			w.fail("Alloc of a negative size: %v, want ErrBadSize", err)
@@ -302,6 +302,10 @@ func (w *worker) allocOddly() {
 		// Large blocks of a large device take the model long.
 		if w.dev.total <= 4<<20 || w.random.IntN(8) == 0 {
 			w.alloc(w.dev.total>>w.random.IntN(2)-w.random.Int64N(4096), s)
+		}
+	case 4:
+		if w.alone && w.pages > 0 && (w.dev.total <= 4<<20 || w.random.IntN(8) == 0) {
+			w.alloc((w.pages-w.dev.pagesOf(w.blocks))&^(w.dev.page-1), s) // all that is left
 		}
 	default:
 		w.alloc(w.largest, s)
