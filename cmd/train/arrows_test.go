@@ -16,19 +16,20 @@ var mayImport = map[string][]string{
 	"mlpool/allocator/internal/pack":         {},
 	"mlpool/allocator/allocatortest":         {"mlpool/allocator"},
 	"mlpool/allocator/allocatortest/hostile": {"mlpool/allocator"},
+	"mlpool/allocator/cudadriver":            {},
 	"mlpool/configs":                         {},
 	"mlpool/data":                            {},
 	"mlpool/model":                           {},
 	"mlpool/kernels":                         {},
 	"mlpool/kernels/ref":                     {},
-	"mlpool/kernels/kerneltest":              {"mlpool/kernels", "mlpool/kernels/ref"},
+	"mlpool/kernels/kerneltest":              {"mlpool/allocator/cudadriver", "mlpool/kernels", "mlpool/kernels/ref"},
 	"mlpool/kernels/device":                  {"mlpool/allocator", "mlpool/kernels", "mlpool/kernels/ref"},
-	"mlpool/cmd/train": {"mlpool/allocator", "mlpool/configs", "mlpool/data", "mlpool/kernels",
+	"mlpool/cmd/train": {"mlpool/allocator", "mlpool/allocator/cudadriver", "mlpool/configs", "mlpool/data", "mlpool/kernels",
 		"mlpool/kernels/device", "mlpool/kernels/ref", "mlpool/model"},
 	"mlpool/tools":                      {},
 	"mlpool/tools/look":                 {},
 	"mlpool/tools/plot":                 {"mlpool/tools/look"},
-	"mlpool/tools/allocbench":           {"mlpool/allocator", "mlpool/kernels", "mlpool/tools/allocbench/contender", "mlpool/tools/allocbench/traces", "mlpool/tools/look"},
+	"mlpool/tools/allocbench":           {"mlpool/allocator", "mlpool/allocator/cudadriver", "mlpool/kernels", "mlpool/tools/allocbench/contender", "mlpool/tools/allocbench/traces", "mlpool/tools/look"},
 	"mlpool/tools/allocbench/contender": {"mlpool/allocator"},
 	"mlpool/tools/allocbench/traces":    {},
 	"mlpool/tools/emulator/translate":   {},
@@ -36,7 +37,8 @@ var mayImport = map[string][]string{
 }
 
 // TestArrows keeps the packages apart: the allocator knows no CUDA, the kernels
-// no layers, the model no device. Go itself sees to it who imports what is internal.
+// no allocator and no layers, the model no device. Go itself sees to it who imports
+// what is internal.
 func TestArrows(t *testing.T) {
 	for line := range goList(t, "-f", `{{.ImportPath}} {{join .Deps " "}}`) {
 		fields := strings.Fields(line)
@@ -52,11 +54,17 @@ func TestArrows(t *testing.T) {
 	}
 }
 
-// TestOnlyKernelsUsesCgo looks at the build with CUDA.
-func TestOnlyKernelsUsesCgo(t *testing.T) {
-	for line := range goList(t, "-tags", "cuda", "-f", `{{.ImportPath}} {{len .CgoFiles}}`) {
-		if name, n, _ := strings.Cut(strings.TrimSpace(line), " "); n != "0" && name != "mlpool/kernels" {
-			t.Errorf("%s has %s files that import \"C\"", name, n)
+// TestOnlyCUDAUsesCgo looks at the builds with CUDA's kernels and without: cgo is for
+// these and for the driver behind the allocators.
+func TestOnlyCUDAUsesCgo(t *testing.T) {
+	for tags, allowed := range map[string][]string{
+		"":     {"mlpool/allocator/cudadriver"},
+		"cuda": {"mlpool/allocator/cudadriver", "mlpool/kernels"},
+	} {
+		for line := range goList(t, "-tags", tags, "-f", `{{.ImportPath}} {{len .CgoFiles}}`) {
+			if name, n, _ := strings.Cut(strings.TrimSpace(line), " "); n != "0" && !slices.Contains(allowed, name) {
+				t.Errorf("%s has %s files that import \"C\" with tags %q", name, n, tags)
+			}
 		}
 	}
 }
