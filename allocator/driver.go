@@ -1,6 +1,6 @@
 package allocator
 
-// A Driver is the little that a Pool asks of a device. Package kernels
+// A Driver is the little that a Pool asks of a device. Package cudadriver
 // implements it over CUDA, package device over host memory. Addresses, streams
 // and events are opaque; 0 is no address and no event. Calls may come from any
 // goroutine.

@@ -215,7 +215,7 @@ type Event uintptr
 
 // NewEvent returns an event that has not been recorded.
 func NewEvent() (Event, error) {
-	e, err := checked("NewEvent", C.kernels_event_new(1))
+	e, err := checked("NewEvent", C.kernels_event_new())
 	return Event(e), err
 }
 
@@ -234,102 +234,3 @@ func (e Event) Since(start Event) (time.Duration, error) {
 
 // Close frees the event.
 func (e Event) Close() error { return check("Close", C.kernels_event_free(C.uintptr_t(e))) }
-
-// Driver is the device's memory and events as a pool allocator wants them.
-// Events are cudaEvent_t without times, streams cudaStream_t.
-type Driver struct{}
-
-// Malloc returns bytes of device memory, aligned to 256.
-func (Driver) Malloc(bytes int64) (addr uintptr, err error) {
-	counts.malloc.Add(1)
-	return checked("Malloc", C.kernels_malloc(C.int64_t(bytes)))
-}
-
-// Free returns what Malloc returned. It may wait for the device.
-func (Driver) Free(addr uintptr) error {
-	counts.free.Add(1)
-	return check("Free", C.kernels_free(C.uintptr_t(addr)))
-}
-
-// MemInfo returns the bytes free on the device and in all.
-func (Driver) MemInfo() (free, total int64, err error) {
-	var f, t C.int64_t
-	err = check("MemInfo", C.kernels_mem_info(&f, &t))
-	return int64(f), int64(t), err
-}
-
-// NewEvent returns an event that is done until it is first recorded.
-func (Driver) NewEvent() (event uintptr, err error) {
-	return checked("NewEvent", C.kernels_event_new(0))
-}
-
-// RecordEvent marks the work queued on stream so far.
-func (Driver) RecordEvent(event, stream uintptr) error {
-	return check("RecordEvent", C.kernels_event_record(C.uintptr_t(event), C.uintptr_t(stream)))
-}
-
-// QueryEvent says whether the marked work is done.
-func (Driver) QueryEvent(event uintptr) (done bool, err error) {
-	v, err := checked("QueryEvent", C.kernels_event_query(C.uintptr_t(event)))
-	return v != 0, err
-}
-
-// WaitEvent makes work queued on stream from now on wait for the event.
-func (Driver) WaitEvent(stream, event uintptr) error {
-	return check("WaitEvent", C.kernels_event_wait(C.uintptr_t(stream), C.uintptr_t(event)))
-}
-
-// SyncEvent waits for the event on the host.
-func (Driver) SyncEvent(event uintptr) error {
-	return check("SyncEvent", C.kernels_event_sync(C.uintptr_t(event)))
-}
-
-// FreeEvent frees the event.
-func (Driver) FreeEvent(event uintptr) error {
-	return check("FreeEvent", C.kernels_event_free(C.uintptr_t(event)))
-}
-
-// A MemPool is a cudaMemPool_t of its own, not the device's default pool.
-type MemPool uintptr
-
-// NewMemPool makes an empty pool with [DefaultMemPoolOptions].
-func NewMemPool() (MemPool, error) {
-	p, err := checked("NewMemPool", C.kernels_pool_new())
-	return MemPool(p), err
-}
-
-// MallocAsync returns bytes of device memory for work queued on stream from
-// now on.
-func (p MemPool) MallocAsync(bytes int64, stream uintptr) (addr uintptr, err error) {
-	counts.mallocAsync.Add(1)
-	return checked("MallocAsync", C.kernels_pool_malloc(C.uintptr_t(p), C.int64_t(bytes), C.uintptr_t(stream)))
-}
-
-// FreeAsync frees what MallocAsync returned once the work queued on stream so
-// far is done.
-func (p MemPool) FreeAsync(addr, stream uintptr) error {
-	counts.freeAsync.Add(1)
-	return check("FreeAsync", C.kernels_pool_free(C.uintptr_t(addr), C.uintptr_t(stream)))
-}
-
-// PoolReserved returns the bytes that the pool holds now and at its peak.
-func (p MemPool) PoolReserved() (current, peak int64, err error) {
-	var c, h C.int64_t
-	err = check("PoolReserved", C.kernels_pool_reserved(C.uintptr_t(p), &c, &h))
-	return int64(c), int64(h), err
-}
-
-// ResetPoolPeak makes the peak what the pool holds now.
-func (p MemPool) ResetPoolPeak() error {
-	return check("ResetPoolPeak", C.kernels_pool_reset_peak(C.uintptr_t(p)))
-}
-
-// TrimPool releases unused memory until the pool holds keep bytes.
-func (p MemPool) TrimPool(keep int64) error {
-	return check("TrimPool", C.kernels_pool_trim(C.uintptr_t(p), C.int64_t(keep)))
-}
-
-// ClosePool destroys the pool; what was allocated from it must have been freed.
-func (p MemPool) ClosePool() error {
-	return check("ClosePool", C.kernels_pool_close(C.uintptr_t(p)))
-}

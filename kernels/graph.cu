@@ -45,19 +45,3 @@ int kernels_graph_launch(uintptr_t graph, uintptr_t stream) {
 }
 
 int kernels_graph_free(uintptr_t graph) { return done(cudaGraphExecDestroy(reinterpret_cast<cudaGraphExec_t>(graph))); }
-
-int kernels_graph_memory(int64_t *current, int64_t *peak) {
-  uint64_t c = 0, p = 0;
-  if (int code = done(cudaDeviceGetGraphMemAttribute(0, cudaGraphMemAttrReservedMemCurrent, &c))) return code;
-  if (int code = done(cudaDeviceGetGraphMemAttribute(0, cudaGraphMemAttrReservedMemHigh, &p))) return code;
-  *current = int64_t(c);
-  *peak = int64_t(p);
-  return cudaSuccess;
-}
-
-int kernels_graph_memory_reset_peak(void) {
-  uint64_t zero = 0;
-  return done(cudaDeviceSetGraphMemAttribute(0, cudaGraphMemAttrReservedMemHigh, &zero));
-}
-
-int kernels_graph_memory_trim(void) { return done(cudaDeviceGraphMemTrim(0)); }

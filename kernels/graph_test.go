@@ -4,7 +4,7 @@ import (
 	"testing"
 	"unsafe"
 
-	"mlpool/kernels"
+	"mlpool/allocator/cudadriver"
 	"mlpool/kernels/kerneltest"
 )
 
@@ -18,7 +18,7 @@ func TestGraph(t *testing.T) {
 	raw := func(f []float32) []byte { return unsafe.Slice((*byte)(unsafe.Pointer(&f[0])), 4) }
 	try(t, s.Upload(x, raw(one)))
 	try(t, s.Upload(y, raw(sum)))
-	pool, err := kernels.NewGraphPool()
+	pool, err := cudadriver.NewGraphPool()
 	try(t, err)
 
 	try(t, s.BeginCapture())
@@ -28,11 +28,11 @@ func TestGraph(t *testing.T) {
 	try(t, s.ReLU(p, x, 1))
 	try(t, s.Axpy(y, p, 1, 1))
 	try(t, pool.FreeAsync(p, s.Handle()))
-	segment, err := kernels.Driver{}.Malloc(1 << 20)
+	segment, err := cudadriver.Driver{}.Malloc(1 << 20)
 	try(t, err)
 	g, err := s.EndCapture()
 	try(t, err)
-	try(t, kernels.Driver{}.Free(segment))
+	try(t, cudadriver.Driver{}.Free(segment))
 
 	try(t, s.Download(raw(sum), y))
 	if sum[0] != 0 {

@@ -1,7 +1,7 @@
 // Package kernels drives a CUDA device: hand-written kernels on (address, sizes,
-// stream), and streams, graphs, events and memory. It is the only package that
-// uses cgo, and only with the build tag cuda; without it everything compiles and
-// every call returns [ErrNoCUDA].
+// stream), and streams, copies, graphs and events. Memory comes from package
+// allocator/cudadriver. It uses cgo only with the build tag cuda; without it everything
+// compiles and every call returns [ErrNoCUDA].
 //
 // The package uses device 0; the environment variable CUDA_VISIBLE_DEVICES
 // chooses which card that is. Calls may come from any goroutine.
@@ -12,7 +12,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync/atomic"
 )
 
 // ErrNoCUDA is what every call returns in a program built without the tag cuda.
@@ -90,27 +89,4 @@ func (p Precision) Usable() error {
 		return fmt.Errorf("%v needs tensor cores of compute capability 8.0 or newer, and %s has %d.%d: use fp32", p, d.Name, d.Major, d.Minor)
 	}
 	return nil
-}
-
-// Counts are the calls that this process has made to the driver's memory
-// functions.
-type Counts struct {
-	Malloc, Free           uint64 // cudaMalloc, cudaFree
-	MallocAsync, FreeAsync uint64 // cudaMallocFromPoolAsync, cudaFreeAsync
-
-	CreatePages, ReleasePages uint64 // cuMemCreate, cuMemRelease
-	MapPages, UnmapPages      uint64 // cuMemMap with cuMemSetAccess, cuMemUnmap
-}
-
-var counts struct {
-	malloc, free, mallocAsync, freeAsync            atomic.Uint64
-	createPages, releasePages, mapPages, unmapPages atomic.Uint64
-}
-
-// Counters returns the calls made so far, failed ones included.
-func Counters() Counts {
-	return Counts{
-		counts.malloc.Load(), counts.free.Load(), counts.mallocAsync.Load(), counts.freeAsync.Load(),
-		counts.createPages.Load(), counts.releasePages.Load(), counts.mapPages.Load(), counts.unmapPages.Load(),
-	}
 }

@@ -1,6 +1,6 @@
 // The C face of the kernels, called from cuda.go.
 //
-// Addresses, streams, events and pools travel as uintptr_t. Functions return a
+// Addresses, streams and events travel as uintptr_t. Functions return a
 // cudaError_t: a launcher that of its launch, read with cudaGetLastError in the
 // same call because the next call may come from another thread. Every function
 // leaves the last error of its thread clear, so none is blamed for another's.
@@ -34,28 +34,14 @@ kernels_value kernels_stream_new(void);
 int kernels_stream_free(uintptr_t stream);
 int kernels_stream_sync(uintptr_t stream);
 
-kernels_value kernels_event_new(int timed);
+kernels_value kernels_event_new(void);
 int kernels_event_free(uintptr_t event);
 int kernels_event_record(uintptr_t event, uintptr_t stream);
-kernels_value kernels_event_query(uintptr_t event);
-int kernels_event_wait(uintptr_t stream, uintptr_t event);
-int kernels_event_sync(uintptr_t event);
 int kernels_event_elapsed(float *ms, uintptr_t start, uintptr_t end);
 
-kernels_value kernels_malloc(int64_t bytes);
-int kernels_free(uintptr_t addr);
-int kernels_mem_info(int64_t *free_bytes, int64_t *total);
 int kernels_upload(uintptr_t stream, uintptr_t dst, const void *src, int64_t bytes);
 int kernels_download(uintptr_t stream, void *dst, uintptr_t src, int64_t bytes);
 int kernels_fill(uintptr_t stream, uintptr_t dst, int value, int64_t bytes);
-
-kernels_value kernels_pool_new(void);
-int kernels_pool_close(uintptr_t pool);
-kernels_value kernels_pool_malloc(uintptr_t pool, int64_t bytes, uintptr_t stream);
-int kernels_pool_free(uintptr_t addr, uintptr_t stream);
-int kernels_pool_reserved(uintptr_t pool, int64_t *current, int64_t *peak);
-int kernels_pool_reset_peak(uintptr_t pool);
-int kernels_pool_trim(uintptr_t pool, int64_t keep);
 
 // product.cu, which chooses among the matmul_*.cu
 enum { KERNELS_FP32, KERNELS_TF32, KERNELS_TF32X3 };
@@ -110,25 +96,12 @@ int kernels_capture_begin(uintptr_t stream);
 kernels_value kernels_capture_end(uintptr_t stream);
 int kernels_graph_launch(uintptr_t graph, uintptr_t stream);
 int kernels_graph_free(uintptr_t graph);
-int kernels_graph_memory(int64_t *current, int64_t *peak);
-int kernels_graph_memory_reset_peak(void);
-int kernels_graph_memory_trim(void);
 
 // memory.cu
 enum { KERNELS_MOST_CYCLES = 2000000000 };
 int kernels_fill_words(uintptr_t stream, uintptr_t dst, uint32_t value, int64_t bytes);
 int kernels_differing(int64_t *count, uintptr_t stream, uintptr_t src, uint32_t value, int64_t bytes);
 int kernels_spin(uintptr_t stream, int64_t cycles);
-int kernels_pool_set(uintptr_t pool, int64_t threshold, int follow_events, int opportunistic, int internal);
-
-// pages.cu
-kernels_value kernels_page_size(void);
-kernels_value kernels_range_reserve(int64_t bytes);
-int kernels_range_release(uintptr_t addr, int64_t bytes);
-kernels_value kernels_pages_create(int64_t bytes);
-int kernels_pages_release(uintptr_t pages);
-int kernels_pages_map(uintptr_t addr, uintptr_t pages, int64_t bytes);
-int kernels_pages_unmap(uintptr_t addr, int64_t bytes);
 
 // nvtx.cu
 int kernels_nvtx(void);

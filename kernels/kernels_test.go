@@ -10,6 +10,7 @@ import (
 	"time"
 	"unsafe"
 
+	"mlpool/allocator/cudadriver"
 	"mlpool/kernels"
 	"mlpool/kernels/kerneltest"
 )
@@ -33,12 +34,6 @@ func TestNoDevice(t *testing.T) {
 	}
 	if _, err := kernels.Device(); err == nil {
 		t.Error("Device: no error")
-	}
-	if _, err := (kernels.Driver{}).Malloc(4); err == nil {
-		t.Error("Malloc: no error")
-	}
-	if _, err := kernels.NewMemPool(); err == nil {
-		t.Error("NewMemPool: no error")
 	}
 	if err := kernels.Stream(0).MatMul(kernels.FP32, kernels.Product{M: 1, N: 1, K: 1}); err == nil {
 		t.Error("MatMul: no error")
@@ -111,9 +106,9 @@ func newStream(t testing.TB) kernels.Stream {
 }
 
 func malloc(t testing.TB, bytes int) uintptr {
-	p, err := kernels.Driver{}.Malloc(int64(bytes))
+	p, err := cudadriver.Driver{}.Malloc(int64(bytes))
 	try(t, err)
-	t.Cleanup(func() { try(t, kernels.Driver{}.Free(p)) })
+	t.Cleanup(func() { try(t, cudadriver.Driver{}.Free(p)) })
 	return p
 }
 
@@ -121,8 +116,7 @@ func bytesOf(x []float32) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(x))), 4*len(x))
 }
 
-// A bad call is an error, and neither it nor one out of memory stays for the
-// next call to return.
+// A bad call is an error, and does not stay for the next call to return.
 func TestErrorsDoNotStay(t *testing.T) {
 	kerneltest.RequireGPU(t)
 	s := newStream(t)
@@ -151,47 +145,18 @@ func TestErrorsDoNotStay(t *testing.T) {
 	works()
 	want(t, s.Means(p, p, p, 1, 0), 1)
 	works()
-	_, err := kernels.Driver{}.Malloc(1 << 50)
-	want(t, err, 2)
-	works()
-	pool, err := kernels.NewMemPool()
-	try(t, err)
-	_, err = pool.MallocAsync(1<<50, s.Handle())
-	want(t, err, 2)
-	works()
-	try(t, pool.ClosePool())
-	_, err = kernels.Driver{}.Malloc(0)
-	want(t, err, 1)
-	want(t, kernels.Driver{}.Free(12345), 1)
-	works()
 }
 
-func TestDriver(t *testing.T) {
+func TestCopies(t *testing.T) {
 	kerneltest.RequireGPU(t)
-	var d kernels.Driver
 	s := newStream(t)
-	before := kernels.Counters()
-	p, err := d.Malloc(1 << 20)
-	try(t, err)
-	if p%256 != 0 {
-		t.Errorf("address %#x is not aligned", p)
-	}
-	free, total, err := d.MemInfo()
-	try(t, err)
-	if free <= 0 || free >= total {
-		t.Errorf("%d bytes free of %d", free, total)
-	}
+	p := malloc(t, 12)
 	x := []float32{1, 2, 3}
 	try(t, s.Upload(p, bytesOf(x)))
 	try(t, s.Fill(p+4, 0, 4))
 	try(t, s.Download(bytesOf(x), p))
 	if x[0] != 1 || x[1] != 0 || x[2] != 3 {
 		t.Errorf("memory holds %v", x)
-	}
-	try(t, d.Free(p))
-	after := kernels.Counters()
-	if after.Malloc != before.Malloc+1 || after.Free != before.Free+1 {
-		t.Errorf("counters went from %+v to %+v", before, after)
 	}
 }
 
@@ -367,38 +332,9 @@ const busyBytes = 3 * 4 * 4096 * 4096
 
 func TestEvents(t *testing.T) {
 	kerneltest.RequireRealGPU(t)
-	var d kernels.Driver
-	s, other := newStream(t), newStream(t)
+	s := newStream(t)
 	p := malloc(t, busyBytes)
 	try(t, s.Fill(p, 0, busyBytes))
-	e, err := d.NewEvent()
-	try(t, err)
-	query := func() bool {
-		done, err := d.QueryEvent(e)
-		try(t, err)
-		return done
-	}
-	if !query() {
-		t.Error("an event that was never recorded is not done")
-	}
-	busy(t, s, p)
-	try(t, d.RecordEvent(e, s.Handle()))
-	if query() {
-		t.Error("the event is done before the work")
-	}
-	try(t, d.WaitEvent(other.Handle(), e))
-	try(t, other.Synchronize())
-	if !query() {
-		t.Error("the other stream did not wait for the event")
-	}
-	busy(t, s, p)
-	try(t, d.RecordEvent(e, s.Handle()))
-	try(t, d.SyncEvent(e))
-	if !query() {
-		t.Error("the event is not done after waiting for it")
-	}
-	try(t, d.FreeEvent(e))
-
 	start, err := kernels.NewEvent()
 	try(t, err)
 	end, err := kernels.NewEvent()
@@ -412,42 +348,6 @@ func TestEvents(t *testing.T) {
 		t.Errorf("274 GFLOP took %v", took)
 	}
 	try(t, errors.Join(start.Close(), end.Close()))
-}
-
-func TestMemPool(t *testing.T) {
-	kerneltest.RequireGPU(t)
-	s := newStream(t)
-	pool, err := kernels.NewMemPool()
-	try(t, err)
-	reserved := func() (current, peak int64) {
-		current, peak, err := pool.PoolReserved()
-		try(t, err)
-		return current, peak
-	}
-	if current, _ := reserved(); current != 0 {
-		t.Errorf("a new pool holds %d bytes", current)
-	}
-	before := kernels.Counters()
-	for range 3 {
-		p, err := pool.MallocAsync(1<<20, s.Handle())
-		try(t, err)
-		try(t, s.Fill(p, 1, 1<<20))
-		try(t, pool.FreeAsync(p, s.Handle()))
-	}
-	try(t, s.Synchronize())
-	current, peak := reserved()
-	if current < 1<<20 || peak < current {
-		t.Errorf("after the frees the pool holds %d bytes, %d at its peak: not kept", current, peak)
-	}
-	if c := kernels.Counters(); c.MallocAsync != before.MallocAsync+3 || c.FreeAsync != before.FreeAsync+3 || c.Malloc != before.Malloc {
-		t.Errorf("counters went from %+v to %+v", before, c)
-	}
-	try(t, pool.TrimPool(0))
-	try(t, pool.ResetPoolPeak())
-	if current, peak := reserved(); current != 0 || peak != 0 {
-		t.Errorf("after a trim the pool holds %d bytes, %d at its peak", current, peak)
-	}
-	try(t, pool.ClosePool())
 }
 
 // BenchmarkKernels times the kernels of a training step with events around 500

@@ -1,5 +1,5 @@
-// What tests and checks need of memory: fills and comparisons by the word, a
-// kernel that takes its time, and the settings of a pool.
+// What tests and checks need of memory: fills and comparisons by the word, and a
+// kernel that takes its time.
 #include <mutex>
 
 #include "launch.cuh"
@@ -77,14 +77,4 @@ int kernels_spin(uintptr_t stream, int64_t cycles) {
   if (cycles < 0 || cycles > KERNELS_MOST_CYCLES) return cudaErrorInvalidValue;
   spin<<<1, 1, 0, stream_of(stream)>>>(cycles);
   return launched();
-}
-
-int kernels_pool_set(uintptr_t pool, int64_t threshold, int follow_events, int opportunistic, int internal) {
-  if (threshold < 0) return cudaErrorInvalidValue;
-  auto p = reinterpret_cast<cudaMemPool_t>(pool);
-  uint64_t bytes = uint64_t(threshold);
-  if (int code = done(cudaMemPoolSetAttribute(p, cudaMemPoolAttrReleaseThreshold, &bytes))) return code;
-  if (int code = done(cudaMemPoolSetAttribute(p, cudaMemPoolReuseFollowEventDependencies, &follow_events))) return code;
-  if (int code = done(cudaMemPoolSetAttribute(p, cudaMemPoolReuseAllowOpportunistic, &opportunistic))) return code;
-  return done(cudaMemPoolSetAttribute(p, cudaMemPoolReuseAllowInternalDependencies, &internal));
 }

@@ -5,16 +5,18 @@ import (
 	"testing"
 
 	"mlpool/allocator"
+	"mlpool/allocator/cudadriver"
 	"mlpool/kernels"
 	"mlpool/kernels/kerneltest"
 )
 
-var _ allocator.Filler = kernels.Driver{}
+var _ allocator.Filler = kernels.Filler{}
 
 func TestWords(t *testing.T) {
 	kerneltest.RequireGPU(t)
 	const bytes = 40 << 20
-	var d kernels.Driver
+	var filler kernels.Filler
+	var d cudadriver.Driver
 	s, err := kernels.NewStream()
 	if err != nil {
 		t.Fatal(err)
@@ -30,13 +32,13 @@ func TestWords(t *testing.T) {
 	}()
 	differing := func(from, length, want int64, value uint32) {
 		t.Helper()
-		if n, err := d.Differing(addr+uintptr(from), value, length, s.Handle()); n != want || err != nil {
+		if n, err := filler.Differing(addr+uintptr(from), value, length, s.Handle()); n != want || err != nil {
 			t.Errorf("%d words of %d bytes from %d on differ from %#x, want %d; error %v", n, length, from, value, want, err)
 		}
 	}
 	fill := func(from, length int64, value uint32) {
 		t.Helper()
-		if err := d.Fill(addr+uintptr(from), value, length, s.Handle()); err != nil {
+		if err := filler.Fill(addr+uintptr(from), value, length, s.Handle()); err != nil {
 			t.Error(err)
 		}
 	}
@@ -53,10 +55,10 @@ func TestWords(t *testing.T) {
 	fill(0, 0, 1)
 	differing(0, 0, 0, 1)
 	for _, wrong := range [][2]int64{{2, 4}, {4, 6}, {4, -4}} {
-		if err := d.Fill(addr+uintptr(wrong[0]), 1, wrong[1], s.Handle()); err == nil {
+		if err := filler.Fill(addr+uintptr(wrong[0]), 1, wrong[1], s.Handle()); err == nil {
 			t.Errorf("Fill of %d bytes from %d on: no error", wrong[1], wrong[0])
 		}
-		if _, err := d.Differing(addr+uintptr(wrong[0]), 1, wrong[1], s.Handle()); err == nil {
+		if _, err := filler.Differing(addr+uintptr(wrong[0]), 1, wrong[1], s.Handle()); err == nil {
 			t.Errorf("Differing of %d bytes from %d on: no error", wrong[1], wrong[0])
 		}
 	}
@@ -78,7 +80,8 @@ func TestDifferingConcurrently(t *testing.T) {
 	for w := range workers {
 		go func() {
 			errs <- func() error {
-				var d kernels.Driver
+				var d cudadriver.Driver
+				var filler kernels.Filler
 				s, err := kernels.NewStream()
 				if err != nil {
 					return err
@@ -88,8 +91,8 @@ func TestDifferingConcurrently(t *testing.T) {
 					return errors.Join(err, s.Close())
 				}
 				for range rounds {
-					err = errors.Join(err, d.Fill(addr, 1, 4*words, s.Handle()), d.Fill(addr, 2, int64(4*w), s.Handle()))
-					n, e := d.Differing(addr, 1, 4*words, s.Handle())
+					err = errors.Join(err, filler.Fill(addr, 1, 4*words, s.Handle()), filler.Fill(addr, 2, int64(4*w), s.Handle()))
+					n, e := filler.Differing(addr, 1, 4*words, s.Handle())
 					if err = errors.Join(err, e); n != int64(w) && err == nil {
 						err = errors.New("wrong count")
 					}
@@ -102,44 +105,5 @@ func TestDifferingConcurrently(t *testing.T) {
 		if err := <-errs; err != nil {
 			t.Error(err)
 		}
-	}
-}
-
-func TestMemPoolOptions(t *testing.T) {
-	if err := kernels.Available(); err != nil {
-		if _, err := kernels.NewMemPoolWith(kernels.DefaultMemPoolOptions()); err == nil {
-			t.Error("NewMemPoolWith without a device: no error")
-		}
-	}
-	kerneltest.RequireGPU(t)
-	if _, err := kernels.NewMemPoolWith(kernels.MemPoolOptions{ReleaseThreshold: -1}); err == nil {
-		t.Error("a release threshold of -1 is no error")
-	}
-	s, err := kernels.NewStream()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, o := range []kernels.MemPoolOptions{{}, kernels.DefaultMemPoolOptions(), {ReleaseThreshold: 1 << 30, Opportunistic: true}} {
-		p, err := kernels.NewMemPoolWith(o)
-		if err != nil {
-			t.Fatal(err)
-		}
-		addr, err := p.MallocAsync(64<<20, s.Handle())
-		if err = errors.Join(err, p.FreeAsync(addr, s.Handle()), s.Synchronize()); err != nil {
-			t.Fatal(err)
-		}
-		reserved, _, err := p.PoolReserved()
-		if err != nil {
-			t.Error(err)
-		}
-		if kept := reserved >= 64<<20; kept != (o.ReleaseThreshold > 0) {
-			t.Errorf("%+v: %d bytes reserved after a synchronisation", o, reserved)
-		}
-		if err := p.ClosePool(); err != nil {
-			t.Error(err)
-		}
-	}
-	if err := s.Close(); err != nil {
-		t.Error(err)
 	}
 }

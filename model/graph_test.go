@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"mlpool/allocator"
+	"mlpool/allocator/cudadriver"
 	"mlpool/data"
 	"mlpool/kernels"
 	"mlpool/kernels/device"
@@ -41,7 +42,7 @@ func TestGraphTrainsAsEager(t *testing.T) {
 				t.Fatal(err)
 			}
 			var steady [2]allocator.Stats
-			var process kernels.Counts
+			var process cudadriver.Counts
 			for epoch := range epochs {
 				e, err := trainer.Epoch(context.Background())
 				if err != nil {
@@ -58,10 +59,10 @@ func TestGraphTrainsAsEager(t *testing.T) {
 						t.Errorf("epoch %d allocates: %+v after %+v", epoch+1, now[i], steady[i])
 					}
 				}
-				if counts := kernels.Counters(); epoch > 0 && counts != process {
+				if counts := cudadriver.Counters(); epoch > 0 && counts != process {
 					t.Errorf("epoch %d: calls in the process went from %+v to %+v", epoch+1, process, counts)
 				}
-				steady, process = now, kernels.Counters()
+				steady, process = now, cudadriver.Counters()
 			}
 			host, err := trainer.Weights()
 			if err != nil {

@@ -12,6 +12,7 @@ import (
 	"gorgonia.org/tensor"
 
 	"mlpool/allocator"
+	"mlpool/allocator/cudadriver"
 	"mlpool/data"
 	"mlpool/kernels"
 	"mlpool/kernels/device"
@@ -77,7 +78,7 @@ func onEveryBackend(t *testing.T, f func(t *testing.T, l lab)) {
 				if queue, err = device.NewCUDAQueue(kernels.FP32); err != nil {
 					t.Fatal(err)
 				}
-				driver = kernels.Driver{}
+				driver = cudadriver.Driver{}
 			}
 			l := lab{name: b.name, queue: queue, alloc: newAllocator(t, b.kind, driver), fuse: b.fuse}
 			if b.graph {
@@ -106,12 +107,12 @@ func newAllocator(t *testing.T, kind string, driver allocator.Driver) (a allocat
 	case "malloc":
 		a = allocator.NewMalloc(driver)
 	case "async":
-		var pool kernels.MemPool
-		pool, err = kernels.NewMemPool()
+		var pool cudadriver.MemPool
+		pool, err = cudadriver.NewMemPool()
 		a = allocator.NewAsync(pool)
 	case "graph async":
-		var pool kernels.GraphPool
-		pool, err = kernels.NewGraphPool()
+		var pool cudadriver.GraphPool
+		pool, err = cudadriver.NewGraphPool()
 		a = allocator.NewAsync(pool)
 	}
 	if err != nil {
@@ -259,7 +260,7 @@ func TestSteadyStateCallsNoDriver(t *testing.T) {
 		for _, w := range watch {
 			w.offenders = nil
 		}
-		before, process := calls(), kernels.Counters()
+		before, process := calls(), cudadriver.Counters()
 		for range 3 {
 			if _, err := trainer.Epoch(context.Background()); err != nil {
 				t.Fatal(err)
@@ -273,7 +274,7 @@ func TestSteadyStateCallsNoDriver(t *testing.T) {
 				t.Errorf("the driver was called for %s", strings.Join(w.offenders, ", "))
 			}
 		}
-		if now := kernels.Counters(); now != process {
+		if now := cudadriver.Counters(); now != process {
 			t.Errorf("calls in the process went from %+v to %+v", process, now)
 		}
 		if err := trainer.Close(); err != nil {

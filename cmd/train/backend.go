@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"mlpool/allocator"
+	"mlpool/allocator/cudadriver"
 	"mlpool/configs"
 	"mlpool/kernels"
 	"mlpool/kernels/device"
@@ -110,7 +111,15 @@ func (b *backend) kinds() []string {
 
 func (b *backend) driver() allocator.Driver {
 	if b.gpu {
-		return kernels.Driver{}
+		return cudadriver.Driver{}
+	}
+	return device.NewHostDriver()
+}
+
+// filler writes to the memory of driver.
+func (b *backend) filler() allocator.Filler {
+	if b.gpu {
+		return kernels.Filler{}
 	}
 	return device.NewHostDriver()
 }
@@ -121,7 +130,7 @@ func (b *backend) newAllocator(kind string, cfg configs.Config) (allocator.Alloc
 	switch kind {
 	case cudaAsync:
 		return b.limited(cfg.Allocator, func() (allocator.Allocator, error) {
-			pool, err := kernels.NewMemPoolWith(memPoolOptions(cfg.Allocator))
+			pool, err := cudadriver.NewMemPoolWith(memPoolOptions(cfg.Allocator))
 			return allocator.NewAsync(pool), err
 		})
 	case plainMalloc:
@@ -168,7 +177,7 @@ func (b *backend) limited(c configs.Allocator, open func() (allocator.Allocator,
 func (b *backend) newCaptureAllocator(kind string, cfg configs.Config) (allocator.Allocator, error) {
 	if kind == cudaAsync {
 		return b.limited(cfg.Allocator, func() (allocator.Allocator, error) {
-			pool, err := kernels.NewGraphPool()
+			pool, err := cudadriver.NewGraphPool()
 			return allocator.NewAsync(pool), err
 		})
 	}
@@ -212,8 +221,8 @@ func (p lastingPool) Close() error {
 
 // memPoolOptions are the settings of the driver's pool that section [allocator]
 // asks for.
-func memPoolOptions(c configs.Allocator) kernels.MemPoolOptions {
-	o := kernels.DefaultMemPoolOptions()
+func memPoolOptions(c configs.Allocator) cudadriver.MemPoolOptions {
+	o := cudadriver.DefaultMemPoolOptions()
 	if c.ReleaseThreshold >= 0 {
 		o.ReleaseThreshold = int64(c.ReleaseThreshold)
 	}

@@ -24,7 +24,7 @@ func (r *runner) watched(b *backend, cfg configs.Config) (allocator.Allocator, e
 		return nil, err
 	}
 	if c.Poison {
-		a = allocator.NewPoison(a, b.driver().(allocator.Filler))
+		a = allocator.NewPoison(a, b.filler())
 	}
 	if c.Trace != "" {
 		r.trace = allocator.NewTrace(a, c.TraceEvents)

@@ -8,6 +8,7 @@ import (
 
 	"mlpool/allocator"
 	"mlpool/allocator/allocatortest"
+	"mlpool/allocator/cudadriver"
 	"mlpool/kernels"
 	"mlpool/kernels/device"
 	"mlpool/kernels/kerneltest"
@@ -33,7 +34,7 @@ func TestAllocatorsOnGPU(t *testing.T) {
 	pool := func(o allocator.PoolOptions) func(*testing.T) *allocatortest.Env {
 		return func(t *testing.T) *allocatortest.Env {
 			o.MaxBytes = limit
-			env := newEnv(newPool(t, kernels.Driver{}, o), cudaQueues(t))
+			env := newEnv(newPool(t, cudadriver.Driver{}, o), cudaQueues(t))
 			env.Limit, env.Caches, env.Returns = limit, true, true
 			return env
 		}
@@ -43,7 +44,7 @@ func TestAllocatorsOnGPU(t *testing.T) {
 		"pool/opportunistic": pool(allocator.PoolOptions{Reuse: allocator.ReuseOpportunistic}),
 		"pool/same-stream":   pool(allocator.PoolOptions{Reuse: allocator.ReuseSameStream}),
 		"async": func(t *testing.T) *allocatortest.Env {
-			p, err := kernels.NewMemPool()
+			p, err := cudadriver.NewMemPool()
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -104,7 +105,7 @@ func newEnv(a allocator.Allocator, queues map[allocator.Stream]device.Queue) *al
 			if _, gpu := queues[from].(*device.CUDAQueue); !gpu {
 				return nil
 			}
-			var d kernels.Driver
+			var d cudadriver.Driver
 			event, err := d.NewEvent()
 			if err != nil {
 				return err

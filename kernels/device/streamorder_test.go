@@ -8,6 +8,7 @@ import (
 
 	"mlpool/allocator"
 	"mlpool/allocator/allocatortest"
+	"mlpool/allocator/cudadriver"
 	"mlpool/kernels"
 	"mlpool/kernels/kerneltest"
 )
@@ -18,7 +19,8 @@ const spinCycles = 400_000_000
 
 // gpu is an allocator on a GPU with streams, which it closes with the test.
 type gpu struct {
-	kernels.Driver
+	cudadriver.Driver
+	kernels.Filler
 	t       *testing.T
 	a       allocator.Allocator
 	streams []kernels.Stream
@@ -46,7 +48,7 @@ func openGPU(t *testing.T, count int, open func() (allocator.Allocator, error)) 
 
 func openPool(t *testing.T, count int, o allocator.PoolOptions) *gpu {
 	t.Helper()
-	return openGPU(t, count, func() (allocator.Allocator, error) { return allocator.NewPool(kernels.Driver{}, o) })
+	return openGPU(t, count, func() (allocator.Allocator, error) { return allocator.NewPool(cudadriver.Driver{}, o) })
 }
 
 func (g *gpu) close() {
@@ -211,18 +213,18 @@ func TestRecordStreamOnGPU(t *testing.T) {
 // TestOutOfMemoryOnGPU runs out of a limit and of the card, and works on.
 func TestOutOfMemoryOnGPU(t *testing.T) {
 	pool := func(o allocator.PoolOptions) func() (allocator.Allocator, error) {
-		return func() (allocator.Allocator, error) { return allocator.NewPool(kernels.Driver{}, o) }
+		return func() (allocator.Allocator, error) { return allocator.NewPool(cudadriver.Driver{}, o) }
 	}
 	for name, open := range map[string]func() (allocator.Allocator, error){
 		"limit":    pool(allocator.PoolOptions{MaxBytes: 256 << 20}),
 		"fraction": pool(allocator.PoolOptions{MaxFraction: 0.01}),
 		"card":     pool(allocator.PoolOptions{}),
 		"plan": func() (allocator.Allocator, error) {
-			return allocator.NewPlan(kernels.Driver{}, allocator.PoolOptions{})
+			return allocator.NewPlan(cudadriver.Driver{}, allocator.PoolOptions{})
 		},
-		"malloc": func() (allocator.Allocator, error) { return allocator.NewMalloc(kernels.Driver{}), nil },
+		"malloc": func() (allocator.Allocator, error) { return allocator.NewMalloc(cudadriver.Driver{}), nil },
 		"async": func() (allocator.Allocator, error) {
-			p, err := kernels.NewMemPool()
+			p, err := cudadriver.NewMemPool()
 			return allocator.NewAsync(p), err
 		},
 	} {
@@ -312,10 +314,10 @@ func TestIdentities(t *testing.T) {
 	t.Run("malloc segments", func(t *testing.T) {
 		run(t, openPool(t, streams, allocator.PoolOptions{Segments: allocator.SegmentsMalloc, MaxBytes: 512 << 20}), 10_000, 256, 1<<20, 4)
 	})
-	for _, o := range []kernels.MemPoolOptions{kernels.DefaultMemPoolOptions(), {ReleaseThreshold: 32 << 20, Opportunistic: true}} {
+	for _, o := range []cudadriver.MemPoolOptions{cudadriver.DefaultMemPoolOptions(), {ReleaseThreshold: 32 << 20, Opportunistic: true}} {
 		t.Run("async", func(t *testing.T) {
 			run(t, openGPU(t, streams, func() (allocator.Allocator, error) {
-				p, err := kernels.NewMemPoolWith(o)
+				p, err := cudadriver.NewMemPoolWith(o)
 				return allocator.NewAsync(p), err
 			}), 10_000, 256, 1<<20, 2)
 		})
@@ -383,8 +385,8 @@ func TestStitchOnGPU(t *testing.T) {
 func TestPoisonOnGPU(t *testing.T) {
 	const bytes = 1000
 	g := openGPU(t, 1, func() (allocator.Allocator, error) {
-		p, err := allocator.NewPool(kernels.Driver{}, allocator.PoolOptions{})
-		return allocator.NewPoison(p, kernels.Driver{}), err
+		p, err := allocator.NewPool(cudadriver.Driver{}, allocator.PoolOptions{})
+		return allocator.NewPoison(p, kernels.Filler{}), err
 	})
 	s := g.streams[0]
 	read := func(b allocator.Block) float32 {
@@ -424,7 +426,7 @@ func TestStrategiesOnGPU(t *testing.T) {
 	for _, strategy := range allocator.Strategies() {
 		t.Run(strategy, func(t *testing.T) {
 			allocatortest.Run(t, func(t *testing.T) *allocatortest.Env {
-				env := newEnv(newPool(t, kernels.Driver{}, allocator.PoolOptions{Strategy: strategy, MaxBytes: limit}), cudaQueues(t))
+				env := newEnv(newPool(t, cudadriver.Driver{}, allocator.PoolOptions{Strategy: strategy, MaxBytes: limit}), cudaQueues(t))
 				env.Limit, env.Caches, env.Returns = limit, true, true
 				return env
 			})
@@ -432,7 +434,7 @@ func TestStrategiesOnGPU(t *testing.T) {
 	}
 	t.Run("plan", func(t *testing.T) {
 		allocatortest.Run(t, func(t *testing.T) *allocatortest.Env {
-			p, err := allocator.NewPlan(kernels.Driver{}, allocator.PoolOptions{MaxBytes: limit})
+			p, err := allocator.NewPlan(cudadriver.Driver{}, allocator.PoolOptions{MaxBytes: limit})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -443,14 +445,14 @@ func TestStrategiesOnGPU(t *testing.T) {
 	})
 	t.Run("malloc", func(t *testing.T) {
 		allocatortest.Run(t, func(t *testing.T) *allocatortest.Env {
-			return newEnv(allocator.NewMalloc(kernels.Driver{}), cudaQueues(t))
+			return newEnv(allocator.NewMalloc(cudadriver.Driver{}), cudaQueues(t))
 		})
 	})
 	t.Run("poison", func(t *testing.T) {
 		kerneltest.RequireRealGPU(t)
 		allocatortest.Run(t, func(t *testing.T) *allocatortest.Env {
-			p := newPool(t, kernels.Driver{}, allocator.PoolOptions{MaxBytes: limit})
-			return newEnv(allocator.NewPoison(p, kernels.Driver{}), cudaQueues(t))
+			p := newPool(t, cudadriver.Driver{}, allocator.PoolOptions{MaxBytes: limit})
+			return newEnv(allocator.NewPoison(p, kernels.Filler{}), cudaQueues(t))
 		})
 	})
 }

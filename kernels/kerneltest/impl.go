@@ -7,6 +7,7 @@ import (
 	"testing"
 	"unsafe"
 
+	"mlpool/allocator/cudadriver"
 	"mlpool/kernels"
 	"mlpool/kernels/ref"
 )
@@ -134,7 +135,7 @@ func newCUDA(t testing.TB, p kernels.Precision) Impl {
 	if err != nil {
 		t.Fatal(err)
 	}
-	area, err := kernels.Driver{}.Malloc(areaBytes)
+	area, err := cudadriver.Driver{}.Malloc(areaBytes)
 	if err != nil {
 		t.Fatal(errors.Join(err, s.Close()))
 	}
@@ -149,7 +150,7 @@ type cuda struct {
 	area      uintptr
 }
 
-func (d cuda) Close() error { return errors.Join(d.s.Close(), kernels.Driver{}.Free(d.area)) }
+func (d cuda) Close() error { return errors.Join(d.s.Close(), cudadriver.Driver{}.Free(d.area)) }
 
 // Do copies every array to the device and, after the operation, back.
 func (d cuda) Do(c Call) error {

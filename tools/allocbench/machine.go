@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"mlpool/allocator"
+	"mlpool/allocator/cudadriver"
 	"mlpool/kernels"
 )
 
@@ -62,12 +63,12 @@ func thisMachine() (machine, error) {
 
 // A gpu is the CUDA device with the streams of one measurement.
 type gpu struct {
-	kernels.Driver
+	cudadriver.Driver
 	streams []kernels.Stream
 	load    *load
 }
 
-func (g *gpu) Pool() (allocator.AsyncDriver, error) { return kernels.NewMemPool() }
+func (g *gpu) Pool() (allocator.AsyncDriver, error) { return cudadriver.NewMemPool() }
 
 func (g *gpu) NewStream() (allocator.Stream, error) {
 	s, err := kernels.NewStream()
@@ -121,7 +122,7 @@ func (l *load) calibrate() (err error) {
 		return nil
 	}
 	const most = 1 << 26 // elements, of 4 bytes
-	memory, err := kernels.Driver{}.Malloc(4*most + allocator.Alignment)
+	memory, err := cudadriver.Driver{}.Malloc(4*most + allocator.Alignment)
 	if err != nil {
 		return err
 	}

@@ -1,4 +1,4 @@
-// CUDA's runtime: memory, streams, events, pools and graphs.
+// CUDA's runtime: streams, events and graphs; and of its driver memory and pools.
 //
 // All streams are one: work is done in the order in which it was queued. So whatever
 // waits finds it done, and only a grid that was just launched may still be at rest.
@@ -8,13 +8,11 @@
 
 #include <chrono>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <set>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -79,6 +77,9 @@ void release(void *p) {
   allocations.erase(p);
 }
 
+CUdeviceptr address(void *p) { return reinterpret_cast<CUdeviceptr>(p); }
+void *pointer(CUdeviceptr addr) { return reinterpret_cast<void *>(addr); }
+
 // enqueue does work now, or when the graph runs that is captured on the stream.
 template <typename Work>
 void enqueue(cudaStream_t s, Work work) {
@@ -121,6 +122,7 @@ cudaError_t emulator::allow(const void *kernel, int bytes) {
 
 static thread_local bool used_runtime;
 bool emulator::has_context() { return used_runtime; }
+void emulator::give_context() { used_runtime = true; }
 
 std::unique_lock<std::mutex> emulator::lock() { return std::unique_lock(one_at_a_time); }
 
@@ -186,17 +188,8 @@ cudaError_t cudaRuntimeGetVersion(int *v) { return *v = CUDART_VERSION, cudaSucc
 cudaError_t cudaSetDevice(int device) { return device ? cudaErrorInvalidDevice : (used_runtime = true, cudaSuccess); }
 
 cudaError_t cudaGetDriverEntryPoint(const char *name, void **f, unsigned long long, cudaDriverEntryPointQueryResult *result) {
-#define FUNCTION(f) {#f, reinterpret_cast<void *>(f)}
-  static const std::map<std::string, void *> functions = {
-      FUNCTION(cuTensorMapEncodeTiled), FUNCTION(cuDeviceGet), FUNCTION(cuDeviceGetAttribute), FUNCTION(cuMemGetAllocationGranularity),
-      FUNCTION(cuMemAddressReserve), FUNCTION(cuMemAddressFree), FUNCTION(cuMemCreate), FUNCTION(cuMemRelease), FUNCTION(cuMemMap),
-      FUNCTION(cuMemUnmap), FUNCTION(cuMemSetAccess),
-  };
-#undef FUNCTION
-  auto at = functions.find(name);
-  bool known = at != functions.end() && !(at->first == "cuTensorMapEncodeTiled" && getenv("EMULATOR_WITHOUT_BULK"));
-  *f = known ? at->second : nullptr;
-  *result = known ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
+  *f = cudadriver_symbol(name);
+  *result = *f ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
   return cudaSuccess;
 }
 
@@ -241,35 +234,35 @@ cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s) {
   return cudaSuccess;
 }
 
-cudaError_t cudaEventQuery(cudaEvent_t) { return cudaSuccess; }
 cudaError_t cudaEventSynchronize(cudaEvent_t) { return cudaSuccess; }
-cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned) { return cudaSuccess; }
 
 cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to) {
   *ms = std::chrono::duration<float, std::milli>(to->at - from->at).count();
   return cudaSuccess;
 }
 
-cudaError_t cudaMalloc(void **p, size_t bytes) {
+CUresult cuMemAlloc(CUdeviceptr *p, size_t bytes) {
   Lock lock(one_at_a_time);
-  *p = allocate(bytes, nullptr);
-  return *p ? cudaSuccess : cudaErrorMemoryAllocation;
+  if (!used_runtime) return CUDA_ERROR_INVALID_CONTEXT;
+  void *found = bytes ? allocate(bytes, nullptr) : nullptr;
+  *p = address(found);
+  return found ? CUDA_SUCCESS : bytes ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_INVALID_VALUE;
 }
 
-cudaError_t cudaFree(void *p) {
+CUresult cuMemFree(CUdeviceptr addr) {
   Lock lock(one_at_a_time);
-  used_runtime = true;
-  if (!p) return cudaSuccess;
-  if (!allocations.count(p)) return cudaErrorInvalidValue;
+  if (!used_runtime) return CUDA_ERROR_INVALID_CONTEXT;
+  if (!allocations.count(pointer(addr))) return CUDA_ERROR_INVALID_VALUE;
   emulator::finish();
-  release(p);
-  return cudaSuccess;
+  release(pointer(addr));
+  return CUDA_SUCCESS;
 }
 
-cudaError_t cudaMemGetInfo(size_t *available, size_t *total) {
+CUresult cuMemGetInfo(size_t *available, size_t *total) {
   Lock lock(one_at_a_time);
+  if (!used_runtime) return CUDA_ERROR_INVALID_CONTEXT;
   *available = CARD - used, *total = CARD;
-  return cudaSuccess;
+  return CUDA_SUCCESS;
 }
 
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind, cudaStream_t s) {
@@ -290,79 +283,92 @@ cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t s) {
   return cudaSuccess;
 }
 
-cudaError_t cudaMemPoolCreate(cudaMemPool_t *p, const cudaMemPoolProps *) {
+CUresult cuMemPoolCreate(CUmemoryPool *p, const CUmemPoolProps *props) {
   Lock lock(one_at_a_time);
+  if (!used_runtime) return CUDA_ERROR_INVALID_CONTEXT;
+  bool on_device = props->allocType == CU_MEM_ALLOCATION_TYPE_PINNED && props->location.type == CU_MEM_LOCATION_TYPE_DEVICE;
+  if (!on_device || props->location.id) return CUDA_ERROR_INVALID_VALUE;
   pools.insert(*p = new CUmemPool_st);
-  return cudaSuccess;
+  return CUDA_SUCCESS;
 }
 
-cudaError_t cudaMemPoolDestroy(cudaMemPool_t p) {
+CUresult cuMemPoolDestroy(CUmemoryPool p) {
   Lock lock(one_at_a_time);
   emulator::finish();
   trim(*p, 0);
   pools.erase(p);
   delete p;
-  return cudaSuccess;
+  return CUDA_SUCCESS;
 }
 
-cudaError_t cudaMemPoolGetAttribute(cudaMemPool_t p, cudaMemPoolAttr a, void *v) {
+CUresult cuMemPoolGetAttribute(CUmemoryPool p, CUmemPool_attribute a, void *v) {
   Lock lock(one_at_a_time);
-  *static_cast<uint64_t *>(v) = a == cudaMemPoolAttrReservedMemCurrent ? p->reserved : p->high;
-  return cudaSuccess;
+  *static_cast<uint64_t *>(v) = a == CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT ? p->reserved : p->high;
+  return CUDA_SUCCESS;
 }
 
-cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t p, cudaMemPoolAttr a, void *v) {
+CUresult cuMemPoolSetAttribute(CUmemoryPool p, CUmemPool_attribute a, void *v) {
   Lock lock(one_at_a_time);
-  if (a == cudaMemPoolAttrReleaseThreshold) p->threshold = *static_cast<uint64_t *>(v);
-  if (a == cudaMemPoolAttrReservedMemHigh) p->high = p->reserved;
-  return cudaSuccess;
+  if (a == CU_MEMPOOL_ATTR_RELEASE_THRESHOLD) p->threshold = *static_cast<uint64_t *>(v);
+  if (a == CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH) p->high = p->reserved;
+  return CUDA_SUCCESS;
 }
 
-cudaError_t cudaMemPoolTrimTo(cudaMemPool_t p, size_t keep) {
+CUresult cuMemPoolTrimTo(CUmemoryPool p, size_t keep) {
   Lock lock(one_at_a_time);
   emulator::finish();
   trim(*p, keep);
-  return cudaSuccess;
+  return CUDA_SUCCESS;
 }
 
-cudaError_t cudaMallocFromPoolAsync(void **p, size_t bytes, cudaMemPool_t pool, cudaStream_t s) {
-  Lock lock(one_at_a_time);
+// allocate_async is cuMemAllocFromPoolAsync, or nullptr.
+static void *allocate_async(size_t bytes, CUmemoryPool pool, CUstream s) {
   if (s && s->captured) {
-    if (!(*p = allocate(bytes, nullptr))) return cudaErrorMemoryAllocation;
-    s->captured->memory.push_back(*p);
+    void *p = allocate(bytes, nullptr);
+    if (!p) return nullptr;
+    s->captured->memory.push_back(p);
     graph_memory += bytes;
     graph_memory_high = std::max(graph_memory_high, graph_memory);
-    return cudaSuccess;
+    return p;
   }
   auto after = pool->idle.upper_bound(pages(bytes));
   if (after != pool->idle.begin() && (--after)->first == pages(bytes)) {  // the one that was freed last
-    *p = after->second;
+    void *p = after->second;
     pool->idle.erase(after);
-    allocations.at(*p).idle = false;
-    return cudaSuccess;
+    allocations.at(p).idle = false;
+    return p;
   }
-  *p = allocate(bytes, pool);
-  if (!*p) {
+  void *p = allocate(bytes, pool);
+  if (!p) {
     emulator::finish();
     trim(*pool, 0);
-    *p = allocate(bytes, pool);
+    p = allocate(bytes, pool);
   }
-  if (!*p) return cudaErrorMemoryAllocation;
+  if (!p) return nullptr;
   pool->reserved += pages(bytes);
   pool->high = std::max(pool->high, pool->reserved);
-  return cudaSuccess;
+  return p;
 }
 
-cudaError_t cudaFreeAsync(void *p, cudaStream_t) {
+CUresult cuMemAllocFromPoolAsync(CUdeviceptr *addr, size_t bytes, CUmemoryPool pool, CUstream s) {
   Lock lock(one_at_a_time);
+  if (!used_runtime) return CUDA_ERROR_INVALID_CONTEXT;
+  *addr = address(allocate_async(bytes, pool, s));
+  return *addr ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+CUresult cuMemFreeAsync(CUdeviceptr addr, CUstream) {
+  Lock lock(one_at_a_time);
+  if (!used_runtime) return CUDA_ERROR_INVALID_CONTEXT;
+  void *p = pointer(addr);
   auto at = allocations.find(p);
-  if (at == allocations.end() || at->second.idle) return cudaErrorInvalidValue;
+  if (at == allocations.end() || at->second.idle) return CUDA_ERROR_INVALID_VALUE;
   // The memory of a graph goes with the graph.
   if (CUmemPool_st *pool = at->second.pool) {
     pool->idle.emplace(pages(at->second.bytes), p);
     at->second.idle = true;
   }
-  return cudaSuccess;
+  return CUDA_SUCCESS;
 }
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t s, cudaStreamCaptureMode) {
@@ -405,16 +411,16 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t e) {
   return cudaSuccess;
 }
 
-cudaError_t cudaDeviceGetGraphMemAttribute(int, cudaGraphMemAttributeType a, void *v) {
+CUresult cuDeviceGetGraphMemAttribute(CUdevice, CUgraphMem_attribute a, void *v) {
   Lock lock(one_at_a_time);
-  *static_cast<uint64_t *>(v) = a == cudaGraphMemAttrReservedMemCurrent ? graph_memory : graph_memory_high;
-  return cudaSuccess;
+  *static_cast<uint64_t *>(v) = a == CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT ? graph_memory : graph_memory_high;
+  return CUDA_SUCCESS;
 }
 
-cudaError_t cudaDeviceSetGraphMemAttribute(int, cudaGraphMemAttributeType, void *) {
+CUresult cuDeviceSetGraphMemAttribute(CUdevice, CUgraphMem_attribute, void *) {
   Lock lock(one_at_a_time);
   graph_memory_high = graph_memory;
-  return cudaSuccess;
+  return CUDA_SUCCESS;
 }
 
-cudaError_t cudaDeviceGraphMemTrim(int) { return cudaSuccess; }
+CUresult cuDeviceGraphMemTrim(CUdevice) { return CUDA_SUCCESS; }

@@ -142,8 +142,7 @@ cudaError_t cudaSetDevice(int);
 cudaError_t cudaDriverGetVersion(int *);
 cudaError_t cudaRuntimeGetVersion(int *);
 
-// A function of the driver, as far as there are any. EMULATOR_WITHOUT_BULK in the environment
-// leaves copies in bulk out, EMULATOR_WITHOUT_PAGES memory that is mapped.
+// A function of the driver, which is cudadriver_symbol's.
 enum { cudaEnableDefault };
 enum cudaDriverEntryPointQueryResult { cudaDriverEntryPointSuccess, cudaDriverEntryPointSymbolNotFound };
 cudaError_t cudaGetDriverEntryPoint(const char *name, void **, unsigned long long flags, cudaDriverEntryPointQueryResult *);
@@ -158,15 +157,10 @@ enum { cudaEventDefault = 0, cudaEventDisableTiming = 2 };
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *, unsigned);
 cudaError_t cudaEventDestroy(cudaEvent_t);
 cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t);
-cudaError_t cudaEventQuery(cudaEvent_t);
 cudaError_t cudaEventSynchronize(cudaEvent_t);
 cudaError_t cudaEventElapsedTime(float *, cudaEvent_t, cudaEvent_t);
-cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned);
 
 enum cudaMemcpyKind { cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost };
-cudaError_t cudaMalloc(void **, size_t);
-cudaError_t cudaFree(void *);
-cudaError_t cudaMemGetInfo(size_t *available, size_t *total);
 cudaError_t cudaMemcpyAsync(void *, const void *, size_t, cudaMemcpyKind, cudaStream_t);
 cudaError_t cudaMemsetAsync(void *, int, size_t, cudaStream_t);
 template <typename T>
@@ -175,43 +169,15 @@ cudaError_t cudaGetSymbolAddress(void **p, T &symbol) {
   return cudaSuccess;
 }
 
-typedef struct CUmemPool_st *cudaMemPool_t;
-enum { cudaMemAllocationTypePinned, cudaMemLocationTypeDevice };
-enum cudaMemPoolAttr {
-  cudaMemPoolReuseFollowEventDependencies,
-  cudaMemPoolReuseAllowOpportunistic,
-  cudaMemPoolReuseAllowInternalDependencies,
-  cudaMemPoolAttrReleaseThreshold,
-  cudaMemPoolAttrReservedMemCurrent,
-  cudaMemPoolAttrReservedMemHigh,
-};
-struct cudaMemPoolProps {
-  int allocType;
-  struct {
-    int type, id;
-  } location;
-};
-cudaError_t cudaMemPoolCreate(cudaMemPool_t *, const cudaMemPoolProps *);
-cudaError_t cudaMemPoolDestroy(cudaMemPool_t);
-cudaError_t cudaMemPoolGetAttribute(cudaMemPool_t, cudaMemPoolAttr, void *);
-cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t, cudaMemPoolAttr, void *);
-cudaError_t cudaMemPoolTrimTo(cudaMemPool_t, size_t keep);
-cudaError_t cudaMallocFromPoolAsync(void **, size_t, cudaMemPool_t, cudaStream_t);
-cudaError_t cudaFreeAsync(void *, cudaStream_t);
-
 typedef struct CUgraph_st *cudaGraph_t;
 typedef struct CUgraphExec_st *cudaGraphExec_t;
 enum cudaStreamCaptureMode { cudaStreamCaptureModeRelaxed };
-enum cudaGraphMemAttributeType { cudaGraphMemAttrReservedMemCurrent, cudaGraphMemAttrReservedMemHigh };
 cudaError_t cudaStreamBeginCapture(cudaStream_t, cudaStreamCaptureMode);
 cudaError_t cudaStreamEndCapture(cudaStream_t, cudaGraph_t *);
 cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t *, cudaGraph_t, unsigned long long);
 cudaError_t cudaGraphDestroy(cudaGraph_t);
 cudaError_t cudaGraphLaunch(cudaGraphExec_t, cudaStream_t);
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t);
-cudaError_t cudaDeviceGetGraphMemAttribute(int device, cudaGraphMemAttributeType, void *);
-cudaError_t cudaDeviceSetGraphMemAttribute(int device, cudaGraphMemAttributeType, void *);
-cudaError_t cudaDeviceGraphMemTrim(int device);
 
 enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize, cudaFuncAttributePreferredSharedMemoryCarveout };
 enum { cudaSharedmemCarveoutMaxShared = 100 };
@@ -223,9 +189,10 @@ std::unique_lock<std::mutex> lock();
 // take counts bytes of the card's memory as used, if there are as many; give takes it back.
 bool take(size_t bytes);
 void give(size_t bytes);
-// has_context says whether this thread used the runtime before, without which the driver
-// knows no device.
+// has_context says whether this thread used the runtime before or was given a context,
+// without which the driver knows no device.
 bool has_context();
+void give_context();
 // launch submits a grid of a kernel on a stream, or adds it to the graph that is captured
 // there. What it returns is the last error too.
 cudaError_t launch(cudaStream_t, const void *kernel, Grid);

@@ -5,7 +5,6 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <cstdlib>
 #include <iterator>
 #include <map>
 #include <vector>
@@ -42,16 +41,18 @@ void *empty(void *at, size_t bytes, int flags) {
   return mmap(at, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | flags, -1, 0);
 }
 
+bool on_device(const CUmemAllocationProp &p) {
+  return p.type == CU_MEM_ALLOCATION_TYPE_PINNED && p.location.type == CU_MEM_LOCATION_TYPE_DEVICE && !p.location.id;
+}
+
 // exactly says whether a range is one mapping's.
 bool exactly(size_t addr, size_t bytes) { return views.count(addr) && views.at(addr).bytes == bytes; }
 
 }  // namespace
 
-CUresult cuDeviceGet(CUdevice *d, int ordinal) { return *d = ordinal, ordinal ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS; }
-
-CUresult cuDeviceGetAttribute(int *v, CUdevice_attribute, CUdevice) { return *v = !getenv("EMULATOR_WITHOUT_PAGES"), CUDA_SUCCESS; }
-
-CUresult cuMemGetAllocationGranularity(size_t *bytes, const CUmemAllocationProp *, int) { return *bytes = PAGE, CUDA_SUCCESS; }
+CUresult cuMemGetAllocationGranularity(size_t *bytes, const CUmemAllocationProp *p, int) {
+  return *bytes = PAGE, on_device(*p) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
 
 CUresult cuMemAddressReserve(CUdeviceptr *addr, size_t bytes, size_t, CUdeviceptr, unsigned long long) {
   auto lock = emulator::lock();
@@ -76,10 +77,10 @@ CUresult cuMemAddressFree(CUdeviceptr addr, size_t bytes) {
   return CUDA_SUCCESS;
 }
 
-CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes, const CUmemAllocationProp *, unsigned long long) {
+CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes, const CUmemAllocationProp *p, unsigned long long) {
   auto lock = emulator::lock();
   if (!emulator::has_context()) return CUDA_ERROR_INVALID_CONTEXT;
-  if (!bytes || !whole(bytes)) return CUDA_ERROR_INVALID_VALUE;
+  if (!bytes || !whole(bytes) || !on_device(*p)) return CUDA_ERROR_INVALID_VALUE;
   if (!emulator::take(bytes)) return CUDA_ERROR_OUT_OF_MEMORY;
   if (ftruncate(file(), off_t(length - PAGE + bytes))) return emulator::give(bytes), CUDA_ERROR_OUT_OF_MEMORY;
   static const std::vector<char> nan(PAGE, char(0xff));
@@ -116,10 +117,11 @@ CUresult cuMemMap(CUdeviceptr addr, size_t bytes, size_t offset, CUmemGenericAll
   return CUDA_SUCCESS;
 }
 
-CUresult cuMemSetAccess(CUdeviceptr addr, size_t bytes, const CUmemAccessDesc *, size_t) {
+CUresult cuMemSetAccess(CUdeviceptr addr, size_t bytes, const CUmemAccessDesc *access, size_t) {
   auto lock = emulator::lock();
   if (!emulator::has_context()) return CUDA_ERROR_INVALID_CONTEXT;
-  if (!exactly(addr, bytes)) return CUDA_ERROR_INVALID_VALUE;
+  bool both = access->location.type == CU_MEM_LOCATION_TYPE_DEVICE && access->flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+  if (!exactly(addr, bytes) || !both) return CUDA_ERROR_INVALID_VALUE;
   return mprotect(pointer(addr), bytes, PROT_READ | PROT_WRITE) ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
 }
 

@@ -1,4 +1,4 @@
-package kernels_test
+package cudadriver_test
 
 import (
 	"bytes"
@@ -7,17 +7,18 @@ import (
 	"testing"
 
 	"mlpool/allocator"
+	"mlpool/allocator/cudadriver"
 	"mlpool/kernels"
 	"mlpool/kernels/kerneltest"
 )
 
-var _ allocator.PageDriver = kernels.Driver{}
+var _ allocator.PageDriver = cudadriver.Driver{}
 
 // pageSize returns the bytes of a page of a device that can map memory.
 func pageSize(t *testing.T) int64 {
 	t.Helper()
 	kerneltest.RequireGPU(t)
-	page, err := kernels.Driver{}.PageSize()
+	page, err := cudadriver.Driver{}.PageSize()
 	unsupported := errors.Is(err, errors.ErrUnsupported)
 	without := os.Getenv("EMULATOR_WITHOUT_PAGES") != ""
 	switch {
@@ -34,9 +35,10 @@ func pageSize(t *testing.T) int64 {
 // TestPages writes to memory through one address and reads it through another.
 func TestPages(t *testing.T) {
 	page := pageSize(t)
-	var d kernels.Driver
+	var d cudadriver.Driver
+	var filler kernels.Filler
 	s := newStream(t)
-	before := kernels.Counters()
+	before := cudadriver.Counters()
 	addr, err := d.ReserveRange(4 * page)
 	try(t, err)
 	if int64(addr)%page != 0 {
@@ -52,10 +54,10 @@ func TestPages(t *testing.T) {
 	try(t, d.MapPages(at(3), one, page))
 
 	// A fill over both, read through the second address.
-	try(t, d.Fill(at(0), 7, 3*page, s.Handle()))
+	try(t, filler.Fill(at(0), 7, 3*page, s.Handle()))
 	differing := func(i, pages, want int64) {
 		t.Helper()
-		n, err := d.Differing(at(i), 7, pages*page, s.Handle())
+		n, err := filler.Differing(at(i), 7, pages*page, s.Handle())
 		if try(t, err); n != want {
 			t.Errorf("%d words of %d pages from page %d on differ, want %d", n, pages, i, want)
 		}
@@ -68,8 +70,8 @@ func TestPages(t *testing.T) {
 	if !bytes.Equal(got, want) {
 		t.Errorf("the first address shows %q", got)
 	}
-	try(t, d.Fill(at(3), 7, page, s.Handle()))
-	try(t, d.Fill(at(2), 8, 4, s.Handle()))
+	try(t, filler.Fill(at(3), 7, page, s.Handle()))
+	try(t, filler.Fill(at(2), 8, 4, s.Handle()))
 	try(t, s.Synchronize())
 
 	// Memory moves with what it holds.
@@ -83,7 +85,7 @@ func TestPages(t *testing.T) {
 	try(t, d.ReleasePages(one))
 	try(t, d.ReleasePages(two))
 	try(t, d.ReleaseRange(addr, 4*page))
-	after := kernels.Counters()
+	after := cudadriver.Counters()
 	if after.CreatePages != before.CreatePages+2 || after.ReleasePages != before.ReleasePages+2 ||
 		after.MapPages != before.MapPages+4 || after.UnmapPages != before.UnmapPages+4 {
 		t.Errorf("counters went from %+v to %+v", before, after)
@@ -93,7 +95,8 @@ func TestPages(t *testing.T) {
 // TestPagesRefused makes calls that must return an error and do nothing else.
 func TestPagesRefused(t *testing.T) {
 	page := pageSize(t)
-	var d kernels.Driver
+	var d cudadriver.Driver
+	var filler kernels.Filler
 	s := newStream(t)
 	addr, err := d.ReserveRange(4 * page)
 	try(t, err)
@@ -106,11 +109,11 @@ func TestPagesRefused(t *testing.T) {
 	}
 	// Nothing is mapped: there is room.
 	try(t, d.MapPages(addr, pages, 2*page))
-	try(t, d.Fill(addr, 7, 2*page, s.Handle()))
+	try(t, filler.Fill(addr, 7, 2*page, s.Handle()))
 	if err := d.MapPages(addr, pages, 2*page); err == nil {
 		t.Error("MapPages over what is mapped: no error")
 	}
-	if n, err := d.Differing(addr, 7, 2*page, s.Handle()); n != 0 || err != nil {
+	if n, err := filler.Differing(addr, 7, 2*page, s.Handle()); n != 0 || err != nil {
 		t.Errorf("after that %d words differ, %v", n, err)
 	}
 	for _, bytes := range []int64{0, -page} {
@@ -130,7 +133,7 @@ func TestPagesRefused(t *testing.T) {
 	_, total, err := d.MemInfo()
 	try(t, err)
 	_, err = d.CreatePages(total/page*page + page)
-	var e *kernels.Error
+	var e *cudadriver.Error
 	if !errors.As(err, &e) || !e.OutOfMemory() {
 		t.Errorf("CreatePages of more than the device has: %v", err)
 	}

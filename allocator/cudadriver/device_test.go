@@ -1,0 +1,245 @@
+package cudadriver_test
+
+import (
+	"errors"
+	"os"
+	"runtime"
+	"testing"
+
+	"mlpool/allocator"
+	"mlpool/allocator/cudadriver"
+	"mlpool/kernels"
+	"mlpool/kernels/kerneltest"
+)
+
+// requireDevice is kerneltest.RequireGPU for a test without kernels, which does without the
+// tag cuda too.
+func requireDevice(t *testing.T) {
+	t.Helper()
+	err := cudadriver.Available()
+	if err == nil {
+		return
+	}
+	if kernels.Available() == nil || os.Getenv("REQUIRE_GPU") == "1" {
+		t.Fatal(err)
+	}
+	t.Skip(err)
+}
+
+// TestZeroIsNothing: 0 is no address, event or pool, and no size. The default stream is 0,
+// and can be waited for.
+func TestZeroIsNothing(t *testing.T) {
+	requireDevice(t)
+	calls := calls()
+	for _, name := range []string{
+		"Malloc of 0", "Free", "FreeStream", "RecordEvent", "QueryEvent", "WaitEvent", "SyncEvent", "FreeEvent",
+		"MallocAsync", "FreeAsync", "PoolReserved", "ResetPoolPeak", "TrimPool", "ClosePool",
+	} {
+		want(t, name, calls[name](), 1)
+	}
+	for _, name := range []string{"MemInfo", "SyncStream", "of a graph: PoolReserved", "of a graph: ResetPoolPeak", "of a graph: TrimPool"} {
+		try(t, calls[name]())
+	}
+}
+
+// try makes tests of calls that should not fail short.
+func try(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// want checks an error's code.
+func want(t *testing.T, what string, err error, code int) {
+	t.Helper()
+	var e *cudadriver.Error
+	if !errors.As(err, &e) || e.Code != code || e.OutOfMemory() != (code == 2) {
+		t.Errorf("%s: error %v, want code %d", what, err, code)
+	}
+}
+
+func newStream(t testing.TB) kernels.Stream {
+	s, err := kernels.NewStream()
+	try(t, err)
+	t.Cleanup(func() { try(t, s.Close()) })
+	return s
+}
+
+// TestAlone runs a pool on two streams of this package, with no kernel.
+func TestAlone(t *testing.T) {
+	requireDevice(t)
+	var d cudadriver.Driver
+	pool, err := allocator.NewPool(d, allocator.PoolOptions{MaxBytes: 64 << 20})
+	try(t, err)
+	var streams [2]uintptr
+	for i := range streams {
+		streams[i], err = d.NewStream()
+		try(t, err)
+	}
+	for range 3 {
+		for i, s := range streams {
+			b, err := pool.Alloc(40<<20, s, "half of the limit and more")
+			try(t, err)
+			try(t, pool.RecordStream(b, streams[1-i]))
+			try(t, pool.Free(b, s))
+		}
+	}
+	for _, s := range streams {
+		try(t, pool.ReleaseStream(s))
+		try(t, d.SyncStream(s))
+		try(t, d.FreeStream(s))
+	}
+	try(t, pool.Close())
+}
+
+// TestNewThreads makes each call the first one of an operating system's thread, which has
+// no context then: a goroutine may be moved to one at any time.
+func TestNewThreads(t *testing.T) {
+	requireDevice(t)
+	var d cudadriver.Driver
+	onNewThread := func(name string, call func() error) {
+		t.Helper()
+		done := make(chan error)
+		go func() {
+			runtime.LockOSThread() // without an unlock the thread ends with the goroutine
+			done <- call()
+		}()
+		if err := <-done; err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	var addr, stream, event uintptr
+	var pool cudadriver.MemPool
+	for _, c := range []struct {
+		name string
+		call func() error
+	}{
+		{"NewStream", func() (err error) { stream, err = d.NewStream(); return err }},
+		{"NewEvent", func() (err error) { event, err = d.NewEvent(); return err }},
+		{"RecordEvent", func() error { return d.RecordEvent(event, stream) }},
+		{"WaitEvent", func() error { return d.WaitEvent(stream, event) }},
+		{"SyncEvent", func() error { return d.SyncEvent(event) }},
+		{"QueryEvent", func() error { _, err := d.QueryEvent(event); return err }},
+		{"FreeEvent", func() error { return d.FreeEvent(event) }},
+		{"MemInfo", func() error { _, _, err := d.MemInfo(); return err }},
+		{"Malloc", func() (err error) { addr, err = d.Malloc(1 << 20); return err }},
+		{"Free", func() error { return d.Free(addr) }},
+		{"NewMemPool", func() (err error) { pool, err = cudadriver.NewMemPool(); return err }},
+		{"MallocAsync", func() (err error) { addr, err = pool.MallocAsync(1<<20, stream); return err }},
+		{"FreeAsync", func() error { return pool.FreeAsync(addr, stream) }},
+		{"SyncStream", func() error { return d.SyncStream(stream) }},
+		{"TrimPool", func() error { return pool.TrimPool(0) }},
+		{"ClosePool", func() error { return pool.ClosePool() }},
+		{"FreeStream", func() error { return d.FreeStream(stream) }},
+	} {
+		onNewThread(c.name, c.call)
+	}
+	page, err := d.PageSize()
+	if errors.Is(err, errors.ErrUnsupported) {
+		return
+	}
+	try(t, err)
+	var pages uintptr
+	onNewThread("ReserveRange", func() (err error) { addr, err = d.ReserveRange(page); return err })
+	onNewThread("CreatePages", func() (err error) { pages, err = d.CreatePages(page); return err })
+	onNewThread("MapPages", func() error { return d.MapPages(addr, pages, page) })
+	onNewThread("UnmapPages", func() error { return d.UnmapPages(addr, page) })
+	onNewThread("ReleasePages", func() error { return d.ReleasePages(pages) })
+	onNewThread("ReleaseRange", func() error { return d.ReleaseRange(addr, page) })
+}
+
+// TestErrorsDoNotStay: a call that fails leaves nothing for a kernel's launch to be blamed
+// for.
+func TestErrorsDoNotStay(t *testing.T) {
+	kerneltest.RequireGPU(t)
+	var d cudadriver.Driver
+	s := newStream(t)
+	p, err := d.Malloc(4096)
+	try(t, err)
+	try(t, s.Fill(p, 0, 4096))
+	works := func() {
+		t.Helper()
+		try(t, s.ReLU(p, p, 16))
+		try(t, s.Synchronize())
+	}
+	_, err = d.Malloc(1 << 50)
+	want(t, "Malloc of 1 PiB", err, 2)
+	works()
+	pool, err := cudadriver.NewMemPool()
+	try(t, err)
+	_, err = pool.MallocAsync(1<<50, s.Handle())
+	want(t, "MallocAsync of 1 PiB", err, 2)
+	works()
+	for _, bytes := range []int64{0, -1} {
+		_, err = d.Malloc(bytes)
+		want(t, "Malloc", err, 1)
+		_, err = pool.MallocAsync(bytes, s.Handle())
+		want(t, "MallocAsync", err, 1)
+	}
+	want(t, "TrimPool(-1)", pool.TrimPool(-1), 1)
+	want(t, "Free of no address", d.Free(12345), 1)
+	works()
+	try(t, pool.ClosePool())
+	try(t, d.Free(p))
+}
+
+func TestMalloc(t *testing.T) {
+	requireDevice(t)
+	var d cudadriver.Driver
+	before := cudadriver.Counters()
+	p, err := d.Malloc(1 << 20)
+	try(t, err)
+	if p == 0 || p%allocator.Alignment != 0 {
+		t.Errorf("address %#x is not aligned", p)
+	}
+	free, total, err := d.MemInfo()
+	try(t, err)
+	if free <= 0 || free >= total {
+		t.Errorf("%d bytes free of %d", free, total)
+	}
+	try(t, d.Free(p))
+	after := cudadriver.Counters()
+	if after.Malloc != before.Malloc+1 || after.Free != before.Free+1 {
+		t.Errorf("counters went from %+v to %+v", before, after)
+	}
+}
+
+// spinCycles is how long a stream is kept busy, in cycles of the GPU: some ten
+// milliseconds, far more than the host takes for the calls after it.
+const spinCycles = 20_000_000
+
+func TestEvents(t *testing.T) {
+	kerneltest.RequireRealGPU(t)
+	var d cudadriver.Driver
+	s, other := newStream(t), newStream(t)
+	try(t, s.Spin(1)) // the first launch of a kernel also loads it
+	try(t, s.Synchronize())
+	e, err := d.NewEvent()
+	try(t, err)
+	query := func() bool {
+		done, err := d.QueryEvent(e)
+		try(t, err)
+		return done
+	}
+	if !query() {
+		t.Error("an event that was never recorded is not done")
+	}
+	try(t, s.Spin(spinCycles))
+	try(t, d.RecordEvent(e, s.Handle()))
+	if query() {
+		t.Error("the event is done before the work")
+	}
+	try(t, d.WaitEvent(other.Handle(), e))
+	try(t, other.Synchronize())
+	if !query() {
+		t.Error("the other stream did not wait for the event")
+	}
+	try(t, s.Spin(spinCycles))
+	try(t, d.RecordEvent(e, s.Handle()))
+	try(t, d.SyncEvent(e))
+	if !query() {
+		t.Error("the event is not done after waiting for it")
+	}
+	try(t, d.FreeEvent(e))
+}
