@@ -11,6 +11,8 @@
 //     (cudaMallocAsync and cudaFreeAsync on a GPU);
 //   - [Malloc] has no pool at all, and shows what that costs.
 //
+// Code that only uses memory asks for a [MemoryResource], those two calls.
+//
 // [Timed], [Limit], [Trace] and [Poison] wrap any of them; what is not wrapped
 // costs nothing. [As] finds what is inside.
 //
@@ -84,9 +86,12 @@
 // # Drivers
 //
 // The package knows no GPU. What it needs of one it asks of a [Driver], and for
-// virtual segments of a [PageDriver], so the same code runs on a card, on host memory
-// and on the fake of package allocatortest, which faults where a real card would
-// corrupt.
+// virtual segments of a [PageDriver], so the same code runs on a card (package
+// cudadriver), on host memory and on the fake of package allocatortest, which faults
+// where a real card would corrupt.
+//
+// A program's own may be a driver below, and an allocator around, as the examples show.
+// How a pool chooses a block may not: [Strategies] lists all the ways there are.
 package allocator
 
 import "errors"
@@ -99,9 +104,9 @@ const Alignment = 256
 // default stream. It is an alias, so that drivers need not import this package.
 type Stream = uintptr
 
-// An Allocator owns device memory and hands it out in blocks. All methods may
-// be called from any goroutine.
-type Allocator interface {
+// A MemoryResource is what code that uses memory, and does not manage it, needs of an
+// [Allocator].
+type MemoryResource interface {
 	// Alloc returns a block of at least bytes bytes, to be used by work queued
 	// on s from now on. The tag, a constant string such as the name of the
 	// operation, is what a leak or an out-of-memory error is reported with.
@@ -115,6 +120,12 @@ type Allocator interface {
 	// before is [ErrDoubleFree]; one of another allocator, or none, is
 	// [ErrUnknownBlock].
 	Free(b Block, s Stream) error
+}
+
+// An Allocator owns device memory and hands it out in blocks. All methods may
+// be called from any goroutine.
+type Allocator interface {
+	MemoryResource
 
 	// Stats returns the counters of this moment.
 	Stats() Stats
@@ -135,6 +146,16 @@ type Allocator interface {
 	// [*LeakError] that names their tags; their memory is returned too.
 	// The work on the memory must be done: synchronise first.
 	Close() error
+}
+
+// A StreamRecorder is an [Allocator] that can be told of a second stream. [As] finds one
+// inside others.
+type StreamRecorder interface {
+	// RecordStream says that work on s uses b as well: the memory's next use will
+	// come after what is queued on s when b is freed. What cannot order streams returns
+	// errors.ErrUnsupported; a block freed before is [ErrDoubleFree], one of another
+	// allocator [ErrUnknownBlock].
+	RecordStream(b Block, s Stream) error
 }
 
 // What the calls of an Allocator can fail with, apart from the driver's own

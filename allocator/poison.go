@@ -184,9 +184,7 @@ func (p *Poison) orderUsers(b Block, s Stream) error {
 
 // RecordStream is that of the poisoned allocator, if it has one.
 func (p *Poison) RecordStream(b Block, s Stream) error {
-	r, ok := As[interface {
-		RecordStream(Block, Stream) error
-	}](p.Allocator)
+	r, ok := As[StreamRecorder](p.Allocator)
 	if !ok {
 		return errors.ErrUnsupported
 	}

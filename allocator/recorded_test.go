@@ -11,7 +11,7 @@ import (
 
 // A marker is an Allocator's way to know of other streams.
 type marker interface {
-	RecordStream(b allocator.Block, s allocator.Stream) error
+	allocator.StreamRecorder
 	ReleaseStream(s allocator.Stream) error
 }
 

@@ -76,7 +76,7 @@ func (g *Guard) Free(b allocator.Block, s allocator.Stream) error {
 // RecordStream passes the call on, if the allocator has it, and else is
 // errors.ErrUnsupported.
 func (g *Guard) RecordStream(b allocator.Block, s allocator.Stream) error {
-	r, ok := allocator.As[recorder](g.Allocator)
+	r, ok := allocator.As[allocator.StreamRecorder](g.Allocator)
 	if !ok {
 		return errors.ErrUnsupported
 	}

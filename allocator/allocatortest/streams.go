@@ -37,15 +37,10 @@ func (f *Fake) exists(name string, s uintptr) error {
 	return nil
 }
 
-// A recorder is an allocator that is told which other streams use a block.
-type recorder interface {
-	RecordStream(b allocator.Block, s allocator.Stream) error
-}
-
 // recorded uses blocks on a second stream as well, for which nobody but
 // RecordStream makes the memory's next use wait.
 func recorded(t *testing.T, s *suite) {
-	r, ok := allocator.As[recorder](s.Allocator)
+	r, ok := allocator.As[allocator.StreamRecorder](s.Allocator)
 	if !ok || s.Use == nil || s.Order == nil {
 		t.Skip("no RecordStream, or nothing to see it with")
 	}
