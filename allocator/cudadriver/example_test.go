@@ -1,0 +1,68 @@
+package cudadriver_test
+
+import (
+	"log"
+
+	"mlpool/allocator"
+	"mlpool/allocator/cudadriver"
+)
+
+// A pool on the GPU, of which a program in the same process uses the memory with CUDA's
+// runtime, CUDA's driver, or a library on top of them. It needs a GPU and is compiled alone.
+func ExampleDriver() {
+	if err := cudadriver.Available(); err != nil {
+		log.Fatal(err) // one line that says why
+	}
+	var driver cudadriver.Driver
+	stream, err := driver.NewStream() // or any cudaStream_t, as a uintptr
+	if err != nil {
+		log.Fatal(err)
+	}
+	pool, err := allocator.NewPool(driver, allocator.PoolOptions{MaxFraction: 0.5})
+	if err != nil {
+		log.Fatal(err)
+	}
+	b, err := pool.Alloc(64<<20, stream, "activations")
+	if err != nil {
+		log.Fatal(err)
+	}
+	// Work on b.Addr is queued on the stream here, which is a CUstream too.
+	if err := pool.Free(b, stream); err != nil {
+		log.Fatal(err)
+	}
+
+	if err := pool.ReleaseStream(stream); err != nil {
+		log.Fatal(err)
+	}
+	if err := driver.SyncStream(stream); err != nil {
+		log.Fatal(err)
+	}
+	if err := driver.FreeStream(stream); err != nil {
+		log.Fatal(err)
+	}
+	if err := pool.Close(); err != nil {
+		log.Fatal(err)
+	}
+}
+
+// An allocator over cudaMallocAsync, that keeps 1 GiB of what is free. It needs a GPU and
+// is compiled alone.
+func ExampleMemPool() {
+	options := cudadriver.DefaultMemPoolOptions()
+	options.ReleaseThreshold = 1 << 30
+	driverPool, err := cudadriver.NewMemPoolWith(options)
+	if err != nil {
+		log.Fatal(err)
+	}
+	async := allocator.NewAsync(driverPool) // closes driverPool when it is closed
+	b, err := async.Alloc(64<<20, 0, "activations")
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := async.Free(b, 0); err != nil {
+		log.Fatal(err)
+	}
+	if err := async.Close(); err != nil {
+		log.Fatal(err)
+	}
+}

@@ -1,0 +1,163 @@
+package allocator_test
+
+import (
+	"fmt"
+	"log"
+
+	"mlpool/allocator"
+	"mlpool/allocator/allocatortest"
+)
+
+// A pool serves steps of work that repeat themselves from what it has: the driver is
+// called in the first alone. The driver here is a fake, on a GPU it is a
+// cudadriver.Driver.
+func ExamplePool() {
+	const stream = 1
+	pool, err := allocator.NewPool(allocatortest.NewFake(1<<30), allocator.PoolOptions{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	for step := range 3 {
+		before := pool.Stats()
+		x, err := pool.Alloc(5<<20, stream, "activations")
+		if err != nil {
+			log.Fatal(err)
+		}
+		y, err := pool.Alloc(1<<20, stream, "gradients")
+		if err != nil {
+			log.Fatal(err)
+		}
+		// The work on x and y is queued on the stream here. It need not be done.
+		for _, b := range []allocator.Block{x, y} {
+			if err := pool.Free(b, stream); err != nil {
+				log.Fatal(err)
+			}
+		}
+		after := pool.Stats()
+		fmt.Printf("step %d asked the driver for memory: %v\n", step, after.DriverMallocs > before.DriverMallocs)
+	}
+	stats := pool.Stats()
+	fmt.Printf("%d MiB at the peak, %d MiB reserved\n", stats.PeakAllocated>>20, stats.PeakReserved>>20)
+	if err := pool.Close(); err != nil {
+		log.Fatal(err)
+	}
+	// Output:
+	// step 0 asked the driver for memory: true
+	// step 1 asked the driver for memory: false
+	// step 2 asked the driver for memory: false
+	// 6 MiB at the peak, 6 MiB reserved
+}
+
+// largest is an allocator that remembers the largest request made of another one. What
+// it does not mention goes to that one.
+type largest struct {
+	allocator.Allocator
+	bytes int64
+	tag   string
+}
+
+func (l *largest) Alloc(bytes int64, s allocator.Stream, tag string) (allocator.Block, error) {
+	if bytes > l.bytes {
+		l.bytes, l.tag = bytes, tag
+	}
+	return l.Allocator.Alloc(bytes, s, tag)
+}
+
+// Unwrap is what As looks for.
+func (l *largest) Unwrap() allocator.Allocator { return l.Allocator }
+
+// An allocator of one's own wraps another one. As finds what is inside, here the pool
+// that can be told of a second stream.
+func Example_decorator() {
+	const compute, copies = 1, 2
+	pool, err := allocator.NewPool(allocatortest.NewFake(1<<30), allocator.PoolOptions{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	l := &largest{Allocator: pool}
+	var a allocator.Allocator = l
+	for _, r := range []struct {
+		tag   string
+		bytes int64
+	}{{"batch", 200 << 10}, {"weights", 3 << 20}, {"loss", 4}} {
+		b, err := a.Alloc(r.bytes, compute, r.tag)
+		if err != nil {
+			log.Fatal(err)
+		}
+		if recorder, ok := allocator.As[allocator.StreamRecorder](a); ok {
+			if err := recorder.RecordStream(b, copies); err != nil {
+				log.Fatal(err)
+			}
+		}
+		if err := a.Free(b, compute); err != nil {
+			log.Fatal(err)
+		}
+	}
+	fmt.Printf("the largest request: %d bytes of %q\n", l.bytes, l.tag)
+	if err := a.Close(); err != nil {
+		log.Fatal(err)
+	}
+	// Output:
+	// the largest request: 3145728 bytes of "weights"
+}
+
+// callAgain makes the calls of a trace again, of another allocator.
+func callAgain(events []allocator.TraceEvent, to allocator.MemoryResource) error {
+	blocks := make(map[uintptr]allocator.Block) // by their addresses in the trace
+	for _, e := range events {
+		switch e.Action {
+		case allocator.Allocated:
+			b, err := to.Alloc(e.Bytes, e.Stream, e.Tag)
+			if err != nil {
+				return err
+			}
+			blocks[e.Addr] = b
+		case allocator.Freed:
+			if err := to.Free(blocks[e.Addr], e.Stream); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// A Trace keeps what a program asks of its allocator. Made again of another allocator, the
+// same calls say what that would reserve.
+func ExampleTrace() {
+	const stream = 1
+	trace := allocator.NewTrace(allocator.NewMalloc(allocatortest.NewFake(1<<30)), 100)
+	var blocks []allocator.Block
+	for _, mib := range []int64{3, 5, 7} { // a program's requests
+		b, err := trace.Alloc(mib<<20, stream, "layer")
+		if err != nil {
+			log.Fatal(err)
+		}
+		blocks = append(blocks, b)
+	}
+	for _, b := range blocks {
+		if err := trace.Free(b, stream); err != nil {
+			log.Fatal(err)
+		}
+	}
+	events, overflow := trace.Events()
+	fmt.Printf("%d calls, some were lost: %v\n", len(events), overflow)
+
+	pool, err := allocator.NewPool(allocatortest.NewFake(1<<30), allocator.PoolOptions{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	for range 100 { // as a program that trains
+		if err := callAgain(events, pool); err != nil {
+			log.Fatal(err)
+		}
+	}
+	fmt.Printf("a pool reserves %d MiB for them, plain malloc %d MiB\n", pool.Stats().PeakReserved>>20, trace.Stats().PeakReserved>>20)
+	for _, a := range []allocator.Allocator{pool, trace} {
+		if err := a.Close(); err != nil {
+			log.Fatal(err)
+		}
+	}
+	// Output:
+	// 6 calls, some were lost: false
+	// a pool reserves 16 MiB for them, plain malloc 15 MiB
+}
