@@ -93,22 +93,24 @@ func TestAlone(t *testing.T) {
 	try(t, pool.Close())
 }
 
+// onNewThread makes a call the first one of an operating system's thread.
+func onNewThread(t *testing.T, name string, call func() error) {
+	t.Helper()
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // without an unlock the thread ends with the goroutine
+		done <- call()
+	}()
+	if err := <-done; err != nil {
+		t.Errorf("%s: %v", name, err)
+	}
+}
+
 // TestNewThreads makes each call the first one of an operating system's thread, which has
 // no context then: a goroutine may be moved to one at any time.
 func TestNewThreads(t *testing.T) {
 	requireDevice(t)
 	var d cudadriver.Driver
-	onNewThread := func(name string, call func() error) {
-		t.Helper()
-		done := make(chan error)
-		go func() {
-			runtime.LockOSThread() // without an unlock the thread ends with the goroutine
-			done <- call()
-		}()
-		if err := <-done; err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
 	var addr, stream, event uintptr
 	var pool cudadriver.MemPool
 	for _, c := range []struct {
@@ -133,7 +135,7 @@ func TestNewThreads(t *testing.T) {
 		{"ClosePool", func() error { return pool.ClosePool() }},
 		{"FreeStream", func() error { return d.FreeStream(stream) }},
 	} {
-		onNewThread(c.name, c.call)
+		onNewThread(t, c.name, c.call)
 	}
 	page, err := d.PageSize()
 	if errors.Is(err, errors.ErrUnsupported) {
@@ -141,12 +143,12 @@ func TestNewThreads(t *testing.T) {
 	}
 	try(t, err)
 	var pages uintptr
-	onNewThread("ReserveRange", func() (err error) { addr, err = d.ReserveRange(page); return err })
-	onNewThread("CreatePages", func() (err error) { pages, err = d.CreatePages(page); return err })
-	onNewThread("MapPages", func() error { return d.MapPages(addr, pages, page) })
-	onNewThread("UnmapPages", func() error { return d.UnmapPages(addr, page) })
-	onNewThread("ReleasePages", func() error { return d.ReleasePages(pages) })
-	onNewThread("ReleaseRange", func() error { return d.ReleaseRange(addr, page) })
+	onNewThread(t, "ReserveRange", func() (err error) { addr, err = d.ReserveRange(page); return err })
+	onNewThread(t, "CreatePages", func() (err error) { pages, err = d.CreatePages(page); return err })
+	onNewThread(t, "MapPages", func() error { return d.MapPages(addr, pages, page) })
+	onNewThread(t, "UnmapPages", func() error { return d.UnmapPages(addr, page) })
+	onNewThread(t, "ReleasePages", func() error { return d.ReleasePages(pages) })
+	onNewThread(t, "ReleaseRange", func() error { return d.ReleaseRange(addr, page) })
 }
 
 // TestErrorsDoNotStay: a call that fails leaves nothing for a kernel's launch to be blamed

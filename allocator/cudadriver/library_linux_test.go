@@ -1,0 +1,94 @@
+//go:build cgo
+
+package cudadriver_test
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"mlpool/allocator/cudadriver"
+	"mlpool/kernels/kerneltest"
+)
+
+// withLibrary runs tests of this program again, with libcuda.so.1 from a folder, and
+// returns what they print.
+func withLibrary(t *testing.T, folder string, tests ...string) string {
+	t.Helper()
+	if kerneltest.Emulated() {
+		t.Skip("the emulated driver comes before every library")
+	}
+	cmd := exec.Command(os.Args[0], "-test.v", "-test.run", "^("+strings.Join(tests, "|")+")$")
+	cmd.Env = append(os.Environ(), "LD_LIBRARY_PATH="+folder, inChild+"=1")
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Errorf("%v", err)
+	}
+	for _, name := range tests {
+		if !strings.Contains(string(out), "--- PASS: "+name+" ") {
+			t.Errorf("%s did not pass", name)
+		}
+	}
+	if t.Failed() {
+		t.Logf("%s", out)
+	}
+	return string(out)
+}
+
+// inChild is in the environment of what withLibrary starts.
+const inChild = "CUDADRIVER_TEST_LIBRARY"
+
+// TestOldDriver runs on a driver that has no pages and no pools: the rest of it works.
+func TestOldDriver(t *testing.T) {
+	if os.Getenv(inChild) == "" {
+		if _, err := exec.LookPath("gcc"); err != nil {
+			t.Skip(err)
+		}
+		folder := t.TempDir()
+		build := exec.Command("gcc", "-shared", "-fPIC", "-o", filepath.Join(folder, "libcuda.so.1"), "testdata/olddriver.c")
+		if out, err := build.CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		withLibrary(t, folder, "TestOldDriver", "TestMalloc", "TestAlone")
+		return
+	}
+	var d cudadriver.Driver
+	for name, call := range map[string]func() error{
+		"PageSize":     func() error { _, err := d.PageSize(); return err },
+		"ReserveRange": func() error { _, err := d.ReserveRange(2 << 20); return err },
+		"CreatePages":  func() error { _, err := d.CreatePages(2 << 20); return err },
+		"MapPages":     func() error { return d.MapPages(2<<20, 1, 2<<20) },
+		"NewMemPool":   func() error { _, err := cudadriver.NewMemPool(); return err },
+		"NewGraphPool": func() error { _, err := cudadriver.NewGraphPool(); return err },
+		"PoolReserved": func() error { _, _, err := cudadriver.GraphPool{}.PoolReserved(); return err },
+	} {
+		onNewThread(t, name, func() error {
+			if err := call(); !errors.Is(err, errors.ErrUnsupported) || errors.Is(err, cudadriver.ErrNoCUDA) {
+				t.Errorf("%s: %v, want errors.ErrUnsupported", name, err)
+			}
+			return nil
+		})
+	}
+	onNewThread(t, "MemInfo", func() error { _, _, err := d.MemInfo(); return err })
+	_, err := d.Malloc(2 << 30)
+	want(t, "Malloc of more than there is", err, 2)
+	// It knows no names of errors either.
+	if got := err.Error(); got != "cudadriver: Malloc: unknown error (CUDA error 2)" {
+		t.Errorf("%q", got)
+	}
+}
+
+// TestBrokenLibrary finds a libcuda.so.1 that cannot be loaded.
+func TestBrokenLibrary(t *testing.T) {
+	folder := t.TempDir()
+	if err := os.WriteFile(filepath.Join(folder, "libcuda.so.1"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	out := withLibrary(t, folder, "TestWithoutDevice")
+	if want := "no CUDA device can be used: cudadriver: Available: no CUDA driver: "; !strings.Contains(out, want) {
+		t.Errorf("%s\nwant %q", out, want)
+	}
+}
