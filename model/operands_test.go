@@ -1,0 +1,202 @@
+package model_test
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"gorgonia.org/tensor"
+
+	"mlpool/allocator"
+	"mlpool/kernels"
+	"mlpool/kernels/device"
+	"mlpool/model"
+)
+
+var writeLaunches = flag.Bool("record", false, "write the launches of the trainings, rather than compare with those that are there")
+
+// launchesFile has the launches of some trainings with all their operands.
+const launchesFile = "testdata/launches.txt"
+
+// idle is a queue that launches nothing, and writes down what it is asked to launch.
+// An array is named by the order in which the arrays first appear.
+type idle struct {
+	device.HostQueue
+	fuses bool // whether a dgrad and its wgrad are faster in one launch
+	names map[uintptr]string
+	text  strings.Builder
+}
+
+// Upload and Download find no memory at the addresses that there are.
+func (q *idle) Upload(uintptr, []byte) error   { return nil }
+func (q *idle) Download([]byte, uintptr) error { return nil }
+
+// addresses is a driver that hands out every address once, with nothing behind it.
+type addresses struct {
+	device.HostDriver
+	next uintptr
+}
+
+func (a *addresses) Malloc(bytes int64) (uintptr, error) {
+	a.next += 4096
+	addr := a.next
+	a.next += uintptr(bytes) &^ 4095
+	return addr, nil
+}
+
+func (a *addresses) Free(uintptr) error { return nil }
+
+// array is the name of the array at an address.
+func (q *idle) array(addr uintptr) string {
+	if addr == 0 {
+		return "-"
+	}
+	if q.names[addr] == "" {
+		q.names[addr] = fmt.Sprintf("t%d", len(q.names))
+	}
+	return q.names[addr]
+}
+
+func (q *idle) note(name string, sizes []int, arrays ...uintptr) error {
+	fmt.Fprint(&q.text, name, " ", sizes)
+	for _, a := range arrays {
+		fmt.Fprint(&q.text, " ", q.array(a))
+	}
+	fmt.Fprintln(&q.text)
+	return nil
+}
+
+func (q *idle) gemm(name string, g kernels.Product) error {
+	name += []string{"nn", "nt", "tn"}[g.Form] + []string{"", "+relu", "+drelu", "+sgd"}[g.Epilogue]
+	if g.Alpha != 0 {
+		name += fmt.Sprint(" ", g.Alpha)
+	}
+	for i, operand := range []string{"a", "b", "c"} {
+		if g.Early&(1<<i) != 0 {
+			name += " prefetch:" + operand
+		}
+	}
+	return q.note(name, []int{g.M, g.N, g.K}, g.C, g.A, g.B, g.Y, g.Order)
+}
+
+func (q *idle) MatMul(g kernels.Product) error     { return q.gemm("gemm ", g) }
+func (q *idle) StepsAtOnce(g kernels.Product) bool { return q.fuses }
+func (q *idle) Step(g kernels.Product) error       { return q.gemm("dgrad+wgrad ", g) }
+func (q *idle) ReLU(y, x uintptr, n int) error     { return q.note("relu", []int{n}, y, x) }
+func (q *idle) Axpy(y, x uintptr, a float32, n int) error {
+	return q.note(fmt.Sprint("axpy ", a), []int{n}, y, x)
+}
+
+func (q *idle) Updates(group []kernels.Product) error {
+	fmt.Fprintln(&q.text, "group of", len(group))
+	for _, g := range group {
+		if err := q.gemm("  ", g); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (q *idle) ReLUBackward(dx, dy, y uintptr, n int) error {
+	return q.note("drelu", []int{n}, dx, dy, y)
+}
+
+func (q *idle) Softmax(p, x uintptr, rows, cols int) error {
+	return q.note("softmax", []int{rows, cols}, p, x)
+}
+
+func (q *idle) CrossEntropy(loss, correct, p, labels uintptr, rows, cols int) error {
+	return q.note("cross-entropy", []int{rows, cols}, loss, correct, p, labels)
+}
+
+func (q *idle) SoftmaxCrossEntropyBackward(dx, p, labels uintptr, rows, cols int) error {
+	return q.note("softmax backward", []int{rows, cols}, dx, p, labels)
+}
+
+func (q *idle) Head(grad, dx, loss, hit, x, w, labels, order uintptr, rows, classes, k int, early kernels.Early) error {
+	name := "classifier"
+	if early&kernels.EarlyB != 0 {
+		name += " prefetch:w"
+	}
+	return q.note(name, []int{rows, classes, k}, grad, dx, loss, hit, x, w, labels, order)
+}
+
+func (q *idle) Means(out, loss, correct uintptr, rows, batch int) error {
+	return q.note("reduce loss", []int{rows, batch}, out, loss, correct)
+}
+
+func (q *idle) Gather(x, y, images, labels, indices uintptr, rows, cols int) error {
+	return q.note("gather", []int{rows, cols}, x, y, images, labels, indices)
+}
+
+// launchesOf trains an epoch of two batches and returns what it launches.
+func launchesOf(t *testing.T, width, batch, layers int, fuse, fuses bool) string {
+	blank := func(n int) model.Set {
+		return model.Set{Images: tensor.New(tensor.Of(tensor.Uint8), tensor.WithShape(n, 784)), Labels: tensor.New(tensor.Of(tensor.Uint8), tensor.WithShape(n))}
+	}
+	alloc := allocator.NewMalloc(new(addresses))
+	q := &idle{fuses: fuses, names: make(map[uintptr]string)}
+	trainer, err := model.NewTrainer(device.New(q, alloc, fuse), blank(2*batch), blank(100), model.Weights(784, width, layers, 0), options(2*batch, batch))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := trainer.Epoch(context.Background()); err != nil {
+		t.Error(err)
+	}
+	if err := trainer.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := alloc.Close(); err != nil {
+		t.Error(err)
+	}
+	return q.text.String()
+}
+
+// TestLaunchesAndOperands compares what trainings launch, with the sizes and the
+// operands and which of these may be prefetched, with what is kept in a file.
+func TestLaunchesAndOperands(t *testing.T) {
+	var got strings.Builder
+	for _, c := range []struct {
+		width, batch, layers int
+		fuse, fuses          bool
+	}{
+		{784, 64, 4, true, false},
+		{784, 64, 4, false, false},
+		{784, 1024, 4, true, false},
+		{784, 1024, 2, false, false},
+		{2048, 64, 4, true, true},
+		{2048, 64, 4, true, false},
+		{2048, 64, 4, false, true},
+		{100, 61, 1, true, true},
+		{8, 4, 20, true, false},
+		{8, 4, 20, true, true},
+	} {
+		fmt.Fprintf(&got, "# feat_dim = %d, bsz = %d, num_layers = %d, fuse = %v, dgrad with wgrad %v\n", c.width, c.batch, c.layers, c.fuse, c.fuses)
+		got.WriteString(launchesOf(t, c.width, c.batch, c.layers, c.fuse, c.fuses))
+	}
+	if *writeLaunches {
+		if err := os.WriteFile(launchesFile, []byte(got.String()), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(launchesFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, w := strings.Split(got.String(), "\n"), strings.Split(string(want), "\n")
+	section := ""
+	for i := range min(len(g), len(w)) {
+		if strings.HasPrefix(w[i], "#") {
+			section = w[i]
+		}
+		if g[i] != w[i] {
+			t.Fatalf("%s\nline %d is %q, want %q: run this test with -record if that is meant", section, i+1, g[i], w[i])
+		}
+	}
+	if len(g) != len(w) {
+		t.Errorf("%d lines, want %d", len(g), len(w))
+	}
+}
