@@ -99,15 +99,8 @@ func (m *MLP[T]) Forward(x T) T {
 // Step does a training step on a batch x: forward, and every weight down its own
 // gradient. The losses go to results, from column start on.
 func (m *MLP[T]) Step(x, labels, results T, start int, rate float32) {
-	head := len(m.weights) - 1
-	grad, below := m.ops.Head(m.Forward(x), m.weights[head], labels, results, start)
-	m.ops.Update(m.weights[head], m.inputs[head], grad, rate)
-	for i := head - 1; i > 0; i-- {
-		// The gradient of the input is made of the weights before their update.
-		grad, below = below, m.ops.BackwardReLU(below, m.weights[i], m.inputs[i])
-		m.ops.Update(m.weights[i], m.inputs[i], grad, rate)
-	}
-	m.ops.Update(m.weights[0], m.inputs[0], below, rate)
+	dy, dx := m.ops.Head(m.Forward(x), m.weights[len(m.weights)-1], labels, results, start)
+	m.ops.Backward(m.weights, m.inputs, dy, dx, rate)
 }
 
 // Evaluate writes the losses of a batch x to results, from column start on.

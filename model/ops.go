@@ -19,21 +19,23 @@ type Ops[T any] interface {
 	// Gather makes a batch: x[i,:] = images[order[start+i],:]/255 and
 	// y[i] = labels[order[start+i]] for i < n, from uint8 images and labels
 	// and int32 order. It may leave that to those that take them: x is for
-	// MatMulReLU and Update, y for Head and Evaluate.
+	// MatMulReLU and Backward, y for Head and Evaluate.
 	Gather(images, labels, order T, start, n int) (x, y T)
 	// MatMulReLU is max(0, x·w).
 	MatMulReLU(x, w T) T
 	// Head writes the cross-entropy of each row of softmax(x·w) to results[0,:]
 	// from column start on, and to results[1,:] whether it predicts its label, 1 or
-	// 0. It returns the gradients of the mean of these losses: of x·w, and of what x
-	// was before a ReLU, as BackwardReLU does.
-	Head(x, w, labels, results T, start int) (grad, below T)
+	// 0. It returns the gradients of the mean of these losses: dy of x·w, and dx of
+	// what x was before a ReLU.
+	Head(x, w, labels, results T, start int) (dy, dx T)
 	// Evaluate is Head without the gradients.
 	Evaluate(x, w, labels, results T, start int)
-	// BackwardReLU is dy·wᵀ where x > 0, else 0.
-	BackwardReLU(dy, w, x T) T
-	// Update does w -= rate·xᵀ·dy.
-	Update(w, x, dy T, rate float32)
+	// Backward goes down the layers of weights w and inputs x, from the last one on,
+	// and steps all weights down their gradients. dy is the gradient of the last
+	// layer's output and dx that of its input, as Head returns them. At each layer
+	// w -= rate·xᵀ·dy; the dy of the one below is dx = dy·wᵀ where x > 0, else 0, of w
+	// as it was before.
+	Backward(w, x []T, dy, dx T, rate float32)
 	// Means sums up columns start to start+rows of results by batches: row slot+i
 	// of out[:,2] is the mean loss and the number of right predictions of the i-th
 	// batch columns, of which the last may be short.

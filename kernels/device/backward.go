@@ -1,134 +1,133 @@
 package device
 
 import (
-	"slices"
+	"errors"
 
 	"mlpool/kernels"
 )
 
-// queued is what a device knows of the operation that it queued last, and the
-// operations that it has kept back.
+// Backward is the backward pass of a perceptron with the step down its gradients. w
+// are the weights of its layers, from the input on; x is what each layer took in: the
+// batch, which may be a view of images, and then what came out of ReLUs. dy is the
+// gradient of the last layer's output, dx that of its input. From the last layer down:
 //
-// An update is little work for a GPU, and nothing else in its step waits for it:
-// all are kept until the step has nothing else to do, and launched together.
+//	dx = dy·wᵀ where x > 0, else 0    dgrad, but of the last layer and the first
+//	w -= rate·xᵀ·dy                   wgrad
+//	dy = dx                           of the layer below
 //
-// Where weights are so many that a GPU had better read them once for a product and its
-// update, the product is held until it is known whether that update follows.
-type queued struct {
-	kept  [kernels.MostUpdates]kernels.Product
-	keeps int
-
-	held  kernels.Product // NT with Mask, apart from what is kept
-	holds bool
-
-	wrote  [kernels.MostUpdates]uintptr // the tensors that the last operation wrote
-	writes int
-	known  bool // whether that is so
+// A wgrad is little work for a GPU, and no dgrad waits for it. So with fuse they are
+// launched at the end, as a group; but where weights are so many that a GPU had
+// better read them once for dgrad and wgrad, as the queue says, both are one launch.
+// All weights are different tensors, and none is also an input.
+func (d *Device) Backward(w, x []Tensor, dy, dx Tensor, rate float32) {
+	d.checkBackward(w, x, dy, dx)
+	d.group = d.group[:0]
+	last := len(w) - 1
+	for i := last; i >= 0 && d.err == nil; i-- {
+		switch {
+		case i == last || i == 0:
+			d.wgrad(w[i], x[i], dy, rate)
+		case d.fuse:
+			dx = d.dgradWgrad(w[i], x[i], dy, rate)
+		default:
+			dx = d.dgrad(dy, w[i], x[i])
+			d.wgrad(w[i], x[i], dy, rate)
+		}
+		dy = dx
+	}
+	d.launchGroup()
 }
 
-// early says which operands of p the operation queued last did not write.
-func (q *queued) early(p kernels.Product) (e kernels.Early) {
-	if q.old(p.A) {
-		e |= kernels.EarlyA
-	}
-	if q.old(p.B) {
-		e |= kernels.EarlyB
-	}
-	if p.Epilogue == kernels.Mask && q.old(p.Y) || p.Epilogue == kernels.Add && q.old(p.C) {
-		e |= kernels.EarlyC
-	}
-	return e
-}
+const opBackward = "backward"
 
-func (q *queued) old(tensor uintptr) bool {
-	return q.known && !slices.Contains(q.wrote[:q.writes], tensor)
-}
-
-// apart says whether p touches nothing that a kept update writes, and writes
-// nothing that one touches, so that they can be done in any order.
-func (q *queued) apart(p kernels.Product) bool {
-	for _, u := range q.kept[:q.keeps] {
-		if u.C == p.A || u.C == p.B || u.C == p.Y || u.C == p.C || p.C == u.A || p.C == u.B {
-			return false
+func (d *Device) checkBackward(w, x []Tensor, dy, dx Tensor) {
+	if len(w) == 0 || len(x) != len(w) {
+		d.did(opBackward, errors.New("as many inputs as layers are needed, and one at least"))
+		return
+	}
+	last := len(w) - 1
+	for i := range w {
+		above := dy // of the shape of what layer i puts out
+		if i < last {
+			above = x[i+1]
+		}
+		if !w[i].floats() || !above.floats() || !x[i].images() || x[i].cols != w[i].rows || above.cols != w[i].cols || above.rows != x[i].rows {
+			d.misfit(opBackward, w[i], x[i], above)
+		}
+		for j := range w {
+			if i != j && w[i].addr() == w[j].addr() || w[i].addr() == x[j].addr() {
+				d.did(opBackward, errors.New("the weights of a layer are the weights of another one too, or an input"))
+			}
 		}
 	}
-	return true
+	if last > 0 && (!dx.floats() || dx.rows != x[last].rows || dx.cols != x[last].cols) {
+		d.misfit(opBackward, dx, x[last])
+	}
 }
 
-// launched is did for an operation that writes so many tensors. One that failed
-// was not queued: what was queued before it may still run.
-func (d *Device) launched(op string, err error, tensors ...uintptr) {
-	d.did(op, err)
-	d.writes, d.known = copy(d.wrote[:], tensors), err == nil
+// dgrad is dy·wᵀ where x > 0, else 0, kernel by kernel.
+func (d *Device) dgrad(dy, w, x Tensor) Tensor {
+	product := d.output("matmul", x.rows, x.cols, Float32)
+	if d.err == nil {
+		d.multiply("matmul", kernels.Product{Form: kernels.NT, C: product.addr(), A: dy.addr(), B: w.addr(), M: x.rows, N: x.cols, K: dy.cols})
+	}
+	dx := d.output("relu backward", x.rows, x.cols, Float32)
+	if d.err == nil {
+		d.launched("relu backward", d.queue.ReLUBackward(dx.addr(), product.addr(), x.addr(), x.Len()), dx.addr())
+	}
+	return dx
 }
 
-// flush launches all that was kept back. It comes before all that is not known to be
-// apart from it.
-func (d *Device) flush() {
-	d.release()
-	if d.keeps == 0 {
+// wgrad is w -= rate·xᵀ·dy: in the group, or kernel by kernel.
+func (d *Device) wgrad(w, x, dy Tensor, rate float32) {
+	p := kernels.Product{Form: kernels.TN, A: x.addr(), Order: x.order, B: dy.addr(), M: w.rows, N: w.cols, K: x.rows}
+	if d.fuse {
+		p.Epilogue, p.C, p.Alpha = kernels.Add, w.addr(), -rate
+		if len(d.group) == cap(d.group) {
+			d.launchGroup()
+		}
+		d.group = append(d.group, p)
 		return
 	}
-	all := d.kept[:d.keeps]
-	d.keeps = 0
+	dw := d.output("matmul", w.rows, w.cols, Float32)
+	if d.err == nil {
+		p.C = dw.addr()
+		d.multiply("matmul", p)
+	}
+	if d.err == nil {
+		d.launched("sgd", d.queue.Axpy(w.addr(), dw.addr(), -rate, w.Len()), w.addr())
+	}
+}
+
+// dgradWgrad is dgrad and wgrad: in one launch, or the wgrad in the group.
+func (d *Device) dgradWgrad(w, x, dy Tensor, rate float32) Tensor {
+	const op = "matmul+mask"
+	dx := d.output(op, x.rows, x.cols, Float32)
+	if d.err != nil {
+		return dx
+	}
+	p := kernels.Product{
+		Form: kernels.NT, Epilogue: kernels.Mask, C: dx.addr(), A: dy.addr(), B: w.addr(), Y: x.addr(), M: x.rows, N: x.cols, K: dy.cols,
+	}
+	if d.queue.StepsAtOnce(p) {
+		p.Alpha, p.Early = -rate, d.last.early(p)
+		d.launched(op+"+sgd", d.queue.Step(p), p.C, p.B)
+		return dx
+	}
+	d.multiply(op, p)
+	d.wgrad(w, x, dy, rate)
+	return dx
+}
+
+// launchGroup launches the wgrads of the group, unless the step has had a fault.
+func (d *Device) launchGroup() {
+	if len(d.group) == 0 || d.err != nil {
+		return
+	}
 	var wrote [kernels.MostUpdates]uintptr
-	for i := range all {
-		all[i].Early, wrote[i] = d.early(all[i]), all[i].C
+	for i := range d.group {
+		d.group[i].Early, wrote[i] = d.last.early(d.group[i]), d.group[i].C
 	}
-	d.launched(update, d.queue.Updates(all), wrote[:len(all)]...)
-}
-
-// hold launches a product, NT with Mask, or holds it.
-func (d *Device) hold(p kernels.Product) {
-	d.release()
-	if !d.apart(p) {
-		d.flush()
-	}
-	if d.err != nil {
-		return
-	}
-	d.held, d.holds = p, true
-	if !d.queue.StepsAtOnce(p) {
-		d.release()
-	}
-}
-
-// release launches the product that is held.
-func (d *Device) release() {
-	if d.holds {
-		d.holds = false
-		d.multiply(backward, d.held)
-	}
-}
-
-// keep keeps an update back, or launches it with the product that is held.
-func (d *Device) keep(p kernels.Product) {
-	step := d.held
-	step.Alpha = p.Alpha
-	if d.holds && p == step.Update() && d.apart(p) {
-		d.holds, step.Early = false, d.early(step)
-		d.launched(backward+"+sgd", d.queue.Step(step), step.C, step.B)
-		return
-	}
-	d.release()
-	if d.keeps == len(d.kept) || !d.apart(p) {
-		d.flush()
-	}
-	if d.err != nil {
-		return
-	}
-	d.kept[d.keeps] = p
-	d.keeps++
-}
-
-// ready makes way for an operation, unless the step has had a fault.
-func (d *Device) ready() bool {
-	d.flush()
-	return d.err == nil
-}
-
-// multiply launches p.
-func (d *Device) multiply(op string, p kernels.Product) {
-	p.Early = d.early(p)
-	d.launched(op, d.queue.MatMul(p), p.C)
+	d.launched("matmul+sgd", d.queue.Updates(d.group), wrote[:len(d.group)]...)
+	d.group = d.group[:0]
 }

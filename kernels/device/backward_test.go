@@ -106,19 +106,23 @@ func (l *listener) ReLU(y, x uintptr, n int) error {
 	return errors.Join(l.call("relu", y), l.HostQueue.ReLU(y, x, n))
 }
 
+func (l *listener) ReLUBackward(dx, dy, y uintptr, n int) error {
+	if err := l.call("drelu", dx); err != nil {
+		return err
+	}
+	return l.HostQueue.ReLUBackward(dx, dy, y, n)
+}
+
+func (l *listener) Axpy(y, x uintptr, alpha float32, n int) error {
+	if err := l.call("axpy", y); err != nil {
+		return err
+	}
+	return l.HostQueue.Axpy(y, x, alpha, n)
+}
+
 func (l *listener) Upload(dst uintptr, src []byte) error {
 	return errors.Join(l.call("upload"), l.HostQueue.Upload(dst, src))
 }
-
-func (l *listener) Download(dst []byte, src uintptr) error {
-	return errors.Join(l.call("download"), l.HostQueue.Download(dst, src))
-}
-
-func (l *listener) Synchronize() error {
-	return errors.Join(l.call("synchronize"), l.HostQueue.Synchronize())
-}
-
-func (l *listener) Mark(i int) error { return errors.Join(l.call("mark"), l.HostQueue.Mark(i)) }
 
 func (l *listener) BeginCapture() error {
 	return errors.Join(l.call("begin"), l.HostQueue.BeginCapture())
@@ -162,173 +166,169 @@ func (l *listener) hears(name, want string, run func() error) {
 	}
 }
 
-// TestUpdateIsKept puts everything that can follow an update behind one.
-func TestUpdateIsKept(t *testing.T) {
+// layers are weights and inputs for Backward, in batches of 12, with the gradients of
+// the last one's output and input.
+type layers struct {
+	w, x   []Tensor
+	dy, dx Tensor
+}
+
+// newLayers makes layers that are as wide as it is told, and what is their input.
+func (b bench) newLayers(t *testing.T, input Tensor, widths ...int) (l layers) {
+	for i, width := range widths {
+		l.w, l.x = append(l.w, b.tensor(t, input.cols, width)), append(l.x, input)
+		if i < len(widths)-1 {
+			input = b.tensor(t, 12, width)
+		}
+	}
+	l.dy, l.dx = b.tensor(t, 12, widths[len(widths)-1]), b.tensor(t, 12, input.cols)
+	return l
+}
+
+// backward does a Backward of layers, by itself.
+func (b bench) backward(l layers) error {
+	b.Backward(l.w, l.x, l.dy, l.dx, 0.5)
+	return b.EndStep()
+}
+
+// TestLaunchesOfBackward spells out what layers launch.
+func TestLaunchesOfBackward(t *testing.T) {
+	const wgrad = "tn+add A B C"
+	group := func(n int, more ...string) string {
+		return strings.Join(append(slices.Repeat([]string{wgrad}, n), more...), " | ")
+	}
+	many := func(dgrads int) string { return strings.Repeat("nt+mask B C, ", dgrads) }
+	for _, c := range []struct {
+		layers int
+		fuse   bool
+		steps  bool
+		want   string
+	}{
+		{1, true, false, "images tn+add A B C"},
+		{2, true, false, group(1, "images tn+add A B C")},
+		{2, true, true, group(1, "images tn+add A B C")},
+		{3, true, false, "nt+mask A B C, " + group(2, "images tn+add A C")},
+		{3, true, true, "step nt+mask A B C, " + group(1, "images tn+add A C")},
+		{5, true, false, "nt+mask A B C, " + many(2) + group(4, "images tn+add A C")},
+		{5, true, true, "step nt+mask A B C, step nt+mask B C, step nt+mask B C, " + group(1, "images tn+add A C")},
+		{kernels.MostUpdates, true, false, "nt+mask A B C, " + many(kernels.MostUpdates-3) + group(kernels.MostUpdates-1, "images tn+add A C")},
+		// The group is full before the wgrad of the first layer, or of the second, is in it.
+		{kernels.MostUpdates + 1, true, false, "nt+mask A B C, " + many(kernels.MostUpdates-2) + group(kernels.MostUpdates) + ", images tn+add A B C"},
+		{kernels.MostUpdates + 2, true, false, "nt+mask A B C, " + many(kernels.MostUpdates-1) + group(kernels.MostUpdates) + ", tn+add A B C | images tn+add A B C"},
+		{1, false, true, "tn A B, axpy"},
+		{3, false, true, "tn A B, axpy, nt A B, drelu, tn A B, axpy, tn A B, axpy"},
+	} {
+		t.Run(fmt.Sprintf("%d fuse=%v steps=%v", c.layers, c.fuse, c.steps), func(t *testing.T) {
+			l := &listener{t: t, steps: c.steps}
+			b := newBench(t, l, c.fuse)
+			input := b.tensor(t, 12, 12)
+			if c.fuse {
+				input, _ = b.Gather(b.images, b.labels, b.order, 0, 12)
+			}
+			layers := b.newLayers(t, input, append(slices.Repeat([]int{8}, c.layers-1), 10)...)
+			b.ReLU(b.w0) // something known, and unlike the operands
+			l.heard()
+			l.hears("", c.want, func() error { return b.backward(layers) })
+		})
+	}
+}
+
+// TestPrefetch puts operations behind others that write what they read, that write
+// something else, or after which that is not known.
+func TestPrefetch(t *testing.T) {
 	b, l := newListener(t)
 	b.CaptureFrom(b.alloc)
-	dy := b.tensor(t, 12, 8)
-	x := b.tensor(t, 12, 12)
-	h := b.tensor(t, 12, 8)
-	logits := b.tensor(t, 12, 10)
-	tied := b.tensor(t, 8, 8)
 	images, labels := b.Gather(b.images, b.labels, b.order, 0, 12)
+	x, h := b.tensor(t, 12, 12), b.tensor(t, 12, 8)
+	writes := func(w, x, dy Tensor) func() error {
+		return func() error { b.Backward([]Tensor{w}, []Tensor{x}, dy, x, 0.1); return b.EndStep() }
+	}
+	w0, w1 := writes(b.w0, x, h), writes(b.w1, h, b.tensor(t, 12, 10))
+	other := func() error { b.ReLU(h); return b.EndStep() }
+	matmul := func() { b.MatMul(x, b.w0) }
 	for _, c := range []struct {
-		name string
-		run  func() error
-		want string
+		name   string
+		before func() error
+		run    func()
+		want   string
 	}{
-		{"nothing", func() error { return nil }, "tn+add A B C"},
-		{"gather", func() error { b.Gather(b.images, b.labels, b.order, 0, 12); return nil }, "tn+add A B C"},
-		{"matmul", func() error { b.MatMul(x, b.w0); return nil }, "tn+add A B C, nn A"},
-		{"matmul+relu", func() error { b.MatMulReLU(images, b.w0); return nil }, "tn+add A B C, images nn+relu A"},
-		{"relu", func() error { b.ReLU(h); return nil }, "tn+add A B C, relu"},
-		{"head", func() error { b.Head(h, b.w1, labels, b.rows, 0); return nil }, "tn+add A B C, head B"},
-		{"evaluate", func() error { b.Evaluate(h, b.w1, labels, b.rows, 0); return nil }, "tn+add A B C, head B"},
-		{"means", func() error { b.Means(b.results, 0, b.rows, 0, 12, 12); return nil }, "tn+add A B C, means"},
-		{"backward", func() error { b.BackwardReLU(logits, b.w1, h); return nil }, "nt+mask A B C, tn+add A B C"},
-		{"backward through it", func() error { b.BackwardReLU(dy, b.w0, x); return nil }, "tn+add A B C, nt+mask A C"},
-		{"backward from it", func() error { b.BackwardReLU(b.w0, tied, h); return nil }, "tn+add A B C, nt+mask B C"},
-		{"backward masked by it", func() error { b.BackwardReLU(dy, tied, b.w0); return nil }, "tn+add A B C, nt+mask A B"},
-		{"update", func() error { b.Update(b.w1, h, logits, 1); return nil }, "tn+add A B C | tn+add A B C"},
-		{"two updates", func() error { b.Update(tied, h, h, 1); b.Update(b.w1, h, logits, 1); return nil }, "tn+add A B C | tn+add A B C | tn+add A B C"},
-		{"updates around a backward", func() error { b.BackwardReLU(logits, b.w1, h); b.Update(b.w1, h, logits, 1); return nil }, "nt+mask A B C, tn+add A B C | tn+add A B C"},
-		{"update of what one reads", func() error { b.Update(tied, h, h, 1); b.Update(h, x, dy, 1); return nil }, "tn+add A B C | tn+add A B C, tn+add A B C"},
-		{"the same update", func() error { b.Update(b.w0, images, h, 1); return nil }, "tn+add A B C, images tn+add A B"},
-		{"update with it", func() error { b.Update(tied, b.w0, h, 1); return nil }, "tn+add A B C, tn+add B C"},
-		{"update by it", func() error { b.Update(tied, h, b.w0, 1); return nil }, "tn+add A B C, tn+add A C"},
-		{"update of its input", func() error { b.Update(x, x, x, 1); return nil }, "tn+add A B C, tn+add A B C"},
-		{"update of its gradient", func() error { b.Update(dy, x, h, 1); return nil }, "tn+add A B C, tn+add A B C"},
-		{"from dense", func() error { b.tensor(t, 1, 1); return nil }, "tn+add A B C, upload"},
-		{"free", func() error {
-			d, err := b.FromDense("test", tensor.New(tensor.Of(tensor.Float32), tensor.WithShape(1, 1)))
-			b.Update(b.w0, x, dy, 0.1)
-			return errors.Join(err, b.Free(d))
-		}, "tn+add A B C, upload, tn+add"},
+		{"weights", w0, matmul, "nn A"},
+		{"other weights", w1, matmul, "nn A B"},
+		{"nothing of it", other, matmul, "nn A B"},
+		{"images", other, func() { b.MatMulReLU(images, b.w0) }, "images nn+relu A B"},
+		{"input", nil, func() { b.MatMul(b.MatMul(x, b.w0), b.w1) }, "nn A B, nn B"},
+		{"weights of a head", w1, func() { b.Head(h, b.w1, labels, b.rows, 0) }, "head"},
+		{"a head", w0, func() { b.Evaluate(h, b.w1, labels, b.rows, 0) }, "head B"},
+		{"gradients of a head", w0, func() {
+			dy, dx := b.Head(h, b.w1, labels, b.rows, 0)
+			b.Backward([]Tensor{b.w0, b.w1}, []Tensor{images, h}, dy, dx, 0.1)
+		}, "head B, tn+add A C | images tn+add A C"},
+		{"wgrads of new weights", func() error { return errors.Join(w0(), w1()) }, func() {
+			b.Backward([]Tensor{b.w0}, []Tensor{x}, h, x, 0.1)
+			b.Backward([]Tensor{b.w0}, []Tensor{x}, h, x, 0.1)
+		}, "tn+add A B C, tn+add A B"},
+		{"means", nil, func() { b.Means(b.results, 0, b.rows, 0, 12, 12); matmul() }, "means, nn A B"},
+		{"upload", func() error { b.tensor(t, 1, 1); return nil }, matmul, "nn"},
 		{"write", func() error {
 			return b.Write(b.w1, tensor.New(tensor.WithShape(8, 10), tensor.Of(tensor.Float32)))
-		}, "tn+add A B C, upload"},
-		{"dense", func() error { _, err := b.Dense(b.w1); return err }, "tn+add A B C, download"},
-		{"mark", func() error { return b.Mark(0) }, "tn+add A B C, mark"},
-		{"synchronize", b.Synchronize, "tn+add A B C, synchronize"},
-		{"replay", func() error {
-			return b.Replay(1, func() error { b.Update(b.w0, x, dy, 1); return nil })
-		}, "tn+add A B C, begin, tn+add, end, launch"},
-		{"replay again", func() error { return b.Replay(1, nil) }, "tn+add A B C, launch"},
+		}, matmul, "nn"},
+		{"download", func() error { _, err := b.Dense(b.w1); return err }, matmul, "nn A B"},
+		{"mark", func() error { return b.Mark(0) }, matmul, "nn A B"},
+		{"synchronize", b.Synchronize, matmul, "nn A B"},
+		{"capture", func() error { return b.Replay(1, func() error { matmul(); matmul(); return b.EndStep() }) }, matmul, "nn"},
+		{"graph", func() error { return b.Replay(1, nil) }, matmul, "nn"},
+		{"in a capture", nil, func() {
+			if err := b.Replay(2, func() error { matmul(); matmul(); return b.EndStep() }); err != nil {
+				t.Error(err)
+			}
+		}, "begin, nn, nn A B, end, launch"},
 	} {
-		b.ReLU(h) // something known, and unlike the operands
-		l.heard()
-		b.Update(b.w0, x, dy, 0.1)
-		if s := l.heard(); s != "" {
-			t.Errorf("%s: queued %s at once", c.name, s)
+		if err := other(); err != nil { // something known, and unlike the operands
+			t.Fatal(err)
 		}
-		l.hears(c.name, c.want, func() error { return errors.Join(c.run(), b.EndStep()) })
+		if c.before != nil {
+			if err := c.before(); err != nil {
+				t.Errorf("%s: %v", c.name, err)
+			}
+		}
+		l.calls = nil // but not what was written
+		l.hears(c.name, c.want, func() error { c.run(); return b.EndStep() })
 	}
 	if err := b.Forget(); err != nil {
 		t.Error(err)
 	}
 }
 
-// TestBackwardIsHeld puts everything that can follow a BackwardReLU behind one whose
-// weights can be stepped in the same launch.
-func TestBackwardIsHeld(t *testing.T) {
-	b, l := newListener(t)
-	b.CaptureFrom(b.alloc)
-	w, other := b.tensor(t, 8, 8), b.tensor(t, 8, 8)
-	dy, x, h := b.tensor(t, 12, 8), b.tensor(t, 12, 8), b.tensor(t, 12, 8)
-	logits, square, wide := b.tensor(t, 12, 10), b.tensor(t, 8, 8), b.tensor(t, 8, 12)
-	images, labels := b.Gather(b.images, b.labels, b.order, 0, 12)
-	backward := func() Tensor { return b.BackwardReLU(dy, w, x) }
-	update := func() { b.Update(w, x, dy, 0.1) }
-	const held, kept, stepped = "nt+mask A B C", "tn+add A B C", "step nt+mask A B C"
-	for _, c := range []struct {
-		name  string
-		run   func() error
-		apart bool // the queue says that two launches are as good
-		want  string
-	}{
-		{"nothing", func() error { backward(); return nil }, false, held},
-		{"its update", func() error { backward(); update(); return nil }, false, stepped},
-		{"its update, two launches", func() error { backward(); update(); return nil }, true, held + ", " + kept},
-		{"its update before it", func() error { update(); backward(); return nil }, false, kept + ", nt+mask A C"},
-		{"its update twice", func() error { backward(); update(); update(); return nil }, false, stepped + ", tn+add A B"},
-		{"itself", func() error { backward(); backward(); update(); return nil }, false, held + ", " + stepped},
-		{"the next layer", func() error { dx := backward(); update(); b.BackwardReLU(dx, other, h); return nil }, false, stepped + ", nt+mask B C"},
-		{"the next layer's step", func() error {
-			dx := backward()
-			update()
-			b.BackwardReLU(dx, other, h)
-			b.Update(other, h, dx, 0.1)
-			return nil
-		}, false, stepped + ", step nt+mask B C"},
-		{"back through new weights", func() error { backward(); update(); backward(); return nil }, false, stepped + ", nt+mask A C"},
-		{"forward through new weights", func() error { backward(); update(); b.MatMul(h, w); return nil }, false, stepped + ", nn A"},
-		{"forward from its output", func() error { b.MatMul(backward(), w); return nil }, false, held + ", nn B"},
-		{"update of other weights", func() error { backward(); b.Update(other, x, dy, 0.1); return nil }, false, held + ", " + kept},
-		{"update by another input", func() error { backward(); b.Update(w, h, dy, 0.1); return nil }, false, held + ", " + kept},
-		{"update by another gradient", func() error { backward(); b.Update(w, x, h, 0.1); return nil }, false, held + ", " + kept},
-		{"update by its output", func() error { b.Update(w, x, backward(), 0.1); return nil }, false, held + ", tn+add A C"},
-		{"update by images", func() error { backward(); b.Update(b.w0, images, dy, 0.1); return nil }, false, held + ", images " + kept},
-		{"behind an update", func() error { b.Update(b.w1, h, logits, 0.1); backward(); update(); return nil }, false, stepped + ", " + kept},
-		{"behind an update of its weights", func() error { b.Update(w, h, h, 0.1); backward(); update(); return nil }, false, kept + ", step nt+mask A C"},
-		{"behind an update of its input", func() error { b.Update(x, wide, square, 0.1); backward(); update(); return nil }, false, kept + ", step nt+mask A B"},
-		{"behind an update of its gradient", func() error { b.Update(dy, wide, square, 0.1); backward(); update(); return nil }, false, kept + ", step nt+mask B C"},
-		{"behind an update by its weights", func() error { b.Update(square, w, other, 0.1); backward(); update(); return nil }, false,
-			held + ", " + kept + ", " + kept},
-		{"head", func() error { backward(); b.Head(h, b.w1, labels, b.rows, 0); return nil }, false, held + ", head B"},
-		{"free", func() error {
-			d, err := b.FromDense("test", tensor.New(tensor.Of(tensor.Float32), tensor.WithShape(1, 1)))
-			backward()
-			return errors.Join(err, b.Free(d))
-		}, false, "upload, nt+mask"},
-		{"dense", func() error { backward(); _, err := b.Dense(w); return err }, false, held + ", download"},
-		{"mark", func() error { backward(); return b.Mark(0) }, false, held + ", mark"},
-		{"synchronize", func() error { backward(); return b.Synchronize() }, false, held + ", synchronize"},
-		{"a fault", func() error { backward(); b.MatMul(b.w1, b.w1); update(); _ = b.EndStep(); return nil }, false, held},
-		{"replay", func() error { return b.Replay(1, func() error { backward(); update(); return nil }) }, false, "begin, step nt+mask, end, launch"},
-	} {
-		b.ReLU(logits) // something known, and unlike the operands
-		l.heard()
-		l.steps = !c.apart
-		l.hears(c.name, c.want, func() error { return errors.Join(c.run(), b.EndStep()) })
-	}
-	if err := b.Forget(); err != nil {
-		t.Error(err)
-	}
-}
-
-// TestStepIsTheSame compares a gradient and its update in one operation, captured and
-// not, with both in their own.
-func TestStepIsTheSame(t *testing.T) {
+// TestDgradWgradIsTheSame compares a dgrad and its wgrad in one launch, captured and
+// not, with both in their own, and with kernel by kernel.
+func TestDgradWgradIsTheSame(t *testing.T) {
 	var want []float32
-	for _, c := range []struct{ steps, capture bool }{{false, false}, {true, false}, {true, true}} {
-		b, l := newListener(t)
-		l.steps = c.steps
+	for _, c := range []struct{ fuse, steps, capture bool }{{false, false, false}, {true, false, false}, {true, true, false}, {true, true, true}} {
+		l := &listener{t: t, steps: c.steps}
+		b := newBench(t, l, c.fuse)
 		if c.capture {
 			b.CaptureFrom(b.alloc)
 		}
-		put := func(rows, cols int) Tensor {
-			d := b.tensor(t, rows, cols)
-			values := make([]float32, rows*cols)
+		layers := b.newLayers(t, b.tensor(t, 12, 9), 8, 6, 10)
+		all := append(append(slices.Clone(layers.w), layers.x...), layers.dy, layers.dx)
+		for _, d := range all {
+			values := make([]float32, d.Len())
 			for i := range values {
 				values[i] = float32(i%7) - 3
 			}
-			if err := b.Write(d, tensor.New(tensor.WithShape(rows, cols), tensor.WithBacking(values))); err != nil {
+			if err := b.Write(d, tensor.New(tensor.WithShape(d.rows, d.cols), tensor.WithBacking(values))); err != nil {
 				t.Fatal(err)
 			}
-			return d
 		}
-		w, below, dy, x, h := put(8, 6), put(9, 8), put(12, 6), put(12, 8), put(12, 9)
-		err := b.Replay(0, func() error {
-			dx := b.BackwardReLU(dy, w, x)
-			b.Update(w, x, dy, 0.5)
-			b.Update(below, h, dx, 0.5)
-			return b.EndStep()
-		})
-		if err != nil {
+		l.heard()
+		if err := b.Replay(0, func() error { return b.backward(layers) }); err != nil {
 			t.Fatal(err)
 		}
+		if one := strings.Contains(l.heard(), "step nt+mask"); one != c.steps {
+			t.Errorf("%+v: in one launch: %v", c, one)
+		}
 		var got []float32
-		for _, d := range []Tensor{w, below} {
+		for _, d := range layers.w {
 			dense, err := b.Dense(d)
 			if err != nil {
 				t.Fatal(err)
@@ -347,26 +347,6 @@ func TestStepIsTheSame(t *testing.T) {
 	}
 }
 
-// TestStepUnfused checks that without fuse nothing is held.
-func TestStepUnfused(t *testing.T) {
-	l := &listener{t: t, steps: true}
-	b := newBench(t, l, false)
-	b.fill(t)
-	w, dy, x := b.tensor(t, 8, 8), b.tensor(t, 12, 8), b.tensor(t, 12, 8)
-	l.heard()
-	b.BackwardReLU(dy, w, x)
-	if s, want := l.heard(), "nt"; s != want {
-		t.Errorf("queued %q at once, want %q", s, want)
-	}
-	b.Update(w, x, dy, 0.1)
-	if err := b.EndStep(); err != nil {
-		t.Error(err)
-	}
-	if s, want := l.heard(), "tn"; !strings.HasPrefix(s, want) {
-		t.Errorf("queued %q, want %q first", s, want)
-	}
-}
-
 // tensor puts zeros on the device until the test is done.
 func (b bench) tensor(t *testing.T, rows, cols int) Tensor {
 	d, err := b.FromDense("test", tensor.New(tensor.Of(tensor.Float32), tensor.WithShape(rows, cols)))
@@ -381,9 +361,9 @@ func (b bench) tensor(t *testing.T, rows, cols int) Tensor {
 	return d
 }
 
-// TestFaultOfAnUpdate refuses launches: the fault is the step's, and what was
-// queued before may still run when the next step begins.
-func TestFaultOfAnUpdate(t *testing.T) {
+// TestFaultOfALaunch refuses launches: the fault is the step's, and what was queued
+// before may still run when the next step begins.
+func TestFaultOfALaunch(t *testing.T) {
 	for _, bad := range []string{"images nn+relu", "images nn+relu A", "head B", "tn+add A C | images tn+add A C"} {
 		b, l := newListener(t)
 		l.bad = bad
@@ -407,47 +387,34 @@ func TestFaultOfAnUpdate(t *testing.T) {
 	}
 }
 
-// TestFaultOfAHeldProduct refuses a product when something makes way for itself: that
-// must not be queued, as it may read what was never written.
-func TestFaultOfAHeldProduct(t *testing.T) {
+// TestFaultInBackward refuses each launch of a Backward: those before it are queued
+// and none after it, as that may read what was never written.
+func TestFaultInBackward(t *testing.T) {
 	for _, c := range []struct {
-		name, bad string
-		run       func(b bench, dy, w, x, image Tensor)
+		fuse, steps bool
+		launches    []string
 	}{
-		{"an update by its output", "nt+mask A B C", func(b bench, dy, w, x, image Tensor) { b.Update(b.w0, image, b.BackwardReLU(dy, w, x), 1) }},
-		{"the next layer", "nt+mask A B C", func(b bench, dy, w, x, _ Tensor) { b.BackwardReLU(b.BackwardReLU(dy, w, x), w, x) }},
-		{"an update of what one reads", "tn+add A B C", func(b bench, dy, w, x, image Tensor) { b.Update(w, x, dy, 1); b.Update(x, image, dy, 1) }},
-		{"back through new weights", "tn+add A B C", func(b bench, dy, w, x, _ Tensor) { b.Update(w, x, dy, 1); b.BackwardReLU(dy, w, x) }},
+		{true, false, []string{"nt+mask A B C", "nt+mask B C", "tn+add A B C | tn+add A B C | tn+add A B C | tn+add A C"}},
+		{true, true, []string{"step nt+mask A B C", "step nt+mask B C", "tn+add A B C | tn+add A C"}},
+		{false, false, []string{"tn A B", "axpy", "nt A B", "drelu", "tn A B"}},
 	} {
-		b, l := newListener(t)
-		l.steps = true
-		w, dy, x, image := b.tensor(t, 8, 8), b.tensor(t, 12, 8), b.tensor(t, 12, 8), b.tensor(t, 12, 12)
-		b.ReLU(image) // something known, and unlike the operands
-		l.heard()
-		l.bad = c.bad
-		c.run(b, dy, w, x, image)
-		if err := b.EndStep(); err == nil || !strings.HasSuffix(err.Error(), ": refused") {
-			t.Errorf("%s: error %v", c.name, err)
+		for i, bad := range c.launches {
+			if slices.Index(c.launches, bad) < i {
+				continue
+			}
+			l := &listener{t: t, steps: c.steps}
+			b := newBench(t, l, c.fuse)
+			layers := b.newLayers(t, b.tensor(t, 12, 12), 8, 6, 4, 10)
+			b.ReLU(b.w0) // something known, and unlike the operands
+			l.heard()
+			l.bad = bad
+			if err := b.backward(layers); err == nil || !strings.HasSuffix(err.Error(), ": refused") {
+				t.Errorf("%s: error %v", bad, err)
+			}
+			if s, want := l.heard(), strings.Join(c.launches[:i], ", "); s != want {
+				t.Errorf("%s: queued %q, want %q", bad, s, want)
+			}
 		}
-		if s := l.heard(); s != "" {
-			t.Errorf("%s: queued %q", c.name, s)
-		}
-	}
-}
-
-// TestKeptThroughAFault lets an operation fail after an update: the update was
-// before it, and is done.
-func TestKeptThroughAFault(t *testing.T) {
-	b, l := newListener(t)
-	x, dy := b.tensor(t, 12, 12), b.tensor(t, 12, 8)
-	l.heard()
-	b.Update(b.w0, x, dy, 1)
-	b.MatMul(b.w1, b.w1)
-	if err := b.EndStep(); err == nil || !strings.HasPrefix(err.Error(), "matmul: ") {
-		t.Errorf("error %v", err)
-	}
-	if s := l.heard(); s != "tn+add" {
-		t.Errorf("queued %q", s)
 	}
 }
 
@@ -493,12 +460,7 @@ func TestStepsOfLayers(t *testing.T) {
 					in = append(in, b.MatMulReLU(in[i], w[i]))
 				}
 				grad, below := b.Head(in[hidden], w[hidden], y, b.rows, 0)
-				b.Update(w[hidden], in[hidden], grad, 0.1)
-				for i := hidden - 1; i > 0; i-- {
-					grad, below = below, b.BackwardReLU(below, w[i], in[i])
-					b.Update(w[i], in[i], grad, 0.1)
-				}
-				b.Update(w[0], x, below, 0.1)
+				b.Backward(w, in, grad, below, 0.1)
 				if err := b.EndStep(); err != nil {
 					t.Fatal(err)
 				}

@@ -8,6 +8,7 @@ import (
 	"gorgonia.org/tensor"
 
 	"mlpool/allocator"
+	"mlpool/kernels"
 )
 
 // Device queues operations on one stream and takes their outputs from one
@@ -25,7 +26,8 @@ type Device struct {
 	step   []allocator.Block // the step's outputs, in order of allocation
 	inStep bool              // something was allocated since the last EndStep
 	err    error             // the step's first fault
-	queued
+	last   lastLaunch
+	group  []kernels.Product // of a Backward: wgrads to be launched together
 
 	push func(name string) // nil: ranges are not annotated
 	pop  func()
@@ -42,12 +44,11 @@ type planner interface {
 }
 
 // New returns a device that queues on q and allocates from a. With fuse,
-// operations that follow each other run as one kernel where there is one: batches
-// are views, and updates are kept back and launched together, or with the gradient
-// before them. Without, each by itself and makes an output of its own.
+// operations that follow each other run as one kernel where there is one, and batches
+// are views. Without, each runs by itself and makes an output of its own.
 func New(q Queue, a allocator.Allocator, fuse bool) *Device {
 	plan, _ := allocator.As[planner](a)
-	return &Device{queue: q, alloc: a, stream: q.Handle(), fuse: fuse, plan: plan}
+	return &Device{queue: q, alloc: a, stream: q.Handle(), fuse: fuse, plan: plan, group: make([]kernels.Product, 0, kernels.MostUpdates)}
 }
 
 // CaptureFrom makes Replay capture. Outputs of captured operations come from a,
@@ -61,7 +62,6 @@ func (d *Device) CaptureFrom(a allocator.Allocator) {
 // key is new, to capture what it queues, and queues what was captured: f must
 // be the same operations on the same tensors every time.
 func (d *Device) Replay(key int, f func() error) error {
-	d.flush()
 	if d.captured == nil {
 		return f()
 	}
@@ -73,7 +73,7 @@ func (d *Device) Replay(key int, f func() error) error {
 		}
 		d.graphs[key] = g
 	}
-	d.known = false
+	d.last.forget()
 	return g.Launch()
 }
 
@@ -84,11 +84,12 @@ func (d *Device) capture(f func() error) (Graph, error) {
 		return nil, err
 	}
 	alloc, plan := d.alloc, d.plan
-	d.alloc, d.plan, d.known = d.captured, nil, false
+	d.alloc, d.plan = d.captured, nil
+	d.last.forget()
 	err := errors.Join(f(), d.EndStep())
 	d.alloc, d.plan = alloc, plan
 	g, e := d.queue.EndCapture()
-	d.known = false
+	d.last.forget()
 	switch {
 	case err == nil:
 		return g, e
@@ -154,8 +155,7 @@ func (d *Device) Write(t Tensor, h *tensor.Dense) error {
 }
 
 func (d *Device) upload(t Tensor, raw []byte) error {
-	d.flush()
-	d.known = false
+	d.last.forget()
 	return d.queue.Upload(t.addr(), raw)
 }
 
@@ -164,7 +164,6 @@ func (d *Device) Dense(t Tensor) (*tensor.Dense, error) {
 	if t.order != 0 {
 		return nil, fmt.Errorf("device: %v has no elements of its own to copy", t)
 	}
-	d.flush()
 	h, raw := newDense(t)
 	return h, d.queue.Download(raw, t.addr())
 }
@@ -174,7 +173,6 @@ func (d *Device) Free(t Tensor) error {
 	if t.order != 0 {
 		return fmt.Errorf("device: %v has no memory of its own to free", t)
 	}
-	d.flush()
 	return d.alloc.Free(t.block, d.stream)
 }
 
@@ -182,7 +180,6 @@ func (d *Device) Free(t Tensor) error {
 // and returns the step's first fault. Tensors of the step must not be used after
 // it.
 func (d *Device) EndStep() error {
-	d.flush()
 	err := d.err
 	for i := len(d.step) - 1; i >= 0; i-- {
 		if e := d.alloc.Free(d.step[i], d.stream); e != nil && err == nil {
@@ -215,7 +212,6 @@ func (d *Device) beginStep() error {
 
 // Mark and Elapsed time the work on the device: see [Queue].
 func (d *Device) Mark(i int) error {
-	d.flush()
 	return d.queue.Mark(i)
 }
 
@@ -224,7 +220,6 @@ func (d *Device) Elapsed(from, to int) (time.Duration, error) { return d.queue.E
 
 // Synchronize waits for all queued work and reports its faults.
 func (d *Device) Synchronize() error {
-	d.flush()
 	return d.queue.Synchronize()
 }
 

@@ -74,8 +74,7 @@ func (b bench) step(start, n, column int) error {
 	x, y := b.Gather(b.images, b.labels, b.order, start, n)
 	h := b.MatMulReLU(x, b.w0)
 	grad, below := b.Head(h, b.w1, y, b.rows, column)
-	b.Update(b.w1, h, grad, 0.1)
-	b.Update(b.w0, x, below, 0.1)
+	b.Backward([]Tensor{b.w0, b.w1}, []Tensor{x, h}, grad, below, 0.1)
 	return b.EndStep()
 }
 
@@ -139,6 +138,7 @@ func TestMisfits(t *testing.T) {
 	if err := b.EndStep(); err != nil {
 		t.Fatal(err)
 	}
+	x, square, h, dy := b.tensor(t, 12, 12), b.tensor(t, 12, 12), b.tensor(t, 12, 8), b.tensor(t, 12, 10)
 	for _, c := range []struct {
 		name string
 		run  func()
@@ -149,8 +149,14 @@ func TestMisfits(t *testing.T) {
 		{"kinds", func() { b.Gather(b.w0, b.labels, b.order, 0, 6) }, "gather"},
 		{"matmul", func() { b.MatMul(b.w0, b.w0) }, "matmul: shapes [[12,8] [12,8]] do not fit"},
 		{"matmul+relu", func() { b.MatMulReLU(b.w1, b.w0) }, "matmul+relu"},
-		{"backward", func() { b.BackwardReLU(b.w0, b.w1, b.w0) }, "matmul+mask"},
-		{"update", func() { b.Update(b.w0, b.w1, b.w0, 1) }, "matmul+sgd"},
+		{"backward", func() { b.Backward([]Tensor{b.w0}, []Tensor{b.w1}, b.w0, b.w0, 1) }, "backward: shapes"},
+		{"backward of no layers", func() { b.Backward(nil, nil, b.w0, b.w0, 1) }, "backward: as many"},
+		{"backward of fewer inputs", func() { b.Backward([]Tensor{b.w0, b.w1}, []Tensor{x}, dy, h, 1) }, "backward: as many"},
+		{"backward from another output", func() { b.Backward([]Tensor{b.w0, b.w1}, []Tensor{x, h}, h, h, 1) }, "backward: shapes"},
+		{"backward from another input", func() { b.Backward([]Tensor{b.w0, b.w1}, []Tensor{x, h}, dy, dy, 1) }, "backward: shapes"},
+		{"backward through other layers", func() { b.Backward([]Tensor{b.w1, b.w0}, []Tensor{h, x}, h, x, 1) }, "backward: shapes"},
+		{"weights of two layers", func() { b.Backward([]Tensor{x, x, b.w0}, []Tensor{square, square, square}, h, square, 1) }, "backward: the weights"},
+		{"weights that are an input", func() { b.Backward([]Tensor{x, b.w0}, []Tensor{square, x}, h, x, 1) }, "backward: the weights"},
 		{"column", func() { b.Head(b.w0, b.w1, labels, b.rows, 19) }, "head"},
 		{"negative column", func() { b.Evaluate(b.w0, b.w1, labels, b.rows, -1) }, "head"},
 		{"labels", func() { b.Evaluate(b.w0, b.w1, b.labels, b.rows, 0) }, "head"},
@@ -162,8 +168,9 @@ func TestMisfits(t *testing.T) {
 		{"view of a view", func() { b.Gather(images, b.labels, b.order, 0, 6) }, "gather: shapes [view[12,12]"},
 		{"relu of a view", func() { b.ReLU(images) }, "relu"},
 		{"weights of a view", func() { b.MatMulReLU(b.w0, images) }, "matmul+relu"},
-		{"backward of a view", func() { b.BackwardReLU(b.w0, images, b.w0) }, "matmul+mask"},
-		{"update of a view", func() { b.Update(images, b.w0, b.w0, 1) }, "matmul+sgd"},
+		{"backward to a view", func() { b.Backward([]Tensor{images}, []Tensor{x}, x, x, 1) }, "backward: shapes"},
+		{"backward from a view", func() { b.Backward([]Tensor{x}, []Tensor{x}, images, x, 1) }, "backward: shapes"},
+		{"a view under a layer", func() { b.Backward([]Tensor{square, x, b.w0}, []Tensor{x, images, x}, h, x, 1) }, "backward: shapes"},
 		{"head of a view", func() { b.Head(images, b.w0, labels, b.rows, 0) }, "head"},
 		{"bytes", func() { b.MatMulReLU(b.images, b.w0) }, "matmul+relu"},
 		{"the first of two", func() { b.MatMul(b.MatMulReLU(b.w0, b.w0), b.w0) }, "matmul+relu"},

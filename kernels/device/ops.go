@@ -24,7 +24,7 @@ func (d *Device) Gather(images, labels, order Tensor, start, n int) (x, y Tensor
 		x, y = images.view(order.at(start), n), labels.view(order.at(start), n)
 		if n > viewRows {
 			x = d.output(op, n, images.cols, Float32)
-			if d.ready() {
+			if d.err == nil {
 				d.launched(op, d.queue.Gather(x.addr(), 0, images.addr(), 0, order.at(start), n, images.cols), x.addr())
 			}
 		}
@@ -32,7 +32,7 @@ func (d *Device) Gather(images, labels, order Tensor, start, n int) (x, y Tensor
 	}
 	x = d.output(op, n, images.cols, Float32)
 	y = d.output(op, n, 1, Int32)
-	if d.ready() {
+	if d.err == nil {
 		d.launched(op, d.queue.Gather(x.addr(), y.addr(), images.addr(), labels.addr(), order.at(start), n, images.cols), x.addr(), y.addr())
 	}
 	return x, y
@@ -48,7 +48,7 @@ func (d *Device) ReLU(x Tensor) Tensor {
 		d.misfit(op, x)
 	}
 	y := d.output(op, x.rows, x.cols, Float32)
-	if d.ready() {
+	if d.err == nil {
 		d.launched(op, d.queue.ReLU(y.addr(), x.addr(), x.Len()), y.addr())
 	}
 	return y
@@ -68,69 +68,12 @@ func (d *Device) forward(op string, e kernels.Epilogue, x, w Tensor) Tensor {
 		d.misfit(op, x, w)
 	}
 	y := d.output(op, x.rows, w.cols, Float32)
-	if d.ready() {
+	if d.err == nil {
 		d.multiply(op, kernels.Product{
 			Form: kernels.NN, Epilogue: e, C: y.addr(), A: x.addr(), Order: x.order, B: w.addr(), M: x.rows, N: w.cols, K: x.cols,
 		})
 	}
 	return y
-}
-
-// backward is the name of what BackwardReLU launches, with fuse.
-const backward = "matmul+mask"
-
-// BackwardReLU is the gradient of the input of a layer with weights w, whose
-// output has the gradient dy and whose input x came out of a ReLU:
-// dy·wᵀ where x > 0, else 0. With fuse it may be launched together with the update of
-// w by x and dy, if that is next.
-func (d *Device) BackwardReLU(dy, w, x Tensor) Tensor {
-	if !dy.floats() || !w.floats() || !x.floats() || dy.cols != w.cols || dy.rows != x.rows || w.rows != x.cols {
-		d.misfit(backward, dy, w, x)
-	}
-	dx := d.output(backward, x.rows, x.cols, Float32)
-	p := kernels.Product{Form: kernels.NT, C: dx.addr(), A: dy.addr(), B: w.addr(), M: x.rows, N: x.cols, K: dy.cols}
-	switch {
-	case d.err != nil:
-	case d.fuse:
-		p.Epilogue, p.Y = kernels.Mask, x.addr()
-		d.hold(p)
-	default:
-		d.multiply("matmul", p)
-		masked := d.output("relu backward", x.rows, x.cols, Float32)
-		if d.ready() {
-			d.launched("relu backward", d.queue.ReLUBackward(masked.addr(), dx.addr(), x.addr(), x.Len()), masked.addr())
-		}
-		return masked
-	}
-	return dx
-}
-
-// update is the name of what Update launches.
-const update = "matmul+sgd"
-
-// Update steps weights down their gradient: w -= rate·xᵀ·dy, where x is the
-// layer's input, which may be a view of images, and dy the gradient of its output.
-// With fuse it is launched together with others, before anything but a
-// BackwardReLU on other tensors, or with the BackwardReLU just before it.
-func (d *Device) Update(w, x, dy Tensor, rate float32) {
-	if !w.floats() || !x.images() || !dy.floats() || w.rows != x.cols || w.cols != dy.cols || x.rows != dy.rows {
-		d.misfit(update, w, x, dy)
-	}
-	if d.err != nil {
-		return
-	}
-	p := kernels.Product{Form: kernels.TN, A: x.addr(), Order: x.order, B: dy.addr(), M: w.rows, N: w.cols, K: x.rows}
-	if d.fuse {
-		p.Epilogue, p.C, p.Alpha = kernels.Add, w.addr(), -rate
-		d.keep(p)
-		return
-	}
-	dw := d.output("matmul", w.rows, w.cols, Float32)
-	if d.ready() {
-		p.C = dw.addr()
-		d.multiply("matmul", p)
-		d.launched("sgd", d.queue.Axpy(w.addr(), dw.addr(), -rate, w.Len()), w.addr())
-	}
 }
 
 // Head is the last layer with its loss. Of softmax(x·w) it writes the
@@ -149,10 +92,10 @@ func (d *Device) Head(x, w, labels, results Tensor, start int) (grad, below Tens
 	}
 	probs := d.scores(x, w, labels, results, start)
 	grad = d.output("softmax backward", x.rows, w.cols, Float32)
-	if d.ready() {
+	if d.err == nil {
 		d.launched("softmax backward", d.queue.SoftmaxCrossEntropyBackward(grad.addr(), probs.addr(), labels.addr(), x.rows, w.cols), grad.addr())
 	}
-	return grad, d.BackwardReLU(grad, w, x)
+	return grad, d.dgrad(grad, w, x)
 }
 
 // Evaluate is Head without the gradients.
@@ -178,9 +121,9 @@ func (d *Device) checkHead(op string, x, w, labels, results Tensor, start int) {
 }
 
 func (d *Device) head(op string, grad, below uintptr, x, w, labels, results Tensor, start int) {
-	if d.ready() {
+	if d.err == nil {
 		var early kernels.Early
-		if d.old(w.addr()) {
+		if d.last.spared(w.addr()) {
 			early = kernels.EarlyB
 		}
 		d.launched(op, d.queue.Head(grad, below, results.at(start), results.at(results.cols+start), x.addr(), w.addr(),
@@ -192,8 +135,10 @@ func (d *Device) head(op string, grad, below uintptr, x, w, labels, results Tens
 func (d *Device) scores(x, w, labels, results Tensor, start int) Tensor {
 	logits := d.MatMul(x, w)
 	probs := d.output("softmax", x.rows, w.cols, Float32)
-	if d.ready() {
+	if d.err == nil {
 		d.launched("softmax", d.queue.Softmax(probs.addr(), logits.addr(), x.rows, w.cols), probs.addr())
+	}
+	if d.err == nil {
 		d.launched("cross-entropy", d.queue.CrossEntropy(results.at(start), results.at(results.cols+start), probs.addr(), labels.addr(), x.rows, w.cols), results.addr())
 	}
 	return probs
@@ -208,7 +153,7 @@ func (d *Device) Means(out Tensor, slot int, results Tensor, start, rows, batch 
 		start < 0 || rows < 0 || start+rows > results.cols || slot < 0 || slot+(rows+batch-1)/batch > out.rows {
 		d.misfit(op, out, results)
 	}
-	if d.ready() {
+	if d.err == nil {
 		d.launched(op, d.queue.Means(out.at(2*slot), results.at(start), results.at(results.cols+start), rows, batch), out.addr())
 	}
 }

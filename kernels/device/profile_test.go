@@ -80,13 +80,13 @@ func TestProfile(t *testing.T) {
 func TestProfileOfAStep(t *testing.T) {
 	b := newBench(t, &tickQueue{marks: map[int]time.Duration{}}, true)
 	w, dy, x := b.tensor(t, 8, 6), b.tensor(t, 12, 6), b.tensor(t, 12, 8)
+	first, images, last, top := b.tensor(t, 3, 8), b.tensor(t, 12, 3), b.tensor(t, 6, 2), b.tensor(t, 12, 2)
 	p, err := b.Profile(2, func() error {
-		b.BackwardReLU(dy, w, x)
-		b.Update(w, x, dy, 1)
+		b.Backward([]Tensor{first, w, last}, []Tensor{images, x, dy}, top, dy, 1)
 		return b.EndStep()
 	})
 	want := OpTime{"matmul+mask+sgd", "[12,6]·[6,8]", 1, 10 * time.Microsecond, 4 * 12 * 6 * 8, 4 * (2*8*6 + 12*6 + 2*12*8)}
-	if err != nil || len(p.Ops) != 1 || p.Ops[0] != want {
+	if err != nil || len(p.Ops) != 2 || p.Ops[0] != want {
 		t.Errorf("error %v, %+v, want %+v", err, p.Ops, want)
 	}
 }

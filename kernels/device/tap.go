@@ -69,7 +69,7 @@ func (t *tap) Step(p kernels.Product) error {
 }
 
 func (t *tap) Updates(products []kernels.Product) error {
-	all := work{name: update}
+	all := work{name: "matmul+sgd"}
 	var shapes []string
 	for i, n := 0, 0; i < len(products); i += n {
 		w := product(products[i])
