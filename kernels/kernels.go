@@ -21,7 +21,7 @@ var ErrNoCUDA = errors.New("built without CUDA (build tag cuda)")
 // work of a kernel fails later than its launch: such a fault comes from
 // whichever call next waits for it, and leaves the device unusable.
 type Error struct {
-	Op   string // the function of this package, "MatMul"
+	Op   string // the function of this package, "GEMM"
 	Code int    // cudaError_t, 2
 	Name string // its name, "cudaErrorMemoryAllocation"
 }
@@ -37,18 +37,27 @@ func (e *Error) OutOfMemory() bool { return e.Code == 2 }
 // Is makes cudaErrorNotSupported an errors.ErrUnsupported.
 func (e *Error) Is(target error) bool { return target == errors.ErrUnsupported && e.Code == 801 }
 
+// Available returns nil if a CUDA device can be used, else an error that says
+// why not in one line.
+func Available() error {
+	return available()
+}
+
+// Device returns what is known of the device.
+func Device() (Info, error) { return device() }
+
 // Info describes a device.
 type Info struct {
 	Name           string
 	Major, Minor   int   // compute capability, 9 and 0 for an H200
-	SMs            int   // multiprocessors
+	SMs            int   // streaming multiprocessors
 	Memory         int64 // bytes
 	L2             int64 // bytes
 	DriverVersion  int   // the newest CUDA that the driver supports, 1000·major + 10·minor; 0 without a driver
 	RuntimeVersion int   // the CUDA that the program was built with, likewise
 }
 
-// A Precision is how a matrix product is computed from float32 to float32.
+// A Precision is how a GEMM is computed from float32 to float32.
 type Precision uint8
 
 const (

@@ -16,8 +16,8 @@ import (
 )
 
 func TestError(t *testing.T) {
-	var err error = &kernels.Error{Op: "MatMul", Code: 1, Name: "cudaErrorInvalidValue"}
-	if got, want := err.Error(), "kernels: MatMul: cudaErrorInvalidValue (CUDA error 1)"; got != want {
+	var err error = &kernels.Error{Op: "GEMM", Code: 1, Name: "cudaErrorInvalidValue"}
+	if got, want := err.Error(), "kernels: GEMM: cudaErrorInvalidValue (CUDA error 1)"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 }
@@ -35,8 +35,8 @@ func TestNoDevice(t *testing.T) {
 	if _, err := kernels.Device(); err == nil {
 		t.Error("Device: no error")
 	}
-	if err := kernels.Stream(0).MatMul(kernels.FP32, kernels.Product{M: 1, N: 1, K: 1}); err == nil {
-		t.Error("MatMul: no error")
+	if err := kernels.Stream(0).GEMM(kernels.FP32, kernels.GEMM{M: 1, N: 1, K: 1}); err == nil {
+		t.Error("GEMM: no error")
 	}
 }
 
@@ -47,12 +47,12 @@ func Test(t *testing.T) {
 
 func TestTF32(t *testing.T) {
 	kerneltest.RequireGPU(t)
-	kerneltest.RunMatMul(t, kerneltest.CUDA(kernels.TF32), 4e-4)
+	kerneltest.RunGEMM(t, kerneltest.CUDA(kernels.TF32), 4e-4)
 }
 
 func Test3xTF32(t *testing.T) {
 	kerneltest.RequireGPU(t)
-	kerneltest.RunMatMul(t, kerneltest.CUDA(kernels.TF32X3), kerneltest.Tolerance)
+	kerneltest.RunGEMM(t, kerneltest.CUDA(kernels.TF32X3), kerneltest.Tolerance)
 }
 
 func TestParsePrecision(t *testing.T) {
@@ -127,23 +127,23 @@ func TestErrorsDoNotStay(t *testing.T) {
 		try(t, s.Synchronize())
 	}
 	try(t, s.Fill(p, 0, 4096))
-	want(t, s.MatMul(kernels.FP32, kernels.Product{C: p, A: p, B: p, M: -1, N: 4, K: 4}), 1)
+	want(t, s.GEMM(kernels.FP32, kernels.GEMM{C: p, A: p, B: p, M: -1, N: 4, K: 4}), 1)
 	works()
-	want(t, s.MatMul(kernels.FP32, kernels.Product{C: p, A: p, B: p, M: 1 << 30, N: 1 << 30}), 1) // more tiles than a grid has blocks
+	want(t, s.GEMM(kernels.FP32, kernels.GEMM{C: p, A: p, B: p, M: 1 << 30, N: 1 << 30}), 1) // more tiles than a grid has blocks
 	works()
 	want(t, s.Softmax(p, p, 4, -4), 1)
 	works()
-	want(t, s.MatMul(kernels.FP32, kernels.Product{Form: kernels.NT, Epilogue: kernels.ReLU, C: p, A: p, B: p, M: 1, N: 1, K: 1}), 1)
+	want(t, s.GEMM(kernels.FP32, kernels.GEMM{Layout: kernels.NT, Epilogue: kernels.ReLU, C: p, A: p, B: p, M: 1, N: 1, K: 1}), 1)
 	works()
-	want(t, s.Step(kernels.FP32, kernels.Product{Form: kernels.NT, C: p, A: p, B: p, M: 1, N: 1, K: 1}), 1)
+	want(t, s.DgradWgrad(kernels.FP32, kernels.GEMM{Layout: kernels.NT, C: p, A: p, B: p, M: 1, N: 1, K: 1}), 1)
 	works()
-	want(t, s.Updates(kernels.FP32, []kernels.Product{{C: p, A: p, B: p, M: 1, N: 1, K: 1}}), 1)
+	want(t, s.GroupedGEMM(kernels.FP32, []kernels.GEMM{{C: p, A: p, B: p, M: 1, N: 1, K: 1}}), 1)
 	works()
-	want(t, s.Updates(kernels.FP32, make([]kernels.Product, kernels.MostUpdates+1)), 1)
+	want(t, s.GroupedGEMM(kernels.FP32, make([]kernels.GEMM, kernels.MaxGroup+1)), 1)
 	works()
-	want(t, s.Head(0, 0, p, p, p, p, p, p, 1, 17, 1, 0), 1)
+	want(t, s.Classifier(kernels.Classifier{Loss: p, Correct: p, X: p, W: p, Labels: p, Indices: p, Rows: 1, Classes: 17, K: 1}), 1)
 	works()
-	want(t, s.Means(p, p, p, 1, 0), 1)
+	want(t, s.ReduceLoss(p, p, p, 1, 0), 1)
 	works()
 }
 
@@ -160,10 +160,9 @@ func TestCopies(t *testing.T) {
 	}
 }
 
-// TestEarly runs a chain of products that depend on each other, with and without
-// saying which operands are older than the operation before: the bits must be the
-// same.
-func TestEarly(t *testing.T) {
+// TestPrefetch runs a chain of GEMMs that depend on each other, with and without
+// saying which operands the launch before did not write: the bits must be the same.
+func TestPrefetch(t *testing.T) {
 	kerneltest.RequireGPU(t)
 	const rows, n = 64, 784
 	times := 50
@@ -182,19 +181,19 @@ func TestEarly(t *testing.T) {
 			fill(x, rows*n)
 			fill(w, n*n)
 			fill(v, n*n)
-			early := func(e kernels.Early) kernels.Early { return e * kernels.Early(run) }
+			prefetch := func(p kernels.Prefetch) kernels.Prefetch { return p * kernels.Prefetch(run) }
 			for i := range times {
-				first := kernels.EarlyA
+				first := kernels.PrefetchA
 				if i == 0 {
 					first = 0
 				}
-				try(t, s.MatMul(p, kernels.Product{Epilogue: kernels.ReLU, C: y, A: x, B: w, M: rows, N: n, K: n, Early: early(first)}))
-				try(t, s.MatMul(p, kernels.Product{Form: kernels.NT, Epilogue: kernels.Mask, C: z, A: y, B: v, Y: x, M: rows, N: n, K: n,
-					Early: early(kernels.EarlyB | kernels.EarlyC)}))
-				try(t, s.Updates(p, []kernels.Product{
-					{Form: kernels.TN, Epilogue: kernels.Add, C: w, A: x, B: z, Alpha: -0.003, M: n, N: n, K: rows, Early: early(kernels.EarlyA | kernels.EarlyC)},
-					{Form: kernels.TN, Epilogue: kernels.Add, C: v, A: x, B: y, Alpha: -0.003, M: n, N: n, K: rows,
-						Early: early(kernels.EarlyA | kernels.EarlyB | kernels.EarlyC)},
+				try(t, s.GEMM(p, kernels.GEMM{Epilogue: kernels.ReLU, C: y, A: x, B: w, M: rows, N: n, K: n, Prefetch: prefetch(first)}))
+				try(t, s.GEMM(p, kernels.GEMM{Layout: kernels.NT, Epilogue: kernels.DReLU, C: z, A: y, B: v, Y: x, M: rows, N: n, K: n,
+					Prefetch: prefetch(kernels.PrefetchB | kernels.PrefetchC)}))
+				try(t, s.GroupedGEMM(p, []kernels.GEMM{
+					{Layout: kernels.TN, Epilogue: kernels.SGD, C: w, A: x, B: z, Alpha: -0.003, M: n, N: n, K: rows, Prefetch: prefetch(kernels.PrefetchA | kernels.PrefetchC)},
+					{Layout: kernels.TN, Epilogue: kernels.SGD, C: v, A: x, B: y, Alpha: -0.003, M: n, N: n, K: rows,
+						Prefetch: prefetch(kernels.PrefetchA | kernels.PrefetchB | kernels.PrefetchC)},
 				}))
 			}
 			got[run] = make([]float32, 2*n*n)
@@ -213,19 +212,19 @@ func fillWaves(t *testing.T, s kernels.Stream, p uintptr, count int) {
 	try(t, s.Upload(p, bytesOf(f)))
 }
 
-func sameBits(t *testing.T, p kernels.Precision, late, early []float32) {
+func sameBits(t *testing.T, p kernels.Precision, without, with []float32) {
 	t.Helper()
-	for i, v := range late {
-		if math.Float32bits(v) != math.Float32bits(early[i]) || v != v {
-			t.Errorf("%v: element %d is %v, and %v where operands are early", p, i, v, early[i])
+	for i, v := range without {
+		if math.Float32bits(v) != math.Float32bits(with[i]) || v != v {
+			t.Errorf("%v: element %d is %v, and %v where operands are prefetched", p, i, v, with[i])
 			return
 		}
 	}
 }
 
-// TestEarlySteps is TestEarly for steps: one behind the gradient that it takes, one
-// behind that step of its weights, and one behind its input.
-func TestEarlySteps(t *testing.T) {
+// TestPrefetchDgradWgrad is TestPrefetch for dgrads with their wgrads: one behind the
+// gradient that it takes, one behind that update of its weights, one behind its input.
+func TestPrefetchDgradWgrad(t *testing.T) {
 	kerneltest.RequireGPU(t)
 	const rows, n, k = 9, 1904, 1028 // of which there are kernels in both precisions
 	s := newStream(t)
@@ -241,15 +240,15 @@ func TestEarlySteps(t *testing.T) {
 			fillWaves(t, s, wave, rows*n)
 			fillWaves(t, s, w, n*k)
 			for i, c := range []struct {
-				write uintptr
-				count int
-				early kernels.Early
-			}{{dy, rows * k, kernels.EarlyB | kernels.EarlyC}, {0, 0, kernels.EarlyA | kernels.EarlyC}, {x, rows * n, kernels.EarlyA | kernels.EarlyB}} {
+				write    uintptr
+				count    int
+				prefetch kernels.Prefetch
+			}{{dy, rows * k, kernels.PrefetchB | kernels.PrefetchC}, {0, 0, kernels.PrefetchA | kernels.PrefetchC}, {x, rows * n, kernels.PrefetchA | kernels.PrefetchB}} {
 				if c.write != 0 {
 					try(t, s.Axpy(c.write, wave, 1, c.count))
 				}
-				try(t, s.Step(p, kernels.Product{Form: kernels.NT, Epilogue: kernels.Mask, C: out + uintptr(i*4*rows*n), A: dy, B: w, Y: x,
-					M: rows, N: n, K: k, Alpha: -0.3, Early: c.early * kernels.Early(run)}))
+				try(t, s.DgradWgrad(p, kernels.GEMM{Layout: kernels.NT, Epilogue: kernels.DReLU, C: out + uintptr(i*4*rows*n), A: dy, B: w, Y: x,
+					M: rows, N: n, K: k, Alpha: -0.3, Prefetch: c.prefetch * kernels.Prefetch(run)}))
 			}
 			got[run] = make([]float32, n*k+3*rows*n)
 			try(t, s.Download(bytesOf(got[run][:n*k]), w))
@@ -259,39 +258,39 @@ func TestEarlySteps(t *testing.T) {
 	}
 }
 
-// TestStepsAtOnce says of which steps there is a kernel.
-func TestStepsAtOnce(t *testing.T) {
+// TestFusesWgrad says of which dgrads there is a kernel with their wgrad.
+func TestFusesWgrad(t *testing.T) {
 	kerneltest.RequireGPU(t)
 	d, err := kernels.Device()
 	try(t, err)
 	bulk := d.Major == 9 && d.SMs == 132 && d.RuntimeVersion >= 12010 && os.Getenv("EMULATOR_WITHOUT_BULK") == ""
-	step := kernels.Product{Form: kernels.NT, Epilogue: kernels.Mask, C: 1 << 12, A: 1 << 12, B: 1 << 12, Y: 1 << 12, M: 64, N: 2048, K: 2048}
+	dgrad := kernels.GEMM{Layout: kernels.NT, Epilogue: kernels.DReLU, C: 1 << 12, A: 1 << 12, B: 1 << 12, Y: 1 << 12, M: 64, N: 2048, K: 2048}
 	for _, c := range []struct {
 		name      string
 		precision kernels.Precision
-		change    func(*kernels.Product)
+		change    func(*kernels.GEMM)
 		want      bool
 	}{
-		{"tf32", kernels.TF32, func(*kernels.Product) {}, bulk},
-		{"3xtf32", kernels.TF32X3, func(*kernels.Product) {}, bulk},
-		{"fp32", kernels.FP32, func(*kernels.Product) {}, false},
-		{"no mask", kernels.TF32, func(p *kernels.Product) { p.Epilogue = kernels.Store }, false},
-		{"another form", kernels.TF32, func(p *kernels.Product) { p.Form, p.Epilogue = kernels.NN, kernels.ReLU }, false},
-		{"no product", kernels.TF32, func(p *kernels.Product) { p.M = -1 }, false},
-		{"many rows", kernels.TF32, func(p *kernels.Product) { p.M = 1024 }, false},
-		{"few weights", kernels.TF32, func(p *kernels.Product) { p.N, p.K = 100, 100 }, false},
-		{"unaligned", kernels.TF32, func(p *kernels.Product) { p.B += 4 }, false},
-		{"odd lines", kernels.TF32, func(p *kernels.Product) { p.K++ }, false},
+		{"tf32", kernels.TF32, func(*kernels.GEMM) {}, bulk},
+		{"3xtf32", kernels.TF32X3, func(*kernels.GEMM) {}, bulk},
+		{"fp32", kernels.FP32, func(*kernels.GEMM) {}, false},
+		{"no epilogue", kernels.TF32, func(g *kernels.GEMM) { g.Epilogue = kernels.None }, false},
+		{"another layout", kernels.TF32, func(g *kernels.GEMM) { g.Layout, g.Epilogue = kernels.NN, kernels.ReLU }, false},
+		{"no GEMM", kernels.TF32, func(g *kernels.GEMM) { g.M = -1 }, false},
+		{"many rows", kernels.TF32, func(g *kernels.GEMM) { g.M = 1024 }, false},
+		{"few weights", kernels.TF32, func(g *kernels.GEMM) { g.N, g.K = 100, 100 }, false},
+		{"unaligned", kernels.TF32, func(g *kernels.GEMM) { g.B += 4 }, false},
+		{"unaligned rows", kernels.TF32, func(g *kernels.GEMM) { g.K++ }, false},
 	} {
-		p := step
+		p := dgrad
 		c.change(&p)
-		if got := kernels.StepsAtOnce(c.precision, p); got != c.want {
+		if got := kernels.FusesWgrad(c.precision, p); got != c.want {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
 		}
 	}
 }
 
-// TestNewThreads makes a product the first call of an operating system's thread, which
+// TestNewThreads makes a GEMM the first call of an operating system's thread, which
 // a goroutine may be moved to at any time.
 func TestNewThreads(t *testing.T) {
 	kerneltest.RequireGPU(t)
@@ -302,29 +301,29 @@ func TestNewThreads(t *testing.T) {
 		if p.Usable() != nil {
 			continue
 		}
-		for _, product := range []kernels.Product{
+		for _, g := range []kernels.GEMM{
 			{C: y, A: x, B: w, M: rows, N: n, K: n},
-			{Form: kernels.NT, C: y, A: x, B: w, M: rows, N: n, K: n},
-			{Form: kernels.TN, Epilogue: kernels.Add, C: w, A: x, B: y, M: n, N: n, K: rows},
+			{Layout: kernels.NT, C: y, A: x, B: w, M: rows, N: n, K: n},
+			{Layout: kernels.TN, Epilogue: kernels.SGD, C: w, A: x, B: y, M: n, N: n, K: rows},
 		} {
 			done := make(chan error)
 			go func() {
 				runtime.LockOSThread() // without an unlock the thread ends with the goroutine
-				done <- s.MatMul(p, product)
+				done <- s.GEMM(p, g)
 			}()
 			if err := <-done; err != nil {
-				t.Errorf("%v, %v: %v", p, product.Form, err)
+				t.Errorf("%v, %v: %v", p, g.Layout, err)
 			}
 		}
 	}
 	try(t, s.Synchronize())
 }
 
-// busy queues about 10 ms of work: products of 4096×4096 matrices.
+// busy queues about 10 ms of work: GEMMs of 4096×4096 matrices.
 func busy(t testing.TB, s kernels.Stream, p uintptr) {
 	const n = 4096
 	for range 2 {
-		try(t, s.MatMul(kernels.FP32, kernels.Product{C: p, A: p + 4*n*n, B: p + 8*n*n, M: n, N: n, K: n}))
+		try(t, s.GEMM(kernels.FP32, kernels.GEMM{C: p, A: p + 4*n*n, B: p + 8*n*n, M: n, N: n, K: n}))
 	}
 }
 
@@ -378,38 +377,39 @@ func benchmarkShape(b *testing.B, p kernels.Precision, m, w int) {
 		return p
 	}
 	x, y, z, weights, above := array(m*w), array(m*w), array(m*w), array(w*w), array(w*w)
-	losses, hits, dlogits, head, out := array(m), array(m), array(m*10), array(w*10), array(2)
+	losses, correct, dlogits, last, out := array(m), array(m), array(m*10), array(w*10), array(2)
 	long := malloc(b, busyBytes)
 	try(b, s.Fill(long, 0, busyBytes))
 	bytes := malloc(b, m*w)
-	labels, order := malloc(b, 4*m), malloc(b, 4*m)
-	try(b, errors.Join(s.Fill(bytes, 3, m*w), s.Fill(labels, 0, 4*m), s.Fill(order, 0, 4*m)))
-	multiply := func(q kernels.Product) func() error { return func() error { return s.MatMul(p, q) } }
-	headUpdate := kernels.Product{Form: kernels.TN, Epilogue: kernels.Add, C: head, A: x, B: dlogits, Alpha: -1e-9, M: w, N: 10, K: m}
-	backward := kernels.Product{Form: kernels.NT, Epilogue: kernels.Mask, C: z, A: y, B: weights, Y: x, M: m, N: w, K: w}
-	update := kernels.Product{Form: kernels.TN, Epilogue: kernels.Add, C: above, A: x, B: y, Alpha: -1e-9, M: w, N: w, K: m}
-	updates := []kernels.Product{headUpdate} // of four layers
+	labels, indices := malloc(b, 4*m), malloc(b, 4*m)
+	try(b, errors.Join(s.Fill(bytes, 3, m*w), s.Fill(labels, 0, 4*m), s.Fill(indices, 0, 4*m)))
+	c := kernels.Classifier{Loss: losses, Correct: correct, X: x, W: last, Labels: bytes, Indices: indices, Rows: m, Classes: 10, K: w}
+	gemm := func(g kernels.GEMM) func() error { return func() error { return s.GEMM(p, g) } }
+	lastWgrad := kernels.GEMM{Layout: kernels.TN, Epilogue: kernels.SGD, C: last, A: x, B: dlogits, Alpha: -1e-9, M: w, N: 10, K: m}
+	dgrad := kernels.GEMM{Layout: kernels.NT, Epilogue: kernels.DReLU, C: z, A: y, B: weights, Y: x, M: m, N: w, K: w}
+	wgrad := kernels.GEMM{Layout: kernels.TN, Epilogue: kernels.SGD, C: above, A: x, B: y, Alpha: -1e-9, M: w, N: w, K: m}
+	group := []kernels.GEMM{lastWgrad} // of four layers
 	for range 4 {
-		u := update
-		u.C = array(w * w)
-		updates = append(updates, u)
+		g := wgrad
+		g.C = array(w * w)
+		group = append(group, g)
 	}
 	for _, k := range []struct {
 		name  string
 		flops int // 0 where bytes count
 		f     func() error
 	}{
-		{"forward", 2 * m * w * w, multiply(kernels.Product{Epilogue: kernels.ReLU, C: y, A: x, B: weights, M: m, N: w, K: w})},
-		{"forward-images", 2 * m * w * w, multiply(kernels.Product{Epilogue: kernels.ReLU, C: y, A: bytes, Order: order, B: weights, M: m, N: w, K: w})},
-		{"head", 4 * m * w * 10, func() error { return s.Head(dlogits, z, losses, hits, x, head, bytes, order, m, 10, w, 0) }},
-		{"evaluate", 2 * m * w * 10, func() error { return s.Head(0, 0, losses, hits, x, head, bytes, order, m, 10, w, 0) }},
-		{"means", 0, func() error { return s.Means(out, losses, hits, m, m) }},
-		{"head-dw", 2 * m * w * 10, multiply(headUpdate)},
-		{"dx", 2 * m * w * w, multiply(backward)},
-		{"dw", 2 * m * w * w, multiply(update)},
-		{"dw-images", 2 * m * w * w, multiply(kernels.Product{Form: kernels.TN, Epilogue: kernels.Add, C: above, A: bytes, Order: order, B: y, Alpha: -1e-9, M: w, N: w, K: m})},
-		{"updates", 8*m*w*w + 2*m*w*10, func() error { return s.Updates(p, updates) }},
-		{"gather", 0, func() error { return s.Gather(x, labels, bytes, bytes, order, m, w) }},
+		{"forward", 2 * m * w * w, gemm(kernels.GEMM{Epilogue: kernels.ReLU, C: y, A: x, B: weights, M: m, N: w, K: w})},
+		{"forward-images", 2 * m * w * w, gemm(kernels.GEMM{Epilogue: kernels.ReLU, C: y, A: bytes, Indices: indices, B: weights, M: m, N: w, K: w})},
+		{"classifier", 4 * m * w * 10, func() error { c := c; c.DLogits, c.DX = dlogits, z; return s.Classifier(c) }},
+		{"evaluate", 2 * m * w * 10, func() error { return s.Classifier(c) }},
+		{"loss-reduction", 0, func() error { return s.ReduceLoss(out, losses, correct, m, m) }},
+		{"classifier-wgrad", 2 * m * w * 10, gemm(lastWgrad)},
+		{"dgrad", 2 * m * w * w, gemm(dgrad)},
+		{"wgrad", 2 * m * w * w, gemm(wgrad)},
+		{"wgrad-images", 2 * m * w * w, gemm(kernels.GEMM{Layout: kernels.TN, Epilogue: kernels.SGD, C: above, A: bytes, Indices: indices, B: y, Alpha: -1e-9, M: w, N: w, K: m})},
+		{"wgrads", 8*m*w*w + 2*m*w*10, func() error { return s.GroupedGEMM(p, group) }},
+		{"gather", 0, func() error { return s.Gather(x, labels, bytes, bytes, indices, m, w) }},
 	} {
 		b.Run(k.name, func(b *testing.B) {
 			const n = 500

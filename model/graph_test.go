@@ -122,19 +122,19 @@ func TestGraphIsInterruptedBetweenChunks(t *testing.T) {
 	})
 }
 
-// faulty is a queue that refuses one Head, counted from 1, and notes the ends of
+// faulty is a queue that refuses one Classifier, counted from 1, and notes the ends of
 // its graphs.
 type faulty struct {
 	device.Queue
-	heads, bad int
+	count, bad int
 	log        *[]string
 }
 
-func (q *faulty) Head(grad, dx, loss, hit, x, w, labels, order uintptr, rows, classes, k int, early kernels.Early) error {
-	if q.heads++; q.heads == q.bad {
+func (q *faulty) Classifier(c kernels.Classifier) error {
+	if q.count++; q.count == q.bad {
 		return errors.New("launch refused")
 	}
-	return q.Queue.Head(grad, dx, loss, hit, x, w, labels, order, rows, classes, k, early)
+	return q.Queue.Classifier(c)
 }
 
 func (q *faulty) EndCapture() (device.Graph, error) {
@@ -171,7 +171,7 @@ func TestGraphFaults(t *testing.T) {
 	opt.ChunkSteps = 2
 	onEveryGraph(t, func(t *testing.T, l lab) {
 		if !l.fuse {
-			t.Skip("fused only: a Head a step")
+			t.Skip("fused only: a Classifier a step")
 		}
 		for bad, where := range []string{"step 1:", "step 2:", "step 3:", "step 4:", "step 5:", "step 6:", "validation:"} {
 			var log []string

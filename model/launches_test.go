@@ -12,8 +12,8 @@ import (
 	"mlpool/model"
 )
 
-// recorder is a queue that notes the operations of a training, and finds fault
-// with operands said to be early that the operation before wrote.
+// recorder is a queue that notes the launches of a training, and finds fault with
+// operands to be prefetched that the launch before wrote.
 type recorder struct {
 	device.Queue
 	t     *testing.T
@@ -25,54 +25,54 @@ func (r *recorder) note(name string, wrote ...uintptr) {
 	r.calls, r.wrote = append(r.calls, name), wrote
 }
 
-func (r *recorder) product(p kernels.Product) string {
-	third := p.Y
-	if p.Epilogue == kernels.Add {
-		third = p.C
+func (r *recorder) gemm(g kernels.GEMM) string {
+	third := g.Y
+	if g.Epilogue == kernels.SGD {
+		third = g.C
 	}
-	for i, operand := range []uintptr{p.A, p.B, third} {
-		if p.Early&(1<<i) != 0 && slices.Contains(r.wrote, operand) {
-			r.t.Errorf("operand %d of %+v was written by the operation before", i, p)
+	for i, operand := range []uintptr{g.A, g.B, third} {
+		if g.Prefetch&(1<<i) != 0 && slices.Contains(r.wrote, operand) {
+			r.t.Errorf("operand %d of %+v was written by the launch before", i, g)
 		}
 	}
-	name := []string{"NN", "NT", "TN"}[p.Form] + []string{"", " ReLU", " Mask", " Add"}[p.Epilogue]
-	if p.Order != 0 {
-		name += " Order"
+	name := []string{"NN", "NT", "TN"}[g.Layout] + []string{"", " ReLU", " DReLU", " SGD"}[g.Epilogue]
+	if g.Indices != 0 {
+		name += " Indices"
 	}
-	return fmt.Sprintf("%s %dx%dx%d", name, p.M, p.N, p.K)
+	return fmt.Sprintf("%s %dx%dx%d", name, g.M, g.N, g.K)
 }
 
-func (r *recorder) MatMul(p kernels.Product) error {
-	r.note(r.product(p), p.C)
-	return r.Queue.MatMul(p)
+func (r *recorder) GEMM(g kernels.GEMM) error {
+	r.note(r.gemm(g), g.C)
+	return r.Queue.GEMM(g)
 }
 
-func (r *recorder) Updates(products []kernels.Product) error {
+func (r *recorder) GroupedGEMM(group []kernels.GEMM) error {
 	var names []string
 	var wrote []uintptr
-	for _, p := range products {
-		names, wrote = append(names, r.product(p)), append(wrote, p.C)
+	for _, g := range group {
+		names, wrote = append(names, r.gemm(g)), append(wrote, g.C)
 	}
 	r.note(strings.Join(names, ", "), wrote...)
-	return r.Queue.Updates(products)
+	return r.Queue.GroupedGEMM(group)
 }
 
-func (r *recorder) Head(grad, dx, loss, hit, x, w, labels, order uintptr, rows, classes, k int, early kernels.Early) error {
-	if early&kernels.EarlyB != 0 && slices.Contains(r.wrote, w) {
-		r.t.Error("the weights of the head were written by the operation before")
+func (r *recorder) Classifier(c kernels.Classifier) error {
+	if c.Prefetch&kernels.PrefetchB != 0 && slices.Contains(r.wrote, c.W) {
+		r.t.Error("the weights of the classifier were written by the launch before")
 	}
-	r.note(fmt.Sprintf("Head %dx%dx%d", rows, classes, k), grad, dx)
-	return r.Queue.Head(grad, dx, loss, hit, x, w, labels, order, rows, classes, k, early)
+	r.note(fmt.Sprintf("Classifier %dx%dx%d", c.Rows, c.Classes, c.K), c.DLogits, c.DX)
+	return r.Queue.Classifier(c)
 }
 
-func (r *recorder) Means(out, loss, hit uintptr, rows, batch int) error {
-	r.note(fmt.Sprintf("Means %d/%d", rows, batch), out)
-	return r.Queue.Means(out, loss, hit, rows, batch)
+func (r *recorder) ReduceLoss(out, loss, correct uintptr, rows, batch int) error {
+	r.note(fmt.Sprintf("ReduceLoss %d/%d", rows, batch), out)
+	return r.Queue.ReduceLoss(out, loss, correct, rows, batch)
 }
 
-func (r *recorder) Gather(x, y, images, labels, order uintptr, rows, cols int) error {
+func (r *recorder) Gather(x, y, images, labels, indices uintptr, rows, cols int) error {
 	r.note("Gather", x, y)
-	return r.Queue.Gather(x, y, images, labels, order, rows, cols)
+	return r.Queue.Gather(x, y, images, labels, indices, rows, cols)
 }
 
 // TestLaunches spells out what an epoch launches: fused, a step of hidden layers
@@ -81,13 +81,13 @@ func TestLaunches(t *testing.T) {
 	train, test := blobs(50, 12, 1), blobs(20, 12, 2)
 	steps := map[int][]string{
 		1: {
-			"NN ReLU Order 25x8x12", "Head 25x10x8",
-			"TN Add 8x10x25, TN Add Order 12x8x25",
+			"NN ReLU Indices 25x8x12", "Classifier 25x10x8",
+			"TN SGD 8x10x25, TN SGD Indices 12x8x25",
 		},
 		4: {
-			"NN ReLU Order 25x8x12", "NN ReLU 25x8x8", "NN ReLU 25x8x8", "NN ReLU 25x8x8", "Head 25x10x8",
-			"NT Mask 25x8x8", "NT Mask 25x8x8", "NT Mask 25x8x8",
-			"TN Add 8x10x25, TN Add 8x8x25, TN Add 8x8x25, TN Add 8x8x25, TN Add Order 12x8x25",
+			"NN ReLU Indices 25x8x12", "NN ReLU 25x8x8", "NN ReLU 25x8x8", "NN ReLU 25x8x8", "Classifier 25x10x8",
+			"NT DReLU 25x8x8", "NT DReLU 25x8x8", "NT DReLU 25x8x8",
+			"TN SGD 8x10x25, TN SGD 8x8x25, TN SGD 8x8x25, TN SGD 8x8x25, TN SGD Indices 12x8x25",
 		},
 	}
 	onEveryBackend(t, func(t *testing.T, l lab) {
@@ -108,8 +108,8 @@ func TestLaunches(t *testing.T) {
 			if _, err := trainer.Epoch(context.Background()); err != nil {
 				t.Fatal(err)
 			}
-			want := append(slices.Repeat(step, 2), "Means 50/25", "NN ReLU Order 20x8x12")
-			want = append(append(want, slices.Repeat([]string{"NN ReLU 20x8x8"}, layers-1)...), "Head 20x10x8", "Means 20/76")
+			want := append(slices.Repeat(step, 2), "ReduceLoss 50/25", "NN ReLU Indices 20x8x12")
+			want = append(append(want, slices.Repeat([]string{"NN ReLU 20x8x8"}, layers-1)...), "Classifier 20x10x8", "ReduceLoss 20/76")
 			if !slices.Equal(r.calls, want) {
 				t.Errorf("%d layers: launched %q\nwant %q", layers, r.calls, want)
 			}

@@ -9,11 +9,11 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// Classes is the number of classes that the head tells apart.
+// Classes is the number of classes that the classifier tells apart.
 const Classes = 10
 
 // Weights returns the initial weights of a perceptron without biases:
-// numLayers hidden layers of featDim units and the head on top. Layer i is
+// numLayers hidden layers of featDim units and the classifier on top. Layer i is
 // float32 of shape [inputs, outputs], uniform in ±1/sqrt(inputs), from a
 // PCG generator seeded with (seed, i): the same on every machine.
 func Weights(inputs, featDim, numLayers int, seed uint64) []*tensor.Dense {
@@ -38,7 +38,7 @@ func Weights(inputs, featDim, numLayers int, seed uint64) []*tensor.Dense {
 // MLP is a multilayer perceptron whose weights are on a device, with one hidden
 // layer at least.
 //
-// There, hidden layers are as wide as the next multiple of four: the GPU reads lines
+// There, hidden layers are as wide as the next multiple of four: the GPU reads rows
 // of whole float4, 16 bytes, at once, others one by one. The units that this adds
 // have weights of zero. So their outputs and gradients are zero, and they remain so.
 type MLP[T any] struct {
@@ -87,20 +87,20 @@ func resized(w *tensor.Dense, rows, cols int) *tensor.Dense {
 
 // Forward returns the output of the last hidden layer for a batch x.
 func (m *MLP[T]) Forward(x T) T {
-	head := len(m.weights) - 1
-	for i, w := range m.weights[:head] {
+	last := len(m.weights) - 1
+	for i, w := range m.weights[:last] {
 		m.inputs[i] = x
-		x = m.ops.MatMulReLU(x, w)
+		x = m.ops.LinearReLU(x, w)
 	}
-	m.inputs[head] = x
+	m.inputs[last] = x
 	return x
 }
 
 // Step does a training step on a batch x: forward, and every weight down its own
 // gradient. The losses go to results, from column start on.
 func (m *MLP[T]) Step(x, labels, results T, start int, rate float32) {
-	dy, dx := m.ops.Head(m.Forward(x), m.weights[len(m.weights)-1], labels, results, start)
-	m.ops.Backward(m.weights, m.inputs, dy, dx, rate)
+	dlogits, dx := m.ops.Classifier(m.Forward(x), m.weights[len(m.weights)-1], labels, results, start)
+	m.ops.Backward(m.weights, m.inputs, dlogits, dx, rate)
 }
 
 // Evaluate writes the losses of a batch x to results, from column start on.

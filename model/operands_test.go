@@ -69,28 +69,28 @@ func (q *idle) note(name string, sizes []int, arrays ...uintptr) error {
 	return nil
 }
 
-func (q *idle) gemm(name string, g kernels.Product) error {
-	name += []string{"nn", "nt", "tn"}[g.Form] + []string{"", "+relu", "+drelu", "+sgd"}[g.Epilogue]
+func (q *idle) gemm(name string, g kernels.GEMM) error {
+	name += []string{"nn", "nt", "tn"}[g.Layout] + []string{"", "+relu", "+drelu", "+sgd"}[g.Epilogue]
 	if g.Alpha != 0 {
 		name += fmt.Sprint(" ", g.Alpha)
 	}
 	for i, operand := range []string{"a", "b", "c"} {
-		if g.Early&(1<<i) != 0 {
+		if g.Prefetch&(1<<i) != 0 {
 			name += " prefetch:" + operand
 		}
 	}
-	return q.note(name, []int{g.M, g.N, g.K}, g.C, g.A, g.B, g.Y, g.Order)
+	return q.note(name, []int{g.M, g.N, g.K}, g.C, g.A, g.B, g.Y, g.Indices)
 }
 
-func (q *idle) MatMul(g kernels.Product) error     { return q.gemm("gemm ", g) }
-func (q *idle) StepsAtOnce(g kernels.Product) bool { return q.fuses }
-func (q *idle) Step(g kernels.Product) error       { return q.gemm("dgrad+wgrad ", g) }
-func (q *idle) ReLU(y, x uintptr, n int) error     { return q.note("relu", []int{n}, y, x) }
+func (q *idle) GEMM(g kernels.GEMM) error       { return q.gemm("gemm ", g) }
+func (q *idle) FusesWgrad(g kernels.GEMM) bool  { return q.fuses }
+func (q *idle) DgradWgrad(g kernels.GEMM) error { return q.gemm("dgrad+wgrad ", g) }
+func (q *idle) ReLU(y, x uintptr, n int) error  { return q.note("relu", []int{n}, y, x) }
 func (q *idle) Axpy(y, x uintptr, a float32, n int) error {
 	return q.note(fmt.Sprint("axpy ", a), []int{n}, y, x)
 }
 
-func (q *idle) Updates(group []kernels.Product) error {
+func (q *idle) GroupedGEMM(group []kernels.GEMM) error {
 	fmt.Fprintln(&q.text, "group of", len(group))
 	for _, g := range group {
 		if err := q.gemm("  ", g); err != nil {
@@ -116,15 +116,15 @@ func (q *idle) SoftmaxCrossEntropyBackward(dx, p, labels uintptr, rows, cols int
 	return q.note("softmax backward", []int{rows, cols}, dx, p, labels)
 }
 
-func (q *idle) Head(grad, dx, loss, hit, x, w, labels, order uintptr, rows, classes, k int, early kernels.Early) error {
+func (q *idle) Classifier(c kernels.Classifier) error {
 	name := "classifier"
-	if early&kernels.EarlyB != 0 {
+	if c.Prefetch&kernels.PrefetchB != 0 {
 		name += " prefetch:w"
 	}
-	return q.note(name, []int{rows, classes, k}, grad, dx, loss, hit, x, w, labels, order)
+	return q.note(name, []int{c.Rows, c.Classes, c.K}, c.DLogits, c.DX, c.Loss, c.Correct, c.X, c.W, c.Labels, c.Indices)
 }
 
-func (q *idle) Means(out, loss, correct uintptr, rows, batch int) error {
+func (q *idle) ReduceLoss(out, loss, correct uintptr, rows, batch int) error {
 	return q.note("reduce loss", []int{rows, batch}, out, loss, correct)
 }
 

@@ -16,30 +16,30 @@ import (
 // error one by one; after the first fault the rest of the step does nothing,
 // and EndStep returns it.
 type Ops[T any] interface {
-	// Gather makes a batch: x[i,:] = images[order[start+i],:]/255 and
-	// y[i] = labels[order[start+i]] for i < n, from uint8 images and labels
-	// and int32 order. It may leave that to those that take them: x is for
-	// MatMulReLU and Backward, y for Head and Evaluate.
-	Gather(images, labels, order T, start, n int) (x, y T)
-	// MatMulReLU is max(0, x·w).
-	MatMulReLU(x, w T) T
-	// Head writes the cross-entropy of each row of softmax(x·w) to results[0,:]
-	// from column start on, and to results[1,:] whether it predicts its label, 1 or
-	// 0. It returns the gradients of the mean of these losses: dy of x·w, and dx of
-	// what x was before a ReLU.
-	Head(x, w, labels, results T, start int) (dy, dx T)
-	// Evaluate is Head without the gradients.
+	// Gather makes a batch: x[i,:] = images[indices[start+i],:]/255 and
+	// y[i] = labels[indices[start+i]] for i < n, from uint8 images and labels
+	// and int32 indices. It may leave that to those that take them: x is for
+	// LinearReLU and Backward, y for Classifier and Evaluate.
+	Gather(images, labels, indices T, start, n int) (x, y T)
+	// LinearReLU is max(0, x·w).
+	LinearReLU(x, w T) T
+	// Classifier writes the cross-entropy of each row of softmax(x·w) to results[0,:]
+	// from column start on, and to results[1,:] whether its prediction is correct, 1
+	// or 0. It returns the gradients of the mean of these losses: dlogits of x·w, and
+	// dx of what x was before a ReLU.
+	Classifier(x, w, labels, results T, start int) (dlogits, dx T)
+	// Evaluate is Classifier without the gradients.
 	Evaluate(x, w, labels, results T, start int)
 	// Backward goes down the layers of weights w and inputs x, from the last one on,
 	// and steps all weights down their gradients. dy is the gradient of the last
-	// layer's output and dx that of its input, as Head returns them. At each layer
-	// w -= rate·xᵀ·dy; the dy of the one below is dx = dy·wᵀ where x > 0, else 0, of w
-	// as it was before.
+	// layer's output and dx that of its input, as Classifier returns them. At each
+	// layer w -= rate·xᵀ·dy; the dy of the one below is dx = dy·wᵀ where x > 0, else
+	// 0, of w as it was before.
 	Backward(w, x []T, dy, dx T, rate float32)
-	// Means sums up columns start to start+rows of results by batches: row slot+i
-	// of out[:,2] is the mean loss and the number of right predictions of the i-th
+	// ReduceLoss sums up columns start to start+rows of results by batches: row slot+i
+	// of out[:,2] is the mean loss and the number of correct predictions of the i-th
 	// batch columns, of which the last may be short.
-	Means(out T, slot int, results T, start, rows, batch int)
+	ReduceLoss(out T, slot int, results T, start, rows, batch int)
 	// EndStep frees the outputs of the step and returns its first fault.
 	EndStep() error
 

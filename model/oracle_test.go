@@ -9,7 +9,7 @@ import (
 )
 
 // oracle trains the same perceptron in float64, straight from the formulas:
-// y = relu(x·w) layer by layer, p = softmax(x·w) at the head,
+// y = relu(x·w) layer by layer, p = softmax(x·w) at the classifier,
 // loss = -mean ln p[label], w -= rate·xᵀ·dy.
 type oracle struct {
 	weights [][]float64
@@ -71,8 +71,8 @@ func softmax(x []float64, cols int) {
 	}
 }
 
-// score returns the mean loss and the number of hits of probabilities.
-func score(p []float64, labels []uint8) (loss float64, hits int) {
+// score returns the mean loss and the number of correct predictions of probabilities.
+func score(p []float64, labels []uint8) (loss float64, correct int) {
 	for r, label := range labels {
 		row := p[r*model.Classes : (r+1)*model.Classes]
 		loss -= math.Log(row[label]) / float64(len(labels))
@@ -83,10 +83,10 @@ func score(p []float64, labels []uint8) (loss float64, hits int) {
 			}
 		}
 		if best == int(label) {
-			hits++
+			correct++
 		}
 	}
-	return loss, hits
+	return loss, correct
 }
 
 // step trains on a batch and returns its loss.

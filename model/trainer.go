@@ -43,7 +43,7 @@ type Epoch struct {
 	Number  int       // from 1
 	Losses  []float32 // of each step, in order
 	ValLoss float64
-	ValAcc  float64 // the share of the test set that is predicted right, 0 to 1
+	ValAcc  float64 // the share of the test set whose prediction is correct, 0 to 1
 	// Train and Validation are wall-clock times; the host waits for the device
 	// once, at their end, and the device's clock tells where they meet.
 	Train, Validation time.Duration
@@ -93,8 +93,8 @@ type Trainer[T any] struct {
 	opt         Options
 	mlp         *MLP[T]
 	train, test split[T]
-	rows        T // [2, rows]: loss and hit of each training, then each test row
-	results     T // [batches, 2]: the mean loss and the hits of each training, then each test batch
+	rows        T // [2, rows]: the loss of each training, then each test row, and whether it was correct
+	results     T // [batches, 2]: the mean loss and the number correct of each training, then each test batch
 	owned       []T
 	chunks      []chunk // of an epoch's training
 	validation  chunk
@@ -103,9 +103,10 @@ type Trainer[T any] struct {
 	step        atomic.Int64
 }
 
-// split is a Set on the device, with the order in which it is visited.
+// split is a Set on the device, with the indices of its rows in the order in which it is
+// visited.
 type split[T any] struct {
-	images, labels, order    T
+	images, labels, indices  T
 	rows, batchSize, batches int
 }
 
@@ -116,8 +117,8 @@ func (s split[T]) batch(i int) (start, n int) {
 	return start, min(s.batchSize, s.rows-start)
 }
 
-// A chunk is steps that are the same in every epoch, but for what is in the
-// order: its key for Ops.Replay, the number of steps done after it, and what
+// A chunk is steps that are the same in every epoch, but for what the indices
+// are: its key for Ops.Replay, the number of steps done after it, and what
 // does them.
 type chunk struct {
 	key, end int
@@ -183,7 +184,7 @@ func (t *Trainer[T]) split(name string, s Set, batchSize int) (split[T], error) 
 	var errs [3]error
 	p.images, errs[0] = t.own(name+" images", s.Images)
 	p.labels, errs[1] = t.own(name+" labels", s.Labels)
-	p.order, errs[2] = t.own(name+" order", vector(identity))
+	p.indices, errs[2] = t.own(name+" indices", vector(identity))
 	return p, errors.Join(errs[:]...)
 }
 
@@ -214,7 +215,7 @@ func (t *Trainer[T]) Epoch(ctx context.Context) (Epoch, error) {
 	order := <-t.nextOrder
 	t.epoch++
 	t.shuffle()
-	if err := t.ops.Write(t.train.order, vector(order)); err != nil {
+	if err := t.ops.Write(t.train.indices, vector(order)); err != nil {
 		return e, fmt.Errorf("epoch %d: %w", e.Number, err)
 	}
 	steps, err := t.queue(ctx)
@@ -245,7 +246,7 @@ func (t *Trainer[T]) Epoch(ctx context.Context) (Epoch, error) {
 func (t *Trainer[T]) queue(ctx context.Context) (steps int, err error) {
 	for _, c := range t.chunks {
 		if ctx.Err() != nil {
-			return steps, t.sumUp(0, steps)
+			return steps, t.reduceLoss(0, steps)
 		}
 		if err := t.ops.Replay(c.key, c.run); err != nil {
 			return steps, err
@@ -257,7 +258,7 @@ func (t *Trainer[T]) queue(ctx context.Context) (steps int, err error) {
 			return steps, fmt.Errorf("step %d: %w", steps, err)
 		}
 	}
-	if err := errors.Join(t.sumUp(0, steps), t.ops.Mark(trainEnd)); err != nil {
+	if err := errors.Join(t.reduceLoss(0, steps), t.ops.Mark(trainEnd)); err != nil {
 		return steps, err
 	}
 	if err := t.ops.Replay(t.validation.key, t.validation.run); err != nil {
@@ -270,7 +271,7 @@ func (t *Trainer[T]) queue(ctx context.Context) (steps int, err error) {
 func (t *Trainer[T]) steps(start, end int) error {
 	for i := start; i < end; i++ {
 		start, n := t.train.batch(i)
-		x, y := t.ops.Gather(t.train.images, t.train.labels, t.train.order, start, n)
+		x, y := t.ops.Gather(t.train.images, t.train.labels, t.train.indices, start, n)
 		t.mlp.Step(x, y, t.rows, start, t.opt.LearningRate)
 		if err := t.ops.EndStep(); err != nil {
 			return fmt.Errorf("step %d: %w", i+1, err)
@@ -288,7 +289,7 @@ func (t *Trainer[T]) report(before, steps int) error {
 	if t.opt.Verbose == nil || steps/t.opt.VerboseEvery == before/t.opt.VerboseEvery {
 		return nil
 	}
-	if err := t.sumUp(steps-1, steps); err != nil {
+	if err := t.reduceLoss(steps-1, steps); err != nil {
 		return err
 	}
 	results, err := t.ops.Dense(t.results)
@@ -302,22 +303,22 @@ func (t *Trainer[T]) report(before, steps int) error {
 func (t *Trainer[T]) validate() error {
 	for i := range t.test.batches {
 		start, n := t.test.batch(i)
-		x, y := t.ops.Gather(t.test.images, t.test.labels, t.test.order, start, n)
+		x, y := t.ops.Gather(t.test.images, t.test.labels, t.test.indices, start, n)
 		t.mlp.Evaluate(x, y, t.rows, t.train.rows+start)
 		if err := t.ops.EndStep(); err != nil {
 			return err
 		}
 	}
-	t.ops.Means(t.results, t.train.batches, t.rows, t.train.rows, t.test.rows, t.test.batchSize)
+	t.ops.ReduceLoss(t.results, t.train.batches, t.rows, t.train.rows, t.test.rows, t.test.batchSize)
 	return t.ops.EndStep()
 }
 
-// sumUp makes the results of the training steps from first on, before end, out of
+// reduceLoss makes the results of the training steps from first on, before end, out of
 // those of their rows.
-func (t *Trainer[T]) sumUp(first, end int) error {
+func (t *Trainer[T]) reduceLoss(first, end int) error {
 	start := first * t.train.batchSize
 	rows := min(end*t.train.batchSize, t.train.rows) - start
-	t.ops.Means(t.results, first, t.rows, start, rows, t.train.batchSize)
+	t.ops.ReduceLoss(t.results, first, t.rows, start, rows, t.train.batchSize)
 	return t.ops.EndStep()
 }
 

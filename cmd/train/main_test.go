@@ -171,7 +171,7 @@ func TestOnlookers(t *testing.T) {
 			t.Fatal(err)
 		}
 		if ext == ".json" {
-			if !json.Valid(text) || !bytes.Contains(text, []byte("matmul+sgd")) && !bytes.Contains(text, []byte("matmul+relu")) {
+			if !json.Valid(text) || !bytes.Contains(text, []byte("dgrad+drelu")) && !bytes.Contains(text, []byte("gemm+relu")) {
 				t.Errorf("%s is no JSON with the names of operations: %.300s", trace, text)
 			}
 		} else if n := len(lines(t, trace)); n != 101 {

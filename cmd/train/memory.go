@@ -31,8 +31,8 @@ func modelBytes(cfg configs.Config, set data.Dataset) (weights, outputs int64) {
 	return weights, 4 * width * layers * int64(rows)
 }
 
-// tableBytes is what a device holds of the data set: images and labels, the order
-// of the rows, and the loss and hit of each.
+// tableBytes is what a device holds of the data set: images and labels, the
+// indices of the rows, and of each the loss and whether its prediction is correct.
 func tableBytes(set data.Dataset) int64 {
 	return int64(set.Train.Len()+set.Test.Len()) * (int64(set.Train.Features()) + 1 + 4 + 8)
 }

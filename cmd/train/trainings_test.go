@@ -46,20 +46,18 @@ var trainings = []struct {
 // of any other queue: see TestIdleQueue.
 type idleQueue struct{ device.HostQueue }
 
-func (*idleQueue) MatMul(kernels.Product) error                                { return nil }
-func (*idleQueue) Step(kernels.Product) error                                  { return nil }
-func (*idleQueue) Updates([]kernels.Product) error                             { return nil }
+func (*idleQueue) GEMM(kernels.GEMM) error                                     { return nil }
+func (*idleQueue) GroupedGEMM([]kernels.GEMM) error                            { return nil }
+func (*idleQueue) DgradWgrad(kernels.GEMM) error                               { return nil }
 func (*idleQueue) ReLU(_, _ uintptr, _ int) error                              { return nil }
 func (*idleQueue) ReLUBackward(_, _, _ uintptr, _ int) error                   { return nil }
 func (*idleQueue) Softmax(_, _ uintptr, _, _ int) error                        { return nil }
 func (*idleQueue) CrossEntropy(_, _, _, _ uintptr, _, _ int) error             { return nil }
 func (*idleQueue) SoftmaxCrossEntropyBackward(_, _, _ uintptr, _, _ int) error { return nil }
-func (*idleQueue) Means(_, _, _ uintptr, _, _ int) error                       { return nil }
+func (*idleQueue) Classifier(kernels.Classifier) error                         { return nil }
+func (*idleQueue) ReduceLoss(_, _, _ uintptr, _, _ int) error                  { return nil }
 func (*idleQueue) Axpy(_, _ uintptr, _ float32, _ int) error                   { return nil }
 func (*idleQueue) Gather(_, _, _, _, _ uintptr, _, _ int) error                { return nil }
-func (*idleQueue) Head(_, _, _, _, _, _, _, _ uintptr, _, _, _ int, _ kernels.Early) error {
-	return nil
-}
 
 // blank is a data set of black images of so many pixels.
 func blank(train, test, pixels int) data.Dataset {
@@ -159,7 +157,7 @@ func writeTraining(t *testing.T, path, job string, trace *traces.Trace) {
 }
 
 // TestIdleQueue trains small models on the idle queue and on those that compute:
-// the requests are the same, in batches that are views and in larger ones.
+// the requests are the same, in batches that are gathered views and in larger ones.
 func TestIdleQueue(t *testing.T) {
 	for _, name := range []string{"cpu", "cuda"} {
 		t.Run(name, func(t *testing.T) {

@@ -8,7 +8,7 @@ import (
 
 // Backward is the backward pass of a perceptron with the step down its gradients. w
 // are the weights of its layers, from the input on; x is what each layer took in: the
-// batch, which may be a view of images, and then what came out of ReLUs. dy is the
+// batch, which may be a gathered view of images, and then what came out of ReLUs. dy is the
 // gradient of the last layer's output, dx that of its input. From the last layer down:
 //
 //	dx = dy·wᵀ where x > 0, else 0    dgrad, but of the last layer and the first
@@ -65,34 +65,44 @@ func (d *Device) checkBackward(w, x []Tensor, dy, dx Tensor) {
 	}
 }
 
+// The names of what Backward launches, and of the outputs.
+const (
+	nameDgrad      = "dgrad"
+	nameDgradReLU  = "dgrad+drelu"
+	nameReLU       = "relu backward"
+	nameWgrad      = "wgrad+sgd"
+	nameDgradWgrad = "dgrad+wgrad+sgd"
+)
+
 // dgrad is dy·wᵀ where x > 0, else 0, kernel by kernel.
 func (d *Device) dgrad(dy, w, x Tensor) Tensor {
-	product := d.output("matmul", x.rows, x.cols, Float32)
+	product := d.output(nameDgrad, x.rows, x.cols, Float32)
 	if d.err == nil {
-		d.multiply("matmul", kernels.Product{Form: kernels.NT, C: product.addr(), A: dy.addr(), B: w.addr(), M: x.rows, N: x.cols, K: dy.cols})
+		d.gemm(nameDgrad, kernels.GEMM{Layout: kernels.NT, C: product.addr(), A: dy.addr(), B: w.addr(), M: x.rows, N: x.cols, K: dy.cols})
 	}
-	dx := d.output("relu backward", x.rows, x.cols, Float32)
+	dx := d.output(nameReLU, x.rows, x.cols, Float32)
 	if d.err == nil {
-		d.launched("relu backward", d.queue.ReLUBackward(dx.addr(), product.addr(), x.addr(), x.Len()), dx.addr())
+		d.launched(nameReLU, d.queue.ReLUBackward(dx.addr(), product.addr(), x.addr(), x.Len()), dx.addr())
 	}
 	return dx
 }
 
 // wgrad is w -= rate·xᵀ·dy: in the group, or kernel by kernel.
 func (d *Device) wgrad(w, x, dy Tensor, rate float32) {
-	p := kernels.Product{Form: kernels.TN, A: x.addr(), Order: x.order, B: dy.addr(), M: w.rows, N: w.cols, K: x.rows}
+	g := kernels.GEMM{Layout: kernels.TN, A: x.addr(), Indices: x.indices, B: dy.addr(), M: w.rows, N: w.cols, K: x.rows}
 	if d.fuse {
-		p.Epilogue, p.C, p.Alpha = kernels.Add, w.addr(), -rate
+		g.Epilogue, g.C, g.Alpha = kernels.SGD, w.addr(), -rate
 		if len(d.group) == cap(d.group) {
 			d.launchGroup()
 		}
-		d.group = append(d.group, p)
+		d.group = append(d.group, g)
 		return
 	}
-	dw := d.output("matmul", w.rows, w.cols, Float32)
+	const op = "wgrad"
+	dw := d.output(op, w.rows, w.cols, Float32)
 	if d.err == nil {
-		p.C = dw.addr()
-		d.multiply("matmul", p)
+		g.C = dw.addr()
+		d.gemm(op, g)
 	}
 	if d.err == nil {
 		d.launched("sgd", d.queue.Axpy(w.addr(), dw.addr(), -rate, w.Len()), w.addr())
@@ -101,20 +111,19 @@ func (d *Device) wgrad(w, x, dy Tensor, rate float32) {
 
 // dgradWgrad is dgrad and wgrad: in one launch, or the wgrad in the group.
 func (d *Device) dgradWgrad(w, x, dy Tensor, rate float32) Tensor {
-	const op = "matmul+mask"
-	dx := d.output(op, x.rows, x.cols, Float32)
+	dx := d.output(nameDgradReLU, x.rows, x.cols, Float32)
 	if d.err != nil {
 		return dx
 	}
-	p := kernels.Product{
-		Form: kernels.NT, Epilogue: kernels.Mask, C: dx.addr(), A: dy.addr(), B: w.addr(), Y: x.addr(), M: x.rows, N: x.cols, K: dy.cols,
+	g := kernels.GEMM{
+		Layout: kernels.NT, Epilogue: kernels.DReLU, C: dx.addr(), A: dy.addr(), B: w.addr(), Y: x.addr(), M: x.rows, N: x.cols, K: dy.cols,
 	}
-	if d.queue.StepsAtOnce(p) {
-		p.Alpha, p.Early = -rate, d.last.early(p)
-		d.launched(op+"+sgd", d.queue.Step(p), p.C, p.B)
+	if d.queue.FusesWgrad(g) {
+		g.Alpha, g.Prefetch = -rate, d.last.prefetch(g)
+		d.launched(nameDgradWgrad, d.queue.DgradWgrad(g), g.C, g.B)
 		return dx
 	}
-	d.multiply(op, p)
+	d.gemm(nameDgradReLU, g)
 	d.wgrad(w, x, dy, rate)
 	return dx
 }
@@ -124,10 +133,10 @@ func (d *Device) launchGroup() {
 	if len(d.group) == 0 || d.err != nil {
 		return
 	}
-	var wrote [kernels.MostUpdates]uintptr
+	var wrote [kernels.MaxGroup]uintptr
 	for i := range d.group {
-		d.group[i].Early, wrote[i] = d.last.early(d.group[i]), d.group[i].C
+		d.group[i].Prefetch, wrote[i] = d.last.prefetch(d.group[i]), d.group[i].C
 	}
-	d.launched("matmul+sgd", d.queue.Updates(d.group), wrote[:len(d.group)]...)
+	d.launched(nameWgrad, d.queue.GroupedGEMM(d.group), wrote[:len(d.group)]...)
 	d.group = d.group[:0]
 }

@@ -12,157 +12,160 @@ import (
 	"mlpool/kernels"
 )
 
-// A listener is a queue on host memory that notes what is queued, and finds fault
-// with operands said to be early that are not.
-type listener struct {
+// recording is a queue on host memory that notes what is queued, and finds fault with
+// operands to be prefetched that the launch before wrote.
+type recording struct {
 	HostQueue
 	t     *testing.T
 	calls []string
 	bad   string    // a call that is refused
-	steps bool      // what StepsAtOnce says
+	fuses bool      // what FusesWgrad says
 	wrote []uintptr // by what was queued last
 }
 
-var formNames, epilogueNames = []string{"nn", "nt", "tn"}, []string{"", "+relu", "+mask", "+add"}
-
-func (l *listener) call(name string, wrote ...uintptr) error {
-	if name == l.bad {
+func (r *recording) call(name string, wrote ...uintptr) error {
+	if name == r.bad {
 		return errors.New("refused")
 	}
-	l.calls, l.wrote = append(l.calls, name), wrote
+	r.calls, r.wrote = append(r.calls, name), wrote
 	return nil
 }
 
-func (l *listener) product(p kernels.Product) string {
-	name := formNames[p.Form] + epilogueNames[p.Epilogue]
-	if p.Order != 0 {
+// gemm is the name of g, with its operands that may be prefetched.
+func (r *recording) gemm(g kernels.GEMM) string {
+	name := []string{"nn", "nt", "tn"}[g.Layout] + []string{"", "+relu", "+drelu", "+sgd"}[g.Epilogue]
+	if g.Indices != 0 {
 		name = "images " + name
 	}
-	for i, addr := range []uintptr{p.A, p.B, p.Y + uintptr(p.Epilogue/kernels.Add)*p.C} {
-		bit := kernels.Early(1) << i
-		if p.Early&bit == 0 {
+	third := g.Y
+	if g.Epilogue == kernels.SGD {
+		third = g.C
+	}
+	for i, addr := range []uintptr{g.A, g.B, third} {
+		bit := kernels.Prefetch(1) << i
+		if g.Prefetch&bit == 0 {
 			continue
 		}
 		name += []string{" A", " B", " C"}[i]
-		if slices.Contains(l.wrote, addr) {
-			l.t.Errorf("%s: operand %d was written by the operation before, after %q", name, i, l.calls)
+		if slices.Contains(r.wrote, addr) {
+			r.t.Errorf("%s: operand %d was written by the launch before, after %q", name, i, r.calls)
 		}
 	}
 	return name
 }
 
-func (l *listener) MatMul(p kernels.Product) error {
-	if err := l.call(l.product(p), p.C); err != nil {
+func (r *recording) GEMM(g kernels.GEMM) error {
+	if err := r.call(r.gemm(g), g.C); err != nil {
 		return err
 	}
-	return l.HostQueue.MatMul(p)
+	return r.HostQueue.GEMM(g)
 }
 
-func (l *listener) StepsAtOnce(kernels.Product) bool { return l.steps }
+func (r *recording) FusesWgrad(kernels.GEMM) bool { return r.fuses }
 
-func (l *listener) Step(p kernels.Product) error {
-	if err := l.call("step "+l.product(p), p.C, p.B); err != nil {
+func (r *recording) DgradWgrad(g kernels.GEMM) error {
+	if err := r.call("dgrad+wgrad "+r.gemm(g), g.C, g.B); err != nil {
 		return err
 	}
-	return l.HostQueue.Step(p)
+	return r.HostQueue.DgradWgrad(g)
 }
 
-func (l *listener) Updates(products []kernels.Product) error {
+func (r *recording) GroupedGEMM(group []kernels.GEMM) error {
 	var names []string
 	var wrote []uintptr
-	for i, p := range products {
-		names, wrote = append(names, l.product(p)), append(wrote, p.C)
-		for j, q := range products {
-			if i != j && (p.C == q.C || p.C == q.A || p.C == q.B) {
-				l.t.Errorf("%+v and %+v are not independent", p, q)
+	for i, g := range group {
+		names, wrote = append(names, r.gemm(g)), append(wrote, g.C)
+		for j, h := range group {
+			if i != j && (g.C == h.C || g.C == h.A || g.C == h.B) {
+				r.t.Errorf("%+v and %+v are not independent", g, h)
 			}
 		}
 	}
-	if err := l.call(strings.Join(names, " | "), wrote...); err != nil {
+	if err := r.call(strings.Join(names, " | "), wrote...); err != nil {
 		return err
 	}
-	return l.HostQueue.Updates(products)
+	return r.HostQueue.GroupedGEMM(group)
 }
 
-func (l *listener) Head(grad, dx, loss, hit, x, w, labels, order uintptr, rows, classes, k int, early kernels.Early) error {
-	name := "head"
-	if early&kernels.EarlyB != 0 {
+func (r *recording) Classifier(c kernels.Classifier) error {
+	name := "classifier"
+	if c.Prefetch&kernels.PrefetchB != 0 {
 		name += " B"
-		if slices.Contains(l.wrote, w) {
-			l.t.Errorf("the weights of a head were written by the operation before, after %q", l.calls)
+		if slices.Contains(r.wrote, c.W) {
+			r.t.Errorf("the weights of a classifier were written by the launch before, after %q", r.calls)
 		}
 	}
-	if err := l.call(name, grad, dx); err != nil {
+	if err := r.call(name, c.DLogits, c.DX); err != nil {
 		return err
 	}
-	return l.HostQueue.Head(grad, dx, loss, hit, x, w, labels, order, rows, classes, k, early)
+	return r.HostQueue.Classifier(c)
 }
 
-func (l *listener) Means(out, loss, hit uintptr, rows, batch int) error {
-	return errors.Join(l.call("means", out), l.HostQueue.Means(out, loss, hit, rows, batch))
+func (r *recording) ReduceLoss(out, loss, correct uintptr, rows, batch int) error {
+	return errors.Join(r.call("loss reduction", out), r.HostQueue.ReduceLoss(out, loss, correct, rows, batch))
 }
 
-func (l *listener) ReLU(y, x uintptr, n int) error {
-	return errors.Join(l.call("relu", y), l.HostQueue.ReLU(y, x, n))
+func (r *recording) ReLU(y, x uintptr, n int) error {
+	return errors.Join(r.call("relu", y), r.HostQueue.ReLU(y, x, n))
 }
 
-func (l *listener) ReLUBackward(dx, dy, y uintptr, n int) error {
-	if err := l.call("drelu", dx); err != nil {
+func (r *recording) ReLUBackward(dx, dy, y uintptr, n int) error {
+	if err := r.call("relu backward", dx); err != nil {
 		return err
 	}
-	return l.HostQueue.ReLUBackward(dx, dy, y, n)
+	return r.HostQueue.ReLUBackward(dx, dy, y, n)
 }
 
-func (l *listener) Axpy(y, x uintptr, alpha float32, n int) error {
-	if err := l.call("axpy", y); err != nil {
+func (r *recording) Axpy(y, x uintptr, alpha float32, n int) error {
+	if err := r.call("axpy", y); err != nil {
 		return err
 	}
-	return l.HostQueue.Axpy(y, x, alpha, n)
+	return r.HostQueue.Axpy(y, x, alpha, n)
 }
 
-func (l *listener) Upload(dst uintptr, src []byte) error {
-	return errors.Join(l.call("upload"), l.HostQueue.Upload(dst, src))
+func (r *recording) Upload(dst uintptr, src []byte) error {
+	return errors.Join(r.call("upload"), r.HostQueue.Upload(dst, src))
 }
 
-func (l *listener) BeginCapture() error {
-	return errors.Join(l.call("begin"), l.HostQueue.BeginCapture())
+func (r *recording) BeginCapture() error {
+	return errors.Join(r.call("begin"), r.HostQueue.BeginCapture())
 }
 
-func (l *listener) EndCapture() (Graph, error) {
-	g, err := l.HostQueue.EndCapture()
-	return overheard{g, l}, errors.Join(l.call("end"), err)
+func (r *recording) EndCapture() (Graph, error) {
+	g, err := r.HostQueue.EndCapture()
+	return recordedGraph{g, r}, errors.Join(r.call("end"), err)
 }
 
-type overheard struct {
+type recordedGraph struct {
 	Graph
-	l *listener
+	r *recording
 }
 
-func (g overheard) Launch() error { return errors.Join(g.l.call("launch"), g.Graph.Launch()) }
+func (g recordedGraph) Launch() error { return errors.Join(g.r.call("launch"), g.Graph.Launch()) }
 
-// heard returns what was queued since the last call.
-func (l *listener) heard() string {
-	s := strings.Join(l.calls, ", ")
-	l.calls = nil
+// launches returns what was queued since the last call.
+func (r *recording) launches() string {
+	s := strings.Join(r.calls, ", ")
+	r.calls = nil
 	return s
 }
 
-func newListener(t *testing.T) (bench, *listener) {
-	l := &listener{t: t}
-	b := newBench(t, l, true)
+func newRecording(t *testing.T) (bench, *recording) {
+	r := &recording{t: t}
+	b := newBench(t, r, true)
 	b.fill(t)
-	l.heard()
-	return b, l
+	r.launches()
+	return b, r
 }
 
-// hears compares what a case queues.
-func (l *listener) hears(name, want string, run func() error) {
-	l.t.Helper()
+// queues compares what a case queues.
+func (r *recording) queues(name, want string, run func() error) {
+	r.t.Helper()
 	if err := run(); err != nil {
-		l.t.Errorf("%s: %v", name, err)
+		r.t.Errorf("%s: %v", name, err)
 	}
-	if s := l.heard(); s != want {
-		l.t.Errorf("%s: queued %q, want %q", name, s, want)
+	if s := r.launches(); s != want {
+		r.t.Errorf("%s: queued %q, want %q", name, s, want)
 	}
 }
 
@@ -193,42 +196,42 @@ func (b bench) backward(l layers) error {
 
 // TestLaunchesOfBackward spells out what layers launch.
 func TestLaunchesOfBackward(t *testing.T) {
-	const wgrad = "tn+add A B C"
+	const wgrad = "tn+sgd A B C"
 	group := func(n int, more ...string) string {
 		return strings.Join(append(slices.Repeat([]string{wgrad}, n), more...), " | ")
 	}
-	many := func(dgrads int) string { return strings.Repeat("nt+mask B C, ", dgrads) }
+	many := func(dgrads int) string { return strings.Repeat("nt+drelu B C, ", dgrads) }
 	for _, c := range []struct {
 		layers int
 		fuse   bool
-		steps  bool
+		fuses  bool
 		want   string
 	}{
-		{1, true, false, "images tn+add A B C"},
-		{2, true, false, group(1, "images tn+add A B C")},
-		{2, true, true, group(1, "images tn+add A B C")},
-		{3, true, false, "nt+mask A B C, " + group(2, "images tn+add A C")},
-		{3, true, true, "step nt+mask A B C, " + group(1, "images tn+add A C")},
-		{5, true, false, "nt+mask A B C, " + many(2) + group(4, "images tn+add A C")},
-		{5, true, true, "step nt+mask A B C, step nt+mask B C, step nt+mask B C, " + group(1, "images tn+add A C")},
-		{kernels.MostUpdates, true, false, "nt+mask A B C, " + many(kernels.MostUpdates-3) + group(kernels.MostUpdates-1, "images tn+add A C")},
+		{1, true, false, "images tn+sgd A B C"},
+		{2, true, false, group(1, "images tn+sgd A B C")},
+		{2, true, true, group(1, "images tn+sgd A B C")},
+		{3, true, false, "nt+drelu A B C, " + group(2, "images tn+sgd A C")},
+		{3, true, true, "dgrad+wgrad nt+drelu A B C, " + group(1, "images tn+sgd A C")},
+		{5, true, false, "nt+drelu A B C, " + many(2) + group(4, "images tn+sgd A C")},
+		{5, true, true, "dgrad+wgrad nt+drelu A B C, dgrad+wgrad nt+drelu B C, dgrad+wgrad nt+drelu B C, " + group(1, "images tn+sgd A C")},
+		{kernels.MaxGroup, true, false, "nt+drelu A B C, " + many(kernels.MaxGroup-3) + group(kernels.MaxGroup-1, "images tn+sgd A C")},
 		// The group is full before the wgrad of the first layer, or of the second, is in it.
-		{kernels.MostUpdates + 1, true, false, "nt+mask A B C, " + many(kernels.MostUpdates-2) + group(kernels.MostUpdates) + ", images tn+add A B C"},
-		{kernels.MostUpdates + 2, true, false, "nt+mask A B C, " + many(kernels.MostUpdates-1) + group(kernels.MostUpdates) + ", tn+add A B C | images tn+add A B C"},
+		{kernels.MaxGroup + 1, true, false, "nt+drelu A B C, " + many(kernels.MaxGroup-2) + group(kernels.MaxGroup) + ", images tn+sgd A B C"},
+		{kernels.MaxGroup + 2, true, false, "nt+drelu A B C, " + many(kernels.MaxGroup-1) + group(kernels.MaxGroup) + ", tn+sgd A B C | images tn+sgd A B C"},
 		{1, false, true, "tn A B, axpy"},
-		{3, false, true, "tn A B, axpy, nt A B, drelu, tn A B, axpy, tn A B, axpy"},
+		{3, false, true, "tn A B, axpy, nt A B, relu backward, tn A B, axpy, tn A B, axpy"},
 	} {
-		t.Run(fmt.Sprintf("%d fuse=%v steps=%v", c.layers, c.fuse, c.steps), func(t *testing.T) {
-			l := &listener{t: t, steps: c.steps}
-			b := newBench(t, l, c.fuse)
+		t.Run(fmt.Sprintf("%d fuse=%v fuses=%v", c.layers, c.fuse, c.fuses), func(t *testing.T) {
+			r := &recording{t: t, fuses: c.fuses}
+			b := newBench(t, r, c.fuse)
 			input := b.tensor(t, 12, 12)
 			if c.fuse {
-				input, _ = b.Gather(b.images, b.labels, b.order, 0, 12)
+				input, _ = b.Gather(b.images, b.labels, b.indices, 0, 12)
 			}
 			layers := b.newLayers(t, input, append(slices.Repeat([]int{8}, c.layers-1), 10)...)
 			b.ReLU(b.w0) // something known, and unlike the operands
-			l.heard()
-			l.hears("", c.want, func() error { return b.backward(layers) })
+			r.launches()
+			r.queues("", c.want, func() error { return b.backward(layers) })
 		})
 	}
 }
@@ -236,49 +239,49 @@ func TestLaunchesOfBackward(t *testing.T) {
 // TestPrefetch puts operations behind others that write what they read, that write
 // something else, or after which that is not known.
 func TestPrefetch(t *testing.T) {
-	b, l := newListener(t)
+	b, r := newRecording(t)
 	b.CaptureFrom(b.alloc)
-	images, labels := b.Gather(b.images, b.labels, b.order, 0, 12)
+	images, labels := b.Gather(b.images, b.labels, b.indices, 0, 12)
 	x, h := b.tensor(t, 12, 12), b.tensor(t, 12, 8)
 	writes := func(w, x, dy Tensor) func() error {
 		return func() error { b.Backward([]Tensor{w}, []Tensor{x}, dy, x, 0.1); return b.EndStep() }
 	}
 	w0, w1 := writes(b.w0, x, h), writes(b.w1, h, b.tensor(t, 12, 10))
 	other := func() error { b.ReLU(h); return b.EndStep() }
-	matmul := func() { b.MatMul(x, b.w0) }
+	linear := func() { b.Linear(x, b.w0) }
 	for _, c := range []struct {
 		name   string
 		before func() error
 		run    func()
 		want   string
 	}{
-		{"weights", w0, matmul, "nn A"},
-		{"other weights", w1, matmul, "nn A B"},
-		{"nothing of it", other, matmul, "nn A B"},
-		{"images", other, func() { b.MatMulReLU(images, b.w0) }, "images nn+relu A B"},
-		{"input", nil, func() { b.MatMul(b.MatMul(x, b.w0), b.w1) }, "nn A B, nn B"},
-		{"weights of a head", w1, func() { b.Head(h, b.w1, labels, b.rows, 0) }, "head"},
-		{"a head", w0, func() { b.Evaluate(h, b.w1, labels, b.rows, 0) }, "head B"},
-		{"gradients of a head", w0, func() {
-			dy, dx := b.Head(h, b.w1, labels, b.rows, 0)
+		{"weights", w0, linear, "nn A"},
+		{"other weights", w1, linear, "nn A B"},
+		{"nothing of it", other, linear, "nn A B"},
+		{"images", other, func() { b.LinearReLU(images, b.w0) }, "images nn+relu A B"},
+		{"input", nil, func() { b.Linear(b.Linear(x, b.w0), b.w1) }, "nn A B, nn B"},
+		{"weights of a classifier", w1, func() { b.Classifier(h, b.w1, labels, b.rows, 0) }, "classifier"},
+		{"a classifier", w0, func() { b.Evaluate(h, b.w1, labels, b.rows, 0) }, "classifier B"},
+		{"gradients of a classifier", w0, func() {
+			dy, dx := b.Classifier(h, b.w1, labels, b.rows, 0)
 			b.Backward([]Tensor{b.w0, b.w1}, []Tensor{images, h}, dy, dx, 0.1)
-		}, "head B, tn+add A C | images tn+add A C"},
+		}, "classifier B, tn+sgd A C | images tn+sgd A C"},
 		{"wgrads of new weights", func() error { return errors.Join(w0(), w1()) }, func() {
 			b.Backward([]Tensor{b.w0}, []Tensor{x}, h, x, 0.1)
 			b.Backward([]Tensor{b.w0}, []Tensor{x}, h, x, 0.1)
-		}, "tn+add A B C, tn+add A B"},
-		{"means", nil, func() { b.Means(b.results, 0, b.rows, 0, 12, 12); matmul() }, "means, nn A B"},
-		{"upload", func() error { b.tensor(t, 1, 1); return nil }, matmul, "nn"},
+		}, "tn+sgd A B C, tn+sgd A B"},
+		{"loss reduction", nil, func() { b.ReduceLoss(b.results, 0, b.rows, 0, 12, 12); linear() }, "loss reduction, nn A B"},
+		{"upload", func() error { b.tensor(t, 1, 1); return nil }, linear, "nn"},
 		{"write", func() error {
 			return b.Write(b.w1, tensor.New(tensor.WithShape(8, 10), tensor.Of(tensor.Float32)))
-		}, matmul, "nn"},
-		{"download", func() error { _, err := b.Dense(b.w1); return err }, matmul, "nn A B"},
-		{"mark", func() error { return b.Mark(0) }, matmul, "nn A B"},
-		{"synchronize", b.Synchronize, matmul, "nn A B"},
-		{"capture", func() error { return b.Replay(1, func() error { matmul(); matmul(); return b.EndStep() }) }, matmul, "nn"},
-		{"graph", func() error { return b.Replay(1, nil) }, matmul, "nn"},
+		}, linear, "nn"},
+		{"download", func() error { _, err := b.Dense(b.w1); return err }, linear, "nn A B"},
+		{"mark", func() error { return b.Mark(0) }, linear, "nn A B"},
+		{"synchronize", b.Synchronize, linear, "nn A B"},
+		{"capture", func() error { return b.Replay(1, func() error { linear(); linear(); return b.EndStep() }) }, linear, "nn"},
+		{"graph", func() error { return b.Replay(1, nil) }, linear, "nn"},
 		{"in a capture", nil, func() {
-			if err := b.Replay(2, func() error { matmul(); matmul(); return b.EndStep() }); err != nil {
+			if err := b.Replay(2, func() error { linear(); linear(); return b.EndStep() }); err != nil {
 				t.Error(err)
 			}
 		}, "begin, nn, nn A B, end, launch"},
@@ -291,8 +294,8 @@ func TestPrefetch(t *testing.T) {
 				t.Errorf("%s: %v", c.name, err)
 			}
 		}
-		l.calls = nil // but not what was written
-		l.hears(c.name, c.want, func() error { c.run(); return b.EndStep() })
+		r.calls = nil // but not what was written
+		r.queues(c.name, c.want, func() error { c.run(); return b.EndStep() })
 	}
 	if err := b.Forget(); err != nil {
 		t.Error(err)
@@ -303,9 +306,9 @@ func TestPrefetch(t *testing.T) {
 // not, with both in their own, and with kernel by kernel.
 func TestDgradWgradIsTheSame(t *testing.T) {
 	var want []float32
-	for _, c := range []struct{ fuse, steps, capture bool }{{false, false, false}, {true, false, false}, {true, true, false}, {true, true, true}} {
-		l := &listener{t: t, steps: c.steps}
-		b := newBench(t, l, c.fuse)
+	for _, c := range []struct{ fuse, fuses, capture bool }{{false, false, false}, {true, false, false}, {true, true, false}, {true, true, true}} {
+		r := &recording{t: t, fuses: c.fuses}
+		b := newBench(t, r, c.fuse)
 		if c.capture {
 			b.CaptureFrom(b.alloc)
 		}
@@ -320,11 +323,11 @@ func TestDgradWgradIsTheSame(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		l.heard()
+		r.launches()
 		if err := b.Replay(0, func() error { return b.backward(layers) }); err != nil {
 			t.Fatal(err)
 		}
-		if one := strings.Contains(l.heard(), "step nt+mask"); one != c.steps {
+		if one := strings.Contains(r.launches(), "dgrad+wgrad nt+drelu"); one != c.fuses {
 			t.Errorf("%+v: in one launch: %v", c, one)
 		}
 		var got []float32
@@ -364,24 +367,24 @@ func (b bench) tensor(t *testing.T, rows, cols int) Tensor {
 // TestFaultOfALaunch refuses launches: the fault is the step's, and what was queued
 // before may still run when the next step begins.
 func TestFaultOfALaunch(t *testing.T) {
-	for _, bad := range []string{"images nn+relu", "images nn+relu A", "head B", "tn+add A C | images tn+add A C"} {
-		b, l := newListener(t)
-		l.bad = bad
+	for _, bad := range []string{"images nn+relu", "images nn+relu A", "classifier B", "tn+sgd A C | images tn+sgd A C"} {
+		b, r := newRecording(t)
+		r.bad = bad
 		if bad == "images nn+relu A" {
 			if err := b.step(0, 10, 0); err != nil { // after which something is known
 				t.Fatal(err)
 			}
-			l.heard()
+			r.launches()
 		}
 		if err := b.step(0, 10, 0); err == nil || !strings.HasSuffix(err.Error(), ": refused") {
 			t.Errorf("%s: error %v", bad, err)
 		}
-		l.bad = ""
-		l.heard()
+		r.bad = ""
+		r.launches()
 		if err := b.step(0, 10, 0); err != nil {
 			t.Errorf("%s: the next step: %v", bad, err)
 		}
-		if s, want := l.heard(), "images nn+relu, head B, tn+add A C | images tn+add A C"; s != want {
+		if s, want := r.launches(), "images nn+relu, classifier B, tn+sgd A C | images tn+sgd A C"; s != want {
 			t.Errorf("%s: the next step is %q, want %q", bad, s, want)
 		}
 	}
@@ -391,27 +394,27 @@ func TestFaultOfALaunch(t *testing.T) {
 // and none after it, as that may read what was never written.
 func TestFaultInBackward(t *testing.T) {
 	for _, c := range []struct {
-		fuse, steps bool
+		fuse, fuses bool
 		launches    []string
 	}{
-		{true, false, []string{"nt+mask A B C", "nt+mask B C", "tn+add A B C | tn+add A B C | tn+add A B C | tn+add A C"}},
-		{true, true, []string{"step nt+mask A B C", "step nt+mask B C", "tn+add A B C | tn+add A C"}},
-		{false, false, []string{"tn A B", "axpy", "nt A B", "drelu", "tn A B"}},
+		{true, false, []string{"nt+drelu A B C", "nt+drelu B C", "tn+sgd A B C | tn+sgd A B C | tn+sgd A B C | tn+sgd A C"}},
+		{true, true, []string{"dgrad+wgrad nt+drelu A B C", "dgrad+wgrad nt+drelu B C", "tn+sgd A B C | tn+sgd A C"}},
+		{false, false, []string{"tn A B", "axpy", "nt A B", "relu backward", "tn A B"}},
 	} {
 		for i, bad := range c.launches {
 			if slices.Index(c.launches, bad) < i {
 				continue
 			}
-			l := &listener{t: t, steps: c.steps}
-			b := newBench(t, l, c.fuse)
+			r := &recording{t: t, fuses: c.fuses}
+			b := newBench(t, r, c.fuse)
 			layers := b.newLayers(t, b.tensor(t, 12, 12), 8, 6, 4, 10)
 			b.ReLU(b.w0) // something known, and unlike the operands
-			l.heard()
-			l.bad = bad
+			r.launches()
+			r.bad = bad
 			if err := b.backward(layers); err == nil || !strings.HasSuffix(err.Error(), ": refused") {
 				t.Errorf("%s: error %v", bad, err)
 			}
-			if s, want := l.heard(), strings.Join(c.launches[:i], ", "); s != want {
+			if s, want := r.launches(), strings.Join(c.launches[:i], ", "); s != want {
 				t.Errorf("%s: queued %q, want %q", bad, s, want)
 			}
 		}
@@ -421,23 +424,23 @@ func TestFaultInBackward(t *testing.T) {
 // TestFailedCapture lets a capture fail: what it kept never ran, and says nothing
 // of what did.
 func TestFailedCapture(t *testing.T) {
-	b, l := newListener(t)
+	b, r := newRecording(t)
 	b.CaptureFrom(b.alloc)
 	if err := b.step(0, 10, 0); err != nil {
 		t.Fatal(err)
 	}
 	err := b.Replay(0, func() error {
-		b.MatMulReLU(b.w0, b.w1)
+		b.LinearReLU(b.w0, b.w1)
 		return errors.New("no more")
 	})
 	if err == nil || !strings.Contains(err.Error(), "no more") {
 		t.Errorf("error %v", err)
 	}
-	l.heard()
+	r.launches()
 	if err := b.step(0, 10, 0); err != nil {
 		t.Fatal(err)
 	}
-	if s, want := l.heard(), "images nn+relu, "; !strings.HasPrefix(s, want) {
+	if s, want := r.launches(), "images nn+relu, "; !strings.HasPrefix(s, want) {
 		t.Errorf("the next step is %q, want %q", s, want)
 	}
 }
@@ -446,40 +449,40 @@ func TestFailedCapture(t *testing.T) {
 func TestStepsOfLayers(t *testing.T) {
 	for _, hidden := range []int{1, 2, 4} {
 		t.Run(fmt.Sprint(hidden), func(t *testing.T) {
-			b, l := newListener(t)
+			b, r := newRecording(t)
 			w := []Tensor{b.w0}
 			for range hidden - 1 {
 				w = append(w, b.tensor(t, 8, 8))
 			}
 			w = append(w, b.w1)
 			step := func() string {
-				l.heard()
-				x, y := b.Gather(b.images, b.labels, b.order, 0, 10)
+				r.launches()
+				x, y := b.Gather(b.images, b.labels, b.indices, 0, 10)
 				in := []Tensor{x}
 				for i := range hidden {
-					in = append(in, b.MatMulReLU(in[i], w[i]))
+					in = append(in, b.LinearReLU(in[i], w[i]))
 				}
-				grad, below := b.Head(in[hidden], w[hidden], y, b.rows, 0)
-				b.Backward(w, in, grad, below, 0.1)
+				dlogits, dx := b.Classifier(in[hidden], w[hidden], y, b.rows, 0)
+				b.Backward(w, in, dlogits, dx, 0.1)
 				if err := b.EndStep(); err != nil {
 					t.Fatal(err)
 				}
-				return l.heard()
+				return r.launches()
 			}
 			want := []string{"images nn+relu A"}
 			for range hidden - 1 {
 				want = append(want, "nn+relu B")
 			}
-			want = append(want, "head B")
+			want = append(want, "classifier B")
 			for range hidden - 1 {
-				want = append(want, "nt+mask B C")
+				want = append(want, "nt+drelu B C")
 			}
-			// Of what the launch before them wrote they read the lowest gradient, or the head's.
-			updates := append(slices.Repeat([]string{"tn+add A B C"}, hidden), "images tn+add A C")
+			// Of what the launch before them wrote they read the lowest gradient, or the classifier's.
+			wgrads := append(slices.Repeat([]string{"tn+sgd A B C"}, hidden), "images tn+sgd A C")
 			if hidden == 1 {
-				updates[0] = "tn+add A C"
+				wgrads[0] = "tn+sgd A C"
 			}
-			want = append(want, strings.Join(updates, " | "))
+			want = append(want, strings.Join(wgrads, " | "))
 			step()
 			if got := step(); got != strings.Join(want, ", ") {
 				t.Errorf("a step is %s\nwant %s", got, strings.Join(want, ", "))

@@ -12,13 +12,13 @@ type CUDAQueue struct {
 	kernels.Stream
 	precision kernels.Precision
 	marks     []kernels.Event
-	steps     map[shape]bool // what StepsAtOnce has answered
+	fuses     map[shape]bool // what FusesWgrad has answered
 }
 
-// shape is what of a product decides on its kernel: what it is, its sizes, and how its
-// operands lie.
+// shape is what of a GEMM decides on its kernel: what it is, its sizes, and how its
+// operands are aligned.
 type shape struct {
-	form     kernels.Form
+	layout   kernels.Layout
 	epilogue kernels.Epilogue
 	m, n, k  int
 	offset   uintptr // from 16-byte boundaries
@@ -26,36 +26,36 @@ type shape struct {
 
 var _ Queue = (*CUDAQueue)(nil)
 
-// NewCUDAQueue makes a stream on the GPU, whose matrix products have the given
+// NewCUDAQueue makes a stream on the GPU, whose GEMMs have the given
 // precision: an error where the GPU has not.
 func NewCUDAQueue(precision kernels.Precision) (q *CUDAQueue, err error) {
 	if err := precision.Usable(); err != nil {
 		return nil, err
 	}
-	q = &CUDAQueue{precision: precision, steps: make(map[shape]bool)}
+	q = &CUDAQueue{precision: precision, fuses: make(map[shape]bool)}
 	if q.Stream, err = kernels.NewStream(); err != nil {
 		return nil, err
 	}
 	return q, nil
 }
 
-// MatMul, Step, StepsAtOnce and Updates: see [Queue].
-func (q *CUDAQueue) MatMul(p kernels.Product) error { return q.Stream.MatMul(q.precision, p) }
+// GEMM and the methods after it: see [Queue].
+func (q *CUDAQueue) GEMM(g kernels.GEMM) error { return q.Stream.GEMM(q.precision, g) }
 
-func (q *CUDAQueue) Step(p kernels.Product) error { return q.Stream.Step(q.precision, p) }
-
-func (q *CUDAQueue) StepsAtOnce(p kernels.Product) bool {
-	s := shape{p.Form, p.Epilogue, p.M, p.N, p.K, (p.C | p.A | p.B | p.Y) % 16}
-	once, known := q.steps[s]
-	if !known { // a call of C for each product is enough
-		once = kernels.StepsAtOnce(q.precision, p)
-		q.steps[s] = once
-	}
-	return once
+func (q *CUDAQueue) GroupedGEMM(group []kernels.GEMM) error {
+	return q.Stream.GroupedGEMM(q.precision, group)
 }
 
-func (q *CUDAQueue) Updates(products []kernels.Product) error {
-	return q.Stream.Updates(q.precision, products)
+func (q *CUDAQueue) DgradWgrad(g kernels.GEMM) error { return q.Stream.DgradWgrad(q.precision, g) }
+
+func (q *CUDAQueue) FusesWgrad(g kernels.GEMM) bool {
+	s := shape{g.Layout, g.Epilogue, g.M, g.N, g.K, (g.C | g.A | g.B | g.Y) % 16}
+	fuses, known := q.fuses[s]
+	if !known { // a call of C for each shape is enough
+		fuses = kernels.FusesWgrad(q.precision, g)
+		q.fuses[s] = fuses
+	}
+	return fuses
 }
 
 // Mark and Elapsed: see [Queue].

@@ -27,7 +27,7 @@ type Device struct {
 	inStep bool              // something was allocated since the last EndStep
 	err    error             // the step's first fault
 	last   lastLaunch
-	group  []kernels.Product // of a Backward: wgrads to be launched together
+	group  []kernels.GEMM // of a Backward: wgrads to be launched together
 
 	push func(name string) // nil: ranges are not annotated
 	pop  func()
@@ -45,10 +45,10 @@ type planner interface {
 
 // New returns a device that queues on q and allocates from a. With fuse,
 // operations that follow each other run as one kernel where there is one, and batches
-// are views. Without, each runs by itself and makes an output of its own.
+// are gathered views. Without, each runs by itself and makes an output of its own.
 func New(q Queue, a allocator.Allocator, fuse bool) *Device {
 	plan, _ := allocator.As[planner](a)
-	return &Device{queue: q, alloc: a, stream: q.Handle(), fuse: fuse, plan: plan, group: make([]kernels.Product, 0, kernels.MostUpdates)}
+	return &Device{queue: q, alloc: a, stream: q.Handle(), fuse: fuse, plan: plan, group: make([]kernels.GEMM, 0, kernels.MaxGroup)}
 }
 
 // CaptureFrom makes Replay capture. Outputs of captured operations come from a,
@@ -116,7 +116,7 @@ func (d *Device) Forget() error {
 // begins, and pop when it is queued.
 func (d *Device) Annotate(push func(name string), pop func()) {
 	d.push, d.pop = push, pop
-	d.queue = &tap{d.queue, func(w work, f func() error) error {
+	d.queue = &recorder{d.queue, func(w work, f func() error) error {
 		push(w.name + " " + w.shape)
 		defer pop()
 		return f()
@@ -148,7 +148,7 @@ func (d *Device) Write(t Tensor, h *tensor.Dense) error {
 	if err != nil {
 		return err
 	}
-	if t.order != 0 || kind != t.kind || rows != t.rows || cols != t.cols {
+	if t.indices != 0 || kind != t.kind || rows != t.rows || cols != t.cols {
 		return fmt.Errorf("device: a %v of [%d,%d] does not fit a tensor of %v", h.Dtype(), rows, cols, t)
 	}
 	return d.upload(t, raw)
@@ -161,7 +161,7 @@ func (d *Device) upload(t Tensor, raw []byte) error {
 
 // Dense copies t to the host, after the work queued so far.
 func (d *Device) Dense(t Tensor) (*tensor.Dense, error) {
-	if t.order != 0 {
+	if t.indices != 0 {
 		return nil, fmt.Errorf("device: %v has no elements of its own to copy", t)
 	}
 	h, raw := newDense(t)
@@ -170,7 +170,7 @@ func (d *Device) Dense(t Tensor) (*tensor.Dense, error) {
 
 // Free gives back a tensor made by FromDense.
 func (d *Device) Free(t Tensor) error {
-	if t.order != 0 {
+	if t.indices != 0 {
 		return fmt.Errorf("device: %v has no memory of its own to free", t)
 	}
 	return d.alloc.Free(t.block, d.stream)

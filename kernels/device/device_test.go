@@ -16,17 +16,15 @@ import (
 // idleQueue takes the operations of a training step and does nothing.
 type idleQueue struct{ HostQueue }
 
-func (*idleQueue) Gather(x, y, images, labels, order uintptr, rows, cols int) error { return nil }
-func (*idleQueue) MatMul(p kernels.Product) error                                   { return nil }
-func (*idleQueue) Updates([]kernels.Product) error                                  { return nil }
-func (*idleQueue) Head(_, _, _, _, _, _, _, _ uintptr, _, _, _ int, _ kernels.Early) error {
-	return nil
-}
+func (*idleQueue) Gather(_, _, _, _, _ uintptr, _, _ int) error { return nil }
+func (*idleQueue) GEMM(kernels.GEMM) error                      { return nil }
+func (*idleQueue) GroupedGEMM([]kernels.GEMM) error             { return nil }
+func (*idleQueue) Classifier(kernels.Classifier) error          { return nil }
 
 // bench is a device with the tensors of a two-layer perceptron.
 type bench struct {
 	*Device
-	images, labels, order, w0, w1, rows, results Tensor
+	images, labels, indices, w0, w1, rows, results Tensor
 }
 
 func newBench(t testing.TB, q Queue, fuse bool) bench {
@@ -50,7 +48,7 @@ func newBench(t testing.TB, q Queue, fuse bool) bench {
 	}
 	b.images = put("images", of(tensor.Uint8, 20, 12))
 	b.labels = put("labels", of(tensor.Uint8, 20))
-	b.order = put("order", of(tensor.Int32, 20))
+	b.indices = put("indices", of(tensor.Int32, 20))
 	b.w0 = put("w0", of(tensor.Float32, 12, 8))
 	b.w1 = put("w1", of(tensor.Float32, 8, 10))
 	b.rows = put("rows", of(tensor.Float32, 2, 30))
@@ -71,10 +69,10 @@ func newBench(t testing.TB, q Queue, fuse bool) bench {
 // step is a training step on rows start to start+n, whose results go to column
 // column of a table.
 func (b bench) step(start, n, column int) error {
-	x, y := b.Gather(b.images, b.labels, b.order, start, n)
-	h := b.MatMulReLU(x, b.w0)
-	grad, below := b.Head(h, b.w1, y, b.rows, column)
-	b.Backward([]Tensor{b.w0, b.w1}, []Tensor{x, h}, grad, below, 0.1)
+	x, y := b.Gather(b.images, b.labels, b.indices, start, n)
+	h := b.LinearReLU(x, b.w0)
+	dlogits, dx := b.Classifier(h, b.w1, y, b.rows, column)
+	b.Backward([]Tensor{b.w0, b.w1}, []Tensor{x, h}, dlogits, dx, 0.1)
 	return b.EndStep()
 }
 
@@ -99,8 +97,8 @@ func TestAnnotate(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	want := []string{"step", "gather+matmul+relu [10,12]·[12,8]", "pop", "head+gradients [10,8]·[8,10]", "pop",
-		"matmul+sgd [8,10]·[10,10], [12,10]·[10,8]", "pop", "pop"}
+	want := []string{"step", "gather+gemm+relu [10,12]·[12,8]", "pop", "classifier+gradients [10,8]·[8,10]", "pop",
+		"wgrad+sgd [8,10]·[10,10], [12,10]·[10,8]", "pop", "pop"}
 	if want = slices.Repeat(want, 2); !slices.Equal(log, want) {
 		t.Errorf("ranges %q, want %q", log, want)
 	}
@@ -134,7 +132,7 @@ func TestStepGivesItsOutputsBack(t *testing.T) {
 // return the first fault, give everything back, and leave the device usable.
 func TestMisfits(t *testing.T) {
 	b := newBench(t, new(HostQueue), true)
-	images, labels := b.Gather(b.images, b.labels, b.order, 0, 12)
+	images, labels := b.Gather(b.images, b.labels, b.indices, 0, 12)
 	if err := b.EndStep(); err != nil {
 		t.Fatal(err)
 	}
@@ -144,11 +142,11 @@ func TestMisfits(t *testing.T) {
 		run  func()
 		want string
 	}{
-		{"rows past the end", func() { b.Gather(b.images, b.labels, b.order, 15, 6) }, "gather"},
-		{"negative start", func() { b.Gather(b.images, b.labels, b.order, -1, 6) }, "gather"},
-		{"kinds", func() { b.Gather(b.w0, b.labels, b.order, 0, 6) }, "gather"},
-		{"matmul", func() { b.MatMul(b.w0, b.w0) }, "matmul: shapes [[12,8] [12,8]] do not fit"},
-		{"matmul+relu", func() { b.MatMulReLU(b.w1, b.w0) }, "matmul+relu"},
+		{"rows past the end", func() { b.Gather(b.images, b.labels, b.indices, 15, 6) }, "gather"},
+		{"negative start", func() { b.Gather(b.images, b.labels, b.indices, -1, 6) }, "gather"},
+		{"kinds", func() { b.Gather(b.w0, b.labels, b.indices, 0, 6) }, "gather"},
+		{"linear", func() { b.Linear(b.w0, b.w0) }, "gemm: shapes [[12,8] [12,8]] do not fit"},
+		{"linear and relu", func() { b.LinearReLU(b.w1, b.w0) }, "gemm+relu"},
 		{"backward", func() { b.Backward([]Tensor{b.w0}, []Tensor{b.w1}, b.w0, b.w0, 1) }, "backward: shapes"},
 		{"backward of no layers", func() { b.Backward(nil, nil, b.w0, b.w0, 1) }, "backward: as many"},
 		{"backward of fewer inputs", func() { b.Backward([]Tensor{b.w0, b.w1}, []Tensor{x}, dy, h, 1) }, "backward: as many"},
@@ -157,23 +155,23 @@ func TestMisfits(t *testing.T) {
 		{"backward through other layers", func() { b.Backward([]Tensor{b.w1, b.w0}, []Tensor{h, x}, h, x, 1) }, "backward: shapes"},
 		{"weights of two layers", func() { b.Backward([]Tensor{x, x, b.w0}, []Tensor{square, square, square}, h, square, 1) }, "backward: the weights"},
 		{"weights that are an input", func() { b.Backward([]Tensor{x, b.w0}, []Tensor{square, x}, h, x, 1) }, "backward: the weights"},
-		{"column", func() { b.Head(b.w0, b.w1, labels, b.rows, 19) }, "head"},
-		{"negative column", func() { b.Evaluate(b.w0, b.w1, labels, b.rows, -1) }, "head"},
-		{"labels", func() { b.Evaluate(b.w0, b.w1, b.labels, b.rows, 0) }, "head"},
-		{"results of a head", func() { b.Head(b.w0, b.w1, labels, b.results, 0) }, "head"},
-		{"means of too many", func() { b.Means(b.results, 0, b.rows, 11, 20, 10) }, "means"},
-		{"means past the end", func() { b.Means(b.results, 1, b.rows, 0, 21, 10) }, "means"},
-		{"means of no batch", func() { b.Means(b.results, 0, b.rows, 0, 10, 0) }, "means"},
-		{"means of no results", func() { b.Means(b.w0, 0, b.w1, 0, 10, 10) }, "means"},
-		{"view of a view", func() { b.Gather(images, b.labels, b.order, 0, 6) }, "gather: shapes [view[12,12]"},
+		{"column", func() { b.Classifier(b.w0, b.w1, labels, b.rows, 19) }, "classifier"},
+		{"negative column", func() { b.Evaluate(b.w0, b.w1, labels, b.rows, -1) }, "classifier"},
+		{"labels", func() { b.Evaluate(b.w0, b.w1, b.labels, b.rows, 0) }, "classifier"},
+		{"results of a classifier", func() { b.Classifier(b.w0, b.w1, labels, b.results, 0) }, "classifier"},
+		{"losses of too many", func() { b.ReduceLoss(b.results, 0, b.rows, 11, 20, 10) }, "loss reduction"},
+		{"losses past the end", func() { b.ReduceLoss(b.results, 1, b.rows, 0, 21, 10) }, "loss reduction"},
+		{"losses of no batch", func() { b.ReduceLoss(b.results, 0, b.rows, 0, 10, 0) }, "loss reduction"},
+		{"losses of no results", func() { b.ReduceLoss(b.w0, 0, b.w1, 0, 10, 10) }, "loss reduction"},
+		{"view of a view", func() { b.Gather(images, b.labels, b.indices, 0, 6) }, "gather: shapes [view[12,12]"},
 		{"relu of a view", func() { b.ReLU(images) }, "relu"},
-		{"weights of a view", func() { b.MatMulReLU(b.w0, images) }, "matmul+relu"},
+		{"weights of a view", func() { b.LinearReLU(b.w0, images) }, "gemm+relu"},
 		{"backward to a view", func() { b.Backward([]Tensor{images}, []Tensor{x}, x, x, 1) }, "backward: shapes"},
 		{"backward from a view", func() { b.Backward([]Tensor{x}, []Tensor{x}, images, x, 1) }, "backward: shapes"},
 		{"a view under a layer", func() { b.Backward([]Tensor{square, x, b.w0}, []Tensor{x, images, x}, h, x, 1) }, "backward: shapes"},
-		{"head of a view", func() { b.Head(images, b.w0, labels, b.rows, 0) }, "head"},
-		{"bytes", func() { b.MatMulReLU(b.images, b.w0) }, "matmul+relu"},
-		{"the first of two", func() { b.MatMul(b.MatMulReLU(b.w0, b.w0), b.w0) }, "matmul+relu"},
+		{"classifier of a view", func() { b.Classifier(images, b.w0, labels, b.rows, 0) }, "classifier"},
+		{"bytes", func() { b.LinearReLU(b.images, b.w0) }, "gemm+relu"},
+		{"the first of two", func() { b.Linear(b.LinearReLU(b.w0, b.w0), b.w0) }, "gemm+relu"},
 	} {
 		before := b.alloc.Stats().Allocated
 		c.run()
@@ -189,11 +187,11 @@ func TestMisfits(t *testing.T) {
 	}
 }
 
-// TestViewsHoldNothing gives views to what needs memory.
+// TestViewsHoldNothing gives gathered views to what needs memory.
 func TestViewsHoldNothing(t *testing.T) {
 	b := newBench(t, new(HostQueue), true)
 	before := b.alloc.Stats().Allocs
-	x, y := b.Gather(b.images, b.labels, b.order, 3, 12)
+	x, y := b.Gather(b.images, b.labels, b.indices, 3, 12)
 	if rows, cols := x.Shape(); rows != 12 || cols != 12 {
 		t.Errorf("images of shape [%d,%d]", rows, cols)
 	}
@@ -225,7 +223,7 @@ func TestFuseComputesTheSame(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		b.Means(b.results, 1, b.rows, 13, 11, 7)
+		b.ReduceLoss(b.results, 1, b.rows, 13, 11, 7)
 		if err := b.EndStep(); err != nil {
 			t.Fatal(err)
 		}
@@ -251,16 +249,16 @@ func TestFuseComputesTheSame(t *testing.T) {
 	}
 }
 
-// fill writes images, labels, a shuffled order and weights.
+// fill writes images, labels, shuffled indices and weights.
 func (b bench) fill(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	images, labels := make([]uint8, 20*12), make([]uint8, 20)
 	for i := range images {
 		images[i] = uint8(r.Uint32())
 	}
-	order := make([]int32, 20)
+	indices := make([]int32, 20)
 	for i, at := range r.Perm(20) {
-		labels[i], order[i] = uint8(i%10), int32(at)
+		labels[i], indices[i] = uint8(i%10), int32(at)
 	}
 	weights := func(n int) []float32 {
 		w := make([]float32, n)
@@ -272,7 +270,7 @@ func (b bench) fill(t *testing.T) {
 	for _, err := range []error{
 		b.Write(b.images, tensor.New(tensor.WithShape(20, 12), tensor.WithBacking(images))),
 		b.Write(b.labels, tensor.New(tensor.WithShape(20), tensor.WithBacking(labels))),
-		b.Write(b.order, tensor.New(tensor.WithShape(20), tensor.WithBacking(order))),
+		b.Write(b.indices, tensor.New(tensor.WithShape(20), tensor.WithBacking(indices))),
 		b.Write(b.w0, tensor.New(tensor.WithShape(12, 8), tensor.WithBacking(weights(12*8)))),
 		b.Write(b.w1, tensor.New(tensor.WithShape(8, 10), tensor.WithBacking(weights(8*10)))),
 	} {

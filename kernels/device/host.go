@@ -16,7 +16,7 @@ import (
 type HostQueue struct {
 	marks    []time.Time
 	captured *hostGraph // nil: operations run
-	scratch  []float32  // a batch of images
+	scratch  []float32  // a gathered batch of images
 }
 
 var _ Queue = (*HostQueue)(nil)
@@ -86,84 +86,78 @@ func (g *hostGraph) Close() error {
 	return nil
 }
 
-// MatMul and the other operations: see [Queue].
-func (q *HostQueue) MatMul(p kernels.Product) error {
-	if !p.Valid() {
-		return noProduct(p)
+// GEMM and the other operations: see [Queue].
+func (q *HostQueue) GEMM(g kernels.GEMM) error {
+	if !g.Valid() {
+		return noGEMM(g)
 	}
-	return q.do(func() { q.multiply(p) })
+	return q.do(func() { q.gemm(g) })
 }
 
-func (q *HostQueue) Step(p kernels.Product) error {
-	if !p.Valid() || p.Epilogue != kernels.Mask {
-		return noProduct(p)
-	}
-	return q.do(func() {
-		q.multiply(p)
-		q.multiply(p.Update())
-	})
-}
-
-// StepsAtOnce is false: two loops take as long in one operation as in two.
-func (q *HostQueue) StepsAtOnce(kernels.Product) bool { return false }
-
-func (q *HostQueue) Updates(products []kernels.Product) error {
-	for _, p := range products {
-		if !p.Valid() || p.Epilogue != kernels.Add {
-			return noProduct(p)
+func (q *HostQueue) GroupedGEMM(group []kernels.GEMM) error {
+	for _, g := range group {
+		if !g.Valid() || g.Epilogue != kernels.SGD {
+			return noGEMM(g)
 		}
 	}
-	products = slices.Clone(products)
+	group = slices.Clone(group)
 	return q.do(func() {
-		for _, p := range products {
-			q.multiply(p)
+		for _, g := range group {
+			q.gemm(g)
 		}
 	})
 }
 
-func noProduct(p kernels.Product) error { return fmt.Errorf("device: no matrix product %+v", p) }
-
-func (q *HostQueue) multiply(p kernels.Product) {
-	m, n, k := p.M, p.N, p.K
-	c, b := f32(p.C, m*n), f32(p.B, k*n)
-	var a []float32
-	switch {
-	case p.Order == 0:
-		a = f32(p.A, m*k)
-	case p.Form == kernels.TN:
-		a = q.images(p.A, p.Order, k, m)
-	default:
-		a = q.images(p.A, p.Order, m, k)
+func (q *HostQueue) DgradWgrad(g kernels.GEMM) error {
+	if !g.Valid() || g.Epilogue != kernels.DReLU {
+		return noGEMM(g)
 	}
-	switch {
-	case p.Epilogue == kernels.ReLU:
-		ref.MatMulReLU(c, a, b, m, n, k)
-	case p.Epilogue == kernels.Mask:
-		ref.MatMulNTMask(c, a, b, f32(p.Y, m*n), m, n, k)
-	case p.Epilogue == kernels.Add:
-		ref.MatMulTNAdd(c, a, b, p.Alpha, m, n, k)
-	case p.Form == kernels.NN:
-		ref.MatMul(c, a, b, m, n, k)
-	case p.Form == kernels.NT:
-		ref.MatMulNT(c, a, b, m, n, k)
-	case p.Form == kernels.TN:
-		ref.MatMulTN(c, a, b, m, n, k)
+	return q.do(func() {
+		q.gemm(g)
+		q.gemm(g.Wgrad())
+	})
+}
+
+// FusesWgrad is false: two loops take as long in one operation as in two.
+func (q *HostQueue) FusesWgrad(kernels.GEMM) bool { return false }
+
+func noGEMM(g kernels.GEMM) error { return fmt.Errorf("device: no GEMM %+v", g) }
+
+func (q *HostQueue) gemm(g kernels.GEMM) {
+	a := q.operandA(g)
+	c, alpha, beta := f32(g.C, g.M*g.N), float32(1), float32(0)
+	if g.Epilogue == kernels.SGD {
+		alpha, beta = g.Alpha, 1
+	}
+	ref.GEMM(g.Layout == kernels.TN, g.Layout == kernels.NT, alpha, a, f32(g.B, g.K*g.N), beta, c, g.M, g.N, g.K)
+	switch g.Epilogue {
+	case kernels.ReLU:
+		ref.ReLU(c, c, len(c))
+	case kernels.DReLU:
+		ref.ReLUBackward(c, c, f32(g.Y, len(c)), len(c))
 	}
 }
 
-// images gathers rows of a table of images, to be used before the next call.
-func (q *HostQueue) images(table, order uintptr, rows, cols int) []float32 {
+// operandA is a; that of a gathered view is to be used before the next call.
+func (q *HostQueue) operandA(g kernels.GEMM) []float32 {
+	if g.Indices == 0 {
+		return f32(g.A, g.M*g.K)
+	}
+	rows, cols := g.M, g.K
+	if g.Layout == kernels.TN {
+		rows, cols = g.K, g.M
+	}
 	if n := rows * cols; cap(q.scratch) < n {
 		q.scratch = make([]float32, n)
 	}
-	indices := sliceAt[int32](order, rows)
-	ref.Images(q.scratch, sliceAt[uint8](table, tableRows(indices)*cols), indices, rows, cols)
+	indices := sliceAt[int32](g.Indices, rows)
+	ref.Images(q.scratch, sliceAt[uint8](g.A, tableRows(indices)*cols), indices, rows, cols)
 	return q.scratch
 }
 
 // tableRows is the least number of rows of a table that has such indices.
-func tableRows(order []int32) (n int) {
-	for _, i := range order {
+func tableRows(indices []int32) (n int) {
+	for _, i := range indices {
 		n = max(n, int(i)+1)
 	}
 	return n
@@ -181,9 +175,9 @@ func (q *HostQueue) Softmax(p, x uintptr, rows, cols int) error {
 	return q.do(func() { ref.Softmax(f32(p, rows*cols), f32(x, rows*cols), rows, cols) })
 }
 
-func (q *HostQueue) CrossEntropy(loss, hit, p, labels uintptr, rows, cols int) error {
+func (q *HostQueue) CrossEntropy(loss, correct, p, labels uintptr, rows, cols int) error {
 	return q.do(func() {
-		ref.CrossEntropy(f32(loss, rows), f32(hit, rows), f32(p, rows*cols), sliceAt[int32](labels, rows), rows, cols)
+		ref.CrossEntropy(f32(loss, rows), f32(correct, rows), f32(p, rows*cols), sliceAt[int32](labels, rows), rows, cols)
 	})
 }
 
@@ -193,38 +187,40 @@ func (q *HostQueue) SoftmaxCrossEntropyBackward(dx, p, labels uintptr, rows, col
 	})
 }
 
-func (q *HostQueue) Head(grad, dx, loss, hit, x, w, labels, order uintptr, rows, classes, k int, early kernels.Early) error {
+func (q *HostQueue) Classifier(c kernels.Classifier) error {
 	return q.do(func() {
-		var g, d []float32
-		if grad != 0 {
-			g, d = f32(grad, rows*classes), f32(dx, rows*k)
+		var dlogits, dx []float32
+		if c.DLogits != 0 {
+			dlogits, dx = f32(c.DLogits, c.Rows*c.Classes), f32(c.DX, c.Rows*c.K)
 		}
-		indices := sliceAt[int32](order, rows)
-		ref.Head(g, d, f32(loss, rows), f32(hit, rows), f32(x, rows*k), f32(w, k*classes),
-			sliceAt[uint8](labels, tableRows(indices)), indices, rows, classes, k)
+		indices := sliceAt[int32](c.Indices, c.Rows)
+		ref.Classifier(dlogits, dx, f32(c.Loss, c.Rows), f32(c.Correct, c.Rows), f32(c.X, c.Rows*c.K), f32(c.W, c.K*c.Classes),
+			sliceAt[uint8](c.Labels, tableRows(indices)), indices, c.Rows, c.Classes, c.K)
 	})
 }
 
-func (q *HostQueue) Means(out, loss, hit uintptr, rows, batch int) error {
+func (q *HostQueue) ReduceLoss(out, loss, correct uintptr, rows, batch int) error {
 	if batch < 1 {
-		return fmt.Errorf("device: means of batches of %d", batch)
+		return fmt.Errorf("device: losses of batches of %d", batch)
 	}
-	return q.do(func() { ref.Means(f32(out, (rows+batch-1)/batch*2), f32(loss, rows), f32(hit, rows), rows, batch) })
+	return q.do(func() {
+		ref.ReduceLoss(f32(out, (rows+batch-1)/batch*2), f32(loss, rows), f32(correct, rows), rows, batch)
+	})
 }
 
 func (q *HostQueue) Axpy(y, x uintptr, alpha float32, n int) error {
 	return q.do(func() { ref.Axpy(f32(y, n), f32(x, n), alpha, n) })
 }
 
-func (q *HostQueue) Gather(x, y, images, labels, order uintptr, rows, cols int) error {
+func (q *HostQueue) Gather(x, y, images, labels, indices uintptr, rows, cols int) error {
 	return q.do(func() {
-		indices := sliceAt[int32](order, rows)
-		n := tableRows(indices)
+		at := sliceAt[int32](indices, rows)
+		n := tableRows(at)
 		if y == 0 {
-			ref.Images(f32(x, rows*cols), sliceAt[uint8](images, n*cols), indices, rows, cols)
+			ref.Images(f32(x, rows*cols), sliceAt[uint8](images, n*cols), at, rows, cols)
 			return
 		}
-		ref.Gather(f32(x, rows*cols), sliceAt[int32](y, rows), sliceAt[uint8](images, n*cols), sliceAt[uint8](labels, n), indices, rows, cols)
+		ref.Gather(f32(x, rows*cols), sliceAt[int32](y, rows), sliceAt[uint8](images, n*cols), sliceAt[uint8](labels, n), at, rows, cols)
 	})
 }
 

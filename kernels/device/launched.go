@@ -7,9 +7,9 @@ import (
 )
 
 // lastLaunch is what the operation that was queued last wrote. What it did not write
-// the next one may read while it still runs.
+// the next one may prefetch: read while it still runs.
 type lastLaunch struct {
-	wrote [kernels.MostUpdates]uintptr
+	wrote [kernels.MaxGroup]uintptr
 	count int
 	known bool // whether that is all of it
 }
@@ -25,18 +25,18 @@ func (l *lastLaunch) spared(tensor uintptr) bool {
 	return l.known && !slices.Contains(l.wrote[:l.count], tensor)
 }
 
-// early says which operands of p may be read early.
-func (l *lastLaunch) early(p kernels.Product) (e kernels.Early) {
-	if l.spared(p.A) {
-		e |= kernels.EarlyA
+// prefetch says which operands of g may be prefetched.
+func (l *lastLaunch) prefetch(g kernels.GEMM) (p kernels.Prefetch) {
+	if l.spared(g.A) {
+		p |= kernels.PrefetchA
 	}
-	if l.spared(p.B) {
-		e |= kernels.EarlyB
+	if l.spared(g.B) {
+		p |= kernels.PrefetchB
 	}
-	if p.Epilogue == kernels.Mask && l.spared(p.Y) || p.Epilogue == kernels.Add && l.spared(p.C) {
-		e |= kernels.EarlyC
+	if g.Epilogue == kernels.DReLU && l.spared(g.Y) || g.Epilogue == kernels.SGD && l.spared(g.C) {
+		p |= kernels.PrefetchC
 	}
-	return e
+	return p
 }
 
 // launched is did for an operation that writes these tensors. One that failed was not
@@ -49,8 +49,8 @@ func (d *Device) launched(op string, err error, wrote ...uintptr) {
 	d.last.set(wrote...)
 }
 
-// multiply launches p.
-func (d *Device) multiply(op string, p kernels.Product) {
-	p.Early = d.last.early(p)
-	d.launched(op, d.queue.MatMul(p), p.C)
+// gemm launches g.
+func (d *Device) gemm(op string, g kernels.GEMM) {
+	g.Prefetch = d.last.prefetch(g)
+	d.launched(op, d.queue.GEMM(g), g.C)
 }

@@ -2,44 +2,43 @@ package device
 
 import "mlpool/kernels"
 
-// viewRows is how many images a product may read by itself. It reads them once for
-// every few columns of its result, which a larger batch makes dearer than a
-// gather.
+// viewRows is how many rows a gathered view may have. A GEMM reads them once for every
+// few columns of its result, which a larger batch makes dearer than a gather.
 const viewRows = 256
 
-// Gather makes a batch of n rows: x[i,:] = images[order[start+i],:]/255 as
-// float32 and y[i] = labels[order[start+i]] as int32. With fuse both are views,
-// and what takes them reads the tables, but images of more than viewRows are
+// Gather makes a batch of n rows: x[i,:] = images[indices[start+i],:]/255 as
+// float32 and y[i] = labels[indices[start+i]] as int32. With fuse both are gathered
+// views, and what takes them reads the tables, but images of more than viewRows are
 // gathered.
-func (d *Device) Gather(images, labels, order Tensor, start, n int) (x, y Tensor) {
+func (d *Device) Gather(images, labels, indices Tensor, start, n int) (x, y Tensor) {
 	const op = "gather"
-	if images.kind != Uint8 || labels.kind != Uint8 || order.kind != Int32 || images.order != 0 || labels.order != 0 ||
-		images.rows != labels.rows || start < 0 || n < 0 || start+n > order.rows {
-		d.misfit(op, images, labels, order)
+	if images.kind != Uint8 || labels.kind != Uint8 || indices.kind != Int32 || images.indices != 0 || labels.indices != 0 ||
+		images.rows != labels.rows || start < 0 || n < 0 || start+n > indices.rows {
+		d.misfit(op, images, labels, indices)
 	}
-	if d.fuse {
-		if d.err != nil {
-			return Tensor{}, Tensor{}
-		}
-		x, y = images.view(order.at(start), n), labels.view(order.at(start), n)
-		if n > viewRows {
-			x = d.output(op, n, images.cols, Float32)
-			if d.err == nil {
-				d.launched(op, d.queue.Gather(x.addr(), 0, images.addr(), 0, order.at(start), n, images.cols), x.addr())
-			}
-		}
+	if d.err != nil {
+		return Tensor{}, Tensor{}
+	}
+	x, y = images.view(indices.at(start), n), labels.view(indices.at(start), n)
+	if d.fuse && n <= viewRows {
 		return x, y
 	}
 	x = d.output(op, n, images.cols, Float32)
+	if d.fuse {
+		if d.err == nil {
+			d.launched(op, d.queue.Gather(x.addr(), 0, images.addr(), 0, indices.at(start), n, images.cols), x.addr())
+		}
+		return x, y
+	}
 	y = d.output(op, n, 1, Int32)
 	if d.err == nil {
-		d.launched(op, d.queue.Gather(x.addr(), y.addr(), images.addr(), labels.addr(), order.at(start), n, images.cols), x.addr(), y.addr())
+		d.launched(op, d.queue.Gather(x.addr(), y.addr(), images.addr(), labels.addr(), indices.at(start), n, images.cols), x.addr(), y.addr())
 	}
 	return x, y
 }
 
-// MatMul is x·w.
-func (d *Device) MatMul(x, w Tensor) Tensor { return d.forward("matmul", kernels.Store, x, w) }
+// Linear is x·w.
+func (d *Device) Linear(x, w Tensor) Tensor { return d.forward("gemm", kernels.None, x, w) }
 
 // ReLU is max(0, x).
 func (d *Device) ReLU(x Tensor) Tensor {
@@ -54,13 +53,13 @@ func (d *Device) ReLU(x Tensor) Tensor {
 	return y
 }
 
-// MatMulReLU is max(0, x·w), the forward pass of a hidden layer. x may be a view
-// of images.
-func (d *Device) MatMulReLU(x, w Tensor) Tensor {
+// LinearReLU is max(0, x·w), the forward pass of a hidden layer. x may be a gathered
+// view of images.
+func (d *Device) LinearReLU(x, w Tensor) Tensor {
 	if !d.fuse {
-		return d.ReLU(d.MatMul(x, w))
+		return d.ReLU(d.Linear(x, w))
 	}
-	return d.forward("matmul+relu", kernels.ReLU, x, w)
+	return d.forward("gemm+relu", kernels.ReLU, x, w)
 }
 
 func (d *Device) forward(op string, e kernels.Epilogue, x, w Tensor) Tensor {
@@ -69,71 +68,75 @@ func (d *Device) forward(op string, e kernels.Epilogue, x, w Tensor) Tensor {
 	}
 	y := d.output(op, x.rows, w.cols, Float32)
 	if d.err == nil {
-		d.multiply(op, kernels.Product{
-			Form: kernels.NN, Epilogue: e, C: y.addr(), A: x.addr(), Order: x.order, B: w.addr(), M: x.rows, N: w.cols, K: x.cols,
+		d.gemm(op, kernels.GEMM{
+			Layout: kernels.NN, Epilogue: e, C: y.addr(), A: x.addr(), Indices: x.indices, B: w.addr(), M: x.rows, N: w.cols, K: x.cols,
 		})
 	}
 	return y
 }
 
-// Head is the last layer with its loss. Of softmax(x·w) it writes the
+// Classifier is the last layer with its loss. Of softmax(x·w) it writes the
 // cross-entropy of row i to results[0,start+i], and to results[1,start+i] whether
 // the largest is the label's, 1 or 0. It returns the gradients of the mean of
-// these losses: of x·w, and of x, which came out of a ReLU, below that. labels are
+// these losses: dlogits of x·w, and dx of what x was before a ReLU. labels are
 // those that Gather makes; a GPU takes at most 16 classes with fuse.
-func (d *Device) Head(x, w, labels, results Tensor, start int) (grad, below Tensor) {
-	const op = "head"
-	d.checkHead(op, x, w, labels, results, start)
+func (d *Device) Classifier(x, w, labels, results Tensor, start int) (dlogits, dx Tensor) {
+	d.checkClassifier(x, w, labels, results, start)
 	if d.fuse {
-		grad = d.output(op, x.rows, w.cols, Float32)
-		below = d.output(op, x.rows, x.cols, Float32)
-		d.head(op, grad.addr(), below.addr(), x, w, labels, results, start)
-		return grad, below
+		dlogits = d.output(opClassifier, x.rows, w.cols, Float32)
+		dx = d.output(opClassifier, x.rows, x.cols, Float32)
+		d.classifier(dlogits.addr(), dx.addr(), x, w, labels, results, start)
+		return dlogits, dx
 	}
-	probs := d.scores(x, w, labels, results, start)
-	grad = d.output("softmax backward", x.rows, w.cols, Float32)
+	const op = "softmax backward"
+	probs := d.probabilities(x, w, labels, results, start)
+	dlogits = d.output(op, x.rows, w.cols, Float32)
 	if d.err == nil {
-		d.launched("softmax backward", d.queue.SoftmaxCrossEntropyBackward(grad.addr(), probs.addr(), labels.addr(), x.rows, w.cols), grad.addr())
+		d.launched(op, d.queue.SoftmaxCrossEntropyBackward(dlogits.addr(), probs.addr(), labels.addr(), x.rows, w.cols), dlogits.addr())
 	}
-	return grad, d.dgrad(grad, w, x)
+	return dlogits, d.dgrad(dlogits, w, x)
 }
 
-// Evaluate is Head without the gradients.
+// Evaluate is Classifier without the gradients.
 func (d *Device) Evaluate(x, w, labels, results Tensor, start int) {
-	const op = "head"
-	d.checkHead(op, x, w, labels, results, start)
+	d.checkClassifier(x, w, labels, results, start)
 	if d.fuse {
-		d.head(op, 0, 0, x, w, labels, results, start)
+		d.classifier(0, 0, x, w, labels, results, start)
 	} else {
-		d.scores(x, w, labels, results, start)
+		d.probabilities(x, w, labels, results, start)
 	}
 }
 
-func (d *Device) checkHead(op string, x, w, labels, results Tensor, start int) {
-	fits := labels.kind == Int32 && labels.order == 0
+const opClassifier = "classifier"
+
+func (d *Device) checkClassifier(x, w, labels, results Tensor, start int) {
+	fits := labels.kind == Int32 && labels.indices == 0
 	if d.fuse {
-		fits = labels.kind == Uint8 && labels.order != 0
+		fits = labels.kind == Uint8 && labels.indices != 0
 	}
 	if !fits || !x.floats() || !w.floats() || !results.floats() || x.cols != w.rows || labels.rows != x.rows || labels.cols != 1 ||
 		results.rows != 2 || start < 0 || start+x.rows > results.cols {
-		d.misfit(op, x, w, labels, results)
+		d.misfit(opClassifier, x, w, labels, results)
 	}
 }
 
-func (d *Device) head(op string, grad, below uintptr, x, w, labels, results Tensor, start int) {
-	if d.err == nil {
-		var early kernels.Early
-		if d.last.spared(w.addr()) {
-			early = kernels.EarlyB
-		}
-		d.launched(op, d.queue.Head(grad, below, results.at(start), results.at(results.cols+start), x.addr(), w.addr(),
-			labels.addr(), labels.order, x.rows, w.cols, x.cols, early), grad, below, results.addr())
+func (d *Device) classifier(dlogits, dx uintptr, x, w, labels, results Tensor, start int) {
+	if d.err != nil {
+		return
 	}
+	c := kernels.Classifier{
+		DLogits: dlogits, DX: dx, Loss: results.at(start), Correct: results.at(results.cols + start), X: x.addr(), W: w.addr(),
+		Labels: labels.addr(), Indices: labels.indices, Rows: x.rows, Classes: w.cols, K: x.cols,
+	}
+	if d.last.spared(c.W) {
+		c.Prefetch = kernels.PrefetchB
+	}
+	d.launched(opClassifier, d.queue.Classifier(c), dlogits, dx, results.addr())
 }
 
-// scores is Evaluate kernel by kernel; it returns the probabilities.
-func (d *Device) scores(x, w, labels, results Tensor, start int) Tensor {
-	logits := d.MatMul(x, w)
+// probabilities is Evaluate kernel by kernel; it returns softmax(x·w).
+func (d *Device) probabilities(x, w, labels, results Tensor, start int) Tensor {
+	logits := d.Linear(x, w)
 	probs := d.output("softmax", x.rows, w.cols, Float32)
 	if d.err == nil {
 		d.launched("softmax", d.queue.Softmax(probs.addr(), logits.addr(), x.rows, w.cols), probs.addr())
@@ -144,16 +147,16 @@ func (d *Device) scores(x, w, labels, results Tensor, start int) Tensor {
 	return probs
 }
 
-// Means sums up rows start to start+rows of the results of Head, batch by batch:
-// row slot+i of out is the mean loss and the number of hits of the i-th batch of
-// rows, of which the last may be short.
-func (d *Device) Means(out Tensor, slot int, results Tensor, start, rows, batch int) {
-	const op = "means"
+// ReduceLoss sums up columns start to start+rows of the results of Classifier, batch by
+// batch: row slot+i of out is the mean loss and the number of correct predictions of
+// the i-th batch columns, of which the last may be short.
+func (d *Device) ReduceLoss(out Tensor, slot int, results Tensor, start, rows, batch int) {
+	const op = "loss reduction"
 	if !out.floats() || !results.floats() || out.cols != 2 || results.rows != 2 || batch < 1 ||
 		start < 0 || rows < 0 || start+rows > results.cols || slot < 0 || slot+(rows+batch-1)/batch > out.rows {
 		d.misfit(op, out, results)
 	}
 	if d.err == nil {
-		d.launched(op, d.queue.Means(out.at(2*slot), results.at(start), results.at(results.cols+start), rows, batch), out.addr())
+		d.launched(op, d.queue.ReduceLoss(out.at(2*slot), results.at(start), results.at(results.cols+start), rows, batch), out.addr())
 	}
 }

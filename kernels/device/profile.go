@@ -44,8 +44,8 @@ func (p Profile) Gaps() time.Duration {
 // with something else, so that it never waits for the host.
 func (d *Device) Profile(n int, step func() error) (p Profile, err error) {
 	queue, annotated := d.queue, d.queue
-	if t, ok := queue.(*tap); ok {
-		queue = t.Queue
+	if r, ok := queue.(*recorder); ok {
+		queue = r.Queue
 	}
 	keepBusy, done, err := d.busy(queue)
 	if err != nil {
@@ -56,7 +56,7 @@ func (d *Device) Profile(n int, step func() error) (p Profile, err error) {
 		err = errors.Join(err, done())
 	}()
 	var ops []work
-	d.queue = &tap{queue, func(w work, f func() error) error {
+	d.queue = &recorder{queue, func(w work, f func() error) error {
 		before := 2 * len(ops)
 		ops = append(ops, w)
 		return errors.Join(queue.Mark(before), f(), queue.Mark(before+1))

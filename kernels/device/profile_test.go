@@ -21,17 +21,16 @@ func (q *tickQueue) tick() error {
 	return nil
 }
 
-func (q *tickQueue) MatMul(p kernels.Product) error {
-	if p.Epilogue == kernels.ReLU {
+func (q *tickQueue) GEMM(g kernels.GEMM) error {
+	if g.Epilogue == kernels.ReLU {
 		return nil
 	}
 	return q.tick()
 }
 
-func (q *tickQueue) StepsAtOnce(kernels.Product) bool { return true }
-func (q *tickQueue) Step(kernels.Product) error       { return q.tick() }
-
-func (q *tickQueue) Updates([]kernels.Product) error { return q.tick() }
+func (q *tickQueue) FusesWgrad(kernels.GEMM) bool     { return true }
+func (q *tickQueue) DgradWgrad(kernels.GEMM) error    { return q.tick() }
+func (q *tickQueue) GroupedGEMM([]kernels.GEMM) error { return q.tick() }
 
 func (q *tickQueue) Mark(i int) error {
 	q.marks[i] = q.now
@@ -53,9 +52,9 @@ func TestProfile(t *testing.T) {
 	}
 	us := time.Microsecond
 	want := []OpTime{
-		{"gather+matmul+relu", "[10,12]·[12,8]", 1, 0, 2 * 10 * 12 * 8, 10*12 + 4*(12*8+10*8)},
-		{"head+gradients", "[10,8]·[8,10]", 1, 0, 2 * 2 * 10 * 8 * 10, 4 * (2*10*8 + 8*10 + 10*10)},
-		{"matmul+sgd", "[8,10]·[10,10], [12,10]·[10,8]", 1, 10 * us, 2*12*10*8 + 2*8*10*10,
+		{"gather+gemm+relu", "[10,12]·[12,8]", 1, 0, 2 * 10 * 12 * 8, 10*12 + 4*(12*8+10*8)},
+		{"classifier+gradients", "[10,8]·[8,10]", 1, 0, 2 * 2 * 10 * 8 * 10, 4 * (2*10*8 + 8*10 + 10*10)},
+		{"wgrad+sgd", "[8,10]·[10,10], [12,10]·[10,8]", 1, 10 * us, 2*12*10*8 + 2*8*10*10,
 			12*10 + 4*(10*8+2*12*8) + 4*(8*10+10*10+2*8*10)},
 	}
 	if p.Steps != n || len(p.Ops) != len(want) {
@@ -76,8 +75,8 @@ func TestProfile(t *testing.T) {
 	}
 }
 
-// TestProfileOfAStep counts the work of a gradient and its update at once.
-func TestProfileOfAStep(t *testing.T) {
+// TestProfileOfDgradWgrad counts the work of a dgrad and its wgrad in one launch.
+func TestProfileOfDgradWgrad(t *testing.T) {
 	b := newBench(t, &tickQueue{marks: map[int]time.Duration{}}, true)
 	w, dy, x := b.tensor(t, 8, 6), b.tensor(t, 12, 6), b.tensor(t, 12, 8)
 	first, images, last, top := b.tensor(t, 3, 8), b.tensor(t, 12, 3), b.tensor(t, 6, 2), b.tensor(t, 12, 2)
@@ -85,7 +84,7 @@ func TestProfileOfAStep(t *testing.T) {
 		b.Backward([]Tensor{first, w, last}, []Tensor{images, x, dy}, top, dy, 1)
 		return b.EndStep()
 	})
-	want := OpTime{"matmul+mask+sgd", "[12,6]·[6,8]", 1, 10 * time.Microsecond, 4 * 12 * 6 * 8, 4 * (2*8*6 + 12*6 + 2*12*8)}
+	want := OpTime{"dgrad+wgrad+sgd", "[12,6]·[6,8]", 1, 10 * time.Microsecond, 4 * 12 * 6 * 8, 4 * (2*8*6 + 12*6 + 2*12*8)}
 	if err != nil || len(p.Ops) != 2 || p.Ops[0] != want {
 		t.Errorf("error %v, %+v, want %+v", err, p.Ops, want)
 	}
@@ -95,8 +94,8 @@ func TestProfileOfAStep(t *testing.T) {
 func TestProfilePutsLikeTogether(t *testing.T) {
 	b := newBench(t, &tickQueue{marks: map[int]time.Duration{}}, true)
 	p, err := b.Profile(3, func() error {
-		b.MatMul(b.w0, b.w1)
-		b.MatMul(b.w0, b.w1)
+		b.Linear(b.w0, b.w1)
+		b.Linear(b.w0, b.w1)
 		return b.EndStep()
 	})
 	if err != nil || len(p.Ops) != 1 || p.Ops[0].Count != 2 || p.Ops[0].Time != 20*time.Microsecond || p.Ops[0].FLOPs != 2*2*12*8*10 {

@@ -7,14 +7,14 @@ import (
 	"mlpool/kernels"
 )
 
-// tap is a queue that calls around for every operation, which does it with f.
-// Operations that it does not know pass it by.
-type tap struct {
+// recorder is a queue that calls around for every launch, which does it with f. What is
+// no launch passes it by.
+type recorder struct {
 	Queue
 	around func(w work, f func() error) error
 }
 
-// work is what an operation comes to.
+// work is what a launch comes to.
 type work struct {
 	name  string
 	shape string
@@ -22,58 +22,45 @@ type work struct {
 	bytes float64 // of its operands and results, each counted once
 }
 
-// product is the work of p. Of an epilogue with an operand, that is counted too.
-func product(p kernels.Product) work {
-	w := work{name: "matmul", shape: fmt.Sprintf("[%d,%d]·[%d,%d]", p.M, p.K, p.K, p.N)}
-	switch {
-	case p.Epilogue == kernels.ReLU:
-		w.name = "matmul+relu"
-	case p.Epilogue == kernels.Mask:
-		w.name = "matmul+mask"
-	case p.Epilogue == kernels.Add:
-		w.name = "matmul+sgd"
-	case p.Form == kernels.NT:
-		w.name = "matmul nt"
-	case p.Form == kernels.TN:
-		w.name = "matmul tn"
-	}
-	m, n, k := float64(p.M), float64(p.N), float64(p.K)
+// gemmNames are the names of GEMMs by layout and epilogue.
+var gemmNames = map[kernels.Layout]map[kernels.Epilogue]string{
+	kernels.NN: {kernels.None: "gemm", kernels.ReLU: "gemm+relu"},
+	kernels.NT: {kernels.None: "dgrad", kernels.DReLU: "dgrad+drelu"},
+	kernels.TN: {kernels.None: "wgrad", kernels.SGD: "wgrad+sgd"},
+}
+
+// gemm is the work of g. Of an epilogue with an operand, that is counted too.
+func gemm(g kernels.GEMM) work {
+	w := work{name: gemmNames[g.Layout][g.Epilogue], shape: fmt.Sprintf("[%d,%d]·[%d,%d]", g.M, g.K, g.K, g.N)}
+	m, n, k := float64(g.M), float64(g.N), float64(g.K)
 	w.flops = 2 * m * n * k
 	w.bytes = 4 * (m*k + k*n + m*n)
-	if p.Epilogue == kernels.Mask || p.Epilogue == kernels.Add {
+	if g.Epilogue == kernels.DReLU || g.Epilogue == kernels.SGD {
 		w.bytes += 4 * m * n
 	}
-	if p.Order != 0 {
+	if g.Indices != 0 {
 		w.name = "gather+" + w.name
 		w.bytes -= 3 * m * k
 	}
 	return w
 }
 
-// pass is the work of an operation on so many bytes for each of rows·cols
+// pass is the work of a launch on so many bytes for each of rows·cols
 // elements.
 func pass(name string, rows, cols int, bytes float64) work {
 	return work{name, fmt.Sprintf("[%d,%d]", rows, cols), 0, float64(rows) * float64(cols) * bytes}
 }
 
-func (t *tap) MatMul(p kernels.Product) error {
-	return t.around(product(p), func() error { return t.Queue.MatMul(p) })
+func (r *recorder) GEMM(g kernels.GEMM) error {
+	return r.around(gemm(g), func() error { return r.Queue.GEMM(g) })
 }
 
-func (t *tap) Step(p kernels.Product) error {
-	w := product(p)
-	w.name += "+sgd"
-	w.flops *= 2
-	w.bytes += 4 * float64(p.N) * float64(p.K) // b is written, too
-	return t.around(w, func() error { return t.Queue.Step(p) })
-}
-
-func (t *tap) Updates(products []kernels.Product) error {
-	all := work{name: "matmul+sgd"}
+func (r *recorder) GroupedGEMM(group []kernels.GEMM) error {
+	all := work{name: nameWgrad}
 	var shapes []string
-	for i, n := 0, 0; i < len(products); i += n {
-		w := product(products[i])
-		for n = 1; i+n < len(products) && product(products[i+n]).shape == w.shape; n++ {
+	for i, n := 0, 0; i < len(group); i += n {
+		w := gemm(group[i])
+		for n = 1; i+n < len(group) && gemm(group[i+n]).shape == w.shape; n++ {
 		}
 		all.flops += float64(n) * w.flops
 		all.bytes += float64(n) * w.bytes
@@ -83,50 +70,56 @@ func (t *tap) Updates(products []kernels.Product) error {
 		shapes = append(shapes, w.shape)
 	}
 	all.shape = strings.Join(shapes, ", ")
-	return t.around(all, func() error { return t.Queue.Updates(products) })
+	return r.around(all, func() error { return r.Queue.GroupedGEMM(group) })
 }
 
-func (t *tap) ReLU(y, x uintptr, n int) error {
-	return t.around(pass("relu", n, 1, 8), func() error { return t.Queue.ReLU(y, x, n) })
+func (r *recorder) DgradWgrad(g kernels.GEMM) error {
+	w := gemm(g)
+	w.name = nameDgradWgrad
+	w.flops *= 2
+	w.bytes += 4 * float64(g.N) * float64(g.K) // b is written, too
+	return r.around(w, func() error { return r.Queue.DgradWgrad(g) })
 }
 
-func (t *tap) ReLUBackward(dx, dy, y uintptr, n int) error {
-	return t.around(pass("relu backward", n, 1, 12), func() error { return t.Queue.ReLUBackward(dx, dy, y, n) })
+func (r *recorder) ReLU(y, x uintptr, n int) error {
+	return r.around(pass("relu", n, 1, 8), func() error { return r.Queue.ReLU(y, x, n) })
 }
 
-func (t *tap) Softmax(p, x uintptr, rows, cols int) error {
-	return t.around(pass("softmax", rows, cols, 8), func() error { return t.Queue.Softmax(p, x, rows, cols) })
+func (r *recorder) ReLUBackward(dx, dy, y uintptr, n int) error {
+	return r.around(pass("relu backward", n, 1, 12), func() error { return r.Queue.ReLUBackward(dx, dy, y, n) })
 }
 
-func (t *tap) CrossEntropy(loss, hit, p, labels uintptr, rows, cols int) error {
-	return t.around(pass("cross-entropy", rows, cols, 4), func() error { return t.Queue.CrossEntropy(loss, hit, p, labels, rows, cols) })
+func (r *recorder) Softmax(p, x uintptr, rows, cols int) error {
+	return r.around(pass("softmax", rows, cols, 8), func() error { return r.Queue.Softmax(p, x, rows, cols) })
 }
 
-func (t *tap) SoftmaxCrossEntropyBackward(dx, p, labels uintptr, rows, cols int) error {
-	return t.around(pass("softmax backward", rows, cols, 8), func() error { return t.Queue.SoftmaxCrossEntropyBackward(dx, p, labels, rows, cols) })
+func (r *recorder) CrossEntropy(loss, correct, p, labels uintptr, rows, cols int) error {
+	return r.around(pass("cross-entropy", rows, cols, 4), func() error { return r.Queue.CrossEntropy(loss, correct, p, labels, rows, cols) })
 }
 
-func (t *tap) Head(grad, dx, loss, hit, x, w, labels, order uintptr, rows, classes, k int, early kernels.Early) error {
-	v := product(kernels.Product{M: rows, N: classes, K: k})
-	v.name = "head"
-	if grad != 0 {
-		v.name = "head+gradients"
-		v.flops *= 2
-		v.bytes += 4 * float64(rows) * float64(k)
+func (r *recorder) SoftmaxCrossEntropyBackward(dx, p, labels uintptr, rows, cols int) error {
+	return r.around(pass("softmax backward", rows, cols, 8), func() error { return r.Queue.SoftmaxCrossEntropyBackward(dx, p, labels, rows, cols) })
+}
+
+func (r *recorder) Classifier(c kernels.Classifier) error {
+	w := gemm(kernels.GEMM{M: c.Rows, N: c.Classes, K: c.K})
+	w.name = "classifier"
+	if c.DLogits != 0 {
+		w.name = "classifier+gradients"
+		w.flops *= 2
+		w.bytes += 4 * float64(c.Rows) * float64(c.K)
 	}
-	return t.around(v, func() error {
-		return t.Queue.Head(grad, dx, loss, hit, x, w, labels, order, rows, classes, k, early)
-	})
+	return r.around(w, func() error { return r.Queue.Classifier(c) })
 }
 
-func (t *tap) Means(out, loss, hit uintptr, rows, batch int) error {
-	return t.around(pass("means", rows, 1, 8), func() error { return t.Queue.Means(out, loss, hit, rows, batch) })
+func (r *recorder) ReduceLoss(out, loss, correct uintptr, rows, batch int) error {
+	return r.around(pass("loss reduction", rows, 1, 8), func() error { return r.Queue.ReduceLoss(out, loss, correct, rows, batch) })
 }
 
-func (t *tap) Axpy(y, x uintptr, alpha float32, n int) error {
-	return t.around(pass("sgd", n, 1, 12), func() error { return t.Queue.Axpy(y, x, alpha, n) })
+func (r *recorder) Axpy(y, x uintptr, alpha float32, n int) error {
+	return r.around(pass("sgd", n, 1, 12), func() error { return r.Queue.Axpy(y, x, alpha, n) })
 }
 
-func (t *tap) Gather(x, y, images, labels, order uintptr, rows, cols int) error {
-	return t.around(pass("gather", rows, cols, 5), func() error { return t.Queue.Gather(x, y, images, labels, order, rows, cols) })
+func (r *recorder) Gather(x, y, images, labels, indices uintptr, rows, cols int) error {
+	return r.around(pass("gather", rows, cols, 5), func() error { return r.Queue.Gather(x, y, images, labels, indices, rows, cols) })
 }

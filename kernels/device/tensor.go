@@ -37,14 +37,14 @@ func (k Kind) Size() int {
 // rows and one column. It is a small value, made once per output on the hot
 // path; Device.Dense copies it to a *tensor.Dense of the host.
 //
-// A view is rows of a table of bytes, picked by an order: what Gather would make
+// A gathered view is rows of a table of bytes, picked by indices: what Gather would make
 // of them, without the making. It has no memory of its own, and only operations
 // that say so take one.
 type Tensor struct {
-	block      allocator.Block // of a view: the table's
+	block      allocator.Block // of a gathered view: the table's
 	rows, cols int
 	kind       Kind
-	order      uintptr // of a view: the int32 indices of its rows; else 0
+	indices    uintptr // of a gathered view: the int32 indices of its rows; else 0
 }
 
 // Shape returns the numbers of rows and columns.
@@ -60,20 +60,20 @@ func (t Tensor) bytes() int { return t.Len() * t.kind.Size() }
 // at is the address of element i.
 func (t Tensor) at(i int) uintptr { return t.block.Addr + uintptr(i*t.kind.Size()) }
 
-// view is n rows of t, which are picked by the indices at order.
-func (t Tensor) view(order uintptr, n int) Tensor {
-	t.rows, t.order = n, order
+// view is n rows of t, which are picked by the indices at an address.
+func (t Tensor) view(indices uintptr, n int) Tensor {
+	t.rows, t.indices = n, indices
 	return t
 }
 
-// floats says whether t is what a kernel computes with: float32, and no view.
-func (t Tensor) floats() bool { return t.kind == Float32 && t.order == 0 }
+// floats says whether t is what a kernel computes with: float32, and no gathered view.
+func (t Tensor) floats() bool { return t.kind == Float32 && t.indices == 0 }
 
-// images says whether t is a view of uint8 images or floats.
-func (t Tensor) images() bool { return t.floats() || t.kind == Uint8 && t.order != 0 }
+// images says whether t is a gathered view of uint8 images, or floats.
+func (t Tensor) images() bool { return t.floats() || t.kind == Uint8 && t.indices != 0 }
 
 func (t Tensor) String() string {
-	if t.order != 0 {
+	if t.indices != 0 {
 		return fmt.Sprintf("view[%d,%d]", t.rows, t.cols)
 	}
 	return fmt.Sprintf("[%d,%d]", t.rows, t.cols)

@@ -9,81 +9,49 @@ import (
 
 	"mlpool/allocator/cudadriver"
 	"mlpool/kernels"
-	"mlpool/kernels/ref"
 )
 
-// Reference is package ref.
-func Reference(testing.TB) Impl { return reference{} }
-
-type reference struct{}
-
-func (reference) Close() error { return nil }
-
-func (reference) Do(c Call) error {
-	f := func(i int) []float32 { x, _ := c.Arrays[i].([]float32); return x }
-	l := func(i int) []int32 { return c.Arrays[i].([]int32) }
-	b := func(i int) []uint8 { return c.Arrays[i].([]uint8) }
-	z := c.Sizes
-	switch c.Op {
-	case "MatMul", "Updates":
-		for i, p := range c.Products {
-			out, a, b, y, order := c.operands(i)
-			if images, ok := a.([]uint8); ok {
-				rows, cols := p.M, p.K
-				if p.Form == kernels.TN {
-					rows, cols = p.K, p.M
-				}
-				x := make([]float32, rows*cols)
-				ref.Images(x, images, order.([]int32), rows, cols)
-				a = x
-			}
-			mask, _ := y.([]float32)
-			multiply(p, out.([]float32), a.([]float32), b.([]float32), mask)
-		}
-	case "Step":
-		p := c.Products[0]
-		multiply(p, f(0), f(2), f(1), f(3))
-		multiply(p.Update(), f(1), f(3), f(2), nil)
-	case "ReLU":
-		ref.ReLU(f(0), f(1), z[0])
-	case "ReLUBackward":
-		ref.ReLUBackward(f(0), f(1), f(2), z[0])
-	case "Softmax":
-		ref.Softmax(f(0), f(1), z[0], z[1])
-	case "CrossEntropy":
-		ref.CrossEntropy(f(0), f(1), f(2), l(3), z[0], z[1])
-	case "SoftmaxCrossEntropyBackward":
-		ref.SoftmaxCrossEntropyBackward(f(0), f(1), l(2), z[0], z[1])
-	case "Head":
-		ref.Head(f(0), f(1), f(2), f(3), f(4), f(5), b(6), l(7), z[0], z[1], z[2])
-	case "Means":
-		ref.Means(f(0), f(1), f(2), z[0], z[1])
-	case "Axpy":
-		ref.Axpy(f(0), f(1), c.Alpha, z[0])
-	case "Gather":
-		ref.Gather(f(0), l(1), b(2), b(3), l(4), z[0], z[1])
-	default:
-		return fmt.Errorf("no operation %q", c.Op)
-	}
-	return nil
+// A Call is one operation on host arrays.
+type Call struct {
+	op
+	arrays
+	unaligned bool // place the arrays on odd multiples of 4 bytes
 }
 
-// multiply does p with the function of package ref for it.
-func multiply(p kernels.Product, c, a, b, y []float32) {
-	switch {
-	case p.Epilogue == kernels.ReLU:
-		ref.MatMulReLU(c, a, b, p.M, p.N, p.K)
-	case p.Epilogue == kernels.Mask:
-		ref.MatMulNTMask(c, a, b, y, p.M, p.N, p.K)
-	case p.Epilogue == kernels.Add:
-		ref.MatMulTNAdd(c, a, b, p.Alpha, p.M, p.N, p.K)
-	case p.Form == kernels.NN:
-		ref.MatMul(c, a, b, p.M, p.N, p.K)
-	case p.Form == kernels.NT:
-		ref.MatMulNT(c, a, b, p.M, p.N, p.K)
-	case p.Form == kernels.TN:
-		ref.MatMulTN(c, a, b, p.M, p.N, p.K)
-	}
+// An op is an operation, with its sizes.
+type op struct {
+	name string
+	// launch queues it on a stream, on the arrays at these addresses.
+	launch func(d cuda, p []uintptr) error
+	// ref does it with package ref.
+	ref func(a arrays)
+}
+
+// arrays are []float32, []int32 or []uint8 in the order of the operation's arguments,
+// longer than its sizes say; nil is the address 0.
+type arrays []any
+
+func (a arrays) f32(i int) []float32 { x, _ := a[i].([]float32); return x }
+func (a arrays) i32(i int) []int32   { return a[i].([]int32) }
+func (a arrays) u8(i int) []uint8    { return a[i].([]uint8) }
+
+// An Impl runs operations. It is used by one goroutine.
+type Impl interface {
+	// Do runs a call and leaves the arrays as it left them.
+	Do(Call) error
+	Close() error
+}
+
+// Reference is package ref.
+func Reference(testing.TB) Impl { return host{} }
+
+type host struct{}
+
+func (host) Close() error { return nil }
+
+func (host) Do(c Call) error {
+	c.ref(c.arrays)
+	return nil
 }
 
 // RequireGPU skips the test where no CUDA device can be used, or fails it if
@@ -120,8 +88,8 @@ func RequireRealGPU(t testing.TB) {
 	}
 }
 
-// CUDA returns what makes a stream, with an area of device memory, whose matrix
-// products have a precision.
+// CUDA returns what makes a stream, with an area of device memory, whose GEMMs have a
+// precision.
 func CUDA(p kernels.Precision) func(testing.TB) Impl {
 	return func(t testing.TB) Impl { return newCUDA(t, p) }
 }
@@ -154,14 +122,14 @@ func (d cuda) Close() error { return errors.Join(d.s.Close(), cudadriver.Driver{
 
 // Do copies every array to the device and, after the operation, back.
 func (d cuda) Do(c Call) error {
-	p := make([]uintptr, len(c.Arrays))
+	p := make([]uintptr, len(c.arrays))
 	next := d.area
-	for i, x := range c.Arrays {
+	for i, x := range c.arrays {
 		if x == nil {
 			continue
 		}
 		p[i] = next
-		if c.Unaligned {
+		if c.unaligned {
 			p[i] += 4
 		}
 		data := bytesOf(x)
@@ -172,56 +140,13 @@ func (d cuda) Do(c Call) error {
 			return err
 		}
 	}
-	err := d.launch(c, p)
-	for i, x := range c.Arrays {
+	err := c.launch(d, p)
+	for i, x := range c.arrays {
 		if x != nil {
 			err = errors.Join(err, d.s.Download(bytesOf(x), p[i]))
 		}
 	}
 	return err
-}
-
-func (d cuda) launch(c Call, p []uintptr) error {
-	s, z := d.s, c.Sizes
-	switch c.Op {
-	case "MatMul":
-		return s.MatMul(d.precision, placed(c.Products[0], p[0], p[1:]))
-	case "Step":
-		q := c.Products[0]
-		q.C, q.B, q.A, q.Y = p[0], p[1], p[2], p[3]
-		return s.Step(d.precision, q)
-	case "Updates":
-		var all []kernels.Product
-		for i, q := range c.Products {
-			all = append(all, placed(q, p[i], p[len(c.Products)+4*i:]))
-		}
-		return s.Updates(d.precision, all)
-	case "ReLU":
-		return s.ReLU(p[0], p[1], z[0])
-	case "ReLUBackward":
-		return s.ReLUBackward(p[0], p[1], p[2], z[0])
-	case "Softmax":
-		return s.Softmax(p[0], p[1], z[0], z[1])
-	case "CrossEntropy":
-		return s.CrossEntropy(p[0], p[1], p[2], p[3], z[0], z[1])
-	case "SoftmaxCrossEntropyBackward":
-		return s.SoftmaxCrossEntropyBackward(p[0], p[1], p[2], z[0], z[1])
-	case "Head":
-		return s.Head(p[0], p[1], p[2], p[3], p[4], p[5], p[6], p[7], z[0], z[1], z[2], c.Early)
-	case "Means":
-		return s.Means(p[0], p[1], p[2], z[0], z[1])
-	case "Axpy":
-		return s.Axpy(p[0], p[1], c.Alpha, z[0])
-	case "Gather":
-		return s.Gather(p[0], p[1], p[2], p[3], p[4], z[0], z[1])
-	}
-	return fmt.Errorf("no operation %q", c.Op)
-}
-
-// placed is p with its addresses: of C, and of A, B, Y and Order.
-func placed(p kernels.Product, c uintptr, in []uintptr) kernels.Product {
-	p.C, p.A, p.B, p.Y, p.Order = c, in[0], in[1], in[2], in[3]
-	return p
 }
 
 func bytesOf(x any) []byte {

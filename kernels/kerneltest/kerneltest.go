@@ -11,39 +11,7 @@ import (
 	"strconv"
 	"sync"
 	"testing"
-
-	"mlpool/kernels"
 )
-
-// A Call is one operation on host arrays. The arrays are []float32, []int32 or
-// []uint8 in the order of the operation's arguments, longer than the sizes say;
-// nil is the address 0.
-type Call struct {
-	Op     string
-	Arrays []any
-	Sizes  []int
-	Alpha  float32
-	Early  kernels.Early
-	// Products are those of MatMul, Updates and Step, but for their addresses. The
-	// arrays are the C of each, then A, B, Y and Order of the first, of the second, ...,
-	// and of Step C, B, A and Y.
-	Products  []kernels.Product
-	Unaligned bool // place the arrays on odd multiples of 4 bytes
-}
-
-// operands are the arrays of product i.
-func (c Call) operands(i int) (out, a, b, y, order any) {
-	n := len(c.Products)
-	in := c.Arrays[n+4*i : n+4*i+4]
-	return c.Arrays[i], in[0], in[1], in[2], in[3]
-}
-
-// An Impl runs operations. It is used by one goroutine.
-type Impl interface {
-	// Do runs a call and leaves the arrays as it left them.
-	Do(Call) error
-	Close() error
-}
 
 // sizes are those that go wrong: one, primes, a last batch, a tile and one
 // more, the width of an image, none of them.
@@ -85,11 +53,11 @@ func Run(t *testing.T, newImpl func(testing.TB) Impl) {
 			f(s)
 		})
 	}
-	RunMatMul(t, newImpl, Tolerance)
+	RunGEMM(t, newImpl, Tolerance)
 	one("Elementwise", (*suite).elementwise)
-	one("Softmax", (*suite).softmax)
-	one("Head", (*suite).heads)
-	one("Means", (*suite).meanses)
+	one("Softmax", (*suite).softmaxes)
+	one("Classifier", (*suite).classifiers)
+	one("ReduceLoss", (*suite).reduceLosses)
 	one("Gather", (*suite).gathers)
 	one("Empty", (*suite).empty)
 	t.Run("Concurrent", func(t *testing.T) {
@@ -99,10 +67,10 @@ func Run(t *testing.T, newImpl func(testing.TB) Impl) {
 			all.Go(func() {
 				defer s.close()
 				for range 10 {
-					s.matmul(products[s.r.IntN(len(products))], 65, 100, 333)
-					s.several([3]int{65, 100, 33}, [3]int{70, 40, 50})
-					s.head(64, 10, 100)
-					s.means(1000, 64)
+					s.gemm(gemms[s.r.IntN(len(gemms))], 65, 100, 333)
+					s.group([3]int{65, 100, 33}, [3]int{70, 40, 50})
+					s.classifier(64, 10, 100)
+					s.reduceLoss(1000, 64)
 					s.elements(1000)
 				}
 			})
@@ -111,11 +79,14 @@ func Run(t *testing.T, newImpl func(testing.TB) Impl) {
 	})
 }
 
-// RunMatMul runs the part of the suite that is on matrix products: the sizes that
-// training meets in test Large, some for a checker that is slow in test Few.
-func RunMatMul(t *testing.T, newImpl func(testing.TB) Impl, tolerance float64) {
-	for name, f := range map[string]func(*suite){"Large": (*suite).largeMatMuls, "Small": (*suite).smallMatMuls, "Few": (*suite).fewMatMuls, "Updates": (*suite).updates, "Steps": (*suite).steps} {
-		t.Run("MatMul"+name, func(t *testing.T) {
+// RunGEMM runs the part of the suite that is on GEMMs: the sizes that training meets
+// in test Large, some for a checker that is slow in test Few.
+func RunGEMM(t *testing.T, newImpl func(testing.TB) Impl, tolerance float64) {
+	for name, f := range map[string]func(*suite){
+		"Large": (*suite).largeGEMMs, "Small": (*suite).smallGEMMs, "Few": (*suite).fewGEMMs,
+		"Groups": (*suite).groups, "DgradWgrad": (*suite).dgradWgrads,
+	} {
+		t.Run("GEMM"+name, func(t *testing.T) {
 			s := newSuite(t, newImpl(t), seed(t))
 			s.tolerance = tolerance
 			defer s.close()
@@ -133,7 +104,7 @@ type suite struct {
 	impl Impl
 	r    *rand.Rand
 	seed uint64
-	// tolerance is the largest ‖out - want‖/‖want‖ of a matrix product.
+	// tolerance is the largest ‖out - want‖/‖want‖ of a GEMM.
 	tolerance float64
 }
 
@@ -197,12 +168,12 @@ func (s *suite) labels(n, classes int) []int32 {
 // the others must not either, and both runs must give the same bits.
 func (s *suite) do(c Call, outputs int) {
 	s.t.Helper()
-	before := clone(c.Arrays)
+	before := clone(c.arrays)
 	if err := s.impl.Do(c); err != nil {
 		s.fail(c, "%v", err)
 		return
 	}
-	for i, x := range c.Arrays {
+	for i, x := range c.arrays {
 		if i >= outputs {
 			if !same(x, before[i]) {
 				s.fail(c, "changed its argument %d", i)
@@ -212,12 +183,12 @@ func (s *suite) do(c Call, outputs int) {
 		}
 	}
 	again := c
-	again.Arrays = before
+	again.arrays = before
 	if err := s.impl.Do(again); err != nil {
 		s.fail(c, "the second time: %v", err)
 	}
 	for i := range outputs {
-		if !same(c.Arrays[i], again.Arrays[i]) {
+		if !same(c.arrays[i], again.arrays[i]) {
 			s.fail(c, "gave other bits the second time")
 		}
 	}
@@ -225,12 +196,12 @@ func (s *suite) do(c Call, outputs int) {
 
 func (s *suite) fail(c Call, format string, args ...any) {
 	s.t.Helper()
-	s.t.Errorf("%s%v%+v unaligned=%v seed=%d: %s", c.Op, c.Sizes, c.Products, c.Unaligned, s.seed, fmt.Sprintf(format, args...))
+	s.t.Errorf("%s unaligned=%v seed=%d: %s", c.name, c.unaligned, s.seed, fmt.Sprintf(format, args...))
 }
 
-func clone(arrays []any) []any {
-	out := make([]any, len(arrays))
-	for i, x := range arrays {
+func clone(a arrays) arrays {
+	out := make(arrays, len(a))
+	for i, x := range a {
 		switch x := x.(type) {
 		case []float32:
 			out[i] = slices.Clone(x)
@@ -282,5 +253,24 @@ func (s *suite) equal(c Call, got []float32, want []float64) {
 			s.fail(c, "element %d is %v, want exactly %v", i, got[i], w)
 			return
 		}
+	}
+}
+
+// empty checks that what has no elements is no error, and that nothing is written.
+func (s *suite) empty() {
+	s.emptyGEMMs()
+	f, none := func() []float32 { return output(0) }, s.labels(0, 1)
+	for _, c := range []Call{
+		{op: reluOp(0), arrays: arrays{f(), f()}},
+		{op: reluBackwardOp(0), arrays: arrays{f(), f(), f()}},
+		{op: axpyOp(1, 0), arrays: arrays{f(), f()}},
+		{op: softmaxOp(0, 10), arrays: arrays{f(), f()}},
+		{op: crossEntropyOp(0, 10), arrays: arrays{f(), f(), f(), none}},
+		{op: softmaxCrossEntropyBackwardOp(0, 10), arrays: arrays{f(), f(), none}},
+		{op: classifierOp(0, 10, 5, 0), arrays: arrays{f(), f(), f(), f(), f(), s.floats(50), []uint8{1}, none}},
+		{op: reduceLossOp(0, 10), arrays: arrays{f(), f(), f()}},
+		{op: gatherOp(0, 10), arrays: arrays{f(), none, []uint8{1}, []uint8{1}, none}},
+	} {
+		s.do(c, 1)
 	}
 }

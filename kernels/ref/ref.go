@@ -15,56 +15,32 @@ import (
 	"gonum.org/v1/gonum/blas/blas32"
 )
 
-// MatMul: c[m,n] = a[m,k]·b[k,n].
-func MatMul(c, a, b []float32, m, n, k int) {
-	gemm(blas.NoTrans, blas.NoTrans, 1, matrix(a, m, k), matrix(b, k, n), 0, matrix(c, m, n))
-}
-
-// MatMulNT: c[m,n] = a[m,k]·b[n,k]ᵀ.
-func MatMulNT(c, a, b []float32, m, n, k int) {
-	gemm(blas.NoTrans, blas.Trans, 1, matrix(a, m, k), matrix(b, n, k), 0, matrix(c, m, n))
-}
-
-// MatMulTN: c[m,n] = a[k,m]ᵀ·b[k,n].
-func MatMulTN(c, a, b []float32, m, n, k int) {
-	gemm(blas.Trans, blas.NoTrans, 1, matrix(a, k, m), matrix(b, k, n), 0, matrix(c, m, n))
-}
-
-// MatMulReLU: c[m,n] = max(0, a[m,k]·b[k,n]).
-func MatMulReLU(c, a, b []float32, m, n, k int) {
-	MatMul(c, a, b, m, n, k)
-	ReLU(c, c, m*n)
-}
-
-// MatMulNTMask: c[m,n] = a[m,k]·b[n,k]ᵀ where y[m,n] > 0, else 0.
-func MatMulNTMask(c, a, b, y []float32, m, n, k int) {
-	MatMulNT(c, a, b, m, n, k)
-	ReLUBackward(c, c, y, m*n)
-}
-
-// MatMulTNAdd: c[m,n] += alpha·a[k,m]ᵀ·b[k,n], in place.
-func MatMulTNAdd(c, a, b []float32, alpha float32, m, n, k int) {
-	gemm(blas.Trans, blas.NoTrans, alpha, matrix(a, k, m), matrix(b, k, n), 1, matrix(c, m, n))
+// GEMM: c[m,n] = alpha·a·b + beta·c, with a[m,k] or, if transA, a[k,m]ᵀ, and b[k,n]
+// or, if transB, b[n,k]ᵀ. With beta 0 c is not read.
+func GEMM(transA, transB bool, alpha float32, a, b []float32, beta float32, c []float32, m, n, k int) {
+	if m == 0 || n == 0 {
+		return // which gonum refuses
+	}
+	if k == 0 { // an empty sum
+		if beta == 0 {
+			clear(c[:m*n])
+		}
+		return
+	}
+	x, ta := matrix(a, m, k), blas.NoTrans
+	if transA {
+		x, ta = matrix(a, k, m), blas.Trans
+	}
+	y, tb := matrix(b, k, n), blas.NoTrans
+	if transB {
+		y, tb = matrix(b, n, k), blas.Trans
+	}
+	blas32.Gemm(ta, tb, alpha, x, y, beta, matrix(c, m, n))
 }
 
 // matrix is the rows×cols matrix at the start of x.
 func matrix(x []float32, rows, cols int) blas32.General {
-	return blas32.General{Rows: rows, Cols: cols, Stride: max(1, cols), Data: x[:rows*cols]}
-}
-
-// gemm is blas32.Gemm without the shapes that gonum refuses or that have no
-// elements.
-func gemm(ta, tb blas.Transpose, alpha float32, a, b blas32.General, beta float32, c blas32.General) {
-	if c.Rows == 0 || c.Cols == 0 {
-		return
-	}
-	if len(a.Data) == 0 || len(b.Data) == 0 { // k is 0: an empty sum
-		if beta == 0 {
-			clear(c.Data)
-		}
-		return
-	}
-	blas32.Gemm(ta, tb, alpha, a, b, beta, c)
+	return blas32.General{Rows: rows, Cols: cols, Stride: cols, Data: x[:rows*cols]}
 }
 
 // ReLU: y[n] = max(0, x[n]), NaN where x is NaN. y may be x.
@@ -131,19 +107,19 @@ func firstLargest(x []float32) int {
 	return at
 }
 
-// CrossEntropy: loss[rows] = -ln p[i,labels[i]], hit[rows] = 1 where the first
+// CrossEntropy: loss[rows] = -ln p[i,labels[i]], correct[rows] = 1 where the first
 // largest of row i of p is labels[i], else 0. A label outside 0..cols-1 gives
-// a NaN loss and no hit.
-func CrossEntropy(loss, hit, p []float32, labels []int32, rows, cols int) {
+// a NaN loss and is not correct.
+func CrossEntropy(loss, correct, p []float32, labels []int32, rows, cols int) {
 	for i := range rows {
 		row, label := p[i*cols:(i+1)*cols], int(labels[i])
-		loss[i], hit[i] = float32(math.NaN()), 0
+		loss[i], correct[i] = float32(math.NaN()), 0
 		if label < 0 || label >= cols {
 			continue
 		}
 		loss[i] = -log(row[label])
 		if firstLargest(row) == label {
-			hit[i] = 1
+			correct[i] = 1
 		}
 	}
 }
@@ -162,31 +138,31 @@ func SoftmaxCrossEntropyBackward(dx, p []float32, labels []int32, rows, cols int
 	}
 }
 
-// Head does the last layer and its loss at once: logits = x[rows,k]·w[k,classes];
-// loss[rows] = their cross-entropy in nats against labels[order[i]]; hit[rows] = 1
-// where the first largest logit is the label's, else 0; grad[rows,classes] =
-// (softmax - onehot)/rows; dx[rows,k] = grad·wᵀ where x > 0, else 0. The loss is
+// Classifier does the last layer and its loss at once: logits = x[rows,k]·w[k,classes];
+// loss[rows] = their cross-entropy in nats against labels[indices[i]]; correct[rows] = 1
+// where the first largest logit is the label's, else 0; dlogits[rows,classes] =
+// (softmax - onehot)/rows; dx[rows,k] = dlogits·wᵀ where x > 0, else 0. The loss is
 // ln Σ exp(x - max) - (x[label] - max), and so stays finite where a probability
-// would be 0. A label that is no class gives a NaN loss and no hit. With grad and
-// dx nil no gradients are made.
-func Head(grad, dx, loss, hit, x, w []float32, labels []uint8, order []int32, rows, classes, k int) {
-	logits := grad
-	if grad == nil {
+// would be 0. A label that is no class gives a NaN loss and is not correct. With
+// dlogits and dx nil no gradients are made.
+func Classifier(dlogits, dx, loss, correct, x, w []float32, labels []uint8, indices []int32, rows, classes, k int) {
+	logits := dlogits
+	if dlogits == nil {
 		logits = make([]float32, rows*classes)
 	}
-	MatMul(logits, x, w, rows, classes, k)
+	GEMM(false, false, 1, x, w, 0, logits, rows, classes, k)
 	scale := 1 / float32(rows)
 	for i := range rows {
-		row, label := logits[i*classes:(i+1)*classes], int(labels[order[i]])
+		row, label := logits[i*classes:(i+1)*classes], int(labels[indices[i]])
 		largest, sum := expSum(row)
-		loss[i], hit[i] = float32(math.NaN()), 0
+		loss[i], correct[i] = float32(math.NaN()), 0
 		if label < classes {
 			loss[i] = log(sum) - (row[label] - largest)
 			if firstLargest(row) == label {
-				hit[i] = 1
+				correct[i] = 1
 			}
 		}
-		if grad == nil {
+		if dlogits == nil {
 			continue
 		}
 		for j, v := range row {
@@ -197,23 +173,24 @@ func Head(grad, dx, loss, hit, x, w []float32, labels []uint8, order []int32, ro
 			row[j] = d * scale
 		}
 	}
-	if grad != nil {
-		MatMulNTMask(dx, grad, w, x, rows, k, classes)
+	if dlogits != nil {
+		GEMM(false, true, 1, dlogits, w, 0, dx, rows, k, classes)
+		ReLUBackward(dx, dx, x, rows*k)
 	}
 }
 
-// Means: out[i,0] = the mean of loss and out[i,1] = the sum of hit over rows
+// ReduceLoss: out[i,0] = the mean of loss and out[i,1] = the sum of correct over rows
 // i·batch to (i+1)·batch, of which the last may be fewer; out has a row for each
 // batch of rows.
-func Means(out, loss, hit []float32, rows, batch int) {
+func ReduceLoss(out, loss, correct []float32, rows, batch int) {
 	for i := 0; i*batch < rows; i++ {
-		var losses, hits float64
+		var losses, right float64
 		first, end := i*batch, min((i+1)*batch, rows)
 		for j := first; j < end; j++ {
 			losses += float64(loss[j])
-			hits += float64(hit[j])
+			right += float64(correct[j])
 		}
-		out[2*i], out[2*i+1] = float32(losses/float64(end-first)), float32(hits)
+		out[2*i], out[2*i+1] = float32(losses/float64(end-first)), float32(right)
 	}
 }
 
@@ -225,19 +202,19 @@ func Axpy(y, x []float32, alpha float32, n int) {
 	}
 }
 
-// Gather makes a batch: x[rows,cols] = images[order[i],:]/255 and
-// y[rows] = labels[order[i]].
-func Gather(x []float32, y []int32, images, labels []uint8, order []int32, rows, cols int) {
-	Images(x, images, order, rows, cols)
+// Gather makes a batch: x[rows,cols] = images[indices[i],:]/255 and
+// y[rows] = labels[indices[i]].
+func Gather(x []float32, y []int32, images, labels []uint8, indices []int32, rows, cols int) {
+	Images(x, images, indices, rows, cols)
 	for i := range rows {
-		y[i] = int32(labels[order[i]])
+		y[i] = int32(labels[indices[i]])
 	}
 }
 
-// Images is the part of Gather on images: x[rows,cols] = images[order[i],:]/255.
-func Images(x []float32, images []uint8, order []int32, rows, cols int) {
+// Images is the part of Gather on images: x[rows,cols] = images[indices[i],:]/255.
+func Images(x []float32, images []uint8, indices []int32, rows, cols int) {
 	for i := range rows {
-		at := int(order[i])
+		at := int(indices[i])
 		row := x[i*cols : (i+1)*cols]
 		for j, v := range images[at*cols : (at+1)*cols] {
 			row[j] = float32(v) / 255

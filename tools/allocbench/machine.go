@@ -113,7 +113,7 @@ type load struct {
 const loadTime = 500 * time.Microsecond
 
 func (l *load) queue(s kernels.Stream, addr uintptr) error {
-	return s.MatMul(kernels.FP32, kernels.Product{C: addr, A: l.vectors, B: l.vectors, M: 1, N: 1, K: l.k})
+	return s.GEMM(kernels.FP32, kernels.GEMM{C: addr, A: l.vectors, B: l.vectors, M: 1, N: 1, K: l.k})
 }
 
 // calibrate doubles the vectors until their product takes loadTime.

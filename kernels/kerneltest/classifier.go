@@ -1,0 +1,153 @@
+package kerneltest
+
+import (
+	"fmt"
+	"math"
+
+	"mlpool/kernels"
+	"mlpool/kernels/ref"
+)
+
+// classifierOp is [kernels.Stream.Classifier]; the arrays are its addresses, in order.
+func classifierOp(rows, classes, k int, prefetch kernels.Prefetch) op {
+	return op{
+		name: fmt.Sprintf("Classifier[%d,%d,%d] prefetch=%d", rows, classes, k, prefetch),
+		launch: func(d cuda, p []uintptr) error {
+			return d.s.Classifier(kernels.Classifier{
+				DLogits: p[0], DX: p[1], Loss: p[2], Correct: p[3], X: p[4], W: p[5], Labels: p[6], Indices: p[7],
+				Rows: rows, Classes: classes, K: k, Prefetch: prefetch,
+			})
+		},
+		ref: func(a arrays) {
+			ref.Classifier(a.f32(0), a.f32(1), a.f32(2), a.f32(3), a.f32(4), a.f32(5), a.u8(6), a.i32(7), rows, classes, k)
+		},
+	}
+}
+
+// classifiers goes through all mixes of some rows, classes and lengths.
+func (s *suite) classifiers() {
+	for _, rows := range []int{1, 2, 7, 32, 61, 64, 65, 300} {
+		for _, classes := range []int{1, 2, 10, 16} {
+			for _, k := range []int{1, 2, 7, 33, 100, 784, 1000, 2048, 3000, 4096, 4100} {
+				if !s.slow() || rows*classes*k <= 1<<16 {
+					s.classifier(rows, classes, k)
+				}
+			}
+		}
+	}
+	s.classifier(4097, 10, 13)
+	s.classifierTies()
+}
+
+// classifier checks the last layer and its loss, with and without the gradients. One
+// label in fifty is out of range.
+func (s *suite) classifier(rows, classes, k int) {
+	// An output of a ReLU: half of it is 0. A few rows are so large that exp
+	// would overflow.
+	x, w := s.floats(rows*k), s.floats(k*classes)
+	for i := range rows * k {
+		x[i] = max(0, x[i])
+		if i/k%7 == 3 {
+			x[i] *= 100
+		}
+	}
+	for i := range k * classes {
+		w[i] *= float32(3 / math.Sqrt(float64(k)))
+	}
+	labels, indices := make([]uint8, tableRows+guard), s.labels(rows, tableRows)
+	for i := range labels {
+		labels[i] = uint8(s.r.IntN(classes))
+	}
+	labels[7] = uint8(classes + s.r.IntN(256-classes))
+
+	logits, wantDLogits, wantDX := make([]float64, rows*classes), make([]float64, rows*classes), make([]float64, rows*k)
+	multiply(logits, x, w, false, false, rows, classes, k)
+	wantLoss, sizes := make([]float64, rows), 0.
+	for i := range rows {
+		p, logSum := softmaxRow(logits[i*classes : (i+1)*classes])
+		label := int(labels[indices[i]])
+		wantLoss[i] = math.NaN()
+		if label < classes {
+			wantLoss[i] = logSum - logits[i*classes+label]
+			p[label]--
+		}
+		for j, v := range p {
+			wantDLogits[i*classes+j] = v / float64(rows)
+			// A GEMM's rounding errors go with its size.
+			sizes += logits[i*classes+j] * logits[i*classes+j]
+		}
+		for l := range k {
+			if x[i*k+l] > 0 {
+				for j := range classes {
+					wantDX[i*k+l] += wantDLogits[i*classes+j] * float64(w[l*classes+j])
+				}
+			}
+		}
+	}
+	size := math.Sqrt(sizes/float64(rows*classes)) + 1 // of a logit
+	for _, gradient := range []bool{true, false} {
+		var dlogits, dx any
+		if gradient {
+			dlogits, dx = output(rows*classes), output(rows*k)
+		}
+		loss, correct := output(rows), output(rows)
+		c := Call{op: classifierOp(rows, classes, k, kernels.Prefetch(s.r.IntN(8))),
+			arrays: arrays{dlogits, dx, loss, correct, x, w, labels, indices}, unaligned: s.r.IntN(3) == 0}
+		s.do(c, 4)
+		var right, losses []float64
+		var got []float32
+		for i := range rows {
+			row, label := logits[i*classes:(i+1)*classes], int(labels[indices[i]])
+			if label >= classes {
+				if loss[i] == loss[i] || correct[i] != 0 {
+					s.fail(c, "label %d of row %d gave the loss %v and %v correct", label, i, loss[i], correct[i])
+				}
+				continue
+			}
+			losses, got = append(losses, wantLoss[i]), append(got, loss[i])
+			// Whether a row is correct is not known where its largest two are nearly equal.
+			right = append(right, 0)
+			if firstLargest(row) == label {
+				right[len(right)-1] = 1
+			}
+			if nearTie(row, 1e-5*size) {
+				right[len(right)-1] = float64(correct[i])
+			}
+			if float64(correct[i]) != right[len(right)-1] {
+				s.fail(c, "row %d: %v correct", i, correct[i])
+			}
+		}
+		s.near(c, got, losses, Tolerance*scatter(max(1, float64(rows)/7)), size*math.Sqrt(float64(rows))) // one row in seven is large
+		if gradient {
+			n := float64(rows)
+			s.near(c, dlogits.([]float32), wantDLogits, 2*Tolerance*size, 1e-2/math.Sqrt(n))
+			s.near(c, dx.([]float32), wantDX, 4*Tolerance*size, 1e-2/math.Sqrt(n))
+		}
+	}
+}
+
+// nearTie says whether the largest two of a row are within a distance.
+func nearTie(row []float64, distance float64) bool {
+	at := firstLargest(row)
+	for j, v := range row {
+		if j != at && row[at]-v <= distance {
+			return true
+		}
+	}
+	return false
+}
+
+// classifierTies checks that the first of equal logits is the prediction.
+func (s *suite) classifierTies() {
+	const rows, classes, k = 5, 10, 3
+	x, w := padded(make([]float32, rows*k)), padded(make([]float32, k*classes))
+	x[1*k], x[2*k+1], x[3*k+2] = 1, 1, 1
+	w[4], w[9] = 1, 1                                        // row 1: two largest
+	w[classes+9] = 1                                         // row 2: the last
+	w[2*classes+0], w[2*classes+3], w[2*classes+5] = 1, 1, 2 // row 3: neither of the two equal
+	labels, indices := append([]uint8{0, 4, 9, 5, 9}, make([]uint8, guard)...), append([]int32{0, 1, 2, 3, 4}, make([]int32, guard)...)
+	correct := output(rows)
+	c := Call{op: classifierOp(rows, classes, k, 0), arrays: arrays{output(rows * classes), output(rows * k), output(rows), correct, x, w, labels, indices}}
+	s.do(c, 4)
+	s.equal(c, correct, []float64{1, 1, 1, 1, 0})
+}

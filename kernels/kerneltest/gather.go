@@ -1,0 +1,62 @@
+package kerneltest
+
+import (
+	"fmt"
+
+	"mlpool/kernels/ref"
+)
+
+// gatherOp is [kernels.Stream.Gather].
+func gatherOp(rows, cols int) op {
+	return op{
+		name:   fmt.Sprintf("Gather[%d,%d]", rows, cols),
+		launch: func(d cuda, p []uintptr) error { return d.s.Gather(p[0], p[1], p[2], p[3], p[4], rows, cols) },
+		ref:    func(a arrays) { ref.Gather(a.f32(0), a.i32(1), a.u8(2), a.u8(3), a.i32(4), rows, cols) },
+	}
+}
+
+// tableRows is how many images a table has.
+const tableRows = 50
+
+// images is a table of tableRows images; if exact, of pixels that become 0 or 1.
+func (s *suite) images(cols int, exact bool) []uint8 {
+	images := make([]uint8, tableRows*cols+guard)
+	for i := range images {
+		images[i] = uint8(s.r.Uint32())
+		if exact {
+			images[i] = 255 * (images[i] % 2)
+		}
+	}
+	return images
+}
+
+func (s *suite) gathers() {
+	for _, rows := range sizes {
+		for _, cols := range sizes {
+			if rows*cols <= 1<<17 {
+				s.gather(rows, cols)
+			}
+		}
+	}
+}
+
+func (s *suite) gather(rows, cols int) {
+	images, labels := s.images(cols, false), make([]uint8, tableRows+guard)
+	for i := range labels {
+		labels[i] = uint8(s.r.IntN(10))
+	}
+	indices := s.labels(rows, tableRows)
+	x, y := output(rows*cols), make([]int32, rows+guard)
+	c := Call{op: gatherOp(rows, cols), arrays: arrays{x, y, images, labels, indices}, unaligned: s.r.IntN(3) == 0}
+	s.do(c, 2)
+	want := make([]float64, rows*cols)
+	for i := range rows {
+		for j := range cols {
+			want[i*cols+j] = float64(float32(images[int(indices[i])*cols+j]) / 255)
+		}
+		if y[i] != int32(labels[indices[i]]) {
+			s.fail(c, "label %d is %d", i, y[i])
+		}
+	}
+	s.equal(c, x, want)
+}

@@ -1,0 +1,362 @@
+package kerneltest
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"gonum.org/v1/gonum/blas"
+	"gonum.org/v1/gonum/blas/blas64"
+
+	"mlpool/kernels"
+	"mlpool/kernels/ref"
+)
+
+// gemmOp is [kernels.Stream.GEMM] of g; the arrays are its C, A, B, Y and Indices.
+func gemmOp(g kernels.GEMM) op {
+	return op{
+		name:   fmt.Sprintf("GEMM%+v", g),
+		launch: func(d cuda, p []uintptr) error { return d.s.GEMM(d.precision, placed(g, p[0], p[1:])) },
+		ref:    func(a arrays) { reference(g, a[0], a[1:]) },
+	}
+}
+
+// groupOp is [kernels.Stream.GroupedGEMM]; the arrays are the C of each, then A, B, Y
+// and Indices of the first, of the second, ...
+func groupOp(group []kernels.GEMM) op {
+	n := len(group)
+	return op{
+		name: fmt.Sprintf("GroupedGEMM%+v", group),
+		launch: func(d cuda, p []uintptr) error {
+			all := make([]kernels.GEMM, n)
+			for i, g := range group {
+				all[i] = placed(g, p[i], p[n+4*i:])
+			}
+			return d.s.GroupedGEMM(d.precision, all)
+		},
+		ref: func(a arrays) {
+			for i, g := range group {
+				reference(g, a[i], a[n+4*i:])
+			}
+		},
+	}
+}
+
+// dgradWgradOp is [kernels.Stream.DgradWgrad] of g; the arrays are its C, B, A and Y.
+func dgradWgradOp(g kernels.GEMM) op {
+	return op{
+		name: fmt.Sprintf("DgradWgrad%+v", g),
+		launch: func(d cuda, p []uintptr) error {
+			return d.s.DgradWgrad(d.precision, placed(g, p[0], []uintptr{p[2], p[1], p[3], 0}))
+		},
+		ref: func(a arrays) {
+			reference(g, a[0], arrays{a[2], a[1], a[3], nil})
+			reference(g.Wgrad(), a[1], arrays{a[3], a[2], nil, nil})
+		},
+	}
+}
+
+// placed is g with its addresses: of C, and of A, B, Y and Indices.
+func placed(g kernels.GEMM, c uintptr, in []uintptr) kernels.GEMM {
+	g.C, g.A, g.B, g.Y, g.Indices = c, in[0], in[1], in[2], in[3]
+	return g
+}
+
+// reference does g on its C, and A, B, Y and Indices, with package ref.
+func reference(g kernels.GEMM, out any, in arrays) {
+	a, rows, cols := in[0], g.M, g.K
+	if g.Layout == kernels.TN {
+		rows, cols = g.K, g.M
+	}
+	if images, ok := a.([]uint8); ok {
+		x := make([]float32, rows*cols)
+		ref.Images(x, images, in.i32(3), rows, cols)
+		a = x
+	}
+	c, alpha, beta := out.([]float32), float32(1), float32(0)
+	if g.Epilogue == kernels.SGD {
+		alpha, beta = g.Alpha, 1
+	}
+	ref.GEMM(g.Layout == kernels.TN, g.Layout == kernels.NT, alpha, a.([]float32), in.f32(1), beta, c, g.M, g.N, g.K)
+	switch g.Epilogue {
+	case kernels.ReLU:
+		ref.ReLU(c, c, g.M*g.N)
+	case kernels.DReLU:
+		ref.ReLUBackward(c, c, in.f32(2), g.M*g.N)
+	}
+}
+
+var (
+	dgrad       = kernels.GEMM{Layout: kernels.NT, Epilogue: kernels.DReLU}
+	wgrad       = kernels.GEMM{Layout: kernels.TN, Epilogue: kernels.SGD}
+	wgradImages = kernels.GEMM{Layout: kernels.TN, Epilogue: kernels.SGD, Indices: 1}
+)
+
+// gemms are those that there are. Indices marks those of images.
+var gemms = []kernels.GEMM{
+	{Layout: kernels.NN, Epilogue: kernels.None},
+	{Layout: kernels.NT, Epilogue: kernels.None},
+	{Layout: kernels.TN, Epilogue: kernels.None},
+	{Layout: kernels.NN, Epilogue: kernels.ReLU},
+	dgrad,
+	wgrad,
+	{Layout: kernels.NN, Epilogue: kernels.None, Indices: 1},
+	{Layout: kernels.TN, Epilogue: kernels.None, Indices: 1},
+	{Layout: kernels.NN, Epilogue: kernels.ReLU, Indices: 1},
+	wgradImages,
+}
+
+// largeGEMMs are of sizes that training meets, and near them.
+func (s *suite) largeGEMMs() {
+	for _, g := range gemms {
+		for _, z := range [][3]int{
+			{64, 784, 784}, {32, 784, 784}, {784, 784, 64}, {784, 784, 32}, {64, 10, 784}, {64, 784, 10}, {784, 10, 64},
+			{65, 1000, 333}, {1000, 65, 1000}, {333, 334, 61}, {130, 257, 129}, {1000, 784, 7}, {64, 2048, 300}, {200, 72, 2000},
+		} {
+			s.gemm(g, z[0], z[1], z[2])
+		}
+	}
+}
+
+// smallGEMMs goes through all mixes of sizes up to 32768 multiplications.
+func (s *suite) smallGEMMs() {
+	for _, g := range gemms {
+		for _, m := range sizes {
+			for _, n := range sizes {
+				for _, k := range sizes {
+					if m*n*k <= 1<<15 {
+						s.gemm(g, m, n, k)
+					}
+				}
+			}
+		}
+	}
+}
+
+// fewGEMMs has a size for each way in which a kernel may go about it.
+func (s *suite) fewGEMMs() {
+	for _, g := range gemms {
+		for _, z := range [][3]int{{33, 20, 300}, {7, 10, 140}, {65, 40, 64}, {20, 1030, 70}, {129, 57, 300}, {40, 33, 10}, {20, 48, 1008}, {116, 120, 100}} {
+			s.gemm(g, z[0], z[1], z[2])
+		}
+	}
+	s.group([3]int{33, 20, 300}, [3]int{40, 33, 10}, [3]int{129, 57, 65}, [3]int{113, 96, 64})
+	s.group([3]int{116, 120, 100}, [3]int{228, 60, 128}, [3]int{116, 10, 100})
+	s.group([3]int{7, 10, 140})
+}
+
+// groups are wgrads of training steps, and odd ones.
+func (s *suite) groups() {
+	for _, z := range [][][3]int{
+		{{784, 10, 64}, {784, 784, 64}, {784, 784, 64}, {784, 784, 64}, {784, 784, 64}}, {{784, 10, 32}, {784, 784, 32}},
+		{{784, 784, 64}, {784, 784, 1}, {784, 784, 61}, {784, 784, 65}, {784, 784, 128}, {784, 784, 129}},
+		{{336, 10, 61}, {336, 336, 61}, {784, 336, 61}}, {{300, 2048, 64}, {2048, 2048, 64}, {2048, 10, 64}}, {{1, 1, 1}, {333, 334, 61}}, {{1000, 7, 1}, {130, 257, 129}},
+		{{1000, 65, 1000}, {61, 13, 1000}, {31, 37, 41}, {43, 47, 53}}, {{0, 5, 5}, {40, 33, 10}, {5, 0, 5}, {20, 33, 0}}, {{5, 0, 5}}, {},
+		slices.Repeat([][3]int{{40, 48, 10}}, kernels.MaxGroup),
+		{{784, 784, 1024}, {784, 784, 1024}, {784, 10, 1024}}, {{336, 336, 1000}, {784, 336, 1000}}, {{784, 784, 200}, {130, 260, 129}},
+		{{132, 228, 129}, {64, 112, 160}, {200, 20, 300}, {40, 48, 10}, {100, 20, 128}, {60, 116, 131}, {130, 33, 150}, {20, 10, 200}},
+		slices.Repeat([][3]int{{20, 24, 132}, {20, 24, 12}}, kernels.MaxGroup/2),
+	} {
+		large := slices.ContainsFunc(z, func(z [3]int) bool { return z[0]*z[1]*z[2] > 4e6 })
+		if !large || !s.slow() {
+			s.group(z...)
+		}
+	}
+	// Enough to fill a GPU, of the kind for which there is a kernel then.
+	for _, exact := range []bool{true, false} {
+		s.groupOnce(exact, 0, false, [][3]int{
+			{784, 784, 131}, {40, 48, 10}, {784, 784, 129}, {500, 300, 150}, {1040, 20, 133}, {340, 336, 161}, {132, 228, 200}, {20, 20, 300}, {200, 10, 129},
+		})
+	}
+}
+
+// dgradWgrads are some for which there is a kernel, where there is, and others.
+func (s *suite) dgradWgrads() {
+	sizes := [][3]int{{0, 5, 5}, {5, 0, 5}, {5, 5, 0}, {7, 10, 20}, {61, 33, 70}, {64, 100, 100}}
+	if !s.slow() {
+		sizes = append(sizes, [][3]int{{64, 784, 784}, {64, 2048, 2048}, {61, 1500, 1500}, {33, 1280, 1412}, {1, 1300, 2051}, {65, 1300, 1300}}...)
+	}
+	for _, z := range sizes {
+		s.dgradWgrad(z[0], z[1], z[2], false)
+		s.dgradWgrad(z[0], z[1], z[2], true)
+	}
+	s.dgradWgrad(5, 1060, 1156, false)
+	s.dgradWgrad(62, 1892, 1028, false)
+}
+
+// dgradWgrad compares a dgrad and its wgrad, as one operation.
+func (s *suite) dgradWgrad(m, n, k int, unaligned bool) {
+	for _, exact := range []bool{true, false} {
+		d := s.operands(dgrad, m, n, k, exact)
+		a, b, y := d.in[0].([]float32), d.in[1].([]float32), d.in[2].([]float32)
+		d.g.Alpha = rate
+		w := operands{g: d.g.Wgrad(), out: b, want: make([]float64, n*k), exact: exact}
+		multiply(w.want, y, a, true, false, n, k, m)
+		w.add()
+		c := Call{op: dgradWgradOp(d.g), arrays: arrays{d.out, b, a, y}, unaligned: unaligned}
+		s.do(c, 2)
+		s.compare(c, d)
+		s.compare(c, w)
+	}
+}
+
+// gemm compares one GEMM, first on numbers whose sums are exact, then on others.
+func (s *suite) gemm(g kernels.GEMM, m, n, k int) {
+	for _, exact := range []bool{true, false} {
+		o := s.operands(g, m, n, k, exact)
+		c := Call{op: gemmOp(o.g), arrays: append(arrays{o.out}, o.in...), unaligned: s.r.IntN(3) == 0}
+		s.do(c, 1)
+		s.compare(c, o)
+	}
+}
+
+// group compares wgrads of these m, n and k, as one operation.
+func (s *suite) group(sizes ...[3]int) {
+	for _, exact := range []bool{true, false} {
+		s.groupOnce(exact, 1./3, s.r.IntN(4) == 0, sizes)
+	}
+}
+
+// groupOnce is group once, with images for so many of the wgrads.
+func (s *suite) groupOnce(exact bool, images float64, unaligned bool, sizes [][3]int) {
+	var all []operands
+	var group []kernels.GEMM
+	var out, in arrays
+	for _, z := range sizes {
+		g := wgrad
+		if s.r.Float64() < images {
+			g = wgradImages
+		}
+		o := s.operands(g, z[0], z[1], z[2], exact)
+		all, group = append(all, o), append(group, o.g)
+		out, in = append(out, o.out), append(in, o.in...)
+	}
+	c := Call{op: groupOp(group), arrays: append(out, in...), unaligned: unaligned}
+	s.do(c, len(all))
+	for _, o := range all {
+		s.compare(c, o)
+	}
+}
+
+// emptyGEMMs checks that GEMMs of nothing are 0, and that nothing is written otherwise.
+func (s *suite) emptyGEMMs() {
+	for _, g := range gemms {
+		for _, z := range [][3]int{{0, 5, 5}, {5, 0, 5}, {5, 5, 0}, {0, 0, 0}} {
+			o := s.operands(g, z[0], z[1], z[2], true)
+			c := Call{op: gemmOp(o.g), arrays: append(arrays{o.out}, o.in...)}
+			s.do(c, 1)
+			s.equal(c, o.out, o.want)
+		}
+	}
+}
+
+// operands are a GEMM, its operands, and what it must come to.
+type operands struct {
+	g     kernels.GEMM
+	out   []float32
+	in    arrays // A, B, Y, Indices
+	want  []float64
+	exact bool // the sums are
+}
+
+func (s *suite) operands(g kernels.GEMM, m, n, k int, exact bool) operands {
+	draw := s.floats
+	if exact {
+		draw = s.integers
+	}
+	g.M, g.N, g.K = m, n, k
+	// What is here was copied: no operation writes it.
+	g.Prefetch = kernels.Prefetch(s.r.IntN(8))
+	o := operands{g: g, out: output(m * n), want: make([]float64, m*n), in: make(arrays, 4), exact: exact}
+	a, b := draw(m*k), draw(k*n)
+	o.in[0], o.in[1] = a, b
+	if g.Indices != 0 {
+		rows, cols := m, k
+		if g.Layout == kernels.TN {
+			rows, cols = k, m
+		}
+		images, indices := s.images(cols, exact), s.labels(rows, tableRows)
+		for i := range rows {
+			for j := range cols {
+				a[i*cols+j] = float32(images[int(indices[i])*cols+j]) / 255
+			}
+		}
+		o.in[0], o.in[3] = images, indices
+	}
+	multiply(o.want, a, b, g.Layout == kernels.TN, g.Layout == kernels.NT, m, n, k)
+	switch g.Epilogue {
+	case kernels.ReLU:
+		for i := range o.want {
+			o.want[i] = max(0, o.want[i])
+		}
+	case kernels.DReLU:
+		y := draw(m * n)
+		o.in[2] = y
+		for i := range o.want {
+			if y[i] <= 0 {
+				o.want[i] = 0
+			}
+		}
+	case kernels.SGD:
+		copy(o.out, draw(m*n))
+		o.g.Alpha = rate
+		o.add()
+	}
+	return o
+}
+
+// rate is the alpha of wgrads, by which a multiplication is exact.
+const rate = -0.125
+
+// add makes want, which is a·b, what out is after its addition.
+func (o *operands) add() {
+	for i := range o.want {
+		o.want[i] = float64(o.out[i]) + float64(o.g.Alpha)*o.want[i]
+	}
+}
+
+func (s *suite) compare(c Call, o operands) {
+	s.t.Helper()
+	switch m, n, k := o.g.M, o.g.N, o.g.K; {
+	case o.exact && o.g.Indices == 0:
+		s.equal(c, o.out, o.want)
+	case o.exact: // but for the division by 255
+		s.near(c, o.out, o.want, Tolerance, 1)
+	default:
+		// Where few sums nearly cancel, their error is measured against
+		// the size that such sums have: |a·b| is 1/3 in the mean square.
+		few := float64(max(1, min(m*n, m*k, k*n)))
+		if o.g.Indices != 0 {
+			few /= 7 // images are never negative: their rounding is alike in every row
+		}
+		s.near(c, o.out, o.want, s.tolerance*scatter(few), math.Sqrt(float64(m*n*k))/3/2)
+	}
+}
+
+// multiply: want[m,n] = a·b in float64, from a[m,k] or, if ta, a[k,m], and b[k,n]
+// or, if tb, b[n,k].
+func multiply(want []float64, a, b []float32, ta, tb bool, m, n, k int) {
+	if m*n*k == 0 {
+		return // which gonum refuses
+	}
+	blas64.Gemm(transpose(ta), transpose(tb), 1, matrix(a, m, k, ta), matrix(b, k, n, tb), 0,
+		blas64.General{Rows: m, Cols: n, Stride: n, Data: want})
+}
+
+func transpose(t bool) blas.Transpose {
+	if t {
+		return blas.Trans
+	}
+	return blas.NoTrans
+}
+
+func matrix(x []float32, rows, cols int, transposed bool) blas64.General {
+	if transposed {
+		rows, cols = cols, rows
+	}
+	data := make([]float64, rows*cols)
+	for i := range data {
+		data[i] = float64(x[i])
+	}
+	return blas64.General{Rows: rows, Cols: cols, Stride: cols, Data: data}
+}

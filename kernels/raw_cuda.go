@@ -1,0 +1,183 @@
+//go:build cuda
+
+package kernels
+
+/*
+#include "kernels.h"
+*/
+import "C"
+
+import (
+	"fmt"
+	"time"
+	"unsafe"
+)
+
+// The kernels are compiled by nvcc, out of go's sight. kernels.mk does it, and
+// writes archive_cuda.go: how to link the archive, and its checksum, so that go
+// links again when it changes.
+var archive = run_make_kernels_before_building_with_tag_cuda
+
+// check makes an error of what a C function returned.
+func check(op string, code C.int) error {
+	if code == 0 {
+		return nil
+	}
+	return &Error{Op: op, Code: int(code), Name: C.GoString(C.kernels_error_name(code))}
+}
+
+// checked is check for a C function that also returns a value.
+func checked(op string, r C.kernels_value) (uintptr, error) {
+	if r.code == 0 {
+		return uintptr(r.value), nil
+	}
+	return 0, check(op, r.code)
+}
+
+func available() error {
+	if err := check("Available", C.kernels_available()); err != nil {
+		return fmt.Errorf("no CUDA device can be used: %w", err)
+	}
+	return nil
+}
+
+func device() (Info, error) {
+	var d C.kernels_info
+	if err := check("Device", C.kernels_device(&d)); err != nil {
+		return Info{}, err
+	}
+	return Info{
+		Name:  C.GoString(&d.name[0]),
+		Major: int(d.major), Minor: int(d.minor), SMs: int(d.sms),
+		Memory: int64(d.memory), L2: int64(d.l2),
+		DriverVersion: int(d.driver), RuntimeVersion: int(d.runtime),
+	}, nil
+}
+
+func (s Stream) c() C.uintptr_t { return C.uintptr_t(s) }
+
+func newStream() (Stream, error) {
+	s, err := checked("NewStream", C.kernels_stream_new())
+	return Stream(s), err
+}
+
+func (s Stream) close() error { return check("Close", C.kernels_stream_free(s.c())) }
+
+func (s Stream) synchronize() error { return check("Synchronize", C.kernels_stream_sync(s.c())) }
+
+func (s Stream) upload(dst uintptr, src []byte) error {
+	return check("Upload", C.kernels_upload(s.c(), C.uintptr_t(dst), unsafe.Pointer(&src[0]), C.int64_t(len(src))))
+}
+
+func (s Stream) download(dst []byte, src uintptr) error {
+	return check("Download", C.kernels_download(s.c(), unsafe.Pointer(&dst[0]), C.uintptr_t(src), C.int64_t(len(dst))))
+}
+
+func (s Stream) fill(dst uintptr, value byte, bytes int) error {
+	return check("Fill", C.kernels_fill(s.c(), C.uintptr_t(dst), C.int(value), C.int64_t(bytes)))
+}
+
+// The numbers of layouts, epilogues and operands are those of kernels.h: else this
+// does not compile.
+var _ = [1]struct{}{}[(int(NT)-C.KERNELS_NT)|(int(TN)-C.KERNELS_TN)|
+	(int(ReLU)-C.KERNELS_RELU)|(int(DReLU)-C.KERNELS_MASK)|(int(SGD)-C.KERNELS_ADD)|
+	(int(PrefetchA)-C.KERNELS_EARLY_A)|(int(PrefetchB)-C.KERNELS_EARLY_B)|(int(PrefetchC)-C.KERNELS_EARLY_C)|(MaxGroup-C.KERNELS_MOST_UPDATES)]
+
+func (g GEMM) c() C.kernels_product {
+	return C.kernels_product{
+		c: C.uintptr_t(g.C), a: C.uintptr_t(g.A), b: C.uintptr_t(g.B), y: C.uintptr_t(g.Y), order: C.uintptr_t(g.Indices),
+		m: C.int64_t(g.M), n: C.int64_t(g.N), k: C.int64_t(g.K), alpha: C.float(g.Alpha),
+		form: C.int(g.Layout), epilogue: C.int(g.Epilogue), early: C.int(g.Prefetch),
+	}
+}
+
+func (s Stream) gemm(precision Precision, g GEMM) error {
+	return check("GEMM", C.kernels_matmul(s.c(), C.int(precision), g.c()))
+}
+
+func (s Stream) groupedGEMM(precision Precision, group []GEMM) error {
+	list := C.kernels_product_list{count: C.int(len(group))}
+	for i, g := range group[:min(len(group), MaxGroup)] {
+		list.products[i] = g.c()
+	}
+	return check("GroupedGEMM", C.kernels_updates(s.c(), C.int(precision), list))
+}
+
+func (s Stream) dgradWgrad(precision Precision, g GEMM) error {
+	return check("DgradWgrad", C.kernels_step(s.c(), C.int(precision), g.c()))
+}
+
+func fusesWgrad(precision Precision, g GEMM) bool {
+	return C.kernels_steps(C.int(precision), g.c()) != 0
+}
+
+func (s Stream) relu(y, x uintptr, n int) error {
+	return check("ReLU", C.kernels_relu(s.c(), C.uintptr_t(y), C.uintptr_t(x), C.int64_t(n)))
+}
+
+func (s Stream) reluBackward(dx, dy, y uintptr, n int) error {
+	return check("ReLUBackward", C.kernels_relu_backward(s.c(), C.uintptr_t(dx), C.uintptr_t(dy), C.uintptr_t(y), C.int64_t(n)))
+}
+
+func (s Stream) softmax(p, x uintptr, rows, cols int) error {
+	return check("Softmax", C.kernels_softmax(s.c(), C.uintptr_t(p), C.uintptr_t(x), C.int64_t(rows), C.int64_t(cols)))
+}
+
+func (s Stream) crossEntropy(loss, correct, p, labels uintptr, rows, cols int) error {
+	return check("CrossEntropy", C.kernels_cross_entropy(s.c(), C.uintptr_t(loss), C.uintptr_t(correct), C.uintptr_t(p),
+		C.uintptr_t(labels), C.int64_t(rows), C.int64_t(cols)))
+}
+
+func (s Stream) softmaxCrossEntropyBackward(dx, p, labels uintptr, rows, cols int) error {
+	return check("SoftmaxCrossEntropyBackward", C.kernels_softmax_cross_entropy_backward(s.c(), C.uintptr_t(dx),
+		C.uintptr_t(p), C.uintptr_t(labels), C.int64_t(rows), C.int64_t(cols)))
+}
+
+func (s Stream) classifier(c Classifier) error {
+	return check("Classifier", C.kernels_head(s.c(), C.uintptr_t(c.DLogits), C.uintptr_t(c.DX), C.uintptr_t(c.Loss), C.uintptr_t(c.Correct),
+		C.uintptr_t(c.X), C.uintptr_t(c.W), C.uintptr_t(c.Labels), C.uintptr_t(c.Indices),
+		C.int64_t(c.Rows), C.int64_t(c.Classes), C.int64_t(c.K), C.int(c.Prefetch)))
+}
+
+func (s Stream) reduceLoss(out, loss, correct uintptr, rows, batch int) error {
+	return check("ReduceLoss", C.kernels_means(s.c(), C.uintptr_t(out), C.uintptr_t(loss), C.uintptr_t(correct), C.int64_t(rows), C.int64_t(batch)))
+}
+
+func (s Stream) axpy(y, x uintptr, alpha float32, n int) error {
+	return check("Axpy", C.kernels_axpy(s.c(), C.uintptr_t(y), C.uintptr_t(x), C.float(alpha), C.int64_t(n)))
+}
+
+func (s Stream) gather(x, y, images, labels, indices uintptr, rows, cols int) error {
+	return check("Gather", C.kernels_gather(s.c(), C.uintptr_t(x), C.uintptr_t(y), C.uintptr_t(images),
+		C.uintptr_t(labels), C.uintptr_t(indices), C.int64_t(rows), C.int64_t(cols)))
+}
+
+func (s Stream) beginCapture() error { return check("BeginCapture", C.kernels_capture_begin(s.c())) }
+
+func (s Stream) endCapture() (Graph, error) {
+	g, err := checked("EndCapture", C.kernels_capture_end(s.c()))
+	return Graph(g), err
+}
+
+func (g Graph) launch(s Stream) error {
+	return check("Launch", C.kernels_graph_launch(C.uintptr_t(g), s.c()))
+}
+
+func (g Graph) close() error { return check("Close", C.kernels_graph_free(C.uintptr_t(g))) }
+
+func newEvent() (Event, error) {
+	e, err := checked("NewEvent", C.kernels_event_new())
+	return Event(e), err
+}
+
+func (e Event) record(s Stream) error {
+	return check("Record", C.kernels_event_record(C.uintptr_t(e), s.c()))
+}
+
+func (e Event) since(start Event) (time.Duration, error) {
+	var ms C.float
+	err := check("Since", C.kernels_event_elapsed(&ms, C.uintptr_t(start), C.uintptr_t(e)))
+	return time.Duration(float64(ms) * float64(time.Millisecond)), err
+}
+
+func (e Event) close() error { return check("Close", C.kernels_event_free(C.uintptr_t(e))) }

@@ -1,0 +1,40 @@
+//go:build !cuda
+
+package kernels
+
+import "time"
+
+func available() error      { return ErrNoCUDA }
+func device() (Info, error) { return Info{}, ErrNoCUDA }
+
+func newStream() (Stream, error)                                     { return 0, ErrNoCUDA }
+func (Stream) close() error                                          { return ErrNoCUDA }
+func (Stream) synchronize() error                                    { return ErrNoCUDA }
+func (Stream) upload(dst uintptr, src []byte) error                  { return ErrNoCUDA }
+func (Stream) download(dst []byte, src uintptr) error                { return ErrNoCUDA }
+func (Stream) fill(dst uintptr, value byte, bytes int) error         { return ErrNoCUDA }
+func (Stream) gemm(precision Precision, g GEMM) error                { return ErrNoCUDA }
+func (Stream) groupedGEMM(precision Precision, group []GEMM) error   { return ErrNoCUDA }
+func (Stream) dgradWgrad(precision Precision, g GEMM) error          { return ErrNoCUDA }
+func fusesWgrad(precision Precision, g GEMM) bool                    { return false }
+func (Stream) relu(y, x uintptr, n int) error                        { return ErrNoCUDA }
+func (Stream) reluBackward(dx, dy, y uintptr, n int) error           { return ErrNoCUDA }
+func (Stream) softmax(p, x uintptr, rows, cols int) error            { return ErrNoCUDA }
+func (Stream) crossEntropy(_, _, _, _ uintptr, rows, cols int) error { return ErrNoCUDA }
+func (Stream) softmaxCrossEntropyBackward(_, _, _ uintptr, rows, cols int) error {
+	return ErrNoCUDA
+}
+func (Stream) classifier(c Classifier) error                                { return ErrNoCUDA }
+func (Stream) reduceLoss(out, loss, correct uintptr, rows, batch int) error { return ErrNoCUDA }
+func (Stream) axpy(y, x uintptr, alpha float32, n int) error                { return ErrNoCUDA }
+func (Stream) gather(_, _, _, _, _ uintptr, rows, cols int) error           { return ErrNoCUDA }
+
+func (Stream) beginCapture() error        { return ErrNoCUDA }
+func (Stream) endCapture() (Graph, error) { return 0, ErrNoCUDA }
+func (Graph) launch(s Stream) error       { return ErrNoCUDA }
+func (Graph) close() error                { return ErrNoCUDA }
+
+func newEvent() (Event, error)                         { return 0, ErrNoCUDA }
+func (Event) record(s Stream) error                    { return ErrNoCUDA }
+func (Event) since(start Event) (time.Duration, error) { return 0, ErrNoCUDA }
+func (Event) close() error                             { return ErrNoCUDA }
