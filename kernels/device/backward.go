@@ -2,6 +2,7 @@ package device
 
 import (
 	"errors"
+	"slices"
 
 	"mlpool/kernels"
 )
@@ -54,11 +55,13 @@ func (d *Device) checkBackward(w, x []Tensor, dy, dx Tensor) {
 		if !w[i].floats() || !above.floats() || !x[i].images() || x[i].cols != w[i].rows || above.cols != w[i].cols || above.rows != x[i].rows {
 			d.misfit(opBackward, w[i], x[i], above)
 		}
-		for j := range w {
-			if i != j && w[i].addr() == w[j].addr() || w[i].addr() == x[j].addr() {
-				d.did(opBackward, errors.New("the weights of a layer are the weights of another one too, or an input"))
-			}
-		}
+	}
+	clear(d.weights)
+	for _, t := range w {
+		d.weights[t.addr()] = true
+	}
+	if len(d.weights) < len(w) || slices.ContainsFunc(x, func(t Tensor) bool { return d.weights[t.addr()] }) {
+		d.did(opBackward, errors.New("the weights of a layer are the weights of another one too, or an input"))
 	}
 	if last > 0 && (!dx.floats() || dx.rows != x[last].rows || dx.cols != x[last].cols) {
 		d.misfit(opBackward, dx, x[last])

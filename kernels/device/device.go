@@ -27,7 +27,9 @@ type Device struct {
 	inStep bool              // something was allocated since the last EndStep
 	err    error             // the step's first fault
 	last   lastLaunch
-	group  []kernels.GEMM // of a Backward: wgrads to be launched together
+	// Of a Backward: wgrads to be launched together, and the addresses of the weights.
+	group   []kernels.GEMM
+	weights map[uintptr]bool
 
 	push func(name string) // nil: ranges are not annotated
 	pop  func()
@@ -48,7 +50,10 @@ type planner interface {
 // are gathered views. Without, each runs by itself and makes an output of its own.
 func New(q Queue, a allocator.Allocator, fuse bool) *Device {
 	plan, _ := allocator.As[planner](a)
-	return &Device{queue: q, alloc: a, stream: q.Handle(), fuse: fuse, plan: plan, group: make([]kernels.GEMM, 0, kernels.MaxGroup)}
+	return &Device{
+		queue: q, alloc: a, stream: q.Handle(), fuse: fuse, plan: plan,
+		group: make([]kernels.GEMM, 0, kernels.MaxGroup), weights: make(map[uintptr]bool),
+	}
 }
 
 // CaptureFrom makes Replay capture. Outputs of captured operations come from a,
