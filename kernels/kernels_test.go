@@ -2,7 +2,6 @@ package kernels_test
 
 import (
 	"errors"
-	"fmt"
 	"math"
 	"os"
 	"runtime"
@@ -347,109 +346,4 @@ func TestEvents(t *testing.T) {
 		t.Errorf("274 GFLOP took %v", took)
 	}
 	try(t, errors.Join(start.Close(), end.Close()))
-}
-
-// BenchmarkKernels times the kernels of a training step with events around 500
-// of each, back to back: queued behind a long one, so that the device does not
-// wait for the host. host-µs is what a launch costs the caller.
-func BenchmarkKernels(b *testing.B) {
-	kerneltest.RequireGPU(b)
-	for _, shape := range []struct{ batch, width int }{
-		{64, 784}, {64, 2048}, {1024, 784}, {61, 333}, {64, 100}, {64, 1024}, {1, 784}, {7, 784}, {256, 784}, {4096, 784}, {1000, 2048},
-	} {
-		for _, p := range []kernels.Precision{kernels.FP32, kernels.TF32X3, kernels.TF32} {
-			b.Run(fmt.Sprintf("batch=%d/width=%d/%v", shape.batch, shape.width, p), func(b *testing.B) {
-				benchmarkShape(b, p, shape.batch, shape.width)
-			})
-		}
-	}
-}
-
-func benchmarkShape(b *testing.B, p kernels.Precision, m, w int) {
-	s := newStream(b)
-	array := func(n int) uintptr {
-		p := malloc(b, 4*n)
-		x := make([]float32, n)
-		for i := range x {
-			x[i] = float32(math.Sin(float64(i*i))) / 32
-		}
-		try(b, s.Upload(p, bytesOf(x)))
-		return p
-	}
-	x, y, z, weights, above := array(m*w), array(m*w), array(m*w), array(w*w), array(w*w)
-	losses, correct, dlogits, last, out := array(m), array(m), array(m*10), array(w*10), array(2)
-	long := malloc(b, busyBytes)
-	try(b, s.Fill(long, 0, busyBytes))
-	bytes := malloc(b, m*w)
-	labels, indices := malloc(b, 4*m), malloc(b, 4*m)
-	try(b, errors.Join(s.Fill(bytes, 3, m*w), s.Fill(labels, 0, 4*m), s.Fill(indices, 0, 4*m)))
-	c := kernels.Classifier{Loss: losses, Correct: correct, X: x, W: last, Labels: bytes, Indices: indices, Rows: m, Classes: 10, K: w}
-	gemm := func(g kernels.GEMM) func() error { return func() error { return s.GEMM(p, g) } }
-	lastWgrad := kernels.GEMM{Layout: kernels.TN, Epilogue: kernels.SGD, C: last, A: x, B: dlogits, Alpha: -1e-9, M: w, N: 10, K: m}
-	dgrad := kernels.GEMM{Layout: kernels.NT, Epilogue: kernels.DReLU, C: z, A: y, B: weights, Y: x, M: m, N: w, K: w}
-	wgrad := kernels.GEMM{Layout: kernels.TN, Epilogue: kernels.SGD, C: above, A: x, B: y, Alpha: -1e-9, M: w, N: w, K: m}
-	group := []kernels.GEMM{lastWgrad} // of four layers
-	for range 4 {
-		g := wgrad
-		g.C = array(w * w)
-		group = append(group, g)
-	}
-	for _, k := range []struct {
-		name  string
-		flops int // 0 where bytes count
-		f     func() error
-	}{
-		{"forward", 2 * m * w * w, gemm(kernels.GEMM{Epilogue: kernels.ReLU, C: y, A: x, B: weights, M: m, N: w, K: w})},
-		{"forward-images", 2 * m * w * w, gemm(kernels.GEMM{Epilogue: kernels.ReLU, C: y, A: bytes, Indices: indices, B: weights, M: m, N: w, K: w})},
-		{"classifier", 4 * m * w * 10, func() error { c := c; c.DLogits, c.DX = dlogits, z; return s.Classifier(c) }},
-		{"evaluate", 2 * m * w * 10, func() error { return s.Classifier(c) }},
-		{"loss-reduction", 0, func() error { return s.ReduceLoss(out, losses, correct, m, m) }},
-		{"classifier-wgrad", 2 * m * w * 10, gemm(lastWgrad)},
-		{"dgrad", 2 * m * w * w, gemm(dgrad)},
-		{"wgrad", 2 * m * w * w, gemm(wgrad)},
-		{"wgrad-images", 2 * m * w * w, gemm(kernels.GEMM{Layout: kernels.TN, Epilogue: kernels.SGD, C: above, A: bytes, Indices: indices, B: y, Alpha: -1e-9, M: w, N: w, K: m})},
-		{"wgrads", 8*m*w*w + 2*m*w*10, func() error { return s.GroupedGEMM(p, group) }},
-		{"gather", 0, func() error { return s.Gather(x, labels, bytes, bytes, indices, m, w) }},
-	} {
-		b.Run(k.name, func(b *testing.B) {
-			const n = 500
-			start, err := kernels.NewEvent()
-			try(b, err)
-			end, err := kernels.NewEvent()
-			try(b, err)
-			b.Cleanup(func() { try(b, errors.Join(start.Close(), end.Close())) })
-			var device, host time.Duration
-			for b.Loop() {
-				try(b, s.Synchronize())
-				busy(b, s, long)
-				try(b, start.Record(s))
-				t := time.Now()
-				for range n {
-					try(b, k.f())
-				}
-				host += time.Since(t)
-				try(b, end.Record(s))
-				d, err := end.Since(start)
-				try(b, err)
-				device += d
-			}
-			us := float64(device.Nanoseconds()) / 1e3 / float64(b.N) / n
-			b.ReportMetric(us, "µs")
-			b.ReportMetric(float64(host.Nanoseconds())/1e3/float64(b.N)/n, "host-µs")
-			if k.flops > 0 {
-				b.ReportMetric(float64(k.flops)/us/1e6, "TFLOP/s")
-			}
-		})
-	}
-}
-
-// BenchmarkLaunch is the host's price of the smallest operation.
-func BenchmarkLaunch(b *testing.B) {
-	kerneltest.RequireGPU(b)
-	s := newStream(b)
-	p := malloc(b, 4)
-	for b.Loop() {
-		try(b, s.ReLU(p, p, 1))
-	}
-	try(b, s.Synchronize())
 }
