@@ -60,31 +60,7 @@ func (s *suite) classifier(rows, classes, k int) {
 	}
 	labels[7] = uint8(classes + s.r.IntN(256-classes))
 
-	logits, wantDLogits, wantDX := make([]float64, rows*classes), make([]float64, rows*classes), make([]float64, rows*k)
-	multiply(logits, x, w, false, false, rows, classes, k)
-	wantLoss, sizes := make([]float64, rows), 0.
-	for i := range rows {
-		p, logSum := softmaxRow(logits[i*classes : (i+1)*classes])
-		label := int(labels[indices[i]])
-		wantLoss[i] = math.NaN()
-		if label < classes {
-			wantLoss[i] = logSum - logits[i*classes+label]
-			p[label]--
-		}
-		for j, v := range p {
-			wantDLogits[i*classes+j] = v / float64(rows)
-			// A GEMM's rounding errors go with its size.
-			sizes += logits[i*classes+j] * logits[i*classes+j]
-		}
-		for l := range k {
-			if x[i*k+l] > 0 {
-				for j := range classes {
-					wantDX[i*k+l] += wantDLogits[i*classes+j] * float64(w[l*classes+j])
-				}
-			}
-		}
-	}
-	size := math.Sqrt(sizes/float64(rows*classes)) + 1 // of a logit
+	want := classified(x, w, labels, indices, rows, classes, k)
 	for _, gradient := range []bool{true, false} {
 		var dlogits, dx any
 		if gradient {
@@ -94,36 +70,74 @@ func (s *suite) classifier(rows, classes, k int) {
 		c := Call{op: classifierOp(rows, classes, k, kernels.Prefetch(s.r.IntN(8))),
 			arrays: arrays{dlogits, dx, loss, correct, x, w, labels, indices}, unaligned: s.r.IntN(3) == 0}
 		s.do(c, 4)
-		var right, losses []float64
-		var got []float32
-		for i := range rows {
-			row, label := logits[i*classes:(i+1)*classes], int(labels[indices[i]])
-			if label >= classes {
-				if loss[i] == loss[i] || correct[i] != 0 {
-					s.fail(c, "label %d of row %d gave the loss %v and %v correct", label, i, loss[i], correct[i])
-				}
-				continue
-			}
-			losses, got = append(losses, wantLoss[i]), append(got, loss[i])
-			// Whether a row is correct is not known where its largest two are nearly equal.
-			right = append(right, 0)
-			if firstLargest(row) == label {
-				right[len(right)-1] = 1
-			}
-			if nearTie(row, 1e-5*size) {
-				right[len(right)-1] = float64(correct[i])
-			}
-			if float64(correct[i]) != right[len(right)-1] {
-				s.fail(c, "row %d: %v correct", i, correct[i])
-			}
-		}
-		s.near(c, got, losses, Tolerance*scatter(max(1, float64(rows)/7)), size*math.Sqrt(float64(rows))) // one row in seven is large
+		s.predictions(c, want, loss, correct, labels, indices, classes)
 		if gradient {
 			n := float64(rows)
-			s.near(c, dlogits.([]float32), wantDLogits, 2*Tolerance*size, 1e-2/math.Sqrt(n))
-			s.near(c, dx.([]float32), wantDX, 4*Tolerance*size, 1e-2/math.Sqrt(n))
+			s.near(c, dlogits.([]float32), want.dlogits, 2*Tolerance*want.size, 1e-2/math.Sqrt(n))
+			s.near(c, dx.([]float32), want.dx, 4*Tolerance*want.size, 1e-2/math.Sqrt(n))
 		}
 	}
+}
+
+// A classification is what a classifier must come to, in float64.
+type classification struct {
+	logits, loss, dlogits, dx []float64
+	size                      float64 // of a logit, and 1
+}
+
+func classified(x, w []float32, labels []uint8, indices []int32, rows, classes, k int) classification {
+	c := classification{make([]float64, rows*classes), make([]float64, rows), make([]float64, rows*classes), make([]float64, rows*k), 0}
+	multiply(c.logits, x, w, false, false, rows, classes, k)
+	for i := range rows {
+		p, logSum := softmaxRow(c.logits[i*classes : (i+1)*classes])
+		label := int(labels[indices[i]])
+		c.loss[i] = math.NaN()
+		if label < classes {
+			c.loss[i] = logSum - c.logits[i*classes+label]
+			p[label]--
+		}
+		for j, v := range p {
+			c.dlogits[i*classes+j] = v / float64(rows)
+			// A GEMM's rounding errors go with its size.
+			c.size += c.logits[i*classes+j] * c.logits[i*classes+j]
+		}
+		for l := range k {
+			if x[i*k+l] > 0 {
+				for j := range classes {
+					c.dx[i*k+l] += c.dlogits[i*classes+j] * float64(w[l*classes+j])
+				}
+			}
+		}
+	}
+	c.size = math.Sqrt(c.size/float64(rows*classes)) + 1
+	return c
+}
+
+// predictions compares losses and predictions.
+func (s *suite) predictions(c Call, want classification, loss, correct []float32, labels []uint8, indices []int32, classes int) {
+	s.t.Helper()
+	var losses []float64
+	var got []float32
+	rows := len(want.loss)
+	for i := range rows {
+		row, label := want.logits[i*classes:(i+1)*classes], int(labels[indices[i]])
+		if label >= classes {
+			if loss[i] == loss[i] || correct[i] != 0 {
+				s.fail(c, "label %d of row %d gave the loss %v and correct %v", label, i, loss[i], correct[i])
+			}
+			continue
+		}
+		losses, got = append(losses, want.loss[i]), append(got, loss[i])
+		right := float32(0)
+		if firstLargest(row) == label {
+			right = 1
+		}
+		// It is not known where the largest two of a row are nearly equal.
+		if correct[i] != right && (!nearTie(row, 1e-5*want.size) || correct[i] != 1-right) {
+			s.fail(c, "row %d: correct %v", i, correct[i])
+		}
+	}
+	s.near(c, got, losses, Tolerance*scatter(max(1, float64(rows)/7)), want.size*math.Sqrt(float64(rows))) // one row in seven is large
 }
 
 // nearTie says whether the largest two of a row are within a distance.
