@@ -8,6 +8,7 @@ package kernels
 import "C"
 
 import (
+	"errors"
 	"fmt"
 	"time"
 	"unsafe"
@@ -181,3 +182,17 @@ func (e Event) since(start Event) (time.Duration, error) {
 }
 
 func (e Event) close() error { return check("Close", C.kernels_event_free(C.uintptr_t(e))) }
+
+func nvtx() error {
+	if C.kernels_nvtx() == 0 {
+		return errors.New("built without NVTX: the CUDA toolkit had no nvtx3/nvToolsExt.h")
+	}
+	return nil
+}
+
+func pushRange(name string) {
+	text := append([]byte(name), 0)
+	C.kernels_range_push((*C.char)(unsafe.Pointer(&text[0])))
+}
+
+func popRange() { C.kernels_range_pop() }
