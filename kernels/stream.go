@@ -10,14 +10,11 @@ import "time"
 // queued; a size below zero is an error, and an array of no elements may have any
 // address. The zero Stream is CUDA's default stream.
 //
-// What a launch computes is said here and nowhere else. A new one needs
-//
-//   - its kernel and launcher, a .cu
-//   - a line in each of kernels.h, raw_cuda.go and raw_nocuda.go
-//   - its method here
-//   - its reference, in ref/ref.go
-//   - its case in the suite, a file in kerneltest
-//   - its use, in device/ops.go; and in queue.go, host.go and recorder.go there
+// What a launch computes is said here and nowhere else. A new one has its place in six
+// files: its .cu with kernel and launcher, its method here, its reference in ref/ref.go,
+// its case in a file of kerneltest, its call on the host in device/queue.go and its use
+// in device/ops.go. It takes a line in each of kernels.h, raw_cuda.go and raw_nocuda.go,
+// and one in device/recorder.go that names it in profiles.
 type Stream uintptr
 
 // NewStream returns a stream that does not wait for the default stream.

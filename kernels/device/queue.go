@@ -1,9 +1,13 @@
 package device
 
 import (
+	"errors"
+	"fmt"
+	"slices"
 	"time"
 
 	"mlpool/kernels"
+	"mlpool/kernels/ref"
 )
 
 // A Queue runs operations in order on memory of one device: a CUDA stream on a
@@ -61,3 +65,256 @@ type Graph interface {
 	// Close frees the graph; its work must be done.
 	Close() error
 }
+
+// HostQueue runs operations at once, on host memory, with package ref.
+type HostQueue struct {
+	marks    []time.Time
+	captured *hostGraph // nil: operations run
+	scratch  []float32  // a gathered batch of images
+}
+
+var _ Queue = (*HostQueue)(nil)
+
+func f32(addr uintptr, n int) []float32 { return sliceAt[float32](addr, n) }
+
+// do runs an operation, or keeps it for the graph.
+func (q *HostQueue) do(f func()) error {
+	if q.captured != nil {
+		q.captured.work = append(q.captured.work, f)
+		return nil
+	}
+	f()
+	return nil
+}
+
+// wait is for what cannot be captured.
+func (q *HostQueue) wait() error {
+	if q.captured == nil {
+		return nil
+	}
+	q.captured.err = errCapturing
+	return errCapturing
+}
+
+var errCapturing = errors.New("device: the queue is capturing a graph and cannot be waited for")
+
+func (q *HostQueue) BeginCapture() error {
+	if err := q.wait(); err != nil {
+		return err
+	}
+	q.captured = new(hostGraph)
+	return nil
+}
+
+func (q *HostQueue) EndCapture() (Graph, error) {
+	g := q.captured
+	q.captured = nil
+	switch {
+	case g == nil:
+		return nil, errors.New("device: the queue captures no graph")
+	case g.err != nil:
+		return nil, g.err
+	}
+	return g, nil
+}
+
+// hostGraph is the operations that a HostQueue was given during a capture.
+type hostGraph struct {
+	work   []func()
+	err    error // that spoilt the capture
+	closed bool
+}
+
+func (g *hostGraph) Launch() error {
+	if g.closed {
+		return errors.New("device: launch of a graph that is closed")
+	}
+	for _, f := range g.work {
+		f()
+	}
+	return nil
+}
+
+func (g *hostGraph) Close() error {
+	g.work, g.closed = nil, true
+	return nil
+}
+
+// GEMM and the other operations: see [Queue].
+func (q *HostQueue) GEMM(g kernels.GEMM) error {
+	if !g.Valid() {
+		return noGEMM(g)
+	}
+	return q.do(func() { q.gemm(g) })
+}
+
+func (q *HostQueue) GroupedGEMM(group []kernels.GEMM) error {
+	for _, g := range group {
+		if !g.Valid() || g.Epilogue != kernels.SGD {
+			return noGEMM(g)
+		}
+	}
+	group = slices.Clone(group)
+	return q.do(func() {
+		for _, g := range group {
+			q.gemm(g)
+		}
+	})
+}
+
+func (q *HostQueue) DgradWgrad(g kernels.GEMM) error {
+	if !g.Valid() || g.Epilogue != kernels.DReLU {
+		return noGEMM(g)
+	}
+	return q.do(func() {
+		q.gemm(g)
+		q.gemm(g.Wgrad())
+	})
+}
+
+// FusesWgrad is false: two loops take as long in one operation as in two.
+func (q *HostQueue) FusesWgrad(kernels.GEMM) bool { return false }
+
+func noGEMM(g kernels.GEMM) error { return fmt.Errorf("device: no GEMM %+v", g) }
+
+func (q *HostQueue) gemm(g kernels.GEMM) {
+	a := q.operandA(g)
+	c, alpha, beta := f32(g.C, g.M*g.N), float32(1), float32(0)
+	if g.Epilogue == kernels.SGD {
+		alpha, beta = g.Alpha, 1
+	}
+	ref.GEMM(g.Layout == kernels.TN, g.Layout == kernels.NT, alpha, a, f32(g.B, g.K*g.N), beta, c, g.M, g.N, g.K)
+	switch g.Epilogue {
+	case kernels.ReLU:
+		ref.ReLU(c, c, len(c))
+	case kernels.DReLU:
+		ref.ReLUBackward(c, c, f32(g.Y, len(c)), len(c))
+	}
+}
+
+// operandA is a; that of a gathered view is to be used before the next call.
+func (q *HostQueue) operandA(g kernels.GEMM) []float32 {
+	if g.Indices == 0 {
+		return f32(g.A, g.M*g.K)
+	}
+	rows, cols := g.M, g.K
+	if g.Layout == kernels.TN {
+		rows, cols = g.K, g.M
+	}
+	if n := rows * cols; cap(q.scratch) < n {
+		q.scratch = make([]float32, n)
+	}
+	indices := sliceAt[int32](g.Indices, rows)
+	ref.Images(q.scratch, sliceAt[uint8](g.A, tableRows(indices)*cols), indices, rows, cols)
+	return q.scratch
+}
+
+// tableRows is the least number of rows of a table that has such indices.
+func tableRows(indices []int32) (n int) {
+	for _, i := range indices {
+		n = max(n, int(i)+1)
+	}
+	return n
+}
+
+func (q *HostQueue) ReLU(y, x uintptr, n int) error {
+	return q.do(func() { ref.ReLU(f32(y, n), f32(x, n), n) })
+}
+
+func (q *HostQueue) ReLUBackward(dx, dy, y uintptr, n int) error {
+	return q.do(func() { ref.ReLUBackward(f32(dx, n), f32(dy, n), f32(y, n), n) })
+}
+
+func (q *HostQueue) Softmax(p, x uintptr, rows, cols int) error {
+	return q.do(func() { ref.Softmax(f32(p, rows*cols), f32(x, rows*cols), rows, cols) })
+}
+
+func (q *HostQueue) CrossEntropy(loss, correct, p, labels uintptr, rows, cols int) error {
+	return q.do(func() {
+		ref.CrossEntropy(f32(loss, rows), f32(correct, rows), f32(p, rows*cols), sliceAt[int32](labels, rows), rows, cols)
+	})
+}
+
+func (q *HostQueue) SoftmaxCrossEntropyBackward(dx, p, labels uintptr, rows, cols int) error {
+	return q.do(func() {
+		ref.SoftmaxCrossEntropyBackward(f32(dx, rows*cols), f32(p, rows*cols), sliceAt[int32](labels, rows), rows, cols)
+	})
+}
+
+func (q *HostQueue) Classifier(c kernels.Classifier) error {
+	return q.do(func() {
+		var dlogits, dx []float32
+		if c.DLogits != 0 {
+			dlogits, dx = f32(c.DLogits, c.Rows*c.Classes), f32(c.DX, c.Rows*c.K)
+		}
+		indices := sliceAt[int32](c.Indices, c.Rows)
+		ref.Classifier(dlogits, dx, f32(c.Loss, c.Rows), f32(c.Correct, c.Rows), f32(c.X, c.Rows*c.K), f32(c.W, c.K*c.Classes),
+			sliceAt[uint8](c.Labels, tableRows(indices)), indices, c.Rows, c.Classes, c.K)
+	})
+}
+
+func (q *HostQueue) ReduceLoss(out, loss, correct uintptr, rows, batch int) error {
+	if batch < 1 {
+		return fmt.Errorf("device: losses of batches of %d", batch)
+	}
+	return q.do(func() {
+		ref.ReduceLoss(f32(out, (rows+batch-1)/batch*2), f32(loss, rows), f32(correct, rows), rows, batch)
+	})
+}
+
+func (q *HostQueue) Axpy(y, x uintptr, alpha float32, n int) error {
+	return q.do(func() { ref.Axpy(f32(y, n), f32(x, n), alpha, n) })
+}
+
+func (q *HostQueue) Gather(x, y, images, labels, indices uintptr, rows, cols int) error {
+	return q.do(func() {
+		at := sliceAt[int32](indices, rows)
+		n := tableRows(at)
+		if y == 0 {
+			ref.Images(f32(x, rows*cols), sliceAt[uint8](images, n*cols), at, rows, cols)
+			return
+		}
+		ref.Gather(f32(x, rows*cols), sliceAt[int32](y, rows), sliceAt[uint8](images, n*cols), sliceAt[uint8](labels, n), at, rows, cols)
+	})
+}
+
+func (q *HostQueue) Fill(dst uintptr, value byte, bytes int) error {
+	return q.do(func() {
+		b := sliceAt[byte](dst, bytes)
+		for i := range b {
+			b[i] = value
+		}
+	})
+}
+
+func (q *HostQueue) Upload(dst uintptr, src []byte) error {
+	if err := q.wait(); err != nil {
+		return err
+	}
+	copy(sliceAt[byte](dst, len(src)), src)
+	return nil
+}
+
+func (q *HostQueue) Download(dst []byte, src uintptr) error {
+	if err := q.wait(); err != nil {
+		return err
+	}
+	copy(dst, sliceAt[byte](src, len(dst)))
+	return nil
+}
+
+func (q *HostQueue) Mark(i int) error {
+	for len(q.marks) <= i {
+		q.marks = append(q.marks, time.Time{})
+	}
+	q.marks[i] = time.Now()
+	return nil
+}
+
+func (q *HostQueue) Elapsed(from, to int) (time.Duration, error) {
+	return q.marks[to].Sub(q.marks[from]), nil
+}
+
+func (q *HostQueue) Synchronize() error { return q.wait() }
+func (q *HostQueue) Handle() uintptr    { return 0 }
+func (q *HostQueue) Close() error       { return nil }
