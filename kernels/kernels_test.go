@@ -128,7 +128,7 @@ func TestErrorsDoNotStay(t *testing.T) {
 	try(t, s.Fill(p, 0, 4096))
 	want(t, s.GEMM(kernels.FP32, kernels.GEMM{C: p, A: p, B: p, M: -1, N: 4, K: 4}), 1)
 	works()
-	want(t, s.GEMM(kernels.FP32, kernels.GEMM{C: p, A: p, B: p, M: 1 << 30, N: 1 << 30}), 1) // more tiles than a grid has blocks
+	want(t, s.GEMM(kernels.FP32, kernels.GEMM{C: p, A: p, B: p, M: 1 << 30, N: 1 << 30}), 1) // more tiles than a grid has CTAs
 	works()
 	want(t, s.Softmax(p, p, 4, -4), 1)
 	works()

@@ -9,8 +9,9 @@ import (
 
 // Backward is the backward pass of a perceptron with the step down its gradients. w
 // are the weights of its layers, from the input on; x is what each layer took in: the
-// batch, which may be a gathered view of images, and then what came out of ReLUs. dy is the
-// gradient of the last layer's output, dx that of its input. From the last layer down:
+// batch, which may be a gathered view of images, and then what came out of ReLUs. dy is
+// the gradient of the last layer's output, dx that of its input. From the last layer
+// down:
 //
 //	dx = dy·wᵀ where x > 0, else 0    dgrad, but of the last layer and the first
 //	w -= rate·xᵀ·dy                   wgrad
@@ -19,7 +20,7 @@ import (
 // A wgrad is little work for a GPU, and no dgrad waits for it. So with fuse they are
 // launched at the end, as a group; but where weights are so many that a GPU had
 // better read them once for dgrad and wgrad, as the queue says, both are one launch.
-// All weights are different tensors, and none is also an input.
+// All weights are different tensors, and none is also an input or a gradient.
 func (d *Device) Backward(w, x []Tensor, dy, dx Tensor, rate float32) {
 	d.checkBackward(w, x, dy, dx)
 	d.group = d.group[:0]
@@ -60,8 +61,9 @@ func (d *Device) checkBackward(w, x []Tensor, dy, dx Tensor) {
 	for _, t := range w {
 		d.weights[t.addr()] = true
 	}
-	if len(d.weights) < len(w) || slices.ContainsFunc(x, func(t Tensor) bool { return d.weights[t.addr()] }) {
-		d.did(opBackward, errors.New("the weights of a layer are the weights of another one too, or an input"))
+	isWeights := func(t Tensor) bool { return d.weights[t.addr()] }
+	if len(d.weights) < len(w) || slices.ContainsFunc(x, isWeights) || isWeights(dy) || isWeights(dx) {
+		d.did(opBackward, errors.New("the weights of a layer are those of another one too, an input or a gradient"))
 	}
 	if last > 0 && (!dx.floats() || dx.rows != x[last].rows || dx.cols != x[last].cols) {
 		d.misfit(opBackward, dx, x[last])

@@ -154,6 +154,8 @@ func TestMisfits(t *testing.T) {
 		{"backward from another input", func() { b.Backward([]Tensor{b.w0, b.w1}, []Tensor{x, h}, dy, dy, 1) }, "backward: shapes"},
 		{"backward through other layers", func() { b.Backward([]Tensor{b.w1, b.w0}, []Tensor{h, x}, h, x, 1) }, "backward: shapes"},
 		{"weights of two layers", func() { b.Backward([]Tensor{x, x, b.w0}, []Tensor{square, square, square}, h, square, 1) }, "backward: the weights"},
+		{"weights that are a gradient", func() { b.Backward([]Tensor{x}, []Tensor{square}, x, square, 1) }, "backward: the weights"},
+		{"weights that are the other gradient", func() { b.Backward([]Tensor{x, b.w0}, []Tensor{square, square}, h, x, 1) }, "backward: the weights"},
 		{"weights that are an input", func() { b.Backward([]Tensor{x, b.w0}, []Tensor{square, x}, h, x, 1) }, "backward: the weights"},
 		{"column", func() { b.Classifier(b.w0, b.w1, labels, b.rows, 19) }, "classifier"},
 		{"negative column", func() { b.Evaluate(b.w0, b.w1, labels, b.rows, -1) }, "classifier"},
