@@ -23,6 +23,7 @@ var mayImport = map[string][]string{
 	"mlpool/kernels":                         {},
 	"mlpool/kernels/ref":                     {},
 	"mlpool/kernels/kerneltest":              {"mlpool/allocator/cudadriver", "mlpool/kernels", "mlpool/kernels/ref"},
+	"mlpool/kernels/emulator/translate":      {},
 	"mlpool/kernels/device":                  {"mlpool/allocator", "mlpool/kernels", "mlpool/kernels/ref"},
 	"mlpool/cmd/train": {"mlpool/allocator", "mlpool/allocator/cudadriver", "mlpool/configs", "mlpool/data", "mlpool/kernels",
 		"mlpool/kernels/device", "mlpool/kernels/ref", "mlpool/model"},
@@ -32,7 +33,6 @@ var mayImport = map[string][]string{
 	"mlpool/tools/allocbench":           {"mlpool/allocator", "mlpool/allocator/cudadriver", "mlpool/kernels", "mlpool/tools/allocbench/contender", "mlpool/tools/allocbench/traces", "mlpool/tools/look"},
 	"mlpool/tools/allocbench/contender": {"mlpool/allocator"},
 	"mlpool/tools/allocbench/traces":    {},
-	"mlpool/tools/emulator/translate":   {},
 	"mlpool/tools/vulncheck":            {},
 }
 

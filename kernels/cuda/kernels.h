@@ -25,7 +25,7 @@ typedef struct {
   int64_t memory, l2;
 } kernels_info;
 
-// runtime.cu
+// runtime/runtime.cu
 const char *kernels_error_name(int code);
 int kernels_available(void);
 int kernels_device(kernels_info *info);
@@ -43,7 +43,7 @@ int kernels_upload(uintptr_t stream, uintptr_t dst, const void *src, int64_t byt
 int kernels_download(uintptr_t stream, void *dst, uintptr_t src, int64_t bytes);
 int kernels_fill(uintptr_t stream, uintptr_t dst, int value, int64_t bytes);
 
-// product.cu, which chooses among the matmul_*.cu
+// gemm/product.cu, which chooses among the matmul_*.cu
 enum { KERNELS_FP32, KERNELS_TF32, KERNELS_TF32X3 };
 enum { KERNELS_NN, KERNELS_NT, KERNELS_TN };
 enum { KERNELS_STORE, KERNELS_RELU, KERNELS_MASK, KERNELS_ADD };
@@ -68,42 +68,42 @@ typedef struct {
 } kernels_product_list;
 int kernels_updates(uintptr_t stream, int precision, kernels_product_list list);
 
-// relu.cu
+// nn/relu.cu
 int kernels_relu(uintptr_t stream, uintptr_t y, uintptr_t x, int64_t n);
 int kernels_relu_backward(uintptr_t stream, uintptr_t dx, uintptr_t dy, uintptr_t y, int64_t n);
 
-// softmax.cu
+// nn/softmax.cu
 int kernels_softmax(uintptr_t stream, uintptr_t p, uintptr_t x, int64_t rows, int64_t cols);
 int kernels_cross_entropy(uintptr_t stream, uintptr_t loss, uintptr_t hit, uintptr_t p, uintptr_t labels, int64_t rows,
                           int64_t cols);
 int kernels_softmax_cross_entropy_backward(uintptr_t stream, uintptr_t dx, uintptr_t p, uintptr_t labels, int64_t rows,
                                            int64_t cols);
 
-// head.cu
+// nn/head.cu
 int kernels_head(uintptr_t stream, uintptr_t grad, uintptr_t dx, uintptr_t loss, uintptr_t hit, uintptr_t x, uintptr_t w,
                  uintptr_t labels, uintptr_t order, int64_t rows, int64_t classes, int64_t k, int early);
 int kernels_means(uintptr_t stream, uintptr_t out, uintptr_t loss, uintptr_t hit, int64_t rows, int64_t batch);
 
-// elementwise.cu
+// nn/elementwise.cu
 int kernels_axpy(uintptr_t stream, uintptr_t y, uintptr_t x, float alpha, int64_t n);
 
-// gather.cu
+// nn/gather.cu
 int kernels_gather(uintptr_t stream, uintptr_t x, uintptr_t y, uintptr_t images, uintptr_t labels, uintptr_t order,
                    int64_t rows, int64_t cols);
 
-// graph.cu
+// runtime/graph.cu
 int kernels_capture_begin(uintptr_t stream);
 kernels_value kernels_capture_end(uintptr_t stream);
 int kernels_graph_launch(uintptr_t graph, uintptr_t stream);
 int kernels_graph_free(uintptr_t graph);
 
-// memory.cu
+// runtime/memory.cu
 enum { KERNELS_MOST_CYCLES = 2000000000 };
 int kernels_fill_words(uintptr_t stream, uintptr_t dst, uint32_t value, int64_t bytes);
 int kernels_differing(int64_t *count, uintptr_t stream, uintptr_t src, uint32_t value, int64_t bytes);
 int kernels_spin(uintptr_t stream, int64_t cycles);
 
-// nvtx.cu
+// runtime/nvtx.cu
 int kernels_nvtx(void);
 void kernels_range_push(const char *name);
 void kernels_range_pop(void);

@@ -66,7 +66,7 @@ func RequireGPU(t testing.TB) {
 	}
 }
 
-// Emulated says whether the GPU is tools/emulator: slow, in the memory of this
+// Emulated says whether the GPU is kernels/emulator: slow, in the memory of this
 // process, and done with all work before the host goes on.
 func Emulated() bool {
 	d, err := kernels.Device()

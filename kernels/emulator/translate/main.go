@@ -1,9 +1,9 @@
 // Command translate turns CUDA sources into C++ for the emulator beside it.
 //
-//	translate OUT FILE...
+//	translate OUT ROOT FILE...
 //
-// Every file is written to the folder OUT; x.cu becomes x.cu.cpp. What C++ does not
-// know becomes what emulator.h declares:
+// Every file is written to the folder OUT, at the path that it has below ROOT; x.cu
+// becomes x.cu.cpp. What C++ does not know becomes what emulator.h declares:
 //
 //	kernel<<<grid, block, shared, stream>>>(…)    emulator::call({grid, …}, kernel)(…)
 //	extern __shared__ __align__(16) T x[];        T *x = emulator::dynamic_shared<T>();
@@ -24,19 +24,23 @@ import (
 )
 
 func main() {
-	if len(os.Args) < 3 {
-		fmt.Fprintln(os.Stderr, "usage: translate OUT FILE...")
+	if len(os.Args) < 4 {
+		fmt.Fprintln(os.Stderr, "usage: translate OUT ROOT FILE...")
 		os.Exit(2)
 	}
-	for _, path := range os.Args[2:] {
-		if err := translateFile(os.Args[1], path); err != nil {
+	for _, path := range os.Args[3:] {
+		if err := translateFile(os.Args[1], os.Args[2], path); err != nil {
 			fmt.Fprintf(os.Stderr, "translate: %s: %v\n", path, err)
 			os.Exit(1)
 		}
 	}
 }
 
-func translateFile(out, path string) error {
+func translateFile(out, root, path string) error {
+	name, err := filepath.Rel(root, path)
+	if err != nil {
+		return err
+	}
 	source, err := os.ReadFile(path)
 	if err != nil {
 		return err
@@ -45,11 +49,14 @@ func translateFile(out, path string) error {
 	if err != nil {
 		return err
 	}
-	name := filepath.Base(path)
 	if filepath.Ext(name) == ".cu" {
 		name += ".cpp"
 	}
-	return os.WriteFile(filepath.Join(out, name), []byte(text), 0o644)
+	name = filepath.Join(out, name)
+	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(name, []byte(text), 0o644)
 }
 
 var (
