@@ -43,7 +43,9 @@ int kernels_upload(uintptr_t stream, uintptr_t dst, const void *src, int64_t byt
 int kernels_download(uintptr_t stream, void *dst, uintptr_t src, int64_t bytes);
 int kernels_fill(uintptr_t stream, uintptr_t dst, int value, int64_t bytes);
 
-// gemm/product.cu, which chooses among the matmul_*.cu
+// gemm/dispatch.cu, which chooses among the kernels of GEMM. form is the layout; MASK is the
+// dReLU epilogue, ADD the SGD one; order are gather indices, which make a uint8 input; early
+// says which operands may be read before griddepcontrol.wait.
 enum { KERNELS_FP32, KERNELS_TF32, KERNELS_TF32X3 };
 enum { KERNELS_NN, KERNELS_NT, KERNELS_TN };
 enum { KERNELS_STORE, KERNELS_RELU, KERNELS_MASK, KERNELS_ADD };
@@ -55,12 +57,12 @@ typedef struct {
   int form, epilogue, early;
 } kernels_product;
 int kernels_matmul(uintptr_t stream, int precision, kernels_product p);
-// The product, NT with MASK, and then b += alpha·yᵀ·a. kernels_steps says whether they
-// are one launch, and faster than two.
+// Fused dgrad, wgrad and SGD: the GEMM, NT with MASK, and then b += alpha·yᵀ·a. kernels_steps
+// says whether they are one launch, and faster than two.
 int kernels_step(uintptr_t stream, int precision, kernels_product p);
 int kernels_steps(int precision, kernels_product p);
-// Products, TN with ADD, of which none reads or writes what another writes: in as few
-// launches as can be.
+// A grouped GEMM: wgrads, TN with ADD, of which none reads or writes what another writes, in
+// as few launches as can be.
 enum { KERNELS_MOST_UPDATES = 16 };
 typedef struct {
   kernels_product products[KERNELS_MOST_UPDATES];
@@ -79,7 +81,7 @@ int kernels_cross_entropy(uintptr_t stream, uintptr_t loss, uintptr_t hit, uintp
 int kernels_softmax_cross_entropy_backward(uintptr_t stream, uintptr_t dx, uintptr_t p, uintptr_t labels, int64_t rows,
                                            int64_t cols);
 
-// nn/head.cu
+// nn/classifier.cu
 int kernels_head(uintptr_t stream, uintptr_t grad, uintptr_t dx, uintptr_t loss, uintptr_t hit, uintptr_t x, uintptr_t w,
                  uintptr_t labels, uintptr_t order, int64_t rows, int64_t classes, int64_t k, int early);
 int kernels_means(uintptr_t stream, uintptr_t out, uintptr_t loss, uintptr_t hit, int64_t rows, int64_t batch);

@@ -46,7 +46,7 @@ T *ptr(uintptr_t p) {
   return reinterpret_cast<T *>(p);
 }
 
-// blocks is how many blocks of size threads do n elements, at most 2^30 so that
+// blocks is how many CTAs of size threads do n elements, at most 2^30 so that
 // it fits a grid: a kernel that may be given more strides over them.
 inline unsigned blocks(int64_t n, int64_t size) {
   int64_t b = (n + size - 1) / size;
@@ -55,7 +55,7 @@ inline unsigned blocks(int64_t n, int64_t size) {
 
 // What a launch needs to know of the device.
 struct Device {
-  int sms = 1, shared = 48 << 10;  // shared: bytes a block may have
+  int sms = 1, shared = 48 << 10;  // shared: bytes of shared memory that a CTA may opt in to
   int capability = 0;              // the compute capability, 90 for 9.0
   int major = 0;                   // that of the code which runs there
   Device() {
@@ -79,49 +79,59 @@ inline const Device &device() {
   return d;
 }
 
-// A kernel launched early comes to the device while the one before it still runs
-// (compute capability 9), which hides what a start costs. It must call follow,
-// which waits until that one is done and its results are visible: from there on
-// all is as in any other stream order. Only then may the next one come, when all
-// blocks have called follow or ended. So all kernels but the one before are done even
-// before follow: what they wrote can be read there, but nothing can be written.
-__device__ inline void follow() {
+__device__ inline void griddepcontrol_wait() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+__device__ inline void griddepcontrol_launch_dependents() {
+#if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;");
 #endif
 }
 
-// allow prepares a kernel for so many bytes of dynamic shared memory. All that want much
-// ask for the same division of a multiprocessor's memory into shared memory and cache:
-// it is changed only when the multiprocessor is idle, so that a kernel could not start
-// beside one with another division.
+// Programmatic dependent launch, PDL (compute capability 9): a kernel comes to the device
+// while the one before it still runs, which hides what a start costs. It must call pdl_wait,
+// which waits until that one is done and its results are visible: from there on all is
+// as in any other stream order. Only then may the next one come, when all CTAs have
+// called pdl_wait or ended. So all kernels but the one before are done even before
+// pdl_wait: what they wrote can be prefetched there, but nothing can be written.
+__device__ inline void pdl_wait() {
+  griddepcontrol_wait();
+  griddepcontrol_launch_dependents();
+}
+
+// opt_in_shared lets a kernel have so many bytes of dynamic shared memory. All that want
+// much ask for the same carveout, the division of an SM's memory into shared memory and
+// L1: it is changed only when the SM is idle, so that a kernel could not start beside one
+// with another carveout.
 template <typename K>
-int allow(K *kernel, int bytes) {
+int opt_in_shared(K *kernel, int bytes) {
   int code = done(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
   return code ? code : done(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared));
 }
 
 struct Launch {
-  unsigned grid, block;
-  size_t shared = 0;
-  unsigned cluster = 1;  // blocks in a cluster
-  bool early = true;
+  unsigned grid, threads;  // CTAs, and threads of one
+  size_t shared = 0;       // bytes of dynamic shared memory of a CTA
+  unsigned cluster = 1;    // CTAs in a cluster
+  bool pdl = true;
 };
 
-// late_launches is set where early ones cannot be captured into a graph.
-inline std::atomic<bool> late_launches{false};
+// pdl_off is set where launches with PDL cannot be captured into a graph.
+inline std::atomic<bool> pdl_off{false};
 
 template <typename... P, typename... A>
 int launch(uintptr_t stream, const Launch &l, void (*kernel)(P...), A... args) {
   cudaLaunchConfig_t config = {};
   config.gridDim = dim3(l.grid);
-  config.blockDim = dim3(l.block);
+  config.blockDim = dim3(l.threads);
   config.dynamicSmemBytes = l.shared;
   config.stream = stream_of(stream);
   cudaLaunchAttribute attributes[2];
   config.attrs = attributes;
-  if (l.early && !late_launches && device().major >= 9) {
+  if (l.pdl && !pdl_off && device().major >= 9) {
     cudaLaunchAttribute &a = attributes[config.numAttrs++];
     a.id = cudaLaunchAttributeProgrammaticStreamSerialization;
     a.val.programmaticStreamSerializationAllowed = 1;

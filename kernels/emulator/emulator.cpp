@@ -423,14 +423,30 @@ void copy_tile(uint32_t to, const CUtensorMap *map, int x, int y, int z, uint32_
   }
 }
 
+// A Remote is 16 bytes of shared memory in a block of this cluster, at an address of mapa.
+struct Remote {
+  Block &block;
+  uint32_t place;
+
+  static constexpr uint32_t ADDRESS = (1u << RANK_SHIFT) - 1;
+  static constexpr size_t BYTES = 16;
+  explicit Remote(uint32_t to) : block(other(to >> RANK_SHIFT ? (to >> RANK_SHIFT) - 1 : cluster_rank())), place(to & ADDRESS) {
+    if (place % BYTES || place + BYTES > shared_bytes()) fail("wrote to a wrong address in shared memory");
+  }
+};
+
+void st_shared_cluster_v4_f32(uint32_t to, float a, float b, float c, float d) {
+  Remote r(to);
+  std::array<float, 4> v = {a, b, c, d};
+  memcpy(r.block.shared + r.place, v.data(), sizeof v);
+}
+
 void st_async_weak_shared_cluster_mbarrier_complete_tx_bytes_v4_f32(uint32_t to, float a, float b, float c, float d, uint32_t arrivals) {
   if (to >> RANK_SHIFT != arrivals >> RANK_SHIFT) fail("writes to one block and tells another");
-  constexpr uint32_t ADDRESS = (1u << RANK_SHIFT) - 1;
-  std::array<float, 4> quad = {a, b, c, d};
-  uint32_t place = to & ADDRESS, rank = to >> RANK_SHIFT;
-  if (place % 16 || place + sizeof quad > shared_bytes()) fail("wrote to a wrong address in shared memory");
-  come(other(rank ? rank - 1 : cluster_rank()), arrivals & ADDRESS,
-       {sizeof quad, [place, quad](Block &block) { memcpy(block.shared + place, quad.data(), sizeof quad); }});
+  Remote r(to);
+  std::array<float, 4> v = {a, b, c, d};
+  come(r.block, arrivals & Remote::ADDRESS,
+       {int64_t(Remote::BYTES), [place = r.place, v](Block &block) { memcpy(block.shared + place, v.data(), sizeof v); }});
 }
 
 void mbarrier_try_wait_parity_shared_cta_b64_bra(uint32_t address, int parity) {

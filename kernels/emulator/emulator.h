@@ -123,6 +123,7 @@ inline void setp_ne_s32_cp_async_cg_shared_global(uint32_t to, const void *from,
 // Copies in bulk come when their Arrivals are waited for, or at once in blocks that copy
 // at once. An Arrivals is known by its address.
 inline void mov_u32_cluster_ctarank(int &rank) { rank = int(cluster_rank()); }
+inline void mov_u32_cluster_nctarank(int &ranks) { ranks = int(cluster_size()); }
 void mbarrier_init_shared_cta_b64(uint32_t arrivals, int calls);
 inline void fence_mbarrier_init_release_cluster() {}
 void mbarrier_arrive_shared_cta_b64(uint32_t arrivals);
@@ -152,6 +153,7 @@ inline void mapa_shared_cluster_u32(uint32_t &there, uint32_t address, uint32_t 
   if (rank >= cluster_size()) fail("maps an address to a block that is not of its cluster");
   there = (rank + 1) << RANK_SHIFT | address;
 }
+void st_shared_cluster_v4_f32(uint32_t to, float a, float b, float c, float d);
 void st_async_weak_shared_cluster_mbarrier_complete_tx_bytes_v4_f32(uint32_t to, float a, float b, float c, float d, uint32_t arrivals);
 
 inline void fence_proxy_async_shared_cta() {}
@@ -164,10 +166,6 @@ inline void griddepcontrol_launch_dependents() {}
 void barrier_cluster_arrive_aligned();
 void barrier_cluster_wait_aligned();
 inline void barrier_cluster_arrive_relaxed_aligned() { barrier_cluster_arrive_aligned(); }
-inline void barrier_cluster_arrive_relaxed_aligned_barrier_cluster_wait_aligned() {
-  barrier_cluster_arrive_aligned();
-  barrier_cluster_wait_aligned();
-}
 
 // d[16,8] = a[16,8]·b[8,8] + c, of factors whose last 13 bits do not count.
 void mma_sync_aligned_m16n8k8_row_col_f32_tf32_tf32_f32(float &d0, float &d1, float &d2, float &d3, uint32_t a0, uint32_t a1, uint32_t a2,

@@ -1,95 +1,214 @@
-// A product as it is asked for, and which kernel makes it.
-#include "matmul.cuh"
+// Which kernel makes a GEMM: one table. The first row that fits takes it, and of a grouped
+// GEMM all that fit; the last row takes every one.
+#include "gemm.cuh"
+#include "tma.cuh"
 
-using namespace matmuls;
+namespace gemm {
 
 namespace {
 
-int check(const kernels_product &p) {
-  const int64_t limit = 1 << 30;  // coordinates are int, and this leaves room for a tile past the end
-  if (p.m < 0 || p.n < 0 || p.k < 0 || p.m > limit || p.n > limit || p.k > limit) return cudaErrorInvalidValue;
-  switch (p.form * 4 + p.epilogue) {
-    case KERNELS_NN * 4 + KERNELS_STORE:
-    case KERNELS_NN * 4 + KERNELS_RELU:
-    case KERNELS_TN * 4 + KERNELS_STORE:
-    case KERNELS_TN * 4 + KERNELS_ADD: return cudaSuccess;
-    case KERNELS_NT * 4 + KERNELS_STORE:
-    case KERNELS_NT * 4 + KERNELS_MASK: return p.order ? cudaErrorInvalidValue : cudaSuccess;
-  }
-  return cudaErrorInvalidValue;
+enum { ON_NN = 1 << NN, ON_NT = 1 << NT, ON_TN = 1 << TN, FORWARD_DGRAD = ON_NN | ON_NT, ANY_LAYOUT = FORWARD_DGRAD | ON_TN };
+enum { FP32 = 1 << KERNELS_FP32, TENSOR = 1 << KERNELS_TF32 | 1 << KERNELS_TF32X3, ANY_PRECISION = FP32 | TENSOR };
+// What the GPU must have: nothing; cp.async and 160 KiB of shared memory to a CTA, which
+// those of data centers have from compute capability 8.0 on; and TMA, 9.0.
+enum Needs { NOTHING, CP_ASYNC, TMA };
+
+bool has(Needs needs) {
+  static const bool cp_async = device().major >= 8 && device().shared >= 160 << 10, tma = tma_possible();
+  return needs == NOTHING || (needs == CP_ASYNC ? cp_async : tma && cp_async);
 }
 
-Args args(const kernels_product &p) {
-  auto vector = [](uintptr_t operand, int64_t line, int bytes) { return operand % bytes == 0 && line % 4 == 0; };
+struct Row {
+  int layouts, precisions;
+  Needs needs;
+  bool (*fits)(const Gemm &);
+  int (*single)(uintptr_t stream, const Gemm &);              // one of them, or
+  int (*grouped)(uintptr_t stream, const Gemm *, int count);  // several in one launch
+  bool (*enough)(const Gemm *, int count);                    // whether a group is worth it; null: always
+};
+
+bool always(const Gemm &) { return true; }
+
+// Small tiles fill the SMs, or nearly.
+bool skinny_fits(const Gemm &g, int ctas_per_sm) { return g.aligned() && g.k > 0 && tiles(g, 16, 24) <= ctas_per_sm * device().sms; }
+
+bool whole_chunks(const Gemm &g) { return g.k % 16 == 0; }
+
+bool skinny_tensorop_fits(const Gemm &g) {
+  // uint8 input goes nowhere else. Up to which k and how many tiles others gain was measured.
+  return g.indices ? g.aligned() && g.k > 0 : g.n > 16 && g.k > 32 && g.k <= 1024 && skinny_fits(g, 2);
+}
+
+bool skinny_simt_fits(const Gemm &g) { return (g.layout == NT || !g.narrow()) && skinny_fits(g, 3); }
+
+// The wgrad of a classifier joins the others of its step, if it is fused with it.
+bool wgrad_simt_fits(const Gemm &g) { return g.k > 0 && g.k <= 128 && (g.narrow() ? g.fused : g.aligned()); }
+
+bool wgrad_tensorop_small(const Gemm &g) { return g.fused && g.k > 0 && g.k <= 128 && (g.narrow() ? g.aligned_a : g.aligned()); }
+
+bool wgrad_tensorop_fits(const Gemm &g) {
+  if (g.indices) return g.aligned() && g.k > 0;
+  return wgrad_tensorop_small(g) && tiles(g, 112, 48) <= 2 * device().sms;
+}
+
+bool aligned_operands(const Gemm &g) { return g.aligned_a && g.aligned_b; }
+
+// Every row with its reason, and what it gains on an H200: ms an epoch of 60 000 + 10 000
+// samples, feat_dim × batch, four hidden layers, against the row that would take its GEMMs.
+const Row rows[] = {
+    // --- float32 on the CUDA cores ---
+
+    // wgrads of a small batch, those of all layers at once: equal shares of the SMs. Against one
+    // launch for each: 15 of 69 µs a step at 784 × 64.
+    {ON_TN, FP32, TMA, [](const Gemm &g) { return g.fused && wgrad_simt_fits(g); }, nullptr, wgrad_simt_tma},
+    {ON_TN, FP32, CP_ASYNC, wgrad_simt_fits, nullptr, wgrad_simt},
+    // Few rows: latency is all. An epoch of 784 × 64 in 46 ms for 54.
+    {FORWARD_DGRAD, FP32, TMA, [](const Gemm &g) { return whole_chunks(g) && skinny_simt_fits(g); }, skinny_simt_tma},
+    {FORWARD_DGRAD, FP32, CP_ASYNC, skinny_simt_fits, skinny_simt},
+    // Ten classes: a tile of 64 columns would be zeros for the most part.
+    {ON_NN | ON_TN, FP32, NOTHING, [](const Gemm &g) { return g.narrow(); }, simt_narrow},
+
+    // --- tf32 and 3xtf32 on the tensor cores ---
+
+    // wgrads of a small batch, as above. TMA, with the step added in memory: 33.0 ms for 39.2 in
+    // 3xtf32 at 784 × 64, 29.4 for 36.2 in tf32, together with the skinny GEMMs by TMA.
+    {ON_TN, TENSOR, TMA, wgrad_tensorop_small, nullptr, wgrad_tensorop_tma},
+    {ON_TN, TENSOR, CP_ASYNC, wgrad_tensorop_fits, nullptr, wgrad_tensorop},
+    // Ten classes: the k of a tile is split among warps, and of a large batch among CTAs.
+    {ON_NN | ON_TN, TENSOR, CP_ASYNC, [](const Gemm &g) { return g.narrow(); }, tensorop_narrow},
+    // wgrads of a large batch, those of all layers at once, if that is two tiles for each SM:
+    // under it too little overlaps, and cluster split-K is faster. 44 µs a step for 66 in tf32 at
+    // 784 × 1024, 88 for 110 in 3xtf32.
+    {ON_TN, TENSOR, TMA, [](const Gemm &g) { return g.fused && !g.indices && g.aligned() && g.k > 128; }, nullptr, wgrad_large,
+     [](const Gemm *g, int count) {
+       int64_t all = 0;
+       for (int i = 0; i < count; i++) all += wgrad_large_tiles(g[i]);
+       return all >= 2 * device().sms;
+     }},
+    // Few rows: latency is all, and the only kernels of uint8 input.
+    {FORWARD_DGRAD, TENSOR, TMA, [](const Gemm &g) { return whole_chunks(g) && skinny_tensorop_fits(g); }, skinny_tensorop_tma},
+    {FORWARD_DGRAD, TENSOR, CP_ASYNC, skinny_tensorop_fits, skinny_tensorop},
+    // What is left of uint8 input is not aligned: exact, and not fast.
+    {ANY_LAYOUT, TENSOR, NOTHING, [](const Gemm &g) { return g.indices != nullptr; }, simt},
+    // Few rows by large weights: 10.0 µs a layer at 2048 × 64, which reads weights at 2.5 TB/s.
+    {FORWARD_DGRAD, TENSOR, CP_ASYNC, [](const Gemm &g) { return aligned_operands(g) && g.m <= (g.precision == KERNELS_TF32X3 ? 128 : 256); },
+     tensorop_low},
+    // What fills the GPU.
+    {FORWARD_DGRAD, TENSOR, CP_ASYNC, aligned_operands, tensorop_square},
+    // wgrads that are stored, not added, of a small batch: in one wave, and in more.
+    {ON_TN, TENSOR, CP_ASYNC,
+     [](const Gemm &g) { return aligned_operands(g) && g.k <= 256 && int64_t(g.m) * g.n <= int64_t(64 * 80) * device().sms; },
+     tensorop_wgrad_wave},
+    {ON_TN, TENSOR, CP_ASYNC, [](const Gemm &g) { return aligned_operands(g) && g.k <= 256; }, tensorop_wgrad_short},
+    // wgrads of a large batch that wgrad_large does not take.
+    {ON_TN, TENSOR, CP_ASYNC, aligned_operands, tensorop_wgrad_long},
+    // Rows that are not whole float4, which training has in its classifier alone.
+    {ANY_LAYOUT, TENSOR, CP_ASYNC, always, tensorop_unaligned},
+
+    // --- everything else ---
+    {ANY_LAYOUT, ANY_PRECISION, NOTHING, always, simt},
+};
+
+bool fits(const Row &row, const Gemm &g) { return (row.layouts >> g.layout & 1) && (row.precisions >> g.precision & 1) && row.fits(g); }
+
+// run makes GEMMs of which none reads or writes what another writes, at most
+// KERNELS_MOST_UPDATES.
+int run(uintptr_t stream, Gemm *g, int count) {
+  for (const Row &row : rows) {
+    if (count == 0) break;
+    if (!has(row.needs)) continue;
+    Gemm taken[KERNELS_MOST_UPDATES];
+    int n = 0;
+    for (int i = 0; i < count; i++)
+      if (fits(row, g[i])) taken[n++] = g[i];
+    if (n == 0 || (row.enough && !row.enough(taken, n))) continue;
+    if (row.grouped) {
+      if (int code = row.grouped(stream, taken, n)) return code;
+    } else {
+      for (int i = 0; i < n; i++)
+        if (int code = row.single(stream, taken[i])) return code;
+    }
+    count = int(std::remove_if(g, g + count, [&](const Gemm &one) { return fits(row, one); }) - g);
+  }
+  return cudaSuccess;
+}
+
+bool dgrad_wgrad_fits(const Gemm &g) {
+  // Large weights, which L2 does not keep: read once and written once for both. An epoch of
+  // 2048 × 64 gains 17 % in tf32, 4 % in 3xtf32. That one multiplies for longer than it loads,
+  // and gains only with a CTA on each SM.
+  if (!has(TMA) || g.precision == KERNELS_FP32 || !g.aligned() || g.m > 64 || g.n < 1024 || g.k < 1024) return false;
+  int64_t ctas = dgrad_wgrad_ctas(g), sms = device().sms;
+  return g.precision == KERNELS_TF32 || (ctas <= sms && 10 * ctas >= 9 * sms);
+}
+
+int check(int precision, const kernels_product &p) {
+  const int64_t limit = 1 << 30;  // coordinates are int, and this leaves room for a tile past the end
+  if (precision != KERNELS_FP32 && precision != KERNELS_TF32 && precision != KERNELS_TF32X3) return cudaErrorInvalidValue;
+  if (p.m < 0 || p.n < 0 || p.k < 0 || p.m > limit || p.n > limit || p.k > limit) return cudaErrorInvalidValue;
+  if (p.epilogue == KERNELS_STORE) return p.form == NN || p.form == TN || (p.form == NT && !p.order) ? cudaSuccess : cudaErrorInvalidValue;
+  bool fused = (p.form == NN && p.epilogue == KERNELS_RELU) || (p.form == NT && p.epilogue == KERNELS_MASK && !p.order) ||
+               (p.form == TN && p.epilogue == KERNELS_ADD);
+  return fused ? cudaSuccess : cudaErrorInvalidValue;
+}
+
+Gemm gemm_of(int precision, const kernels_product &p) {
+  auto aligned = [](uintptr_t operand, int64_t row, int bytes) { return operand % bytes == 0 && row % 4 == 0; };
   uintptr_t y = p.epilogue == KERNELS_MASK ? p.y : 0;
-  Args a = {};
-  a.c = ptr<float>(p.c), a.a = ptr<float>(p.a), a.b = ptr<float>(p.b), a.y = ptr<float>(y), a.order = ptr<int32_t>(p.order);
-  a.alpha = p.alpha, a.m = int(p.m), a.n = int(p.n), a.k = int(p.k);
-  a.early_a = p.early & KERNELS_EARLY_A, a.early_b = p.early & KERNELS_EARLY_B, a.early_c = p.early & KERNELS_EARLY_C;
-  a.vector_a = vector(p.a, p.form == KERNELS_TN ? p.m : p.k, p.order ? 4 : 16);
-  a.vector_b = vector(p.b, p.form == KERNELS_NT ? p.k : p.n, 16);
-  a.vector_c = vector(p.c | y, p.n, 16);
-  return a;
+  Gemm g = {};
+  g.c = ptr<float>(p.c), g.a = ptr<float>(p.a), g.b = ptr<float>(p.b), g.y = ptr<float>(y), g.indices = ptr<int32_t>(p.order);
+  g.alpha = p.alpha, g.m = int(p.m), g.n = int(p.n), g.k = int(p.k), g.fused = p.epilogue != KERNELS_STORE;
+  g.prefetch_a = p.early & KERNELS_EARLY_A, g.prefetch_b = p.early & KERNELS_EARLY_B, g.prefetch_c = p.early & KERNELS_EARLY_C;
+  g.aligned_a = aligned(p.a, p.form == TN ? p.m : p.k, p.order ? 4 : 16);
+  g.aligned_b = aligned(p.b, p.form == NT ? p.k : p.n, 16);
+  g.aligned_c = aligned(p.c | y, p.n, 16);
+  g.layout = uint8_t(p.form), g.precision = uint8_t(precision);
+  return g;
 }
 
 bool empty(const kernels_product &p) { return p.m == 0 || p.n == 0; }
 
-int make(uintptr_t stream, int precision, const kernels_product &p) {
-  if (empty(p)) return cudaSuccess;
-  Args a = args(p);
-  if (precision == KERNELS_FP32)
-    return matmul_is_few_ffma(p.form, p.epilogue, a) ? matmul_few_ffma(stream, p.form, p.epilogue, a)
-                                                     : matmul_ffma(stream, p.form, p.epilogue, a);
-  if (device().major < 8) return cudaErrorNotSupported;
-  bool three = precision == KERNELS_TF32X3;
-  return matmul_is_few(p.form, p.epilogue, a) ? matmul_few(stream, p.form, p.epilogue, three, a)
-                                              : matmul_tensor(stream, p.form, p.epilogue, three, a);
-}
+bool supported(int precision) { return precision == KERNELS_FP32 || device().major >= 8; }
 
 }  // namespace
 
+}  // namespace gemm
+
+using namespace gemm;
+
 int kernels_matmul(uintptr_t stream, int precision, kernels_product p) {
-  if (int code = check(p)) return code;
-  return make(stream, precision, p);
+  if (int code = check(precision, p)) return code;
+  if (empty(p)) return cudaSuccess;
+  if (!supported(precision)) return cudaErrorNotSupported;
+  Gemm g = gemm_of(precision, p);
+  return run(stream, &g, 1);
 }
 
 int kernels_steps(int precision, kernels_product p) {
-  return !check(p) && p.form == KERNELS_NT && p.epilogue == KERNELS_MASK && precision != KERNELS_FP32 && device().major >= 8 &&
-         matmul_is_step(precision == KERNELS_TF32X3, args(p));
+  return !check(precision, p) && p.form == NT && p.epilogue == KERNELS_MASK && dgrad_wgrad_fits(gemm_of(precision, p));
 }
 
 int kernels_step(uintptr_t stream, int precision, kernels_product p) {
-  if (int code = check(p)) return code;
-  if (p.form != KERNELS_NT || p.epilogue != KERNELS_MASK) return cudaErrorInvalidValue;
-  if (kernels_steps(precision, p)) return empty(p) ? cudaSuccess : matmul_step(stream, precision == KERNELS_TF32X3, args(p));
-  if (int code = make(stream, precision, p)) return code;
-  kernels_product step = {};
-  step.c = p.b, step.a = p.y, step.b = p.a, step.m = p.n, step.n = p.k, step.k = p.m;
-  step.alpha = p.alpha, step.form = KERNELS_TN, step.epilogue = KERNELS_ADD;
-  return make(stream, precision, step);
+  if (int code = check(precision, p)) return code;
+  if (p.form != NT || p.epilogue != KERNELS_MASK) return cudaErrorInvalidValue;
+  if (kernels_steps(precision, p)) return empty(p) ? cudaSuccess : dgrad_wgrad(stream, gemm_of(precision, p));
+  if (int code = kernels_matmul(stream, precision, p)) return code;
+  kernels_product wgrad = {};
+  wgrad.c = p.b, wgrad.a = p.y, wgrad.b = p.a, wgrad.m = p.n, wgrad.n = p.k, wgrad.k = p.m;
+  wgrad.alpha = p.alpha, wgrad.form = TN, wgrad.epilogue = KERNELS_ADD;
+  return kernels_matmul(stream, precision, wgrad);
 }
 
 int kernels_updates(uintptr_t stream, int precision, kernels_product_list list) {
-  const kernels_product *p = list.products;
-  int count = list.count;
-  if (count > KERNELS_MOST_UPDATES) return cudaErrorInvalidValue;
-  for (int i = 0; i < count; i++) {
-    if (int code = check(p[i])) return code;
-    if (p[i].form != KERNELS_TN || p[i].epilogue != KERNELS_ADD) return cudaErrorInvalidValue;
+  if (list.count > KERNELS_MOST_UPDATES) return cudaErrorInvalidValue;
+  Gemm g[KERNELS_MOST_UPDATES];
+  int count = 0;
+  for (int i = 0; i < list.count; i++) {
+    const kernels_product &p = list.products[i];
+    if (int code = check(precision, p)) return code;
+    if (p.form != TN || p.epilogue != KERNELS_ADD) return cudaErrorInvalidValue;
+    if (!empty(p)) g[count++] = gemm_of(precision, p);
   }
-  bool fp32 = precision == KERNELS_FP32;
-  Args few[KERNELS_MOST_UPDATES], sums[KERNELS_MOST_UPDATES];
-  int n = 0, m = 0;
-  for (int i = 0; i < count; i++) {
-    if (empty(p[i])) continue;
-    Args a = args(p[i]);
-    if (fp32 ? matmul_is_few_ffma_update(a) : device().major >= 8 && matmul_is_few(p[i].form, p[i].epilogue, a)) few[n++] = a;
-    else if (!fp32 && matmul_is_sum(a)) sums[m++] = a;
-    else if (int code = make(stream, precision, p[i])) return code;
-  }
-  if (m)
-    if (int code = matmul_sums(stream, precision == KERNELS_TF32X3, sums, m)) return code;
-  if (!n) return cudaSuccess;
-  return fp32 ? matmul_few_ffma_updates(stream, few, n)
-              : matmul_few_updates(stream, precision == KERNELS_TF32X3, few, n);
+  if (count && !supported(precision)) return cudaErrorNotSupported;
+  return run(stream, g, count);
 }

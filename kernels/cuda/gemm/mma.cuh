@@ -1,57 +1,21 @@
-// What the products on the tensor cores share.
-#ifndef TENSOR_CUH
-#define TENSOR_CUH
+// The tensor cores: mma.sync m16n8k8 in tf32 (compute capability 8), c[16,8] += a[16,8]·b[8,8],
+// by a warp. Lane 4g + t (g = 0..7, t = 0..3) owns
+//
+//             k=t   k=t+4                 n=g                 n=2t  n=2t+1
+//   a  m=g    a0[0] a0[1]      b  k=t     b[0]      c  m=g    c[0]  c[1]
+//      m=g+8  a8[0] a8[1]         k=t+4   b[1]         m=g+8  c[2]  c[3]
+//
+// Which k of memory is called t or t+4 is free, as long as a and b agree, and so is which
+// row or column of a tile is called g. The kernels use that to read shared memory by float4
+// and without bank conflicts, and say in their own diagrams which is which.
+#ifndef MMA_CUH
+#define MMA_CUH
 
-#include "matmul.cuh"
+#include <cuda_runtime.h>
 
-namespace matmuls {
+namespace gemm {
 
-// pixels reads four bytes, or as many as left says and zeros.
-__device__ inline unsigned pixels(const uint8_t *from, int left, bool vector) {
-  if (vector) return left > 0 ? *(const unsigned *)from : 0;
-  unsigned v = 0;
-#pragma unroll
-  for (int i = 0; i < 4; i++)
-    if (i < left) v |= unsigned(from[i]) << (8 * i);
-  return v;
-}
-
-// pixel is the i-th of four as a float: put behind the exponent of 2^23, it counts ones.
-__device__ inline float pixel(unsigned four, int i) {
-  return __uint_as_float(__byte_perm(four, 0x4b000000, 0x7440 + i)) - 8388608.f;
-}
-
-// store_pixels converts four bytes, exactly.
-__device__ inline void store_pixels(float *to, unsigned four) {
-  *(float4 *)to = make_float4(pixel(four, 0), pixel(four, 1), pixel(four, 2), pixel(four, 3));
-}
-
-// scaled turns a sum over bytes into one over pixels.
-template <bool IMAGES>
-__device__ float scaled(float sum) {
-  return IMAGES ? sum * (1 / 255.f) : sum;
-}
-
-// split makes tf32 of a fragment, and of the rest for 3xtf32. The tensor cores
-// ignore the last 13 bits: adding half of what they stand for rounds to nearest, as
-// cvt.rna does in more time. Added as an integer it would carry a NaN into its sign.
-// For 3xtf32 the rest of one is NaN, which is enough; tf32 alone adds a float, 2^-11 of
-// the power of two that is left without the mantissa. A rest needs no rounding.
-template <bool THREE, int EIGHTS>
-__device__ void split(unsigned (&big)[EIGHTS][2], unsigned (&rest)[EIGHTS][2], const float (&f)[EIGHTS][2]) {
-#pragma unroll
-  for (int o = 0; o < EIGHTS; o++)
-#pragma unroll
-    for (int k = 0; k < 2; k++) {
-      unsigned bits = __float_as_uint(f[o][k]);
-      if (THREE) big[o][k] = bits + (1u << 12);
-      else big[o][k] = __float_as_uint(fmaf(__uint_as_float(bits & 0xff800000), 1.f / 2048, f[o][k]));
-      if (THREE) rest[o][k] = __float_as_uint(f[o][k] - __uint_as_float(big[o][k] & ~0u << 13));
-    }
-}
-
-// mma: c[16,8] += a[16,8]·b[8,8].
-__device__ inline void mma(float (&c)[4], const unsigned (&a0)[2], const unsigned (&a8)[2], const unsigned (&b)[2]) {
+__device__ inline void mma_sync(float (&c)[4], const unsigned (&a0)[2], const unsigned (&a8)[2], const unsigned (&b)[2]) {
 #if __CUDA_ARCH__ >= 800
   asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
@@ -59,6 +23,75 @@ __device__ inline void mma(float (&c)[4], const unsigned (&a0)[2], const unsigne
 #endif
 }
 
-}  // namespace matmuls
+// split_tf32 rounds a fragment to tf32, 11 bits of mantissa, hi; and for 3xtf32 also what is
+// left of it, lo. Three GEMMs of these,
+//
+//   (a + a')·(b + b') ≈ a'·b + a·b' + a·b
+//
+// are as exact as float32. The tensor cores ignore the last 13 bits: adding half of what
+// they stand for rounds to nearest, as cvt.rna does in more time. Added as an integer it
+// would carry a NaN into its sign. For 3xtf32 the lo of one is NaN, which is enough; tf32
+// alone adds a float, 2^-11 of the power of two that is left without the mantissa. A lo
+// needs no rounding.
+template <bool THREE, int N>
+__device__ void split_tf32(unsigned (&hi)[N][2], unsigned (&lo)[N][2], const float (&f)[N][2]) {
+#pragma unroll
+  for (int i = 0; i < N; i++)
+#pragma unroll
+    for (int k = 0; k < 2; k++) {
+      unsigned bits = __float_as_uint(f[i][k]);
+      if (THREE) hi[i][k] = bits + (1u << 12);
+      else hi[i][k] = __float_as_uint(fmaf(__uint_as_float(bits & 0xff800000), 1.f / 2048, f[i][k]));
+      if (THREE) lo[i][k] = __float_as_uint(f[i][k] - __uint_as_float(hi[i][k] & ~0u << 13));
+    }
+}
+
+// Accumulators are a warp's, of 16 rows by NI n8 fragments.
+template <bool THREE, int NI>
+struct Accumulators {
+  float c[NI][4] = {};
+
+  // mma adds the products of eight k. A byte, in a, is exact and has no lo.
+  template <bool U8>
+  __device__ void mma(const float (&fa)[2][2], const float (&fb)[NI][2]) {
+    unsigned a[2][2], a_lo[2][2];
+    if (U8) {
+#pragma unroll
+      for (int r = 0; r < 2; r++) a[r][0] = __float_as_uint(fa[r][0]), a[r][1] = __float_as_uint(fa[r][1]);
+    } else {
+      split_tf32<THREE>(a, a_lo, fa);
+    }
+    mma<U8>(a, a_lo, fb);
+  }
+
+  // This one is of rows split before.
+  template <bool U8>
+  __device__ void mma(const unsigned (&a)[2][2], const unsigned (&a_lo)[2][2], const float (&fb)[NI][2]) {
+    unsigned b[NI][2], b_lo[NI][2];
+    split_tf32<THREE>(b, b_lo, fb);
+    if (THREE) {
+#pragma unroll
+      for (int j = 0; j < NI; j++) mma_sync(c[j], a[0], a[1], b_lo[j]);
+    }
+    if (THREE && !U8) {
+#pragma unroll
+      for (int j = 0; j < NI; j++) mma_sync(c[j], a_lo[0], a_lo[1], b[j]);
+    }
+#pragma unroll
+    for (int j = 0; j < NI; j++) mma_sync(c[j], a[0], a[1], b[j]);
+  }
+
+  // promote adds to these what the tensor cores have summed up, and begins that anew: they
+  // cut sums off where float32 rounds, so no long ones should be theirs.
+  __device__ void promote(Accumulators &partial) {
+#pragma unroll
+    for (int j = 0; j < NI; j++)
+#pragma unroll
+      for (int i = 0; i < 4; i++) c[j][i] += partial.c[j][i];
+    partial = {};
+  }
+};
+
+}  // namespace gemm
 
 #endif

@@ -1,79 +1,119 @@
-// What the layers of few rows share, and the updates on the tensor cores.
-#ifndef FEW_LINES_CUH
-#define FEW_LINES_CUH
+// Copies from global to shared memory by the threads of a CTA, cp.async, and reads and
+// writes that the compiler should leave as they are.
+#ifndef PIPELINE_CUH
+#define PIPELINE_CUH
 
-#include <type_traits>
+#include <cuda_runtime.h>
 
-#include "few.cuh"
-#include "tensor.cuh"
+#include <cstdint>
 
-namespace few {
+namespace gemm {
 
-using namespace matmuls;
+// shared_address is a 32-bit address. It is pinned: the compiler would make it again at
+// every use, which costs more than it thinks.
+__device__ inline unsigned shared_address(const float *p) {
+  unsigned a;
+  asm volatile("mov.u32 %0, %1;" : "=r"(a) : "r"(unsigned(__cvta_generic_to_shared(p))));
+  return a;
+}
 
-constexpr int WARPS = 7;
-constexpr int CHUNK = 16, TURN = CHUNK * WARPS;  // k of a layer that a warp, or all of them, multiply at once
-constexpr int BM = 16, BN = 24;                  // the tile of a layer
+// cp_async copies W floats, 1, 2 or 4, or stores zeros if !valid: asynchronously where
+// the hardware can.
+template <int W>
+__device__ void cp_async(unsigned to, const float *from, bool valid) {
+#if __CUDA_ARCH__ >= 800
+  int bytes = valid ? 4 * W : 0;
+  if (W == 4) asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
+  else asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(to), "l"(from), "n"(4 * W), "r"(bytes) : "memory");
+#else
+#pragma unroll
+  for (int i = 0; i < W; i++)
+    asm volatile("st.shared.f32 [%0], %1;" ::"r"(to + 4 * i), "f"(valid ? from[i] : 0.f) : "memory");
+#endif
+}
 
-// What is known of the lines of the operands: nothing; that they are quads on 16-byte
-// boundaries; that those of the batch are whole chunks; that they can be copied in bulk.
-enum Lines { SINGLE, QUADS, WHOLE, BULK };
+template <int W>
+__device__ void cp_async(float *to, const float *from, bool valid) {
+  cp_async<W>(unsigned(__cvta_generic_to_shared(to)), from, valid);
+}
 
-template <bool BULK_, int BLOCKS_ = 2, int AT_MOST_ = 0>
-struct Block {
-  static constexpr int THREADS = 32 * WARPS, BLOCKS = BLOCKS_, AT_MOST = AT_MOST_, CLUSTER = BULK_ ? bulk::PAIR : 1;
-
-  using Params = typename std::conditional<BULK_, BulkArgs, Args>::type;
-};
-
-// quad reads four floats, or as many as left says and zeros, from L2: the L1 of
-// this multiprocessor may hold what was there before.
-template <bool VECTOR>
-__device__ float4 quad(const float *from, int left) {
-  float v[4] = {};
-  if (VECTOR) {
-    if (left > 0) return __ldcg((const float4 *)from);
+// cp_async_float4 copies four floats, or as many as left says and zeros.
+__device__ inline void cp_async_float4(bool aligned, unsigned to, const float *from, int left) {
+  if (aligned) {
+    cp_async<4>(to, from, left > 0);
   } else {
 #pragma unroll
-    for (int i = 0; i < 4; i++)
-      if (i < left) v[i] = __ldcg(from + i);
-  }
-  return make_float4(v[0], v[1], v[2], v[3]);
-}
-
-template <bool VECTOR>
-__device__ void store_quad(float *to, float4 v, int left) {
-  if (VECTOR) {
-    if (left > 0) *(float4 *)to = v;
-  } else {
-    if (left > 0) to[0] = v.x;
-    if (left > 1) to[1] = v.y;
-    if (left > 2) to[2] = v.z;
-    if (left > 3) to[3] = v.w;
+    for (int i = 0; i < 4; i++) cp_async<1>(to + 4 * i, from + i, i < left);
   }
 }
 
-// What the operands of a product allow.
-inline Lines lines(const Args &p, bool batch) {
-  if (!(p.vector_a && p.vector_b && p.vector_c) || !p.k) return SINGLE;
-  if (!batch) return bulk::possible() && p.k <= 128 ? BULK : QUADS;
-  return p.k % CHUNK ? QUADS : bulk::possible() ? BULK : WHOLE;
-}
-
-// with calls f with lines as a type.
-template <typename F>
-int with(Lines lines, F f) {
-  switch (lines) {
-    case SINGLE: return f(std::integral_constant<Lines, SINGLE>());
-    case QUADS: return f(std::integral_constant<Lines, QUADS>());
-    case WHOLE: return f(std::integral_constant<Lines, WHOLE>());
-#if HAVE_BULK
-    case BULK: return f(std::integral_constant<Lines, BULK>());
+// cp_async_float4_if copies if mine, and zeros if !valid. For a branch the compiler would
+// not move multiplications across it.
+__device__ inline void cp_async_float4_if(bool mine, unsigned to, const float *from, bool valid) {
+#if __CUDA_ARCH__ >= 800
+  asm volatile("{.reg .pred p; setp.ne.s32 p, %3, 0; @p cp.async.cg.shared.global [%0], [%1], 16, %2;}" ::"r"(to), "l"(from),
+               "r"(valid ? 16 : 0), "r"(int(mine)) : "memory");
 #endif
-  }
-  return cudaErrorInvalidValue;
 }
 
-}  // namespace few
+__device__ inline void cp_async_commit_group() {
+#if __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+}
+
+// cp_async_wait_group waits for all but the newest LEFT groups.
+template <int LEFT>
+__device__ void cp_async_wait_group() {
+#if __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "memory");
+#endif
+}
+
+// This one is for a number below N that is known when unrolled.
+template <int N>
+__device__ void cp_async_wait_group(int left) {
+  if constexpr (N > 0) {
+    if (left == N - 1) cp_async_wait_group<N - 1>();
+    else cp_async_wait_group<N - 1>(left);
+  }
+}
+
+// ld_shared reads W floats, 1, 2 or 4. 32-bit addresses: nvcc 11.8 would make generic
+// ones again at every use.
+template <int W>
+__device__ void ld_shared(float (&v)[4], unsigned at) {
+  if (W == 4) asm volatile("ld.shared.v4.f32 {%0,%1,%2,%3}, [%4];" : "=f"(v[0]), "=f"(v[1]), "=f"(v[2]), "=f"(v[3]) : "r"(at) : "memory");
+  else if (W == 2) asm volatile("ld.shared.v2.f32 {%0,%1}, [%2];" : "=f"(v[0]), "=f"(v[1]) : "r"(at) : "memory");
+  else asm volatile("ld.shared.f32 %0, [%1];" : "=f"(v[0]) : "r"(at) : "memory");
+}
+
+// st_global_float2_if stores if valid: for a branch the compiler would not move
+// multiplications across it.
+__device__ inline void st_global_float2_if(bool valid, float *to, float2 v) {
+  asm volatile("{.reg .pred p; setp.ne.s32 p, %3, 0; @p st.global.v2.f32 [%0], {%1, %2};}" ::"l"(to), "f"(v.x), "f"(v.y), "r"(int(valid))
+               : "memory");
+}
+
+// pixels reads four bytes of uint8 input, which are on a 4-byte boundary.
+__device__ inline unsigned pixels(const uint8_t *from) { return *(const unsigned *)from; }
+
+// pixel is the i-th of four as a float: put behind the exponent of 2^23, it counts ones.
+__device__ inline float pixel(unsigned four, int i) {
+  return __uint_as_float(__byte_perm(four, 0x4b000000, 0x7440 + i)) - 8388608.f;
+}
+
+// store_pixels converts four bytes, exactly.
+__device__ inline void store_pixels(float *to, unsigned four) {
+  *(float4 *)to = make_float4(pixel(four, 0), pixel(four, 1), pixel(four, 2), pixel(four, 3));
+}
+
+// scaled turns a sum over bytes into one over pixels.
+template <bool U8>
+__device__ float scaled(float sum) {
+  return U8 ? sum * (1 / 255.f) : sum;
+}
+
+}  // namespace gemm
 
 #endif

@@ -1,41 +1,35 @@
-// Matrix products in float32 on the CUDA cores (matmul_tensor.cu: on the tensor
-// cores), in the three forms that training a layer y = x·w needs, each with what
-// follows it as an epilogue:
+// GEMM in float32 on the CUDA cores (SIMT: a thread multiplies and adds for itself): every
+// layout, any shape and alignment, float or uint8 input, on every GPU.
 //
-//   NN  y[m,n]  = x[m,k]·w[k,n]         forward, with ReLU
-//   NT  dx[m,n] = dy[m,k]·w[n,k]ᵀ       backward, masked by the ReLU before
-//   TN  w[m,n] += alpha·x[k,m]ᵀ·dy[k,n]  weight gradient and SGD update
+// A CTA makes a tile of c, 64×64. Both operands pass through shared memory by k-tiles of 32, in
+// a pipeline of several stages of cp.async; what lies past the end of m, n or k is copied as
+// zeros. A thread keeps 8×8 sums in registers, four multiplications for each value it reads:
+// that is as many as shared memory can feed. Two things fill a GPU that has more SMs than c
+// has tiles:
 //
-// In NN and TN, x may be images: bytes, picked by p.order, each standing for a 255th.
+//   intra-CTA split-K: SLICES groups of threads share the tile, each taking every SLICES-th
+//     k, and are added through shared memory at the end;
+//   cluster split-K: up to 8 CTAs (compute capability 9) share a tile, each taking a part of
+//     k, and are added through DSMEM.
 //
-// A block makes a tile of the result. What lies past the end of m, n or k is copied
-// as zeros. All additions happen in an order that depends on the shape and the GPU
-// alone: equal calls give equal bits. (matmul_few_ffma.cu: the few rows of a
-// small batch.)
+// The sums of a thread, in a slice of 8×8 threads (ty, tx), are two rows of two 4×4 squares:
 //
-// Tiles of both operands pass through shared memory, STAGES deep; a thread keeps TM×TN
-// sums in registers, so that a value read from shared memory is used TM or TN times.
-// Two things fill a GPU that has more multiprocessors than the result has tiles:
-//
-//   SLICES groups of threads inside a block share its tile, each taking every
-//   SLICES-th k, and are added through shared memory at the end;
-//   a cluster of up to 8 blocks (compute capability 9) shares a tile, each block
-//   taking a part of k, and is added through distributed shared memory.
-#include <type_traits>
+//                  columns 4tx..4tx+3    columns 32+4tx..
+//   rows 4ty..     sum[0..3][0..3]       sum[0..3][4..7]
+//   rows 32+4ty..  sum[4..7][0..3]       sum[4..7][4..7]
+#include "epilogue.cuh"
+#include "pipeline.cuh"
 
-#include "tensor.cuh"
-
-using namespace matmuls;
+namespace gemm {
 
 namespace {
 
-constexpr int BK = 32;  // k per stage
+constexpr int BK = 32;  // a k-tile
 
-// In shared memory a tile of an operand, X rows (of m or n) by BK, always lies
-// with its rows contiguous, [BK][STRIDE]: what a thread needs for one k it then
-// reads 16 bytes at a time. K: in global memory k is contiguous, and the copy
-// turns the tile. The stride lets eight k by four rows, which a warp copies at
-// once in whole sectors, fall into 32 different banks.
+// An operand's tile, X rows (of m or n) by BK, always lies in shared memory with its rows
+// contiguous, [BK][STRIDE]: what a thread needs for one k it then reads by float4. K: in
+// global memory k is contiguous, and the copy transposes. The stride lets eight k by four
+// rows, which a warp copies at once in whole sectors, fall into 32 different banks.
 template <bool K_, int X_>
 struct Tile {
   static constexpr bool K = K_;
@@ -43,63 +37,110 @@ struct Tile {
   static_assert(!K || STRIDE % 32 == 4, "banks");
 };
 
-// A Source copies the tiles of one operand, stage by stage. A thread copies W
-// floats at places that depend on the stage only by a constant. Bytes of images come
-// by registers: settle stores those of the last next, as late as the caller can.
-template <typename T, int W, int THREADS, bool IMAGES>
-struct Source {
+// A Loader copies the tiles of one operand, k-tile by k-tile. A thread copies W floats at
+// places that depend on the k-tile only by a constant: four where rows are contiguous.
+// uint8 input comes by registers: settle stores the last next's, as late as the caller can.
+template <typename T, int THREADS, bool U8>
+struct Loader {
+  static constexpr int W = T::K || U8 ? 1 : 4;
   // THREADS as KS k by XS places along the rows.
   static constexpr int KS = T::K ? 8 : THREADS / (T::X / W), XS = THREADS / KS;
   static constexpr int PLACES_X = T::K ? T::X / XS : 1, PLACES = PLACES_X * ((BK + KS - 1) / KS);
-  static_assert(T::K ? W == 1 && T::X % XS == 0 : XS * W == T::X && KS * XS == THREADS, "the threads tile the tile");
-  static_assert(!IMAGES || (W == 1 && BK % KS == 0), "bytes are read one by one");
+  static_assert(T::K ? T::X % XS == 0 : XS * W == T::X && KS * XS == THREADS, "the threads tile the tile");
+  static_assert(!U8 || BK % KS == 0, "bytes are read one by one");
 
   const float *from;
-  const uint8_t *images;
-  const int32_t *order;
-  int width;   // of a line in global memory
+  const uint8_t *bytes;
+  const int32_t *indices;
+  bool aligned;
+  int width;   // of a row in global memory
   int k, x;    // the thread's first place in the tile
   int x_left;  // rows from the tile's first on
   float *tile;
-  uint8_t bytes[IMAGES ? PLACES : 1];
+  uint8_t pixel[U8 ? PLACES : 1];
 
-  __device__ Source(const Args &p, const float *operand, int width_, int x0, int x_end, int k0) : width(width_), x_left(x_end - x0) {
+  __device__ Loader(const Gemm &g, const float *operand, bool aligned_, int width_, int x0, int x_end, int k0)
+      : aligned(aligned_), width(width_), x_left(x_end - x0) {
     k = T::K ? threadIdx.x % KS : threadIdx.x / XS;
     x = T::K ? threadIdx.x / KS : threadIdx.x % XS * W;
-    if (IMAGES) {
-      images = (const uint8_t *)operand + (T::K ? k0 + k : x0 + x);
-      order = p.order + (T::K ? x0 + x : k0 + k);
+    if (U8) {
+      bytes = (const uint8_t *)operand + (T::K ? k0 + k : x0 + x);
+      indices = g.indices + (T::K ? x0 + x : k0 + k);
     } else {
       from = operand + (T::K ? int64_t(x0 + x) * width + k0 + k : int64_t(k0 + k) * width + x0 + x);
     }
   }
 
-  // next copies the tile of the next BK of k, of which k_left are valid.
+  // next copies the next k-tile, of which k_left are valid.
   __device__ void next(float *to, int k_left) {
     tile = to;
 #pragma unroll
     for (int i = 0; i < PLACES; i++) {
       int dx = i % PLACES_X * XS, dk = i / PLACES_X * KS;
       bool valid = k + dk < k_left && x + dx < x_left;
-      if (IMAGES)
-        bytes[i] = valid ? images[int64_t(order[T::K ? dx : dk]) * width + (T::K ? dk : dx)] : 0;
-      else if (BK % KS == 0 || k + dk < BK)
-        copy<W>(tile + (k + dk) * T::STRIDE + x + dx, from + (T::K ? int64_t(dx) * width + dk : int64_t(dk) * width), valid);
+      if (U8) {
+        pixel[i] = valid ? bytes[int64_t(indices[T::K ? dx : dk]) * width + (T::K ? dk : dx)] : 0;
+      } else if (BK % KS == 0 || k + dk < BK) {
+        float *at = tile + (k + dk) * T::STRIDE + x + dx;
+        const float *source = from + (T::K ? int64_t(dx) * width + dk : int64_t(dk) * width);
+        if (W == 1) cp_async<1>(at, source, valid);
+        else cp_async_float4(aligned, unsigned(__cvta_generic_to_shared(at)), source, valid ? x_left - x : 0);
+      }
     }
-    if (!IMAGES) from += T::K ? BK : int64_t(BK) * width;
-    else if (T::K) images += BK;
-    else order += BK;
+    if (!U8) from += T::K ? BK : int64_t(BK) * width;
+    else if (T::K) bytes += BK;
+    else indices += BK;
   }
 
   __device__ void settle() {
-    if (IMAGES)
+    if (U8)
 #pragma unroll
-      for (int i = 0; i < PLACES; i++) tile[(k + i / PLACES_X * KS) * T::STRIDE + x + i % PLACES_X * XS] = bytes[i];
+      for (int i = 0; i < PLACES; i++) tile[(k + i / PLACES_X * KS) * T::STRIDE + x + i % PLACES_X * XS] = pixel[i];
   }
 };
 
-// row is the i-th row of a tile that thread t of THREADS owns: four rows in a
-// line, and again four.
+template <int BM_, int BN_, int TM_, int TN_, int SLICES_, int STAGES_, int CTAS_>
+struct Config {
+  static constexpr int BM = BM_, BN = BN_, TM = TM_, TN = TN_, SLICES = SLICES_, STAGES = STAGES_;
+  static constexpr int CTAS = CTAS_;  // that an SM has registers for
+  static constexpr int TY = BM / TM, TX = BN / TN, THREADS = TY * TX * SLICES;
+  static constexpr int PART = BM * BN;  // a slice's sums, where the stages were
+  static_assert(BK % SLICES == 0, "slices take turns at k");
+};
+
+// A policy's Large is for GPUs that give a CTA 96 KB of shared memory or more: compute
+// capability 8 and later. Older ones give 48. The code of each is compiled for its own.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+#define COMPILED Small
+#else
+#define COMPILED Large
+#endif
+
+struct Square {
+  // Four stages, so that a CTA of a cluster has all of its k on the way at once, and
+  // registers for two CTAs on an SM.
+  using Large = Config<64, 64, 8, 8, 4, 4, 2>;
+  using Small = Config<64, 64, 8, 8, 2, 2, 2>;
+  using Compiled = COMPILED;
+};
+
+// Narrow is for a classifier: of a tile of 64 columns most would be zeros.
+struct Narrow {
+  using Large = Config<64, 16, 8, 4, 8, 4, 1>;
+  using Small = Large;
+  using Compiled = Large;
+};
+
+// shared_floats is what a CTA takes for its stages, and after them its sums.
+template <int LAYOUT, typename C>
+__host__ __device__ constexpr int shared_floats() {
+  int stages = C::STAGES * (Tile<LAYOUT != TN, C::BM>::SIZE + Tile<LAYOUT == NT, C::BN>::SIZE);
+  int parts = C::SLICES * C::PART;
+  return stages > parts ? stages : parts;
+}
+
+// row is the i-th row of a tile that thread t of THREADS owns: four neighbours, and again
+// four.
 template <int THREADS>
 __device__ int row(int t, int i) {
   return i / 4 * (4 * THREADS) + t * 4 + i % 4;
@@ -115,23 +156,6 @@ __device__ void fragment(float (&f)[ROWS], const float *line, int t) {
   }
 }
 
-template <int BM_, int BN_, int TM_, int TN_, int SLICES_, int STAGES_, int MIN_BLOCKS_>
-struct Config {
-  static constexpr int BM = BM_, BN = BN_, TM = TM_, TN = TN_, SLICES = SLICES_, STAGES = STAGES_;
-  static constexpr int MIN_BLOCKS = MIN_BLOCKS_;
-  static constexpr int TY = BM / TM, TX = BN / TN, THREADS = TY * TX * SLICES;
-  static constexpr int PART = BM * BN;  // a slice's sums, where the stages were
-  static_assert(BK % SLICES == 0, "slices take turns at k");
-};
-
-// shared_floats is what a block takes for its stages, and after them its sums.
-template <int FORM, typename C>
-__host__ __device__ constexpr int shared_floats() {
-  int stages = C::STAGES * (Tile<FORM != KERNELS_TN, C::BM>::SIZE + Tile<FORM == KERNELS_NT, C::BN>::SIZE);
-  int parts = C::SLICES * C::PART;
-  return stages > parts ? stages : parts;
-}
-
 // multiply adds the products of one k.
 template <typename C>
 __device__ void multiply(float (&sum)[C::TM][C::TN], const float *as, const float *bs, int ty, int tx) {
@@ -144,57 +168,55 @@ __device__ void multiply(float (&sum)[C::TM][C::TN], const float *as, const floa
     for (int j = 0; j < C::TN; j++) sum[i][j] += a[i] * b[j];
 }
 
-// W: the floats of one copy of an operand whose rows are contiguous, 4 if its
-// lines are whole quads on 16-byte boundaries, else 1.
-template <int FORM, int EPILOGUE, bool IMAGES, int W, typename C>
-__global__ void __launch_bounds__(C::THREADS, C::MIN_BLOCKS) matmul(const Args p) {
-  constexpr bool A_K = FORM != KERNELS_TN, B_K = FORM == KERNELS_NT;
+template <int LAYOUT, bool U8, typename Policy>
+__global__ void __launch_bounds__(Policy::Compiled::THREADS, Policy::Compiled::CTAS) simt_gemm(const Gemm g) {
+  using C = typename Policy::Compiled;
+  constexpr bool A_K = LAYOUT != TN, B_K = LAYOUT == NT;
   using A = Tile<A_K, C::BM>;
   using B = Tile<B_K, C::BN>;
   constexpr int STAGE = A::SIZE + B::SIZE;
   extern __shared__ __align__(16) float shared[];
 
-  int rank, ranks;
-  cluster_arrive(rank, ranks);
-  int tiles_n = (p.n + C::BN - 1) / C::BN, tile = blockIdx.x / ranks;
+  SplitK cluster;
+  int tiles_n = (g.n + C::BN - 1) / C::BN, tile = blockIdx.x / cluster.ranks;
   int m0 = tile / tiles_n * C::BM, n0 = tile % tiles_n * C::BN;
-  int k0 = min(p.k, rank * p.k_part), k1 = min(p.k, k0 + p.k_part);
-  int steps = (k1 - k0 + BK - 1) / BK;
+  int k0 = min(g.k, cluster.rank * g.k_cta), k1 = min(g.k, k0 + g.k_cta);
+  int k_tiles = (k1 - k0 + BK - 1) / BK;
 
   int slice = threadIdx.x / (C::TY * C::TX), t = threadIdx.x % (C::TY * C::TX);
   int ty = t / C::TX, tx = t % C::TX;
 
-  Source<A, A_K || IMAGES ? 1 : W, C::THREADS, IMAGES> from_a(p, p.a, A_K ? p.k : p.m, m0, p.m, k0);
-  Source<B, B_K ? 1 : W, C::THREADS, false> from_b(p, p.b, B_K ? p.k : p.n, n0, p.n, k0);
-  auto fetch = [&](int step, bool a, bool b) {
-    float *s = shared + step % C::STAGES * STAGE;
-    int left = k1 - k0 - step * BK;
-    if (a && left > 0) from_a.next(s, left);
-    if (b && left > 0) from_b.next(s + A::SIZE, left);
+  Loader<A, C::THREADS, U8> load_a(g, g.a, g.aligned_a, A_K ? g.k : g.m, m0, g.m, k0);
+  Loader<B, C::THREADS, false> load_b(g, g.b, g.aligned_b, B_K ? g.k : g.n, n0, g.n, k0);
+  auto load = [&](int i, bool a, bool b) {
+    float *stage = shared + i % C::STAGES * STAGE;
+    int left = k1 - k0 - i * BK;
+    if (a && left > 0) load_a.next(stage, left);
+    if (b && left > 0) load_b.next(stage + A::SIZE, left);
   };
 
-  // First what is early, then the rest.
+  // Fill the pipeline: first what may be prefetched, then the rest.
 #pragma unroll 1
-  for (int late = 0; late < 2; late++) {
-    if (late) follow();
+  for (int waited = 0; waited < 2; waited++) {
+    if (waited) pdl_wait();
 #pragma unroll 1
-    for (int step = 0; step < C::STAGES - 1; step++) {
-      fetch(step, p.early_a != late, p.early_b != late);
-      if (p.early_a != late && step < steps) from_a.settle();
-      if (late) copies_commit();  // empty past the end, to keep the count
+    for (int i = 0; i < C::STAGES - 1; i++) {
+      load(i, g.prefetch_a != waited, g.prefetch_b != waited);
+      if (g.prefetch_a != waited && i < k_tiles) load_a.settle();
+      if (waited) cp_async_commit_group();  // empty past the end, to keep the count
     }
   }
   float sum[C::TM][C::TN] = {};
-  for (int step = 0; step < steps; step++) {
-    copies_wait<C::STAGES - 2>();
-    __syncthreads();  // this step has landed for all, and the stage before it is free
-    fetch(step + C::STAGES - 1, true, true);
-    copies_commit();
-    // This slice's k are slice, slice + SLICES, ... A whole stage is straight
-    // code, in which reads for the next k hide behind products for this one.
-    const float *as = shared + step % C::STAGES * STAGE + slice * A::STRIDE;
-    const float *bs = shared + step % C::STAGES * STAGE + A::SIZE + slice * B::STRIDE;
-    int count = k1 - k0 - step * BK;
+  for (int i = 0; i < k_tiles; i++) {
+    cp_async_wait_group<C::STAGES - 2>();
+    __syncthreads();  // this k-tile has landed for all, and the stage before it is free
+    load(i + C::STAGES - 1, true, true);
+    cp_async_commit_group();
+    // This slice's k are slice, slice + SLICES, ... A whole k-tile is straight code, in
+    // which reads for the next k hide behind multiplications for this one.
+    const float *as = shared + i % C::STAGES * STAGE + slice * A::STRIDE;
+    const float *bs = shared + i % C::STAGES * STAGE + A::SIZE + slice * B::STRIDE;
+    int count = k1 - k0 - i * BK;
     if (count >= BK) {
 #pragma unroll
       for (int k = 0; k < BK; k += C::SLICES) multiply<C>(sum, as + k * A::STRIDE, bs + k * B::STRIDE, ty, tx);
@@ -202,15 +224,14 @@ __global__ void __launch_bounds__(C::THREADS, C::MIN_BLOCKS) matmul(const Args p
 #pragma unroll 1
       for (int k = 0; k < count; k += C::SLICES) multiply<C>(sum, as + k * A::STRIDE, bs + k * B::STRIDE, ty, tx);
     }
-    if (step + C::STAGES - 1 < steps) from_a.settle();
+    if (i + C::STAGES - 1 < k_tiles) load_a.settle();
   }
 
-  // What the epilogue needs is on its way while the sums are added.
-  Finish<EPILOGUE, C::BM, C::BN, C::BN, C::PART, C::SLICES, C::THREADS> finish(p, m0, n0, rank, ranks);
-  finish.read_old();
+  // What the epilogue needs is on its way while the slices are added.
+  TileEpilogue<LAYOUT, C::BM, C::BN, C::BN, C::PART, C::SLICES, C::THREADS> epilogue(g, m0, n0, cluster.rank, cluster.ranks);
+  epilogue.read_old();
 
-  // Every slice leaves its sums in shared memory.
-  copies_wait<0>();
+  cp_async_wait_group<0>();
   __syncthreads();
   float *part = shared + slice * C::PART;
 #pragma unroll
@@ -218,79 +239,51 @@ __global__ void __launch_bounds__(C::THREADS, C::MIN_BLOCKS) matmul(const Args p
 #pragma unroll
     for (int j = 0; j < C::TN; j += 4)
       *(float4 *)(part + row<C::TY>(ty, i) * C::BN + row<C::TX>(tx, j)) =
-          make_float4(scaled<IMAGES>(sum[i][j]), scaled<IMAGES>(sum[i][j + 1]), scaled<IMAGES>(sum[i][j + 2]),
-                      scaled<IMAGES>(sum[i][j + 3]));
+          make_float4(scaled<U8>(sum[i][j]), scaled<U8>(sum[i][j + 1]), scaled<U8>(sum[i][j + 2]), scaled<U8>(sum[i][j + 3]));
   __syncthreads();
 
-  finish.write(shared, (float4 *)(shared + shared_floats<FORM, C>()));
+  epilogue.write(shared, (float4 *)(shared + shared_floats<LAYOUT, C>()));
 }
 
-// Every thread keeps 8×8 sums, four products for each value it reads: that is as
-// many as shared memory can feed. Several slices give small tiles enough threads.
-//
-// Long is for long sums: four stages, so that a block of a cluster has all of its
-// k on the way at once, and registers for two blocks on a multiprocessor.
-using Long = Config<64, 64, 8, 8, 4, 4, 2>;
-// Narrow is for ten classes: a tile of 64 columns would be products of zeros.
-using Narrow = Config<64, 16, 8, 4, 8, 4, 1>;
-// Small fits GPUs that give a block no more than 48 KB.
-using Small = Config<64, 64, 8, 8, 2, 2, 2>;
-
-template <int FORM, int EPILOGUE, bool IMAGES, int W, typename C>
-int launch(uintptr_t stream, Args p) {
-  constexpr int BYTES = 4 * shared_floats<FORM, C>(), INBOX = 4 * C::PART;
-  auto kernel = matmul<FORM, EPILOGUE, IMAGES, W, C>;
-  static const int allowed = allow(kernel, BYTES + (device().major >= 9 ? INBOX : 0));
+template <int LAYOUT, bool U8, typename Policy, typename C>
+int launch_config(uintptr_t stream, Gemm g) {
+  constexpr int BYTES = 4 * shared_floats<LAYOUT, C>(), INBOX = 4 * C::PART;
+  static_assert(C::CTAS * C::THREADS <= 1024, "threads that every SM has");
+  auto kernel = simt_gemm<LAYOUT, U8, Policy>;
+  static const int allowed = opt_in_shared(kernel, BYTES + (device().major >= 9 ? INBOX : 0));
   if (allowed != cudaSuccess) return allowed;
 
-  int64_t tiles = (int64_t(p.m) + C::BM - 1) / C::BM * ((int64_t(p.n) + C::BN - 1) / C::BN);
-  if (tiles > INT32_MAX) return cudaErrorInvalidValue;
-  // Twice as many blocks to a tile while all find a multiprocessor of their own
-  // and keep enough of k each to be worth adding up.
-  int ranks = 1;
-  if (device().major >= 9)
-    while (ranks < MAX_RANKS && tiles * ranks * 2 <= device().sms && p.k >= 64 * ranks * 2) ranks *= 2;
-  p.k_part = (p.k + ranks - 1) / ranks;
+  int64_t all = tiles(g, C::BM, C::BN);
+  if (all > INT32_MAX) return cudaErrorInvalidValue;
+  int ranks = split_k(g, all, MAX_CLUSTER);
+  g.k_cta = (g.k + ranks - 1) / ranks;
 
-  Launch l = {unsigned(tiles * ranks), C::THREADS, size_t(BYTES + (ranks > 1 ? INBOX : 0)), unsigned(ranks)};
-  // Clusters that came early to a busy device would share multiprocessors among
-  // themselves and leave others idle.
-  l.early = ranks == 1 || tiles * ranks * 2 <= device().sms;
-  return ::launch(stream, l, kernel, p);
+  Launch l = {unsigned(all * ranks), C::THREADS, size_t(BYTES + (ranks > 1 ? INBOX : 0)), unsigned(ranks)};
+  // Clusters that came early to a busy device would share SMs among themselves and leave
+  // others idle.
+  l.pdl = ranks == 1 || all * ranks * 2 <= device().sms;
+  return launch(stream, l, kernel, g);
 }
 
-template <int FORM, int EPILOGUE, bool IMAGES>
-int choose(uintptr_t stream, const Args &p) {
-  // Layers of ten classes are Narrow.
-  bool narrow = !IMAGES && FORM != KERNELS_NT && p.n <= 16;
-  if (device().shared < 4 * shared_floats<FORM, Long>()) return launch<FORM, EPILOGUE, IMAGES, 1, Small>(stream, p);
-  // A is turned in NN and NT, B in NT: those are copied by single floats.
-  if constexpr (FORM != KERNELS_NT) {
-    bool wide = p.vector_b && (FORM == KERNELS_NN || IMAGES || p.vector_a);
-    if constexpr (!IMAGES)
-      if (narrow) return wide ? launch<FORM, EPILOGUE, false, 4, Narrow>(stream, p) : launch<FORM, EPILOGUE, false, 1, Narrow>(stream, p);
-    if (wide) return launch<FORM, EPILOGUE, IMAGES, 4, Long>(stream, p);
-  }
-  return launch<FORM, EPILOGUE, IMAGES, 1, Long>(stream, p);
+template <int LAYOUT, bool U8, typename Policy>
+int launch_policy(uintptr_t stream, const Gemm &g) {
+  return device().major >= 8 ? launch_config<LAYOUT, U8, Policy, typename Policy::Large>(stream, g)
+                             : launch_config<LAYOUT, U8, Policy, typename Policy::Small>(stream, g);
 }
 
 }  // namespace
 
-int matmul_ffma(uintptr_t stream, int form, int epilogue, const Args &p) {
-  if (p.order) switch (form * 4 + epilogue) {
-    case KERNELS_NN * 4 + KERNELS_STORE: return choose<KERNELS_NN, KERNELS_STORE, true>(stream, p);
-    case KERNELS_NN * 4 + KERNELS_RELU: return choose<KERNELS_NN, KERNELS_RELU, true>(stream, p);
-    case KERNELS_TN * 4 + KERNELS_STORE: return choose<KERNELS_TN, KERNELS_STORE, true>(stream, p);
-    case KERNELS_TN * 4 + KERNELS_ADD: return choose<KERNELS_TN, KERNELS_ADD, true>(stream, p);
-    default: return cudaErrorInvalidValue;
-  }
-  switch (form * 4 + epilogue) {
-    case KERNELS_NN * 4 + KERNELS_STORE: return choose<KERNELS_NN, KERNELS_STORE, false>(stream, p);
-    case KERNELS_NN * 4 + KERNELS_RELU: return choose<KERNELS_NN, KERNELS_RELU, false>(stream, p);
-    case KERNELS_NT * 4 + KERNELS_STORE: return choose<KERNELS_NT, KERNELS_STORE, false>(stream, p);
-    case KERNELS_NT * 4 + KERNELS_MASK: return choose<KERNELS_NT, KERNELS_MASK, false>(stream, p);
-    case KERNELS_TN * 4 + KERNELS_STORE: return choose<KERNELS_TN, KERNELS_STORE, false>(stream, p);
-    case KERNELS_TN * 4 + KERNELS_ADD: return choose<KERNELS_TN, KERNELS_ADD, false>(stream, p);
+int simt(uintptr_t stream, const Gemm &g) {
+  switch (g.layout) {
+    case NN: return g.indices ? launch_policy<NN, true, Square>(stream, g) : launch_policy<NN, false, Square>(stream, g);
+    case NT: return launch_policy<NT, false, Square>(stream, g);
+    case TN: return g.indices ? launch_policy<TN, true, Square>(stream, g) : launch_policy<TN, false, Square>(stream, g);
   }
   return cudaErrorInvalidValue;
 }
+
+int simt_narrow(uintptr_t stream, const Gemm &g) {
+  return g.layout == NN ? launch_policy<NN, false, Narrow>(stream, g) : launch_policy<TN, false, Narrow>(stream, g);
+}
+
+}  // namespace gemm

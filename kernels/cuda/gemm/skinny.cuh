@@ -1,245 +1,253 @@
-// A layer of few rows, and the gradient through one.
-#ifndef FEW_LAYER_CUH
-#define FEW_LAYER_CUH
-
-#include "few_lines.cuh"
-
-namespace few {
-
-using namespace matmuls;
-
-// Layer is a product of a batch with weights: the next layer, the first one, of
-// images, or the gradient of the one before. A lane has its part of the batch in
-// registers, of images as bytes. The weights come to shared memory, TURNS of them at
-// once, 784 of k. Of a turn a warp has 16 k, and a lane, t of four, 4t to 4t+3 of them.
-// A pair of blocks has the same columns.
+// Skinny GEMM, of the few rows of a small batch: all latency, no throughput. NN and NT,
+// with float or uint8 input, on the tensor cores (skinny_tensorop.cu) and on the CUDA cores
+// (skinny_simt.cu); this is what they share.
 //
-// Math says which rows a lane has, multiplies them, and leaves PARTS of the sums.
+// What a GEMM waits for is what the kernel before it has just made, the batch; the weights
+// are old, and are prefetched while that kernel still runs (PDL). So the tile of a CTA is
+// low, 16 rows of the batch by 24 columns, 132 tiles for 64×784: little to wait for, the same
+// for each SM, and room for the next kernel's CTAs beside these. The k of a tile is split
+// among seven warps, as 784 is 7×112 (intra-CTA split-K), whose sums are added at the end, in
+// order:
 //
-// Each multiprocessor should have one block. The first layer comes behind the updates,
-// whose blocks end at different times: if two of its blocks went where there is room
-// first, two of each following layer would go there as well, and all take twice as
-// long. So of the first layer there is room for one only.
-template <int FORM, int EPILOGUE, typename Math, bool IMAGES, Lines LINES>
-struct Layer : Block<LINES == BULK, 2, int(IMAGES)> {
-  using Base = Block<LINES == BULK, 2, int(IMAGES)>;
-  static constexpr bool NT = FORM == KERNELS_NT, VECTOR = LINES != SINGLE;
-  static constexpr int TURNS = 7, AHEAD = IMAGES ? TURNS : Math::AHEAD;
-  // A turn of weights. NN: lines of columns, k = 4q + e in line 28e + q, so that the
+//   k         0..15   16..31  ...  96..111 | 112..127  ...            a k-tile: 112 of k
+//   warp        0       1             6    |    0      1 ...
+//   lane's k  4t..4t+3 of its warp's 16, for lane = 4g + t
+//
+// A lane has its part of the batch in registers, of uint8 input as bytes. The weights come to
+// shared memory, up to seven k-tiles at once. Where the hardware can, TMA loads them, and a pair
+// of CTAs with the same columns loads each half of them for both, by multicast: half the
+// bytes, and a few instructions for hundreds.
+//
+// Each SM should have one CTA. The first layer comes behind the wgrads, whose CTAs end at
+// different times: if two of its CTAs went where there is room first, two of each following
+// layer would go there as well, and all take twice as long. So of the first layer, of uint8
+// input, there is room for one only.
+#ifndef SKINNY_CUH
+#define SKINNY_CUH
+
+#include <type_traits>
+
+#include "epilogue.cuh"
+#include "grouped.cuh"
+#include "pipeline.cuh"
+
+namespace gemm {
+namespace skinny {
+
+constexpr int WARPS = 7, WARP_K = 16, K_TILE = WARP_K * WARPS, K_TILES = 7;
+constexpr int BM = 16, BN = 24;
+
+// Skinny is a GEMM. Math says which rows a lane has, multiplies them, and leaves PARTS of the
+// sums; its READ_AHEAD is how many k-tiles of the batch a lane reads before it needs them.
+// TMA: weights by TMA, and k is a multiple of WARP_K.
+template <int LAYOUT, typename Math, bool U8, bool TMA>
+struct Skinny {
+  static constexpr int ARCH = TMA ? 90 : 80, THREADS = 32 * WARPS, CTAS = 2, OCCUPANCY = int(U8), CLUSTER = TMA ? CTA_PAIR : 1;
+  using Params = typename std::conditional<TMA, TmaGemm, Gemm>::type;
+
+  static constexpr int READ_AHEAD = U8 ? K_TILES : Math::READ_AHEAD;
+  // A k-tile of weights. NN: lines of columns, k = 4q + e in line 28e + q, so that the
   // lanes' banks differ. NT: lines of k.
-  static constexpr int SIZE = TURN * BN, SUMS = TURNS * SIZE, ARRIVALS = SUMS + WARPS * BM * BN;
-  static constexpr int FLOATS = ARRIVALS + 2 * TURNS, WAITS = IMAGES ? TURNS : 1;
-  static constexpr int PAIRS = BM * BN / 2;  // that the threads finish, one each
-  static_assert(PAIRS <= Base::THREADS, "one each");
+  static constexpr int SIZE = K_TILE * BN, SUMS = K_TILES * SIZE, BARRIERS = SUMS + WARPS * BM * BN;
+  static constexpr int FLOATS = BARRIERS + 2 * K_TILES;
+  static constexpr int WAITS = U8 ? K_TILES : 1;  // for each k-tile, or once for all
+  static constexpr int PAIRS = BM * BN / 2;       // of neighbours, that the threads finish, one each
+  static_assert(PAIRS <= THREADS, "one each");
 
-  static int64_t tiles(const Args &p) { return int64_t((p.n + BN - 1) / BN) * pairs((p.m + BM - 1) / BM); }
+  static int64_t ctas(const Gemm &g) { return ceil_div(g.n, BN) * whole_pairs(ceil_div(g.m, BM)); }
 
-  static int prepare(typename Base::Params &out, const Args &p) {
-    static_cast<Args &>(out) = p;
-    if constexpr (LINES == BULK) {
-      if (NT) return bulk::describe<2>(out.map[0], p.b, {{p.k, 1, TURN}, {p.n, p.k, BN / 2}});
-      return bulk::describe<3>(out.map[0], p.b, {{p.n, 1, BN}, {p.k / 4, 4 * int64_t(p.n), TURN / 4}, {4, p.n, 2}});
+  static int prepare(Params &out, const Gemm &g) {
+    static_cast<Gemm &>(out) = g;
+    if constexpr (TMA) {
+      if (LAYOUT == NT) return encode<2>(out.map[0], g.b, {{g.k, 1, K_TILE}, {g.n, g.k, BN / 2}});
+      return encode<3>(out.map[0], g.b, {{g.n, 1, BN}, {g.k / 4, 4 * int64_t(g.n), K_TILE / 4}, {4, g.n, 2}});
     }
     return cudaSuccess;
   }
 
   struct Weights {
-    const typename Base::Params &p;
+    const Params &g;
     float *shared;
-    int n0, pass = 0;
+    int n0, phase = 0;
 
-    __device__ bulk::Arrivals *arrivals(int turn) const { return (bulk::Arrivals *)(shared + ARRIVALS) + (WAITS > 1 ? turn : 0); }
+    __device__ Mbarrier *barrier(int k_tile) const { return (Mbarrier *)(shared + BARRIERS) + (WAITS > 1 ? k_tile : 0); }
 
-    // send sends for the turns from k0 on.
-    __device__ void send(int k0) {
-      if constexpr (LINES == BULK) {
+    // load loads the k-tiles from k0 on.
+    __device__ void load(int k0) {
+      if constexpr (TMA) {
         if (threadIdx.x) return;
-        int turns = min(TURNS, (p.k - k0 + TURN - 1) / TURN), half = bulk::rank();
-        if (WAITS == 1) bulk::expect(arrivals(0), turns * SIZE * 4);
-        for (int i = 0; i < turns; i++) {
-          if (WAITS > 1) bulk::expect(arrivals(i), SIZE * 4);
+        int k_tiles = min(K_TILES, (g.k - k0 + K_TILE - 1) / K_TILE), half = cluster_ctarank();
+        if (WAITS == 1) mbarrier_arrive_expect_tx(barrier(0), k_tiles * SIZE * 4);
+        for (int i = 0; i < k_tiles; i++) {
+          if (WAITS > 1) mbarrier_arrive_expect_tx(barrier(i), SIZE * 4);
           float *to = shared + i * SIZE + half * (SIZE / 2);
-          if (NT) bulk::send_both(to, p.map[0], k0 + i * TURN, n0 + half * (BN / 2), arrivals(i));
-          else bulk::send_both(to, p.map[0], n0, (k0 + i * TURN) / 4, 2 * half, arrivals(i));
+          if (LAYOUT == NT) tma_load_multicast(to, g.map[0], k0 + i * K_TILE, n0 + half * (BN / 2), barrier(i));
+          else tma_load_multicast(to, g.map[0], n0, (k0 + i * K_TILE) / 4, 2 * half, barrier(i));
         }
       } else {
-        // A warp copies for itself, pieces of W floats, lanes side by side.
-        constexpr int W = VECTOR ? 4 : 1, LINE = (NT ? CHUNK : BN) / W;
+        // A warp copies for itself, float4s, lanes side by side.
+        constexpr int LINE = (LAYOUT == NT ? WARP_K : BN) / 4;
         int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
         unsigned to = shared_address(shared);
-        k0 += CHUNK * warp;
-        const float *from = p.b + (NT ? k0 : int64_t(k0) * p.n);
+        k0 += WARP_K * warp;
+        const float *from = g.b + (LAYOUT == NT ? k0 : int64_t(k0) * g.n);
 #pragma unroll 1
-        for (int i = 0; i < TURNS; i++) {
+        for (int i = 0; i < K_TILES; i++) {
 #pragma unroll
-          for (int q = lane; q < CHUNK * BN / W; q += 32) {
-            int line = q / LINE, x = q % LINE * W, n = n0 + (NT ? line : x), k = NT ? x : line;
-            int place = NT ? line * TURN + CHUNK * warp + x : (line % 4 * (TURN / 4) + CHUNK / 4 * warp + line / 4) * BN + x;
-            if (k0 < p.k) copy<W>(to + 4 * place, from + (NT ? int64_t(n) * p.k + k : int64_t(k) * p.n + n), n < p.n && k0 + k < p.k);
+          for (int q = lane; q < WARP_K * BN / 4; q += 32) {
+            int line = q / LINE, x = q % LINE * 4, n = n0 + (LAYOUT == NT ? line : x), k = LAYOUT == NT ? x : line;
+            int place = LAYOUT == NT ? line * K_TILE + WARP_K * warp + x : (line % 4 * (K_TILE / 4) + WARP_K / 4 * warp + line / 4) * BN + x;
+            const float *source = from + (LAYOUT == NT ? int64_t(n) * g.k + k : int64_t(k) * g.n + n);
+            if (k0 < g.k) cp_async<4>(to + 4 * place, source, n < g.n && k0 + k < g.k);
           }
-          to += 4 * SIZE, k0 += TURN, from += NT ? TURN : int64_t(TURN) * p.n;
-          copies_commit();
+          to += 4 * SIZE, k0 += K_TILE, from += LAYOUT == NT ? K_TILE : int64_t(K_TILE) * g.n;
+          cp_async_commit_group();
         }
       }
     }
 
-    // wait waits for a turn, or for all of them.
-    __device__ void wait(int turn) const {
-      if constexpr (LINES == BULK) {
-        bulk::wait(arrivals(turn), pass);
+    // wait waits for a k-tile, or for all of them.
+    __device__ void wait(int k_tile) const {
+      if constexpr (TMA) {
+        mbarrier_wait(barrier(k_tile), phase);
       } else {
-        if (WAITS > 1) copies_wait_but<TURNS>(TURNS - 1 - turn);
-        else copies_wait<0>();
+        if (WAITS > 1) cp_async_wait_group<K_TILES>(K_TILES - 1 - k_tile);
+        else cp_async_wait_group<0>();
         __syncwarp();
       }
     }
   };
 
-  using Element = typename std::conditional<IMAGES, uint8_t, float>::type;
-  using Quad = typename std::conditional<IMAGES, unsigned, float4>::type;
+  using Element = typename std::conditional<U8, uint8_t, float>::type;
+  using Four = typename std::conditional<U8, unsigned, float4>::type;
 
   // What a lane has of the batch.
   struct Batch {
-    const Element *row[Math::ROWS];  // where its first quad is
-    int turns, left;                 // of its warp; from its first quad on
-    Quad quads[AHEAD][Math::ROWS];
+    const Element *row[Math::ROWS];  // where its first four are
+    int k_tiles, left;               // of its warp; from its first four on
+    Four fours[READ_AHEAD][Math::ROWS];
 
-    __device__ Batch(const Args &p, int m0, int k0) {
-      int k = k0 + threadIdx.x / 32 * CHUNK;
-      turns = (p.k - k + TURN - 1) / TURN;
-      k += threadIdx.x % 4 * 4, left = p.k - k;
+    __device__ Batch(const Gemm &g, int m0, int k0) {
+      int k = k0 + threadIdx.x / 32 * WARP_K;
+      k_tiles = (g.k - k + K_TILE - 1) / K_TILE;
+      k += threadIdx.x % 4 * 4, left = g.k - k;
 #pragma unroll
       for (int h = 0; h < Math::ROWS; h++) {
-        int m = min(m0 + Math::row(h), p.m - 1);  // the sums of a row past the end go nowhere
-        row[h] = (const Element *)p.a + int64_t(IMAGES ? p.order[m] : m) * p.k + k;
+        int m = min(m0 + Math::row(h), g.m - 1);  // the sums of a row past the end go nowhere
+        row[h] = (const Element *)g.a + int64_t(U8 ? g.indices[m] : m) * g.k + k;
       }
     }
 
-    __device__ void read(int turn) {
+    // read reads a k-tile's, of float input from L2: the L1 of this SM may hold what was
+    // there before.
+    __device__ void read(int k_tile) {
 #pragma unroll
       for (int h = 0; h < Math::ROWS; h++) {
-        Quad &q = quads[turn % AHEAD][h];
-        const Element *from = row[h] + turn * TURN;
-        if constexpr (LINES >= WHOLE && IMAGES) { if (turn < turns) q = *(const unsigned *)from; }
-        else if constexpr (LINES >= WHOLE) { if (turn < turns) q = __ldcg((const float4 *)from); }
-        else if constexpr (IMAGES) q = pixels(from, left - turn * TURN, VECTOR);
-        else q = quad<VECTOR>(from, left - turn * TURN);
+        Four &four = fours[k_tile % READ_AHEAD][h];
+        const Element *from = row[h] + k_tile * K_TILE;
+        bool valid = TMA ? k_tile < k_tiles : k_tile * K_TILE < left;
+        if constexpr (U8) four = valid ? pixels(from) : 0;
+        else if constexpr (!TMA) four = ld_float4(true, from, valid);
+        else if (valid) four = __ldcg((const float4 *)from);  // or it is not multiplied
       }
     }
 
-    __device__ void floats(float (&a)[Math::ROWS][4], int turn) const {
+    __device__ void floats(float (&a)[Math::ROWS][4], int k_tile) const {
 #pragma unroll
       for (int h = 0; h < Math::ROWS; h++) {
-        if constexpr (IMAGES) {
+        if constexpr (U8) {
 #pragma unroll
-          for (int e = 0; e < 4; e++) a[h][e] = pixel(quads[turn % AHEAD][h], e);
+          for (int e = 0; e < 4; e++) a[h][e] = pixel(fours[k_tile % READ_AHEAD][h], e);
         } else {
-          *(float4 *)a[h] = quads[turn % AHEAD][h];
+          *(float4 *)a[h] = fours[k_tile % READ_AHEAD][h];
         }
       }
     }
   };
 
-  static __device__ void run(const typename Base::Params &p, int block, float *shared) {
-    int tiles_m = (p.m + BM * bulk::PAIR - 1) / (BM * bulk::PAIR) * bulk::PAIR, m0 = block % tiles_m * BM, n0 = block / tiles_m * BN;
+  // multiply multiplies the k-tiles of shared memory: all of them in one piece, which the
+  // compiler may put in a better order, where there are registers for that.
+  static __device__ void multiply(Math &math, Batch &batch, const Weights &weights) {
+    auto one = [&](int i) {
+      float a[Math::ROWS][4];
+      if (WAITS > 1) weights.wait(i);
+      batch.floats(a, i);
+      if (i + READ_AHEAD < K_TILES) batch.read(i + READ_AHEAD);
+      math.template multiply<LAYOUT, U8>(a, weights.shared + i * SIZE);
+    };
+    if (Math::template IN_ONE_PIECE<LAYOUT> && batch.k_tiles >= K_TILES) {
+#pragma unroll
+      for (int i = 0; i < K_TILES; i++) one(i);
+    } else {
+#pragma unroll
+      for (int i = 0; i < K_TILES; i++)
+        if (i < batch.k_tiles) one(i);
+    }
+  }
 
-    if (LINES != BULK && m0 >= p.m) return;  // one more, for the sake of pairs
+  static __device__ void run(const Params &g, int cta, float *shared) {
+    int tiles_m = (g.m + BM * CTA_PAIR - 1) / (BM * CTA_PAIR) * CTA_PAIR, m0 = cta % tiles_m * BM, n0 = cta / tiles_m * BN;
+    if (!TMA && m0 >= g.m) return;  // one more, for the sake of pairs
 
     // Of the tile a thread finishes two neighbours.
     int m = m0 + threadIdx.x / (BN / 2), n = n0 + threadIdx.x % (BN / 2) * 2;
-    int columns = threadIdx.x < PAIRS && m < p.m ? p.n - n : 0;
-    int64_t place = int64_t(m) * p.n + n;
+    bool mine = threadIdx.x < PAIRS && m < g.m && n < g.n;
+    int64_t place = int64_t(m) * g.n + n;
     float2 old = {0, 0};
     auto read_old = [&] {
-      if (EPILOGUE != KERNELS_MASK) return;
-      if (VECTOR) {
-        if (columns > 0) old = __ldcg((const float2 *)(p.y + place));
-      } else {
-        if (columns > 0) old.x = __ldcg(p.y + place);
-        if (columns > 1) old.y = __ldcg(p.y + place + 1);
-      }
+      if (LAYOUT == NT && g.fused && mine) old = __ldcg((const float2 *)(g.y + place));
     };
 
-    Weights weights = {p, shared, n0};
-    if (LINES == BULK) bulk::start(weights.arrivals(0), WAITS);
+    Weights weights = {g, shared, n0};
+    if (TMA) mbarriers_start(weights.barrier(0), WAITS);
     Math math;
-    for (int k0 = 0; k0 == 0 || k0 < p.k; k0 += TURNS * TURN) {
+    for (int k0 = 0; k0 == 0 || k0 < g.k; k0 += K_TILES * K_TILE) {
       bool first = k0 == 0;
       if (!first) {
         __syncwarp();
-        if (LINES == BULK) bulk::meet();
-        weights.pass++;
+        if (TMA) barrier_cluster_relaxed();
+        weights.phase++;
       }
-      if (!first || p.early_b) weights.send(k0);
-      if (first && p.early_c) read_old();
-      Batch batch(p, m0, k0);
+      if (!first || g.prefetch_b) weights.load(k0);
+      if (first && g.prefetch_c) read_old();
+      Batch batch(g, m0, k0);
       auto read_ahead = [&] {
 #pragma unroll
-        for (int i = 0; i < AHEAD; i++) batch.read(i);
+        for (int i = 0; i < READ_AHEAD; i++) batch.read(i);
       };
-      if (IMAGES) read_ahead();
-      if (first) follow();
-      if (first && !p.early_b) weights.send(k0);
-      if (!IMAGES) read_ahead();
-      if (first && !p.early_c) read_old();
+      if (U8) read_ahead();
+      if (first) pdl_wait();
+      if (first && !g.prefetch_b) weights.load(k0);
+      if (!U8) read_ahead();
+      if (first && !g.prefetch_c) read_old();
       if (WAITS == 1) weights.wait(0);
-      auto multiply = [&](int i) {
-        float a[Math::ROWS][4];
-        if (WAITS > 1) weights.wait(i);
-        batch.floats(a, i);
-        if (i + AHEAD < TURNS) batch.read(i + AHEAD);
-        math.template add<NT, IMAGES>(a, shared + i * SIZE);
-      };
-      // All of them in one piece, which the compiler may put in a better order.
-      if (batch.turns >= TURNS) {
-#pragma unroll
-        for (int i = 0; i < TURNS; i++) multiply(i);
-      } else {
-#pragma unroll
-        for (int i = 0; i < TURNS; i++)
-          if (i < batch.turns) multiply(i);
-      }
+      multiply(math, batch, weights);
     }
 
-    static_assert(Math::OVER ? Math::FLOATS <= SUMS : Math::FLOATS <= ARRIVALS - SUMS, "room for the sums");
+    static_assert(Math::OVER ? Math::FLOATS <= SUMS : Math::FLOATS <= BARRIERS - SUMS, "room for the sums");
     float *parts = shared + (Math::OVER ? 0 : SUMS);
     if (Math::OVER) __syncthreads();  // all weights are read
-    math.template leave<NT>(parts);
+    math.template leave<LAYOUT>(parts);
     __syncthreads();
-    if (columns <= 0) return;
+    if (!mine) return;
     float2 sum = {0, 0};
 #pragma unroll
     for (int i = 0; i < Math::PARTS; i++) {
-      float2 v = Math::template pair<NT>(parts, i);
+      float2 v = Math::template pair<LAYOUT>(parts, i);
       sum.x += v.x, sum.y += v.y;
     }
-    if (IMAGES) sum.x *= 1 / 255.f, sum.y *= 1 / 255.f;
-    sum.x = epilogue<EPILOGUE>(sum.x, old.x, 0), sum.y = epilogue<EPILOGUE>(sum.y, old.y, 0);
-    if (VECTOR) {
-      *(float2 *)(p.c + place) = sum;
-    } else {
-      p.c[place] = sum.x;
-      if (columns > 1) p.c[place + 1] = sum.y;
-    }
+    *(float2 *)(g.c + place) = make_float2(epilogue<LAYOUT>(g, scaled<U8>(sum.x), old.x), epilogue<LAYOUT>(g, scaled<U8>(sum.y), old.y));
   }
 };
 
-template <typename Math>
-int layer(uintptr_t stream, int form, int epilogue, const Args &p) {
-  return with(lines(p, true), [&](auto l) -> int {
-    constexpr Lines L = decltype(l)::value;
-    switch (form * 4 + epilogue) {
-#define LAYER(FORM, EPILOGUE, IMAGES) launch<Layer<KERNELS_##FORM, KERNELS_##EPILOGUE, Math, IMAGES, L>>(stream, p)
-      case KERNELS_NN * 4 + KERNELS_STORE: return p.order ? LAYER(NN, STORE, true) : LAYER(NN, STORE, false);
-      case KERNELS_NN * 4 + KERNELS_RELU: return p.order ? LAYER(NN, RELU, true) : LAYER(NN, RELU, false);
-      case KERNELS_NT * 4 + KERNELS_STORE: return LAYER(NT, STORE, false);
-      case KERNELS_NT * 4 + KERNELS_MASK: return LAYER(NT, MASK, false);
-#undef LAYER
-    }
-    return cudaErrorInvalidValue;
-  });
+// launch_skinny launches the GEMM of g's layout and input.
+template <typename Math, bool TMA>
+int launch_skinny(uintptr_t stream, const Gemm &g) {
+  if (g.layout == NT) return launch_single<Skinny<NT, Math, false, TMA>>(stream, g);
+  return g.indices ? launch_single<Skinny<NN, Math, true, TMA>>(stream, g) : launch_single<Skinny<NN, Math, false, TMA>>(stream, g);
 }
 
-}  // namespace few
+}  // namespace skinny
+}  // namespace gemm
 
 #endif

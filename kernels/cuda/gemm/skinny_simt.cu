@@ -1,49 +1,88 @@
-// Products with the few rows of a small batch on the CUDA cores, where latency is all
-// (matmul_few.cu: on the tensor cores).
-#include "few_ffma_update.cuh"
-#include "few_ffma.cuh"
-#include "few_layer.cuh"
+// Skinny GEMM (skinny.cuh) on the CUDA cores, in float32.
+#include "skinny.cuh"
 
-using namespace few_ffma;
+namespace gemm {
 
 namespace {
 
-int gradient(uintptr_t stream, bool vector, const Args &p) {
-  if (p.order) return vector ? launch<Update<false, true, true>>(stream, p) : launch<Update<false, true, false>>(stream, p);
-  return vector ? launch<Update<false, false, true>>(stream, p) : launch<Update<false, false, false>>(stream, p);
-}
+using namespace skinny;
 
-bool whole_quads(const Args &p) { return p.vector_a && p.vector_b && p.vector_c; }
+// Simt multiplies a lane's four k of a k-tile, for lane = 8r + 4c + t: of rows r, r+4, r+8 and
+// r+12, and twelve columns, NN: those from 12c on, NT: every other one from c on.
+//
+//          columns 0..11 (NN) or even (NT)   12..23 or odd
+//   row r     k = 4t..4t+3 of lane 8r+t         of lane 8r+4+t       and so rows r+4, r+8, r+12
+//
+// The four lanes of a place have each their k: four parts of the sums to a warp.
+struct Simt {
+  static constexpr int ROWS = 4, READ_AHEAD = 1, COLUMNS = 12;
+  static constexpr int PARTS = 4 * WARPS, PART = BM * BN + 8, FLOATS = PARTS * PART;  // eight banks apart
+  static constexpr bool OVER = true;  // the sums' place is that of the weights
+  template <int LAYOUT>
+  static constexpr bool IN_ONE_PIECE = LAYOUT == NN;  // in NT it would spill
+  float sums[ROWS][COLUMNS] = {};
+
+  static __device__ int row(int h) { return 4 * h + threadIdx.x % 32 / 8; }
+
+  template <int LAYOUT, bool U8>
+  __device__ void multiply(const float (&a)[ROWS][4], const float *weights) {
+    int warp = threadIdx.x / 32, lane = threadIdx.x % 32, c = lane / 4 % 2, t = lane % 4;
+    const float *from = weights + (LAYOUT == NT ? c * K_TILE + WARP_K * warp + 4 * t : (WARP_K / 4 * warp + t) * BN + COLUMNS * c);
+    if (LAYOUT == NT) {
+#pragma unroll
+      for (int j = 0; j < COLUMNS; j++) {
+        float4 v = *(const float4 *)(from + 2 * j * K_TILE);
+        float w[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+        for (int e = 0; e < 4; e++)
+#pragma unroll
+          for (int i = 0; i < ROWS; i++) sums[i][j] += a[i][e] * w[e];
+      }
+    } else {
+#pragma unroll
+      for (int e = 0; e < 4; e++)
+#pragma unroll
+        for (int j = 0; j < COLUMNS; j += 4) {
+          float4 v = *(const float4 *)(from + e * (K_TILE / 4) * BN + j);
+#pragma unroll
+          for (int i = 0; i < ROWS; i++)
+            sums[i][j] += a[i][e] * v.x, sums[i][j + 1] += a[i][e] * v.y, sums[i][j + 2] += a[i][e] * v.z, sums[i][j + 3] += a[i][e] * v.w;
+        }
+    }
+  }
+
+  // leave writes a lane's part of the sums, the columns of c = 0 before those of c = 1.
+  template <int LAYOUT>
+  __device__ void leave(float *parts) const {
+    int warp = threadIdx.x / 32, lane = threadIdx.x % 32, c = lane / 4 % 2, t = lane % 4;
+    float *part = parts + (4 * warp + t) * PART + COLUMNS * c;
+#pragma unroll
+    for (int i = 0; i < ROWS; i++)
+#pragma unroll
+      for (int j = 0; j < COLUMNS; j += 4)
+        *(float4 *)(part + row(i) * BN + j) = make_float4(sums[i][j], sums[i][j + 1], sums[i][j + 2], sums[i][j + 3]);
+  }
+
+  // pair is this thread's two neighbours of the i-th part.
+  template <int LAYOUT>
+  static __device__ float2 pair(const float *parts, int i) {
+    const float *part = parts + i * PART;
+    if (LAYOUT == NN) return *(const float2 *)(part + 2 * threadIdx.x);
+    part += threadIdx.x / COLUMNS * BN + threadIdx.x % COLUMNS;
+    return make_float2(part[0], part[COLUMNS]);
+  }
+};
 
 }  // namespace
 
-bool matmul_is_few_ffma(int form, int epilogue, const Args &p) {
-  using L = few::Layer<KERNELS_NN, KERNELS_STORE, few::Ffma, false, few::QUADS>;
-  // Layers of ten classes have a tile of their own.
-  if (!p.order && form != KERNELS_NT && p.n <= 16) return false;
-  if (form == KERNELS_TN) return matmul_is_few_ffma_update(p);
-  // Measured: more tiles, or single floats, are done sooner by matmul.
-  return tiles_of(p, few::BM, few::BN) <= (whole_quads(p) ? 3 * device().sms : device().sms / 2) && 4 * L::FLOATS <= device().shared;
-}
+int skinny_simt(uintptr_t stream, const Gemm &g) { return launch_skinny<Simt, false>(stream, g); }
 
-int matmul_few_ffma(uintptr_t stream, int form, int epilogue, const Args &p) {
-  if (form != KERNELS_TN) return few::layer<few::Ffma>(stream, form, epilogue, p);
-  return epilogue == KERNELS_ADD ? matmul_few_ffma_updates(stream, &p, 1) : gradient(stream, whole_quads(p), p);
-}
-
-bool matmul_is_few_ffma_update(const Args &p) {
-  using U = Update<true, false, true>;
-  return p.k <= MOST && 4 * U::FLOATS <= device().shared && U::tiles(p) <= INT32_MAX;
-}
-
-int matmul_few_ffma_updates(uintptr_t stream, const Args *p, int count) {
-#if HAVE_BULK
-  if (bulk::possible() && std::all_of(p, p + count, [](const Args &a) { return narrow(a) || whole_quads(a); })) {
-    using Inner = BulkUpdate<false>;
-    return launch<Narrow<Inner>, BulkUpdate<true>, Inner>(stream, p, count, [](const Args &a) { return narrow(a) ? 0 : a.order ? 1 : 2; });
-  }
+int skinny_simt_tma(uintptr_t stream, const Gemm &g) {
+#if HAVE_TMA
+  return launch_skinny<Simt, true>(stream, g);
+#else
+  return cudaErrorNotSupported;
 #endif
-  using Inner = Update<true, false, true>;
-  return launch<Narrow<Inner>, Update<true, true, true>, Inner, Update<true, true, false>, Update<true, false, false>>(
-      stream, p, count, [](const Args &a) { return narrow(a) ? 0 : (a.order ? 1 : 2) + (whole_quads(a) ? 0 : 2); });
 }
+
+}  // namespace gemm

@@ -1,57 +1,92 @@
-// Products with the few rows of a small batch: all latency, no throughput.
-//
-// What a product waits for is what the kernel before it has just made; all else is
-// old, and is read while that kernel still runs (see follow). So the tile of a block
-// is low, 16 rows of the batch by 24 columns, 132 tiles for 64×784: little to wait
-// for, the same for each multiprocessor, and room for the next kernel's blocks
-// beside these. The k of a tile is dealt to seven warps, as 784 is 7×112, whose sums
-// are added at the end, in order.
-//
-// Where the hardware can, tiles are copied in bulk, and blocks come in pairs that
-// share what both need: half the bytes, and a few instructions for hundreds.
-#include "few_layer.cuh"
-#include "few_tensor.cuh"
-#include "few_update.cuh"
+// Skinny GEMM (skinny.cuh) on the tensor cores, in tf32 and 3xtf32.
+#include "mma.cuh"
+#include "skinny.cuh"
 
-using namespace few;
+namespace gemm {
 
 namespace {
 
-template <bool THREE, bool IMAGES>
-int gradient(uintptr_t stream, const Args &p) {
-  if (lines(p, false) == SINGLE) return launch<Update<THREE, false, IMAGES, SINGLE, SINGLE>>(stream, p);
-  return launch<Update<THREE, false, IMAGES, QUADS, QUADS>>(stream, p);
-}
+using namespace skinny;
 
+// TensorOp multiplies a warp's 16 k of a k-tile: of the batch rows g and g+8, of the weights
+// column g of three n8 fragments. A lane's four k are two steps of mma.sync: 4t and 4t+1, 4t+2 and
+// 4t+3. In NN, where columns are contiguous, the first two fragments share 16 columns:
+//
+//   column    0 1 2 3 ... 14 15 | 16 .. 23
+//   fragment  0 1 0 1 ...  0  1 |  2 ..  2
+//   its g     0 0 1 1 ...  7  7 |  0 ..  7
 template <bool THREE>
-int updates(uintptr_t stream, const Args *p, int count) {
-  Lines least = BULK;
-  for (int i = 0; i < count; i++)
-    least = std::min(least, !narrow(p[i]) ? lines(p[i], false) : !p[i].vector_a ? SINGLE : bulk::possible() ? BULK : QUADS);
-  return with(least, [&](auto l) -> int {
-    constexpr Lines L = decltype(l)::value == WHOLE ? QUADS : decltype(l)::value;
-    return launch<Update<THREE, true, false, L, L>, Update<THREE, true, true, L, L>, Narrow<THREE, L>>(
-        stream, p, count, [](const Args &a) { return narrow(a) ? 2 : a.order ? 1 : 0; });
-  });
+struct TensorOp {
+  static constexpr int ROWS = 2, READ_AHEAD = THREE ? 1 : 2, PARTS = WARPS, FLOATS = PARTS * BM * BN;
+  static constexpr bool OVER = false;  // the sums have a place of their own
+  template <int LAYOUT>
+  static constexpr bool IN_ONE_PIECE = true;
+  Accumulators<THREE, 3> sums;
+
+  static __device__ int row(int h) { return 8 * h + threadIdx.x % 32 / 4; }
+
+  template <int LAYOUT, bool U8>
+  __device__ void multiply(const float (&a)[2][4], const float *weights) {
+    int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+    const float *from = weights + (LAYOUT == NT ? g * K_TILE + WARP_K * warp + 4 * t : (WARP_K / 4 * warp + t) * BN);
+    float b[3][4];
+#pragma unroll
+    for (int e = 0; e < 4; e++) {
+      if (LAYOUT == NT) {
+        if (e < 3) *(float4 *)b[e] = *(const float4 *)(from + 8 * e * K_TILE);
+      } else {
+        const float *line = from + e * (K_TILE / 4) * BN;
+        float2 two = *(const float2 *)(line + 2 * g);
+        b[0][e] = two.x, b[1][e] = two.y, b[2][e] = line[16 + g];
+      }
+    }
+#pragma unroll
+    for (int s = 0; s < 4; s += 2) {
+      float fa[2][2], fb[3][2];
+#pragma unroll
+      for (int h = 0; h < 2; h++) fa[h][0] = a[h][s], fa[h][1] = a[h][s + 1];
+#pragma unroll
+      for (int j = 0; j < 3; j++) fb[j][0] = b[j][s], fb[j][1] = b[j][s + 1];
+      sums.template mma<U8>(fa, fb);
+    }
+  }
+
+  // leave writes a warp's part of the sums, in lines of BN.
+  template <int LAYOUT>
+  __device__ void leave(float *parts) const {
+    int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+    const auto &c = sums.c;
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+      float *line = parts + warp * (BM * BN) + (8 * h + g) * BN;
+#pragma unroll
+      for (int j = LAYOUT == NT ? 0 : 2; j < 3; j++) *(float2 *)(line + 8 * j + 2 * t) = make_float2(c[j][2 * h], c[j][2 * h + 1]);
+      if (LAYOUT == NN) *(float4 *)(line + 4 * t) = make_float4(c[0][2 * h], c[1][2 * h], c[0][2 * h + 1], c[1][2 * h + 1]);
+    }
+  }
+
+  // pair is this thread's two neighbours of the i-th part.
+  template <int LAYOUT>
+  static __device__ float2 pair(const float *parts, int i) {
+    return *(const float2 *)(parts + i * (BM * BN) + 2 * threadIdx.x);
+  }
+};
+
+template <bool TMA>
+int launch_precision(uintptr_t stream, const Gemm &g) {
+  return g.precision == KERNELS_TF32X3 ? launch_skinny<TensorOp<true>, TMA>(stream, g) : launch_skinny<TensorOp<false>, TMA>(stream, g);
 }
 
 }  // namespace
 
-bool matmul_is_few(int form, int epilogue, const Args &p) {
-  // Of images these are the only products; how many rows are few was measured.
-  if (p.order) return true;
-  int64_t room = 2 * device().sms;
-  if (form == KERNELS_TN) return epilogue == KERNELS_ADD && p.k <= 128 && (bulk::possible() || tiles_of(p, 112, 48) <= room);
-  return p.n > 16 && p.k > 32 && p.k <= 1024 && tiles_of(p, BM, BN) <= room;
+int skinny_tensorop(uintptr_t stream, const Gemm &g) { return launch_precision<false>(stream, g); }
+
+int skinny_tensorop_tma(uintptr_t stream, const Gemm &g) {
+#if HAVE_TMA
+  return launch_precision<true>(stream, g);
+#else
+  return cudaErrorNotSupported;
+#endif
 }
 
-int matmul_few(uintptr_t stream, int form, int epilogue, bool three, const Args &p) {
-  if (form != KERNELS_TN) return three ? layer<Tensor<true>>(stream, form, epilogue, p) : layer<Tensor<false>>(stream, form, epilogue, p);
-  if (epilogue == KERNELS_ADD) return matmul_few_updates(stream, three, &p, 1);
-  if (p.order) return three ? gradient<true, true>(stream, p) : gradient<false, true>(stream, p);
-  return three ? gradient<true, false>(stream, p) : gradient<false, false>(stream, p);
-}
-
-int matmul_few_updates(uintptr_t stream, bool three, const Args *p, int count) {
-  return three ? updates<true>(stream, p, count) : updates<false>(stream, p, count);
-}
+}  // namespace gemm

@@ -1,27 +1,66 @@
-// Matrix products on the tensor cores, mma.sync m16n8k8 (compute capability 8):
-// factors rounded to nearest tf32, 11 bits of mantissa, or for 3xtf32 each split
-// into such a number and the rest, rounded again:
+// GEMM on the tensor cores (tensor op): tf32 and 3xtf32, every layout, of float input, on
+// compute capability 8 and later. One mainloop, and policies of it: the tile of a CTA, how
+// many warps share it, and how deep the pipeline is.
 //
-//   (a + a')·(b + b') ≈ a·b + a·b' + a'·b
+// A CTA makes a tile BM×BN of c. Its warps are SLICES groups of WM×WN. All threads copy
+// k-tiles of SLICES·BK to a pipeline of STAGES in shared memory, by cp.async; of each a
+// slice multiplies its own BK (intra-CTA split-K), and the slices are added once, at the end,
+// in order. CTAs of a cluster may share a tile as well (cluster split-K).
 //
-// which is as exact as float32. The forms and epilogues are those of matmul.cu.
+//   stage      | slice 0 | slice 1 | slice 0 | slice 1 | ...      SLICES = 2
+//              |    BK   |    BK   |
+//              |      k-tile       |      k-tile       |
 //
-// The k of a tile is dealt to SLICES groups of warps in turns, BK at a time. A slice
-// has copies of its own on the way, STAGES deep; the block adds the slices once, at
-// the end, in order. Blocks of a cluster may share a tile as well. Sums depend on the
-// shape and the GPU alone. (matmul_few.cu: the products of a small batch.)
-#include <algorithm>
+// A warp's tile is as large as its registers allow, for the reads of shared memory that this
+// saves; slices keep several warps on a CTA's tile. Fragments are read and split
+// eight k ahead of their multiplication, and nothing branches on the way, so that the two
+// overlap within a warp: there are only two on a quarter of an SM.
 #include <type_traits>
 
-#include "tensor.cuh"
+#include "epilogue.cuh"
+#include "mma.cuh"
+#include "pipeline.cuh"
 
-using namespace matmuls;
+namespace gemm {
 
 namespace {
 
-// A tile of an operand, X rows (of m or n) by BK, lies in shared memory as in
-// global: K with k contiguous, else the rows. A lane reads k = 2t and 2t+1 of row
-// g, for lane = 4g + t: with these strides from 32 different banks.
+template <int BM_, int BN_, int BK_, int WM_, int WN_, int SLICES_, int STAGES_, int CTAS_>
+struct Config {
+  static constexpr int BM = BM_, BN = BN_, BK = BK_, WM = WM_, WN = WN_, SLICES = SLICES_, STAGES = STAGES_;
+  static constexpr int CTAS = CTAS_;  // that an SM has registers for
+  static constexpr int SLICE = 32 * WM * WN, THREADS = SLICE * SLICES;
+  static constexpr int K_TILE = BK * SLICES, STEPS = BK / 8;
+  static constexpr int MI = BM / WM / 16, NI = BN / WN / 8;  // a warp's tiles of 16×8
+  static constexpr int LD = BN + 8, PART = BM * LD;          // a slice's sums, where the stages were
+  static_assert(MI * WM * 16 == BM && NI * WN * 8 == BN, "warps tile the tile");
+  static_assert(STEPS % 2 == 0, "a k-tile begins with the same registers");
+};
+
+// The policies. 3xtf32 needs twice the registers, for hi and lo and to promote sums.
+//
+// Square is for what fills the GPU: 1024×784 are 130 tiles of 80×80, or for 3xtf32 112 of 128×56.
+template <bool THREE>
+using Square = typename std::conditional<THREE, Config<128, 56, 16, 4, 1, 2, 4, 1>, Config<80, 80, 16, 1, 2, 4, 4, 1>>::type;
+// Low is for few rows by large weights, 64×2048 in 64 tiles, two CTAs each; for tf32 also
+// for 256×784 in 100.
+using Low = Config<64, 32, 16, 2, 1, 4, 6, 1>;
+// Narrow is for ten classes: there is little but k, of which each of 16 warps has its part.
+using Narrow = Config<16, 16, 16, 1, 1, 16, 3, 1>;
+using NarrowWgrad = Config<16, 16, 32, 1, 1, 4, 4, 1>;
+// WgradWave is for a weight gradient of a small batch that is one wave: 784×784 are 130 tiles
+// for 132 SMs. WgradShort is for one that is more, WgradLong for a large batch.
+using WgradWave = Config<64, 80, 32, 4, 2, 1, 3, 1>;
+using WgradShort = Config<64, 128, 32, 2, 4, 1, 2, 2>;
+template <bool THREE>
+using WgradLong = typename std::conditional<THREE, Config<64, 80, 32, 2, 2, 2, 3, 1>, Config<64, 80, 16, 2, 1, 4, 4, 1>>::type;
+// Unaligned is for rows that are not whole float4, and for GPUs with less shared memory:
+// correct, and not fast.
+using Unaligned = Config<128, 56, 16, 4, 1, 2, 4, 1>;
+
+// A tile of an operand, X rows (of m or n) by BK, lies in shared memory as in global: K with k
+// contiguous, else the rows. A lane reads k = 2t and 2t+1 of row g, for lane = 4g + t: with
+// these strides from 32 different banks.
 template <bool K_, int X_, int BK_>
 struct Tile {
   static constexpr bool K = K_;
@@ -29,352 +68,320 @@ struct Tile {
   static_assert(K ? STRIDE % 16 == 8 : STRIDE % 8 == 4, "banks");
 };
 
-// Where rows are contiguous a lane reads several at once, one of each of the
-// eights (of rows) that it needs; which row of the tile is which of an eight is
-// free. row is the i-th of eight o.
-template <bool K, int EIGHTS>
+// Where rows are contiguous a lane reads several at once, one of each of the n8 (or m8)
+// fragments that it needs; which row of the tile is which of a fragment is free. At once are
+// as many as possible, four, two or one: of five fragments four and one.
+//
+//   N = 5, rows of the tile:  0 1 2 3   4 5 6 7  ...  28..31   32 .. 39
+//   fragment:                 0 1 2 3   0 1 2 3  ...  0 1 2 3   4 .. 4
+//   its g:                    0 0 0 0   1 1 1 1  ...  7 7 7 7   0 .. 7
+template <bool K, int N>
 struct Rows {
-  static constexpr int V = K ? 1 : EIGHTS % 4 == 0 ? 4 : EIGHTS % 2 == 0 ? 2 : 1;
-  static __device__ constexpr int row(int o, int i) { return o / V * 8 * V + i * V + o % V; }
+  static __device__ constexpr int at_once(int o) { return K || o == N / 2 * 2 ? 1 : o / 4 * 4 + 4 > N ? 2 : 4; }
+  static __device__ constexpr int row(int o, int i) { return o / at_once(o) * 8 * at_once(o) + i * at_once(o) + o % at_once(o); }
 };
 
-// A Source copies one operand's tiles to a slice of THREADS threads, TURN of k
-// apart. Copies differ from step to step only by a constant.
-template <typename T, int THREADS, int TURN>
-struct Source {
-  static constexpr int LINES = T::K ? T::X : T::BK;
-  // W floats a copy: EACH by a thread, STEP lines apart.
-  template <int W>
-  struct Way {
-    static constexpr int LINE = (T::K ? T::BK : T::X) / W, STEP = THREADS / LINE, EACH = (LINES + STEP - 1) / STEP;
-    static_assert(STEP > 0 && EACH <= 32, "threads for the tile");
-  };
+// Fragments is a lane's place in an operand's tile: its k of the warp's slice, and, where k
+// is contiguous, its row.
+template <typename T, int N>
+struct Fragments {
+  using R = Rows<T::K, N>;
+  unsigned at;
+  int g;
 
-  const float *from;
-  int width, line, column;  // width: of a line in global memory
-  unsigned inside = 0;      // bit i: the i-th copy is of rows before the end
-  bool vector;
-
-  __device__ Source(const float *operand, bool vector_, int width_, int x0, int x_end, int k0, int t)
-      : width(width_), vector(vector_) {
-    if (vector) start<4>(x0, x_end, t);
-    else start<1>(x0, x_end, t);
-    from = operand + (T::K ? int64_t(x0 + line) * width + k0 + column : int64_t(k0 + line) * width + x0 + column);
+  __device__ Fragments(unsigned tile, int row, int k) : g(threadIdx.x % 32 / 4) {
+    k += threadIdx.x % 4 * 2;
+    at = tile + 4 * (T::K ? (row + g) * T::STRIDE + k : k * T::STRIDE + row);
   }
 
-  template <int W>
-  __device__ void start(int x0, int x_end, int t) {
-    line = t / Way<W>::LINE, column = t % Way<W>::LINE * W;
+  // read reads two k of N fragments, of the given step of eight k.
+  __device__ void read(float (&f)[N][2], unsigned stage, int step) const {
+    float v[4];
 #pragma unroll
-    for (int i = 0; i < Way<W>::EACH; i++)
-      if (x0 + (T::K ? line + i * Way<W>::STEP : column) < x_end) inside |= 1u << i;
-  }
-
-  // next copies a tile, of which k_left of k are valid.
-  __device__ void next(float *tile, int k_left) {
-    if (vector) copies<4>(tile, k_left);
-    else copies<1>(tile, k_left);
-    from += T::K ? TURN : int64_t(TURN) * width;
-  }
-
-  template <int W>
-  __device__ void copies(float *tile, int k_left) {
-    using Ways = Way<W>;
-    if (Ways::STEP * Ways::LINE < THREADS && line >= Ways::STEP) return;
-    float *to = tile + line * T::STRIDE + column;
+    for (int o = 0; o < N; o += R::at_once(o)) {
+      if constexpr (T::K) {
+        ld_shared<2>(v, at + stage + 4 * (8 * step + o * 8 * T::STRIDE));
+        f[o][0] = v[0], f[o][1] = v[1];
+      } else {
 #pragma unroll
-    for (int i = 0; i < Ways::EACH; i++) {
-      int at = line + i * Ways::STEP;
-      if (LINES % Ways::STEP == 0 || at < LINES)
-        copy<W>(to + i * Ways::STEP * T::STRIDE, from + int64_t(i * Ways::STEP) * width,
-                (inside >> i & 1) && (T::K ? column : at) < k_left);
-    }
-  }
-};
-
-// fragment reads the two k of this lane for EIGHTS rows. at: the tile, from the
-// warp's first row and the step's first k on.
-template <typename T, int EIGHTS>
-__device__ void fragment(float (&f)[EIGHTS][2], const float *at, int g, int t) {
-  constexpr int V = Rows<T::K, EIGHTS>::V;
+        for (int k = 0; k < 2; k++) {
+          unsigned from = at + stage + 4 * ((8 * step + k) * T::STRIDE + o * 8 + g * R::at_once(o));
+          if (R::at_once(o) == 4) ld_shared<4>(v, from);
+          else if (R::at_once(o) == 2) ld_shared<2>(v, from);
+          else ld_shared<1>(v, from);
 #pragma unroll
-  for (int o = 0; o < EIGHTS; o += V) {
-    if (T::K) {
-      float2 v = *(const float2 *)(at + (o * 8 + g) * T::STRIDE + 2 * t);
-      f[o][0] = v.x, f[o][1] = v.y;
-    } else {
-#pragma unroll
-      for (int k = 0; k < 2; k++) {
-        const float *from = at + (2 * t + k) * T::STRIDE + o * 8 + g * V;
-        if (V == 4) {
-          float4 v = *(const float4 *)from;
-          f[o][k] = v.x, f[o + 1 % V][k] = v.y, f[o + 2 % V][k] = v.z, f[o + 3 % V][k] = v.w;
-        } else if (V == 2) {
-          float2 v = *(const float2 *)from;
-          f[o][k] = v.x, f[o + 1 % V][k] = v.y;
-        } else {
-          f[o][k] = *from;
+          for (int i = 0; i < R::at_once(o); i++) f[o + i][k] = v[i];
         }
       }
     }
   }
-}
-
-// BM×BN: the block's tile; WM×WN: the warps of a slice.
-template <int BM_, int BN_, int BK_, int WM_, int WN_, int SLICES_, int STAGES_, int MIN_BLOCKS_>
-struct Config {
-  static constexpr int BM = BM_, BN = BN_, BK = BK_, WM = WM_, WN = WN_, SLICES = SLICES_, STAGES = STAGES_;
-  static constexpr int MIN_BLOCKS = MIN_BLOCKS_;
-  static constexpr int SLICE = 32 * WM * WN, THREADS = SLICE * SLICES;
-  static constexpr int MI = BM / WM / 16, NI = BN / WN / 8;  // a warp's tiles of 16×8
-  static constexpr int LD = BN + 8, PART = BM * LD;          // a slice's sums, where the stages were
-  static_assert(MI * WM * 16 == BM && NI * WN * 8 == BN, "warps tile the tile");
 };
 
-template <int FORM, typename C>
-struct Shared {
-  using A = Tile<FORM != KERNELS_TN, C::BM, C::BK>;
-  using B = Tile<FORM == KERNELS_NT, C::BN, C::BK>;
-  static constexpr int STAGE = A::SIZE + B::SIZE, STAGES = C::SLICES * C::STAGES * STAGE, PARTS = C::SLICES * C::PART;
-  static constexpr int FLOATS = STAGES > PARTS ? STAGES : PARTS, INBOX = C::BM * C::BN;
-  static constexpr int BYTES = 4 * FLOATS;
+// A Loader copies an operand's tiles, one after the other along k, by THREADS threads: each
+// EACH float4s, STEP lines apart. ALIGNED: all rows are whole float4.
+template <typename T, int THREADS, bool ALIGNED>
+struct Loader {
+  static constexpr int LINES = T::K ? T::X : T::BK, LINE = (T::K ? T::BK : T::X) / 4;
+  static constexpr int STEP = THREADS / LINE, EACH = (LINES + STEP - 1) / STEP;
+  static_assert(STEP > 0, "threads for a line");
+
+  const float *from;
+  unsigned to;
+  int width, line, column, x_left;  // width: of a row in global memory; x_left: rows from this thread's first on
+  bool aligned;
+
+  __device__ Loader(const float *operand, bool aligned_, int width_, int x0, int x_end, int k0, unsigned tile)
+      : width(width_), line(threadIdx.x / LINE), column(threadIdx.x % LINE * 4), aligned(aligned_) {
+    from = operand + (T::K ? int64_t(x0 + line) * width + k0 + column : int64_t(k0 + line) * width + x0 + column);
+    x_left = x_end - x0 - (T::K ? line : column);
+    to = tile + 4 * (line * T::STRIDE + column);
+  }
+
+  // next copies a tile, of which k_left of k are valid, to a stage.
+  __device__ void next(unsigned stage, int k_left) {
+    k_left -= T::K ? column : line;
+    int lines_left = T::K ? x_left : k_left, columns_left = T::K ? k_left : x_left;
+#pragma unroll
+    for (int i = 0; i < EACH; i++) {
+      bool mine = (STEP * LINE == THREADS || line < STEP) && (LINES % STEP == 0 || line < LINES - i * STEP);
+      unsigned at = to + stage + 4 * i * STEP * T::STRIDE;
+      const float *source = from + int64_t(i * STEP) * width;
+      if (ALIGNED) cp_async_float4_if(mine, at, source, columns_left > 0 && i * STEP < lines_left);
+      else if (mine) cp_async_float4(aligned, at, source, i * STEP < lines_left ? columns_left : 0);
+    }
+    from += T::K ? T::BK : int64_t(T::BK) * width;
+  }
 };
 
-// Deep makes tiles of a product.
-template <int FORM, int EPILOGUE, bool THREE, typename C_>
-struct Deep {
-  using C = C_;
-  static constexpr int THREADS = C::THREADS, MIN_BLOCKS = C::MIN_BLOCKS;
-  static constexpr int BYTES = Shared<FORM, C>::BYTES, INBOX = 4 * Shared<FORM, C>::INBOX;
-  static __device__ void run(const Args &p, int block, float *shared);
+template <int LAYOUT, typename C>
+struct Stages {
+  using A = Tile<LAYOUT != TN, C::BM, C::K_TILE>;
+  using B = Tile<LAYOUT == NT, C::BN, C::K_TILE>;
+  static constexpr int STAGE = 4 * (A::SIZE + B::SIZE), ALL = C::STAGES * STAGE, PARTS = 4 * C::SLICES * C::PART;
+  static constexpr int BYTES = ALL > PARTS ? ALL : PARTS, INBOX = 4 * C::BM * C::BN;
 };
 
-template <int FORM, int EPILOGUE, bool THREE, typename C>
-__device__ void Deep<FORM, EPILOGUE, THREE, C>::run(const Args &p, int block, float *shared) {
-#if __CUDA_ARCH__ >= 800
-  using S = Shared<FORM, C>;
+// Mainloop is a warp's sums of its slice, double-buffered: the registers of one step of eight k
+// are multiplied while those of the next are read and split.
+template <int LAYOUT, bool THREE, bool ALIGNED, typename C>
+struct Mainloop {
+  using S = Stages<LAYOUT, C>;
   using A = typename S::A;
   using B = typename S::B;
-  using RowsA = Rows<A::K, 2 * C::MI>;
-  using RowsB = Rows<B::K, C::NI>;
-  int rank, ranks;
-  cluster_arrive(rank, ranks);
-  int tiles_n = (p.n + C::BN - 1) / C::BN, tile = block / ranks;
-  int m0 = tile / tiles_n * C::BM, n0 = tile % tiles_n * C::BN;
-  int k0 = min(p.k, rank * p.k_part), k1 = min(p.k, k0 + p.k_part);
+  static constexpr int STAGE = S::STAGE;
 
-  // This slice's steps are slice, slice + SLICES, ...
-  int slice = threadIdx.x / C::SLICE, thread = threadIdx.x % C::SLICE;
-  int lane = thread % 32, g = lane / 4, t = lane % 4;
-  int wm = thread / 32 / C::WN * (C::MI * 16), wn = thread / 32 % C::WN * (C::NI * 8);
-  int steps = ((k1 - k0 + C::BK - 1) / C::BK - slice + C::SLICES - 1) / C::SLICES;
-  float *stages = shared + slice * C::STAGES * S::STAGE;
-  constexpr int TURN = C::SLICES * C::BK;
-  int first = k0 + slice * C::BK;
-  Source<A, C::SLICE, TURN> from_a(p.a, p.vector_a, A::K ? p.k : p.m, m0, p.m, first, thread);
-  Source<B, C::SLICE, TURN> from_b(p.b, p.vector_b, B::K ? p.k : p.n, n0, p.n, first, thread);
-  auto next = [&](int step, bool a, bool b) {
-    if (step >= steps) return;
-    float *s = stages + step % C::STAGES * S::STAGE;
-    if (a) from_a.next(s, k1 - first - step * TURN);
-    if (b) from_b.next(s + A::SIZE, k1 - first - step * TURN);
-  };
-  // What a small epilogue needs comes with the first stages.
-  Finish<EPILOGUE, C::BM, C::BN, C::LD, C::PART, C::SLICES, C::THREADS> finish(p, m0, n0, rank, ranks);
-  constexpr bool EARLY = decltype(finish)::PER_THREAD <= 6;
-  for (int step = 0; step < C::STAGES - 1; step++) next(step, p.early_a, p.early_b);
-  if (EARLY && p.early_c) finish.read_old();
-  follow();
-  for (int step = 0; step < C::STAGES - 1; step++) {
-    next(step, !p.early_a, !p.early_b);
-    copies_commit();
-  }
-  if (EARLY && !p.early_c) finish.read_old();
-
+  int k_tiles, k_end, slice, wm, wn;  // k_end: from this CTA's first k on; wm, wn: the warp's place in the tile
+  Loader<A, C::THREADS, ALIGNED> load_a;
+  Loader<B, C::THREADS, ALIGNED> load_b;
+  Fragments<A, 2 * C::MI> read_a;
+  Fragments<B, C::NI> read_b;
+  float fa[2 * C::MI][2], fb[C::NI][2];
+  unsigned a[2][2 * C::MI][2], a_lo[2][2 * C::MI][2], b[2][C::NI][2], b_lo[2][C::NI][2];
   float sum[C::MI][C::NI][4] = {};
-  // A slice of one warp goes its own way; others keep in step with the first slice,
-  // which has the most steps.
-  constexpr bool ALONE = C::SLICE == 32;
-  int rounds = ALONE ? steps : (k1 - k0 + TURN - 1) / TURN;
-  for (int step = 0; step < rounds; step++) {
-    copies_wait<C::STAGES - 2>();
-    if (ALONE) __syncwarp();
-    else __syncthreads();  // this step has landed for all, and the stage before it is free
-    next(step + C::STAGES - 1, true, true);
-    copies_commit();  // empty past the end, to keep the count
-    if (!ALONE && step >= steps) continue;
-    const float *as = stages + step % C::STAGES * S::STAGE + wm * (A::K ? A::STRIDE : 1);
-    const float *bs = stages + step % C::STAGES * S::STAGE + A::SIZE + wn * (B::K ? B::STRIDE : 1);
-    // The tensor cores cut sums off where float32 rounds. For 3xtf32 they add only
-    // the BK products of a step.
-    float part[C::MI][C::NI][4] = {};
-    auto &to = THREE ? part : sum;
-#pragma unroll
-    for (int k = 0; k < C::BK; k += 8) {
-      float fa[2 * C::MI][2], fb[C::NI][2];
-      unsigned a[2 * C::MI][2], b[C::NI][2], a_rest[2 * C::MI][2], b_rest[C::NI][2];
-      fragment<A>(fa, as + k * (A::K ? 1 : A::STRIDE), g, t);
-      fragment<B>(fb, bs + k * (B::K ? 1 : B::STRIDE), g, t);
-      split<THREE>(a, a_rest, fa);
-      split<THREE>(b, b_rest, fb);
-      if (THREE) {
-#pragma unroll
-        for (int i = 0; i < C::MI; i++)
-#pragma unroll
-          for (int j = 0; j < C::NI; j++) mma(to[i][j], a_rest[2 * i], a_rest[2 * i + 1], b[j]);
-#pragma unroll
-        for (int i = 0; i < C::MI; i++)
-#pragma unroll
-          for (int j = 0; j < C::NI; j++) mma(to[i][j], a[2 * i], a[2 * i + 1], b_rest[j]);
-      }
-#pragma unroll
-      for (int i = 0; i < C::MI; i++)
-#pragma unroll
-        for (int j = 0; j < C::NI; j++) mma(to[i][j], a[2 * i], a[2 * i + 1], b[j]);
-    }
+
+  __device__ Mainloop(const Gemm &g, int m0, int n0, int k0, int k1, unsigned stages)
+      : k_tiles((k1 - k0 + C::K_TILE - 1) / C::K_TILE), k_end(k1 - k0), slice(threadIdx.x / C::SLICE),
+        wm(threadIdx.x % C::SLICE / 32 / C::WN * (C::MI * 16)), wn(threadIdx.x / 32 % C::WN * (C::NI * 8)),
+        load_a(g.a, g.aligned_a, A::K ? g.k : g.m, m0, g.m, k0, stages),
+        load_b(g.b, g.aligned_b, B::K ? g.k : g.n, n0, g.n, k0, stages + 4 * A::SIZE), read_a(stages, wm, slice * C::BK),
+        read_b(stages + 4 * A::SIZE, wn, slice * C::BK) {}
+
+  // load copies a k-tile to a stage. Past the end it copies zeros that nobody reads.
+  __device__ void load(int k_tile, unsigned stage, bool of_a, bool of_b) {
+    if (of_a) load_a.next(stage, k_end - k_tile * C::K_TILE);
+    if (of_b) load_b.next(stage, k_end - k_tile * C::K_TILE);
+  }
+
+  __device__ void read(unsigned stage, int step) {
+    read_a.read(fa, stage, step);
+    read_b.read(fb, stage, step);
+  }
+
+  __device__ void split(int into) {
+    split_tf32<THREE>(a[into], a_lo[into], fa);
+    split_tf32<THREE>(b[into], b_lo[into], fb);
+  }
+
+  __device__ void multiply(float (&to)[C::MI][C::NI][4], int from, int i) {
+    auto &as = a[from], &as_lo = a_lo[from];
+    auto &bs = b[from], &bs_lo = b_lo[from];
     if (THREE) {
 #pragma unroll
-      for (int i = 0; i < C::MI; i++)
+      for (int j = 0; j < C::NI; j++) mma_sync(to[i][j], as_lo[2 * i], as_lo[2 * i + 1], bs[j]);
 #pragma unroll
-        for (int j = 0; j < C::NI; j++)
-#pragma unroll
-          for (int e = 0; e < 4; e++) sum[i][j][e] += part[i][j][e];
+      for (int j = 0; j < C::NI; j++) mma_sync(to[i][j], as[2 * i], as[2 * i + 1], bs_lo[j]);
     }
+#pragma unroll
+    for (int j = 0; j < C::NI; j++) mma_sync(to[i][j], as[2 * i], as[2 * i + 1], bs[j]);
   }
-  if (!EARLY) finish.read_old();
 
-  // A lane holds columns 2t and 2t+1 of the eights, of rows g of two eights.
-  copies_wait<0>();
-  __syncthreads();
-  constexpr int V = RowsB::V;
+  __device__ static void arrived() {
+    cp_async_wait_group<C::STAGES - 2>();
+    __syncthreads();  // this k-tile has landed for all, and the stage before it is free
+  }
+
+  __device__ static void turn(unsigned &stage) { stage = stage == S::ALL - STAGE ? 0 : stage + STAGE; }
+
+  __device__ void run() {
+    unsigned reads = 0, writes = S::ALL - STAGE;
+    arrived();
+    read(reads, 0);
+    split(0);
+#pragma unroll 1
+    for (int i = 0; i < k_tiles; i++) {
+      // The tensor cores cut sums off where float32 rounds. For 3xtf32 they add only the BK
+      // of a k-tile.
+      float partial[C::MI][C::NI][4] = {};
+      auto &to = THREE ? partial : sum;
 #pragma unroll
-  for (int i = 0; i < 2 * C::MI; i++)
+      for (int step = 0; step < C::STEPS; step++) {
+        if (step == C::STEPS - 1) {
+          turn(reads);
+          arrived();
+        }
+        read(reads, (step + 1) % C::STEPS);
 #pragma unroll
-    for (int j = 0; j < C::NI; j += V) {
-      float *to = shared + slice * C::PART + (wm + RowsA::row(i, g)) * C::LD + wn + RowsB::row(j, 2 * t);
-      auto at = [&](int o, int e) { return sum[i / 2][j + o % V][i % 2 * 2 + e]; };
-      if (V == 4) {
-        *(float4 *)to = make_float4(at(0, 0), at(1, 0), at(2, 0), at(3, 0));
-        *(float4 *)(to + 4) = make_float4(at(0, 1), at(1, 1), at(2, 1), at(3, 1));
-      } else if (V == 2) {
-        *(float4 *)to = make_float4(at(0, 0), at(1, 0), at(0, 1), at(1, 1));
-      } else {
-        *(float2 *)to = make_float2(at(0, 0), at(0, 1));
+        for (int h = 0; h < (C::MI + 1) / 2; h++) multiply(to, step % 2, h);
+        if (step == 0) {  // this late fragments do not queue behind the copies
+          load(i + C::STAGES - 1, writes, true, true);
+          cp_async_commit_group();
+          turn(writes);
+        }
+        split((step + 1) % 2);
+#pragma unroll
+        for (int h = (C::MI + 1) / 2; h < C::MI; h++) multiply(to, step % 2, h);
+      }
+      if (THREE) {
+#pragma unroll
+        for (int h = 0; h < C::MI; h++)
+#pragma unroll
+          for (int j = 0; j < C::NI; j++)
+#pragma unroll
+            for (int e = 0; e < 4; e++) sum[h][j][e] += partial[h][j][e];
       }
     }
+  }
+
+  // leave writes a slice's sums to shared memory. A lane has columns 2t and 2t+1 of the n8
+  // fragments, of row g of the m8 ones: neighbours, where Rows says so.
+  __device__ void leave(float *shared) const {
+    using RowsA = Rows<A::K, 2 * C::MI>;
+    using RowsB = Rows<B::K, C::NI>;
+    int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+#pragma unroll
+    for (int i = 0; i < 2 * C::MI; i++)
+#pragma unroll
+      for (int j = 0; j < C::NI; j += RowsB::at_once(j)) {
+        float *to = shared + slice * C::PART + (wm + RowsA::row(i, g)) * C::LD + wn + RowsB::row(j, 2 * t);
+        auto at = [&](int o, int e) { return sum[i / 2][min(j + o, C::NI - 1)][i % 2 * 2 + e]; };
+        if (RowsB::at_once(j) == 4) {
+          *(float4 *)to = make_float4(at(0, 0), at(1, 0), at(2, 0), at(3, 0));
+          *(float4 *)(to + 4) = make_float4(at(0, 1), at(1, 1), at(2, 1), at(3, 1));
+        } else if (RowsB::at_once(j) == 2) {
+          *(float4 *)to = make_float4(at(0, 0), at(1, 0), at(0, 1), at(1, 1));
+        } else {
+          *(float2 *)to = make_float2(at(0, 0), at(0, 1));
+        }
+      }
+  }
+};
+
+template <int LAYOUT, bool THREE, bool ALIGNED, typename C>
+__device__ void run(const Gemm &g, float *shared) {
+  using M = Mainloop<LAYOUT, THREE, ALIGNED, C>;
+  SplitK cluster;
+  int tiles_n = (g.n + C::BN - 1) / C::BN, tile = blockIdx.x / cluster.ranks;
+  int m0 = tile / tiles_n * C::BM, n0 = tile % tiles_n * C::BN;
+  int k0 = min(g.k, cluster.rank * g.k_cta), k1 = min(g.k, k0 + g.k_cta);
+
+  M mainloop(g, m0, n0, k0, k1, shared_address(shared));
+  // What a small epilogue needs comes with the first stages.
+  TileEpilogue<LAYOUT, C::BM, C::BN, C::LD, C::PART, C::SLICES, C::THREADS> epilogue(g, m0, n0, cluster.rank, cluster.ranks);
+  constexpr bool SMALL = decltype(epilogue)::PER_THREAD <= 6;
+  for (int i = 0; i < C::STAGES - 1; i++) mainloop.load(i, i * M::STAGE, g.prefetch_a, g.prefetch_b);
+  if (SMALL && g.prefetch_c) epilogue.read_old();
+  pdl_wait();
+  for (int i = 0; i < C::STAGES - 1; i++) {
+    mainloop.load(i, i * M::STAGE, !g.prefetch_a, !g.prefetch_b);
+    cp_async_commit_group();
+  }
+  if (SMALL && !g.prefetch_c) epilogue.read_old();
+
+  mainloop.run();
+  if (!SMALL) epilogue.read_old();
+
+  cp_async_wait_group<0>();
   __syncthreads();
-  finish.write(shared, (float4 *)(shared + S::FLOATS));
-#endif
+  mainloop.leave(shared);
+  __syncthreads();
+  epilogue.write(shared, (float4 *)((char *)shared + Stages<LAYOUT, C>::BYTES));
 }
+
+template <int LAYOUT, bool THREE, bool ALIGNED, typename C>
+__global__ void __launch_bounds__(C::THREADS, C::CTAS) tensorop_gemm(const Gemm g) {
+  extern __shared__ __align__(16) float shared[];
+  if constexpr (compiled(80)) run<LAYOUT, THREE, ALIGNED, C>(g, shared);
+}
+
+// most: at most so many CTAs in a cluster share a tile.
+template <int LAYOUT, bool THREE, bool ALIGNED, typename C>
+int launch_config(uintptr_t stream, Gemm g, int most) {
+  using S = Stages<LAYOUT, C>;
+  if (S::BYTES > device().shared) return tensorop_unaligned(stream, g);  // which takes the least
+  auto kernel = tensorop_gemm<LAYOUT, THREE, ALIGNED, C>;
+  static const int allowed = opt_in_shared(kernel, device().shared);
+  if (allowed != cudaSuccess) return allowed;
+
+  int64_t all = tiles(g, C::BM, C::BN);
+  if (all > INT32_MAX) return cudaErrorInvalidValue;
+  int ranks = S::BYTES + S::INBOX <= device().shared ? split_k(g, all, most) : 1;
+  g.k_cta = int(ceil_div(ceil_div(g.k, ranks), 8) * 8);
+
+  // CTAs that came early to a busy device would share the SMs that they find free, two and
+  // three on one, and leave others idle later: while one wave holds all CTAs, each asks
+  // for more than half of an SM's shared memory.
+  size_t bytes = S::BYTES + (ranks > 1 ? S::INBOX : 0);
+  if (all * ranks <= device().sms && all * ranks * 2 > device().sms) bytes = std::max(bytes, size_t(device().shared) / 2 + 1024);
+  return launch(stream, {unsigned(all * ranks), C::THREADS, bytes, unsigned(ranks)}, kernel, g);
+}
+
+constexpr bool ALIGNED = true;
 
 }  // namespace
 
-#include "wide.cuh"
+// TENSOROP launches a policy in the precision of g.
+#define TENSOROP(LAYOUT, ALIGNED, MOST, CONFIG_TF32, CONFIG_3XTF32)                                              \
+  (g.precision == KERNELS_TF32X3 ? launch_config<LAYOUT, true, ALIGNED, CONFIG_3XTF32>(stream, g, MOST)          \
+                                 : launch_config<LAYOUT, false, ALIGNED, CONFIG_TF32>(stream, g, MOST))
 
-namespace {
-
-template <typename T>
-__global__ void __launch_bounds__(T::THREADS, T::MIN_BLOCKS) matmul(const Args p) {
-  extern __shared__ __align__(16) float shared[];
-  T::run(p, blockIdx.x, shared);
-}
-
-// max_ranks: at most so many blocks in a cluster share a tile.
-template <typename T>
-int launch(uintptr_t stream, Args p, int max_ranks) {
-  using C = typename T::C;
-  auto kernel = matmul<T>;
-  static const int allowed = allow(kernel, device().shared);
-  if (allowed != cudaSuccess) return allowed;
-
-  int64_t tiles = (int64_t(p.m) + C::BM - 1) / C::BM * ((int64_t(p.n) + C::BN - 1) / C::BN);
-  if (tiles > INT32_MAX) return cudaErrorInvalidValue;
-  // Twice as many blocks to a tile while all find a multiprocessor of their own
-  // and keep enough of k each to be worth adding up.
-  int ranks = 1;
-  if (device().major >= 9 && T::BYTES + T::INBOX <= device().shared)
-    while (ranks < max_ranks && tiles * ranks * 2 <= device().sms && p.k >= 64 * ranks * 2) ranks *= 2;
-  p.k_part = ((p.k + ranks - 1) / ranks + 7) / 8 * 8;
-
-  // Blocks that come early to a busy device would share the multiprocessors that
-  // they find free, two and three on one, and leave others idle later: while one
-  // wave holds all blocks, each asks for more than half of a multiprocessor.
-  size_t bytes = T::BYTES + (ranks > 1 ? T::INBOX : 0);
-  if (tiles * ranks <= device().sms && tiles * ranks * 2 > device().sms)
-    bytes = std::max(bytes, size_t(device().shared) / 2 + 1024);
-  return ::launch(stream, {unsigned(tiles * ranks), C::THREADS, bytes, unsigned(ranks)}, kernel, p);
-}
-
-// Tiles by shape.
-//
-// Long is for a k so long that every read counts.
-using Long = Config<64, 32, 32, 2, 1, 4, 3, 1>;
-// Narrow is for ten classes.
-using Narrow = Config<16, 16, 16, 1, 1, 16, 3, 1>;
-// Flat is for a short k, an input gradient through ten classes.
-using Flat = Config<32, 32, 16, 2, 2, 1, 2, 1>;
-// Update is for the weight gradient, a sum over the batch: 784×784 are 130 tiles,
-// one for each of 132 multiprocessors. Where there are more, two small ones on a
-// multiprocessor hide each other's start and end.
-using Update = Config<64, 80, 32, 4, 2, 1, 3, 1>;
-using Updates = Config<64, 64, 32, 2, 2, 1, 3, 2>;
-using NarrowUpdate = Config<16, 16, 32, 1, 1, 4, 4, 1>;
-// Large is for what fills the GPU: 1024×784 are 112 tiles.
-using Large = Config<128, 56, 32, 4, 1, 2, 3, 1>;
-// Sum is for the weight gradient of a large batch in 3xtf32.
-using Sum = Config<64, 80, 32, 2, 2, 2, 3, 1>;
-//
-// And these for Wide, a slice's tiles as large as registers allow. 3xtf32 needs
-// twice as many, to add parts.
-//
-// 1024×784 are 130 tiles, or 112 for 3xtf32; 784×784, a weight gradient, are 130.
-template <bool THREE>
-using WideLarge = typename std::conditional<THREE, Config<128, 56, 16, 4, 1, 2, 4, 1>, Config<80, 80, 16, 1, 2, 4, 4, 1>>::type;
-template <bool THREE>
-using WideSum = typename std::conditional<THREE, Sum, Config<64, 80, 16, 2, 1, 4, 4, 1>>::type;
-// WideLong is for few rows by large weights: 64×2048 in 64 tiles, two blocks each;
-// for tf32 also for 256×784 in 100.
-using WideLong = Config<64, 32, 16, 2, 1, 4, 6, 1>;
-// WideUpdates is for large weight gradients of a small batch.
-using WideUpdates = Config<64, 128, 32, 2, 4, 1, 2, 2>;
-
-template <int FORM, int EPILOGUE, bool THREE>
-int choose(uintptr_t stream, const Args &p) {
-  bool vector = p.vector_a && p.vector_b, one_wave = int64_t(p.m) * p.n <= int64_t(64 * 80) * device().sms;
-  if constexpr (FORM == KERNELS_TN) {
-    if (p.n <= 16) return launch<Deep<FORM, EPILOGUE, THREE, NarrowUpdate>>(stream, p, p.k <= 256 ? 1 : MAX_RANKS);
-    if (p.k <= 256 && one_wave) return launch<Deep<FORM, EPILOGUE, THREE, Update>>(stream, p, 1);
-    if (p.k <= 256 && vector) return launch<Wide<FORM, EPILOGUE, THREE, WideUpdates>>(stream, p, 1);
-    if (p.k <= 256) return launch<Deep<FORM, EPILOGUE, THREE, Updates>>(stream, p, 1);
-    if (vector) return launch<Wide<FORM, EPILOGUE, THREE, WideSum<THREE>>>(stream, p, 4);
-    if constexpr (THREE)
-      if (one_wave) return launch<Deep<FORM, EPILOGUE, THREE, Sum>>(stream, p, MAX_RANKS);
-  } else {
-    if (FORM == KERNELS_NN && p.n <= 16) return launch<Deep<FORM, EPILOGUE, THREE, Narrow>>(stream, p, MAX_RANKS);
-    if (p.k <= 32) return launch<Deep<FORM, EPILOGUE, THREE, Flat>>(stream, p, 1);
-    if (p.m <= (THREE ? 128 : 256) && vector) return launch<Wide<FORM, EPILOGUE, THREE, WideLong>>(stream, p, 4);
-    if (p.m <= 128) return launch<Deep<FORM, EPILOGUE, THREE, Long>>(stream, p, 4);
-    if (vector) return launch<Wide<FORM, EPILOGUE, THREE, WideLarge<THREE>>>(stream, p, 4);
-  }
-  return launch<Deep<FORM, EPILOGUE, THREE, Large>>(stream, p, 4);
-}
-
-template <bool THREE>
-int choose(uintptr_t stream, int form, int epilogue, const Args &p) {
-  switch (form * 4 + epilogue) {
-    case KERNELS_NN * 4 + KERNELS_STORE: return choose<KERNELS_NN, KERNELS_STORE, THREE>(stream, p);
-    case KERNELS_NN * 4 + KERNELS_RELU: return choose<KERNELS_NN, KERNELS_RELU, THREE>(stream, p);
-    case KERNELS_NT * 4 + KERNELS_STORE: return choose<KERNELS_NT, KERNELS_STORE, THREE>(stream, p);
-    case KERNELS_NT * 4 + KERNELS_MASK: return choose<KERNELS_NT, KERNELS_MASK, THREE>(stream, p);
-    case KERNELS_TN * 4 + KERNELS_STORE: return choose<KERNELS_TN, KERNELS_STORE, THREE>(stream, p);
-    case KERNELS_TN * 4 + KERNELS_ADD: return choose<KERNELS_TN, KERNELS_ADD, THREE>(stream, p);
+int tensorop_unaligned(uintptr_t stream, const Gemm &g) {
+  switch (g.layout) {
+    case NN: return TENSOROP(NN, !ALIGNED, 4, Unaligned, Unaligned);
+    case NT: return TENSOROP(NT, !ALIGNED, 4, Unaligned, Unaligned);
+    case TN: return TENSOROP(TN, !ALIGNED, 4, Unaligned, Unaligned);
   }
   return cudaErrorInvalidValue;
 }
 
-}  // namespace
-
-int matmul_tensor(uintptr_t stream, int form, int epilogue, bool three, const Args &p) {
-  if (device().major < 8) return cudaErrorNotSupported;
-  return three ? choose<true>(stream, form, epilogue, p) : choose<false>(stream, form, epilogue, p);
+int tensorop_narrow(uintptr_t stream, const Gemm &g) {
+  return g.layout == NN ? TENSOROP(NN, !ALIGNED, MAX_CLUSTER, Narrow, Narrow)
+                        : TENSOROP(TN, !ALIGNED, g.k <= 256 ? 1 : MAX_CLUSTER, NarrowWgrad, NarrowWgrad);
 }
+
+int tensorop_low(uintptr_t stream, const Gemm &g) {
+  return g.layout == NN ? TENSOROP(NN, ALIGNED, 4, Low, Low) : TENSOROP(NT, ALIGNED, 4, Low, Low);
+}
+
+int tensorop_square(uintptr_t stream, const Gemm &g) {
+  return g.layout == NN ? TENSOROP(NN, ALIGNED, 4, Square<false>, Square<true>) : TENSOROP(NT, ALIGNED, 4, Square<false>, Square<true>);
+}
+
+int tensorop_wgrad_wave(uintptr_t stream, const Gemm &g) { return TENSOROP(TN, ALIGNED, 1, WgradWave, WgradWave); }
+
+int tensorop_wgrad_short(uintptr_t stream, const Gemm &g) { return TENSOROP(TN, ALIGNED, 1, WgradShort, WgradShort); }
+
+int tensorop_wgrad_long(uintptr_t stream, const Gemm &g) { return TENSOROP(TN, ALIGNED, 4, WgradLong<false>, WgradLong<true>); }
+
+#undef TENSOROP
+
+}  // namespace gemm

@@ -1,224 +1,228 @@
-// Weight gradients of few rows, on the CUDA cores.
-#ifndef FEW_FFMA_UPDATE_CUH
-#define FEW_FFMA_UPDATE_CUH
+// Weight gradients of a small batch on the CUDA cores, in float32, with the SGD epilogue:
+// w += alpha·xᵀ·dy, or dw = xᵀ·dy. A grouped GEMM: those of all layers in one launch. All of
+// k, the batch, at most 128, is in shared memory at once, or with TMA 64 of it.
+#include "epilogue.cuh"
+#include "grouped.cuh"
+#include "pipeline.cuh"
 
-#include "few.cuh"
-#include "tensor.cuh"
+namespace gemm {
 
-namespace few_ffma {
+namespace {
 
-using namespace matmuls;
+constexpr int MAX_K = 128;
 
-constexpr int WARPS = 8;
-
-template <int WARPS_ = WARPS, int BLOCKS_ = 2, int AT_MOST_ = 0, typename Params_ = Args>
-struct Block {
-  static constexpr int THREADS = 32 * WARPS_, BLOCKS = BLOCKS_, AT_MOST = AT_MOST_, CLUSTER = 1;
-  using Params = Params_;
-  static int prepare(Params &p, const Args &args) { return static_cast<Args &>(p) = args, cudaSuccess; }
+template <int ARCH_, int THREADS_, int CTAS_, int OCCUPANCY_, int CLUSTER_>
+struct Shape {
+  static constexpr int ARCH = ARCH_, THREADS = THREADS_, CTAS = CTAS_, OCCUPANCY = OCCUPANCY_, CLUSTER = CLUSTER_;
 };
 
-// The weight gradient of a batch of at most MOST, and the step that it makes. 784×784
-// are 130 tiles of 64×80. Two slices of four warps take every other k; a thread keeps
-// 8×5 sums, and finishes half of its and its partner's in the other slice.
-constexpr int MOST = 128;
-
-template <bool ADD, bool IMAGES, bool VECTOR>
-struct Update : Block<> {
+// Wgrad: 784×784 are 130 tiles of 64×80. Two slices of four warps take every other k (intra-CTA
+// split-K); a thread keeps 8×5 sums, and finishes half of its and its partner's in the other
+// slice. The sums of thread (ty, tx) of 8×16:
+//
+//                  columns 4tx..4tx+3   64+tx
+//   rows 4ty..     0..3                 4        finished by slice 0
+//   rows 32+4ty..  0..3                 4        finished by slice 1
+template <bool U8>
+struct Wgrad : Shape<80, 256, 2, 0, 1> {
   static constexpr int BM = 64, BN = 80, SLICE = THREADS / 2, UNROLL = 8;
-  static constexpr int FLOATS = MOST * (BM + BN);
-  static int64_t tiles(const Args &p) { return tiles_of(p, BM, BN); }
-  static __device__ void run(const Args &p, int block, float *shared);
-};
+  static constexpr int FLOATS = MAX_K * (BM + BN);
+  using Params = Gemm;
+  static int64_t ctas(const Gemm &g) { return tiles(g, BM, BN); }
+  static int prepare(Gemm &out, const Gemm &g) { return out = g, cudaSuccess; }
 
-template <bool ADD, bool IMAGES, bool VECTOR>
-__device__ void Update<ADD, IMAGES, VECTOR>::run(const Args &p, int block, float *shared) {
-  float *shared_b = shared + MOST * BM;
-  unsigned to_a = shared_address(shared), to_b = shared_address(shared_b);
-  int tiles_n = (p.n + BN - 1) / BN, m0 = block / tiles_n * BM, n0 = block % tiles_n * BN;
-  int lines = (p.k + 2 * UNROLL - 1) / (2 * UNROLL) * (2 * UNROLL);
-
-  // A thread's sums are those of rows 4ty.. and 32 + 4ty.., of columns 4tx.. and of
-  // column 64 + tx. It finishes the slice-th four rows.
+  const Gemm &g;
+  float *shared, *shared_b;
+  int m0, n0, lines;  // lines: of k, in shared memory
   int warp = threadIdx.x / 32, lane = threadIdx.x % 32, slice = warp / 4;
   int ty = warp % 2 * 4 + lane % 2 + lane / 16 * 2, tx = warp / 2 % 2 * 8 + lane / 2 % 8;
-  int y = m0 + 32 * slice + 4 * ty, x = n0 + 4 * tx, single = n0 + 64 + tx;
-  float old[4][5] = {};
+  int y, x, single;  // the first row that this thread finishes, its first column, and its last
+  float old[4][5] = {}, sum[8][5] = {};
 
-  // First what is early, then the rest.
-#pragma unroll 1
-  for (int late = 0; late < 2; late++) {
-    if (late) follow();
-    if (p.early_a != late)
+  __device__ Wgrad(const Gemm &gemm, int cta, float *shared_) : g(gemm), shared(shared_), shared_b(shared_ + MAX_K * BM) {
+    int tiles_n = (g.n + BN - 1) / BN;
+    m0 = cta / tiles_n * BM, n0 = cta % tiles_n * BN;
+    lines = (g.k + 2 * UNROLL - 1) / (2 * UNROLL) * (2 * UNROLL);
+    y = m0 + 32 * slice + 4 * ty, x = n0 + 4 * tx, single = n0 + 64 + tx;
+  }
+
+  __device__ void load_a() {
+    unsigned to = shared_address(shared);
 #pragma unroll 4
-      for (int e = threadIdx.x; e < lines * (BM / 4); e += THREADS) {
-        int k = e / (BM / 4), m = m0 + e % (BM / 4) * 4, left = k < p.k ? p.m - m : 0;
-        if (IMAGES) {
-          const uint8_t *image = (const uint8_t *)p.a + int64_t(left > 0 ? p.order[k] : 0) * p.m;
-          store_pixels(shared + 4 * e, pixels(image + m, left, VECTOR));
-        } else {
-          copy_quad<VECTOR>(to_a + 16 * e, p.a + int64_t(k) * p.m + m, left);
-        }
-      }
-    if (p.early_b != late)
+    for (int e = threadIdx.x; e < lines * (BM / 4); e += THREADS) {
+      int k = e / (BM / 4), m = m0 + e % (BM / 4) * 4;
+      bool valid = k < g.k && m < g.m;
+      if (U8) store_pixels(shared + 4 * e, valid ? pixels((const uint8_t *)g.a + int64_t(g.indices[k]) * g.m + m) : 0);
+      else cp_async<4>(to + 16 * e, g.a + int64_t(k) * g.m + m, valid);
+    }
+  }
+
+  __device__ void load_b() {
+    unsigned to = shared_address(shared_b);
 #pragma unroll 4
-      for (int e = threadIdx.x; e < lines * (BN / 4); e += THREADS) {
-        int k = e / (BN / 4), n = n0 + e % (BN / 4) * 4;
-        copy_quad<VECTOR>(to_b + 16 * e, p.b + int64_t(k) * p.n + n, k < p.k ? p.n - n : 0);
-      }
-    if (ADD && p.early_c != late)
-#pragma unroll
-      for (int i = 0; i < 4; i++) {
-        if (y + i >= p.m) continue;
-        const float *from = p.c + int64_t(y + i) * p.n;
-        if (x < p.n) {
-          float quad[4] = {};
-          read(quad, from + x, p.n - x, VECTOR);
-#pragma unroll
-          for (int j = 0; j < 4; j++) old[i][j] = quad[j];
-        }
-        if (single < p.n) old[i][4] = __ldcg(from + single);
-      }
+    for (int e = threadIdx.x; e < lines * (BN / 4); e += THREADS) {
+      int k = e / (BN / 4), n = n0 + e % (BN / 4) * 4;
+      cp_async<4>(to + 16 * e, g.b + int64_t(k) * g.n + n, k < g.k && n < g.n);
+    }
   }
-  copies_commit();
-  copies_wait<0>();
-  __syncthreads();
 
-  float sum[8][5] = {};
-  const float *as = shared + slice * BM + 4 * ty, *bs = shared_b + slice * BN + 4 * tx, *singles = shared_b + slice * BN + 64 + tx;
+  __device__ void read_old() {
+    if (!g.fused) return;
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+      if (y + i >= g.m) continue;
+      const float *from = g.c + int64_t(y + i) * g.n;
+      float4 v = ld_float4(true, from + x, g.n - x);
+      old[i][0] = v.x, old[i][1] = v.y, old[i][2] = v.z, old[i][3] = v.w;
+      if (single < g.n) old[i][4] = __ldcg(from + single);
+    }
+  }
+
+  __device__ void multiply() {
+    const float *as = shared + slice * BM + 4 * ty, *bs = shared_b + slice * BN + 4 * tx, *singles = shared_b + slice * BN + 64 + tx;
 #pragma unroll 1
-  for (int k = 0; k < lines; k += 2 * UNROLL) {
+    for (int k = 0; k < lines; k += 2 * UNROLL) {
 #pragma unroll
-    for (int u = 0; u < 2 * UNROLL; u += 2) {
-      float4 a0 = *(const float4 *)(as + u * BM), a1 = *(const float4 *)(as + u * BM + 32), v = *(const float4 *)(bs + u * BN);
-      float a[8] = {a0.x, a0.y, a0.z, a0.w, a1.x, a1.y, a1.z, a1.w}, b[5] = {v.x, v.y, v.z, v.w, singles[u * BN]};
+      for (int u = 0; u < 2 * UNROLL; u += 2) {
+        float4 a0 = *(const float4 *)(as + u * BM), a1 = *(const float4 *)(as + u * BM + 32), v = *(const float4 *)(bs + u * BN);
+        float a[8] = {a0.x, a0.y, a0.z, a0.w, a1.x, a1.y, a1.z, a1.w}, b[5] = {v.x, v.y, v.z, v.w, singles[u * BN]};
 #pragma unroll
-      for (int i = 0; i < 8; i++)
+        for (int i = 0; i < 8; i++)
 #pragma unroll
-        for (int j = 0; j < 5; j++) sum[i][j] += a[i] * b[j];
-    }
-    as += 2 * UNROLL * BM, bs += 2 * UNROLL * BN, singles += 2 * UNROLL * BN;
-  }
-
-  // The half that the partner finishes goes, the other comes.
-  __syncthreads();
-  float4 *sent = (float4 *)shared + threadIdx.x, *came = (float4 *)shared + (threadIdx.x ^ SLICE);
-#pragma unroll
-  for (int i = 0; i < 5; i++) {
-    float v[4];
-#pragma unroll
-    for (int j = 0; j < 4; j++) {
-      int f = 4 * i + j;
-      v[j] = slice ? sum[f / 5][f % 5] : sum[4 + f / 5][f % 5];
-    }
-    sent[i * THREADS] = make_float4(v[0], v[1], v[2], v[3]);
-  }
-  __syncthreads();
-  float result[4][5];
-#pragma unroll
-  for (int i = 0; i < 5; i++) {
-    float4 v = came[i * THREADS];
-    float other[4] = {v.x, v.y, v.z, v.w};
-#pragma unroll
-    for (int j = 0; j < 4; j++) {
-      int f = 4 * i + j, row = f / 5, column = f % 5;
-      float s = (slice ? sum[4 + row][column] : sum[row][column]) + other[j];
-      result[row][column] = epilogue<ADD ? KERNELS_ADD : KERNELS_STORE>(scaled<IMAGES>(s), old[row][column], p.alpha);
-    }
-  }
-
-#pragma unroll
-  for (int i = 0; i < 4; i++) {
-    if (y + i >= p.m) continue;
-    float *to = p.c + int64_t(y + i) * p.n;
-    if (VECTOR) {
-      if (x < p.n) *(float4 *)(to + x) = make_float4(result[i][0], result[i][1], result[i][2], result[i][3]);
-    } else {
-#pragma unroll
-      for (int j = 0; j < 4; j++)
-        if (x + j < p.n) to[x + j] = result[i][j];
-    }
-    if (single < p.n) to[single] = result[i][4];
-  }
-}
-
-// BulkUpdate is an Update of tiles copied in bulk, 112×56, by a pair of blocks with the same
-// rows; the step is added in memory, where the old value is (see few_update.cuh).
-template <bool IMAGES>
-struct BulkUpdate : Block<4, 4, 3, BulkArgs> {
-  static constexpr int CLUSTER = bulk::PAIR, BM = 112, BN = 56, BK = 64;
-  static constexpr int ARRIVALS = BK * (BM + BN), FLOATS = ARRIVALS + 2, EACH = BM / 4;  // EACH: lines that a warp adds
-  static constexpr int TM = 7, TN = 7;                                                    // sums of a thread
-  static_assert(BM / TM * (BN / TN) == THREADS && BM <= BK * 2, "one each, and the sums fit where the factors were");
-
-  static int64_t tiles(const Args &p) { return tiles_of_pairs(p, BM, BN); }
-
-  static int prepare(BulkArgs &out, const Args &p) {
-    static_cast<Args &>(out) = p;
-    int code = IMAGES ? cudaSuccess : bulk::describe<2>(out.map[0], p.a, {{p.m, 1, BM}, {p.k, p.m, BK / 2}});
-    if (!code) code = bulk::describe<2>(out.map[1], p.b, {{p.n, 1, BN}, {p.k, p.n, BK}});
-    return code ? code : bulk::describe<2>(out.map[2], p.c, {{p.n, 1, BN}, {p.m, p.n, EACH}});
-  }
-
-  static __device__ void run(const BulkArgs &p, int block, float *shared) {
-    auto arrivals = (bulk::Arrivals *)(shared + ARRIVALS);
-    float *shared_b = shared + BK * BM;
-    int tiles_n = (p.n + BN * bulk::PAIR - 1) / (BN * bulk::PAIR) * bulk::PAIR;
-    int m0 = block / tiles_n * BM, n0 = block % tiles_n * BN;
-    auto send_a = [&](int k0) {
-      if (IMAGES) {
-        for (int e = threadIdx.x; e < BK * (BM / 4); e += THREADS) {
-          int k = k0 + e / (BM / 4), m = m0 + e % (BM / 4) * 4;
-          bool valid = k < p.k && m < p.m;
-          store_pixels(shared + 4 * e, valid ? *(const unsigned *)((const uint8_t *)p.a + int64_t(p.order[k]) * p.m + m) : 0);
-        }
-      } else if (threadIdx.x == 0) {
-        int half = BK / 2 * bulk::rank();
-        bulk::send_both(shared + half * BM, p.map[0], m0, k0 + half, arrivals);
+          for (int j = 0; j < 5; j++) sum[i][j] += a[i] * b[j];
       }
-    };
-    auto send_b = [&](int k0) {
-      if (threadIdx.x) return;
-      bulk::expect(arrivals, 4 * BK * (BN + (IMAGES ? 0 : BM)));
-      bulk::send(shared_b, p.map[1], n0, k0, arrivals);
-    };
-
-    bulk::start(arrivals, 1);
-    if (p.early_a) send_a(0);
-    if (p.early_b) send_b(0);
-    follow();
-    if (!p.early_a) send_a(0);
-    if (!p.early_b) send_b(0);
-
-    // A thread has rows 4ty.. of the first 64, 2ty.. of the next 32 and ty of the last 16, and
-    // columns 4tx.., 2tx.. and tx of 32, 16 and eight.
-    int ty = threadIdx.x / 8, tx = threadIdx.x % 8;
-    float sum[TM][TN] = {};
-    for (int k0 = 0; k0 == 0 || k0 < p.k; k0 += BK) {
-      if (k0 > 0) {
-        __syncthreads();
-        if (!IMAGES) bulk::meet();
-        send_a(k0), send_b(k0);
-      }
-      bulk::wait(arrivals, k0 / BK);
-      if (IMAGES) __syncthreads();
-      if (n0 >= p.n) continue;  // one more, for the sake of pairs
-      const float *a4 = shared + 4 * ty, *a2 = shared + 64 + 2 * ty, *a1 = shared + 96 + ty;
-      const float *b4 = shared_b + 4 * tx, *b2 = shared_b + 32 + 2 * tx, *b1 = shared_b + 48 + tx;
-#pragma unroll 8
-      for (int k = 0; k < BK; k++) {
-        float4 af = *(const float4 *)(a4 + k * BM), bf = *(const float4 *)(b4 + k * BN);
-        float2 at = *(const float2 *)(a2 + k * BM), bt = *(const float2 *)(b2 + k * BN);
-        float a[TM] = {af.x, af.y, af.z, af.w, at.x, at.y, a1[k * BM]}, b[TN] = {bf.x, bf.y, bf.z, bf.w, bt.x, bt.y, b1[k * BN]};
-#pragma unroll
-        for (int i = 0; i < TM; i++)
-#pragma unroll
-          for (int j = 0; j < TN; j++) sum[i][j] += a[i] * b[j];
-      }
+      as += 2 * UNROLL * BM, bs += 2 * UNROLL * BN, singles += 2 * UNROLL * BN;
     }
+  }
 
+  // exchange gives the partner the half that it finishes, and adds what comes from there.
+  __device__ void exchange(float (&result)[4][5]) {
     __syncthreads();
-    float scale = scaled<IMAGES>(p.alpha);
+    float4 *sent = (float4 *)shared + threadIdx.x, *came = (float4 *)shared + (threadIdx.x ^ SLICE);
+#pragma unroll
+    for (int i = 0; i < 5; i++) {
+      float v[4];
+#pragma unroll
+      for (int j = 0; j < 4; j++) {
+        int f = 4 * i + j;
+        v[j] = slice ? sum[f / 5][f % 5] : sum[4 + f / 5][f % 5];
+      }
+      sent[i * THREADS] = make_float4(v[0], v[1], v[2], v[3]);
+    }
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < 5; i++) {
+      float4 v = came[i * THREADS];
+      float other[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+      for (int j = 0; j < 4; j++) {
+        int f = 4 * i + j, row = f / 5, column = f % 5;
+        result[row][column] = (slice ? sum[4 + row][column] : sum[row][column]) + other[j];
+      }
+    }
+  }
+
+  static __device__ void run(const Gemm &g, int cta, float *shared) {
+    Wgrad w(g, cta, shared);
+    // First what may be prefetched, then the rest.
+#pragma unroll 1
+    for (int waited = 0; waited < 2; waited++) {
+      if (waited) pdl_wait();
+      if (g.prefetch_a != waited) w.load_a();
+      if (g.prefetch_b != waited) w.load_b();
+      if (g.prefetch_c != waited) w.read_old();
+    }
+    cp_async_commit_group();
+    cp_async_wait_group<0>();
+    __syncthreads();
+    w.multiply();
+    float v[4][5];
+    w.exchange(v);
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+      if (w.y + i >= g.m) continue;
+#pragma unroll
+      for (int j = 0; j < 5; j++) v[i][j] = epilogue<TN>(g, scaled<U8>(v[i][j]), w.old[i][j]);
+      float *to = g.c + int64_t(w.y + i) * g.n;
+      if (w.x < g.n) *(float4 *)(to + w.x) = make_float4(v[i][0], v[i][1], v[i][2], v[i][3]);
+      if (w.single < g.n) to[w.single] = v[i][4];
+    }
+  }
+};
+
+// WgradTma has tiles of 112×56, by a pair of CTAs with the same rows; the step is added
+// in memory, where the old weights are (see wgrad_tensorop.cu). A thread (ty, tx) of 16×8
+// has 7×7 sums:
+//
+//   rows     4ty.. of the first 64, 2ty.. of the next 32, ty of the last 16
+//   columns  4tx.. of the first 32, 2tx.. of the next 16, tx of the last eight
+template <bool U8>
+struct WgradTma : Shape<90, 128, 4, 3, CTA_PAIR> {
+  static constexpr int BM = 112, BN = 56, BK = 64;
+  static constexpr int BARRIER = BK * (BM + BN), FLOATS = BARRIER + 2, EACH = BM / 4;  // EACH: lines that a warp adds
+  static constexpr int TM = 7, TN = 7;                                                  // sums of a thread
+  static_assert(BM / TM * (BN / TN) == THREADS && BM <= BK * 2, "one each, and the sums fit where the operands were");
+  using Params = TmaGemm;
+
+  static int64_t ctas(const Gemm &g) { return tiles(g, BM, BN * CTA_PAIR) * CTA_PAIR; }
+
+  static int prepare(TmaGemm &out, const Gemm &g) {
+    static_cast<Gemm &>(out) = g;
+    int code = U8 ? cudaSuccess : encode<2>(out.map[0], g.a, {{g.m, 1, BM}, {g.k, g.m, BK / 2}});
+    if (!code) code = encode<2>(out.map[1], g.b, {{g.n, 1, BN}, {g.k, g.n, BK}});
+    return code ? code : encode<2>(out.map[2], g.c, {{g.n, 1, BN}, {g.m, g.n, EACH}});
+  }
+
+  const TmaGemm &g;
+  float *shared, *shared_b;
+  Mbarrier *barrier;
+  int m0, n0, ty = threadIdx.x / 8, tx = threadIdx.x % 8;
+  float sum[TM][TN] = {};
+
+  __device__ WgradTma(const TmaGemm &gemm, int cta, float *shared_)
+      : g(gemm), shared(shared_), shared_b(shared_ + BK * BM), barrier((Mbarrier *)(shared_ + BARRIER)) {
+    int tiles_n = (g.n + BN * CTA_PAIR - 1) / (BN * CTA_PAIR) * CTA_PAIR;
+    m0 = cta / tiles_n * BM, n0 = cta % tiles_n * BN;
+  }
+
+  __device__ void load_a(int k0) {
+    if (U8) {
+      for (int e = threadIdx.x; e < BK * (BM / 4); e += THREADS) {
+        int k = k0 + e / (BM / 4), m = m0 + e % (BM / 4) * 4;
+        bool valid = k < g.k && m < g.m;
+        store_pixels(shared + 4 * e, valid ? pixels((const uint8_t *)g.a + int64_t(g.indices[k]) * g.m + m) : 0);
+      }
+    } else if (threadIdx.x == 0) {
+      int half = BK / 2 * cluster_ctarank();
+      tma_load_multicast(shared + half * BM, g.map[0], m0, k0 + half, barrier);
+    }
+  }
+
+  __device__ void load_b(int k0) {
+    if (threadIdx.x) return;
+    mbarrier_arrive_expect_tx(barrier, 4 * BK * (BN + (U8 ? 0 : BM)));
+    tma_load(shared_b, g.map[1], n0, k0, barrier);
+  }
+
+  // multiply adds BK of k.
+  __device__ void multiply() {
+    const float *a4 = shared + 4 * ty, *a2 = shared + 64 + 2 * ty, *a1 = shared + 96 + ty;
+    const float *b4 = shared_b + 4 * tx, *b2 = shared_b + 32 + 2 * tx, *b1 = shared_b + 48 + tx;
+#pragma unroll 8
+    for (int k = 0; k < BK; k++) {
+      float4 af = *(const float4 *)(a4 + k * BM), bf = *(const float4 *)(b4 + k * BN);
+      float2 at = *(const float2 *)(a2 + k * BM), bt = *(const float2 *)(b2 + k * BN);
+      float a[TM] = {af.x, af.y, af.z, af.w, at.x, at.y, a1[k * BM]}, b[TN] = {bf.x, bf.y, bf.z, bf.w, bt.x, bt.y, b1[k * BN]};
+#pragma unroll
+      for (int i = 0; i < TM; i++)
+#pragma unroll
+        for (int j = 0; j < TN; j++) sum[i][j] += a[i] * b[j];
+    }
+  }
+
+  __device__ void finish() {
+    __syncthreads();
+    float scale = scaled<U8>(g.alpha);
 #pragma unroll
     for (int i = 0; i < TM; i++) {
       float *to = shared + (i < 4 ? 4 * ty + i : i < 6 ? 64 + 2 * ty + i - 4 : 96 + ty) * BN, *s = sum[i];
@@ -226,38 +230,59 @@ struct BulkUpdate : Block<4, 4, 3, BulkArgs> {
       *(float2 *)(to + 32 + 2 * tx) = make_float2(scale * s[4], scale * s[5]);
       to[48 + tx] = scale * s[6];
     }
-    bulk::publish();
+    fence_proxy_async();
     __syncthreads();
     int line = threadIdx.x / 32 * EACH;
-    bulk::add(p.map[2], n0, m0 + line, shared + line * BN);
+    tma_add_tile(g.map[2], n0, m0 + line, shared + line * BN);
+  }
+
+  static __device__ void run(const TmaGemm &g, int cta, float *shared) {
+    WgradTma w(g, cta, shared);
+    mbarriers_start(w.barrier, 1);
+    if (g.prefetch_a) w.load_a(0);
+    if (g.prefetch_b) w.load_b(0);
+    pdl_wait();
+    if (!g.prefetch_a) w.load_a(0);
+    if (!g.prefetch_b) w.load_b(0);
+    for (int k0 = 0; k0 == 0 || k0 < g.k; k0 += BK) {
+      if (k0 > 0) {
+        __syncthreads();
+        if (!U8) barrier_cluster_relaxed();
+        w.load_a(k0), w.load_b(k0);
+      }
+      mbarrier_wait(w.barrier, k0 / BK);
+      if (U8) __syncthreads();
+      if (w.n0 < g.n) w.multiply();  // or it is one more, for the sake of pairs
+    }
+    w.finish();
   }
 };
 
-// Narrow is the update of a head, of at most 16 columns, beside others of kind Other. A
+// Narrow is the wgrad of a classifier, of at most 16 columns, beside others of kind Other. A
 // thread has eight of them, of one row.
 template <typename Other>
 struct Narrow : Other {
-  static constexpr int BM = Other::THREADS / 2, BN = 16, FLOATS = MOST * BN, UNROLL = 32;
-  static int64_t tiles(const Args &p) { return (tiles_of(p, BM, BN) + Other::CLUSTER - 1) / Other::CLUSTER * Other::CLUSTER; }
-  static int prepare(typename Other::Params &out, const Args &p) { return static_cast<Args &>(out) = p, cudaSuccess; }
+  static constexpr int BM = Other::THREADS / 2, BN = 16, FLOATS = MAX_K * BN, UNROLL = 32;
+  static int64_t ctas(const Gemm &g) { return ceil_div(tiles(g, BM, BN), Other::CLUSTER) * Other::CLUSTER; }
+  static int prepare(typename Other::Params &out, const Gemm &g) { return static_cast<Gemm &>(out) = g, cudaSuccess; }
 
-  static __device__ void run(const Args &p, int block, float *shared) {
-    int m = block * BM + threadIdx.x / 2, n = threadIdx.x % 2 * 8;
-    if (block * BM >= p.m) return;
-    const float *a = p.a + min(m, p.m - 1);
+  static __device__ void run(const Gemm &g, int cta, float *shared) {
+    int m = cta * BM + threadIdx.x / 2, n = threadIdx.x % 2 * 8;
+    if (cta * BM >= g.m) return;
+    const float *a = g.a + min(m, g.m - 1);
     float v[UNROLL];
     auto read = [&](int k0) {
 #pragma unroll
-      for (int k = 0; k < UNROLL; k++) v[k] = k0 + k < p.k ? __ldcg(a + int64_t(k0 + k) * p.m) : 0;
+      for (int k = 0; k < UNROLL; k++) v[k] = k0 + k < g.k ? __ldcg(a + int64_t(k0 + k) * g.m) : 0;
     };
-    if (p.early_a) read(0);
-    follow();
-    if (!p.early_a) read(0);
-    for (int e = threadIdx.x; e < (p.k + UNROLL - 1) / UNROLL * UNROLL * BN; e += Other::THREADS)
-      shared[e] = e / BN < p.k && e % BN < p.n ? __ldcg(p.b + int64_t(e / BN) * p.n + e % BN) : 0;
+    if (g.prefetch_a) read(0);
+    pdl_wait();
+    if (!g.prefetch_a) read(0);
+    for (int e = threadIdx.x; e < (g.k + UNROLL - 1) / UNROLL * UNROLL * BN; e += Other::THREADS)
+      shared[e] = e / BN < g.k && e % BN < g.n ? __ldcg(g.b + int64_t(e / BN) * g.n + e % BN) : 0;
     __syncthreads();
     float sum[8] = {};
-    for (int k0 = 0; k0 < p.k; k0 += UNROLL) {
+    for (int k0 = 0; k0 < g.k; k0 += UNROLL) {
       if (k0 > 0) read(k0);
 #pragma unroll
       for (int k = 0; k < UNROLL; k++)
@@ -266,13 +291,30 @@ struct Narrow : Other {
     }
 #pragma unroll
     for (int j = 0; j < 8; j++)
-      if (m < p.m && n + j < p.n) {
-        float *c = p.c + int64_t(m) * p.n + n + j;
-        *c = __ldcg(c) + p.alpha * sum[j];
+      if (m < g.m && n + j < g.n) {
+        float *c = g.c + int64_t(m) * g.n + n + j;
+        *c = __ldcg(c) + g.alpha * sum[j];
       }
   }
 };
 
-}  // namespace few_ffma
+// launch_wgrads launches a group, each of a kind of Inner<uint8 input>, or Narrow.
+template <template <bool> class Inner>
+int launch_wgrads(uintptr_t stream, const Gemm *g, int count) {
+  return launch_grouped<Narrow<Inner<false>>, Inner<true>, Inner<false>>(
+      stream, g, count, [](const Gemm &one) { return one.narrow() ? 0 : one.indices ? 1 : 2; });
+}
 
+}  // namespace
+
+int wgrad_simt(uintptr_t stream, const Gemm *g, int count) { return launch_wgrads<Wgrad>(stream, g, count); }
+
+int wgrad_simt_tma(uintptr_t stream, const Gemm *g, int count) {
+#if HAVE_TMA
+  return launch_wgrads<WgradTma>(stream, g, count);
+#else
+  return cudaErrorNotSupported;
 #endif
+}
+
+}  // namespace gemm

@@ -1,226 +1,244 @@
-// Weight gradients of few rows, on the tensor cores.
-#ifndef FEW_UPDATE_CUH
-#define FEW_UPDATE_CUH
+// Weight gradients of a small batch on the tensor cores, in tf32 and 3xtf32, with the SGD
+// epilogue: w += alpha·xᵀ·dy, or dw = xᵀ·dy. A grouped GEMM: those of all layers in one launch.
+//
+// A CTA makes a tile of 112×48, with TMA 112×56: four layers of 784×784 are then three tiles for
+// each SM. Of it each of seven warps has 16 rows; 64 of k come at once. With TMA a pair of CTAs
+// has the same rows of x, of which each loads half for both by multicast, and the step is
+// added in memory, where the old weights are, by TMA reduce: one addition an element leaves
+// nothing to the order of things. Else the old weights come to shared memory beside
+// the operands.
+//
+// A lane's rows, for lane = 4g + t, are 2g and 2g+1 of its warp's 16, its columns those of
+// wgrad.cuh, its k of eight t and t+4.
+#include "grouped.cuh"
+#include "pipeline.cuh"
+#include "wgrad.cuh"
 
-#include "few_tensor.cuh"
+namespace gemm {
 
-namespace few {
+namespace {
 
-using namespace matmuls;
+constexpr int WARPS = 7, K = 64;
 
-// In bulk the updates of four layers of 784×784 are three tiles for each multiprocessor.
-template <Lines LINES>
-using UpdateBlock = Block<LINES == BULK, LINES == BULK ? 4 : 2, LINES == BULK ? 3 : 0>;
+template <bool TMA>
+struct Shape {
+  static constexpr int ARCH = TMA ? 90 : 80, THREADS = 32 * WARPS;
+  static constexpr int CTAS = TMA ? 4 : 2, OCCUPANCY = TMA ? 3 : 0, CLUSTER = TMA ? CTA_PAIR : 1;
+  using Params = typename std::conditional<TMA, TmaGemm, Gemm>::type;
+};
 
-// Update is a weight gradient, a sum over the batch, and with ADD the step that it
-// makes. A tile is 112×48, in bulk 112×56, or narrower, of which a warp has 16 rows; 64
-// of k come at once. A pair of blocks has the same rows. In bulk the step is added in memory,
-// where the old value is; one addition an element leaves nothing to the order of things.
-template <bool THREE, bool ADD, bool IMAGES, Lines LINES_A, Lines LINES, int EIGHTS = LINES == BULK ? 7 : 6>
-struct Update : UpdateBlock<LINES> {
-  using Base = UpdateBlock<LINES>;
-  static_assert(LINES != BULK || ADD, "what is in memory is added to");
-  static constexpr int M = 16 * WARPS, N = 8 * EIGHTS, K = 64;
+// B_ALIGNED: rows of dy and c are whole float4.
+template <bool THREE, bool U8, bool TMA, bool B_ALIGNED = true, int NI = TMA ? 7 : 6>
+struct Wgrad : Shape<TMA> {
+  using Base = Shape<TMA>;
+  using Params = typename Base::Params;
+  static constexpr int M = 16 * WARPS, N = 8 * NI;
   // Lines in shared memory, with room for the sake of the banks.
-  static constexpr int A = M + 8, B = N % 16 ? N : N + 8, C = LINES == BULK ? N : N + 8;
-  static constexpr int ARRIVALS = K * A + K * B + (LINES == BULK ? 0 : M * C), FLOATS = ARRIVALS + 2;
-  static_assert(LINES != BULK || M * C <= K * A, "the sums fit where the first factor was");
+  static constexpr int A = M + 8, B = N % 16 ? N : N + 8, C = TMA ? N : N + 8;
+  static constexpr int BARRIER = K * A + K * B + (TMA ? 0 : M * C), FLOATS = BARRIER + 2;
+  static_assert(!TMA || M * C <= K * A, "the sums fit where the first operand was");
 
-  static int64_t tiles(const Args &p) { return tiles_of_pairs(p, M, N); }
+  static int64_t ctas(const Gemm &g) { return tiles(g, M, N * CTA_PAIR) * CTA_PAIR; }
 
-  static int prepare(typename Base::Params &out, const Args &p) {
-    static_cast<Args &>(out) = p;
-    if constexpr (LINES == BULK) {
-      int code = IMAGES ? cudaSuccess : bulk::describe<2>(out.map[0], p.a, {{p.m, 1, A}, {p.k, p.m, K / 2}});
-      if (!code) code = bulk::describe<2>(out.map[1], p.b, {{p.n, 1, B}, {p.k, p.n, K}});
-      return code ? code : bulk::describe<2>(out.map[2], p.c, {{p.n, 1, N}, {p.m, p.n, 16}});
+  static int prepare(Params &out, const Gemm &g) {
+    static_cast<Gemm &>(out) = g;
+    if constexpr (TMA) {
+      int code = U8 ? cudaSuccess : encode<2>(out.map[0], g.a, {{g.m, 1, A}, {g.k, g.m, K / 2}});
+      if (!code) code = encode<2>(out.map[1], g.b, {{g.n, 1, B}, {g.k, g.n, K}});
+      return code ? code : encode<2>(out.map[2], g.c, {{g.n, 1, N}, {g.m, g.n, 16}});
     }
     return cudaSuccess;
   }
 
-  const typename Base::Params &p;
+  const Params &p;
   float *shared_a, *shared_b, *shared_c;
-  bulk::Arrivals *arrivals;
+  Mbarrier *barrier;
   int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
   int m0, n0;
+  Accumulators<THREE, NI> sums;
 
-  __device__ Update(const typename Base::Params &args, int tile, float *shared)
-      : p(args), shared_a(shared), shared_b(shared + K * A), shared_c(LINES == BULK ? shared_a : shared_b + K * B),
-        arrivals((bulk::Arrivals *)(shared + ARRIVALS)) {
-    int tiles_n = (p.n + N * bulk::PAIR - 1) / (N * bulk::PAIR) * bulk::PAIR;
-    m0 = tile / tiles_n * M, n0 = tile % tiles_n * N;
+  __device__ Wgrad(const Params &gemm, int cta, float *shared)
+      : p(gemm), shared_a(shared), shared_b(shared + K * A), shared_c(TMA ? shared_a : shared_b + K * B), barrier((Mbarrier *)(shared + BARRIER)) {
+    int tiles_n = (p.n + N * CTA_PAIR - 1) / (N * CTA_PAIR) * CTA_PAIR;
+    m0 = cta / tiles_n * M, n0 = cta % tiles_n * N;
   }
 
-  __device__ void send_a(int k0) {
-    if (LINES == BULK && !IMAGES) {
-      if constexpr (LINES == BULK) {
-        if (threadIdx.x) return;
-        int half = K / 2 * bulk::rank();
-        bulk::send_both(shared_a + half * A, p.map[0], m0, k0 + half, arrivals);
-      }
-      return;
-    }
-    constexpr int QUADS_ = M / 4, STEP = Base::THREADS / QUADS_;
-    int m = threadIdx.x % QUADS_ * 4, line = threadIdx.x / QUADS_, left = p.m - m0 - m;
-#pragma unroll
-    for (int i = 0; i < K / STEP; i++) {
-      int k = line + i * STEP;
-      float *to = shared_a + k * A + m;
-      bool valid = k0 + k < p.k && left > 0;
-      if (IMAGES) {
-        unsigned v = valid ? pixels((const uint8_t *)p.a + int64_t(p.order[k0 + k]) * p.m + m0 + m, left, LINES_A != SINGLE) : 0;
-        store_pixels(to, v);
-      } else {
-        copy_quad<LINES_A != SINGLE>(unsigned(__cvta_generic_to_shared(to)), p.a + int64_t(k0 + k) * p.m + m0 + m, valid ? left : 0);
-      }
-    }
-  }
-
-  __device__ void send_b(int k0) {
-    if constexpr (LINES == BULK) {
+  __device__ void load_a(int k0) {
+    if constexpr (TMA && !U8) {
       if (threadIdx.x) return;
-      bulk::expect(arrivals, 4 * K * (B + (IMAGES ? 0 : A)));
-      bulk::send(shared_b, p.map[1], n0, k0, arrivals);
+      int half = K / 2 * cluster_ctarank();
+      tma_load_multicast(shared_a + half * A, p.map[0], m0, k0 + half, barrier);
     } else {
-      constexpr int QUADS_ = N / 4, STEP = 16;
-      static_assert(QUADS_ * STEP <= Base::THREADS && K % STEP == 0, "a quad a thread");
-      int n = threadIdx.x % QUADS_ * 4, line = threadIdx.x / QUADS_;
+      constexpr int LINE = M / 4, STEP = Base::THREADS / LINE;
+      int m = threadIdx.x % LINE * 4, line = threadIdx.x / LINE, left = p.m - m0 - m;
+#pragma unroll
+      for (int i = 0; i < K / STEP; i++) {
+        int k = line + i * STEP;
+        float *to = shared_a + k * A + m;
+        bool valid = k0 + k < p.k && left > 0;
+        if (U8) store_pixels(to, valid ? pixels((const uint8_t *)p.a + int64_t(p.indices[k0 + k]) * p.m + m0 + m) : 0);
+        else cp_async<4>(to, p.a + int64_t(k0 + k) * p.m + m0 + m, valid);
+      }
+    }
+  }
+
+  __device__ void load_b(int k0) {
+    if constexpr (TMA) {
+      if (threadIdx.x) return;
+      mbarrier_arrive_expect_tx(barrier, 4 * K * (B + (U8 ? 0 : A)));
+      tma_load(shared_b, p.map[1], n0, k0, barrier);
+    } else {
+      constexpr int LINE = N / 4, STEP = 16;
+      static_assert(LINE * STEP <= Base::THREADS && K % STEP == 0, "a float4 a thread");
+      int n = threadIdx.x % LINE * 4, line = threadIdx.x / LINE;
       if (line >= STEP) return;
 #pragma unroll
       for (int i = 0; i < K / STEP; i++) {
         int k = line + i * STEP;
-        copy_quad<LINES != SINGLE>(unsigned(__cvta_generic_to_shared(shared_b + k * B + n)), p.b + int64_t(k0 + k) * p.n + n0 + n,
-                                   k0 + k < p.k ? p.n - n0 - n : 0);
+        cp_async_float4(B_ALIGNED, unsigned(__cvta_generic_to_shared(shared_b + k * B + n)), p.b + int64_t(k0 + k) * p.n + n0 + n,
+                        k0 + k < p.k ? p.n - n0 - n : 0);
       }
     }
   }
 
-  // send_old sends for what a warp adds to, for itself.
-  __device__ void send_old() {
-    if constexpr (ADD && LINES != BULK) {
+  // fused: those of TMA and of a classifier always are.
+  __device__ bool fused() const { return TMA || !B_ALIGNED || p.fused; }
+
+  // load_old loads what a warp adds to, for itself.
+  __device__ void load_old() {
+    if constexpr (!TMA) {
+      if (!fused()) return;
 #pragma unroll
       for (int e = lane; e < 16 * N / 4; e += 32) {
         int row = 16 * warp + e / (N / 4), n = e % (N / 4) * 4;
-        copy_quad<LINES != SINGLE>(unsigned(__cvta_generic_to_shared(shared_c + row * C + n)), p.c + int64_t(m0 + row) * p.n + n0 + n,
-                                   m0 + row < p.m ? p.n - n0 - n : 0);
+        cp_async_float4(B_ALIGNED, unsigned(__cvta_generic_to_shared(shared_c + row * C + n)), p.c + int64_t(m0 + row) * p.n + n0 + n,
+                        m0 + row < p.m ? p.n - n0 - n : 0);
       }
     }
   }
 
-  // A lane's rows are 2g and 2g+1. It has columns 4g to 4g+3 of the first 32, one of each
-  // of four eights, two neighbours of the next 16, and one of the last eight. Its sums are
-  // those of columns 2t and 2t+1 of the eights: of 8t to 8t+7, four from 4t on of the
-  // next 16, and two of the last eight.
-  static constexpr int FOURS = EIGHTS / 4 * 4, TWOS = EIGHTS / 2 * 2;
-  static_assert(FOURS <= 4 && TWOS == FOURS + 2, "four eights or none, two, and one or none");
-  Sums<THREE, EIGHTS> sums;
-
   __device__ void multiply() {
-    Sums<THREE, EIGHTS> whole;
+    Accumulators<THREE, NI> promoted;
     for (int k0 = 0; k0 == 0 || k0 < p.k; k0 += K) {
       if (k0 > 0) {
         __syncthreads();
-        if (LINES == BULK && !IMAGES) bulk::meet();
-        send_a(k0), send_b(k0);
+        if (TMA && !U8) barrier_cluster_relaxed();
+        load_a(k0), load_b(k0);
       }
-      if (LINES == BULK) bulk::wait(arrivals, k0 / K);
-      if (LINES != BULK || IMAGES) {
-        copies_commit();
-        copies_wait<0>();
+      if (TMA) mbarrier_wait(barrier, k0 / K);
+      if (!TMA || U8) {
+        cp_async_commit_group();
+        cp_async_wait_group<0>();
         __syncthreads();
       }
       const float *a = shared_a + t * A + 16 * warp + 2 * g, *b = shared_b + t * B;
       if (n0 >= p.n) continue;  // one more, for the sake of pairs
 #pragma unroll(4)
       for (int k = 0; k < K; k += 8) {
-        float fa[2][2], fb[EIGHTS][2];
+        float fa[2][2], fb[NI][2];
 #pragma unroll
         for (int e = 0; e < 2; e++) {
-          const float *line = b + (k + 4 * e) * B;
-          float2 rows = *(const float2 *)(a + (k + 4 * e) * A), two = *(const float2 *)(line + 8 * FOURS + 2 * g);
+          float2 rows = *(const float2 *)(a + (k + 4 * e) * A);
           fa[0][e] = rows.x, fa[1][e] = rows.y;
-          if constexpr (FOURS > 0) {
-            float4 four = *(const float4 *)(line + 4 * g);
-            fb[0][e] = four.x, fb[1][e] = four.y, fb[2][e] = four.z, fb[3][e] = four.w;
-          }
-          fb[FOURS][e] = two.x, fb[FOURS + 1][e] = two.y;
-          if constexpr (TWOS < EIGHTS) fb[TWOS][e] = line[8 * TWOS + g];
+          Columns<NI>::read(fb, e, b + (k + 4 * e) * B, g);
         }
-        sums.template add<IMAGES>(fa, fb);
+        sums.template mma<U8>(fa, fb);
       }
-      // The tensor cores round sums toward zero: no longer ones than these.
-      if (LINES != BULK) {
-#pragma unroll
-        for (int j = 0; j < EIGHTS; j++)
-#pragma unroll
-          for (int i = 0; i < 4; i++) whole.c[j][i] += sums.c[j][i];
-        sums = {};
-      }
+      if (!TMA) promoted.promote(sums);
     }
-    if (LINES != BULK) sums = whole;
+    if (!TMA) sums = promoted;
     else __syncthreads();
   }
 
   __device__ void finish() {
-    float alpha = (ADD ? p.alpha : 1) * (IMAGES ? 1 / 255.f : 1);
+    float alpha = (fused() ? p.alpha : 1) * (U8 ? 1 / 255.f : 1);
 #pragma unroll
     for (int h = 0; h < 2; h++) {
       int row = 16 * warp + 2 * g + h;
-      auto put = [&](int n, float x, float y, float z, float w) {
-        float4 *at = (float4 *)(shared_c + row * C + n), v = make_float4(alpha * x, alpha * y, alpha * z, alpha * w);
-        if (LINES == BULK) {
-          *at = v;
-        } else {
-          if (ADD) v = make_float4(fmaf(alpha, x, at->x), fmaf(alpha, y, at->y), fmaf(alpha, z, at->z), fmaf(alpha, w, at->w));
-          store_quad<LINES != SINGLE>(p.c + int64_t(m0 + row) * p.n + n0 + n, v, m0 + row < p.m ? p.n - n0 - n : 0);
-        }
-      };
-      const auto &c = sums.c;
-      if constexpr (FOURS > 0) {
-#pragma unroll
-        for (int x = 0; x < 2; x++) put(8 * t + 4 * x, c[0][2 * h + x], c[1][2 * h + x], c[2][2 * h + x], c[3][2 * h + x]);
-      }
-      put(8 * FOURS + 4 * t, c[FOURS][2 * h], c[FOURS + 1][2 * h], c[FOURS][2 * h + 1], c[FOURS + 1][2 * h + 1]);
-      if constexpr (TWOS < EIGHTS) {
-        static_assert(LINES == BULK, "half a quad");
-        *(float2 *)(shared_c + row * C + 8 * TWOS + 2 * t) = make_float2(alpha * c[TWOS][2 * h], alpha * c[TWOS][2 * h + 1]);
-      }
+      Columns<NI>::each(
+          sums.c, h, t,
+          [&](int n, float4 v) {
+            float4 *at = (float4 *)(shared_c + row * C + n);
+            if constexpr (TMA) {
+              *at = make_float4(alpha * v.x, alpha * v.y, alpha * v.z, alpha * v.w);
+            } else {
+              if (fused()) v = make_float4(fmaf(alpha, v.x, at->x), fmaf(alpha, v.y, at->y), fmaf(alpha, v.z, at->z), fmaf(alpha, v.w, at->w));
+              else v = make_float4(alpha * v.x, alpha * v.y, alpha * v.z, alpha * v.w);
+              store(p.c + int64_t(m0 + row) * p.n + n0 + n, v, m0 + row < p.m ? p.n - n0 - n : 0);
+            }
+          },
+          [&](int n, float2 v) {
+            static_assert(TMA || NI % 2 == 0, "half a float4");
+            *(float2 *)(shared_c + row * C + n) = make_float2(alpha * v.x, alpha * v.y);
+          });
     }
-    if constexpr (LINES == BULK) {
-      bulk::publish();
+    if constexpr (TMA) {
+      fence_proxy_async();
       __syncwarp();
-      bulk::add(p.map[2], n0, m0 + 16 * warp, shared_c + 16 * warp * C);
+      tma_add_tile(p.map[2], n0, m0 + 16 * warp, shared_c + 16 * warp * C);
     }
   }
 
-  static __device__ void run(const typename Base::Params &p, int block, float *shared) {
-    Update u(p, block, shared);
-    if (LINES != BULK && u.n0 >= p.n) return;  // one more, for the sake of pairs
-    if (LINES == BULK) bulk::start(u.arrivals, 1);
-    if (p.early_a) u.send_a(0);
-    if (p.early_b) u.send_b(0);
-    if (p.early_c) u.send_old();
-    follow();
-    if (!p.early_a) u.send_a(0);
-    if (!p.early_b) u.send_b(0);
-    if (!p.early_c) u.send_old();
-    u.multiply();
-    u.finish();
+  static __device__ void store(float *to, float4 v, int left) {
+    if (B_ALIGNED) {
+      if (left > 0) *(float4 *)to = v;
+    } else {
+      if (left > 0) to[0] = v.x;
+      if (left > 1) to[1] = v.y;
+      if (left > 2) to[2] = v.z;
+      if (left > 3) to[3] = v.w;
+    }
+  }
+
+  static __device__ void run(const Params &p, int cta, float *shared) {
+    Wgrad w(p, cta, shared);
+    if (!TMA && w.n0 >= p.n) return;  // one more, for the sake of pairs
+    if (TMA) mbarriers_start(w.barrier, 1);
+    if (p.prefetch_a) w.load_a(0);
+    if (p.prefetch_b) w.load_b(0);
+    if (p.prefetch_c) w.load_old();
+    pdl_wait();
+    if (!p.prefetch_a) w.load_a(0);
+    if (!p.prefetch_b) w.load_b(0);
+    if (!p.prefetch_c) w.load_old();
+    w.multiply();
+    w.finish();
   }
 };
 
-// Narrow is the update of a head of few columns, among others.
-template <bool THREE, Lines LINES>
-struct Narrow : UpdateBlock<LINES> {
-  using Columns = Update<THREE, true, false, LINES == SINGLE ? SINGLE : QUADS, SINGLE, 2>;
-  static constexpr int FLOATS = Columns::FLOATS;
-  static int64_t tiles(const Args &p) { return pairs(int(tiles_of(p, Columns::M, Columns::N))); }
-  static int prepare(typename UpdateBlock<LINES>::Params &out, const Args &p) { return static_cast<Args &>(out) = p, cudaSuccess; }
-  static __device__ void run(const Args &p, int block, float *shared) {
-    if (block * Columns::M < p.m) Columns::run(p, block * bulk::PAIR, shared);
+// Narrow is the wgrad of a classifier, among others: ten columns.
+template <bool THREE, bool TMA>
+struct Narrow : Shape<TMA> {
+  using Inner = Wgrad<THREE, false, false, false, 2>;
+  static constexpr int FLOATS = Inner::FLOATS;
+  static int64_t ctas(const Gemm &g) { return whole_pairs(tiles(g, Inner::M, Inner::N)); }
+  static int prepare(typename Shape<TMA>::Params &out, const Gemm &g) { return static_cast<Gemm &>(out) = g, cudaSuccess; }
+  static __device__ void run(const Gemm &g, int cta, float *shared) {
+    if (cta * Inner::M < g.m) Inner::run(g, cta * CTA_PAIR, shared);
   }
 };
 
-}  // namespace few
+template <bool THREE, bool TMA>
+int launch_wgrads(uintptr_t stream, const Gemm *g, int count) {
+  return launch_grouped<Wgrad<THREE, false, TMA>, Wgrad<THREE, true, TMA>, Narrow<THREE, TMA>>(
+      stream, g, count, [](const Gemm &one) { return one.narrow() ? 2 : one.indices ? 1 : 0; });
+}
 
+template <bool TMA>
+int launch_precision(uintptr_t stream, const Gemm *g, int count) {
+  return g->precision == KERNELS_TF32X3 ? launch_wgrads<true, TMA>(stream, g, count) : launch_wgrads<false, TMA>(stream, g, count);
+}
+
+}  // namespace
+
+int wgrad_tensorop(uintptr_t stream, const Gemm *g, int count) { return launch_precision<false>(stream, g, count); }
+
+int wgrad_tensorop_tma(uintptr_t stream, const Gemm *g, int count) {
+#if HAVE_TMA
+  return launch_precision<true>(stream, g, count);
+#else
+  return cudaErrorNotSupported;
 #endif
+}
+
+}  // namespace gemm

@@ -1,4 +1,14 @@
-// The last layer with its softmax, loss and gradients; and means over batches.
+// The classifier, the last layer of a network, in one kernel: linear + softmax + cross-entropy
+// and their gradients, in float32; and the reduction of losses over batches.
+//
+//   z[rows,classes]    = x[rows,k]·w[k,classes]
+//   loss[rows]         = ln Σ exp(z - max) - (z[label] - max)
+//   correct[rows]      = 1 where the first largest z is the label's, else 0
+//   grad[rows,classes] = (softmax(z) - onehot(label))/rows
+//   dx[rows,k]         = grad·wᵀ where x > 0, else 0
+//
+// with label = labels[indices[row]]. Of so few classes each of these would be all latency: they are
+// one launch.
 #include "launch.cuh"
 #include "warp.cuh"
 
@@ -7,17 +17,17 @@ namespace {
 constexpr int THREADS = 256, WARPS = THREADS / 32;
 
 struct Args {
-  float *grad, *dx, *loss, *hit;
+  float *grad, *dx, *loss, *correct;
   const float *x, *w;
   const uint8_t *labels;
-  const int32_t *order;
+  const int32_t *indices;
   int64_t rows;
   int classes, k;
-  bool early, vector;  // vector: w is on a 16-byte boundary
+  bool prefetch_w, aligned_w;  // w may be read before pdl_wait; it is on a 16-byte boundary
 };
 
 // softmax has the logits of a row, z, one class a lane in every half of the warp. It
-// returns the gradient of the class, and writes the loss and the hit, and the gradients.
+// returns the gradient of the class, and writes the loss, whether it is correct, and the gradients.
 __device__ float softmax(const Args &p, int classes, float scale, int64_t row, int label, float z, bool write_loss, bool write_grad) {
   int lane = threadIdx.x % 32, own = lane % 16;
   bool real = own < classes;
@@ -28,7 +38,7 @@ __device__ float softmax(const Args &p, int classes, float scale, int64_t row, i
     float at_label = __shfl_sync(ALL, z, label & 15);
     if (lane == 0) {
       p.loss[row] = label < classes ? logf(total) - (at_label - largest) : NAN;
-      p.hit[row] = first && __ffs(first) - 1 == label ? 1 : 0;
+      p.correct[row] = first && __ffs(first) - 1 == label ? 1 : 0;
     }
   }
   float g = (e / total - (own == label ? 1.f : 0.f)) * scale;
@@ -36,30 +46,29 @@ __device__ float softmax(const Args &p, int classes, float scale, int64_t row, i
   return g;
 }
 
-// A block does the rows blockIdx.x, blockIdx.x + gridDim.x, ... A thread has the
-// weights of every SIZE-th quad of k, for the logits and again for the gradient:
-// HELD of them in registers, read while the kernel before still runs; with HELD 0
-// those of every SIZE-th k, read anew. CLASSES: at least as many as there are;
-// EXACT: as many.
+// Of few rows a CTA has one at a time: blockIdx.x, blockIdx.x + gridDim.x, ... A thread has the
+// weights of every SIZE-th four of k, for the logits and again for the gradient: HELD of
+// them in registers, prefetched before pdl_wait; with HELD 0 those of every SIZE-th k, read
+// anew. CLASSES: at least as many as there are; EXACT: as many.
 template <int CLASSES, bool EXACT, int HELD, int SIZE>
-__global__ void __launch_bounds__(SIZE, EXACT && HELD == 1 && SIZE == THREADS ? 2 : 1) head(const Args p) {
+__global__ void __launch_bounds__(SIZE, EXACT && HELD == 1 && SIZE == THREADS ? 2 : 1) classifier(const Args p) {
   constexpr int PARTS = SIZE / 32;  // one a warp
   __shared__ float parts[2][PARTS][16];
   extern __shared__ __align__(16) float staged[];
   int warp = threadIdx.x / 32, lane = threadIdx.x % 32, classes = EXACT ? CLASSES : p.classes;
   constexpr int KS = HELD ? 4 * HELD : 1;
   alignas(16) float held[KS][CLASSES];
-  auto quad = [&](int i) { return 4 * (int(threadIdx.x) + i * SIZE); };
+  auto four_of = [&](int i) { return 4 * (int(threadIdx.x) + i * SIZE); };
   auto weights = [&](int k, float (&w)[CLASSES]) {
 #pragma unroll
     for (int c = 0; c < CLASSES; c++) w[c] = k < p.k && c < classes ? __ldcg(p.w + int64_t(k) * classes + c) : 0;
   };
-  // Through shared memory, for the sake of whole lines.
+  // Through shared memory, for the sake of whole cache lines.
   auto hold = [&] {
     if (!HELD) return;
     int count = p.k * classes;
     for (int i = threadIdx.x * 4; i < count; i += SIZE * 4) {
-      if (p.vector && i + 4 <= count) {
+      if (p.aligned_w && i + 4 <= count) {
         *(float4 *)(staged + i) = __ldcg((const float4 *)(p.w + i));
       } else {
         for (int e = i; e < min(i + 4, count); e++) staged[e] = __ldcg(p.w + e);
@@ -68,7 +77,7 @@ __global__ void __launch_bounds__(SIZE, EXACT && HELD == 1 && SIZE == THREADS ? 
     __syncthreads();
 #pragma unroll
     for (int i = 0; i < HELD; i++) {
-      int k = quad(i);
+      int k = four_of(i);
       if (EXACT) {
 #pragma unroll
         for (int e = 0; e < 4 * CLASSES; e += 4)
@@ -85,22 +94,22 @@ __global__ void __launch_bounds__(SIZE, EXACT && HELD == 1 && SIZE == THREADS ? 
   float4 next[HELD ? HELD : 1];
   int next_label = 0;
   auto read_label = [&](int64_t row) {
-    if (row < p.rows) next_label = p.labels[p.order[row]];
+    if (row < p.rows) next_label = p.labels[p.indices[row]];
   };
   auto read_values = [&](int64_t row) {
 #pragma unroll
     for (int i = 0; i < HELD; i++)
-      next[i] = row < p.rows && quad(i) < p.k ? __ldcg((const float4 *)(p.x + row * p.k + quad(i))) : make_float4(0, 0, 0, 0);
+      next[i] = row < p.rows && four_of(i) < p.k ? __ldcg((const float4 *)(p.x + row * p.k + four_of(i))) : make_float4(0, 0, 0, 0);
   };
   read_label(blockIdx.x);
-  if (p.early) hold();
-  follow();
+  if (p.prefetch_w) hold();
+  pdl_wait();
   read_values(blockIdx.x);
-  if (!p.early) hold();
+  if (!p.prefetch_w) hold();
 
   float scale = 1.f / p.rows;
-  int turn = 0;
-  for (int64_t row = blockIdx.x; row < p.rows; row += gridDim.x, turn ^= 1) {
+  int buffer = 0;
+  for (int64_t row = blockIdx.x; row < p.rows; row += gridDim.x, buffer ^= 1) {
     const float *x = p.x + row * p.k;
     float values[KS], sum[16] = {};
 #pragma unroll
@@ -123,12 +132,12 @@ __global__ void __launch_bounds__(SIZE, EXACT && HELD == 1 && SIZE == THREADS ? 
         for (int c = 0; c < CLASSES; c++) sum[c] += v * w[c];
       }
     float whole = warp_sums(sum);
-    if (lane % 2 == 0) parts[turn][warp][lane / 2] = whole;
+    if (lane % 2 == 0) parts[buffer][warp][lane / 2] = whole;
     __syncthreads();  // one a row: the next writes the other parts
 
     float z = 0;
 #pragma unroll
-    for (int v = 0; v < PARTS; v++) z += parts[turn][v][lane % 16];
+    for (int v = 0; v < PARTS; v++) z += parts[buffer][v][lane % 16];
     // The last warp has the fewest k.
     float g = softmax(p, classes, scale, row, label, z, warp == PARTS - 1, warp == 0);
     if (!p.dx) continue;
@@ -146,8 +155,8 @@ __global__ void __launch_bounds__(SIZE, EXACT && HELD == 1 && SIZE == THREADS ? 
 #pragma unroll
     for (int i = 0; i < HELD; i++) {
       int s = 4 * i;
-      if (quad(i) < p.k)
-        *(float4 *)(dx + quad(i)) = make_float4(gradient(values[s], held[s]), gradient(values[s + 1], held[s + 1]),
+      if (four_of(i) < p.k)
+        *(float4 *)(dx + four_of(i)) = make_float4(gradient(values[s], held[s]), gradient(values[s + 1], held[s + 1]),
                                                 gradient(values[s + 2], held[s + 2]), gradient(values[s + 3], held[s + 3]));
     }
     if (!HELD)
@@ -159,20 +168,21 @@ __global__ void __launch_bounds__(SIZE, EXACT && HELD == 1 && SIZE == THREADS ? 
   }
 }
 
-// Of many rows a warp has one at a time, and the block the weights in shared memory, in
-// lines of a class. k is a number of quads, at most MOST_QUADS for each lane.
-constexpr int MOST_QUADS = 16;
+// Of many rows a warp has one at a time, and the CTA the weights in shared memory, in lines of
+// a class: CTAs that make row after row wait at a barrier for each. k is a multiple of
+// four, at most 4·MOST_FOURS for each lane. 1024 rows take 5.5 µs on an H200 for 9.9.
+constexpr int MOST_FOURS = 16;
 
 template <int CLASSES, bool EXACT>
-__global__ void __launch_bounds__(THREADS) head_of_many(const Args p) {
+__global__ void __launch_bounds__(THREADS) classifier_warps(const Args p) {
   extern __shared__ __align__(16) float staged[];
-  int warp = threadIdx.x / 32, lane = threadIdx.x % 32, classes = EXACT ? CLASSES : p.classes, line = p.k + 4, quads = p.k / 4;
+  int warp = threadIdx.x / 32, lane = threadIdx.x % 32, classes = EXACT ? CLASSES : p.classes, line = p.k + 4, fours = p.k / 4;
   auto stage = [&] {
     for (int i = threadIdx.x; i < p.k * classes; i += THREADS) staged[i % classes * line + i / classes] = __ldcg(p.w + i);
   };
-  if (p.early) stage();
-  follow();
-  if (!p.early) stage();
+  if (p.prefetch_w) stage();
+  pdl_wait();
+  if (!p.prefetch_w) stage();
   __syncthreads();
   auto weights = [&](int c, int q) { return !EXACT && c >= classes ? float4() : *(const float4 *)(staged + c * line + 4 * q); };
 
@@ -182,9 +192,9 @@ __global__ void __launch_bounds__(THREADS) head_of_many(const Args p) {
     float sum[16] = {};
     uint64_t positive = 0;  // bits of this lane's k
 #pragma unroll 4
-    for (int i = 0; i < MOST_QUADS; i++) {
+    for (int i = 0; i < MOST_FOURS; i++) {
       int q = lane + 32 * i;
-      if (q >= quads) break;
+      if (q >= fours) break;
       float4 v = __ldcg(x + q);
       positive |= uint64_t(int(v.x > 0) | int(v.y > 0) << 1 | int(v.z > 0) << 2 | int(v.w > 0) << 3) << (4 * i);
 #pragma unroll
@@ -194,14 +204,14 @@ __global__ void __launch_bounds__(THREADS) head_of_many(const Args p) {
       }
     }
     float z = __shfl_sync(ALL, warp_sums(sum), lane % 16 * 2);
-    float g = softmax(p, classes, scale, row, p.labels[p.order[row]], z, true, true);
+    float g = softmax(p, classes, scale, row, p.labels[p.indices[row]], z, true, true);
     if (!p.dx) continue;
     float grads[CLASSES];
 #pragma unroll
     for (int c = 0; c < CLASSES; c++) grads[c] = __shfl_sync(ALL, g, c);
     float4 *dx = (float4 *)(p.dx + row * p.k);
 #pragma unroll 2
-    for (int q = lane; q < quads; q += 32, positive >>= 4) {
+    for (int q = lane; q < fours; q += 32, positive >>= 4) {
       float4 d = {};
 #pragma unroll
       for (int c = 0; c < CLASSES; c++) {
@@ -215,9 +225,9 @@ __global__ void __launch_bounds__(THREADS) head_of_many(const Args p) {
 
 template <int CLASSES, bool EXACT>
 int run_many(uintptr_t stream, const Args &p) {
-  constexpr int MOST = 4 * CLASSES * (4 * 32 * MOST_QUADS + 4);
-  auto kernel = head_of_many<CLASSES, EXACT>;
-  static const int allowed = allow(kernel, MOST);
+  constexpr int MOST = 4 * CLASSES * (4 * 32 * MOST_FOURS + 4);
+  auto kernel = classifier_warps<CLASSES, EXACT>;
+  static const int allowed = opt_in_shared(kernel, MOST);
   if (allowed != cudaSuccess) return allowed;
   int64_t blocks = (p.rows + WARPS - 1) / WARPS, most = 2 * int64_t(device().sms);
   return launch(stream, {unsigned(std::min(blocks, most)), THREADS, size_t(4) * p.classes * (p.k + 4)}, kernel, p);
@@ -226,30 +236,30 @@ int run_many(uintptr_t stream, const Args &p) {
 template <int CLASSES, bool EXACT, int HELD, int SIZE = THREADS>
 int run(uintptr_t stream, const Args &p) {
   constexpr int MOST = 4 * 4 * HELD * SIZE * CLASSES;
-  auto kernel = head<CLASSES, EXACT, HELD, SIZE>;
+  auto kernel = classifier<CLASSES, EXACT, HELD, SIZE>;
   if (MOST > device().shared) return run<16, false, 0>(stream, p);
-  static const int allowed = allow(kernel, MOST);
+  static const int allowed = opt_in_shared(kernel, MOST);
   if (allowed != cudaSuccess) return allowed;
-  // Rows beyond what the multiprocessors hold at once find the weights already read.
+  // Rows beyond what the SMs hold at once find the weights already read.
   int64_t most = 2 * int64_t(device().sms);
   return launch(stream, {unsigned(p.rows < most ? p.rows : most), SIZE, HELD ? size_t(4) * p.k * p.classes : 0}, kernel, p);
 }
 
-// One block a batch: thread t adds rows t, t + THREADS, ..., then the threads' sums are
-// added in a tree.
-__global__ void __launch_bounds__(THREADS) means(float *out, const float *loss, const float *hit, int64_t rows, int64_t batch) {
-  __shared__ float losses[WARPS], hits[WARPS];
-  follow();
+// The loss reduction: the mean loss of each batch of rows, and how many are correct. One CTA
+// a batch: thread t adds rows t, t + THREADS, ..., then the threads' sums are added in a tree.
+__global__ void __launch_bounds__(THREADS) loss_reduction(float *out, const float *loss, const float *correct, int64_t rows, int64_t batch) {
+  __shared__ float losses[WARPS], corrects[WARPS];
+  pdl_wait();
   int64_t start = blockIdx.x * batch, count = min(batch, rows - start);
-  float l = 0, h = 0;
-  for (int64_t i = threadIdx.x; i < count; i += THREADS) l += loss[start + i], h += hit[start + i];
-  l = warp_sum(l), h = warp_sum(h);
-  if (threadIdx.x % 32 == 0) losses[threadIdx.x / 32] = l, hits[threadIdx.x / 32] = h;
+  float l = 0, c = 0;
+  for (int64_t i = threadIdx.x; i < count; i += THREADS) l += loss[start + i], c += correct[start + i];
+  l = warp_sum(l), c = warp_sum(c);
+  if (threadIdx.x % 32 == 0) losses[threadIdx.x / 32] = l, corrects[threadIdx.x / 32] = c;
   __syncthreads();
   if (threadIdx.x) return;
-  for (int w = 1; w < WARPS; w++) l += losses[w], h += hits[w];
+  for (int w = 1; w < WARPS; w++) l += losses[w], c += corrects[w];
   out[2 * blockIdx.x] = l / count;
-  out[2 * blockIdx.x + 1] = h;
+  out[2 * blockIdx.x + 1] = c;
 }
 
 }  // namespace
@@ -260,13 +270,13 @@ int kernels_head(uintptr_t stream, uintptr_t grad, uintptr_t dx, uintptr_t loss,
   if (rows == 0) return cudaSuccess;
   Args p = {ptr<float>(grad), ptr<float>(dx), ptr<float>(loss), ptr<float>(hit), ptr<float>(x), ptr<float>(w), ptr<uint8_t>(labels),
             ptr<int32_t>(order), rows, int(classes), int(k), (early & KERNELS_EARLY_B) != 0, w % 16 == 0};
-  bool quads = k % 4 == 0 && (x | dx) % 16 == 0;
-  if (quads && rows > 2 * device().sms && k <= 4 * 32 * MOST_QUADS && device().shared >= 160 << 10)
+  bool fours = k % 4 == 0 && (x | dx) % 16 == 0;
+  if (fours && rows > 2 * device().sms && k <= 4 * 32 * MOST_FOURS && device().shared >= 160 << 10)
     return classes == 10 ? run_many<10, true>(stream, p) : run_many<16, false>(stream, p);
-  if (quads && classes == 10 && k <= 4 * THREADS) return run<10, true, 1>(stream, p);
-  if (quads && classes == 10 && k <= 8 * THREADS) return run<10, true, 1, 2 * THREADS>(stream, p);
-  if (quads && classes == 10 && k <= 16 * THREADS) return run<10, true, 2, 2 * THREADS>(stream, p);
-  return quads && k <= 4 * THREADS ? run<16, false, 1>(stream, p) : run<16, false, 0>(stream, p);
+  if (fours && classes == 10 && k <= 4 * THREADS) return run<10, true, 1>(stream, p);
+  if (fours && classes == 10 && k <= 8 * THREADS) return run<10, true, 1, 2 * THREADS>(stream, p);
+  if (fours && classes == 10 && k <= 16 * THREADS) return run<10, true, 2, 2 * THREADS>(stream, p);
+  return fours && k <= 4 * THREADS ? run<16, false, 1>(stream, p) : run<16, false, 0>(stream, p);
 }
 
 int kernels_means(uintptr_t stream, uintptr_t out, uintptr_t loss, uintptr_t hit, int64_t rows, int64_t batch) {
@@ -274,5 +284,5 @@ int kernels_means(uintptr_t stream, uintptr_t out, uintptr_t loss, uintptr_t hit
   int64_t batches = (rows + batch - 1) / batch;
   if (batches == 0) return cudaSuccess;
   if (batches > INT32_MAX) return cudaErrorInvalidValue;
-  return launch(stream, {unsigned(batches), THREADS}, means, ptr<float>(out), ptr<float>(loss), ptr<float>(hit), rows, batch);
+  return launch(stream, {unsigned(batches), THREADS}, loss_reduction, ptr<float>(out), ptr<float>(loss), ptr<float>(hit), rows, batch);
 }

@@ -3,19 +3,19 @@
 
 namespace {
 
-// A block makes the rows blockIdx.x, blockIdx.x + gridDim.x, ... With VECTOR,
+// A CTA makes the rows blockIdx.x, blockIdx.x + gridDim.x, ... If ALIGNED,
 // four pixels at a time: 784 bytes in 196 loads, stored as 16 bytes each.
-template <bool VECTOR>
-__global__ void gather(float *x, int32_t *y, const uint8_t *images, const uint8_t *labels, const int32_t *order,
+template <bool ALIGNED>
+__global__ void gather(float *x, int32_t *y, const uint8_t *images, const uint8_t *labels, const int32_t *indices,
                        int64_t rows, int64_t cols) {
-  // The tables are never written: what a block begins with is read early.
+  // The tables are never written: what a CTA begins with is prefetched before pdl_wait.
   uchar4 first = {};
-  if (VECTOR && threadIdx.x < cols / 4) first = reinterpret_cast<const uchar4 *>(images + int64_t(order[blockIdx.x]) * cols)[threadIdx.x];
-  follow();
+  if (ALIGNED && threadIdx.x < cols / 4) first = reinterpret_cast<const uchar4 *>(images + int64_t(indices[blockIdx.x]) * cols)[threadIdx.x];
+  pdl_wait();
   for (int64_t i = blockIdx.x; i < rows; i += gridDim.x) {
-    int64_t at = order[i];
+    int64_t at = indices[i];
     if (y && threadIdx.x == 0) y[i] = labels[at];
-    if (VECTOR) {
+    if (ALIGNED) {
       const uchar4 *from = reinterpret_cast<const uchar4 *>(images + at * cols);
       float4 *to = reinterpret_cast<float4 *>(x + i * cols);
       for (int64_t j = threadIdx.x; j < cols / 4; j += blockDim.x) {
@@ -34,8 +34,8 @@ int kernels_gather(uintptr_t stream, uintptr_t x, uintptr_t y, uintptr_t images,
                    int64_t rows, int64_t cols) {
   if (rows < 0 || cols < 0) return cudaErrorInvalidValue;
   if (rows == 0) return cudaSuccess;
-  bool vector = cols % 4 == 0 && images % 4 == 0 && x % 16 == 0;
-  auto kernel = vector ? gather<true> : gather<false>;
+  bool aligned = cols % 4 == 0 && images % 4 == 0 && x % 16 == 0;
+  auto kernel = aligned ? gather<true> : gather<false>;
   return launch(stream, {blocks(rows, 1), 256}, kernel, ptr<float>(x), ptr<int32_t>(y), ptr<uint8_t>(images),
                 ptr<uint8_t>(labels), ptr<int32_t>(order), rows, cols);
 }

@@ -1,4 +1,4 @@
-// ReLU on its own. In training it rides on the products (matmul.cu); these are
+// ReLU and dReLU on their own. In training they are epilogues of a GEMM (gemm.cuh); these are
 // for what does not fit there.
 #include "launch.cuh"
 

@@ -1,4 +1,4 @@
-// Row softmax, cross-entropy and its gradient. (head.cu: fused with the last layer.)
+// Row softmax, cross-entropy and its gradient. (classifier.cu: fused with the last layer.)
 #include "launch.cuh"
 #include "warp.cuh"
 

@@ -3,11 +3,11 @@
 
 namespace {
 
-__global__ void probe() { follow(); }
+__global__ void probe() { pdl_wait(); }
 
-// captures_early tries whether a launch that may start early can be captured: a
+// captures_pdl tries whether a launch with PDL can be captured: a
 // driver before CUDA 12.3 refuses, and spoils the capture that it is in.
-bool captures_early() {
+bool captures_pdl() {
   cudaStream_t s = nullptr;
   if (done(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking))) return false;
   uintptr_t stream = reinterpret_cast<uintptr_t>(s);
@@ -26,8 +26,8 @@ bool captures_early() {
 // Relaxed: another goroutine's thread may end the capture, and any may call
 // cudaMalloc during it.
 int kernels_capture_begin(uintptr_t stream) {
-  static const bool early = captures_early();
-  if (!early) late_launches = true;
+  static const bool pdl = captures_pdl();
+  if (!pdl) pdl_off = true;
   return done(cudaStreamBeginCapture(stream_of(stream), cudaStreamCaptureModeRelaxed));
 }
 

@@ -1,0 +1,77 @@
+// Thread block clusters (compute capability 9): CTAs that run at the same time, on SMs
+// near each other, and reach each other's shared memory (DSMEM).
+#ifndef CLUSTER_CUH
+#define CLUSTER_CUH
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+namespace gemm {
+
+constexpr int MAX_CLUSTER = 8;  // CTAs in a cluster; more are not portable
+constexpr int CTA_PAIR = 2;     // CTAs in the cluster of a kernel that multicasts
+
+#if __CUDA_ARCH__ >= 900
+
+// cluster_ctarank is which of its cluster this CTA is, cluster_nctarank how many there are.
+__device__ inline int cluster_ctarank() {
+  int r;
+  asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(r));
+  return r;
+}
+
+__device__ inline int cluster_nctarank() {
+  int n;
+  asm("mov.u32 %0, %%cluster_nctarank;" : "=r"(n));
+  return n;
+}
+
+// The cluster barrier: what was written before barrier_cluster_arrive, to DSMEM too, is
+// seen after barrier_cluster_wait. With arrive_relaxed it orders no memory: what was read
+// before must have been used.
+__device__ inline void barrier_cluster_arrive() { asm volatile("barrier.cluster.arrive.aligned;" ::: "memory"); }
+__device__ inline void barrier_cluster_arrive_relaxed() { asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory"); }
+__device__ inline void barrier_cluster_wait() { asm volatile("barrier.cluster.wait.aligned;" ::: "memory"); }
+
+// mapa is the address of this CTA's shared memory in another CTA of the cluster.
+__device__ inline unsigned mapa(const void *shared, int rank) {
+  unsigned a;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(a) : "r"(unsigned(__cvta_generic_to_shared(shared))), "r"(rank));
+  return a;
+}
+
+// st_shared_cluster is a DSMEM store, at an address of mapa.
+__device__ inline void st_shared_cluster(unsigned to, float4 v) {
+  asm volatile("st.shared::cluster.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(to), "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w) : "memory");
+}
+
+// st_async is a DSMEM store of whose bytes an mbarrier of the same CTA is told.
+__device__ inline void st_async(unsigned to, float4 v, unsigned mbarrier) {
+  asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(to), "f"(v.x),
+               "f"(v.y), "f"(v.z), "f"(v.w), "r"(mbarrier)
+               : "memory");
+}
+
+#else
+
+__device__ inline int cluster_ctarank() { return 0; }
+__device__ inline int cluster_nctarank() { return 1; }
+__device__ inline void barrier_cluster_arrive() {}
+__device__ inline void barrier_cluster_arrive_relaxed() {}
+__device__ inline void barrier_cluster_wait() {}
+__device__ inline unsigned mapa(const void *, int) { return 0; }
+__device__ inline void st_shared_cluster(unsigned, float4) {}
+__device__ inline void st_async(unsigned, float4, unsigned) {}
+
+#endif
+
+// barrier_cluster_relaxed waits for the other CTAs of the cluster, and orders no memory.
+__device__ inline void barrier_cluster_relaxed() {
+  barrier_cluster_arrive_relaxed();
+  barrier_cluster_wait();
+}
+
+}  // namespace gemm
+
+#endif

@@ -1,0 +1,135 @@
+// What becomes of a sum on its way to c, and how the parts of split-K come together.
+#ifndef EPILOGUE_CUH
+#define EPILOGUE_CUH
+
+#include "cluster.cuh"
+#include "gemm.cuh"
+
+namespace gemm {
+
+__device__ inline void add(float4 &s, float4 v) { s.x += v.x, s.y += v.y, s.z += v.z, s.w += v.w; }
+
+// ld_float4 reads four elements, or as many as left says, from L2: what is prefetched
+// before pdl_wait must not be what L1 still has of before.
+__device__ inline float4 ld_float4(bool aligned, const float *from, int left) {
+  float v[4] = {};
+  if (aligned) {
+    if (left > 0) return __ldcg((const float4 *)from);
+  } else {
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+      if (i < left) v[i] = __ldcg(from + i);
+  }
+  return make_float4(v[0], v[1], v[2], v[3]);
+}
+
+// epilogue finishes one element: old is the element of y (dReLU) or c (SGD) at its place.
+// Whether it is fused is not known to the compiler: one branch for all elements costs less
+// than a second kernel.
+template <int LAYOUT>
+__device__ float epilogue(const Gemm &g, float sum, float old) {
+  if (!g.fused) return sum;
+  if (LAYOUT == NN) return sum < 0 ? 0 : sum;
+  if (LAYOUT == NT) return old > 0 ? sum : 0;
+  return old + g.alpha * sum;
+}
+
+// TileEpilogue follows the sums of a CTA's tile, BM×BN. In intra-CTA split-K every one of
+// the SLICES of its threads has left its part in shared memory, in rows of LD, PART apart; a
+// thread finishes float4s. In cluster split-K each CTA finishes an equal share of the
+// tile; the others send it their sums of that share by DSMEM stores, into its inbox.
+template <int LAYOUT, int BM, int BN, int LD, int PART, int SLICES, int THREADS>
+struct TileEpilogue {
+  static constexpr int ROW = BN / 4, ALL = BM * ROW;  // float4s
+  static constexpr int PER_THREAD = (ALL + THREADS - 1) / THREADS;
+  static constexpr bool OLD = LAYOUT != NN;
+
+  const Gemm &g;
+  int m0, n0, rank, ranks, share, first, end;
+  float4 old[OLD ? PER_THREAD : 1];
+
+  // Of the tile's float4s this thread has those from first on, every THREADS-th, below
+  // end: all of them, or its CTA's share.
+  __device__ TileEpilogue(const Gemm &gemm, int m, int n, int r, int rs)
+      : g(gemm), m0(m), n0(n), rank(r), ranks(rs), share(ALL / rs), first(share * r + threadIdx.x), end(share * (r + 1)) {}
+
+  // read_old sends for what the epilogue needs.
+  __device__ void read_old() {
+    if (!OLD || !g.fused) return;
+    const float *olds = LAYOUT == NT ? g.y : g.c;
+#pragma unroll
+    for (int i = 0; i < PER_THREAD; i++) {
+      int e = first + i * THREADS, y = m0 + e / ROW, x = n0 + e % ROW * 4;
+      if (e < end && y < g.m && x < g.n) old[i] = ld_float4(g.aligned_c, olds + int64_t(y) * g.n + x, g.n - x);
+    }
+  }
+
+  // slices adds what the slices have of a float4, in order.
+  __device__ static float4 slices(const float *parts, int e) {
+    const float *at = parts + e / ROW * LD + e % ROW * 4;
+    float4 v = *(const float4 *)at;
+#pragma unroll
+    for (int s = 1; s < SLICES; s++) add(v, *(const float4 *)(at + s * PART));
+    return v;
+  }
+
+  // send gives the other CTAs of the cluster their shares.
+  __device__ void send(const float *parts, float4 *inbox) {
+    barrier_cluster_wait();  // the others run
+#pragma unroll 1
+    for (int e = threadIdx.x; e < ALL; e += THREADS) {
+      int owner = e / share;
+      st_shared_cluster(mapa(inbox + (rank - owner) * share + e, owner), slices(parts, e));
+    }
+    barrier_cluster_arrive();
+    barrier_cluster_wait();
+  }
+
+  __device__ void write(const float *parts, float4 *inbox) {
+    if (ranks > 1) send(parts, inbox);
+#pragma unroll
+    for (int i = 0; i < PER_THREAD; i++) {
+      int e = first + i * THREADS, y = m0 + e / ROW, x = n0 + e % ROW * 4;
+      if (e >= end || y >= g.m || x >= g.n) continue;
+      float4 v;
+      if (ranks == 1) {
+        v = slices(parts, e);
+      } else {
+        v = inbox[e - share * rank];
+#pragma unroll 1
+        for (int r = 1; r < ranks; r++) add(v, inbox[e + share * (r - rank)]);
+      }
+      float4 o = old[OLD ? i : 0];
+      v = make_float4(epilogue<LAYOUT>(g, v.x, o.x), epilogue<LAYOUT>(g, v.y, o.y), epilogue<LAYOUT>(g, v.z, o.z), epilogue<LAYOUT>(g, v.w, o.w));
+      float *to = g.c + int64_t(y) * g.n + x, result[4] = {v.x, v.y, v.z, v.w};
+      if (g.aligned_c) {
+        *(float4 *)to = v;
+      } else {
+#pragma unroll
+        for (int j = 0; j < 4; j++)
+          if (x + j < g.n) to[j] = result[j];
+      }
+    }
+  }
+};
+
+// A CTA's place in its cluster, if it is in one, of which it says that it runs.
+struct SplitK {
+  int rank, ranks;
+  __device__ SplitK() : rank(cluster_ctarank()), ranks(cluster_nctarank()) {
+    if (ranks > 1) barrier_cluster_arrive();
+  }
+};
+
+// split_k is how many CTAs of a cluster share a tile: twice as many while all find an SM of
+// their own and keep enough of k each to be worth adding up.
+inline int split_k(const Gemm &g, int64_t tiles, int most) {
+  int ranks = 1;
+  if (device().major >= 9)
+    while (ranks < most && tiles * ranks * 2 <= device().sms && g.k >= 64 * ranks * 2) ranks *= 2;
+  return ranks;
+}
+
+}  // namespace gemm
+
+#endif

@@ -1,0 +1,88 @@
+// Tensor maps, which tell TMA where a matrix is and what its tiles are like. The driver
+// encodes them. A training step asks for the same ones again and again, since the
+// allocator hands out the same addresses: the last of them are kept.
+#include "tma.cuh"
+
+namespace gemm {
+
+#if HAVE_TMA
+
+namespace {
+
+using Encode = decltype(&cuTensorMapEncodeTiled);
+
+Encode encoder() {
+  static const Encode found = [] {
+    Encode f;
+    driver_function(f, "cuTensorMapEncodeTiled", 12000);
+    return f;
+  }();
+  return found;
+}
+
+constexpr int MAX_RANK = 3;
+
+// A Key is all that a tensor map depends on.
+struct Key {
+  const float *array;
+  int64_t rank, counts[MAX_RANK], strides[MAX_RANK], tiles[MAX_RANK];  // 0 past rank
+};
+
+uint64_t hash(const Key &key) {
+  uint64_t words[sizeof key / 8], h = 0;
+  memcpy(words, &key, sizeof words);
+  for (uint64_t w : words) h = (h ^ w) * 0x9E3779B97F4A7C15u, h ^= h >> 29;
+  return h;
+}
+
+// The cache: a key has one place, and what is newer takes it.
+struct Place {
+  Key key;
+  TensorMap map;
+};
+constexpr int PLACES = 1024;
+std::mutex lock;
+Place places[PLACES];
+
+int encode(TensorMap &map, const Key &key) {
+  // The driver wants a context, which a thread may not have yet.
+  static thread_local const int ready = done(cudaSetDevice(0));
+  if (ready != cudaSuccess) return ready;
+  cuuint64_t counts[MAX_RANK], strides[MAX_RANK];
+  cuuint32_t tile[MAX_RANK], steps[MAX_RANK];
+  for (int i = 0; i < key.rank; i++) counts[i] = key.counts[i], strides[i] = 4 * key.strides[i], tile[i] = key.tiles[i], steps[i] = 1;
+  CUresult code = encoder()(&map, CU_TENSOR_MAP_DATA_TYPE_FLOAT32, key.rank, const_cast<float *>(key.array), counts, strides + 1, tile, steps,
+                            CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_NONE, CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
+                            CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  return code;  // the runtime's errors have the driver's numbers
+}
+
+}  // namespace
+
+bool tma_possible() { return device().major == 9 && device().capability / 10 == 9 && encoder(); }
+
+int encode(TensorMap &map, const float *array, const Dimension *d, int rank) {
+  if (rank < 1 || rank > MAX_RANK) return cudaErrorInvalidValue;
+  Key key = {};
+  key.array = array, key.rank = rank;
+  for (int i = 0; i < rank; i++) key.counts[i] = d[i].count, key.strides[i] = d[i].stride, key.tiles[i] = d[i].tile;
+  Place &place = places[hash(key) % PLACES];
+  {
+    std::lock_guard<std::mutex> held(lock);
+    if (memcmp(&place.key, &key, sizeof key) == 0) return map = place.map, cudaSuccess;
+  }
+  if (int code = encode(map, key)) return code;
+  std::lock_guard<std::mutex> held(lock);
+  place.key = key, place.map = map;
+  return cudaSuccess;
+}
+
+#else
+
+bool tma_possible() { return false; }
+
+int encode(TensorMap &, const float *, const Dimension *, int) { return cudaErrorNotSupported; }
+
+#endif
+
+}  // namespace gemm
