@@ -10,7 +10,7 @@ KERNELS := $(patsubst %/,%,$(dir $(lastword $(MAKEFILE_LIST))))
 NVCC ?= $(firstword $(wildcard $(shell command -v nvcc) $(CUDA_HOME)/bin/nvcc /usr/local/cuda/bin/nvcc))
 CUDA_ARCH ?= $(if $(findstring GPU,$(shell nvidia-smi -L 2>/dev/null)),native,all-major)
 NVCCFLAGS ?= -O3 -Xcompiler -fPIC -Wno-deprecated-gpu-targets
-# Bulk copies to two blocks (bulk.cuh) come with advice for GPUs to come, unless refused.
+# TMA multicast (tma.cuh) comes with advice for GPUs to come, unless refused.
 ifneq ($(NVCC),)
 NVCCFLAGS += $(addprefix -Xptxas ,$(shell $(NVCC) -arch=sm_90 -Xptxas --help -x cu -cubin -o /dev/null /dev/null 2>/dev/null \
 	| grep -o -m 1 -e '--suppress-async-bulk-multicast-advisory-warning'))
@@ -28,10 +28,19 @@ kernels_sources := $(wildcard $(kernels_root)/*/*.cu)
 kernels_headers := $(wildcard $(kernels_root)/*.h $(kernels_root)/*.cuh $(kernels_root)/*/*.cuh)
 kernels_objects := $(patsubst $(kernels_root)/%.cu,$(kernels_build)/%.o,$(kernels_sources))
 
+# On all cores, unless make was told on how many.
 .PHONY: kernels
-kernels: $(KERNELS)/archive_cuda.go
+kernels:
+	@$(MAKE) --no-print-directory $(if $(filter -j% --jobserver%,$(MAKEFLAGS)),,-j$(shell nproc 2>/dev/null || echo 1)) $(KERNELS)/archive_cuda.go
+
+# What takes its time is said before, once.
+$(kernels_build)/said: $(kernels_sources) $(kernels_headers)
+	@mkdir -p $(@D)
+	@echo "compiling the kernels for $(kernels_for) of one core's time, once for these sources"
+	@touch $@
 
 ifeq ($(EMULATE),)
+kernels_for := $(if $(filter all%,$(CUDA_ARCH)),every GPU (CUDA_ARCH=$(CUDA_ARCH)): some four minutes,$(CUDA_ARCH): a minute or two)
 kernels_libraries = -L$(CUDA_LIB) -lcudart_static -ldl -lrt -lpthread -lstdc++
 
 # What compiles: objects of another compiler are made again.
@@ -42,17 +51,18 @@ $(kernels_compiler): FORCE
 	@cmp -s $@.now $@ || cp $@.now $@
 	@rm $@.now
 
-$(kernels_build)/%.o: $(kernels_root)/%.cu $(kernels_headers) $(kernels_compiler)
+$(kernels_build)/%.o: $(kernels_root)/%.cu $(kernels_headers) $(kernels_compiler) | $(kernels_build)/said
 	@mkdir -p $(@D)
 	$(NVCC) -arch=$(CUDA_ARCH) $(NVCCFLAGS) -I$(kernels_root) -c $< -o $@
 else
+kernels_for := a GPU that the CPU emulates: a minute
 EMULATOR := $(KERNELS)/emulator
 kernels_libraries := -lpthread -lstdc++ -lm
 kernels_objects += $(patsubst $(EMULATOR)/%.cpp,$(kernels_build)/emulator/%.o,$(wildcard $(EMULATOR)/*.cpp))
 # Warnings are for nvcc to give: of the sources, not of what they were translated to.
 EMULATOR_FLAGS := -std=c++20 -O2 -fPIC -I$(EMULATOR) -I$(kernels_build)/cuda
 
-$(kernels_build)/translated: $(kernels_sources) $(kernels_headers) $(wildcard $(EMULATOR)/translate/*.go)
+$(kernels_build)/translated: $(kernels_sources) $(kernels_headers) $(wildcard $(EMULATOR)/translate/*.go) | $(kernels_build)/said
 	@mkdir -p $(kernels_build)/emulator
 	@rm -rf $(kernels_build)/cuda
 	go run ./$(EMULATOR)/translate $(kernels_build)/cuda $(kernels_root) $(kernels_sources) $(kernels_headers)

@@ -51,3 +51,28 @@ func TestMakePlot(t *testing.T) {
 		t.Errorf("success %v, output %q", ok, lines)
 	}
 }
+
+// TestMakeKernels wants a line that says what will take its time, and every core at
+// work, unless make was told otherwise. The compiler is one that is never run.
+func TestMakeKernels(t *testing.T) {
+	for _, test := range []struct {
+		args []string
+		want string
+		jobs bool
+	}{
+		{[]string{"CUDA_ARCH=sm_90", "NVCC=true", "CUDA=1"}, "compiling the kernels for sm_90", true},
+		{[]string{"CUDA_ARCH=all-major", "NVCC=true", "CUDA=1", "-j2"}, "compiling the kernels for every GPU", false},
+		{[]string{"EMULATE=1", "NVCC="}, "compiling the kernels for a GPU that the CPU emulates", true},
+	} {
+		// -B: as if nothing was built.
+		lines, ok := makeIt(t, []string{"CGO_ENABLED=1"}, append(test.args, "kernels", "-n", "-B")...)
+		said := slices.ContainsFunc(lines, func(line string) bool { return strings.Contains(line, test.want) })
+		if !ok || !said {
+			t.Errorf("make %v: success %v, no line with %q in %q", test.args, ok, test.want, lines)
+		}
+		own := slices.ContainsFunc(lines, func(line string) bool { return strings.Contains(line, "--no-print-directory -j") })
+		if own != test.jobs {
+			t.Errorf("make %v: chooses the number of jobs: %v, want %v", test.args, own, test.jobs)
+		}
+	}
+}
