@@ -15,6 +15,18 @@
 
 #include "launch.cuh"
 
+// HAVE_TMA: the toolkit knows TMA as the kernels use it, see tma.cuh.
+#if defined(__CUDACC_VER_MAJOR__) && 100 * __CUDACC_VER_MAJOR__ + __CUDACC_VER_MINOR__ >= 1201
+#define HAVE_TMA 1
+#else
+#define HAVE_TMA 0
+#endif
+
+// Where kernels are not compiled, their constants are not used: nvcc need not say so.
+#if defined(__CUDACC__) && (!HAVE_TMA || (defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900))
+#pragma nv_diag_suppress 177
+#endif
+
 namespace gemm {
 
 enum Layout { NN = KERNELS_NN, NT = KERNELS_NT, TN = KERNELS_TN };

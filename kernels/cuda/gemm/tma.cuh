@@ -16,11 +16,8 @@
 #include "cluster.cuh"
 #include "gemm.cuh"
 
-#if defined(__CUDACC_VER_MAJOR__) && 100 * __CUDACC_VER_MAJOR__ + __CUDACC_VER_MINOR__ >= 1201
-#define HAVE_TMA 1
+#if HAVE_TMA
 #include <cuda.h>
-#else
-#define HAVE_TMA 0
 #endif
 
 namespace gemm {
