@@ -8,7 +8,7 @@ import (
 	"mlpool/kernels/kerneltest"
 )
 
-// TestTensorMaps makes products of other shapes at the same addresses, and of the same
+// TestTensorMaps does GEMMs of other shapes at the same addresses, and of the same
 // shapes at others, over and over, on several threads: what is kept of where a matrix is
 // and what it is like must never be used for another.
 func TestTensorMaps(t *testing.T) {
@@ -38,9 +38,9 @@ func TestTensorMaps(t *testing.T) {
 			}
 			for i := range 12 * times {
 				n, k, first := []int{20, 24, 64}[i%3], []int{48, 64}[i/3%2], i/6%2*4
-				form := []kernels.Form{kernels.NN, kernels.NT}[i%2]
+				layout := []kernels.Layout{kernels.NN, kernels.NT}[i%2]
 				got := make([]float32, rows*n)
-				if err := s.MatMul(kernels.TF32, kernels.Product{Form: form, C: y, A: x, B: w + uintptr(4*first), M: rows, N: n, K: k}); err != nil {
+				if err := s.GEMM(kernels.TF32, kernels.GEMM{Layout: layout, C: y, A: x, B: w + uintptr(4*first), M: rows, N: n, K: k}); err != nil {
 					t.Error(err)
 					return
 				}
@@ -52,13 +52,13 @@ func TestTensorMaps(t *testing.T) {
 					var want float32
 					for j := range k {
 						at := j*n + e%n
-						if form == kernels.NT {
+						if layout == kernels.NT {
 							at = e%n*k + j
 						}
 						want += a[e/n*k+j] * b[first+at]
 					}
 					if v != want {
-						t.Errorf("form %v, %d×%d from %d on: element %d is %v, want %v", form, n, k, first, e, v, want)
+						t.Errorf("layout %v, %d×%d from %d on: element %d is %v, want %v", layout, n, k, first, e, v, want)
 						return
 					}
 				}
