@@ -1,5 +1,4 @@
-// The part of CUDA's driver that kernels need for copies in bulk, and allocators for
-// memory.
+// The part of CUDA's driver that kernels need for TMA, and allocators for memory.
 #ifndef CUDA_H
 #define CUDA_H
 

@@ -137,9 +137,9 @@ void emulator::give(size_t bytes) { used -= bytes; }
 cudaError_t emulator::launch(cudaStream_t s, const void *kernel, Grid grid) {
   Lock lock(one_at_a_time);
   used_runtime = true;
-  bool fits = grid.blocks && grid.threads && grid.threads <= MOST_THREADS && grid.cluster && grid.cluster <= MOST_CLUSTER;
+  bool fits = grid.ctas && grid.threads && grid.threads <= MOST_THREADS && grid.cluster && grid.cluster <= MOST_CLUSTER;
   bool shared = grid.shared <= std::max(SHARED_UNASKED, allowed_shared[kernel]);
-  if (!fits || !shared || grid.blocks % grid.cluster) return last_error = cudaErrorInvalidValue;
+  if (!fits || !shared || grid.ctas % grid.cluster) return last_error = cudaErrorInvalidValue;
   enqueue(s, [grid] { submit(grid); });
   return cudaSuccess;
 }

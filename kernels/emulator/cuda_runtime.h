@@ -81,7 +81,7 @@ inline long long clock64() {
   return now += 1 << 20;
 }
 
-inline void __syncthreads() { emulator::block_barrier(); }
+inline void __syncthreads() { emulator::cta_barrier(); }
 inline void __syncwarp() {
   emulator::exchange({}, [](const emulator::Words(&)[32], emulator::Words(&)[32]) {});
 }
@@ -201,13 +201,13 @@ cudaError_t allow(const void *kernel, int bytes);
 
 // call is kernel<<<…>>>.
 struct Shape {
-  unsigned blocks, threads;
+  unsigned ctas, threads;
   size_t shared = 0;
   cudaStream_t stream = nullptr;
 };
 template <typename... P>
 auto call(Shape s, void (*kernel)(P...)) {
-  return [=](P... p) { launch(s.stream, reinterpret_cast<void *>(kernel), {s.blocks, s.threads, s.shared, 1, false, [=] { kernel(p...); }}); };
+  return [=](P... p) { launch(s.stream, reinterpret_cast<void *>(kernel), {s.ctas, s.threads, s.shared, 1, false, [=] { kernel(p...); }}); };
 }
 }  // namespace emulator
 template <typename F>
@@ -242,7 +242,7 @@ cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t *config, void (*kernel)(
   for (unsigned i = 0; i < config->numAttrs; i++) {
     const cudaLaunchAttribute &a = config->attrs[i];
     if (a.id == cudaLaunchAttributeClusterDimension) grid.cluster = a.val.clusterDim.x;
-    else grid.early = a.val.programmaticStreamSerializationAllowed;
+    else grid.pdl = a.val.programmaticStreamSerializationAllowed;
   }
   grid.kernel = [=] { kernel(p...); };
   return emulator::launch(config->stream, reinterpret_cast<void *>(kernel), std::move(grid));

@@ -1,8 +1,8 @@
-// Grids, blocks and threads. A thread of a kernel is a fiber: it runs until it must
-// wait for another. Blocks run one after the other, but for those of a cluster.
+// Grids, CTAs and threads. A thread of a kernel is a fiber: it runs until it must
+// wait for another. CTAs run one after the other, but for those of a cluster.
 //
-// It is unkind where a GPU may be: the order of a block's threads is random, the shared
-// memory of a block begins as NaN, and of a grid that may begin early a few clusters
+// It is unkind where a GPU may be: the order of a CTA's threads is random, the shared
+// memory of a CTA begins as NaN, and of a grid with PDL a few clusters
 // begin before the grid that they depend on has run at all.
 #include "emulator.h"
 
@@ -26,8 +26,8 @@ namespace emulator {
 namespace {
 
 constexpr size_t STACK = 128 << 10;
-constexpr size_t GUARD = 1 << 10, SHARED = MOST_SHARED + GUARD;  // the guard behind a block's shared memory must stay unwritten
-constexpr int EARLY = 2;  // clusters that begin early
+constexpr size_t GUARD = 1 << 10, SHARED = MOST_SHARED + GUARD;  // the guard behind a CTA's shared memory must stay unwritten
+constexpr int PREFETCHING = 2;  // clusters that begin before
 constexpr unsigned char UNWRITTEN = 0xff;
 
 std::mt19937 dice(1);
@@ -51,18 +51,18 @@ struct Copy {
   int size, bytes;
 };
 
-struct Block;
+struct Cta;
 
-// An Arrivals (mbarrier) is open for the next phase when so many calls, and all bytes that
+// An Mbarrier is open for the next phase when so many calls, and all bytes that
 // they expect, have come.
-struct Arrivals {
+struct Mbarrier {
   int calls;
   int missing = calls;  // calls in this phase
   unsigned phase = 0;
   int64_t bytes = 0;  // to come
   struct Coming {
     int64_t bytes;
-    std::function<void(Block &)> land;
+    std::function<void(Cta &)> land;
   };
   std::vector<Coming> under_way;
 
@@ -80,9 +80,9 @@ using Place = void *[5];
 struct Running;
 
 struct Thread {
-  Block *block;
+  Cta *cta;
   unsigned index;
-  enum { READY, FOLLOWING, DONE } state;
+  enum { READY, PDL_WAIT, DONE } state;
   unsigned cluster_turn;
   std::vector<std::vector<Copy>> groups;  // of copies under way; the last is not committed
 
@@ -92,26 +92,26 @@ struct Thread {
   std::unique_ptr<char[]> stack{new char[STACK]};
 };
 
-struct Block {
+struct Cta {
   Running *grid;
   unsigned index, rank;
   bool copy_at_once;
-  Block *cluster;  // its first block
+  Cta *cluster;  // its first CTA
   char *shared;
-  Barrier barrier, cluster_barrier;  // of the cluster: the first block's
+  Barrier barrier, cluster_barrier;  // of the cluster: the first CTA's
   std::vector<Warp> warps;
   std::vector<Thread *> threads;
   std::map<const void *, char *> statics;
   char *lowest_static;
-  std::map<uint32_t, Arrivals> arrivals;
+  std::map<uint32_t, Mbarrier> mbarriers;
 };
 
-using Cluster = std::vector<Block>;
+using Cluster = std::vector<Cta>;
 
 struct Running {
   Grid grid;
-  bool may_follow = false;
-  std::vector<std::unique_ptr<Cluster>> early;
+  bool preceding_done = false;
+  std::vector<std::unique_ptr<Cluster>> prefetching;
 };
 
 std::unique_ptr<Running> queued;
@@ -143,9 +143,9 @@ void wait_until(Condition c) {
 // run_kernels is all that a fiber does.
 void run_kernels() {
   for (;;) {
-    self->block->grid->grid.kernel();
+    self->cta->grid->grid.kernel();
     if (!self->groups.back().empty()) fail("ended with copies that it did not commit");
-    Block &b = *self->block;
+    Cta &b = *self->cta;
     if (b.warps[self->index / 32].barrier.arrived) fail("ended while its warp waits for it");
     self->state = Thread::DONE;
     progress = true;
@@ -161,9 +161,9 @@ void run_kernels() {
 [[gnu::noipa]] void resume(Thread &t) {
   self = &t;
   threadIdx = {t.index, 0, 0};
-  blockIdx = {t.block->index, 0, 0};
-  blockDim = dim3(t.block->grid->grid.threads);
-  gridDim = dim3(t.block->grid->grid.blocks);
+  blockIdx = {t.cta->index, 0, 0};
+  blockDim = dim3(t.cta->grid->grid.threads);
+  gridDim = dim3(t.cta->grid->grid.ctas);
   if (stop(scheduler)) return;
   if (self->begun) go_on(self->at);
   self->begun = true;
@@ -178,7 +178,7 @@ std::unique_ptr<Cluster> begin(Running &r, unsigned index) {
   const Grid &g = r.grid;
   auto cluster = std::make_unique<Cluster>(g.cluster);
   for (unsigned rank = 0; rank < g.cluster; rank++) {
-    Block &b = (*cluster)[rank];
+    Cta &b = (*cluster)[rank];
     b.grid = &r, b.index = index * g.cluster + rank, b.rank = rank, b.cluster = cluster->data();
     b.copy_at_once = dice() % 4 == 0;
     b.shared = take<char>(idle_shared, [] { return static_cast<char *>(aligned_alloc(1024, SHARED)); });
@@ -188,7 +188,7 @@ std::unique_ptr<Cluster> begin(Running &r, unsigned index) {
     b.warps.resize((g.threads + 31) / 32);
     for (unsigned i = 0; i < g.threads; i++) {
       Thread *t = take<Thread>(idle_threads, [] { return new Thread; });
-      t->block = &b, t->index = i, t->state = Thread::READY;
+      t->cta = &b, t->index = i, t->state = Thread::READY;
       t->groups.assign(1, {});
       b.warps[i / 32].barrier.live++, b.warps[i / 32].size++;
       b.threads.push_back(t);
@@ -199,19 +199,19 @@ std::unique_ptr<Cluster> begin(Running &r, unsigned index) {
 }
 
 // run lets a cluster's threads run, to their end or as far as they may. Now and then a
-// block, or one of its warps, rests until the others can do nothing without it.
+// CTA, or one of its warps, rests until the others can do nothing without it.
 void run(Cluster &cluster) {
   constexpr unsigned ALL = ~0u;
-  Block *resting = nullptr;
+  Cta *resting = nullptr;
   unsigned resting_warp = ALL;
   for (;;) {
-    bool waiting = false, following = false;
+    bool waiting = false, pdl_waiting = false;
     progress = false;
-    for (Block &b : cluster)
+    for (Cta &b : cluster)
       for (Thread *t : b.threads) {
         if (t->state == Thread::DONE) continue;
         if (&b == resting && (resting_warp == ALL || resting_warp == t->index / 32)) waiting = true;
-        else if (t->state == Thread::FOLLOWING && !b.grid->may_follow) following = true;
+        else if (t->state == Thread::PDL_WAIT && !b.grid->preceding_done) pdl_waiting = true;
         else resume(*t), waiting = true;
       }
     if (!waiting) return;
@@ -222,7 +222,7 @@ void run(Cluster &cluster) {
       }
     } else if (resting) {
       resting = nullptr;
-    } else if (following) {
+    } else if (pdl_waiting) {
       return;
     } else {
       fail("waits for what never comes");
@@ -232,8 +232,8 @@ void run(Cluster &cluster) {
 
 void end(Cluster &cluster) {
   run(cluster);
-  for (Block &b : cluster) {
-    for (auto &[address, a] : b.arrivals)
+  for (Cta &b : cluster) {
+    for (auto &[address, a] : b.mbarriers)
       if (a.missing != a.calls || a.bytes || !a.under_way.empty()) fail("ended before all came that it waits for");
     char *guard = b.shared + b.grid->grid.shared;
     if (std::any_of(guard, guard + GUARD, [](unsigned char c) { return c != UNWRITTEN; })) fail("wrote past the end of its shared memory");
@@ -247,11 +247,11 @@ void end(Cluster &cluster) {
 void submit(Grid grid) {
   auto next = std::make_unique<Running>();
   next->grid = std::move(grid);
-  unsigned clusters = next->grid.blocks / next->grid.cluster;
-  if (queued && next->grid.early)
-    for (unsigned i = 0; i < std::min<unsigned>(EARLY, clusters); i++) {
-      next->early.push_back(begin(*next, i));
-      run(*next->early.back());
+  unsigned clusters = next->grid.ctas / next->grid.cluster;
+  if (queued && next->grid.pdl)
+    for (unsigned i = 0; i < std::min<unsigned>(PREFETCHING, clusters); i++) {
+      next->prefetching.push_back(begin(*next, i));
+      run(*next->prefetching.back());
     }
   finish();
   queued = std::move(next);
@@ -260,30 +260,30 @@ void submit(Grid grid) {
 void finish() {
   if (!queued) return;
   Running &r = *queued;
-  r.may_follow = true;
-  for (unsigned i = 0; i < r.grid.blocks / r.grid.cluster; i++) {
-    auto cluster = i < r.early.size() ? std::move(r.early[i]) : begin(r, i);
+  r.preceding_done = true;
+  for (unsigned i = 0; i < r.grid.ctas / r.grid.cluster; i++) {
+    auto cluster = i < r.prefetching.size() ? std::move(r.prefetching[i]) : begin(r, i);
     end(*cluster);
   }
   queued = nullptr;
 }
 
 void fail(const char *what) {
-  fprintf(stderr, "emulator: thread %u of block %u %s\n", threadIdx.x, blockIdx.x, what);
+  fprintf(stderr, "emulator: thread %u of CTA %u %s\n", threadIdx.x, blockIdx.x, what);
   abort();
 }
 
-char *shared_memory() { return self->block->shared; }
-// other is a block of this cluster, to be written to.
-static Block &other(unsigned rank) {
-  Block &b = self->block->cluster[rank];
-  if (!b.barrier.live) fail("writes to a block that has ended");
+char *shared_memory() { return self->cta->shared; }
+// other is a CTA of this cluster, to be written to.
+static Cta &other(unsigned rank) {
+  Cta &b = self->cta->cluster[rank];
+  if (!b.barrier.live) fail("writes to a CTA that has ended");
   return b;
 }
 
 char *shared_memory(unsigned rank) { return other(rank).shared; }
 void *static_shared(const void *site, size_t bytes) {
-  Block &b = *self->block;
+  Cta &b = *self->cta;
   char *&place = b.statics[site];
   if (!place) {
     b.lowest_static -= (bytes + 15) / 16 * 16;
@@ -292,12 +292,12 @@ void *static_shared(const void *site, size_t bytes) {
   }
   return place;
 }
-size_t shared_bytes() { return self->block->grid->grid.shared; }
-unsigned cluster_rank() { return self->block->rank; }
-unsigned cluster_size() { return self->block->grid->grid.cluster; }
+size_t shared_bytes() { return self->cta->grid->grid.shared; }
+unsigned cluster_rank() { return self->cta->rank; }
+unsigned cluster_size() { return self->cta->grid->grid.cluster; }
 
-void block_barrier() {
-  Barrier &b = self->block->barrier;
+void cta_barrier() {
+  Barrier &b = self->cta->barrier;
   unsigned turn = b.turn;
   b.arrived++, progress = true;
   b.open();
@@ -305,7 +305,7 @@ void block_barrier() {
 }
 
 Words exchange(const Words &given, Exchange f) {
-  Warp &w = self->block->warps[self->index / 32];
+  Warp &w = self->cta->warps[self->index / 32];
   unsigned turn = w.barrier.turn, lane = self->index % 32;
   if (w.barrier.live != w.size) fail("waits for threads of its warp that ended");
   if (w.barrier.arrived && w.exchange != f) fail("is at another operation than its warp");
@@ -318,27 +318,27 @@ Words exchange(const Words &given, Exchange f) {
 }
 
 void barrier_cluster_arrive_aligned() {
-  Barrier &b = self->block->cluster->cluster_barrier;
+  Barrier &b = self->cta->cluster->cluster_barrier;
   self->cluster_turn = b.turn;
   b.arrived++, progress = true;
   b.open();
 }
 
 void barrier_cluster_wait_aligned() {
-  Barrier &b = self->block->cluster->cluster_barrier;
+  Barrier &b = self->cta->cluster->cluster_barrier;
   wait_until([&] { return b.turn != self->cluster_turn; });
 }
 
 void griddepcontrol_wait() {
-  if (self->block->grid->may_follow) return;
-  self->state = Thread::FOLLOWING;
+  if (self->cta->grid->preceding_done) return;
+  self->state = Thread::PDL_WAIT;
   progress = true;
-  wait_until([] { return self->block->grid->may_follow; });
+  wait_until([] { return self->cta->grid->preceding_done; });
   self->state = Thread::READY;
 }
 
 static void copy(const Copy &c) {
-  if (c.to % c.size || c.to + c.size > self->block->grid->grid.shared) fail("copied to a wrong address in shared memory");
+  if (c.to % c.size || c.to + c.size > self->cta->grid->grid.shared) fail("copied to a wrong address in shared memory");
   if (c.bytes && reinterpret_cast<uintptr_t>(c.from) % c.size) fail("copied from an address that is not aligned");
   char *to = shared_memory() + c.to;
   memset(to, 0, c.size);
@@ -347,7 +347,7 @@ static void copy(const Copy &c) {
 
 void copy(uint32_t to, const void *from, int size, int bytes) {
   Copy c = {to, from, size, bytes};
-  if (self->block->copy_at_once) copy(c);
+  if (self->cta->copy_at_once) copy(c);
   else self->groups.back().push_back(c);
 }
 
@@ -362,20 +362,20 @@ void cp_async_wait_group(int left) {
   self->groups.erase(self->groups.begin(), end);
 }
 
-static Arrivals &arrivals_at(Block &b, uint32_t address) {
-  auto found = b.arrivals.find(address);
-  if (found == b.arrivals.end()) fail("uses arrivals that were not made");
+static Mbarrier &mbarrier_at(Cta &b, uint32_t address) {
+  auto found = b.mbarriers.find(address);
+  if (found == b.mbarriers.end()) fail("uses an mbarrier that was not made");
   return found->second;
 }
 
 void mbarrier_init_shared_cta_b64(uint32_t address, int calls) {
   at_shared<uint64_t>(address, 8);
-  if (calls < 1) fail("makes arrivals of no calls");
-  if (!self->block->arrivals.try_emplace(address, Arrivals{calls}).second) fail("makes arrivals twice");
+  if (calls < 1) fail("makes an mbarrier of no calls");
+  if (!self->cta->mbarriers.try_emplace(address, Mbarrier{calls}).second) fail("makes an mbarrier twice");
 }
 
 void mbarrier_arrive_expect_tx_shared_cta_b64(uint32_t address, int bytes) {
-  Arrivals &a = arrivals_at(*self->block, address);
+  Mbarrier &a = mbarrier_at(*self->cta, address);
   if (!a.missing) fail("expects copies before the last ones came");
   a.missing--, a.bytes += bytes, progress = true;
   a.check();
@@ -383,15 +383,15 @@ void mbarrier_arrive_expect_tx_shared_cta_b64(uint32_t address, int bytes) {
 
 void mbarrier_arrive_shared_cta_b64(uint32_t address) { mbarrier_arrive_expect_tx_shared_cta_b64(address, 0); }
 
-static void land(Block &b, Arrivals &a, const Arrivals::Coming &c) {
+static void land(Cta &b, Mbarrier &a, const Mbarrier::Coming &c) {
   c.land(b);
   a.bytes -= c.bytes, progress = true;
   a.check();
 }
 
-// come lets a copy come to a block, at once or later.
-static void come(Block &b, uint32_t address, Arrivals::Coming c) {
-  Arrivals &a = arrivals_at(b, address);
+// come lets a copy come to a CTA, at once or later.
+static void come(Cta &b, uint32_t address, Mbarrier::Coming c) {
+  Mbarrier &a = mbarrier_at(b, address);
   if (b.copy_at_once) land(b, a, c);
   else a.under_way.push_back(std::move(c));
 }
@@ -411,26 +411,26 @@ static void each(const CUtensorMap &map, const int (&at)[3], F f) {
       }
 }
 
-void copy_tile(uint32_t to, const CUtensorMap *map, int x, int y, int z, uint32_t address, unsigned blocks) {
+void copy_tile(uint32_t to, const CUtensorMap *map, int x, int y, int z, uint32_t address, unsigned ctas) {
   size_t bytes = 4 * size_t(map->tile[0]) * map->tile[1] * map->tile[2];
-  if (to % 128 || to + bytes > shared_bytes()) fail("copied in bulk to a wrong address in shared memory");
+  if (to % 128 || to + bytes > shared_bytes()) fail("loaded a tile to a wrong address in shared memory");
   for (unsigned rank = 0; rank < cluster_size(); rank++) {
-    if (!(blocks >> rank & 1)) continue;
-    come(other(rank), address, {int64_t(bytes), [to, map = *map, x, y, z](Block &b) {
+    if (!(ctas >> rank & 1)) continue;
+    come(other(rank), address, {int64_t(bytes), [to, map = *map, x, y, z](Cta &b) {
                                   float *tile = reinterpret_cast<float *>(b.shared + to);
                                   each(map, {x, y, z}, [&](const float *element, size_t i) { tile[i] = element ? *element : 0; });
                                 }});
   }
 }
 
-// A Remote is 16 bytes of shared memory in a block of this cluster, at an address of mapa.
+// A Remote is 16 bytes of shared memory in a CTA of this cluster, at an address of mapa.
 struct Remote {
-  Block &block;
+  Cta &cta;
   uint32_t place;
 
   static constexpr uint32_t ADDRESS = (1u << RANK_SHIFT) - 1;
   static constexpr size_t BYTES = 16;
-  explicit Remote(uint32_t to) : block(other(to >> RANK_SHIFT ? (to >> RANK_SHIFT) - 1 : cluster_rank())), place(to & ADDRESS) {
+  explicit Remote(uint32_t to) : cta(other(to >> RANK_SHIFT ? (to >> RANK_SHIFT) - 1 : cluster_rank())), place(to & ADDRESS) {
     if (place % BYTES || place + BYTES > shared_bytes()) fail("wrote to a wrong address in shared memory");
   }
 };
@@ -438,22 +438,22 @@ struct Remote {
 void st_shared_cluster_v4_f32(uint32_t to, float a, float b, float c, float d) {
   Remote r(to);
   std::array<float, 4> v = {a, b, c, d};
-  memcpy(r.block.shared + r.place, v.data(), sizeof v);
+  memcpy(r.cta.shared + r.place, v.data(), sizeof v);
 }
 
-void st_async_weak_shared_cluster_mbarrier_complete_tx_bytes_v4_f32(uint32_t to, float a, float b, float c, float d, uint32_t arrivals) {
-  if (to >> RANK_SHIFT != arrivals >> RANK_SHIFT) fail("writes to one block and tells another");
+void st_async_weak_shared_cluster_mbarrier_complete_tx_bytes_v4_f32(uint32_t to, float a, float b, float c, float d, uint32_t mbarrier) {
+  if (to >> RANK_SHIFT != mbarrier >> RANK_SHIFT) fail("writes to one CTA and tells another");
   Remote r(to);
   std::array<float, 4> v = {a, b, c, d};
-  come(r.block, arrivals & Remote::ADDRESS,
-       {int64_t(Remote::BYTES), [place = r.place, v](Block &block) { memcpy(block.shared + place, v.data(), sizeof v); }});
+  come(r.cta, mbarrier & Remote::ADDRESS,
+       {int64_t(Remote::BYTES), [place = r.place, v](Cta &cta) { memcpy(cta.shared + place, v.data(), sizeof v); }});
 }
 
 void mbarrier_try_wait_parity_shared_cta_b64_bra(uint32_t address, int parity) {
-  Block &b = *self->block;
-  Arrivals &a = arrivals_at(b, address);
+  Cta &b = *self->cta;
+  Mbarrier &a = mbarrier_at(b, address);
   wait_until([&] {
-    for (const Arrivals::Coming &c : std::exchange(a.under_way, {})) land(b, a, c);
+    for (const Mbarrier::Coming &c : std::exchange(a.under_way, {})) land(b, a, c);
     return int(a.phase % 2) != parity;
   });
 }

@@ -17,10 +17,10 @@ namespace emulator {
 
 // A Grid is one launch of a kernel.
 struct Grid {
-  unsigned blocks, threads;  // threads of a block
-  size_t shared = 0;         // bytes of a block
-  unsigned cluster = 1;      // blocks of a cluster
-  bool early = false;        // may begin while the kernel before it runs
+  unsigned ctas, threads;  // threads of a CTA
+  size_t shared = 0;         // bytes of a CTA
+  unsigned cluster = 1;      // CTAs of a cluster
+  bool pdl = false;          // may begin while the kernel before it runs
   std::function<void()> kernel;
 };
 
@@ -34,13 +34,13 @@ void finish();
 // fail ends the process with a line that says which thread did what.
 [[noreturn]] void fail(const char *what);
 
-char *shared_memory();          // of this block
-char *shared_memory(unsigned);  // of another block of this cluster, which must not have ended
+char *shared_memory();          // of this CTA
+char *shared_memory(unsigned);  // of another CTA of this cluster, which must not have ended
 template <typename T>
 T *dynamic_shared() {
   return reinterpret_cast<T *>(shared_memory());
 }
-// static_shared is this block's memory for a variable, which a site stands for.
+// static_shared is this CTA's memory for a variable, which a site stands for.
 void *static_shared(const void *site, size_t bytes);
 template <typename T>
 T &static_shared(const void *site) {
@@ -48,7 +48,7 @@ T &static_shared(const void *site) {
 }
 size_t shared_bytes();  // of dynamic_shared
 
-void block_barrier();
+void cta_barrier();
 unsigned cluster_rank();
 unsigned cluster_size();
 
@@ -83,7 +83,7 @@ T shuffle(T value, uint32_t argument) {
 }
 
 // The instructions, named as in PTX. Addresses in shared memory count from the
-// beginning of the block's.
+// beginning of the CTA's.
 
 template <typename T>
 T *at_shared(uint32_t address, size_t bytes) {
@@ -110,7 +110,7 @@ inline void setp_ne_s32_st_global_v2_f32(float *to, float a, float b, int really
 }
 
 // Copies happen when they are asked for or when they are waited for: which, is drawn
-// for each block, so that code that relies on either fails.
+// for each CTA, so that code that relies on either fails.
 void copy(uint32_t to, const void *from, int size, int bytes);
 void cp_async_commit_group();
 void cp_async_wait_group(int left);
@@ -120,41 +120,41 @@ inline void setp_ne_s32_cp_async_cg_shared_global(uint32_t to, const void *from,
   if (really) copy(to, from, 16, bytes);
 }
 
-// Copies in bulk come when their Arrivals are waited for, or at once in blocks that copy
-// at once. An Arrivals is known by its address.
+// Tiles that TMA loads come when their mbarrier is waited for, or at once in CTAs that copy
+// at once. An mbarrier is known by its address.
 inline void mov_u32_cluster_ctarank(int &rank) { rank = int(cluster_rank()); }
 inline void mov_u32_cluster_nctarank(int &ranks) { ranks = int(cluster_size()); }
-void mbarrier_init_shared_cta_b64(uint32_t arrivals, int calls);
+void mbarrier_init_shared_cta_b64(uint32_t mbarrier, int calls);
 inline void fence_mbarrier_init_release_cluster() {}
-void mbarrier_arrive_shared_cta_b64(uint32_t arrivals);
-void mbarrier_arrive_expect_tx_shared_cta_b64(uint32_t arrivals, int bytes);
-void mbarrier_try_wait_parity_shared_cta_b64_bra(uint32_t arrivals, int parity);
-// copy_tile copies to the blocks of the cluster that are bits of blocks.
-void copy_tile(uint32_t to, const CUtensorMap *, int x, int y, int z, uint32_t arrivals, unsigned blocks);
+void mbarrier_arrive_shared_cta_b64(uint32_t mbarrier);
+void mbarrier_arrive_expect_tx_shared_cta_b64(uint32_t mbarrier, int bytes);
+void mbarrier_try_wait_parity_shared_cta_b64_bra(uint32_t mbarrier, int parity);
+// copy_tile copies to the CTAs of the cluster that are bits of ctas.
+void copy_tile(uint32_t to, const CUtensorMap *, int x, int y, int z, uint32_t mbarrier, unsigned ctas);
 inline void cp_async_bulk_tensor_2d_shared_cluster_global_mbarrier_complete_tx_bytes(uint32_t to, const CUtensorMap *map, int x, int y,
-                                                                                     uint32_t arrivals) {
-  copy_tile(to, map, x, y, 0, arrivals, 1u << cluster_rank());
+                                                                                     uint32_t mbarrier) {
+  copy_tile(to, map, x, y, 0, mbarrier, 1u << cluster_rank());
 }
 inline void cp_async_bulk_tensor_2d_shared_cluster_global_mbarrier_complete_tx_bytes_multicast_cluster(uint32_t to, const CUtensorMap *map,
-                                                                                                       int x, int y, uint32_t arrivals,
-                                                                                                       unsigned short blocks) {
-  copy_tile(to, map, x, y, 0, arrivals, blocks);
+                                                                                                       int x, int y, uint32_t mbarrier,
+                                                                                                       unsigned short ctas) {
+  copy_tile(to, map, x, y, 0, mbarrier, ctas);
 }
 inline void cp_async_bulk_tensor_3d_shared_cluster_global_mbarrier_complete_tx_bytes_multicast_cluster(uint32_t to, const CUtensorMap *map,
                                                                                                        int x, int y, int z,
-                                                                                                       uint32_t arrivals,
-                                                                                                       unsigned short blocks) {
-  copy_tile(to, map, x, y, z, arrivals, blocks);
+                                                                                                       uint32_t mbarrier,
+                                                                                                       unsigned short ctas) {
+  copy_tile(to, map, x, y, z, mbarrier, ctas);
 }
-// An address in a block of the cluster, as mapa makes it, has the block's rank and one
-// above the bits of an address; one without is in the block that uses it.
+// An address in a CTA of the cluster, as mapa makes it, has the CTA's rank and one
+// above the bits of an address; one without is in the CTA that uses it.
 constexpr int RANK_SHIFT = 24;
 inline void mapa_shared_cluster_u32(uint32_t &there, uint32_t address, uint32_t rank) {
-  if (rank >= cluster_size()) fail("maps an address to a block that is not of its cluster");
+  if (rank >= cluster_size()) fail("maps an address to a CTA that is not of its cluster");
   there = (rank + 1) << RANK_SHIFT | address;
 }
 void st_shared_cluster_v4_f32(uint32_t to, float a, float b, float c, float d);
-void st_async_weak_shared_cluster_mbarrier_complete_tx_bytes_v4_f32(uint32_t to, float a, float b, float c, float d, uint32_t arrivals);
+void st_async_weak_shared_cluster_mbarrier_complete_tx_bytes_v4_f32(uint32_t to, float a, float b, float c, float d, uint32_t mbarrier);
 
 inline void fence_proxy_async_shared_cta() {}
 void cp_reduce_async_bulk_tensor_2d_global_shared_cta_add_tile_bulk_group(const CUtensorMap *, int x, int y, uint32_t from);
