@@ -46,25 +46,35 @@ __device__ float softmax(const Args &p, int classes, float scale, int64_t row, i
   return g;
 }
 
-// Of few rows a CTA has one at a time: blockIdx.x, blockIdx.x + gridDim.x, ... A thread has the
-// weights of every SIZE-th four of k, for the logits and again for the gradient: HELD of
-// them in registers, prefetched before pdl_wait; with HELD 0 those of every SIZE-th k, read
-// anew. CLASSES: at least as many as there are; EXACT: as many.
+// broadcast gives every lane the values of the first N.
+template <int N>
+__device__ void broadcast(float (&v)[N], float own) {
+#pragma unroll
+  for (int i = 0; i < N; i++) v[i] = __shfl_sync(ALL, own, i);
+}
+
+// Weights are a thread's part of w: of every SIZE-th four of k, HELD of them in registers, or
+// with HELD 0 of every SIZE-th k, read anew. CLASSES: at least as many as there are; EXACT: as
+// many.
 template <int CLASSES, bool EXACT, int HELD, int SIZE>
-__global__ void __launch_bounds__(SIZE, EXACT && HELD == 1 && SIZE == THREADS ? 2 : 1) classifier(const Args p) {
-  constexpr int PARTS = SIZE / 32;  // one a warp
-  __shared__ float parts[2][PARTS][16];
-  extern __shared__ __align__(16) float staged[];
-  int warp = threadIdx.x / 32, lane = threadIdx.x % 32, classes = EXACT ? CLASSES : p.classes;
-  constexpr int KS = HELD ? 4 * HELD : 1;
+struct Weights {
+  static constexpr int KS = HELD ? 4 * HELD : 1;
+  const Args &p;
+  const int classes = EXACT ? CLASSES : p.classes;
   alignas(16) float held[KS][CLASSES];
-  auto four_of = [&](int i) { return 4 * (int(threadIdx.x) + i * SIZE); };
-  auto weights = [&](int k, float (&w)[CLASSES]) {
+
+  __device__ explicit Weights(const Args &args) : p(args) {}
+
+  // first is the first k of the thread's i-th four.
+  static __device__ int first(int i) { return 4 * (int(threadIdx.x) + i * SIZE); }
+
+  __device__ void read(int k, float (&w)[CLASSES]) const {
 #pragma unroll
     for (int c = 0; c < CLASSES; c++) w[c] = k < p.k && c < classes ? __ldcg(p.w + int64_t(k) * classes + c) : 0;
-  };
-  // Through shared memory, for the sake of whole cache lines.
-  auto hold = [&] {
+  }
+
+  // hold reads what is held: through shared memory, for the sake of whole cache lines.
+  __device__ void hold(float *staged) {
     if (!HELD) return;
     int count = p.k * classes;
     for (int i = threadIdx.x * 4; i < count; i += SIZE * 4) {
@@ -77,7 +87,7 @@ __global__ void __launch_bounds__(SIZE, EXACT && HELD == 1 && SIZE == THREADS ? 
     __syncthreads();
 #pragma unroll
     for (int i = 0; i < HELD; i++) {
-      int k = four_of(i);
+      int k = first(i);
       if (EXACT) {
 #pragma unroll
         for (int e = 0; e < 4 * CLASSES; e += 4)
@@ -89,34 +99,44 @@ __global__ void __launch_bounds__(SIZE, EXACT && HELD == 1 && SIZE == THREADS ? 
           for (int c = 0; c < CLASSES; c++) held[4 * i + e][c] = k < p.k && c < classes ? staged[(k + e) * classes + c] : 0;
       }
     }
-  };
+  }
+};
+
+// Of few rows a CTA has one at a time: blockIdx.x, blockIdx.x + gridDim.x, ... A thread has
+// its part of the weights for the logits and again for the gradient, prefetched before
+// pdl_wait.
+template <int CLASSES, bool EXACT, int HELD, int SIZE>
+__global__ void __launch_bounds__(SIZE, EXACT && HELD == 1 && SIZE == THREADS ? 2 : 1) classifier(const Args p) {
+  constexpr int PARTS = SIZE / 32;  // one a warp
+  __shared__ float parts[2][PARTS][16];
+  extern __shared__ __align__(16) float staged[];
+  int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  using W = Weights<CLASSES, EXACT, HELD, SIZE>;
+  W weights(p);
+  const int classes = weights.classes;
+  auto &held = weights.held;
   // A row's label and values come while the row before is computed.
   float4 next[HELD ? HELD : 1];
   int next_label = 0;
-  auto read_label = [&](int64_t row) {
-    if (row < p.rows) next_label = p.labels[p.indices[row]];
-  };
+  auto read_label = [&](int64_t row) { next_label = row < p.rows ? p.labels[p.indices[row]] : 0; };
   auto read_values = [&](int64_t row) {
 #pragma unroll
     for (int i = 0; i < HELD; i++)
-      next[i] = row < p.rows && four_of(i) < p.k ? __ldcg((const float4 *)(p.x + row * p.k + four_of(i))) : make_float4(0, 0, 0, 0);
+      next[i] = row < p.rows && W::first(i) < p.k ? __ldcg((const float4 *)(p.x + row * p.k + W::first(i))) : make_float4(0, 0, 0, 0);
   };
   read_label(blockIdx.x);
-  if (p.prefetch_w) hold();
+  if (p.prefetch_w) weights.hold(staged);
   pdl_wait();
   read_values(blockIdx.x);
-  if (!p.prefetch_w) hold();
+  if (!p.prefetch_w) weights.hold(staged);
 
   float scale = 1.f / p.rows;
   int buffer = 0;
   for (int64_t row = blockIdx.x; row < p.rows; row += gridDim.x, buffer ^= 1) {
     const float *x = p.x + row * p.k;
-    float values[KS], sum[16] = {};
+    alignas(16) float values[W::KS], sum[16] = {};
 #pragma unroll
-    for (int i = 0; i < HELD; i++) {
-      float *four = values + 4 * i;
-      four[0] = next[i].x, four[1] = next[i].y, four[2] = next[i].z, four[3] = next[i].w;
-    }
+    for (int i = 0; i < HELD; i++) *(float4 *)(values + 4 * i) = next[i];
     int label = next_label;
     read_values(row + gridDim.x);
     read_label(row + gridDim.x);
@@ -127,7 +147,7 @@ __global__ void __launch_bounds__(SIZE, EXACT && HELD == 1 && SIZE == THREADS ? 
     if (!HELD)
       for (int k = threadIdx.x; k < p.k; k += SIZE) {
         float w[CLASSES], v = __ldcg(x + k);
-        weights(k, w);
+        weights.read(k, w);
 #pragma unroll
         for (int c = 0; c < CLASSES; c++) sum[c] += v * w[c];
       }
@@ -142,8 +162,7 @@ __global__ void __launch_bounds__(SIZE, EXACT && HELD == 1 && SIZE == THREADS ? 
     float g = softmax(p, classes, scale, row, label, z, warp == PARTS - 1, warp == 0);
     if (!p.dx) continue;
     float grads[CLASSES];
-#pragma unroll
-    for (int c = 0; c < CLASSES; c++) grads[c] = __shfl_sync(ALL, g, c);
+    broadcast(grads, g);
     auto gradient = [&](float v, const float (&w)[CLASSES]) {
       float d = 0;
 #pragma unroll
@@ -155,14 +174,14 @@ __global__ void __launch_bounds__(SIZE, EXACT && HELD == 1 && SIZE == THREADS ? 
 #pragma unroll
     for (int i = 0; i < HELD; i++) {
       int s = 4 * i;
-      if (four_of(i) < p.k)
-        *(float4 *)(dx + four_of(i)) = make_float4(gradient(values[s], held[s]), gradient(values[s + 1], held[s + 1]),
+      if (W::first(i) < p.k)
+        *(float4 *)(dx + W::first(i)) = make_float4(gradient(values[s], held[s]), gradient(values[s + 1], held[s + 1]),
                                                 gradient(values[s + 2], held[s + 2]), gradient(values[s + 3], held[s + 3]));
     }
     if (!HELD)
       for (int k = threadIdx.x; k < p.k; k += SIZE) {
         float w[CLASSES];
-        weights(k, w);
+        weights.read(k, w);
         dx[k] = gradient(__ldcg(x + k), w);
       }
   }
@@ -207,8 +226,7 @@ __global__ void __launch_bounds__(THREADS) classifier_warps(const Args p) {
     float g = softmax(p, classes, scale, row, p.labels[p.indices[row]], z, true, true);
     if (!p.dx) continue;
     float grads[CLASSES];
-#pragma unroll
-    for (int c = 0; c < CLASSES; c++) grads[c] = __shfl_sync(ALL, g, c);
+    broadcast(grads, g);
     float4 *dx = (float4 *)(p.dx + row * p.k);
 #pragma unroll 2
     for (int q = lane; q < fours; q += 32, positive >>= 4) {
@@ -229,8 +247,8 @@ int run_many(uintptr_t stream, const Args &p) {
   auto kernel = classifier_warps<CLASSES, EXACT>;
   static const int allowed = opt_in_shared(kernel, MOST);
   if (allowed != cudaSuccess) return allowed;
-  int64_t blocks = (p.rows + WARPS - 1) / WARPS, most = 2 * int64_t(device().sms);
-  return launch(stream, {unsigned(std::min(blocks, most)), THREADS, size_t(4) * p.classes * (p.k + 4)}, kernel, p);
+  int64_t ctas = (p.rows + WARPS - 1) / WARPS, most = 2 * int64_t(device().sms);
+  return launch(stream, {unsigned(std::min(ctas, most)), THREADS, size_t(4) * p.classes * (p.k + 4)}, kernel, p);
 }
 
 template <int CLASSES, bool EXACT, int HELD, int SIZE = THREADS>
