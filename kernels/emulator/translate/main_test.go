@@ -1,6 +1,39 @@
 package main
 
-import "testing"
+import (
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// TestTranslateFile wants two files of one name in two folders apart.
+func TestTranslateFile(t *testing.T) {
+	root, out := t.TempDir(), t.TempDir()
+	for _, file := range []struct{ path, text, to string }{
+		{"gemm/a.cu", "f<<<1, 2>>>(x);", "gemm/a.cu.cpp"}, {"nn/a.cu", "int x;", "nn/a.cu.cpp"}, {"a.cuh", "int y;", "a.cuh"},
+	} {
+		path := filepath.Join(root, file.path)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(file.text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if err := translateFile(out, root, path); err != nil {
+			t.Fatal(err)
+		}
+		want, err := translate(file.text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := os.ReadFile(filepath.Join(out, file.to)); err != nil || string(got) != want {
+			t.Errorf("%s: %q, %v, want %q in %s", file.path, got, err, want, file.to)
+		}
+	}
+	if err := translateFile(out, root, filepath.Join(root, "none.cu")); err == nil {
+		t.Error("a file that is not there: no error")
+	}
+}
 
 func TestTranslate(t *testing.T) {
 	for _, test := range []struct{ cuda, want string }{
