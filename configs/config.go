@@ -26,7 +26,7 @@ type Config struct {
 // Model is section [model]: an MLP without biases.
 type Model struct {
 	FeatDim   int // width of the hidden layers, 1 to 32768
-	NumLayers int // hidden layers, each with ReLU, 1 to 1000; the 10-way head comes on top
+	NumLayers int // hidden layers, each with ReLU, 1 to 1000; the classifier of 10 classes comes on top
 }
 
 // Train is section [train]: plain SGD on shuffled batches.

@@ -8,7 +8,7 @@ curves can be laid over each other.
     go run ./tools/plot -o both.png -smooth 100 mlpool=logs/mnist PyTorch=logs/torch
 
 Needs numpy and torch. The model is `num_layers` hidden layers of `feat_dim`
-without biases, each y = relu(x @ w), and a head of ten; its loss is softmax
+without biases, each y = relu(x @ w), and a classifier of ten classes; its loss is softmax
 cross-entropy, its optimiser plain SGD. The logs are train's: a value a line, the
 loss of each step and the validation loss and accuracy (0 to 1) of each epoch.
 """
