@@ -53,8 +53,8 @@ bool wgrad_tensorop_fits(const Gemm &g) {
 
 bool aligned_operands(const Gemm &g) { return g.aligned_a && g.aligned_b; }
 
-// Every row with its reason, and what it gains on an H200: ms an epoch of 60 000 + 10 000
-// samples, feat_dim × batch, four hidden layers, against the row that would take its GEMMs.
+// Every row with its reason, and what it was measured to gain on an H200: at feat_dim × batch,
+// four hidden layers; an epoch is of 60 000 + 10 000 samples.
 const Row rows[] = {
     // --- float32 on the CUDA cores ---
 

@@ -327,7 +327,7 @@ __global__ void __launch_bounds__(C::THREADS, C::CTAS) tensorop_gemm(const Gemm 
 template <int LAYOUT, bool THREE, bool ALIGNED, typename C>
 int launch_config(uintptr_t stream, Gemm g, int most) {
   using S = Stages<LAYOUT, C>;
-  if (S::BYTES > device().shared) return tensorop_unaligned(stream, g);  // which takes the least
+  if (ALIGNED && S::BYTES > device().shared) return tensorop_unaligned(stream, g);  // which takes the least
   auto kernel = tensorop_gemm<LAYOUT, THREE, ALIGNED, C>;
   static const int allowed = opt_in_shared(kernel, device().shared);
   if (allowed != cudaSuccess) return allowed;
