@@ -81,35 +81,35 @@ func (s Stream) fill(dst uintptr, value byte, bytes int) error {
 // The numbers of layouts, epilogues and operands are those of kernels.h: else this
 // does not compile.
 var _ = [1]struct{}{}[(int(NT)-C.KERNELS_NT)|(int(TN)-C.KERNELS_TN)|
-	(int(ReLU)-C.KERNELS_RELU)|(int(DReLU)-C.KERNELS_MASK)|(int(SGD)-C.KERNELS_ADD)|
-	(int(PrefetchA)-C.KERNELS_EARLY_A)|(int(PrefetchB)-C.KERNELS_EARLY_B)|(int(PrefetchC)-C.KERNELS_EARLY_C)|(MaxGroup-C.KERNELS_MOST_UPDATES)]
+	(int(ReLU)-C.KERNELS_RELU)|(int(DReLU)-C.KERNELS_DRELU)|(int(SGD)-C.KERNELS_SGD)|
+	(int(PrefetchA)-C.KERNELS_PREFETCH_A)|(int(PrefetchB)-C.KERNELS_PREFETCH_B)|(int(PrefetchC)-C.KERNELS_PREFETCH_C)|(MaxGroup-C.KERNELS_MAX_GROUP)]
 
-func (g GEMM) c() C.kernels_product {
-	return C.kernels_product{
-		c: C.uintptr_t(g.C), a: C.uintptr_t(g.A), b: C.uintptr_t(g.B), y: C.uintptr_t(g.Y), order: C.uintptr_t(g.Indices),
+func (g GEMM) c() C.kernels_gemm_args {
+	return C.kernels_gemm_args{
+		c: C.uintptr_t(g.C), a: C.uintptr_t(g.A), b: C.uintptr_t(g.B), y: C.uintptr_t(g.Y), indices: C.uintptr_t(g.Indices),
 		m: C.int64_t(g.M), n: C.int64_t(g.N), k: C.int64_t(g.K), alpha: C.float(g.Alpha),
-		form: C.int(g.Layout), epilogue: C.int(g.Epilogue), early: C.int(g.Prefetch),
+		layout: C.int(g.Layout), epilogue: C.int(g.Epilogue), prefetch: C.int(g.Prefetch),
 	}
 }
 
 func (s Stream) gemm(precision Precision, g GEMM) error {
-	return check("GEMM", C.kernels_matmul(s.c(), C.int(precision), g.c()))
+	return check("GEMM", C.kernels_gemm(s.c(), C.int(precision), g.c()))
 }
 
 func (s Stream) groupedGEMM(precision Precision, group []GEMM) error {
-	list := C.kernels_product_list{count: C.int(len(group))}
+	c := C.kernels_group{count: C.int(len(group))}
 	for i, g := range group[:min(len(group), MaxGroup)] {
-		list.products[i] = g.c()
+		c.gemms[i] = g.c()
 	}
-	return check("GroupedGEMM", C.kernels_updates(s.c(), C.int(precision), list))
+	return check("GroupedGEMM", C.kernels_grouped_gemm(s.c(), C.int(precision), c))
 }
 
 func (s Stream) dgradWgrad(precision Precision, g GEMM) error {
-	return check("DgradWgrad", C.kernels_step(s.c(), C.int(precision), g.c()))
+	return check("DgradWgrad", C.kernels_dgrad_wgrad(s.c(), C.int(precision), g.c()))
 }
 
 func fusesWgrad(precision Precision, g GEMM) bool {
-	return C.kernels_steps(C.int(precision), g.c()) != 0
+	return C.kernels_fuses_wgrad(C.int(precision), g.c()) != 0
 }
 
 func (s Stream) relu(y, x uintptr, n int) error {
@@ -135,13 +135,13 @@ func (s Stream) softmaxCrossEntropyBackward(dx, p, labels uintptr, rows, cols in
 }
 
 func (s Stream) classifier(c Classifier) error {
-	return check("Classifier", C.kernels_head(s.c(), C.uintptr_t(c.DLogits), C.uintptr_t(c.DX), C.uintptr_t(c.Loss), C.uintptr_t(c.Correct),
+	return check("Classifier", C.kernels_classifier(s.c(), C.uintptr_t(c.DLogits), C.uintptr_t(c.DX), C.uintptr_t(c.Loss), C.uintptr_t(c.Correct),
 		C.uintptr_t(c.X), C.uintptr_t(c.W), C.uintptr_t(c.Labels), C.uintptr_t(c.Indices),
 		C.int64_t(c.Rows), C.int64_t(c.Classes), C.int64_t(c.K), C.int(c.Prefetch)))
 }
 
 func (s Stream) reduceLoss(out, loss, correct uintptr, rows, batch int) error {
-	return check("ReduceLoss", C.kernels_means(s.c(), C.uintptr_t(out), C.uintptr_t(loss), C.uintptr_t(correct), C.int64_t(rows), C.int64_t(batch)))
+	return check("ReduceLoss", C.kernels_loss_reduction(s.c(), C.uintptr_t(out), C.uintptr_t(loss), C.uintptr_t(correct), C.int64_t(rows), C.int64_t(batch)))
 }
 
 func (s Stream) axpy(y, x uintptr, alpha float32, n int) error {

@@ -1,10 +1,10 @@
-// The C face of the kernels, called from cuda.go.
+// The C face of the kernels, called from raw_cuda.go.
 //
 // Addresses, streams and events travel as uintptr_t. Functions return a
 // cudaError_t: a launcher that of its launch, read with cudaGetLastError in the
 // same call because the next call may come from another thread. Every function
 // leaves the last error of its thread clear, so none is blamed for another's.
-// What the operations compute is said in cuda.go.
+// What the operations compute is said in stream.go.
 #ifndef KERNELS_H
 #define KERNELS_H
 
@@ -43,32 +43,31 @@ int kernels_upload(uintptr_t stream, uintptr_t dst, const void *src, int64_t byt
 int kernels_download(uintptr_t stream, void *dst, uintptr_t src, int64_t bytes);
 int kernels_fill(uintptr_t stream, uintptr_t dst, int value, int64_t bytes);
 
-// gemm/dispatch.cu, which chooses among the kernels of GEMM. form is the layout; MASK is the
-// dReLU epilogue, ADD the SGD one; order are gather indices, which make a uint8 input; early
-// says which operands may be read before griddepcontrol.wait.
+// gemm/dispatch.cu, which chooses among the kernels of GEMM. With gather indices a is a table
+// of uint8 images; prefetch says which operands may be read before griddepcontrol.wait.
 enum { KERNELS_FP32, KERNELS_TF32, KERNELS_TF32X3 };
 enum { KERNELS_NN, KERNELS_NT, KERNELS_TN };
-enum { KERNELS_STORE, KERNELS_RELU, KERNELS_MASK, KERNELS_ADD };
-enum { KERNELS_EARLY_A = 1, KERNELS_EARLY_B = 2, KERNELS_EARLY_C = 4 };
+enum { KERNELS_NONE, KERNELS_RELU, KERNELS_DRELU, KERNELS_SGD };
+enum { KERNELS_PREFETCH_A = 1, KERNELS_PREFETCH_B = 2, KERNELS_PREFETCH_C = 4 };
 typedef struct {
-  uintptr_t c, a, b, y, order;
+  uintptr_t c, a, b, y, indices;
   int64_t m, n, k;
   float alpha;
-  int form, epilogue, early;
-} kernels_product;
-int kernels_matmul(uintptr_t stream, int precision, kernels_product p);
-// Fused dgrad, wgrad and SGD: the GEMM, NT with MASK, and then b += alpha·yᵀ·a. kernels_steps
+  int layout, epilogue, prefetch;
+} kernels_gemm_args;
+int kernels_gemm(uintptr_t stream, int precision, kernels_gemm_args p);
+// Fused dgrad, wgrad and SGD: the GEMM, NT with DRELU, and then b += alpha·yᵀ·a. kernels_fuses_wgrad
 // says whether they are one launch, and faster than two.
-int kernels_step(uintptr_t stream, int precision, kernels_product p);
-int kernels_steps(int precision, kernels_product p);
-// A grouped GEMM: wgrads, TN with ADD, of which none reads or writes what another writes, in
+int kernels_dgrad_wgrad(uintptr_t stream, int precision, kernels_gemm_args p);
+int kernels_fuses_wgrad(int precision, kernels_gemm_args p);
+// A grouped GEMM: wgrads, TN with SGD, of which none reads or writes what another writes, in
 // as few launches as can be.
-enum { KERNELS_MOST_UPDATES = 16 };
+enum { KERNELS_MAX_GROUP = 16 };
 typedef struct {
-  kernels_product products[KERNELS_MOST_UPDATES];
+  kernels_gemm_args gemms[KERNELS_MAX_GROUP];
   int count;
-} kernels_product_list;
-int kernels_updates(uintptr_t stream, int precision, kernels_product_list list);
+} kernels_group;
+int kernels_grouped_gemm(uintptr_t stream, int precision, kernels_group group);
 
 // nn/relu.cu
 int kernels_relu(uintptr_t stream, uintptr_t y, uintptr_t x, int64_t n);
@@ -76,21 +75,21 @@ int kernels_relu_backward(uintptr_t stream, uintptr_t dx, uintptr_t dy, uintptr_
 
 // nn/softmax.cu
 int kernels_softmax(uintptr_t stream, uintptr_t p, uintptr_t x, int64_t rows, int64_t cols);
-int kernels_cross_entropy(uintptr_t stream, uintptr_t loss, uintptr_t hit, uintptr_t p, uintptr_t labels, int64_t rows,
+int kernels_cross_entropy(uintptr_t stream, uintptr_t loss, uintptr_t correct, uintptr_t p, uintptr_t labels, int64_t rows,
                           int64_t cols);
 int kernels_softmax_cross_entropy_backward(uintptr_t stream, uintptr_t dx, uintptr_t p, uintptr_t labels, int64_t rows,
                                            int64_t cols);
 
 // nn/classifier.cu
-int kernels_head(uintptr_t stream, uintptr_t grad, uintptr_t dx, uintptr_t loss, uintptr_t hit, uintptr_t x, uintptr_t w,
-                 uintptr_t labels, uintptr_t order, int64_t rows, int64_t classes, int64_t k, int early);
-int kernels_means(uintptr_t stream, uintptr_t out, uintptr_t loss, uintptr_t hit, int64_t rows, int64_t batch);
+int kernels_classifier(uintptr_t stream, uintptr_t dlogits, uintptr_t dx, uintptr_t loss, uintptr_t correct, uintptr_t x, uintptr_t w,
+                       uintptr_t labels, uintptr_t indices, int64_t rows, int64_t classes, int64_t k, int prefetch);
+int kernels_loss_reduction(uintptr_t stream, uintptr_t out, uintptr_t loss, uintptr_t correct, int64_t rows, int64_t batch);
 
 // nn/elementwise.cu
 int kernels_axpy(uintptr_t stream, uintptr_t y, uintptr_t x, float alpha, int64_t n);
 
 // nn/gather.cu
-int kernels_gather(uintptr_t stream, uintptr_t x, uintptr_t y, uintptr_t images, uintptr_t labels, uintptr_t order,
+int kernels_gather(uintptr_t stream, uintptr_t x, uintptr_t y, uintptr_t images, uintptr_t labels, uintptr_t indices,
                    int64_t rows, int64_t cols);
 
 // runtime/graph.cu

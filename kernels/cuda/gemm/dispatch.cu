@@ -112,12 +112,12 @@ const Row rows[] = {
 bool fits(const Row &row, const Gemm &g) { return (row.layouts >> g.layout & 1) && (row.precisions >> g.precision & 1) && row.fits(g); }
 
 // run makes GEMMs of which none reads or writes what another writes, at most
-// KERNELS_MOST_UPDATES.
+// KERNELS_MAX_GROUP.
 int run(uintptr_t stream, Gemm *g, int count) {
   for (const Row &row : rows) {
     if (count == 0) break;
     if (!has(row.needs)) continue;
-    Gemm taken[KERNELS_MOST_UPDATES];
+    Gemm taken[KERNELS_MAX_GROUP];
     int n = 0;
     for (int i = 0; i < count; i++)
       if (fits(row, g[i])) taken[n++] = g[i];
@@ -142,31 +142,31 @@ bool dgrad_wgrad_fits(const Gemm &g) {
   return g.precision == KERNELS_TF32 || (ctas <= sms && 10 * ctas >= 9 * sms);
 }
 
-int check(int precision, const kernels_product &p) {
+int check(int precision, const kernels_gemm_args &p) {
   const int64_t limit = 1 << 30;  // coordinates are int, and this leaves room for a tile past the end
   if (precision != KERNELS_FP32 && precision != KERNELS_TF32 && precision != KERNELS_TF32X3) return cudaErrorInvalidValue;
   if (p.m < 0 || p.n < 0 || p.k < 0 || p.m > limit || p.n > limit || p.k > limit) return cudaErrorInvalidValue;
-  if (p.epilogue == KERNELS_STORE) return p.form == NN || p.form == TN || (p.form == NT && !p.order) ? cudaSuccess : cudaErrorInvalidValue;
-  bool fused = (p.form == NN && p.epilogue == KERNELS_RELU) || (p.form == NT && p.epilogue == KERNELS_MASK && !p.order) ||
-               (p.form == TN && p.epilogue == KERNELS_ADD);
+  if (p.epilogue == KERNELS_NONE) return p.layout == NN || p.layout == TN || (p.layout == NT && !p.indices) ? cudaSuccess : cudaErrorInvalidValue;
+  bool fused = (p.layout == NN && p.epilogue == KERNELS_RELU) || (p.layout == NT && p.epilogue == KERNELS_DRELU && !p.indices) ||
+               (p.layout == TN && p.epilogue == KERNELS_SGD);
   return fused ? cudaSuccess : cudaErrorInvalidValue;
 }
 
-Gemm gemm_of(int precision, const kernels_product &p) {
+Gemm gemm_of(int precision, const kernels_gemm_args &p) {
   auto aligned = [](uintptr_t operand, int64_t row, int bytes) { return operand % bytes == 0 && row % 4 == 0; };
-  uintptr_t y = p.epilogue == KERNELS_MASK ? p.y : 0;
+  uintptr_t y = p.epilogue == KERNELS_DRELU ? p.y : 0;
   Gemm g = {};
-  g.c = ptr<float>(p.c), g.a = ptr<float>(p.a), g.b = ptr<float>(p.b), g.y = ptr<float>(y), g.indices = ptr<int32_t>(p.order);
-  g.alpha = p.alpha, g.m = int(p.m), g.n = int(p.n), g.k = int(p.k), g.fused = p.epilogue != KERNELS_STORE;
-  g.prefetch_a = p.early & KERNELS_EARLY_A, g.prefetch_b = p.early & KERNELS_EARLY_B, g.prefetch_c = p.early & KERNELS_EARLY_C;
-  g.aligned_a = aligned(p.a, p.form == TN ? p.m : p.k, p.order ? 4 : 16);
-  g.aligned_b = aligned(p.b, p.form == NT ? p.k : p.n, 16);
+  g.c = ptr<float>(p.c), g.a = ptr<float>(p.a), g.b = ptr<float>(p.b), g.y = ptr<float>(y), g.indices = ptr<int32_t>(p.indices);
+  g.alpha = p.alpha, g.m = int(p.m), g.n = int(p.n), g.k = int(p.k), g.fused = p.epilogue != KERNELS_NONE;
+  g.prefetch_a = p.prefetch & KERNELS_PREFETCH_A, g.prefetch_b = p.prefetch & KERNELS_PREFETCH_B, g.prefetch_c = p.prefetch & KERNELS_PREFETCH_C;
+  g.aligned_a = aligned(p.a, p.layout == TN ? p.m : p.k, p.indices ? 4 : 16);
+  g.aligned_b = aligned(p.b, p.layout == NT ? p.k : p.n, 16);
   g.aligned_c = aligned(p.c | y, p.n, 16);
-  g.layout = uint8_t(p.form), g.precision = uint8_t(precision);
+  g.layout = uint8_t(p.layout), g.precision = uint8_t(precision);
   return g;
 }
 
-bool empty(const kernels_product &p) { return p.m == 0 || p.n == 0; }
+bool empty(const kernels_gemm_args &p) { return p.m == 0 || p.n == 0; }
 
 bool supported(int precision) { return precision == KERNELS_FP32 || device().major >= 8; }
 
@@ -176,7 +176,7 @@ bool supported(int precision) { return precision == KERNELS_FP32 || device().maj
 
 using namespace gemm;
 
-int kernels_matmul(uintptr_t stream, int precision, kernels_product p) {
+int kernels_gemm(uintptr_t stream, int precision, kernels_gemm_args p) {
   if (int code = check(precision, p)) return code;
   if (empty(p)) return cudaSuccess;
   if (!supported(precision)) return cudaErrorNotSupported;
@@ -184,29 +184,29 @@ int kernels_matmul(uintptr_t stream, int precision, kernels_product p) {
   return run(stream, &g, 1);
 }
 
-int kernels_steps(int precision, kernels_product p) {
-  return !check(precision, p) && p.form == NT && p.epilogue == KERNELS_MASK && dgrad_wgrad_fits(gemm_of(precision, p));
+int kernels_fuses_wgrad(int precision, kernels_gemm_args p) {
+  return !check(precision, p) && p.layout == NT && p.epilogue == KERNELS_DRELU && dgrad_wgrad_fits(gemm_of(precision, p));
 }
 
-int kernels_step(uintptr_t stream, int precision, kernels_product p) {
+int kernels_dgrad_wgrad(uintptr_t stream, int precision, kernels_gemm_args p) {
   if (int code = check(precision, p)) return code;
-  if (p.form != NT || p.epilogue != KERNELS_MASK) return cudaErrorInvalidValue;
-  if (kernels_steps(precision, p)) return empty(p) ? cudaSuccess : dgrad_wgrad(stream, gemm_of(precision, p));
-  if (int code = kernels_matmul(stream, precision, p)) return code;
-  kernels_product wgrad = {};
+  if (p.layout != NT || p.epilogue != KERNELS_DRELU) return cudaErrorInvalidValue;
+  if (kernels_fuses_wgrad(precision, p)) return empty(p) ? cudaSuccess : dgrad_wgrad(stream, gemm_of(precision, p));
+  if (int code = kernels_gemm(stream, precision, p)) return code;
+  kernels_gemm_args wgrad = {};
   wgrad.c = p.b, wgrad.a = p.y, wgrad.b = p.a, wgrad.m = p.n, wgrad.n = p.k, wgrad.k = p.m;
-  wgrad.alpha = p.alpha, wgrad.form = TN, wgrad.epilogue = KERNELS_ADD;
-  return kernels_matmul(stream, precision, wgrad);
+  wgrad.alpha = p.alpha, wgrad.layout = TN, wgrad.epilogue = KERNELS_SGD;
+  return kernels_gemm(stream, precision, wgrad);
 }
 
-int kernels_updates(uintptr_t stream, int precision, kernels_product_list list) {
-  if (list.count > KERNELS_MOST_UPDATES) return cudaErrorInvalidValue;
-  Gemm g[KERNELS_MOST_UPDATES];
+int kernels_grouped_gemm(uintptr_t stream, int precision, kernels_group group) {
+  if (group.count > KERNELS_MAX_GROUP) return cudaErrorInvalidValue;
+  Gemm g[KERNELS_MAX_GROUP];
   int count = 0;
-  for (int i = 0; i < list.count; i++) {
-    const kernels_product &p = list.products[i];
+  for (int i = 0; i < group.count; i++) {
+    const kernels_gemm_args &p = group.gemms[i];
     if (int code = check(precision, p)) return code;
-    if (p.form != TN || p.epilogue != KERNELS_ADD) return cudaErrorInvalidValue;
+    if (p.layout != TN || p.epilogue != KERNELS_SGD) return cudaErrorInvalidValue;
     if (!empty(p)) g[count++] = gemm_of(precision, p);
   }
   if (count && !supported(precision)) return cudaErrorNotSupported;

@@ -282,12 +282,12 @@ __global__ void __launch_bounds__(THREADS) loss_reduction(float *out, const floa
 
 }  // namespace
 
-int kernels_head(uintptr_t stream, uintptr_t grad, uintptr_t dx, uintptr_t loss, uintptr_t hit, uintptr_t x, uintptr_t w,
-                 uintptr_t labels, uintptr_t order, int64_t rows, int64_t classes, int64_t k, int early) {
+int kernels_classifier(uintptr_t stream, uintptr_t dlogits, uintptr_t dx, uintptr_t loss, uintptr_t correct, uintptr_t x, uintptr_t w,
+                       uintptr_t labels, uintptr_t indices, int64_t rows, int64_t classes, int64_t k, int prefetch) {
   if (rows < 0 || k < 0 || k > 1 << 30 || classes < 1 || classes > 16) return cudaErrorInvalidValue;
   if (rows == 0) return cudaSuccess;
-  Args p = {ptr<float>(grad), ptr<float>(dx), ptr<float>(loss), ptr<float>(hit), ptr<float>(x), ptr<float>(w), ptr<uint8_t>(labels),
-            ptr<int32_t>(order), rows, int(classes), int(k), (early & KERNELS_EARLY_B) != 0, w % 16 == 0};
+  Args p = {ptr<float>(dlogits), ptr<float>(dx), ptr<float>(loss), ptr<float>(correct), ptr<float>(x), ptr<float>(w), ptr<uint8_t>(labels),
+            ptr<int32_t>(indices), rows, int(classes), int(k), (prefetch & KERNELS_PREFETCH_B) != 0, w % 16 == 0};
   bool fours = k % 4 == 0 && (x | dx) % 16 == 0;
   if (fours && rows > 2 * device().sms && k <= 4 * 32 * MOST_FOURS && device().shared >= 160 << 10)
     return classes == 10 ? run_many<10, true>(stream, p) : run_many<16, false>(stream, p);
@@ -297,10 +297,10 @@ int kernels_head(uintptr_t stream, uintptr_t grad, uintptr_t dx, uintptr_t loss,
   return fours && k <= 4 * THREADS ? run<16, false, 1>(stream, p) : run<16, false, 0>(stream, p);
 }
 
-int kernels_means(uintptr_t stream, uintptr_t out, uintptr_t loss, uintptr_t hit, int64_t rows, int64_t batch) {
+int kernels_loss_reduction(uintptr_t stream, uintptr_t out, uintptr_t loss, uintptr_t correct, int64_t rows, int64_t batch) {
   if (rows < 0 || batch < 1) return cudaErrorInvalidValue;
   int64_t batches = (rows + batch - 1) / batch;
   if (batches == 0) return cudaSuccess;
   if (batches > INT32_MAX) return cudaErrorInvalidValue;
-  return launch(stream, {unsigned(batches), THREADS}, loss_reduction, ptr<float>(out), ptr<float>(loss), ptr<float>(hit), rows, batch);
+  return launch(stream, {unsigned(batches), THREADS}, loss_reduction, ptr<float>(out), ptr<float>(loss), ptr<float>(correct), rows, batch);
 }

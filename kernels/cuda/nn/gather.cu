@@ -30,12 +30,12 @@ __global__ void gather(float *x, int32_t *y, const uint8_t *images, const uint8_
 
 }  // namespace
 
-int kernels_gather(uintptr_t stream, uintptr_t x, uintptr_t y, uintptr_t images, uintptr_t labels, uintptr_t order,
+int kernels_gather(uintptr_t stream, uintptr_t x, uintptr_t y, uintptr_t images, uintptr_t labels, uintptr_t indices,
                    int64_t rows, int64_t cols) {
   if (rows < 0 || cols < 0) return cudaErrorInvalidValue;
   if (rows == 0) return cudaSuccess;
   bool aligned = cols % 4 == 0 && images % 4 == 0 && x % 16 == 0;
   auto kernel = aligned ? gather<true> : gather<false>;
   return launch(stream, {blocks(rows, 1), 256}, kernel, ptr<float>(x), ptr<int32_t>(y), ptr<uint8_t>(images),
-                ptr<uint8_t>(labels), ptr<int32_t>(order), rows, cols);
+                ptr<uint8_t>(labels), ptr<int32_t>(indices), rows, cols);
 }

@@ -38,7 +38,7 @@ __global__ void softmax(float *p, const float *x, int64_t rows, int64_t cols) {
 }
 
 // One thread a row: rows are short, and this form serves tests and evaluation.
-__global__ void cross_entropy(float *loss, float *hit, const float *p, const int32_t *labels, int64_t rows,
+__global__ void cross_entropy(float *loss, float *correct, const float *p, const int32_t *labels, int64_t rows,
                               int64_t cols) {
   int64_t stride = int64_t(gridDim.x) * blockDim.x;
   for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < rows; i += stride) {
@@ -49,7 +49,7 @@ __global__ void cross_entropy(float *loss, float *hit, const float *p, const int
       if (row[j] > best || (at < 0 && row[j] == best)) best = row[j], at = j;
     bool valid = label >= 0 && label < cols;
     loss[i] = valid ? -logf(row[label]) : NAN;
-    hit[i] = valid && at == label ? 1 : 0;
+    correct[i] = valid && at == label ? 1 : 0;
   }
 }
 
@@ -69,11 +69,11 @@ int kernels_softmax(uintptr_t stream, uintptr_t p, uintptr_t x, int64_t rows, in
   return launched();
 }
 
-int kernels_cross_entropy(uintptr_t stream, uintptr_t loss, uintptr_t hit, uintptr_t p, uintptr_t labels, int64_t rows,
+int kernels_cross_entropy(uintptr_t stream, uintptr_t loss, uintptr_t correct, uintptr_t p, uintptr_t labels, int64_t rows,
                           int64_t cols) {
   if (rows < 0 || cols < 0) return cudaErrorInvalidValue;
   if (rows == 0) return cudaSuccess;
-  cross_entropy<<<blocks(rows, 64), 64, 0, stream_of(stream)>>>(ptr<float>(loss), ptr<float>(hit), ptr<float>(p),
+  cross_entropy<<<blocks(rows, 64), 64, 0, stream_of(stream)>>>(ptr<float>(loss), ptr<float>(correct), ptr<float>(p),
                                                                 ptr<int32_t>(labels), rows, cols);
   return launched();
 }
