@@ -262,7 +262,7 @@ func TestFusesWgrad(t *testing.T) {
 	kerneltest.RequireGPU(t)
 	d, err := kernels.Device()
 	try(t, err)
-	bulk := d.Major == 9 && d.SMs == 132 && d.RuntimeVersion >= 12010 && os.Getenv("EMULATOR_WITHOUT_BULK") == ""
+	bulk := d.Major == 9 && d.SMs == 132 && d.RuntimeVersion >= 12010 && os.Getenv("EMULATOR_WITHOUT_TMA") == ""
 	dgrad := kernels.GEMM{Layout: kernels.NT, Epilogue: kernels.DReLU, C: 1 << 12, A: 1 << 12, B: 1 << 12, Y: 1 << 12, M: 64, N: 2048, K: 2048}
 	for _, c := range []struct {
 		name      string

@@ -1,5 +1,5 @@
 // CUDA's driver: its functions by name, for package cudadriver and the runtime. In the
-// environment EMULATOR_WITHOUT_PAGES leaves out memory that is mapped, EMULATOR_WITHOUT_BULK
+// environment EMULATOR_WITHOUT_PAGES leaves out memory that is mapped, EMULATOR_WITHOUT_TMA
 // copies in bulk.
 #include <cstdlib>
 #include <cstring>
@@ -85,7 +85,7 @@ void *cudadriver_symbol(const char *name) {
       FUNCTION(cuDeviceGetGraphMemAttribute), FUNCTION(cuDeviceSetGraphMemAttribute), FUNCTION(cuDeviceGraphMemTrim),
   };
 #undef FUNCTION
-  if (!strcmp(name, "cuTensorMapEncodeTiled")) return getenv("EMULATOR_WITHOUT_BULK") ? nullptr : generic(cuTensorMapEncodeTiled);
+  if (!strcmp(name, "cuTensorMapEncodeTiled")) return getenv("EMULATOR_WITHOUT_TMA") ? nullptr : generic(cuTensorMapEncodeTiled);
   auto at = functions.find(name);
   return at == functions.end() ? nullptr : at->second;
 }
