@@ -62,7 +62,7 @@ const Row rows[] = {
     // launch for each: 15 of 69 µs a step at 784 × 64.
     {ON_TN, FP32, TMA, [](const Gemm &g) { return g.fused && wgrad_simt_fits(g); }, nullptr, wgrad_simt_tma},
     {ON_TN, FP32, CP_ASYNC, wgrad_simt_fits, nullptr, wgrad_simt},
-    // Few rows: latency is all. An epoch of 784 × 64 in 46 ms for 54.
+    // Few rows: latency is all. An epoch of 784 × 64 from 54 to 46 ms.
     {FORWARD_DGRAD, FP32, TMA, [](const Gemm &g) { return whole_chunks(g) && skinny_simt_fits(g); }, skinny_simt_tma},
     {FORWARD_DGRAD, FP32, CP_ASYNC, skinny_simt_fits, skinny_simt},
     // Ten classes: a tile of 64 columns would be zeros for the most part.
@@ -70,15 +70,16 @@ const Row rows[] = {
 
     // --- tf32 and 3xtf32 on the tensor cores ---
 
-    // wgrads of a small batch, as above. TMA, with the step added in memory: 33.0 ms for 39.2 in
-    // 3xtf32 at 784 × 64, 29.4 for 36.2 in tf32, together with the skinny GEMMs by TMA.
+    // wgrads of a small batch, as above. TMA, with the step added in memory: an epoch of
+    // 784 × 64 from 39.2 to 33.0 ms in 3xtf32, from 36.2 to 29.4 in tf32, together with the
+    // skinny GEMMs by TMA.
     {ON_TN, TENSOR, TMA, wgrad_tensorop_small, nullptr, wgrad_tensorop_tma},
     {ON_TN, TENSOR, CP_ASYNC, wgrad_tensorop_fits, nullptr, wgrad_tensorop},
     // Ten classes: the k of a tile is split among warps, and of a large batch among CTAs.
     {ON_NN | ON_TN, TENSOR, CP_ASYNC, [](const Gemm &g) { return g.narrow(); }, tensorop_narrow},
     // wgrads of a large batch, those of all layers at once, if that is two tiles for each SM:
-    // under it too little overlaps, and cluster split-K is faster. 44 µs a step for 66 in tf32 at
-    // 784 × 1024, 88 for 110 in 3xtf32.
+    // under it too little overlaps, and cluster split-K is faster. From 66 to 44 µs a step in tf32 at
+    // 784 × 1024, from 110 to 88 in 3xtf32.
     {ON_TN, TENSOR, TMA, [](const Gemm &g) { return g.fused && !g.indices && g.aligned() && g.k > 128; }, nullptr, wgrad_large,
      [](const Gemm *g, int count) {
        int64_t all = 0;
