@@ -94,10 +94,13 @@ func (d *Device) dgrad(dy, w, x Tensor) Tensor {
 
 // wgrad is w -= rate·xᵀ·dy: in the group, or kernel by kernel.
 func (d *Device) wgrad(w, x, dy Tensor, rate float32) {
+	if d.err != nil {
+		return
+	}
 	g := kernels.GEMM{Layout: kernels.TN, A: x.addr(), Indices: x.indices, B: dy.addr(), M: w.rows, N: w.cols, K: x.rows}
 	if d.fuse {
 		g.Epilogue, g.C, g.Alpha = kernels.SGD, w.addr(), -rate
-		if len(d.group) == cap(d.group) {
+		if len(d.group) == kernels.MaxGroup {
 			d.launchGroup()
 		}
 		d.group = append(d.group, g)
