@@ -87,7 +87,7 @@ func (d *Device) dgrad(dy, w, x Tensor) Tensor {
 	}
 	dx := d.output(nameReLU, x.rows, x.cols, Float32)
 	if d.err == nil {
-		d.launched(nameReLU, d.queue.ReLUBackward(dx.addr(), product.addr(), x.addr(), x.Len()), dx.addr())
+		d.launched(nameReLU, d.queue.ReLUBackward(dx.addr(), product.addr(), x.addr(), x.Len()), x.Len(), dx.addr())
 	}
 	return dx
 }
@@ -113,7 +113,7 @@ func (d *Device) wgrad(w, x, dy Tensor, rate float32) {
 		d.gemm(op, g)
 	}
 	if d.err == nil {
-		d.launched("sgd", d.queue.Axpy(w.addr(), dw.addr(), -rate, w.Len()), w.addr())
+		d.launched("sgd", d.queue.Axpy(w.addr(), dw.addr(), -rate, w.Len()), w.Len(), w.addr())
 	}
 }
 
@@ -128,7 +128,7 @@ func (d *Device) dgradWgrad(w, x, dy Tensor, rate float32) Tensor {
 	}
 	if d.queue.FusesWgrad(g) {
 		g.Alpha, g.Prefetch = -rate, d.last.prefetch(g)
-		d.launched(nameDgradWgrad, d.queue.DgradWgrad(g), g.C, g.B)
+		d.launched(nameDgradWgrad, d.queue.DgradWgrad(g), g.M*g.N, g.C, g.B)
 		return dx
 	}
 	d.gemm(nameDgradReLU, g)
@@ -142,9 +142,12 @@ func (d *Device) launchGroup() {
 		return
 	}
 	var wrote [kernels.MaxGroup]uintptr
+	n := 0
 	for i := range d.group {
-		d.group[i].Prefetch, wrote[i] = d.last.prefetch(d.group[i]), d.group[i].C
+		g := &d.group[i]
+		g.Prefetch, wrote[i] = d.last.prefetch(*g), g.C
+		n += g.M * g.N
 	}
-	d.launched(nameWgrad, d.queue.GroupedGEMM(d.group), wrote[:len(d.group)]...)
+	d.launched(nameWgrad, d.queue.GroupedGEMM(d.group), n, wrote[:len(d.group)]...)
 	d.group = d.group[:0]
 }

@@ -39,10 +39,11 @@ func (l *lastLaunch) prefetch(g kernels.GEMM) (p kernels.Prefetch) {
 	return p
 }
 
-// launched is did for an operation that writes these tensors. One that failed was not
-// queued: what was queued before it may still run.
-func (d *Device) launched(op string, err error, wrote ...uintptr) {
-	if d.did(op, err); err != nil {
+// launched is did for an operation that makes n elements, in these tensors. One that
+// failed was not queued, and for one of none no kernel is: what was queued before it may
+// still run.
+func (d *Device) launched(op string, err error, n int, wrote ...uintptr) {
+	if d.did(op, err); err != nil || n == 0 {
 		d.last.forget()
 		return
 	}
@@ -52,5 +53,5 @@ func (d *Device) launched(op string, err error, wrote ...uintptr) {
 // gemm launches g.
 func (d *Device) gemm(op string, g kernels.GEMM) {
 	g.Prefetch = d.last.prefetch(g)
-	d.launched(op, d.queue.GEMM(g), g.C)
+	d.launched(op, d.queue.GEMM(g), g.M*g.N, g.C)
 }

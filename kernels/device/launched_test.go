@@ -49,3 +49,34 @@ func TestFaultBesideAFullGroup(t *testing.T) {
 		t.Errorf("after a fault a Backward launches %q, want %q", got, want)
 	}
 }
+
+// TestNothingIsLaunched puts operations on no rows, for which no kernel is launched,
+// behind one that writes weights: it is still the last one, and may still run.
+func TestNothingIsLaunched(t *testing.T) {
+	for _, fuse := range []bool{false, true} {
+		r := &recording{t: t}
+		b := newBench(t, r, fuse)
+		x, h, dy := b.tensor(t, 12, 12), b.tensor(t, 12, 8), b.tensor(t, 12, 10)
+		none := func() (x, labels, h Tensor) {
+			x, labels = b.Gather(b.images, b.labels, b.indices, 0, 0)
+			return x, labels, b.LinearReLU(x, b.w1)
+		}
+		b.w1 = b.tensor(t, 12, 8)
+		top := b.tensor(t, 8, 10)
+		for _, c := range []struct {
+			name string
+			run  func()
+		}{
+			{"forward", func() { none() }},
+			{"relu", func() { _, _, h := none(); b.ReLU(h) }},
+			{"classifier", func() { _, labels, h := none(); b.Classifier(h, top, labels, b.rows, 0) }},
+			{"evaluation", func() { _, labels, h := none(); b.Evaluate(h, top, labels, b.rows, 0) }},
+			{"loss reduction", func() { b.ReduceLoss(b.results, 0, b.rows, 0, 0, 1) }},
+		} {
+			b.Backward([]Tensor{b.w0, top}, []Tensor{x, h}, dy, h, 0.1)
+			c.run()
+			r.launches()
+			r.queues(c.name, "nn", func() error { b.Linear(x, b.w0); return b.EndStep() })
+		}
+	}
+}

@@ -26,13 +26,13 @@ func (d *Device) Gather(images, labels, indices Tensor, start, n int) (x, y Tens
 	x = d.output(op, n, images.cols, Float32)
 	if d.fuse {
 		if d.err == nil {
-			d.launched(op, d.queue.Gather(x.addr(), 0, images.addr(), 0, indices.at(start), n, images.cols), x.addr())
+			d.launched(op, d.queue.Gather(x.addr(), 0, images.addr(), 0, indices.at(start), n, images.cols), n, x.addr())
 		}
 		return x, y
 	}
 	y = d.output(op, n, 1, Int32)
 	if d.err == nil {
-		d.launched(op, d.queue.Gather(x.addr(), y.addr(), images.addr(), labels.addr(), indices.at(start), n, images.cols), x.addr(), y.addr())
+		d.launched(op, d.queue.Gather(x.addr(), y.addr(), images.addr(), labels.addr(), indices.at(start), n, images.cols), n, x.addr(), y.addr())
 	}
 	return x, y
 }
@@ -48,7 +48,7 @@ func (d *Device) ReLU(x Tensor) Tensor {
 	}
 	y := d.output(op, x.rows, x.cols, Float32)
 	if d.err == nil {
-		d.launched(op, d.queue.ReLU(y.addr(), x.addr(), x.Len()), y.addr())
+		d.launched(op, d.queue.ReLU(y.addr(), x.addr(), x.Len()), x.Len(), y.addr())
 	}
 	return y
 }
@@ -92,7 +92,7 @@ func (d *Device) Classifier(x, w, labels, results Tensor, start int) (dlogits, d
 	probs := d.probabilities(x, w, labels, results, start)
 	dlogits = d.output(op, x.rows, w.cols, Float32)
 	if d.err == nil {
-		d.launched(op, d.queue.SoftmaxCrossEntropyBackward(dlogits.addr(), probs.addr(), labels.addr(), x.rows, w.cols), dlogits.addr())
+		d.launched(op, d.queue.SoftmaxCrossEntropyBackward(dlogits.addr(), probs.addr(), labels.addr(), x.rows, w.cols), dlogits.Len(), dlogits.addr())
 	}
 	return dlogits, d.dgrad(dlogits, w, x)
 }
@@ -131,7 +131,7 @@ func (d *Device) classifier(dlogits, dx uintptr, x, w, labels, results Tensor, s
 	if d.last.spared(c.W) {
 		c.Prefetch = kernels.PrefetchB
 	}
-	d.launched(opClassifier, d.queue.Classifier(c), dlogits, dx, results.addr())
+	d.launched(opClassifier, d.queue.Classifier(c), x.rows, dlogits, dx, results.addr())
 }
 
 // probabilities is Evaluate kernel by kernel; it returns softmax(x·w).
@@ -139,10 +139,10 @@ func (d *Device) probabilities(x, w, labels, results Tensor, start int) Tensor {
 	logits := d.Linear(x, w)
 	probs := d.output("softmax", x.rows, w.cols, Float32)
 	if d.err == nil {
-		d.launched("softmax", d.queue.Softmax(probs.addr(), logits.addr(), x.rows, w.cols), probs.addr())
+		d.launched("softmax", d.queue.Softmax(probs.addr(), logits.addr(), x.rows, w.cols), probs.Len(), probs.addr())
 	}
 	if d.err == nil {
-		d.launched("cross-entropy", d.queue.CrossEntropy(results.at(start), results.at(results.cols+start), probs.addr(), labels.addr(), x.rows, w.cols), results.addr())
+		d.launched("cross-entropy", d.queue.CrossEntropy(results.at(start), results.at(results.cols+start), probs.addr(), labels.addr(), x.rows, w.cols), x.rows, results.addr())
 	}
 	return probs
 }
@@ -157,6 +157,6 @@ func (d *Device) ReduceLoss(out Tensor, slot int, results Tensor, start, rows, b
 		d.misfit(op, out, results)
 	}
 	if d.err == nil {
-		d.launched(op, d.queue.ReduceLoss(out.at(2*slot), results.at(start), results.at(results.cols+start), rows, batch), out.addr())
+		d.launched(op, d.queue.ReduceLoss(out.at(2*slot), results.at(start), results.at(results.cols+start), rows, batch), rows, out.addr())
 	}
 }
