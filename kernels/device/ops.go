@@ -13,7 +13,7 @@ const viewRows = 256
 func (d *Device) Gather(images, labels, indices Tensor, start, n int) (x, y Tensor) {
 	const op = "gather"
 	if images.kind != Uint8 || labels.kind != Uint8 || indices.kind != Int32 || images.indices != 0 || labels.indices != 0 ||
-		images.rows != labels.rows || start < 0 || n < 0 || start+n > indices.rows {
+		images.rows != labels.rows || start < 0 || n < 0 || start > indices.rows-n {
 		d.misfit(op, images, labels, indices)
 	}
 	if d.err != nil {
@@ -115,7 +115,7 @@ func (d *Device) checkClassifier(x, w, labels, results Tensor, start int) {
 		fits = labels.kind == Uint8 && labels.indices != 0
 	}
 	if !fits || !x.floats() || !w.floats() || !results.floats() || x.cols != w.rows || labels.rows != x.rows || labels.cols != 1 ||
-		results.rows != 2 || start < 0 || start+x.rows > results.cols {
+		results.rows != 2 || start < 0 || start > results.cols-x.rows {
 		d.misfit(opClassifier, x, w, labels, results)
 	}
 }
@@ -152,8 +152,12 @@ func (d *Device) probabilities(x, w, labels, results Tensor, start int) Tensor {
 // the i-th batch columns, of which the last may be short.
 func (d *Device) ReduceLoss(out Tensor, slot int, results Tensor, start, rows, batch int) {
 	const op = "loss reduction"
+	batches := 0
+	if rows > 0 && batch > 0 {
+		batches = (rows-1)/batch + 1
+	}
 	if !out.floats() || !results.floats() || out.cols != 2 || results.rows != 2 || batch < 1 ||
-		start < 0 || rows < 0 || start+rows > results.cols || slot < 0 || slot+(rows+batch-1)/batch > out.rows {
+		start < 0 || rows < 0 || start > results.cols-rows || slot < 0 || slot > out.rows-batches {
 		d.misfit(op, out, results)
 	}
 	if d.err == nil {

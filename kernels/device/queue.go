@@ -257,6 +257,7 @@ func (q *HostQueue) ReduceLoss(out, loss, correct uintptr, rows, batch int) erro
 	if batch < 1 {
 		return fmt.Errorf("device: losses of batches of %d", batch)
 	}
+	batch = min(batch, max(rows, 1)) // as rows+batch must be a number
 	return q.do(func() {
 		ref.ReduceLoss(f32(out, (rows+batch-1)/batch*2), f32(loss, rows), f32(correct, rows), rows, batch)
 	})
