@@ -51,6 +51,8 @@ static int find(void) {
 
 static int find_pages(void) {
   int supported = 0;
+  // A driver without pages knows no such attribute either.
+  if (!cu.cuMemGetAllocationGranularity) return CD_ERROR_NOT_SUPPORTED;
   state.memory.type = CD_MEM_ALLOCATION_TYPE_PINNED;
   state.memory.location.type = CD_MEM_LOCATION_TYPE_DEVICE;
   state.memory.location.id = state.device;

@@ -1,11 +1,11 @@
 // A libcuda.so.1 of CUDA 10.1, for tests without a GPU: memory, streams and events, which
 // are all done at once, and nothing newer. As the real one it refuses a thread without a
-// context.
+// context, and to tell of an attribute that it does not know.
 #include <stddef.h>
 #include <stdlib.h>
 
 enum { SUCCESS, INVALID_VALUE, OUT_OF_MEMORY, INVALID_CONTEXT = 201 };
-enum { ALIGNMENT = 256 };
+enum { ALIGNMENT = 256, ATTRIBUTES = 102 };
 static const size_t CARD = 1 << 30;
 
 static int initialised;
@@ -27,7 +27,9 @@ static int destroy(void *p) {
 
 int cuInit(unsigned flags) { return initialised = 1, flags ? INVALID_VALUE : SUCCESS; }
 int cuDeviceGet(int *device, int ordinal) { return *device = 0, ordinal ? INVALID_VALUE : SUCCESS; }
-int cuDeviceGetAttribute(int *value, int attribute, int device) { return *value = 0, attribute && !device ? SUCCESS : INVALID_VALUE; }
+int cuDeviceGetAttribute(int *value, int attribute, int device) {
+  return *value = 0, attribute > 0 && attribute < ATTRIBUTES && !device ? SUCCESS : INVALID_VALUE;
+}
 int cuDevicePrimaryCtxRetain(void **context, int device) { return *context = &the_context, device ? INVALID_VALUE : SUCCESS; }
 int cuCtxGetCurrent(void **context) { return *context = current, SUCCESS; }
 int cuCtxSetCurrent(void *context) { return current = context, context == &the_context ? SUCCESS : INVALID_CONTEXT; }
