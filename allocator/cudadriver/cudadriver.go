@@ -16,8 +16,8 @@
 // card that is. Its primary context is retained by the first call and kept until the
 // process ends. It is the one that the CUDA runtime uses. So streams and events are its
 // cudaStream_t and cudaEvent_t too, and memory can be passed to kernels launched with
-// either. Calls may come from any goroutine: one that finds no context current on its
-// thread makes this one so, and leaves it there. 0 is the default stream.
+// either. Calls may come from any goroutine: each is made in this context. A thread that
+// had none keeps it, one that had another gets that back. 0 is the default stream.
 //
 // Nothing here imports package allocator.
 package cudadriver

@@ -70,23 +70,36 @@ static void begin(void) {
   if (!state.code) state.page_code = find_pages();
 }
 
-// ready returns why this thread cannot call the driver. Threads come and go under Go, and
-// a new one has no context.
-static int ready(void) {
+// enter makes the primary context this thread's, and says which one it had, or why this
+// thread cannot call the driver. Threads come and go under Go, and a new one has none;
+// where another library left one of its own, that may be another device's.
+static int enter(cd_context *before) {
   static pthread_once_t once = PTHREAD_ONCE_INIT;
   pthread_once(&once, begin);
   if (state.code) return state.code;
-  cd_context current = NULL;
-  int code = TRY(cuCtxGetCurrent, &current);
-  return code || current ? code : TRY(cuCtxSetCurrent, state.context);
+  int code = TRY(cuCtxGetCurrent, before);
+  return code || *before == state.context ? code : TRY(cuCtxSetCurrent, state.context);
 }
 
-// CALL is a function's result on a ready thread, where the arguments are valid.
+// leave puts the context back that enter found, if any, and returns the first error.
+static int leave(cd_context before, int code) {
+  int put_back = before && before != state.context ? TRY(cuCtxSetCurrent, before) : CD_SUCCESS;
+  return code ? code : put_back;
+}
+
+static int ready(void) {
+  cd_context before = NULL;
+  int code = enter(&before);
+  return leave(before, code);
+}
+
+// CALL is a function's result in the primary context, where the arguments are valid.
 #define CALL(valid, function, ...)                                 \
   ({                                                               \
-    int code_ = ready();                                           \
+    cd_context before_ = NULL;                                     \
+    int code_ = enter(&before_);                                   \
     if (!code_ && !(valid)) code_ = CD_ERROR_INVALID_VALUE;        \
-    code_ ? code_ : TRY(function, __VA_ARGS__);                    \
+    leave(before_, code_ ? code_ : TRY(function, __VA_ARGS__));    \
   })
 
 // PAGES is CALL where the device has pages.
@@ -204,12 +217,12 @@ cudadriver_value cudadriver_pool_new(int64_t threshold, int follow_events, int o
   uint64_t bytes = (uint64_t)threshold;
   code = CALL(threshold >= 0, cuMemPoolCreate, &pool, &props);
   if (code) return (cudadriver_value){0, code};
-  code = TRY(cuMemPoolSetAttribute, pool, CD_MEMPOOL_ATTR_RELEASE_THRESHOLD, &bytes);
-  if (!code) code = TRY(cuMemPoolSetAttribute, pool, CD_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES, &follow_events);
-  if (!code) code = TRY(cuMemPoolSetAttribute, pool, CD_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC, &opportunistic);
-  if (!code) code = TRY(cuMemPoolSetAttribute, pool, CD_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES, &internal);
+  code = CALL(1, cuMemPoolSetAttribute, pool, CD_MEMPOOL_ATTR_RELEASE_THRESHOLD, &bytes);
+  if (!code) code = CALL(1, cuMemPoolSetAttribute, pool, CD_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES, &follow_events);
+  if (!code) code = CALL(1, cuMemPoolSetAttribute, pool, CD_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC, &opportunistic);
+  if (!code) code = CALL(1, cuMemPoolSetAttribute, pool, CD_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES, &internal);
   // Should that fail too, the first error says more.
-  if (code) (void)TRY(cuMemPoolDestroy, pool);
+  if (code) (void)CALL(1, cuMemPoolDestroy, pool);
   return (cudadriver_value){code ? 0 : (uintptr_t)pool, code};
 }
 

@@ -1,7 +1,7 @@
 // The C face of driver.c, called from raw_linux.go. Addresses, streams, events, pools and
 // handles travel as uintptr_t. Every function finds the driver if none was called before,
-// makes the device's primary context current where the thread has none, and returns a
-// CUresult, or CUDADRIVER_NONE where there is no driver.
+// calls it in the device's primary context, which stays current where the thread had none,
+// and returns a CUresult, or CUDADRIVER_NONE where there is no driver.
 #ifndef CUDADRIVER_DRIVER_H
 #define CUDADRIVER_DRIVER_H
 

@@ -41,18 +41,31 @@ func withLibrary(t *testing.T, folder string, tests ...string) string {
 // inChild is in the environment of what withLibrary starts.
 const inChild = "CUDADRIVER_TEST_LIBRARY"
 
+// oldDriver compiles a driver and returns its folder.
+func oldDriver(t *testing.T) string {
+	t.Helper()
+	if _, err := exec.LookPath("gcc"); err != nil {
+		t.Skip(err)
+	}
+	folder := t.TempDir()
+	build := exec.Command("gcc", "-shared", "-fPIC", "-o", filepath.Join(folder, "libcuda.so.1"), "testdata/olddriver.c")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return folder
+}
+
+// TestOtherContext runs where every thread has a context of another's making, perhaps of
+// another device: memory is of the primary one all the same, and the other one stays.
+func TestOtherContext(t *testing.T) {
+	t.Setenv("OTHER_CONTEXT", "1")
+	withLibrary(t, oldDriver(t), "TestMalloc", "TestAlone")
+}
+
 // TestOldDriver runs on a driver that has no pages and no pools: the rest of it works.
 func TestOldDriver(t *testing.T) {
 	if os.Getenv(inChild) == "" {
-		if _, err := exec.LookPath("gcc"); err != nil {
-			t.Skip(err)
-		}
-		folder := t.TempDir()
-		build := exec.Command("gcc", "-shared", "-fPIC", "-o", filepath.Join(folder, "libcuda.so.1"), "testdata/olddriver.c")
-		if out, err := build.CombinedOutput(); err != nil {
-			t.Fatalf("%v\n%s", err, out)
-		}
-		withLibrary(t, folder, "TestOldDriver", "TestMalloc", "TestAlone")
+		withLibrary(t, oldDriver(t), "TestOldDriver", "TestMalloc", "TestAlone")
 		return
 	}
 	var d cudadriver.Driver

@@ -1,6 +1,8 @@
 // A libcuda.so.1 of CUDA 10.1, for tests without a GPU: memory, streams and events, which
 // are all done at once, and nothing newer. As the real one it refuses a thread without a
-// context, and to tell of an attribute that it does not know.
+// context, and to tell of an attribute that it does not know. With OTHER_CONTEXT in the
+// environment all threads have one that is not the primary, and no call may find that
+// the one before it has left another there.
 #include <stddef.h>
 #include <stdlib.h>
 
@@ -9,10 +11,10 @@ enum { ALIGNMENT = 256, ATTRIBUTES = 102 };
 static const size_t CARD = 1 << 30;
 
 static int initialised;
-static char the_context;
+static char the_context, other_context;
 static _Thread_local void *current;
 
-static int ready(void) { return !initialised ? 3 : current ? SUCCESS : INVALID_CONTEXT; }
+static int ready(void) { return !initialised ? 3 : current == &the_context ? SUCCESS : INVALID_CONTEXT; }
 
 static int make(void **p) {
   int code = ready();
@@ -31,8 +33,14 @@ int cuDeviceGetAttribute(int *value, int attribute, int device) {
   return *value = 0, attribute > 0 && attribute < ATTRIBUTES && !device ? SUCCESS : INVALID_VALUE;
 }
 int cuDevicePrimaryCtxRetain(void **context, int device) { return *context = &the_context, device ? INVALID_VALUE : SUCCESS; }
-int cuCtxGetCurrent(void **context) { return *context = current, SUCCESS; }
-int cuCtxSetCurrent(void *context) { return current = context, context == &the_context ? SUCCESS : INVALID_CONTEXT; }
+int cuCtxGetCurrent(void **context) {
+  if (getenv("OTHER_CONTEXT")) {
+    if (!current) current = &other_context;
+    if (current != &other_context) return INVALID_CONTEXT;
+  }
+  return *context = current, SUCCESS;
+}
+int cuCtxSetCurrent(void *context) { return current = context, context ? SUCCESS : INVALID_CONTEXT; }
 
 int cuMemAlloc_v2(unsigned long long *addr, size_t bytes) {
   int code = ready();
