@@ -42,13 +42,14 @@ func withLibrary(t *testing.T, folder string, tests ...string) string {
 const inChild = "CUDADRIVER_TEST_LIBRARY"
 
 // oldDriver compiles a driver and returns its folder.
-func oldDriver(t *testing.T) string {
+func oldDriver(t *testing.T, flags ...string) string {
 	t.Helper()
 	if _, err := exec.LookPath("gcc"); err != nil {
 		t.Skip(err)
 	}
 	folder := t.TempDir()
-	build := exec.Command("gcc", "-shared", "-fPIC", "-o", filepath.Join(folder, "libcuda.so.1"), "testdata/olddriver.c")
+	flags = append(flags, "-shared", "-fPIC", "-o", filepath.Join(folder, "libcuda.so.1"), "testdata/olddriver.c")
+	build := exec.Command("gcc", flags...)
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
@@ -60,6 +61,21 @@ func oldDriver(t *testing.T) string {
 func TestOtherContext(t *testing.T) {
 	t.Setenv("OTHER_CONTEXT", "1")
 	withLibrary(t, oldDriver(t), "TestMalloc", "TestAlone")
+}
+
+// TestPoolsWithoutGraphs runs on a driver whose graphs have no memory: there is no pool
+// for captures, from which each would fail.
+func TestPoolsWithoutGraphs(t *testing.T) {
+	if os.Getenv(inChild) == "" {
+		withLibrary(t, oldDriver(t, "-DPOOLS"), "TestPoolsWithoutGraphs")
+		return
+	}
+	p, err := cudadriver.NewMemPool()
+	try(t, err)
+	try(t, p.ClosePool())
+	if p, err := cudadriver.NewGraphPool(); !errors.Is(err, errors.ErrUnsupported) || p != (cudadriver.GraphPool{}) {
+		t.Errorf("NewGraphPool: %+v, %v, want errors.ErrUnsupported", p, err)
+	}
 }
 
 // TestOldDriver runs on a driver that has no pages and no pools: the rest of it works.

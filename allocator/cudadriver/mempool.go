@@ -84,7 +84,11 @@ type GraphPool struct{ MemPool }
 
 // NewGraphPool makes a pool from which nothing has been captured.
 func NewGraphPool() (GraphPool, error) {
-	p, err := newMemPool("NewGraphPool", DefaultMemPoolOptions())
+	const op = "NewGraphPool"
+	if _, _, code := rawGraphReserved(); code != 0 {
+		return GraphPool{}, check(op, code) // before CUDA 11.4 pools are not for captures
+	}
+	p, err := newMemPool(op, DefaultMemPoolOptions())
 	return GraphPool{p}, err
 }
 

@@ -62,3 +62,9 @@ int cuEventDestroy_v2(void *event) { return destroy(event); }
 int cuEventRecord(void *event, void *stream) { return (void)event, (void)stream, ready(); }
 int cuEventQuery(void *event) { return (void)event, ready(); }
 int cuEventSynchronize(void *event) { return (void)event, ready(); }
+
+#ifdef POOLS // as CUDA 11.2 has them, without graphs that have memory
+int cuMemPoolCreate(void **pool, const void *props) { return props ? make(pool) : INVALID_VALUE; }
+int cuMemPoolDestroy(void *pool) { return destroy(pool); }
+int cuMemPoolSetAttribute(void *pool, int attribute, void *value) { return pool && attribute && value ? ready() : INVALID_VALUE; }
+#endif
