@@ -71,6 +71,9 @@ func (q *CUDAQueue) Mark(i int) error {
 }
 
 func (q *CUDAQueue) Elapsed(from, to int) (time.Duration, error) {
+	if !areMarks(from, to, len(q.marks)) {
+		return 0, noMarks(from, to)
+	}
 	return q.marks[to].Since(q.marks[from])
 }
 

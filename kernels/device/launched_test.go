@@ -104,3 +104,32 @@ func TestOneLargeBatch(t *testing.T) {
 		t.Errorf("%v, %v, want %v", got, err, want)
 	}
 }
+
+// TestHostQueueRefuses makes calls that a GPU's queue refuses, too.
+func TestHostQueueRefuses(t *testing.T) {
+	var q HostQueue
+	if err := q.Mark(1); err != nil {
+		t.Fatal(err)
+	}
+	elapsed := func(from, to int) func() error {
+		return func() error { _, err := q.Elapsed(from, to); return err }
+	}
+	sgd := kernels.GEMM{Layout: kernels.TN, Epilogue: kernels.SGD}
+	for name, call := range map[string]func() error{
+		"a group of too many":    func() error { return q.GroupedGEMM(slices.Repeat([]kernels.GEMM{sgd}, kernels.MaxGroup+1)) },
+		"a group without SGD":    func() error { return q.GroupedGEMM([]kernels.GEMM{{Layout: kernels.TN}}) },
+		"wgrad without dgrad":    func() error { return q.DgradWgrad(sgd) },
+		"no such GEMM":           func() error { return q.GEMM(kernels.GEMM{M: -1}) },
+		"losses of no batch":     func() error { return q.ReduceLoss(0, 0, 0, 1, 0) },
+		"a mark that is none":    elapsed(1, 2),
+		"a mark that was not":    elapsed(0, 1),
+		"a mark below the first": elapsed(-1, 1),
+	} {
+		if call() == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+	if err := errors.Join(q.GroupedGEMM(slices.Repeat([]kernels.GEMM{sgd}, kernels.MaxGroup)), elapsed(1, 1)()); err != nil {
+		t.Error(err)
+	}
+}

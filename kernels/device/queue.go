@@ -149,6 +149,9 @@ func (q *HostQueue) GEMM(g kernels.GEMM) error {
 }
 
 func (q *HostQueue) GroupedGEMM(group []kernels.GEMM) error {
+	if len(group) > kernels.MaxGroup {
+		return fmt.Errorf("device: a group of %d GEMMs, of %d at most", len(group), kernels.MaxGroup)
+	}
 	for _, g := range group {
 		if !g.Valid() || g.Epilogue != kernels.SGD {
 			return noGEMM(g)
@@ -313,7 +316,16 @@ func (q *HostQueue) Mark(i int) error {
 }
 
 func (q *HostQueue) Elapsed(from, to int) (time.Duration, error) {
+	if !areMarks(from, to, len(q.marks)) || q.marks[from].IsZero() || q.marks[to].IsZero() {
+		return 0, noMarks(from, to)
+	}
 	return q.marks[to].Sub(q.marks[from]), nil
+}
+
+func areMarks(from, to, count int) bool { return 0 <= min(from, to) && max(from, to) < count }
+
+func noMarks(from, to int) error {
+	return fmt.Errorf("device: no time from mark %d to mark %d: not both were made", from, to)
 }
 
 func (q *HostQueue) Synchronize() error { return q.wait() }
