@@ -85,6 +85,9 @@ func (d *Device) Replay(key int, f func() error) error {
 // capture makes a graph of what f queues. Its steps are not announced to a
 // planner: the graph is their plan.
 func (d *Device) capture(f func() error) (Graph, error) {
+	if d.inStep {
+		return nil, errors.New("device: a capture within a step, whose outputs are not the graph's")
+	}
 	if err := d.queue.BeginCapture(); err != nil {
 		return nil, err
 	}

@@ -9,6 +9,7 @@ import (
 
 	"gorgonia.org/tensor"
 
+	"mlpool/allocator"
 	"mlpool/kernels"
 )
 
@@ -130,6 +131,34 @@ func TestHostQueueRefuses(t *testing.T) {
 		}
 	}
 	if err := errors.Join(q.GroupedGEMM(slices.Repeat([]kernels.GEMM{sgd}, kernels.MaxGroup)), elapsed(1, 1)()); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestCaptureWithinAStep: outputs of a step that has begun are not those of a graph.
+func TestCaptureWithinAStep(t *testing.T) {
+	b := newBench(t, new(HostQueue), true)
+	pool, err := allocator.NewPool(NewHostDriver(), allocator.PoolOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.CaptureFrom(pool)
+	before := b.alloc.Stats().Allocated
+	b.ReLU(b.w0)
+	err = b.Replay(0, func() error { b.ReLU(b.w1); return b.EndStep() })
+	if err == nil || !strings.Contains(err.Error(), "step") {
+		t.Errorf("a capture within a step: error %v", err)
+	}
+	if err := b.EndStep(); err != nil {
+		t.Error(err)
+	}
+	if after := b.alloc.Stats().Allocated; after != before {
+		t.Errorf("%d bytes are still allocated", after-before)
+	}
+	if err := b.step(0, 10, 0); err != nil {
+		t.Errorf("the next step: %v", err)
+	}
+	if err := errors.Join(b.Forget(), pool.Close()); err != nil {
 		t.Error(err)
 	}
 }
