@@ -90,6 +90,21 @@ func TestProfileOfDgradWgrad(t *testing.T) {
 	}
 }
 
+// TestProfileOfAGroup: a wgrad of images counts their bytes, beside one of its shape, too.
+func TestProfileOfAGroup(t *testing.T) {
+	b := newBench(t, &tickQueue{marks: map[int]time.Duration{}}, true)
+	w, top, x, dy := b.tensor(t, 12, 12), b.tensor(t, 12, 12), b.tensor(t, 12, 12), b.tensor(t, 12, 12)
+	p, err := b.Profile(2, func() error {
+		images, _ := b.Gather(b.images, b.labels, b.indices, 0, 12)
+		b.Backward([]Tensor{w, top}, []Tensor{images, x}, dy, dy, 1)
+		return b.EndStep()
+	})
+	want := OpTime{"wgrad+sgd", "2×[12,12]·[12,12]", 1, 10 * time.Microsecond, 2 * 2 * 12 * 12 * 12, 12*12 + 4*7*12*12}
+	if err != nil || len(p.Ops) != 1 || p.Ops[0] != want {
+		t.Errorf("error %v, %+v, want %+v", err, p.Ops, want)
+	}
+}
+
 // TestProfilePutsLikeTogether profiles two equal operations in a step.
 func TestProfilePutsLikeTogether(t *testing.T) {
 	b := newBench(t, &tickQueue{marks: map[int]time.Duration{}}, true)

@@ -58,16 +58,18 @@ func (r *recorder) GEMM(g kernels.GEMM) error {
 func (r *recorder) GroupedGEMM(group []kernels.GEMM) error {
 	all := work{name: nameWgrad}
 	var shapes []string
-	for i, n := 0, 0; i < len(group); i += n {
-		w := gemm(group[i])
-		for n = 1; i+n < len(group) && gemm(group[i+n]).shape == w.shape; n++ {
+	alike := 0
+	for i, g := range group {
+		w := gemm(g)
+		all.flops += w.flops
+		all.bytes += w.bytes
+		if alike++; i+1 < len(group) && gemm(group[i+1]).shape == w.shape {
+			continue
 		}
-		all.flops += float64(n) * w.flops
-		all.bytes += float64(n) * w.bytes
-		if n > 1 {
-			w.shape = fmt.Sprintf("%d×%s", n, w.shape)
+		if alike > 1 {
+			w.shape = fmt.Sprintf("%d×%s", alike, w.shape)
 		}
-		shapes = append(shapes, w.shape)
+		shapes, alike = append(shapes, w.shape), 0
 	}
 	all.shape = strings.Join(shapes, ", ")
 	return r.around(all, func() error { return r.Queue.GroupedGEMM(group) })
