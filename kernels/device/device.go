@@ -45,7 +45,9 @@ type planner interface {
 	End() error
 }
 
-// New returns a device that queues on q and allocates from a. With fuse,
+// New returns a device that queues on q and allocates from a. Nothing else may queue on q
+// what writes tensors of the device: a kernel prefetches what the device's last operation
+// did not write. With fuse,
 // operations that follow each other run as one kernel where there is one, and batches
 // are gathered views. Without, each runs by itself and makes an output of its own.
 func New(q Queue, a allocator.Allocator, fuse bool) *Device {

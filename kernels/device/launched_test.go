@@ -162,3 +162,17 @@ func TestCaptureWithinAStep(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestTablesAreNotOutputs: a kernel may read tables and indices while the one before it
+// runs, so that none may have been written by it.
+func TestTablesAreNotOutputs(t *testing.T) {
+	b := newBench(t, new(HostQueue), false)
+	_, y := b.Gather(b.images, b.labels, b.indices, 0, 12)
+	b.Gather(b.images, b.labels, y, 0, 12)
+	if err := b.EndStep(); err == nil || !strings.HasPrefix(err.Error(), "gather: ") {
+		t.Errorf("indices that are an output: error %v", err)
+	}
+	if err := b.step(0, 10, 0); err != nil {
+		t.Errorf("the next step: %v", err)
+	}
+}

@@ -1,6 +1,11 @@
 package device
 
-import "mlpool/kernels"
+import (
+	"errors"
+	"slices"
+
+	"mlpool/kernels"
+)
 
 // viewRows is how many rows a gathered view may have. A GEMM reads them once for every
 // few columns of its result, which a larger batch makes dearer than a gather.
@@ -15,6 +20,9 @@ func (d *Device) Gather(images, labels, indices Tensor, start, n int) (x, y Tens
 	if images.kind != Uint8 || labels.kind != Uint8 || indices.kind != Int32 || images.indices != 0 || labels.indices != 0 ||
 		images.rows != labels.rows || start < 0 || n < 0 || start > indices.rows-n {
 		d.misfit(op, images, labels, indices)
+	}
+	if slices.Contains(d.step, indices.block) {
+		d.did(op, errors.New("indices are prefetched, and cannot be an output of the step"))
 	}
 	if d.err != nil {
 		return Tensor{}, Tensor{}
