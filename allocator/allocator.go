@@ -148,8 +148,8 @@ type Allocator interface {
 	Close() error
 }
 
-// A StreamRecorder is an [Allocator] that can be told of a second stream. [As] finds one
-// inside others.
+// A StreamRecorder is what an [Allocator] also is that can be told of a second stream. [As]
+// finds one inside others.
 type StreamRecorder interface {
 	// RecordStream says that work on s uses b as well: the memory's next use will
 	// come after what is queued on s when b is freed. What cannot order streams returns

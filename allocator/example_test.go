@@ -3,6 +3,7 @@ package allocator_test
 import (
 	"fmt"
 	"log"
+	"sync"
 
 	"mlpool/allocator"
 	"mlpool/allocator/allocatortest"
@@ -49,17 +50,21 @@ func ExamplePool() {
 }
 
 // largest is an allocator that remembers the largest request made of another one. What
-// it does not mention goes to that one.
+// it does not mention goes to that one. Like every allocator it may be called from any
+// goroutine.
 type largest struct {
 	allocator.Allocator
+	mu    sync.Mutex
 	bytes int64
 	tag   string
 }
 
 func (l *largest) Alloc(bytes int64, s allocator.Stream, tag string) (allocator.Block, error) {
+	l.mu.Lock()
 	if bytes > l.bytes {
 		l.bytes, l.tag = bytes, tag
 	}
+	l.mu.Unlock()
 	return l.Allocator.Alloc(bytes, s, tag)
 }
 
