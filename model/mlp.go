@@ -50,6 +50,9 @@ type MLP[T any] struct {
 
 // NewMLP copies weights, float32 of shape [inputs, outputs], to the device of ops.
 func NewMLP[T any](ops Ops[T], weights []*tensor.Dense) (*MLP[T], error) {
+	if len(weights) < 2 {
+		return nil, fmt.Errorf("model: a perceptron of %d layers: one hidden layer at least is needed", len(weights))
+	}
 	m := &MLP[T]{ops: ops, inputs: make([]T, len(weights))}
 	inputs := weights[0].Shape()[0]
 	for i, w := range weights {

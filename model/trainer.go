@@ -125,8 +125,19 @@ type chunk struct {
 	run      func() error
 }
 
+func (o Options) check() error {
+	if o.BatchSize < 1 || o.EvalBatchSize < 1 || o.Verbose != nil && o.VerboseEvery < 1 {
+		return fmt.Errorf("model: batches of %d, of %d in validation, reported every %d steps: none may be below 1",
+			o.BatchSize, o.EvalBatchSize, o.VerboseEvery)
+	}
+	return nil
+}
+
 // NewTrainer copies the sets and the initial weights to the device of ops.
 func NewTrainer[T any](ops Ops[T], train, test Set, weights []*tensor.Dense, opt Options) (t *Trainer[T], err error) {
+	if err := opt.check(); err != nil {
+		return nil, err
+	}
 	t = &Trainer[T]{ops: ops, opt: opt, nextOrder: make(chan []int32, 1)}
 	t.shuffle()
 	defer func() {
