@@ -4,11 +4,12 @@
 //
 // # What it needs
 //
-// To build: cgo with any C compiler. No CUDA toolkit, no header of it and no build tag:
+// To build: cgo with gcc or clang. No CUDA toolkit, no header of it and no build tag:
 // the driver's own library, libcuda.so.1, is looked for when the first call is made. To
 // run: Linux and a driver for CUDA 11.2 or newer; pages do with 10.2, a [GraphPool] asks
 // for 11.4. What a driver or a device lacks is errors.ErrUnsupported. Where there is no
-// cgo, no Linux or no library, every call returns an [ErrNoCUDA] that says which.
+// cgo, no Linux or no library, every call returns an [ErrNoCUDA] that says which. The
+// first call finds this out for all: a device that it could not use is not tried again.
 //
 // # Device, context and streams
 //
