@@ -21,7 +21,7 @@ import (
 	"mlpool/allocator"
 	"mlpool/allocator/allocatortest"
 
-	"mlpool/tools/look"
+	"mlpool/tools/plotstyle"
 )
 
 // fakeBytes is the memory of the fake device: more than any scenario needs.
@@ -377,19 +377,19 @@ func checkPicture(t *testing.T, path string) {
 		t.Errorf("%s: %v", path, err)
 		return
 	}
-	found := map[int]int{} // pixels of each colour of the look.Palette
+	found := map[int]int{} // pixels of each colour of the plotstyle.Palette
 	bounds := picture.Bounds()
 	for y := bounds.Min.Y; y < bounds.Max.Y; y++ {
 		for x := bounds.Min.X; x < bounds.Max.X; x++ {
 			r, g, b, _ := picture.At(x, y).RGBA()
-			for i, c := range look.Palette {
+			for i, c := range plotstyle.Palette {
 				if uint8(r>>8) == c.R && uint8(g>>8) == c.G && uint8(b>>8) == c.B {
 					found[i]++
 				}
 			}
 		}
 	}
-	for i := range look.Palette {
+	for i := range plotstyle.Palette {
 		if found[i] < 100 {
 			t.Errorf("%s: %d pixels of colour %d", filepath.Base(path), found[i], i)
 		}

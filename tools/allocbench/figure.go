@@ -15,7 +15,7 @@ import (
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
 
-	"mlpool/tools/look"
+	"mlpool/tools/plotstyle"
 )
 
 const (
@@ -118,7 +118,7 @@ func (f *figure) fill(rows []row) bool {
 
 // draw writes the figure as a PNG.
 func (f *figure) draw(w io.Writer, rows []row) error {
-	p := look.New(f.title, 14)
+	p := plotstyle.New(f.title, 14)
 	p.Y.Scale = plot.LogScale{}
 	p.Y.Tick.Marker = plot.TickerFunc(func(low, high float64) []plot.Tick { return logTicks(low, high, f.unit) })
 	across := f.cases
@@ -141,13 +141,13 @@ func (f *figure) draw(w io.Writer, rows []row) error {
 	p.Add(grid)
 
 	legend := plot.NewLegend()
-	look.Legend(&legend)
+	plotstyle.Legend(&legend)
 	legend.Top, legend.Left = true, true
 	single := len(f.cases) == 1
 	low, high := math.Inf(1), math.Inf(-1)
 	for i, name := range f.allocators {
-		style := look.Line(i, 1.75)
-		dot := draw.GlyphStyle{Color: style.Color, Radius: 3, Shape: shapes[i/len(look.Palette)%len(shapes)]}
+		style := plotstyle.Line(i, 1.75)
+		dot := draw.GlyphStyle{Color: style.Color, Radius: 3, Shape: shapes[i/len(plotstyle.Palette)%len(shapes)]}
 		if single {
 			dot.Radius, dot.Shape = 5, draw.CircleGlyph{}
 		}
@@ -188,7 +188,7 @@ func (f *figure) draw(w io.Writer, rows []row) error {
 	p.Y.Min, p.Y.Max = low/air, high*air
 	p.X.Min, p.X.Max = -0.3, float64(len(across))-0.7
 
-	canvas := look.Canvas(width, height)
+	canvas := plotstyle.Canvas(width, height)
 	whole := draw.New(canvas)
 	area := draw.Crop(whole, 40, -legendX, 12, -12)
 	p.Draw(area)
@@ -196,8 +196,8 @@ func (f *figure) draw(w io.Writer, rows []row) error {
 	legend.Draw(draw.Canvas{Canvas: canvas, Rectangle: vg.Rectangle{
 		Min: vg.Point{X: whole.Max.X - legendX + 8, Y: inner.Min.Y}, Max: vg.Point{X: whole.Max.X, Y: inner.Max.Y},
 	}})
-	look.LabelY(p, area, f.label)
-	return look.WritePNG(w, canvas)
+	plotstyle.LabelY(p, area, f.label)
+	return plotstyle.WritePNG(w, canvas)
 }
 
 // logTicks are at 1, 2 and 5 times the powers of ten, or at the powers alone

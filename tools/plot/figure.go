@@ -11,7 +11,7 @@ import (
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
 
-	"mlpool/tools/look"
+	"mlpool/tools/plotstyle"
 )
 
 const (
@@ -30,7 +30,7 @@ type figure struct {
 
 // draw writes the figure as a PNG.
 func (f figure) draw(w io.Writer) error {
-	p := look.New(f.title, 16)
+	p := plotstyle.New(f.title, 16)
 	p.X.Label.Text = f.metric.xLabel
 	// Between two steps, or two epochs, there is nothing to label.
 	p.X.Tick.Marker = plot.TickerFunc(func(low, high float64) []plot.Tick { return ticks(low, high, 1) })
@@ -39,7 +39,7 @@ func (f figure) draw(w io.Writer) error {
 		p.Y.Scale = plot.LogScale{}
 		p.Y.Tick.Marker = plot.TickerFunc(logTicks)
 	}
-	look.Legend(&p.Legend)
+	plotstyle.Legend(&p.Legend)
 	p.Legend.Top = !f.metric.rises
 	p.Legend.XOffs, p.Legend.YOffs = -8, -8
 	if f.metric.rises {
@@ -53,7 +53,7 @@ func (f figure) draw(w io.Writer) error {
 	if f.smooth > 1 {
 		for i, c := range f.curves {
 			style := f.style(i)
-			faint := look.Palette[i%len(look.Palette)]
+			faint := plotstyle.Palette[i%len(plotstyle.Palette)]
 			faint.A = 35
 			style.Color, style.Width = faint, 0.5
 			// A bare Plotter: a Line would make room for the values that leave the picture.
@@ -75,15 +75,15 @@ func (f figure) draw(w io.Writer) error {
 	}
 	f.setRange(p)
 
-	canvas := look.Canvas(width, height)
+	canvas := plotstyle.Canvas(width, height)
 	area := draw.Crop(draw.New(canvas), 32, -14, 10, -10)
 	p.Draw(area)
 	label := f.metric.yLabel
 	if f.smooth > 1 {
 		label += ", mean of " + strconv.Itoa(f.smooth)
 	}
-	look.LabelY(p, area, label)
-	return look.WritePNG(w, canvas)
+	plotstyle.LabelY(p, area, label)
+	return plotstyle.WritePNG(w, canvas)
 }
 
 // style is that of curve i. Curves are drawn one over the other, so of a few the
@@ -93,7 +93,7 @@ func (f figure) style(i int) draw.LineStyle {
 	if n := len(f.curves); n <= 3 {
 		width += 1.5 * vg.Length(n-1-i)
 	}
-	return look.Line(i, width)
+	return plotstyle.Line(i, width)
 }
 
 func xys(points []point) plotter.XYs {

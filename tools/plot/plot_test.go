@@ -14,7 +14,7 @@ import (
 	"strings"
 	"testing"
 
-	"mlpool/tools/look"
+	"mlpool/tools/plotstyle"
 )
 
 // makeRun writes the logs of a made-up run that learns at the given rate.
@@ -57,7 +57,7 @@ func decode(t *testing.T, path string) map[color.NRGBA]int {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := image.Pt(8*look.DPI, 5*look.DPI); picture.Bounds().Size() != want {
+	if want := image.Pt(8*plotstyle.DPI, 5*plotstyle.DPI); picture.Bounds().Size() != want {
 		t.Errorf("size %v, want %v", picture.Bounds().Size(), want)
 	}
 	pixels := image.NewRGBA(picture.Bounds())
@@ -98,11 +98,11 @@ func TestDraws(t *testing.T) {
 			count := decode(t, out)
 			// Curves and their keys in the legend; white is most, not all.
 			for i := range 2 {
-				if n := count[look.Palette[i]]; n < 300 {
+				if n := count[plotstyle.Palette[i]]; n < 300 {
 					t.Errorf("%d pixels are in the colour of curve %d", n, i)
 				}
 			}
-			if white := count[color.NRGBA{255, 255, 255, 255}]; white < 8*5*look.DPI*look.DPI/2 {
+			if white := count[color.NRGBA{255, 255, 255, 255}]; white < 8*5*plotstyle.DPI*plotstyle.DPI/2 {
 				t.Errorf("%d pixels are white, less than half", white)
 			}
 		})
@@ -137,7 +137,7 @@ func TestDrawsOddRuns(t *testing.T) {
 			if !strings.Contains(notes.String(), c.note) || (c.note == "") != (notes.Len() == 0) {
 				t.Errorf("notes %q, want %q", notes.String(), c.note)
 			}
-			if decode(t, out)[look.Palette[0]] == 0 {
+			if decode(t, out)[plotstyle.Palette[0]] == 0 {
 				t.Error("no curve")
 			}
 		})
@@ -147,14 +147,14 @@ func TestDrawsOddRuns(t *testing.T) {
 // More runs than colours: dashes tell them apart.
 func TestDrawsManyRuns(t *testing.T) {
 	args := []string{"-o", filepath.Join(t.TempDir(), "out.png")}
-	for i := range len(look.Palette) + 2 {
+	for i := range len(plotstyle.Palette) + 2 {
 		args = append(args, makeRun(t, fmt.Sprint("run", i), 0.002*float64(i+1)))
 	}
 	if err := run(args, &strings.Builder{}); err != nil {
 		t.Fatal(err)
 	}
 	count := decode(t, args[1])
-	for i, c := range look.Palette {
+	for i, c := range plotstyle.Palette {
 		if count[c] == 0 {
 			t.Errorf("colour %d is not used", i)
 		}
@@ -214,8 +214,8 @@ func TestFindsRuns(t *testing.T) {
 	}
 	count := decode(t, out)
 	for i := range 4 {
-		if count[look.Palette[i]] < 300 {
-			t.Errorf("%d pixels are in the colour of curve %d", count[look.Palette[i]], i)
+		if count[plotstyle.Palette[i]] < 300 {
+			t.Errorf("%d pixels are in the colour of curve %d", count[plotstyle.Palette[i]], i)
 		}
 	}
 }

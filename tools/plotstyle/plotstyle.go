@@ -1,5 +1,5 @@
-// Package look is what the pictures of this project's tools have in common.
-package look
+// Package plotstyle is what the pictures of this project's tools have in common.
+package plotstyle
 
 import (
 	"image/color"
