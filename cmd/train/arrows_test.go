@@ -27,13 +27,13 @@ var mayImport = map[string][]string{
 	"mlpool/kernels/device":                  {"mlpool/allocator", "mlpool/kernels", "mlpool/kernels/ref"},
 	"mlpool/cmd/train": {"mlpool/allocator", "mlpool/allocator/cudadriver", "mlpool/configs", "mlpool/data", "mlpool/kernels",
 		"mlpool/kernels/device", "mlpool/kernels/ref", "mlpool/model"},
-	"mlpool/tools":                      {},
-	"mlpool/tools/plotstyle":            {},
-	"mlpool/tools/plot":                 {"mlpool/tools/plotstyle"},
-	"mlpool/tools/allocbench":           {"mlpool/allocator", "mlpool/allocator/cudadriver", "mlpool/kernels", "mlpool/tools/allocbench/contender", "mlpool/tools/allocbench/traces", "mlpool/tools/plotstyle"},
-	"mlpool/tools/allocbench/contender": {"mlpool/allocator"},
-	"mlpool/tools/allocbench/traces":    {},
-	"mlpool/tools/vulncheck":            {},
+	"mlpool/tools":                   {},
+	"mlpool/tools/plotstyle":         {},
+	"mlpool/tools/plot":              {"mlpool/tools/plotstyle"},
+	"mlpool/tools/allocbench":        {"mlpool/allocator", "mlpool/allocator/cudadriver", "mlpool/kernels", "mlpool/tools/allocbench/peers", "mlpool/tools/allocbench/traces", "mlpool/tools/plotstyle"},
+	"mlpool/tools/allocbench/peers":  {"mlpool/allocator"},
+	"mlpool/tools/allocbench/traces": {},
+	"mlpool/tools/vulncheck":         {},
 }
 
 // TestArrows keeps the packages apart: the allocator knows no CUDA, the kernels

@@ -101,7 +101,7 @@ func TestScenarios(t *testing.T) {
 		t.Run(s.name, func(t *testing.T) {
 			t.Parallel()
 			out, rows := benchRows(t, checkedMachine, "-quick", "-runs", "2", "-scenario", s.name)
-			for _, a := range arms() {
+			for _, a := range contenders() {
 				cases := 0
 				for _, r := range rows {
 					if r.Allocator != a.name {

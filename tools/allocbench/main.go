@@ -115,7 +115,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 }
 
 // selection is what the options choose.
-func (o options) selection() ([]scenario, []arm, error) {
+func (o options) selection() ([]scenario, []contender, error) {
 	all := scenarios()
 	list := o.scenarios
 	if o.trace != "" || o.traces != "" {
@@ -140,7 +140,7 @@ func (o options) selection() ([]scenario, []arm, error) {
 	if names == "" && o.traces != "" {
 		names = strings.Join(comparedOn(kernels.Available() == nil), ",")
 	}
-	allocators, err := choose("allocator", names, arms(), func(a arm) string { return a.name })
+	allocators, err := choose("allocator", names, contenders(), func(a contender) string { return a.name })
 	return chosen, allocators, err
 }
 
@@ -171,7 +171,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer, open func
 		return err
 	}
 	s := &session{
-		options: o, machine: m, arms: allocators,
+		options: o, machine: m, contenders: allocators,
 		table:  &table{w: stdout},
 		stderr: stderr,
 	}
@@ -224,7 +224,7 @@ func list(w io.Writer) error {
 		fmt.Fprintf(&b, "  %-14s %s\n", s.name, s.doc)
 	}
 	b.WriteString("allocators:\n")
-	for _, a := range arms() {
+	for _, a := range contenders() {
 		fmt.Fprintf(&b, "  %-16s %s\n", a.name, a.doc)
 	}
 	_, err := io.WriteString(w, b.String())
@@ -259,13 +259,13 @@ func writeFile(path string, write func(io.Writer) error) error {
 // A session is one use of the command.
 type session struct {
 	options
-	machine machine
-	arms    []arm
-	table   *table
-	stderr  io.Writer
-	bar     *progressbar.ProgressBar // nil where stderr is no terminal
-	rows    []row
-	failed  int // measurements
+	machine    machine
+	contenders []contender
+	table      *table
+	stderr     io.Writer
+	bar        *progressbar.ProgressBar // nil where stderr is no terminal
+	rows       []row
+	failed     int // measurements
 }
 
 // measureAll runs the scenarios one after the other. What fails is shown and
@@ -275,7 +275,7 @@ func (s *session) measureAll(ctx context.Context, chosen []scenario) error {
 	for i := range chosen {
 		cases := s.casesOf(chosen[i])
 		any = any || len(cases) > 0
-		total += len(cases) * len(s.arms) * s.runs
+		total += len(cases) * len(s.contenders) * s.runs
 	}
 	if !any {
 		return fmt.Errorf("no case has %q in its name", s.cases)
@@ -307,12 +307,12 @@ func (s *session) casesOf(sc scenario) []testCase {
 
 // measure runs one case, and shows the medians of the runs that ended.
 func (s *session) measure(ctx context.Context, sc scenario, c testCase) error {
-	found := make([][]row, len(s.arms)) // of all runs
-	failures := make([]error, len(s.arms))
+	found := make([][]row, len(s.contenders)) // of all runs
+	failures := make([]error, len(s.contenders))
 	var interrupted error
 runs:
 	for range s.runs {
-		for i, a := range s.arms {
+		for i, a := range s.contenders {
 			if failures[i] != nil {
 				s.step(1)
 				continue
@@ -327,7 +327,7 @@ runs:
 			}
 			if errors.Is(err, errNoKernels) {
 				s.show(func() { s.table.printf("%-26s left out: %v\n", c.name, err) })
-				s.step(s.runs * len(s.arms))
+				s.step(s.runs * len(s.contenders))
 				return nil
 			}
 			found[i] = append(found[i], rows...)
@@ -357,7 +357,7 @@ runs:
 					continue
 				}
 				m := median(same)
-				m.Scenario, m.Allocator = sc.name, s.arms[i].name
+				m.Scenario, m.Allocator = sc.name, s.contenders[i].name
 				s.rows = append(s.rows, m)
 				s.table.row(m)
 			}
@@ -368,7 +368,7 @@ runs:
 		for i, err := range failures {
 			if err != nil {
 				s.failed++
-				s.table.printf("%-26s %-16s failed: %v\n", c.name, s.arms[i].name, err)
+				s.table.printf("%-26s %-16s failed: %v\n", c.name, s.contenders[i].name, err)
 			}
 		}
 	})
@@ -376,7 +376,7 @@ runs:
 }
 
 // once runs a case on a newly opened allocator.
-func (s *session) once(ctx context.Context, a arm, c testCase) (rows []row, err error) {
+func (s *session) once(ctx context.Context, a contender, c testCase) (rows []row, err error) {
 	m := s.machine
 	if a.memoryOnly {
 		m = machine{open: func() (device, error) { return newNull(), nil }}

@@ -3,7 +3,7 @@ package main
 import (
 	"mlpool/allocator"
 
-	"mlpool/tools/allocbench/contender"
+	"mlpool/tools/allocbench/peers"
 )
 
 // nullBytes is the memory that a null device pretends to have.
@@ -12,11 +12,11 @@ const nullBytes = 128 << 30
 // A null is a device without memory: it hands out addresses and remembers how
 // much each stands for.
 type null struct {
-	*contender.Counter
+	*peers.Counter
 	queue uintptr
 }
 
-func newNull() *null { return &null{Counter: contender.NewCounter(nullBytes)} }
+func newNull() *null { return &null{Counter: peers.NewCounter(nullBytes)} }
 
 // NewStream returns numbers that lie as far apart as streams of a GPU.
 func (d *null) NewStream() (allocator.Stream, error) {

@@ -13,7 +13,7 @@ var _ allocator.PageDriver = (*null)(nil)
 // segments.
 func TestArmsOfPools(t *testing.T) {
 	pools := 0
-	for _, a := range arms() {
+	for _, a := range contenders() {
 		opened, err := a.open(newNull())
 		if err != nil {
 			t.Fatalf("%s: %v", a.name, err)

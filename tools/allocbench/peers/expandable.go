@@ -1,4 +1,4 @@
-package contender
+package peers
 
 import (
 	"errors"
@@ -41,7 +41,7 @@ type page struct {
 //   - A block is split if at least 512 bytes are left, in both pools (should_split).
 //   - Memory goes back only when there is none, or for empty_cache: all pages that
 //     lie within free blocks are unmapped (release_blocks, unmap_block).
-func TorchExpandable(d allocator.PageDriver) Contender {
+func TorchExpandable(d allocator.PageDriver) Peer {
 	c := newCache(d)
 	c.growth = &expandable{cache: c, driver: d}
 	return c

@@ -1,4 +1,4 @@
-// Package contender has the allocators of other projects, written anew from their
+// Package peers has the allocators of other projects, written anew from their
 // published rules, to see how much memory they would reserve for the same
 // requests. Where blocks come to lie and when memory is asked for is theirs; how
 // long a call takes is not.
@@ -6,7 +6,7 @@
 // Each is an [allocator.AsyncDriver], so that allocator.NewAsync makes an
 // allocator of it, and runs on any [allocator.Driver]; a [Counter] is one without
 // memory.
-package contender
+package peers
 
 import (
 	"cmp"
@@ -17,8 +17,8 @@ import (
 	"mlpool/allocator"
 )
 
-// A Contender is a stream-ordered pool of another project.
-type Contender interface {
+// A Peer is a stream-ordered pool of another project.
+type Peer interface {
 	allocator.AsyncDriver
 	allocator.Driver // whose events an allocator.Async uses, too
 

@@ -1,4 +1,4 @@
-package contender
+package peers
 
 import (
 	"errors"
@@ -24,11 +24,11 @@ type op struct {
 	at       string // if not empty, the block whose address the new one has
 }
 
-// names are those of the contenders.
+// names are those of the peers.
 var names = []string{"torch", "torch-expandable"}
 
-// open returns the contender of a name on d.
-func open(name string, d allocator.PageDriver) Contender {
+// open returns the peer of a name on d.
+func open(name string, d allocator.PageDriver) Peer {
 	if name == "torch-expandable" {
 		return TorchExpandable(d)
 	}
@@ -84,9 +84,9 @@ func TestSegmentSizes(t *testing.T) {
 }
 
 var rules = []struct {
-	name, contender string
-	total           int64 // of the device, in MiB; 0 is plenty
-	script          []op
+	name, peer string
+	total      int64 // of the device, in MiB; 0 is plenty
+	script     []op
 }{
 	{"small blocks share a segment", "torch", 0, []op{
 		{do: "alloc", block: "a", bytes: mib, reserved: 2},
@@ -233,16 +233,16 @@ func TestRules(t *testing.T) {
 		if total == 0 {
 			total = 1 << 40
 		}
-		runScript(t, c.name, c.contender, total, c.script)
+		runScript(t, c.name, c.peer, total, c.script)
 	}
 }
 
-// runScript runs a script on a contender, and gives back what it leaves.
-func runScript(t *testing.T, name, contender string, total int64, script []op) {
+// runScript runs a script on a peer, and gives back what it leaves.
+func runScript(t *testing.T, name, peer string, total int64, script []op) {
 	t.Run(name, func(t *testing.T) {
 		fake := allocatortest.NewFake(total)
 		device := newClock(fake)
-		a := open(contender, device)
+		a := open(peer, device)
 		known := map[string]uintptr{}
 		live := map[string]uintptr{}
 		highest := int64(0)

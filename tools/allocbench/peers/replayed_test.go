@@ -1,4 +1,4 @@
-package contender
+package peers
 
 import (
 	"encoding/json"
@@ -16,7 +16,7 @@ const replayedFile = "../../../assets/recorded_torch_h200.json"
 // A replayed is a line of replayedFile.
 type replayed struct {
 	Trace     string // a file in recordedFolder
-	Allocator string // a contender's name
+	Allocator string // a peer's name
 	Reserved  int64  // bytes, at the peak
 }
 
@@ -52,7 +52,7 @@ func readReplayed(t *testing.T) ([]replayed, map[string]*recording) {
 	return lines, recordings
 }
 
-// TestReplayed compares what a contender reserves at the peak of a replay with what
+// TestReplayed compares what a peer reserves at the peak of a replay with what
 // PyTorch's allocator does.
 func TestReplayed(t *testing.T) {
 	lines, recordings := readReplayed(t)

@@ -1,4 +1,4 @@
-package contender
+package peers
 
 import "mlpool/allocator"
 
@@ -50,8 +50,8 @@ type torch struct{ *cache }
 // with falling ones the same and 0.1 % less. The others reserve in any order exactly
 // what PyTorch does. So [Counter] hands out falling addresses.
 //
-// Streams must live longer than the contender, as PyTorch's do.
-func Torch(d allocator.Driver) Contender {
+// Streams must live longer than the peer, as PyTorch's do.
+func Torch(d allocator.Driver) Peer {
 	c := newCache(d)
 	c.growth = &torch{c}
 	return c

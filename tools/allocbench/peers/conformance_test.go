@@ -1,4 +1,4 @@
-package contender
+package peers
 
 import (
 	"errors"

@@ -1,4 +1,4 @@
-package contender
+package peers
 
 import (
 	"fmt"
@@ -48,7 +48,7 @@ func (c *Counter) Free(addr uintptr) error {
 	defer c.mu.Unlock()
 	bytes, ok := c.taken[addr]
 	if !ok {
-		return fmt.Errorf("contender: free of %#x, which is not allocated", addr)
+		return fmt.Errorf("peers: free of %#x, which is not allocated", addr)
 	}
 	delete(c.taken, addr)
 	c.used -= bytes

@@ -1,4 +1,4 @@
-package contender
+package peers
 
 import (
 	"errors"
@@ -93,13 +93,13 @@ func (c *cache) MallocAsync(bytes int64, stream uintptr) (uintptr, error) {
 	return b.addr, nil
 }
 
-// RecordStream implements [Contender].
+// RecordStream implements [Peer].
 func (c *cache) RecordStream(addr, stream uintptr) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	b := c.live[addr]
 	if b == nil {
-		return fmt.Errorf("contender: record of %#x, which is not handed out", addr)
+		return fmt.Errorf("peers: record of %#x, which is not handed out", addr)
 	}
 	b.record(stream)
 	return nil
@@ -120,7 +120,7 @@ func (c *cache) FreeAsync(addr, stream uintptr) error {
 	defer c.mu.Unlock()
 	b := c.live[addr]
 	if b == nil {
-		return fmt.Errorf("contender: free of %#x, which is not handed out", addr)
+		return fmt.Errorf("peers: free of %#x, which is not handed out", addr)
 	}
 	b.record(stream)
 	events := make([]uintptr, 0, len(b.uses))
@@ -267,7 +267,7 @@ func (c *cache) ClosePool() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.live) > 0 {
-		return fmt.Errorf("contender: closed with %d blocks handed out", len(c.live))
+		return fmt.Errorf("peers: closed with %d blocks handed out", len(c.live))
 	}
 	c.closing = true
 	if err := c.releaseFree(0); err != nil {

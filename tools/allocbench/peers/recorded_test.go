@@ -1,4 +1,4 @@
-package contender
+package peers
 
 import (
 	"compress/gzip"
@@ -90,10 +90,10 @@ func (r *recording) fact(key string) (int64, error) {
 	return n, nil
 }
 
-// replay makes the calls on a, a contender on device, and returns the most bytes
+// replay makes the calls on a, a peer on device, and returns the most bytes
 // that it reserved. Memory that PyTorch found free later is recorded on a stream of
 // its own, whose work is done then.
-func (r *recording) replay(a Contender, device *clock) (peak int64, err error) {
+func (r *recording) replay(a Peer, device *clock) (peak int64, err error) {
 	const other = 1 << 40 // above all streams of a recording
 	live := map[uint64]uintptr{}
 	due := map[int][]uintptr{} // events, by the call that they are done before
@@ -127,25 +127,25 @@ func (r *recording) replay(a Contender, device *clock) (peak int64, err error) {
 	return peak, err
 }
 
-// contender names the contender by whose rules the job ran.
-func (r *recording) contender() string {
+// peer names the peer by whose rules the job ran.
+func (r *recording) peer() string {
 	if r.facts["expandable_segments"] == "True" {
 		return "torch-expandable"
 	}
 	return "torch"
 }
 
-// within says that what a contender reserved is no further from what PyTorch did
+// within says that what a peer reserved is no further from what PyTorch did
 // than bound, a part of the latter.
-func within(bound float64, contender, pytorch int64) error {
-	apart := float64(contender-pytorch) / float64(pytorch)
+func within(bound float64, peer, pytorch int64) error {
+	apart := float64(peer-pytorch) / float64(pytorch)
 	if math.Abs(apart) <= bound {
 		return nil
 	}
-	return fmt.Errorf("the contender reserved %d bytes, PyTorch %d: %+.2f %%", contender, pytorch, 100*apart)
+	return fmt.Errorf("the peer reserved %d bytes, PyTorch %d: %+.2f %%", peer, pytorch, 100*apart)
 }
 
-// TestRecorded compares what a contender reserves at the peak with what PyTorch
+// TestRecorded compares what a peer reserves at the peak with what PyTorch
 // did, on every job that was recorded.
 func TestRecorded(t *testing.T) {
 	paths, err := filepath.Glob(filepath.Join(recordedFolder, "*.csv.gz"))
@@ -171,7 +171,7 @@ func TestRecorded(t *testing.T) {
 				t.Fatal(err)
 			}
 			device := newClock(NewCounter(1 << 40))
-			got, err := r.replay(open(r.contender(), device), device)
+			got, err := r.replay(open(r.peer(), device), device)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -208,7 +208,7 @@ func TestReplay(t *testing.T) {
 			t.Fatal(err)
 		}
 		device := newClock(NewCounter(1 << 40))
-		if got, err := r.replay(open(r.contender(), device), device); err != nil || got != c.want*mib {
+		if got, err := r.replay(open(r.peer(), device), device); err != nil || got != c.want*mib {
 			t.Errorf("%s: %d bytes reserved, want %d MiB; error %v", c.name, got, c.want, err)
 		}
 		if got, err := r.fact("max_memory_reserved"); got != 1 || err != nil {

@@ -6,11 +6,11 @@ import (
 	"strings"
 
 	"mlpool/allocator"
-	"mlpool/tools/allocbench/contender"
+	"mlpool/tools/allocbench/peers"
 )
 
-// An arm is an allocator that the scenarios are run on.
-type arm struct {
+// An contender is an allocator that the scenarios are run on.
+type contender struct {
 	name string
 	doc  string
 	open func(device) (allocator.Allocator, error)
@@ -22,11 +22,11 @@ type arm struct {
 // mallocSegments is the pool as it is on a device that maps no pages.
 const mallocSegments = "malloc segments"
 
-// arms are the allocators: every strategy of the pool, the default first, and
+// contenders are the allocators: every strategy of the pool, the default first, and
 // what there is to compare them with. One more is one more line. A pool has virtual
-// segments unless its arm, or its strategy, says otherwise.
-func arms() []arm {
-	var all []arm
+// segments unless its contender, or its strategy, says otherwise.
+func contenders() []contender {
+	var all []contender
 	for _, s := range allocator.Strategies() {
 		all = append(all, pool(s, "the pool, placement "+s, allocator.PoolOptions{Strategy: s}))
 	}
@@ -34,20 +34,20 @@ func arms() []arm {
 		pool(mallocSegments, "the pool, where memory comes in segments of cudaMalloc; the others have virtual ones where the device maps pages, but for buddy", allocator.PoolOptions{Segments: allocator.SegmentsMalloc}),
 		pool("opportunistic", "the pool, where memory changes streams only once it is idle", allocator.PoolOptions{Reuse: allocator.ReuseOpportunistic}),
 		pool("same-stream", "the pool, where memory never changes streams", allocator.PoolOptions{Reuse: allocator.ReuseSameStream}),
-		arm{name: "plan", doc: "a step recorded and replayed by index, where a scenario repeats itself in rounds; else what stands behind it", open: openPlan},
-		arm{name: "trace", doc: "the pool behind a trace of the last 65 536 calls", open: openTrace},
-		arm{name: "limit", doc: "the pool behind a limit that is never reached", open: openLimit},
-		arm{name: "timed", doc: "the pool behind the stopwatch that train uses", open: openTimed},
-		arm{name: "cuda", doc: "cudaMallocAsync and cudaFreeAsync, every free checked", open: openAsync},
-		arm{name: "malloc", doc: "cudaMalloc, and cudaFree after the stream's work", open: openMalloc},
-		arm{name: "torch", doc: "PyTorch's caching allocator, by its rules: memory alone", open: openTorch, memoryOnly: true},
-		arm{name: "torch-expandable", doc: "the same with expandable_segments:True", open: openTorchExpandable, memoryOnly: true},
-		arm{name: "none", doc: "no allocator: what the scenario itself costs", open: openNone},
+		contender{name: "plan", doc: "a step recorded and replayed by index, where a scenario repeats itself in rounds; else what stands behind it", open: openPlan},
+		contender{name: "trace", doc: "the pool behind a trace of the last 65 536 calls", open: openTrace},
+		contender{name: "limit", doc: "the pool behind a limit that is never reached", open: openLimit},
+		contender{name: "timed", doc: "the pool behind the stopwatch that train uses", open: openTimed},
+		contender{name: "cuda", doc: "cudaMallocAsync and cudaFreeAsync, every free checked", open: openAsync},
+		contender{name: "malloc", doc: "cudaMalloc, and cudaFree after the stream's work", open: openMalloc},
+		contender{name: "torch", doc: "PyTorch's caching allocator, by its rules: memory alone", open: openTorch, memoryOnly: true},
+		contender{name: "torch-expandable", doc: "the same with expandable_segments:True", open: openTorchExpandable, memoryOnly: true},
+		contender{name: "none", doc: "no allocator: what the scenario itself costs", open: openNone},
 	)
 }
 
-func pool(name, doc string, o allocator.PoolOptions) arm {
-	return arm{name: name, doc: doc, open: func(d device) (allocator.Allocator, error) { return allocator.NewPool(d, o) }}
+func pool(name, doc string, o allocator.PoolOptions) contender {
+	return contender{name: name, doc: doc, open: func(d device) (allocator.Allocator, error) { return allocator.NewPool(d, o) }}
 }
 
 func openPlan(d device) (allocator.Allocator, error) {
@@ -86,11 +86,11 @@ func openAsync(d device) (allocator.Allocator, error) {
 func openMalloc(d device) (allocator.Allocator, error) { return allocator.NewMalloc(d), nil }
 
 func openTorch(device) (allocator.Allocator, error) {
-	return allocator.NewAsync(contender.Torch(contender.NewCounter(nullBytes))), nil
+	return allocator.NewAsync(peers.Torch(peers.NewCounter(nullBytes))), nil
 }
 
 func openTorchExpandable(device) (allocator.Allocator, error) {
-	return allocator.NewAsync(contender.TorchExpandable(contender.NewCounter(nullBytes))), nil
+	return allocator.NewAsync(peers.TorchExpandable(peers.NewCounter(nullBytes))), nil
 }
 
 func openNone(device) (allocator.Allocator, error) { return none{}, nil }
