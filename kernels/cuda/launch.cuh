@@ -46,9 +46,9 @@ T *ptr(uintptr_t p) {
   return reinterpret_cast<T *>(p);
 }
 
-// blocks is how many CTAs of size threads do n elements, at most 2^30 so that
+// ctas is how many CTAs of size threads do n elements, at most 2^30 so that
 // it fits a grid: a kernel that may be given more strides over them.
-inline unsigned blocks(int64_t n, int64_t size) {
+inline unsigned ctas(int64_t n, int64_t size) {
   int64_t b = (n + size - 1) / size;
   return b < (int64_t(1) << 30) ? unsigned(b) : 1u << 30;
 }

@@ -7,13 +7,13 @@
 // A pair of CTAs has 32 columns of c, which are 32 rows of the weights b, and each CTA one half
 // of k (cluster split-K). They pass through a pipeline of k-tiles of 128, with the same k of a:
 // one thread loads a k-tile when an earlier one has been read. A warp has 16 k of a k-tile,
-// which nobody else reads, for c and for the step (intra-CTA split-K):
+// which nobody else reads, for c and for the SGD update (intra-CTA split-K):
 //
 //   k-tile of b, 32×128:     warp 0       warp 1     ...   warp 7
 //   row 8j + g           k 0..15      16..31         112..127       lane 4g + t: k = 2t, 2t+1 of
 //                                                                   each eight
 //
-// A lane steps the very weights that it multiplies with, in registers. At the end the warps'
+// A lane updates the very weights that it multiplies with, in registers. At the end the warps'
 // sums of c are added up, and the CTAs give each other those of the rows that the other
 // finishes, by DSMEM.
 #include "epilogue.cuh"
@@ -112,7 +112,7 @@ struct Fused {
     __syncwarp();
   }
 
-  // multiply: a lane's weights are the same for its part of c and of the step.
+  // multiply: a lane's weights are the same for its part of c and of the SGD update.
   __device__ void multiply() {
     mbarrier_wait(y_full, 0);
     float y[M / 8][N / 16][2][2];

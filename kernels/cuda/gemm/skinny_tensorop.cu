@@ -9,7 +9,7 @@ namespace {
 using namespace skinny;
 
 // TensorOp multiplies a warp's 16 k of a k-tile: of the batch rows g and g+8, of the weights
-// column g of three n8 fragments. A lane's four k are two steps of mma.sync: 4t and 4t+1, 4t+2 and
+// column g of three n8 fragments. A lane's four k are of two mma.sync: 4t and 4t+1, 4t+2 and
 // 4t+3. In NN, where columns are contiguous, the first two fragments share 16 columns:
 //
 //   column    0 1 2 3 ... 14 15 | 16 .. 23

@@ -51,6 +51,8 @@ int encode(TensorMap &map, const Key &key) {
   cuuint64_t counts[MAX_RANK], strides[MAX_RANK];
   cuuint32_t tile[MAX_RANK], steps[MAX_RANK];
   for (int i = 0; i < key.rank; i++) counts[i] = key.counts[i], strides[i] = 4 * key.strides[i], tile[i] = key.tiles[i], steps[i] = 1;
+  // No swizzle: lines of shared memory are a few floats longer than a tile, which keeps lanes
+  // in different banks.
   CUresult code = encoder()(&map, CU_TENSOR_MAP_DATA_TYPE_FLOAT32, key.rank, const_cast<float *>(key.array), counts, strides + 1, tile, steps,
                             CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_NONE, CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
                             CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);

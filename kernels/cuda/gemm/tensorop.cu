@@ -30,11 +30,11 @@ struct Config {
   static constexpr int BM = BM_, BN = BN_, BK = BK_, WM = WM_, WN = WN_, SLICES = SLICES_, STAGES = STAGES_;
   static constexpr int CTAS = CTAS_;  // that an SM has registers for
   static constexpr int SLICE = 32 * WM * WN, THREADS = SLICE * SLICES;
-  static constexpr int K_TILE = BK * SLICES, STEPS = BK / 8;
+  static constexpr int K_TILE = BK * SLICES, K8S = BK / 8;
   static constexpr int MI = BM / WM / 16, NI = BN / WN / 8;  // a warp's tiles of 16×8
   static constexpr int LD = BN + 8, PART = BM * LD;          // a slice's sums, where the stages were
   static_assert(MI * WM * 16 == BM && NI * WN * 8 == BN, "warps tile the tile");
-  static_assert(STEPS % 2 == 0, "a k-tile begins with the same registers");
+  static_assert(K8S % 2 == 0, "a k-tile begins with the same registers");
 };
 
 // The policies. 3xtf32 needs twice the registers, for hi and lo and to promote sums.
@@ -94,18 +94,18 @@ struct Fragments {
     at = tile + 4 * (T::K ? (row + g) * T::STRIDE + k : k * T::STRIDE + row);
   }
 
-  // read reads two k of N fragments, of the given step of eight k.
-  __device__ void read(float (&f)[N][2], unsigned stage, int step) const {
+  // read reads two k of N fragments, of the given eight k.
+  __device__ void read(float (&f)[N][2], unsigned stage, int k8) const {
     float v[4];
 #pragma unroll
     for (int o = 0; o < N; o += R::at_once(o)) {
       if constexpr (T::K) {
-        ld_shared<2>(v, at + stage + 4 * (8 * step + o * 8 * T::STRIDE));
+        ld_shared<2>(v, at + stage + 4 * (8 * k8 + o * 8 * T::STRIDE));
         f[o][0] = v[0], f[o][1] = v[1];
       } else {
 #pragma unroll
         for (int k = 0; k < 2; k++) {
-          unsigned from = at + stage + 4 * ((8 * step + k) * T::STRIDE + o * 8 + g * R::at_once(o));
+          unsigned from = at + stage + 4 * ((8 * k8 + k) * T::STRIDE + o * 8 + g * R::at_once(o));
           if (R::at_once(o) == 4) ld_shared<4>(v, from);
           else if (R::at_once(o) == 2) ld_shared<2>(v, from);
           else ld_shared<1>(v, from);
@@ -118,12 +118,12 @@ struct Fragments {
 };
 
 // A Loader copies an operand's tiles, one after the other along k, by THREADS threads: each
-// EACH float4s, STEP lines apart. ALIGNED: all rows are whole float4.
+// EACH float4s, that many lines APART. ALIGNED: all rows are whole float4.
 template <typename T, int THREADS, bool ALIGNED>
 struct Loader {
   static constexpr int LINES = T::K ? T::X : T::BK, LINE = (T::K ? T::BK : T::X) / 4;
-  static constexpr int STEP = THREADS / LINE, EACH = (LINES + STEP - 1) / STEP;
-  static_assert(STEP > 0, "threads for a line");
+  static constexpr int APART = THREADS / LINE, EACH = (LINES + APART - 1) / APART;
+  static_assert(APART > 0, "threads for a line");
 
   const float *from;
   unsigned to;
@@ -143,11 +143,11 @@ struct Loader {
     int lines_left = T::K ? x_left : k_left, columns_left = T::K ? k_left : x_left;
 #pragma unroll
     for (int i = 0; i < EACH; i++) {
-      bool mine = (STEP * LINE == THREADS || line < STEP) && (LINES % STEP == 0 || line < LINES - i * STEP);
-      unsigned at = to + stage + 4 * i * STEP * T::STRIDE;
-      const float *source = from + int64_t(i * STEP) * width;
-      if (ALIGNED) cp_async_float4_if(mine, at, source, columns_left > 0 && i * STEP < lines_left);
-      else if (mine) cp_async_float4(aligned, at, source, i * STEP < lines_left ? columns_left : 0);
+      bool mine = (APART * LINE == THREADS || line < APART) && (LINES % APART == 0 || line < LINES - i * APART);
+      unsigned at = to + stage + 4 * i * APART * T::STRIDE;
+      const float *source = from + int64_t(i * APART) * width;
+      if (ALIGNED) cp_async_float4_if(mine, at, source, columns_left > 0 && i * APART < lines_left);
+      else if (mine) cp_async_float4(aligned, at, source, i * APART < lines_left ? columns_left : 0);
     }
     from += T::K ? T::BK : int64_t(T::BK) * width;
   }
@@ -161,7 +161,7 @@ struct Stages {
   static constexpr int BYTES = ALL > PARTS ? ALL : PARTS, INBOX = 4 * C::BM * C::BN;
 };
 
-// Mainloop is a warp's sums of its slice, double-buffered: the registers of one step of eight k
+// Mainloop is a warp's sums of its slice, double-buffered: the registers of one eight k
 // are multiplied while those of the next are read and split.
 template <int LAYOUT, bool THREE, bool ALIGNED, typename C>
 struct Mainloop {
@@ -192,9 +192,9 @@ struct Mainloop {
     if (of_b) load_b.next(stage, k_end - k_tile * C::K_TILE);
   }
 
-  __device__ void read(unsigned stage, int step) {
-    read_a.read(fa, stage, step);
-    read_b.read(fb, stage, step);
+  __device__ void read(unsigned stage, int k8) {
+    read_a.read(fa, stage, k8);
+    read_b.read(fb, stage, k8);
   }
 
   __device__ void split(int into) {
@@ -234,22 +234,22 @@ struct Mainloop {
       float partial[C::MI][C::NI][4] = {};
       auto &to = THREE ? partial : sum;
 #pragma unroll
-      for (int step = 0; step < C::STEPS; step++) {
-        if (step == C::STEPS - 1) {
+      for (int k8 = 0; k8 < C::K8S; k8++) {
+        if (k8 == C::K8S - 1) {
           turn(reads);
           arrived();
         }
-        read(reads, (step + 1) % C::STEPS);
+        read(reads, (k8 + 1) % C::K8S);
 #pragma unroll
-        for (int h = 0; h < (C::MI + 1) / 2; h++) multiply(to, step % 2, h);
-        if (step == 0) {  // this late fragments do not queue behind the copies
+        for (int h = 0; h < (C::MI + 1) / 2; h++) multiply(to, k8 % 2, h);
+        if (k8 == 0) {  // this late fragments do not queue behind the copies
           load(i + C::STAGES - 1, writes, true, true);
           cp_async_commit_group();
           turn(writes);
         }
-        split((step + 1) % 2);
+        split((k8 + 1) % 2);
 #pragma unroll
-        for (int h = (C::MI + 1) / 2; h < C::MI; h++) multiply(to, step % 2, h);
+        for (int h = (C::MI + 1) / 2; h < C::MI; h++) multiply(to, k8 % 2, h);
       }
       if (THREE) {
 #pragma unroll

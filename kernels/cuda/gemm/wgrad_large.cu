@@ -5,7 +5,7 @@
 // again from shared memory. So a warp has 32×56 of dw, which reads one float for twenty
 // multiplications; a pair of CTAs has the same columns, and each loads half of dy's tile for
 // both by multicast; and tiles of 64×112 are 392 for four layers of 784×784, three on each SM at
-// once. k-tiles of 32 pass through a pipeline of three stages. The step is added to the
+// once. k-tiles of 32 pass through a pipeline of three stages. The SGD update is added to the
 // weights in memory, by TMA reduce: one addition an element leaves nothing to the
 // order of things.
 //

@@ -150,7 +150,7 @@ struct Wgrad : Shape<80, 256, 2, 0, 1> {
   }
 };
 
-// WgradTma has tiles of 112×56, by a pair of CTAs with the same rows; the step is added
+// WgradTma has tiles of 112×56, by a pair of CTAs with the same rows; the SGD update is added
 // in memory, where the old weights are (see wgrad_tensorop.cu). A thread (ty, tx) of 16×8
 // has 7×7 sums:
 //

@@ -3,7 +3,7 @@
 //
 // A CTA makes a tile of 112×48, with TMA 112×56: four layers of 784×784 are then three tiles for
 // each SM. Of it each of seven warps has 16 rows; 64 of k come at once. With TMA a pair of CTAs
-// has the same rows of x, of which each loads half for both by multicast, and the step is
+// has the same rows of x, of which each loads half for both by multicast, and the SGD update is
 // added in memory, where the old weights are, by TMA reduce: one addition an element leaves
 // nothing to the order of things. Else the old weights come to shared memory beside
 // the operands.
@@ -69,11 +69,11 @@ struct Wgrad : Shape<TMA> {
       int half = K / 2 * cluster_ctarank();
       tma_load_multicast(shared_a + half * A, p.map[0], m0, k0 + half, barrier);
     } else {
-      constexpr int LINE = M / 4, STEP = Base::THREADS / LINE;
+      constexpr int LINE = M / 4, APART = Base::THREADS / LINE;
       int m = threadIdx.x % LINE * 4, line = threadIdx.x / LINE, left = p.m - m0 - m;
 #pragma unroll
-      for (int i = 0; i < K / STEP; i++) {
-        int k = line + i * STEP;
+      for (int i = 0; i < K / APART; i++) {
+        int k = line + i * APART;
         float *to = shared_a + k * A + m;
         bool valid = k0 + k < p.k && left > 0;
         if (U8) store_pixels(to, valid ? pixels((const uint8_t *)p.a + int64_t(p.indices[k0 + k]) * p.m + m0 + m) : 0);
@@ -88,13 +88,13 @@ struct Wgrad : Shape<TMA> {
       mbarrier_arrive_expect_tx(barrier, 4 * K * (B + (U8 ? 0 : A)));
       tma_load(shared_b, p.map[1], n0, k0, barrier);
     } else {
-      constexpr int LINE = N / 4, STEP = 16;
-      static_assert(LINE * STEP <= Base::THREADS && K % STEP == 0, "a float4 a thread");
+      constexpr int LINE = N / 4, APART = 16;
+      static_assert(LINE * APART <= Base::THREADS && K % APART == 0, "a float4 a thread");
       int n = threadIdx.x % LINE * 4, line = threadIdx.x / LINE;
-      if (line >= STEP) return;
+      if (line >= APART) return;
 #pragma unroll
-      for (int i = 0; i < K / STEP; i++) {
-        int k = line + i * STEP;
+      for (int i = 0; i < K / APART; i++) {
+        int k = line + i * APART;
         cp_async_float4(B_ALIGNED, unsigned(__cvta_generic_to_shared(shared_b + k * B + n)), p.b + int64_t(k0 + k) * p.n + n0 + n,
                         k0 + k < p.k ? p.n - n0 - n : 0);
       }

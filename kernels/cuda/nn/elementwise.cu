@@ -13,6 +13,6 @@ __global__ void axpy(float *y, const float *x, float alpha, int64_t n) {
 int kernels_axpy(uintptr_t stream, uintptr_t y, uintptr_t x, float alpha, int64_t n) {
   if (n < 0) return cudaErrorInvalidValue;
   if (n == 0) return cudaSuccess;
-  axpy<<<blocks(n, 256), 256, 0, stream_of(stream)>>>(ptr<float>(y), ptr<float>(x), alpha, n);
+  axpy<<<ctas(n, 256), 256, 0, stream_of(stream)>>>(ptr<float>(y), ptr<float>(x), alpha, n);
   return launched();
 }

@@ -36,6 +36,6 @@ int kernels_gather(uintptr_t stream, uintptr_t x, uintptr_t y, uintptr_t images,
   if (rows == 0) return cudaSuccess;
   bool aligned = cols % 4 == 0 && images % 4 == 0 && x % 16 == 0;
   auto kernel = aligned ? gather<true> : gather<false>;
-  return launch(stream, {blocks(rows, 1), 256}, kernel, ptr<float>(x), ptr<int32_t>(y), ptr<uint8_t>(images),
+  return launch(stream, {ctas(rows, 1), 256}, kernel, ptr<float>(x), ptr<int32_t>(y), ptr<uint8_t>(images),
                 ptr<uint8_t>(labels), ptr<int32_t>(indices), rows, cols);
 }

@@ -23,13 +23,13 @@ __global__ void relu_backward(float *dx, const float *dy, const float *y, int64_
 int kernels_relu(uintptr_t stream, uintptr_t y, uintptr_t x, int64_t n) {
   if (n < 0) return cudaErrorInvalidValue;
   if (n == 0) return cudaSuccess;
-  relu<<<blocks(n, 256), 256, 0, stream_of(stream)>>>(ptr<float>(y), ptr<float>(x), n);
+  relu<<<ctas(n, 256), 256, 0, stream_of(stream)>>>(ptr<float>(y), ptr<float>(x), n);
   return launched();
 }
 
 int kernels_relu_backward(uintptr_t stream, uintptr_t dx, uintptr_t dy, uintptr_t y, int64_t n) {
   if (n < 0) return cudaErrorInvalidValue;
   if (n == 0) return cudaSuccess;
-  relu_backward<<<blocks(n, 256), 256, 0, stream_of(stream)>>>(ptr<float>(dx), ptr<float>(dy), ptr<float>(y), n);
+  relu_backward<<<ctas(n, 256), 256, 0, stream_of(stream)>>>(ptr<float>(dx), ptr<float>(dy), ptr<float>(y), n);
   return launched();
 }

@@ -65,7 +65,7 @@ __global__ void softmax_cross_entropy_backward(float *dx, const float *p, const 
 int kernels_softmax(uintptr_t stream, uintptr_t p, uintptr_t x, int64_t rows, int64_t cols) {
   if (rows < 0 || cols < 0) return cudaErrorInvalidValue;
   if (rows == 0 || cols == 0) return cudaSuccess;
-  softmax<<<blocks(rows, 4), 128, 0, stream_of(stream)>>>(ptr<float>(p), ptr<float>(x), rows, cols);
+  softmax<<<ctas(rows, 4), 128, 0, stream_of(stream)>>>(ptr<float>(p), ptr<float>(x), rows, cols);
   return launched();
 }
 
@@ -73,7 +73,7 @@ int kernels_cross_entropy(uintptr_t stream, uintptr_t loss, uintptr_t correct, u
                           int64_t cols) {
   if (rows < 0 || cols < 0) return cudaErrorInvalidValue;
   if (rows == 0) return cudaSuccess;
-  cross_entropy<<<blocks(rows, 64), 64, 0, stream_of(stream)>>>(ptr<float>(loss), ptr<float>(correct), ptr<float>(p),
+  cross_entropy<<<ctas(rows, 64), 64, 0, stream_of(stream)>>>(ptr<float>(loss), ptr<float>(correct), ptr<float>(p),
                                                                 ptr<int32_t>(labels), rows, cols);
   return launched();
 }
@@ -82,7 +82,7 @@ int kernels_softmax_cross_entropy_backward(uintptr_t stream, uintptr_t dx, uintp
                                            int64_t cols) {
   if (rows < 0 || cols < 0) return cudaErrorInvalidValue;
   if (rows == 0 || cols == 0) return cudaSuccess;
-  softmax_cross_entropy_backward<<<blocks(rows * cols, 256), 256, 0, stream_of(stream)>>>(
+  softmax_cross_entropy_backward<<<ctas(rows * cols, 256), 256, 0, stream_of(stream)>>>(
       ptr<float>(dx), ptr<float>(p), ptr<int32_t>(labels), rows, cols);
   return launched();
 }

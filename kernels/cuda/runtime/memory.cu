@@ -13,7 +13,7 @@ __global__ void fill_words(uint32_t *x, uint32_t value, int64_t n) {
   for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < n; i += stride) x[i] = value;
 }
 
-// Each block adds what its threads found to *count.
+// Each CTA adds what its threads found to *count.
 __global__ void __launch_bounds__(THREADS) differing(unsigned long long *count, const uint32_t *x, uint32_t value, int64_t n) {
   __shared__ unsigned long long found;
   if (threadIdx.x == 0) found = 0;
@@ -32,8 +32,8 @@ __global__ void spin(long long cycles) {
   }
 }
 
-unsigned few_blocks(int64_t n) {
-  unsigned b = blocks(n, THREADS);
+unsigned few_ctas(int64_t n) {
+  unsigned b = ctas(n, THREADS);
   return b < MOST_BLOCKS ? b : MOST_BLOCKS;
 }
 
@@ -53,7 +53,7 @@ int kernels_fill_words(uintptr_t stream, uintptr_t dst, uint32_t value, int64_t 
   if (!words(dst, bytes)) return cudaErrorInvalidValue;
   int64_t n = bytes / 4;
   if (n == 0) return cudaSuccess;
-  fill_words<<<few_blocks(n), THREADS, 0, stream_of(stream)>>>(ptr<uint32_t>(dst), value, n);
+  fill_words<<<few_ctas(n), THREADS, 0, stream_of(stream)>>>(ptr<uint32_t>(dst), value, n);
   return launched();
 }
 
@@ -68,7 +68,7 @@ int kernels_differing(int64_t *count, uintptr_t stream, uintptr_t src, uint32_t 
   auto *at = static_cast<unsigned long long *>(base) + place;
   std::lock_guard<std::mutex> lock(locks[place]);
   if (int code = done(cudaMemsetAsync(at, 0, sizeof *at, stream_of(stream)))) return code;
-  differing<<<few_blocks(n), THREADS, 0, stream_of(stream)>>>(at, ptr<uint32_t>(src), value, n);
+  differing<<<few_ctas(n), THREADS, 0, stream_of(stream)>>>(at, ptr<uint32_t>(src), value, n);
   if (int code = launched()) return code;
   return kernels_download(stream, count, reinterpret_cast<uintptr_t>(at), sizeof *count);
 }
