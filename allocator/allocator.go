@@ -90,8 +90,8 @@
 // cudadriver), on host memory and on the fake of package allocatortest, which faults
 // where a real card would corrupt.
 //
-// A program's own may be a driver below, and an allocator around, as the examples show.
-// How a pool chooses a block may not: [Strategies] lists all the ways there are.
+// A program's own may be a driver below, an allocator around, and a [Placement], which
+// chooses among free blocks where no one of [Strategies] will do. The examples show each.
 package allocator
 
 import "errors"

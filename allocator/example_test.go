@@ -3,6 +3,7 @@ package allocator_test
 import (
 	"fmt"
 	"log"
+	"slices"
 	"sync"
 
 	"mlpool/allocator"
@@ -165,4 +166,57 @@ func ExampleTrace() {
 	// Output:
 	// 6 calls, some were lost: false
 	// a pool reserves 16 MiB for them, plain malloc 15 MiB
+}
+
+// highest is a placement that chooses the free block of the highest address.
+type highest struct{ blocks []*allocator.FreeBlock }
+
+func (h *highest) Insert(b *allocator.FreeBlock) { h.blocks = append(h.blocks, b) }
+
+func (h *highest) Remove(b *allocator.FreeBlock) {
+	h.blocks = slices.DeleteFunc(h.blocks, func(other *allocator.FreeBlock) bool { return other == b })
+}
+
+func (h *highest) Find(size, most int64) (best *allocator.FreeBlock) {
+	for _, b := range h.blocks {
+		if b.Size() >= size && b.Size() <= most && (best == nil || b.Addr() > best.Addr()) {
+			best = b
+		}
+	}
+	return best
+}
+
+// A strategy of one's own is three methods; splitting, coalescing and streams stay the
+// pool's.
+func ExamplePlacement() {
+	const stream = 1
+	pool, err := allocator.NewPool(allocatortest.NewFake(1<<30), allocator.PoolOptions{
+		Placement: func() allocator.Placement { return &highest{} },
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	alloc := func() allocator.Block {
+		b, err := pool.Alloc(64<<10, stream, "example")
+		if err != nil {
+			log.Fatal(err)
+		}
+		return b
+	}
+	free := func(b allocator.Block) {
+		if err := pool.Free(b, stream); err != nil {
+			log.Fatal(err)
+		}
+	}
+	first, second := alloc(), alloc()
+	free(first)
+	third := alloc() // not where the first was, but behind the second
+	fmt.Println("of the highest address:", third.Addr > second.Addr)
+	free(second)
+	free(third)
+	if err := pool.Close(); err != nil {
+		log.Fatal(err)
+	}
+	// Output:
+	// of the highest address: true
 }

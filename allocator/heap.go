@@ -55,7 +55,7 @@ func sizeClass(size int64) int { return bits.Len64(uint64(size-1) / Alignment) }
 // newHeap returns a heap of p without memory.
 func newHeap(p *Pool, s Stream) *heap {
 	h := &heap{pool: p, stream: s, most: maxSegment, stolen: -stealEvery}
-	h.place, h.cache.off = newPlacement(p.opt.Strategy)
+	h.place, h.cache.off = newPlacement(&p.opt)
 	if p.opt.MaxSplitBytes > 0 && p.space == nil {
 		h.most = min(p.opt.MaxSplitBytes, maxSegment)
 	}

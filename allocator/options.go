@@ -1,6 +1,7 @@
 package allocator
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 )
@@ -65,6 +66,9 @@ type PoolOptions struct {
 	// Strategy is how a block is chosen, one of Strategies. Default
 	// DefaultStrategy.
 	Strategy string
+	// Placement makes the placement of each heap, for a strategy of one's own; Strategy
+	// is then empty.
+	Placement func() Placement
 	// Reuse is the policy between streams.
 	Reuse Reuse
 
@@ -108,6 +112,14 @@ const (
 
 // check fills in the defaults and says what is wrong with the rest.
 func (o *PoolOptions) check() error {
+	if o.Placement != nil {
+		if o.Strategy != "" {
+			return fmt.Errorf("allocator: strategy %q beside a placement of one's own: leave one of them out", o.Strategy)
+		}
+		if o.Placement() == nil {
+			return errors.New("allocator: PoolOptions.Placement makes none")
+		}
+	}
 	if o.Strategy == "" {
 		o.Strategy = DefaultStrategy
 	}

@@ -78,10 +78,13 @@ func Strategies() []string {
 	return names
 }
 
-// newPlacement returns the placement called name, which exists, and whether there is
-// no cache in front of it.
-func newPlacement(name string) (p placement, uncached bool) {
-	s := strategies[slices.Index(Strategies(), name)]
+// newPlacement returns the placement of a heap, and whether there is nothing to be kept
+// in front of it.
+func newPlacement(o *PoolOptions) (p placement, uncached bool) {
+	if o.Placement != nil {
+		return newOwnPlacement(o.Placement()), true
+	}
+	s := strategies[slices.Index(Strategies(), o.Strategy)]
 	return s.make(), !s.cached
 }
 

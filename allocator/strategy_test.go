@@ -1,0 +1,104 @@
+package allocator_test
+
+import (
+	"errors"
+	"math/rand/v2"
+	"testing"
+
+	"mlpool/allocator"
+	"mlpool/allocator/allocatortest"
+)
+
+func newHighest() allocator.Placement { return &highest{} }
+
+// misleading is a placement whose Find returns what find makes of its blocks.
+type misleading struct {
+	highest
+	gone []*allocator.FreeBlock
+	find func(m *misleading, size, most int64) *allocator.FreeBlock
+}
+
+func (m *misleading) Remove(b *allocator.FreeBlock) {
+	m.highest.Remove(b)
+	m.gone = append(m.gone, b)
+}
+
+func (m *misleading) Find(size, most int64) *allocator.FreeBlock { return m.find(m, size, most) }
+
+// TestMisleadingPlacement has placements that find nothing, or what they must not find:
+// the pool hands out no memory twice, and fails no request that it has memory for.
+func TestMisleadingPlacement(t *testing.T) {
+	last := func(blocks []*allocator.FreeBlock) *allocator.FreeBlock {
+		if len(blocks) == 0 {
+			return nil
+		}
+		return blocks[len(blocks)-1]
+	}
+	var others []*misleading // of all heaps
+	for name, find := range map[string]func(m *misleading, size, most int64) *allocator.FreeBlock{
+		"nothing":        func(*misleading, int64, int64) *allocator.FreeBlock { return nil },
+		"what is gone":   func(m *misleading, _, _ int64) *allocator.FreeBlock { return last(m.gone) },
+		"what is any":    func(m *misleading, _, _ int64) *allocator.FreeBlock { return last(m.blocks) },
+		"its own making": func(*misleading, int64, int64) *allocator.FreeBlock { return &allocator.FreeBlock{} },
+		"of another heap": func(m *misleading, size, most int64) (b *allocator.FreeBlock) {
+			for _, o := range others {
+				if o != m && b == nil {
+					b = o.highest.Find(size, most)
+				}
+			}
+			return b
+		},
+	} {
+		for _, kind := range []string{allocator.SegmentsVirtual, allocator.SegmentsMalloc} {
+			t.Run(name+"/"+kind, func(t *testing.T) {
+				others = nil
+				f := allocatortest.NewFake(deviceBytes)
+				p := newPool(t, f, allocator.PoolOptions{Segments: kind, Placement: func() allocator.Placement {
+					m := &misleading{find: find}
+					others = append(others, m)
+					return m
+				}})
+				r := &rig{allocatortest.NewGuard(p, f), t, p, f}
+				draw := rand.New(rand.NewPCG(1, 2))
+				var blocks []allocator.Block
+				for range 2000 {
+					stream := allocator.Stream(1 + draw.IntN(2))
+					if len(blocks) > 0 && draw.IntN(2) == 0 {
+						last := len(blocks) - 1
+						i := draw.IntN(len(blocks))
+						b := blocks[i]
+						blocks[i], blocks = blocks[last], blocks[:last]
+						if err := r.Free(b, stream); err != nil {
+							t.Fatal(err)
+						}
+						continue
+					}
+					b, err := r.Alloc(draw.Int64N(1<<18), stream, "misled")
+					if err != nil {
+						t.Fatal(err)
+					}
+					blocks = append(blocks, b)
+				}
+				for _, b := range blocks {
+					if err := r.Free(b, 1); err != nil {
+						t.Fatal(err)
+					}
+				}
+				r.close()
+			})
+		}
+	}
+}
+
+// TestPlacementOptions refuses what names no placement, or two.
+func TestPlacementOptions(t *testing.T) {
+	for name, o := range map[string]allocator.PoolOptions{
+		"beside a strategy": {Strategy: "tlsf", Placement: newHighest},
+		"that makes none":   {Placement: func() allocator.Placement { return nil }},
+	} {
+		f := allocatortest.NewFake(deviceBytes)
+		if p, err := allocator.NewPool(f, o); err == nil {
+			t.Error(name, "is no error", errors.Join(p.Close()))
+		}
+	}
+}
