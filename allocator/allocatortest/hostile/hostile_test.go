@@ -325,6 +325,30 @@ func TestDamage(t *testing.T) {
 	}
 }
 
+// TestReset uses a device again that had more memory: it hands out the addresses that a
+// new one does.
+func TestReset(t *testing.T) {
+	addresses := func(d *Device) (all []uintptr) {
+		d.reset(1<<20, nil)
+		for range 3 {
+			addr, err := d.Malloc(700 << 10)
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, addr)
+			if err := d.Free(addr); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return all
+	}
+	used := &Device{}
+	used.reset(64<<20, nil)
+	if got, want := addresses(used), addresses(&Device{}); !slices.Equal(got, want) {
+		t.Errorf("a device that is used again hands out %#x, a new one %#x", got, want)
+	}
+}
+
 // TestRepeats runs programs twice and compares their calls. Some map pages.
 func TestRepeats(t *testing.T) {
 	mapped := 0

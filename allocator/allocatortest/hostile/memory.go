@@ -54,8 +54,11 @@ const (
 
 func (m *memory) reset(total int64) {
 	clear(m.cells[:m.top])
-	if want := int(total / unit * 5 / 4); len(m.cells) < want {
+	// As many as in a new device: where memory comes to lie depends on their number.
+	if want := int(total / unit * 5 / 4); cap(m.cells) < want {
 		m.cells = make([]uint32, want)
+	} else {
+		m.cells = m.cells[:want]
 	}
 	m.total, m.used, m.cursor, m.top = total, 0, 0, 0
 	m.damage = map[uintptr]uint32{}
