@@ -146,22 +146,22 @@ func (s *space) byAddress() []mapped {
 	return s.row
 }
 
-// givers returns how many times memory changes hands, from one heap but h to the
-// next, along the first size bytes of t: at least the number of those heaps.
-func (t *stretch) givers(h *heap, size int64) (givers int) {
+// changes returns how many times the heap changes to another one than h along the first
+// size bytes of t: at least as often as there are such heaps.
+func (t *stretch) changes(h *heap, size int64) (changes int) {
 	last := h
 	size += t.skip
 	for _, m := range t.row {
 		if g := m.chunk.seg.heap; g != last {
 			if last = g; g != h {
-				givers++
+				changes++
 			}
 		}
 		if size -= m.chunk.size; size <= 0 {
 			break
 		}
 	}
-	return givers
+	return changes
 }
 
 // A piece is free bytes of one or several chunks that are neighbours.

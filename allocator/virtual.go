@@ -190,8 +190,8 @@ func (p *Pool) gatherLocked(r *request, heaps []*heap, stitch bool) (parts []*no
 }
 
 // side finds unused memory for a request that is side by side: of the oldest stitch
-// that has it or, where memory of other heaps counts as well, what fewest heaps must
-// give something for.
+// that has it or, where memory of other heaps counts as well, what changes heaps least
+// often.
 func (p *Pool) side(r *request, others bool) stretch {
 	s := p.space
 	var best stretch
@@ -200,10 +200,10 @@ func (p *Pool) side(r *request, others bool) stretch {
 		if t.size < r.size {
 			return
 		}
-		givers := t.givers(r.heap, r.size)
-		if best.size == 0 || givers < fewest || givers == fewest && t.stitch == nil && t.size < best.size {
+		changes := t.changes(r.heap, r.size)
+		if best.size == 0 || changes < fewest || changes == fewest && t.stitch == nil && t.size < best.size {
 			t.row = slices.Clone(t.row)
-			best, fewest = t, givers
+			best, fewest = t, changes
 		}
 	}
 	if others {
