@@ -35,10 +35,6 @@ func Targets() []string {
 	return names
 }
 
-type recorder interface {
-	RecordStream(allocator.Block, allocator.Stream) error
-}
-
 type releaser interface {
 	ReleaseStream(allocator.Stream) error
 }
@@ -51,7 +47,7 @@ type rig struct {
 
 	pool   *allocator.Pool // nil: another allocator
 	plan   *allocator.Plan
-	record recorder // nil: the allocator has none
+	record allocator.StreamRecorder // nil: the allocator has none
 	leave  releaser
 	trace  *allocator.Trace
 	limit  *allocator.Limit
@@ -99,7 +95,7 @@ func (r *rig) build(target string, random *rand.Rand) error {
 func (r *rig) finish() {
 	r.leave, _ = allocator.As[releaser](r.top)
 	if r.leave != nil { // a Poison has RecordStream whatever it wraps
-		r.record, _ = allocator.As[recorder](r.top)
+		r.record, _ = allocator.As[allocator.StreamRecorder](r.top)
 	}
 	if r.most < 2*asyncUnit {
 		r.most = 0
