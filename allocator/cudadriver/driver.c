@@ -93,22 +93,22 @@ static int ready(void) {
   return leave(before, code);
 }
 
-// CALL is a function's result in the primary context, where the arguments are valid.
-#define CALL(valid, function, ...)                                 \
+// IN_CONTEXT is a function's result in the primary context, unless there is a code that
+// says why it cannot be called. That, and the arguments, are looked at in the context.
+#define IN_CONTEXT(refusal, function, ...)                         \
   ({                                                               \
     cd_context before_ = NULL;                                     \
     int code_ = enter(&before_);                                   \
-    if (!code_ && !(valid)) code_ = CD_ERROR_INVALID_VALUE;        \
+    if (!code_) code_ = (refusal);                                 \
     leave(before_, code_ ? code_ : TRY(function, __VA_ARGS__));    \
   })
 
-// PAGES is CALL where the device has pages.
-#define PAGES(valid, function, ...)                                \
-  ({                                                               \
-    int ready_ = ready();                                          \
-    if (!ready_) ready_ = state.page_code;                         \
-    ready_ ? ready_ : CALL(valid, function, __VA_ARGS__);          \
-  })
+#define VALID(valid) ((valid) ? CD_SUCCESS : CD_ERROR_INVALID_VALUE)
+
+// CALL is a function's result where the arguments are valid, PAGES where the device has
+// pages, too.
+#define CALL(valid, function, ...) IN_CONTEXT(VALID(valid), function, __VA_ARGS__)
+#define PAGES(valid, function, ...) IN_CONTEXT(state.page_code ? state.page_code : VALID(valid), function, __VA_ARGS__)
 
 #define STREAM(s) ((cd_stream)(s))
 #define EVENT(e) ((cd_event)(e))
