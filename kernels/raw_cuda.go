@@ -153,6 +153,20 @@ func (s Stream) gather(x, y, images, labels, indices uintptr, rows, cols int) er
 		C.uintptr_t(labels), C.uintptr_t(indices), C.int64_t(rows), C.int64_t(cols)))
 }
 
+func (s Stream) fillWords(addr uintptr, value uint32, bytes int64) error {
+	return check("Fill", C.kernels_fill_words(s.c(), C.uintptr_t(addr), C.uint32_t(value), C.int64_t(bytes)))
+}
+
+func (s Stream) differing(addr uintptr, value uint32, bytes int64) (int64, error) {
+	var n C.int64_t
+	err := check("Differing", C.kernels_differing(&n, s.c(), C.uintptr_t(addr), C.uint32_t(value), C.int64_t(bytes)))
+	return int64(n), err
+}
+
+func (s Stream) spin(cycles int64) error {
+	return check("Spin", C.kernels_spin(s.c(), C.int64_t(cycles)))
+}
+
 func (s Stream) beginCapture() error { return check("BeginCapture", C.kernels_capture_begin(s.c())) }
 
 func (s Stream) endCapture() (Graph, error) {

@@ -29,6 +29,12 @@ func (Stream) reduceLoss(out, loss, correct uintptr, rows, batch int) error { re
 func (Stream) axpy(y, x uintptr, alpha float32, n int) error                { return ErrNoCUDA }
 func (Stream) gather(_, _, _, _, _ uintptr, rows, cols int) error           { return ErrNoCUDA }
 
+func (Stream) fillWords(addr uintptr, value uint32, bytes int64) error { return ErrNoCUDA }
+func (Stream) differing(addr uintptr, value uint32, bytes int64) (int64, error) {
+	return 0, ErrNoCUDA
+}
+func (Stream) spin(cycles int64) error { return ErrNoCUDA }
+
 func (Stream) beginCapture() error        { return ErrNoCUDA }
 func (Stream) endCapture() (Graph, error) { return 0, ErrNoCUDA }
 func (Graph) launch(s Stream) error       { return ErrNoCUDA }
