@@ -192,7 +192,8 @@ int kernels_fuses_wgrad(int precision, kernels_gemm_args p) {
 int kernels_dgrad_wgrad(uintptr_t stream, int precision, kernels_gemm_args p) {
   if (int code = check(precision, p)) return code;
   if (p.layout != NT || p.epilogue != KERNELS_DRELU) return cudaErrorInvalidValue;
-  if (kernels_fuses_wgrad(precision, p)) return empty(p) ? cudaSuccess : dgrad_wgrad(stream, gemm_of(precision, p));
+  Gemm g = gemm_of(precision, p);
+  if (dgrad_wgrad_fits(g)) return empty(p) ? cudaSuccess : dgrad_wgrad(stream, g);
   if (int code = kernels_gemm(stream, precision, p)) return code;
   kernels_gemm_args wgrad = {};
   wgrad.c = p.b, wgrad.a = p.y, wgrad.b = p.a, wgrad.m = p.n, wgrad.n = p.k, wgrad.k = p.m;
