@@ -113,7 +113,7 @@ func (s Stream) Classifier(c Classifier) error { return s.classifier(c) }
 // i·batch to (i+1)·batch, of which the last may be fewer; out has a row for each
 // batch of rows. Additions are in an order that depends on the sizes alone.
 func (s Stream) ReduceLoss(out, loss, correct uintptr, rows, batch int) error {
-	return s.reduceLoss(out, loss, correct, rows, min(batch, max(rows, 1))) // rows+batch must be a number
+	return s.reduceLoss(out, loss, correct, rows, batch)
 }
 
 // Axpy: y[n] += alpha·x[n], in place.

@@ -160,12 +160,8 @@ func (d *Device) probabilities(x, w, labels, results Tensor, start int) Tensor {
 // the i-th batch columns, of which the last may be short.
 func (d *Device) ReduceLoss(out Tensor, slot int, results Tensor, start, rows, batch int) {
 	const op = "loss reduction"
-	batches := 0
-	if rows > 0 && batch > 0 {
-		batches = (rows-1)/batch + 1
-	}
 	if !out.floats() || !results.floats() || out.cols != 2 || results.rows != 2 || batch < 1 ||
-		start < 0 || rows < 0 || start > results.cols-rows || slot < 0 || slot > out.rows-batches {
+		start < 0 || rows < 0 || start > results.cols-rows || slot < 0 || slot > out.rows-batches(rows, batch) {
 		d.misfit(op, out, results)
 	}
 	if d.err == nil {

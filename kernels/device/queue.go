@@ -260,10 +260,17 @@ func (q *HostQueue) ReduceLoss(out, loss, correct uintptr, rows, batch int) erro
 	if batch < 1 {
 		return fmt.Errorf("device: losses of batches of %d", batch)
 	}
-	batch = min(batch, max(rows, 1)) // as rows+batch must be a number
 	return q.do(func() {
-		ref.ReduceLoss(f32(out, (rows+batch-1)/batch*2), f32(loss, rows), f32(correct, rows), rows, batch)
+		ref.ReduceLoss(f32(out, 2*batches(rows, batch)), f32(loss, rows), f32(correct, rows), rows, batch)
 	})
+}
+
+// batches returns how many batches there are of rows, where batch > 0.
+func batches(rows, batch int) int {
+	if rows <= 0 {
+		return 0
+	}
+	return (rows-1)/batch + 1
 }
 
 func (q *HostQueue) Axpy(y, x uintptr, alpha float32, n int) error {

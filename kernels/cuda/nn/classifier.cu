@@ -299,8 +299,8 @@ int kernels_classifier(uintptr_t stream, uintptr_t dlogits, uintptr_t dx, uintpt
 
 int kernels_loss_reduction(uintptr_t stream, uintptr_t out, uintptr_t loss, uintptr_t correct, int64_t rows, int64_t batch) {
   if (rows < 0 || batch < 1) return cudaErrorInvalidValue;
-  int64_t batches = (rows + batch - 1) / batch;
-  if (batches == 0) return cudaSuccess;
+  if (rows == 0) return cudaSuccess;
+  int64_t batches = (rows - 1) / batch + 1;
   if (batches > INT32_MAX) return cudaErrorInvalidValue;
   return launch(stream, {unsigned(batches), THREADS}, loss_reduction, ptr<float>(out), ptr<float>(loss), ptr<float>(correct), rows, batch);
 }
