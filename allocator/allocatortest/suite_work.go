@@ -1,0 +1,220 @@
+package allocatortest
+
+import (
+	"math/rand/v2"
+	"sync"
+	"testing"
+
+	"mlpool/allocator"
+)
+
+// The cases of the suite that queue work, on one stream, several, or several goroutines.
+
+// contents fills each block with its number and finds it there again, through
+// random sizes, frees and trims.
+func contents(t *testing.T, s *suite) {
+	const steps, most = 10000, 64 << 10
+	r := rand.New(rand.NewPCG(1, 2))
+	type filled struct {
+		b  allocator.Block
+		on allocator.Stream
+		id byte
+	}
+	var blocks []filled
+	drop := func(i int) {
+		f := blocks[i]
+		if s.Verify != nil {
+			if err := s.Verify(f.b, f.on, f.id); err != nil {
+				t.Fatalf("block of %d bytes at %#x: %v", f.b.Size, f.b.Addr, err)
+			}
+		}
+		s.free(f.b, f.on)
+		blocks[i] = blocks[len(blocks)-1]
+		blocks = blocks[:len(blocks)-1]
+	}
+	for step := range steps {
+		switch k := r.IntN(100); {
+		case k < 55 && len(blocks) < 200:
+			on := s.Streams[r.IntN(len(s.Streams))]
+			f := filled{s.alloc(r.Int64N(most), on), on, byte(step)}
+			if s.Fill != nil {
+				if err := s.Fill(f.b, f.on, f.id); err != nil {
+					t.Fatal(err)
+				}
+			}
+			blocks = append(blocks, f)
+		case k < 99 && len(blocks) > 0:
+			drop(r.IntN(len(blocks)))
+		case k == 99:
+			if err := s.Allocator.Trim(r.Int64N(16 << 20)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if got := s.Allocator.Live(); len(got) != len(blocks) {
+		t.Errorf("%d blocks handed out, want %d", len(got), len(blocks))
+	}
+	for len(blocks) > 0 {
+		drop(len(blocks) - 1)
+	}
+}
+
+// steadyState repeats a training step: the first ones take memory, later ones none.
+func steadyState(t *testing.T, s *suite) {
+	if !s.Caches {
+		t.Skip("allocator asks its driver each time")
+	}
+	on := s.Streams[0]
+	fixed := []allocator.Block{s.alloc(5<<20, on), s.alloc(784*784*4, on)}
+	step := func() {
+		var scope []allocator.Block
+		for i := range 12 {
+			scope = append(scope, s.alloc(64*784*4, on), s.alloc(int64(64*(i+1)), on))
+			if i%3 == 2 {
+				s.free(scope[0], on)
+				scope = scope[1:]
+			}
+		}
+		s.freeAll(scope, on)
+	}
+	for range max(s.Settles, 2) {
+		step()
+	}
+	before := s.Allocator.Stats()
+	for range 100 {
+		step()
+	}
+	after := s.Allocator.Stats()
+	if after.DriverMallocs != before.DriverMallocs || after.Reserved != before.Reserved {
+		t.Errorf("100 repeated steps took %d driver mallocs and %d more bytes",
+			after.DriverMallocs-before.DriverMallocs, after.Reserved-before.Reserved)
+	}
+	s.freeAll(fixed, on)
+}
+
+// acrossStreams frees on other streams than it allocates on, ordered as a
+// careful caller orders them.
+func acrossStreams(t *testing.T, s *suite) {
+	r := rand.New(rand.NewPCG(3, 4))
+	type held struct {
+		b  allocator.Block
+		on allocator.Stream
+	}
+	var blocks []held
+	for range 2000 {
+		if on := s.Streams[r.IntN(len(s.Streams))]; len(blocks) < 30 && r.IntN(5) < 3 {
+			blocks = append(blocks, held{s.alloc(1+r.Int64N(1<<20), on), on})
+			continue
+		} else if len(blocks) > 0 {
+			i := r.IntN(len(blocks))
+			h := blocks[i]
+			if h.on != on && s.Order != nil {
+				if err := s.Order(h.on, on); err != nil {
+					t.Fatal(err)
+				}
+			} else if h.on != on {
+				s.sync()
+			}
+			if s.Use != nil {
+				if err := s.Use(h.b, on); err != nil {
+					t.Fatal(err)
+				}
+			}
+			s.free(h.b, on)
+			blocks[i] = blocks[len(blocks)-1]
+			blocks = blocks[:len(blocks)-1]
+		}
+	}
+	for _, h := range blocks {
+		s.free(h.b, h.on)
+	}
+	if got := s.Allocator.Stats().Allocated; got != 0 {
+		t.Errorf("%d bytes allocated after every block was freed", got)
+	}
+}
+
+// goroutines allocates from eight at once, two to a stream.
+func goroutines(t *testing.T, s *suite) {
+	const workers, rounds = 8, 1000
+	errs := make(chan error, workers)
+	for w := range workers {
+		go func() { errs <- Churn(s.Allocator, s.Streams[w%4], uint64(w), rounds) }()
+	}
+	for range workers {
+		if err := <-errs; err != nil {
+			t.Error(err)
+		}
+	}
+	if got := s.Allocator.Stats(); got.Allocated != 0 || got.Allocs != got.Frees || got.Allocs < workers*rounds/4 {
+		t.Errorf("after all goroutines: %+v", got)
+	}
+}
+
+// Churn makes rounds calls of a on one stream, holds up to sixteen blocks of
+// random sizes at a time, and ends with none.
+func Churn(a allocator.Allocator, on allocator.Stream, seed uint64, rounds int) error {
+	r := rand.New(rand.NewPCG(seed, 5))
+	var blocks []allocator.Block
+	for range rounds {
+		if len(blocks) < 16 && r.IntN(2) == 0 {
+			b, err := a.Alloc(r.Int64N(64<<10), on, "churn")
+			if err != nil {
+				return err
+			}
+			blocks = append(blocks, b)
+		} else if n := len(blocks); n > 0 {
+			if err := a.Free(blocks[n-1], on); err != nil {
+				return err
+			}
+			blocks = blocks[:n-1]
+		}
+	}
+	for _, b := range blocks {
+		if err := a.Free(b, on); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// handedOver frees in one goroutine what others allocated.
+func handedOver(t *testing.T, s *suite) {
+	const producers, each = 4, 300
+	type handed struct {
+		b  allocator.Block
+		on allocator.Stream
+	}
+	blocks := make(chan handed, 16)
+	errs := make(chan error, producers)
+	var wg sync.WaitGroup
+	for w := range producers {
+		wg.Go(func() {
+			on := s.Streams[w]
+			for i := range each {
+				b, err := s.Allocator.Alloc(int64(i*100), on, "handed over")
+				if err != nil {
+					errs <- err
+					return
+				}
+				blocks <- handed{b, on}
+			}
+		})
+	}
+	go func() {
+		wg.Wait()
+		close(blocks)
+	}()
+	freed := 0
+	for h := range blocks {
+		s.free(h.b, h.on)
+		freed++
+	}
+	select {
+	case err := <-errs:
+		t.Fatal(err)
+	default:
+	}
+	if freed != producers*each {
+		t.Errorf("%d blocks were freed, want %d", freed, producers*each)
+	}
+}
