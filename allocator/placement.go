@@ -43,39 +43,40 @@ const DefaultStrategy = "tlsf"
 // strategies are the placements by name.
 var strategies = []struct {
 	name   string
+	about  string
 	cached bool // recurring sizes are kept in front of it
 	rigid  bool // it needs segments as they were made, and so not virtual ones
 	make   func() placement
 }{
-	{DefaultStrategy, true, false, func() placement { return &tlsf{} }},
-	{"sizeclass", false, false, func() placement { return &sizeClassed{} }},
-	{"bestfit", false, false, func() placement { return &addressOrdered{fit: bestFit} }},
-	{"firstfit", false, false, func() placement { return &addressOrdered{fit: firstFit} }},
-	{"nextfit", false, false, func() placement { return &addressOrdered{fit: nextFit} }},
-	{"worstfit", false, false, func() placement { return &addressOrdered{fit: worstFit} }},
-	{"buddy", false, true, func() placement { return &buddy{} }},
-	{"arena", false, false, func() placement { return &arena{} }},
-	{"slab", false, false, func() placement { return &slab{} }},
+	{DefaultStrategy, "finds a good fit in constant time and keeps recurring sizes at hand", true, false, func() placement { return &tlsf{} }},
+	{"sizeclass", "rounds up to eight sizes for each power of two, coalesces only before it grows", false, false, func() placement { return &sizeClassed{} }},
+	{"bestfit", "takes the smallest block that fits, of one list ordered by address", false, false, func() placement { return &addressOrdered{fit: bestFit} }},
+	{"firstfit", "takes the first block that fits, of the same list", false, false, func() placement { return &addressOrdered{fit: firstFit} }},
+	{"nextfit", "takes the next block that fits, from where the last search ended", false, false, func() placement { return &addressOrdered{fit: nextFit} }},
+	{"worstfit", "takes the largest block, of the same list", false, false, func() placement { return &addressOrdered{fit: worstFit} }},
+	{"buddy", "halves blocks of powers of two, of segments that are not virtual", false, true, func() placement { return &buddy{} }},
+	{"arena", "takes the end of a segment, and looks at holes where no end is large enough", false, false, func() placement { return &arena{} }},
+	{"slab", "cuts sizes up to 32 KiB from slabs of one size, leaves larger ones to tlsf", false, false, func() placement { return &slab{} }},
 }
 
-// Strategies returns the names that PoolOptions.Strategy can have, the default
-// first:
-//
-//   - tlsf finds a good fit in constant time and keeps recurring sizes at hand;
-//   - sizeclass rounds sizes up to eight classes for each power of two and
-//     coalesces only before it grows;
-//   - bestfit, firstfit, nextfit and worstfit search one address-ordered list;
-//   - buddy halves blocks of powers of two, of segments that are not virtual;
-//   - arena hands out the end of a segment and looks at holes only when no end
-//     is large enough;
-//   - slab cuts sizes up to 32 KiB from slabs of one size and leaves larger ones
-//     to tlsf.
+// Strategies returns the names that PoolOptions.Strategy can have, the default first:
+// tlsf, sizeclass, bestfit, firstfit, nextfit, worstfit, buddy, arena and slab.
+// [DescribeStrategy] says what each does.
 func Strategies() []string {
 	names := make([]string, len(strategies))
 	for i, s := range strategies {
 		names[i] = s.name
 	}
 	return names
+}
+
+// DescribeStrategy returns a line on one of Strategies, which may follow its name, or
+// "" if there is no such strategy.
+func DescribeStrategy(name string) string {
+	if !isStrategy(name) {
+		return ""
+	}
+	return strategies[slices.Index(Strategies(), name)].about
 }
 
 // newPlacement returns the placement of a heap, and whether there is nothing to be kept

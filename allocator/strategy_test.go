@@ -102,3 +102,17 @@ func TestPlacementOptions(t *testing.T) {
 		}
 	}
 }
+
+func TestDescribeStrategy(t *testing.T) {
+	described := map[string]bool{}
+	for _, name := range allocator.Strategies() {
+		about := allocator.DescribeStrategy(name)
+		if about == "" || described[about] {
+			t.Errorf("%s: %q", name, about)
+		}
+		described[about] = true
+	}
+	if about := allocator.DescribeStrategy("magic"); about != "" {
+		t.Errorf("magic: %q", about)
+	}
+}
