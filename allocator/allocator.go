@@ -16,6 +16,10 @@
 // [Timed], [Limit], [Trace] and [Poison] wrap any of them; what is not wrapped
 // costs nothing. [As] finds what is inside.
 //
+// Stats are counters. [Pool.Detail] has them by stream and by size, and [MapOf] shows
+// where each block lies. A [Trace] keeps the last calls, with what was live and reserved
+// after each, and writes them for tools/allocbench, Perfetto and PyTorch's memory_viz.
+//
 // # Stream order
 //
 // A block is used by work queued on the stream it was allocated for, and Free

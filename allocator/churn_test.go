@@ -180,6 +180,7 @@ func TestManyGoroutines(t *testing.T) {
 					}
 					p.Live()
 					p.Detail()
+					p.Map()
 					err = errors.Join(err, p.Check())
 				}
 				errs <- err

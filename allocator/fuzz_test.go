@@ -133,6 +133,7 @@ func (m *model) free(i int, on allocator.Stream, other bool) {
 func (m *model) compare() {
 	m.t.Helper()
 	m.check()
+	m.must(checkMap(m.pool))
 	st := m.Stats()
 	if st.Allocs-st.Frees != int64(len(m.blocks)) || st.Allocated < m.bytes || st.Reserved < st.Allocated {
 		m.t.Fatalf("%d blocks of %d bytes are handed out; statistics %+v", len(m.blocks), m.bytes, st)
@@ -181,7 +182,9 @@ func FuzzPlan(f *testing.F) {
 			}
 			r.must(r.plan.Begin("fuzz", 1))
 			kept = runProgram(r, step, kept)
+			r.must(checkMap(r.plan))
 			r.must(r.plan.End())
+			r.must(checkMap(r.plan))
 			if random.IntN(6) == 0 {
 				r.must(r.Trim(0))
 			}

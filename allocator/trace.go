@@ -2,7 +2,6 @@ package allocator
 
 import (
 	"bufio"
-	"encoding/json"
 	"fmt"
 	"io"
 	"sync"
@@ -12,13 +11,19 @@ import (
 
 // A Trace is an Allocator that remembers the last calls of another one's Alloc
 // and Free in a ring.
+//
+// Of a [Pool], a [Plan] and a [Malloc] a call takes two readings of the clock longer, and
+// now and then a look at Stats. Of others, such as an [Async], each call asks for Stats,
+// and so the driver: what is traced is exact, and not to be timed.
 type Trace struct {
 	Allocator
 	begin  time.Time
 	blocks handedOut
+	before handedOut     // from before the trace, known by their addresses alone
 	driver *atomic.Int64 // counts the driver's calls; nil: nobody does
 
 	mu       sync.Mutex
+	each     func(TraceEvent) // nil: nobody watches
 	ring     []TraceEvent
 	recorded int64 // events so far; the last ones are in the ring
 	live     int64
@@ -47,29 +52,49 @@ func (a Action) String() string {
 
 // TraceEvent is one call.
 type TraceEvent struct {
-	Time   time.Duration // since the trace began, when the call returned
-	Action Action
-	Addr   uintptr
-	Bytes  int64 // as asked for
-	Stream Stream
-	Tag    string // of an Alloc
+	// Time is when the call returned, of a Free when it began, since the trace did. Took
+	// is how long the call was.
+	Time, Took time.Duration
+	Action     Action
+	Addr       uintptr
+	Bytes      int64 // as asked for
+	Stream     Stream
+	Tag        string // of the block
 
-	// Live is the bytes handed out after the call, as asked for, and Reserved
-	// those held from the driver, never less. Of an [Async], which would have to
-	// ask the driver, Reserved may be up to reservedEvery events old.
+	// Live is the bytes handed out after the call, as asked for, and Reserved those held
+	// from the driver, never less. Both are exact where one goroutine calls at a time;
+	// what a Free gives back while others call is seen at their next call.
 	Live, Reserved int64
 }
 
-// reservedEvery is how many events go by between two looks at Stats where it is
-// not known whether the driver was called.
-const reservedEvery = 16
-
-// NewTrace returns a with a ring of capacity events, at least one.
+// NewTrace returns a with a ring of capacity events, at least one. What a has handed out
+// already counts as live, and its free is an event, too: meanwhile, nothing else may
+// call a.
 func NewTrace(a Allocator, capacity int) *Trace {
-	return &Trace{
+	t := &Trace{
 		Allocator: a, begin: time.Now(), blocks: newHandedOut(), driver: driverCalls(a),
-		ring: make([]TraceEvent, max(capacity, 1)),
+		before: newHandedOut(), ring: make([]TraceEvent, max(capacity, 1)),
 	}
+	for _, b := range a.Live() {
+		t.before.add(Block{Addr: b.Addr}, handed{bytes: b.Bytes, tag: b.Tag})
+		t.live += b.Bytes
+	}
+	t.reserved = max(a.Stats().Reserved, t.live)
+	if t.driver != nil {
+		t.looked = t.driver.Load()
+	}
+	return t
+}
+
+// Begin returns when the trace began.
+func (t *Trace) Begin() time.Time { return t.begin }
+
+// Each calls f with every event from now on, one after the other, also those that the
+// ring loses. f must not call the trace.
+func (t *Trace) Each(f func(TraceEvent)) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.each = f
 }
 
 // driverCalls returns the count without which what a reserves does not change,
@@ -92,14 +117,23 @@ func (t *Trace) Unwrap() Allocator { return t.Allocator }
 
 // Alloc implements [Allocator].
 func (t *Trace) Alloc(bytes int64, s Stream, tag string) (Block, error) {
+	from := time.Since(t.begin)
 	b, err := t.Allocator.Alloc(bytes, s, tag)
-	e := TraceEvent{Action: Allocated, Addr: b.Addr, Bytes: bytes, Stream: s, Tag: tag}
+	e := TraceEvent{Time: time.Since(t.begin), Action: Allocated, Addr: b.Addr, Bytes: bytes, Stream: s, Tag: tag}
+	e.Took = e.Time - from
 	if err != nil {
 		e.Action = Refused
 	} else {
-		t.blocks.add(b, handed{bytes: bytes})
+		t.blocks.add(b, handed{bytes: bytes, tag: tag})
 	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if err == nil {
+		t.live += bytes
+	}
+	t.look(err != nil)
 	t.add(e)
+	t.tell(e)
 	return b, err
 }
 
@@ -110,9 +144,14 @@ func (t *Trace) Free(b Block, s Stream) error {
 	return err
 }
 
-// freeSized implements sizedFreer. A block from before the trace is not an event.
+// freeSized implements sizedFreer.
 func (t *Trace) freeSized(b Block, s Stream) (bytes int64, err error) {
-	h, err := t.blocks.take(b)
+	of, as := &t.blocks, b
+	h, err := of.take(as)
+	if h == nil && err == nil {
+		of, as = &t.before, Block{Addr: b.Addr}
+		h, err = of.take(as)
+	}
 	if err != nil {
 		return 0, err
 	}
@@ -120,38 +159,69 @@ func (t *Trace) freeSized(b Block, s Stream) (bytes int64, err error) {
 		return freeSized(t.Allocator, b, s)
 	}
 	bytes = h.bytes
-	at := t.add(TraceEvent{Action: Freed, Addr: b.Addr, Bytes: bytes, Stream: s})
-	err = t.Allocator.Free(b, s)
-	if !freed(err) {
-		t.takeBack(at, bytes)
-	}
-	t.blocks.done(b, h, freed(err))
+	err = t.freeAs(b, s, bytes, h.tag)
+	of.done(as, h, freed(err))
 	return bytes, err
 }
 
-// add records an event and returns its number.
-func (t *Trace) add(e TraceEvent) int64 {
+// freeAs frees b, of so many bytes, with an event.
+func (t *Trace) freeAs(b Block, s Stream, bytes int64, tag string) error {
+	e := TraceEvent{Time: time.Since(t.begin), Action: Freed, Addr: b.Addr, Bytes: bytes, Stream: s, Tag: tag}
+	t.mu.Lock()
+	t.live -= bytes
+	oldest := t.ring[t.recorded%int64(len(t.ring))]
+	at := t.add(e)
+	t.mu.Unlock()
+	err := t.Allocator.Free(b, s)
+	took := time.Since(t.begin) - e.Time
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	switch e.Action {
-	case Allocated:
-		t.live += e.Bytes
-	case Freed:
-		t.live -= e.Bytes
+	if !freed(err) {
+		t.takeBack(at, bytes, oldest)
+		return err
 	}
-	t.look(e.Action == Refused)
-	e.Time, e.Live, e.Reserved = time.Since(t.begin), t.live, t.reserved
+	t.look(false)
+	if old := t.ringed(at); old != nil {
+		old.Took = took
+		if at == t.recorded-1 {
+			old.Reserved = t.reserved
+		}
+	}
+	e.Took = took
+	t.tell(e)
+	return err
+}
+
+// add records an event and returns its number. Caller holds t.mu.
+func (t *Trace) add(e TraceEvent) int64 {
+	e.Live, e.Reserved = t.live, t.reserved
 	at := t.recorded
 	t.ring[at%int64(len(t.ring))] = e
 	t.recorded++
 	return at
 }
 
+// tell passes an event to who watches, with the counters of now. Caller holds t.mu.
+func (t *Trace) tell(e TraceEvent) {
+	if t.each != nil {
+		e.Live, e.Reserved = t.live, t.reserved
+		t.each(e)
+	}
+}
+
+// ringed returns event at, or nil if the ring lost it. Caller holds t.mu.
+func (t *Trace) ringed(at int64) *TraceEvent {
+	if size := int64(len(t.ring)); t.recorded-at <= size {
+		return &t.ring[at%size]
+	}
+	return nil
+}
+
 // look brings t.reserved up to date if it may have changed. All that is live is
 // handed out while t.mu is held, so a fresh look finds no less reserved, unless
 // the driver does not answer.
 func (t *Trace) look(must bool) {
-	changed := t.recorded%reservedEvery == 0
+	changed := true
 	if t.driver != nil {
 		calls := t.driver.Load()
 		changed = calls != t.looked
@@ -163,14 +233,17 @@ func (t *Trace) look(must bool) {
 }
 
 // takeBack turns the event of a Free that failed into nothing, also for those that
-// came after it.
-func (t *Trace) takeBack(at, bytes int64) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+// came after it. If there are none, the oldest event has its place again. Caller holds
+// t.mu.
+func (t *Trace) takeBack(at, bytes int64, oldest TraceEvent) {
 	t.live += bytes
 	size := int64(len(t.ring))
-	if t.recorded-at <= size {
-		t.ring[at%size].Action = takenBack
+	if at == t.recorded-1 {
+		t.recorded, t.ring[at%size] = at, oldest
+		return
+	}
+	if e := t.ringed(at); e != nil {
+		e.Action = takenBack
 	}
 	for i := max(at+1, t.recorded-size); i < t.recorded; i++ {
 		e := &t.ring[i%size]
@@ -214,55 +287,4 @@ func (t *Trace) WriteCSV(w io.Writer) error {
 			at.Format("15:04:05"), at.Nanosecond()/1000, e.Action, e.Addr, e.Bytes, e.Stream)
 	}
 	return out.Flush()
-}
-
-// perfettoEvent is an event of the Trace Event Format that Perfetto reads.
-type perfettoEvent struct {
-	Name  string         `json:"name"`
-	Cat   string         `json:"cat,omitempty"`
-	Phase string         `json:"ph"`
-	Time  float64        `json:"ts"` // microseconds
-	Pid   int            `json:"pid"`
-	Tid   Stream         `json:"tid"`
-	ID    string         `json:"id,omitempty"`
-	Args  map[string]any `json:"args,omitempty"`
-}
-
-// WritePerfetto writes the ring as JSON for ui.perfetto.dev: a slice for each
-// block's life, named by its tag, on the track of its stream, and counters of
-// the live and the reserved bytes. otherData says how many events were lost.
-func (t *Trace) WritePerfetto(w io.Writer) error {
-	dropped := t.Dropped()
-	events, _ := t.Events()
-	all := []perfettoEvent{}
-	lives := map[uintptr]perfettoEvent{} // blocks handed out, by address
-	for i, e := range events {
-		p := perfettoEvent{
-			Name: e.Tag, Cat: "block", Time: float64(e.Time) / float64(time.Microsecond), Pid: 1, Tid: e.Stream,
-		}
-		switch e.Action {
-		case Allocated:
-			p.Phase, p.ID = "b", fmt.Sprint(i)
-			p.Args = map[string]any{"bytes": e.Bytes, "address": fmt.Sprintf("%#x", e.Addr)}
-			lives[e.Addr] = p
-		case Freed:
-			from, known := lives[e.Addr]
-			if !known {
-				continue // it was handed out before the ring's first event
-			}
-			delete(lives, e.Addr)
-			p.Name, p.Tid, p.Phase, p.ID = from.Name, from.Tid, "e", from.ID
-		case Refused:
-			p.Name, p.Phase = "out of memory: "+e.Tag, "i"
-			p.Args = map[string]any{"bytes": e.Bytes}
-		}
-		all = append(all, p, perfettoEvent{
-			Name: "memory", Phase: "C", Time: p.Time, Pid: 1,
-			Args: map[string]any{"live": e.Live, "reserved": e.Reserved},
-		})
-	}
-	return json.NewEncoder(w).Encode(map[string]any{
-		"traceEvents": all,
-		"otherData":   map[string]any{"dropped events": fmt.Sprint(dropped)},
-	})
 }

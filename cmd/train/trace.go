@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -97,7 +98,7 @@ func writeTrace(t *allocator.Trace, path string) (note string, err error) {
 	}
 	write := t.WriteCSV
 	if filepath.Ext(path) == ".json" {
-		write = t.WritePerfetto
+		write = func(w io.Writer) error { return t.WritePerfetto(w) }
 	}
 	if err := errors.Join(write(f), f.Close()); err != nil {
 		return "", fmt.Errorf("trace: %w", err)

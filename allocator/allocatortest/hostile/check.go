@@ -1,6 +1,7 @@
 package hostile
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"runtime"
@@ -56,6 +57,7 @@ func (w *worker) checkLive() {
 		w.fail("Live is not in address order")
 	}
 	if !w.alone {
+		w.checkMap(list)
 		return
 	}
 	if len(list) != len(w.blocks) {
@@ -75,8 +77,49 @@ func (w *worker) checkLive() {
 			return
 		}
 	}
+	w.checkMap(list)
 	if w.pool != nil {
 		w.checkDetail()
+	}
+}
+
+// checkMap looks whether the blocks of the map cover its segments, and those that are
+// handed out are listed as live.
+func (w *worker) checkMap(live []allocator.LiveBlock) {
+	var listed []allocator.LiveBlock
+	var allocated, reserved int64
+	var end uintptr
+	for _, g := range allocator.MapOf(w.top).Segments {
+		if g.Addr < end {
+			w.fail("the map has segments that overlap at %#x", g.Addr)
+		}
+		end = g.Addr
+		for _, b := range g.Blocks {
+			if b.Addr != end || b.Bytes <= 0 {
+				w.fail("the map has %+v, where %#x comes next", b, end)
+			}
+			end = b.Addr + uintptr(b.Bytes)
+			if b.State == allocator.MapLive {
+				listed = append(listed, allocator.LiveBlock{Addr: b.Addr, Bytes: b.Asked, Stream: b.Stream, Tag: b.Tag})
+				allocated += b.Bytes
+			}
+			if b.State != allocator.MapUnmapped && g.Kind != allocator.MapStitch {
+				reserved += b.Bytes
+			}
+		}
+		if end != g.Addr+uintptr(g.Bytes) {
+			w.fail("the map has a segment of %d bytes at %#x, whose blocks end at %#x", g.Bytes, g.Addr, end)
+		}
+	}
+	if !w.alone {
+		return
+	}
+	slices.SortFunc(listed, func(a, b allocator.LiveBlock) int { return cmp.Compare(a.Addr, b.Addr) })
+	if !slices.Equal(listed, live) {
+		w.fail("the map has live blocks %+v, want %+v", listed, live)
+	}
+	if st := w.top.Stats(); !w.poison && (allocated != st.Allocated || w.pooled() && reserved > st.Reserved) {
+		w.fail("the map has %d bytes live of %d; statistics %+v", allocated, reserved, st)
 	}
 }
 

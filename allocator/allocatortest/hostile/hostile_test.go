@@ -69,6 +69,7 @@ type (
 	hides        struct{ *allocator.Pool }
 	shrinks      struct{ *allocator.Pool }
 	panics       struct{ *allocator.Pool }
+	misdraws     struct{ *allocator.Pool }
 	leaksQuietly struct{ *allocator.Pool }
 	refusesOnce  struct {
 		*allocator.Pool
@@ -80,6 +81,14 @@ func (releasesNot) ReleaseStream(allocator.Stream) error                { return
 func (recordsNot) RecordStream(allocator.Block, allocator.Stream) error { return nil }
 func (a hides) Live() []allocator.LiveBlock                             { return a.Pool.Live()[1:] }
 func (panics) Trim(int64) error                                         { panic("no") }
+
+func (a misdraws) Map() allocator.Map {
+	m := a.Pool.Map()
+	for i := range m.Segments {
+		m.Segments[i].Blocks = m.Segments[i].Blocks[1:]
+	}
+	return m
+}
 
 func (a freesAgain) Free(b allocator.Block, s allocator.Stream) error {
 	if err := a.Pool.Free(b, s); err != allocator.ErrDoubleFree {
@@ -145,6 +154,7 @@ func TestFinds(t *testing.T) {
 		{"double free", "of a freed block", func(d *Device) allocator.Allocator { return freesAgain{pool(d)} }},
 		{"statistics", "statistics", func(d *Device) allocator.Allocator { return miscounts{pool(d)} }},
 		{"list of blocks", "Live lists", func(d *Device) allocator.Allocator { return hides{pool(d)} }},
+		{"map", "the map has", func(d *Device) allocator.Allocator { return misdraws{pool(d)} }},
 		{"size", "returned a block of", func(d *Device) allocator.Allocator { return shrinks{pool(d)} }},
 		{"panic", "panic: no", func(d *Device) allocator.Allocator { return panics{pool(d)} }},
 		{"leak", "Close with", func(d *Device) allocator.Allocator { return leaksQuietly{pool(d)} }},

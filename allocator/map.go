@@ -1,0 +1,264 @@
+package allocator
+
+import (
+	"cmp"
+	"slices"
+)
+
+// A Map is the memory of an allocator at one moment, segment by segment.
+//
+// The bytes of all blocks that are MapLive are Stats.Allocated. The bytes of all
+// segments but stitches, without what is MapUnmapped, are Stats.Reserved, less pages
+// that a driver refused to take back: those are mapped nowhere.
+type Map struct {
+	Segments []MapSegment `json:"segments"` // by address
+}
+
+// A MapSegment is memory that was reserved in one piece, or a range of addresses that
+// chunks are mapped to.
+type MapSegment struct {
+	Addr  uintptr `json:"addr"`
+	Bytes int64   `json:"bytes"`
+	// Kind is SegmentsMalloc or SegmentsVirtual, MapStitch, or MapUnknown.
+	Kind string `json:"kind"`
+	// Stream is whose heap has it; 0 also stands for none. Parts of a virtual segment
+	// may have moved to other streams: see the blocks.
+	Stream Stream `json:"stream"`
+	// Page is the granularity of the mapping in bytes, 0 for a malloc segment.
+	Page int64 `json:"page,omitempty"`
+	// Blocks cover the segment, by address.
+	Blocks []MapBlock `json:"blocks"`
+}
+
+// Kinds of MapSegment beside SegmentsMalloc and SegmentsVirtual.
+const (
+	// MapStitch is a range of addresses where chunks of virtual segments are mapped a
+	// second time, side by side.
+	MapStitch = "stitch"
+	// MapUnknown is a block whose segment is not known: of a driver's own pool.
+	MapUnknown = "unknown"
+)
+
+// A MapBlock is a part of a segment in one state.
+type MapBlock struct {
+	Addr  uintptr `json:"addr"`
+	Bytes int64   `json:"bytes"`
+	State string  `json:"state"` // MapLive and so on
+	// Stream is the one that a live block was allocated on, or that free memory may
+	// be used on at once; 0 also stands for none.
+	Stream Stream `json:"stream"`
+	// Asked is the bytes that a live block was asked for with, and Tag what for.
+	Asked int64  `json:"asked,omitempty"`
+	Tag   string `json:"tag,omitempty"`
+}
+
+// States of a MapBlock.
+const (
+	MapLive    = "live"    // handed out
+	MapFree    = "free"    // and joined with its neighbours
+	MapCached  = "cached"  // freed, and kept as it is for a request of its size
+	MapWaiting = "waiting" // freed, until other streams are done with it
+
+	// MapUnmapped are addresses with no memory behind them.
+	MapUnmapped = "unmapped"
+	// MapStitched, in a virtual segment, is memory of a block that is in a stitch; the
+	// block is shown there.
+	MapStitched = "stitched"
+	// MapUnstitched, in a stitch, is memory that no block of the stitch has; what it is
+	// used for is shown in the virtual segment that it is of.
+	MapUnstitched = "unstitched"
+)
+
+var mapStates = [...]string{free: MapFree, live: MapLive, cached: MapCached, waiting: MapWaiting, part: MapStitched}
+
+// MapOf returns the map of a, or of what it wraps. Of an allocator that does not know
+// its segments, such as an [Async], it has a segment for each block that is handed out.
+func MapOf(a Allocator) Map {
+	if m, ok := As[interface{ Map() Map }](a); ok {
+		return m.Map()
+	}
+	return mapOfLive(a.Live(), MapUnknown)
+}
+
+// mapOfLive returns a map with a segment for each block.
+func mapOfLive(blocks []LiveBlock, kind string) Map {
+	m := Map{Segments: []MapSegment{}}
+	for _, b := range blocks {
+		size := blockSize(b.Bytes)
+		m.Segments = append(m.Segments, MapSegment{
+			Addr: b.Addr, Bytes: size, Kind: kind, Stream: b.Stream,
+			Blocks: []MapBlock{{Addr: b.Addr, Bytes: size, State: MapLive, Stream: b.Stream, Asked: b.Bytes, Tag: b.Tag}},
+		})
+	}
+	return m
+}
+
+// Map looks at every block of the pool, as Detail does. Beside goroutines that go on
+// calling, the memory of each stream is shown at a moment of its own.
+func (p *Pool) Map() Map { return p.mapWith(nil) }
+
+// Map shows each block as a segment, which is what it is.
+func (m *Malloc) Map() Map { return mapOfLive(m.Live(), SegmentsMalloc) }
+
+// Map shows each block as a segment: what they lie in belongs to the blocks of the
+// poisoned allocator, which begin before them.
+func (p *Poison) Map() Map { return mapOfLive(p.Live(), MapUnknown) }
+
+// Map shows the slabs as segments, or parts of them, with the blocks in them.
+func (p *Plan) Map() Map {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var slabs []MapSegment
+	for m := range p.slabs {
+		slabs = append(slabs, MapSegment{Addr: m.addr, Bytes: m.size, Kind: SegmentsMalloc, Stream: m.stream})
+	}
+	sortSegments(slabs)
+	p.liveSlots(func(sl *slot) {
+		g := segmentAt(slabs, sl.node.addr)
+		g.Blocks = append(g.Blocks, sl.node.mapped(sl.node.stream, blockSize(sl.node.asked)))
+	})
+	for i := range slabs {
+		slabs[i].fill(func(hole MapBlock) []MapBlock {
+			hole.State = MapFree
+			return []MapBlock{hole}
+		})
+	}
+	return p.pool.mapWith(slabs)
+}
+
+// mapWith returns the map of the pool with memory in it that no heap holds.
+func (p *Pool) mapWith(slabs []MapSegment) Map {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var blocks []MapBlock
+	segments := p.space.ranges(p)
+	for _, g := range slabs {
+		blocks = append(blocks, g.Blocks...)
+		if p.space == nil {
+			g.Blocks = nil
+			segments = append(segments, g)
+		}
+	}
+	p.everyHeap(func(h *heap) {
+		for g := h.segments.first; g != nil && p.space == nil; g = g.next {
+			if g.lender == nil {
+				segments = append(segments, MapSegment{Addr: g.addr, Bytes: g.size, Kind: SegmentsMalloc, Stream: h.stream})
+			}
+		}
+		h.blocks(func(n *node) {
+			if n.state != lent { // the heap that has it shows what is in it
+				blocks = append(blocks, n.mapped(h.stream, n.size))
+			}
+		})
+	})
+	sortSegments(segments)
+	for _, b := range blocks {
+		g := segmentAt(segments, b.Addr)
+		g.Blocks = append(g.Blocks, b)
+	}
+	for i := range segments {
+		g := &segments[i]
+		g.fill(func(hole MapBlock) []MapBlock {
+			if g.Kind == MapStitch {
+				return p.space.holes(hole)
+			}
+			hole.State = MapUnmapped
+			return []MapBlock{hole}
+		})
+	}
+	return Map{Segments: segments}
+}
+
+// mapped describes n, which has size bytes, in the memory of stream s.
+func (n *node) mapped(s Stream, size int64) MapBlock {
+	b := MapBlock{Addr: n.addr, Bytes: size, State: mapStates[n.state], Stream: s}
+	if n.state == live {
+		b.Stream, b.Asked, b.Tag = n.stream, n.asked, n.tag
+	}
+	return b
+}
+
+// ranges returns the ranges of addresses in which there are chunks: those of heaps, up
+// to the last chunk, and stitches.
+func (s *space) ranges(p *Pool) []MapSegment {
+	segments := []MapSegment{}
+	if s == nil {
+		return segments
+	}
+	for _, z := range s.zones {
+		g := MapSegment{Addr: z.addr, Bytes: z.next, Kind: SegmentsVirtual, Page: s.page}
+		for h := range p.all {
+			if h.zone == z {
+				g.Stream = h.stream
+			}
+		}
+		if g.Bytes > 0 {
+			segments = append(segments, g)
+		}
+	}
+	for _, t := range s.stitches {
+		segments = append(segments, MapSegment{Addr: t.addr, Bytes: t.size, Kind: MapStitch, Page: s.page})
+	}
+	return segments
+}
+
+// holes takes a hole of a stitch apart into what is mapped there and what no more.
+func (s *space) holes(hole MapBlock) (holes []MapBlock) {
+	end := hole.Addr + uintptr(hole.Bytes)
+	at := hole.Addr
+	add := func(to uintptr, state string) {
+		if to = min(to, end); to > at {
+			holes = append(holes, MapBlock{Addr: at, Bytes: int64(to - at), State: state})
+			at = to
+		}
+	}
+	for _, t := range s.stitches {
+		if hole.Addr < t.addr || hole.Addr >= t.addr+uintptr(t.size) {
+			continue
+		}
+		for _, m := range t.chunks {
+			if m.chunk != nil && m.addr+uintptr(m.chunk.size) > at {
+				add(m.addr, MapUnmapped)
+				add(m.addr+uintptr(m.chunk.size), MapUnstitched)
+			}
+		}
+	}
+	add(end, MapUnmapped)
+	return holes
+}
+
+func sortSegments(segments []MapSegment) {
+	slices.SortFunc(segments, func(a, b MapSegment) int { return cmp.Compare(a.Addr, b.Addr) })
+}
+
+// segmentAt returns the last segment that begins at addr or before it, of those that
+// are sorted by address; nil if there is none.
+func segmentAt(segments []MapSegment, addr uintptr) *MapSegment {
+	i, found := slices.BinarySearchFunc(segments, addr, func(g MapSegment, at uintptr) int { return cmp.Compare(g.Addr, at) })
+	if !found {
+		i--
+	}
+	if i < 0 {
+		return nil
+	}
+	return &segments[i]
+}
+
+// fill sorts the blocks of g and covers with those of hole what they leave open.
+func (g *MapSegment) fill(hole func(MapBlock) []MapBlock) {
+	slices.SortFunc(g.Blocks, func(a, b MapBlock) int { return cmp.Compare(a.Addr, b.Addr) })
+	var covered []MapBlock
+	at := g.Addr
+	open := func(to uintptr) {
+		if to > at {
+			covered = append(covered, hole(MapBlock{Addr: at, Bytes: int64(to - at)})...)
+		}
+	}
+	for _, b := range g.Blocks {
+		open(b.Addr)
+		covered = append(covered, b)
+		at = b.Addr + uintptr(b.Bytes)
+	}
+	open(g.Addr + uintptr(g.Bytes))
+	g.Blocks = covered
+}

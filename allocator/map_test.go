@@ -1,0 +1,189 @@
+package allocator_test
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"mlpool/allocator"
+	"mlpool/allocator/allocatortest"
+)
+
+// checkMap says which promise of a Map does not hold for a, which nothing else uses.
+func checkMap(a allocator.Allocator) error {
+	m, st := allocator.MapOf(a), a.Stats()
+	var allocated, reserved, stitched, sewn int64
+	var blocks []allocator.LiveBlock
+	var before uintptr
+	for _, g := range m.Segments {
+		if g.Addr < before {
+			return fmt.Errorf("segment at %#x begins before %#x, where another one ends", g.Addr, before)
+		}
+		at := g.Addr
+		for _, b := range g.Blocks {
+			if b.Addr != at || b.Bytes <= 0 {
+				return fmt.Errorf("%s block of %d bytes at %#x, want it at %#x", b.State, b.Bytes, b.Addr, at)
+			}
+			at += uintptr(b.Bytes)
+			switch b.State {
+			case allocator.MapLive:
+				allocated += b.Bytes
+				blocks = append(blocks, allocator.LiveBlock{Addr: b.Addr, Bytes: b.Asked, Stream: b.Stream, Tag: b.Tag})
+			case allocator.MapStitched:
+				stitched += b.Bytes
+			case allocator.MapUnmapped, allocator.MapUnstitched, allocator.MapFree, allocator.MapCached, allocator.MapWaiting:
+			default:
+				return fmt.Errorf("block at %#x has state %q", b.Addr, b.State)
+			}
+			if held := b.State != allocator.MapUnmapped && b.State != allocator.MapUnstitched; held && g.Kind == allocator.MapStitch {
+				sewn += b.Bytes
+			} else if held {
+				reserved += b.Bytes
+			}
+		}
+		before = at
+		if at != g.Addr+uintptr(g.Bytes) {
+			return fmt.Errorf("blocks of segment %#x end at %#x, not at %#x", g.Addr, at, g.Addr+uintptr(g.Bytes))
+		}
+	}
+	if allocated != st.Allocated || reserved != st.Reserved {
+		return fmt.Errorf("the map has %d bytes live of %d, the statistics %d of %d", allocated, reserved, st.Allocated, st.Reserved)
+	}
+	if stitched != sewn {
+		return fmt.Errorf("%d bytes of segments are in stitches, which have %d in use", stitched, sewn)
+	}
+	slices.SortFunc(blocks, func(a, b allocator.LiveBlock) int { return int(int64(a.Addr) - int64(b.Addr)) })
+	if live := a.Live(); !slices.Equal(blocks, live) {
+		return fmt.Errorf("live blocks %v, want %v", blocks, live)
+	}
+	return nil
+}
+
+// states counts the blocks of a map by kind of segment and state.
+func states(m allocator.Map) map[string]int {
+	counts := map[string]int{}
+	for _, g := range m.Segments {
+		for _, b := range g.Blocks {
+			counts[g.Kind+" "+b.State]++
+		}
+	}
+	return counts
+}
+
+// TestMapOfRandomCalls looks at pools after each of many random calls.
+func TestMapOfRandomCalls(t *testing.T) {
+	seen := map[string]int{}
+	look := func(c *churn) {
+		for range fewer(1200) {
+			c.step()
+			c.must(checkMap(c.pool))
+			for state, n := range states(c.pool.Map()) {
+				seen[state] += n
+			}
+		}
+		c.end()
+	}
+	for reuse := range allocator.Reuse(3) {
+		for _, strategy := range []string{"", "slab"} {
+			o := allocator.PoolOptions{Strategy: strategy, Reuse: reuse}
+			look(newChurn(t, uint64(reuse), 2<<20, o))
+			o.PreallocateBytes, o.SegmentBytes, o.MaxSegmentBytes = 1<<20, 1<<14, 1<<16
+			r := newRigOn(t, allocatortest.NewFake(2<<20).WithoutPages(), o)
+			look(&churn{rig: r, random: rand.New(rand.NewPCG(uint64(reuse), 3)), most: 1 << 19, streams: 4})
+		}
+	}
+	for _, want := range []string{
+		"malloc live", "malloc free", "malloc cached", "malloc waiting",
+		"virtual live", "virtual free", "virtual cached", "virtual waiting", "virtual unmapped", "virtual stitched",
+		"stitch live", "stitch cached", "stitch unmapped", "stitch unstitched",
+	} {
+		if seen[want] == 0 {
+			t.Errorf("no block was %s: %v", want, seen)
+		}
+	}
+}
+
+// TestMapOfPlan looks at a plan in the middle of a step, with the slab that an older
+// block keeps.
+func TestMapOfPlan(t *testing.T) {
+	for _, kind := range []string{allocator.SegmentsMalloc, allocator.SegmentsVirtual} {
+		t.Run(kind, func(t *testing.T) {
+			f := allocatortest.NewFake(deviceBytes)
+			p, err := allocator.NewPlan(f, allocator.PoolOptions{Segments: kind})
+			if err != nil {
+				t.Fatal(err)
+			}
+			r := &planRig{allocatortest.NewGuard(p, f), t, p, f}
+			weights := r.alloc(3 << 20)
+			for range 3 {
+				r.step("step", 1<<20)
+				r.must(checkMap(p))
+			}
+			r.must(p.Begin("step", 1))
+			kept := r.alloc(1 << 20)
+			r.alloc(2 << 20)
+			r.must(checkMap(p))
+			slab := segmentOf(t, p.Map(), kept.Addr)
+			if got := states(allocator.Map{Segments: []allocator.MapSegment{slab}}); slab.Kind != kind || got[kind+" live"] < 2 || got[kind+" free"] == 0 {
+				t.Errorf("the slab is shown as a %s segment of %v", slab.Kind, got)
+			}
+			r.must(p.End())
+			for range 3 { // which take another slab
+				r.step("step", 1<<20)
+				r.must(checkMap(p))
+			}
+			for _, b := range []allocator.Block{weights, kept} {
+				segmentOf(t, p.Map(), b.Addr)
+				r.must(r.Free(b, 1))
+			}
+			r.must(checkMap(p))
+		})
+	}
+}
+
+// segmentOf returns the segment that has a live block at addr.
+func segmentOf(t *testing.T, m allocator.Map, addr uintptr) allocator.MapSegment {
+	t.Helper()
+	for _, g := range m.Segments {
+		for _, b := range g.Blocks {
+			if b.Addr == addr && b.State == allocator.MapLive {
+				return g
+			}
+		}
+	}
+	t.Fatalf("no live block at %#x in %+v", addr, m)
+	return allocator.MapSegment{}
+}
+
+// TestMapOfOthers: of what has no segments, each block is one; wrappers show what they
+// wrap.
+func TestMapOfOthers(t *testing.T) {
+	f := allocatortest.NewFake(deviceBytes)
+	for _, c := range []struct {
+		a    allocator.Allocator
+		kind string
+	}{
+		{allocator.NewMalloc(f), allocator.SegmentsMalloc},
+		{allocator.NewAsync(f), allocator.MapUnknown},
+		{allocator.NewTimed(allocator.NewTrace(allocator.NewMalloc(f), 1)), allocator.SegmentsMalloc},
+	} {
+		if m := allocator.MapOf(c.a); m.Segments == nil || len(m.Segments) != 0 {
+			t.Errorf("%T: at first %+v, want an empty list", c.a, m)
+		}
+		b, err := c.a.Alloc(1000, 7, "weights")
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := allocator.MapSegment{Addr: b.Addr, Bytes: 1024, Kind: c.kind, Stream: 7, Blocks: []allocator.MapBlock{
+			{Addr: b.Addr, Bytes: 1024, State: allocator.MapLive, Stream: 7, Asked: 1000, Tag: "weights"},
+		}}
+		if m := allocator.MapOf(c.a); len(m.Segments) != 1 || fmt.Sprint(m.Segments[0]) != fmt.Sprint(want) {
+			t.Errorf("%T: %+v, want %+v", c.a, m, want)
+		}
+		if err := errors.Join(c.a.Free(b, 7), c.a.Close()); err != nil {
+			t.Error(err)
+		}
+	}
+}

@@ -1,0 +1,159 @@
+package allocator
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"time"
+)
+
+// Work is something that the device did, such as a kernel.
+type Work struct {
+	Name, Detail string
+	Start        time.Time // by the host's clock
+	Length       time.Duration
+}
+
+// perfettoEvent is an event of the Trace Event Format, which Perfetto reads.
+type perfettoEvent struct {
+	Name   string         `json:"name"`
+	Cat    string         `json:"cat,omitempty"`
+	Phase  string         `json:"ph"`
+	Time   float64        `json:"ts"`            // microseconds
+	Length *float64       `json:"dur,omitempty"` // of an X, which must have one
+	Pid    int            `json:"pid"`
+	Tid    int            `json:"tid"`
+	ID     string         `json:"id,omitempty"`
+	Scope  string         `json:"s,omitempty"` // of an instant: p, its process
+	Args   map[string]any `json:"args,omitempty"`
+}
+
+// Lives of blocks overlap, so that they cannot be slices of a thread: they are
+// asynchronous slices, which Perfetto shows in a track for each name, by process. So each
+// stream is a process, after the one of the device. A process has one thread, of the same
+// number, since thread 0 is taken for the idle one of the machine.
+const perfettoDevice = 1
+
+// perfetto writes events, one a line.
+type perfetto struct {
+	out     *bufio.Writer
+	err     error
+	begun   bool
+	streams map[Stream]int // processes
+	lived   int            // blocks, so far
+}
+
+func (p *perfetto) put(e perfettoEvent) {
+	e.Tid = e.Pid
+	line, err := json.Marshal(e)
+	if p.err == nil {
+		p.err = err
+	}
+	if p.begun {
+		p.out.WriteString(",\n")
+	}
+	p.begun = true
+	p.out.Write(line)
+}
+
+// name says what a process, or its thread, is called.
+func (p *perfetto) name(kind string, pid int, name string) {
+	p.put(perfettoEvent{Name: kind, Phase: "M", Pid: pid, Args: map[string]any{"name": name}})
+}
+
+// stream returns the process of s, which it names when it is new.
+func (p *perfetto) stream(s Stream) int {
+	pid, known := p.streams[s]
+	if !known {
+		pid = perfettoDevice + 1 + len(p.streams)
+		p.streams[s] = pid
+		p.name("process_name", pid, fmt.Sprintf("blocks of stream %#x", s))
+	}
+	return pid
+}
+
+func perfettoTime(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
+
+// WritePerfetto writes the ring as JSON for ui.perfetto.dev: a slice for each block's
+// life, named by its tag, among those of its stream; counters of the live and the
+// reserved bytes; and, on a track of the device, work that was done meanwhile. The life
+// of a block whose Alloc the ring has lost begins with the ring. otherData says how many
+// events were lost.
+func (t *Trace) WritePerfetto(w io.Writer, work ...Work) error {
+	dropped := t.Dropped()
+	events, _ := t.Events()
+	p := &perfetto{out: bufio.NewWriter(w), streams: map[Stream]int{}}
+	p.out.WriteString(`{"traceEvents":[` + "\n")
+	p.name("process_name", perfettoDevice, "device")
+	if len(work) > 0 {
+		p.name("thread_name", perfettoDevice, "kernels")
+	}
+	for _, k := range work {
+		length := perfettoTime(k.Length)
+		e := perfettoEvent{
+			Name: k.Name, Cat: "kernel", Phase: "X", Pid: perfettoDevice,
+			Time: perfettoTime(k.Start.Sub(t.begin)), Length: &length,
+		}
+		if k.Detail != "" {
+			e.Args = map[string]any{"shape": k.Detail}
+		}
+		p.put(e)
+	}
+	p.lives(events, t.Live())
+	fmt.Fprintf(p.out, "\n],\"otherData\":{\"dropped events\":\"%d\"}}\n", dropped)
+	if p.err != nil {
+		return p.err
+	}
+	return p.out.Flush()
+}
+
+// lives writes the events of a ring; live are the blocks that are handed out at its end.
+func (p *perfetto) lives(events []TraceEvent, live []LiveBlock) {
+	begun := map[uintptr]perfettoEvent{} // by address of a block that is handed out
+	begin := func(b LiveBlock, at time.Duration) {
+		e := perfettoEvent{
+			Name: b.Tag, Cat: "block", Phase: "b", Time: perfettoTime(at), Pid: p.stream(b.Stream), ID: fmt.Sprint(p.lived),
+			Args: map[string]any{"bytes": b.Bytes, "address": fmt.Sprintf("%#x", b.Addr)},
+		}
+		p.lived++
+		begun[b.Addr] = e
+		p.put(e)
+	}
+	var from time.Duration
+	if len(events) > 0 {
+		from = events[0].Time
+	}
+	named := map[uintptr]bool{}
+	for _, e := range events {
+		if e.Action == Freed && !named[e.Addr] {
+			begin(LiveBlock{e.Addr, e.Bytes, e.Stream, e.Tag}, from)
+		}
+		named[e.Addr] = true
+	}
+	for _, b := range live {
+		if !named[b.Addr] {
+			begin(b, from)
+		}
+	}
+	for _, e := range events {
+		at := perfettoTime(e.Time)
+		switch e.Action {
+		case Allocated:
+			begin(LiveBlock{e.Addr, e.Bytes, e.Stream, e.Tag}, e.Time)
+		case Freed:
+			p.put(perfettoEvent{
+				Name: begun[e.Addr].Name, Cat: "block", Phase: "e", Time: at, Pid: begun[e.Addr].Pid, ID: begun[e.Addr].ID,
+			})
+		case Refused:
+			p.put(perfettoEvent{
+				Name: "out of memory: " + e.Tag, Phase: "i", Time: at, Pid: p.stream(e.Stream), Scope: "p",
+				Args: map[string]any{"bytes": e.Bytes},
+			})
+		}
+		p.put(perfettoEvent{
+			Name: "memory", Phase: "C", Time: at, Pid: perfettoDevice,
+			Args: map[string]any{"live": e.Live, "reserved": e.Reserved},
+		})
+	}
+}

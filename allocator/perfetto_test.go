@@ -1,0 +1,228 @@
+package allocator_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"mlpool/allocator"
+	"mlpool/allocator/allocatortest"
+)
+
+// timeline is what WritePerfetto writes.
+type timeline struct {
+	TraceEvents []struct {
+		Name, Cat, Ph, ID string
+		Ts                float64
+		Dur               *float64
+		Pid, Tid          int
+		Args              map[string]any
+	}
+	OtherData map[string]string
+}
+
+func perfettoOf(t *testing.T, tr *allocator.Trace, work ...allocator.Work) (got timeline) {
+	t.Helper()
+	var out bytes.Buffer
+	if err := tr.WritePerfetto(&out, work...); err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(out.Bytes(), &got); err != nil {
+		t.Fatalf("%v in %s", err, out.String())
+	}
+	return got
+}
+
+// blocks returns the slices of blocks as "stream's name: tag, begin to end" in
+// microseconds; an end of -1 is none. It fails where slices are not in pairs.
+func (l *timeline) blocks(t *testing.T) (all []string) {
+	t.Helper()
+	names := map[int]string{}
+	begun := map[string]int{}
+	for i, e := range l.TraceEvents {
+		switch e.Ph {
+		case "M":
+			if e.Name == "process_name" {
+				names[e.Pid] = fmt.Sprint(e.Args["name"])
+			}
+		case "b":
+			if _, again := begun[e.ID]; again {
+				t.Errorf("two slices have id %s", e.ID)
+			}
+			begun[e.ID] = i
+		case "e":
+			from, known := begun[e.ID]
+			if b := l.TraceEvents[from]; !known || b.Name != e.Name || b.Pid != e.Pid || b.Cat != e.Cat || b.Ts > e.Ts {
+				t.Errorf("slice %s of process %d ends as %q of %d", e.ID, b.Pid, e.Name, e.Pid)
+			}
+			delete(begun, e.ID)
+			all = append(all, fmt.Sprintf("%s: %s, ended", names[e.Pid], e.Name))
+		}
+	}
+	for _, i := range begun {
+		all = append(all, fmt.Sprintf("%s: %s", names[l.TraceEvents[i].Pid], l.TraceEvents[i].Name))
+	}
+	slices.Sort(all)
+	return all
+}
+
+func TestPerfetto(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		capacity int
+		dropped  string
+		blocks   []string
+	}{
+		{"whole", 100, "0", []string{"blocks of stream 0x10: images, ended", `blocks of stream 0x20: we "quote", them, ended`}},
+		// What is left is a free, a failure and a free.
+		{"lost", 3, "2", []string{"blocks of stream 0x10: images, ended", `blocks of stream 0x20: we "quote", them, ended`}},
+		{"last", 1, "4", []string{`blocks of stream 0x20: we "quote", them, ended`}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			tr := traced(t, c.capacity)
+			got := perfettoOf(t, tr)
+			if blocks := got.blocks(t); !slices.Equal(blocks, c.blocks) {
+				t.Errorf("blocks %q, want %q", blocks, c.blocks)
+			}
+			events, _ := tr.Events()
+			counters := 0
+			for _, e := range got.TraceEvents {
+				if e.Ph != "C" {
+					continue
+				}
+				want := events[counters]
+				if e.Args["live"] != float64(want.Live) || e.Args["reserved"] != float64(want.Reserved) || e.Ts != float64(want.Time)/1000 {
+					t.Errorf("count %d: %v at %v µs, want %+v", counters, e.Args, e.Ts, want)
+				}
+				counters++
+			}
+			if counters != len(events) || got.OtherData["dropped events"] != c.dropped {
+				t.Errorf("%d counts of %d events, %s dropped, want %s", counters, len(events), got.OtherData["dropped events"], c.dropped)
+			}
+		})
+	}
+}
+
+// TestPerfettoOfOlderBlocks traces an allocator that has handed out blocks: they count,
+// and live from the first event on.
+func TestPerfettoOfOlderBlocks(t *testing.T) {
+	f := allocatortest.NewFake(deviceBytes)
+	p := newPool(t, f, allocator.PoolOptions{})
+	a, errA := p.Alloc(1000, 1, "weights")
+	b, errB := p.Alloc(100, 2, "batch")
+	tr := allocator.NewTrace(p, 10)
+	c, errC := tr.Alloc(10, 2, "output")
+	if err := errors.Join(errA, errB, errC, tr.Free(b, 2)); err != nil {
+		t.Fatal(err)
+	}
+	if err := tr.Free(b, 2); !errors.Is(err, allocator.ErrDoubleFree) {
+		t.Errorf("second Free: %v", err)
+	}
+	events, _ := tr.Events()
+	reserved := p.Stats().Reserved
+	want := []allocator.TraceEvent{
+		{Action: allocator.Allocated, Addr: c.Addr, Bytes: 10, Stream: 2, Tag: "output", Live: 1110, Reserved: reserved},
+		{Action: allocator.Freed, Addr: b.Addr, Bytes: 100, Stream: 2, Tag: "batch", Live: 1010, Reserved: reserved},
+	}
+	for i := range events {
+		if e := &events[i]; e.Took <= 0 || e.Time < 0 {
+			t.Errorf("event %d took %v, at %v", i, e.Took, e.Time)
+		}
+		events[i].Time, events[i].Took = 0, 0
+	}
+	if !slices.Equal(events, want) {
+		t.Errorf("events %+v, want %+v", events, want)
+	}
+	got := perfettoOf(t, tr)
+	blocks := []string{"blocks of stream 0x1: weights", "blocks of stream 0x2: batch, ended", "blocks of stream 0x2: output"}
+	if all := got.blocks(t); !slices.Equal(all, blocks) {
+		t.Errorf("blocks %q, want %q", all, blocks)
+	}
+	if err := errors.Join(tr.Free(a, 1), tr.Free(c, 2), tr.Close()); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestPerfettoOfRefusedFree frees an older block that the driver does not take back at
+// once.
+func TestPerfettoOfRefusedFree(t *testing.T) {
+	f := allocatortest.NewFake(deviceBytes)
+	m := allocator.NewMalloc(f)
+	b, err := m.Alloc(1000, 1, "weights")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tr := allocator.NewTrace(m, 10)
+	f.FailAt(1, "Free")
+	if err := tr.Free(b, 1); !errors.Is(err, allocatortest.ErrInjected) {
+		t.Fatalf("Free that the driver refuses: %v", err)
+	}
+	if err := tr.Free(b, 1); err != nil {
+		t.Fatal(err)
+	}
+	if events, _ := tr.Events(); len(events) != 1 || events[0].Live != 0 || events[0].Tag != "weights" {
+		t.Errorf("events %+v, want one Free", events)
+	}
+	if err := tr.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestPerfettoWork shows kernels on the clock of the trace.
+func TestPerfettoWork(t *testing.T) {
+	tr := traced(t, 10)
+	at := tr.Begin().Add(3 * time.Millisecond)
+	got := perfettoOf(t, tr, allocator.Work{Name: "gemm", Detail: "[1,2]·[2,3]", Start: at, Length: 1500}, allocator.Work{Name: "relu", Start: at, Length: 1},
+		allocator.Work{Name: "nothing", Start: at})
+	var kernels, names []string
+	for _, e := range got.TraceEvents {
+		switch {
+		case e.Ph == "X":
+			if e.Dur == nil {
+				t.Fatalf("a complete slice without a length: %+v", e)
+			}
+			kernels = append(kernels, fmt.Sprint(e.Name, e.Args, " ", e.Ts, " ", *e.Dur, " ", e.Pid, " ", e.Tid))
+		case e.Ph == "M" && e.Pid == 1:
+			names = append(names, fmt.Sprint(e.Name, e.Tid, e.Args["name"]))
+		}
+	}
+	if want := []string{"gemmmap[shape:[1,2]·[2,3]] 3000 1.5 1 1", "relumap[] 3000 0.001 1 1", "nothingmap[] 3000 0 1 1"}; !slices.Equal(kernels, want) {
+		t.Errorf("kernels %q, want %q", kernels, want)
+	}
+	if want := []string{"process_name1device", "thread_name1kernels"}; !slices.Equal(names, want) {
+		t.Errorf("names %q, want %q", names, want)
+	}
+}
+
+// brokenWriter takes nothing.
+type brokenWriter struct{}
+
+func (brokenWriter) Write([]byte) (int, error) { return 0, errors.New("no space") }
+
+// TestTraceEach watches what a ring of one event loses.
+func TestTraceEach(t *testing.T) {
+	f := allocatortest.NewFake(deviceBytes)
+	tr := allocator.NewTrace(allocator.NewMalloc(f), 1)
+	var seen []string
+	tr.Each(func(e allocator.TraceEvent) { seen = append(seen, fmt.Sprint(e.Action, " ", e.Live, " ", e.Reserved)) })
+	b, err := tr.Alloc(1000, 1, "block")
+	if err := errors.Join(err, tr.Free(b, 1)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tr.Alloc(-1, 1, "negative"); err == nil {
+		t.Fatal("no error")
+	}
+	if want := []string{"allocate 1000 1024", "free 0 0", "allocate failure 0 0"}; !slices.Equal(seen, want) {
+		t.Errorf("saw %q, want %q", seen, want)
+	}
+	if err := tr.WritePerfetto(brokenWriter{}); err == nil || err.Error() != "no space" {
+		t.Errorf("WritePerfetto where there is no space: %v", err)
+	}
+	if err := tr.Close(); err != nil {
+		t.Error(err)
+	}
+}

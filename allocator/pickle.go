@@ -1,0 +1,124 @@
+package allocator
+
+import (
+	"bufio"
+	"encoding/binary"
+	"io"
+	"math/bits"
+	"strings"
+)
+
+// A pickler writes plain data as Python's pickle, protocol 2, with only those opcodes
+// that the reader in pytorch.org/memory_viz knows: no text but Unicode, no number but of
+// up to 8 bytes. Errors are those of the bufio.Writer, and come with its Flush.
+type pickler struct {
+	out  *bufio.Writer
+	memo map[string]uint32 // what was written before, by a name or by its text
+}
+
+// picklerBatch is how many members of a list are put into it at once, as Python does:
+// what reads them has all of them on a stack.
+const picklerBatch = 1000
+
+// newPickler begins a pickle, of one value, that finish ends.
+func newPickler(w io.Writer) *pickler {
+	p := &pickler{bufio.NewWriter(w), map[string]uint32{}}
+	p.out.WriteString("\x80\x02")
+	return p
+}
+
+func (p *pickler) finish() error {
+	p.out.WriteByte('.')
+	return p.out.Flush()
+}
+
+// op writes an opcode and the low bytes of a number behind it.
+func (p *pickler) op(code byte, n uint64, bytes int) {
+	p.out.WriteByte(code)
+	p.out.Write(binary.LittleEndian.AppendUint64(nil, n)[:bytes])
+}
+
+func (p *pickler) int(n int64) {
+	switch {
+	case n == int64(uint8(n)):
+		p.op('K', uint64(n), 1)
+	case n == int64(uint16(n)):
+		p.op('M', uint64(n), 2)
+	case n == int64(int32(n)):
+		p.op('J', uint64(n), 4)
+	default:
+		p.op(0x8a, 8, 1)
+		p.out.Write(binary.LittleEndian.AppendUint64(nil, uint64(n)))
+	}
+}
+
+func (p *pickler) bool(b bool) {
+	code := byte(0x89)
+	if b {
+		code = 0x88
+	}
+	p.out.WriteByte(code)
+}
+
+// once writes a value the first time that it is called with a name, and then refers to it.
+func (p *pickler) once(name string, value func()) {
+	at, written := p.memo[name]
+	put, put4 := byte('q'), byte('r')
+	if written {
+		put, put4 = 'h', 'j'
+	} else {
+		value()
+		at = uint32(len(p.memo))
+		p.memo[name] = at
+	}
+	if bits.Len32(at) <= 8 {
+		p.op(put, uint64(at), 1)
+	} else {
+		p.op(put4, uint64(at), 4)
+	}
+}
+
+func (p *pickler) text(s string) {
+	p.once("text "+s, func() {
+		s = strings.ToValidUTF8(s, "\uFFFD") // Python takes nothing else
+		p.op('X', uint64(len(s)), 4)
+		p.out.WriteString(s)
+	})
+}
+
+// dict writes a dict; members calls key and writes a value in turn.
+func (p *pickler) dict(members func()) {
+	p.out.WriteString("}(")
+	members()
+	p.out.WriteByte('u')
+}
+
+// list writes a list of n members.
+func (p *pickler) list(n int, member func(i int)) {
+	p.out.WriteByte(']')
+	for from := 0; from < n; from += picklerBatch {
+		p.out.WriteByte('(')
+		for i := from; i < min(from+picklerBatch, n); i++ {
+			member(i)
+		}
+		p.out.WriteByte('e')
+	}
+}
+
+// pair writes a tuple of two numbers.
+func (p *pickler) pair(a, b int64) {
+	p.int(a)
+	p.int(b)
+	p.out.WriteByte(0x86)
+}
+
+// number and word write a member of a dict.
+func (p *pickler) number(key string, n int64) {
+	p.text(key)
+	p.int(n)
+}
+
+func (p *pickler) word(key, value string) {
+	p.text(key)
+	p.text(value)
+}

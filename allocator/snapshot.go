@@ -1,0 +1,191 @@
+package allocator
+
+import (
+	"io"
+	"strings"
+)
+
+// WriteSnapshot writes the ring, and m, the memory of the traced allocator after it, as
+// torch.cuda.memory._dump_snapshot does: a pickle for pytorch.org/memory_viz, for
+// python -m torch.cuda._memory_viz and for allocbench. A block's stack has one frame,
+// named after its tag.
+//
+// The segments are those of m, the end. A trace knows of no others: a block that was freed
+// outside of them has a segment of its own, which begins and ends with it. Where memory is
+// mapped twice, as in stitches, the segments are where blocks use it, so that their sizes
+// add up to what is reserved. A free is complete when it is requested. What a device had
+// free when memory ran out is -1, not known.
+func (t *Trace) WriteSnapshot(w io.Writer, m Map) error {
+	trace, _ := t.Events()
+	segments := snapshotSegments(m)
+	entries := snapshotEntries(trace, segments)
+	p := newPickler(w)
+	p.dict(func() {
+		p.text("segments")
+		p.list(len(segments), func(i int) { p.segment(segments[i]) })
+		p.text("device_traces")
+		p.list(1, func(int) {
+			p.list(len(entries), func(i int) {
+				e := trace[entries[i].event]
+				p.entry(e, entries[i].action, t.begin.Add(e.Time).UnixMicro())
+			})
+		})
+		p.text("allocator_settings")
+		p.dict(func() {})
+		p.text("external_annotations")
+		p.list(0, nil)
+	})
+	return p.finish()
+}
+
+// A snapshotEntry is one of those that an event of a trace becomes.
+type snapshotEntry struct {
+	action string
+	event  int // in the trace
+}
+
+// snapshotEntries returns the entries of a trace. What shows memory at one of them looks
+// up the segment of each block: where none of the segments has it, there is one for the
+// block alone.
+func snapshotEntries(trace []TraceEvent, segments []MapSegment) (entries []snapshotEntry) {
+	alone := make([]bool, len(trace)) // the block of the event
+	handedOut := map[uintptr]int{}    // by which event
+	for i, e := range trace {
+		switch e.Action {
+		case Allocated:
+			handedOut[e.Addr] = i
+		case Freed:
+			if g := segmentAt(segments, e.Addr); g == nil || e.Addr >= g.Addr+uintptr(g.Bytes) {
+				alone[i] = true
+				if from, known := handedOut[e.Addr]; known {
+					alone[from] = true
+				}
+			}
+			delete(handedOut, e.Addr)
+		}
+	}
+	for i, e := range trace {
+		switch e.Action {
+		case Allocated:
+			if alone[i] {
+				entries = append(entries, snapshotEntry{"segment_alloc", i})
+			}
+			entries = append(entries, snapshotEntry{"alloc", i})
+		case Freed:
+			entries = append(entries, snapshotEntry{"free_requested", i}, snapshotEntry{"free_completed", i})
+			if alone[i] {
+				entries = append(entries, snapshotEntry{"segment_free", i})
+			}
+		case Refused:
+			if e.Bytes >= 0 {
+				entries = append(entries, snapshotEntry{"oom", i})
+			}
+		}
+	}
+	return entries
+}
+
+func (p *pickler) entry(e TraceEvent, action string, micros int64) {
+	p.dict(func() {
+		p.word("action", action)
+		if e.Action == Refused {
+			p.number("device_free", -1)
+		} else {
+			p.number("addr", int64(e.Addr))
+		}
+		size := e.Bytes
+		if strings.HasPrefix(action, "segment") {
+			size = blockSize(size)
+		}
+		p.number("size", size)
+		p.number("stream", int64(e.Stream))
+		p.number("time_us", micros)
+		p.frames(e.Tag)
+	})
+}
+
+// frames writes the stack of a block: its tag.
+func (p *pickler) frames(tag string) {
+	p.text("frames")
+	p.once("frames "+tag, func() {
+		p.list(1, func(int) {
+			p.dict(func() {
+				p.word("name", tag)
+				p.word("filename", "tag")
+				p.number("line", 0)
+			})
+		})
+	})
+}
+
+// snapshotSegments returns the segments of m with memory behind them, each once.
+func snapshotSegments(m Map) (segments []MapSegment) {
+	for _, g := range m.Segments {
+		open := false // the last segment goes on
+		for _, b := range g.Blocks {
+			if b.State == MapUnmapped || b.State == MapStitched || b.State == MapUnstitched {
+				open = false
+				continue
+			}
+			if !open {
+				segments = append(segments, MapSegment{Addr: b.Addr, Kind: g.Kind, Stream: g.Stream, Page: g.Page})
+				open = true
+			}
+			last := &segments[len(segments)-1]
+			last.Bytes += b.Bytes
+			last.Blocks = append(last.Blocks, b)
+		}
+	}
+	return segments
+}
+
+// snapshotStates are what a snapshot calls the states of blocks.
+var snapshotStates = map[string]string{
+	MapLive: "active_allocated", MapWaiting: "active_pending_free", MapFree: "inactive", MapCached: "inactive",
+}
+
+func (p *pickler) segment(g MapSegment) {
+	var allocated, active, requested int64
+	for _, b := range g.Blocks {
+		switch b.State {
+		case MapLive:
+			allocated += b.Bytes
+			active += b.Bytes
+			requested += b.Asked
+		case MapWaiting:
+			active += b.Bytes
+		}
+	}
+	p.dict(func() {
+		p.number("device", 0)
+		p.number("address", int64(g.Addr))
+		p.number("total_size", g.Bytes)
+		p.number("allocated_size", allocated)
+		p.number("active_size", active)
+		p.number("requested_size", requested)
+		p.number("stream", int64(g.Stream))
+		p.word("segment_type", "large")
+		p.text("segment_pool_id")
+		p.pair(0, 0)
+		p.text("is_expandable")
+		p.bool(g.Page > 0)
+		p.text("frames")
+		p.list(0, nil)
+		p.text("blocks")
+		p.list(len(g.Blocks), func(i int) {
+			b := g.Blocks[i]
+			p.dict(func() {
+				p.number("address", int64(b.Addr))
+				p.number("size", b.Bytes)
+				p.number("requested_size", b.Asked)
+				p.word("state", snapshotStates[b.State])
+				if b.State == MapLive {
+					p.frames(b.Tag)
+				} else {
+					p.text("frames")
+					p.list(0, nil)
+				}
+			})
+		})
+	})
+}

@@ -1,0 +1,363 @@
+package allocator_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"mlpool/allocator"
+	"mlpool/allocator/allocatortest"
+)
+
+// unpickle reads what a snapshot is made of, and nothing else, as Python does. A tuple
+// is a list.
+func unpickle(t *testing.T, data []byte) any {
+	t.Helper()
+	var stack []any
+	var marks []int
+	memo := map[uint64]any{}
+	at := 0
+	take := func(n int) []byte {
+		at += n
+		return data[at-n : at]
+	}
+	number := func(n int) uint64 {
+		return binary.LittleEndian.Uint64(append(slices.Clone(take(n)), make([]byte, 8-n)...))
+	}
+	push := func(v any) { stack = append(stack, v) }
+	pop := func(from int) []any {
+		items := slices.Clone(stack[from:])
+		stack = stack[:from]
+		return items
+	}
+	top := func() any { return stack[len(stack)-1] }
+	for {
+		switch op := take(1)[0]; op {
+		case 0x80:
+			if version := take(1)[0]; version != 2 {
+				t.Fatalf("protocol %d", version)
+			}
+		case 'K':
+			push(int64(number(1)))
+		case 'M':
+			push(int64(number(2)))
+		case 'J':
+			push(int64(int32(number(4))))
+		case 0x8a:
+			if n := take(1)[0]; n != 8 {
+				t.Fatalf("a number of %d bytes", n)
+			}
+			push(int64(number(8)))
+		case 0x88, 0x89:
+			push(op == 0x88)
+		case 'X':
+			text := string(take(int(number(4))))
+			if !utf8.ValidString(text) {
+				t.Fatalf("text %q, at which Python fails", text)
+			}
+			push(text)
+		case '}':
+			push(map[string]any{})
+		case ']':
+			push(&[]any{})
+		case '(':
+			marks = append(marks, len(stack))
+		case 'u', 'e':
+			last := len(marks) - 1
+			items := pop(marks[last])
+			marks = marks[:last]
+			if op == 'e' {
+				l := top().(*[]any)
+				*l = append(*l, items...)
+				continue
+			}
+			for i := 0; i < len(items); i += 2 {
+				top().(map[string]any)[items[i].(string)] = items[i+1]
+			}
+		case 0x86:
+			items := pop(len(stack) - 2)
+			push(&items)
+		case 'q':
+			memo[number(1)] = top()
+		case 'r':
+			memo[number(4)] = top()
+		case 'h':
+			push(memo[number(1)])
+		case 'j':
+			push(memo[number(4)])
+		case '.':
+			if at != len(data) || len(stack) != 1 {
+				t.Fatalf("the pickle ends at byte %d of %d with %d values", at, len(data), len(stack))
+			}
+			return stack[0]
+		default:
+			t.Fatalf("opcode %#x at byte %d", op, at-1)
+		}
+	}
+}
+
+// dicts returns the members of a list of dicts.
+func dicts(v any) (all []map[string]any) {
+	for _, d := range *v.(*[]any) {
+		all = append(all, d.(map[string]any))
+	}
+	return all
+}
+
+func snapshotOf(t *testing.T, tr *allocator.Trace) map[string]any {
+	t.Helper()
+	var out bytes.Buffer
+	if err := tr.WriteSnapshot(&out, allocator.MapOf(tr)); err != nil {
+		t.Fatal(err)
+	}
+	return unpickle(t, out.Bytes()).(map[string]any)
+}
+
+// count returns how many entries the trace of a snapshot has of the actions.
+func count(s map[string]any, actions ...string) (n int) {
+	for _, e := range dicts((*s["device_traces"].(*[]any))[0]) {
+		if slices.Contains(actions, e["action"].(string)) {
+			n++
+		}
+	}
+	return n
+}
+
+// checkWalk walks a snapshot from its end to its beginning, as memory_viz does where it
+// shows the memory at an event: there, each block lies in a segment, and segments end that
+// there are.
+func checkWalk(t *testing.T, s map[string]any) {
+	t.Helper()
+	segments, blocks := map[int64]int64{}, map[int64]bool{}
+	for _, g := range dicts(s["segments"]) {
+		segments[g["address"].(int64)] = g["total_size"].(int64)
+		for _, b := range dicts(g["blocks"]) {
+			if b["state"] == "active_allocated" {
+				blocks[b["address"].(int64)] = true
+			}
+		}
+	}
+	for i, e := range slices.Backward(dicts((*s["device_traces"].(*[]any))[0])) {
+		addr, _ := e["addr"].(int64)
+		switch e["action"] {
+		case "free_completed":
+			blocks[addr] = true
+		case "alloc":
+			delete(blocks, addr)
+		case "segment_free":
+			if _, there := segments[addr]; there {
+				t.Fatalf("entry %d: a segment at %#x ends, where one stays", i, addr)
+			}
+			segments[addr] = e["size"].(int64)
+		case "segment_alloc":
+			if segments[addr] != e["size"] {
+				t.Fatalf("entry %d: a segment of %v bytes begins at %#x, where one of %d was", i, e["size"], addr, segments[addr])
+			}
+			delete(segments, addr)
+		}
+		for at := range blocks {
+			in := false
+			for from, size := range segments {
+				in = in || from <= at && at < from+size
+			}
+			if !in {
+				t.Fatalf("before entry %d, %v %#x, the block at %#x is in no segment", i, e["action"], addr, at)
+			}
+		}
+	}
+}
+
+func frame(d map[string]any) string {
+	frames := dicts(d["frames"])
+	if len(frames) == 0 {
+		return ""
+	}
+	return frames[0]["name"].(string)
+}
+
+func TestSnapshot(t *testing.T) {
+	f := allocatortest.NewFake(1 << 30).WithoutPages()
+	p := newPool(t, f, allocator.PoolOptions{SegmentBytes: 1 << 20, MaxBytes: 1 << 22})
+	old, err := p.Alloc(70_000, 0, "weights")
+	tr := allocator.NewTrace(p, 100)
+	a, errA := tr.Alloc(300, 0, "gemm")
+	b, errB := tr.Alloc(5, 0x7f0000001000, "gemm")
+	if err := errors.Join(err, errA, errB, tr.Free(a, 0)); err != nil {
+		t.Fatal(err)
+	}
+	for _, bytes := range []int64{1 << 40, -1} {
+		if _, err := tr.Alloc(bytes, 0, "too \xffmuch"); err == nil {
+			t.Fatalf("Alloc(%d): no error", bytes)
+		}
+	}
+	s := snapshotOf(t, tr)
+	var entries []string
+	for _, e := range dicts((*s["device_traces"].(*[]any))[0]) {
+		addr, has := e["addr"]
+		if !has {
+			addr = e["device_free"]
+		}
+		entries = append(entries, fmt.Sprintf("%v %v %v %v %s", e["action"], addr, e["size"], e["stream"], frame(e)))
+		if at := e["time_us"].(int64); at < tr.Begin().UnixMicro() || at > tr.Begin().UnixMicro()+3600e6 {
+			t.Errorf("an entry at %d µs of a trace that begins at %d", at, tr.Begin().UnixMicro())
+		}
+	}
+	want := []string{
+		fmt.Sprintf("alloc %d 300 0 gemm", a.Addr), fmt.Sprintf("alloc %d 5 %d gemm", b.Addr, 0x7f0000001000),
+		fmt.Sprintf("free_requested %d 300 0 gemm", a.Addr), fmt.Sprintf("free_completed %d 300 0 gemm", a.Addr),
+		"oom -1 1099511627776 0 too \ufffdmuch",
+	}
+	if !slices.Equal(entries, want) {
+		t.Errorf("entries %q, want %q", entries, want)
+	}
+	var live []string
+	for _, g := range dicts(s["segments"]) {
+		if g["is_expandable"] != false || g["device"] != int64(0) || g["segment_type"] != "large" {
+			t.Errorf("segment %v", g)
+		}
+		for _, b := range dicts(g["blocks"]) {
+			if b["state"] == "active_allocated" {
+				live = append(live, fmt.Sprintf("%v %v %v %s", b["address"], b["size"], b["requested_size"], frame(b)))
+			}
+		}
+	}
+	slices.Sort(live)
+	want = []string{fmt.Sprintf("%d 70144 70000 weights", old.Addr), fmt.Sprintf("%d 256 5 gemm", b.Addr)}
+	if !slices.Equal(live, want) {
+		t.Errorf("live blocks %q, want %q", live, want)
+	}
+	if err := tr.WriteSnapshot(brokenWriter{}, allocator.Map{}); err == nil {
+		t.Error("no error where there is no space")
+	}
+	if err := errors.Join(tr.Free(old, 0), tr.Free(b, 0x7f0000001000)); err != nil {
+		t.Error(err)
+	}
+	f.Synchronize()
+	if err := tr.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestSnapshotAddsUp takes snapshots of random calls, with stitches: their sums are
+// those of the pool, and blocks cover their segments. Names are more than fit a byte.
+func TestSnapshotAddsUp(t *testing.T) {
+	c := newChurn(t, 1, 2<<20, allocator.PoolOptions{})
+	tr := allocator.NewTrace(c.pool, 3000)
+	for i := range 300 {
+		b, err := tr.Alloc(256, 1, strings.Repeat("n", i))
+		c.must(err)
+		c.must(tr.Free(b, 1))
+	}
+	stitches := 0
+	for range fewer(600) {
+		c.step()
+		stitches += states(c.pool.Map())["stitch live"]
+		s, st := snapshotOf(t, tr), c.Stats()
+		if got := count(s, "alloc", "free_requested", "free_completed"); got != 900 {
+			t.Fatalf("%d entries, want 900", got)
+		}
+		var reserved, allocated int64
+		for _, g := range dicts(s["segments"]) {
+			at := g["address"].(int64)
+			for _, b := range dicts(g["blocks"]) {
+				if b["address"] != at {
+					t.Fatalf("a block at %v, want it at %v", b["address"], at)
+				}
+				at += b["size"].(int64)
+			}
+			if at != g["address"].(int64)+g["total_size"].(int64) || g["active_size"].(int64) < g["allocated_size"].(int64) || g["is_expandable"] != true {
+				t.Fatalf("segment %v ends at %v", g, at)
+			}
+			reserved += g["total_size"].(int64)
+			allocated += g["allocated_size"].(int64)
+		}
+		if reserved != st.Reserved || allocated != st.Allocated {
+			t.Fatalf("%d bytes of %d in the snapshot, %d of %d in the statistics", allocated, reserved, st.Allocated, st.Reserved)
+		}
+	}
+	if stitches == 0 {
+		t.Error("no block was in a stitch")
+	}
+	c.end()
+}
+
+// TestSnapshotOfPoison: the blocks of the snapshot have the addresses of the trace.
+func TestSnapshotOfPoison(t *testing.T) {
+	f := allocatortest.NewFake(deviceBytes)
+	tr := allocator.NewTrace(allocator.NewPoison(newPool(t, f, allocator.PoolOptions{}), f), 10)
+	b, err := tr.Alloc(300, 1, "gemm")
+	if err != nil {
+		t.Fatal(err)
+	}
+	segments := dicts(snapshotOf(t, tr)["segments"])
+	if len(segments) != 1 || segments[0]["address"] != int64(b.Addr) || segments[0]["requested_size"] != int64(300) {
+		t.Errorf("segments %v, want one at %d", segments, b.Addr)
+	}
+	if err := tr.Free(b, 1); err != nil {
+		t.Error(err)
+	}
+	f.Synchronize()
+	if err := tr.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestSnapshotOfSegmentsThatAreNoMore frees blocks whose segments then go back to the
+// driver, or of which no segment is known.
+func TestSnapshotOfSegmentsThatAreNoMore(t *testing.T) {
+	for name, open := range map[string]func(*allocatortest.Fake) allocator.Allocator{
+		"malloc": func(f *allocatortest.Fake) allocator.Allocator { return allocator.NewMalloc(f) },
+		"async":  func(f *allocatortest.Fake) allocator.Allocator { return allocator.NewAsync(f) },
+		"pool":   func(f *allocatortest.Fake) allocator.Allocator { return newPool(t, f, allocator.PoolOptions{}) },
+		"poison": func(f *allocatortest.Fake) allocator.Allocator {
+			return allocator.NewPoison(newPool(t, f, allocator.PoolOptions{}), f)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := allocatortest.NewFake(deviceBytes)
+			a := open(f)
+			old, err := a.Alloc(5000, 1, "batch")
+			if err != nil {
+				t.Fatal(err)
+			}
+			tr := allocator.NewTrace(a, 100)
+			var kept []allocator.Block
+			for i := range 9 {
+				b, err := tr.Alloc(int64(i)<<20, 1, "gemm")
+				if err != nil {
+					t.Fatal(err)
+				}
+				kept = append(kept, b)
+			}
+			for _, b := range kept[3:] {
+				if err := tr.Free(b, 1); err != nil {
+					t.Fatal(err)
+				}
+			}
+			f.Synchronize()
+			if err := errors.Join(tr.Free(old, 1), tr.Trim(0)); err != nil {
+				t.Fatal(err)
+			}
+			s := snapshotOf(t, tr)
+			checkWalk(t, s)
+			if n := count(s, "segment_alloc"); n == 0 || n != count(s, "segment_free") && n+1 != count(s, "segment_free") {
+				t.Errorf("%d segments begin and %d end", n, count(s, "segment_free"))
+			}
+			for _, b := range kept[:3] {
+				if err := tr.Free(b, 1); err != nil {
+					t.Error(err)
+				}
+			}
+			checkWalk(t, snapshotOf(t, tr))
+			f.Synchronize()
+			if err := tr.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
