@@ -6,7 +6,9 @@
 package configs
 
 import (
+	"cmp"
 	"fmt"
+	"io"
 	"os"
 )
 
@@ -19,8 +21,8 @@ type Config struct {
 	Data      Data
 	Log       Log
 
-	name  string         // of the file, for errors
-	lines map[string]int // where each key given in it stands
+	name   string            // of the file, for errors
+	places map[string]string // where each key that is not as by default is set: "mnist.toml:3: train.bsz"
 }
 
 // Model is section [model]: an MLP without biases.
@@ -43,6 +45,10 @@ type Train struct {
 	TimeEpoch    bool    // print a line of times after each epoch
 	Profile      int     // after the training, time so many more steps operation by operation, 0 to 1000000; "eager" only
 	Nvtx         bool    // show epochs, steps and operations to a profiler as NVTX ranges
+
+	// CheckpointEvery is how many epochs lie between two checkpoints, 0 to 1000000; 0: there
+	// is one at the end.
+	CheckpointEvery int
 }
 
 // Allocator is section [allocator]. The environment chooses the kind of
@@ -52,7 +58,7 @@ type Allocator struct {
 	Strategy        string  // how a free block is chosen
 	Reuse           string  // how far free memory moves between streams: "wait", "opportunistic" or "same-stream"
 	Segments        string  // where memory comes from: "virtual", pages that are mapped where they are needed, or "malloc", cudaMalloc; "": virtual where the device and the strategy can have it, else malloc
-	SegmentBytes    int     // of malloc segments: the unit of what is asked of the driver, a power of two; 0: the pool's choice
+	SegmentBytes    int     // of malloc segments: the unit of what is asked of the driver, a power of two from 256 on; 0: the pool's choice
 	MaxSegmentBytes int     // of malloc segments: the size at which they stop growing; 0: the pool's choice
 	MaxSplitBytes   int     // of malloc segments: larger blocks are kept for large requests; 0: none are
 	GcThreshold     float64 // share of the limit from which on unused segments go back early, 0 to 1; 0: never
@@ -67,7 +73,7 @@ type Allocator struct {
 	// Of any.
 	MaxBytes    int     // limit of what a pool of this program reserves, and others hand out; 0: none
 	MaxFraction float64 // the same as a share of the device's memory, 0 to 1; 0: none
-	Trace       string  // file for a trace of the last calls, NAME.csv or NAME.json; empty: none
+	Trace       string  // file for a trace of the last calls, NAME.csv, NAME.json or NAME.pickle; empty: none
 	TraceEvents int     // how many calls the trace keeps, the last ones
 	Poison      bool    // fill blocks with NaN, and check what lies around them
 }
@@ -118,10 +124,11 @@ var keys = []key{
 	{"train.time_epoch", boolean(func(c *Config) *bool { return &c.Train.TimeEpoch })},
 	{"train.profile", integer(0, 1e6, func(c *Config) *int { return &c.Train.Profile })},
 	{"train.nvtx", boolean(func(c *Config) *bool { return &c.Train.Nvtx })},
+	{"train.checkpoint_every", integer(0, 1e6, func(c *Config) *int { return &c.Train.CheckpointEvery })},
 	{"allocator.strategy", text(func(c *Config) *string { return &c.Allocator.Strategy })},
 	{"allocator.reuse", oneOf(func(c *Config) *string { return &c.Allocator.Reuse }, "wait", "opportunistic", "same-stream")},
 	{"allocator.segments", oneOf(func(c *Config) *string { return &c.Allocator.Segments }, "virtual", "malloc", "")},
-	{"allocator.segment_bytes", bytes(0, func(c *Config) *int { return &c.Allocator.SegmentBytes })},
+	{"allocator.segment_bytes", powerOfTwo(256, func(c *Config) *int { return &c.Allocator.SegmentBytes })},
 	{"allocator.max_segment_bytes", bytes(0, func(c *Config) *int { return &c.Allocator.MaxSegmentBytes })},
 	{"allocator.max_bytes", bytes(0, func(c *Config) *int { return &c.Allocator.MaxBytes })},
 	{"allocator.max_fraction", share(func(c *Config) *float64 { return &c.Allocator.MaxFraction })},
@@ -140,14 +147,47 @@ var keys = []key{
 	{"log.log_dir", text(func(c *Config) *string { return &c.Log.LogDir })},
 }
 
-// Load reads the file at path. Its errors are one line: that of os for a file
-// that cannot be read, those of [Parse] for what is in it.
-func Load(path string) (Config, error) {
-	text, err := os.ReadFile(path)
+// Keys returns the names of all keys with their sections, such as "train.bsz", in the
+// order of the sections.
+func Keys() []string {
+	names := make([]string, len(keys))
+	for i, k := range keys {
+		names[i] = k.name
+	}
+	return names
+}
+
+// Load reads the file at path, or standard input where that is "-", and then takes
+// the settings, as [Parse] does. Its errors are one line: that of os for a file that
+// cannot be read, those of Parse for the rest.
+func Load(path string, settings ...string) (Config, error) {
+	name, read := path, func() ([]byte, error) { return os.ReadFile(path) }
+	if path == "-" {
+		name, read = "standard input", func() ([]byte, error) { return io.ReadAll(os.Stdin) }
+	}
+	text, err := read()
 	if err != nil {
 		return Config{}, err
 	}
-	return Parse(path, text)
+	return Parse(name, text, settings...)
+}
+
+// Name returns what the config was read from: a path, or "standard input".
+func (c Config) Name() string { return c.name }
+
+// defaultSegment is allocator.segment_bytes where that is 0.
+const defaultSegment = 2 << 20
+
+// check looks for values that do not go together.
+func (c Config) check() error {
+	a := c.Allocator
+	if least := cmp.Or(a.SegmentBytes, defaultSegment); a.MaxSegmentBytes != 0 && a.MaxSegmentBytes < least {
+		return c.Errorf("allocator.max_segment_bytes", "is %d, less than the %d of allocator.segment_bytes", a.MaxSegmentBytes, least)
+	}
+	if a.MaxBytes != 0 && a.Preallocate > a.MaxBytes {
+		return c.Errorf("allocator.preallocate", "is %d, more than the %d of allocator.max_bytes", a.Preallocate, a.MaxBytes)
+	}
+	return nil
 }
 
 // CheckData returns an error if a training set of so many rows does not fill
@@ -160,11 +200,12 @@ func (c Config) CheckData(trainRows int) error {
 }
 
 // Errorf returns an error about the value of a key, such as "train.device". It
-// starts with the file's name and, where the file sets the key, the line.
+// starts with where the key was set, the file's line or the setting, and else with the
+// file's name.
 func (c Config) Errorf(key, format string, args ...any) error {
-	err := fmt.Errorf(format, args...)
-	if line := c.lines[key]; line != 0 {
-		return fmt.Errorf("%s:%d: %s: %w", c.name, line, key, err)
+	place, set := c.places[key]
+	if !set {
+		place = fmt.Sprintf("%s: %s (not set there)", c.name, key)
 	}
-	return fmt.Errorf("%s: %s (not set there): %w", c.name, key, err)
+	return fmt.Errorf("%s: %w", place, fmt.Errorf(format, args...))
 }

@@ -28,11 +28,22 @@ func TestParseErrors(t *testing.T) {
 		{"[optimizer]", "t.toml:1: optimizer: unknown section"},
 		{"optimizer.name.first = 1", "t.toml:1: optimizer.name: unknown section"},
 		{`"train.bsz" = 3`, `t.toml:1: "train.bsz": unknown section`},
-		{"[train]\n\"a\\nb\" = 3", `t.toml:2: train."a\nb": unknown key, [train] has num_epochs, bsz, learning_rate, seed, device, precision, executor, fuse, verbose, time_epoch, profile, nvtx`},
+		{"[train]\n\"a\\nb\" = 3", `t.toml:2: train."a\nb": unknown key, [train] has num_epochs, bsz, learning_rate, seed, device, precision, executor, fuse, verbose, time_epoch, profile, nvtx, checkpoint_every`},
 
 		// Not a section.
 		{"train = 3", "t.toml:1: train: is 3, want a section"},
 		{"[[train]]\nbsz = 3", "t.toml:1: train: is an array, want a section"},
+
+		// By another program's word.
+		{"[train]\nlr = 3", "t.toml:2: train.lr: unknown key, did you mean train.learning_rate?"},
+		{"Epochs = 3", "t.toml:1: Epochs: unknown key, did you mean train.num_epochs?"},
+		{"[train]\nbatch = 3", "t.toml:2: train.batch: unknown key, did you mean train.bsz?"},
+		{"[train]\nbatch_size = 3", "t.toml:2: train.batch_size: unknown key, did you mean train.bsz?"},
+		{"[model]\nhidden = 3", "t.toml:2: model.hidden: unknown key, did you mean model.feat_dim?"},
+		{"[model]\nhidden_size = 3", "t.toml:2: model.hidden_size: unknown key, did you mean model.feat_dim?"},
+		{"[model]\nwidth = 3", "t.toml:2: model.width: unknown key, did you mean model.feat_dim?"},
+		{"[network]\nlayers = 3", "t.toml:1: network: unknown section"},
+		{"network.layers = 3", "t.toml:1: network.layers: unknown key, did you mean model.num_layers?"},
 
 		// Wrong type.
 		{"[model]\n\nfeat_dim = 784.0", "t.toml:3: model.feat_dim: is 784.0, want an integer from 1 to 32768"},
@@ -62,6 +73,10 @@ func TestParseErrors(t *testing.T) {
 		{"[train]\nlearning_rate = -0.1", "t.toml:2: train.learning_rate: is -0.1, want a positive number"},
 		{"[train]\nlearning_rate = nan", "t.toml:2: train.learning_rate: is NaN, want a positive number"},
 		{"[allocator]\nmax_bytes = -1", "t.toml:2: allocator.max_bytes: is -1, want an integer from 0 to 70368744177664"},
+		{"[allocator]\nsegment_bytes = 1000", "t.toml:2: allocator.segment_bytes: is 1000, want 0 or a power of two from 256 to 70368744177664"},
+		{"[allocator]\nsegment_bytes = 128", "t.toml:2: allocator.segment_bytes: is 128, want 0 or a power of two from 256"},
+		{"[allocator]\nsegment_bytes = 140737488355328", "t.toml:2: allocator.segment_bytes: is 140737488355328, want 0 or a power of two from 256"},
+		{"[allocator]\nsegment_bytes = 1e6", "t.toml:2: allocator.segment_bytes: is 1e+06, want 0 or a power of two from 256"},
 		{"[allocator]\nmax_fraction = 1.5", "t.toml:2: allocator.max_fraction: is 1.5, want a number from 0 to 1"},
 		{"[allocator]\ngc_threshold = nan", "t.toml:2: allocator.gc_threshold: is NaN, want a number from 0 to 1"},
 		{"[allocator]\nmax_fraction = \"all\"", `t.toml:2: allocator.max_fraction: is "all", want a number from 0 to 1`},
@@ -76,15 +91,20 @@ func TestParseErrors(t *testing.T) {
 		{"[allocator]\nsegments = \"cudaMalloc\"", `t.toml:2: allocator.segments: is "cudaMalloc", want "virtual" or "malloc" or ""`},
 		{"[allocator]\nsegments = 2", `t.toml:2: allocator.segments: is 2, want "virtual" or "malloc" or ""`},
 		{"[allocator]\nsegment = \"malloc\"", "t.toml:2: allocator.segment: unknown key, did you mean allocator.segments?"},
-		{"[allocator]\ntrace = \"x.parquet\"", `t.toml:2: allocator.trace: is "x.parquet", want a file that ends in .csv or .json`},
-		{"[allocator]\ntrace = \"csv\"", `t.toml:2: allocator.trace: is "csv", want a file that ends in .csv or .json`},
-		{"[allocator]\ntrace = 1.0", `t.toml:2: allocator.trace: is 1.0, want a file that ends in .csv or .json`},
+		{"[allocator]\ntrace = \"x.parquet\"", `t.toml:2: allocator.trace: is "x.parquet", want a file that ends in .csv, .json or .pickle`},
+		{"[allocator]\ntrace = \"csv\"", `t.toml:2: allocator.trace: is "csv", want a file that ends in .csv, .json or .pickle`},
+		{"[allocator]\ntrace = 1.0", `t.toml:2: allocator.trace: is 1.0, want a file that ends in .csv, .json or .pickle`},
 		{"[train]\nlearning_rate = 1e300", "t.toml:2: train.learning_rate: is 1e+300, want a positive number"},
 		{"[train]\nlearning_rate = 1e-300", "t.toml:2: train.learning_rate: is 1e-300, want a positive number"},
 		{"[train]\ndevice = \"gpu\"", `t.toml:2: train.device: is "gpu", want "auto" or "cuda" or "cpu"`},
 		{"[data]\ndataset = \"\"\"\nmnist\"\"\"\n[train]\nbsz=0", "t.toml:5: train.bsz: is 0"},
 		{"[data]\ndataset = \"cifar\\n\"", `t.toml:2: data.dataset: is "cifar\n", want "mnist" or "fashion"`},
 		{"[data]\ndata_dir = '''\n[train]\nbsz = 0'''\n[model]\nfeat_dim = 0", "t.toml:6: model.feat_dim: is 0"},
+
+		// Not one without the other.
+		{"[allocator]\nsegment_bytes = 512\nmax_segment_bytes = 511", "t.toml:3: allocator.max_segment_bytes: is 511, less than the 512 of allocator.segment_bytes"},
+		{"[allocator]\nmax_segment_bytes = 1048576", "t.toml:2: allocator.max_segment_bytes: is 1048576, less than the 2097152 of allocator.segment_bytes"},
+		{"[allocator]\n\npreallocate = 6\nmax_bytes = 5", "t.toml:3: allocator.preallocate: is 6, more than the 5 of allocator.max_bytes"},
 
 		// The first of several, every time.
 		{"[train]\nbsz = 0\nseed = -1\n[model]\nfeat_dim = 0", "t.toml:2: train.bsz: is 0"},
@@ -116,13 +136,14 @@ verbose = true
 time_epoch = false
 profile = 8
 nvtx = true
+checkpoint_every = 9
 [allocator]
 strategy = "buddy"
 reuse = "opportunistic"
 segments = "malloc"
-segment_bytes = 1
-max_segment_bytes = 2
-max_bytes = 3
+segment_bytes = 256
+max_segment_bytes = 512
+max_bytes = 6
 max_fraction = 0.5
 max_split_bytes = 4
 gc_threshold = 1
@@ -142,10 +163,10 @@ log_dir = ""
 `
 	want := Config{
 		Model: Model{1, 2},
-		Train: Train{3, 4, 1, 1<<63 - 1, "cpu", "3xtf32", "graph", false, true, false, 8, true},
+		Train: Train{3, 4, 1, 1<<63 - 1, "cpu", "3xtf32", "graph", false, true, false, 8, true, 9},
 		Allocator: Allocator{
-			"buddy", "opportunistic", "malloc", 1, 2, 4, 1, 5,
-			6, false, false, false, 3, 0.5, "t.csv", 7, true,
+			"buddy", "opportunistic", "malloc", 256, 512, 4, 1, 5,
+			6, false, false, false, 6, 0.5, "t.csv", 7, true,
 		},
 		Data: Data{"fashion", "d"},
 	}
@@ -153,10 +174,10 @@ log_dir = ""
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(got.lines) != len(keys) {
-		t.Errorf("the text sets %d keys of %d: add the new one to it", len(got.lines), len(keys))
+	if len(got.places) != len(keys) {
+		t.Errorf("the text sets %d keys of %d: add the new one to it", len(got.places), len(keys))
 	}
-	got.name, got.lines = "", nil
+	got.name, got.places = "", nil
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
 	}
@@ -171,7 +192,7 @@ func TestParseDefaults(t *testing.T) {
 			t.Errorf("%q: %v", text, err)
 			continue
 		}
-		c.name, c.lines = "", nil
+		c.name, c.places = "", nil
 		if !reflect.DeepEqual(c, Default()) {
 			t.Errorf("%q: got %+v", text, c)
 		}
@@ -284,6 +305,9 @@ func FuzzParse(f *testing.F) {
 		if err == nil {
 			if c.Model.FeatDim < 1 || c.Train.Bsz < 1 || !(c.Train.LearningRate > 0) {
 				t.Errorf("accepted %+v", c)
+			}
+			if again, err := Parse("t.toml", c.TOML()); err != nil || !sameValues(c, again) {
+				t.Errorf("%+v is written as\n%s%v", c, c.TOML(), err)
 			}
 			return
 		}

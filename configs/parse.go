@@ -11,9 +11,27 @@ import (
 	"github.com/BurntSushi/toml"
 )
 
-// Parse reads text over the defaults. Every error is one line that starts with
-// name, the line's number and, unless it is the text that is no TOML, the key.
-func Parse(name string, text []byte) (Config, error) {
+// Parse reads text over the defaults, and then takes settings such as
+// "train.bsz=128". The value of a setting is TOML; a string needs no quotes. Every error
+// is one line. It starts with name, the line's number and, unless it is the text that is
+// no TOML, the key, or with -set and the key.
+func Parse(name string, text []byte, settings ...string) (Config, error) {
+	c, err := parseFile(name, text)
+	if err != nil {
+		return Config{}, err
+	}
+	for _, s := range settings {
+		if err := c.take(s); err != nil {
+			return Config{}, err
+		}
+	}
+	if err := c.check(); err != nil {
+		return Config{}, err
+	}
+	return c, nil
+}
+
+func parseFile(name string, text []byte) (Config, error) {
 	fail := func(line int, key string, err error) (Config, error) {
 		if key != "" {
 			err = fmt.Errorf("%s: %w", key, err)
@@ -34,12 +52,12 @@ func Parse(name string, text []byte) (Config, error) {
 		return Config{}, fmt.Errorf("%s: %w", name, err)
 	}
 	c := Default()
-	c.name, c.lines = name, map[string]int{}
+	c.name, c.places = name, map[string]string{}
 	for _, path := range md.Keys() { // in the order of the text
 		at := line(&md, places, path)
 		path = path[:min(len(path), 2)] // what is deeper is part of its value
 		section, isTable := values[path[0]].(map[string]any)
-		switch i := slices.IndexFunc(keys, func(k key) bool { return k.name == path.String() }); {
+		switch i := slices.Index(Keys(), path.String()); {
 		case !isSection(path[0]):
 			return fail(at, path.String(), unknown(path))
 		case !isTable:
@@ -51,7 +69,7 @@ func Parse(name string, text []byte) (Config, error) {
 			if err := keys[i].set(&c, section[path[1]]); err != nil {
 				return fail(at, path.String(), err)
 			}
-			c.lines[keys[i].name] = at
+			c.places[keys[i].name] = fmt.Sprintf("%s:%d: %s", name, at, keys[i].name)
 		}
 	}
 	return c, nil
@@ -65,7 +83,7 @@ func syntax(e toml.ParseError) error {
 		return errors.New(printable(e.Message))
 	}
 	err := errors.New(printable(e.Message))
-	if i := slices.IndexFunc(keys, func(k key) bool { return k.name == e.LastKey }); i >= 0 {
+	if i := slices.Index(Keys(), e.LastKey); i >= 0 {
 		err = keys[i].set(new(Config), tooLarge(number))
 	}
 	return fmt.Errorf("%s: %w", printable(e.LastKey), err)
@@ -112,13 +130,29 @@ func isSection(name string) bool {
 	return slices.ContainsFunc(keys, func(k key) bool { return strings.HasPrefix(k.name, name+".") })
 }
 
-// unknown returns the error of a key, or a section, that does not exist: with
-// the nearest one that does, or else with all that could stand in its place.
+// synonyms are other programs' words for keys.
+var synonyms = map[string]string{
+	"lr": "train.learning_rate", "rate": "train.learning_rate", "step_size": "train.learning_rate",
+	"epochs": "train.num_epochs", "epoch": "train.num_epochs", "max_epochs": "train.num_epochs",
+	"batch": "train.bsz", "batch_size": "train.bsz", "batchsize": "train.bsz", "minibatch": "train.bsz",
+	"hidden": "model.feat_dim", "hidden_size": "model.feat_dim", "hidden_dim": "model.feat_dim",
+	"width": "model.feat_dim", "units": "model.feat_dim",
+	"layers": "model.num_layers", "hidden_layers": "model.num_layers", "depth": "model.num_layers",
+	"random_seed": "train.seed", "dtype": "train.precision",
+}
+
+// unknown returns the error of a key, or a section, that does not exist: with the one
+// that is meant by another word, or the nearest one, or else with all that could stand
+// in its place.
 func unknown(path toml.Key) error {
+	word := strings.ToLower(path[len(path)-1])
+	if known, ok := synonyms[word]; ok {
+		return fmt.Errorf("unknown key, did you mean %s?", known)
+	}
 	var valid []string
 	near, nearest := "", 3 // more than two typing errors apart is no likeness
 	try := func(valid, part string) {
-		if d := distance(strings.ToLower(path[len(path)-1]), part); d < nearest && d < len(part) {
+		if d := distance(word, part); d < nearest && d < len(part) {
 			near, nearest = valid, d
 		}
 	}

@@ -42,7 +42,7 @@ func TestReference(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.name, c.lines = "", nil
+	c.name, c.places = "", nil
 	if d := Default(); !reflect.DeepEqual(c, d) {
 		t.Errorf("README.md's defaults make\n%+v, want\n%+v", c, d)
 	}

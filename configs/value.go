@@ -9,108 +9,137 @@ import (
 	"strings"
 )
 
-// A key is a name with its section, such as "train.bsz", and what sets it.
+// A key is a name with its section, such as "train.bsz", and the field behind it.
 type key struct {
 	name string
-	set  setter
+	field
 }
 
-// A setter puts a TOML value into a Config or returns an error that says what
-// was given and what is wanted. The value is an int64, float64, string, bool,
-// time, array, table or tooLarge.
-type setter func(c *Config, v any) error
+// A field is one of a Config. Its set takes a TOML value, or returns an error that
+// says what was given and what is wanted: the value is an int64, float64, string,
+// bool, time, array, table or tooLarge.
+type field struct {
+	set func(c *Config, v any) error
+	get func(c *Config) any
+}
+
+// newField makes a field of where it is and what its values must be: parse returns
+// the value, or what is wanted instead.
+func newField[T any](at func(*Config) *T, parse func(v any) (x T, want string)) field {
+	return field{
+		set: func(c *Config, v any) error {
+			x, want := parse(v)
+			if want != "" {
+				return fmt.Errorf("is %s, want %s", show(v), want)
+			}
+			*at(c) = x
+			return nil
+		},
+		get: func(c *Config) any { return *at(c) },
+	}
+}
 
 // tooLarge is a number, as the file has it, that no int64 or float64 holds.
 type tooLarge string
 
-func integer[T int | uint64](lo, hi int64, field func(*Config) *T) setter {
-	return func(c *Config, v any) error {
+func integer[T int | uint64](lo, hi int64, at func(*Config) *T) field {
+	return newField(at, func(v any) (T, string) {
 		i, ok := v.(int64)
 		if !ok || i < lo || i > hi {
-			return fmt.Errorf("is %s, want an integer from %d to %d", show(v), lo, hi)
+			return 0, fmt.Sprintf("an integer from %d to %d", lo, hi)
 		}
-		*field(c) = T(i)
-		return nil
-	}
+		return T(i), ""
+	})
 }
 
-// bytes takes a number of bytes, from lo to 2^46.
-func bytes(lo int64, field func(*Config) *int) setter { return integer(lo, 1<<46, field) }
+// maxBytes is more than any device has.
+const maxBytes = 1 << 46
+
+// bytes takes a number of bytes, from lo on.
+func bytes(lo int64, at func(*Config) *int) field { return integer(lo, maxBytes, at) }
+
+// powerOfTwo takes 0, or a number of bytes that is a power of two, from lo on.
+func powerOfTwo(lo int64, at func(*Config) *int) field {
+	return newField(at, func(v any) (int, string) {
+		i, ok := v.(int64)
+		if !ok || i != 0 && (i < lo || i > maxBytes || i&(i-1) != 0) {
+			return 0, fmt.Sprintf("0 or a power of two from %d to %d", lo, maxBytes)
+		}
+		return int(i), ""
+	})
+}
+
+// number is an integer or a float.
+func number(v any) (f float64, ok bool) {
+	if i, isInt := v.(int64); isInt {
+		return float64(i), true
+	}
+	f, ok = v.(float64)
+	return f, ok
+}
 
 // share takes a number from 0 to 1.
-func share(field func(*Config) *float64) setter {
-	return func(c *Config, v any) error {
-		f, ok := v.(float64)
-		if i, isInt := v.(int64); isInt {
-			f, ok = float64(i), true
+func share(at func(*Config) *float64) field {
+	return newField(at, func(v any) (float64, string) {
+		f, ok := number(v)
+		if !ok || !(f >= 0 && f <= 1) { // not NaN either
+			return 0, "a number from 0 to 1"
 		}
-		if !ok || !(f >= 0 && f <= 1) {
-			return fmt.Errorf("is %s, want a number from 0 to 1", show(v))
-		}
-		*field(c) = f
-		return nil
-	}
+		return f, ""
+	})
 }
 
 // positive takes a number that is still finite and above 0 as a float32.
-func positive(field func(*Config) *float32) setter {
-	return func(c *Config, v any) error {
-		f, ok := v.(float64)
-		if i, isInt := v.(int64); isInt {
-			f, ok = float64(i), true
-		}
+func positive(at func(*Config) *float32) field {
+	return newField(at, func(v any) (float32, string) {
+		f, ok := number(v)
 		x := float32(f)
 		if !ok || !(x > 0 && x <= math.MaxFloat32) { // not NaN either
-			return fmt.Errorf("is %s, want a positive number", show(v))
+			return 0, "a positive number"
 		}
-		*field(c) = x
-		return nil
-	}
+		return x, ""
+	})
 }
 
-func boolean(field func(*Config) *bool) setter {
-	return func(c *Config, v any) error {
+func boolean(at func(*Config) *bool) field {
+	return newField(at, func(v any) (bool, string) {
 		b, ok := v.(bool)
 		if !ok {
-			return fmt.Errorf("is %s, want true or false", show(v))
+			return false, "true or false"
 		}
-		*field(c) = b
-		return nil
-	}
+		return b, ""
+	})
 }
 
-func text(field func(*Config) *string) setter {
-	return func(c *Config, v any) error {
+func text(at func(*Config) *string) field {
+	return newField(at, func(v any) (string, string) {
 		s, ok := v.(string)
 		if !ok {
-			return fmt.Errorf("is %s, want a string in quotes", show(v))
+			return "", "a string in quotes"
 		}
-		*field(c) = s
-		return nil
-	}
+		return s, ""
+	})
 }
 
 // traceFile takes a path whose extension says what to write, or nothing.
-func traceFile(field func(*Config) *string) setter {
-	return func(c *Config, v any) error {
+func traceFile(at func(*Config) *string) field {
+	return newField(at, func(v any) (string, string) {
 		s, ok := v.(string)
-		if ext := filepath.Ext(s); !ok || s != "" && ext != ".csv" && ext != ".json" {
-			return fmt.Errorf("is %s, want a file that ends in .csv or .json", show(v))
+		if ext := filepath.Ext(s); !ok || s != "" && ext != ".csv" && ext != ".json" && ext != ".pickle" {
+			return "", "a file that ends in .csv, .json or .pickle"
 		}
-		*field(c) = s
-		return nil
-	}
+		return s, ""
+	})
 }
 
-func oneOf(field func(*Config) *string, valid ...string) setter {
-	return func(c *Config, v any) error {
+func oneOf(at func(*Config) *string, valid ...string) field {
+	return newField(at, func(v any) (string, string) {
 		s, ok := v.(string)
 		if !ok || !slices.Contains(valid, s) {
-			return fmt.Errorf(`is %s, want "%s"`, show(v), strings.Join(valid, `" or "`))
+			return "", `"` + strings.Join(valid, `" or "`) + `"`
 		}
-		*field(c) = s
-		return nil
-	}
+		return s, ""
+	})
 }
 
 // show describes a value in an error, on one line.

@@ -1,0 +1,69 @@
+package configs
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/BurntSushi/toml"
+)
+
+// take applies a setting, KEY=VALUE.
+func (c *Config) take(setting string) error {
+	name, value, found := strings.Cut(setting, "=")
+	name = strings.TrimSpace(name)
+	place := "-set " + printable(name)
+	if !found || name == "" {
+		return fmt.Errorf("-set %s: want KEY=VALUE, as in -set train.bsz=128", printable(setting))
+	}
+	i := slices.Index(Keys(), name)
+	if i < 0 {
+		path := toml.Key(strings.SplitN(name, ".", 2))
+		if isSection(name) {
+			path = toml.Key{name, ""} // so that the error lists what is in it
+		}
+		return fmt.Errorf("%s: %w", place, unknown(path))
+	}
+	v, err := settingValue(value)
+	if err == nil {
+		err = keys[i].set(c, v)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", place, err)
+	}
+	c.places[name] = place
+	return nil
+}
+
+// settingValue reads TOML, or takes text that is none, and does not look as if it were
+// meant to be, as a string.
+func settingValue(text string) (any, error) {
+	text = strings.TrimSpace(text)
+	var values map[string]any
+	_, err := toml.Decode("value = "+text, &values)
+	if err == nil && len(values) == 1 { // a line break in text could begin another key
+		return values["value"], nil
+	}
+	var at toml.ParseError
+	if number, _, isNumber := strings.Cut(errorMessage(err, &at), " is out of range for "); isNumber {
+		return tooLarge(number), nil
+	}
+	if !utf8.ValidString(text) {
+		return nil, errors.New("is no UTF-8")
+	}
+	if text != "" && strings.ContainsAny(text[:1], `"'[{`) {
+		return nil, fmt.Errorf("is no TOML: %s", printable(errorMessage(err, &at)))
+	}
+	return text, nil
+}
+
+// errorMessage returns what a decoder says, without the place in a text that nobody
+// has written.
+func errorMessage(err error, at *toml.ParseError) string {
+	if errors.As(err, at) {
+		return at.Message
+	}
+	return fmt.Sprint(err)
+}
