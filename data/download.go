@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 )
 
@@ -19,6 +20,23 @@ type downloader struct {
 	mirrors  []string                             // URLs of folders, each ending in /
 	progress func(file string, done, total int64) // may be nil
 	stall    time.Duration                        // how long to wait for a next byte before giving a mirror up
+	patience time.Duration                        // how long to wait for a mirror's answer before saying so
+	waiting  func(host string)
+}
+
+// patience is how long nothing is said of what does not answer.
+const patience = time.Second
+
+// after calls say unless it is stopped within d. To stop it waits for a call that has
+// begun, and may be done again.
+func after(d time.Duration, say func()) (stop func()) {
+	said := make(chan struct{})
+	t := time.AfterFunc(d, func() { defer close(said); say() })
+	return sync.OnceFunc(func() {
+		if !t.Stop() {
+			<-said
+		}
+	})
 }
 
 var errStalled = errors.New("no byte came for too long")
@@ -67,7 +85,9 @@ func (d downloader) fetch(ctx context.Context, url, dir string, f file) error {
 		return err
 	}
 	req.Header.Set("Accept-Encoding", "identity") // the .gz as it is, not unpacked on the way
+	answered := after(d.patience, func() { d.waiting(req.URL.Host) })
 	resp, err := http.DefaultClient.Do(req)
+	answered()
 	if err != nil {
 		return because(ctx, err) // names the URL itself
 	}

@@ -81,7 +81,7 @@ func TestDownload(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "made", "on the way")
-			d := downloader{servedFiles(), tt.mirrors, nil, 100 * time.Millisecond}
+			d := downloader{servedFiles(), tt.mirrors, nil, 100 * time.Millisecond, time.Minute, nil}
 			err := d.download(t.Context(), dir)
 			if tt.want == nil {
 				if err != nil {
@@ -148,7 +148,7 @@ func TestDownloadTheRest(t *testing.T) {
 				asked = append(asked, r.URL.Path) // one request at a time, each answered before the next
 				serve(w, r)
 			})
-			if err := (downloader{servedFiles(), []string{url}, nil, time.Minute}).download(t.Context(), dir); err != nil {
+			if err := (downloader{servedFiles(), []string{url}, nil, time.Minute, time.Minute, nil}).download(t.Context(), dir); err != nil {
 				t.Fatal(err)
 			}
 			checkFiles(t, dir, served)
@@ -174,7 +174,7 @@ func TestDownloadCancelled(t *testing.T) {
 		}
 	}
 	dir := t.TempDir()
-	err := downloader{servedFiles(), []string{url, unused}, progress, time.Minute}.download(ctx, dir)
+	err := downloader{servedFiles(), []string{url, unused}, progress, time.Minute, time.Minute, nil}.download(ctx, dir)
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}
@@ -188,7 +188,7 @@ func TestDownloadProgress(t *testing.T) {
 	}
 	var reports []report
 	progress := func(file string, done, total int64) { reports = append(reports, report{file, done, total}) }
-	d := downloader{servedFiles(), []string{mirror(t, serve)}, progress, time.Minute}
+	d := downloader{servedFiles(), []string{mirror(t, serve)}, progress, time.Minute, time.Minute, nil}
 	if err := d.download(t.Context(), t.TempDir()); err != nil {
 		t.Fatal(err)
 	}
@@ -204,5 +204,36 @@ func TestDownloadProgress(t *testing.T) {
 	}
 	if want := (report{"b.gz", 1, 1}); last != want {
 		t.Errorf("the last report is %+v, want %+v", last, want)
+	}
+}
+
+// A mirror that answers late is named once, before its answer is.
+func TestDownloadWaiting(t *testing.T) {
+	said := make(chan struct{})
+	first := true
+	url := mirror(t, func(w http.ResponseWriter, r *http.Request) {
+		if first { // one request at a time
+			first = false
+			<-said
+		}
+		serve(w, r)
+	})
+	var events []string
+	progress := func(file string, done, total int64) {
+		if done == total {
+			events = append(events, file)
+		}
+	}
+	d := downloader{servedFiles(), []string{url}, progress, time.Minute, time.Millisecond, nil}
+	d.waiting = func(host string) {
+		events = append(events, host)
+		d.patience = time.Minute
+		close(said)
+	}
+	if err := d.fetch(t.Context(), url+"a.gz", t.TempDir(), d.files[0]); err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{strings.Trim(url, "htp:/"), "a.gz"}; !slices.Equal(slices.Compact(events), want) {
+		t.Errorf("got %q, want %q", events, want)
 	}
 }

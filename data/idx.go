@@ -21,16 +21,19 @@ const (
 	magicImages = 0x00000803 // then n, rows, cols
 )
 
-// maxBytes is the largest content that is read: a file that claims or, being
-// compressed, unfolds to more is refused. MNIST's largest has 45 MiB.
-const maxBytes = 1 << 30
+// The largest contents that are read: a file that claims more is refused. MNIST's
+// largest has 45 MiB of images, EMNIST's 522.
+const (
+	maxImages = 1 << 30
+	maxLabels = 1 << 24
+)
 
 // ReadImages reads an IDX file of images, plain or gzipped, to its end and
 // returns a uint8 tensor of shape [n, rows*cols]. What the header claims is
-// believed only as the bytes arrive: memory stays within a small multiple of
-// the content read. Every deviation from the format is a one-line error.
+// believed only as the bytes arrive, and what is compressed is unfolded only that
+// far: memory stays within a small multiple of the content read. Every deviation from the format is a one-line error.
 func ReadImages(r io.Reader) (*tensor.Dense, error) {
-	dims, body, err := readIDX(r, magicImages, "n", "rows", "cols")
+	dims, body, err := readIDX(r, magicImages, maxImages, "n", "rows", "cols")
 	if err != nil {
 		return nil, fmt.Errorf("images: %w", err)
 	}
@@ -40,21 +43,22 @@ func ReadImages(r io.Reader) (*tensor.Dense, error) {
 // ReadLabels reads an IDX file of labels in the same way and returns a uint8
 // tensor of shape [n]. A label over 9 is an error.
 func ReadLabels(r io.Reader) (*tensor.Dense, error) {
-	dims, body, err := readIDX(r, magicLabels, "n")
+	dims, body, err := readIDX(r, magicLabels, maxLabels, "n")
 	if err != nil {
 		return nil, fmt.Errorf("labels: %w", err)
 	}
 	for i, v := range body {
 		if v >= Classes {
-			return nil, fmt.Errorf("labels: label %d is %d, want 0 to %d", i, v, Classes-1)
+			return nil, fmt.Errorf("labels: label %d is %d, want 0 to %d; of EMNIST the splits digits and mnist have such labels", i, v, Classes-1)
 		}
 	}
 	return tensor.New(tensor.WithShape(dims[0]), tensor.WithBacking(body)), nil
 }
 
 // readIDX reads a file with the given magic number and one dimension for each
-// name, and returns the dimensions, none of them 0, and their product in bytes.
-func readIDX(r io.Reader, magic uint32, names ...string) (dims []int, body []byte, err error) {
+// name, and returns the dimensions, none of them 0 and all together at most most, and
+// their product in bytes.
+func readIDX(r io.Reader, magic uint32, most uint64, names ...string) (dims []int, body []byte, err error) {
 	r, err = gunzip(r)
 	if err != nil {
 		return nil, nil, err
@@ -73,8 +77,8 @@ func readIDX(r io.Reader, magic uint32, names ...string) (dims []int, body []byt
 		switch {
 		case d == 0:
 			return nil, nil, fmt.Errorf("header claims %s = 0", name)
-		case hi != 0 || lo > maxBytes:
-			return nil, nil, fmt.Errorf("header claims %s = %d: over %d bytes in all", name, d, maxBytes)
+		case hi != 0 || lo > most:
+			return nil, nil, fmt.Errorf("header claims %s = %d: over %d bytes in all", name, d, most)
 		}
 		size = lo
 		dims = append(dims, int(d))

