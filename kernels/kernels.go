@@ -46,6 +46,10 @@ func Available() error {
 // Device returns what is known of the device.
 func Device() (Info, error) { return device() }
 
+// Toolkit returns the version of the CUDA toolkit that the program was built with,
+// 1000·major + 10·minor, or 0 if it was built without CUDA. It needs no device.
+func Toolkit() int { return toolkit() }
+
 // Info describes a device.
 type Info struct {
 	Name           string

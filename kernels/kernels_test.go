@@ -80,6 +80,19 @@ func TestDevice(t *testing.T) {
 	}
 }
 
+// TestToolkit needs no device, but the kernels.
+func TestToolkit(t *testing.T) {
+	toolkit := kernels.Toolkit()
+	switch d, err := kernels.Device(); {
+	case errors.Is(err, kernels.ErrNoCUDA):
+		if toolkit != 0 {
+			t.Errorf("toolkit %d of a program without CUDA", toolkit)
+		}
+	case toolkit < 11080 || err == nil && toolkit != d.RuntimeVersion:
+		t.Errorf("toolkit %d, want %d", toolkit, d.RuntimeVersion)
+	}
+}
+
 // try makes tests of calls that should not fail short.
 func try(t testing.TB, err error) {
 	t.Helper()

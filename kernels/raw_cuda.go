@@ -42,6 +42,8 @@ func available() error {
 	return nil
 }
 
+func toolkit() int { return int(C.kernels_toolkit()) }
+
 func device() (Info, error) {
 	var d C.kernels_info
 	if err := check("Device", C.kernels_device(&d)); err != nil {

@@ -5,6 +5,7 @@ package kernels
 import "time"
 
 func available() error      { return ErrNoCUDA }
+func toolkit() int          { return 0 }
 func device() (Info, error) { return Info{}, ErrNoCUDA }
 
 func newStream() (Stream, error)                                     { return 0, ErrNoCUDA }

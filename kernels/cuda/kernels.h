@@ -28,6 +28,7 @@ typedef struct {
 // runtime/runtime.cu
 const char *kernels_error_name(int code);
 int kernels_available(void);
+int kernels_toolkit(void);
 int kernels_device(kernels_info *info);
 
 kernels_value kernels_stream_new(void);

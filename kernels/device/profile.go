@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"mlpool/allocator"
 )
 
 // A Profile says where the time of a step goes.
@@ -43,52 +45,14 @@ func (p Profile) Gaps() time.Duration {
 // that is good to about half of one. They are queued while the device is busy
 // with something else, so that it never waits for the host.
 func (d *Device) Profile(n int, step func() error) (p Profile, err error) {
-	queue, annotated := d.queue, d.queue
-	if r, ok := queue.(*recorder); ok {
-		queue = r.Queue
-	}
-	keepBusy, done, err := d.busy(queue)
+	p.Steps = n
+	ops, times, err := d.alone(n, step)
 	if err != nil {
 		return p, err
 	}
-	defer func() {
-		d.queue = annotated
-		err = errors.Join(err, done())
-	}()
-	var ops []work
-	d.queue = &recorder{queue, func(w work, f func() error) error {
-		before := 2 * len(ops)
-		ops = append(ops, w)
-		return errors.Join(queue.Mark(before), f(), queue.Mark(before+1))
-	}}
-	if err := step(); err != nil { // makes the marks
-		return p, err
-	}
-	p.Steps = n
-	var times []time.Duration
-	for range n {
-		if err := keepBusy(len(ops)); err != nil {
-			return p, err
-		}
-		ops = ops[:0]
-		if err := step(); err != nil {
-			return p, err
-		}
-		took, err := between(queue, len(ops))
-		if err != nil {
-			return p, err
-		}
-		if times == nil {
-			times = make([]time.Duration, len(ops))
-		}
-		if len(times) != len(ops) {
-			return p, fmt.Errorf("device: a step of %d operations, and then one of %d", len(times), len(ops))
-		}
-		for i := range took {
-			times[i] += took[i]
-		}
-	}
 	p.add(ops, times)
+	annotated, queue := d.queue, d.bare()
+	defer func() { d.queue = annotated }()
 	d.queue = queue
 	if err := queue.Mark(0); err != nil {
 		return p, err
@@ -104,6 +68,64 @@ func (d *Device) Profile(n int, step func() error) (p Profile, err error) {
 	all, err := queue.Elapsed(0, 1)
 	p.Step = all / time.Duration(n)
 	return p, err
+}
+
+// bare returns the queue without what records its launches.
+func (d *Device) bare() Queue {
+	if r, ok := d.queue.(*recorder); ok {
+		return r.Queue
+	}
+	return d.queue
+}
+
+// alone returns the operations of step, and the time of each, summed up over n steps,
+// where the device never waits for the host. It does one step more, which makes marks.
+func (d *Device) alone(n int, step func() error) (ops []work, times []time.Duration, err error) {
+	annotated, queue := d.queue, d.bare()
+	keepBusy, done, err := d.busy(queue)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer func() {
+		d.queue = annotated
+		err = errors.Join(err, done())
+	}()
+	d.queue = &recorder{queue, func(w work, f func() error) error {
+		before := 2 * len(ops)
+		ops = append(ops, w)
+		return errors.Join(queue.Mark(before), f(), queue.Mark(before+1))
+	}}
+	if err := step(); err != nil {
+		return nil, nil, err
+	}
+	for range n {
+		if err := keepBusy(len(ops)); err != nil {
+			return nil, nil, err
+		}
+		ops = ops[:0]
+		if err := step(); err != nil {
+			return nil, nil, err
+		}
+		took, err := between(queue, len(ops))
+		if err != nil {
+			return nil, nil, err
+		}
+		if times == nil {
+			times = make([]time.Duration, len(ops))
+		}
+		if len(times) != len(ops) {
+			return nil, nil, differs(len(times), len(ops))
+		}
+		for i := range took {
+			times[i] += took[i]
+		}
+	}
+	return ops, times, nil
+}
+
+// differs is the error of a step that is not the one before again.
+func differs(before, now int) error {
+	return fmt.Errorf("device: a step of %d operations, and then one of %d", before, now)
 }
 
 // between waits for n operations, and returns the times between their marks
@@ -142,23 +164,35 @@ func (p *Profile) add(ops []work, times []time.Duration) {
 	}
 }
 
-// busyBytes is memory that a GPU takes some 30 µs to fill, in which the host
-// queues busyOps operations and their marks.
+// busyBytes is memory that a GPU takes some 30 µs to fill, in which the host queues
+// busyOps operations and their marks. Where there is less, it is filled more often, but
+// what is less than leastBusyBytes takes the GPU no longer than the host takes to say so.
 const (
-	busyBytes = 128 << 20
-	busyOps   = 4
+	busyBytes      = 128 << 20
+	leastBusyBytes = 16 << 20
+	busyOps        = 4
 )
+
+// behind is a queue whose operations are done after the calls that queue them.
+type behind interface{ behind() }
+
+func (*CUDAQueue) behind() {}
 
 // busy takes memory, and returns what gives a GPU enough to do for the host to
 // queue so many operations, and what gives the memory back.
 func (d *Device) busy(queue Queue) (with func(ops int) error, done func() error, err error) {
-	if _, gpu := queue.(*CUDAQueue); !gpu {
+	if _, ok := queue.(behind); !ok {
 		return func(int) error { return nil }, func() error { return nil }, nil
 	}
-	b, err := d.alloc.Alloc(busyBytes, d.stream, "profile")
+	size := busyBytes
+	b, err := d.alloc.Alloc(int64(size), d.stream, "profile")
+	for oom := new(allocator.OutOfMemoryError); errors.As(err, &oom) && size > leastBusyBytes; {
+		size /= 2
+		b, err = d.alloc.Alloc(int64(size), d.stream, "profile")
+	}
 	with = func(ops int) error {
-		for range ops/busyOps + 4 {
-			if err := queue.Fill(b.Addr, 0, busyBytes); err != nil {
+		for range (ops/busyOps + 4) * (busyBytes / size) {
+			if err := queue.Fill(b.Addr, 0, size); err != nil {
 				return err
 			}
 		}

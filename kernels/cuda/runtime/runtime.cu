@@ -28,6 +28,8 @@ int kernels_available(void) {
   return done(cudaFuncGetAttributes(&attributes, probe));
 }
 
+int kernels_toolkit(void) { return CUDART_VERSION; }
+
 int kernels_device(kernels_info *info) {
   cudaDeviceProp p;
   if (int code = done(cudaGetDeviceProperties(&p, 0))) return code;

@@ -1,0 +1,103 @@
+package device
+
+import (
+	"errors"
+	"time"
+
+	"mlpool/allocator"
+)
+
+// A Timeline is what a device did in one step.
+type Timeline struct {
+	Begin  time.Time     // when the host began; the device had nothing to do
+	Length time.Duration // until both were done
+	Ops    []OpSpan      // in the order of their queueing
+}
+
+// OpSpan is one operation. Start is the time since the step began.
+type OpSpan struct {
+	Name, Shape   string
+	Start, Length time.Duration
+}
+
+// timelineSteps is how many steps are timed for the lengths of operations.
+const timelineSteps = 3
+
+// Timeline does step, which must do the same whenever it is called, and returns when the
+// device did its operations. It uses the queue's marks.
+//
+// A GPU has a mark behind each operation, which says when that was done; there is no
+// telling when it began, since a mark in front of it is passed when the host makes it, and
+// the operation comes later. So each is as long as it is in [Device.Profile], for which
+// step is done a few times before, unless the one before it ended later. What is left are
+// gaps, in which the device waits. Marks take the host a microsecond each, and no operation
+// begins before the one in front of it is done. The clocks of host and device agree to some
+// microseconds.
+func (d *Device) Timeline(step func() error) (t Timeline, err error) {
+	annotated, queue := d.queue, d.bare()
+	defer func() { d.queue = annotated }()
+	_, late := queue.(behind)
+	var alone []time.Duration
+	if late {
+		if _, alone, err = d.alone(timelineSteps, step); err != nil {
+			return t, err
+		}
+	}
+	var ops []work
+	d.queue = &recorder{queue, func(w work, f func() error) error {
+		ops = append(ops, w)
+		var before error
+		if !late {
+			before = queue.Mark(2*len(ops) - 1)
+		}
+		return errors.Join(before, f(), queue.Mark(2*len(ops)))
+	}}
+	if err := queue.Synchronize(); err != nil {
+		return t, err
+	}
+	asked := time.Now()
+	if err := errors.Join(queue.Mark(0), queue.Synchronize()); err != nil {
+		return t, err
+	}
+	t.Begin = time.Now()
+	zero := -t.Begin.Sub(asked) / 2 // when mark 0 was passed, about
+	if err := step(); err != nil {
+		return t, err
+	}
+	t.Length = time.Since(t.Begin)
+	if err := queue.Synchronize(); err != nil {
+		return t, err
+	}
+	if late && len(ops) != len(alone) {
+		return t, differs(len(alone), len(ops))
+	}
+	ended := zero
+	for i, w := range ops {
+		end, err := queue.Elapsed(0, 2*i+2)
+		if err != nil {
+			return t, err
+		}
+		end += zero
+		start := ended
+		if late {
+			start = max(start, end-alone[i]/timelineSteps)
+		} else if start, err = queue.Elapsed(0, 2*i+1); err != nil {
+			return t, err
+		} else {
+			start += zero
+		}
+		t.Ops = append(t.Ops, OpSpan{w.name, w.shape, start, end - start})
+		ended = end
+	}
+	t.Length = max(t.Length, ended)
+	return t, nil
+}
+
+// Through does f with a in the place of the device's allocator, which a is around: it
+// must free what that one handed out, and the other way round.
+func (d *Device) Through(a allocator.Allocator, f func() error) error {
+	own := d.alloc
+	d.alloc = a
+	defer func() { d.alloc = own }()
+	return f()
+}
