@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -27,6 +28,8 @@ type Options struct {
 	// training set: a permutation of its rows. It is called ahead of the
 	// epoch, from another goroutine.
 	Order func(epoch int) []int32
+	// Start is where the training goes on; zero: at its beginning.
+	Start Start
 	// ChunkSteps is how many steps are replayed as one; 0 means 1. Between chunks
 	// an epoch can be interrupted and Verbose called.
 	ChunkSteps int
@@ -37,14 +40,22 @@ type Options struct {
 	VerboseEvery int
 }
 
+// Start is a place in a training: after so many whole epochs and some steps of the next,
+// fewer than it has, of which Losses are. Weights that a Trainer had there go on
+// from there bit for bit as they would have.
+type Start struct {
+	Epoch  int
+	Losses []float32
+}
+
 // Epoch is what an epoch came to. Losses are means of the cross-entropy in
 // nats.
 type Epoch struct {
 	Number  int       // from 1
-	Losses  []float32 // of each step, in order
+	Losses  []float32 // of each step, in order, also of those before Options.Start
 	ValLoss float64
 	ValAcc  float64 // the share of the test set whose prediction is correct, 0 to 1
-	// Train and Validation are wall-clock times; the host waits for the device
+	// Train and Validation are wall-clock times, of the steps after Options.Start; the host waits for the device
 	// once, at their end, and the device's clock tells where they meet.
 	Train, Validation time.Duration
 	// Interrupted epochs end early: Losses has the steps that were done, and
@@ -99,6 +110,7 @@ type Trainer[T any] struct {
 	chunks      []chunk // of an epoch's training
 	validation  chunk
 	epoch       int
+	before      []float32    // the losses of the steps of epoch that were done before the trainer was made
 	nextOrder   chan []int32 // of epoch, shuffled while the one before it ran
 	step        atomic.Int64
 }
@@ -118,17 +130,20 @@ func (s split[T]) batch(i int) (start, n int) {
 }
 
 // A chunk is steps that are the same in every epoch, but for what the indices
-// are: its key for Ops.Replay, the number of steps done after it, and what
-// does them.
+// are: its key for Ops.Replay, the numbers of steps done before and after it, and
+// what does them.
 type chunk struct {
-	key, end int
-	run      func() error
+	key, start, end int
+	run             func() error
 }
 
 func (o Options) check() error {
 	if o.BatchSize < 1 || o.EvalBatchSize < 1 || o.Verbose != nil && o.VerboseEvery < 1 {
 		return fmt.Errorf("model: batches of %d, of %d in validation, reported every %d steps: none may be below 1",
 			o.BatchSize, o.EvalBatchSize, o.VerboseEvery)
+	}
+	if o.Start.Epoch < 0 {
+		return fmt.Errorf("model: a start after %d epochs", o.Start.Epoch)
 	}
 	return nil
 }
@@ -138,7 +153,7 @@ func NewTrainer[T any](ops Ops[T], train, test Set, weights []*tensor.Dense, opt
 	if err := opt.check(); err != nil {
 		return nil, err
 	}
-	t = &Trainer[T]{ops: ops, opt: opt, nextOrder: make(chan []int32, 1)}
+	t = &Trainer[T]{ops: ops, opt: opt, epoch: opt.Start.Epoch, before: opt.Start.Losses, nextOrder: make(chan []int32, 1)}
 	t.shuffle()
 	defer func() {
 		if err != nil {
@@ -150,6 +165,9 @@ func NewTrainer[T any](ops Ops[T], train, test Set, weights []*tensor.Dense, opt
 	}
 	if t.train, err = t.split("train", train, opt.BatchSize); err != nil {
 		return t, err
+	}
+	if len(t.before) >= t.train.batches {
+		return t, fmt.Errorf("model: a start after %d steps of an epoch of %d", len(t.before), t.train.batches)
 	}
 	if t.test, err = t.split("test", test, opt.EvalBatchSize); err != nil {
 		return t, err
@@ -167,7 +185,7 @@ func (t *Trainer[T]) chunk() {
 	size := max(t.opt.ChunkSteps, 1)
 	for start := 0; start < t.train.batches; start += size {
 		end := min(start+size, t.train.batches)
-		t.chunks = append(t.chunks, chunk{len(t.chunks), end, func() error { return t.steps(start, end) }})
+		t.chunks = append(t.chunks, chunk{len(t.chunks), start, end, func() error { return t.steps(start, end) }})
 	}
 	t.validation = chunk{key: len(t.chunks), run: t.validate}
 }
@@ -221,15 +239,17 @@ func (t *Trainer[T]) Done() int64 { return t.step.Load() }
 // for the device unless Options.Verbose asks for it. When ctx is done the chunk
 // at hand is finished and the epoch is returned as interrupted.
 func (t *Trainer[T]) Epoch(ctx context.Context) (Epoch, error) {
-	e := Epoch{Number: t.epoch + 1}
+	e := Epoch{Number: t.epoch + 1, Losses: slices.Clone(t.before)}
 	start := time.Now()
 	order := <-t.nextOrder
 	t.epoch++
+	t.before = nil
 	t.shuffle()
 	if err := t.ops.Write(t.train.indices, vector(order)); err != nil {
 		return e, fmt.Errorf("epoch %d: %w", e.Number, err)
 	}
-	steps, err := t.queue(ctx)
+	first := len(e.Losses)
+	steps, err := t.queue(ctx, first)
 	if err != nil {
 		return e, fmt.Errorf("epoch %d: %w", e.Number, err)
 	}
@@ -239,7 +259,7 @@ func (t *Trainer[T]) Epoch(ctx context.Context) (Epoch, error) {
 	}
 	e.Train = time.Since(start)
 	table := results.Float32s()
-	for i := range steps {
+	for i := first; i < steps; i++ {
 		e.Losses = append(e.Losses, table[2*i])
 	}
 	if e.Interrupted = steps < t.train.batches; e.Interrupted {
@@ -253,13 +273,24 @@ func (t *Trainer[T]) Epoch(ctx context.Context) (Epoch, error) {
 	return e, nil
 }
 
-// queue queues the epoch and returns how many training steps it came to.
-func (t *Trainer[T]) queue(ctx context.Context) (steps int, err error) {
+// queue queues the epoch, without its first steps, and returns how many training steps it
+// then came to. A chunk of which only a part is left is done step by step, since what is
+// replayed is all of it.
+func (t *Trainer[T]) queue(ctx context.Context, first int) (steps int, err error) {
+	steps = first
 	for _, c := range t.chunks {
-		if ctx.Err() != nil {
-			return steps, t.reduceLoss(0, steps)
+		if c.end <= steps {
+			continue
 		}
-		if err := t.ops.Replay(c.key, c.run); err != nil {
+		if ctx.Err() != nil {
+			return steps, t.reduceLoss(first, steps)
+		}
+		if c.start < steps {
+			err = t.steps(steps, c.end)
+		} else {
+			err = t.ops.Replay(c.key, c.run)
+		}
+		if err != nil {
 			return steps, err
 		}
 		before := steps
@@ -269,7 +300,7 @@ func (t *Trainer[T]) queue(ctx context.Context) (steps int, err error) {
 			return steps, fmt.Errorf("step %d: %w", steps, err)
 		}
 	}
-	if err := errors.Join(t.reduceLoss(0, steps), t.ops.Mark(trainEnd)); err != nil {
+	if err := errors.Join(t.reduceLoss(first, steps), t.ops.Mark(trainEnd)); err != nil {
 		return steps, err
 	}
 	if err := t.ops.Replay(t.validation.key, t.validation.run); err != nil {

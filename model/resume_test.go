@@ -1,0 +1,130 @@
+package model_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"gorgonia.org/tensor"
+
+	"mlpool/model"
+)
+
+// stretch is a part of a training: the epochs it came to, and the weights after it.
+type stretch struct {
+	epochs  []model.Epoch
+	weights []*tensor.Dense
+}
+
+func (s stretch) last() model.Epoch { return s.epochs[len(s.epochs)-1] }
+
+// equals says whether both have the same numbers bit for bit, of the epochs that s has.
+func (s stretch) equals(t *testing.T, other stretch) bool {
+	t.Helper()
+	same := len(s.epochs) > 0
+	others := other.epochs[len(other.epochs)-len(s.epochs):]
+	for i, e := range s.epochs {
+		o := others[i]
+		same = same && e.Number == o.Number && slices.Equal(e.Losses, o.Losses) && e.ValLoss == o.ValLoss && e.ValAcc == o.ValAcc
+	}
+	for i, w := range s.weights {
+		same = same && slices.Equal(w.Float32s(), other.weights[i].Float32s())
+	}
+	return same
+}
+
+// TestResume stops a training after each step of its second epoch, and goes on from
+// there in a new trainer, eagerly and from graphs, where the stop may be in the midst
+// of a chunk: all numbers are those of a training that was not stopped.
+func TestResume(t *testing.T) {
+	const rows, features, batch, steps, epochs = 100, 11, 15, 7, 3
+	train, test := blobs(rows, features, 1), blobs(43, features, 2)
+	onEveryBackend(t, func(t *testing.T, l lab) {
+		// run trains from a start on, to the end or for so many steps of epoch 2.
+		run := func(l lab, weights []*tensor.Dense, start model.Start, stop int) (s stretch) {
+			ctx, cancel := context.WithCancel(context.Background())
+			defer cancel()
+			opt := options(rows, batch)
+			opt.ChunkSteps, opt.Start, opt.VerboseEvery = 3, start, 1
+			if l.captured == nil {
+				opt.ChunkSteps = 1
+			}
+			number := start.Epoch + 1
+			opt.Verbose = func(step int, _ float32) {
+				if number == 2 && step == stop {
+					cancel()
+				}
+			}
+			trainer, err := model.NewTrainer(l.device(plain), train, test, weights, opt)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if stop == 0 {
+				number = epochs // which ends the first epoch
+			}
+			for ; number <= epochs && ctx.Err() == nil; number++ {
+				e, err := trainer.Epoch(ctx)
+				if err != nil {
+					t.Fatal(err)
+				}
+				s.epochs = append(s.epochs, e)
+			}
+			if s.weights, err = trainer.Weights(); err != nil {
+				t.Fatal(err)
+			}
+			if err := trainer.Close(); err != nil {
+				t.Error(err)
+			}
+			return s
+		}
+		eager := l
+		eager.captured = nil
+		initial := model.Weights(features, 9, 2, 5)
+		whole := run(l, initial, model.Start{}, -1)
+		for stop := range steps {
+			stopped := run(eager, initial, model.Start{}, stop)
+			start := model.Start{Epoch: 1}
+			if stop > 0 {
+				start.Losses = stopped.last().Losses
+			}
+			if len(start.Losses) != stop {
+				t.Fatalf("stopped after %d steps, want %d", len(start.Losses), stop)
+			}
+			if !run(l, stopped.weights, start, -1).equals(t, whole) {
+				t.Errorf("stopped after %d steps: other numbers than of the whole training", stop)
+			}
+			// Stopped once more in the same epoch, and gone on with one by one.
+			again := run(l, stopped.weights, start, 6)
+			if stop == 0 || stop >= 6 || !again.last().Interrupted {
+				continue
+			}
+			if n := len(again.last().Losses); n != 6 {
+				t.Errorf("stopped after %d steps and then %d, want 6", stop, n)
+			}
+			start.Losses = again.last().Losses
+			if !run(eager, again.weights, start, -1).equals(t, whole) {
+				t.Errorf("stopped after %d steps and then 6: other numbers than of the whole training", stop)
+			}
+		}
+	})
+}
+
+// TestStartIsChecked starts where no training can be.
+func TestStartIsChecked(t *testing.T) {
+	train, test := blobs(20, 6, 1), blobs(10, 6, 2)
+	for want, start := range map[string]model.Start{
+		"a start after -1 epochs":                {Epoch: -1},
+		"a start after 4 steps of an epoch of 4": {Losses: make([]float32, 4)},
+	} {
+		onEveryBackend(t, func(t *testing.T, l lab) {
+			opt := options(20, 5)
+			opt.Start = start
+			_, err := model.NewTrainer(l.device(plain), train, test, model.Weights(6, 4, 1, 0), opt)
+			if err == nil || !strings.Contains(fmt.Sprint(err), want) {
+				t.Errorf("error %v, want %q", err, want)
+			}
+		})
+	}
+}
