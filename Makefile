@@ -63,7 +63,7 @@ check: $(if $(cuda),kernels) ## gofmt, go vet, staticcheck, shellcheck; with CUD
 .PHONY: plot
 plot: ## draw the training losses of RUNS to build/train_losses.png
 	@mkdir -p build
-	go run ./tools/plot -smooth 100 -o build/train_losses.png $(RUNS)
+	go run ./tools/plot -o build/train_losses.png $(RUNS)
 
 .PHONY: clean
 clean: ## remove what was built; logs stay

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"image/png"
 	"io"
 	"math"
 	"os"
@@ -20,8 +19,6 @@ import (
 
 	"mlpool/allocator"
 	"mlpool/allocator/allocatortest"
-
-	"mlpool/tools/plotstyle"
 )
 
 // fakeBytes is the memory of the fake device: more than any scenario needs.
@@ -88,7 +85,7 @@ func benchRows(t *testing.T, open func() (machine, error), args ...string) (stri
 	if notes.Len() > 0 {
 		t.Errorf("wrote to stderr: %s", notes.String())
 	}
-	rows, err := readFigures(file)
+	_, rows, err := readFigures(file)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -249,7 +246,7 @@ func TestInterrupt(t *testing.T) {
 	if !errors.Is(err, context.Canceled) {
 		t.Fatalf("error %v", err)
 	}
-	rows, err := readFigures(file)
+	_, rows, err := readFigures(file)
 	if err != nil || len(rows) != 1 || opened != 2 {
 		t.Errorf("%d rows, %d devices, error %v", len(rows), opened, err)
 	}
@@ -303,12 +300,15 @@ func TestCSV(t *testing.T) {
 	if records, err := plain.ReadAll(); err != nil || len(records) != 3 {
 		t.Errorf("%d records, error %v", len(records), err)
 	}
-	back, err := readCSV(&b)
+	notes, back, err := readCSV(&b)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if got, want := fmt.Sprint(back), fmt.Sprint(rows); got != want { // a NaN equals no other
 		t.Errorf("read %s\nwrote %s", got, want)
+	}
+	if !slices.Equal(notes, []string{"a machine", "two lines"}) {
+		t.Errorf("notes %q", notes)
 	}
 	for text, want := range map[string]string{
 		"":      "is empty",
@@ -316,7 +316,7 @@ func TestCSV(t *testing.T) {
 		strings.Replace(csvText(t, rows), "mean_ns", "mean", 1): `column 7 is "mean", not "mean_ns"`,
 		strings.Replace(csvText(t, rows), "30.25", "x", 1):      "row 1: mean_ns",
 	} {
-		if _, err := readCSV(strings.NewReader(text)); err == nil || !strings.Contains(err.Error(), want) {
+		if _, _, err := readCSV(strings.NewReader(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: error %v, want %q", text, err, want)
 		}
 	}
@@ -358,41 +358,13 @@ func TestPlots(t *testing.T) {
 	if !slices.ContainsFunc(rows, func(r row) bool { return r.Allocator == "peer" && r.P999 == 2000 }) {
 		t.Error("the peer's row is not in the CSV")
 	}
-	for _, name := range []string{"pair_time", "pair_p999", "pair_memory", "threads_time", "threads_memory", "random_time", "random_cold_time", "random_memory"} {
-		checkPicture(t, filepath.Join(dir, name+".png"))
-	}
-}
-
-// checkPicture decodes a PNG and looks for curves of more than one colour.
-func checkPicture(t *testing.T, path string) {
-	t.Helper()
-	f, err := os.Open(path)
-	if err != nil {
-		t.Error(err)
-		return
-	}
-	defer f.Close()
-	picture, err := png.Decode(f)
-	if err != nil {
-		t.Errorf("%s: %v", path, err)
-		return
-	}
-	found := map[int]int{} // pixels of each colour of the plotstyle.Palette
-	bounds := picture.Bounds()
-	for y := bounds.Min.Y; y < bounds.Max.Y; y++ {
-		for x := bounds.Min.X; x < bounds.Max.X; x++ {
-			r, g, b, _ := picture.At(x, y).RGBA()
-			for i, c := range plotstyle.Palette {
-				if uint8(r>>8) == c.R && uint8(g>>8) == c.G && uint8(b>>8) == c.B {
-					found[i]++
-				}
-			}
+	for _, name := range []string{"pair_time", "pair_p999", "threads_time", "random_time", "random_cold_time", "random_memory"} {
+		if _, err := os.Stat(filepath.Join(dir, name+".png")); err != nil {
+			t.Error(err)
 		}
 	}
-	for i := range plotstyle.Palette {
-		if found[i] < 100 {
-			t.Errorf("%s: %d pixels of colour %d", filepath.Base(path), found[i], i)
-		}
+	if _, err := os.Stat(filepath.Join(dir, "pair_memory.png")); err == nil {
+		t.Error("memory is drawn of scenarios that hold next to none")
 	}
 }
 
@@ -432,6 +404,8 @@ func TestBadFlags(t *testing.T) {
 		{"-traces " + dir, dir + ": has no CSV of a trace"},
 		{"-readme x.md", "-readme needs -traces"},
 		{"-check", "-check needs -csv"},
+		{"-draw x.csv", "-draw needs -plots"},
+		{"-draw " + dir + "/none.csv -plots " + dir, "no such file"},
 		{"-trace " + dir + "/none.csv", "no such file"},
 		{"-export-rmm " + dir + "/x.csv", "-export-rmm and -export-minimalloc need -trace"},
 		{"-trace " + snapshot + " -trace-device 2", "snapshot4.pickle: has no device 2: there are 0 to 1"},
@@ -457,8 +431,12 @@ func TestText(t *testing.T) {
 	for _, v := range []int64{0, 1, 1023, 1024, 3 << 19, 1000 << 20, 5 << 40} {
 		got = append(got, bytesText(v))
 	}
+	for _, v := range []float64{5, 1234, 2.5e6, 1.5e9} {
+		got = append(got, countText(v))
+	}
 	want := []string{"0.5 ns", "29.4 ns", "999 ns", "1 µs", "12.3 µs", "5 ms", "2.5 s", "",
-		"", "1 B", "1023 B", "1 KiB", "1.5 MiB", "1000 MiB", "5120 GiB"}
+		"", "1 B", "1023 B", "1 KiB", "1.5 MiB", "1000 MiB", "5120 GiB",
+		"5", "1.23 k", "2.5 M", "1.5 G"}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %q\nwant %q", got, want)
 	}

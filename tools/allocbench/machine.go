@@ -40,12 +40,15 @@ type device interface {
 
 var errNoKernels = errors.New("needs kernels to run, and so a GPU")
 
+// addressesOnly is noted in a CSV of figures without a GPU.
+const addressesOnly = "the driver is a table of addresses"
+
 // thisMachine is the GPU, or else a driver that hands out addresses of nothing.
 func thisMachine() (machine, error) {
 	if err := kernels.Available(); err != nil {
 		return machine{
 			name: fmt.Sprintf("no GPU (%v), %d CPU threads", err, runtime.GOMAXPROCS(0)),
-			note: "host cost only: the driver is a table of addresses, so cuda and malloc lack what their driver calls cost on a GPU",
+			note: "host cost only: " + addressesOnly + ", so cuda and malloc lack what their driver calls cost on a GPU",
 			open: func() (device, error) { return newNull(), nil },
 		}, nil
 	}

@@ -44,6 +44,7 @@ type options struct {
 	scenarios, allocators, cases string
 	quick, list                  bool
 	csv, plots, with, readme     string
+	draw                         string
 	trace, traces                string
 	check                        bool
 	traceDevice                  int
@@ -80,6 +81,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	flags.DurationVar(&o.limit, "limit", 5*time.Second, "end a single measurement after this `time`, and mark it so")
 	flags.StringVar(&o.csv, "csv", "", "write the figures to `file`")
 	flags.StringVar(&o.plots, "plots", "", "draw the figures to PNGs in folder `dir`")
+	flags.StringVar(&o.draw, "draw", "", "draw the figures in `file`, written by -csv, to -plots, those that -scenario, -allocator and -case choose, and measure nothing")
 	flags.StringVar(&o.trace, "trace", "", "replay the requests in `file`: RMM's or MiniMalloc's CSV, or a snapshot of torch.cuda.memory, plain or gzipped; alone unless -scenario names more")
 	flags.StringVar(&o.traces, "traces", "", "replay every CSV below folder `dir`, as -trace does, on the allocators that its README.md compares unless -allocator names others")
 	flags.StringVar(&o.readme, "readme", "", "write the table of strategies, with the figures of -traces, into `file`, where it has marks for it")
@@ -108,6 +110,8 @@ func parse(args []string, stderr io.Writer) (options, error) {
 		return o, errors.New("-trace or -traces: one at a time")
 	case o.readme != "" && o.traces == "":
 		return o, errors.New("-readme needs -traces")
+	case o.draw != "" && o.plots == "":
+		return o, errors.New("-draw needs -plots")
 	case o.check && o.csv == "":
 		return o, errors.New("-check needs -csv")
 	}
@@ -156,13 +160,16 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer, open func
 	if o.exports() {
 		return o.export(stdout)
 	}
+	if o.draw != "" {
+		return o.redraw()
+	}
 	chosen, allocators, err := o.selection()
 	if err != nil {
 		return err
 	}
 	var with []row
 	if o.with != "" {
-		if with, err = readFigures(o.with); err != nil {
+		if _, with, err = readFigures(o.with); err != nil {
 			return err
 		}
 	}
@@ -199,14 +206,14 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer, open func
 		errs = append(errs, writeTable(o.readme, rows, false))
 	}
 	if o.plots != "" {
-		errs = append(errs, drawAll(o.plots, chosen, rows))
+		errs = append(errs, drawAll(o.plots, origin(notes, o.csv), chosen, rows))
 	}
 	return errors.Join(errs...)
 }
 
 // compare is -check.
 func (o options) compare(rows []row) error {
-	kept, err := readFigures(o.csv)
+	_, kept, err := readFigures(o.csv)
 	if err != nil {
 		return err
 	}
@@ -231,17 +238,16 @@ func list(w io.Writer) error {
 	return err
 }
 
-func readFigures(path string) ([]row, error) {
+func readFigures(path string) (notes []string, rows []row, err error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer f.Close()
-	rows, err := readCSV(f)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
+	if notes, rows, err = readCSV(f); err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", path, err)
 	}
-	return rows, nil
+	return notes, rows, nil
 }
 
 // writeFile writes a file and the folders it lies in.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/csv"
 	"fmt"
 	"io"
@@ -87,6 +88,22 @@ func timeText(ns float64) string {
 	}
 	return fmt.Sprintf("%.3g s", ns/1e9)
 }
+
+// countText writes a number in thousands, millions or milliards where it is large.
+func countText(v float64) string {
+	for _, u := range []struct {
+		of   float64
+		name string
+	}{{1e9, " G"}, {1e6, " M"}, {1e3, " k"}} {
+		if v >= u.of {
+			return strconv.FormatFloat(v/u.of, 'g', 3, 64) + u.name
+		}
+	}
+	return strconv.FormatFloat(v, 'g', 3, 64)
+}
+
+// ratioText writes how much more one figure is than another.
+func ratioText(v float64) string { return strconv.FormatFloat(v, 'f', 2, 64) }
 
 // bytesText writes a number of bytes in a handy unit, or nothing for none.
 func bytesText(bytes int64) string {
@@ -191,7 +208,21 @@ func writeCSV(w io.Writer, notes []string, rows []row) error {
 }
 
 // readCSV reads what writeCSV wrote.
-func readCSV(r io.Reader) ([]row, error) {
+func readCSV(r io.Reader) (notes []string, rows []row, err error) {
+	text, err := io.ReadAll(r)
+	if err != nil {
+		return nil, nil, err
+	}
+	for line := range strings.Lines(string(text)) {
+		if note, ok := strings.CutPrefix(line, "#"); ok {
+			notes = append(notes, strings.TrimSpace(note))
+		}
+	}
+	rows, err = readRows(bytes.NewReader(text))
+	return notes, rows, err
+}
+
+func readRows(r io.Reader) ([]row, error) {
 	in := csv.NewReader(r)
 	in.Comment = '#'
 	in.FieldsPerRecord = len(columns)

@@ -78,7 +78,7 @@ func (c comparison) replace(path, old, new string) {
 // the requests of another is left out.
 func TestTraces(t *testing.T) {
 	c := newComparison(t)
-	rows, err := readFigures(c.csv)
+	_, rows, err := readFigures(c.csv)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,7 +107,7 @@ func TestTraces(t *testing.T) {
 	if err := c.run("-allocator", "malloc", "-scenario", "live1000", "-readme", ""); err != nil {
 		t.Fatal(err)
 	}
-	if rows, err = readFigures(c.csv); err != nil || len(rows) != 8 || rows[0].Allocator != "malloc" {
+	if _, rows, err = readFigures(c.csv); err != nil || len(rows) != 8 || rows[0].Allocator != "malloc" {
 		t.Errorf("%d rows, error %v", len(rows), err)
 	}
 }

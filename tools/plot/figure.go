@@ -1,10 +1,9 @@
 package main
 
 import (
-	"image/color"
+	"fmt"
 	"io"
 	"math"
-	"strconv"
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
@@ -14,10 +13,8 @@ import (
 	"mlpool/tools/plotstyle"
 )
 
-const (
-	width  = 8 * vg.Inch
-	height = 5 * vg.Inch
-)
+// few is up to how many points each is marked.
+const few = 50
 
 // A figure is what is drawn: one curve a run, of one metric.
 type figure struct {
@@ -30,68 +27,55 @@ type figure struct {
 
 // draw writes the figure as a PNG.
 func (f figure) draw(w io.Writer) error {
-	p := plotstyle.New(f.title, 16)
-	p.X.Label.Text = f.metric.xLabel
+	p := plotstyle.New("", 0)
+	p.X.Label.Text, p.Y.Label.Text = f.metric.xLabel, f.metric.yLabel
+	if f.smooth > 1 {
+		p.Y.Label.Text += fmt.Sprintf(", mean of %d %ss", f.smooth, f.metric.xLabel)
+	}
 	// Between two steps, or two epochs, there is nothing to label.
-	p.X.Tick.Marker = plot.TickerFunc(func(low, high float64) []plot.Tick { return ticks(low, high, 1) })
-	p.Y.Tick.Marker = plot.TickerFunc(func(low, high float64) []plot.Tick { return ticks(low, high, 0) })
+	p.X.Tick.Marker = plot.TickerFunc(func(low, high float64) []plot.Tick { return plotstyle.Ticks(low, high, 1, nil) })
+	p.Y.Tick.Marker = plot.TickerFunc(func(low, high float64) []plot.Tick { return plotstyle.Ticks(low, high, 0, nil) })
 	if f.log {
 		p.Y.Scale = plot.LogScale{}
-		p.Y.Tick.Marker = plot.TickerFunc(logTicks)
+		p.Y.Tick.Marker = plot.TickerFunc(func(low, high float64) []plot.Tick { return plotstyle.LogTicks(low, high, nil) })
 	}
-	plotstyle.Legend(&p.Legend)
-	p.Legend.Top = !f.metric.rises
-	p.Legend.XOffs, p.Legend.YOffs = -8, -8
-	if f.metric.rises {
-		p.Legend.YOffs = 8
-	}
-
-	grid := plotter.NewGrid()
-	grid.Vertical.Color = nil
-	grid.Horizontal.Color = color.Gray{225}
-	p.Add(grid)
+	plotstyle.AddGrid(p, false, true)
 	if f.smooth > 1 {
 		for i, c := range f.curves {
 			style := f.style(i)
 			faint := plotstyle.Palette[i%len(plotstyle.Palette)]
-			faint.A = 35
+			faint.A = uint8(max(5, 70/max(2, len(f.curves)))) // of many, what lies on one another adds up
 			style.Color, style.Width = faint, 0.5
-			// A bare Plotter: a Line would make room for the values that leave the picture.
-			p.Add(struct{ plot.Plotter }{&plotter.Line{XYs: xys(c.raw), LineStyle: style}})
+			p.Add(&plotter.Line{XYs: xys(c.raw), LineStyle: style})
 		}
 	}
+	panel := plotstyle.Panel{Plot: p}
 	for i, c := range f.curves {
 		line := &plotter.Line{XYs: xys(c.smooth), LineStyle: f.style(i)}
 		p.Add(line)
-		entry := []plot.Thumbnailer{line}
-		if len(c.smooth) <= 50 { // few enough to show each, and one makes no line
-			dots := &plotter.Scatter{XYs: line.XYs, GlyphStyle: draw.GlyphStyle{
-				Color: line.Color, Radius: 2.5, Shape: draw.CircleGlyph{},
-			}}
+		entry := plotstyle.Entry{Name: c.name, Sample: []plot.Thumbnailer{line}}
+		if len(c.smooth) <= few { // one makes no line
+			dots := &plotter.Scatter{XYs: line.XYs, GlyphStyle: plotstyle.Mark(i, 2.5)}
 			p.Add(dots)
-			entry = append(entry, dots)
+			entry.Sample = append(entry.Sample, dots)
 		}
-		p.Legend.Add(c.name, entry...)
+		panel.Key = append(panel.Key, entry)
 	}
 	f.setRange(p)
-
-	canvas := plotstyle.Canvas(width, height)
-	area := draw.Crop(draw.New(canvas), 32, -14, 10, -10)
-	p.Draw(area)
-	label := f.metric.yLabel
-	if f.smooth > 1 {
-		label += ", mean of " + strconv.Itoa(f.smooth)
+	title := f.title
+	if len(f.curves) == 1 && title == "" {
+		title, panel.Key = f.curves[0].name, nil
 	}
-	plotstyle.LabelY(p, area, label)
-	return plotstyle.WritePNG(w, canvas)
+	picture := plotstyle.Picture{Title: title, Columns: 1, Width: 7 * vg.Inch, Height: 4 * vg.Inch, Panels: []plotstyle.Panel{panel}}
+	return picture.Write(w)
 }
 
 // style is that of curve i. Curves are drawn one over the other, so of a few the
 // earlier ones are wider: two runs that agree are then both to be seen.
 func (f figure) style(i int) draw.LineStyle {
-	width := vg.Length(1.5)
+	width := vg.Length(1.25)
 	if n := len(f.curves); n <= 3 {
-		width += 1.5 * vg.Length(n-1-i)
+		width += vg.Length(n - 1 - i)
 	}
 	return plotstyle.Line(i, width)
 }
@@ -104,13 +88,18 @@ func xys(points []point) plotter.XYs {
 	return xys
 }
 
-// setRange fits the y axis to the curves, with some air: the faint values
-// behind them may leave the picture. The x axis is from the start on.
+// setRange fits the axes to the curves, with some air above and below: the faint
+// values behind them may leave the picture, and so may the first fiftieth of many
+// steps, whose losses would leave no room for the others.
 func (f figure) setRange(p *plot.Plot) {
-	low, high := math.Inf(1), math.Inf(-1)
+	low, high, last := math.Inf(1), math.Inf(-1), 0.0
 	for _, c := range f.curves {
-		for _, q := range c.smooth {
-			low, high = min(low, q.y), max(high, q.y)
+		first := 0
+		if n := len(c.smooth); n >= 100 && !f.log {
+			first = n / 50
+		}
+		for _, q := range c.smooth[first:] {
+			low, high, last = min(low, q.y), max(high, q.y), max(last, q.x)
 		}
 	}
 	if f.log {
@@ -119,53 +108,11 @@ func (f figure) setRange(p *plot.Plot) {
 	} else {
 		air := max((high-low)*0.05, math.Abs(high)*0.01, 1e-9)
 		p.Y.Min, p.Y.Max = low-air, high+air
-		if low >= 0 {
-			p.Y.Min = max(p.Y.Min, 0)
+		if low >= 0 && low < high/4 {
+			p.Y.Min = 0
 		}
 	}
-	p.X.Min = 0
-}
-
-// ticks are at round numbers, at most eight, and no closer than closest.
-func ticks(low, high, closest float64) []plot.Tick {
-	power := math.Floor(math.Log10((high - low) / 7))
-	step := 10 * math.Pow(10, power)
-	for _, digit := range []float64{5, 2, 1} {
-		if s := digit * math.Pow(10, power); (high-low)/s <= 7 {
-			step = s
-		}
+	if p.X.Min, p.X.Max = 1, last; last > few {
+		p.X.Min = 0 // a round number
 	}
-	step = max(step, closest)
-	decimals := max(0, -int(math.Floor(math.Log10(step))))
-	var ticks []plot.Tick
-	for i := math.Ceil(low / step); i*step <= high; i++ {
-		ticks = append(ticks, plot.Tick{Value: i * step, Label: strconv.FormatFloat(i*step, 'f', decimals, 64)})
-	}
-	return ticks
-}
-
-// logTicks are at 1, 2 and 5 times the powers of ten, or at the powers alone
-// where there are many, with marks but no labels in between.
-func logTicks(low, high float64) []plot.Tick {
-	if high/low < 4 { // too short to show as logarithmic
-		return ticks(low, high, 0)
-	}
-	labelled := map[int]bool{1: true, 2: true, 5: true}
-	if high/low > 1e3 {
-		labelled = map[int]bool{1: true}
-	}
-	var marks []plot.Tick
-	for e := math.Floor(math.Log10(low)); e <= math.Log10(high); e++ {
-		for digit := 1; digit <= 9; digit++ {
-			t := plot.Tick{Value: float64(digit) * math.Pow(10, e)}
-			if t.Value < low || t.Value > high {
-				continue
-			}
-			if labelled[digit] {
-				t.Label = strconv.FormatFloat(t.Value, 'g', 3, 64)
-			}
-			marks = append(marks, t)
-		}
-	}
-	return marks
 }

@@ -59,7 +59,7 @@ func run(args []string, notes io.Writer) error {
 	out := flags.String("o", "", "the PNG `file` to write")
 	what := flags.String("metric", "train_losses", "what to draw: train_losses, val_losses or val_accs")
 	title := flags.String("title", "", "a title above the plot")
-	smooth := flags.Int("smooth", 1, "draw the mean of `N` neighbouring values, over the values themselves drawn faint")
+	smooth := flags.Int("smooth", -1, "draw the mean of `N` neighbouring values, over the values themselves drawn faint; 0: the values alone; -1: N so that about 300 means lie side by side")
 	log := flags.Bool("log", false, "a logarithmic y axis")
 	switch err := flags.Parse(args); {
 	case errors.Is(err, flag.ErrHelp):
@@ -76,8 +76,8 @@ func run(args []string, notes io.Writer) error {
 		return fmt.Errorf("-o needs a file that ends in .png, not %q", *out)
 	case !ok:
 		return fmt.Errorf("-metric is train_losses, val_losses or val_accs, not %q", *what)
-	case *smooth < 1:
-		return fmt.Errorf("-smooth is 1 or more, not %d", *smooth)
+	case *smooth < -1:
+		return fmt.Errorf("-smooth is -1 or more, not %d", *smooth)
 	case flags.NArg() == 0:
 		return errors.New("no run to draw: name a log_dir that train wrote")
 	}
@@ -88,7 +88,7 @@ func run(args []string, notes io.Writer) error {
 
 	f := figure{title: *title, metric: m, smooth: *smooth, log: *log}
 	for _, r := range runs {
-		c, left, err := r.curve(m, *smooth, *log)
+		c, left, err := r.curve(m, *log)
 		switch {
 		case err != nil && r.found:
 			fmt.Fprintf(notes, "plot: left out: %v\n", err)
@@ -103,6 +103,8 @@ func run(args []string, notes io.Writer) error {
 	if len(f.curves) == 0 {
 		return errors.New("no run that can be drawn")
 	}
+
+	f.smoothen()
 
 	var picture bytes.Buffer
 	if err := f.draw(&picture); err != nil {
@@ -158,7 +160,7 @@ func findRuns(args []string, file string) (runs []loggedRun, err error) {
 }
 
 // curve reads a metric of the run. left is how many of its values cannot be drawn.
-func (r loggedRun) curve(m metric, smooth int, log bool) (c curve, left int, err error) {
+func (r loggedRun) curve(m metric, log bool) (c curve, left int, err error) {
 	values, err := readValues(filepath.Join(r.dir, m.file))
 	if errors.Is(err, fs.ErrNotExist) {
 		return c, 0, fmt.Errorf("%w: is %s the log_dir of a run?", err, r.dir)
@@ -169,7 +171,7 @@ func (r loggedRun) curve(m metric, smooth int, log bool) (c curve, left int, err
 	for i := range values {
 		values[i] *= m.scale
 	}
-	c = newCurve(r.name, values, smooth, log)
+	c = newCurve(r.name, values, log)
 	if len(c.raw) == 0 {
 		return c, 0, fmt.Errorf("%s: none of the %d values in %s can be drawn", r.name, len(values), m.file)
 	}
@@ -211,15 +213,30 @@ type curve struct {
 
 // newCurve leaves out what has no place on the plot: a diverged run logs NaN
 // and Inf, and a logarithm wants more than 0.
-func newCurve(name string, values []float64, window int, log bool) curve {
+func newCurve(name string, values []float64, log bool) curve {
 	c := curve{name: name}
 	for i, v := range values {
 		if !math.IsNaN(v) && !math.IsInf(v, 0) && (!log || v > 0) {
 			c.raw = append(c.raw, point{float64(i + 1), v})
 		}
 	}
-	c.smooth = movingMean(c.raw, window)
 	return c
+}
+
+// means is how many of them side by side show how a run went, and no more noise than
+// that.
+const means = 300
+
+// smoothen chooses how many values a mean is of, where nobody has, and takes the means.
+func (f *figure) smoothen() {
+	if f.smooth < 0 {
+		for _, c := range f.curves {
+			f.smooth = max(f.smooth, len(c.raw)/means)
+		}
+	}
+	for i := range f.curves {
+		f.curves[i].smooth = movingMean(f.curves[i].raw, max(f.smooth, 1))
+	}
 }
 
 // movingMean gives each point the mean of the window points around it, of fewer

@@ -57,8 +57,8 @@ func decode(t *testing.T, path string) map[color.NRGBA]int {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := image.Pt(8*plotstyle.DPI, 5*plotstyle.DPI); picture.Bounds().Size() != want {
-		t.Errorf("size %v, want %v", picture.Bounds().Size(), want)
+	if size := picture.Bounds().Size(); size.X < 7*plotstyle.DPI || size.X > 9*plotstyle.DPI || size.Y < 4*plotstyle.DPI {
+		t.Errorf("size %v: the axes have 7 by 4 inches", size)
 	}
 	pixels := image.NewRGBA(picture.Bounds())
 	draw.Draw(pixels, pixels.Rect, picture, image.Point{}, draw.Src)
@@ -80,6 +80,7 @@ func TestDraws(t *testing.T) {
 	for name, args := range map[string][]string{
 		"training loss":       {one, "two=" + two},
 		"smooth":              {"-smooth", "20", one, two},
+		"not smooth":          {"-smooth", "0", one, two},
 		"logarithmic":         {"-log", "-title", "A title", one, two},
 		"smooth, logarithmic": {"-log", "-smooth", "20", one, two},
 		"validation loss":     {"-metric", "val_losses", one, two},
@@ -236,7 +237,7 @@ func TestErrors(t *testing.T) {
 		"no run":         {[]string{"-o", out}, "no run to draw"},
 		"no such metric": {[]string{"-o", out, "-metric", "loss", good}, "-metric is train_losses, val_losses or val_accs"},
 		"no such flag":   {[]string{"-o", out, "-what", good}, "see plot -h"},
-		"smooth 0":       {[]string{"-o", out, "-smooth", "0", good}, "-smooth is 1 or more"},
+		"smooth -2":      {[]string{"-o", out, "-smooth", "-2", good}, "-smooth is -1 or more"},
 		"no such run":    {[]string{"-o", out, good, filepath.Join(dir, "none")}, "is " + filepath.Join(dir, "none") + " the log_dir of a run?"},
 		"no logs":        {[]string{"-o", out, filepath.Join(dir, "none", "...")}, "no run in " + filepath.Join(dir, "none") + ": train one first"},
 		"no run in it":   {[]string{"-o", out, t.TempDir() + "/..."}, ": train one first, as with make train"},
@@ -276,22 +277,43 @@ func TestMovingMean(t *testing.T) {
 	}
 }
 
-func TestTicks(t *testing.T) {
-	for _, c := range []struct {
-		low, high, closest float64
-		want               []string
-	}{
-		{0, 9380, 1, []string{"0", "2000", "4000", "6000", "8000"}},
-		{0, 3, 1, []string{"0", "1", "2", "3"}},
-		{0, 0.31, 0, []string{"0.00", "0.05", "0.10", "0.15", "0.20", "0.25", "0.30"}},
-		{94.1, 99.3, 0, []string{"95", "96", "97", "98", "99"}},
+// TestSmoothen chooses the window by the longest run, and leaves a chosen one alone.
+func TestSmoothen(t *testing.T) {
+	values := make([]float64, 9380)
+	for _, c := range []struct{ asked, steps, want int }{
+		{-1, 9380, 31}, {-1, 600, 2}, {-1, 599, 1}, {-1, 8, 0}, {0, 9380, 0}, {50, 8, 50},
 	} {
-		var got []string
-		for _, tick := range ticks(c.low, c.high, c.closest) {
-			got = append(got, tick.Label)
+		f := figure{smooth: c.asked, curves: []curve{newCurve("short", []float64{1, 2}, false), newCurve("long", values[:c.steps], false)}}
+		if f.smoothen(); f.smooth != c.want || len(f.curves[1].smooth) != c.steps {
+			t.Errorf("%+v: means of %d, %d of them", c, f.smooth, len(f.curves[1].smooth))
 		}
-		if !slices.Equal(got, c.want) {
-			t.Errorf("%g to %g: %q, want %q", c.low, c.high, got, c.want)
+	}
+}
+
+// TestRange leaves the first of many steps out, and has no axis begin far from its
+// curve.
+func TestRange(t *testing.T) {
+	falls := make([]float64, 1000)
+	for i := range falls {
+		falls[i] = 1
+	}
+	falls[0], falls[19], falls[999] = 50, 9, 0.1
+	for _, c := range []struct {
+		name             string
+		values           []float64
+		log              bool
+		x0, x1, min, max float64
+	}{
+		{"many steps", falls, false, 0, 1000, 0, 1.1},
+		{"many steps, log", falls, true, 0, 1000, 0.05, 80},
+		{"epochs", []float64{95, 97, 98}, false, 1, 3, 94, 99},
+		{"one", []float64{5}, false, 1, 1, 4.9, 5.1},
+	} {
+		f := figure{log: c.log, curves: []curve{newCurve("run", c.values, c.log)}}
+		f.smoothen()
+		p := plotstyle.New("", 12)
+		if f.setRange(p); p.X.Min != c.x0 || p.X.Max != c.x1 || p.Y.Min < c.min || p.Y.Max > c.max {
+			t.Errorf("%s: x %v to %v, y %v to %v", c.name, p.X.Min, p.X.Max, p.Y.Min, p.Y.Max)
 		}
 	}
 }

@@ -4,7 +4,6 @@ package plotstyle
 import (
 	"image/color"
 	"io"
-	"math"
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/font"
@@ -17,7 +16,7 @@ import (
 const DPI = 192
 
 // Palette is that of Okabe and Ito, whose colours the colour-blind can tell
-// apart, without its yellow, which is too pale for a line.
+// apart, with grey in place of its yellow, which is too pale for a line.
 var Palette = []color.NRGBA{
 	{0, 114, 178, 255},   // blue
 	{213, 94, 0, 255},    // vermilion
@@ -26,6 +25,7 @@ var Palette = []color.NRGBA{
 	{0, 0, 0, 255},       // black
 	{230, 159, 0, 255},   // orange
 	{86, 180, 233, 255},  // sky blue
+	{127, 127, 127, 255}, // grey
 }
 
 // dashes tell curves apart once the palette is used up.
@@ -40,41 +40,32 @@ func Line(i int, width vg.Length) draw.LineStyle {
 	}
 }
 
+// marks tell lines of other dashes apart where their points are marked.
+var marks = []draw.GlyphDrawer{draw.CircleGlyph{}, draw.BoxGlyph{}, draw.PyramidGlyph{}, draw.CrossGlyph{}}
+
+// Mark is the style of a point of curve i.
+func Mark(i int, radius vg.Length) draw.GlyphStyle {
+	return draw.GlyphStyle{Color: Palette[i%len(Palette)], Radius: radius, Shape: marks[i/len(Palette)%len(marks)]}
+}
+
 // New returns an empty plot with the project's fonts.
 func New(title string, size vg.Length) *plot.Plot {
 	plot.DefaultFont = font.Font{Typeface: "Liberation", Variant: "Sans"}
 	p := plot.New()
 	p.Title.Text = title
 	p.Title.TextStyle.Font.Size = size
-	p.Title.Padding = 8
+	p.Title.Padding = 6
 	for _, axis := range []*plot.Axis{&p.X, &p.Y} {
-		axis.Label.TextStyle.Font.Size = 13
-		axis.Label.Padding = 4
-		axis.Tick.Label.Font.Size = 11
+		axis.Label.TextStyle.Font.Size = 11
+		axis.Label.Padding = 3
+		axis.Tick.Label.Font.Size = 10
 	}
 	return p
-}
-
-// Legend gives l the project's fonts.
-func Legend(l *plot.Legend) {
-	l.TextStyle.Font.Size = 12
-	l.ThumbnailWidth = 28
-	l.Padding = 3
 }
 
 // Canvas returns a white picture.
 func Canvas(width, height vg.Length) *vgimg.Canvas {
 	return vgimg.NewWith(vgimg.UseWH(width, height), vgimg.UseDPI(DPI), vgimg.UseBackgroundColor(color.White))
-}
-
-// LabelY writes the label of the y axis beside p, which was drawn in area: its
-// own would take half its length off a logarithmic plot's height, since plot
-// believes it to stick out at the top.
-func LabelY(p *plot.Plot, area draw.Canvas, label string) {
-	upwards := p.Y.Label.TextStyle
-	upwards.Rotation = math.Pi / 2
-	inner := p.DataCanvas(area)
-	area.FillText(upwards, vg.Point{X: area.Min.X - 8, Y: inner.Center().Y}, label)
 }
 
 // WritePNG writes a picture.

@@ -1,0 +1,176 @@
+package main
+
+import (
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"mlpool/tools/plotstyle"
+	"mlpool/tools/plotstyle/plotstyletest"
+)
+
+const assets = "../../assets"
+
+// TestAssets draws the pictures in assets from the CSVs there, by the commands that
+// their README.md names, and finds them as they are.
+func TestAssets(t *testing.T) {
+	readme, err := os.ReadFile(filepath.Join(assets, "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	for line := range strings.Lines(string(readme)) {
+		if args, ok := strings.CutPrefix(strings.TrimSpace(line), "go run ./tools/allocbench "); ok {
+			args = strings.NewReplacer("-plots assets/allocbench", "-plots "+dir, " assets/", " "+assets+"/").Replace(args)
+			if err := run(t.Context(), strings.Fields(args), io.Discard, io.Discard, nullMachine); err != nil {
+				t.Fatalf("%s: %v", line, err)
+			}
+		}
+	}
+	want, got := pictures(t, dir), pictures(t, filepath.Join(assets, "allocbench"))
+	if len(want) == 0 || !slices.Equal(want, got) {
+		t.Fatalf("the commands draw %q, there are %q", want, got)
+	}
+	for _, name := range want {
+		now, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		kept, err := os.ReadFile(filepath.Join(assets, "allocbench", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := plotstyletest.Differing(t, now, kept); n > 20 {
+			t.Errorf("%s: %d pixels are others than in assets: run the commands in assets/README.md again", name, n)
+		}
+	}
+}
+
+func pictures(t *testing.T, dir string) (names []string) {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names
+}
+
+// TestDraw chooses from a CSV: what is drawn, and what there is to be said if nothing
+// is.
+func TestDraw(t *testing.T) {
+	figures := filepath.Join(t.TempDir(), "figures.csv")
+	rows := []row{
+		{Scenario: "pair", Case: "1 KiB", Allocator: "tlsf", Unit: "pair", Mean: 40},
+		{Scenario: "pair", Case: "1 MiB", Allocator: "peer", Unit: "pair", Mean: 60},
+		{Scenario: "churn", Case: "1 stream", Allocator: "tlsf", Unit: "pair", Mean: 50, PeakLive: 1 << 30, PeakReserved: 2 << 30},
+		{Scenario: "live1000", Case: "all cold", Allocator: "tlsf", Unit: "call", Mean: 1},
+	}
+	write := func(path string, rows []row) {
+		if err := os.WriteFile(path, []byte(csvText(t, rows)), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(figures, rows)
+	other := filepath.Join(t.TempDir(), "other.csv")
+	write(other, []row{{Scenario: "quine"}})
+	for _, c := range []struct{ args, want, err string }{
+		{"-draw " + figures, "churn_memory.png churn_time.png live1000_cold_time.png pair_time.png", ""},
+		{"-scenario churn,live1000 -case stream -draw " + figures, "churn_memory.png churn_time.png", ""},
+		{"-allocator peer -draw " + figures, "pair_time.png", ""},
+		{"-scenario threads -draw " + figures, "", `figures.csv: no scenario "threads": there are pair, churn, live1000`},
+		{"-allocator slab -draw " + figures, "", `figures.csv: no allocator "slab": there are tlsf, peer`},
+		{"-case 9 -draw " + figures, "", `figures.csv: no case has "9" in its name`},
+		{"-draw " + other, "", `other.csv: no scenario "quine"`},
+	} {
+		dir := t.TempDir()
+		err := run(t.Context(), append(strings.Fields(c.args), "-plots", dir), io.Discard, io.Discard, nil)
+		if err == nil && c.err != "" || err != nil && (c.err == "" || !strings.HasSuffix(err.Error(), c.err)) {
+			t.Errorf("%s: error %v, want %q", c.args, err, c.err)
+		}
+		if got := strings.Join(pictures(t, dir), " "); got != c.want {
+			t.Errorf("%s: drew %s, want %s", c.args, got, c.want)
+		}
+	}
+}
+
+func TestOrigin(t *testing.T) {
+	for _, c := range []struct {
+		notes      []string
+		file, want string
+	}{
+		{[]string{"NVIDIA H200, driver 580.159, 2026-11-22; clocks not locked"}, "a/b.csv", "NVIDIA H200, 2026-11-22, b.csv"},
+		{[]string{"NVIDIA GeForce RTX 4090, driver for CUDA 13.0", "2026-11-22 10:00 UTC"}, "", "NVIDIA GeForce RTX 4090, 2026-11-22"},
+		{[]string{"beside an NVIDIA H200", "host cost only: " + addressesOnly}, "t.csv", "no GPU: host time on a driver without memory, t.csv"},
+		{nil, "", ""},
+	} {
+		if got := origin(c.notes, c.file); got != c.want {
+			t.Errorf("%q: %q, want %q", c.notes, got, c.want)
+		}
+	}
+}
+
+// TestNumbers tells cases that are numbers from others.
+func TestNumbers(t *testing.T) {
+	for _, c := range []struct {
+		cases []string
+		axis  string
+		at    []float64
+	}{
+		{[]string{"512 B", "4 KiB", "1 MiB", "2 GiB"}, sizeAxis, []float64{512, 4096, 1 << 20, 2 << 30}},
+		{[]string{"1 thread", "16 threads"}, "threads", []float64{1, 16}},
+		{[]string{"delay 1", "delay 1000"}, "blocks allocated between a block's Alloc and its Free", []float64{1, 1000}},
+		{[]string{"1 MiB"}, "", nil},
+		{[]string{"1 stream", "32 streams"}, "", nil},
+		{[]string{"1 MiB", "two temporaries"}, "", nil},
+		{[]string{"0 B", "1 B"}, "", nil},
+	} {
+		if axis, at := numbers(c.cases); axis != c.axis || !slices.Equal(at, c.at) {
+			t.Errorf("%q: %q, %v", c.cases, axis, at)
+		}
+	}
+}
+
+// TestGroups puts at most eight allocators together, whose colours differ, and has
+// bars of all, also of those that a case lacks.
+func TestGroups(t *testing.T) {
+	var rows []row
+	for _, c := range contenders() {
+		rows = append(rows, row{Case: "a", Allocator: c.name, Mean: 1}, row{Case: "b", Allocator: c.name, Mean: 2})
+	}
+	rows = append(rows, row{Case: "b", Allocator: "x", Mean: 1}, row{Case: "b", Allocator: "y", Mean: 1})
+	f := figure{value: func(r row) float64 { return r.Mean }, text: timeText}
+	if !f.fill(rows) || len(f.allocators) != len(plotstyle.AllocatorGroups)+1 {
+		t.Fatalf("groups %q", f.allocators)
+	}
+	n := 0
+	styles := map[int]string{}
+	for _, group := range f.allocators {
+		if n += len(group); len(group) > most {
+			t.Errorf("%q are too many", group)
+		}
+		for _, name := range group {
+			if i := f.curve(name); styles[i] != "" {
+				t.Errorf("%s looks like %s", name, styles[i])
+			}
+			styles[f.curve(name)] = name
+		}
+	}
+	if want := len(contenders()) + 2; n != want {
+		t.Errorf("%d allocators in groups, want %d", n, want)
+	}
+	bars := f.bars("a", true)
+	if len(bars) != n+len(f.allocators)-1 || bars[0].Name != "tlsf" || bars[0].Text != "1 ns" || bars[len(bars)-1].Text != "not measured" {
+		t.Errorf("bars %v", bars)
+	}
+	few := figure{value: f.value}
+	if few.fill(slices.DeleteFunc(rows, func(r row) bool { return !strings.Contains("cuda tlsf x slab", r.Allocator) })); len(few.allocators) != 1 ||
+		!slices.Equal(few.allocators[0], []string{"tlsf", "cuda", "slab", "x"}) || few.heading(few.allocators[0]) != "" {
+		t.Errorf("groups %q", few.allocators)
+	}
+}

@@ -1,0 +1,156 @@
+package main
+
+import (
+	"io"
+	"math"
+	"regexp"
+	"slices"
+	"strconv"
+
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/plotter"
+	"gonum.org/v1/plot/vg"
+
+	"mlpool/tools/plotstyle"
+)
+
+// draw writes the figure as a PNG.
+func (f *figure) draw(w io.Writer) error {
+	p := plotstyle.Picture{Title: f.title, Subtitle: f.subtitle, Width: 6 * vg.Inch, Height: 3.5 * vg.Inch}
+	if axis, at := numbers(f.cases); axis != "" {
+		if p.Columns = len(f.allocators); p.Columns > 1 {
+			p.Width = 3.4 * vg.Inch
+		}
+		for i, group := range f.allocators {
+			p.Panels = append(p.Panels, f.lines(group, axis, at, p.Width))
+			if i > 0 {
+				p.Panels[i].Y.Label.Text = ""
+			}
+		}
+		return p.Write(w)
+	}
+	if p.Columns = plotstyle.Columns(len(f.cases)); p.Columns > 1 {
+		p.Width = 2.3 * vg.Inch
+	}
+	low, high := f.span()
+	for i, c := range f.cases {
+		bars := f.bars(c, i%p.Columns == 0)
+		p.Height = plotstyle.BarHeight * vg.Length(len(bars))
+		panel := plotstyle.Bars(c, f.label, bars, low, high, f.tick)
+		if i+p.Columns < len(f.cases) { // the one below it has the same axis
+			panel.X.Label.Text = ""
+		}
+		p.Panels = append(p.Panels, plotstyle.Panel{Plot: panel})
+	}
+	return p.Write(w)
+}
+
+const sizeAxis = "size of a block"
+
+var number = regexp.MustCompile(`^(?:delay )?(\d+)(?: (B|KiB|MiB|GiB|thread)s?)?$`)
+
+// numbers returns the name of the axis on which cases lie that are numbers, and where;
+// no name if they are none, or only one.
+func numbers(cases []string) (axis string, at []float64) {
+	for _, c := range cases {
+		m := number.FindStringSubmatch(c)
+		if m == nil || len(cases) == 1 {
+			return "", nil
+		}
+		v, err := strconv.ParseFloat(m[1], 64)
+		if err != nil || v <= 0 {
+			return "", nil
+		}
+		switch m[2] {
+		case "thread":
+			axis = "threads"
+		case "":
+			axis = "blocks allocated between a block's Alloc and its Free"
+		default:
+			axis = sizeAxis
+			v *= map[string]float64{"B": 1, "KiB": kib, "MiB": mib, "GiB": 1 << 30}[m[2]]
+		}
+		at = append(at, v)
+	}
+	return axis, at
+}
+
+// lines is a panel with a line for each allocator, over the cases at the given
+// places. All panels of the figure have the same range.
+func (f *figure) lines(allocators []string, axis string, at []float64, width vg.Length) plotstyle.Panel {
+	panel := plotstyle.Panel{Plot: plotstyle.New(f.heading(allocators), 11)}
+	p := panel.Plot
+	p.X.Label.Text, p.Y.Label.Text = axis, f.label
+	p.X.Scale, p.Y.Scale = plot.LogScale{}, plot.LogScale{}
+	p.Y.Tick.Marker = plot.TickerFunc(func(low, high float64) []plot.Tick { return plotstyle.LogTicks(low, high, f.tick) })
+	p.X.Min, p.X.Max = slices.Min(at), slices.Max(at)
+	ticks := make([]plot.Tick, len(at))
+	for i, v := range slices.Backward(at) {
+		ticks[i].Value = v
+		label := f.cases[i]
+		if axis != sizeAxis {
+			label = strconv.FormatFloat(v, 'f', -1, 64)
+		}
+		place := func(v float64) vg.Length { return width * vg.Length(math.Log(v/p.X.Min)/math.Log(p.X.Max/p.X.Min)) }
+		if i+1 == len(at) || place(at[i+1])-place(v) > p.X.Tick.Label.Width(label)+4 { // else it would lie on the next
+			ticks[i].Label = label
+		}
+	}
+	p.X.Tick.Marker = plot.ConstantTicks(ticks)
+	plotstyle.AddGrid(p, true, true)
+	for _, name := range allocators {
+		style, mark := plotstyle.Line(f.curve(name), 1.75), plotstyle.Mark(f.curve(name), 3)
+		var points plotter.XYs
+		draws := func() { // up to a gap
+			if len(points) > 0 {
+				p.Add(&plotter.Line{XYs: points, LineStyle: style}, &plotter.Scatter{XYs: points, GlyphStyle: mark})
+			}
+			points = nil
+		}
+		for i, c := range f.cases {
+			if v := f.at(c, name); math.IsNaN(v) {
+				draws()
+			} else {
+				points = append(points, plotter.XY{X: at[i], Y: v})
+			}
+		}
+		draws()
+		panel.Key = append(panel.Key, plotstyle.Entry{Name: name, Sample: []plot.Thumbnailer{
+			&plotter.Line{LineStyle: style}, &plotter.Scatter{GlyphStyle: mark},
+		}})
+	}
+	low, high := f.span()
+	air := max(math.Pow(high/low, 0.05), 1.02)
+	p.Y.Min, p.Y.Max = low/air, high*air
+	return panel
+}
+
+// heading names a group of allocators, where there is more than one group.
+func (f *figure) heading(group []string) string {
+	i := plotstyle.Allocator(group[0])
+	if len(f.allocators) == 1 || i < 0 {
+		return ""
+	}
+	return plotstyle.AllocatorGroups[i/len(plotstyle.Palette)].Title
+}
+
+// bars are those of a case, group by group. Only those at the left of a picture have
+// names, since in all panels they are the same.
+func (f *figure) bars(name string, named bool) (all []plotstyle.Bar) {
+	for i, group := range f.allocators {
+		if i > 0 {
+			all = append(all, plotstyle.Bar{Value: math.NaN(), Text: f.heading(group)})
+		}
+		for _, a := range group {
+			b := plotstyle.Bar{Value: f.at(name, a), Text: "not measured", Color: plotstyle.Palette[f.curve(a)%len(plotstyle.Palette)]}
+			if named {
+				b.Name = a
+			}
+			if !math.IsNaN(b.Value) {
+				b.Text = f.text(b.Value)
+			}
+			all = append(all, b)
+		}
+	}
+	return all
+}

@@ -1,0 +1,42 @@
+package main
+
+import (
+	"io"
+	"math"
+
+	"gonum.org/v1/plot/vg"
+
+	"mlpool/tools/plotstyle"
+)
+
+// drawEpochs draws the time of an epoch of the headlines on each allocator, every job
+// on an axis of its own.
+func drawEpochs(w io.Writer, s *source) error {
+	notes := s.file(training).notes
+	p := plotstyle.Picture{
+		Title:    "Time of an epoch, by allocator",
+		Subtitle: plotstyle.Origin(notes, training, true) + ". Panels: width, batch, executor, precision",
+		Columns:  plotstyle.Columns(len(headlines)), Width: 2.1 * vg.Inch, Height: plotstyle.BarHeight * vg.Length(len(kinds)),
+	}
+	for i, j := range headlines {
+		low, high := math.Inf(1), math.Inf(-1)
+		var bars []plotstyle.Bar
+		for k, kind := range kinds {
+			v := j.of(s, kind, "median_ms")
+			b := plotstyle.Bar{Value: v, Text: "not possible", Color: plotstyle.Line(plotstyle.Allocator(kind), 0).Color}
+			if !math.IsNaN(v) {
+				b.Text = digits(v, 3)
+				low, high = min(low, v), max(high, v)
+			}
+			if i%p.Columns == 0 {
+				b.Name = kindNames[k]
+			}
+			bars = append(bars, b)
+		}
+		if s.err != nil {
+			return s.err
+		}
+		p.Panels = append(p.Panels, plotstyle.Panel{Plot: plotstyle.Bars(j.name, "ms an epoch", bars, low, high, nil)})
+	}
+	return p.Write(w)
+}

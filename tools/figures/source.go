@@ -1,0 +1,171 @@
+package main
+
+import (
+	"bytes"
+	"encoding/csv"
+	"encoding/json"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// A source is the folder with the files of figures. It keeps the first error.
+type source struct {
+	dir   string
+	files map[string]file
+	err   error
+}
+
+// A file has records of a value for each column, and the lines of a CSV that tell
+// where they come from.
+type file struct {
+	notes   []string
+	records []map[string]string
+}
+
+func (s *source) fail(format string, args ...any) {
+	if s.err == nil {
+		s.err = fmt.Errorf(format, args...)
+	}
+}
+
+// file reads a CSV, or a JSON array of records, once.
+func (s *source) file(name string) file {
+	if f, read := s.files[name]; read || s.err != nil {
+		return f
+	}
+	path := filepath.Join(s.dir, name)
+	text, err := os.ReadFile(path)
+	if err != nil {
+		s.fail("%w", err)
+		return file{}
+	}
+	parse := parseCSV
+	if filepath.Ext(name) == ".json" {
+		parse = parseJSON
+	}
+	f, err := parse(text)
+	if err != nil {
+		s.fail("%s: %w", path, err)
+	}
+	if s.files == nil {
+		s.files = map[string]file{}
+	}
+	s.files[name] = f
+	return f
+}
+
+func parseCSV(text []byte) (f file, err error) {
+	for line := range strings.Lines(string(text)) {
+		if note, ok := strings.CutPrefix(line, "#"); ok {
+			f.notes = append(f.notes, strings.TrimSpace(note))
+		}
+	}
+	in := csv.NewReader(bytes.NewReader(text))
+	in.Comment = '#'
+	lines, err := in.ReadAll()
+	if err != nil || len(lines) == 0 {
+		return f, err
+	}
+	for _, line := range lines[1:] {
+		record := map[string]string{}
+		for i, column := range lines[0] {
+			record[column] = line[i]
+		}
+		f.records = append(f.records, record)
+	}
+	return f, nil
+}
+
+func parseJSON(text []byte) (f file, err error) {
+	var records []map[string]any
+	err = json.Unmarshal(text, &records)
+	for _, r := range records {
+		record := map[string]string{}
+		for column, value := range r {
+			record[column] = fmt.Sprint(value)
+		}
+		f.records = append(f.records, record)
+	}
+	return f, err
+}
+
+// A key is what a record is found by: columns and their values in turn.
+type key []string
+
+func (k key) of(record map[string]string) bool {
+	for i := 0; i+1 < len(k); i += 2 {
+		if record[k[i]] != k[i+1] {
+			return false
+		}
+	}
+	return true
+}
+
+// number returns a column of the one record that k finds; NaN where there is none.
+func (s *source) number(name, column string, k key) float64 {
+	value := math.NaN()
+	found := 0
+	for _, record := range s.file(name).records {
+		if !k.of(record) {
+			continue
+		}
+		found++
+		var err error
+		if value, err = strconv.ParseFloat(record[column], 64); err != nil {
+			s.fail("%s: %s of %s is %q, no number", name, column, strings.Join(k, " "), record[column])
+		}
+	}
+	if found > 1 {
+		s.fail("%s: %d records of %s", name, found, strings.Join(k, " "))
+	}
+	return value
+}
+
+// digits writes a number, 0 or more, with n significant digits, and with all before the point.
+func digits(v float64, n int) string {
+	if math.IsNaN(v) {
+		return "–"
+	}
+	decimals := n - 1
+	if v != 0 {
+		decimals = 9 // more than a figure here has
+	}
+	for decimals > 0 && math.Round(v*math.Pow10(decimals)) >= math.Pow10(n) {
+		decimals--
+	}
+	// Rounded first, since a half is to go up, also where it has no exact binary.
+	return strconv.FormatFloat(math.Round(v*math.Pow10(decimals))/math.Pow10(decimals), 'f', decimals, 64)
+}
+
+// span writes times in ns, the least and the greatest if there are several, in a unit
+// that suits the greatest.
+func span(ns ...float64) string {
+	low, high := math.Inf(1), math.Inf(-1)
+	for _, v := range ns {
+		low, high = min(low, v), max(high, v)
+	}
+	unit := "ns"
+	if high >= 999.5 {
+		unit, low, high = "µs", low/1e3, high/1e3
+	}
+	text := digits(low, 2)
+	if top := digits(high, 2); top != text {
+		text += "–" + top
+	}
+	return text + " " + unit
+}
+
+// count writes a number in thousands or millions.
+func count(v float64) string {
+	switch {
+	case v >= 1e6:
+		return digits(v/1e6, 2) + " M"
+	case v >= 1e3:
+		return digits(v/1e3, 2) + " k"
+	}
+	return digits(v, 2)
+}

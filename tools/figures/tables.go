@@ -1,0 +1,259 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"strings"
+)
+
+var tables = []table{
+	{"epochs", "README.md", epochs},
+	{"trainings", "assets/README.md", trainings},
+	{"trainers", "assets/README.md", trainers},
+	{"numerics", "assets/README.md", numerics},
+	{"scenarios", "tools/allocbench/README.md", scenarios},
+	{"recorded", "tools/allocbench/README.md", recorded},
+	{"wrappers", "tools/allocbench/README.md", wrappers},
+}
+
+// markdown is a table of rows, the first of which is its head.
+func markdown(rows ...[]string) string {
+	var b strings.Builder
+	for i, row := range rows {
+		b.WriteString("|")
+		for _, cell := range row {
+			if cell != "" {
+				b.WriteString(" " + cell)
+			}
+			b.WriteString(" |")
+		}
+		b.WriteString("\n")
+		if i == 0 {
+			b.WriteString("|" + strings.Repeat("---|", len(row)) + "\n")
+		}
+	}
+	return b.String()
+}
+
+// A job is a training that was run on each allocator.
+type job struct{ name, config, executor, precision string }
+
+var (
+	small     = "mnist.toml"
+	large     = "mnist.toml with bsz = 1024"
+	narrow    = "mnist.toml with feat_dim = 333 and bsz = 61"
+	unfused   = "mnist.toml with fuse = false"
+	kinds     = []string{"custom", "plan", "cuda", "malloc"}
+	kindNames = []string{"pool", "plan", "cudaMallocAsync", "cudaMalloc"}
+)
+
+// headlines are the jobs in README.md and in its picture.
+var headlines = []job{
+	{"784, 64, eager, fp32", small, "eager", "fp32"},
+	{"784, 64, eager, 3xtf32", small, "eager", "3xtf32"},
+	{"784, 64, graph, 3xtf32", small, "graph", "3xtf32"},
+	{"333, 61, graph, 3xtf32", narrow, "graph", "3xtf32"},
+	{"784, 1024, eager, 3xtf32", large, "eager", "3xtf32"},
+	{"784, 64, eager, fp32, unfused", unfused, "eager", "fp32"},
+}
+
+const training = "training_h200.csv"
+
+// of returns a column of the job on an allocator.
+func (j job) of(s *source, kind, column string) float64 {
+	return s.number(training, column, key{"config", j.config, "executor", j.executor, "precision", j.precision, "allocator", kind})
+}
+
+// row is a line of a table: the job's name, and a cell for each allocator.
+func (j job) row(cell func(kind string) string) []string {
+	row := []string{j.name}
+	for _, kind := range kinds {
+		row = append(row, cell(kind))
+	}
+	return row
+}
+
+func (j job) epochRow(s *source, missing string) []string {
+	return j.row(func(kind string) string {
+		if v := j.of(s, kind, "median_ms"); !math.IsNaN(v) {
+			return digits(v, 3)
+		}
+		return missing
+	})
+}
+
+func (j job) hostRow(s *source) []string {
+	return j.row(func(kind string) string { return digits(j.of(s, kind, "in_allocator_us_per_step"), 2) })
+}
+
+func epochs(s *source) string {
+	rows := [][]string{append([]string{"width, batch, how"}, kindNames...)}
+	for _, j := range headlines {
+		rows = append(rows, j.epochRow(s, "not possible"))
+	}
+	host := headlines[1]
+	host.name += ": µs a step in the allocator"
+	memory := job{"– MiB reserved, of 100 allocated", small, "eager", "3xtf32"}
+	return markdown(append(rows, host.hostRow(s), memory.row(func(kind string) string {
+		if allocated := digits(memory.of(s, kind, "peak_allocated_mib"), 3); allocated != "100" {
+			s.fail("%s: %s MiB are allocated, not 100", training, allocated)
+		}
+		return digits(memory.of(s, kind, "peak_reserved_mib"), 3)
+	}))...)
+}
+
+func trainings(s *source) string {
+	rows := [][]string{{"width × batch, executor, precision", "`custom`", "`plan`", "`cuda`", "`malloc`"}}
+	for i, j := range []job{
+		{"784×64, eager, fp32", small, "eager", "fp32"},
+		{"784×64, eager, 3xtf32", small, "eager", "3xtf32"},
+		{"784×64, eager, tf32", small, "eager", "tf32"},
+		{"784×64, eager, fp32, `fuse = false`, 26 allocations a step", unfused, "eager", "fp32"},
+		{"784×64, graph, 3xtf32", small, "graph", "3xtf32"},
+		{"784×64, graph, tf32", small, "graph", "tf32"},
+		{"784×1024, eager, 3xtf32", large, "eager", "3xtf32"},
+		{"333×61, eager, 3xtf32", narrow, "eager", "3xtf32"},
+		{"333×61, graph, 3xtf32", narrow, "graph", "3xtf32"},
+	} {
+		if rows = append(rows, j.epochRow(s, "–")); i == 0 {
+			j.name = "– in the allocator, µs a step of 9 allocations"
+			rows = append(rows, j.hostRow(s))
+			j.name = "– reserved / allocated, MiB, peak"
+			rows = append(rows, j.row(func(kind string) string {
+				return digits(j.of(s, kind, "peak_reserved_mib"), 3) + " / " + digits(j.of(s, kind, "peak_allocated_mib"), 3)
+			}))
+		}
+	}
+	return markdown(rows...)
+}
+
+func trainers(s *source) string {
+	rows := [][]string{{"width × batch", "784×64", "2048×64", "784×1024", "333×61"}}
+	for _, r := range []struct {
+		name     string
+		trainers []string
+	}{
+		{"mlpool, tf32", []string{"mlpool graph tf32"}},
+		{"mlpool, 3xtf32", []string{"mlpool graph 3xtf32"}},
+		{"mlpool, fp32", []string{"mlpool graph fp32"}},
+		{"mlpool, eager: tf32; 3xtf32; fp32", []string{"mlpool eager tf32", "mlpool eager 3xtf32", "mlpool eager fp32"}},
+		{"JAX 0.11, the whole epoch in one jitted scan: tf32; fp32", []string{"JAX jitted epoch tf32", "JAX jitted epoch fp32"}},
+		{"PyTorch 2.11, the step in a CUDA graph: tf32; fp32", []string{"PyTorch CUDA graph tf32", "PyTorch CUDA graph fp32"}},
+		{"PyTorch 2.11, eager, fp32", []string{"PyTorch eager fp32"}},
+	} {
+		row := []string{r.name}
+		for _, shape := range [][2]string{{"784", "64"}, {"2048", "64"}, {"784", "1024"}, {"333", "61"}} {
+			var cell []string
+			for _, trainer := range r.trainers {
+				if v := s.number("trainers_h200.csv", "median_ms", key{"feat_dim", shape[0], "bsz", shape[1], "trainer", trainer}); !math.IsNaN(v) {
+					cell = append(cell, digits(v, 3))
+				}
+			}
+			row = append(row, strings.Join(cell, "; "))
+		}
+		rows = append(rows, row)
+	}
+	return markdown(rows...)
+}
+
+func numerics(s *source) string {
+	rows := [][]string{{"", "largest difference of a loss, steps 0–49", "50–99", "of the mean loss of 300 steps",
+		"accuracy after 10 epochs, mean (range)", "of the best epoch, mean"}}
+	for _, r := range [][2]string{{"fp32", "eager:fp32"}, {"3xtf32", "eager:3xtf32"}, {"tf32", "eager:tf32"},
+		{"PyTorch, fp32", "torch:fp32"}, {"PyTorch, tf32", "torch:tf32"}} {
+		number := func(column string) float64 { return s.number("numerics_h200.csv", column, key{"run", r[1]}) }
+		small := func(column string) string {
+			return strings.Replace(fmt.Sprintf("%.1e", number(column)), "e-0", "e-", 1)
+		}
+		percent := func(column string) string { return fmt.Sprintf("%.2f", 100*number(column)) }
+		rows = append(rows, []string{r[0], small("max_diff_0_49"), small("max_diff_50_99"), small("mean_diff"),
+			percent("last_acc_mean") + " % (" + percent("last_acc_min") + "–" + percent("last_acc_max") + ")", percent("best_acc_mean") + " %"})
+	}
+	return markdown(rows...)
+}
+
+// measured returns a column of allocbench's CSV.
+func measured(s *source, file, scenario, name, allocator, column string) float64 {
+	return s.number(file, column, key{"scenario", scenario, "case", name, "allocator", allocator})
+}
+
+// ratio is what was reserved for what was live.
+func ratio(s *source, file, scenario, name, allocator string) string {
+	v := measured(s, file, scenario, name, allocator, "peak_reserved_bytes") / measured(s, file, scenario, name, allocator, "peak_live_bytes")
+	if math.IsNaN(v) {
+		return ""
+	}
+	return fmt.Sprintf("%.2f", v)
+}
+
+func scenarios(s *source) string {
+	const file = "allocators_h200.csv"
+	time := func(column, scenario string, cases ...string) func(string) string {
+		return func(allocator string) string {
+			var all []float64
+			for _, c := range cases {
+				if v := measured(s, file, scenario, c, allocator, column); !math.IsNaN(v) {
+					all = append(all, v)
+				}
+			}
+			if len(all) < len(cases) {
+				return ""
+			}
+			return span(all...)
+		}
+	}
+	rate := func(scenario string) func(string) string {
+		return func(allocator string) string {
+			return count(measured(s, file, scenario, "8 threads", allocator, "per_second"))
+		}
+	}
+	held := func(scenario, name string) func(string) string {
+		return func(allocator string) string { return ratio(s, file, scenario, name, allocator) }
+	}
+	sizes := []string{"64 KiB", "1 MiB", "16 MiB", "64 MiB"}
+	rows := [][]string{{"", "pool (`tlsf`)", "cudaMallocAsync", "cudaMalloc"}}
+	for _, r := range []struct {
+		name string
+		cell func(allocator string) string
+	}{
+		{"pair, 64 KiB to 64 MiB", time("mean_ns", "pair", sizes...)},
+		{"– 99.9th percentile", time("p999_ns", "pair", sizes...)},
+		{"random sizes to 64 MiB, 10 000 blocks, warm, a call", time("mean_ns", "random", "10000 <= 64 MiB warm")},
+		{"random sizes to 64 MiB, 1000 blocks, warm, a call", time("mean_ns", "random", "1000 <= 64 MiB warm")},
+		{"churn on 32 streams, a pair", time("mean_ns", "churn", "32 streams")},
+		{"8 threads with a stream each, pairs a second", rate("threads")},
+		{"8 threads on one stream, pairs a second", rate("shared")},
+		{"reserved / live: random, 10 000 to 64 MiB", held("random", "10000 <= 64 MiB warm")},
+		{"reserved / live: churn on 32 streams", held("churn", "32 streams")},
+	} {
+		rows = append(rows, []string{r.name, r.cell("tlsf"), r.cell("cuda"), r.cell("malloc")})
+	}
+	return markdown(rows...)
+}
+
+func recorded(s *source) string {
+	const file, torchFile = "recorded_h200.csv", "recorded_torch_h200.json"
+	rows := [][]string{{"cold, ms; warm, ns a call; reserved / live", "pool (`tlsf`)", "`segments = \"malloc\"`", "cudaMallocAsync", "PyTorch"}}
+	for _, j := range [][2]string{{"transformer", "transformer-expandable"}, {"CNN", "cnn"}, {"inference", "inference"},
+		{"cache", "cache-expandable"}, {"8 streams", "streams"}} {
+		row := []string{j[0]}
+		for _, a := range []string{"tlsf", "malloc segments", "cuda"} {
+			cold := measured(s, file, "replay", j[1]+" cold", a, "mean_ns") * measured(s, file, "replay", j[1]+" cold", a, "ops") / 1e6
+			warm := measured(s, file, "replay", j[1]+" warm", a, "mean_ns")
+			row = append(row, fmt.Sprintf("%.0f; %s; %s", cold, digits(warm, 2), ratio(s, file, "replay", j[1]+" warm", a)))
+		}
+		torch := func(column string) float64 {
+			return s.number(torchFile, column, key{"trace", j[1] + ".csv.gz", "allocator", "torch-expandable"})
+		}
+		rows = append(rows, append(row, fmt.Sprintf("%.0f; %s; %.2f", torch("cold_ms"), digits(torch("warm_ns_a_call"), 2), torch("ratio"))))
+	}
+	return markdown(rows...)
+}
+
+func wrappers(s *source) string {
+	row := []string{}
+	for _, a := range []string{"tlsf", "timed", "limit", "trace"} {
+		row = append(row, span(measured(s, "strategies_h200.csv", "pair", "1 MiB", a, "mean_ns")))
+	}
+	return markdown([]string{"bare", "`NewTimed`, a stopwatch", "`NewLimit`", "`NewTrace`"}, row)
+}

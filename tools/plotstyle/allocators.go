@@ -1,0 +1,35 @@
+package plotstyle
+
+import (
+	"slices"
+	"strings"
+)
+
+// AllocatorGroups are the allocators that pictures show, at most a palette's length
+// in each group. An allocator has the same colour, dashes and marks in every picture.
+// What is often compared with the first four has none of their colours.
+var AllocatorGroups = []struct {
+	Title      string
+	Allocators []string
+}{
+	{"the pool as it is, and others", []string{"tlsf", "cuda", "plan", "malloc", "torch", "torch-expandable", "malloc segments", "none"}},
+	{"other placements", []string{"firstfit", "nextfit", "arena", "worstfit", "bestfit", "slab", "sizeclass", "buddy"}},
+	{"settings and wrappers of the pool", []string{"opportunistic", "same-stream", "trace", "limit", "timed"}},
+}
+
+// Allocator returns the curve's number, for Line and Mark, of an allocator by its
+// name in allocbench or in train: tlsf, custom, custom:bestfit. It is -1 of one that
+// is not in AllocatorGroups.
+func Allocator(name string) int {
+	if strategy, ok := strings.CutPrefix(name, "custom:"); ok {
+		name = strategy
+	} else if name == "custom" {
+		name = "tlsf"
+	}
+	for g, group := range AllocatorGroups {
+		if i := slices.Index(group.Allocators, name); i >= 0 {
+			return g*len(Palette) + i
+		}
+	}
+	return -1
+}

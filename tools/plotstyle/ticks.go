@@ -1,0 +1,77 @@
+package plotstyle
+
+import (
+	"math"
+	"strconv"
+
+	"gonum.org/v1/plot"
+)
+
+// Ticks are at round numbers, at most eight, and no closer than closest. A nil text
+// writes a number with the digits that tell it from the next.
+func Ticks(low, high, closest float64, text func(float64) string) []plot.Tick {
+	power := math.Floor(math.Log10((high - low) / 7))
+	step := 10 * math.Pow(10, power)
+	for _, digit := range []float64{5, 2, 1} {
+		if s := digit * math.Pow(10, power); (high-low)/s <= 7 {
+			step = s
+		}
+	}
+	step = max(step, closest)
+	if text == nil {
+		decimals := max(0, -int(math.Floor(math.Log10(step))))
+		text = func(v float64) string { return strconv.FormatFloat(v, 'f', decimals, 64) }
+	}
+	var ticks []plot.Tick
+	for i := math.Ceil(low / step); i*step <= high; i++ {
+		ticks = append(ticks, plot.Tick{Value: i * step, Label: text(i * step)})
+	}
+	return ticks
+}
+
+// LogTicks are at 1, 2 and 5 times the powers of ten, or at the powers alone where
+// there are many, with marks but no labels in between. A range too short for that has
+// those of Ticks.
+func LogTicks(low, high float64, text func(float64) string) []plot.Tick {
+	if high/low < 4 {
+		return Ticks(low, high, 0, text)
+	}
+	if text == nil {
+		text = short
+	}
+	labelled := func(digit int) bool { return digit == 1 || high/low <= 1e3 && (digit == 2 || digit == 5) }
+	var ticks []plot.Tick
+	for e := math.Floor(math.Log10(low)); e <= math.Log10(high); e++ {
+		for digit := 1; digit <= 9; digit++ {
+			t := plot.Tick{Value: float64(digit) * math.Pow(10, e)}
+			if t.Value < low || t.Value > high {
+				continue
+			}
+			if labelled(digit) {
+				t.Label = text(t.Value)
+			}
+			ticks = append(ticks, t)
+		}
+	}
+	return ticks
+}
+
+// decades are powers of ten, at most five of them with labels.
+func decades(low, high float64, text func(float64) string) []plot.Tick {
+	if text == nil {
+		text = short
+	}
+	first, last := math.Ceil(math.Log10(low)-1e-9), math.Floor(math.Log10(high)+1e-9)
+	every := math.Ceil((last - first + 1) / 5)
+	var ticks []plot.Tick
+	for e := first; e <= last; e++ {
+		t := plot.Tick{Value: math.Pow(10, e)}
+		if math.Mod(e-first, every) == 0 {
+			t.Label = text(t.Value)
+		}
+		ticks = append(ticks, t)
+	}
+	return ticks
+}
+
+func short(v float64) string { return strconv.FormatFloat(v, 'g', 3, 64) }
