@@ -79,12 +79,15 @@ func TestCheck(t *testing.T) {
 		{"nothing", "README.md", "# mlpool", "# mlpool", "", false},
 		{"a table", "README.md", "| 48.9 |", "| 48.8 |", "README.md: the table of epochs is not that of the figures", false},
 		{"an epoch", "assets/training_h200.csv", "mnist.toml,eager,fp32,custom,48.89", "mnist.toml,eager,fp32,custom,47.89", "the table of trainings is not", false},
-		{"a job without an allocator", "assets/training_h200.csv", "mnist.toml,graph,tf32,cuda", "mnist.toml,graph,tf32,hoard", "the table of trainings is not", false},
+		{"a job without an allocator", "assets/training_h200.csv", "mnist.toml,graph,tf32,cuda", "mnist.toml,graph,tf32,hoard", "training_h200.csv: no median_ms of config mnist.toml executor graph precision tf32 allocator cuda", true},
 		{"two of one job", "assets/training_h200.csv", "mnist.toml,graph,3xtf32,cuda", "mnist.toml,graph,3xtf32,custom", "2 records of config mnist.toml", true},
 		{"no number", "assets/numerics_h200.csv", "4.39952e-06", "few", `is "few", no number`, true},
 		{"other memory", "assets/training_h200.csv", "18.0,100.0,128.0,98.06", "18.0,101.0,128.0,98.06", "101 MiB are allocated, not 100", true},
 		{"no CSV", "assets/trainers_h200.csv", "\n784,64,", "\n784,", "wrong number of fields", true},
 		{"no JSON", "assets/recorded_torch_h200.json", "[", "{", "invalid character", true},
+		{"no precision", "assets/numerics_h200.csv", "\neager:tf32,", "\neager:bf16,", "numerics_h200.csv: no max_diff_0_49 of run eager:tf32", true},
+		{"no replay", "assets/recorded_h200.csv", "replay,cnn warm,tlsf", "replay,cnn warm,hoard", "recorded_h200.csv: no mean_ns of scenario replay", true},
+		{"no wrapper", "assets/strategies_h200.csv", "pair,1 MiB,limit", "pair,1 MiB,hoard", "strategies_h200.csv: no mean_ns of scenario pair", true},
 		{"no marks", "tools/allocbench/README.md", "<!-- wrappers: written", "<!-- wrapped", "has no line", true},
 	} {
 		dir := copied(t)
@@ -151,7 +154,7 @@ func TestNumbers(t *testing.T) {
 			t.Errorf("%v is %q, want %q", ns, got, want)
 		}
 	}
-	for v, want := range map[float64]string{1.526e8: "153 M", 235676: "236 k", 1.9e7: "19 M", 12: "12"} {
+	for v, want := range map[float64]string{1.526e8: "153 M", 235676: "236 k", 1.9e7: "19 M", 12: "12", 999_400: "999 k", 999_600: "1.0 M", 999.6: "1.0 k"} {
 		if got := count(v); got != want {
 			t.Errorf("%v is %q, want %q", v, got, want)
 		}

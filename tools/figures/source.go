@@ -125,6 +125,15 @@ func (s *source) number(name, column string, k key) float64 {
 	return value
 }
 
+// needed is number where a record must be.
+func (s *source) needed(name, column string, k key) float64 {
+	v := s.number(name, column, k)
+	if math.IsNaN(v) {
+		s.fail("%s: no %s of %s", name, column, strings.Join(k, " "))
+	}
+	return v
+}
+
 // digits writes a number, 0 or more, with n significant digits, and with all before the point.
 func digits(v float64, n int) string {
 	if math.IsNaN(v) {
@@ -162,9 +171,9 @@ func span(ns ...float64) string {
 // count writes a number in thousands or millions.
 func count(v float64) string {
 	switch {
-	case v >= 1e6:
+	case v >= 999.5e3: // which would be 1000 k
 		return digits(v/1e6, 2) + " M"
-	case v >= 1e3:
+	case v >= 999.5:
 		return digits(v/1e3, 2) + " k"
 	}
 	return digits(v, 2)

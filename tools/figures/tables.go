@@ -59,9 +59,13 @@ var headlines = []job{
 
 const training = "training_h200.csv"
 
-// of returns a column of the job on an allocator.
+// of returns a column of the job on an allocator; NaN where cudaMalloc would be captured
+// in a graph, which it cannot be.
 func (j job) of(s *source, kind, column string) float64 {
-	return s.number(training, column, key{"config", j.config, "executor", j.executor, "precision", j.precision, "allocator", kind})
+	if kind == "malloc" && j.executor == "graph" {
+		return math.NaN()
+	}
+	return s.needed(training, column, key{"config", j.config, "executor", j.executor, "precision", j.precision, "allocator", kind})
 }
 
 // row is a line of a table: the job's name, and a cell for each allocator.
@@ -161,7 +165,7 @@ func numerics(s *source) string {
 		"accuracy after 10 epochs, mean (range)", "of the best epoch, mean"}}
 	for _, r := range [][2]string{{"fp32", "eager:fp32"}, {"3xtf32", "eager:3xtf32"}, {"tf32", "eager:tf32"},
 		{"PyTorch, fp32", "torch:fp32"}, {"PyTorch, tf32", "torch:tf32"}} {
-		number := func(column string) float64 { return s.number("numerics_h200.csv", column, key{"run", r[1]}) }
+		number := func(column string) float64 { return s.needed("numerics_h200.csv", column, key{"run", r[1]}) }
 		small := func(column string) string {
 			return strings.Replace(fmt.Sprintf("%.1e", number(column)), "e-0", "e-", 1)
 		}
@@ -172,9 +176,14 @@ func numerics(s *source) string {
 	return markdown(rows...)
 }
 
-// measured returns a column of allocbench's CSV.
+// benched is the key of a record in allocbench's CSV.
+func benched(scenario, name, allocator string) key {
+	return key{"scenario", scenario, "case", name, "allocator", allocator}
+}
+
+// measured returns a column of allocbench's CSV; NaN where there is no record.
 func measured(s *source, file, scenario, name, allocator, column string) float64 {
-	return s.number(file, column, key{"scenario", scenario, "case", name, "allocator", allocator})
+	return s.number(file, column, benched(scenario, name, allocator))
 }
 
 // ratio is what was reserved for what was live.
@@ -238,12 +247,12 @@ func recorded(s *source) string {
 		{"cache", "cache-expandable"}, {"8 streams", "streams"}} {
 		row := []string{j[0]}
 		for _, a := range []string{"tlsf", "malloc segments", "cuda"} {
-			cold := measured(s, file, "replay", j[1]+" cold", a, "mean_ns") * measured(s, file, "replay", j[1]+" cold", a, "ops") / 1e6
-			warm := measured(s, file, "replay", j[1]+" warm", a, "mean_ns")
+			of := func(name, column string) float64 { return s.needed(file, column, benched("replay", j[1]+name, a)) }
+			cold, warm := of(" cold", "mean_ns")*of(" cold", "ops")/1e6, of(" warm", "mean_ns")
 			row = append(row, fmt.Sprintf("%.0f; %s; %s", cold, digits(warm, 2), ratio(s, file, "replay", j[1]+" warm", a)))
 		}
 		torch := func(column string) float64 {
-			return s.number(torchFile, column, key{"trace", j[1] + ".csv.gz", "allocator", "torch-expandable"})
+			return s.needed(torchFile, column, key{"trace", j[1] + ".csv.gz", "allocator", "torch-expandable"})
 		}
 		rows = append(rows, append(row, fmt.Sprintf("%.0f; %s; %.2f", torch("cold_ms"), digits(torch("warm_ns_a_call"), 2), torch("ratio"))))
 	}
@@ -253,7 +262,7 @@ func recorded(s *source) string {
 func wrappers(s *source) string {
 	row := []string{}
 	for _, a := range []string{"tlsf", "timed", "limit", "trace"} {
-		row = append(row, span(measured(s, "strategies_h200.csv", "pair", "1 MiB", a, "mean_ns")))
+		row = append(row, span(s.needed("strategies_h200.csv", "mean_ns", benched("pair", "1 MiB", a))))
 	}
 	return markdown([]string{"bare", "`NewTimed`, a stopwatch", "`NewLimit`", "`NewTrace`"}, row)
 }

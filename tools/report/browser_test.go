@@ -1,0 +1,336 @@
+package report
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/emulation"
+	cdplog "github.com/chromedp/cdproto/log"
+	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+)
+
+// A browser is a tab, with what went wrong in it.
+type browser struct {
+	*testing.T
+	ctx context.Context
+	mu  sync.Mutex
+	bad []string // errors on the console, and requests
+}
+
+// openBrowser starts the browser of this machine. Without one the test is skipped, or
+// fails under REQUIRE_BROWSER=1.
+func openBrowser(t *testing.T) *browser {
+	t.Helper()
+	path := ""
+	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
+		if found, err := exec.LookPath(name); err == nil {
+			path = found
+			break
+		}
+	}
+	if path == "" {
+		if os.Getenv("REQUIRE_BROWSER") == "1" {
+			t.Fatal("no chromium and no google-chrome in PATH")
+		}
+		t.Skip("no browser")
+	}
+	// Its processes write to the folder until they end.
+	profile, err := os.MkdirTemp(t.TempDir(), "profile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.NoSandbox,
+		chromedp.DisableGPU, chromedp.UserDataDir(profile), chromedp.Flag("disable-background-networking", true))
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	t.Cleanup(cancel)
+	ctx, cancel = chromedp.NewExecAllocator(ctx, options...)
+	t.Cleanup(cancel)
+	ctx, cancel = chromedp.NewContext(ctx)
+	t.Cleanup(cancel)
+	b := &browser{T: t, ctx: ctx}
+	note := func(format string, args ...any) {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.bad = append(b.bad, fmt.Sprintf(format, args...))
+	}
+	b.do() // starts the browser
+	err = chromedp.Listen(ctx, func(event any) {
+		switch e := event.(type) {
+		case *runtime.EventExceptionThrown:
+			note("exception: %s", e.ExceptionDetails.Text)
+		case *runtime.EventConsoleAPICalled:
+			note("console: %s", e.Type)
+		case *cdplog.EventEntryAdded: // such as what the page's policy forbids
+			note("log: %s", e.Entry.Text)
+		case *network.EventRequestWillBeSent:
+			if !strings.HasPrefix(e.Request.URL, "file:") && !strings.HasPrefix(e.Request.URL, "data:") {
+				note("request: %s", e.Request.URL)
+			}
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := chromedp.Call(ctx, network.Enable, network.EnableParams{}); err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func (b *browser) do(actions ...chromedp.Action[chromedp.Void]) {
+	b.Helper()
+	if err := chromedp.Do(b.ctx, actions...); err != nil {
+		b.Fatal(err)
+	}
+}
+
+// run runs an action that has a result.
+func run[T any](b *browser, action chromedp.Action[T]) T {
+	b.Helper()
+	v, err := chromedp.Run(b.ctx, action)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return v
+}
+
+// number and text evaluate an expression of JavaScript.
+func (b *browser) number(script string) float64 {
+	b.Helper()
+	return run(b, chromedp.Evaluate[float64](script))
+}
+
+func (b *browser) text(script string) string {
+	b.Helper()
+	return run(b, chromedp.Evaluate[string](script))
+}
+
+// click clicks on the middle of the element that an expression is.
+func (b *browser) click(element string) {
+	b.Helper()
+	at := run(b, chromedp.Evaluate[[]float64](`(e => {
+		e.scrollIntoView({block: "center"});
+		const r = e.getBoundingClientRect();
+		return [r.left + r.width / 2, r.top + r.height / 2];
+	})(`+element+`)`))
+	b.do(chromedp.MouseClickXY(at[0], at[1]))
+}
+
+// scheme emulates a light or a dark screen.
+func (b *browser) scheme(name string) {
+	b.Helper()
+	params := emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: name}}}
+	if _, err := chromedp.Call(b.ctx, emulation.SetEmulatedMedia, params); err != nil {
+		b.Fatal(err)
+	}
+}
+
+// load opens a page, and checks that it loads without an error or a request.
+func (b *browser) load(p Page) {
+	b.Helper()
+	path := filepath.Join(b.TempDir(), "report.html")
+	f, err := os.Create(path)
+	if err != nil {
+		b.Fatal(err)
+	}
+	if err := Write(f, p); err != nil {
+		b.Fatal(err)
+	}
+	if err := f.Close(); err != nil {
+		b.Fatal(err)
+	}
+	b.do(chromedp.Navigate("file://"+path), chromedp.WaitReady("main"))
+	b.clean()
+}
+
+func (b *browser) clean() {
+	b.Helper()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, text := range b.bad {
+		b.Error(text)
+	}
+	b.bad = nil
+}
+
+// screenshot writes a picture of the whole page to the folder of REPORT_SAMPLES, if that is set.
+func (b *browser) screenshot(name string) {
+	b.Helper()
+	dir := os.Getenv("REPORT_SAMPLES")
+	if dir == "" {
+		return
+	}
+	png := run(b, chromedp.FullScreenshot(100))
+	if err := os.WriteFile(filepath.Join(dir, name), png, 0o666); err != nil {
+		b.Fatal(err)
+	}
+}
+
+// TestBrowser looks at pages in a real browser.
+func TestBrowser(t *testing.T) {
+	b := openBrowser(t)
+	for name, test := range map[string]func(*testing.T, *browser){
+		"phone": testPhone, "lanes": testLanes, "pinch": testPinch, "dark": testDark, "print": testPrint,
+	} {
+		t.Run(name, func(t *testing.T) {
+			b.T = t
+			b.scheme("light")
+			b.do(chromedp.EmulateViewport(1100, 800))
+			test(t, b)
+			b.clean()
+		})
+	}
+}
+
+// testPhone looks at pages where they are narrowest: nothing is wider than the screen
+// but what scrolls by itself, and text in charts can be read.
+func testPhone(t *testing.T, b *browser) {
+	long := samplePage()
+	for i := range long.Runs {
+		long.Runs[i].Name += ":" + strings.Repeat("strategy", 3)
+	}
+	for i := range long.Differences {
+		long.Differences[i].Name = long.Runs[i+1].Name
+	}
+	for name, p := range map[string]Page{"sample": samplePage(), "replay": sampleReplay(), "empty": {Title: "empty", Runs: []Run{{Name: "custom"}}}, "long": long} {
+		b.do(chromedp.EmulateViewport(360, 740, chromedp.EmulateMobile))
+		b.load(p)
+		if over := b.number(`document.scrollingElement.scrollWidth - innerWidth`); over > 0 {
+			t.Errorf("%s: %g pixels too wide: %s", name, over, b.text(`[...document.querySelectorAll("main *")].filter(e => e.getBoundingClientRect().right > innerWidth && !e.closest(".scroll,.pan,svg")).slice(0, 5).map(e => e.outerHTML.slice(0, 80)).join("\n")`))
+		}
+		if least := b.number(`Math.min(99, ...[...document.querySelectorAll("svg text")].filter(e => e.getClientRects().length).map(e => parseFloat(getComputedStyle(e).fontSize) * e.ownerSVGElement.getBoundingClientRect().width / e.ownerSVGElement.viewBox.baseVal.width))`); least < 9 {
+			t.Errorf("%s: text of %.1f pixels in a chart", name, least)
+		}
+		b.screenshot("report-" + name + "-phone.png")
+	}
+}
+
+// testLanes zooms, pans and asks.
+func testLanes(t *testing.T, b *browser) {
+	b.load(samplePage())
+	const figure = `document.querySelector("#step .lanes")`
+	pan := figure + `.querySelector(".pan")`
+	zoom := func() float64 {
+		return b.number(pan + `.firstElementChild.getBoundingClientRect().width / ` + pan + `.clientWidth`)
+	}
+	left := func() float64 { return b.number(pan + `.scrollLeft`) }
+	button := func(name string) {
+		t.Helper()
+		b.click(`document.querySelector('#step button[` + name + `]')`)
+	}
+	want := func(what string, got, want float64) {
+		t.Helper()
+		if math.Abs(got-want) > 0.02*math.Abs(want)+0.01 {
+			t.Errorf("%s: %g, want %g", what, got, want)
+		}
+	}
+	want("at the start", zoom(), 1)
+	button(`data-zoom="2"`)
+	want("after +", zoom(), 2)
+	want("the middle stays", left(), b.number(pan+`.clientWidth`)/2)
+	button(`data-pan="1"`)
+	if middle := b.number(pan + `.clientWidth`); left() <= middle/2 {
+		t.Errorf("→ pans to %g", left())
+	}
+	button(`data-zoom="0.5"`)
+	want("after −", zoom(), 1)
+
+	b.number(`(` + pan + `.focus(), 0)`)
+	b.do(chromedp.KeyEvent("+"), chromedp.KeyEvent("+"))
+	want("after two keys", zoom(), 4)
+	before := left()
+	b.do(chromedp.KeyEvent(kb.ArrowLeft))
+	if left() >= before {
+		t.Error("the key ← does not pan")
+	}
+	want("the other run's view", b.number(figure+`.querySelectorAll(".pan")[3].scrollLeft`), left())
+	if n := b.number(pan + `.querySelectorAll(".axis span").length`); n < 20 {
+		t.Errorf("%g labels on an axis that is 4 times as long as the screen", n)
+	}
+	b.do(chromedp.KeyEvent("0"))
+	want("after 0", zoom(), 1)
+
+	wheel := func(keys string) {
+		b.number(`(() => {const p = ` + pan + `; p.dispatchEvent(new WheelEvent("wheel", {deltaY: -100, clientX: p.getBoundingClientRect().left, cancelable: true` + keys + `})); return 0})()`)
+	}
+	wheel("")
+	want("the wheel over what was clicked", zoom(), math.Exp(0.4))
+	b.number(`(document.activeElement.blur(), 0)`)
+	wheel("")
+	want("the wheel scrolls the page else", zoom(), math.Exp(0.4))
+	wheel(", ctrlKey: true")
+	want("with Ctrl", zoom(), math.Exp(0.8))
+
+	b.click(figure + `.querySelector("b.t0")`)
+	if tip := b.text(figure + `.querySelector(".tip").innerText`); !strings.Contains(tip, "linear") || !strings.Contains(tip, "µs") {
+		t.Errorf("the tip says %q", tip)
+	}
+	b.click(`document.querySelector("#map b.free")`)
+	if tip := b.text(`document.querySelector("#map .tip").innerText`); !strings.Contains(tip, "free, ") || !strings.Contains(tip, "0x7f2a") {
+		t.Errorf("the tip says %q", tip)
+	}
+}
+
+// testPinch zooms with two fingers.
+func testPinch(t *testing.T, b *browser) {
+	b.do(chromedp.EmulateViewport(360, 740, chromedp.EmulateMobile, chromedp.EmulateTouch))
+	b.load(samplePage())
+	got := b.number(`(() => {
+		const pan = document.querySelector("#map .pan");
+		const send = (type, ...x) => pan.dispatchEvent(new TouchEvent(type, {cancelable: true,
+			touches: x.map((clientX, identifier) => new Touch({identifier, target: pan, clientX, clientY: 0}))}));
+		send("touchstart", 100, 150);
+		send("touchmove", 75, 175);
+		return pan.firstElementChild.getBoundingClientRect().width / pan.clientWidth;
+	})()`)
+	if math.Abs(got-2) > 0.01 {
+		t.Errorf("zoom %g, want 2", got)
+	}
+}
+
+// testDark changes the colours of the page and of its charts.
+func testDark(t *testing.T, b *browser) {
+	b.load(samplePage())
+	colours := func(scheme string) string {
+		b.scheme(scheme)
+		b.screenshot("report-sample-" + scheme + ".png")
+		return b.text(`getComputedStyle(document.body).backgroundColor + " " + getComputedStyle(document.querySelector("svg.wide text")).fill + " " + getComputedStyle(document.querySelector(".lane b.t0")).backgroundColor`)
+	}
+	light, dark := strings.Split(colours("light"), ") "), strings.Split(colours("dark"), ") ")
+	for i := range light {
+		if light[i] == dark[i] {
+			t.Errorf("%s is the same in light and dark", light[i])
+		}
+	}
+}
+
+// testPrint prints on A4, whatever the zoom and the scheme are.
+func testPrint(t *testing.T, b *browser) {
+	b.scheme("dark")
+	b.load(samplePage())
+	b.click(`document.querySelector("#step button")`)
+	pdf := run(b, chromedp.PrintToPDF(chromedp.PDFPrintBackground(), chromedp.PDFPaper(chromedp.PaperA4)))
+	if n := bytes.Count(pdf, []byte("/Type /Page\n")); !bytes.HasPrefix(pdf, []byte("%PDF-")) || n < 3 || n > 12 {
+		t.Errorf("%d pages", n)
+	}
+	if dir := os.Getenv("REPORT_SAMPLES"); dir != "" {
+		if err := os.WriteFile(filepath.Join(dir, "report-sample.pdf"), pdf, 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if zoom := b.number(`+getComputedStyle(document.querySelector("#step .lanes")).getPropertyValue("--zoom")`); zoom != 1 {
+		t.Errorf("printed at zoom %g", zoom)
+	}
+}

@@ -1,0 +1,215 @@
+package report
+
+import (
+	"bytes"
+	"fmt"
+	"html"
+	"html/template"
+	"image/color"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/font"
+	"gonum.org/v1/plot/plotter"
+	"gonum.org/v1/plot/text"
+	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
+	"gonum.org/v1/plot/vg/vgsvg"
+
+	"mlpool/tools/plotstyle"
+)
+
+// Widths of charts, in the pixels of a screen. A chart that spans the page is drawn
+// twice, and the page shows the one that fits.
+const (
+	wide   = 820
+	narrow = 336
+	half   = 396 // two beside each other
+)
+
+const fontSize = 12
+
+// role is what a colour is for. The page's style says which it is, in light and dark.
+type role int
+
+const (
+	text0 role = iota // what is read first
+	muted
+	grid
+	paper
+	run0              // and so on, for each entry of the palette
+	faint = run0 + 16 // the same, pale
+)
+
+var roleNames = []string{"text", "muted", "grid", "paper"}
+
+// variable is the role's colour as the page's style knows it.
+func (r role) variable() string {
+	switch {
+	case r < run0:
+		return "--" + roleNames[r]
+	case r < faint:
+		return fmt.Sprintf("--c%d", r-run0)
+	}
+	return fmt.Sprintf("--f%d", r-faint)
+}
+
+// RGBA implements color.Color with a colour that stands for the role in an SVG until
+// styled puts the variable in its place. The steps between two are large enough for
+// any rounding.
+func (r role) RGBA() (red, green, blue, alpha uint32) {
+	return color.NRGBA{R: uint8(r%16)*16 + 8, G: uint8(r/16)*16 + 8, B: 0x88, A: 255}.RGBA()
+}
+
+// colourOf is the role of the i-th run.
+func (p Page) colourOf(i int) role { return run0 + role(p.palette()[i]) }
+
+// palette is each run's place in plotstyle's. An allocator of the first group has the one
+// that it has in all pictures; the others share what is left.
+func (p Page) palette() []int {
+	places := make([]int, len(p.Runs))
+	taken := map[int]bool{}
+	for i, r := range p.Runs {
+		at := plotstyle.Allocator(r.Name)
+		if at < 0 || at >= len(plotstyle.Palette) || taken[at] {
+			at = -1
+		} else {
+			taken[at] = true
+		}
+		places[i] = at
+	}
+	next := 0
+	for i := range places {
+		if places[i] >= 0 {
+			continue
+		}
+		for len(taken) < len(plotstyle.Palette) && taken[next%len(plotstyle.Palette)] {
+			next++
+		}
+		places[i] = next % len(plotstyle.Palette)
+		taken[places[i]] = true
+		next++
+	}
+	return places
+}
+
+var (
+	preamble  = regexp.MustCompile(`(?s)^.*?<svg [^>]*>`)
+	hexColour = regexp.MustCompile(`#[0-9A-F]{6}`)
+	family    = regexp.MustCompile(`font-family:[^;"]*;font-variant:[^;"]*;(font-weight:normal;)?font-style:[^;"]*;`)
+	textTag   = regexp.MustCompile(`(?s)<text ([^>]*?font-size:([0-9.]+)px[^>]*)>([^<]*)</text>`)
+)
+
+// svg draws a picture. The label is what is said of it to those who don't see it.
+func svg(class, label string, width, height vg.Length, paint func(draw.Canvas)) template.HTML {
+	c := vgsvg.New(width, height)
+	paint(draw.New(c))
+	var b bytes.Buffer
+	// A bytes.Buffer takes all that is written to it.
+	_, _ = c.WriteTo(&b)
+	head := fmt.Sprintf(`<svg class="%s" viewBox="0 0 %g %g" role="img" aria-label="%s">`, class, width, height, html.EscapeString(label))
+	return template.HTML(head + styled(preamble.ReplaceAllString(b.String(), "")))
+}
+
+// styled leaves fonts and colours to the page. A text keeps the width that it was laid
+// out with, whatever font the reader has.
+func styled(svg string) string {
+	svg = family.ReplaceAllString(svg, "")
+	svg = textTag.ReplaceAllStringFunc(svg, func(tag string) string {
+		m := textTag.FindStringSubmatch(tag)
+		size, err := strconv.ParseFloat(m[2], 64)
+		if err != nil {
+			return tag
+		}
+		w := textStyle(text0, vg.Length(size)).Width(html.UnescapeString(m[3]))
+		return fmt.Sprintf(`<text textLength="%.1f" lengthAdjust="spacingAndGlyphs" %s>%s</text>`, w, m[1], m[3])
+	})
+	return hexColour.ReplaceAllStringFunc(svg, func(hex string) string {
+		n, err := strconv.ParseUint(hex[1:], 16, 32)
+		if err != nil {
+			return hex
+		}
+		return "var(" + (role(n>>20) + 16*role(n>>12&0xF)).variable() + ")"
+	})
+}
+
+// chart draws a picture in both widths.
+func chart(label string, height vg.Length, paint func(draw.Canvas)) template.HTML {
+	return svg("wide", label, wide, height, paint) + svg("narrow", label, narrow, height, paint)
+}
+
+func textStyle(r role, size vg.Length) text.Style {
+	return text.Style{
+		Color: r, Font: font.Font{Typeface: "Liberation", Variant: "Sans", Size: size},
+		YAlign: draw.YCenter, Handler: plot.DefaultTextHandler,
+	}
+}
+
+// newPlot is an empty plot without a frame: grid lines and labels are enough.
+func newPlot() *plot.Plot {
+	p := plotstyle.New("", fontSize)
+	p.BackgroundColor = nil
+	p.Title.Padding = 0
+	for _, a := range []*plot.Axis{&p.X, &p.Y} {
+		a.Color = grid
+		a.LineStyle.Width = 0
+		a.Padding = 4
+		a.Tick.LineStyle.Width = 0
+		a.Tick.Length = 2
+		a.Tick.Label.Color, a.Tick.Label.Font.Size = muted, fontSize
+		a.Label.TextStyle.Color, a.Label.TextStyle.Font.Size = muted, fontSize
+	}
+	return p
+}
+
+func gridLines(vertical, horizontal bool) *plotter.Grid {
+	g := plotter.NewGrid()
+	g.Vertical, g.Horizontal = draw.LineStyle{}, draw.LineStyle{}
+	if vertical {
+		g.Vertical = draw.LineStyle{Color: grid, Width: 1}
+	}
+	if horizontal {
+		g.Horizontal = draw.LineStyle{Color: grid, Width: 1}
+	}
+	return g
+}
+
+// ticks are at most n and one, at round numbers, the last with the unit.
+func ticks(n int, unit string) plot.TickerFunc {
+	return func(low, high float64) []plot.Tick {
+		step := niceStep(high-low, n)
+		var all []plot.Tick
+		for i := int(low / step); float64(i)*step <= high; i++ {
+			if v := float64(i) * step; v >= low {
+				label := strconv.FormatFloat(v, 'f', max(0, decimals(step)), 64)
+				all = append(all, plot.Tick{Value: v, Label: strings.Replace(label, "-", "−", 1)})
+			}
+		}
+		if len(all) > 0 {
+			all[len(all)-1].Label += unit
+		}
+		return all
+	}
+}
+
+// decimals is how many digits behind the point a round number has.
+func decimals(step float64) int {
+	s := strconv.FormatFloat(step, 'f', -1, 64)
+	if _, behind, found := strings.Cut(s, "."); found {
+		return len(behind)
+	}
+	return 0
+}
+
+// painter is a plotter made of a function.
+type painter func(c draw.Canvas, p *plot.Plot)
+
+// Plot implements plot.Plotter.
+func (f painter) Plot(c draw.Canvas, p *plot.Plot) { f(c, p) }
+
+// rect is a box of a canvas.
+func rect(x0, y0, x1, y1 vg.Length) []vg.Point {
+	return []vg.Point{{X: x0, Y: y0}, {X: x1, Y: y0}, {X: x1, Y: y1}, {X: x0, Y: y1}}
+}

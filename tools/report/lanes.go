@@ -1,0 +1,203 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"mlpool/allocator"
+)
+
+// A panel is lanes of boxes over one axis, the component that timelines and maps of
+// memory are drawn with.
+type panel struct {
+	Label  string // for those who don't see it
+	Length float64
+	Unit   string // of the axis
+	Lanes  []lane
+	Note   string
+}
+
+// A lane is a row of boxes from left to right.
+type lane struct {
+	Name  string // above it; may be empty
+	Thin  bool
+	Used  float64 // how far the lane goes, in the axis's unit
+	Ticks float64 // the distance of marks along it; 0: none
+	Boxes []box
+}
+
+// A box is something from one place of a lane to another, both in the axis's unit.
+type box struct {
+	Start, Length float64
+	Class         string // of the style
+	Label         string // inside, where there is room
+	Text          string // when pointed at
+	panel         *panel
+}
+
+// unbroken is a label that is shown as a whole or not at all.
+func unbroken(name string) string { return strings.ReplaceAll(name, " ", "\u00a0") }
+
+// Left and Width are in percent of the panel's axis.
+func (b box) Left() string  { return share(b.Start, b.panel.Length) }
+func (b box) Width() string { return share(b.Length, b.panel.Length) }
+
+func share(part, whole float64) string {
+	return strconv.FormatFloat(max(100*part/whole, 0), 'f', 4, 64)
+}
+
+// End is where the lane ends, in percent of the panel's axis, and Mark the distance of
+// its marks in percent of its own length.
+func (l lane) End(p panel) string { return share(l.Used, p.Length) }
+func (l lane) Mark() string       { return share(l.Ticks, l.Used) }
+
+// Axis is ticks that a phone has room for; the page's script adds more.
+func (p panel) Axis() []box {
+	var all []box
+	step := niceStep(p.Length, 4)
+	const last = 0.93 // of the axis: a label behind it would be cut
+	for i := 0; float64(i)*step <= last*p.Length; i++ {
+		at := float64(i) * step
+		label := strconv.FormatFloat(at, 'f', decimals(step), 64)
+		if i == 0 {
+			label += " " + p.Unit
+		}
+		all = append(all, box{Start: at, Label: label, panel: &p})
+	}
+	return all
+}
+
+// mostBoxes is how many boxes a panel has before small ones are drawn as one.
+const mostBoxes = 2500
+
+// finish merges what is too small to be seen where there are too many boxes, and says so.
+func (p *panel) finish() {
+	count := func() (n int) {
+		for _, l := range p.Lanes {
+			n += len(l.Boxes)
+		}
+		return n
+	}
+	least := p.Length / 8192
+	before := count()
+	for ; count() > mostBoxes && least < p.Length; least *= 2 {
+		for i := range p.Lanes {
+			p.Lanes[i].Boxes = merged(p.Lanes[i].Boxes, least)
+		}
+	}
+	if after := count(); after < before {
+		p.Note = fmt.Sprintf("Of %d boxes those narrower than %s %s are drawn together, in the colour of what is most in them.", before, digits(least/2), p.Unit)
+	}
+	for i := range p.Lanes {
+		for j := range p.Lanes[i].Boxes {
+			p.Lanes[i].Boxes[j].panel = p
+		}
+	}
+}
+
+// merged makes one box of neighbours that are shorter than least, until it is as long.
+func merged(boxes []box, least float64) []box {
+	var out []box
+	for i := 0; i < len(boxes); {
+		first := boxes[i]
+		end := first.Start + first.Length
+		j := i + 1
+		for j < len(boxes) && first.Length < least && boxes[j].Length < least && boxes[j].Start-first.Start < least {
+			end = max(end, boxes[j].Start+boxes[j].Length)
+			j++
+		}
+		if j > i+1 {
+			largest := slices.MaxFunc(boxes[i:j], func(a, b box) int { return cmp.Compare(a.Length, b.Length) })
+			first = box{
+				Start: first.Start, Length: end - first.Start, Class: largest.Class,
+				Text: fmt.Sprintf("%d boxes, the largest:\n%s", j-i, largest.Text),
+			}
+		}
+		out = append(out, first)
+		i = j
+	}
+	return out
+}
+
+// packed puts boxes that overlap into lanes below each other, each in the first with
+// room for it.
+func packed(boxes []box) [][]box {
+	slices.SortStableFunc(boxes, func(a, b box) int { return cmp.Compare(a.Start, b.Start) })
+	var lanes [][]box
+	for _, b := range boxes {
+		at := slices.IndexFunc(lanes, func(l []box) bool {
+			last := l[len(l)-1]
+			return last.Start+last.Length <= b.Start
+		})
+		if at < 0 {
+			lanes, at = append(lanes, nil), len(lanes)
+		}
+		lanes[at] = append(lanes[at], b)
+	}
+	return lanes
+}
+
+// unnumbered is a name without the number at its end: weights 0, weights 1 and so on are
+// one thing.
+func unnumbered(name string) string { return cmp.Or(strings.TrimRight(name, " 0123456789"), name) }
+
+// mostColours is how many operations have a colour of their own; the rest share one.
+const mostColours = 8
+
+// colours gives operations their classes: those that take most of the time of steps and
+// of the memory of maps come first.
+type colours map[string]string
+
+func (p Page) colours() colours {
+	weight := map[string]float64{}
+	add := func(name string, part, whole float64) {
+		if name = unnumbered(name); name != "" && whole > 0 {
+			weight[name] += part / whole
+		}
+	}
+	for _, r := range p.Runs {
+		if r.Step != nil {
+			for _, s := range r.Step.Kernels {
+				add(s.Name, s.Length, r.Step.Length)
+			}
+			for _, s := range r.Step.Blocks {
+				add(s.Name, s.Length, 10*r.Step.Length)
+			}
+		}
+		if r.Peak != nil {
+			live, _, _ := totals(r.Peak)
+			for _, s := range r.Peak.Segments {
+				for _, b := range s.Blocks {
+					if b.State == allocator.MapLive {
+						add(b.Tag, float64(b.Bytes), float64(live))
+					}
+				}
+			}
+		}
+	}
+	names := make([]string, 0, len(weight))
+	for name := range weight {
+		names = append(names, name)
+	}
+	slices.SortFunc(names, func(a, b string) int {
+		return cmp.Or(cmp.Compare(weight[b], weight[a]), cmp.Compare(a, b))
+	})
+	classes := colours{}
+	for i, name := range names {
+		classes[name] = "other"
+		if i < mostColours {
+			classes[name] = fmt.Sprintf("t%d", i)
+		}
+	}
+	return classes
+}
+
+func (c colours) of(name string) string {
+	if class, known := c[unnumbered(name)]; known {
+		return class
+	}
+	return "other"
+}

@@ -1,0 +1,106 @@
+// Lanes of boxes that can be zoomed, panned and asked. All panels of a figure share one
+// view. A track is wider than its panel by the zoom; panning is the panel's scrolling.
+"use strict";
+for (const figure of document.querySelectorAll(".lanes")) {
+  const pans = [...figure.querySelectorAll(".pan")];
+  const most = 256;
+  let zoom = 1;
+
+  // zoomTo keeps what is at x pixels from the left of the panel where it is.
+  function zoomTo(to, x = pans[0].clientWidth / 2) {
+    to = Math.min(Math.max(to, 1), most);
+    const left = (pans[0].scrollLeft + x) * to / zoom - x;
+    zoom = to;
+    figure.style.setProperty("--zoom", zoom);
+    for (const p of pans) {
+      drawAxis(p.firstElementChild);
+      p.scrollLeft = left;
+    }
+  }
+
+  function panBy(share) {
+    const left = pans[0].scrollLeft + share * pans[0].clientWidth;
+    for (const p of pans) p.scrollLeft = left;
+  }
+
+  // drawAxis puts a label about every 90 pixels, at round numbers.
+  function drawAxis(track) {
+    const length = +track.dataset.length;
+    const rough = length * 90 / track.clientWidth;
+    const power = 10 ** Math.floor(Math.log10(rough));
+    const step = [1, 2, 5, 10].find(d => d * power >= rough) * power;
+    const decimals = Math.max(0, -Math.floor(Math.log10(step) + 1e-9));
+    const labels = [];
+    const last = length * (1 - 40 / track.clientWidth); // a label behind it would be cut
+    for (let i = 0; i * step <= last; i++) {
+      const label = document.createElement("span");
+      label.style.left = 100 * i * step / length + "%";
+      label.textContent = (i * step).toFixed(decimals) + (i ? "" : " " + track.dataset.unit);
+      labels.push(label);
+    }
+    track.firstElementChild.replaceChildren(...labels);
+  }
+
+  // The tip says what the box under the pointer is.
+  const tip = document.createElement("div");
+  tip.className = "tip";
+  tip.setAttribute("role", "status");
+  tip.hidden = true;
+  figure.append(tip);
+  let shown;
+  function show(box) {
+    if (shown) shown.classList.remove("on");
+    shown = box;
+    tip.hidden = !box;
+    if (!box) return;
+    box.classList.add("on");
+    tip.textContent = box.dataset.t;
+    const inside = figure.getBoundingClientRect(), of = box.getBoundingClientRect();
+    const left = Math.max(of.left, inside.left) - inside.left;
+    tip.style.left = Math.max(0, Math.min(left, inside.width - tip.offsetWidth)) + "px";
+    tip.style.top = of.bottom - inside.top + 6 + "px";
+  }
+
+  for (const button of figure.querySelectorAll("button")) {
+    const by = +button.dataset.zoom;
+    button.addEventListener("click", () => button.dataset.pan ? panBy(button.dataset.pan / 2) : zoomTo(by ? zoom * by : 1));
+  }
+  const spread = touches => Math.hypot(touches[0].clientX - touches[1].clientX, touches[0].clientY - touches[1].clientY);
+  for (const pan of pans) {
+    const at = x => x - pan.getBoundingClientRect().left;
+    pan.addEventListener("scroll", () => {
+      for (const p of pans) if (Math.abs(p.scrollLeft - pan.scrollLeft) > 1) p.scrollLeft = pan.scrollLeft;
+    });
+    // The wheel scrolls the page until the panel was clicked, or with Ctrl, as a pinch on a touchpad sends it.
+    pan.addEventListener("wheel", e => {
+      if (!e.ctrlKey && document.activeElement !== pan || e.deltaY === 0) return;
+      e.preventDefault();
+      zoomTo(zoom * Math.exp(-Math.sign(e.deltaY) * Math.min(Math.abs(e.deltaY), 100) / 250), at(e.clientX));
+    }, {passive: false});
+    pan.addEventListener("keydown", e => {
+      const keys = {"+": () => zoomTo(zoom * 2), "=": () => zoomTo(zoom * 2), "-": () => zoomTo(zoom / 2), "0": () => zoomTo(1),
+        ArrowLeft: () => panBy(-0.2), ArrowRight: () => panBy(0.2), Escape: () => show(null)};
+      if (e.ctrlKey || e.metaKey || e.altKey || !keys[e.key]) return;
+      e.preventDefault();
+      keys[e.key]();
+    });
+    let pinch = 0, dragged = null;
+    pan.addEventListener("touchstart", e => { pinch = e.touches.length === 2 ? spread(e.touches) : 0; }, {passive: true});
+    pan.addEventListener("touchmove", e => {
+      if (!pinch || e.touches.length !== 2) return;
+      e.preventDefault();
+      const now = spread(e.touches);
+      zoomTo(zoom * now / pinch, at((e.touches[0].clientX + e.touches[1].clientX) / 2));
+      pinch = now;
+    }, {passive: false});
+    pan.addEventListener("pointerdown", e => { if (e.pointerType === "mouse") dragged = e.clientX + pan.scrollLeft; });
+    pan.addEventListener("pointermove", e => { if (dragged !== null && e.buttons) pan.scrollLeft = dragged - e.clientX; });
+    addEventListener("pointerup", () => { dragged = null; });
+    pan.addEventListener("pointerover", e => show(e.target.closest("b")));
+    pan.addEventListener("click", e => show(e.target.closest("b")));
+    pan.addEventListener("pointerleave", e => { if (e.pointerType === "mouse") show(null); });
+    drawAxis(pan.firstElementChild);
+  }
+  addEventListener("beforeprint", () => zoomTo(1));
+  addEventListener("resize", () => pans.forEach(p => drawAxis(p.firstElementChild)));
+}

@@ -1,0 +1,299 @@
+package report
+
+import (
+	"cmp"
+	"crypto/sha256"
+	_ "embed"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"html/template"
+	"image/color"
+	"io"
+	"math"
+	"slices"
+	"strings"
+
+	"mlpool/tools/plotstyle"
+)
+
+//go:embed page.html
+var pageHTML string
+
+//go:embed page.css
+var pageCSS string
+
+//go:embed lanes.js
+var lanesJS string
+
+var page = template.Must(template.New("page").Parse(pageHTML))
+
+// A sheet is a page as its template takes it: numbers are text, charts are drawn.
+type sheet struct {
+	Title    string
+	Replay   bool
+	Several  bool
+	Policy   string // what the page may load: nothing but its own style and script
+	Style    template.CSS
+	Script   template.JS
+	Headline []string
+
+	Columns []column // of the table below the headline
+	Results []result
+
+	Common []Fact   // facts that are the same for all runs
+	Heads  []string // of the table of those that are not
+	Differ []factRow
+
+	Spread, Differences, Allocator template.HTML
+	Timed                          string // what the times are of
+	Compared                       string
+
+	Memory []figure
+
+	Timelines []figure
+	Totals    []stepRow
+	Steps     []legend
+	StepNotes []string
+
+	Losses      template.HTML
+	LossText    string
+	LossLegend  []legend
+	Maps        []figure
+	WithoutMap  []string // the runs that have none
+	NoTimelines []string
+}
+
+// A result is a line of the first table.
+type result struct {
+	Name, Class string
+	Cells       []cell
+}
+
+// A column or a cell of class roomy is not shown on a phone.
+type column struct{ Name, Class string }
+
+type cell struct{ Text, Class string }
+
+const interval = "95 % interval"
+
+type factRow struct {
+	Name   string
+	Values []string
+}
+
+// A figure is what is shown of one run.
+type figure struct {
+	Name, Text string
+	Chart      template.HTML
+	Panel      panel
+	Legend     []mapShare
+}
+
+type legend struct{ Class, Name string }
+
+// order puts what has no colour of its own last.
+func order(a, b string) int {
+	if (a == "other") != (b == "other") {
+		return cmp.Compare(b, a) // o is before t
+	}
+	return cmp.Compare(a, b)
+}
+
+// named is the entry of an operation.
+func named(c colours, name string) legend {
+	if class := c.of(name); class != "other" {
+		return legend{class, unnumbered(name)}
+	}
+	return legend{"other", "other"}
+}
+
+// Write writes p as one HTML file with everything in it: it loads nothing. It is an error
+// if p has no run.
+func Write(w io.Writer, p Page) error {
+	if len(p.Runs) == 0 {
+		return errors.New("report: no run to show")
+	}
+	sum := sha256.Sum256([]byte(lanesJS))
+	s := sheet{
+		Title: p.Title, Replay: p.Replay, Several: len(p.Runs) > 1,
+		Policy: "default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'",
+		Style:  template.CSS(palettes() + pageCSS), Script: template.JS(lanesJS),
+		Headline: p.headline(),
+	}
+	s.Columns, s.Results = p.results()
+	var differ []factRow
+	s.Common, differ = p.facts()
+	s.Heads, s.Differ = p.factTable(differ)
+	s.addTimes(p)
+	s.addMemory(p)
+	s.addTimelines(p)
+	s.addLosses(p)
+	s.addMaps(p)
+	return page.Execute(w, s)
+}
+
+// palettes are the colours of runs and operations, for light and dark: those of
+// plotstyle, which are lighter in the dark.
+func palettes() string {
+	variables := func(adjust func(color.NRGBA) color.NRGBA) string {
+		var b strings.Builder
+		for i, c := range plotstyle.Palette {
+			c = adjust(c)
+			fmt.Fprintf(&b, "--c%d:#%02x%02x%02x;", i, c.R, c.G, c.B)
+			fmt.Fprintf(&b, "--f%d:color-mix(in srgb,var(--c%[1]d) 40%%,var(--paper));", i)
+		}
+		return b.String()
+	}
+	same := func(c color.NRGBA) color.NRGBA {
+		if c == (color.NRGBA{A: 255}) {
+			return color.NRGBA{R: 85, G: 85, B: 85, A: 255} // black is for text
+		}
+		return c
+	}
+	lighter := func(c color.NRGBA) color.NRGBA {
+		c = same(c)
+		up := func(v uint8) uint8 { return uint8(int(v) + (255-int(v))*3/10) }
+		return color.NRGBA{R: up(c.R), G: up(c.G), B: up(c.B), A: 255}
+	}
+	return ":root{" + variables(same) + "}\n@media screen and (prefers-color-scheme:dark){:root{" + variables(lighter) + "}}\n"
+}
+
+// class is the style of a run's colour.
+func (p Page) class(i int) string { return fmt.Sprintf("c%d", p.palette()[i]) }
+
+func (s *sheet) addTimes(p Page) {
+	most, least := 0, math.MaxInt
+	for _, r := range p.Runs {
+		if n := len(r.times()); n > 0 {
+			most, least = max(most, n), min(least, n)
+		}
+	}
+	if most == 0 {
+		return
+	}
+	s.Spread = p.spreads()
+	one, count := "epoch", plural(most, "epoch")+" after the first, which pays for what is done once"
+	if p.Replay {
+		one, count = "replay", plural(most, "replay")
+	}
+	if least < most {
+		count += fmt.Sprintf(" (or as few as %d)", least)
+	}
+	s.Timed = fmt.Sprintf("Each dot is one of %s. The bar reaches from the first quartile to the third, the line is the median. An arrow points to what is far beyond the axis.", count)
+	if most == 1 {
+		s.Timed = fmt.Sprintf("The dot is the only one: of one %s.", one)
+	}
+	if p.compared() {
+		s.Differences = p.intervals()
+		s.Compared = fmt.Sprintf("Differences are between epochs that were trained beside each other, as the mean and its 95 %% interval; zero in the interval is noise. Longer is slower than %s.", p.Runs[0].Name)
+	}
+	if slices.ContainsFunc(p.Runs, func(r Run) bool { return !(r.median(Epoch.allocatorTime) == 0) && len(r.Epochs) > 0 }) {
+		s.Allocator = p.bars()
+	}
+}
+
+func (s *sheet) addMemory(p Page) {
+	for i, r := range p.Runs {
+		if len(r.Memory) == 0 {
+			continue
+		}
+		live, reserved := peaksOf(r.Memory)
+		s.Memory = append(s.Memory, figure{
+			Name: r.Name, Chart: p.memory(i),
+			Text: fmt.Sprintf("at most %s live, %s reserved", bytesText(live), bytesText(reserved)),
+		})
+	}
+}
+
+func (s *sheet) addTimelines(p Page) {
+	classes := p.colours()
+	length := 0.
+	for _, r := range p.Runs {
+		if r.Step != nil {
+			length = max(length, r.Step.Length)
+		}
+	}
+	var operations []legend
+	for i, r := range p.Runs {
+		if r.Step == nil || length == 0 {
+			s.NoTimelines = append(s.NoTimelines, r.Name)
+			continue
+		}
+		s.Timelines = append(s.Timelines, figure{Name: r.Name, Panel: timeline(r, length, classes), Text: p.class(i)})
+		s.Totals = append(s.Totals, stepTotals(r))
+		if note := r.Step.Note; note != "" && !slices.Contains(s.StepNotes, note) {
+			s.StepNotes = append(s.StepNotes, note)
+		}
+		for _, span := range slices.Concat(r.Step.Kernels, r.Step.Blocks) {
+			if l := (named(classes, span.Name)); !slices.Contains(operations, l) {
+				operations = append(operations, l)
+			}
+		}
+	}
+	slices.SortFunc(operations, func(a, b legend) int { return order(a.Class, b.Class) })
+	s.Steps = operations
+}
+
+func (s *sheet) addLosses(p Page) {
+	var with []int
+	for i, r := range p.Runs {
+		if len(r.Losses) > 0 {
+			with = append(with, i)
+		}
+	}
+	if len(with) == 0 {
+		return
+	}
+	shown := with[:1]
+	first := p.Runs[with[0]]
+	var differ, names []string
+	for _, i := range with {
+		names = append(names, p.Runs[i].Name)
+		if at := disagreement(first.Losses, p.Runs[i].Losses); at >= 0 {
+			shown = append(shown, i)
+			differ = append(differ, fmt.Sprintf("%s from step %d on", p.Runs[i].Name, at+1))
+		}
+	}
+	switch {
+	case len(with) == 1:
+		s.LossText = fmt.Sprintf("%s, %d steps.", names[0], len(first.Losses))
+	case len(differ) == 0:
+		s.LossText = fmt.Sprintf("The losses of %s are identical, bit for bit, in all steps that they share. One curve stands for all.", list(names))
+	default:
+		s.LossText = fmt.Sprintf("Losses differ from those of %s: %s. Runs that are not named have the same, bit for bit.", first.Name, list(differ))
+	}
+	s.Losses = p.lossCurves(shown)
+	if s.Losses == "" {
+		s.LossText += " None of them is a finite number, so there is nothing to draw."
+	}
+	for _, i := range shown {
+		if len(shown) > 1 {
+			s.LossLegend = append(s.LossLegend, legend{p.class(i), p.Runs[i].Name})
+		}
+	}
+}
+
+// disagreement is the first step at which losses differ in a bit, of those that both have;
+// -1: there is none.
+func disagreement(a, b []float32) int {
+	for i := range min(len(a), len(b)) {
+		if math.Float32bits(a[i]) != math.Float32bits(b[i]) {
+			return i
+		}
+	}
+	return -1
+}
+
+func (s *sheet) addMaps(p Page) {
+	classes, bytes := p.colours(), p.laneBytes()
+	for _, r := range p.Runs {
+		if r.Peak == nil || bytes == 0 {
+			s.WithoutMap = append(s.WithoutMap, r.Name)
+			continue
+		}
+		f := figure{Name: r.Name, Panel: poolMap(r, bytes, classes), Legend: shares(r.Peak, classes)}
+		f.Text = f.Panel.Label
+		s.Maps = append(s.Maps, f)
+	}
+}

@@ -1,0 +1,238 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+
+	"mlpool/allocator"
+)
+
+// totals are the bytes of a map that are live and that are reserved, and those of its
+// largest free block. What is mapped a second time in a stitch is reserved once.
+func totals(m *allocator.Map) (live, reserved, largest int64) {
+	for _, s := range m.Segments {
+		for _, b := range s.Blocks {
+			if s.Kind != allocator.MapStitch && b.State != allocator.MapUnmapped {
+				reserved += b.Bytes
+			}
+			switch b.State {
+			case allocator.MapLive:
+				live += b.Bytes
+			case allocator.MapFree:
+				largest = max(largest, b.Bytes)
+			}
+		}
+	}
+	return live, reserved, largest
+}
+
+// extent is the bytes of a segment up to the last that are mapped.
+func extent(s allocator.MapSegment) int64 {
+	for _, b := range slices.Backward(s.Blocks) {
+		if b.State != allocator.MapUnmapped && b.State != allocator.MapUnstitched {
+			return int64(b.Addr-s.Addr) + b.Bytes
+		}
+	}
+	return 0
+}
+
+// mostLanes is about how many lanes a map has at most.
+const mostLanes = 16
+
+// laneBytes is the length of the lanes of all maps: that of the largest segment, and
+// more where there are many segments.
+func (p Page) laneBytes() int64 {
+	var length int64
+	for _, r := range p.Runs {
+		if r.Peak == nil {
+			continue
+		}
+		var sum int64
+		for _, s := range r.Peak.Segments {
+			if inUse(s) {
+				length = max(length, extent(s))
+				sum += extent(s)
+			}
+		}
+		length = max(length, sum/mostLanes)
+	}
+	return length
+}
+
+// laneOfSegments is segments side by side, with a gap that tells them apart.
+type laneOfSegments struct {
+	segments []allocator.MapSegment
+	used     int64
+}
+
+// inUse says whether a segment is more than a stitch that is kept for a later block.
+func inUse(s allocator.MapSegment) bool {
+	return s.Kind != allocator.MapStitch || slices.ContainsFunc(s.Blocks, func(b allocator.MapBlock) bool { return b.State == allocator.MapLive })
+}
+
+// flow deals segments, by address, to lanes of some bytes.
+func flow(m *allocator.Map, bytes int64) []laneOfSegments {
+	segments := slices.SortedFunc(slices.Values(m.Segments), func(a, b allocator.MapSegment) int { return cmp.Compare(a.Addr, b.Addr) })
+	var lanes []laneOfSegments
+	for _, s := range segments {
+		n := extent(s)
+		if n == 0 || !inUse(s) {
+			continue
+		}
+		if last := len(lanes) - 1; last >= 0 && lanes[last].used+n <= bytes && lanes[last].segments[0].Kind == s.Kind {
+			lanes[last].segments = append(lanes[last].segments, s)
+			lanes[last].used += n
+			continue
+		}
+		lanes = append(lanes, laneOfSegments{[]allocator.MapSegment{s}, n})
+	}
+	return lanes
+}
+
+// poolMap is the memory of a run's pool at its peak, in lanes of some bytes.
+func poolMap(r Run, bytes int64, c colours) panel {
+	p := panel{Length: float64(bytes) / mebibyte, Unit: "MiB", Label: peakText(r)}
+	for _, l := range flow(r.Peak, bytes) {
+		first := l.segments[0]
+		row := lane{Name: fmt.Sprintf("%#x: %s, %s", first.Addr, kindName(first.Kind), bytesText(l.used))}
+		if n := len(l.segments); n > 1 {
+			row.Name = fmt.Sprintf("%#x and on: %s, %s", first.Addr, plural(n, kindName(first.Kind)), bytesText(l.used))
+		}
+		row.Used, row.Ticks = float64(l.used)/mebibyte, pageMarks(first.Page, p.Length)
+		var at int64
+		for i, s := range l.segments {
+			if i > 0 {
+				row.Boxes = append(row.Boxes, box{Start: float64(at) / mebibyte, Class: "edge", Text: fmt.Sprintf("segment at %#x", s.Addr)})
+			}
+			end := s.Addr + uintptr(extent(s))
+			for _, b := range s.Blocks {
+				if b.Addr < end {
+					row.Boxes = append(row.Boxes, blockBox(b, float64(at+int64(b.Addr-s.Addr)), c))
+				}
+			}
+			at += extent(s)
+		}
+		p.Lanes = append(p.Lanes, row)
+	}
+	p.finish()
+	return p
+}
+
+// peakText says what a map shows.
+func peakText(r Run) string {
+	live, reserved, largest := totals(r.Peak)
+	segments := r.Peak.Segments
+	if !slices.ContainsFunc(segments, func(s allocator.MapSegment) bool { return s.Kind != allocator.MapUnknown }) {
+		return fmt.Sprintf("%s has %s live in %s. It does not say what it has reserved around them.", r.Name, bytesText(live), plural(len(segments), "block"))
+	}
+	stitches, idle := 0, 0
+	for _, s := range segments {
+		if s.Kind == allocator.MapStitch {
+			stitches++
+		}
+		if !inUse(s) {
+			idle++
+		}
+	}
+	text := fmt.Sprintf("%s has %s live of %s reserved, in %s", r.Name, bytesText(live), bytesText(reserved), plural(len(segments)-stitches, "segment"))
+	if stitches > 0 {
+		text += " and " + plural(stitches, "stitch")
+	}
+	if idle > 0 {
+		text += fmt.Sprintf(", %d of which are kept for later and not shown", idle)
+	}
+	if largest > 0 {
+		text += fmt.Sprintf(". The largest free block has %s", bytesText(largest))
+	}
+	return text + "."
+}
+
+func kindName(kind string) string {
+	switch kind {
+	case allocator.MapStitch:
+		return "stitch"
+	case allocator.MapUnknown:
+		return "block"
+	}
+	return kind + " segment"
+}
+
+// blockBox is a block at a number of bytes from the start of its lane.
+func blockBox(b allocator.MapBlock, at float64, c colours) box {
+	out := box{Start: at / mebibyte, Length: float64(b.Bytes) / mebibyte, Class: b.State}
+	text := b.State + ", " + bytesText(b.Bytes)
+	if b.State == allocator.MapLive {
+		out.Class, out.Label = c.of(b.Tag), unbroken(b.Tag)
+		text = cmp.Or(b.Tag, "live") + ", " + bytesText(b.Bytes)
+		if b.Asked > 0 && b.Asked != b.Bytes {
+			text += fmt.Sprintf(" (%d bytes asked for)", b.Asked)
+		}
+	}
+	out.Text = fmt.Sprintf("%s\n%#x, stream %#x", text, b.Addr, b.Stream)
+	return out
+}
+
+// mostMarks is how many page marks a lane has at most.
+const mostMarks = 64
+
+// pageMarks is the distance of a lane's marks in MiB: a page, or several that are a
+// power of two.
+func pageMarks(page int64, length float64) float64 {
+	if page <= 0 {
+		return 0
+	}
+	distance := float64(page) / mebibyte
+	return distance * math.Pow(2, math.Ceil(math.Log2(max(length/distance/mostMarks, 1))))
+}
+
+// A share of a map: blocks of one tag, or in one state.
+type mapShare struct {
+	Class, Name string
+	Blocks      int
+	Bytes       int64
+}
+
+// Count and Size are its blocks and bytes as text.
+func (s mapShare) Count() string { return plural(s.Blocks, "block") }
+func (s mapShare) Size() string  { return bytesText(s.Bytes) }
+
+// shares are what a map is made of, live blocks by tag first, then the other states, each
+// with the largest first.
+func shares(m *allocator.Map, c colours) []mapShare {
+	index := map[mapShare]int{}
+	var all []mapShare
+	for _, s := range m.Segments {
+		for _, b := range s.Blocks {
+			key := mapShare{Class: b.State, Name: b.State}
+			switch b.State {
+			case allocator.MapLive:
+				key = mapShare{Class: c.of(b.Tag), Name: cmp.Or(unnumbered(b.Tag), "live, untagged")}
+			case allocator.MapStitched:
+				key.Name = "in use in a stitch"
+			case allocator.MapUnmapped, allocator.MapUnstitched:
+				continue
+			}
+			i, known := index[key]
+			if !known {
+				i = len(all)
+				index[key] = i
+				all = append(all, key)
+			}
+			all[i].Blocks++
+			all[i].Bytes += b.Bytes
+		}
+	}
+	slices.SortStableFunc(all, func(a, b mapShare) int {
+		return cmp.Or(cmp.Compare(isState(a.Class), isState(b.Class)), cmp.Compare(b.Bytes, a.Bytes))
+	})
+	return all
+}
+
+func isState(class string) int {
+	if slices.Contains([]string{allocator.MapFree, allocator.MapCached, allocator.MapWaiting, allocator.MapStitched}, class) {
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,121 @@
+package report
+
+import (
+	"fmt"
+	"math"
+	"mlpool/allocator"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestLargeMap draws a pool of 100 000 blocks: small ones are merged, their bytes and
+// their number are kept.
+func TestLargeMap(t *testing.T) {
+	const blocks = 100_000
+	text, root := written(t, Page{Runs: []Run{{Name: "custom", Recording: Recording{Peak: manyBlocks(blocks)}}}})
+	if n := len(text); n > 2<<20 {
+		t.Errorf("%d bytes", n)
+	}
+	s := section(t, root, "map")
+	if got := innerText(s); !strings.Contains(got, "Of 100000 boxes those narrower than") {
+		t.Errorf("nothing is said of it: %.400s", got)
+	}
+	if n := len(elements(s, "b")); n < 500 || n > mostBoxes {
+		t.Errorf("%d boxes", n)
+	}
+	var covered float64
+	p := poolMap(Run{Recording: Recording{Peak: manyBlocks(blocks)}}, blocks*512, colours{})
+	for _, b := range p.Lanes[0].Boxes {
+		covered += b.Length
+	}
+	if want := float64(blocks) * 512 / mebibyte; math.Abs(covered-want) > 1e-6 {
+		t.Errorf("%g MiB covered of %g", covered, want)
+	}
+}
+
+// TestMapStates counts what is mapped twice once, and shows every state.
+func TestMapStates(t *testing.T) {
+	block := func(addr uintptr, mib int64, state string) allocator.MapBlock {
+		return allocator.MapBlock{Addr: addr << 20, Bytes: mib << 20, State: state, Tag: map[bool]string{true: "x"}[state == allocator.MapLive]}
+	}
+	m := &allocator.Map{Segments: []allocator.MapSegment{
+		{Addr: 500 << 20, Bytes: 8 << 20, Kind: allocator.MapStitch, Page: 2 << 20, Blocks: []allocator.MapBlock{block(500, 4, allocator.MapLive), block(504, 4, allocator.MapUnstitched)}},
+		{Addr: 0, Bytes: 100 << 20, Kind: allocator.SegmentsVirtual, Page: 2 << 20, Blocks: []allocator.MapBlock{
+			block(0, 2, allocator.MapLive), block(2, 3, allocator.MapFree), block(5, 1, allocator.MapWaiting), block(6, 4, allocator.MapStitched), block(10, 90, allocator.MapUnmapped),
+		}},
+		{Addr: 300 << 20, Bytes: 2 << 20, Kind: allocator.SegmentsMalloc, Blocks: []allocator.MapBlock{block(300, 2, allocator.MapCached)}},
+		{Addr: 304 << 20, Bytes: 2 << 20, Kind: allocator.SegmentsMalloc, Blocks: []allocator.MapBlock{block(304, 2, allocator.MapLive)}},
+	}}
+	live, reserved, largest := totals(m)
+	if live != 8<<20 || reserved != 14<<20 || largest != 3<<20 {
+		t.Errorf("%d MiB live, %d reserved, %d in one piece", live>>20, reserved>>20, largest>>20)
+	}
+	r := Run{Name: "custom", Recording: Recording{Peak: m}}
+	p := poolMap(r, Page{Runs: []Run{r}}.laneBytes(), colours{"x": "t0"})
+	var lanes []string
+	for _, l := range p.Lanes {
+		text := l.Name
+		for _, b := range l.Boxes {
+			text += fmt.Sprintf(" %s@%g+%g", b.Class, b.Start, b.Length)
+		}
+		lanes = append(lanes, text)
+	}
+	want := []string{
+		"0x0: virtual segment, 10.0 MiB t0@0+2 free@2+3 waiting@5+1 stitched@6+4",
+		"0x12c00000 and on: 2 malloc segments, 4.0 MiB cached@0+2 edge@2+0 t0@2+2",
+		"0x1f400000: stitch, 4.0 MiB t0@0+4",
+	}
+	if !slices.Equal(lanes, want) {
+		t.Errorf("lanes\n%s\nwant\n%s", strings.Join(lanes, "\n"), strings.Join(want, "\n"))
+	}
+	if text := peakText(r); text != "custom has 8.0 MiB live of 14.0 MiB reserved, in 3 segments and 1 stitch. The largest free block has 3.0 MiB." {
+		t.Errorf("%q", text)
+	}
+	for _, blocks := range [][]allocator.MapBlock{{block(700, 8, allocator.MapUnstitched)}, {block(700, 8, allocator.MapFree)}} {
+		m.Segments = append(m.Segments, allocator.MapSegment{Addr: 700 << 20, Bytes: 8 << 20, Kind: allocator.MapStitch, Blocks: blocks})
+	}
+	if text := peakText(r); !strings.Contains(text, "in 3 segments and 3 stitches, 2 of which are kept for later and not shown. ") || len(flow(m, 1<<30)) != 3 {
+		t.Errorf("%q", text)
+	}
+	m.Segments = m.Segments[:4]
+	unknown := &allocator.Map{Segments: []allocator.MapSegment{{Addr: 1, Bytes: 1 << 20, Kind: allocator.MapUnknown, Blocks: []allocator.MapBlock{block(0, 1, allocator.MapLive)}}}}
+	if text := peakText(Run{Name: "cuda", Recording: Recording{Peak: unknown}}); !strings.HasPrefix(text, "cuda has 1.0 MiB live in 1 block. ") {
+		t.Errorf("%q", text)
+	}
+	if got := shares(m, colours{"x": "t0"}); len(got) != 5 || got[0] != (mapShare{"t0", "x", 3, 8 << 20}) || got[1].Name != "in use in a stitch" || got[2].Name != "free" {
+		t.Errorf("shares %+v", got)
+	}
+}
+
+// TestOperations gives what differs in a number one colour.
+func TestOperations(t *testing.T) {
+	span := func(name string, length float64) Span { return Span{Name: name, Length: length} }
+	r := Run{Recording: Recording{Step: &Timeline{Length: 100, Kernels: []Span{
+		span("weights 0", 5), span("weights 12", 5), span("gemm", 8), span("7", 1),
+	}}}}
+	c := Page{Runs: []Run{r}}.colours()
+	if c.of("weights 3") != "t0" || c.of("gemm") != "t1" || c.of("7") != "t2" || c.of("unknown") != "other" {
+		t.Errorf("%v", c)
+	}
+}
+
+// TestLargeMemory has an axis of GiB.
+func TestLargeMemory(t *testing.T) {
+	p := Page{Runs: []Run{{Name: "custom", Recording: Recording{Memory: []Moment{{0, 1 << 30, 4 << 30}, {1, 2 << 30, 80 << 30}}}}}}
+	if svg := string(p.memory(0)); !strings.Contains(svg, "50 GiB</text>") || !strings.Contains(svg, "at most 2.00 GiB live and 80.0 GiB reserved") {
+		t.Error(svg)
+	}
+}
+
+func TestPageMarks(t *testing.T) {
+	for _, test := range []struct {
+		page   int64
+		length float64
+		want   float64
+	}{{0, 100, 0}, {2 << 20, 64, 2}, {2 << 20, 128, 2}, {2 << 20, 129, 4}, {2 << 20, 4096, 64}} {
+		if got := pageMarks(test.page, test.length); got != test.want {
+			t.Errorf("pages of %d over %g MiB: a mark every %g, want %g", test.page, test.length, got, test.want)
+		}
+	}
+}

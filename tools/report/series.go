@@ -1,0 +1,160 @@
+package report
+
+import (
+	"fmt"
+	"html/template"
+	"math"
+	"slices"
+
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/plotter"
+	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
+
+	"mlpool/tools/plotstyle"
+)
+
+// mostMoments is how many moments a chart of memory shows.
+const mostMoments = 800
+
+// thin keeps, of each of n/4 parts of the moments, the first and the last, and those with
+// the least and the most live.
+func thin(all []Moment, n int) []Moment {
+	if len(all) <= n {
+		return all
+	}
+	var kept []Moment
+	parts := n / 4
+	for i := range parts {
+		from, to := i*len(all)/parts, (i+1)*len(all)/parts
+		low, high := from, from
+		for j := from; j < to; j++ {
+			if all[j].Live < all[low].Live {
+				low = j
+			}
+			if all[j].Live > all[high].Live {
+				high = j
+			}
+		}
+		at := []int{from, low, high, to - 1}
+		slices.Sort(at)
+		for _, j := range slices.Compact(at) {
+			kept = append(kept, all[j])
+		}
+	}
+	return kept
+}
+
+// memory draws what was live, filled, and what was reserved, over time. The axis of
+// bytes is the same for all runs.
+func (p Page) memory(i int) template.HTML {
+	top := 0.
+	for _, r := range p.Runs {
+		for _, m := range r.Memory {
+			top = max(top, float64(m.Reserved), float64(m.Live))
+		}
+	}
+	unit, name := float64(mebibyte), " MiB"
+	if top >= 4*gibibyte {
+		unit, name = gibibyte, " GiB"
+	}
+	moments := thin(p.Runs[i].Memory, mostMoments)
+	var live, reserved plotter.XYs
+	for _, m := range moments {
+		live = append(live, plotter.XY{X: m.MS, Y: float64(m.Live) / unit})
+		reserved = append(reserved, plotter.XY{X: m.MS, Y: float64(m.Reserved) / unit})
+	}
+	allocated, held := peaksOf(moments)
+	label := fmt.Sprintf("Memory of %s: at most %s live and %s reserved.", p.Runs[i].Name, bytesText(allocated), bytesText(held))
+	return svg("half", label, half, 190, func(c draw.Canvas) {
+		pl := newPlot()
+		pl.X.Label.Text = "ms"
+		if p.Replay {
+			pl.X.Label.Text = "calls"
+		}
+		pl.X.Min = moments[0].MS
+		pl.X.Max = max(moments[len(moments)-1].MS, pl.X.Min+1e-9)
+		pl.Y.Min, pl.Y.Max = 0, max(top/unit*1.04, 1e-9)
+		pl.X.Tick.Marker, pl.Y.Tick.Marker = ticks(5, ""), ticks(4, name)
+		pl.Add(gridLines(false, true), painter(func(c draw.Canvas, pl *plot.Plot) {
+			toX, toY := pl.Transforms(&c)
+			at := func(q plotter.XY) vg.Point { return vg.Point{X: toX(q.X), Y: toY(q.Y)} }
+			area := []vg.Point{{X: at(live[0]).X, Y: toY(0)}}
+			for _, q := range live {
+				if last := area[len(area)-1]; len(area) > 1 {
+					area = append(area, vg.Point{X: at(q).X, Y: last.Y})
+				}
+				area = append(area, at(q))
+			}
+			c.FillPolygon(p.colourOf(i)+faint-run0, append(area, vg.Point{X: area[len(area)-1].X, Y: toY(0)}))
+			c.StrokeLines(draw.LineStyle{Color: p.colourOf(i), Width: 1}, area[1:])
+		}), &plotter.Line{XYs: reserved, StepStyle: plotter.PreStep, LineStyle: draw.LineStyle{Color: text0, Width: 1.5}})
+		pl.Draw(draw.Crop(c, 0, -12, 0, -8))
+	})
+}
+
+func peaksOf(moments []Moment) (live, reserved int64) {
+	for _, m := range moments {
+		live, reserved = max(live, m.Live), max(reserved, m.Reserved)
+	}
+	return live, reserved
+}
+
+// mostPoints is how many points a loss curve has.
+const mostPoints = 400
+
+// curve is the mean of losses over windows, as many as a chart shows, and how many steps
+// are one. What is not finite is not drawn.
+func curve(losses []float32) (points plotter.XYs, window int) {
+	window = max(1, (len(losses)+mostPoints-1)/mostPoints)
+	for from := 0; from < len(losses); from += window {
+		part := losses[from:min(from+window, len(losses))]
+		sum := 0.
+		for _, v := range part {
+			sum += float64(v)
+		}
+		mean := sum / float64(len(part))
+		if mean > 0 && !math.IsInf(mean, 0) {
+			points = append(points, plotter.XY{X: float64(from) + float64(len(part)+1)/2, Y: mean})
+		}
+	}
+	return points, window
+}
+
+// lossCurves draws the losses of some runs, by their numbers; "" where there is nothing finite.
+func (p Page) lossCurves(runs []int) template.HTML {
+	pl := newPlot()
+	pl.Add(gridLines(false, true))
+	low, high, steps, window := math.Inf(1), math.Inf(-1), 0, 1
+	for _, i := range runs {
+		points, w := curve(p.Runs[i].Losses)
+		window, steps = max(window, w), max(steps, len(p.Runs[i].Losses))
+		for _, q := range points {
+			low, high = min(low, q.Y), max(high, q.Y)
+		}
+		style := draw.LineStyle{Color: p.colourOf(i), Width: 1.5}
+		if len(runs) > 1 { // those below stay visible under those above
+			style.Width = vg.Length(1 + 1.2*float64(len(runs)-1-slices.Index(runs, i)))
+		}
+		pl.Add(&plotter.Line{XYs: points, LineStyle: style})
+		if len(points) == 1 {
+			pl.Add(&plotter.Scatter{XYs: points, GlyphStyle: draw.GlyphStyle{Color: style.Color, Radius: 3, Shape: draw.CircleGlyph{}}})
+		}
+	}
+	if low > high {
+		return ""
+	}
+	pl.X.Min, pl.X.Max = 0, float64(steps)
+	pl.Y.Min, pl.Y.Max = low*0.9, high*1.1
+	pl.Y.Scale = plot.LogScale{}
+	pl.Y.Tick.Marker = plot.TickerFunc(func(low, high float64) []plot.Tick { return plotstyle.LogTicks(low, high, nil) })
+	pl.X.Label.Text = "step"
+	if window > 1 {
+		pl.X.Label.Text = fmt.Sprintf("step (each point is the mean of %d)", window)
+	}
+	label := fmt.Sprintf("Training loss over %d steps, from %.3g to %.3g nats.", steps, high, low)
+	return chart(label, 230, func(c draw.Canvas) {
+		pl.X.Tick.Marker = ticks(int((c.Max.X-c.Min.X)/80), "")
+		pl.Draw(draw.Crop(c, 0, -14, 0, -8))
+	})
+}

@@ -1,0 +1,139 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+)
+
+// results are the figures that one looks for first, by run. A column that no run has is
+// left out.
+func (p Page) results() (columns []column, rows []result) {
+	number := func(v float64) string {
+		if math.IsNaN(v) {
+			return ""
+		}
+		return digits(v)
+	}
+	memory := func(n int64) string {
+		if n == 0 {
+			return ""
+		}
+		return bytesText(n)
+	}
+	unit, per := p.unit()
+	all := []struct {
+		name string
+		cell func(Run) string
+	}{
+		{unit + " " + p.article() + " " + per, func(r Run) string {
+			if t := r.times(); len(t) > 0 {
+				return digits(quantile(t, 0.5))
+			}
+			return ""
+		}},
+		{"from " + p.Runs[0].Name, func(r Run) string {
+			if d, known := p.difference(r.Name); known {
+				return percent(d.Percent)
+			}
+			return ""
+		}},
+		{interval, func(r Run) string {
+			if d, known := p.difference(r.Name); known {
+				return d.interval()
+			}
+			return ""
+		}},
+		{"µs in allocator a step", func(r Run) string { return number(r.median(Epoch.allocatorTime)) }},
+		{"driver calls a step", func(r Run) string { return number(r.median(Epoch.driverCalls)) }},
+		{"peak allocated", func(r Run) string { allocated, _ := r.peaks(); return memory(allocated) }},
+		{"peak reserved", func(r Run) string { _, reserved := r.peaks(); return memory(reserved) }},
+		{"reserved / allocated", func(r Run) string {
+			allocated, reserved := r.peaks()
+			if !p.Replay || allocated == 0 {
+				return ""
+			}
+			return fmt.Sprintf("%.2f", float64(reserved)/float64(allocated))
+		}},
+		{"validation accuracy", func(r Run) string {
+			if len(r.Epochs) == 0 {
+				return ""
+			}
+			return fmt.Sprintf("%.2f %%", 100*r.Epochs[len(r.Epochs)-1].ValAcc)
+		}},
+	}
+	for i, r := range p.Runs {
+		rows = append(rows, result{Name: r.Name, Class: p.class(i)})
+	}
+	for _, c := range all {
+		var cells []string
+		for _, r := range p.Runs {
+			cells = append(cells, c.cell(r))
+		}
+		if strings.Join(cells, "") == "" {
+			continue
+		}
+		class := ""
+		if c.name == interval { // there is a chart of it
+			class = "roomy"
+		}
+		columns = append(columns, column{c.name, class})
+		for i := range rows {
+			rows[i].Cells = append(rows[i].Cells, cell{cmp.Or(cells[i], "–"), class})
+		}
+	}
+	return columns, rows
+}
+
+// facts are those that all runs share, and those that differ in something else than the
+// runs' names, in the order in which they first occur.
+func (p Page) facts() (common []Fact, differ []factRow) {
+	var names []string
+	for _, r := range p.Runs {
+		for _, f := range r.Facts {
+			if !slices.Contains(names, f.Name) {
+				names = append(names, f.Name)
+			}
+		}
+	}
+	for _, name := range names {
+		row := factRow{Name: name}
+		for _, r := range p.Runs {
+			value := "–"
+			if i := slices.IndexFunc(r.Facts, func(f Fact) bool { return f.Name == name }); i >= 0 {
+				value = r.Facts[i].Value
+			}
+			row.Values = append(row.Values, value)
+		}
+		switch {
+		case !slices.ContainsFunc(row.Values, func(v string) bool { return v != row.Values[0] }):
+			common = append(common, Fact{name, row.Values[0]})
+		case !slices.EqualFunc(row.Values, p.Runs, func(v string, r Run) bool { return v == r.Name }):
+			differ = append(differ, row)
+		}
+	}
+	return common, differ
+}
+
+// factTable is a table of facts, with the runs along its shorter side.
+func (p Page) factTable(facts []factRow) (heads []string, rows []factRow) {
+	if len(facts) > len(p.Runs) {
+		for _, r := range p.Runs {
+			heads = append(heads, r.Name)
+		}
+		return heads, facts
+	}
+	for i, r := range p.Runs {
+		row := factRow{Name: r.Name}
+		for _, f := range facts {
+			row.Values = append(row.Values, f.Values[i])
+		}
+		rows = append(rows, row)
+	}
+	for _, f := range facts {
+		heads = append(heads, f.Name)
+	}
+	return heads, rows
+}

@@ -1,0 +1,103 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// spans are boxes of what happened, with the classes of their names.
+func spans(all []Span, class func(Span) string, label bool) []box {
+	var boxes []box
+	for _, s := range all {
+		text := s.Name
+		if s.Detail != "" {
+			text += ", " + s.Detail
+		}
+		b := box{
+			Start: s.Start, Length: s.Length, Class: class(s),
+			Text: fmt.Sprintf("%s\n%s µs, from %s µs on", text, digits(s.Length), digits(s.Start)),
+		}
+		if label {
+			b.Label = unbroken(s.Name)
+		}
+		boxes = append(boxes, b)
+	}
+	return boxes
+}
+
+// gaps are where no kernel ran, up to the end of the step.
+func gaps(kernels []Span, length float64) []box {
+	var all []box
+	end := 0.
+	gap := func(to float64) {
+		if to > end {
+			all = append(all, box{
+				Start: end, Length: to - end, Class: "gap",
+				Text: fmt.Sprintf("no kernel\n%s µs, from %s µs on", digits(to-end), digits(end)),
+			})
+		}
+	}
+	sorted := slices.SortedFunc(slices.Values(kernels), func(a, b Span) int { return cmp.Compare(a.Start, b.Start) })
+	for _, k := range sorted {
+		gap(k.Start)
+		end = max(end, k.Start+k.Length)
+	}
+	gap(length)
+	return all
+}
+
+// timeline is a run's step, over an axis of some length that all runs have.
+func timeline(r Run, length float64, c colours) panel {
+	t := r.Step
+	byName := func(s Span) string { return c.of(s.Name) }
+	p := panel{
+		Length: length, Unit: "µs",
+		Label: fmt.Sprintf("A step of %s: %s, %s, %s over %s µs.", r.Name, plural(len(t.Kernels), "kernel"),
+			plural(len(t.Calls), "call")+" to the allocator", plural(len(t.Blocks), "block"), digits(t.Length)),
+	}
+	add := func(name string, thin bool, boxes []box) {
+		for i, l := range packed(boxes) {
+			if i > 0 {
+				name = ""
+			}
+			p.Lanes = append(p.Lanes, lane{Name: name, Thin: thin, Used: t.Length, Boxes: l})
+		}
+	}
+	// Gaps lie between the kernels of the first lane, also where others overlap.
+	add("Device: kernels, and gaps between them", false, append(gaps(t.Kernels, t.Length), spans(t.Kernels, byName, true)...))
+	add("Host: calls to the allocator", false, spans(t.Calls, callClass, false))
+	add("Blocks, from Alloc to Free", len(t.Blocks) > 6, spans(t.Blocks, byName, true))
+	p.finish()
+	return p
+}
+
+func callClass(s Span) string {
+	if strings.HasPrefix(strings.ToLower(s.Name), "free") {
+		return "free-call"
+	}
+	return "alloc-call"
+}
+
+// A stepRow is what a step of a run came to, in microseconds.
+type stepRow struct {
+	Name                           string
+	Length, Kernels, Gaps, Calls   string
+	KernelCount, CallCount, Blocks int
+}
+
+func stepTotals(r Run) stepRow {
+	busy := r.Step.Length
+	for _, g := range gaps(r.Step.Kernels, r.Step.Length) {
+		busy -= g.Length
+	}
+	calls := 0.
+	for _, s := range r.Step.Calls {
+		calls += s.Length
+	}
+	return stepRow{
+		Name: r.Name, Length: digits(r.Step.Length), Kernels: digits(busy), Gaps: digits(r.Step.Length - busy), Calls: digits(calls),
+		KernelCount: len(r.Step.Kernels), CallCount: len(r.Step.Calls), Blocks: len(r.Step.Blocks),
+	}
+}
