@@ -45,7 +45,7 @@ type options struct {
 	quick, list                  bool
 	csv, plots, with, readme     string
 	draw                         string
-	trace, traces                string
+	trace, traces, report        string
 	check                        bool
 	traceDevice                  int
 	exportRMM, exportMiniMalloc  string
@@ -84,6 +84,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	flags.StringVar(&o.draw, "draw", "", "draw the figures in `file`, written by -csv, to -plots, those that -scenario, -allocator and -case choose, and measure nothing")
 	flags.StringVar(&o.trace, "trace", "", "replay the requests in `file`: RMM's or MiniMalloc's CSV, or a snapshot of torch.cuda.memory, plain or gzipped; alone unless -scenario names more")
 	flags.StringVar(&o.traces, "traces", "", "replay every CSV below folder `dir`, as -trace does, on the allocators that its README.md compares unless -allocator names others")
+	flags.StringVar(&o.report, "report", "", "write an HTML page of -trace on the allocators to `file`: time a call, memory call by call, the pool's map")
 	flags.StringVar(&o.readme, "readme", "", "write the table of strategies, with the figures of -traces, into `file`, where it has marks for it")
 	flags.BoolVar(&o.check, "check", false, "write neither -csv nor -readme, but compare: an error if a trace needs other memory than is written there; times are not compared")
 	flags.IntVar(&o.traceDevice, "trace-device", traces.MostEvents, "replay device `N` of a snapshot; -1: the one with most events")
@@ -108,6 +109,8 @@ func parse(args []string, stderr io.Writer) (options, error) {
 		return o, errors.New("-export-rmm and -export-minimalloc need -trace")
 	case o.trace != "" && o.traces != "":
 		return o, errors.New("-trace or -traces: one at a time")
+	case o.report != "" && o.trace == "":
+		return o, errors.New("-report needs -trace")
 	case o.readme != "" && o.traces == "":
 		return o, errors.New("-readme needs -traces")
 	case o.draw != "" && o.plots == "":
@@ -179,7 +182,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer, open func
 	}
 	s := &session{
 		options: o, machine: m, contenders: allocators,
-		table:  &table{w: stdout},
+		table: &table{w: stdout}, warm: map[string][]float64{},
 		stderr: stderr,
 	}
 	notes := []string{
@@ -196,7 +199,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer, open func
 	s.table.printf("%s\n", strings.Join(notes, "\n"))
 	measureErr := s.measureAll(ctx, chosen)
 	rows := append(s.rows, with...)
-	errs := []error{measureErr, s.table.err}
+	errs := []error{measureErr, s.table.err, s.writeReport(ctx)}
 	if o.csv != "" && !o.check {
 		errs = append(errs, writeFile(o.csv, func(w io.Writer) error { return writeCSV(w, notes, rows) }))
 	}
@@ -271,7 +274,8 @@ type session struct {
 	stderr     io.Writer
 	bar        *progressbar.ProgressBar // nil where stderr is no terminal
 	rows       []row
-	failed     int // measurements
+	failed     int                  // measurements
+	warm       map[string][]float64 // for -report: ns a call of each replay, by contender
 }
 
 // measureAll runs the scenarios one after the other. What fails is shown and
@@ -337,6 +341,7 @@ runs:
 				return nil
 			}
 			found[i] = append(found[i], rows...)
+			s.keep(sc, a, rows)
 			failures[i] = err
 			s.step(1)
 		}

@@ -19,9 +19,10 @@ import (
 
 const usage = `usage: plot -o out.png [flags] run...
 
-Draws one curve for each run, a folder that train wrote as its log_dir. A run
-given as name=folder is called name in the legend, else it has its folder's.
-folder/... stands for every run in the folder, at any depth.
+Draws one curve for each run, a folder that train wrote: a log_dir, or the folder
+of a run in it. A run given as name=folder is called name in the legend, else it
+has its folder's. folder/... stands for every log_dir in the folder, at any depth,
+or, where the folder is a comparison, for its runs: logs/mnist/latest/...
 
 flags:
 `
@@ -119,8 +120,15 @@ type loggedRun struct {
 	found     bool // in another folder, not named itself
 }
 
+// Files of train that tell its folders apart.
+const (
+	runFile        = "run.json"        // in the folder of a run
+	comparisonFile = "comparison.json" // in that of a comparison, around those of its runs
+)
+
 // findRuns returns the runs that the arguments name, and those with a log file in
-// the folders that end in "/...".
+// the folders that end in "/...": of a log_dir the last run, not the folder of each run
+// in it, which has the same again.
 func findRuns(args []string, file string) (runs []loggedRun, err error) {
 	for _, arg := range args {
 		name, dir, named := strings.Cut(arg, "=")
@@ -136,7 +144,15 @@ func findRuns(args []string, file string) (runs []loggedRun, err error) {
 			continue
 		}
 		before := len(runs)
+		given := root
+		if to, err := filepath.EvalSymlinks(root); err == nil { // such as latest
+			root = to
+		}
+		compared := has(root, comparisonFile)
 		err := filepath.WalkDir(filepath.FromSlash(root), func(path string, e fs.DirEntry, err error) error {
+			if err == nil && e.IsDir() && path != root && !compared && has(path, runFile) {
+				return fs.SkipDir
+			}
 			if err != nil || e.IsDir() || e.Name() != file {
 				return err
 			}
@@ -153,10 +169,15 @@ func findRuns(args []string, file string) (runs []loggedRun, err error) {
 			return nil, err
 		}
 		if len(runs) == before {
-			return nil, fmt.Errorf("no run in %s: train one first, as with make train", root)
+			return nil, fmt.Errorf("no log_dir in %s: train first, as with make train, or name the folders of runs", given)
 		}
 	}
 	return runs, nil
+}
+
+func has(dir, file string) bool {
+	_, err := os.Stat(filepath.Join(dir, file))
+	return err == nil
 }
 
 // curve reads a metric of the run. left is how many of its values cannot be drawn.

@@ -239,8 +239,8 @@ func TestErrors(t *testing.T) {
 		"no such flag":   {[]string{"-o", out, "-what", good}, "see plot -h"},
 		"smooth -2":      {[]string{"-o", out, "-smooth", "-2", good}, "-smooth is -1 or more"},
 		"no such run":    {[]string{"-o", out, good, filepath.Join(dir, "none")}, "is " + filepath.Join(dir, "none") + " the log_dir of a run?"},
-		"no logs":        {[]string{"-o", out, filepath.Join(dir, "none", "...")}, "no run in " + filepath.Join(dir, "none") + ": train one first"},
-		"no run in it":   {[]string{"-o", out, t.TempDir() + "/..."}, ": train one first, as with make train"},
+		"no logs":        {[]string{"-o", out, filepath.Join(dir, "none", "...")}, "no log_dir in " + filepath.Join(dir, "none") + ": train first"},
+		"no run in it":   {[]string{"-o", out, t.TempDir() + "/..."}, ": train first, as with make train, or name the folders of runs"},
 		"only bad runs":  {[]string{"-o", out, "-metric", "val_losses", dir + "/..."}, "no run that can be drawn"},
 		"not a number":   {[]string{"-o", out, dir}, `train_losses.txt:2: "abc" is not a number`},
 		"empty":          {[]string{"-o", out, "-metric", "val_losses", dir}, "is empty"},
@@ -314,6 +314,45 @@ func TestRange(t *testing.T) {
 		p := plotstyle.New("", 12)
 		if f.setRange(p); p.X.Min != c.x0 || p.X.Max != c.x1 || p.Y.Min < c.min || p.Y.Max > c.max {
 			t.Errorf("%s: x %v to %v, y %v to %v", c.name, p.X.Min, p.X.Max, p.Y.Min, p.Y.Max)
+		}
+	}
+}
+
+// A log_dir with the folders of its runs and of a comparison: FOLDER/... draws what
+// log_dir itself has, and of a comparison its runs.
+func TestFindsRunFolders(t *testing.T) {
+	logs := filepath.Join(t.TempDir(), "logs")
+	for _, name := range []string{".", "cuda", "20261122-101500-custom", "20261122-101600-compare/custom", "20261122-101600-compare/cuda"} {
+		dir := filepath.Join(logs, name)
+		if err := os.MkdirAll(dir, 0o777); err != nil {
+			t.Fatal(err)
+		}
+		writeLog(t, dir, "train_losses.txt", "2\n1\n")
+		if strings.HasPrefix(name, "2026") {
+			writeLog(t, dir, runFile, "{}\n")
+		}
+	}
+	compared := filepath.Join(logs, "20261122-101600-compare")
+	writeLog(t, compared, comparisonFile, "{}\n")
+	latest := filepath.Join(logs, "latest")
+	if err := os.Symlink(filepath.Base(compared), latest); err != nil {
+		t.Skip(err)
+	}
+	for arg, want := range map[string][]string{
+		logs + "/...":                           {logs, filepath.Join(logs, "cuda")},
+		latest + "/...":                         {filepath.Join(compared, "cuda"), filepath.Join(compared, "custom")},
+		logs + "/20261122-101500-custom/...":    {filepath.Join(logs, "20261122-101500-custom")},
+		filepath.Join(latest, "custom"):         {filepath.Join(latest, "custom")},
+		"x=" + logs + "/20261122-101500-custom": {logs + "/20261122-101500-custom"},
+	} {
+		runs, err := findRuns([]string{arg}, "train_losses.txt")
+		var dirs []string
+		for _, r := range runs {
+			dirs = append(dirs, r.dir)
+		}
+		slices.Sort(dirs)
+		if err != nil || !slices.Equal(dirs, want) {
+			t.Errorf("%s: %q, %v, want %q", arg, dirs, err, want)
 		}
 	}
 }

@@ -1,0 +1,143 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"mlpool/allocator"
+	"mlpool/allocator/allocatortest"
+
+	"mlpool/tools/allocbench/traces"
+	"mlpool/tools/report"
+)
+
+const smallTrace = `Thread,Time,Action,Pointer,Size,Stream
+1,00:00:00,allocate,0x100,1000,0
+1,00:00:00,allocate,0x200,3000000,0
+1,00:00:00,free,0x100,1000,0
+1,00:00:00,allocate,0x300,100,0
+1,00:00:00,free,0x200,3000000,0
+1,00:00:00,free,0x300,100,0
+`
+
+// TestReport writes the page of a trace on allocators of each sort: pools, a plan, one
+// whose segments are not known, one that is here by its rules only, and none.
+func TestReport(t *testing.T) {
+	dir := t.TempDir()
+	trace, page := filepath.Join(dir, "step.csv"), filepath.Join(dir, "pages", "page.html")
+	if err := os.WriteFile(trace, []byte(smallTrace), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	var stdout bytes.Buffer
+	err := run(t.Context(), []string{"-trace", trace, "-allocator", "tlsf,plan,cuda,torch,none", "-quick", "-runs", "3", "-report", page}, &stdout, io.Discard, checkedMachine)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, stdout.String())
+	}
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"step.csv, ", "ns a call", "Each dot is one of 3 replays", "2.862 MiB in at most 2 blocks",
+		"tlsf has 2.9 MiB live of 4.0 MiB reserved, in 1 segment", "up to 16 MiB, 2.9 MiB", "up to 4 KiB, 1.0 KiB (1000 bytes asked for)",
+		"cuda has 2.9 MiB live in 2 blocks", "the pool, placement tlsf", "neither kernels nor times",
+	} {
+		if !strings.Contains(string(text), want) {
+			t.Errorf("the page has no %q", want)
+		}
+	}
+	if strings.Contains(string(text), "no allocator") {
+		t.Error("what is no allocator is on the page")
+	}
+}
+
+// TestReportErrors also shows an allocator that fails: the page says so.
+func TestReportErrors(t *testing.T) {
+	dir := t.TempDir()
+	trace, page := filepath.Join(dir, "step.csv"), filepath.Join(dir, "page.html")
+	if err := os.WriteFile(trace, []byte(smallTrace), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if err := run(t.Context(), []string{"-report", page}, io.Discard, io.Discard, nullMachine); err == nil || err.Error() != "-report needs -trace" {
+		t.Errorf("without a trace: %v", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := run(ctx, []string{"-trace", trace, "-report", page}, io.Discard, io.Discard, nullMachine); err == nil {
+		t.Error("interrupted, and no error")
+	}
+	if _, err := os.Stat(page); err == nil {
+		t.Error("a page of what was interrupted")
+	}
+	broken := func() (machine, error) {
+		m, err := nullMachine()
+		m.note = "a note"
+		m.open = func() (device, error) { return nil, errNoKernels }
+		return m, err
+	}
+	if err := run(t.Context(), []string{"-trace", trace, "-allocator", "tlsf", "-report", page}, io.Discard, io.Discard, broken); err != nil {
+		t.Errorf("an allocator that fails: %v", err)
+	}
+	text, err := os.ReadFile(page)
+	if err != nil || !strings.Contains(string(text), errNoKernels.Error()) || !strings.Contains(string(text), "a note") {
+		t.Errorf("%v: the page does not say that the allocator failed", err)
+	}
+}
+
+// TestWatcher looks at the moments of a long replay, and when the map is taken.
+func TestWatcher(t *testing.T) {
+	trace := &traces.Trace{}
+	for i := range int64(5000) { // the most is live after the 2501st Alloc
+		trace.Events = append(trace.Events, traces.Event{Bytes: i}, traces.Event{Bytes: 10000 - i}, traces.Event{Free: true, Bytes: i})
+		if i >= 2500 {
+			trace.Events = append(trace.Events, traces.Event{Free: true, Bytes: 10000 - i + 2500})
+		}
+	}
+	w := newWatcher(trace)
+	a, err := allocator.NewPool(allocatortest.NewFake(1<<30), allocator.PoolOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Close()
+	var live int64
+	for range 2 {
+		for _, e := range trace.Events {
+			event := allocator.TraceEvent{Action: allocator.Allocated}
+			if live += e.Bytes; e.Free {
+				event.Action = allocator.Freed
+				live -= 2 * e.Bytes
+			}
+			event.Live, event.Reserved = live, 1<<30
+			before := w.recording.Peak
+			w.event(a, event)
+			if before == nil && w.recording.Peak != nil && w.events <= len(trace.Events) {
+				t.Error("the map is of the first replay")
+			}
+		}
+	}
+	m := w.recording.Memory
+	if len(m) < watchedMoments || len(m) > 2*watchedMoments || w.recording.Peak == nil {
+		t.Errorf("%d moments, map %v", len(m), w.recording.Peak)
+	}
+	if !slices.IsSortedFunc(m, func(a, b report.Moment) int { return cmp.Compare(a.MS, b.MS) }) {
+		t.Error("not in order")
+	}
+}
+
+func TestSizeTag(t *testing.T) {
+	for _, test := range []struct {
+		bytes int64
+		want  string
+	}{{256, "up to 4 KiB"}, {4096, "up to 4 KiB"}, {4097, "up to 64 KiB"}, {16 << 20, "up to 16 MiB"}, {1 << 40, "over 16 MiB"}} {
+		if got := sizeTag(test.bytes); got != test.want {
+			t.Errorf("%d bytes: %q, want %q", test.bytes, got, test.want)
+		}
+	}
+}
