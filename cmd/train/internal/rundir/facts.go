@@ -1,0 +1,86 @@
+package rundir
+
+import "time"
+
+// Names of the files in a run's folder. Weights and a recording are there only where
+// the run got so far.
+const (
+	FactsFile     = "run.json"            // [Facts]
+	ConfigFile    = "config.toml"         // the effective config: every key
+	RecordsFile   = "metrics.jsonl"       // a [Record] a line
+	LossesFile    = "train_losses.txt"    // the mean loss of each step, in nats
+	ValLossesFile = "val_losses.txt"      // of each epoch, in nats
+	ValAccsFile   = "val_accs.txt"        // of each epoch, 0 to 1
+	WeightsFile   = "weights.safetensors" // the last checkpoint
+	RecordingFile = "recording.json"      // report.Recording
+)
+
+// ComparisonFile is in a comparison's folder, beside the folders of its runs.
+const ComparisonFile = "comparison.json"
+
+// Latest is a symbolic link in a log_dir to the newest run or comparison there.
+const Latest = "latest"
+
+// A Status says how far a run got.
+type Status string
+
+// Running is also what a run is left as whose process was killed.
+const (
+	Running     Status = "running"
+	Done        Status = "done"
+	Interrupted Status = "interrupted"
+	Diverged    Status = "diverged"
+	Failed      Status = "failed"
+)
+
+// Facts are what was run, where, and how it ended: run.json.
+type Facts struct {
+	Version string   `json:"version"`          // of the program
+	Commit  string   `json:"commit,omitempty"` // that it was built from; "COMMIT, modified" where that is not all
+	Command []string `json:"command"`
+	Config  string   `json:"config"` // as named on the command line; "-": standard input
+
+	Device    string `json:"device"`              // "cuda" or "cpu"
+	GPU       *GPU   `json:"gpu,omitempty"`       // nil on the CPU
+	Precision string `json:"precision,omitempty"` // fp32, tf32 or 3xtf32
+	Executor  string `json:"executor"`            // eager or graph
+	Name      string `json:"name"`                // of the allocator as it was asked for: custom, custom:bestfit
+	Allocator string `json:"allocator"`           // its kind: custom, plan, cuda or malloc
+	Strategy  string `json:"strategy,omitempty"`  // of an allocator that has a pool
+	Segments  string `json:"segments,omitempty"`  // likewise: virtual, malloc, or both
+	Seed      uint64 `json:"seed"`
+
+	// Place is the run's in a comparison: 1 is what differences are from. 0 is a run
+	// by itself.
+	Place int `json:"place,omitempty"`
+
+	// ResumedFrom is the folder of the run that this one goes on with; its epochs are among
+	// this one's.
+	ResumedFrom string `json:"resumed_from,omitempty"`
+
+	Machine Machine    `json:"machine"`
+	Start   time.Time  `json:"start"`
+	End     *time.Time `json:"end,omitempty"` // nil of a run that has not ended
+	Status  Status     `json:"status"`
+	Error   string     `json:"error,omitempty"` // why the status is neither running nor done
+	Epochs  int        `json:"epochs"`          // that are done
+}
+
+// A GPU is the one that a run computed on.
+type GPU struct {
+	Name              string `json:"name"`
+	ComputeCapability string `json:"compute_capability"`    // "9.0"
+	Memory            int64  `json:"memory"`                // bytes
+	Driver            string `json:"driver,omitempty"`      // NVIDIA's version, such as 570.124.06; empty where the system does not say
+	CUDADriver        string `json:"cuda_driver,omitempty"` // the newest CUDA that the driver supports
+	CUDARuntime       string `json:"cuda_runtime"`          // the toolkit that the kernels were compiled with
+}
+
+// A Machine is the computer around the GPU.
+type Machine struct {
+	Host   string `json:"host"`
+	OS     string `json:"os"`
+	CPU    string `json:"cpu"`
+	Cores  int    `json:"cores"`  // that the program may use
+	Memory int64  `json:"memory"` // bytes; 0: not known
+}

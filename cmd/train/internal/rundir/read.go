@@ -1,0 +1,135 @@
+package rundir
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// A Run is a folder that a training wrote. Its logs are read when they are asked for.
+type Run struct {
+	Dir   string
+	Facts Facts
+}
+
+// Open reads the facts of the run in a folder. It returns an error that says what to
+// name instead if the folder is no run's.
+func Open(dir string) (Run, error) {
+	path := filepath.Join(dir, FactsFile)
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return Run{}, fmt.Errorf("%s is no run: it has no %s%s", dir, FactsFile, instead(dir))
+	}
+	if err != nil {
+		return Run{}, err
+	}
+	r := Run{Dir: dir}
+	if err := json.Unmarshal(text, &r.Facts); err != nil {
+		return Run{}, fmt.Errorf("%s: %w", path, err)
+	}
+	if r.Facts.Status == "" { // as train -export writes it
+		return Run{}, fmt.Errorf("%s is no run: its %s says nothing of how it ended%s", dir, FactsFile, instead(dir))
+	}
+	return r, nil
+}
+
+// instead is the end of an error about a folder that is no run's: what the user may
+// have meant.
+func instead(dir string) string {
+	for _, inner := range append([]string{filepath.Join(dir, Latest)}, folders(dir)...) {
+		if has(inner, FactsFile) {
+			return "; did you mean " + inner + "?"
+		}
+	}
+	return "; name a folder that a run wrote in its log_dir"
+}
+
+// folders are the paths of those in a folder, by name.
+func folders(dir string) (paths []string) {
+	entries, _ := os.ReadDir(dir) // what cannot be read has none
+	for _, e := range entries {
+		if e.IsDir() {
+			paths = append(paths, filepath.Join(dir, e.Name()))
+		}
+	}
+	return paths
+}
+
+func has(dir, file string) bool {
+	_, err := os.Stat(filepath.Join(dir, file))
+	return err == nil
+}
+
+// Runs returns the run in a folder, or those of a comparison in it, in its order: the
+// first is what differences are from.
+func Runs(dir string) (runs []Run, err error) {
+	if has(dir, FactsFile) {
+		r, err := Open(dir)
+		return []Run{r}, err
+	}
+	for _, inner := range folders(dir) {
+		if !has(inner, FactsFile) {
+			continue
+		}
+		r, err := Open(inner)
+		if err != nil {
+			return nil, err
+		}
+		if r.Facts.Place > 0 {
+			runs = append(runs, r)
+		}
+	}
+	if runs == nil {
+		_, err := Open(dir)
+		return nil, err
+	}
+	slices.SortFunc(runs, func(a, b Run) int { return cmp.Compare(a.Facts.Place, b.Facts.Place) })
+	return runs, nil
+}
+
+// Config is the path of the effective config.
+func (r Run) Config() string { return filepath.Join(r.Dir, ConfigFile) }
+
+// Records returns the epochs, also one that was interrupted.
+func (r Run) Records() ([]Record, error) {
+	return read(filepath.Join(r.Dir, RecordsFile), func(line string) (rec Record, err error) {
+		err = json.Unmarshal([]byte(line), &rec)
+		return rec, err
+	})
+}
+
+// Losses returns the mean loss of each training step, in nats.
+func (r Run) Losses() ([]float32, error) {
+	return read(filepath.Join(r.Dir, LossesFile), func(line string) (float32, error) {
+		v, err := strconv.ParseFloat(line, 32)
+		return float32(v), err
+	})
+}
+
+// read parses each line of a file. A last line without its end, which a process that
+// was killed left, is not read.
+func read[T any](path string, parse func(line string) (T, error)) (values []T, err error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	for line := range strings.Lines(string(text)) {
+		line, whole := strings.CutSuffix(line, "\n")
+		if !whole {
+			break
+		}
+		v, err := parse(line)
+		if err != nil {
+			return nil, fmt.Errorf("%s:%d: %w", path, len(values)+1, err)
+		}
+		values = append(values, v)
+	}
+	return values, nil
+}

@@ -1,0 +1,68 @@
+package rundir
+
+import (
+	"encoding/json"
+	"math"
+)
+
+// A Record is an epoch as the logs keep it: a line of metrics.jsonl. Times are in
+// milliseconds, memory in bytes.
+type Record struct {
+	Allocator   string `json:"allocator"`          // custom, cuda, custom:bestfit
+	Segments    string `json:"segments,omitempty"` // of its pools: virtual, malloc, or both
+	Epoch       int    `json:"epoch"`
+	Steps       int    `json:"steps"`
+	Interrupted bool   `json:"interrupted,omitempty"`
+	// Warmup epochs are the first of a process: they pay for what is done once.
+	Warmup bool `json:"warmup,omitempty"`
+	// ResumedAfter is how many steps of the epoch an earlier run did: times and allocations
+	// are those of the others.
+	ResumedAfter int     `json:"resumed_after,omitempty"`
+	Diverged     int     `json:"diverged,omitempty"` // the step at which the loss was no number; 0: none
+	Loss         Nats    `json:"loss"`
+	ValLoss      Nats    `json:"val_loss"`
+	ValAcc       float64 `json:"val_acc"` // 0 to 1
+
+	TrainMS float64 `json:"train_ms"`
+	ValMS   float64 `json:"val_ms"`
+
+	Allocs        int64   `json:"allocs"`
+	DriverCalls   int64   `json:"driver_calls"`
+	DriverMallocs int64   `json:"driver_mallocs"`
+	AllocatorMS   float64 `json:"allocator_ms"` // an estimate: see allocator.Timed
+	PeakAllocated int64   `json:"peak_allocated"`
+	PeakReserved  int64   `json:"peak_reserved"`
+}
+
+// TotalMS is the time of the whole epoch.
+func (r Record) TotalMS() float64 { return r.TrainMS + r.ValMS }
+
+// Nats is a loss. JSON has no NaN and no infinity: they are null there, which is read
+// as NaN.
+type Nats float64
+
+// MarshalJSON writes a number, or null.
+func (n Nats) MarshalJSON() ([]byte, error) {
+	if v := float64(n); !math.IsNaN(v) && !math.IsInf(v, 0) {
+		return json.Marshal(v)
+	}
+	return []byte("null"), nil
+}
+
+// MarshalCSV writes a number, or an empty cell for what JSON has null for.
+func (n Nats) MarshalCSV() ([]byte, error) {
+	text, err := n.MarshalJSON()
+	if string(text) == "null" {
+		return nil, err
+	}
+	return text, err
+}
+
+// UnmarshalJSON reads a number, or null.
+func (n *Nats) UnmarshalJSON(text []byte) error {
+	if string(text) == "null" {
+		*n = Nats(math.NaN())
+		return nil
+	}
+	return json.Unmarshal(text, (*float64)(n))
+}

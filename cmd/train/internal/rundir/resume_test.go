@@ -1,0 +1,109 @@
+package rundir
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"reflect"
+	"testing"
+)
+
+// TestCarry begins a run with what another one logged up to the midst of its third epoch.
+func TestCarry(t *testing.T) {
+	records := []Record{{Epoch: 1, Steps: 2, ValLoss: 0.5, ValAcc: 0.25}, {Epoch: 2, Steps: 2, ValLoss: 0.375, ValAcc: 0.5}}
+	losses := []float32{1, 0.1, 0.9, 0.8, 0.7}
+	dir := t.TempDir()
+	f, err := Start(dir, Facts{ResumedFrom: "logs/x"}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rest := Record{Epoch: 3, Steps: 2, ResumedAfter: 1, ValLoss: 0.25, ValAcc: 1}
+	if err := errors.Join(f.Carry(records, losses), f.Add(rest, []float32{0.6}), f.Finish()); err != nil {
+		t.Fatal(err)
+	}
+	run, err := Open(dir)
+	if err != nil || run.Facts.ResumedFrom != "logs/x" {
+		t.Errorf("%+v, %v", run.Facts, err)
+	}
+	if got, err := run.Records(); err != nil || !reflect.DeepEqual(got, append(records, rest)) {
+		t.Errorf("records %+v, %v", got, err)
+	}
+	if got, err := run.Losses(); err != nil || !reflect.DeepEqual(got, append(losses, 0.6)) {
+		t.Errorf("losses %v, %v", got, err)
+	}
+	for file, want := range map[string]string{ValLossesFile: "0.5\n0.375\n0.25\n", ValAccsFile: "0.25\n0.5\n1\n"} {
+		if text, err := os.ReadFile(filepath.Join(dir, file)); err != nil || string(text) != want {
+			t.Errorf("%s is %q, want %q (%v)", file, text, want, err)
+		}
+	}
+	var none *Folder
+	var logs *Logs
+	if err := errors.Join(none.Carry(records, losses), logs.Carry(records, losses)); err != nil {
+		t.Errorf("nowhere: %v", err)
+	}
+}
+
+// TestCarryFails has no room for what it begins with.
+func TestCarryFails(t *testing.T) {
+	if _, err := os.Stat("/dev/full"); err != nil {
+		t.Skip(err)
+	}
+	for _, records := range [][]Record{nil, {{Epoch: 1, Steps: 1}}} {
+		dir := t.TempDir()
+		if err := os.Symlink("/dev/full", filepath.Join(dir, LossesFile)); err != nil {
+			t.Fatal(err)
+		}
+		l, err := OpenLogs(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := l.Begin(); err != nil {
+			t.Fatal(err)
+		}
+		if err := l.Carry(records, []float32{1}); err == nil {
+			t.Errorf("%d records on a full disk are no error", len(records))
+		}
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestLocked(t *testing.T) {
+	dir := t.TempDir()
+	if _, err := (Run{Dir: dir}).Locked(); err == nil {
+		t.Error("a folder without logs is no error")
+	}
+	f, err := Start(dir, Facts{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if other, err := os.Open(filepath.Join(dir, RecordsFile)); err != nil {
+		t.Fatal(err)
+	} else if err := errors.Join(lock(other), other.Close()); errors.Is(err, errors.ErrUnsupported) {
+		t.Skip("no locks here")
+	}
+	for _, want := range []bool{true, false} {
+		if locked, err := (Run{Dir: dir}).Locked(); err != nil || locked != want {
+			t.Errorf("locked %v, want %v (%v)", locked, want, err)
+		}
+		if want {
+			if err := f.Finish(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	looking, err := os.Open(filepath.Join(dir, RecordsFile)) // as a second -resume does at the same time
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := share(looking); err != nil {
+		t.Fatal(err)
+	}
+	if locked, err := (Run{Dir: dir}).Locked(); err != nil || locked {
+		t.Errorf("beside one that looks: locked %v, %v", locked, err)
+	}
+	if err := looking.Close(); err != nil {
+		t.Error(err)
+	}
+}
