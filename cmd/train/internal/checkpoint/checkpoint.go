@@ -1,0 +1,168 @@
+// Package checkpoint keeps the state of a training in a safetensors file, which PyTorch and
+// other programs load as well.
+//
+// The weights have the names and the layout that a PyTorch model
+//
+//	nn.Sequential(nn.Linear(784, 128, bias=False), nn.ReLU(), nn.Linear(128, 10, bias=False))
+//
+// gives its own: 0.weight, 2.weight and on, float32 of shape [outputs, inputs]. The
+// metadata says how far the training was, and what it depends on. Plain SGD has no
+// other state, and the order of an epoch follows from its number and the seed.
+package checkpoint
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"strconv"
+
+	"gorgonia.org/tensor"
+)
+
+// A Checkpoint is a training after some steps.
+type Checkpoint struct {
+	// Weights are float32 of shape [inputs, outputs], from the first layer on.
+	Weights []*tensor.Dense
+	// Epoch is how many whole epochs were done, Step how many steps of the one after
+	// them.
+	Epoch, Step int
+	// Settings are what the losses depend on, by name. No name may be that of another
+	// entry of the metadata: epoch, step or format.
+	Settings map[string]string
+}
+
+// The metadata's own entries. Some programs ask for a format, and know PyTorch's as pt.
+const (
+	epochKey  = "epoch"
+	stepKey   = "step"
+	formatKey = "format"
+)
+
+// Save replaces the checkpoint in a file: a process that is killed, or a machine that
+// stops, leaves the one before it or this one. The file is for one writer, and so is the
+// one beside it with .tmp behind its name.
+func (c Checkpoint) Save(path string) error {
+	metadata := maps.Clone(c.Settings)
+	if metadata == nil {
+		metadata = map[string]string{}
+	}
+	metadata[epochKey], metadata[stepKey], metadata[formatKey] = strconv.Itoa(c.Epoch), strconv.Itoa(c.Step), "pt"
+	var tensors []Tensor
+	for i, w := range c.Weights {
+		inputs, outputs := w.Shape()[0], w.Shape()[1]
+		tensors = append(tensors, Tensor{name(i), []int{outputs, inputs}, transposed(w.Float32s(), inputs, outputs)})
+	}
+	temporary := path + ".tmp"
+	if err := writeFile(temporary, tensors, metadata); err != nil {
+		return errors.Join(err, removed(temporary))
+	}
+	return os.Rename(temporary, path)
+}
+
+// writeFile writes a file that is on the disk when it returns.
+func writeFile(path string, tensors []Tensor, metadata map[string]string) (err error) {
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	w := bufio.NewWriter(f)
+	if err := Write(w, tensors, metadata); err != nil {
+		return err
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	return f.Sync()
+}
+
+// removed removes a file that may not be there.
+func removed(path string) error {
+	if err := os.Remove(path); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// Load reads the checkpoint in a file. Its errors are one line with the file's path.
+func Load(path string) (Checkpoint, error) {
+	c, err := load(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return c, fmt.Errorf("%s: no weights there: a run saves them at its end, unless it diverged, and as train.checkpoint_every says", path)
+	}
+	var atPath *fs.PathError
+	if err != nil && !errors.As(err, &atPath) {
+		err = fmt.Errorf("%s: %w", path, err)
+	}
+	return c, err
+}
+
+func load(path string) (c Checkpoint, err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return c, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return c, err
+	}
+	tensors, metadata, err := Read(f, info.Size())
+	if err != nil {
+		return c, err
+	}
+	for _, number := range []struct {
+		key string
+		to  *int
+	}{{epochKey, &c.Epoch}, {stepKey, &c.Step}} {
+		if *number.to, err = strconv.Atoi(metadata[number.key]); err != nil || *number.to < 0 {
+			return Checkpoint{}, fmt.Errorf("its metadata has %q as %s, want a number of them", metadata[number.key], number.key)
+		}
+		delete(metadata, number.key)
+	}
+	delete(metadata, formatKey)
+	c.Settings = metadata
+	c.Weights, err = layers(tensors)
+	return c, err
+}
+
+// layers are the weights of a perceptron, one layer after the other.
+func layers(tensors []Tensor) (weights []*tensor.Dense, err error) {
+	byName := map[string]Tensor{}
+	for _, t := range tensors {
+		byName[t.Name] = t
+	}
+	for i := range tensors {
+		t, ok := byName[name(i)]
+		if !ok || len(t.Shape) != 2 {
+			return nil, fmt.Errorf("want a matrix %s among its %d tensors", name(i), len(tensors))
+		}
+		outputs, inputs := t.Shape[0], t.Shape[1]
+		if i > 0 && inputs != weights[i-1].Shape()[1] {
+			return nil, fmt.Errorf("%s takes %d inputs from a layer of %d outputs", name(i), inputs, weights[i-1].Shape()[1])
+		}
+		weights = append(weights, tensor.New(tensor.WithShape(inputs, outputs), tensor.WithBacking(transposed(t.Data, outputs, inputs))))
+	}
+	if len(weights) < 2 {
+		return nil, fmt.Errorf("%d layers, want a hidden one and a classifier at least", len(weights))
+	}
+	return weights, nil
+}
+
+// name is that of a layer's weights in nn.Sequential, where a ReLU stands between two
+// layers.
+func name(layer int) string { return strconv.Itoa(2*layer) + ".weight" }
+
+// transposed is the transpose of a matrix.
+func transposed(from []float32, rows, cols int) []float32 {
+	to := make([]float32, rows*cols)
+	for i := range rows {
+		for j, v := range from[i*cols : (i+1)*cols] {
+			to[j*rows+i] = v
+		}
+	}
+	return to
+}

@@ -1,0 +1,162 @@
+package checkpoint
+
+import (
+	"errors"
+	"io/fs"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"gorgonia.org/tensor"
+)
+
+// fileName is what checkpoints are called here.
+const fileName = "w.safetensors"
+
+// matrix is an inputs×outputs matrix of noise.
+func matrix(inputs, outputs int) *tensor.Dense {
+	rng := rand.New(rand.NewPCG(uint64(inputs), uint64(outputs)))
+	data := make([]float32, inputs*outputs)
+	for i := range data {
+		data[i] = rng.Float32() - 0.5
+	}
+	return tensor.New(tensor.WithShape(inputs, outputs), tensor.WithBacking(data))
+}
+
+// TestSaveAndLoad saves twice to one folder: what is there in the end is the second
+// checkpoint, in PyTorch's layout, and nothing else.
+func TestSaveAndLoad(t *testing.T) {
+	dir := t.TempDir()
+	if err := (Checkpoint{Weights: []*tensor.Dense{matrix(1, 1), matrix(1, 1)}, Epoch: 1}).Save(filepath.Join(dir, fileName)); err != nil {
+		t.Fatal(err)
+	}
+	want := Checkpoint{
+		Weights: []*tensor.Dense{matrix(7, 5), matrix(5, 3), matrix(3, 10)}, Epoch: 4, Step: 17,
+		Settings: map[string]string{"train.seed": "9"},
+	}
+	if err := want.Save(filepath.Join(dir, fileName)); err != nil {
+		t.Fatal(err)
+	}
+	if len(want.Settings) != 1 {
+		t.Errorf("saving changed the settings to %v", want.Settings)
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil || len(entries) != 1 || entries[0].Name() != fileName {
+		t.Errorf("the folder has %v, %v", entries, err)
+	}
+	got, err := Load(filepath.Join(dir, fileName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.Epoch != 4 || got.Step != 17 || !maps.Equal(got.Settings, want.Settings) || len(got.Weights) != 3 {
+		t.Fatalf("loaded %+v", got)
+	}
+	for i, w := range want.Weights {
+		if !got.Weights[i].Shape().Eq(w.Shape()) || !slices.Equal(got.Weights[i].Float32s(), w.Float32s()) {
+			t.Errorf("layer %d differs", i)
+		}
+	}
+	f, err := os.Open(filepath.Join(dir, fileName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		t.Fatal(err)
+	}
+	tensors, metadata, err := Read(f, info.Size())
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := tensors[0]
+	if first.Name != "0.weight" || tensors[2].Name != "4.weight" || !reflect.DeepEqual(first.Shape, []int{5, 7}) || first.Data[1] != want.Weights[0].Float32s()[5] {
+		t.Errorf("%s %v begins with %v: not the transpose of %v", first.Name, first.Shape, first.Data[:2], want.Weights[0])
+	}
+	if wanted := map[string]string{"epoch": "4", "step": "17", "format": "pt", "train.seed": "9"}; !maps.Equal(metadata, wanted) {
+		t.Errorf("metadata %v, want %v", metadata, wanted)
+	}
+}
+
+// TestSaveFails keeps the checkpoint that is there.
+func TestSaveFails(t *testing.T) {
+	c := Checkpoint{Weights: []*tensor.Dense{matrix(2, 2), matrix(2, 2)}}
+	if err := c.Save(filepath.Join(t.TempDir(), "missing", fileName)); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("in a folder that is not there: %v", err)
+	}
+	dir := t.TempDir()
+	if err := c.Save(filepath.Join(dir, fileName)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat("/dev/full"); err != nil {
+		t.Skip(err)
+	}
+	full := func() {
+		if err := os.Symlink("/dev/full", filepath.Join(dir, fileName+".tmp")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.Epoch = 1
+	large := Checkpoint{Weights: []*tensor.Dense{matrix(100, 100), matrix(100, 100)}}
+	for _, c := range []Checkpoint{c, large} {
+		full()
+		if err := c.Save(filepath.Join(dir, fileName)); err == nil || strings.Contains(err.Error(), "\n") {
+			t.Errorf("on a full disk: %v", err)
+		}
+	}
+	if got, err := Load(filepath.Join(dir, fileName)); err != nil || got.Epoch != 0 {
+		t.Errorf("afterwards there is %+v, %v", got, err)
+	}
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 1 {
+		t.Errorf("left behind: %v, %v", entries, err)
+	}
+}
+
+func TestLoadRefuses(t *testing.T) {
+	at := map[string]string{"epoch": "1", "step": "0"}
+	ones := func(name string, shape ...int) Tensor {
+		n := 1
+		for _, d := range shape {
+			n *= d
+		}
+		return Tensor{name, shape, make([]float32, n)}
+	}
+	for _, c := range []struct {
+		name     string
+		tensors  []Tensor
+		metadata map[string]string
+		want     string
+	}{
+		{"no metadata", []Tensor{ones("0.weight", 2, 2), ones("2.weight", 2, 2)}, nil, `"" as epoch`},
+		{"negative", nil, map[string]string{"epoch": "1", "step": "-1"}, `"-1" as step`},
+		{"a bias", []Tensor{ones("0.weight", 2, 2), ones("0.bias", 2)}, at, "want a matrix 2.weight"},
+		{"a vector", []Tensor{ones("0.weight", 2), ones("2.weight", 2, 2)}, at, "want a matrix 0.weight"},
+		{"misfit", []Tensor{ones("0.weight", 3, 5), ones("2.weight", 10, 4)}, at, "2.weight takes 4 inputs from a layer of 3"},
+		{"one layer", []Tensor{ones("0.weight", 3, 5)}, at, "1 layers"},
+		{"none", nil, at, "0 layers"},
+	} {
+		dir := t.TempDir()
+		path := filepath.Join(dir, fileName)
+		if err := writeFile(path, c.tensors, c.metadata); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Load(filepath.Join(dir, fileName)); err == nil || !strings.HasPrefix(err.Error(), path+": ") || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: error %v, want %q", c.name, err, c.want)
+		}
+	}
+	dir := t.TempDir()
+	if _, err := Load(filepath.Join(dir, fileName)); err == nil || !strings.HasPrefix(err.Error(), filepath.Join(dir, fileName)+": no weights there") {
+		t.Errorf("an empty folder: %v", err)
+	}
+	if err := os.Mkdir(filepath.Join(dir, fileName), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Load(filepath.Join(dir, fileName)); err == nil || strings.Contains(err.Error(), "\n") {
+		t.Errorf("a folder in place of the file: %v", err)
+	}
+}

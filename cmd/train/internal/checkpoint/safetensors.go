@@ -1,0 +1,192 @@
+package checkpoint
+
+import (
+	"bufio"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/bits"
+	"slices"
+)
+
+// A file in the format safetensors is the length of a header in eight bytes, the
+// header, and the elements of all tensors. Numbers are little-endian. The header is a
+// JSON object: a member for each tensor with its type, its shape and where its
+// elements begin and end after the header, and __metadata__ with strings. Tensors are
+// row-major, and lie side by side without a gap.
+// https://github.com/huggingface/safetensors describes it.
+
+// A Tensor is a named array of float32, row-major.
+type Tensor struct {
+	Name  string
+	Shape []int
+	Data  []float32
+}
+
+// entry is what the header says of a tensor.
+type entry struct {
+	Dtype   string   `json:"dtype"`
+	Shape   []int64  `json:"shape"`
+	Offsets [2]int64 `json:"data_offsets"` // in bytes
+}
+
+const (
+	metadataName = "__metadata__"
+	float32Name  = "F32"
+	// maxHeader is the largest header that is read, in bytes. One of a thousand layers
+	// has a tenth of that.
+	maxHeader = 1 << 20
+	// headerAlign is what the header is padded to with spaces, so that a program that
+	// maps the file into memory finds the elements aligned.
+	headerAlign = 8
+	// chunkLen is how many elements are converted at once.
+	chunkLen = 1 << 14
+)
+
+// Write writes tensors and metadata to w as one file. Equal arguments give equal
+// bytes.
+func Write(w io.Writer, tensors []Tensor, metadata map[string]string) error {
+	header := map[string]any{metadataName: metadata}
+	end := int64(0)
+	for _, t := range tensors {
+		e := entry{Dtype: float32Name, Offsets: [2]int64{end, end + 4*int64(len(t.Data))}}
+		for _, n := range t.Shape {
+			e.Shape = append(e.Shape, int64(n))
+		}
+		header[t.Name] = e
+		end = e.Offsets[1]
+	}
+	text, err := json.Marshal(header)
+	if err != nil {
+		return err
+	}
+	for len(text)%headerAlign != 0 {
+		text = append(text, ' ')
+	}
+	buffer := binary.LittleEndian.AppendUint64(nil, uint64(len(text)))
+	if _, err := w.Write(append(buffer, text...)); err != nil {
+		return err
+	}
+	for _, t := range tensors {
+		for chunk := range slices.Chunk(t.Data, chunkLen) {
+			if buffer, err = binary.Append(buffer[:0], binary.LittleEndian, chunk); err != nil {
+				return err
+			}
+			if _, err := w.Write(buffer); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// Read reads a file of so many bytes, and returns its tensors in the order of their
+// elements. Nothing that the header claims is believed: an element type other than
+// float32, and ranges that overlap, leave a gap, do not fit their shape or are not
+// those of the whole file are one-line errors. Memory stays within a small multiple of size.
+func Read(r io.Reader, size int64) (tensors []Tensor, metadata map[string]string, err error) {
+	in := bufio.NewReader(r)
+	var length uint64
+	if err := binary.Read(in, binary.LittleEndian, &length); err != nil {
+		return nil, nil, truncated(err)
+	}
+	if rest := uint64(max(size-8, 0)); length > rest || length > maxHeader {
+		return nil, nil, fmt.Errorf("a header of %d bytes, in a file of %d that may have one of %d", length, size, min(rest, maxHeader))
+	}
+	text := make([]byte, length)
+	if _, err := io.ReadFull(in, text); err != nil {
+		return nil, nil, truncated(err)
+	}
+	if tensors, metadata, err = parseHeader(text, size-8-int64(length)); err != nil {
+		return nil, nil, err
+	}
+	buffer := make([]byte, 4*chunkLen)
+	for _, t := range tensors {
+		for chunk := range slices.Chunk(t.Data, chunkLen) {
+			raw := buffer[:4*len(chunk)]
+			if _, err := io.ReadFull(in, raw); err != nil {
+				return nil, nil, truncated(err)
+			}
+			if _, err := binary.Decode(raw, binary.LittleEndian, chunk); err != nil {
+				return nil, nil, err
+			}
+		}
+	}
+	return tensors, metadata, nil
+}
+
+// parseHeader returns the tensors that a header announces, without their elements,
+// of which so many bytes follow it.
+func parseHeader(text []byte, bytes int64) (tensors []Tensor, metadata map[string]string, err error) {
+	var members map[string]json.RawMessage
+	if err := json.Unmarshal(text, &members); err != nil {
+		return nil, nil, fmt.Errorf("the header is no JSON object: %w", err)
+	}
+	entries := map[string]*entry{}
+	for name, raw := range members {
+		if name == metadataName {
+			if err := json.Unmarshal(raw, &metadata); err != nil {
+				return nil, nil, fmt.Errorf("%s: %w", name, err)
+			}
+			continue
+		}
+		e := new(entry)
+		if err := json.Unmarshal(raw, e); err != nil {
+			return nil, nil, fmt.Errorf("tensor %q: %w", name, err)
+		}
+		if e.Dtype != float32Name {
+			return nil, nil, fmt.Errorf("tensor %q has elements of type %q, want %q", name, e.Dtype, float32Name)
+		}
+		entries[name] = e
+		tensors = append(tensors, Tensor{Name: name})
+	}
+	slices.SortFunc(tensors, func(a, b Tensor) int { return slices.Compare(entries[a.Name].Offsets[:], entries[b.Name].Offsets[:]) })
+	at := int64(0)
+	for i := range tensors {
+		t := &tensors[i]
+		e := entries[t.Name]
+		begin, end := e.Offsets[0], e.Offsets[1]
+		if begin != at || end < begin || end > bytes {
+			return nil, nil, fmt.Errorf("tensor %q is at bytes %d to %d of %d, want it to begin at %d, where the one before it ends", t.Name, begin, end, bytes, at)
+		}
+		at = end
+		if !fills(e.Shape, uint64(end-begin)) {
+			return nil, nil, fmt.Errorf("tensor %q of shape %v has %d bytes", t.Name, e.Shape, end-begin)
+		}
+		for _, n := range e.Shape {
+			t.Shape = append(t.Shape, int(n))
+		}
+	}
+	if at != bytes {
+		return nil, nil, fmt.Errorf("%d bytes of elements, and the tensors have %d", bytes, at)
+	}
+	for i := range tensors {
+		e := entries[tensors[i].Name]
+		tensors[i].Data = make([]float32, (e.Offsets[1]-e.Offsets[0])/4)
+	}
+	return tensors, metadata, nil
+}
+
+// fills says whether float32 of a shape, none of whose dimensions may be below 1, take
+// so many bytes.
+func fills(shape []int64, bytes uint64) bool {
+	product := uint64(4)
+	for _, n := range shape {
+		hi, lo := bits.Mul64(product, uint64(n))
+		if n < 1 || hi != 0 {
+			return false
+		}
+		product = lo
+	}
+	return product == bytes
+}
+
+// truncated is the error of a file that ended too early.
+func truncated(err error) error {
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return errors.New("the file is cut off")
+	}
+	return err
+}

@@ -1,0 +1,144 @@
+package checkpoint
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"math"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+// file is a file with a header and so many bytes of elements after it.
+func file(header string, elements int) []byte {
+	b := binary.LittleEndian.AppendUint64(nil, uint64(len(header)))
+	return append(append(b, header...), make([]byte, elements)...)
+}
+
+func TestWriteAndRead(t *testing.T) {
+	large := make([]float32, 3*chunkLen+5)
+	for i := range large {
+		large[i] = float32(i) / 7
+	}
+	tensors := []Tensor{
+		{"b", []int{2, 3}, []float32{1, -2, 3.5, math.MaxFloat32, math.SmallestNonzeroFloat32, float32(math.Copysign(0, -1))}},
+		{"a", []int{len(large)}, large},
+		{"scalar", nil, []float32{4}},
+	}
+	metadata := map[string]string{"epoch": "3", "text": "<é>\n"}
+	var b bytes.Buffer
+	if err := Write(&b, tensors, metadata); err != nil {
+		t.Fatal(err)
+	}
+	text := b.Bytes()
+	length := binary.LittleEndian.Uint64(text)
+	if length%headerAlign != 0 || !json.Valid(text[8:8+length]) || len(text) != 8+int(length)+4*(6+len(large)+1) {
+		t.Errorf("a header of %d bytes in a file of %d: %s", length, len(text), text[8:8+length])
+	}
+	if v := math.Float32frombits(binary.LittleEndian.Uint32(text[8+length+4:])); v != -2 {
+		t.Errorf("the second element is %v, want -2", v)
+	}
+	got, gotMetadata, err := Read(bytes.NewReader(text), int64(len(text)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(got, tensors) || !math.Signbit(float64(got[0].Data[5])) || !reflect.DeepEqual(gotMetadata, metadata) {
+		t.Errorf("read %v and %v", got, gotMetadata)
+	}
+	// Every file that is cut off is refused, whatever size it is said to have.
+	for n := range 8 + int(length) + 30 {
+		for _, size := range []int{n, len(text)} {
+			if _, _, err := Read(bytes.NewReader(text[:n]), int64(size)); err == nil {
+				t.Errorf("%d bytes of a file of %d are no error", n, size)
+			}
+		}
+	}
+}
+
+type full struct{ room int }
+
+func (f *full) Write(p []byte) (int, error) {
+	if f.room -= len(p); f.room < 0 {
+		return 0, errors.New("disk full")
+	}
+	return len(p), nil
+}
+
+func TestWriteToFullDisk(t *testing.T) {
+	for _, room := range []int{0, 1000} {
+		err := Write(&full{room}, []Tensor{{"a", []int{1000}, make([]float32, 1000)}}, nil)
+		if err == nil || err.Error() != "disk full" {
+			t.Errorf("room for %d bytes: %v", room, err)
+		}
+	}
+}
+
+func TestReadHostileFiles(t *testing.T) {
+	for name, c := range map[string]struct {
+		file []byte
+		want string
+	}{
+		"empty":           {nil, "cut off"},
+		"no header":       {file("", 0), "no JSON object"},
+		"header of 2^63":  {[]byte{0, 0, 0, 0, 0, 0, 0, 128, '{', '}'}, "a header of 9223372036854775808 bytes"},
+		"huge header":     {file(strings.Repeat(" ", maxHeader+1), 0), "that may have one of 1048576"},
+		"not an object":   {file(`[1,2]`, 0), "no JSON object"},
+		"metadata number": {file(`{"__metadata__":{"epoch":1}}`, 0), "__metadata__: "},
+		"dtype":           {file(`{"a":{"dtype":"F16","shape":[2],"data_offsets":[0,4]}}`, 4), `elements of type "F16"`},
+		"no dtype":        {file(`{"a":{"shape":[1],"data_offsets":[0,4]}}`, 4), `elements of type ""`},
+		"no entry":        {file(`{"a":3}`, 0), `tensor "a": `},
+		"float offset":    {file(`{"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4.5]}}`, 4), `tensor "a": `},
+		"beyond the file": {file(`{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}`, 4), "at bytes 0 to 8 of 4"},
+		"backwards":       {file(`{"a":{"dtype":"F32","shape":[1],"data_offsets":[0,-4]}}`, 4), "at bytes 0 to -4"},
+		"negative":        {file(`{"a":{"dtype":"F32","shape":[1],"data_offsets":[-4,0]}}`, 4), "at bytes -4 to 0"},
+		"overlap": {file(`{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"b":{"dtype":"F32","shape":[2],"data_offsets":[4,12]}}`, 12),
+			`"b" is at bytes 4 to 12 of 12, want it to begin at 8`},
+		"gap":                  {file(`{"a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}}`, 8), "want it to begin at 0"},
+		"rest":                 {file(`{"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}`, 8), "8 bytes of elements, and the tensors have 4"},
+		"shape":                {file(`{"a":{"dtype":"F32","shape":[3],"data_offsets":[0,4]}}`, 4), "of shape [3] has 4 bytes"},
+		"shape of none":        {file(`{"a":{"dtype":"F32","shape":[0],"data_offsets":[0,0]}}`, 0), "of shape [0] has 0 bytes"},
+		"negative shape":       {file(`{"a":{"dtype":"F32","shape":[-1,-1],"data_offsets":[0,4]}}`, 4), "of shape [-1 -1]"},
+		"shape that overflows": {file(`{"a":{"dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,0]}}`, 0), "of shape "},
+		"shape that wraps":     {file(`{"a":{"dtype":"F32","shape":[4611686018427387905],"data_offsets":[0,4]}}`, 4), "of shape "},
+	} {
+		_, _, err := Read(bytes.NewReader(c.file), int64(len(c.file)))
+		if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: error %v, want one line with %q", name, err, c.want)
+		}
+	}
+}
+
+// FuzzRead takes any file: it is refused, or it has what is read.
+func FuzzRead(f *testing.F) {
+	var b bytes.Buffer
+	if err := Write(&b, []Tensor{{"0.weight", []int{2, 3}, make([]float32, 6)}, {"2.weight", []int{1, 2}, []float32{1, 2}}}, map[string]string{"epoch": "1"}); err != nil {
+		f.Fatal(err)
+	}
+	f.Add(b.Bytes())
+	f.Add(file(`{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"b":{"dtype":"F32","shape":[2],"data_offsets":[4,12]}}`, 12))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		tensors, metadata, err := Read(bytes.NewReader(text), int64(len(text)))
+		if err != nil {
+			return
+		}
+		elements := 0
+		for _, x := range tensors {
+			elements += len(x.Data)
+		}
+		if 4*elements > len(text) {
+			t.Fatalf("%d elements in %d bytes", elements, len(text))
+		}
+		var again, third bytes.Buffer
+		if err := Write(&again, tensors, metadata); err != nil {
+			t.Fatal(err)
+		}
+		if tensors, metadata, err = Read(bytes.NewReader(again.Bytes()), int64(again.Len())); err != nil {
+			t.Fatal(err)
+		}
+		if err := Write(&third, tensors, metadata); err != nil || !bytes.Equal(again.Bytes(), third.Bytes()) {
+			t.Fatalf("%q becomes %q (%v)", again.Bytes(), third.Bytes(), err)
+		}
+	})
+}
