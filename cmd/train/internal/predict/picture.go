@@ -1,0 +1,91 @@
+package predict
+
+import (
+	"errors"
+	"fmt"
+	"image"
+	"image/color"
+	"image/png"
+	"io"
+	"math"
+
+	"golang.org/x/image/draw"
+	"gorgonia.org/tensor"
+)
+
+// maxPixels is how large a picture may be: one that claims more is refused before
+// memory is taken for it.
+const maxPixels = 1 << 26
+
+// ReadPicture reads a PNG of any size as one image of so many pixels, which must be a
+// square number: uint8 of shape [1, pixels]. Colours become grey, what is transparent
+// white. The picture is scaled to fit, and lies in the middle. The images that models
+// train on have a black background, so a picture whose border is rather white is
+// inverted, and inverted is true.
+func ReadPicture(r io.ReadSeeker, pixels int) (img *tensor.Dense, inverted bool, err error) {
+	side := int(math.Sqrt(float64(pixels)))
+	if side*side != pixels {
+		return nil, false, fmt.Errorf("the model takes images of %d pixels, which are no square: give it an IDX file", pixels)
+	}
+	header, err := png.DecodeConfig(r)
+	if err != nil {
+		return nil, false, damaged(err)
+	}
+	if header.Width > maxPixels/header.Height {
+		return nil, false, fmt.Errorf("png: %d×%d pixels, more than the %d that are read", header.Width, header.Height, maxPixels)
+	}
+	if _, err := r.Seek(0, io.SeekStart); err != nil {
+		return nil, false, err
+	}
+	picture, err := png.Decode(r)
+	if err != nil {
+		return nil, false, damaged(err)
+	}
+	grey := image.NewGray(picture.Bounds())
+	draw.Draw(grey, grey.Bounds(), image.White, image.Point{}, draw.Src)
+	draw.Draw(grey, grey.Bounds(), picture, picture.Bounds().Min, draw.Over)
+	background := border(grey)
+	if inverted = background > math.MaxUint8/2; inverted {
+		for i, v := range grey.Pix {
+			grey.Pix[i] = math.MaxUint8 - v
+		}
+		background = math.MaxUint8 - background
+	}
+	scaled := image.NewGray(image.Rect(0, 0, side, side))
+	draw.Draw(scaled, scaled.Bounds(), image.NewUniform(color.Gray{background}), image.Point{}, draw.Src)
+	draw.CatmullRom.Scale(scaled, middle(grey.Bounds(), side), grey, grey.Bounds(), draw.Src, nil)
+	return tensor.New(tensor.WithShape(1, pixels), tensor.WithBacking(scaled.Pix)), inverted, nil
+}
+
+// damaged is the error of a PNG that cannot be decoded.
+func damaged(err error) error {
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return errors.New("png: the file is cut off")
+	}
+	return err
+}
+
+// border is the mean of the outermost pixels.
+func border(g *image.Gray) uint8 {
+	sum, n := 0, 0
+	r := g.Bounds()
+	inner := r.Inset(1)
+	for y := r.Min.Y; y < r.Max.Y; y++ {
+		for x := r.Min.X; x < r.Max.X; x++ {
+			if !image.Pt(x, y).In(inner) {
+				sum += int(g.GrayAt(x, y).Y)
+				n++
+			}
+		}
+	}
+	return uint8(sum / n)
+}
+
+// middle is where a picture of some size lies in a square that it just fits.
+func middle(size image.Rectangle, side int) image.Rectangle {
+	w, h := size.Dx(), size.Dy()
+	larger := max(w, h)
+	w, h = max(w*side/larger, 1), max(h*side/larger, 1)
+	at := image.Pt((side-w)/2, (side-h)/2)
+	return image.Rectangle{at, at.Add(image.Pt(w, h))}
+}

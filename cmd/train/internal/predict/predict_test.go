@@ -1,0 +1,211 @@
+package predict
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"hash/crc32"
+	"image"
+	"image/color"
+	"image/png"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"gorgonia.org/tensor"
+)
+
+// oneOf is a perceptron of so many pixels that predicts the brightest of the first
+// three: its layers pass them on.
+func oneOf(pixels int) Perceptron {
+	first, second := make([]float32, pixels*3), make([]float32, 9)
+	for i := range 3 {
+		first[3*i+i], second[3*i+i] = 2, 5
+	}
+	return Perceptron{
+		tensor.New(tensor.WithShape(pixels, 3), tensor.WithBacking(first)),
+		tensor.New(tensor.WithShape(3, 3), tensor.WithBacking(second)),
+	}
+}
+
+func images(pixels int, data ...uint8) *tensor.Dense {
+	return tensor.New(tensor.WithShape(len(data)/pixels, pixels), tensor.WithBacking(data))
+}
+
+// TestPredict compares with numbers worked out by hand, over more than one batch.
+func TestPredict(t *testing.T) {
+	p := oneOf(4)
+	var pixels, labels []uint8
+	for i := range 2*batchRows + 7 {
+		image := []uint8{0, 51, 0, 255}
+		image[i%3] = 255
+		pixels, labels = append(pixels, image...), append(labels, uint8(i%3))
+	}
+	set := images(4, pixels...)
+	r, err := p.Predict(set)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Predictions) != len(labels) || len(r.Probabilities) != 3*len(labels) {
+		t.Fatalf("%d predictions and %d probabilities of %d images", len(r.Predictions), len(r.Probabilities), len(labels))
+	}
+	sum := 0.0
+	for i, label := range labels {
+		logits := []float64{0, 2, 0} // 51/255 times 2 times 5
+		logits[label] = 10
+		of := 0.0
+		for _, v := range logits {
+			of += math.Exp(v)
+		}
+		want := math.Exp(10) / of
+		if r.Predictions[i] != int(label) || math.Abs(float64(r.Probability(i))-want) > 1e-6 {
+			t.Fatalf("image %d: %d with %v, want %d with %v", i, r.Predictions[i], r.Probability(i), label, want)
+		}
+		sum -= math.Log(want)
+	}
+	loss, err := p.Loss(set, tensor.New(tensor.WithShape(len(labels)), tensor.WithBacking(labels)))
+	if want := sum / float64(len(labels)); err != nil || math.Abs(loss-want) > 1e-6 {
+		t.Errorf("loss %v, want %v (%v)", loss, want, err)
+	}
+}
+
+func TestPredictRefuses(t *testing.T) {
+	if _, err := oneOf(4).Predict(images(3, 1, 2, 3)); err == nil || err.Error() != "images of 3 pixels, and the model takes 4" {
+		t.Errorf("other pixels: %v", err)
+	}
+	p := oneOf(4)
+	p[1].Float32s()[0] = float32(math.NaN())
+	if _, err := p.Predict(images(4, 1, 2, 3, 4)); err == nil || err.Error() != "image 1: the weights give no number" {
+		t.Errorf("NaN: %v", err)
+	}
+}
+
+// picture is a PNG of a background with a bar of ink over the middle third of its width.
+func picture(t *testing.T, width, height int, background, ink color.Color) *bytes.Reader {
+	t.Helper()
+	m := image.NewNRGBA(image.Rect(0, 0, width, height))
+	for y := range height {
+		for x := range width {
+			m.Set(x, y, background)
+			if x >= width/3 && x < width-width/3 && y > 0 && y < height-1 {
+				m.Set(x, y, ink)
+			}
+		}
+	}
+	var b bytes.Buffer
+	if err := png.Encode(&b, m); err != nil {
+		t.Fatal(err)
+	}
+	return bytes.NewReader(b.Bytes())
+}
+
+// TestReadPicture reads the same bar in several colours and sizes.
+func TestReadPicture(t *testing.T) {
+	for _, c := range []struct {
+		name            string
+		width, height   int
+		background, ink color.Color
+		inverted        bool
+	}{
+		{"as a training's", 28, 28, color.Black, color.White, false},
+		{"small", 6, 6, color.Black, color.White, false},
+		{"large", 300, 300, color.Gray{20}, color.Gray{250}, false},
+		{"on paper", 90, 90, color.White, color.NRGBA{0, 0, 80, 255}, true},
+		{"transparent", 90, 90, color.Transparent, color.Black, true},
+		{"tall", 60, 120, color.White, color.Black, true},
+	} {
+		img, inverted, err := ReadPicture(picture(t, c.width, c.height, c.background, c.ink), 28*28)
+		if err != nil {
+			t.Errorf("%s: %v", c.name, err)
+			continue
+		}
+		pixels := img.Uint8s()
+		if inverted != c.inverted || len(pixels) != 28*28 || !img.Shape().Eq(tensor.Shape{1, 28 * 28}) {
+			t.Errorf("%s: inverted %v, %v", c.name, inverted, img.Shape())
+		}
+		for _, at := range []struct {
+			x, y   int
+			bright bool
+		}{{14, 14, true}, {13, 6, true}, {1, 14, false}, {26, 20, false}, {0, 0, false}} {
+			if v := pixels[28*at.y+at.x]; at.bright && v < 200 || !at.bright && v > 30 {
+				t.Errorf("%s: pixel %d, %d is %d", c.name, at.x, at.y, v)
+			}
+		}
+	}
+}
+
+func TestReadPictureRefuses(t *testing.T) {
+	good := picture(t, 20, 20, color.Black, color.White)
+	whole := make([]byte, good.Len())
+	if _, err := good.Read(whole); err != nil {
+		t.Fatal(err)
+	}
+	claims := slices.Clone(whole) // a width of which the header's checksum knows nothing
+	copy(claims[16:], []byte{0x7f, 0xff, 0xff, 0xff})
+	huge := slices.Clone(claims)
+	binary.BigEndian.PutUint32(huge[29:], crc32.ChecksumIEEE(huge[12:29]))
+	for name, c := range map[string]struct {
+		text   []byte
+		pixels int
+		want   string
+	}{
+		"not square": {whole, 12, "12 pixels, which are no square"},
+		"cut off":    {whole[:len(whole)/2], 16, "png: "},
+		"header":     {whole[:20], 16, "png: the file is cut off"},
+		"text":       {[]byte("P5 3 3 and nothing more"), 16, "png: "},
+		"checksum":   {claims, 16, "png: "},
+		"huge":       {huge, 16, "png: 2147483647×20 pixels, more than "},
+	} {
+		if _, _, err := ReadPicture(bytes.NewReader(c.text), c.pixels); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: error %v, want %q", name, err, c.want)
+		}
+	}
+}
+
+func TestConfusion(t *testing.T) {
+	c := Confuse([]int{0, 1, 1, 2, 2, 2}, []uint8{0, 1, 2, 2, 2, 2}, 3)
+	if c.Accuracy() != 5.0/6 {
+		t.Errorf("accuracy %v", c.Accuracy())
+	}
+	var text bytes.Buffer
+	if err := c.WriteText(&text); err != nil {
+		t.Fatal(err)
+	}
+	want := "label\\prediction 0 1 2\n0 1 0 0\n1 0 1 0\n2 0 1 3\n"
+	var got strings.Builder
+	for line := range strings.Lines(text.String()) {
+		got.WriteString(strings.Join(strings.Fields(line), " ") + "\n")
+	}
+	if got.String() != want {
+		t.Errorf("\n%s", text.String())
+	}
+	if err := c.WriteText(full{}); err == nil {
+		t.Error("a full disk is no error")
+	}
+	var b bytes.Buffer
+	if err := c.WritePNG(&b, "83.3 % of 6"); err != nil {
+		t.Fatal(err)
+	}
+	m, err := png.Decode(&b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The cells of the diagonal have a colour of their own, the others are white but for
+	// the one of label 2 and prediction 1.
+	blue := 0
+	for y := range m.Bounds().Dy() {
+		for x := range m.Bounds().Dx() {
+			if r, _, b, _ := m.At(x, y).RGBA(); b > r+0x2000 {
+				blue++
+			}
+		}
+	}
+	if share := float64(blue) / float64(m.Bounds().Dx()*m.Bounds().Dy()); share < 0.25 || share > 0.5 {
+		t.Errorf("%.2f of the picture is blue, want four cells of nine", share)
+	}
+}
+
+type full struct{}
+
+func (full) Write([]byte) (int, error) { return 0, errors.New("disk full") }
