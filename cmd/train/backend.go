@@ -141,10 +141,16 @@ func (b *backend) newAllocator(kind string, cfg configs.Config) (allocator.Alloc
 	if err != nil {
 		return nil, err
 	}
+	var a allocator.Allocator
 	if kind == plannedPool {
-		return allocator.NewPlan(driver, o)
+		a, err = allocator.NewPlan(driver, o)
+	} else {
+		a, err = allocator.NewPool(driver, o)
 	}
-	return allocator.NewPool(driver, o)
+	if err != nil && o.PreallocateBytes > 0 { // a pool that reserves nothing was made before
+		err = cfg.Errorf("allocator.preallocate", "%w", err)
+	}
+	return a, err
 }
 
 // limited makes an allocator that has no limit of its own, and puts the one of the
@@ -241,22 +247,23 @@ func poolOptions(cfg configs.Config, d allocator.Driver) (o allocator.PoolOption
 	if err != nil {
 		return o, cfg.Errorf("allocator.reuse", "%w", err)
 	}
-	segments, err := segmentsOn(d, c.Strategy, c.Segments)
-	if err != nil {
-		return o, cfg.Errorf("allocator.segments", `%q cannot be had: %w; use "malloc", or leave it out`, c.Segments, err)
-	}
-	return allocator.PoolOptions{
-		Strategy: c.Strategy, Reuse: reuse, Segments: segments,
+	o = allocator.PoolOptions{
+		Strategy: c.Strategy, Reuse: reuse, Segments: c.Segments,
 		SegmentBytes: int64(c.SegmentBytes), MaxSegmentBytes: int64(c.MaxSegmentBytes),
 		MaxBytes: int64(c.MaxBytes), MaxFraction: c.MaxFraction, MaxSplitBytes: int64(c.MaxSplitBytes),
 		GCThreshold: c.GcThreshold, PreallocateBytes: int64(c.Preallocate),
-	}, nil
+	}
+	if o.Segments, err = segmentsOn(d, o); err != nil {
+		return o, cfg.Errorf("allocator.segments", `%q cannot be had: %w; use "malloc", or leave it out`, c.Segments, err)
+	}
+	return o, nil
 }
 
-// segmentsOn is the kind of segments that a pool on d has where a kind, or none, is
-// asked for. It makes such a pool, which asks d for no memory.
-func segmentsOn(d allocator.Driver, strategy, asked string) (string, error) {
-	p, err := allocator.NewPool(d, allocator.PoolOptions{Strategy: strategy, Segments: asked})
+// segmentsOn is the kind of segments that a pool on d has. It makes such a pool, which
+// asks d for no memory.
+func segmentsOn(d allocator.Driver, o allocator.PoolOptions) (string, error) {
+	o.PreallocateBytes = 0
+	p, err := allocator.NewPool(d, o)
 	if err != nil {
 		return "", err
 	}

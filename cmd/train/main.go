@@ -28,25 +28,6 @@ const (
 	exitInterrupted = 128 + int(syscall.SIGINT)
 )
 
-const usage = `usage: train [flags] <config>
-
-Trains a multilayer perceptron on MNIST as the TOML file <config> says, for
-example configs/mnist.toml, and prints a line for each epoch.
-
-The environment variable ALLOCATOR_TYPE chooses who hands out device memory:
-  custom   a pool of this program's own (the default)
-  plan     the same, with each step's blocks planned once and replayed by index
-  cuda     the driver's pool: cudaMallocAsync and cudaFreeAsync
-  malloc   no pool: cudaMalloc and cudaFree, to show the problem
-CUDA_VISIBLE_DEVICES chooses the GPU.
-
-The exit code is 0 after a whole training, 3 if the loss became NaN or infinite,
-130 after SIGINT (Ctrl-C), 143 after SIGTERM, 2 for a wrong command line and 1
-for any other failure.
-
-flags:
-`
-
 func main() {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	signals := make(chan os.Signal, 1)
@@ -67,13 +48,6 @@ type signalError syscall.Signal
 func (e signalError) Error() string { return "interrupted" }
 func (e signalError) Unwrap() error { return context.Canceled }
 
-// options are the command line.
-type options struct {
-	config  string
-	compare bool
-	export  string
-}
-
 // run is the command, without the process around it. It returns the exit code.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	out := &output{w: stdout}
@@ -92,6 +66,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return 0
 	}
 	fmt.Fprintf(stderr, "train: %v\n", oneLine(err))
+	if none := new(data.NotFoundError); errors.As(err, &none) {
+		fmt.Fprintf(stderr, "train: looked in %s\n", strings.ReplaceAll(strings.Join(none.Looked, "; "), "\n", "; "))
+	}
 	var diverged *divergedError
 	var by signalError
 	switch {
@@ -123,40 +100,17 @@ func (o *output) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// parseArgs takes flags before and after the config's path. Help that is asked for
-// goes to stdout.
-func parseArgs(args []string, stdout io.Writer) (o options, err error) {
-	flags := flag.NewFlagSet("train", flag.ContinueOnError)
-	flags.SetOutput(io.Discard)
-	flags.BoolVar(&o.compare, "compare", false, "train the same model on every allocator, epochs interleaved, and print them side by side")
-	flags.StringVar(&o.export, "export", "", "write initial weights, batch orders and run.json to `DIR` for tools/torch_comparison.py, then train")
-	for len(args) > 0 {
-		if err = flags.Parse(args); errors.Is(err, flag.ErrHelp) {
-			fmt.Fprint(stdout, usage)
-			flags.SetOutput(stdout)
-			flags.PrintDefaults()
-		}
-		if err != nil {
-			return o, err
-		}
-		if args = flags.Args(); len(args) > 0 {
-			if o.config != "" {
-				return o, fmt.Errorf("one config at a time: %s or %s?", o.config, args[0])
-			}
-			o.config, args = args[0], args[1:]
-		}
-	}
-	if o.config == "" {
-		return o, errors.New("which config? try: train configs/mnist.toml (train -help says more)")
-	}
-	return o, nil
-}
-
 // execute loads what a run needs, trains, and gives everything back.
 func execute(ctx context.Context, o options, stdout, stderr io.Writer) (err error) {
-	cfg, err := configs.Load(o.config)
+	if tell := o.tells(); tell != nil {
+		return tell(stdout)
+	}
+	cfg, err := o.load()
 	if err != nil {
 		return err
+	}
+	if o.data {
+		return printData(ctx, cfg, stdout)
 	}
 	if cfg.Train.Profile > 0 && cfg.Train.Executor != "eager" {
 		return cfg.Errorf("train.profile", "times operations one by one, which executor %q does not launch", cfg.Train.Executor)
@@ -178,6 +132,13 @@ func execute(ctx context.Context, o options, stdout, stderr io.Writer) (err erro
 	if err := checkTraces(cfg, kinds); err != nil {
 		return err
 	}
+	if err := b.checkAllocators(cfg, kinds); err != nil {
+		return err
+	}
+	if o.check {
+		_, err := stdout.Write(cfg.TOML())
+		return err
+	}
 	set, err := loadData(ctx, cfg, stderr)
 	if err != nil {
 		return err
@@ -189,12 +150,10 @@ func execute(ctx context.Context, o options, stdout, stderr io.Writer) (err erro
 		return err
 	}
 	if o.export != "" {
-		if err := export(o.export, cfg, set); err != nil {
-			return err
-		}
+		return export(o.export, cfg, set)
 	}
 	fmt.Fprintf(stdout, "%s: %s, %d hidden layers of %d, batches of %d, rate %g, %s executor, %d training and %d validation images\n",
-		o.config, b.name, cfg.Model.NumLayers, cfg.Model.FeatDim, cfg.Train.Bsz, cfg.Train.LearningRate, cfg.Train.Executor, set.Train.Len(), set.Test.Len())
+		cfg.Name(), b.name, cfg.Model.NumLayers, cfg.Model.FeatDim, cfg.Train.Bsz, cfg.Train.LearningRate, cfg.Train.Executor, set.Train.Len(), set.Test.Len())
 	s, err := newSession(b, cfg, set, kinds, stdout, stderr)
 	if err != nil {
 		return err
@@ -203,11 +162,43 @@ func execute(ctx context.Context, o options, stdout, stderr io.Writer) (err erro
 	return s.train(ctx)
 }
 
+// checkAllocators returns an error if allocators of these kinds cannot be as section
+// [allocator] says, on the device at hand.
+func (b *backend) checkAllocators(cfg configs.Config, kinds []string) error {
+	for _, kind := range kinds {
+		if kind == customPool || kind == plannedPool {
+			if _, err := poolOptions(cfg, b.driver()); err != nil {
+				return err
+			}
+		}
+	}
+	if cfg.Allocator.Poison && b.graph {
+		return cfg.Errorf("allocator.poison", `needs executor = "eager": a graph's blocks are not handed out anew`)
+	}
+	return nil
+}
+
 // loadData finds the data set, with a bar for what must be downloaded.
 func loadData(ctx context.Context, cfg configs.Config, stderr io.Writer) (data.Dataset, error) {
 	bar := newDownloadBar(stderr)
-	set, err := data.Load(ctx, data.Options{Name: cfg.Data.Dataset, Dir: cfg.Data.DataDir, Progress: bar.update})
-	return set, errors.Join(err, bar.finish())
+	o := dataOptions(cfg)
+	o.Progress = bar.update
+	var waited error
+	o.Waiting = func(what string) { _, waited = fmt.Fprintf(stderr, "train: waiting for %s ...\n", what) }
+	set, err := data.Load(ctx, o)
+	return set, errors.Join(dataError(cfg, err), bar.finish(), waited)
+}
+
+func dataOptions(cfg configs.Config) data.Options {
+	return data.Options{Name: cfg.Data.Dataset, Dir: cfg.Data.DataDir}
+}
+
+// dataError says of an error where the config names the folder that it is about.
+func dataError(cfg configs.Config, err error) error {
+	if err == nil || cfg.Data.DataDir == "" {
+		return err
+	}
+	return cfg.Errorf("data.data_dir", "%w", err)
 }
 
 // oneLine is an error's text with the errors joined in it side by side.

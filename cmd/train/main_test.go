@@ -459,10 +459,13 @@ func TestInterrupt(t *testing.T) {
 
 func TestExport(t *testing.T) {
 	t.Setenv(allocatorEnv, "")
-	path, _ := writeConfig(t, "cpu", "")
+	path, logDir := writeConfig(t, "cpu", "")
 	dir := filepath.Join(t.TempDir(), "export")
-	if code, _, stderr := train(context.Background(), "-export", dir, path); code != 0 {
-		t.Fatalf("exit code %d, %s", code, stderr)
+	if code, stdout, stderr := train(context.Background(), "-export", dir, path); code != 0 || stdout != "" {
+		t.Fatalf("exit code %d, %s, %s", code, stdout, stderr)
+	}
+	if _, err := os.Stat(logDir); err == nil {
+		t.Error("it trained")
 	}
 	for _, name := range []string{"w0.npy", "w2.npy", "order0.npy", "order2.npy"} {
 		text, err := os.ReadFile(filepath.Join(dir, name))

@@ -17,9 +17,6 @@ import (
 // for: poison, and a trace.
 func (r *runner) watched(b *backend, cfg configs.Config) (allocator.Allocator, error) {
 	c := cfg.Allocator
-	if c.Poison && b.graph {
-		return nil, cfg.Errorf("allocator.poison", `needs executor = "eager": a graph's blocks are not handed out anew`)
-	}
 	a, err := b.newAllocator(r.kind, cfg)
 	if err != nil {
 		return nil, err
@@ -44,6 +41,8 @@ func (s *session) writeTraces() error {
 		note, err := writeTrace(r.trace, tracePath(s.cfg.Allocator.Trace, r.kind, len(s.runners) > 1))
 		if err == nil {
 			fmt.Fprintln(s.stdout, note)
+		} else {
+			err = s.cfg.Errorf("allocator.trace", "%w", err)
 		}
 		errs = append(errs, err)
 	}
@@ -94,14 +93,14 @@ func tracePath(path, kind string, several bool) string {
 func writeTrace(t *allocator.Trace, path string) (note string, err error) {
 	f, err := os.Create(path)
 	if err != nil {
-		return "", fmt.Errorf("trace: %w", err)
+		return "", err
 	}
 	write := t.WriteCSV
 	if filepath.Ext(path) == ".json" {
 		write = func(w io.Writer) error { return t.WritePerfetto(w) }
 	}
 	if err := errors.Join(write(f), f.Close()); err != nil {
-		return "", fmt.Errorf("trace: %w", err)
+		return "", err
 	}
 	events, overflow := t.Events()
 	note = fmt.Sprintf("%s: %d calls of the allocator", path, len(events))

@@ -1,0 +1,245 @@
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"mlpool/configs"
+)
+
+const usageHead = `usage: train [flags] <config>
+
+Trains a multilayer perceptron on MNIST as the TOML file <config> says, and prints a line for each
+epoch. The config - is standard input. Examples:
+
+  train configs/mnist.toml
+  train -set train.bsz=128 -set train.device=cpu configs/mnist.toml
+  train -compare=custom,cuda configs/mnist.toml
+  train -report page.html logs/mnist/latest
+
+The environment variable ALLOCATOR_TYPE chooses who hands out device memory:
+
+`
+
+const usageTail = `
+CUDA_VISIBLE_DEVICES chooses the GPU.
+
+The exit code is 0 after a whole training, 3 if the loss became NaN or infinite, 130 after SIGINT
+(Ctrl-C), 143 after SIGTERM, 2 for a wrong command line and 1 for any other failure.
+`
+
+// usageWidth is that of a line of the usage text, in columns.
+const usageWidth = 100
+
+// options are the command line.
+type options struct {
+	config     string   // the path of a config, or - for standard input
+	runs       []string // folders of earlier runs, in place of a config
+	set        []string
+	compare    bool
+	among      []string // the allocators to compare; empty: all that can be had
+	export     string   // a folder
+	report     string   // a file
+	resume     string   // the folder of a run
+	predict    string   // a picture, or an IDX file of pictures
+	json       bool
+	csv        string // a file
+	check      bool
+	data       bool
+	list       bool
+	version    bool
+	completion string // a shell
+}
+
+// A flagGroup is flags that the usage text has under one title, by name.
+type flagGroup struct {
+	title string
+	flags []*flag.Flag
+}
+
+// define returns the flags that set o. What a flag's value is stands in back quotes in
+// its text: completion goes by that.
+func (o *options) define() (*flag.FlagSet, []flagGroup) {
+	f := flag.NewFlagSet("train", flag.ContinueOnError)
+	f.SetOutput(io.Discard)
+	var groups []flagGroup
+	seen := map[string]bool{}
+	group := func(title string) { // of the flags since the last call
+		g := flagGroup{title: title}
+		f.VisitAll(func(f *flag.Flag) {
+			if !seen[f.Name] {
+				g.flags = append(g.flags, f)
+			}
+			seen[f.Name] = true
+		})
+		groups = append(groups, g)
+	}
+
+	f.Func("set", "change a key of the config: `KEY=VALUE`, as in train.bsz=128; may be repeated", func(s string) error {
+		o.set = append(o.set, s)
+		return nil
+	})
+	f.Var(comparison{o}, "compare", "train on every allocator, or on those of `LIST`, such as custom,cuda,custom:bestfit, epochs in turn, and print them side by side")
+	f.StringVar(&o.resume, "resume", "", "go on with the training of the folder `RUN`, by its own config")
+	group("what to train")
+
+	f.BoolVar(&o.check, "check", false, "check the config, print every key of it as TOML, and end")
+	f.BoolVar(&o.data, "data", false, "print where the config's data set lies, and end; without a config: MNIST's")
+	f.StringVar(&o.export, "export", "", "write initial weights, batch orders and run.json to `DIR` for tools/torch_comparison.py, and end")
+	f.StringVar(&o.predict, "predict", "", "classify `IMAGE` with the weights of the run whose folder takes the config's place")
+	f.StringVar(&o.report, "report", "", "write an HTML page to `FILE`: of this training, or of the runs whose folders take the config's place")
+	group("in place of training, or beside it")
+
+	f.BoolVar(&o.list, "list", false, "list allocators and strategies, and which can be had on this machine")
+	f.BoolVar(&o.version, "version", false, "print the version, and what it was built with")
+	f.Func("completion", "print a script that completes command lines in `SHELL`: bash, zsh or fish", func(shell string) error {
+		o.completion = shell
+		if !slices.Contains(shells, shell) {
+			return errors.New("want " + strings.Join(shells, " or "))
+		}
+		return nil
+	})
+	group("about the program")
+	return f, groups
+}
+
+// parseArgs takes flags before and after the config's path. Help that is asked for
+// goes to stdout.
+func parseArgs(args []string, stdout io.Writer) (o options, err error) {
+	flags, groups := o.define()
+	var paths []string
+	for len(args) > 0 {
+		if err = flags.Parse(args); errors.Is(err, flag.ErrHelp) {
+			printUsage(stdout, groups)
+		}
+		if err != nil {
+			return o, err
+		}
+		if args = flags.Args(); len(args) > 0 {
+			paths, args = append(paths, args[0]), args[1:]
+		}
+	}
+	return o, o.take(paths)
+}
+
+// take sorts the arguments that are no flags: the config, or folders of runs.
+func (o *options) take(paths []string) error {
+	var given []string
+	for _, path := range paths {
+		if isRun(path) || o.predict != "" {
+			o.runs = append(o.runs, path)
+		} else {
+			given = append(given, path)
+		}
+	}
+	switch {
+	case o.list || o.version || o.completion != "":
+		if len(paths) > 0 {
+			return fmt.Errorf("what is %s for? -list, -version and -completion take no config", paths[0])
+		}
+		return nil
+	case o.predict != "" && len(o.runs) != 1:
+		return fmt.Errorf("-predict takes the folder of one run, not %d: train -predict %s logs/mnist/latest", len(o.runs), o.predict)
+	case o.predict != "":
+		return nil
+	case o.resume != "" && len(paths) > 0:
+		return fmt.Errorf("-resume takes the config of its run: leave %s out, and change keys with -set", paths[0])
+	case len(given) > 1:
+		return fmt.Errorf("one config at a time: %s or %s?", given[0], given[1])
+	case len(o.runs) > 0 && o.report == "":
+		return fmt.Errorf("%s is the folder of a run: train -report, -resume and -predict take one", o.runs[0])
+	case len(o.runs) > 0 && len(given) > 0:
+		return fmt.Errorf("-report takes runs or a config: leave %s or %s out", o.runs[0], given[0])
+	case len(given) > 0:
+		o.config = given[0]
+	case len(o.runs) == 0 && o.resume == "" && !o.data:
+		return errors.New("which config? try: train configs/mnist.toml (train -help says more)")
+	}
+	return nil
+}
+
+// isRun says whether a path is the folder of a run, or of a comparison of runs.
+func isRun(path string) bool {
+	return slices.ContainsFunc([]string{"run.json", "comparison.json"}, func(name string) bool {
+		_, err := os.Stat(filepath.Join(path, name))
+		return err == nil
+	})
+}
+
+// load reads the config, which is that of the run to resume where there is one, with
+// the settings.
+func (o options) load() (configs.Config, error) {
+	switch {
+	case o.resume != "":
+		return configs.Load(filepath.Join(o.resume, "config.toml"), o.set...)
+	case o.config == "" && o.data:
+		return configs.Parse("no config", nil, o.set...)
+	}
+	return configs.Load(o.config, o.set...)
+}
+
+// comparison is the flag -compare, with or without a list of allocators.
+type comparison struct{ o *options }
+
+func (comparison) IsBoolFlag() bool { return true }
+func (comparison) String() string   { return "" }
+
+func (c comparison) Set(value string) error {
+	compare, err := strconv.ParseBool(value)
+	c.o.compare = compare || err != nil
+	c.o.among = nil
+	if err != nil {
+		c.o.among = strings.Split(value, ",")
+	}
+	return nil
+}
+
+func printUsage(w io.Writer, groups []flagGroup) {
+	var b strings.Builder
+	b.WriteString(usageHead)
+	for _, kind := range allKinds {
+		printEntry(&b, 10, kind, aboutKinds[kind])
+	}
+	b.WriteString(usageTail)
+	for _, g := range groups {
+		fmt.Fprintf(&b, "\n%s:\n", g.title)
+		for _, f := range g.flags {
+			value, text := flag.UnquoteUsage(f)
+			name := "-" + f.Name
+			switch {
+			case value != "" && isSwitch(f):
+				name += "[=" + value + "]"
+			case value != "":
+				name += " " + value
+			}
+			printEntry(&b, 25, name, text)
+		}
+	}
+	io.WriteString(w, b.String())
+}
+
+// isSwitch says whether a flag may stand without a value.
+func isSwitch(f *flag.Flag) bool {
+	b, ok := f.Value.(interface{ IsBoolFlag() bool })
+	return ok && b.IsBoolFlag()
+}
+
+// printEntry prints a name, and a text from a column on, in lines that fit.
+func printEntry(b *strings.Builder, column int, name, text string) {
+	line := fmt.Sprintf("  %-*s", column-3, name)
+	for _, word := range strings.Fields(text) {
+		if len(line)+1+len(word) > usageWidth {
+			b.WriteString(line + "\n")
+			line = strings.Repeat(" ", column-1)
+		}
+		line += " " + word
+	}
+	b.WriteString(line + "\n")
+}

@@ -1,0 +1,198 @@
+package main
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"mlpool/configs"
+)
+
+// runDir makes a folder that passes for that of a run.
+func runDir(t *testing.T, marker string) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, marker), []byte("{}"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func TestParseArgs(t *testing.T) {
+	one, two := runDir(t, "run.json"), runDir(t, "comparison.json")
+	for _, c := range []struct {
+		args []string
+		want options
+	}{
+		{[]string{"a.toml"}, options{config: "a.toml"}},
+		{[]string{"-"}, options{config: "-"}},
+		{[]string{"-set", "a=1", "a.toml", "-set=b=2"}, options{config: "a.toml", set: []string{"a=1", "b=2"}}},
+		{[]string{"-compare", "a.toml"}, options{config: "a.toml", compare: true}},
+		{[]string{"a.toml", "-compare=custom,plan:slab"}, options{config: "a.toml", compare: true, among: []string{"custom", "plan:slab"}}},
+		{[]string{"-compare=false", "a.toml"}, options{config: "a.toml"}},
+		{[]string{"-check", "a.toml"}, options{config: "a.toml", check: true}},
+		{[]string{"-data"}, options{data: true}},
+		{[]string{"-data", "a.toml"}, options{config: "a.toml", data: true}},
+		{[]string{"-list"}, options{list: true}},
+		{[]string{"-version"}, options{version: true}},
+		{[]string{"-completion", "zsh"}, options{completion: "zsh"}},
+		{[]string{"-export", "d", "a.toml"}, options{config: "a.toml", export: "d"}},
+		{[]string{"-resume", one}, options{resume: one}},
+		{[]string{"-resume", one, "-report", "r.html"}, options{resume: one, report: "r.html"}},
+		{[]string{"-report", "r.html", "a.toml"}, options{config: "a.toml", report: "r.html"}},
+		{[]string{one, "-report", "r.html", two}, options{runs: []string{one, two}, report: "r.html"}},
+		{[]string{"-predict", "i.png", one}, options{runs: []string{one}, predict: "i.png"}},
+		{[]string{"-predict", "i.png", "elsewhere"}, options{runs: []string{"elsewhere"}, predict: "i.png"}},
+	} {
+		var stdout strings.Builder
+		if got, err := parseArgs(c.args, &stdout); err != nil || !reflect.DeepEqual(got, c.want) || stdout.Len() > 0 {
+			t.Errorf("%q: got %+v, %v, %s\nwant %+v", c.args, got, err, &stdout, c.want)
+		}
+	}
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{nil, "which config? try: train configs/mnist.toml"},
+		{[]string{"-check"}, "which config?"},
+		{[]string{"-report", "r.html"}, "which config?"},
+		{[]string{"a.toml", "b.toml"}, "one config at a time: a.toml or b.toml?"},
+		{[]string{one}, one + " is the folder of a run: train -report, -resume and -predict take one"},
+		{[]string{"-report", "r.html", "a.toml", one}, "leave " + one + " or a.toml out"},
+		{[]string{"-resume", one, "a.toml"}, "-resume takes the config of its run: leave a.toml out, and change keys with -set"},
+		{[]string{"-predict", "i.png"}, "-predict takes the folder of one run, not 0: train -predict i.png "},
+		{[]string{"-predict", "i.png", one, two}, "-predict takes the folder of one run, not 2"},
+		{[]string{"-list", "a.toml"}, "what is a.toml for?"},
+		{[]string{"-completion", "tcsh"}, "want bash or zsh or fish"},
+		{[]string{"-set"}, "-set"},
+	} {
+		code, stdout, stderr := train(context.Background(), c.args...)
+		if code != exitUsage || !strings.Contains(stderr, c.want) || strings.Count(stderr, "\n") != 1 || stdout != "" {
+			t.Errorf("%q: exit code %d, %s, got %q, want %s", c.args, code, stdout, stderr, c.want)
+		}
+	}
+}
+
+// TestUsage reads what -help prints: every flag once, and no line too long.
+func TestUsage(t *testing.T) {
+	code, stdout, stderr := train(context.Background(), "-help")
+	if code != 0 || stderr != "" || !strings.HasPrefix(stdout, "usage: train [flags] <config>\n") {
+		t.Errorf("exit code %d, %q, %s", code, stderr, stdout)
+	}
+	for line := range strings.Lines(stdout) {
+		if len(line) > usageWidth+1 {
+			t.Errorf("%d columns: %s", len(line)-1, line)
+		}
+	}
+	_, groups := new(options).define()
+	for _, g := range groups {
+		for _, f := range g.flags {
+			if n := strings.Count(stdout, "\n  -"+f.Name+" ") + strings.Count(stdout, "\n  -"+f.Name+"["); n != 1 {
+				t.Errorf("-%s stands there %d times", f.Name, n)
+			}
+		}
+	}
+}
+
+// TestSet trains with settings, which count for more than the file, also in errors.
+func TestSet(t *testing.T) {
+	t.Setenv(allocatorEnv, "")
+	path, logDir := writeConfig(t, "cpu", "")
+	code, stdout, stderr := train(context.Background(), "-set", "train.num_epochs=1", "-set", "train.bsz=100", path)
+	if code != 0 || !strings.Contains(stdout, "batches of 100") {
+		t.Fatalf("exit code %d, %s, %s", code, stdout, stderr)
+	}
+	if n := len(lines(t, filepath.Join(logDir, "train_losses.txt"))); n != 3 {
+		t.Errorf("%d steps, want 3", n)
+	}
+	for setting, want := range map[string]string{
+		"train.bsz=0":              "train: -set train.bsz: is 0, want an integer from 1 to ",
+		"train.bsz=301":            "train: -set train.bsz: 301 is more than the 300 rows",
+		"allocator.strategy=magic": `train: -set allocator.strategy: is "magic", want one of tlsf, `,
+		"data.data_dir=none":       "train: -set data.data_dir: stat none: no such file or directory",
+	} {
+		if code, _, stderr := train(context.Background(), "-set", setting, path); code != exitFailure || !strings.HasPrefix(stderr, want) {
+			t.Errorf("%s: exit code %d, got %s, want %s", setting, code, stderr, want)
+		}
+	}
+}
+
+// TestCheck prints a config that is right, as one that is read to be the same, and says
+// what is wrong with others before it looks for data.
+func TestCheck(t *testing.T) {
+	t.Setenv(allocatorEnv, "")
+	path, logDir := writeConfig(t, "cpu", "[allocator]\nstrategy = 'slab'\n")
+	code, stdout, stderr := train(context.Background(), "-check", "-set", "data.data_dir=none", path)
+	if code != 0 || stderr != "" {
+		t.Fatalf("exit code %d, %s", code, stderr)
+	}
+	again := filepath.Join(t.TempDir(), "again.toml")
+	if err := os.WriteFile(again, []byte(stdout), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if _, text, _ := train(context.Background(), "-check", again); text != stdout {
+		t.Errorf("got\n%s, want\n%s", text, stdout)
+	}
+	if cfg, err := configs.Load(again); err != nil || cfg.Allocator.Strategy != "slab" || cfg.Data.DataDir != "none" || cfg.Model.FeatDim != 24 {
+		t.Errorf("got %+v, %v", cfg, err)
+	}
+	if _, err := os.Stat(logDir); err == nil {
+		t.Error("the folder of the logs was made")
+	}
+	for _, c := range []struct{ env, setting, want string }{
+		{"", "allocator.strategy=magic", "-set allocator.strategy: is "},
+		{"plan", "allocator.strategy=magic", "-set allocator.strategy: is "},
+		{"", "allocator.segment_bytes=1000", "-set allocator.segment_bytes: is 1000, want 0 or a power of two"},
+		{"", "allocator.trace=none/x.csv", "-set allocator.trace: open none/x.csv: no such file or directory"},
+		{"jemalloc", "train.seed=1", "ALLOCATOR_TYPE=jemalloc is no allocator"},
+		{"", "train.profile=1", "-set train.profile: times operations one by one"},
+		{"", "allocator.poison=true", `-set allocator.poison: needs executor = "eager"`},
+	} {
+		t.Setenv(allocatorEnv, c.env)
+		code, stdout, stderr := train(context.Background(), "-check", "-set", "train.executor=graph", "-set", c.setting, path)
+		if code != exitFailure || stdout != "" || !strings.HasPrefix(stderr, "train: "+c.want) {
+			t.Errorf("%s: exit code %d, got %s, want %s", c.setting, code, stderr, c.want)
+		}
+	}
+}
+
+func TestStandardInput(t *testing.T) {
+	t.Setenv(allocatorEnv, "")
+	path, _ := writeConfig(t, "cpu", "num_epochs = 1\n")
+	setConfig(t, path, "num_epochs = 3\n", "")
+	old := os.Stdin
+	defer func() { os.Stdin = old }()
+	for _, c := range []struct {
+		args         []string
+		code         int
+		stdout, err_ string
+	}{
+		{[]string{"-"}, 0, "standard input: CPU", ""},
+		{[]string{"-", "-set", "train.bsz=0"}, exitFailure, "", "train: -set train.bsz: "},
+	} {
+		f, err := os.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		os.Stdin = f
+		code, stdout, stderr := train(context.Background(), c.args...)
+		if f.Close(); code != c.code || !strings.HasPrefix(stdout, c.stdout) || !strings.HasPrefix(stderr, c.err_) {
+			t.Errorf("%q: exit code %d, %s, %s", c.args, code, stdout, stderr)
+		}
+	}
+}
+
+// A run's folder has the config that -resume reads.
+func TestLoadOfRun(t *testing.T) {
+	dir := runDir(t, "run.json")
+	if err := os.WriteFile(filepath.Join(dir, "config.toml"), []byte("[train]\nbsz = 3\nseed = 4"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	cfg, err := options{resume: dir, set: []string{"train.bsz=5"}}.load()
+	if err != nil || cfg.Train.Bsz != 5 || cfg.Train.Seed != 4 {
+		t.Errorf("got %+v, %v", cfg, err)
+	}
+}

@@ -1,0 +1,67 @@
+package main
+
+import (
+	"fmt"
+	"runtime"
+	"runtime/debug"
+	"strings"
+
+	"mlpool/kernels"
+)
+
+// build is what a program is made of. Its JSON is part of a run's facts.
+type build struct {
+	Version  string `json:"version"`          // of the module, or "(devel)"
+	Commit   string `json:"commit,omitempty"` // empty where the go command did not note it
+	Modified bool   `json:"modified"`         // the commit is not all
+	Go       string `json:"go"`               // "go1.26.0"
+	CUDA     string `json:"cuda,omitempty"`   // the toolkit, "12.4"; empty: built without
+}
+
+// buildFacts are those of the running program.
+func buildFacts() build {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		info = &debug.BuildInfo{GoVersion: runtime.Version()}
+	}
+	return newBuild(info, kernels.Toolkit())
+}
+
+// newBuild makes the facts of what the go command noted, and of a toolkit, which is 0
+// or 1000·major + 10·minor.
+func newBuild(info *debug.BuildInfo, toolkit int) build {
+	b := build{Version: info.Main.Version, Go: info.GoVersion}
+	for _, s := range info.Settings {
+		switch s.Key {
+		case "vcs.revision":
+			b.Commit = s.Value
+		case "vcs.modified":
+			b.Modified = s.Value == "true"
+		}
+	}
+	if b.Version == "" {
+		b.Version = "(devel)"
+	}
+	if toolkit > 0 {
+		b.CUDA = fmt.Sprintf("%d.%d", toolkit/1000, toolkit%1000/10)
+	}
+	return b
+}
+
+// String is one line.
+func (b build) String() string {
+	parts := []string{"mlpool " + b.Version}
+	switch {
+	case b.Commit == "":
+		parts = append(parts, "commit not noted")
+	case b.Modified:
+		parts = append(parts, "commit "+b.Commit+", modified")
+	default:
+		parts = append(parts, "commit "+b.Commit)
+	}
+	parts = append(parts, b.Go)
+	if b.CUDA == "" {
+		return strings.Join(append(parts, "built without CUDA"), ", ")
+	}
+	return strings.Join(append(parts, "CUDA "+b.CUDA), ", ")
+}
