@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -11,41 +10,11 @@ import (
 
 	"mlpool/allocator"
 	"mlpool/allocator/cudadriver"
+	"mlpool/cmd/train/internal/rundir"
 	"mlpool/configs"
 	"mlpool/kernels"
 	"mlpool/kernels/device"
 )
-
-// allocatorEnv is the environment variable that names an allocator.
-const allocatorEnv = "ALLOCATOR_TYPE"
-
-// The kinds of allocator, by the values of allocatorEnv.
-const (
-	customPool  = "custom" // allocator.Pool
-	plannedPool = "plan"   // allocator.Plan
-	cudaAsync   = "cuda"   // allocator.Async: cudaMallocAsync, cudaFreeAsync
-	plainMalloc = "malloc" // allocator.Malloc: cudaMalloc, cudaFree
-)
-
-var allKinds = []string{customPool, plannedPool, cudaAsync, plainMalloc}
-
-// allocatorKinds says which allocators to train on: those that can be had on b
-// to compare, else the one that the environment names.
-func allocatorKinds(env string, compare bool, b *backend) ([]string, error) {
-	if env != "" && !slices.Contains(allKinds, env) {
-		return nil, fmt.Errorf("%s=%s is no allocator: use one of %s", allocatorEnv, env, strings.Join(allKinds, ", "))
-	}
-	if b.graph && env == plainMalloc {
-		return nil, fmt.Errorf("%s=%s is plain cudaMalloc, which no graph can capture: use one of %s, or train.executor = \"eager\"", allocatorEnv, env, strings.Join(b.kinds(), ", "))
-	}
-	if !b.gpu && env == cudaAsync {
-		return nil, fmt.Errorf("%s=%s is cudaMallocAsync and needs a GPU, and this run is on the CPU: use one of %s", allocatorEnv, env, strings.Join(b.kinds(), ", "))
-	}
-	if compare {
-		return b.kinds(), nil
-	}
-	return []string{cmp.Or(env, customPool)}, nil
-}
 
 // backend is the device that a run computes on.
 type backend struct {
@@ -53,6 +22,9 @@ type backend struct {
 	gpu   bool
 	graph bool // the executor
 	queue device.Queue
+
+	info      *rundir.GPU // nil on the CPU
+	precision string      // empty on the CPU
 }
 
 // openBackend opens the device that the config asks for, and says so in one
@@ -82,9 +54,19 @@ func openBackend(cfg configs.Config, stderr io.Writer) (*backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	name := fmt.Sprintf("%s (sm_%d%d, CUDA %d.%d), %v", info.Name, info.Major, info.Minor, info.RuntimeVersion/1000, info.RuntimeVersion%1000/10, precision)
-	return &backend{name: name, gpu: true, graph: graph, queue: queue}, nil
+	runtime := cudaVersion(info.RuntimeVersion)
+	return &backend{
+		name: fmt.Sprintf("%s (sm_%d%d, CUDA %s), %v", info.Name, info.Major, info.Minor, runtime, precision),
+		gpu:  true, graph: graph, queue: queue, precision: precision.String(),
+		info: &rundir.GPU{
+			Name: info.Name, ComputeCapability: fmt.Sprintf("%d.%d", info.Major, info.Minor), Memory: info.Memory,
+			Driver: rundir.NVIDIADriver(), CUDADriver: cudaVersion(info.DriverVersion), CUDARuntime: runtime,
+		},
+	}, nil
 }
+
+// cudaVersion is 12.8 of 12080, as CUDA numbers its versions.
+func cudaVersion(n int) string { return fmt.Sprintf("%d.%d", n/1000, n%1000/10) }
 
 // precisionOf is what a config names, on the GPU at hand: "auto" is 3xtf32, which
 // is as exact as fp32 and faster, where there are tensor cores for it.

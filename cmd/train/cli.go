@@ -93,6 +93,8 @@ func (o *options) define() (*flag.FlagSet, []flagGroup) {
 	f.BoolVar(&o.check, "check", false, "check the config, print every key of it as TOML, and end")
 	f.BoolVar(&o.data, "data", false, "print where the config's data set lies, and end; without a config: MNIST's")
 	f.StringVar(&o.export, "export", "", "write initial weights, batch orders and run.json to `DIR` for tools/torch_comparison.py, and end")
+	f.BoolVar(&o.json, "json", false, "print what the runs came to as one JSON document on standard output, and all else on standard error")
+	f.StringVar(&o.csv, "csv", "", "write what the runs came to as a table to `FILE`, a row for each allocator")
 	f.StringVar(&o.predict, "predict", "", "classify `IMAGE` with the weights of the run whose folder takes the config's place")
 	f.StringVar(&o.report, "report", "", "write an HTML page to `FILE`: of this training, or of the runs whose folders take the config's place")
 	group("in place of training, or beside it")

@@ -147,7 +147,7 @@ func TestCheck(t *testing.T) {
 		{"plan", "allocator.strategy=magic", "-set allocator.strategy: is "},
 		{"", "allocator.segment_bytes=1000", "-set allocator.segment_bytes: is 1000, want 0 or a power of two"},
 		{"", "allocator.trace=none/x.csv", "-set allocator.trace: open none/x.csv: no such file or directory"},
-		{"jemalloc", "train.seed=1", "ALLOCATOR_TYPE=jemalloc is no allocator"},
+		{"jemalloc", "train.seed=1", "ALLOCATOR_TYPE=jemalloc: \"jemalloc\" is no allocator"},
 		{"", "train.profile=1", "-set train.profile: times operations one by one"},
 		{"", "allocator.poison=true", `-set allocator.poison: needs executor = "eager"`},
 	} {

@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"mlpool/cmd/train/internal/rundir"
 )
 
 // TestCompareInterrupted ends comparisons where the allocators have done unequal
@@ -17,12 +19,12 @@ func TestCompareInterrupted(t *testing.T) {
 		after     string // the line at which the run is interrupted
 		want, not string
 	}{
-		{"custom epoch 1/3", "nothing to compare yet: not every allocator has done an epoch\n", "losses"},
-		{"malloc epoch 1/3", "losses over 1 epochs identical identical", "medians"},
-		{"plan   epoch 2/3", "losses over 1 epochs identical identical", "differ from"},
-		{"plan   epoch 2/3", "one epoch each, the first, which pays for what is done once\n", "medians"},
-		{"custom epoch 2/3", "one epoch each, the second, interleaved\n", "medians"},
-		{"epoch 3/3", "losses over 2 epochs identical identical", "medians"},
+		{"custom  epoch 1/3", "nothing to compare yet: not every allocator has done an epoch\n", "losses"},
+		{"malloc  epoch 1/3", "losses over 19 steps identical identical", "medians"},
+		{"plan    epoch 2/3", "losses over 19 steps identical identical", "differ from"},
+		{"plan    epoch 2/3", "one epoch each, the first, which pays for what is done once; too few epochs for an interval\n", "medians"},
+		{"custom  epoch 2/3", "one epoch each, the second, interleaved; too few epochs for an interval\n", "medians"},
+		{"epoch 3/3", "losses over 38 steps identical identical", "medians"},
 	} {
 		path, _ := writeConfig(t, "cpu", "")
 		ctx, cancel := context.WithCancel(context.Background())
@@ -46,8 +48,8 @@ func TestOneEpoch(t *testing.T) {
 		args []string
 		want string
 	}{
-		{[]string{path}, " segments: the only epoch, which pays for what is done once, "},
-		{[]string{"-compare", path}, "\none epoch each, the first, which pays for what is done once\n"},
+		{[]string{path}, " segments, the only epoch, which pays for what is done once:\n"},
+		{[]string{"-compare", path}, "\none epoch each, the first, which pays for what is done once; too few epochs for an interval\n"},
 	} {
 		code, stdout, stderr := train(context.Background(), c.args...)
 		if code != 0 || !strings.Contains(stdout, c.want) {
@@ -83,12 +85,12 @@ func TestQuantiles(t *testing.T) {
 		{[]float64{9, 1, 2}, 1, 2, 9},
 		{[]float64{8, 1, 2, 4}, 1, 3, 8},
 	} {
-		var records []record
+		var records []rundir.Record
 		for _, v := range c.values {
-			records = append(records, record{TrainMS: v})
+			records = append(records, rundir.Record{TrainMS: v})
 		}
-		low, high := quantile(records, 0, record.totalMS), quantile(records, 1, record.totalMS)
-		if got := median(records, record.totalMS); got != c.median || low != c.low || high != c.high {
+		low, high := quantile(records, 0, rundir.Record.TotalMS), quantile(records, 1, rundir.Record.TotalMS)
+		if got := median(records, rundir.Record.TotalMS); got != c.median || low != c.low || high != c.high {
 			t.Errorf("%v: %v, %v and %v, want %v, %v and %v", c.values, low, got, high, c.low, c.median, c.high)
 		}
 	}

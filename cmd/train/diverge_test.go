@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"mlpool/cmd/train/internal/rundir"
 )
 
 // setConfig replaces a text in a config, which must have it.
@@ -134,10 +136,10 @@ func TestLossesAreShort(t *testing.T) {
 }
 
 func TestNats(t *testing.T) {
-	for v, want := range map[nats]string{
-		0.25: "0.25", 0: "0", nats(math.Inf(1)): "null", nats(math.Inf(-1)): "null", nats(math.NaN()): "null",
+	for v, want := range map[rundir.Nats]string{
+		0.25: "0.25", 0: "0", rundir.Nats(math.Inf(1)): "null", rundir.Nats(math.Inf(-1)): "null", rundir.Nats(math.NaN()): "null",
 	} {
-		if got, err := json.Marshal(record{Loss: v}); err != nil || !strings.Contains(string(got), `"loss":`+want+",") {
+		if got, err := json.Marshal(rundir.Record{Loss: v}); err != nil || !strings.Contains(string(got), `"loss":`+want+",") {
 			t.Errorf("%v: %s, %v", float64(v), got, err)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"mlpool/cmd/train/internal/rundir"
 	"mlpool/kernels"
 	"mlpool/kernels/device"
 )
@@ -26,8 +27,8 @@ func TestLimit(t *testing.T) {
 	if code, _, stderr := train(context.Background(), path); code != 0 {
 		t.Fatal(stderr)
 	}
-	var r record
-	if err := json.Unmarshal([]byte(lines(t, filepath.Join(root, plainMalloc, metricsName))[2]), &r); err != nil {
+	var r rundir.Record
+	if err := json.Unmarshal([]byte(lines(t, filepath.Join(root, plainMalloc, rundir.RecordsFile))[2]), &r); err != nil {
 		t.Fatal(err)
 	}
 	for _, kind := range kinds {

@@ -1,110 +1,111 @@
 package main
 
 import (
-	"bufio"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
+	"time"
+
+	"mlpool/cmd/train/internal/rundir"
+	"mlpool/configs"
 )
 
-// logs are the files of a run in its folder. They are written as epochs end, so
-// that a run that is cut short loses nothing.
-type logs struct {
-	dir                                      string
-	held                                     *os.File // metricsName, locked; not written to
-	trainLosses, valLosses, valAccs, metrics *os.File // nil before begin
-}
-
-const metricsName = "metrics.jsonl"
-
-// logDir is the folder for the logs of a run on a kind of allocator: log_dir
-// itself for the default one, and a folder in it for each other kind, and for
-// each of several.
-func logDir(root, kind string, several bool) string {
-	if root == "" || kind == customPool && !several {
+// logDir is the folder for the logs of the last run on an allocator: log_dir itself for
+// the default one, and a folder in it for each other one.
+func logDir(root string, c contender) string {
+	if c.String() == customPool {
 		return root
 	}
-	return filepath.Join(root, kind)
+	return filepath.Join(root, c.file())
 }
 
-// openLogs makes dir and holds it against other runs until close, also where this
-// process is killed; what is in it stays as it is until begin. With dir empty
-// nothing is logged.
-func openLogs(dir string) (*logs, error) {
-	if dir == "" {
-		return nil, nil
+// newFacts are what a run's folder says of it that is known before it starts, on any
+// allocator.
+func newFacts(cfg configs.Config, b *backend) rundir.Facts {
+	program := buildFacts()
+	if program.Modified {
+		program.Commit += ", modified"
 	}
-	if err := os.MkdirAll(dir, 0o777); err != nil {
-		return nil, err
+	device := "cpu"
+	if b.gpu {
+		device = "cuda"
 	}
-	f, err := os.OpenFile(filepath.Join(dir, metricsName), os.O_WRONLY|os.O_CREATE, 0o666)
-	if err != nil {
-		return nil, err
+	return rundir.Facts{
+		Version: program.Version, Commit: program.Commit, Command: os.Args, Config: cfg.Name(),
+		Device: device, GPU: b.info, Precision: b.precision, Executor: cfg.Train.Executor, Seed: cfg.Train.Seed,
+		Machine: rundir.ThisMachine(), Start: time.Now().Truncate(time.Millisecond),
 	}
-	if err := lock(f); err != nil && !errors.Is(err, errors.ErrUnsupported) {
-		if errors.Is(err, errLocked) {
-			err = fmt.Errorf("another run is writing to %s: wait for its end or set another folder", dir)
+}
+
+// begin makes the folders of the runs, and starts the logs of earlier ones afresh.
+func (s *session) begin(facts rundir.Facts) (err error) {
+	compared := len(s.runners) > 1
+	for i, r := range s.runners {
+		r.facts = facts
+		r.facts.Name, r.facts.Allocator, r.facts.Segments = r.String(), r.kind, r.segments()
+		if r.hasPool() {
+			r.facts.Strategy = r.cfg.Allocator.Strategy
 		}
-		return nil, errors.Join(err, f.Close())
+		if compared {
+			r.facts.Place = i + 1
+		}
 	}
-	return &logs{dir: dir, held: f}, nil
-}
-
-// errLocked says that another process, or another file of this one, has the lock.
-var errLocked = errors.New("locked")
-
-// begin starts the files afresh.
-func (l *logs) begin() (err error) {
-	if l == nil {
+	if s.cfg.Log.LogDir == "" {
 		return nil
 	}
-	for _, f := range []struct {
-		file **os.File
-		name string
-	}{
-		{&l.trainLosses, "train_losses.txt"},
-		{&l.valLosses, "val_losses.txt"},
-		{&l.valAccs, "val_accs.txt"},
-		{&l.metrics, metricsName},
-	} {
-		if *f.file, err = os.Create(filepath.Join(l.dir, f.name)); err != nil {
+	defer func() {
+		if err != nil {
+			err = s.cfg.Errorf("log.log_dir", "%w", err)
+		}
+	}()
+	what := s.runners[0].file()
+	if compared {
+		what = "compare"
+	}
+	if s.dir, err = rundir.Make(s.cfg.Log.LogDir, facts.Start, what); err != nil {
+		return err
+	}
+	for _, r := range s.runners {
+		dir := s.dir
+		if compared {
+			dir = filepath.Join(dir, r.file())
+		}
+		if r.folder, err = rundir.Start(dir, r.facts, r.cfg.TOML()); err != nil {
+			return err
+		}
+		if err := r.logs.Begin(); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// add appends an epoch: a loss for each of its steps, and for a whole epoch
-// its validation.
-func (l *logs) add(rec record, losses []float32) error {
-	if l == nil {
-		return nil
-	}
-	w := bufio.NewWriter(l.trainLosses)
-	for _, v := range losses {
-		fmt.Fprintln(w, v)
-	}
-	errs := []error{w.Flush(), json.NewEncoder(l.metrics).Encode(rec)}
-	if !rec.Interrupted {
-		_, err := fmt.Fprintln(l.valLosses, float64(rec.ValLoss))
-		errs = append(errs, err)
-		_, err = fmt.Fprintln(l.valAccs, rec.ValAcc)
-		errs = append(errs, err)
+// finish completes the folders of runs that ended with an error, or none.
+func (s *session) finish(end time.Time, err error) error {
+	end = end.Truncate(time.Millisecond)
+	var errs []error
+	for _, r := range s.runners {
+		r.facts.End, r.facts.Epochs, r.facts.Segments = &end, len(whole(r.records)), r.segments()
+		if r.facts.Status = statusOf(err); err != nil {
+			r.facts.Error = oneLine(err)
+		}
+		if r.folder != nil {
+			r.folder.Facts = r.facts
+		}
+		errs = append(errs, r.folder.Finish())
 	}
 	return errors.Join(errs...)
 }
 
-func (l *logs) close() error {
-	if l == nil {
-		return nil
+// statusOf is how a run ended that returned err.
+func statusOf(err error) rundir.Status {
+	switch diverged := new(divergedError); {
+	case err == nil:
+		return rundir.Done
+	case interrupted(err):
+		return rundir.Interrupted
+	case errors.As(err, &diverged):
+		return rundir.Diverged
 	}
-	var errs []error
-	for _, f := range []*os.File{l.trainLosses, l.valLosses, l.valAccs, l.metrics, l.held} {
-		if f != nil {
-			errs = append(errs, f.Close())
-		}
-	}
-	return errors.Join(errs...)
+	return rundir.Failed
 }

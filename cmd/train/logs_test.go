@@ -1,28 +1,29 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+
+	"mlpool/cmd/train/internal/rundir"
+	"mlpool/configs"
 )
 
 func TestLogDir(t *testing.T) {
-	for _, c := range []struct {
-		root, kind string
-		several    bool
-		want       string
-	}{
-		{"logs", customPool, false, "logs"},
-		{"logs", customPool, true, "logs/custom"},
-		{"logs", cudaAsync, false, "logs/cuda"},
-		{"logs", cudaAsync, true, "logs/cuda"},
-		{"", plainMalloc, true, ""},
+	for c, want := range map[contender]string{
+		{kind: customPool}:                       "logs",
+		{kind: cudaAsync}:                        "logs/cuda",
+		{kind: customPool, strategy: "bestfit"}:  "logs/custom-bestfit",
+		{kind: plannedPool, strategy: "bestfit"}: "logs/plan-bestfit",
 	} {
-		if got := logDir(c.root, c.kind, c.several); filepath.ToSlash(got) != c.want {
-			t.Errorf("%q, %s, %v: %q, want %q", c.root, c.kind, c.several, got, c.want)
+		if got := logDir("logs", c); filepath.ToSlash(got) != want {
+			t.Errorf("%s: %q, want %q", c, got, want)
 		}
 	}
 }
@@ -32,7 +33,7 @@ func contents(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	files := map[string]string{}
 	err := filepath.WalkDir(dir, func(path string, e os.DirEntry, err error) error {
-		if err != nil || e.IsDir() {
+		if err != nil || !e.Type().IsRegular() {
 			return err
 		}
 		text, err := os.ReadFile(path)
@@ -46,64 +47,135 @@ func contents(t *testing.T, dir string) map[string]string {
 	return files
 }
 
+// folderOf is the run's folder that the last line of a run names.
+func folderOf(t *testing.T, stdout string) string {
+	t.Helper()
+	_, dir, found := strings.Cut(strings.TrimSpace(stdout), "; run in ")
+	if !found {
+		t.Fatalf("no folder of the run in:\n%s", stdout)
+	}
+	return dir
+}
+
 // TestLogsOfAllocators trains on one allocator after the other: none overwrites
-// the logs of another, and each says where its own are.
+// the logs of another, or of another run, and each says where its folder is.
 func TestLogsOfAllocators(t *testing.T) {
 	path, root := writeConfig(t, "cpu", "")
 	files := map[string]string{}
-	for kind, dir := range map[string]string{"": root, plannedPool: filepath.Join(root, plannedPool), plainMalloc: filepath.Join(root, plainMalloc)} {
-		t.Setenv(allocatorEnv, kind)
+	for _, c := range []struct{ env, name, logs string }{
+		{"", "custom", root},
+		{plannedPool, "plan", filepath.Join(root, "plan")},
+		{"custom:bestfit", "custom:bestfit", filepath.Join(root, "custom-bestfit")},
+		{plainMalloc, "malloc", filepath.Join(root, "malloc")},
+	} {
+		t.Setenv(allocatorEnv, c.env)
 		code, stdout, stderr := train(context.Background(), path)
-		if code != 0 || !strings.HasSuffix(stdout, "; logs in "+dir+"\n") {
-			t.Fatalf("%q: exit code %d, %s, stdout:\n%s", kind, code, stderr, stdout)
+		if code != 0 {
+			t.Fatalf("%q: exit code %d, %s, stdout:\n%s", c.env, code, stderr, stdout)
 		}
 		now := contents(t, root)
 		for name, text := range files {
 			if now[name] != text {
-				t.Errorf("%q changed %s", kind, name)
+				t.Errorf("%q changed %s", c.env, name)
 			}
 		}
-		if len(now) != len(files)+4 {
-			t.Errorf("%q: %d files after %d, want four more", kind, len(now), len(files))
+		const logFiles = 4
+		if want := len(files) + logFiles + logFiles + 2; len(now) != want {
+			t.Errorf("%q: %d files after %d, want %d", c.env, len(now), len(files), want)
 		}
 		files = now
+
+		dir := folderOf(t, stdout)
+		if to, err := os.Readlink(filepath.Join(root, rundir.Latest)); err != nil || filepath.Join(root, to) != dir || !strings.HasSuffix(to, strings.ReplaceAll("-"+c.name, ":", "-")) {
+			t.Errorf("%q: the run is in %s, latest leads to %s, %v", c.env, dir, to, err)
+		}
+		for _, name := range []string{rundir.RecordsFile, rundir.LossesFile, rundir.ValLossesFile, rundir.ValAccsFile} {
+			inFolder, inLogs := lines(t, filepath.Join(dir, name)), lines(t, filepath.Join(c.logs, name))
+			if !slices.Equal(inFolder, inLogs) {
+				t.Errorf("%q: %s is not the same in %s and %s", c.env, name, dir, c.logs)
+			}
+		}
+		run, err := rundir.Open(dir)
+		f := run.Facts
+		if err != nil || f.Name != c.name || f.Status != rundir.Done || f.Epochs != 3 || f.End == nil || f.End.Before(f.Start) || f.Error != "" ||
+			f.Config != path || f.Device != "cpu" || f.Executor != "eager" || f.Machine.Cores == 0 || len(f.Command) == 0 || f.Place != 0 {
+			t.Errorf("%q: %v, facts %+v", c.env, err, f)
+		}
+		want := map[string]string{"": "tlsf", plannedPool: "tlsf", "custom:bestfit": "bestfit"}[c.env]
+		cfg, err := configs.Load(run.Config())
+		if f.Strategy != want || err != nil || want != "" && cfg.Allocator.Strategy != want || cfg.Model.FeatDim != 24 {
+			t.Errorf("%q: strategy %q, and %q in the config; %v", c.env, f.Strategy, cfg.Allocator.Strategy, err)
+		}
+		if records, err := run.Records(); err != nil || len(records) != 3 || records[2].Allocator != c.name {
+			t.Errorf("%q: %v, records %+v", c.env, err, records)
+		}
 	}
-	if code, stdout, stderr := train(context.Background(), "-compare", path); code != 0 ||
-		!strings.HasSuffix(stdout, "; logs in "+strings.Join([]string{filepath.Join(root, "custom"), filepath.Join(root, "plan"), filepath.Join(root, "malloc")}, ", ")+"\n") {
-		t.Errorf("compare: exit code %d, %s, stdout:\n%s", code, stderr, stdout)
+}
+
+// TestFactsOfEnds ends runs in each way.
+func TestFactsOfEnds(t *testing.T) {
+	t.Setenv(allocatorEnv, "")
+	for _, c := range []struct {
+		old, new, after string
+		status          rundir.Status
+		epochs          int
+		err             string
+	}{
+		{"learning_rate = 0.5", "learning_rate = 1e20", "never", rundir.Diverged, 1, "diverged in epoch 1 at step "},
+		{"bsz = 16", "bsz = 16", "epoch 2/3", rundir.Interrupted, 2, "interrupted"},
+		{"[train]", "[allocator]\nsegments = 'malloc'\nsegment_bytes = 4096\nmax_bytes = 25000\n[train]", "never", rundir.Failed, 0, "out of memory"},
+	} {
+		path, root := writeConfig(t, "cpu", "")
+		setConfig(t, path, c.old, c.new)
+		ctx, cancel := context.WithCancel(context.Background())
+		var stderr bytes.Buffer
+		code := run(ctx, []string{path}, &cancelAfter{text: c.after, cancel: cancel}, &stderr)
+		cancel()
+		if code == 0 {
+			t.Errorf("%s: exit code 0", c.new)
+		}
+		r, err := rundir.Open(filepath.Join(root, rundir.Latest))
+		if f := r.Facts; err != nil || f.Status != c.status || f.Epochs != c.epochs || !strings.Contains(f.Error, c.err) || f.End == nil {
+			t.Errorf("%s: %v, facts %+v; stderr %q", c.new, err, f, &stderr)
+		}
 	}
 }
 
 // TestLogsInUse starts a run where another one is writing: it must fail before it
 // has changed anything, and pass once the other one is done.
 func TestLogsInUse(t *testing.T) {
-	t.Setenv(allocatorEnv, "")
+	t.Setenv(allocatorEnv, plainMalloc)
 	path, root := writeConfig(t, "cpu", "")
-	if code, _, stderr := train(context.Background(), "-compare", path); code != 0 {
+	if code, _, stderr := train(context.Background(), path); code != 0 {
 		t.Fatal(stderr)
 	}
 	before := contents(t, root)
-	other, err := openLogs(filepath.Join(root, plainMalloc))
+	dir := filepath.Join(root, plainMalloc)
+	other, err := rundir.OpenLogs(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if again := lock(other.held); errors.Is(again, errors.ErrUnsupported) {
+	if again, err := rundir.OpenLogs(dir); err == nil {
+		if err := errors.Join(again.Close(), other.Close()); err != nil {
+			t.Fatal(err)
+		}
 		t.Skip("no locks here")
 	}
-	code, stdout, stderr := train(context.Background(), "-compare", path)
-	if want := "log.log_dir: another run is writing to " + filepath.Join(root, plainMalloc) + ": wait for its end or set another folder\n"; code != exitFailure ||
+	code, stdout, stderr := train(context.Background(), path)
+	if want := "log.log_dir: another run is writing to " + dir + ": wait for its end or set another folder\n"; code != exitFailure ||
 		!strings.HasSuffix(stderr, want) || strings.Count(stderr, "\n") != 1 || strings.Contains(stdout, "epoch 1/3") {
 		t.Errorf("exit code %d, stderr %q, want %q; stdout:\n%s", code, stderr, want, stdout)
 	}
-	for name, text := range contents(t, root) {
-		if before[name] != text {
-			t.Errorf("%s was changed", name)
-		}
-	}
-	if err := other.close(); err != nil {
-		t.Fatal(err)
+	if after := contents(t, root); !maps.Equal(before, after) {
+		t.Errorf("before: %d files, after: %d, or one was changed", len(before), len(after))
 	}
 	if code, _, stderr := train(context.Background(), "-compare", path); code != 0 {
+		t.Errorf("a comparison, which has folders of its own: %s", stderr)
+	}
+	if err := other.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if code, _, stderr := train(context.Background(), path); code != 0 {
 		t.Errorf("after the other run: %s", stderr)
 	}
 }

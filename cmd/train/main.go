@@ -13,6 +13,7 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
+	"time"
 
 	"mlpool/configs"
 	"mlpool/data"
@@ -74,7 +75,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	switch {
 	case wrong:
 		return exitUsage
-	case errors.Is(err, errInterrupted) || errors.Is(err, context.Canceled):
+	case interrupted(err):
 		if errors.As(context.Cause(ctx), &by) {
 			return 128 + int(by)
 		}
@@ -125,14 +126,17 @@ func execute(ctx context.Context, o options, stdout, stderr io.Writer) (err erro
 		return err
 	}
 	defer func() { err = errors.Join(err, b.queue.Close()) }()
-	kinds, err := allocatorKinds(os.Getenv(allocatorEnv), o.compare, b)
+	among, err := contenders(o, b, cfg)
 	if err != nil {
 		return err
 	}
-	if err := checkTraces(cfg, kinds); err != nil {
+	if err := checkTraces(cfg, among); err != nil {
 		return err
 	}
-	if err := b.checkAllocators(cfg, kinds); err != nil {
+	if err := b.checkAllocators(cfg, among); err != nil {
+		return err
+	}
+	if err := checkCSV(o.csv); err != nil {
 		return err
 	}
 	if o.check {
@@ -146,28 +150,37 @@ func execute(ctx context.Context, o options, stdout, stderr io.Writer) (err erro
 	if err := cfg.CheckData(set.Train.Len()); err != nil {
 		return err
 	}
-	if err := b.checkMemory(cfg, set, kinds); err != nil {
+	if err := b.checkMemory(cfg, set, among); err != nil {
 		return err
 	}
 	if o.export != "" {
 		return export(o.export, cfg, set)
 	}
-	fmt.Fprintf(stdout, "%s: %s, %d hidden layers of %d, batches of %d, rate %g, %s executor, %d training and %d validation images\n",
-		cfg.Name(), b.name, cfg.Model.NumLayers, cfg.Model.FeatDim, cfg.Train.Bsz, cfg.Train.LearningRate, cfg.Train.Executor, set.Train.Len(), set.Test.Len())
-	s, err := newSession(b, cfg, set, kinds, stdout, stderr)
+	lines := stdout
+	if o.json { // standard output is for that alone
+		lines = stderr
+	}
+	fmt.Fprintf(lines, "%s: %s, %s of %d, batches of %d, rate %g, %s executor, %d training and %d validation images\n",
+		cfg.Name(), b.name, count(cfg.Model.NumLayers, "hidden layer"), cfg.Model.FeatDim, cfg.Train.Bsz, cfg.Train.LearningRate, cfg.Train.Executor, set.Train.Len(), set.Test.Len())
+	s, err := newSession(b, cfg, set, among, lines, stderr)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, s.close()) }()
-	return s.train(ctx)
+	err = s.begin(newFacts(cfg, b))
+	if err == nil {
+		err = s.train(ctx)
+	}
+	err = errors.Join(err, s.finish(time.Now(), err))
+	return errors.Join(err, s.writeResults(o, stdout))
 }
 
-// checkAllocators returns an error if allocators of these kinds cannot be as section
-// [allocator] says, on the device at hand.
-func (b *backend) checkAllocators(cfg configs.Config, kinds []string) error {
-	for _, kind := range kinds {
-		if kind == customPool || kind == plannedPool {
-			if _, err := poolOptions(cfg, b.driver()); err != nil {
+// checkAllocators returns an error if allocators cannot be as section [allocator] says,
+// on the device at hand.
+func (b *backend) checkAllocators(cfg configs.Config, among []contender) error {
+	for _, c := range among {
+		if c.hasPool() {
+			if _, err := poolOptions(c.of(cfg), b.driver()); err != nil {
 				return err
 			}
 		}

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"testing"
 
+	"mlpool/cmd/train/internal/rundir"
 	"mlpool/kernels"
 	"mlpool/kernels/kerneltest"
 )
@@ -113,7 +114,7 @@ func TestTrain(t *testing.T) {
 	if len(metrics) != 3 {
 		t.Fatalf("metrics.jsonl: %d lines, want 3", len(metrics))
 	}
-	var last record
+	var last rundir.Record
 	if err := json.Unmarshal([]byte(metrics[2]), &last); err != nil {
 		t.Fatal(err)
 	}
@@ -139,7 +140,7 @@ func TestCompare(t *testing.T) {
 		t.Fatalf("no row %q in:\n%s", name, stdout)
 		return nil
 	}
-	if got := row("losses over 3 epochs"); len(got) != 2 || got[0] != "identical" || got[1] != "identical" {
+	if got := row("losses over 57 steps"); len(got) != 2 || got[0] != "identical" || got[1] != "identical" {
 		t.Errorf("losses: %q", got)
 	}
 	if n := strings.Count(stdout, "\nplan of "); n < 2 {
@@ -149,9 +150,13 @@ func TestCompare(t *testing.T) {
 	if len(calls) != 3 || calls[0] != "0.0" || calls[1] != "0.0" || calls[2] == "0.0" {
 		t.Errorf("driver calls a step of custom, plan and malloc: %q", calls)
 	}
-	for _, kind := range []string{"custom", "plan", "malloc"} {
-		if n := len(lines(t, filepath.Join(logDir, kind, "val_losses.txt"))); n != 3 {
-			t.Errorf("%s: %d epochs in the logs, want 3", kind, n)
+	runs, err := rundir.Runs(filepath.Join(logDir, rundir.Latest))
+	if err != nil || len(runs) != 3 {
+		t.Fatalf("%d runs, %v", len(runs), err)
+	}
+	for i, want := range []string{"custom", "plan", "malloc"} {
+		if records, err := runs[i].Records(); err != nil || len(records) != 3 || runs[i].Facts.Name != want {
+			t.Errorf("run %d: %d epochs of %s in the logs, %v, want 3 of %s", i, len(records), runs[i].Facts.Name, err, want)
 		}
 	}
 }
@@ -190,7 +195,7 @@ func TestFusedAndUnfused(t *testing.T) {
 		if code, _, stderr := train(context.Background(), path); code != 0 {
 			t.Fatalf("%s: exit code %d, %s", fuse, code, stderr)
 		}
-		var r record
+		var r rundir.Record
 		if err := json.Unmarshal([]byte(lines(t, filepath.Join(logDir, "metrics.jsonl"))[2]), &r); err != nil {
 			t.Fatal(err)
 		}
@@ -214,7 +219,7 @@ func TestGraph(t *testing.T) {
 	}
 	for _, kind := range []string{customPool, plannedPool} {
 		t.Setenv(allocatorEnv, kind)
-		logDir := logDir(root, kind, false)
+		logDir := logDir(root, contender{kind: kind})
 		var losses [2]string
 		for i, executor := range []string{"eager", "graph"} {
 			if err := os.WriteFile(path, bytes.Replace(text, []byte("eager"), []byte(executor), 1), 0o666); err != nil {
@@ -225,7 +230,7 @@ func TestGraph(t *testing.T) {
 				t.Fatalf("%s: exit code %d, %s, %s", executor, code, stdout, stderr)
 			}
 			for epoch, line := range lines(t, filepath.Join(logDir, "metrics.jsonl")) {
-				var r record
+				var r rundir.Record
 				if err := json.Unmarshal([]byte(line), &r); err != nil {
 					t.Fatal(err)
 				}
@@ -241,7 +246,7 @@ func TestGraph(t *testing.T) {
 	}
 	t.Setenv(allocatorEnv, "")
 	code, stdout, stderr := train(context.Background(), "-compare", path)
-	if code != 0 || strings.Contains(stdout, plainMalloc+" epoch") || !strings.Contains(stdout, "identical") {
+	if code != 0 || strings.Contains(stdout, plainMalloc+"  epoch") || !strings.Contains(stdout, "identical") {
 		t.Errorf("compare: exit code %d, %s, %s", code, stdout, stderr)
 	}
 }
@@ -271,14 +276,19 @@ func TestOnGPU(t *testing.T) {
 		if code != 0 || strings.Count(stdout, "gaps between") != strings.Count(c.extra, "profile")*len(c.kinds) {
 			t.Fatalf("%s: exit code %d, %s, %s", c.executor, code, stdout, stderr)
 		}
-		for _, kind := range c.kinds {
-			losses[strings.Join(lines(t, filepath.Join(logDir, kind, "train_losses.txt")), " ")] = true
-			var last record
-			if err := json.Unmarshal([]byte(lines(t, filepath.Join(logDir, kind, "metrics.jsonl"))[2]), &last); err != nil {
-				t.Fatal(err)
+		runs, err := rundir.Runs(filepath.Join(logDir, rundir.Latest))
+		if err != nil || len(runs) != len(c.kinds) {
+			t.Fatalf("%s: %d runs, %v", c.executor, len(runs), err)
+		}
+		for i, kind := range c.kinds {
+			all, lossesErr := runs[i].Losses()
+			records, err := runs[i].Records()
+			if err != nil || lossesErr != nil || runs[i].Facts.GPU == nil || runs[i].Facts.Precision == "" {
+				t.Fatalf("%s, %s: %v, %v, %+v", c.executor, kind, err, lossesErr, runs[i].Facts)
 			}
-			if captured := c.executor == "graph"; captured != (last.Allocs == 0) || last.PeakReserved == 0 {
-				t.Errorf("%s, %s: %+v", c.executor, kind, last)
+			losses[fmt.Sprint(all)] = true
+			if at := last(records); (c.executor == "graph") != (at.Allocs == 0) || at.PeakReserved == 0 {
+				t.Errorf("%s, %s: %+v", c.executor, kind, at)
 			}
 		}
 		t.Log(stdout)
@@ -375,6 +385,7 @@ func TestErrors(t *testing.T) {
 		{"segments of a strategy", "", []string{segments}, exitFailure, `small.toml:15: allocator.segments: "virtual" cannot be had: allocator: strategy buddy cannot have virtual segments; use "malloc", or leave it out`},
 		{"segments of a plan", "plan", []string{segments}, exitFailure, `small.toml:15: allocator.segments: "virtual" cannot be had: `},
 		{"log_dir is a file", "", []string{noLogs}, exitFailure, "log_dir"},
+		{"log_dir of a comparison is a file", "", []string{"-compare", noLogs}, exitFailure, "log_dir"},
 		{"no GPU", "", []string{gpu}, exitFailure, `"cuda" cannot be had`},
 	} {
 		t.Run(c.name, func(t *testing.T) {

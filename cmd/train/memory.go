@@ -1,13 +1,12 @@
 package main
 
 import (
-	"bufio"
 	"cmp"
 	"fmt"
-	"os"
 	"slices"
-	"strings"
 	"unsafe"
+
+	"github.com/shirou/gopsutil/v4/mem"
 
 	"mlpool/allocator"
 	"mlpool/configs"
@@ -37,22 +36,23 @@ func tableBytes(set data.Dataset) int64 {
 	return int64(set.Train.Len()+set.Test.Len()) * (int64(set.Train.Features()) + 1 + 4 + 8)
 }
 
-// deviceNeed is the least memory of the device that the allocators take.
-func deviceNeed(cfg configs.Config, set data.Dataset, kinds []string) need {
+// deviceNeed is the least memory of the device that the allocators take, of which some
+// have a pool with malloc segments.
+func deviceNeed(cfg configs.Config, set data.Dataset, among []contender, mallocPools int) need {
 	weights, outputs := modelBytes(cfg, set)
 	var pools int64
-	for _, kind := range kinds {
-		if kind == customPool || kind == plannedPool {
+	for _, c := range among {
+		if c.hasPool() {
 			pools++
 		}
 	}
 	return most([]need{
 		{
-			"model.feat_dim", fmt.Sprintf("%d hidden layers of %d", cfg.Model.NumLayers, cfg.Model.FeatDim),
-			int64(len(kinds))*(weights+tableBytes(set)) + outputs,
+			"model.feat_dim", fmt.Sprintf("%s of %d", count(cfg.Model.NumLayers, "hidden layer"), cfg.Model.FeatDim),
+			int64(len(among))*(weights+tableBytes(set)) + outputs,
 		},
 		{"allocator.preallocate", "what is reserved at the start", pools * int64(cfg.Allocator.Preallocate)},
-		{"allocator.segment_bytes", "the first segment of a pool", pools * int64(cfg.Allocator.SegmentBytes)},
+		{"allocator.segment_bytes", "the first segment of a pool", int64(mallocPools) * int64(cfg.Allocator.SegmentBytes)},
 	})
 }
 
@@ -62,11 +62,11 @@ func most(needs []need) need {
 
 // hostNeeds are the least memory of the host that a run takes beside what a device
 // on the host does: the initial weights, which are made there, and traces.
-func hostNeeds(cfg configs.Config, set data.Dataset, kinds []string) []need {
+func hostNeeds(cfg configs.Config, set data.Dataset, among []contender) []need {
 	weights, _ := modelBytes(cfg, set)
 	needs := []need{{"model.feat_dim", "initial weights", weights}}
 	if cfg.Allocator.Trace != "" {
-		events := int64(len(kinds)) * int64(cfg.Allocator.TraceEvents)
+		events := int64(len(among)) * int64(cfg.Allocator.TraceEvents)
 		needs = append(needs, need{
 			"allocator.trace_events", fmt.Sprintf("a trace of %d calls", cfg.Allocator.TraceEvents),
 			events * int64(unsafe.Sizeof(allocator.TraceEvent{})),
@@ -77,17 +77,21 @@ func hostNeeds(cfg configs.Config, set data.Dataset, kinds []string) []need {
 
 // checkMemory returns an error if the machine cannot have what a run needs, which
 // on the host would be the end of the process.
-func (b *backend) checkMemory(cfg configs.Config, set data.Dataset, kinds []string) error {
-	if slices.Contains(kinds, customPool) || slices.Contains(kinds, plannedPool) {
-		o, err := poolOptions(cfg, b.driver())
+func (b *backend) checkMemory(cfg configs.Config, set data.Dataset, among []contender) error {
+	mallocPools := 0
+	for _, c := range among {
+		if !c.hasPool() {
+			continue
+		}
+		o, err := poolOptions(c.of(cfg), b.driver())
 		if err != nil {
 			return err
 		}
-		if o.Segments == allocator.SegmentsVirtual && !b.graph { // what is captured has malloc segments
-			cfg.Allocator.SegmentBytes = 0
+		if b.graph || o.Segments == allocator.SegmentsMalloc { // what is captured has malloc segments
+			mallocPools++
 		}
 	}
-	device, host := deviceNeed(cfg, set, kinds), hostNeeds(cfg, set, kinds)
+	device, host := deviceNeed(cfg, set, among, mallocPools), hostNeeds(cfg, set, among)
 	if b.gpu {
 		free, _, err := b.driver().MemInfo()
 		if err != nil {
@@ -99,7 +103,7 @@ func (b *backend) checkMemory(cfg configs.Config, set data.Dataset, kinds []stri
 	} else {
 		host = append(host, device)
 	}
-	free, known := hostMemory("/proc/meminfo")
+	free, known := hostMemory()
 	if !known {
 		return nil
 	}
@@ -116,28 +120,19 @@ func enough(cfg configs.Config, place string, free int64, needs ...need) error {
 		return nil
 	}
 	n := most(needs)
-	return cfg.Errorf(n.key, "the run needs at least %s of %s memory, most of it for %s, and %s is to be had", mebibytes(sum), place, n.what, mebibytes(free))
+	return cfg.Errorf(n.key, "the run needs at least %s of %s memory, most of it for %s, and %s is to be had", size(sum), place, n.what, size(free))
 }
 
-// hostMemory returns the bytes of memory and swap that a file such as Linux's
-// /proc/meminfo calls available, and whether there is one that does.
-func hostMemory(path string) (bytes int64, known bool) {
-	f, err := os.Open(path)
+// hostMemory returns the bytes of memory and swap that can be had, and whether the
+// system says how many.
+func hostMemory() (bytes int64, known bool) {
+	memory, err := mem.VirtualMemory()
 	if err != nil {
 		return 0, false
 	}
-	defer f.Close()
-	for lines := bufio.NewScanner(f); lines.Scan(); {
-		name, rest, _ := strings.Cut(lines.Text(), ":")
-		if name != "MemAvailable" && name != "SwapFree" {
-			continue
-		}
-		var kib int64
-		if _, err := fmt.Sscanf(rest, "%d kB", &kib); err != nil {
-			return 0, false
-		}
-		bytes += kib << 10
-		known = known || name == "MemAvailable"
+	bytes = int64(memory.Available)
+	if swap, err := mem.SwapMemory(); err == nil {
+		bytes += int64(swap.Free)
 	}
-	return bytes, known
+	return bytes, true
 }

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"mlpool/cmd/train/internal/rundir"
 )
 
 // TestTraceIsChecked wants a trace that cannot be written to fail before training,
@@ -93,7 +95,7 @@ func TestLogsFail(t *testing.T) {
 		t.Skip(err)
 	}
 	t.Setenv(allocatorEnv, "")
-	for _, name := range []string{"train_losses.txt", "val_losses.txt", "val_accs.txt", metricsName} {
+	for _, name := range []string{"train_losses.txt", "val_losses.txt", "val_accs.txt", rundir.RecordsFile} {
 		path, logDir := writeConfig(t, "cpu", "")
 		if err := errors.Join(os.Mkdir(logDir, 0o777), os.Symlink(device, filepath.Join(logDir, name))); err != nil {
 			t.Fatal(err)
@@ -102,10 +104,10 @@ func TestLogsFail(t *testing.T) {
 		if code != exitFailure || strings.Count(stderr, "\n") != 1 || !strings.Contains(stderr, "log.log_dir: write "+filepath.Join(logDir, name)) {
 			t.Errorf("%s: exit code %d, stderr %q", name, code, stderr)
 		}
-		if !strings.Contains(stdout, "epoch 1/3  loss ") || strings.Contains(stdout, "epoch 2/3") || !strings.Contains(stdout, "logs in "+logDir) {
+		if !strings.Contains(stdout, "epoch 1/3  loss ") || strings.Contains(stdout, "epoch 2/3") || !strings.Contains(stdout, "run in "+logDir) {
 			t.Errorf("%s: stdout:\n%s", name, stdout)
 		}
-		for other, want := range map[string]int{"train_losses.txt": 19, "val_losses.txt": 1, "val_accs.txt": 1, metricsName: 1} {
+		for other, want := range map[string]int{"train_losses.txt": 19, "val_losses.txt": 1, "val_accs.txt": 1, rundir.RecordsFile: 1} {
 			if other == name {
 				continue
 			}

@@ -2,59 +2,89 @@ package main
 
 import (
 	"fmt"
-	"strings"
+	"slices"
+	"strconv"
 	"text/tabwriter"
 	"time"
 
 	"mlpool/allocator"
-
+	"mlpool/cmd/train/internal/paired"
+	"mlpool/cmd/train/internal/rundir"
 	"mlpool/kernels/device"
 )
 
-// printEpoch prints the line of an epoch.
-func (s *session) printEpoch(r record) {
-	name := ""
-	if len(s.runners) > 1 {
-		name = fmt.Sprintf("%-7s", r.Allocator)
+// printEpoch prints the line of an epoch. It fits 120 columns: the rest is in the summary
+// and the logs. In a comparison the number of driver calls is not in it either.
+func (s *session) printEpoch(r rundir.Record) {
+	line := fmt.Sprintf("epoch %d/%d  loss %.4g  val loss %.4g  val acc %.2f %%", r.Epoch, s.cfg.Train.NumEpochs, r.Loss, r.ValLoss, 100*r.ValAcc)
+	if s.cfg.Train.TimeEpoch {
+		line += fmt.Sprintf("  train %s ms  in allocator %s ms", short(r.TrainMS, 1), short(r.AllocatorMS, 2))
 	}
 	if r.Interrupted {
-		fmt.Fprintf(s.stdout, "%sepoch %d interrupted after %d steps  loss %.4g\n", name, r.Epoch, r.Steps, r.Loss)
-		return
+		line = fmt.Sprintf("epoch %d interrupted after %s  loss %.4g", r.Epoch, count(r.Steps, "step"), r.Loss)
 	}
-	line := fmt.Sprintf("%sepoch %d/%d  loss %.4g  val loss %.4g  val acc %.2f %%",
-		name, r.Epoch, s.cfg.Train.NumEpochs, r.Loss, r.ValLoss, 100*r.ValAcc)
-	if s.cfg.Train.TimeEpoch {
-		line += fmt.Sprintf("  train %.1f ms  val %.1f ms  allocs %d  driver calls %d  in allocator %.2f ms  peak %s of %s",
-			r.TrainMS, r.ValMS, r.Allocs, r.DriverCalls, r.AllocatorMS, mebibytes(r.PeakAllocated), mebibytes(r.PeakReserved))
+	if len(s.runners) > 1 {
+		line = fmt.Sprintf("%-*s  %s", s.nameWidth(), r.Allocator, line)
+	} else if s.cfg.Train.TimeEpoch && !r.Interrupted {
+		line += fmt.Sprintf("  driver calls %d", r.DriverCalls)
 	}
-	fmt.Fprintln(s.stdout, line)
+	_ = s.bar.print(s.stdout, line+"\n") // standard output remembers its error
 }
 
-func mebibytes(n int64) string { return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20)) }
+// nameWidth is that of the longest name of a runner.
+func (s *session) nameWidth() (width int) {
+	for _, r := range s.runners {
+		width = max(width, len(r.String()))
+	}
+	return width
+}
+
+// short is a number with so many decimals, or with none from 1000 on.
+func short(v float64, decimals int) string {
+	if v >= 1000 {
+		decimals = 0
+	}
+	return strconv.FormatFloat(v, 'f', decimals, 64)
+}
+
+// size is a number of bytes in the largest unit of which there is one at least.
+func size(bytes int64) string {
+	const units = "KMGTPE"
+	if bytes < 1<<10 {
+		return fmt.Sprintf("%d B", bytes)
+	}
+	v, unit := float64(bytes)/(1<<10), 0
+	for v >= 1<<10 {
+		v /= 1 << 10
+		unit++
+	}
+	return fmt.Sprintf("%.1f %ciB", v, units[unit])
+}
+
+// count is a number of things: 1 step, 2 steps.
+func count(n int, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
+}
 
 // printSummary ends a run: what the median epoch took, or the allocators side
-// by side, and where the logs are.
+// by side, and where the run's folder is.
 func (s *session) printSummary(elapsed time.Duration) {
-	var dirs []string
-	trained := false
-	for _, r := range s.runners {
-		if r.logs != nil {
-			dirs = append(dirs, r.logs.dir)
-		}
-		trained = trained || len(r.records) > 0
-	}
-	switch {
-	case !trained:
+	if !slices.ContainsFunc(s.runners, func(r *runner) bool { return len(r.records) > 0 }) {
 		return
-	case len(s.runners) > 1:
-		s.printComparison()
-	default:
-		s.printMedian()
+	}
+	all := s.results()
+	if len(s.runners) > 1 {
+		s.printComparison(all)
+	} else if f := all.Runs[0].Figures; f != nil {
+		s.printFigures(s.runners[0], f)
 	}
 	s.printPlans()
 	fmt.Fprintf(s.stdout, "%.1f s in all", elapsed.Seconds())
-	if dirs != nil {
-		fmt.Fprintf(s.stdout, "; logs in %s", strings.Join(dirs, ", "))
+	if s.dir != "" {
+		fmt.Fprintf(s.stdout, "; run in %s", s.dir)
 	}
 	fmt.Fprintln(s.stdout)
 }
@@ -68,106 +98,93 @@ func (s *session) printPlans() {
 			continue
 		}
 		for _, p := range plan.Plans() {
-			fmt.Fprintf(s.stdout, "plan of %d requests: slab of %s, at least %s; replayed %d times, not kept to %d times\n",
-				p.Requests, mebibytes(p.Slab), mebibytes(p.LowerBound), p.Replays, p.Mismatches)
+			fmt.Fprintf(s.stdout, "plan of %s: slab of %s, at least %s; replayed %s, not kept to %s\n",
+				count(p.Requests, "request"), size(p.Slab), size(p.LowerBound), count(int(p.Replays), "time"), count(int(p.Mismatches), "time"))
 		}
 	}
 }
 
-// printMedian sums up a run on one allocator, unless its first epoch was
-// interrupted.
-func (s *session) printMedian() {
-	r := s.runners[0]
-	all := whole(r.records)
-	if len(all) == 0 {
-		return
-	}
-	epochs, title := steady(all), "median epoch"
-	if len(all) == 1 {
-		title = "the only epoch, which pays for what is done once,"
-	}
+// printFigures sums up a run on one allocator.
+func (s *session) printFigures(r *runner, f *figures) {
 	segments := ""
 	if kind := r.segments(); kind != "" {
 		segments = ", " + kind + " segments"
 	}
-	best := quantile(all, 1, func(r record) float64 { return r.ValAcc })
-	fmt.Fprintf(s.stdout, "%s allocator%s: %s %.1f ms (%.1f to %.1f), of it %.2f ms in the allocator; best validation accuracy %.2f %%; peak %s allocated, %s reserved\n",
-		r.kind, segments, title, median(epochs, record.totalMS), quantile(epochs, 0, record.totalMS), quantile(epochs, 1, record.totalMS),
-		median(epochs, allocatorMS), 100*best, mebibytes(last(all).PeakAllocated), mebibytes(last(all).PeakReserved))
+	epochs := fmt.Sprintf("median of %d epochs after the first", f.Epochs)
+	switch len(whole(r.records)) {
+	case 1:
+		epochs = "the only epoch, which pays for what is done once"
+	case 2:
+		epochs = "the epoch after the first"
+	}
+	fmt.Fprintf(s.stdout, "%s allocator%s, %s:\n", r, segments, epochs)
+	spread := ""
+	if f.Epochs > 1 {
+		spread = fmt.Sprintf(" (%.1f to %.1f)", f.FastestMS, f.SlowestMS)
+	}
+	fmt.Fprintf(s.stdout, "  time      %.1f ms%s, of it validation %.1f ms, in the allocator %.2f ms\n", f.MedianMS, spread, f.ValMS, f.AllocatorMS)
+	fmt.Fprintf(s.stdout, "  memory    peak %s allocated, %s reserved; %.1f allocations a step\n", size(f.PeakAllocated), size(f.PeakReserved), f.AllocsPerStep)
+	fmt.Fprintf(s.stdout, "  accuracy  %.2f %% in validation, at best %.2f %%\n", 100*f.ValAcc, 100*f.BestValAcc)
 }
-
-func allocatorMS(r record) float64 { return r.AllocatorMS }
 
 // printComparison prints a table with a column for each allocator; differences
 // are from the first. A run that was cut short is compared as far as all got.
-func (s *session) printComparison() {
-	common := len(whole(s.runners[0].records))
-	steps := len(s.runners[0].losses)
-	for _, r := range s.runners {
-		common = min(common, len(whole(r.records)))
-		steps = min(steps, len(r.losses))
-	}
+func (s *session) printComparison(all results) {
+	records, steps := s.compared()
+	common := len(records[0])
 	if common == 0 {
 		fmt.Fprintln(s.stdout, "nothing to compare yet: not every allocator has done an epoch")
 		return
 	}
-	epochs := func(r *runner) []record { return steady(whole(r.records)[:common]) }
-
 	w := tabwriter.NewWriter(s.stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
-	row := func(name string, cell func(r *runner) string) {
+	row := func(name string, cell func(i int, f *figures) string) {
 		fmt.Fprintf(w, "%s\t", name)
-		for _, r := range s.runners {
-			fmt.Fprintf(w, "%s\t", cell(r))
+		for i, r := range all.Runs {
+			fmt.Fprintf(w, "%s\t", cell(i, r.Figures))
 		}
 		fmt.Fprintln(w)
 	}
-	// number prints the median over the steady epochs.
-	number := func(format string, f func(record) float64) func(*runner) string {
-		return func(r *runner) string { return fmt.Sprintf(format, median(epochs(r), f)) }
-	}
-	perStep := func(f func(record) float64) func(record) float64 {
-		return func(r record) float64 { return f(r) / float64(r.Steps) }
-	}
-	base := median(epochs(s.runners[0]), record.totalMS)
-
-	row("", func(r *runner) string { return r.kind })
-	row("segments", (*runner).segments)
-	row("median epoch", number("%.2f ms", record.totalMS))
-	row("fastest to slowest", func(r *runner) string {
-		e := epochs(r)
-		return fmt.Sprintf("%.2f to %.2f", quantile(e, 0, record.totalMS), quantile(e, 1, record.totalMS))
-	})
-	row("difference", func(r *runner) string {
-		return fmt.Sprintf("%+.1f %%", 100*(median(epochs(r), record.totalMS)/base-1))
-	})
-	row("in allocator, a step", number("%.2f µs", perStep(func(r record) float64 { return 1000 * r.AllocatorMS })))
-	row("allocations, a step", number("%.1f", perStep(func(r record) float64 { return float64(r.Allocs) })))
-	row("driver calls, a step", number("%.1f", perStep(func(r record) float64 { return float64(r.DriverCalls) })))
-	row("peak allocated", func(r *runner) string { return mebibytes(last(epochs(r)).PeakAllocated) })
-	row("peak reserved", func(r *runner) string { return mebibytes(last(epochs(r)).PeakReserved) })
-	row("validation accuracy", func(r *runner) string { return fmt.Sprintf("%.2f %%", 100*last(epochs(r)).ValAcc) })
-	row(fmt.Sprintf("losses over %.4g epochs", float64(steps)/float64(s.runners[0].trainer.Steps())), func(r *runner) string {
-		if r == s.runners[0] {
+	row("", func(i int, _ *figures) string { return s.runners[i].String() })
+	row("segments", func(i int, _ *figures) string { return s.runners[i].segments() })
+	row("median epoch", func(_ int, f *figures) string { return fmt.Sprintf("%.2f ms", f.MedianMS) })
+	row("fastest to slowest", func(_ int, f *figures) string { return fmt.Sprintf("%.2f to %.2f", f.FastestMS, f.SlowestMS) })
+	row("difference", func(i int, _ *figures) string {
+		if i == 0 {
 			return ""
 		}
-		return agreement(r.losses[:steps], s.runners[0].losses[:steps])
+		return all.Runs[i].paired.String()
 	})
+	row("in allocator, a step", func(_ int, f *figures) string { return fmt.Sprintf("%.2f µs", f.AllocatorUSPerStep) })
+	row("allocations, a step", func(_ int, f *figures) string { return fmt.Sprintf("%.1f", f.AllocsPerStep) })
+	row("driver calls, a step", func(_ int, f *figures) string { return fmt.Sprintf("%.1f", f.DriverCallsPerStep) })
+	row("peak allocated", func(_ int, f *figures) string { return size(f.PeakAllocated) })
+	row("peak reserved", func(_ int, f *figures) string { return size(f.PeakReserved) })
+	row("validation accuracy", func(_ int, f *figures) string { return fmt.Sprintf("%.2f %%", 100*f.ValAcc) })
+	row("losses over "+count(steps, "step"), func(i int, _ *figures) string { return all.Runs[i].Losses })
 	fmt.Fprintln(s.stdout)
 	w.Flush()
-	switch common {
+	fmt.Fprintln(s.stdout, s.compareNote(common))
+}
+
+// compareNote says what the figures of a comparison are of, and the differences.
+func (s *session) compareNote(epochs int) string {
+	text := fmt.Sprintf("medians of %d epochs after the first, interleaved", epochs-1)
+	switch epochs {
 	case 1:
-		fmt.Fprintln(s.stdout, "one epoch each, the first, which pays for what is done once")
+		text = "one epoch each, the first, which pays for what is done once"
 	case 2:
-		fmt.Fprintln(s.stdout, "one epoch each, the second, interleaved")
-	default:
-		fmt.Fprintf(s.stdout, "medians of %d epochs after the first, interleaved\n", common-1)
+		text = "one epoch each, the second, interleaved"
 	}
+	if pairs := max(1, epochs-1); pairs < paired.MinPairs {
+		return text + "; too few epochs for an interval"
+	}
+	return text + "; mean differences of epochs side by side, with 95 % intervals"
 }
 
 // printProfile prints where the time of a step goes. Shares are of the time
 // from one step to the next.
-func (s *session) printProfile(kind string, p device.Profile) {
-	fmt.Fprintf(s.stdout, "\n%s allocator, a step of %d more, timed operation by operation:\n", kind, p.Steps)
+func (s *session) printProfile(name string, p device.Profile) {
+	fmt.Fprintf(s.stdout, "\n%s allocator, a step of %d more, timed operation by operation:\n", name, p.Steps)
 	w := tabwriter.NewWriter(s.stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
 	row := func(name, count string, t time.Duration, flops, bytes float64) {
 		rate := func(amount, unit float64) string {

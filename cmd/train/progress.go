@@ -3,36 +3,18 @@ package main
 import (
 	"errors"
 	"io"
-	"os"
 	"sync"
 	"time"
 
 	"github.com/schollz/progressbar/v3"
-	"golang.org/x/term"
 )
-
-// isTerminal says whether w is a terminal, where a bar can be drawn.
-func isTerminal(w io.Writer) bool {
-	f, ok := w.(*os.File)
-	return ok && term.IsTerminal(int(f.Fd()))
-}
-
-func newBar(w io.Writer, total int64, options ...progressbar.Option) *progressbar.ProgressBar {
-	return progressbar.NewOptions64(total, append(options,
-		progressbar.OptionSetWriter(w),
-		progressbar.OptionSetWidth(30),
-		progressbar.OptionShowCount(),
-		progressbar.OptionClearOnFinish(),
-		progressbar.OptionSetPredictTime(true),
-	)...)
-}
 
 // progress is the bar of a training run. It looks at the number of steps a few
 // times a second, so that the steps themselves need not report. A nil progress
 // draws nothing.
 type progress struct {
 	mu   sync.Mutex
-	bar  *progressbar.ProgressBar
+	bar  *bar
 	done func() int64
 	err  error // of the terminal
 	stop chan struct{}
@@ -41,10 +23,13 @@ type progress struct {
 
 // newProgress starts a bar on w if that is a terminal.
 func newProgress(w io.Writer, total int64, done func() int64) *progress {
-	if !isTerminal(w) {
+	terminal := terminalOf(w)
+	if terminal == nil {
 		return nil
 	}
-	p := &progress{bar: newBar(w, total, progressbar.OptionShowIts(), progressbar.OptionSetItsString("steps")), done: done, stop: make(chan struct{})}
+	p := &progress{bar: newBar(terminal, total, progressbar.OptionShowIts(), progressbar.OptionSetItsString("steps")), done: done, stop: make(chan struct{})}
+	draw := func() { p.draw(func() error { return p.bar.set(p.done()) }) }
+	draw()
 	p.wg.Go(func() {
 		tick := time.NewTicker(100 * time.Millisecond)
 		defer tick.Stop()
@@ -53,7 +38,7 @@ func newProgress(w io.Writer, total int64, done func() int64) *progress {
 			case <-p.stop:
 				return
 			case <-tick.C:
-				p.draw(func() error { return p.bar.Set64(p.done()) })
+				draw()
 			}
 		}
 	})
@@ -62,31 +47,29 @@ func newProgress(w io.Writer, total int64, done func() int64) *progress {
 
 // draw runs f, which draws, by itself. finish returns its error.
 func (p *progress) draw(f func() error) {
-	if p == nil {
-		return
-	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.err = errors.Join(p.err, f())
 }
 
+// describe sets the text in front of the bar.
 func (p *progress) describe(text string) {
-	p.draw(func() error { p.bar.Describe(text); return nil })
-}
-
-// clear makes room for a line of output; the bar comes back by itself.
-func (p *progress) clear() {
-	p.draw(func() error { return p.bar.Clear() })
-}
-
-// note writes a line to w, the bar's terminal where there is a bar, which comes back
-// below it.
-func (p *progress) note(w io.Writer, line string) (err error) {
-	write := func() error { _, err = io.WriteString(w, line); return err }
-	if p == nil {
-		return write()
+	if p != nil {
+		p.draw(func() error { p.bar.describe(text); return nil })
 	}
-	p.draw(func() error { return errors.Join(p.bar.Clear(), write()) })
+}
+
+// print writes a line to w in the place of the bar, which comes back below it by itself.
+func (p *progress) print(w io.Writer, line string) (err error) {
+	if p == nil {
+		_, err = io.WriteString(w, line)
+		return err
+	}
+	p.draw(func() error {
+		cleared := p.bar.erase()
+		_, err = io.WriteString(w, line)
+		return cleared
+	})
 	return err
 }
 
@@ -97,7 +80,7 @@ func (p *progress) finish() error {
 	}
 	close(p.stop)
 	p.wg.Wait()
-	p.draw(func() error { return p.bar.Exit() })
+	p.draw(p.bar.erase)
 	return p.err
 }
 
@@ -106,7 +89,7 @@ func (p *progress) finish() error {
 type downloadBar struct {
 	w    io.Writer
 	file string
-	bar  *progressbar.ProgressBar
+	bar  *bar
 	err  error
 }
 
@@ -116,16 +99,24 @@ func newDownloadBar(w io.Writer) *downloadBar { return &downloadBar{w: w} }
 func (d *downloadBar) update(file string, done, total int64) {
 	if done == 0 || file != d.file {
 		d.file = file
-		if !isTerminal(d.w) {
+		terminal := terminalOf(d.w)
+		if terminal == nil {
 			_, err := io.WriteString(d.w, "train: downloading "+file+"\n")
 			d.err = errors.Join(d.err, err)
 			return
 		}
-		d.bar = newBar(d.w, total, progressbar.OptionShowBytes(true), progressbar.OptionSetDescription(file))
+		d.bar = newBar(terminal, total, progressbar.OptionShowBytes(true))
+		d.bar.describe(file)
 	}
 	if d.bar != nil {
-		d.err = errors.Join(d.err, d.bar.Set64(done))
+		d.err = errors.Join(d.err, d.bar.set(done))
 	}
 }
 
-func (d *downloadBar) finish() error { return d.err }
+// finish ends the bar and returns what failed in drawing it.
+func (d *downloadBar) finish() error {
+	if d.bar != nil {
+		d.err = errors.Join(d.err, d.bar.erase())
+	}
+	return d.err
+}

@@ -10,6 +10,7 @@ import (
 
 	"mlpool/allocator"
 	"mlpool/allocator/allocatortest"
+	"mlpool/cmd/train/internal/rundir"
 	"mlpool/configs"
 	"mlpool/kernels/device"
 )
@@ -83,16 +84,16 @@ func TestSegmentsShown(t *testing.T) {
 		setConfig(t, path, setting, now)
 		setting = now
 		code, stdout, stderr := train(context.Background(), path)
-		title := c.env + " allocator: median epoch"
+		title := c.env + " allocator, median of 2 epochs after the first:\n"
 		if c.want != "" {
-			title = c.env + " allocator, " + c.want + " segments: median epoch"
+			title = c.env + " allocator, " + c.want + " segments, median of 2 epochs after the first:\n"
 		}
 		if code != 0 || !strings.Contains(stdout, title) {
 			t.Fatalf("exit code %d, %s, no %q in:\n%s", code, stderr, title, stdout)
 		}
-		dir := logDir(root, c.env, false)
-		for _, line := range lines(t, filepath.Join(dir, metricsName)) {
-			var r record
+		dir := logDir(root, contender{kind: c.env})
+		for _, line := range lines(t, filepath.Join(dir, rundir.RecordsFile)) {
+			var r rundir.Record
 			if err := json.Unmarshal([]byte(line), &r); err != nil || r.Segments != c.want {
 				t.Errorf("%s, %q: %v, logged %q, want %q", c.env, c.config, err, r.Segments, c.want)
 			}
@@ -134,7 +135,7 @@ func TestVirtualGraph(t *testing.T) {
 	t.Setenv(allocatorEnv, "")
 	path, _ := writeConfig(t, "cpu", "executor = 'graph'\n[allocator]\nsegments = 'virtual'\n")
 	code, stdout, stderr := train(context.Background(), path)
-	if want := "custom allocator, virtual and malloc segments: median epoch"; code != 0 || !strings.Contains(stdout, want) {
+	if want := "custom allocator, virtual and malloc segments, median of 2 epochs after the first:\n"; code != 0 || !strings.Contains(stdout, want) {
 		t.Errorf("exit code %d, %s, no %q in:\n%s", code, stderr, want, stdout)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"mlpool/allocator"
+	"mlpool/cmd/train/internal/rundir"
 	"mlpool/configs"
 	"mlpool/data"
 	"mlpool/kernels"
@@ -33,21 +34,25 @@ const (
 	graphNodes = 1 << 13
 )
 
-// runner trains one model on one kind of allocator: one for what is done
+// runner trains one model on one contender: an allocator for what is done
 // eagerly and, for the executor "graph", a second for what is captured.
 type runner struct {
-	kind    string
+	contender
+	cfg     configs.Config // with the contender's strategy
 	allocs  []*allocator.Timed
 	device  *device.Device
 	trainer *model.Trainer[device.Tensor]
-	logs    *logs
+	logs    *rundir.Logs   // in log_dir; nil: none
+	folder  *rundir.Folder // of the run; nil: none
+	facts   rundir.Facts
 	trace   *allocator.Trace // nil: none is wanted
-	records []record
+	records []rundir.Record
 	losses  []float32 // of each step
 }
 
 // prepare makes the runner ready to train.
-func (r *runner) prepare(b *backend, cfg configs.Config, set data.Dataset, stdout io.Writer) error {
+func (r *runner) prepare(b *backend, set data.Dataset, verbose func(line string)) error {
+	cfg := r.cfg
 	eager, err := r.own(r.watched(b, cfg))
 	if err != nil {
 		return err
@@ -62,7 +67,7 @@ func (r *runner) prepare(b *backend, cfg configs.Config, set data.Dataset, stdou
 	if cfg.Train.Verbose {
 		opt.VerboseEvery = verboseEvery
 		opt.Verbose = func(step int, loss float32) {
-			fmt.Fprintf(stdout, "%s: epoch %d, step %d: loss %.4g\n", r.kind, len(r.records)+1, step, loss)
+			verbose(fmt.Sprintf("%s: epoch %d, step %d: loss %.4g\n", r, len(r.records)+1, step, loss))
 		}
 	}
 	if cfg.Train.Nvtx {
@@ -123,14 +128,14 @@ func (r *runner) stats() (sum allocator.Stats, spent time.Duration) {
 
 // epoch trains for one epoch and returns what it came to, with the loss of each
 // step.
-func (r *runner) epoch(ctx context.Context) (record, []float32, error) {
+func (r *runner) epoch(ctx context.Context) (rundir.Record, []float32, error) {
 	before, spentBefore := r.stats()
 	e, err := r.trainer.Epoch(ctx)
 	if err != nil {
-		return record{}, nil, err
+		return rundir.Record{}, nil, err
 	}
 	after, spent := r.stats()
-	rec := newRecord(r.kind, e, before, after, spent-spentBefore)
+	rec := newRecord(r.String(), e, before, after, spent-spentBefore)
 	rec.Segments = r.segments()
 	r.records = append(r.records, rec)
 	r.losses = append(r.losses, e.Losses...)
@@ -145,25 +150,27 @@ func (r *runner) close() error {
 	for _, a := range r.allocs {
 		errs = append(errs, a.Close())
 	}
-	if r.logs != nil {
-		errs = append(errs, r.logs.close())
-	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, r.logs.Close())...)
 }
 
 // errInterrupted is the end of a run whose context was cancelled.
 var errInterrupted = errors.New("interrupted")
 
+// interrupted says whether err is that end.
+func interrupted(err error) bool {
+	return errors.Is(err, errInterrupted) || errors.Is(err, context.Canceled)
+}
+
 // divergedError is the end of a run whose loss became NaN or infinite.
 type divergedError struct {
-	kind        string // of allocator, where there are several
+	name        string // of the allocator, where there are several
 	epoch, step int
 }
 
 func (e *divergedError) Error() string {
 	text := fmt.Sprintf("diverged in epoch %d at step %d: lower learning_rate", e.epoch, e.step)
-	if e.kind != "" {
-		return e.kind + " " + text
+	if e.name != "" {
+		return e.name + " " + text
 	}
 	return text
 }
@@ -172,39 +179,41 @@ func (e *divergedError) Error() string {
 type session struct {
 	cfg            configs.Config
 	runners        []*runner
+	dir            string // the folder of the run or comparison; empty: none
 	stdout, stderr io.Writer
 	bar            *progress
 }
 
-// newSession makes ready to train on each kind of allocator. The logs of earlier
-// runs are lost only when all is ready.
-func newSession(b *backend, cfg configs.Config, set data.Dataset, kinds []string, stdout, stderr io.Writer) (s *session, err error) {
+// newSession makes ready to train on each contender. Nothing is logged before begin: the
+// logs of earlier runs are lost only when all is ready.
+func newSession(b *backend, cfg configs.Config, set data.Dataset, among []contender, stdout, stderr io.Writer) (s *session, err error) {
 	s = &session{cfg: cfg, stdout: stdout, stderr: stderr}
 	defer func() {
 		if err != nil {
 			s, err = nil, errors.Join(err, s.close())
 		}
 	}()
-	for _, kind := range kinds {
-		logs, err := openLogs(logDir(cfg.Log.LogDir, kind, len(kinds) > 1))
-		if err != nil {
-			return s, cfg.Errorf("log.log_dir", "%w", err)
+	for _, c := range among {
+		r := &runner{contender: c, cfg: c.of(cfg)}
+		if cfg.Log.LogDir != "" && len(among) == 1 {
+			if r.logs, err = rundir.OpenLogs(logDir(cfg.Log.LogDir, c)); err != nil {
+				return s, cfg.Errorf("log.log_dir", "%w", err)
+			}
 		}
-		s.runners = append(s.runners, &runner{kind: kind, logs: logs})
+		s.runners = append(s.runners, r)
 	}
 	for _, r := range s.runners {
-		if err := r.prepare(b, cfg, set, stdout); err != nil {
+		if err := r.prepare(b, set, s.verbose); err != nil {
 			return s, err
 		}
 	}
-	for _, r := range s.runners {
-		if err := r.logs.begin(); err != nil {
-			return s, cfg.Errorf("log.log_dir", "%w", err)
-		}
-	}
 	runtime.GC() // what loading left behind is not collected in the first epoch
-	s.bar = newProgress(stderr, s.totalSteps(), s.stepsDone)
 	return s, nil
+}
+
+// verbose prints a line during an epoch.
+func (s *session) verbose(line string) {
+	_ = s.bar.print(s.stdout, line) // standard output remembers its error
 }
 
 func (s *session) totalSteps() int64 {
@@ -226,6 +235,7 @@ func (s *session) train(ctx context.Context) (err error) {
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 	}
+	s.bar = newProgress(s.stderr, s.totalSteps(), s.stepsDone)
 	stop := s.announce(ctx)
 	defer func() { err = errors.Join(err, stop()) }()
 	start := time.Now()
@@ -245,7 +255,7 @@ func (s *session) train(ctx context.Context) (err error) {
 		if err != nil {
 			return fmt.Errorf("profile: %w", err)
 		}
-		s.printProfile(r.kind, p)
+		s.printProfile(r.String(), p)
 	}
 	return nil
 }
@@ -255,7 +265,7 @@ func (s *session) train(ctx context.Context) (err error) {
 func (s *session) announce(ctx context.Context) (stop func() error) {
 	said := make(chan error, 1)
 	cancel := context.AfterFunc(ctx, func() {
-		said <- s.bar.note(s.stderr, "train: interrupted: finishing the step at hand; press Ctrl-C again to end now\n")
+		said <- s.bar.print(s.stderr, "train: interrupted: finishing the step at hand; press Ctrl-C again to end now\n")
 	})
 	return func() error {
 		if cancel() {
@@ -276,7 +286,7 @@ func (s *session) epochs(ctx context.Context) error {
 			}
 			r := s.runners[(i+epoch)%len(s.runners)]
 			rec, err := s.epoch(ctx, r, epoch+1)
-			if rec.diverged > 0 {
+			if rec.Diverged > 0 {
 				diverged = append(diverged, s.diverged(rec))
 			}
 			if err != nil {
@@ -290,20 +300,20 @@ func (s *session) epochs(ctx context.Context) error {
 	return nil
 }
 
-func (s *session) diverged(rec record) error {
-	e := &divergedError{epoch: rec.Epoch, step: rec.diverged}
+func (s *session) diverged(rec rundir.Record) error {
+	e := &divergedError{epoch: rec.Epoch, step: rec.Diverged}
 	if len(s.runners) > 1 {
-		e.kind = rec.Allocator
+		e.name = rec.Allocator
 	}
 	return e
 }
 
 // epoch trains a runner for one epoch, prints its line and then logs it: what was
 // trained is seen even where it cannot be logged.
-func (s *session) epoch(ctx context.Context, r *runner, number int) (record, error) {
+func (s *session) epoch(ctx context.Context, r *runner, number int) (rundir.Record, error) {
 	s.bar.describe(fmt.Sprintf("epoch %d/%d", number, s.cfg.Train.NumEpochs))
 	if s.cfg.Train.Nvtx {
-		kernels.PushRange(fmt.Sprintf("%s epoch %d", r.kind, number))
+		kernels.PushRange(fmt.Sprintf("%s epoch %d", r, number))
 	}
 	rec, losses, err := r.epoch(ctx)
 	if s.cfg.Train.Nvtx {
@@ -312,9 +322,8 @@ func (s *session) epoch(ctx context.Context, r *runner, number int) (record, err
 	if err != nil {
 		return rec, err
 	}
-	s.bar.clear()
 	s.printEpoch(rec)
-	if err := r.logs.add(rec, losses); err != nil {
+	if err := errors.Join(r.logs.Add(rec, losses), r.folder.Add(rec, losses)); err != nil {
 		return rec, s.cfg.Errorf("log.log_dir", "%w", err)
 	}
 	if rec.Interrupted {

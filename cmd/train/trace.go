@@ -38,7 +38,7 @@ func (s *session) writeTraces() error {
 		if r.trace == nil {
 			continue
 		}
-		note, err := writeTrace(r.trace, tracePath(s.cfg.Allocator.Trace, r.kind, len(s.runners) > 1))
+		note, err := writeTrace(r.trace, tracePath(s.cfg.Allocator.Trace, r.contender, len(s.runners) > 1))
 		if err == nil {
 			fmt.Fprintln(s.stdout, note)
 		} else {
@@ -51,12 +51,12 @@ func (s *session) writeTraces() error {
 
 // checkTraces returns an error if a trace could not be written after training. It
 // changes no file that is there.
-func checkTraces(cfg configs.Config, kinds []string) error {
+func checkTraces(cfg configs.Config, among []contender) error {
 	if cfg.Allocator.Trace == "" {
 		return nil
 	}
-	for _, kind := range kinds {
-		if err := checkWritable(tracePath(cfg.Allocator.Trace, kind, len(kinds) > 1)); err != nil {
+	for _, c := range among {
+		if err := checkWritable(tracePath(cfg.Allocator.Trace, c, len(among) > 1)); err != nil {
 			return cfg.Errorf("allocator.trace", "%w", err)
 		}
 	}
@@ -78,14 +78,14 @@ func checkWritable(path string) error {
 	return f.Close()
 }
 
-// tracePath is where the trace of one of several kinds of allocator goes:
-// trace.csv of plan to trace.plan.csv.
-func tracePath(path, kind string, several bool) string {
+// tracePath is where the trace of one of several allocators goes: trace.csv of
+// custom:bestfit to trace.custom-bestfit.csv.
+func tracePath(path string, c contender, several bool) string {
 	if !several {
 		return path
 	}
 	ext := filepath.Ext(path)
-	return strings.TrimSuffix(path, ext) + "." + kind + ext
+	return strings.TrimSuffix(path, ext) + "." + c.file() + ext
 }
 
 // writeTrace writes a trace, as its file's name says: .json for Perfetto, .csv as

@@ -1,0 +1,220 @@
+package main
+
+import (
+	"bytes"
+	"encoding/csv"
+	"encoding/json"
+	"fmt"
+	"io"
+	"path/filepath"
+
+	"github.com/jszwec/csvutil"
+
+	"mlpool/cmd/train/internal/paired"
+	"mlpool/cmd/train/internal/rundir"
+)
+
+// Results are what the runs of a session came to: the JSON of -json, and of
+// comparison.json.
+type results struct {
+	// Folder is that of the run, or of the comparison; empty: nothing is logged.
+	Folder string   `json:"folder,omitempty"`
+	Runs   []result `json:"runs"` // the first is what differences are from
+}
+
+// A result is what one run came to, with the facts of its run.json.
+type result struct {
+	rundir.Facts
+	Folder  string   `json:"folder,omitempty"`
+	Figures *figures `json:"figures,omitempty"` // nil: no epoch to tell of
+	// Difference is that from the first run, of what an epoch takes. It is nil in that.
+	Difference *difference `json:"difference,omitempty"`
+	// Losses says whether those of the training steps are the first run's, bit for bit:
+	// "identical" or "differ from step 2 on". It is empty in that.
+	Losses string `json:"losses,omitempty"`
+
+	paired paired.Difference // that Difference is of
+}
+
+// Figures are of the epochs after the first, which pays for what is done once, or of the
+// first where there is no other; in a comparison, as far as all runs got. Times and counts
+// are medians.
+type figures struct {
+	Epochs int `json:"epochs"` // that the figures are of
+
+	MedianMS  float64 `json:"median_ms"` // of an epoch with its validation
+	FastestMS float64 `json:"fastest_ms"`
+	P25MS     float64 `json:"p25_ms"`
+	P75MS     float64 `json:"p75_ms"`
+	SlowestMS float64 `json:"slowest_ms"`
+	ValMS     float64 `json:"val_ms"`
+
+	AllocatorMS        float64 `json:"allocator_ms"` // of an epoch; an estimate: see allocator.Timed
+	AllocatorUSPerStep float64 `json:"allocator_us_per_step"`
+	AllocsPerStep      float64 `json:"allocs_per_step"`
+	DriverCallsPerStep float64 `json:"driver_calls_per_step"`
+	PeakAllocated      int64   `json:"peak_allocated_bytes"`
+	PeakReserved       int64   `json:"peak_reserved_bytes"`
+
+	ValLoss    rundir.Nats `json:"val_loss_nats"` // after the last of the epochs
+	ValAcc     float64     `json:"val_acc"`       // likewise, 0 to 1
+	BestValAcc float64     `json:"best_val_acc"`  // of all epochs, 0 to 1
+}
+
+// A difference is how much longer, or shorter, an epoch takes than the first run's of
+// the same number, in percent of that.
+type difference struct {
+	Pairs   int     `json:"pairs"` // of epochs
+	Percent float64 `json:"percent"`
+	// Low and High are the 95 % interval of the difference; nil: too few epochs.
+	Low         *float64 `json:"low_percent"`
+	High        *float64 `json:"high_percent"`
+	WithinNoise bool     `json:"within_noise"` // 0 is in the interval
+}
+
+// newFigures are those of whole epochs, of which there is one at least.
+func newFigures(all []rundir.Record) *figures {
+	epochs := steady(all)
+	perStep := func(f func(rundir.Record) float64) float64 {
+		return median(epochs, func(r rundir.Record) float64 { return f(r) / float64(r.Steps) })
+	}
+	allocatorMS := func(r rundir.Record) float64 { return r.AllocatorMS }
+	ms := func(q float64) float64 { return quantile(epochs, q, rundir.Record.TotalMS) }
+	at := last(all)
+	return &figures{
+		Epochs:   len(epochs),
+		MedianMS: ms(0.5), FastestMS: ms(0), P25MS: ms(0.25), P75MS: ms(0.75), SlowestMS: ms(1),
+		ValMS:              median(epochs, func(r rundir.Record) float64 { return r.ValMS }),
+		AllocatorMS:        median(epochs, allocatorMS),
+		AllocatorUSPerStep: 1000 * perStep(allocatorMS),
+		AllocsPerStep:      perStep(func(r rundir.Record) float64 { return float64(r.Allocs) }),
+		DriverCallsPerStep: perStep(func(r rundir.Record) float64 { return float64(r.DriverCalls) }),
+		PeakAllocated:      at.PeakAllocated,
+		PeakReserved:       at.PeakReserved,
+		ValLoss:            at.ValLoss,
+		ValAcc:             at.ValAcc,
+		BestValAcc:         quantile(all, 1, func(r rundir.Record) float64 { return r.ValAcc }),
+	}
+}
+
+// compareEpochs is the difference between what the epochs of two runs took that were
+// trained side by side.
+func compareEpochs(reference, run []rundir.Record) paired.Difference {
+	took := func(records []rundir.Record) (ms []float64) {
+		for _, r := range steady(records) {
+			ms = append(ms, r.TotalMS())
+		}
+		return ms
+	}
+	return paired.Compare(took(reference), took(run))
+}
+
+// compared returns the whole epochs of each run, and how many losses, as far as all
+// runs got.
+func (s *session) compared() (records [][]rundir.Record, steps int) {
+	epochs := len(whole(s.runners[0].records))
+	steps = len(s.runners[0].losses)
+	for _, r := range s.runners {
+		records = append(records, whole(r.records))
+		epochs = min(epochs, len(last(records)))
+		steps = min(steps, len(r.losses))
+	}
+	for i := range records {
+		records[i] = records[i][:epochs]
+	}
+	return records, steps
+}
+
+// results are those of the session as far as it got.
+func (s *session) results() results {
+	all := results{Folder: s.dir}
+	records, steps := s.compared()
+	for i, r := range s.runners {
+		one := result{Facts: r.facts}
+		if r.folder != nil {
+			one.Folder = r.folder.Dir
+		}
+		if len(records[i]) > 0 {
+			one.Figures = newFigures(records[i])
+		}
+		if i > 0 && one.Figures != nil {
+			one.paired = compareEpochs(records[0], records[i])
+			one.Difference = newDifference(one.paired)
+			one.Losses = agreement(r.losses[:steps], s.runners[0].losses[:steps])
+		}
+		all.Runs = append(all.Runs, one)
+	}
+	return all
+}
+
+func newDifference(d paired.Difference) *difference {
+	out := &difference{Pairs: d.Pairs, Percent: d.Percent, WithinNoise: d.WithinNoise()}
+	if d.Known() {
+		out.Low, out.High = &d.Low, &d.High
+	}
+	return out
+}
+
+// checkCSV returns an error if the file of -csv could not be written after training.
+func checkCSV(path string) error {
+	if path == "" {
+		return nil
+	}
+	if err := checkWritable(path); err != nil {
+		return fmt.Errorf("-csv: %w", err)
+	}
+	return nil
+}
+
+// writeResults writes comparison.json, and what the command line asks for.
+func (s *session) writeResults(o options, stdout io.Writer) error {
+	all := s.results()
+	if s.dir != "" && len(s.runners) > 1 {
+		if err := rundir.WriteJSON(filepath.Join(s.dir, rundir.ComparisonFile), all); err != nil {
+			return s.cfg.Errorf("log.log_dir", "%w", err)
+		}
+	}
+	if o.csv != "" {
+		text, err := all.csv()
+		if err == nil {
+			err = rundir.WriteFile(o.csv, text)
+		}
+		if err != nil {
+			return fmt.Errorf("-csv: %w", err)
+		}
+	}
+	if !o.json {
+		return nil
+	}
+	text, err := json.MarshalIndent(all, "", "  ")
+	if err != nil {
+		return fmt.Errorf("-json: %w", err)
+	}
+	_, _ = stdout.Write(append(text, '\n')) // standard output remembers its error
+	return nil
+}
+
+// csv is a table with a row for each run: the same figures under the same names. A cell
+// of what is not known is empty.
+func (all results) csv() ([]byte, error) {
+	type row struct {
+		Allocator  string        `json:"allocator"`
+		Segments   string        `json:"segments"`
+		Status     rundir.Status `json:"status"`
+		Figures    *figures      `json:",inline"`
+		Difference *difference   `json:"difference_,inline"`
+		Losses     string        `json:"losses"`
+		Folder     string        `json:"folder"`
+	}
+	var text bytes.Buffer
+	w := csv.NewWriter(&text)
+	table := csvutil.NewEncoder(w)
+	table.Tag = "json"
+	for _, r := range all.Runs {
+		if err := table.Encode(row{r.Name, r.Segments, r.Status, r.Figures, r.Difference, r.Losses, r.Folder}); err != nil {
+			return nil, err
+		}
+	}
+	w.Flush()
+	return text.Bytes(), w.Error()
+}

@@ -1,0 +1,190 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/csv"
+	"encoding/json"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"mlpool/cmd/train/internal/rundir"
+)
+
+// TestJSON reads standard output as one document: all else is on standard error.
+func TestJSON(t *testing.T) {
+	t.Setenv(allocatorEnv, "")
+	path, _ := writeConfig(t, "cpu", "profile = 1\n")
+	setConfig(t, path, "num_epochs = 3", "num_epochs = 6")
+	for _, c := range []struct {
+		args   []string
+		names  []string
+		status rundir.Status
+	}{
+		{[]string{"-json", path}, []string{"custom"}, rundir.Done},
+		{[]string{"-compare=malloc,custom:bestfit", "-json", path}, []string{"malloc", "custom:bestfit"}, rundir.Done},
+	} {
+		code, stdout, stderr := train(context.Background(), c.args...)
+		var got results
+		if err := json.Unmarshal([]byte(stdout), &got); err != nil || code != 0 {
+			t.Fatalf("%q: exit code %d, %v in:\n%s\nstderr:\n%s", c.args, code, err, stdout, stderr)
+		}
+		if !strings.Contains(stderr, "epoch 6/6") || !strings.Contains(stderr, "; run in "+got.Folder+"\n") {
+			t.Errorf("%q: stderr:\n%s", c.args, stderr)
+		}
+		if len(got.Runs) != len(c.names) {
+			t.Fatalf("%q: %d runs", c.args, len(got.Runs))
+		}
+		for i, r := range got.Runs {
+			f := r.Figures
+			if r.Name != c.names[i] || r.Status != c.status || r.Epochs != 6 || r.Machine.Cores == 0 || f == nil || f.Epochs != 5 ||
+				f.FastestMS > f.P25MS || f.P25MS > f.MedianMS || f.MedianMS > f.P75MS || f.P75MS > f.SlowestMS || f.FastestMS <= 0 ||
+				f.AllocsPerStep == 0 || f.PeakReserved < f.PeakAllocated || f.ValAcc < 0.9 || f.BestValAcc < f.ValAcc {
+				t.Errorf("%q: %+v, figures %+v", c.args, r, f)
+			}
+			run, err := rundir.Open(r.Folder)
+			if err != nil || run.Facts.Name != r.Name {
+				t.Errorf("%q: folder %s of %s: %v", c.args, r.Folder, run.Facts.Name, err)
+			}
+			d := r.Difference
+			if (d == nil) != (i == 0) || d != nil && (d.Pairs != 5 || d.Low == nil || *d.Low > d.Percent || *d.High < d.Percent || r.Losses != "identical") {
+				t.Errorf("%q: run %d: difference %+v, losses %q", c.args, i, d, r.Losses)
+			}
+		}
+		text, err := os.ReadFile(filepath.Join(got.Folder, rundir.ComparisonFile))
+		if several := len(c.names) > 1; several && string(text) != stdout || several != (err == nil) {
+			t.Errorf("%q: comparison.json: %v, %s", c.args, err, text)
+		}
+	}
+}
+
+// TestJSONOfEnds wants a document of what there is when a run ends early.
+func TestJSONOfEnds(t *testing.T) {
+	t.Setenv(allocatorEnv, "")
+	path, _ := writeConfig(t, "cpu", "")
+	setConfig(t, path, "learning_rate = 0.5", "learning_rate = 1e20")
+	code, stdout, _ := train(context.Background(), "-json", path)
+	var got results
+	if err := json.Unmarshal([]byte(stdout), &got); err != nil || code != exitDiverged || got.Runs[0].Status != rundir.Diverged || !math.IsNaN(float64(got.Runs[0].Figures.ValLoss)) {
+		t.Errorf("exit code %d, %v in:\n%s", code, err, stdout)
+	}
+
+	path, _ = writeConfig(t, "cpu", "")
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	var out, errs bytes.Buffer
+	code = run(ctx, []string{"-compare", "-json", "-csv", filepath.Join(t.TempDir(), "t.csv"), path}, &out, &errs)
+	got = results{}
+	if err := json.Unmarshal(out.Bytes(), &got); err != nil || code != exitInterrupted || len(got.Runs) != 3 || got.Runs[1].Figures != nil || got.Runs[1].Difference != nil || got.Runs[1].Status != rundir.Interrupted {
+		t.Errorf("exit code %d, %v, stdout:\n%s\nstderr:\n%s", code, err, &out, &errs)
+	}
+
+	path, _ = writeConfig(t, "cpu", "nmu_epochs = 3\n")
+	if code, stdout, _ := train(context.Background(), "-json", path); code != exitFailure || stdout != "" {
+		t.Errorf("exit code %d, stdout %q, want none of a run that did not begin", code, stdout)
+	}
+}
+
+// TestCSV reads the table of a comparison without logs, and looks for a figure of each
+// kind.
+func TestCSV(t *testing.T) {
+	t.Setenv(allocatorEnv, "")
+	path, root := writeConfig(t, "cpu", "")
+	setConfig(t, path, "log_dir = "+strconv.Quote(root), `log_dir = ""`)
+	table := filepath.Join(t.TempDir(), "table.csv")
+	code, stdout, stderr := train(context.Background(), "-compare", "-csv", table, path)
+	if code != 0 || strings.Contains(stdout, "run in") {
+		t.Fatalf("exit code %d, %s, stdout:\n%s", code, stderr, stdout)
+	}
+	text, err := os.ReadFile(table)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows, err := csv.NewReader(bytes.NewReader(text)).ReadAll()
+	if err != nil || len(rows) != 4 {
+		t.Fatalf("%d rows, %v in:\n%s", len(rows), err, text)
+	}
+	cell := func(row int, column string) string {
+		i := slices.Index(rows[0], column)
+		if i < 0 {
+			t.Fatalf("no column %q in %q", column, rows[0])
+		}
+		return rows[row][i]
+	}
+	for i, want := range []string{"custom", "plan", "malloc"} {
+		if got := cell(i+1, "allocator"); got != want {
+			t.Errorf("row %d is of %q, want %q", i+1, got, want)
+		}
+		for _, column := range []string{"median_ms", "slowest_ms", "allocs_per_step", "peak_reserved_bytes", "val_acc"} {
+			if v, err := strconv.ParseFloat(cell(i+1, column), 64); err != nil || v <= 0 {
+				t.Errorf("row %d: %s is %q", i+1, column, cell(i+1, column))
+			}
+		}
+		percent, low, losses := cell(i+1, "difference_percent"), cell(i+1, "difference_low_percent"), cell(i+1, "losses")
+		if (percent == "") != (i == 0) || low != "" || (losses == "identical") != (i > 0) {
+			t.Errorf("row %d: difference %q, interval from %q, losses %q, want no interval of 2 epochs", i+1, percent, low, losses)
+		}
+	}
+}
+
+// TestResultsFail cannot write what it was asked for.
+func TestResultsFail(t *testing.T) {
+	t.Setenv(allocatorEnv, "")
+	path, _ := writeConfig(t, "cpu", "")
+	code, stdout, stderr := train(context.Background(), "-csv", filepath.Join(t.TempDir(), "no", "table.csv"), path)
+	if code != exitFailure || stdout != "" || !strings.HasPrefix(stderr, "train: -csv: ") || strings.Count(stderr, "\n") != 1 {
+		t.Errorf("exit code %d, stderr %q", code, stderr)
+	}
+	var errs bytes.Buffer
+	if code := run(context.Background(), []string{"-json", path}, &full{}, &errs); code != exitFailure || !strings.HasSuffix(errs.String(), "train: standard output: no space left\n") {
+		t.Errorf("exit code %d, stderr %q", code, &errs)
+	}
+}
+
+// TestLinesFit prints epochs of large numbers in 120 columns, and those of a comparison.
+func TestLinesFit(t *testing.T) {
+	rec := rundir.Record{
+		Allocator: "custom:bestfit", Epoch: 50, Steps: 938, Loss: 0.01234, ValLoss: 0.02345, ValAcc: 1,
+		TrainMS: 12345.6, ValMS: 1234.5, AllocatorMS: 1234.56, Allocs: 123456, DriverCalls: 123456, PeakAllocated: 1 << 39, PeakReserved: 1 << 39,
+	}
+	for _, c := range []struct {
+		runners     []*runner
+		has, hasNot string
+	}{
+		{[]*runner{{contender: contender{kind: customPool}}}, "epoch 50/50  loss ", "custom"},
+		{[]*runner{{contender: contender{customPool, "bestfit"}}, {contender: contender{kind: cudaAsync}}}, "custom:bestfit  epoch ", "driver"},
+	} {
+		var out bytes.Buffer
+		s := &session{runners: c.runners, stdout: &out}
+		s.cfg.Train.NumEpochs, s.cfg.Train.TimeEpoch = 50, true
+		s.printEpoch(rec)
+		line := strings.TrimSuffix(out.String(), "\n")
+		if len(line) > 120 || strings.Contains(line, "\n") || !strings.HasPrefix(line, c.has) || strings.Contains(line, c.hasNot) {
+			t.Errorf("%d columns: %s", len(line), line)
+		}
+	}
+}
+
+func TestSize(t *testing.T) {
+	for bytes, want := range map[int64]string{
+		0: "0 B", 1023: "1023 B", 1 << 10: "1.0 KiB", 3277: "3.2 KiB", 1 << 20: "1.0 MiB", 102 << 20: "102.0 MiB",
+		80 << 30: "80.0 GiB", 1 << 40: "1.0 TiB", math.MaxInt64: "8.0 EiB",
+	} {
+		if got := size(bytes); got != want {
+			t.Errorf("%d: %s, want %s", bytes, got, want)
+		}
+	}
+}
+
+func TestCount(t *testing.T) {
+	for n, want := range map[int]string{0: "0 hidden layers", 1: "1 hidden layer", 2: "2 hidden layers"} {
+		if got := count(n, "hidden layer"); got != want {
+			t.Errorf("%d: %s", n, got)
+		}
+	}
+}
