@@ -42,6 +42,7 @@ func (s *session) begin(facts rundir.Facts) (err error) {
 	compared := len(s.runners) > 1
 	for i, r := range s.runners {
 		r.facts = facts
+		r.facts.ResumedFrom = r.earlier.dir()
 		r.facts.Name, r.facts.Allocator, r.facts.Segments = r.String(), r.kind, r.segments()
 		if r.hasPool() {
 			r.facts.Strategy = r.cfg.Allocator.Strategy
@@ -76,6 +77,9 @@ func (s *session) begin(facts rundir.Facts) (err error) {
 		if err := r.logs.Begin(); err != nil {
 			return err
 		}
+		if err := errors.Join(r.earlier.carry(r.logs), r.earlier.carry(r.folder)); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -85,7 +89,7 @@ func (s *session) finish(end time.Time, err error) error {
 	end = end.Truncate(time.Millisecond)
 	var errs []error
 	for _, r := range s.runners {
-		r.facts.End, r.facts.Epochs, r.facts.Segments = &end, len(whole(r.records)), r.segments()
+		r.facts.End, r.facts.Epochs, r.facts.Segments = &end, r.earlier.start().Epoch+len(whole(r.records)), r.segments()
 		if r.facts.Status = statusOf(err); err != nil {
 			r.facts.Error = oneLine(err)
 		}

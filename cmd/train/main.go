@@ -106,6 +106,13 @@ func execute(ctx context.Context, o options, stdout, stderr io.Writer) (err erro
 	if tell := o.tells(); tell != nil {
 		return tell(stdout)
 	}
+	if o.predict != "" {
+		return predictWith(ctx, o, stdout, stderr)
+	}
+	from, err := o.earlier()
+	if err != nil {
+		return err
+	}
 	cfg, err := o.load()
 	if err != nil {
 		return err
@@ -153,6 +160,9 @@ func execute(ctx context.Context, o options, stdout, stderr io.Writer) (err erro
 	if err := b.checkMemory(cfg, set, among); err != nil {
 		return err
 	}
+	if err := from.check(cfg, set, b, stderr); err != nil {
+		return err
+	}
 	if o.export != "" {
 		return export(o.export, cfg, set)
 	}
@@ -162,7 +172,8 @@ func execute(ctx context.Context, o options, stdout, stderr io.Writer) (err erro
 	}
 	fmt.Fprintf(lines, "%s: %s, %s of %d, batches of %d, rate %g, %s executor, %d training and %d validation images\n",
 		cfg.Name(), b.name, count(cfg.Model.NumLayers, "hidden layer"), cfg.Model.FeatDim, cfg.Train.Bsz, cfg.Train.LearningRate, cfg.Train.Executor, set.Train.Len(), set.Test.Len())
-	s, err := newSession(b, cfg, set, among, lines, stderr)
+	from.print(lines)
+	s, err := newSession(b, cfg, set, among, from, lines, stderr)
 	if err != nil {
 		return err
 	}

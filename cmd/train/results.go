@@ -76,7 +76,7 @@ type difference struct {
 func newFigures(all []rundir.Record) *figures {
 	epochs := steady(all)
 	perStep := func(f func(rundir.Record) float64) float64 {
-		return median(epochs, func(r rundir.Record) float64 { return f(r) / float64(r.Steps) })
+		return median(epochs, func(r rundir.Record) float64 { return f(r) / float64(r.Steps-r.ResumedAfter) })
 	}
 	allocatorMS := func(r rundir.Record) float64 { return r.AllocatorMS }
 	ms := func(q float64) float64 { return quantile(epochs, q, rundir.Record.TotalMS) }

@@ -48,6 +48,10 @@ type runner struct {
 	trace   *allocator.Trace // nil: none is wanted
 	records []rundir.Record
 	losses  []float32 // of each step
+
+	earlier  *earlier  // the run that is gone on with; nil: none
+	settings []setting // for checkpoints
+	unsaved  bool      // there is no checkpoint of the weights as they are
 }
 
 // prepare makes the runner ready to train.
@@ -63,11 +67,13 @@ func (r *runner) prepare(b *backend, set data.Dataset, verbose func(line string)
 		EvalBatchSize: max(cfg.Train.Bsz, evalBatchSize),
 		LearningRate:  cfg.Train.LearningRate,
 		Order:         func(epoch int) []int32 { return data.Order(set.Train.Len(), cfg.Train.Seed, epoch) },
+		Start:         r.earlier.start(),
 	}
 	if cfg.Train.Verbose {
 		opt.VerboseEvery = verboseEvery
 		opt.Verbose = func(step int, loss float32) {
-			verbose(fmt.Sprintf("%s: epoch %d, step %d: loss %.4g\n", r, len(r.records)+1, step, loss))
+			epoch, _ := r.place()
+			verbose(fmt.Sprintf("%s: epoch %d, step %d: loss %.4g\n", r, epoch+1, step, loss))
 		}
 	}
 	if cfg.Train.Nvtx {
@@ -81,7 +87,7 @@ func (r *runner) prepare(b *backend, set data.Dataset, verbose func(line string)
 		r.device.CaptureFrom(captured)
 		opt.ChunkSteps = max(1, min(graphSteps, graphNodes/(3*cfg.Model.NumLayers+4)))
 	}
-	r.trainer, err = model.NewTrainer(r.device, model.Set(set.Train), model.Set(set.Test), initialWeights(cfg, set), opt)
+	r.trainer, err = model.NewTrainer(r.device, model.Set(set.Train), model.Set(set.Test), r.earlier.weights(cfg, set), opt)
 	return err
 }
 
@@ -126,9 +132,10 @@ func (r *runner) stats() (sum allocator.Stats, spent time.Duration) {
 	return sum, spent
 }
 
-// epoch trains for one epoch and returns what it came to, with the loss of each
-// step.
+// epoch trains for one epoch, or what an earlier run left of it, and returns what it came
+// to, with the loss of each step that was done now.
 func (r *runner) epoch(ctx context.Context) (rundir.Record, []float32, error) {
+	_, done := r.place()
 	before, spentBefore := r.stats()
 	e, err := r.trainer.Epoch(ctx)
 	if err != nil {
@@ -136,10 +143,11 @@ func (r *runner) epoch(ctx context.Context) (rundir.Record, []float32, error) {
 	}
 	after, spent := r.stats()
 	rec := newRecord(r.String(), e, before, after, spent-spentBefore)
-	rec.Segments = r.segments()
-	r.records = append(r.records, rec)
-	r.losses = append(r.losses, e.Losses...)
-	return rec, e.Losses, nil
+	rec.Segments, rec.ResumedAfter = r.segments(), done
+	r.records, r.unsaved = append(r.records, rec), true
+	losses := e.Losses[done:]
+	r.losses = append(r.losses, losses...)
+	return rec, losses, nil
 }
 
 func (r *runner) close() error {
@@ -184,17 +192,19 @@ type session struct {
 	bar            *progress
 }
 
-// newSession makes ready to train on each contender. Nothing is logged before begin: the
-// logs of earlier runs are lost only when all is ready.
-func newSession(b *backend, cfg configs.Config, set data.Dataset, among []contender, stdout, stderr io.Writer) (s *session, err error) {
+// newSession makes ready to train on each contender, from the beginning or where an
+// earlier run got to. Nothing is logged before begin: the logs of earlier runs are lost
+// only when all is ready.
+func newSession(b *backend, cfg configs.Config, set data.Dataset, among []contender, from *earlier, stdout, stderr io.Writer) (s *session, err error) {
 	s = &session{cfg: cfg, stdout: stdout, stderr: stderr}
 	defer func() {
 		if err != nil {
 			s, err = nil, errors.Join(err, s.close())
 		}
 	}()
+	settings := settings(cfg, set, b)
 	for _, c := range among {
-		r := &runner{contender: c, cfg: c.of(cfg)}
+		r := &runner{contender: c, cfg: c.of(cfg), earlier: from, settings: settings, unsaved: true}
 		if cfg.Log.LogDir != "" && len(among) == 1 {
 			if r.logs, err = rundir.OpenLogs(logDir(cfg.Log.LogDir, c)); err != nil {
 				return s, cfg.Errorf("log.log_dir", "%w", err)
@@ -217,7 +227,9 @@ func (s *session) verbose(line string) {
 }
 
 func (s *session) totalSteps() int64 {
-	return int64(len(s.runners)) * int64(s.cfg.Train.NumEpochs) * int64(s.runners[0].trainer.Steps())
+	start := s.runners[0].earlier.start()
+	steps := int64(s.cfg.Train.NumEpochs-start.Epoch)*int64(s.runners[0].trainer.Steps()) - int64(len(start.Losses))
+	return int64(len(s.runners)) * steps
 }
 
 func (s *session) stepsDone() (n int64) {
@@ -240,7 +252,7 @@ func (s *session) train(ctx context.Context) (err error) {
 	defer func() { err = errors.Join(err, stop()) }()
 	start := time.Now()
 	err = s.epochs(ctx)
-	err = errors.Join(err, s.bar.finish(), s.writeTraces())
+	err = errors.Join(err, s.saveLast(err), s.bar.finish(), s.writeTraces())
 	s.printSummary(time.Since(start))
 	if err != nil || s.cfg.Train.Profile == 0 {
 		return err
@@ -278,7 +290,7 @@ func (s *session) announce(ctx context.Context) (stop func() error) {
 // epochs trains until all epochs are done, or all runners have done the one in which
 // a run diverged.
 func (s *session) epochs(ctx context.Context) error {
-	for epoch := range s.cfg.Train.NumEpochs {
+	for epoch := s.runners[0].earlier.start().Epoch; epoch < s.cfg.Train.NumEpochs; epoch++ {
 		var diverged []error
 		for i := range s.runners {
 			if ctx.Err() != nil {
@@ -325,6 +337,11 @@ func (s *session) epoch(ctx context.Context, r *runner, number int) (rundir.Reco
 	s.printEpoch(rec)
 	if err := errors.Join(r.logs.Add(rec, losses), r.folder.Add(rec, losses)); err != nil {
 		return rec, s.cfg.Errorf("log.log_dir", "%w", err)
+	}
+	if every := s.cfg.Train.CheckpointEvery; every > 0 && number%every == 0 {
+		if err := s.save(r); err != nil {
+			return rec, err
+		}
 	}
 	if rec.Interrupted {
 		return rec, errInterrupted

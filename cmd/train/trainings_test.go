@@ -75,7 +75,7 @@ func traceOf(t *testing.T, cfg configs.Config, b *backend, set data.Dataset) *tr
 	t.Helper()
 	cfg.Allocator.Trace = filepath.Join(t.TempDir(), "trace.csv")
 	cfg.Log.LogDir = ""
-	s, err := newSession(b, cfg, set, []contender{{kind: customPool}}, io.Discard, io.Discard)
+	s, err := newSession(b, cfg, set, []contender{{kind: customPool}}, nil, io.Discard, io.Discard)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,112 @@
+package main
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"path/filepath"
+
+	"mlpool/cmd/train/internal/checkpoint"
+	"mlpool/cmd/train/internal/rundir"
+	"mlpool/configs"
+	"mlpool/data"
+	"mlpool/kernels"
+)
+
+// A setting is something that the losses of a training depend on, by the config's key
+// that decides it.
+type setting struct{ key, value string }
+
+// settings are all that make two trainings the same bit for bit, whatever allocator and
+// executor they have: the model and its initial weights, the batches and their order, and
+// how it is computed. Another GPU of the same precision may still sum up in another order.
+func settings(cfg configs.Config, set data.Dataset, b *backend) []setting {
+	device := "cpu"
+	if b.gpu {
+		device = "cuda"
+	}
+	text := func(v any) string { return fmt.Sprint(v) }
+	return []setting{
+		{"model.feat_dim", text(cfg.Model.FeatDim)},
+		{"model.num_layers", text(cfg.Model.NumLayers)},
+		{"train.bsz", text(cfg.Train.Bsz)},
+		{"train.learning_rate", text(cfg.Train.LearningRate)},
+		{"train.seed", text(cfg.Train.Seed)},
+		{"train.fuse", text(cfg.Train.Fuse)},
+		{"train.device", device},
+		{"train.precision", cmp.Or(b.precision, kernels.FP32.String())},
+		{"data.dataset", describe(set)},
+	}
+}
+
+// describe tells data sets apart by what is in them, wherever they lie.
+func describe(set data.Dataset) string {
+	sum := uint32(0)
+	for _, part := range [][]uint8{set.Train.Pixels(), set.Train.Targets(), set.Test.Pixels(), set.Test.Targets()} {
+		sum = crc32.Update(sum, crc32.MakeTable(crc32.Castagnoli), part)
+	}
+	return fmt.Sprintf("%d and %d images of %d pixels, CRC-32C %08x", set.Train.Len(), set.Test.Len(), set.Train.Features(), sum)
+}
+
+// place is how far the runner is: the whole epochs, and the steps of the next one.
+func (r *runner) place() (epoch, step int) {
+	if len(r.records) == 0 {
+		start := r.earlier.start()
+		return start.Epoch, len(start.Losses)
+	}
+	if at := last(r.records); at.Interrupted {
+		return at.Epoch - 1, at.Steps
+	}
+	return last(r.records).Epoch, 0
+}
+
+// diverged says whether the runner's last loss is no number.
+func (r *runner) diverged() bool { return len(r.records) > 0 && last(r.records).Diverged > 0 }
+
+// checkpoint saves where the runner is in its folder, unless that is saved already.
+// What has diverged is not worth it.
+func (r *runner) checkpoint() error {
+	if r.folder == nil || !r.unsaved || r.diverged() {
+		return nil
+	}
+	weights, err := r.trainer.Weights()
+	if err != nil {
+		return err
+	}
+	c := checkpoint.Checkpoint{Weights: weights, Settings: map[string]string{}}
+	c.Epoch, c.Step = r.place()
+	for _, s := range r.settings {
+		c.Settings[s.key] = s.value
+	}
+	if err := c.Save(filepath.Join(r.folder.Dir, rundir.WeightsFile)); err != nil {
+		return err
+	}
+	r.unsaved = false
+	return nil
+}
+
+// save is checkpoint, with an error that names the key which says where checkpoints go.
+func (s *session) save(r *runner) error {
+	if err := r.checkpoint(); err != nil {
+		return s.cfg.Errorf("log.log_dir", "no checkpoint: %w", err)
+	}
+	return nil
+}
+
+// saveLast saves the weights of all runners as epochs left them, which returned err. Of
+// those that diverged it says that they are not saved.
+func (s *session) saveLast(err error) error {
+	var diverged *divergedError
+	if err != nil && !errors.Is(err, errInterrupted) && !errors.As(err, &diverged) {
+		return nil
+	}
+	var errs []error
+	for _, r := range s.runners {
+		errs = append(errs, s.save(r))
+		if r.folder != nil && r.diverged() {
+			s.verbose(fmt.Sprintf("%s: the weights diverged and are not saved\n", r))
+		}
+	}
+	return errors.Join(errs...)
+}

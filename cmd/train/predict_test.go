@@ -1,0 +1,215 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"image"
+	"image/color"
+	"image/png"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"mlpool/cmd/train/internal/checkpoint"
+	"mlpool/cmd/train/internal/rundir"
+	"mlpool/configs"
+)
+
+// trained trains on the small data set and returns the run's folder and the data's.
+func trained(t *testing.T) (dir, dataDir string) {
+	t.Helper()
+	t.Setenv(allocatorEnv, "")
+	path, logDir := writeConfig(t, "cpu", "")
+	cfg, err := configs.Load(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return trainAll(t, logDir, path), cfg.Data.DataDir
+}
+
+// TestPredictTestSet compares what is said of the test set, and of its files, with what
+// the training logged.
+func TestPredictTestSet(t *testing.T) {
+	dir, dataDir := trained(t)
+	metrics := lines(t, filepath.Join(dir, "metrics.jsonl"))
+	var last rundir.Record
+	if err := json.Unmarshal([]byte(metrics[len(metrics)-1]), &last); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(dataDir, "t10k-images-idx3-ubyte.gz")
+	for _, what := range []string{testSet, file} {
+		code, stdout, stderr := train(context.Background(), "-predict", what, dir)
+		if code != 0 || stderr != "" {
+			t.Fatalf("%s: exit code %d, stderr %q", what, code, stderr)
+		}
+		for _, want := range []string{
+			fmt.Sprintf("\nloss %.4f, accuracy %.2f %% of 70 images\n", last.ValLoss, 100*last.ValAcc),
+			"\nand 50 more\npredictions of each class:  0: ", "image 20: ", ", label ", "label\\prediction",
+			"\npicture: " + filepath.Join(dir, confusionFile) + "\n",
+		} {
+			if !strings.Contains(stdout, want) {
+				t.Errorf("%s: no %q in:\n%s", what, want, stdout)
+			}
+		}
+		picture := filepath.Join(dir, confusionFile)
+		f, err := os.Open(picture)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := png.DecodeConfig(f); err != nil {
+			t.Error(err)
+		}
+		if err := f.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := os.Remove(picture); err != nil {
+			t.Error(err)
+		}
+	}
+	// Without labels beside it there is nothing to be right or wrong.
+	for _, name := range []string{"t10k-images-idx3-ubyte.gz", "my-digits"} {
+		alone := filepath.Join(t.TempDir(), name)
+		writeIDX(t, alone, []uint32{2, 4, 4}, make([]byte, 32))
+		code, stdout, stderr := train(context.Background(), "-predict", alone, dir)
+		if code != 0 || strings.Contains(stdout, "accuracy") || strings.Contains(stdout, " more") || strings.Count(stdout, "\n") != 3 {
+			t.Errorf("%s: exit code %d, stderr %q, stdout:\n%s", name, code, stderr, stdout)
+		}
+	}
+}
+
+// writePicture writes a PNG of 40×40 pixels with a square of ink, a tenth of it, in
+// which a 4×4 image would have its pixel of that number.
+func writePicture(t *testing.T, path string, pixel int, background, ink color.Color) {
+	t.Helper()
+	m := image.NewNRGBA(image.Rect(0, 0, 40, 40))
+	for y := range 40 {
+		for x := range 40 {
+			m.Set(x, y, background)
+			if y/10*4+x/10 == pixel {
+				m.Set(x, y, ink)
+			}
+		}
+	}
+	var b bytes.Buffer
+	if err := png.Encode(&b, m); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, b.Bytes(), 0o666); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestPredictPicture(t *testing.T) {
+	dir, _ := trained(t)
+	path := filepath.Join(t.TempDir(), "digit.png")
+	for _, c := range []struct {
+		background, ink color.Color
+		note            string
+	}{
+		{color.Black, color.White, ""},
+		{color.White, color.NRGBA{0, 0, 60, 255}, path + ": dark ink on a white background, which is inverted: models train on white ink\n"},
+	} {
+		writePicture(t, path, 6, c.background, c.ink)
+		code, stdout, stderr := train(context.Background(), "-predict", path, dir)
+		if code != 0 || stderr != "" || !strings.HasPrefix(stdout, c.note+"0  ") || !strings.HasSuffix(stdout, "\nprediction: 6\n") || strings.Count(stdout, " %") != 10 {
+			t.Fatalf("exit code %d, stderr %q, stdout:\n%s", code, stderr, stdout)
+		}
+		longest, at := 0, ""
+		for line := range strings.Lines(stdout) {
+			if n := strings.Count(line, "█"); n > longest {
+				longest, at = n, line
+			}
+		}
+		if !strings.HasPrefix(at, "6  ") || longest > barWidth {
+			t.Errorf("the longest bar has %d parts: %s", longest, at)
+		}
+	}
+}
+
+func TestPredictRefuses(t *testing.T) {
+	dir, dataDir := trained(t)
+	folder := t.TempDir()
+	at := func(name string) string { return filepath.Join(folder, name) }
+	writePicture(t, at("whole.png"), 1, color.Black, color.White)
+	whole, err := os.ReadFile(at("whole.png"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	write := func(path string, text []byte) {
+		if err := os.WriteFile(path, text, 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(at("half.png"), whole[:len(whole)/2])
+	write(at("text"), []byte("seven"))
+	write(at("short.gz"), []byte{0x1f, 0x8b, 8})
+	writeIDX(t, at("wide"), []uint32{2, 5, 5}, make([]byte, 50))
+	writeIDX(t, at("few-images-idx3-ubyte"), []uint32{2, 4, 4}, make([]byte, 32))
+	writeIDX(t, at("few-labels-idx1-ubyte"), []uint32{3}, make([]byte, 3))
+	writeIDX(t, at("bad-images-idx3-ubyte"), []uint32{1, 4, 4}, make([]byte, 16))
+	write(at("bad-labels-idx1-ubyte"), []byte("no labels"))
+	empty := t.TempDir()
+	for _, c := range []struct{ what, dir, want string }{
+		{at("half.png"), dir, "half.png: png: "},
+		{at("text"), dir, "text: neither a PNG nor an IDX file of images"},
+		{at("short.gz"), dir, "short.gz: "},
+		{at("none"), dir, "no such file or directory: -predict takes a PNG, an IDX file of images, or test"},
+		{at("wide"), dir, "wide: images of 25 pixels, and the model takes 16"},
+		{at("few-images-idx3-ubyte"), dir, "2 images, and 3 labels beside it"},
+		{at("bad-images-idx3-ubyte"), dir, "bad-labels-idx1-ubyte: labels: "},
+		{at("whole.png"), empty, " is no run: "},
+	} {
+		code, _, stderr := train(context.Background(), "-predict", c.what, c.dir)
+		if code != exitFailure || !strings.Contains(stderr, c.want) || strings.Count(stderr, "\n") != 1 {
+			t.Errorf("%s: exit code %d, stderr %q, want one line with %q", c.what, code, stderr, c.want)
+		}
+	}
+	// What is wrong with the run, from here on.
+	predict := func(want, what string) {
+		t.Helper()
+		code, _, stderr := train(context.Background(), "-predict", what, dir)
+		if code != exitFailure || !strings.Contains(stderr, want) {
+			t.Errorf("exit code %d, stderr %q, want %q", code, stderr, want)
+		}
+	}
+	if err := os.Mkdir(filepath.Join(dir, confusionFile), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	predict("the confusion matrix cannot be drawn: ", testSet)
+	if err := os.RemoveAll(dataDir); err != nil {
+		t.Fatal(err)
+	}
+	predict(dataDir, testSet)
+	write(filepath.Join(dir, rundir.ConfigFile), []byte("x = 1\n"))
+	predict(rundir.ConfigFile+":1: ", testSet)
+	if err := (checkpoint.Checkpoint{Weights: initialWeightsOf(16, 4, 3)}).Save(filepath.Join(dir, rundir.WeightsFile)); err != nil {
+		t.Fatal(err)
+	}
+	predict("a model of 3 classes, want 10", testSet)
+	if err := os.Remove(filepath.Join(dir, rundir.WeightsFile)); err != nil {
+		t.Fatal(err)
+	}
+	predict("weights.safetensors: no weights there", testSet)
+}
+
+// TestPredictNoNumbers has weights that are no numbers.
+func TestPredictNoNumbers(t *testing.T) {
+	dir, _ := trained(t)
+	saved, err := checkpoint.Load(filepath.Join(dir, rundir.WeightsFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	nan := float32(0)
+	nan /= nan
+	saved.Weights[0].Float32s()[0] = nan
+	if err := saved.Save(filepath.Join(dir, rundir.WeightsFile)); err != nil {
+		t.Fatal(err)
+	}
+	code, _, stderr := train(context.Background(), "-predict", testSet, dir)
+	if code != exitFailure || stderr != "train: test set: image 1: the weights give no number\n" {
+		t.Errorf("exit code %d, stderr %q", code, stderr)
+	}
+}

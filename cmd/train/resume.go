@@ -1,0 +1,163 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"slices"
+
+	"gorgonia.org/tensor"
+
+	"mlpool/cmd/train/internal/checkpoint"
+	"mlpool/cmd/train/internal/rundir"
+	"mlpool/configs"
+	"mlpool/data"
+	"mlpool/model"
+)
+
+// An earlier run is gone on with from its checkpoint. What it logged after that is not
+// looked at.
+type earlier struct {
+	run     rundir.Run
+	saved   checkpoint.Checkpoint
+	records []rundir.Record // of the whole epochs
+	losses  []float32       // of all steps
+}
+
+// earlier returns the run to go on with; nil: there is none.
+func (o options) earlier() (*earlier, error) {
+	switch {
+	case o.resume == "":
+		return nil, nil
+	case o.compare:
+		return nil, errors.New("-resume goes on with one run: leave -compare out, and choose the allocator with " + allocatorEnv)
+	}
+	return openEarlier(o.resume)
+}
+
+// openEarlier reads the run in a folder, which must have ended.
+func openEarlier(dir string) (e *earlier, err error) {
+	e = new(earlier)
+	if e.run, err = rundir.Open(dir); err != nil {
+		return nil, err
+	}
+	if e.run.Dir, err = filepath.EvalSymlinks(dir); err != nil { // latest is soon another one
+		return nil, err
+	}
+	running, err := e.run.Locked()
+	if err != nil {
+		return nil, err
+	}
+	if running {
+		return nil, fmt.Errorf("%s is still being written to: wait for its end, or press Ctrl-C there", dir)
+	}
+	if e.saved, err = checkpoint.Load(filepath.Join(e.run.Dir, rundir.WeightsFile)); err != nil {
+		return nil, err
+	}
+	records, err := e.run.Records()
+	if err != nil {
+		return nil, err
+	}
+	if e.losses, err = e.run.Losses(); err != nil {
+		return nil, err
+	}
+	all := len(e.losses)
+	after := all - e.saved.Step // of the losses, those of the checkpoint and the epochs counted so far left out
+	for _, r := range records {
+		if next := len(e.records) + 1; next <= e.saved.Epoch && r.Epoch == next && !r.Interrupted && r.Steps > 0 && r.Steps <= after {
+			e.records = append(e.records, r)
+			after -= r.Steps
+		}
+	}
+	if len(e.records) < e.saved.Epoch || after < 0 {
+		return nil, fmt.Errorf("%s: the weights are those after %s and %s of the next, and the logs of the run have %s and %d losses",
+			dir, count(e.saved.Epoch, "epoch"), count(e.saved.Step, "step"), count(len(e.records), "epoch"), all)
+	}
+	e.losses = e.losses[:all-after]
+	return e, nil
+}
+
+// dir is the run's folder; without an earlier run there is none.
+func (e *earlier) dir() string {
+	if e == nil {
+		return ""
+	}
+	return e.run.Dir
+}
+
+// print says where the run goes on.
+func (e *earlier) print(w io.Writer) {
+	if e != nil {
+		fmt.Fprintf(w, "going on with %s after %s and %s\n", e.run.Dir, count(e.saved.Epoch, "epoch"), count(e.saved.Step, "step"))
+	}
+}
+
+// start is where the run goes on. Without an earlier run that is the beginning.
+func (e *earlier) start() model.Start {
+	if e == nil {
+		return model.Start{}
+	}
+	return model.Start{Epoch: e.saved.Epoch, Losses: e.losses[len(e.losses)-e.saved.Step:]}
+}
+
+// weights are those that a training starts with.
+func (e *earlier) weights(cfg configs.Config, set data.Dataset) []*tensor.Dense {
+	if e == nil {
+		return initialWeights(cfg, set)
+	}
+	return e.saved.Weights
+}
+
+// carry gives a folder's logs what the run logged so far.
+func (e *earlier) carry(logs interface {
+	Carry([]rundir.Record, []float32) error
+}) error {
+	if e == nil {
+		return nil
+	}
+	return logs.Carry(e.records, e.losses)
+}
+
+// check returns an error if a training would not go on as the run was begun, bit for
+// bit, or not at all. Whether another GPU sums up in the same order nobody knows: it is
+// told of on stderr.
+func (e *earlier) check(cfg configs.Config, set data.Dataset, b *backend, stderr io.Writer) error {
+	if e == nil {
+		return nil
+	}
+	for _, s := range settings(cfg, set, b) {
+		if was := e.saved.Settings[s.key]; was != s.value {
+			return cfg.Errorf(s.key, "is %s, but %s was begun with %q and goes on bit for bit only with that", s.value, e.run.Dir, was)
+		}
+	}
+	if cfg.Train.NumEpochs <= e.saved.Epoch {
+		return cfg.Errorf("train.num_epochs", "is %d, and %s has done %d: go on with -set train.num_epochs=%d",
+			cfg.Train.NumEpochs, e.run.Dir, e.saved.Epoch, 2*e.saved.Epoch)
+	}
+	if was := e.run.Facts.GPU; was != nil && b.info != nil && was.Name != b.info.Name {
+		fmt.Fprintf(stderr, "train: %s was on %s: on %s the last bits of the losses may differ\n", e.run.Dir, was.Name, b.info.Name)
+	}
+	return e.fits(cfg, set)
+}
+
+// fits returns an error if the weights are not of the model that the config describes.
+func (e *earlier) fits(cfg configs.Config, set data.Dataset) error {
+	inputs, layers := set.Train.Features(), cfg.Model.NumLayers+1
+	var want, have []tensor.Shape
+	for i := range layers {
+		outputs := cfg.Model.FeatDim
+		if i == layers-1 {
+			outputs = model.Classes
+		}
+		want = append(want, tensor.Shape{inputs, outputs})
+		inputs = outputs
+	}
+	for _, w := range e.saved.Weights {
+		have = append(have, w.Shape())
+	}
+	if !slices.EqualFunc(have, want, tensor.Shape.Eq) {
+		return fmt.Errorf("%s: weights of %v, and the config's model has %v", e.run.Dir, have, want)
+	}
+	return nil
+}

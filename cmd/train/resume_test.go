@@ -1,0 +1,317 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"mlpool/cmd/train/internal/checkpoint"
+	"mlpool/cmd/train/internal/rundir"
+	"mlpool/configs"
+)
+
+// countdown is a context that is cancelled once it was asked so many times: the trainer
+// asks before each step that it does eagerly, and the session before each epoch.
+type countdown struct {
+	context.Context
+	left atomic.Int64
+}
+
+func (c *countdown) Err() error {
+	if c.left.Add(-1) < 0 {
+		return context.Canceled
+	}
+	return nil
+}
+
+// trainFor runs the command until it asked its context so many times, which must be
+// the end of it, and returns the run's folder.
+func trainFor(t *testing.T, asked int, logDir string, args ...string) string {
+	t.Helper()
+	ctx := &countdown{Context: context.Background()}
+	ctx.left.Store(int64(asked))
+	code, stdout, stderr := train(ctx, args...)
+	if code != exitInterrupted || stderr != "train: interrupted\n" {
+		t.Fatalf("%q: exit code %d, stderr %q, stdout:\n%s", args, code, stderr, stdout)
+	}
+	return latest(t, logDir)
+}
+
+// latest is the folder of the newest run.
+func latest(t *testing.T, logDir string) string {
+	t.Helper()
+	dir, err := filepath.EvalSymlinks(filepath.Join(logDir, rundir.Latest))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// trainAll runs the command to its end and returns the run's folder.
+func trainAll(t *testing.T, logDir string, args ...string) string {
+	t.Helper()
+	if code, stdout, stderr := train(context.Background(), args...); code != 0 || stderr != "" {
+		t.Fatalf("%q: exit code %d, stderr %q, stdout:\n%s", args, code, stderr, stdout)
+	}
+	return latest(t, logDir)
+}
+
+// sameRun compares what two runs came to, byte for byte.
+func sameRun(t *testing.T, name, got, want string) {
+	t.Helper()
+	for _, file := range []string{"train_losses.txt", "val_losses.txt", "val_accs.txt", rundir.WeightsFile} {
+		a, errA := os.ReadFile(filepath.Join(got, file))
+		b, errB := os.ReadFile(filepath.Join(want, file))
+		if errA != nil || errB != nil || !bytes.Equal(a, b) {
+			t.Errorf("%s: %s is not that of the whole run (%v, %v)", name, file, errA, errB)
+		}
+	}
+	var numbers []string
+	for _, line := range lines(t, filepath.Join(got, "metrics.jsonl")) {
+		var r rundir.Record
+		if err := json.Unmarshal([]byte(line), &r); err != nil {
+			t.Fatal(err)
+		}
+		numbers = append(numbers, fmt.Sprintf("%d:%d", r.Epoch, r.Steps))
+	}
+	if s := strings.Join(numbers, " "); s != "1:19 2:19 3:19" {
+		t.Errorf("%s: records of epochs and steps %s", name, s)
+	}
+}
+
+// TestResume interrupts runs at several places, goes on with other executors and
+// allocators, and compares with a run that was not interrupted.
+func TestResume(t *testing.T) {
+	t.Setenv(allocatorEnv, "")
+	path, logDir := writeConfig(t, "cpu", "")
+	whole := trainAll(t, logDir, path)
+	for _, c := range []struct {
+		asked        int // 20 times an epoch
+		kind         string
+		settings     []string
+		moreAsked    int // 0: the second run is not interrupted
+		first, steps int // of the epochs and steps that the checkpoint is of
+	}{
+		{asked: 0, kind: customPool},
+		{asked: 1, kind: plainMalloc},
+		{asked: 6, kind: plannedPool, steps: 5},
+		{asked: 20, kind: customPool, first: 1, settings: []string{"-set", "train.executor=graph"}},
+		{asked: 28, kind: customPool, first: 1, steps: 7, settings: []string{"-set", "train.executor=graph"}},
+		{asked: 28, kind: plannedPool, first: 1, steps: 7, settings: []string{"-set", "train.executor=graph"}},
+		{asked: 39, kind: plainMalloc, first: 1, steps: 18, settings: []string{"-set", "train.verbose=true"}},
+		{asked: 45, kind: plannedPool, first: 2, steps: 4, moreAsked: 8},
+	} {
+		t.Run(fmt.Sprintf("%d, %s", c.asked, c.kind), func(t *testing.T) {
+			t.Setenv(allocatorEnv, "")
+			dir := trainFor(t, c.asked, logDir, path)
+			saved, err := checkpoint.Load(filepath.Join(dir, rundir.WeightsFile))
+			if err != nil || saved.Epoch != c.first || saved.Step != c.steps {
+				t.Fatalf("a checkpoint of %d epochs and %d steps, want %d and %d (%v)", saved.Epoch, saved.Step, c.first, c.steps, err)
+			}
+			before := contents(t, dir)
+			t.Setenv(allocatorEnv, c.kind)
+			args := append([]string{"-resume", dir}, c.settings...)
+			if c.moreAsked > 0 {
+				args[1] = trainFor(t, c.moreAsked, logDir, args...)
+			}
+			resumed := trainAll(t, logDir, args...)
+			sameRun(t, "resumed", resumed, whole)
+			for name, text := range contents(t, dir) {
+				if before[name] != text {
+					t.Errorf("%s of the earlier run was changed", name)
+				}
+			}
+			if run, err := rundir.Open(resumed); err != nil || run.Facts.ResumedFrom != args[1] {
+				t.Errorf("resumed from %q, want %q (%v)", run.Facts.ResumedFrom, args[1], err)
+			}
+		})
+	}
+}
+
+// TestResumeFinished goes on with a run that is finished for more epochs.
+func TestResumeFinished(t *testing.T) {
+	t.Setenv(allocatorEnv, "")
+	path, logDir := writeConfig(t, "cpu", "")
+	whole := trainAll(t, logDir, path)
+	short := trainAll(t, logDir, path, "-set", "train.num_epochs=2")
+	code, stdout, stderr := train(context.Background(), "-resume", short, "-set", "train.num_epochs=3")
+	if want := "\ngoing on with " + short + " after 2 epochs and 0 steps\nepoch 3/3  loss "; code != 0 || !strings.Contains(stdout, want) {
+		t.Errorf("exit code %d, stderr %q, want %q in stdout:\n%s", code, stderr, want, stdout)
+	}
+	sameRun(t, "one epoch more", latest(t, logDir), whole)
+	code, stdout, stderr = train(context.Background(), "-resume", short)
+	want := "train.num_epochs: is 2, and " + short + " has done 2: go on with -set train.num_epochs=4\n"
+	if code != exitFailure || !strings.HasSuffix(stderr, want) || strings.Count(stderr, "\n") != 1 {
+		t.Errorf("exit code %d, stderr %q, want %q, stdout:\n%s", code, stderr, want, stdout)
+	}
+}
+
+// TestResumeContender goes on with one run of a comparison, by way of the link to the
+// newest.
+func TestResumeContender(t *testing.T) {
+	t.Setenv(allocatorEnv, "")
+	path, logDir := writeConfig(t, "cpu", "")
+	whole := trainAll(t, logDir, path)
+	compared := trainFor(t, 50, logDir, "-compare=custom,plan", path) // in the second epoch
+	resumed := trainAll(t, logDir, "-resume", filepath.Join(logDir, rundir.Latest, plannedPool))
+	sameRun(t, "of a comparison", resumed, whole)
+	if run, err := rundir.Open(resumed); err != nil || run.Facts.ResumedFrom != filepath.Join(compared, plannedPool) || run.Facts.Epochs != 3 || run.Facts.Allocator != customPool {
+		t.Errorf("%+v, %v", run.Facts, err)
+	}
+	for _, c := range []struct{ args, want string }{
+		{"-resume " + compared, " is no run: "},
+		{"-compare -resume " + resumed, "-resume goes on with one run: leave -compare out, and choose the allocator with ALLOCATOR_TYPE"},
+	} {
+		code, _, stderr := train(context.Background(), strings.Fields(c.args)...)
+		if code != exitFailure || !strings.Contains(stderr, c.want) || strings.Count(stderr, "\n") != 1 {
+			t.Errorf("%s: exit code %d, stderr %q, want %q", c.args, code, stderr, c.want)
+		}
+	}
+}
+
+// TestResumeOnAnotherDevice goes on with a run of the CPU where there is a GPU, and with
+// one of a GPU on another.
+func TestResumeOnAnotherDevice(t *testing.T) {
+	t.Setenv(allocatorEnv, "")
+	path, logDir := writeConfig(t, "cpu", "")
+	e, err := openEarlier(trainFor(t, 6, logDir, path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg, err := configs.Load(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	set, err := loadData(context.Background(), cfg, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	gpu := &backend{gpu: true, precision: "3xtf32", info: &rundir.GPU{Name: "H200"}}
+	var stderr strings.Builder
+	if err := e.check(cfg, set, gpu, &stderr); err == nil || !strings.Contains(err.Error(), `train.device: is cuda, but `) || !strings.Contains(err.Error(), `begun with "cpu"`) {
+		t.Errorf("on a GPU: %v", err)
+	}
+	e.saved.Settings = map[string]string{}
+	for _, s := range settings(cfg, set, gpu) {
+		e.saved.Settings[s.key] = s.value
+	}
+	tf32 := &backend{gpu: true, precision: "tf32"}
+	if err := e.check(cfg, set, tf32, &stderr); err == nil || !strings.Contains(err.Error(), "train.precision (not set there): is tf32, but ") {
+		t.Errorf("in another precision: %v", err)
+	}
+	e.run.Facts.GPU = &rundir.GPU{Name: "H100"}
+	if err := e.check(cfg, set, gpu, &stderr); err != nil || stderr.String() != "train: "+e.run.Dir+" was on H100: on H200 the last bits of the losses may differ\n" {
+		t.Errorf("on another GPU: %v, %q", err, &stderr)
+	}
+}
+
+// TestResumeRefuses changes what a run cannot go on with.
+func TestResumeRefuses(t *testing.T) {
+	t.Setenv(allocatorEnv, "")
+	path, logDir := writeConfig(t, "cpu", "")
+	dir := trainFor(t, 6, logDir, path)
+	other := dataDir(t)
+	labels := filepath.Join(other, "t10k-labels-idx1-ubyte.gz")
+	writeIDX(t, labels, []uint32{70}, make([]byte, 70))
+	for _, set := range []string{"model.feat_dim=25", "model.num_layers=3", "train.bsz=17", "train.learning_rate=0.25", "train.seed=1", "train.fuse=false"} {
+		key, value, _ := strings.Cut(set, "=")
+		code, _, stderr := train(context.Background(), "-resume", dir, "-set", set)
+		want := fmt.Sprintf("train: -set %s: is %s, but %s was begun with ", key, value, dir)
+		if code != exitFailure || !strings.HasPrefix(stderr, want) || strings.Count(stderr, "\n") != 1 {
+			t.Errorf("%s: exit code %d, stderr %q, want %q", set, code, stderr, want)
+		}
+	}
+	code, _, stderr := train(context.Background(), "-resume", dir, "-set", "data.data_dir="+other)
+	if code != exitFailure || !strings.Contains(stderr, ": data.dataset") || !strings.Contains(stderr, "300 and 70 images of 16 pixels, CRC-32C ") {
+		t.Errorf("other labels: exit code %d, stderr %q", code, stderr)
+	}
+	entries, err := os.ReadDir(logDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		if e.IsDir() && e.Name() != filepath.Base(dir) {
+			t.Errorf("a run that was refused has left %s", e.Name())
+		}
+	}
+	lock, err := rundir.OpenLogs(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if code, _, stderr = train(context.Background(), "-resume", dir); code != exitFailure || stderr != "train: "+dir+" is still being written to: wait for its end, or press Ctrl-C there\n" {
+		t.Errorf("a run that is running: exit code %d, stderr %q", code, stderr)
+	}
+	if err := lock.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if code, _, stderr = train(context.Background(), "-resume", logDir); code != exitFailure || !strings.Contains(stderr, " is no run: ") {
+		t.Errorf("a folder that is no run: exit code %d, stderr %q", code, stderr)
+	}
+}
+
+// TestResumeDamaged takes something away from a run.
+func TestResumeDamaged(t *testing.T) {
+	t.Setenv(allocatorEnv, "")
+	path, logDir := writeConfig(t, "cpu", "")
+	dir := trainFor(t, 28, logDir, path)
+	saved, err := checkpoint.Load(filepath.Join(dir, rundir.WeightsFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		file, want string
+		damage     func(text []byte) []byte
+	}{
+		{"train_losses.txt", "and the logs of the run have 0 epochs and 25 losses", func(text []byte) []byte {
+			return []byte(strings.Join(strings.Split(string(text), "\n")[:25], "\n") + "\n")
+		}},
+		{"train_losses.txt", "train_losses.txt:1: ", func([]byte) []byte { return []byte("x\n") }},
+		{"metrics.jsonl", "and the logs of the run have 0 epochs", func([]byte) []byte { return nil }},
+		{"metrics.jsonl", "metrics.jsonl:1: ", func([]byte) []byte { return []byte("{\n") }},
+		{"metrics.jsonl", "and the logs of the run have 0 epochs", func([]byte) []byte { return []byte("{\"epoch\":1,\"steps\":-3}\n") }},
+		{"metrics.jsonl", "and the logs of the run have 0 epochs", func([]byte) []byte { return []byte("{\"epoch\":1,\"steps\":9223372036854775807}\n") }},
+		{rundir.WeightsFile, "the file is cut off", func(text []byte) []byte { return text[:5] }},
+		{rundir.WeightsFile, "weights of [(16, 24) (24, 3)], and the config's model has [(16, 24) (24, 24) (24, 10)]", func([]byte) []byte {
+			small := saved
+			small.Weights = initialWeightsOf(16, 24, 3)
+			other := t.TempDir()
+			if err := small.Save(filepath.Join(other, rundir.WeightsFile)); err != nil {
+				t.Fatal(err)
+			}
+			text, err := os.ReadFile(filepath.Join(other, rundir.WeightsFile))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return text
+		}},
+	} {
+		file := filepath.Join(dir, c.file)
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, c.damage(bytes.Clone(text)), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		code, _, stderr := train(context.Background(), "-resume", dir)
+		if code != exitFailure || !strings.Contains(stderr, c.want) || strings.Count(stderr, "\n") != 1 {
+			t.Errorf("%s: exit code %d, stderr %q, want %q", c.file, code, stderr, c.want)
+		}
+		if err := os.WriteFile(file, text, 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Remove(filepath.Join(dir, rundir.WeightsFile)); err != nil {
+		t.Fatal(err)
+	}
+	if code, _, stderr := train(context.Background(), "-resume", dir); code != exitFailure || !strings.HasPrefix(stderr, "train: "+filepath.Join(dir, rundir.WeightsFile)+": no weights there: ") {
+		t.Errorf("without weights: exit code %d, stderr %q", code, stderr)
+	}
+}
