@@ -80,7 +80,7 @@ func TestLogsOfAllocators(t *testing.T) {
 			}
 		}
 		const logFiles = 4
-		if want := len(files) + logFiles + logFiles + 3; len(now) != want {
+		if want := len(files) + logFiles + logFiles + 4; len(now) != want {
 			t.Errorf("%q: %d files after %d, want %d", c.env, len(now), len(files), want)
 		}
 		files = now

@@ -178,6 +178,9 @@ func execute(ctx context.Context, o options, stdout, stderr io.Writer) (err erro
 		return err
 	}
 	defer func() { err = errors.Join(err, s.close()) }()
+	for _, r := range s.runners {
+		r.watch = o.report != ""
+	}
 	err = s.begin(newFacts(cfg, b))
 	if err == nil {
 		err = s.train(ctx)

@@ -17,6 +17,7 @@ import (
 	"mlpool/kernels"
 	"mlpool/kernels/device"
 	"mlpool/model"
+	"mlpool/tools/report"
 )
 
 // evalBatchSize is the least batch of the validation pass, which has no
@@ -46,12 +47,16 @@ type runner struct {
 	folder  *rundir.Folder // of the run; nil: none
 	facts   rundir.Facts
 	trace   *allocator.Trace // nil: none is wanted
+	kernels []allocator.Work // for the trace
 	records []rundir.Record
 	losses  []float32 // of each step
 
 	earlier  *earlier  // the run that is gone on with; nil: none
 	settings []setting // for checkpoints
 	unsaved  bool      // there is no checkpoint of the weights as they are
+
+	watch     bool // the first epoch, for a report
+	recording report.Recording
 }
 
 // prepare makes the runner ready to train.
@@ -137,7 +142,7 @@ func (r *runner) stats() (sum allocator.Stats, spent time.Duration) {
 func (r *runner) epoch(ctx context.Context) (rundir.Record, []float32, error) {
 	_, done := r.place()
 	before, spentBefore := r.stats()
-	e, err := r.trainer.Epoch(ctx)
+	e, err := r.trainEpoch(ctx)
 	if err != nil {
 		return rundir.Record{}, nil, err
 	}
@@ -254,22 +259,13 @@ func (s *session) train(ctx context.Context) (err error) {
 	err = s.epochs(ctx)
 	err = errors.Join(err, s.saveLast(err), s.bar.finish(), s.writeTraces())
 	s.printSummary(time.Since(start))
-	if err != nil || s.cfg.Train.Profile == 0 {
-		return err
+	if err == nil && s.cfg.Train.Profile > 0 {
+		err = s.profile(ctx)
 	}
-	for _, r := range s.runners {
-		p, err := r.device.Profile(s.cfg.Train.Profile, func() error {
-			if ctx.Err() != nil {
-				return errInterrupted
-			}
-			return r.trainer.Repeat()
-		})
-		if err != nil {
-			return fmt.Errorf("profile: %w", err)
-		}
-		s.printProfile(r.String(), p)
+	if err == nil {
+		s.record(ctx, (*runner).recordingPath)
 	}
-	return nil
+	return err
 }
 
 // announce says at once when ctx is cancelled that the step at hand is still to be

@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -38,7 +37,7 @@ func (s *session) writeTraces() error {
 		if r.trace == nil {
 			continue
 		}
-		note, err := writeTrace(r.trace, tracePath(s.cfg.Allocator.Trace, r.contender, len(s.runners) > 1))
+		note, err := r.writeTrace(tracePath(s.cfg.Allocator.Trace, r.contender, len(s.runners) > 1))
 		if err == nil {
 			fmt.Fprintln(s.stdout, note)
 		} else {
@@ -88,22 +87,30 @@ func tracePath(path string, c contender, several bool) string {
 	return strings.TrimSuffix(path, ext) + "." + c.file() + ext
 }
 
-// writeTrace writes a trace, as its file's name says: .json for Perfetto, .csv as
-// RMM does. It returns a line about what it wrote.
-func writeTrace(t *allocator.Trace, path string) (note string, err error) {
+// writeTrace writes the runner's trace, as its file's name says: .json for Perfetto,
+// .pickle for PyTorch's tools, .csv as RMM does. It returns a line about what it wrote.
+func (r *runner) writeTrace(path string) (note string, err error) {
+	t := r.trace
 	f, err := os.Create(path)
 	if err != nil {
 		return "", err
 	}
-	write := t.WriteCSV
-	if filepath.Ext(path) == ".json" {
-		write = func(w io.Writer) error { return t.WritePerfetto(w) }
+	switch filepath.Ext(path) {
+	case ".json":
+		err = t.WritePerfetto(f, r.kernels...)
+	case ".pickle":
+		err = t.WriteSnapshot(f, allocator.MapOf(t))
+	default:
+		err = t.WriteCSV(f)
 	}
-	if err := errors.Join(write(f), f.Close()); err != nil {
+	if err := errors.Join(err, f.Close()); err != nil {
 		return "", err
 	}
 	events, overflow := t.Events()
 	note = fmt.Sprintf("%s: %d calls of the allocator", path, len(events))
+	if len(r.kernels) > 0 {
+		note += fmt.Sprintf(" and %d kernels", len(r.kernels))
+	}
 	if overflow {
 		note += fmt.Sprintf(", the last ones; %d before them were dropped (allocator.trace_events keeps more)", t.Dropped())
 	}
