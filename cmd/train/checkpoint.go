@@ -64,8 +64,9 @@ func (r *runner) place() (epoch, step int) {
 // diverged says whether the runner's last loss is no number.
 func (r *runner) diverged() bool { return len(r.records) > 0 && last(r.records).Diverged > 0 }
 
-// checkpoint saves where the runner is in its folder, unless that is saved already.
-// What has diverged is not worth it.
+// checkpoint saves where the runner is in its folder, unless that is saved already. The
+// logs are on the disk before it: a run is resumed only from weights that they lead up
+// to. What has diverged is not worth it.
 func (r *runner) checkpoint() error {
 	if r.folder == nil || !r.unsaved || r.diverged() {
 		return nil
@@ -78,6 +79,9 @@ func (r *runner) checkpoint() error {
 	c.Epoch, c.Step = r.place()
 	for _, s := range r.settings {
 		c.Settings[s.key] = s.value
+	}
+	if err := r.folder.Sync(); err != nil {
+		return err
 	}
 	if err := c.Save(filepath.Join(r.folder.Dir, rundir.WeightsFile)); err != nil {
 		return err

@@ -2,15 +2,19 @@ package main
 
 import (
 	"context"
+	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"gorgonia.org/tensor"
 
 	"mlpool/cmd/train/internal/checkpoint"
 	"mlpool/cmd/train/internal/rundir"
+	"mlpool/configs"
 )
 
 // initialWeightsOf are weights of zero, of layers of so many inputs and outputs.
@@ -83,6 +87,43 @@ func TestCheckpointFails(t *testing.T) {
 	var stderr strings.Builder
 	if code := run(context.Background(), []string{path}, stdout, &stderr); code != exitFailure || !strings.Contains(stderr.String(), "log.log_dir: no checkpoint: write ") {
 		t.Errorf("exit code %d, stderr %q", code, &stderr)
+	}
+}
+
+// TestCheckpointAfterLogs wants no checkpoint that the logs on the disk do not lead up to.
+func TestCheckpointAfterLogs(t *testing.T) {
+	t.Setenv(allocatorEnv, "")
+	path, logDir := writeConfig(t, "cpu", "")
+	cfg, err := configs.Load(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	set, err := loadData(context.Background(), cfg, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := openBackend(cfg, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := newSession(b, cfg, set, []contender{{kind: customPool}}, nil, io.Discard, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.begin(newFacts(cfg, b)); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.finish(time.Now(), nil); err != nil { // closes the logs
+		t.Fatal(err)
+	}
+	if err := s.runners[0].checkpoint(); !errors.Is(err, os.ErrClosed) {
+		t.Errorf("got %v", err)
+	}
+	if _, err := os.Stat(filepath.Join(latest(t, logDir), rundir.WeightsFile)); !os.IsNotExist(err) {
+		t.Errorf("there is a checkpoint (%v)", err)
+	}
+	if err := errors.Join(s.close(), b.queue.Close()); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -11,32 +11,9 @@ import (
 	"strconv"
 	"strings"
 
+	"mlpool/cmd/train/internal/rundir"
 	"mlpool/configs"
 )
-
-const usageHead = `usage: train [flags] <config>
-
-Trains a multilayer perceptron on MNIST as the TOML file <config> says, and prints a line for each
-epoch. The config - is standard input. Examples:
-
-  train configs/mnist.toml
-  train -set train.bsz=128 -set train.device=cpu configs/mnist.toml
-  train -compare=custom,cuda configs/mnist.toml
-  train -report page.html logs/mnist/latest
-
-The environment variable ALLOCATOR_TYPE chooses who hands out device memory:
-
-`
-
-const usageTail = `
-CUDA_VISIBLE_DEVICES chooses the GPU.
-
-The exit code is 0 after a whole training, 3 if the loss became NaN or infinite, 130 after SIGINT
-(Ctrl-C), 143 after SIGTERM, 2 for a wrong command line and 1 for any other failure.
-`
-
-// usageWidth is that of a line of the usage text, in columns.
-const usageWidth = 100
 
 // options are the command line.
 type options struct {
@@ -131,6 +108,54 @@ func parseArgs(args []string, stdout io.Writer) (o options, err error) {
 	return o, o.take(paths)
 }
 
+// inPlace are the flags in whose place there is no training, and those that each goes with.
+var inPlace = []struct {
+	flag string
+	with []string
+}{
+	{"-list", nil},
+	{"-version", nil},
+	{"-completion", nil},
+	{"-predict", []string{"-set"}},
+	{"-report of earlier runs", nil},
+	{"-data", []string{"-set", "-resume"}},
+	{"-export", []string{"-set"}},
+	{"-check", []string{"-set", "-resume", "-compare", "-json", "-csv", "-report"}},
+}
+
+// clash returns an error if flags were given of which one would not count.
+func (o *options) clash() error {
+	earlier := len(o.runs) > 0 && o.predict == ""
+	var given []string
+	for _, f := range []struct {
+		name string
+		set  bool
+	}{
+		{"-list", o.list}, {"-version", o.version}, {"-completion", o.completion != ""}, {"-predict", o.predict != ""},
+		{"-data", o.data}, {"-export", o.export != ""}, {"-check", o.check},
+		{"-set", o.set != nil}, {"-resume", o.resume != ""}, {"-compare", o.compare}, {"-json", o.json}, {"-csv", o.csv != ""},
+		{"-report", o.report != "" && !earlier}, {"-report of earlier runs", o.report != "" && earlier},
+	} {
+		if f.set {
+			given = append(given, f.name)
+		}
+	}
+	for _, p := range inPlace {
+		if !slices.Contains(given, p.flag) {
+			continue
+		}
+		for _, other := range given {
+			if other != p.flag && !slices.Contains(p.with, other) {
+				return fmt.Errorf("%s and %s do not go together: leave one out", p.flag, other)
+			}
+		}
+	}
+	if o.resume != "" && o.compare {
+		return errors.New("-resume goes on with one run: leave -compare out, and choose the allocator with " + allocatorEnv)
+	}
+	return nil
+}
+
 // take sorts the arguments that are no flags: the config, or folders of runs.
 func (o *options) take(paths []string) error {
 	var given []string
@@ -140,6 +165,9 @@ func (o *options) take(paths []string) error {
 		} else {
 			given = append(given, path)
 		}
+	}
+	if err := o.clash(); err != nil {
+		return err
 	}
 	switch {
 	case o.list || o.version || o.completion != "":
@@ -153,6 +181,8 @@ func (o *options) take(paths []string) error {
 		return nil
 	case o.resume != "" && len(paths) > 0:
 		return fmt.Errorf("-resume takes the config of its run: leave %s out, and change keys with -set", paths[0])
+	case len(given) > 1 && o.compare && o.among == nil && isContenders(given[0]):
+		return fmt.Errorf("-compare takes its list behind an equals sign: train -compare=%s %s", given[0], given[1])
 	case len(given) > 1:
 		return fmt.Errorf("one config at a time: %s or %s?", given[0], given[1])
 	case len(o.runs) > 0 && o.report == "":
@@ -165,6 +195,14 @@ func (o *options) take(paths []string) error {
 		return errors.New("which config? try: train configs/mnist.toml (train -help says more)")
 	}
 	return nil
+}
+
+// isContenders says whether a word lists allocators.
+func isContenders(word string) bool {
+	return !slices.ContainsFunc(strings.Split(word, ","), func(name string) bool {
+		_, err := parseContender(name)
+		return err != nil
+	})
 }
 
 // isRun says whether a path is the folder of a run, or of a comparison of runs.
@@ -184,6 +222,13 @@ func (o options) load() (configs.Config, error) {
 	case o.config == "" && o.data:
 		return configs.Parse("no config", nil, o.set...)
 	}
+	if info, err := os.Stat(o.config); err == nil && info.IsDir() {
+		if o.report != "" {
+			_, err := rundir.Open(o.config) // says which folder was meant
+			return configs.Config{}, err
+		}
+		return configs.Config{}, fmt.Errorf("%s is a folder: name a TOML file, as in train configs/mnist.toml", o.config)
+	}
 	return configs.Load(o.config, o.set...)
 }
 
@@ -201,47 +246,4 @@ func (c comparison) Set(value string) error {
 		c.o.among = strings.Split(value, ",")
 	}
 	return nil
-}
-
-func printUsage(w io.Writer, groups []flagGroup) {
-	var b strings.Builder
-	b.WriteString(usageHead)
-	for _, kind := range allKinds {
-		printEntry(&b, 10, kind, aboutKinds[kind])
-	}
-	b.WriteString(usageTail)
-	for _, g := range groups {
-		fmt.Fprintf(&b, "\n%s:\n", g.title)
-		for _, f := range g.flags {
-			value, text := flag.UnquoteUsage(f)
-			name := "-" + f.Name
-			switch {
-			case value != "" && isSwitch(f):
-				name += "[=" + value + "]"
-			case value != "":
-				name += " " + value
-			}
-			printEntry(&b, 25, name, text)
-		}
-	}
-	io.WriteString(w, b.String())
-}
-
-// isSwitch says whether a flag may stand without a value.
-func isSwitch(f *flag.Flag) bool {
-	b, ok := f.Value.(interface{ IsBoolFlag() bool })
-	return ok && b.IsBoolFlag()
-}
-
-// printEntry prints a name, and a text from a column on, in lines that fit.
-func printEntry(b *strings.Builder, column int, name, text string) {
-	line := fmt.Sprintf("  %-*s", column-3, name)
-	for _, word := range strings.Fields(text) {
-		if len(line)+1+len(word) > usageWidth {
-			b.WriteString(line + "\n")
-			line = strings.Repeat(" ", column-1)
-		}
-		line += " " + word
-	}
-	b.WriteString(line + "\n")
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"mlpool/cmd/train/internal/rundir"
 	"mlpool/configs"
 )
 
@@ -42,6 +43,8 @@ func TestParseArgs(t *testing.T) {
 		{[]string{"-export", "d", "a.toml"}, options{config: "a.toml", export: "d"}},
 		{[]string{"-resume", one}, options{resume: one}},
 		{[]string{"-resume", one, "-report", "r.html"}, options{resume: one, report: "r.html"}},
+		{[]string{"-resume", one, "-data"}, options{resume: one, data: true}},
+		{[]string{"-check", "-compare", "-csv", "t.csv", "a.toml"}, options{config: "a.toml", check: true, compare: true, csv: "t.csv"}},
 		{[]string{"-report", "r.html", "a.toml"}, options{config: "a.toml", report: "r.html"}},
 		{[]string{one, "-report", "r.html", two}, options{runs: []string{one, two}, report: "r.html"}},
 		{[]string{"-predict", "i.png", one}, options{runs: []string{one}, predict: "i.png"}},
@@ -60,11 +63,23 @@ func TestParseArgs(t *testing.T) {
 		{[]string{"-check"}, "which config?"},
 		{[]string{"-report", "r.html"}, "which config?"},
 		{[]string{"a.toml", "b.toml"}, "one config at a time: a.toml or b.toml?"},
+		{[]string{"-compare", "custom,plan:slab", "a.toml"}, "-compare takes its list behind an equals sign: train -compare=custom,plan:slab a.toml\n"},
+		{[]string{"-compare", "a.toml", "custom"}, "one config at a time: a.toml or custom?"},
 		{[]string{one}, one + " is the folder of a run: train -report, -resume and -predict take one"},
 		{[]string{"-report", "r.html", "a.toml", one}, "leave " + one + " or a.toml out"},
 		{[]string{"-resume", one, "a.toml"}, "-resume takes the config of its run: leave a.toml out, and change keys with -set"},
 		{[]string{"-predict", "i.png"}, "-predict takes the folder of one run, not 0: train -predict i.png "},
 		{[]string{"-predict", "i.png", one, two}, "-predict takes the folder of one run, not 2"},
+		{[]string{"-list", "-version"}, "-list and -version do not go together: leave one out"},
+		{[]string{"-version", "-json"}, "-version and -json do not go together"},
+		{[]string{"-predict", "test", "-report", "r.html", one}, "-predict and -report do not go together"},
+		{[]string{"-predict", "test", "-resume", one}, "-predict and -resume do not go together"},
+		{[]string{"-report", "r.html", "-csv", "t.csv", one}, "-report of earlier runs and -csv do not go together"},
+		{[]string{"-report", "r.html", "-set", "train.bsz=1", one}, "-report of earlier runs and -set do not go together"},
+		{[]string{"-data", "-compare", "a.toml"}, "-data and -compare do not go together"},
+		{[]string{"-check", "-export", "d", "a.toml"}, "-export and -check do not go together"},
+		{[]string{"-export", "d", "-resume", one}, "-export and -resume do not go together"},
+		{[]string{"-resume", one, "-compare"}, "-resume goes on with one run: leave -compare out, and choose the allocator with ALLOCATOR_TYPE"},
 		{[]string{"-list", "a.toml"}, "what is a.toml for?"},
 		{[]string{"-completion", "tcsh"}, "want bash or zsh or fish"},
 		{[]string{"-set"}, "-set"},
@@ -72,6 +87,25 @@ func TestParseArgs(t *testing.T) {
 		code, stdout, stderr := train(context.Background(), c.args...)
 		if code != exitUsage || !strings.Contains(stderr, c.want) || strings.Count(stderr, "\n") != 1 || stdout != "" {
 			t.Errorf("%q: exit code %d, %s, got %q, want %s", c.args, code, stdout, stderr, c.want)
+		}
+	}
+}
+
+// TestFolderForConfig names a folder where a config is wanted.
+func TestFolderForConfig(t *testing.T) {
+	t.Setenv(allocatorEnv, "")
+	path, logDir := writeConfig(t, "cpu", "")
+	trainAll(t, logDir, path)
+	page := filepath.Join(t.TempDir(), "page.html")
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{logDir}, "train: " + logDir + " is a folder: name a TOML file, as in train configs/mnist.toml\n"},
+		{[]string{"-report", page, logDir}, "train: " + logDir + " is no run: it has no run.json; did you mean " + filepath.Join(logDir, rundir.Latest) + "?\n"},
+	} {
+		if code, _, stderr := train(context.Background(), c.args...); code != exitFailure || stderr != c.want {
+			t.Errorf("%q: exit code %d, got %q, want %q", c.args, code, stderr, c.want)
 		}
 	}
 }

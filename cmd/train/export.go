@@ -9,6 +9,7 @@ import (
 
 	"gorgonia.org/tensor"
 
+	"mlpool/cmd/train/internal/rundir"
 	"mlpool/configs"
 	"mlpool/data"
 	"mlpool/model"
@@ -23,6 +24,9 @@ func initialWeights(cfg configs.Config, set data.Dataset) []*tensor.Dense {
 // on the same batches: w0.npy and on, the initial weights, float32 [inputs,
 // outputs]; order0.npy and on, the order of each epoch, int32; and run.json.
 func export(dir string, cfg configs.Config, set data.Dataset) error {
+	if _, err := rundir.Open(dir); err == nil {
+		return fmt.Errorf("export: %s is the folder of a run: name another one", dir)
+	}
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return fmt.Errorf("export: %w", err)
 	}

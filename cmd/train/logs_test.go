@@ -112,6 +112,23 @@ func TestLogsOfAllocators(t *testing.T) {
 	}
 }
 
+// TestInterruptedBefore leaves what an earlier run logged where a run is interrupted before
+// it begins, as while data is loaded.
+func TestInterruptedBefore(t *testing.T) {
+	t.Setenv(allocatorEnv, "")
+	path, root := writeConfig(t, "cpu", "")
+	trainAll(t, root, path)
+	before := contents(t, root)
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if code, stdout, stderr := train(ctx, path); code != exitInterrupted || stdout != "" || stderr != "train: interrupted\n" {
+		t.Errorf("exit code %d, stderr %q, stdout:\n%s", code, stderr, stdout)
+	}
+	if after := contents(t, root); !maps.Equal(after, before) {
+		t.Errorf("%d files are %d now, or differ", len(before), len(after))
+	}
+}
+
 // TestFactsOfEnds ends runs in each way.
 func TestFactsOfEnds(t *testing.T) {
 	t.Setenv(allocatorEnv, "")

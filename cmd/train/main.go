@@ -21,7 +21,7 @@ import (
 )
 
 // Exit codes, beside 0. A run that a signal ended has 128 and the signal's number,
-// as in a shell: 130 for SIGINT, 143 for SIGTERM.
+// as in a shell: 130 for SIGINT, 143 for SIGTERM, 129 for SIGHUP.
 const (
 	exitFailure     = 1
 	exitUsage       = 2
@@ -33,6 +33,9 @@ func main() {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	if !signal.Ignored(syscall.SIGHUP) { // nohup goes on without its terminal
+		signal.Notify(signals, syscall.SIGHUP)
+	}
 	go func() {
 		// The first signal lets the step or graph at hand finish; a second ends the process.
 		s := <-signals
@@ -40,6 +43,7 @@ func main() {
 		number, _ := s.(syscall.Signal)
 		cancel(signalError(number))
 	}()
+	signal.Ignore(syscall.SIGPIPE) // a reader that goes away, such as head, ends no training
 	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
 }
 
@@ -60,7 +64,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	case err == nil:
 		err = execute(ctx, o, out, stderr)
 	}
-	if out.err != nil {
+	if out.err != nil && !errors.Is(err, out.err) {
 		err = errors.Join(err, fmt.Errorf("standard output: %w", out.err))
 	}
 	if err == nil {
@@ -105,6 +109,12 @@ func (o *output) Write(p []byte) (int, error) {
 func execute(ctx context.Context, o options, stdout, stderr io.Writer) (err error) {
 	if tell := o.tells(); tell != nil {
 		return tell(stdout)
+	}
+	if o.report != "" && len(o.runs) > 0 {
+		return reportRuns(o.report, o.runs, stdout)
+	}
+	if err := checkReport(o.report); err != nil {
+		return err
 	}
 	if o.predict != "" {
 		return predictWith(ctx, o, stdout, stderr)
@@ -154,6 +164,9 @@ func execute(ctx context.Context, o options, stdout, stderr io.Writer) (err erro
 	if err != nil {
 		return err
 	}
+	if ctx.Err() != nil { // before anything of an earlier run is replaced
+		return errInterrupted
+	}
 	if err := cfg.CheckData(set.Train.Len()); err != nil {
 		return err
 	}
@@ -181,11 +194,14 @@ func execute(ctx context.Context, o options, stdout, stderr io.Writer) (err erro
 	for _, r := range s.runners {
 		r.watch = o.report != ""
 	}
-	err = s.begin(newFacts(cfg, b))
-	if err == nil {
-		err = s.train(ctx)
+	if err := s.begin(newFacts(cfg, b)); err != nil {
+		return errors.Join(err, s.finish(time.Now(), err))
 	}
+	err = s.train(ctx)
 	err = errors.Join(err, s.finish(time.Now(), err))
+	if o.report != "" {
+		err = errors.Join(err, writeReport(o.report, s.finished(), lines))
+	}
 	return errors.Join(err, s.writeResults(o, stdout))
 }
 

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -493,5 +494,16 @@ func TestExport(t *testing.T) {
 	}
 	if err != nil || run.FeatDim != 24 {
 		t.Errorf("run.json: error %v, feat_dim %d", err, run.FeatDim)
+	}
+	if code, _, stderr := train(context.Background(), "-resume", dir); code != exitFailure || !strings.HasPrefix(stderr, "train: "+dir+" is no run: its run.json says nothing of how it ended") {
+		t.Errorf("resumed: exit code %d, %s", code, stderr)
+	}
+	trained := trainAll(t, logDir, path)
+	before := contents(t, trained)
+	if code, _, stderr := train(context.Background(), "-export", trained, path); code != exitFailure || stderr != "train: export: "+trained+" is the folder of a run: name another one\n" {
+		t.Errorf("into a run: exit code %d, %s", code, stderr)
+	}
+	if !maps.Equal(contents(t, trained), before) {
+		t.Error("an export changed a run")
 	}
 }

@@ -82,6 +82,10 @@ func TestStdoutFails(t *testing.T) {
 			t.Errorf("%q: exit code %d, stderr %q", c.args, code, &stderr)
 		}
 	}
+	var stderr bytes.Buffer
+	if code := run(context.Background(), []string{"-list"}, new(full), &stderr); code != exitFailure || stderr.String() != "train: no space left\n" {
+		t.Errorf("-list: exit code %d, stderr %q", code, &stderr)
+	}
 	if n := len(lines(t, filepath.Join(logDir, "train_losses.txt"))); n != 3*19 {
 		t.Errorf("%d losses in the logs, want %d", n, 3*19)
 	}

@@ -4,8 +4,10 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"text/tabwriter"
 	"time"
+	"unicode"
 
 	"mlpool/allocator"
 	"mlpool/cmd/train/internal/paired"
@@ -89,6 +91,32 @@ func (s *session) printSummary(elapsed time.Duration) {
 	fmt.Fprintln(s.stdout)
 }
 
+// printResume says how to go on with runs that were interrupted and are saved: a command
+// line for a shell.
+func (s *session) printResume() {
+	for _, r := range s.runners {
+		if epoch, _ := r.place(); r.folder == nil || r.unsaved || epoch == s.cfg.Train.NumEpochs {
+			continue
+		}
+		command := "train -resume " + quoted(r.folder.Dir)
+		if r.String() != customPool {
+			command = allocatorEnv + "=" + r.String() + " " + command
+		}
+		fmt.Fprintf(s.stdout, "go on with: %s\n", command)
+	}
+}
+
+// quoted is a word as a POSIX shell takes it.
+func quoted(word string) string {
+	plain := func(r rune) bool {
+		return unicode.IsLetter(r) || unicode.IsDigit(r) || strings.ContainsRune("/._-+:,=@%", r)
+	}
+	if !strings.ContainsFunc(word, func(r rune) bool { return !plain(r) }) {
+		return word
+	}
+	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+}
+
 // printPlans says how close each plan came to the least memory that its step
 // can do with, and how often it held.
 func (s *session) printPlans() {
@@ -111,9 +139,12 @@ func (s *session) printFigures(r *runner, f *figures) {
 		segments = ", " + kind + " segments"
 	}
 	epochs := fmt.Sprintf("median of %d epochs after the first", f.Epochs)
-	switch len(whole(r.records)) {
+	switch all := whole(r.records); len(all) {
 	case 1:
 		epochs = "the only epoch, which pays for what is done once"
+		if after := all[0].ResumedAfter; after > 0 {
+			epochs = fmt.Sprintf("the rest of an epoch after %s, which pays for what is done once", count(after, "step"))
+		}
 	case 2:
 		epochs = "the epoch after the first"
 	}

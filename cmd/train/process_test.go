@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"mlpool/cmd/train/internal/rundir"
 	"mlpool/kernels/kerneltest"
 )
 
@@ -119,9 +120,53 @@ func signalled(t *testing.T, signal syscall.Signal) (code int, stderr string) {
 }
 
 func TestSignals(t *testing.T) {
-	for signal, want := range map[syscall.Signal]int{syscall.SIGINT: 130, syscall.SIGTERM: 143} {
+	for signal, want := range map[syscall.Signal]int{syscall.SIGHUP: 129, syscall.SIGINT: 130, syscall.SIGTERM: 143} {
 		if code, stderr := signalled(t, signal); code != want || stderr != notice+"train: interrupted\n" {
 			t.Errorf("%v: exit code %d, want %d; stderr %q", signal, code, want, stderr)
 		}
+	}
+}
+
+// TestReaderGone reads one line of a run: it goes on to its end, which is no success.
+func TestReaderGone(t *testing.T) {
+	path, logDir := writeConfig(t, "cpu", "")
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, os.Args[0], path)
+	cmd.Env = append(os.Environ(), asTrain+"=1", allocatorEnv+"=")
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	stdout, err := cmd.StdoutPipe()
+	if err == nil {
+		err = errors.Join(cmd.Start(), stdout.Close())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	var exit *exec.ExitError
+	if err := cmd.Wait(); !errors.As(err, &exit) || exit.ExitCode() != exitFailure || stderr.String() != "train: standard output: write /dev/stdout: broken pipe\n" {
+		t.Errorf("ended with %v, stderr %q", err, &stderr)
+	}
+	if run, err := rundir.Open(latest(t, logDir)); err != nil || run.Facts.Status != rundir.Done {
+		t.Errorf("the run is %q, %v", run.Facts.Status, err)
+	}
+}
+
+// TestNamedPipe has a table read from a pipe: nothing is opened before there is a table.
+func TestNamedPipe(t *testing.T) {
+	t.Setenv(allocatorEnv, "")
+	path, _ := writeConfig(t, "cpu", "")
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	read := make(chan string, 1)
+	go func() {
+		text, err := os.ReadFile(pipe)
+		read <- fmt.Sprint(string(text), err)
+	}()
+	code, _, stderr := train(context.Background(), "-csv", pipe, path)
+	if text := <-read; code != 0 || !strings.HasPrefix(text, "allocator,") || !strings.Contains(text, "\ncustom,virtual,done,2,") {
+		t.Errorf("exit code %d, %s, read %q", code, stderr, text)
 	}
 }

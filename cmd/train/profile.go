@@ -23,8 +23,7 @@ func (s *session) profile(ctx context.Context) error {
 			return fmt.Errorf("profile: %w", err)
 		}
 		s.printProfile(r.String(), p)
-		path := tracePath(s.cfg.Allocator.Trace, r.contender, len(s.runners) > 1)
-		if filepath.Ext(path) != ".json" {
+		if r.trace == nil || filepath.Ext(s.tracePath(r)) != ".json" {
 			continue
 		}
 		l, err := r.device.Timeline(step)
@@ -34,11 +33,9 @@ func (s *session) profile(ctx context.Context) error {
 		for _, o := range l.Ops {
 			r.kernels = append(r.kernels, allocator.Work{Name: o.Name, Detail: o.Shape, Start: l.Begin.Add(o.Start), Length: o.Length})
 		}
-		note, err := r.writeTrace(path)
-		if err != nil {
+		if err := s.writeTrace(r); err != nil {
 			return err
 		}
-		fmt.Fprintln(s.stdout, note)
 	}
 	return nil
 }

@@ -34,13 +34,13 @@ func whole(records []rundir.Record) []rundir.Record {
 	return slices.DeleteFunc(slices.Clone(records), func(r rundir.Record) bool { return r.Interrupted })
 }
 
-// steady are the epochs after the first, which pays for what is done once; with no
-// other, the first.
+// steady are the records that are not of warm-up; with no others, these.
 func steady(records []rundir.Record) []rundir.Record {
-	if len(records) > 1 {
-		return records[1:]
+	rest := slices.DeleteFunc(slices.Clone(records), func(r rundir.Record) bool { return r.Warmup })
+	if len(rest) == 0 {
+		return records
 	}
-	return records
+	return rest
 }
 
 // quantile returns the value of f that a share q of the records, at least one, do

@@ -358,6 +358,18 @@ func TestTraceOfAProfile(t *testing.T) {
 	}
 }
 
+// TestTraceOfAProfileFails says which key of the config a trace that cannot be written is of.
+func TestTraceOfAProfileFails(t *testing.T) {
+	r, _ := asyncRunner(t)
+	r.trace = allocator.NewTrace(r.allocs[0], 1)
+	s := &session{runners: []*runner{r}, stdout: io.Discard}
+	s.cfg.Train.Profile = 1
+	s.cfg.Allocator.Trace = filepath.Join(t.TempDir(), "none", "trace.json")
+	if err := s.profile(context.Background()); err == nil || !strings.Contains(err.Error(), "allocator.trace") {
+		t.Errorf("error %v", err)
+	}
+}
+
 // TestTraceOfPyTorch writes a snapshot, also of an allocator with poison, to where none
 // can be written, too.
 func TestTraceOfPyTorch(t *testing.T) {

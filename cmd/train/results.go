@@ -37,8 +37,8 @@ type result struct {
 }
 
 // Figures are of the epochs after the first, which pays for what is done once, or of the
-// first where there is no other; in a comparison, as far as all runs got. Times and counts
-// are medians.
+// first where there is no other, of which a resumed run may have done only the rest; in a
+// comparison, as far as all runs got. Times and counts are medians.
 type figures struct {
 	Epochs int `json:"epochs"` // that the figures are of
 

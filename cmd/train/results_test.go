@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/jszwec/csvutil"
+
 	"mlpool/cmd/train/internal/rundir"
 )
 
@@ -74,9 +76,26 @@ func TestJSONOfEnds(t *testing.T) {
 		t.Errorf("exit code %d, %v in:\n%s", code, err, stdout)
 	}
 
+	table := filepath.Join(t.TempDir(), "t.csv")
+	if code, _, stderr := train(context.Background(), "-csv", table, path); code != exitDiverged {
+		t.Errorf("exit code %d, %s", code, stderr)
+	}
+	var rows []struct {
+		Status  string   `csv:"status"`
+		ValLoss *float64 `csv:"val_loss_nats"` // nil: an empty cell
+		ValAcc  *float64 `csv:"val_acc"`
+	}
+	text, err := os.ReadFile(table)
+	if err == nil {
+		err = csvutil.Unmarshal(text, &rows)
+	}
+	if err != nil || len(rows) != 1 || rows[0].Status != "diverged" || rows[0].ValLoss != nil || rows[0].ValAcc == nil {
+		t.Errorf("%+v, %v", rows, err)
+	}
+
 	path, _ = writeConfig(t, "cpu", "")
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
+	ctx := &countdown{Context: context.Background()}
+	ctx.left.Store(1) // the run begins
 	var out, errs bytes.Buffer
 	code = run(ctx, []string{"-compare", "-json", "-csv", filepath.Join(t.TempDir(), "t.csv"), path}, &out, &errs)
 	got = results{}
@@ -85,8 +104,20 @@ func TestJSONOfEnds(t *testing.T) {
 	}
 
 	path, _ = writeConfig(t, "cpu", "nmu_epochs = 3\n")
-	if code, stdout, _ := train(context.Background(), "-json", path); code != exitFailure || stdout != "" {
-		t.Errorf("exit code %d, stdout %q, want none of a run that did not begin", code, stdout)
+	taken, logDir := writeConfig(t, "cpu", "")
+	if err := os.MkdirAll(filepath.Join(logDir, rundir.Latest), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{path, taken} {
+		table, page := filepath.Join(t.TempDir(), "t.csv"), filepath.Join(t.TempDir(), "p.html")
+		if code, stdout, _ := train(context.Background(), "-json", "-csv", table, "-report", page, path); code != exitFailure || stdout != "" {
+			t.Errorf("exit code %d, stdout %q, want none of a run that did not begin", code, stdout)
+		}
+		for _, path := range []string{table, page} {
+			if _, err := os.Stat(path); !os.IsNotExist(err) {
+				t.Errorf("%s was written: %v", path, err)
+			}
+		}
 	}
 }
 

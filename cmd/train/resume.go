@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"path/filepath"
@@ -27,11 +26,8 @@ type earlier struct {
 
 // earlier returns the run to go on with; nil: there is none.
 func (o options) earlier() (*earlier, error) {
-	switch {
-	case o.resume == "":
+	if o.resume == "" {
 		return nil, nil
-	case o.compare:
-		return nil, errors.New("-resume goes on with one run: leave -compare out, and choose the allocator with " + allocatorEnv)
 	}
 	return openEarlier(o.resume)
 }

@@ -17,8 +17,9 @@ import (
 	"mlpool/configs"
 )
 
-// countdown is a context that is cancelled once it was asked so many times: the trainer
-// asks before each step that it does eagerly, and the session before each epoch.
+// countdown is a context that is cancelled once it was asked so many times: the command
+// asks before a run begins, the session before each epoch, and the trainer before each step
+// that it does eagerly.
 type countdown struct {
 	context.Context
 	left atomic.Int64
@@ -31,12 +32,12 @@ func (c *countdown) Err() error {
 	return nil
 }
 
-// trainFor runs the command until it asked its context so many times, which must be
-// the end of it, and returns the run's folder.
+// trainFor runs the command until a run that began asked its context so many times, which
+// must be the end of it, and returns the run's folder.
 func trainFor(t *testing.T, asked int, logDir string, args ...string) string {
 	t.Helper()
 	ctx := &countdown{Context: context.Background()}
-	ctx.left.Store(int64(asked))
+	ctx.left.Store(1 + int64(asked))
 	code, stdout, stderr := train(ctx, args...)
 	if code != exitInterrupted || stderr != "train: interrupted\n" {
 		t.Fatalf("%q: exit code %d, stderr %q, stdout:\n%s", args, code, stderr, stdout)
@@ -135,6 +136,64 @@ func TestResume(t *testing.T) {
 	}
 }
 
+// TestGoOnWith takes the command line that the last line of an interrupted run says.
+func TestGoOnWith(t *testing.T) {
+	t.Setenv(allocatorEnv, "")
+	path, logDir := writeConfig(t, "cpu", "")
+	whole := trainAll(t, logDir, path)
+	ends := func(asked int, args ...string) []string {
+		ctx := &countdown{Context: context.Background()}
+		ctx.left.Store(1 + int64(asked))
+		_, stdout, _ := train(ctx, args...)
+		var commands []string
+		for line := range strings.Lines(stdout) {
+			if command, ok := strings.CutPrefix(line, "go on with: "); ok {
+				commands = append(commands, strings.TrimSpace(command))
+			}
+		}
+		if n := len(commands); n > 0 && !strings.HasSuffix(stdout, commands[n-1]+"\n") {
+			t.Errorf("%q: it is not the last line of:\n%s", args, stdout)
+		}
+		return commands
+	}
+	commands := ends(28, path)
+	if dir := latest(t, logDir); len(commands) != 1 || commands[0] != "train -resume "+dir {
+		t.Fatalf("%q, want a line that names %s", commands, dir)
+	}
+	sameRun(t, "resumed", trainAll(t, logDir, strings.Fields(commands[0])[1:]...), whole)
+
+	odd := filepath.Join(t.TempDir(), "it's here")
+	commands = ends(50, path, "-compare=custom,custom:bestfit", "-set", "log.log_dir="+odd)
+	dir := strings.ReplaceAll(latest(t, odd), "'", `'\''`)
+	if len(commands) != 2 || commands[0] != "train -resume '"+dir+"/custom'" || commands[1] != "ALLOCATOR_TYPE=custom:bestfit train -resume '"+dir+"/custom-bestfit'" {
+		t.Errorf("%q in %s", commands, dir)
+	}
+	for _, c := range []struct {
+		name  string
+		asked int
+		args  []string
+	}{
+		{"nothing is saved", 10, []string{"-set", "log.log_dir="}},
+		{"it has diverged", 10, []string{"-set", "train.learning_rate=1e20"}},
+		{"all epochs are done", 22, []string{"-set", "train.num_epochs=1", "-set", "train.profile=5"}},
+	} {
+		if commands := ends(c.asked, append(c.args, path)...); commands != nil {
+			t.Errorf("%s: %q", c.name, commands)
+		}
+	}
+}
+
+// TestRestOfEpoch tells the rest of an epoch from a whole one in the summary.
+func TestRestOfEpoch(t *testing.T) {
+	t.Setenv(allocatorEnv, "")
+	path, logDir := writeConfig(t, "cpu", "")
+	dir := trainFor(t, 46, logDir, path)
+	_, stdout, stderr := train(context.Background(), "-resume", dir)
+	if want := "custom allocator, virtual segments, the rest of an epoch after 5 steps, which pays for what is done once:\n"; !strings.Contains(stdout, want) {
+		t.Errorf("no %q in:\n%s%s", want, stdout, stderr)
+	}
+}
+
 // TestResumeFinished goes on with a run that is finished for more epochs.
 func TestResumeFinished(t *testing.T) {
 	t.Setenv(allocatorEnv, "")
@@ -165,14 +224,9 @@ func TestResumeContender(t *testing.T) {
 	if run, err := rundir.Open(resumed); err != nil || run.Facts.ResumedFrom != filepath.Join(compared, plannedPool) || run.Facts.Epochs != 3 || run.Facts.Allocator != customPool {
 		t.Errorf("%+v, %v", run.Facts, err)
 	}
-	for _, c := range []struct{ args, want string }{
-		{"-resume " + compared, " is no run: "},
-		{"-compare -resume " + resumed, "-resume goes on with one run: leave -compare out, and choose the allocator with ALLOCATOR_TYPE"},
-	} {
-		code, _, stderr := train(context.Background(), strings.Fields(c.args)...)
-		if code != exitFailure || !strings.Contains(stderr, c.want) || strings.Count(stderr, "\n") != 1 {
-			t.Errorf("%s: exit code %d, stderr %q, want %q", c.args, code, stderr, c.want)
-		}
+	code, _, stderr := train(context.Background(), "-resume", compared)
+	if code != exitFailure || !strings.Contains(stderr, " is no run: ") || strings.Count(stderr, "\n") != 1 {
+		t.Errorf("a comparison: exit code %d, stderr %q", code, stderr)
 	}
 }
 

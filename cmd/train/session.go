@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -148,7 +149,7 @@ func (r *runner) epoch(ctx context.Context) (rundir.Record, []float32, error) {
 	}
 	after, spent := r.stats()
 	rec := newRecord(r.String(), e, before, after, spent-spentBefore)
-	rec.Segments, rec.ResumedAfter = r.segments(), done
+	rec.Segments, rec.ResumedAfter, rec.Warmup = r.segments(), done, len(r.records) == 0
 	r.records, r.unsaved = append(r.records, rec), true
 	losses := e.Losses[done:]
 	r.losses = append(r.losses, losses...)
@@ -259,6 +260,9 @@ func (s *session) train(ctx context.Context) (err error) {
 	err = s.epochs(ctx)
 	err = errors.Join(err, s.saveLast(err), s.bar.finish(), s.writeTraces())
 	s.printSummary(time.Since(start))
+	if errors.Is(err, errInterrupted) {
+		s.printResume()
+	}
 	if err == nil && s.cfg.Train.Profile > 0 {
 		err = s.profile(ctx)
 	}
@@ -331,7 +335,7 @@ func (s *session) epoch(ctx context.Context, r *runner, number int) (rundir.Reco
 		return rec, err
 	}
 	s.printEpoch(rec)
-	if err := errors.Join(r.logs.Add(rec, losses), r.folder.Add(rec, losses)); err != nil {
+	if err := cmp.Or(r.logs.Add(rec, losses), r.folder.Add(rec, losses)); err != nil {
 		return rec, s.cfg.Errorf("log.log_dir", "%w", err)
 	}
 	if every := s.cfg.Train.CheckpointEvery; every > 0 && number%every == 0 {

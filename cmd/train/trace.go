@@ -34,18 +34,26 @@ func (r *runner) watched(b *backend, cfg configs.Config) (allocator.Allocator, e
 func (s *session) writeTraces() error {
 	var errs []error
 	for _, r := range s.runners {
-		if r.trace == nil {
-			continue
+		if r.trace != nil {
+			errs = append(errs, s.writeTrace(r))
 		}
-		note, err := r.writeTrace(tracePath(s.cfg.Allocator.Trace, r.contender, len(s.runners) > 1))
-		if err == nil {
-			fmt.Fprintln(s.stdout, note)
-		} else {
-			err = s.cfg.Errorf("allocator.trace", "%w", err)
-		}
-		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
+}
+
+// writeTrace writes a runner's trace and says where it is.
+func (s *session) writeTrace(r *runner) error {
+	note, err := r.writeTrace(s.tracePath(r))
+	if err != nil {
+		return s.cfg.Errorf("allocator.trace", "%w", err)
+	}
+	fmt.Fprintln(s.stdout, note)
+	return nil
+}
+
+// tracePath is where a runner's trace goes.
+func (s *session) tracePath(r *runner) string {
+	return tracePath(s.cfg.Allocator.Trace, r.contender, len(s.runners) > 1)
 }
 
 // checkTraces returns an error if a trace could not be written after training. It
@@ -62,8 +70,12 @@ func checkTraces(cfg configs.Config, among []contender) error {
 	return nil
 }
 
-// checkWritable returns an error if path can be neither made nor opened to write.
+// checkWritable returns an error if path can be neither made nor opened to write. A pipe
+// is left alone: its reader would take it for the end if it was opened twice.
 func checkWritable(path string) error {
+	if info, err := os.Stat(path); err == nil && info.Mode().Type() == fs.ModeNamedPipe {
+		return nil
+	}
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
 	if err == nil {
 		return errors.Join(f.Close(), os.Remove(path))

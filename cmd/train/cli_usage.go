@@ -1,0 +1,76 @@
+package main
+
+import (
+	"flag"
+	"fmt"
+	"io"
+	"strings"
+)
+
+const usageHead = `usage: train [flags] <config>
+
+Trains a multilayer perceptron on MNIST as the TOML file <config> says, and prints a line for each
+epoch. The config - is standard input. Examples:
+
+  train configs/mnist.toml
+  train -set train.bsz=128 -set train.device=cpu configs/mnist.toml
+  train -compare=custom,cuda configs/mnist.toml
+  train -report page.html logs/mnist/latest
+
+The environment variable ALLOCATOR_TYPE chooses who hands out device memory:
+
+`
+
+const usageTail = `
+CUDA_VISIBLE_DEVICES chooses the GPU.
+
+The exit code is 0 after a whole training, 3 if the loss became NaN or infinite, 130 after SIGINT
+(Ctrl-C), 143 after SIGTERM, 129 after SIGHUP, 2 for a wrong command line and 1 for any other
+failure.
+`
+
+// usageWidth is that of a line of the usage text, in columns.
+const usageWidth = 100
+
+func printUsage(w io.Writer, groups []flagGroup) {
+	var b strings.Builder
+	b.WriteString(usageHead)
+	for _, kind := range allKinds {
+		printEntry(&b, 10, kind, aboutKinds[kind])
+	}
+	b.WriteString(usageTail)
+	for _, g := range groups {
+		fmt.Fprintf(&b, "\n%s:\n", g.title)
+		for _, f := range g.flags {
+			value, text := flag.UnquoteUsage(f)
+			name := "-" + f.Name
+			switch {
+			case value != "" && isSwitch(f):
+				name += "[=" + value + "]"
+			case value != "":
+				name += " " + value
+			}
+			printEntry(&b, 25, name, text)
+		}
+	}
+	io.WriteString(w, b.String())
+}
+
+// isSwitch says whether a flag may stand without a value.
+func isSwitch(f *flag.Flag) bool {
+	b, ok := f.Value.(interface{ IsBoolFlag() bool })
+	return ok && b.IsBoolFlag()
+}
+
+// printEntry prints a name, and a text from a column on, in lines that fit.
+func printEntry(b *strings.Builder, column int, name, text string) {
+	line := fmt.Sprintf("  %-*s", column-3, name)
+	for _, word := range strings.Fields(text) {
+		if len(line)+1+len(word) > usageWidth {
+			b.WriteString(line + "\n")
+			line = strings.Repeat(" ", column-1)
+		}
+		line += " " + word
+	}
+	b.WriteString(line + "\n")
+}

@@ -1,0 +1,289 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/BurntSushi/toml"
+
+	"mlpool/cmd/train/internal/rundir"
+	"mlpool/tools/report"
+)
+
+// finished is a run that has ended, as a report takes it.
+type finished struct {
+	facts     rundir.Facts
+	folder    string // empty: none
+	config    []byte // the effective one, as TOML
+	records   []rundir.Record
+	losses    []float32
+	recording report.Recording
+}
+
+// reportRuns writes a report of earlier runs, or of comparisons, by their folders.
+func reportRuns(path string, folders []string, stdout io.Writer) error {
+	if err := checkReport(path); err != nil {
+		return err
+	}
+	var all []finished
+	for _, folder := range folders {
+		runs, err := rundir.Runs(folder)
+		if err != nil {
+			return err
+		}
+		for _, r := range runs {
+			one, err := readFinished(r)
+			if err != nil {
+				return err
+			}
+			all = append(all, one)
+		}
+	}
+	return writeReport(path, all, stdout)
+}
+
+// checkReport returns an error if a report could not be written in the end.
+func checkReport(path string) error {
+	if path == "" {
+		return nil
+	}
+	if err := checkWritable(path); err != nil {
+		return fmt.Errorf("-report: %w", err)
+	}
+	return nil
+}
+
+// readFinished reads what a run left in its folder. What a run that ended early did not
+// write is left out.
+func readFinished(r rundir.Run) (f finished, err error) {
+	f = finished{facts: r.Facts, folder: r.Dir}
+	if dir, err := filepath.EvalSymlinks(r.Dir); err == nil {
+		f.folder = dir // the run's own, where it is known by a link such as latest
+	}
+	if f.records, err = r.Records(); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return f, err
+	}
+	if f.losses, err = r.Losses(); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return f, err
+	}
+	if f.config, err = os.ReadFile(r.Config()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return f, err
+	}
+	path := filepath.Join(r.Dir, rundir.RecordingFile)
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return f, nil
+	}
+	if err == nil {
+		if err = json.Unmarshal(text, &f.recording); err != nil {
+			err = fmt.Errorf("%s: %w", path, err)
+		}
+	}
+	return f, err
+}
+
+// writeReport writes the page of some runs at once, and says where it is.
+func writeReport(path string, runs []finished, stdout io.Writer) error {
+	p, err := reportPage(runs)
+	if err != nil {
+		return err
+	}
+	var b bytes.Buffer
+	if err := report.Write(&b, p); err != nil {
+		return err
+	}
+	if err := rundir.WriteFile(path, b.Bytes()); err != nil {
+		return fmt.Errorf("-report: %w", err)
+	}
+	fmt.Fprintf(stdout, "report in %s\n", path)
+	return nil
+}
+
+// reportPage is the page of some runs, the first of which is what differences are from.
+func reportPage(runs []finished) (report.Page, error) {
+	p := report.Page{Title: reportTitle(runs)}
+	settings := make([]map[string]any, len(runs))
+	for i, r := range runs {
+		var err error
+		if settings[i], err = flattened(r.config); err != nil {
+			return p, fmt.Errorf("%s: %w", filepath.Join(r.folder, rundir.ConfigFile), err)
+		}
+	}
+	differ := differing(settings)
+	names := uniqueNames(runs)
+	together := len(runs) > 1 && sideBySide(runs)
+	for i, r := range runs {
+		run := report.Run{Name: names[i], Losses: r.losses, Recording: r.recording}
+		run.Facts = append(r.mainFacts(settings[i]), factsOf(settings[i], differ)...)
+		if folder := r.folder; folder != "" {
+			if together {
+				folder = filepath.Dir(folder)
+			}
+			run.Facts = append(run.Facts, report.Fact{Name: "folder", Value: folder})
+		}
+		for _, e := range whole(r.records) {
+			run.Epochs = append(run.Epochs, report.Epoch{
+				Number: e.Epoch, Warmup: e.Warmup, Steps: e.Steps - e.ResumedAfter, TrainMS: e.TrainMS, ValMS: e.ValMS,
+				AllocatorMS: e.AllocatorMS, Allocs: e.Allocs, DriverCalls: e.DriverCalls,
+				ValLoss: float64(e.ValLoss), ValAcc: e.ValAcc, PeakAllocated: e.PeakAllocated, PeakReserved: e.PeakReserved,
+			})
+		}
+		p.Runs = append(p.Runs, run)
+		if i == 0 || !together {
+			continue
+		}
+		if d := compareEpochs(whole(runs[0].records), whole(r.records)); d.Known() {
+			p.Differences = append(p.Differences, report.Difference{Name: names[i], Epochs: d.Pairs, Percent: d.Percent, Low: d.Low, Top: d.High})
+		}
+	}
+	return p, nil
+}
+
+// sideBySide says whether runs took turns: they are those of one comparison.
+func sideBySide(runs []finished) bool {
+	return !slices.ContainsFunc(runs, func(r finished) bool {
+		return r.facts.Place == 0 || filepath.Dir(r.folder) != filepath.Dir(runs[0].folder)
+	})
+}
+
+// reportTitle is the configs of the runs, and the day of the first.
+func reportTitle(runs []finished) string {
+	var names []string
+	for _, r := range runs {
+		if !slices.Contains(names, r.facts.Config) {
+			names = append(names, r.facts.Config)
+		}
+	}
+	return strings.Join(names, ", ") + ", " + runs[0].facts.Start.Format("2 January 2006")
+}
+
+// uniqueNames are those of the runs, with a number behind one that occurs twice.
+func uniqueNames(runs []finished) []string {
+	count, seen := map[string]int{}, map[string]int{}
+	for _, r := range runs {
+		count[r.facts.Name]++
+	}
+	var names []string
+	for _, r := range runs {
+		name := r.facts.Name
+		if seen[name]++; count[name] > 1 {
+			name = fmt.Sprintf("%s %d", name, seen[name])
+		}
+		names = append(names, name)
+	}
+	return names
+}
+
+// Keys of a config that mainFacts has in words.
+const (
+	keyWidth   = "model.feat_dim"
+	keyLayers  = "model.num_layers"
+	keyBatch   = "train.bsz"
+	keyRate    = "train.learning_rate"
+	keyDataset = "data.dataset"
+)
+
+// inWords are keys whose values mainFacts has, or that say nothing of what was run.
+var inWords = []string{
+	keyWidth, keyLayers, keyBatch, keyRate, keyDataset, "train.seed", "train.executor", "train.precision", "train.device",
+	"allocator.strategy", "allocator.segments", "log.log_dir",
+}
+
+// mainFacts are what one wants to know of every run.
+func (r finished) mainFacts(settings map[string]any) (facts []report.Fact) {
+	f := r.facts
+	add := func(name, format string, args ...any) {
+		if value := fmt.Sprintf(format, args...); value != "" {
+			facts = append(facts, report.Fact{Name: name, Value: value})
+		}
+	}
+	if f.GPU != nil {
+		add("GPU", "%s, compute capability %s, %s", f.GPU.Name, f.GPU.ComputeCapability, size(f.GPU.Memory))
+		add("driver", "%s", strings.TrimPrefix(f.GPU.Driver+", CUDA "+f.GPU.CUDADriver, ", "))
+		add("kernels by", "CUDA %s", f.GPU.CUDARuntime)
+	}
+	add("CPU", "%s, %d threads", f.Machine.CPU, f.Machine.Cores)
+	add("system", "%s", f.Machine.OS)
+	add("program", "%s", cmp.Or(f.Commit, f.Version))
+	if settings != nil {
+		add("model", "%v hidden layers of %v", settings[keyLayers], settings[keyWidth])
+		add("batch", "%v", settings[keyBatch])
+		add("learning rate", "%v", settings[keyRate])
+		add("data", "%v", settings[keyDataset])
+	}
+	add("seed", "%d", f.Seed)
+	add("precision", "%s", f.Precision)
+	add("executor", "%s", f.Executor)
+	add("strategy", "%s", f.Strategy)
+	add("segments", "%s", f.Segments)
+	add("started", "%s", f.Start.Format("2006-01-02 15:04:05 MST"))
+	add("ended", "%s", strings.TrimSuffix(fmt.Sprintf("%s after %d epochs: %s", f.Status, f.Epochs, f.Error), ": "))
+	return facts
+}
+
+// flattened is a config as values by section.key.
+func flattened(config []byte) (map[string]any, error) {
+	var sections map[string]map[string]any
+	if _, err := toml.Decode(string(config), &sections); err != nil {
+		return nil, err
+	}
+	flat := map[string]any{}
+	for section, keys := range sections {
+		for key, value := range keys {
+			flat[section+"."+key] = value
+		}
+	}
+	if len(flat) == 0 {
+		return nil, nil
+	}
+	return flat, nil
+}
+
+// differing are the keys, without those of mainFacts, whose values are not the same in all
+// configs.
+func differing(settings []map[string]any) []string {
+	keys := map[string]bool{}
+	var first map[string]any
+	for _, s := range settings {
+		if first == nil {
+			first = s
+		}
+		for key, value := range s {
+			if fmt.Sprint(first[key]) != fmt.Sprint(value) {
+				keys[key] = true
+			}
+		}
+	}
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(keys)), func(key string) bool { return slices.Contains(inWords, key) })
+}
+
+func factsOf(settings map[string]any, keys []string) (facts []report.Fact) {
+	for _, key := range keys {
+		if value, known := settings[key]; known {
+			facts = append(facts, report.Fact{Name: key, Value: fmt.Sprint(value)})
+		}
+	}
+	return facts
+}
+
+// finished are the runs of the session as far as they got.
+func (s *session) finished() (all []finished) {
+	for _, r := range s.runners {
+		f := finished{facts: r.facts, config: r.cfg.TOML(), records: r.records, losses: r.losses, recording: r.recording}
+		if r.folder != nil {
+			f.folder = r.folder.Dir
+		}
+		all = append(all, f)
+	}
+	return all
+}

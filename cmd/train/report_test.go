@@ -1,0 +1,207 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"mlpool/allocator"
+	"mlpool/cmd/train/internal/rundir"
+	"mlpool/tools/report"
+)
+
+// writeRun writes the folder of a run whose epochs take about ms each.
+func writeRun(t *testing.T, dir string, facts rundir.Facts, ms float64, config string) string {
+	return writeResumed(t, dir, facts, ms, config, 0)
+}
+
+// writeResumed writes the folder of a run that went on with another one after so many
+// epochs.
+func writeResumed(t *testing.T, dir string, facts rundir.Facts, ms float64, config string, resumed int) string {
+	t.Helper()
+	facts.Config, facts.Start = "mnist.toml", time.Date(2026, 11, 22, 10, 15, 0, 0, time.UTC)
+	facts.Machine = rundir.Machine{CPU: "a CPU", Cores: 2, OS: "Linux"}
+	f, err := rundir.Start(dir, facts, []byte(config))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 7 {
+		took := ms * (1 + 0.001*float64(i%3))
+		warmup := i == 0 || i == resumed
+		if warmup {
+			took *= 5
+		}
+		rec := rundir.Record{
+			Allocator: facts.Name, Epoch: i + 1, Warmup: warmup, Steps: 2, TrainMS: took, ValMS: 1, AllocatorMS: 0.01,
+			ValAcc: 0.97, PeakAllocated: 90 << 20, PeakReserved: 100 << 20, Interrupted: i == 6,
+		}
+		if err := f.Add(rec, []float32{2, 1}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.Facts.Status, f.Facts.Epochs = rundir.Done, 6
+	if err := f.Finish(); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// configText is a config that differs in the batch and in a key that facts don't have in words.
+func configText(bsz int, fuse bool) string {
+	return fmt.Sprintf("[model]\nfeat_dim = 784\nnum_layers = 4\n[train]\nbsz = %d\nlearning_rate = 0.1\nfuse = %v\n[data]\ndataset = \"mnist\"\n", bsz, fuse)
+}
+
+// reportOf runs train -report and returns the page.
+func reportOf(t *testing.T, runs ...string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "page.html")
+	var stdout, stderr bytes.Buffer
+	if code := run(t.Context(), append([]string{"-report", path}, runs...), &stdout, &stderr); code != 0 {
+		t.Fatalf("exit code %d: %s", code, stderr.String())
+	}
+	if want := "report in " + path + "\n"; stdout.String() != want {
+		t.Errorf("printed %q, want %q", stdout.String(), want)
+	}
+	return readPage(t, path)
+}
+
+func readPage(t *testing.T, path string) string {
+	t.Helper()
+	page, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(page)
+}
+
+func wantAll(t *testing.T, page string, parts ...string) {
+	t.Helper()
+	for _, part := range parts {
+		if !strings.Contains(page, part) {
+			t.Errorf("the page has no %q", part)
+		}
+	}
+}
+
+// TestReportOfResumed has two epochs that pay for what is done once: neither is in the
+// picture or the median.
+func TestReportOfResumed(t *testing.T) {
+	dir := writeResumed(t, filepath.Join(t.TempDir(), "resumed"), rundir.Facts{Name: "custom"}, 40, configText(64, true), 3)
+	wantAll(t, reportOf(t, dir), "custom takes 41.1 ms an epoch.", "Each dot is one of 4 epochs after the first")
+}
+
+// TestReportOfComparison names its folder: the runs are in its order, and the differences
+// have intervals.
+func TestReportOfComparison(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "20261122-101500-compare")
+	gpu := &rundir.GPU{Name: "NVIDIA H200", ComputeCapability: "9.0", Memory: 141 << 30, Driver: "570.124.06", CUDADriver: "12.8", CUDARuntime: "12.8"}
+	writeRun(t, filepath.Join(dir, "cuda"), rundir.Facts{Name: "cuda", Place: 2, GPU: gpu}, 50, configText(64, true))
+	custom := writeRun(t, filepath.Join(dir, "custom"), rundir.Facts{Name: "custom", Place: 1, Strategy: "tlsf", GPU: gpu}, 40, configText(64, true))
+	if err := os.WriteFile(filepath.Join(dir, rundir.ComparisonFile), []byte("{}"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	recording, err := json.Marshal(report.Recording{
+		Memory: []report.Moment{{MS: 0, Live: 1 << 20, Reserved: 2 << 20}, {MS: 5, Live: 90 << 20, Reserved: 100 << 20}},
+		Step:   &report.Timeline{Length: 50, Kernels: []report.Span{{Name: "linear", Start: 3, Length: 4}}, Note: "Launched one by one."},
+		Peak: &allocator.Map{Segments: []allocator.MapSegment{{Addr: 1 << 30, Bytes: 2 << 20, Kind: allocator.SegmentsMalloc, Blocks: []allocator.MapBlock{
+			{Addr: 1 << 30, Bytes: 2 << 20, State: allocator.MapLive, Tag: "weights"},
+		}}}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(custom, rundir.RecordingFile), recording, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	wantAll(t, reportOf(t, dir),
+		"mnist.toml, 22 November 2026", "custom is the fastest: 41.0 ms an epoch.", "cuda takes 24.4 % longer.",
+		"identical, bit for bit", "NVIDIA H200, compute capability 9.0", "570.124.06, CUDA 12.8", "4 hidden layers of 784",
+		"done after 6 epochs", "Launched one by one.", "weights, 2.0 MiB", "Without a map: cuda", "20261122-101500-compare<", "at most 90.0 MiB live, 100.0 MiB reserved",
+		"Each dot is one of 5 epochs after the first")
+}
+
+// TestReportOfRuns puts runs of the same name side by side that did not take turns, one
+// of which was killed before it wrote anything.
+func TestReportOfRuns(t *testing.T) {
+	dir := t.TempDir()
+	a := writeRun(t, filepath.Join(dir, "a"), rundir.Facts{Name: "custom"}, 40, configText(64, true))
+	b := writeRun(t, filepath.Join(dir, "b"), rundir.Facts{Name: "custom"}, 30, configText(1024, false))
+	killed := filepath.Join(dir, "killed")
+	if err := errors.Join(os.Mkdir(killed, 0o777), rundir.WriteJSON(filepath.Join(killed, rundir.FactsFile), rundir.Facts{Name: "cuda", Config: "wide.toml", Status: rundir.Running})); err != nil {
+		t.Fatal(err)
+	}
+	wantAll(t, reportOf(t, a, b, killed),
+		"mnist.toml, wide.toml", "custom 2 is the fastest: 31.0 ms an epoch; custom 1 takes 32.3 % longer.",
+		"The differences have no interval", "train.fuse", "1024", "running after 0 epochs", "No step was recorded")
+}
+
+// TestReportErrors is of files that cannot be read or written.
+func TestReportErrors(t *testing.T) {
+	dir := t.TempDir()
+	good := writeRun(t, filepath.Join(dir, "good"), rundir.Facts{Name: "custom"}, 40, configText(64, true))
+	spoiled := func(file, text string) string {
+		bad := writeRun(t, filepath.Join(t.TempDir(), "bad"), rundir.Facts{Name: "custom"}, 40, configText(64, true))
+		if err := os.WriteFile(filepath.Join(bad, file), []byte(text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		return bad
+	}
+	page := filepath.Join(dir, "page.html")
+	for _, test := range []struct{ path, run, want string }{
+		{filepath.Join(dir, "none", "page.html"), good, "-report: "},
+		{dir, good, "-report: "},
+		{page, spoiled(rundir.FactsFile, "{"), "run.json"},
+		{page, spoiled(rundir.RecordsFile, "{\n"), "metrics.jsonl:1"},
+		{page, spoiled(rundir.LossesFile, "x\n"), "train_losses.txt:1"},
+		{page, spoiled(rundir.ConfigFile, "["), "config.toml"},
+		{page, spoiled(rundir.RecordingFile, "{"), "recording.json"},
+	} {
+		var stdout, stderr bytes.Buffer
+		if code := run(t.Context(), []string{"-report", test.path, test.run}, &stdout, &stderr); code != exitFailure || !strings.Contains(stderr.String(), test.want) {
+			t.Errorf("%s: code %d, %q, want %q", test.run, code, stderr.String(), test.want)
+		}
+		if _, err := os.Stat(page); err == nil {
+			t.Errorf("%s: a report is written all the same", test.run)
+		}
+	}
+}
+
+// TestReportOfTraining trains, whole and until it is interrupted, with a folder for the
+// run and without. The page of the folder is the page of the training.
+func TestReportOfTraining(t *testing.T) {
+	t.Setenv(allocatorEnv, "")
+	path, logDir := writeConfig(t, "cpu", "num_epochs = 5\n")
+	setConfig(t, path, "num_epochs = 3\n", "")
+	page := filepath.Join(t.TempDir(), "page.html")
+	code, stdout, stderr := train(t.Context(), "-compare=custom,malloc", "-report", page, path)
+	if code != 0 || !strings.Contains(stdout, "report in "+page+"\n") {
+		t.Fatalf("exit code %d, %s\n%s", code, stderr, stdout)
+	}
+	first := readPage(t, page)
+	wantAll(t, first, "identical, bit for bit", "2 hidden layers of 24", "Each dot is one of 4 epochs", "Where the time of a step goes", "weights", "malloc has ")
+	again := reportOf(t, filepath.Join(logDir, rundir.Latest))
+	if without := func(s string) string { return s[:strings.Index(s, `<section id="memory">`)] }; without(first) != without(again) {
+		t.Error("the page of the folder has other figures than that of the training")
+	}
+
+	setConfig(t, path, "log_dir = ", "# log_dir = ")
+	setConfig(t, path, "[log]", "[log]\nlog_dir = ''")
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	if code := run(ctx, []string{"-report", page, path}, &cancelAfter{text: "epoch 2/5", cancel: cancel}, &bytes.Buffer{}); code != exitInterrupted {
+		t.Errorf("exit code %d", code)
+	}
+	wantAll(t, readPage(t, page), "custom takes ", "interrupted after 2 epochs", "No step was recorded", "The dot is the only one")
+
+	unwritable := filepath.Join(t.TempDir(), "none", "page.html")
+	if code, stdout, _ := train(t.Context(), "-report", unwritable, path); code != exitFailure || stdout != "" {
+		t.Errorf("a report that cannot be written: exit code %d after %q", code, stdout)
+	}
+}
