@@ -91,8 +91,27 @@ def read_log(path):
         fail(f"{path.name} is not what train logs: {err}")
 
 
+def call_train(args, name, *arguments):
+    """Runs train once; name is what its errors are of."""
+    env = {k: v for k, v in os.environ.items() if k != "ALLOCATOR_TYPE"}
+    try:
+        done = subprocess.run(
+            [str(args.train.resolve()), *map(str, arguments)],
+            env=env,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+        )
+    except OSError as err:
+        fail(f"{name}: {args.train.name} does not start: {err.strerror}")
+    if done.returncode != 0:
+        said = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
+        fail(f"{name}: {said[-1].strip()}")
+
+
 def run_train(args, executor, precision, seed, folder, export=None):
-    """Runs train in a folder of its own and reads its logs."""
+    """Runs train in a folder of its own and reads its logs; first it exports, if that is asked for."""
     folder.mkdir()
     name = f"{executor}:{precision}, seed {seed}"
     config, log_dir = folder / args.config.name, folder / "logs"
@@ -112,24 +131,9 @@ def run_train(args, executor, precision, seed, folder, export=None):
             },
         )
     )
-    command = [str(args.train.resolve())]
     if export:
-        command += ["-export", str(export)]
-    env = {k: v for k, v in os.environ.items() if k != "ALLOCATOR_TYPE"}
-    try:
-        done = subprocess.run(
-            command + [str(config)],
-            env=env,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-            errors="replace",
-        )
-    except OSError as err:
-        fail(f"{name}: {args.train.name} does not start: {err.strerror}")
-    if done.returncode != 0:
-        said = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
-        fail(f"{name}: {said[-1].strip()}")
+        call_train(args, name, "-export", export, config)
+    call_train(args, name, config)
     lines, losses = read_log(log_dir / "train_losses.txt")
     _, accs = read_log(log_dir / "val_accs.txt")
     return Result(losses, accs, lines)
