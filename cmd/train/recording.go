@@ -1,11 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"mlpool/allocator"
@@ -95,18 +97,50 @@ func (r *runner) record() error {
 		return err
 	}
 	r.recording.Peak = m.taken
-	return r.traced(events, nil, func(t *allocator.Trace) error {
-		l, err := r.device.Timeline(r.trainer.Repeat)
+	steps, err := r.recordSteps(events)
+	if err != nil {
+		return err
+	}
+	step := medianStep(steps)
+	if r.captured() {
+		step.Note = "Its kernels were launched one by one. In the epochs they are part of a graph, which takes no memory anew."
+	}
+	r.recording.Step = step
+	return nil
+}
+
+// A step by itself may have met with anything that goes on beside it. So some are
+// recorded, but no longer than a second, and that of median length is kept.
+const (
+	recordedSteps = 9
+	recordedFor   = time.Second
+)
+
+// recordSteps records steps of so many events each, one at least.
+func (r *runner) recordSteps(events int) (steps []*report.Timeline, err error) {
+	for began := time.Now(); len(steps) == 0 || len(steps) < recordedSteps && time.Since(began) < recordedFor; {
+		err := r.traced(events, nil, func(t *allocator.Trace) error {
+			l, err := r.device.Timeline(r.trainer.Repeat)
+			if err != nil {
+				return err
+			}
+			events, _ := t.Events()
+			steps = append(steps, timelineOf(l, t.Begin(), events))
+			return nil
+		})
 		if err != nil {
-			return err
+			return nil, err
 		}
-		events, _ := t.Events()
-		r.recording.Step = timelineOf(l, t.Begin(), events)
-		if r.captured() {
-			r.recording.Step.Note = "Its kernels were launched one by one. In the epochs they are part of a graph, which takes no memory anew."
-		}
-		return nil
-	})
+	}
+	return steps, nil
+}
+
+// medianStep is the step of median length.
+func medianStep(steps []*report.Timeline) *report.Timeline {
+	slices.SortFunc(steps, func(a, b *report.Timeline) int { return cmp.Compare(a.Length, b.Length) })
+	median := steps[len(steps)/2]
+	median.Steps = len(steps)
+	return median
 }
 
 // captured says whether the steps of the epochs are graphs.

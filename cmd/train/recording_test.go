@@ -56,6 +56,9 @@ func checkRecording(t *testing.T, rec report.Recording) {
 			t.Errorf("block %+v in a step of %v µs, of call %+v", b, s.Length, s.Calls[i])
 		}
 	}
+	if s.Steps < 1 || s.Steps > recordedSteps {
+		t.Errorf("one of %d steps", s.Steps)
+	}
 	if len(s.Kernels) < 5 || len(s.Calls) != 2*len(s.Blocks) || len(s.Blocks) < 5 {
 		t.Errorf("%d kernels, %d calls and %d blocks", len(s.Kernels), len(s.Calls), len(s.Blocks))
 	}
@@ -119,6 +122,22 @@ func TestRecording(t *testing.T) {
 				t.Errorf("note %q", rec.Step.Note)
 			}
 		})
+	}
+}
+
+// TestMedianStep keeps a step that met with nothing, though some did.
+func TestMedianStep(t *testing.T) {
+	for _, c := range []struct {
+		lengths []float64
+		want    float64
+	}{{[]float64{7}, 7}, {[]float64{90, 7}, 90}, {[]float64{90, 7, 8}, 8}, {[]float64{8, 90, 6, 80, 7}, 8}} {
+		var steps []*report.Timeline
+		for _, l := range c.lengths {
+			steps = append(steps, &report.Timeline{Length: l})
+		}
+		if got := medianStep(steps); got.Length != c.want || got.Steps != len(c.lengths) {
+			t.Errorf("of %v: %+v, want %v", c.lengths, got, c.want)
+		}
 	}
 }
 

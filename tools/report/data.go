@@ -82,6 +82,8 @@ type Moment struct {
 // A Timeline is what happened in a step, in microseconds from its start.
 type Timeline struct {
 	Length float64 `json:"length"`
+	// Steps is how many were recorded; this is the one of median length.
+	Steps int `json:"steps"`
 	// Kernels ran on the device, one after the other unless they overlapped.
 	Kernels []Span `json:"kernels"`
 	// Calls are those of the host to the allocator.

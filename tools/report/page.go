@@ -55,6 +55,7 @@ type sheet struct {
 	Totals    []stepRow
 	Steps     []legend
 	StepNotes []string
+	Typical   string // which step it is
 
 	Losses      template.HTML
 	LossText    string
@@ -222,6 +223,9 @@ func (s *sheet) addTimelines(p Page) {
 		}
 		s.Timelines = append(s.Timelines, figure{Name: r.Name, Panel: timeline(r, length, classes), Text: p.class(i)})
 		s.Totals = append(s.Totals, stepTotals(r))
+		if n := r.Step.Steps; n > 1 {
+			s.Typical = fmt.Sprintf("of %d that were recorded, the one of median length", n)
+		}
 		if note := r.Step.Note; note != "" && !slices.Contains(s.StepNotes, note) {
 			s.StepNotes = append(s.StepNotes, note)
 		}

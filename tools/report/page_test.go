@@ -103,6 +103,9 @@ func TestSelfContained(t *testing.T) {
 			t.Errorf("%s has %d headings", attribute(s, "id"), len(h))
 		}
 	}
+	if caption := "Where the time of a step goes, µs; of 9 that were recorded, the one of median length"; !strings.Contains(text, caption) {
+		t.Errorf("no caption %q", caption)
+	}
 	for _, table := range elements(root, "table") {
 		if len(elements(table, "caption")) != 1 {
 			t.Errorf("a table without a caption: %.60s", innerText(table))

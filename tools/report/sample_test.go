@@ -89,7 +89,7 @@ func sampleStep(allocUS, launch float64) *Timeline {
 		"wgrad", "dgrad", "drelu", "wgrad", "dgrad", "drelu", "wgrad", "dgrad", "drelu", "sgd",
 	}
 	took := map[string]float64{"gather": 1.9, "linear": 3.6, "relu": 1.4, "classifier": 4.2, "wgrad": 4.4, "dgrad": 3.8, "drelu": 1.5, "sgd": 2.1}
-	t := &Timeline{}
+	t := &Timeline{Steps: 9}
 	host, gpu := 0., 2.
 	each := allocUS / 40
 	for i, name := range names {
