@@ -2,6 +2,10 @@
 # Installs nvcc where it is missing, on Debian and its kin. Debian keeps it in
 # components that few machines have configured: those are added beside the
 # source that is configured, same mirror, same key.
+#
+#   tools/install_cuda.sh        installs the system's own toolkit
+#   tools/install_cuda.sh DIR    unpacks a newer one, Debian trixie's CUDA 12, into
+#                                the folder DIR and changes nothing else: DIR/bin/nvcc
 
 set -euo pipefail
 
@@ -19,17 +23,62 @@ die() {
 
 elsewhere="install the CUDA toolkit, 11.8 or later, as your system or NVIDIA offers it, and put nvcc on PATH"
 
-if nvcc=$(type -P nvcc); then
-    say "$nvcc is there already"
-    exit 0
-fi
-type -P apt-get >/dev/null || die "no apt-get here: $elsewhere"
+# The release whose toolkit is unpacked, and its packages that hold nvcc, the headers
+# and the static runtime.
+readonly newer=trixie
+readonly parts_of_newer=(nvidia-cuda-toolkit nvidia-cuda-dev libnvvm4)
 
-root=()
-if ((EUID != 0)); then
-    type -P sudo >/dev/null || die "run this as root, or install sudo"
-    root=(sudo)
-fi
+# The libraries of mathematics, 3 GB of them.
+readonly left_out=(--exclude='*cublas*' --exclude='*cufft*' --exclude='*curand*' --exclude='*cusolver*'
+    --exclude='*cusparse*' --exclude='*libnpp*' --exclude='*nvjpeg*' --exclude='*libnvrtc*')
+
+# unpack DIR puts the newer toolkit into DIR, laid out as NVIDIA does.
+unpack() {
+    local dir=$1 state key uri deb
+    [[ ! -x $dir/bin/nvcc ]] || { say "$dir/bin/nvcc is there already"; exit 0; }
+    for tool in apt-get dpkg-deb tar; do
+        type -P "$tool" >/dev/null || die "no $tool here: $elsewhere"
+    done
+    # shellcheck disable=SC2016 # apt-get fills these in
+    uri=$(debian '$(REPO_URI)' 'Component: main' | head -n 1)
+    [[ $uri ]] || die "apt knows no source of Debian's: $elsewhere"
+    key=/usr/share/keyrings/debian-archive-keyring.gpg
+    state=$(mktemp -d)
+    # shellcheck disable=SC2064 # the folder as it is now
+    trap "rm -rf '$state'" EXIT
+    mkdir -p "$state"/{etc/preferences.d,lists/partial,cache/archives/partial,debs}
+    : >"$state/status"
+    echo "deb [signed-by=$key] $uri $newer main contrib non-free" >"$state/etc/sources.list"
+    own=(-o Dir::State="$state" -o Dir::State::lists="$state/lists" -o Dir::State::status="$state/status"
+        -o Dir::Cache="$state/cache" -o Dir::Etc="$state/etc" -o APT::Sandbox::User=root)
+    say "downloading the packages of $newer's toolkit, some 1 GB"
+    apt-get -qq "${own[@]}" update || die "apt-get update failed: see above"
+    (cd "$state/debs" && apt-get -qq "${own[@]}" download "${parts_of_newer[@]}") || die "apt-get could not download: see above"
+    mkdir -p "$state/root" "$dir"/{bin,nvvm/bin}
+    for deb in "$state"/debs/*.deb; do
+        dpkg-deb --fsys-tarfile "$deb" | tar -x -C "$state/root" "${left_out[@]}"
+        rm "$deb"
+    done
+    arrange "$state/root/usr" "$dir"
+    "$dir/bin/nvcc" --version >/dev/null || die "$dir/bin/nvcc does not start"
+    say "$("$dir/bin/nvcc" --version | sed -n 's/^Cuda compilation tools, release \([^,]*\),.*/CUDA \1/p') is in $dir"
+}
+
+# arrange FROM DIR moves what Debian spreads over FROM to where nvcc looks from DIR/bin.
+arrange() {
+    local from=$1 dir=$2 debians=$1/lib/nvidia-cuda-toolkit
+    mv "$from/include" "$dir/include"
+    mv "$from/lib/$(uname -m)-linux-gnu" "$dir/lib64"
+    rm -f "$from/bin/nvcc" # a script that calls the one below
+    mv "$from"/bin/* "$dir/bin"
+    mv "$debians/bin/cicc" "$dir/nvvm/bin"
+    mv "$debians/libdevice" "$dir/nvvm/libdevice"
+    mv "$debians"/bin/{nvcc,crt} "$dir/bin"
+    # shellcheck disable=SC2016 # nvcc fills these in
+    printf '%s\n' 'TOP = $(_HERE_)/..' 'NVVMIR_LIBRARY_DIR = $(TOP)/nvvm/libdevice' \
+        'PATH += $(TOP)/nvvm/bin:$(_HERE_):' 'INCLUDES += "-I$(TOP)/include" $(_SPACE_)' \
+        'LIBRARIES =+ $(_SPACE_) "-L$(TOP)/lib64/stubs" "-L$(TOP)/lib64"' >"$dir/bin/nvcc.profile"
+}
 
 apt() {
     # -qq leaves warnings and errors, on stderr.
@@ -93,6 +142,20 @@ add_components() {
     done
 }
 
+if (($#)); then
+    unpack "$1"
+    exit
+fi
+if nvcc=$(type -P nvcc); then
+    say "$nvcc is there already"
+    exit 0
+fi
+type -P apt-get >/dev/null || die "no apt-get here: $elsewhere"
+root=()
+if ((EUID != 0)); then
+    type -P sudo >/dev/null || die "run this as root, or install sudo"
+    root=(sudo)
+fi
 apt update || die "apt-get update failed: see above"
 if ! available; then
     add_components
