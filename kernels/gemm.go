@@ -8,6 +8,10 @@ type GEMM struct {
 	// C, A, B and Y are addresses of dense row-major arrays of float32. C must
 	// not overlap the others. Y is for DReLU only.
 	C, A, B, Y uintptr
+	// T, if not 0, is a gradient once more, transposed, so that a wgrad finds k
+	// contiguous: NT stores c to T[n,m] as well; TN finds in T[n,k] what b has, and may
+	// read that instead. See [WantsTransposed].
+	T uintptr
 	// Indices, if not 0, make A a table of uint8 images, of k columns for NN and m
 	// for TN; NT has none. Row i of a is then images[indices[i],:]/255: a gathered
 	// view, through int32 indices, m of them for NN, k for TN.

@@ -16,6 +16,17 @@ NVCCFLAGS += $(addprefix -Xptxas ,$(shell $(NVCC) -arch=sm_90 -Xptxas --help -x 
 	| grep -o -m 1 -e '--suppress-async-bulk-multicast-advisory-warning'))
 endif
 
+# Warpgroup MMA (warpgroup.cu) takes nvcc 12.1 or newer and a target of its own, sm_90a, beside
+# the others where they have compute capability 9.0.
+kernels_hopper := $(filter all all-major sm_90,$(CUDA_ARCH)) \
+	$(if $(filter native,$(CUDA_ARCH)),$(filter 9.0,$(shell nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null)))
+ifneq ($(strip $(kernels_hopper)),)
+ifneq ($(NVCC),)
+kernels_warpgroup := $(shell $(NVCC) --version | sed -n 's/.*release \([0-9]*\)\.\([0-9]*\).*/\1 \2/p' | { read major minor && \
+	[ $$((100 * major + minor)) -ge 1201 ] && echo -gencode arch=compute_90a,code=sm_90a -DHAVE_WARPGROUP=1; })
+endif
+endif
+
 # The folder of libcudart_static.a: beside nvcc, or in Debian's place.
 CUDA_LIB = $(dir $(firstword $(wildcard \
 	$(dir $(realpath $(NVCC)))../lib64/libcudart_static.a \
@@ -47,13 +58,13 @@ kernels_libraries = -L$(CUDA_LIB) -lcudart_static -ldl -lrt -lpthread -lstdc++
 kernels_compiler := $(kernels_build)/compiler
 $(kernels_compiler): FORCE
 	@mkdir -p $(@D)
-	@echo "$(NVCC) $(NVCCFLAGS) $$($(NVCC) --version | tail -n 1)" > $@.now
+	@echo "$(NVCC) $(NVCCFLAGS) $(kernels_warpgroup) $$($(NVCC) --version | tail -n 1)" > $@.now
 	@cmp -s $@.now $@ || cp $@.now $@
 	@rm $@.now
 
 $(kernels_build)/%.o: $(kernels_root)/%.cu $(kernels_headers) $(kernels_compiler) | $(kernels_build)/said
 	@mkdir -p $(@D)
-	$(NVCC) -arch=$(CUDA_ARCH) $(NVCCFLAGS) -I$(kernels_root) -c $< -o $@
+	$(NVCC) -arch=$(CUDA_ARCH) $(if $(filter %/warpgroup.o,$@),$(kernels_warpgroup)) $(NVCCFLAGS) -I$(kernels_root) -c $< -o $@
 else
 kernels_for := a GPU that the CPU emulates: a minute
 EMULATOR := $(KERNELS)/emulator

@@ -302,6 +302,39 @@ func TestFusesWgrad(t *testing.T) {
 	}
 }
 
+// TestWantsTransposed says which wgrads take less time with a transposed dy.
+func TestWantsTransposed(t *testing.T) {
+	kerneltest.RequireGPU(t)
+	d, err := kernels.Device()
+	try(t, err)
+	warpgroup := d.Major == 9 && d.Minor == 0 && d.RuntimeVersion >= 12010 && !kerneltest.Emulated()
+	wgrad := kernels.GEMM{Layout: kernels.TN, Epilogue: kernels.SGD, C: 1 << 12, A: 1 << 12, B: 1 << 12, M: 2048, N: 2048, K: 1024}
+	for _, c := range []struct {
+		name      string
+		precision kernels.Precision
+		change    func(*kernels.GEMM)
+		want      bool
+	}{
+		{"tf32", kernels.TF32, func(*kernels.GEMM) {}, warpgroup},
+		{"3xtf32", kernels.TF32X3, func(*kernels.GEMM) {}, warpgroup},
+		{"no epilogue", kernels.TF32, func(g *kernels.GEMM) { g.Epilogue = kernels.None }, warpgroup},
+		{"fp32", kernels.FP32, func(*kernels.GEMM) {}, false},
+		{"another layout", kernels.TF32, func(g *kernels.GEMM) { g.Layout, g.Epilogue = kernels.NT, kernels.None }, false},
+		{"no GEMM", kernels.TF32, func(g *kernels.GEMM) { g.M = -1 }, false},
+		{"images", kernels.TF32, func(g *kernels.GEMM) { g.Indices = 1 << 12 }, false},
+		{"few rows", kernels.TF32, func(g *kernels.GEMM) { g.K = 252 }, false},
+		{"rows that are not whole float4", kernels.TF32, func(g *kernels.GEMM) { g.K-- }, false},
+		{"little work", kernels.TF32, func(g *kernels.GEMM) { g.M, g.N = 256, 256 }, false},
+		{"unaligned", kernels.TF32, func(g *kernels.GEMM) { g.C += 4 }, false},
+	} {
+		p := wgrad
+		c.change(&p)
+		if got := kernels.WantsTransposed(c.precision, p); got != c.want {
+			t.Errorf("%s: %v, want %v", c.name, got, c.want)
+		}
+	}
+}
+
 // TestNewThreads makes a GEMM the first call of an operating system's thread, which
 // a goroutine may be moved to at any time.
 func TestNewThreads(t *testing.T) {

@@ -88,7 +88,7 @@ var _ = [1]struct{}{}[(int(NT)-C.KERNELS_NT)|(int(TN)-C.KERNELS_TN)|
 
 func (g GEMM) c() C.kernels_gemm_args {
 	return C.kernels_gemm_args{
-		c: C.uintptr_t(g.C), a: C.uintptr_t(g.A), b: C.uintptr_t(g.B), y: C.uintptr_t(g.Y), indices: C.uintptr_t(g.Indices),
+		c: C.uintptr_t(g.C), a: C.uintptr_t(g.A), b: C.uintptr_t(g.B), y: C.uintptr_t(g.Y), t: C.uintptr_t(g.T), indices: C.uintptr_t(g.Indices),
 		m: C.int64_t(g.M), n: C.int64_t(g.N), k: C.int64_t(g.K), alpha: C.float(g.Alpha),
 		layout: C.int(g.Layout), epilogue: C.int(g.Epilogue), prefetch: C.int(g.Prefetch),
 	}
@@ -112,6 +112,14 @@ func (s Stream) dgradWgrad(precision Precision, g GEMM) error {
 
 func fusesWgrad(precision Precision, g GEMM) bool {
 	return C.kernels_fuses_wgrad(C.int(precision), g.c()) != 0
+}
+
+func wantsTransposed(precision Precision, g GEMM) bool {
+	return C.kernels_wants_transposed(C.int(precision), g.c()) != 0
+}
+
+func (s Stream) transpose(t, x uintptr, rows, cols int) error {
+	return check("Transpose", C.kernels_transpose(s.c(), C.uintptr_t(t), C.uintptr_t(x), C.int64_t(rows), C.int64_t(cols)))
 }
 
 func (s Stream) relu(y, x uintptr, n int) error {

@@ -18,6 +18,8 @@ func (Stream) gemm(precision Precision, g GEMM) error                { return Er
 func (Stream) groupedGEMM(precision Precision, group []GEMM) error   { return ErrNoCUDA }
 func (Stream) dgradWgrad(precision Precision, g GEMM) error          { return ErrNoCUDA }
 func fusesWgrad(precision Precision, g GEMM) bool                    { return false }
+func wantsTransposed(precision Precision, g GEMM) bool               { return false }
+func (Stream) transpose(t, x uintptr, rows, cols int) error          { return ErrNoCUDA }
 func (Stream) relu(y, x uintptr, n int) error                        { return ErrNoCUDA }
 func (Stream) reluBackward(dx, dy, y uintptr, n int) error           { return ErrNoCUDA }
 func (Stream) softmax(p, x uintptr, rows, cols int) error            { return ErrNoCUDA }

@@ -59,12 +59,18 @@ func (s Stream) GroupedGEMM(precision Precision, group []GEMM) error {
 
 // DgradWgrad does g, NT with DReLU, and then b += alpha·yᵀ·a, in place: g's wgrad with
 // the epilogue SGD. c is made of the b before that. PrefetchB is for b, which is
-// written all the same. c must not overlap the others, nor b.
+// written all the same. c must not overlap the others, nor b. T must be 0.
 func (s Stream) DgradWgrad(precision Precision, g GEMM) error { return s.dgradWgrad(precision, g) }
 
 // FusesWgrad says whether [Stream.DgradWgrad] does both parts of g in one launch, in
 // less time than GEMM and GroupedGEMM would take.
 func FusesWgrad(precision Precision, g GEMM) bool { return fusesWgrad(precision, g) }
+
+// WantsTransposed says whether g, a wgrad, takes less time with b transposed at T.
+func WantsTransposed(precision Precision, g GEMM) bool { return wantsTransposed(precision, g) }
+
+// Transpose: t[cols,rows] = x[rows,cols]ᵀ.
+func (s Stream) Transpose(t, x uintptr, rows, cols int) error { return s.transpose(t, x, rows, cols) }
 
 // ReLU: y[n] = max(0, x[n]), NaN where x is NaN. y may be x.
 func (s Stream) ReLU(y, x uintptr, n int) error { return s.relu(y, x, n) }

@@ -51,7 +51,7 @@ enum { KERNELS_NN, KERNELS_NT, KERNELS_TN };
 enum { KERNELS_NONE, KERNELS_RELU, KERNELS_DRELU, KERNELS_SGD };
 enum { KERNELS_PREFETCH_A = 1, KERNELS_PREFETCH_B = 2, KERNELS_PREFETCH_C = 4 };
 typedef struct {
-  uintptr_t c, a, b, y, indices;
+  uintptr_t c, a, b, y, t, indices;
   int64_t m, n, k;
   float alpha;
   int layout, epilogue, prefetch;
@@ -61,6 +61,8 @@ int kernels_gemm(uintptr_t stream, int precision, kernels_gemm_args p);
 // says whether they are one launch, and faster than two.
 int kernels_dgrad_wgrad(uintptr_t stream, int precision, kernels_gemm_args p);
 int kernels_fuses_wgrad(int precision, kernels_gemm_args p);
+// kernels_wants_transposed says whether a wgrad is faster with b transposed at t.
+int kernels_wants_transposed(int precision, kernels_gemm_args p);
 // A grouped GEMM: wgrads, TN with SGD, of which none reads or writes what another writes, in
 // as few launches as can be.
 enum { KERNELS_MAX_GROUP = 16 };
@@ -88,6 +90,9 @@ int kernels_loss_reduction(uintptr_t stream, uintptr_t out, uintptr_t loss, uint
 
 // nn/elementwise.cu
 int kernels_axpy(uintptr_t stream, uintptr_t y, uintptr_t x, float alpha, int64_t n);
+
+// nn/transpose.cu
+int kernels_transpose(uintptr_t stream, uintptr_t t, uintptr_t x, int64_t rows, int64_t cols);
 
 // nn/gather.cu
 int kernels_gather(uintptr_t stream, uintptr_t x, uintptr_t y, uintptr_t images, uintptr_t labels, uintptr_t indices,

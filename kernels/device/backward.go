@@ -20,24 +20,38 @@ import (
 // A wgrad is little work for a GPU, and no dgrad waits for it. So with fuse they are
 // launched at the end, as a group; but where weights are so many that a GPU had
 // better read them once for dgrad and wgrad, as the queue says, both are one launch.
+// Where the queue says that a wgrad of the group is faster with its dy transposed, the
+// dgrad that makes dy stores that as well.
+//
 // All weights are different tensors, and none is also an input or a gradient.
 func (d *Device) Backward(w, x []Tensor, dy, dx Tensor, rate float32) {
 	d.checkBackward(w, x, dy, dx)
 	d.group = d.group[:0]
 	last := len(w) - 1
+	g := gradient{Tensor: dy}
 	for i := last; i >= 0 && d.err == nil; i-- {
+		below := gradient{Tensor: dx}
 		switch {
 		case i == last || i == 0:
-			d.wgrad(w[i], x[i], dy, rate)
+			d.wgrad(w[i], x[i], g, rate)
 		case d.fuse:
-			dx = d.dgradWgrad(w[i], x[i], dy, rate)
+			below = d.dgradWgrad(w[i], x[i], g, rate, func(dx Tensor) bool { return d.wantsTransposed(w[i-1], x[i-1], dx, rate) })
 		default:
-			dx = d.dgrad(dy, w[i], x[i])
-			d.wgrad(w[i], x[i], dy, rate)
+			below.Tensor = d.dgrad(g.Tensor, w[i], x[i])
+			d.wgrad(w[i], x[i], g, rate)
 		}
-		dy = dx
+		if i > 0 && below.t == 0 && d.wantsTransposed(w[i-1], x[i-1], below.Tensor, rate) {
+			below.t = d.transpose(below.Tensor)
+		}
+		g = below
 	}
 	d.launchGroup()
+}
+
+// gradient is the gradient of a layer's output, and, if not 0, the address of its transpose.
+type gradient struct {
+	Tensor
+	t uintptr
 }
 
 const opBackward = "backward"
@@ -76,6 +90,7 @@ const (
 	nameDgradReLU  = "dgrad+drelu"
 	nameReLU       = "relu backward"
 	nameWgrad      = "wgrad+sgd"
+	nameTranspose  = "transpose"
 	nameDgradWgrad = "dgrad+wgrad+sgd"
 )
 
@@ -93,13 +108,12 @@ func (d *Device) dgrad(dy, w, x Tensor) Tensor {
 }
 
 // wgrad is w -= rate·xᵀ·dy: in the group, or kernel by kernel.
-func (d *Device) wgrad(w, x, dy Tensor, rate float32) {
+func (d *Device) wgrad(w, x Tensor, dy gradient, rate float32) {
 	if d.err != nil {
 		return
 	}
-	g := kernels.GEMM{Layout: kernels.TN, A: x.addr(), Indices: x.indices, B: dy.addr(), M: w.rows, N: w.cols, K: x.rows}
 	if d.fuse {
-		g.Epilogue, g.C, g.Alpha = kernels.SGD, w.addr(), -rate
+		g := wgradSGD(w, x, dy, rate)
 		if len(d.group) == kernels.MaxGroup {
 			d.launchGroup()
 		}
@@ -107,6 +121,7 @@ func (d *Device) wgrad(w, x, dy Tensor, rate float32) {
 		return
 	}
 	const op = "wgrad"
+	g := kernels.GEMM{Layout: kernels.TN, A: x.addr(), Indices: x.indices, B: dy.addr(), M: w.rows, N: w.cols, K: x.rows}
 	dw := d.output(op, w.rows, w.cols, Float32)
 	if d.err == nil {
 		g.C = dw.addr()
@@ -117,9 +132,36 @@ func (d *Device) wgrad(w, x, dy Tensor, rate float32) {
 	}
 }
 
-// dgradWgrad is dgrad and wgrad: in one launch, or the wgrad in the group.
-func (d *Device) dgradWgrad(w, x, dy Tensor, rate float32) Tensor {
-	dx := d.output(nameDgradReLU, x.rows, x.cols, Float32)
+func wgradSGD(w, x Tensor, dy gradient, rate float32) kernels.GEMM {
+	return kernels.GEMM{
+		Layout: kernels.TN, Epilogue: kernels.SGD, C: w.addr(), A: x.addr(), Indices: x.indices, B: dy.addr(), T: dy.t, Alpha: -rate,
+		M: w.rows, N: w.cols, K: x.rows,
+	}
+}
+
+// wantsTransposed says whether the wgrad of a layer is faster with dy transposed, too.
+func (d *Device) wantsTransposed(w, x, dy Tensor, rate float32) bool {
+	return d.fuse && d.err == nil && d.queue.WantsTransposed(wgradSGD(w, x, gradient{Tensor: dy}, rate))
+}
+
+// transposed takes a block for the transpose of x.
+func (d *Device) transposed(x Tensor) uintptr {
+	return d.output(nameTranspose, x.cols, x.rows, Float32).addr()
+}
+
+// transpose is the address of the transpose of x.
+func (d *Device) transpose(x Tensor) uintptr {
+	t := d.transposed(x)
+	if d.err == nil {
+		d.launched(nameTranspose, d.queue.Transpose(t, x.addr(), x.rows, x.cols), x.Len(), t)
+	}
+	return t
+}
+
+// dgradWgrad is dgrad and wgrad: in one launch, or the wgrad in the group, and then dx
+// is also stored transposed if it is wanted so.
+func (d *Device) dgradWgrad(w, x Tensor, dy gradient, rate float32, wanted func(dx Tensor) bool) gradient {
+	dx := gradient{Tensor: d.output(nameDgradReLU, x.rows, x.cols, Float32)}
 	if d.err != nil {
 		return dx
 	}
@@ -130,6 +172,12 @@ func (d *Device) dgradWgrad(w, x, dy Tensor, rate float32) Tensor {
 		g.Alpha, g.Prefetch = -rate, d.last.prefetch(g)
 		d.launched(nameDgradWgrad, d.queue.DgradWgrad(g), g.M*g.N, g.C, g.B)
 		return dx
+	}
+	if wanted(dx.Tensor) {
+		dx.t = d.transposed(dx.Tensor)
+		if g.T = dx.t; d.err != nil {
+			return dx
+		}
 	}
 	d.gemm(nameDgradReLU, g)
 	d.wgrad(w, x, dy, rate)

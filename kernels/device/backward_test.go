@@ -20,6 +20,7 @@ type recording struct {
 	calls []string
 	bad   string    // a call that is refused
 	fuses bool      // what FusesWgrad says
+	wants bool      // what WantsTransposed says of wgrads of float32 and more than ten columns
 	wrote []uintptr // by what was queued last
 }
 
@@ -36,6 +37,10 @@ func (r *recording) gemm(g kernels.GEMM) string {
 	name := []string{"nn", "nt", "tn"}[g.Layout] + []string{"", "+relu", "+drelu", "+sgd"}[g.Epilogue]
 	if g.Indices != 0 {
 		name = "images " + name
+	}
+	if g.T != 0 {
+		name += " T"
+		r.transposed(g)
 	}
 	third := g.Y
 	if g.Epilogue == kernels.SGD {
@@ -54,8 +59,36 @@ func (r *recording) gemm(g kernels.GEMM) string {
 	return name
 }
 
+// transposed finds fault with a wgrad's T that is not the transpose of its B.
+func (r *recording) transposed(g kernels.GEMM) {
+	if g.Layout != kernels.TN || r.captured != nil {
+		return
+	}
+	b, t := f32(g.B, g.K*g.N), f32(g.T, g.K*g.N)
+	for i, v := range b {
+		if at := i%g.N*g.K + i/g.N; t[at] != v {
+			r.t.Errorf("%+v: element %d of T is %v, want %v", g, at, t[at], v)
+			return
+		}
+	}
+}
+
+func (r *recording) WantsTransposed(g kernels.GEMM) bool {
+	if g.Layout != kernels.TN || g.Epilogue != kernels.SGD {
+		r.t.Errorf("%+v is no wgrad of a group", g)
+	}
+	return r.wants && g.Indices == 0 && g.N != 10
+}
+
+func (r *recording) Transpose(t, x uintptr, rows, cols int) error {
+	if err := r.call("transpose", t); err != nil {
+		return err
+	}
+	return r.HostQueue.Transpose(t, x, rows, cols)
+}
+
 func (r *recording) GEMM(g kernels.GEMM) error {
-	if err := r.call(r.gemm(g), g.C); err != nil {
+	if err := r.call(r.gemm(g), g.C, g.T); err != nil {
 		return err
 	}
 	return r.HostQueue.GEMM(g)
@@ -236,6 +269,38 @@ func TestLaunchesOfBackward(t *testing.T) {
 	}
 }
 
+// TestLaunchesOfTransposes spells out what layers launch whose wgrads want a transposed dy: of
+// the gradient that the classifier made, and else by the dgrad before.
+func TestLaunchesOfTransposes(t *testing.T) {
+	for _, c := range []struct {
+		layers       int
+		images, fuse bool
+		fuses        bool
+		want         string
+	}{
+		{1, false, true, false, "tn+sgd A B C"},
+		{2, true, true, false, "tn+sgd A B C | images tn+sgd A B C"},
+		{2, false, true, false, "transpose, tn+sgd A B C | tn+sgd T A B C"},
+		{3, true, true, false, "transpose, nt+drelu A B C, tn+sgd A B C | tn+sgd T A B C | images tn+sgd A C"},
+		{4, false, true, false, "transpose, nt+drelu T A B C, nt+drelu T B C, tn+sgd A B C | tn+sgd T A B C | tn+sgd T A B C | tn+sgd T A C"},
+		{3, false, true, true, "transpose, dgrad+wgrad nt+drelu A B C, transpose, tn+sgd A B C | tn+sgd T A B C"},
+		{3, false, false, false, "tn A B, axpy, nt A B, relu backward, tn A B, axpy, tn A B, axpy"},
+	} {
+		t.Run(fmt.Sprintf("%d images=%v fuse=%v fuses=%v", c.layers, c.images, c.fuse, c.fuses), func(t *testing.T) {
+			r := &recording{t: t, fuses: c.fuses, wants: true}
+			b := newBench(t, r, c.fuse)
+			input := b.tensor(t, 12, 12)
+			if c.images {
+				input, _ = b.Gather(b.images, b.labels, b.indices, 0, 12)
+			}
+			layers := b.newLayers(t, input, append(slices.Repeat([]int{8}, c.layers-1), 10)...)
+			b.ReLU(b.w0) // something known, and unlike the operands
+			r.launches()
+			r.queues("", c.want, func() error { return b.backward(layers) })
+		})
+	}
+}
+
 // TestPrefetch puts operations behind others that write what they read, that write
 // something else, or after which that is not known.
 func TestPrefetch(t *testing.T) {
@@ -306,8 +371,10 @@ func TestPrefetch(t *testing.T) {
 // not, with both in their own, and with kernel by kernel.
 func TestDgradWgradIsTheSame(t *testing.T) {
 	var want []float32
-	for _, c := range []struct{ fuse, fuses, capture bool }{{false, false, false}, {true, false, false}, {true, true, false}, {true, true, true}} {
-		r := &recording{t: t, fuses: c.fuses}
+	for _, c := range []struct{ fuse, fuses, wants, capture bool }{
+		{false, false, false, false}, {true, false, false, false}, {true, false, true, false}, {true, false, true, true}, {true, true, false, false}, {true, true, true, true},
+	} {
+		r := &recording{t: t, fuses: c.fuses, wants: c.wants}
 		b := newBench(t, r, c.fuse)
 		if c.capture {
 			b.CaptureFrom(b.alloc)

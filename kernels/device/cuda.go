@@ -12,7 +12,8 @@ type CUDAQueue struct {
 	kernels.Stream
 	precision kernels.Precision
 	marks     []kernels.Event
-	fuses     map[shape]bool // what FusesWgrad has answered
+	// What FusesWgrad and WantsTransposed have answered: a call of C for each shape is enough.
+	fuses, wants map[shape]bool
 }
 
 // shape is what of a GEMM decides on its kernel: what it is, its sizes, and how its
@@ -20,6 +21,7 @@ type CUDAQueue struct {
 type shape struct {
 	layout   kernels.Layout
 	epilogue kernels.Epilogue
+	images   bool
 	m, n, k  int
 	offset   uintptr // from 16-byte boundaries
 }
@@ -32,7 +34,7 @@ func NewCUDAQueue(precision kernels.Precision) (q *CUDAQueue, err error) {
 	if err := precision.Usable(); err != nil {
 		return nil, err
 	}
-	q = &CUDAQueue{precision: precision, fuses: make(map[shape]bool)}
+	q = &CUDAQueue{precision: precision, fuses: make(map[shape]bool), wants: make(map[shape]bool)}
 	if q.Stream, err = kernels.NewStream(); err != nil {
 		return nil, err
 	}
@@ -48,14 +50,20 @@ func (q *CUDAQueue) GroupedGEMM(group []kernels.GEMM) error {
 
 func (q *CUDAQueue) DgradWgrad(g kernels.GEMM) error { return q.Stream.DgradWgrad(q.precision, g) }
 
-func (q *CUDAQueue) FusesWgrad(g kernels.GEMM) bool {
-	s := shape{g.Layout, g.Epilogue, g.M, g.N, g.K, (g.C | g.A | g.B | g.Y) % 16}
-	fuses, known := q.fuses[s]
-	if !known { // a call of C for each shape is enough
-		fuses = kernels.FusesWgrad(q.precision, g)
-		q.fuses[s] = fuses
+func (q *CUDAQueue) FusesWgrad(g kernels.GEMM) bool { return q.once(q.fuses, kernels.FusesWgrad, g) }
+
+func (q *CUDAQueue) WantsTransposed(g kernels.GEMM) bool {
+	return q.once(q.wants, kernels.WantsTransposed, g)
+}
+
+func (q *CUDAQueue) once(answers map[shape]bool, ask func(kernels.Precision, kernels.GEMM) bool, g kernels.GEMM) bool {
+	s := shape{g.Layout, g.Epilogue, g.Indices != 0, g.M, g.N, g.K, (g.C | g.A | g.B | g.Y) % 16}
+	answer, known := answers[s]
+	if !known {
+		answer = ask(q.precision, g)
+		answers[s] = answer
 	}
-	return fuses
+	return answer
 }
 
 // Mark and Elapsed: see [Queue].

@@ -53,5 +53,5 @@ func (d *Device) launched(op string, err error, n int, wrote ...uintptr) {
 // gemm launches g.
 func (d *Device) gemm(op string, g kernels.GEMM) {
 	g.Prefetch = d.last.prefetch(g)
-	d.launched(op, d.queue.GEMM(g), g.M*g.N, g.C)
+	d.launched(op, d.queue.GEMM(g), g.M*g.N, g.C, g.T)
 }

@@ -9,7 +9,7 @@ import (
 
 // viewRows is how many rows a gathered view may have. A GEMM reads them once for every
 // few columns of its result, which a larger batch makes dearer than a gather.
-const viewRows = 256
+const viewRows = 192
 
 // Gather makes a batch of n rows: x[i,:] = images[indices[start+i],:]/255 as
 // float32 and y[i] = labels[indices[start+i]] as int32. With fuse both are gathered

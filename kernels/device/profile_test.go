@@ -14,6 +14,7 @@ type tickQueue struct {
 	idleQueue
 	now   time.Duration
 	marks map[int]time.Duration
+	wants bool // what WantsTransposed says; else FusesWgrad says yes
 }
 
 func (q *tickQueue) tick() error {
@@ -28,9 +29,11 @@ func (q *tickQueue) GEMM(g kernels.GEMM) error {
 	return q.tick()
 }
 
-func (q *tickQueue) FusesWgrad(kernels.GEMM) bool     { return true }
-func (q *tickQueue) DgradWgrad(kernels.GEMM) error    { return q.tick() }
-func (q *tickQueue) GroupedGEMM([]kernels.GEMM) error { return q.tick() }
+func (q *tickQueue) FusesWgrad(kernels.GEMM) bool           { return !q.wants }
+func (q *tickQueue) WantsTransposed(kernels.GEMM) bool      { return q.wants }
+func (q *tickQueue) Transpose(_, _ uintptr, _, _ int) error { return q.tick() }
+func (q *tickQueue) DgradWgrad(kernels.GEMM) error          { return q.tick() }
+func (q *tickQueue) GroupedGEMM([]kernels.GEMM) error       { return q.tick() }
 
 func (q *tickQueue) Mark(i int) error {
 	q.marks[i] = q.now
@@ -87,6 +90,30 @@ func TestProfileOfDgradWgrad(t *testing.T) {
 	want := OpTime{"dgrad+wgrad+sgd", "[12,6]·[6,8]", 1, 10 * time.Microsecond, 4 * 12 * 6 * 8, 4 * (2*8*6 + 12*6 + 2*12*8)}
 	if err != nil || len(p.Ops) != 2 || p.Ops[0] != want {
 		t.Errorf("error %v, %+v, want %+v", err, p.Ops, want)
+	}
+}
+
+// TestProfileOfTransposes counts the bytes of transposes, by themselves and beside a dgrad.
+func TestProfileOfTransposes(t *testing.T) {
+	q := &tickQueue{marks: map[int]time.Duration{}, wants: true}
+	b := newBench(t, q, true)
+	w, dx, x := b.tensor(t, 8, 6), b.tensor(t, 12, 6), b.tensor(t, 12, 8)
+	first, input, last, dy := b.tensor(t, 3, 8), b.tensor(t, 12, 3), b.tensor(t, 6, 2), b.tensor(t, 12, 2)
+	p, err := b.Profile(2, func() error {
+		b.Backward([]Tensor{first, w, last}, []Tensor{input, x, dx}, dy, dx, 1)
+		return b.EndStep()
+	})
+	want := []OpTime{
+		{"transpose", "[12,6]", 1, 10 * time.Microsecond, 0, 2 * 4 * 12 * 6},
+		{"dgrad+drelu", "[12,6]·[6,8]", 1, 10 * time.Microsecond, 2 * 12 * 6 * 8, 4 * (12*6 + 6*8 + 3*12*8)},
+	}
+	if err != nil || len(p.Ops) != 3 {
+		t.Fatalf("error %v, %+v", err, p.Ops)
+	}
+	for i := range want {
+		if p.Ops[i] != want[i] {
+			t.Errorf("%+v, want %+v", p.Ops[i], want[i])
+		}
 	}
 }
 

@@ -22,6 +22,8 @@ type Queue interface {
 	GroupedGEMM(group []kernels.GEMM) error
 	DgradWgrad(g kernels.GEMM) error
 	FusesWgrad(g kernels.GEMM) bool
+	WantsTransposed(g kernels.GEMM) bool
+	Transpose(t, x uintptr, rows, cols int) error
 	ReLU(y, x uintptr, n int) error
 	ReLUBackward(dx, dy, y uintptr, n int) error
 	Softmax(p, x uintptr, rows, cols int) error
@@ -178,6 +180,13 @@ func (q *HostQueue) DgradWgrad(g kernels.GEMM) error {
 // FusesWgrad is false: two loops take as long in one operation as in two.
 func (q *HostQueue) FusesWgrad(kernels.GEMM) bool { return false }
 
+// WantsTransposed is false: package ref reads a matrix in any order.
+func (q *HostQueue) WantsTransposed(kernels.GEMM) bool { return false }
+
+func (q *HostQueue) Transpose(t, x uintptr, rows, cols int) error {
+	return q.do(func() { ref.Transpose(f32(t, rows*cols), f32(x, rows*cols), rows, cols) })
+}
+
 func noGEMM(g kernels.GEMM) error { return fmt.Errorf("device: no GEMM %+v", g) }
 
 func (q *HostQueue) gemm(g kernels.GEMM) {
@@ -192,6 +201,9 @@ func (q *HostQueue) gemm(g kernels.GEMM) {
 		ref.ReLU(c, c, len(c))
 	case kernels.DReLU:
 		ref.ReLUBackward(c, c, f32(g.Y, len(c)), len(c))
+	}
+	if g.Layout == kernels.NT && g.T != 0 {
+		ref.Transpose(f32(g.T, len(c)), c, g.M, g.N)
 	}
 }
 

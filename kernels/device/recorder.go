@@ -38,6 +38,9 @@ func gemm(g kernels.GEMM) work {
 	if g.Epilogue == kernels.DReLU || g.Epilogue == kernels.SGD {
 		w.bytes += 4 * m * n
 	}
+	if g.Layout == kernels.NT && g.T != 0 {
+		w.bytes += 4 * m * n
+	}
 	if g.Indices != 0 {
 		w.name = "gather+" + w.name
 		w.bytes -= 3 * m * k
@@ -81,6 +84,10 @@ func (r *recorder) DgradWgrad(g kernels.GEMM) error {
 	w.flops *= 2
 	w.bytes += 4 * float64(g.N) * float64(g.K) // b is written, too
 	return r.around(w, func() error { return r.Queue.DgradWgrad(g) })
+}
+
+func (r *recorder) Transpose(t, x uintptr, rows, cols int) error {
+	return r.around(pass(nameTranspose, rows, cols, 8), func() error { return r.Queue.Transpose(t, x, rows, cols) })
 }
 
 func (r *recorder) ReLU(y, x uintptr, n int) error {

@@ -193,9 +193,10 @@ cudaError_t cudaGetDriverEntryPoint(const char *name, void **f, unsigned long lo
   return cudaSuccess;
 }
 
-CUresult cuTensorMapEncodeTiled(CUtensorMap *map, int, cuuint32_t rank, void *array, const cuuint64_t *counts, const cuuint64_t *strides,
-                                const cuuint32_t *tile, const cuuint32_t *steps, int, int, int, int) {
+CUresult cuTensorMapEncodeTiled(CUtensorMap *map, int type, cuuint32_t rank, void *array, const cuuint64_t *counts, const cuuint64_t *strides,
+                                const cuuint32_t *tile, const cuuint32_t *steps, int, int swizzle, int, int) {
   if (!used_runtime) return CUDA_ERROR_INVALID_CONTEXT;
+  if (type != CU_TENSOR_MAP_DATA_TYPE_FLOAT32 || swizzle != CU_TENSOR_MAP_SWIZZLE_NONE) return CUDA_ERROR_NOT_SUPPORTED;
   bool valid = rank && rank <= 3 && reinterpret_cast<uintptr_t>(map) % 64 == 0 && reinterpret_cast<uintptr_t>(array) % 16 == 0 && tile[0] * 4 % 16 == 0;
   *map = {static_cast<char *>(array), rank, {1, 1, 1}, {1, 1, 1}, {}};
   for (unsigned i = 0; i < rank && valid; i++) {

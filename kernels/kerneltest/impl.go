@@ -110,7 +110,7 @@ func newCUDA(t testing.TB, p kernels.Precision) Impl {
 	return cuda{s, p, area}
 }
 
-const areaBytes = 32 << 20
+const areaBytes = 128 << 20
 
 type cuda struct {
 	s         kernels.Stream

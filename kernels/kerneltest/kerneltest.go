@@ -84,7 +84,7 @@ func Run(t *testing.T, newImpl func(testing.TB) Impl) {
 func RunGEMM(t *testing.T, newImpl func(testing.TB) Impl, tolerance float64) {
 	for name, f := range map[string]func(*suite){
 		"Large": (*suite).largeGEMMs, "Small": (*suite).smallGEMMs, "Few": (*suite).fewGEMMs,
-		"Groups": (*suite).groups, "DgradWgrad": (*suite).dgradWgrads,
+		"Groups": (*suite).groups, "DgradWgrad": (*suite).dgradWgrads, "Transposed": (*suite).transposes,
 	} {
 		t.Run("GEMM"+name, func(t *testing.T) {
 			s := newSuite(t, newImpl(t), seed(t))

@@ -194,6 +194,15 @@ func ReduceLoss(out, loss, correct []float32, rows, batch int) {
 	}
 }
 
+// Transpose: t[cols,rows] = x[rows,cols]ᵀ.
+func Transpose(t, x []float32, rows, cols int) {
+	for r := range rows {
+		for c := range cols {
+			t[c*rows+r] = x[r*cols+c]
+		}
+	}
+}
+
 // Axpy: y[n] += alpha·x[n], in place.
 func Axpy(y, x []float32, alpha float32, n int) {
 	y, x = y[:n], x[:n]

@@ -10,12 +10,19 @@ namespace {
 enum { ON_NN = 1 << NN, ON_NT = 1 << NT, ON_TN = 1 << TN, FORWARD_DGRAD = ON_NN | ON_NT, ANY_LAYOUT = FORWARD_DGRAD | ON_TN };
 enum { FP32 = 1 << KERNELS_FP32, TENSOR = 1 << KERNELS_TF32 | 1 << KERNELS_TF32X3, ANY_PRECISION = FP32 | TENSOR };
 // What the GPU must have: nothing; cp.async and 160 KiB of shared memory to a CTA, which
-// those of data centers have from compute capability 8.0 on; and TMA, 9.0.
-enum Needs { NOTHING, CP_ASYNC, TMA };
+// those of data centers have from compute capability 8.0 on; and TMA, or warpgroup MMA, 9.0.
+enum Needs { NOTHING, CP_ASYNC, TMA, WARPGROUP };
 
 bool has(Needs needs) {
-  static const bool cp_async = device().major >= 8 && device().shared >= 160 << 10, tma = tma_possible();
-  return needs == NOTHING || (needs == CP_ASYNC ? cp_async : tma && cp_async);
+  static const bool cp_async = device().major >= 8 && device().shared >= 160 << 10, tma = tma_possible() && cp_async,
+                    warpgroup = warpgroup_possible();
+  switch (needs) {
+    case NOTHING: return true;
+    case CP_ASYNC: return cp_async;
+    case TMA: return tma;
+    case WARPGROUP: return warpgroup;
+  }
+  return false;
 }
 
 struct Row {
@@ -25,6 +32,7 @@ struct Row {
   int (*single)(uintptr_t stream, const Gemm &);              // one of them, or
   int (*grouped)(uintptr_t stream, const Gemm *, int count);  // several in one launch
   bool (*enough)(const Gemm *, int count);                    // whether a group is worth it; null: always
+  bool stores_t;                                              // stores c transposed, too, if it is asked to
 };
 
 bool always(const Gemm &) { return true; }
@@ -51,6 +59,12 @@ bool wgrad_tensorop_fits(const Gemm &g) {
   return wgrad_tensorop_small(g) && tiles(g, 112, 48) <= 2 * device().sms;
 }
 
+bool warpgroup_large(const Gemm &g) {
+  return g.aligned() && !g.indices && g.m >= 256 && g.n >= 256 && g.k >= 256 && double(g.m) * g.n * g.k >= 2e8;
+}
+
+bool warpgroup_wgrad_fits(const Gemm &g) { return g.t && g.aligned_t && warpgroup_large(g); }
+
 bool aligned_operands(const Gemm &g) { return g.aligned_a && g.aligned_b; }
 
 // Every row with its reason, and what it was measured to gain on an H200: at feat_dim × batch,
@@ -70,6 +84,11 @@ const Row rows[] = {
 
     // --- tf32 and 3xtf32 on the tensor cores ---
 
+    // Much work, by warpgroup MMA: of wgrads those whose dy came transposed. An epoch of 2048 × 1024
+    // from 47 to 21 ms in tf32, from 101 to 54 in 3xtf32; of 4096 × 8192 from 166 to 61, and from 317
+    // to 188. Of less, as at 784 × 256, the kernels below take as long or less.
+    {ON_TN, TENSOR, WARPGROUP, warpgroup_wgrad_fits, nullptr, warpgroup_wgrad},
+    {FORWARD_DGRAD, TENSOR, WARPGROUP, [](const Gemm &g) { return (!g.t || g.aligned_t) && warpgroup_large(g); }, warpgroup, nullptr, nullptr, true},
     // wgrads of a small batch, as above. TMA, with the step added in memory: an epoch of
     // 784 × 64 from 39.2 to 33.0 ms in 3xtf32, from 36.2 to 29.4 in tf32, together with the
     // skinny GEMMs by TMA.
@@ -112,6 +131,12 @@ const Row rows[] = {
 
 bool fits(const Row &row, const Gemm &g) { return (row.layouts >> g.layout & 1) && (row.precisions >> g.precision & 1) && row.fits(g); }
 
+int launch_single(uintptr_t stream, const Row &row, const Gemm &g) {
+  int code = row.single(stream, g);
+  if (code || g.layout != NT || !g.t || row.stores_t) return code;
+  return kernels_transpose(stream, uintptr_t(g.t), uintptr_t(g.c), g.m, g.n);
+}
+
 // run makes GEMMs of which none reads or writes what another writes, at most
 // KERNELS_MAX_GROUP.
 int run(uintptr_t stream, Gemm *g, int count) {
@@ -127,7 +152,7 @@ int run(uintptr_t stream, Gemm *g, int count) {
       if (int code = row.grouped(stream, taken, n)) return code;
     } else {
       for (int i = 0; i < n; i++)
-        if (int code = row.single(stream, taken[i])) return code;
+        if (int code = launch_single(stream, row, taken[i])) return code;
     }
     count = int(std::remove_if(g, g + count, [&](const Gemm &one) { return fits(row, one); }) - g);
   }
@@ -158,11 +183,12 @@ Gemm gemm_of(int precision, const kernels_gemm_args &p) {
   uintptr_t y = p.epilogue == KERNELS_DRELU ? p.y : 0;
   Gemm g = {};
   g.c = ptr<float>(p.c), g.a = ptr<float>(p.a), g.b = ptr<float>(p.b), g.y = ptr<float>(y), g.indices = ptr<int32_t>(p.indices);
-  g.alpha = p.alpha, g.m = int(p.m), g.n = int(p.n), g.k = int(p.k), g.fused = p.epilogue != KERNELS_NONE;
+  g.t = ptr<float>(p.t), g.alpha = p.alpha, g.m = int(p.m), g.n = int(p.n), g.k = int(p.k), g.fused = p.epilogue != KERNELS_NONE;
   g.prefetch_a = p.prefetch & KERNELS_PREFETCH_A, g.prefetch_b = p.prefetch & KERNELS_PREFETCH_B, g.prefetch_c = p.prefetch & KERNELS_PREFETCH_C;
   g.aligned_a = aligned(p.a, p.layout == TN ? p.m : p.k, p.indices ? 4 : 16);
   g.aligned_b = aligned(p.b, p.layout == NT ? p.k : p.n, 16);
   g.aligned_c = aligned(p.c | y, p.n, 16);
+  g.aligned_t = aligned(p.t, p.layout == TN ? p.k : p.m, 16);
   g.layout = uint8_t(p.layout), g.precision = uint8_t(precision);
   return g;
 }
@@ -189,9 +215,15 @@ int kernels_fuses_wgrad(int precision, kernels_gemm_args p) {
   return !check(precision, p) && p.layout == NT && p.epilogue == KERNELS_DRELU && dgrad_wgrad_fits(gemm_of(precision, p));
 }
 
+int kernels_wants_transposed(int precision, kernels_gemm_args p) {
+  if (check(precision, p) || p.layout != TN || !has(WARPGROUP) || precision == KERNELS_FP32) return false;
+  p.t = 1 << 20;  // an aligned address, of which there is one for any size
+  return warpgroup_wgrad_fits(gemm_of(precision, p));
+}
+
 int kernels_dgrad_wgrad(uintptr_t stream, int precision, kernels_gemm_args p) {
   if (int code = check(precision, p)) return code;
-  if (p.layout != NT || p.epilogue != KERNELS_DRELU) return cudaErrorInvalidValue;
+  if (p.layout != NT || p.epilogue != KERNELS_DRELU || p.t) return cudaErrorInvalidValue;
   Gemm g = gemm_of(precision, p);
   if (dgrad_wgrad_fits(g)) return empty(p) ? cudaSuccess : dgrad_wgrad(stream, g);
   if (int code = kernels_gemm(stream, precision, p)) return code;

@@ -22,8 +22,13 @@
 #define HAVE_TMA 0
 #endif
 
+// HAVE_WARPGROUP: kernels.mk has a compiler for warpgroup MMA, see warpgroup.cu.
+#ifndef HAVE_WARPGROUP
+#define HAVE_WARPGROUP 0
+#endif
+
 // Where kernels are not compiled, their constants are not used: nvcc need not say so.
-#if defined(__CUDACC__) && (!HAVE_TMA || (defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900))
+#if defined(__CUDACC__) && (!HAVE_TMA || (defined(__CUDA_ARCH__) && (__CUDA_ARCH__ < 900 || (HAVE_WARPGROUP && !defined(__CUDA_ARCH_FEAT_SM90_ALL)))))
 #pragma nv_diag_suppress 177
 #endif
 
@@ -34,6 +39,7 @@ enum Layout { NN = KERNELS_NN, NT = KERNELS_NT, TN = KERNELS_TN };
 struct Gemm {
   float *c;
   const float *a, *b, *y;
+  float *t;                // null, or a gradient transposed: NT stores c a second time there, [n,m]; TN has b there, [n,k]
   const int32_t *indices;  // not null: a is a table of bytes, and these pick its rows
   float alpha;
   int m, n, k;
@@ -41,8 +47,8 @@ struct Gemm {
   bool fused;  // with the fused epilogue of its layout
   // The operand, or y and the old c, may be read before pdl_wait.
   bool prefetch_a, prefetch_b, prefetch_c;
-  // Rows in memory of the operand, or of c and y, are whole float4 on 16-byte boundaries.
-  bool aligned_a, aligned_b, aligned_c;
+  // Rows in memory of the operand, of c and y, or of t, are whole float4 on 16-byte boundaries.
+  bool aligned_a, aligned_b, aligned_c, aligned_t;
   uint8_t layout, precision;
 
   bool aligned() const { return aligned_a && aligned_b && aligned_c; }
@@ -87,6 +93,11 @@ int wgrad_tensorop(uintptr_t stream, const Gemm *g, int count);
 int wgrad_tensorop_tma(uintptr_t stream, const Gemm *g, int count);
 int wgrad_large(uintptr_t stream, const Gemm *g, int count);
 int64_t wgrad_large_tiles(const Gemm &g);
+
+// Warpgroup MMA, which the GPU and the compiler must have. wgrads have dy transposed at t.
+bool warpgroup_possible();
+int warpgroup(uintptr_t stream, const Gemm &g);
+int warpgroup_wgrad(uintptr_t stream, const Gemm *g, int count);
 
 // dgrad_wgrad: NT with dReLU, and then b += alpha·yᵀ·a.
 int dgrad_wgrad(uintptr_t stream, const Gemm &g);

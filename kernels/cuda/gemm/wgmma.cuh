@@ -1,0 +1,117 @@
+// Warpgroup MMA, wgmma (compute capability 9.0, target sm_90a): d[64,N] += a[64,8]·b[N,8]ᵀ in
+// tf32, by the four warps of a warpgroup. It is asynchronous: a warpgroup begins some,
+// commits them as a group, and waits until few groups are under way. Lane 4g + t of warp q owns
+//
+//           k=t   k=t+4                     n=8j+2t   8j+2t+1
+//   m=g     a[0]  a[2]           d  m=g     d[4j]     d[4j+1]        m from 16q on
+//   m=g+8   a[1]  a[3]              m=g+8   d[4j+2]   d[4j+3]
+//
+// b lies in shared memory with k contiguous: rows of 128 bytes, 32 k, as TMA leaves them with its swizzle
+// of 128 bytes. In tf32 there is no other order. The tensor cores ignore the last 13 bits of an
+// operand: it has to come rounded.
+#ifndef WGMMA_CUH
+#define WGMMA_CUH
+
+#include "tma.cuh"
+
+namespace gemm {
+
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+
+// descriptor says where in shared memory an operand is: rows of 128 bytes, in swizzled
+// groups of eight, on a boundary of 1024 bytes. Eight k further is 32 bytes further.
+__device__ inline uint64_t descriptor(const void *shared) {
+  constexpr uint64_t SWIZZLE_128B = uint64_t(1) << 62, GROUP = 1024;
+  return SWIZZLE_128B | GROUP >> 4 << 32 | uint64_t(1) << 16 | (address(shared) & 0x3ffff) >> 4;
+}
+
+constexpr uint64_t NEXT_EIGHT_K = 32 >> 4;
+
+// truncated is what the tensor cores take of a float.
+__device__ inline float truncated(float f) { return __uint_as_float(__float_as_uint(f) & ~0u << 13); }
+
+// wgmma_fence comes before the first wgmma after registers of d or a were written.
+__device__ inline void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+__device__ inline void wgmma_commit_group() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+
+// wgmma_wait_group waits until at most so many groups are under way.
+template <int GROUPS>
+__device__ inline void wgmma_wait_group() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(GROUPS) : "memory");
+}
+
+// ldmatrix reads a fragment of a by a warp: lane 8i + r has the address of row r of a[i], 16 bytes.
+__device__ inline void ldmatrix(float (&a)[4], const void *row) {
+  unsigned r[4];
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(address(row))
+               : "memory");
+#pragma unroll
+  for (int i = 0; i < 4; i++) a[i] = __uint_as_float(r[i]);
+}
+
+// ld_shared_cluster is a DSMEM load, from an address of mapa.
+__device__ inline float4 ld_shared_cluster(unsigned from) {
+  float4 v;
+  asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w) : "r"(from) : "memory");
+  return v;
+}
+
+// red_add adds to two neighbours in memory, on a boundary of eight bytes.
+__device__ inline void red_add(float *to, float x, float y) {
+  asm volatile("red.global.add.v2.f32 [%0], {%1, %2};" ::"l"(to), "f"(x), "f"(y) : "memory");
+}
+
+// bar_sync is a barrier of some warps of a CTA.
+__device__ inline void bar_sync(int barrier, int threads) { asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory"); }
+
+// Registers of a warpgroup are handed from those that copy to those that multiply.
+template <int COUNT>
+__device__ inline void setmaxnreg_dec() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(COUNT));
+}
+template <int COUNT>
+__device__ inline void setmaxnreg_inc() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(COUNT));
+}
+
+#define D8(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), "+f"(d[i + 7])
+#define D32(i) D8(i), D8(i + 8), D8(i + 16), D8(i + 24)
+#define NAMES_32 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
+#define NAMES_64                                                                                                                   \
+  NAMES_32 ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60," \
+           "%61,%62,%63"
+#define NAMES_128                                                                                                                   \
+  NAMES_64 ",%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79,%80,%81,%82,%83,%84,%85,%86,%87,%88,%89,%90,%91,%92," \
+           "%93,%94,%95,%96,%97,%98,%99,%100,%101,%102,%103,%104,%105,%106,%107,%108,%109,%110,%111,%112,%113,%114,%115,%116,"     \
+           "%117,%118,%119,%120,%121,%122,%123,%124,%125,%126,%127"
+#define A4 "r"(__float_as_uint(a[0])), "r"(__float_as_uint(a[1])), "r"(__float_as_uint(a[2])), "r"(__float_as_uint(a[3]))
+
+// wgmma begins a multiplication with a in registers, which must not change before it is done.
+__device__ inline void wgmma(float (&d)[32], const float (&a)[4], uint64_t b) {
+  asm volatile("wgmma.mma_async.sync.aligned.m64n64k8.f32.tf32.tf32 {" NAMES_32 "}, {%32,%33,%34,%35}, %36, 1, 1, 1;" : D32(0) : A4, "l"(b));
+}
+__device__ inline void wgmma(float (&d)[64], const float (&a)[4], uint64_t b) {
+  asm volatile("wgmma.mma_async.sync.aligned.m64n128k8.f32.tf32.tf32 {" NAMES_64 "}, {%64,%65,%66,%67}, %68, 1, 1, 1;"
+               : D32(0), D32(32)
+               : A4, "l"(b));
+}
+__device__ inline void wgmma(float (&d)[128], const float (&a)[4], uint64_t b) {
+  asm volatile("wgmma.mma_async.sync.aligned.m64n256k8.f32.tf32.tf32 {" NAMES_128 "}, {%128,%129,%130,%131}, %132, 1, 1, 1;"
+               : D32(0), D32(32), D32(64), D32(96)
+               : A4, "l"(b));
+}
+
+#undef D8
+#undef D32
+#undef NAMES_32
+#undef NAMES_64
+#undef NAMES_128
+#undef A4
+
+#endif
+
+}  // namespace gemm
+
+#endif

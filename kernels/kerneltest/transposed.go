@@ -1,0 +1,124 @@
+package kerneltest
+
+import (
+	"fmt"
+
+	"mlpool/kernels"
+	"mlpool/kernels/ref"
+)
+
+// transposeOp is [kernels.Stream.Transpose]; the arrays are t and x.
+func transposeOp(rows, cols int) op {
+	return op{
+		name:   fmt.Sprintf("Transpose[%d,%d]", rows, cols),
+		launch: func(d cuda, p []uintptr) error { return d.s.Transpose(p[0], p[1], rows, cols) },
+		ref:    func(a arrays) { ref.Transpose(a.f32(0), a.f32(1), rows, cols) },
+	}
+}
+
+// dgradTransposedOp is [kernels.Stream.GEMM] of g, NT with T; the arrays are its C, T, A, B
+// and Y.
+func dgradTransposedOp(g kernels.GEMM) op {
+	return op{
+		name: fmt.Sprintf("GEMM%+v with T", g),
+		launch: func(d cuda, p []uintptr) error {
+			g := placed(g, p[0], []uintptr{p[2], p[3], p[4], 0})
+			g.T = p[1]
+			return d.s.GEMM(d.precision, g)
+		},
+		ref: func(a arrays) {
+			reference(g, a[0], arrays{a[2], a[3], a[4], nil})
+			ref.Transpose(a.f32(1), a.f32(0), g.M, g.N)
+		},
+	}
+}
+
+// wgradsTransposedOp is [kernels.Stream.GroupedGEMM] of TN with T; the arrays are the C of
+// each, then A, B and T of the first, of the second, ...
+func wgradsTransposedOp(group []kernels.GEMM) op {
+	n := len(group)
+	return op{
+		name: fmt.Sprintf("GroupedGEMM%+v with T", group),
+		launch: func(d cuda, p []uintptr) error {
+			all := make([]kernels.GEMM, n)
+			for i, g := range group {
+				in := p[n+3*i:]
+				all[i] = placed(g, p[i], []uintptr{in[0], in[1], 0, 0})
+				all[i].T = in[2]
+			}
+			return d.s.GroupedGEMM(d.precision, all)
+		},
+		ref: func(a arrays) {
+			for i, g := range group {
+				reference(g, a[i], arrays{a[n+3*i], a[n+3*i+1], nil, nil})
+			}
+		},
+	}
+}
+
+// transposes checks transposes, and GEMMs that store or read one, of a large batch and of others.
+func (s *suite) transposes() {
+	sizes := [][3]int{{0, 5, 5}, {7, 10, 20}, {65, 40, 64}, {100, 33, 70}, {130, 260, 36}}
+	if _, onGPU := s.impl.(cuda); onGPU && !s.slow() {
+		// Enough work for warpgroup MMA, in tiles that are cut off on all sides: as many as SMs, for
+		// tf32 of 256 columns; more; and so few that CTAs share one.
+		sizes = append(sizes, [3]int{1604, 2052, 260}, [3]int{260, 2052, 1604}, [3]int{2060, 2580, 260}, [3]int{1000, 784, 516}, [3]int{256, 784, 1028})
+		for _, z := range sizes {
+			for _, e := range []kernels.Epilogue{kernels.None, kernels.ReLU} {
+				s.gemm(kernels.GEMM{Layout: kernels.NN, Epilogue: e}, z[0], z[1], z[2])
+			}
+			s.gemm(kernels.GEMM{Layout: kernels.NT}, z[0], z[1], z[2])
+		}
+	}
+	for _, z := range sizes {
+		for _, unaligned := range []bool{false, true} {
+			x, t := s.floats(z[0]*z[1]), output(z[0]*z[1])
+			c := Call{op: transposeOp(z[0], z[1]), arrays: arrays{t, x}, unaligned: unaligned}
+			s.do(c, 1)
+			s.equal(c, t, transposed(x, z[0], z[1]))
+			for _, exact := range []bool{true, false} {
+				s.dgradTransposed(z[0], z[1], z[2], exact, unaligned)
+			}
+		}
+		s.wgradsTransposed(z)
+	}
+	s.wgradsTransposed(sizes...)
+}
+
+func (s *suite) dgradTransposed(m, n, k int, exact, unaligned bool) {
+	o := s.operands(dgrad, m, n, k, exact)
+	t := output(m * n)
+	c := Call{op: dgradTransposedOp(o.g), arrays: arrays{o.out, t, o.in[0], o.in[1], o.in[2]}, unaligned: unaligned}
+	s.do(c, 2)
+	s.compare(c, o)
+	s.equal(c, t, transposed(o.out, m, n))
+}
+
+func (s *suite) wgradsTransposed(sizes ...[3]int) {
+	for _, exact := range []bool{true, false} {
+		var all []operands
+		var group []kernels.GEMM
+		var out, in arrays
+		for _, z := range sizes {
+			o := s.operands(wgrad, z[1], z[2], z[0], exact)
+			b := o.in.f32(1)
+			t := make([]float32, len(b)-guard)
+			ref.Transpose(t, b, z[0], z[2])
+			all, group, out, in = append(all, o), append(group, o.g), append(out, o.out), append(in, o.in[0], b, padded(t))
+		}
+		c := Call{op: wgradsTransposedOp(group), arrays: append(out, in...)}
+		s.do(c, len(all))
+		for _, o := range all {
+			s.compare(c, o)
+		}
+	}
+}
+
+// transposed is x[rows,cols]ᵀ.
+func transposed(x []float32, rows, cols int) []float64 {
+	t := make([]float64, rows*cols)
+	for i := range t {
+		t[i] = float64(x[i%rows*cols+i/rows])
+	}
+	return t
+}
