@@ -1,13 +1,22 @@
 #!/usr/bin/env bash
 # Installs nvcc where it is missing, on Debian and its kin. Debian keeps it in
 # components that few machines have configured: those are added beside the
-# source that is configured, same mirror, same key.
-#
-#   tools/install_cuda.sh        installs the system's own toolkit
-#   tools/install_cuda.sh DIR    unpacks a newer one, Debian trixie's CUDA 12, into
-#                                the folder DIR and changes nothing else: DIR/bin/nvcc
+# source that is configured, same mirror, same key. `--help` has the details.
 
 set -euo pipefail
+
+usage() {
+    cat <<END
+usage: ${0##*/} [DIR]
+
+Installs nvcc and the CUDA toolkit that this release of Debian has, some 1.6 GB,
+unless there is an nvcc on PATH.
+
+  DIR   unpack a newer one instead, CUDA 12 of Debian $newer, into this folder, and
+        change nothing else: nvcc is then DIR/bin/nvcc. Downloads some 1 GB, of which
+        0.4 GB stay. Needs no root.
+END
+}
 
 readonly package=nvidia-cuda-toolkit
 # nvcc calls gcc, which needs its own version of g++; the package may bring
@@ -32,48 +41,55 @@ readonly parts_of_newer=(nvidia-cuda-toolkit nvidia-cuda-dev libnvvm4)
 readonly left_out=(--exclude='*cublas*' --exclude='*cufft*' --exclude='*curand*' --exclude='*cusolver*'
     --exclude='*cusparse*' --exclude='*libnpp*' --exclude='*nvjpeg*' --exclude='*libnvrtc*')
 
-# unpack DIR puts the newer toolkit into DIR, laid out as NVIDIA does.
+# unpack DIR puts the newer toolkit into DIR, laid out as NVIDIA does. It is made in a
+# folder beside DIR and renamed once nvcc starts: what ends early leaves no half of it.
 unpack() {
-    local dir=$1 state key uri deb
+    local dir beside uri key deb tool options release
+    dir=$(realpath -m -- "$1")
     [[ ! -x $dir/bin/nvcc ]] || { say "$dir/bin/nvcc is there already"; exit 0; }
+    [[ ! -e $dir || -z $(ls -A -- "$dir") ]] || die "$dir holds something else: name a folder that is empty or not there yet"
     for tool in apt-get dpkg-deb tar; do
         type -P "$tool" >/dev/null || die "no $tool here: $elsewhere"
     done
-    # shellcheck disable=SC2016 # apt-get fills these in
+    # shellcheck disable=SC2016 # apt-get fills this in
     uri=$(debian '$(REPO_URI)' 'Component: main' | head -n 1)
     [[ $uri ]] || die "apt knows no source of Debian's: $elsewhere"
     key=/usr/share/keyrings/debian-archive-keyring.gpg
-    state=$(mktemp -d)
+
+    beside=$(mkdir -p -- "${dir%/*}/" && mktemp -d -- "$dir.XXXXXX") || die "cannot write beside $dir: name another folder"
     # shellcheck disable=SC2064 # the folder as it is now
-    trap "rm -rf '$state'" EXIT
-    mkdir -p "$state"/{etc/preferences.d,lists/partial,cache/archives/partial,debs}
-    : >"$state/status"
-    echo "deb [signed-by=$key] $uri $newer main contrib non-free" >"$state/etc/sources.list"
-    own=(-o Dir::State="$state" -o Dir::State::lists="$state/lists" -o Dir::State::status="$state/status"
-        -o Dir::Cache="$state/cache" -o Dir::Etc="$state/etc" -o APT::Sandbox::User=root)
+    trap "rm -rf -- ${beside@Q}" EXIT
+    mkdir -p "$beside"/{apt/etc/preferences.d,apt/lists/partial,apt/cache/archives/partial,debs,root}
+    : >"$beside/apt/status"
+    echo "deb [signed-by=$key] $uri $newer main contrib non-free" >"$beside/apt/etc/sources.list"
+    options=(-qq -o Dir::State="$beside/apt" -o Dir::State::lists="$beside/apt/lists" -o Dir::State::status="$beside/apt/status"
+        -o Dir::Cache="$beside/apt/cache" -o Dir::Etc="$beside/apt/etc" -o APT::Sandbox::User=root)
     say "downloading the packages of $newer's toolkit, some 1 GB"
-    apt-get -qq "${own[@]}" update || die "apt-get update failed: see above"
-    (cd "$state/debs" && apt-get -qq "${own[@]}" download "${parts_of_newer[@]}") || die "apt-get could not download: see above"
-    mkdir -p "$state/root" "$dir"/{bin,nvvm/bin}
-    for deb in "$state"/debs/*.deb; do
-        dpkg-deb --fsys-tarfile "$deb" | tar -x -C "$state/root" "${left_out[@]}"
+    apt-get "${options[@]}" update || die "apt-get update failed: see above"
+    (cd "$beside/debs" && apt-get "${options[@]}" download "${parts_of_newer[@]}") || die "apt-get could not download: see above"
+    for deb in "$beside"/debs/*.deb; do
+        dpkg-deb --fsys-tarfile "$deb" | tar -x -C "$beside/root" "${left_out[@]}" || die "could not unpack ${deb##*/}: see above"
         rm "$deb"
     done
-    arrange "$state/root/usr" "$dir"
-    "$dir/bin/nvcc" --version >/dev/null || die "$dir/bin/nvcc does not start"
-    say "$("$dir/bin/nvcc" --version | sed -n 's/^Cuda compilation tools, release \([^,]*\),.*/CUDA \1/p') is in $dir"
+    arrange "$beside/root/usr" "$beside/toolkit" || die "the packages of $newer's toolkit have another layout than this script knows: see above"
+    release=$("$beside/toolkit/bin/nvcc" --version | sed -n 's/^Cuda compilation tools, release \([^,]*\),.*/CUDA \1/p') || release=''
+    [[ $release ]] || die "the nvcc of $newer's toolkit does not start here: $elsewhere"
+    mv -T -- "$beside/toolkit" "$dir"
+    say "$release is in $dir"
 }
 
 # arrange FROM DIR moves what Debian spreads over FROM to where nvcc looks from DIR/bin.
 arrange() {
     local from=$1 dir=$2 debians=$1/lib/nvidia-cuda-toolkit
-    mv "$from/include" "$dir/include"
-    mv "$from/lib/$(uname -m)-linux-gnu" "$dir/lib64"
-    rm -f "$from/bin/nvcc" # a script that calls the one below
-    mv "$from"/bin/* "$dir/bin"
-    mv "$debians/bin/cicc" "$dir/nvvm/bin"
-    mv "$debians/libdevice" "$dir/nvvm/libdevice"
-    mv "$debians"/bin/{nvcc,crt} "$dir/bin"
+    mkdir -p "$dir"/{bin,nvvm/bin} &&
+        mv "$from/include" "$dir/include" &&
+        mv "$from/lib/$(uname -m)-linux-gnu" "$dir/lib64" &&
+        rm "$from/bin/nvcc" && # a script that calls the one below
+        mv "$from"/bin/* "$debians"/bin/{nvcc,crt} "$dir/bin" &&
+        # gcc and g++ are scripts that choose a version which nvcc takes.
+        mv "$debians"/bin/{cicc,gcc,g++} "$dir/nvvm/bin" &&
+        mv "$debians/libdevice" "$dir/nvvm/libdevice" &&
+        find "$dir" -xtype l -delete || return # links into packages that are not here
     # shellcheck disable=SC2016 # nvcc fills these in
     printf '%s\n' 'TOP = $(_HERE_)/..' 'NVVMIR_LIBRARY_DIR = $(TOP)/nvvm/libdevice' \
         'PATH += $(TOP)/nvvm/bin:$(_HERE_):' 'INCLUDES += "-I$(TOP)/include" $(_SPACE_)' \
@@ -142,6 +158,11 @@ add_components() {
     done
 }
 
+case ${1-none} in
+-h | --help) usage; exit ;;
+-* | '') usage >&2; exit 2 ;;
+esac
+(($# < 2)) || { usage >&2; exit 2; }
 if (($#)); then
     unpack "$1"
     exit
