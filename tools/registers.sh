@@ -1,37 +1,44 @@
 #!/usr/bin/env bash
-# Prints the registers and spilled bytes of every kernel as CSV, as nvcc compiles them
-# for compute capability 9.0:
+# Prints the registers and spilled bytes of every kernel as CSV, as kernels.mk has nvcc
+# compile them for compute capability 9.0:
 #
 #   tools/registers.sh > assets/registers_sm90.csv
 #
-# NVCC names another compiler than the one on PATH.
+# NVCC names another compiler than the one on PATH. With one before 12.1 there are no
+# kernels by TMA and by warpgroup MMA.
 
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-nvcc=${NVCC:-nvcc}
+nvcc=$(type -P "${NVCC:-nvcc}") || { echo "${0##*/}: no ${NVCC:-nvcc} here: NVCC names the compiler" >&2; exit 1; }
 release=$("$nvcc" --version | sed -n 's/.*release \([0-9.]*\),.*/\1/p')
-object=$(mktemp)
-trap 'rm -f "$object"' EXIT
+objects=$(mktemp -d)
+trap 'rm -rf "$objects"' EXIT
 
-# rows FILE turns what ptxas says of a file's kernels into rows.
+# rows turns nvcc's command lines, each with what ptxas says of the file's kernels, into rows.
+# Where a kernel is compiled for sm_90 and for sm_90a, a GPU takes the second.
 rows() {
-    c++filt | awk -v file="$1" '
-        /Function properties for / { name = $0; sub(/.*Function properties for /, "", name) }
+    c++filt | awk '
+        match($0, / -c [^ ]*\.cu /) { file = substr($0, RSTART + 4, RLENGTH - 5); sub(/^kernels\/cuda\//, "", file) }
+        / Compiling entry function / { target = $NF }
+        / Function properties for / { name = $0; sub(/.*Function properties for /, "", name) }
         /bytes spill stores/ { stores = $5; loads = $9 }
-        /Used [0-9]+ registers/ {
+        match($0, /Used [0-9]+ registers/) {
+            registers = substr($0, RSTART + 5, RLENGTH - 15)
             sub(/^void /, "", name)
             gsub(/\(anonymous namespace\)::|gemm::skinny::|gemm::/, "", name)
             gsub(/ >/, ">", name)
             sub(/\(.*/, "", name)
             gsub(/, /, " ", name)
-            match($0, /Used [0-9]+/)
-            print file "," name "," substr($0, RSTART + 5, RLENGTH - 5) "," stores "," loads
-        }'
+            key = file "," name
+            if (!(key in row) || target ~ /a.$/) row[key] = key "," registers "," stores "," loads
+        }
+        END { for (key in row) print row[key] }'
 }
 
-echo "# Registers and spilled bytes of every kernel: tools/registers.sh with nvcc $release, -O3 -arch=sm_90. Template arguments are those of the source: the layout (0 NN, 1 NT, 2 TN), then flags and tile sizes."
+NVCC_APPEND_FLAGS="-Xptxas -v" make -f kernels/kernels.mk -O -j"$(nproc)" NVCC="$nvcc" CUDA_ARCH=sm_90 EMULATE= kernels_build="$objects" \
+    "$objects/libkernels.a" >"$objects/log" 2>&1 || { cat "$objects/log" >&2; exit 1; }
+
+echo "# Registers and spilled bytes of every kernel: tools/registers.sh with nvcc $release, for sm_90, and for sm_90a where there is a kernel for it; of warpgroup_gemm at launch, before its warpgroups share them out by setmaxnreg. Template arguments are those of the source: the layout (0 NN, 1 NT, 2 TN), then flags and tile sizes."
 echo "file,kernel,registers,spill_store_bytes,spill_load_bytes"
-for source in kernels/cuda/*/*.cu; do
-    "$nvcc" -O3 -arch=sm_90 -Xptxas -v -Ikernels/cuda -c "$source" -o "$object" 2>&1 | rows "${source#kernels/cuda/}"
-done | LC_ALL=C sort
+rows <"$objects/log" | LC_ALL=C sort
