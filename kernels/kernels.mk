@@ -1,5 +1,6 @@
 # Compiles the kernels: `make kernels` leaves libkernels.a, and archive_cuda.go
-# that tells go how to link it. To be included by a Makefile; nvcc 11.8 or newer.
+# that tells go how to link it. To be included by a Makefile; nvcc 11.8 or newer. Before 12.1
+# there are no kernels by TMA and by warpgroup MMA.
 #
 #   NVCC       the compiler; empty where there is none
 #   CUDA_ARCH  what nvcc's -arch takes; this machine's GPU, or else one machine
@@ -51,7 +52,7 @@ $(kernels_build)/said: $(kernels_sources) $(kernels_headers)
 	@touch $@
 
 ifeq ($(EMULATE),)
-kernels_for := $(if $(filter all%,$(CUDA_ARCH)),every GPU (CUDA_ARCH=$(CUDA_ARCH)): some four minutes,$(CUDA_ARCH): a minute or two)
+kernels_for := $(if $(filter all%,$(CUDA_ARCH)),every GPU (CUDA_ARCH=$(CUDA_ARCH)): two and a half minutes,$(CUDA_ARCH): a minute)
 kernels_libraries = -L$(CUDA_LIB) -lcudart_static -ldl -lrt -lpthread -lstdc++
 
 # What compiles: objects of another compiler are made again.
