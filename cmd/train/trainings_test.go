@@ -43,7 +43,7 @@ var trainings = []struct {
 
 // An idleQueue takes the operations of a training and does none of them. What a
 // training asks of its allocator depends on shapes alone, so the requests are those
-// of any other queue: see TestIdleQueue.
+// of any other queue that wants no gradient transposed: see TestIdleQueue.
 type idleQueue struct{ device.HostQueue }
 
 func (*idleQueue) GEMM(kernels.GEMM) error                                     { return nil }
