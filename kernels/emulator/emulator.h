@@ -1,5 +1,13 @@
 // What the emulator does for a kernel: threads that wait for each other, shared
 // memory, and the instructions that kernels write as assembly (see translate).
+//
+// Of these it has no warpgroup MMA (wgmma). The sources are compiled without HAVE_WARPGROUP, so
+// dispatch.cu leaves those kernels out, and WantsTransposed is false. Where is tested what:
+//
+//   which gradients Backward has transposed, and what T holds     on host memory: kernels/device
+//   a GEMM that stores or is given T, the transpose by itself     here and on a GPU: kernels/kerneltest
+//   warpgroup.cu, its choice of tiles, tensor maps that swizzle   on a GPU of compute capability 9.0
+//   or round, WantsTransposed where it is true                    alone: kernels/kerneltest, kernels
 #ifndef EMULATOR_H
 #define EMULATOR_H
 
