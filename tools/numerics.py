@@ -16,9 +16,7 @@ import argparse
 import csv
 import datetime
 import json
-import os
 import re
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -27,6 +25,7 @@ import numpy as np
 import torch
 
 sys.dont_write_bytecode = True  # leaves no __pycache__ among the tools
+import common
 import torch_comparison as tc
 
 EXECUTORS = ["eager", "graph"]
@@ -93,21 +92,10 @@ def read_log(path):
 
 def call_train(args, name, *arguments):
     """Runs train once; name is what its errors are of."""
-    env = {k: v for k, v in os.environ.items() if k != "ALLOCATOR_TYPE"}
     try:
-        done = subprocess.run(
-            [str(args.train.resolve()), *map(str, arguments)],
-            env=env,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-            errors="replace",
-        )
-    except OSError as err:
-        fail(f"{name}: {args.train.name} does not start: {err.strerror}")
-    if done.returncode != 0:
-        said = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
-        fail(f"{name}: {said[-1].strip()}")
+        common.call_train(args.train, *arguments)
+    except common.Failed as err:
+        fail(f"{name}: {err}")
 
 
 def run_train(args, executor, precision, seed, folder, export=None):

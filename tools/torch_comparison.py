@@ -14,7 +14,6 @@ loss of each step and the validation loss and accuracy (0 to 1) of each epoch.
 """
 
 import argparse
-import gzip
 import json
 import sys
 import time
@@ -24,22 +23,17 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
+sys.dont_write_bytecode = True  # leaves no __pycache__ among the tools
+import common
+
 
 def read_idx(folder, name, dims):
     """The uint8 array in an IDX file, gzipped or plain."""
-    path = folder / f"{name}.gz"
-    if path.exists():
-        raw = gzip.decompress(path.read_bytes())
-    elif (path := folder / name).exists():
-        raw = path.read_bytes()
-    else:
-        sys.exit(f"torch_comparison: {folder} has neither {name} nor {name}.gz")
-    magic = bytes([0, 0, 8, dims])  # 8: uint8
-    header = 4 + 4 * dims
-    shape = tuple(np.frombuffer(raw, ">u4", dims, offset=4).tolist()) if len(raw) >= header else ()
-    if raw[:4] != magic or len(raw) != header + int(np.prod(shape, dtype=np.int64)):
-        sys.exit(f"torch_comparison: {path} is not a whole IDX file of {dims} dimensions")
-    return np.frombuffer(raw, np.uint8, offset=header).reshape(shape)
+    try:
+        shape, raw = common.read_idx(folder, name, dims)
+    except common.Failed as err:
+        sys.exit(f"torch_comparison: {err}")
+    return np.frombuffer(raw, np.uint8).reshape(shape)
 
 
 def load_samples(folder, prefix, device, dtype=torch.float32):
