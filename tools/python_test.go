@@ -3,30 +3,78 @@
 package tools
 
 import (
+	"bytes"
+	"encoding/binary"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"testing"
 )
 
-// TestTraces runs the tests of the scripts in traces, which need Python 3.9 alone.
-func TestTraces(t *testing.T) {
+// python skips the test where there is no Python 3.9, which the scripts need.
+func python(t *testing.T) {
+	t.Helper()
 	if out, err := exec.Command("python3", "-c", "import sys; sys.exit(sys.version_info < (3, 9))").CombinedOutput(); err != nil {
 		t.Skipf("no Python 3.9: %v %s", err, out)
 	}
-	for _, script := range []string{"record", "replay"} {
-		t.Run(script, func(t *testing.T) {
-			for _, name := range []string{script + ".py", script + "_test.py"} { // so that go test sees them change
-				if _, err := os.ReadFile("traces/" + name); err != nil {
+}
+
+// TestPython runs the tests of the scripts, which need Python alone.
+func TestPython(t *testing.T) {
+	python(t)
+	for _, c := range []struct {
+		test  string
+		files []string // that it is of
+	}{
+		{"traces/record_test.py", []string{"traces/record.py"}},
+		{"traces/replay_test.py", []string{"traces/replay.py"}},
+		{"peers_test.py", []string{"peers.py", "peers_jax.py", "peers_torch.py", "common.py"}},
+	} {
+		t.Run(c.test, func(t *testing.T) {
+			for _, name := range append(c.files, c.test) { // so that go test sees them change
+				if _, err := os.ReadFile(name); err != nil {
 					t.Fatal(err)
 				}
 			}
-			cmd := exec.Command("python3", "-B", script+"_test.py")
-			cmd.Dir = "traces"
-			out, err := cmd.CombinedOutput()
+			out, err := exec.Command("python3", "-B", c.test).CombinedOutput()
 			if err != nil || !regexp.MustCompile(`Ran [1-9]\d* tests`).Match(out) {
 				t.Errorf("%v\n%s", err, out)
 			}
 		})
+	}
+}
+
+// TestPeersOfTrain has train measured by peers.py: it takes the flags, and its JSON is
+// what peers.py reads.
+func TestPeersOfTrain(t *testing.T) {
+	python(t)
+	dir := t.TempDir()
+	program := filepath.Join(dir, "train")
+	if out, err := exec.Command("go", "build", "-o", program, "mlpool/cmd/train").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	for _, set := range []string{"train", "t10k"} {
+		for name, shape := range map[string][]uint32{"-images-idx3-ubyte": {40, 2, 2}, "-labels-idx1-ubyte": {40}} {
+			file := []byte{0, 0, 8, byte(len(shape))}
+			size := 1
+			for _, n := range shape {
+				file = binary.BigEndian.AppendUint32(file, n)
+				size *= int(n)
+			}
+			file = append(file, bytes.Repeat([]byte{1}, size)...)
+			if err := os.WriteFile(filepath.Join(dir, set+name), file, 0o666); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	table := filepath.Join(dir, "peers.csv")
+	out, err := exec.Command("python3", "-B", "peers.py", "--train", program, "--mnist", dir, "--csv", table,
+		"--frameworks", "ours", "--shapes", "8x16x2", "--epochs", "3", "--device", "cpu").CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if text := read(t, table); !regexp.MustCompile(`(?m)^ours,[^,]+,fp32,8,16,2,[\d.e-]+,[\d.e-]+,[\d.e-]+,3,[01]\.\d{4},\d+$`).MatchString(text) {
+		t.Errorf("%s", text)
 	}
 }

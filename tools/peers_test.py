@@ -1,0 +1,316 @@
+"""Tests what peers.py does without a framework and without a GPU."""
+
+import contextlib
+import csv
+import gzip
+import io
+import json
+import os
+import sys
+import tempfile
+import types
+import unittest
+from argparse import Namespace
+from pathlib import Path
+from unittest import mock
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(Path(__file__).parent))
+import common
+import peers
+
+# Train to be. What it does depends on the width.
+TRAIN = """#!%s
+import json, sys, time
+words = sys.argv[1:]
+if words[0] == "-check":
+    sys.exit("train: no GPU" if words[2] == "train.device=cpu" else 0)
+keys = dict(word.split("=", 1) for flag, word in zip(words, words[1:]) if flag == "-set")
+assert words[0] == "-json" and words[-1] == "-" and not sys.stdin.read() and keys["log.log_dir"] == "", words
+width = int(keys["model.feat_dim"])
+if width == 13:
+    sys.exit("epoch 1/8\\ntrain: out of memory")
+if width == 14:
+    time.sleep(600)
+figures = {"epochs": int(keys["train.num_epochs"]) - 1, "median_ms": 10.0, "fastest_ms": 9.5, "slowest_ms": 11.0, "val_acc": 0.97}
+run = {"version": "(devel)", "commit": "0123456789abcdef, modified", "precision": keys["train.precision"], "figures": figures}
+if keys["train.device"] == "cuda":
+    run["gpu"] = {"cuda_runtime": "13.0"}
+if width == 15:
+    run["precision"] = "fp32"
+print("no JSON" if width == 16 else json.dumps({"runs": [run]}))
+""" % sys.executable
+
+# A worker to be. It writes a line to starts for each start of one.
+WORKER = """
+import json, os, sys, time
+with open("starts", "a") as f:
+    print(os.getpid(), file=f)
+if sys.argv[1:] == ["absent"]:
+    sys.exit("Traceback ...\\nImportError: no such thing")
+print(json.dumps({"version": "1.2"}), flush=True)
+for line in sys.stdin:
+    job = json.loads(line)
+    width = job["feat_dim"]
+    if width == 13:
+        sys.exit("warning\\nkilled by the driver")
+    if width == 14:
+        time.sleep(600)
+    if width == 15:
+        print(json.dumps({"failed": "OutOfMemory: no room"}), flush=True)
+    else:
+        ms = [500.0] + [20.0 + i for i in range(job["epochs"])]
+        print(json.dumps({"ms": ms, "accuracy": 0.96}), flush=True)
+"""
+
+MACHINE = "NVIDIA H200, driver 1.2.3"
+
+
+class Jobs(unittest.TestCase):
+    def test_flop_step(self):
+        for width, bsz, layers, want in [
+            (784, 64, 4, 2 * 64 * (3 * (4 * 784 * 784 + 7840) - 784 * 784)),
+            (100, 1, 1, 2 * (2 * 78400 + 3 * 1000)),
+            (333, 61, 2, 2 * 61 * (2 * 784 * 333 + 3 * (333 * 333 + 3330))),
+        ]:
+            self.assertEqual(peers.Job("tf32", width, bsz, layers, 7, 784).flop_step(), want)
+
+    def test_fewer_epochs_of_large_shapes(self):
+        for shape, asked, want in [((784, 64, 4), 7, 7), ((4096, 61, 4), 7, 3), ((4096, 61, 4), 2, 2), ((8192, 64, 8), 9, 3)]:
+            self.assertEqual(peers.Job("tf32", *shape, asked, 784).within_a_second(60000).epochs, want)
+
+    def test_precisions(self):
+        for asked, ours, theirs in [
+            (["tf32", "3xtf32"], ["tf32", "3xtf32"], ["tf32", "fp32"]),
+            (["3xtf32", "fp32"], ["3xtf32", "fp32"], ["fp32"]),
+        ]:
+            args = Namespace(precisions=asked, shapes=[(784, 64, 4)], epochs=7, pixels=784, samples=60000)
+            self.assertEqual([j.precision for j in peers.jobs_of(args, "ours")], ours)
+            self.assertEqual([j.precision for j in peers.jobs_of(args, "jax")], theirs)
+
+
+class Run(unittest.TestCase):
+    """Runs main in a folder with programs to be."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+        train = self.folder / "train"
+        train.write_text(TRAIN)
+        train.chmod(0o755)
+        (self.folder / "worker.py").write_text(WORKER)
+        for prefix, samples in (("train", 60000), ("t10k", 10)):
+            shape = b"".join(n.to_bytes(4, "big") for n in (samples, 1, 2))
+            name = f"{prefix}-images-idx3-ubyte.gz"
+            (self.folder / name).write_bytes(gzip.compress(bytes([0, 0, 8, 3]) + shape + bytes(2 * samples)))
+        self.csv = self.folder / "peers.csv"
+        self.absent = set()
+        back = Path.cwd()
+        os.chdir(folder.name)
+        self.addCleanup(os.chdir, back)
+
+    def worker(self, name, args):
+        return [sys.executable, "worker.py"] + ["absent"] * (name in self.absent)
+
+    def run_main(self, *argv, machine=MACHINE, worker=None):
+        """The status, the standard output, and the lines of the standard error."""
+        argv = ["--train", "train", "--mnist", ".", "--csv", str(self.csv), *argv]
+        with mock.patch.object(peers, "worker_command", worker or self.worker), mock.patch.object(
+            peers, "machine", lambda device: machine
+        ), contextlib.redirect_stdout(io.StringIO()) as stdout, contextlib.redirect_stderr(io.StringIO()) as stderr:
+            try:
+                status = peers.main(argv)
+            except SystemExit as err:
+                status, _ = 1, print(err.code, file=sys.stderr)
+        return status, stdout.getvalue(), stderr.getvalue().splitlines()
+
+    def rows(self):
+        """The notes of the CSV, and its rows."""
+        lines = self.csv.read_text().splitlines()
+        notes = [line for line in lines if line.startswith("#")]
+        return notes, list(csv.DictReader(line for line in lines if not line.startswith("#")))
+
+    def starts(self):
+        return (self.folder / "starts").read_text().count("\n")
+
+    def test_all(self):
+        status, stdout, stderr = self.run_main("--shapes", "784x64,4096x61x2")
+        self.assertEqual((status, len(stderr), self.starts()), (0, 12, 2))
+        notes, rows = self.rows()
+        self.assertRegex(notes[0], "of 60000 training and 10 validation samples, SGD at 0.1")
+        self.assertRegex(notes[1], rf"^# {MACHINE}, \d{{4}}-\d\d-\d\d: peers.py .* --shapes 784x64x4,4096x61x2 ")
+        self.assertNotIn(str(self.folder), "".join(notes))
+        self.assertEqual(len(rows), 12)
+        self.assertEqual(",".join(rows[0].values()), "ours,0123456789ab-modified+cuda13.0,tf32,784,64,4,10,9.5,11,7,0.9700,711495680")
+        self.assertEqual(",".join(rows[-1].values()), "torch,1.2,fp32,4096,61,2,23,20,26,7,0.9600,6157451264")
+        self.assertEqual([row["precision"] for row in rows], ["tf32", "3xtf32"] * 2 + ["tf32", "fp32"] * 4)
+        self.assertRegex(stdout, r"784x64, 4 layers, tf32 +10.00 +23.00 +23.00 +2.30 +2.30\n")
+        self.assertRegex(stdout, r"784x64, 4 layers, 3xtf32 +10.00 +23.00 +23.00 +2.30 +2.30\n")
+
+    def test_failures_are_a_line_each(self):
+        """A training that fails leaves no row, and the next has a worker of its own."""
+        for framework, width, want in [
+            ("ours", 13, "peers: mlpool 13x8, 4 hidden layers, tf32: train: out of memory"),
+            ("ours", 14, "peers: mlpool 14x8, 4 hidden layers, tf32: not done after 4 s"),
+            ("ours", 15, "peers: mlpool 15x8, 4 hidden layers, tf32: train computed in fp32"),
+            ("ours", 16, "peers: mlpool 16x8, 4 hidden layers, tf32: train -json is not what it was: "),
+            ("jax", 13, "peers: JAX 13x8, 4 hidden layers, tf32: killed by the driver"),
+            ("torch", 14, "peers: PyTorch 14x8, 4 hidden layers, tf32: not done after 4 s"),
+            ("torch", 15, "peers: PyTorch 15x8, 4 hidden layers, tf32: OutOfMemory: no room"),
+        ]:
+            with self.subTest(want):
+                self.csv.unlink(missing_ok=True)
+                (self.folder / "starts").write_text("")
+                arguments = ["--frameworks", framework, "--precisions", "tf32", "--shapes", f"7x8,{width}x8,8x8"]
+                status, _, stderr = self.run_main(*arguments, *["--timeout", "4"] * (width == 14))
+                self.assertEqual((status, len(stderr), stderr[-1]), (1, 4, "peers: 1 of 3 trainings failed"), stderr)
+                self.assertTrue(stderr[1].startswith(want), stderr[1])
+                self.assertEqual([row["feat_dim"] for row in self.rows()[1]], ["7", "8"])
+                self.assertEqual(self.starts(), 0 if framework == "ours" else 2)
+
+    def test_missing_frameworks(self):
+        self.absent = {"jax"}
+        status, stdout, stderr = self.run_main("--shapes", "784x64", "--precisions", "tf32")
+        self.assertEqual((status, stderr[1]), (0, "peers: JAX is left out: ImportError: no such thing"))
+        self.assertEqual([row["framework"] for row in self.rows()[1]], ["ours", "torch"])
+        self.assertRegex(stdout, r"784x64, 4 layers, tf32 +10.00 +– +23.00 +– +2.30\n")
+        self.csv.unlink()
+        status, _, stderr = self.run_main("--device", "cpu", "--shapes", "784x64,8x8", "--frameworks", "ours,torch")
+        self.assertEqual((status, stderr[0]), (0, "peers: mlpool is left out: train: no GPU"))
+        self.assertEqual([",".join(row.values())[:19] for row in self.rows()[1]], ["torch,1.2,fp32,784,", "torch,1.2,fp32,8,8,"])
+        self.absent = {"jax", "torch"}
+        self.csv.unlink()
+        status, _, stderr = self.run_main("--frameworks", "jax,torch")
+        self.assertEqual((status, stderr[-1], self.csv.exists()), (1, "peers: nothing was measured", False))
+
+    def test_workers_without_their_framework(self):
+        """The workers as they are, where no framework can be imported."""
+        for name in ("jax", "torch"):
+            (self.folder / f"{name}.py").write_text(f"raise ImportError('No module named {name}')")
+        command = peers.worker_command
+        with mock.patch.dict(os.environ, PYTHONPATH=str(self.folder)):
+            status, _, stderr = self.run_main("--frameworks", "jax,torch", worker=command)
+        self.assertEqual(status, 1)
+        self.assertEqual(stderr[0], "peers: JAX is left out: No module named jax")
+        self.assertRegex(stderr[1], "^peers: PyTorch is left out: No module named ")
+
+    def test_append(self):
+        arguments = ["--frameworks", "ours", "--precisions", "tf32", "--append", "--shapes"]
+        self.assertEqual(self.run_main(*arguments, "7x8")[0], 0)
+        status, stdout, stderr = self.run_main(*arguments, "7x8,8x8")
+        self.assertEqual((status, stderr), (0, ["peers: mlpool 8x8, 4 hidden layers, tf32: 10 ms"]))
+        self.assertEqual(stdout.count("\n"), 3)
+        notes, rows = self.rows()
+        self.assertEqual(([row["feat_dim"] for row in rows], len(notes)), (["7", "8"], 3))
+        text = self.csv.read_text()
+        self.assertEqual(self.run_main(*arguments, "7x8,8x8")[::2], (0, []))
+        for argv, want in [
+            ({}, "peers.csv is there already: --append adds what it lacks"),
+            ({"machine": "NVIDIA H100, driver 1.2.3"}, "peers.csv is not of this machine, NVIDIA H100"),
+        ]:
+            status, _, stderr = self.run_main(*["--append"] * bool(argv), **argv)
+            self.assertEqual((status, len(stderr)), (1, 1))
+            self.assertIn(want, stderr[0])
+        self.assertEqual(self.csv.read_text(), text)
+        for other in ("framework,ms\nours,3\n", text + "ours,1\n", ""):
+            self.csv.write_text(other)
+            status, _, stderr = self.run_main("--append")
+            self.assertEqual((status, stderr), (1, [f"peers: {self.csv} is not what this script writes: name another file"]))
+            self.assertEqual(self.csv.read_text(), other)
+
+    def test_interrupt_keeps_rows(self):
+        train = peers.Worker.train
+
+        def interrupted(worker, job):
+            if job.feat_dim == 8:
+                raise KeyboardInterrupt
+            return train(worker, job)
+
+        with mock.patch.object(peers.Worker, "train", interrupted):
+            status, stdout, stderr = self.run_main("--frameworks", "jax", "--precisions", "tf32", "--shapes", "7x8,8x8,9x8")
+        self.assertEqual((status, len(self.rows()[1])), (130, 1))
+        self.assertIn("--append goes on", stderr[-1])
+        self.assertIn("7x8", stdout)
+        with self.assertRaises(ProcessLookupError):  # the worker is gone
+            os.kill(int((self.folder / "starts").read_text()), 0)
+
+    def test_bad_arguments(self):
+        for argv, want in [
+            (["--shapes", "784"], "'784' is not WIDTHxBATCH"),
+            (["--shapes", "784x64x4x4"], "is not WIDTHxBATCH"),
+            (["--shapes", "784x0"], "is not WIDTHxBATCH"),
+            (["--shapes", "784x64,784x60001"], "a batch of 60001, of 60000 samples"),
+            (["--frameworks", "ours,tf"], "'tf' is none of ours, jax, torch"),
+            (["--precisions", "bf16"], "'bf16' is none of tf32"),
+            (["--epochs", "0"], "are above 0"),
+            (["--train", "no"], "no program no"),
+            (["--mnist", "no"], "no has neither train-images-idx3-ubyte nor"),
+            (["--csv", "no/peers.csv"], "no folder for no/peers.csv"),
+        ]:
+            status, stdout, stderr = self.run_main(*argv)
+            self.assertEqual((status, stdout, self.csv.exists()), (1, "", False))
+            self.assertIn(want, "".join(stderr))
+
+
+class Serve(unittest.TestCase):
+    def serve(self, trainer, *requests):
+        module = types.SimpleNamespace(VERSION="1.2", Trainer=trainer)
+        answers = io.StringIO()
+        with mock.patch.dict(sys.modules, peers_fake=module):
+            peers.serve("fake", Namespace(mnist="m", device="cuda"), requests, answers)
+        return [json.loads(line) for line in answers.getvalue().splitlines()]
+
+    def test_answers(self):
+        class Trainer:
+            def __init__(self, mnist, device):
+                self.where = (mnist, device)
+
+            def train(self, job):
+                if job.precision == "fp32":
+                    raise ValueError("two\nlines")
+                return [job.widths(), self.where], 0.5
+
+        answers = self.serve(Trainer, *(json.dumps(vars(peers.Job(p, 3, 2, 2, 1, 4))) for p in ("tf32", "fp32", "tf32")))
+        want = {"ms": [[4, 3, 3, 10], ["m", "cuda"]], "accuracy": 0.5}
+        self.assertEqual(answers, [{"version": "1.2"}, want, {"failed": "ValueError: two"}, want])
+
+    def test_no_device(self):
+        def trainer(mnist, device):
+            raise common.Failed("no GPU")
+
+        self.assertEqual(self.serve(trainer, "{}"), [{"failed": "no GPU"}])
+
+
+class Machine(unittest.TestCase):
+    def test_machine(self):
+        with tempfile.TemporaryDirectory() as folder:
+            smi = Path(folder) / "nvidia-smi"
+            smi.write_text('#!/bin/sh\n[ "$4" = 3 ] && echo "NVIDIA H200, 580.159.03"\n')
+            smi.chmod(0o755)
+            with mock.patch.dict(os.environ, PATH=folder, CUDA_VISIBLE_DEVICES="3,1"):
+                self.assertEqual(peers.machine("cuda"), "NVIDIA H200, driver 580.159.03")
+            for there in ({"PATH": folder, "CUDA_VISIBLE_DEVICES": ""}, {"PATH": ""}):
+                with mock.patch.dict(os.environ, there), contextlib.redirect_stderr(io.StringIO()) as stderr:
+                    self.assertEqual(peers.machine("cuda"), "an unknown GPU")
+                self.assertIn("--device cpu does without one", stderr.getvalue())
+
+
+class Idx(unittest.TestCase):
+    def test_read(self):
+        whole = bytes([0, 0, 8, 2, 0, 0, 0, 2, 0, 0, 0, 3]) + b"abcdef"
+        with tempfile.TemporaryDirectory() as folder:
+            for name, data in [("plain", whole), ("short", whole[:-1]), ("header", whole[:7]), ("packed.gz", gzip.compress(whole)),
+                               ("torn.gz", gzip.compress(whole)[:20]), ("none.gz", whole)]:
+                (Path(folder) / name).write_bytes(data)
+            for name in ("plain", "packed"):
+                shape, data = common.read_idx(folder, name, 2)
+                self.assertEqual((shape, bytes(data)), ((2, 3), b"abcdef"))
+            for name, dims, want in [("short", 2, "whole IDX file"), ("header", 2, "whole IDX file"), ("plain", 3, "whole IDX file"),
+                                     ("torn", 2, "cannot be read"), ("none", 2, "cannot be read"), ("absent", 2, "has neither")]:
+                with self.assertRaisesRegex(common.Failed, want):
+                    common.read_idx(folder, name, dims)
+
+
+if __name__ == "__main__":
+    unittest.main()
