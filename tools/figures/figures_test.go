@@ -18,31 +18,136 @@ import (
 
 const root = "../.."
 
-// TestDocuments finds the tables of the documents, and the picture, as the files of
+// TestDocuments finds the tables of the documents, and the pictures, as the files of
 // figures have them.
 func TestDocuments(t *testing.T) {
 	if err := run([]string{"-check", "-root", root}, io.Discard); err != nil {
 		t.Error(err)
 	}
-	var b bytes.Buffer
-	if err := drawEpochs(&b, &source{dir: root + "/assets"}); err != nil {
-		t.Fatal(err)
+	s := &source{dir: root + "/assets"}
+	for _, p := range pictures {
+		if p.name == peersName && !s.has(peersFile) {
+			t.Logf("no %s", peersFile)
+			continue
+		}
+		var b bytes.Buffer
+		if err := p.draw(&b, s); err != nil {
+			t.Fatal(err)
+		}
+		kept, err := os.ReadFile(filepath.Join(s.dir, p.name+".png"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := plotstyletest.Differing(t, b.Bytes(), kept); n > 20 {
+			t.Errorf("%d pixels of %s.png are not those of the figures: run go run ./tools/figures", n, p.name)
+		}
+		if p.name == "epochs" {
+			for _, kind := range kinds {
+				wantColor(t, kept, plotstyle.Allocator(kind), kind)
+			}
+		}
 	}
-	kept, err := os.ReadFile(root + "/assets/epochs.png")
+}
+
+// wantColor looks for that of curve i in a picture.
+func wantColor(t *testing.T, png []byte, i int, name string) {
+	t.Helper()
+	pixels := plotstyletest.Pixels(t, png)
+	found, want := 0, color.RGBA(plotstyle.Palette[i])
+	for i := 0; i < len(pixels.Pix); i += 4 {
+		if want == (color.RGBA{pixels.Pix[i], pixels.Pix[i+1], pixels.Pix[i+2], 255}) {
+			found++
+		}
+	}
+	if found < 1000 {
+		t.Errorf("%d pixels are of %s", found, name)
+	}
+}
+
+// TestPeers writes what is drawn from the figures of tools/peers.py.
+func TestPeers(t *testing.T) {
+	text, err := os.ReadFile("testdata/peers.csv")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := plotstyletest.Differing(t, b.Bytes(), kept); n > 20 {
-		t.Errorf("%d pixels of epochs.png are not those of %s: run go run ./tools/figures", n, training)
+	for _, c := range []struct {
+		name, old, new string
+		want           []string // in README.md
+		err            string
+	}{
+		{name: "all", want: []string{
+			"](assets/peers.png)\n\n| width × batch | mlpool, tf32 | JAX, tf32 | PyTorch, tf32 | mlpool, 3xtf32 | JAX, fp32 | PyTorch, fp32 |\n",
+			"\n| 784×64 | 29.4 | 78.0 | 172 | 32.9 | 109 | 191 |\n", "\n| 4096×8192 | 155 | 65.8 | – | 307 | 378 | – |\n"}},
+		{name: "no JAX", old: "\njax,", new: "\nflax,", want: []string{"\n| 784×64 | 29.4 | – | 172 | 32.9 | – | 191 |\n"}},
+		{name: "none of mlpool", old: "\nours,0,tf32,784,64,", new: "\nours,0,bf16,784,64,", err: "peers_h200.csv: no ms of framework ours precision tf32 feat_dim 784 bsz 64 layers 4"},
+		{name: "no number", old: ",0.9600,868446208\n", new: ",0.9600,many\n", err: `flop_step of framework torch precision tf32 feat_dim 784 bsz 64 layers 4 is "many", no number`},
+	} {
+		dir := copied(t)
+		changed := strings.ReplaceAll(string(text), c.old, c.new)
+		if c.old == "" {
+			changed = string(text)
+		}
+		if err := os.WriteFile(filepath.Join(dir, "assets", peersFile), []byte(changed), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		var said bytes.Buffer
+		err := run([]string{"-root", dir}, &said)
+		if c.err != "" {
+			if err == nil || !strings.Contains(err.Error(), c.err) {
+				t.Errorf("%s: error %v, want %q", c.name, err, c.err)
+			}
+			continue
+		}
+		if err := errors.Join(err, run([]string{"-check", "-root", dir}, &said)); err != nil || said.Len() > 0 {
+			t.Errorf("%s: error %v, said %q", c.name, err, &said)
+		}
+		readme, err := os.ReadFile(filepath.Join(dir, "README.md"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range c.want {
+			if !strings.Contains(string(readme), want) {
+				t.Errorf("%s: README.md has no %q", c.name, want)
+			}
+		}
+		png, err := os.ReadFile(filepath.Join(dir, "assets/peers.png"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, p := range peers {
+			if strings.Contains(changed, "\n"+p.framework+",") {
+				wantColor(t, png, i, p.name)
+			}
+		}
 	}
-	found := map[color.RGBA]int{}
-	pixels := plotstyletest.Pixels(t, kept)
-	for i := 0; i < len(pixels.Pix); i += 4 {
-		found[color.RGBA{pixels.Pix[i], pixels.Pix[i+1], pixels.Pix[i+2], 255}]++
+}
+
+// TestNoPeers leaves what is drawn from figures that are not there.
+func TestNoPeers(t *testing.T) {
+	dir := copied(t)
+	if err := os.RemoveAll(filepath.Join(dir, "assets", peersFile)); err != nil {
+		t.Fatal(err)
 	}
-	for _, kind := range kinds {
-		if n := found[color.RGBA(plotstyle.Palette[plotstyle.Allocator(kind)])]; n < 1000 {
-			t.Errorf("%d pixels are of %s", n, kind)
+	for _, args := range [][]string{{"-root", dir}, {"-root", dir, "-check"}} {
+		var said bytes.Buffer
+		if err := run(args, &said); err != nil || strings.Count(said.String(), "\n") != 1 || !strings.Contains(said.String(), "no "+peersFile) {
+			t.Errorf("%v: error %v, said %q", args, err, &said)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(dir, "assets/peers.png")); err == nil {
+		t.Error("a picture of no figures")
+	}
+}
+
+func TestPeerTexts(t *testing.T) {
+	for flop, want := range map[float64]string{1e8: "100 MFLOP", 1e9: "1 GFLOP", 5e11: "500 GFLOP", 1e12: "1 TFLOP"} {
+		if got := flopText(flop); got != want {
+			t.Errorf("%v is %q, want %q", flop, got, want)
+		}
+	}
+	for seconds, want := range map[float64]string{2e-5: "20 µs", 1e-3: "1 ms", 0.05: "50 ms"} {
+		if got := timeText(seconds); got != want {
+			t.Errorf("%v is %q, want %q", seconds, got, want)
 		}
 	}
 }

@@ -1,5 +1,5 @@
-// Command figures writes the tables of the documents and the picture of epochs, from
-// the files of figures in assets.
+// Command figures writes the tables of the documents and the pictures of epochs and of
+// peers, from the files of figures in assets.
 package main
 
 import (
@@ -16,7 +16,7 @@ import (
 const usage = `usage: figures [flags]
 
 Writes the tables of README.md, assets/README.md and tools/allocbench/README.md, each
-between its marks, and assets/epochs.png.
+between its marks, and assets/epochs.png and assets/peers.png.
 
 flags:
 `
@@ -50,23 +50,39 @@ func run(args []string, stderr io.Writer) error {
 		return fmt.Errorf("%q is no flag; see figures -h", flags.Arg(0))
 	}
 	s := source{dir: filepath.Join(*root, "assets")}
+	unmeasured := !s.has(peersFile)
+	if unmeasured {
+		fmt.Fprintf(stderr, "figures: no %s: what is drawn from it stays as it is; tools/peers.py measures it\n", peersFile)
+	}
 	var errs []error
 	for _, t := range tables {
+		if t.name == peersName && unmeasured {
+			continue
+		}
 		text := t.text(&s)
 		if s.err != nil {
 			return s.err
 		}
 		errs = append(errs, t.put(*root, text, *check))
 	}
-	if !*check {
-		var picture bytes.Buffer
-		if err := drawEpochs(&picture, &s); err != nil {
+	for _, p := range pictures {
+		if *check || p.name == peersName && unmeasured {
+			continue
+		}
+		var b bytes.Buffer
+		if err := p.draw(&b, &s); err != nil {
 			return err
 		}
-		errs = append(errs, os.WriteFile(filepath.Join(s.dir, "epochs.png"), picture.Bytes(), 0o666))
+		errs = append(errs, os.WriteFile(filepath.Join(s.dir, p.name+".png"), b.Bytes(), 0o666))
 	}
 	return errors.Join(errs...)
 }
+
+// pictures are drawn in assets.
+var pictures = []struct {
+	name string
+	draw func(io.Writer, *source) error
+}{{"epochs", drawEpochs}, {peersName, drawPeers}}
 
 // A table is part of a document, between marks that name it.
 type table struct {

@@ -10,6 +10,7 @@ var tables = []table{
 	{"epochs", "README.md", epochs},
 	{"trainings", "assets/README.md", trainings},
 	{"trainers", "assets/README.md", trainers},
+	{peersName, "README.md", readmePeers},
 	{"numerics", "assets/README.md", numerics},
 	{"scenarios", "tools/allocbench/README.md", scenarios},
 	{"recorded", "tools/allocbench/README.md", recorded},

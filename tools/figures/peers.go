@@ -1,0 +1,193 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"image/color"
+	"io"
+	"math"
+	"slices"
+	"strconv"
+
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/plotter"
+	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
+
+	"mlpool/tools/plotstyle"
+)
+
+const (
+	peersName = "peers"
+	peersFile = "peers_h200.csv"
+)
+
+// peers are the trainers that tools/peers.py measures.
+var peers = []struct{ framework, name string }{{"ours", "mlpool"}, {"jax", "JAX"}, {"torch", "PyTorch"}}
+
+// exactness is what is compared with one another: precisions that are as exact.
+type exactness struct {
+	title        string
+	ours, theirs string
+	guide        string
+	rate         float64 // FLOP/s, of the guide
+}
+
+// wgmma is the rate of warpgroup MMA in tf32, of the microbenchmarks in kernels/TUNING.md.
+const wgmma = 485e12
+
+var exactnesses = []exactness{
+	{"tf32", "tf32", "tf32", "wgmma, %.0f TFLOP/s", wgmma},
+	{"as exact as fp32: 3xtf32 of mlpool, fp32 of the others", "3xtf32", "fp32", "wgmma / 3, %.0f TFLOP/s", wgmma / 3},
+}
+
+func (e exactness) of(framework string) string {
+	if framework == "ours" {
+		return e.ours
+	}
+	return e.theirs
+}
+
+// A shape is a width, a batch, and a number of hidden layers.
+type shape [3]string
+
+func shapeOf(record map[string]string) shape {
+	return shape{record["feat_dim"], record["bsz"], record["layers"]}
+}
+
+// someShapes are those in README.md.
+var someShapes = []shape{
+	{"333", "61", "4"}, {"784", "64", "4"}, {"784", "1024", "4"}, {"784", "4096", "4"},
+	{"2048", "64", "4"}, {"2048", "256", "4"}, {"2048", "4096", "4"}, {"4096", "8192", "4"},
+}
+
+// readmePeers is the table of a few shapes, below its picture.
+func readmePeers(s *source) string {
+	return "![time of a step over its FLOP, of mlpool, JAX and PyTorch, in tf32 and as exact as fp32](assets/peers.png)\n\n" +
+		peersTable(s, someShapes)
+}
+
+func peersTable(s *source, shapes []shape) string {
+	head := []string{"width × batch"}
+	for _, e := range exactnesses {
+		for _, p := range peers {
+			head = append(head, p.name+", "+e.of(p.framework))
+		}
+	}
+	rows := [][]string{head}
+	for _, at := range shapes {
+		row := []string{at[0] + "×" + at[1]}
+		if at[2] != "4" {
+			row[0] += ", " + at[2] + " hidden layers"
+		}
+		for _, e := range exactnesses {
+			for _, p := range peers {
+				read := s.number
+				if p.framework == "ours" {
+					read = s.needed
+				}
+				row = append(row, digits(read(peersFile, "ms", key{"framework", p.framework, "precision", e.of(p.framework),
+					"feat_dim", at[0], "bsz", at[1], "layers", at[2]}), 3))
+			}
+		}
+		rows = append(rows, row)
+	}
+	return markdown(rows...)
+}
+
+// drawPeers draws the time of a step over its work, of all shapes: what is as exact in one panel.
+func drawPeers(w io.Writer, s *source) error {
+	notes := s.file(peersFile).notes
+	picture := plotstyle.Picture{
+		Title:    "Time of a training step over its work",
+		Subtitle: plotstyle.Origin(notes, peersFile, true) + ". A line is a width, from small batches to large ones. A step has its share of an epoch with validation",
+		Columns:  2, Width: 4.5 * vg.Inch, Height: 3.6 * vg.Inch,
+	}
+	low, high := plotter.XY{X: math.Inf(1), Y: math.Inf(1)}, plotter.XY{}
+	for _, e := range exactnesses {
+		p := plotstyle.New(e.title, 11)
+		p.X.Label.Text, p.Y.Label.Text = "FLOP of a step", "time of a step"
+		p.X.Scale, p.Y.Scale = plot.LogScale{}, plot.LogScale{}
+		plotstyle.AddGrid(p, true, true)
+		guide := plotter.NewFunction(func(flop float64) float64 { return flop / e.rate })
+		guide.LineStyle = draw.LineStyle{Color: color.Gray{120}, Width: 1, Dashes: []vg.Length{5, 3}}
+		p.Add(guide)
+		panel := plotstyle.Panel{Plot: p}
+		for i := range slices.Backward(peers) { // the first on top
+			lines := stepTimes(s, peers[i].framework, e.of(peers[i].framework))
+			line, mark := plotstyle.Line(i, 1), plotstyle.Mark(i, 2.75)
+			for _, points := range lines {
+				p.Add(&plotter.Line{XYs: points, LineStyle: line}, &plotter.Scatter{XYs: points, GlyphStyle: mark})
+				for _, at := range points {
+					low.X, low.Y = min(low.X, at.X), min(low.Y, at.Y)
+					high.X, high.Y = max(high.X, at.X), max(high.Y, at.Y)
+				}
+			}
+			if len(lines) > 0 {
+				panel.Key = append(panel.Key, plotstyle.Entry{Name: peers[i].name, Sample: []plot.Thumbnailer{
+					&plotter.Line{LineStyle: line}, &plotter.Scatter{GlyphStyle: mark}}})
+			}
+		}
+		slices.Reverse(panel.Key)
+		panel.Key = append(panel.Key, plotstyle.Entry{Name: fmt.Sprintf(e.guide, e.rate/1e12), Sample: []plot.Thumbnailer{guide}})
+		picture.Panels = append(picture.Panels, panel)
+	}
+	if s.err != nil {
+		return s.err
+	}
+	for _, panel := range picture.Panels {
+		panel.X.Min, panel.X.Max = low.X/1.3, high.X*1.3
+		panel.Y.Min, panel.Y.Max = low.Y/1.3, high.Y*1.3
+		panel.X.Tick.Marker = plot.TickerFunc(func(low, high float64) []plot.Tick { return plotstyle.LogTicks(low, high, flopText) })
+		panel.Y.Tick.Marker = plot.TickerFunc(func(low, high float64) []plot.Tick { return plotstyle.LogTicks(low, high, timeText) })
+	}
+	picture.Panels[1].Y.Label.Text = ""
+	return picture.Write(w)
+}
+
+// stepTimes are the seconds of a step of a whole batch over its FLOP, a line for each width and depth, by batch.
+func stepTimes(s *source, framework, precision string) (lines []plotter.XYs) {
+	index := map[[2]string]int{}
+	for _, record := range s.file(peersFile).records {
+		if !(key{"framework", framework, "precision", precision}).of(record) {
+			continue
+		}
+		at := shapeOf(record)
+		of := func(column string) float64 {
+			return s.needed(peersFile, column, key{"framework", framework, "precision", precision, "feat_dim", at[0], "bsz", at[1], "layers", at[2]})
+		}
+		i, seen := index[[2]string{at[0], at[2]}]
+		if !seen {
+			i = len(lines)
+			index[[2]string{at[0], at[2]}] = i
+			lines = append(lines, nil)
+		}
+		lines[i] = append(lines[i], plotter.XY{X: of("flop_step"), Y: of("ms") / 1e3 * of("bsz") / trainingSamples})
+	}
+	for _, points := range lines {
+		slices.SortFunc(points, func(a, b plotter.XY) int { return cmp.Compare(a.X, b.X) })
+	}
+	return lines
+}
+
+const trainingSamples = 60000
+
+// flopText writes a power of ten in a unit.
+func flopText(v float64) string {
+	for _, unit := range []struct {
+		name string
+		size float64
+	}{{"TFLOP", 1e12}, {"GFLOP", 1e9}} {
+		if v > unit.size*0.999 {
+			return strconv.FormatFloat(v/unit.size, 'g', 3, 64) + " " + unit.name
+		}
+	}
+	return strconv.FormatFloat(v/1e6, 'g', 3, 64) + " MFLOP"
+}
+
+func timeText(seconds float64) string {
+	if seconds < 0.999e-3 {
+		return strconv.FormatFloat(seconds*1e6, 'g', 3, 64) + " µs"
+	}
+	return strconv.FormatFloat(seconds*1e3, 'g', 3, 64) + " ms"
+}
