@@ -47,7 +47,7 @@ bool skinny_tensorop_fits(const Gemm &g) {
   return g.indices ? g.aligned() && g.k > 0 : g.n > 16 && g.k > 32 && g.k <= 1024 && skinny_fits(g, 2);
 }
 
-bool skinny_simt_fits(const Gemm &g) { return (g.layout == NT || !g.narrow()) && skinny_fits(g, 3); }
+bool skinny_simt_fits(const Gemm &g) { return (g.layout == NT || !g.narrow()) && skinny_fits(g, g.indices ? 3 : 2); }
 
 // The wgrad of a classifier joins the others of its step, if it is fused with it.
 bool wgrad_simt_fits(const Gemm &g) { return g.k > 0 && g.k <= 128 && (g.narrow() ? g.fused : g.aligned()); }
@@ -76,7 +76,8 @@ const Row rows[] = {
     // launch for each: 15 of 69 µs a step at 784 × 64.
     {ON_TN, FP32, TMA, [](const Gemm &g) { return g.fused && wgrad_simt_fits(g); }, nullptr, wgrad_simt_tma},
     {ON_TN, FP32, CP_ASYNC, wgrad_simt_fits, nullptr, wgrad_simt},
-    // Few rows: latency is all. An epoch of 784 × 64 from 54 to 46 ms.
+    // Few rows: latency is all. An epoch of 784 × 64 from 54 to 46 ms. From two tiles for each SM on
+    // the larger ones of simt take less.
     {FORWARD_DGRAD, FP32, TMA, [](const Gemm &g) { return whole_chunks(g) && skinny_simt_fits(g); }, skinny_simt_tma},
     {FORWARD_DGRAD, FP32, CP_ASYNC, skinny_simt_fits, skinny_simt},
     // Ten classes: a tile of 64 columns would be zeros for the most part.
