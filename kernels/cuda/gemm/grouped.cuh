@@ -93,7 +93,8 @@ int add_to_group(Group<Params> &group, int count, int kind, const Gemm &g) {
   return code;
 }
 
-// launch_grouped makes GEMMs in as few launches as they take. kind says which of P one is.
+// launch_grouped makes GEMMs in as few launches as they take. kind says which of P one is. The first of
+// P come first: those that have the most to do before pdl_wait.
 template <typename... P, typename Kind>
 int launch_grouped(uintptr_t stream, const Gemm *g, int count, Kind kind) {
   using First = typename std::tuple_element<0, std::tuple<P...>>::type;
@@ -101,12 +102,15 @@ int launch_grouped(uintptr_t stream, const Gemm *g, int count, Kind kind) {
   constexpr int BYTES = 4 * std::max({P::FLOATS...}), MOST = Group<Params>::MOST;
   static const int allowed = opt_in_shared(grouped_gemm<P...>, shared_for_occupancy<First>(BYTES, 0));
   if (allowed != cudaSuccess) return allowed;
+  Gemm sorted[KERNELS_MAX_GROUP];
+  std::copy(g, g + count, sorted);
+  std::stable_sort(sorted, sorted + count, [&](const Gemm &a, const Gemm &b) { return kind(a) < kind(b); });
   int launches = (count + MOST - 1) / MOST;
   for (int i = 0, n; i < count; i += n, launches--) {
     Group<Params> group;
     n = (count - i + launches - 1) / launches;
     for (int j = 0; j < n; j++)
-      if (int code = add_to_group<P...>(group, j, kind(g[i + j]), g[i + j])) return code;
+      if (int code = add_to_group<P...>(group, j, kind(sorted[i + j]), sorted[i + j])) return code;
     int ctas = group.ends[n - 1];
     Launch l = {unsigned(ctas), First::THREADS, size_t(shared_for_occupancy<First>(BYTES, ctas)), First::CLUSTER};
     if (int code = launch(stream, l, grouped_gemm<P...>, group)) return code;

@@ -120,7 +120,7 @@ __device__ inline void tma_reduce_add(const TensorMap &map, int x, int y, const 
                : "memory");
 }
 
-__device__ inline void bulk_commit_wait() { asm volatile("cp.async.bulk.commit_group;\ncp.async.bulk.wait_group 0;" ::: "memory"); }
+__device__ inline void bulk_commit_wait() { asm volatile("cp.async.bulk.commit_group;\ncp.async.bulk.wait_group.read 0;" ::: "memory"); }
 
 #else
 

@@ -206,22 +206,26 @@ struct Wgrad : Shape<TMA> {
   }
 };
 
-// Narrow is the wgrad of a classifier, among others: ten columns.
+// Narrow is the wgrad of a classifier, among others: ten columns. A CTA makes two tiles, so that four
+// layers of 784×784 and their classifier are three CTAs for each SM, and none comes after.
 template <bool THREE, bool TMA>
 struct Narrow : Shape<TMA> {
   using Inner = Wgrad<THREE, false, false, false, 2>;
-  static constexpr int FLOATS = Inner::FLOATS;
-  static int64_t ctas(const Gemm &g) { return whole_pairs(tiles(g, Inner::M, Inner::N)); }
+  static constexpr int FLOATS = Inner::FLOATS, EACH = 2;
+  static int64_t ctas(const Gemm &g) { return whole_pairs(tiles(g, EACH * Inner::M, Inner::N)); }
   static int prepare(typename Shape<TMA>::Params &out, const Gemm &g) { return static_cast<Gemm &>(out) = g, cudaSuccess; }
   static __device__ void run(const Gemm &g, int cta, float *shared) {
-    if (cta * Inner::M < g.m) Inner::run(g, cta * CTA_PAIR, shared);
+    for (int tile = EACH * cta; tile < EACH * (cta + 1) && tile * Inner::M < g.m; tile++) {
+      if (tile > EACH * cta) __syncthreads();
+      Inner::run(g, tile * CTA_PAIR, shared);
+    }
   }
 };
 
 template <bool THREE, bool TMA>
 int launch_wgrads(uintptr_t stream, const Gemm *g, int count) {
-  return launch_grouped<Wgrad<THREE, false, TMA>, Wgrad<THREE, true, TMA>, Narrow<THREE, TMA>>(
-      stream, g, count, [](const Gemm &one) { return one.narrow() ? 2 : one.indices ? 1 : 0; });
+  return launch_grouped<Narrow<THREE, TMA>, Wgrad<THREE, true, TMA>, Wgrad<THREE, false, TMA>>(
+      stream, g, count, [](const Gemm &one) { return one.narrow() ? 0 : one.indices ? 1 : 2; });
 }
 
 template <bool TMA>
