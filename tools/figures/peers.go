@@ -64,10 +64,22 @@ var someShapes = []shape{
 // readmePeers is the table of a few shapes, below its picture.
 func readmePeers(s *source) string {
 	return "![time of a step over its FLOP, of mlpool, JAX and PyTorch, in tf32 and as exact as fp32](assets/peers.png)\n\n" +
-		peersTable(s, someShapes)
+		peersTable(s, someShapes, s.needed)
 }
 
-func peersTable(s *source, shapes []shape) string {
+// allPeers is the table of every shape, also of one that mlpool could not train.
+func allPeers(s *source) string {
+	var all []shape
+	for _, record := range s.file(peersFile).records {
+		if at := shapeOf(record); !slices.Contains(all, at) {
+			all = append(all, at)
+		}
+	}
+	return "All of [" + peersFile + "](" + peersFile + "):\n\n" + peersTable(s, all, s.number)
+}
+
+// peersTable reads mlpool's figures in a way of their own: others may not be there.
+func peersTable(s *source, shapes []shape, ours func(name, column string, k key) float64) string {
 	head := []string{"width × batch"}
 	for _, e := range exactnesses {
 		for _, p := range peers {
@@ -84,7 +96,7 @@ func peersTable(s *source, shapes []shape) string {
 			for _, p := range peers {
 				read := s.number
 				if p.framework == "ours" {
-					read = s.needed
+					read = ours
 				}
 				row = append(row, digits(read(peersFile, "ms", key{"framework", p.framework, "precision", e.of(p.framework),
 					"feat_dim", at[0], "bsz", at[1], "layers", at[2]}), 3))

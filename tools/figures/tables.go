@@ -9,8 +9,8 @@ import (
 var tables = []table{
 	{"epochs", "README.md", epochs},
 	{"trainings", "assets/README.md", trainings},
-	{"trainers", "assets/README.md", trainers},
 	{peersName, "README.md", readmePeers},
+	{peersName, "assets/README.md", allPeers},
 	{"numerics", "assets/README.md", numerics},
 	{"scenarios", "tools/allocbench/README.md", scenarios},
 	{"recorded", "tools/allocbench/README.md", recorded},
@@ -128,35 +128,6 @@ func trainings(s *source) string {
 				return digits(j.of(s, kind, "peak_reserved_mib"), 3) + " / " + digits(j.of(s, kind, "peak_allocated_mib"), 3)
 			}))
 		}
-	}
-	return markdown(rows...)
-}
-
-func trainers(s *source) string {
-	rows := [][]string{{"width × batch", "784×64", "2048×64", "784×1024", "333×61"}}
-	for _, r := range []struct {
-		name     string
-		trainers []string
-	}{
-		{"mlpool, tf32", []string{"mlpool graph tf32"}},
-		{"mlpool, 3xtf32", []string{"mlpool graph 3xtf32"}},
-		{"mlpool, fp32", []string{"mlpool graph fp32"}},
-		{"mlpool, eager: tf32; 3xtf32; fp32", []string{"mlpool eager tf32", "mlpool eager 3xtf32", "mlpool eager fp32"}},
-		{"JAX 0.11, the whole epoch in one jitted scan: tf32; fp32", []string{"JAX jitted epoch tf32", "JAX jitted epoch fp32"}},
-		{"PyTorch 2.11, the step in a CUDA graph: tf32; fp32", []string{"PyTorch CUDA graph tf32", "PyTorch CUDA graph fp32"}},
-		{"PyTorch 2.11, eager, fp32", []string{"PyTorch eager fp32"}},
-	} {
-		row := []string{r.name}
-		for _, shape := range [][2]string{{"784", "64"}, {"2048", "64"}, {"784", "1024"}, {"333", "61"}} {
-			var cell []string
-			for _, trainer := range r.trainers {
-				if v := s.number("trainers_h200.csv", "median_ms", key{"feat_dim", shape[0], "bsz", shape[1], "trainer", trainer}); !math.IsNaN(v) {
-					cell = append(cell, digits(v, 3))
-				}
-			}
-			row = append(row, strings.Join(cell, "; "))
-		}
-		rows = append(rows, row)
 	}
 	return markdown(rows...)
 }
