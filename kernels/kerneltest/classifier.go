@@ -36,6 +36,7 @@ func (s *suite) classifiers() {
 		}
 	}
 	s.classifier(4097, 10, 13)
+	s.classifier(2113, 10, 36) // by warps that have two rows each
 	s.classifierTies()
 }
 
