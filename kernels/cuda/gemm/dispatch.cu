@@ -88,7 +88,13 @@ const Row rows[] = {
     // Much work, by warpgroup MMA: of wgrads those whose dy came transposed. An epoch of 2048 × 1024
     // from 47 to 21 ms in tf32, from 101 to 54 in 3xtf32; of 4096 × 8192 from 166 to 61, and from 317
     // to 188. Of less, as at 784 × 256, the kernels below take as long or less.
-    {ON_TN, TENSOR, WARPGROUP, warpgroup_wgrad_fits, nullptr, warpgroup_wgrad},
+    // A wgrad's k is not split: with tiles for few SMs, as at 333 × 1024, it would take longer.
+    {ON_TN, TENSOR, WARPGROUP, warpgroup_wgrad_fits, nullptr, warpgroup_wgrad,
+     [](const Gemm *g, int count) {
+       int64_t all = 0;
+       for (int i = 0; i < count; i++) all += warpgroup_wgrad_tiles(g[i]);
+       return 3 * all >= device().sms;
+     }},
     {FORWARD_DGRAD, TENSOR, WARPGROUP, [](const Gemm &g) { return (!g.t || g.aligned_t) && warpgroup_large(g); }, warpgroup, nullptr, nullptr, true},
     // wgrads of a small batch, as above. TMA, with the step added in memory: an epoch of
     // 784 × 64 from 39.2 to 33.0 ms in 3xtf32, from 36.2 to 29.4 in tf32, together with the

@@ -98,6 +98,7 @@ int64_t wgrad_large_tiles(const Gemm &g);
 bool warpgroup_possible();
 int warpgroup(uintptr_t stream, const Gemm &g);
 int warpgroup_wgrad(uintptr_t stream, const Gemm *g, int count);
+int64_t warpgroup_wgrad_tiles(const Gemm &g);
 
 // dgrad_wgrad: NT with dReLU, and then b += alpha·yᵀ·a.
 int dgrad_wgrad(uintptr_t stream, const Gemm &g);
