@@ -1,0 +1,97 @@
+package collective_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"unsafe"
+
+	"mlpool/kernels/collective"
+)
+
+// together runs f on each rank of a group and returns their errors.
+func together(ranks []*collective.Local, f func(*collective.Local) error) []error {
+	errs := make([]error, len(ranks))
+	var all sync.WaitGroup
+	for i, r := range ranks {
+		all.Go(func() { errs[i] = f(r) })
+	}
+	all.Wait()
+	return errs
+}
+
+func addr(x []float32) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(x))) }
+
+func TestLocal(t *testing.T) {
+	for _, size := range []int{1, 2, 3, 4, 8} {
+		t.Run(fmt.Sprint(size), func(t *testing.T) {
+			ranks := collective.NewLocal(size)
+			got := make([][]float32, size)
+			for _, err := range together(ranks, func(l *collective.Local) error {
+				x := make([]float32, 5)
+				for round := range 100 {
+					for i := range x {
+						x[i] = float32(round) + float32(i)/float32(3+l.Rank())
+					}
+					if err := l.AllReduce(addr(x), len(x), 0); err != nil {
+						return err
+					}
+				}
+				got[l.Rank()] = x
+				return errors.Join(l.Err(), l.AllReduce(0, 0, 0), l.Close())
+			}) {
+				if err != nil {
+					t.Error(err)
+				}
+			}
+			want := make([]float32, 5)
+			for rank := range size {
+				for i := range want {
+					want[i] += 99 + float32(i)/float32(3+rank)
+				}
+			}
+			for rank, x := range got {
+				if !slices.Equal(x, want) {
+					t.Errorf("rank %d of %d has %v, want %v", rank, ranks[rank].Size(), x, want)
+				}
+			}
+			if err := ranks[0].Close(); err == nil {
+				t.Error("closed twice without an error")
+			}
+		})
+	}
+}
+
+func TestLocalEnds(t *testing.T) {
+	died := errors.New("rank 1 is gone")
+	for _, c := range []struct {
+		name string
+		f    func(*collective.Local) error
+		want string
+	}{
+		{"one aborts", func(l *collective.Local) error {
+			if l.Rank() == 1 {
+				l.Abort(died)
+				l.Abort(errors.New("another reason"))
+				return l.Err()
+			}
+			x := make([]float32, 4)
+			return l.AllReduce(addr(x), len(x), 0)
+		}, died.Error()},
+		{"not the same", func(l *collective.Local) error {
+			x := make([]float32, 4)
+			return l.AllReduce(addr(x), 3+l.Rank()/2, 0)
+		}, "rank 2 adds up 4 numbers, and rank 0 3"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			for rank, err := range together(collective.NewLocal(3), c.f) {
+				if err == nil || !strings.Contains(err.Error(), c.want) {
+					t.Errorf("rank %d ends with %v, want %q", rank, err, c.want)
+				}
+			}
+		})
+	}
+}
