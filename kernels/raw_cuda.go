@@ -158,6 +158,14 @@ func (s Stream) axpy(y, x uintptr, alpha float32, n int) error {
 	return check("Axpy", C.kernels_axpy(s.c(), C.uintptr_t(y), C.uintptr_t(x), C.float(alpha), C.int64_t(n)))
 }
 
+func (s Stream) drain(pairs []Pair) error {
+	c := C.kernels_drains{count: C.int(len(pairs))}
+	for i, p := range pairs[:min(len(pairs), MaxGroup)] {
+		c.pairs[i].y, c.pairs[i].x, c.pairs[i].n = C.uintptr_t(p.Y), C.uintptr_t(p.X), C.int64_t(p.N)
+	}
+	return check("Drain", C.kernels_drain(s.c(), c))
+}
+
 func (s Stream) gather(x, y, images, labels, indices uintptr, rows, cols int) error {
 	return check("Gather", C.kernels_gather(s.c(), C.uintptr_t(x), C.uintptr_t(y), C.uintptr_t(images),
 		C.uintptr_t(labels), C.uintptr_t(indices), C.int64_t(rows), C.int64_t(cols)))
@@ -197,6 +205,14 @@ func newEvent() (Event, error) {
 
 func (e Event) record(s Stream) error {
 	return check("Record", C.kernels_event_record(C.uintptr_t(e), s.c()))
+}
+
+func (e Event) stamp(s Stream) error {
+	return check("Stamp", C.kernels_event_stamp(C.uintptr_t(e), s.c()))
+}
+
+func (s Stream) await(e Event) error {
+	return check("Await", C.kernels_stream_await(s.c(), C.uintptr_t(e)))
 }
 
 func (e Event) since(start Event) (time.Duration, error) {

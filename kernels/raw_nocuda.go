@@ -30,6 +30,8 @@ func (Stream) softmaxCrossEntropyBackward(_, _, _ uintptr, rows, cols int) error
 func (Stream) classifier(c Classifier) error                                { return ErrNoCUDA }
 func (Stream) reduceLoss(out, loss, correct uintptr, rows, batch int) error { return ErrNoCUDA }
 func (Stream) axpy(y, x uintptr, alpha float32, n int) error                { return ErrNoCUDA }
+func (Stream) drain(pairs []Pair) error                                     { return ErrNoCUDA }
+func (Stream) await(e Event) error                                          { return ErrNoCUDA }
 func (Stream) gather(_, _, _, _, _ uintptr, rows, cols int) error           { return ErrNoCUDA }
 
 func (Stream) fillWords(addr uintptr, value uint32, bytes int64) error { return ErrNoCUDA }
@@ -45,6 +47,7 @@ func (Graph) close() error                { return ErrNoCUDA }
 
 func newEvent() (Event, error)                         { return 0, ErrNoCUDA }
 func (Event) record(s Stream) error                    { return ErrNoCUDA }
+func (Event) stamp(s Stream) error                     { return ErrNoCUDA }
 func (Event) since(start Event) (time.Duration, error) { return 0, ErrNoCUDA }
 func (Event) close() error                             { return ErrNoCUDA }
 

@@ -125,12 +125,26 @@ func (s Stream) ReduceLoss(out, loss, correct uintptr, rows, batch int) error {
 // Axpy: y[n] += alpha·x[n], in place.
 func (s Stream) Axpy(y, x uintptr, alpha float32, n int) error { return s.axpy(y, x, alpha, n) }
 
+// A Pair is two arrays of N elements.
+type Pair struct {
+	Y, X uintptr
+	N    int
+}
+
+// Drain does for each of at most [MaxGroup] pairs: y[n] += x[n], and x[n] = 0.
+func (s Stream) Drain(pairs []Pair) error { return s.drain(pairs) }
+
 // Gather makes a batch: x[rows,cols] = images[indices[i],:]/255 and
 // y[rows] = labels[indices[i]], from uint8 images and labels through int32
 // indices[rows] to float32 x and int32 y. With y 0 there are only images.
 func (s Stream) Gather(x, y, images, labels, indices uintptr, rows, cols int) error {
 	return s.gather(x, y, images, labels, indices, rows, cols)
 }
+
+// Await makes the work that is queued on the stream from here on come after what e marks.
+// In a capture that joins both streams: e is of one that is captured, and then this one is
+// too, until that one has waited for it in turn.
+func (s Stream) Await(e Event) error { return s.await(e) }
 
 // BeginCapture makes the stream keep the work that is queued on it from here on,
 // rather than do it, until EndCapture. Memory from MallocAsync is then the
@@ -159,6 +173,10 @@ func NewEvent() (Event, error) { return newEvent() }
 
 // Record marks the work queued on s so far.
 func (e Event) Record(s Stream) error { return e.record(s) }
+
+// Stamp is Record for times alone: in a capture it marks the work of each launch of the
+// graph, and no stream can wait for it.
+func (e Event) Stamp(s Stream) error { return e.stamp(s) }
 
 // Since waits for e, and returns the device's time from start to e, to about
 // half a microsecond.

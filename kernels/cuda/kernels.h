@@ -38,6 +38,9 @@ int kernels_stream_sync(uintptr_t stream);
 kernels_value kernels_event_new(void);
 int kernels_event_free(uintptr_t event);
 int kernels_event_record(uintptr_t event, uintptr_t stream);
+// kernels_event_stamp is kernels_event_record whose time counts in a graph as well.
+int kernels_event_stamp(uintptr_t event, uintptr_t stream);
+int kernels_stream_await(uintptr_t stream, uintptr_t event);
 int kernels_event_elapsed(float *ms, uintptr_t start, uintptr_t end);
 
 int kernels_upload(uintptr_t stream, uintptr_t dst, const void *src, int64_t bytes);
@@ -90,6 +93,14 @@ int kernels_loss_reduction(uintptr_t stream, uintptr_t out, uintptr_t loss, uint
 
 // nn/elementwise.cu
 int kernels_axpy(uintptr_t stream, uintptr_t y, uintptr_t x, float alpha, int64_t n);
+typedef struct {
+  struct {
+    uintptr_t y, x;
+    int64_t n;
+  } pairs[KERNELS_MAX_GROUP];
+  int count;
+} kernels_drains;
+int kernels_drain(uintptr_t stream, kernels_drains drains);
 
 // nn/transpose.cu
 int kernels_transpose(uintptr_t stream, uintptr_t t, uintptr_t x, int64_t rows, int64_t cols);

@@ -16,8 +16,11 @@
 #include <utility>
 #include <vector>
 
+struct CUgraph_st;
+
 struct CUevent_st {
   std::chrono::steady_clock::time_point at;
+  std::weak_ptr<CUgraph_st> captured;  // with the work that it marks
 };
 
 struct CUgraph_st {
@@ -34,7 +37,8 @@ struct CUgraphExec_st {
 };
 
 struct CUstream_st {
-  std::unique_ptr<CUgraph_st> captured;  // while a capture is under way
+  std::shared_ptr<CUgraph_st> captured;  // while a capture is under way
+  std::weak_ptr<CUgraph_st> joined;      // that of another stream, which this one has waited for
 };
 
 struct CUmemPool_st {
@@ -80,10 +84,13 @@ void release(void *p) {
 CUdeviceptr address(void *p) { return reinterpret_cast<CUdeviceptr>(p); }
 void *pointer(CUdeviceptr addr) { return reinterpret_cast<void *>(addr); }
 
+// capture_of is the graph that work on the stream becomes part of; null: none.
+std::shared_ptr<CUgraph_st> capture_of(cudaStream_t s) { return !s ? nullptr : s->captured ? s->captured : s->joined.lock(); }
+
 // enqueue does work now, or when the graph runs that is captured on the stream.
 template <typename Work>
 void enqueue(cudaStream_t s, Work work) {
-  if (s && s->captured) s->captured->work.push_back(work);
+  if (auto graph = capture_of(s)) graph->work.push_back(work);
   else work();
 }
 
@@ -228,10 +235,26 @@ cudaError_t cudaEventDestroy(cudaEvent_t e) { return delete e, cudaSuccess; }
 
 cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s) {
   Lock lock(one_at_a_time);
+  e->captured = capture_of(s);
   enqueue(s, [e] {
     emulator::finish();
     e->at = std::chrono::steady_clock::now();
   });
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventRecordWithFlags(cudaEvent_t e, cudaStream_t s, unsigned) { return cudaEventRecord(e, s); }
+
+// Work is done in the order of the calls, on whatever stream.
+cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned) {
+  Lock lock(one_at_a_time);
+  if (!s->captured) s->joined = e->captured;
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamIsCapturing(cudaStream_t s, cudaStreamCaptureStatus *status) {
+  Lock lock(one_at_a_time);
+  *status = capture_of(s) ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
   return cudaSuccess;
 }
 
@@ -374,7 +397,7 @@ CUresult cuMemFreeAsync(CUdeviceptr addr, CUstream) {
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t s, cudaStreamCaptureMode) {
   Lock lock(one_at_a_time);
-  s->captured = std::make_unique<CUgraph_st>();
+  s->captured = std::make_shared<CUgraph_st>();
   return cudaSuccess;
 }
 
@@ -382,9 +405,9 @@ cudaError_t cudaStreamEndCapture(cudaStream_t s, cudaGraph_t *g) {
   Lock lock(one_at_a_time);
   *g = nullptr;
   if (!s->captured) return cudaErrorIllegalState;
-  std::unique_ptr<CUgraph_st> graph = std::move(s->captured);
+  std::shared_ptr<CUgraph_st> graph = std::move(s->captured);
   if (graph->spoilt) return cudaErrorStreamCaptureInvalidated;
-  *g = graph.release();
+  *g = new CUgraph_st(std::move(*graph));
   return cudaSuccess;
 }
 

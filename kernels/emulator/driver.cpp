@@ -47,8 +47,6 @@ CUresult with_context(A... a) {
 }
 
 cudaError_t query(cudaEvent_t) { return cudaSuccess; }
-cudaError_t stream_wait(cudaStream_t, cudaEvent_t, unsigned) { return cudaSuccess; }
-
 template <typename F>
 void *generic(F *f) {
   return reinterpret_cast<void *>(f);
@@ -72,7 +70,7 @@ void *cudadriver_symbol(const char *name) {
       {"cuStreamCreate", generic(with_context<cudaStreamCreateWithFlags, CUstream *, unsigned>)},
       {"cuStreamSynchronize", generic(with_context<cudaStreamSynchronize, CUstream>)},
       {"cuStreamDestroy_v2", generic(with_context<cudaStreamDestroy, CUstream>)},
-      {"cuStreamWaitEvent", generic(with_context<stream_wait, CUstream, CUevent, unsigned>)},
+      {"cuStreamWaitEvent", generic(with_context<cudaStreamWaitEvent, CUstream, CUevent, unsigned>)},
       {"cuEventCreate", generic(with_context<cudaEventCreateWithFlags, CUevent *, unsigned>)},
       {"cuEventRecord", generic(with_context<cudaEventRecord, CUevent, CUstream>)},
       {"cuEventQuery", generic(with_context<query, CUevent>)},

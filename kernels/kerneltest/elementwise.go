@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 
+	"mlpool/kernels"
 	"mlpool/kernels/ref"
 )
 
@@ -31,6 +32,20 @@ func axpyOp(alpha float32, n int) op {
 		name:   fmt.Sprintf("Axpy[%d]", n),
 		launch: func(d cuda, p []uintptr) error { return d.s.Axpy(p[0], p[1], alpha, n) },
 		ref:    func(a arrays) { ref.Axpy(a.f32(0), a.f32(1), alpha, n) },
+	}
+}
+
+// drainOp is [kernels.Stream.Drain] of an array, and of its first half once more.
+func drainOp(n int) op {
+	return op{
+		name: fmt.Sprintf("Drain[%d]", n),
+		launch: func(d cuda, p []uintptr) error {
+			return d.s.Drain([]kernels.Pair{{Y: p[0], X: p[1], N: n}, {Y: p[2], X: p[3], N: n / 2}})
+		},
+		ref: func(a arrays) {
+			ref.Drain(a.f32(0), a.f32(1), n)
+			ref.Drain(a.f32(2), a.f32(3), n/2)
+		},
 	}
 }
 
@@ -67,4 +82,13 @@ func (s *suite) elements(n int) {
 	each(Call{op: axpyOp(-0.3, n), arrays: arrays{out, x}}, 1, out, func(i int) float64 {
 		return float64(was[i]) - float64(float32(0.3))*float64(x[i])
 	})
+
+	out, from := append([]float32(nil), y...), append([]float32(nil), x...)
+	half, halfFrom := append([]float32(nil), y...), append([]float32(nil), x...)
+	each(Call{op: drainOp(n), arrays: arrays{out, from, half, halfFrom}}, 4, out, func(i int) float64 { return float64(y[i]) + float64(x[i]) })
+	for i := range n {
+		if from[i] != 0 || i < n/2 && (halfFrom[i] != 0 || half[i] != out[i]) || i >= n/2 && (halfFrom[i] != x[i] || half[i] != y[i]) {
+			s.t.Fatalf("Drain[%d]: element %d: %v and %v of it are left, %v came of half of it", n, i, from[i], halfFrom[i], half[i])
+		}
+	}
 }

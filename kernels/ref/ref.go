@@ -211,6 +211,15 @@ func Axpy(y, x []float32, alpha float32, n int) {
 	}
 }
 
+// Drain: y[n] += x[n], and x[n] = 0.
+func Drain(y, x []float32, n int) {
+	y, x = y[:n], x[:n]
+	for i, v := range x {
+		y[i] += v
+	}
+	clear(x)
+}
+
 // Gather makes a batch: x[rows,cols] = images[indices[i],:]/255 and
 // y[rows] = labels[indices[i]].
 func Gather(x []float32, y []int32, images, labels []uint8, indices []int32, rows, cols int) {

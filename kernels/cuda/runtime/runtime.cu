@@ -70,6 +70,17 @@ int kernels_event_record(uintptr_t event, uintptr_t stream) {
   return done(cudaEventRecord(event_of(event), stream_of(stream)));
 }
 
+int kernels_event_stamp(uintptr_t event, uintptr_t stream) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  if (int code = done(cudaStreamIsCapturing(stream_of(stream), &status))) return code;
+  unsigned flags = status == cudaStreamCaptureStatusNone ? cudaEventRecordDefault : cudaEventRecordExternal;
+  return done(cudaEventRecordWithFlags(event_of(event), stream_of(stream), flags));
+}
+
+int kernels_stream_await(uintptr_t stream, uintptr_t event) {
+  return done(cudaStreamWaitEvent(stream_of(stream), event_of(event), 0));
+}
+
 int kernels_event_elapsed(float *ms, uintptr_t start, uintptr_t end) {
   if (int code = done(cudaEventSynchronize(event_of(end)))) return code;
   return done(cudaEventElapsedTime(ms, event_of(start), event_of(end)));
