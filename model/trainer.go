@@ -20,10 +20,16 @@ func (s Set) len() int { return s.Images.Shape()[0] }
 
 // Options says how to train.
 type Options struct {
+	// BatchSize is that of a rank. The ranks' batches together are a step's: rows that
+	// follow each other in the order of the epoch. Of the last ones of an epoch, which may
+	// be fewer, ranks have as many as each other or one more, or none.
 	BatchSize int
-	// EvalBatchSize is that of validation, which no gradient limits.
+	// EvalBatchSize is that of a rank in validation, which no gradient limits.
 	EvalBatchSize int
-	LearningRate  float32
+	// Rank is one of 0 to Ranks - 1 that train together, each on a device of its own, with
+	// all the same other options. Ranks 0 is 1. Losses and accuracies are those of all.
+	Rank, Ranks  int
+	LearningRate float32
 	// Order returns the order in which an epoch, counted from 0, visits the
 	// training set: a permutation of its rows. It is called ahead of the
 	// epoch, from another goroutine.
@@ -58,6 +64,9 @@ type Epoch struct {
 	// Train and Validation are wall-clock times, of the steps after Options.Start; the host waits for the device
 	// once, at their end, and the device's clock tells where they meet.
 	Train, Validation time.Duration
+	// AllReduce is what the all-reduces of a step in the middle of the epoch took, Exposed for
+	// how long of that the device waited for them. With one rank there are none.
+	AllReduce, Exposed time.Duration
 	// Interrupted epochs end early: Losses has the steps that were done, and
 	// there is no validation.
 	Interrupted bool
@@ -119,14 +128,18 @@ type Trainer[T any] struct {
 // visited.
 type split[T any] struct {
 	images, labels, indices  T
-	rows, batchSize, batches int
+	rows, batchSize, batches int // batchSize: of all ranks
+	rank, ranks              int
 }
 
-// batch returns the first row and the number of rows of batch i; the last
-// batch may be short.
-func (s split[T]) batch(i int) (start, n int) {
-	start = i * s.batchSize
-	return start, min(s.batchSize, s.rows-start)
+// batch returns the number of rows of batch i, of which the last may be short.
+func (s split[T]) batch(i int) int { return min(s.batchSize, s.rows-i*s.batchSize) }
+
+// shard returns the first row and the number of rows that the rank has of batch i.
+func (s split[T]) shard(i int) (start, n int) {
+	all := s.batch(i)
+	from, to := all*s.rank/s.ranks, all*(s.rank+1)/s.ranks
+	return i*s.batchSize + from, to - from
 }
 
 // A chunk is steps that are the same in every epoch, but for what the indices
@@ -141,6 +154,9 @@ func (o Options) check() error {
 	if o.BatchSize < 1 || o.EvalBatchSize < 1 || o.Verbose != nil && o.VerboseEvery < 1 {
 		return fmt.Errorf("model: batches of %d, of %d in validation, reported every %d steps: none may be below 1",
 			o.BatchSize, o.EvalBatchSize, o.VerboseEvery)
+	}
+	if o.Rank < 0 || o.Rank >= max(o.Ranks, 1) {
+		return fmt.Errorf("model: rank %d of %d", o.Rank, o.Ranks)
 	}
 	if o.Start.Epoch < 0 {
 		return fmt.Errorf("model: a start after %d epochs", o.Start.Epoch)
@@ -161,6 +177,9 @@ func NewTrainer[T any](ops Ops[T], train, test Set, weights []*tensor.Dense, opt
 		}
 	}()
 	if t.mlp, err = NewMLP(ops, weights); err != nil {
+		return t, err
+	}
+	if err = ops.Share(t.mlp.weights); err != nil {
 		return t, err
 	}
 	if t.train, err = t.split("train", train, opt.BatchSize); err != nil {
@@ -204,8 +223,9 @@ func (t *Trainer[T]) table(tag string, rows, cols int) (T, error) {
 }
 
 func (t *Trainer[T]) split(name string, s Set, batchSize int) (split[T], error) {
-	rows := s.len()
-	p := split[T]{rows: rows, batchSize: batchSize, batches: (rows + batchSize - 1) / batchSize}
+	rows, ranks := s.len(), max(t.opt.Ranks, 1)
+	batchSize *= ranks
+	p := split[T]{rows: rows, batchSize: batchSize, batches: (rows + batchSize - 1) / batchSize, rank: t.opt.Rank, ranks: ranks}
 	identity := make([]int32, rows)
 	for i := range identity {
 		identity[i] = int32(i)
@@ -253,6 +273,9 @@ func (t *Trainer[T]) Epoch(ctx context.Context) (Epoch, error) {
 	if err != nil {
 		return e, fmt.Errorf("epoch %d: %w", e.Number, err)
 	}
+	if err := t.allReduce(first, steps); err != nil {
+		return e, fmt.Errorf("epoch %d: %w", e.Number, err)
+	}
 	results, err := t.ops.Dense(t.results) // waits for the device
 	if err != nil {
 		return e, fmt.Errorf("epoch %d: %w", e.Number, err)
@@ -269,8 +292,20 @@ func (t *Trainer[T]) Epoch(ctx context.Context) (Epoch, error) {
 		return e, fmt.Errorf("epoch %d: %w", e.Number, err)
 	}
 	e.Train -= e.Validation
+	if e.AllReduce, e.Exposed, err = t.ops.Shared(); err != nil {
+		return e, fmt.Errorf("epoch %d: %w", e.Number, err)
+	}
 	e.ValLoss, e.ValAcc = t.test.score(table[2*t.train.batches:])
 	return e, nil
+}
+
+// allReduce adds up over the ranks what each has of the results of training steps, and of
+// the validation where they are all of the epoch's.
+func (t *Trainer[T]) allReduce(first, end int) error {
+	if end == t.train.batches {
+		end += t.test.batches
+	}
+	return t.ops.AllReduce(t.results, first, end-first)
 }
 
 // queue queues the epoch, without its first steps, and returns how many training steps it
@@ -312,14 +347,22 @@ func (t *Trainer[T]) queue(ctx context.Context, first int) (steps int, err error
 // steps does the training steps from start on, before end.
 func (t *Trainer[T]) steps(start, end int) error {
 	for i := start; i < end; i++ {
-		start, n := t.train.batch(i)
+		if i == t.train.batches/2 {
+			t.ops.TimeShared()
+		}
+		start, n := t.train.shard(i)
 		x, y := t.ops.Gather(t.train.images, t.train.labels, t.train.indices, start, n)
-		t.mlp.Step(x, y, t.rows, start, t.opt.LearningRate)
+		t.mlp.Step(x, y, t.rows, start, t.rate(i, n))
 		if err := t.ops.EndStep(); err != nil {
 			return fmt.Errorf("step %d: %w", i+1, err)
 		}
 	}
 	return nil
+}
+
+// rate is that of a rank with n rows of batch i: its gradients are means over those.
+func (t *Trainer[T]) rate(i, n int) float32 {
+	return float32(float64(t.opt.LearningRate) * float64(n) / float64(t.train.batch(i)))
 }
 
 // Repeat does the first training step of an epoch once more, outside any epoch:
@@ -331,7 +374,7 @@ func (t *Trainer[T]) report(before, steps int) error {
 	if t.opt.Verbose == nil || steps/t.opt.VerboseEvery == before/t.opt.VerboseEvery {
 		return nil
 	}
-	if err := t.reduceLoss(steps-1, steps); err != nil {
+	if err := errors.Join(t.reduceLoss(steps-1, steps), t.ops.AllReduce(t.results, steps-1, 1)); err != nil {
 		return err
 	}
 	results, err := t.ops.Dense(t.results)
@@ -344,7 +387,7 @@ func (t *Trainer[T]) report(before, steps int) error {
 // validate does the forward passes over the test set.
 func (t *Trainer[T]) validate() error {
 	for i := range t.test.batches {
-		start, n := t.test.batch(i)
+		start, n := t.test.shard(i)
 		x, y := t.ops.Gather(t.test.images, t.test.labels, t.test.indices, start, n)
 		t.mlp.Evaluate(x, y, t.rows, t.train.rows+start)
 		if err := t.ops.EndStep(); err != nil {
@@ -356,7 +399,7 @@ func (t *Trainer[T]) validate() error {
 }
 
 // reduceLoss makes the results of the training steps from first on, before end, out of
-// those of their rows.
+// those of their rows. The rows of other ranks are zeros.
 func (t *Trainer[T]) reduceLoss(first, end int) error {
 	start := first * t.train.batchSize
 	rows := min(end*t.train.batchSize, t.train.rows) - start
@@ -367,8 +410,7 @@ func (t *Trainer[T]) reduceLoss(first, end int) error {
 // score sums up the results of a split's batches.
 func (s split[T]) score(results []float32) (loss, accuracy float64) {
 	for i := range s.batches {
-		_, n := s.batch(i)
-		loss += float64(results[2*i]) * float64(n)
+		loss += float64(results[2*i]) * float64(s.batch(i))
 		accuracy += float64(results[2*i+1])
 	}
 	return loss / float64(s.rows), accuracy / float64(s.rows)
@@ -380,7 +422,7 @@ func (t *Trainer[T]) Weights() ([]*tensor.Dense, error) { return t.mlp.Weights()
 // Close frees what the trainer holds on the device, and what was kept of it to
 // replay.
 func (t *Trainer[T]) Close() error {
-	errs := []error{t.ops.Forget()}
+	errs := []error{t.ops.Forget(), t.ops.Unshare()}
 	if t.mlp != nil {
 		errs = append(errs, t.mlp.Close())
 	}

@@ -22,22 +22,25 @@ var mayImport = map[string][]string{
 	"mlpool/model":                           {},
 	"mlpool/kernels":                         {},
 	"mlpool/kernels/ref":                     {},
+	"mlpool/kernels/collective":              {},
+	"mlpool/kernels/nccl":                    {"mlpool/kernels/collective"},
 	"mlpool/kernels/kerneltest":              {"mlpool/allocator/cudadriver", "mlpool/kernels", "mlpool/kernels/ref"},
 	"mlpool/kernels/emulator/translate":      {},
-	"mlpool/kernels/device":                  {"mlpool/allocator", "mlpool/kernels", "mlpool/kernels/ref"},
+	"mlpool/kernels/device":                  {"mlpool/allocator", "mlpool/kernels", "mlpool/kernels/collective", "mlpool/kernels/ref"},
 	"mlpool/cmd/train/internal/paired":       {},
 	"mlpool/cmd/train/internal/rundir":       {},
 	"mlpool/cmd/train/internal/checkpoint":   {},
+	"mlpool/cmd/train/internal/launch":       {},
 	"mlpool/cmd/train/internal/predict":      {"mlpool/kernels/ref", "mlpool/tools/plotstyle"},
 	"mlpool/cmd/train": {"mlpool/allocator", "mlpool/allocator/cudadriver", "mlpool/configs", "mlpool/data", "mlpool/kernels",
-		"mlpool/kernels/device", "mlpool/kernels/ref", "mlpool/model", "mlpool/tools/plotstyle", "mlpool/tools/report"},
+		"mlpool/kernels/collective", "mlpool/kernels/device", "mlpool/kernels/nccl", "mlpool/kernels/ref", "mlpool/model", "mlpool/tools/plotstyle", "mlpool/tools/report"},
 	"mlpool/tools/report":                  {"mlpool/allocator", "mlpool/tools/plotstyle"},
 	"mlpool/tools":                         {},
 	"mlpool/tools/plotstyle":               {},
 	"mlpool/tools/plotstyle/plotstyletest": {},
 	"mlpool/tools/plot":                    {"mlpool/tools/plotstyle"},
 	"mlpool/tools/figures":                 {"mlpool/tools/plotstyle"},
-	"mlpool/tools/allocbench":              {"mlpool/allocator", "mlpool/allocator/cudadriver", "mlpool/kernels", "mlpool/tools/allocbench/peers", "mlpool/tools/allocbench/traces", "mlpool/tools/plotstyle", "mlpool/tools/report"},
+	"mlpool/tools/allocbench":              {"mlpool/allocator", "mlpool/allocator/cudadriver", "mlpool/kernels", "mlpool/kernels/collective", "mlpool/kernels/nccl", "mlpool/tools/allocbench/peers", "mlpool/tools/allocbench/traces", "mlpool/tools/plotstyle", "mlpool/tools/report"},
 	"mlpool/tools/allocbench/peers":        {"mlpool/allocator"},
 	"mlpool/tools/allocbench/traces":       {},
 	"mlpool/tools/vulncheck":               {},
@@ -65,8 +68,8 @@ func TestArrows(t *testing.T) {
 // these and for the driver behind the allocators.
 func TestOnlyCUDAUsesCgo(t *testing.T) {
 	for tags, allowed := range map[string][]string{
-		"":     {"mlpool/allocator/cudadriver"},
-		"cuda": {"mlpool/allocator/cudadriver", "mlpool/kernels"},
+		"":     {"mlpool/allocator/cudadriver", "mlpool/kernels/nccl"},
+		"cuda": {"mlpool/allocator/cudadriver", "mlpool/kernels", "mlpool/kernels/nccl"},
 	} {
 		for line := range goList(t, "-tags", tags, "-f", `{{.ImportPath}} {{len .CgoFiles}}`) {
 			if name, n, _ := strings.Cut(strings.TrimSpace(line), " "); n != "0" && !slices.Contains(allowed, name) {

@@ -23,28 +23,34 @@ import (
 // Where the queue says that a wgrad of the group is faster with its dy transposed, the
 // dgrad that makes dy stores that as well.
 //
+// After [Device.Share], w is stepped down the sum of what all ranks make of their batches,
+// of which any may have no rows. The rate is then the training's times the rank's share of
+// the rows. Operations that take w wait for the ranks.
+//
 // All weights are different tensors, and none is also an input or a gradient.
 func (d *Device) Backward(w, x []Tensor, dy, dx Tensor, rate float32) {
 	d.checkBackward(w, x, dy, dx)
 	d.group = d.group[:0]
+	d.beginShared(w)
 	last := len(w) - 1
 	g := gradient{Tensor: dy}
 	for i := last; i >= 0 && d.err == nil; i-- {
 		below := gradient{Tensor: dx}
 		switch {
 		case i == last || i == 0:
-			d.wgrad(w[i], x[i], g, rate)
+			d.wgrad(i, w[i], x[i], g, rate)
 		case d.fuse:
-			below = d.dgradWgrad(w[i], x[i], g, rate, func(dx Tensor) bool { return d.wantsTransposed(w[i-1], x[i-1], dx, rate) })
+			below = d.dgradWgrad(i, w[i], x[i], g, rate, func(dx Tensor) bool { return d.wantsTransposed(w[i-1], x[i-1], dx, rate) })
 		default:
 			below.Tensor = d.dgrad(g.Tensor, w[i], x[i])
-			d.wgrad(w[i], x[i], g, rate)
+			d.wgrad(i, w[i], x[i], g, rate)
 		}
 		if i > 0 && below.t == 0 && d.wantsTransposed(w[i-1], x[i-1], below.Tensor, rate) {
 			below.t = d.transpose(below.Tensor)
 		}
 		g = below
 	}
+	d.lateWgrads(rate)
 	d.launchGroup()
 }
 
@@ -107,11 +113,22 @@ func (d *Device) dgrad(dy, w, x Tensor) Tensor {
 	return dx
 }
 
-// wgrad is w -= rate·xᵀ·dy: in the group, or kernel by kernel.
-func (d *Device) wgrad(w, x Tensor, dy gradient, rate float32) {
-	if d.err != nil {
-		return
+// wgrad is w -= rate·xᵀ·dy of a layer: in the group, or kernel by kernel. Shared weights
+// have it added to their update, now or later.
+func (d *Device) wgrad(layer int, w, x Tensor, dy gradient, rate float32) {
+	switch {
+	case d.err != nil:
+	case d.share == nil:
+		d.wgradTo(w, x, dy, rate)
+	case layer < lowerHalf(len(d.share.updates)):
+		d.share.late = append(d.share.late, lateWgrad{layer, x, dy})
+	default:
+		d.wgradTo(d.share.updates[layer], x, dy, rate)
+		d.queued()
 	}
+}
+
+func (d *Device) wgradTo(w, x Tensor, dy gradient, rate float32) {
 	if d.fuse {
 		g := wgradSGD(w, x, dy, rate)
 		if len(d.group) == kernels.MaxGroup {
@@ -160,7 +177,7 @@ func (d *Device) transpose(x Tensor) uintptr {
 
 // dgradWgrad is dgrad and wgrad: in one launch, or the wgrad in the group, and then dx
 // is also stored transposed if it is wanted so.
-func (d *Device) dgradWgrad(w, x Tensor, dy gradient, rate float32, wanted func(dx Tensor) bool) gradient {
+func (d *Device) dgradWgrad(layer int, w, x Tensor, dy gradient, rate float32, wanted func(dx Tensor) bool) gradient {
 	dx := gradient{Tensor: d.output(nameDgradReLU, x.rows, x.cols, Float32)}
 	if d.err != nil {
 		return dx
@@ -168,7 +185,7 @@ func (d *Device) dgradWgrad(w, x Tensor, dy gradient, rate float32, wanted func(
 	g := kernels.GEMM{
 		Layout: kernels.NT, Epilogue: kernels.DReLU, C: dx.addr(), A: dy.addr(), B: w.addr(), Y: x.addr(), M: x.rows, N: x.cols, K: dy.cols,
 	}
-	if d.queue.FusesWgrad(g) {
+	if d.share == nil && d.queue.FusesWgrad(g) {
 		g.Alpha, g.Prefetch = -rate, d.last.prefetch(g)
 		d.launched(nameDgradWgrad, d.queue.DgradWgrad(g), g.M*g.N, g.C, g.B)
 		return dx
@@ -180,7 +197,7 @@ func (d *Device) dgradWgrad(w, x Tensor, dy gradient, rate float32, wanted func(
 		}
 	}
 	d.gemm(nameDgradReLU, g)
-	d.wgrad(w, x, dy, rate)
+	d.wgrad(layer, w, x, dy, rate)
 	return dx
 }
 

@@ -68,14 +68,11 @@ func (q *CUDAQueue) once(answers map[shape]bool, ask func(kernels.Precision, ker
 
 // Mark and Elapsed: see [Queue].
 func (q *CUDAQueue) Mark(i int) error {
-	for len(q.marks) <= i {
-		e, err := kernels.NewEvent()
-		if err != nil {
-			return err
-		}
-		q.marks = append(q.marks, e)
+	e, err := numbered(&q.marks, i)
+	if err != nil {
+		return err
 	}
-	return q.marks[i].Record(q.Stream)
+	return e.Record(q.Stream)
 }
 
 func (q *CUDAQueue) Elapsed(from, to int) (time.Duration, error) {

@@ -34,6 +34,8 @@ type Device struct {
 	push func(name string) // nil: ranges are not annotated
 	pop  func()
 
+	share *share // nil: there is one rank
+
 	captured allocator.Allocator // nil: Replay captures nothing
 	graphs   map[int]Graph
 }
@@ -80,6 +82,9 @@ func (d *Device) Replay(key int, f func() error) error {
 		}
 		d.graphs[key] = g
 	}
+	if err := d.awaitAll(); err != nil {
+		return err
+	}
 	d.last.forget()
 	return g.Launch()
 }
@@ -90,16 +95,19 @@ func (d *Device) capture(f func() error) (Graph, error) {
 	if d.inStep {
 		return nil, errors.New("device: a capture within a step, whose outputs are not the graph's")
 	}
-	if err := d.queue.BeginCapture(); err != nil {
+	if err := errors.Join(d.awaitAll(), d.queue.BeginCapture()); err != nil {
 		return nil, err
 	}
 	alloc, plan := d.alloc, d.plan
 	d.alloc, d.plan = d.captured, nil
 	d.last.forget()
-	err := errors.Join(f(), d.EndStep())
+	err := errors.Join(f(), d.EndStep(), d.awaitAll())
 	d.alloc, d.plan = alloc, plan
 	g, e := d.queue.EndCapture()
 	d.last.forget()
+	if d.share != nil {
+		clear(d.share.pending) // all joined, or spoilt
+	}
 	switch {
 	case err == nil:
 		return g, e
@@ -161,7 +169,7 @@ func (d *Device) Write(t Tensor, h *tensor.Dense) error {
 	if t.indices != 0 || kind != t.kind || rows != t.rows || cols != t.cols {
 		return fmt.Errorf("device: a %v of [%d,%d] does not fit a tensor of %v", h.Dtype(), rows, cols, t)
 	}
-	return d.upload(t, raw)
+	return errors.Join(d.awaitAll(), d.upload(t, raw))
 }
 
 func (d *Device) upload(t Tensor, raw []byte) error {
@@ -175,7 +183,7 @@ func (d *Device) Dense(t Tensor) (*tensor.Dense, error) {
 		return nil, fmt.Errorf("device: %v has no elements of its own to copy", t)
 	}
 	h, raw := newDense(t)
-	return h, d.queue.Download(raw, t.addr())
+	return h, errors.Join(d.awaitAll(), d.queue.Download(raw, t.addr()))
 }
 
 // Free gives back a tensor made by FromDense.
@@ -183,7 +191,7 @@ func (d *Device) Free(t Tensor) error {
 	if t.indices != 0 {
 		return fmt.Errorf("device: %v has no memory of its own to free", t)
 	}
-	return d.alloc.Free(t.block, d.stream)
+	return errors.Join(d.awaitAll(), d.alloc.Free(t.block, d.stream))
 }
 
 // EndStep gives back every output since the last EndStep, the latest first,
@@ -222,7 +230,7 @@ func (d *Device) beginStep() error {
 
 // Mark and Elapsed time the work on the device: see [Queue].
 func (d *Device) Mark(i int) error {
-	return d.queue.Mark(i)
+	return errors.Join(d.awaitAll(), d.queue.Mark(i))
 }
 
 // Elapsed is the time between two marks, after a Synchronize.
@@ -230,7 +238,7 @@ func (d *Device) Elapsed(from, to int) (time.Duration, error) { return d.queue.E
 
 // Synchronize waits for all queued work and reports its faults.
 func (d *Device) Synchronize() error {
-	return d.queue.Synchronize()
+	return errors.Join(d.awaitAll(), d.queue.Synchronize())
 }
 
 // output takes a block for a result of the step.

@@ -53,6 +53,9 @@ type Queue interface {
 	BeginCapture() error
 	EndCapture() (Graph, error)
 
+	// NewLane makes a second queue of the device.
+	NewLane() (Lane, error)
+
 	// Synchronize waits for all that was queued and reports its faults.
 	Synchronize() error
 	// Handle is what an allocator knows this queue by.
@@ -81,11 +84,19 @@ func f32(addr uintptr, n int) []float32 { return sliceAt[float32](addr, n) }
 
 // do runs an operation, or keeps it for the graph.
 func (q *HostQueue) do(f func()) error {
-	if q.captured != nil {
-		q.captured.work = append(q.captured.work, f)
+	if q.captured == nil {
+		f()
 		return nil
 	}
-	f()
+	return q.try(func() error { f(); return nil })
+}
+
+// try is do for what may fail.
+func (q *HostQueue) try(f func() error) error {
+	if q.captured == nil {
+		return f()
+	}
+	q.captured.work = append(q.captured.work, f)
 	return nil
 }
 
@@ -122,7 +133,7 @@ func (q *HostQueue) EndCapture() (Graph, error) {
 
 // hostGraph is the operations that a HostQueue was given during a capture.
 type hostGraph struct {
-	work   []func()
+	work   []func() error
 	err    error // that spoilt the capture
 	closed bool
 }
@@ -132,7 +143,9 @@ func (g *hostGraph) Launch() error {
 		return errors.New("device: launch of a graph that is closed")
 	}
 	for _, f := range g.work {
-		f()
+		if err := f(); err != nil {
+			return err
+		}
 	}
 	return nil
 }

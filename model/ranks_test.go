@@ -1,0 +1,227 @@
+package model_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"mlpool/allocator"
+	"mlpool/data"
+	"mlpool/kernels/collective"
+	"mlpool/kernels/device"
+	"mlpool/model"
+)
+
+// hostBackends are those whose ranks may be goroutines.
+func hostBackends() (names []string) {
+	for _, b := range backends {
+		if !b.gpu {
+			names = append(names, b.name)
+		}
+	}
+	return names
+}
+
+// trained is what a rank trained.
+type trained struct {
+	epochs  []model.Epoch
+	weights [][]float32
+}
+
+// trainRank trains one rank on a host backend and frees all it took.
+func trainRank(name string, c collective.Collective, train, test model.Set, features, epochs int, opt model.Options) (out trained, err error) {
+	b := backends[slices.Index(hostBackends(), name)]
+	var alloc, captured allocator.Allocator
+	open := map[string]func() (allocator.Allocator, error){
+		"pool":   func() (allocator.Allocator, error) { return allocator.NewPool(device.NewHostDriver(), allocator.PoolOptions{}) },
+		"plan":   func() (allocator.Allocator, error) { return allocator.NewPlan(device.NewHostDriver(), allocator.PoolOptions{}) },
+		"malloc": func() (allocator.Allocator, error) { return allocator.NewMalloc(device.NewHostDriver()), nil },
+	}
+	if alloc, err = open[b.kind](); err != nil {
+		return out, err
+	}
+	defer func() { err = errors.Join(err, alloc.Close()) }()
+	d := device.New(new(device.HostQueue), alloc, b.fuse)
+	if b.graph {
+		if captured, err = open["pool"](); err != nil {
+			return out, err
+		}
+		defer func() { err = errors.Join(err, captured.Close()) }()
+		d.CaptureFrom(captured)
+	}
+	if err := d.Join(c); err != nil {
+		return out, err
+	}
+	defer func() { err = errors.Join(err, d.Leave()) }()
+	opt.Rank, opt.Ranks = c.Rank(), c.Size()
+	trainer, err := model.NewTrainer(d, train, test, model.Weights(features, 37, 3, 5), opt)
+	if err != nil {
+		return out, err
+	}
+	defer func() { err = errors.Join(err, trainer.Close()) }()
+	for range epochs {
+		e, err := trainer.Epoch(context.Background())
+		if err != nil {
+			return out, err
+		}
+		if size := c.Size(); (e.AllReduce > 0) != (size > 1) || e.Exposed > e.AllReduce || e.Exposed < 0 {
+			return out, fmt.Errorf("%v of all-reduces, %v of them exposed, of %d ranks", e.AllReduce, e.Exposed, size)
+		}
+		e.Train, e.Validation, e.AllReduce, e.Exposed = 0, 0, 0, 0
+		out.epochs = append(out.epochs, e)
+	}
+	host, err := trainer.Weights()
+	for _, w := range host {
+		out.weights = append(out.weights, w.Float32s())
+	}
+	return out, err
+}
+
+// trainRanks trains on as many ranks and returns what rank 0 came to, which is what each
+// of them must.
+func trainRanks(t *testing.T, name string, ranks int, train, test model.Set, features, epochs int, opt model.Options) trained {
+	t.Helper()
+	all, errs := make([]trained, ranks), make([]error, ranks)
+	var group sync.WaitGroup
+	for rank, c := range collective.NewLocal(ranks) {
+		group.Go(func() {
+			if all[rank], errs[rank] = trainRank(name, c, train, test, features, epochs, opt); errs[rank] != nil {
+				c.Abort(errs[rank])
+			}
+		})
+	}
+	group.Wait()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+	for rank := range all {
+		if !slices.EqualFunc(all[rank].weights, all[0].weights, slices.Equal) {
+			t.Errorf("rank %d of %d has other weights than rank 0", rank, ranks)
+		}
+		if fmt.Sprint(all[rank].epochs) != fmt.Sprint(all[0].epochs) {
+			t.Errorf("rank %d of %d has other losses than rank 0", rank, ranks)
+		}
+	}
+	return all[0]
+}
+
+// TestRanks trains on several ranks, which must come to what one comes to with a batch as
+// large as all of theirs: with a last batch of fewer rows than there are ranks, in
+// validation, too. The same again is the same to the bit.
+func TestRanks(t *testing.T) {
+	const rows, features, batch, epochs = 515, 23, 8, 2
+	train, test := blobs(rows, features, 1), blobs(67, features, 2)
+	for _, name := range hostBackends() {
+		for _, ranks := range []int{1, 2, 3, 4, 8} {
+			t.Run(fmt.Sprint(name, " ", ranks), func(t *testing.T) {
+				opt := options(rows, batch)
+				opt.EvalBatchSize, opt.ChunkSteps = 16, 5
+				got := trainRanks(t, name, ranks, train, test, features, epochs, opt)
+				again := trainRanks(t, name, ranks, train, test, features, epochs, opt)
+				if fmt.Sprint(got) != fmt.Sprint(again) {
+					t.Error("the same training comes to something else")
+				}
+				opt.BatchSize, opt.EvalBatchSize = batch*ranks, 16*ranks
+				want := trainRanks(t, name, 1, train, test, features, epochs, opt)
+				for i, e := range got.epochs {
+					one := want.epochs[i]
+					if len(e.Losses) != len(one.Losses) || math.Abs(e.ValLoss-one.ValLoss) > 1e-5 || math.Abs(e.ValAcc-one.ValAcc) > 1.5/67 {
+						t.Errorf("epoch %d: %d steps, validation %v, %v; of one rank %d, %v, %v", i+1, len(e.Losses), e.ValLoss, e.ValAcc, len(one.Losses), one.ValLoss, one.ValAcc)
+					}
+					for step, loss := range e.Losses {
+						if math.Abs(float64(loss-one.Losses[step])) > 1e-5 {
+							t.Fatalf("epoch %d, step %d: loss %v, of one rank %v", i+1, step+1, loss, one.Losses[step])
+						}
+					}
+				}
+				for i, w := range got.weights {
+					for j, v := range w {
+						if math.Abs(float64(v-want.weights[i][j])) > 1e-5 {
+							t.Fatalf("weights %d: element %d is %v, of one rank %v", i, j, v, want.weights[i][j])
+						}
+					}
+				}
+			})
+		}
+	}
+}
+
+// TestRankGoesOn resumes a training on other numbers of ranks, with as many rows a step.
+func TestRankGoesOn(t *testing.T) {
+	const rows, features = 203, 11
+	train, test := blobs(rows, features, 1), blobs(20, features, 2)
+	opt := options(rows, 12)
+	whole := trainRanks(t, "cpu", 1, train, test, features, 2, opt)
+	opt.Start = model.Start{Epoch: 1}
+	for _, ranks := range []int{2, 3, 4} {
+		opt.BatchSize = 12 / ranks
+		if half := trainRanks(t, "cpu", ranks, train, test, features, 1, opt); half.epochs[0].Number != 2 || len(half.epochs[0].Losses) != len(whole.epochs[1].Losses) {
+			t.Errorf("on %d ranks epoch %d has %d steps, want epoch 2 of %d", ranks, half.epochs[0].Number, len(half.epochs[0].Losses), len(whole.epochs[1].Losses))
+		}
+	}
+}
+
+// dying is a rank that does so many all-reduces and no more.
+type dying struct {
+	*collective.Local
+	left int
+}
+
+var errDied = errors.New("rank 1 is gone")
+
+func (d *dying) AllReduce(x uintptr, n int, stream uintptr) error {
+	if d.left--; d.left < 0 {
+		d.Abort(errDied)
+		return errDied
+	}
+	return d.Local.AllReduce(x, n, stream)
+}
+
+// TestRankDies has one rank end at each of its first all-reduces: all end with its reason,
+// and leave nothing behind, or their allocators would say so.
+func TestRankDies(t *testing.T) {
+	const rows, features = 64, 9
+	train, test := blobs(rows, features, 1), blobs(20, features, 2)
+	for _, name := range hostBackends() {
+		t.Run(name, func(t *testing.T) {
+			for left := range 12 {
+				opt := options(rows, 8)
+				opt.ChunkSteps = 2
+				ranks := collective.NewLocal(3)
+				errs := make([]error, len(ranks))
+				var group sync.WaitGroup
+				for rank, c := range ranks {
+					group.Go(func() {
+						var comm collective.Collective = c
+						if rank == 1 {
+							comm = &dying{c, left}
+						}
+						_, errs[rank] = trainRank(name, comm, train, test, features, 4, opt)
+					})
+				}
+				group.Wait()
+				for rank, err := range errs {
+					if !errors.Is(err, errDied) || strings.Contains(err.Error(), "leak") {
+						t.Errorf("rank %d ends with %v after %d all-reduces of rank 1, want %v", rank, err, left, errDied)
+					}
+				}
+			}
+		})
+	}
+}
+
+func TestRankOptions(t *testing.T) {
+	set := blobs(20, 6, 1)
+	for _, c := range [][2]int{{-1, 0}, {1, 0}, {1, 1}, {2, 2}, {-1, 2}} {
+		opt := model.Options{BatchSize: 5, EvalBatchSize: 20, Rank: c[0], Ranks: c[1], Order: func(epoch int) []int32 { return data.Order(20, 0, epoch) }}
+		d := device.New(new(device.HostQueue), allocator.NewMalloc(device.NewHostDriver()), true)
+		if _, err := model.NewTrainer(d, set, set, model.Weights(6, 4, 1, 0), opt); err == nil {
+			t.Errorf("rank %d of %d trains", c[0], c[1])
+		}
+	}
+}
