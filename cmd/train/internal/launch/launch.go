@@ -1,0 +1,189 @@
+// Package launch finds out which of several processes this one is, and brings them
+// together.
+//
+// Who starts them says so in the environment: mpirun, srun and torchrun each with variables
+// of their own, which [Find] reads. [Meet] connects all ranks to rank 0 over TCP. The
+// connections carry words, no tensors: whether all have the same config, the id that NCCL
+// needs, sums of the weights to compare, and why one of them ended, which ends all.
+package launch
+
+import (
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+)
+
+// A Place is that of a process among those that were started together.
+type Place struct {
+	Rank, Size int
+	Local      int    // the rank among those on the same host
+	Launcher   string // "Open MPI"; empty: the process was started by itself
+	Address    string // host and port where rank 0 is met; empty: there is one rank
+}
+
+// launchers are the variables of those that start ranks: the rank, the number of ranks and
+// the rank on the host, of which the first that is set counts. Of Slurm, SLURM_PROCID is set
+// in batch scripts as well, whose commands nobody starts several times: only steps count.
+var launchers = []struct {
+	name       string
+	rank, size string
+	local      []string
+	command    string
+	stepsOnly  bool
+}{
+	{"torchrun", "RANK", "WORLD_SIZE", []string{"LOCAL_RANK"}, "torchrun --no-python", false},
+	{"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", []string{"OMPI_COMM_WORLD_LOCAL_RANK"}, "mpirun", false},
+	{"PMI", "PMI_RANK", "PMI_SIZE", []string{"MPI_LOCALRANKID", "PMI_LOCAL_RANK", "PALS_LOCAL_RANKID"}, "mpirun", false},
+	{"Slurm", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", []string{"SLURM_LOCALID"}, "srun", true},
+}
+
+// Find returns the place that an environment says. Where several launchers have set
+// variables, one inside the other, the first in the order above that has set all of them
+// counts. It is an error if only some are set.
+func Find(env func(string) string) (Place, error) {
+	var half error
+	for _, l := range launchers {
+		local := l.local[0]
+		for _, name := range l.local {
+			if env(name) != "" {
+				local = name
+				break
+			}
+		}
+		var set, missing []string
+		for _, name := range []string{l.rank, l.size, local} {
+			if env(name) == "" {
+				missing = append(missing, name)
+			} else {
+				set = append(set, name)
+			}
+		}
+		switch {
+		case len(missing) == 0:
+			return place(l.name, env, l.rank, l.size, local)
+		case len(set) > 0 && half == nil && (!l.stepsOnly || env(l.size) != ""):
+			half = fmt.Errorf("half a launch: %s is set and %s is not: start all ranks with %s, or unset %s",
+				strings.Join(set, ", "), strings.Join(missing, ", "), l.command, strings.Join(set, ", "))
+		}
+	}
+	return Place{Size: 1}, half
+}
+
+func place(launcher string, env func(string) string, rank, size, local string) (p Place, err error) {
+	p.Launcher = launcher
+	for _, v := range []struct {
+		name string
+		to   *int
+	}{{rank, &p.Rank}, {size, &p.Size}, {local, &p.Local}} {
+		if *v.to, err = strconv.Atoi(env(v.name)); err != nil || *v.to < 0 {
+			return p, fmt.Errorf("%s=%s is no number of a rank", v.name, env(v.name))
+		}
+	}
+	if p.Rank >= p.Size {
+		return p, fmt.Errorf("%s=%d is no rank of %s=%d: they count from 0", rank, p.Rank, size, p.Size)
+	}
+	if p.Size == 1 {
+		return p, nil
+	}
+	p.Address, err = address(p, env)
+	return p, err
+}
+
+// address is where rank 0 is met.
+func address(p Place, env func(string) string) (string, error) {
+	if host := env("MASTER_ADDR"); host != "" {
+		port, err := masterPort(p, env)
+		return net.JoinHostPort(host, port), err
+	}
+	if id := env("NCCL_COMM_ID"); id != "" {
+		if _, _, err := net.SplitHostPort(id); err != nil {
+			return "", fmt.Errorf("NCCL_COMM_ID=%s: want HOST:PORT", id)
+		}
+		return id, nil
+	}
+	host := ""
+	switch list := first(env, "SLURM_STEP_NODELIST", "SLURM_NODELIST", "SLURM_JOB_NODELIST"); {
+	case first(env, "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS") == strconv.Itoa(p.Size), env("SLURM_STEP_NUM_NODES") == "1":
+		host = "127.0.0.1"
+	case list != "":
+		host = FirstHost(list)
+	}
+	if host == "" {
+		return "", errors.New("the ranks are on several hosts: set MASTER_ADDR to that of rank 0")
+	}
+	port, err := masterPort(p, env)
+	return net.JoinHostPort(host, port), err
+}
+
+// masterPort is MASTER_PORT, or a port that follows from the job: jobs on the same hosts
+// should not meet.
+func masterPort(p Place, env func(string) string) (string, error) {
+	if port := env("MASTER_PORT"); port != "" {
+		n, err := strconv.ParseUint(port, 10, 16)
+		if err != nil || n == 0 || n == 65535 {
+			return "", fmt.Errorf("MASTER_PORT=%s: want a port", port)
+		}
+		if env("TORCHELASTIC_USE_AGENT_STORE") == "True" { // torchrun itself listens there
+			n++
+		}
+		return strconv.FormatUint(n, 10), nil
+	}
+	job := first(env, "PMIX_NAMESPACE", "OMPI_MCA_orte_hnp_uri")
+	if step := env("SLURM_STEP_ID"); job == "" && step != "" {
+		job = env("SLURM_JOB_ID") + "." + step
+	}
+	if job == "" {
+		job = strconv.Itoa(os.Getppid()) // mpirun or its daemon, where all are on one host
+	}
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(job)) // a hash takes all
+	return strconv.Itoa(10000 + int(h.Sum32()%20000)), nil
+}
+
+// first is the value of the first variable that is set.
+func first(env func(string) string, names ...string) string {
+	for _, name := range names {
+		if v := env(name); v != "" {
+			return v
+		}
+	}
+	return ""
+}
+
+// FirstHost is the first host of a list as Slurm writes it: gpu01 of gpu[01-04,07],big1.
+func FirstHost(list string) string {
+	end := strings.IndexAny(list, ",[")
+	if end < 0 {
+		return list
+	}
+	host := list[:end]
+	if list[end] == ',' {
+		return host
+	}
+	number := list[end+1:]
+	if stop := strings.IndexAny(number, "-,]"); stop >= 0 {
+		number = number[:stop]
+	}
+	return host + number
+}
+
+// VisibleDevice is what CUDA_VISIBLE_DEVICES is to be for a process that uses the first GPU
+// which it sees, given what it was: that of the rank on its host. One that is the only one
+// was chosen by the launcher.
+func (p Place) VisibleDevice(was string) (string, error) {
+	if was == "" {
+		return strconv.Itoa(p.Local), nil
+	}
+	devices := strings.Split(was, ",")
+	switch {
+	case len(devices) == 1:
+		return was, nil
+	case p.Local < len(devices):
+		return devices[p.Local], nil
+	}
+	return "", fmt.Errorf("CUDA_VISIBLE_DEVICES=%s has no GPU for the rank that is number %d on its host: start at most %d ranks there", was, p.Local, len(devices))
+}

@@ -1,0 +1,274 @@
+package launch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// freeAddress is one of this host that nobody listens at.
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// ranks runs f on as many ranks, but those that are not to come, and returns what Leave
+// makes of their errors.
+func ranks(t *testing.T, size int, within time.Duration, missing map[int]bool, f func(*World) error) []error {
+	t.Helper()
+	address := freeAddress(t)
+	errs := make([]error, size)
+	var all sync.WaitGroup
+	for rank := range size {
+		if missing[rank] {
+			continue
+		}
+		all.Go(func() {
+			w, err := Meet(context.Background(), Place{Rank: rank, Size: size, Local: rank, Address: address}, within)
+			if err == nil {
+				err = w.Leave(f(w))
+			}
+			errs[rank] = err
+		})
+	}
+	all.Wait()
+	return errs
+}
+
+// told says whether an error is one that rank 0 prints.
+func told(err error) bool { return errors.As(err, new(*ToldError)) }
+
+func TestExchange(t *testing.T) {
+	for _, size := range []int{1, 2, 3, 8} {
+		for rank, err := range ranks(t, size, time.Minute, nil, func(w *World) error {
+			if w.Size == 1 {
+				return nil
+			}
+			for round := range 20 {
+				got, err := w.Exchange("sum", fmt.Append(nil, w.Rank), func(all [][]byte) ([]byte, error) {
+					for rank, text := range all {
+						if string(text) != fmt.Sprint(rank) {
+							return nil, fmt.Errorf("rank %d says %s", rank, text)
+						}
+					}
+					return fmt.Append(nil, "round ", round), nil
+				})
+				if err != nil || string(got) != fmt.Sprint("round ", round) {
+					return fmt.Errorf("got %q, %w", got, err)
+				}
+			}
+			return w.Err()
+		}) {
+			if err != nil {
+				t.Errorf("rank %d of %d: %v", rank, size, err)
+			}
+		}
+	}
+}
+
+// TestEnds is every way in which ranks end before their time: all end, with one reason,
+// which rank 0 says and no other.
+func TestEnds(t *testing.T) {
+	same := []Fact{{"train.bsz", "64"}, {"train.seed", "1"}}
+	for _, c := range []struct {
+		name string
+		f    func(*World) error
+		want string
+	}{
+		{"another config", func(w *World) error {
+			mine := same
+			if w.Rank == 2 {
+				mine = []Fact{{"train.bsz", "32"}, {"train.seed", "1"}}
+			}
+			return w.Agree("config", mine, "start all ranks with one config")
+		}, "train.bsz is 32 on rank 2, and 64 on rank 0: start all ranks with one config"},
+		{"another version", func(w *World) error { return w.Agree("config", same[:1+w.Rank/2], "use one program") }, "rank 2 is another version of the program: use one program"},
+		{"one GPU for two", func(w *World) error { return w.Differ("GPU", fmt.Sprint(w.Rank/2), "start one rank a GPU") }, "rank 0 and rank 1 are both on the GPU 0: start one rank a GPU"},
+		{"rank 0 fails", func(w *World) error {
+			if w.Rank == 0 {
+				return errors.New("no such config\nand more")
+			}
+			<-w.Ended()
+			return w.Err()
+		}, "no such config"},
+		{"rank 1 fails", func(w *World) error {
+			if w.Rank == 1 {
+				return errors.New("NCCL: unhandled system error")
+			}
+			_, err := w.Exchange("weights", nil, func([][]byte) ([]byte, error) { return nil, nil })
+			return err
+		}, "rank 1: NCCL: unhandled system error"},
+		{"rank 2 dies", func(w *World) error {
+			if w.Rank == 2 {
+				return w.peers[0].conn.Close()
+			}
+			<-w.Ended()
+			return errors.New("the all-reduce was aborted")
+		}, "rank 2 is gone"},
+		{"rank 1 ends early", func(w *World) error {
+			if w.Rank == 1 {
+				return nil
+			}
+			_, err := w.Exchange("weights", nil, func([][]byte) ([]byte, error) { return nil, nil })
+			return err
+		}, "rank 1 has ended, and rank 0 has come to the weights"},
+		{"not the same program", func(w *World) error {
+			_, err := w.Exchange(fmt.Sprint("part ", w.Rank), nil, func([][]byte) ([]byte, error) { return nil, nil })
+			return err
+		}, "the ranks do not run the same program"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			start := time.Now()
+			for rank, err := range ranks(t, 3, time.Minute, nil, c.f) {
+				dead := c.name == "rank 2 dies" && rank == 2 || c.name == "rank 1 ends early" && rank == 1
+				if !dead && (err == nil || !strings.Contains(err.Error(), c.want)) {
+					t.Errorf("rank %d ends with %v, want %q", rank, err, c.want)
+				}
+				if !dead && told(err) != (rank != 0) {
+					t.Errorf("rank %d: %v; rank 0 is to say it, and no other", rank, err)
+				}
+			}
+			if took := time.Since(start); took > 20*time.Second {
+				t.Errorf("took %v", took)
+			}
+		})
+	}
+}
+
+func TestMissing(t *testing.T) {
+	const within = 500 * time.Millisecond
+	for _, c := range []struct {
+		missing map[int]bool
+		want    string
+	}{
+		{map[int]bool{2: true}, "rank 2 of 4 did not come"},
+		{map[int]bool{1: true, 3: true}, "rank 1, 3 of 4 did not come"},
+		{map[int]bool{0: true}, "found no rank 0"},
+	} {
+		for rank, err := range ranks(t, 4, within, c.missing, func(*World) error { return errors.New("they have met") }) {
+			if !c.missing[rank] && (err == nil || !strings.Contains(err.Error(), c.want)) {
+				t.Errorf("without %v rank %d ends with %v, want %q", c.missing, rank, err, c.want)
+			}
+			if !c.missing[0] && !c.missing[rank] && told(err) != (rank != 0) {
+				t.Errorf("rank %d: %v; rank 0 is to say it, and no other", rank, err)
+			}
+		}
+	}
+}
+
+// TestStrangers has others connect to where rank 0 is met, and ranks of other launches.
+func TestStrangers(t *testing.T) {
+	for _, c := range []struct{ hello, want string }{
+		{"GET / HTTP/1.1\r\n\r\n", ""},
+		{"", ""},
+		{`{"Kind":"hello","Program":"` + program + `","Rank":1,"Size":3}` + "\n", "rank 1 is one of 3, and rank 0 of 2: start all ranks with one command"},
+		{`{"Kind":"hello","Program":"` + program + `","Rank":2,"Size":2}` + "\n", "two of rank 2"},
+	} {
+		address := freeAddress(t)
+		result := make(chan error, 1)
+		go func() {
+			w, err := Meet(context.Background(), Place{Size: 2, Address: address}, 10*time.Second)
+			if err == nil {
+				err = w.Leave(nil)
+			}
+			result <- err
+		}()
+		var conn net.Conn
+		for conn == nil {
+			conn, _ = net.Dial("tcp", address) // until it listens
+		}
+		if _, err := conn.Write([]byte(c.hello)); err != nil {
+			t.Fatal(err)
+		}
+		if c.want == "" {
+			if err := conn.Close(); err != nil {
+				t.Fatal(err)
+			}
+			w, err := Meet(context.Background(), Place{Rank: 1, Size: 2, Address: address}, 10*time.Second)
+			if err == nil {
+				err = w.Leave(nil)
+			}
+			if err = errors.Join(err, <-result); err != nil {
+				t.Errorf("after %q: %v", c.hello, err)
+			}
+			continue
+		}
+		if err := <-result; err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("after %q: %v, want %q", c.hello, err, c.want)
+		}
+		_ = conn.Close() // rank 0 may have been faster
+	}
+}
+
+func TestMeetIsInterrupted(t *testing.T) {
+	for rank := range 2 {
+		ctx, cancel := context.WithCancel(context.Background())
+		time.AfterFunc(100*time.Millisecond, cancel)
+		if _, err := Meet(ctx, Place{Rank: rank, Size: 2, Address: freeAddress(t)}, time.Minute); !errors.Is(err, context.Canceled) {
+			t.Errorf("rank %d: %v", rank, err)
+		}
+	}
+}
+
+// asRank in the environment makes the test binary a rank, which dies when it has met the
+// others if it is rank 1.
+const asRank = "LAUNCH_TEST_AS_RANK"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asRank) == "" {
+		os.Exit(m.Run())
+	}
+	p, err := Find(os.Getenv)
+	if err == nil {
+		var w *World
+		if w, err = Meet(context.Background(), p, 20*time.Second); err == nil {
+			if p.Rank == 1 {
+				os.Exit(9)
+			}
+			<-w.Ended()
+			err = w.Leave(w.Err())
+		}
+	}
+	if err != nil && !told(err) {
+		fmt.Fprintln(os.Stderr, err)
+	}
+	os.Exit(1)
+}
+
+// TestProcesses starts three as mpirun would, of which one dies.
+func TestProcesses(t *testing.T) {
+	_, port, err := net.SplitHostPort(freeAddress(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var stderr [3]strings.Builder
+	var all sync.WaitGroup
+	for rank := range stderr {
+		cmd := exec.Command(os.Args[0])
+		cmd.Env = append(os.Environ(), asRank+"=1", "OMPI_COMM_WORLD_SIZE=3", "OMPI_COMM_WORLD_LOCAL_SIZE=3", "MASTER_PORT="+port,
+			fmt.Sprint("OMPI_COMM_WORLD_RANK=", rank), fmt.Sprint("OMPI_COMM_WORLD_LOCAL_RANK=", rank))
+		cmd.Stderr = &stderr[rank]
+		all.Go(func() {
+			if err := cmd.Run(); err == nil {
+				t.Errorf("rank %d ends well", rank)
+			}
+		})
+	}
+	all.Wait()
+	want := "rank 1 is gone: it ended without a word, or its host or network did\n"
+	if stderr[0].String() != want || stderr[2].String() != "" {
+		t.Errorf("rank 0 says %q and rank 2 %q, want %q and nothing", &stderr[0], &stderr[2], want)
+	}
+}
