@@ -1,0 +1,147 @@
+//go:build linux
+
+#include "nccl.h"
+
+#include <dlfcn.h>
+#include <limits.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+// What is needed of nccl.h, declared by hand so that no NCCL is needed to build. Names
+// without the prefix mlp_ and layouts are NCCL's: its User Guide, API.
+typedef struct mlp_comm *mlp_comm;
+typedef struct {
+  char internal[NCCL_ID_BYTES];
+} mlp_unique_id;
+
+// ncclConfig_t of 2.18. A newer library knows its size, and takes its own defaults for what
+// came later.
+typedef struct {
+  size_t size;
+  unsigned magic, version;
+  int blocking, cga_cluster_size, min_ctas, max_ctas;
+  const char *net_name;
+  int split_share;
+} mlp_config;
+
+enum { MLP_FLOAT32 = 7, MLP_SUM = 0, MLP_WINDOW_SYMMETRIC = 1, MLP_CONFIG_MAGIC = 0xcafebeef, MLP_VERSION = 21800 };
+
+#define FUNCTIONS(F)                                                                                                     \
+  F(ncclGetVersion, int *version)                                                                                        \
+  F(ncclGetUniqueId, mlp_unique_id *id)                                                                                  \
+  F(ncclCommInitRankConfig, mlp_comm *comm, int size, mlp_unique_id id, int rank, mlp_config *config)                    \
+  F(ncclCommGetAsyncError, mlp_comm comm, int *state)                                                                    \
+  F(ncclCommAbort, mlp_comm comm)                                                                                        \
+  F(ncclCommFinalize, mlp_comm comm)                                                                                     \
+  F(ncclCommDestroy, mlp_comm comm)                                                                                      \
+  F(ncclAllReduce, const void *from, void *to, size_t n, int type, int op, mlp_comm comm, void *stream)                  \
+  /* from 2.19 on */                                                                                                     \
+  F(ncclCommRegister, mlp_comm comm, void *addr, size_t bytes, void **handle)                                            \
+  F(ncclCommDeregister, mlp_comm comm, void *handle)                                                                     \
+  F(ncclMemAlloc, void **addr, size_t bytes)                                                                             \
+  F(ncclMemFree, void *addr)                                                                                             \
+  /* from 2.27 on */                                                                                                     \
+  F(ncclCommWindowRegister, mlp_comm comm, void *addr, size_t bytes, void **window, int flags)                           \
+  F(ncclCommWindowDeregister, mlp_comm comm, void *window)
+
+#define DECLARE(name, ...) int (*name)(__VA_ARGS__);
+static struct {
+  FUNCTIONS(DECLARE)
+  const char *(*ncclGetErrorString)(int);
+  const char *(*ncclGetLastError)(mlp_comm);
+} nccl;
+
+static char none[256];
+
+static void load(void) {
+  void *library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
+  if (!library) {
+    const char *why = dlerror();
+    snprintf(none, sizeof none, "%s", why ? why : "libnccl.so.2 cannot be loaded");
+    return;
+  }
+#define FIND(name, ...) *(void **)&nccl.name = dlsym(library, #name);
+  FUNCTIONS(FIND)
+  FIND(ncclGetErrorString)
+  FIND(ncclGetLastError)
+}
+
+static void ready(void) {
+  static pthread_once_t once = PTHREAD_ONCE_INIT;
+  pthread_once(&once, load);
+}
+
+// CALL is a function's result, where the library has the function.
+#define CALL(function, ...) (ready(), nccl.function ? nccl.function(__VA_ARGS__) : NCCL_NONE)
+
+#define COMM(c) ((mlp_comm)(c))
+
+const char *nccl_none(void) {
+  ready();
+  return none;
+}
+
+const char *nccl_error(int code, uintptr_t comm) {
+  ready();
+  // The last error says more, and is of the calling thread's calls or of the communicator.
+  const char *last = nccl.ncclGetLastError ? nccl.ncclGetLastError(COMM(comm)) : NULL;
+  if (last && *last) return last;
+  return nccl.ncclGetErrorString ? nccl.ncclGetErrorString(code) : "unknown error";
+}
+
+int nccl_version(int *version) { return CALL(ncclGetVersion, version); }
+
+int nccl_id(char *id) {
+  mlp_unique_id unique;
+  int code = CALL(ncclGetUniqueId, &unique);
+  memcpy(id, unique.internal, sizeof unique.internal);
+  return code;
+}
+
+nccl_value nccl_comm_new(const char *id, int rank, int size) {
+  mlp_unique_id unique;
+  memcpy(unique.internal, id, sizeof unique.internal);
+  mlp_config config = {sizeof config, MLP_CONFIG_MAGIC, MLP_VERSION, 0, INT_MIN, INT_MIN, INT_MIN, NULL, INT_MIN};
+  mlp_comm comm = NULL;
+  int code = CALL(ncclCommInitRankConfig, &comm, size, unique, rank, &config);
+  return (nccl_value){(uintptr_t)comm, code};
+}
+
+int nccl_comm_state(uintptr_t comm, int *state) { return CALL(ncclCommGetAsyncError, COMM(comm), state); }
+int nccl_comm_abort(uintptr_t comm) { return CALL(ncclCommAbort, COMM(comm)); }
+int nccl_comm_finalize(uintptr_t comm) { return CALL(ncclCommFinalize, COMM(comm)); }
+int nccl_comm_free(uintptr_t comm) { return CALL(ncclCommDestroy, COMM(comm)); }
+
+int nccl_all_reduce(uintptr_t comm, uintptr_t x, size_t n, uintptr_t stream) {
+  return CALL(ncclAllReduce, (void *)x, (void *)x, n, MLP_FLOAT32, MLP_SUM, COMM(comm), (void *)stream);
+}
+
+int nccl_registers(void) {
+  ready();
+  return (nccl.ncclCommRegister ? 1 : 0) | (nccl.ncclCommWindowRegister ? 2 : 0) | (nccl.ncclMemAlloc ? 4 : 0);
+}
+
+nccl_value nccl_register(uintptr_t comm, uintptr_t addr, size_t bytes) {
+  void *handle = NULL;
+  int code = CALL(ncclCommRegister, COMM(comm), (void *)addr, bytes, &handle);
+  return (nccl_value){(uintptr_t)handle, code};
+}
+
+int nccl_deregister(uintptr_t comm, uintptr_t handle) { return CALL(ncclCommDeregister, COMM(comm), (void *)handle); }
+
+nccl_value nccl_window_new(uintptr_t comm, uintptr_t addr, size_t bytes) {
+  void *window = NULL;
+  int code = CALL(ncclCommWindowRegister, COMM(comm), (void *)addr, bytes, &window, MLP_WINDOW_SYMMETRIC);
+  return (nccl_value){(uintptr_t)window, code};
+}
+
+int nccl_window_free(uintptr_t comm, uintptr_t window) { return CALL(ncclCommWindowDeregister, COMM(comm), (void *)window); }
+
+nccl_value nccl_alloc(size_t bytes) {
+  void *addr = NULL;
+  int code = CALL(ncclMemAlloc, &addr, bytes);
+  return (nccl_value){(uintptr_t)addr, code};
+}
+
+int nccl_free(uintptr_t addr) { return CALL(ncclMemFree, (void *)addr); }

@@ -1,0 +1,271 @@
+// Package nccl is a [collective.Collective] on NVIDIA's GPUs. It opens libnccl.so.2 when it
+// is first used, so that neither a build nor a program that uses one GPU needs NCCL.
+//
+// A communicator is made without blocking, and looked after while it lives: what NCCL
+// finds out by itself, such as a network that broke, ends it, and so does Abort. Its work
+// on the GPU then ends, and who waits for that is woken.
+package nccl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"mlpool/kernels/collective"
+)
+
+// oldest is the first version with ncclCommInitRankConfig as it is called here.
+const oldest = 21800
+
+// An Error is a call that NCCL refused, or its work that failed.
+type Error struct {
+	Op   string // the function of this package
+	Code int    // ncclResult_t
+	Text string
+}
+
+func (e *Error) Error() string {
+	return fmt.Sprintf("nccl: %s: %s (NCCL error %d)", e.Op, e.Text, e.Code)
+}
+
+func check(op string, code int, comm uintptr) error {
+	switch code {
+	case 0:
+		return nil
+	case codeNone:
+		if why := rawNone(); why != "" {
+			return fmt.Errorf("nccl: %s: %s: install NCCL %s or later, or name its folder in LD_LIBRARY_PATH", op, why, VersionName(oldest))
+		}
+		return fmt.Errorf("nccl: %s: %w by NCCL %s", op, errors.ErrUnsupported, versionName())
+	}
+	return &Error{op, code, rawError(code, comm)}
+}
+
+// Version returns that of the library, 10000·major + 100·minor + patch, or why there is
+// none that can be used.
+func Version() (int, error) {
+	v, code := rawVersion()
+	if err := check("Version", code, 0); err != nil {
+		return 0, err
+	}
+	if v < oldest {
+		return v, fmt.Errorf("nccl: libnccl.so.2 is NCCL %s, and %s or later is needed", VersionName(v), VersionName(oldest))
+	}
+	return v, nil
+}
+
+// VersionName is 2.18.3 of 21803, as NCCL numbers its versions.
+func VersionName(v int) string { return fmt.Sprintf("%d.%d.%d", v/10000, v/100%100, v%100) }
+
+func versionName() string {
+	v, _ := rawVersion()
+	return VersionName(v)
+}
+
+// An ID is what the ranks of one communicator have in common.
+type ID = [idBytes]byte
+
+// NewID makes an ID, which the other ranks are to be told of.
+func NewID() (ID, error) {
+	id, code := rawID()
+	return id, check("NewID", code, 0)
+}
+
+// Comm is a rank of a communicator, on the GPU that the process uses.
+type Comm struct {
+	rank, size int
+	handle     uintptr
+
+	mu   sync.Mutex
+	err  error // why it was aborted
+	gone bool  // the handle is NCCL's no more
+
+	stop    chan struct{} // ends watch
+	watched chan struct{} // closed when it has
+}
+
+var _ collective.Collective = (*Comm)(nil)
+
+// watchEvery is how often the state of a communicator is looked at.
+const watchEvery = 100 * time.Millisecond
+
+// New connects the ranks: an error where not all have come when ctx is done.
+func New(ctx context.Context, id ID, rank, size int) (*Comm, error) {
+	if _, err := Version(); err != nil {
+		return nil, err
+	}
+	handle, code := rawNewComm(id, rank, size)
+	c := &Comm{rank: rank, size: size, handle: handle, stop: make(chan struct{}), watched: make(chan struct{})}
+	if code != codeInProgress {
+		if err := check("New", code, 0); err != nil {
+			return nil, err
+		}
+	}
+	if err := c.settle(ctx, "New"); err != nil {
+		c.Abort(err)
+		return nil, err
+	}
+	go c.watch()
+	return c, nil
+}
+
+// settle waits until NCCL has done what it was called for.
+func (c *Comm) settle(ctx context.Context, op string) error {
+	for wait := 10 * time.Microsecond; ; wait = min(2*wait, 10*time.Millisecond) {
+		state, code := c.state()
+		if err := check(op, code, c.handle); err != nil {
+			return err
+		}
+		if state != codeInProgress {
+			return check(op, state, c.handle)
+		}
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return fmt.Errorf("nccl: %s: rank %d of %d still waits for the others: %w", op, c.rank, c.size, context.Cause(ctx))
+		}
+	}
+}
+
+// state is that of the communicator; of one that was aborted there is none.
+func (c *Comm) state() (state, code int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.gone {
+		return 0, 0
+	}
+	return rawState(c.handle)
+}
+
+// watch ends the communicator when NCCL finds that it cannot go on.
+func (c *Comm) watch() {
+	defer close(c.watched)
+	every := time.NewTicker(watchEvery)
+	defer every.Stop()
+	for {
+		select {
+		case <-every.C:
+		case <-c.stop:
+			return
+		}
+		state, code := c.state()
+		if state == codeInProgress {
+			continue
+		}
+		if err := errors.Join(check("watch", code, c.handle), check("AllReduce", state, c.handle)); err != nil {
+			c.Abort(err)
+			return
+		}
+	}
+}
+
+// Rank and the methods after it: see [collective.Collective].
+func (c *Comm) Rank() int { return c.rank }
+
+func (c *Comm) Size() int { return c.size }
+
+func (c *Comm) AllReduce(x uintptr, n int, stream uintptr) error {
+	if err := c.Err(); err != nil {
+		return err
+	}
+	// Not under the lock: where the GPU waits for a rank that is gone, a launch may wait for
+	// the GPU, until Abort.
+	code := rawAllReduce(c.handle, x, n, stream)
+	if code == codeInProgress { // a connection is being made
+		return c.settle(context.Background(), "AllReduce")
+	}
+	return check("AllReduce", code, c.handle)
+}
+
+func (c *Comm) Err() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.err
+}
+
+func (c *Comm) Abort(reason error) {
+	c.mu.Lock()
+	gone := c.gone
+	if !gone {
+		c.err, c.gone = reason, true
+	}
+	c.mu.Unlock()
+	if !gone {
+		rawAbort(c.handle) // whatever comes of it, there is no more to be done
+	}
+}
+
+// Close frees the communicator. One that was aborted is freed already.
+func (c *Comm) Close() error {
+	close(c.stop)
+	<-c.watched
+	c.mu.Lock()
+	gone := c.gone
+	c.gone = true
+	c.mu.Unlock()
+	if gone {
+		return nil
+	}
+	if code := rawFinalize(c.handle); code != codeInProgress && code != 0 {
+		return check("Close", code, c.handle)
+	}
+	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(time.Millisecond) {
+		state, code := rawState(c.handle)
+		if state != codeInProgress || code != 0 {
+			break
+		}
+		if time.Now().After(deadline) { // another rank is gone
+			return check("Close", rawAbort(c.handle), 0)
+		}
+	}
+	return check("Close", rawFreeComm(c.handle), 0)
+}
+
+// Register names memory that all-reduces will be on: where ranks reach each other's memory,
+// NCCL then need not copy from it into buffers of its own. It returns a function that takes
+// that back. NCCL 2.19 or later has it.
+func (c *Comm) Register(addr uintptr, bytes int64) (deregister func() error, err error) {
+	handle, code := rawRegister(c.handle, addr, bytes)
+	if err := c.settled("Register", code); err != nil {
+		return nil, err
+	}
+	return func() error { return c.settled("Deregister", rawDeregister(c.handle, handle)) }, nil
+}
+
+// RegisterWindow names memory at which all ranks have the same: a symmetric window, for
+// which NCCL has kernels of its own. All ranks call it at once. Only memory of [Alloc], or
+// that was made like it, can be one. NCCL 2.27 or later has it.
+func (c *Comm) RegisterWindow(addr uintptr, bytes int64) (deregister func() error, err error) {
+	window, code := rawNewWindow(c.handle, addr, bytes)
+	if err := c.settled("RegisterWindow", code); err != nil {
+		return nil, err
+	}
+	return func() error { return c.settled("DeregisterWindow", rawFreeWindow(c.handle, window)) }, nil
+}
+
+// settled is check of a call that may go on behind it.
+func (c *Comm) settled(op string, code int) error {
+	if code != codeInProgress {
+		return check(op, code, c.handle)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	return c.settle(ctx, op)
+}
+
+// Registers says what of Register, RegisterWindow and Alloc the library has.
+func Registers() (register, window, alloc bool) {
+	has := rawRegisters()
+	return has&1 != 0, has&2 != 0, has&4 != 0
+}
+
+// Alloc is ncclMemAlloc: memory of the GPU that other GPUs can be let at.
+func Alloc(bytes int64) (addr uintptr, err error) {
+	addr, code := rawAlloc(bytes)
+	return addr, check("Alloc", code, 0)
+}
+
+// Free frees memory of Alloc.
+func Free(addr uintptr) error { return check("Free", rawFree(addr), 0) }

@@ -1,0 +1,181 @@
+//go:build cgo
+
+package nccl_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+	"unsafe"
+
+	"mlpool/kernels/nccl"
+)
+
+// with runs a test of this program again, with a libnccl.so.2 of the test's where wrong
+// goes wrong, and says whether this is that program.
+func with(t *testing.T, wrong string, flags ...string) bool {
+	t.Helper()
+	const inChild = "NCCL_TEST_CHILD"
+	if os.Getenv(inChild) != "" {
+		return true
+	}
+	if _, err := exec.LookPath("gcc"); err != nil {
+		t.Skip(err)
+	}
+	folder := t.TempDir()
+	flags = append(flags, "-shared", "-fPIC", "-o", filepath.Join(folder, "libnccl.so.2"), "testdata/fakenccl.c")
+	if out, err := exec.Command("gcc", flags...).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	cmd := exec.Command(os.Args[0], "-test.v", "-test.run", "^"+strings.ReplaceAll(t.Name(), "/", "$/^")+"$")
+	cmd.Env = append(os.Environ(), "LD_LIBRARY_PATH="+folder, inChild+"=1", "FAKE_NCCL="+wrong)
+	if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "--- PASS: "+t.Name()+" ") {
+		t.Errorf("%v\n%s", err, out)
+	}
+	return false
+}
+
+func newComm(within time.Duration) (*nccl.Comm, error) {
+	id, err := nccl.NewID()
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), within)
+	defer cancel()
+	return nccl.New(ctx, id, 1, 3)
+}
+
+func TestAllReduce(t *testing.T) {
+	if !with(t, "") {
+		return
+	}
+	c, err := newComm(time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := []float32{1, 2, 3}
+	if err := c.AllReduce(uintptr(unsafe.Pointer(&x[0])), len(x), 0); err != nil || !slices.Equal(x, []float32{3, 6, 9}) {
+		t.Errorf("%v, %v", x, err)
+	}
+	if c.Rank() != 1 || c.Size() != 3 || c.Err() != nil {
+		t.Errorf("rank %d of %d, %v", c.Rank(), c.Size(), c.Err())
+	}
+	if register, window, alloc := nccl.Registers(); register || window || alloc {
+		t.Error("it registers what the library has no functions for")
+	}
+	_, registers := c.Register(1<<20, 1)
+	_, windows := c.RegisterWindow(1<<20, 1)
+	_, allocates := nccl.Alloc(1)
+	for _, err := range []error{registers, windows, allocates, nccl.Free(1 << 20)} {
+		if !errors.Is(err, errors.ErrUnsupported) || !strings.Contains(err.Error(), "2.27.3") {
+			t.Errorf("%v, want errors.ErrUnsupported", err)
+		}
+	}
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestRegister(t *testing.T) {
+	if !with(t, "", "-DREGISTERS") {
+		return
+	}
+	c, err := newComm(time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr, err := nccl.Alloc(4096)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, register := range []func(uintptr, int64) (func() error, error){c.Register, c.RegisterWindow} {
+		deregister, err := register(addr, 4096)
+		if err == nil {
+			err = deregister()
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	if register, window, alloc := nccl.Registers(); !register || !window || !alloc {
+		t.Error("the library has functions that it does not find")
+	}
+	if err := errors.Join(nccl.Free(addr), c.Close()); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestFaults(t *testing.T) {
+	for _, c := range []struct{ wrong, want string }{
+		{"old", "libnccl.so.2 is NCCL 2.17.5, and 2.18.0 or later is needed"},
+		{"duplicate", "nccl: New: Duplicate GPU detected (NCCL error 5)"},
+		{"never", "rank 1 of 3 still waits for the others"},
+		{"refuses", "nccl: AllReduce: invalid usage (NCCL error 5)"},
+		{"fails", "nccl: AllReduce: unhandled system error (NCCL error 2)"},
+	} {
+		t.Run(c.wrong, func(t *testing.T) {
+			if !with(t, c.wrong) {
+				return
+			}
+			comm, err := newComm(200 * time.Millisecond)
+			if err == nil {
+				for deadline := time.Now().Add(20 * time.Second); err == nil && time.Now().Before(deadline); {
+					x := []float32{1}
+					err = comm.AllReduce(uintptr(unsafe.Pointer(&x[0])), 1, 0)
+				}
+				err = errors.Join(err, comm.Close())
+			}
+			if err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("%v, want %q", err, c.want)
+			}
+		})
+	}
+}
+
+func TestAbort(t *testing.T) {
+	if !with(t, "") {
+		return
+	}
+	c, err := newComm(time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone := errors.New("rank 2 is gone")
+	c.Abort(gone)
+	c.Abort(errors.New("another reason"))
+	if err := c.AllReduce(0, 0, 0); err != gone || c.Err() != gone {
+		t.Errorf("%v and %v, want %v", err, c.Err(), gone)
+	}
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestNoLibrary finds a libnccl.so.2 that cannot be loaded.
+func TestNoLibrary(t *testing.T) {
+	if os.Getenv("NCCL_TEST_NONE") == "" {
+		folder := t.TempDir()
+		if err := os.WriteFile(filepath.Join(folder, "libnccl.so.2"), nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		cmd := exec.Command(os.Args[0], "-test.v", "-test.run", "^TestNoLibrary$")
+		cmd.Env = append(os.Environ(), "LD_LIBRARY_PATH="+folder, "NCCL_TEST_NONE=1")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("%v\n%s", err, out)
+		}
+		return
+	}
+	_, err := nccl.Version()
+	if err == nil || !strings.Contains(err.Error(), "libnccl.so.2") || !strings.Contains(err.Error(), "install NCCL 2.18.0 or later") {
+		t.Error(err)
+	}
+	if _, err := newComm(time.Second); err == nil {
+		t.Error("a communicator without NCCL")
+	}
+}

@@ -1,0 +1,59 @@
+// A libnccl.so.2 for tests: every rank has what the others have, in host memory. FAKE_NCCL
+// says what goes wrong.
+#include <stdlib.h>
+#include <string.h>
+
+struct comm {
+  int size, polls, looks;
+};
+struct id {
+  char internal[128];
+};
+struct config {
+  size_t size;
+  unsigned magic, version;
+  int blocking;
+};
+enum { SUCCESS = 0, SYSTEM_ERROR = 2, INVALID_ARGUMENT = 4, INVALID_USAGE = 5, IN_PROGRESS = 7 };
+
+static int goes(const char *wrong) {
+  const char *is = getenv("FAKE_NCCL");
+  return is && !strcmp(is, wrong);
+}
+
+int ncclGetVersion(int *v) { return *v = goes("old") ? 21705 : 22703, SUCCESS; }
+const char *ncclGetErrorString(int code) { return code == INVALID_USAGE ? "invalid usage" : "unhandled system error"; }
+const char *ncclGetLastError(struct comm *c) { return goes("duplicate") ? "Duplicate GPU detected" : ""; }
+int ncclGetUniqueId(struct id *id) { return memset(id, 42, sizeof *id), SUCCESS; }
+
+int ncclCommInitRankConfig(struct comm **c, int size, struct id id, int rank, struct config *config) {
+  if (id.internal[127] != 42 || config->magic != 0xcafebeef || config->blocking || rank >= size) return INVALID_ARGUMENT;
+  if (goes("duplicate")) return INVALID_USAGE;
+  *c = calloc(1, sizeof **c);
+  (*c)->size = size;
+  return IN_PROGRESS;
+}
+
+int ncclCommGetAsyncError(struct comm *c, int *state) {
+  *state = c->polls++ < 5 || goes("never") ? IN_PROGRESS : goes("fails") && c->looks++ > 8 ? SYSTEM_ERROR : SUCCESS;
+  return SUCCESS;
+}
+
+int ncclCommAbort(struct comm *c) { return SUCCESS; }
+int ncclCommFinalize(struct comm *c) { return c->polls = 0, IN_PROGRESS; }
+int ncclCommDestroy(struct comm *c) { return free(c), SUCCESS; }
+
+int ncclAllReduce(const float *from, float *to, size_t n, int type, int op, struct comm *c, void *stream) {
+  if (type != 7 || op || goes("refuses")) return INVALID_USAGE;
+  for (size_t i = 0; i < n; i++) to[i] = from[i] * c->size;
+  return c->polls = 0, IN_PROGRESS;
+}
+
+#ifdef REGISTERS
+int ncclCommRegister(struct comm *c, void *addr, size_t bytes, void **handle) { return *handle = addr, SUCCESS; }
+int ncclCommDeregister(struct comm *c, void *handle) { return handle ? SUCCESS : INVALID_ARGUMENT; }
+int ncclCommWindowRegister(struct comm *c, void *addr, size_t bytes, void **w, int flags) { return *w = addr, flags == 1 ? SUCCESS : INVALID_ARGUMENT; }
+int ncclCommWindowDeregister(struct comm *c, void *w) { return w ? SUCCESS : INVALID_ARGUMENT; }
+int ncclMemAlloc(void **addr, size_t bytes) { return (*addr = malloc(bytes)) ? SUCCESS : SYSTEM_ERROR; }
+int ncclMemFree(void *addr) { return free(addr), SUCCESS; }
+#endif
