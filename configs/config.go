@@ -191,8 +191,11 @@ func (c Config) check() error {
 }
 
 // CheckData returns an error if a training set of so many rows does not fill
-// one batch.
-func (c Config) CheckData(trainRows int) error {
+// one batch, which so many ranks have together.
+func (c Config) CheckData(trainRows, ranks int) error {
+	if ranks > 1 && c.Train.Bsz > trainRows/ranks {
+		return c.Errorf("train.bsz", "%d on each of %d ranks is more than the %d rows of the training set", c.Train.Bsz, ranks, trainRows)
+	}
 	if c.Train.Bsz > trainRows {
 		return c.Errorf("train.bsz", "%d is more than the %d rows of the training set", c.Train.Bsz, trainRows)
 	}

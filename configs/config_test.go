@@ -249,16 +249,18 @@ func TestCheckData(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, tt := range []struct {
-		c    Config
-		rows int
-		want string
+		c           Config
+		rows, ranks int
+		want        string
 	}{
-		{set, 101, ""},
-		{set, 100, "t.toml:3: train.bsz: 101 is more than the 100 rows of the training set"},
-		{unset, 63, "t.toml: train.bsz (not set there): 64 is more than the 63 rows of the training set"},
+		{set, 101, 1, ""},
+		{set, 202, 2, ""},
+		{set, 201, 2, "t.toml:3: train.bsz: 101 on each of 2 ranks is more than the 201 rows of the training set"},
+		{set, 100, 1, "t.toml:3: train.bsz: 101 is more than the 100 rows of the training set"},
+		{unset, 63, 1, "t.toml: train.bsz (not set there): 64 is more than the 63 rows of the training set"},
 	} {
 		got := ""
-		if err := tt.c.CheckData(tt.rows); err != nil {
+		if err := tt.c.CheckData(tt.rows, tt.ranks); err != nil {
 			got = err.Error()
 		}
 		if got != tt.want {

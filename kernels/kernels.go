@@ -53,12 +53,13 @@ func Toolkit() int { return toolkit() }
 // Info describes a device.
 type Info struct {
 	Name           string
-	Major, Minor   int   // compute capability, 9 and 0 for an H200
-	SMs            int   // streaming multiprocessors
-	Memory         int64 // bytes
-	L2             int64 // bytes
-	DriverVersion  int   // the newest CUDA that the driver supports, 1000·major + 10·minor; 0 without a driver
-	RuntimeVersion int   // the CUDA that the program was built with, likewise
+	UUID           string // as nvidia-smi -L has it
+	Major, Minor   int    // compute capability, 9 and 0 for an H200
+	SMs            int    // streaming multiprocessors
+	Memory         int64  // bytes
+	L2             int64  // bytes
+	DriverVersion  int    // the newest CUDA that the driver supports, 1000·major + 10·minor; 0 without a driver
+	RuntimeVersion int    // the CUDA that the program was built with, likewise
 }
 
 // A Precision is how a GEMM is computed from float32 to float32.

@@ -49,8 +49,10 @@ func device() (Info, error) {
 	if err := check("Device", C.kernels_device(&d)); err != nil {
 		return Info{}, err
 	}
+	u := C.GoBytes(unsafe.Pointer(&d.uuid[0]), C.int(len(d.uuid)))
 	return Info{
 		Name:  C.GoString(&d.name[0]),
+		UUID:  fmt.Sprintf("GPU-%x-%x-%x-%x-%x", u[:4], u[4:6], u[6:8], u[8:10], u[10:]),
 		Major: int(d.major), Minor: int(d.minor), SMs: int(d.sms),
 		Memory: int64(d.memory), L2: int64(d.l2),
 		DriverVersion: int(d.driver), RuntimeVersion: int(d.runtime),

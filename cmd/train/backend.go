@@ -24,14 +24,28 @@ type backend struct {
 	queue device.Queue
 
 	info      *rundir.GPU // nil on the CPU
+	uuid      string      // of the GPU
 	precision string      // empty on the CPU
+
+	ranks *ranks // nil: there are no others
+}
+
+// kind is the device as a config names it.
+func (b *backend) kind() string {
+	if b.gpu {
+		return "cuda"
+	}
+	return "cpu"
 }
 
 // openBackend opens the device that the config asks for, and says so in one
 // line where that is the CPU for want of a GPU.
-func openBackend(cfg configs.Config, stderr io.Writer) (*backend, error) {
+func openBackend(cfg configs.Config, r *ranks, stderr io.Writer) (*backend, error) {
 	graph := cfg.Train.Executor == "graph"
-	cpu := &backend{name: fmt.Sprintf("CPU, %d threads", runtime.GOMAXPROCS(0)), graph: graph, queue: new(device.HostQueue)}
+	cpu := &backend{name: fmt.Sprintf("CPU, %d threads", runtime.GOMAXPROCS(0)), graph: graph, queue: new(device.HostQueue), ranks: r}
+	if err := r.begin(cfg); err != nil {
+		return nil, err
+	}
 	if cfg.Train.Device == "cpu" {
 		return cpu, nil
 	}
@@ -57,7 +71,7 @@ func openBackend(cfg configs.Config, stderr io.Writer) (*backend, error) {
 	runtime := cudaVersion(info.RuntimeVersion)
 	return &backend{
 		name: fmt.Sprintf("%s (sm_%d%d, CUDA %s), %v", info.Name, info.Major, info.Minor, runtime, precision),
-		gpu:  true, graph: graph, queue: queue, precision: precision.String(),
+		gpu:  true, graph: graph, queue: queue, precision: precision.String(), uuid: info.UUID, ranks: r,
 		info: &rundir.GPU{
 			Name: info.Name, ComputeCapability: fmt.Sprintf("%d.%d", info.Major, info.Minor), Memory: info.Memory,
 			Driver: rundir.NVIDIADriver(), CUDADriver: cudaVersion(info.DriverVersion), CUDARuntime: runtime,

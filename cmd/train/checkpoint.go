@@ -22,23 +22,26 @@ type setting struct{ key, value string }
 // executor they have: the model and its initial weights, the batches and their order, and
 // how it is computed. Another GPU of the same precision may still sum up in another order.
 func settings(cfg configs.Config, set data.Dataset, b *backend) []setting {
-	device := "cpu"
-	if b.gpu {
-		device = "cuda"
-	}
 	text := func(v any) string { return fmt.Sprint(v) }
-	return []setting{
+	all := []setting{
 		{"model.feat_dim", text(cfg.Model.FeatDim)},
 		{"model.num_layers", text(cfg.Model.NumLayers)},
 		{"train.bsz", text(cfg.Train.Bsz)},
 		{"train.learning_rate", text(cfg.Train.LearningRate)},
 		{"train.seed", text(cfg.Train.Seed)},
 		{"train.fuse", text(cfg.Train.Fuse)},
-		{"train.device", device},
+		{"train.device", b.kind()},
 		{"train.precision", cmp.Or(b.precision, kernels.FP32.String())},
 		{"data.dataset", describe(set)},
 	}
+	if b.ranks.several() {
+		all = append(all, setting{ranksKey, text(b.ranks.size())})
+	}
+	return all
 }
+
+// ranksKey is the number of ranks among the settings of a checkpoint, where they are several.
+const ranksKey = "ranks"
 
 // describe tells data sets apart by what is in them, wherever they lie.
 func describe(set data.Dataset) string {

@@ -102,7 +102,7 @@ func TestCheckpointAfterLogs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := openBackend(cfg, io.Discard)
+	b, err := openBackend(cfg, nil, io.Discard)
 	if err != nil {
 		t.Fatal(err)
 	}

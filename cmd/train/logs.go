@@ -26,15 +26,15 @@ func newFacts(cfg configs.Config, b *backend) rundir.Facts {
 	if program.Modified {
 		program.Commit += ", modified"
 	}
-	device := "cpu"
-	if b.gpu {
-		device = "cuda"
-	}
-	return rundir.Facts{
+	facts := rundir.Facts{
 		Version: program.Version, Commit: program.Commit, Command: os.Args, Config: cfg.Name(),
-		Device: device, GPU: b.info, Precision: b.precision, Executor: cfg.Train.Executor, Seed: cfg.Train.Seed,
+		Device: b.kind(), GPU: b.info, Precision: b.precision, Executor: cfg.Train.Executor, Seed: cfg.Train.Seed,
 		Machine: rundir.ThisMachine(), Start: time.Now().Truncate(time.Millisecond),
 	}
+	if b.ranks.several() {
+		facts.Ranks, facts.Collectives = b.ranks.size(), b.ranks.moves
+	}
+	return facts
 }
 
 // begin makes the folders of the runs, and starts the logs of earlier ones afresh.

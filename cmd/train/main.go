@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"time"
 
+	"mlpool/cmd/train/internal/launch"
 	"mlpool/configs"
 	"mlpool/data"
 	"mlpool/kernels"
@@ -55,6 +56,10 @@ func (e signalError) Unwrap() error { return context.Canceled }
 
 // run is the command, without the process around it. It returns the exit code.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	return processes().run(ctx, args, stdout, stderr)
+}
+
+func (r *ranks) run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	out := &output{w: stdout}
 	o, err := parseArgs(args, out)
 	wrong := err != nil && !errors.Is(err, flag.ErrHelp)
@@ -62,7 +67,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	case errors.Is(err, flag.ErrHelp):
 		err = nil
 	case err == nil:
-		err = execute(ctx, o, out, stderr)
+		err = r.execute(ctx, o, out, stderr)
 	}
 	if out.err != nil && !errors.Is(err, out.err) {
 		err = errors.Join(err, fmt.Errorf("standard output: %w", out.err))
@@ -70,7 +75,10 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if err == nil {
 		return 0
 	}
-	fmt.Fprintf(stderr, "train: %v\n", oneLine(err))
+	told := new(launch.ToldError)
+	if !errors.As(err, &told) { // else rank 0 says it
+		fmt.Fprintf(stderr, "train: %v\n", oneLine(err))
+	}
 	if none := new(data.NotFoundError); errors.As(err, &none) {
 		fmt.Fprintf(stderr, "train: looked in %s\n", strings.ReplaceAll(strings.Join(none.Looked, "; "), "\n", "; "))
 	}
@@ -105,8 +113,9 @@ func (o *output) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// execute loads what a run needs, trains, and gives everything back.
-func execute(ctx context.Context, o options, stdout, stderr io.Writer) (err error) {
+// execute loads what a run needs, trains, and gives everything back. It may be one of
+// several ranks, all of which do the same.
+func execute(ctx context.Context, o options, r *ranks, stdout, stderr io.Writer) (err error) {
 	if tell := o.tells(); tell != nil {
 		return tell(stdout)
 	}
@@ -138,11 +147,15 @@ func execute(ctx context.Context, o options, stdout, stderr io.Writer) (err erro
 			return cfg.Errorf("train.nvtx", "cannot be had: %w", err)
 		}
 	}
-	b, err := openBackend(cfg, stderr)
+	b, err := openBackend(cfg, r, stderr)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, b.queue.Close()) }()
+	if err := r.join(ctx, &cfg, b, from); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, r.close()) }()
 	among, err := contenders(o, b, cfg)
 	if err != nil {
 		return err
@@ -167,7 +180,10 @@ func execute(ctx context.Context, o options, stdout, stderr io.Writer) (err erro
 	if ctx.Err() != nil { // before anything of an earlier run is replaced
 		return errInterrupted
 	}
-	if err := cfg.CheckData(set.Train.Len()); err != nil {
+	if err := cfg.CheckData(set.Train.Len(), r.size()); err != nil {
+		return err
+	}
+	if err := r.agree("the data set", describe(set)); err != nil {
 		return err
 	}
 	if err := b.checkMemory(cfg, set, among); err != nil {
@@ -183,16 +199,16 @@ func execute(ctx context.Context, o options, stdout, stderr io.Writer) (err erro
 	if o.json { // standard output is for that alone
 		lines = stderr
 	}
-	fmt.Fprintf(lines, "%s: %s, %s of %d, batches of %d, rate %g, %s executor, %d training and %d validation images\n",
-		cfg.Name(), b.name, count(cfg.Model.NumLayers, "hidden layer"), cfg.Model.FeatDim, cfg.Train.Bsz, cfg.Train.LearningRate, cfg.Train.Executor, set.Train.Len(), set.Test.Len())
+	fmt.Fprintf(lines, "%s: %s, %s of %d, %s, rate %g, %s executor, %d training and %d validation images\n",
+		cfg.Name(), b.name, count(cfg.Model.NumLayers, "hidden layer"), cfg.Model.FeatDim, r.batches(cfg.Train.Bsz), cfg.Train.LearningRate, cfg.Train.Executor, set.Train.Len(), set.Test.Len())
 	from.print(lines)
 	s, err := newSession(b, cfg, set, among, from, lines, stderr)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, s.close()) }()
-	for _, r := range s.runners {
-		r.watch = o.report != ""
+	for _, one := range s.runners {
+		one.watch = o.report != ""
 	}
 	if err := s.begin(newFacts(cfg, b)); err != nil {
 		return errors.Join(err, s.finish(time.Now(), err))

@@ -19,7 +19,11 @@ import (
 // and the logs. In a comparison the number of driver calls is not in it either.
 func (s *session) printEpoch(r rundir.Record) {
 	line := fmt.Sprintf("epoch %d/%d  loss %.4g  val loss %.4g  val acc %.2f %%", r.Epoch, s.cfg.Train.NumEpochs, r.Loss, r.ValLoss, 100*r.ValAcc)
-	if s.cfg.Train.TimeEpoch {
+	several := s.ranks.several()
+	switch {
+	case s.cfg.Train.TimeEpoch && several:
+		line += fmt.Sprintf("  train %s ms  all-reduce %s µs a step, %.0f %% hidden", short(r.TrainMS, 1), short(r.AllReduceUS, 1), 100*hidden(r))
+	case s.cfg.Train.TimeEpoch:
 		line += fmt.Sprintf("  train %s ms  in allocator %s ms", short(r.TrainMS, 1), short(r.AllocatorMS, 2))
 	}
 	if r.Interrupted {
@@ -27,10 +31,18 @@ func (s *session) printEpoch(r rundir.Record) {
 	}
 	if len(s.runners) > 1 {
 		line = fmt.Sprintf("%-*s  %s", s.nameWidth(), r.Allocator, line)
-	} else if s.cfg.Train.TimeEpoch && !r.Interrupted {
+	} else if s.cfg.Train.TimeEpoch && !r.Interrupted && !several {
 		line += fmt.Sprintf("  driver calls %d", r.DriverCalls)
 	}
 	_ = s.bar.print(s.stdout, line+"\n") // standard output remembers its error
+}
+
+// hidden is the share of the time in all-reduces in which the GPU did other work.
+func hidden(r rundir.Record) float64 {
+	if r.AllReduceUS == 0 {
+		return 0
+	}
+	return 1 - r.ExposedUS/r.AllReduceUS
 }
 
 // nameWidth is that of the longest name of a runner.
@@ -154,6 +166,9 @@ func (s *session) printFigures(r *runner, f *figures) {
 		spread = fmt.Sprintf(" (%.1f to %.1f)", f.FastestMS, f.SlowestMS)
 	}
 	fmt.Fprintf(s.stdout, "  time      %.1f ms%s, of it validation %.1f ms, in the allocator %.2f ms\n", f.MedianMS, spread, f.ValMS, f.AllocatorMS)
+	if s.ranks.several() {
+		fmt.Fprintf(s.stdout, "  ranks     %d, all-reduce %.1f µs a step, %.0f %% of it hidden\n", s.ranks.size(), f.AllReduceUS, 100*f.Hidden)
+	}
 	fmt.Fprintf(s.stdout, "  memory    peak %s allocated, %s reserved; %.1f allocations a step\n", size(f.PeakAllocated), size(f.PeakReserved), f.AllocsPerStep)
 	fmt.Fprintf(s.stdout, "  accuracy  %.2f %% in validation, at best %.2f %%\n", 100*f.ValAcc, 100*f.BestValAcc)
 }

@@ -18,6 +18,7 @@ func newRecord(name string, e model.Epoch, before, after allocator.Stats, spent 
 		Allocator: name, Epoch: e.Number, Steps: len(e.Losses), Interrupted: e.Interrupted,
 		Loss: rundir.Nats(e.Loss()), ValLoss: rundir.Nats(e.ValLoss), ValAcc: e.ValAcc, Diverged: e.Diverged(),
 		TrainMS: milliseconds(e.Train), ValMS: milliseconds(e.Validation),
+		AllReduceUS: 1000 * milliseconds(e.AllReduce), ExposedUS: 1000 * milliseconds(e.Exposed),
 		Allocs:        after.Allocs - before.Allocs,
 		DriverCalls:   after.DriverCalls - before.DriverCalls,
 		DriverMallocs: after.DriverMallocs - before.DriverMallocs,

@@ -49,6 +49,10 @@ type figures struct {
 	SlowestMS float64 `json:"slowest_ms"`
 	ValMS     float64 `json:"val_ms"`
 
+	// Of several ranks: see rundir.Record.
+	AllReduceUS float64 `json:"all_reduce_us,omitempty"`
+	Hidden      float64 `json:"all_reduce_hidden,omitempty"` // 0 to 1
+
 	AllocatorMS        float64 `json:"allocator_ms"` // of an epoch; an estimate: see allocator.Timed
 	AllocatorUSPerStep float64 `json:"allocator_us_per_step"`
 	AllocsPerStep      float64 `json:"allocs_per_step"`
@@ -85,6 +89,8 @@ func newFigures(all []rundir.Record) *figures {
 		Epochs:   len(epochs),
 		MedianMS: ms(0.5), FastestMS: ms(0), P25MS: ms(0.25), P75MS: ms(0.75), SlowestMS: ms(1),
 		ValMS:              median(epochs, func(r rundir.Record) float64 { return r.ValMS }),
+		AllReduceUS:        median(epochs, func(r rundir.Record) float64 { return r.AllReduceUS }),
+		Hidden:             median(epochs, hidden),
 		AllocatorMS:        median(epochs, allocatorMS),
 		AllocatorUSPerStep: 1000 * perStep(allocatorMS),
 		AllocsPerStep:      perStep(func(r rundir.Record) float64 { return float64(r.Allocs) }),

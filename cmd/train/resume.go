@@ -5,6 +5,7 @@ import (
 	"io"
 	"path/filepath"
 	"slices"
+	"strconv"
 
 	"gorgonia.org/tensor"
 
@@ -122,7 +123,13 @@ func (e *earlier) check(cfg configs.Config, set data.Dataset, b *backend, stderr
 	if e == nil {
 		return nil
 	}
+	if err := e.checkRanks(cfg, b.ranks.size(), stderr); err != nil {
+		return err
+	}
 	for _, s := range settings(cfg, set, b) {
+		if s.key == ranksKey || s.key == "train.bsz" && e.ranks() != b.ranks.size() {
+			continue
+		}
 		if was := e.saved.Settings[s.key]; was != s.value {
 			return cfg.Errorf(s.key, "is %s, but %s was begun with %q and goes on bit for bit only with that", s.value, e.run.Dir, was)
 		}
@@ -135,6 +142,31 @@ func (e *earlier) check(cfg configs.Config, set data.Dataset, b *backend, stderr
 		fmt.Fprintf(stderr, "train: %s was on %s: on %s the last bits of the losses may differ\n", e.run.Dir, was.Name, b.info.Name)
 	}
 	return e.fits(cfg, set)
+}
+
+// ranks is how many trained.
+func (e *earlier) ranks() int {
+	n, err := strconv.Atoi(e.saved.Settings[ranksKey])
+	if err != nil {
+		return 1
+	}
+	return n
+}
+
+// checkRanks tells on stderr of another number of ranks, which adds up in another order. It
+// is an error where the run was interrupted within an epoch, and a step is of other rows now.
+func (e *earlier) checkRanks(cfg configs.Config, ranks int, stderr io.Writer) error {
+	was := e.ranks()
+	if was == ranks {
+		return nil
+	}
+	bsz, err := strconv.Atoi(e.saved.Settings["train.bsz"])
+	if all := bsz * was; err == nil && e.saved.Step > 0 && all != cfg.Train.Bsz*ranks {
+		return cfg.Errorf("train.bsz", "is %d on each of %s, and %s was interrupted within an epoch of batches of %d: go on with -set train.bsz=%d on as many ranks as make %d",
+			cfg.Train.Bsz, count(ranks, "rank"), e.run.Dir, all, max(all/ranks, 1), all)
+	}
+	fmt.Fprintf(stderr, "train: %s was on %s: on %d losses agree within rounding, where train.bsz times the ranks is the same\n", e.run.Dir, count(was, "rank"), ranks)
+	return nil
 }
 
 // fits returns an error if the weights are not of the model that the config describes.

@@ -68,12 +68,20 @@ func (r *runner) prepare(b *backend, set data.Dataset, verbose func(line string)
 		return err
 	}
 	r.device = device.New(b.queue, eager, cfg.Train.Fuse)
+	if b.ranks.several() {
+		if err := r.device.Join(b.ranks.comm); err != nil {
+			return err
+		}
+	}
 	opt := model.Options{
 		BatchSize:     cfg.Train.Bsz,
 		EvalBatchSize: max(cfg.Train.Bsz, evalBatchSize),
 		LearningRate:  cfg.Train.LearningRate,
 		Order:         func(epoch int) []int32 { return data.Order(set.Train.Len(), cfg.Train.Seed, epoch) },
 		Start:         r.earlier.start(),
+	}
+	if b.ranks.several() {
+		opt.Rank, opt.Ranks = b.ranks.world.Rank, b.ranks.world.Size
 	}
 	if cfg.Train.Verbose {
 		opt.VerboseEvery = verboseEvery
@@ -161,6 +169,9 @@ func (r *runner) close() error {
 	if r.trainer != nil {
 		errs = append(errs, r.trainer.Close())
 	}
+	if r.device != nil {
+		errs = append(errs, r.device.Leave())
+	}
 	for _, a := range r.allocs {
 		errs = append(errs, a.Close())
 	}
@@ -196,13 +207,14 @@ type session struct {
 	dir            string // the folder of the run or comparison; empty: none
 	stdout, stderr io.Writer
 	bar            *progress
+	ranks          *ranks // nil: there are no others
 }
 
 // newSession makes ready to train on each contender, from the beginning or where an
 // earlier run got to. Nothing is logged before begin: the logs of earlier runs are lost
 // only when all is ready.
 func newSession(b *backend, cfg configs.Config, set data.Dataset, among []contender, from *earlier, stdout, stderr io.Writer) (s *session, err error) {
-	s = &session{cfg: cfg, stdout: stdout, stderr: stderr}
+	s = &session{cfg: cfg, stdout: stdout, stderr: stderr, ranks: b.ranks}
 	defer func() {
 		if err != nil {
 			s, err = nil, errors.Join(err, s.close())
@@ -222,6 +234,9 @@ func newSession(b *backend, cfg configs.Config, set data.Dataset, among []conten
 		if err := r.prepare(b, set, s.verbose); err != nil {
 			return s, err
 		}
+	}
+	if err := s.ranks.same(0, s.runners[0].trainer.Weights, false); err != nil {
+		return s, err
 	}
 	runtime.GC() // what loading left behind is not collected in the first epoch
 	return s, nil
@@ -266,7 +281,7 @@ func (s *session) train(ctx context.Context) (err error) {
 	if err == nil && s.cfg.Train.Profile > 0 {
 		err = s.profile(ctx)
 	}
-	if err == nil {
+	if err == nil && !s.ranks.several() {
 		s.record(ctx, (*runner).recordingPath)
 	}
 	return err
@@ -277,7 +292,11 @@ func (s *session) train(ctx context.Context) (err error) {
 func (s *session) announce(ctx context.Context) (stop func() error) {
 	said := make(chan error, 1)
 	cancel := context.AfterFunc(ctx, func() {
-		said <- s.bar.print(s.stderr, "train: interrupted: finishing the step at hand; press Ctrl-C again to end now\n")
+		part := "step"
+		if s.ranks.several() { // only between epochs do all know of it
+			part = "epoch"
+		}
+		said <- s.bar.print(s.stderr, "train: interrupted: finishing the "+part+" at hand; press Ctrl-C again to end now\n")
 	})
 	return func() error {
 		if cancel() {
@@ -293,7 +312,7 @@ func (s *session) epochs(ctx context.Context) error {
 	for epoch := s.runners[0].earlier.start().Epoch; epoch < s.cfg.Train.NumEpochs; epoch++ {
 		var diverged []error
 		for i := range s.runners {
-			if ctx.Err() != nil {
+			if s.stopped(ctx) {
 				return errors.Join(append(diverged, errInterrupted)...)
 			}
 			r := s.runners[(i+epoch)%len(s.runners)]
@@ -312,6 +331,14 @@ func (s *session) epochs(ctx context.Context) error {
 	return nil
 }
 
+// stopped says whether training ends before the next epoch.
+func (s *session) stopped(ctx context.Context) bool {
+	if s.ranks.several() {
+		return s.ranks.stop
+	}
+	return ctx.Err() != nil
+}
+
 func (s *session) diverged(rec rundir.Record) error {
 	e := &divergedError{epoch: rec.Epoch, step: rec.Diverged}
 	if len(s.runners) > 1 {
@@ -327,9 +354,16 @@ func (s *session) epoch(ctx context.Context, r *runner, number int) (rundir.Reco
 	if s.cfg.Train.Nvtx {
 		kernels.PushRange(fmt.Sprintf("%s epoch %d", r, number))
 	}
-	rec, losses, err := r.epoch(ctx)
+	within := ctx
+	if s.ranks.several() {
+		within = context.WithoutCancel(ctx)
+	}
+	rec, losses, err := r.epoch(within)
 	if s.cfg.Train.Nvtx {
 		kernels.PopRange()
+	}
+	if err == nil {
+		err = s.ranks.same(number, r.trainer.Weights, ctx.Err() != nil)
 	}
 	if err != nil {
 		return rec, err

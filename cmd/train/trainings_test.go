@@ -169,7 +169,7 @@ func TestIdleQueue(t *testing.T) {
 					cfg := configs.Default()
 					cfg.Model.FeatDim, cfg.Train.NumEpochs, cfg.Train.Bsz, cfg.Train.Fuse, cfg.Train.Device = 21, 2, batch, fuse, name
 					set := blank(650, 70, 16)
-					b, err := openBackend(cfg, io.Discard)
+					b, err := openBackend(cfg, nil, io.Discard)
 					if err != nil {
 						t.Fatal(err)
 					}

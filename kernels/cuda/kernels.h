@@ -21,6 +21,7 @@ typedef struct {
 
 typedef struct {
   char name[256];
+  unsigned char uuid[16];
   int major, minor, sms, driver, runtime;
   int64_t memory, l2;
 } kernels_info;

@@ -183,7 +183,7 @@ func (d *Device) Dense(t Tensor) (*tensor.Dense, error) {
 		return nil, fmt.Errorf("device: %v has no elements of its own to copy", t)
 	}
 	h, raw := newDense(t)
-	return h, errors.Join(d.awaitAll(), d.queue.Download(raw, t.addr()))
+	return h, errors.Join(d.awaitAll(), d.queue.Download(raw, t.addr()), d.sharedErr())
 }
 
 // Free gives back a tensor made by FromDense.
@@ -238,7 +238,7 @@ func (d *Device) Elapsed(from, to int) (time.Duration, error) { return d.queue.E
 
 // Synchronize waits for all queued work and reports its faults.
 func (d *Device) Synchronize() error {
-	return errors.Join(d.awaitAll(), d.queue.Synchronize())
+	return errors.Join(d.awaitAll(), d.queue.Synchronize(), d.sharedErr())
 }
 
 // output takes a block for a result of the step.

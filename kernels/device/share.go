@@ -233,6 +233,15 @@ func (d *Device) awaitAll() error {
 	return errors.Join(errs...)
 }
 
+// sharedErr is why what the ranks share is not to be trusted: all-reduces end unfinished
+// where another rank has ended.
+func (d *Device) sharedErr() error {
+	if d.share == nil {
+		return nil
+	}
+	return d.share.comm.Err()
+}
+
 // AllReduce adds up rows of t over all ranks, in place: the queue waits for it.
 func (d *Device) AllReduce(t Tensor, row, rows int) error {
 	s := d.share

@@ -132,6 +132,9 @@ enum cudaDeviceAttr {
 };
 struct cudaDeviceProp {
   char name[256];
+  struct {
+    char bytes[16];
+  } uuid;
   size_t totalGlobalMem;
   int major, minor, multiProcessorCount, l2CacheSize;
 };

@@ -37,6 +37,7 @@ int kernels_device(kernels_info *info) {
   if (int code = done(cudaRuntimeGetVersion(&info->runtime))) return code;
   memcpy(info->name, p.name, sizeof info->name);
   info->name[sizeof info->name - 1] = 0;
+  memcpy(info->uuid, p.uuid.bytes, sizeof info->uuid);
   info->major = p.major;
   info->minor = p.minor;
   info->sms = p.multiProcessorCount;

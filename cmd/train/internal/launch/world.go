@@ -368,7 +368,9 @@ func (w *World) Leave(err error) error {
 			err = &ToldError{fmt.Sprintf("rank %d: %s", w.Rank, oneLine(err))}
 		}
 		w.end(err, nil)
-		err = w.Err() // what came of it here is not the reason
+		if first == nil || !strings.HasSuffix(first.Error(), ": "+oneLine(err)) { // else it is the same here
+			err = w.Err() // what came of it here is not the reason
+		}
 	} else {
 		for _, p := range w.peers {
 			_ = p.send(message{Kind: "bye"}) // it may be done sooner

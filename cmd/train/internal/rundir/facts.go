@@ -50,6 +50,9 @@ type Facts struct {
 	Segments  string `json:"segments,omitempty"`  // likewise: virtual, malloc, or both
 	Seed      uint64 `json:"seed"`
 
+	Ranks       int    `json:"ranks,omitempty"`       // that trained together, each on such a device; 0: one did
+	Collectives string `json:"collectives,omitempty"` // what moved data between them: "NCCL 2.27.3"
+
 	// Place is the run's in a comparison: 1 is what differences are from. 0 is a run
 	// by itself.
 	Place int `json:"place,omitempty"`

@@ -26,6 +26,11 @@ type Record struct {
 	TrainMS float64 `json:"train_ms"`
 	ValMS   float64 `json:"val_ms"`
 
+	// Of several ranks: what the all-reduces of a step took, and how long of that the GPU
+	// waited for them, in microseconds.
+	AllReduceUS float64 `json:"all_reduce_us,omitempty"`
+	ExposedUS   float64 `json:"all_reduce_exposed_us,omitempty"`
+
 	Allocs        int64   `json:"allocs"`
 	DriverCalls   int64   `json:"driver_calls"`
 	DriverMallocs int64   `json:"driver_mallocs"`

@@ -1,0 +1,352 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"gorgonia.org/tensor"
+
+	"mlpool/cmd/train/internal/launch"
+	"mlpool/configs"
+	"mlpool/kernels/collective"
+	"mlpool/kernels/device"
+	"mlpool/kernels/nccl"
+)
+
+// meetWithin is how long ranks wait for each other at the start.
+const meetWithin = 30 * time.Second
+
+// endWithin is how long a rank takes to end after another one has, at most.
+const endWithin = 15 * time.Second
+
+// ranks is what a run needs to train together with others, of which each has a GPU.
+type ranks struct {
+	env    func(string) string
+	within time.Duration
+	// ready is called before the GPU is used for the first time, and connect returns the
+	// rank's part in what moves tensors between the GPUs.
+	ready   func(launch.Place) error
+	connect func(context.Context, *launch.World) (collective.Collective, error)
+	// giveUp ends a process that others wait for no more; nil: there is none to end.
+	giveUp func()
+
+	world *launch.World
+	comm  collective.Collective
+	// moves is what moves tensors: "NCCL 2.27.3".
+	moves string
+	// stop says that a rank was interrupted: all end after the same epoch.
+	stop bool
+}
+
+// processes are the ranks of a launch, each a process with a GPU of its own.
+func processes() *ranks {
+	r := &ranks{env: os.Getenv, within: meetWithin, ready: takeGPU, giveUp: func() { os.Exit(exitFailure) }}
+	r.connect = func(ctx context.Context, w *launch.World) (collective.Collective, error) {
+		version, err := nccl.Version()
+		if err != nil {
+			return nil, err
+		}
+		r.moves = "NCCL " + nccl.VersionName(version)
+		if err := w.Agree("versions", []launch.Fact{{Key: "NCCL", Value: nccl.VersionName(version)}}, "install the same on all hosts"); err != nil {
+			return nil, err
+		}
+		return connectNCCL(ctx, w)
+	}
+	return r
+}
+
+// takeGPU makes the GPU that is a rank's the first one that CUDA sees. NCCL would wait for
+// the others where they meet already, if NCCL_COMM_ID said so to it.
+func takeGPU(p launch.Place) error {
+	const visible = "CUDA_VISIBLE_DEVICES"
+	one, err := p.VisibleDevice(os.Getenv(visible))
+	if err != nil {
+		return err
+	}
+	return errors.Join(os.Setenv(visible, one), os.Unsetenv("NCCL_COMM_ID"))
+}
+
+// connectNCCL makes a communicator, whose ID rank 0 tells the others.
+func connectNCCL(ctx context.Context, w *launch.World) (collective.Collective, error) {
+	told, err := w.Exchange("NCCL id", nil, func([][]byte) ([]byte, error) {
+		id, err := nccl.NewID()
+		return id[:], err
+	})
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, meetWithin, fmt.Errorf("not all came within %v: NCCL_DEBUG=INFO says more", meetWithin))
+	defer cancel()
+	stop := context.AfterFunc(endedContext(ctx, w), cancel)
+	defer stop()
+	comm, err := nccl.New(ctx, nccl.ID(told), w.Rank, w.Size)
+	if err != nil {
+		return nil, err // not a nil *Comm in an interface
+	}
+	return comm, nil
+}
+
+// endedContext is done when the ranks end before their time.
+func endedContext(ctx context.Context, w *launch.World) context.Context {
+	ctx, cancel := context.WithCancelCause(ctx)
+	go func() {
+		select {
+		case <-w.Ended():
+			cancel(w.Err())
+		case <-ctx.Done():
+			cancel(nil)
+		}
+	}()
+	return ctx
+}
+
+// several says whether a run has others beside it.
+func (r *ranks) several() bool { return r != nil && r.world != nil }
+
+// silent says whether a run leaves it to another rank to tell of it.
+func (r *ranks) silent() bool { return r.several() && r.world.Rank != 0 }
+
+// size is the number of ranks.
+func (r *ranks) size() int {
+	if !r.several() {
+		return 1
+	}
+	return r.world.Size
+}
+
+// execute runs f as one of the ranks that were launched, or as the only one.
+func (r *ranks) execute(ctx context.Context, o options, stdout, stderr io.Writer) (err error) {
+	place, err := launch.Find(r.env)
+	if !o.trains() {
+		if place.Rank != 0 {
+			return nil // rank 0 does it
+		}
+		return execute(ctx, o, nil, stdout, stderr)
+	}
+	if err != nil || place.Size == 1 {
+		if err == nil {
+			err = execute(ctx, o, nil, stdout, stderr)
+		}
+		return err
+	}
+	if err := o.checkRanks(place); err != nil {
+		if place.Rank != 0 { // which has found the same
+			err = &launch.ToldError{Reason: err.Error()}
+		}
+		return err
+	}
+	if r.world, err = launch.Meet(ctx, place, r.within); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	done := make(chan struct{})
+	defer close(done)
+	go r.ended(done, stderr)
+	if place.Rank != 0 {
+		stdout, stderr = io.Discard, io.Discard
+		o.json, o.csv = false, ""
+	}
+	err = execute(ctx, o, r, stdout, stderr)
+	var diverged *divergedError
+	if r.stop && interrupted(err) || errors.As(err, &diverged) { // as all others do
+		if err = errors.Join(err, r.world.Leave(nil)); place.Rank != 0 {
+			err = errors.Join(err, &launch.ToldError{Reason: "as on rank 0"})
+		}
+		return err
+	}
+	return r.world.Leave(err)
+}
+
+// ended gives a run whose ranks have ended some time to end itself.
+func (r *ranks) ended(done <-chan struct{}, stderr io.Writer) {
+	select {
+	case <-done:
+		return
+	case <-r.world.Ended():
+	}
+	if r.giveUp == nil {
+		return
+	}
+	select {
+	case <-done:
+	case <-time.After(endWithin):
+		if r.world.Rank == 0 {
+			fmt.Fprintf(stderr, "train: %s\n", oneLine(r.world.Err()))
+		}
+		r.giveUp()
+	}
+}
+
+// trains says whether the options ask for a training.
+func (o options) trains() bool {
+	return o.tells() == nil && !o.check && !o.data && o.export == "" && o.predict == "" && len(o.runs) == 0
+}
+
+// checkRanks returns an error if several ranks cannot do what is asked for.
+func (o options) checkRanks(p launch.Place) error {
+	for _, f := range []struct {
+		name string
+		set  bool
+	}{{"-compare", o.compare}, {"-report", o.report != ""}} {
+		if f.set {
+			return fmt.Errorf("%s is for one GPU, and this is one of %d ranks: leave it out", f.name, p.Size)
+		}
+	}
+	return nil
+}
+
+// begin chooses the rank's GPU, before any is looked at. It is an error if several ranks
+// cannot do what is asked for.
+func (r *ranks) begin(cfg configs.Config) error {
+	if !r.several() {
+		return nil
+	}
+	if cfg.Train.Profile > 0 {
+		return cfg.Errorf("train.profile", "is for one GPU, and this is one of %d ranks: leave it out", r.world.Size)
+	}
+	if cfg.Train.Device == "cpu" && r.ready != nil {
+		return cfg.Errorf("train.device", `is "cpu", and NCCL moves data between GPUs: start one rank, or leave it out`)
+	}
+	if r.ready == nil {
+		return nil
+	}
+	return r.ready(r.world.Place)
+}
+
+// ownKeys may differ from rank to rank.
+var ownKeys = []string{"data.data_dir", "log.log_dir", "allocator.trace"}
+
+// join connects the ranks, unless they differ in what they are to train or share a GPU.
+// What only one rank is to write is left out of the config of all others.
+func (r *ranks) join(ctx context.Context, cfg *configs.Config, b *backend, from *earlier) error {
+	if !r.several() {
+		return nil
+	}
+	start := from.start()
+	facts := []launch.Fact{
+		{Key: "the program's commit", Value: buildFacts().Commit},
+		{Key: "the device", Value: b.kind()},
+		{Key: "the precision", Value: b.precision},
+		{Key: allocatorEnv, Value: os.Getenv(allocatorEnv)},
+		{Key: "the start", Value: fmt.Sprintf("epoch %d, step %d", start.Epoch, len(start.Losses))},
+	}
+	section := ""
+	for line := range strings.Lines(string(cfg.TOML())) {
+		key, value, isKey := strings.Cut(strings.TrimSpace(line), " = ")
+		if !isKey {
+			section = strings.Trim(key, "[]")
+		} else if key = section + "." + key; !slices.Contains(ownKeys, key) {
+			facts = append(facts, launch.Fact{Key: key, Value: value})
+		}
+	}
+	if err := r.world.Agree("config", facts, "start all ranks with the same program and config"); err != nil {
+		return err
+	}
+	if r.ready != nil && !b.gpu {
+		return cfg.Errorf("train.device", "rank %d has no GPU, and NCCL moves data between GPUs: start as many ranks as there are GPUs", r.world.Rank)
+	}
+	if b.gpu {
+		if err := r.world.Differ("GPU", b.uuid, "start one rank for each GPU, with the same CUDA_VISIBLE_DEVICES for all on a host"); err != nil {
+			return err
+		}
+	}
+	if r.world.Rank != 0 {
+		cfg.Log.LogDir, cfg.Allocator.Trace = "", ""
+	}
+	comm, err := r.connect(ctx, r.world)
+	if err != nil {
+		return err
+	}
+	r.comm = comm
+	context.AfterFunc(endedContext(ctx, r.world), func() {
+		if err := r.world.Err(); err != nil {
+			comm.Abort(err)
+		}
+	})
+	return nil
+}
+
+// close frees what join took.
+func (r *ranks) close() error {
+	if r == nil || r.comm == nil {
+		return nil
+	}
+	return r.comm.Close()
+}
+
+// agree returns an error on all ranks if a fact differs.
+func (r *ranks) agree(key, value string) error {
+	if !r.several() {
+		return nil
+	}
+	return r.world.Agree(key, []launch.Fact{{Key: key, Value: value}}, "the hosts must have the same")
+}
+
+// same returns an error on all ranks unless all have these weights, bit for bit, after an
+// epoch. If any was interrupted, all know then.
+func (r *ranks) same(epoch int, weights func() ([]*tensor.Dense, error), interrupted bool) error {
+	if !r.several() {
+		return nil
+	}
+	host, err := weights()
+	if err != nil {
+		return err
+	}
+	type state struct {
+		Sum         uint32
+		Interrupted bool
+	}
+	mine, err := json.Marshal(state{checksum(host), interrupted})
+	if err != nil {
+		return err
+	}
+	answer, err := r.world.Exchange(fmt.Sprintf("end of epoch %d", epoch), mine, func(all [][]byte) ([]byte, error) {
+		var first, any state
+		for rank, text := range all {
+			if err := json.Unmarshal(text, &any); err != nil {
+				return nil, fmt.Errorf("rank %d: %w", rank, err)
+			}
+			if rank == 0 {
+				first = any
+			}
+			if any.Sum != first.Sum {
+				return nil, fmt.Errorf("after epoch %d rank %d has other weights than rank 0, CRC-32C %08x and %08x: the checkpoint before is good", epoch, rank, any.Sum, first.Sum)
+			}
+			first.Interrupted = first.Interrupted || any.Interrupted
+		}
+		return json.Marshal(first)
+	})
+	if err != nil {
+		return err
+	}
+	var all state
+	err = json.Unmarshal(answer, &all)
+	r.stop = all.Interrupted
+	return err
+}
+
+// checksum is the CRC-32C of weights.
+func checksum(weights []*tensor.Dense) (sum uint32) {
+	table := crc32.MakeTable(crc32.Castagnoli)
+	for _, w := range weights {
+		sum = crc32.Update(sum, table, device.Bytes(w.Float32s()))
+	}
+	return sum
+}
+
+// batches is how a header tells of batches.
+func (r *ranks) batches(bsz int) string {
+	if !r.several() {
+		return fmt.Sprintf("batches of %d", bsz)
+	}
+	return fmt.Sprintf("batches of %d on each of %d ranks, %d in all, over %s", bsz, r.world.Size, bsz*r.world.Size, r.moves)
+}

@@ -1,0 +1,311 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+	"unsafe"
+
+	"mlpool/cmd/train/internal/checkpoint"
+	"mlpool/cmd/train/internal/launch"
+	"mlpool/cmd/train/internal/rundir"
+	"mlpool/kernels/collective"
+)
+
+// ended is how a rank ended.
+type ended struct {
+	code           int
+	stdout, stderr string
+}
+
+// trainRanks runs the command on as many ranks, on the CPU and in this process. args are
+// those of a rank, and wrap changes its part in the all-reduces; nil: they are as they are.
+func trainRanks(t *testing.T, ctx context.Context, size int, args func(rank int) []string, wrap func(*collective.Local) collective.Collective) []ended {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, port, err := net.SplitHostPort(l.Addr().String())
+	if err := errors.Join(err, l.Close()); err != nil {
+		t.Fatal(err)
+	}
+	group := collective.NewLocal(size)
+	out := make([]ended, size)
+	var all sync.WaitGroup
+	for rank := range size {
+		list := args(rank)
+		if list == nil {
+			continue // it does not come
+		}
+		vars := map[string]string{
+			"OMPI_COMM_WORLD_RANK": fmt.Sprint(rank), "OMPI_COMM_WORLD_LOCAL_RANK": fmt.Sprint(rank),
+			"OMPI_COMM_WORLD_SIZE": fmt.Sprint(size), "OMPI_COMM_WORLD_LOCAL_SIZE": fmt.Sprint(size), "MASTER_PORT": port,
+		}
+		r := &ranks{env: func(name string) string { return vars[name] }, within: 2 * time.Second, moves: "this process"}
+		r.connect = func(context.Context, *launch.World) (collective.Collective, error) {
+			if wrap == nil {
+				return group[rank], nil
+			}
+			return wrap(group[rank]), nil
+		}
+		all.Go(func() {
+			var stdout, stderr bytes.Buffer
+			code := r.run(ctx, list, &stdout, &stderr)
+			out[rank] = ended{code, stdout.String(), stderr.String()}
+		})
+	}
+	all.Wait()
+	return out
+}
+
+// quiet checks that no rank but 0 said anything.
+func quiet(t *testing.T, all []ended) {
+	t.Helper()
+	for rank, e := range all[1:] {
+		if e.stdout != "" || e.stderr != "" {
+			t.Errorf("rank %d says %q and %q", rank+1, e.stdout, e.stderr)
+		}
+	}
+}
+
+// TestRanks trains on several ranks, whose one log is near that of one rank with all rows.
+func TestRanks(t *testing.T) {
+	t.Setenv(allocatorEnv, "")
+	for _, executor := range []string{"eager", "graph"} {
+		path, logDir := writeConfig(t, "cpu", fmt.Sprintf("executor = %q", executor))
+		losses := func(all []ended) (values []float64) {
+			t.Helper()
+			quiet(t, all)
+			for rank, e := range all {
+				if e.code != 0 || e.stderr != "" {
+					t.Fatalf("rank %d of %d: exit code %d, %s", rank, len(all), e.code, e.stderr)
+				}
+			}
+			run, err := rundir.Open(latest(t, logDir))
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := run.Losses()
+			if err != nil {
+				t.Fatal(err)
+			}
+			records, err := run.Records()
+			if err != nil || len(records) != 3 || (records[2].AllReduceUS > 0) != (len(all) > 1) {
+				t.Errorf("%d records, %v: %+v", len(records), err, records[len(records)-1])
+			}
+			if len(all) > 1 && run.Facts.Ranks != len(all) || run.Facts.Status != rundir.Done {
+				t.Errorf("the run is of %d ranks and %q", run.Facts.Ranks, run.Facts.Status)
+			}
+			for _, l := range got {
+				values = append(values, float64(l))
+			}
+			for _, r := range records {
+				values = append(values, float64(r.ValLoss), r.ValAcc)
+			}
+			return values
+		}
+		for _, size := range []int{2, 3, 4, 8} {
+			bsz := func(n int) func(int) []string {
+				return func(int) []string { return []string{"-set", fmt.Sprint("train.bsz=", n), path} }
+			}
+			all := trainRanks(t, context.Background(), size, bsz(24/size), nil)
+			if want := fmt.Sprintf("batches of %d on each of %d ranks, 24 in all, over this process", 24/size, size); !strings.Contains(all[0].stdout, want) || !strings.Contains(all[0].stdout, " hidden\n") {
+				t.Errorf("rank 0 says %q, want %q", all[0].stdout, want)
+			}
+			got := losses(all)
+			want := losses(trainRanks(t, context.Background(), 1, bsz(24), nil))
+			if len(got) != len(want) {
+				t.Fatalf("%d values, and %d of one rank", len(got), len(want))
+			}
+			for i := range got {
+				if math.Abs(got[i]-want[i]) > 1e-5 {
+					t.Fatalf("value %d on %d ranks is %v, on one %v", i, size, got[i], want[i])
+				}
+			}
+		}
+	}
+}
+
+// TestRanksEnd is every way in which a training on ranks ends before its time.
+func TestRanksEnd(t *testing.T) {
+	t.Setenv(allocatorEnv, "")
+	path, logDir := writeConfig(t, "cpu", "")
+	set := func(rank, of int, args ...string) []string {
+		if rank != of {
+			return []string{path}
+		}
+		return append(args, path)
+	}
+	for _, c := range []struct {
+		name string
+		args func(rank int) []string
+		wrap func(*collective.Local) collective.Collective
+		want string
+	}{
+		{"another key", func(rank int) []string { return set(rank, 1, "-set", "train.bsz=8") }, nil,
+			"train: train.bsz is 8 on rank 1, and 16 on rank 0: start all ranks with the same program and config\n"},
+		{"no such config", func(rank int) []string { return []string{path, "missing.toml"}[rank/2 : rank/2+1] }, nil, "train: rank 2: open missing.toml: no such file or directory\n"},
+		{"one does not come", func(rank int) []string { return [][]string{{path}, nil, {path}}[rank] }, nil, "train: rank 1 of 3 did not come to 127.0.0.1:"},
+		{"-compare", func(int) []string { return []string{"-compare", path} }, nil, "train: -compare is for one GPU, and this is one of 3 ranks: leave it out\n"},
+		{"-report", func(int) []string { return []string{"-report", filepath.Join(t.TempDir(), "x.html"), path} }, nil, "train: -report is for one GPU"},
+		{"profile", func(int) []string { return []string{"-set", "train.profile=3", path} }, nil, "-set train.profile: is for one GPU"},
+		{"too large", func(int) []string { return []string{"-set", "train.bsz=101", path} }, nil, "101 on each of 3 ranks is more than the 300 rows"},
+		{"one dies", func(int) []string { return []string{"-set", "train.checkpoint_every=1", path} }, func(l *collective.Local) collective.Collective { return &failing{Local: l, rank: 2, left: 12} },
+			"train: rank 2: epoch 2: step "},
+		{"other weights", func(int) []string { return []string{"-set", "train.checkpoint_every=1", path} }, func(l *collective.Local) collective.Collective {
+			return &failing{Local: l, rank: 1, left: 12, spoils: true}
+		},
+			"train: after epoch 2 rank 1 has other weights than rank 0, CRC-32C "},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			start := time.Now()
+			all := trainRanks(t, context.Background(), 3, c.args, c.wrap)
+			quiet(t, all)
+			if !strings.HasPrefix(all[0].stderr, c.want) && !strings.Contains(all[0].stderr, c.want) || strings.Count(all[0].stderr, "\n") != 1 {
+				t.Errorf("rank 0 says %q, want one line %q", all[0].stderr, c.want)
+			}
+			for rank, e := range all {
+				if e.code == 0 && c.args(rank) != nil {
+					t.Errorf("rank %d ends well", rank)
+				}
+			}
+			if took := time.Since(start); took > 30*time.Second {
+				t.Errorf("took %v", took)
+			}
+			if c.wrap == nil {
+				return
+			}
+			saved, err := checkpoint.Load(filepath.Join(latest(t, logDir), rundir.WeightsFile))
+			if err != nil || saved.Epoch != 1 || saved.Settings[ranksKey] != "3" {
+				t.Errorf("the checkpoint is of epoch %d and %s ranks, %v", saved.Epoch, saved.Settings[ranksKey], err)
+			}
+		})
+	}
+}
+
+// failing is a rank that fails after so many all-reduces, or has a wrong sum.
+type failing struct {
+	*collective.Local
+	rank, left int
+	spoils     bool
+}
+
+func (f *failing) AllReduce(x uintptr, n int, stream uintptr) error {
+	if f.left--; f.left != 0 || f.Rank() != f.rank {
+		return f.Local.AllReduce(x, n, stream)
+	}
+	if !f.spoils {
+		return errors.New("unhandled system error")
+	}
+	if err := f.Local.AllReduce(x, n, stream); err != nil {
+		return err
+	}
+	return f.spoil(x)
+}
+
+// TestRanksInterrupted interrupts one rank: all end after the same epoch, and the run goes
+// on on another number of ranks.
+func TestRanksInterrupted(t *testing.T) {
+	t.Setenv(allocatorEnv, "")
+	path, logDir := writeConfig(t, "cpu", "")
+	setConfig(t, path, "num_epochs = 3", "num_epochs = 1000000")
+	ctx, cancel := context.WithCancel(context.Background())
+	time.AfterFunc(300*time.Millisecond, cancel)
+	all := trainRanks(t, ctx, 2, func(int) []string { return []string{path} }, nil)
+	for rank, e := range all {
+		if e.code != exitInterrupted {
+			t.Errorf("rank %d: exit code %d, %s", rank, e.code, e.stderr)
+		}
+	}
+	quiet(t, all)
+	if !strings.HasSuffix(all[0].stderr, "train: interrupted\n") || !strings.Contains(all[0].stderr, "finishing the epoch at hand") {
+		t.Errorf("stderr %q", all[0].stderr)
+	}
+	dir := latest(t, logDir)
+	saved, err := checkpoint.Load(filepath.Join(dir, rundir.WeightsFile))
+	if err != nil || saved.Step != 0 || saved.Epoch == 0 {
+		t.Fatalf("saved after epoch %d and step %d, %v", saved.Epoch, saved.Step, err)
+	}
+	epochs := fmt.Sprint("train.num_epochs=", saved.Epoch+2)
+	for _, size := range []int{1, 2, 4} {
+		all := trainRanks(t, context.Background(), size, func(int) []string { return []string{"-resume", dir, "-set", epochs} }, nil)
+		note := fmt.Sprintf("train: %s was on 2 ranks: on %d losses agree within rounding, where train.bsz times the ranks is the same\n", dir, size)
+		if size == 2 {
+			note = ""
+		}
+		for rank, e := range all {
+			if e.code != 0 || rank == 0 && e.stderr != note {
+				t.Errorf("rank %d of %d: exit code %d, %q, want %q", rank, size, e.code, e.stderr, note)
+			}
+		}
+		run, err := rundir.Open(latest(t, logDir))
+		if err != nil || run.Facts.Epochs != saved.Epoch+2 {
+			t.Errorf("on %d ranks it has %d epochs, %v", size, run.Facts.Epochs, err)
+		}
+	}
+}
+
+// TestRanksWithoutTraining has rank 0 alone tell of what is no training.
+func TestRanksWithoutTraining(t *testing.T) {
+	t.Setenv(allocatorEnv, "")
+	path, _ := writeConfig(t, "cpu", "")
+	for _, args := range [][]string{{"-version"}, {"-list"}, {"-check", path}} {
+		all := trainRanks(t, context.Background(), 2, func(int) []string { return args }, nil)
+		quiet(t, all)
+		if all[0].code != 0 || all[0].stdout == "" || all[1].code != 0 {
+			t.Errorf("%v: %+v", args, all)
+		}
+	}
+}
+
+// TestRanksJSON has one document of all.
+func TestRanksJSON(t *testing.T) {
+	t.Setenv(allocatorEnv, "")
+	path, _ := writeConfig(t, "cpu", "")
+	all := trainRanks(t, context.Background(), 2, func(int) []string { return []string{"-json", path} }, nil)
+	quiet(t, all)
+	var got results
+	if err := json.Unmarshal([]byte(all[0].stdout), &got); err != nil || len(got.Runs) != 1 || got.Runs[0].Ranks != 2 || got.Runs[0].Figures.AllReduceUS <= 0 {
+		t.Errorf("%v, %s", err, all[0].stdout)
+	}
+}
+
+// TestHalfALaunch ends at once.
+func TestHalfALaunch(t *testing.T) {
+	r := &ranks{env: func(name string) string { return map[string]string{"WORLD_SIZE": "2"}[name] }}
+	var stdout, stderr bytes.Buffer
+	if code := r.run(context.Background(), []string{"x.toml"}, &stdout, &stderr); code != exitFailure || !strings.HasPrefix(stderr.String(), "train: half a launch: WORLD_SIZE is set") {
+		t.Errorf("exit code %d, %s", code, &stderr)
+	}
+}
+
+// TestRanksNeedGPUs has processes train on the CPU, between which nothing moves data.
+func TestRanksNeedGPUs(t *testing.T) {
+	r := processes()
+	r.world = &launch.World{Place: launch.Place{Size: 2}}
+	path, _ := writeConfig(t, "cpu", "")
+	cfg, err := options{config: path}.load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := openBackend(cfg, r, os.Stderr); err == nil || !strings.Contains(err.Error(), "NCCL moves data between GPUs") {
+		t.Error(err)
+	}
+}
+
+// spoil changes a number at an address.
+func (*failing) spoil(addr uintptr) error {
+	*(*float32)(*(*unsafe.Pointer)(unsafe.Pointer(&addr))) += 1
+	return nil
+}
