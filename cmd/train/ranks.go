@@ -231,6 +231,9 @@ func (r *ranks) join(ctx context.Context, cfg *configs.Config, b *backend, from 
 	if !r.several() {
 		return nil
 	}
+	if r.ready != nil && !b.gpu {
+		return fmt.Errorf("number %d on its host has no GPU, and NCCL moves data between GPUs: start as many ranks as there are GPUs", r.world.Local)
+	}
 	start := from.start()
 	facts := []launch.Fact{
 		{Key: "the program's commit", Value: buildFacts().Commit},
@@ -250,9 +253,6 @@ func (r *ranks) join(ctx context.Context, cfg *configs.Config, b *backend, from 
 	}
 	if err := r.world.Agree("config", facts, "start all ranks with the same program and config"); err != nil {
 		return err
-	}
-	if r.ready != nil && !b.gpu {
-		return cfg.Errorf("train.device", "rank %d has no GPU, and NCCL moves data between GPUs: start as many ranks as there are GPUs", r.world.Rank)
 	}
 	if b.gpu {
 		if err := r.world.Differ("GPU", b.uuid, "start one rank for each GPU, with the same CUDA_VISIBLE_DEVICES for all on a host"); err != nil {

@@ -1,0 +1,252 @@
+#!/usr/bin/env bash
+# Trains on several GPUs and writes down what comes of it: that it is right, how it ends
+# when something goes wrong, and how it scales. `--help` has the details.
+
+# Functions are called through others, which shellcheck does not follow.
+# shellcheck disable=SC2317,SC2119,SC2120
+set -uo pipefail
+
+readonly name=${0##*/}
+
+usage() {
+    cat <<END
+usage: $name TRAIN FOLDER [PART...]
+
+Runs TRAIN, a build of cmd/train with CUDA, on the GPUs of this machine and writes to
+FOLDER: checks.txt, failures.txt, sanitizer.txt and scaling.csv. PARTs are checks,
+failures, sanitizer and scaling; all of them unless some are named. Exits with 1 where
+something is not as it should be.
+
+  RANKS   how many GPUs; 2 if unset
+  MNIST   the folder of the data set; found or fetched if unset
+  CONFIG  a config; configs/mnist.toml if unset
+END
+}
+
+case ${1-} in -h | --help) usage; exit 0 ;; esac
+(( $# >= 2 )) || { usage >&2; exit 2; }
+train=$(realpath "$1") out=$2
+shift 2
+parts=${*:-checks failures sanitizer scaling}
+ranks=${RANKS:-2} config=${CONFIG:-configs/mnist.toml}
+mkdir -p "$out" || exit
+out=$(realpath "$out")
+work=$(mktemp -d) || exit
+trap 'rm -rf "$work"' EXIT
+bad=0
+
+common=(-set log.log_dir="$work/logs" -set train.precision=tf32)
+[[ ${MNIST-} ]] && common+=(-set data.data_dir="$MNIST")
+
+# one ARGUMENT... trains on one GPU, several N ARGUMENT... on N.
+one() { "$train" "${common[@]}" "$@" "$config"; }
+several() {
+    local n=$1
+    shift
+    mpirun --allow-run-as-root --oversubscribe -np "$n" "$train" "${common[@]}" "$@" "$config"
+}
+
+# start R N ARGUMENT... starts a rank of N as mpirun would, but nobody ends it when another
+# one ends. finish waits for all that were started, and returns what rank 0 did.
+start() {
+    local r=$1 n=$2
+    shift 2
+    OMPI_COMM_WORLD_RANK=$r OMPI_COMM_WORLD_LOCAL_RANK=$r OMPI_COMM_WORLD_SIZE=$n OMPI_COMM_WORLD_LOCAL_SIZE=$n \
+        MASTER_PORT=$port "$train" "${common[@]}" "$@" "$config" &
+    started[r]=$!
+}
+finish() {
+    local i code
+    for (( i = 0; i < 600; i++ )); do
+        [[ $(jobs -r) ]] || break
+        sleep 0.1
+    done
+    [[ $(jobs -r) ]] && echo "a rank hangs" && kill -KILL "${started[@]}"
+    wait "${started[0]}"
+    code=$?
+    wait
+    return "$code"
+}
+
+say() { printf '%s\n' "$*" | tee -a "$file"; }
+# verdict WHAT COMMAND... says whether a command succeeds.
+verdict() {
+    local what=$1
+    shift
+    if "$@" > "$work/verdict" 2>&1; then
+        say "ok    $what"
+    else
+        say "WRONG $what: $(tail -n 3 "$work/verdict" | tr '\n' ' ')"
+        bad=1
+    fi
+}
+
+losses() { cp "$work/logs/train_losses.txt" "$work/$1"; }
+# near A B: losses that differ by no more than rounding makes of them.
+near() { paste "$work/$1" "$work/$2" | awk '{ d = $1 - $2; if (d < 0) d = -d; if (d > m) m = d } END { print "largest difference", m; exit !(NR && m < 2e-3) }'; }
+# trains NAME COMMAND...: the losses of a training.
+trains() {
+    local to=$1
+    shift
+    "$@" && losses "$to"
+}
+
+checks() {
+    file=$out/checks.txt
+    : > "$file"
+    local exact=(-set train.precision=3xtf32 -set train.num_epochs=3)
+    verdict "$ranks ranks train" trains eager several "$ranks" "${exact[@]}"
+    cat "$work/verdict" >> "$file"
+    verdict "the same again" trains again several "$ranks" "${exact[@]}"
+    verdict "the same losses, bit for bit" cmp "$work/eager" "$work/again"
+    verdict "from graphs" trains graph several "$ranks" "${exact[@]}" -set train.executor=graph
+    verdict "the same losses from graphs, bit for bit" cmp "$work/eager" "$work/graph"
+    verdict "unfused" trains unfused several "$ranks" "${exact[@]}" -set train.fuse=false
+    verdict "unfused losses are near" near eager unfused
+    verdict "one rank with all rows" trains one one "${exact[@]}" -set train.bsz=$((64 * ranks))
+    verdict "its losses are near" near eager one
+    verdict "a large model from graphs" several "$ranks" -set model.feat_dim=2048 -set train.bsz=1000 -set train.num_epochs=3 -set train.executor=graph
+    cat "$work/verdict" >> "$file"
+    for kind in plan cuda; do
+        for executor in eager graph; do
+            ALLOCATOR_TYPE=$kind verdict "$kind allocator, $executor" trains kind several "$ranks" "${exact[@]}" -set train.executor="$executor"
+            verdict "its losses, bit for bit" cmp "$work/eager" "$work/kind"
+        done
+    done
+    verdict "on with one rank" "$train" -resume "$work/logs/latest" -set train.num_epochs=5
+    verdict "and with $ranks again" mpirun --allow-run-as-root --oversubscribe -np "$ranks" "$train" -resume "$work/logs/latest" -set train.num_epochs=7
+    if type torchrun > "$work/verdict" 2>&1; then
+        verdict "torchrun" torchrun --no-python --nproc_per_node "$ranks" "$train" "${common[@]}" -set train.num_epochs=1 "$config"
+    fi
+}
+
+# ends WHAT WANT COMMAND...: a command ends with an error, in which there is WANT.
+ends() {
+    local what=$1 want=$2 began=$SECONDS
+    shift 2
+    say "# $what"
+    port=$((20000 + RANDOM % 10000)) started=()
+    if "$@" > "$work/ends" 2>&1; then
+        say "WRONG it ended well"
+        bad=1
+    fi
+    say "$(grep -a '^train: ' "$work/ends")"
+    if grep -qaF "$want" "$work/ends" && ! grep -qa 'a rank hangs' "$work/ends"; then
+        say "ok    after $((SECONDS - began)) s"
+    else
+        say "WRONG after $((SECONDS - began)) s, want: $want"
+        tail -n 20 "$work/ends" | tee -a "$file"
+        bad=1
+    fi
+}
+
+half() { WORLD_SIZE=2 one; }
+alone() { start 0 2; finish; }
+one_gpu() {
+    export CUDA_VISIBLE_DEVICES=0
+    start 0 2
+    start 1 2
+    unset CUDA_VISIBLE_DEVICES
+    finish
+}
+others() {
+    start 0 2
+    start 1 2 -set train.bsz=32
+    finish
+}
+# signalled SIGNAL EXECUTOR: rank 1 gets a signal in the midst of a training.
+signalled() {
+    local long=(-set train.num_epochs=100000 -set train.checkpoint_every=1 -set train.executor="$2")
+    start 0 2 "${long[@]}"
+    start 1 2 "${long[@]}"
+    sleep 15
+    kill "-$1" "${started[1]}"
+    finish
+}
+
+failures() {
+    file=$out/failures.txt
+    : > "$file"
+    ends "half a launch" "half a launch: WORLD_SIZE is set" half
+    ends "a rank that never comes" "rank 1 of 2 did not come" alone
+    ends "two ranks on one GPU" "rank 0 and rank 1 are both on the GPU" one_gpu
+    ends "different configs" "train.bsz is 32 on rank 1, and 64 on rank 0" others
+    ends "more ranks than GPUs" "has no GPU" several $(($(nvidia-smi -L | wc -l) + 1))
+    local executor
+    for executor in eager graph; do
+        ends "a rank is killed, $executor" "rank 1 is gone" signalled KILL "$executor"
+        verdict "its checkpoint goes on" "$train" -resume "$work/logs/latest" \
+            -set train.num_epochs=$(($(wc -l < "$work/logs/latest/metrics.jsonl") + 2))
+        ends "a rank is interrupted, $executor" "train: interrupted" signalled TERM "$executor"
+    done
+}
+
+sanitizer() {
+    file=$out/sanitizer.txt
+    : > "$file"
+    if ! type compute-sanitizer > "$work/verdict" 2>&1; then
+        say "no compute-sanitizer here"
+        return
+    fi
+    for tool in memcheck racecheck; do
+        for executor in eager graph; do
+            verdict "$tool, $executor" timeout 200 mpirun --allow-run-as-root --oversubscribe -np "$ranks" \
+                compute-sanitizer --tool "$tool" --error-exitcode 9 "$train" "${common[@]}" \
+                -set model.feat_dim=128 -set train.bsz=2000 -set train.num_epochs=1 -set train.executor="$executor" "$config"
+            grep -a 'ERROR SUMMARY\|RACECHECK SUMMARY' "$work/verdict" >> "$file"
+        done
+    done
+}
+
+# field FILE NAME: a column of a table of one row.
+field() { awk -F, -v name="$2" 'NR == 1 { for (i = 1; i <= NF; i++) if ($i == name) at = i } NR == 2 { print $at }' "$1"; }
+
+scaling() {
+    file=$out/scaling.txt
+    : > "$file"
+    local csv=$out/scaling.csv
+    echo 'feat_dim,bsz,ranks,precision,executor,median_ms,val_ms,images_per_s,all_reduce_us,all_reduce_hidden' > "$csv"
+    # width, rows of one GPU that trains alone, and of each of several.
+    while read -r width alone each precision; do
+        for executor in eager graph; do
+            for n in 1 "$ranks"; do
+                local bsz=$alone run=one
+                (( n > 1 )) && bsz=$each run="several $n"
+                # shellcheck disable=SC2086 # run is a word or two
+                if ! $run -set train.precision="$precision" -set model.feat_dim="$width" -set train.bsz="$bsz" \
+                    -set train.num_epochs=30 -set train.executor="$executor" -csv "$work/table.csv" > "$work/run" 2>&1; then
+                    say "WRONG $width × $bsz on $n: $(tail -n 3 "$work/run" | tr '\n' ' ')"
+                    bad=1
+                    continue
+                fi
+                local ms val
+                ms=$(field "$work/table.csv" median_ms) val=$(field "$work/table.csv" val_ms)
+                printf '%s,%s,%s,%s,%s,%s,%s,%s,%s,%s\n' "$width" "$bsz" "$n" "$precision" "$executor" "$ms" "$val" \
+                    "$(awk -v ms="$ms" -v val="$val" 'BEGIN { printf "%.0f", 6e7 / (ms - val) }')" \
+                    "$(field "$work/table.csv" all_reduce_us)" "$(field "$work/table.csv" all_reduce_hidden)" >> "$csv"
+            done
+        done
+    done <<END
+2048 4096 4096 tf32
+4096 8192 $((8192 / ranks)) tf32
+2048 4096 $((4096 / ranks)) tf32
+2048 1024 1024 tf32
+4096 4096 4096 tf32
+784 64 $((64 / ranks)) 3xtf32
+784 64 64 3xtf32
+784 1024 1024 3xtf32
+784 4096 4096 3xtf32
+END
+    cat "$csv"
+}
+
+for part in $parts; do
+    case $part in
+    checks) checks ;;
+    failures) failures ;;
+    sanitizer) sanitizer ;;
+    scaling) scaling ;;
+    *) printf '%s: no part %s; see --help\n' "$name" "$part" >&2; exit 2 ;;
+    esac
+done
+exit "$bad"
