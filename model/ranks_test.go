@@ -12,6 +12,7 @@ import (
 
 	"mlpool/allocator"
 	"mlpool/data"
+	"mlpool/kernels"
 	"mlpool/kernels/collective"
 	"mlpool/kernels/device"
 	"mlpool/model"
@@ -38,8 +39,12 @@ func trainRank(name string, c collective.Collective, train, test model.Set, feat
 	b := backends[slices.Index(hostBackends(), name)]
 	var alloc, captured allocator.Allocator
 	open := map[string]func() (allocator.Allocator, error){
-		"pool":   func() (allocator.Allocator, error) { return allocator.NewPool(device.NewHostDriver(), allocator.PoolOptions{}) },
-		"plan":   func() (allocator.Allocator, error) { return allocator.NewPlan(device.NewHostDriver(), allocator.PoolOptions{}) },
+		"pool": func() (allocator.Allocator, error) {
+			return allocator.NewPool(device.NewHostDriver(), allocator.PoolOptions{})
+		},
+		"plan": func() (allocator.Allocator, error) {
+			return allocator.NewPlan(device.NewHostDriver(), allocator.PoolOptions{})
+		},
 		"malloc": func() (allocator.Allocator, error) { return allocator.NewMalloc(device.NewHostDriver()), nil },
 	}
 	if alloc, err = open[b.kind](); err != nil {
@@ -224,4 +229,68 @@ func TestRankOptions(t *testing.T) {
 			t.Errorf("rank %d of %d trains", c[0], c[1])
 		}
 	}
+}
+
+// mirror is a rank of two, of which the other has the same numbers.
+type mirror struct{}
+
+func (mirror) Rank() int   { return 0 }
+func (mirror) Size() int   { return 2 }
+func (mirror) Err() error  { return nil }
+func (mirror) Abort(error) {}
+func (mirror) Close() error {
+	return nil
+}
+
+func (mirror) AllReduce(x uintptr, n int, stream uintptr) error {
+	if stream != 0 {
+		return kernels.Stream(stream).Axpy(x, x, 1, n)
+	}
+	return new(device.HostQueue).Axpy(x, x, 1, n)
+}
+
+// TestMirroredRank trains one rank of two on every backend, beside a rank on the CPU: its
+// lane and its queue wait for each other, within graphs and without. Steps are of more
+// buckets than one.
+func TestMirroredRank(t *testing.T) {
+	const rows, features, batch, epochs = 35, 784, 4, 2
+	train, test := blobs(rows, features, 1), blobs(9, features, 2)
+	opt := options(rows, batch)
+	opt.Ranks = 2
+	weights := model.Weights(features, 1030, 3, 5)
+	var want []model.Epoch
+	onEveryBackend(t, func(t *testing.T, l lab) {
+		d := l.device(plain)
+		if err := d.Join(mirror{}); err != nil {
+			t.Fatal(err)
+		}
+		trainer, err := model.NewTrainer(d, train, test, weights, opt)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []model.Epoch
+		for range epochs {
+			e, err := trainer.Epoch(context.Background())
+			if err != nil {
+				t.Fatal(err)
+			}
+			got = append(got, e)
+		}
+		if want == nil {
+			want = got
+		}
+		for i, e := range got {
+			if e.AllReduce <= 0 || e.Exposed < 0 || e.Exposed > e.AllReduce || math.Abs(e.ValLoss-want[i].ValLoss) > 1e-4 {
+				t.Errorf("epoch %d: all-reduce %v, of it exposed %v, validation loss %v, want %v", i+1, e.AllReduce, e.Exposed, e.ValLoss, want[i].ValLoss)
+			}
+			for step, loss := range e.Losses {
+				if math.Abs(float64(loss-want[i].Losses[step])) > 1e-4 {
+					t.Errorf("epoch %d, step %d: loss %v, want %v", i+1, step+1, loss, want[i].Losses[step])
+				}
+			}
+		}
+		if err := errors.Join(trainer.Close(), d.Leave()); err != nil {
+			t.Error(err)
+		}
+	})
 }
