@@ -15,10 +15,10 @@ import (
 	"syscall"
 	"time"
 
-	"mlpool/cmd/train/internal/launch"
 	"mlpool/configs"
 	"mlpool/data"
 	"mlpool/kernels"
+	"mlpool/kernels/collective/launch"
 )
 
 // Exit codes, beside 0. A run that a signal ended has 128 and the signal's number,

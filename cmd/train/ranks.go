@@ -14,9 +14,9 @@ import (
 
 	"gorgonia.org/tensor"
 
-	"mlpool/cmd/train/internal/launch"
 	"mlpool/configs"
 	"mlpool/kernels/collective"
+	"mlpool/kernels/collective/launch"
 	"mlpool/kernels/device"
 	"mlpool/kernels/nccl"
 )

@@ -17,9 +17,9 @@ import (
 	"unsafe"
 
 	"mlpool/cmd/train/internal/checkpoint"
-	"mlpool/cmd/train/internal/launch"
 	"mlpool/cmd/train/internal/rundir"
 	"mlpool/kernels/collective"
+	"mlpool/kernels/collective/launch"
 )
 
 // ended is how a rank ended.
