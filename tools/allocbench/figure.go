@@ -55,7 +55,7 @@ func (o options) redraw() error {
 	if err != nil {
 		return err
 	}
-	known := append(scenarios(), scenario{name: replayName, doc: "recorded requests, replayed"})
+	known := append(scenarios(), scenario{name: replayName, doc: "recorded requests, replayed"}, scenario{name: allReduceName, doc: "an all-reduce, by where its memory comes from"})
 	var names []string
 	var there []scenario
 	for _, r := range rows {
@@ -108,6 +108,9 @@ func drawScenario(path, title, subtitle string, rate bool, rows []row) error {
 	}
 	unit := rows[0].Unit
 	time := figure{label: "host time a " + unit + ", mean", text: timeText, tick: timeText, value: func(r row) float64 { return r.Mean }}
+	if unit == allReduceUnit {
+		time.label = "GPU time an all-reduce, mean"
+	}
 	if rate {
 		time = figure{label: unit + "s a second, of all threads", text: countText, tick: countText, value: func(r row) float64 { return r.PerSecond }}
 	}

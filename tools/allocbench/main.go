@@ -27,6 +27,7 @@ import (
 
 	"mlpool/allocator"
 	"mlpool/kernels"
+	"mlpool/kernels/collective/launch"
 
 	"mlpool/tools/allocbench/traces"
 )
@@ -59,6 +60,8 @@ func main() {
 	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr, thisMachine)
 	switch {
 	case err == nil, errors.Is(err, flag.ErrHelp):
+	case errors.As(err, new(*launch.ToldError)):
+		os.Exit(1) // rank 0 says it
 	case errors.Is(err, context.Canceled):
 		fmt.Fprintln(os.Stderr, "allocbench: interrupted: what is shown was measured before")
 		os.Exit(130)
@@ -123,6 +126,9 @@ func parse(args []string, stderr io.Writer) (options, error) {
 
 // selection is what the options choose.
 func (o options) selection() ([]scenario, []contender, error) {
+	if o.scenarios == allReduceName { // on sources of memory, not on allocators
+		return []scenario{{name: allReduceName, doc: allReduceDoc}}, nil, nil
+	}
 	all := scenarios()
 	list := o.scenarios
 	if o.trace != "" || o.traces != "" {
@@ -166,6 +172,16 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer, open func
 	if o.draw != "" {
 		return o.redraw()
 	}
+	var place launch.Place
+	if o.scenarios == allReduceName {
+		if place, err = takePlace(); err != nil {
+			return err
+		}
+		if place.Rank != 0 {
+			stdout, stderr = io.Discard, io.Discard
+			o.csv, o.plots = "", ""
+		}
+	}
 	chosen, allocators, err := o.selection()
 	if err != nil {
 		return err
@@ -197,7 +213,11 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer, open func
 		notes = append(notes, "-quick: too few operations for figures")
 	}
 	s.table.printf("%s\n", strings.Join(notes, "\n"))
-	measureErr := s.measureAll(ctx, chosen)
+	measure := func() error { return s.measureAll(ctx, chosen) }
+	if o.scenarios == allReduceName {
+		measure = func() error { return s.allReduce(ctx, place) }
+	}
+	measureErr := measure()
 	rows := append(s.rows, with...)
 	errs := []error{measureErr, s.table.err, s.writeReport(ctx)}
 	if o.csv != "" && !o.check {
@@ -230,7 +250,10 @@ func (o options) compare(rows []row) error {
 func list(w io.Writer) error {
 	var b strings.Builder
 	b.WriteString("scenarios:\n")
-	for _, s := range append(scenarios(), scenario{name: replayName, doc: "the requests in a file; see -trace and -traces"}) {
+	for _, s := range append(scenarios(),
+		scenario{name: replayName, doc: "the requests in a file; see -trace and -traces"},
+		scenario{name: allReduceName, doc: allReduceDoc + "; alone"},
+	) {
 		fmt.Fprintf(&b, "  %-14s %s\n", s.name, s.doc)
 	}
 	b.WriteString("allocators:\n")

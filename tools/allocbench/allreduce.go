@@ -1,0 +1,373 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"mlpool/allocator"
+	"mlpool/allocator/cudadriver"
+	"mlpool/kernels"
+	"mlpool/kernels/collective/launch"
+	"mlpool/kernels/nccl"
+)
+
+// allReduceName is a scenario by itself: it takes several processes, and what it compares
+// is where the memory of an all-reduce comes from.
+const (
+	allReduceName = "allreduce"
+	allReduceUnit = "all-reduce"
+	allReduceDoc  = "an all-reduce over several GPUs, on memory from here and there (mpirun -np 2 allocbench -scenario allreduce)"
+)
+
+// A ring is a rank's part in all-reduces that are timed.
+type ring struct {
+	launch.Place
+	// exchange is that of a launch.World.
+	exchange func(what string, mine []byte, decide func(all [][]byte) ([]byte, error)) ([]byte, error)
+	// times does n all-reduces of so many floats one after the other, and returns what the
+	// device took for all of them.
+	times   func(addr uintptr, floats, n int) (time.Duration, error)
+	sources []source
+}
+
+// A source is where the memory of an all-reduce comes from. Its open returns it with what
+// gives it back.
+type source struct {
+	name string
+	open func(bytes int64) (addr uintptr, done func() error, err error)
+}
+
+// allReduceSizes are those of one number, of the gradients of the README's models, and
+// powers of two.
+var allReduceSizes = []int64{4, 4 * kib, 64 * kib, 256 * kib, mib, 4 * mib, 9_899_008, 16 * mib, 64 * mib, 256 * mib}
+
+// allReduces measures every source at every size, the sources in turn, and returns rows on
+// rank 0, each the median of the runs. A source that some rank cannot have has none: told
+// says why.
+func (r ring) allReduces(ctx context.Context, sizes []int64, runs int, quick bool, told func(string)) (rows []row, err error) {
+	out := map[string]bool{} // sources that cannot be had
+	for _, bytes := range sizes {
+		found := make([][]float64, len(r.sources))
+		n := 2 * int(max(10, min(500, (256*mib)/bytes)))
+		if quick {
+			n = 2
+		}
+		for range runs {
+			for i, s := range r.sources {
+				if out[s.name] {
+					continue
+				}
+				if err := r.agreed("interruption", ctx.Err()); err != nil {
+					return rows, errors.Join(err, ctx.Err())
+				}
+				addr, done, err := s.open(bytes)
+				if refused := r.agreed("memory of "+s.name, err); refused != nil {
+					out[s.name] = true
+					told(fmt.Sprintf("%s: %v", s.name, refused))
+					if err == nil {
+						err = done()
+						if err != nil {
+							return rows, err
+						}
+					}
+					continue
+				}
+				_, first := r.times(addr, int(bytes/4), max(n/10, 1)) // which connects, and warms up
+				took, err := r.times(addr, int(bytes/4), n)
+				if err := r.agreed("all-reduce", errors.Join(first, err, done())); err != nil {
+					return rows, err
+				}
+				found[i] = append(found[i], float64(took)/float64(n))
+			}
+		}
+		for i, s := range r.sources {
+			if len(found[i]) == 0 || r.Rank != 0 {
+				continue
+			}
+			slices.Sort(found[i])
+			middle := found[i][len(found[i])/2]
+			rows = append(rows, row{
+				Scenario: allReduceName, Case: sizeName(bytes), Allocator: s.name, Unit: allReduceUnit, Ops: int64(n), Runs: len(found[i]),
+				Mean: middle, P50: math.NaN(), P99: math.NaN(), P999: math.NaN(), PerSecond: 1e9 / middle, PeakLive: bytes,
+				DriverCalls: math.NaN(), GoAllocs: math.NaN(),
+			})
+		}
+	}
+	return rows, nil
+}
+
+// agreed is the first error of any rank, or nil.
+func (r ring) agreed(what string, err error) error {
+	text := ""
+	if err != nil {
+		text = err.Error()
+	}
+	answer, failed := r.exchange(what, []byte(text), func(all [][]byte) ([]byte, error) {
+		for rank, text := range all {
+			if len(text) > 0 {
+				return json.Marshal(fmt.Sprintf("rank %d: %s", rank, text))
+			}
+		}
+		return json.Marshal("")
+	})
+	if failed != nil {
+		return failed
+	}
+	if err := json.Unmarshal(answer, &text); err != nil || text == "" {
+		return err
+	}
+	return errors.New(text)
+}
+
+// takePlace is the place among the ranks that were launched, whose GPU becomes the first
+// one that CUDA sees.
+func takePlace() (launch.Place, error) {
+	place, err := launch.Find(os.Getenv)
+	if err != nil {
+		return place, err
+	}
+	if place.Size == 1 {
+		return place, fmt.Errorf("scenario %s is of several GPUs: mpirun -np 2 allocbench -scenario %s", allReduceName, allReduceName)
+	}
+	const visible = "CUDA_VISIBLE_DEVICES"
+	one, err := place.VisibleDevice(os.Getenv(visible))
+	return place, errors.Join(err, os.Setenv(visible, one), os.Unsetenv("NCCL_COMM_ID"))
+}
+
+// allReduce is the scenario, as one of the ranks that were launched. Rank 0 has the rows.
+func (s *session) allReduce(ctx context.Context, place launch.Place) error {
+	if err := kernels.Available(); err != nil {
+		return err
+	}
+	world, err := launch.Meet(ctx, place, 30*time.Second)
+	if err != nil {
+		return err
+	}
+	return world.Leave(s.rankOf(ctx, world))
+}
+
+func (s *session) rankOf(ctx context.Context, world *launch.World) (err error) {
+	told, err := world.Exchange("NCCL id", nil, func([][]byte) ([]byte, error) {
+		id, err := nccl.NewID()
+		return id[:], err
+	})
+	if err != nil {
+		return err
+	}
+	meet, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	comm, err := nccl.New(meet, nccl.ID(told), world.Rank, world.Size)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, comm.Close()) }()
+	watched, stop := context.WithCancel(ctx)
+	defer stop()
+	go func() {
+		select {
+		case <-world.Ended():
+			comm.Abort(world.Err())
+		case <-watched.Done():
+		}
+	}()
+	stream, err := kernels.NewStream()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, stream.Close()) }()
+	var marks [2]kernels.Event
+	for i := range marks {
+		if marks[i], err = kernels.NewEvent(); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, marks[i].Close()) }()
+	}
+	r := ring{Place: world.Place, exchange: world.Exchange, sources: sources(comm, stream.Handle())}
+	r.times = func(addr uintptr, floats, n int) (time.Duration, error) {
+		if err := errors.Join(stream.Fill(addr, 0, 4*floats), marks[0].Record(stream)); err != nil {
+			return 0, err
+		}
+		for range n {
+			if err := comm.AllReduce(addr, floats, stream.Handle()); err != nil {
+				return 0, err
+			}
+		}
+		if err := errors.Join(marks[1].Record(stream), stream.Synchronize(), comm.Err()); err != nil {
+			return 0, err
+		}
+		return marks[1].Since(marks[0])
+	}
+	if names := s.options.allocators; names != "" {
+		if r.sources, err = choose("allocator", names, r.sources, func(s source) string { return s.name }); err != nil {
+			return err
+		}
+	}
+	sizes := slices.DeleteFunc(slices.Clone(allReduceSizes), func(bytes int64) bool { return !strings.Contains(sizeName(bytes), s.cases) })
+	version, err := nccl.Version()
+	if err != nil {
+		return err
+	}
+	if world.Rank == 0 {
+		s.table.printf("%d ranks, NCCL %s\n", world.Size, nccl.VersionName(version))
+		s.table.heading(allReduceName, allReduceDoc)
+	}
+	rows, err := r.allReduces(ctx, sizes, s.runs, s.quick, func(why string) {
+		if world.Rank == 0 {
+			s.table.printf("%s\n", why)
+		}
+	})
+	for _, one := range rows {
+		s.table.row(one)
+	}
+	s.rows = append(s.rows, rows...)
+	return err
+}
+
+// sources are all there are. What is registered is registered before the clock starts.
+func sources(comm *nccl.Comm, stream allocator.Stream) []source {
+	plain := func(open func() (allocator.Allocator, error)) func(int64) (uintptr, func() error, error) {
+		return func(bytes int64) (uintptr, func() error, error) {
+			a, err := open()
+			if err != nil {
+				return 0, nil, err
+			}
+			b, err := a.Alloc(bytes, stream, "all-reduce")
+			if err != nil {
+				return 0, nil, errors.Join(err, a.Close())
+			}
+			return b.Addr, func() error { return errors.Join(a.Free(b, stream), a.Close()) }, nil
+		}
+	}
+	pool := func(d allocator.Driver, segments string) func() (allocator.Allocator, error) {
+		return func() (allocator.Allocator, error) {
+			return allocator.NewPool(d, allocator.PoolOptions{Segments: segments})
+		}
+	}
+	ncclMemory := func(bytes int64) (uintptr, func() error, error) {
+		addr, err := nccl.Alloc(bytes)
+		return addr, func() error { return nccl.Free(addr) }, err
+	}
+	driver := cudadriver.Driver{}
+	malloc := plain(func() (allocator.Allocator, error) { return allocator.NewMalloc(driver), nil })
+	async := plain(func() (allocator.Allocator, error) {
+		p, err := cudadriver.NewMemPool()
+		return allocator.NewAsync(p), err
+	})
+	virtual := plain(pool(driver, allocator.SegmentsVirtual))
+	segments := &registering{Driver: driver, register: comm.Register}
+	windows := &registering{Driver: ncclDriver{driver}, register: comm.RegisterWindow}
+	return []source{
+		{"cudaMalloc", malloc},
+		{"cudaMalloc, registered", registered(malloc, comm.Register)},
+		{"cudaMallocAsync", async},
+		{"cudaMallocAsync, registered", registered(async, comm.Register)},
+		{"pool, malloc segments", plain(pool(driver, allocator.SegmentsMalloc))},
+		{"pool, registered segments", plain(pool(segments, allocator.SegmentsMalloc))},
+		{"pool, virtual segments", virtual},
+		{"pool, virtual, registered", registered(virtual, comm.Register)},
+		{"ncclMemAlloc", ncclMemory},
+		{"ncclMemAlloc, registered", registered(ncclMemory, comm.Register)},
+		{"ncclMemAlloc, window", registered(ncclMemory, comm.RegisterWindow)},
+		{"pool, segments are windows", plain(pool(windows, allocator.SegmentsMalloc))},
+		{"plan, slab is a window", planned(windows, stream)},
+	}
+}
+
+// registered is memory that is registered block by block.
+func registered(open func(int64) (uintptr, func() error, error), register func(uintptr, int64) (func() error, error)) func(int64) (uintptr, func() error, error) {
+	return func(bytes int64) (uintptr, func() error, error) {
+		addr, done, err := open(bytes)
+		if err != nil {
+			return 0, nil, err
+		}
+		deregister, err := register(addr, bytes)
+		if err != nil {
+			return 0, nil, errors.Join(err, done())
+		}
+		return addr, func() error { return errors.Join(deregister(), done()) }, nil
+	}
+}
+
+// planned is a block of a step that is replayed: all ranks have the same plan, and so the
+// same place in their slabs.
+func planned(d allocator.Driver, stream allocator.Stream) func(int64) (uintptr, func() error, error) {
+	return func(bytes int64) (addr uintptr, done func() error, err error) {
+		p, err := allocator.NewPlan(d, allocator.PoolOptions{Segments: allocator.SegmentsMalloc})
+		if err != nil {
+			return 0, nil, err
+		}
+		defer func() {
+			if err != nil {
+				err = errors.Join(err, p.Close())
+			}
+		}()
+		const steps = 5 // after which a step that repeats itself is planned
+		for step := range steps {
+			if err := p.Begin("step", stream); err != nil {
+				return 0, nil, err
+			}
+			output, err := p.Alloc(bytes/2, stream, "output")
+			if err != nil {
+				return 0, nil, err
+			}
+			b, err := p.Alloc(bytes, stream, "all-reduce")
+			if err != nil {
+				return 0, nil, err
+			}
+			done = func() error { return errors.Join(p.Free(b, stream), p.Free(output, stream), p.End()) }
+			if addr = b.Addr; step < steps-1 {
+				if err := done(); err != nil {
+					return 0, nil, err
+				}
+			}
+		}
+		end := done
+		return addr, func() error { return errors.Join(end(), p.Close()) }, nil
+	}
+}
+
+// registering is a driver whose memory is registered as it comes: a pool's segments once.
+type registering struct {
+	allocator.Driver
+	register func(uintptr, int64) (func() error, error)
+	undo     map[uintptr]func() error
+}
+
+// Malloc and Free: see [allocator.Driver].
+func (r *registering) Malloc(bytes int64) (uintptr, error) {
+	addr, err := r.Driver.Malloc(bytes)
+	if err != nil {
+		return 0, err
+	}
+	undo, err := r.register(addr, bytes)
+	if err != nil {
+		return 0, errors.Join(err, r.Driver.Free(addr))
+	}
+	if r.undo == nil {
+		r.undo = map[uintptr]func() error{}
+	}
+	r.undo[addr] = undo
+	return addr, nil
+}
+
+func (r *registering) Free(addr uintptr) error {
+	undo := r.undo[addr]
+	if undo == nil {
+		return r.Driver.Free(addr)
+	}
+	delete(r.undo, addr)
+	return errors.Join(undo(), r.Driver.Free(addr))
+}
+
+// ncclDriver is a driver whose memory is ncclMemAlloc's.
+type ncclDriver struct{ allocator.Driver }
+
+func (ncclDriver) Malloc(bytes int64) (uintptr, error) { return nccl.Alloc(bytes) }
+func (ncclDriver) Free(addr uintptr) error             { return nccl.Free(addr) }

@@ -1,0 +1,149 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"mlpool/allocator"
+	"mlpool/kernels/collective/launch"
+)
+
+// TestAllReduces measures on two ranks whose clocks say what the time is. Of the sources
+// rank 1 cannot have one, which both then leave out.
+func TestAllReduces(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := l.Addr().String()
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	var rows [2][]row
+	var said [2][]string
+	var errs [2]error
+	open := make([]int, 2)
+	var all sync.WaitGroup
+	for rank := range 2 {
+		all.Go(func() {
+			world, err := launch.Meet(context.Background(), launch.Place{Rank: rank, Size: 2, Address: address}, 20*time.Second)
+			if err != nil {
+				errs[rank] = err
+				return
+			}
+			get := func(refused bool) func(int64) (uintptr, func() error, error) {
+				return func(bytes int64) (uintptr, func() error, error) {
+					if refused {
+						return 0, nil, errors.New("unsupported")
+					}
+					open[rank]++
+					return uintptr(bytes), func() error { open[rank]--; return nil }, nil
+				}
+			}
+			r := ring{Place: world.Place, exchange: world.Exchange, sources: []source{{"one", get(false)}, {"two", get(rank == 1)}}}
+			r.times = func(addr uintptr, floats, n int) (time.Duration, error) {
+				if int(addr) != 4*floats {
+					return 0, errors.New("not the memory that was asked for")
+				}
+				return time.Duration(n*floats) * time.Microsecond, nil
+			}
+			rows[rank], err = r.allReduces(context.Background(), []int64{4, 4 * kib}, 3, true, func(why string) { said[rank] = append(said[rank], why) })
+			errs[rank] = world.Leave(err)
+		})
+	}
+	all.Wait()
+	if err := errors.Join(errs[:]...); err != nil {
+		t.Fatal(err)
+	}
+	if len(rows[1]) != 0 || len(rows[0]) != 2 || rows[0][0].Mean != 1e3 || rows[0][1].Mean != 1024e3 || rows[0][1].Case != "4 KiB" || rows[0][1].Runs != 3 {
+		t.Errorf("rows %+v", rows)
+	}
+	if want := []string{"two: rank 1: unsupported"}; !slices.Equal(said[0], want) || !slices.Equal(said[1], want) || open[0]+open[1] != 0 {
+		t.Errorf("said %q, %v blocks are left", said, open)
+	}
+}
+
+// TestRegistering has a pool register each of its segments once, and a plan place a block
+// at the same distance from the beginning of its slab on all ranks.
+func TestRegistering(t *testing.T) {
+	var places []uintptr
+	for range 2 {
+		d := newNull()
+		var live []uintptr
+		calls := 0
+		r := &registering{Driver: d, register: func(addr uintptr, bytes int64) (func() error, error) {
+			calls++
+			live = append(live, addr)
+			return func() error {
+				live = slices.DeleteFunc(live, func(a uintptr) bool { return a == addr })
+				return nil
+			}, nil
+		}}
+		pool, err := allocator.NewPool(r, allocator.PoolOptions{Segments: allocator.SegmentsMalloc})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 100 {
+			b, err := pool.Alloc(1000, 0, "x")
+			if err == nil {
+				err = pool.Free(b, 0)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		if calls != 1 || len(live) != 1 {
+			t.Errorf("%d registrations, %d live", calls, len(live))
+		}
+		addr, done, err := planned(r, 0)(mib)
+		if err != nil {
+			t.Fatal(err)
+		}
+		slab := slices.Max(slices.DeleteFunc(slices.Clone(live), func(a uintptr) bool { return a > addr }))
+		places = append(places, addr-slab)
+		if err := errors.Join(done(), pool.Close(), d.Close()); err != nil || len(live) != 0 {
+			t.Errorf("%v, %d registrations are left", err, len(live))
+		}
+	}
+	if places[0] != places[1] {
+		t.Errorf("the block lies at %d and %d of the slab", places[0], places[1])
+	}
+	refuses := &registering{Driver: newNull(), register: func(uintptr, int64) (func() error, error) { return nil, errors.New("refused") }}
+	if _, err := refuses.Malloc(mib); err == nil || !strings.Contains(err.Error(), "refused") {
+		t.Error(err)
+	}
+}
+
+// TestAllReduceAlone says how the scenario is started.
+func TestAllReduceAlone(t *testing.T) {
+	var out bytes.Buffer
+	err := run(context.Background(), []string{"-scenario", "allreduce"}, &out, &out, nullMachine)
+	if err == nil || !strings.Contains(err.Error(), "mpirun -np 2 allocbench -scenario allreduce") {
+		t.Error(err)
+	}
+}
+
+// TestAllReducePicture draws figures as the scenario writes them.
+func TestAllReducePicture(t *testing.T) {
+	var rows []row
+	for _, bytes := range allReduceSizes {
+		for _, s := range sources(nil, 0) {
+			rows = append(rows, row{Scenario: allReduceName, Case: sizeName(bytes), Allocator: s.name, Unit: allReduceUnit, Mean: float64(bytes) + 1e4, PeakLive: bytes})
+		}
+	}
+	dir := t.TempDir()
+	if err := drawAll(dir, "somewhere", []scenario{{name: allReduceName, doc: allReduceDoc}}, rows); err != nil {
+		t.Fatal(err)
+	}
+	if found, err := filepath.Glob(filepath.Join(dir, "allreduce_time*.png")); err != nil || len(found) == 0 {
+		t.Errorf("%v, %v", found, err)
+	}
+}
