@@ -13,13 +13,15 @@ usage() {
 usage: $name TRAIN FOLDER [PART...]
 
 Runs TRAIN, a build of cmd/train with CUDA, on the GPUs of this machine and writes to
-FOLDER: checks.txt, failures.txt, sanitizer.txt and scaling.csv. PARTs are checks,
-failures, sanitizer and scaling; all of them unless some are named. Exits with 1 where
-something is not as it should be.
+FOLDER: checks.txt, failures.txt, sanitizer.txt, scaling.csv, ctas.csv, and with
+ALLOCBENCH allreduce.csv and its picture. PARTs are checks, failures, sanitizer, scaling,
+ctas and allreduce; all of them unless some are named. Exits with 1 where something is not
+as it should be.
 
-  RANKS   how many GPUs; 2 if unset
-  MNIST   the folder of the data set; found or fetched if unset
-  CONFIG  a config; configs/mnist.toml if unset
+  RANKS       how many GPUs; 2 if unset
+  MNIST       the folder of the data set; found or fetched if unset
+  CONFIG      a config; configs/mnist.toml if unset
+  ALLOCBENCH  a build of tools/allocbench with CUDA
 END
 }
 
@@ -27,7 +29,7 @@ case ${1-} in -h | --help) usage; exit 0 ;; esac
 (( $# >= 2 )) || { usage >&2; exit 2; }
 train=$(realpath "$1") out=$2
 shift 2
-parts=${*:-checks failures sanitizer scaling}
+parts=${*:-checks failures sanitizer scaling ctas allreduce}
 ranks=${RANKS:-2} config=${CONFIG:-configs/mnist.toml}
 mkdir -p "$out" || exit
 out=$(realpath "$out")
@@ -201,30 +203,34 @@ sanitizer() {
 # field FILE NAME: a column of a table of one row.
 field() { awk -F, -v name="$2" 'NR == 1 { for (i = 1; i <= NF; i++) if ($i == name) at = i } NR == 2 { print $at }' "$1"; }
 
+# measure CSV RUN BSZ NOTE ARGUMENT...: a line about a training that RUN starts.
+measure() {
+    local csv=$1 run=$2 bsz=$3 note=$4 ms val
+    shift 4
+    # shellcheck disable=SC2086 # run is a word or two
+    if ! $run "$@" -set train.bsz="$bsz" -set train.num_epochs=30 -csv "$work/table.csv" > "$work/run" 2>&1; then
+        say "WRONG $note, $bsz rows a GPU: $(tail -n 3 "$work/run" | tr '\n' ' ')"
+        bad=1
+        return
+    fi
+    ms=$(field "$work/table.csv" median_ms) val=$(field "$work/table.csv" val_ms)
+    printf '%s,%s,%s,%s,%s,%s,%s\n' "$note" "$bsz" "$ms" "$val" "$(awk -v ms="$ms" -v val="$val" 'BEGIN { printf "%.0f", 6e7 / (ms - val) }')" \
+        "$(field "$work/table.csv" all_reduce_us)" "$(field "$work/table.csv" all_reduce_hidden)" | tee -a "$csv"
+}
+
+readonly columns=bsz,median_ms,val_ms,images_per_s,all_reduce_us,all_reduce_hidden
+
 scaling() {
     file=$out/scaling.txt
     : > "$file"
-    local csv=$out/scaling.csv
-    echo 'feat_dim,bsz,ranks,precision,executor,median_ms,val_ms,images_per_s,all_reduce_us,all_reduce_hidden' > "$csv"
+    echo "feat_dim,precision,executor,ranks,$columns" | tee "$out/scaling.csv"
     # width, rows of one GPU that trains alone, and of each of several.
+    local width alone each precision executor
     while read -r width alone each precision; do
         for executor in eager graph; do
-            for n in 1 "$ranks"; do
-                local bsz=$alone run=one
-                (( n > 1 )) && bsz=$each run="several $n"
-                # shellcheck disable=SC2086 # run is a word or two
-                if ! $run -set train.precision="$precision" -set model.feat_dim="$width" -set train.bsz="$bsz" \
-                    -set train.num_epochs=30 -set train.executor="$executor" -csv "$work/table.csv" > "$work/run" 2>&1; then
-                    say "WRONG $width × $bsz on $n: $(tail -n 3 "$work/run" | tr '\n' ' ')"
-                    bad=1
-                    continue
-                fi
-                local ms val
-                ms=$(field "$work/table.csv" median_ms) val=$(field "$work/table.csv" val_ms)
-                printf '%s,%s,%s,%s,%s,%s,%s,%s,%s,%s\n' "$width" "$bsz" "$n" "$precision" "$executor" "$ms" "$val" \
-                    "$(awk -v ms="$ms" -v val="$val" 'BEGIN { printf "%.0f", 6e7 / (ms - val) }')" \
-                    "$(field "$work/table.csv" all_reduce_us)" "$(field "$work/table.csv" all_reduce_hidden)" >> "$csv"
-            done
+            local set=(-set model.feat_dim="$width" -set train.precision="$precision" -set train.executor="$executor")
+            measure "$out/scaling.csv" one "$alone" "$width,$precision,$executor,1" "${set[@]}" < /dev/null
+            measure "$out/scaling.csv" "several $ranks" "$each" "$width,$precision,$executor,$ranks" "${set[@]}" < /dev/null
         done
     done <<END
 2048 4096 4096 tf32
@@ -237,7 +243,36 @@ scaling() {
 784 1024 1024 3xtf32
 784 4096 4096 3xtf32
 END
-    cat "$csv"
+}
+
+# With fewer CTAs an all-reduce takes longer, and what it hides behind has more SMs.
+ctas() {
+    file=$out/ctas.txt
+    : > "$file"
+    echo "most_ctas,feat_dim,executor,$columns" | tee "$out/ctas.csv"
+    local n width executor
+    for n in '' 2 4 8 16; do
+        for width in 2048 4096; do
+            for executor in eager graph; do
+                [[ $n ]] && export NCCL_MAX_CTAS=$n
+                measure "$out/ctas.csv" "several $ranks" 4096 "${n:-default},$width,$executor" \
+                    -set model.feat_dim="$width" -set train.precision=tf32 -set train.executor="$executor"
+                unset NCCL_MAX_CTAS
+            done
+        done
+    done
+}
+
+allreduce() {
+    file=$out/allreduce.txt
+    : > "$file"
+    if [[ ! ${ALLOCBENCH-} ]]; then
+        say "no ALLOCBENCH"
+        return
+    fi
+    mpirun --allow-run-as-root --oversubscribe -np "$ranks" "$ALLOCBENCH" -scenario allreduce \
+        -csv "$out/allreduce.csv" -plots "$out" 2>&1 | tee -a "$file"
+    (( PIPESTATUS[0] == 0 )) || bad=1
 }
 
 for part in $parts; do
@@ -246,6 +281,8 @@ for part in $parts; do
     failures) failures ;;
     sanitizer) sanitizer ;;
     scaling) scaling ;;
+    ctas) ctas ;;
+    allreduce) allreduce ;;
     *) printf '%s: no part %s; see --help\n' "$name" "$part" >&2; exit 2 ;;
     esac
 done

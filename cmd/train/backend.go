@@ -50,6 +50,9 @@ func openBackend(cfg configs.Config, r *ranks, stderr io.Writer) (*backend, erro
 		return cpu, nil
 	}
 	if err := kernels.Available(); err != nil {
+		if err := r.needGPU(err); err != nil {
+			return nil, err
+		}
 		if cfg.Train.Device == "cuda" {
 			return nil, cfg.Errorf("train.device", `"cuda" cannot be had: %w; "auto" would train on the CPU`, err)
 		}

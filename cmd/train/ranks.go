@@ -222,6 +222,14 @@ func (r *ranks) begin(cfg configs.Config) error {
 	return r.ready(r.world.Place)
 }
 
+// needGPU is the error of a rank that cannot have the GPU it would need.
+func (r *ranks) needGPU(err error) error {
+	if !r.several() || r.ready == nil {
+		return nil
+	}
+	return fmt.Errorf("number %d on its host has no GPU, and NCCL moves data between GPUs: start as many ranks as there are GPUs: %w", r.world.Local, err)
+}
+
 // ownKeys may differ from rank to rank.
 var ownKeys = []string{"data.data_dir", "log.log_dir", "allocator.trace"}
 
@@ -230,9 +238,6 @@ var ownKeys = []string{"data.data_dir", "log.log_dir", "allocator.trace"}
 func (r *ranks) join(ctx context.Context, cfg *configs.Config, b *backend, from *earlier) error {
 	if !r.several() {
 		return nil
-	}
-	if r.ready != nil && !b.gpu {
-		return fmt.Errorf("number %d on its host has no GPU, and NCCL moves data between GPUs: start as many ranks as there are GPUs", r.world.Local)
 	}
 	start := from.start()
 	facts := []launch.Fact{

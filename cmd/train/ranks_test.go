@@ -293,7 +293,14 @@ func TestHalfALaunch(t *testing.T) {
 // TestRanksNeedGPUs has processes train on the CPU, between which nothing moves data.
 func TestRanksNeedGPUs(t *testing.T) {
 	r := processes()
-	r.world = &launch.World{Place: launch.Place{Size: 2}}
+	r.ready = func(launch.Place) error { return nil }
+	if err := r.needGPU(errors.New("none")); err != nil {
+		t.Errorf("alone: %v", err)
+	}
+	r.world = &launch.World{Place: launch.Place{Size: 2, Local: 1}}
+	if err := r.needGPU(errors.New("none")); err == nil || !strings.HasPrefix(err.Error(), "number 1 on its host has no GPU") {
+		t.Error(err)
+	}
 	path, _ := writeConfig(t, "cpu", "")
 	cfg, err := options{config: path}.load()
 	if err != nil {

@@ -362,7 +362,7 @@ func (s *session) epoch(ctx context.Context, r *runner, number int) (rundir.Reco
 	if s.cfg.Train.Nvtx {
 		kernels.PopRange()
 	}
-	if err == nil {
+	if err == nil && s.ranks.several() {
 		err = s.ranks.same(number, r.trainer.Weights, ctx.Err() != nil)
 	}
 	if err != nil {

@@ -23,7 +23,7 @@ import (
 const (
 	allReduceName = "allreduce"
 	allReduceUnit = "all-reduce"
-	allReduceDoc  = "an all-reduce over several GPUs, on memory from here and there (mpirun -np 2 allocbench -scenario allreduce)"
+	allReduceDoc  = "an all-reduce over several GPUs, by where its memory comes from"
 )
 
 // A ring is a rank's part in all-reduces that are timed.

@@ -55,7 +55,7 @@ func (o options) redraw() error {
 	if err != nil {
 		return err
 	}
-	known := append(scenarios(), scenario{name: replayName, doc: "recorded requests, replayed"}, scenario{name: allReduceName, doc: "an all-reduce, by where its memory comes from"})
+	known := append(scenarios(), scenario{name: replayName, doc: "recorded requests, replayed"}, scenario{name: allReduceName, doc: allReduceDoc})
 	var names []string
 	var there []scenario
 	for _, r := range rows {

@@ -252,7 +252,7 @@ func list(w io.Writer) error {
 	b.WriteString("scenarios:\n")
 	for _, s := range append(scenarios(),
 		scenario{name: replayName, doc: "the requests in a file; see -trace and -traces"},
-		scenario{name: allReduceName, doc: allReduceDoc + "; alone"},
+		scenario{name: allReduceName, doc: allReduceDoc + ": mpirun -np 2 allocbench -scenario allreduce"},
 	) {
 		fmt.Fprintf(&b, "  %-14s %s\n", s.name, s.doc)
 	}

@@ -363,6 +363,9 @@ func (w *World) Leave(err error) error {
 		return err
 	}
 	if err != nil {
+		if told := new(ToldError); w.Rank == 0 && errors.As(err, &told) {
+			err = errors.New(told.Reason) // as a collective of goroutines has it of another rank
+		}
 		first := w.Err()
 		if first == nil && w.Rank != 0 {
 			err = &ToldError{fmt.Sprintf("rank %d: %s", w.Rank, oneLine(err))}
