@@ -111,9 +111,6 @@ func endedContext(ctx context.Context, w *launch.World) context.Context {
 // several says whether a run has others beside it.
 func (r *ranks) several() bool { return r != nil && r.world != nil }
 
-// silent says whether a run leaves it to another rank to tell of it.
-func (r *ranks) silent() bool { return r.several() && r.world.Rank != 0 }
-
 // size is the number of ranks.
 func (r *ranks) size() int {
 	if !r.several() {

@@ -85,8 +85,8 @@ func TestPort(t *testing.T) {
 	if a, b := of("SLURM_JOB_ID=1", "SLURM_STEP_ID=1"), of("SLURM_JOB_ID=1", "SLURM_STEP_ID=2"); a == b {
 		t.Errorf("port %s of two steps", a)
 	}
-	if of() != of() {
-		t.Error("two ports of one parent")
+	if a, b := of(), of(); a != b {
+		t.Errorf("ports %s and %s of one parent", a, b)
 	}
 }
 
