@@ -34,6 +34,8 @@ CUresult cuTensorMapEncodeTiled(CUtensorMap *, int type, cuuint32_t rank, void *
 
 // cudadriver_symbol returns the function of a name, or a null pointer.
 extern "C" void *cudadriver_symbol(const char *name);
+// nccl_function is the same for NCCL, whose functions are cudadriver_symbol's as well.
+void *nccl_function(const char *name);
 
 // What allocators call, by way of package cudadriver. What is not said returns as the CUDA
 // function of its name. Streams are not waited for there, but by cuMemUnmap here: an event

@@ -8,6 +8,7 @@
 
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <memory>
@@ -151,6 +152,14 @@ cudaError_t emulator::launch(cudaStream_t s, const void *kernel, Grid grid) {
   return cudaSuccess;
 }
 
+void emulator::queue(cudaStream_t s, std::function<void()> work) {
+  Lock lock(one_at_a_time);
+  enqueue(s, [work] {
+    emulator::finish();
+    work();
+  });
+}
+
 cudaError_t cudaGetLastError() { return std::exchange(last_error, cudaSuccess); }
 
 const char *cudaGetErrorName(cudaError_t e) {
@@ -175,6 +184,9 @@ cudaError_t cudaGetDeviceCount(int *n) { return *n = 1, cudaSuccess; }
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int) {
   *p = {};
   snprintf(p->name, sizeof p->name, "emulated GPU");
+  // A process that is given another GPU has another one.
+  const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+  p->uuid.bytes[15] = char(visible ? atoi(visible) : 0);
   p->totalGlobalMem = CARD, p->major = 9, p->multiProcessorCount = 132, p->l2CacheSize = 50 << 20;
   return cudaSuccess;
 }

@@ -204,6 +204,8 @@ void give_context();
 // launch submits a grid of a kernel on a stream, or adds it to the graph that is captured
 // there. What it returns is the last error too.
 cudaError_t launch(cudaStream_t, const void *kernel, Grid);
+// queue puts work on a stream, or adds it to the graph that is captured there.
+void queue(cudaStream_t, std::function<void()> work);
 // allow lets a kernel have so much dynamic shared memory.
 cudaError_t allow(const void *kernel, int bytes);
 

@@ -84,6 +84,7 @@ void *cudadriver_symbol(const char *name) {
   };
 #undef FUNCTION
   if (!strcmp(name, "cuTensorMapEncodeTiled")) return getenv("EMULATOR_WITHOUT_TMA") ? nullptr : generic(cuTensorMapEncodeTiled);
+  if (!strncmp(name, "nccl", 4)) return nccl_function(name);
   auto at = functions.find(name);
   return at == functions.end() ? nullptr : at->second;
 }

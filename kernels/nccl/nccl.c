@@ -54,14 +54,20 @@ static struct {
 
 static char none[256];
 
+// cudadriver_symbol is that of a program with an emulated driver: see allocator/cudadriver.
+__attribute__((weak)) void *cudadriver_symbol(const char *name);
+
+static void *library;
+
+static void *symbol(const char *name) { return library ? dlsym(library, name) : cudadriver_symbol(name); }
+
 static void load(void) {
-  void *library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
-  if (!library) {
+  if (!cudadriver_symbol && !(library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL))) {
     const char *why = dlerror();
     snprintf(none, sizeof none, "%s", why ? why : "libnccl.so.2 cannot be loaded");
     return;
   }
-#define FIND(name, ...) *(void **)&nccl.name = dlsym(library, #name);
+#define FIND(name, ...) *(void **)&nccl.name = symbol(#name);
   FUNCTIONS(FIND)
   FIND(ncclGetErrorString)
   FIND(ncclGetLastError)
