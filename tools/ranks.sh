@@ -83,7 +83,7 @@ verdict() {
     fi
 }
 
-losses() { cp "$work/logs/train_losses.txt" "$work/$1"; }
+losses() { cp "$work/logs/latest/train_losses.txt" "$work/$1"; }
 # near A B: losses that differ by no more than rounding makes of them.
 near() { paste "$work/$1" "$work/$2" | awk '{ d = $1 - $2; if (d < 0) d = -d; if (d > m) m = d } END { print "largest difference", m; exit !(NR && m < 2e-3) }'; }
 # trains NAME COMMAND...: the losses of a training.

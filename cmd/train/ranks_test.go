@@ -9,6 +9,7 @@ import (
 	"math"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -20,6 +21,7 @@ import (
 	"mlpool/cmd/train/internal/rundir"
 	"mlpool/kernels/collective"
 	"mlpool/kernels/collective/launch"
+	"mlpool/kernels/kerneltest"
 )
 
 // ended is how a rank ended.
@@ -315,4 +317,67 @@ func TestRanksNeedGPUs(t *testing.T) {
 func (*failing) spoil(addr uintptr) error {
 	*(*float32)(*(*unsafe.Pointer)(unsafe.Pointer(&addr))) += 1
 	return nil
+}
+
+// TestRankProcesses trains on two emulated GPUs, each of a process, in every way; on real
+// GPUs tools/ranks.sh does.
+func TestRankProcesses(t *testing.T) {
+	if !kerneltest.Emulated() {
+		t.Skip("needs emulated GPUs, of which there are as many as processes")
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, port, err := net.SplitHostPort(l.Addr().String())
+	if err := errors.Join(err, l.Close()); err != nil {
+		t.Fatal(err)
+	}
+	path, logDir := writeConfig(t, "cuda", "")
+	start := func(ranks int, args ...string) (said string, err error) {
+		var all sync.WaitGroup
+		out, errs := make([]bytes.Buffer, ranks), make([]error, ranks)
+		for rank := range ranks {
+			cmd := exec.Command(os.Args[0], append(args, path)...)
+			cmd.Env = append(os.Environ(), asTrain+"=1", allocatorEnv+"=", fmt.Sprint("RANK=", rank), fmt.Sprint("LOCAL_RANK=", rank),
+				fmt.Sprint("WORLD_SIZE=", ranks), "MASTER_ADDR=127.0.0.1", "MASTER_PORT="+port)
+			cmd.Stdout, cmd.Stderr = &out[rank], &out[rank]
+			all.Go(func() { errs[rank] = cmd.Run() })
+		}
+		all.Wait()
+		for rank := 1; rank < ranks; rank++ {
+			if out[rank].Len() > 0 {
+				t.Errorf("rank %d says %q", rank, &out[rank])
+			}
+		}
+		return out[0].String(), errors.Join(errs...)
+	}
+	losses := func(ranks int, args ...string) []float32 {
+		said, err := start(ranks, args...)
+		if err != nil {
+			t.Fatalf("%v: %v\n%s", args, err, said)
+		}
+		run, err := rundir.Open(latest(t, logDir))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := run.Losses()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got
+	}
+	eager := losses(2)
+	if graph := losses(2, "-set", "train.executor=graph"); agreement(graph, eager) != "identical" {
+		t.Errorf("losses of graphs %s", agreement(graph, eager))
+	}
+	for i, one := range losses(1, "-set", "train.bsz=32") {
+		if math.Abs(float64(one-eager[i])) > 1e-4 {
+			t.Fatalf("loss %d of two ranks is %v, of one %v", i, eager[i], one)
+		}
+	}
+	t.Setenv("CUDA_VISIBLE_DEVICES", "3")
+	if said, err := start(2); err == nil || !strings.Contains(said, "train: rank 0 and rank 1 are both on the GPU GPU-00000000-0000-0000-0000-000000000003: start one rank for each GPU") {
+		t.Errorf("two ranks on one GPU: %v, %s", err, said)
+	}
 }
