@@ -15,6 +15,10 @@ func (Filler) Differing(addr uintptr, value uint32, bytes int64, stream uintptr)
 	return Stream(stream).differing(addr, value, bytes)
 }
 
+// Checksum waits for the stream's work, and returns a sum of so many bytes in words of 4, in
+// which each counts by its place as well: package ref has the formula.
+func (s Stream) Checksum(addr uintptr, bytes int64) (uint64, error) { return s.checksum(addr, bytes) }
+
 // Spin keeps the stream busy for a number of cycles of the GPU, at most 2e9 or
 // about a second, with a kernel of one thread.
 func (s Stream) Spin(cycles int64) error { return s.spin(cycles) }

@@ -1,13 +1,16 @@
 package kernels_test
 
 import (
+	"encoding/binary"
 	"errors"
+	"math"
 	"testing"
 
 	"mlpool/allocator"
 	"mlpool/allocator/cudadriver"
 	"mlpool/kernels"
 	"mlpool/kernels/kerneltest"
+	"mlpool/kernels/ref"
 )
 
 var _ allocator.Filler = kernels.Filler{}
@@ -105,5 +108,55 @@ func TestDifferingConcurrently(t *testing.T) {
 		if err := <-errs; err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// TestChecksum compares with the reference: another bit, or the same bits elsewhere, are
+// another sum.
+func TestChecksum(t *testing.T) {
+	seen := map[uint64]string{ref.Checksum(nil): "nothing"}
+	note := func(name string, x []float32) {
+		sum := ref.Checksum(x)
+		if was, there := seen[sum]; there {
+			t.Errorf("%s has the sum of %s", name, was)
+		}
+		seen[sum] = name
+	}
+	x := make([]float32, 100_003)
+	note("zeros", x)
+	x[7] = 1
+	note("a one", x)
+	x[7], x[8] = 0, 1
+	note("a one elsewhere", x)
+	x[8] = math.Float32frombits(1 << 31)
+	note("a negative zero", x)
+	note("a part", x[:100_002])
+	kerneltest.RequireGPU(t)
+	s, err := kernels.NewStream()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var d cudadriver.Driver
+	addr, err := d.Malloc(4 * int64(len(x)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw := make([]byte, 4*len(x))
+	for i, v := range x {
+		binary.LittleEndian.PutUint32(raw[4*i:], math.Float32bits(v))
+	}
+	if err := s.Upload(addr, raw); err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range []int{0, 1, 9, 4096, len(x)} {
+		if sum, err := s.Checksum(addr, 4*int64(n)); sum != ref.Checksum(x[:n]) || err != nil {
+			t.Errorf("%d numbers: %016x, %v, want %016x", n, sum, err, ref.Checksum(x[:n]))
+		}
+	}
+	if _, err := s.Checksum(addr, 3); err == nil {
+		t.Error("a checksum of 3 bytes")
+	}
+	if err := errors.Join(d.Free(addr), s.Close()); err != nil {
+		t.Error(err)
 	}
 }

@@ -183,6 +183,12 @@ func (s Stream) differing(addr uintptr, value uint32, bytes int64) (int64, error
 	return int64(n), err
 }
 
+func (s Stream) checksum(addr uintptr, bytes int64) (uint64, error) {
+	var sum C.uint64_t
+	err := check("Checksum", C.kernels_checksum(&sum, s.c(), C.uintptr_t(addr), C.int64_t(bytes)))
+	return uint64(sum), err
+}
+
 func (s Stream) spin(cycles int64) error {
 	return check("Spin", C.kernels_spin(s.c(), C.int64_t(cycles)))
 }

@@ -38,7 +38,8 @@ func (Stream) fillWords(addr uintptr, value uint32, bytes int64) error { return 
 func (Stream) differing(addr uintptr, value uint32, bytes int64) (int64, error) {
 	return 0, ErrNoCUDA
 }
-func (Stream) spin(cycles int64) error { return ErrNoCUDA }
+func (Stream) checksum(addr uintptr, bytes int64) (uint64, error) { return 0, ErrNoCUDA }
+func (Stream) spin(cycles int64) error                            { return ErrNoCUDA }
 
 func (Stream) beginCapture() error        { return ErrNoCUDA }
 func (Stream) endCapture() (Graph, error) { return 0, ErrNoCUDA }

@@ -124,6 +124,18 @@ func (m *MLP[T]) Weights() ([]*tensor.Dense, error) {
 	return host, nil
 }
 
+// Checksum is a sum of the bits of all weights.
+func (m *MLP[T]) Checksum() (all uint64, err error) {
+	for _, w := range m.weights {
+		sum, err := m.ops.Checksum(w)
+		if err != nil {
+			return 0, err
+		}
+		all = 31*all + sum
+	}
+	return all, nil
+}
+
 // Close frees the weights.
 func (m *MLP[T]) Close() error {
 	var errs []error

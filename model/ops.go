@@ -66,6 +66,8 @@ type Ops[T any] interface {
 	Write(t T, h *tensor.Dense) error
 	// Dense copies a tensor back, after the work queued so far.
 	Dense(t T) (*tensor.Dense, error)
+	// Checksum is a sum of the bits of a tensor, after the work queued so far.
+	Checksum(t T) (uint64, error)
 	Free(t T) error
 
 	// Mark notes when the work queued so far is done, Elapsed the time from

@@ -419,6 +419,10 @@ func (s split[T]) score(results []float32) (loss, accuracy float64) {
 // Weights copies the weights as they are now to the host.
 func (t *Trainer[T]) Weights() ([]*tensor.Dense, error) { return t.mlp.Weights() }
 
+// Checksum is a sum of the bits of the weights as they are now, by which ranks can tell
+// that they have the same.
+func (t *Trainer[T]) Checksum() (uint64, error) { return t.mlp.Checksum() }
+
 // Close frees what the trainer holds on the device, and what was kept of it to
 // replay.
 func (t *Trainer[T]) Close() error {

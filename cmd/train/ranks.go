@@ -5,19 +5,15 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"io"
 	"os"
 	"slices"
 	"strings"
 	"time"
 
-	"gorgonia.org/tensor"
-
 	"mlpool/configs"
 	"mlpool/kernels/collective"
 	"mlpool/kernels/collective/launch"
-	"mlpool/kernels/device"
 	"mlpool/kernels/nccl"
 )
 
@@ -295,19 +291,19 @@ func (r *ranks) agree(key, value string) error {
 
 // same returns an error on all ranks unless all have these weights, bit for bit, after an
 // epoch. If any was interrupted, all know then.
-func (r *ranks) same(epoch int, weights func() ([]*tensor.Dense, error), interrupted bool) error {
+func (r *ranks) same(epoch int, checksum func() (uint64, error), interrupted bool) error {
 	if !r.several() {
 		return nil
 	}
-	host, err := weights()
+	sum, err := checksum()
 	if err != nil {
 		return err
 	}
 	type state struct {
-		Sum         uint32
+		Sum         uint64
 		Interrupted bool
 	}
-	mine, err := json.Marshal(state{checksum(host), interrupted})
+	mine, err := json.Marshal(state{sum, interrupted})
 	if err != nil {
 		return err
 	}
@@ -321,7 +317,7 @@ func (r *ranks) same(epoch int, weights func() ([]*tensor.Dense, error), interru
 				first = any
 			}
 			if any.Sum != first.Sum {
-				return nil, fmt.Errorf("after epoch %d rank %d has other weights than rank 0, CRC-32C %08x and %08x: the checkpoint before is good", epoch, rank, any.Sum, first.Sum)
+				return nil, fmt.Errorf("after epoch %d rank %d has other weights than rank 0, of checksums %016x and %016x: the checkpoint before is good", epoch, rank, any.Sum, first.Sum)
 			}
 			first.Interrupted = first.Interrupted || any.Interrupted
 		}
@@ -334,15 +330,6 @@ func (r *ranks) same(epoch int, weights func() ([]*tensor.Dense, error), interru
 	err = json.Unmarshal(answer, &all)
 	r.stop = all.Interrupted
 	return err
-}
-
-// checksum is the CRC-32C of weights.
-func checksum(weights []*tensor.Dense) (sum uint32) {
-	table := crc32.MakeTable(crc32.Castagnoli)
-	for _, w := range weights {
-		sum = crc32.Update(sum, table, device.Bytes(w.Float32s()))
-	}
-	return sum
 }
 
 // batches is how a header tells of batches.

@@ -168,7 +168,7 @@ func TestRanksEnd(t *testing.T) {
 		{"other weights", func(int) []string { return []string{"-set", "train.checkpoint_every=1", path} }, func(l *collective.Local) collective.Collective {
 			return &failing{Local: l, rank: 1, left: 12, spoils: true}
 		},
-			"train: after epoch 2 rank 1 has other weights than rank 0, CRC-32C "},
+			"train: after epoch 2 rank 1 has other weights than rank 0, of checksums "},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			start := time.Now()

@@ -235,7 +235,7 @@ func newSession(b *backend, cfg configs.Config, set data.Dataset, among []conten
 			return s, err
 		}
 	}
-	if err := s.ranks.same(0, s.runners[0].trainer.Weights, false); err != nil {
+	if err := s.ranks.same(0, s.runners[0].trainer.Checksum, false); err != nil {
 		return s, err
 	}
 	runtime.GC() // what loading left behind is not collected in the first epoch
@@ -363,7 +363,7 @@ func (s *session) epoch(ctx context.Context, r *runner, number int) (rundir.Reco
 		kernels.PopRange()
 	}
 	if err == nil && s.ranks.several() {
-		err = s.ranks.same(number, r.trainer.Weights, ctx.Err() != nil)
+		err = s.ranks.same(number, r.trainer.Checksum, ctx.Err() != nil)
 	}
 	if err != nil {
 		return rec, err

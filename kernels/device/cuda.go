@@ -66,6 +66,10 @@ func (q *CUDAQueue) once(answers map[shape]bool, ask func(kernels.Precision, ker
 	return answer
 }
 
+func (q *CUDAQueue) Checksum(addr uintptr, n int) (uint64, error) {
+	return q.Stream.Checksum(addr, 4*int64(n))
+}
+
 // Mark and Elapsed: see [Queue].
 func (q *CUDAQueue) Mark(i int) error {
 	e, err := numbered(&q.marks, i)

@@ -186,6 +186,19 @@ func (d *Device) Dense(t Tensor) (*tensor.Dense, error) {
 	return h, errors.Join(d.awaitAll(), d.queue.Download(raw, t.addr()), d.sharedErr())
 }
 
+// Checksum is a sum of the bits of t, after the work queued so far.
+func (d *Device) Checksum(t Tensor) (uint64, error) {
+	if !t.floats() {
+		return 0, fmt.Errorf("device: a checksum is of floats, not of %v", t)
+	}
+	if err := d.awaitAll(); err != nil {
+		return 0, err
+	}
+	d.last.forget()
+	sum, err := d.queue.Checksum(t.addr(), t.Len())
+	return sum, errors.Join(err, d.sharedErr())
+}
+
 // Free gives back a tensor made by FromDense.
 func (d *Device) Free(t Tensor) error {
 	if t.indices != 0 {

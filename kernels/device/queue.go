@@ -40,6 +40,9 @@ type Queue interface {
 	Upload(dst uintptr, src []byte) error
 	Download(dst []byte, src uintptr) error
 
+	// Checksum returns [ref.Checksum] of n float32 once all that was queued is done.
+	Checksum(addr uintptr, n int) (uint64, error)
+
 	// Mark notes when the work queued so far is done, under a number from 0
 	// on, which costs memory when it is first used; Elapsed gives the time from
 	// one mark to another, after a Synchronize.
@@ -337,6 +340,10 @@ func (q *HostQueue) Download(dst []byte, src uintptr) error {
 	}
 	copy(dst, sliceAt[byte](src, len(dst)))
 	return nil
+}
+
+func (q *HostQueue) Checksum(addr uintptr, n int) (uint64, error) {
+	return ref.Checksum(f32(addr, n)), q.wait()
 }
 
 func (q *HostQueue) Mark(i int) error {

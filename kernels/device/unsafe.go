@@ -25,6 +25,3 @@ func pointerTo(addr uintptr) unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.P
 
 // addressOf is that of the first byte of b.
 func addressOf(b []byte) uintptr { return uintptr(unsafe.Pointer(&b[0])) }
-
-// Bytes is the memory of s.
-func Bytes(s []float32) []byte { return asBytes(s) }

@@ -220,6 +220,18 @@ func Drain(y, x []float32, n int) {
 	clear(x)
 }
 
+// Checksum adds up, modulo 2^64, what splitmix64 makes of each element's place, times 2^32,
+// and its bits.
+func Checksum(x []float32) (sum uint64) {
+	for i, v := range x {
+		z := (uint64(i)<<32 | uint64(math.Float32bits(v))) + 0x9E3779B97F4A7C15
+		z = (z ^ z>>30) * 0xBF58476D1CE4E5B9
+		z = (z ^ z>>27) * 0x94D049BB133111EB
+		sum += z ^ z>>31
+	}
+	return sum
+}
+
 // Gather makes a batch: x[rows,cols] = images[indices[i],:]/255 and
 // y[rows] = labels[indices[i]].
 func Gather(x []float32, y []int32, images, labels []uint8, indices []int32, rows, cols int) {

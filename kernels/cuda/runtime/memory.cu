@@ -26,6 +26,24 @@ __global__ void __launch_bounds__(THREADS) differing(unsigned long long *count, 
   if (threadIdx.x == 0 && found) atomicAdd(count, found);
 }
 
+// A word is hashed with its place by splitmix64; a sum has no order.
+__global__ void __launch_bounds__(THREADS) checksum(unsigned long long *sum, const uint32_t *x, int64_t n) {
+  __shared__ unsigned long long all;
+  if (threadIdx.x == 0) all = 0;
+  __syncthreads();
+  unsigned long long mine = 0;
+  int64_t stride = int64_t(gridDim.x) * blockDim.x;
+  for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < n; i += stride) {
+    uint64_t z = (uint64_t(i) << 32 | x[i]) + 0x9E3779B97F4A7C15u;
+    z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9u;
+    z = (z ^ z >> 27) * 0x94D049BB133111EBu;
+    mine += z ^ z >> 31;
+  }
+  atomicAdd(&all, mine);
+  __syncthreads();
+  if (threadIdx.x == 0) atomicAdd(sum, all);
+}
+
 __global__ void spin(long long cycles) {
   long long start = clock64();
   while (clock64() - start < cycles) {
@@ -39,13 +57,31 @@ unsigned few_ctas(int64_t n) {
 
 bool words(uintptr_t addr, int64_t bytes) { return addr % 4 == 0 && bytes >= 0 && bytes % 4 == 0; }
 
-// Where differing counts: a stream has one of these places, and the lock beside
+// Where differing and checksum count: a stream has one of these places, and the lock beside
 // it is held from the kernel's start until the count was read.
 constexpr int PLACES = 64;
 __device__ unsigned long long counts[PLACES];
 std::mutex locks[PLACES];
 
 int place_of(uintptr_t stream) { return int(uint64_t(stream) * 0x9E3779B97F4A7C15u >> 58); }
+
+// counted is what a kernel on so many words counts up to, from 0.
+template <typename Count, typename F>
+int counted(Count *count, uintptr_t stream, uintptr_t src, int64_t bytes, F run) {
+  *count = 0;
+  if (!words(src, bytes)) return cudaErrorInvalidValue;
+  int64_t n = bytes / 4;
+  if (n == 0) return cudaSuccess;
+  void *base = nullptr;
+  if (int code = done(cudaGetSymbolAddress(&base, counts))) return code;
+  int place = place_of(stream);
+  auto *at = static_cast<unsigned long long *>(base) + place;
+  std::lock_guard<std::mutex> lock(locks[place]);
+  if (int code = done(cudaMemsetAsync(at, 0, sizeof *at, stream_of(stream)))) return code;
+  run(at, n);
+  if (int code = launched()) return code;
+  return kernels_download(stream, count, reinterpret_cast<uintptr_t>(at), sizeof *count);
+}
 
 }  // namespace
 
@@ -58,19 +94,15 @@ int kernels_fill_words(uintptr_t stream, uintptr_t dst, uint32_t value, int64_t 
 }
 
 int kernels_differing(int64_t *count, uintptr_t stream, uintptr_t src, uint32_t value, int64_t bytes) {
-  *count = 0;
-  if (!words(src, bytes)) return cudaErrorInvalidValue;
-  int64_t n = bytes / 4;
-  if (n == 0) return cudaSuccess;
-  void *base = nullptr;
-  if (int code = done(cudaGetSymbolAddress(&base, counts))) return code;
-  int place = place_of(stream);
-  auto *at = static_cast<unsigned long long *>(base) + place;
-  std::lock_guard<std::mutex> lock(locks[place]);
-  if (int code = done(cudaMemsetAsync(at, 0, sizeof *at, stream_of(stream)))) return code;
-  differing<<<few_ctas(n), THREADS, 0, stream_of(stream)>>>(at, ptr<uint32_t>(src), value, n);
-  if (int code = launched()) return code;
-  return kernels_download(stream, count, reinterpret_cast<uintptr_t>(at), sizeof *count);
+  return counted(count, stream, src, bytes, [=](unsigned long long *at, int64_t n) {
+    differing<<<few_ctas(n), THREADS, 0, stream_of(stream)>>>(at, ptr<uint32_t>(src), value, n);
+  });
+}
+
+int kernels_checksum(uint64_t *sum, uintptr_t stream, uintptr_t src, int64_t bytes) {
+  return counted(sum, stream, src, bytes, [=](unsigned long long *at, int64_t n) {
+    checksum<<<few_ctas(n), THREADS, 0, stream_of(stream)>>>(at, ptr<uint32_t>(src), n);
+  });
 }
 
 int kernels_spin(uintptr_t stream, int64_t cycles) {
