@@ -16,13 +16,14 @@ epoch. The config - is standard input. Examples:
   train -set train.bsz=128 -set train.device=cpu configs/mnist.toml
   train -compare=custom,cuda configs/mnist.toml
   train -report page.html logs/mnist/latest
+  mpirun -np 2 train configs/wide.toml
 
 The environment variable ALLOCATOR_TYPE chooses who hands out device memory:
 
 `
 
 const usageTail = `
-CUDA_VISIBLE_DEVICES chooses the GPU.
+CUDA_VISIBLE_DEVICES chooses the GPU, or the GPUs of ranks that mpirun, srun or torchrun starts.
 
 The exit code is 0 after a whole training, 3 if the loss became NaN or infinite, 130 after SIGINT
 (Ctrl-C), 143 after SIGTERM, 129 after SIGHUP, 2 for a wrong command line and 1 for any other
