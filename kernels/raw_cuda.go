@@ -61,8 +61,12 @@ func device() (Info, error) {
 
 func (s Stream) c() C.uintptr_t { return C.uintptr_t(s) }
 
-func newStream() (Stream, error) {
-	s, err := checked("NewStream", C.kernels_stream_new())
+func newStream(urgent bool) (Stream, error) {
+	flag := C.int(0)
+	if urgent {
+		flag = 1
+	}
+	s, err := checked("NewStream", C.kernels_stream_new(flag))
 	return Stream(s), err
 }
 

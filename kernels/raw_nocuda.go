@@ -8,7 +8,7 @@ func available() error      { return ErrNoCUDA }
 func toolkit() int          { return 0 }
 func device() (Info, error) { return Info{}, ErrNoCUDA }
 
-func newStream() (Stream, error)                                     { return 0, ErrNoCUDA }
+func newStream(urgent bool) (Stream, error)                          { return 0, ErrNoCUDA }
 func (Stream) close() error                                          { return ErrNoCUDA }
 func (Stream) synchronize() error                                    { return ErrNoCUDA }
 func (Stream) upload(dst uintptr, src []byte) error                  { return ErrNoCUDA }

@@ -18,7 +18,11 @@ import "time"
 type Stream uintptr
 
 // NewStream returns a stream that does not wait for the default stream.
-func NewStream() (Stream, error) { return newStream() }
+func NewStream() (Stream, error) { return newStream(false) }
+
+// NewUrgentStream returns a stream whose CTAs come to a free SM before those of streams of
+// [NewStream], also of kernels that were launched sooner.
+func NewUrgentStream() (Stream, error) { return newStream(true) }
 
 // Close waits for the stream's work, and frees the stream.
 func (s Stream) Close() error { return s.close() }

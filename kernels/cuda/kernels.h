@@ -32,7 +32,7 @@ int kernels_available(void);
 int kernels_toolkit(void);
 int kernels_device(kernels_info *info);
 
-kernels_value kernels_stream_new(void);
+kernels_value kernels_stream_new(int urgent);
 int kernels_stream_free(uintptr_t stream);
 int kernels_stream_sync(uintptr_t stream);
 

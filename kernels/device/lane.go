@@ -76,7 +76,8 @@ type cudaLane struct {
 }
 
 func (q *CUDAQueue) NewLane() (Lane, error) {
-	stream, err := kernels.NewStream()
+	// Else an all-reduce would begin where a GEMM that fills the GPU ends.
+	stream, err := kernels.NewUrgentStream()
 	if err != nil {
 		return nil, err
 	}

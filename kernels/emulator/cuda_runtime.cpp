@@ -227,6 +227,9 @@ CUresult cuTensorMapEncodeTiled(CUtensorMap *map, int type, cuuint32_t rank, voi
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned) { return *s = new CUstream_st, cudaSuccess; }
 
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t *s, unsigned flags, int) { return cudaStreamCreateWithFlags(s, flags); }
+cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest) { return *least = 0, *greatest = -1, cudaSuccess; }
+
 cudaError_t cudaStreamDestroy(cudaStream_t s) {
   Lock lock(one_at_a_time);
   emulator::finish();

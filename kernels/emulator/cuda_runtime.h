@@ -152,6 +152,8 @@ cudaError_t cudaGetDriverEntryPoint(const char *name, void **, unsigned long lon
 
 enum { cudaStreamNonBlocking = 1 };
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *, unsigned);
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t *, unsigned flags, int priority);
+cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest);
 cudaError_t cudaStreamDestroy(cudaStream_t);
 cudaError_t cudaStreamSynchronize(cudaStream_t);
 

@@ -46,9 +46,11 @@ int kernels_device(kernels_info *info) {
   return cudaSuccess;
 }
 
-kernels_value kernels_stream_new(void) {
+kernels_value kernels_stream_new(int urgent) {
   cudaStream_t s = nullptr;
-  cudaError_t result = cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking);
+  int least = 0, greatest = 0;
+  if (int code = done(cudaDeviceGetStreamPriorityRange(&least, &greatest))) return {0, code};
+  cudaError_t result = cudaStreamCreateWithPriority(&s, cudaStreamNonBlocking, urgent ? greatest : least);
   return value(result, s);
 }
 
