@@ -22,6 +22,8 @@ as it should be.
   MNIST       the folder of the data set; found or fetched if unset
   CONFIG      a config; configs/mnist.toml if unset
   ALLOCBENCH  a build of tools/allocbench with CUDA
+  EXECUTORS   those that scaling and ctas measure; "eager graph" if unset
+  EPOCHS      how many epochs they measure; 30 if unset
 END
 }
 
@@ -31,6 +33,7 @@ train=$(realpath "$1") out=$2
 shift 2
 parts=${*:-checks failures sanitizer scaling ctas allreduce}
 ranks=${RANKS:-2} config=${CONFIG:-configs/mnist.toml}
+executors=${EXECUTORS:-eager graph} epochs=${EPOCHS:-30}
 mkdir -p "$out" || exit
 out=$(realpath "$out")
 work=$(mktemp -d) || exit
@@ -208,7 +211,7 @@ measure() {
     local csv=$1 run=$2 bsz=$3 note=$4 ms val
     shift 4
     # shellcheck disable=SC2086 # run is a word or two
-    if ! $run "$@" -set train.bsz="$bsz" -set train.num_epochs=30 -csv "$work/table.csv" > "$work/run" 2>&1; then
+    if ! $run "$@" -set train.bsz="$bsz" -set train.num_epochs="$epochs" -csv "$work/table.csv" > "$work/run" 2>&1; then
         say "WRONG $note, $bsz rows a GPU: $(tail -n 3 "$work/run" | tr '\n' ' ')"
         bad=1
         return
@@ -227,7 +230,7 @@ scaling() {
     # width, rows of one GPU that trains alone, and of each of several.
     local width alone each precision executor
     while read -r width alone each precision; do
-        for executor in eager graph; do
+        for executor in $executors; do
             local set=(-set model.feat_dim="$width" -set train.precision="$precision" -set train.executor="$executor")
             measure "$out/scaling.csv" one "$alone" "$width,$precision,$executor,1" "${set[@]}" < /dev/null
             measure "$out/scaling.csv" "several $ranks" "$each" "$width,$precision,$executor,$ranks" "${set[@]}" < /dev/null
@@ -253,7 +256,7 @@ ctas() {
     local n width executor
     for n in '' 2 4 8 16; do
         for width in 2048 4096; do
-            for executor in eager graph; do
+            for executor in $executors; do
                 [[ $n ]] && export NCCL_MAX_CTAS=$n
                 measure "$out/ctas.csv" "several $ranks" 4096 "${n:-default},$width,$executor" \
                     -set model.feat_dim="$width" -set train.precision=tf32 -set train.executor="$executor"
