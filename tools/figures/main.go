@@ -50,15 +50,8 @@ func run(args []string, stderr io.Writer) error {
 		return fmt.Errorf("%q is no flag; see figures -h", flags.Arg(0))
 	}
 	s := source{dir: filepath.Join(*root, "assets")}
-	unmeasured := !s.has(peersFile)
-	if unmeasured {
-		fmt.Fprintf(stderr, "figures: no %s: what is drawn from it stays as it is; tools/peers.py measures it\n", peersFile)
-	}
 	var errs []error
 	for _, t := range tables {
-		if t.name == peersName && unmeasured {
-			continue
-		}
 		text := t.text(&s)
 		if s.err != nil {
 			return s.err
@@ -66,7 +59,7 @@ func run(args []string, stderr io.Writer) error {
 		errs = append(errs, t.put(*root, text, *check))
 	}
 	for _, p := range pictures {
-		if *check || p.name == peersName && unmeasured {
+		if *check {
 			continue
 		}
 		var b bytes.Buffer

@@ -67,16 +67,23 @@ func readmePeers(s *source) string {
 		peersTable(s, someShapes, s.needed)
 }
 
-// allPeers is the table of every shape, also of one that mlpool could not train.
+// allPeers is the table of every shape, also of one that mlpool could not train; mlpool's fp32, on CUDA
+// cores, is in no table.
 func allPeers(s *source) string {
 	var all []shape
 	for _, record := range s.file(peersFile).records {
-		if at := shapeOf(record); !slices.Contains(all, at) {
+		if at := shapeOf(record); !slices.Contains(all, at) && !(key{"framework", "ours", "precision", "fp32"}).of(record) {
 			all = append(all, at)
 		}
 	}
+	slices.SortFunc(all, func(a, b shape) int {
+		return cmp.Or(byNumber(a[0], b[0]), byNumber(a[1], b[1]), byNumber(a[2], b[2]))
+	})
 	return "All of [" + peersFile + "](" + peersFile + "):\n\n" + peersTable(s, all, s.number)
 }
+
+// byNumber compares whole numbers without a sign or leading zeros.
+func byNumber(a, b string) int { return cmp.Or(cmp.Compare(len(a), len(b)), cmp.Compare(a, b)) }
 
 // peersTable reads mlpool's figures in a way of their own: others may not be there.
 func peersTable(s *source, shapes []shape, ours func(name, column string, k key) float64) string {

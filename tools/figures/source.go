@@ -4,9 +4,7 @@ import (
 	"bytes"
 	"encoding/csv"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
 	"math"
 	"os"
 	"path/filepath"
@@ -32,12 +30,6 @@ func (s *source) fail(format string, args ...any) {
 	if s.err == nil {
 		s.err = fmt.Errorf(format, args...)
 	}
-}
-
-// has says whether a file is there.
-func (s *source) has(name string) bool {
-	_, err := os.Stat(filepath.Join(s.dir, name))
-	return !errors.Is(err, fs.ErrNotExist)
 }
 
 // file reads a CSV, or a JSON array of records, once.
