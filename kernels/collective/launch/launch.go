@@ -22,6 +22,7 @@ type Place struct {
 	Rank, Size int
 	Local      int    // the rank among those on the same host
 	Launcher   string // "Open MPI"; empty: the process was started by itself
+	Job        string // what the launcher calls this launch; empty: it has no name
 	Address    string // host and port where rank 0 is met; empty: there is one rank
 }
 
@@ -89,25 +90,24 @@ func place(launcher string, env func(string) string, rank, size, local string) (
 	if p.Size == 1 {
 		return p, nil
 	}
+	p.Job = job(env)
 	p.Address, err = address(p, env)
 	return p, err
 }
 
 // address is where rank 0 is met.
 func address(p Place, env func(string) string) (string, error) {
-	if host := env("MASTER_ADDR"); host != "" {
-		port, err := masterPort(p, env)
-		return net.JoinHostPort(host, port), err
-	}
-	if id := env("NCCL_COMM_ID"); id != "" {
+	host := env("MASTER_ADDR")
+	if id := env("NCCL_COMM_ID"); host == "" && id != "" {
 		if _, _, err := net.SplitHostPort(id); err != nil {
 			return "", fmt.Errorf("NCCL_COMM_ID=%s: want HOST:PORT", id)
 		}
 		return id, nil
 	}
-	host := ""
+	oneHost := first(env, "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS") == strconv.Itoa(p.Size) || env("SLURM_STEP_NUM_NODES") == "1"
 	switch list := first(env, "SLURM_STEP_NODELIST", "SLURM_NODELIST", "SLURM_JOB_NODELIST"); {
-	case first(env, "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS") == strconv.Itoa(p.Size), env("SLURM_STEP_NUM_NODES") == "1":
+	case host != "":
+	case oneHost:
 		host = "127.0.0.1"
 	case list != "":
 		host = FirstHost(list)
@@ -115,13 +115,25 @@ func address(p Place, env func(string) string) (string, error) {
 	if host == "" {
 		return "", errors.New("the ranks are on several hosts: set MASTER_ADDR to that of rank 0")
 	}
-	port, err := masterPort(p, env)
+	ip := net.ParseIP(host)
+	port, err := masterPort(p, oneHost || host == "localhost" || ip != nil && ip.IsLoopback(), env)
 	return net.JoinHostPort(host, port), err
+}
+
+// job is what a launcher calls a launch.
+func job(env func(string) string) string {
+	if name := first(env, "PMIX_NAMESPACE", "OMPI_MCA_orte_hnp_uri"); name != "" {
+		return name
+	}
+	if step := env("SLURM_STEP_ID"); step != "" {
+		return env("SLURM_JOB_ID") + "." + step
+	}
+	return ""
 }
 
 // masterPort is MASTER_PORT, or a port that follows from the job: jobs on the same hosts
 // should not meet.
-func masterPort(p Place, env func(string) string) (string, error) {
+func masterPort(p Place, oneHost bool, env func(string) string) (string, error) {
 	if port := env("MASTER_PORT"); port != "" {
 		n, err := strconv.ParseUint(port, 10, 16)
 		if err != nil || n == 0 || n == 65535 {
@@ -132,15 +144,15 @@ func masterPort(p Place, env func(string) string) (string, error) {
 		}
 		return strconv.FormatUint(n, 10), nil
 	}
-	job := first(env, "PMIX_NAMESPACE", "OMPI_MCA_orte_hnp_uri")
-	if step := env("SLURM_STEP_ID"); job == "" && step != "" {
-		job = env("SLURM_JOB_ID") + "." + step
-	}
-	if job == "" {
-		job = strconv.Itoa(os.Getppid()) // mpirun or its daemon, where all are on one host
+	name := p.Job
+	switch {
+	case name == "" && !oneHost:
+		return "", errors.New("the ranks have no port in common: set MASTER_PORT to one that is free on the host of rank 0")
+	case name == "":
+		name = strconv.Itoa(os.Getppid()) // mpirun or its daemon
 	}
 	h := fnv.New32a()
-	_, _ = h.Write([]byte(job)) // a hash takes all
+	_, _ = h.Write([]byte(name)) // a hash takes all
 	return strconv.Itoa(10000 + int(h.Sum32()%20000)), nil
 }
 
@@ -156,19 +168,21 @@ func first(env func(string) string, names ...string) string {
 
 // FirstHost is the first host of a list as Slurm writes it: gpu01 of gpu[01-04,07],big1.
 func FirstHost(list string) string {
-	end := strings.IndexAny(list, ",[")
-	if end < 0 {
-		return list
+	host := ""
+	for {
+		end := strings.IndexAny(list, ",[")
+		if end < 0 {
+			return host + list
+		}
+		host += list[:end]
+		if list[end] == ',' {
+			return host
+		}
+		numbers, rest, _ := strings.Cut(list[end+1:], "]")
+		number, _, _ := strings.Cut(numbers, ",")
+		number, _, _ = strings.Cut(number, "-")
+		host, list = host+number, rest
 	}
-	host := list[:end]
-	if list[end] == ',' {
-		return host
-	}
-	number := list[end+1:]
-	if stop := strings.IndexAny(number, "-,]"); stop >= 0 {
-		number = number[:stop]
-	}
-	return host + number
 }
 
 // VisibleDevice is what CUDA_VISIBLE_DEVICES is to be for a process that uses the first GPU

@@ -33,21 +33,23 @@ func TestFind(t *testing.T) {
 		err  string
 	}{
 		{"alone", nil, Place{Size: 1}, ""},
-		{"torchrun", torch, Place{1, 2, 1, "torchrun", "node:29500"}, ""},
-		{"torchrun that listens itself", join(torch, []string{"TORCHELASTIC_USE_AGENT_STORE=True"}), Place{1, 2, 1, "torchrun", "node:29501"}, ""},
-		{"mpirun", mpi, Place{3, 8, 3, "Open MPI", "127.0.0.1:12345"}, ""},
-		{"mpirun with MASTER_ADDR", join(mpi, []string{"MASTER_ADDR=fe80::1"}), Place{3, 8, 3, "Open MPI", "[fe80::1]:12345"}, ""},
-		{"NCCL_COMM_ID", join(mpi, []string{"NCCL_COMM_ID=10.0.0.1:999"}), Place{3, 8, 3, "Open MPI", "10.0.0.1:999"}, ""},
+		{"torchrun", torch, Place{1, 2, 1, "torchrun", "", "node:29500"}, ""},
+		{"torchrun that listens itself", join(torch, []string{"TORCHELASTIC_USE_AGENT_STORE=True"}), Place{1, 2, 1, "torchrun", "", "node:29501"}, ""},
+		{"mpirun", mpi, Place{3, 8, 3, "Open MPI", "", "127.0.0.1:12345"}, ""},
+		{"mpirun with MASTER_ADDR", join(mpi, []string{"MASTER_ADDR=fe80::1"}), Place{3, 8, 3, "Open MPI", "", "[fe80::1]:12345"}, ""},
+		{"NCCL_COMM_ID", join(mpi, []string{"NCCL_COMM_ID=10.0.0.1:999"}), Place{3, 8, 3, "Open MPI", "", "10.0.0.1:999"}, ""},
 		{"NCCL_COMM_ID without a port", join(mpi, []string{"NCCL_COMM_ID=10.0.0.1"}), Place{}, "want HOST:PORT"},
 		{"mpirun on hosts", []string{"OMPI_COMM_WORLD_RANK=3", "OMPI_COMM_WORLD_SIZE=8", "OMPI_COMM_WORLD_LOCAL_RANK=3", "OMPI_COMM_WORLD_LOCAL_SIZE=4"}, Place{}, "set MASTER_ADDR"},
-		{"MPICH", []string{"PMI_RANK=0", "PMI_SIZE=2", "MPI_LOCALRANKID=0", "MPI_LOCALNRANKS=2", "MASTER_PORT=9"}, Place{0, 2, 0, "PMI", "127.0.0.1:9"}, ""},
-		{"srun", slurm, Place{5, 8, 1, "Slurm", "gpu08:4000"}, ""},
-		{"srun on a host", join(slurm, []string{"SLURM_STEP_NUM_NODES=1"}), Place{5, 8, 1, "Slurm", "127.0.0.1:4000"}, ""},
-		{"srun with PMI-2", join(slurm, []string{"PMI_RANK=5", "PMI_SIZE=8"}), Place{5, 8, 1, "Slurm", "gpu08:4000"}, ""},
-		{"mpirun in a batch script", join(mpi, []string{"SLURM_PROCID=0", "SLURM_LOCALID=0"}), Place{3, 8, 3, "Open MPI", "127.0.0.1:12345"}, ""},
+		{"MPICH", []string{"PMI_RANK=0", "PMI_SIZE=2", "MPI_LOCALRANKID=0", "MPI_LOCALNRANKS=2", "MASTER_PORT=9"}, Place{0, 2, 0, "PMI", "", "127.0.0.1:9"}, ""},
+		{"srun", slurm, Place{5, 8, 1, "Slurm", "77.0", "gpu08:4000"}, ""},
+		{"srun on a host", join(slurm, []string{"SLURM_STEP_NUM_NODES=1"}), Place{5, 8, 1, "Slurm", "77.0", "127.0.0.1:4000"}, ""},
+		{"srun with PMI-2", join(slurm, []string{"PMI_RANK=5", "PMI_SIZE=8"}), Place{5, 8, 1, "Slurm", "77.0", "gpu08:4000"}, ""},
+		{"mpirun in a batch script", join(mpi, []string{"SLURM_PROCID=0", "SLURM_LOCALID=0"}), Place{3, 8, 3, "Open MPI", "", "127.0.0.1:12345"}, ""},
 		{"batch script", []string{"SLURM_PROCID=0", "SLURM_LOCALID=0", "SLURM_NTASKS=8"}, Place{Size: 1}, ""},
-		{"srun after export WORLD_SIZE", join(slurm, []string{"WORLD_SIZE=8"}), Place{5, 8, 1, "Slurm", "gpu08:4000"}, ""},
-		{"mpirun -np 1", []string{"OMPI_COMM_WORLD_RANK=0", "OMPI_COMM_WORLD_SIZE=1", "OMPI_COMM_WORLD_LOCAL_RANK=0"}, Place{0, 1, 0, "Open MPI", ""}, ""},
+		{"srun after export WORLD_SIZE", join(slurm, []string{"WORLD_SIZE=8"}), Place{5, 8, 1, "Slurm", "77.0", "gpu08:4000"}, ""},
+		{"mpirun -np 1", []string{"OMPI_COMM_WORLD_RANK=0", "OMPI_COMM_WORLD_SIZE=1", "OMPI_COMM_WORLD_LOCAL_RANK=0"}, Place{0, 1, 0, "Open MPI", "", ""}, ""},
+		{"mpirun that names its job", join(mpi, []string{"PMIX_NAMESPACE=prterun-x-7@1"}), Place{3, 8, 3, "Open MPI", "prterun-x-7@1", "127.0.0.1:12345"}, ""},
+		{"hosts without a port", []string{"PMI_RANK=1", "PMI_SIZE=2", "MPI_LOCALRANKID=0", "MPI_LOCALNRANKS=1", "MASTER_ADDR=gpu1"}, Place{}, "set MASTER_PORT"},
 		{"half torchrun", []string{"RANK=1"}, Place{}, "half a launch: RANK is set and WORLD_SIZE, LOCAL_RANK is not: start all ranks with torchrun --no-python, or unset RANK"},
 		{"half mpirun", []string{"OMPI_COMM_WORLD_SIZE=2"}, Place{}, "half a launch: OMPI_COMM_WORLD_SIZE is set"},
 		{"half srun", []string{"SLURM_STEP_NUM_TASKS=2", "SLURM_PROCID=0"}, Place{}, "SLURM_LOCALID is not"},
@@ -73,7 +75,7 @@ func TestFind(t *testing.T) {
 // TestPort has a port that follows from the job: the same on all ranks.
 func TestPort(t *testing.T) {
 	of := func(vars ...string) string {
-		p, err := masterPort(Place{Size: 2}, environment(vars...))
+		p, err := masterPort(Place{Size: 2, Job: job(environment(vars...))}, true, environment(vars...))
 		if err != nil || len(p) != 5 {
 			t.Errorf("port %q, %v", p, err)
 		}
@@ -93,6 +95,7 @@ func TestPort(t *testing.T) {
 func TestFirstHost(t *testing.T) {
 	for list, want := range map[string]string{
 		"gpu01": "gpu01", "a,b": "a", "gpu[01-04,07],big": "gpu01", "n[7]": "n7", "n[3,5]": "n3", "big,n[1-2]": "big",
+		"rack[2-3]n[05-9],x": "rack2n05", "n[1-2]-ib": "n1-ib",
 	} {
 		if got := FirstHost(list); got != want {
 			t.Errorf("%s: %q, want %q", list, got, want)
