@@ -34,11 +34,13 @@ type peer struct {
 	bye   chan struct{} // closed once it has said that it needs no more, or is gone
 }
 
-// A message is what ranks send each other, as JSON. Kinds: hello, which has Rank, Size and
-// Program; data, which has What and Data; fail, which has Reason; bye.
+// A message is what ranks send each other, as JSON. Kinds: hello, which has Job, Rank, Size
+// and Program; data, which has What and Data; fail, which has Reason; bye. Who says hello to
+// rank 0 of another job is told so by other.
 type message struct {
 	Kind    string
 	Program string `json:",omitempty"`
+	Job     string `json:",omitempty"`
 	Rank    int    `json:",omitempty"`
 	Size    int    `json:",omitempty"`
 	What    string `json:",omitempty"`
@@ -48,184 +50,10 @@ type message struct {
 
 const program = "mlpool ranks 1"
 
-// mostHello bounds what is read of one that may be no rank.
-const mostHello = 4096
-
 // ToldError is the end of a rank for a reason that rank 0 knows and prints.
 type ToldError struct{ Reason string }
 
 func (e *ToldError) Error() string { return e.Reason }
-
-// Meet connects the ranks, all of which must come before the time is up.
-func Meet(ctx context.Context, p Place, within time.Duration) (*World, error) {
-	w := &World{Place: p, ended: make(chan struct{})}
-	if p.Size == 1 {
-		return w, nil
-	}
-	limited, cancel := context.WithTimeout(ctx, within)
-	defer cancel()
-	meet := w.dial
-	if p.Rank == 0 {
-		meet = w.accept
-	}
-	if err := meet(limited, within); err != nil {
-		if ctx.Err() != nil {
-			err = ctx.Err()
-		}
-		return nil, errors.Join(err, w.close())
-	}
-	return w, nil
-}
-
-// keepAlive notices within some ten seconds that the host of a rank is gone.
-var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second, Interval: 2 * time.Second, Count: 3}
-
-// accept waits for all ranks.
-func (w *World) accept(ctx context.Context, within time.Duration) error {
-	host, port, err := net.SplitHostPort(w.Address)
-	if err != nil {
-		return err
-	}
-	if ip := net.ParseIP(host); ip == nil || !ip.IsLoopback() {
-		host = "" // the name may be another interface's here
-	}
-	config := net.ListenConfig{KeepAliveConfig: keepAlive}
-	l, err := config.Listen(ctx, "tcp", net.JoinHostPort(host, port))
-	if err != nil {
-		return fmt.Errorf("rank 0 cannot be met: %w: choose another port with MASTER_PORT", err)
-	}
-	defer l.Close() // ranks stay connected
-	stop := context.AfterFunc(ctx, func() { _ = l.Close() })
-	defer stop()
-	peers := make([]*peer, w.Size-1)
-	for come := 0; come < w.Size-1; {
-		conn, err := l.Accept()
-		if err != nil && ctx.Err() == nil {
-			return err
-		}
-		if err != nil {
-			var missing []string
-			for i, p := range peers {
-				if p == nil {
-					missing = append(missing, fmt.Sprint(i+1))
-				}
-			}
-			reason := fmt.Sprintf("rank %s of %d did not come to %s within %v: start all ranks, and set MASTER_ADDR to the host of rank 0",
-				strings.Join(missing, ", "), w.Size, w.Address, within)
-			if errors.Is(ctx.Err(), context.Canceled) {
-				reason = "rank 0 was interrupted"
-			}
-			w.tell(peers, reason)
-			return errors.New(reason)
-		}
-		hello, reason := greeted(conn)
-		switch {
-		case reason == "" && hello.Size != w.Size:
-			reason = fmt.Sprintf("rank %d is one of %d, and rank 0 of %d: start all ranks with one command", hello.Rank, hello.Size, w.Size)
-		case reason == "" && (hello.Rank < 1 || hello.Rank >= w.Size || peers[hello.Rank-1] != nil):
-			reason = fmt.Sprintf("there are two of rank %d: start all ranks with one command", hello.Rank)
-		}
-		if hello.Program != program { // a stranger ends nothing
-			_ = conn.Close()
-			continue
-		}
-		p := newPeer(hello.Rank, conn)
-		if reason != "" {
-			w.tell(append(peers, p), reason)
-			return errors.Join(errors.New(reason), conn.Close())
-		}
-		peers[hello.Rank-1] = p
-		w.peers = append(w.peers, p) // to be closed, whatever comes
-		come++
-	}
-	w.peers = peers
-	for _, p := range peers {
-		if err := p.send(message{Kind: "hello", Program: program}); err != nil {
-			return err
-		}
-	}
-	for _, p := range peers {
-		go w.listen(p)
-	}
-	return nil
-}
-
-// greeted reads a hello.
-func greeted(conn net.Conn) (hello message, reason string) {
-	if err := conn.SetReadDeadline(time.Now().Add(5 * time.Second)); err != nil {
-		return hello, err.Error()
-	}
-	text := make([]byte, 0, mostHello)
-	for len(text) < mostHello { // byte by byte: what comes behind it is for the listener
-		one := text[len(text) : len(text)+1]
-		if _, err := conn.Read(one); err != nil {
-			return hello, err.Error()
-		}
-		text = text[:len(text)+1]
-		if one[0] == '\n' {
-			break
-		}
-	}
-	if err := json.Unmarshal(text, &hello); err != nil {
-		return message{}, err.Error()
-	}
-	if err := conn.SetReadDeadline(time.Time{}); err != nil {
-		return hello, err.Error()
-	}
-	return hello, ""
-}
-
-// tell has the ranks that have come end for a reason.
-func (w *World) tell(peers []*peer, reason string) {
-	for _, p := range peers {
-		if p == nil {
-			continue
-		}
-		_ = p.send(message{Kind: "fail", Program: program, Reason: reason}) // it may be gone itself
-	}
-}
-
-// dial connects to rank 0, which may come later.
-func (w *World) dial(ctx context.Context, within time.Duration) error {
-	dialer := net.Dialer{KeepAliveConfig: keepAlive}
-	for {
-		conn, err := dialer.DialContext(ctx, "tcp", w.Address)
-		if err == nil {
-			p := newPeer(0, conn)
-			err = p.send(message{Kind: "hello", Program: program, Rank: w.Rank, Size: w.Size})
-			if err == nil {
-				return w.welcome(ctx, p, within)
-			}
-			_ = conn.Close()
-		}
-		select {
-		case <-time.After(50 * time.Millisecond):
-		case <-ctx.Done():
-			return fmt.Errorf("rank %d of %d found no rank 0 at %s within %v: start all ranks, and set MASTER_ADDR to the host of rank 0", w.Rank, w.Size, w.Address, within)
-		}
-	}
-}
-
-// welcome waits until all ranks have come.
-func (w *World) welcome(ctx context.Context, p *peer, within time.Duration) error {
-	w.peers = []*peer{p}
-	stop := context.AfterFunc(ctx, func() { _ = p.conn.SetReadDeadline(time.Now().Add(2 * time.Second)) }) // rank 0 says why first
-	defer stop()
-	text := json.NewDecoder(io.LimitReader(p.conn, mostHello))
-	var hello message
-	if err := text.Decode(&hello); err != nil || hello.Program != program {
-		return fmt.Errorf("rank %d found something else than rank 0 at %s, or it ended: choose another port with MASTER_PORT", w.Rank, w.Address)
-	}
-	if hello.Kind == "fail" {
-		return &ToldError{hello.Reason}
-	}
-	if err := p.conn.SetReadDeadline(time.Time{}); err != nil {
-		return err
-	}
-	p.rest = io.MultiReader(text.Buffered(), p.conn)
-	go w.listen(p)
-	return nil
-}
 
 func newPeer(rank int, conn net.Conn) *peer {
 	return &peer{rank: rank, conn: conn, rest: conn, in: make(chan message, 4), bye: make(chan struct{})}
@@ -379,11 +207,12 @@ func (w *World) Leave(err error) error {
 			_ = p.send(message{Kind: "bye"}) // it may be done sooner
 		}
 	}
-	deadline := time.After(5 * time.Second)
+	patience, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
 	for _, p := range w.peers {
 		select {
 		case <-p.bye:
-		case <-deadline:
+		case <-patience.Done():
 		}
 	}
 	w.mu.Lock()

@@ -1,0 +1,239 @@
+package launch
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"time"
+)
+
+// mostHello bounds what is read of one that may be no rank.
+const mostHello = 4096
+
+// Meet connects the ranks, all of which must come before the time is up.
+func Meet(ctx context.Context, p Place, within time.Duration) (*World, error) {
+	w := &World{Place: p, ended: make(chan struct{})}
+	if p.Size == 1 {
+		return w, nil
+	}
+	limited, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	meet := w.dial
+	if p.Rank == 0 {
+		meet = w.accept
+	}
+	if err := meet(limited, within); err != nil {
+		if ctx.Err() != nil {
+			err = ctx.Err()
+		}
+		return nil, errors.Join(err, w.close())
+	}
+	return w, nil
+}
+
+// keepAlive notices within some ten seconds that the host of a rank is gone.
+var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second, Interval: 2 * time.Second, Count: 3}
+
+// accept waits for all ranks.
+func (w *World) accept(ctx context.Context, within time.Duration) error {
+	host, port, err := net.SplitHostPort(w.Address)
+	if err != nil {
+		return err
+	}
+	if ip := net.ParseIP(host); ip == nil || !ip.IsLoopback() {
+		host = "" // the name may be another interface's here
+	}
+	config := net.ListenConfig{KeepAliveConfig: keepAlive}
+	l, err := config.Listen(ctx, "tcp", net.JoinHostPort(host, port))
+	if err != nil {
+		return fmt.Errorf("rank 0 cannot be met: %w: choose another port with MASTER_PORT", err)
+	}
+	come, done := greet(ctx, l)
+	defer done() // ranks stay connected
+	byRank := make([]*peer, w.Size-1)
+	for len(w.peers) < w.Size-1 {
+		var c caller
+		select {
+		case c = <-come:
+		case <-ctx.Done():
+			return w.notAll(ctx, byRank, within)
+		}
+		switch hello := c.hello; {
+		case c.err != nil:
+			return c.err
+		case hello.Program != program: // a stranger ends nothing
+			_ = c.conn.Close()
+			continue
+		case hello.Job != w.Job: // which has its own rank 0
+			_ = newPeer(hello.Rank, c.conn).send(message{Kind: "other", Program: program}) // it may be gone itself
+			_ = c.conn.Close()
+			continue
+		}
+		p, reason := newPeer(c.hello.Rank, c.conn), ""
+		switch {
+		case c.hello.Size != w.Size:
+			reason = fmt.Sprintf("rank %d is one of %d, and rank 0 of %d: start all ranks with one command", p.rank, c.hello.Size, w.Size)
+		case p.rank < 1 || p.rank >= w.Size || byRank[p.rank-1] != nil:
+			reason = fmt.Sprintf("there are two of rank %d: start all ranks with one command", p.rank)
+		}
+		w.peers = append(w.peers, p) // to be closed, whatever comes
+		if reason != "" {
+			w.tell(w.peers, reason)
+			return errors.New(reason)
+		}
+		byRank[p.rank-1] = p
+	}
+	w.peers = byRank
+	for _, p := range w.peers {
+		_ = p.send(message{Kind: "hello", Program: program}) // where one is gone, listen says so to all
+	}
+	for _, p := range w.peers {
+		go w.listen(p)
+	}
+	return nil
+}
+
+// notAll has the ranks that have come end because others have not.
+func (w *World) notAll(ctx context.Context, byRank []*peer, within time.Duration) error {
+	var missing []string
+	for i, p := range byRank {
+		if p == nil {
+			missing = append(missing, fmt.Sprint(i+1))
+		}
+	}
+	reason := fmt.Sprintf("rank %s of %d did not come to %s within %v: start all ranks, and set MASTER_ADDR to the host of rank 0",
+		strings.Join(missing, ", "), w.Size, w.Address, within)
+	if errors.Is(ctx.Err(), context.Canceled) {
+		reason = "rank 0 was interrupted"
+	}
+	w.tell(w.peers, reason)
+	return errors.New(reason)
+}
+
+// A caller has connected to rank 0, and said hello if it is a rank.
+type caller struct {
+	conn  net.Conn
+	hello message
+	err   error // that ends the listening
+}
+
+// greet gives those who connect, until done is called. Each is listened to by itself, so
+// that one who says nothing keeps nobody.
+func greet(ctx context.Context, l net.Listener) (come <-chan caller, done func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	callers := make(chan caller)
+	var all sync.WaitGroup
+	give := func(c caller) {
+		select {
+		case callers <- c:
+		case <-ctx.Done():
+			if c.conn != nil {
+				_ = c.conn.Close()
+			}
+		}
+	}
+	all.Go(func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				give(caller{err: err})
+				return
+			}
+			all.Go(func() { give(caller{conn: conn, hello: greeted(ctx, conn)}) })
+		}
+	})
+	return callers, func() {
+		cancel()
+		_ = l.Close()
+		all.Wait()
+	}
+}
+
+// greeted reads a hello; of one who says something else, or nothing for long, there is none.
+func greeted(ctx context.Context, conn net.Conn) (hello message) {
+	_ = conn.SetReadDeadline(time.Now().Add(5 * time.Second)) // of a connection that is closed, Read says so
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetReadDeadline(time.Now()) })
+	defer stop()
+	text := make([]byte, 0, mostHello)
+	for len(text) < mostHello { // byte by byte: what comes behind it is for the listener
+		one := text[len(text) : len(text)+1]
+		if _, err := conn.Read(one); err != nil {
+			return message{}
+		}
+		text = text[:len(text)+1]
+		if one[0] == '\n' {
+			break
+		}
+	}
+	if json.Unmarshal(text, &hello) != nil || !stop() || conn.SetReadDeadline(time.Time{}) != nil {
+		return message{}
+	}
+	return hello
+}
+
+// tell has the ranks that have come end for a reason.
+func (w *World) tell(peers []*peer, reason string) {
+	for _, p := range peers {
+		_ = p.send(message{Kind: "fail", Program: program, Reason: reason}) // it may be gone itself
+	}
+}
+
+// dial connects to rank 0, which may come later.
+func (w *World) dial(ctx context.Context, within time.Duration) error {
+	dialer := net.Dialer{KeepAliveConfig: keepAlive}
+	for {
+		conn, err := dialer.DialContext(ctx, "tcp", w.Address)
+		if err == nil {
+			p := newPeer(0, conn)
+			err = p.send(message{Kind: "hello", Program: program, Job: w.Job, Rank: w.Rank, Size: w.Size})
+			if err == nil {
+				if err = w.welcome(ctx, p); !errors.Is(err, errOtherJob) {
+					return err
+				}
+				w.peers = nil
+			}
+			_ = conn.Close()
+		}
+		select {
+		case <-time.After(50 * time.Millisecond):
+		case <-ctx.Done():
+			return fmt.Errorf("rank %d of %d found no rank 0 at %s within %v: start all ranks, and set MASTER_ADDR to the host of rank 0", w.Rank, w.Size, w.Address, within)
+		}
+	}
+}
+
+// errOtherJob is where the rank 0 that was found is that of another launch.
+var errOtherJob = errors.New("another launch meets there")
+
+// welcome waits until all ranks have come.
+func (w *World) welcome(ctx context.Context, p *peer) error {
+	w.peers = []*peer{p}
+	stop := context.AfterFunc(ctx, func() { _ = p.conn.SetReadDeadline(time.Now().Add(2 * time.Second)) }) // rank 0 says why first
+	defer stop()
+	text := json.NewDecoder(io.LimitReader(p.conn, mostHello))
+	var hello message
+	err := text.Decode(&hello)
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return fmt.Errorf("rank %d of %d has met rank 0 at %s, which still waits for others: start all ranks", w.Rank, w.Size, w.Address)
+	case err != nil || hello.Program != program:
+		return fmt.Errorf("rank %d found something else than rank 0 at %s, or it ended: choose another port with MASTER_PORT", w.Rank, w.Address)
+	case hello.Kind == "other":
+		return errOtherJob
+	}
+	if hello.Kind == "fail" {
+		return &ToldError{hello.Reason}
+	}
+	if err := p.conn.SetReadDeadline(time.Time{}); err != nil {
+		return err
+	}
+	p.rest = io.MultiReader(text.Buffered(), p.conn)
+	go w.listen(p)
+	return nil
+}
