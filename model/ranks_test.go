@@ -253,7 +253,7 @@ func (mirror) AllReduce(x uintptr, n int, stream uintptr) error {
 // lane and its queue wait for each other, within graphs and without. Steps are of more
 // buckets than one.
 func TestMirroredRank(t *testing.T) {
-	const rows, features, batch, epochs = 35, 784, 4, 2
+	const rows, features, batch, epochs = 33, 784, 4, 2
 	train, test := blobs(rows, features, 1), blobs(9, features, 2)
 	opt := options(rows, batch)
 	opt.Ranks = 2
