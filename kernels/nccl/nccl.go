@@ -7,6 +7,7 @@
 package nccl
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -78,9 +79,10 @@ type Comm struct {
 	rank, size int
 	handle     uintptr
 
-	mu   sync.Mutex
-	err  error // why it was aborted
-	gone bool  // the handle is NCCL's no more
+	mu    sync.Mutex
+	err   error          // why it was aborted
+	gone  bool           // the handle is freed, or about to be
+	calls sync.WaitGroup // that have the handle; none begins once it is gone
 
 	stop    chan struct{} // ends watch
 	watched chan struct{} // closed when it has
@@ -111,15 +113,30 @@ func New(ctx context.Context, id ID, rank, size int) (*Comm, error) {
 	return c, nil
 }
 
+// errClosed is of what is asked of a communicator after Close.
+var errClosed = errors.New("nccl: the communicator is closed")
+
+// use runs f, which has the handle, unless that is gone. Where it was aborted meanwhile, the
+// reason is what counts.
+func (c *Comm) use(f func() error) error {
+	c.mu.Lock()
+	if c.gone {
+		defer c.mu.Unlock()
+		return cmp.Or(c.err, errClosed)
+	}
+	c.calls.Add(1)
+	c.mu.Unlock()
+	defer c.calls.Done()
+	err := f()
+	return cmp.Or(c.Err(), err)
+}
+
 // settle waits until NCCL has done what it was called for.
 func (c *Comm) settle(ctx context.Context, op string) error {
 	for wait := 10 * time.Microsecond; ; wait = min(2*wait, 10*time.Millisecond) {
-		state, code := c.state()
-		if err := check(op, code, c.handle); err != nil {
+		state, err := c.state(op)
+		if err != nil || state != codeInProgress {
 			return err
-		}
-		if state != codeInProgress {
-			return check(op, state, c.handle)
 		}
 		select {
 		case <-time.After(wait):
@@ -129,14 +146,18 @@ func (c *Comm) settle(ctx context.Context, op string) error {
 	}
 }
 
-// state is that of the communicator; of one that was aborted there is none.
-func (c *Comm) state() (state, code int) {
+// state is that of the communicator, and its error.
+func (c *Comm) state(op string) (state int, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.gone {
-		return 0, 0
+		return 0, cmp.Or(c.err, errClosed)
 	}
-	return rawState(c.handle)
+	state, code := rawState(c.handle)
+	if code == 0 && state != codeInProgress {
+		code = state
+	}
+	return state, check(op, code, c.handle)
 }
 
 // watch ends the communicator when NCCL finds that it cannot go on.
@@ -150,11 +171,7 @@ func (c *Comm) watch() {
 		case <-c.stop:
 			return
 		}
-		state, code := c.state()
-		if state == codeInProgress {
-			continue
-		}
-		if err := errors.Join(check("watch", code, c.handle), check("AllReduce", state, c.handle)); err != nil {
+		if _, err := c.state("AllReduce"); err != nil {
 			c.Abort(err)
 			return
 		}
@@ -167,16 +184,13 @@ func (c *Comm) Rank() int { return c.rank }
 func (c *Comm) Size() int { return c.size }
 
 func (c *Comm) AllReduce(x uintptr, n int, stream uintptr) error {
-	if err := c.Err(); err != nil {
-		return err
-	}
-	// Not under the lock: where the GPU waits for a rank that is gone, a launch may wait for
-	// the GPU, until Abort.
-	code := rawAllReduce(c.handle, x, n, stream)
-	if code == codeInProgress { // a connection is being made
-		return c.settle(context.Background(), "AllReduce")
-	}
-	return check("AllReduce", code, c.handle)
+	return c.use(func() error {
+		code := rawAllReduce(c.handle, x, n, stream)
+		if code == codeInProgress { // a connection is being made
+			return c.settle(context.Background(), "AllReduce")
+		}
+		return check("AllReduce", code, c.handle)
+	})
 }
 
 func (c *Comm) Err() error {
@@ -185,6 +199,10 @@ func (c *Comm) Err() error {
 	return c.err
 }
 
+// abortAfter is how long Abort, which frees the handle, waits for calls that have it. Where
+// the GPU waits for a rank that is gone, a launch may wait for the GPU: until Abort.
+const abortAfter = time.Second
+
 func (c *Comm) Abort(reason error) {
 	c.mu.Lock()
 	gone := c.gone
@@ -192,9 +210,19 @@ func (c *Comm) Abort(reason error) {
 		c.err, c.gone = reason, true
 	}
 	c.mu.Unlock()
-	if !gone {
-		rawAbort(c.handle) // whatever comes of it, there is no more to be done
+	if gone {
+		return
 	}
+	done := make(chan struct{})
+	go func() {
+		c.calls.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+	case <-time.After(abortAfter):
+	}
+	rawAbort(c.handle) // whatever comes of it, there is no more to be done
 }
 
 // Close frees the communicator. One that was aborted is freed already.
@@ -227,22 +255,28 @@ func (c *Comm) Close() error {
 // NCCL then need not copy from it into buffers of its own. It returns a function that takes
 // that back. NCCL 2.19 or later has it.
 func (c *Comm) Register(addr uintptr, bytes int64) (deregister func() error, err error) {
-	handle, code := rawRegister(c.handle, addr, bytes)
-	if err := c.settled("Register", code); err != nil {
-		return nil, err
-	}
-	return func() error { return c.settled("Deregister", rawDeregister(c.handle, handle)) }, nil
+	return c.register("Register", rawRegister, rawDeregister, addr, bytes)
 }
 
 // RegisterWindow names memory at which all ranks have the same: a symmetric window, for
 // which NCCL has kernels of its own. All ranks call it at once. Only memory of [Alloc], or
 // that was made like it, can be one. NCCL 2.27 or later has it.
 func (c *Comm) RegisterWindow(addr uintptr, bytes int64) (deregister func() error, err error) {
-	window, code := rawNewWindow(c.handle, addr, bytes)
-	if err := c.settled("RegisterWindow", code); err != nil {
+	return c.register("RegisterWindow", rawNewWindow, rawFreeWindow, addr, bytes)
+}
+
+func (c *Comm) register(op string, raw func(comm, addr uintptr, bytes int64) (uintptr, int), undo func(comm, handle uintptr) int, addr uintptr, bytes int64) (deregister func() error, err error) {
+	var handle uintptr
+	if err := c.use(func() error {
+		var code int
+		handle, code = raw(c.handle, addr, bytes)
+		return c.settled(op, code)
+	}); err != nil {
 		return nil, err
 	}
-	return func() error { return c.settled("DeregisterWindow", rawFreeWindow(c.handle, window)) }, nil
+	return func() error {
+		return c.use(func() error { return c.settled(op+", undone", undo(c.handle, handle)) })
+	}, nil
 }
 
 // settled is check of a call that may go on behind it.

@@ -157,6 +157,63 @@ func TestAbort(t *testing.T) {
 	}
 }
 
+// TestAbortBesideWork has a communicator end while an all-reduce is queued, which may take
+// its time, or wait for the GPU until the end. NCCL frees what it aborts.
+func TestAbortBesideWork(t *testing.T) {
+	for _, how := range []string{"slow", "waits"} {
+		t.Run(how, func(t *testing.T) {
+			if !with(t, how) {
+				return
+			}
+			c, err := newComm(time.Minute)
+			if err != nil {
+				t.Fatal(err)
+			}
+			gone := errors.New("rank 2 is gone")
+			time.AfterFunc(100*time.Millisecond, func() { c.Abort(gone) })
+			x := []float32{1}
+			start := time.Now()
+			if err := c.AllReduce(uintptr(unsafe.Pointer(&x[0])), 1, 0); err != gone {
+				t.Errorf("%v, want %v", err, gone)
+			}
+			if took := time.Since(start); took > 10*time.Second {
+				t.Errorf("took %v", took)
+			}
+			if err := c.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// TestGone uses a communicator that is aborted, or closed.
+func TestGone(t *testing.T) {
+	if !with(t, "", "-DREGISTERS") {
+		return
+	}
+	for _, end := range []func(*nccl.Comm) error{
+		func(c *nccl.Comm) error { c.Abort(errors.New("rank 2 is gone")); return nil },
+		(*nccl.Comm).Close,
+	} {
+		c, err := newComm(time.Minute)
+		if err != nil {
+			t.Fatal(err)
+		}
+		deregister, errR := c.Register(1<<20, 4096)
+		closeWindow, errW := c.RegisterWindow(1<<21, 4096)
+		if err := errors.Join(errR, errW, end(c)); err != nil {
+			t.Fatal(err)
+		}
+		_, errR = c.Register(1<<20, 4096)
+		_, errW = c.RegisterWindow(1<<20, 4096)
+		for _, err := range []error{errR, errW, deregister(), closeWindow(), c.AllReduce(0, 0, 0)} {
+			if err == nil {
+				t.Error("it works without an error")
+			}
+		}
+	}
+}
+
 // TestNoLibrary finds a libnccl.so.2 that cannot be loaded.
 func TestNoLibrary(t *testing.T) {
 	if os.Getenv("NCCL_TEST_NONE") == "" {

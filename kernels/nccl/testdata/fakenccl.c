@@ -1,10 +1,12 @@
 // A libnccl.so.2 for tests: every rank has what the others have, in host memory. FAKE_NCCL
-// says what goes wrong.
+// says what goes wrong. A call with a communicator that was freed ends the process.
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 struct comm {
   int size, polls, looks;
+  volatile int freed;
 };
 struct id {
   char internal[128];
@@ -21,6 +23,8 @@ static int goes(const char *wrong) {
   return is && !strcmp(is, wrong);
 }
 
+static struct comm *alive(struct comm *c) { return c->freed ? abort(), c : c; }
+
 int ncclGetVersion(int *v) { return *v = goes("old") ? 21705 : 22703, SUCCESS; }
 const char *ncclGetErrorString(int code) { return code == INVALID_USAGE ? "invalid usage" : "unhandled system error"; }
 const char *ncclGetLastError(struct comm *c) { return goes("duplicate") ? "Duplicate GPU detected" : ""; }
@@ -35,25 +39,28 @@ int ncclCommInitRankConfig(struct comm **c, int size, struct id id, int rank, st
 }
 
 int ncclCommGetAsyncError(struct comm *c, int *state) {
-  *state = c->polls++ < 5 || goes("never") ? IN_PROGRESS : goes("fails") && c->looks++ > 8 ? SYSTEM_ERROR : SUCCESS;
+  *state = alive(c)->polls++ < 5 || goes("never") ? IN_PROGRESS : goes("fails") && c->looks++ > 8 ? SYSTEM_ERROR : SUCCESS;
   return SUCCESS;
 }
 
-int ncclCommAbort(struct comm *c) { return SUCCESS; }
-int ncclCommFinalize(struct comm *c) { return c->polls = 0, IN_PROGRESS; }
-int ncclCommDestroy(struct comm *c) { return free(c), SUCCESS; }
+int ncclCommAbort(struct comm *c) { return alive(c)->freed = 1, SUCCESS; }
+int ncclCommFinalize(struct comm *c) { return alive(c)->polls = 0, IN_PROGRESS; }
+int ncclCommDestroy(struct comm *c) { return alive(c)->freed = 1, SUCCESS; }
 
 int ncclAllReduce(const float *from, float *to, size_t n, int type, int op, struct comm *c, void *stream) {
   if (type != 7 || op || goes("refuses")) return INVALID_USAGE;
-  for (size_t i = 0; i < n; i++) to[i] = from[i] * c->size;
+  if (goes("slow")) usleep(300000);
+  while (goes("waits") && !c->freed) usleep(1000);
+  if (goes("waits")) return SYSTEM_ERROR;
+  for (size_t i = 0; i < n; i++) to[i] = from[i] * alive(c)->size;
   return c->polls = 0, IN_PROGRESS;
 }
 
 #ifdef REGISTERS
-int ncclCommRegister(struct comm *c, void *addr, size_t bytes, void **handle) { return *handle = addr, SUCCESS; }
-int ncclCommDeregister(struct comm *c, void *handle) { return handle ? SUCCESS : INVALID_ARGUMENT; }
-int ncclCommWindowRegister(struct comm *c, void *addr, size_t bytes, void **w, int flags) { return *w = addr, flags == 1 ? SUCCESS : INVALID_ARGUMENT; }
-int ncclCommWindowDeregister(struct comm *c, void *w) { return w ? SUCCESS : INVALID_ARGUMENT; }
+int ncclCommRegister(struct comm *c, void *addr, size_t bytes, void **handle) { return alive(c), *handle = addr, SUCCESS; }
+int ncclCommDeregister(struct comm *c, void *handle) { return alive(c), handle ? SUCCESS : INVALID_ARGUMENT; }
+int ncclCommWindowRegister(struct comm *c, void *addr, size_t bytes, void **w, int flags) { return alive(c), *w = addr, flags == 1 ? SUCCESS : INVALID_ARGUMENT; }
+int ncclCommWindowDeregister(struct comm *c, void *w) { return alive(c), w ? SUCCESS : INVALID_ARGUMENT; }
 int ncclMemAlloc(void **addr, size_t bytes) { return (*addr = malloc(bytes)) ? SUCCESS : SYSTEM_ERROR; }
 int ncclMemFree(void *addr) { return free(addr), SUCCESS; }
 #endif
