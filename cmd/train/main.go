@@ -60,14 +60,22 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 }
 
 func (r *ranks) run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	place, half := launch.Find(r.env)
+	if place.Rank != 0 {
+		stdout = io.Discard
+	}
 	out := &output{w: stdout}
 	o, err := parseArgs(args, out)
 	wrong := err != nil && !errors.Is(err, flag.ErrHelp)
 	switch {
 	case errors.Is(err, flag.ErrHelp):
 		err = nil
-	case err == nil:
-		err = r.execute(ctx, o, out, stderr)
+	case wrong:
+		err = asOnRank0(place, err)
+	case half != nil && o.trains():
+		err = half
+	default:
+		err = r.execute(ctx, o, place, out, stderr)
 	}
 	if out.err != nil && !errors.Is(err, out.err) {
 		err = errors.Join(err, fmt.Errorf("standard output: %w", out.err))
@@ -155,7 +163,7 @@ func execute(ctx context.Context, o options, r *ranks, stdout, stderr io.Writer)
 	if err := r.join(ctx, &cfg, b, from); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, r.close()) }()
+	defer func() { err = errors.Join(err, r.close(err)) }()
 	among, err := contenders(o, b, cfg)
 	if err != nil {
 		return err

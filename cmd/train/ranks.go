@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -115,28 +116,22 @@ func (r *ranks) size() int {
 	return r.world.Size
 }
 
-// execute runs f as one of the ranks that were launched, or as the only one.
-func (r *ranks) execute(ctx context.Context, o options, stdout, stderr io.Writer) (err error) {
-	place, err := launch.Find(r.env)
-	if !o.trains() {
-		if place.Rank != 0 {
-			return nil // rank 0 does it
-		}
+// execute does what the options ask for, as one of the ranks that were launched or as the
+// only one. What is no training rank 0 does.
+func (r *ranks) execute(ctx context.Context, o options, place launch.Place, stdout, stderr io.Writer) (err error) {
+	switch {
+	case place.Size == 1 || !o.trains() && place.Rank == 0:
 		return execute(ctx, o, nil, stdout, stderr)
-	}
-	if err != nil || place.Size == 1 {
-		if err == nil {
-			err = execute(ctx, o, nil, stdout, stderr)
-		}
-		return err
+	case !o.trains():
+		return nil
 	}
 	if err := o.checkRanks(place); err != nil {
-		if place.Rank != 0 { // which has found the same
-			err = &launch.ToldError{Reason: err.Error()}
-		}
-		return err
+		return asOnRank0(place, err)
 	}
 	if r.world, err = launch.Meet(ctx, place, r.within); err != nil {
+		if interrupted(err) {
+			err = asOnRank0(place, errInterrupted)
+		}
 		return err
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -145,18 +140,32 @@ func (r *ranks) execute(ctx context.Context, o options, stdout, stderr io.Writer
 	defer close(done)
 	go r.ended(done, stderr)
 	if place.Rank != 0 {
-		stdout, stderr = io.Discard, io.Discard
+		stderr = io.Discard
 		o.json, o.csv = false, ""
 	}
 	err = execute(ctx, o, r, stdout, stderr)
-	var diverged *divergedError
-	if r.stop && interrupted(err) || errors.As(err, &diverged) { // as all others do
-		if err = errors.Join(err, r.world.Leave(nil)); place.Rank != 0 {
-			err = errors.Join(err, &launch.ToldError{Reason: "as on rank 0"})
-		}
+	if r.allEnd(err) {
+		return asOnRank0(place, errors.Join(err, r.world.Leave(nil)))
+	}
+	left := r.world.Leave(err)
+	if left != nil && ctx.Err() != nil && !interrupted(left) {
+		left = errors.Join(left, errInterrupted)
+	}
+	return left
+}
+
+// asOnRank0 is an error that all ranks have, of which rank 0 tells.
+func asOnRank0(p launch.Place, err error) error {
+	if p.Rank == 0 || err == nil {
 		return err
 	}
-	return r.world.Leave(err)
+	return errors.Join(err, &launch.ToldError{Reason: "as on rank 0"})
+}
+
+// allEnd says whether an error is an end that all ranks come to at once.
+func (r *ranks) allEnd(err error) bool {
+	var diverged *divergedError
+	return r.stop && interrupted(err) || errors.As(err, &diverged)
 }
 
 // ended gives a run whose ranks have ended some time to end itself.
@@ -237,7 +246,7 @@ func (r *ranks) join(ctx context.Context, cfg *configs.Config, b *backend, from 
 		{Key: "the program's commit", Value: buildFacts().Commit},
 		{Key: "the device", Value: b.kind()},
 		{Key: "the precision", Value: b.precision},
-		{Key: allocatorEnv, Value: os.Getenv(allocatorEnv)},
+		{Key: allocatorEnv, Value: cmp.Or(os.Getenv(allocatorEnv), "not set")},
 		{Key: "the start", Value: fmt.Sprintf("epoch %d, step %d", start.Epoch, len(start.Losses))},
 	}
 	section := ""
@@ -273,10 +282,14 @@ func (r *ranks) join(ctx context.Context, cfg *configs.Config, b *backend, from 
 	return nil
 }
 
-// close frees what join took.
-func (r *ranks) close() error {
+// close frees what join took, after a run that ended with err or nil.
+func (r *ranks) close(err error) error {
 	if r == nil || r.comm == nil {
 		return nil
+	}
+	if err != nil && !r.allEnd(err) { // else Close waits for the others, who know nothing yet
+		r.world.End(err)
+		r.comm.Abort(r.world.Err())
 	}
 	return r.comm.Close()
 }

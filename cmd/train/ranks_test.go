@@ -163,10 +163,10 @@ func TestRanksEnd(t *testing.T) {
 		{"-report", func(int) []string { return []string{"-report", filepath.Join(t.TempDir(), "x.html"), path} }, nil, "train: -report is for one GPU"},
 		{"profile", func(int) []string { return []string{"-set", "train.profile=3", path} }, nil, "-set train.profile: is for one GPU"},
 		{"too large", func(int) []string { return []string{"-set", "train.bsz=101", path} }, nil, "101 on each of 3 ranks is more than the 300 rows"},
-		{"one dies", func(int) []string { return []string{"-set", "train.checkpoint_every=1", path} }, func(l *collective.Local) collective.Collective { return &failing{Local: l, rank: 2, left: 12} },
+		{"one dies", func(int) []string { return []string{"-set", "train.checkpoint_every=1", path} }, func(l *collective.Local) collective.Collective { return &failing{Local: l, t: t, rank: 2, left: 12} },
 			"train: rank 2: epoch 2: step "},
 		{"other weights", func(int) []string { return []string{"-set", "train.checkpoint_every=1", path} }, func(l *collective.Local) collective.Collective {
-			return &failing{Local: l, rank: 1, left: 12, spoils: true}
+			return &failing{Local: l, t: t, rank: 1, left: 12, spoils: true}
 		},
 			"train: after epoch 2 rank 1 has other weights than rank 0, of checksums "},
 	} {
@@ -199,8 +199,17 @@ func TestRanksEnd(t *testing.T) {
 // failing is a rank that fails after so many all-reduces, or has a wrong sum.
 type failing struct {
 	*collective.Local
+	t          *testing.T
 	rank, left int
 	spoils     bool
+}
+
+// Close would wait for the others, who wait in an all-reduce.
+func (f *failing) Close() error {
+	if f.Err() == nil {
+		f.t.Errorf("rank %d parts as if all were well", f.Rank())
+	}
+	return f.Local.Close()
 }
 
 func (f *failing) AllReduce(x uintptr, n int, stream uintptr) error {
@@ -262,12 +271,39 @@ func TestRanksInterrupted(t *testing.T) {
 func TestRanksWithoutTraining(t *testing.T) {
 	t.Setenv(allocatorEnv, "")
 	path, _ := writeConfig(t, "cpu", "")
-	for _, args := range [][]string{{"-version"}, {"-list"}, {"-check", path}} {
+	for _, args := range [][]string{{"-version"}, {"-list"}, {"-h"}, {"-check", path}} {
 		all := trainRanks(t, context.Background(), 2, func(int) []string { return args }, nil)
 		quiet(t, all)
 		if all[0].code != 0 || all[0].stdout == "" || all[1].code != 0 {
 			t.Errorf("%v: %+v", args, all)
 		}
+	}
+	for _, args := range [][]string{{"-bogus"}, {}} {
+		all := trainRanks(t, context.Background(), 2, func(int) []string { return args }, nil)
+		quiet(t, all)
+		if all[0].code != exitUsage || all[0].stderr == "" || all[1].code != exitUsage {
+			t.Errorf("%v: %+v", args, all)
+		}
+	}
+}
+
+// TestRanksInterruptedEarly interrupts ranks before they train, after they have met.
+func TestRanksInterruptedEarly(t *testing.T) {
+	t.Setenv(allocatorEnv, "")
+	path, _ := writeConfig(t, "cpu", "")
+	ctx, cancel := context.WithCancel(context.Background())
+	all := trainRanks(t, ctx, 3, func(int) []string { return []string{path} }, func(l *collective.Local) collective.Collective {
+		cancel()
+		return l
+	})
+	quiet(t, all)
+	for rank, e := range all {
+		if e.code != exitInterrupted {
+			t.Errorf("rank %d: exit code %d, %s", rank, e.code, e.stderr)
+		}
+	}
+	if all[0].stderr != "train: interrupted\n" {
+		t.Errorf("rank 0 says %q", all[0].stderr)
 	}
 }
 

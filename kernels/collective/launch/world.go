@@ -183,6 +183,24 @@ func (w *World) checked(p *peer, m message, what string) ([]byte, error) {
 	return m.Data, nil
 }
 
+// End has all ranks end for an error of this one, unless they do for what it returns.
+func (w *World) End(err error) (first error) {
+	if first = w.Err(); first != nil {
+		return first
+	}
+	told := new(ToldError)
+	switch another := errors.As(err, &told); { // as a collective of goroutines has it of another rank
+	case another && w.Rank == 0:
+		err = errors.New(told.Reason)
+	case another:
+		err = told
+	case w.Rank != 0:
+		err = &ToldError{fmt.Sprintf("rank %d: %s", w.Rank, oneLine(err))}
+	}
+	w.end(err, nil)
+	return nil
+}
+
 // Leave parts with the other ranks. With an error, which ends all of them, it returns what
 // is to be said of it here: nothing, an error of type [ToldError], where rank 0 says it.
 // Without, it waits until all are done.
@@ -191,16 +209,9 @@ func (w *World) Leave(err error) error {
 		return err
 	}
 	if err != nil {
-		if told := new(ToldError); w.Rank == 0 && errors.As(err, &told) {
-			err = errors.New(told.Reason) // as a collective of goroutines has it of another rank
-		}
-		first := w.Err()
-		if first == nil && w.Rank != 0 {
-			err = &ToldError{fmt.Sprintf("rank %d: %s", w.Rank, oneLine(err))}
-		}
-		w.end(err, nil)
-		if first == nil || !strings.HasSuffix(first.Error(), ": "+oneLine(err)) { // else it is the same here
-			err = w.Err() // what came of it here is not the reason
+		// What came of it here is not the reason, unless it is the same on rank 0.
+		if first := w.End(err); w.Rank != 0 || first == nil || !strings.HasSuffix(first.Error(), ": "+oneLine(err)) {
+			err = w.Err()
 		}
 	} else {
 		for _, p := range w.peers {
