@@ -29,7 +29,7 @@ type ranks struct {
 	env    func(string) string
 	within time.Duration
 	// ready is called before the GPU is used for the first time, and connect returns the
-	// rank's part in what moves tensors between the GPUs.
+	// rank's part in what moves tensors between the GPUs, aborted when the ranks end.
 	ready   func(launch.Place) error
 	connect func(context.Context, *launch.World) (collective.Collective, error)
 	// giveUp ends a process that others wait for no more; nil: there is none to end.
@@ -45,7 +45,7 @@ type ranks struct {
 
 // processes are the ranks of a launch, each a process with a GPU of its own.
 func processes() *ranks {
-	r := &ranks{env: os.Getenv, within: meetWithin, ready: takeGPU, giveUp: func() { os.Exit(exitFailure) }}
+	r := &ranks{env: os.Getenv, within: meetWithin, ready: launch.Place.TakeGPU, giveUp: func() { os.Exit(exitFailure) }}
 	r.connect = func(ctx context.Context, w *launch.World) (collective.Collective, error) {
 		version, err := nccl.Version()
 		if err != nil {
@@ -55,54 +55,13 @@ func processes() *ranks {
 		if err := w.Agree("versions", []launch.Fact{{Key: "NCCL", Value: nccl.VersionName(version)}}, "install the same on all hosts"); err != nil {
 			return nil, err
 		}
-		return connectNCCL(ctx, w)
+		comm, err := nccl.Connect(ctx, w, w.Rank, w.Size, meetWithin)
+		if err != nil {
+			return nil, err // not a nil *Comm in an interface
+		}
+		return comm, nil
 	}
 	return r
-}
-
-// takeGPU makes the GPU that is a rank's the first one that CUDA sees. NCCL would wait for
-// the others where they meet already, if NCCL_COMM_ID said so to it.
-func takeGPU(p launch.Place) error {
-	const visible = "CUDA_VISIBLE_DEVICES"
-	one, err := p.VisibleDevice(os.Getenv(visible))
-	if err != nil {
-		return err
-	}
-	return errors.Join(os.Setenv(visible, one), os.Unsetenv("NCCL_COMM_ID"))
-}
-
-// connectNCCL makes a communicator, whose ID rank 0 tells the others.
-func connectNCCL(ctx context.Context, w *launch.World) (collective.Collective, error) {
-	told, err := w.Exchange("NCCL id", nil, func([][]byte) ([]byte, error) {
-		id, err := nccl.NewID()
-		return id[:], err
-	})
-	if err != nil {
-		return nil, err
-	}
-	ctx, cancel := context.WithTimeoutCause(ctx, meetWithin, fmt.Errorf("not all came within %v: NCCL_DEBUG=INFO says more", meetWithin))
-	defer cancel()
-	stop := context.AfterFunc(endedContext(ctx, w), cancel)
-	defer stop()
-	comm, err := nccl.New(ctx, nccl.ID(told), w.Rank, w.Size)
-	if err != nil {
-		return nil, err // not a nil *Comm in an interface
-	}
-	return comm, nil
-}
-
-// endedContext is done when the ranks end before their time.
-func endedContext(ctx context.Context, w *launch.World) context.Context {
-	ctx, cancel := context.WithCancelCause(ctx)
-	go func() {
-		select {
-		case <-w.Ended():
-			cancel(w.Err())
-		case <-ctx.Done():
-			cancel(nil)
-		}
-	}()
-	return ctx
 }
 
 // several says whether a run has others beside it.
@@ -237,7 +196,7 @@ var ownKeys = []string{"data.data_dir", "log.log_dir", "allocator.trace"}
 
 // join connects the ranks, unless they differ in what they are to train or share a GPU.
 // What only one rank is to write is left out of the config of all others.
-func (r *ranks) join(ctx context.Context, cfg *configs.Config, b *backend, from *earlier) error {
+func (r *ranks) join(ctx context.Context, cfg *configs.Config, b *backend, from *earlier) (err error) {
 	if !r.several() {
 		return nil
 	}
@@ -269,17 +228,8 @@ func (r *ranks) join(ctx context.Context, cfg *configs.Config, b *backend, from 
 	if r.world.Rank != 0 {
 		cfg.Log.LogDir, cfg.Allocator.Trace = "", ""
 	}
-	comm, err := r.connect(ctx, r.world)
-	if err != nil {
-		return err
-	}
-	r.comm = comm
-	context.AfterFunc(endedContext(ctx, r.world), func() {
-		if err := r.world.Err(); err != nil {
-			comm.Abort(err)
-		}
-	})
-	return nil
+	r.comm, err = r.connect(ctx, r.world)
+	return err
 }
 
 // close frees what join took, after a run that ended with err or nil.

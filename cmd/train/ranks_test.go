@@ -55,7 +55,8 @@ func trainRanks(t *testing.T, ctx context.Context, size int, args func(rank int)
 			"OMPI_COMM_WORLD_SIZE": fmt.Sprint(size), "OMPI_COMM_WORLD_LOCAL_SIZE": fmt.Sprint(size), "MASTER_PORT": port,
 		}
 		r := &ranks{env: func(name string) string { return vars[name] }, within: 2 * time.Second, moves: "this process"}
-		r.connect = func(context.Context, *launch.World) (collective.Collective, error) {
+		r.connect = func(_ context.Context, w *launch.World) (collective.Collective, error) {
+			w.AtEnd(group[rank].Abort)
 			if wrap == nil {
 				return group[rank], nil
 			}

@@ -84,6 +84,7 @@ type Comm struct {
 	gone  bool           // the handle is freed, or about to be
 	calls sync.WaitGroup // that have the handle; none begins once it is gone
 
+	leave   func()        // the ranks of Connect; nil: of New
 	stop    chan struct{} // ends watch
 	watched chan struct{} // closed when it has
 }
@@ -110,6 +111,38 @@ func New(ctx context.Context, id ID, rank, size int) (*Comm, error) {
 		return nil, err
 	}
 	go c.watch()
+	return c, nil
+}
+
+// Ranks have met, and can tell each other words: a launch.World.
+type Ranks interface {
+	Exchange(what string, mine []byte, decide func(all [][]byte) ([]byte, error)) ([]byte, error)
+	AtEnd(f func(reason error)) (stop func())
+}
+
+// Connect makes a communicator of ranks that have met, all of which call it within some
+// time. It is aborted when they end before their time.
+func Connect(ctx context.Context, ranks Ranks, rank, size int, within time.Duration) (*Comm, error) {
+	told, err := ranks.Exchange("NCCL id", nil, func([][]byte) ([]byte, error) {
+		id, err := NewID()
+		return id[:], err
+	})
+	if err != nil {
+		return nil, err
+	}
+	if len(told) != idBytes {
+		return nil, fmt.Errorf("nccl: an ID of %d bytes, want %d: start all ranks with the same program", len(told), idBytes)
+	}
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	ctx, cancel := context.WithTimeoutCause(ctx, within, fmt.Errorf("not all came within %v: NCCL_DEBUG=INFO says more", within))
+	defer cancel()
+	defer ranks.AtEnd(end)()
+	c, err := New(ctx, ID(told), rank, size)
+	if err != nil {
+		return nil, err
+	}
+	c.leave = ranks.AtEnd(c.Abort)
 	return c, nil
 }
 
@@ -227,6 +260,9 @@ func (c *Comm) Abort(reason error) {
 
 // Close frees the communicator. One that was aborted is freed already.
 func (c *Comm) Close() error {
+	if c.leave != nil {
+		c.leave()
+	}
 	close(c.stop)
 	<-c.watched
 	c.mu.Lock()

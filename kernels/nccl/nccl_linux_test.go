@@ -5,6 +5,7 @@ package nccl_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -211,6 +212,57 @@ func TestGone(t *testing.T) {
 				t.Error("it works without an error")
 			}
 		}
+	}
+}
+
+// met are ranks that end when the test has them.
+type met struct{ end chan error }
+
+func (met) Exchange(what string, mine []byte, decide func([][]byte) ([]byte, error)) ([]byte, error) {
+	return decide([][]byte{mine, mine, mine})
+}
+
+func (m met) AtEnd(f func(error)) (stop func()) {
+	stopped := make(chan struct{})
+	go func() {
+		select {
+		case reason := <-m.end:
+			f(reason)
+		case <-stopped:
+		}
+	}()
+	return func() { close(stopped) }
+}
+
+// TestConnect has the ranks end while they connect, and after.
+func TestConnect(t *testing.T) {
+	gone := errors.New("rank 2 is gone")
+	for _, c := range []struct {
+		how, want string
+		within    time.Duration
+		ends      bool
+	}{
+		{"never", "NCCL_DEBUG=INFO says more", 100 * time.Millisecond, false},
+		{"never", gone.Error(), time.Minute, true},
+		{"waits", gone.Error(), time.Minute, true},
+	} {
+		t.Run(fmt.Sprint(c.how, c.ends), func(t *testing.T) {
+			if !with(t, c.how) {
+				return
+			}
+			ranks := met{make(chan error)}
+			if c.ends {
+				time.AfterFunc(200*time.Millisecond, func() { ranks.end <- gone })
+			}
+			comm, err := nccl.Connect(context.Background(), ranks, 1, 3, c.within)
+			if err == nil {
+				x := []float32{1}
+				err = errors.Join(comm.AllReduce(uintptr(unsafe.Pointer(&x[0])), 1, 0), comm.Close())
+			}
+			if err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("%v, want %q", err, c.want)
+			}
+		})
 	}
 }
 

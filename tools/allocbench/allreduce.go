@@ -136,17 +136,18 @@ func takePlace() (launch.Place, error) {
 	if place.Size == 1 {
 		return place, fmt.Errorf("scenario %s is of several GPUs: mpirun -np 2 allocbench -scenario %s", allReduceName, allReduceName)
 	}
-	const visible = "CUDA_VISIBLE_DEVICES"
-	one, err := place.VisibleDevice(os.Getenv(visible))
-	return place, errors.Join(err, os.Setenv(visible, one), os.Unsetenv("NCCL_COMM_ID"))
+	return place, place.TakeGPU()
 }
+
+// meetWithin is how long ranks wait for each other at the start.
+const meetWithin = 30 * time.Second
 
 // allReduce is the scenario, as one of the ranks that were launched. Rank 0 has the rows.
 func (s *session) allReduce(ctx context.Context, place launch.Place) error {
 	if err := kernels.Available(); err != nil {
 		return err
 	}
-	world, err := launch.Meet(ctx, place, 30*time.Second)
+	world, err := launch.Meet(ctx, place, meetWithin)
 	if err != nil {
 		return err
 	}
@@ -154,29 +155,11 @@ func (s *session) allReduce(ctx context.Context, place launch.Place) error {
 }
 
 func (s *session) rankOf(ctx context.Context, world *launch.World) (err error) {
-	told, err := world.Exchange("NCCL id", nil, func([][]byte) ([]byte, error) {
-		id, err := nccl.NewID()
-		return id[:], err
-	})
-	if err != nil {
-		return err
-	}
-	meet, cancel := context.WithTimeout(ctx, 30*time.Second)
-	defer cancel()
-	comm, err := nccl.New(meet, nccl.ID(told), world.Rank, world.Size)
+	comm, err := nccl.Connect(ctx, world, world.Rank, world.Size, meetWithin)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, comm.Close()) }()
-	watched, stop := context.WithCancel(ctx)
-	defer stop()
-	go func() {
-		select {
-		case <-world.Ended():
-			comm.Abort(world.Err())
-		case <-watched.Done():
-		}
-	}()
 	stream, err := kernels.NewStream()
 	if err != nil {
 		return err

@@ -185,6 +185,17 @@ func FirstHost(list string) string {
 	}
 }
 
+// TakeGPU makes the GPU that is the rank's the first one that CUDA sees. NCCL would wait for
+// the others where they meet already, if NCCL_COMM_ID said so to it.
+func (p Place) TakeGPU() error {
+	const visible = "CUDA_VISIBLE_DEVICES"
+	one, err := p.VisibleDevice(os.Getenv(visible))
+	if err != nil {
+		return err
+	}
+	return errors.Join(os.Setenv(visible, one), os.Unsetenv("NCCL_COMM_ID"))
+}
+
 // VisibleDevice is what CUDA_VISIBLE_DEVICES is to be for a process that uses the first GPU
 // which it sees, given what it was: that of the rank on its host. One that is the only one
 // was chosen by the launcher.

@@ -120,6 +120,20 @@ func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", ";
 // Ended is closed when the ranks end before their time: Err says why.
 func (w *World) Ended() <-chan struct{} { return w.ended }
 
+// AtEnd calls f, in a goroutine of its own, when the ranks end before their time, unless
+// stop is called before.
+func (w *World) AtEnd(f func(reason error)) (stop func()) {
+	stopped := make(chan struct{})
+	go func() {
+		select {
+		case <-w.ended:
+			f(w.Err())
+		case <-stopped:
+		}
+	}()
+	return sync.OnceFunc(func() { close(stopped) })
+}
+
 // Err is why the ranks end before their time, or nil.
 func (w *World) Err() error {
 	w.mu.Lock()
