@@ -114,13 +114,19 @@ func (s *source) number(name, column string, k key) float64 {
 			continue
 		}
 		found++
-		var err error
-		if value, err = strconv.ParseFloat(record[column], 64); err != nil {
-			s.fail("%s: %s of %s is %q, no number", name, column, strings.Join(k, " "), record[column])
-		}
+		value = s.float(name, column, record, strings.Join(k, " "))
 	}
 	if found > 1 {
 		s.fail("%s: %d records of %s", name, found, strings.Join(k, " "))
+	}
+	return value
+}
+
+// float is a column of a record of a file, which is called what.
+func (s *source) float(name, column string, record map[string]string, what string) float64 {
+	value, err := strconv.ParseFloat(record[column], 64)
+	if err != nil {
+		s.fail("%s: %s of %s is %q, no number", name, column, what, record[column])
 	}
 	return value
 }

@@ -11,6 +11,7 @@ var tables = []table{
 	{"trainings", "assets/README.md", trainings},
 	{peersName, "README.md", readmePeers},
 	{peersName, "assets/README.md", allPeers},
+	{"scaling", "assets/README.md", scaling},
 	{"numerics", "assets/README.md", numerics},
 	{"scenarios", "tools/allocbench/README.md", scenarios},
 	{"recorded", "tools/allocbench/README.md", recorded},
@@ -238,3 +239,37 @@ func wrappers(s *source) string {
 	}
 	return markdown([]string{"bare", "`NewTimed`, a stopwatch", "`NewLimit`", "`NewTrace`"}, row)
 }
+
+const scalingFile = "scaling_h200.csv"
+
+// scaling is the table of trainings on several GPUs: the file has a line of one GPU before each.
+func scaling(s *source) string {
+	rows := [][]string{{"width", "one GPU: batch", "images/s", "GPUs: batch of each", "images/s", "times", "all-reduce, µs a step", "hidden"}}
+	var one map[string]string
+	for _, several := range s.file(scalingFile).records {
+		if several["ranks"] == "1" {
+			one = several
+			continue
+		}
+		name := several["feat_dim"] + ", " + several["precision"]
+		if one == nil || one["feat_dim"]+", "+one["precision"] != name {
+			s.fail("%s: no line of one GPU before %s on %s", scalingFile, name, several["ranks"])
+			return ""
+		}
+		of := func(record map[string]string, column string) float64 {
+			return s.float(scalingFile, column, record, name)
+		}
+		before, after := of(one, "images_per_s"), of(several, "images_per_s")
+		hidden := "–" // of one bucket there is none to say
+		if several["all_reduce_hidden"] != "" {
+			hidden = digits(100*of(several, "all_reduce_hidden"), 2) + " %"
+		}
+		rows = append(rows, []string{
+			name, one["bsz"], millions(before), several["ranks"] + ": " + several["bsz"], millions(after),
+			digits(after/before, 3), digits(of(several, "all_reduce_us"), 2), hidden,
+		})
+	}
+	return markdown(rows...)
+}
+
+func millions(v float64) string { return digits(v/1e6, 3) + " million" }
