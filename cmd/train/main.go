@@ -74,6 +74,9 @@ func (r *ranks) run(ctx context.Context, args []string, stdout, stderr io.Writer
 		err = asOnRank0(place, err)
 	case half != nil && o.trains():
 		err = half
+		if place.Rank < place.Size {
+			err = asOnRank0(place, err) // it is where rank 0 is to be met that is missing
+		}
 	default:
 		err = r.execute(ctx, o, place, out, stderr)
 	}

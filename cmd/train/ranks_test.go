@@ -320,12 +320,26 @@ func TestRanksJSON(t *testing.T) {
 	}
 }
 
-// TestHalfALaunch ends at once.
+// TestHalfALaunch ends at once, with one line where all ranks find the same.
 func TestHalfALaunch(t *testing.T) {
-	r := &ranks{env: func(name string) string { return map[string]string{"WORLD_SIZE": "2"}[name] }}
-	var stdout, stderr bytes.Buffer
-	if code := r.run(context.Background(), []string{"x.toml"}, &stdout, &stderr); code != exitFailure || !strings.HasPrefix(stderr.String(), "train: half a launch: WORLD_SIZE is set") {
-		t.Errorf("exit code %d, %s", code, &stderr)
+	hosts := func(rank string) map[string]string {
+		return map[string]string{"PMI_RANK": rank, "PMI_SIZE": "2", "MPI_LOCALRANKID": "0", "MPI_LOCALNRANKS": "1"}
+	}
+	for _, c := range []struct {
+		vars map[string]string
+		want string
+	}{
+		{map[string]string{"WORLD_SIZE": "2"}, "train: half a launch: WORLD_SIZE is set"},
+		{map[string]string{"RANK": "2", "WORLD_SIZE": "2", "LOCAL_RANK": "0"}, "train: RANK=2 is no rank of WORLD_SIZE=2"},
+		{hosts("0"), "train: the ranks are on several hosts: set MASTER_ADDR"},
+		{hosts("1"), ""},
+	} {
+		r := &ranks{env: func(name string) string { return c.vars[name] }}
+		var stdout, stderr bytes.Buffer
+		code := r.run(context.Background(), []string{"x.toml"}, &stdout, &stderr)
+		if code != exitFailure || !strings.HasPrefix(stderr.String(), c.want) || (stderr.Len() > 0) != (c.want != "") {
+			t.Errorf("%v: exit code %d, %s, want %q", c.vars, code, &stderr, c.want)
+		}
 	}
 }
 

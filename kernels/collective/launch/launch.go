@@ -33,13 +33,14 @@ var launchers = []struct {
 	name       string
 	rank, size string
 	local      []string
+	job        []string // which together name the launch
 	command    string
 	stepsOnly  bool
 }{
-	{"torchrun", "RANK", "WORLD_SIZE", []string{"LOCAL_RANK"}, "torchrun --no-python", false},
-	{"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", []string{"OMPI_COMM_WORLD_LOCAL_RANK"}, "mpirun", false},
-	{"PMI", "PMI_RANK", "PMI_SIZE", []string{"MPI_LOCALRANKID", "PMI_LOCAL_RANK", "PALS_LOCAL_RANKID"}, "mpirun", false},
-	{"Slurm", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", []string{"SLURM_LOCALID"}, "srun", true},
+	{"torchrun", "RANK", "WORLD_SIZE", []string{"LOCAL_RANK"}, []string{"TORCHELASTIC_RUN_ID"}, "torchrun --no-python", false},
+	{"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", []string{"OMPI_COMM_WORLD_LOCAL_RANK"}, []string{"PMIX_NAMESPACE"}, "mpirun", false},
+	{"PMI", "PMI_RANK", "PMI_SIZE", []string{"MPI_LOCALRANKID", "PMI_LOCAL_RANK", "PALS_LOCAL_RANKID"}, nil, "mpirun", false},
+	{"Slurm", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", []string{"SLURM_LOCALID"}, []string{"SLURM_JOB_ID", "SLURM_STEP_ID"}, "srun", true},
 }
 
 // Find returns the place that an environment says. Where several launchers have set
@@ -65,7 +66,11 @@ func Find(env func(string) string) (Place, error) {
 		}
 		switch {
 		case len(missing) == 0:
-			return place(l.name, env, l.rank, l.size, local)
+			var job []string
+			for _, name := range l.job {
+				job = append(job, env(name))
+			}
+			return place(Place{Launcher: l.name, Job: strings.Trim(strings.Join(job, "."), ".")}, env, l.rank, l.size, local)
 		case len(set) > 0 && half == nil && (!l.stepsOnly || env(l.size) != ""):
 			half = fmt.Errorf("half a launch: %s is set and %s is not: start all ranks with %s, or unset %s",
 				strings.Join(set, ", "), strings.Join(missing, ", "), l.command, strings.Join(set, ", "))
@@ -74,8 +79,8 @@ func Find(env func(string) string) (Place, error) {
 	return Place{Size: 1}, half
 }
 
-func place(launcher string, env func(string) string, rank, size, local string) (p Place, err error) {
-	p.Launcher = launcher
+// place is p with what variables of these names say.
+func place(p Place, env func(string) string, rank, size, local string) (_ Place, err error) {
 	for _, v := range []struct {
 		name string
 		to   *int
@@ -90,7 +95,6 @@ func place(launcher string, env func(string) string, rank, size, local string) (
 	if p.Size == 1 {
 		return p, nil
 	}
-	p.Job = job(env)
 	p.Address, err = address(p, env)
 	return p, err
 }
@@ -118,17 +122,6 @@ func address(p Place, env func(string) string) (string, error) {
 	ip := net.ParseIP(host)
 	port, err := masterPort(p, oneHost || host == "localhost" || ip != nil && ip.IsLoopback(), env)
 	return net.JoinHostPort(host, port), err
-}
-
-// job is what a launcher calls a launch.
-func job(env func(string) string) string {
-	if name := first(env, "PMIX_NAMESPACE", "OMPI_MCA_orte_hnp_uri"); name != "" {
-		return name
-	}
-	if step := env("SLURM_STEP_ID"); step != "" {
-		return env("SLURM_JOB_ID") + "." + step
-	}
-	return ""
 }
 
 // masterPort is MASTER_PORT, or a port that follows from the job: jobs on the same hosts
