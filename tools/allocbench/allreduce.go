@@ -144,9 +144,6 @@ const meetWithin = 30 * time.Second
 
 // allReduce is the scenario, as one of the ranks that were launched. Rank 0 has the rows.
 func (s *session) allReduce(ctx context.Context, place launch.Place) error {
-	if err := kernels.Available(); err != nil {
-		return err
-	}
 	world, err := launch.Meet(ctx, place, meetWithin)
 	if err != nil {
 		return err
@@ -155,6 +152,9 @@ func (s *session) allReduce(ctx context.Context, place launch.Place) error {
 }
 
 func (s *session) rankOf(ctx context.Context, world *launch.World) (err error) {
+	if err := kernels.Available(); err != nil {
+		return err
+	}
 	comm, err := nccl.Connect(ctx, world, world.Rank, world.Size, meetWithin)
 	if err != nil {
 		return err
