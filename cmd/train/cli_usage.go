@@ -24,6 +24,7 @@ The environment variable ALLOCATOR_TYPE chooses who hands out device memory:
 
 const usageTail = `
 CUDA_VISIBLE_DEVICES chooses the GPU, or the GPUs of ranks that mpirun, srun or torchrun starts.
+MASTER_ADDR and MASTER_PORT choose where ranks meet, on the host of rank 0.
 
 The exit code is 0 after a whole training, 3 if the loss became NaN or infinite, 130 after SIGINT
 (Ctrl-C), 143 after SIGTERM, 129 after SIGHUP, 2 for a wrong command line and 1 for any other

@@ -52,7 +52,7 @@ func Version() (int, error) {
 		return 0, err
 	}
 	if v < oldest {
-		return v, fmt.Errorf("nccl: libnccl.so.2 is NCCL %s, and %s or later is needed", VersionName(v), VersionName(oldest))
+		return v, fmt.Errorf("nccl: libnccl.so.2 is NCCL %s: install NCCL %s or later, or name its folder in LD_LIBRARY_PATH", VersionName(v), VersionName(oldest))
 	}
 	return v, nil
 }

@@ -114,7 +114,7 @@ func TestRegister(t *testing.T) {
 
 func TestFaults(t *testing.T) {
 	for _, c := range []struct{ wrong, want string }{
-		{"old", "libnccl.so.2 is NCCL 2.17.5, and 2.18.0 or later is needed"},
+		{"old", "libnccl.so.2 is NCCL 2.17.5: install NCCL 2.18.0 or later"},
 		{"duplicate", "nccl: New: Duplicate GPU detected (NCCL error 5)"},
 		{"never", "rank 1 of 3 still waits for the others"},
 		{"refuses", "nccl: AllReduce: invalid usage (NCCL error 5)"},
