@@ -82,8 +82,10 @@ func TestPort(t *testing.T) {
 		}
 		return p
 	}
-	if of("77.1") == of("77.2") || of("77.1") != of("77.1") || of("") != of("") {
-		t.Errorf("ports %s and %s of two jobs, %s of one without a name", of("77.1"), of("77.2"), of(""))
+	for _, job := range []string{"77.1", "77.2", ""} {
+		if one, again := of(job), of(job); one != again || job != "77.1" && one == of("77.1") {
+			t.Errorf("job %q: ports %s and %s", job, one, again)
+		}
 	}
 }
 
