@@ -385,6 +385,7 @@ func TestRankProcesses(t *testing.T) {
 		t.Fatal(err)
 	}
 	path, logDir := writeConfig(t, "cuda", "")
+	var rank1 chan *os.Process // nil: nobody wants it
 	start := func(ranks int, args ...string) (said string, err error) {
 		var all sync.WaitGroup
 		out, errs := make([]bytes.Buffer, ranks), make([]error, ranks)
@@ -393,7 +394,16 @@ func TestRankProcesses(t *testing.T) {
 			cmd.Env = append(os.Environ(), asTrain+"=1", allocatorEnv+"=", fmt.Sprint("RANK=", rank), fmt.Sprint("LOCAL_RANK=", rank),
 				fmt.Sprint("WORLD_SIZE=", ranks), "MASTER_ADDR=127.0.0.1", "MASTER_PORT="+port)
 			cmd.Stdout, cmd.Stderr = &out[rank], &out[rank]
-			all.Go(func() { errs[rank] = cmd.Run() })
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			if rank == 1 {
+				select {
+				case rank1 <- cmd.Process:
+				default:
+				}
+			}
+			all.Go(func() { errs[rank] = cmd.Wait() })
 		}
 		all.Wait()
 		for rank := 1; rank < ranks; rank++ {
@@ -425,6 +435,33 @@ func TestRankProcesses(t *testing.T) {
 	for i, one := range losses(1, "-set", "train.bsz=32") {
 		if math.Abs(float64(one-eager[i])) > 1e-4 {
 			t.Fatalf("loss %d of two ranks is %v, of one %v", i, eager[i], one)
+		}
+	}
+	for _, executor := range []string{"eager", "graph"} {
+		if err := os.RemoveAll(logDir); err != nil {
+			t.Fatal(err)
+		}
+		killed := make(chan time.Time, 1)
+		rank1 = make(chan *os.Process, 1)
+		go func() {
+			victim := <-rank1
+			weights := filepath.Join(logDir, rundir.Latest, rundir.WeightsFile)
+			for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
+				if _, err := os.Stat(weights); err == nil {
+					break
+				}
+			}
+			killed <- time.Now()
+			if err := victim.Kill(); err != nil {
+				t.Error(err)
+			}
+		}()
+		said, err := start(2, "-set", "train.num_epochs=100000", "-set", "train.checkpoint_every=1", "-set", "train.executor="+executor)
+		if took := time.Since(<-killed); err == nil || took > 20*time.Second || !strings.Contains(said, "\ntrain: rank 1 is gone") {
+			t.Errorf("%s: rank 0 ends %v after the kill, with %v: %s", executor, took, err, said)
+		}
+		if saved, err := checkpoint.Load(filepath.Join(latest(t, logDir), rundir.WeightsFile)); err != nil || saved.Epoch == 0 {
+			t.Errorf("%s: the checkpoint is of epoch %d, %v", executor, saved.Epoch, err)
 		}
 	}
 	t.Setenv("CUDA_VISIBLE_DEVICES", "3")
