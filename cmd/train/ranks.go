@@ -93,8 +93,6 @@ func (r *ranks) execute(ctx context.Context, o options, place launch.Place, stdo
 		}
 		return err
 	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
 	done := make(chan struct{})
 	defer close(done)
 	go r.ended(done, stderr)
