@@ -22,11 +22,11 @@ type need struct {
 
 // modelBytes returns the bytes of a model's weights, and the most that the outputs
 // of a step take: of training, each layer's output and its gradient; of
-// validation, which has larger batches, the outputs.
-func modelBytes(cfg configs.Config, set data.Dataset) (weights, outputs int64) {
+// validation, which has larger batches, the outputs of one rank.
+func modelBytes(cfg configs.Config, set data.Dataset, ranks int) (weights, outputs int64) {
 	width, layers := int64(cfg.Model.FeatDim), int64(cfg.Model.NumLayers)
 	weights = 4 * width * (int64(set.Train.Features()) + (layers-1)*width + data.Classes)
-	rows := max(2*cfg.Train.Bsz, min(max(cfg.Train.Bsz, evalBatchSize), set.Test.Len()))
+	rows := max(2*cfg.Train.Bsz, min(max(cfg.Train.Bsz, evalBatchSize), (set.Test.Len()+ranks-1)/ranks))
 	return weights, 4 * width * layers * int64(rows)
 }
 
@@ -37,9 +37,12 @@ func tableBytes(set data.Dataset) int64 {
 }
 
 // deviceNeed is the least memory of the device that the allocators take, of which some
-// have a pool with malloc segments.
-func deviceNeed(cfg configs.Config, set data.Dataset, among []contender, mallocPools int) need {
-	weights, outputs := modelBytes(cfg, set)
+// have a pool with malloc segments, on one of so many ranks.
+func deviceNeed(cfg configs.Config, set data.Dataset, among []contender, mallocPools, ranks int) need {
+	weights, outputs := modelBytes(cfg, set, ranks)
+	if ranks > 1 {
+		weights *= 2 // and their updates
+	}
 	var pools int64
 	for _, c := range among {
 		if c.hasPool() {
@@ -63,7 +66,7 @@ func most(needs []need) need {
 // hostNeeds are the least memory of the host that a run takes beside what a device
 // on the host does: the initial weights, which are made there, and traces.
 func hostNeeds(cfg configs.Config, set data.Dataset, among []contender) []need {
-	weights, _ := modelBytes(cfg, set)
+	weights, _ := modelBytes(cfg, set, 1)
 	needs := []need{{"model.feat_dim", "initial weights", weights}}
 	if cfg.Allocator.Trace != "" {
 		events := int64(len(among)) * int64(cfg.Allocator.TraceEvents)
@@ -91,7 +94,7 @@ func (b *backend) checkMemory(cfg configs.Config, set data.Dataset, among []cont
 			mallocPools++
 		}
 	}
-	device, host := deviceNeed(cfg, set, among, mallocPools), hostNeeds(cfg, set, among)
+	device, host := deviceNeed(cfg, set, among, mallocPools, b.ranks.size()), hostNeeds(cfg, set, among)
 	if b.gpu {
 		free, _, err := b.driver().MemInfo()
 		if err != nil {

@@ -73,23 +73,25 @@ func TestNeedIsLow(t *testing.T) {
 			setConfig(t, path, "feat_dim = 24\nnum_layers = 2", model)
 			setConfig(t, path, "bsz = 16", batches)
 			setConfig(t, path, "learning_rate = 0.5", "learning_rate = 0.01")
-			if code, _, stderr := train(context.Background(), path); code != 0 {
-				t.Fatal(stderr)
-			}
-			var r rundir.Record
-			if err := json.Unmarshal([]byte(lines(t, filepath.Join(root, plainMalloc, rundir.RecordsFile))[2]), &r); err != nil {
-				t.Fatal(err)
-			}
-			cfg, err := configs.Load(path)
-			if err != nil {
-				t.Fatal(err)
-			}
-			set, err := loadData(context.Background(), cfg, os.Stderr)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if n := deviceNeed(cfg, set, []contender{{kind: plainMalloc}}, 0); n.bytes > r.PeakAllocated || n.bytes < r.PeakAllocated*9/10 {
-				t.Errorf("%q, %q: said to need %d bytes, had %d at its peak", model, batches, n.bytes, r.PeakAllocated)
+			for _, ranks := range []int{1, 2} {
+				if e := trainRanks(t, context.Background(), ranks, func(int) []string { return []string{path} }, nil)[0]; e.code != 0 {
+					t.Fatal(e.stderr)
+				}
+				var r rundir.Record
+				if err := json.Unmarshal([]byte(lines(t, filepath.Join(root, plainMalloc, rundir.RecordsFile))[2]), &r); err != nil {
+					t.Fatal(err)
+				}
+				cfg, err := configs.Load(path)
+				if err != nil {
+					t.Fatal(err)
+				}
+				set, err := loadData(context.Background(), cfg, os.Stderr)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if n := deviceNeed(cfg, set, []contender{{kind: plainMalloc}}, 0, ranks); n.bytes > r.PeakAllocated || n.bytes < r.PeakAllocated*9/10 {
+					t.Errorf("%q, %q, %d ranks: said to need %d bytes, had %d at its peak", model, batches, ranks, n.bytes, r.PeakAllocated)
+				}
 			}
 		}
 	}
