@@ -64,6 +64,9 @@ func trainRank(name string, c collective.Collective, train, test model.Set, feat
 	}
 	defer func() { err = errors.Join(err, d.Leave()) }()
 	opt.Rank, opt.Ranks = c.Rank(), c.Size()
+	reported := map[int]float32{}
+	opt.VerboseEvery = 7
+	opt.Verbose = func(step int, loss float32) { reported[step] = loss }
 	trainer, err := model.NewTrainer(d, train, test, model.Weights(features, 37, 3, 5), opt)
 	if err != nil {
 		return out, err
@@ -77,6 +80,15 @@ func trainRank(name string, c collective.Collective, train, test model.Set, feat
 		if size := c.Size(); (e.AllReduce > 0) != (size > 1) || e.Exposed > e.AllReduce || e.Exposed < 0 {
 			return out, fmt.Errorf("%v of all-reduces, %v of them exposed, of %d ranks", e.AllReduce, e.Exposed, size)
 		}
+		for step, loss := range reported {
+			if e.Losses[step-1] != loss {
+				return out, fmt.Errorf("step %d was reported with a loss of %v, and has %v", step, loss, e.Losses[step-1])
+			}
+		}
+		if len(reported) == 0 && len(e.Losses) >= 7 {
+			return out, errors.New("no step was reported")
+		}
+		clear(reported)
 		e.Train, e.Validation, e.AllReduce, e.Exposed = 0, 0, 0, 0
 		out.epochs = append(out.epochs, e)
 	}
