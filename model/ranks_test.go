@@ -306,3 +306,91 @@ func TestMirroredRank(t *testing.T) {
 		}
 	})
 }
+
+// lateQueue has a lane that does nothing before the queue waits for it.
+type lateQueue struct{ device.HostQueue }
+
+func (q *lateQueue) NewLane() (device.Lane, error) {
+	lane, err := q.HostQueue.NewLane()
+	return &lateLane{Lane: lane, done: map[int]int{}}, err
+}
+
+type lateLane struct {
+	device.Lane
+	work []func() error
+	ran  int         // of work
+	done map[int]int // work before a Done
+}
+
+func (l *lateLane) later(f func() error) error {
+	l.work = append(l.work, f)
+	return nil
+}
+
+func (l *lateLane) Do(f func(uintptr) error) error {
+	return l.later(func() error { return l.Lane.Do(f) })
+}
+
+func (l *lateLane) Drain(pairs []kernels.Pair) error {
+	return l.later(func() error { return l.Lane.Drain(pairs) })
+}
+
+func (l *lateLane) StampLane(i int) error {
+	return l.later(func() error { return l.Lane.StampLane(i) })
+}
+
+func (l *lateLane) Done(i int) error {
+	l.done[i] = len(l.work)
+	return nil
+}
+
+func (l *lateLane) Await(i int) error {
+	for ; l.ran < l.done[i]; l.ran++ {
+		if err := l.work[l.ran](); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// TestLateLane trains a rank whose lane is as late as events allow: what reads weights,
+// or frees them, waits for it, or there would be other losses.
+func TestLateLane(t *testing.T) {
+	const rows, features, epochs = 35, 784, 3
+	train, test := blobs(rows, features, 1), blobs(9, features, 2)
+	opt := options(rows, 4)
+	opt.Ranks = 2
+	run := func(q device.Queue) (got []string) {
+		t.Helper()
+		alloc, err := allocator.NewPool(device.NewHostDriver(), allocator.PoolOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		d := device.New(q, alloc, true)
+		if err := d.Join(mirror{}); err != nil {
+			t.Fatal(err)
+		}
+		trainer, err := model.NewTrainer(d, train, test, model.Weights(features, 1030, 3, 5), opt)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range epochs {
+			e, err := trainer.Epoch(context.Background())
+			if err != nil {
+				t.Fatal(err)
+			}
+			sum, err := trainer.Checksum()
+			if err != nil {
+				t.Fatal(err)
+			}
+			got = append(got, fmt.Sprint(e.Losses, e.ValLoss, e.ValAcc, sum))
+		}
+		if err := errors.Join(trainer.Close(), d.Leave(), alloc.Close()); err != nil {
+			t.Error(err)
+		}
+		return got
+	}
+	if want, got := run(new(device.HostQueue)), run(new(lateQueue)); !slices.Equal(got, want) {
+		t.Errorf("losses and checksums are %v, want %v", got, want)
+	}
+}

@@ -18,6 +18,8 @@ type laneQueue struct {
 	HostQueue
 	layers map[uintptr]int // by the address of weights and updates
 	log    []string
+	device *Device
+	forked int // notes when the lane was made to wait for the queue
 	closed bool
 }
 
@@ -58,9 +60,24 @@ type noting struct {
 	q *laneQueue
 }
 
-func (n noting) Do(func(uintptr) error) error { return n.q.note("all-reduce") }
-func (n noting) Await(i int) error            { return n.q.note("wait for %d", i) }
-func (n noting) Close() error                 { n.q.closed = true; return n.Lane.Close() }
+func (n noting) Fork() error { n.q.forked = len(n.q.log); return nil }
+
+func (n noting) Do(func(uintptr) error) error {
+	if n.q.forked != len(n.q.log) {
+		return errors.New("an all-reduce that waits for nothing")
+	}
+	return n.q.note("all-reduce")
+}
+
+func (n noting) Done(i int) error {
+	if last := n.q.log[len(n.q.log)-1]; i < len(n.q.device.share.buckets) && !strings.HasPrefix(last, "drain") {
+		return fmt.Errorf("the weights are those of a bucket once %s is done", last)
+	}
+	return nil
+}
+
+func (n noting) Await(i int) error { return n.q.note("wait for %d", i) }
+func (n noting) Close() error      { n.q.closed = true; return n.Lane.Close() }
 func (n noting) Drain(pairs []kernels.Pair) error {
 	var layers []int
 	for _, p := range pairs {
@@ -86,6 +103,7 @@ func shared(t *testing.T, widths ...int) (d *Device, q *laneQueue, comm *ofTwo, 
 	q, comm = &laneQueue{layers: map[uintptr]int{}}, new(ofTwo)
 	alloc := allocator.NewMalloc(NewHostDriver())
 	d = New(q, alloc, true)
+	q.device = d
 	if err := d.Join(comm); err != nil {
 		t.Fatal(err)
 	}
@@ -129,7 +147,7 @@ func TestSharedOrder(t *testing.T) {
 	}
 	step := func(backward bool) {
 		t.Helper()
-		q.log = nil
+		q.log, q.forked = nil, -1
 		x, y := d.Gather(images, labels, indices, 0, 4)
 		inputs := []Tensor{x}
 		for _, one := range w[:4] {
