@@ -74,6 +74,9 @@ func (d *Device) Replay(key int, f func() error) error {
 	if d.captured == nil {
 		return f()
 	}
+	if err := d.sharedErr(); err != nil { // no launch of a graph says so
+		return err
+	}
 	g, ok := d.graphs[key]
 	if !ok {
 		var err error

@@ -191,6 +191,12 @@ func TestSharedOrder(t *testing.T) {
 // TestSharedFaults has a rank do what it must not, and end.
 func TestSharedFaults(t *testing.T) {
 	d, _, comm, w := shared(t, 4, 4, 4)
+	d.CaptureFrom(allocator.NewMalloc(NewHostDriver()))
+	defer func() {
+		if err := d.Forget(); err != nil {
+			t.Error(err)
+		}
+	}()
 	results, err := d.FromDense("results", tensor.New(tensor.Of(tensor.Float32), tensor.WithShape(3, 2)))
 	if err != nil {
 		t.Fatal(err)
@@ -218,7 +224,8 @@ func TestSharedFaults(t *testing.T) {
 	comm.Abort(errors.New("rank 0 is gone"))
 	_, dense := d.Dense(w[0])
 	_, sum := d.Checksum(w[0])
-	for _, err := range []error{dense, sum, d.Synchronize()} {
+	replay := d.Replay(1, func() error { return nil })
+	for _, err := range []error{dense, sum, d.Synchronize(), replay} {
 		if err == nil || err.Error() != "rank 0 is gone" {
 			t.Errorf("%v: what an all-reduce left unfinished is taken for its sum", err)
 		}
