@@ -3,7 +3,9 @@
 import gzip
 import math
 import os
+import socket
 import subprocess
+import tempfile
 import zlib
 from pathlib import Path
 
@@ -18,26 +20,47 @@ def last_line(text):
     return lines[-1].strip() if lines else ""
 
 
-def call_train(train, *arguments, timeout=None):
-    """Runs train on the default allocator, and returns its standard output; timeout is in seconds."""
-    try:
-        done = subprocess.run(
-            [str(train.resolve()), *map(str, arguments)],
-            env={k: v for k, v in os.environ.items() if k != "ALLOCATOR_TYPE"},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            errors="replace",
-            timeout=timeout,
-        )
-    except OSError as err:
-        raise Failed(f"{train.name} does not start: {err.strerror}") from err
-    except subprocess.TimeoutExpired as err:
-        raise Failed(f"not done after {timeout:g} s") from err
-    if done.returncode != 0:
-        raise Failed(last_line(done.stderr) or f"exit status {done.returncode}")
-    return done.stdout
+def rank_environments(ranks):
+    """What tells each of the processes that train together which one it is, as torchrun does; nothing tells one alone."""
+    if ranks == 1:
+        return [{}]
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    world = {"WORLD_SIZE": ranks, "LOCAL_WORLD_SIZE": ranks, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    return [{k: str(v) for k, v in (world | {"RANK": rank, "LOCAL_RANK": rank}).items()} for rank in range(ranks)]
+
+
+def call_train(train, *arguments, timeout=None, ranks=1):
+    """Runs train on the default allocator, as so many ranks, and returns the standard output of rank 0; timeout is in seconds."""
+    inherited = {k: v for k, v in os.environ.items() if k != "ALLOCATOR_TYPE"}
+    started = []
+    with tempfile.TemporaryFile("w+", errors="replace") as said:
+        try:
+            for env in rank_environments(ranks):
+                process = subprocess.Popen(
+                    [str(train.resolve()), *map(str, arguments)],
+                    env=inherited | env,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL if started else subprocess.PIPE,
+                    stderr=said,
+                    text=True,
+                    errors="replace",
+                )
+                started.append(process)
+            stdout, _ = started[0].communicate(timeout=timeout)
+            statuses = [process.wait(timeout) for process in started]
+        except OSError as err:
+            raise Failed(f"{train.name} does not start: {err.strerror}") from err
+        except subprocess.TimeoutExpired as err:
+            raise Failed(f"not done after {timeout:g} s") from err
+        finally:
+            for process in started:
+                with process:
+                    process.kill()
+        said.seek(0)
+        if failed := [status for status in statuses if status != 0]:
+            raise Failed(last_line(said.read()) or f"exit status {failed[0]}")
+    return stdout
 
 
 def read_idx(folder, name, dims):
