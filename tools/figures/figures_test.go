@@ -77,9 +77,11 @@ func TestPeers(t *testing.T) {
 			"](peers_h200.csv):\n\n| width × batch |", "\n| 512×128, 8 hidden layers | 31.7 | 47.9 | – | 41.9 | 74.4 | – |\n"}},
 		{name: "one that mlpool could not train", old: "\nours,0,tf32,512,128,", new: "\nours,0,bf16,512,128,", want: []string{
 			"\n| 512×128, 8 hidden layers | – | 47.9 | – | 41.9 | 74.4 | – |\n"}},
+		{name: "one more of two GPUs", old: "\nours,0,tf32,784,64,4,1,", new: "\nours,0,tf32,784,64,4,2,1,1,1,7,0.9,1\nours,0,tf32,784,64,4,1,", want: []string{
+			"\n| 784×64 | 29.4 | 78.0 | 172 | 32.9 | 109 | 191 |\n"}},
 		{name: "no JAX", old: "\njax,", new: "\nflax,", want: []string{"\n| 784×64 | 29.4 | – | 172 | 32.9 | – | 191 |\n"}},
-		{name: "none of mlpool", old: "\nours,0,tf32,784,64,", new: "\nours,0,bf16,784,64,", err: "peers_h200.csv: no ms of framework ours precision tf32 feat_dim 784 bsz 64 layers 4"},
-		{name: "no number", old: ",0.9600,868446208\n", new: ",0.9600,many\n", err: `flop_step of framework torch precision tf32 feat_dim 784 bsz 64 layers 4 is "many", no number`},
+		{name: "none of mlpool", old: "\nours,0,tf32,784,64,", new: "\nours,0,bf16,784,64,", err: "peers_h200.csv: no ms of framework ours precision tf32 feat_dim 784 bsz 64 layers 4 gpus 1"},
+		{name: "no number", old: ",0.9600,868446208\n", new: ",0.9600,many\n", err: `flop_step of framework torch precision tf32 feat_dim 784 bsz 64 layers 4 gpus 1 is "many", no number`},
 	} {
 		dir := copied(t)
 		changed := strings.ReplaceAll(string(text), c.old, c.new)

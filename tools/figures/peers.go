@@ -55,6 +55,11 @@ func shapeOf(record map[string]string) shape {
 	return shape{record["feat_dim"], record["bsz"], record["layers"]}
 }
 
+// onOneGPU finds the figures of a trainer on one GPU.
+func onOneGPU(framework, precision string, at shape) key {
+	return key{"framework", framework, "precision", precision, "feat_dim", at[0], "bsz", at[1], "layers", at[2], "gpus", "1"}
+}
+
 // someShapes are those in README.md.
 var someShapes = []shape{
 	{"333", "61", "4"}, {"784", "64", "4"}, {"784", "1024", "4"}, {"784", "4096", "4"},
@@ -67,12 +72,13 @@ func readmePeers(s *source) string {
 		peersTable(s, someShapes, s.needed)
 }
 
-// allPeers is the table of every shape, also of one that mlpool could not train; mlpool's fp32, on CUDA
-// cores, is in no table.
+// allPeers is the table of every shape on one GPU, also of one that mlpool could not train; mlpool's fp32, on
+// CUDA cores, is in no table.
 func allPeers(s *source) string {
 	var all []shape
 	for _, record := range s.file(peersFile).records {
-		if at := shapeOf(record); !slices.Contains(all, at) && !(key{"framework", "ours", "precision", "fp32"}).of(record) {
+		at := shapeOf(record)
+		if record["gpus"] == "1" && !slices.Contains(all, at) && !(key{"framework", "ours", "precision", "fp32"}).of(record) {
 			all = append(all, at)
 		}
 	}
@@ -105,8 +111,7 @@ func peersTable(s *source, shapes []shape, ours func(name, column string, k key)
 				if p.framework == "ours" {
 					read = ours
 				}
-				row = append(row, digits(read(peersFile, "ms", key{"framework", p.framework, "precision", e.of(p.framework),
-					"feat_dim", at[0], "bsz", at[1], "layers", at[2]}), 3))
+				row = append(row, digits(read(peersFile, "ms", onOneGPU(p.framework, e.of(p.framework), at)), 3))
 			}
 		}
 		rows = append(rows, row)
@@ -114,7 +119,7 @@ func peersTable(s *source, shapes []shape, ours func(name, column string, k key)
 	return markdown(rows...)
 }
 
-// drawPeers draws the time of a step over its work, of all shapes: what is as exact in one panel.
+// drawPeers draws the time of a step over its work, of all shapes on one GPU: what is as exact in one panel.
 func drawPeers(w io.Writer, s *source) error {
 	notes := s.file(peersFile).notes
 	picture := plotstyle.Picture{
@@ -168,12 +173,12 @@ func drawPeers(w io.Writer, s *source) error {
 func stepTimes(s *source, framework, precision string) (lines []plotter.XYs) {
 	index := map[[2]string]int{}
 	for _, record := range s.file(peersFile).records {
-		if !(key{"framework", framework, "precision", precision}).of(record) {
+		at := shapeOf(record)
+		if !onOneGPU(framework, precision, at).of(record) {
 			continue
 		}
-		at := shapeOf(record)
 		of := func(column string) float64 {
-			return s.needed(peersFile, column, key{"framework", framework, "precision", precision, "feat_dim", at[0], "bsz", at[1], "layers", at[2]})
+			return s.needed(peersFile, column, onOneGPU(framework, precision, at))
 		}
 		i, seen := index[[2]string{at[0], at[2]}]
 		if !seen {
