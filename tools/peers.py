@@ -4,6 +4,7 @@ what an epoch takes in each to a CSV: 60 000 training and 10 000 validation samp
 MNIST, all of them, the short last batch too.
 
     tools/peers.py --train build/train --mnist MNIST_DIR --csv assets/peers_h200.csv
+    tools/peers.py ... --gpus 2 --append    # data parallel, beside one GPU of the same CSV
 
 mlpool trains with the graph executor. In JAX the whole epoch is one jitted function, in
 PyTorch a step is a CUDA graph. Each has a process of its own, one at a time on the GPU;
@@ -11,11 +12,16 @@ the first epoch, which compiles, is not counted. Of large shapes fewer epochs ar
 but three. A framework that is not installed, a training that fails and one that is not
 done after --timeout are a line each, and leave no row.
 
+On several GPUs a batch is a GPU's. mlpool and PyTorch, by DistributedDataParallel, are a
+process for each GPU, JAX is one whose batches are sharded over a mesh. Weak: beside one
+GPU with the batch of one; strong: with the batch of all.
+
 A row is written as soon as it is measured, so that Ctrl-C keeps what is there; --append
 goes on with such a file. Needs Python alone, and what it is to compare: JAX, PyTorch.
 """
 
 import argparse
+import contextlib
 import csv
 import dataclasses
 import datetime
@@ -26,6 +32,7 @@ import os
 import statistics
 import subprocess
 import sys
+import tempfile
 import threading
 from pathlib import Path
 
@@ -36,12 +43,12 @@ from common import Failed
 NAMES = {"ours": "mlpool", "jax": "JAX", "torch": "PyTorch"}
 PRECISIONS = ["tf32", "3xtf32", "fp32"]
 SHAPES = [f"{w}x{b}" for w in (100, 333, 784, 1024, 2048, 4096) for b in (61, 64, 256, 1024, 4096)] + ["4096x8192"]
-COLUMNS = "framework,version,precision,feat_dim,bsz,layers,ms,min,max,epochs,accuracy,flop_step".split(",")
-KEY = ["framework", "precision", "feat_dim", "bsz", "layers"]  # of a row
+COLUMNS = "framework,version,precision,feat_dim,bsz,layers,gpus,ms,min,max,epochs,accuracy,flop_step".split(",")
+KEY = ["framework", "precision", "feat_dim", "bsz", "layers", "gpus"]  # of a row
 NOTE = (
     "Median ms of an epoch of {} training and {} validation samples, SGD at {}, with the fastest and the slowest epoch; a "
-    "first one is not counted. accuracy: after the last. flop_step: 2 x multiply-adds of forward, dgrad and wgrad of a "
-    "whole batch."
+    "first one is not counted. accuracy: after the last. bsz: a GPU's. flop_step: 2 x multiply-adds of forward, dgrad and "
+    "wgrad of a whole batch."
 )
 CLASSES = 10
 LEARNING_RATE = 0.1
@@ -62,27 +69,32 @@ class Job:
 
     precision: str
     feat_dim: int
-    bsz: int
+    bsz: int  # of a GPU
     layers: int  # hidden ones
+    gpus: int
     epochs: int  # that are measured
     pixels: int  # of an image
     learning_rate: float = LEARNING_RATE
 
     def __str__(self):
-        return f"{self.feat_dim}x{self.bsz}, {self.layers} hidden layers, {self.precision}"
+        return f"{self.feat_dim}x{self.bsz}, {self.layers} hidden layers, {self.precision}{on_gpus(self.gpus)}"
 
     def widths(self):
         return [self.pixels] + [self.feat_dim] * self.layers + [CLASSES]
 
     def flop_step(self):
-        """Of a whole batch; the first layer has no dgrad."""
+        """Of a whole batch of a GPU; the first layer has no dgrad."""
         first, *others = (inputs * outputs for inputs, outputs in zip(self.widths(), self.widths()[1:]))
         return 2 * self.bsz * (2 * first + 3 * sum(others))
 
     def within_a_second(self, samples):
         """The same job of fewer epochs where they are long, but of three."""
-        epoch = samples / self.bsz * self.flop_step() / SOME_RATE
+        epoch = samples / self.bsz * self.flop_step() / (SOME_RATE * self.gpus)
         return dataclasses.replace(self, epochs=min(self.epochs, max(3, int(1 / epoch))))
+
+
+def on_gpus(gpus):
+    return "" if int(gpus) == 1 else f", {gpus} GPUs"
 
 
 class Missing(Failed):
@@ -90,7 +102,7 @@ class Missing(Failed):
 
 
 class Ours:
-    """mlpool: a process for each training."""
+    """mlpool: for each training a process, of several GPUs one for each."""
 
     def __init__(self, args):
         self.args = args
@@ -98,6 +110,8 @@ class Ours:
         self.checked = False
 
     def check(self):
+        if self.args.gpus > 1 and self.args.device == "cpu":
+            raise Missing("--gpus is for --device cuda")
         try:
             common.call_train(self.args.train, "-check", "-set", f"train.device={self.args.device}", "-", timeout=self.args.timeout)
         except Failed as err:
@@ -120,13 +134,15 @@ class Ours:
             "log.log_dir": "",
         }
         flags = [word for k, v in settings.items() for word in ("-set", f"{k}={v}")]
-        said = common.call_train(self.args.train, "-json", *flags, "-", timeout=self.args.timeout)
+        said = common.call_train(self.args.train, "-json", *flags, "-", timeout=self.args.timeout, ranks=job.gpus)
         try:
             run = json.loads(said)["runs"][0]
             figures, ms = run["figures"], ["median_ms", "fastest_ms", "slowest_ms"]
             self.version = version_of(run)
             if job.precision != run.get("precision", "fp32"):
                 raise Failed(f"{self.args.train.name} computed in {run['precision']}")
+            if job.gpus != run.get("ranks", 1):
+                raise Failed(f"{self.args.train.name} trained as {run.get('ranks', 1)} ranks, not {job.gpus}")
             return [figures[k] for k in ms] + [figures["epochs"], figures["val_acc"]]
         except (ValueError, KeyError, IndexError) as err:
             raise Failed(f"{self.args.train.name} -json is not what it was: {err!r}") from err
@@ -144,21 +160,23 @@ def version_of(run):
 
 
 def worker_command(name, args):
-    return [sys.executable, __file__, "--worker", name, "--mnist", str(args.mnist), "--device", args.device]
+    flags = {"worker": name, "mnist": args.mnist, "device": args.device, "gpus": args.gpus}
+    return [sys.executable, __file__] + [word for k, v in flags.items() for word in (f"--{k}", str(v))]
 
 
 class Worker:
-    """JAX or PyTorch: a process for all trainings, and a new one after one that failed."""
+    """JAX or PyTorch: a process for all trainings, of PyTorch one for each GPU, and new ones after one that failed."""
 
     def __init__(self, name, args):
         self.command = worker_command(name, args)
+        self.ranks = args.gpus if name == "torch" else 1
         self.timeout = args.timeout
-        self.process = None
+        self.processes = []
         self.version = ""  # known once it has started
 
     def train(self, job):
         try:
-            if self.process is None:
+            if not self.processes:
                 self.start()
             answer = self.ask(dataclasses.asdict(job))
             if "failed" in answer:
@@ -170,18 +188,23 @@ class Worker:
         return [statistics.median(ms), min(ms), max(ms), len(ms), answer["accuracy"]]
 
     def start(self):
-        self.process = subprocess.Popen(
-            self.command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            errors="replace",
-            start_new_session=True,  # Ctrl-C is for peers.py, which ends it
-        )
-        self.said = []
-        self.listener = threading.Thread(target=self.said.extend, args=[self.process.stderr], daemon=True)
-        self.listener.start()
+        self.said = tempfile.TemporaryFile("w+", errors="replace")
+        answers, end = os.pipe()
+        self.answers = open(answers, errors="replace")
+        try:
+            for env in common.rank_environments(self.ranks):
+                process = subprocess.Popen(
+                    self.command,
+                    env=os.environ | env,
+                    stdin=subprocess.PIPE,
+                    stdout=end,
+                    stderr=self.said,
+                    text=True,
+                    start_new_session=True,  # Ctrl-C is for peers.py, which ends it
+                )
+                self.processes.append(process)
+        finally:
+            os.close(end)
         try:
             hello = self.ask(None)
         except Failed as err:
@@ -193,13 +216,13 @@ class Worker:
     def ask(self, request):
         """The answer to a request; to None, what a worker says first."""
         late = threading.Event()
-        timer = threading.Timer(self.timeout, lambda: (late.set(), self.process.kill()))
+        timer = threading.Timer(self.timeout, lambda: (late.set(), self.kill()))
         timer.start()
         try:
-            if request is not None:
-                self.process.stdin.write(json.dumps(request) + "\n")
-                self.process.stdin.flush()
-            answer = self.process.stdout.readline()
+            for process in self.processes if request is not None else []:
+                process.stdin.write(json.dumps(request) + "\n")
+                process.stdin.flush()
+            answer = self.answers.readline()
         except BrokenPipeError:
             answer = ""
         finally:
@@ -209,33 +232,45 @@ class Worker:
         try:
             return json.loads(answer)
         except ValueError:
-            status = self.process.wait()
-            self.listener.join()
-            raise Failed(common.last_line("".join(self.said)) or f"ended with exit status {status}") from None
+            raise Failed(self.last_words()) from None
+
+    def last_words(self):
+        """Of processes one of which ends, or all."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.processes[0].wait(5)
+        statuses = [process.poll() for process in self.processes]
+        self.said.seek(0)
+        return common.last_line(self.said.read()) or f"ended with exit status {next(filter(None, statuses), 0)}"
+
+    def kill(self):
+        for process in self.processes:
+            process.kill()
 
     def close(self):
-        if self.process is None:
+        if not self.processes:
             return
-        self.process.kill()
-        self.process.wait()
-        self.listener.join()
-        for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
-            try:
-                stream.close()
-            except BrokenPipeError:
-                pass  # a request that was never read
-        self.process = None
+        self.kill()
+        for process in self.processes:
+            process.wait()
+            with contextlib.suppress(BrokenPipeError):  # a request that was never read
+                process.stdin.close()
+        self.processes = []
+        self.answers.close()
+        self.said.close()
 
 
 def serve(name, args, requests, answers):
-    """A worker: answers a line of JSON for each request, the first unasked."""
+    """A worker: answers a line of JSON for each request, the first unasked. Of several ranks the first one that fails
+    answers, or else rank 0."""
+    rank = int(os.environ.get("RANK", 0))
 
     def answer(**fields):
-        print(json.dumps(fields), file=answers, flush=True)
+        if rank == 0 or "failed" in fields:
+            print(json.dumps(fields), file=answers, flush=True)
 
     try:
         module = importlib.import_module(f"peers_{name}")
-        trainer = module.Trainer(args.mnist, args.device)
+        trainer = module.Trainer(args.mnist, args.device, args.gpus)
     except (ImportError, Failed) as err:
         answer(failed=f"{err}")
         return
@@ -309,9 +344,18 @@ def columns(lines):
     return ["  ".join([line[0].ljust(widths[0])] + [c.rjust(w) for c, w in zip(line[1:], widths[1:])]) for line in lines]
 
 
+def shape_text(feat_dim, bsz, layers, gpus, precision):
+    return f"{feat_dim}x{bsz}, {layers} layers, {precision}{on_gpus(gpus)}"
+
+
+def epochs_of(rows):
+    """The ms of an epoch by KEY."""
+    return {tuple(row[k] for k in KEY): float(row["ms"]) for row in rows}
+
+
 def table_of(rows):
     """Ours beside the others', a line for each shape and precision of ours."""
-    ms = {tuple(row[k] for k in KEY): float(row["ms"]) for row in rows}
+    ms = epochs_of(rows)
     shapes = dict.fromkeys(tuple(row[k] for k in KEY[2:]) for row in rows)
 
     def cell(v):
@@ -324,9 +368,23 @@ def table_of(rows):
             others = [ms.get((name, theirs(precision), *shape)) for name in ("jax", "torch")]
             if ours is None and (precision == "3xtf32" or not any(others)):
                 continue
-            name = "{}x{}, {} layers, ".format(*shape) + precision
+            name = shape_text(*shape, precision)
             lines.append([name, cell(ours)] + [cell(v) for v in others] + [cell(ours and v and v / ours) for v in others])
     return "\n".join(columns(lines))
+
+
+def scaling_of(rows, samples):
+    """The rate of several GPUs beside that of one, where there is such a row; nothing where all are of one."""
+    ms = epochs_of(rows)
+    lines = [["several GPUs", "images a second", "/ one GPU, weak", "/ one GPU, strong"]]
+    for (framework, precision, width, bsz, layers, gpus), several in ms.items():
+        if gpus == "1":
+            continue
+        batches = bsz, str(int(bsz) * int(gpus))
+        alone = [ms.get((framework, precision, width, batch, layers, "1")) for batch in batches]
+        name = f"{NAMES[framework]} {shape_text(width, bsz, layers, gpus, precision)}"
+        lines.append([name, f"{1e3 * samples / several:.0f}"] + [f"{one / several:.2f}" if one else "–" for one in alone])
+    return "\n".join([""] + columns(lines)) if len(lines) > 1 else ""
 
 
 def theirs(precision):
@@ -336,7 +394,7 @@ def theirs(precision):
 
 def jobs_of(args, name):
     precisions = args.precisions if name == "ours" else list(dict.fromkeys(theirs(p) for p in args.precisions))
-    jobs = [Job(p, *shape, args.epochs, args.pixels) for shape in args.shapes for p in precisions]
+    jobs = [Job(p, *shape, args.gpus, args.epochs, args.pixels) for shape in args.shapes for p in precisions]
     return [job.within_a_second(args.samples) for job in jobs]
 
 
@@ -414,6 +472,7 @@ def parse_args(argv):
         metavar="NAME,...",
         help="of tf32, 3xtf32 and fp32, which the others have in 3xtf32's place; default: tf32,3xtf32",
     )
+    parser.add_argument("--gpus", type=int, default=1, help="that train together; default: %(default)s")
     parser.add_argument("--epochs", type=int, default=7, help="that are measured, at most; default: %(default)s")
     parser.add_argument("--timeout", type=float, default=120, metavar="SECONDS", help="of a training; default: %(default)s")
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda", help="cpu computes in fp32")
@@ -426,15 +485,15 @@ def parse_args(argv):
     args.shapes = list(dict.fromkeys(parse_shape(text, args.layers) for text in args.shapes.split(",")))
     if "ours" in args.frameworks and (args.train is None or not args.train.is_file()):
         fail(f"no program {args.train}: make build makes build/train, --frameworks jax,torch does without")
-    if args.epochs < 1 or args.timeout <= 0:
-        fail("--epochs and --timeout are above 0")
+    if min(args.epochs, args.gpus) < 1 or args.timeout <= 0:
+        fail("--epochs, --gpus and --timeout are above 0")
     try:
         (args.samples, *sides), _ = common.read_idx(args.mnist, "train-images-idx3-ubyte", 3)
         (args.validated, *_), _ = common.read_idx(args.mnist, "t10k-images-idx3-ubyte", 3)
     except Failed as err:
         fail(err)
     args.pixels = math.prod(sides)
-    if largest := max((bsz for _, bsz, _ in args.shapes if bsz > args.samples), default=0):
+    if (largest := args.gpus * max(bsz for _, bsz, _ in args.shapes)) > args.samples:
         fail(f"--shapes: a batch of {largest}, of {args.samples} samples")
     return args
 
@@ -445,7 +504,7 @@ def command(args):
     return (
         f"peers.py --train train --mnist MNIST_DIR --csv {args.csv.name} --shapes {shapes} "
         f"--frameworks {','.join(args.frameworks)} --precisions {','.join(args.precisions)} "
-        f"--epochs {args.epochs} --timeout {args.timeout:g} --device {args.device}"
+        f"--gpus {args.gpus} --epochs {args.epochs} --timeout {args.timeout:g} --device {args.device}"
     )
 
 
@@ -465,7 +524,7 @@ def main(argv):
         return 130
     finally:
         if table.rows:
-            print(table_of(table.rows))
+            print(table_of(table.rows) + scaling_of(table.rows, args.samples))
     if failed:
         say(f"{failed} of {tried} trainings failed")
     elif not table.rows:

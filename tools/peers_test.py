@@ -21,7 +21,7 @@ import peers
 
 # Train to be. What it does depends on the width.
 TRAIN = """#!%s
-import json, sys, time
+import json, os, sys, time
 words = sys.argv[1:]
 if words[0] == "-check":
     sys.exit("train: no GPU" if words[2] == "train.device=cpu" else 0)
@@ -38,17 +38,33 @@ if keys["train.device"] == "cuda":
     run["gpu"] = {"cuda_runtime": "13.0"}
 if width == 15:
     run["precision"] = "fp32"
+ranks, rank = int(os.environ.get("WORLD_SIZE", 1)), int(os.environ.get("RANK", 0))
+if width == 17 and rank == 1:
+    sys.exit("train: no NCCL")
+if width == 17:
+    sys.exit(1)  # the other one says why
+if ranks > 1 and width != 18:
+    run["ranks"] = ranks
+    figures["median_ms"] = 6.25
+    assert os.environ["LOCAL_RANK"] == str(rank) < os.environ["LOCAL_WORLD_SIZE"] and os.environ["MASTER_ADDR"] == "127.0.0.1"
+    assert 0 < int(os.environ["MASTER_PORT"]) < 65536
 print("no JSON" if width == 16 else json.dumps({"runs": [run]}))
 """ % sys.executable
 
-# A worker to be. It writes a line to starts for each start of one.
+# A worker to be. It writes a line to starts for each start of one. Of several ranks the first one answers.
 WORKER = """
 import json, os, sys, time
 with open("starts", "a") as f:
     print(os.getpid(), file=f)
 if sys.argv[1:] == ["absent"]:
     sys.exit("Traceback ...\\nImportError: no such thing")
-print(json.dumps({"version": "1.2"}), flush=True)
+rank, ranks = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+if rank == 1:
+    open("met at " + os.environ["MASTER_PORT"], "w").close()
+while rank == 0 and ranks > 1 and not os.path.exists("met at " + os.environ["MASTER_PORT"]):
+    time.sleep(0.01)
+if rank == 0:
+    print(json.dumps({"version": "1.2"}), flush=True)
 for line in sys.stdin:
     job = json.loads(line)
     width = job["feat_dim"]
@@ -58,7 +74,11 @@ for line in sys.stdin:
         time.sleep(600)
     if width == 15:
         print(json.dumps({"failed": "OutOfMemory: no room"}), flush=True)
-    else:
+    elif width == 16 and rank == 1:
+        print(json.dumps({"failed": "OutOfMemory: none on rank 1"}), flush=True)
+    elif width == 16:
+        time.sleep(600)
+    elif rank == 0:
         ms = [500.0] + [20.0 + i for i in range(job["epochs"])]
         print(json.dumps({"ms": ms, "accuracy": 0.96}), flush=True)
 """
@@ -73,10 +93,18 @@ class Jobs(unittest.TestCase):
             (100, 1, 1, 2 * (2 * 78400 + 3 * 1000)),
             (333, 61, 2, 2 * 61 * (2 * 784 * 333 + 3 * (333 * 333 + 3330))),
         ]:
-            self.assertEqual(peers.Job("tf32", width, bsz, layers, 7, 784).flop_step(), want)
+            for gpus in (1, 2):
+                self.assertEqual(peers.Job("tf32", width, bsz, layers, gpus, 7, 784).flop_step(), want)
 
     def test_fewer_epochs_of_large_shapes(self):
-        for shape, asked, want in [((784, 64, 4), 7, 7), ((4096, 61, 4), 7, 3), ((4096, 61, 4), 2, 2), ((8192, 64, 8), 9, 3)]:
+        for shape, asked, want in [
+            ((784, 64, 4, 1), 7, 7),
+            ((4096, 61, 4, 1), 7, 3),
+            ((4096, 61, 4, 1), 2, 2),
+            ((8192, 64, 8, 1), 9, 3),
+            ((2048, 1024, 4, 1), 15, 10),
+            ((2048, 1024, 4, 2), 15, 15),
+        ]:
             self.assertEqual(peers.Job("tf32", *shape, asked, 784).within_a_second(60000).epochs, want)
 
     def test_precisions(self):
@@ -84,7 +112,7 @@ class Jobs(unittest.TestCase):
             (["tf32", "3xtf32"], ["tf32", "3xtf32"], ["tf32", "fp32"]),
             (["3xtf32", "fp32"], ["3xtf32", "fp32"], ["fp32"]),
         ]:
-            args = Namespace(precisions=asked, shapes=[(784, 64, 4)], epochs=7, pixels=784, samples=60000)
+            args = Namespace(precisions=asked, shapes=[(784, 64, 4)], gpus=1, epochs=7, pixels=784, samples=60000)
             self.assertEqual([j.precision for j in peers.jobs_of(args, "ours")], ours)
             self.assertEqual([j.precision for j in peers.jobs_of(args, "jax")], theirs)
 
@@ -142,11 +170,58 @@ class Run(unittest.TestCase):
         self.assertRegex(notes[1], rf"^# {MACHINE}, \d{{4}}-\d\d-\d\d: peers.py .* --shapes 784x64x4,4096x61x2 ")
         self.assertNotIn(str(self.folder), "".join(notes))
         self.assertEqual(len(rows), 12)
-        self.assertEqual(",".join(rows[0].values()), "ours,0123456789ab-modified+cuda13.0,tf32,784,64,4,10,9.5,11,7,0.9700,711495680")
-        self.assertEqual(",".join(rows[-1].values()), "torch,1.2,fp32,4096,61,2,23,20,26,7,0.9600,6157451264")
+        self.assertEqual(",".join(rows[0].values()), "ours,0123456789ab-modified+cuda13.0,tf32,784,64,4,1,10,9.5,11,7,0.9700,711495680")
+        self.assertEqual(",".join(rows[-1].values()), "torch,1.2,fp32,4096,61,2,1,23,20,26,7,0.9600,6157451264")
         self.assertEqual([row["precision"] for row in rows], ["tf32", "3xtf32"] * 2 + ["tf32", "fp32"] * 4)
         self.assertRegex(stdout, r"784x64, 4 layers, tf32 +10.00 +23.00 +23.00 +2.30 +2.30\n")
         self.assertRegex(stdout, r"784x64, 4 layers, 3xtf32 +10.00 +23.00 +23.00 +2.30 +2.30\n")
+
+    def test_several_gpus(self):
+        """A process for each GPU, but of JAX, beside the rows of one GPU that the CSV has."""
+        self.assertEqual(self.run_main("--shapes", "784x64,784x128", "--precisions", "tf32")[0], 0)
+        (self.folder / "starts").write_text("")
+        arguments = ["--precisions", "tf32", "--gpus", "2", "--append", "--shapes"]
+        status, stdout, stderr = self.run_main(*arguments, "784x64,784x4096")
+        self.assertEqual((status, len(stderr), self.starts()), (0, 6, 1 + 2), stderr)
+        self.assertEqual(stderr[0], "peers: mlpool 784x64, 4 hidden layers, tf32, 2 GPUs: 6.25 ms")
+        notes, rows = self.rows()
+        self.assertIn("--gpus 2", notes[-1])
+        self.assertEqual([row["gpus"] for row in rows], ["1"] * 6 + ["2"] * 6)
+        self.assertEqual(",".join(rows[6].values()), "ours,0123456789ab-modified+cuda13.0,tf32,784,64,4,2,6.25,9.5,11,7,0.9700,711495680")
+        for want in (
+            r"\n784x64, 4 layers, tf32 +10.00 +23.00 +23.00 +2.30 +2.30\n",
+            r"\n784x64, 4 layers, tf32, 2 GPUs +6.25 +23.00 +23.00 +3.68 +3.68\n",
+            r"\nseveral GPUs +images a second +/ one GPU, weak +/ one GPU, strong\n",
+            r"\nmlpool 784x64, 4 layers, tf32, 2 GPUs +9600000 +1.60 +1.60\n",
+            r"\nmlpool 784x4096, 4 layers, tf32, 2 GPUs +9600000 +– +–\n",
+            r"\nPyTorch 784x64, 4 layers, tf32, 2 GPUs +2608696 +1.00 +1.00\n",
+        ):
+            self.assertRegex(stdout, want)
+        text = self.csv.read_text()
+        self.assertEqual(self.run_main(*arguments, "784x64")[::2], (0, []))
+        self.assertEqual(self.csv.read_text(), text)
+        status, _, stderr = self.run_main("--device", "cpu", "--frameworks", "ours", "--gpus", "2", "--append", "--shapes", "7x8")
+        self.assertEqual((status, stderr), (0, ["peers: mlpool is left out: --gpus is for --device cuda"]))
+
+    def test_ranks_that_fail(self):
+        for framework, width, want in [
+            ("ours", 17, "train: no NCCL"),
+            ("ours", 18, "train trained as 1 ranks, not 2"),
+            ("torch", 13, "killed by the driver"),
+            ("torch", 16, "OutOfMemory: none on rank 1"),
+        ]:
+            with self.subTest(want):
+                self.csv.unlink(missing_ok=True)
+                (self.folder / "starts").write_text("")
+                arguments = ["--gpus", "2", "--frameworks", framework, "--precisions", "tf32", "--shapes", f"{width}x8,8x8"]
+                status, _, stderr = self.run_main(*arguments)
+                self.assertEqual((status, stderr[-1]), (1, "peers: 1 of 2 trainings failed"), stderr)
+                self.assertEqual(stderr[0], f"peers: {peers.NAMES[framework]} {width}x8, 4 hidden layers, tf32, 2 GPUs: {want}")
+                self.assertEqual([row["feat_dim"] for row in self.rows()[1]], ["8"])
+                self.assertEqual(self.starts(), 0 if framework == "ours" else 4)
+                for pid in (self.folder / "starts").read_text().split():
+                    with self.assertRaises(ProcessLookupError):
+                        os.kill(int(pid), 0)
 
     def test_failures_are_a_line_each(self):
         """A training that fails leaves no row, and the next has a worker of its own."""
@@ -243,7 +318,9 @@ class Run(unittest.TestCase):
             (["--shapes", "784x64,784x60001"], "a batch of 60001, of 60000 samples"),
             (["--frameworks", "ours,tf"], "'tf' is none of ours, jax, torch"),
             (["--precisions", "bf16"], "'bf16' is none of tf32"),
+            (["--shapes", "784x64,784x30001", "--gpus", "2"], "a batch of 60002, of 60000 samples"),
             (["--epochs", "0"], "are above 0"),
+            (["--gpus", "0"], "are above 0"),
             (["--train", "no"], "no program no"),
             (["--mnist", "no"], "no has neither train-images-idx3-ubyte nor"),
             (["--csv", "no/peers.csv"], "no folder for no/peers.csv"),
@@ -258,25 +335,29 @@ class Serve(unittest.TestCase):
         module = types.SimpleNamespace(VERSION="1.2", Trainer=trainer)
         answers = io.StringIO()
         with mock.patch.dict(sys.modules, peers_fake=module):
-            peers.serve("fake", Namespace(mnist="m", device="cuda"), requests, answers)
+            peers.serve("fake", Namespace(mnist="m", device="cuda", gpus=1), requests, answers)
         return [json.loads(line) for line in answers.getvalue().splitlines()]
 
     def test_answers(self):
         class Trainer:
-            def __init__(self, mnist, device):
-                self.where = (mnist, device)
+            def __init__(self, *where):
+                self.where = where
 
             def train(self, job):
                 if job.precision == "fp32":
                     raise ValueError("two\nlines")
                 return [job.widths(), self.where], 0.5
 
-        answers = self.serve(Trainer, *(json.dumps(vars(peers.Job(p, 3, 2, 2, 1, 4))) for p in ("tf32", "fp32", "tf32")))
-        want = {"ms": [[4, 3, 3, 10], ["m", "cuda"]], "accuracy": 0.5}
-        self.assertEqual(answers, [{"version": "1.2"}, want, {"failed": "ValueError: two"}, want])
+        want = {"ms": [[4, 3, 3, 10], ["m", "cuda", 1]], "accuracy": 0.5}
+        failed = {"failed": "ValueError: two"}
+        precisions = ("tf32", "fp32", "tf32")
+        for rank, wanted in [("0", [{"version": "1.2"}, want, failed, want]), ("1", [failed])]:
+            with mock.patch.dict(os.environ, RANK=rank):
+                answers = self.serve(Trainer, *(json.dumps(vars(peers.Job(p, 3, 2, 2, 1, 1, 4))) for p in precisions))
+                self.assertEqual(answers, wanted)
 
     def test_no_device(self):
-        def trainer(mnist, device):
+        def trainer(*where):
             raise common.Failed("no GPU")
 
         self.assertEqual(self.serve(trainer, "{}"), [{"failed": "no GPU"}])

@@ -1,9 +1,12 @@
-"""mlpool's model in PyTorch, for peers.py. A step is a CUDA graph, with the choice of its batch and the update."""
+"""mlpool's model in PyTorch, for peers.py. A step is a CUDA graph, with the choice of its batch and the update. On several
+GPUs there is a process for each, and DistributedDataParallel, whose all-reduces are in the graph."""
 
 import math
+import os
 import time
 
 import torch
+import torch.distributed as dist
 import torch.nn.functional as F
 
 import common
@@ -13,30 +16,48 @@ VERSION = torch.__version__
 PRECISIONS = {"tf32": "high", "fp32": "highest"}  # as PyTorch names them
 
 
-def captured(step, optimizer, at):
-    """A CUDA graph's replay, which does what the step does on batch number at."""
-    side = torch.cuda.Stream()
+class Model(torch.nn.Module):
+    def __init__(self, widths, device):
+        super().__init__()
+        shapes = zip(widths, widths[1:])
+        self.weights = torch.nn.ParameterList(torch.nn.Parameter(torch.zeros(shape, device=device)) for shape in shapes)
+
+    def forward(self, x):
+        return tc.logits(x, list(self.weights))
+
+
+def captured(step, optimizer, at, side):
+    """A CUDA graph's replay, which does what the step does on batch number at. It is captured on the stream on which
+    DistributedDataParallel was made."""
     side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):  # libraries get ready, which a graph cannot hold
-        for _ in range(3):
+    with torch.cuda.stream(side):  # libraries get ready, which a graph cannot hold; DDP reads clocks in its first 10 steps
+        for _ in range(11 if dist.is_initialized() else 3):
             at.zero_()
             step()
     torch.cuda.current_stream().wait_stream(side)
     optimizer.zero_grad(set_to_none=True)  # the gradients are to be the graph's own
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+    mode = "thread_local" if dist.is_initialized() else "global"  # NCCL's watchdog may ask for events meanwhile
+    with torch.cuda.graph(graph, stream=side, capture_error_mode=mode):
         step()
     return graph.replay
 
 
 class Trainer:
-    def __init__(self, mnist, device):
-        if device == "cuda" and not torch.cuda.is_available():
-            raise common.Failed("PyTorch sees no GPU")
-        self.cuda = device == "cuda"
-        self.device = torch.cuda.get_device_name() if self.cuda else "the CPU"
+    def __init__(self, mnist, device, gpus):
+        self.cuda, self.gpus, self.rank = device == "cuda", gpus, 0
+        if self.cuda and torch.cuda.device_count() < gpus:
+            raise common.Failed(f"PyTorch sees {torch.cuda.device_count()} of {gpus} GPUs")
+        if gpus > 1:
+            os.environ["TORCH_NCCL_ASYNC_ERROR_HANDLING"] = "0"  # which CUDA graphs do not go with
+            self.rank = int(os.environ["RANK"])
+            if self.cuda:
+                torch.cuda.set_device(self.rank)
+            dist.init_process_group("nccl" if self.cuda else "gloo")
         self.x, self.y = tc.load_samples(mnist, "train", torch.device(device))
-        self.val_x, self.val_y = tc.load_samples(mnist, "t10k", torch.device(device))
+        val_x, val_y = tc.load_samples(mnist, "t10k", torch.device(device))
+        self.validated = len(val_x)
+        self.val_x, self.val_y = (a.tensor_split(gpus)[self.rank].contiguous() for a in (val_x, val_y))
 
     def train(self, job):
         """The ms of each epoch, and the accuracy after the last."""
@@ -49,18 +70,24 @@ class Trainer:
 
     def epochs(self, job):
         x, y = self.x, self.y
-        widths = job.widths()
-        weights = [torch.zeros(shape, device=x.device, requires_grad=True) for shape in zip(widths, widths[1:])]
+        model = Model(job.widths(), x.device)
+        weights = list(model.parameters())
+        side = torch.cuda.Stream() if self.cuda else None
+        if self.gpus > 1:
+            with torch.cuda.stream(side):
+                model = torch.nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True)
         optimizer = torch.optim.SGD(weights, job.learning_rate, **({"fused": True} if self.cuda else {}))
-        whole, rest = divmod(len(x), job.bsz)
+        whole, rest = divmod(len(x), job.bsz * self.gpus)
         order = torch.randperm(len(x), device=x.device)
-        batches = order[: whole * job.bsz].view(whole, job.bsz)
+        in_batches, last = order.tensor_split([len(x) - rest])
+        batches = in_batches.view(whole, self.gpus, job.bsz)[:, self.rank]  # this GPU's
+        last = last.tensor_split(self.gpus)[self.rank]  # of rows that differ in number, or are none
         losses = torch.zeros(whole + bool(rest), device=x.device)
         at = torch.zeros(1, dtype=torch.int64, device=x.device)  # the batch's number, which a graph counts by itself
 
-        def step(rows):
+        def step(rows, loss_of=F.cross_entropy):
             optimizer.zero_grad(set_to_none=True)
-            loss = F.cross_entropy(tc.logits(x.index_select(0, rows), weights), y.index_select(0, rows))
+            loss = loss_of(model(x.index_select(0, rows)), y.index_select(0, rows))
             loss.backward()
             optimizer.step()
             losses.index_copy_(0, at, loss.detach().view(1))
@@ -69,12 +96,16 @@ class Trainer:
             step(batches.index_select(0, at)[0])
             at.add_(1)
 
+        def share(out, labels):
+            """What has the mean of all rows as its mean over the GPUs."""
+            return F.cross_entropy(out, labels, reduction="sum") * (self.gpus / rest)
+
         def short_step():
-            step(order[whole * job.bsz :])
+            step(last, F.cross_entropy if self.gpus == 1 else share)
 
         steps = [whole_step] * whole + [short_step] * bool(rest)
         if self.cuda:
-            replays = {one: captured(one, optimizer, at) for one in dict.fromkeys(steps)}
+            replays = {one: captured(one, optimizer, at, side) for one in dict.fromkeys(steps)}
             steps = [replays[one] for one in steps]
         torch.manual_seed(0)
         with torch.no_grad():
@@ -91,7 +122,14 @@ class Trainer:
             at.zero_()
             for one in steps:
                 one()
+            if self.gpus > 1:
+                dist.all_reduce(losses)
+                losses /= self.gpus
             losses.cpu()
             _, accuracy = tc.validate(weights, self.val_x, self.val_y, len(self.val_x))  # waits for the device
+            if self.gpus > 1:
+                hits = torch.tensor(accuracy * len(self.val_x), device=x.device)
+                dist.all_reduce(hits)
+                accuracy = hits.item() / self.validated
             ms.append(1e3 * (time.perf_counter() - start))
         return ms, accuracy

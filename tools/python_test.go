@@ -74,7 +74,7 @@ func TestPeersOfTrain(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	if text := read(t, table); !regexp.MustCompile(`(?m)^ours,[^,]+,fp32,8,16,2,[\d.e-]+,[\d.e-]+,[\d.e-]+,3,[01]\.\d{4},\d+$`).MatchString(text) {
+	if text := read(t, table); !regexp.MustCompile(`(?m)^ours,[^,]+,fp32,8,16,2,1,[\d.e-]+,[\d.e-]+,[\d.e-]+,3,[01]\.\d{4},\d+$`).MatchString(text) {
 		t.Errorf("%s", text)
 	}
 }
