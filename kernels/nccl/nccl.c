@@ -6,7 +6,6 @@
 #include <limits.h>
 #include <pthread.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 // What is needed of nccl.h, declared by hand so that no NCCL is needed to build. Names
@@ -26,7 +25,7 @@ typedef struct {
   int split_share;
 } mlp_config;
 
-enum { MLP_SYSTEM_ERROR = 2, MLP_FLOAT32 = 7, MLP_SUM = 0, MLP_WINDOW_SYMMETRIC = 1, MLP_CONFIG_MAGIC = 0xcafebeef, MLP_VERSION = 21800 };
+enum { MLP_FLOAT32 = 7, MLP_SUM = 0, MLP_WINDOW_SYMMETRIC = 1, MLP_CONFIG_MAGIC = 0xcafebeef, MLP_VERSION = 21800 };
 
 #define FUNCTIONS(F)                                                                                                     \
   F(ncclGetVersion, int *version)                                                                                        \
@@ -109,7 +108,8 @@ int nccl_id(char *id) {
 nccl_value nccl_comm_new(const char *id, int rank, int size) {
   mlp_unique_id unique;
   memcpy(unique.internal, id, sizeof unique.internal);
-  mlp_config config = {sizeof config, MLP_CONFIG_MAGIC, MLP_VERSION, 0, INT_MIN, INT_MIN, INT_MIN, NULL, INT_MIN};
+  // It blocks: else a thread of NCCL's would queue each call.
+  mlp_config config = {sizeof config, MLP_CONFIG_MAGIC, MLP_VERSION, 1, INT_MIN, INT_MIN, INT_MIN, NULL, INT_MIN};
   mlp_comm comm = NULL;
   int code = CALL(ncclCommInitRankConfig, &comm, size, unique, rank, &config);
   return (nccl_value){(uintptr_t)comm, code};
@@ -137,21 +137,15 @@ nccl_value nccl_register(uintptr_t comm, uintptr_t addr, size_t bytes) {
 
 int nccl_deregister(uintptr_t comm, uintptr_t handle) { return CALL(ncclCommDeregister, COMM(comm), (void *)handle); }
 
-// A communicator that does not block may write the window after the call: to memory that
-// stays, whose address stands for it.
+// Where there cannot be a window, NCCL makes none and says nothing.
 nccl_value nccl_window_new(uintptr_t comm, uintptr_t addr, size_t bytes) {
-  void **window = calloc(1, sizeof *window);
-  if (!window) return (nccl_value){0, MLP_SYSTEM_ERROR};
-  int code = CALL(ncclCommWindowRegister, COMM(comm), (void *)addr, bytes, window, MLP_WINDOW_SYMMETRIC);
-  if (code == NCCL_SUCCESS || code == NCCL_IN_PROGRESS) return (nccl_value){(uintptr_t)window, code};
-  free(window);
-  return (nccl_value){0, code};
+  void *window = NULL;
+  int code = CALL(ncclCommWindowRegister, COMM(comm), (void *)addr, bytes, &window, MLP_WINDOW_SYMMETRIC);
+  return (nccl_value){(uintptr_t)window, code};
 }
 
 int nccl_window_free(uintptr_t comm, uintptr_t window) {
-  void *handle = *(void **)window;
-  free((void *)window);
-  return handle ? CALL(ncclCommWindowDeregister, COMM(comm), handle) : NCCL_SUCCESS;
+  return window ? CALL(ncclCommWindowDeregister, COMM(comm), (void *)window) : NCCL_SUCCESS;
 }
 
 nccl_value nccl_alloc(size_t bytes) {

@@ -1,9 +1,9 @@
 // Package nccl is a [collective.Collective] on NVIDIA's GPUs. It opens libnccl.so.2 when it
 // is first used, so that neither a build nor a program that uses one GPU needs NCCL.
 //
-// A communicator is made without blocking, and looked after while it lives: what NCCL
-// finds out by itself, such as a network that broke, ends it, and so does Abort. Its work
-// on the GPU then ends, and who waits for that is woken.
+// A communicator is looked after while it lives: what NCCL finds out by itself, such as a
+// network that broke, ends it, and so does Abort. Its work on the GPU then ends, and who
+// waits for that is woken.
 package nccl
 
 import (
@@ -94,21 +94,26 @@ var _ collective.Collective = (*Comm)(nil)
 // watchEvery is how often the state of a communicator is looked at.
 const watchEvery = 100 * time.Millisecond
 
-// New connects the ranks: an error where not all have come when ctx is done.
+// New connects the ranks: an error where not all have come when ctx is done. NCCL then waits
+// for them still, in a thread of its own.
 func New(ctx context.Context, id ID, rank, size int) (*Comm, error) {
 	if _, err := Version(); err != nil {
 		return nil, err
 	}
-	handle, code := rawNewComm(id, rank, size)
-	c := &Comm{rank: rank, size: size, handle: handle, stop: make(chan struct{}), watched: make(chan struct{})}
-	if code != codeInProgress {
-		if err := check("New", code, 0); err != nil {
+	c := &Comm{rank: rank, size: size, stop: make(chan struct{}), watched: make(chan struct{})}
+	connected := make(chan error, 1)
+	go func() {
+		handle, code := rawNewComm(id, rank, size)
+		c.handle = handle
+		connected <- check("New", code, 0)
+	}()
+	select {
+	case err := <-connected:
+		if err != nil {
 			return nil, err
 		}
-	}
-	if err := c.settle(ctx, "New"); err != nil {
-		c.Abort(err)
-		return nil, err
+	case <-ctx.Done():
+		return nil, fmt.Errorf("nccl: New: rank %d of %d still waits for the others: %w", rank, size, context.Cause(ctx))
 	}
 	go c.watch()
 	return c, nil
@@ -164,33 +169,18 @@ func (c *Comm) use(f func() error) error {
 	return cmp.Or(c.Err(), err)
 }
 
-// settle waits until NCCL has done what it was called for.
-func (c *Comm) settle(ctx context.Context, op string) error {
-	for wait := 10 * time.Microsecond; ; wait = min(2*wait, 10*time.Millisecond) {
-		state, err := c.state(op)
-		if err != nil || state != codeInProgress {
-			return err
-		}
-		select {
-		case <-time.After(wait):
-		case <-ctx.Done():
-			return fmt.Errorf("nccl: %s: rank %d of %d still waits for the others: %w", op, c.rank, c.size, context.Cause(ctx))
-		}
-	}
-}
-
-// state is that of the communicator, and its error.
-func (c *Comm) state(op string) (state int, err error) {
+// found is what NCCL has found wrong by itself.
+func (c *Comm) found() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.gone {
-		return 0, cmp.Or(c.err, errClosed)
+		return cmp.Or(c.err, errClosed)
 	}
 	state, code := rawState(c.handle)
 	if code == 0 && state != codeInProgress {
 		code = state
 	}
-	return state, check(op, code, c.handle)
+	return check("AllReduce", code, c.handle)
 }
 
 // watch ends the communicator when NCCL finds that it cannot go on.
@@ -204,7 +194,7 @@ func (c *Comm) watch() {
 		case <-c.stop:
 			return
 		}
-		if _, err := c.state("AllReduce"); err != nil {
+		if err := c.found(); err != nil {
 			c.Abort(err)
 			return
 		}
@@ -217,13 +207,7 @@ func (c *Comm) Rank() int { return c.rank }
 func (c *Comm) Size() int { return c.size }
 
 func (c *Comm) AllReduce(x uintptr, n int, stream uintptr) error {
-	return c.use(func() error {
-		code := rawAllReduce(c.handle, x, n, stream)
-		if code == codeInProgress { // a connection is being made
-			return c.settle(context.Background(), "AllReduce")
-		}
-		return check("AllReduce", code, c.handle)
-	})
+	return c.use(func() error { return check("AllReduce", rawAllReduce(c.handle, x, n, stream), c.handle) })
 }
 
 func (c *Comm) Err() error {
@@ -272,20 +256,18 @@ func (c *Comm) Close() error {
 	if gone {
 		return nil
 	}
-	if code := rawFinalize(c.handle); code != codeInProgress && code != 0 {
-		return check("Close", code, c.handle)
+	finalized := make(chan int, 1)
+	go func() { finalized <- rawFinalize(c.handle) }()
+	select {
+	case code := <-finalized:
+		return errors.Join(check("Close", code, c.handle), check("Close", rawFreeComm(c.handle), 0))
+	case <-time.After(closeWithin): // another rank is gone
+		return check("Close", rawAbort(c.handle), 0)
 	}
-	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(time.Millisecond) {
-		state, code := rawState(c.handle)
-		if state != codeInProgress || code != 0 {
-			break
-		}
-		if time.Now().After(deadline) { // another rank is gone
-			return check("Close", rawAbort(c.handle), 0)
-		}
-	}
-	return check("Close", rawFreeComm(c.handle), 0)
 }
+
+// closeWithin is how long the ranks may take to part.
+const closeWithin = 5 * time.Second
 
 // Register names memory that all-reduces will be on: where ranks reach each other's memory,
 // NCCL then need not copy from it into buffers of its own. It returns a function that takes
@@ -306,23 +288,13 @@ func (c *Comm) register(op string, raw func(comm, addr uintptr, bytes int64) (ui
 	if err := c.use(func() error {
 		var code int
 		handle, code = raw(c.handle, addr, bytes)
-		return c.settled(op, code)
+		return check(op, code, c.handle)
 	}); err != nil {
 		return nil, err
 	}
 	return func() error {
-		return c.use(func() error { return c.settled(op+", undone", undo(c.handle, handle)) })
+		return c.use(func() error { return check(op+", undone", undo(c.handle, handle), c.handle) })
 	}, nil
-}
-
-// settled is check of a call that may go on behind it.
-func (c *Comm) settled(op string, code int) error {
-	if code != codeInProgress {
-		return check(op, code, c.handle)
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-	defer cancel()
-	return c.settle(ctx, op)
 }
 
 // Registers says what of Register, RegisterWindow and Alloc the library has.

@@ -187,6 +187,28 @@ func TestAbortBesideWork(t *testing.T) {
 	}
 }
 
+// TestCloseAlone parts from ranks that are gone without a word.
+func TestCloseAlone(t *testing.T) {
+	t.Parallel()
+	if !with(t, "alone") {
+		return
+	}
+	c, err := newComm(time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed := make(chan error)
+	go func() { closed <- c.Close() }()
+	select {
+	case err := <-closed:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(20 * time.Second):
+		t.Error("Close waits for ever")
+	}
+}
+
 // TestGone uses a communicator that is aborted, or closed.
 func TestGone(t *testing.T) {
 	if !with(t, "", "-DREGISTERS") {

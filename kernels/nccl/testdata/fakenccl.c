@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 struct comm {
-  int size, polls, looks;
+  int size, looks;
   volatile int freed;
 };
 struct id {
@@ -31,20 +31,23 @@ const char *ncclGetLastError(struct comm *c) { return goes("duplicate") ? "Dupli
 int ncclGetUniqueId(struct id *id) { return memset(id, 42, sizeof *id), SUCCESS; }
 
 int ncclCommInitRankConfig(struct comm **c, int size, struct id id, int rank, struct config *config) {
-  if (id.internal[127] != 42 || config->magic != 0xcafebeef || config->blocking || rank >= size) return INVALID_ARGUMENT;
+  if (id.internal[127] != 42 || config->magic != 0xcafebeef || config->blocking != 1 || rank >= size) return INVALID_ARGUMENT;
   if (goes("duplicate")) return INVALID_USAGE;
+  while (goes("never")) pause();
   *c = calloc(1, sizeof **c);
-  (*c)->size = size;
-  return IN_PROGRESS;
+  return (*c)->size = size, SUCCESS;
 }
 
 int ncclCommGetAsyncError(struct comm *c, int *state) {
-  *state = alive(c)->polls++ < 5 || goes("never") ? IN_PROGRESS : goes("fails") && c->looks++ > 8 ? SYSTEM_ERROR : SUCCESS;
+  *state = alive(c)->looks++ < 2 ? IN_PROGRESS : goes("fails") ? SYSTEM_ERROR : SUCCESS;
   return SUCCESS;
 }
 
 int ncclCommAbort(struct comm *c) { return alive(c)->freed = 1, SUCCESS; }
-int ncclCommFinalize(struct comm *c) { return alive(c)->polls = 0, IN_PROGRESS; }
+int ncclCommFinalize(struct comm *c) {
+  for (alive(c); goes("alone") && !c->freed;) usleep(1000);
+  return SUCCESS;
+}
 int ncclCommDestroy(struct comm *c) { return alive(c)->freed = 1, SUCCESS; }
 
 int ncclAllReduce(const float *from, float *to, size_t n, int type, int op, struct comm *c, void *stream) {
@@ -53,7 +56,7 @@ int ncclAllReduce(const float *from, float *to, size_t n, int type, int op, stru
   while (goes("waits") && !c->freed) usleep(1000);
   if (goes("waits")) return SYSTEM_ERROR;
   for (size_t i = 0; i < n; i++) to[i] = from[i] * alive(c)->size;
-  return c->polls = 0, IN_PROGRESS;
+  return SUCCESS;
 }
 
 #ifdef REGISTERS
