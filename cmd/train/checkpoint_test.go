@@ -14,7 +14,6 @@ import (
 
 	"mlpool/cmd/train/internal/checkpoint"
 	"mlpool/cmd/train/internal/rundir"
-	"mlpool/configs"
 )
 
 // initialWeightsOf are weights of zero, of layers of so many inputs and outputs.
@@ -94,14 +93,7 @@ func TestCheckpointFails(t *testing.T) {
 func TestCheckpointAfterLogs(t *testing.T) {
 	t.Setenv(allocatorEnv, "")
 	path, logDir := writeConfig(t, "cpu", "")
-	cfg, err := configs.Load(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	set, err := loadData(context.Background(), cfg, io.Discard)
-	if err != nil {
-		t.Fatal(err)
-	}
+	cfg, set := loaded(t, path)
 	b, err := openBackend(cfg, nil, io.Discard)
 	if err != nil {
 		t.Fatal(err)

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"io"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -11,6 +12,7 @@ import (
 
 	"mlpool/cmd/train/internal/rundir"
 	"mlpool/configs"
+	"mlpool/data"
 )
 
 // TestTooLarge asks for more memory than any machine has: one line, and nothing is
@@ -41,22 +43,29 @@ func TestTooLarge(t *testing.T) {
 	}
 }
 
-// TestTraceTooLarge names the key that most of the memory is for.
-func TestTraceTooLarge(t *testing.T) {
-	path, _ := writeConfig(t, "cpu", "[allocator]\ntrace = 'trace.csv'\ntrace_events = 1073741824\n")
+// loaded is the config of a path, and its data set.
+func loaded(t *testing.T, path string) (configs.Config, data.Dataset) {
+	t.Helper()
 	cfg, err := configs.Load(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	set, err := loadData(context.Background(), cfg, os.Stderr)
+	set, err := loadData(context.Background(), cfg, io.Discard)
 	if err != nil {
 		t.Fatal(err)
 	}
+	return cfg, set
+}
+
+// TestTraceTooLarge names the key that most of the memory is for.
+func TestTraceTooLarge(t *testing.T) {
+	path, _ := writeConfig(t, "cpu", "[allocator]\ntrace = 'trace.csv'\ntrace_events = 1073741824\n")
+	cfg, set := loaded(t, path)
 	needs := hostNeeds(cfg, set, []contender{{kind: customPool}, {kind: plannedPool}})
 	if err := enough(cfg, "host", 1<<50, needs...); err != nil {
 		t.Error(err)
 	}
-	err = enough(cfg, "host", 1<<36, needs...)
+	err := enough(cfg, "host", 1<<36, needs...)
 	if err == nil || !strings.Contains(err.Error(), ": allocator.trace_events: the run needs at least ") ||
 		!strings.HasSuffix(err.Error(), " GiB of host memory, most of it for a trace of 1073741824 calls, and 64.0 GiB is to be had") {
 		t.Errorf("got %v", err)
@@ -81,14 +90,7 @@ func TestNeedIsLow(t *testing.T) {
 				if err := json.Unmarshal([]byte(lines(t, filepath.Join(root, plainMalloc, rundir.RecordsFile))[2]), &r); err != nil {
 					t.Fatal(err)
 				}
-				cfg, err := configs.Load(path)
-				if err != nil {
-					t.Fatal(err)
-				}
-				set, err := loadData(context.Background(), cfg, os.Stderr)
-				if err != nil {
-					t.Fatal(err)
-				}
+				cfg, set := loaded(t, path)
 				if n := deviceNeed(cfg, set, []contender{{kind: plainMalloc}}, 0, ranks); n.bytes > r.PeakAllocated || n.bytes < r.PeakAllocated*9/10 {
 					t.Errorf("%q, %q, %d ranks: said to need %d bytes, had %d at its peak", model, batches, ranks, n.bytes, r.PeakAllocated)
 				}

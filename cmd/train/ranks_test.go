@@ -30,9 +30,8 @@ type ended struct {
 	stdout, stderr string
 }
 
-// trainRanks runs the command on as many ranks, on the CPU and in this process. args are
-// those of a rank, and wrap changes its part in the all-reduces; nil: they are as they are.
-func trainRanks(t *testing.T, ctx context.Context, size int, args func(rank int) []string, wrap func(*collective.Local) collective.Collective) []ended {
+// freePort is one of this host that nobody listens at.
+func freePort(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -42,7 +41,14 @@ func trainRanks(t *testing.T, ctx context.Context, size int, args func(rank int)
 	if err := errors.Join(err, l.Close()); err != nil {
 		t.Fatal(err)
 	}
-	group := collective.NewLocal(size)
+	return port
+}
+
+// trainRanks runs the command on as many ranks, on the CPU and in this process. args are
+// those of a rank, and wrap changes its part in the all-reduces; nil: they are as they are.
+func trainRanks(t *testing.T, ctx context.Context, size int, args func(rank int) []string, wrap func(*collective.Local) collective.Collective) []ended {
+	t.Helper()
+	port, group := freePort(t), collective.NewLocal(size)
 	out := make([]ended, size)
 	var all sync.WaitGroup
 	for rank := range size {
@@ -376,14 +382,7 @@ func TestRankProcesses(t *testing.T) {
 	if !kerneltest.Emulated() {
 		t.Skip("needs emulated GPUs, of which there are as many as processes")
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, port, err := net.SplitHostPort(l.Addr().String())
-	if err := errors.Join(err, l.Close()); err != nil {
-		t.Fatal(err)
-	}
+	port := freePort(t)
 	path, logDir := writeConfig(t, "cuda", "")
 	var rank1 chan *os.Process // nil: nobody wants it
 	start := func(ranks int, args ...string) (said string, err error) {

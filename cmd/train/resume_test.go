@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,7 +13,6 @@ import (
 
 	"mlpool/cmd/train/internal/checkpoint"
 	"mlpool/cmd/train/internal/rundir"
-	"mlpool/configs"
 )
 
 // countdown is a context that is cancelled once it was asked so many times: the command
@@ -239,14 +237,7 @@ func TestResumeOnAnotherDevice(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg, err := configs.Load(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	set, err := loadData(context.Background(), cfg, io.Discard)
-	if err != nil {
-		t.Fatal(err)
-	}
+	cfg, set := loaded(t, path)
 	gpu := &backend{gpu: true, precision: "3xtf32", info: &rundir.GPU{Name: "H200"}}
 	var stderr strings.Builder
 	if err := e.check(cfg, set, gpu, &stderr); err == nil || !strings.Contains(err.Error(), `train.device: is cuda, but `) || !strings.Contains(err.Error(), `begun with "cpu"`) {
