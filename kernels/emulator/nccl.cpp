@@ -17,7 +17,7 @@
 
 namespace {
 
-enum Result { SUCCESS = 0, SYSTEM_ERROR = 2, INVALID_USAGE = 5, IN_PROGRESS = 7 };
+enum Result { SUCCESS = 0, SYSTEM_ERROR = 2, INVALID_USAGE = 5 };
 enum { FLOAT32 = 7, SUM = 0 };
 constexpr size_t CHUNK = 1 << 18;  // floats that are added up at once
 

@@ -65,6 +65,12 @@ bool warpgroup_large(const Gemm &g) {
 
 bool warpgroup_wgrad_fits(const Gemm &g) { return g.t && g.aligned_t && warpgroup_large(g); }
 
+int64_t sum(const Gemm *g, int count, int64_t (*tiles)(const Gemm &)) {
+  int64_t all = 0;
+  for (int i = 0; i < count; i++) all += tiles(g[i]);
+  return all;
+}
+
 bool aligned_operands(const Gemm &g) { return g.aligned_a && g.aligned_b; }
 
 // Every row with its reason, and what it was measured to gain on an H200: at feat_dim × batch,
@@ -90,11 +96,7 @@ const Row rows[] = {
     // to 188. Of less, as at 784 × 256, the kernels below take as long or less.
     // A wgrad's k is not split: with tiles for few SMs, as at 333 × 1024, it would take longer.
     {ON_TN, TENSOR, WARPGROUP, warpgroup_wgrad_fits, nullptr, warpgroup_wgrad,
-     [](const Gemm *g, int count) {
-       int64_t all = 0;
-       for (int i = 0; i < count; i++) all += warpgroup_wgrad_tiles(g[i]);
-       return 3 * all >= device().sms;
-     }},
+     [](const Gemm *g, int count) { return 3 * sum(g, count, warpgroup_wgrad_tiles) >= device().sms; }},
     {FORWARD_DGRAD, TENSOR, WARPGROUP, [](const Gemm &g) { return (!g.t || g.aligned_t) && warpgroup_large(g); }, warpgroup, nullptr, nullptr, true},
     // wgrads of a small batch, as above. TMA, with the step added in memory: an epoch of
     // 784 × 64 from 39.2 to 33.0 ms in 3xtf32, from 36.2 to 29.4 in tf32, together with the
@@ -107,11 +109,7 @@ const Row rows[] = {
     // under it too little overlaps, and cluster split-K is faster. From 66 to 44 µs a step in tf32 at
     // 784 × 1024, from 110 to 88 in 3xtf32.
     {ON_TN, TENSOR, TMA, [](const Gemm &g) { return g.fused && !g.indices && g.aligned() && g.k > 128; }, nullptr, wgrad_large,
-     [](const Gemm *g, int count) {
-       int64_t all = 0;
-       for (int i = 0; i < count; i++) all += wgrad_large_tiles(g[i]);
-       return all >= 2 * device().sms;
-     }},
+     [](const Gemm *g, int count) { return sum(g, count, wgrad_large_tiles) >= 2 * device().sms; }},
     // Few rows: latency is all, and the only kernels of uint8 input.
     {FORWARD_DGRAD, TENSOR, TMA, [](const Gemm &g) { return whole_chunks(g) && skinny_tensorop_fits(g); }, skinny_tensorop_tma},
     {FORWARD_DGRAD, TENSOR, CP_ASYNC, skinny_tensorop_fits, skinny_tensorop},
