@@ -23,14 +23,23 @@ func TestNotFound(t *testing.T) {
 	}
 	t.Setenv("XDG_CACHE_HOME", missing)
 	t.Setenv("GOMODCACHE", t.TempDir())
-	for place, vars := range map[string][]string{"Go module: ": nil, "cache: ": {"XDG_CACHE_HOME", "HOME"}} {
-		for _, name := range vars {
-			t.Setenv(name, "")
-		}
-		_, err := Locate(t.Context(), Options{Name: "mnist"})
-		if !errors.As(err, &none) || !strings.Contains(err.Error(), "set data_dir") || !strings.HasPrefix(none.Looked[len(none.Looked)-1], place) {
-			t.Errorf("got %v, %+v, want it to end with %s", err, none, place)
-		}
+	for _, tt := range []struct {
+		unset []string // environment variables
+		last  string   // place looked in
+	}{
+		{nil, "Go module: "},
+		{[]string{"XDG_CACHE_HOME", "HOME"}, "cache: "},
+	} {
+		t.Run("last "+tt.last, func(t *testing.T) {
+			for _, name := range tt.unset {
+				t.Setenv(name, "")
+			}
+			_, err := Locate(t.Context(), Options{Name: "mnist"})
+			var none *NotFoundError
+			if !errors.As(err, &none) || !strings.Contains(err.Error(), "set data_dir") || !strings.HasPrefix(none.Looked[len(none.Looked)-1], tt.last) {
+				t.Errorf("got %v, %+v, want it to end with %s", err, none, tt.last)
+			}
+		})
 	}
 	if _, err := os.Stat(missing); err == nil {
 		t.Error("Locate made the cache")
