@@ -72,7 +72,7 @@ EMULATOR := $(KERNELS)/emulator
 kernels_libraries := -lpthread -lstdc++ -lm
 kernels_objects += $(patsubst $(EMULATOR)/%.cpp,$(kernels_build)/emulator/%.o,$(wildcard $(EMULATOR)/*.cpp))
 # Warnings are for nvcc to give: of the sources, not of what they were translated to.
-EMULATOR_FLAGS := -std=c++20 -O2 -fPIC -I$(EMULATOR) -I$(kernels_build)/cuda
+EMULATOR_FLAGS := -std=c++20 -O2 -fPIC -Wno-psabi -I$(EMULATOR) -I$(kernels_build)/cuda
 
 $(kernels_build)/translated: $(kernels_sources) $(kernels_headers) $(wildcard $(EMULATOR)/translate/*.go) | $(kernels_build)/said
 	@mkdir -p $(kernels_build)/emulator

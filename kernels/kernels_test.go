@@ -307,7 +307,7 @@ func TestWantsTransposed(t *testing.T) {
 	kerneltest.RequireGPU(t)
 	d, err := kernels.Device()
 	try(t, err)
-	warpgroup := d.Major == 9 && d.Minor == 0 && d.RuntimeVersion >= 12010 && !kerneltest.Emulated()
+	warpgroup := d.Major == 9 && d.Minor == 0 && d.RuntimeVersion >= 12010 && os.Getenv("EMULATOR_WITHOUT_TMA") == ""
 	wgrad := kernels.GEMM{Layout: kernels.TN, Epilogue: kernels.SGD, C: 1 << 12, A: 1 << 12, B: 1 << 12, M: 2048, N: 2048, K: 1024}
 	for _, c := range []struct {
 		name      string

@@ -27,6 +27,7 @@ struct alignas(64) CUtensorMap {
   unsigned rank;
   uint32_t tile[3];
   uint64_t counts[3], strides[3];  // strides: in bytes
+  bool tf32, swizzled;
 };
 
 CUresult cuTensorMapEncodeTiled(CUtensorMap *, int type, cuuint32_t rank, void *array, const cuuint64_t *counts, const cuuint64_t *strides,

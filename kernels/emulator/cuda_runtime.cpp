@@ -179,6 +179,12 @@ const char *cudaGetErrorName(cudaError_t e) {
   return "unrecognized error code";
 }
 
+// sms is as many as an H200 has, or EMULATOR_SMS.
+static int sms() {
+  const char *set = getenv("EMULATOR_SMS");
+  return set ? atoi(set) : 132;
+}
+
 cudaError_t cudaGetDeviceCount(int *n) { return *n = 1, cudaSuccess; }
 
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int) {
@@ -187,13 +193,13 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int) {
   // A process that is given another GPU has another one.
   const char *visible = getenv("CUDA_VISIBLE_DEVICES");
   p->uuid.bytes[15] = char(visible ? atoi(visible) : 0);
-  p->totalGlobalMem = CARD, p->major = 9, p->multiProcessorCount = 132, p->l2CacheSize = 50 << 20;
+  p->totalGlobalMem = CARD, p->major = 9, p->multiProcessorCount = sms(), p->l2CacheSize = 50 << 20;
   return cudaSuccess;
 }
 
 cudaError_t cudaDeviceGetAttribute(int *v, cudaDeviceAttr a, int) {
   switch (a) {
-    case cudaDevAttrMultiProcessorCount: *v = 132; break;
+    case cudaDevAttrMultiProcessorCount: *v = sms(); break;
     case cudaDevAttrMaxSharedMemoryPerBlockOptin: *v = int(emulator::MOST_SHARED); break;
     case cudaDevAttrComputeCapabilityMajor: *v = 9; break;
     case cudaDevAttrComputeCapabilityMinor: *v = 0; break;
@@ -215,9 +221,10 @@ cudaError_t cudaGetDriverEntryPoint(const char *name, void **f, unsigned long lo
 CUresult cuTensorMapEncodeTiled(CUtensorMap *map, int type, cuuint32_t rank, void *array, const cuuint64_t *counts, const cuuint64_t *strides,
                                 const cuuint32_t *tile, const cuuint32_t *steps, int, int swizzle, int, int) {
   if (!used_runtime) return CUDA_ERROR_INVALID_CONTEXT;
-  if (type != CU_TENSOR_MAP_DATA_TYPE_FLOAT32 || swizzle != CU_TENSOR_MAP_SWIZZLE_NONE) return CUDA_ERROR_NOT_SUPPORTED;
+  bool tf32 = type == CU_TENSOR_MAP_DATA_TYPE_TFLOAT32, swizzled = swizzle == CU_TENSOR_MAP_SWIZZLE_128B;
+  if (swizzled && tile[0] * 4 != 128) return CUDA_ERROR_NOT_SUPPORTED;  // narrower tiles would do
   bool valid = rank && rank <= 3 && reinterpret_cast<uintptr_t>(map) % 64 == 0 && reinterpret_cast<uintptr_t>(array) % 16 == 0 && tile[0] * 4 % 16 == 0;
-  *map = {static_cast<char *>(array), rank, {1, 1, 1}, {1, 1, 1}, {}};
+  *map = {static_cast<char *>(array), rank, {1, 1, 1}, {1, 1, 1}, {}, tf32, swizzled};
   for (unsigned i = 0; i < rank && valid; i++) {
     map->counts[i] = counts[i], map->tile[i] = tile[i], map->strides[i] = i ? strides[i - 1] : 4;
     valid = counts[i] && counts[i] <= uint64_t(1) << 32 && tile[i] && tile[i] <= 256 && steps[i] == 1 && (!i || strides[i - 1] % 16 == 0);

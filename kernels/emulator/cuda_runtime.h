@@ -10,6 +10,8 @@
 #include "emulator.h"
 
 #define __CUDA_ARCH__ 900
+#define __CUDA_ARCH_FEAT_SM90_ALL
+#define HAVE_WARPGROUP 1  // see kernels.mk
 #define __CUDACC_VER_MAJOR__ 12
 #define __CUDACC_VER_MINOR__ 3
 #define CUDART_VERSION 12030

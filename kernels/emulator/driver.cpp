@@ -1,6 +1,6 @@
 // CUDA's driver: its functions by name, for package cudadriver and the runtime. In the
-// environment EMULATOR_WITHOUT_PAGES leaves out memory that is mapped,
-// EMULATOR_WITHOUT_TMA leaves out TMA.
+// environment EMULATOR_WITHOUT_PAGES leaves out memory that is mapped, EMULATOR_WITHOUT_TMA
+// leaves out TMA, and EMULATOR_SMS is how many SMs there are.
 #include <cstdlib>
 #include <cstring>
 #include <map>

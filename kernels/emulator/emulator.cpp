@@ -84,7 +84,9 @@ struct Thread {
   unsigned index;
   enum { READY, PDL_WAIT, DONE } state;
   unsigned cluster_turn;
-  std::vector<std::vector<Copy>> groups;  // of copies under way; the last is not committed
+  // Copies, and wgmmas, under way, in groups; the last is not committed.
+  std::vector<std::vector<Copy>> groups;
+  std::vector<std::vector<Wgmma>> wgmmas;
 
   ucontext_t context;
   Place at;
@@ -99,6 +101,7 @@ struct Cta {
   Cta *cluster;  // its first CTA
   char *shared;
   Barrier barrier, cluster_barrier;  // of the cluster: the first CTA's
+  std::map<int, Barrier> numbered_barriers;
   std::vector<Warp> warps;
   std::vector<Thread *> threads;
   std::map<const void *, char *> statics;
@@ -145,6 +148,7 @@ void run_kernels() {
   for (;;) {
     self->cta->grid->grid.kernel();
     if (!self->groups.back().empty()) fail("ended with copies that it did not commit");
+    if (self->wgmmas.size() > 1 || !self->wgmmas.back().empty()) fail("ended with a wgmma that it did not wait for");
     Cta &b = *self->cta;
     if (b.warps[self->index / 32].barrier.arrived) fail("ended while its warp waits for it");
     self->state = Thread::DONE;
@@ -189,7 +193,7 @@ std::unique_ptr<Cluster> begin(Running &r, unsigned index) {
     for (unsigned i = 0; i < g.threads; i++) {
       Thread *t = take<Thread>(idle_threads, [] { return new Thread; });
       t->cta = &b, t->index = i, t->state = Thread::READY;
-      t->groups.assign(1, {});
+      t->groups.assign(1, {}), t->wgmmas.assign(1, {});
       b.warps[i / 32].barrier.live++, b.warps[i / 32].size++;
       b.threads.push_back(t);
     }
@@ -274,10 +278,10 @@ void fail(const char *what) {
 }
 
 char *shared_memory() { return self->cta->shared; }
-// other is a CTA of this cluster, to be written to.
+// other is a CTA of this cluster, for its shared memory.
 static Cta &other(unsigned rank) {
   Cta &b = self->cta->cluster[rank];
-  if (!b.barrier.live) fail("writes to a CTA that has ended");
+  if (!b.barrier.live) fail("uses shared memory of a CTA that has ended");
   return b;
 }
 
@@ -296,12 +300,22 @@ size_t shared_bytes() { return self->cta->grid->grid.shared; }
 unsigned cluster_rank() { return self->cta->rank; }
 unsigned cluster_size() { return self->cta->grid->grid.cluster; }
 
-void cta_barrier() {
-  Barrier &b = self->cta->barrier;
+static void arrive_and_wait(Barrier &b) {
   unsigned turn = b.turn;
   b.arrived++, progress = true;
   b.open();
   wait_until([&] { return b.turn != turn; });
+}
+
+void cta_barrier() { arrive_and_wait(self->cta->barrier); }
+
+void bar_sync(int barrier, int threads) {
+  constexpr int CTA_BARRIER = 0, MOST = 15;  // the first is that of __syncthreads
+  if (barrier <= CTA_BARRIER || barrier > MOST || threads <= 0 || threads % 32) fail("is at a barrier that there is not");
+  Barrier &b = self->cta->numbered_barriers[barrier];
+  if (b.arrived && b.live != unsigned(threads)) fail("is at a barrier with another number of threads than those before it");
+  b.live = unsigned(threads);
+  arrive_and_wait(b);
 }
 
 Words exchange(const Words &given, Exchange f) {
@@ -351,15 +365,20 @@ void copy(uint32_t to, const void *from, int size, int bytes) {
   else self->groups.back().push_back(c);
 }
 
-void cp_async_commit_group() { self->groups.emplace_back(); }
-
-void cp_async_wait_group(int left) {
-  int done = static_cast<int>(self->groups.size()) - 1 - left;
+// wait_groups does what is in groups that were committed, but for so many of the last.
+template <typename T, typename F>
+static void wait_groups(std::vector<std::vector<T>> &groups, int left, F f) {
+  int done = static_cast<int>(groups.size()) - 1 - left;
   if (done <= 0) return;
-  auto end = self->groups.begin() + done;
-  for (auto group = self->groups.begin(); group != end; group++)
-    for (const Copy &c : *group) copy(c);
-  self->groups.erase(self->groups.begin(), end);
+  auto end = groups.begin() + done;
+  for (auto group = groups.begin(); group != end; group++)
+    for (const T &t : *group) f(t);
+  groups.erase(groups.begin(), end);
+}
+
+void cp_async_commit_group() { self->groups.emplace_back(); }
+void cp_async_wait_group(int left) {
+  wait_groups(self->groups, left, [](const Copy &c) { copy(c); });
 }
 
 static Mbarrier &mbarrier_at(Cta &b, uint32_t address) {
@@ -396,6 +415,16 @@ static void come(Cta &b, uint32_t address, Mbarrier::Coming c) {
   else a.under_way.push_back(std::move(c));
 }
 
+// rounded is the nearest number of 11 bits, ties to even; or f, if it is none.
+static float rounded(float f) {
+  constexpr uint32_t LOW = (1u << 13) - 1;
+  uint32_t u = bits<uint32_t>(f);
+  return std::isfinite(f) ? bits<float>((u + LOW / 2 + (u >> 13 & 1)) & ~LOW) : f;
+}
+
+// swizzled is where 16 bytes of a tile lie in shared memory, with a swizzle of 128 bytes.
+static uint32_t swizzled(uint32_t address) { return address ^ (address >> 7 & 7) << 4; }
+
 // each calls f(element, place in the tile) for a tile's elements, those outside with nullptr.
 template <typename F>
 static void each(const CUtensorMap &map, const int (&at)[3], F f) {
@@ -413,12 +442,15 @@ static void each(const CUtensorMap &map, const int (&at)[3], F f) {
 
 void copy_tile(uint32_t to, const CUtensorMap *map, int x, int y, int z, uint32_t address, unsigned ctas) {
   size_t bytes = 4 * size_t(map->tile[0]) * map->tile[1] * map->tile[2];
-  if (to % 128 || to + bytes > shared_bytes()) fail("loaded a tile to a wrong address in shared memory");
+  if (to % (map->swizzled ? 1024 : 128) || to + bytes > shared_bytes()) fail("loaded a tile to a wrong address in shared memory");
   for (unsigned rank = 0; rank < cluster_size(); rank++) {
     if (!(ctas >> rank & 1)) continue;
     come(other(rank), address, {int64_t(bytes), [to, map = *map, x, y, z](Cta &b) {
-                                  float *tile = reinterpret_cast<float *>(b.shared + to);
-                                  each(map, {x, y, z}, [&](const float *element, size_t i) { tile[i] = element ? *element : 0; });
+                                  each(map, {x, y, z}, [&](const float *element, size_t i) {
+                                    float f = element ? *element : 0;
+                                    uint32_t at = to + uint32_t(4 * i);
+                                    *reinterpret_cast<float *>(b.shared + (map.swizzled ? swizzled(at) : at)) = map.tf32 ? rounded(f) : f;
+                                  });
                                 }});
   }
 }
@@ -431,7 +463,7 @@ struct Remote {
   static constexpr uint32_t ADDRESS = (1u << RANK_SHIFT) - 1;
   static constexpr size_t BYTES = 16;
   explicit Remote(uint32_t to) : cta(other(to >> RANK_SHIFT ? (to >> RANK_SHIFT) - 1 : cluster_rank())), place(to & ADDRESS) {
-    if (place % BYTES || place + BYTES > shared_bytes()) fail("wrote to a wrong address in shared memory");
+    if (place % BYTES || place + BYTES > shared_bytes()) fail("used a wrong address in shared memory of its cluster");
   }
 };
 
@@ -439,6 +471,13 @@ void st_shared_cluster_v4_f32(uint32_t to, float a, float b, float c, float d) {
   Remote r(to);
   std::array<float, 4> v = {a, b, c, d};
   memcpy(r.cta.shared + r.place, v.data(), sizeof v);
+}
+
+void ld_shared_cluster_v4_f32(float &a, float &b, float &c, float &d, uint32_t from) {
+  Remote r(from);
+  float v[4];
+  memcpy(v, r.cta.shared + r.place, sizeof v);
+  a = v[0], b = v[1], c = v[2], d = v[3];
 }
 
 void st_async_weak_shared_cluster_mbarrier_complete_tx_bytes_v4_f32(uint32_t to, float a, float b, float c, float d, uint32_t mbarrier) {
@@ -466,6 +505,9 @@ void cp_reduce_async_bulk_tensor_2d_global_shared_cta_add_tile_bulk_group(const 
   });
 }
 
+// factor is what the tensor cores take of an operand.
+static float factor(uint32_t v) { return bits<float>(v & ~0u << 13); }
+
 void mma_sync_aligned_m16n8k8_row_col_f32_tf32_tf32_f32(float &d0, float &d1, float &d2, float &d3, uint32_t a0, uint32_t a1, uint32_t a2,
                                                         uint32_t a3, uint32_t b0, uint32_t b1, float c0, float c1, float c2, float c3) {
   Words mine = {{a0, a1, a2, a3, b0, b1, bits<uint32_t>(c0), bits<uint32_t>(c1), bits<uint32_t>(c2), bits<uint32_t>(c3)}};
@@ -473,7 +515,6 @@ void mma_sync_aligned_m16n8k8_row_col_f32_tf32_tf32_f32(float &d0, float &d1, fl
     // Lane 4g + t has rows g and g+8 of columns t and t+4 of a, rows t and t+4 of
     // column g of b, and rows g and g+8 of columns 2t and 2t+1 of c.
     float a[16][8], b[8][8];
-    auto factor = [](uint32_t v) { return bits<float>(v & ~0u << 13); };
     for (int lane = 0; lane < 32; lane++) {
       int g = lane / 4, t = lane % 4;
       for (int i = 0; i < 4; i++) a[g + i % 2 * 8][t + i / 2 * 4] = factor(given[lane].word[i]);
@@ -489,5 +530,72 @@ void mma_sync_aligned_m16n8k8_row_col_f32_tf32_tf32_f32(float &d0, float &d1, fl
   });
   d0 = bits<float>(got.word[0]), d1 = bits<float>(got.word[1]), d2 = bits<float>(got.word[2]), d3 = bits<float>(got.word[3]);
 }
+
+void ldmatrix_sync_aligned_m8n8_x4_shared_b16(uint32_t &r0, uint32_t &r1, uint32_t &r2, uint32_t &r3, uint32_t row) {
+  Words got = exchange({{row}}, [](const Words(&given)[32], Words(&got)[32]) {
+    for (int i = 0; i < 4; i++)
+      for (int r = 0; r < 8; r++) {
+        uint32_t words[4];
+        memcpy(words, at_shared<char[16]>(given[8 * i + r].word[0], 16), sizeof words);
+        for (int t = 0; t < 4; t++) got[4 * r + t].word[i] = words[t];
+      }
+  });
+  r0 = got.word[0], r1 = got.word[1], r2 = got.word[2], r3 = got.word[3];
+}
+
+// An Operand is a matrix [n,8] in shared memory, as the descriptor of a wgmma says: the only kind that
+// there is here has rows of 128 bytes, swizzled, in groups of eight.
+struct Operand {
+  uint32_t start;
+
+  explicit Operand(uint64_t descriptor) : start(descriptor << 4 & 0x3ffff) {
+    constexpr uint64_t SWIZZLE_128B = uint64_t(1) << 62, EIGHT_ROWS = uint64_t(1024 >> 4) << 32, ADDRESS = 0x3fff, LEADING = uint64_t(0x3fff) << 16;
+    if ((descriptor & ~ADDRESS & ~LEADING) != (SWIZZLE_128B | EIGHT_ROWS)) fail("describes an operand in a way that is not emulated");
+  }
+  float at(int n, int k) const { return *at_shared<float>(swizzled(start + 128 * n + 4 * k), 4); }
+};
+
+// multiply does a wgmma, of a warp.
+static void multiply(const Wgmma &mine) {
+  Words words = {{mine.a[0], mine.a[1], mine.a[2], mine.a[3], uint32_t(mine.n)}};
+  memcpy(words.word + 5, &mine.b, sizeof mine.b);
+  memcpy(words.word + 7, &mine.d, sizeof mine.d);
+  exchange(words, [](const Words(&given)[32], Words(&)[32]) {
+    // Lane 4g + t has rows g and g+8 of columns t and t+4 of a, and of columns 8j + 2t and the next
+    // of d; b is everybody's.
+    constexpr int M = 16, K = 8, AT_ONCE = 64;
+    int n = int(given[0].word[4]);
+    double a[M][K], b[K][AT_ONCE], sums[M][AT_ONCE];
+    uint64_t descriptor;
+    memcpy(&descriptor, given[0].word + 5, sizeof descriptor);
+    Operand operand(descriptor);
+    for (int lane = 0; lane < 32; lane++) {
+      if (memcmp(given[lane].word + 4, given[0].word + 4, 12)) fail("has another operand than its warp");
+      for (int i = 0; i < 4; i++) a[lane / 4 + i % 2 * 8][lane % 4 + i / 2 * 4] = factor(given[lane].word[i]);
+    }
+    for (int first = 0; first < n; first += AT_ONCE) {
+      for (int i = 0; i < AT_ONCE; i++)
+        for (int k = 0; k < K; k++) b[k][i] = factor(bits<uint32_t>(operand.at(first + i, k)));
+      memset(sums, 0, sizeof sums);
+      for (int m = 0; m < M; m++)
+        for (int k = 0; k < K; k++)
+          for (int i = 0; i < AT_ONCE; i++) sums[m][i] += a[m][k] * b[k][i];
+      for (int lane = 0; lane < 32; lane++) {
+        float *d;
+        memcpy(&d, given[lane].word + 7, sizeof d);
+        d += first / 2;
+        for (int i = 0; i < AT_ONCE / 2; i++) d[i] = float(d[i] + sums[lane / 4 + i / 2 % 2 * 8][i / 4 * 8 + lane % 4 * 2 + i % 2]);
+      }
+    }
+  });
+}
+
+void wgmma(const Wgmma &w) {
+  if (self->cta->copy_at_once) multiply(w);
+  else self->wgmmas.back().push_back(w);
+}
+
+void wgmma_commit_group_sync_aligned() { self->wgmmas.emplace_back(); }
+void wgmma_wait_group_sync_aligned(int left) { wait_groups(self->wgmmas, left, multiply); }
 
 }  // namespace emulator

@@ -1,13 +1,8 @@
 // What the emulator does for a kernel: threads that wait for each other, shared
 // memory, and the instructions that kernels write as assembly (see translate).
 //
-// Of these it has no warpgroup MMA (wgmma). The sources are compiled without HAVE_WARPGROUP, so
-// dispatch.cu leaves those kernels out, and WantsTransposed is false. Where is tested what:
-//
-//   which gradients Backward has transposed, and what T holds     on host memory: kernels/device
-//   a GEMM that stores or is given T, the transpose by itself     here and on a GPU: kernels/kerneltest
-//   warpgroup.cu, its choice of tiles, tensor maps that swizzle   on a GPU of compute capability 9.0
-//   or round, WantsTransposed where it is true                    alone: kernels/kerneltest, kernels
+// It does not notice a fence that is missing, nor registers of a wgmma that change before
+// it is waited for.
 #ifndef EMULATOR_H
 #define EMULATOR_H
 
@@ -15,6 +10,7 @@
 #include <cstdint>
 #include <cstring>
 #include <functional>
+#include <tuple>
 #include <utility>
 
 #include "cuda.h"
@@ -101,6 +97,7 @@ T *at_shared(uint32_t address, size_t bytes) {
 }
 
 inline void mov_u32(uint32_t &d, uint32_t a) { d = a; }
+void bar_sync(int barrier, int threads);
 inline void st_shared_f32(uint32_t to, float v) { *at_shared<float>(to, 4) = v; }
 inline void ld_shared_f32(float &a, uint32_t from) { a = *at_shared<float>(from, 4); }
 inline void ld_shared_v2_f32(float &a, float &b, uint32_t from) {
@@ -115,6 +112,11 @@ inline void setp_ne_s32_st_global_v2_f32(float *to, float a, float b, int really
   if (!really) return;
   if (reinterpret_cast<uintptr_t>(to) % 8) fail("wrote to an address that is not aligned");
   to[0] = a, to[1] = b;
+}
+
+inline void red_global_add_v2_f32(float *to, float a, float b) {
+  if (reinterpret_cast<uintptr_t>(to) % 8) fail("adds at an address that is not aligned");
+  to[0] += a, to[1] += b;
 }
 
 // Copies happen when they are asked for or when they are waited for: which, is drawn
@@ -162,6 +164,7 @@ inline void mapa_shared_cluster_u32(uint32_t &there, uint32_t address, uint32_t 
   there = (rank + 1) << RANK_SHIFT | address;
 }
 void st_shared_cluster_v4_f32(uint32_t to, float a, float b, float c, float d);
+void ld_shared_cluster_v4_f32(float &a, float &b, float &c, float &d, uint32_t from);
 void st_async_weak_shared_cluster_mbarrier_complete_tx_bytes_v4_f32(uint32_t to, float a, float b, float c, float d, uint32_t mbarrier);
 
 inline void fence_proxy_async_shared_cta() {}
@@ -182,6 +185,44 @@ inline void mma_sync_aligned_m16n8k8_row_col_f32_tf32_tf32_f32(float &d0, float 
                                                                uint32_t a2, uint32_t a3, uint32_t b0, uint32_t b1) {
   mma_sync_aligned_m16n8k8_row_col_f32_tf32_tf32_f32(d0, d1, d2, d3, a0, a1, a2, a3, b0, b1, d0, d1, d2, d3);
 }
+
+
+// Matrices of 8×8 halves, here of 8×4 words: lane 8i + r has the address of row r of the
+// i-th, and lane 4g + t gets word t of row g of each.
+void ldmatrix_sync_aligned_m8n8_x4_shared_b16(uint32_t &r0, uint32_t &r1, uint32_t &r2, uint32_t &r3, uint32_t row);
+
+// Registers of warpgroups: there are enough.
+inline void setmaxnreg_dec_sync_aligned_u32(int registers) {
+  if (registers < 24 || registers > 256 || registers % 8) fail("wants a wrong number of registers");
+}
+inline void setmaxnreg_inc_sync_aligned_u32(int registers) { setmaxnreg_dec_sync_aligned_u32(registers); }
+
+// A Wgmma is a warp's part of d[64,n] += a[64,8]·b[8,n]. It happens when it is begun or when it is waited
+// for, as copies do: who reads d too soon, or frees b, fails.
+struct Wgmma {
+  int n;
+  float *d;  // n/2 of them
+  uint32_t a[4];
+  uint64_t b;  // the descriptor
+};
+void wgmma(const Wgmma &);
+inline void wgmma_fence_sync_aligned() {}
+void wgmma_commit_group_sync_aligned();
+void wgmma_wait_group_sync_aligned(int left);
+
+// wgmma_of takes the operands of the instruction: all of d, the four of a, and b.
+template <int N, typename... Operands>
+void wgmma_of(Operands &&...operands) {
+  static_assert(sizeof...(operands) == N / 2 + 5, "d, a and b");
+  auto all = std::forward_as_tuple(operands...);
+  wgmma({N, &std::get<0>(all), {std::get<N / 2>(all), std::get<N / 2 + 1>(all), std::get<N / 2 + 2>(all), std::get<N / 2 + 3>(all)}, std::get<N / 2 + 4>(all)});
+}
+template <typename... Operands>
+void wgmma_mma_async_sync_aligned_m64n64k8_f32_tf32_tf32(Operands &&...operands) { wgmma_of<64>(operands...); }
+template <typename... Operands>
+void wgmma_mma_async_sync_aligned_m64n128k8_f32_tf32_tf32(Operands &&...operands) { wgmma_of<128>(operands...); }
+template <typename... Operands>
+void wgmma_mma_async_sync_aligned_m64n256k8_f32_tf32_tf32(Operands &&...operands) { wgmma_of<256>(operands...); }
 
 }  // namespace emulator
 

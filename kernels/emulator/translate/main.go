@@ -11,7 +11,8 @@
 //	asm("add.u32 %0, %1;" : "=r"(a) : "r"(b));    emulator::add_u32(a, b);
 //
 // Of several instructions in one asm the names are joined, a special register's behind
-// that of its instruction; directives and labels do not count.
+// that of its instruction; directives and labels do not count. Macros may stand for parts of
+// the text, which are left out, and for operands: #define A "r"(a) becomes #define A (a).
 package main
 
 import (
@@ -65,9 +66,13 @@ var (
 	static    = regexp.MustCompile(`\b__shared__ ([\w ]+) (\w+(?:\[\w+\])*(?:, \w+(?:\[\w+\])*)*);`)
 	name      = regexp.MustCompile(`^\w+`)
 	asmBegins = regexp.MustCompile(`\basm(?:\s+volatile)?\s*\(`)
-	operand   = regexp.MustCompile(`"[=+]?[a-z]+"\s*\(`)
-	literals  = regexp.MustCompile(`^\s*("[^"]*"\s*)+`)
+	literals  = regexp.MustCompile(`"[^"]*"`)
 	special   = regexp.MustCompile(`^%%(\w+)`)
+
+	// What stands before an operand's parenthesis, and that parenthesis.
+	constraint = regexp.MustCompile(`^"[=+]?[a-z]+"\s*\(`)
+	macro      = regexp.MustCompile(`(?m)^#define .*$`)
+	inMacro    = regexp.MustCompile(`"[=+]?[a-z]+"(\()`)
 )
 
 func translate(s string) (string, error) {
@@ -83,6 +88,7 @@ func translate(s string) (string, error) {
 		}
 		return strings.Join(variables, " ")
 	})
+	s = macro.ReplaceAllStringFunc(s, func(line string) string { return inMacro.ReplaceAllString(line, "$1") })
 	var out strings.Builder
 	for {
 		at := asmBegins.FindStringIndex(s)
@@ -123,15 +129,40 @@ func parenthesized(s string) (string, error) {
 	return "", errors.New("a parenthesis is not closed")
 }
 
-// assembly makes a call of what stands in the parentheses of an asm statement.
+// assembly makes a call of what stands in the parentheses of an asm statement: the
+// instructions, and behind colons outputs, inputs and what is clobbered.
 func assembly(s string) (string, error) {
-	text := literals.FindString(s)
-	if text == "" {
+	sections := split(s, ':')
+	text := literals.FindAllString(sections[0], -1)
+	if !strings.HasPrefix(strings.TrimSpace(s), `"`) {
 		return "", errors.New("does not begin with a string")
 	}
-	code := strings.NewReplacer(`"`, " ", `\n`, " ").Replace(text)
-	var names []string
-	for instruction := range strings.SplitSeq(strings.Trim(code, "{} \t\n"), ";") {
+	names := instructions(strings.NewReplacer(`"`, " ", `\n`, " ").Replace(strings.Join(text, "")))
+	if len(names) == 0 {
+		return "(void)0", nil
+	}
+	var operands []string
+	for _, section := range sections[1:min(len(sections), 3)] {
+		for _, operand := range split(section, ',') {
+			operand = strings.TrimSpace(operand)
+			if constraint := constraint.FindString(operand); constraint != "" {
+				inside, err := parenthesized(operand[len(constraint)-1:])
+				if err != nil {
+					return "", err
+				}
+				operand = inside
+			}
+			if operand != "" {
+				operands = append(operands, operand)
+			}
+		}
+	}
+	return fmt.Sprintf("emulator::%s(%s)", strings.Join(names, "_"), strings.Join(operands, ", ")), nil
+}
+
+// instructions returns the names in a text of assembly.
+func instructions(text string) (names []string) {
+	for instruction := range strings.SplitSeq(strings.Trim(text, "{} \t\n"), ";") {
 		words := strings.Fields(instruction)
 		for len(words) > 0 && (strings.HasPrefix(words[0], "@") || strings.HasSuffix(words[0], ":")) {
 			words = words[1:]
@@ -147,20 +178,25 @@ func assembly(s string) (string, error) {
 			}
 		}
 	}
-	if len(names) == 0 {
-		return "(void)0", nil
-	}
-	var operands []string
-	for rest := s[len(text):]; ; {
-		at := operand.FindStringIndex(rest)
-		if at == nil {
-			return fmt.Sprintf("emulator::%s(%s)", strings.Join(names, "_"), strings.Join(operands, ", ")), nil
+	return names
+}
+
+// split cuts s at a character, where that is in no parentheses and in no string.
+func split(s string, at rune) (parts []string) {
+	depth, quoted, from := 0, false, 0
+	for i, c := range s {
+		switch {
+		case c == '"':
+			quoted = !quoted
+		case quoted:
+		case c == '(':
+			depth++
+		case c == ')':
+			depth--
+		case c == at && depth == 0:
+			parts = append(parts, s[from:i])
+			from = i + 1
 		}
-		inside, err := parenthesized(rest[at[1]-1:])
-		if err != nil {
-			return "", err
-		}
-		operands = append(operands, inside)
-		rest = rest[at[1]+len(inside)+1:]
 	}
+	return append(parts, s[from:])
 }

@@ -52,6 +52,8 @@ func TestTranslate(t *testing.T) {
 			"{\n.reg .pred p;\nagain:\n"
 			"a.b::c p, [%0];\n@!p bra again;\n}" ::"r"(x)
 			: "memory");`, `emulator::a_b_c_bra(x);`},
+		{`asm("a.b {" NAMES "}, %8;" : D4(0), D4(4) : A, "l"(f(b, 1)));`, `emulator::a_b(D4(0), D4(4), A, f(b, 1));`},
+		{"#define D2(i) \"+f\"(d[i]), \"+f\"(d[i + 1])\nx", "#define D2(i) (d[i]), (d[i + 1])\nx"},
 		{`asm("a.b;" : "=r"(x)); asm("c;" ::"l"(y));`, `emulator::a_b(x); emulator::c(y);`},
 	} {
 		got, err := translate(test.cuda)
