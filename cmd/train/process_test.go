@@ -30,6 +30,9 @@ func TestMain(m *testing.M) {
 	if os.Getenv(asTrain) != "" {
 		main()
 	}
+	if os.Getenv(asStopped) != "" {
+		stopped()
+	}
 	os.Exit(m.Run())
 }
 

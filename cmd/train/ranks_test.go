@@ -1,11 +1,13 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"net"
 	"os"
@@ -13,6 +15,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 	"unsafe"
@@ -48,7 +51,13 @@ func freePort(t *testing.T) string {
 // those of a rank, and wrap changes its part in the all-reduces; nil: they are as they are.
 func trainRanks(t *testing.T, ctx context.Context, size int, args func(rank int) []string, wrap func(*collective.Local) collective.Collective) []ended {
 	t.Helper()
-	port, group := freePort(t), collective.NewLocal(size)
+	return trainRanksAt(t, ctx, freePort(t), size, args, wrap)
+}
+
+// trainRanksAt is trainRanks where rank 0 is met at a port.
+func trainRanksAt(t *testing.T, ctx context.Context, port string, size int, args func(rank int) []string, wrap func(*collective.Local) collective.Collective) []ended {
+	t.Helper()
+	group := collective.NewLocal(size)
 	out := make([]ended, size)
 	var all sync.WaitGroup
 	for rank := range size {
@@ -56,18 +65,8 @@ func trainRanks(t *testing.T, ctx context.Context, size int, args func(rank int)
 		if list == nil {
 			continue // it does not come
 		}
-		vars := map[string]string{
-			"OMPI_COMM_WORLD_RANK": fmt.Sprint(rank), "OMPI_COMM_WORLD_LOCAL_RANK": fmt.Sprint(rank),
-			"OMPI_COMM_WORLD_SIZE": fmt.Sprint(size), "OMPI_COMM_WORLD_LOCAL_SIZE": fmt.Sprint(size), "MASTER_PORT": port,
-		}
-		r := &ranks{env: func(name string) string { return vars[name] }, within: 2 * time.Second, moves: "this process"}
-		r.connect = func(_ context.Context, w *launch.World) (collective.Collective, error) {
-			w.AtEnd(group[rank].Abort)
-			if wrap == nil {
-				return group[rank], nil
-			}
-			return wrap(group[rank]), nil
-		}
+		vars := mpirun(rank, size, port)
+		r := localRank(func(name string) string { return vars[name] }, group[rank], wrap)
 		all.Go(func() {
 			var stdout, stderr bytes.Buffer
 			code := r.run(ctx, list, &stdout, &stderr)
@@ -76,6 +75,27 @@ func trainRanks(t *testing.T, ctx context.Context, size int, args func(rank int)
 	}
 	all.Wait()
 	return out
+}
+
+// mpirun is the environment that mpirun gives a rank.
+func mpirun(rank, size int, port string) map[string]string {
+	return map[string]string{
+		"OMPI_COMM_WORLD_RANK": fmt.Sprint(rank), "OMPI_COMM_WORLD_LOCAL_RANK": fmt.Sprint(rank),
+		"OMPI_COMM_WORLD_SIZE": fmt.Sprint(size), "OMPI_COMM_WORLD_LOCAL_SIZE": fmt.Sprint(size), "MASTER_PORT": port,
+	}
+}
+
+// localRank is a rank that trains on the CPU, with its part in the all-reduces.
+func localRank(env func(string) string, l *collective.Local, wrap func(*collective.Local) collective.Collective) *ranks {
+	r := &ranks{env: env, within: 2 * time.Second, moves: "this process"}
+	r.connect = func(_ context.Context, w *launch.World) (collective.Collective, error) {
+		w.AtEnd(l.Abort)
+		if wrap == nil {
+			return l, nil
+		}
+		return wrap(l), nil
+	}
+	return r
 }
 
 // quiet checks that no rank but 0 said anything.
@@ -230,6 +250,70 @@ func (f *failing) AllReduce(x uintptr, n int, stream uintptr) error {
 		return err
 	}
 	return f.spoil(x)
+}
+
+// asStopped in the environment makes the test binary be rank 1 of 3, which is stopped.
+const asStopped = "MLPOOL_TEST_AS_STOPPED"
+
+func stopped() {
+	r := localRank(os.Getenv, collective.NewLocal(3)[1], func(l *collective.Local) collective.Collective { return stopping{l} })
+	fmt.Fprintln(os.Stderr, asStopped)
+	os.Exit(r.run(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// stopping is a rank whose process is stopped in its first all-reduce.
+type stopping struct{ *collective.Local }
+
+func (s stopping) AllReduce(x uintptr, n int, stream uintptr) error {
+	return errors.Join(syscall.Kill(os.Getpid(), syscall.SIGSTOP), s.Local.AllReduce(x, n, stream))
+}
+
+// TestRankStopped stops the process of a rank for which the others wait in an all-reduce.
+// Where it goes on after they have ended, it ends as well.
+func TestRankStopped(t *testing.T) {
+	t.Setenv(allocatorEnv, "")
+	path, _ := writeConfig(t, "cpu", "")
+	port := freePort(t)
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, os.Args[0], path) // killed then, if nothing has ended the others
+	cmd.Env = append(os.Environ(), asStopped+"=1")
+	for name, value := range mpirun(1, 3, port) {
+		cmd.Env = append(cmd.Env, name+"="+value)
+	}
+	stderr, err := cmd.StderrPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	said := bufio.NewReader(stderr)
+	if line, err := said.ReadString('\n'); err != nil || line != asStopped+"\n" {
+		t.Errorf("rank 1 says %q at first, %v", line, err)
+	}
+	all := trainRanksAt(t, context.Background(), port, 3, func(rank int) []string { return [][]string{{path}, nil, {path}}[rank] }, nil)
+	if err := cmd.Process.Signal(syscall.SIGCONT); err != nil {
+		t.Error(err)
+	}
+	last, err := io.ReadAll(said)
+	if err := errors.Join(err, cmd.Wait()); len(last) > 0 || cmd.ProcessState.ExitCode() != exitFailure {
+		t.Errorf("rank 1 ends with %v, and says %q", err, last)
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	quiet(t, all)
+	want := fmt.Sprintf("train: rank 1 is silent: nothing came from process %d on %s for 2s: see whether ", cmd.Process.Pid, host)
+	if !strings.HasPrefix(all[0].stderr, want) || strings.Count(all[0].stderr, "\n") != 1 {
+		t.Errorf("rank 0 says %q, want one line %q", all[0].stderr, want)
+	}
+	for _, rank := range []int{0, 2} {
+		if all[rank].code != exitFailure {
+			t.Errorf("rank %d: exit code %d", rank, all[rank].code)
+		}
+	}
 }
 
 // TestRanksInterrupted interrupts one rank: all end after the same epoch, and the run goes

@@ -139,7 +139,8 @@ func takePlace() (launch.Place, error) {
 	return place, place.TakeGPU()
 }
 
-// meetWithin is how long ranks wait for each other at the start.
+// meetWithin is how long ranks wait for each other at the start, and later for a sign that
+// another one lives.
 const meetWithin = 30 * time.Second
 
 // allReduce is the scenario, as one of the ranks that were launched. Rank 0 has the rows.

@@ -4,7 +4,9 @@
 // Who starts them says so in the environment: mpirun, srun and torchrun each with variables
 // of their own, which [Find] reads. [Meet] connects all ranks to rank 0 over TCP. The
 // connections carry words, no tensors: whether all have the same config, the id that NCCL
-// needs, sums of the weights to compare, and why one of them ended, which ends all.
+// needs, sums of the weights to compare, and why one of them ended, which ends all. Each rank
+// also says all the time that it lives: a process that is stopped or a host that is lost does
+// not, which ends all as well.
 package launch
 
 import (

@@ -16,7 +16,8 @@ import (
 // mostHello bounds what is read of one that may be no rank.
 const mostHello = 4096
 
-// Meet connects the ranks, all of which must come before the time is up.
+// Meet connects the ranks, all of which must come before the time is up. A rank of which
+// nothing is heard for as long afterwards counts as lost.
 func Meet(ctx context.Context, p Place, within time.Duration) (*World, error) {
 	w := &World{Place: p, ended: make(chan struct{})}
 	if p.Size == 1 {
@@ -34,11 +35,9 @@ func Meet(ctx context.Context, p Place, within time.Duration) (*World, error) {
 		}
 		return nil, errors.Join(err, w.close())
 	}
+	w.start(within)
 	return w, nil
 }
-
-// keepAlive notices within some ten seconds that the host of a rank is gone.
-var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second, Interval: 2 * time.Second, Count: 3}
 
 // accept waits for all ranks.
 func (w *World) accept(ctx context.Context, within time.Duration) error {
@@ -49,8 +48,7 @@ func (w *World) accept(ctx context.Context, within time.Duration) error {
 	if ip := net.ParseIP(host); ip == nil || !ip.IsLoopback() {
 		host = "" // the name may be another interface's here
 	}
-	config := net.ListenConfig{KeepAliveConfig: keepAlive}
-	l, err := config.Listen(ctx, "tcp", net.JoinHostPort(host, port))
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", net.JoinHostPort(host, port))
 	if err != nil {
 		return fmt.Errorf("rank 0 cannot be met: %w: choose another port with MASTER_PORT", err)
 	}
@@ -76,6 +74,7 @@ func (w *World) accept(ctx context.Context, within time.Duration) error {
 			continue
 		}
 		p, reason := newPeer(c.hello.Rank, c.conn), ""
+		p.process = c.hello.Process
 		switch {
 		case c.hello.Size != w.Size:
 			reason = fmt.Sprintf("rank %d is one of %d, and rank 0 of %d: start all ranks with one command", p.rank, c.hello.Size, w.Size)
@@ -91,10 +90,7 @@ func (w *World) accept(ctx context.Context, within time.Duration) error {
 	}
 	w.peers = byRank
 	for _, p := range w.peers {
-		_ = p.send(message{Kind: "hello", Program: program}) // where one is gone, listen says so to all
-	}
-	for _, p := range w.peers {
-		go w.listen(p)
+		_ = p.send(w.hello()) // where one is gone, listen says so to all
 	}
 	return nil
 }
@@ -186,12 +182,11 @@ func (w *World) tell(peers []*peer, reason string) {
 
 // dial connects to rank 0, which may come later.
 func (w *World) dial(ctx context.Context, within time.Duration) error {
-	dialer := net.Dialer{KeepAliveConfig: keepAlive}
 	for {
-		conn, err := dialer.DialContext(ctx, "tcp", w.Address)
+		conn, err := new(net.Dialer).DialContext(ctx, "tcp", w.Address)
 		if err == nil {
 			p := newPeer(0, conn)
-			err = p.send(message{Kind: "hello", Program: program, Job: w.Job, Rank: w.Rank, Size: w.Size})
+			err = p.send(w.hello())
 			if err == nil {
 				if err = w.welcome(ctx, p); !errors.Is(err, errOtherJob) {
 					return err
@@ -233,7 +228,6 @@ func (w *World) welcome(ctx context.Context, p *peer) error {
 	if err := p.conn.SetReadDeadline(time.Time{}); err != nil {
 		return err
 	}
-	p.rest = io.MultiReader(text.Buffered(), p.conn)
-	go w.listen(p)
+	p.process, p.rest = hello.Process, io.MultiReader(text.Buffered(), p.conn)
 	return nil
 }

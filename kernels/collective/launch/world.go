@@ -7,8 +7,10 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -22,24 +24,29 @@ type World struct {
 	err   error         // why the ranks end before their time
 	ended chan struct{} // closed once err is set
 	left  bool
+
+	quiet func() // ends the beats
 }
 
 // peer is a connection to another rank.
 type peer struct {
-	rank  int
-	conn  net.Conn
-	rest  io.Reader // of the connection, behind the hello
-	in    chan message
-	write sync.Mutex
-	bye   chan struct{} // closed once it has said that it needs no more, or is gone
+	rank    int
+	process string // and its host, in words
+	conn    net.Conn
+	rest    io.Reader // of the connection, behind the hello
+	in      chan message
+	write   sync.Mutex
+	missed  atomic.Int32  // beats of this rank since it was last heard
+	bye     chan struct{} // closed once it has said that it needs no more, or is gone
 }
 
-// A message is what ranks send each other, as JSON. Kinds: hello, which has Job, Rank, Size
-// and Program; data, which has What and Data; fail, which has Reason; bye. Who says hello to
-// rank 0 of another job is told so by other.
+// A message is what ranks send each other, as JSON. Kinds: hello, which has Job, Rank, Size,
+// Process and Program; alive; data, which has What and Data; fail, which has Reason; bye,
+// behind which nothing is read. Who says hello to rank 0 of another job is told so by other.
 type message struct {
 	Kind    string
 	Program string `json:",omitempty"`
+	Process string `json:",omitempty"`
 	Job     string `json:",omitempty"`
 	Rank    int    `json:",omitempty"`
 	Size    int    `json:",omitempty"`
@@ -48,7 +55,7 @@ type message struct {
 	Reason  string `json:",omitempty"`
 }
 
-const program = "mlpool ranks 1"
+const program = "mlpool ranks 2"
 
 // ToldError is the end of a rank for a reason that rank 0 knows and prints.
 type ToldError struct{ Reason string }
@@ -57,6 +64,15 @@ func (e *ToldError) Error() string { return e.Reason }
 
 func newPeer(rank int, conn net.Conn) *peer {
 	return &peer{rank: rank, conn: conn, rest: conn, in: make(chan message, 4), bye: make(chan struct{})}
+}
+
+// hello is what this rank says first.
+func (w *World) hello() message {
+	process := fmt.Sprintf("process %d", os.Getpid())
+	if host, err := os.Hostname(); err == nil {
+		process += " on " + host
+	}
+	return message{Kind: "hello", Program: program, Process: process, Job: w.Job, Rank: w.Rank, Size: w.Size}
 }
 
 func (p *peer) send(m message) error {
@@ -75,10 +91,12 @@ func (w *World) listen(p *peer) {
 	for {
 		var m message
 		err := text.Decode(&m)
+		p.missed.Store(0)
 		switch {
 		case err != nil:
-			w.end(fmt.Errorf("rank %d is gone: it ended without a word, or its host or network did", p.rank), p)
+			w.end(fmt.Errorf("rank %d is gone: %s ended without a word, or its host or network did", p.rank, p.process), p)
 			return
+		case m.Kind == "alive":
 		case m.Kind == "bye":
 			return
 		case m.Kind == "fail" && w.Rank == 0:
@@ -222,6 +240,7 @@ func (w *World) Leave(err error) error {
 	if w.Size == 1 {
 		return err
 	}
+	w.quiet()
 	if err != nil {
 		// What came of it here is not the reason, unless it is the same on rank 0.
 		if first := w.End(err); w.Rank != 0 || first == nil || !strings.HasSuffix(first.Error(), ": "+oneLine(err)) {

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
-	"os/exec"
 	"strings"
 	"sync"
 	"testing"
@@ -181,56 +179,5 @@ func TestLeaveWaitsForNobodyLong(t *testing.T) {
 	all.Wait()
 	if took := time.Since(start); took > 14*time.Second {
 		t.Errorf("took %v", took)
-	}
-}
-
-// asRank in the environment makes the test binary a rank, which dies when it has met the
-// others if it is rank 1.
-const asRank = "LAUNCH_TEST_AS_RANK"
-
-func TestMain(m *testing.M) {
-	if os.Getenv(asRank) == "" {
-		os.Exit(m.Run())
-	}
-	p, err := Find(os.Getenv)
-	if err == nil {
-		var w *World
-		if w, err = Meet(context.Background(), p, 20*time.Second); err == nil {
-			if p.Rank == 1 {
-				os.Exit(9)
-			}
-			<-w.Ended()
-			err = w.Leave(w.Err())
-		}
-	}
-	if err != nil && !told(err) {
-		fmt.Fprintln(os.Stderr, err)
-	}
-	os.Exit(1)
-}
-
-// TestProcesses starts three as mpirun would, of which one dies.
-func TestProcesses(t *testing.T) {
-	_, port, err := net.SplitHostPort(freeAddress(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var stderr [3]strings.Builder
-	var all sync.WaitGroup
-	for rank := range stderr {
-		cmd := exec.Command(os.Args[0])
-		cmd.Env = append(os.Environ(), asRank+"=1", "OMPI_COMM_WORLD_SIZE=3", "OMPI_COMM_WORLD_LOCAL_SIZE=3", "MASTER_PORT="+port,
-			fmt.Sprint("OMPI_COMM_WORLD_RANK=", rank), fmt.Sprint("OMPI_COMM_WORLD_LOCAL_RANK=", rank))
-		cmd.Stderr = &stderr[rank]
-		all.Go(func() {
-			if err := cmd.Run(); err == nil {
-				t.Errorf("rank %d ends well", rank)
-			}
-		})
-	}
-	all.Wait()
-	want := "rank 1 is gone: it ended without a word, or its host or network did\n"
-	if stderr[0].String() != want || stderr[2].String() != "" {
-		t.Errorf("rank 0 says %q and rank 2 %q, want %q and nothing", &stderr[0], &stderr[2], want)
 	}
 }

@@ -1,0 +1,138 @@
+package launch
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// wire is a connection that remembers what was last written to it.
+type wire struct {
+	net.Conn
+	last string
+}
+
+func (c *wire) Write(text []byte) (int, error) {
+	c.last = string(text)
+	return c.Conn.Write(text)
+}
+
+// nobody is no rank.
+const nobody = -1
+
+// piped are ranks that have met: over pipes, so that a test has the time to itself. Of one
+// that is stopped only the kernel goes on, which takes what comes.
+func piped(size, stopped int, within time.Duration) []*World {
+	worlds := make([]*World, size)
+	for rank := range worlds {
+		worlds[rank] = &World{Place: Place{Rank: rank, Size: size}, ended: make(chan struct{})}
+		if rank == 0 {
+			continue
+		}
+		here, there := net.Pipe()
+		for _, end := range []struct {
+			of   *World
+			rank int
+			conn net.Conn
+		}{{worlds[0], rank, here}, {worlds[rank], 0, there}} {
+			p := newPeer(end.rank, &wire{Conn: end.conn})
+			p.process = fmt.Sprintf("process %d on gpu%d", 100+end.rank, end.rank)
+			end.of.peers = append(end.of.peers, p)
+		}
+	}
+	for rank, w := range worlds {
+		if rank != stopped {
+			w.start(within)
+			continue
+		}
+		for _, p := range w.peers {
+			go io.Copy(io.Discard, p.conn)
+		}
+	}
+	return worlds
+}
+
+// TestBeats has ranks that are stopped, which ends all after 30 seconds, and others that have
+// nothing to say for an hour. The time is that of the bubble, which also checks that no
+// goroutine is left.
+func TestBeats(t *testing.T) {
+	const within = 30 * time.Second
+	exchange := func(w *World) error {
+		_, err := w.Exchange("weights", nil, func([][]byte) ([]byte, error) { return nil, nil })
+		return err
+	}
+	aborted := func(w *World) error {
+		<-w.Ended()
+		return errors.New("the all-reduce was aborted")
+	}
+	late := func(rank int, then func(*World) error) func(*World) error {
+		return func(w *World) error {
+			if w.Rank == rank {
+				time.Sleep(time.Hour)
+			}
+			return then(w)
+		}
+	}
+	leave := func(*World) error { return nil }
+	for _, c := range []struct {
+		name    string
+		stopped int
+		f       func(*World) error
+		want    string        // "": all ends well
+		took    time.Duration // until rank 1 has ended
+	}{
+		{"rank 2 is stopped", 2, aborted, "rank 2 is silent: nothing came from process 102 on gpu2 for 30s: see whether it is stopped", within},
+		{"rank 0 is stopped", 0, aborted, "rank 0 is silent: nothing came from process 100 on gpu0 for 30s: see whether it is stopped", within},
+		{"rank 0 is slow", nobody, late(0, exchange), "", time.Hour},
+		{"rank 1 is slow", nobody, late(1, exchange), "", time.Hour},
+		{"all end at once", nobody, leave, "", 0},
+		{"rank 0 ends long after the others", nobody, late(0, leave), "", 5 * time.Second},
+		{"rank 1 ends long after the others", nobody, late(1, leave), "", time.Hour},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				start := time.Now()
+				worlds := piped(3, c.stopped, within)
+				errs, took := make([]error, len(worlds)), make([]time.Duration, len(worlds))
+				var all sync.WaitGroup
+				for rank, w := range worlds {
+					if rank == c.stopped {
+						continue
+					}
+					all.Go(func() {
+						errs[rank] = w.Leave(c.f(w))
+						took[rank] = time.Since(start)
+					})
+				}
+				all.Wait()
+				for rank, err := range errs {
+					if rank == c.stopped {
+						continue
+					}
+					if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.HasPrefix(err.Error(), c.want)) {
+						t.Errorf("rank %d ends with %v, want %q", rank, err, c.want)
+					}
+					if c.stopped > 0 && told(err) != (rank != 0) {
+						t.Errorf("rank %d: %v; rank 0 is to say it, and no other", rank, err)
+					}
+				}
+				if took[1] < c.took || took[1] > c.took+2*within/beats {
+					t.Errorf("rank 1 took %v, want %v", took[1], c.took)
+				}
+				for rank, w := range worlds {
+					for _, p := range w.peers {
+						if last := p.conn.(*wire).last; c.want == "" && strings.Contains(last, "alive") {
+							t.Errorf("rank %d says to rank %d behind its bye %q", rank, p.rank, last)
+						}
+					}
+				}
+			})
+		})
+	}
+}

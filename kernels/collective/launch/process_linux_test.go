@@ -1,0 +1,147 @@
+package launch
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// asRank in the environment makes the test binary a rank to which something happens when it
+// has met the others.
+const asRank = "LAUNCH_TEST_AS_RANK"
+
+// What happens.
+const (
+	oneDies    = "rank 1 dies"
+	oneStops   = "rank 1 is stopped"
+	allAreLate = "all are stopped"
+)
+
+// silence is how long the processes wait for each other.
+const silence = 3 * time.Second
+
+func TestMain(m *testing.M) {
+	what := os.Getenv(asRank)
+	if what == "" {
+		os.Exit(m.Run())
+	}
+	if err := rankProcess(what); err != nil {
+		if !told(err) {
+			fmt.Fprintln(os.Stderr, err)
+		}
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+func rankProcess(what string) error {
+	p, err := Find(os.Getenv)
+	if err != nil {
+		return err
+	}
+	w, err := Meet(context.Background(), p, silence)
+	if err != nil {
+		return err
+	}
+	if what == allAreLate || what == oneStops && p.Rank == 1 {
+		err = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
+	}
+	switch {
+	case err != nil:
+	case what == oneDies && p.Rank == 1:
+		os.Exit(9)
+	case what == allAreLate:
+		_, err = w.Exchange("end", nil, func([][]byte) ([]byte, error) { return nil, nil })
+	default:
+		<-w.Ended()
+		err = w.Err()
+	}
+	return w.Leave(err)
+}
+
+// isStopped says whether a process is, as /proc has it: its state comes behind its name.
+func isStopped(t *testing.T, pid int) bool {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, state, _ := bytes.Cut(text, []byte(") "))
+	return bytes.HasPrefix(state, []byte("T"))
+}
+
+// TestProcesses starts three as mpirun would. What is stopped goes on later: when the others
+// have ended, or together after longer than they would wait for one.
+func TestProcesses(t *testing.T) {
+	host, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		what, want string // of process PID
+	}{
+		{oneDies, "rank 1 is gone: process PID on " + host + " ended without a word, or its host or network did\n"},
+		{oneStops, "rank 1 is silent: nothing came from process PID on " + host + " for 3s: see whether it is stopped there (state T in ps), or its host or network is down\n"},
+		{allAreLate, ""},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			t.Parallel()
+			_, port, err := net.SplitHostPort(freeAddress(t))
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithTimeout(context.Background(), time.Minute) // kills what is stopped
+			defer cancel()
+			var ranks [3]*exec.Cmd
+			var stderr [3]strings.Builder
+			for rank := range ranks {
+				cmd := exec.CommandContext(ctx, os.Args[0])
+				cmd.Env = append(os.Environ(), asRank+"="+c.what, "OMPI_COMM_WORLD_SIZE=3", "OMPI_COMM_WORLD_LOCAL_SIZE=3", "MASTER_PORT="+port,
+					fmt.Sprint("OMPI_COMM_WORLD_RANK=", rank), fmt.Sprint("OMPI_COMM_WORLD_LOCAL_RANK=", rank))
+				cmd.Stderr = &stderr[rank]
+				if err := cmd.Start(); err != nil {
+					t.Fatal(err)
+				}
+				ranks[rank] = cmd
+			}
+			wait := func(rank int) {
+				if err := ranks[rank].Wait(); (err == nil) != (c.want == "") {
+					t.Errorf("rank %d ends with %v", rank, err)
+				}
+			}
+			goOn := func(rank int) {
+				if err := ranks[rank].Process.Signal(syscall.SIGCONT); err != nil {
+					t.Error(err)
+				}
+			}
+			if c.what == allAreLate {
+				for _, cmd := range ranks {
+					for !isStopped(t, cmd.Process.Pid) {
+						time.Sleep(10 * time.Millisecond)
+					}
+				}
+				time.Sleep(silence + time.Second)
+				for rank := range ranks {
+					goOn(rank)
+				}
+			}
+			wait(0)
+			wait(2)
+			if c.what == oneStops {
+				goOn(1)
+			}
+			wait(1)
+			want := strings.ReplaceAll(c.want, "PID", fmt.Sprint(ranks[1].Process.Pid))
+			if stderr[0].String() != want || stderr[1].String() != "" || stderr[2].String() != "" {
+				t.Errorf("the ranks say %q, %q and %q, want %q of rank 0 alone", &stderr[0], &stderr[1], &stderr[2], want)
+			}
+		})
+	}
+}
