@@ -18,7 +18,8 @@ import (
 	"mlpool/kernels/nccl"
 )
 
-// meetWithin is how long ranks wait for each other at the start.
+// meetWithin is how long ranks wait for each other at the start, and later for a sign that
+// another one lives.
 const meetWithin = 30 * time.Second
 
 // endWithin is how long a rank takes to end after another one has, at most.
@@ -138,8 +139,8 @@ func (r *ranks) ended(done <-chan struct{}, stderr io.Writer) {
 	select {
 	case <-done:
 	case <-time.After(endWithin):
-		if r.world.Rank == 0 {
-			fmt.Fprintf(stderr, "train: %s\n", oneLine(r.world.Err()))
+		if err := r.world.Err(); !errors.As(err, new(*launch.ToldError)) {
+			fmt.Fprintf(stderr, "train: %s\n", oneLine(err))
 		}
 		r.giveUp()
 	}
