@@ -160,13 +160,18 @@ others() {
     start 1 2 -set train.bsz=32
     finish
 }
-# signalled SIGNAL EXECUTOR: rank 1 gets a signal in the midst of a training.
+# signalled SIGNAL EXECUTOR: rank 1 gets a signal in the midst of a training. If that stops
+# it, it goes on once rank 0 has ended.
 signalled() {
     local long=(-set train.num_epochs=100000 -set train.checkpoint_every=1 -set train.executor="$2")
     start 0 2 "${long[@]}"
     start 1 2 "${long[@]}"
     sleep 15
     kill "-$1" "${started[1]}"
+    if [[ $1 == STOP ]]; then
+        timeout 60 tail -f --pid="${started[0]}" /dev/null
+        kill -CONT "${started[1]}"
+    fi
     finish
 }
 
@@ -178,11 +183,14 @@ failures() {
     ends "two ranks on one GPU" "rank 0 and rank 1 are both on the GPU" one_gpu
     ends "different configs" "train.bsz is 32 on rank 1, and 64 on rank 0" others
     ends "more ranks than GPUs" "has no GPU" several $(($(nvidia-smi -L | wc -l) + 1))
-    local executor
+    local executor how what signal is
     for executor in eager graph; do
-        ends "a rank is killed, $executor" "rank 1 is gone" signalled KILL "$executor"
-        verdict "its checkpoint goes on" "$train" -resume "$work/logs/latest" \
-            -set train.num_epochs=$(($(wc -l < "$work/logs/latest/metrics.jsonl") + 2))
+        for how in "killed KILL gone" "stopped STOP silent"; do
+            read -r what signal is <<< "$how"
+            ends "a rank is $what, $executor" "rank 1 is $is" signalled "$signal" "$executor"
+            verdict "its checkpoint goes on" "$train" -resume "$work/logs/latest" \
+                -set train.num_epochs=$(($(wc -l < "$work/logs/latest/metrics.jsonl") + 2))
+        done
         ends "a rank is interrupted, $executor" "train: interrupted" signalled TERM "$executor"
     done
 }
