@@ -25,7 +25,7 @@ namespace gemm {
 
 namespace {
 
-template <bool THREE>
+template <bool X3>
 struct Fused {
   static constexpr int WARPS = 8, ARCH = 90, THREADS = 32 * WARPS, CTAS = 1, OCCUPANCY = 0, CLUSTER = CTA_PAIR;
   static constexpr int M = 64, N = 32, K = 128, WARP_K = K / WARPS, STAGES = 4;
@@ -51,7 +51,7 @@ struct Fused {
   Mbarrier *full = (Mbarrier *)(shared + BARRIERS), *empty = full + STAGES, *y_full = empty + STAGES, *inbox_full = y_full + 1;
   int n0, k0, k_tiles;  // this CTA's first column and k, and how many k-tiles it has
   int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4, slice = warp * WARP_K;
-  Accumulators<THREE, N / 8> sums[M / 16];
+  Accumulators<X3, N / 8> sums[M / 16];
 
   __device__ Fused(const TmaGemm &gemm, int cta, float *shared_) : p(gemm), shared(shared_) {
     int all = (p.k + K - 1) / K, half = (all + 1) / 2, rank = cluster_ctarank();
@@ -125,7 +125,7 @@ struct Fused {
         for (int h = 0; h < 2; h++)
 #pragma unroll
           for (int e = 0; e < 2; e++) y[s][r][h][e] = shared[ALL_Y + (8 * s + 4 * e + t) * LINE_N + 16 * r + 8 * h + g];
-        if (!THREE) split_tf32<THREE>(hi[s][r], none, y[s][r]);
+        if (!X3) split_tf32<X3>(hi[s][r], none, y[s][r]);
       }
     int k = k0 + slice + 2 * t, rows = p.n - n0 - g;
     float *to = const_cast<float *>(p.b) + int64_t(n0 + g) * p.k + k;
@@ -133,7 +133,7 @@ struct Fused {
     for (int i = 0; i < k_tiles; i++) {
       mbarrier_wait(full + i % STAGES, i / STAGES);
       const float *a = stage_a(i) + slice, *b = stage_b(i) + g * LINE + slice + 2 * t;
-      Accumulators<THREE, WARP_K / 8> gradient[N / 16];
+      Accumulators<X3, WARP_K / 8> gradient[N / 16];
 #pragma unroll
       for (int s = 0; s < M / 8; s++) {
         float fa[WARP_K / 8][2];
@@ -143,7 +143,7 @@ struct Fused {
           for (int e = 0; e < 2; e++) fa[j][e] = a[(8 * s + 4 * e + t) * LINE + 8 * j + g];
 #pragma unroll
         for (int r = 0; r < N / 16; r++) {
-          if (THREE) gradient[r].template mma<false>(y[s][r], fa);
+          if (X3) gradient[r].template mma<false>(y[s][r], fa);
           else gradient[r].template mma<false>(hi[s][r], none, fa);
         }
       }

@@ -33,21 +33,21 @@ __device__ inline void mma_sync(float (&c)[4], const unsigned (&a0)[2], const un
 // would carry a NaN into its sign. For 3xtf32 the lo of one is NaN, which is enough; tf32
 // alone adds a float, 2^-11 of the power of two that is left without the mantissa. A lo
 // needs no rounding.
-template <bool THREE, int N>
+template <bool X3, int N>
 __device__ void split_tf32(unsigned (&hi)[N][2], unsigned (&lo)[N][2], const float (&f)[N][2]) {
 #pragma unroll
   for (int i = 0; i < N; i++)
 #pragma unroll
     for (int k = 0; k < 2; k++) {
       unsigned bits = __float_as_uint(f[i][k]);
-      if (THREE) hi[i][k] = bits + (1u << 12);
+      if (X3) hi[i][k] = bits + (1u << 12);
       else hi[i][k] = __float_as_uint(fmaf(__uint_as_float(bits & 0xff800000), 1.f / 2048, f[i][k]));
-      if (THREE) lo[i][k] = __float_as_uint(f[i][k] - __uint_as_float(hi[i][k] & ~0u << 13));
+      if (X3) lo[i][k] = __float_as_uint(f[i][k] - __uint_as_float(hi[i][k] & ~0u << 13));
     }
 }
 
 // Accumulators are a warp's, of 16 rows by NI n8 fragments.
-template <bool THREE, int NI>
+template <bool X3, int NI>
 struct Accumulators {
   float c[NI][4] = {};
 
@@ -59,7 +59,7 @@ struct Accumulators {
 #pragma unroll
       for (int r = 0; r < 2; r++) a[r][0] = __float_as_uint(fa[r][0]), a[r][1] = __float_as_uint(fa[r][1]);
     } else {
-      split_tf32<THREE>(a, a_lo, fa);
+      split_tf32<X3>(a, a_lo, fa);
     }
     mma<U8>(a, a_lo, fb);
   }
@@ -68,12 +68,12 @@ struct Accumulators {
   template <bool U8>
   __device__ void mma(const unsigned (&a)[2][2], const unsigned (&a_lo)[2][2], const float (&fb)[NI][2]) {
     unsigned b[NI][2], b_lo[NI][2];
-    split_tf32<THREE>(b, b_lo, fb);
-    if (THREE) {
+    split_tf32<X3>(b, b_lo, fb);
+    if (X3) {
 #pragma unroll
       for (int j = 0; j < NI; j++) mma_sync(c[j], a[0], a[1], b_lo[j]);
     }
-    if (THREE && !U8) {
+    if (X3 && !U8) {
 #pragma unroll
       for (int j = 0; j < NI; j++) mma_sync(c[j], a_lo[0], a_lo[1], b[j]);
     }

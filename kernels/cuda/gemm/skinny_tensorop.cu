@@ -15,13 +15,13 @@ using namespace skinny;
 //   column    0 1 2 3 ... 14 15 | 16 .. 23
 //   fragment  0 1 0 1 ...  0  1 |  2 ..  2
 //   its g     0 0 1 1 ...  7  7 |  0 ..  7
-template <bool THREE>
+template <bool X3>
 struct TensorOp {
-  static constexpr int ROWS = 2, READ_AHEAD = THREE ? 1 : 2, PARTS = WARPS, FLOATS = PARTS * BM * BN;
+  static constexpr int ROWS = 2, READ_AHEAD = X3 ? 1 : 2, PARTS = WARPS, FLOATS = PARTS * BM * BN;
   static constexpr bool OVER = false;  // the sums have a place of their own
   template <int LAYOUT>
   static constexpr bool IN_ONE_PIECE = true;
-  Accumulators<THREE, 3> sums;
+  Accumulators<X3, 3> sums;
 
   static __device__ int row(int h) { return 8 * h + threadIdx.x % 32 / 4; }
 

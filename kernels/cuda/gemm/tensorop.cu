@@ -40,8 +40,8 @@ struct Config {
 // The policies. 3xtf32 needs twice the registers, for hi and lo and to promote sums.
 //
 // Square is for what fills the GPU: 1024×784 are 130 tiles of 80×80, or for 3xtf32 112 of 128×56.
-template <bool THREE>
-using Square = typename std::conditional<THREE, Config<128, 56, 16, 4, 1, 2, 4, 1>, Config<80, 80, 16, 1, 2, 4, 4, 1>>::type;
+template <bool X3>
+using Square = typename std::conditional<X3, Config<128, 56, 16, 4, 1, 2, 4, 1>, Config<80, 80, 16, 1, 2, 4, 4, 1>>::type;
 // Low is for few rows by large weights, 64×2048 in 64 tiles, two CTAs each; for tf32 also
 // for 256×784 in 100.
 using Low = Config<64, 32, 16, 2, 1, 4, 6, 1>;
@@ -52,8 +52,8 @@ using NarrowWgrad = Config<16, 16, 32, 1, 1, 4, 4, 1>;
 // for 132 SMs. WgradShort is for one that is more, WgradLong for a large batch.
 using WgradWave = Config<64, 80, 32, 4, 2, 1, 3, 1>;
 using WgradShort = Config<64, 128, 32, 2, 4, 1, 2, 2>;
-template <bool THREE>
-using WgradLong = typename std::conditional<THREE, Config<64, 80, 32, 2, 2, 2, 3, 1>, Config<64, 80, 16, 2, 1, 4, 4, 1>>::type;
+template <bool X3>
+using WgradLong = typename std::conditional<X3, Config<64, 80, 32, 2, 2, 2, 3, 1>, Config<64, 80, 16, 2, 1, 4, 4, 1>>::type;
 // Unaligned is for rows that are not whole float4, and for GPUs with less shared memory:
 // correct, and not fast.
 using Unaligned = Config<128, 56, 16, 4, 1, 2, 4, 1>;
@@ -163,7 +163,7 @@ struct Stages {
 
 // Mainloop is a warp's sums of its slice, double-buffered: the registers of one eight k
 // are multiplied while those of the next are read and split.
-template <int LAYOUT, bool THREE, bool ALIGNED, typename C>
+template <int LAYOUT, bool X3, bool ALIGNED, typename C>
 struct Mainloop {
   using S = Stages<LAYOUT, C>;
   using A = typename S::A;
@@ -198,14 +198,14 @@ struct Mainloop {
   }
 
   __device__ void split(int into) {
-    split_tf32<THREE>(a[into], a_lo[into], fa);
-    split_tf32<THREE>(b[into], b_lo[into], fb);
+    split_tf32<X3>(a[into], a_lo[into], fa);
+    split_tf32<X3>(b[into], b_lo[into], fb);
   }
 
   __device__ void multiply(float (&to)[C::MI][C::NI][4], int from, int i) {
     auto &as = a[from], &as_lo = a_lo[from];
     auto &bs = b[from], &bs_lo = b_lo[from];
-    if (THREE) {
+    if (X3) {
 #pragma unroll
       for (int j = 0; j < C::NI; j++) mma_sync(to[i][j], as_lo[2 * i], as_lo[2 * i + 1], bs[j]);
 #pragma unroll
@@ -232,7 +232,7 @@ struct Mainloop {
       // The tensor cores cut sums off where float32 rounds. For 3xtf32 they add only the BK
       // of a k-tile.
       float partial[C::MI][C::NI][4] = {};
-      auto &to = THREE ? partial : sum;
+      auto &to = X3 ? partial : sum;
 #pragma unroll
       for (int k8 = 0; k8 < C::K8S; k8++) {
         if (k8 == C::K8S - 1) {
@@ -251,7 +251,7 @@ struct Mainloop {
 #pragma unroll
         for (int h = (C::MI + 1) / 2; h < C::MI; h++) multiply(to, k8 % 2, h);
       }
-      if (THREE) {
+      if (X3) {
 #pragma unroll
         for (int h = 0; h < C::MI; h++)
 #pragma unroll
@@ -286,9 +286,9 @@ struct Mainloop {
   }
 };
 
-template <int LAYOUT, bool THREE, bool ALIGNED, typename C>
+template <int LAYOUT, bool X3, bool ALIGNED, typename C>
 __device__ void run(const Gemm &g, float *shared) {
-  using M = Mainloop<LAYOUT, THREE, ALIGNED, C>;
+  using M = Mainloop<LAYOUT, X3, ALIGNED, C>;
   SplitK cluster;
   int tiles_n = (g.n + C::BN - 1) / C::BN, tile = blockIdx.x / cluster.ranks;
   int m0 = tile / tiles_n * C::BM, n0 = tile % tiles_n * C::BN;
@@ -317,18 +317,18 @@ __device__ void run(const Gemm &g, float *shared) {
   epilogue.write(shared, (float4 *)((char *)shared + Stages<LAYOUT, C>::BYTES));
 }
 
-template <int LAYOUT, bool THREE, bool ALIGNED, typename C>
+template <int LAYOUT, bool X3, bool ALIGNED, typename C>
 __global__ void __launch_bounds__(C::THREADS, C::CTAS) tensorop_gemm(const Gemm g) {
   extern __shared__ __align__(16) float shared[];
-  if constexpr (compiled(80)) run<LAYOUT, THREE, ALIGNED, C>(g, shared);
+  if constexpr (compiled(80)) run<LAYOUT, X3, ALIGNED, C>(g, shared);
 }
 
 // most: at most so many CTAs in a cluster share a tile.
-template <int LAYOUT, bool THREE, bool ALIGNED, typename C>
+template <int LAYOUT, bool X3, bool ALIGNED, typename C>
 int launch_config(uintptr_t stream, Gemm g, int most) {
   using S = Stages<LAYOUT, C>;
   if (ALIGNED && S::BYTES > device().shared) return tensorop_unaligned(stream, g);  // which takes the least
-  auto kernel = tensorop_gemm<LAYOUT, THREE, ALIGNED, C>;
+  auto kernel = tensorop_gemm<LAYOUT, X3, ALIGNED, C>;
   static const int allowed = opt_in_shared(kernel, device().shared);
   if (allowed != cudaSuccess) return allowed;
 

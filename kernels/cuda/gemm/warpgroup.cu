@@ -28,10 +28,10 @@ namespace gemm {
 
 namespace {
 
-template <int LAYOUT, bool THREE, int N, int SPLIT>
-__global__ void __launch_bounds__(Policy<LAYOUT, THREE, N, SPLIT>::THREADS, 1) warpgroup_gemm(const CONSTANT Group<TmaGemm> group, int tiles) {
+template <int LAYOUT, bool X3, int N, int SPLIT>
+__global__ void __launch_bounds__(Policy<LAYOUT, X3, N, SPLIT>::THREADS, 1) warpgroup_gemm(const CONSTANT Group<TmaGemm> group, int tiles) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-  using P = Policy<LAYOUT, THREE, N, SPLIT>;
+  using P = Policy<LAYOUT, X3, N, SPLIT>;
   extern __shared__ __align__(1024) char shared[];
   Pipeline<P> pipeline(shared + (-address(shared) & 1023));
   pipeline.start();
@@ -41,7 +41,7 @@ __global__ void __launch_bounds__(Policy<LAYOUT, THREE, N, SPLIT>::THREADS, 1) w
     setmaxnreg_dec<40>();
     for (int tile = first; tile < tiles; tile += step) {
       if (threadIdx.x == 0) pipeline.load(group, tile);
-      if (THREE && threadIdx.x >= 32) split_b(pipeline, Tile<P>(group, tile).k_tiles());
+      if (X3 && threadIdx.x >= 32) split_b(pipeline, Tile<P>(group, tile).k_tiles());
     }
     if (SPLIT > 1) {
       __syncwarp();
@@ -71,10 +71,10 @@ __global__ void __launch_bounds__(Policy<LAYOUT, THREE, N, SPLIT>::THREADS, 1) w
 }
 
 // launch_policy makes GEMMs of one layout, at most as many as a group has.
-template <int LAYOUT, bool THREE, int N, int SPLIT>
+template <int LAYOUT, bool X3, int N, int SPLIT>
 int launch_policy(uintptr_t stream, const Gemm *g, int count) {
-  using P = Policy<LAYOUT, THREE, N, SPLIT>;
-  auto kernel = warpgroup_gemm<LAYOUT, THREE, N, SPLIT>;
+  using P = Policy<LAYOUT, X3, N, SPLIT>;
+  auto kernel = warpgroup_gemm<LAYOUT, X3, N, SPLIT>;
   static const int allowed = opt_in_shared(kernel, P::BYTES);
   if (allowed != cudaSuccess) return allowed;
   Group<TmaGemm> group = {};
@@ -91,27 +91,27 @@ int launch_policy(uintptr_t stream, const Gemm *g, int count) {
 // launch_layout chooses the policy that takes the least time, by what was measured: of a k-tile, and of
 // a tile's start and end, in waves over the SMs. 3xtf32 has no registers for 256 columns. A CTA makes
 // only one shared tile, so those are for one wave.
-template <int LAYOUT, bool THREE>
+template <int LAYOUT, bool X3>
 int launch_layout(uintptr_t stream, const Gemm *g, int count) {
   int64_t k_tiles = ceil_div(g->k, 32), sms = device().sms;
   auto ns = [&](int n, int split, int k_tile, int tile) {
     int64_t all = 0;
     for (int i = 0; i < count; i++) all += tiles(g[i], n) * split;
-    return split > 1 && all > sms ? INT64_MAX : ceil_div(all, sms) * (ceil_div(k_tiles, split) * k_tile * (THREE ? 3 : 1) + tile);
+    return split > 1 && all > sms ? INT64_MAX : ceil_div(all, sms) * (ceil_div(k_tiles, split) * k_tile * (X3 ? 3 : 1) + tile);
   };
   int64_t whole = ns(128, 1, 370, 4000), best = whole;
-  if constexpr (!THREE) {
+  if constexpr (!X3) {
     int64_t wide = ns(256, 1, 650, 6000);
     if (wide <= whole) best = wide;
   }
   if constexpr (LAYOUT != TN) {
     int64_t pairs = ns(128, 2, 370, 6000), small = ns(64, 2, 250, 5000);
-    if (small < std::min(best, pairs)) return launch_policy<LAYOUT, THREE, 64, 2>(stream, g, count);
-    if (pairs < best) return launch_policy<LAYOUT, THREE, 128, 2>(stream, g, count);
+    if (small < std::min(best, pairs)) return launch_policy<LAYOUT, X3, 64, 2>(stream, g, count);
+    if (pairs < best) return launch_policy<LAYOUT, X3, 128, 2>(stream, g, count);
   }
-  if constexpr (!THREE)
-    if (best < whole) return launch_policy<LAYOUT, THREE, 256, 1>(stream, g, count);
-  return launch_policy<LAYOUT, THREE, 128, 1>(stream, g, count);
+  if constexpr (!X3)
+    if (best < whole) return launch_policy<LAYOUT, X3, 256, 1>(stream, g, count);
+  return launch_policy<LAYOUT, X3, 128, 1>(stream, g, count);
 }
 
 template <int LAYOUT>

@@ -22,13 +22,13 @@ constexpr int TILE_M = 64 * CONSUMERS;
 // tiles is how many of TILE_M×n there are.
 inline int64_t tiles(const Gemm &g, int n) { return ceil_div(Extents(g).m, TILE_M) * ceil_div(Extents(g).n, n); }
 
-// A Policy: THREE is 3xtf32, N the columns of a tile, SPLIT how many CTAs share one.
-template <int LAYOUT, bool THREE_, int N_, int SPLIT_>
+// A Policy: X3 is 3xtf32, N the columns of a tile, SPLIT how many CTAs share one.
+template <int LAYOUT, bool X3_, int N_, int SPLIT_>
 struct Policy {
-  static constexpr bool THREE = THREE_;
+  static constexpr bool X3 = X3_;
   static constexpr int M = TILE_M, N = N_, K = 32, SPLIT = SPLIT_, THREADS = WARPGROUP * (1 + CONSUMERS);
   // Bytes of a k-tile's a and b, of a stage, with b's lo, and of all: 1024 more align them.
-  static constexpr int A = 4 * M * K, B = 4 * N * K, LOADED = A + B, STAGE = LOADED + (THREE ? B : 0), STAGES = (192 << 10) / STAGE;
+  static constexpr int A = 4 * M * K, B = 4 * N * K, LOADED = A + B, STAGE = LOADED + (X3 ? B : 0), STAGES = (192 << 10) / STAGE;
   static constexpr int BARRIERS = STAGES * STAGE, BYTES = 1024 + BARRIERS + 3 * STAGES * int(sizeof(Mbarrier));
   static constexpr bool A_K = LAYOUT == NT;  // k is contiguous in a
   static constexpr int SLAB = 32;            // else a comes in slabs of so many m, as wide as the swizzle
@@ -39,7 +39,7 @@ struct Policy {
     static_cast<Gemm &>(out) = g;
     Extents e(g);
     const float *a = LAYOUT == TN ? g.a : g.b, *b = LAYOUT == TN ? g.t : g.a;
-    Arrival arrival = THREE ? Arrival::SWIZZLED : Arrival::SWIZZLED_TF32;
+    Arrival arrival = X3 ? Arrival::SWIZZLED : Arrival::SWIZZLED_TF32;
     int code = A_K ? encode<2>(out.map[0], a, {{e.k, 1, K}, {e.m, e.k, M}}, arrival)
                    : encode<2>(out.map[0], a, {{e.m, 1, SLAB}, {e.k, e.m, K}}, arrival);
     return code ? code : encode<2>(out.map[1], b, {{e.k, 1, K}, {e.n, e.k, N}}, arrival);
@@ -92,7 +92,7 @@ struct Pipeline {
   __device__ char *now() const { return stages + stage * P::STAGE; }
   __device__ void wait_full() {
     mbarrier_wait(full + stage, phase);
-    if (P::THREE) mbarrier_wait(split + stage, phase);
+    if (P::X3) mbarrier_wait(split + stage, phase);
   }
   __device__ void wait_empty() { mbarrier_wait(empty + stage, phase ^ 1); }
   __device__ void free(int stage) {
@@ -149,7 +149,7 @@ struct Consumer {
   const int chunk = g / 2 % 2 * 4 + g / 4 + warp % 2 * 2;
   const int m = P::A_K ? 16 * warp + 2 * g : 32 * (warp / 2) + 4 * chunk + 2 * (g % 2), n = 2 * q;
   unsigned at;  // the lane's place in a k-tile of a
-  float d[P::N / 2], sum[P::THREE ? P::N / 2 : 1];  // THREE: what was promoted of d
+  float d[P::N / 2], sum[P::X3 ? P::N / 2 : 1];  // X3: what was promoted of d
 
   __device__ Consumer() {
     if (P::A_K) {
@@ -168,7 +168,7 @@ struct Consumer {
       float2 low = *(const float2 *)(tile + at + k8 * 1024), high = *(const float2 *)(tile + (at ^ 64) + 512 + k8 * 1024);
       a[0] = low.x, a[1] = low.y, a[2] = high.x, a[3] = high.y;
     }
-    if (P::THREE) {
+    if (P::X3) {
 #pragma unroll
       for (int i = 0; i < 4; i++) lo[i] = a[i] - truncated(a[i]);
     }
@@ -178,19 +178,19 @@ struct Consumer {
   __device__ void promote() {
     wgmma_wait_group<0>();
 #pragma unroll
-    for (int i = 0; i < P::N / 2; i++) sum[P::THREE ? i : 0] += d[i], d[i] = 0;
+    for (int i = 0; i < P::N / 2; i++) sum[P::X3 ? i : 0] += d[i], d[i] = 0;
   }
 
   // multiply adds up k_tiles. The a of eight k is read two ahead, when what its registers had
   // before was multiplied.
   __device__ void multiply(Pipeline<P> &pipeline, int k_tiles) {
 #pragma unroll
-    for (int i = 0; i < P::N / 2; i++) d[i] = 0, sum[P::THREE ? i : 0] = 0;
+    for (int i = 0; i < P::N / 2; i++) d[i] = 0, sum[P::X3 ? i : 0] = 0;
     float a[4][4], lo[4][4];
     auto add = [&](int k8, uint64_t b) {
       b += k8 * NEXT_EIGHT_K;
       wgmma_fence();
-      if constexpr (P::THREE) {
+      if constexpr (P::X3) {
         wgmma(d, lo[k8], b);
         wgmma(d, a[k8], b + (P::B >> 4));
       }
@@ -212,7 +212,7 @@ struct Consumer {
       add(1, b);
       if (i > 0) pipeline.free(before);
       before = stage;
-      if (P::THREE && thread >= WARPGROUP) promote();  // one warpgroup while the other multiplies
+      if (P::X3 && thread >= WARPGROUP) promote();  // one warpgroup while the other multiplies
       read(a[3], lo[3], tile, 3);
       add(2, b);
       if (i + 1 == k_tiles) {
@@ -223,13 +223,13 @@ struct Consumer {
       read(a[0], lo[0], pipeline.now(), 0);
       add(3, b);
       read(a[1], lo[1], pipeline.now(), 1);
-      if (P::THREE && thread < WARPGROUP) promote();
+      if (P::X3 && thread < WARPGROUP) promote();
     }
     wgmma_wait_group<0>();
     pipeline.free(before);
-    if (P::THREE) {
+    if (P::X3) {
 #pragma unroll
-      for (int i = 0; i < P::N / 2; i++) d[i] += sum[P::THREE ? i : 0];
+      for (int i = 0; i < P::N / 2; i++) d[i] += sum[P::X3 ? i : 0];
     }
   }
 

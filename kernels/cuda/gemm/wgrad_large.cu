@@ -19,7 +19,7 @@ namespace gemm {
 
 namespace {
 
-template <bool THREE>
+template <bool X3>
 struct Large {
   static constexpr int ARCH = 90, THREADS = 128, CTAS = 3, OCCUPANCY = 0, CLUSTER = CTA_PAIR;
   static constexpr int M = 64, N = 112, K = 32, STAGES = 3;
@@ -40,7 +40,7 @@ struct Large {
   }
 
   // multiply adds a k-tile.
-  static __device__ void multiply(Accumulators<THREE, NI> (&sums)[2], const float *a, const float *b, int g) {
+  static __device__ void multiply(Accumulators<X3, NI> (&sums)[2], const float *a, const float *b, int g) {
 #pragma unroll
     for (int k = 0; k < K; k += 8) {
       float fa[2][2][2], fb[NI][2];
@@ -56,7 +56,7 @@ struct Large {
   }
 
   // leave writes a warp's sums, times alpha, to shared memory.
-  static __device__ void leave(float *warps, const Accumulators<THREE, NI> (&sums)[2], float alpha, int g, int t) {
+  static __device__ void leave(float *warps, const Accumulators<X3, NI> (&sums)[2], float alpha, int g, int t) {
 #pragma unroll
     for (int i = 0; i < 2; i++)
 #pragma unroll
@@ -87,7 +87,7 @@ struct Large {
 
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
     int wm = warp % 2 * WM, wn = warp / 2 * WN;
-    Accumulators<THREE, NI> sums[2], promoted[2];
+    Accumulators<X3, NI> sums[2], promoted[2];
 #pragma unroll 1
     for (int k_tile = 0; k_tile < k_tiles; k_tile++) {
       int stage = k_tile % STAGES;
@@ -95,7 +95,7 @@ struct Large {
       const float *a = shared + stage * STAGE + t * A + wm + 4 * g, *b = shared + stage * STAGE + K * A + t * B + wn;
       if (m0 < p.m) {  // or it is one more, for the sake of pairs
         multiply(sums, a, b, g);
-        if (THREE) promoted[0].promote(sums[0]), promoted[1].promote(sums[1]);
+        if (X3) promoted[0].promote(sums[0]), promoted[1].promote(sums[1]);
       }
       // The stage of the k-tile before is free when both CTAs have read it.
       if (k_tile > 0) {
@@ -109,7 +109,7 @@ struct Large {
     if (m0 >= p.m) return;
 
     float *mine = shared + warp * (WM * WN);
-    leave(mine, THREE ? promoted : sums, p.alpha, g, t);
+    leave(mine, X3 ? promoted : sums, p.alpha, g, t);
     fence_proxy_async();
     __syncwarp();
     tma_add_tile(p.map[2], n0 + wn, m0 + wm, mine);

@@ -28,7 +28,7 @@ struct Shape {
 };
 
 // B_ALIGNED: rows of dy and c are whole float4.
-template <bool THREE, bool U8, bool TMA, bool B_ALIGNED = true, int NI = TMA ? 7 : 6>
+template <bool X3, bool U8, bool TMA, bool B_ALIGNED = true, int NI = TMA ? 7 : 6>
 struct Wgrad : Shape<TMA> {
   using Base = Shape<TMA>;
   using Params = typename Base::Params;
@@ -55,7 +55,7 @@ struct Wgrad : Shape<TMA> {
   Mbarrier *barrier;
   int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
   int m0, n0;
-  Accumulators<THREE, NI> sums;
+  Accumulators<X3, NI> sums;
 
   __device__ Wgrad(const Params &gemm, int cta, float *shared)
       : p(gemm), shared_a(shared), shared_b(shared + K * A), shared_c(TMA ? shared_a : shared_b + K * B), barrier((Mbarrier *)(shared + BARRIER)) {
@@ -118,7 +118,7 @@ struct Wgrad : Shape<TMA> {
   }
 
   __device__ void multiply() {
-    Accumulators<THREE, NI> promoted;
+    Accumulators<X3, NI> promoted;
     for (int k0 = 0; k0 == 0 || k0 < p.k; k0 += K) {
       if (k0 > 0) {
         __syncthreads();
@@ -208,9 +208,9 @@ struct Wgrad : Shape<TMA> {
 
 // Narrow is the wgrad of a classifier, among others: ten columns. A CTA makes two tiles, so that four
 // layers of 784×784 and their classifier are three CTAs for each SM, and none comes after.
-template <bool THREE, bool TMA>
+template <bool X3, bool TMA>
 struct Narrow : Shape<TMA> {
-  using Inner = Wgrad<THREE, false, false, false, 2>;
+  using Inner = Wgrad<X3, false, false, false, 2>;
   static constexpr int FLOATS = Inner::FLOATS, EACH = 2;
   static int64_t ctas(const Gemm &g) { return whole_pairs(tiles(g, EACH * Inner::M, Inner::N)); }
   static int prepare(typename Shape<TMA>::Params &out, const Gemm &g) { return static_cast<Gemm &>(out) = g, cudaSuccess; }
@@ -222,9 +222,9 @@ struct Narrow : Shape<TMA> {
   }
 };
 
-template <bool THREE, bool TMA>
+template <bool X3, bool TMA>
 int launch_wgrads(uintptr_t stream, const Gemm *g, int count) {
-  return launch_grouped<Narrow<THREE, TMA>, Wgrad<THREE, true, TMA>, Wgrad<THREE, false, TMA>>(
+  return launch_grouped<Narrow<X3, TMA>, Wgrad<X3, true, TMA>, Wgrad<X3, false, TMA>>(
       stream, g, count, [](const Gemm &one) { return one.narrow() ? 0 : one.indices ? 1 : 2; });
 }
 
