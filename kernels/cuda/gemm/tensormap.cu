@@ -25,7 +25,7 @@ constexpr int MAX_RANK = 3;
 // A Key is all that a tensor map depends on.
 struct Key {
   const float *array;
-  int64_t arrival, rank, counts[MAX_RANK], strides[MAX_RANK], tiles[MAX_RANK];  // 0 past rank
+  int64_t format, rank, counts[MAX_RANK], strides[MAX_RANK], tiles[MAX_RANK];  // 0 past rank
 };
 
 uint64_t hash(const Key &key) {
@@ -53,7 +53,7 @@ int encode(TensorMap &map, const Key &key) {
   for (int i = 0; i < key.rank; i++) counts[i] = key.counts[i], strides[i] = 4 * key.strides[i], tile[i] = key.tiles[i], steps[i] = 1;
   // Where there is no swizzle, lines of shared memory are a few floats longer than a tile, which
   // keeps lanes in different banks.
-  bool tf32 = key.arrival == int64_t(Arrival::SWIZZLED_TF32), swizzled = tf32 || key.arrival == int64_t(Arrival::SWIZZLED);
+  bool tf32 = key.format == int64_t(TileFormat::SWIZZLE_128B_TF32), swizzled = tf32 || key.format == int64_t(TileFormat::SWIZZLE_128B);
   CUresult code = encoder()(&map, tf32 ? CU_TENSOR_MAP_DATA_TYPE_TFLOAT32 : CU_TENSOR_MAP_DATA_TYPE_FLOAT32, key.rank,
                             const_cast<float *>(key.array), counts, strides + 1, tile, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
                             swizzled ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_NONE, CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
@@ -65,10 +65,10 @@ int encode(TensorMap &map, const Key &key) {
 
 bool tma_possible() { return device().major == 9 && device().capability / 10 == 9 && encoder(); }
 
-int encode(TensorMap &map, const float *array, const Dimension *d, int rank, Arrival arrival) {
+int encode(TensorMap &map, const float *array, const Dimension *d, int rank, TileFormat format) {
   if (rank < 1 || rank > MAX_RANK) return cudaErrorInvalidValue;
   Key key = {};
-  key.array = array, key.arrival = int64_t(arrival), key.rank = rank;
+  key.array = array, key.format = int64_t(format), key.rank = rank;
   for (int i = 0; i < rank; i++) key.counts[i] = d[i].count, key.strides[i] = d[i].stride, key.tiles[i] = d[i].tile;
   Place &place = places[hash(key) % PLACES];
   {
@@ -85,7 +85,7 @@ int encode(TensorMap &map, const float *array, const Dimension *d, int rank, Arr
 
 bool tma_possible() { return false; }
 
-int encode(TensorMap &, const float *, const Dimension *, int, Arrival) { return cudaErrorNotSupported; }
+int encode(TensorMap &, const float *, const Dimension *, int, TileFormat) { return cudaErrorNotSupported; }
 
 #endif
 

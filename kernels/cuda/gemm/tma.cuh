@@ -42,17 +42,17 @@ struct Dimension {
   int tile;
 };
 
-// How a tile arrives: as it is; or, for wgmma, in lines of 128 bytes whose 16-byte chunks are swizzled
-// by the line's number; and so with each element rounded to the nearest tf32, ties to even.
-enum class Arrival { PLAIN, SWIZZLED, SWIZZLED_TF32 };
+// How TMA writes a tile to shared memory: row by row (PLAIN); with CU_TENSOR_MAP_SWIZZLE_128B, as wgmma
+// wants it; or so and rounded to tf32, to nearest even (CU_TENSOR_MAP_DATA_TYPE_TFLOAT32).
+enum class TileFormat { PLAIN, SWIZZLE_128B, SWIZZLE_128B_TF32 };
 
 // encode makes a tensor map of an array whose rows begin on 16-byte boundaries. It keeps
 // the last ones that it made (see tensormap.cu).
-int encode(TensorMap &map, const float *array, const Dimension *dimensions, int rank, Arrival arrival);
+int encode(TensorMap &map, const float *array, const Dimension *dimensions, int rank, TileFormat format);
 
 template <int RANK>
-int encode(TensorMap &map, const float *array, const Dimension (&d)[RANK], Arrival arrival = Arrival::PLAIN) {
-  return encode(map, array, d, RANK, arrival);
+int encode(TensorMap &map, const float *array, const Dimension (&d)[RANK], TileFormat format = TileFormat::PLAIN) {
+  return encode(map, array, d, RANK, format);
 }
 
 // An mbarrier, in shared memory. Its phase ends when all threads that it waits for have

@@ -39,10 +39,10 @@ struct Policy {
     static_cast<Gemm &>(out) = g;
     Extents e(g);
     const float *a = LAYOUT == TN ? g.a : g.b, *b = LAYOUT == TN ? g.t : g.a;
-    Arrival arrival = X3 ? Arrival::SWIZZLED : Arrival::SWIZZLED_TF32;
-    int code = A_K ? encode<2>(out.map[0], a, {{e.k, 1, K}, {e.m, e.k, M}}, arrival)
-                   : encode<2>(out.map[0], a, {{e.m, 1, SLAB}, {e.k, e.m, K}}, arrival);
-    return code ? code : encode<2>(out.map[1], b, {{e.k, 1, K}, {e.n, e.k, N}}, arrival);
+    TileFormat format = X3 ? TileFormat::SWIZZLE_128B : TileFormat::SWIZZLE_128B_TF32;
+    int code = A_K ? encode<2>(out.map[0], a, {{e.k, 1, K}, {e.m, e.k, M}}, format)
+                   : encode<2>(out.map[0], a, {{e.m, 1, SLAB}, {e.k, e.m, K}}, format);
+    return code ? code : encode<2>(out.map[1], b, {{e.k, 1, K}, {e.n, e.k, N}}, format);
   }
 };
 
