@@ -1,5 +1,5 @@
-// Thread block clusters (compute capability 9): CTAs that run at the same time, on SMs
-// near each other, and reach each other's shared memory (DSMEM).
+// Thread block clusters (compute capability 9): CTAs that run at the same time, on SMs of one
+// GPC, and reach each other's shared memory (DSMEM).
 #ifndef CLUSTER_CUH
 #define CLUSTER_CUH
 
@@ -14,7 +14,7 @@ constexpr int CTA_PAIR = 2;     // CTAs in the cluster of a kernel that multicas
 
 #if __CUDA_ARCH__ >= 900
 
-// cluster_ctarank is which of its cluster this CTA is, cluster_nctarank how many there are.
+// cluster_ctarank is the rank of this CTA in its cluster, cluster_nctarank how many CTAs that has.
 __device__ inline int cluster_ctarank() {
   int r;
   asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(r));
@@ -28,8 +28,8 @@ __device__ inline int cluster_nctarank() {
 }
 
 // The cluster barrier: what was written before barrier_cluster_arrive, to DSMEM too, is
-// seen after barrier_cluster_wait. With arrive_relaxed it orders no memory: what was read
-// before must have been used.
+// visible after barrier_cluster_wait. arrive_relaxed orders no memory: loads before it must have
+// been used.
 __device__ inline void barrier_cluster_arrive() { asm volatile("barrier.cluster.arrive.aligned;" ::: "memory"); }
 __device__ inline void barrier_cluster_arrive_relaxed() { asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory"); }
 __device__ inline void barrier_cluster_wait() { asm volatile("barrier.cluster.wait.aligned;" ::: "memory"); }
@@ -41,12 +41,12 @@ __device__ inline unsigned mapa(const void *shared, int rank) {
   return a;
 }
 
-// st_shared_cluster is a DSMEM store, at an address of mapa.
+// st_shared_cluster is a DSMEM store, to an address that mapa gave.
 __device__ inline void st_shared_cluster(unsigned to, float4 v) {
   asm volatile("st.shared::cluster.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(to), "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w) : "memory");
 }
 
-// st_async is a DSMEM store of whose bytes an mbarrier of the same CTA is told.
+// st_async is a DSMEM store whose bytes an mbarrier of the receiving CTA counts.
 __device__ inline void st_async(unsigned to, float4 v, unsigned mbarrier) {
   asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(to), "f"(v.x),
                "f"(v.y), "f"(v.z), "f"(v.w), "r"(mbarrier)
@@ -66,7 +66,7 @@ __device__ inline void st_async(unsigned, float4, unsigned) {}
 
 #endif
 
-// barrier_cluster_relaxed waits for the other CTAs of the cluster, and orders no memory.
+// barrier_cluster_relaxed waits for the other CTAs of the cluster; it orders no memory.
 __device__ inline void barrier_cluster_relaxed() {
   barrier_cluster_arrive_relaxed();
   barrier_cluster_wait();

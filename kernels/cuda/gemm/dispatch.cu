@@ -1,5 +1,5 @@
-// Which kernel makes a GEMM: one table. The first row that fits takes it, and of a grouped
-// GEMM all that fit; the last row takes every one.
+// Which kernel does a GEMM: one table. The first row that fits a GEMM takes it; of a grouped
+// GEMM a row takes all that it fits. The last row fits every GEMM.
 #include "gemm.cuh"
 #include "tma.cuh"
 
@@ -9,8 +9,8 @@ namespace {
 
 enum { ON_NN = 1 << NN, ON_NT = 1 << NT, ON_TN = 1 << TN, FORWARD_DGRAD = ON_NN | ON_NT, ANY_LAYOUT = FORWARD_DGRAD | ON_TN };
 enum { FP32 = 1 << KERNELS_FP32, TENSOR = 1 << KERNELS_TF32 | 1 << KERNELS_TF32X3, ANY_PRECISION = FP32 | TENSOR };
-// What the GPU must have: nothing; cp.async and 160 KiB of shared memory to a CTA, which
-// those of data centers have from compute capability 8.0 on; and TMA, or warpgroup MMA, 9.0.
+// What the GPU must have: nothing; cp.async and 160 KiB of shared memory for a CTA, as data center GPUs
+// have from compute capability 8.0 on; that and TMA, 9.0; warpgroup MMA, 9.0.
 enum Needs { NOTHING, CP_ASYNC, TMA, WARPGROUP };
 
 bool has(Needs needs) {
@@ -29,38 +29,38 @@ struct Row {
   int layouts, precisions;
   Needs needs;
   bool (*fits)(const Gemm &);
-  int (*single)(uintptr_t stream, const Gemm &);              // one of them, or
-  int (*grouped)(uintptr_t stream, const Gemm *, int count);  // several in one launch
-  bool (*enough)(const Gemm *, int count);                    // whether a group is worth it; null: always
-  bool stores_t;                                              // stores c transposed, too, if it is asked to
+  int (*single)(uintptr_t stream, const Gemm &);              // launches one GEMM, or
+  int (*grouped)(uintptr_t stream, const Gemm *, int count);  // several at once
+  bool (*enough)(const Gemm *, int count);                    // whether the row takes this group; null: always
+  bool stores_t;                                              // stores cᵀ as well, where g.t asks for it
 };
 
 bool always(const Gemm &) { return true; }
 
-// Small tiles fill the SMs, or nearly.
-bool skinny_fits(const Gemm &g, int ctas_per_sm) { return g.aligned() && g.k > 0 && tiles(g, 16, 24) <= ctas_per_sm * device().sms; }
-
-bool whole_chunks(const Gemm &g) { return g.k % 16 == 0; }
+bool skinny_fits(const Gemm &g, int ctas_per_sm) { return g.aligned() && g.k > 0 && skinny_tiles(g) <= ctas_per_sm * device().sms; }
 
 bool skinny_tensorop_fits(const Gemm &g) {
-  // uint8 input goes nowhere else. Up to which k and how many tiles others gain was measured.
+  // Of uint8 input all, since no other kernel is fast with it. Of float input the bounds were measured.
   return g.indices ? g.aligned() && g.k > 0 : g.n > 16 && g.k > 32 && g.k <= 1024 && skinny_fits(g, 2);
 }
 
 bool skinny_simt_fits(const Gemm &g) { return (g.layout == NT || !g.narrow()) && skinny_fits(g, g.indices ? 3 : 2); }
 
-// The wgrad of a classifier joins the others of its step, if it is fused with it.
-bool wgrad_simt_fits(const Gemm &g) { return g.k > 0 && g.k <= 128 && (g.narrow() ? g.fused : g.aligned()); }
+// The wgrad of a classifier joins the group of the others where it has the SGD epilogue.
+bool wgrad_simt_fits(const Gemm &g) { return g.k > 0 && g.k <= SMALL_BATCH && (g.narrow() ? g.fused : g.aligned()); }
 
-bool wgrad_tensorop_small(const Gemm &g) { return g.fused && g.k > 0 && g.k <= 128 && (g.narrow() ? g.aligned_a : g.aligned()); }
+bool wgrad_tensorop_small(const Gemm &g) { return g.fused && g.k > 0 && g.k <= SMALL_BATCH && (g.narrow() ? g.aligned_a : g.aligned()); }
 
 bool wgrad_tensorop_fits(const Gemm &g) {
   if (g.indices) return g.aligned() && g.k > 0;
-  return wgrad_tensorop_small(g) && tiles(g, 112, 48) <= 2 * device().sms;
+  return wgrad_tensorop_small(g) && wgrad_tensorop_tiles(g) <= 2 * device().sms;
 }
 
+// From so many multiplications on: 784 × 256 × 784 is 1.6e8, where the kernels below are as fast.
+constexpr double WARPGROUP_MIN_WORK = 2e8;
+
 bool warpgroup_large(const Gemm &g) {
-  return g.aligned() && !g.indices && g.m >= 256 && g.n >= 256 && g.k >= 256 && double(g.m) * g.n * g.k >= 2e8;
+  return g.aligned() && !g.indices && g.m >= 256 && g.n >= 256 && g.k >= 256 && double(g.m) * g.n * g.k >= WARPGROUP_MIN_WORK;
 }
 
 bool warpgroup_wgrad_fits(const Gemm &g) { return g.t && g.aligned_t && warpgroup_large(g); }
@@ -73,59 +73,55 @@ int64_t sum(const Gemm *g, int count, int64_t (*tiles)(const Gemm &)) {
 
 bool aligned_operands(const Gemm &g) { return g.aligned_a && g.aligned_b; }
 
-// Every row with its reason, and what it was measured to gain on an H200: at feat_dim × batch,
-// four hidden layers; an epoch is of 60 000 + 10 000 samples.
+// Every row with its reason and its gain, measured on an H200 at feat_dim × batch, with four hidden
+// layers; an epoch is 60 000 training and 10 000 validation samples.
 const Row rows[] = {
     // --- float32 on the CUDA cores ---
 
-    // wgrads of a small batch, those of all layers at once: equal shares of the SMs. Against one
-    // launch for each: 15 of 69 µs a step at 784 × 64.
+    // wgrads of a small batch, of all layers in one launch, which gives every SM an equal share.
+    // Against a launch for each: 15 of 69 µs a step less at 784 × 64.
     {ON_TN, FP32, TMA, [](const Gemm &g) { return g.fused && wgrad_simt_fits(g); }, nullptr, wgrad_simt_tma},
     {ON_TN, FP32, CP_ASYNC, wgrad_simt_fits, nullptr, wgrad_simt},
-    // Few rows: latency is all. An epoch of 784 × 64 from 54 to 46 ms. From two tiles for each SM on
-    // the larger ones of simt take less.
-    {FORWARD_DGRAD, FP32, TMA, [](const Gemm &g) { return whole_chunks(g) && skinny_simt_fits(g); }, skinny_simt_tma},
+    // Few rows: latency is what counts. An epoch of 784 × 64 from 54 to 46 ms. With more than two tiles
+    // for each SM, the larger tiles of simt are faster.
+    {FORWARD_DGRAD, FP32, TMA, [](const Gemm &g) { return skinny_tma_fits(g) && skinny_simt_fits(g); }, skinny_simt_tma},
     {FORWARD_DGRAD, FP32, CP_ASYNC, skinny_simt_fits, skinny_simt},
-    // Ten classes: a tile of 64 columns would be zeros for the most part.
+    // Ten classes: a tile of 64 columns would be mostly zeros.
     {ON_NN | ON_TN, FP32, NOTHING, [](const Gemm &g) { return g.narrow(); }, simt_narrow},
 
     // --- tf32 and 3xtf32 on the tensor cores ---
 
-    // Much work, by warpgroup MMA: of wgrads those whose dy came transposed. An epoch of 2048 × 1024
-    // from 47 to 21 ms in tf32, from 101 to 54 in 3xtf32; of 4096 × 8192 from 166 to 61, and from 317
-    // to 188. Of less, as at 784 × 256, the kernels below take as long or less.
-    // A wgrad's k is not split: with tiles for few SMs, as at 333 × 1024, it would take longer.
+    // Large GEMMs, by warpgroup MMA; wgrads only with dyᵀ. An epoch of 2048 × 1024 from 47 to 21 ms in
+    // tf32, from 101 to 54 in 3xtf32; of 4096 × 8192 from 166 to 61, and from 317 to 188. Wgrads have no
+    // split-K here: with tiles for few SMs, as at 333 × 1024, they would be slower.
     {ON_TN, TENSOR, WARPGROUP, warpgroup_wgrad_fits, nullptr, warpgroup_wgrad,
      [](const Gemm *g, int count) { return 3 * sum(g, count, warpgroup_wgrad_tiles) >= device().sms; }},
     {FORWARD_DGRAD, TENSOR, WARPGROUP, [](const Gemm &g) { return (!g.t || g.aligned_t) && warpgroup_large(g); }, warpgroup, nullptr, nullptr, true},
-    // wgrads of a small batch, as above. TMA, with the step added in memory: an epoch of
-    // 784 × 64 from 39.2 to 33.0 ms in 3xtf32, from 36.2 to 29.4 in tf32, together with the
-    // skinny GEMMs by TMA.
+    // wgrads of a small batch, as above. TMA, with the SGD update added in memory: an epoch of 784 × 64
+    // from 39.2 to 33.0 ms in 3xtf32, from 36.2 to 29.4 in tf32, together with the skinny GEMMs by TMA.
     {ON_TN, TENSOR, TMA, wgrad_tensorop_small, nullptr, wgrad_tensorop_tma},
     {ON_TN, TENSOR, CP_ASYNC, wgrad_tensorop_fits, nullptr, wgrad_tensorop},
-    // Ten classes: the k of a tile is split among warps, and of a large batch among CTAs.
+    // Ten classes: k is split among warps, and for a large batch among CTAs.
     {ON_NN | ON_TN, TENSOR, CP_ASYNC, [](const Gemm &g) { return g.narrow(); }, tensorop_narrow},
-    // wgrads of a large batch, those of all layers at once, if that is two tiles for each SM:
-    // under it too little overlaps, and cluster split-K is faster. From 66 to 44 µs a step in tf32 at
-    // 784 × 1024, from 110 to 88 in 3xtf32.
+    // wgrads of a large batch, of all layers in one launch, from two tiles for each SM on: with fewer,
+    // too little overlaps, and cluster split-K is faster. From 66 to 44 µs a step in tf32 at 784 × 1024,
+    // from 110 to 88 in 3xtf32.
     {ON_TN, TENSOR, TMA, [](const Gemm &g) { return g.fused && !g.indices && g.aligned() && g.k > 128; }, nullptr, wgrad_large,
      [](const Gemm *g, int count) { return sum(g, count, wgrad_large_tiles) >= 2 * device().sms; }},
-    // Few rows: latency is all, and the only kernels of uint8 input.
-    {FORWARD_DGRAD, TENSOR, TMA, [](const Gemm &g) { return whole_chunks(g) && skinny_tensorop_fits(g); }, skinny_tensorop_tma},
+    // Few rows: latency is what counts. And the only fast kernels with uint8 input.
+    {FORWARD_DGRAD, TENSOR, TMA, [](const Gemm &g) { return skinny_tma_fits(g) && skinny_tensorop_fits(g); }, skinny_tensorop_tma},
     {FORWARD_DGRAD, TENSOR, CP_ASYNC, skinny_tensorop_fits, skinny_tensorop},
-    // What is left of uint8 input is not aligned: exact, and not fast.
+    // Unaligned uint8 input: float32 on the CUDA cores, correct but not fast.
     {ANY_LAYOUT, TENSOR, NOTHING, [](const Gemm &g) { return g.indices != nullptr; }, simt},
     // Few rows by large weights: 10.0 µs a layer at 2048 × 64, which reads weights at 2.5 TB/s.
     {FORWARD_DGRAD, TENSOR, CP_ASYNC, [](const Gemm &g) { return aligned_operands(g) && g.m <= (g.precision == KERNELS_TF32X3 ? 128 : 256); },
      tensorop_low},
-    // What fills the GPU.
+    // Shapes that fill the GPU.
     {FORWARD_DGRAD, TENSOR, CP_ASYNC, aligned_operands, tensorop_square},
-    // wgrads that are stored, not added, of a small batch: in one wave, and in more.
-    {ON_TN, TENSOR, CP_ASYNC,
-     [](const Gemm &g) { return aligned_operands(g) && g.k <= 256 && int64_t(g.m) * g.n <= int64_t(64 * 80) * device().sms; },
-     tensorop_wgrad_wave},
+    // Other wgrads of a small batch: of about one wave, and of more.
+    {ON_TN, TENSOR, CP_ASYNC, [](const Gemm &g) { return aligned_operands(g) && g.k <= 256 && tensorop_wgrad_wave_fits(g); }, tensorop_wgrad_wave},
     {ON_TN, TENSOR, CP_ASYNC, [](const Gemm &g) { return aligned_operands(g) && g.k <= 256; }, tensorop_wgrad_short},
-    // wgrads of a large batch that wgrad_large does not take.
+    // Other wgrads of a large batch.
     {ON_TN, TENSOR, CP_ASYNC, aligned_operands, tensorop_wgrad_long},
     // Rows that are not whole float4, which training has in its classifier alone.
     {ANY_LAYOUT, TENSOR, CP_ASYNC, always, tensorop_unaligned},
@@ -142,8 +138,8 @@ int launch_single(uintptr_t stream, const Row &row, const Gemm &g) {
   return kernels_transpose(stream, uintptr_t(g.t), uintptr_t(g.c), g.m, g.n);
 }
 
-// run makes GEMMs of which none reads or writes what another writes, at most
-// KERNELS_MAX_GROUP.
+// run launches GEMMs, at most KERNELS_MAX_GROUP, of which none reads or writes what another
+// writes.
 int run(uintptr_t stream, Gemm *g, int count) {
   for (const Row &row : rows) {
     if (count == 0) break;
@@ -165,16 +161,16 @@ int run(uintptr_t stream, Gemm *g, int count) {
 }
 
 bool dgrad_wgrad_fits(const Gemm &g) {
-  // Large weights, which L2 does not keep: read once and written once for both. An epoch of
-  // 2048 × 64 gains 17 % in tf32, 4 % in 3xtf32. That one multiplies for longer than it loads,
-  // and gains only with a CTA on each SM.
-  if (!has(TMA) || g.precision == KERNELS_FP32 || !g.aligned() || g.m > 64 || g.n < 1024 || g.k < 1024) return false;
+  // Weights that do not fit L2: they are read once and written once for both. An epoch of 2048 × 64
+  // takes 17 % less in tf32, 4 % in 3xtf32, which is bound by multiplication: it gains only with a CTA on
+  // (nearly) each SM.
+  if (!has(TMA) || g.precision == KERNELS_FP32 || !g.aligned() || g.m > DGRAD_WGRAD_ROWS || g.n < 1024 || g.k < 1024) return false;
   int64_t ctas = dgrad_wgrad_ctas(g), sms = device().sms;
   return g.precision == KERNELS_TF32 || (ctas <= sms && 10 * ctas >= 9 * sms);
 }
 
 int check(int precision, const kernels_gemm_args &p) {
-  const int64_t limit = 1 << 30;  // coordinates are int, and this leaves room for a tile past the end
+  const int64_t limit = 1 << 30;  // coordinates are int, and tiles reach past the end
   if (precision != KERNELS_FP32 && precision != KERNELS_TF32 && precision != KERNELS_TF32X3) return cudaErrorInvalidValue;
   if (p.m < 0 || p.n < 0 || p.k < 0 || p.m > limit || p.n > limit || p.k > limit) return cudaErrorInvalidValue;
   if (p.epilogue == KERNELS_NONE) return p.layout == NN || p.layout == TN || (p.layout == NT && !p.indices) ? cudaSuccess : cudaErrorInvalidValue;
@@ -222,7 +218,7 @@ int kernels_fuses_wgrad(int precision, kernels_gemm_args p) {
 
 int kernels_wants_transposed(int precision, kernels_gemm_args p) {
   if (check(precision, p) || p.layout != TN || !has(WARPGROUP) || precision == KERNELS_FP32) return false;
-  p.t = 1 << 20;  // an aligned address, of which there is one for any size
+  p.t = 1 << 20;  // as if at an aligned address
   return warpgroup_wgrad_fits(gemm_of(precision, p));
 }
 

@@ -1,4 +1,4 @@
-// What becomes of a sum on its way to c, and how the parts of split-K come together.
+// The epilogues, and the reduction of split-K before them.
 #ifndef EPILOGUE_CUH
 #define EPILOGUE_CUH
 
@@ -9,8 +9,8 @@ namespace gemm {
 
 __device__ inline void add(float4 &s, float4 v) { s.x += v.x, s.y += v.y, s.z += v.z, s.w += v.w; }
 
-// ld_float4 reads four elements, or as many as left says, from L2: what is prefetched
-// before pdl_wait must not be what L1 still has of before.
+// ld_float4 reads four elements, or as many as left says, from L2: before pdl_wait this SM's L1 may hold
+// old values.
 __device__ inline float4 ld_float4(bool aligned, const float *from, int left) {
   float v[4] = {};
   if (aligned) {
@@ -23,9 +23,8 @@ __device__ inline float4 ld_float4(bool aligned, const float *from, int left) {
   return make_float4(v[0], v[1], v[2], v[3]);
 }
 
-// epilogue finishes one element: old is the element of y (dReLU) or c (SGD) at its place.
-// Whether it is fused is not known to the compiler: one branch for all elements costs less
-// than a second kernel.
+// epilogue is applied to one element: old is that of y (dReLU) or of c (SGD). g.fused is a branch at
+// run time, the same for all elements: it costs less than a second kernel.
 template <int LAYOUT>
 __device__ float epilogue(const Gemm &g, float sum, float old) {
   if (!g.fused) return sum;
@@ -34,26 +33,26 @@ __device__ float epilogue(const Gemm &g, float sum, float old) {
   return old + g.alpha * sum;
 }
 
-// TileEpilogue follows the sums of a CTA's tile, BM×BN. In intra-CTA split-K every one of
-// the SLICES of its threads has left its part in shared memory, in rows of LD, PART apart; a
-// thread finishes float4s. In cluster split-K each CTA finishes an equal share of the
-// tile; the others send it their sums of that share by DSMEM stores, into its inbox.
+// TileEpilogue reduces split-K and applies the epilogue to a CTA's tile, BM×BN. Each of SLICES groups of
+// threads has left its partial sums in shared memory, as rows LD floats apart, PART floats from slice to
+// slice. In cluster split-K each CTA finishes 1/ranks of the tile and receives the others' sums of it in its
+// inbox (DSMEM).
 template <int LAYOUT, int BM, int BN, int LD, int PART, int SLICES, int THREADS>
 struct TileEpilogue {
   static constexpr int ROW = BN / 4, ALL = BM * ROW;  // float4s
-  static constexpr int PER_THREAD = (ALL + THREADS - 1) / THREADS;
+  static constexpr int PER_THREAD = ceil_div(ALL, THREADS);
   static constexpr bool OLD = LAYOUT != NN;
 
   const Gemm &g;
   int m0, n0, rank, ranks, share, first, end;
   float4 old[OLD ? PER_THREAD : 1];
 
-  // Of the tile's float4s this thread has those from first on, every THREADS-th, below
-  // end: all of them, or its CTA's share.
+  // This thread finishes every THREADS-th of the tile's float4s from first to end; these are the CTA's
+  // share of the tile.
   __device__ TileEpilogue(const Gemm &gemm, int m, int n, int r, int rs)
       : g(gemm), m0(m), n0(n), rank(r), ranks(rs), share(ALL / rs), first(share * r + threadIdx.x), end(share * (r + 1)) {}
 
-  // read_old sends for what the epilogue needs.
+  // read_old starts to read what the epilogue needs of y or c.
   __device__ void read_old() {
     if (!OLD || !g.fused) return;
     const float *olds = LAYOUT == NT ? g.y : g.c;
@@ -64,36 +63,36 @@ struct TileEpilogue {
     }
   }
 
-  // slices adds what the slices have of a float4, in order.
-  __device__ static float4 slices(const float *parts, int e) {
-    const float *at = parts + e / ROW * LD + e % ROW * 4;
-    float4 v = *(const float4 *)at;
+  // reduce_slices adds the slices' sums of the e-th float4, in order.
+  __device__ static float4 reduce_slices(const float *parts, int e) {
+    const float *from = parts + e / ROW * LD + e % ROW * 4;
+    float4 v = *(const float4 *)from;
 #pragma unroll
-    for (int s = 1; s < SLICES; s++) add(v, *(const float4 *)(at + s * PART));
+    for (int s = 1; s < SLICES; s++) add(v, *(const float4 *)(from + s * PART));
     return v;
   }
 
-  // send gives the other CTAs of the cluster their shares.
-  __device__ void send(const float *parts, float4 *inbox) {
-    barrier_cluster_wait();  // the others run
+  // exchange writes this CTA's sums to the inboxes of the CTAs that finish them.
+  __device__ void exchange(const float *parts, float4 *inbox) {
+    barrier_cluster_wait();  // the others run, see SplitK
 #pragma unroll 1
     for (int e = threadIdx.x; e < ALL; e += THREADS) {
       int owner = e / share;
-      st_shared_cluster(mapa(inbox + (rank - owner) * share + e, owner), slices(parts, e));
+      st_shared_cluster(mapa(inbox + (rank - owner) * share + e, owner), reduce_slices(parts, e));
     }
     barrier_cluster_arrive();
     barrier_cluster_wait();
   }
 
   __device__ void write(const float *parts, float4 *inbox) {
-    if (ranks > 1) send(parts, inbox);
+    if (ranks > 1) exchange(parts, inbox);
 #pragma unroll
     for (int i = 0; i < PER_THREAD; i++) {
       int e = first + i * THREADS, y = m0 + e / ROW, x = n0 + e % ROW * 4;
       if (e >= end || y >= g.m || x >= g.n) continue;
       float4 v;
       if (ranks == 1) {
-        v = slices(parts, e);
+        v = reduce_slices(parts, e);
       } else {
         v = inbox[e - share * rank];
 #pragma unroll 1
@@ -113,7 +112,8 @@ struct TileEpilogue {
   }
 };
 
-// A CTA's place in its cluster, if it is in one, of which it says that it runs.
+// SplitK is this CTA's rank in its cluster; its constructor arrives at the cluster barrier: others may write
+// to this CTA's shared memory only once it runs.
 struct SplitK {
   int rank, ranks;
   __device__ SplitK() : rank(cluster_ctarank()), ranks(cluster_nctarank()) {
@@ -121,14 +121,13 @@ struct SplitK {
   }
 };
 
-// split_k is how many CTAs of a cluster share a tile: twice as many while all find an SM of
-// their own and keep enough of k each to be worth adding up. Clusters of four and eight leave
-// some SMs of their GPC out: of 132 they find 120.
-inline int split_k(const Gemm &g, int64_t tiles, int most) {
+// split_k is how many CTAs of a cluster share a tile, a power of two: as many as leave each CTA an SM of
+// its own and 64 of k. Clusters of four and eight do not fill a GPC: of 132 SMs they get 120.
+inline int split_k(const Gemm &g, int64_t tiles, int max_ranks) {
   auto fit = [&](int ranks) { return tiles * ranks <= (ranks > 2 ? device().sms * 10 / 11 : device().sms) && g.k >= 64 * ranks; };
   int ranks = 1;
   if (device().major >= 9)
-    while (ranks < most && fit(2 * ranks)) ranks *= 2;
+    while (ranks < max_ranks && fit(2 * ranks)) ranks *= 2;
   return ranks;
 }
 

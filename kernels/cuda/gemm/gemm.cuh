@@ -1,12 +1,12 @@
-// A GEMM as the kernels take it, and the launchers that dispatch.cu chooses among.
+// A GEMM as the kernels take it, and the launchers among which dispatch.cu chooses.
 //
 //   layout  c = op(a)·op(b)               in training             fused epilogue
 //   NN      y[m,n]  = x[m,k]·w[k,n]       forward                 ReLU   y = max(0, sum)
 //   NT      dx[m,n] = dy[m,k]·w[n,k]ᵀ     dgrad, input gradient   dReLU  dx = sum where y > 0, else 0
 //   TN      dw[m,n] = x[k,m]ᵀ·dy[k,n]     wgrad, weight gradient  SGD    w += alpha·sum
 //
-// Without its fused epilogue a GEMM stores the sum. In NN and TN, x may be uint8 input:
-// a gathered view, rows of a table of bytes, picked by indices, each byte a 255th.
+// Without its fused epilogue a GEMM stores the sum. In NN and TN, x may be uint8 input, a
+// gathered view: x[i] = table[indices[i]] / 255, of a table of bytes.
 //
 // All matrices are row-major float32. All kernels add in an order that depends on the
 // shape, the precision and the GPU alone: equal calls give equal bits.
@@ -27,7 +27,7 @@
 #define HAVE_WARPGROUP 0
 #endif
 
-// Where kernels are not compiled, their constants are not used: nvcc need not say so.
+// Where kernels are left out, nvcc would warn of their unused constants.
 #if defined(__CUDACC__) && (!HAVE_TMA || (defined(__CUDA_ARCH__) && (__CUDA_ARCH__ < 900 || (HAVE_WARPGROUP && !defined(__CUDA_ARCH_FEAT_SM90_ALL)))))
 #pragma nv_diag_suppress 177
 #endif
@@ -39,7 +39,7 @@ enum Layout { NN = KERNELS_NN, NT = KERNELS_NT, TN = KERNELS_TN };
 struct Gemm {
   float *c;
   const float *a, *b, *y;
-  float *t;                // null, or a gradient transposed: NT stores c a second time there, [n,m]; TN has b there, [n,k]
+  float *t;                // null, or a gradient transposed: NT also stores cᵀ there, [n,m]; TN may read bᵀ there, [n,k]
   const int32_t *indices;  // not null: a is a table of bytes, and these pick its rows
   float alpha;
   int m, n, k;
@@ -56,13 +56,17 @@ struct Gemm {
   bool narrow() const { return n <= 16 && !indices; }
 };
 
-inline int64_t ceil_div(int64_t n, int64_t d) { return (n + d - 1) / d; }
+// ceil_div computes in its arguments' type: in device code that is int, which takes fewer instructions.
+template <typename N, typename D>
+__host__ __device__ constexpr auto ceil_div(N n, D d) {
+  return (n + d - 1) / d;
+}
 
-// tiles is how many of BM×BN there are in c.
-inline int64_t tiles(const Gemm &g, int bm, int bn) { return ceil_div(g.m, bm) * ceil_div(g.n, bn); }
+// tiles is how many tiles of BM×BN c has.
+inline int64_t tiles(const Gemm &g, int bm, int bn) { return ceil_div<int64_t>(g.m, bm) * ceil_div(g.n, bn); }
 
-// compiled says whether a kernel is to be compiled for the architecture that is compiled
-// now: 80 and 70 stand for that one and later ones, 90 for 9.x alone.
+// compiled says whether a kernel is compiled in this pass of nvcc: one of arch 80 for that architecture
+// and later ones, one of 90 for 9.x alone.
 __host__ __device__ constexpr bool compiled(int arch) {
 #ifdef __CUDA_ARCH__
   return __CUDA_ARCH__ >= 10 * arch && (arch != 90 || __CUDA_ARCH__ < 1000);
@@ -71,10 +75,15 @@ __host__ __device__ constexpr bool compiled(int arch) {
 #endif
 }
 
-// Launchers. What they take is said in the rows of dispatch.cu, and what they do in
-// their own files. Those of several GEMMs make all of them in one launch, or few.
+constexpr int SMALL_BATCH = 128;      // the largest k of a wgrad of a small batch
+constexpr int DGRAD_WGRAD_ROWS = 64;  // the largest m of dgrad_wgrad
+
+// Launchers. The rows of dispatch.cu say which GEMMs they take, their own files what they do.
+// Those of several GEMMs do all of them in one launch, or few.
 int simt(uintptr_t stream, const Gemm &g);
 int simt_narrow(uintptr_t stream, const Gemm &g);
+int64_t skinny_tiles(const Gemm &g);
+bool skinny_tma_fits(const Gemm &g);  // k is as the kernels by TMA need it
 int skinny_simt(uintptr_t stream, const Gemm &g);
 int skinny_simt_tma(uintptr_t stream, const Gemm &g);
 int wgrad_simt(uintptr_t stream, const Gemm *g, int count);
@@ -84,11 +93,13 @@ int tensorop_unaligned(uintptr_t stream, const Gemm &g);
 int tensorop_narrow(uintptr_t stream, const Gemm &g);
 int tensorop_low(uintptr_t stream, const Gemm &g);
 int tensorop_square(uintptr_t stream, const Gemm &g);
+bool tensorop_wgrad_wave_fits(const Gemm &g);  // c has no more elements than a tile on each SM
 int tensorop_wgrad_wave(uintptr_t stream, const Gemm &g);
 int tensorop_wgrad_short(uintptr_t stream, const Gemm &g);
 int tensorop_wgrad_long(uintptr_t stream, const Gemm &g);
 int skinny_tensorop(uintptr_t stream, const Gemm &g);
 int skinny_tensorop_tma(uintptr_t stream, const Gemm &g);
+int64_t wgrad_tensorop_tiles(const Gemm &g);
 int wgrad_tensorop(uintptr_t stream, const Gemm *g, int count);
 int wgrad_tensorop_tma(uintptr_t stream, const Gemm *g, int count);
 int wgrad_large(uintptr_t stream, const Gemm *g, int count);

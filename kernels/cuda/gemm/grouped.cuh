@@ -1,14 +1,15 @@
-// How a struct P becomes a kernel, for one GEMM or as a grouped GEMM: several side by
-// side in one launch. P has
+// How a struct P becomes a kernel, for one GEMM or for a grouped GEMM: several in one launch.
+// P has
 //
 //   ARCH           what it is compiled for, see compiled
 //   THREADS, CTAS  threads of a CTA, and how many CTAs an SM has registers for
 //   CLUSTER        CTAs in a cluster
 //   FLOATS         of shared memory
-//   OCCUPANCY      if not 0, so many CTAs are on an SM at once, for equal shares, where that
-//                  is about enough for all of them
-//   Params         Gemm, or what begins with one; prepare fills it in
-//   ctas           how many it takes; run is one of them
+//   OCCUPANCY      if not 0: shared memory is padded so that exactly this many CTAs fit an SM,
+//                  when the grid is at most 1/16 more than that many on each SM; every SM then
+//                  gets an equal share
+//   Params         Gemm or TmaGemm; prepare fills it in
+//   ctas, run      how many CTAs a GEMM takes, and what one of them does
 #ifndef GROUPED_CUH
 #define GROUPED_CUH
 
@@ -19,11 +20,14 @@
 
 namespace gemm {
 
-// whole_pairs is n CTAs, and one more for the sake of pairs if need be.
-inline int64_t whole_pairs(int64_t n) { return ceil_div(n, CTA_PAIR) * CTA_PAIR; }
+// whole_pairs is how many tiles of SIZE cover n, made even: padding, since grids are whole CTA pairs.
+template <int SIZE, typename N>
+__host__ __device__ constexpr N whole_pairs(N n) {
+  return ceil_div(n, SIZE * CTA_PAIR) * CTA_PAIR;
+}
 
-// CONSTANT parameters stay where the launch put them, as tensor maps must. CUDA 12 knows
-// none before compute capability 7.
+// CONSTANT parameters are not copied to local memory, where tensor maps must not be. CUDA 12 has
+// __grid_constant__ from compute capability 7 on.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 700
 #define CONSTANT
 #else
@@ -36,14 +40,17 @@ __global__ void __launch_bounds__(P::THREADS, P::CTAS) single_gemm(const CONSTAN
   if constexpr (compiled(P::ARCH)) P::run(p, blockIdx.x, shared);
 }
 
-// A Group is GEMMs to be made side by side, as many as kernel parameters can hold.
+// A Group is the GEMMs of one launch, as kernel parameters, which are at most 4 KiB: hence seven TmaGemm
+// of 512 bytes.
 template <typename Params>
 struct Group {
-  static constexpr int MOST = 7;
-  Params gemms[MOST];
-  int kinds[MOST], ends[MOST];  // which of P it is one of, and the CTA after its last
+  static constexpr int MAX = 7;
+  Params gemms[MAX];
+  int kinds[MAX], ends[MAX];  // of each: which of P it is, and the CTA (warpgroup.cu: the tile) after its last
 };
+static_assert(sizeof(Group<TmaGemm>) + sizeof(int) <= 4 << 10, "warpgroup_gemm takes an int as well");
 
+// run_kind runs the kind-th of P.
 template <typename Params, typename P, typename... Others>
 __device__ void run_kind(const Params &p, int kind, int cta, float *shared) {
   if (kind == 0) return P::run(p, cta, shared);
@@ -61,8 +68,8 @@ __global__ void __launch_bounds__(P::THREADS, P::CTAS) grouped_gemm(const CONSTA
   }
 }
 
-// shared_for_occupancy is how many bytes of shared memory a CTA takes: of more than half
-// of what there is only one can be on an SM, and so on; 1 KiB a CTA is the system's.
+// shared_for_occupancy is how many bytes of shared memory a CTA asks for, padded for OCCUPANCY: more
+// than 1/(OCCUPANCY + 1) of an SM's, of which the system takes 1 KiB for each CTA.
 template <typename P>
 int shared_for_occupancy(int bytes, int64_t ctas) {
   int64_t all = int64_t(P::OCCUPANCY) * device().sms;
@@ -82,33 +89,34 @@ int launch_single(uintptr_t stream, const Gemm &g) {
   return launch(stream, {unsigned(ctas), P::THREADS, size_t(shared_for_occupancy<P>(BYTES, ctas)), P::CLUSTER}, single_gemm<P>, p);
 }
 
-// add_to_group makes g the GEMM after count others, of a kind: which of P.
+// add_to_group appends g, the kind-th of P, to a group of count GEMMs.
 template <typename... P, typename Params>
 int add_to_group(Group<Params> &group, int count, int kind, const Gemm &g) {
   int64_t start = count ? group.ends[count - 1] : 0, end = -1;
-  int place = 0, code = cudaSuccess;
-  ((place++ == kind ? void((end = start + P::ctas(g), code = P::prepare(group.gemms[count], g))) : void()), ...);
+  int i = 0, code = cudaSuccess;
+  // Pick the kind-th of P at run time.
+  ((i++ == kind ? void((end = start + P::ctas(g), code = P::prepare(group.gemms[count], g))) : void()), ...);
   if (end > INT32_MAX) return cudaErrorInvalidValue;
   group.kinds[count] = kind, group.ends[count] = int(end);
   return code;
 }
 
-// launch_grouped makes GEMMs in as few launches as they take. kind says which of P one is. The first of
-// P come first: those that have the most to do before pdl_wait.
+// launch_grouped launches GEMMs, at most Group::MAX at once. kind(g) says which of P does g. P is in the
+// order in which CTAs start: first the kind with the most to do before pdl_wait.
 template <typename... P, typename Kind>
 int launch_grouped(uintptr_t stream, const Gemm *g, int count, Kind kind) {
   using First = typename std::tuple_element<0, std::tuple<P...>>::type;
   using Params = typename First::Params;
-  constexpr int BYTES = 4 * std::max({P::FLOATS...}), MOST = Group<Params>::MOST;
+  constexpr int BYTES = 4 * std::max({P::FLOATS...}), MAX = Group<Params>::MAX;
   static const int allowed = opt_in_shared(grouped_gemm<P...>, shared_for_occupancy<First>(BYTES, 0));
   if (allowed != cudaSuccess) return allowed;
   Gemm sorted[KERNELS_MAX_GROUP];
   std::copy(g, g + count, sorted);
   std::stable_sort(sorted, sorted + count, [&](const Gemm &a, const Gemm &b) { return kind(a) < kind(b); });
-  int launches = (count + MOST - 1) / MOST;
+  int launches = ceil_div(count, MAX);
   for (int i = 0, n; i < count; i += n, launches--) {
     Group<Params> group;
-    n = (count - i + launches - 1) / launches;
+    n = ceil_div(count - i, launches);
     for (int j = 0; j < n; j++)
       if (int code = add_to_group<P...>(group, j, kind(sorted[i + j]), sorted[i + j])) return code;
     int ctas = group.ends[n - 1];

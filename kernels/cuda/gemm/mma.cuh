@@ -5,9 +5,9 @@
 //   a  m=g    a0[0] a0[1]      b  k=t     b[0]      c  m=g    c[0]  c[1]
 //      m=g+8  a8[0] a8[1]         k=t+4   b[1]         m=g+8  c[2]  c[3]
 //
-// Which k of memory is called t or t+4 is free, as long as a and b agree, and so is which
-// row or column of a tile is called g. The kernels use that to read shared memory by float4
-// and without bank conflicts, and say in their own diagrams which is which.
+// Any k of a tile may be k=t or k=t+4, as long as a and b agree, and any row or column may be
+// g. The kernels permute them to read shared memory by float4 and without bank conflicts; their
+// diagrams say how.
 #ifndef MMA_CUH
 #define MMA_CUH
 
@@ -23,16 +23,15 @@ __device__ inline void mma_sync(float (&c)[4], const unsigned (&a0)[2], const un
 #endif
 }
 
-// split_tf32 rounds a fragment to tf32, 11 bits of mantissa, hi; and for 3xtf32 also what is
-// left of it, lo. Three GEMMs of these,
+// split_tf32 rounds a fragment f to tf32, 11 bits of mantissa: hi; for 3xtf32 lo = f - hi as
+// well. Three multiplications of these,
 //
-//   (a + a')·(b + b') ≈ a'·b + a·b' + a·b
+//   (a + a')·(b + b') ≈ a'·b + a·b' + a·b        a, b: hi; a', b': lo
 //
-// are as exact as float32. The tensor cores ignore the last 13 bits: adding half of what
-// they stand for rounds to nearest, as cvt.rna does in more time. Added as an integer it
-// would carry a NaN into its sign. For 3xtf32 the lo of one is NaN, which is enough; tf32
-// alone adds a float, 2^-11 of the power of two that is left without the mantissa. A lo
-// needs no rounding.
+// are as exact as float32. The tensor cores ignore the last 13 bits of an operand: adding half
+// a unit of what they keep rounds to nearest, and is faster than cvt.rna. 3xtf32 adds it to the
+// bits, as an integer: that can carry a NaN into its sign, but then lo is NaN. tf32 alone adds a
+// float, 2^-11 of f's power of two. lo needs no rounding.
 template <bool X3, int N>
 __device__ void split_tf32(unsigned (&hi)[N][2], unsigned (&lo)[N][2], const float (&f)[N][2]) {
 #pragma unroll
@@ -46,12 +45,12 @@ __device__ void split_tf32(unsigned (&hi)[N][2], unsigned (&lo)[N][2], const flo
     }
 }
 
-// Accumulators are a warp's, of 16 rows by NI n8 fragments.
+// Accumulators are those of a warp: 16 rows by NI n8 fragments.
 template <bool X3, int NI>
 struct Accumulators {
   float c[NI][4] = {};
 
-  // mma adds the products of eight k. A byte, in a, is exact and has no lo.
+  // mma multiplies and adds eight k. A byte of uint8 input, in a, is exact in tf32: its lo is zero.
   template <bool U8>
   __device__ void mma(const float (&fa)[2][2], const float (&fb)[NI][2]) {
     unsigned a[2][2], a_lo[2][2];
@@ -64,7 +63,7 @@ struct Accumulators {
     mma<U8>(a, a_lo, fb);
   }
 
-  // This one is of rows split before.
+  // The same, with a split before.
   template <bool U8>
   __device__ void mma(const unsigned (&a)[2][2], const unsigned (&a_lo)[2][2], const float (&fb)[NI][2]) {
     unsigned b[NI][2], b_lo[NI][2];
@@ -81,8 +80,8 @@ struct Accumulators {
     for (int j = 0; j < NI; j++) mma_sync(c[j], a[0], a[1], b[j]);
   }
 
-  // promote adds to these what the tensor cores have summed up, and begins that anew: they
-  // cut sums off where float32 rounds, so no long ones should be theirs.
+  // promote adds partial sums in float32 and sets them to zero: the tensor cores truncate sums where
+  // float32 rounds, so their sums must be short.
   __device__ void promote(Accumulators &partial) {
 #pragma unroll
     for (int j = 0; j < NI; j++)

@@ -1,5 +1,5 @@
-// Copies from global to shared memory by the threads of a CTA, cp.async, and reads and
-// writes that the compiler should leave as they are.
+// Copies from global to shared memory by the threads of a CTA, cp.async, and loads and stores
+// that the compiler must not reorder or change.
 #ifndef PIPELINE_CUH
 #define PIPELINE_CUH
 
@@ -9,16 +9,16 @@
 
 namespace gemm {
 
-// shared_address is a 32-bit address. It is pinned: the compiler would make it again at
-// every use, which costs more than it thinks.
+// shared_address is a 32-bit address in shared memory. asm volatile, or the compiler would compute
+// it again at every use.
 __device__ inline unsigned shared_address(const float *p) {
   unsigned a;
   asm volatile("mov.u32 %0, %1;" : "=r"(a) : "r"(unsigned(__cvta_generic_to_shared(p))));
   return a;
 }
 
-// cp_async copies W floats, 1, 2 or 4, or stores zeros if !valid: asynchronously where
-// the hardware can.
+// cp_async copies W floats, 1, 2 or 4, or stores zeros if !valid: asynchronously from compute
+// capability 8 on.
 template <int W>
 __device__ void cp_async(unsigned to, const float *from, bool valid) {
 #if __CUDA_ARCH__ >= 800
@@ -37,7 +37,7 @@ __device__ void cp_async(float *to, const float *from, bool valid) {
   cp_async<W>(unsigned(__cvta_generic_to_shared(to)), from, valid);
 }
 
-// cp_async_float4 copies four floats, or as many as left says and zeros.
+// cp_async_float4 copies four floats, or as many as left says and else zeros.
 __device__ inline void cp_async_float4(bool aligned, unsigned to, const float *from, int left) {
   if (aligned) {
     cp_async<4>(to, from, left > 0);
@@ -47,8 +47,8 @@ __device__ inline void cp_async_float4(bool aligned, unsigned to, const float *f
   }
 }
 
-// cp_async_float4_if copies if mine, and zeros if !valid. For a branch the compiler would
-// not move multiplications across it.
+// cp_async_float4_if copies if mine, and zeros if !valid. It is predicated: the compiler would not
+// move multiplications across a branch.
 __device__ inline void cp_async_float4_if(bool mine, unsigned to, const float *from, bool valid) {
 #if __CUDA_ARCH__ >= 800
   asm volatile("{.reg .pred p; setp.ne.s32 p, %3, 0; @p cp.async.cg.shared.global [%0], [%1], 16, %2;}" ::"r"(to), "l"(from),
@@ -70,7 +70,7 @@ __device__ void cp_async_wait_group() {
 #endif
 }
 
-// This one is for a number below N that is known when unrolled.
+// The same, for left below N, which is a constant once loops are unrolled.
 template <int N>
 __device__ void cp_async_wait_group(int left) {
   if constexpr (N > 0) {
@@ -79,8 +79,8 @@ __device__ void cp_async_wait_group(int left) {
   }
 }
 
-// ld_shared reads W floats, 1, 2 or 4. 32-bit addresses: nvcc 11.8 would make generic
-// ones again at every use.
+// ld_shared reads W floats, 1, 2 or 4, at a 32-bit address: nvcc 11.8 would compute generic
+// addresses again at every use.
 template <int W>
 __device__ void ld_shared(float (&v)[4], unsigned at) {
   if (W == 4) asm volatile("ld.shared.v4.f32 {%0,%1,%2,%3}, [%4];" : "=f"(v[0]), "=f"(v[1]), "=f"(v[2]), "=f"(v[3]) : "r"(at) : "memory");
@@ -88,17 +88,16 @@ __device__ void ld_shared(float (&v)[4], unsigned at) {
   else asm volatile("ld.shared.f32 %0, [%1];" : "=f"(v[0]) : "r"(at) : "memory");
 }
 
-// st_global_float2_if stores if valid: for a branch the compiler would not move
-// multiplications across it.
+// st_global_float2_if stores if valid; predicated, as cp_async_float4_if is.
 __device__ inline void st_global_float2_if(bool valid, float *to, float2 v) {
   asm volatile("{.reg .pred p; setp.ne.s32 p, %3, 0; @p st.global.v2.f32 [%0], {%1, %2};}" ::"l"(to), "f"(v.x), "f"(v.y), "r"(int(valid))
                : "memory");
 }
 
-// pixels reads four bytes of uint8 input, which are on a 4-byte boundary.
+// pixels reads four bytes of uint8 input, on a 4-byte boundary.
 __device__ inline unsigned pixels(const uint8_t *from) { return *(const unsigned *)from; }
 
-// pixel is the i-th of four as a float: put behind the exponent of 2^23, it counts ones.
+// pixel is the i-th of four bytes as a float: as the last bits of 2^23 it adds its value to that.
 __device__ inline float pixel(unsigned four, int i) {
   return __uint_as_float(__byte_perm(four, 0x4b000000, 0x7440 + i)) - 8388608.f;
 }
@@ -108,7 +107,7 @@ __device__ inline void store_pixels(float *to, unsigned four) {
   *(float4 *)to = make_float4(pixel(four, 0), pixel(four, 1), pixel(four, 2), pixel(four, 3));
 }
 
-// scaled turns a sum over bytes into one over pixels.
+// scaled divides a sum over uint8 input by 255.
 template <bool U8>
 __device__ float scaled(float sum) {
   return U8 ? sum * (1 / 255.f) : sum;

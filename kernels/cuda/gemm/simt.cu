@@ -2,17 +2,17 @@
 // layout, any shape and alignment, float or uint8 input, on every GPU.
 //
 // A CTA makes a tile of c: 64×64, 64×96 or 64×32. Both operands pass through shared memory by
-// k-tiles of 32, in a pipeline of several stages of cp.async; what lies past the end of m, n or k
-// is copied as zeros. A thread keeps 8×8 sums in registers, four multiplications for each value it
-// reads, as many as shared memory can feed; or 8×12, nearly five. Two things fill a GPU that has
+// k-tiles of 32, in a pipeline of several stages of cp.async; elements past the end of m, n or k
+// are zeros. A thread keeps 8×8 sums in registers: four multiplications for each float that it
+// reads, as many as shared memory can feed; or 8×12: nearly five. Two things fill a GPU that has
 // more SMs than c has tiles:
 //
-//   intra-CTA split-K: SLICES groups of threads share the tile, taking turns at KS k, and are
-//     added through shared memory at the end;
-//   cluster split-K: up to 8 CTAs (compute capability 9) share a tile, each taking a part of
-//     k, and are added through DSMEM.
+//   intra-CTA split-K: SLICES groups of threads share a tile. Each sums every SLICES-th KS k; the
+//     sums are added through shared memory at the end.
+//   cluster split-K: up to 8 CTAs (compute capability 9) share a tile. Each sums a part of k; the
+//     sums are added through DSMEM.
 //
-// The sums of a thread, in a slice of 8×8 threads (ty, tx), are two rows of 4×4 squares:
+// A thread (ty, tx), of the 8×8 of a slice, has these sums, in squares of 4×4:
 //
 //                  columns 4tx..4tx+3    columns 32+4tx..    columns 64+4tx.., of 96
 //   rows 4ty..     sum[0..3][0..3]       sum[0..3][4..7]     sum[0..3][8..11]
@@ -24,76 +24,78 @@ namespace gemm {
 
 namespace {
 
-constexpr int BK = 32;  // a k-tile
+constexpr int BK = 32;  // k of a k-tile
 
-// An operand's tile, X rows (of m or n) by BK. If rows are contiguous in global memory it lies as it does
-// there, BK lines of X. Else k is, and its X lines of BK are either, for KS
+// Tile is an operand's tile in shared memory: X rows (of m or n) by BK. A line is contiguous in global
+// memory. Where rows are contiguous, the tile is BK lines of X, as in global memory. Where k is, it is X
+// lines of BK, and in shared memory, for KS =
 //
-//   1  transposed, so that a thread reads its rows for one k by float4. A warp copies eight k of
-//      four lines, whole sectors, and X + 4 lets them fall into 32 different banks
-//   4  swizzled by chunks of 16 bytes, so that a thread reads four k of a row by float4. Threads
-//      whose rows are four apart use different banks. A quarter of the copies, but more registers
+//   1  transposed: a thread reads its rows of one k by float4. A warp copies eight k of four lines,
+//      which are whole sectors; the stride X + 4 puts them in 32 different banks
+//   4  swizzled by chunks of 16 bytes: a thread reads four k of a row by float4. Threads whose rows
+//      are four apart use different banks. A quarter of the copies, but more registers
 template <bool K_, int X_, int KS_>
 struct Tile {
   static constexpr bool K = K_, TRANSPOSED = K_ && KS_ == 1, FOUR_K = K_ && KS_ == 4;
   static constexpr int X = X_, LINE = K ? BK : X, LINES = K ? X : BK, STRIDE = X + (TRANSPOSED ? 4 : 0), SIZE = STRIDE * BK;
-  static_assert(!TRANSPOSED || STRIDE % 32 == 4, "banks");
+  static_assert(!TRANSPOSED || STRIDE % 32 == 4, "no bank conflicts");
 
-  // place is where the i-th float of a line is, and of where that of a row and a k.
-  static __device__ int place(int line, int i) {
+  // Offsets in the tile, in floats: of the i-th float of a line, and of element (row, k).
+  static __device__ int line_offset(int line, int i) {
     if (TRANSPOSED) return i * STRIDE + line;
     return line * LINE + (FOUR_K ? (i / 4 ^ line / 4 % 8) * 4 + i % 4 : i);
   }
-  static __device__ int of(int row, int k) { return K ? place(row, k) : place(k, row); }
+  static __device__ int offset(int row, int k) { return K ? line_offset(row, k) : line_offset(k, row); }
 };
 
-constexpr int power_of_two(int most) { return most < 2 ? 1 : 2 * power_of_two(most / 2); }
+// power_of_two is the largest one up to n.
+constexpr int power_of_two(int n) { return n < 2 ? 1 : 2 * power_of_two(n / 2); }
 
-// A Loader copies the tiles of one operand, k-tile by k-tile: SIDE of a line and LINES lines at once,
-// W floats a thread. uint8 input comes by registers: settle stores the last next's, as late
-// as the caller can.
+// Loader copies one operand's k-tiles. A pass of the CTA's threads copies SIDE·W floats of each of LINES
+// lines. uint8 input is loaded to registers by next and stored by store_u8, which the caller calls as late
+// as it can.
 template <typename T, int THREADS, bool U8>
 struct Loader {
   static constexpr int W = U8 || T::TRANSPOSED ? 1 : 4;
   static constexpr int SIDE = T::TRANSPOSED ? 8 : T::LINE / W, LINES = power_of_two(THREADS / SIDE);
-  static constexpr int TIMES_I = T::LINE / (W * SIDE), TIMES = TIMES_I * ((T::LINES + LINES - 1) / LINES);
-  static_assert(T::LINE % (W * SIDE) == 0 && (!U8 || T::LINES % LINES == 0), "the threads tile the tile");
-  static_assert(!T::FOUR_K || LINES % 32 == 0, "the same chunk of each line");
+  static constexpr int PASSES_I = T::LINE / (W * SIDE), PASSES = PASSES_I * ceil_div(T::LINES, LINES);
+  static_assert(T::LINE % (W * SIDE) == 0 && (!U8 || T::LINES % LINES == 0), "passes cover the tile");
+  static_assert(!T::FOUR_K || LINES % 32 == 0, "in every pass a thread has the same chunk of a line, swizzled alike");
 
   const float *from;
   const uint8_t *bytes;
   const int32_t *indices;
   bool aligned;
   int width;    // of a line in global memory
-  int line, i;  // the thread's first float in the tile,
-  int at;       // and where that is
+  int line, i;  // of the thread's first float in the tile
+  int first;    // its offset
   int x_left;   // rows from the tile's first on
   float *tile;
-  uint8_t pixel[U8 ? TIMES : 1];
+  uint8_t pixel[U8 ? PASSES : 1];
 
   __device__ Loader(const Gemm &g, const float *operand, bool aligned_, int width_, int x0, int x_end, int k0)
-      : aligned(aligned_), width(width_), line(threadIdx.x / SIDE), i(threadIdx.x % SIDE * W), at(T::place(line, i)), x_left(x_end - x0) {
-    int first = line + (T::K ? x0 : k0), offset = i + (T::K ? k0 : x0);
-    if (U8) bytes = (const uint8_t *)operand + offset, indices = g.indices + first;
-    else from = operand + int64_t(first) * width + offset;
+      : aligned(aligned_), width(width_), line(threadIdx.x / SIDE), i(threadIdx.x % SIDE * W), first(T::line_offset(line, i)), x_left(x_end - x0) {
+    int y = line + (T::K ? x0 : k0), x = i + (T::K ? k0 : x0);  // in global memory
+    if (U8) bytes = (const uint8_t *)operand + x, indices = g.indices + y;
+    else from = operand + int64_t(y) * width + x;
   }
 
-  // next copies the next k-tile, of which k_left are valid.
-  __device__ void next(float *to, int k_left) {
-    tile = to;
+  // next copies the next k-tile, of which k_left k are valid.
+  __device__ void next(float *tile_, int k_left) {
+    tile = tile_;
     int lines = T::K ? x_left : k_left, left = (T::K ? k_left : x_left) - i;
     if (SIDE * LINES < THREADS && line >= LINES) return;
 #pragma unroll
-    for (int c = 0; c < TIMES; c++) {
-      int dl = c / TIMES_I * LINES, di = c % TIMES_I * SIDE * W;
+    for (int p = 0; p < PASSES; p++) {
+      int dl = p / PASSES_I * LINES, di = p % PASSES_I * SIDE * W;
       bool valid = line + dl < lines && di < left;
       if (U8) {
-        pixel[c] = valid ? bytes[int64_t(indices[dl]) * width + di] : 0;
+        pixel[p] = valid ? bytes[int64_t(indices[dl]) * width + di] : 0;
       } else if (T::LINES % LINES == 0 || line + dl < T::LINES) {
-        float *place = tile + at + T::place(dl, di);
+        float *to = tile + first + T::line_offset(dl, di);
         const float *source = from + int64_t(dl) * width + di;
-        if (W == 1) cp_async<1>(place, source, valid);
-        else cp_async_float4(aligned, unsigned(__cvta_generic_to_shared(place)), source, valid ? left - di : 0);
+        if (W == 1) cp_async<1>(to, source, valid);
+        else cp_async_float4(aligned, unsigned(__cvta_generic_to_shared(to)), source, valid ? left - di : 0);
       }
     }
     if (!U8) from += T::K ? BK : int64_t(BK) * width;
@@ -101,10 +103,11 @@ struct Loader {
     else indices += BK;
   }
 
-  __device__ void settle() {
+  // store_u8 stores the uint8 input of the last next as floats.
+  __device__ void store_u8() {
     if (U8)
 #pragma unroll
-      for (int c = 0; c < TIMES; c++) tile[at + T::place(c / TIMES_I * LINES, c % TIMES_I * SIDE * W)] = pixel[c];
+      for (int p = 0; p < PASSES; p++) tile[first + T::line_offset(p / PASSES_I * LINES, p % PASSES_I * SIDE * W)] = pixel[p];
   }
 };
 
@@ -114,12 +117,12 @@ struct Config {
   static constexpr int CTAS = CTAS_;  // that an SM has registers for
   static constexpr int KS = KS_;      // k that a thread multiplies at once, see Tile
   static constexpr int TY = BM / TM, TX = BN / TN, THREADS = TY * TX * SLICES;
-  static constexpr int PART = BM * BN;  // a slice's sums, where the stages were
-  static_assert(BK % (KS * SLICES) == 0, "slices take turns");
+  static constexpr int PART = BM * BN;  // floats of a slice's sums, which overwrite the stages
+  static_assert(BK % (KS * SLICES) == 0, "slices have equal shares of k");
 };
 
-// A policy's Large is for GPUs that give a CTA 96 KB of shared memory or more: compute
-// capability 8 and later. Older ones give 48. The code of each is compiled for its own.
+// A policy's Large is for GPUs with 96 KB of shared memory or more for a CTA, compute capability 8
+// and later; its Small is for older ones, with 48 KB. Each is compiled for its GPUs alone.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
 #define COMPILED Small
 #else
@@ -127,22 +130,20 @@ struct Config {
 #endif
 
 struct Square {
-  // Four stages, so that a CTA of a cluster has all of its k on the way at once, and
-  // registers for two CTAs on an SM.
+  // Four stages, so that a CTA of a cluster loads all of its k at once; two CTAs on an SM.
   using Large = Config<64, 64, 8, 8, 4, 4, 2, 1>;
   using Small = Config<64, 64, 8, 8, 2, 2, 2, 1>;
   using Compiled = COMPILED;
 };
 
-// Wide is for tiles of which there are too many, or too few, of 64 columns. With its registers one
-// CTA is on an SM.
+// Wide is for shapes that take fewer waves of it than of Square. Its registers allow one CTA on an SM.
 struct Wide {
   using Large = Config<64, 96, 8, 12, 4, 4, 1, 4>;
   using Small = Square::Small;  // not launched
   using Compiled = COMPILED;
 };
 
-// Low is for few rows by many columns: two CTAs for each tile, and one on each SM.
+// Low is for few rows by many columns: two CTAs for each tile, one CTA on each SM.
 struct Low {
   using Large = Config<64, 32, 8, 8, 8, 4, 1, 4>;
   using Small = Square::Small;
@@ -156,7 +157,7 @@ struct Narrow {
   using Compiled = Large;
 };
 
-// shared_floats is what a CTA takes for its stages, and after them its sums.
+// shared_floats is what a CTA takes for its stages, or for the sums that overwrite them.
 template <int LAYOUT, typename C>
 __host__ __device__ constexpr int shared_floats() {
   int stages = C::STAGES * (Tile<LAYOUT != TN, C::BM, C::KS>::SIZE + Tile<LAYOUT == NT, C::BN, C::KS>::SIZE);
@@ -164,35 +165,35 @@ __host__ __device__ constexpr int shared_floats() {
   return stages > parts ? stages : parts;
 }
 
-// row is the i-th row of a tile that thread t of THREADS owns: four neighbours, and again
+// row is the i-th row of a tile that thread t of THREADS owns: four neighbours, then the next
 // four.
 template <int THREADS>
 __device__ int row(int t, int i) {
   return i / 4 * (4 * THREADS) + t * 4 + i % 4;
 }
 
-// fragment reads a thread's rows for KS k, the slice's from k on.
+// fragment reads a thread's rows for the slice's KS k from k on.
 template <typename T, int KS, int ROWS, int THREADS>
 __device__ void fragment(float (&f)[KS][ROWS], const float *tile, int k, int slice, int t) {
   if constexpr (T::FOUR_K) {
 #pragma unroll
     for (int i = 0; i < ROWS; i++) {
-      float4 v = *(const float4 *)(tile + T::of(row<THREADS>(t, i), k + KS * slice));
+      float4 v = *(const float4 *)(tile + T::offset(row<THREADS>(t, i), k + KS * slice));
       f[0][i] = v.x, f[1][i] = v.y, f[2][i] = v.z, f[3][i] = v.w;
     }
   } else {
-    tile += T::of(row<THREADS>(t, 0), KS * slice);
+    tile += T::offset(row<THREADS>(t, 0), KS * slice);
 #pragma unroll
     for (int e = 0; e < KS; e++)
 #pragma unroll
       for (int i = 0; i < ROWS; i += 4) {
-        float4 v = *(const float4 *)(tile + T::of(row<THREADS>(0, i), k + e));
+        float4 v = *(const float4 *)(tile + T::offset(row<THREADS>(0, i), k + e));
         f[e][i] = v.x, f[e][i + 1] = v.y, f[e][i + 2] = v.z, f[e][i + 3] = v.w;
       }
   }
 }
 
-// multiply adds the products of KS k.
+// multiply multiplies and adds KS k.
 template <typename C, typename A, typename B>
 __device__ void multiply(float (&sum)[C::TM][C::TN], const float *as, const float *bs, int k, int slice, int ty, int tx) {
   float a[C::KS][C::TM], b[C::KS][C::TN];
@@ -216,10 +217,10 @@ __global__ void __launch_bounds__(Policy::Compiled::THREADS, Policy::Compiled::C
   extern __shared__ __align__(16) float shared[];
 
   SplitK cluster;
-  int tiles_n = (g.n + C::BN - 1) / C::BN, tile = blockIdx.x / cluster.ranks;
+  int tiles_n = ceil_div(g.n, C::BN), tile = blockIdx.x / cluster.ranks;
   int m0 = tile / tiles_n * C::BM, n0 = tile % tiles_n * C::BN;
   int k0 = min(g.k, cluster.rank * g.k_cta), k1 = min(g.k, k0 + g.k_cta);
-  int k_tiles = (k1 - k0 + BK - 1) / BK;
+  int k_tiles = ceil_div(k1 - k0, BK);
 
   int slice = threadIdx.x / (C::TY * C::TX), t = threadIdx.x % (C::TY * C::TX);
   int ty = t / C::TX, tx = t % C::TX;
@@ -240,7 +241,7 @@ __global__ void __launch_bounds__(Policy::Compiled::THREADS, Policy::Compiled::C
 #pragma unroll 1
     for (int i = 0; i < C::STAGES - 1; i++) {
       load(i, g.prefetch_a != waited, g.prefetch_b != waited);
-      if (g.prefetch_a != waited && i < k_tiles) load_a.settle();
+      if (g.prefetch_a != waited && i < k_tiles) load_a.store_u8();
       if (waited) cp_async_commit_group();  // empty past the end, to keep the count
     }
   }
@@ -250,8 +251,7 @@ __global__ void __launch_bounds__(Policy::Compiled::THREADS, Policy::Compiled::C
     __syncthreads();  // this k-tile has landed for all, and the stage before it is free
     load(i + C::STAGES - 1, true, true);
     cp_async_commit_group();
-    // A whole k-tile is straight code, in which reads for the next k hide behind
-    // multiplications for these.
+    // A whole k-tile is unrolled, so that reads of the next k overlap with multiplications.
     const float *as = shared + i % C::STAGES * STAGE, *bs = as + A::SIZE;
     int count = k1 - k0 - i * BK;
     if (count >= BK) {
@@ -261,10 +261,10 @@ __global__ void __launch_bounds__(Policy::Compiled::THREADS, Policy::Compiled::C
 #pragma unroll 1
       for (int k = 0; k < count; k += C::KS * C::SLICES) multiply<C, A, B>(sum, as, bs, k, slice, ty, tx);
     }
-    if (i + C::STAGES - 1 < k_tiles) load_a.settle();
+    if (i + C::STAGES - 1 < k_tiles) load_a.store_u8();
   }
 
-  // What the epilogue needs is on its way while the slices are added.
+  // The epilogue's reads overlap with the reduction of the slices.
   TileEpilogue<LAYOUT, C::BM, C::BN, C::BN, C::PART, C::SLICES, C::THREADS> epilogue(g, m0, n0, cluster.rank, cluster.ranks);
   epilogue.read_old();
 
@@ -285,7 +285,7 @@ __global__ void __launch_bounds__(Policy::Compiled::THREADS, Policy::Compiled::C
 template <int LAYOUT, bool U8, typename Policy, typename C>
 int launch_config(uintptr_t stream, Gemm g) {
   constexpr int BYTES = 4 * shared_floats<LAYOUT, C>(), INBOX = 4 * C::PART;
-  static_assert(C::CTAS * C::THREADS <= 1024, "threads that every SM has");
+  static_assert(C::CTAS * C::THREADS <= 1024, "every SM holds 1024 threads");
   auto kernel = simt_gemm<LAYOUT, U8, Policy>;
   static const int allowed = opt_in_shared(kernel, BYTES + (device().major >= 9 ? INBOX : 0));
   if (allowed != cudaSuccess) return allowed;
@@ -293,11 +293,11 @@ int launch_config(uintptr_t stream, Gemm g) {
   int64_t all = tiles(g, C::BM, C::BN);
   if (all > INT32_MAX) return cudaErrorInvalidValue;
   int ranks = split_k(g, all, MAX_CLUSTER);
-  g.k_cta = int(ceil_div(ceil_div(g.k, ranks), 4) * 4);  // whole 16-byte chunks
+  g.k_cta = ceil_div(ceil_div(g.k, ranks), 4) * 4;  // whole 16-byte chunks
 
   Launch l = {unsigned(all * ranks), C::THREADS, size_t(BYTES + (ranks > 1 ? INBOX : 0)), unsigned(ranks)};
-  // Clusters that came early to a busy device would share SMs among themselves and leave
-  // others idle.
+  // With PDL, clusters that start while the kernel before still runs would share the SMs that are
+  // free, and leave others idle.
   l.pdl = ranks == 1 || all * ranks * 2 <= device().sms;
   return launch(stream, l, kernel, g);
 }
@@ -318,11 +318,11 @@ int launch_layout(uintptr_t stream, const Gemm &g) {
   return cudaErrorInvalidValue;
 }
 
-// time is what the busiest SM takes for its tiles of 64×bn, if it makes so many sums at once when
-// it has one CTA, and when it has more.
-double time(const Gemm &g, int bn, double alone, double beside) {
-  int64_t all = tiles(g, 64, bn), ranks = split_k(g, all, MAX_CLUSTER), each = ceil_div(all * ranks, device().sms);
-  return double(each * bn) / ranks / (each > 1 ? beside : alone);
+// time estimates what the busiest SM takes for its tiles of 64×bn; rate_one is the rate of an SM with one
+// CTA, rate_more that of one with more.
+double time(const Gemm &g, int bn, double rate_one, double rate_more) {
+  int64_t all = tiles(g, 64, bn), ranks = split_k(g, all, MAX_CLUSTER), ctas_per_sm = ceil_div(all * ranks, device().sms);
+  return double(ctas_per_sm * bn) / ranks / (ctas_per_sm > 1 ? rate_more : rate_one);
 }
 
 }  // namespace
@@ -330,7 +330,7 @@ double time(const Gemm &g, int bn, double alone, double beside) {
 int simt(uintptr_t stream, const Gemm &g) {
   if (g.indices) return g.layout == NN ? launch_policy<NN, true, Square>(stream, g) : launch_policy<TN, true, Square>(stream, g);
   if (device().major >= 8) {
-    // Measured on an H200, in units of 36 TFLOP/s.
+    // Rates measured on an H200, in units of 36 TFLOP/s.
     double rate_wide = g.layout == NT ? 1.05 : 0.93, rate_low = 0.75;
     double square = time(g, 64, 0.87, 1), wide = time(g, 96, rate_wide, rate_wide), low = time(g, 32, rate_low, rate_low);
     if (low < std::min(square, wide)) return launch_layout<Low>(stream, g);

@@ -2,26 +2,25 @@
 // with float or uint8 input, on the tensor cores (skinny_tensorop.cu) and on the CUDA cores
 // (skinny_simt.cu); this is what they share.
 //
-// What a GEMM waits for is what the kernel before it has just made, the batch; the weights
-// are old, and are prefetched while that kernel still runs (PDL). So the tile of a CTA is
-// low, 16 rows of the batch by 24 columns, 132 tiles for 64×784: little to wait for, the same
-// for each SM, and room for the next kernel's CTAs beside these. The k of a tile is split
-// among seven warps, as 784 is 7×112 (intra-CTA split-K), whose sums are added at the end, in
-// order:
+// A GEMM waits for the batch, which the kernel before it computes; the weights are not written
+// by that kernel, and are prefetched while it still runs (PDL). So the tile of a CTA is low,
+// 16 rows of the batch by 24 columns, 132 tiles for 64×784: a CTA waits for few bytes, each SM
+// has one CTA, and the next kernel's CTAs fit beside it. The k of a tile is split among seven
+// warps, as 784 is 7×112 (intra-CTA split-K); their sums are added at the end, in order:
 //
 //   k         0..15   16..31  ...  96..111 | 112..127  ...            a k-tile: 112 of k
 //   warp        0       1             6    |    0      1 ...
 //   lane's k  4t..4t+3 of its warp's 16, for lane = 4g + t
 //
-// A lane has its part of the batch in registers, of uint8 input as bytes. The weights come to
-// shared memory, up to seven k-tiles at once. Where the hardware can, TMA loads them, and a pair
-// of CTAs with the same columns loads each half of them for both, by multicast: half the
-// bytes, and a few instructions for hundreds.
+// A lane has its part of the batch in registers, uint8 input as bytes. The weights are loaded to
+// shared memory, up to seven k-tiles at once. Where the hardware can, TMA loads them: of a pair
+// of CTAs with the same columns each loads half for both, by multicast. That is half the bytes,
+// and a few instructions in place of hundreds.
 //
-// Each SM should have one CTA. The first layer comes behind the wgrads, whose CTAs end at
-// different times: if two of its CTAs went where there is room first, two of each following
-// layer would go there as well, and all take twice as long. So of the first layer, of uint8
-// input, there is room for one only.
+// Each SM should have one CTA. The first layer follows the wgrads, whose CTAs end at different
+// times: if two of its CTAs started on the first SM that is free, two of each following layer
+// would start there as well, and all layers take twice as long. So the first layer, that of
+// uint8 input, has OCCUPANCY 1.
 #ifndef SKINNY_CUH
 #define SKINNY_CUH
 
@@ -37,24 +36,24 @@ namespace skinny {
 constexpr int WARPS = 7, WARP_K = 16, K_TILE = WARP_K * WARPS, K_TILES = 7;
 constexpr int BM = 16, BN = 24;
 
-// Skinny is a GEMM. Math says which rows a lane has, multiplies them, and leaves PARTS of the
-// sums; its READ_AHEAD is how many k-tiles of the batch a lane reads before it needs them.
-// TMA: weights by TMA, and k is a multiple of WARP_K.
+// Skinny is a GEMM. Math says which rows a lane has, multiplies them, and stores PARTS partial sums of
+// the tile to shared memory; its READ_AHEAD is how many k-tiles of the batch a lane reads before it needs
+// them. TMA: it loads the weights, and k is a multiple of WARP_K.
 template <int LAYOUT, typename Math, bool U8, bool TMA>
 struct Skinny {
   static constexpr int ARCH = TMA ? 90 : 80, THREADS = 32 * WARPS, CTAS = 2, OCCUPANCY = int(U8), CLUSTER = TMA ? CTA_PAIR : 1;
   using Params = typename std::conditional<TMA, TmaGemm, Gemm>::type;
 
   static constexpr int READ_AHEAD = U8 ? K_TILES : Math::READ_AHEAD;
-  // A k-tile of weights. NN: lines of columns, k = 4q + e in line 28e + q, so that the
-  // lanes' banks differ. NT: lines of k.
+  // A k-tile of weights in shared memory. NN: a line for each k, k = 4q + e in line 28e + q, against bank
+  // conflicts. NT: a line for each column.
   static constexpr int SIZE = K_TILE * BN, SUMS = K_TILES * SIZE, BARRIERS = SUMS + WARPS * BM * BN;
   static constexpr int FLOATS = BARRIERS + 2 * K_TILES;
   static constexpr int WAITS = U8 ? K_TILES : 1;  // for each k-tile, or once for all
-  static constexpr int PAIRS = BM * BN / 2;       // of neighbours, that the threads finish, one each
+  static constexpr int PAIRS = BM * BN / 2;       // of neighbours in c: a thread finishes one
   static_assert(PAIRS <= THREADS, "one each");
 
-  static int64_t ctas(const Gemm &g) { return ceil_div(g.n, BN) * whole_pairs(ceil_div(g.m, BM)); }
+  static int64_t ctas(const Gemm &g) { return ceil_div<int64_t>(g.n, BN) * whole_pairs<BM>(g.m); }
 
   static int prepare(Params &out, const Gemm &g) {
     static_cast<Gemm &>(out) = g;
@@ -76,7 +75,7 @@ struct Skinny {
     __device__ void load(int k0) {
       if constexpr (TMA) {
         if (threadIdx.x) return;
-        int k_tiles = min(K_TILES, (g.k - k0 + K_TILE - 1) / K_TILE), half = cluster_ctarank();
+        int k_tiles = min(K_TILES, ceil_div(g.k - k0, K_TILE)), half = cluster_ctarank();
         if (WAITS == 1) mbarrier_arrive_expect_tx(barrier(0), k_tiles * SIZE * 4);
         for (int i = 0; i < k_tiles; i++) {
           if (WAITS > 1) mbarrier_arrive_expect_tx(barrier(i), SIZE * 4);
@@ -85,7 +84,7 @@ struct Skinny {
           else tma_load_multicast(to, g.map[0], n0, (k0 + i * K_TILE) / 4, 2 * half, barrier(i));
         }
       } else {
-        // A warp copies for itself, float4s, lanes side by side.
+        // A warp copies the weights that it multiplies, a float4 a lane.
         constexpr int LINE = (LAYOUT == NT ? WARP_K : BN) / 4;
         int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
         unsigned to = shared_address(shared);
@@ -96,9 +95,9 @@ struct Skinny {
 #pragma unroll
           for (int q = lane; q < WARP_K * BN / 4; q += 32) {
             int line = q / LINE, x = q % LINE * 4, n = n0 + (LAYOUT == NT ? line : x), k = LAYOUT == NT ? x : line;
-            int place = LAYOUT == NT ? line * K_TILE + WARP_K * warp + x : (line % 4 * (K_TILE / 4) + WARP_K / 4 * warp + line / 4) * BN + x;
+            int offset = LAYOUT == NT ? line * K_TILE + WARP_K * warp + x : (line % 4 * (K_TILE / 4) + WARP_K / 4 * warp + line / 4) * BN + x;
             const float *source = from + (LAYOUT == NT ? int64_t(n) * g.k + k : int64_t(k) * g.n + n);
-            if (k0 < g.k) cp_async<4>(to + 4 * place, source, n < g.n && k0 + k < g.k);
+            if (k0 < g.k) cp_async<4>(to + 4 * offset, source, n < g.n && k0 + k < g.k);
           }
           to += 4 * SIZE, k0 += K_TILE, from += LAYOUT == NT ? K_TILE : int64_t(K_TILE) * g.n;
           cp_async_commit_group();
@@ -121,25 +120,24 @@ struct Skinny {
   using Element = typename std::conditional<U8, uint8_t, float>::type;
   using Four = typename std::conditional<U8, unsigned, float4>::type;
 
-  // What a lane has of the batch.
+  // A lane's part of the batch: four k of each k-tile, of ROWS rows.
   struct Batch {
-    const Element *row[Math::ROWS];  // where its first four are
-    int k_tiles, left;               // of its warp; from its first four on
+    const Element *row[Math::ROWS];  // at its first four
+    int k_tiles, left;               // k-tiles of its warp; k left from its first four on
     Four fours[READ_AHEAD][Math::ROWS];
 
     __device__ Batch(const Gemm &g, int m0, int k0) {
       int k = k0 + threadIdx.x / 32 * WARP_K;
-      k_tiles = (g.k - k + K_TILE - 1) / K_TILE;
+      k_tiles = ceil_div(g.k - k, K_TILE);
       k += threadIdx.x % 4 * 4, left = g.k - k;
 #pragma unroll
       for (int h = 0; h < Math::ROWS; h++) {
-        int m = min(m0 + Math::row(h), g.m - 1);  // the sums of a row past the end go nowhere
+        int m = min(m0 + Math::row(h), g.m - 1);  // the sums of a row past the end are not stored
         row[h] = (const Element *)g.a + int64_t(U8 ? g.indices[m] : m) * g.k + k;
       }
     }
 
-    // read reads a k-tile's, of float input from L2: the L1 of this SM may hold what was
-    // there before.
+    // read reads its part of a k-tile; float input from L2, since this SM's L1 may hold old values.
     __device__ void read(int k_tile) {
 #pragma unroll
       for (int h = 0; h < Math::ROWS; h++) {
@@ -148,7 +146,7 @@ struct Skinny {
         bool valid = TMA ? k_tile < k_tiles : k_tile * K_TILE < left;
         if constexpr (U8) four = valid ? pixels(from) : 0;
         else if constexpr (!TMA) four = ld_float4(true, from, valid);
-        else if (valid) four = __ldcg((const float4 *)from);  // or it is not multiplied
+        else if (valid) four = __ldcg((const float4 *)from);  // else it is not multiplied
       }
     }
 
@@ -165,8 +163,8 @@ struct Skinny {
     }
   };
 
-  // multiply multiplies the k-tiles of shared memory: all of them in one piece, which the
-  // compiler may put in a better order, where there are registers for that.
+  // multiply multiplies the k-tiles in shared memory. IN_ONE_PIECE: without branches, so that the
+  // compiler can reorder them all, where there are registers for that.
   static __device__ void multiply(Math &math, Batch &batch, const Weights &weights) {
     auto one = [&](int i) {
       float a[Math::ROWS][4];
@@ -186,16 +184,16 @@ struct Skinny {
   }
 
   static __device__ void run(const Params &g, int cta, float *shared) {
-    int tiles_m = (g.m + BM * CTA_PAIR - 1) / (BM * CTA_PAIR) * CTA_PAIR, m0 = cta % tiles_m * BM, n0 = cta / tiles_m * BN;
-    if (!TMA && m0 >= g.m) return;  // one more, for the sake of pairs
+    int tiles_m = whole_pairs<BM>(g.m), m0 = cta % tiles_m * BM, n0 = cta / tiles_m * BN;
+    if (!TMA && m0 >= g.m) return;  // padding: grids are whole CTA pairs
 
-    // Of the tile a thread finishes two neighbours.
+    // A thread finishes two neighbours of the tile.
     int m = m0 + threadIdx.x / (BN / 2), n = n0 + threadIdx.x % (BN / 2) * 2;
     bool mine = threadIdx.x < PAIRS && m < g.m && n < g.n;
-    int64_t place = int64_t(m) * g.n + n;
+    int64_t offset = int64_t(m) * g.n + n;
     float2 old = {0, 0};
     auto read_old = [&] {
-      if (LAYOUT == NT && g.fused && mine) old = __ldcg((const float2 *)(g.y + place));
+      if (LAYOUT == NT && g.fused && mine) old = __ldcg((const float2 *)(g.y + offset));
     };
 
     Weights weights = {g, shared, n0};
@@ -224,10 +222,10 @@ struct Skinny {
       multiply(math, batch, weights);
     }
 
-    static_assert(Math::OVER ? Math::FLOATS <= SUMS : Math::FLOATS <= BARRIERS - SUMS, "room for the sums");
-    float *parts = shared + (Math::OVER ? 0 : SUMS);
-    if (Math::OVER) __syncthreads();  // all weights are read
-    math.template leave<LAYOUT>(parts);
+    static_assert(Math::FLOATS <= (Math::OVERWRITES ? SUMS : BARRIERS - SUMS), "the sums fit");
+    float *parts = shared + (Math::OVERWRITES ? 0 : SUMS);
+    if (Math::OVERWRITES) __syncthreads();  // all warps have read the weights
+    math.template store_shared<LAYOUT>(parts);
     __syncthreads();
     if (!mine) return;
     float2 sum = {0, 0};
@@ -236,7 +234,7 @@ struct Skinny {
       float2 v = Math::template pair<LAYOUT>(parts, i);
       sum.x += v.x, sum.y += v.y;
     }
-    *(float2 *)(g.c + place) = make_float2(epilogue<LAYOUT>(g, scaled<U8>(sum.x), old.x), epilogue<LAYOUT>(g, scaled<U8>(sum.y), old.y));
+    *(float2 *)(g.c + offset) = make_float2(epilogue<LAYOUT>(g, scaled<U8>(sum.x), old.x), epilogue<LAYOUT>(g, scaled<U8>(sum.y), old.y));
   }
 };
 

@@ -1,6 +1,6 @@
-// Tensor maps, which tell TMA where a matrix is and what its tiles are like. The driver
-// encodes them. A training step asks for the same ones again and again, since the
-// allocator hands out the same addresses: the last of them are kept.
+// Tensor maps, which tell TMA the address, shape and tile of an array. The driver encodes
+// them. Training steps ask for the same ones again, since the allocator hands out the same
+// addresses: they are cached.
 #include "tma.cuh"
 
 namespace gemm {
@@ -22,7 +22,7 @@ Encode encoder() {
 
 constexpr int MAX_RANK = 3;
 
-// A Key is all that a tensor map depends on.
+// A Key is everything that a tensor map depends on.
 struct Key {
   const float *array;
   int64_t format, rank, counts[MAX_RANK], strides[MAX_RANK], tiles[MAX_RANK];  // 0 past rank
@@ -35,24 +35,23 @@ uint64_t hash(const Key &key) {
   return h;
 }
 
-// The cache: a key has one place, and what is newer takes it.
-struct Place {
+// The cache is direct-mapped: of two keys with one entry the newer one stays.
+struct Entry {
   Key key;
   TensorMap map;
 };
-constexpr int PLACES = 1024;
+constexpr int ENTRIES = 1024;
 std::mutex lock;
-Place places[PLACES];
+Entry entries[ENTRIES];
 
 int encode(TensorMap &map, const Key &key) {
-  // The driver wants a context, which a thread may not have yet.
+  // The driver needs a context, which this thread may not have yet.
   static thread_local const int ready = done(cudaSetDevice(0));
   if (ready != cudaSuccess) return ready;
   cuuint64_t counts[MAX_RANK], strides[MAX_RANK];
   cuuint32_t tile[MAX_RANK], steps[MAX_RANK];
   for (int i = 0; i < key.rank; i++) counts[i] = key.counts[i], strides[i] = 4 * key.strides[i], tile[i] = key.tiles[i], steps[i] = 1;
-  // Where there is no swizzle, lines of shared memory are a few floats longer than a tile, which
-  // keeps lanes in different banks.
+  // PLAIN tiles need no swizzle: kernels pad their rows against bank conflicts.
   bool tf32 = key.format == int64_t(TileFormat::SWIZZLE_128B_TF32), swizzled = tf32 || key.format == int64_t(TileFormat::SWIZZLE_128B);
   CUresult code = encoder()(&map, tf32 ? CU_TENSOR_MAP_DATA_TYPE_TFLOAT32 : CU_TENSOR_MAP_DATA_TYPE_FLOAT32, key.rank,
                             const_cast<float *>(key.array), counts, strides + 1, tile, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
@@ -70,14 +69,14 @@ int encode(TensorMap &map, const float *array, const Dimension *d, int rank, Til
   Key key = {};
   key.array = array, key.format = int64_t(format), key.rank = rank;
   for (int i = 0; i < rank; i++) key.counts[i] = d[i].count, key.strides[i] = d[i].stride, key.tiles[i] = d[i].tile;
-  Place &place = places[hash(key) % PLACES];
+  Entry &entry = entries[hash(key) % ENTRIES];
   {
     std::lock_guard<std::mutex> held(lock);
-    if (memcmp(&place.key, &key, sizeof key) == 0) return map = place.map, cudaSuccess;
+    if (memcmp(&entry.key, &key, sizeof key) == 0) return map = entry.map, cudaSuccess;
   }
   if (int code = encode(map, key)) return code;
   std::lock_guard<std::mutex> held(lock);
-  place.key = key, place.map = map;
+  entry.key = key, entry.map = map;
   return cudaSuccess;
 }
 

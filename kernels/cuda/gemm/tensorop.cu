@@ -1,20 +1,20 @@
 // GEMM on the tensor cores (tensor op): tf32 and 3xtf32, every layout, of float input, on
-// compute capability 8 and later. One mainloop, and policies of it: the tile of a CTA, how
-// many warps share it, and how deep the pipeline is.
+// compute capability 8 and later. One mainloop, and policies for it: the tile of a CTA, how
+// many warps share it, and how many stages the pipeline has.
 //
 // A CTA makes a tile BM×BN of c. Its warps are SLICES groups of WM×WN. All threads copy
-// k-tiles of SLICES·BK to a pipeline of STAGES in shared memory, by cp.async; of each a
-// slice multiplies its own BK (intra-CTA split-K), and the slices are added once, at the end,
+// k-tiles of SLICES·BK to a pipeline of STAGES in shared memory, by cp.async. Of each k-tile a
+// slice multiplies its own BK (intra-CTA split-K); the slices' sums are added once, at the end,
 // in order. CTAs of a cluster may share a tile as well (cluster split-K).
 //
 //   stage      | slice 0 | slice 1 | slice 0 | slice 1 | ...      SLICES = 2
 //              |    BK   |    BK   |
 //              |      k-tile       |      k-tile       |
 //
-// A warp's tile is as large as its registers allow, for the reads of shared memory that this
-// saves; slices keep several warps on a CTA's tile. Fragments are read and split
-// eight k ahead of their multiplication, and nothing branches on the way, so that the two
-// overlap within a warp: there are only two on a quarter of an SM.
+// A warp's tile is as large as its registers allow, since that saves reads of shared memory;
+// slices then put more warps on a CTA's tile. Fragments are read and split eight k before they
+// are multiplied, without a branch between, so that both overlap within a warp: a scheduler has
+// only two warps to choose from.
 #include <type_traits>
 
 #include "epilogue.cuh"
@@ -32,24 +32,24 @@ struct Config {
   static constexpr int SLICE = 32 * WM * WN, THREADS = SLICE * SLICES;
   static constexpr int K_TILE = BK * SLICES, K8S = BK / 8;
   static constexpr int MI = BM / WM / 16, NI = BN / WN / 8;  // a warp's tiles of 16×8
-  static constexpr int LD = BN + 8, PART = BM * LD;          // a slice's sums, where the stages were
-  static_assert(MI * WM * 16 == BM && NI * WN * 8 == BN, "warps tile the tile");
-  static_assert(K8S % 2 == 0, "a k-tile begins with the same registers");
+  static constexpr int LD = BN + 8, PART = BM * LD;          // floats of a row, and of a slice's sums, which overwrite the stages
+  static_assert(MI * WM * 16 == BM && NI * WN * 8 == BN, "warps cover the tile");
+  static_assert(K8S % 2 == 0, "every k-tile begins with the same of two sets of registers");
 };
 
 // The policies. 3xtf32 needs twice the registers, for hi and lo and to promote sums.
 //
-// Square is for what fills the GPU: 1024×784 are 130 tiles of 80×80, or for 3xtf32 112 of 128×56.
+// Square is for shapes that fill the GPU: 1024×784 are 130 tiles of 80×80, or for 3xtf32 112 of 128×56.
 template <bool X3>
 using Square = typename std::conditional<X3, Config<128, 56, 16, 4, 1, 2, 4, 1>, Config<80, 80, 16, 1, 2, 4, 4, 1>>::type;
 // Low is for few rows by large weights, 64×2048 in 64 tiles, two CTAs each; for tf32 also
 // for 256×784 in 100.
 using Low = Config<64, 32, 16, 2, 1, 4, 6, 1>;
-// Narrow is for ten classes: there is little but k, of which each of 16 warps has its part.
+// Narrow is for ten classes: c is small, so 16 warps share k.
 using Narrow = Config<16, 16, 16, 1, 1, 16, 3, 1>;
 using NarrowWgrad = Config<16, 16, 32, 1, 1, 4, 4, 1>;
-// WgradWave is for a weight gradient of a small batch that is one wave: 784×784 are 130 tiles
-// for 132 SMs. WgradShort is for one that is more, WgradLong for a large batch.
+// WgradWave is for a wgrad of a small batch, of about one wave: 784×784 are 130 tiles for 132 SMs.
+// WgradShort is for one of more, WgradLong for a large batch.
 using WgradWave = Config<64, 80, 32, 4, 2, 1, 3, 1>;
 using WgradShort = Config<64, 128, 32, 2, 4, 1, 2, 2>;
 template <bool X3>
@@ -58,19 +58,19 @@ using WgradLong = typename std::conditional<X3, Config<64, 80, 32, 2, 2, 2, 3, 1
 // correct, and not fast.
 using Unaligned = Config<128, 56, 16, 4, 1, 2, 4, 1>;
 
-// A tile of an operand, X rows (of m or n) by BK, lies in shared memory as in global: K with k
-// contiguous, else the rows. A lane reads k = 2t and 2t+1 of row g, for lane = 4g + t: with
-// these strides from 32 different banks.
+// Tile is an operand's tile in shared memory, X rows (of m or n) by BK, in the order of global memory: K
+// with k contiguous, else with rows. Lane 4g + t reads k = 2t and 2t+1 of row g: with these strides from 32
+// different banks.
 template <bool K_, int X_, int BK_>
 struct Tile {
   static constexpr bool K = K_;
   static constexpr int X = X_, BK = BK_, STRIDE = K ? BK + 8 : X + 4, SIZE = K ? X * STRIDE : BK * STRIDE;
-  static_assert(K ? STRIDE % 16 == 8 : STRIDE % 8 == 4, "banks");
+  static_assert(K ? STRIDE % 16 == 8 : STRIDE % 8 == 4, "no bank conflicts");
 };
 
-// Where rows are contiguous a lane reads several at once, one of each of the n8 (or m8)
-// fragments that it needs; which row of the tile is which of a fragment is free. At once are
-// as many as possible, four, two or one: of five fragments four and one.
+// Rows says which row of the tile is row g of fragment o. Where rows are contiguous, a lane reads a row of
+// several n8 (or m8) fragments at once, so these rows are neighbours: of as many fragments as possible, four,
+// two or one. Of five fragments these are four and one:
 //
 //   N = 5, rows of the tile:  0 1 2 3   4 5 6 7  ...  28..31   32 .. 39
 //   fragment:                 0 1 2 3   0 1 2 3  ...  0 1 2 3   4 .. 4
@@ -81,31 +81,30 @@ struct Rows {
   static __device__ constexpr int row(int o, int i) { return o / at_once(o) * 8 * at_once(o) + i * at_once(o) + o % at_once(o); }
 };
 
-// Fragments is a lane's place in an operand's tile: its k of the warp's slice, and, where k
-// is contiguous, its row.
+// Fragments reads a lane's fragments of an operand's tile.
 template <typename T, int N>
 struct Fragments {
   using R = Rows<T::K, N>;
-  unsigned at;
+  unsigned first;  // address of the lane's first k in the first stage, and, where k is contiguous, of its row
   int g;
 
   __device__ Fragments(unsigned tile, int row, int k) : g(threadIdx.x % 32 / 4) {
     k += threadIdx.x % 4 * 2;
-    at = tile + 4 * (T::K ? (row + g) * T::STRIDE + k : k * T::STRIDE + row);
+    first = tile + 4 * (T::K ? (row + g) * T::STRIDE + k : k * T::STRIDE + row);
   }
 
-  // read reads two k of N fragments, of the given eight k.
+  // read reads two k of N fragments, from eight k, the k8-th of the slice.
   __device__ void read(float (&f)[N][2], unsigned stage, int k8) const {
     float v[4];
 #pragma unroll
     for (int o = 0; o < N; o += R::at_once(o)) {
       if constexpr (T::K) {
-        ld_shared<2>(v, at + stage + 4 * (8 * k8 + o * 8 * T::STRIDE));
+        ld_shared<2>(v, first + stage + 4 * (8 * k8 + o * 8 * T::STRIDE));
         f[o][0] = v[0], f[o][1] = v[1];
       } else {
 #pragma unroll
         for (int k = 0; k < 2; k++) {
-          unsigned from = at + stage + 4 * ((8 * k8 + k) * T::STRIDE + o * 8 + g * R::at_once(o));
+          unsigned from = first + stage + 4 * ((8 * k8 + k) * T::STRIDE + o * 8 + g * R::at_once(o));
           if (R::at_once(o) == 4) ld_shared<4>(v, from);
           else if (R::at_once(o) == 2) ld_shared<2>(v, from);
           else ld_shared<1>(v, from);
@@ -117,13 +116,13 @@ struct Fragments {
   }
 };
 
-// A Loader copies an operand's tiles, one after the other along k, by THREADS threads: each
-// EACH float4s, that many lines APART. ALIGNED: all rows are whole float4.
+// Loader copies an operand's k-tiles. A thread copies EACH float4s of a k-tile, from lines APART from each
+// other. ALIGNED: all rows are whole float4.
 template <typename T, int THREADS, bool ALIGNED>
 struct Loader {
   static constexpr int LINES = T::K ? T::X : T::BK, LINE = (T::K ? T::BK : T::X) / 4;
-  static constexpr int APART = THREADS / LINE, EACH = (LINES + APART - 1) / APART;
-  static_assert(APART > 0, "threads for a line");
+  static constexpr int APART = THREADS / LINE, EACH = ceil_div(LINES, APART);
+  static_assert(APART > 0, "the threads cover a line");
 
   const float *from;
   unsigned to;
@@ -137,7 +136,7 @@ struct Loader {
     to = tile + 4 * (line * T::STRIDE + column);
   }
 
-  // next copies a tile, of which k_left of k are valid, to a stage.
+  // next copies the next k-tile, of which k_left k are valid, to a stage.
   __device__ void next(unsigned stage, int k_left) {
     k_left -= T::K ? column : line;
     int lines_left = T::K ? x_left : k_left, columns_left = T::K ? k_left : x_left;
@@ -161,8 +160,8 @@ struct Stages {
   static constexpr int BYTES = ALL > PARTS ? ALL : PARTS, INBOX = 4 * C::BM * C::BN;
 };
 
-// Mainloop is a warp's sums of its slice, double-buffered: the registers of one eight k
-// are multiplied while those of the next are read and split.
+// Mainloop sums a warp's part of its slice. Registers are double-buffered: those of eight k are multiplied
+// while those of the next eight are read and split.
 template <int LAYOUT, bool X3, bool ALIGNED, typename C>
 struct Mainloop {
   using S = Stages<LAYOUT, C>;
@@ -170,7 +169,7 @@ struct Mainloop {
   using B = typename S::B;
   static constexpr int STAGE = S::STAGE;
 
-  int k_tiles, k_end, slice, wm, wn;  // k_end: from this CTA's first k on; wm, wn: the warp's place in the tile
+  int k_tiles, k_end, slice, wm, wn;  // k_end: of this CTA's k, from 0; wm, wn: the warp's first row and column in the tile
   Loader<A, C::THREADS, ALIGNED> load_a;
   Loader<B, C::THREADS, ALIGNED> load_b;
   Fragments<A, 2 * C::MI> read_a;
@@ -180,13 +179,13 @@ struct Mainloop {
   float sum[C::MI][C::NI][4] = {};
 
   __device__ Mainloop(const Gemm &g, int m0, int n0, int k0, int k1, unsigned stages)
-      : k_tiles((k1 - k0 + C::K_TILE - 1) / C::K_TILE), k_end(k1 - k0), slice(threadIdx.x / C::SLICE),
+      : k_tiles(ceil_div(k1 - k0, C::K_TILE)), k_end(k1 - k0), slice(threadIdx.x / C::SLICE),
         wm(threadIdx.x % C::SLICE / 32 / C::WN * (C::MI * 16)), wn(threadIdx.x / 32 % C::WN * (C::NI * 8)),
         load_a(g.a, g.aligned_a, A::K ? g.k : g.m, m0, g.m, k0, stages),
         load_b(g.b, g.aligned_b, B::K ? g.k : g.n, n0, g.n, k0, stages + 4 * A::SIZE), read_a(stages, wm, slice * C::BK),
         read_b(stages + 4 * A::SIZE, wn, slice * C::BK) {}
 
-  // load copies a k-tile to a stage. Past the end it copies zeros that nobody reads.
+  // load copies a k-tile to a stage. Past the last it copies zeros, which nobody reads.
   __device__ void load(int k_tile, unsigned stage, bool of_a, bool of_b) {
     if (of_a) load_a.next(stage, k_end - k_tile * C::K_TILE);
     if (of_b) load_b.next(stage, k_end - k_tile * C::K_TILE);
@@ -215,37 +214,37 @@ struct Mainloop {
     for (int j = 0; j < C::NI; j++) mma_sync(to[i][j], as[2 * i], as[2 * i + 1], bs[j]);
   }
 
-  __device__ static void arrived() {
+  // wait waits for the next k-tile.
+  __device__ static void wait() {
     cp_async_wait_group<C::STAGES - 2>();
     __syncthreads();  // this k-tile has landed for all, and the stage before it is free
   }
 
-  __device__ static void turn(unsigned &stage) { stage = stage == S::ALL - STAGE ? 0 : stage + STAGE; }
+  __device__ static void next_stage(unsigned &stage) { stage = stage == S::ALL - STAGE ? 0 : stage + STAGE; }
 
   __device__ void run() {
-    unsigned reads = 0, writes = S::ALL - STAGE;
-    arrived();
-    read(reads, 0);
+    unsigned read_stage = 0, write_stage = S::ALL - STAGE;
+    wait();
+    read(read_stage, 0);
     split(0);
 #pragma unroll 1
     for (int i = 0; i < k_tiles; i++) {
-      // The tensor cores cut sums off where float32 rounds. For 3xtf32 they add only the BK
-      // of a k-tile.
+      // For 3xtf32 sums are promoted after each k-tile: see Accumulators::promote in mma.cuh.
       float partial[C::MI][C::NI][4] = {};
       auto &to = X3 ? partial : sum;
 #pragma unroll
       for (int k8 = 0; k8 < C::K8S; k8++) {
         if (k8 == C::K8S - 1) {
-          turn(reads);
-          arrived();
+          next_stage(read_stage);
+          wait();
         }
-        read(reads, (k8 + 1) % C::K8S);
+        read(read_stage, (k8 + 1) % C::K8S);
 #pragma unroll
         for (int h = 0; h < (C::MI + 1) / 2; h++) multiply(to, k8 % 2, h);
-        if (k8 == 0) {  // this late fragments do not queue behind the copies
-          load(i + C::STAGES - 1, writes, true, true);
+        if (k8 == 0) {  // only now, so that the reads of fragments do not queue behind the copies
+          load(i + C::STAGES - 1, write_stage, true, true);
           cp_async_commit_group();
-          turn(writes);
+          next_stage(write_stage);
         }
         split((k8 + 1) % 2);
 #pragma unroll
@@ -262,9 +261,9 @@ struct Mainloop {
     }
   }
 
-  // leave writes a slice's sums to shared memory. A lane has columns 2t and 2t+1 of the n8
-  // fragments, of row g of the m8 ones: neighbours, where Rows says so.
-  __device__ void leave(float *shared) const {
+  // store_shared writes a slice's sums to shared memory. A lane has columns 2t and 2t+1 of the n8 fragments
+  // and row g of the m8 ones; columns of several fragments are neighbours where Rows says so.
+  __device__ void store_shared(float *shared) const {
     using RowsA = Rows<A::K, 2 * C::MI>;
     using RowsB = Rows<B::K, C::NI>;
     int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
@@ -290,12 +289,12 @@ template <int LAYOUT, bool X3, bool ALIGNED, typename C>
 __device__ void run(const Gemm &g, float *shared) {
   using M = Mainloop<LAYOUT, X3, ALIGNED, C>;
   SplitK cluster;
-  int tiles_n = (g.n + C::BN - 1) / C::BN, tile = blockIdx.x / cluster.ranks;
+  int tiles_n = ceil_div(g.n, C::BN), tile = blockIdx.x / cluster.ranks;
   int m0 = tile / tiles_n * C::BM, n0 = tile % tiles_n * C::BN;
   int k0 = min(g.k, cluster.rank * g.k_cta), k1 = min(g.k, k0 + g.k_cta);
 
   M mainloop(g, m0, n0, k0, k1, shared_address(shared));
-  // What a small epilogue needs comes with the first stages.
+  // A small epilogue has registers to read y or c with the first stages.
   TileEpilogue<LAYOUT, C::BM, C::BN, C::LD, C::PART, C::SLICES, C::THREADS> epilogue(g, m0, n0, cluster.rank, cluster.ranks);
   constexpr bool SMALL = decltype(epilogue)::PER_THREAD <= 6;
   for (int i = 0; i < C::STAGES - 1; i++) mainloop.load(i, i * M::STAGE, g.prefetch_a, g.prefetch_b);
@@ -312,7 +311,7 @@ __device__ void run(const Gemm &g, float *shared) {
 
   cp_async_wait_group<0>();
   __syncthreads();
-  mainloop.leave(shared);
+  mainloop.store_shared(shared);
   __syncthreads();
   epilogue.write(shared, (float4 *)((char *)shared + Stages<LAYOUT, C>::BYTES));
 }
@@ -323,23 +322,23 @@ __global__ void __launch_bounds__(C::THREADS, C::CTAS) tensorop_gemm(const Gemm 
   if constexpr (compiled(80)) run<LAYOUT, X3, ALIGNED, C>(g, shared);
 }
 
-// most: at most so many CTAs in a cluster share a tile.
+// launch_config launches a policy, with split-K by at most max_ranks CTAs.
 template <int LAYOUT, bool X3, bool ALIGNED, typename C>
-int launch_config(uintptr_t stream, Gemm g, int most) {
+int launch_config(uintptr_t stream, Gemm g, int max_ranks) {
   using S = Stages<LAYOUT, C>;
-  if (ALIGNED && S::BYTES > device().shared) return tensorop_unaligned(stream, g);  // which takes the least
+  if (ALIGNED && S::BYTES > device().shared) return tensorop_unaligned(stream, g);  // which needs the least
   auto kernel = tensorop_gemm<LAYOUT, X3, ALIGNED, C>;
   static const int allowed = opt_in_shared(kernel, device().shared);
   if (allowed != cudaSuccess) return allowed;
 
   int64_t all = tiles(g, C::BM, C::BN);
   if (all > INT32_MAX) return cudaErrorInvalidValue;
-  int ranks = S::BYTES + S::INBOX <= device().shared ? split_k(g, all, most) : 1;
-  g.k_cta = int(ceil_div(ceil_div(g.k, ranks), 8) * 8);
+  int ranks = S::BYTES + S::INBOX <= device().shared ? split_k(g, all, max_ranks) : 1;
+  g.k_cta = ceil_div(ceil_div(g.k, ranks), 8) * 8;
 
-  // CTAs that came early to a busy device would share the SMs that they find free, two and
-  // three on one, and leave others idle later: while one wave holds all CTAs, each asks
-  // for more than half of an SM's shared memory.
+  // With PDL, CTAs that start while the kernel before still runs would share the SMs that are free, two
+  // or three on one, and leave others idle later. So where all CTAs are one wave, each asks for more than
+  // half of an SM's shared memory.
   size_t bytes = S::BYTES + (ranks > 1 ? S::INBOX : 0);
   if (all * ranks <= device().sms && all * ranks * 2 > device().sms) bytes = std::max(bytes, size_t(device().shared) / 2 + 1024);
   return launch(stream, {unsigned(all * ranks), C::THREADS, bytes, unsigned(ranks)}, kernel, g);
@@ -350,9 +349,9 @@ constexpr bool ALIGNED = true;
 }  // namespace
 
 // TENSOROP launches a policy in the precision of g.
-#define TENSOROP(LAYOUT, ALIGNED, MOST, CONFIG_TF32, CONFIG_3XTF32)                                              \
-  (g.precision == KERNELS_TF32X3 ? launch_config<LAYOUT, true, ALIGNED, CONFIG_3XTF32>(stream, g, MOST)          \
-                                 : launch_config<LAYOUT, false, ALIGNED, CONFIG_TF32>(stream, g, MOST))
+#define TENSOROP(LAYOUT, ALIGNED, MAX_RANKS, CONFIG_TF32, CONFIG_3XTF32)                                         \
+  (g.precision == KERNELS_TF32X3 ? launch_config<LAYOUT, true, ALIGNED, CONFIG_3XTF32>(stream, g, MAX_RANKS)     \
+                                 : launch_config<LAYOUT, false, ALIGNED, CONFIG_TF32>(stream, g, MAX_RANKS))
 
 int tensorop_unaligned(uintptr_t stream, const Gemm &g) {
   switch (g.layout) {
@@ -375,6 +374,8 @@ int tensorop_low(uintptr_t stream, const Gemm &g) {
 int tensorop_square(uintptr_t stream, const Gemm &g) {
   return g.layout == NN ? TENSOROP(NN, ALIGNED, 4, Square<false>, Square<true>) : TENSOROP(NT, ALIGNED, 4, Square<false>, Square<true>);
 }
+
+bool tensorop_wgrad_wave_fits(const Gemm &g) { return int64_t(g.m) * g.n <= int64_t(WgradWave::BM * WgradWave::BN) * device().sms; }
 
 int tensorop_wgrad_wave(uintptr_t stream, const Gemm &g) { return TENSOROP(TN, ALIGNED, 1, WgradWave, WgradWave); }
 

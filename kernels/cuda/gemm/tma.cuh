@@ -1,7 +1,7 @@
-// The tensor memory accelerator, TMA: the copy engine of an SM, which one thread tells to
-// load a tile and which may multicast it to both CTAs of a pair; and mbarriers, which
-// count what has come. It takes a toolkit from CUDA 12.1 on and compute capability 9: of
-// 10 nothing was measured, and 12 does not multicast.
+// The tensor memory accelerator, TMA: the copy engine of an SM. One thread has it load a tile,
+// which it can multicast to both CTAs of a pair; mbarriers count the bytes that have been
+// loaded. It takes CUDA 12.1 or newer and compute capability 9: on 10 nothing was measured,
+// and 12 has no multicast.
 //
 //   host                       one thread of a CTA                      every thread
 //   encode: address, shape  →  mbarrier_init
@@ -28,15 +28,15 @@ using TensorMap = CUtensorMap;
 struct TensorMap {};
 #endif
 
-// TmaGemm is for tiles of a, b and c (or y) that TMA copies.
+// TmaGemm is a GEMM with the tensor maps of operands whose tiles TMA copies.
 struct TmaGemm : Gemm {
   TensorMap map[3];
 };
 
 bool tma_possible();
 
-// A dimension of an array: how many there are, how many floats apart (of the first: 1),
-// and how many a tile has.
+// A dimension of an array: its length, its stride in floats (of the first: 1), and the length of
+// a tile.
 struct Dimension {
   int64_t count, stride;
   int tile;
@@ -46,8 +46,8 @@ struct Dimension {
 // wants it; or so and rounded to tf32, to nearest even (CU_TENSOR_MAP_DATA_TYPE_TFLOAT32).
 enum class TileFormat { PLAIN, SWIZZLE_128B, SWIZZLE_128B_TF32 };
 
-// encode makes a tensor map of an array whose rows begin on 16-byte boundaries. It keeps
-// the last ones that it made (see tensormap.cu).
+// encode makes the tensor map of an array whose rows begin on 16-byte boundaries. It caches
+// tensor maps (see tensormap.cu).
 int encode(TensorMap &map, const float *array, const Dimension *dimensions, int rank, TileFormat format);
 
 template <int RANK>
@@ -55,8 +55,8 @@ int encode(TensorMap &map, const float *array, const Dimension (&d)[RANK], TileF
   return encode(map, array, d, RANK, format);
 }
 
-// An mbarrier, in shared memory. Its phase ends when all threads that it waits for have
-// arrived and all bytes have come that they said to expect; then the next one begins.
+// An mbarrier, in shared memory. A phase ends when the threads that it was initialized for have
+// arrived and all bytes are loaded that they expect; then the next phase begins.
 using Mbarrier = unsigned long long;
 
 #if HAVE_TMA && __CUDA_ARCH__ >= 900
@@ -75,7 +75,8 @@ __device__ inline void mbarrier_arrive_expect_tx(Mbarrier *b, int bytes) {
 
 __device__ inline void mbarrier_arrive(Mbarrier *b) { asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(address(b)) : "memory"); }
 
-// mbarrier_wait waits for the end of the phase-th phase, from 0 on.
+// mbarrier_wait waits until phase number phase (from 0) has ended; phase -1 counts as ended.
+// Only its parity counts, so that 1 stands for -1 until phase 0 has ended.
 __device__ inline void mbarrier_wait(Mbarrier *b, int phase) {
   asm volatile(
       "{\n.reg .pred done;\nagain:\n"
@@ -84,14 +85,15 @@ __device__ inline void mbarrier_wait(Mbarrier *b, int phase) {
       : "memory");
 }
 
-// tma_load loads the tile from x, y, z on. What lies outside of the array is zeros.
+// tma_load loads the tile whose first element is (x, y), x along the contiguous dimension.
+// Elements outside the array arrive as zeros.
 __device__ inline void tma_load(float *to, const TensorMap &map, int x, int y, Mbarrier *b) {
   asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];" ::"r"(address(to)),
                "l"(&map), "r"(x), "r"(y), "r"(address(b))
                : "memory");
 }
 
-// tma_load_multicast loads it for both CTAs of a pair, to the same place in each.
+// tma_load_multicast loads a tile for both CTAs of a pair, to the same offset in each.
 __device__ inline void tma_load_multicast(float *to, const TensorMap &map, int x, int y, Mbarrier *b) {
   asm volatile(
       "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {%2, %3}], [%4], %5;" ::"r"(
@@ -108,18 +110,18 @@ __device__ inline void tma_load_multicast(float *to, const TensorMap &map, int x
       : "memory");
 }
 
-// fence_proxy_async lets TMA see what this thread wrote to shared memory, once threads
-// have met.
+// fence_proxy_async makes this thread's writes to shared memory visible to TMA and wgmma. A
+// barrier must follow before another thread starts the copy.
 __device__ inline void fence_proxy_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
-// tma_reduce_add is called by one thread and adds a tile in shared memory to what is in the
-// array. bulk_commit_wait waits until that was read.
+// tma_reduce_add is called by one thread and adds a tile in shared memory to the array.
 __device__ inline void tma_reduce_add(const TensorMap &map, int x, int y, const float *from) {
   asm volatile("cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.tile.bulk_group [%0, {%1, %2}], [%3];" ::"l"(&map), "r"(x), "r"(y),
                "r"(address(from))
                : "memory");
 }
 
+// bulk_commit_wait waits until TMA has read shared memory; the addition may still be under way.
 __device__ inline void bulk_commit_wait() { asm volatile("cp.async.bulk.commit_group;\ncp.async.bulk.wait_group.read 0;" ::: "memory"); }
 
 #else
@@ -139,22 +141,22 @@ __device__ inline void bulk_commit_wait() {}
 
 #endif
 
-// mbarriers_ready lets all threads of a pair go on when one of each CTA, thread 0, has made
-// the mbarriers, and so before either loads a tile for both.
+// mbarriers_ready waits until thread 0 of each CTA of a pair has initialized its mbarriers: only
+// then may either CTA load a tile for both.
 __device__ inline void mbarriers_ready() {
   if (threadIdx.x == 0) fence_mbarrier_init();
   __syncwarp();
   barrier_cluster_relaxed();
 }
 
-// mbarriers_start makes mbarriers that wait for one thread each.
+// mbarriers_start initializes mbarriers, at each of which one thread arrives.
 __device__ inline void mbarriers_start(Mbarrier *b, int count) {
   if (threadIdx.x == 0)
     for (int i = 0; i < count; i++) mbarrier_init(b + i, 1);
   mbarriers_ready();
 }
 
-// tma_add_tile is called by a warp and adds its tile to what is in the array.
+// tma_add_tile is called by a warp and adds its tile in shared memory to the array.
 __device__ inline void tma_add_tile(const TensorMap &map, int x, int y, const float *from) {
   if (threadIdx.x % 32) return;
   tma_reduce_add(map, x, y, from);

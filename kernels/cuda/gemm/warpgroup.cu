@@ -1,25 +1,27 @@
-// GEMM of large shapes by warpgroup MMA, in tf32 and 3xtf32, on compute capability 9.0. wgmma wants a
-// b with k contiguous in memory, and an a in any order if it comes in registers. So a layout is
+// GEMM of large shapes by warpgroup MMA, in tf32 and 3xtf32, on compute capability 9.0. wgmma takes b
+// from shared memory with k contiguous, and a from registers, which may be loaded from any order. So the
+// layouts are made of these operands:
 //
 //   out[m,n] = Σ a·b over k    a            b                 out
 //   NN  yᵀ  = wᵀ·xᵀ            w[k,m]       x[n,k]            y[n,m]
 //   NT  dxᵀ = w·dyᵀ            w[m,k]       dy[n,k]           dx[n,m], and dxᵀ[m,n] at t
 //   TN  dw  = xᵀ·dy            x[k,m]       dyᵀ[n,k], at t    w[m,n]
 //
-// and the only transpose that a step needs is dyᵀ, which the dgrad that makes dy has in registers.
+// The only transpose that a training step needs is dyᵀ, which the dgrad that makes dy stores from registers.
 //
-// A CTA makes tiles of 128×N one after the other. k-tiles of 32 pass through a pipeline in shared
-// memory:
+// A CTA makes tiles of 128×N one after the other. k-tiles of 32 pass through a pipeline in shared memory,
+// whose stages each have three mbarriers:
 //
-//   producer, a thread         wait empty → TMA: a, b → ...                   full: all bytes have come
-//   splitters, for 3xtf32                   wait full → lo of b → ...         split: and lo is there
-//   consumers, 2 warpgroups                 wait → a to registers → wgmma …   empty: all have read it
+//   threads                                                                   mbarrier: its phase ends when
+//   producer, one thread       wait empty → TMA: a, b → ...                   full: all bytes are loaded
+//   LO_WARPS, for 3xtf32       wait full → write lo of b → ...                lo_full: lo is written
+//   consumers, 2 warpgroups    wait full, lo_full → a to registers → wgmma …  empty: all warps have read it
 //
-// For tf32 TMA rounds what it copies to the nearest, ties to even. For 3xtf32 hi is what the tensor cores
-// take of a float, and lo the rest: that of b is written beside it, that of a made in registers.
+// For tf32 TMA rounds what it loads, to nearest even. For 3xtf32 hi is the float as the tensor cores
+// truncate it, and lo the rest: that of b is written to shared memory, that of a computed in registers.
 //
-// N is 256 for the fewest bytes; 128 for less quantization; and for few tiles 128 or 64, and a pair of
-// CTAs shares one: each has half of k, and adds the sums of both for half the columns, in order.
+// N = 256 loads the fewest bytes; N = 128 has less wave quantization. For few tiles N is 128 or 64 in cluster
+// split-K: a pair of CTAs shares a tile, each sums half of k and finishes half of the columns.
 #include "warpgroup.cuh"
 
 namespace gemm {
@@ -28,22 +30,22 @@ namespace gemm {
 
 namespace {
 
-template <int LAYOUT, bool X3, int N, int SPLIT>
-__global__ void __launch_bounds__(Policy<LAYOUT, X3, N, SPLIT>::THREADS, 1) warpgroup_gemm(const CONSTANT Group<TmaGemm> group, int tiles) {
+template <int LAYOUT, bool X3, int N, int SPLIT_K>
+__global__ void __launch_bounds__(Policy<LAYOUT, X3, N, SPLIT_K>::THREADS, 1) warpgroup_gemm(const CONSTANT Group<TmaGemm> group, int tiles) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-  using P = Policy<LAYOUT, X3, N, SPLIT>;
+  using P = Policy<LAYOUT, X3, N, SPLIT_K>;
   extern __shared__ __align__(1024) char shared[];
   Pipeline<P> pipeline(shared + (-address(shared) & 1023));
   pipeline.start();
   pdl_wait();
-  int first = blockIdx.x / SPLIT, step = gridDim.x / SPLIT;
+  int first = blockIdx.x / SPLIT_K, step = gridDim.x / SPLIT_K;
   if (threadIdx.x < WARPGROUP) {
-    setmaxnreg_dec<40>();
+    setmaxnreg_dec<40>();  // registers: 128·40 + 256·232 = 64 512 of an SM's 65 536
     for (int tile = first; tile < tiles; tile += step) {
       if (threadIdx.x == 0) pipeline.load(group, tile);
-      if (X3 && threadIdx.x >= 32) split_b(pipeline, Tile<P>(group, tile).k_tiles());
+      if (X3 && threadIdx.x >= 32) write_lo_b(pipeline, Tile<P>(group, tile).k_tiles());
     }
-    if (SPLIT > 1) {
+    if (SPLIT_K > 1) {
       __syncwarp();
       barrier_cluster_arrive();
       barrier_cluster_wait();
@@ -54,63 +56,64 @@ __global__ void __launch_bounds__(Policy<LAYOUT, X3, N, SPLIT>::THREADS, 1) warp
     for (int i = first; i < tiles; i += step) {
       Tile<P> tile(group, i);
       consumer.multiply(pipeline, tile.k_tiles());
-      if constexpr (SPLIT > 1) {
-        bar_sync(1, WARPS * 32);
-        consumer.share((float *)pipeline.stages);
+      if constexpr (SPLIT_K > 1) {
+        bar_sync(1, WARPS * 32);  // all consumers have read the stages, which the sums overwrite
+        consumer.reduce_split_k((float *)pipeline.stages);
       }
       consumer.store(group.gemms[tile.gemm], tile.m0, tile.n0);
     }
   }
-  if (SPLIT > 1) {  // until the others have read this CTA's sums
+  if (SPLIT_K > 1) {  // the other CTAs may still read this one's sums
     barrier_cluster_arrive();
     barrier_cluster_wait();
   }
 #else
-  __trap();  // code for sm_90a is what a GPU that dispatch.cu launches this on takes
+  __trap();  // never runs: compute capability 9.0 loads the sm_90a code
 #endif
 }
 
-// launch_policy makes GEMMs of one layout, at most as many as a group has.
-template <int LAYOUT, bool X3, int N, int SPLIT>
+// launch_policy launches GEMMs of one layout, at most Group::MAX.
+template <int LAYOUT, bool X3, int N, int SPLIT_K>
 int launch_policy(uintptr_t stream, const Gemm *g, int count) {
-  using P = Policy<LAYOUT, X3, N, SPLIT>;
-  auto kernel = warpgroup_gemm<LAYOUT, X3, N, SPLIT>;
+  using P = Policy<LAYOUT, X3, N, SPLIT_K>;
+  auto kernel = warpgroup_gemm<LAYOUT, X3, N, SPLIT_K>;
   static const int allowed = opt_in_shared(kernel, P::BYTES);
   if (allowed != cudaSuccess) return allowed;
   Group<TmaGemm> group = {};
   int64_t all = 0;
   for (int i = 0; i < count; i++) {
     if (int code = P::prepare(group.gemms[i], g[i])) return code;
-    all += tiles(g[i], N), group.ends[i] = int(all);
+    all += warpgroup_tiles(g[i], N), group.ends[i] = int(all);
   }
   if (all > INT32_MAX) return cudaErrorInvalidValue;
-  unsigned ctas = SPLIT > 1 ? unsigned(all) * SPLIT : unsigned(std::min(all, int64_t(device().sms)));
-  return launch(stream, {ctas, P::THREADS, size_t(P::BYTES), SPLIT}, kernel, group, int(all));
+  unsigned ctas = SPLIT_K > 1 ? unsigned(all) * SPLIT_K : unsigned(std::min(all, int64_t(device().sms)));
+  return launch(stream, {ctas, P::THREADS, size_t(P::BYTES), SPLIT_K}, kernel, group, int(all));
 }
 
-// launch_layout chooses the policy that takes the least time, by what was measured: of a k-tile, and of
-// a tile's start and end, in waves over the SMs. 3xtf32 has no registers for 256 columns. A CTA makes
-// only one shared tile, so those are for one wave.
+// launch_layout chooses the policy with the least estimated time: waves × (k-tiles × ns of a k-tile + ns of
+// a tile's start and end), measured on an H200 in tf32; a k-tile of 3xtf32 takes three times as long, and
+// its N is at most 128, for want of registers. In split-K a CTA makes one tile only, so all must be one wave.
 template <int LAYOUT, bool X3>
 int launch_layout(uintptr_t stream, const Gemm *g, int count) {
   int64_t k_tiles = ceil_div(g->k, 32), sms = device().sms;
-  auto ns = [&](int n, int split, int k_tile, int tile) {
-    int64_t all = 0;
-    for (int i = 0; i < count; i++) all += tiles(g[i], n) * split;
-    return split > 1 && all > sms ? INT64_MAX : ceil_div(all, sms) * (ceil_div(k_tiles, split) * k_tile * (X3 ? 3 : 1) + tile);
+  auto ns = [&](int n, int split_k, int k_tile, int start_and_end) {
+    int64_t ctas = 0;
+    for (int i = 0; i < count; i++) ctas += warpgroup_tiles(g[i], n) * split_k;
+    if (split_k > 1 && ctas > sms) return INT64_MAX;
+    return ceil_div(ctas, sms) * (ceil_div(k_tiles, split_k) * k_tile * (X3 ? 3 : 1) + start_and_end);
   };
-  int64_t whole = ns(128, 1, 370, 4000), best = whole;
+  int64_t n128 = ns(128, 1, 370, 4000), best = n128;
   if constexpr (!X3) {
-    int64_t wide = ns(256, 1, 650, 6000);
-    if (wide <= whole) best = wide;
+    int64_t n256 = ns(256, 1, 650, 6000);
+    if (n256 <= n128) best = n256;
   }
   if constexpr (LAYOUT != TN) {
-    int64_t pairs = ns(128, 2, 370, 6000), small = ns(64, 2, 250, 5000);
-    if (small < std::min(best, pairs)) return launch_policy<LAYOUT, X3, 64, 2>(stream, g, count);
-    if (pairs < best) return launch_policy<LAYOUT, X3, 128, 2>(stream, g, count);
+    int64_t n128_pair = ns(128, 2, 370, 6000), n64_pair = ns(64, 2, 250, 5000);
+    if (n64_pair < std::min(best, n128_pair)) return launch_policy<LAYOUT, X3, 64, 2>(stream, g, count);
+    if (n128_pair < best) return launch_policy<LAYOUT, X3, 128, 2>(stream, g, count);
   }
   if constexpr (!X3)
-    if (best < whole) return launch_policy<LAYOUT, X3, 256, 1>(stream, g, count);
+    if (best < n128) return launch_policy<LAYOUT, X3, 256, 1>(stream, g, count);
   return launch_policy<LAYOUT, X3, 128, 1>(stream, g, count);
 }
 
@@ -126,13 +129,13 @@ bool warpgroup_possible() { return tma_possible() && device().capability == 90; 
 int warpgroup(uintptr_t stream, const Gemm &g) { return g.layout == NN ? launch_precision<NN>(stream, &g, 1) : launch_precision<NT>(stream, &g, 1); }
 
 int warpgroup_wgrad(uintptr_t stream, const Gemm *g, int count) {
-  constexpr int MOST = Group<TmaGemm>::MOST;
-  for (int i = 0; i < count; i += MOST)
-    if (int code = launch_precision<TN>(stream, g + i, std::min(count - i, MOST))) return code;
+  constexpr int MAX = Group<TmaGemm>::MAX;
+  for (int i = 0; i < count; i += MAX)
+    if (int code = launch_precision<TN>(stream, g + i, std::min(count - i, MAX))) return code;
   return cudaSuccess;
 }
 
-int64_t warpgroup_wgrad_tiles(const Gemm &g) { return tiles(g, 128); }
+int64_t warpgroup_wgrad_tiles(const Gemm &g) { return warpgroup_tiles(g, 128); }
 
 #else
 

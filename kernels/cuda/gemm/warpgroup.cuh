@@ -8,10 +8,12 @@
 
 namespace gemm {
 
-// Threads of a warpgroup; warpgroups that multiply, and their warps; warps of the first one that split b.
-constexpr int WARPGROUP = 128, CONSUMERS = 2, WARPS = 4 * CONSUMERS, SPLITTERS = 3;
+constexpr int WARPGROUP = 128;                       // threads of a warpgroup
+constexpr int CONSUMERS = 2, WARPS = 4 * CONSUMERS;  // warpgroups that multiply, and their warps
+constexpr int LO_WARPS = 3;                          // warps of the producer's warpgroup that write the lo of b
 
-// Extents are those of out[m,n].
+// Extents are those of out[m,n]. In NN and NT out is cᵀ, since wgmma's b must have k contiguous: its m is
+// the GEMM's n.
 struct Extents {
   int m, n, k;
   __host__ __device__ Extents(const Gemm &g) : m(g.layout == TN ? g.m : g.n), n(g.layout == TN ? g.n : g.m), k(g.k) {}
@@ -19,21 +21,23 @@ struct Extents {
 
 constexpr int TILE_M = 64 * CONSUMERS;
 
-// tiles is how many of TILE_M×n there are.
-inline int64_t tiles(const Gemm &g, int n) { return ceil_div(Extents(g).m, TILE_M) * ceil_div(Extents(g).n, n); }
+// warpgroup_tiles is how many tiles of TILE_M×n there are.
+inline int64_t warpgroup_tiles(const Gemm &g, int n) { return ceil_div<int64_t>(Extents(g).m, TILE_M) * ceil_div(Extents(g).n, n); }
 
-// A Policy: X3 is 3xtf32, N the columns of a tile, SPLIT how many CTAs share one.
-template <int LAYOUT, bool X3_, int N_, int SPLIT_>
+// A Policy: X3 is 3xtf32, N the columns of a tile, SPLIT_K how many CTAs share its k.
+template <int LAYOUT, bool X3_, int N_, int SPLIT_K_>
 struct Policy {
   static constexpr bool X3 = X3_;
-  static constexpr int M = TILE_M, N = N_, K = 32, SPLIT = SPLIT_, THREADS = WARPGROUP * (1 + CONSUMERS);
-  // Bytes of a k-tile's a and b, of a stage, with b's lo, and of all: 1024 more align them.
+  static constexpr int M = TILE_M, N = N_, K = 32, SPLIT_K = SPLIT_K_, THREADS = WARPGROUP * (1 + CONSUMERS);
+  // Bytes: of a k-tile's a and b; of both; of a stage, which has the lo of b as well; of the CTA, with 1024
+  // to align the first stage.
   static constexpr int A = 4 * M * K, B = 4 * N * K, LOADED = A + B, STAGE = LOADED + (X3 ? B : 0), STAGES = (192 << 10) / STAGE;
   static constexpr int BARRIERS = STAGES * STAGE, BYTES = 1024 + BARRIERS + 3 * STAGES * int(sizeof(Mbarrier));
   static constexpr bool A_K = LAYOUT == NT;  // k is contiguous in a
-  static constexpr int SLAB = 32;            // else a comes in slabs of so many m, as wide as the swizzle
-  static constexpr int BLOCK = 16;           // tiles follow each other in blocks so many tiles high, for L2
-  static_assert(SPLIT == 1 || 4 * M * N <= BARRIERS, "the sums fit where the stages were");
+  static constexpr int SLAB = 32;            // else TMA loads a in slabs of 32 m: 128 bytes, as wide as the swizzle
+  // Tiles are walked in strips 16 tiles high, whose a and b stay in L2 (threadblock rasterization).
+  static constexpr int RASTER_M = 16;
+  static_assert(SPLIT_K == 1 || 4 * M * N <= BARRIERS, "the sums fit in the stages, which they overwrite");
 
   static int prepare(TmaGemm &out, const Gemm &g) {
     static_cast<Gemm &>(out) = g;
@@ -48,7 +52,7 @@ struct Policy {
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
-// Tile is the index-th of a group: which GEMM's, where, and this CTA's k-tiles of it.
+// Tile is a group's tile number index: which GEMM's, its first row and column, and this CTA's k-tiles of it.
 template <typename P>
 struct Tile {
   int gemm = 0, m0, n0, k_first, k_end;
@@ -57,29 +61,29 @@ struct Tile {
     while (index >= group.ends[gemm]) gemm++;
     if (gemm > 0) index -= group.ends[gemm - 1];
     Extents e(group.gemms[gemm]);
-    int high = (e.m + P::M - 1) / P::M, wide = (e.n + P::N - 1) / P::N, k_tiles = (e.k + P::K - 1) / P::K;
-    int first = index / (P::BLOCK * wide) * P::BLOCK, rows = min(high - first, P::BLOCK), in = index % (P::BLOCK * wide);
-    m0 = (first + in % rows) * P::M, n0 = in / rows * P::N;
-    int rank = P::SPLIT > 1 ? cluster_ctarank() : 0;
-    k_first = k_tiles * rank / P::SPLIT, k_end = k_tiles * (rank + 1) / P::SPLIT;
+    int tiles_m = ceil_div(e.m, P::M), tiles_n = ceil_div(e.n, P::N), k_tiles = ceil_div(e.k, P::K);
+    int strip = index / (P::RASTER_M * tiles_n) * P::RASTER_M, rows = min(tiles_m - strip, P::RASTER_M), i = index % (P::RASTER_M * tiles_n);
+    m0 = (strip + i % rows) * P::M, n0 = i / rows * P::N;
+    int rank = P::SPLIT_K > 1 ? cluster_ctarank() : 0;
+    k_first = k_tiles * rank / P::SPLIT_K, k_end = k_tiles * (rank + 1) / P::SPLIT_K;
   }
 
   __device__ int k_tiles() const { return k_end - k_first; }
 };
 
-// Pipeline is the stages and which of them is next, for the producer or for a consumer.
+// Pipeline is the stages, their mbarriers, and which stage this thread is at.
 template <typename P>
 struct Pipeline {
   char *stages;
-  Mbarrier *full, *split, *empty;
+  Mbarrier *full, *lo_full, *empty;
   int stage = 0, phase = 0;
 
   __device__ explicit Pipeline(char *shared)
-      : stages(shared), full((Mbarrier *)(shared + P::BARRIERS)), split(full + P::STAGES), empty(split + P::STAGES) {}
+      : stages(shared), full((Mbarrier *)(shared + P::BARRIERS)), lo_full(full + P::STAGES), empty(lo_full + P::STAGES) {}
 
   __device__ void start() {
     if (threadIdx.x == 0) {
-      for (int i = 0; i < P::STAGES; i++) mbarrier_init(full + i, 1), mbarrier_init(split + i, SPLITTERS), mbarrier_init(empty + i, WARPS);
+      for (int i = 0; i < P::STAGES; i++) mbarrier_init(full + i, 1), mbarrier_init(lo_full + i, LO_WARPS), mbarrier_init(empty + i, WARPS);
       fence_mbarrier_init();
     }
     __syncthreads();
@@ -89,17 +93,18 @@ struct Pipeline {
     if (++stage == P::STAGES) stage = 0, phase ^= 1;
   }
 
-  __device__ char *now() const { return stages + stage * P::STAGE; }
+  __device__ char *stage_base() const { return stages + stage * P::STAGE; }
   __device__ void wait_full() {
     mbarrier_wait(full + stage, phase);
-    if (P::X3) mbarrier_wait(split + stage, phase);
+    if (P::X3) mbarrier_wait(lo_full + stage, phase);
   }
+  // wait_empty waits for the phase before: at first that is phase -1, which counts as ended.
   __device__ void wait_empty() { mbarrier_wait(empty + stage, phase ^ 1); }
-  __device__ void free(int stage) {
+  __device__ void release(int stage) {
     if (threadIdx.x % 32 == 0) mbarrier_arrive(empty + stage);
   }
 
-  // load is the producer's part of a tile, by one thread.
+  // load loads the k-tiles of a tile: the producer, one thread.
   __device__ void load(const Group<TmaGemm> &group, int index) {
     Tile<P> tile(group, index);
     const TmaGemm &g = group.gemms[tile.gemm];
@@ -108,64 +113,65 @@ struct Pipeline {
       Mbarrier *barrier = full + stage;
       mbarrier_arrive_expect_tx(barrier, P::LOADED);
       if (P::A_K) {
-        tma_load((float *)now(), g.map[0], k, tile.m0, barrier);
+        tma_load((float *)stage_base(), g.map[0], k, tile.m0, barrier);
       } else {
 #pragma unroll
-        for (int i = 0; i < P::M; i += P::SLAB) tma_load((float *)now() + i * P::K, g.map[0], tile.m0 + i, k, barrier);
+        for (int i = 0; i < P::M; i += P::SLAB) tma_load((float *)stage_base() + i * P::K, g.map[0], tile.m0 + i, k, barrier);
       }
-      tma_load((float *)(now() + P::A), g.map[1], k, tile.n0, barrier);
+      tma_load((float *)(stage_base() + P::A), g.map[1], k, tile.n0, barrier);
     }
   }
 };
 
-// split_b writes a thread's part of the lo of b: what the tensor cores ignore of it.
+// write_lo_b writes this thread's share of the lo of b, what truncation drops, beside each k-tile's b.
 template <typename P>
-__device__ void split_b(Pipeline<P> &pipeline, int k_tiles) {
+__device__ void write_lo_b(Pipeline<P> &pipeline, int k_tiles) {
   for (int i = 0; i < k_tiles; i++, pipeline.next()) {
     mbarrier_wait(pipeline.full + pipeline.stage, pipeline.phase);
-    float4 *b = (float4 *)(pipeline.now() + P::A), *lo = b + P::B / 16;
+    float4 *b = (float4 *)(pipeline.stage_base() + P::A), *lo = b + P::B / 16;
 #pragma unroll 4
-    for (int e = threadIdx.x - 32; e < P::B / 16; e += 32 * SPLITTERS) {
+    for (int e = threadIdx.x - 32; e < P::B / 16; e += 32 * LO_WARPS) {
       float4 v = b[e];
       lo[e] = make_float4(v.x - truncated(v.x), v.y - truncated(v.y), v.z - truncated(v.z), v.w - truncated(v.w));
     }
     fence_proxy_async();
     __syncwarp();
-    if (threadIdx.x % 32 == 0) mbarrier_arrive(pipeline.split + pipeline.stage);
+    if (threadIdx.x % 32 == 0) mbarrier_arrive(pipeline.lo_full + pipeline.stage);
   }
 }
 
-// Consumer is a lane's part of a tile: of rows m and m+1 the columns n, n+1, n+8, n+9, ... It
-// has those rows next to each other for its epilogue's sake. For lane = 4g + q they are, of
-// the 16 of its warp (A_K) or of the 32 of two warps,
+// Consumer is a lane's part of a tile: columns n, n+1, n+8, n+9, ... of rows m and m+1. The rows are
+// neighbours so that the epilogue reads and writes float2. For lane = 4g + q they are these of the 16 rows
+// of its warp (A_K), or of the 32 rows of two warps:
 //
-//   A_K   2g, 2g+1, the first of them in d[4j] (g < 4) or d[4j+2]: so the eight rows that ldmatrix
-//         reads at once are, mod 8, all different
-//   else  4c + 2(g%2) and the next, of which a lane reads its k by float2: the 16-byte chunks c,
-//         0 4 1 5 or 2 6 3 7, as g/2 says, and of four k, are in different banks when swizzled
+//   A_K   2g and 2g+1, in d[4j] and d[4j+2], or the other way round where g >= 4: then the eight rows that
+//         ldmatrix reads at once all differ mod 8, and their swizzled chunks are in different banks
+//   else  4c + 2(g%2) and the next one, which a lane reads by float2. c, the 16-byte chunk of a line of k,
+//         is 0 4 1 5 in one warp and 2 6 3 7 in the other, by g/2: swizzled, the chunks of four k are in
+//         different banks
 template <int LAYOUT, typename P>
 struct Consumer {
   const int thread = threadIdx.x - WARPGROUP, warp = thread / 32, lane = thread % 32, g = lane / 4, q = lane % 4;
   const int chunk = g / 2 % 2 * 4 + g / 4 + warp % 2 * 2;
   const int m = P::A_K ? 16 * warp + 2 * g : 32 * (warp / 2) + 4 * chunk + 2 * (g % 2), n = 2 * q;
-  unsigned at;  // the lane's place in a k-tile of a
-  float d[P::N / 2], sum[P::X3 ? P::N / 2 : 1];  // X3: what was promoted of d
+  unsigned offset_a;  // of the lane's first element in a k-tile of a, in bytes
+  float d[P::N / 2], sum[P::X3 ? P::N / 2 : 1];  // d: of wgmma; sum: in 3xtf32, what was promoted
 
   __device__ Consumer() {
     if (P::A_K) {
       int r = lane % 8, row = 16 * warp + 2 * r + ((r < 4) == (lane / 8 % 2));
-      at = row * 128 + (lane / 16 ^ row % 8) * 16;
+      offset_a = row * 128 + (lane / 16 ^ row % 8) * 16;
     } else {
-      at = warp / 2 * (4 * P::SLAB * P::K) + q * 128 + (chunk ^ q) * 16 + g % 2 * 8;
+      offset_a = warp / 2 * (4 * P::SLAB * P::K) + q * 128 + (chunk ^ q) * 16 + g % 2 * 8;
     }
   }
 
-  // read reads the lane's a of the given eight k.
-  __device__ void read(float (&a)[4], float (&lo)[4], const char *tile, int k8) const {
+  // load_a reads the lane's fragment of a for eight k, the k8-th of the k-tile, and for 3xtf32 splits it.
+  __device__ void load_a(float (&a)[4], float (&lo)[4], const char *tile, int k8) const {
     if constexpr (P::A_K) {
-      ldmatrix(a, tile + (at ^ k8 * 32));
+      ldmatrix(a, tile + (offset_a ^ k8 * 32));
     } else {
-      float2 low = *(const float2 *)(tile + at + k8 * 1024), high = *(const float2 *)(tile + (at ^ 64) + 512 + k8 * 1024);
+      float2 low = *(const float2 *)(tile + offset_a + k8 * 1024), high = *(const float2 *)(tile + (offset_a ^ 64) + 512 + k8 * 1024);
       a[0] = low.x, a[1] = low.y, a[2] = high.x, a[3] = high.y;
     }
     if (P::X3) {
@@ -174,15 +180,15 @@ struct Consumer {
     }
   }
 
-  // promote adds to sum what the tensor cores have summed up of a k-tile, as in mma.cuh.
+  // promote adds d to sum, and begins d at zero: see Accumulators::promote in mma.cuh.
   __device__ void promote() {
     wgmma_wait_group<0>();
 #pragma unroll
     for (int i = 0; i < P::N / 2; i++) sum[P::X3 ? i : 0] += d[i], d[i] = 0;
   }
 
-  // multiply adds up k_tiles. The a of eight k is read two ahead, when what its registers had
-  // before was multiplied.
+  // multiply sums over k_tiles. a is read two wgmma groups ahead, into registers of a group that has ended:
+  // four sets of registers, at most two groups under way.
   __device__ void multiply(Pipeline<P> &pipeline, int k_tiles) {
 #pragma unroll
     for (int i = 0; i < P::N / 2; i++) d[i] = 0, sum[P::X3 ? i : 0] = 0;
@@ -199,50 +205,50 @@ struct Consumer {
       wgmma_wait_group<2>();
     };
     pipeline.wait_full();
-    read(a[0], lo[0], pipeline.now(), 0);
-    read(a[1], lo[1], pipeline.now(), 1);
+    load_a(a[0], lo[0], pipeline.stage_base(), 0);
+    load_a(a[1], lo[1], pipeline.stage_base(), 1);
     int before = 0;
     for (int i = 0; i < k_tiles; i++) {
-      const char *tile = pipeline.now();
+      const char *tile = pipeline.stage_base();
       uint64_t b = descriptor(tile + P::A);
       int stage = pipeline.stage;
       pipeline.next();
       add(0, b);
-      read(a[2], lo[2], tile, 2);
+      load_a(a[2], lo[2], tile, 2);
       add(1, b);
-      if (i > 0) pipeline.free(before);
+      if (i > 0) pipeline.release(before);
       before = stage;
       if (P::X3 && thread >= WARPGROUP) promote();  // one warpgroup while the other multiplies
-      read(a[3], lo[3], tile, 3);
+      load_a(a[3], lo[3], tile, 3);
       add(2, b);
       if (i + 1 == k_tiles) {
         add(3, b);
         break;
       }
       pipeline.wait_full();
-      read(a[0], lo[0], pipeline.now(), 0);
+      load_a(a[0], lo[0], pipeline.stage_base(), 0);
       add(3, b);
-      read(a[1], lo[1], pipeline.now(), 1);
+      load_a(a[1], lo[1], pipeline.stage_base(), 1);
       if (P::X3 && thread < WARPGROUP) promote();
     }
     wgmma_wait_group<0>();
-    pipeline.free(before);
+    pipeline.release(before);
     if (P::X3) {
 #pragma unroll
       for (int i = 0; i < P::N / 2; i++) d[i] += sum[P::X3 ? i : 0];
     }
   }
 
-  // share gives every CTA of a cluster the sums of its share of the columns, in d[0] and after, added
-  // in the order of k.
-  __device__ void share(float *sums) {
-    constexpr int OWN = P::N / 2 / P::SPLIT;
+  // reduce_split_k leaves this CTA's 1/SPLIT_K of the columns in d[0], d[1], ...: the sums of all CTAs of
+  // the cluster, added in the order of k.
+  __device__ void reduce_split_k(float *sums) {
+    constexpr int OWN = P::N / 2 / P::SPLIT_K;
 #pragma unroll
     for (int i = 0; i < P::N / 2; i += 4) *(float4 *)(sums + (i / 4 * WARPS * 32 + thread) * 4) = make_float4(d[i], d[i + 1], d[i + 2], d[i + 3]);
     barrier_cluster_arrive();
     barrier_cluster_wait();
 #pragma unroll
-    for (int r = 0; r < P::SPLIT; r++) {
+    for (int r = 0; r < P::SPLIT_K; r++) {
       unsigned from = mapa(sums + ((OWN / 4 * cluster_ctarank()) * WARPS * 32 + thread) * 4, r);
 #pragma unroll
       for (int i = 0; i < OWN; i += 4) {
@@ -252,16 +258,16 @@ struct Consumer {
     }
   }
 
-  // store finishes the columns that this CTA has.
+  // store applies the epilogue to this CTA's columns of the tile and stores them.
   __device__ void store(const Gemm &gemm, int m0, int n0) {
-    constexpr int COLUMNS = P::N / P::SPLIT, BATCH = COLUMNS < 64 ? COLUMNS : 64;
+    constexpr int COLUMNS = P::N / P::SPLIT_K, BATCH = COLUMNS < 64 ? COLUMNS : 64;
     Extents e(gemm);
-    int x = m0 + m, y0 = n0 + n + (P::SPLIT > 1 ? cluster_ctarank() * COLUMNS : 0);
+    int x = m0 + m, y0 = n0 + n + (P::SPLIT_K > 1 ? cluster_ctarank() * COLUMNS : 0);
     bool swapped = P::A_K && g >= 4;
     if (x >= e.m) return;
 #pragma unroll
     for (int first = 0; first < COLUMNS; first += BATCH) {
-      // What was there is sent for before anything is stored.
+      // All loads are issued before any store: a load behind a store waits for it.
       float2 old[BATCH / 8][2] = {};
       if (LAYOUT == NT && gemm.fused) {
 #pragma unroll

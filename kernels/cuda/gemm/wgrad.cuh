@@ -1,5 +1,5 @@
-// What the weight gradients on the tensor cores share: TN, dw[m,n] = x[k,m]ᵀ·dy[k,n], whose
-// operands lie in shared memory in lines of k, and where a warp has which columns.
+// What the wgrads on the tensor cores share: which columns a lane has. TN, dw[m,n] =
+// x[k,m]ᵀ·dy[k,n]; in shared memory an operand is a line for each k.
 #ifndef WGRAD_CUH
 #define WGRAD_CUH
 
@@ -14,14 +14,14 @@ namespace gemm {
 //   lane reads    4g..4g+3          2g, 2g+1      g           as b, one of each fragment
 //   lane sums     8t..8t+7          4t..4t+3      2t, 2t+1    of c
 //
-// so that four fragments are read and their sums written by float4, two by float2 and float4.
-// NI is 7, 6 (without the last) or 2 (those of the middle alone).
+// so that four fragments are read and their sums written by float4; two are read by float2, their
+// sums written by float4. NI is 7, 6 (without the last) or 2 (4 and 5 alone).
 template <int NI>
 struct Columns {
   static constexpr int FOURS = NI / 4 * 4, TWOS = NI / 2 * 2;
   static_assert(FOURS <= 4 && TWOS == FOURS + 2, "four fragments or none, two, and one or none");
 
-  // read reads the e-th of the lane's two k, of which line is the line.
+  // read reads the e-th of the lane's two k, from that k's line.
   static __device__ void read(float (&f)[NI][2], int e, const float *line, int g) {
     float2 two = *(const float2 *)(line + 8 * FOURS + 2 * g);
     if constexpr (FOURS > 0) {

@@ -1,13 +1,12 @@
 // Weight gradients of a large batch with the SGD epilogue, w += alpha·xᵀ·dy, on the tensor
 // cores, in tf32 and 3xtf32, with TMA. A grouped GEMM: those of all layers in one launch.
 //
-// A sum this long waits for nothing but its operands: what they cost is bytes, from L2 and
-// again from shared memory. So a warp has 32×56 of dw, which reads one float for twenty
-// multiplications; a pair of CTAs has the same columns, and each loads half of dy's tile for
-// both by multicast; and tiles of 64×112 are 392 for four layers of 784×784, three on each SM at
-// once. k-tiles of 32 pass through a pipeline of three stages. The SGD update is added to the
-// weights in memory, by TMA reduce: one addition an element leaves nothing to the
-// order of things.
+// With a long k the bytes of the operands are the limit, from L2 and again from shared memory. So a
+// warp has 32×56 of dw, which takes one float from shared memory for twenty multiplications; a pair
+// of CTAs has the same columns, and each loads half of dy's tile for both by multicast; and tiles of
+// 64×112 are 392 for four layers of 784×784, three on each SM at once. k-tiles of 32 pass through a
+// pipeline of three stages. The SGD update is added to the weights in memory, by TMA reduce: each
+// element once, so that the result does not depend on an order.
 //
 //   warps of a CTA   columns 0..55   56..111
 //   rows 0..31             0            2        A lane's rows, for lane = 4g + t, are 4g..4g+3 of
@@ -24,13 +23,13 @@ struct Large {
   static constexpr int ARCH = 90, THREADS = 128, CTAS = 3, OCCUPANCY = 0, CLUSTER = CTA_PAIR;
   static constexpr int M = 64, N = 112, K = 32, STAGES = 3;
   static constexpr int WM = 32, WN = 56, NI = WN / 8;  // a warp's
-  // Lines in shared memory, with room for the sake of the banks.
+  // Rows in shared memory are padded against bank conflicts.
   static constexpr int A = M + 8, B = N + 8, STAGE = K * (A + B);
   static constexpr int BARRIERS = STAGES * STAGE, FLOATS = BARRIERS + 2 * STAGES;
-  static_assert(M * N <= BARRIERS, "the sums fit where the operands were");
+  static_assert(M * N <= BARRIERS, "the sums fit in the stages, which they overwrite");
   using Params = TmaGemm;
 
-  static int64_t ctas(const Gemm &g) { return ceil_div(g.n, N) * whole_pairs(ceil_div(g.m, M)); }
+  static int64_t ctas(const Gemm &g) { return ceil_div<int64_t>(g.n, N) * whole_pairs<M>(g.m); }
 
   static int prepare(TmaGemm &out, const Gemm &g) {
     static_cast<Gemm &>(out) = g;
@@ -55,8 +54,8 @@ struct Large {
     }
   }
 
-  // leave writes a warp's sums, times alpha, to shared memory.
-  static __device__ void leave(float *warps, const Accumulators<X3, NI> (&sums)[2], float alpha, int g, int t) {
+  // store_shared writes a warp's sums, times alpha, to shared memory.
+  static __device__ void store_shared(float *warps, const Accumulators<X3, NI> (&sums)[2], float alpha, int g, int t) {
 #pragma unroll
     for (int i = 0; i < 2; i++)
 #pragma unroll
@@ -71,8 +70,8 @@ struct Large {
 
   static __device__ void run(const TmaGemm &p, int cta, float *shared) {
     auto barriers = (Mbarrier *)(shared + BARRIERS);
-    int tiles_m = (p.m + M * CTA_PAIR - 1) / (M * CTA_PAIR) * CTA_PAIR, m0 = cta % tiles_m * M, n0 = cta / tiles_m * N;
-    int k_tiles = (p.k + K - 1) / K;
+    int tiles_m = whole_pairs<M>(p.m), m0 = cta % tiles_m * M, n0 = cta / tiles_m * N;
+    int k_tiles = ceil_div(p.k, K);
     auto load = [&](int k_tile) {
       if (threadIdx.x || k_tile >= k_tiles) return;
       int stage = k_tile % STAGES, half = K / 2 * cluster_ctarank();
@@ -93,11 +92,11 @@ struct Large {
       int stage = k_tile % STAGES;
       mbarrier_wait(barriers + stage, k_tile / STAGES);
       const float *a = shared + stage * STAGE + t * A + wm + 4 * g, *b = shared + stage * STAGE + K * A + t * B + wn;
-      if (m0 < p.m) {  // or it is one more, for the sake of pairs
+      if (m0 < p.m) {  // else padding: grids are whole CTA pairs
         multiply(sums, a, b, g);
         if (X3) promoted[0].promote(sums[0]), promoted[1].promote(sums[1]);
       }
-      // The stage of the k-tile before is free when both CTAs have read it.
+      // Once both CTAs have read the k-tile before, load a later one to its stage.
       if (k_tile > 0) {
         barrier_cluster_wait();
         load(k_tile - 1 + STAGES);
@@ -109,7 +108,7 @@ struct Large {
     if (m0 >= p.m) return;
 
     float *mine = shared + warp * (WM * WN);
-    leave(mine, X3 ? promoted : sums, p.alpha, g, t);
+    store_shared(mine, X3 ? promoted : sums, p.alpha, g, t);
     fence_proxy_async();
     __syncwarp();
     tma_add_tile(p.map[2], n0 + wn, m0 + wm, mine);

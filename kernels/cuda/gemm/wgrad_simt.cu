@@ -1,6 +1,6 @@
 // Weight gradients of a small batch on the CUDA cores, in float32, with the SGD epilogue:
-// w += alpha·xᵀ·dy, or dw = xᵀ·dy. A grouped GEMM: those of all layers in one launch. All of
-// k, the batch, at most 128, is in shared memory at once, or with TMA 64 of it.
+// w += alpha·xᵀ·dy, or dw = xᵀ·dy. A grouped GEMM: those of all layers in one launch. All of k, the
+// batch, is in shared memory at once, up to SMALL_BATCH rows; with TMA 64 of them.
 #include "epilogue.cuh"
 #include "grouped.cuh"
 #include "pipeline.cuh"
@@ -9,16 +9,14 @@ namespace gemm {
 
 namespace {
 
-constexpr int MAX_K = 128;
-
 template <int ARCH_, int THREADS_, int CTAS_, int OCCUPANCY_, int CLUSTER_>
 struct Shape {
   static constexpr int ARCH = ARCH_, THREADS = THREADS_, CTAS = CTAS_, OCCUPANCY = OCCUPANCY_, CLUSTER = CLUSTER_;
 };
 
 // Wgrad: 784×784 are 130 tiles of 64×80. Two slices of four warps take every other k (intra-CTA
-// split-K); a thread keeps 8×5 sums, and finishes half of its and its partner's in the other
-// slice. The sums of thread (ty, tx) of 8×16:
+// split-K). A thread has 8×5 sums of its slice's k; it finishes half of them, its partner in the other
+// slice the other half. The sums of thread (ty, tx) of 8×16:
 //
 //                  columns 4tx..4tx+3   64+tx
 //   rows 4ty..     0..3                 4        finished by slice 0
@@ -26,7 +24,7 @@ struct Shape {
 template <bool U8>
 struct Wgrad : Shape<80, 256, 2, 0, 1> {
   static constexpr int BM = 64, BN = 80, SLICE = THREADS / 2, UNROLL = 8;
-  static constexpr int FLOATS = MAX_K * (BM + BN);
+  static constexpr int FLOATS = SMALL_BATCH * (BM + BN);
   using Params = Gemm;
   static int64_t ctas(const Gemm &g) { return tiles(g, BM, BN); }
   static int prepare(Gemm &out, const Gemm &g) { return out = g, cudaSuccess; }
@@ -36,13 +34,13 @@ struct Wgrad : Shape<80, 256, 2, 0, 1> {
   int m0, n0, lines;  // lines: of k, in shared memory
   int warp = threadIdx.x / 32, lane = threadIdx.x % 32, slice = warp / 4;
   int ty = warp % 2 * 4 + lane % 2 + lane / 16 * 2, tx = warp / 2 % 2 * 8 + lane / 2 % 8;
-  int y, x, single;  // the first row that this thread finishes, its first column, and its last
+  int y, x, single;  // the first row that this thread finishes, its first column, and its fifth
   float old[4][5] = {}, sum[8][5] = {};
 
-  __device__ Wgrad(const Gemm &gemm, int cta, float *shared_) : g(gemm), shared(shared_), shared_b(shared_ + MAX_K * BM) {
-    int tiles_n = (g.n + BN - 1) / BN;
+  __device__ Wgrad(const Gemm &gemm, int cta, float *shared_) : g(gemm), shared(shared_), shared_b(shared_ + SMALL_BATCH * BM) {
+    int tiles_n = ceil_div(g.n, BN);
     m0 = cta / tiles_n * BM, n0 = cta % tiles_n * BN;
-    lines = (g.k + 2 * UNROLL - 1) / (2 * UNROLL) * (2 * UNROLL);
+    lines = ceil_div(g.k, 2 * UNROLL) * (2 * UNROLL);
     y = m0 + 32 * slice + 4 * ty, x = n0 + 4 * tx, single = n0 + 64 + tx;
   }
 
@@ -95,10 +93,10 @@ struct Wgrad : Shape<80, 256, 2, 0, 1> {
     }
   }
 
-  // exchange gives the partner the half that it finishes, and adds what comes from there.
+  // exchange gives the partner the half of the sums that it finishes, and adds those from it.
   __device__ void exchange(float (&result)[4][5]) {
     __syncthreads();
-    float4 *sent = (float4 *)shared + threadIdx.x, *came = (float4 *)shared + (threadIdx.x ^ SLICE);
+    float4 *sent = (float4 *)shared + threadIdx.x, *received = (float4 *)shared + (threadIdx.x ^ SLICE);
 #pragma unroll
     for (int i = 0; i < 5; i++) {
       float v[4];
@@ -112,7 +110,7 @@ struct Wgrad : Shape<80, 256, 2, 0, 1> {
     __syncthreads();
 #pragma unroll
     for (int i = 0; i < 5; i++) {
-      float4 v = came[i * THREADS];
+      float4 v = received[i * THREADS];
       float other[4] = {v.x, v.y, v.z, v.w};
 #pragma unroll
       for (int j = 0; j < 4; j++) {
@@ -150,9 +148,8 @@ struct Wgrad : Shape<80, 256, 2, 0, 1> {
   }
 };
 
-// WgradTma has tiles of 112×56, by a pair of CTAs with the same rows; the SGD update is added
-// in memory, where the old weights are (see wgrad_tensorop.cu). A thread (ty, tx) of 16×8
-// has 7×7 sums:
+// WgradTma has tiles of 112×56; a pair of CTAs has the same rows, and the SGD update is added to
+// the weights in memory (see wgrad_tensorop.cu). A thread (ty, tx) of 16×8 has 7×7 sums:
 //
 //   rows     4ty.. of the first 64, 2ty.. of the next 32, ty of the last 16
 //   columns  4tx.. of the first 32, 2tx.. of the next 16, tx of the last eight
@@ -161,10 +158,10 @@ struct WgradTma : Shape<90, 128, 4, 3, CTA_PAIR> {
   static constexpr int BM = 112, BN = 56, BK = 64;
   static constexpr int BARRIER = BK * (BM + BN), FLOATS = BARRIER + 2, EACH = BM / 4;  // EACH: lines that a warp adds
   static constexpr int TM = 7, TN = 7;                                                  // sums of a thread
-  static_assert(BM / TM * (BN / TN) == THREADS && BM <= BK * 2, "one each, and the sums fit where the operands were");
+  static_assert(BM / TM * (BN / TN) == THREADS && BM <= BK * 2, "every thread has sums, which overwrite the first operand");
   using Params = TmaGemm;
 
-  static int64_t ctas(const Gemm &g) { return tiles(g, BM, BN * CTA_PAIR) * CTA_PAIR; }
+  static int64_t ctas(const Gemm &g) { return ceil_div<int64_t>(g.m, BM) * whole_pairs<BN>(g.n); }
 
   static int prepare(TmaGemm &out, const Gemm &g) {
     static_cast<Gemm &>(out) = g;
@@ -181,7 +178,7 @@ struct WgradTma : Shape<90, 128, 4, 3, CTA_PAIR> {
 
   __device__ WgradTma(const TmaGemm &gemm, int cta, float *shared_)
       : g(gemm), shared(shared_), shared_b(shared_ + BK * BM), barrier((Mbarrier *)(shared_ + BARRIER)) {
-    int tiles_n = (g.n + BN * CTA_PAIR - 1) / (BN * CTA_PAIR) * CTA_PAIR;
+    int tiles_n = whole_pairs<BN>(g.n);
     m0 = cta / tiles_n * BM, n0 = cta % tiles_n * BN;
   }
 
@@ -204,7 +201,7 @@ struct WgradTma : Shape<90, 128, 4, 3, CTA_PAIR> {
     tma_load(shared_b, g.map[1], n0, k0, barrier);
   }
 
-  // multiply adds BK of k.
+  // multiply multiplies and adds BK k.
   __device__ void multiply() {
     const float *a4 = shared + 4 * ty, *a2 = shared + 64 + 2 * ty, *a1 = shared + 96 + ty;
     const float *b4 = shared_b + 4 * tx, *b2 = shared_b + 32 + 2 * tx, *b1 = shared_b + 48 + tx;
@@ -252,17 +249,17 @@ struct WgradTma : Shape<90, 128, 4, 3, CTA_PAIR> {
       }
       mbarrier_wait(w.barrier, k0 / BK);
       if (U8) __syncthreads();
-      if (w.n0 < g.n) w.multiply();  // or it is one more, for the sake of pairs
+      if (w.n0 < g.n) w.multiply();  // else padding: grids are whole CTA pairs
     }
     w.finish();
   }
 };
 
-// Narrow is the wgrad of a classifier, of at most 16 columns, beside others of kind Other. A
-// thread has eight of them, of one row.
+// Narrow is the wgrad of a classifier, at most 16 columns, in a group with others of kind Other. A
+// thread has eight columns of one row.
 template <typename Other>
 struct Narrow : Other {
-  static constexpr int BM = Other::THREADS / 2, BN = 16, FLOATS = MAX_K * BN, UNROLL = 32;
+  static constexpr int BM = Other::THREADS / 2, BN = 16, FLOATS = SMALL_BATCH * BN, UNROLL = 32;
   static int64_t ctas(const Gemm &g) { return ceil_div(tiles(g, BM, BN), Other::CLUSTER) * Other::CLUSTER; }
   static int prepare(typename Other::Params &out, const Gemm &g) { return static_cast<Gemm &>(out) = g, cudaSuccess; }
 
@@ -278,7 +275,7 @@ struct Narrow : Other {
     if (g.prefetch_a) read(0);
     pdl_wait();
     if (!g.prefetch_a) read(0);
-    for (int e = threadIdx.x; e < (g.k + UNROLL - 1) / UNROLL * UNROLL * BN; e += Other::THREADS)
+    for (int e = threadIdx.x; e < ceil_div(g.k, UNROLL) * UNROLL * BN; e += Other::THREADS)
       shared[e] = e / BN < g.k && e % BN < g.n ? __ldcg(g.b + int64_t(e / BN) * g.n + e % BN) : 0;
     __syncthreads();
     float sum[8] = {};

@@ -2,13 +2,12 @@
 // epilogue: w += alpha·xᵀ·dy, or dw = xᵀ·dy. A grouped GEMM: those of all layers in one launch.
 //
 // A CTA makes a tile of 112×48, with TMA 112×56: four layers of 784×784 are then three tiles for
-// each SM. Of it each of seven warps has 16 rows; 64 of k come at once. With TMA a pair of CTAs
-// has the same rows of x, of which each loads half for both by multicast, and the SGD update is
-// added in memory, where the old weights are, by TMA reduce: one addition an element leaves
-// nothing to the order of things. Else the old weights come to shared memory beside
-// the operands.
+// each SM. Each of seven warps has 16 rows of it; k-tiles are of 64. With TMA a pair of CTAs has
+// the same rows of x, and each loads half of them for both by multicast; the SGD update is added to
+// the weights in memory, by TMA reduce: each element once, so that the result does not depend on an
+// order. Without TMA the old weights are loaded to shared memory, beside the operands.
 //
-// A lane's rows, for lane = 4g + t, are 2g and 2g+1 of its warp's 16, its columns those of
+// For lane = 4g + t, a lane's rows are 2g and 2g+1 of its warp's 16, its columns those of
 // wgrad.cuh, its k of eight t and t+4.
 #include "grouped.cuh"
 #include "pipeline.cuh"
@@ -33,12 +32,12 @@ struct Wgrad : Shape<TMA> {
   using Base = Shape<TMA>;
   using Params = typename Base::Params;
   static constexpr int M = 16 * WARPS, N = 8 * NI;
-  // Lines in shared memory, with room for the sake of the banks.
+  // Rows in shared memory are padded against bank conflicts.
   static constexpr int A = M + 8, B = N % 16 ? N : N + 8, C = TMA ? N : N + 8;
   static constexpr int BARRIER = K * A + K * B + (TMA ? 0 : M * C), FLOATS = BARRIER + 2;
-  static_assert(!TMA || M * C <= K * A, "the sums fit where the first operand was");
+  static_assert(!TMA || M * C <= K * A, "the sums fit in the first operand, which they overwrite");
 
-  static int64_t ctas(const Gemm &g) { return tiles(g, M, N * CTA_PAIR) * CTA_PAIR; }
+  static int64_t ctas(const Gemm &g) { return ceil_div<int64_t>(g.m, M) * whole_pairs<N>(g.n); }
 
   static int prepare(Params &out, const Gemm &g) {
     static_cast<Gemm &>(out) = g;
@@ -59,7 +58,7 @@ struct Wgrad : Shape<TMA> {
 
   __device__ Wgrad(const Params &gemm, int cta, float *shared)
       : p(gemm), shared_a(shared), shared_b(shared + K * A), shared_c(TMA ? shared_a : shared_b + K * B), barrier((Mbarrier *)(shared + BARRIER)) {
-    int tiles_n = (p.n + N * CTA_PAIR - 1) / (N * CTA_PAIR) * CTA_PAIR;
+    int tiles_n = whole_pairs<N>(p.n);
     m0 = cta / tiles_n * M, n0 = cta % tiles_n * N;
   }
 
@@ -101,10 +100,10 @@ struct Wgrad : Shape<TMA> {
     }
   }
 
-  // fused: those of TMA and of a classifier always are.
+  // fused: with TMA, and of a classifier, a wgrad always is.
   __device__ bool fused() const { return TMA || !B_ALIGNED || p.fused; }
 
-  // load_old loads what a warp adds to, for itself.
+  // load_old loads the old weights of a warp's rows; each warp loads its own.
   __device__ void load_old() {
     if constexpr (!TMA) {
       if (!fused()) return;
@@ -132,7 +131,7 @@ struct Wgrad : Shape<TMA> {
         __syncthreads();
       }
       const float *a = shared_a + t * A + 16 * warp + 2 * g, *b = shared_b + t * B;
-      if (n0 >= p.n) continue;  // one more, for the sake of pairs
+      if (n0 >= p.n) continue;  // padding: grids are whole CTA pairs
 #pragma unroll(4)
       for (int k = 0; k < K; k += 8) {
         float fa[2][2], fb[NI][2];
@@ -192,7 +191,7 @@ struct Wgrad : Shape<TMA> {
 
   static __device__ void run(const Params &p, int cta, float *shared) {
     Wgrad w(p, cta, shared);
-    if (!TMA && w.n0 >= p.n) return;  // one more, for the sake of pairs
+    if (!TMA && w.n0 >= p.n) return;  // padding: grids are whole CTA pairs
     if (TMA) mbarriers_start(w.barrier, 1);
     if (p.prefetch_a) w.load_a(0);
     if (p.prefetch_b) w.load_b(0);
@@ -206,13 +205,13 @@ struct Wgrad : Shape<TMA> {
   }
 };
 
-// Narrow is the wgrad of a classifier, among others: ten columns. A CTA makes two tiles, so that four
-// layers of 784×784 and their classifier are three CTAs for each SM, and none comes after.
+// Narrow is the wgrad of a classifier, ten columns, in a group with other layers. A CTA makes two tiles, so
+// that four layers of 784×784 and their classifier are three CTAs for each SM: one wave.
 template <bool X3, bool TMA>
 struct Narrow : Shape<TMA> {
   using Inner = Wgrad<X3, false, false, false, 2>;
   static constexpr int FLOATS = Inner::FLOATS, EACH = 2;
-  static int64_t ctas(const Gemm &g) { return whole_pairs(tiles(g, EACH * Inner::M, Inner::N)); }
+  static int64_t ctas(const Gemm &g) { return whole_pairs<1>(tiles(g, EACH * Inner::M, Inner::N)); }
   static int prepare(typename Shape<TMA>::Params &out, const Gemm &g) { return static_cast<Gemm &>(out) = g, cudaSuccess; }
   static __device__ void run(const Gemm &g, int cta, float *shared) {
     for (int tile = EACH * cta; tile < EACH * (cta + 1) && tile * Inner::M < g.m; tile++) {
@@ -234,6 +233,11 @@ int launch_precision(uintptr_t stream, const Gemm *g, int count) {
 }
 
 }  // namespace
+
+int64_t wgrad_tensorop_tiles(const Gemm &g) {
+  using W = Wgrad<false, false, false>;
+  return tiles(g, W::M, W::N);
+}
 
 int wgrad_tensorop(uintptr_t stream, const Gemm *g, int count) { return launch_precision<false>(stream, g, count); }
 
