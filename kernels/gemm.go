@@ -1,20 +1,20 @@
 package kernels
 
-// A GEMM is a matrix product with what becomes of its elements on their way to c. NN
-// goes with the epilogues None and ReLU, NT with None and DReLU, TN with None and SGD.
+// A GEMM is c = epilogue(op(a)·op(b)). NN takes None or ReLU, NT None or DReLU, TN None
+// or SGD.
 type GEMM struct {
 	Layout   Layout
 	Epilogue Epilogue
 	// C, A, B and Y are addresses of dense row-major arrays of float32. C must
 	// not overlap the others. Y is for DReLU only.
 	C, A, B, Y uintptr
-	// T, if not 0, is a gradient once more, transposed, so that a wgrad finds k
-	// contiguous: NT stores c to T[n,m] as well; TN finds in T[n,k] what b has, and may
-	// read that instead. See [WantsTransposed].
+	// T, if not 0, is a gradient transposed, so that a wgrad has k contiguous: NT also
+	// stores cᵀ to T[n,m]; TN has bᵀ in T[n,k], and may read that instead of b. See
+	// [WantsTransposed].
 	T uintptr
 	// Indices, if not 0, make A a table of uint8 images, of k columns for NN and m
-	// for TN; NT has none. Row i of a is then images[indices[i],:]/255: a gathered
-	// view, through int32 indices, m of them for NN, k for TN.
+	// for TN; NT has none. Row i of a is then images[indices[i],:]/255, a gathered
+	// view. The indices are int32, m of them for NN, k for TN.
 	Indices  uintptr
 	Alpha    float32 // for SGD, and [Stream.DgradWgrad]
 	M, N, K  int
@@ -33,7 +33,7 @@ const (
 	TN               // c[m,n] = a[k,m]ᵀ·b[k,n]: wgrad
 )
 
-// An Epilogue is what happens to the elements of a·b on their way to c.
+// An Epilogue is applied to the elements of a·b before they are stored to c.
 type Epilogue uint8
 
 const (
@@ -44,18 +44,18 @@ const (
 )
 
 // Prefetch names operands that a kernel may read before griddepcontrol.wait, while the
-// one queued just before it still runs (programmatic dependent launch): those which
-// that one does not write. 0 is always right, but for tables of images and labels and
-// their indices: no kernel may write those.
+// kernel queued just before it still runs (programmatic dependent launch): those that
+// that kernel does not write. 0 is always correct. Tables of images and labels and their
+// indices are prefetched in any case: no kernel may write those.
 type Prefetch uint8
 
 const (
-	PrefetchA Prefetch = 1 << iota // a; images and their indices are prefetched in any case
+	PrefetchA Prefetch = 1 << iota // a
 	PrefetchB                      // b
-	PrefetchC                      // y, or the c that is added to
+	PrefetchC                      // y, or the c to which SGD adds
 )
 
-// Wgrad is what [Stream.DgradWgrad] does after g, which is NT with DReLU.
+// Wgrad is the GEMM that [Stream.DgradWgrad] does after g, which is NT with DReLU.
 func (g GEMM) Wgrad() GEMM {
 	return GEMM{Layout: TN, Epilogue: SGD, C: g.B, A: g.Y, B: g.A, Alpha: g.Alpha, M: g.N, N: g.K, K: g.M}
 }
