@@ -49,7 +49,7 @@ struct CUmemPool_st {
 
 namespace {
 
-constexpr size_t PAGE = 4096, CARD = size_t(32) << 30, MOST_FILLED = 64 << 20;
+constexpr size_t PAGE = 4096, CARD = size_t(32) << 30, MAX_FILLED = 64 << 20;
 
 std::mutex one_at_a_time;
 using Lock = std::lock_guard<std::mutex>;
@@ -70,7 +70,7 @@ void *allocate(size_t bytes, CUmemPool_st *pool) {
   void *p = mmap(nullptr, pages(bytes) + PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (p == MAP_FAILED) return emulator::give(pages(bytes)), nullptr;
   mprotect(static_cast<char *>(p) + pages(bytes), PAGE, PROT_NONE);
-  if (bytes <= MOST_FILLED) memset(p, 0xff, pages(bytes));
+  if (bytes <= MAX_FILLED) memset(p, 0xff, pages(bytes));
   allocations[p] = {bytes, pool};
   return p;
 }
@@ -107,7 +107,7 @@ void trim(CUmemPool_st &pool, size_t keep) {
 std::set<CUmemPool_st *> pools;
 size_t graph_memory, graph_memory_high;
 
-constexpr unsigned MOST_THREADS = 1024, MOST_CLUSTER = 8;
+constexpr unsigned MAX_THREADS = 1024, MAX_CLUSTER = 8;
 constexpr size_t SHARED_UNASKED = 48 << 10;
 std::map<const void *, size_t> allowed_shared;
 thread_local cudaError_t last_error;
@@ -123,7 +123,7 @@ CUgraph_st::~CUgraph_st() {
 
 cudaError_t emulator::allow(const void *kernel, int bytes) {
   Lock lock(one_at_a_time);
-  if (bytes < 0 || size_t(bytes) > MOST_SHARED) return cudaErrorInvalidValue;
+  if (bytes < 0 || size_t(bytes) > MAX_SHARED) return cudaErrorInvalidValue;
   allowed_shared[kernel] = bytes;
   return cudaSuccess;
 }
@@ -145,7 +145,7 @@ void emulator::give(size_t bytes) { used -= bytes; }
 cudaError_t emulator::launch(cudaStream_t s, const void *kernel, Grid grid) {
   Lock lock(one_at_a_time);
   used_runtime = true;
-  bool fits = grid.ctas && grid.threads && grid.threads <= MOST_THREADS && grid.cluster && grid.cluster <= MOST_CLUSTER;
+  bool fits = grid.ctas && grid.threads && grid.threads <= MAX_THREADS && grid.cluster && grid.cluster <= MAX_CLUSTER;
   bool shared = grid.shared <= std::max(SHARED_UNASKED, allowed_shared[kernel]);
   if (!fits || !shared || grid.ctas % grid.cluster) return last_error = cudaErrorInvalidValue;
   enqueue(s, [grid] { submit(grid); });
@@ -200,7 +200,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int) {
 cudaError_t cudaDeviceGetAttribute(int *v, cudaDeviceAttr a, int) {
   switch (a) {
     case cudaDevAttrMultiProcessorCount: *v = sms(); break;
-    case cudaDevAttrMaxSharedMemoryPerBlockOptin: *v = int(emulator::MOST_SHARED); break;
+    case cudaDevAttrMaxSharedMemoryPerBlockOptin: *v = int(emulator::MAX_SHARED); break;
     case cudaDevAttrComputeCapabilityMajor: *v = 9; break;
     case cudaDevAttrComputeCapabilityMinor: *v = 0; break;
   }

@@ -195,7 +195,7 @@ enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize, cudaFuncAt
 enum { cudaSharedmemCarveoutMaxShared = 100 };
 struct cudaFuncAttributes {};
 namespace emulator {
-constexpr size_t MOST_SHARED = 227 << 10;
+constexpr size_t MAX_SHARED = 227 << 10;
 // lock keeps all other threads out of the runtime and the driver.
 std::unique_lock<std::mutex> lock();
 // take counts bytes of the card's memory as used, if there are as many; give takes it back.

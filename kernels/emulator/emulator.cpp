@@ -26,7 +26,7 @@ namespace emulator {
 namespace {
 
 constexpr size_t STACK = 128 << 10;
-constexpr size_t GUARD = 1 << 10, SHARED = MOST_SHARED + GUARD;  // the guard behind a CTA's shared memory must stay unwritten
+constexpr size_t GUARD = 1 << 10, SHARED = MAX_SHARED + GUARD;  // the guard behind a CTA's shared memory must stay unwritten
 constexpr int PREFETCHING = 2;  // clusters that begin before
 constexpr unsigned char UNWRITTEN = 0xff;
 
@@ -310,8 +310,8 @@ static void arrive_and_wait(Barrier &b) {
 void cta_barrier() { arrive_and_wait(self->cta->barrier); }
 
 void bar_sync(int barrier, int threads) {
-  constexpr int CTA_BARRIER = 0, MOST = 15;  // the first is that of __syncthreads
-  if (barrier <= CTA_BARRIER || barrier > MOST || threads <= 0 || threads % 32) fail("is at a barrier that there is not");
+  constexpr int CTA_BARRIER = 0, MAX_NUMBER = 15;  // the first is that of __syncthreads
+  if (barrier <= CTA_BARRIER || barrier > MAX_NUMBER || threads <= 0 || threads % 32) fail("is at a barrier that there is not");
   Barrier &b = self->cta->numbered_barriers[barrier];
   if (b.arrived && b.live != unsigned(threads)) fail("is at a barrier with another number of threads than those before it");
   b.live = unsigned(threads);
@@ -505,8 +505,8 @@ void cp_reduce_async_bulk_tensor_2d_global_shared_cta_add_tile_bulk_group(const 
   });
 }
 
-// factor is what the tensor cores take of an operand.
-static float factor(uint32_t v) { return bits<float>(v & ~0u << 13); }
+// truncated is an element of an operand as the tensor cores read it.
+static float truncated(uint32_t v) { return bits<float>(v & ~0u << 13); }
 
 void mma_sync_aligned_m16n8k8_row_col_f32_tf32_tf32_f32(float &d0, float &d1, float &d2, float &d3, uint32_t a0, uint32_t a1, uint32_t a2,
                                                         uint32_t a3, uint32_t b0, uint32_t b1, float c0, float c1, float c2, float c3) {
@@ -517,8 +517,8 @@ void mma_sync_aligned_m16n8k8_row_col_f32_tf32_tf32_f32(float &d0, float &d1, fl
     float a[16][8], b[8][8];
     for (int lane = 0; lane < 32; lane++) {
       int g = lane / 4, t = lane % 4;
-      for (int i = 0; i < 4; i++) a[g + i % 2 * 8][t + i / 2 * 4] = factor(given[lane].word[i]);
-      for (int i = 0; i < 2; i++) b[t + 4 * i][g] = factor(given[lane].word[4 + i]);
+      for (int i = 0; i < 4; i++) a[g + i % 2 * 8][t + i / 2 * 4] = truncated(given[lane].word[i]);
+      for (int i = 0; i < 2; i++) b[t + 4 * i][g] = truncated(given[lane].word[4 + i]);
     }
     for (int lane = 0; lane < 32; lane++)
       for (int i = 0; i < 4; i++) {
@@ -571,11 +571,11 @@ static void multiply(const Wgmma &mine) {
     Operand operand(descriptor);
     for (int lane = 0; lane < 32; lane++) {
       if (memcmp(given[lane].word + 4, given[0].word + 4, 12)) fail("has another operand than its warp");
-      for (int i = 0; i < 4; i++) a[lane / 4 + i % 2 * 8][lane % 4 + i / 2 * 4] = factor(given[lane].word[i]);
+      for (int i = 0; i < 4; i++) a[lane / 4 + i % 2 * 8][lane % 4 + i / 2 * 4] = truncated(given[lane].word[i]);
     }
     for (int first = 0; first < n; first += AT_ONCE) {
       for (int i = 0; i < AT_ONCE; i++)
-        for (int k = 0; k < K; k++) b[k][i] = factor(bits<uint32_t>(operand.at(first + i, k)));
+        for (int k = 0; k < K; k++) b[k][i] = truncated(bits<uint32_t>(operand.at(first + i, k)));
       memset(sums, 0, sizeof sums);
       for (int m = 0; m < M; m++)
         for (int k = 0; k < K; k++)

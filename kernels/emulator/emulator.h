@@ -178,7 +178,7 @@ void barrier_cluster_arrive_aligned();
 void barrier_cluster_wait_aligned();
 inline void barrier_cluster_arrive_relaxed_aligned() { barrier_cluster_arrive_aligned(); }
 
-// d[16,8] = a[16,8]·b[8,8] + c, of factors whose last 13 bits do not count.
+// d[16,8] = a[16,8]·b[8,8] + c, of operands whose last 13 bits are ignored.
 void mma_sync_aligned_m16n8k8_row_col_f32_tf32_tf32_f32(float &d0, float &d1, float &d2, float &d3, uint32_t a0, uint32_t a1, uint32_t a2,
                                                         uint32_t a3, uint32_t b0, uint32_t b1, float c0, float c1, float c2, float c3);
 inline void mma_sync_aligned_m16n8k8_row_col_f32_tf32_tf32_f32(float &d0, float &d1, float &d2, float &d3, uint32_t a0, uint32_t a1,

@@ -13,7 +13,7 @@
 
 namespace {
 
-constexpr size_t PAGE = 2 << 20, MOST_FILLED = 64 << 20;
+constexpr size_t PAGE = 2 << 20, MAX_FILLED = 64 << 20;
 
 struct Part {
   size_t bytes;
@@ -84,7 +84,7 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes, const C
   if (!emulator::take(bytes)) return CUDA_ERROR_OUT_OF_MEMORY;
   if (ftruncate(file(), off_t(length - PAGE + bytes))) return emulator::give(bytes), CUDA_ERROR_OUT_OF_MEMORY;
   static const std::vector<char> nan(PAGE, char(0xff));
-  for (size_t at = 0; at < bytes && bytes <= MOST_FILLED; at += PAGE)
+  for (size_t at = 0; at < bytes && bytes <= MAX_FILLED; at += PAGE)
     if (pwrite(file(), nan.data(), PAGE, off_t(length - PAGE + at)) != ssize_t(PAGE)) return emulator::give(bytes), CUDA_ERROR_OUT_OF_MEMORY;
   parts[length] = {bytes};
   *handle = length;
