@@ -166,8 +166,8 @@ func (s *session) printFigures(r *runner, f *figures) {
 		spread = fmt.Sprintf(" (%.1f to %.1f)", f.FastestMS, f.SlowestMS)
 	}
 	fmt.Fprintf(s.stdout, "  time      %.1f ms%s, of it validation %.1f ms, in the allocator %.2f ms\n", f.MedianMS, spread, f.ValMS, f.AllocatorMS)
-	if s.ranks.several() {
-		fmt.Fprintf(s.stdout, "  ranks     %d, all-reduce %.1f µs a step, %.0f %% of it hidden\n", s.ranks.size(), f.AllReduceUS, 100*f.Hidden)
+	if f.Hidden != nil {
+		fmt.Fprintf(s.stdout, "  ranks     %d, all-reduce %.1f µs a step, %.0f %% of it hidden\n", s.ranks.size(), *f.AllReduceUS, 100**f.Hidden)
 	}
 	fmt.Fprintf(s.stdout, "  memory    peak %s allocated, %s reserved; %.1f allocations a step\n", size(f.PeakAllocated), size(f.PeakReserved), f.AllocsPerStep)
 	fmt.Fprintf(s.stdout, "  accuracy  %.2f %% in validation, at best %.2f %%\n", 100*f.ValAcc, 100*f.BestValAcc)

@@ -49,9 +49,9 @@ type figures struct {
 	SlowestMS float64 `json:"slowest_ms"`
 	ValMS     float64 `json:"val_ms"`
 
-	// Of several ranks: see rundir.Record.
-	AllReduceUS float64 `json:"all_reduce_us,omitempty"`
-	Hidden      float64 `json:"all_reduce_hidden,omitempty"` // 0 to 1
+	// Of several ranks, nil of one: see rundir.Record.
+	AllReduceUS *float64 `json:"all_reduce_us,omitempty"`
+	Hidden      *float64 `json:"all_reduce_hidden,omitempty"` // 0 to 1
 
 	AllocatorMS        float64 `json:"allocator_ms"` // of an epoch; an estimate: see allocator.Timed
 	AllocatorUSPerStep float64 `json:"allocator_us_per_step"`
@@ -76,8 +76,8 @@ type difference struct {
 	WithinNoise bool     `json:"within_noise"` // 0 is in the interval
 }
 
-// newFigures are those of whole epochs, of which there is one at least.
-func newFigures(all []rundir.Record) *figures {
+// newFigures are those of whole epochs, of which there is one at least, of one rank or of several.
+func newFigures(all []rundir.Record, parallel bool) *figures {
 	epochs := steady(all)
 	perStep := func(f func(rundir.Record) float64) float64 {
 		return median(epochs, func(r rundir.Record) float64 { return f(r) / float64(r.Steps-r.ResumedAfter) })
@@ -85,12 +85,10 @@ func newFigures(all []rundir.Record) *figures {
 	allocatorMS := func(r rundir.Record) float64 { return r.AllocatorMS }
 	ms := func(q float64) float64 { return quantile(epochs, q, rundir.Record.TotalMS) }
 	at := last(all)
-	return &figures{
+	f := &figures{
 		Epochs:   len(epochs),
 		MedianMS: ms(0.5), FastestMS: ms(0), P25MS: ms(0.25), P75MS: ms(0.75), SlowestMS: ms(1),
 		ValMS:              median(epochs, func(r rundir.Record) float64 { return r.ValMS }),
-		AllReduceUS:        median(epochs, func(r rundir.Record) float64 { return r.AllReduceUS }),
-		Hidden:             median(epochs, hidden),
 		AllocatorMS:        median(epochs, allocatorMS),
 		AllocatorUSPerStep: 1000 * perStep(allocatorMS),
 		AllocsPerStep:      perStep(func(r rundir.Record) float64 { return float64(r.Allocs) }),
@@ -101,6 +99,11 @@ func newFigures(all []rundir.Record) *figures {
 		ValAcc:             at.ValAcc,
 		BestValAcc:         quantile(all, 1, func(r rundir.Record) float64 { return r.ValAcc }),
 	}
+	if parallel {
+		allReduce, hidden := median(epochs, func(r rundir.Record) float64 { return r.AllReduceUS }), median(epochs, hidden)
+		f.AllReduceUS, f.Hidden = &allReduce, &hidden
+	}
+	return f
 }
 
 // compareEpochs is the difference between what the epochs of two runs took that were
@@ -141,7 +144,7 @@ func (s *session) results() results {
 			one.Folder = r.folder.Dir
 		}
 		if len(records[i]) > 0 {
-			one.Figures = newFigures(records[i])
+			one.Figures = newFigures(records[i], s.ranks.several())
 		}
 		if i > 0 && one.Figures != nil {
 			one.paired = compareEpochs(records[0], records[i])

@@ -163,6 +163,50 @@ func TestCSV(t *testing.T) {
 	}
 }
 
+// TestAllReduceFigures writes a share of 0 that is hidden, and nothing of one rank.
+func TestAllReduceFigures(t *testing.T) {
+	for _, c := range []struct {
+		ranks     int
+		exposed   float64
+		us, share string
+	}{
+		{1, 0, "", ""},
+		{2, 50, "50", "0"},
+		{2, 0, "50", "1"},
+	} {
+		record := rundir.Record{Steps: 1, ExposedUS: c.exposed}
+		if c.ranks > 1 {
+			record.AllReduceUS = 50
+		}
+		f := newFigures([]rundir.Record{record}, c.ranks > 1)
+		text, err := results{Runs: []result{{Figures: f}}}.csv()
+		if err != nil {
+			t.Fatal(err)
+		}
+		rows, err := csv.NewReader(bytes.NewReader(text)).ReadAll()
+		if err != nil || len(rows) != 2 {
+			t.Fatalf("%d rows, %v in:\n%s", len(rows), err, text)
+		}
+		object, err := json.Marshal(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var cells map[string]any
+		if err := json.Unmarshal(object, &cells); err != nil {
+			t.Fatal(err)
+		}
+		for column, want := range map[string]string{"all_reduce_us": c.us, "all_reduce_hidden": c.share} {
+			i := slices.Index(rows[0], column)
+			if i < 0 || rows[1][i] != want {
+				t.Errorf("%d ranks, %v µs exposed: %s is not %q in:\n%s", c.ranks, c.exposed, column, want, text)
+			}
+			if cell, some := cells[column]; some != (want != "") || some && strconv.FormatFloat(cell.(float64), 'g', -1, 64) != want {
+				t.Errorf("%d ranks, %v µs exposed: %s is not %q in %s", c.ranks, c.exposed, column, want, object)
+			}
+		}
+	}
+}
+
 // TestResultsFail cannot write what it was asked for.
 func TestResultsFail(t *testing.T) {
 	t.Setenv(allocatorEnv, "")

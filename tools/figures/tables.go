@@ -252,7 +252,7 @@ const scalingFile = "scaling_h200.csv"
 
 // scaling is the table of trainings on several GPUs: the file has a line of one GPU before each.
 func scaling(s *source) string {
-	rows := [][]string{{"width", "one GPU: batch", "images/s", "GPUs: batch of each", "images/s", "times", "all-reduce, µs a step", "hidden"}}
+	rows := [][]string{{"width", "one GPU: batch", "images/s", "GPUs: batch of each", "images/s", "speedup", "all-reduce, µs a step", "hidden"}}
 	var one map[string]string
 	for _, several := range s.file(scalingFile).records {
 		if several["ranks"] == "1" {
@@ -268,13 +268,10 @@ func scaling(s *source) string {
 			return s.float(scalingFile, column, record, name)
 		}
 		before, after := of(one, "images_per_s"), of(several, "images_per_s")
-		hidden := "–" // of one bucket there is none to say
-		if several["all_reduce_hidden"] != "" {
-			hidden = digits(100*of(several, "all_reduce_hidden"), 2) + " %"
-		}
 		rows = append(rows, []string{
 			name, one["bsz"], millions(before), several["ranks"] + ": " + several["bsz"], millions(after),
-			digits(after/before, 3), digits(of(several, "all_reduce_us"), 2), hidden,
+			digits(after/before, 3), digits(of(several, "all_reduce_us"), 2),
+			fmt.Sprintf("%.0f %%", 100*of(several, "all_reduce_hidden")),
 		})
 	}
 	return markdown(rows...)
