@@ -67,8 +67,8 @@ type Precision uint8
 
 const (
 	FP32   Precision = iota // on the CUDA cores
-	TF32                    // on the tensor cores, factors rounded to 11 bits of mantissa
-	TF32X3                  // on the tensor cores, factors as sums of two such numbers: as exact as FP32
+	TF32                    // on the tensor cores, operands rounded to 11 bits of mantissa
+	TF32X3                  // on the tensor cores, operands as sums of two such numbers: as exact as FP32
 )
 
 var precisions = []string{"fp32", "tf32", "3xtf32"}

@@ -15,8 +15,8 @@ func (Filler) Differing(addr uintptr, value uint32, bytes int64, stream uintptr)
 	return Stream(stream).differing(addr, value, bytes)
 }
 
-// Checksum waits for the stream's work, and returns a sum of so many bytes in words of 4, in
-// which each counts by its place as well: package ref has the formula.
+// Checksum waits for the stream, and returns a sum over bytes/4 words, each hashed with its
+// index: see Checksum in package ref.
 func (s Stream) Checksum(addr uintptr, bytes int64) (uint64, error) { return s.checksum(addr, bytes) }
 
 // Spin keeps the stream busy for a number of cycles of the GPU, at most 2e9 or

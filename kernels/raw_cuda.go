@@ -61,9 +61,9 @@ func device() (Info, error) {
 
 func (s Stream) c() C.uintptr_t { return C.uintptr_t(s) }
 
-func newStream(urgent bool) (Stream, error) {
+func newStream(highPriority bool) (Stream, error) {
 	flag := C.int(0)
-	if urgent {
+	if highPriority {
 		flag = 1
 	}
 	s, err := checked("NewStream", C.kernels_stream_new(flag))
@@ -164,12 +164,12 @@ func (s Stream) axpy(y, x uintptr, alpha float32, n int) error {
 	return check("Axpy", C.kernels_axpy(s.c(), C.uintptr_t(y), C.uintptr_t(x), C.float(alpha), C.int64_t(n)))
 }
 
-func (s Stream) drain(pairs []Pair) error {
-	c := C.kernels_drains{count: C.int(len(pairs))}
+func (s Stream) addAndZero(pairs []AddPair) error {
+	c := C.kernels_add_pairs{count: C.int(len(pairs))}
 	for i, p := range pairs[:min(len(pairs), MaxGroup)] {
 		c.pairs[i].y, c.pairs[i].x, c.pairs[i].n = C.uintptr_t(p.Y), C.uintptr_t(p.X), C.int64_t(p.N)
 	}
-	return check("Drain", C.kernels_drain(s.c(), c))
+	return check("AddAndZero", C.kernels_add_and_zero(s.c(), c))
 }
 
 func (s Stream) gather(x, y, images, labels, indices uintptr, rows, cols int) error {
@@ -219,12 +219,12 @@ func (e Event) record(s Stream) error {
 	return check("Record", C.kernels_event_record(C.uintptr_t(e), s.c()))
 }
 
-func (e Event) stamp(s Stream) error {
-	return check("Stamp", C.kernels_event_stamp(C.uintptr_t(e), s.c()))
+func (e Event) recordExternal(s Stream) error {
+	return check("RecordExternal", C.kernels_event_record_external(C.uintptr_t(e), s.c()))
 }
 
-func (s Stream) await(e Event) error {
-	return check("Await", C.kernels_stream_await(s.c(), C.uintptr_t(e)))
+func (s Stream) waitEvent(e Event) error {
+	return check("WaitEvent", C.kernels_stream_wait_event(s.c(), C.uintptr_t(e)))
 }
 
 func (e Event) since(start Event) (time.Duration, error) {

@@ -8,7 +8,7 @@ func available() error      { return ErrNoCUDA }
 func toolkit() int          { return 0 }
 func device() (Info, error) { return Info{}, ErrNoCUDA }
 
-func newStream(urgent bool) (Stream, error)                          { return 0, ErrNoCUDA }
+func newStream(highPriority bool) (Stream, error)                    { return 0, ErrNoCUDA }
 func (Stream) close() error                                          { return ErrNoCUDA }
 func (Stream) synchronize() error                                    { return ErrNoCUDA }
 func (Stream) upload(dst uintptr, src []byte) error                  { return ErrNoCUDA }
@@ -30,8 +30,8 @@ func (Stream) softmaxCrossEntropyBackward(_, _, _ uintptr, rows, cols int) error
 func (Stream) classifier(c Classifier) error                                { return ErrNoCUDA }
 func (Stream) reduceLoss(out, loss, correct uintptr, rows, batch int) error { return ErrNoCUDA }
 func (Stream) axpy(y, x uintptr, alpha float32, n int) error                { return ErrNoCUDA }
-func (Stream) drain(pairs []Pair) error                                     { return ErrNoCUDA }
-func (Stream) await(e Event) error                                          { return ErrNoCUDA }
+func (Stream) addAndZero(pairs []AddPair) error                             { return ErrNoCUDA }
+func (Stream) waitEvent(e Event) error                                      { return ErrNoCUDA }
 func (Stream) gather(_, _, _, _, _ uintptr, rows, cols int) error           { return ErrNoCUDA }
 
 func (Stream) fillWords(addr uintptr, value uint32, bytes int64) error { return ErrNoCUDA }
@@ -48,7 +48,7 @@ func (Graph) close() error                { return ErrNoCUDA }
 
 func newEvent() (Event, error)                         { return 0, ErrNoCUDA }
 func (Event) record(s Stream) error                    { return ErrNoCUDA }
-func (Event) stamp(s Stream) error                     { return ErrNoCUDA }
+func (Event) recordExternal(s Stream) error            { return ErrNoCUDA }
 func (Event) since(start Event) (time.Duration, error) { return 0, ErrNoCUDA }
 func (Event) close() error                             { return ErrNoCUDA }
 

@@ -10,19 +10,16 @@ import "time"
 // queued; a size below zero is an error, and an array of no elements may have any
 // address. The zero Stream is CUDA's default stream.
 //
-// What a launch computes is said here and nowhere else. A new one has its place in six
-// files: its .cu with kernel and launcher, its method here, its reference in ref/ref.go,
-// its case in a file of kerneltest, its call on the host in device/queue.go and its use
-// in device/ops.go. It takes a line in each of kernels.h, raw_cuda.go and raw_nocuda.go,
-// and one in device/recorder.go that names it in profiles.
+// What a launch computes is said here and nowhere else. To add an operation see
+// ARCHITECTURE.md.
 type Stream uintptr
 
 // NewStream returns a stream that does not wait for the default stream.
 func NewStream() (Stream, error) { return newStream(false) }
 
-// NewUrgentStream returns a stream whose CTAs come to a free SM before those of streams of
-// [NewStream], also of kernels that were launched sooner.
-func NewUrgentStream() (Stream, error) { return newStream(true) }
+// NewHighPriorityStream returns a stream of the highest priority: its CTAs come to a free SM
+// before those of streams of [NewStream], also of kernels that were launched sooner.
+func NewHighPriorityStream() (Stream, error) { return newStream(true) }
 
 // Close waits for the stream's work, and frees the stream.
 func (s Stream) Close() error { return s.close() }
@@ -49,8 +46,8 @@ func (s Stream) Download(dst []byte, src uintptr) error {
 	return s.download(dst, src)
 }
 
-// Fill sets bytes bytes from dst on to value.
-func (s Stream) Fill(dst uintptr, value byte, bytes int) error { return s.fill(dst, value, bytes) }
+// Fill sets n bytes at dst to value.
+func (s Stream) Fill(dst uintptr, value byte, n int) error { return s.fill(dst, value, n) }
 
 // GEMM does a matrix product with its epilogue.
 func (s Stream) GEMM(precision Precision, g GEMM) error { return s.gemm(precision, g) }
@@ -62,8 +59,8 @@ func (s Stream) GroupedGEMM(precision Precision, group []GEMM) error {
 }
 
 // DgradWgrad does g, NT with DReLU, and then b += alpha·yᵀ·a, in place: g's wgrad with
-// the epilogue SGD. c is made of the b before that. PrefetchB is for b, which is
-// written all the same. c must not overlap the others, nor b. T must be 0.
+// the epilogue SGD. c is computed from b as it was before the update. PrefetchB is for b,
+// which is written all the same. c must not overlap the others, nor b. T must be 0.
 func (s Stream) DgradWgrad(precision Precision, g GEMM) error { return s.dgradWgrad(precision, g) }
 
 // FusesWgrad says whether [Stream.DgradWgrad] does both parts of g in one launch, in
@@ -129,14 +126,14 @@ func (s Stream) ReduceLoss(out, loss, correct uintptr, rows, batch int) error {
 // Axpy: y[n] += alpha·x[n], in place.
 func (s Stream) Axpy(y, x uintptr, alpha float32, n int) error { return s.axpy(y, x, alpha, n) }
 
-// A Pair is two arrays of N elements.
-type Pair struct {
+// An AddPair is two arrays of N elements.
+type AddPair struct {
 	Y, X uintptr
 	N    int
 }
 
-// Drain does for each of at most [MaxGroup] pairs: y[n] += x[n], and x[n] = 0.
-func (s Stream) Drain(pairs []Pair) error { return s.drain(pairs) }
+// AddAndZero does for each of at most [MaxGroup] pairs: y[n] += x[n], and x[n] = 0.
+func (s Stream) AddAndZero(pairs []AddPair) error { return s.addAndZero(pairs) }
 
 // Gather makes a batch: x[rows,cols] = images[indices[i],:]/255 and
 // y[rows] = labels[indices[i]], from uint8 images and labels through int32
@@ -145,10 +142,10 @@ func (s Stream) Gather(x, y, images, labels, indices uintptr, rows, cols int) er
 	return s.gather(x, y, images, labels, indices, rows, cols)
 }
 
-// Await makes the work that is queued on the stream from here on come after what e marks.
+// WaitEvent makes the work that is queued on the stream from here on come after what e marks.
 // In a capture that joins both streams: e is of one that is captured, and then this one is
 // too, until that one has waited for it in turn.
-func (s Stream) Await(e Event) error { return s.await(e) }
+func (s Stream) WaitEvent(e Event) error { return s.waitEvent(e) }
 
 // BeginCapture makes the stream keep the work that is queued on it from here on,
 // rather than do it, until EndCapture. Memory from MallocAsync is then the
@@ -178,9 +175,9 @@ func NewEvent() (Event, error) { return newEvent() }
 // Record marks the work queued on s so far.
 func (e Event) Record(s Stream) error { return e.record(s) }
 
-// Stamp is Record for times alone: in a capture it marks the work of each launch of the
-// graph, and no stream can wait for it.
-func (e Event) Stamp(s Stream) error { return e.stamp(s) }
+// RecordExternal is Record for times alone: in a capture (cudaEventRecordExternal) it marks
+// the work of each launch of the graph, and no stream can wait for it.
+func (e Event) RecordExternal(s Stream) error { return e.recordExternal(s) }
 
 // Since waits for e, and returns the device's time from start to e, to about
 // half a microsecond.

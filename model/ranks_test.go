@@ -331,8 +331,8 @@ func (l *lateLane) Do(f func(uintptr) error) error {
 	return l.later(func() error { return l.Lane.Do(f) })
 }
 
-func (l *lateLane) Drain(pairs []kernels.Pair) error {
-	return l.later(func() error { return l.Lane.Drain(pairs) })
+func (l *lateLane) AddAndZero(pairs []kernels.AddPair) error {
+	return l.later(func() error { return l.Lane.AddAndZero(pairs) })
 }
 
 func (l *lateLane) StampLane(i int) error {

@@ -32,16 +32,16 @@ int kernels_available(void);
 int kernels_toolkit(void);
 int kernels_device(kernels_info *info);
 
-kernels_value kernels_stream_new(int urgent);
+kernels_value kernels_stream_new(int high_priority);
 int kernels_stream_free(uintptr_t stream);
 int kernels_stream_sync(uintptr_t stream);
 
 kernels_value kernels_event_new(void);
 int kernels_event_free(uintptr_t event);
 int kernels_event_record(uintptr_t event, uintptr_t stream);
-// kernels_event_stamp is kernels_event_record whose time counts in a graph as well.
-int kernels_event_stamp(uintptr_t event, uintptr_t stream);
-int kernels_stream_await(uintptr_t stream, uintptr_t event);
+// kernels_event_record_external is cudaEventRecordExternal in a capture, else kernels_event_record.
+int kernels_event_record_external(uintptr_t event, uintptr_t stream);
+int kernels_stream_wait_event(uintptr_t stream, uintptr_t event);
 int kernels_event_elapsed(float *ms, uintptr_t start, uintptr_t end);
 
 int kernels_upload(uintptr_t stream, uintptr_t dst, const void *src, int64_t bytes);
@@ -100,8 +100,8 @@ typedef struct {
     int64_t n;
   } pairs[KERNELS_MAX_GROUP];
   int count;
-} kernels_drains;
-int kernels_drain(uintptr_t stream, kernels_drains drains);
+} kernels_add_pairs;
+int kernels_add_and_zero(uintptr_t stream, kernels_add_pairs pairs);
 
 // nn/transpose.cu
 int kernels_transpose(uintptr_t stream, uintptr_t t, uintptr_t x, int64_t rows, int64_t cols);

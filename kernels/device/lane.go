@@ -22,8 +22,8 @@ type Lane interface {
 	// Do calls f to queue work on the lane, whose stream it is given; in a capture on the
 	// host, when the graph is launched.
 	Do(f func(stream uintptr) error) error
-	// Drain is [kernels.Stream.Drain].
-	Drain(pairs []kernels.Pair) error
+	// AddAndZero is [kernels.Stream.AddAndZero].
+	AddAndZero(pairs []kernels.AddPair) error
 
 	// StampLane and StampQueue note when the lane's work so far is done, or the queue's,
 	// under a number from 0 on. A stamp that is captured is made by each launch of the
@@ -52,10 +52,10 @@ func (l *hostLane) Do(f func(uintptr) error) error {
 	return l.queue.try(func() error { return f(l.queue.Handle()) })
 }
 
-func (l *hostLane) Drain(pairs []kernels.Pair) error {
+func (l *hostLane) AddAndZero(pairs []kernels.AddPair) error {
 	return l.queue.do(func() {
 		for _, p := range pairs {
-			ref.Drain(f32(p.Y, p.N), f32(p.X, p.N), p.N)
+			ref.AddAndZero(f32(p.Y, p.N), f32(p.X, p.N), p.N)
 		}
 	})
 }
@@ -77,7 +77,7 @@ type cudaLane struct {
 
 func (q *CUDAQueue) NewLane() (Lane, error) {
 	// Else an all-reduce would begin where a GEMM that fills the GPU ends.
-	stream, err := kernels.NewUrgentStream()
+	stream, err := kernels.NewHighPriorityStream()
 	if err != nil {
 		return nil, err
 	}
@@ -92,7 +92,7 @@ func (l *cudaLane) Fork() error {
 	if err := l.forked.Record(l.queue); err != nil {
 		return err
 	}
-	return l.stream.Await(l.forked)
+	return l.stream.WaitEvent(l.forked)
 }
 
 // numbered is the event of a number.
@@ -119,20 +119,20 @@ func (l *cudaLane) Await(i int) error {
 	if i >= len(l.done) {
 		return errors.New("device: no work of the lane was marked so")
 	}
-	return l.queue.Await(l.done[i])
+	return l.queue.WaitEvent(l.done[i])
 }
 
-func (l *cudaLane) Do(f func(uintptr) error) error   { return f(l.stream.Handle()) }
-func (l *cudaLane) Drain(pairs []kernels.Pair) error { return l.stream.Drain(pairs) }
-func (l *cudaLane) StampLane(i int) error            { return l.stamp(i, l.stream) }
-func (l *cudaLane) StampQueue(i int) error           { return l.stamp(i, l.queue) }
+func (l *cudaLane) Do(f func(uintptr) error) error           { return f(l.stream.Handle()) }
+func (l *cudaLane) AddAndZero(pairs []kernels.AddPair) error { return l.stream.AddAndZero(pairs) }
+func (l *cudaLane) StampLane(i int) error                    { return l.stamp(i, l.stream) }
+func (l *cudaLane) StampQueue(i int) error                   { return l.stamp(i, l.queue) }
 
 func (l *cudaLane) stamp(i int, s kernels.Stream) error {
 	e, err := numbered(&l.stamps, i)
 	if err != nil {
 		return err
 	}
-	return e.Stamp(s)
+	return e.RecordExternal(s)
 }
 
 func (l *cudaLane) Elapsed(from, to int) (time.Duration, error) {

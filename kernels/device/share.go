@@ -47,7 +47,7 @@ type bucket struct {
 	addr   uintptr
 	n      int
 	layers int
-	pairs  []kernels.Pair // weights and updates
+	pairs  []kernels.AddPair // weights and updates
 }
 
 type lateWgrad struct {
@@ -133,7 +133,7 @@ func (d *Device) Share(w []Tensor) error {
 		update := w[i]
 		update.block = allocator.Block{Addr: addr}
 		s.updates[i], s.of[w[i].addr()] = update, len(s.buckets)-1
-		open.pairs = append(open.pairs, kernels.Pair{Y: w[i].addr(), X: addr, N: w[i].Len()})
+		open.pairs = append(open.pairs, kernels.AddPair{Y: w[i].addr(), X: addr, N: w[i].Len()})
 		open.layers++
 		open.n += aligned(w[i].bytes()) / 4
 		addr += uintptr(aligned(w[i].bytes()))
@@ -186,7 +186,7 @@ func (s *share) reduce(i int) error {
 		s.stamped[i] = true
 	}
 	s.pending[i] = true
-	return errors.Join(s.lane.Drain(b.pairs), s.lane.Done(i))
+	return errors.Join(s.lane.AddAndZero(b.pairs), s.lane.Done(i))
 }
 
 // await makes the queue wait for the weights at an address.

@@ -70,7 +70,7 @@ func (n noting) Do(func(uintptr) error) error {
 }
 
 func (n noting) Done(i int) error {
-	if last := n.q.log[len(n.q.log)-1]; i < len(n.q.device.share.buckets) && !strings.HasPrefix(last, "drain") {
+	if last := n.q.log[len(n.q.log)-1]; i < len(n.q.device.share.buckets) && !strings.HasPrefix(last, "add and zero") {
 		return fmt.Errorf("the weights are those of a bucket once %s is done", last)
 	}
 	return nil
@@ -78,13 +78,13 @@ func (n noting) Done(i int) error {
 
 func (n noting) Await(i int) error { return n.q.note("wait for %d", i) }
 func (n noting) Close() error      { n.q.closed = true; return n.Lane.Close() }
-func (n noting) Drain(pairs []kernels.Pair) error {
+func (n noting) AddAndZero(pairs []kernels.AddPair) error {
 	var layers []int
 	for _, p := range pairs {
 		n.q.layers[p.X] = n.q.layers[p.Y]
 		layers = append(layers, n.q.layers[p.Y])
 	}
-	return n.q.note("drain %v", layers)
+	return n.q.note("add and zero %v", layers)
 }
 
 // ofTwo is a rank of two.
@@ -135,7 +135,7 @@ func shared(t *testing.T, widths ...int) (d *Device, q *laneQueue, comm *ofTwo, 
 // beside wgrads and the next forward pass, which waits for each where it comes to it.
 func TestSharedOrder(t *testing.T) {
 	d, q, _, w := shared(t, 784, 1500, 1500, 1500, 1500, 10)
-	if want := []string{"all-reduce", "drain [4 3]", "all-reduce", "drain [0 1]", "all-reduce", "drain [2]", "wait for 0", "wait for 1", "wait for 2"}; !slices.Equal(q.log, want) {
+	if want := []string{"all-reduce", "add and zero [4 3]", "all-reduce", "add and zero [0 1]", "all-reduce", "add and zero [2]", "wait for 0", "wait for 1", "wait for 2"}; !slices.Equal(q.log, want) {
 		t.Errorf("Share does %q, want %q", q.log, want)
 	}
 	images, errI := d.FromDense("images", tensor.New(tensor.Of(tensor.Uint8), tensor.WithShape(4, 784)))
@@ -164,8 +164,8 @@ func TestSharedOrder(t *testing.T) {
 	}
 	forward := []string{"forward 0", "forward 1, prefetched", "forward 2, prefetched", "forward 3, prefetched", "classifier 4"}
 	backward := []string{
-		"dgrad 3", "wgrads [4 3]", "all-reduce", "drain [4 3]", "dgrad 2", "dgrad 1",
-		"wgrads [0 1]", "all-reduce", "drain [0 1]", "wgrads [2]", "all-reduce", "drain [2]",
+		"dgrad 3", "wgrads [4 3]", "all-reduce", "add and zero [4 3]", "dgrad 2", "dgrad 1",
+		"wgrads [0 1]", "all-reduce", "add and zero [0 1]", "wgrads [2]", "all-reduce", "add and zero [2]",
 	}
 	step(true)
 	if want := append(forward, backward...); !slices.Equal(q.log[1:], want[1:]) {

@@ -35,16 +35,16 @@ func axpyOp(alpha float32, n int) op {
 	}
 }
 
-// drainOp is [kernels.Stream.Drain] of an array, and of its first half once more.
-func drainOp(n int) op {
+// addAndZeroOp is [kernels.Stream.AddAndZero] of an array, and of its first half once more.
+func addAndZeroOp(n int) op {
 	return op{
-		name: fmt.Sprintf("Drain[%d]", n),
+		name: fmt.Sprintf("AddAndZero[%d]", n),
 		launch: func(d cuda, p []uintptr) error {
-			return d.s.Drain([]kernels.Pair{{Y: p[0], X: p[1], N: n}, {Y: p[2], X: p[3], N: n / 2}})
+			return d.s.AddAndZero([]kernels.AddPair{{Y: p[0], X: p[1], N: n}, {Y: p[2], X: p[3], N: n / 2}})
 		},
 		ref: func(a arrays) {
-			ref.Drain(a.f32(0), a.f32(1), n)
-			ref.Drain(a.f32(2), a.f32(3), n/2)
+			ref.AddAndZero(a.f32(0), a.f32(1), n)
+			ref.AddAndZero(a.f32(2), a.f32(3), n/2)
 		},
 	}
 }
@@ -85,10 +85,10 @@ func (s *suite) elements(n int) {
 
 	out, from := append([]float32(nil), y...), append([]float32(nil), x...)
 	half, halfFrom := append([]float32(nil), y...), append([]float32(nil), x...)
-	each(Call{op: drainOp(n), arrays: arrays{out, from, half, halfFrom}}, 4, out, func(i int) float64 { return float64(y[i]) + float64(x[i]) })
+	each(Call{op: addAndZeroOp(n), arrays: arrays{out, from, half, halfFrom}}, 4, out, func(i int) float64 { return float64(y[i]) + float64(x[i]) })
 	for i := range n {
 		if from[i] != 0 || i < n/2 && (halfFrom[i] != 0 || half[i] != out[i]) || i >= n/2 && (halfFrom[i] != x[i] || half[i] != y[i]) {
-			s.t.Fatalf("Drain[%d]: element %d: %v and %v of it are left, %v came of half of it", n, i, from[i], halfFrom[i], half[i])
+			s.t.Fatalf("AddAndZero[%d]: element %d: %v and %v of it are left, %v came of half of it", n, i, from[i], halfFrom[i], half[i])
 		}
 	}
 }

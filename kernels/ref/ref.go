@@ -211,8 +211,8 @@ func Axpy(y, x []float32, alpha float32, n int) {
 	}
 }
 
-// Drain: y[n] += x[n], and x[n] = 0.
-func Drain(y, x []float32, n int) {
+// AddAndZero: y[n] += x[n], and x[n] = 0.
+func AddAndZero(y, x []float32, n int) {
 	y, x = y[:n], x[:n]
 	for i, v := range x {
 		y[i] += v

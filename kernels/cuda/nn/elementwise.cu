@@ -1,4 +1,4 @@
-// Axpy and Drain.
+// Axpy and AddAndZero.
 #include "launch.cuh"
 
 namespace {
@@ -9,13 +9,13 @@ __global__ void axpy(float *y, const float *x, float alpha, int64_t n) {
 }
 
 // It runs beside GEMMs, which want the SMs more.
-constexpr unsigned DRAIN_CTAS = 264;
+constexpr unsigned ADD_AND_ZERO_CTAS = 264;
 
 __device__ bool whole_float4(const void *y, const void *x) {
   return (reinterpret_cast<uintptr_t>(y) | reinterpret_cast<uintptr_t>(x)) % sizeof(float4) == 0;
 }
 
-__global__ void drain(kernels_drains d) {
+__global__ void add_and_zero(kernels_add_pairs d) {
   int64_t first = int64_t(blockIdx.x) * blockDim.x + threadIdx.x, stride = int64_t(gridDim.x) * blockDim.x;
   for (int a = 0; a < d.count; a++) {
     float *y = reinterpret_cast<float *>(d.pairs[a].y), *x = reinterpret_cast<float *>(d.pairs[a].x);
@@ -42,7 +42,7 @@ int kernels_axpy(uintptr_t stream, uintptr_t y, uintptr_t x, float alpha, int64_
   return launched();
 }
 
-int kernels_drain(uintptr_t stream, kernels_drains d) {
+int kernels_add_and_zero(uintptr_t stream, kernels_add_pairs d) {
   if (d.count < 0 || d.count > KERNELS_MAX_GROUP) return cudaErrorInvalidValue;
   int64_t most = 0;
   for (int i = 0; i < d.count; i++) {
@@ -50,6 +50,6 @@ int kernels_drain(uintptr_t stream, kernels_drains d) {
     most = std::max(most, d.pairs[i].n);
   }
   if (most == 0) return cudaSuccess;
-  drain<<<std::min(ctas(most, 4 * 256), DRAIN_CTAS), 256, 0, stream_of(stream)>>>(d);
+  add_and_zero<<<std::min(ctas(most, 4 * 256), ADD_AND_ZERO_CTAS), 256, 0, stream_of(stream)>>>(d);
   return launched();
 }

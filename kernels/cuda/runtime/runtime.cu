@@ -46,11 +46,11 @@ int kernels_device(kernels_info *info) {
   return cudaSuccess;
 }
 
-kernels_value kernels_stream_new(int urgent) {
+kernels_value kernels_stream_new(int high_priority) {
   cudaStream_t s = nullptr;
   int least = 0, greatest = 0;
   if (int code = done(cudaDeviceGetStreamPriorityRange(&least, &greatest))) return {0, code};
-  cudaError_t result = cudaStreamCreateWithPriority(&s, cudaStreamNonBlocking, urgent ? greatest : least);
+  cudaError_t result = cudaStreamCreateWithPriority(&s, cudaStreamNonBlocking, high_priority ? greatest : least);
   return value(result, s);
 }
 
@@ -73,14 +73,14 @@ int kernels_event_record(uintptr_t event, uintptr_t stream) {
   return done(cudaEventRecord(event_of(event), stream_of(stream)));
 }
 
-int kernels_event_stamp(uintptr_t event, uintptr_t stream) {
+int kernels_event_record_external(uintptr_t event, uintptr_t stream) {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   if (int code = done(cudaStreamIsCapturing(stream_of(stream), &status))) return code;
   unsigned flags = status == cudaStreamCaptureStatusNone ? cudaEventRecordDefault : cudaEventRecordExternal;
   return done(cudaEventRecordWithFlags(event_of(event), stream_of(stream), flags));
 }
 
-int kernels_stream_await(uintptr_t stream, uintptr_t event) {
+int kernels_stream_wait_event(uintptr_t stream, uintptr_t event) {
   return done(cudaStreamWaitEvent(stream_of(stream), event_of(event), 0));
 }
 
