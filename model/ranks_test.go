@@ -262,7 +262,7 @@ func (mirror) AllReduce(x uintptr, n int, stream uintptr) error {
 }
 
 // TestMirroredRank trains one rank of two on every backend, beside a rank on the CPU: its
-// lane and its queue wait for each other, within graphs and without. Steps are of more
+// side queue and its main queue wait for each other, within graphs and without. Steps are of more
 // buckets than one.
 func TestMirroredRank(t *testing.T) {
 	const rows, features, batch, epochs = 33, 784, 4, 2
@@ -307,55 +307,55 @@ func TestMirroredRank(t *testing.T) {
 	})
 }
 
-// lateQueue has a lane that does nothing before the queue waits for it.
+// lateQueue has a side queue that does nothing before the main queue waits for it.
 type lateQueue struct{ device.HostQueue }
 
-func (q *lateQueue) NewLane() (device.Lane, error) {
-	lane, err := q.HostQueue.NewLane()
-	return &lateLane{Lane: lane, done: map[int]int{}}, err
+func (q *lateQueue) NewSideQueue() (device.SideQueue, error) {
+	side, err := q.HostQueue.NewSideQueue()
+	return &lateSideQueue{SideQueue: side, recorded: map[int]int{}}, err
 }
 
-type lateLane struct {
-	device.Lane
-	work []func() error
-	ran  int         // of work
-	done map[int]int // work before a Done
+type lateSideQueue struct {
+	device.SideQueue
+	work     []func() error
+	ran      int         // of work
+	recorded map[int]int // work before a Record
 }
 
-func (l *lateLane) later(f func() error) error {
-	l.work = append(l.work, f)
+func (s *lateSideQueue) later(f func() error) error {
+	s.work = append(s.work, f)
 	return nil
 }
 
-func (l *lateLane) Do(f func(uintptr) error) error {
-	return l.later(func() error { return l.Lane.Do(f) })
+func (s *lateSideQueue) Do(f func(uintptr) error) error {
+	return s.later(func() error { return s.SideQueue.Do(f) })
 }
 
-func (l *lateLane) AddAndZero(pairs []kernels.AddPair) error {
-	return l.later(func() error { return l.Lane.AddAndZero(pairs) })
+func (s *lateSideQueue) AddAndZero(pairs []kernels.AddPair) error {
+	return s.later(func() error { return s.SideQueue.AddAndZero(pairs) })
 }
 
-func (l *lateLane) StampLane(i int) error {
-	return l.later(func() error { return l.Lane.StampLane(i) })
+func (s *lateSideQueue) StampSide(i int) error {
+	return s.later(func() error { return s.SideQueue.StampSide(i) })
 }
 
-func (l *lateLane) Done(i int) error {
-	l.done[i] = len(l.work)
+func (s *lateSideQueue) Record(i int) error {
+	s.recorded[i] = len(s.work)
 	return nil
 }
 
-func (l *lateLane) Await(i int) error {
-	for ; l.ran < l.done[i]; l.ran++ {
-		if err := l.work[l.ran](); err != nil {
+func (s *lateSideQueue) Join(i int) error {
+	for ; s.ran < s.recorded[i]; s.ran++ {
+		if err := s.work[s.ran](); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// TestLateLane trains a rank whose lane is as late as events allow: what reads weights,
+// TestLateSideQueue trains a rank whose side queue is as late as events allow: what reads weights,
 // or frees them, waits for it, or there would be other losses.
-func TestLateLane(t *testing.T) {
+func TestLateSideQueue(t *testing.T) {
 	const rows, features, epochs = 35, 784, 3
 	train, test := blobs(rows, features, 1), blobs(9, features, 2)
 	opt := options(rows, 4)

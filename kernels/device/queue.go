@@ -56,8 +56,8 @@ type Queue interface {
 	BeginCapture() error
 	EndCapture() (Graph, error)
 
-	// NewLane makes a second queue of the device.
-	NewLane() (Lane, error)
+	// NewSideQueue makes a second queue of the device.
+	NewSideQueue() (SideQueue, error)
 
 	// Synchronize waits for all that was queued and reports its faults.
 	Synchronize() error

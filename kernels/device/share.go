@@ -25,7 +25,7 @@ import (
 // from the lowest layer up.
 type share struct {
 	comm    collective.Collective
-	lane    Lane
+	side    SideQueue
 	block   allocator.Block // of the updates
 	weights []Tensor        // by layer
 	updates []Tensor        // likewise
@@ -66,11 +66,11 @@ func (d *Device) Join(c collective.Collective) error {
 	if c.Size() == 1 {
 		return nil
 	}
-	lane, err := d.queue.NewLane()
+	side, err := d.queue.NewSideQueue()
 	if err != nil {
 		return err
 	}
-	d.share = &share{comm: c, lane: lane, of: make(map[uintptr]int)}
+	d.share = &share{comm: c, side: side, of: make(map[uintptr]int)}
 	return nil
 }
 
@@ -79,10 +79,10 @@ func (d *Device) Leave() error {
 	if d.share == nil {
 		return nil
 	}
-	lane := d.share.lane
+	side := d.share.side
 	err := d.Unshare()
 	d.share = nil
-	return errors.Join(err, lane.Close())
+	return errors.Join(err, side.Close())
 }
 
 // layerOrder is the order in which layers of a Backward are to have their wgrads: see
@@ -168,25 +168,25 @@ func (d *Device) Unshare() error {
 // reduce adds up a bucket over all ranks, and its weights take the sum.
 func (s *share) reduce(i int) error {
 	b := s.buckets[i]
-	if err := s.lane.Fork(); err != nil {
+	if err := s.side.Fork(); err != nil {
 		return err
 	}
 	if s.timed {
-		if err := s.lane.StampLane(4 * i); err != nil {
+		if err := s.side.StampSide(4 * i); err != nil {
 			return err
 		}
 	}
-	if err := s.lane.Do(func(stream uintptr) error { return s.comm.AllReduce(b.addr, b.n, stream) }); err != nil {
+	if err := s.side.Do(func(stream uintptr) error { return s.comm.AllReduce(b.addr, b.n, stream) }); err != nil {
 		return err
 	}
 	if s.timed {
-		if err := s.lane.StampLane(4*i + 1); err != nil {
+		if err := s.side.StampSide(4*i + 1); err != nil {
 			return err
 		}
 		s.stamped[i] = true
 	}
 	s.pending[i] = true
-	return errors.Join(s.lane.AddAndZero(b.pairs), s.lane.Done(i))
+	return errors.Join(s.side.AddAndZero(b.pairs), s.side.Record(i))
 }
 
 // await makes the queue wait for the weights at an address.
@@ -204,11 +204,11 @@ func (d *Device) awaitBucket(i int) error {
 	s := d.share
 	d.last.forget() // what the lane wrote must not be prefetched
 	if s.stamped[i] {
-		if err := s.lane.StampQueue(4*i + 2); err != nil {
+		if err := s.side.StampQueue(4*i + 2); err != nil {
 			return err
 		}
 	}
-	if err := s.lane.Await(i); err != nil {
+	if err := s.side.Join(i); err != nil {
 		return err
 	}
 	s.pending[i] = false
@@ -216,7 +216,7 @@ func (d *Device) awaitBucket(i int) error {
 		return nil
 	}
 	s.stamped[i] = false
-	return s.lane.StampQueue(4*i + 3)
+	return s.side.StampQueue(4*i + 3)
 }
 
 // awaitAll makes the queue wait for all weights.
@@ -252,15 +252,15 @@ func (d *Device) AllReduce(t Tensor, row, rows int) error {
 		return errors.New("device: no rows of floats to add up over ranks")
 	}
 	d.last.forget()
-	err := s.lane.Fork()
+	err := s.side.Fork()
 	if err == nil {
-		err = s.lane.Do(func(stream uintptr) error { return s.comm.AllReduce(t.at(row*t.cols), rows*t.cols, stream) })
+		err = s.side.Do(func(stream uintptr) error { return s.comm.AllReduce(t.at(row*t.cols), rows*t.cols, stream) })
 	}
 	if err == nil {
-		err = s.lane.Done(len(s.buckets))
+		err = s.side.Record(len(s.buckets))
 	}
 	if err == nil {
-		err = s.lane.Await(len(s.buckets))
+		err = s.side.Join(len(s.buckets))
 	}
 	return err
 }
@@ -280,11 +280,11 @@ func (d *Device) Shared() (took, waited time.Duration, err error) {
 		return 0, 0, nil
 	}
 	for i := range s.buckets {
-		one, err := s.lane.Elapsed(4*i, 4*i+1)
+		one, err := s.side.Elapsed(4*i, 4*i+1)
 		if err != nil {
 			return 0, 0, err
 		}
-		wait, err := s.lane.Elapsed(4*i+2, 4*i+3)
+		wait, err := s.side.Elapsed(4*i+2, 4*i+3)
 		if err != nil {
 			return 0, 0, err
 		}

@@ -13,26 +13,26 @@ import (
 	"mlpool/kernels"
 )
 
-// laneQueue takes down what it and its lane are given to do, and does nothing.
-type laneQueue struct {
+// notedQueue takes down what it and its side queue are given to do, and does nothing.
+type notedQueue struct {
 	HostQueue
 	layers map[uintptr]int // by the address of weights and updates
 	log    []string
 	device *Device
-	forked int // notes when the lane was made to wait for the queue
+	forked int // notes when the side queue was made to wait for the queue
 	closed bool
 }
 
-func (q *laneQueue) note(format string, args ...any) error {
+func (q *notedQueue) note(format string, args ...any) error {
 	q.log = append(q.log, fmt.Sprintf(format, args...))
 	return nil
 }
 
-func (q *laneQueue) Classifier(c kernels.Classifier) error {
+func (q *notedQueue) Classifier(c kernels.Classifier) error {
 	return q.note("classifier %d", q.layers[c.W])
 }
 
-func (q *laneQueue) GEMM(g kernels.GEMM) error {
+func (q *notedQueue) GEMM(g kernels.GEMM) error {
 	switch {
 	case g.Layout == kernels.NT:
 		return q.note("dgrad %d", q.layers[g.B])
@@ -42,7 +42,7 @@ func (q *laneQueue) GEMM(g kernels.GEMM) error {
 	return q.note("forward %d", q.layers[g.B])
 }
 
-func (q *laneQueue) GroupedGEMM(group []kernels.GEMM) error {
+func (q *notedQueue) GroupedGEMM(group []kernels.GEMM) error {
 	var layers []int
 	for _, g := range group {
 		layers = append(layers, q.layers[g.C])
@@ -50,35 +50,35 @@ func (q *laneQueue) GroupedGEMM(group []kernels.GEMM) error {
 	return q.note("wgrads %v", layers)
 }
 
-func (q *laneQueue) NewLane() (Lane, error) {
-	lane, err := q.HostQueue.NewLane()
-	return noting{lane, q}, err
+func (q *notedQueue) NewSideQueue() (SideQueue, error) {
+	side, err := q.HostQueue.NewSideQueue()
+	return notedSide{side, q}, err
 }
 
-type noting struct {
-	Lane
-	q *laneQueue
+type notedSide struct {
+	SideQueue
+	q *notedQueue
 }
 
-func (n noting) Fork() error { n.q.forked = len(n.q.log); return nil }
+func (n notedSide) Fork() error { n.q.forked = len(n.q.log); return nil }
 
-func (n noting) Do(func(uintptr) error) error {
+func (n notedSide) Do(func(uintptr) error) error {
 	if n.q.forked != len(n.q.log) {
 		return errors.New("an all-reduce that waits for nothing")
 	}
 	return n.q.note("all-reduce")
 }
 
-func (n noting) Done(i int) error {
+func (n notedSide) Record(i int) error {
 	if last := n.q.log[len(n.q.log)-1]; i < len(n.q.device.share.buckets) && !strings.HasPrefix(last, "add and zero") {
 		return fmt.Errorf("the weights are those of a bucket once %s is done", last)
 	}
 	return nil
 }
 
-func (n noting) Await(i int) error { return n.q.note("wait for %d", i) }
-func (n noting) Close() error      { n.q.closed = true; return n.Lane.Close() }
-func (n noting) AddAndZero(pairs []kernels.AddPair) error {
+func (n notedSide) Join(i int) error { return n.q.note("wait for %d", i) }
+func (n notedSide) Close() error     { n.q.closed = true; return n.SideQueue.Close() }
+func (n notedSide) AddAndZero(pairs []kernels.AddPair) error {
 	var layers []int
 	for _, p := range pairs {
 		n.q.layers[p.X] = n.q.layers[p.Y]
@@ -98,9 +98,9 @@ func (ofTwo) Close() error                          { return nil }
 func (ofTwo) AllReduce(uintptr, int, uintptr) error { return nil }
 
 // shared is a device whose weights, of layers as wide as given, are shared.
-func shared(t *testing.T, widths ...int) (d *Device, q *laneQueue, comm *ofTwo, w []Tensor) {
+func shared(t *testing.T, widths ...int) (d *Device, q *notedQueue, comm *ofTwo, w []Tensor) {
 	t.Helper()
-	q, comm = &laneQueue{layers: map[uintptr]int{}}, new(ofTwo)
+	q, comm = &notedQueue{layers: map[uintptr]int{}}, new(ofTwo)
 	alloc := allocator.NewMalloc(NewHostDriver())
 	d = New(q, alloc, true)
 	q.device = d
@@ -124,7 +124,7 @@ func shared(t *testing.T, widths ...int) (d *Device, q *laneQueue, comm *ofTwo, 
 			errs = append(errs, d.Free(one))
 		}
 		if err := errors.Join(append(errs, alloc.Close())...); err != nil || !q.closed {
-			t.Errorf("%v, lane closed %v", err, q.closed)
+			t.Errorf("%v, side queue closed %v", err, q.closed)
 		}
 	})
 	return d, q, comm, w

@@ -1,0 +1,151 @@
+package device
+
+import (
+	"errors"
+	"time"
+
+	"mlpool/kernels"
+	"mlpool/kernels/ref"
+)
+
+// A SideQueue is a second queue beside a device's main one: on a GPU a stream of high
+// priority. Fork makes it wait for what the main queue was given so far; Join(i) makes the
+// main queue wait for what Record(i) marked last. Both work in a capture.
+type SideQueue interface {
+	Fork() error
+	Record(i int) error // i is a number from 0 on
+	Join(i int) error
+
+	// Do calls f to queue work on the side queue, whose stream it is given; in a capture on
+	// the host, when the graph is launched.
+	Do(f func(stream uintptr) error) error
+	// AddAndZero is [kernels.Stream.AddAndZero].
+	AddAndZero(pairs []kernels.AddPair) error
+
+	// StampSide and StampQueue note when the side queue's work so far is done, or the main
+	// queue's, under a number from 0 on. A stamp that is captured is made by each launch of
+	// the graph. Elapsed gives the time from one to another, once all work is done.
+	StampSide(i int) error
+	StampQueue(i int) error
+	Elapsed(from, to int) (time.Duration, error)
+
+	Close() error
+}
+
+// hostSideQueue runs work at once, as its queue does.
+type hostSideQueue struct {
+	queue  *HostQueue
+	stamps HostQueue // whose marks they are
+}
+
+func (q *HostQueue) NewSideQueue() (SideQueue, error) { return &hostSideQueue{queue: q}, nil }
+
+func (*hostSideQueue) Fork() error      { return nil }
+func (*hostSideQueue) Record(int) error { return nil }
+func (*hostSideQueue) Join(int) error   { return nil }
+func (*hostSideQueue) Close() error     { return nil }
+
+func (s *hostSideQueue) Do(f func(uintptr) error) error {
+	return s.queue.try(func() error { return f(s.queue.Handle()) })
+}
+
+func (s *hostSideQueue) AddAndZero(pairs []kernels.AddPair) error {
+	return s.queue.do(func() {
+		for _, p := range pairs {
+			ref.AddAndZero(f32(p.Y, p.N), f32(p.X, p.N), p.N)
+		}
+	})
+}
+
+func (s *hostSideQueue) StampSide(i int) error {
+	return s.queue.try(func() error { return s.stamps.Mark(i) })
+}
+
+func (s *hostSideQueue) StampQueue(i int) error { return s.StampSide(i) }
+
+func (s *hostSideQueue) Elapsed(from, to int) (time.Duration, error) {
+	return s.stamps.Elapsed(from, to)
+}
+
+// cudaSideQueue is a stream beside that of a queue, and events between the two.
+type cudaSideQueue struct {
+	queue, stream    kernels.Stream
+	forked           kernels.Event
+	recorded, stamps []kernels.Event
+}
+
+func (q *CUDAQueue) NewSideQueue() (SideQueue, error) {
+	// Else an all-reduce would begin where a GEMM that fills the GPU ends.
+	stream, err := kernels.NewHighPriorityStream()
+	if err != nil {
+		return nil, err
+	}
+	forked, err := kernels.NewEvent()
+	if err != nil {
+		return nil, errors.Join(err, stream.Close())
+	}
+	return &cudaSideQueue{queue: q.Stream, stream: stream, forked: forked}, nil
+}
+
+func (s *cudaSideQueue) Fork() error {
+	if err := s.forked.Record(s.queue); err != nil {
+		return err
+	}
+	return s.stream.WaitEvent(s.forked)
+}
+
+// numbered is the event of a number.
+func numbered(events *[]kernels.Event, i int) (kernels.Event, error) {
+	for len(*events) <= i {
+		e, err := kernels.NewEvent()
+		if err != nil {
+			return 0, err
+		}
+		*events = append(*events, e)
+	}
+	return (*events)[i], nil
+}
+
+func (s *cudaSideQueue) Record(i int) error {
+	e, err := numbered(&s.recorded, i)
+	if err != nil {
+		return err
+	}
+	return e.Record(s.stream)
+}
+
+func (s *cudaSideQueue) Join(i int) error {
+	if i >= len(s.recorded) {
+		return errors.New("device: the side queue has recorded no such mark")
+	}
+	return s.queue.WaitEvent(s.recorded[i])
+}
+
+func (s *cudaSideQueue) Do(f func(uintptr) error) error           { return f(s.stream.Handle()) }
+func (s *cudaSideQueue) AddAndZero(pairs []kernels.AddPair) error { return s.stream.AddAndZero(pairs) }
+func (s *cudaSideQueue) StampSide(i int) error                    { return s.stamp(i, s.stream) }
+func (s *cudaSideQueue) StampQueue(i int) error                   { return s.stamp(i, s.queue) }
+
+func (s *cudaSideQueue) stamp(i int, on kernels.Stream) error {
+	e, err := numbered(&s.stamps, i)
+	if err != nil {
+		return err
+	}
+	return e.RecordExternal(on)
+}
+
+func (s *cudaSideQueue) Elapsed(from, to int) (time.Duration, error) {
+	if !areMarks(from, to, len(s.stamps)) {
+		return 0, noMarks(from, to)
+	}
+	return s.stamps[to].Since(s.stamps[from])
+}
+
+// Close waits for the side queue's work, then frees its stream and its events.
+func (s *cudaSideQueue) Close() error {
+	errs := []error{s.stream.Close(), s.forked.Close()}
+	for _, e := range append(s.recorded, s.stamps...) {
+		errs = append(errs, e.Close())
+	}
+	return errors.Join(errs...)
+}
