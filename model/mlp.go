@@ -100,7 +100,8 @@ func (m *MLP[T]) Forward(x T) T {
 }
 
 // Step does a training step on a batch x: forward, and every weight down its own
-// gradient, of all ranks if weights are shared. The losses go to results, from column start on.
+// gradient, which is that of all ranks where weights are data-parallel. The losses go to
+// results, from column start on.
 func (m *MLP[T]) Step(x, labels, results T, start int, rate float32) {
 	dlogits, dx := m.ops.Classifier(m.Forward(x), m.weights[len(m.weights)-1], labels, results, start)
 	m.ops.Backward(m.weights, m.inputs, dlogits, dx, rate)

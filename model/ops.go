@@ -36,17 +36,19 @@ type Ops[T any] interface {
 	// layer w -= rate·xᵀ·dy; the dy of the one below is dx = dy·wᵀ where x > 0, else
 	// 0, of w as it was before.
 	Backward(w, x []T, dy, dx T, rate float32)
-	// Share says which weights Backward steps down the gradients of all ranks of a training,
-	// which then all have the same; Unshare frees what that takes. The rate of Backward is
-	// then the training's times the rank's share of the batch, which may be none.
-	Share(w []T) error
-	Unshare() error
+	// DataParallel says which weights Backward steps down the gradients of all ranks of a
+	// training, which then all have the same; EndDataParallel frees what that takes. The rate
+	// of Backward is then the training's times the rank's share of the batch, which may be
+	// none.
+	DataParallel(w []T) error
+	EndDataParallel() error
 	// AllReduce adds up rows of t over the ranks, in place. With one it does nothing.
 	AllReduce(t T, row, rows int) error
-	// TimeShared has the all-reduces of the next Backward timed. Shared returns what they
-	// took, and for how long of that the device waited for them, once its work is done.
-	TimeShared()
-	Shared() (took, waited time.Duration, err error)
+	// TimeAllReduce has the all-reduces of the next Backward timed. AllReduceTimes returns
+	// what they took, and for how long of that the device waited for them, once its work is
+	// done.
+	TimeAllReduce()
+	AllReduceTimes() (total, exposed time.Duration, err error)
 	// ReduceLoss sums up columns start to start+rows of results by batches: row slot+i
 	// of out[:,2] is the mean loss and the number of correct predictions of the i-th
 	// batch columns, of which the last may be short.

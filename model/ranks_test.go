@@ -59,10 +59,10 @@ func trainRank(name string, c collective.Collective, train, test model.Set, feat
 		defer func() { err = errors.Join(err, captured.Close()) }()
 		d.CaptureFrom(captured)
 	}
-	if err := d.Join(c); err != nil {
+	if err := d.SetCollective(c); err != nil {
 		return out, err
 	}
-	defer func() { err = errors.Join(err, d.Leave()) }()
+	defer func() { err = errors.Join(err, d.CloseCollective()) }()
 	opt.Rank, opt.Ranks = c.Rank(), c.Size()
 	reported := map[int]float32{}
 	opt.VerboseEvery = 7
@@ -273,7 +273,7 @@ func TestMirroredRank(t *testing.T) {
 	var want []model.Epoch
 	onEveryBackend(t, func(t *testing.T, l lab) {
 		d := l.device(plain)
-		if err := d.Join(mirror{}); err != nil {
+		if err := d.SetCollective(mirror{}); err != nil {
 			t.Fatal(err)
 		}
 		trainer, err := model.NewTrainer(d, train, test, weights, opt)
@@ -301,7 +301,7 @@ func TestMirroredRank(t *testing.T) {
 				}
 			}
 		}
-		if err := errors.Join(trainer.Close(), d.Leave()); err != nil {
+		if err := errors.Join(trainer.Close(), d.CloseCollective()); err != nil {
 			t.Error(err)
 		}
 	})
@@ -367,7 +367,7 @@ func TestLateSideQueue(t *testing.T) {
 			t.Fatal(err)
 		}
 		d := device.New(q, alloc, true)
-		if err := d.Join(mirror{}); err != nil {
+		if err := d.SetCollective(mirror{}); err != nil {
 			t.Fatal(err)
 		}
 		trainer, err := model.NewTrainer(d, train, test, model.Weights(features, 1030, 3, 5), opt)
@@ -385,7 +385,7 @@ func TestLateSideQueue(t *testing.T) {
 			}
 			got = append(got, fmt.Sprint(e.Losses, e.ValLoss, e.ValAcc, sum))
 		}
-		if err := errors.Join(trainer.Close(), d.Leave(), alloc.Close()); err != nil {
+		if err := errors.Join(trainer.Close(), d.CloseCollective(), alloc.Close()); err != nil {
 			t.Error(err)
 		}
 		return got

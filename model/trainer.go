@@ -179,7 +179,7 @@ func NewTrainer[T any](ops Ops[T], train, test Set, weights []*tensor.Dense, opt
 	if t.mlp, err = NewMLP(ops, weights); err != nil {
 		return t, err
 	}
-	if err = ops.Share(t.mlp.weights); err != nil {
+	if err = ops.DataParallel(t.mlp.weights); err != nil {
 		return t, err
 	}
 	if t.train, err = t.split("train", train, opt.BatchSize); err != nil {
@@ -292,7 +292,7 @@ func (t *Trainer[T]) Epoch(ctx context.Context) (Epoch, error) {
 		return e, fmt.Errorf("epoch %d: %w", e.Number, err)
 	}
 	e.Train -= e.Validation
-	if e.AllReduce, e.Exposed, err = t.ops.Shared(); err != nil {
+	if e.AllReduce, e.Exposed, err = t.ops.AllReduceTimes(); err != nil {
 		return e, fmt.Errorf("epoch %d: %w", e.Number, err)
 	}
 	e.ValLoss, e.ValAcc = t.test.score(table[2*t.train.batches:])
@@ -348,7 +348,7 @@ func (t *Trainer[T]) queue(ctx context.Context, first int) (steps int, err error
 func (t *Trainer[T]) steps(start, end int) error {
 	for i := start; i < end; i++ {
 		if i == t.train.batches/2 {
-			t.ops.TimeShared()
+			t.ops.TimeAllReduce()
 		}
 		start, n := t.train.shard(i)
 		x, y := t.ops.Gather(t.train.images, t.train.labels, t.train.indices, start, n)
@@ -426,7 +426,7 @@ func (t *Trainer[T]) Checksum() (uint64, error) { return t.mlp.Checksum() }
 // Close frees what the trainer holds on the device, and what was kept of it to
 // replay.
 func (t *Trainer[T]) Close() error {
-	errs := []error{t.ops.Forget(), t.ops.Unshare()}
+	errs := []error{t.ops.Forget(), t.ops.EndDataParallel()}
 	if t.mlp != nil {
 		errs = append(errs, t.mlp.Close())
 	}

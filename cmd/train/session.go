@@ -69,7 +69,7 @@ func (r *runner) prepare(b *backend, set data.Dataset, verbose func(line string)
 	}
 	r.device = device.New(b.queue, eager, cfg.Train.Fuse)
 	if b.ranks.several() {
-		if err := r.device.Join(b.ranks.comm); err != nil {
+		if err := r.device.SetCollective(b.ranks.comm); err != nil {
 			return err
 		}
 	}
@@ -170,7 +170,7 @@ func (r *runner) close() error {
 		errs = append(errs, r.trainer.Close())
 	}
 	if r.device != nil {
-		errs = append(errs, r.device.Leave())
+		errs = append(errs, r.device.CloseCollective())
 	}
 	for _, a := range r.allocs {
 		errs = append(errs, a.Close())

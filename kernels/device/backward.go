@@ -23,7 +23,7 @@ import (
 // Where the queue says that a wgrad of the group is faster with its dy transposed, the
 // dgrad that makes dy stores that as well.
 //
-// After [Device.Share], w is stepped down the sum of what all ranks make of their batches,
+// After [Device.DataParallel], w is stepped down the sum of what all ranks make of their batches,
 // of which any may have no rows. The rate is then the training's times the rank's share of
 // the rows. Operations that take w wait for the ranks.
 //
@@ -31,7 +31,7 @@ import (
 func (d *Device) Backward(w, x []Tensor, dy, dx Tensor, rate float32) {
 	d.checkBackward(w, x, dy, dx)
 	d.group = d.group[:0]
-	d.beginShared(w)
+	d.beginReduce(w)
 	last := len(w) - 1
 	g := gradient{Tensor: dy}
 	for i := last; i >= 0 && d.err == nil; i-- {
@@ -50,7 +50,7 @@ func (d *Device) Backward(w, x []Tensor, dy, dx Tensor, rate float32) {
 		}
 		g = below
 	}
-	d.lateWgrads(rate)
+	d.deferredWgrads(rate)
 	d.launchGroup()
 }
 
@@ -113,18 +113,18 @@ func (d *Device) dgrad(dy, w, x Tensor) Tensor {
 	return dx
 }
 
-// wgrad is w -= rate·xᵀ·dy of a layer: in the group, or kernel by kernel. Shared weights
+// wgrad is w -= rate·xᵀ·dy of a layer: in the group, or kernel by kernel. Data-parallel weights
 // have it added to their update, now or later.
 func (d *Device) wgrad(layer int, w, x Tensor, dy gradient, rate float32) {
 	switch {
 	case d.err != nil:
-	case d.share == nil:
+	case d.reducer == nil:
 		d.wgradTo(w, x, dy, rate)
-	case layer < lowerHalf(len(d.share.updates)):
-		d.share.late = append(d.share.late, lateWgrad{layer, x, dy})
+	case layer < lowerHalf(len(d.reducer.updates)):
+		d.reducer.deferred = append(d.reducer.deferred, deferredWgrad{layer, x, dy})
 	default:
-		d.wgradTo(d.share.updates[layer], x, dy, rate)
-		d.queued()
+		d.wgradTo(d.reducer.updates[layer], x, dy, rate)
+		d.wgradQueued()
 	}
 }
 
@@ -185,7 +185,7 @@ func (d *Device) dgradWgrad(layer int, w, x Tensor, dy gradient, rate float32, w
 	g := kernels.GEMM{
 		Layout: kernels.NT, Epilogue: kernels.DReLU, C: dx.addr(), A: dy.addr(), B: w.addr(), Y: x.addr(), M: x.rows, N: x.cols, K: dy.cols,
 	}
-	if d.share == nil && d.queue.FusesWgrad(g) {
+	if d.reducer == nil && d.queue.FusesWgrad(g) {
 		g.Alpha, g.Prefetch = -rate, d.last.prefetch(g)
 		d.launched(nameDgradWgrad, d.queue.DgradWgrad(g), g.M*g.N, g.C, g.B)
 		return dx

@@ -34,7 +34,7 @@ type Device struct {
 	push func(name string) // nil: ranges are not annotated
 	pop  func()
 
-	share *share // nil: there is one rank
+	reducer *reducer // nil: there is one rank
 
 	captured allocator.Allocator // nil: Replay captures nothing
 	graphs   map[int]Graph
@@ -74,7 +74,7 @@ func (d *Device) Replay(key int, f func() error) error {
 	if d.captured == nil {
 		return f()
 	}
-	if err := d.sharedErr(); err != nil { // no launch of a graph says so
+	if err := d.collectiveErr(); err != nil { // no launch of a graph says so
 		return err
 	}
 	g, ok := d.graphs[key]
@@ -85,7 +85,7 @@ func (d *Device) Replay(key int, f func() error) error {
 		}
 		d.graphs[key] = g
 	}
-	if err := d.awaitAll(); err != nil {
+	if err := d.waitAll(); err != nil {
 		return err
 	}
 	d.last.forget()
@@ -98,18 +98,18 @@ func (d *Device) capture(f func() error) (Graph, error) {
 	if d.inStep {
 		return nil, errors.New("device: a capture within a step, whose outputs are not the graph's")
 	}
-	if err := errors.Join(d.awaitAll(), d.queue.BeginCapture()); err != nil {
+	if err := errors.Join(d.waitAll(), d.queue.BeginCapture()); err != nil {
 		return nil, err
 	}
 	alloc, plan := d.alloc, d.plan
 	d.alloc, d.plan = d.captured, nil
 	d.last.forget()
-	err := errors.Join(f(), d.EndStep(), d.awaitAll())
+	err := errors.Join(f(), d.EndStep(), d.waitAll())
 	d.alloc, d.plan = alloc, plan
 	g, e := d.queue.EndCapture()
 	d.last.forget()
-	if d.share != nil {
-		clear(d.share.pending) // all joined, or spoilt
+	if d.reducer != nil {
+		clear(d.reducer.pending) // all joined, or spoilt
 	}
 	switch {
 	case err == nil:
@@ -172,7 +172,7 @@ func (d *Device) Write(t Tensor, h *tensor.Dense) error {
 	if t.indices != 0 || kind != t.kind || rows != t.rows || cols != t.cols {
 		return fmt.Errorf("device: a %v of [%d,%d] does not fit a tensor of %v", h.Dtype(), rows, cols, t)
 	}
-	return errors.Join(d.awaitAll(), d.upload(t, raw))
+	return errors.Join(d.waitAll(), d.upload(t, raw))
 }
 
 func (d *Device) upload(t Tensor, raw []byte) error {
@@ -186,7 +186,7 @@ func (d *Device) Dense(t Tensor) (*tensor.Dense, error) {
 		return nil, fmt.Errorf("device: %v has no elements of its own to copy", t)
 	}
 	h, raw := newDense(t)
-	return h, errors.Join(d.awaitAll(), d.queue.Download(raw, t.addr()), d.sharedErr())
+	return h, errors.Join(d.waitAll(), d.queue.Download(raw, t.addr()), d.collectiveErr())
 }
 
 // Checksum is a sum of the bits of t, after the work queued so far.
@@ -194,12 +194,12 @@ func (d *Device) Checksum(t Tensor) (uint64, error) {
 	if !t.floats() {
 		return 0, fmt.Errorf("device: a checksum is of floats, not of %v", t)
 	}
-	if err := d.awaitAll(); err != nil {
+	if err := d.waitAll(); err != nil {
 		return 0, err
 	}
 	d.last.forget()
 	sum, err := d.queue.Checksum(t.addr(), t.Len())
-	return sum, errors.Join(err, d.sharedErr())
+	return sum, errors.Join(err, d.collectiveErr())
 }
 
 // Free gives back a tensor made by FromDense.
@@ -207,7 +207,7 @@ func (d *Device) Free(t Tensor) error {
 	if t.indices != 0 {
 		return fmt.Errorf("device: %v has no memory of its own to free", t)
 	}
-	return errors.Join(d.awaitAll(), d.alloc.Free(t.block, d.stream))
+	return errors.Join(d.waitAll(), d.alloc.Free(t.block, d.stream))
 }
 
 // EndStep gives back every output since the last EndStep, the latest first,
@@ -246,7 +246,7 @@ func (d *Device) beginStep() error {
 
 // Mark and Elapsed time the work on the device: see [Queue].
 func (d *Device) Mark(i int) error {
-	return errors.Join(d.awaitAll(), d.queue.Mark(i))
+	return errors.Join(d.waitAll(), d.queue.Mark(i))
 }
 
 // Elapsed is the time between two marks, after a Synchronize.
@@ -254,7 +254,7 @@ func (d *Device) Elapsed(from, to int) (time.Duration, error) { return d.queue.E
 
 // Synchronize waits for all queued work and reports its faults.
 func (d *Device) Synchronize() error {
-	return errors.Join(d.awaitAll(), d.queue.Synchronize(), d.sharedErr())
+	return errors.Join(d.waitAll(), d.queue.Synchronize(), d.collectiveErr())
 }
 
 // output takes a block for a result of the step.

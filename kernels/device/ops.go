@@ -75,7 +75,7 @@ func (d *Device) forward(op string, e kernels.Epilogue, x, w Tensor) Tensor {
 		d.misfit(op, x, w)
 	}
 	y := d.output(op, x.rows, w.cols, Float32)
-	d.await(w)
+	d.waitWeights(w)
 	if d.err == nil {
 		d.gemm(op, kernels.GEMM{
 			Layout: kernels.NN, Epilogue: e, C: y.addr(), A: x.addr(), Indices: x.indices, B: w.addr(), M: x.rows, N: w.cols, K: x.cols,
@@ -130,7 +130,7 @@ func (d *Device) checkClassifier(x, w, labels, results Tensor, start int) {
 }
 
 func (d *Device) classifier(dlogits, dx uintptr, x, w, labels, results Tensor, start int) {
-	if d.await(w); d.err != nil {
+	if d.waitWeights(w); d.err != nil {
 		return
 	}
 	c := kernels.Classifier{

@@ -70,7 +70,7 @@ func (n notedSide) Do(func(uintptr) error) error {
 }
 
 func (n notedSide) Record(i int) error {
-	if last := n.q.log[len(n.q.log)-1]; i < len(n.q.device.share.buckets) && !strings.HasPrefix(last, "add and zero") {
+	if last := n.q.log[len(n.q.log)-1]; i < len(n.q.device.reducer.buckets) && !strings.HasPrefix(last, "add and zero") {
 		return fmt.Errorf("the weights are those of a bucket once %s is done", last)
 	}
 	return nil
@@ -97,14 +97,14 @@ func (o *ofTwo) Abort(reason error)                 { o.err = reason }
 func (ofTwo) Close() error                          { return nil }
 func (ofTwo) AllReduce(uintptr, int, uintptr) error { return nil }
 
-// shared is a device whose weights, of layers as wide as given, are shared.
-func shared(t *testing.T, widths ...int) (d *Device, q *notedQueue, comm *ofTwo, w []Tensor) {
+// dataParallel is a device whose weights, of layers as wide as given, are data-parallel.
+func dataParallel(t *testing.T, widths ...int) (d *Device, q *notedQueue, comm *ofTwo, w []Tensor) {
 	t.Helper()
 	q, comm = &notedQueue{layers: map[uintptr]int{}}, new(ofTwo)
 	alloc := allocator.NewMalloc(NewHostDriver())
 	d = New(q, alloc, true)
 	q.device = d
-	if err := d.Join(comm); err != nil {
+	if err := d.SetCollective(comm); err != nil {
 		t.Fatal(err)
 	}
 	for i := range len(widths) - 1 {
@@ -115,11 +115,11 @@ func shared(t *testing.T, widths ...int) (d *Device, q *notedQueue, comm *ofTwo,
 		w = append(w, one)
 		q.layers[one.addr()] = i
 	}
-	if err := d.Share(w); err != nil {
+	if err := d.DataParallel(w); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		errs := []error{d.Leave()}
+		errs := []error{d.CloseCollective()}
 		for _, one := range w {
 			errs = append(errs, d.Free(one))
 		}
@@ -130,13 +130,13 @@ func shared(t *testing.T, widths ...int) (d *Device, q *notedQueue, comm *ofTwo,
 	return d, q, comm, w
 }
 
-// TestSharedOrder spells out a step of five layers, and the forward pass after it: the
+// TestReduceOrder spells out a step of five layers, and the forward pass after it: the
 // all-reduce of the upper layers goes on beside the dgrads below, that of the lower ones
 // beside wgrads and the next forward pass, which waits for each where it comes to it.
-func TestSharedOrder(t *testing.T) {
-	d, q, _, w := shared(t, 784, 1500, 1500, 1500, 1500, 10)
+func TestReduceOrder(t *testing.T) {
+	d, q, _, w := dataParallel(t, 784, 1500, 1500, 1500, 1500, 10)
 	if want := []string{"all-reduce", "add and zero [4 3]", "all-reduce", "add and zero [0 1]", "all-reduce", "add and zero [2]", "wait for 0", "wait for 1", "wait for 2"}; !slices.Equal(q.log, want) {
-		t.Errorf("Share does %q, want %q", q.log, want)
+		t.Errorf("DataParallel does %q, want %q", q.log, want)
 	}
 	images, errI := d.FromDense("images", tensor.New(tensor.Of(tensor.Uint8), tensor.WithShape(4, 784)))
 	labels, errL := d.FromDense("labels", tensor.New(tensor.Of(tensor.Uint8), tensor.WithShape(4)))
@@ -188,9 +188,9 @@ func TestSharedOrder(t *testing.T) {
 	}
 }
 
-// TestSharedFaults has a rank do what it must not, and end.
-func TestSharedFaults(t *testing.T) {
-	d, _, comm, w := shared(t, 4, 4, 4)
+// TestReduceFaults has a rank do what it must not, and end.
+func TestReduceFaults(t *testing.T) {
+	d, _, comm, w := dataParallel(t, 4, 4, 4)
 	d.CaptureFrom(allocator.NewMalloc(NewHostDriver()))
 	defer func() {
 		if err := d.Forget(); err != nil {
@@ -210,9 +210,9 @@ func TestSharedFaults(t *testing.T) {
 		return d.EndStep()
 	}
 	for want, err := range map[string]error{
-		"shared already":              d.Share(w),
-		"no rows of floats":           d.AllReduce(results, 2, 2),
-		"not the weights that the ra": backward(),
+		"data-parallel already":     d.DataParallel(w),
+		"no rows of floats":         d.AllReduce(results, 2, 2),
+		"not those of DataParallel": backward(),
 	} {
 		if err == nil || !strings.Contains(err.Error(), want) && !strings.Contains(err.Error(), "do not fit") {
 			t.Errorf("%v, want %q", err, want)
