@@ -64,7 +64,7 @@ const opBackward = "backward"
 
 func (d *Device) checkBackward(w, x []Tensor, dy, dx Tensor) {
 	if len(w) == 0 || len(x) != len(w) {
-		d.did(opBackward, errors.New("as many inputs as layers are needed, and one at least"))
+		d.keepErr(opBackward, errors.New("as many inputs as layers are needed, and one at least"))
 		return
 	}
 	last := len(w) - 1
@@ -83,7 +83,7 @@ func (d *Device) checkBackward(w, x []Tensor, dy, dx Tensor) {
 	}
 	isWeights := func(t Tensor) bool { return d.weights[t.addr()] }
 	if len(d.weights) < len(w) || slices.ContainsFunc(x, isWeights) || isWeights(dy) || isWeights(dx) {
-		d.did(opBackward, errors.New("the weights of a layer are those of another one too, an input or a gradient"))
+		d.keepErr(opBackward, errors.New("the weights of a layer are those of another one too, an input or a gradient"))
 	}
 	if last > 0 && (!dx.floats() || dx.rows != x[last].rows || dx.cols != x[last].cols) {
 		d.misfit(opBackward, dx, x[last])

@@ -264,14 +264,14 @@ func (d *Device) output(op string, rows, cols int, kind Kind) Tensor {
 	}
 	if !d.inStep {
 		if err := d.beginStep(); err != nil {
-			d.did(op, err)
+			d.keepErr(op, err)
 			return Tensor{}
 		}
 	}
 	t := Tensor{rows: rows, cols: cols, kind: kind}
 	block, err := d.alloc.Alloc(int64(t.bytes()), d.stream, op)
 	if err != nil {
-		d.did(op, err)
+		d.keepErr(op, err)
 		return Tensor{}
 	}
 	t.block = block
@@ -287,8 +287,8 @@ func (d *Device) misfit(op string, args ...Tensor) {
 	}
 }
 
-// did keeps the first fault of a step.
-func (d *Device) did(op string, err error) {
+// keepErr keeps the first fault of a step.
+func (d *Device) keepErr(op string, err error) {
 	if err != nil && d.err == nil {
 		d.err = fmt.Errorf("%s: %w", op, err)
 	}

@@ -20,30 +20,29 @@ func (l *lastLaunch) set(wrote ...uintptr) { l.count, l.known = copy(l.wrote[:],
 // forget is called when something else was queued, or may have been.
 func (l *lastLaunch) forget() { l.known = false }
 
-// spared says whether the operation did not write a tensor.
-func (l *lastLaunch) spared(tensor uintptr) bool {
+// notWritten says whether the operation is known not to have written a tensor.
+func (l *lastLaunch) notWritten(tensor uintptr) bool {
 	return l.known && !slices.Contains(l.wrote[:l.count], tensor)
 }
 
 // prefetch says which operands of g may be prefetched.
 func (l *lastLaunch) prefetch(g kernels.GEMM) (p kernels.Prefetch) {
-	if l.spared(g.A) {
+	if l.notWritten(g.A) {
 		p |= kernels.PrefetchA
 	}
-	if l.spared(g.B) {
+	if l.notWritten(g.B) {
 		p |= kernels.PrefetchB
 	}
-	if g.Epilogue == kernels.DReLU && l.spared(g.Y) || g.Epilogue == kernels.SGD && l.spared(g.C) {
+	if g.Epilogue == kernels.DReLU && l.notWritten(g.Y) || g.Epilogue == kernels.SGD && l.notWritten(g.C) {
 		p |= kernels.PrefetchC
 	}
 	return p
 }
 
-// launched is did for an operation that makes n elements, in these tensors. One that
-// failed was not queued, and for one of none no kernel is: what was queued before it may
-// still run.
+// launched keeps err, and notes which tensors the launch writes. After an error, or for n = 0
+// elements, no kernel was queued: an earlier one may still run, so nothing may be prefetched.
 func (d *Device) launched(op string, err error, n int, wrote ...uintptr) {
-	if d.did(op, err); err != nil || n == 0 {
+	if d.keepErr(op, err); err != nil || n == 0 {
 		d.last.forget()
 		return
 	}

@@ -22,7 +22,7 @@ func (d *Device) Gather(images, labels, indices Tensor, start, n int) (x, y Tens
 		d.misfit(op, images, labels, indices)
 	}
 	if slices.Contains(d.step, indices.block) {
-		d.did(op, errors.New("indices are prefetched, and cannot be an output of the step"))
+		d.keepErr(op, errors.New("indices are prefetched, and cannot be an output of the step"))
 	}
 	if d.err != nil {
 		return Tensor{}, Tensor{}
@@ -137,7 +137,7 @@ func (d *Device) classifier(dlogits, dx uintptr, x, w, labels, results Tensor, s
 		DLogits: dlogits, DX: dx, Loss: results.at(start), Correct: results.at(results.cols + start), X: x.addr(), W: w.addr(),
 		Labels: labels.addr(), Indices: labels.indices, Rows: x.rows, Classes: w.cols, K: x.cols,
 	}
-	if d.last.spared(c.W) {
+	if d.last.notWritten(c.W) {
 		c.Prefetch = kernels.PrefetchB
 	}
 	d.launched(opClassifier, d.queue.Classifier(c), x.rows, dlogits, dx, results.addr())

@@ -205,7 +205,7 @@ func (d *Device) waitWeights(w Tensor) {
 		return
 	}
 	if i, ok := r.bucketOf[w.addr()]; ok && r.pending[i] {
-		d.did("all-reduce", d.waitBucket(i))
+		d.keepErr("all-reduce", d.waitBucket(i))
 	}
 }
 
@@ -311,7 +311,7 @@ func (d *Device) beginReduce(w []Tensor) {
 	}
 	r.deferred, r.current, r.queued = r.deferred[:0], 0, 0
 	if !slices.Equal(w, r.weights) {
-		d.did(opBackward, errors.New("the weights are not those of DataParallel"))
+		d.keepErr(opBackward, errors.New("the weights are not those of DataParallel"))
 	}
 }
 
@@ -341,7 +341,7 @@ func (d *Device) wgradQueued() {
 	}
 	d.launchGroup()
 	if d.err == nil {
-		d.did("all-reduce", r.reduce(r.current))
+		d.keepErr("all-reduce", r.reduce(r.current))
 	}
 	r.current, r.queued = r.current+1, 0
 }
