@@ -8,6 +8,7 @@ import (
 
 	"mlpool/cmd/train/internal/rundir"
 	"mlpool/configs"
+	"mlpool/kernels/collective/launch"
 )
 
 // logDir is the folder for the logs of the last run on an allocator: log_dir itself for
@@ -32,7 +33,7 @@ func newFacts(cfg configs.Config, b *backend) rundir.Facts {
 		Machine: rundir.ThisMachine(), Start: time.Now().Truncate(time.Millisecond),
 	}
 	if b.ranks.several() {
-		facts.Ranks, facts.Collectives = b.ranks.size(), b.ranks.moves
+		facts.Ranks, facts.Collectives = b.ranks.size(), b.ranks.transport
 	}
 	return facts
 }
@@ -91,7 +92,7 @@ func (s *session) finish(end time.Time, err error) error {
 	for _, r := range s.runners {
 		r.facts.End, r.facts.Epochs, r.facts.Segments = &end, r.earlier.start().Epoch+len(whole(r.records)), r.segments()
 		if r.facts.Status = statusOf(err); err != nil {
-			r.facts.Error = oneLine(err)
+			r.facts.Error = launch.OneLine(err)
 		}
 		if r.folder != nil {
 			r.folder.Facts = r.facts

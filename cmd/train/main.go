@@ -60,8 +60,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 }
 
 func (r *ranks) run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	place, half := launch.Find(r.env)
-	if place.Rank != 0 {
+	process, half := launch.FromEnv(r.env)
+	if process.Rank != 0 {
 		stdout = io.Discard
 	}
 	out := &output{w: stdout}
@@ -71,14 +71,14 @@ func (r *ranks) run(ctx context.Context, args []string, stdout, stderr io.Writer
 	case errors.Is(err, flag.ErrHelp):
 		err = nil
 	case wrong:
-		err = asOnRank0(place, err)
+		err = reportedByRank0(process, err)
 	case half != nil && o.trains():
 		err = half
-		if place.Rank < place.Size {
-			err = asOnRank0(place, err) // it is where rank 0 is to be met that is missing
+		if process.Rank < process.Size {
+			err = reportedByRank0(process, err) // it is where rank 0 is to be met that is missing
 		}
 	default:
-		err = r.execute(ctx, o, place, out, stderr)
+		err = r.execute(ctx, o, process, out, stderr)
 	}
 	if out.err != nil && !errors.Is(err, out.err) {
 		err = errors.Join(err, fmt.Errorf("standard output: %w", out.err))
@@ -86,9 +86,8 @@ func (r *ranks) run(ctx context.Context, args []string, stdout, stderr io.Writer
 	if err == nil {
 		return 0
 	}
-	told := new(launch.ToldError)
-	if !errors.As(err, &told) { // else rank 0 says it
-		fmt.Fprintf(stderr, "train: %v\n", oneLine(err))
+	if !errors.As(err, new(*launch.ReportedError)) { // else rank 0 says it
+		fmt.Fprintf(stderr, "train: %v\n", launch.OneLine(err))
 	}
 	if none := new(data.NotFoundError); errors.As(err, &none) {
 		fmt.Fprintf(stderr, "train: looked in %s\n", strings.ReplaceAll(strings.Join(none.Looked, "; "), "\n", "; "))
@@ -270,6 +269,3 @@ func dataError(cfg configs.Config, err error) error {
 	}
 	return cfg.Errorf("data.data_dir", "%w", err)
 }
-
-// oneLine is an error's text with the errors joined in it side by side.
-func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }

@@ -18,10 +18,6 @@ import (
 	"mlpool/kernels/nccl"
 )
 
-// meetWithin is how long ranks wait for each other at the start, and later for a sign that
-// another one lives.
-const meetWithin = 30 * time.Second
-
 // endWithin is how long a rank takes to end after another one has, at most.
 const endWithin = 15 * time.Second
 
@@ -31,32 +27,31 @@ type ranks struct {
 	within time.Duration
 	// ready is called before the GPU is used for the first time, and connect returns the
 	// rank's part in what moves tensors between the GPUs, aborted when the ranks end.
-	ready   func(launch.Place) error
+	ready   func(launch.Process) error
 	connect func(context.Context, *launch.World) (collective.Collective, error)
 	// giveUp ends a process that others wait for no more; nil: there is none to end.
 	giveUp func()
 
-	world *launch.World
-	comm  collective.Collective
-	// moves is what moves tensors: "NCCL 2.27.3".
-	moves string
+	world     *launch.World
+	comm      collective.Collective
+	transport string // what moves tensors: "NCCL 2.27.3"
 	// stop says that a rank was interrupted: all end after the same epoch.
 	stop bool
 }
 
 // processes are the ranks of a launch, each a process with a GPU of its own.
 func processes() *ranks {
-	r := &ranks{env: os.Getenv, within: meetWithin, ready: launch.Place.TakeGPU, giveUp: func() { os.Exit(exitFailure) }}
+	r := &ranks{env: os.Getenv, within: launch.DefaultTimeout, ready: launch.Process.TakeGPU, giveUp: func() { os.Exit(exitFailure) }}
 	r.connect = func(ctx context.Context, w *launch.World) (collective.Collective, error) {
 		version, err := nccl.Version()
 		if err != nil {
 			return nil, err
 		}
-		r.moves = "NCCL " + nccl.VersionName(version)
+		r.transport = "NCCL " + nccl.VersionName(version)
 		if err := w.Agree("versions", []launch.Fact{{Key: "NCCL", Value: nccl.VersionName(version)}}, "install the same on all hosts"); err != nil {
 			return nil, err
 		}
-		comm, err := nccl.Connect(ctx, w, w.Rank, w.Size, meetWithin)
+		comm, err := nccl.Connect(ctx, w, w.Rank, w.Size, launch.DefaultTimeout)
 		if err != nil {
 			return nil, err // not a nil *Comm in an interface
 		}
@@ -78,32 +73,32 @@ func (r *ranks) size() int {
 
 // execute does what the options ask for, as one of the ranks that were launched or as the
 // only one. What is no training rank 0 does.
-func (r *ranks) execute(ctx context.Context, o options, place launch.Place, stdout, stderr io.Writer) (err error) {
+func (r *ranks) execute(ctx context.Context, o options, process launch.Process, stdout, stderr io.Writer) (err error) {
 	switch {
-	case place.Size == 1 || !o.trains() && place.Rank == 0:
+	case process.Size == 1 || !o.trains() && process.Rank == 0:
 		return execute(ctx, o, nil, stdout, stderr)
 	case !o.trains():
 		return nil
 	}
-	if err := o.checkRanks(place); err != nil {
-		return asOnRank0(place, err)
+	if err := o.checkRanks(process); err != nil {
+		return reportedByRank0(process, err)
 	}
-	if r.world, err = launch.Meet(ctx, place, r.within); err != nil {
+	if r.world, err = launch.Rendezvous(ctx, process, r.within); err != nil {
 		if interrupted(err) {
-			err = asOnRank0(place, errInterrupted)
+			err = reportedByRank0(process, errInterrupted)
 		}
 		return err
 	}
 	done := make(chan struct{})
 	defer close(done)
 	go r.ended(done, stderr)
-	if place.Rank != 0 {
+	if process.Rank != 0 {
 		stderr = io.Discard
 		o.json, o.csv = false, ""
 	}
 	err = execute(ctx, o, r, stdout, stderr)
 	if r.allEnd(err) {
-		return asOnRank0(place, errors.Join(err, r.world.Leave(nil)))
+		return reportedByRank0(process, errors.Join(err, r.world.Leave(nil)))
 	}
 	left := r.world.Leave(err)
 	if left != nil && ctx.Err() != nil && !interrupted(left) {
@@ -112,12 +107,12 @@ func (r *ranks) execute(ctx context.Context, o options, place launch.Place, stdo
 	return left
 }
 
-// asOnRank0 is an error that all ranks have, of which rank 0 tells.
-func asOnRank0(p launch.Place, err error) error {
+// reportedByRank0 is an error that all ranks have and rank 0 prints.
+func reportedByRank0(p launch.Process, err error) error {
 	if p.Rank == 0 || err == nil {
 		return err
 	}
-	return errors.Join(err, &launch.ToldError{Reason: "as on rank 0"})
+	return errors.Join(err, &launch.ReportedError{Reason: "as on rank 0"})
 }
 
 // allEnd says whether an error is an end that all ranks come to at once.
@@ -139,8 +134,8 @@ func (r *ranks) ended(done <-chan struct{}, stderr io.Writer) {
 	select {
 	case <-done:
 	case <-time.After(endWithin):
-		if err := r.world.Err(); !errors.As(err, new(*launch.ToldError)) {
-			fmt.Fprintf(stderr, "train: %s\n", oneLine(err))
+		if err := r.world.Err(); !errors.As(err, new(*launch.ReportedError)) {
+			fmt.Fprintf(stderr, "train: %s\n", launch.OneLine(err))
 		}
 		r.giveUp()
 	}
@@ -152,7 +147,7 @@ func (o options) trains() bool {
 }
 
 // checkRanks returns an error if several ranks cannot do what is asked for.
-func (o options) checkRanks(p launch.Place) error {
+func (o options) checkRanks(p launch.Process) error {
 	for _, f := range []struct {
 		name string
 		set  bool
@@ -179,7 +174,7 @@ func (r *ranks) begin(cfg configs.Config) error {
 	if r.ready == nil {
 		return nil
 	}
-	return r.ready(r.world.Place)
+	return r.ready(r.world.Process)
 }
 
 // needGPU is the error of a rank that cannot have the GPU it would need.
@@ -220,7 +215,7 @@ func (r *ranks) join(ctx context.Context, cfg *configs.Config, b *backend, from 
 		return err
 	}
 	if b.gpu {
-		if err := r.world.Differ("GPU", b.uuid, "start one rank for each GPU, with the same CUDA_VISIBLE_DEVICES for all on a host"); err != nil {
+		if err := r.world.AllDistinct("GPU", b.uuid, "start one rank for each GPU, with the same CUDA_VISIBLE_DEVICES for all on a host"); err != nil {
 			return err
 		}
 	}
@@ -299,5 +294,5 @@ func (r *ranks) batches(bsz int) string {
 	if !r.several() {
 		return fmt.Sprintf("batches of %d", bsz)
 	}
-	return fmt.Sprintf("batches of %d on each of %d ranks, %d in all, over %s", bsz, r.world.Size, bsz*r.world.Size, r.moves)
+	return fmt.Sprintf("batches of %d on each of %d ranks, %d in all, over %s", bsz, r.world.Size, bsz*r.world.Size, r.transport)
 }

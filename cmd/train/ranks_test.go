@@ -87,9 +87,9 @@ func mpirun(rank, size int, port string) map[string]string {
 
 // localRank is a rank that trains on the CPU, with its part in the all-reduces.
 func localRank(env func(string) string, l *collective.Local, wrap func(*collective.Local) collective.Collective) *ranks {
-	r := &ranks{env: env, within: 2 * time.Second, moves: "this process"}
+	r := &ranks{env: env, within: 2 * time.Second, transport: "this process"}
 	r.connect = func(_ context.Context, w *launch.World) (collective.Collective, error) {
-		w.AtEnd(l.Abort)
+		w.OnEnd(l.Abort)
 		if wrap == nil {
 			return l, nil
 		}
@@ -436,11 +436,11 @@ func TestHalfALaunch(t *testing.T) {
 // TestRanksNeedGPUs has processes train on the CPU, between which nothing moves data.
 func TestRanksNeedGPUs(t *testing.T) {
 	r := processes()
-	r.ready = func(launch.Place) error { return nil }
+	r.ready = func(launch.Process) error { return nil }
 	if err := r.needGPU(errors.New("none")); err != nil {
 		t.Errorf("alone: %v", err)
 	}
-	r.world = &launch.World{Place: launch.Place{Size: 2, Local: 1}}
+	r.world = &launch.World{Process: launch.Process{Size: 2, Local: 1}}
 	if err := r.needGPU(errors.New("none")); err == nil || !strings.HasPrefix(err.Error(), "number 1 on its host has no GPU") {
 		t.Error(err)
 	}

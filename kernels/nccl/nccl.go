@@ -122,32 +122,32 @@ func New(ctx context.Context, id ID, rank, size int) (*Comm, error) {
 // Ranks have met, and can tell each other words: a launch.World.
 type Ranks interface {
 	Exchange(what string, mine []byte, decide func(all [][]byte) ([]byte, error)) ([]byte, error)
-	AtEnd(f func(reason error)) (stop func())
+	OnEnd(f func(reason error)) (stop func())
 }
 
 // Connect makes a communicator of ranks that have met, all of which call it within some
 // time. It is aborted when they end before their time.
 func Connect(ctx context.Context, ranks Ranks, rank, size int, within time.Duration) (*Comm, error) {
-	told, err := ranks.Exchange("NCCL id", nil, func([][]byte) ([]byte, error) {
+	id, err := ranks.Exchange("NCCL id", nil, func([][]byte) ([]byte, error) {
 		id, err := NewID()
 		return id[:], err
 	})
 	if err != nil {
 		return nil, err
 	}
-	if len(told) != idBytes {
-		return nil, fmt.Errorf("nccl: an ID of %d bytes, want %d: start all ranks with the same program", len(told), idBytes)
+	if len(id) != idBytes {
+		return nil, fmt.Errorf("nccl: an ID of %d bytes, want %d: start all ranks with the same program", len(id), idBytes)
 	}
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	ctx, cancel := context.WithTimeoutCause(ctx, within, fmt.Errorf("not all came within %v: NCCL_DEBUG=INFO says more", within))
 	defer cancel()
-	defer ranks.AtEnd(end)()
-	c, err := New(ctx, ID(told), rank, size)
+	defer ranks.OnEnd(end)()
+	c, err := New(ctx, ID(id), rank, size)
 	if err != nil {
 		return nil, err
 	}
-	c.leave = ranks.AtEnd(c.Abort)
+	c.leave = ranks.OnEnd(c.Abort)
 	return c, nil
 }
 

@@ -244,7 +244,7 @@ func (met) Exchange(what string, mine []byte, decide func([][]byte) ([]byte, err
 	return decide([][]byte{mine, mine, mine})
 }
 
-func (m met) AtEnd(f func(error)) (stop func()) {
+func (m met) OnEnd(f func(error)) (stop func()) {
 	stopped := make(chan struct{})
 	go func() {
 		select {

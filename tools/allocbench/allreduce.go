@@ -26,9 +26,9 @@ const (
 	allReduceDoc  = "an all-reduce over several GPUs, by where its memory comes from"
 )
 
-// A ring is a rank's part in all-reduces that are timed.
-type ring struct {
-	launch.Place
+// allReduceBench is a rank's part in all-reduces that are timed.
+type allReduceBench struct {
+	launch.Process
 	// exchange is that of a launch.World.
 	exchange func(what string, mine []byte, decide func(all [][]byte) ([]byte, error)) ([]byte, error)
 	// times does n all-reduces of so many floats one after the other, and returns what the
@@ -49,9 +49,9 @@ type source struct {
 var allReduceSizes = []int64{4, 4 * kib, 64 * kib, 256 * kib, mib, 4 * mib, 9_899_008, 16 * mib, 64 * mib, 256 * mib}
 
 // allReduces measures every source at every size, the sources in turn, and returns rows on
-// rank 0, each the median of the runs. A source that some rank cannot have has none: told
+// rank 0, each the median of the runs. A source that some rank cannot have has none: warn
 // says why.
-func (r ring) allReduces(ctx context.Context, sizes []int64, runs int, quick bool, told func(string)) (rows []row, err error) {
+func (r allReduceBench) allReduces(ctx context.Context, sizes []int64, runs int, quick bool, warn func(string)) (rows []row, err error) {
 	out := map[string]bool{} // sources that cannot be had
 	for _, bytes := range sizes {
 		found := make([][]float64, len(r.sources))
@@ -70,7 +70,7 @@ func (r ring) allReduces(ctx context.Context, sizes []int64, runs int, quick boo
 				addr, done, err := s.open(bytes)
 				if refused := r.agreed("memory of "+s.name, err); refused != nil {
 					out[s.name] = true
-					told(fmt.Sprintf("%s: %v", s.name, refused))
+					warn(fmt.Sprintf("%s: %v", s.name, refused))
 					if err == nil {
 						err = done()
 						if err != nil {
@@ -104,7 +104,7 @@ func (r ring) allReduces(ctx context.Context, sizes []int64, runs int, quick boo
 }
 
 // agreed is the first error of any rank, or nil.
-func (r ring) agreed(what string, err error) error {
+func (r allReduceBench) agreed(what string, err error) error {
 	text := ""
 	if err != nil {
 		text = err.Error()
@@ -126,26 +126,21 @@ func (r ring) agreed(what string, err error) error {
 	return errors.New(text)
 }
 
-// takePlace is the place among the ranks that were launched, whose GPU becomes the first
-// one that CUDA sees.
-func takePlace() (launch.Place, error) {
-	place, err := launch.Find(os.Getenv)
+// rankFromEnv is the rank that was launched, whose GPU becomes the only visible one.
+func rankFromEnv() (launch.Process, error) {
+	process, err := launch.FromEnv(os.Getenv)
 	if err != nil {
-		return place, err
+		return process, err
 	}
-	if place.Size == 1 {
-		return place, fmt.Errorf("scenario %s is of several GPUs: mpirun -np 2 allocbench -scenario %s", allReduceName, allReduceName)
+	if process.Size == 1 {
+		return process, fmt.Errorf("scenario %s is of several GPUs: mpirun -np 2 allocbench -scenario %s", allReduceName, allReduceName)
 	}
-	return place, place.TakeGPU()
+	return process, process.TakeGPU()
 }
 
-// meetWithin is how long ranks wait for each other at the start, and later for a sign that
-// another one lives.
-const meetWithin = 30 * time.Second
-
 // allReduce is the scenario, as one of the ranks that were launched. Rank 0 has the rows.
-func (s *session) allReduce(ctx context.Context, place launch.Place) error {
-	world, err := launch.Meet(ctx, place, meetWithin)
+func (s *session) allReduce(ctx context.Context, process launch.Process) error {
+	world, err := launch.Rendezvous(ctx, process, launch.DefaultTimeout)
 	if err != nil {
 		return err
 	}
@@ -156,7 +151,7 @@ func (s *session) rankOf(ctx context.Context, world *launch.World) (err error) {
 	if err := kernels.Available(); err != nil {
 		return err
 	}
-	comm, err := nccl.Connect(ctx, world, world.Rank, world.Size, meetWithin)
+	comm, err := nccl.Connect(ctx, world, world.Rank, world.Size, launch.DefaultTimeout)
 	if err != nil {
 		return err
 	}
@@ -173,7 +168,7 @@ func (s *session) rankOf(ctx context.Context, world *launch.World) (err error) {
 		}
 		defer func() { err = errors.Join(err, marks[i].Close()) }()
 	}
-	r := ring{Place: world.Place, exchange: world.Exchange, sources: sources(comm, stream.Handle())}
+	r := allReduceBench{Process: world.Process, exchange: world.Exchange, sources: sources(comm, stream.Handle())}
 	r.times = func(addr uintptr, floats, n int) (time.Duration, error) {
 		if err := errors.Join(stream.Fill(addr, 0, 4*floats), marks[0].Record(stream)); err != nil {
 			return 0, err

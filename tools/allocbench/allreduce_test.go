@@ -34,7 +34,7 @@ func TestAllReduces(t *testing.T) {
 	var all sync.WaitGroup
 	for rank := range 2 {
 		all.Go(func() {
-			world, err := launch.Meet(context.Background(), launch.Place{Rank: rank, Size: 2, Address: address}, 20*time.Second)
+			world, err := launch.Rendezvous(context.Background(), launch.Process{Rank: rank, Size: 2, Address: address}, 20*time.Second)
 			if err != nil {
 				errs[rank] = err
 				return
@@ -48,7 +48,7 @@ func TestAllReduces(t *testing.T) {
 					return uintptr(bytes), func() error { open[rank]--; return nil }, nil
 				}
 			}
-			r := ring{Place: world.Place, exchange: world.Exchange, sources: []source{{"one", get(false)}, {"two", get(rank == 1)}}}
+			r := allReduceBench{Process: world.Process, exchange: world.Exchange, sources: []source{{"one", get(false)}, {"two", get(rank == 1)}}}
 			r.times = func(addr uintptr, floats, n int) (time.Duration, error) {
 				if int(addr) != 4*floats {
 					return 0, errors.New("not the memory that was asked for")

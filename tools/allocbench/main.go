@@ -60,7 +60,7 @@ func main() {
 	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr, thisMachine)
 	switch {
 	case err == nil, errors.Is(err, flag.ErrHelp):
-	case errors.As(err, new(*launch.ToldError)):
+	case errors.As(err, new(*launch.ReportedError)):
 		os.Exit(1) // rank 0 says it
 	case errors.Is(err, context.Canceled):
 		fmt.Fprintln(os.Stderr, "allocbench: interrupted: what is shown was measured before")
@@ -172,12 +172,12 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer, open func
 	if o.draw != "" {
 		return o.redraw()
 	}
-	var place launch.Place
+	var process launch.Process
 	if o.scenarios == allReduceName {
-		if place, err = takePlace(); err != nil {
+		if process, err = rankFromEnv(); err != nil {
 			return err
 		}
-		if place.Rank != 0 {
+		if process.Rank != 0 {
 			stdout, stderr = io.Discard, io.Discard
 			o.csv, o.plots = "", ""
 		}
@@ -215,7 +215,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer, open func
 	s.table.printf("%s\n", strings.Join(notes, "\n"))
 	measure := func() error { return s.measureAll(ctx, chosen) }
 	if o.scenarios == allReduceName {
-		measure = func() error { return s.allReduce(ctx, place) }
+		measure = func() error { return s.allReduce(ctx, process) }
 	}
 	measureErr := measure()
 	rows := append(s.rows, with...)

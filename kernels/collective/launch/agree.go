@@ -36,8 +36,8 @@ func (w *World) Agree(what string, facts []Fact, remedy string) error {
 	return err
 }
 
-// Differ returns an error on all ranks if two of them have the same.
-func (w *World) Differ(what, mine, remedy string) error {
+// AllDistinct returns an error on all ranks if two of them have the same.
+func (w *World) AllDistinct(what, mine, remedy string) error {
 	_, err := w.Exchange(what, []byte(mine), func(all [][]byte) ([]byte, error) {
 		for rank, theirs := range all {
 			same := func(b []byte) bool { return string(b) == string(theirs) }

@@ -31,7 +31,7 @@ const nobody = -1
 func piped(size, stopped int, within time.Duration) []*World {
 	worlds := make([]*World, size)
 	for rank := range worlds {
-		worlds[rank] = &World{Place: Place{Rank: rank, Size: size}, ended: make(chan struct{})}
+		worlds[rank] = &World{Process: Process{Rank: rank, Size: size}, ended: make(chan struct{})}
 		if rank == 0 {
 			continue
 		}
@@ -118,7 +118,7 @@ func TestBeats(t *testing.T) {
 					if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.HasPrefix(err.Error(), c.want)) {
 						t.Errorf("rank %d ends with %v, want %q", rank, err, c.want)
 					}
-					if c.stopped > 0 && told(err) != (rank != 0) {
+					if c.stopped > 0 && reported(err) != (rank != 0) {
 						t.Errorf("rank %d: %v; rank 0 is to say it, and no other", rank, err)
 					}
 				}

@@ -2,7 +2,7 @@
 // together.
 //
 // Who starts them says so in the environment: mpirun, srun and torchrun each with variables
-// of their own, which [Find] reads. [Meet] connects all ranks to rank 0 over TCP. The
+// of their own, which [FromEnv] reads. [Rendezvous] connects all ranks to rank 0 over TCP. The
 // connections carry words, no tensors: whether all have the same config, the id that NCCL
 // needs, sums of the weights to compare, and why one of them ended, which ends all. Each rank
 // also says all the time that it lives: a process that is stopped or a host that is lost does
@@ -19,8 +19,8 @@ import (
 	"strings"
 )
 
-// A Place is that of a process among those that were started together.
-type Place struct {
+// A Process is one of those that were started together.
+type Process struct {
 	Rank, Size int
 	Local      int    // the rank among those on the same host
 	Launcher   string // "Open MPI"; empty: the process was started by itself
@@ -45,10 +45,10 @@ var launchers = []struct {
 	{"Slurm", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", []string{"SLURM_LOCALID"}, []string{"SLURM_JOB_ID", "SLURM_STEP_ID"}, "srun", true},
 }
 
-// Find returns the place that an environment says. Where several launchers have set
+// FromEnv returns the process that an environment is of. Where several launchers have set
 // variables, one inside the other, the first in the order above that has set all of them
 // counts. It is an error if only some are set.
-func Find(env func(string) string) (Place, error) {
+func FromEnv(env func(string) string) (Process, error) {
 	var half error
 	for _, l := range launchers {
 		local := l.local[0]
@@ -72,17 +72,17 @@ func Find(env func(string) string) (Place, error) {
 			for _, name := range l.job {
 				job = append(job, env(name))
 			}
-			return place(Place{Launcher: l.name, Job: strings.Trim(strings.Join(job, "."), ".")}, env, l.rank, l.size, local)
+			return numbered(Process{Launcher: l.name, Job: strings.Trim(strings.Join(job, "."), ".")}, env, l.rank, l.size, local)
 		case len(set) > 0 && half == nil && (!l.stepsOnly || env(l.size) != ""):
 			half = fmt.Errorf("half a launch: %s is set and %s is not: start all ranks with %s, or unset %s",
 				strings.Join(set, ", "), strings.Join(missing, ", "), l.command, strings.Join(set, ", "))
 		}
 	}
-	return Place{Size: 1}, half
+	return Process{Size: 1}, half
 }
 
-// place is p with what variables of these names say.
-func place(p Place, env func(string) string, rank, size, local string) (_ Place, err error) {
+// numbered is p with what variables of these names say.
+func numbered(p Process, env func(string) string, rank, size, local string) (_ Process, err error) {
 	for _, v := range []struct {
 		name string
 		to   *int
@@ -102,7 +102,7 @@ func place(p Place, env func(string) string, rank, size, local string) (_ Place,
 }
 
 // address is where rank 0 is met.
-func address(p Place, env func(string) string) (string, error) {
+func address(p Process, env func(string) string) (string, error) {
 	host := env("MASTER_ADDR")
 	if id := env("NCCL_COMM_ID"); host == "" && id != "" {
 		if _, _, err := net.SplitHostPort(id); err != nil {
@@ -128,7 +128,7 @@ func address(p Place, env func(string) string) (string, error) {
 
 // masterPort is MASTER_PORT, or a port that follows from the job: jobs on the same hosts
 // should not meet.
-func masterPort(p Place, oneHost bool, env func(string) string) (string, error) {
+func masterPort(p Process, oneHost bool, env func(string) string) (string, error) {
 	if port := env("MASTER_PORT"); port != "" {
 		n, err := strconv.ParseUint(port, 10, 16)
 		if err != nil || n == 0 || n == 65535 {
@@ -180,9 +180,9 @@ func FirstHost(list string) string {
 	}
 }
 
-// TakeGPU makes the GPU that is the rank's the first one that CUDA sees. NCCL would wait for
-// the others where they meet already, if NCCL_COMM_ID said so to it.
-func (p Place) TakeGPU() error {
+// TakeGPU makes the rank's GPU the only visible one. It unsets NCCL_COMM_ID, on whose address
+// rank 0 may listen already.
+func (p Process) TakeGPU() error {
 	const visible = "CUDA_VISIBLE_DEVICES"
 	one, err := p.VisibleDevice(os.Getenv(visible))
 	if err != nil {
@@ -191,10 +191,9 @@ func (p Place) TakeGPU() error {
 	return errors.Join(os.Setenv(visible, one), os.Unsetenv("NCCL_COMM_ID"))
 }
 
-// VisibleDevice is what CUDA_VISIBLE_DEVICES is to be for a process that uses the first GPU
-// which it sees, given what it was: that of the rank on its host. One that is the only one
-// was chosen by the launcher.
-func (p Place) VisibleDevice(was string) (string, error) {
+// VisibleDevice returns the rank's entry of CUDA_VISIBLE_DEVICES, by its local rank, which it
+// is itself where there are none. A single entry is kept: the launcher chose it.
+func (p Process) VisibleDevice(was string) (string, error) {
 	if was == "" {
 		return strconv.Itoa(p.Local), nil
 	}

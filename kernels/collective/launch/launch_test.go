@@ -16,7 +16,7 @@ func environment(vars ...string) func(string) string {
 	}
 }
 
-func TestFind(t *testing.T) {
+func TestFromEnv(t *testing.T) {
 	torch := []string{"RANK=1", "WORLD_SIZE=2", "LOCAL_RANK=1", "MASTER_ADDR=node", "MASTER_PORT=29500"}
 	mpi := []string{"OMPI_COMM_WORLD_RANK=3", "OMPI_COMM_WORLD_SIZE=8", "OMPI_COMM_WORLD_LOCAL_RANK=3", "OMPI_COMM_WORLD_LOCAL_SIZE=8", "MASTER_PORT=12345"}
 	slurm := []string{"SLURM_PROCID=5", "SLURM_STEP_NUM_TASKS=8", "SLURM_LOCALID=1", "SLURM_STEP_ID=0", "SLURM_JOB_ID=77", "SLURM_STEP_NODELIST=gpu[08-09],x", "MASTER_PORT=4000"}
@@ -29,37 +29,37 @@ func TestFind(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		env  []string
-		want Place
+		want Process
 		err  string
 	}{
-		{"alone", nil, Place{Size: 1}, ""},
-		{"torchrun", torch, Place{1, 2, 1, "torchrun", "", "node:29500"}, ""},
-		{"torchrun that listens itself", join(torch, []string{"TORCHELASTIC_USE_AGENT_STORE=True"}), Place{1, 2, 1, "torchrun", "", "node:29501"}, ""},
-		{"mpirun", mpi, Place{3, 8, 3, "Open MPI", "", "127.0.0.1:12345"}, ""},
-		{"mpirun with MASTER_ADDR", join(mpi, []string{"MASTER_ADDR=fe80::1"}), Place{3, 8, 3, "Open MPI", "", "[fe80::1]:12345"}, ""},
-		{"NCCL_COMM_ID", join(mpi, []string{"NCCL_COMM_ID=10.0.0.1:999"}), Place{3, 8, 3, "Open MPI", "", "10.0.0.1:999"}, ""},
-		{"NCCL_COMM_ID without a port", join(mpi, []string{"NCCL_COMM_ID=10.0.0.1"}), Place{}, "want HOST:PORT"},
-		{"mpirun on hosts", []string{"OMPI_COMM_WORLD_RANK=3", "OMPI_COMM_WORLD_SIZE=8", "OMPI_COMM_WORLD_LOCAL_RANK=3", "OMPI_COMM_WORLD_LOCAL_SIZE=4"}, Place{}, "set MASTER_ADDR"},
-		{"MPICH", []string{"PMI_RANK=0", "PMI_SIZE=2", "MPI_LOCALRANKID=0", "MPI_LOCALNRANKS=2", "MASTER_PORT=9"}, Place{0, 2, 0, "PMI", "", "127.0.0.1:9"}, ""},
-		{"srun", slurm, Place{5, 8, 1, "Slurm", "77.0", "gpu08:4000"}, ""},
-		{"srun on a host", join(slurm, []string{"SLURM_STEP_NUM_NODES=1"}), Place{5, 8, 1, "Slurm", "77.0", "127.0.0.1:4000"}, ""},
-		{"srun with PMI-2", join(slurm, []string{"PMI_RANK=5", "PMI_SIZE=8"}), Place{5, 8, 1, "Slurm", "77.0", "gpu08:4000"}, ""},
-		{"mpirun in a batch script", join(mpi, []string{"SLURM_PROCID=0", "SLURM_LOCALID=0"}), Place{3, 8, 3, "Open MPI", "", "127.0.0.1:12345"}, ""},
-		{"batch script", []string{"SLURM_PROCID=0", "SLURM_LOCALID=0", "SLURM_NTASKS=8"}, Place{Size: 1}, ""},
-		{"srun after export WORLD_SIZE", join(slurm, []string{"WORLD_SIZE=8"}), Place{5, 8, 1, "Slurm", "77.0", "gpu08:4000"}, ""},
-		{"mpirun -np 1", []string{"OMPI_COMM_WORLD_RANK=0", "OMPI_COMM_WORLD_SIZE=1", "OMPI_COMM_WORLD_LOCAL_RANK=0"}, Place{0, 1, 0, "Open MPI", "", ""}, ""},
-		{"torchrun in a step", join(torch, slurm[3:5], []string{"TORCHELASTIC_RUN_ID=7"}), Place{1, 2, 1, "torchrun", "7", "node:29500"}, ""},
-		{"mpirun that names its job", join(mpi, []string{"PMIX_NAMESPACE=prterun-x-7@1"}), Place{3, 8, 3, "Open MPI", "prterun-x-7@1", "127.0.0.1:12345"}, ""},
-		{"hosts without a port", []string{"PMI_RANK=1", "PMI_SIZE=2", "MPI_LOCALRANKID=0", "MPI_LOCALNRANKS=1", "MASTER_ADDR=gpu1"}, Place{}, "set MASTER_PORT"},
-		{"half torchrun", []string{"RANK=1"}, Place{}, "half a launch: RANK is set and WORLD_SIZE, LOCAL_RANK is not: start all ranks with torchrun --no-python, or unset RANK"},
-		{"half mpirun", []string{"OMPI_COMM_WORLD_SIZE=2"}, Place{}, "half a launch: OMPI_COMM_WORLD_SIZE is set"},
-		{"half srun", []string{"SLURM_STEP_NUM_TASKS=2", "SLURM_PROCID=0"}, Place{}, "SLURM_LOCALID is not"},
-		{"no number", []string{"RANK=one", "WORLD_SIZE=2", "LOCAL_RANK=0"}, Place{}, "RANK=one is no number"},
-		{"too high", []string{"RANK=2", "WORLD_SIZE=2", "LOCAL_RANK=0"}, Place{}, "RANK=2 is no rank of WORLD_SIZE=2"},
-		{"no port", []string{"RANK=0", "WORLD_SIZE=2", "LOCAL_RANK=0", "MASTER_ADDR=a", "MASTER_PORT=x"}, Place{}, "MASTER_PORT=x: want a port"},
+		{"alone", nil, Process{Size: 1}, ""},
+		{"torchrun", torch, Process{1, 2, 1, "torchrun", "", "node:29500"}, ""},
+		{"torchrun that listens itself", join(torch, []string{"TORCHELASTIC_USE_AGENT_STORE=True"}), Process{1, 2, 1, "torchrun", "", "node:29501"}, ""},
+		{"mpirun", mpi, Process{3, 8, 3, "Open MPI", "", "127.0.0.1:12345"}, ""},
+		{"mpirun with MASTER_ADDR", join(mpi, []string{"MASTER_ADDR=fe80::1"}), Process{3, 8, 3, "Open MPI", "", "[fe80::1]:12345"}, ""},
+		{"NCCL_COMM_ID", join(mpi, []string{"NCCL_COMM_ID=10.0.0.1:999"}), Process{3, 8, 3, "Open MPI", "", "10.0.0.1:999"}, ""},
+		{"NCCL_COMM_ID without a port", join(mpi, []string{"NCCL_COMM_ID=10.0.0.1"}), Process{}, "want HOST:PORT"},
+		{"mpirun on hosts", []string{"OMPI_COMM_WORLD_RANK=3", "OMPI_COMM_WORLD_SIZE=8", "OMPI_COMM_WORLD_LOCAL_RANK=3", "OMPI_COMM_WORLD_LOCAL_SIZE=4"}, Process{}, "set MASTER_ADDR"},
+		{"MPICH", []string{"PMI_RANK=0", "PMI_SIZE=2", "MPI_LOCALRANKID=0", "MPI_LOCALNRANKS=2", "MASTER_PORT=9"}, Process{0, 2, 0, "PMI", "", "127.0.0.1:9"}, ""},
+		{"srun", slurm, Process{5, 8, 1, "Slurm", "77.0", "gpu08:4000"}, ""},
+		{"srun on a host", join(slurm, []string{"SLURM_STEP_NUM_NODES=1"}), Process{5, 8, 1, "Slurm", "77.0", "127.0.0.1:4000"}, ""},
+		{"srun with PMI-2", join(slurm, []string{"PMI_RANK=5", "PMI_SIZE=8"}), Process{5, 8, 1, "Slurm", "77.0", "gpu08:4000"}, ""},
+		{"mpirun in a batch script", join(mpi, []string{"SLURM_PROCID=0", "SLURM_LOCALID=0"}), Process{3, 8, 3, "Open MPI", "", "127.0.0.1:12345"}, ""},
+		{"batch script", []string{"SLURM_PROCID=0", "SLURM_LOCALID=0", "SLURM_NTASKS=8"}, Process{Size: 1}, ""},
+		{"srun after export WORLD_SIZE", join(slurm, []string{"WORLD_SIZE=8"}), Process{5, 8, 1, "Slurm", "77.0", "gpu08:4000"}, ""},
+		{"mpirun -np 1", []string{"OMPI_COMM_WORLD_RANK=0", "OMPI_COMM_WORLD_SIZE=1", "OMPI_COMM_WORLD_LOCAL_RANK=0"}, Process{0, 1, 0, "Open MPI", "", ""}, ""},
+		{"torchrun in a step", join(torch, slurm[3:5], []string{"TORCHELASTIC_RUN_ID=7"}), Process{1, 2, 1, "torchrun", "7", "node:29500"}, ""},
+		{"mpirun that names its job", join(mpi, []string{"PMIX_NAMESPACE=prterun-x-7@1"}), Process{3, 8, 3, "Open MPI", "prterun-x-7@1", "127.0.0.1:12345"}, ""},
+		{"hosts without a port", []string{"PMI_RANK=1", "PMI_SIZE=2", "MPI_LOCALRANKID=0", "MPI_LOCALNRANKS=1", "MASTER_ADDR=gpu1"}, Process{}, "set MASTER_PORT"},
+		{"half torchrun", []string{"RANK=1"}, Process{}, "half a launch: RANK is set and WORLD_SIZE, LOCAL_RANK is not: start all ranks with torchrun --no-python, or unset RANK"},
+		{"half mpirun", []string{"OMPI_COMM_WORLD_SIZE=2"}, Process{}, "half a launch: OMPI_COMM_WORLD_SIZE is set"},
+		{"half srun", []string{"SLURM_STEP_NUM_TASKS=2", "SLURM_PROCID=0"}, Process{}, "SLURM_LOCALID is not"},
+		{"no number", []string{"RANK=one", "WORLD_SIZE=2", "LOCAL_RANK=0"}, Process{}, "RANK=one is no number"},
+		{"too high", []string{"RANK=2", "WORLD_SIZE=2", "LOCAL_RANK=0"}, Process{}, "RANK=2 is no rank of WORLD_SIZE=2"},
+		{"no port", []string{"RANK=0", "WORLD_SIZE=2", "LOCAL_RANK=0", "MASTER_ADDR=a", "MASTER_PORT=x"}, Process{}, "MASTER_PORT=x: want a port"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			got, err := Find(environment(c.env...))
+			got, err := FromEnv(environment(c.env...))
 			if c.err != "" {
 				if err == nil || !strings.Contains(err.Error(), c.err) {
 					t.Errorf("%v, want %q", err, c.err)
@@ -76,7 +76,7 @@ func TestFind(t *testing.T) {
 // TestPort has a port that follows from the job: the same on all ranks.
 func TestPort(t *testing.T) {
 	of := func(job string) string {
-		p, err := masterPort(Place{Size: 2, Job: job}, true, environment())
+		p, err := masterPort(Process{Size: 2, Job: job}, true, environment())
 		if err != nil || len(p) != 5 {
 			t.Errorf("port %q, %v", p, err)
 		}
@@ -107,7 +107,7 @@ func TestVisibleDevice(t *testing.T) {
 	}{
 		{0, "", "0"}, {3, "", "3"}, {1, "4,5", "5"}, {1, "GPU-ab", "GPU-ab"}, {2, "4,5", "error"},
 	} {
-		got, err := Place{Local: c.local}.VisibleDevice(c.was)
+		got, err := Process{Local: c.local}.VisibleDevice(c.was)
 		if c.want == "error" {
 			if err == nil || !strings.Contains(err.Error(), "at most 2 ranks") {
 				t.Errorf("number %d of %q: %v", c.local, c.was, err)

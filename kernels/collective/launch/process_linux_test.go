@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 		os.Exit(m.Run())
 	}
 	if err := rankProcess(what); err != nil {
-		if !told(err) {
+		if !reported(err) {
 			fmt.Fprintln(os.Stderr, err)
 		}
 		os.Exit(1)
@@ -42,11 +42,11 @@ func TestMain(m *testing.M) {
 }
 
 func rankProcess(what string) error {
-	p, err := Find(os.Getenv)
+	p, err := FromEnv(os.Getenv)
 	if err != nil {
 		return err
 	}
-	w, err := Meet(context.Background(), p, silence)
+	w, err := Rendezvous(context.Background(), p, silence)
 	if err != nil {
 		return err
 	}

@@ -17,7 +17,7 @@ import (
 // A World is the ranks of a training that have met. Its methods may be called from any
 // goroutine, Exchange from one.
 type World struct {
-	Place
+	Process
 	peers []*peer // of rank 0: the others, by rank - 1; of any other: rank 0
 
 	mu    sync.Mutex
@@ -57,10 +57,10 @@ type message struct {
 
 const program = "mlpool ranks 2"
 
-// ToldError is the end of a rank for a reason that rank 0 knows and prints.
-type ToldError struct{ Reason string }
+// ReportedError is an error that rank 0 prints, so that this rank prints nothing.
+type ReportedError struct{ Reason string }
 
-func (e *ToldError) Error() string { return e.Reason }
+func (e *ReportedError) Error() string { return e.Reason }
 
 func newPeer(rank int, conn net.Conn) *peer {
 	return &peer{rank: rank, conn: conn, rest: conn, in: make(chan message, 4), bye: make(chan struct{})}
@@ -103,7 +103,7 @@ func (w *World) listen(p *peer) {
 			w.end(errors.New(m.Reason), p)
 			return
 		case m.Kind == "fail":
-			w.end(&ToldError{m.Reason}, p)
+			w.end(&ReportedError{m.Reason}, p)
 			return
 		default:
 			select {
@@ -127,20 +127,20 @@ func (w *World) end(reason error, from *peer) {
 	w.mu.Unlock()
 	for _, p := range w.peers {
 		if p != from {
-			_ = p.send(message{Kind: "fail", Reason: oneLine(reason)}) // it may be gone itself
+			_ = p.send(message{Kind: "fail", Reason: OneLine(reason)}) // it may be gone itself
 		}
 	}
 }
 
-// oneLine is an error's text with the errors joined in it side by side.
-func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
+// OneLine is an error's text with the errors joined in it side by side.
+func OneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
 
 // Ended is closed when the ranks end before their time: Err says why.
 func (w *World) Ended() <-chan struct{} { return w.ended }
 
-// AtEnd calls f, in a goroutine of its own, when the ranks end before their time, unless
+// OnEnd calls f, in a goroutine of its own, when the ranks end before their time, unless
 // stop is called before.
-func (w *World) AtEnd(f func(reason error)) (stop func()) {
+func (w *World) OnEnd(f func(reason error)) (stop func()) {
 	stopped := make(chan struct{})
 	go func() {
 		select {
@@ -215,27 +215,28 @@ func (w *World) checked(p *peer, m message, what string) ([]byte, error) {
 	return m.Data, nil
 }
 
-// End has all ranks end for an error of this one, unless they do for what it returns.
+// End makes all ranks end because of err. It returns the earlier reason where they were
+// ending already.
 func (w *World) End(err error) (first error) {
 	if first = w.Err(); first != nil {
 		return first
 	}
-	told := new(ToldError)
-	switch another := errors.As(err, &told); { // as a collective of goroutines has it of another rank
+	reported := new(ReportedError)
+	switch another := errors.As(err, &reported); { // as a collective of goroutines has it of another rank
 	case another && w.Rank == 0:
-		err = errors.New(told.Reason)
+		err = errors.New(reported.Reason)
 	case another:
-		err = told
+		err = reported
 	case w.Rank != 0:
-		err = &ToldError{fmt.Sprintf("rank %d: %s", w.Rank, oneLine(err))}
+		err = &ReportedError{fmt.Sprintf("rank %d: %s", w.Rank, OneLine(err))}
 	}
 	w.end(err, nil)
 	return nil
 }
 
-// Leave parts with the other ranks. With an error, which ends all of them, it returns what
-// is to be said of it here: nothing, an error of type [ToldError], where rank 0 says it.
-// Without, it waits until all are done.
+// Leave ends this rank's part, and waits up to 5 s for the others to end theirs. With an error
+// it ends all ranks, and returns a [ReportedError] where rank 0 prints it; without, it returns
+// why they ended before their time, if they did.
 func (w *World) Leave(err error) error {
 	if w.Size == 1 {
 		return err
@@ -243,7 +244,7 @@ func (w *World) Leave(err error) error {
 	w.quiet()
 	if err != nil {
 		// What came of it here is not the reason, unless it is the same on rank 0.
-		if first := w.End(err); w.Rank != 0 || first == nil || !strings.HasSuffix(first.Error(), ": "+oneLine(err)) {
+		if first := w.End(err); w.Rank != 0 || first == nil || !strings.HasSuffix(first.Error(), ": "+OneLine(err)) {
 			err = w.Err()
 		}
 	} else {

@@ -34,7 +34,7 @@ func ranks(t *testing.T, size int, within time.Duration, missing map[int]bool, f
 			continue
 		}
 		all.Go(func() {
-			w, err := Meet(context.Background(), Place{Rank: rank, Size: size, Local: rank, Address: address}, within)
+			w, err := Rendezvous(context.Background(), Process{Rank: rank, Size: size, Local: rank, Address: address}, within)
 			if err == nil {
 				err = w.Leave(f(w))
 			}
@@ -45,8 +45,8 @@ func ranks(t *testing.T, size int, within time.Duration, missing map[int]bool, f
 	return errs
 }
 
-// told says whether an error is one that rank 0 prints.
-func told(err error) bool { return errors.As(err, new(*ToldError)) }
+// reported says whether an error is one that rank 0 prints.
+func reported(err error) bool { return errors.As(err, new(*ReportedError)) }
 
 func TestExchange(t *testing.T) {
 	for _, size := range []int{1, 2, 3, 8} {
@@ -93,7 +93,7 @@ func TestEnds(t *testing.T) {
 			return w.Agree("config", mine, "start all ranks with one config")
 		}, "train.bsz is 32 on rank 2, and 64 on rank 0: start all ranks with one config"},
 		{"another version", func(w *World) error { return w.Agree("config", same[:1+w.Rank/2], "use one program") }, "rank 2 is another version of the program: use one program"},
-		{"one GPU for two", func(w *World) error { return w.Differ("GPU", fmt.Sprint(w.Rank/2), "start one rank a GPU") }, "rank 0 and rank 1 are both on the GPU 0: start one rank a GPU"},
+		{"one GPU for two", func(w *World) error { return w.AllDistinct("GPU", fmt.Sprint(w.Rank/2), "start one rank a GPU") }, "rank 0 and rank 1 are both on the GPU 0: start one rank a GPU"},
 		{"rank 0 fails", func(w *World) error {
 			if w.Rank == 0 {
 				return errors.New("no such config\nand more")
@@ -134,7 +134,7 @@ func TestEnds(t *testing.T) {
 				if !dead && (err == nil || !strings.Contains(err.Error(), c.want)) {
 					t.Errorf("rank %d ends with %v, want %q", rank, err, c.want)
 				}
-				if !dead && told(err) != (rank != 0) {
+				if !dead && reported(err) != (rank != 0) {
 					t.Errorf("rank %d: %v; rank 0 is to say it, and no other", rank, err)
 				}
 			}
@@ -153,7 +153,7 @@ func TestLeaveWaitsForNobodyLong(t *testing.T) {
 	var all sync.WaitGroup
 	for rank := range 4 {
 		all.Go(func() {
-			w, err := Meet(context.Background(), Place{Rank: rank, Size: 4, Address: address}, 10*time.Second)
+			w, err := Rendezvous(context.Background(), Process{Rank: rank, Size: 4, Address: address}, 10*time.Second)
 			if err != nil {
 				t.Errorf("rank %d: %v", rank, err)
 				return

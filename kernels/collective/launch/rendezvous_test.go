@@ -24,7 +24,7 @@ func TestMissing(t *testing.T) {
 			if !c.missing[rank] && (err == nil || !strings.Contains(err.Error(), c.want)) {
 				t.Errorf("without %v rank %d ends with %v, want %q", c.missing, rank, err, c.want)
 			}
-			if !c.missing[0] && !c.missing[rank] && told(err) != (rank != 0) {
+			if !c.missing[0] && !c.missing[rank] && reported(err) != (rank != 0) {
 				t.Errorf("rank %d: %v; rank 0 is to say it, and no other", rank, err)
 			}
 		}
@@ -42,7 +42,7 @@ func TestStrangers(t *testing.T) {
 		address := freeAddress(t)
 		result := make(chan error, 1)
 		go func() {
-			w, err := Meet(context.Background(), Place{Size: 2, Address: address}, 10*time.Second)
+			w, err := Rendezvous(context.Background(), Process{Size: 2, Address: address}, 10*time.Second)
 			if err == nil {
 				err = w.Leave(nil)
 			}
@@ -59,7 +59,7 @@ func TestStrangers(t *testing.T) {
 			if err := conn.Close(); err != nil {
 				t.Fatal(err)
 			}
-			w, err := Meet(context.Background(), Place{Rank: 1, Size: 2, Address: address}, 10*time.Second)
+			w, err := Rendezvous(context.Background(), Process{Rank: 1, Size: 2, Address: address}, 10*time.Second)
 			if err == nil {
 				err = w.Leave(nil)
 			}
@@ -77,10 +77,10 @@ func TestStrangers(t *testing.T) {
 
 // TestSilentStrangers has others connect who say nothing and stay: ranks come past them.
 func TestSilentStrangers(t *testing.T) {
-	place := Place{Size: 2, Address: freeAddress(t)}
+	process := Process{Size: 2, Address: freeAddress(t)}
 	result := make(chan error, 1)
 	go func() {
-		w, err := Meet(context.Background(), place, 4*time.Second)
+		w, err := Rendezvous(context.Background(), process, 4*time.Second)
 		if err == nil {
 			err = w.Leave(nil)
 		}
@@ -89,11 +89,11 @@ func TestSilentStrangers(t *testing.T) {
 	for range 8 {
 		var conn net.Conn
 		for conn == nil {
-			conn, _ = net.Dial("tcp", place.Address) // until it listens
+			conn, _ = net.Dial("tcp", process.Address) // until it listens
 		}
 		defer conn.Close()
 	}
-	w, err := Meet(context.Background(), Place{Rank: 1, Size: 2, Address: place.Address}, 4*time.Second)
+	w, err := Rendezvous(context.Background(), Process{Rank: 1, Size: 2, Address: process.Address}, 4*time.Second)
 	if err == nil {
 		err = w.Leave(nil)
 	}
@@ -106,28 +106,28 @@ func TestSilentStrangers(t *testing.T) {
 func TestTwoLaunches(t *testing.T) {
 	const within = 10 * time.Second
 	address := freeAddress(t)
-	place := func(job string, rank int) Place {
-		return Place{Rank: rank, Size: 2, Address: address, Job: job}
+	process := func(job string, rank int) Process {
+		return Process{Rank: rank, Size: 2, Address: address, Job: job}
 	}
-	meet := func(p Place) error {
-		w, err := Meet(context.Background(), p, within)
+	meet := func(p Process) error {
+		w, err := Rendezvous(context.Background(), p, within)
 		if err == nil {
 			err = w.Leave(nil)
 		}
 		return err
 	}
 	errs := make(chan error, 4)
-	go func() { errs <- meet(place("b", 1)) }() // it tries again as long as it finds another launch
-	go func() { errs <- meet(place("a", 0)) }()
+	go func() { errs <- meet(process("b", 1)) }() // it tries again as long as it finds another launch
+	go func() { errs <- meet(process("a", 0)) }()
 	time.Sleep(300 * time.Millisecond) // rank 1 of b finds rank 0 of a
-	if err := meet(place("b", 0)); err == nil || !strings.Contains(err.Error(), "choose another port with MASTER_PORT") {
+	if err := meet(process("b", 0)); err == nil || !strings.Contains(err.Error(), "choose another port with MASTER_PORT") {
 		t.Errorf("rank 0 of b: %v", err)
 	}
-	go func() { errs <- meet(place("a", 1)) }()
+	go func() { errs <- meet(process("a", 1)) }()
 	if err := errors.Join(<-errs, <-errs); err != nil {
 		t.Errorf("launch a: %v", err)
 	}
-	if err := errors.Join(meet(place("b", 0)), <-errs); err != nil {
+	if err := errors.Join(meet(process("b", 0)), <-errs); err != nil {
 		t.Errorf("launch b: %v", err)
 	}
 }
@@ -139,7 +139,7 @@ func TestGoneBeforeAllCame(t *testing.T) {
 	var all sync.WaitGroup
 	run := func(rank int) {
 		all.Go(func() {
-			w, err := Meet(context.Background(), Place{Rank: rank, Size: 3, Address: address}, 10*time.Second)
+			w, err := Rendezvous(context.Background(), Process{Rank: rank, Size: 3, Address: address}, 10*time.Second)
 			if err == nil {
 				<-w.Ended()
 				err = w.Leave(w.Err())
@@ -165,7 +165,7 @@ func TestGoneBeforeAllCame(t *testing.T) {
 	run(2)
 	all.Wait()
 	for _, rank := range []int{0, 2} {
-		if err := errs[rank]; err == nil || !strings.Contains(err.Error(), "rank 1 is gone") || told(err) != (rank != 0) {
+		if err := errs[rank]; err == nil || !strings.Contains(err.Error(), "rank 1 is gone") || reported(err) != (rank != 0) {
 			t.Errorf("rank %d ends with %v", rank, err)
 		}
 	}
@@ -175,7 +175,7 @@ func TestMeetIsInterrupted(t *testing.T) {
 	for rank := range 2 {
 		ctx, cancel := context.WithCancel(context.Background())
 		time.AfterFunc(100*time.Millisecond, cancel)
-		if _, err := Meet(ctx, Place{Rank: rank, Size: 2, Address: freeAddress(t)}, time.Minute); !errors.Is(err, context.Canceled) {
+		if _, err := Rendezvous(ctx, Process{Rank: rank, Size: 2, Address: freeAddress(t)}, time.Minute); !errors.Is(err, context.Canceled) {
 			t.Errorf("rank %d: %v", rank, err)
 		}
 	}

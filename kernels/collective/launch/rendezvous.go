@@ -13,23 +13,27 @@ import (
 	"time"
 )
 
-// mostHello bounds what is read of one that may be no rank.
-const mostHello = 4096
+// maxHello bounds what is read of one that may be no rank.
+const maxHello = 4096
 
-// Meet connects the ranks, all of which must come before the time is up. A rank of which
-// nothing is heard for as long afterwards counts as lost.
-func Meet(ctx context.Context, p Place, within time.Duration) (*World, error) {
-	w := &World{Place: p, ended: make(chan struct{})}
+// DefaultTimeout is how long ranks wait for each other at the start, and later for a sign
+// that another one lives.
+const DefaultTimeout = 30 * time.Second
+
+// Rendezvous connects the ranks, all of which must come before the time is up. A rank of
+// which nothing is heard for as long afterwards counts as lost.
+func Rendezvous(ctx context.Context, p Process, within time.Duration) (*World, error) {
+	w := &World{Process: p, ended: make(chan struct{})}
 	if p.Size == 1 {
 		return w, nil
 	}
 	limited, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
-	meet := w.dial
+	connect := w.dial
 	if p.Rank == 0 {
-		meet = w.accept
+		connect = w.accept
 	}
-	if err := meet(limited, within); err != nil {
+	if err := connect(limited, within); err != nil {
 		if ctx.Err() != nil {
 			err = ctx.Err()
 		}
@@ -52,7 +56,7 @@ func (w *World) accept(ctx context.Context, within time.Duration) error {
 	if err != nil {
 		return fmt.Errorf("rank 0 cannot be met: %w: choose another port with MASTER_PORT", err)
 	}
-	come, done := greet(ctx, l)
+	come, done := acceptCallers(ctx, l)
 	defer done() // ranks stay connected
 	byRank := make([]*peer, w.Size-1)
 	for len(w.peers) < w.Size-1 {
@@ -60,7 +64,7 @@ func (w *World) accept(ctx context.Context, within time.Duration) error {
 		select {
 		case c = <-come:
 		case <-ctx.Done():
-			return w.notAll(ctx, byRank, within)
+			return w.failMissing(ctx, byRank, within)
 		}
 		switch hello := c.hello; {
 		case c.err != nil:
@@ -83,7 +87,7 @@ func (w *World) accept(ctx context.Context, within time.Duration) error {
 		}
 		w.peers = append(w.peers, p) // to be closed, whatever comes
 		if reason != "" {
-			w.tell(w.peers, reason)
+			w.sendFailure(w.peers, reason)
 			return errors.New(reason)
 		}
 		byRank[p.rank-1] = p
@@ -95,8 +99,8 @@ func (w *World) accept(ctx context.Context, within time.Duration) error {
 	return nil
 }
 
-// notAll has the ranks that have come end because others have not.
-func (w *World) notAll(ctx context.Context, byRank []*peer, within time.Duration) error {
+// failMissing has the ranks that have come end because others have not.
+func (w *World) failMissing(ctx context.Context, byRank []*peer, within time.Duration) error {
 	var missing []string
 	for i, p := range byRank {
 		if p == nil {
@@ -108,7 +112,7 @@ func (w *World) notAll(ctx context.Context, byRank []*peer, within time.Duration
 	if errors.Is(ctx.Err(), context.Canceled) {
 		reason = "rank 0 was interrupted"
 	}
-	w.tell(w.peers, reason)
+	w.sendFailure(w.peers, reason)
 	return errors.New(reason)
 }
 
@@ -119,9 +123,9 @@ type caller struct {
 	err   error // that ends the listening
 }
 
-// greet gives those who connect, until done is called. Each is listened to by itself, so
-// that one who says nothing keeps nobody.
-func greet(ctx context.Context, l net.Listener) (come <-chan caller, done func()) {
+// acceptCallers gives those who connect, until done is called. Each is listened to by itself,
+// so that one who says nothing keeps nobody.
+func acceptCallers(ctx context.Context, l net.Listener) (come <-chan caller, done func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	callers := make(chan caller)
 	var all sync.WaitGroup
@@ -141,7 +145,7 @@ func greet(ctx context.Context, l net.Listener) (come <-chan caller, done func()
 				give(caller{err: err})
 				return
 			}
-			all.Go(func() { give(caller{conn: conn, hello: greeted(ctx, conn)}) })
+			all.Go(func() { give(caller{conn: conn, hello: readHello(ctx, conn)}) })
 		}
 	})
 	return callers, func() {
@@ -151,13 +155,13 @@ func greet(ctx context.Context, l net.Listener) (come <-chan caller, done func()
 	}
 }
 
-// greeted reads a hello; of one who says something else, or nothing for long, there is none.
-func greeted(ctx context.Context, conn net.Conn) (hello message) {
+// readHello reads a hello; of one who says something else, or nothing for long, there is none.
+func readHello(ctx context.Context, conn net.Conn) (hello message) {
 	_ = conn.SetReadDeadline(time.Now().Add(5 * time.Second)) // of a connection that is closed, Read says so
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetReadDeadline(time.Now()) })
 	defer stop()
-	text := make([]byte, 0, mostHello)
-	for len(text) < mostHello { // byte by byte: what comes behind it is for the listener
+	text := make([]byte, 0, maxHello)
+	for len(text) < maxHello { // byte by byte: what comes behind it is for the listener
 		one := text[len(text) : len(text)+1]
 		if _, err := conn.Read(one); err != nil {
 			return message{}
@@ -173,8 +177,8 @@ func greeted(ctx context.Context, conn net.Conn) (hello message) {
 	return hello
 }
 
-// tell has the ranks that have come end for a reason.
-func (w *World) tell(peers []*peer, reason string) {
+// sendFailure has the ranks that have come end for a reason.
+func (w *World) sendFailure(peers []*peer, reason string) {
 	for _, p := range peers {
 		_ = p.send(message{Kind: "fail", Program: program, Reason: reason}) // it may be gone itself
 	}
@@ -211,7 +215,7 @@ func (w *World) welcome(ctx context.Context, p *peer) error {
 	w.peers = []*peer{p}
 	stop := context.AfterFunc(ctx, func() { _ = p.conn.SetReadDeadline(time.Now().Add(2 * time.Second)) }) // rank 0 says why first
 	defer stop()
-	text := json.NewDecoder(io.LimitReader(p.conn, mostHello))
+	text := json.NewDecoder(io.LimitReader(p.conn, maxHello))
 	var hello message
 	err := text.Decode(&hello)
 	switch {
@@ -223,7 +227,7 @@ func (w *World) welcome(ctx context.Context, p *peer) error {
 		return errOtherJob
 	}
 	if hello.Kind == "fail" {
-		return &ToldError{hello.Reason}
+		return &ReportedError{hello.Reason}
 	}
 	if err := p.conn.SetReadDeadline(time.Time{}); err != nil {
 		return err
