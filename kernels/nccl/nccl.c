@@ -126,7 +126,8 @@ int nccl_all_reduce(uintptr_t comm, uintptr_t x, size_t n, uintptr_t stream) {
 
 int nccl_registers(void) {
   ready();
-  return (nccl.ncclCommRegister ? 1 : 0) | (nccl.ncclCommWindowRegister ? 2 : 0) | (nccl.ncclMemAlloc ? 4 : 0);
+  return (nccl.ncclCommRegister ? NCCL_HAS_REGISTER : 0) | (nccl.ncclCommWindowRegister ? NCCL_HAS_WINDOW : 0) |
+         (nccl.ncclMemAlloc ? NCCL_HAS_ALLOC : 0);
 }
 
 nccl_value nccl_register(uintptr_t comm, uintptr_t addr, size_t bytes) {

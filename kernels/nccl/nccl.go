@@ -1,9 +1,8 @@
 // Package nccl is a [collective.Collective] on NVIDIA's GPUs. It opens libnccl.so.2 when it
 // is first used, so that neither a build nor a program that uses one GPU needs NCCL.
 //
-// A communicator is looked after while it lives: what NCCL finds out by itself, such as a
-// network that broke, ends it, and so does Abort. Its work on the GPU then ends, and who
-// waits for that is woken.
+// A goroutine polls each communicator for asynchronous errors (ncclCommGetAsyncError) and
+// aborts it on one. Abort wakes whoever waits for its work on the GPU.
 package nccl
 
 import (
@@ -94,8 +93,8 @@ var _ collective.Collective = (*Comm)(nil)
 // watchEvery is how often the state of a communicator is looked at.
 const watchEvery = 100 * time.Millisecond
 
-// New connects the ranks: an error where not all have come when ctx is done. NCCL then waits
-// for them still, in a thread of its own.
+// New connects the ranks. If ctx ends first it returns an error; ncclCommInitRankConfig goes
+// on in its own goroutine, since it cannot be interrupted.
 func New(ctx context.Context, id ID, rank, size int) (*Comm, error) {
 	if _, err := Version(); err != nil {
 		return nil, err
@@ -151,7 +150,7 @@ func Connect(ctx context.Context, ranks Ranks, rank, size int, within time.Durat
 	return c, nil
 }
 
-// errClosed is of what is asked of a communicator after Close.
+// errClosed is returned by calls after Close.
 var errClosed = errors.New("nccl: the communicator is closed")
 
 // use runs f, which has the handle, unless that is gone. Where it was aborted meanwhile, the
@@ -276,9 +275,9 @@ func (c *Comm) Register(addr uintptr, bytes int64) (deregister func() error, err
 	return c.register("Register", rawRegister, rawDeregister, addr, bytes)
 }
 
-// RegisterWindow names memory at which all ranks have the same: a symmetric window, for
-// which NCCL has kernels of its own. All ranks call it at once. Only memory of [Alloc], or
-// that was made like it, can be one. NCCL 2.27 or later has it.
+// RegisterWindow registers memory as a symmetric window (ncclCommWindowRegister, NCCL 2.27),
+// for which NCCL has kernels of its own: all ranks call it together, at the same offset of
+// their memory of [Alloc].
 func (c *Comm) RegisterWindow(addr uintptr, bytes int64) (deregister func() error, err error) {
 	return c.register("RegisterWindow", rawNewWindow, rawFreeWindow, addr, bytes)
 }
@@ -299,8 +298,7 @@ func (c *Comm) register(op string, raw func(comm, addr uintptr, bytes int64) (ui
 
 // Registers says what of Register, RegisterWindow and Alloc the library has.
 func Registers() (register, window, alloc bool) {
-	has := rawRegisters()
-	return has&1 != 0, has&2 != 0, has&4 != 0
+	return rawRegisters()
 }
 
 // Alloc is ncclMemAlloc: memory of the GPU that other GPUs can be let at.
