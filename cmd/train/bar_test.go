@@ -197,7 +197,7 @@ func TestTerminal(t *testing.T) {
 		setConfig(t, path, "num_epochs = 3", "num_epochs = 40")
 		done := make(chan int)
 		go func() {
-			code := run(context.Background(), []string{"-compare=custom,plan:bestfit", path}, s.tty, s.tty)
+			code := runProcess(context.Background(), []string{"-compare=custom,plan:bestfit", path}, s.tty, s.tty)
 			_, _ = s.tty.WriteString(string(endOfOutput)) // where it fails, read does
 			done <- code
 		}()

@@ -34,7 +34,7 @@ func settings(cfg configs.Config, set data.Dataset, b *backend) []setting {
 		{"train.precision", cmp.Or(b.precision, kernels.FP32.String())},
 		{"data.dataset", describe(set)},
 	}
-	if b.ranks.several() {
+	if b.ranks.parallel() {
 		all = append(all, setting{ranksKey, text(b.ranks.size())})
 	}
 	return all

@@ -40,7 +40,7 @@ func TestCheckpointEvery(t *testing.T) {
 		}
 		return len(p), nil
 	})
-	if code := run(context.Background(), []string{path, "-set", "train.num_epochs=5"}, stdout, os.Stderr); code != 0 {
+	if code := runProcess(context.Background(), []string{path, "-set", "train.num_epochs=5"}, stdout, os.Stderr); code != 0 {
 		t.Fatalf("exit code %d", code)
 	}
 	// Lines are printed before the checkpoint of their epoch.
@@ -84,7 +84,7 @@ func TestCheckpointFails(t *testing.T) {
 		return len(p), nil
 	})
 	var stderr strings.Builder
-	if code := run(context.Background(), []string{path}, stdout, &stderr); code != exitFailure || !strings.Contains(stderr.String(), "log.log_dir: no checkpoint: write ") {
+	if code := runProcess(context.Background(), []string{path}, stdout, &stderr); code != exitFailure || !strings.Contains(stderr.String(), "log.log_dir: no checkpoint: write ") {
 		t.Errorf("exit code %d, stderr %q", code, &stderr)
 	}
 }

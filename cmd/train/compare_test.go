@@ -30,7 +30,7 @@ func TestCompareInterrupted(t *testing.T) {
 		ctx, cancel := context.WithCancel(context.Background())
 		stdout := &cancelAfter{text: c.after, cancel: cancel}
 		var stderr bytes.Buffer
-		code := run(ctx, []string{"-compare", path}, stdout, &stderr)
+		code := runProcess(ctx, []string{"-compare", path}, stdout, &stderr)
 		cancel()
 		text := regexp.MustCompile(" +").ReplaceAllString(stdout.String(), " ")
 		if code != exitInterrupted || !strings.Contains(text, c.want) || strings.Contains(text, c.not) {

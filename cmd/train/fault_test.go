@@ -71,7 +71,7 @@ func TestTraceAtFault(t *testing.T) {
 	path, _ := writeConfig(t, "cpu", fmt.Sprintf("[allocator]\ntrace = '%s/x.csv'\n", dir))
 	stdout := &cancelAfter{text: "epoch 1/3", cancel: func() { os.Remove(dir) }}
 	var stderr strings.Builder
-	code := run(context.Background(), []string{path}, stdout, &stderr)
+	code := runProcess(context.Background(), []string{path}, stdout, &stderr)
 	if want := fmt.Sprintf("train: %s:14: allocator.trace: open %s/x.csv: no such file or directory\n", path, dir); code != exitFailure || stderr.String() != want {
 		t.Errorf("exit code %d, got %s, want %s", code, &stderr, want)
 	}

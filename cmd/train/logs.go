@@ -32,7 +32,7 @@ func newFacts(cfg configs.Config, b *backend) rundir.Facts {
 		Device: b.kind(), GPU: b.info, Precision: b.precision, Executor: cfg.Train.Executor, Seed: cfg.Train.Seed,
 		Machine: rundir.ThisMachine(), Start: time.Now().Truncate(time.Millisecond),
 	}
-	if b.ranks.several() {
+	if b.ranks.parallel() {
 		facts.Ranks, facts.Collectives = b.ranks.size(), b.ranks.transport
 	}
 	return facts

@@ -146,7 +146,7 @@ func TestFactsOfEnds(t *testing.T) {
 		setConfig(t, path, c.old, c.new)
 		ctx, cancel := context.WithCancel(context.Background())
 		var stderr bytes.Buffer
-		code := run(ctx, []string{path}, &cancelAfter{text: c.after, cancel: cancel}, &stderr)
+		code := runProcess(ctx, []string{path}, &cancelAfter{text: c.after, cancel: cancel}, &stderr)
 		cancel()
 		if code == 0 {
 			t.Errorf("%s: exit code 0", c.new)

@@ -13,11 +13,8 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
-	"time"
 
-	"mlpool/configs"
 	"mlpool/data"
-	"mlpool/kernels"
 	"mlpool/kernels/collective/launch"
 )
 
@@ -45,7 +42,7 @@ func main() {
 		cancel(signalError(number))
 	}()
 	signal.Ignore(syscall.SIGPIPE) // a reader that goes away, such as head, ends no training
-	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
+	os.Exit(runProcess(ctx, os.Args[1:], os.Stdout, os.Stderr))
 }
 
 // signalError is why the context of a run is cancelled.
@@ -54,12 +51,13 @@ type signalError syscall.Signal
 func (e signalError) Error() string { return "interrupted" }
 func (e signalError) Unwrap() error { return context.Canceled }
 
-// run is the command, without the process around it. It returns the exit code.
-func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	return processes().run(ctx, args, stdout, stderr)
+// runProcess is the command as this process does it. It returns the exit code.
+func runProcess(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	return processes().runCommand(ctx, args, stdout, stderr)
 }
 
-func (r *ranks) run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+// runCommand is the command, without the process around it. It returns the exit code.
+func (r *ranks) runCommand(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	process, half := launch.FromEnv(r.env)
 	if process.Rank != 0 {
 		stdout = io.Discard
@@ -78,7 +76,7 @@ func (r *ranks) run(ctx context.Context, args []string, stdout, stderr io.Writer
 			err = reportedByRank0(process, err) // it is where rank 0 is to be met that is missing
 		}
 	default:
-		err = r.execute(ctx, o, process, out, stderr)
+		err = r.executeRanks(ctx, o, process, out, stderr)
 	}
 	if out.err != nil && !errors.Is(err, out.err) {
 		err = errors.Join(err, fmt.Errorf("standard output: %w", out.err))
@@ -123,11 +121,11 @@ func (o *output) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// execute loads what a run needs, trains, and gives everything back. It may be one of
-// several ranks, all of which do the same.
+// execute does what the options ask for. It may be as one of several ranks, all of which do
+// the same.
 func execute(ctx context.Context, o options, r *ranks, stdout, stderr io.Writer) (err error) {
-	if tell := o.tells(); tell != nil {
-		return tell(stdout)
+	if info := o.infoCommand(); info != nil {
+		return info(stdout)
 	}
 	if o.report != "" && len(o.runs) > 0 {
 		return reportRuns(o.report, o.runs, stdout)
@@ -149,123 +147,14 @@ func execute(ctx context.Context, o options, r *ranks, stdout, stderr io.Writer)
 	if o.data {
 		return printData(ctx, cfg, stdout)
 	}
-	if cfg.Train.Profile > 0 && cfg.Train.Executor != "eager" {
-		return cfg.Errorf("train.profile", "times operations one by one, which executor %q does not launch", cfg.Train.Executor)
-	}
-	if cfg.Train.Nvtx {
-		if err := kernels.NVTX(); err != nil {
-			return cfg.Errorf("train.nvtx", "cannot be had: %w", err)
-		}
-	}
-	b, err := openBackend(cfg, r, stderr)
+	one, err := openRun(ctx, o, cfg, from, r, stderr)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, b.queue.Close()) }()
-	if err := r.join(ctx, &cfg, b, from); err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, r.close(err)) }()
-	among, err := contenders(o, b, cfg)
-	if err != nil {
-		return err
-	}
-	if err := checkTraces(cfg, among); err != nil {
-		return err
-	}
-	if err := b.checkAllocators(cfg, among); err != nil {
-		return err
-	}
-	if err := checkCSV(o.csv); err != nil {
-		return err
-	}
+	defer func() { err = errors.Join(err, one.close(err)) }()
 	if o.check {
-		_, err := stdout.Write(cfg.TOML())
+		_, err := stdout.Write(one.cfg.TOML())
 		return err
 	}
-	set, err := loadData(ctx, cfg, stderr)
-	if err != nil {
-		return err
-	}
-	if ctx.Err() != nil { // before anything of an earlier run is replaced
-		return errInterrupted
-	}
-	if err := cfg.CheckData(set.Train.Len(), r.size()); err != nil {
-		return err
-	}
-	if err := r.agree("the data set", describe(set)); err != nil {
-		return err
-	}
-	if err := b.checkMemory(cfg, set, among); err != nil {
-		return err
-	}
-	if err := from.check(cfg, set, b, stderr); err != nil {
-		return err
-	}
-	if o.export != "" {
-		return export(o.export, cfg, set)
-	}
-	lines := stdout
-	if o.json { // standard output is for that alone
-		lines = stderr
-	}
-	fmt.Fprintf(lines, "%s: %s, %s of %d, %s, rate %g, %s executor, %d training and %d validation images\n",
-		cfg.Name(), b.name, count(cfg.Model.NumLayers, "hidden layer"), cfg.Model.FeatDim, r.batches(cfg.Train.Bsz), cfg.Train.LearningRate, cfg.Train.Executor, set.Train.Len(), set.Test.Len())
-	from.print(lines)
-	s, err := newSession(b, cfg, set, among, from, lines, stderr)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, s.close()) }()
-	for _, one := range s.runners {
-		one.watch = o.report != ""
-	}
-	if err := s.begin(newFacts(cfg, b)); err != nil {
-		return errors.Join(err, s.finish(time.Now(), err))
-	}
-	err = s.train(ctx)
-	err = errors.Join(err, s.finish(time.Now(), err))
-	if o.report != "" {
-		err = errors.Join(err, writeReport(o.report, s.finished(), lines))
-	}
-	return errors.Join(err, s.writeResults(o, stdout))
-}
-
-// checkAllocators returns an error if allocators cannot be as section [allocator] says,
-// on the device at hand.
-func (b *backend) checkAllocators(cfg configs.Config, among []contender) error {
-	for _, c := range among {
-		if c.hasPool() {
-			if _, err := poolOptions(c.of(cfg), b.driver()); err != nil {
-				return err
-			}
-		}
-	}
-	if cfg.Allocator.Poison && b.graph {
-		return cfg.Errorf("allocator.poison", `needs executor = "eager": a graph's blocks are not handed out anew`)
-	}
-	return nil
-}
-
-// loadData finds the data set, with a bar for what must be downloaded.
-func loadData(ctx context.Context, cfg configs.Config, stderr io.Writer) (data.Dataset, error) {
-	bar := newDownloadBar(stderr)
-	o := dataOptions(cfg)
-	o.Progress = bar.update
-	var waited error
-	o.Waiting = func(what string) { _, waited = fmt.Fprintf(stderr, "train: waiting for %s ...\n", what) }
-	set, err := data.Load(ctx, o)
-	return set, errors.Join(dataError(cfg, err), bar.finish(), waited)
-}
-
-func dataOptions(cfg configs.Config) data.Options {
-	return data.Options{Name: cfg.Data.Dataset, Dir: cfg.Data.DataDir}
-}
-
-// dataError says of an error where the config names the folder that it is about.
-func dataError(cfg configs.Config, err error) error {
-	if err == nil || cfg.Data.DataDir == "" {
-		return err
-	}
-	return cfg.Errorf("data.data_dir", "%w", err)
+	return one.train(ctx, o, stdout, stderr)
 }

@@ -75,7 +75,7 @@ func writeConfig(t *testing.T, device, extra string) (path, logDir string) {
 // train runs the command.
 func train(ctx context.Context, args ...string) (code int, stdout, stderr string) {
 	var out, errs bytes.Buffer
-	code = run(ctx, args, &out, &errs)
+	code = runProcess(ctx, args, &out, &errs)
 	return code, out.String(), errs.String()
 }
 
@@ -458,7 +458,7 @@ func TestInterrupt(t *testing.T) {
 	defer cancel()
 	stdout := &cancelAfter{text: "epoch 1/3", cancel: cancel}
 	var stderr bytes.Buffer
-	if code := run(ctx, []string{path}, stdout, &stderr); code != exitInterrupted {
+	if code := runProcess(ctx, []string{path}, stdout, &stderr); code != exitInterrupted {
 		t.Errorf("exit code %d, want %d; stderr %q", code, exitInterrupted, stderr.String())
 	}
 	if !strings.Contains(stderr.String(), "interrupted") {

@@ -20,9 +20,9 @@ type need struct {
 	bytes int64
 }
 
-// modelBytes returns the bytes of a model's weights, and the most that the outputs
-// of a step take: of training, each layer's output and its gradient; of
-// validation, which has larger batches, the outputs of one rank.
+// modelBytes returns the bytes of a model's weights, and a lower bound of a step's outputs:
+// in training each layer's output and its gradient; in validation, whose batches are larger,
+// one rank's outputs.
 func modelBytes(cfg configs.Config, set data.Dataset, ranks int) (weights, outputs int64) {
 	width, layers := int64(cfg.Model.FeatDim), int64(cfg.Model.NumLayers)
 	weights = 4 * width * (int64(set.Train.Features()) + (layers-1)*width + data.Classes)

@@ -77,13 +77,13 @@ func TestStdoutFails(t *testing.T) {
 		writes int
 	}{{[]string{path}, 0}, {[]string{path}, 2}, {[]string{"-help"}, 0}} {
 		var stderr bytes.Buffer
-		code := run(context.Background(), c.args, &full{writes: c.writes}, &stderr)
+		code := runProcess(context.Background(), c.args, &full{writes: c.writes}, &stderr)
 		if code != exitFailure || stderr.String() != "train: standard output: no space left\n" {
 			t.Errorf("%q: exit code %d, stderr %q", c.args, code, &stderr)
 		}
 	}
 	var stderr bytes.Buffer
-	if code := run(context.Background(), []string{"-list"}, new(full), &stderr); code != exitFailure || stderr.String() != "train: no space left\n" {
+	if code := runProcess(context.Background(), []string{"-list"}, new(full), &stderr); code != exitFailure || stderr.String() != "train: no space left\n" {
 		t.Errorf("-list: exit code %d, stderr %q", code, &stderr)
 	}
 	if n := len(lines(t, filepath.Join(logDir, "train_losses.txt"))); n != 3*19 {
@@ -153,7 +153,7 @@ func TestInterruptIsSaidAtOnce(t *testing.T) {
 		}
 		return len(p), nil
 	})
-	if code := run(ctx, []string{path}, stdout, stderr); code != exitInterrupted {
+	if code := runProcess(ctx, []string{path}, stdout, stderr); code != exitInterrupted {
 		t.Errorf("exit code %d", code)
 	}
 	want := "train: interrupted: finishing the step at hand; press Ctrl-C again to end now\ntrain: interrupted\n"
@@ -170,7 +170,7 @@ func TestInterruptProfile(t *testing.T) {
 	defer cancel()
 	var stderr bytes.Buffer
 	stdout := &cancelAfter{text: "s in all", cancel: cancel}
-	if code := run(ctx, []string{path}, stdout, &stderr); code != exitInterrupted || strings.Contains(stdout.String(), "more, timed") {
+	if code := runProcess(ctx, []string{path}, stdout, &stderr); code != exitInterrupted || strings.Contains(stdout.String(), "more, timed") {
 		t.Errorf("exit code %d, stderr %q, stdout:\n%s", code, &stderr, stdout)
 	}
 }

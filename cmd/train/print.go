@@ -19,9 +19,9 @@ import (
 // and the logs. In a comparison the number of driver calls is not in it either.
 func (s *session) printEpoch(r rundir.Record) {
 	line := fmt.Sprintf("epoch %d/%d  loss %.4g  val loss %.4g  val acc %.2f %%", r.Epoch, s.cfg.Train.NumEpochs, r.Loss, r.ValLoss, 100*r.ValAcc)
-	several := s.ranks.several()
+	parallel := s.ranks.parallel()
 	switch {
-	case s.cfg.Train.TimeEpoch && several:
+	case s.cfg.Train.TimeEpoch && parallel:
 		line += fmt.Sprintf("  train %s ms  all-reduce %s µs a step, %.0f %% hidden", short(r.TrainMS, 1), short(r.AllReduceUS, 1), 100*hidden(r))
 	case s.cfg.Train.TimeEpoch:
 		line += fmt.Sprintf("  train %s ms  in allocator %s ms", short(r.TrainMS, 1), short(r.AllocatorMS, 2))
@@ -31,7 +31,7 @@ func (s *session) printEpoch(r rundir.Record) {
 	}
 	if len(s.runners) > 1 {
 		line = fmt.Sprintf("%-*s  %s", s.nameWidth(), r.Allocator, line)
-	} else if s.cfg.Train.TimeEpoch && !r.Interrupted && !several {
+	} else if s.cfg.Train.TimeEpoch && !r.Interrupted && !parallel {
 		line += fmt.Sprintf("  driver calls %d", r.DriverCalls)
 	}
 	_ = s.bar.print(s.stdout, line+"\n") // standard output remembers its error

@@ -60,20 +60,20 @@ func processes() *ranks {
 	return r
 }
 
-// several says whether a run has others beside it.
-func (r *ranks) several() bool { return r != nil && r.world != nil }
+// parallel says whether a run has others beside it.
+func (r *ranks) parallel() bool { return r != nil && r.world != nil }
 
 // size is the number of ranks.
 func (r *ranks) size() int {
-	if !r.several() {
+	if !r.parallel() {
 		return 1
 	}
 	return r.world.Size
 }
 
-// execute does what the options ask for, as one of the ranks that were launched or as the
-// only one. What is no training rank 0 does.
-func (r *ranks) execute(ctx context.Context, o options, process launch.Process, stdout, stderr io.Writer) (err error) {
+// executeRanks does what the options ask for, as one of the ranks that were launched or as
+// the only one. What is no training rank 0 does.
+func (r *ranks) executeRanks(ctx context.Context, o options, process launch.Process, stdout, stderr io.Writer) (err error) {
 	switch {
 	case process.Size == 1 || !o.trains() && process.Rank == 0:
 		return execute(ctx, o, nil, stdout, stderr)
@@ -143,7 +143,7 @@ func (r *ranks) ended(done <-chan struct{}, stderr io.Writer) {
 
 // trains says whether the options ask for a training.
 func (o options) trains() bool {
-	return o.tells() == nil && !o.check && !o.data && o.export == "" && o.predict == "" && len(o.runs) == 0
+	return o.infoCommand() == nil && !o.check && !o.data && o.export == "" && o.predict == "" && len(o.runs) == 0
 }
 
 // checkRanks returns an error if several ranks cannot do what is asked for.
@@ -162,7 +162,7 @@ func (o options) checkRanks(p launch.Process) error {
 // begin chooses the rank's GPU, before any is looked at. It is an error if several ranks
 // cannot do what is asked for.
 func (r *ranks) begin(cfg configs.Config) error {
-	if !r.several() {
+	if !r.parallel() {
 		return nil
 	}
 	if cfg.Train.Profile > 0 {
@@ -179,7 +179,7 @@ func (r *ranks) begin(cfg configs.Config) error {
 
 // needGPU is the error of a rank that cannot have the GPU it would need.
 func (r *ranks) needGPU(err error) error {
-	if !r.several() || r.ready == nil {
+	if !r.parallel() || r.ready == nil {
 		return nil
 	}
 	return fmt.Errorf("number %d on its host has no GPU, and NCCL moves data between GPUs: start as many ranks as there are GPUs: %w", r.world.Local, err)
@@ -191,7 +191,7 @@ var ownKeys = []string{"data.data_dir", "log.log_dir", "allocator.trace"}
 // join connects the ranks, unless they differ in what they are to train or share a GPU.
 // What only one rank is to write is left out of the config of all others.
 func (r *ranks) join(ctx context.Context, cfg *configs.Config, b *backend, from *earlier) (err error) {
-	if !r.several() {
+	if !r.parallel() {
 		return nil
 	}
 	start := from.start()
@@ -240,7 +240,7 @@ func (r *ranks) close(err error) error {
 
 // agree returns an error on all ranks if a fact differs.
 func (r *ranks) agree(key, value string) error {
-	if !r.several() {
+	if !r.parallel() {
 		return nil
 	}
 	return r.world.Agree(key, []launch.Fact{{Key: key, Value: value}}, "the hosts must have the same")
@@ -249,7 +249,7 @@ func (r *ranks) agree(key, value string) error {
 // same returns an error on all ranks unless all have these weights, bit for bit, after an
 // epoch. If any was interrupted, all know then.
 func (r *ranks) same(epoch int, checksum func() (uint64, error), interrupted bool) error {
-	if !r.several() {
+	if !r.parallel() {
 		return nil
 	}
 	sum, err := checksum()
@@ -291,7 +291,7 @@ func (r *ranks) same(epoch int, checksum func() (uint64, error), interrupted boo
 
 // batches is how a header tells of batches.
 func (r *ranks) batches(bsz int) string {
-	if !r.several() {
+	if !r.parallel() {
 		return fmt.Sprintf("batches of %d", bsz)
 	}
 	return fmt.Sprintf("batches of %d on each of %d ranks, %d in all, over %s", bsz, r.world.Size, bsz*r.world.Size, r.transport)

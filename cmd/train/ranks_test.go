@@ -69,7 +69,7 @@ func trainRanksAt(t *testing.T, ctx context.Context, port string, size int, args
 		r := localRank(func(name string) string { return vars[name] }, group[rank], wrap)
 		all.Go(func() {
 			var stdout, stderr bytes.Buffer
-			code := r.run(ctx, list, &stdout, &stderr)
+			code := r.runCommand(ctx, list, &stdout, &stderr)
 			out[rank] = ended{code, stdout.String(), stderr.String()}
 		})
 	}
@@ -258,7 +258,7 @@ const asStopped = "MLPOOL_TEST_AS_STOPPED"
 func stopped() {
 	r := localRank(os.Getenv, collective.NewLocal(3)[1], func(l *collective.Local) collective.Collective { return stopping{l} })
 	fmt.Fprintln(os.Stderr, asStopped)
-	os.Exit(r.run(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
+	os.Exit(r.runCommand(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
 }
 
 // stopping is a rank whose process is stopped in its first all-reduce.
@@ -426,7 +426,7 @@ func TestHalfALaunch(t *testing.T) {
 	} {
 		r := &ranks{env: func(name string) string { return c.vars[name] }}
 		var stdout, stderr bytes.Buffer
-		code := r.run(context.Background(), []string{"x.toml"}, &stdout, &stderr)
+		code := r.runCommand(context.Background(), []string{"x.toml"}, &stdout, &stderr)
 		if code != exitFailure || !strings.HasPrefix(stderr.String(), c.want) || (stderr.Len() > 0) != (c.want != "") {
 			t.Errorf("%v: exit code %d, %s, want %q", c.vars, code, &stderr, c.want)
 		}

@@ -63,7 +63,7 @@ func reportOf(t *testing.T, runs ...string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "page.html")
 	var stdout, stderr bytes.Buffer
-	if code := run(t.Context(), append([]string{"-report", path}, runs...), &stdout, &stderr); code != 0 {
+	if code := runProcess(t.Context(), append([]string{"-report", path}, runs...), &stdout, &stderr); code != 0 {
 		t.Fatalf("exit code %d: %s", code, stderr.String())
 	}
 	if want := "report in " + path + "\n"; stdout.String() != want {
@@ -164,7 +164,7 @@ func TestReportErrors(t *testing.T) {
 		{page, spoiled(rundir.RecordingFile, "{"), "recording.json"},
 	} {
 		var stdout, stderr bytes.Buffer
-		if code := run(t.Context(), []string{"-report", test.path, test.run}, &stdout, &stderr); code != exitFailure || !strings.Contains(stderr.String(), test.want) {
+		if code := runProcess(t.Context(), []string{"-report", test.path, test.run}, &stdout, &stderr); code != exitFailure || !strings.Contains(stderr.String(), test.want) {
 			t.Errorf("%s: code %d, %q, want %q", test.run, code, stderr.String(), test.want)
 		}
 		if _, err := os.Stat(page); err == nil {
@@ -195,7 +195,7 @@ func TestReportOfTraining(t *testing.T) {
 	setConfig(t, path, "[log]", "[log]\nlog_dir = ''")
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	if code := run(ctx, []string{"-report", page, path}, &cancelAfter{text: "epoch 2/5", cancel: cancel}, &bytes.Buffer{}); code != exitInterrupted {
+	if code := runProcess(ctx, []string{"-report", page, path}, &cancelAfter{text: "epoch 2/5", cancel: cancel}, &bytes.Buffer{}); code != exitInterrupted {
 		t.Errorf("exit code %d", code)
 	}
 	wantAll(t, readPage(t, page), "custom takes ", "interrupted after 2 epochs", "No step was recorded", "The dot is the only one")

@@ -144,7 +144,7 @@ func (s *session) results() results {
 			one.Folder = r.folder.Dir
 		}
 		if len(records[i]) > 0 {
-			one.Figures = newFigures(records[i], s.ranks.several())
+			one.Figures = newFigures(records[i], s.ranks.parallel())
 		}
 		if i > 0 && one.Figures != nil {
 			one.paired = compareEpochs(records[0], records[i])

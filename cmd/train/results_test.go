@@ -97,7 +97,7 @@ func TestJSONOfEnds(t *testing.T) {
 	ctx := &countdown{Context: context.Background()}
 	ctx.left.Store(1) // the run begins
 	var out, errs bytes.Buffer
-	code = run(ctx, []string{"-compare", "-json", "-csv", filepath.Join(t.TempDir(), "t.csv"), path}, &out, &errs)
+	code = runProcess(ctx, []string{"-compare", "-json", "-csv", filepath.Join(t.TempDir(), "t.csv"), path}, &out, &errs)
 	got = results{}
 	if err := json.Unmarshal(out.Bytes(), &got); err != nil || code != exitInterrupted || len(got.Runs) != 3 || got.Runs[1].Figures != nil || got.Runs[1].Difference != nil || got.Runs[1].Status != rundir.Interrupted {
 		t.Errorf("exit code %d, %v, stdout:\n%s\nstderr:\n%s", code, err, &out, &errs)
@@ -216,7 +216,7 @@ func TestResultsFail(t *testing.T) {
 		t.Errorf("exit code %d, stderr %q", code, stderr)
 	}
 	var errs bytes.Buffer
-	if code := run(context.Background(), []string{"-json", path}, &full{}, &errs); code != exitFailure || !strings.HasSuffix(errs.String(), "train: standard output: no space left\n") {
+	if code := runProcess(context.Background(), []string{"-json", path}, &full{}, &errs); code != exitFailure || !strings.HasSuffix(errs.String(), "train: standard output: no space left\n") {
 		t.Errorf("exit code %d, stderr %q", code, &errs)
 	}
 }

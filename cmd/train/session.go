@@ -29,8 +29,10 @@ const evalBatchSize = 2500
 // verboseEvery is how many steps lie between two lines of a verbose run.
 const verboseEvery = 100
 
-// A graph holds graphSteps steps, so that its launch costs next to nothing a step,
-// but no more than about graphNodes operations, which must be captured first.
+// A graph holds up to graphSteps steps, so that its launch costs next to nothing a step, and
+// about graphNodes launches, which must be captured first. A step of L hidden layers is 2L+1
+// launches fused (2L+3 where a large batch is gathered, and its last dy transposed) and 6L+7
+// unfused; 3L+4 stands for both.
 const (
 	graphSteps = 128
 	graphNodes = 1 << 13
@@ -68,7 +70,7 @@ func (r *runner) prepare(b *backend, set data.Dataset, verbose func(line string)
 		return err
 	}
 	r.device = device.New(b.queue, eager, cfg.Train.Fuse)
-	if b.ranks.several() {
+	if b.ranks.parallel() {
 		if err := r.device.SetCollective(b.ranks.comm); err != nil {
 			return err
 		}
@@ -80,7 +82,7 @@ func (r *runner) prepare(b *backend, set data.Dataset, verbose func(line string)
 		Order:         func(epoch int) []int32 { return data.Order(set.Train.Len(), cfg.Train.Seed, epoch) },
 		Start:         r.earlier.start(),
 	}
-	if b.ranks.several() {
+	if b.ranks.parallel() {
 		opt.Rank, opt.Ranks = b.ranks.world.Rank, b.ranks.world.Size
 	}
 	if cfg.Train.Verbose {
@@ -281,7 +283,7 @@ func (s *session) train(ctx context.Context) (err error) {
 	if err == nil && s.cfg.Train.Profile > 0 {
 		err = s.profile(ctx)
 	}
-	if err == nil && !s.ranks.several() {
+	if err == nil && !s.ranks.parallel() {
 		s.record(ctx, (*runner).recordingPath)
 	}
 	return err
@@ -293,7 +295,7 @@ func (s *session) announce(ctx context.Context) (stop func() error) {
 	said := make(chan error, 1)
 	cancel := context.AfterFunc(ctx, func() {
 		part := "step"
-		if s.ranks.several() { // only between epochs do all know of it
+		if s.ranks.parallel() { // only between epochs do all know of it
 			part = "epoch"
 		}
 		said <- s.bar.print(s.stderr, "train: interrupted: finishing the "+part+" at hand; press Ctrl-C again to end now\n")
@@ -331,9 +333,10 @@ func (s *session) epochs(ctx context.Context) error {
 	return nil
 }
 
-// stopped says whether training ends before the next epoch.
+// stopped says whether training ends before the next epoch. Ranks agree on an interruption
+// only between epochs.
 func (s *session) stopped(ctx context.Context) bool {
-	if s.ranks.several() {
+	if s.ranks.parallel() {
 		return s.ranks.stop
 	}
 	return ctx.Err() != nil
@@ -355,14 +358,14 @@ func (s *session) epoch(ctx context.Context, r *runner, number int) (rundir.Reco
 		kernels.PushRange(fmt.Sprintf("%s epoch %d", r, number))
 	}
 	within := ctx
-	if s.ranks.several() {
+	if s.ranks.parallel() { // one that stopped alone would leave the others in an all-reduce: see stopped
 		within = context.WithoutCancel(ctx)
 	}
 	rec, losses, err := r.epoch(within)
 	if s.cfg.Train.Nvtx {
 		kernels.PopRange()
 	}
-	if err == nil && s.ranks.several() {
+	if err == nil && s.ranks.parallel() {
 		err = s.ranks.same(number, r.trainer.Checksum, ctx.Err() != nil)
 	}
 	if err != nil {

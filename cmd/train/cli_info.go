@@ -21,8 +21,8 @@ var aboutKinds = map[string]string{
 	plainMalloc: "no pool: cudaMalloc and cudaFree, to show the problem",
 }
 
-// tells returns what the options ask for that needs no config, or nil.
-func (o options) tells() func(stdout io.Writer) error {
+// infoCommand returns what the options ask for that needs no config, or nil.
+func (o options) infoCommand() func(stdout io.Writer) error {
 	switch {
 	case o.list:
 		return func(w io.Writer) error { return printList(w, kernels.Available()) }

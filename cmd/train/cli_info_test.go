@@ -32,7 +32,7 @@ func TestWaiting(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	stderr := &cancelAfter{text: "waiting for", cancel: cancel}
-	code := run(ctx, []string{path, "-set", "data.data_dir="}, new(strings.Builder), stderr)
+	code := runProcess(ctx, []string{path, "-set", "data.data_dir="}, new(strings.Builder), stderr)
 	if want := "train: waiting for a Go module proxy, http://" + proxy.Addr().String() + " ...\n"; code != exitInterrupted || !strings.HasPrefix(stderr.String(), want) {
 		t.Errorf("exit code %d, got %s, want %s", code, stderr, want)
 	}
