@@ -71,7 +71,7 @@ func TestGraphTrainsAsEager(t *testing.T) {
 			for _, w := range host {
 				final = append(final, w.Float32s())
 			}
-			if done, want := trainer.Done(), int64(epochs*trainer.Steps()); done != want {
+			if done, want := trainer.StepsQueued(), int64(epochs*trainer.Steps()); done != want {
 				t.Errorf("%d steps done, want %d", done, want)
 			}
 			if err := trainer.Close(); err != nil {

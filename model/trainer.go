@@ -112,31 +112,33 @@ type Trainer[T any] struct {
 	ops         Ops[T]
 	opt         Options
 	mlp         *MLP[T]
-	train, test split[T]
-	rows        T // [2, rows]: the loss of each training, then each test row, and whether it was correct
-	results     T // [batches, 2]: the mean loss and the number correct of each training, then each test batch
-	owned       []T
-	chunks      []chunk // of an epoch's training
-	validation  chunk
-	epoch       int
-	before      []float32    // the losses of the steps of epoch that were done before the trainer was made
-	nextOrder   chan []int32 // of epoch, shuffled while the one before it ran
-	step        atomic.Int64
+	train, test dataset[T]
+	// rowResults[2, rows] are the loss of each training, then each test row, and whether its
+	// prediction was correct; batchResults[batches, 2] the mean loss and the number correct
+	// of each training, then each test batch.
+	rowResults, batchResults T
+	owned                    []T
+	chunks                   []chunk // of an epoch's training
+	validation               chunk
+	epoch                    int
+	before                   []float32    // the losses of the steps of epoch that were done before the trainer was made
+	nextOrder                chan []int32 // of epoch, shuffled while the one before it ran
+	stepsQueued              atomic.Int64
 }
 
-// split is a Set on the device, with the indices of its rows in the order in which it is
+// dataset is a Set on the device, with the indices of its rows in the order in which it is
 // visited.
-type split[T any] struct {
+type dataset[T any] struct {
 	images, labels, indices  T
 	rows, batchSize, batches int // batchSize: of all ranks
 	rank, ranks              int
 }
 
 // batch returns the number of rows of batch i, of which the last may be short.
-func (s split[T]) batch(i int) int { return min(s.batchSize, s.rows-i*s.batchSize) }
+func (s dataset[T]) batch(i int) int { return min(s.batchSize, s.rows-i*s.batchSize) }
 
 // shard returns the first row and the number of rows that the rank has of batch i.
-func (s split[T]) shard(i int) (start, n int) {
+func (s dataset[T]) shard(i int) (start, n int) {
 	all := s.batch(i)
 	from, to := all*s.rank/s.ranks, all*(s.rank+1)/s.ranks
 	return i*s.batchSize + from, to - from
@@ -182,25 +184,25 @@ func NewTrainer[T any](ops Ops[T], train, test Set, weights []*tensor.Dense, opt
 	if err = ops.DataParallel(t.mlp.weights); err != nil {
 		return t, err
 	}
-	if t.train, err = t.split("train", train, opt.BatchSize); err != nil {
+	if t.train, err = t.newDataset("train", train, opt.BatchSize); err != nil {
 		return t, err
 	}
 	if len(t.before) >= t.train.batches {
 		return t, fmt.Errorf("model: a start after %d steps of an epoch of %d", len(t.before), t.train.batches)
 	}
-	if t.test, err = t.split("test", test, opt.EvalBatchSize); err != nil {
+	if t.test, err = t.newDataset("test", test, opt.EvalBatchSize); err != nil {
 		return t, err
 	}
-	if t.rows, err = t.table("rows", 2, t.train.rows+t.test.rows); err != nil {
+	if t.rowResults, err = t.table("rows", 2, t.train.rows+t.test.rows); err != nil {
 		return t, err
 	}
-	t.results, err = t.table("results", t.train.batches+t.test.batches, 2)
-	t.chunk()
+	t.batchResults, err = t.table("results", t.train.batches+t.test.batches, 2)
+	t.cutChunks()
 	return t, err
 }
 
-// chunk cuts an epoch into chunks.
-func (t *Trainer[T]) chunk() {
+// cutChunks cuts an epoch into chunks.
+func (t *Trainer[T]) cutChunks() {
 	size := max(t.opt.ChunkSteps, 1)
 	for start := 0; start < t.train.batches; start += size {
 		end := min(start+size, t.train.batches)
@@ -222,10 +224,10 @@ func (t *Trainer[T]) table(tag string, rows, cols int) (T, error) {
 	return t.own(tag, tensor.New(tensor.WithShape(rows, cols), tensor.Of(tensor.Float32)))
 }
 
-func (t *Trainer[T]) split(name string, s Set, batchSize int) (split[T], error) {
+func (t *Trainer[T]) newDataset(name string, s Set, batchSize int) (dataset[T], error) {
 	rows, ranks := s.len(), max(t.opt.Ranks, 1)
 	batchSize *= ranks
-	p := split[T]{rows: rows, batchSize: batchSize, batches: (rows + batchSize - 1) / batchSize, rank: t.opt.Rank, ranks: ranks}
+	p := dataset[T]{rows: rows, batchSize: batchSize, batches: (rows + batchSize - 1) / batchSize, rank: t.opt.Rank, ranks: ranks}
 	identity := make([]int32, rows)
 	for i := range identity {
 		identity[i] = int32(i)
@@ -250,9 +252,9 @@ func (t *Trainer[T]) shuffle() {
 // Steps is the number of steps in an epoch, validation not counted.
 func (t *Trainer[T]) Steps() int { return t.train.batches }
 
-// Done is the number of steps queued since the trainer was made. It may be
+// StepsQueued is the number of steps queued since the trainer was made. It may be
 // called while Epoch runs, from another goroutine.
-func (t *Trainer[T]) Done() int64 { return t.step.Load() }
+func (t *Trainer[T]) StepsQueued() int64 { return t.stepsQueued.Load() }
 
 // Epoch trains on the whole training set once, in batches of which the last may
 // be short, then validates on the whole test set. Within it the host never waits
@@ -276,7 +278,7 @@ func (t *Trainer[T]) Epoch(ctx context.Context) (Epoch, error) {
 	if err := t.allReduce(first, steps); err != nil {
 		return e, fmt.Errorf("epoch %d: %w", e.Number, err)
 	}
-	results, err := t.ops.Dense(t.results) // waits for the device
+	results, err := t.ops.Dense(t.batchResults) // waits for the device
 	if err != nil {
 		return e, fmt.Errorf("epoch %d: %w", e.Number, err)
 	}
@@ -305,7 +307,7 @@ func (t *Trainer[T]) allReduce(first, end int) error {
 	if end == t.train.batches {
 		end += t.test.batches
 	}
-	return t.ops.AllReduce(t.results, first, end-first)
+	return t.ops.AllReduce(t.batchResults, first, end-first)
 }
 
 // queue queues the epoch, without its first steps, and returns how many training steps it
@@ -330,7 +332,7 @@ func (t *Trainer[T]) queue(ctx context.Context, first int) (steps int, err error
 		}
 		before := steps
 		steps = c.end
-		t.step.Add(int64(steps - before))
+		t.stepsQueued.Add(int64(steps - before))
 		if err := t.report(before, steps); err != nil {
 			return steps, fmt.Errorf("step %d: %w", steps, err)
 		}
@@ -352,7 +354,7 @@ func (t *Trainer[T]) steps(start, end int) error {
 		}
 		start, n := t.train.shard(i)
 		x, y := t.ops.Gather(t.train.images, t.train.labels, t.train.indices, start, n)
-		t.mlp.Step(x, y, t.rows, start, t.rate(i, n))
+		t.mlp.Step(x, y, t.rowResults, start, t.rate(i, n))
 		if err := t.ops.EndStep(); err != nil {
 			return fmt.Errorf("step %d: %w", i+1, err)
 		}
@@ -374,10 +376,10 @@ func (t *Trainer[T]) report(before, steps int) error {
 	if t.opt.Verbose == nil || steps/t.opt.VerboseEvery == before/t.opt.VerboseEvery {
 		return nil
 	}
-	if err := errors.Join(t.reduceLoss(steps-1, steps), t.ops.AllReduce(t.results, steps-1, 1)); err != nil {
+	if err := errors.Join(t.reduceLoss(steps-1, steps), t.ops.AllReduce(t.batchResults, steps-1, 1)); err != nil {
 		return err
 	}
-	results, err := t.ops.Dense(t.results)
+	results, err := t.ops.Dense(t.batchResults)
 	if err == nil {
 		t.opt.Verbose(steps, results.Float32s()[2*(steps-1)])
 	}
@@ -389,12 +391,12 @@ func (t *Trainer[T]) validate() error {
 	for i := range t.test.batches {
 		start, n := t.test.shard(i)
 		x, y := t.ops.Gather(t.test.images, t.test.labels, t.test.indices, start, n)
-		t.mlp.Evaluate(x, y, t.rows, t.train.rows+start)
+		t.mlp.Evaluate(x, y, t.rowResults, t.train.rows+start)
 		if err := t.ops.EndStep(); err != nil {
 			return err
 		}
 	}
-	t.ops.ReduceLoss(t.results, t.train.batches, t.rows, t.train.rows, t.test.rows, t.test.batchSize)
+	t.ops.ReduceLoss(t.batchResults, t.train.batches, t.rowResults, t.train.rows, t.test.rows, t.test.batchSize)
 	return t.ops.EndStep()
 }
 
@@ -403,12 +405,12 @@ func (t *Trainer[T]) validate() error {
 func (t *Trainer[T]) reduceLoss(first, end int) error {
 	start := first * t.train.batchSize
 	rows := min(end*t.train.batchSize, t.train.rows) - start
-	t.ops.ReduceLoss(t.results, first, t.rows, start, rows, t.train.batchSize)
+	t.ops.ReduceLoss(t.batchResults, first, t.rowResults, start, rows, t.train.batchSize)
 	return t.ops.EndStep()
 }
 
-// score sums up the results of a split's batches.
-func (s split[T]) score(results []float32) (loss, accuracy float64) {
+// score sums up the results of a data set's batches.
+func (s dataset[T]) score(results []float32) (loss, accuracy float64) {
 	for i := range s.batches {
 		loss += float64(results[2*i]) * float64(s.batch(i))
 		accuracy += float64(results[2*i+1])

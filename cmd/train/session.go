@@ -257,7 +257,7 @@ func (s *session) totalSteps() int64 {
 
 func (s *session) stepsDone() (n int64) {
 	for _, r := range s.runners {
-		n += r.trainer.Done()
+		n += r.trainer.StepsQueued()
 	}
 	return n
 }
