@@ -14,7 +14,8 @@ done after --timeout are a line each, and leave no row.
 
 On several GPUs a batch is a GPU's. mlpool and PyTorch, by DistributedDataParallel, are a
 process for each GPU, JAX is one whose batches are sharded over a mesh. Weak: beside one
-GPU with the batch of one; strong: with the batch of all.
+GPU with the batch of one; strong: with the batch of all. Images a second are those trained on
+in an epoch, over its time with validation, which tools/ranks.sh leaves out.
 
 A row is written as soon as it is measured, so that Ctrl-C keeps what is there; --append
 goes on with such a file. Needs Python alone, and what it is to compare: JAX, PyTorch.
@@ -376,7 +377,7 @@ def table_of(rows):
 def scaling_of(rows, samples):
     """The rate of several GPUs beside that of one, where there is such a row; nothing where all are of one."""
     ms = epochs_of(rows)
-    lines = [["several GPUs", "images a second", "/ one GPU, weak", "/ one GPU, strong"]]
+    lines = [["several GPUs", "images a second, with validation", "/ one GPU, weak", "/ one GPU, strong"]]
     for (framework, precision, width, bsz, layers, gpus), several in ms.items():
         if gpus == "1":
             continue

@@ -191,7 +191,7 @@ class Run(unittest.TestCase):
         for want in (
             r"\n784x64, 4 layers, tf32 +10.00 +23.00 +23.00 +2.30 +2.30\n",
             r"\n784x64, 4 layers, tf32, 2 GPUs +6.25 +23.00 +23.00 +3.68 +3.68\n",
-            r"\nseveral GPUs +images a second +/ one GPU, weak +/ one GPU, strong\n",
+            r"\nseveral GPUs +images a second, with validation +/ one GPU, weak +/ one GPU, strong\n",
             r"\nmlpool 784x64, 4 layers, tf32, 2 GPUs +9600000 +1.60 +1.60\n",
             r"\nmlpool 784x4096, 4 layers, tf32, 2 GPUs +9600000 +– +–\n",
             r"\nPyTorch 784x64, 4 layers, tf32, 2 GPUs +2608696 +1.00 +1.00\n",

@@ -261,7 +261,7 @@ END
 ctas() {
     file=$out/ctas.txt
     : > "$file"
-    echo "most_ctas,feat_dim,executor,$columns" | tee "$out/ctas.csv"
+    echo "max_ctas,feat_dim,executor,$columns" | tee "$out/ctas.csv"
     local n width executor
     for n in '' 2 4 8 16; do
         for width in 2048 4096; do

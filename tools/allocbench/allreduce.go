@@ -195,7 +195,7 @@ func (s *session) rankOf(ctx context.Context, world *launch.World) (err error) {
 	}
 	if world.Rank == 0 {
 		s.table.printf("%d ranks, NCCL %s\n", world.Size, nccl.VersionName(version))
-		s.table.printf("\n%s: %s\n%-10s %-28s %10s %9s\n", allReduceName, allReduceDoc, "", "memory", "mean", "GB/s")
+		s.table.printf("\n%s: %s\n%-10s %-28s %10s %11s\n", allReduceName, allReduceDoc, "", "memory", "mean", "algbw, GB/s")
 	}
 	rows, err := r.allReduces(ctx, sizes, s.runs, s.quick, func(why string) {
 		if world.Rank == 0 {
@@ -203,7 +203,7 @@ func (s *session) rankOf(ctx context.Context, world *launch.World) (err error) {
 		}
 	})
 	for _, one := range rows {
-		s.table.printf("%-10s %-28s %10s %9.3g\n", one.Case, one.Allocator, timeText(one.Mean), float64(one.PeakLive)/one.Mean)
+		s.table.printf("%-10s %-28s %10s %11.3g\n", one.Case, one.Allocator, timeText(one.Mean), float64(one.PeakLive)/one.Mean)
 	}
 	s.rows = append(s.rows, rows...)
 	return err
