@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"slices"
 
 	"github.com/jszwec/csvutil"
 
@@ -49,7 +50,7 @@ type figures struct {
 	SlowestMS float64 `json:"slowest_ms"`
 	ValMS     float64 `json:"val_ms"`
 
-	// Of several ranks, nil of one: see rundir.Record.
+	// Of several ranks: see rundir.Record. They are nil of one, and where no step was timed.
 	AllReduceUS *float64 `json:"all_reduce_us,omitempty"`
 	Hidden      *float64 `json:"all_reduce_hidden,omitempty"` // 0 to 1
 
@@ -76,8 +77,8 @@ type difference struct {
 	WithinNoise bool     `json:"within_noise"` // 0 is in the interval
 }
 
-// newFigures are those of whole epochs, of which there is one at least, of one rank or of several.
-func newFigures(all []rundir.Record, parallel bool) *figures {
+// newFigures are those of whole epochs, of which there is one at least.
+func newFigures(all []rundir.Record) *figures {
 	epochs := steady(all)
 	perStep := func(f func(rundir.Record) float64) float64 {
 		return median(epochs, func(r rundir.Record) float64 { return f(r) / float64(r.Steps-r.ResumedAfter) })
@@ -99,8 +100,9 @@ func newFigures(all []rundir.Record, parallel bool) *figures {
 		ValAcc:             at.ValAcc,
 		BestValAcc:         quantile(all, 1, func(r rundir.Record) float64 { return r.ValAcc }),
 	}
-	if parallel {
-		allReduce, hidden := median(epochs, func(r rundir.Record) float64 { return r.AllReduceUS }), median(epochs, hidden)
+	timed := slices.DeleteFunc(slices.Clone(epochs), func(r rundir.Record) bool { return r.AllReduceUS == 0 })
+	if len(timed) > 0 {
+		allReduce, hidden := median(timed, func(r rundir.Record) float64 { return r.AllReduceUS }), median(timed, hidden)
 		f.AllReduceUS, f.Hidden = &allReduce, &hidden
 	}
 	return f
@@ -144,7 +146,7 @@ func (s *session) results() results {
 			one.Folder = r.folder.Dir
 		}
 		if len(records[i]) > 0 {
-			one.Figures = newFigures(records[i], s.ranks.parallel())
+			one.Figures = newFigures(records[i])
 		}
 		if i > 0 && one.Figures != nil {
 			one.paired = compareEpochs(records[0], records[i])

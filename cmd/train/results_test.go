@@ -163,22 +163,22 @@ func TestCSV(t *testing.T) {
 	}
 }
 
-// TestAllReduceFigures writes a share of 0 that is hidden, and nothing of one rank.
+// TestAllReduceFigures writes a share of 0 that is hidden, and nothing where nothing was timed.
 func TestAllReduceFigures(t *testing.T) {
 	for _, c := range []struct {
-		ranks     int
-		exposed   float64
-		us, share string
+		allReduce, exposed []float64 // by epoch
+		us, share          string
 	}{
-		{1, 0, "", ""},
-		{2, 50, "50", "0"},
-		{2, 0, "50", "1"},
+		{[]float64{0}, []float64{0}, "", ""},
+		{[]float64{50}, []float64{50}, "50", "0"},
+		{[]float64{50}, []float64{0}, "50", "1"},
+		{[]float64{0, 50}, []float64{0, 25}, "50", "0.5"},
 	} {
-		record := rundir.Record{Steps: 1, ExposedUS: c.exposed}
-		if c.ranks > 1 {
-			record.AllReduceUS = 50
+		var records []rundir.Record
+		for i := range c.allReduce {
+			records = append(records, rundir.Record{Steps: 1, AllReduceUS: c.allReduce[i], ExposedUS: c.exposed[i]})
 		}
-		f := newFigures([]rundir.Record{record}, c.ranks > 1)
+		f := newFigures(records)
 		text, err := results{Runs: []result{{Figures: f}}}.csv()
 		if err != nil {
 			t.Fatal(err)
@@ -198,10 +198,10 @@ func TestAllReduceFigures(t *testing.T) {
 		for column, want := range map[string]string{"all_reduce_us": c.us, "all_reduce_hidden": c.share} {
 			i := slices.Index(rows[0], column)
 			if i < 0 || rows[1][i] != want {
-				t.Errorf("%d ranks, %v µs exposed: %s is not %q in:\n%s", c.ranks, c.exposed, column, want, text)
+				t.Errorf("%v µs, %v exposed: %s is not %q in:\n%s", c.allReduce, c.exposed, column, want, text)
 			}
 			if cell, some := cells[column]; some != (want != "") || some && strconv.FormatFloat(cell.(float64), 'g', -1, 64) != want {
-				t.Errorf("%d ranks, %v µs exposed: %s is not %q in %s", c.ranks, c.exposed, column, want, object)
+				t.Errorf("%v µs, %v exposed: %s is not %q in %s", c.allReduce, c.exposed, column, want, object)
 			}
 		}
 	}
