@@ -18,6 +18,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"iter"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -112,21 +113,49 @@ func translate(s string) (string, error) {
 // parenthesized returns what stands between the parenthesis that s begins with and
 // the one that closes it.
 func parenthesized(s string) (string, error) {
-	depth, quoted := 0, false
-	for i, c := range s {
-		switch {
-		case c == '"':
-			quoted = !quoted
-		case quoted:
-		case c == '(':
+	depth := 0
+	for i, c := range unquoted(s) {
+		switch c {
+		case '(':
 			depth++
-		case c == ')':
+		case ')':
 			if depth--; depth == 0 {
 				return s[1:i], nil
 			}
 		}
 	}
 	return "", errors.New("a parenthesis is not closed")
+}
+
+// split cuts s at a character, where that is in no parentheses and in no string.
+func split(s string, at rune) (parts []string) {
+	depth, from := 0, 0
+	for i, c := range unquoted(s) {
+		switch {
+		case c == '(':
+			depth++
+		case c == ')':
+			depth--
+		case c == at && depth == 0:
+			parts = append(parts, s[from:i])
+			from = i + 1
+		}
+	}
+	return append(parts, s[from:])
+}
+
+// unquoted is the characters of s that are in no string, and where they are.
+func unquoted(s string) iter.Seq2[int, rune] {
+	return func(yield func(int, rune) bool) {
+		quoted := false
+		for i, c := range s {
+			if c == '"' {
+				quoted = !quoted
+			} else if !quoted && !yield(i, c) {
+				return
+			}
+		}
+	}
 }
 
 // assembly makes a call of what stands in the parentheses of an asm statement: the
@@ -179,24 +208,4 @@ func instructions(text string) (names []string) {
 		}
 	}
 	return names
-}
-
-// split cuts s at a character, where that is in no parentheses and in no string.
-func split(s string, at rune) (parts []string) {
-	depth, quoted, from := 0, false, 0
-	for i, c := range s {
-		switch {
-		case c == '"':
-			quoted = !quoted
-		case quoted:
-		case c == '(':
-			depth++
-		case c == ')':
-			depth--
-		case c == at && depth == 0:
-			parts = append(parts, s[from:i])
-			from = i + 1
-		}
-	}
-	return append(parts, s[from:])
 }
