@@ -9,7 +9,7 @@ import time
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 import common
 
@@ -72,7 +72,7 @@ class Trainer:
             raise common.Failed(f"JAX has no device {device}: {common.last_line(str(err))}") from err
         if len(devices) < gpus:
             raise common.Failed(f"JAX sees {len(devices)} of {gpus} devices")
-        mesh = Mesh(np.array(devices[:gpus]), ("rows",))
+        mesh = Mesh(np.array(devices[:gpus]), ("rows",), axis_types=(AxisType.Auto,))  # the compiler shards what follows
         self.sharded, self.replicated = NamedSharding(mesh, PartitionSpec("rows")), NamedSharding(mesh, PartitionSpec())
         train, val = self.load(mnist, "train"), self.load(mnist, "t10k")
         self.validated = len(val[0])
