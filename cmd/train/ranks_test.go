@@ -85,9 +85,13 @@ func mpirun(rank, size int, port string) map[string]string {
 	}
 }
 
+// patience is how long the ranks of these tests wait for each other: a loaded machine takes
+// a second to start one.
+const patience = 4 * time.Second
+
 // localRank is a rank that trains on the CPU, with its part in the all-reduces.
 func localRank(env func(string) string, l *collective.Local, wrap func(*collective.Local) collective.Collective) *ranks {
-	r := &ranks{env: env, within: 2 * time.Second, transport: "this process"}
+	r := &ranks{env: env, within: patience, transport: "this process"}
 	r.connect = func(_ context.Context, w *launch.World) (collective.Collective, error) {
 		w.OnEnd(l.Abort)
 		if wrap == nil {
@@ -305,7 +309,7 @@ func TestRankStopped(t *testing.T) {
 		t.Fatal(err)
 	}
 	quiet(t, all)
-	want := fmt.Sprintf("train: rank 1 is silent: nothing came from process %d on %s for 2s: see whether ", cmd.Process.Pid, host)
+	want := fmt.Sprintf("train: rank 1 is silent: nothing came from process %d on %s for %v: see whether ", cmd.Process.Pid, host, patience)
 	if !strings.HasPrefix(all[0].stderr, want) || strings.Count(all[0].stderr, "\n") != 1 {
 		t.Errorf("rank 0 says %q, want one line %q", all[0].stderr, want)
 	}
