@@ -130,6 +130,9 @@ inline void setp_ne_s32_cp_async_cg_shared_global(uint32_t to, const void *from,
   if (really) copy(to, from, 16, bytes);
 }
 
+// swizzled is where 16 bytes of a tile lie in shared memory, with a swizzle of 128 bytes.
+inline uint32_t swizzled(uint32_t address) { return address ^ (address >> 7 & 7) << 4; }
+
 // Tiles that TMA loads come when their mbarrier is waited for, or at once in CTAs that copy
 // at once. An mbarrier is known by its address.
 inline void mov_u32_cluster_ctarank(int &rank) { rank = int(cluster_rank()); }
@@ -206,6 +209,7 @@ struct Wgmma {
   uint64_t b;  // the descriptor
 };
 void wgmma(const Wgmma &);
+void multiply(const Wgmma &);  // when it happens
 inline void wgmma_fence_sync_aligned() {}
 void wgmma_commit_group_sync_aligned();
 void wgmma_wait_group_sync_aligned(int left);
