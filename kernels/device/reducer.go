@@ -261,17 +261,17 @@ func (d *Device) AllReduce(t Tensor, row, rows int) error {
 		return errors.New("device: no rows of floats to add up over ranks")
 	}
 	d.last.forget()
-	err := r.side.Fork()
-	if err == nil {
-		err = r.side.Do(func(stream uintptr) error { return r.comm.AllReduce(t.at(row*t.cols), rows*t.cols, stream) })
+	if err := r.side.Fork(); err != nil {
+		return err
 	}
-	if err == nil {
-		err = r.side.Record(len(r.buckets))
+	if err := r.side.Do(func(stream uintptr) error { return r.comm.AllReduce(t.at(row*t.cols), rows*t.cols, stream) }); err != nil {
+		return err
 	}
-	if err == nil {
-		err = r.side.Join(len(r.buckets))
+	done := len(r.buckets) // behind the numbers of buckets
+	if err := r.side.Record(done); err != nil {
+		return err
 	}
-	return err
+	return r.side.Join(done)
 }
 
 // TimeAllReduce has the all-reduces of the next Backward timed.
