@@ -1,0 +1,94 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"mlpool/kernels"
+)
+
+func TestErrors(t *testing.T) {
+	good, _ := writeConfig(t, "cpu", "")
+	bigBatch, _ := writeConfig(t, "cpu", "")
+	text, err := os.ReadFile(bigBatch)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(bigBatch, bytes.Replace(text, []byte("bsz = 16"), []byte("bsz = 301"), 1), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	unknownKey, _ := writeConfig(t, "cpu", "nmu_epochs = 3\n")
+	strategy, _ := writeConfig(t, "cpu", "[allocator]\nstrategy = \"magic\"\n")
+	segments, _ := writeConfig(t, "cpu", "[allocator]\nstrategy = \"buddy\"\nsegments = \"virtual\"\n")
+	profile, _ := writeConfig(t, "cpu", "executor = \"graph\"\nprofile = 1\n")
+	gpu, _ := writeConfig(t, "cuda", "")
+	graph, _ := writeConfig(t, "cpu", "executor = \"graph\"\n")
+	noLogs, _ := writeConfig(t, "cpu", "")
+	if err := os.WriteFile(filepath.Join(filepath.Dir(noLogs), "logs"), nil, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name, env string
+		args      []string
+		code      int
+		want      string
+	}{
+		{"no config", "", nil, exitUsage, "which config?"},
+		{"two configs", "", []string{good, good}, exitUsage, "one config at a time"},
+		{"unknown flag", "", []string{"-fast", good}, exitUsage, "-fast"},
+		{"missing file", "", []string{"no.toml"}, exitFailure, "no.toml"},
+		{"unknown key", "", []string{unknownKey}, exitFailure, "nmu_epochs"},
+		{"batch too large", "", []string{bigBatch}, exitFailure, "301 is more than the 300 rows"},
+		{"unknown allocator", "jemalloc", []string{good}, exitFailure, "use one of custom, plan, cuda, malloc"},
+		{"cuda allocator on the CPU", "cuda", []string{good}, exitFailure, "needs a GPU, and this run is on the CPU: use one of custom, plan, malloc"},
+		{"graph of mallocs", "malloc", []string{graph}, exitFailure, `cudaMalloc, which no graph can capture: use one of custom, plan, or train.executor = "eager"`},
+		{"profile of graphs", "", []string{profile}, exitFailure, `train.profile: times operations one by one`},
+		{"unknown strategy", "", []string{strategy}, exitFailure, `allocator.strategy: is "magic", want one of tlsf, `},
+		{"segments of a strategy", "", []string{segments}, exitFailure, `small.toml:15: allocator.segments: "virtual" cannot be had: allocator: strategy buddy cannot have virtual segments; use "malloc", or leave it out`},
+		{"segments of a plan", "plan", []string{segments}, exitFailure, `small.toml:15: allocator.segments: "virtual" cannot be had: `},
+		{"log_dir is a file", "", []string{noLogs}, exitFailure, "log_dir"},
+		{"log_dir of a comparison is a file", "", []string{"-compare", noLogs}, exitFailure, "log_dir"},
+		{"no GPU", "", []string{gpu}, exitFailure, `"cuda" cannot be had`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if c.name == "no GPU" && kernels.Available() == nil {
+				t.Skip("there is a GPU")
+			}
+			t.Setenv(allocatorEnv, c.env)
+			code, _, stderr := train(context.Background(), c.args...)
+			if code != c.code || !strings.Contains(stderr, c.want) || strings.Count(stderr, "\n") != 1 {
+				t.Errorf("exit code %d, want %d; stderr %q, want one line with %q", code, c.code, stderr, c.want)
+			}
+		})
+	}
+}
+
+func TestAutoFallsBackToTheCPU(t *testing.T) {
+	if kernels.Available() == nil {
+		t.Skip("there is a GPU")
+	}
+	t.Setenv(allocatorEnv, "")
+	path, _ := writeConfig(t, "auto", "")
+	code, stdout, stderr := train(context.Background(), path)
+	if code != 0 || !strings.Contains(stdout, "CPU") || strings.Count(stderr, "\n") != 1 || !strings.Contains(stderr, "on the CPU") {
+		t.Errorf("exit code %d, stdout %q, stderr %q", code, stdout, stderr)
+	}
+}
+
+func TestHelp(t *testing.T) {
+	for _, flag := range []string{"-h", "-help"} {
+		code, stdout, stderr := train(context.Background(), flag)
+		if code != 0 || stderr != "" {
+			t.Errorf("%s: exit code %d, stderr %q", flag, code, stderr)
+		}
+		for _, want := range []string{"usage: train", "-compare", "-export", "ALLOCATOR_TYPE", "exit code"} {
+			if !strings.Contains(stdout, want) {
+				t.Errorf("%s: no %q in:\n%s", flag, want, stdout)
+			}
+		}
+	}
+}

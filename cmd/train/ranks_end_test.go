@@ -1,0 +1,239 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+	"unsafe"
+
+	"mlpool/cmd/train/internal/checkpoint"
+	"mlpool/cmd/train/internal/rundir"
+	"mlpool/kernels/collective"
+)
+
+// TestRanksEnd is every way in which a training on ranks ends before its time.
+func TestRanksEnd(t *testing.T) {
+	t.Setenv(allocatorEnv, "")
+	path, logDir := writeConfig(t, "cpu", "")
+	set := func(rank, of int, args ...string) []string {
+		if rank != of {
+			return []string{path}
+		}
+		return append(args, path)
+	}
+	for _, c := range []struct {
+		name string
+		args func(rank int) []string
+		wrap func(*collective.Local) collective.Collective
+		want string
+	}{
+		{"another key", func(rank int) []string { return set(rank, 1, "-set", "train.bsz=8") }, nil,
+			"train: train.bsz is 8 on rank 1, and 16 on rank 0: start all ranks with the same program and config\n"},
+		{"no such config", func(rank int) []string { return []string{path, "missing.toml"}[rank/2 : rank/2+1] }, nil, "train: rank 2: open missing.toml: no such file or directory\n"},
+		{"one does not come", func(rank int) []string { return [][]string{{path}, nil, {path}}[rank] }, nil, "train: rank 1 of 3 did not come to 127.0.0.1:"},
+		{"-compare", func(int) []string { return []string{"-compare", path} }, nil, "train: -compare is for one GPU, and this is one of 3 ranks: leave it out\n"},
+		{"-report", func(int) []string { return []string{"-report", filepath.Join(t.TempDir(), "x.html"), path} }, nil, "train: -report is for one GPU"},
+		{"profile", func(int) []string { return []string{"-set", "train.profile=3", path} }, nil, "-set train.profile: is for one GPU"},
+		{"too large", func(int) []string { return []string{"-set", "train.bsz=101", path} }, nil, "101 on each of 3 ranks is more than the 300 rows"},
+		{"one dies", func(int) []string { return []string{"-set", "train.checkpoint_every=1", path} }, func(l *collective.Local) collective.Collective { return &failing{Local: l, t: t, rank: 2, left: 12} },
+			"train: rank 2: epoch 2: step "},
+		{"other weights", func(int) []string { return []string{"-set", "train.checkpoint_every=1", path} }, func(l *collective.Local) collective.Collective {
+			return &failing{Local: l, t: t, rank: 1, left: 12, spoils: true}
+		},
+			"train: after epoch 2 rank 1 has other weights than rank 0, of checksums "},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			start := time.Now()
+			all := trainRanks(t, context.Background(), 3, c.args, c.wrap)
+			quiet(t, all)
+			if !strings.HasPrefix(all[0].stderr, c.want) && !strings.Contains(all[0].stderr, c.want) || strings.Count(all[0].stderr, "\n") != 1 {
+				t.Errorf("rank 0 says %q, want one line %q", all[0].stderr, c.want)
+			}
+			for rank, e := range all {
+				if e.code == 0 && c.args(rank) != nil {
+					t.Errorf("rank %d ends well", rank)
+				}
+			}
+			if took := time.Since(start); took > 30*time.Second {
+				t.Errorf("took %v", took)
+			}
+			if c.wrap == nil {
+				return
+			}
+			saved, err := checkpoint.Load(filepath.Join(latest(t, logDir), rundir.WeightsFile))
+			if err != nil || saved.Epoch != 1 || saved.Settings[ranksKey] != "3" {
+				t.Errorf("the checkpoint is of epoch %d and %s ranks, %v", saved.Epoch, saved.Settings[ranksKey], err)
+			}
+		})
+	}
+}
+
+// failing is a rank that fails after so many all-reduces, or has a wrong sum.
+type failing struct {
+	*collective.Local
+	t          *testing.T
+	rank, left int
+	spoils     bool
+}
+
+// Close would wait for the others, who wait in an all-reduce.
+func (f *failing) Close() error {
+	if f.Err() == nil {
+		f.t.Errorf("rank %d parts as if all were well", f.Rank())
+	}
+	return f.Local.Close()
+}
+
+func (f *failing) AllReduce(x uintptr, n int, stream uintptr) error {
+	if f.left--; f.left != 0 || f.Rank() != f.rank {
+		return f.Local.AllReduce(x, n, stream)
+	}
+	if !f.spoils {
+		return errors.New("unhandled system error")
+	}
+	if err := f.Local.AllReduce(x, n, stream); err != nil {
+		return err
+	}
+	return f.spoil(x)
+}
+
+// asStopped in the environment makes the test binary be rank 1 of 3, which is stopped.
+const asStopped = "MLPOOL_TEST_AS_STOPPED"
+
+func stopped() {
+	r := localRank(os.Getenv, collective.NewLocal(3)[1], func(l *collective.Local) collective.Collective { return stopping{l} })
+	fmt.Fprintln(os.Stderr, asStopped)
+	os.Exit(r.runCommand(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// stopping is a rank whose process is stopped in its first all-reduce.
+type stopping struct{ *collective.Local }
+
+func (s stopping) AllReduce(x uintptr, n int, stream uintptr) error {
+	return errors.Join(syscall.Kill(os.Getpid(), syscall.SIGSTOP), s.Local.AllReduce(x, n, stream))
+}
+
+// TestRankStopped stops the process of a rank for which the others wait in an all-reduce.
+// Where it goes on after they have ended, it ends as well.
+func TestRankStopped(t *testing.T) {
+	t.Setenv(allocatorEnv, "")
+	path, _ := writeConfig(t, "cpu", "")
+	port := freePort(t)
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, os.Args[0], path) // killed then, if nothing has ended the others
+	cmd.Env = append(os.Environ(), asStopped+"=1")
+	for name, value := range mpirun(1, 3, port) {
+		cmd.Env = append(cmd.Env, name+"="+value)
+	}
+	stderr, err := cmd.StderrPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	said := bufio.NewReader(stderr)
+	if line, err := said.ReadString('\n'); err != nil || line != asStopped+"\n" {
+		t.Errorf("rank 1 says %q at first, %v", line, err)
+	}
+	all := trainRanksAt(t, context.Background(), port, 3, func(rank int) []string { return [][]string{{path}, nil, {path}}[rank] }, nil)
+	if err := cmd.Process.Signal(syscall.SIGCONT); err != nil {
+		t.Error(err)
+	}
+	last, err := io.ReadAll(said)
+	if err := errors.Join(err, cmd.Wait()); len(last) > 0 || cmd.ProcessState.ExitCode() != exitFailure {
+		t.Errorf("rank 1 ends with %v, and says %q", err, last)
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	quiet(t, all)
+	want := fmt.Sprintf("train: rank 1 is silent: nothing came from process %d on %s for %v: see whether ", cmd.Process.Pid, host, patience)
+	if !strings.HasPrefix(all[0].stderr, want) || strings.Count(all[0].stderr, "\n") != 1 {
+		t.Errorf("rank 0 says %q, want one line %q", all[0].stderr, want)
+	}
+	for _, rank := range []int{0, 2} {
+		if all[rank].code != exitFailure {
+			t.Errorf("rank %d: exit code %d", rank, all[rank].code)
+		}
+	}
+}
+
+// TestRanksInterrupted interrupts one rank: all end after the same epoch, and the run goes
+// on on another number of ranks.
+func TestRanksInterrupted(t *testing.T) {
+	t.Setenv(allocatorEnv, "")
+	path, logDir := writeConfig(t, "cpu", "")
+	setConfig(t, path, "num_epochs = 3", "num_epochs = 1000000")
+	ctx, cancel := context.WithCancel(context.Background())
+	time.AfterFunc(300*time.Millisecond, cancel)
+	all := trainRanks(t, ctx, 2, func(int) []string { return []string{path} }, nil)
+	for rank, e := range all {
+		if e.code != exitInterrupted {
+			t.Errorf("rank %d: exit code %d, %s", rank, e.code, e.stderr)
+		}
+	}
+	quiet(t, all)
+	if !strings.HasSuffix(all[0].stderr, "train: interrupted\n") || !strings.Contains(all[0].stderr, "finishing the epoch at hand") {
+		t.Errorf("stderr %q", all[0].stderr)
+	}
+	dir := latest(t, logDir)
+	saved, err := checkpoint.Load(filepath.Join(dir, rundir.WeightsFile))
+	if err != nil || saved.Step != 0 || saved.Epoch == 0 {
+		t.Fatalf("saved after epoch %d and step %d, %v", saved.Epoch, saved.Step, err)
+	}
+	epochs := fmt.Sprint("train.num_epochs=", saved.Epoch+2)
+	for _, size := range []int{1, 2, 4} {
+		all := trainRanks(t, context.Background(), size, func(int) []string { return []string{"-resume", dir, "-set", epochs} }, nil)
+		note := fmt.Sprintf("train: %s was on 2 ranks: on %d losses agree within rounding, where train.bsz times the ranks is the same\n", dir, size)
+		if size == 2 {
+			note = ""
+		}
+		for rank, e := range all {
+			if e.code != 0 || rank == 0 && e.stderr != note {
+				t.Errorf("rank %d of %d: exit code %d, %q, want %q", rank, size, e.code, e.stderr, note)
+			}
+		}
+		run, err := rundir.Open(latest(t, logDir))
+		if err != nil || run.Facts.Epochs != saved.Epoch+2 {
+			t.Errorf("on %d ranks it has %d epochs, %v", size, run.Facts.Epochs, err)
+		}
+	}
+}
+
+// TestRanksInterruptedEarly interrupts ranks before they train, after they have met.
+func TestRanksInterruptedEarly(t *testing.T) {
+	t.Setenv(allocatorEnv, "")
+	path, _ := writeConfig(t, "cpu", "")
+	ctx, cancel := context.WithCancel(context.Background())
+	all := trainRanks(t, ctx, 3, func(int) []string { return []string{path} }, func(l *collective.Local) collective.Collective {
+		cancel()
+		return l
+	})
+	quiet(t, all)
+	for rank, e := range all {
+		if e.code != exitInterrupted {
+			t.Errorf("rank %d: exit code %d, %s", rank, e.code, e.stderr)
+		}
+	}
+	if all[0].stderr != "train: interrupted\n" {
+		t.Errorf("rank 0 says %q", all[0].stderr)
+	}
+}
+
+// spoil changes a number at an address.
+func (*failing) spoil(addr uintptr) error {
+	*(*float32)(*(*unsafe.Pointer)(unsafe.Pointer(&addr))) += 1
+	return nil
+}
