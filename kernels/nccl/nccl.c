@@ -124,12 +124,6 @@ int nccl_all_reduce(uintptr_t comm, uintptr_t x, size_t n, uintptr_t stream) {
   return CALL(ncclAllReduce, (void *)x, (void *)x, n, MLP_FLOAT32, MLP_SUM, COMM(comm), (void *)stream);
 }
 
-int nccl_registers(void) {
-  ready();
-  return (nccl.ncclCommRegister ? NCCL_HAS_REGISTER : 0) | (nccl.ncclCommWindowRegister ? NCCL_HAS_WINDOW : 0) |
-         (nccl.ncclMemAlloc ? NCCL_HAS_ALLOC : 0);
-}
-
 nccl_value nccl_register(uintptr_t comm, uintptr_t addr, size_t bytes) {
   void *handle = NULL;
   int code = CALL(ncclCommRegister, COMM(comm), (void *)addr, bytes, &handle);

@@ -270,7 +270,8 @@ const closeWithin = 5 * time.Second
 
 // Register names memory that all-reduces will be on: where ranks reach each other's memory,
 // NCCL then need not copy from it into buffers of its own. It returns a function that takes
-// that back. NCCL 2.19 or later has it.
+// that back. NCCL 2.19 or later has it: of an older one, as of the functions below, the error
+// is [errors.ErrUnsupported].
 func (c *Comm) Register(addr uintptr, bytes int64) (deregister func() error, err error) {
 	return c.register("Register", rawRegister, rawDeregister, addr, bytes)
 }
@@ -294,11 +295,6 @@ func (c *Comm) register(op string, raw func(comm, addr uintptr, bytes int64) (ui
 	return func() error {
 		return c.use(func() error { return check(op+", undone", undo(c.handle, handle), c.handle) })
 	}, nil
-}
-
-// Registers says what of Register, RegisterWindow and Alloc the library has.
-func Registers() (register, window, alloc bool) {
-	return rawRegisters()
 }
 
 // Alloc is ncclMemAlloc: memory of the GPU that other GPUs can be let at.

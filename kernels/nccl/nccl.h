@@ -25,8 +25,6 @@ int nccl_comm_finalize(uintptr_t comm);
 int nccl_comm_free(uintptr_t comm);
 int nccl_all_reduce(uintptr_t comm, uintptr_t x, size_t n, uintptr_t stream);
 
-enum { NCCL_HAS_REGISTER = 1, NCCL_HAS_WINDOW = 2, NCCL_HAS_ALLOC = 4 };
-int nccl_registers(void);  // the sum of those that the library has
 nccl_value nccl_register(uintptr_t comm, uintptr_t addr, size_t bytes);
 int nccl_deregister(uintptr_t comm, uintptr_t handle);
 nccl_value nccl_window_new(uintptr_t comm, uintptr_t addr, size_t bytes);

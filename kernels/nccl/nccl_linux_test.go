@@ -67,9 +67,6 @@ func TestAllReduce(t *testing.T) {
 	if c.Rank() != 1 || c.Size() != 3 || c.Err() != nil {
 		t.Errorf("rank %d of %d, %v", c.Rank(), c.Size(), c.Err())
 	}
-	if register, window, alloc := nccl.Registers(); register || window || alloc {
-		t.Error("it registers what the library has no functions for")
-	}
 	_, registers := c.Register(1<<20, 1)
 	_, windows := c.RegisterWindow(1<<20, 1)
 	_, allocates := nccl.Alloc(1)
@@ -103,9 +100,6 @@ func TestRegister(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-	}
-	if register, window, alloc := nccl.Registers(); !register || !window || !alloc {
-		t.Error("the library has functions that it does not find")
 	}
 	if err := errors.Join(nccl.Free(addr), c.Close()); err != nil {
 		t.Error(err)

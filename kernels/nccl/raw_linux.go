@@ -53,11 +53,6 @@ func rawAllReduce(comm, x uintptr, n int, stream uintptr) int {
 	return int(C.nccl_all_reduce(C.uintptr_t(comm), C.uintptr_t(x), C.size_t(n), C.uintptr_t(stream)))
 }
 
-func rawRegisters() (register, window, alloc bool) {
-	has := C.nccl_registers()
-	return has&C.NCCL_HAS_REGISTER != 0, has&C.NCCL_HAS_WINDOW != 0, has&C.NCCL_HAS_ALLOC != 0
-}
-
 func rawRegister(comm, addr uintptr, bytes int64) (uintptr, int) {
 	return value(C.nccl_register(C.uintptr_t(comm), C.uintptr_t(addr), C.size_t(bytes)))
 }

@@ -18,7 +18,6 @@ func rawAbort(uintptr) int                              { return codeNone }
 func rawFinalize(uintptr) int                           { return codeNone }
 func rawFreeComm(uintptr) int                           { return codeNone }
 func rawAllReduce(_, _ uintptr, _ int, _ uintptr) int   { return codeNone }
-func rawRegisters() (register, window, alloc bool)      { return false, false, false }
 func rawRegister(_, _ uintptr, _ int64) (uintptr, int)  { return 0, codeNone }
 func rawDeregister(_, _ uintptr) int                    { return codeNone }
 func rawNewWindow(_, _ uintptr, _ int64) (uintptr, int) { return 0, codeNone }
