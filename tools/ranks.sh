@@ -89,7 +89,7 @@ verdict() {
 losses() { cp "$work/logs/latest/train_losses.txt" "$work/$1"; }
 # near A B: losses of the first fifty steps that differ by no more than rounding makes of them;
 # later a unit may cross zero in one and not in the other.
-near() { paste "$work/$1" "$work/$2" | head -n 50 | awk '{ d = $1 - $2; if (d < 0) d = -d; if (d > m) m = d } END { print "largest difference", m; exit !(NR && m < 2e-3) }'; }
+near() { paste "$work/$1" "$work/$2" | awk 'NR <= 50 { d = $1 - $2; if (d < 0) d = -d; if (d > m) m = d } END { print "largest difference", m; exit !(NR && m < 2e-3) }'; }
 # trains NAME COMMAND...: the losses of a training.
 trains() {
     local to=$1
@@ -166,7 +166,7 @@ signalled() {
     local long=(-set train.num_epochs=100000 -set train.checkpoint_every=1 -set train.executor="$2")
     start 0 2 "${long[@]}"
     start 1 2 "${long[@]}"
-    sleep 15
+    sleep 8
     kill "-$1" "${started[1]}"
     if [[ $1 == STOP ]]; then
         timeout 60 tail -f --pid="${started[0]}" /dev/null
