@@ -164,12 +164,14 @@ func (s Stream) axpy(y, x uintptr, alpha float32, n int) error {
 	return check("Axpy", C.kernels_axpy(s.c(), C.uintptr_t(y), C.uintptr_t(x), C.float(alpha), C.int64_t(n)))
 }
 
-func (s Stream) addAndZero(pairs []AddPair) error {
-	c := C.kernels_add_pairs{count: C.int(len(pairs))}
-	for i, p := range pairs[:min(len(pairs), MaxGroup)] {
-		c.pairs[i].y, c.pairs[i].x, c.pairs[i].n = C.uintptr_t(p.Y), C.uintptr_t(p.X), C.int64_t(p.N)
+func (s Stream) addUpdates(all []Updates) error {
+	c := C.kernels_updates{count: C.int(len(all))}
+	for i, u := range all[:min(len(all), MaxGroup)] {
+		to := &c.of[i]
+		to.w, to.x, to.n, to.stride = C.uintptr_t(u.W), C.uintptr_t(u.X), C.int64_t(u.N), C.int64_t(u.Stride)
+		to.ranks, to.own = C.int(u.Ranks), C.int(u.Own)
 	}
-	return check("AddAndZero", C.kernels_add_and_zero(s.c(), c))
+	return check("AddUpdates", C.kernels_add_updates(s.c(), c))
 }
 
 func (s Stream) gather(x, y, images, labels, indices uintptr, rows, cols int) error {

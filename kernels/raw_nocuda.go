@@ -30,7 +30,7 @@ func (Stream) softmaxCrossEntropyBackward(_, _, _ uintptr, rows, cols int) error
 func (Stream) classifier(c Classifier) error                                { return ErrNoCUDA }
 func (Stream) reduceLoss(out, loss, correct uintptr, rows, batch int) error { return ErrNoCUDA }
 func (Stream) axpy(y, x uintptr, alpha float32, n int) error                { return ErrNoCUDA }
-func (Stream) addAndZero(pairs []AddPair) error                             { return ErrNoCUDA }
+func (Stream) addUpdates(all []Updates) error                               { return ErrNoCUDA }
 func (Stream) waitEvent(e Event) error                                      { return ErrNoCUDA }
 func (Stream) gather(_, _, _, _, _ uintptr, rows, cols int) error           { return ErrNoCUDA }
 

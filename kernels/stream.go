@@ -126,14 +126,17 @@ func (s Stream) ReduceLoss(out, loss, correct uintptr, rows, batch int) error {
 // Axpy: y[n] += alpha·x[n], in place.
 func (s Stream) Axpy(y, x uintptr, alpha float32, n int) error { return s.axpy(y, x, alpha, n) }
 
-// An AddPair is two arrays of N elements.
-type AddPair struct {
-	Y, X uintptr
-	N    int
+// Updates are what ranks add to weights W[N]: one of N elements for each of Ranks, the first
+// at X, each Stride elements behind the one before.
+type Updates struct {
+	W, X             uintptr
+	N, Ranks, Stride int
+	Own              int // the rank whose update is zeroed
 }
 
-// AddAndZero does for each of at most [MaxGroup] pairs: y[n] += x[n], and x[n] = 0.
-func (s Stream) AddAndZero(pairs []AddPair) error { return s.addAndZero(pairs) }
+// AddUpdates does for each of at most [MaxGroup] weights: w[n] += the sum of the updates,
+// added up in the order of the ranks, and then zeroes the one of rank Own.
+func (s Stream) AddUpdates(all []Updates) error { return s.addUpdates(all) }
 
 // Gather makes a batch: x[rows,cols] = images[indices[i],:]/255 and
 // y[rows] = labels[indices[i]], from uint8 images and labels through int32

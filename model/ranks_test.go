@@ -34,6 +34,11 @@ type trained struct {
 	weights [][]float32
 }
 
+// byRank is what a test makes of a rank of a group.
+type byRank func(*collective.Local) collective.Collective
+
+func asIs(l *collective.Local) collective.Collective { return l }
+
 // trainRank trains one rank on a host backend and frees all it took.
 func trainRank(name string, c collective.Collective, train, test model.Set, features, epochs int, opt model.Options) (out trained, err error) {
 	b := backends[slices.Index(hostBackends(), name)]
@@ -101,13 +106,13 @@ func trainRank(name string, c collective.Collective, train, test model.Set, feat
 
 // trainRanks trains on as many ranks and returns what rank 0 came to, which is what each
 // of them must.
-func trainRanks(t *testing.T, name string, ranks int, train, test model.Set, features, epochs int, opt model.Options) trained {
+func trainRanks(t *testing.T, name string, ranks int, as byRank, train, test model.Set, features, epochs int, opt model.Options) trained {
 	t.Helper()
 	all, errs := make([]trained, ranks), make([]error, ranks)
 	var group sync.WaitGroup
 	for rank, c := range collective.NewLocal(ranks) {
 		group.Go(func() {
-			if all[rank], errs[rank] = trainRank(name, c, train, test, features, epochs, opt); errs[rank] != nil {
+			if all[rank], errs[rank] = trainRank(name, as(c), train, test, features, epochs, opt); errs[rank] != nil {
 				c.Abort(errs[rank])
 			}
 		})
@@ -129,7 +134,8 @@ func trainRanks(t *testing.T, name string, ranks int, train, test model.Set, fea
 
 // TestRanks trains on several ranks, which must come to what one comes to with a batch as
 // large as all of theirs: with a last batch of fewer rows than there are ranks, in
-// validation, too. The same again is the same to the bit.
+// validation, too. Few ranks all-gather, many all-reduce; the same training by all-reduces
+// alone is the same to the bit.
 func TestRanks(t *testing.T) {
 	const rows, features, batch, epochs = 515, 23, 8, 2
 	train, test := blobs(rows, features, 1), blobs(67, features, 2)
@@ -138,13 +144,13 @@ func TestRanks(t *testing.T) {
 			t.Run(fmt.Sprint(name, " ", ranks), func(t *testing.T) {
 				opt := options(rows, batch)
 				opt.EvalBatchSize, opt.ChunkSteps = 16, 5
-				got := trainRanks(t, name, ranks, train, test, features, epochs, opt)
-				again := trainRanks(t, name, ranks, train, test, features, epochs, opt)
+				got := trainRanks(t, name, ranks, asIs, train, test, features, epochs, opt)
+				again := trainRanks(t, name, ranks, func(l *collective.Local) collective.Collective { return reducing{l} }, train, test, features, epochs, opt)
 				if fmt.Sprint(got) != fmt.Sprint(again) {
-					t.Error("the same training comes to something else")
+					t.Error("the same training by all-reduces comes to something else")
 				}
 				opt.BatchSize, opt.EvalBatchSize = batch*ranks, 16*ranks
-				want := trainRanks(t, name, 1, train, test, features, epochs, opt)
+				want := trainRanks(t, name, 1, asIs, train, test, features, epochs, opt)
 				for i, e := range got.epochs {
 					one := want.epochs[i]
 					if len(e.Losses) != len(one.Losses) || math.Abs(e.ValLoss-one.ValLoss) > 1e-5 || math.Abs(e.ValAcc-one.ValAcc) > 1.5/67 {
@@ -173,17 +179,28 @@ func TestRankGoesOn(t *testing.T) {
 	const rows, features = 203, 11
 	train, test := blobs(rows, features, 1), blobs(20, features, 2)
 	opt := options(rows, 12)
-	whole := trainRanks(t, "cpu", 1, train, test, features, 2, opt)
+	whole := trainRanks(t, "cpu", 1, asIs, train, test, features, 2, opt)
 	opt.Start = model.Start{Epoch: 1}
 	for _, ranks := range []int{2, 3, 4} {
 		opt.BatchSize = 12 / ranks
-		if half := trainRanks(t, "cpu", ranks, train, test, features, 1, opt); half.epochs[0].Number != 2 || len(half.epochs[0].Losses) != len(whole.epochs[1].Losses) {
+		if half := trainRanks(t, "cpu", ranks, asIs, train, test, features, 1, opt); half.epochs[0].Number != 2 || len(half.epochs[0].Losses) != len(whole.epochs[1].Losses) {
 			t.Errorf("on %d ranks epoch %d has %d steps, want epoch 2 of %d", ranks, half.epochs[0].Number, len(half.epochs[0].Losses), len(whole.epochs[1].Losses))
 		}
 	}
 }
 
-// dying is a rank that does so many all-reduces and no more.
+// reducing is a rank without symmetric memory.
+type reducing struct{ collective.Collective }
+
+func (reducing) AllocSymmetric(int) (uintptr, func() error, error) {
+	return 0, nil, errors.ErrUnsupported
+}
+
+func (reducing) AllGather(uintptr, int, uintptr) error {
+	return errors.New("an all-gather without memory for it")
+}
+
+// dying is a rank that does so many collectives and no more.
 type dying struct {
 	*collective.Local
 	left int
@@ -191,15 +208,29 @@ type dying struct {
 
 var errDied = errors.New("rank 1 is gone")
 
-func (d *dying) AllReduce(x uintptr, n int, stream uintptr) error {
+func (d *dying) live() error {
 	if d.left--; d.left < 0 {
 		d.Abort(errDied)
 		return errDied
 	}
+	return nil
+}
+
+func (d *dying) AllReduce(x uintptr, n int, stream uintptr) error {
+	if err := d.live(); err != nil {
+		return err
+	}
 	return d.Local.AllReduce(x, n, stream)
 }
 
-// TestRankDies has one rank end at each of its first all-reduces: all end with its reason,
+func (d *dying) AllGather(x uintptr, n int, stream uintptr) error {
+	if err := d.live(); err != nil {
+		return err
+	}
+	return d.Local.AllGather(x, n, stream)
+}
+
+// TestRankDies has one rank end at each of its first collectives: all end with its reason,
 // and leave nothing behind, or their allocators would say so.
 func TestRankDies(t *testing.T) {
 	const rows, features = 64, 9
@@ -224,7 +255,7 @@ func TestRankDies(t *testing.T) {
 				group.Wait()
 				for rank, err := range errs {
 					if !errors.Is(err, errDied) || strings.Contains(err.Error(), "leak") {
-						t.Errorf("rank %d ends with %v after %d all-reduces of rank 1, want %v", rank, err, left, errDied)
+						t.Errorf("rank %d ends with %v after %d collectives of rank 1, want %v", rank, err, left, errDied)
 					}
 				}
 			}
@@ -244,7 +275,10 @@ func TestRankOptions(t *testing.T) {
 }
 
 // mirror is a rank of two, of which the other has the same numbers.
-type mirror struct{}
+type mirror struct {
+	symmetric allocator.Allocator // of symmetric memory; nil: there is none
+	stream    allocator.Stream
+}
 
 func (mirror) Rank() int   { return 0 }
 func (mirror) Size() int   { return 2 }
@@ -254,26 +288,58 @@ func (mirror) Close() error {
 	return nil
 }
 
-func (mirror) AllReduce(x uintptr, n int, stream uintptr) error {
+// filler is what a mirror needs of a queue.
+type filler interface {
+	Fill(dst uintptr, value byte, bytes int) error
+	Axpy(y, x uintptr, alpha float32, n int) error
+}
+
+func (mirror) on(stream uintptr) filler {
 	if stream != 0 {
-		return kernels.Stream(stream).Axpy(x, x, 1, n)
+		return kernels.Stream(stream)
 	}
-	return new(device.HostQueue).Axpy(x, x, 1, n)
+	return new(device.HostQueue)
+}
+
+func (m mirror) AllReduce(x uintptr, n int, stream uintptr) error {
+	return m.on(stream).Axpy(x, x, 1, n)
+}
+
+func (m mirror) AllGather(x uintptr, n int, stream uintptr) error {
+	other := x + uintptr(4*n)
+	return errors.Join(m.on(stream).Fill(other, 0, 4*n), m.on(stream).Axpy(other, x, 1, n))
+}
+
+func (m mirror) AllocSymmetric(bytes int) (uintptr, func() error, error) {
+	if m.symmetric == nil {
+		return 0, nil, errors.ErrUnsupported
+	}
+	b, err := m.symmetric.Alloc(int64(bytes), m.stream, "symmetric")
+	return b.Addr, func() error { return m.symmetric.Free(b, m.stream) }, err
 }
 
 // TestMirroredRank trains one rank of two on every backend, beside a rank on the CPU: its
 // side queue and its main queue wait for each other, within graphs and without. Steps are of more
 // buckets than one.
 func TestMirroredRank(t *testing.T) {
+	t.Run("all-gather", func(t *testing.T) { testMirroredRank(t, true) })
+	t.Run("all-reduce", func(t *testing.T) { testMirroredRank(t, false) })
+}
+
+func testMirroredRank(t *testing.T, gathers bool) {
 	const rows, features, batch, epochs = 33, 784, 4, 2
 	train, test := blobs(rows, features, 1), blobs(9, features, 2)
 	opt := options(rows, batch)
 	opt.Ranks = 2
-	weights := model.Weights(features, 1030, 3, 5)
+	weights := model.Weights(features, 1300, 3, 5)
 	var want []model.Epoch
 	onEveryBackend(t, func(t *testing.T, l lab) {
 		d := l.device(plain)
-		if err := d.SetCollective(mirror{}); err != nil {
+		var m mirror
+		if gathers {
+			m = mirror{l.alloc, l.queue.Handle()}
+		}
+		if err := d.SetCollective(m); err != nil {
 			t.Fatal(err)
 		}
 		trainer, err := model.NewTrainer(d, train, test, weights, opt)
@@ -331,10 +397,6 @@ func (s *lateSideQueue) Do(f func(uintptr) error) error {
 	return s.later(func() error { return s.SideQueue.Do(f) })
 }
 
-func (s *lateSideQueue) AddAndZero(pairs []kernels.AddPair) error {
-	return s.later(func() error { return s.SideQueue.AddAndZero(pairs) })
-}
-
 func (s *lateSideQueue) StampSide(i int) error {
 	return s.later(func() error { return s.SideQueue.StampSide(i) })
 }
@@ -356,6 +418,11 @@ func (s *lateSideQueue) Join(i int) error {
 // TestLateSideQueue trains a rank whose side queue is as late as events allow: what reads weights,
 // or frees them, waits for it, or there would be other losses.
 func TestLateSideQueue(t *testing.T) {
+	t.Run("all-gather", func(t *testing.T) { testLateSideQueue(t, true) })
+	t.Run("all-reduce", func(t *testing.T) { testLateSideQueue(t, false) })
+}
+
+func testLateSideQueue(t *testing.T, gathers bool) {
 	const rows, features, epochs = 35, 784, 3
 	train, test := blobs(rows, features, 1), blobs(9, features, 2)
 	opt := options(rows, 4)
@@ -367,10 +434,14 @@ func TestLateSideQueue(t *testing.T) {
 			t.Fatal(err)
 		}
 		d := device.New(q, alloc, true)
-		if err := d.SetCollective(mirror{}); err != nil {
+		var m mirror
+		if gathers {
+			m = mirror{alloc, q.Handle()}
+		}
+		if err := d.SetCollective(m); err != nil {
 			t.Fatal(err)
 		}
-		trainer, err := model.NewTrainer(d, train, test, model.Weights(features, 1030, 3, 5), opt)
+		trainer, err := model.NewTrainer(d, train, test, model.Weights(features, 1300, 3, 5), opt)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -3,6 +3,7 @@ package collective
 import (
 	"errors"
 	"fmt"
+	"runtime"
 	"sync"
 	"unsafe"
 )
@@ -11,17 +12,23 @@ import (
 type group struct {
 	mu     sync.Mutex
 	change sync.Cond
-	arrays [][]float32 // of the all-reduce at hand, by rank; nil: not there yet
-	come   int         // how many are there
-	round  int         // all-reduces done
+	calls  []call // of the collective at hand, by rank
+	come   int    // how many are there
+	round  int    // collectives done
 	sum    []float32
 	closed int
 	err    error // that ended it
 }
 
+// call is a rank's part in a collective.
+type call struct {
+	name string
+	x    []float32
+}
+
 // Local is a rank of a group in one process, whose arrays are host memory. Its AllReduce
-// is done when it returns, for which all ranks must have called it: each from a goroutine
-// of its own.
+// and AllGather are done when they return, for which all ranks must have called them: each
+// from a goroutine of its own.
 type Local struct {
 	group *group
 	rank  int
@@ -31,7 +38,7 @@ var _ Collective = (*Local)(nil)
 
 // NewLocal returns the ranks of a group.
 func NewLocal(size int) []*Local {
-	g := &group{arrays: make([][]float32, size)}
+	g := &group{calls: make([]call, size)}
 	g.change.L = &g.mu
 	ranks := make([]*Local, size)
 	for i := range ranks {
@@ -43,20 +50,32 @@ func NewLocal(size int) []*Local {
 // Rank and the methods after it: see [Collective].
 func (l *Local) Rank() int { return l.rank }
 
-func (l *Local) Size() int { return len(l.group.arrays) }
+func (l *Local) Size() int { return len(l.group.calls) }
 
 // AllReduce adds up in the order of the ranks.
 func (l *Local) AllReduce(x uintptr, n int, _ uintptr) error {
+	return l.meet(call{"all-reduces", floatsAt(x, n)}, (*group).reduce)
+}
+
+func (l *Local) AllGather(x uintptr, n int, _ uintptr) error {
+	return l.meet(call{"all-gathers", floatsAt(x, n*l.Size())}, (*group).gather)
+}
+
+// meet waits for the calls of all ranks, and has the last one do the work.
+func (l *Local) meet(c call, work func(*group)) error {
 	g := l.group
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.err != nil {
 		return g.err
 	}
-	g.arrays[l.rank] = floatsAt(x, n)
+	g.calls[l.rank] = c
 	round := g.round
-	if g.come++; g.come == len(g.arrays) {
-		g.reduce()
+	if g.come++; g.come == len(g.calls) && g.agree() {
+		work(g)
+		clear(g.calls)
+		g.come, g.round = 0, g.round+1
+		g.change.Broadcast()
 	}
 	for g.round == round && g.err == nil {
 		g.change.Wait()
@@ -67,27 +86,46 @@ func (l *Local) AllReduce(x uintptr, n int, _ uintptr) error {
 	return nil
 }
 
-// reduce does the all-reduce that all ranks have come to.
-func (g *group) reduce() {
-	first := g.arrays[0]
-	for rank, x := range g.arrays {
-		if len(x) != len(first) {
-			g.end(fmt.Errorf("collective: rank %d adds up %d numbers, and rank 0 %d: the ranks do not train the same", rank, len(x), len(first)))
-			return
+// agree says whether all ranks have come to the same collective; else it ends the group.
+func (g *group) agree() bool {
+	first := g.calls[0]
+	for rank, c := range g.calls {
+		if c.name != first.name || len(c.x) != len(first.x) {
+			g.end(fmt.Errorf("collective: rank %d %s %d numbers, and rank 0 %s %d: the ranks do not train the same", rank, c.name, len(c.x), first.name, len(first.x)))
+			return false
 		}
 	}
-	g.sum = append(g.sum[:0], first...)
-	for _, x := range g.arrays[1:] {
-		for i, v := range x {
+	return true
+}
+
+func (g *group) reduce() {
+	g.sum = append(g.sum[:0], g.calls[0].x...)
+	for _, c := range g.calls[1:] {
+		for i, v := range c.x {
 			g.sum[i] += v
 		}
 	}
-	for rank, x := range g.arrays {
-		copy(x, g.sum)
-		g.arrays[rank] = nil
+	for _, c := range g.calls {
+		copy(c.x, g.sum)
 	}
-	g.come, g.round = 0, g.round+1
-	g.change.Broadcast()
+}
+
+func (g *group) gather() {
+	n := len(g.calls[0].x) / len(g.calls)
+	for rank, from := range g.calls {
+		for _, to := range g.calls {
+			copy(to.x[rank*n:(rank+1)*n], from.x[rank*n:])
+		}
+	}
+}
+
+// AllocSymmetric returns memory of the host, as all ranks have the same.
+func (l *Local) AllocSymmetric(bytes int) (addr uintptr, free func() error, err error) {
+	const line = 64 // what begins at a multiple of this is aligned for whatever is computed with it
+	memory := make([]float32, (bytes+line)/4)
+	addr = uintptr(unsafe.Pointer(unsafe.SliceData(memory)))
+	addr = (addr + line - 1) / line * line
+	return addr, func() error { runtime.KeepAlive(memory); return nil }, nil
 }
 
 func (g *group) end(reason error) {
@@ -113,7 +151,7 @@ func (l *Local) Abort(reason error) {
 func (l *Local) Close() error {
 	l.group.mu.Lock()
 	defer l.group.mu.Unlock()
-	if l.group.closed++; l.group.closed > len(l.group.arrays) {
+	if l.group.closed++; l.group.closed > len(l.group.calls) {
 		return errors.New("collective: a rank was closed twice")
 	}
 	return nil

@@ -65,6 +65,38 @@ func TestLocal(t *testing.T) {
 	}
 }
 
+func TestLocalGathers(t *testing.T) {
+	for _, size := range []int{1, 2, 3, 8} {
+		for _, err := range together(collective.NewLocal(size), func(l *collective.Local) error {
+			const n = 3
+			at, free, err := l.AllocSymmetric(4 * n * size)
+			if err != nil {
+				return err
+			}
+			x := unsafe.Slice((*float32)(*(*unsafe.Pointer)(unsafe.Pointer(&at))), n*size)
+			for round := range 100 {
+				clear(x)
+				for i := range n {
+					x[l.Rank()*n+i] = float32(100*l.Rank() + 10*round + i)
+				}
+				if err := l.AllGather(at, n, 0); err != nil {
+					return err
+				}
+				for i, v := range x {
+					if want := float32(100*(i/n) + 10*round + i%n); v != want {
+						return fmt.Errorf("rank %d of %d, round %d: element %d is %v, want %v", l.Rank(), size, round, i, v, want)
+					}
+				}
+			}
+			return errors.Join(free(), l.Close())
+		}) {
+			if err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
+
 func TestLocalEnds(t *testing.T) {
 	died := errors.New("rank 1 is gone")
 	for _, c := range []struct {
@@ -84,7 +116,14 @@ func TestLocalEnds(t *testing.T) {
 		{"not the same", func(l *collective.Local) error {
 			x := make([]float32, 4)
 			return l.AllReduce(addr(x), 3+l.Rank()/2, 0)
-		}, "rank 2 adds up 4 numbers, and rank 0 3"},
+		}, "rank 2 all-reduces 4 numbers, and rank 0 all-reduces 3"},
+		{"not the same collective", func(l *collective.Local) error {
+			x := make([]float32, 6)
+			if l.Rank() == 1 {
+				return l.AllGather(addr(x), 2, 0)
+			}
+			return l.AllReduce(addr(x), 6, 0)
+		}, "rank 1 all-gathers 6 numbers, and rank 0 all-reduces 6"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			for rank, err := range together(collective.NewLocal(3), c.f) {

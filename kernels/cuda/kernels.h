@@ -96,12 +96,13 @@ int kernels_loss_reduction(uintptr_t stream, uintptr_t out, uintptr_t loss, uint
 int kernels_axpy(uintptr_t stream, uintptr_t y, uintptr_t x, float alpha, int64_t n);
 typedef struct {
   struct {
-    uintptr_t y, x;
-    int64_t n;
-  } pairs[KERNELS_MAX_GROUP];
+    uintptr_t w, x;
+    int64_t n, stride;
+    int ranks, own;
+  } of[KERNELS_MAX_GROUP];
   int count;
-} kernels_add_pairs;
-int kernels_add_and_zero(uintptr_t stream, kernels_add_pairs pairs);
+} kernels_updates;
+int kernels_add_updates(uintptr_t stream, kernels_updates u);
 
 // nn/transpose.cu
 int kernels_transpose(uintptr_t stream, uintptr_t t, uintptr_t x, int64_t rows, int64_t cols);

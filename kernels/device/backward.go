@@ -120,8 +120,8 @@ func (d *Device) wgrad(layer int, w, x Tensor, dy gradient, rate float32) {
 	case d.err != nil:
 	case d.reducer == nil:
 		d.wgradTo(w, x, dy, rate)
-	case layer < lowerHalf(len(d.reducer.updates)):
-		d.reducer.deferred = append(d.reducer.deferred, deferredWgrad{layer, x, dy})
+	case deferred(layer, len(d.reducer.updates)):
+		d.reducer.deferred[layer] = deferredWgrad{x, dy}
 	default:
 		d.wgradTo(d.reducer.updates[layer], x, dy, rate)
 		d.wgradQueued()

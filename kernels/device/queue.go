@@ -32,6 +32,7 @@ type Queue interface {
 	Classifier(c kernels.Classifier) error
 	ReduceLoss(out, loss, correct uintptr, rows, batch int) error
 	Axpy(y, x uintptr, alpha float32, n int) error
+	AddUpdates(all []kernels.Updates) error
 	Gather(x, y, images, labels, indices uintptr, rows, cols int) error
 	Fill(dst uintptr, value byte, bytes int) error
 
@@ -299,6 +300,14 @@ func batches(rows, batch int) int {
 		return 0
 	}
 	return (rows-1)/batch + 1
+}
+
+func (q *HostQueue) AddUpdates(all []kernels.Updates) error {
+	return q.do(func() {
+		for _, u := range all {
+			ref.AddUpdates(f32(u.W, u.N), f32(u.X, (u.Ranks-1)*u.Stride+u.N), u.N, u.Ranks, u.Stride, u.Own)
+		}
+	})
 }
 
 func (q *HostQueue) Axpy(y, x uintptr, alpha float32, n int) error {

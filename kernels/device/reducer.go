@@ -14,25 +14,30 @@ import (
 //
 // With several ranks a wgrad is not added to the weights but to an update, a buffer of the
 // same shape that is zero between steps. Updates of neighbouring layers form a bucket. When
-// a bucket's wgrads are queued, the side queue all-reduces it, adds the sum to the weights
-// and zeroes the update. The next operation that reads those weights waits for that.
+// a bucket's wgrads are queued, the side queue moves it: all-gathers the updates of all
+// ranks, or all-reduces them where it cannot. Before the next operation that reads those
+// weights, the main queue waits for that, adds the updates to the weights and zeroes its own.
 //
-// All-reduces overlap with the rest of the backward pass and with the next forward pass,
+// An all-gather is better between few ranks: copy engines do it, beside GEMMs that have all
+// SMs, where an all-reduce waits for SMs and then takes some from the next GEMM.
+//
+// The side queue works beside the rest of the backward pass and the next forward pass,
 // which starts at the lowest layer. So wgrads of the upper half of the layers are queued
 // early, and those of the lower half after all dgrads, lowest first. The side queue touches
-// only updates and weights: outputs of a step stay on one queue, and are freed in its order.
+// only updates: outputs of a step stay on one queue, and are freed in its order.
 type reducer struct {
 	comm     collective.Collective
 	side     SideQueue
-	block    allocator.Block // of the updates
-	weights  []Tensor        // by layer
-	updates  []Tensor        // likewise
+	gathers  bool         // all-gathers, not all-reduces
+	free     func() error // gives back the memory of updates
+	weights  []Tensor     // by layer
+	updates  []Tensor     // likewise
 	buckets  []bucket
 	bucketOf map[uintptr]int // weights' bucket, by their address
 	pending  []bool          // by bucket: the queue has not waited for it
 
 	// Of a Backward:
-	deferred []deferredWgrad // of the lower half
+	deferred []deferredWgrad // by layer
 	current  int             // the bucket that wgrads go to
 	queued   int             // how many wgrads of that bucket are queued
 
@@ -41,33 +46,37 @@ type reducer struct {
 	measured bool   // a step was stamped
 }
 
-// bucket is layers whose updates are added up in one all-reduce, since they lie side by
-// side: n floats from addr on.
+// bucket is layers whose updates are moved at once, since they lie side by side: n floats
+// from addr on, and where they are gathered as many for each rank.
 type bucket struct {
 	addr   uintptr
 	n      int
-	layers int
-	pairs  []kernels.AddPair // weights and updates
+	layers []int
+	all    []kernels.Updates
 }
 
-// The stamps of a bucket: its all-reduce on the side queue, and the main queue's wait for it.
+// The stamps of a bucket: its collective on the side queue, and the main queue's wait for it.
 const (
-	reduceStart = iota
-	reduceEnd
+	moveStart = iota
+	moveEnd
 	waitStart
 	waitEnd
 	stampsPerBucket
 )
 
 type deferredWgrad struct {
-	layer int
-	x     Tensor
-	dy    gradient
+	x  Tensor
+	dy gradient
 }
 
-// bucketBytes is the least size of a bucket but the last. An all-reduce takes some time
-// whatever its size, so a small one had better wait for more: on two H200s 9.9 MB take 59 µs.
-const bucketBytes = 8 << 20
+// bucketBytes is the least size of a bucket; of the last one, half of it. An all-gather or an
+// all-reduce takes some time whatever its size, some 20 µs on two H200s, in which it would
+// move as many bytes. Smaller buckets are not worth that.
+const bucketBytes = 6 << 20
+
+// gatherRanks are the most ranks that all-gather. An all-gather brings each rank the updates of
+// all others; by an all-reduce no more than two updates come, however many ranks there are.
+const gatherRanks = 4
 
 // SetCollective makes the device one of several that train the same weights:
 // [Device.DataParallel] says which. It comes before all work. With one rank nothing changes.
@@ -95,25 +104,30 @@ func (d *Device) CloseCollective() error {
 }
 
 // layerOrder is the order in which layers of a Backward are to have their wgrads: see
-// reducer.
+// reducer. The last layer, of few weights, comes with the first: a wgrad between hidden layers
+// is often just one wave of CTAs, which a few more would make two.
 func layerOrder(layers int) (order []int) {
-	lower := lowerHalf(layers)
-	for i := layers - 1; i >= lower; i-- {
-		order = append(order, i)
+	for i := layers - 1; i >= 0; i-- {
+		if !deferred(i, layers) {
+			order = append(order, i)
+		}
 	}
-	for i := range lower {
+	if layers > 1 {
+		order = append(order, layers-1)
+	}
+	for i := range (layers + 1) / 2 {
 		order = append(order, i)
 	}
 	return order
 }
 
-// lowerHalf is how many layers have their wgrads when all dgrads are queued.
-func lowerHalf(layers int) int { return (layers + 1) / 2 }
+// deferred says whether a layer has its wgrad when all dgrads are queued.
+func deferred(layer, layers int) bool { return layer < (layers+1)/2 || layer == layers-1 }
 
 // DataParallel says which weights, in the order of their layers, Backward steps down the
 // gradients of all ranks together. All ranks have the same weights, bit for bit, and do
-// the same steps. It does each all-reduce of a step once, on zeros: a library of
-// collectives connects the ranks then, which it could not do while a graph is captured.
+// the same steps. It moves each bucket once, of zeros: a library of collectives connects
+// the ranks then, which it could not do while a graph is captured.
 func (d *Device) DataParallel(w []Tensor) error {
 	r := d.reducer
 	if r == nil {
@@ -122,41 +136,79 @@ func (d *Device) DataParallel(w []Tensor) error {
 	if r.updates != nil {
 		return errors.New("device: weights are data-parallel already")
 	}
-	bytes := 0
-	for _, t := range w {
-		bytes += aligned(t.bytes())
+	buckets := bucketsOf(w)
+	floats := 0
+	for _, b := range buckets {
+		floats += b.n
 	}
-	block, err := d.alloc.Alloc(int64(bytes), d.stream, "updates")
+	addr, ranks, err := d.allocUpdates(4 * floats)
 	if err != nil {
 		return err
 	}
-	r.block, r.weights, r.updates, r.buckets = block, slices.Clone(w), make([]Tensor, len(w)), nil
+	r.weights, r.updates, r.buckets = slices.Clone(w), make([]Tensor, len(w)), buckets
+	r.deferred = make([]deferredWgrad, len(w))
+	r.pending, r.stamped = make([]bool, len(buckets)), make([]bool, len(buckets))
 	clear(r.bucketOf)
-	addr := block.Addr
-	var open *bucket
-	for _, i := range layerOrder(len(w)) {
-		if open == nil || 4*open.n >= bucketBytes || open.layers == kernels.MaxGroup {
-			r.buckets = append(r.buckets, bucket{addr: addr})
-			open = &r.buckets[len(r.buckets)-1]
-		}
-		update := w[i]
-		update.block = allocator.Block{Addr: addr}
-		r.updates[i], r.bucketOf[w[i].addr()] = update, len(r.buckets)-1
-		open.pairs = append(open.pairs, kernels.AddPair{Y: w[i].addr(), X: addr, N: w[i].Len()})
-		open.layers++
-		open.n += aligned(w[i].bytes()) / 4
-		addr += uintptr(aligned(w[i].bytes()))
+	own := 0
+	if r.gathers {
+		own = r.comm.Rank()
 	}
-	r.pending, r.stamped = make([]bool, len(r.buckets)), make([]bool, len(r.buckets))
-	if err := d.queue.Fill(block.Addr, 0, bytes); err != nil {
+	if err := d.queue.Fill(addr, 0, 4*floats*ranks); err != nil {
 		return err
 	}
-	for i := range r.buckets {
-		if err := r.reduce(i); err != nil {
+	for i := range buckets {
+		b := &buckets[i]
+		b.addr = addr
+		for _, layer := range b.layers {
+			t := w[layer]
+			b.all = append(b.all, kernels.Updates{W: t.addr(), X: addr, N: t.Len(), Ranks: ranks, Stride: b.n, Own: own})
+			r.updates[layer], r.bucketOf[t.addr()] = t, i
+			r.updates[layer].block = allocator.Block{Addr: addr + uintptr(4*b.n*own)}
+			addr += uintptr(aligned(t.bytes()))
+		}
+		addr = b.addr + uintptr(4*b.n*ranks)
+		if err := r.move(i); err != nil {
 			return err
 		}
 	}
 	return d.Synchronize()
+}
+
+// bucketsOf divides layers into buckets, in their order of a Backward.
+func bucketsOf(w []Tensor) (buckets []bucket) {
+	var open bucket
+	for _, layer := range layerOrder(len(w)) {
+		open.layers = append(open.layers, layer)
+		open.n += aligned(w[layer].bytes()) / 4
+		if 4*open.n >= bucketBytes || len(open.layers) == kernels.MaxGroup {
+			buckets, open = append(buckets, open), bucket{}
+		}
+	}
+	last := len(buckets) - 1
+	switch {
+	case len(open.layers) == 0:
+	case last < 0 || 4*open.n >= bucketBytes/2 || len(buckets[last].layers)+len(open.layers) > kernels.MaxGroup:
+		buckets = append(buckets, open)
+	default:
+		buckets[last].layers = append(buckets[last].layers, open.layers...)
+		buckets[last].n += open.n
+	}
+	return buckets
+}
+
+// allocUpdates takes memory for the updates of one rank: symmetric memory for those of all ranks
+// where they are to be gathered. ranks says of how many it is.
+func (d *Device) allocUpdates(bytes int) (addr uintptr, ranks int, err error) {
+	r := d.reducer
+	if size := r.comm.Size(); size <= gatherRanks {
+		addr, r.free, err = r.comm.AllocSymmetric(bytes * size)
+		if r.gathers = err == nil; !errors.Is(err, errors.ErrUnsupported) {
+			return addr, size, err
+		}
+	}
+	block, err := d.alloc.Alloc(int64(bytes), d.stream, "updates")
+	r.free = func() error { return d.alloc.Free(block, d.stream) }
+	return block.Addr, 1, err
 }
 
 // aligned is a number of bytes that leaves what comes behind them aligned.
@@ -171,34 +223,42 @@ func (d *Device) EndDataParallel() error {
 	}
 	err := d.waitAll()
 	d.reducer.weights, d.reducer.updates = nil, nil
-	return errors.Join(err, d.alloc.Free(d.reducer.block, d.stream))
+	if d.reducer.gathers { // copy engines may still be at it
+		err = errors.Join(err, d.queue.Synchronize())
+	}
+	return errors.Join(err, d.reducer.free())
 }
 
-// reduce all-reduces a bucket, and adds the sum to its weights.
-func (r *reducer) reduce(i int) error {
+// move has the side queue all-gather a bucket, or all-reduce it.
+func (r *reducer) move(i int) error {
 	b := r.buckets[i]
 	if err := r.side.Fork(); err != nil {
 		return err
 	}
 	if r.timed {
-		if err := r.side.StampSide(i*stampsPerBucket + reduceStart); err != nil {
+		if err := r.side.StampSide(i*stampsPerBucket + moveStart); err != nil {
 			return err
 		}
 	}
-	if err := r.side.Do(func(stream uintptr) error { return r.comm.AllReduce(b.addr, b.n, stream) }); err != nil {
+	if err := r.side.Do(func(stream uintptr) error {
+		if r.gathers {
+			return r.comm.AllGather(b.addr, b.n, stream)
+		}
+		return r.comm.AllReduce(b.addr, b.n, stream)
+	}); err != nil {
 		return err
 	}
 	if r.timed {
-		if err := r.side.StampSide(i*stampsPerBucket + reduceEnd); err != nil {
+		if err := r.side.StampSide(i*stampsPerBucket + moveEnd); err != nil {
 			return err
 		}
 		r.stamped[i] = true
 	}
 	r.pending[i] = true
-	return errors.Join(r.side.AddAndZero(b.pairs), r.side.Record(i))
+	return r.side.Record(i)
 }
 
-// waitWeights makes the queue wait for the all-reduce of weights, if one is pending.
+// waitWeights brings weights up to date, if their bucket is pending.
 func (d *Device) waitWeights(w Tensor) {
 	r := d.reducer
 	if r == nil || d.err != nil {
@@ -209,9 +269,10 @@ func (d *Device) waitWeights(w Tensor) {
 	}
 }
 
+// waitBucket makes the queue wait for a bucket, and add its updates to the weights.
 func (d *Device) waitBucket(i int) error {
 	r := d.reducer
-	d.last.forget() // what the side queue wrote must not be prefetched
+	d.last.forget() // what AddUpdates writes must not be prefetched
 	if r.stamped[i] {
 		if err := r.side.StampQueue(i*stampsPerBucket + waitStart); err != nil {
 			return err
@@ -221,14 +282,16 @@ func (d *Device) waitBucket(i int) error {
 		return err
 	}
 	r.pending[i] = false
-	if !r.stamped[i] {
-		return nil
+	if r.stamped[i] {
+		r.stamped[i] = false
+		if err := r.side.StampQueue(i*stampsPerBucket + waitEnd); err != nil {
+			return err
+		}
 	}
-	r.stamped[i] = false
-	return r.side.StampQueue(i*stampsPerBucket + waitEnd)
+	return d.queue.AddUpdates(r.buckets[i].all)
 }
 
-// waitAll makes the queue wait for all weights.
+// waitAll brings all weights up to date.
 func (d *Device) waitAll() error {
 	if d.reducer == nil {
 		return nil
@@ -242,8 +305,8 @@ func (d *Device) waitAll() error {
 	return errors.Join(errs...)
 }
 
-// collectiveErr is why weights are not to be trusted: all-reduces end unfinished where
-// another rank has ended.
+// collectiveErr is why weights are not to be trusted: what moves buckets ends unfinished
+// where another rank has ended.
 func (d *Device) collectiveErr() error {
 	if d.reducer == nil {
 		return nil
@@ -274,15 +337,16 @@ func (d *Device) AllReduce(t Tensor, row, rows int) error {
 	return r.side.Join(done)
 }
 
-// TimeAllReduce has the all-reduces of the next Backward timed.
+// TimeAllReduce has what moves the buckets of the next Backward timed.
 func (d *Device) TimeAllReduce() {
 	if d.reducer != nil {
 		d.reducer.timed, d.reducer.measured = true, true
 	}
 }
 
-// AllReduceTimes returns the time that the all-reduces of the timed step took together, and
-// for how long of that the queue waited for them. All work must be done.
+// AllReduceTimes returns the time that the buckets of the timed step took to move, added up, and
+// for how long of that the queue waited for them. What AddUpdates takes is in neither: as SGD
+// on one GPU it is work of the queue. All work must be done.
 func (d *Device) AllReduceTimes() (total, exposed time.Duration, err error) {
 	r := d.reducer
 	if r == nil || !r.measured {
@@ -290,7 +354,7 @@ func (d *Device) AllReduceTimes() (total, exposed time.Duration, err error) {
 	}
 	for i := range r.buckets {
 		first := i * stampsPerBucket
-		one, err := r.side.Elapsed(first+reduceStart, first+reduceEnd)
+		one, err := r.side.Elapsed(first+moveStart, first+moveEnd)
 		if err != nil {
 			return 0, 0, err
 		}
@@ -309,39 +373,41 @@ func (d *Device) beginReduce(w []Tensor) {
 	if r == nil {
 		return
 	}
-	r.deferred, r.current, r.queued = r.deferred[:0], 0, 0
+	r.current, r.queued = 0, 0
 	if !slices.Equal(w, r.weights) {
 		d.keepErr(opBackward, errors.New("the weights are not those of DataParallel"))
 	}
 }
 
-// deferredWgrads queues the wgrads of the lower half, from the lowest layer up.
+// deferredWgrads queues the wgrads that were put off.
 func (d *Device) deferredWgrads(rate float32) {
 	r := d.reducer
 	if r == nil {
 		return
 	}
-	for i := len(r.deferred) - 1; i >= 0 && d.err == nil; i-- {
-		l := r.deferred[i]
-		d.wgradTo(r.updates[l.layer], l.x, l.dy, rate)
-		d.wgradQueued()
+	for _, layer := range layerOrder(len(r.weights)) {
+		if d.err == nil && deferred(layer, len(r.weights)) {
+			late := r.deferred[layer]
+			d.wgradTo(r.updates[layer], late.x, late.dy, rate)
+			d.wgradQueued()
+		}
 	}
 	r.timed = false
 }
 
 // wgradQueued is called when a wgrad is in the group or queued. The last one of a bucket has
-// the bucket all-reduced.
+// the bucket moved.
 func (d *Device) wgradQueued() {
 	r := d.reducer
 	if r == nil || d.err != nil {
 		return
 	}
-	if r.queued++; r.queued < r.buckets[r.current].layers {
+	if r.queued++; r.queued < len(r.buckets[r.current].layers) {
 		return
 	}
 	d.launchGroup()
 	if d.err == nil {
-		d.keepErr("all-reduce", r.reduce(r.current))
+		d.keepErr("all-reduce", r.move(r.current))
 	}
 	r.current, r.queued = r.current+1, 0
 }

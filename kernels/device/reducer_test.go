@@ -62,45 +62,57 @@ type notedSide struct {
 
 func (n notedSide) Fork() error { n.q.forked = len(n.q.log); return nil }
 
-func (n notedSide) Do(func(uintptr) error) error {
+func (n notedSide) Do(f func(uintptr) error) error {
 	if n.q.forked != len(n.q.log) {
-		return errors.New("an all-reduce that waits for nothing")
+		return errors.New("a bucket moves that waits for nothing")
 	}
-	return n.q.note("all-reduce")
-}
-
-func (n notedSide) Record(i int) error {
-	if last := n.q.log[len(n.q.log)-1]; i < len(n.q.device.reducer.buckets) && !strings.HasPrefix(last, "add and zero") {
-		return fmt.Errorf("the weights are those of a bucket once %s is done", last)
-	}
-	return nil
+	return f(0)
 }
 
 func (n notedSide) Join(i int) error { return n.q.note("wait for %d", i) }
 func (n notedSide) Close() error     { n.q.closed = true; return n.SideQueue.Close() }
-func (n notedSide) AddAndZero(pairs []kernels.AddPair) error {
+
+// AddUpdates notes the layers, and has the first part of gathered updates stand for them.
+func (q *notedQueue) AddUpdates(all []kernels.Updates) error {
 	var layers []int
-	for _, p := range pairs {
-		n.q.layers[p.X] = n.q.layers[p.Y]
-		layers = append(layers, n.q.layers[p.Y])
+	for _, u := range all {
+		layers = append(layers, q.layers[u.W])
+		q.layers[u.X+uintptr(4*u.Stride*u.Own)] = q.layers[u.W]
 	}
-	return n.q.note("add and zero %v", layers)
+	return q.note("add %v of %d", layers, all[0].Ranks)
 }
 
-// ofTwo is a rank of two.
-type ofTwo struct{ err error }
+// ofTwo is a rank of two, which notes what it moves.
+type ofTwo struct {
+	q         *notedQueue
+	symmetric bool // it has such memory
+	freed     bool
+	err       error
+}
 
-func (ofTwo) Rank() int                             { return 1 }
-func (ofTwo) Size() int                             { return 2 }
-func (o *ofTwo) Err() error                         { return o.err }
-func (o *ofTwo) Abort(reason error)                 { o.err = reason }
-func (ofTwo) Close() error                          { return nil }
-func (ofTwo) AllReduce(uintptr, int, uintptr) error { return nil }
+func (ofTwo) Rank() int             { return 1 }
+func (ofTwo) Size() int             { return 2 }
+func (o *ofTwo) Err() error         { return o.err }
+func (o *ofTwo) Abort(reason error) { o.err = reason }
+func (ofTwo) Close() error          { return nil }
+
+func (o *ofTwo) AllReduce(uintptr, int, uintptr) error { return o.q.note("all-reduce") }
+func (o *ofTwo) AllGather(uintptr, int, uintptr) error { return o.q.note("all-gather") }
+
+func (o *ofTwo) AllocSymmetric(bytes int) (uintptr, func() error, error) {
+	if !o.symmetric {
+		return 0, nil, fmt.Errorf("between these: %w", errors.ErrUnsupported)
+	}
+	driver := NewHostDriver()
+	addr, err := driver.Malloc(int64(bytes))
+	return addr, func() error { o.freed = true; return driver.Free(addr) }, err
+}
 
 // dataParallel is a device whose weights, of layers as wide as given, are data-parallel.
-func dataParallel(t *testing.T, widths ...int) (d *Device, q *notedQueue, comm *ofTwo, w []Tensor) {
+func dataParallel(t *testing.T, symmetric bool, widths ...int) (d *Device, q *notedQueue, comm *ofTwo, w []Tensor) {
 	t.Helper()
-	q, comm = &notedQueue{layers: map[uintptr]int{}}, new(ofTwo)
+	q = &notedQueue{layers: map[uintptr]int{}}
+	comm = &ofTwo{q: q, symmetric: symmetric}
 	alloc := allocator.NewMalloc(NewHostDriver())
 	d = New(q, alloc, true)
 	q.device = d
@@ -123,22 +135,29 @@ func dataParallel(t *testing.T, widths ...int) (d *Device, q *notedQueue, comm *
 		for _, one := range w {
 			errs = append(errs, d.Free(one))
 		}
-		if err := errors.Join(append(errs, alloc.Close())...); err != nil || !q.closed {
-			t.Errorf("%v, side queue closed %v", err, q.closed)
+		if err := errors.Join(append(errs, alloc.Close())...); err != nil || !q.closed || comm.freed != symmetric {
+			t.Errorf("%v, side queue closed %v, symmetric memory freed %v", err, q.closed, comm.freed)
 		}
 	})
 	return d, q, comm, w
 }
 
 // TestReduceOrder spells out a step of five layers, and the forward pass after it: the
-// all-reduce of the upper layers goes on beside the dgrads below, that of the lower ones
-// beside wgrads and the next forward pass, which waits for each where it comes to it.
+// updates of the upper layers move beside the dgrads below, those of the lower ones beside
+// wgrads and the next forward pass, which adds each to its weights where it comes to them.
 func TestReduceOrder(t *testing.T) {
-	d, q, _, w := dataParallel(t, 784, 1500, 1500, 1500, 1500, 10)
-	if want := []string{"all-reduce", "add and zero [4 3]", "all-reduce", "add and zero [0 1]", "all-reduce", "add and zero [2]", "wait for 0", "wait for 1", "wait for 2"}; !slices.Equal(q.log, want) {
+	t.Run("all-reduce", func(t *testing.T) { testReduceOrder(t, false, "all-reduce", 1) })
+	t.Run("all-gather", func(t *testing.T) { testReduceOrder(t, true, "all-gather", 2) })
+}
+
+func testReduceOrder(t *testing.T, symmetric bool, move string, updates int) {
+	d, q, _, w := dataParallel(t, symmetric, 2200, 1500, 1500, 1500, 1500, 10)
+	add := func(layers string) string { return fmt.Sprintf("add [%s] of %d", layers, updates) }
+	all := []string{"wait for 0", add("3"), "wait for 1", add("4 0"), "wait for 2", add("1"), "wait for 3", add("2")}
+	if want := append([]string{move, move, move, move}, all...); !slices.Equal(q.log, want) {
 		t.Errorf("DataParallel does %q, want %q", q.log, want)
 	}
-	images, errI := d.FromDense("images", tensor.New(tensor.Of(tensor.Uint8), tensor.WithShape(4, 784)))
+	images, errI := d.FromDense("images", tensor.New(tensor.Of(tensor.Uint8), tensor.WithShape(4, 2200)))
 	labels, errL := d.FromDense("labels", tensor.New(tensor.Of(tensor.Uint8), tensor.WithShape(4)))
 	indices, errX := d.FromDense("indices", tensor.New(tensor.Of(tensor.Int32), tensor.WithShape(4)))
 	rows, errR := d.FromDense("rows", tensor.New(tensor.Of(tensor.Float32), tensor.WithShape(2, 4)))
@@ -164,21 +183,24 @@ func TestReduceOrder(t *testing.T) {
 	}
 	forward := []string{"forward 0", "forward 1, prefetched", "forward 2, prefetched", "forward 3, prefetched", "classifier 4"}
 	backward := []string{
-		"dgrad 3", "wgrads [4 3]", "all-reduce", "add and zero [4 3]", "dgrad 2", "dgrad 1",
-		"wgrads [0 1]", "all-reduce", "add and zero [0 1]", "wgrads [2]", "all-reduce", "add and zero [2]",
+		"dgrad 3", "wgrads [3]", move, "dgrad 2", "dgrad 1",
+		"wgrads [4 0]", move, "wgrads [1]", move, "wgrads [2]", move,
 	}
 	step(true)
 	if want := append(forward, backward...); !slices.Equal(q.log[1:], want[1:]) {
 		t.Errorf("a step is %q, want %q", q.log, want)
 	}
 	step(false)
-	want := []string{"wait for 1", "forward 0", "forward 1, prefetched", "wait for 2", "forward 2", "wait for 0", "forward 3", "classifier 4"}
+	want := []string{
+		"wait for 1", add("4 0"), "forward 0", "wait for 2", add("1"), "forward 1", "wait for 3", add("2"), "forward 2",
+		"wait for 0", add("3"), "forward 3", "classifier 4",
+	}
 	if !slices.Equal(q.log, want) {
 		t.Errorf("the next forward pass is %q, want %q", q.log, want)
 	}
 	q.log = nil
 	step(true)
-	if err := d.Synchronize(); err != nil || !slices.Equal(q.log[len(q.log)-3:], []string{"wait for 0", "wait for 1", "wait for 2"}) {
+	if err := d.Synchronize(); err != nil || !slices.Equal(q.log[len(q.log)-len(all):], all) {
 		t.Errorf("%v, %q", err, q.log)
 	}
 	for _, one := range []Tensor{images, labels, indices, rows} {
@@ -190,7 +212,7 @@ func TestReduceOrder(t *testing.T) {
 
 // TestReduceFaults has a rank do what it must not, and end.
 func TestReduceFaults(t *testing.T) {
-	d, _, comm, w := dataParallel(t, 4, 4, 4)
+	d, _, comm, w := dataParallel(t, false, 4, 4, 4)
 	d.CaptureFrom(allocator.NewMalloc(NewHostDriver()))
 	defer func() {
 		if err := d.Forget(); err != nil {

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"mlpool/kernels"
-	"mlpool/kernels/ref"
 )
 
 // A SideQueue is a second queue beside a device's main one: on a GPU a stream of high
@@ -19,8 +18,6 @@ type SideQueue interface {
 	// Do calls f to queue work on the side queue, whose stream it is given; in a capture on
 	// the host, when the graph is launched.
 	Do(f func(stream uintptr) error) error
-	// AddAndZero is [kernels.Stream.AddAndZero].
-	AddAndZero(pairs []kernels.AddPair) error
 
 	// StampSide and StampQueue note when the side queue's work so far is done, or the main
 	// queue's, under a number from 0 on. A stamp that is captured is made by each launch of
@@ -47,14 +44,6 @@ func (*hostSideQueue) Close() error     { return nil }
 
 func (s *hostSideQueue) Do(f func(uintptr) error) error {
 	return s.queue.try(func() error { return f(s.queue.Handle()) })
-}
-
-func (s *hostSideQueue) AddAndZero(pairs []kernels.AddPair) error {
-	return s.queue.do(func() {
-		for _, p := range pairs {
-			ref.AddAndZero(f32(p.Y, p.N), f32(p.X, p.N), p.N)
-		}
-	})
 }
 
 func (s *hostSideQueue) StampSide(i int) error {
@@ -121,10 +110,9 @@ func (s *cudaSideQueue) Join(i int) error {
 	return s.queue.WaitEvent(s.recorded[i])
 }
 
-func (s *cudaSideQueue) Do(f func(uintptr) error) error           { return f(s.stream.Handle()) }
-func (s *cudaSideQueue) AddAndZero(pairs []kernels.AddPair) error { return s.stream.AddAndZero(pairs) }
-func (s *cudaSideQueue) StampSide(i int) error                    { return s.stamp(i, s.stream) }
-func (s *cudaSideQueue) StampQueue(i int) error                   { return s.stamp(i, s.queue) }
+func (s *cudaSideQueue) Do(f func(uintptr) error) error { return f(s.stream.Handle()) }
+func (s *cudaSideQueue) StampSide(i int) error          { return s.stamp(i, s.stream) }
+func (s *cudaSideQueue) StampQueue(i int) error         { return s.stamp(i, s.queue) }
 
 func (s *cudaSideQueue) stamp(i int, on kernels.Stream) error {
 	e, err := numbered(&s.stamps, i)

@@ -64,9 +64,20 @@ struct Comm {
       if (!meet()) return;
     }
   }
+
+  // gather makes each rank's part of x the others' too.
+  void gather(float *x, size_t n) {
+    for (size_t at = 0; at < n && !aborted; at += CHUNK) {
+      size_t some = std::min(CHUNK, n - at);
+      memcpy(shared->slot(rank), x + rank * n + at, some * sizeof(float));
+      if (!meet()) return;
+      for (int r = 0; r < size; r++) memcpy(x + r * n + at, shared->slot(r), some * sizeof(float));
+      if (!meet()) return;
+    }
+  }
 };
 
-int version(int *v) { return *v = 22703, SUCCESS; }
+int version(int *v) { return *v = 22809, SUCCESS; }
 
 int unique_id(Id *id) {
   timespec now;
@@ -101,6 +112,17 @@ int all_reduce(const float *from, float *to, size_t n, int type, int op, Comm *c
   return SUCCESS;
 }
 
+int all_gather(const float *from, float *to, size_t n, int type, Comm *c, cudaStream_t stream) {
+  if (type != FLOAT32 || from != to + c->rank * n) return INVALID_USAGE;
+  emulator::queue(stream, [=] { c->gather(to, n); });
+  return SUCCESS;
+}
+
+int mem_alloc(CUdeviceptr *addr, size_t bytes) { return cuMemAlloc(addr, bytes) ? SYSTEM_ERROR : SUCCESS; }
+int mem_free(CUdeviceptr addr) { return cuMemFree(addr) ? SYSTEM_ERROR : SUCCESS; }
+int window(Comm *, void *addr, size_t, void **w, int) { return *w = addr, SUCCESS; }
+int end_window(Comm *, void *) { return SUCCESS; }
+
 const char *error_string(int) { return "an error of the emulated NCCL"; }
 const char *last_error(Comm *) { return ""; }
 
@@ -111,7 +133,9 @@ void *nccl_function(const char *name) {
   static const std::map<std::string, void *> functions = {
       FUNCTION("ncclGetVersion", version), FUNCTION("ncclGetUniqueId", unique_id), FUNCTION("ncclCommInitRankConfig", init),
       FUNCTION("ncclCommGetAsyncError", state), FUNCTION("ncclCommAbort", abort_comm), FUNCTION("ncclCommFinalize", finalize),
-      FUNCTION("ncclCommDestroy", destroy), FUNCTION("ncclAllReduce", all_reduce), FUNCTION("ncclGetErrorString", error_string),
+      FUNCTION("ncclCommDestroy", destroy), FUNCTION("ncclAllReduce", all_reduce), FUNCTION("ncclAllGather", all_gather),
+      FUNCTION("ncclMemAlloc", mem_alloc), FUNCTION("ncclMemFree", mem_free),
+      FUNCTION("ncclCommWindowRegister", window), FUNCTION("ncclCommWindowDeregister", end_window), FUNCTION("ncclGetErrorString", error_string),
       FUNCTION("ncclGetLastError", last_error),
   };
 #undef FUNCTION

@@ -3,6 +3,7 @@ package kerneltest
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"mlpool/kernels"
 	"mlpool/kernels/ref"
@@ -35,16 +36,17 @@ func axpyOp(alpha float32, n int) op {
 	}
 }
 
-// addAndZeroOp is [kernels.Stream.AddAndZero] of an array, and of its first half once more.
-func addAndZeroOp(n int) op {
+// addUpdatesOp is [kernels.Stream.AddUpdates] of some ranks, whose updates begin stride
+// elements apart, and of one rank.
+func addUpdatesOp(n, ranks, stride, own int) op {
 	return op{
-		name: fmt.Sprintf("AddAndZero[%d]", n),
+		name: fmt.Sprintf("AddUpdates[%d, %d ranks, stride %d, own %d]", n, ranks, stride, own),
 		launch: func(d cuda, p []uintptr) error {
-			return d.s.AddAndZero([]kernels.AddPair{{Y: p[0], X: p[1], N: n}, {Y: p[2], X: p[3], N: n / 2}})
+			return d.s.AddUpdates([]kernels.Updates{{W: p[0], X: p[1], N: n, Ranks: ranks, Stride: stride, Own: own}, {W: p[2], X: p[3], N: n / 2, Ranks: 1}})
 		},
 		ref: func(a arrays) {
-			ref.AddAndZero(a.f32(0), a.f32(1), n)
-			ref.AddAndZero(a.f32(2), a.f32(3), n/2)
+			ref.AddUpdates(a.f32(0), a.f32(1), n, ranks, stride, own)
+			ref.AddUpdates(a.f32(2), a.f32(3), n/2, 1, 0, 0)
 		},
 	}
 }
@@ -83,12 +85,36 @@ func (s *suite) elements(n int) {
 		return float64(was[i]) - float64(float32(0.3))*float64(x[i])
 	})
 
-	out, from := append([]float32(nil), y...), append([]float32(nil), x...)
-	half, halfFrom := append([]float32(nil), y...), append([]float32(nil), x...)
-	each(Call{op: addAndZeroOp(n), arrays: arrays{out, from, half, halfFrom}}, 4, out, func(i int) float64 { return float64(y[i]) + float64(x[i]) })
+	for _, ranks := range []int{1, 2, 5} {
+		s.updates(n, ranks, n+s.r.IntN(2)*(8-n%4))
+	}
+}
+
+// updates checks AddUpdates.
+func (s *suite) updates(n, ranks, stride int) {
+	w, x := s.floats(n), s.floats(ranks*stride)
+	out, from := slices.Clone(w), slices.Clone(x)
+	half, halfFrom := slices.Clone(w), padded(x[:n])
+	own := s.r.IntN(ranks)
+	c := Call{op: addUpdatesOp(n, ranks, stride, own), arrays: arrays{out, from, half, halfFrom}, unaligned: s.r.IntN(2) == 0}
+	s.do(c, 4)
+	want := make([]float64, n)
+	for i := range want {
+		want[i] = float64(w[i])
+		for r := range ranks {
+			want[i] += float64(x[r*stride+i])
+		}
+	}
+	// As many roundings as ranks, of sums below ranks + 1.
+	s.near(c, out, want, float64(ranks*(ranks+1))*6e-8, math.Sqrt(float64(n)))
+	for i, v := range from[:ranks*stride] {
+		if zeroed := i >= own*stride && i < own*stride+n; zeroed && v != 0 || !zeroed && v != x[i] {
+			s.t.Fatalf("%s: element %d of the updates is %v, and was %v", c.op.name, i, v, x[i])
+		}
+	}
 	for i := range n {
-		if from[i] != 0 || i < n/2 && (halfFrom[i] != 0 || half[i] != out[i]) || i >= n/2 && (halfFrom[i] != x[i] || half[i] != y[i]) {
-			s.t.Fatalf("AddAndZero[%d]: element %d: %v and %v of it are left, %v came of half of it", n, i, from[i], halfFrom[i], half[i])
+		if i < n/2 && (halfFrom[i] != 0 || half[i] != w[i]+x[i]) || i >= n/2 && (halfFrom[i] != x[i] || half[i] != w[i]) {
+			s.t.Fatalf("%s: element %d: %v of one rank's update is left, %v came of half of it", c.op.name, i, halfFrom[i], half[i])
 		}
 	}
 }

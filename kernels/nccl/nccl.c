@@ -15,17 +15,19 @@ typedef struct {
   char internal[NCCL_ID_BYTES];
 } mlp_unique_id;
 
-// ncclConfig_t of 2.18. A newer library knows its size, and takes its own defaults for what
-// came later.
+// ncclConfig_t of 2.28. An older library reads as much of it as it knows, a newer one takes
+// its own defaults for what came later.
 typedef struct {
   size_t size;
   unsigned magic, version;
   int blocking, cga_cluster_size, min_ctas, max_ctas;
   const char *net_name;
-  int split_share;
+  int split_share, traffic_class;
+  const char *comm_name;
+  int collnet, cta_policy, shrink_share, nvls_ctas, channels_per_net_peer, nvlink_centric_scheduling;
 } mlp_config;
 
-enum { MLP_FLOAT32 = 7, MLP_SUM = 0, MLP_WINDOW_SYMMETRIC = 1, MLP_CONFIG_MAGIC = 0xcafebeef, MLP_VERSION = 21800 };
+enum { MLP_FLOAT32 = 7, MLP_SUM = 0, MLP_WINDOW_SYMMETRIC = 1, MLP_CONFIG_MAGIC = 0xcafebeef, MLP_VERSION = 22800, MLP_NO_CTAS = 2 };
 
 #define FUNCTIONS(F)                                                                                                     \
   F(ncclGetVersion, int *version)                                                                                        \
@@ -36,6 +38,7 @@ enum { MLP_FLOAT32 = 7, MLP_SUM = 0, MLP_WINDOW_SYMMETRIC = 1, MLP_CONFIG_MAGIC 
   F(ncclCommFinalize, mlp_comm comm)                                                                                     \
   F(ncclCommDestroy, mlp_comm comm)                                                                                      \
   F(ncclAllReduce, const void *from, void *to, size_t n, int type, int op, mlp_comm comm, void *stream)                  \
+  F(ncclAllGather, const void *from, void *to, size_t n, int type, mlp_comm comm, void *stream)                          \
   /* from 2.19 on */                                                                                                     \
   F(ncclCommRegister, mlp_comm comm, void *addr, size_t bytes, void **handle)                                            \
   F(ncclCommDeregister, mlp_comm comm, void *handle)                                                                     \
@@ -108,8 +111,15 @@ int nccl_id(char *id) {
 nccl_value nccl_comm_new(const char *id, int rank, int size) {
   mlp_unique_id unique;
   memcpy(unique.internal, id, sizeof unique.internal);
-  // It blocks: else a thread of NCCL's would queue each call.
-  mlp_config config = {sizeof config, MLP_CONFIG_MAGIC, MLP_VERSION, 1, INT_MIN, INT_MIN, INT_MIN, NULL, INT_MIN};
+  mlp_config config = {sizeof config, MLP_CONFIG_MAGIC, MLP_VERSION};
+  config.blocking = 1;  // else a thread of NCCL's would queue each call
+  config.cga_cluster_size = config.min_ctas = config.max_ctas = config.split_share = config.traffic_class = INT_MIN;
+  config.collnet = config.shrink_share = config.nvls_ctas = INT_MIN;
+  config.channels_per_net_peer = config.nvlink_centric_scheduling = INT_MIN;
+  int version = 0;
+  nccl_version(&version);
+  // Copy engines do what needs no arithmetic, where memory is symmetric.
+  config.cta_policy = version >= NCCL_COPY_ENGINES ? MLP_NO_CTAS : INT_MIN;
   mlp_comm comm = NULL;
   int code = CALL(ncclCommInitRankConfig, &comm, size, unique, rank, &config);
   return (nccl_value){(uintptr_t)comm, code};
@@ -122,6 +132,10 @@ int nccl_comm_free(uintptr_t comm) { return CALL(ncclCommDestroy, COMM(comm)); }
 
 int nccl_all_reduce(uintptr_t comm, uintptr_t x, size_t n, uintptr_t stream) {
   return CALL(ncclAllReduce, (void *)x, (void *)x, n, MLP_FLOAT32, MLP_SUM, COMM(comm), (void *)stream);
+}
+
+int nccl_all_gather(uintptr_t comm, uintptr_t x, size_t n, int rank, uintptr_t stream) {
+  return CALL(ncclAllGather, (float *)x + rank * n, (void *)x, n, MLP_FLOAT32, COMM(comm), (void *)stream);
 }
 
 nccl_value nccl_register(uintptr_t comm, uintptr_t addr, size_t bytes) {

@@ -209,6 +209,40 @@ func (c *Comm) AllReduce(x uintptr, n int, stream uintptr) error {
 	return c.use(func() error { return check("AllReduce", rawAllReduce(c.handle, x, n, stream), c.handle) })
 }
 
+// AllGather is done by copy engines where NCCL is 2.28 or later.
+func (c *Comm) AllGather(x uintptr, n int, stream uintptr) error {
+	return c.use(func() error { return check("AllGather", rawAllGather(c.handle, x, n, c.rank, stream), c.handle) })
+}
+
+// AllocSymmetric needs NCCL 2.28, and GPUs that reach each other's memory.
+func (c *Comm) AllocSymmetric(bytes int) (addr uintptr, free func() error, err error) {
+	const op = "AllocSymmetric"
+	if v, _ := rawVersion(); v < copyEngines {
+		return 0, nil, check(op, codeNone, 0)
+	}
+	if addr, err = Alloc(int64(bytes)); err != nil {
+		return 0, nil, err
+	}
+	var window uintptr
+	err = c.use(func() error {
+		var code int
+		window, code = rawNewWindow(c.handle, addr, int64(bytes))
+		return check(op, code, c.handle)
+	})
+	if err == nil && window == 0 {
+		err = fmt.Errorf("nccl: %s: %w between these GPUs", op, errors.ErrUnsupported)
+	}
+	if err != nil {
+		return 0, nil, errors.Join(err, Free(addr))
+	}
+	return addr, func() error {
+		if c.Err() != nil {
+			return nil // the window has ended, and what is queued may still write to the memory
+		}
+		return errors.Join(c.use(func() error { return check(op+", undone", rawFreeWindow(c.handle, window), c.handle) }), Free(addr))
+	}, nil
+}
+
 func (c *Comm) Err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -106,6 +106,82 @@ func TestRegister(t *testing.T) {
 	}
 }
 
+func TestAllGather(t *testing.T) {
+	if !with(t, "", "-DREGISTERS", "-DCOPY_ENGINES") {
+		return
+	}
+	c, err := newComm(time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr, free, err := c.AllocSymmetric(4 * 6)
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := unsafe.Slice((*float32)(*(*unsafe.Pointer)(unsafe.Pointer(&addr))), 6)
+	copy(x, []float32{1, 2, 3, 4, 5, 6})
+	if err := c.AllGather(addr, 2, 0); err != nil || !slices.Equal(x, []float32{3, 4, 3, 4, 3, 4}) {
+		t.Errorf("%v, %v", x, err)
+	}
+	if err := errors.Join(free(), c.Close()); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestNoSymmetricMemory has an NCCL that is too old for all-gathers by copy engines, and GPUs
+// that do not reach each other's memory.
+func TestNoSymmetricMemory(t *testing.T) {
+	for _, c := range []struct {
+		wrong, flag, want string
+	}{
+		{"", "-DREGISTERS", "unsupported operation by NCCL 2.27.3"},
+		{"windowless", "-DCOPY_ENGINES", "unsupported operation between these GPUs"},
+	} {
+		t.Run(c.want, func(t *testing.T) {
+			if !with(t, c.wrong, "-DREGISTERS", c.flag) {
+				return
+			}
+			comm, err := newComm(time.Minute)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, _, err := comm.AllocSymmetric(1 << 20); !errors.Is(err, errors.ErrUnsupported) || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("%v, want %q", err, c.want)
+			}
+			if err := comm.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// TestGoneWithMemory frees symmetric memory of a communicator that another rank has ended:
+// copies may still be under way, so it is left to the end of the process.
+func TestGoneWithMemory(t *testing.T) {
+	if !with(t, "", "-DREGISTERS", "-DCOPY_ENGINES") {
+		return
+	}
+	c, err := newComm(time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr, free, err := c.AllocSymmetric(1 << 20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone := errors.New("rank 2 is gone")
+	c.Abort(gone)
+	if err := c.AllGather(addr, 1, 0); err != gone {
+		t.Errorf("%v, want %v", err, gone)
+	}
+	if _, _, err := c.AllocSymmetric(1 << 20); !errors.Is(err, gone) {
+		t.Errorf("%v, want %v", err, gone)
+	}
+	if err := errors.Join(free(), c.Close()); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestFaults(t *testing.T) {
 	for _, c := range []struct{ wrong, want string }{
 		{"old", "libnccl.so.2 is NCCL 2.17.5: install NCCL 2.18.0 or later"},

@@ -211,13 +211,17 @@ func Axpy(y, x []float32, alpha float32, n int) {
 	}
 }
 
-// AddAndZero: y[n] += x[n], and x[n] = 0.
-func AddAndZero(y, x []float32, n int) {
-	y, x = y[:n], x[:n]
-	for i, v := range x {
-		y[i] += v
+// AddUpdates: w[n] += the sum of the updates of ranks, of n elements each, which begin stride
+// elements apart in x. They are added up in their order, and the one of rank own is zeroed.
+func AddUpdates(w, x []float32, n, ranks, stride, own int) {
+	for i := range w[:n] {
+		sum := x[i]
+		for r := 1; r < ranks; r++ {
+			sum += x[r*stride+i]
+		}
+		w[i] += sum
 	}
-	clear(x)
+	clear(x[own*stride : own*stride+n])
 }
 
 // Checksum adds up, modulo 2^64, what splitmix64 makes of each element's place, times 2^32,

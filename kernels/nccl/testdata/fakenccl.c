@@ -1,5 +1,6 @@
 // A libnccl.so.2 for tests: every rank has what the others have, in host memory. FAKE_NCCL
 // says what goes wrong. A call with a communicator that was freed ends the process.
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -14,8 +15,17 @@ struct id {
 struct config {
   size_t size;
   unsigned magic, version;
-  int blocking;
+  int blocking, cga_cluster_size, min_ctas, max_ctas;
+  const char *net_name;
+  int split_share, traffic_class;
+  const char *comm_name;
+  int collnet, cta_policy;
 };
+#ifdef COPY_ENGINES
+enum { VERSION = 22809, CTA_POLICY = 2 };
+#else
+enum { VERSION = 22703, CTA_POLICY = INT_MIN };
+#endif
 enum { SUCCESS = 0, SYSTEM_ERROR = 2, INVALID_ARGUMENT = 4, INVALID_USAGE = 5, IN_PROGRESS = 7 };
 
 static int goes(const char *wrong) {
@@ -25,13 +35,13 @@ static int goes(const char *wrong) {
 
 static struct comm *alive(struct comm *c) { return c->freed ? abort(), c : c; }
 
-int ncclGetVersion(int *v) { return *v = goes("old") ? 21705 : 22703, SUCCESS; }
+int ncclGetVersion(int *v) { return *v = goes("old") ? 21705 : VERSION, SUCCESS; }
 const char *ncclGetErrorString(int code) { return code == INVALID_USAGE ? "invalid usage" : "unhandled system error"; }
 const char *ncclGetLastError(struct comm *c) { return goes("duplicate") ? "Duplicate GPU detected" : ""; }
 int ncclGetUniqueId(struct id *id) { return memset(id, 42, sizeof *id), SUCCESS; }
 
 int ncclCommInitRankConfig(struct comm **c, int size, struct id id, int rank, struct config *config) {
-  if (id.internal[127] != 42 || config->magic != 0xcafebeef || config->blocking != 1 || rank >= size) return INVALID_ARGUMENT;
+  if (id.internal[127] != 42 || config->magic != 0xcafebeef || config->blocking != 1 || config->cta_policy != CTA_POLICY || rank >= size) return INVALID_ARGUMENT;
   if (goes("duplicate")) return INVALID_USAGE;
   while (goes("never")) pause();
   *c = calloc(1, sizeof **c);
@@ -60,9 +70,14 @@ int ncclAllReduce(const float *from, float *to, size_t n, int type, int op, stru
 }
 
 #ifdef REGISTERS
+int ncclAllGather(const float *from, float *to, size_t n, int type, struct comm *c, void *stream) {
+  if (type != 7 || from < to || from >= to + c->size * n || goes("refuses")) return INVALID_USAGE;
+  for (int r = 0; r < alive(c)->size; r++) memmove(to + r * n, from, n * sizeof *to);
+  return SUCCESS;
+}
 int ncclCommRegister(struct comm *c, void *addr, size_t bytes, void **handle) { return alive(c), *handle = addr, SUCCESS; }
 int ncclCommDeregister(struct comm *c, void *handle) { return alive(c), handle ? SUCCESS : INVALID_ARGUMENT; }
-int ncclCommWindowRegister(struct comm *c, void *addr, size_t bytes, void **w, int flags) { return alive(c), *w = addr, flags == 1 ? SUCCESS : INVALID_ARGUMENT; }
+int ncclCommWindowRegister(struct comm *c, void *addr, size_t bytes, void **w, int flags) { return alive(c), *w = goes("windowless") ? NULL : addr, flags == 1 ? SUCCESS : INVALID_ARGUMENT; }
 int ncclCommWindowDeregister(struct comm *c, void *w) { return alive(c), w ? SUCCESS : INVALID_ARGUMENT; }
 int ncclMemAlloc(void **addr, size_t bytes) { return (*addr = malloc(bytes)) ? SUCCESS : SYSTEM_ERROR; }
 int ncclMemFree(void *addr) { return free(addr), SUCCESS; }
