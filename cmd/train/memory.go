@@ -41,7 +41,7 @@ func tableBytes(set data.Dataset) int64 {
 func deviceNeed(cfg configs.Config, set data.Dataset, among []contender, mallocPools, ranks int) need {
 	weights, outputs := modelBytes(cfg, set, ranks)
 	if ranks > 1 {
-		weights *= 2 // and their updates
+		weights *= 2 // and their updates, of this rank at least
 	}
 	var pools int64
 	for _, c := range among {

@@ -18,8 +18,9 @@ import (
 	"mlpool/kernels/nccl"
 )
 
-// endWithin is how long a rank takes to end after another one has, at most.
-const endWithin = 15 * time.Second
+// endWithin is how long a rank takes to end after another one has, at most. Copy engines that
+// wait for a rank cannot be woken, and so neither can who waits for them.
+const endWithin = 5 * time.Second
 
 // ranks is what a run needs to train together with others, of which each has a GPU.
 type ranks struct {

@@ -77,7 +77,7 @@ func TestRanksEnd(t *testing.T) {
 	}
 }
 
-// failing is a rank that fails after so many all-reduces, or has a wrong sum.
+// failing is a rank that fails after so many collectives, or has a wrong result.
 type failing struct {
 	*collective.Local
 	t          *testing.T
@@ -85,7 +85,7 @@ type failing struct {
 	spoils     bool
 }
 
-// Close would wait for the others, who wait in an all-reduce.
+// Close would wait for the others, who wait in a collective.
 func (f *failing) Close() error {
 	if f.Err() == nil {
 		f.t.Errorf("rank %d parts as if all were well", f.Rank())
@@ -94,13 +94,21 @@ func (f *failing) Close() error {
 }
 
 func (f *failing) AllReduce(x uintptr, n int, stream uintptr) error {
+	return f.at(x, func() error { return f.Local.AllReduce(x, n, stream) })
+}
+
+func (f *failing) AllGather(x uintptr, n int, stream uintptr) error {
+	return f.at(x, func() error { return f.Local.AllGather(x, n, stream) })
+}
+
+func (f *failing) at(x uintptr, do func() error) error {
 	if f.left--; f.left != 0 || f.Rank() != f.rank {
-		return f.Local.AllReduce(x, n, stream)
+		return do()
 	}
 	if !f.spoils {
 		return errors.New("unhandled system error")
 	}
-	if err := f.Local.AllReduce(x, n, stream); err != nil {
+	if err := do(); err != nil {
 		return err
 	}
 	return f.spoil(x)
@@ -115,14 +123,14 @@ func stopped() {
 	os.Exit(r.runCommand(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// stopping is a rank whose process is stopped in its first all-reduce.
+// stopping is a rank whose process is stopped in its first all-gather.
 type stopping struct{ *collective.Local }
 
-func (s stopping) AllReduce(x uintptr, n int, stream uintptr) error {
-	return errors.Join(syscall.Kill(os.Getpid(), syscall.SIGSTOP), s.Local.AllReduce(x, n, stream))
+func (s stopping) AllGather(x uintptr, n int, stream uintptr) error {
+	return errors.Join(syscall.Kill(os.Getpid(), syscall.SIGSTOP), s.Local.AllGather(x, n, stream))
 }
 
-// TestRankStopped stops the process of a rank for which the others wait in an all-reduce.
+// TestRankStopped stops the process of a rank for which the others wait in an all-gather.
 // Where it goes on after they have ended, it ends as well.
 func TestRankStopped(t *testing.T) {
 	t.Setenv(allocatorEnv, "")

@@ -36,8 +36,8 @@ struct Comm {
   Shared *shared;
   std::atomic<bool> aborted = false;
 
-  // meet waits for all ranks, unless the communicator is aborted.
-  bool meet() {
+  // meet waits for all ranks, unless the communicator is aborted; copy engines wait all the same.
+  bool meet(bool copying = false) {
     int round = shared->round;
     if (shared->come.fetch_add(1) + 1 == size) {
       shared->come = 0;
@@ -45,7 +45,7 @@ struct Comm {
       return true;
     }
     while (shared->round == round) {
-      if (aborted) return false;
+      if (aborted && !copying) return false;
       usleep(20);
     }
     return true;
@@ -67,12 +67,12 @@ struct Comm {
 
   // gather makes each rank's part of x the others' too.
   void gather(float *x, size_t n) {
-    for (size_t at = 0; at < n && !aborted; at += CHUNK) {
+    for (size_t at = 0; at < n; at += CHUNK) {
       size_t some = std::min(CHUNK, n - at);
       memcpy(shared->slot(rank), x + rank * n + at, some * sizeof(float));
-      if (!meet()) return;
+      meet(true);
       for (int r = 0; r < size; r++) memcpy(x + r * n + at, shared->slot(r), some * sizeof(float));
-      if (!meet()) return;
+      meet(true);
     }
   }
 };
@@ -118,8 +118,9 @@ int all_gather(const float *from, float *to, size_t n, int type, Comm *c, cudaSt
   return SUCCESS;
 }
 
-int mem_alloc(CUdeviceptr *addr, size_t bytes) { return cuMemAlloc(addr, bytes) ? SYSTEM_ERROR : SUCCESS; }
-int mem_free(CUdeviceptr addr) { return cuMemFree(addr) ? SYSTEM_ERROR : SUCCESS; }
+// As calls of the runtime do, these give the thread a context.
+int mem_alloc(CUdeviceptr *addr, size_t bytes) { return emulator::give_context(), cuMemAlloc(addr, bytes) ? SYSTEM_ERROR : SUCCESS; }
+int mem_free(CUdeviceptr addr) { return emulator::give_context(), cuMemFree(addr) ? SYSTEM_ERROR : SUCCESS; }
 int window(Comm *, void *addr, size_t, void **w, int) { return *w = addr, SUCCESS; }
 int end_window(Comm *, void *) { return SUCCESS; }
 

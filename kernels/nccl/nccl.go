@@ -2,7 +2,8 @@
 // is first used, so that neither a build nor a program that uses one GPU needs NCCL.
 //
 // A goroutine polls each communicator for asynchronous errors (ncclCommGetAsyncError) and
-// aborts it on one. Abort wakes whoever waits for its work on the GPU.
+// aborts it on one. Abort wakes whoever waits for an all-reduce on the GPU, but not who waits
+// for an all-gather: copy engines wait until the other ranks come.
 package nccl
 
 import (
