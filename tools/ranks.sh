@@ -13,17 +13,17 @@ usage() {
 usage: $name TRAIN FOLDER [PART...]
 
 Runs TRAIN, a build of cmd/train with CUDA, on the GPUs of this machine and writes to
-FOLDER: checks.txt, failures.txt, sanitizer.txt, scaling.csv, ctas.csv, and with
-ALLOCBENCH allreduce.csv and its picture. PARTs are checks, failures, sanitizer, scaling,
-ctas and allreduce; all of them unless some are named. Exits with 1 where something is not
+FOLDER: checks.txt, failures.txt, sanitizer.txt, scaling.csv, and with
+ALLOCBENCH allreduce.csv and its picture. PARTs are checks, failures, sanitizer, scaling
+and allreduce; all of them unless some are named. Exits with 1 where something is not
 as it should be.
 
   RANKS       how many GPUs; 2 if unset
   MNIST       the folder of the data set; found or fetched if unset
   CONFIG      a config; configs/mnist.toml if unset
   ALLOCBENCH  a build of tools/allocbench with CUDA
-  EXECUTORS   those that scaling and ctas measure; "eager graph" if unset
-  EPOCHS      how many epochs they measure; 30 if unset
+  EXECUTORS   those that scaling measures; "eager graph" if unset
+  EPOCHS      how many epochs it measures; 30 if unset
 END
 }
 
@@ -31,7 +31,7 @@ case ${1-} in -h | --help) usage; exit 0 ;; esac
 (( $# >= 2 )) || { usage >&2; exit 2; }
 train=$(realpath "$1") out=$2
 shift 2
-parts=${*:-checks failures sanitizer scaling ctas allreduce}
+parts=${*:-checks failures sanitizer scaling allreduce}
 ranks=${RANKS:-2} config=${CONFIG:-configs/mnist.toml}
 executors=${EXECUTORS:-eager graph} epochs=${EPOCHS:-30}
 mkdir -p "$out" || exit
@@ -257,24 +257,6 @@ scaling() {
 END
 }
 
-# With fewer CTAs an all-reduce takes longer, and what it hides behind has more SMs.
-ctas() {
-    file=$out/ctas.txt
-    : > "$file"
-    echo "max_ctas,feat_dim,executor,$columns" | tee "$out/ctas.csv"
-    local n width executor
-    for n in '' 2 4 8 16; do
-        for width in 2048 4096; do
-            for executor in $executors; do
-                [[ $n ]] && export NCCL_MAX_CTAS=$n
-                measure "$out/ctas.csv" "several $ranks" 4096 "${n:-default},$width,$executor" \
-                    -set model.feat_dim="$width" -set train.precision=tf32 -set train.executor="$executor"
-                unset NCCL_MAX_CTAS
-            done
-        done
-    done
-}
-
 allreduce() {
     file=$out/allreduce.txt
     : > "$file"
@@ -293,7 +275,6 @@ for part in $parts; do
     failures) failures ;;
     sanitizer) sanitizer ;;
     scaling) scaling ;;
-    ctas) ctas ;;
     allreduce) allreduce ;;
     *) printf '%s: no part %s; see --help\n' "$name" "$part" >&2; exit 2 ;;
     esac
