@@ -178,7 +178,8 @@ func TestCheck(t *testing.T) {
 		{"no precision", "assets/numerics_h200.csv", "\neager:tf32,", "\neager:bf16,", "numerics_h200.csv: no max_diff_0_49 of run eager:tf32", true},
 		{"no replay", "assets/recorded_h200.csv", "replay,cnn warm,tlsf", "replay,cnn warm,hoard", "recorded_h200.csv: no mean_ns of scenario replay", true},
 		{"no GPU alone", "assets/scaling_h200.csv", "784,3xtf32,graph,1,1024,", "784,tf32,graph,1,1024,", "no line of one GPU before 784, 3xtf32 on 2", true},
-		{"no images", "assets/scaling_h200.csv", ",5862642,", ",many,", `images_per_s of 2048, tf32 is "many", no number`, true},
+		{"no images", "assets/scaling_h200.csv", ",images_per_s,", ",image_rate,", `images_per_s of 2048, tf32 is "", no number`, true},
+		{"no all-reduce", "assets/allreduce_h200.csv", "allreduce,4 B,cudaMalloc,", "allreduce,4 B,hoard,", "allreduce_h200.csv: no mean_ns of scenario allreduce", true},
 		{"no wrapper", "assets/strategies_h200.csv", "pair,1 MiB,limit", "pair,1 MiB,hoard", "strategies_h200.csv: no mean_ns of scenario pair", true},
 		{"no marks", "tools/allocbench/README.md", "<!-- wrappers: written", "<!-- wrapped", "has no line", true},
 	} {

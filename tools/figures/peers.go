@@ -55,9 +55,13 @@ func shapeOf(record map[string]string) shape {
 	return shape{record["feat_dim"], record["bsz"], record["layers"]}
 }
 
-// onOneGPU finds the figures of a trainer on one GPU.
+// onGPUs finds the figures of a trainer on so many GPUs.
+func onGPUs(gpus, framework, precision string, at shape) key {
+	return key{"framework", framework, "precision", precision, "feat_dim", at[0], "bsz", at[1], "layers", at[2], "gpus", gpus}
+}
+
 func onOneGPU(framework, precision string, at shape) key {
-	return key{"framework", framework, "precision", precision, "feat_dim", at[0], "bsz", at[1], "layers", at[2], "gpus", "1"}
+	return onGPUs("1", framework, precision, at)
 }
 
 // someShapes are those in README.md.
@@ -86,6 +90,28 @@ func allPeers(s *source) string {
 		return cmp.Or(byNumber(a[0], b[0]), byNumber(a[1], b[1]), byNumber(a[2], b[2]))
 	})
 	return "All of [" + peersFile + "](" + peersFile + "):\n\n" + peersTable(s, all, s.number)
+}
+
+// severalPeers is the table of what was trained on two GPUs, in tf32.
+func severalPeers(s *source) string {
+	const gpus, precision = "2", "tf32"
+	head := []string{"width × batch of each of " + gpus}
+	for _, p := range peers {
+		head = append(head, p.name+", "+precision)
+	}
+	rows := [][]string{head}
+	for _, record := range s.file(peersFile).records {
+		at := shapeOf(record)
+		if !onGPUs(gpus, "ours", precision, at).of(record) {
+			continue
+		}
+		row := []string{at[0] + "×" + at[1]}
+		for _, p := range peers {
+			row = append(row, digits(s.number(peersFile, "ms", onGPUs(gpus, p.framework, precision, at)), 3))
+		}
+		rows = append(rows, row)
+	}
+	return markdown(rows...)
 }
 
 // byNumber compares whole numbers without a sign or leading zeros.

@@ -13,6 +13,8 @@ var tables = []table{
 	{peersName, "README.md", readmePeers},
 	{peersName, "assets/README.md", allPeers},
 	{"scaling", "assets/README.md", scaling},
+	{"several", "assets/README.md", severalPeers},
+	{"all-reduce", "assets/README.md", allReduces},
 	{"numerics", "assets/README.md", numerics},
 	{"scenarios", "tools/allocbench/README.md", scenarios},
 	{"recorded", "tools/allocbench/README.md", recorded},
@@ -273,6 +275,21 @@ func scaling(s *source) string {
 			digits(after/before, 3), digits(of(several, "all_reduce_us"), 2),
 			fmt.Sprintf("%.0f %%", 100*of(several, "all_reduce_hidden")),
 		})
+	}
+	return markdown(rows...)
+}
+
+// allReduces is the time of an all-reduce by its size and by where its memory comes from.
+func allReduces(s *source) string {
+	const file = "allreduce_h200.csv"
+	memories := []string{"cudaMalloc", "cudaMallocAsync", "pool, malloc segments", "pool, virtual segments", "pool, registered segments", "ncclMemAlloc", "ncclMemAlloc, window", "pool, segments are windows"}
+	rows := [][]string{append([]string{"µs"}, memories...)}
+	for _, size := range []string{"4 B", "64 KiB", "1 MiB", "4 MiB", "9667 KiB", "16 MiB", "64 MiB", "256 MiB"} {
+		row := []string{size}
+		for _, memory := range memories {
+			row = append(row, digits(s.needed(file, "mean_ns", benched("allreduce", size, memory))/1e3, 3))
+		}
+		rows = append(rows, row)
 	}
 	return markdown(rows...)
 }
