@@ -44,7 +44,7 @@ type Ops[T any] interface {
 	EndDataParallel() error
 	// AllReduce adds up rows of t over the ranks, in place. With one it does nothing.
 	AllReduce(t T, row, rows int) error
-	// TimeAllReduce has the all-reduces of the next Backward timed. AllReduceTimes returns
+	// TimeAllReduce has what moves the updates of the next Backward timed. AllReduceTimes returns
 	// what they took, and for how long of that the device waited for them, once its work is
 	// done.
 	TimeAllReduce()

@@ -202,7 +202,7 @@ func (reducing) AllGather(uintptr, int, uintptr) error {
 
 // dying is a rank that does so many collectives and no more.
 type dying struct {
-	*collective.Local
+	collective.Collective
 	left int
 }
 
@@ -220,14 +220,14 @@ func (d *dying) AllReduce(x uintptr, n int, stream uintptr) error {
 	if err := d.live(); err != nil {
 		return err
 	}
-	return d.Local.AllReduce(x, n, stream)
+	return d.Collective.AllReduce(x, n, stream)
 }
 
 func (d *dying) AllGather(x uintptr, n int, stream uintptr) error {
 	if err := d.live(); err != nil {
 		return err
 	}
-	return d.Local.AllGather(x, n, stream)
+	return d.Collective.AllGather(x, n, stream)
 }
 
 // TestRankDies has one rank end at each of its first collectives: all end with its reason,
@@ -236,30 +236,37 @@ func TestRankDies(t *testing.T) {
 	const rows, features = 64, 9
 	train, test := blobs(rows, features, 1), blobs(20, features, 2)
 	for _, name := range hostBackends() {
-		t.Run(name, func(t *testing.T) {
-			for left := range 12 {
-				opt := options(rows, 8)
-				opt.ChunkSteps = 2
-				ranks := collective.NewLocal(3)
-				errs := make([]error, len(ranks))
-				var group sync.WaitGroup
-				for rank, c := range ranks {
-					group.Go(func() {
-						var comm collective.Collective = c
-						if rank == 1 {
-							comm = &dying{c, left}
+		for kind, as := range map[string]byRank{"gathering": asIs, "reducing": func(l *collective.Local) collective.Collective { return reducing{l} }} {
+			t.Run(name+" "+kind, func(t *testing.T) {
+				for left := range 12 {
+					opt := options(rows, 8)
+					opt.ChunkSteps = 2
+					ranks := collective.NewLocal(3)
+					errs := make([]error, len(ranks))
+					var group sync.WaitGroup
+					for rank, c := range ranks {
+						group.Go(func() {
+							comm := as(c)
+							if rank == 1 {
+								comm = &dying{comm, left}
+							}
+							_, errs[rank] = trainRank(name, comm, train, test, features, 4, opt)
+						})
+					}
+					group.Wait()
+					for rank, err := range errs {
+						if !errors.Is(err, errDied) || strings.Contains(err.Error(), "leak") {
+							t.Errorf("rank %d ends with %v after %d collectives of rank 1, want %v", rank, err, left, errDied)
 						}
-						_, errs[rank] = trainRank(name, comm, train, test, features, 4, opt)
-					})
-				}
-				group.Wait()
-				for rank, err := range errs {
-					if !errors.Is(err, errDied) || strings.Contains(err.Error(), "leak") {
-						t.Errorf("rank %d ends with %v after %d collectives of rank 1, want %v", rank, err, left, errDied)
+					}
+					for _, c := range ranks {
+						if err := c.Close(); err != nil {
+							t.Error(err)
+						}
 					}
 				}
-			}
-		})
+			})
+		}
 	}
 }
 

@@ -64,7 +64,7 @@ type Epoch struct {
 	// Train and Validation are wall-clock times, of the steps after Options.Start; the host waits for the device
 	// once, at their end, and the device's clock tells where they meet.
 	Train, Validation time.Duration
-	// AllReduce is what the all-reduces of a step in the middle of the epoch took, Exposed for
+	// AllReduce is what moved the updates of a step in the middle of the epoch took, Exposed for
 	// how long of that the device waited for them. With one rank there are none.
 	AllReduce, Exposed time.Duration
 	// Interrupted epochs end early: Losses has the steps that were done, and

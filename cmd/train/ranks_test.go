@@ -44,7 +44,7 @@ func freePort(t *testing.T) string {
 }
 
 // trainRanks runs the command on as many ranks, on the CPU and in this process. args are
-// those of a rank, and wrap changes its part in the all-reduces; nil: they are as they are.
+// those of a rank, and wrap changes its part in the collectives; nil: they are as they are.
 func trainRanks(t *testing.T, ctx context.Context, size int, args func(rank int) []string, wrap func(*collective.Local) collective.Collective) []ended {
 	t.Helper()
 	return trainRanksAt(t, ctx, freePort(t), size, args, wrap)
@@ -85,7 +85,7 @@ func mpirun(rank, size int, port string) map[string]string {
 // a second to start one.
 const patience = 4 * time.Second
 
-// localRank is a rank that trains on the CPU, with its part in the all-reduces.
+// localRank is a rank that trains on the CPU, with its part in the collectives.
 func localRank(env func(string) string, l *collective.Local, wrap func(*collective.Local) collective.Collective) *ranks {
 	r := &ranks{env: env, within: patience, transport: "this process"}
 	r.connect = func(_ context.Context, w *launch.World) (collective.Collective, error) {

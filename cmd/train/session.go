@@ -358,7 +358,7 @@ func (s *session) epoch(ctx context.Context, r *runner, number int) (rundir.Reco
 		kernels.PushRange(fmt.Sprintf("%s epoch %d", r, number))
 	}
 	within := ctx
-	if s.ranks.parallel() { // one that stopped alone would leave the others in an all-reduce: see stopped
+	if s.ranks.parallel() { // one that stopped alone would leave the others waiting: see stopped
 		within = context.WithoutCancel(ctx)
 	}
 	rec, losses, err := r.epoch(within)

@@ -29,8 +29,9 @@ type Collective interface {
 
 	// Err is what ended the collective before its time, or nil.
 	Err() error
-	// Abort ends it, here, for a reason that is not nil: what is queued ends unfinished, and
-	// what comes after fails with the first reason.
+	// Abort ends it, here, for a reason that is not nil: an AllReduce that is queued ends
+	// unfinished, an AllGather on GPUs when the other ranks come, and what comes after fails with
+	// the first reason.
 	Abort(reason error)
 
 	// Close gives back what the rank holds, once its work is done.

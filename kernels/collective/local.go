@@ -17,6 +17,7 @@ type group struct {
 	round  int    // collectives done
 	sum    []float32
 	closed int
+	open   int   // pieces of symmetric memory
 	err    error // that ended it
 }
 
@@ -125,7 +126,18 @@ func (l *Local) AllocSymmetric(bytes int) (addr uintptr, free func() error, err 
 	memory := make([]float32, (bytes+line)/4)
 	addr = uintptr(unsafe.Pointer(unsafe.SliceData(memory)))
 	addr = (addr + line - 1) / line * line
-	return addr, func() error { runtime.KeepAlive(memory); return nil }, nil
+	l.group.count(1)
+	return addr, sync.OnceValue(func() error {
+		runtime.KeepAlive(memory)
+		l.group.count(-1)
+		return nil
+	}), nil
+}
+
+func (g *group) count(open int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.open += open
 }
 
 func (g *group) end(reason error) {
@@ -153,6 +165,9 @@ func (l *Local) Close() error {
 	defer l.group.mu.Unlock()
 	if l.group.closed++; l.group.closed > len(l.group.calls) {
 		return errors.New("collective: a rank was closed twice")
+	}
+	if l.group.closed == len(l.group.calls) && l.group.open > 0 {
+		return fmt.Errorf("collective: %d pieces of symmetric memory were not freed", l.group.open)
 	}
 	return nil
 }

@@ -95,6 +95,13 @@ func TestLocalGathers(t *testing.T) {
 			}
 		}
 	}
+	ranks := collective.NewLocal(2)
+	if _, _, err := ranks[0].AllocSymmetric(8); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(ranks[0].Close(), ranks[1].Close()); err == nil || !strings.Contains(err.Error(), "1 pieces of symmetric memory were not freed") {
+		t.Errorf("%v, and memory was not freed", err)
+	}
 }
 
 func TestLocalEnds(t *testing.T) {

@@ -2,8 +2,10 @@ package device
 
 import (
 	"errors"
+	"slices"
 	"testing"
 	"time"
+	"unsafe"
 
 	"mlpool/kernels"
 )
@@ -129,6 +131,25 @@ func TestProfileOfAGroup(t *testing.T) {
 	want := OpTime{"wgrad+sgd", "2×[12,12]·[12,12]", 1, 10 * time.Microsecond, 2 * 2 * 12 * 12 * 12, 12*12 + 4*7*12*12}
 	if err != nil || len(p.Ops) != 1 || p.Ops[0] != want {
 		t.Errorf("error %v, %+v, want %+v", err, p.Ops, want)
+	}
+}
+
+// TestRecordedUpdates is the work of adding three ranks' updates to two layers.
+func TestRecordedUpdates(t *testing.T) {
+	w, x := []float32{1, 2}, []float32{1, 10, 100, 2, 20, 200}
+	at := func(f []float32) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(f))) }
+	var got work
+	r := &recorder{new(HostQueue), func(w work, f func() error) error { got = w; return f() }}
+	err := r.AddUpdates([]kernels.Updates{
+		{W: at(w), X: at(x), N: 1, Ranks: 3, Stride: 1, Own: 1},
+		{W: at(w[1:]), X: at(x[3:]), N: 1, Ranks: 3, Stride: 1, Own: 1},
+	})
+	// Bytes: the weights and three updates read, the weights and one update written.
+	if want := (work{"add updates", "[2,1]", 0, 2 * 4 * 6}); err != nil || got != want {
+		t.Errorf("%v, %v, want %v", err, got, want)
+	}
+	if !slices.Equal(w, []float32{112, 224}) || !slices.Equal(x, []float32{1, 0, 100, 2, 0, 200}) {
+		t.Errorf("weights %v, updates left %v", w, x)
 	}
 }
 

@@ -129,6 +129,15 @@ func (r *recorder) Axpy(y, x uintptr, alpha float32, n int) error {
 	return r.around(pass("sgd", n, 1, 12), func() error { return r.Queue.Axpy(y, x, alpha, n) })
 }
 
+func (r *recorder) AddUpdates(all []kernels.Updates) error {
+	n, ranks := 0, 1
+	for _, u := range all {
+		n, ranks = n+u.N, u.Ranks
+	}
+	// The weights and the updates are read, the weights and the rank's own update written.
+	return r.around(pass("add updates", n, 1, float64(4*(ranks+3))), func() error { return r.Queue.AddUpdates(all) })
+}
+
 func (r *recorder) Gather(x, y, images, labels, indices uintptr, rows, cols int) error {
 	return r.around(pass("gather", rows, cols, 5), func() error { return r.Queue.Gather(x, y, images, labels, indices, rows, cols) })
 }

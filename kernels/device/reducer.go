@@ -13,7 +13,7 @@ import (
 // reducer is data-parallel training: one rank's part in it.
 //
 // With several ranks a wgrad is not added to the weights but to an update, a buffer of the
-// same shape that is zero between steps. Updates of neighbouring layers form a bucket. When
+// same shape that is zero between steps. Updates of a few layers form a bucket. When
 // a bucket's wgrads are queued, the side queue moves it: all-gathers the updates of all
 // ranks, or all-reduces them where it cannot. Before the next operation that reads those
 // weights, the main queue waits for that, adds the updates to the weights and zeroes its own.
@@ -42,7 +42,7 @@ type reducer struct {
 	queued   int             // how many wgrads of that bucket are queued
 
 	timed    bool   // the next Backward is stamped
-	stamped  []bool // by bucket: the end of its all-reduce is to be stamped where the queue waits
+	stamped  []bool // by bucket: the queue's wait for it is to be stamped
 	measured bool   // a step was stamped
 }
 
@@ -126,7 +126,7 @@ func deferred(layer, layers int) bool { return layer < (layers+1)/2 || layer == 
 
 // DataParallel says which weights, in the order of their layers, Backward steps down the
 // gradients of all ranks together. All ranks have the same weights, bit for bit, and do
-// the same steps. It moves each bucket once, of zeros: a library of collectives connects
+// the same steps. It moves the buckets first, of zeros: a library of collectives connects
 // the ranks then, which it could not do while a graph is captured.
 func (d *Device) DataParallel(w []Tensor) error {
 	r := d.reducer
@@ -167,7 +167,11 @@ func (d *Device) DataParallel(w []Tensor) error {
 			addr += uintptr(aligned(t.bytes()))
 		}
 		addr = b.addr + uintptr(4*b.n*ranks)
-		if err := r.move(i); err != nil {
+	}
+	// Twice, since the marks by which copy engines wait for each other are 1 after the first
+	// all-gather of NCCL 2.28, which in a graph would be taken for the next one's.
+	for i := range 2 * len(buckets) {
+		if err := errors.Join(r.move(i%len(buckets)), d.waitBucket(i%len(buckets))); err != nil {
 			return err
 		}
 	}
@@ -223,8 +227,8 @@ func (d *Device) EndDataParallel() error {
 	}
 	err := d.waitAll()
 	d.reducer.weights, d.reducer.updates = nil, nil
-	if d.reducer.gathers { // copy engines may still be at it
-		err = errors.Join(err, d.queue.Synchronize())
+	if d.reducer.gathers { // copy engines may still be at it, after an error too
+		err = errors.Join(err, d.joinSide(), d.queue.Synchronize())
 	}
 	return errors.Join(err, d.reducer.free())
 }
@@ -265,7 +269,7 @@ func (d *Device) waitWeights(w Tensor) {
 		return
 	}
 	if i, ok := r.bucketOf[w.addr()]; ok && r.pending[i] {
-		d.keepErr("all-reduce", d.waitBucket(i))
+		d.keepErr("moving updates", d.waitBucket(i))
 	}
 }
 
@@ -330,6 +334,12 @@ func (d *Device) AllReduce(t Tensor, row, rows int) error {
 	if err := r.side.Do(func(stream uintptr) error { return r.comm.AllReduce(t.at(row*t.cols), rows*t.cols, stream) }); err != nil {
 		return err
 	}
+	return d.joinSide()
+}
+
+// joinSide makes the queue wait for all that the side queue was given so far.
+func (d *Device) joinSide() error {
+	r := d.reducer
 	done := len(r.buckets) // behind the numbers of buckets
 	if err := r.side.Record(done); err != nil {
 		return err
@@ -374,6 +384,7 @@ func (d *Device) beginReduce(w []Tensor) {
 		return
 	}
 	r.current, r.queued = 0, 0
+	d.keepErr(opBackward, d.waitAll()) // which the forward pass has done but for weights that it did not read
 	if !slices.Equal(w, r.weights) {
 		d.keepErr(opBackward, errors.New("the weights are not those of DataParallel"))
 	}
@@ -407,7 +418,7 @@ func (d *Device) wgradQueued() {
 	}
 	d.launchGroup()
 	if d.err == nil {
-		d.keepErr("all-reduce", r.move(r.current))
+		d.keepErr("moving updates", r.move(r.current))
 	}
 	r.current, r.queued = r.current+1, 0
 }

@@ -154,14 +154,22 @@ func testReduceOrder(t *testing.T, symmetric bool, move string, updates int) {
 	d, q, _, w := dataParallel(t, symmetric, 2200, 1500, 1500, 1500, 1500, 10)
 	add := func(layers string) string { return fmt.Sprintf("add [%s] of %d", layers, updates) }
 	all := []string{"wait for 0", add("3"), "wait for 1", add("4 0"), "wait for 2", add("1"), "wait for 3", add("2")}
-	if want := append([]string{move, move, move, move}, all...); !slices.Equal(q.log, want) {
-		t.Errorf("DataParallel does %q, want %q", q.log, want)
+	var twice []string
+	for i := range 2 * len(all) / 2 {
+		at := i % (len(all) / 2) * 2
+		twice = append(twice, move, all[at], all[at+1])
+	}
+	if !slices.Equal(q.log, twice) {
+		t.Errorf("DataParallel does %q, want %q", q.log, twice)
 	}
 	images, errI := d.FromDense("images", tensor.New(tensor.Of(tensor.Uint8), tensor.WithShape(4, 2200)))
 	labels, errL := d.FromDense("labels", tensor.New(tensor.Of(tensor.Uint8), tensor.WithShape(4)))
 	indices, errX := d.FromDense("indices", tensor.New(tensor.Of(tensor.Int32), tensor.WithShape(4)))
 	rows, errR := d.FromDense("rows", tensor.New(tensor.Of(tensor.Float32), tensor.WithShape(2, 4)))
-	if err := errors.Join(errI, errL, errX, errR); err != nil {
+	x, errF := d.FromDense("x", tensor.New(tensor.Of(tensor.Float32), tensor.WithShape(4, 2200)))
+	h, errH := d.FromDense("h", tensor.New(tensor.Of(tensor.Float32), tensor.WithShape(4, 1500)))
+	dlogits, errD := d.FromDense("dlogits", tensor.New(tensor.Of(tensor.Float32), tensor.WithShape(4, 10)))
+	if err := errors.Join(errI, errL, errX, errR, errF, errH, errD); err != nil {
 		t.Fatal(err)
 	}
 	step := func(backward bool) {
@@ -203,9 +211,50 @@ func testReduceOrder(t *testing.T, symmetric bool, move string, updates int) {
 	if err := d.Synchronize(); err != nil || !slices.Equal(q.log[len(q.log)-len(all):], all) {
 		t.Errorf("%v, %q", err, q.log)
 	}
-	for _, one := range []Tensor{images, labels, indices, rows} {
+	q.log = nil
+	inputs := []Tensor{x, h, h, h, h}
+	d.Backward(w, inputs, dlogits, h, 0.1)
+	first := len(q.log)
+	d.Backward(w, inputs, dlogits, h, 0.1)
+	if err := d.EndStep(); err != nil || !slices.Equal(q.log[first:first+len(all)], all) {
+		t.Errorf("%v, a Backward behind another begins with %q, want %q", err, q.log[first:], all)
+	}
+	if err := d.Synchronize(); err != nil {
+		t.Error(err)
+	}
+	for _, one := range []Tensor{x, h, dlogits, images, labels, indices, rows} {
 		if err := d.Free(one); err != nil {
 			t.Error(err)
+		}
+	}
+}
+
+// TestBuckets has models of widths from the input on, and the layers of their buckets.
+func TestBuckets(t *testing.T) {
+	deep := make([]int, 21)
+	for i := range deep {
+		deep[i] = 16
+	}
+	for _, c := range []struct {
+		widths []int
+		want   string
+	}{
+		{[]int{784, 10}, "[[0]]"},
+		{[]int{784, 784, 784, 784, 784, 10}, "[[3 4 0 1 2]]"}, // 2 would be less than half a bucket
+		{[]int{784, 1024, 1024, 1024, 1024, 10}, "[[3 4 0] [1 2]]"},
+		{[]int{784, 2048, 2048, 2048, 2048, 10}, "[[3] [4 0] [1] [2]]"},
+		{deep, "[[18 17 16 15 14 13 12 11 10 19 0 1 2 3 4 5] [6 7 8 9]]"}, // no more than a group
+	} {
+		var w []Tensor
+		for i := range len(c.widths) - 1 {
+			w = append(w, Tensor{rows: c.widths[i], cols: c.widths[i+1], kind: Float32})
+		}
+		var got [][]int
+		for _, b := range bucketsOf(w) {
+			got = append(got, b.layers)
+		}
+		if fmt.Sprint(got) != c.want {
+			t.Errorf("%v: buckets %v, want %s", c.widths, got, c.want)
 		}
 	}
 }

@@ -146,7 +146,7 @@ nccl_value nccl_register(uintptr_t comm, uintptr_t addr, size_t bytes) {
 
 int nccl_deregister(uintptr_t comm, uintptr_t handle) { return CALL(ncclCommDeregister, COMM(comm), (void *)handle); }
 
-// Where there cannot be a window, NCCL makes none and says nothing.
+// Where there cannot be a window, some versions make none and say nothing.
 nccl_value nccl_window_new(uintptr_t comm, uintptr_t addr, size_t bytes) {
   void *window = NULL;
   int code = CALL(ncclCommWindowRegister, COMM(comm), (void *)addr, bytes, &window, MLP_WINDOW_SYMMETRIC);

@@ -2,8 +2,8 @@
 // is first used, so that neither a build nor a program that uses one GPU needs NCCL.
 //
 // A goroutine polls each communicator for asynchronous errors (ncclCommGetAsyncError) and
-// aborts it on one. Abort wakes whoever waits for an all-reduce on the GPU, but not who waits
-// for an all-gather: copy engines wait until the other ranks come.
+// ends all ranks on one. Abort wakes whoever waits for an all-reduce on the GPU, but not who
+// waits for an all-gather: copy engines wait until the other ranks come.
 package nccl
 
 import (
@@ -84,7 +84,8 @@ type Comm struct {
 	gone  bool           // the handle is freed, or about to be
 	calls sync.WaitGroup // that have the handle; none begins once it is gone
 
-	leave   func()        // the ranks of Connect; nil: of New
+	leave   func()        // the ranks of Connect
+	end     func(error)   // ends them all
 	stop    chan struct{} // ends watch
 	watched chan struct{} // closed when it has
 }
@@ -97,10 +98,14 @@ const watchEvery = 100 * time.Millisecond
 // New connects the ranks. If ctx ends first it returns an error; ncclCommInitRankConfig goes
 // on in its own goroutine, since it cannot be interrupted.
 func New(ctx context.Context, id ID, rank, size int) (*Comm, error) {
+	return connect(ctx, id, rank, size, func(error) {})
+}
+
+func connect(ctx context.Context, id ID, rank, size int, end func(error)) (*Comm, error) {
 	if _, err := Version(); err != nil {
 		return nil, err
 	}
-	c := &Comm{rank: rank, size: size, stop: make(chan struct{}), watched: make(chan struct{})}
+	c := &Comm{rank: rank, size: size, leave: func() {}, end: end, stop: make(chan struct{}), watched: make(chan struct{})}
 	connected := make(chan error, 1)
 	go func() {
 		handle, code := rawNewComm(id, rank, size)
@@ -123,6 +128,7 @@ func New(ctx context.Context, id ID, rank, size int) (*Comm, error) {
 type Ranks interface {
 	Exchange(what string, mine []byte, decide func(all [][]byte) ([]byte, error)) ([]byte, error)
 	OnEnd(f func(reason error)) (stop func())
+	End(reason error) (first error)
 }
 
 // Connect makes a communicator of ranks that have met, all of which call it within some
@@ -143,7 +149,7 @@ func Connect(ctx context.Context, ranks Ranks, rank, size int, within time.Durat
 	ctx, cancel := context.WithTimeoutCause(ctx, within, fmt.Errorf("not all came within %v: NCCL_DEBUG=INFO says more", within))
 	defer cancel()
 	defer ranks.OnEnd(end)()
-	c, err := New(ctx, ID(id), rank, size)
+	c, err := connect(ctx, ID(id), rank, size, func(err error) { _ = ranks.End(err) }) // an earlier reason stays
 	if err != nil {
 		return nil, err
 	}
@@ -180,10 +186,11 @@ func (c *Comm) found() error {
 	if code == 0 && state != codeInProgress {
 		code = state
 	}
-	return check("AllReduce", code, c.handle)
+	return check("asynchronous error", code, c.handle)
 }
 
-// watch ends the communicator when NCCL finds that it cannot go on.
+// watch ends the communicator when NCCL finds that it cannot go on, and all ranks: who waits for
+// copy engines would not notice.
 func (c *Comm) watch() {
 	defer close(c.watched)
 	every := time.NewTicker(watchEvery)
@@ -196,6 +203,7 @@ func (c *Comm) watch() {
 		}
 		if err := c.found(); err != nil {
 			c.Abort(err)
+			c.end(err)
 			return
 		}
 	}
@@ -210,12 +218,13 @@ func (c *Comm) AllReduce(x uintptr, n int, stream uintptr) error {
 	return c.use(func() error { return check("AllReduce", rawAllReduce(c.handle, x, n, stream), c.handle) })
 }
 
-// AllGather is done by copy engines where NCCL is 2.28 or later.
+// AllGather is done by copy engines among GPUs of one host that reach each other's memory.
 func (c *Comm) AllGather(x uintptr, n int, stream uintptr) error {
 	return c.use(func() error { return check("AllGather", rawAllGather(c.handle, x, n, c.rank, stream), c.handle) })
 }
 
-// AllocSymmetric needs NCCL 2.28, and GPUs that reach each other's memory.
+// AllocSymmetric needs NCCL 2.28. Between GPUs that do not reach each other's memory NCCL may
+// say that there is none, or gather with kernels and buffers of its own.
 func (c *Comm) AllocSymmetric(bytes int) (addr uintptr, free func() error, err error) {
 	const op = "AllocSymmetric"
 	if v, _ := rawVersion(); v < copyEngines {
@@ -240,7 +249,11 @@ func (c *Comm) AllocSymmetric(bytes int) (addr uintptr, free func() error, err e
 		if c.Err() != nil {
 			return nil // the window has ended, and what is queued may still write to the memory
 		}
-		return errors.Join(c.use(func() error { return check(op+", undone", rawFreeWindow(c.handle, window), c.handle) }), Free(addr))
+		err := c.use(func() error { return check(op+", undone", rawFreeWindow(c.handle, window), c.handle) })
+		if err != nil {
+			return err // a window still has it
+		}
+		return Free(addr)
 	}, nil
 }
 
@@ -278,9 +291,7 @@ func (c *Comm) Abort(reason error) {
 
 // Close frees the communicator. One that was aborted is freed already.
 func (c *Comm) Close() error {
-	if c.leave != nil {
-		c.leave()
-	}
+	c.leave()
 	close(c.stop)
 	<-c.watched
 	c.mu.Lock()

@@ -188,7 +188,7 @@ func TestFaults(t *testing.T) {
 		{"duplicate", "nccl: New: Duplicate GPU detected (NCCL error 5)"},
 		{"never", "rank 1 of 3 still waits for the others"},
 		{"refuses", "nccl: AllReduce: invalid usage (NCCL error 5)"},
-		{"fails", "nccl: AllReduce: unhandled system error (NCCL error 2)"},
+		{"fails", "nccl: asynchronous error: unhandled system error (NCCL error 2)"},
 	} {
 		t.Run(c.wrong, func(t *testing.T) {
 			if !with(t, c.wrong) {
@@ -314,6 +314,8 @@ func (met) Exchange(what string, mine []byte, decide func([][]byte) ([]byte, err
 	return decide([][]byte{mine, mine, mine})
 }
 
+func (met) End(error) error { return nil }
+
 func (m met) OnEnd(f func(error)) (stop func()) {
 	stopped := make(chan struct{})
 	go func() {
@@ -355,6 +357,38 @@ func TestConnect(t *testing.T) {
 				t.Errorf("%v, want %q", err, c.want)
 			}
 		})
+	}
+}
+
+// ending are ranks that note who ends them.
+type ending struct {
+	met
+	reasons chan error
+}
+
+func (e ending) End(reason error) error { e.reasons <- reason; return nil }
+
+// TestEndsAll has NCCL find an error while this rank waits for copy engines, say: all ranks
+// are told.
+func TestEndsAll(t *testing.T) {
+	if !with(t, "fails") {
+		return
+	}
+	ranks := ending{reasons: make(chan error, 1)}
+	c, err := nccl.Connect(context.Background(), ranks, 1, 3, time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case reason := <-ranks.reasons:
+		if want := "nccl: asynchronous error: unhandled system error (NCCL error 2)"; reason.Error() != want || c.Err() != reason {
+			t.Errorf("%v and %v, want %s", reason, c.Err(), want)
+		}
+	case <-time.After(20 * time.Second):
+		t.Error("nobody is told")
+	}
+	if err := c.Close(); err != nil {
+		t.Error(err)
 	}
 }
 

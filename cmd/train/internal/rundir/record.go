@@ -26,7 +26,7 @@ type Record struct {
 	TrainMS float64 `json:"train_ms"`
 	ValMS   float64 `json:"val_ms"`
 
-	// Of several ranks: what the all-reduces of a step took, and how long of that the GPU
+	// Of several ranks: what moved the updates of a step took, and how long of that the GPU
 	// waited for them, in microseconds.
 	AllReduceUS float64 `json:"all_reduce_us,omitempty"`
 	ExposedUS   float64 `json:"all_reduce_exposed_us,omitempty"`
