@@ -396,11 +396,13 @@ func (d *Device) deferredWgrads(rate float32) {
 	if r == nil {
 		return
 	}
-	for _, layer := range layerOrder(len(r.weights)) {
-		if d.err == nil && deferred(layer, len(r.weights)) {
-			late := r.deferred[layer]
-			d.wgradTo(r.updates[layer], late.x, late.dy, rate)
-			d.wgradQueued()
+	for _, b := range r.buckets {
+		for _, layer := range b.layers {
+			if d.err == nil && deferred(layer, len(r.weights)) {
+				late := r.deferred[layer]
+				d.wgradTo(r.updates[layer], late.x, late.dy, rate)
+				d.wgradQueued()
+			}
 		}
 	}
 	r.timed = false

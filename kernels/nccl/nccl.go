@@ -234,11 +234,10 @@ func (c *Comm) AllocSymmetric(bytes int) (addr uintptr, free func() error, err e
 		return 0, nil, err
 	}
 	var window uintptr
-	err = c.use(func() error {
-		var code int
-		window, code = rawNewWindow(c.handle, addr, int64(bytes))
-		return check(op, code, c.handle)
-	})
+	deregister, err := c.register(op, func(comm, addr uintptr, bytes int64) (_ uintptr, code int) {
+		window, code = rawNewWindow(comm, addr, bytes)
+		return window, code
+	}, rawFreeWindow, addr, int64(bytes))
 	if err == nil && window == 0 {
 		err = fmt.Errorf("nccl: %s: %w between these GPUs", op, errors.ErrUnsupported)
 	}
@@ -249,8 +248,7 @@ func (c *Comm) AllocSymmetric(bytes int) (addr uintptr, free func() error, err e
 		if c.Err() != nil {
 			return nil // the window has ended, and what is queued may still write to the memory
 		}
-		err := c.use(func() error { return check(op+", undone", rawFreeWindow(c.handle, window), c.handle) })
-		if err != nil {
+		if err := deregister(); err != nil {
 			return err // a window still has it
 		}
 		return Free(addr)

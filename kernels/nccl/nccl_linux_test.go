@@ -52,14 +52,21 @@ func newComm(within time.Duration) (*nccl.Comm, error) {
 	return nccl.New(ctx, id, 1, 3)
 }
 
-func TestAllReduce(t *testing.T) {
-	if !with(t, "") {
-		return
-	}
+// connected is rank 1 of 3.
+func connected(t *testing.T) *nccl.Comm {
+	t.Helper()
 	c, err := newComm(time.Minute)
 	if err != nil {
 		t.Fatal(err)
 	}
+	return c
+}
+
+func TestAllReduce(t *testing.T) {
+	if !with(t, "") {
+		return
+	}
+	c := connected(t)
 	x := []float32{1, 2, 3}
 	if err := c.AllReduce(uintptr(unsafe.Pointer(&x[0])), len(x), 0); err != nil || !slices.Equal(x, []float32{3, 6, 9}) {
 		t.Errorf("%v, %v", x, err)
@@ -84,10 +91,7 @@ func TestRegister(t *testing.T) {
 	if !with(t, "", "-DREGISTERS") {
 		return
 	}
-	c, err := newComm(time.Minute)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := connected(t)
 	addr, err := nccl.Alloc(4096)
 	if err != nil {
 		t.Fatal(err)
@@ -110,10 +114,7 @@ func TestAllGather(t *testing.T) {
 	if !with(t, "", "-DREGISTERS", "-DCOPY_ENGINES") {
 		return
 	}
-	c, err := newComm(time.Minute)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := connected(t)
 	addr, free, err := c.AllocSymmetric(4 * 6)
 	if err != nil {
 		t.Fatal(err)
@@ -141,10 +142,7 @@ func TestNoSymmetricMemory(t *testing.T) {
 			if !with(t, c.wrong, "-DREGISTERS", c.flag) {
 				return
 			}
-			comm, err := newComm(time.Minute)
-			if err != nil {
-				t.Fatal(err)
-			}
+			comm := connected(t)
 			if _, _, err := comm.AllocSymmetric(1 << 20); !errors.Is(err, errors.ErrUnsupported) || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("%v, want %q", err, c.want)
 			}
@@ -161,10 +159,7 @@ func TestGoneWithMemory(t *testing.T) {
 	if !with(t, "", "-DREGISTERS", "-DCOPY_ENGINES") {
 		return
 	}
-	c, err := newComm(time.Minute)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := connected(t)
 	addr, free, err := c.AllocSymmetric(1 << 20)
 	if err != nil {
 		t.Fatal(err)
@@ -213,10 +208,7 @@ func TestAbort(t *testing.T) {
 	if !with(t, "") {
 		return
 	}
-	c, err := newComm(time.Minute)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := connected(t)
 	gone := errors.New("rank 2 is gone")
 	c.Abort(gone)
 	c.Abort(errors.New("another reason"))
@@ -236,10 +228,7 @@ func TestAbortBesideWork(t *testing.T) {
 			if !with(t, how) {
 				return
 			}
-			c, err := newComm(time.Minute)
-			if err != nil {
-				t.Fatal(err)
-			}
+			c := connected(t)
 			gone := errors.New("rank 2 is gone")
 			time.AfterFunc(100*time.Millisecond, func() { c.Abort(gone) })
 			x := []float32{1}
@@ -263,10 +252,7 @@ func TestCloseAlone(t *testing.T) {
 	if !with(t, "alone") {
 		return
 	}
-	c, err := newComm(time.Minute)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := connected(t)
 	closed := make(chan error)
 	go func() { closed <- c.Close() }()
 	select {
@@ -288,10 +274,7 @@ func TestGone(t *testing.T) {
 		func(c *nccl.Comm) error { c.Abort(errors.New("rank 2 is gone")); return nil },
 		(*nccl.Comm).Close,
 	} {
-		c, err := newComm(time.Minute)
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := connected(t)
 		deregister, errR := c.Register(1<<20, 4096)
 		closeWindow, errW := c.RegisterWindow(1<<21, 4096)
 		if err := errors.Join(errR, errW, end(c)); err != nil {
