@@ -1,7 +1,7 @@
 package kernels
 
 // A GEMM is c = epilogue(op(a)·op(b)). NN takes None or ReLU, NT None or DReLU, TN None
-// or SGD.
+// or SGD, and of TN the product is times Alpha.
 type GEMM struct {
 	Layout   Layout
 	Epilogue Epilogue
@@ -16,7 +16,7 @@ type GEMM struct {
 	// for TN; NT has none. Row i of a is then images[indices[i],:]/255, a gathered
 	// view. The indices are int32, m of them for NN, k for TN.
 	Indices  uintptr
-	Alpha    float32 // for SGD, and [Stream.DgradWgrad]
+	Alpha    float32 // for TN, and [Stream.DgradWgrad]
 	M, N, K  int
 	Prefetch Prefetch
 }
@@ -37,7 +37,7 @@ const (
 type Epilogue uint8
 
 const (
-	None  Epilogue = iota // c = a·b
+	None  Epilogue = iota // c = a·b; of TN alpha·a·b
 	ReLU                  // c = max(0, a·b)
 	DReLU                 // c = a·b where y[m,n] > 0, else 0
 	SGD                   // c += alpha·a·b, in place

@@ -52,8 +52,8 @@ func (s Stream) Fill(dst uintptr, value byte, n int) error { return s.fill(dst, 
 // GEMM does a matrix product with its epilogue.
 func (s Stream) GEMM(precision Precision, g GEMM) error { return s.gemm(precision, g) }
 
-// GroupedGEMM does GEMMs, at most [MaxGroup], in any order or at once. They are TN
-// with SGD; none writes what another reads or writes.
+// GroupedGEMM does GEMMs, at most [MaxGroup], in any order or at once. They are TN; none
+// writes what another reads or writes.
 func (s Stream) GroupedGEMM(precision Precision, group []GEMM) error {
 	return s.groupedGEMM(precision, group)
 }

@@ -67,8 +67,8 @@ int kernels_dgrad_wgrad(uintptr_t stream, int precision, kernels_gemm_args p);
 int kernels_fuses_wgrad(int precision, kernels_gemm_args p);
 // kernels_wants_transposed says whether a wgrad is faster with b transposed at t.
 int kernels_wants_transposed(int precision, kernels_gemm_args p);
-// A grouped GEMM: wgrads, TN with SGD, of which none reads or writes what another writes, in
-// as few launches as can be.
+// A grouped GEMM: wgrads, TN, of which none reads or writes what another writes, in as few
+// launches as can be.
 enum { KERNELS_MAX_GROUP = 16 };
 typedef struct {
   kernels_gemm_args gemms[KERNELS_MAX_GROUP];

@@ -138,7 +138,7 @@ func (d *Device) wgradTo(w, x Tensor, dy gradient, rate float32) {
 		return
 	}
 	const op = "wgrad"
-	g := kernels.GEMM{Layout: kernels.TN, A: x.addr(), Indices: x.indices, B: dy.addr(), M: w.rows, N: w.cols, K: x.rows}
+	g := kernels.GEMM{Layout: kernels.TN, A: x.addr(), Indices: x.indices, B: dy.addr(), Alpha: 1, M: w.rows, N: w.cols, K: x.rows}
 	dw := d.output(op, w.rows, w.cols, Float32)
 	if d.err == nil {
 		g.C = dw.addr()

@@ -118,7 +118,7 @@ func TestHostQueueRefuses(t *testing.T) {
 	sgd := kernels.GEMM{Layout: kernels.TN, Epilogue: kernels.SGD}
 	for name, call := range map[string]func() error{
 		"a group of too many":    func() error { return q.GroupedGEMM(slices.Repeat([]kernels.GEMM{sgd}, kernels.MaxGroup+1)) },
-		"a group without SGD":    func() error { return q.GroupedGEMM([]kernels.GEMM{{Layout: kernels.TN}}) },
+		"a group with a dgrad":   func() error { return q.GroupedGEMM([]kernels.GEMM{{Layout: kernels.NT}}) },
 		"wgrad without dgrad":    func() error { return q.DgradWgrad(sgd) },
 		"no such GEMM":           func() error { return q.GEMM(kernels.GEMM{M: -1}) },
 		"losses of no batch":     func() error { return q.ReduceLoss(0, 0, 0, 1, 0) },

@@ -172,7 +172,7 @@ func (q *HostQueue) GroupedGEMM(group []kernels.GEMM) error {
 		return fmt.Errorf("device: a group of %d GEMMs, of %d at most", len(group), kernels.MaxGroup)
 	}
 	for _, g := range group {
-		if !g.Valid() || g.Epilogue != kernels.SGD {
+		if !g.Valid() || g.Layout != kernels.TN {
 			return noGEMM(g)
 		}
 	}
@@ -209,8 +209,11 @@ func noGEMM(g kernels.GEMM) error { return fmt.Errorf("device: no GEMM %+v", g) 
 func (q *HostQueue) gemm(g kernels.GEMM) {
 	a := q.operandA(g)
 	c, alpha, beta := f32(g.C, g.M*g.N), float32(1), float32(0)
+	if g.Layout == kernels.TN {
+		alpha = g.Alpha
+	}
 	if g.Epilogue == kernels.SGD {
-		alpha, beta = g.Alpha, 1
+		beta = 1
 	}
 	ref.GEMM(g.Layout == kernels.TN, g.Layout == kernels.NT, alpha, a, f32(g.B, g.K*g.N), beta, c, g.M, g.N, g.K)
 	switch g.Epilogue {

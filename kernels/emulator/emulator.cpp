@@ -494,12 +494,20 @@ void mbarrier_try_wait_parity_shared_cta_b64_bra(uint32_t address, int parity) {
   });
 }
 
-void cp_reduce_async_bulk_tensor_2d_global_shared_cta_add_tile_bulk_group(const CUtensorMap *map, int x, int y, uint32_t from) {
-  if (from % 128) fail("adds from an address in shared memory that is not aligned");
+static void write_tile(const CUtensorMap &map, int x, int y, uint32_t from, bool add) {
+  if (from % 128) fail("writes a tile from an address in shared memory that is not aligned");
   const float *tile = reinterpret_cast<const float *>(shared_memory() + from);
-  each(*map, {x, y, 0}, [&](float *element, size_t i) {
-    if (element) *element += tile[i];
+  each(map, {x, y, 0}, [&](float *element, size_t i) {
+    if (element) *element = add ? *element + tile[i] : tile[i];
   });
+}
+
+void cp_reduce_async_bulk_tensor_2d_global_shared_cta_add_tile_bulk_group(const CUtensorMap *map, int x, int y, uint32_t from) {
+  write_tile(*map, x, y, from, true);
+}
+
+void cp_async_bulk_tensor_2d_global_shared_cta_bulk_group(const CUtensorMap *map, int x, int y, uint32_t from) {
+  write_tile(*map, x, y, from, false);
 }
 
 void wgmma(const Wgmma &w) {

@@ -172,6 +172,7 @@ void st_async_weak_shared_cluster_mbarrier_complete_tx_bytes_v4_f32(uint32_t to,
 
 inline void fence_proxy_async_shared_cta() {}
 void cp_reduce_async_bulk_tensor_2d_global_shared_cta_add_tile_bulk_group(const CUtensorMap *, int x, int y, uint32_t from);
+void cp_async_bulk_tensor_2d_global_shared_cta_bulk_group(const CUtensorMap *, int x, int y, uint32_t from);
 inline void cp_async_bulk_commit_group_cp_async_bulk_wait_group_read() {}
 
 void griddepcontrol_wait();

@@ -74,8 +74,11 @@ func reference(g kernels.GEMM, out any, in arrays) {
 		a = x
 	}
 	c, alpha, beta := out.([]float32), float32(1), float32(0)
+	if g.Layout == kernels.TN {
+		alpha = g.Alpha
+	}
 	if g.Epilogue == kernels.SGD {
-		alpha, beta = g.Alpha, 1
+		beta = 1
 	}
 	ref.GEMM(g.Layout == kernels.TN, g.Layout == kernels.NT, alpha, a.([]float32), in.f32(1), beta, c, g.M, g.N, g.K)
 	switch g.Epilogue {
@@ -152,7 +155,7 @@ func (s *suite) groups() {
 		{{784, 10, 64}, {784, 784, 64}, {784, 784, 64}, {784, 784, 64}, {784, 784, 64}}, {{784, 10, 32}, {784, 784, 32}},
 		{{784, 784, 64}, {784, 784, 1}, {784, 784, 61}, {784, 784, 65}, {784, 784, 128}, {784, 784, 129}},
 		{{336, 10, 61}, {336, 336, 61}, {784, 336, 61}}, {{300, 2048, 64}, {2048, 2048, 64}, {2048, 10, 64}}, {{1, 1, 1}, {333, 334, 61}}, {{1000, 7, 1}, {130, 257, 129}},
-		{{1000, 65, 1000}, {61, 13, 1000}, {31, 37, 41}, {43, 47, 53}}, {{0, 5, 5}, {40, 33, 10}, {5, 0, 5}, {20, 33, 0}}, {{5, 0, 5}}, {},
+		{{1000, 65, 1000}, {61, 13, 1000}, {31, 37, 41}, {43, 47, 53}}, {{0, 5, 5}, {40, 33, 10}, {5, 0, 5}, {20, 33, 0}}, {{5, 0, 5}}, {}, {{784, 48, 0}, {48, 10, 0}, {20, 33, 0}, {20, 24, 1}},
 		slices.Repeat([][3]int{{40, 48, 10}}, kernels.MaxGroup),
 		{{784, 784, 1024}, {784, 784, 1024}, {784, 10, 1024}}, {{336, 336, 1000}, {784, 336, 1000}}, {{784, 784, 200}, {130, 260, 129}},
 		{{132, 228, 129}, {64, 112, 160}, {200, 20, 300}, {40, 48, 10}, {100, 20, 128}, {60, 116, 131}, {130, 33, 150}, {20, 10, 200}},
@@ -193,7 +196,7 @@ func (s *suite) dgradWgrad(m, n, k int, unaligned bool) {
 		d.g.Alpha = rate
 		w := operands{g: d.g.Wgrad(), out: b, want: make([]float64, n*k), exact: exact}
 		multiply(w.want, y, a, true, false, n, k, m)
-		w.add()
+		w.add(b)
 		c := Call{op: dgradWgradOp(d.g), arrays: arrays{d.out, b, a, y}, unaligned: unaligned}
 		s.do(c, 2)
 		s.compare(c, d)
@@ -227,6 +230,9 @@ func (s *suite) groupOnce(exact bool, images float64, unaligned bool, sizes [][3
 		g := wgrad
 		if s.r.Float64() < images {
 			g = wgradImages
+		}
+		if s.r.IntN(3) == 0 {
+			g.Epilogue = kernels.None
 		}
 		o := s.operands(g, z[0], z[1], z[2], exact)
 		all, group = append(all, o), append(group, o.g)
@@ -298,10 +304,15 @@ func (s *suite) operands(g kernels.GEMM, m, n, k int, exact bool) operands {
 				o.want[i] = 0
 			}
 		}
-	case kernels.SGD:
-		copy(o.out, draw(m*n))
+	}
+	if g.Layout == kernels.TN {
 		o.g.Alpha = rate
-		o.add()
+		was := make([]float32, m*n)
+		if g.Epilogue == kernels.SGD {
+			copy(was, draw(m*n))
+			copy(o.out, was)
+		}
+		o.add(was)
 	}
 	return o
 }
@@ -309,10 +320,10 @@ func (s *suite) operands(g kernels.GEMM, m, n, k int, exact bool) operands {
 // rate is the alpha of wgrads, by which a multiplication is exact.
 const rate = -0.125
 
-// add makes want, which is a·b, what out is after its addition.
-func (o *operands) add() {
+// add makes want, which is a·b, what its addition makes of c.
+func (o *operands) add(c []float32) {
 	for i := range o.want {
-		o.want[i] = float64(o.out[i]) + float64(o.g.Alpha)*o.want[i]
+		o.want[i] = float64(c[i]) + float64(o.g.Alpha)*o.want[i]
 	}
 }
 

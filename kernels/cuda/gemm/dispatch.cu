@@ -46,10 +46,10 @@ bool skinny_tensorop_fits(const Gemm &g) {
 
 bool skinny_simt_fits(const Gemm &g) { return (g.layout == NT || !g.narrow()) && skinny_fits(g, g.indices ? 3 : 2); }
 
-// The wgrad of a classifier joins the group of the others where it has the SGD epilogue.
-bool wgrad_simt_fits(const Gemm &g) { return g.k > 0 && g.k <= SMALL_BATCH && (g.narrow() ? g.fused : g.aligned()); }
+// The wgrad of a classifier joins the group of the others.
+bool wgrad_simt_fits(const Gemm &g) { return g.k > 0 && g.k <= SMALL_BATCH && (g.narrow() || g.aligned()); }
 
-bool wgrad_tensorop_small(const Gemm &g) { return g.fused && g.k > 0 && g.k <= SMALL_BATCH && (g.narrow() ? g.aligned_a : g.aligned()); }
+bool wgrad_tensorop_small(const Gemm &g) { return g.k > 0 && g.k <= SMALL_BATCH && (g.narrow() ? g.aligned_a : g.aligned()); }
 
 bool wgrad_tensorop_fits(const Gemm &g) {
   if (g.indices) return g.aligned() && g.k > 0;
@@ -80,7 +80,7 @@ const Row rows[] = {
 
     // wgrads of a small batch, of all layers in one launch, which gives every SM an equal share.
     // Against a launch for each: 15 of 69 µs a step less at 784 × 64.
-    {ON_TN, FP32, TMA, [](const Gemm &g) { return g.fused && wgrad_simt_fits(g); }, nullptr, wgrad_simt_tma},
+    {ON_TN, FP32, TMA, wgrad_simt_fits, nullptr, wgrad_simt_tma},
     {ON_TN, FP32, CP_ASYNC, wgrad_simt_fits, nullptr, wgrad_simt},
     // Few rows: latency is what counts. An epoch of 784 × 64 from 54 to 46 ms. With more than two tiles
     // for each SM, the larger tiles of simt are faster.
@@ -106,7 +106,7 @@ const Row rows[] = {
     // wgrads of a large batch, of all layers in one launch, from two tiles for each SM on: with fewer,
     // too little overlaps, and cluster split-K is faster. From 66 to 44 µs a step in tf32 at 784 × 1024,
     // from 110 to 88 in 3xtf32.
-    {ON_TN, TENSOR, TMA, [](const Gemm &g) { return g.fused && !g.indices && g.aligned() && g.k > 128; }, nullptr, wgrad_large,
+    {ON_TN, TENSOR, TMA, [](const Gemm &g) { return !g.indices && g.aligned() && g.k > 128; }, nullptr, wgrad_large,
      [](const Gemm *g, int count) { return sum(g, count, wgrad_large_tiles) >= 2 * device().sms; }},
     // Few rows: latency is what counts. And the only fast kernels with uint8 input.
     {FORWARD_DGRAD, TENSOR, TMA, [](const Gemm &g) { return skinny_tma_fits(g) && skinny_tensorop_fits(g); }, skinny_tensorop_tma},
@@ -241,7 +241,7 @@ int kernels_grouped_gemm(uintptr_t stream, int precision, kernels_group group) {
   for (int i = 0; i < group.count; i++) {
     const kernels_gemm_args &p = group.gemms[i];
     if (int code = check(precision, p)) return code;
-    if (p.layout != TN || p.epilogue != KERNELS_SGD) return cudaErrorInvalidValue;
+    if (p.layout != TN) return cudaErrorInvalidValue;
     if (!empty(p)) g[count++] = gemm_of(precision, p);
   }
   if (count && !supported(precision)) return cudaErrorNotSupported;

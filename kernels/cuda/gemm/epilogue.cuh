@@ -27,7 +27,7 @@ __device__ inline float4 ld_float4(bool aligned, const float *from, int left) {
 // run time, the same for all elements: it costs less than a second kernel.
 template <int LAYOUT>
 __device__ float epilogue(const Gemm &g, float sum, float old) {
-  if (!g.fused) return sum;
+  if (!g.fused) return LAYOUT == TN ? g.alpha * sum : sum;
   if (LAYOUT == NN) return sum < 0 ? 0 : sum;
   if (LAYOUT == NT) return old > 0 ? sum : 0;
   return old + g.alpha * sum;

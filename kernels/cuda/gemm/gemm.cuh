@@ -5,7 +5,7 @@
 //   NT      dx[m,n] = dy[m,k]·w[n,k]ᵀ     dgrad, input gradient   dReLU  dx = sum where y > 0, else 0
 //   TN      dw[m,n] = x[k,m]ᵀ·dy[k,n]     wgrad, weight gradient  SGD    w += alpha·sum
 //
-// Without its fused epilogue a GEMM stores the sum. In NN and TN, x may be uint8 input, a
+// Without its fused epilogue a GEMM stores the sum, of TN alpha·sum. In NN and TN, x may be uint8 input, a
 // gathered view: x[i] = table[indices[i]] / 255, of a table of bytes.
 //
 // All matrices are row-major float32. All kernels add in an order that depends on the

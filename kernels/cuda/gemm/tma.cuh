@@ -121,7 +121,13 @@ __device__ inline void tma_reduce_add(const TensorMap &map, int x, int y, const 
                : "memory");
 }
 
-// bulk_commit_wait waits until TMA has read shared memory; the addition may still be under way.
+// tma_store is the same, but overwrites the array's.
+__device__ inline void tma_store(const TensorMap &map, int x, int y, const float *from) {
+  asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%1, %2}], [%3];" ::"l"(&map), "r"(x), "r"(y), "r"(address(from))
+               : "memory");
+}
+
+// bulk_commit_wait waits until TMA has read shared memory; it may not yet have written.
 __device__ inline void bulk_commit_wait() { asm volatile("cp.async.bulk.commit_group;\ncp.async.bulk.wait_group.read 0;" ::: "memory"); }
 
 #else
@@ -137,6 +143,7 @@ __device__ inline void tma_load_multicast(float *, const TensorMap &, int, int, 
 __device__ inline void tma_load_multicast(float *, const TensorMap &, int, int, int, Mbarrier *) {}
 __device__ inline void fence_proxy_async() {}
 __device__ inline void tma_reduce_add(const TensorMap &, int, int, const float *) {}
+__device__ inline void tma_store(const TensorMap &, int, int, const float *) {}
 __device__ inline void bulk_commit_wait() {}
 
 #endif
@@ -156,10 +163,11 @@ __device__ inline void mbarriers_start(Mbarrier *b, int count) {
   mbarriers_ready();
 }
 
-// tma_add_tile is called by a warp and adds its tile in shared memory to the array.
-__device__ inline void tma_add_tile(const TensorMap &map, int x, int y, const float *from) {
+// tma_write_tile is called by a warp, and adds its tile in shared memory to the array, or stores it there.
+__device__ inline void tma_write_tile(bool add, const TensorMap &map, int x, int y, const float *from) {
   if (threadIdx.x % 32) return;
-  tma_reduce_add(map, x, y, from);
+  if (add) tma_reduce_add(map, x, y, from);
+  else tma_store(map, x, y, from);
   bulk_commit_wait();
 }
 

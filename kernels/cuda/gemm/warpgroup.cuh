@@ -288,8 +288,9 @@ struct Consumer {
           if constexpr (LAYOUT == TN) {
             float *to = gemm.c + int64_t(x + o) * e.n + y;
             if (y >= e.n) continue;
-            if (gemm.fused) red_add(to, gemm.alpha * s[o][0], gemm.alpha * s[o][1]);
-            else *(float2 *)to = make_float2(s[o][0], s[o][1]);
+            float2 update = make_float2(gemm.alpha * s[o][0], gemm.alpha * s[o][1]);
+            if (gemm.fused) red_add(to, update.x, update.y);
+            else *(float2 *)to = update;
           } else {
             s[0][o] = epilogue<LAYOUT>(gemm, s[0][o], old[j][o].x), s[1][o] = epilogue<LAYOUT>(gemm, s[1][o], old[j][o].y);
             if (y + o < e.n) *(float2 *)(gemm.c + int64_t(y + o) * e.m + x) = make_float2(s[0][o], s[1][o]);

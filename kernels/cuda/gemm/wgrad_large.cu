@@ -1,5 +1,6 @@
-// Weight gradients of a large batch with the SGD epilogue, w += alpha·xᵀ·dy, on the tensor
-// cores, in tf32 and 3xtf32, with TMA. A grouped GEMM: those of all layers in one launch.
+// Weight gradients of a large batch on the tensor cores, in tf32 and 3xtf32, with TMA, with the
+// SGD epilogue: w += alpha·xᵀ·dy, or dw = alpha·xᵀ·dy. A grouped GEMM: those of all layers in one
+// launch.
 //
 // With a long k the bytes of the operands are the limit, from L2 and again from shared memory. So a
 // warp has 32×56 of dw, which takes one float from shared memory for twenty multiplications; a pair
@@ -111,7 +112,7 @@ struct Large {
     store_shared(mine, X3 ? promoted : sums, p.alpha, g, t);
     fence_proxy_async();
     __syncwarp();
-    tma_add_tile(p.map[2], n0 + wn, m0 + wm, mine);
+    tma_write_tile(p.fused, p.map[2], n0 + wn, m0 + wm, mine);
   }
 };
 

@@ -1,5 +1,5 @@
 // Weight gradients of a small batch on the CUDA cores, in float32, with the SGD epilogue:
-// w += alpha·xᵀ·dy, or dw = xᵀ·dy. A grouped GEMM: those of all layers in one launch. All of k, the
+// w += alpha·xᵀ·dy, or dw = alpha·xᵀ·dy. A grouped GEMM: those of all layers in one launch. All of k, the
 // batch, is in shared memory at once, up to SMALL_BATCH rows; with TMA 64 of them.
 #include "epilogue.cuh"
 #include "grouped.cuh"
@@ -230,7 +230,7 @@ struct WgradTma : Shape<90, 128, 4, 3, CTA_PAIR> {
     fence_proxy_async();
     __syncthreads();
     int line = threadIdx.x / 32 * EACH;
-    tma_add_tile(g.map[2], n0, m0 + line, shared + line * BN);
+    tma_write_tile(g.fused, g.map[2], n0, m0 + line, shared + line * BN);
   }
 
   static __device__ void run(const TmaGemm &g, int cta, float *shared) {
@@ -290,7 +290,7 @@ struct Narrow : Other {
     for (int j = 0; j < 8; j++)
       if (m < g.m && n + j < g.n) {
         float *c = g.c + int64_t(m) * g.n + n + j;
-        *c = __ldcg(c) + g.alpha * sum[j];
+        *c = (g.fused ? __ldcg(c) : 0) + g.alpha * sum[j];
       }
   }
 };

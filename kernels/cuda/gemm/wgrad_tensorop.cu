@@ -1,5 +1,5 @@
 // Weight gradients of a small batch on the tensor cores, in tf32 and 3xtf32, with the SGD
-// epilogue: w += alpha·xᵀ·dy, or dw = xᵀ·dy. A grouped GEMM: those of all layers in one launch.
+// epilogue: w += alpha·xᵀ·dy, or dw = alpha·xᵀ·dy. A grouped GEMM: those of all layers in one launch.
 //
 // A CTA makes a tile of 112×48, with TMA 112×56: four layers of 784×784 are then three tiles for
 // each SM. Each of seven warps has 16 rows of it; k-tiles are of 64. With TMA a pair of CTAs has
@@ -100,13 +100,10 @@ struct Wgrad : Shape<TMA> {
     }
   }
 
-  // fused: with TMA, and of a classifier, a wgrad always is.
-  __device__ bool fused() const { return TMA || !B_ALIGNED || p.fused; }
-
   // load_old loads the old weights of a warp's rows; each warp loads its own.
   __device__ void load_old() {
     if constexpr (!TMA) {
-      if (!fused()) return;
+      if (!p.fused) return;
 #pragma unroll
       for (int e = lane; e < 16 * N / 4; e += 32) {
         int row = 16 * warp + e / (N / 4), n = e % (N / 4) * 4;
@@ -150,7 +147,7 @@ struct Wgrad : Shape<TMA> {
   }
 
   __device__ void finish() {
-    float alpha = (fused() ? p.alpha : 1) * (U8 ? 1 / 255.f : 1);
+    float alpha = scaled<U8>(p.alpha);
 #pragma unroll
     for (int h = 0; h < 2; h++) {
       int row = 16 * warp + 2 * g + h;
@@ -161,7 +158,7 @@ struct Wgrad : Shape<TMA> {
             if constexpr (TMA) {
               *at = make_float4(alpha * v.x, alpha * v.y, alpha * v.z, alpha * v.w);
             } else {
-              if (fused()) v = make_float4(fmaf(alpha, v.x, at->x), fmaf(alpha, v.y, at->y), fmaf(alpha, v.z, at->z), fmaf(alpha, v.w, at->w));
+              if (p.fused) v = make_float4(fmaf(alpha, v.x, at->x), fmaf(alpha, v.y, at->y), fmaf(alpha, v.z, at->z), fmaf(alpha, v.w, at->w));
               else v = make_float4(alpha * v.x, alpha * v.y, alpha * v.z, alpha * v.w);
               store(p.c + int64_t(m0 + row) * p.n + n0 + n, v, m0 + row < p.m ? p.n - n0 - n : 0);
             }
@@ -174,7 +171,7 @@ struct Wgrad : Shape<TMA> {
     if constexpr (TMA) {
       fence_proxy_async();
       __syncwarp();
-      tma_add_tile(p.map[2], n0, m0 + 16 * warp, shared_c + 16 * warp * C);
+      tma_write_tile(p.fused, p.map[2], n0, m0 + 16 * warp, shared_c + 16 * warp * C);
     }
   }
 
