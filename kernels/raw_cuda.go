@@ -169,7 +169,7 @@ func (s Stream) addUpdates(all []Updates) error {
 	for i, u := range all[:min(len(all), MaxGroup)] {
 		to := &c.of[i]
 		to.w, to.x, to.n, to.stride = C.uintptr_t(u.W), C.uintptr_t(u.X), C.int64_t(u.N), C.int64_t(u.Stride)
-		to.ranks, to.own = C.int(u.Ranks), C.int(u.Own)
+		to.ranks = C.int(u.Ranks)
 	}
 	return check("AddUpdates", C.kernels_add_updates(s.c(), c))
 }
@@ -212,8 +212,12 @@ func (g Graph) launch(s Stream) error {
 
 func (g Graph) close() error { return check("Close", C.kernels_graph_free(C.uintptr_t(g))) }
 
-func newEvent() (Event, error) {
-	e, err := checked("NewEvent", C.kernels_event_new())
+func newEvent(timed bool) (Event, error) {
+	flags := C.int(0)
+	if timed {
+		flags = 1
+	}
+	e, err := checked("NewEvent", C.kernels_event_new(flags))
 	return Event(e), err
 }
 

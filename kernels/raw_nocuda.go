@@ -46,7 +46,7 @@ func (Stream) endCapture() (Graph, error) { return 0, ErrNoCUDA }
 func (Graph) launch(s Stream) error       { return ErrNoCUDA }
 func (Graph) close() error                { return ErrNoCUDA }
 
-func newEvent() (Event, error)                         { return 0, ErrNoCUDA }
+func newEvent(bool) (Event, error)                     { return 0, ErrNoCUDA }
 func (Event) record(s Stream) error                    { return ErrNoCUDA }
 func (Event) recordExternal(s Stream) error            { return ErrNoCUDA }
 func (Event) since(start Event) (time.Duration, error) { return 0, ErrNoCUDA }

@@ -131,11 +131,11 @@ func (s Stream) Axpy(y, x uintptr, alpha float32, n int) error { return s.axpy(y
 type Updates struct {
 	W, X             uintptr
 	N, Ranks, Stride int
-	Own              int // the rank whose update is zeroed
 }
 
 // AddUpdates does for each of at most [MaxGroup] weights: w[n] += the sum of the updates,
-// added up in the order of the ranks, and then zeroes the one of rank Own.
+// added up in the order of the ranks. Its CTAs are small enough to run beside the largest GEMMs,
+// on another stream.
 func (s Stream) AddUpdates(all []Updates) error { return s.addUpdates(all) }
 
 // Gather makes a batch: x[rows,cols] = images[indices[i],:]/255 and
@@ -173,7 +173,10 @@ func (g Graph) Close() error { return g.close() }
 type Event uintptr
 
 // NewEvent returns an event that has not been recorded.
-func NewEvent() (Event, error) { return newEvent() }
+func NewEvent() (Event, error) { return newEvent(true) }
+
+// NewUntimedEvent is NewEvent for [Stream.WaitEvent] alone, which takes less then.
+func NewUntimedEvent() (Event, error) { return newEvent(false) }
 
 // Record marks the work queued on s so far.
 func (e Event) Record(s Stream) error { return e.record(s) }

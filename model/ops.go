@@ -39,8 +39,8 @@ type Ops[T any] interface {
 	// DataParallel says which weights Backward steps down the gradients of all ranks of a
 	// training, which then all have the same; EndDataParallel frees what that takes. The rate
 	// of Backward is then the training's times the rank's share of the batch, which may be
-	// none.
-	DataParallel(w []T) error
+	// none. Batches have so many rows at most.
+	DataParallel(w []T, rows int) error
 	EndDataParallel() error
 	// AllReduce adds up rows of t over the ranks, in place. With one it does nothing.
 	AllReduce(t T, row, rows int) error

@@ -380,7 +380,7 @@ func testMirroredRank(t *testing.T, gathers bool) {
 	})
 }
 
-// lateQueue has a side queue that does nothing before the main queue waits for it.
+// lateQueue has side queues that do nothing before the main queue waits for them.
 type lateQueue struct{ device.HostQueue }
 
 func (q *lateQueue) NewSideQueue() (device.SideQueue, error) {
@@ -413,8 +413,11 @@ func (s *lateSideQueue) Record(i int) error {
 	return nil
 }
 
-func (s *lateSideQueue) Join(i int) error {
-	for ; s.ran < s.recorded[i]; s.ran++ {
+func (s *lateSideQueue) Join(i int) error { return s.run(s.recorded[i]) }
+
+// run does the work before so many.
+func (s *lateSideQueue) run(work int) error {
+	for ; s.ran < work; s.ran++ {
 		if err := s.work[s.ran](); err != nil {
 			return err
 		}
@@ -422,8 +425,18 @@ func (s *lateSideQueue) Join(i int) error {
 	return nil
 }
 
-// TestLateSideQueue trains a rank whose side queue is as late as events allow: what reads weights,
-// or frees them, waits for it, or there would be other losses.
+func (s *lateSideQueue) After(other device.SideQueue, i int) error {
+	o := other.(*lateSideQueue)
+	work := o.recorded[i]
+	return s.later(func() error { return o.run(work) })
+}
+
+func (s *lateSideQueue) AddUpdates(all []kernels.Updates) error {
+	return s.later(func() error { return s.SideQueue.AddUpdates(all) })
+}
+
+// TestLateSideQueue trains a rank whose side queues are as late as events allow: what reads weights,
+// or frees them, waits for them, or there would be other losses.
 func TestLateSideQueue(t *testing.T) {
 	t.Run("all-gather", func(t *testing.T) { testLateSideQueue(t, true) })
 	t.Run("all-reduce", func(t *testing.T) { testLateSideQueue(t, false) })

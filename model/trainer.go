@@ -181,7 +181,7 @@ func NewTrainer[T any](ops Ops[T], train, test Set, weights []*tensor.Dense, opt
 	if t.mlp, err = NewMLP(ops, weights); err != nil {
 		return t, err
 	}
-	if err = ops.DataParallel(t.mlp.weights); err != nil {
+	if err = ops.DataParallel(t.mlp.weights, opt.BatchSize); err != nil {
 		return t, err
 	}
 	if t.train, err = t.newDataset("train", train, opt.BatchSize); err != nil {

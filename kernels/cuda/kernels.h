@@ -36,7 +36,7 @@ kernels_value kernels_stream_new(int high_priority);
 int kernels_stream_free(uintptr_t stream);
 int kernels_stream_sync(uintptr_t stream);
 
-kernels_value kernels_event_new(void);
+kernels_value kernels_event_new(int timed);
 int kernels_event_free(uintptr_t event);
 int kernels_event_record(uintptr_t event, uintptr_t stream);
 // kernels_event_record_external is cudaEventRecordExternal in a capture, else kernels_event_record.
@@ -98,7 +98,7 @@ typedef struct {
   struct {
     uintptr_t w, x;
     int64_t n, stride;
-    int ranks, own;
+    int ranks;
   } of[KERNELS_MAX_GROUP];
   int count;
 } kernels_updates;

@@ -39,6 +39,14 @@ bool driver_function(F &function, const char *name, int version) {
   return function;
 }
 
+// CONSTANT parameters are not copied to local memory, where tensor maps must not be. CUDA 12 has
+// __grid_constant__ from compute capability 7 on.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 700
+#define CONSTANT
+#else
+#define CONSTANT __grid_constant__
+#endif
+
 inline cudaStream_t stream_of(uintptr_t s) { return reinterpret_cast<cudaStream_t>(s); }
 
 template <typename T>

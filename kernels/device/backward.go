@@ -92,12 +92,13 @@ func (d *Device) checkBackward(w, x []Tensor, dy, dx Tensor) {
 
 // The names of what Backward launches, and of the outputs.
 const (
-	nameDgrad      = "dgrad"
-	nameDgradReLU  = "dgrad+drelu"
-	nameReLU       = "relu backward"
-	nameWgrad      = "wgrad+sgd"
-	nameTranspose  = "transpose"
-	nameDgradWgrad = "dgrad+wgrad+sgd"
+	nameDgrad        = "dgrad"
+	nameDgradReLU    = "dgrad+drelu"
+	nameReLU         = "relu backward"
+	nameWgrad        = "wgrad+sgd"
+	nameUnfusedWgrad = "wgrad"
+	nameTranspose    = "transpose"
+	nameDgradWgrad   = "dgrad+wgrad+sgd"
 )
 
 // dgrad is dy·wᵀ where x > 0, else 0, kernel by kernel.
@@ -113,52 +114,53 @@ func (d *Device) dgrad(dy, w, x Tensor) Tensor {
 	return dx
 }
 
-// wgrad is w -= rate·xᵀ·dy of a layer: in the group, or kernel by kernel. Data-parallel weights
-// have it added to their update, now or later.
+// wgrad is w -= rate·xᵀ·dy of a layer: in the group, or kernel by kernel. Of data-parallel weights
+// it is their update, now or later.
 func (d *Device) wgrad(layer int, w, x Tensor, dy gradient, rate float32) {
 	switch {
 	case d.err != nil:
 	case d.reducer == nil:
-		d.wgradTo(w, x, dy, rate)
-	case deferred(layer, len(d.reducer.updates)):
-		d.reducer.deferred[layer] = deferredWgrad{x, dy}
+		d.wgradSGD(w, x, dy, rate)
+	case d.reducer.deferred(layer):
+		d.reducer.late[layer] = deferredWgrad{x, dy}
 	default:
-		d.wgradTo(d.reducer.updates[layer], x, dy, rate)
-		d.wgradQueued()
+		d.wgradUpdate(layer, x, dy, rate)
 	}
 }
 
-func (d *Device) wgradTo(w, x Tensor, dy gradient, rate float32) {
+// wgradSGD adds to the weights.
+func (d *Device) wgradSGD(w, x Tensor, dy gradient, rate float32) {
 	if d.fuse {
-		g := wgradSGD(w, x, dy, rate)
-		if len(d.group) == kernels.MaxGroup {
-			d.launchGroup()
-		}
-		d.group = append(d.group, g)
+		d.addToGroup(wgradGEMM(kernels.SGD, w, x, dy, -rate))
 		return
 	}
-	const op = "wgrad"
-	g := kernels.GEMM{Layout: kernels.TN, A: x.addr(), Indices: x.indices, B: dy.addr(), Alpha: 1, M: w.rows, N: w.cols, K: x.rows}
-	dw := d.output(op, w.rows, w.cols, Float32)
+	dw := d.output(nameUnfusedWgrad, w.rows, w.cols, Float32)
 	if d.err == nil {
-		g.C = dw.addr()
-		d.gemm(op, g)
+		d.gemm(nameUnfusedWgrad, wgradGEMM(kernels.None, dw, x, dy, 1))
 	}
 	if d.err == nil {
 		d.launched("sgd", d.queue.Axpy(w.addr(), dw.addr(), -rate, w.Len()), w.Len(), w.addr())
 	}
 }
 
-func wgradSGD(w, x Tensor, dy gradient, rate float32) kernels.GEMM {
+func (d *Device) addToGroup(g kernels.GEMM) {
+	if len(d.group) == kernels.MaxGroup {
+		d.launchGroup()
+	}
+	d.group = append(d.group, g)
+}
+
+// wgradGEMM is dw = alpha·xᵀ·dy, or with SGD dw += alpha·xᵀ·dy.
+func wgradGEMM(epilogue kernels.Epilogue, dw, x Tensor, dy gradient, alpha float32) kernels.GEMM {
 	return kernels.GEMM{
-		Layout: kernels.TN, Epilogue: kernels.SGD, C: w.addr(), A: x.addr(), Indices: x.indices, B: dy.addr(), T: dy.t, Alpha: -rate,
-		M: w.rows, N: w.cols, K: x.rows,
+		Layout: kernels.TN, Epilogue: epilogue, C: dw.addr(), A: x.addr(), Indices: x.indices, B: dy.addr(), T: dy.t, Alpha: alpha,
+		M: dw.rows, N: dw.cols, K: x.rows,
 	}
 }
 
 // wantsTransposed says whether the wgrad of a layer is faster with dy transposed, too.
 func (d *Device) wantsTransposed(w, x, dy Tensor, rate float32) bool {
-	return d.fuse && d.err == nil && d.queue.WantsTransposed(wgradSGD(w, x, gradient{Tensor: dy}, rate))
+	return d.fuse && d.err == nil && d.queue.WantsTransposed(wgradGEMM(kernels.SGD, w, x, gradient{Tensor: dy}, -rate))
 }
 
 // transposed takes a block for the transpose of x.

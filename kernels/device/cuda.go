@@ -72,7 +72,7 @@ func (q *CUDAQueue) Checksum(addr uintptr, n int) (uint64, error) {
 
 // Mark and Elapsed: see [Queue].
 func (q *CUDAQueue) Mark(i int) error {
-	e, err := numbered(&q.marks, i)
+	e, err := numbered(&q.marks, i, kernels.NewEvent)
 	if err != nil {
 		return err
 	}

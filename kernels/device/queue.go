@@ -308,7 +308,7 @@ func batches(rows, batch int) int {
 func (q *HostQueue) AddUpdates(all []kernels.Updates) error {
 	return q.do(func() {
 		for _, u := range all {
-			ref.AddUpdates(f32(u.W, u.N), f32(u.X, (u.Ranks-1)*u.Stride+u.N), u.N, u.Ranks, u.Stride, u.Own)
+			ref.AddUpdates(f32(u.W, u.N), f32(u.X, (u.Ranks-1)*u.Stride+u.N), u.N, u.Ranks, u.Stride)
 		}
 	})
 }

@@ -134,8 +134,8 @@ func (r *recorder) AddUpdates(all []kernels.Updates) error {
 	for _, u := range all {
 		n, ranks = n+u.N, u.Ranks
 	}
-	// The weights and the updates are read, the weights and the rank's own update written.
-	return r.around(pass("add updates", n, 1, float64(4*(ranks+3))), func() error { return r.Queue.AddUpdates(all) })
+	// The weights and the updates are read, the weights written.
+	return r.around(pass("add updates", n, 1, float64(4*(ranks+2))), func() error { return r.Queue.AddUpdates(all) })
 }
 
 func (r *recorder) Gather(x, y, images, labels, indices uintptr, rows, cols int) error {

@@ -12,37 +12,42 @@ import (
 
 // reducer is data-parallel training: one rank's part in it.
 //
-// With several ranks a wgrad is not added to the weights but to an update, a buffer of the
-// same shape that is zero between steps. Updates of a few layers form a bucket. When
-// a bucket's wgrads are queued, the side queue moves it: all-gathers the updates of all
-// ranks, or all-reduces them where it cannot. Before the next operation that reads those
-// weights, the main queue waits for that, adds the updates to the weights and zeroes its own.
+// With several ranks a wgrad is not added to the weights: it is an update, in a buffer of the
+// same shape. Updates of a few layers form a bucket. When a bucket's wgrads are queued, a side
+// queue moves it: all-gathers the updates of all ranks, or all-reduces them where it cannot.
+// Another side queue then adds them to the weights, in small CTAs that fit beside those of GEMMs.
+// The next operation that reads those weights waits for that. A model of one bucket has no work to
+// hide that behind: there the main queue waits for the move and adds, which is a queue less.
 //
 // An all-gather is better between few ranks: copy engines do it, beside GEMMs that have all
 // SMs, where an all-reduce waits for SMs and then takes some from the next GEMM.
 //
-// The side queue works beside the rest of the backward pass and the next forward pass,
-// which starts at the lowest layer. So wgrads of the upper half of the layers are queued
-// early, and those of the lower half after all dgrads, lowest first. The side queue touches
-// only updates: outputs of a step stay on one queue, and are freed in its order.
+// The side queues work beside the rest of the backward pass and the next forward pass,
+// which starts at the lowest layer. So wgrads come after all dgrads, lowest first. With small
+// batches that leaves too little time to move all: wgrads of the upper half of the layers then
+// come early. The side queues touch only updates and weights: outputs of a step stay on one
+// queue, and are freed in its order.
 type reducer struct {
 	comm     collective.Collective
-	side     SideQueue
+	moves    SideQueue
+	adds     SideQueue
 	gathers  bool         // all-gathers, not all-reduces
 	free     func() error // gives back the memory of updates
 	weights  []Tensor     // by layer
 	updates  []Tensor     // likewise
 	buckets  []bucket
 	bucketOf map[uintptr]int // weights' bucket, by their address
+	early    int             // the layer from which on wgrads come early
 	pending  []bool          // by bucket: the queue has not waited for it
 
 	// Of a Backward:
-	deferred []deferredWgrad // by layer
-	current  int             // the bucket that wgrads go to
-	queued   int             // how many wgrads of that bucket are queued
+	late    []deferredWgrad // by layer
+	current int             // the bucket that wgrads go to
+	queued  int             // how many wgrads of that bucket are queued
 
 	timed    bool   // the next Backward is stamped
 	stamped  []bool // by bucket: the queue's wait for it is to be stamped
+	waited   []bool // by bucket: the queue's wait for it was stamped
 	measured bool   // a step was stamped
 }
 
@@ -84,11 +89,15 @@ func (d *Device) SetCollective(c collective.Collective) error {
 	if c.Size() == 1 {
 		return nil
 	}
-	side, err := d.queue.NewSideQueue()
+	moves, err := d.queue.NewSideQueue()
 	if err != nil {
 		return err
 	}
-	d.reducer = &reducer{comm: c, side: side, bucketOf: make(map[uintptr]int)}
+	adds, err := d.queue.NewSideQueue()
+	if err != nil {
+		return errors.Join(err, moves.Close())
+	}
+	d.reducer = &reducer{comm: c, moves: moves, adds: adds, bucketOf: make(map[uintptr]int)}
 	return nil
 }
 
@@ -97,38 +106,47 @@ func (d *Device) CloseCollective() error {
 	if d.reducer == nil {
 		return nil
 	}
-	side := d.reducer.side
+	r := d.reducer
 	err := d.EndDataParallel()
 	d.reducer = nil
-	return errors.Join(err, side.Close())
+	return errors.Join(err, r.moves.Close(), r.adds.Close())
+}
+
+// lateRows are the rows of a batch from which on no wgrad comes early. On two H200s a bucket of
+// a hidden layer then moves in half the time of a GEMM of that layer; and beside a move a dgrad
+// takes a third longer, a layer's forward pass a tenth.
+const lateRows = 2048
+
+// earlyFrom is the layer from which on wgrads come early, but for the last layer's.
+func earlyFrom(layers, rows int) int {
+	if rows >= lateRows {
+		return layers
+	}
+	return (layers + 1) / 2
 }
 
 // layerOrder is the order in which layers of a Backward are to have their wgrads: see
 // reducer. The last layer, of few weights, comes with the first: a wgrad between hidden layers
 // is often just one wave of CTAs, which a few more would make two.
-func layerOrder(layers int) (order []int) {
-	for i := layers - 1; i >= 0; i-- {
-		if !deferred(i, layers) {
-			order = append(order, i)
-		}
+func layerOrder(layers, early int) (order []int) {
+	for i := layers - 2; i >= early; i-- {
+		order = append(order, i)
 	}
-	if layers > 1 {
-		order = append(order, layers-1)
-	}
-	for i := range (layers + 1) / 2 {
+	order = append(order, layers-1)
+	for i := range min(early, layers-1) {
 		order = append(order, i)
 	}
 	return order
 }
 
 // deferred says whether a layer has its wgrad when all dgrads are queued.
-func deferred(layer, layers int) bool { return layer < (layers+1)/2 || layer == layers-1 }
+func (r *reducer) deferred(layer int) bool { return layer < r.early || layer == len(r.weights)-1 }
 
 // DataParallel says which weights, in the order of their layers, Backward steps down the
 // gradients of all ranks together. All ranks have the same weights, bit for bit, and do
-// the same steps. It moves the buckets first, of zeros: a library of collectives connects
-// the ranks then, which it could not do while a graph is captured.
-func (d *Device) DataParallel(w []Tensor) error {
+// the same steps, of so many rows at most. It moves the buckets first, of zeros: a library of
+// collectives connects the ranks then, which it could not do while a graph is captured.
+func (d *Device) DataParallel(w []Tensor, rows int) error {
 	r := d.reducer
 	if r == nil {
 		return nil
@@ -136,7 +154,8 @@ func (d *Device) DataParallel(w []Tensor) error {
 	if r.updates != nil {
 		return errors.New("device: weights are data-parallel already")
 	}
-	buckets := bucketsOf(w)
+	early := earlyFrom(len(w), rows)
+	buckets := bucketsOf(w, early)
 	floats := 0
 	for _, b := range buckets {
 		floats += b.n
@@ -146,8 +165,8 @@ func (d *Device) DataParallel(w []Tensor) error {
 		return err
 	}
 	r.weights, r.updates, r.buckets = slices.Clone(w), make([]Tensor, len(w)), buckets
-	r.deferred = make([]deferredWgrad, len(w))
-	r.pending, r.stamped = make([]bool, len(buckets)), make([]bool, len(buckets))
+	r.early, r.late = early, make([]deferredWgrad, len(w))
+	r.pending, r.stamped, r.waited = make([]bool, len(buckets)), make([]bool, len(buckets)), make([]bool, len(buckets))
 	clear(r.bucketOf)
 	own := 0
 	if r.gathers {
@@ -161,7 +180,7 @@ func (d *Device) DataParallel(w []Tensor) error {
 		b.addr = addr
 		for _, layer := range b.layers {
 			t := w[layer]
-			b.all = append(b.all, kernels.Updates{W: t.addr(), X: addr, N: t.Len(), Ranks: ranks, Stride: b.n, Own: own})
+			b.all = append(b.all, kernels.Updates{W: t.addr(), X: addr, N: t.Len(), Ranks: ranks, Stride: b.n})
 			r.updates[layer], r.bucketOf[t.addr()] = t, i
 			r.updates[layer].block = allocator.Block{Addr: addr + uintptr(4*b.n*own)}
 			addr += uintptr(aligned(t.bytes()))
@@ -179,9 +198,9 @@ func (d *Device) DataParallel(w []Tensor) error {
 }
 
 // bucketsOf divides layers into buckets, in their order of a Backward.
-func bucketsOf(w []Tensor) (buckets []bucket) {
+func bucketsOf(w []Tensor, early int) (buckets []bucket) {
 	var open bucket
-	for _, layer := range layerOrder(len(w)) {
+	for _, layer := range layerOrder(len(w), early) {
 		open.layers = append(open.layers, layer)
 		open.n += aligned(w[layer].bytes()) / 4
 		if 4*open.n >= bucketBytes || len(open.layers) == kernels.MaxGroup {
@@ -233,18 +252,18 @@ func (d *Device) EndDataParallel() error {
 	return errors.Join(err, d.reducer.free())
 }
 
-// move has the side queue all-gather a bucket, or all-reduce it.
+// move has the side queues all-gather a bucket, or all-reduce it, and add it to the weights.
 func (r *reducer) move(i int) error {
 	b := r.buckets[i]
-	if err := r.side.Fork(); err != nil {
+	if err := r.moves.Fork(); err != nil {
 		return err
 	}
 	if r.timed {
-		if err := r.side.StampSide(i*stampsPerBucket + moveStart); err != nil {
+		if err := r.moves.StampSide(i*stampsPerBucket + moveStart); err != nil {
 			return err
 		}
 	}
-	if err := r.side.Do(func(stream uintptr) error {
+	if err := r.moves.Do(func(stream uintptr) error {
 		if r.gathers {
 			return r.comm.AllGather(b.addr, b.n, stream)
 		}
@@ -253,14 +272,20 @@ func (r *reducer) move(i int) error {
 		return err
 	}
 	if r.timed {
-		if err := r.side.StampSide(i*stampsPerBucket + moveEnd); err != nil {
+		if err := r.moves.StampSide(i*stampsPerBucket + moveEnd); err != nil {
 			return err
 		}
-		r.stamped[i] = true
+		r.stamped[i], r.waited[i] = true, false
 	}
 	r.pending[i] = true
-	return r.side.Record(i)
+	if err := r.moves.Record(i); err != nil || !r.addsBeside() {
+		return err
+	}
+	return errors.Join(r.adds.After(r.moves, i), r.adds.AddUpdates(b.all), r.adds.Record(i))
 }
+
+// addsBeside says whether the queue adds adds updates, not the main queue.
+func (r *reducer) addsBeside() bool { return len(r.buckets) > 1 }
 
 // waitWeights brings weights up to date, if their bucket is pending.
 func (d *Device) waitWeights(w Tensor) {
@@ -273,24 +298,33 @@ func (d *Device) waitWeights(w Tensor) {
 	}
 }
 
-// waitBucket makes the queue wait for a bucket, and add its updates to the weights.
+// waitBucket makes the queue wait for a bucket, whose updates are then in the weights, and
+// those of the buckets before it, since their queue takes them in order.
 func (d *Device) waitBucket(i int) error {
 	r := d.reducer
 	d.last.forget() // what AddUpdates writes must not be prefetched
 	if r.stamped[i] {
-		if err := r.side.StampQueue(i*stampsPerBucket + waitStart); err != nil {
+		if err := r.moves.StampQueue(i*stampsPerBucket + waitStart); err != nil {
 			return err
 		}
 	}
-	if err := r.side.Join(i); err != nil {
+	done := r.moves
+	if r.addsBeside() {
+		done = r.adds
+	}
+	if err := done.Join(i); err != nil {
 		return err
 	}
-	r.pending[i] = false
+	clear(r.pending[:i+1])
 	if r.stamped[i] {
-		r.stamped[i] = false
-		if err := r.side.StampQueue(i*stampsPerBucket + waitEnd); err != nil {
+		r.waited[i] = true
+		if err := r.moves.StampQueue(i*stampsPerBucket + waitEnd); err != nil {
 			return err
 		}
+	}
+	clear(r.stamped[:i+1])
+	if r.addsBeside() {
+		return nil
 	}
 	return d.queue.AddUpdates(r.buckets[i].all)
 }
@@ -300,13 +334,12 @@ func (d *Device) waitAll() error {
 	if d.reducer == nil {
 		return nil
 	}
-	var errs []error
-	for i, pending := range d.reducer.pending {
+	for i, pending := range slices.Backward(d.reducer.pending) {
 		if pending {
-			errs = append(errs, d.waitBucket(i))
+			return d.waitBucket(i)
 		}
 	}
-	return errors.Join(errs...)
+	return nil
 }
 
 // collectiveErr is why weights are not to be trusted: what moves buckets ends unfinished
@@ -328,10 +361,10 @@ func (d *Device) AllReduce(t Tensor, row, rows int) error {
 		return errors.New("device: no rows of floats to add up over ranks")
 	}
 	d.last.forget()
-	if err := r.side.Fork(); err != nil {
+	if err := r.moves.Fork(); err != nil {
 		return err
 	}
-	if err := r.side.Do(func(stream uintptr) error { return r.comm.AllReduce(t.at(row*t.cols), rows*t.cols, stream) }); err != nil {
+	if err := r.moves.Do(func(stream uintptr) error { return r.comm.AllReduce(t.at(row*t.cols), rows*t.cols, stream) }); err != nil {
 		return err
 	}
 	return d.joinSide()
@@ -341,10 +374,10 @@ func (d *Device) AllReduce(t Tensor, row, rows int) error {
 func (d *Device) joinSide() error {
 	r := d.reducer
 	done := len(r.buckets) // behind the numbers of buckets
-	if err := r.side.Record(done); err != nil {
+	if err := r.moves.Record(done); err != nil {
 		return err
 	}
-	return r.side.Join(done)
+	return r.moves.Join(done)
 }
 
 // TimeAllReduce has what moves the buckets of the next Backward timed.
@@ -355,8 +388,8 @@ func (d *Device) TimeAllReduce() {
 }
 
 // AllReduceTimes returns the time that the buckets of the timed step took to move, added up, and
-// for how long of that the queue waited for them. What AddUpdates takes is in neither: as SGD
-// on one GPU it is work of the queue. All work must be done.
+// for how long of that the queue waited for them, or for what was then added to weights. All work
+// must be done.
 func (d *Device) AllReduceTimes() (total, exposed time.Duration, err error) {
 	r := d.reducer
 	if r == nil || !r.measured {
@@ -364,15 +397,19 @@ func (d *Device) AllReduceTimes() (total, exposed time.Duration, err error) {
 	}
 	for i := range r.buckets {
 		first := i * stampsPerBucket
-		one, err := r.side.Elapsed(first+moveStart, first+moveEnd)
+		one, err := r.moves.Elapsed(first+moveStart, first+moveEnd)
 		if err != nil {
 			return 0, 0, err
 		}
-		wait, err := r.side.Elapsed(first+waitStart, first+waitEnd)
+		total += one
+		if !r.waited[i] {
+			continue // a later one was waited for
+		}
+		wait, err := r.moves.Elapsed(first+waitStart, first+waitEnd)
 		if err != nil {
 			return 0, 0, err
 		}
-		total, exposed = total+one, exposed+wait
+		exposed += wait
 	}
 	return total, min(exposed, total), nil
 }
@@ -398,21 +435,25 @@ func (d *Device) deferredWgrads(rate float32) {
 	}
 	for _, b := range r.buckets {
 		for _, layer := range b.layers {
-			if d.err == nil && deferred(layer, len(r.weights)) {
-				late := r.deferred[layer]
-				d.wgradTo(r.updates[layer], late.x, late.dy, rate)
-				d.wgradQueued()
+			if d.err == nil && r.deferred(layer) {
+				late := r.late[layer]
+				d.wgradUpdate(layer, late.x, late.dy, rate)
 			}
 		}
 	}
 	r.timed = false
 }
 
-// wgradQueued is called when a wgrad is in the group or queued. The last one of a bucket has
-// the bucket moved.
-func (d *Device) wgradQueued() {
+// wgradUpdate makes a layer's update. The last one of a bucket has the bucket moved.
+func (d *Device) wgradUpdate(layer int, x Tensor, dy gradient, rate float32) {
 	r := d.reducer
-	if r == nil || d.err != nil {
+	g := wgradGEMM(kernels.None, r.updates[layer], x, dy, -rate)
+	if d.fuse {
+		d.addToGroup(g)
+	} else {
+		d.gemm(nameUnfusedWgrad, g)
+	}
+	if d.err != nil {
 		return
 	}
 	if r.queued++; r.queued < len(r.buckets[r.current].layers) {

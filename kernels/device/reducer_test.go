@@ -13,14 +13,14 @@ import (
 	"mlpool/kernels"
 )
 
-// notedQueue takes down what it and its side queue are given to do, and does nothing.
+// notedQueue takes down what it and its side queues are given to do, and does nothing.
 type notedQueue struct {
 	HostQueue
 	layers map[uintptr]int // by the address of weights and updates
 	log    []string
 	device *Device
-	forked int // notes when the side queue was made to wait for the queue
-	closed bool
+	forked int // notes when a side queue was made to wait for the queue
+	sides  int // that were made and not closed
 }
 
 func (q *notedQueue) note(format string, args ...any) error {
@@ -52,34 +52,57 @@ func (q *notedQueue) GroupedGEMM(group []kernels.GEMM) error {
 
 func (q *notedQueue) NewSideQueue() (SideQueue, error) {
 	side, err := q.HostQueue.NewSideQueue()
-	return notedSide{side, q}, err
+	q.sides++
+	return &notedSide{side, q, -1, -1}, err
 }
 
 type notedSide struct {
 	SideQueue
-	q *notedQueue
+	q        *notedQueue
+	recorded int // the last number
+	after    int // the last number of another one that it waits for
 }
 
-func (n notedSide) Fork() error { n.q.forked = len(n.q.log); return nil }
+func (n *notedSide) Fork() error { n.q.forked = len(n.q.log); return nil }
 
-func (n notedSide) Do(f func(uintptr) error) error {
+func (n *notedSide) Record(i int) error { n.recorded = i; return nil }
+
+func (n *notedSide) After(other SideQueue, i int) error {
+	if was := other.(*notedSide).recorded; was != i || other == n {
+		return fmt.Errorf("waits for %d, when %d was recorded last", i, was)
+	}
+	n.after = i
+	return nil
+}
+
+func (n *notedSide) AddUpdates(all []kernels.Updates) error {
+	if n.after < 0 {
+		return errors.New("updates are added that are not waited for")
+	}
+	n.after = -1
+	return n.q.note("beside, %s", n.q.adds(all))
+}
+
+func (n *notedSide) Do(f func(uintptr) error) error {
 	if n.q.forked != len(n.q.log) {
 		return errors.New("a bucket moves that waits for nothing")
 	}
 	return f(0)
 }
 
-func (n notedSide) Join(i int) error { return n.q.note("wait for %d", i) }
-func (n notedSide) Close() error     { n.q.closed = true; return n.SideQueue.Close() }
+func (n *notedSide) Join(i int) error { return n.q.note("wait for %d", i) }
+func (n *notedSide) Close() error     { n.q.sides--; return n.SideQueue.Close() }
 
-// AddUpdates notes the layers, and has the first part of gathered updates stand for them.
-func (q *notedQueue) AddUpdates(all []kernels.Updates) error {
+func (q *notedQueue) AddUpdates(all []kernels.Updates) error { return q.note("%s", q.adds(all)) }
+
+// adds names the layers, and has the rank's updates stand for them: the last of those gathered.
+func (q *notedQueue) adds(all []kernels.Updates) string {
 	var layers []int
 	for _, u := range all {
 		layers = append(layers, q.layers[u.W])
-		q.layers[u.X+uintptr(4*u.Stride*u.Own)] = q.layers[u.W]
+		q.layers[u.X+uintptr(4*u.Stride*(u.Ranks-1))] = q.layers[u.W]
 	}
-	return q.note("add %v of %d", layers, all[0].Ranks)
+	return fmt.Sprintf("add %v of %d", layers, all[0].Ranks)
 }
 
 // ofTwo is a rank of two, which notes what it moves.
@@ -108,8 +131,9 @@ func (o *ofTwo) AllocSymmetric(bytes int) (uintptr, func() error, error) {
 	return addr, func() error { o.freed = true; return driver.Free(addr) }, err
 }
 
-// dataParallel is a device whose weights, of layers as wide as given, are data-parallel.
-func dataParallel(t *testing.T, symmetric bool, widths ...int) (d *Device, q *notedQueue, comm *ofTwo, w []Tensor) {
+// dataParallel is a device whose weights, of layers as wide as given, are data-parallel, for
+// batches of so many rows.
+func dataParallel(t *testing.T, symmetric bool, rows int, widths ...int) (d *Device, q *notedQueue, comm *ofTwo, w []Tensor) {
 	t.Helper()
 	q = &notedQueue{layers: map[uintptr]int{}}
 	comm = &ofTwo{q: q, symmetric: symmetric}
@@ -127,7 +151,7 @@ func dataParallel(t *testing.T, symmetric bool, widths ...int) (d *Device, q *no
 		w = append(w, one)
 		q.layers[one.addr()] = i
 	}
-	if err := d.DataParallel(w); err != nil {
+	if err := d.DataParallel(w, rows); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -135,30 +159,60 @@ func dataParallel(t *testing.T, symmetric bool, widths ...int) (d *Device, q *no
 		for _, one := range w {
 			errs = append(errs, d.Free(one))
 		}
-		if err := errors.Join(append(errs, alloc.Close())...); err != nil || !q.closed || comm.freed != symmetric {
-			t.Errorf("%v, side queue closed %v, symmetric memory freed %v", err, q.closed, comm.freed)
+		if err := errors.Join(append(errs, alloc.Close())...); err != nil || q.sides != 0 || comm.freed != symmetric {
+			t.Errorf("%v, %d side queues left, symmetric memory freed %v", err, q.sides, comm.freed)
 		}
 	})
 	return d, q, comm, w
 }
 
-// TestReduceOrder spells out a step of five layers, and the forward pass after it: the
-// updates of the upper layers move beside the dgrads below, those of the lower ones beside
-// wgrads and the next forward pass, which adds each to its weights where it comes to them.
+// TestReduceOrder spells out a step of five layers, and the forward pass after it. With a small
+// batch the updates of the upper layers move beside the dgrads below, else all of them beside
+// wgrads and the next forward pass, which waits for each where it comes to its weights.
 func TestReduceOrder(t *testing.T) {
-	t.Run("all-reduce", func(t *testing.T) { testReduceOrder(t, false, "all-reduce", 1) })
-	t.Run("all-gather", func(t *testing.T) { testReduceOrder(t, true, "all-gather", 2) })
+	t.Run("all-reduce", func(t *testing.T) { testReduceOrder(t, false, "all-reduce", 1, smallBatch) })
+	t.Run("all-gather", func(t *testing.T) { testReduceOrder(t, true, "all-gather", 2, smallBatch) })
+	t.Run("large batch", func(t *testing.T) { testReduceOrder(t, true, "all-gather", 2, largeBatch) })
 }
 
-func testReduceOrder(t *testing.T, symmetric bool, move string, updates int) {
-	d, q, _, w := dataParallel(t, symmetric, 2200, 1500, 1500, 1500, 1500, 10)
-	add := func(layers string) string { return fmt.Sprintf("add [%s] of %d", layers, updates) }
-	all := []string{"wait for 0", add("3"), "wait for 1", add("4 0"), "wait for 2", add("1"), "wait for 3", add("2")}
-	var twice []string
-	for i := range 2 * len(all) / 2 {
-		at := i % (len(all) / 2) * 2
-		twice = append(twice, move, all[at], all[at+1])
+// ordered is what is expected of batches of so many rows.
+type ordered struct {
+	rows     int
+	buckets  []string // by their layers
+	forward  []string
+	backward func(move string, add func(layers string) string) []string
+}
+
+var (
+	smallBatch = ordered{4, []string{"3", "4 0", "1", "2"},
+		[]string{"wait for 1", "forward 0", "wait for 2", "forward 1", "wait for 3", "forward 2", "forward 3, prefetched", "classifier 4"},
+		func(move string, add func(string) string) []string {
+			return []string{
+				"dgrad 3", "wgrads [3]", move, add("3"), "dgrad 2", "dgrad 1",
+				"wgrads [4 0]", move, add("4 0"), "wgrads [1]", move, add("1"), "wgrads [2]", move, add("2"),
+			}
+		},
 	}
+	largeBatch = ordered{2048, []string{"4 0", "1", "2", "3"},
+		[]string{"wait for 0", "forward 0", "wait for 1", "forward 1", "wait for 2", "forward 2", "wait for 3", "forward 3", "classifier 4"},
+		func(move string, add func(string) string) []string {
+			return []string{
+				"dgrad 3", "dgrad 2", "dgrad 1", "wgrads [4 0]", move, add("4 0"),
+				"wgrads [1]", move, add("1"), "wgrads [2]", move, add("2"), "wgrads [3]", move, add("3"),
+			}
+		},
+	}
+)
+
+func testReduceOrder(t *testing.T, symmetric bool, move string, updates int, expected ordered) {
+	d, q, _, w := dataParallel(t, symmetric, expected.rows, 2200, 1500, 1500, 1500, 1500, 10)
+	add := func(layers string) string { return fmt.Sprintf("beside, add [%s] of %d", layers, updates) }
+	all := []string{"wait for 3"} // which is for those before it, too
+	var once []string
+	for i, layers := range expected.buckets {
+		once = append(once, move, add(layers), fmt.Sprint("wait for ", i))
+	}
+	twice := slices.Repeat(once, 2)
 	if !slices.Equal(q.log, twice) {
 		t.Errorf("DataParallel does %q, want %q", q.log, twice)
 	}
@@ -190,21 +244,13 @@ func testReduceOrder(t *testing.T, symmetric bool, move string, updates int) {
 		}
 	}
 	forward := []string{"forward 0", "forward 1, prefetched", "forward 2, prefetched", "forward 3, prefetched", "classifier 4"}
-	backward := []string{
-		"dgrad 3", "wgrads [3]", move, "dgrad 2", "dgrad 1",
-		"wgrads [4 0]", move, "wgrads [1]", move, "wgrads [2]", move,
-	}
 	step(true)
-	if want := append(forward, backward...); !slices.Equal(q.log[1:], want[1:]) {
+	if want := append(forward, expected.backward(move, add)...); !slices.Equal(q.log[1:], want[1:]) {
 		t.Errorf("a step is %q, want %q", q.log, want)
 	}
 	step(false)
-	want := []string{
-		"wait for 1", add("4 0"), "forward 0", "wait for 2", add("1"), "forward 1", "wait for 3", add("2"), "forward 2",
-		"wait for 0", add("3"), "forward 3", "classifier 4",
-	}
-	if !slices.Equal(q.log, want) {
-		t.Errorf("the next forward pass is %q, want %q", q.log, want)
+	if !slices.Equal(q.log, expected.forward) {
+		t.Errorf("the next forward pass is %q, want %q", q.log, expected.forward)
 	}
 	q.log = nil
 	step(true)
@@ -229,6 +275,14 @@ func testReduceOrder(t *testing.T, symmetric bool, move string, updates int) {
 	}
 }
 
+// TestOneBucket is of a model of one bucket, whose updates the main queue adds.
+func TestOneBucket(t *testing.T) {
+	_, q, _, _ := dataParallel(t, true, 4, 4, 4, 2)
+	if want := slices.Repeat([]string{"all-gather", "wait for 0", "add [1 0] of 2"}, 2); !slices.Equal(q.log, want) {
+		t.Errorf("%q, want %q", q.log, want)
+	}
+}
+
 // TestBuckets has models of widths from the input on, and the layers of their buckets.
 func TestBuckets(t *testing.T) {
 	deep := make([]int, 21)
@@ -236,32 +290,35 @@ func TestBuckets(t *testing.T) {
 		deep[i] = 16
 	}
 	for _, c := range []struct {
+		rows   int
 		widths []int
 		want   string
 	}{
-		{[]int{784, 10}, "[[0]]"},
-		{[]int{784, 784, 784, 784, 784, 10}, "[[3 4 0 1 2]]"}, // 2 would be less than half a bucket
-		{[]int{784, 1024, 1024, 1024, 1024, 10}, "[[3 4 0] [1 2]]"},
-		{[]int{784, 2048, 2048, 2048, 2048, 10}, "[[3] [4 0] [1] [2]]"},
-		{deep, "[[18 17 16 15 14 13 12 11 10 19 0 1 2 3 4 5] [6 7 8 9]]"}, // no more than a group
+		{64, []int{784, 10}, "[[0]]"},
+		{64, []int{784, 784, 784, 784, 784, 10}, "[[3 4 0 1 2]]"}, // 2 would be less than half a bucket
+		{64, []int{784, 1024, 1024, 1024, 1024, 10}, "[[3 4 0] [1 2]]"},
+		{64, []int{784, 2048, 2048, 2048, 2048, 10}, "[[3] [4 0] [1] [2]]"},
+		{64, deep, "[[18 17 16 15 14 13 12 11 10 19 0 1 2 3 4 5] [6 7 8 9]]"}, // no more than a group
+		{4096, []int{784, 10}, "[[0]]"},
+		{4096, []int{784, 2048, 2048, 2048, 2048, 10}, "[[4 0] [1] [2] [3]]"},
 	} {
 		var w []Tensor
 		for i := range len(c.widths) - 1 {
 			w = append(w, Tensor{rows: c.widths[i], cols: c.widths[i+1], kind: Float32})
 		}
 		var got [][]int
-		for _, b := range bucketsOf(w) {
+		for _, b := range bucketsOf(w, earlyFrom(len(w), c.rows)) {
 			got = append(got, b.layers)
 		}
 		if fmt.Sprint(got) != c.want {
-			t.Errorf("%v: buckets %v, want %s", c.widths, got, c.want)
+			t.Errorf("%d rows, %v: buckets %v, want %s", c.rows, c.widths, got, c.want)
 		}
 	}
 }
 
 // TestReduceFaults has a rank do what it must not, and end.
 func TestReduceFaults(t *testing.T) {
-	d, _, comm, w := dataParallel(t, false, 4, 4, 4)
+	d, _, comm, w := dataParallel(t, false, 4, 4, 4, 4)
 	d.CaptureFrom(allocator.NewMalloc(NewHostDriver()))
 	defer func() {
 		if err := d.Forget(); err != nil {
@@ -281,7 +338,7 @@ func TestReduceFaults(t *testing.T) {
 		return d.EndStep()
 	}
 	for want, err := range map[string]error{
-		"data-parallel already":     d.DataParallel(w),
+		"data-parallel already":     d.DataParallel(w, 2),
 		"no rows of floats":         d.AllReduce(results, 2, 2),
 		"not those of DataParallel": backward(),
 	} {

@@ -7,13 +7,17 @@ import (
 	"mlpool/kernels"
 )
 
-// A SideQueue is a second queue beside a device's main one: on a GPU a stream of high
+// A SideQueue is another queue beside a device's main one: on a GPU a stream of high
 // priority. Fork makes it wait for what the main queue was given so far; Join(i) makes the
-// main queue wait for what Record(i) marked last. Both work in a capture.
+// main queue wait for what Record(i) marked last, After(other, i) this one for what the other
+// one's Record(i) did. All work in a capture.
 type SideQueue interface {
 	Fork() error
 	Record(i int) error // i is a number from 0 on
 	Join(i int) error
+	After(other SideQueue, i int) error
+
+	AddUpdates(all []kernels.Updates) error // as the main queue's
 
 	// Do calls f to queue work on the side queue, whose stream it is given; in a capture on
 	// the host, when the graph is launched.
@@ -40,11 +44,16 @@ func (q *HostQueue) NewSideQueue() (SideQueue, error) { return &hostSideQueue{qu
 func (*hostSideQueue) Fork() error      { return nil }
 func (*hostSideQueue) Record(int) error { return nil }
 func (*hostSideQueue) Join(int) error   { return nil }
-func (*hostSideQueue) Close() error     { return nil }
+
+func (*hostSideQueue) After(SideQueue, int) error { return nil }
+
+func (*hostSideQueue) Close() error { return nil }
 
 func (s *hostSideQueue) Do(f func(uintptr) error) error {
 	return s.queue.try(func() error { return f(s.queue.Handle()) })
 }
+
+func (s *hostSideQueue) AddUpdates(all []kernels.Updates) error { return s.queue.AddUpdates(all) }
 
 func (s *hostSideQueue) StampSide(i int) error {
 	return s.queue.try(func() error { return s.stamps.Mark(i) })
@@ -64,12 +73,12 @@ type cudaSideQueue struct {
 }
 
 func (q *CUDAQueue) NewSideQueue() (SideQueue, error) {
-	// Else an all-reduce would begin where a GEMM that fills the GPU ends.
+	// Else what is on it would begin where a GEMM that fills the GPU ends.
 	stream, err := kernels.NewHighPriorityStream()
 	if err != nil {
 		return nil, err
 	}
-	forked, err := kernels.NewEvent()
+	forked, err := kernels.NewUntimedEvent()
 	if err != nil {
 		return nil, errors.Join(err, stream.Close())
 	}
@@ -83,10 +92,10 @@ func (s *cudaSideQueue) Fork() error {
 	return s.stream.WaitEvent(s.forked)
 }
 
-// numbered is the event of a number.
-func numbered(events *[]kernels.Event, i int) (kernels.Event, error) {
+// numbered is the event of a number, which is made where there is none yet.
+func numbered(events *[]kernels.Event, i int, newEvent func() (kernels.Event, error)) (kernels.Event, error) {
 	for len(*events) <= i {
-		e, err := kernels.NewEvent()
+		e, err := newEvent()
 		if err != nil {
 			return 0, err
 		}
@@ -96,26 +105,35 @@ func numbered(events *[]kernels.Event, i int) (kernels.Event, error) {
 }
 
 func (s *cudaSideQueue) Record(i int) error {
-	e, err := numbered(&s.recorded, i)
+	e, err := numbered(&s.recorded, i, kernels.NewUntimedEvent)
 	if err != nil {
 		return err
 	}
 	return e.Record(s.stream)
 }
 
-func (s *cudaSideQueue) Join(i int) error {
+func (s *cudaSideQueue) Join(i int) error { return s.has(i, s.queue) }
+
+func (s *cudaSideQueue) After(other SideQueue, i int) error {
+	return other.(*cudaSideQueue).has(i, s.stream)
+}
+
+// has makes a stream wait for what Record(i) marked.
+func (s *cudaSideQueue) has(i int, stream kernels.Stream) error {
 	if i >= len(s.recorded) {
 		return errors.New("device: the side queue has recorded no such mark")
 	}
-	return s.queue.WaitEvent(s.recorded[i])
+	return stream.WaitEvent(s.recorded[i])
 }
+
+func (s *cudaSideQueue) AddUpdates(all []kernels.Updates) error { return s.stream.AddUpdates(all) }
 
 func (s *cudaSideQueue) Do(f func(uintptr) error) error { return f(s.stream.Handle()) }
 func (s *cudaSideQueue) StampSide(i int) error          { return s.stamp(i, s.stream) }
 func (s *cudaSideQueue) StampQueue(i int) error         { return s.stamp(i, s.queue) }
 
 func (s *cudaSideQueue) stamp(i int, on kernels.Stream) error {
-	e, err := numbered(&s.stamps, i)
+	e, err := numbered(&s.stamps, i, kernels.NewEvent)
 	if err != nil {
 		return err
 	}

@@ -212,8 +212,8 @@ func Axpy(y, x []float32, alpha float32, n int) {
 }
 
 // AddUpdates: w[n] += the sum of the updates of ranks, of n elements each, which begin stride
-// elements apart in x. They are added up in their order, and the one of rank own is zeroed.
-func AddUpdates(w, x []float32, n, ranks, stride, own int) {
+// elements apart in x. They are added up in their order.
+func AddUpdates(w, x []float32, n, ranks, stride int) {
 	for i := range w[:n] {
 		sum := x[i]
 		for r := 1; r < ranks; r++ {
@@ -221,7 +221,6 @@ func AddUpdates(w, x []float32, n, ranks, stride, own int) {
 		}
 		w[i] += sum
 	}
-	clear(x[own*stride : own*stride+n])
 }
 
 // Checksum adds up, modulo 2^64, what splitmix64 makes of each element's place, times 2^32,

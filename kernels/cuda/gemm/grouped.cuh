@@ -26,14 +26,6 @@ __host__ __device__ constexpr N whole_pairs(N n) {
   return ceil_div(n, SIZE * CTA_PAIR) * CTA_PAIR;
 }
 
-// CONSTANT parameters are not copied to local memory, where tensor maps must not be. CUDA 12 has
-// __grid_constant__ from compute capability 7 on.
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 700
-#define CONSTANT
-#else
-#define CONSTANT __grid_constant__
-#endif
-
 template <typename P>
 __global__ void __launch_bounds__(P::THREADS, P::CTAS) single_gemm(const CONSTANT typename P::Params p) {
   extern __shared__ __align__(128) float shared[];

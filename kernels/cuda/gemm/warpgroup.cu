@@ -31,7 +31,7 @@ namespace gemm {
 namespace {
 
 template <int LAYOUT, bool X3, int N, int SPLIT_K>
-__global__ void __launch_bounds__(Policy<LAYOUT, X3, N, SPLIT_K>::THREADS, 1) warpgroup_gemm(const CONSTANT Group<TmaGemm> group, int tiles) {
+__global__ void warpgroup_gemm(const CONSTANT Group<TmaGemm> group, int tiles) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   using P = Policy<LAYOUT, X3, N, SPLIT_K>;
   extern __shared__ __align__(1024) char shared[];
@@ -40,7 +40,7 @@ __global__ void __launch_bounds__(Policy<LAYOUT, X3, N, SPLIT_K>::THREADS, 1) wa
   pdl_wait();
   int first = blockIdx.x / SPLIT_K, step = gridDim.x / SPLIT_K;
   if (threadIdx.x < WARPGROUP) {
-    setmaxnreg_dec<40>();  // registers: 128·40 + 256·232 = 64 512 of an SM's 65 536
+    setmaxnreg_dec<40>();  // registers: 128·40 + 256·216 of the 384·160 that the CTA has
     for (int tile = first; tile < tiles; tile += step) {
       if (threadIdx.x == 0) pipeline.load(group, tile);
       if (X3 && threadIdx.x >= 32) write_lo_b(pipeline, Tile<P>(group, tile).k_tiles());
@@ -51,7 +51,7 @@ __global__ void __launch_bounds__(Policy<LAYOUT, X3, N, SPLIT_K>::THREADS, 1) wa
       barrier_cluster_wait();
     }
   } else {
-    setmaxnreg_inc<232>();
+    setmaxnreg_inc<216>();
     Consumer<LAYOUT, P> consumer;
     for (int i = first; i < tiles; i += step) {
       Tile<P> tile(group, i);

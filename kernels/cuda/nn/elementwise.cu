@@ -1,5 +1,6 @@
 // Axpy and AddUpdates.
-#include "launch.cuh"
+#include "gemm/gemm.cuh"
+#include "gemm/pipeline.cuh"
 
 namespace {
 
@@ -14,25 +15,50 @@ __device__ bool whole_float4(const void *w, const void *x, int64_t stride) {
 
 __device__ float4 operator+(float4 a, float4 b) { return {a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w}; }
 
-// add_updates_of is kernels_add_updates of n elements of one array: floats, or float4.
-template <typename T>
-__device__ void add_updates_of(T *w, T *x, int64_t first, int64_t n, int64_t stride, int ranks, int own) {
-  for (int64_t i = first + int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < n; i += int64_t(gridDim.x) * blockDim.x) {
-    T was = w[i], sum = x[i];
-    for (int r = 1; r < ranks; r++) sum = sum + x[r * stride + i];
-    w[i] = was + sum;
-    x[own * stride + i] = T{};
+// add_updates runs beside the CTAs of warpgroup.cu, which leave 1024 registers of each quarter of an SM and
+// 32 KiB of its shared memory: a CTA of UPDATE_THREADS has 32 registers for each. So it reads by way of shared
+// memory, where each thread has room for STAGES float4s of the weights and of each rank's updates.
+constexpr int UPDATE_THREADS = 128, UPDATE_CTAS = gemm::compiled(90) ? 2048 / UPDATE_THREADS : 1;
+
+// add_elements does elements first to n of one array: of floats, or of float4s.
+template <int STAGES, typename T>
+__device__ void add_elements(T *shared, T *w, const T *x, int first, int n, int64_t stride, int ranks) {
+  auto slot = [&](int stage, int array) { return shared + (stage * (1 + ranks) + array) * UPDATE_THREADS + threadIdx.x; };
+  auto load = [&](int i, int stage) {
+    auto copy = [](T *to, const T *from) { gemm::cp_async<sizeof(T) / 4>((float *)to, (const float *)from, true); };
+    if (i < n) {
+      copy(slot(stage, 0), w + i);
+#pragma unroll 1
+      for (int r = 0; r < ranks; r++) copy(slot(stage, 1 + r), x + r * stride + i);
+    }
+    gemm::cp_async_commit_group();  // empty past the end, to keep the count
+  };
+  int step = gridDim.x * UPDATE_THREADS, i = first + blockIdx.x * UPDATE_THREADS + threadIdx.x, stage = 0;
+#pragma unroll 1
+  for (int s = 0; s < STAGES - 1; s++) load(i + s * step, s);
+#pragma unroll 1
+  for (; i < n; i += step) {
+    load(i + (STAGES - 1) * step, stage ? stage - 1 : STAGES - 1);
+    gemm::cp_async_wait_group<STAGES - 1>();
+    T sum = *slot(stage, 1);
+#pragma unroll 1
+    for (int r = 1; r < ranks; r++) sum = sum + *slot(stage, 1 + r);
+    w[i] = *slot(stage, 0) + sum;
+    stage = stage + 1 < STAGES ? stage + 1 : 0;
   }
+  gemm::cp_async_wait_group<0>();
 }
 
-__global__ void add_updates(kernels_updates u) {
+template <int STAGES>
+__global__ void __launch_bounds__(UPDATE_THREADS, UPDATE_CTAS) add_updates(const CONSTANT kernels_updates u) {
+  extern __shared__ __align__(16) float stages[];
   pdl_wait();
   for (int a = 0; a < u.count; a++) {
     auto &of = u.of[a];
     float *w = reinterpret_cast<float *>(of.w), *x = reinterpret_cast<float *>(of.x);
-    int64_t fours = whole_float4(w, x, of.stride) ? of.n / 4 : 0;
-    add_updates_of(reinterpret_cast<float4 *>(w), reinterpret_cast<float4 *>(x), 0, fours, of.stride / 4, of.ranks, of.own);
-    add_updates_of(w, x, 4 * fours, of.n, of.stride, of.ranks, of.own);
+    int fours = whole_float4(w, x, of.stride) ? int(of.n / 4) : 0;
+    add_elements<STAGES>((float4 *)stages, (float4 *)w, (float4 *)x, 0, fours, of.stride / 4, of.ranks);
+    add_elements<STAGES>(stages, w, x, 4 * fours, int(of.n), of.stride, of.ranks);
   }
 }
 
@@ -46,14 +72,20 @@ int kernels_axpy(uintptr_t stream, uintptr_t y, uintptr_t x, float alpha, int64_
 }
 
 int kernels_add_updates(uintptr_t stream, kernels_updates u) {
-  constexpr int THREADS = 256, CTAS_PER_SM = 2048 / THREADS;
   if (u.count < 0 || u.count > KERNELS_MAX_GROUP) return cudaErrorInvalidValue;
   int64_t most = 0;
+  int ranks = 1;
   for (int i = 0; i < u.count; i++) {
     auto &of = u.of[i];
-    if (of.n < 0 || of.ranks < 1 || of.own < 0 || of.own >= of.ranks || of.ranks > 1 && of.stride < of.n) return cudaErrorInvalidValue;
-    most = std::max(most, of.n);
+    if (of.n < 0 || of.n > INT32_MAX / 2 || of.ranks < 1 || of.ranks > 1 && of.stride < of.n) return cudaErrorInvalidValue;
+    most = std::max(most, of.n), ranks = std::max(ranks, of.ranks);
   }
   if (most == 0) return cudaSuccess;
-  return launch(stream, {std::min(ctas(most, 4 * THREADS), unsigned(CTAS_PER_SM * device().sms)), THREADS}, add_updates, u);
+  unsigned grid = std::min(ctas(most, 4 * UPDATE_THREADS), unsigned(4 * device().sms));
+  auto with = [&](auto kernel, int stages) {
+    size_t bytes = size_t(stages) * (1 + ranks) * UPDATE_THREADS * sizeof(float4);
+    if (int code = opt_in_shared(kernel, int(bytes))) return code;
+    return launch(stream, {grid, UPDATE_THREADS, bytes}, kernel, u);
+  };
+  return ranks <= 2 ? with(add_updates<5>, 5) : ranks <= 4 ? with(add_updates<3>, 3) : with(add_updates<1>, 1);
 }

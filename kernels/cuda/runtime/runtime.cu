@@ -61,9 +61,9 @@ int kernels_stream_free(uintptr_t stream) {
 
 int kernels_stream_sync(uintptr_t stream) { return done(cudaStreamSynchronize(stream_of(stream))); }
 
-kernels_value kernels_event_new(void) {
+kernels_value kernels_event_new(int timed) {
   cudaEvent_t e = nullptr;
-  cudaError_t result = cudaEventCreateWithFlags(&e, cudaEventDefault);
+  cudaError_t result = cudaEventCreateWithFlags(&e, timed ? cudaEventDefault : cudaEventDisableTiming);
   return value(result, e);
 }
 
