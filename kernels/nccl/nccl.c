@@ -146,10 +146,18 @@ nccl_value nccl_register(uintptr_t comm, uintptr_t addr, size_t bytes) {
 
 int nccl_deregister(uintptr_t comm, uintptr_t handle) { return CALL(ncclCommDeregister, COMM(comm), (void *)handle); }
 
-// Where there cannot be a window, some versions make none and say nothing.
+// Where there cannot be a window, some versions make none and say nothing; 2.28 only registers the
+// memory, and gives the handle of that.
 nccl_value nccl_window_new(uintptr_t comm, uintptr_t addr, size_t bytes) {
-  void *window = NULL;
+  void *window = NULL, *registered = NULL;
   int code = CALL(ncclCommWindowRegister, COMM(comm), (void *)addr, bytes, &window, MLP_WINDOW_SYMMETRIC);
+  if (code != NCCL_SUCCESS || !window || CALL(ncclCommRegister, COMM(comm), (void *)addr, bytes, &registered) != NCCL_SUCCESS || !registered)
+    return (nccl_value){(uintptr_t)window, code};
+  code = CALL(ncclCommDeregister, COMM(comm), registered);
+  if (code == NCCL_SUCCESS && registered == window) {
+    code = CALL(ncclCommWindowDeregister, COMM(comm), window);
+    window = NULL;
+  }
   return (nccl_value){(uintptr_t)window, code};
 }
 

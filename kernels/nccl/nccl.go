@@ -7,10 +7,14 @@
 package nccl
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -78,6 +82,7 @@ func NewID() (ID, error) {
 type Comm struct {
 	rank, size int
 	handle     uintptr
+	apart      bool // not all ranks are on one host
 
 	mu    sync.Mutex
 	err   error          // why it was aborted
@@ -134,26 +139,32 @@ type Ranks interface {
 // Connect makes a communicator of ranks that have met, all of which call it within some
 // time. It is aborted when they end before their time.
 func Connect(ctx context.Context, ranks Ranks, rank, size int, within time.Duration) (*Comm, error) {
-	id, err := ranks.Exchange("NCCL id", nil, func([][]byte) ([]byte, error) {
+	host, _ := os.Hostname() // without a name it is as if there were one host
+	told, err := ranks.Exchange("NCCL id", []byte(host), func(hosts [][]byte) ([]byte, error) {
 		id, err := NewID()
-		return id[:], err
+		apart := slices.ContainsFunc(hosts, func(h []byte) bool { return !bytes.Equal(h, hosts[0]) })
+		return strconv.AppendBool(id[:], apart), err
 	})
 	if err != nil {
 		return nil, err
 	}
-	if len(id) != idBytes {
-		return nil, fmt.Errorf("nccl: an ID of %d bytes, want %d: start all ranks with the same program", len(id), idBytes)
+	if len(told) < idBytes {
+		return nil, fmt.Errorf("nccl: an ID of %d bytes, want %d: start all ranks with the same program", len(told), idBytes)
+	}
+	apart, err := strconv.ParseBool(string(told[idBytes:]))
+	if err != nil {
+		return nil, fmt.Errorf("nccl: %w: start all ranks with the same program", err)
 	}
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	ctx, cancel := context.WithTimeoutCause(ctx, within, fmt.Errorf("not all came within %v: NCCL_DEBUG=INFO says more", within))
 	defer cancel()
 	defer ranks.OnEnd(end)()
-	c, err := connect(ctx, ID(id), rank, size, func(err error) { _ = ranks.End(err) }) // an earlier reason stays
+	c, err := connect(ctx, ID(told), rank, size, func(err error) { _ = ranks.End(err) }) // an earlier reason stays
 	if err != nil {
 		return nil, err
 	}
-	c.leave = ranks.OnEnd(c.Abort)
+	c.apart, c.leave = apart, ranks.OnEnd(c.Abort)
 	return c, nil
 }
 
@@ -223,12 +234,14 @@ func (c *Comm) AllGather(x uintptr, n int, stream uintptr) error {
 	return c.use(func() error { return check("AllGather", rawAllGather(c.handle, x, n, c.rank, stream), c.handle) })
 }
 
-// AllocSymmetric needs NCCL 2.28. Between GPUs that do not reach each other's memory NCCL may
-// say that there is none, or gather with kernels and buffers of its own.
+// AllocSymmetric needs NCCL 2.28, and GPUs of one host that reach each other's memory.
 func (c *Comm) AllocSymmetric(bytes int) (addr uintptr, free func() error, err error) {
 	const op = "AllocSymmetric"
 	if v, _ := rawVersion(); v < copyEngines {
 		return 0, nil, check(op, codeNone, 0)
+	}
+	if c.apart {
+		return 0, nil, fmt.Errorf("nccl: %s: %w between hosts", op, errors.ErrUnsupported)
 	}
 	if addr, err = Alloc(int64(bytes)); err != nil {
 		return 0, nil, err

@@ -137,8 +137,9 @@ func TestNoSymmetricMemory(t *testing.T) {
 	}{
 		{"", "-DREGISTERS", "unsupported operation by NCCL 2.27.3"},
 		{"windowless", "-DCOPY_ENGINES", "unsupported operation between these GPUs"},
+		{"registered", "-DCOPY_ENGINES", "unsupported operation between these GPUs"}, // as 2.28 does then
 	} {
-		t.Run(c.want, func(t *testing.T) {
+		t.Run(c.wrong+c.want, func(t *testing.T) {
 			if !with(t, c.wrong, "-DREGISTERS", c.flag) {
 				return
 			}
@@ -350,6 +351,36 @@ type ending struct {
 }
 
 func (e ending) End(reason error) error { e.reasons <- reason; return nil }
+
+// apart are ranks of which one is on another host.
+type apart struct{ met }
+
+func (apart) Exchange(what string, mine []byte, decide func([][]byte) ([]byte, error)) ([]byte, error) {
+	return decide([][]byte{mine, mine, []byte("elsewhere")})
+}
+
+// TestHosts asks for memory for copy engines, which reach no other host.
+func TestHosts(t *testing.T) {
+	if !with(t, "", "-DREGISTERS", "-DCOPY_ENGINES") {
+		return
+	}
+	for ranks, want := range map[nccl.Ranks]error{met{}: nil, apart{}: errors.ErrUnsupported} {
+		c, err := nccl.Connect(context.Background(), ranks, 1, 3, time.Minute)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, free, err := c.AllocSymmetric(4096)
+		if !errors.Is(err, want) {
+			t.Errorf("%T: %v, want %v", ranks, err, want)
+		}
+		if err == nil {
+			err = free()
+		}
+		if err := errors.Join(err, c.Close()); !errors.Is(err, want) {
+			t.Error(err)
+		}
+	}
+}
 
 // TestEndsAll has NCCL find an error while this rank waits for copy engines, say: all ranks
 // are told.

@@ -77,7 +77,7 @@ int ncclAllGather(const float *from, float *to, size_t n, int type, struct comm 
 }
 int ncclCommRegister(struct comm *c, void *addr, size_t bytes, void **handle) { return alive(c), *handle = addr, SUCCESS; }
 int ncclCommDeregister(struct comm *c, void *handle) { return alive(c), handle ? SUCCESS : INVALID_ARGUMENT; }
-int ncclCommWindowRegister(struct comm *c, void *addr, size_t bytes, void **w, int flags) { return alive(c), *w = goes("windowless") ? NULL : addr, flags == 1 ? SUCCESS : INVALID_ARGUMENT; }
+int ncclCommWindowRegister(struct comm *c, void *addr, size_t bytes, void **w, int flags) { return alive(c), *w = goes("windowless") ? NULL : goes("registered") ? addr : (char *)addr + 1, flags == 1 ? SUCCESS : INVALID_ARGUMENT; }
 int ncclCommWindowDeregister(struct comm *c, void *w) { return alive(c), w ? SUCCESS : INVALID_ARGUMENT; }
 int ncclMemAlloc(void **addr, size_t bytes) { return (*addr = malloc(bytes)) ? SUCCESS : SYSTEM_ERROR; }
 int ncclMemFree(void *addr) { return free(addr), SUCCESS; }
