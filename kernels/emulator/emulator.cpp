@@ -378,6 +378,7 @@ static void wait_groups(std::vector<std::vector<T>> &groups, int left, F f) {
 
 void cp_async_commit_group() { self->groups.emplace_back(); }
 void cp_async_wait_group(int left) {
+  progress = true, yield();  // others may write to shared memory until this thread's copies come, and after
   wait_groups(self->groups, left, [](const Copy &c) { copy(c); });
 }
 

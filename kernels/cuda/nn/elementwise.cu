@@ -22,8 +22,9 @@ constexpr int UPDATE_THREADS = 128, UPDATE_CTAS = gemm::compiled(90) ? 2048 / UP
 
 // add_elements does elements first to n of one array: of floats, or of float4s.
 template <int STAGES, typename T>
-__device__ void add_elements(T *shared, T *w, const T *x, int first, int n, int64_t stride, int ranks) {
-  auto slot = [&](int stage, int array) { return shared + (stage * (1 + ranks) + array) * UPDATE_THREADS + threadIdx.x; };
+__device__ void add_elements(float4 *shared, T *w, const T *x, int first, int n, int64_t stride, int ranks) {
+  // A thread's room is the same for floats and float4s: no other thread's, which may be further or less far.
+  auto slot = [&](int stage, int array) { return (T *)(shared + (stage * (1 + ranks) + array) * UPDATE_THREADS + threadIdx.x); };
   auto load = [&](int i, int stage) {
     auto copy = [](T *to, const T *from) { gemm::cp_async<sizeof(T) / 4>((float *)to, (const float *)from, true); };
     if (i < n) {
@@ -51,13 +52,13 @@ __device__ void add_elements(T *shared, T *w, const T *x, int first, int n, int6
 
 template <int STAGES>
 __global__ void __launch_bounds__(UPDATE_THREADS, UPDATE_CTAS) add_updates(const CONSTANT kernels_updates u) {
-  extern __shared__ __align__(16) float stages[];
+  extern __shared__ __align__(16) float4 stages[];
   pdl_wait();
   for (int a = 0; a < u.count; a++) {
     auto &of = u.of[a];
     float *w = reinterpret_cast<float *>(of.w), *x = reinterpret_cast<float *>(of.x);
     int fours = whole_float4(w, x, of.stride) ? int(of.n / 4) : 0;
-    add_elements<STAGES>((float4 *)stages, (float4 *)w, (float4 *)x, 0, fours, of.stride / 4, of.ranks);
+    add_elements<STAGES>(stages, (float4 *)w, (float4 *)x, 0, fours, of.stride / 4, of.ranks);
     add_elements<STAGES>(stages, w, x, 4 * fours, int(of.n), of.stride, of.ranks);
   }
 }
