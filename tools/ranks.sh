@@ -23,7 +23,8 @@ as it should be.
   CONFIG      a config; configs/mnist.toml if unset
   ALLOCBENCH  a build of tools/allocbench with CUDA
   EXECUTORS   those that scaling measures; "eager graph" if unset
-  EPOCHS      how many epochs it measures; 30 if unset
+  EPOCHS      how many epochs it measures, 100 if unset: of few, many are measured before a GPU is
+              at its power limit, which makes it slower
 END
 }
 
@@ -33,7 +34,7 @@ train=$(realpath "$1") out=$2
 shift 2
 parts=${*:-checks failures sanitizer scaling allreduce}
 ranks=${RANKS:-2} config=${CONFIG:-configs/mnist.toml}
-executors=${EXECUTORS:-eager graph} epochs=${EPOCHS:-30}
+executors=${EXECUTORS:-eager graph} epochs=${EPOCHS:-100}
 mkdir -p "$out" || exit
 out=$(realpath "$out")
 work=$(mktemp -d) || exit
@@ -81,10 +82,12 @@ verdict() {
     if "$@" > "$work/verdict" 2>&1; then
         say "ok    $what"
     else
-        say "WRONG $what: $(tail -n 3 "$work/verdict" | tr '\n' ' ')"
+        say "WRONG $what: $(why "$work/verdict")"
         bad=1
     fi
 }
+# why FILE: what the trainer says of its error, or else the last lines.
+why() { { grep -a '^train: ' "$1" || tail -n 3 "$1"; } | tr '\n' ' '; }
 
 losses() { cp "$work/logs/latest/train_losses.txt" "$work/$1"; }
 # near A B: losses of the first fifty steps that differ by no more than rounding makes of them;
@@ -221,7 +224,7 @@ measure() {
     shift 4
     # shellcheck disable=SC2086 # run is a word or two
     if ! $run "$@" -set train.bsz="$bsz" -set train.num_epochs="$epochs" -csv "$work/table.csv" > "$work/run" 2>&1; then
-        say "WRONG $note, $bsz rows a GPU: $(tail -n 3 "$work/run" | tr '\n' ' ')"
+        say "WRONG $note, $bsz rows a GPU: $(why "$work/run")"
         bad=1
         return
     fi
