@@ -51,15 +51,6 @@ type reducer struct {
 	measured bool   // a step was stamped
 }
 
-// bucket is layers whose updates are moved at once, since they lie side by side: n floats
-// from addr on, and where they are gathered as many for each rank.
-type bucket struct {
-	addr   uintptr
-	n      int
-	layers []int
-	all    []kernels.Updates
-}
-
 // The stamps of a bucket: its collective on the side queue, and the main queue's wait for it.
 const (
 	moveStart = iota
@@ -73,11 +64,6 @@ type deferredWgrad struct {
 	x  Tensor
 	dy gradient
 }
-
-// bucketBytes is the least size of a bucket; of the last one, half of it. An all-gather or an
-// all-reduce takes some time whatever its size, some 20 µs on two H200s, in which it would
-// move as many bytes. Smaller buckets are not worth that.
-const bucketBytes = 6 << 20
 
 // gatherRanks are the most ranks that all-gather. An all-gather brings each rank the updates of
 // all others; by an all-reduce no more than two updates come, however many ranks there are.
@@ -110,33 +96,6 @@ func (d *Device) CloseCollective() error {
 	err := d.EndDataParallel()
 	d.reducer = nil
 	return errors.Join(err, r.moves.Close(), r.adds.Close())
-}
-
-// lateRows are the rows of a batch from which on no wgrad comes early. On two H200s a bucket of
-// a hidden layer then moves in half the time of a GEMM of that layer; and beside a move a dgrad
-// takes a third longer, a layer's forward pass a tenth.
-const lateRows = 2048
-
-// earlyFrom is the layer from which on wgrads come early, but for the last layer's.
-func earlyFrom(layers, rows int) int {
-	if rows >= lateRows {
-		return layers
-	}
-	return (layers + 1) / 2
-}
-
-// layerOrder is the order in which layers of a Backward are to have their wgrads: see
-// reducer. The last layer, of few weights, comes with the first: a wgrad between hidden layers
-// is often just one wave of CTAs, which a few more would make two.
-func layerOrder(layers, early int) (order []int) {
-	for i := layers - 2; i >= early; i-- {
-		order = append(order, i)
-	}
-	order = append(order, layers-1)
-	for i := range min(early, layers-1) {
-		order = append(order, i)
-	}
-	return order
 }
 
 // deferred says whether a layer has its wgrad when all dgrads are queued.
@@ -197,28 +156,6 @@ func (d *Device) DataParallel(w []Tensor, rows int) error {
 	return d.Synchronize()
 }
 
-// bucketsOf divides layers into buckets, in their order of a Backward.
-func bucketsOf(w []Tensor, early int) (buckets []bucket) {
-	var open bucket
-	for _, layer := range layerOrder(len(w), early) {
-		open.layers = append(open.layers, layer)
-		open.n += aligned(w[layer].bytes()) / 4
-		if 4*open.n >= bucketBytes || len(open.layers) == kernels.MaxGroup {
-			buckets, open = append(buckets, open), bucket{}
-		}
-	}
-	last := len(buckets) - 1
-	switch {
-	case len(open.layers) == 0:
-	case last < 0 || 4*open.n >= bucketBytes/2 || len(buckets[last].layers)+len(open.layers) > kernels.MaxGroup:
-		buckets = append(buckets, open)
-	default:
-		buckets[last].layers = append(buckets[last].layers, open.layers...)
-		buckets[last].n += open.n
-	}
-	return buckets
-}
-
 // allocUpdates takes memory for the updates of one rank: symmetric memory for those of all ranks
 // where they are to be gathered. ranks says of how many it is.
 func (d *Device) allocUpdates(bytes int) (addr uintptr, ranks int, err error) {
@@ -234,11 +171,6 @@ func (d *Device) allocUpdates(bytes int) (addr uintptr, ranks int, err error) {
 	return block.Addr, 1, err
 }
 
-// aligned is a number of bytes that leaves what comes behind them aligned.
-func aligned(bytes int) int {
-	return (bytes + allocator.Alignment - 1) / allocator.Alignment * allocator.Alignment
-}
-
 // EndDataParallel frees what DataParallel took.
 func (d *Device) EndDataParallel() error {
 	if d.reducer == nil || d.reducer.updates == nil {
@@ -246,8 +178,8 @@ func (d *Device) EndDataParallel() error {
 	}
 	err := d.waitAll()
 	d.reducer.weights, d.reducer.updates = nil, nil
-	if d.reducer.gathers { // copy engines may still be at it, after an error too
-		err = errors.Join(err, d.joinSide(), d.queue.Synchronize())
+	if r := d.reducer; r.gathers { // the side queues may still be at it, after an error too
+		err = errors.Join(err, d.joinSide(r.moves), d.joinSide(r.adds), d.queue.Synchronize())
 	}
 	return errors.Join(err, d.reducer.free())
 }
@@ -367,17 +299,16 @@ func (d *Device) AllReduce(t Tensor, row, rows int) error {
 	if err := r.moves.Do(func(stream uintptr) error { return r.comm.AllReduce(t.at(row*t.cols), rows*t.cols, stream) }); err != nil {
 		return err
 	}
-	return d.joinSide()
+	return d.joinSide(r.moves)
 }
 
-// joinSide makes the queue wait for all that the side queue was given so far.
-func (d *Device) joinSide() error {
-	r := d.reducer
-	done := len(r.buckets) // behind the numbers of buckets
-	if err := r.moves.Record(done); err != nil {
+// joinSide makes the queue wait for all that a side queue was given so far.
+func (d *Device) joinSide(side SideQueue) error {
+	done := len(d.reducer.buckets) // behind the numbers of buckets
+	if err := side.Record(done); err != nil {
 		return err
 	}
-	return r.moves.Join(done)
+	return side.Join(done)
 }
 
 // TimeAllReduce has what moves the buckets of the next Backward timed.

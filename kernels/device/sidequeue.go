@@ -112,14 +112,14 @@ func (s *cudaSideQueue) Record(i int) error {
 	return e.Record(s.stream)
 }
 
-func (s *cudaSideQueue) Join(i int) error { return s.has(i, s.queue) }
+func (s *cudaSideQueue) Join(i int) error { return s.waitedFor(i, s.queue) }
 
 func (s *cudaSideQueue) After(other SideQueue, i int) error {
-	return other.(*cudaSideQueue).has(i, s.stream)
+	return other.(*cudaSideQueue).waitedFor(i, s.stream)
 }
 
-// has makes a stream wait for what Record(i) marked.
-func (s *cudaSideQueue) has(i int, stream kernels.Stream) error {
+// waitedFor makes a stream wait for what Record(i) marked.
+func (s *cudaSideQueue) waitedFor(i int, stream kernels.Stream) error {
 	if i >= len(s.recorded) {
 		return errors.New("device: the side queue has recorded no such mark")
 	}
