@@ -186,6 +186,7 @@ typedef struct CUgraphExec_st *cudaGraphExec_t;
 enum cudaStreamCaptureMode { cudaStreamCaptureModeRelaxed };
 cudaError_t cudaStreamBeginCapture(cudaStream_t, cudaStreamCaptureMode);
 cudaError_t cudaStreamEndCapture(cudaStream_t, cudaGraph_t *);
+enum { cudaGraphInstantiateFlagUseNodePriority = 8 };
 cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t *, cudaGraph_t, unsigned long long);
 cudaError_t cudaGraphDestroy(cudaGraph_t);
 cudaError_t cudaGraphLaunch(cudaGraphExec_t, cudaStream_t);

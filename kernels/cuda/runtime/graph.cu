@@ -35,7 +35,8 @@ kernels_value kernels_capture_end(uintptr_t stream) {
   cudaGraph_t graph = nullptr;
   if (int code = done(cudaStreamEndCapture(stream_of(stream), &graph))) return {0, code};
   cudaGraphExec_t exec = nullptr;
-  int code = done(cudaGraphInstantiateWithFlags(&exec, graph, 0));
+  // Else all nodes would have the priority of the stream that the graph is launched into.
+  int code = done(cudaGraphInstantiateWithFlags(&exec, graph, cudaGraphInstantiateFlagUseNodePriority));
   int freed = done(cudaGraphDestroy(graph));
   return {reinterpret_cast<uintptr_t>(exec), code ? code : freed};
 }
