@@ -154,11 +154,9 @@ nccl_value nccl_window_new(uintptr_t comm, uintptr_t addr, size_t bytes) {
   if (code != NCCL_SUCCESS || !window || CALL(ncclCommRegister, COMM(comm), (void *)addr, bytes, &registered) != NCCL_SUCCESS || !registered)
     return (nccl_value){(uintptr_t)window, code};
   code = CALL(ncclCommDeregister, COMM(comm), registered);
-  if (code == NCCL_SUCCESS && registered == window) {
-    code = CALL(ncclCommWindowDeregister, COMM(comm), window);
-    window = NULL;
-  }
-  return (nccl_value){(uintptr_t)window, code};
+  if (code == NCCL_SUCCESS && registered != window) return (nccl_value){(uintptr_t)window, NCCL_SUCCESS};
+  int ended = CALL(ncclCommWindowDeregister, COMM(comm), window);
+  return (nccl_value){0, code != NCCL_SUCCESS ? code : ended};
 }
 
 int nccl_window_free(uintptr_t comm, uintptr_t window) {

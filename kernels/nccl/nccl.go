@@ -129,6 +129,15 @@ func connect(ctx context.Context, id ID, rank, size int, end func(error)) (*Comm
 	return c, nil
 }
 
+// host is one for all containers of a host: since when it runs, or else its name.
+func host() string {
+	if boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id"); err == nil {
+		return string(boot)
+	}
+	name, _ := os.Hostname() // without a name it is as if there were one host
+	return name
+}
+
 // Ranks have met, and can tell each other words: a launch.World.
 type Ranks interface {
 	Exchange(what string, mine []byte, decide func(all [][]byte) ([]byte, error)) ([]byte, error)
@@ -139,8 +148,7 @@ type Ranks interface {
 // Connect makes a communicator of ranks that have met, all of which call it within some
 // time. It is aborted when they end before their time.
 func Connect(ctx context.Context, ranks Ranks, rank, size int, within time.Duration) (*Comm, error) {
-	host, _ := os.Hostname() // without a name it is as if there were one host
-	told, err := ranks.Exchange("NCCL id", []byte(host), func(hosts [][]byte) ([]byte, error) {
+	told, err := ranks.Exchange("NCCL id", []byte(host()), func(hosts [][]byte) ([]byte, error) {
 		id, err := NewID()
 		apart := slices.ContainsFunc(hosts, func(h []byte) bool { return !bytes.Equal(h, hosts[0]) })
 		return strconv.AppendBool(id[:], apart), err
