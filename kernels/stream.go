@@ -130,7 +130,7 @@ func (s Stream) Axpy(y, x uintptr, alpha float32, n int) error { return s.axpy(y
 // at X, each Stride elements behind the one before.
 type Updates struct {
 	W, X             uintptr
-	N, Ranks, Stride int
+	N, Ranks, Stride int // a GPU takes up to 2^30 elements of up to 23 ranks
 }
 
 // AddUpdates does for each of at most [MaxGroup] weights: w[n] += the sum of the updates,

@@ -65,7 +65,7 @@ type Epoch struct {
 	// once, at their end, and the device's clock tells where they meet.
 	Train, Validation time.Duration
 	// AllReduce is what moved the updates of a step in the middle of the epoch took, Exposed for
-	// how long of that the device waited for them. With one rank there are none.
+	// how long of that the device waited until the weights had them. With one rank there are none.
 	AllReduce, Exposed time.Duration
 	// Interrupted epochs end early: Losses has the steps that were done, and
 	// there is no validation.

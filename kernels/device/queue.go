@@ -57,7 +57,7 @@ type Queue interface {
 	BeginCapture() error
 	EndCapture() (Graph, error)
 
-	// NewSideQueue makes a second queue of the device.
+	// NewSideQueue makes another queue of the device.
 	NewSideQueue() (SideQueue, error)
 
 	// Synchronize waits for all that was queued and reports its faults.

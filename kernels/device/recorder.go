@@ -60,6 +60,9 @@ func (r *recorder) GEMM(g kernels.GEMM) error {
 
 func (r *recorder) GroupedGEMM(group []kernels.GEMM) error {
 	all := work{name: nameWgrad}
+	if len(group) > 0 {
+		all.name = gemm(group[0]).name
+	}
 	var shapes []string
 	alike := 0
 	for i, g := range group {

@@ -178,8 +178,10 @@ func (d *Device) EndDataParallel() error {
 	}
 	err := d.waitAll()
 	d.reducer.weights, d.reducer.updates = nil, nil
-	if r := d.reducer; r.gathers { // the side queues may still be at it, after an error too
-		err = errors.Join(err, d.joinSide(r.moves), d.joinSide(r.adds), d.queue.Synchronize())
+	// After an error the side queues may still be at it; memory of the collective is freed at once.
+	r := d.reducer
+	if err = errors.Join(err, d.joinSide(r.moves), d.joinSide(r.adds)); r.gathers {
+		err = errors.Join(err, d.queue.Synchronize())
 	}
 	return errors.Join(err, d.reducer.free())
 }
@@ -213,7 +215,13 @@ func (r *reducer) move(i int) error {
 	if err := r.moves.Record(i); err != nil || !r.addsBeside() {
 		return err
 	}
-	return errors.Join(r.adds.After(r.moves, i), r.adds.AddUpdates(b.all), r.adds.Record(i))
+	if err := r.adds.After(r.moves, i); err != nil {
+		return err
+	}
+	if err := r.adds.AddUpdates(b.all); err != nil {
+		return err
+	}
+	return r.adds.Record(i)
 }
 
 // addsBeside says whether the queue adds adds updates, not the main queue.
@@ -247,6 +255,11 @@ func (d *Device) waitBucket(i int) error {
 	if err := done.Join(i); err != nil {
 		return err
 	}
+	if !r.addsBeside() {
+		if err := d.queue.AddUpdates(r.buckets[i].all); err != nil {
+			return err
+		}
+	}
 	clear(r.pending[:i+1])
 	if r.stamped[i] {
 		r.waited[i] = true
@@ -255,10 +268,7 @@ func (d *Device) waitBucket(i int) error {
 		}
 	}
 	clear(r.stamped[:i+1])
-	if r.addsBeside() {
-		return nil
-	}
-	return d.queue.AddUpdates(r.buckets[i].all)
+	return nil
 }
 
 // waitAll brings all weights up to date.
@@ -319,8 +329,8 @@ func (d *Device) TimeAllReduce() {
 }
 
 // AllReduceTimes returns the time that the buckets of the timed step took to move, added up, and
-// for how long of that the queue waited for them, or for what was then added to weights. All work
-// must be done.
+// for how long of that the queue waited until they were added to the weights. All work must be
+// done.
 func (d *Device) AllReduceTimes() (total, exposed time.Duration, err error) {
 	r := d.reducer
 	if r == nil || !r.measured {

@@ -2,6 +2,7 @@ package device
 
 import (
 	"errors"
+	"fmt"
 	"time"
 
 	"mlpool/kernels"
@@ -121,7 +122,7 @@ func (s *cudaSideQueue) After(other SideQueue, i int) error {
 // waitedFor makes a stream wait for what Record(i) marked.
 func (s *cudaSideQueue) waitedFor(i int, stream kernels.Stream) error {
 	if i >= len(s.recorded) {
-		return errors.New("device: the side queue has recorded no such mark")
+		return fmt.Errorf("device: a side queue has not recorded mark %d", i)
 	}
 	return stream.WaitEvent(s.recorded[i])
 }

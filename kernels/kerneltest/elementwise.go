@@ -55,6 +55,13 @@ func (s *suite) elementwise() {
 	for _, n := range append(sizes, 4096, 100_003) {
 		s.elements(n)
 	}
+	for ranks := range 5 { // of a GPU's threads each adds so many that its stages are used again
+		s.updates(500_002, 1+ranks, 500_004, true)
+	}
+	if !s.slow() {
+		s.updates(4_000_001, 2, 4_000_004, false)
+		s.updates(4_000_001, 4, 4_000_004, false)
+	}
 }
 
 // elements checks what works on n elements.
@@ -85,17 +92,17 @@ func (s *suite) elements(n int) {
 		return float64(was[i]) - float64(float32(0.3))*float64(x[i])
 	})
 
-	for _, ranks := range []int{1, 2, 5} {
-		s.updates(n, ranks, n+s.r.IntN(2)*(8-n%4))
+	for ranks := range 5 {
+		s.updates(n, 1+ranks, n+s.r.IntN(2)*(8-n%4), s.r.IntN(2) == 0)
 	}
 }
 
 // updates checks AddUpdates.
-func (s *suite) updates(n, ranks, stride int) {
+func (s *suite) updates(n, ranks, stride int, unaligned bool) {
 	w, x := s.floats(n), s.floats(ranks*stride)
 	out, from := slices.Clone(w), slices.Clone(x)
 	half, halfFrom := slices.Clone(w), padded(x[:n])
-	c := Call{op: addUpdatesOp(n, ranks, stride), arrays: arrays{out, from, half, halfFrom}, unaligned: s.r.IntN(2) == 0}
+	c := Call{op: addUpdatesOp(n, ranks, stride), arrays: arrays{out, from, half, halfFrom}, unaligned: unaligned}
 	s.do(c, 4)
 	want := make([]float64, n)
 	for i := range want {

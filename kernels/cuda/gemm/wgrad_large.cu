@@ -1,13 +1,13 @@
-// Weight gradients of a large batch on the tensor cores, in tf32 and 3xtf32, with TMA, with the
-// SGD epilogue: w += alpha·xᵀ·dy, or dw = alpha·xᵀ·dy. A grouped GEMM: those of all layers in one
-// launch.
+// Weight gradients of a large batch on the tensor cores, in tf32 and 3xtf32, with TMA:
+// w += alpha·xᵀ·dy, the SGD epilogue, or dw = alpha·xᵀ·dy. A grouped GEMM: those of all layers in
+// one launch.
 //
 // With a long k the bytes of the operands are the limit, from L2 and again from shared memory. So a
 // warp has 32×56 of dw, which takes one float from shared memory for twenty multiplications; a pair
 // of CTAs has the same columns, and each loads half of dy's tile for both by multicast; and tiles of
 // 64×112 are 392 for four layers of 784×784, three on each SM at once. k-tiles of 32 pass through a
-// pipeline of three stages. The SGD update is added to the weights in memory, by TMA reduce: each
-// element once, so that the result does not depend on an order.
+// pipeline of three stages. A tile is stored by TMA, and for SGD added to the weights in memory, by TMA
+// reduce: each element once, so that the result does not depend on an order.
 //
 //   warps of a CTA   columns 0..55   56..111
 //   rows 0..31             0            2        A lane's rows, for lane = 4g + t, are 4g..4g+3 of

@@ -1,5 +1,5 @@
-// Weight gradients of a small batch on the CUDA cores, in float32, with the SGD epilogue:
-// w += alpha·xᵀ·dy, or dw = alpha·xᵀ·dy. A grouped GEMM: those of all layers in one launch. All of k, the
+// Weight gradients of a small batch on the CUDA cores, in float32: w += alpha·xᵀ·dy, the SGD
+// epilogue, or dw = alpha·xᵀ·dy. A grouped GEMM: those of all layers in one launch. All of k, the
 // batch, is in shared memory at once, up to SMALL_BATCH rows; with TMA 64 of them.
 #include "epilogue.cuh"
 #include "grouped.cuh"

@@ -1,11 +1,11 @@
-// Weight gradients of a small batch on the tensor cores, in tf32 and 3xtf32, with the SGD
-// epilogue: w += alpha·xᵀ·dy, or dw = alpha·xᵀ·dy. A grouped GEMM: those of all layers in one launch.
+// Weight gradients of a small batch on the tensor cores, in tf32 and 3xtf32: w += alpha·xᵀ·dy, the SGD
+// epilogue, or dw = alpha·xᵀ·dy. A grouped GEMM: those of all layers in one launch.
 //
 // A CTA makes a tile of 112×48, with TMA 112×56: four layers of 784×784 are then three tiles for
 // each SM. Each of seven warps has 16 rows of it; k-tiles are of 64. With TMA a pair of CTAs has
-// the same rows of x, and each loads half of them for both by multicast; the SGD update is added to
-// the weights in memory, by TMA reduce: each element once, so that the result does not depend on an
-// order. Without TMA the old weights are loaded to shared memory, beside the operands.
+// the same rows of x, and each loads half of them for both by multicast; a tile is stored by TMA, and for
+// SGD added to the weights in memory, by TMA reduce: each element once, so that the result does not
+// depend on an order. Without TMA the old weights are loaded to shared memory, beside the operands.
 //
 // For lane = 4g + t, a lane's rows are 2g and 2g+1 of its warp's 16, its columns those of
 // wgrad.cuh, its k of eight t and t+4.

@@ -15,9 +15,10 @@ __device__ bool whole_float4(const void *w, const void *x, int64_t stride) {
 
 __device__ float4 operator+(float4 a, float4 b) { return {a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w}; }
 
-// add_updates runs beside the CTAs of warpgroup.cu, which leave 1024 registers of each quarter of an SM and
-// 32 KiB of its shared memory: a CTA of UPDATE_THREADS has 32 registers for each. So it reads by way of shared
-// memory, where each thread has room for STAGES float4s of the weights and of each rank's updates.
+// add_updates runs beside the CTAs of warpgroup.cu, which leave 1024 registers of each quarter of an SM, for
+// 32 a thread of a CTA of UPDATE_THREADS, and 32 KiB of its shared memory. Of so few registers none can hold
+// what is on its way from memory. So it comes to shared memory, where each thread has room for STAGES float4s
+// of the weights and of each rank's updates.
 constexpr int UPDATE_THREADS = 128, UPDATE_CTAS = gemm::compiled(90) ? 2048 / UPDATE_THREADS : 1;
 
 // add_elements does elements first to n of one array: of floats, or of float4s.
@@ -72,21 +73,26 @@ int kernels_axpy(uintptr_t stream, uintptr_t y, uintptr_t x, float alpha, int64_
   return launched();
 }
 
+template <int STAGES>
+int launch_add_updates(uintptr_t stream, unsigned grid, int ranks, const kernels_updates &u) {
+  constexpr size_t MOST = 48 << 10;
+  static const int allowed = opt_in_shared(add_updates<STAGES>, MOST);
+  if (allowed != cudaSuccess) return allowed;
+  size_t bytes = size_t(STAGES) * (1 + ranks) * UPDATE_THREADS * sizeof(float4);
+  return bytes > MOST ? int(cudaErrorInvalidValue) : launch(stream, {grid, UPDATE_THREADS, bytes}, add_updates<STAGES>, u);
+}
+
 int kernels_add_updates(uintptr_t stream, kernels_updates u) {
   if (u.count < 0 || u.count > KERNELS_MAX_GROUP) return cudaErrorInvalidValue;
   int64_t most = 0;
   int ranks = 1;
   for (int i = 0; i < u.count; i++) {
     auto &of = u.of[i];
-    if (of.n < 0 || of.n > INT32_MAX / 2 || of.ranks < 1 || of.ranks > 1 && of.stride < of.n) return cudaErrorInvalidValue;
+    if (of.n < 0 || of.n > int64_t(1) << 30 || of.ranks < 1 || of.ranks > 1 && of.stride < of.n) return cudaErrorInvalidValue;
     most = std::max(most, of.n), ranks = std::max(ranks, of.ranks);
   }
   if (most == 0) return cudaSuccess;
   unsigned grid = std::min(ctas(most, 4 * UPDATE_THREADS), unsigned(4 * device().sms));
-  auto with = [&](auto kernel, int stages) {
-    size_t bytes = size_t(stages) * (1 + ranks) * UPDATE_THREADS * sizeof(float4);
-    if (int code = opt_in_shared(kernel, int(bytes))) return code;
-    return launch(stream, {grid, UPDATE_THREADS, bytes}, kernel, u);
-  };
-  return ranks <= 2 ? with(add_updates<5>, 5) : ranks <= 4 ? with(add_updates<3>, 3) : with(add_updates<1>, 1);
+  auto stages = ranks <= 2 ? launch_add_updates<5> : ranks <= 4 ? launch_add_updates<3> : launch_add_updates<1>;
+  return stages(stream, grid, ranks, u);
 }
