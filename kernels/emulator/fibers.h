@@ -1,0 +1,119 @@
+// The threads of a kernel as fibers, and what they share: for the files of the emulator alone.
+#ifndef EMULATOR_FIBERS_H
+#define EMULATOR_FIBERS_H
+
+#include <ucontext.h>
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "cuda_runtime.h"
+#include "emulator.h"
+
+namespace emulator {
+
+constexpr size_t STACK = 128 << 10;
+
+// A Barrier opens when all of its threads but those that ended have come.
+struct Barrier {
+  unsigned live = 0, arrived = 0, turn = 0;
+  bool open() { return arrived == live && (arrived = 0, turn++, true); }
+};
+
+struct Warp {
+  Barrier barrier;
+  unsigned size = 0;
+  Exchange exchange;  // that its threads are at
+  Words given[32], got[32];
+};
+
+struct Copy {
+  uint32_t to;
+  const void *from;
+  int size, bytes;
+};
+
+struct Cta;
+
+// An Mbarrier is open for the next phase when so many calls, and all bytes that
+// they expect, have come.
+struct Mbarrier {
+  int calls;
+  int missing = calls;  // calls in this phase
+  unsigned phase = 0;
+  int64_t bytes = 0;  // to come
+  struct Coming {
+    int64_t bytes;
+    std::function<void(Cta &)> land;
+  };
+  std::vector<Coming> under_way;
+
+  void check() {
+    if (!missing && !bytes) missing = calls, phase++;
+  }
+};
+
+// A Place is where to go on: go_on(place) returns from the stop(place) before it, on
+// the stack of that one. (What setjmp and longjmp add takes longer than the kernels.)
+using Place = void *[5];
+
+struct Running;
+
+struct Thread {
+  Cta *cta;
+  unsigned index;
+  enum { READY, PDL_WAIT, DONE } state;
+  unsigned cluster_turn;
+  // Copies, and wgmmas, under way, in groups; the last is not committed.
+  std::vector<std::vector<Copy>> groups;
+  std::vector<std::vector<Wgmma>> wgmmas;
+
+  ucontext_t context;
+  Place at;
+  bool begun = false;
+  std::unique_ptr<char[]> stack{new char[STACK]};
+};
+
+struct Cta {
+  Running *grid;
+  unsigned index, rank;
+  bool copy_at_once;
+  Cta *cluster;  // its first CTA
+  char *shared;
+  Barrier barrier, cluster_barrier;  // of the cluster: the first CTA's
+  std::map<int, Barrier> numbered_barriers;
+  std::vector<Warp> warps;
+  std::vector<Thread *> threads;
+  std::map<const void *, char *> statics;
+  char *lowest_static;
+  std::map<uint32_t, Mbarrier> mbarriers;
+};
+
+using Cluster = std::vector<Cta>;
+
+struct Running {
+  Grid grid;
+  bool preceding_done = false;
+  std::vector<std::unique_ptr<Cluster>> prefetching;
+};
+
+extern Thread *self;
+extern bool progress;  // some thread did more than wait
+
+// yield lets other threads run. noipa: its callers must expect that registers change.
+[[gnu::noipa]] void yield();
+
+template <typename Condition>
+void wait_until(Condition c) {
+  while (!c()) yield();
+  progress = true;
+}
+
+// other is a CTA of this cluster, for its shared memory.
+Cta &other(unsigned rank);
+
+}  // namespace emulator
+
+#endif
