@@ -61,12 +61,15 @@ func device() (Info, error) {
 
 func (s Stream) c() C.uintptr_t { return C.uintptr_t(s) }
 
-func newStream(highPriority bool) (Stream, error) {
-	flag := C.int(0)
-	if highPriority {
-		flag = 1
+func flag(set bool) C.int {
+	if set {
+		return 1
 	}
-	s, err := checked("NewStream", C.kernels_stream_new(flag))
+	return 0
+}
+
+func newStream(highPriority bool) (Stream, error) {
+	s, err := checked("NewStream", C.kernels_stream_new(flag(highPriority)))
 	return Stream(s), err
 }
 
@@ -213,11 +216,7 @@ func (g Graph) launch(s Stream) error {
 func (g Graph) close() error { return check("Close", C.kernels_graph_free(C.uintptr_t(g))) }
 
 func newEvent(timed bool) (Event, error) {
-	flags := C.int(0)
-	if timed {
-		flags = 1
-	}
-	e, err := checked("NewEvent", C.kernels_event_new(flags))
+	e, err := checked("NewEvent", C.kernels_event_new(flag(timed)))
 	return Event(e), err
 }
 
