@@ -134,6 +134,21 @@ func TestProfileOfAGroup(t *testing.T) {
 	}
 }
 
+// TestRecordedGroups are wgrads of one layer, of images too: named by what they do, not by their
+// input.
+func TestRecordedGroups(t *testing.T) {
+	for epilogue, want := range map[kernels.Epilogue]string{kernels.SGD: "wgrad+sgd", kernels.None: "wgrad"} {
+		for _, indices := range []uintptr{0, 1} {
+			var got work
+			r := &recorder{new(HostQueue), func(w work, f func() error) error { got = w; return nil }}
+			err := r.GroupedGEMM([]kernels.GEMM{{Layout: kernels.TN, Epilogue: epilogue, Indices: indices, M: 4, N: 4, K: 4}})
+			if err != nil || got.name != want {
+				t.Errorf("%v, %q, want %q", err, got.name, want)
+			}
+		}
+	}
+}
+
 // TestRecordedUpdates is the work of adding three ranks' updates to two layers.
 func TestRecordedUpdates(t *testing.T) {
 	w, x := []float32{1, 2}, []float32{1, 10, 100, 2, 20, 200}

@@ -61,7 +61,7 @@ func (r *recorder) GEMM(g kernels.GEMM) error {
 func (r *recorder) GroupedGEMM(group []kernels.GEMM) error {
 	all := work{name: nameWgrad}
 	if len(group) > 0 {
-		all.name = gemm(group[0]).name
+		all.name = gemmNames[kernels.TN][group[0].Epilogue]
 	}
 	var shapes []string
 	alike := 0
