@@ -6,6 +6,7 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -121,9 +122,18 @@ CUgraph_st::~CUgraph_st() {
   }
 }
 
+// setting is what an environment variable says of the GPU, or else what an H200 has.
+static int setting(const char *name, int h200) {
+  const char *set = getenv(name);
+  return set ? atoi(set) : h200;
+}
+static int sms() { return setting("EMULATOR_SMS", 132); }
+static int compute_major() { return setting("EMULATOR_MAJOR", 9); }
+static int shared() { return std::min(setting("EMULATOR_SHARED", int(emulator::MAX_SHARED)), int(emulator::MAX_SHARED)); }
+
 cudaError_t emulator::allow(const void *kernel, int bytes) {
   Lock lock(one_at_a_time);
-  if (bytes < 0 || size_t(bytes) > MAX_SHARED) return cudaErrorInvalidValue;
+  if (bytes < 0 || bytes > shared()) return cudaErrorInvalidValue;
   allowed_shared[kernel] = bytes;
   return cudaSuccess;
 }
@@ -168,6 +178,7 @@ const char *cudaGetErrorName(cudaError_t e) {
     case cudaErrorInvalidValue: return "cudaErrorInvalidValue";
     case cudaErrorMemoryAllocation: return "cudaErrorMemoryAllocation";
     case cudaErrorNoDevice: return "cudaErrorNoDevice";
+    case cudaErrorInsufficientDriver: return "cudaErrorInsufficientDriver";
     case cudaErrorInvalidDevice: return "cudaErrorInvalidDevice";
     case cudaErrorDeviceUninitialized: return "cudaErrorDeviceUninitialized";
     case cudaErrorNotReady: return "cudaErrorNotReady";
@@ -179,12 +190,6 @@ const char *cudaGetErrorName(cudaError_t e) {
   return "unrecognized error code";
 }
 
-// sms is as many as an H200 has, or EMULATOR_SMS.
-static int sms() {
-  const char *set = getenv("EMULATOR_SMS");
-  return set ? atoi(set) : 132;
-}
-
 cudaError_t cudaGetDeviceCount(int *n) { return *n = 1, cudaSuccess; }
 
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int) {
@@ -193,15 +198,15 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int) {
   // A process that is given another GPU has another one.
   const char *visible = getenv("CUDA_VISIBLE_DEVICES");
   p->uuid.bytes[15] = char(visible ? atoi(visible) : 0);
-  p->totalGlobalMem = CARD, p->major = 9, p->multiProcessorCount = sms(), p->l2CacheSize = 50 << 20;
+  p->totalGlobalMem = CARD, p->major = compute_major(), p->multiProcessorCount = sms(), p->l2CacheSize = 50 << 20;
   return cudaSuccess;
 }
 
 cudaError_t cudaDeviceGetAttribute(int *v, cudaDeviceAttr a, int) {
   switch (a) {
     case cudaDevAttrMultiProcessorCount: *v = sms(); break;
-    case cudaDevAttrMaxSharedMemoryPerBlockOptin: *v = int(emulator::MAX_SHARED); break;
-    case cudaDevAttrComputeCapabilityMajor: *v = 9; break;
+    case cudaDevAttrMaxSharedMemoryPerBlockOptin: *v = shared(); break;
+    case cudaDevAttrComputeCapabilityMajor: *v = compute_major(); break;
     case cudaDevAttrComputeCapabilityMinor: *v = 0; break;
   }
   return cudaSuccess;

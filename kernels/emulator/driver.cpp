@@ -1,6 +1,7 @@
 // CUDA's driver: its functions by name, for package cudadriver and the runtime. In the
 // environment EMULATOR_WITHOUT_PAGES leaves out memory that is mapped, EMULATOR_WITHOUT_TMA
-// leaves out TMA, and EMULATOR_SMS is how many SMs there are.
+// leaves out TMA. EMULATOR_SMS is how many SMs there are, EMULATOR_MAJOR the compute capability's
+// first number, EMULATOR_SHARED the bytes of shared memory that a CTA may have.
 #include <cstdlib>
 #include <cstring>
 #include <map>

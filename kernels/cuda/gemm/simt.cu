@@ -282,17 +282,25 @@ __global__ void __launch_bounds__(Policy::Compiled::THREADS, Policy::Compiled::C
   epilogue.write(shared, (float4 *)(shared + shared_floats<LAYOUT, C>()));
 }
 
+// ranks_for is how many CTAs share each of so many tiles. In cluster split-K a CTA has an inbox for the
+// others' sums, which must fit beside its own.
+template <int LAYOUT, typename C>
+int ranks_for(const Gemm &g, int64_t tiles) {
+  constexpr int BYTES = 4 * (shared_floats<LAYOUT, C>() + C::PART);
+  return split_k(g, tiles, BYTES <= device().shared ? MAX_CLUSTER : 1);
+}
+
 template <int LAYOUT, bool U8, typename Policy, typename C>
 int launch_config(uintptr_t stream, Gemm g) {
   constexpr int BYTES = 4 * shared_floats<LAYOUT, C>(), INBOX = 4 * C::PART;
   static_assert(C::CTAS * C::THREADS <= 1024, "every SM holds 1024 threads");
   auto kernel = simt_gemm<LAYOUT, U8, Policy>;
-  static const int allowed = opt_in_shared(kernel, BYTES + (device().major >= 9 ? INBOX : 0));
+  static const int allowed = opt_in_shared(kernel, std::min(BYTES + INBOX, device().shared));
   if (allowed != cudaSuccess) return allowed;
 
   int64_t all = tiles(g, C::BM, C::BN);
   if (all > INT32_MAX) return cudaErrorInvalidValue;
-  int ranks = split_k(g, all, MAX_CLUSTER);
+  int ranks = ranks_for<LAYOUT, C>(g, all);
   g.k_cta = ceil_div(ceil_div(g.k, ranks), 4) * 4;  // whole 16-byte chunks
 
   Launch l = {unsigned(all * ranks), C::THREADS, size_t(BYTES + (ranks > 1 ? INBOX : 0)), unsigned(ranks)};
@@ -318,11 +326,14 @@ int launch_layout(uintptr_t stream, const Gemm &g) {
   return cudaErrorInvalidValue;
 }
 
-// time estimates what the busiest SM takes for its tiles of 64×bn; rate_one is the rate of an SM with one
-// CTA, rate_more that of one with more.
-double time(const Gemm &g, int bn, double rate_one, double rate_more) {
-  int64_t all = tiles(g, 64, bn), ranks = split_k(g, all, MAX_CLUSTER), ctas_per_sm = ceil_div(all * ranks, device().sms);
-  return double(ctas_per_sm * bn) / ranks / (ctas_per_sm > 1 ? rate_more : rate_one);
+// time estimates what the busiest SM takes for its tiles; rate_one is the rate of an SM with one CTA,
+// rate_more that of one with more.
+template <typename C>
+double time(const Gemm &g, double rate_one, double rate_more) {
+  int64_t all = tiles(g, C::BM, C::BN);
+  int ranks = g.layout == NN ? ranks_for<NN, C>(g, all) : g.layout == NT ? ranks_for<NT, C>(g, all) : ranks_for<TN, C>(g, all);
+  int64_t ctas_per_sm = ceil_div(all * ranks, int64_t(device().sms));
+  return double(ctas_per_sm * C::BM * C::BN) / ranks / (ctas_per_sm > 1 ? rate_more : rate_one);
 }
 
 }  // namespace
@@ -332,7 +343,8 @@ int simt(uintptr_t stream, const Gemm &g) {
   if (device().major >= 8) {
     // Rates measured on an H200, in units of 36 TFLOP/s.
     double rate_wide = g.layout == NT ? 1.05 : 0.93, rate_low = 0.75;
-    double square = time(g, 64, 0.87, 1), wide = time(g, 96, rate_wide, rate_wide), low = time(g, 32, rate_low, rate_low);
+    double square = time<Square::Large>(g, 0.87, 1), wide = time<Wide::Large>(g, rate_wide, rate_wide),
+           low = time<Low::Large>(g, rate_low, rate_low);
     if (low < std::min(square, wide)) return launch_layout<Low>(stream, g);
     if (wide < square) return launch_layout<Wide>(stream, g);
   }
