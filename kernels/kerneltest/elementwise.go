@@ -79,7 +79,9 @@ func (s *suite) elements(n int) {
 	}
 
 	out := output(n)
+	x[n/2] = nan // stays NaN
 	each(Call{op: reluOp(n), arrays: arrays{out, x}}, 1, out, func(i int) float64 { return max(0, float64(x[i])) })
+	x[n/2] = 1
 	out = output(n)
 	each(Call{op: reluBackwardOp(n), arrays: arrays{out, x, y}}, 1, out, func(i int) float64 {
 		if y[i] > 0 {

@@ -142,6 +142,9 @@ func (s *suite) fewGEMMs() {
 	for _, g := range gemms {
 		for _, z := range [][3]int{{33, 20, 300}, {7, 10, 140}, {65, 40, 64}, {20, 1030, 70}, {129, 57, 300}, {40, 33, 10}, {20, 48, 1008}, {116, 120, 100}, {60, 132, 132}, {700, 830, 20}, {700, 832, 36}} {
 			s.gemm(g, z[0], z[1], z[2])
+			if g.Layout == kernels.NN && g.Indices == 0 {
+				s.nanGEMM(g, z[0], z[1], z[2])
+			}
 		}
 	}
 	s.group([3]int{33, 20, 300}, [3]int{40, 33, 10}, [3]int{129, 57, 65}, [3]int{113, 96, 64})
@@ -212,6 +215,20 @@ func (s *suite) gemm(g kernels.GEMM, m, n, k int) {
 		s.do(c, 1)
 		s.compare(c, o)
 	}
+}
+
+// nanGEMM checks that a NaN in a row of x makes all of that row of y NaN, and no other. A ReLU by fmaxf
+// would make it 0, and hide that training has diverged.
+func (s *suite) nanGEMM(g kernels.GEMM, m, n, k int) {
+	o := s.operands(g, m, n, k, false)
+	row := s.r.IntN(m)
+	o.in[0].([]float32)[row*k+s.r.IntN(k)] = nan
+	for j := range n {
+		o.want[row*n+j] = math.NaN()
+	}
+	c := Call{op: gemmOp(o.g), arrays: append(arrays{o.out}, o.in...), unaligned: s.r.IntN(3) == 0}
+	s.do(c, 1)
+	s.compare(c, o)
 }
 
 // group compares wgrads of these m, n and k, as one operation.

@@ -73,6 +73,7 @@ func (s *suite) transposes() {
 			s.gemm(kernels.GEMM{Layout: kernels.NN, Epilogue: kernels.ReLU}, z[0], z[1], z[2])
 			if !s.slow() {
 				s.gemm(kernels.GEMM{Layout: kernels.NN}, z[0], z[1], z[2])
+				s.nanGEMM(kernels.GEMM{Layout: kernels.NN, Epilogue: kernels.ReLU}, z[0], z[1], z[2])
 			}
 			s.gemm(kernels.GEMM{Layout: kernels.NT}, z[0], z[1], z[2])
 		}
