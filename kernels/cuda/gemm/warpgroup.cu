@@ -49,6 +49,7 @@ __global__ void warpgroup_gemm(const CONSTANT Group<TmaGemm> group, int tiles) {
       __syncwarp();
       barrier_cluster_arrive();
       barrier_cluster_wait();
+      barrier_cluster_arrive();
     }
   } else {
     setmaxnreg_inc<216>();
@@ -63,10 +64,7 @@ __global__ void warpgroup_gemm(const CONSTANT Group<TmaGemm> group, int tiles) {
       consumer.store(group.gemms[tile.gemm], tile.m0, tile.n0);
     }
   }
-  if (SPLIT_K > 1) {  // the other CTAs may still read this one's sums
-    barrier_cluster_arrive();
-    barrier_cluster_wait();
-  }
+  if (SPLIT_K > 1) barrier_cluster_wait();  // the other CTAs may still read this one's sums
 #else
   __trap();  // never runs: compute capability 9.0 loads the sm_90a code
 #endif

@@ -256,6 +256,7 @@ struct Consumer {
         d[i] = r ? d[i] + v.x : v.x, d[i + 1] = r ? d[i + 1] + v.y : v.y, d[i + 2] = r ? d[i + 2] + v.z : v.z, d[i + 3] = r ? d[i + 3] + v.w : v.w;
       }
     }
+    barrier_cluster_arrive();
   }
 
   // store applies the epilogue to this CTA's columns of the tile and stores them.
