@@ -20,12 +20,13 @@ endif
 # Warpgroup MMA (warpgroup.cu) takes nvcc 12.1 or newer and a target of its own, sm_90a, beside
 # the others where they have compute capability 9.0. With 160 registers a thread its CTAs of 384
 # leave 1024 to each quarter of an SM, where add_updates runs beside them (elementwise.cu).
-kernels_hopper := $(filter all all-major sm_90,$(CUDA_ARCH)) \
+kernels_hopper := $(filter all all-major sm_90 sm_90a,$(CUDA_ARCH)) \
 	$(if $(filter native,$(CUDA_ARCH)),$(filter 9.0,$(shell nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null)))
+comma := ,
 ifneq ($(strip $(kernels_hopper)),)
 ifneq ($(NVCC),)
 kernels_warpgroup := $(shell $(NVCC) --version | sed -n 's/.*release \([0-9]*\)\.\([0-9]*\).*/\1 \2/p' | { read major minor && \
-	[ $$((100 * major + minor)) -ge 1201 ] && echo -gencode arch=compute_90a,code=sm_90a -DHAVE_WARPGROUP=1 -maxrregcount=160; })
+	[ $$((100 * major + minor)) -ge 1201 ] && echo $(if $(filter sm_90a,$(CUDA_ARCH)),,-gencode arch=compute_90a$(comma)code=sm_90a) -DHAVE_WARPGROUP=1 -maxrregcount=160; })
 endif
 endif
 

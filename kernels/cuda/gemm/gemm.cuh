@@ -8,8 +8,8 @@
 // Without its fused epilogue a GEMM stores the sum, of TN alpha·sum. In NN and TN, x may be uint8 input, a
 // gathered view: x[i] = table[indices[i]] / 255, of a table of bytes.
 //
-// All matrices are row-major float32. All kernels add in an order that depends on the
-// shape, the precision and the GPU alone: equal calls give equal bits.
+// All matrices are row-major float32. All kernels add in an order that depends on the call (the shapes and
+// alignments of all its GEMMs, the precision), the GPU and the compiler alone: equal calls give equal bits.
 #ifndef GEMM_CUH
 #define GEMM_CUH
 

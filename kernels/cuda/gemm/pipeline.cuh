@@ -17,7 +17,7 @@ __device__ inline unsigned shared_address(const float *p) {
   return a;
 }
 
-// cp_async copies W floats, 1, 2 or 4, or stores zeros if !valid: asynchronously from compute
+// cp_async copies W floats, 1 or 4, or stores zeros if !valid: asynchronously from compute
 // capability 8 on.
 template <int W>
 __device__ void cp_async(unsigned to, const float *from, bool valid) {

@@ -4,22 +4,11 @@
 
 namespace {
 
-// exp_sum finds the row's maximum, Σ exp(x - max), and the first column that
-// holds the maximum (cols when all are NaN).
-__device__ void exp_sum(const float *x, int64_t cols, int lane, float &largest, float &sum, int64_t &first) {
+// exp_sum finds the row's maximum, and Σ exp(x - max).
+__device__ void exp_sum(const float *x, int64_t cols, int lane, float &largest, float &sum) {
   float best = -INFINITY;
-  int64_t at = cols;
-  for (int64_t j = lane; j < cols; j += 32) {
-    float v = x[j];
-    if (v > best || (at == cols && v == best)) best = v, at = j;
-  }
+  for (int64_t j = lane; j < cols; j += 32) best = fmaxf(best, x[j]);
   largest = warp_max(best);
-  if (best != largest) at = cols;
-  for (int d = 16; d > 0; d /= 2) {
-    int64_t other = __shfl_xor_sync(ALL, at, d);
-    at = other < at ? other : at;
-  }
-  first = at;
   float s = 0;
   for (int64_t j = lane; j < cols; j += 32) s += expf(x[j] - largest);
   sum = warp_sum(s);
@@ -31,8 +20,7 @@ __global__ void softmax(float *p, const float *x, int64_t rows, int64_t cols) {
   int64_t stride = int64_t(gridDim.x) * (blockDim.x / 32);
   for (int64_t i = (int64_t(blockIdx.x) * blockDim.x + threadIdx.x) / 32; i < rows; i += stride) {
     float largest, sum;
-    int64_t first;
-    exp_sum(x + i * cols, cols, lane, largest, sum, first);
+    exp_sum(x + i * cols, cols, lane, largest, sum);
     for (int64_t j = lane; j < cols; j += 32) p[i * cols + j] = expf(x[i * cols + j] - largest) / sum;
   }
 }

@@ -16,7 +16,7 @@ __global__ void __launch_bounds__(LANES *LINES) transpose(float *t, const float 
   int64_t wide = (cols + TILE - 1) / TILE, all = wide * ((rows + TILE - 1) / TILE);
   for (int64_t i = blockIdx.x; i < all; i += gridDim.x) {
     int64_t r = i / wide * TILE, c = i % wide * TILE;
-    float v[TILE / LINES][TILE / LANES];
+    float v[TILE / LINES][TILE / LANES] = {};
 #pragma unroll
     for (int e = 0; e < TILE / LINES; e++)
 #pragma unroll

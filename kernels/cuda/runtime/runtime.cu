@@ -21,9 +21,12 @@ const char *kernels_error_name(int code) { return cudaGetErrorName(cudaError_t(c
 // A device is of no use without machine code for it, or PTX that its driver
 // can compile: asking for a kernel's attributes loads one and tells.
 int kernels_available(void) {
-  int n = 0;
+  int n = 0, driver = 0;
   if (int code = done(cudaGetDeviceCount(&n))) return code;
   if (n == 0) return cudaErrorNoDevice;
+  // A driver of an older CUDA 11 would do for the runtime, but cannot launch with attributes.
+  if (int code = done(cudaDriverGetVersion(&driver))) return code;
+  if (driver < 11080) return cudaErrorInsufficientDriver;
   cudaFuncAttributes attributes;
   return done(cudaFuncGetAttributes(&attributes, probe));
 }
