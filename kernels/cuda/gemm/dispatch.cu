@@ -185,13 +185,11 @@ Gemm gemm_of(int precision, const kernels_gemm_args &p) {
   Gemm g = {};
   g.c = ptr<float>(p.c), g.a = ptr<float>(p.a), g.b = ptr<float>(p.b), g.y = ptr<float>(y), g.indices = ptr<int32_t>(p.indices);
   g.t = ptr<float>(p.t), g.alpha = p.alpha, g.m = int(p.m), g.n = int(p.n), g.k = int(p.k), g.fused = p.epilogue != KERNELS_NONE;
+  g.prefetch_a = p.prefetch & KERNELS_PREFETCH_A, g.prefetch_b = p.prefetch & KERNELS_PREFETCH_B, g.prefetch_c = p.prefetch & KERNELS_PREFETCH_C;
   g.aligned_a = aligned(p.a, p.layout == TN ? p.m : p.k, p.indices ? 4 : 16);
   g.aligned_b = aligned(p.b, p.layout == NT ? p.k : p.n, 16);
   g.aligned_c = aligned(p.c | y, p.n, 16);
   g.aligned_t = aligned(p.t, p.layout == TN ? p.k : p.m, 16);
-  // Single floats are copied through L1 (cp.async.ca), where a line may be older than what was written since.
-  g.prefetch_a = (p.prefetch & KERNELS_PREFETCH_A) && g.aligned_a, g.prefetch_b = (p.prefetch & KERNELS_PREFETCH_B) && g.aligned_b;
-  g.prefetch_c = p.prefetch & KERNELS_PREFETCH_C;
   g.layout = uint8_t(p.layout), g.precision = uint8_t(precision);
   return g;
 }

@@ -300,9 +300,6 @@ int launch_config(uintptr_t stream, Gemm g) {
 
   int64_t all = tiles(g, C::BM, C::BN);
   if (all > INT32_MAX) return cudaErrorInvalidValue;
-  // A transposed tile is copied float by float: see gemm_of.
-  if (Tile<LAYOUT != TN, C::BM, C::KS>::TRANSPOSED && !U8) g.prefetch_a = false;
-  if (Tile<LAYOUT == NT, C::BN, C::KS>::TRANSPOSED) g.prefetch_b = false;
   int ranks = ranks_for<LAYOUT, C>(g, all);
   g.k_cta = ceil_div(ceil_div(g.k, ranks), 4) * 4;  // whole 16-byte chunks
 
