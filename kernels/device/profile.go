@@ -11,7 +11,7 @@ import (
 
 // A Profile says where the time of a step goes.
 type Profile struct {
-	Steps int // that were timed, of which everything here is the mean
+	Steps int // that were timed, of which everything here is a median
 	// Step is the time from one step to the next when they are queued one
 	// after the other, with nothing between their operations.
 	Step time.Duration
@@ -28,7 +28,8 @@ type OpTime struct {
 }
 
 // Gaps is the time of a step that is in no operation: the device waits for the
-// host, or for a kernel to start. It is below zero where kernels overlap.
+// host, or for a kernel to start. It is below zero where kernels overlap, or where
+// gaps are smaller than what times vary by.
 func (p Profile) Gaps() time.Duration {
 	gaps := p.Step
 	for _, o := range p.Ops {
@@ -37,8 +38,16 @@ func (p Profile) Gaps() time.Duration {
 	return gaps
 }
 
-// Profile times n times the operations of step, which must do the same whenever
-// it is called, and then n times all of it. It uses the queue's marks.
+// A profile has at most maxRounds rounds. On a GPU one has steadySteps, in which what
+// the first of them waits for the host is next to nothing.
+const (
+	maxRounds   = 1000
+	steadySteps = 100
+)
+
+// Profile times step, which must do the same whenever it is called, in rounds: n times
+// operation by operation, and n times as a whole. Both are in each round, so that a clock
+// that changes changes both. It uses the queue's marks.
 //
 // Operations are timed with a mark before and after each, from which what two
 // marks take by themselves is subtracted: for a kernel of a few microseconds
@@ -46,28 +55,68 @@ func (p Profile) Gaps() time.Duration {
 // with something else, so that it never waits for the host.
 func (d *Device) Profile(n int, step func() error) (p Profile, err error) {
 	p.Steps = n
-	ops, times, err := d.alone(n, step)
-	if err != nil {
-		return p, err
+	rounds := min(n, maxRounds)
+	if _, late := d.bare().(behind); late {
+		rounds = min(max(n/steadySteps, 1), maxRounds)
 	}
-	p.add(ops, times)
+	var ops []work
+	var alone [][]time.Duration // of each operation, in each round
+	var whole []time.Duration
+	for r := range rounds {
+		steps := n*(r+1)/rounds - n*r/rounds
+		now, times, err := d.alone(steps, step)
+		if err != nil {
+			return p, err
+		}
+		if r == 0 {
+			ops, alone = now, make([][]time.Duration, len(now))
+		}
+		if len(now) != len(ops) {
+			return p, differs(len(ops), len(now))
+		}
+		for i, t := range times {
+			alone[i] = append(alone[i], t/time.Duration(steps))
+		}
+		all, err := d.together(steps, step)
+		if err != nil {
+			return p, err
+		}
+		whole = append(whole, all/time.Duration(steps))
+	}
+	for i, w := range ops {
+		p.add(w, median(alone[i]))
+	}
+	p.Step = median(whole)
+	return p, nil
+}
+
+func median(times []time.Duration) time.Duration {
+	slices.Sort(times)
+	n := len(times)
+	return (times[(n-1)/2] + times[n/2]) / 2
+}
+
+// together returns the time of n steps, queued one after the other.
+func (d *Device) together(n int, step func() error) (time.Duration, error) {
 	annotated, queue := d.queue, d.bare()
 	defer func() { d.queue = annotated }()
 	d.queue = queue
 	if err := queue.Mark(0); err != nil {
-		return p, err
+		return 0, err
 	}
 	for range n {
 		if err := step(); err != nil {
-			return p, err
+			return 0, err
 		}
 	}
-	if err := errors.Join(queue.Mark(1), queue.Synchronize()); err != nil {
-		return p, err
+	if err := queue.Mark(1); err != nil {
+		return 0, err
 	}
-	all, err := queue.Elapsed(0, 1)
-	p.Step = all / time.Duration(n)
-	return p, err
+	took, err := between(queue, 1)
+	if err != nil {
+		return 0, err
+	}
+	return took[0], nil
 }
 
 // bare returns the queue without what records its launches.
@@ -147,21 +196,18 @@ func between(q Queue, n int) ([]time.Duration, error) {
 	return took[:n], nil
 }
 
-// add puts operations of the same name and shape together; times are sums over
-// the steps.
-func (p *Profile) add(ops []work, times []time.Duration) {
-	for i, w := range ops {
-		at := slices.IndexFunc(p.Ops, func(o OpTime) bool { return o.Name == w.name && o.Shape == w.shape })
-		if at < 0 {
-			at = len(p.Ops)
-			p.Ops = append(p.Ops, OpTime{Name: w.name, Shape: w.shape})
-		}
-		o := &p.Ops[at]
-		o.Count++
-		o.Time += times[i] / time.Duration(p.Steps)
-		o.FLOPs += w.flops
-		o.Bytes += w.bytes
+// add puts operations of the same name and shape together.
+func (p *Profile) add(w work, t time.Duration) {
+	at := slices.IndexFunc(p.Ops, func(o OpTime) bool { return o.Name == w.name && o.Shape == w.shape })
+	if at < 0 {
+		at = len(p.Ops)
+		p.Ops = append(p.Ops, OpTime{Name: w.name, Shape: w.shape})
 	}
+	o := &p.Ops[at]
+	o.Count++
+	o.Time += t
+	o.FLOPs += w.flops
+	o.Bytes += w.bytes
 }
 
 // busyBytes is memory that a GPU takes some 30 µs to fill, in which the host queues

@@ -16,11 +16,15 @@ type tickQueue struct {
 	idleQueue
 	now   time.Duration
 	marks map[int]time.Duration
-	wants bool // what WantsTransposed says; else FusesWgrad says yes
+	more  func() time.Duration // what an operation takes beyond that; nil: nothing
+	wants bool                 // what WantsTransposed says; else FusesWgrad says yes
 }
 
 func (q *tickQueue) tick() error {
 	q.now += 10 * time.Microsecond
+	if q.more != nil {
+		q.now += q.more()
+	}
 	return nil
 }
 
@@ -72,11 +76,61 @@ func TestProfile(t *testing.T) {
 		}
 		sum += o.Time
 	}
-	if sum+p.Gaps() != p.Step || p.Step != 10*us+us/n {
+	if sum+p.Gaps() != p.Step || p.Step != 10*us {
 		t.Errorf("a step of %v is %v of operations and %v of gaps", p.Step, sum, p.Gaps())
 	}
 	if _, ok := b.queue.(*tickQueue); !ok {
 		t.Errorf("the device is left with a queue of type %T", b.queue)
+	}
+}
+
+// TestProfileOfAChangingClock profiles a step that does not always take the same.
+func TestProfileOfAChangingClock(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		more func(step int) int // µs
+		most time.Duration      // of what may look like a gap
+	}{
+		{"slower with every step", func(step int) int { return step }, time.Microsecond},
+		{"faster with every step", func(step int) int { return 100 - step }, time.Microsecond},
+		{"one slow step", func(step int) int { return max(0, 1000*(step-8)*(10-step)) }, 0},
+	} {
+		steps := 0
+		q := &tickQueue{marks: map[int]time.Duration{}}
+		q.more = func() time.Duration { return time.Duration(c.more(steps)) * time.Microsecond }
+		b := newBench(t, q, true)
+		p, err := b.Profile(10, func() error {
+			steps++
+			return b.step(0, 10, 0)
+		})
+		if err != nil || p.Gaps().Abs() > c.most {
+			t.Errorf("%s: error %v, a step of %v with gaps of %v, want at most %v", c.name, err, p.Step, p.Gaps(), c.most)
+		}
+	}
+}
+
+// TestProfileRounds counts steps: n by operation, n as a whole, and one more in each round.
+func TestProfileRounds(t *testing.T) {
+	for _, c := range []struct {
+		late         bool // the device is done after the calls
+		n, wantSteps int
+	}{
+		{false, 1, 3}, {false, 250, 2*250 + 250}, {false, 2500, 2*2500 + 1000},
+		{true, 1, 3}, {true, 20, 2*20 + 1}, {true, 250, 2*250 + 2},
+	} {
+		var q Queue = &tickQueue{marks: map[int]time.Duration{}}
+		if c.late {
+			q = &lateQueue{tickQueue: tickQueue{marks: map[int]time.Duration{}}}
+		}
+		b := newBench(t, q, true)
+		steps := 0
+		p, err := b.Profile(c.n, func() error {
+			steps++
+			return b.step(0, 10, 0)
+		})
+		if err != nil || p.Steps != c.n || steps != c.wantSteps {
+			t.Errorf("late %t: error %v, a profile of %d steps that did %d, want %d and %d", c.late, err, p.Steps, steps, c.n, c.wantSteps)
+		}
 	}
 }
 
