@@ -228,8 +228,8 @@ func (s *session) compareNote(epochs int) string {
 }
 
 // printProfile prints where the time of a step goes. Shares are of the time
-// from one step to the next.
-func (s *session) printProfile(name string, p device.Profile) {
+// from one step to the next. Only on a GPU do operations overlap.
+func (s *session) printProfile(name string, p device.Profile, gpu bool) {
 	fmt.Fprintf(s.stdout, "\n%s allocator, a step of %d more, timed operation by operation:\n", name, p.Steps)
 	w := tabwriter.NewWriter(s.stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
 	row := func(name, count string, t time.Duration, flops, bytes float64) {
@@ -248,7 +248,14 @@ func (s *session) printProfile(name string, p device.Profile) {
 		row(o.Name+" "+o.Shape, fmt.Sprint(o.Count), o.Time, o.FLOPs, o.Bytes)
 		flops += o.FLOPs
 	}
-	row("gaps between them", "", p.Gaps(), 0, 0)
+	switch {
+	case p.Gaps() >= 0:
+		row("gaps between them", "", p.Gaps(), 0, 0)
+	case gpu:
+		fmt.Fprintln(w, "gaps between them: none, operations overlap\t\t\t\t\t\t")
+	default:
+		fmt.Fprintln(w, "gaps between them: none, within noise\t\t\t\t\t\t")
+	}
 	row("step", "", p.Step, flops, 0)
 	w.Flush()
 }

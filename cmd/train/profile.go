@@ -22,7 +22,7 @@ func (s *session) profile(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("profile: %w", err)
 		}
-		s.printProfile(r.String(), p)
+		s.printProfile(r.String(), p, r.facts.GPU != nil)
 		if r.trace == nil || filepath.Ext(s.tracePath(r)) != ".json" {
 			continue
 		}
