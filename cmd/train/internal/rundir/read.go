@@ -24,6 +24,12 @@ type Run struct {
 func Open(dir string) (Run, error) {
 	path := filepath.Join(dir, FactsFile)
 	text, err := os.ReadFile(path)
+	switch info, statErr := os.Stat(dir); {
+	case errors.Is(statErr, fs.ErrNotExist):
+		return Run{}, fmt.Errorf("%s is not there: name a folder that a run wrote in its log_dir", dir)
+	case statErr == nil && !info.IsDir():
+		return Run{}, fmt.Errorf("%s is a file: name the folder of a run, as in logs/mnist/latest", dir)
+	}
 	if errors.Is(err, fs.ErrNotExist) {
 		return Run{}, fmt.Errorf("%s is no run: it has no %s%s", dir, FactsFile, instead(dir))
 	}
