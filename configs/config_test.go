@@ -12,6 +12,12 @@ func TestParseErrors(t *testing.T) {
 		// No TOML.
 		{"[train]\nbsz = = 3", "t.toml:2: "},
 		{"bsz", "t.toml:1: "},
+		{"[train\nbsz = 3\n", "t.toml:1: expected '.' or ']'"},
+		{"\r\n[[train\r\nbsz = 3", "t.toml:2: expected '.' or ']'"},
+		{"[train]\nbsz = +\n", "t.toml:2: expected a digit"},
+		{"[train]\nbsz =\nseed = 1", "t.toml:2: expected value"},
+		{"[log]\nlog_dir = \"\\u00\n\"", "t.toml:2: expected four hexadecimal digits"},
+		{"[log]\nlog_dir = \"\"\"\n\n\\q\"\"\"", "t.toml:4: invalid escape"},
 		{"[train]\nbsz = 1\nbsz = 2", "t.toml:3: "},
 		{"[log]\nlog_dir = \"a\x00b\"", "t.toml:2: "},
 		{"\xff\xfe[\x00", "t.toml:1: "},

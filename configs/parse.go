@@ -44,7 +44,7 @@ func parseFile(name string, text []byte) (Config, error) {
 		if !errors.As(err, &at) {
 			return Config{}, fmt.Errorf("%s: %w", name, err)
 		}
-		return fail(at.Position.Line, "", syntax(at))
+		return fail(lineOf(at, string(text)), "", syntax(at))
 	}
 	var places map[string]toml.Primitive
 	md, err := toml.Decode(string(text), &places)
@@ -73,6 +73,17 @@ func parseFile(name string, text []byte) (Config, error) {
 		}
 	}
 	return c, nil
+}
+
+// lineOf returns the number of the line that is no TOML: where that is cut short, the
+// decoder may have counted the line break behind it too.
+func lineOf(e toml.ParseError, text string) int {
+	end := min(e.Position.Start+e.Position.Len, len(text))
+	before, cut := strings.CutSuffix(text[:end], "\n")
+	if n := 1 + strings.Count(before, "\n"); cut && e.Position.Line == n+1 {
+		return n
+	}
+	return e.Position.Line
 }
 
 // syntax returns the error of a text that is no TOML. A number that no int64 or
