@@ -54,9 +54,9 @@ func openBackend(cfg configs.Config, r *ranks, stderr io.Writer) (*backend, erro
 			return nil, err
 		}
 		if cfg.Train.Device == "cuda" {
-			return nil, cfg.Errorf("train.device", `"cuda" cannot be had: %w; "auto" would train on the CPU`, err)
+			return nil, cfg.Errorf("train.device", `"cuda" cannot be had: %w; "auto" would train on the CPU%s`, err, remedy(err))
 		}
-		fmt.Fprintf(stderr, "train: on the CPU: %v\n", err)
+		fmt.Fprintf(stderr, "train: on the CPU: %v%s\n", err, remedy(err))
 		return cpu, nil
 	}
 	info, err := kernels.Device()
@@ -80,6 +80,14 @@ func openBackend(cfg configs.Config, r *ranks, stderr io.Writer) (*backend, erro
 			Driver: rundir.NVIDIADriver(), CUDADriver: cudaVersion(info.DriverVersion), CUDARuntime: runtime,
 		},
 	}, nil
+}
+
+// remedy is the end of an error of a program that was built without CUDA.
+func remedy(err error) string {
+	if !errors.Is(err, kernels.ErrNoCUDA) {
+		return ""
+	}
+	return "; `make build` builds it with CUDA where nvcc is, tools/install_cuda.sh installs nvcc"
 }
 
 // cudaVersion is 12.8 of 12080, as CUDA numbers its versions.

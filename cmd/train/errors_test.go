@@ -3,6 +3,8 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -76,6 +78,34 @@ func TestAutoFallsBackToTheCPU(t *testing.T) {
 	code, stdout, stderr := train(context.Background(), path)
 	if code != 0 || !strings.Contains(stdout, "CPU") || strings.Count(stderr, "\n") != 1 || !strings.Contains(stderr, "on the CPU") {
 		t.Errorf("exit code %d, stdout %q, stderr %q", code, stdout, stderr)
+	}
+}
+
+// TestWithoutCUDA says how a program gets CUDA that was built without it, and only there.
+func TestWithoutCUDA(t *testing.T) {
+	const build = "`make build` builds it with CUDA where nvcc is, tools/install_cuda.sh installs nvcc"
+	for _, c := range []struct {
+		err  error
+		want bool
+	}{
+		{kernels.ErrNoCUDA, true},
+		{fmt.Errorf("kernels: %w", kernels.ErrNoCUDA), true},
+		{errors.New("no CUDA-capable device is detected"), false},
+	} {
+		if got := remedy(c.err); strings.Contains(got, build) != c.want || !c.want && got != "" {
+			t.Errorf("%v: %q, want the remedy %t", c.err, got, c.want)
+		}
+	}
+	if kernels.Available() == nil {
+		return
+	}
+	t.Setenv(allocatorEnv, "")
+	for _, device := range []string{"auto", "cuda"} {
+		path, _ := writeConfig(t, device, "")
+		_, _, stderr := train(context.Background(), path)
+		if want := errors.Is(kernels.Available(), kernels.ErrNoCUDA); strings.Contains(stderr, build) != want {
+			t.Errorf("device %s: %q, want the remedy %t", device, stderr, want)
+		}
 	}
 }
 
