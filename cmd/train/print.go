@@ -130,7 +130,7 @@ func quoted(word string) string {
 }
 
 // printPlans says how close each plan came to the least memory that its step
-// can do with, and how often it held.
+// can do with, how often it held, and how often it did not.
 func (s *session) printPlans() {
 	for _, r := range s.runners {
 		plan, ok := allocator.As[*allocator.Plan](r.allocs[0])
@@ -138,7 +138,7 @@ func (s *session) printPlans() {
 			continue
 		}
 		for _, p := range plan.Plans() {
-			fmt.Fprintf(s.stdout, "plan of %s: slab of %s, at least %s; replayed %s, not kept to %s\n",
+			fmt.Fprintf(s.stdout, "plan of %s: slab of %s, least possible %s; replayed %s, missed %s\n",
 				count(p.Requests, "request"), size(p.Slab), size(p.LowerBound), count(int(p.Replays), "time"), count(int(p.Mismatches), "time"))
 		}
 	}
