@@ -1,10 +1,12 @@
 """What the scripts of this folder share: calls of train, and the files of a data set. Needs no package."""
 
 import gzip
+import importlib.util
 import math
 import os
 import socket
 import subprocess
+import sys
 import tempfile
 import zlib
 from pathlib import Path
@@ -12,6 +14,13 @@ from pathlib import Path
 
 class Failed(Exception):
     """Ends what was asked for; one line says why."""
+
+
+def need(*modules):
+    """Ends the program with one line where one of the modules is not installed."""
+    if missing := [name for name in modules if importlib.util.find_spec(name) is None]:
+        names = " ".join(missing)
+        sys.exit(f"{Path(sys.argv[0]).stem}: needs {names}: install with python3 -m pip install {names}")
 
 
 def last_line(text):

@@ -21,11 +21,12 @@ import sys
 import tempfile
 from pathlib import Path
 
-import numpy as np
-import torch
-
 sys.dont_write_bytecode = True  # leaves no __pycache__ among the tools
 import common
+
+common.need("numpy", "torch")
+import numpy as np
+import torch
 import torch_comparison as tc
 
 EXECUTORS = ["eager", "graph"]

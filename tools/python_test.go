@@ -5,6 +5,7 @@ package tools
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -42,6 +43,23 @@ func TestPython(t *testing.T) {
 				t.Errorf("%v\n%s", err, out)
 			}
 		})
+	}
+}
+
+// TestPythonNeeds starts scripts where none of the modules is that they need: one line names them.
+func TestPythonNeeds(t *testing.T) {
+	python(t)
+	for _, script := range []string{"torch_comparison", "numerics", "torch_load"} {
+		for _, name := range []string{script, "common"} { // so that go test sees them change
+			if _, err := os.ReadFile(name + ".py"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		out, err := exec.Command("python3", "-B", "-S", script+".py", "-h").CombinedOutput()
+		want := script + ": needs numpy torch: install with python3 -m pip install numpy torch\n"
+		if exit := new(exec.ExitError); !errors.As(err, &exit) || exit.ExitCode() != 1 || string(out) != want {
+			t.Errorf("%s: %v, %q, want %q", script, err, out, want)
+		}
 	}
 }
 

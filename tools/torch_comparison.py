@@ -19,12 +19,13 @@ import sys
 import time
 from pathlib import Path
 
+sys.dont_write_bytecode = True  # leaves no __pycache__ among the tools
+import common
+
+common.need("numpy", "torch")
 import numpy as np
 import torch
 import torch.nn.functional as F
-
-sys.dont_write_bytecode = True  # leaves no __pycache__ among the tools
-import common
 
 
 def read_idx(folder, name, dims):

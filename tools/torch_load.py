@@ -16,12 +16,14 @@ import json
 import sys
 from pathlib import Path
 
+sys.dont_write_bytecode = True  # leaves no __pycache__ among the tools
+import common
+
+common.need("numpy", "torch")
 import torch
 import torch.nn.functional as F
-from torch import nn
-
-sys.dont_write_bytecode = True  # leaves no __pycache__ among the tools
 import torch_comparison as tc
+from torch import nn
 
 try:
     import safetensors
