@@ -44,7 +44,7 @@ kernels_objects := $(patsubst $(kernels_root)/%.cu,$(kernels_build)/%.o,$(kernel
 
 # On all cores, unless make was told on how many.
 .PHONY: kernels
-kernels:
+kernels: ## compile the kernels alone, for go build, run and test -tags cuda
 	@$(MAKE) --no-print-directory $(if $(filter -j% --jobserver%,$(MAKEFLAGS)),,-j$(shell nproc 2>/dev/null || echo 1)) $(KERNELS)/archive_cuda.go
 
 # What takes its time is said before, once.

@@ -76,3 +76,16 @@ func TestMakeKernels(t *testing.T) {
 		}
 	}
 }
+
+// TestMakeHelp wants a line for each target that a user may name.
+func TestMakeHelp(t *testing.T) {
+	lines, ok := makeIt(t, nil, "help")
+	if !ok {
+		t.Fatalf("%q", lines)
+	}
+	for _, target := range []string{"train", "test", "build", "check", "plot", "clean", "help", "kernels"} {
+		if !slices.ContainsFunc(lines, func(line string) bool { return strings.HasPrefix(line, target+" ") }) {
+			t.Errorf("no %s in %q", target, lines)
+		}
+	}
+}
