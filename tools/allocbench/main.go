@@ -145,6 +145,16 @@ func (o options) selection() ([]scenario, []contender, error) {
 	} else if slices.Contains(strings.Split(list, ","), replayName) {
 		return nil, nil, fmt.Errorf("scenario %s needs -trace or -traces", replayName)
 	}
+	if slices.Contains(strings.Split(list, ","), allReduceName) {
+		return nil, nil, fmt.Errorf("scenario %s is measured alone: name no other, and no trace", allReduceName)
+	}
+	if list != "" { // so that an error names these two
+		for _, name := range []string{replayName, allReduceName} {
+			if !slices.ContainsFunc(all, func(s scenario) bool { return s.name == name }) {
+				all = append(all, scenario{name: name})
+			}
+		}
+	}
 	chosen, err := choose("scenario", list, all, func(s scenario) string { return s.name })
 	if err != nil {
 		return nil, nil, err

@@ -18,6 +18,9 @@ const replayName = "replay"
 
 // readTrace reads the trace in a file, and says what it is.
 func readTrace(path string, device int) (t *traces.Trace, doc string, err error) {
+	if info, err := os.Stat(path); err == nil && info.IsDir() {
+		return nil, "", fmt.Errorf("%s is a folder: name a file in it, or take -traces for all of them", path)
+	}
 	if t, err = traces.ReadFile(path, device); err != nil {
 		return nil, "", err
 	}

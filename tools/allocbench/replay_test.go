@@ -41,6 +41,7 @@ func TestBadTraces(t *testing.T) {
 		header + "1,0,allocate,x,4,0\n":  `line 2: "x" is not a pointer`,
 		"id,lower,upper,size\na,3,0,1\n": "line 2: the buffer ends before it begins",
 		"\x80\x04cos\nsystem\n":          "byte 2: opcode 0x63",
+		`{"traceEvents": []}`:            "is JSON, which is for Perfetto only: have the trainer write a .csv or a .pickle",
 	} {
 		for _, args := range [][]string{nil, {"-export-rmm", filepath.Join(t.TempDir(), "none.csv")}} {
 			path := writeTrace(t, "bad.csv", text)
@@ -48,6 +49,17 @@ func TestBadTraces(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), "bad.csv: "+want) || strings.Contains(err.Error(), "\n") {
 				t.Errorf("%q: error %v, want %q", text, err, want)
 			}
+		}
+	}
+}
+
+// TestTraceIsAFolder says which flag takes one.
+func TestTraceIsAFolder(t *testing.T) {
+	dir := t.TempDir()
+	want := dir + " is a folder: name a file in it, or take -traces for all of them"
+	for _, args := range [][]string{nil, {"-export-rmm", filepath.Join(dir, "none.csv")}} {
+		if err := run(t.Context(), append(args, "-trace", dir), io.Discard, io.Discard, nullMachine); err == nil || err.Error() != want {
+			t.Errorf("%v: error %v, want %q", args, err, want)
 		}
 	}
 }

@@ -52,6 +52,8 @@ func Read(r io.Reader, device int) (*Trace, error) {
 		return readSnapshot(in, device)
 	case begins(in, zipMagic):
 		return nil, fmt.Errorf("is a zip archive: unpack it; %w", errUnreadable)
+	case begins(in, []byte("{")), begins(in, []byte("[")):
+		return nil, errors.New("is JSON, which is for Perfetto only: have the trainer write a .csv or a .pickle")
 	case begins(in, byteOrderMark):
 		if _, err := in.Discard(len(byteOrderMark)); err != nil {
 			return nil, err

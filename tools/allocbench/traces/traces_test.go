@@ -150,7 +150,7 @@ func TestBadFiles(t *testing.T) {
 	checkBad(t, map[string]string{
 		"":                          "is empty",
 		"\n\n":                      "is empty",
-		"{\"events\": []}\n":        "is neither a CSV of RMM or MiniMalloc nor a pickled snapshot",
+		"{\"events\": []}\n":        "is JSON, which is for Perfetto only: have the trainer write a .csv or a .pickle",
 		"PK\x03\x04...":             "is a zip archive",
 		"\x1f\x8b":                  "unexpected EOF",
 		"\x1f\x8bnothing of a kind": "gzip: invalid header",
