@@ -16,6 +16,7 @@ import (
 type figure struct {
 	title, subtitle string
 	label           string               // of the value's axis
+	sizes           string               // of the cases' axis, where these are sizes
 	text, tick      func(float64) string // of a value, and beside the axis; a nil tick writes the number
 	value           func(row) float64    // NaN or 0 where there is none
 
@@ -107,15 +108,15 @@ func drawScenario(path, title, subtitle string, rate bool, rows []row) error {
 		return nil
 	}
 	unit := rows[0].Unit
-	time := figure{label: "host time a " + unit + ", mean", text: timeText, tick: timeText, value: func(r row) float64 { return r.Mean }}
+	time := figure{label: "host time a " + unit + ", mean", sizes: "size of a block", text: timeText, tick: timeText, value: func(r row) float64 { return r.Mean }}
 	if unit == allReduceUnit {
-		time.label = "GPU time an all-reduce, mean"
+		time.ofAllReduces(rows)
 	}
 	if rate {
-		time = figure{label: unit + "s a second, of all threads", text: countText, tick: countText, value: func(r row) float64 { return r.PerSecond }}
+		time = figure{label: unit + "s a second, of all threads", sizes: time.sizes, text: countText, tick: countText, value: func(r row) float64 { return r.PerSecond }}
 	}
-	slowest := figure{label: "host time a " + unit + ", p99.9", text: timeText, tick: timeText, value: func(r row) float64 { return r.P999 }}
-	memory := figure{label: "reserved / live, peak bytes", text: ratioText, value: func(r row) float64 {
+	slowest := figure{label: "host time a " + unit + ", p99.9", sizes: time.sizes, text: timeText, tick: timeText, value: func(r row) float64 { return r.P999 }}
+	memory := figure{label: "reserved / live, peak bytes", sizes: time.sizes, text: ratioText, value: func(r row) float64 {
 		if r.PeakLive <= leastLive {
 			return math.NaN()
 		}
@@ -132,6 +133,22 @@ func drawScenario(path, title, subtitle string, rate bool, rows []row) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// ofAllReduces makes f show their times as parts of those on allReduceBase, where these
+// were measured: sources differ by less than a logarithmic axis of times shows.
+func (f *figure) ofAllReduces(rows []row) {
+	f.label, f.sizes = "GPU time an all-reduce, mean", "bytes of the all-reduce"
+	base := map[string]float64{}
+	for _, r := range rows {
+		if r.Allocator == allReduceBase {
+			base[r.Case] = r.Mean
+		}
+	}
+	if len(base) > 0 {
+		f.label, f.text, f.tick = "GPU time / GPU time on "+allReduceBase, ratioText, nil
+		f.value = func(r row) float64 { return r.Mean / base[r.Case] }
+	}
 }
 
 // fill notes which rows, cases and allocators have something to draw, and says

@@ -136,6 +136,38 @@ func TestNumbers(t *testing.T) {
 	}
 }
 
+// TestCaseTitle leaves out how a job was recorded, where that tells no two jobs apart.
+func TestCaseTitle(t *testing.T) {
+	f := figure{cases: []string{"cache-expandable", "cnn", "cnn-expandable", "streams"}}
+	for name, want := range map[string]string{"cache-expandable": "cache", "cnn": "cnn", "cnn-expandable": "cnn-expandable", "streams": "streams"} {
+		if got := f.caseTitle(name); got != want {
+			t.Errorf("%s: %q, want %q", name, got, want)
+		}
+	}
+}
+
+// TestOfAllReduces compares times with those on cudaMalloc, where there are any.
+func TestOfAllReduces(t *testing.T) {
+	on := func(source, name string, mean float64) row { return row{Case: name, Allocator: source, Mean: mean} }
+	for _, c := range []struct {
+		rows        []row
+		label, text string
+	}{
+		{[]row{on("pool", "4 B", 9), on("cudaMalloc", "4 B", 8)}, "GPU time / GPU time on cudaMalloc", "1.12"},
+		{[]row{on("pool", "4 B", 9), on("cudaMalloc", "1 MiB", 13)}, "GPU time / GPU time on cudaMalloc", "+Inf"},
+		{[]row{on("pool", "4 B", 9)}, "GPU time an all-reduce, mean", "9 ns"},
+	} {
+		f := figure{text: timeText, value: func(r row) float64 { return r.Mean }}
+		f.ofAllReduces(c.rows)
+		if got := f.text(f.value(c.rows[0])); got != c.text || f.label != c.label || f.sizes != "bytes of the all-reduce" {
+			t.Errorf("%+v: %q of %q over %q, want %q of %q", c.rows, got, f.label, f.sizes, c.text, c.label)
+		}
+		if drawn := f.fill(c.rows); !drawn {
+			t.Errorf("%+v: nothing to draw", c.rows)
+		}
+	}
+}
+
 // TestGroups puts at most eight allocators together, whose colours differ, and has
 // bars of all, also of those that a case lacks.
 func TestGroups(t *testing.T) {

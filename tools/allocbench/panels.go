@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
@@ -36,7 +37,7 @@ func (f *figure) draw(w io.Writer) error {
 	for i, c := range f.cases {
 		bars := f.bars(c, i%p.Columns == 0)
 		p.Height = plotstyle.BarHeight * vg.Length(len(bars))
-		panel := plotstyle.Bars(c, f.label, bars, low, high, f.tick)
+		panel := plotstyle.Bars(f.caseTitle(c), f.label, bars, low, high, f.tick)
 		if i+p.Columns < len(f.cases) { // the one below it has the same axis
 			panel.X.Label.Text = ""
 		}
@@ -45,7 +46,16 @@ func (f *figure) draw(w io.Writer) error {
 	return p.Write(w)
 }
 
-const sizeAxis = "size of a block"
+// caseTitle is the name of a case without how PyTorch was set when it was recorded, where
+// no other case has that name.
+func (f *figure) caseTitle(name string) string {
+	if job := strings.TrimSuffix(name, "-expandable"); !slices.Contains(f.cases, job) {
+		return job
+	}
+	return name
+}
+
+const sizeAxis = "size" // has the name that the figure gives it
 
 var number = regexp.MustCompile(`^(?:delay )?(\d+)(?: (B|KiB|MiB|GiB|thread)s?)?$`)
 
@@ -81,19 +91,23 @@ func (f *figure) lines(allocators []string, axis string, at []float64, width vg.
 	panel := plotstyle.Panel{Plot: plotstyle.New(f.heading(allocators), 11)}
 	p := panel.Plot
 	p.X.Label.Text, p.Y.Label.Text = axis, f.label
+	if axis == sizeAxis {
+		p.X.Label.Text = f.sizes
+	}
 	p.X.Scale, p.Y.Scale = plot.LogScale{}, plot.LogScale{}
 	p.Y.Tick.Marker = plot.TickerFunc(func(low, high float64) []plot.Tick { return plotstyle.LogTicks(low, high, f.tick) })
 	p.X.Min, p.X.Max = slices.Min(at), slices.Max(at)
 	ticks := make([]plot.Tick, len(at))
+	labelled := math.Inf(1) // the place of the last tick with a label
 	for i, v := range slices.Backward(at) {
 		ticks[i].Value = v
 		label := f.cases[i]
 		if axis != sizeAxis {
 			label = strconv.FormatFloat(v, 'f', -1, 64)
 		}
-		place := func(v float64) vg.Length { return width * vg.Length(math.Log(v/p.X.Min)/math.Log(p.X.Max/p.X.Min)) }
-		if i+1 == len(at) || place(at[i+1])-place(v) > p.X.Tick.Label.Width(label)+4 { // else it would lie on the next
-			ticks[i].Label = label
+		place := float64(width) * math.Log(v/p.X.Min) / math.Log(p.X.Max/p.X.Min)
+		if labelled-place > float64(p.X.Tick.Label.Width(label))+4 { // else it would lie on the next
+			ticks[i].Label, labelled = label, place
 		}
 	}
 	p.X.Tick.Marker = plot.ConstantTicks(ticks)
