@@ -27,10 +27,12 @@
 // handed to the same stream at once, since its work runs in order; to another one
 // only as [Reuse] allows: after a wait that is queued on the device, once an event
 // shows the work done, or never. No event is recorded for it until memory changes
-// streams. A block that a second stream uses is named with RecordStream; its Free
-// records an event on each such stream, so that later work of theirs is not waited
-// for. So a stream that copies runs beside one that computes: of each size four
-// rounds of freed blocks may wait for the second stream before the first does.
+// streams. A block that a second stream uses is named with RecordStream: its Free
+// records an event there, and the block is not handed out before that event is passed.
+// The pool takes other memory meanwhile, so that a stream that copies runs beside one
+// that computes. Only once the blocks of four rounds wait does the block's own stream
+// wait for the event of the oldest. A round is as many blocks of one size as the program
+// frees before it asks for that size again.
 //
 // Before a stream is destroyed, ReleaseStream makes its memory everybody's.
 //
@@ -38,9 +40,10 @@
 //
 // A [Pool] reserves memory in segments of one of two kinds, PoolOptions.Segments.
 //
-// A malloc segment is one call of Driver.Malloc, of whole units of SegmentBytes. A
-// small heap's fits some number of the blocks asked for, a large heap grows by an
-// eighth, and no segment but that of a single block exceeds MaxSegmentBytes.
+// A malloc segment is one call of Driver.Malloc, of whole units of SegmentBytes. The
+// next one of a heap below 192 MiB is of a size that blocks like the one asked for nearly
+// fill; that of a larger heap adds an eighth to it. Only for a single block that needs it
+// is a segment larger than MaxSegmentBytes.
 //
 // A virtual segment is a range of addresses that grows by chunks. A chunk is memory
 // that one cuMemCreate made: one page of 2 MiB or, in a large pool or for a large
@@ -48,9 +51,10 @@
 // each stream has a range of its own, so that its new chunks are neighbours and a block
 // may span them.
 //
-// What no free block of its heap fits is met in this order:
+// A request that no free block of its heap fits gets the first of these that there is:
 //
-//   - Unused chunks of the heap that lie side by side, or did in a stitch.
+//   - Unused chunks of the heap that lie side by side, by themselves or in a stitch that
+//     was made before.
 //   - New chunks, until what is reserved exceeds the most that was ever handed out
 //     by a sixty-fourth. This slack keeps stitches few.
 //   - Unused chunks of other heaps that lie side by side. A chunk moves by a change
@@ -65,8 +69,8 @@
 // stitches of the last time, and calls the driver no more but to order streams.
 //
 // Trim gives unused memory back: malloc segments of which nothing is handed out, and
-// of virtual ones every such chunk, with its addresses in stitches. So does
-// GCThreshold, before the pool grows beyond it, and running out of memory.
+// such chunks of virtual ones, which are then unmapped in stitches too. A pool also does
+// so by itself before it grows beyond GCThreshold, and when memory runs out.
 //
 // # Out of memory
 //
@@ -76,9 +80,9 @@
 // several segments does not help a request that none of them has room for.
 //
 // With virtual ones it waits for those blocks too, and stitches unused chunks of all
-// streams. So what is free in pieces does not fail a request, but in chunks that are
-// partly in use: it fails once the pages of the chunks under live blocks and those of
-// the request exceed the limit or what the device has. With a [Reuse] that keeps memory from
+// streams. So it does not matter that free memory is in pieces, except within chunks that
+// are partly in use: a request fails once the pages of the chunks under live blocks and
+// its own exceed the limit or what the device has. With a [Reuse] that keeps memory from
 // other streams, their unused chunks go back to the driver first.
 //
 // A Plan gives up a slab of which nothing is handed out, and an Async trims the
@@ -94,8 +98,9 @@
 // cudadriver), on host memory and on the fake of package allocatortest, which faults
 // where a real card would corrupt.
 //
-// A program's own may be a driver below, an allocator around, and a [Placement], which
-// chooses among free blocks where no one of [Strategies] will do. The examples show each.
+// A program may bring its own driver, its own allocator around these, and its own
+// [Placement], which chooses among free blocks where none of [Strategies] will do. The
+// examples show each.
 package allocator
 
 import "errors"

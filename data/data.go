@@ -1,7 +1,7 @@
 // Package data loads MNIST, and data sets in its format, and orders them for training.
 //
 // [Load] finds the four IDX files of a data set (see [Options] for where it
-// looks), checks them and returns two [Set]s of bytes as they are in the files. [Locate]
+// looks), checks them and returns a [Dataset] of bytes as they are in the files. [Locate]
 // says where they are.
 // [Order] is the shuffle of an epoch. Gathering rows into batches and scaling
 // pixels to 0..1 is the trainer's work: it does both on the device.
