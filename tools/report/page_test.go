@@ -255,6 +255,18 @@ type failing struct{}
 
 func (failing) Write([]byte) (int, error) { return 0, errFull }
 
+// TestResults names what a column is of: medians, and beside them mean differences.
+func TestResults(t *testing.T) {
+	columns, rows := samplePage().results()
+	for i, want := range []struct{ name, plan string }{
+		{"ms an epoch", ""}, {"mean difference from custom, paired", "−0.4 %"}, {interval, "−1.1 to +0.3 %"}, {"µs in allocator a step", "0.80"},
+	} {
+		if got := rows[1].Cells[i].Text; columns[i].Name != want.name || want.plan != "" && got != want.plan {
+			t.Errorf("column %d: %q, %q of plan, want %q, %q", i, columns[i].Name, got, want.name, want.plan)
+		}
+	}
+}
+
 // TestFacts shows once what all runs share.
 func TestFacts(t *testing.T) {
 	p := Page{Runs: []Run{

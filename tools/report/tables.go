@@ -34,7 +34,7 @@ func (p Page) results() (columns []column, rows []result) {
 			}
 			return ""
 		}},
-		{"from " + p.Runs[0].Name, func(r Run) string {
+		{"mean difference from " + p.Runs[0].Name + ", paired", func(r Run) string {
 			if d, known := p.difference(r.Name); known {
 				return percent(d.Percent)
 			}
