@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -23,7 +24,7 @@ func initialWeights(cfg configs.Config, set data.Dataset) []*tensor.Dense {
 // export writes to dir all that another program needs to train the same model
 // on the same batches: w0.npy and on, the initial weights, float32 [inputs,
 // outputs]; order0.npy and on, the order of each epoch, int32; and run.json.
-func export(dir string, cfg configs.Config, set data.Dataset) error {
+func export(ctx context.Context, dir string, cfg configs.Config, set data.Dataset) error {
 	if _, err := rundir.Open(dir); err == nil {
 		return fmt.Errorf("export: %s is the folder of a run: name another one", dir)
 	}
@@ -31,11 +32,17 @@ func export(dir string, cfg configs.Config, set data.Dataset) error {
 		return fmt.Errorf("export: %w", err)
 	}
 	for i, w := range initialWeights(cfg, set) {
+		if ctx.Err() != nil {
+			return errInterrupted
+		}
 		if err := writeNpy(filepath.Join(dir, fmt.Sprintf("w%d.npy", i)), w); err != nil {
 			return fmt.Errorf("export: %w", err)
 		}
 	}
 	for i := range cfg.Train.NumEpochs {
+		if ctx.Err() != nil {
+			return errInterrupted
+		}
 		order := data.Order(set.Train.Len(), cfg.Train.Seed, i)
 		t := tensor.New(tensor.WithShape(len(order)), tensor.WithBacking(order))
 		if err := writeNpy(filepath.Join(dir, fmt.Sprintf("order%d.npy", i)), t); err != nil {

@@ -128,7 +128,7 @@ func execute(ctx context.Context, o options, r *ranks, stdout, stderr io.Writer)
 		return info(stdout)
 	}
 	if o.report != "" && len(o.runs) > 0 {
-		return reportRuns(o.report, o.runs, stdout)
+		return reportRuns(ctx, o.report, o.runs, stdout)
 	}
 	if err := checkReport(o.report); err != nil {
 		return err
@@ -136,11 +136,11 @@ func execute(ctx context.Context, o options, r *ranks, stdout, stderr io.Writer)
 	if o.predict != "" {
 		return predictWith(ctx, o, stdout, stderr)
 	}
-	from, err := o.earlier()
+	from, err := await(ctx, o.earlier)
 	if err != nil {
 		return err
 	}
-	cfg, err := o.load()
+	cfg, err := await(ctx, o.load)
 	if err != nil {
 		return err
 	}

@@ -413,6 +413,32 @@ func TestInterrupt(t *testing.T) {
 	}
 }
 
+// TestInterruptOutsideTraining cancels what does not train, each time it asks.
+func TestInterruptOutsideTraining(t *testing.T) {
+	dir, dataDir := trained(t)
+	config := filepath.Join(dir, rundir.ConfigFile)
+	for _, c := range []struct {
+		asks int
+		args []string
+	}{
+		{1 + 3 + 3, []string{"-export", t.TempDir(), config}}, // the data, weights and orders
+		{1 + 2 + 2, []string{"-predict", testSet, dir}},       // the data, and layers for predictions and the loss
+		{2 + 2, []string{"-predict", filepath.Join(dataDir, "t10k-images-idx3-ubyte.gz"), dir}},
+	} {
+		for asked := range c.asks + 1 {
+			ctx := &countdown{Context: context.Background()}
+			ctx.left.Store(int64(asked))
+			want := exitInterrupted
+			if asked == c.asks {
+				want = 0
+			}
+			if code, _, stderr := train(ctx, c.args...); code != want || strings.Count(stderr, "\n") != min(code, 1) {
+				t.Errorf("%q, interrupted when it asks for time %d of %d: exit code %d, want %d; stderr %q", c.args, asked+1, c.asks, code, want, stderr)
+			}
+		}
+	}
+}
+
 func TestExport(t *testing.T) {
 	t.Setenv(allocatorEnv, "")
 	path, logDir := writeConfig(t, "cpu", "")

@@ -55,20 +55,23 @@ func predictWith(ctx context.Context, o options, stdout, stderr io.Writer) error
 		if err != nil {
 			return err
 		}
-		return predictAll(p, set.Test.Images, set.Test.Labels, "test set", dir, stdout)
+		return predictAll(ctx, p, set.Test.Images, set.Test.Labels, "test set", dir, stdout)
 	}
-	return predictFile(p, o.predict, dir, stdout)
+	return predictFile(ctx, p, o.predict, dir, stdout)
 }
 
 // predictFile tells a PNG and an IDX file apart by what is in them.
-func predictFile(p predict.Perceptron, path, dir string, stdout io.Writer) error {
-	text, err := os.ReadFile(path)
+func predictFile(ctx context.Context, p predict.Perceptron, path, dir string, stdout io.Writer) error {
+	text, err := await(ctx, func() ([]byte, error) { return os.ReadFile(path) })
+	if interrupted(err) {
+		return err
+	}
 	if err != nil {
 		return fmt.Errorf("%w: -predict takes a PNG, an IDX file of images, or %s", err, testSet)
 	}
 	switch {
 	case bytes.HasPrefix(text, []byte("\x89PNG")):
-		return predictPicture(p, path, text, stdout)
+		return predictPicture(ctx, p, path, text, stdout)
 	case !bytes.HasPrefix(text, []byte{0, 0}) && !bytes.HasPrefix(text, []byte{0x1f, 0x8b}):
 		return fmt.Errorf("%s: neither a PNG nor an IDX file of images", path)
 	}
@@ -83,7 +86,7 @@ func predictFile(p predict.Perceptron, path, dir string, stdout io.Writer) error
 	if labels != nil && labels.Shape()[0] != images.Shape()[0] {
 		return fmt.Errorf("%s: %d images, and %d labels beside it", path, images.Shape()[0], labels.Shape()[0])
 	}
-	return predictAll(p, images, labels, path, dir, stdout)
+	return predictAll(ctx, p, images, labels, path, dir, stdout)
 }
 
 // labelsBeside reads the file of labels that belongs to one of images by its name, with
@@ -113,12 +116,12 @@ func labelsBeside(path string) (*tensor.Dense, error) {
 }
 
 // predictPicture prints the probability of each class.
-func predictPicture(p predict.Perceptron, path string, text []byte, stdout io.Writer) error {
+func predictPicture(ctx context.Context, p predict.Perceptron, path string, text []byte, stdout io.Writer) error {
 	image, inverted, err := predict.ReadPicture(bytes.NewReader(text), p.Inputs())
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
-	r, err := p.Predict(image)
+	r, err := p.Predict(ctx, image)
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
@@ -135,8 +138,8 @@ func predictPicture(p predict.Perceptron, path string, text []byte, stdout io.Wr
 
 // predictAll prints what is predicted of images and, where there are labels, how well,
 // of which it draws a picture in dir too.
-func predictAll(p predict.Perceptron, images, labels *tensor.Dense, name, dir string, stdout io.Writer) error {
-	r, err := p.Predict(images)
+func predictAll(ctx context.Context, p predict.Perceptron, images, labels *tensor.Dense, name, dir string, stdout io.Writer) error {
+	r, err := p.Predict(ctx, images)
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
@@ -164,7 +167,7 @@ func predictAll(p predict.Perceptron, images, labels *tensor.Dense, name, dir st
 	if labels == nil {
 		return nil
 	}
-	loss, err := p.Loss(images, labels)
+	loss, err := p.Loss(ctx, images, labels)
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}

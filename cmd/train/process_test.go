@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -145,6 +146,54 @@ func TestSignals(t *testing.T) {
 				t.Errorf("exit code %d, want %d; stderr %q", code, want, stderr)
 			}
 		})
+	}
+}
+
+// TestInterruptedInput interrupts the command while it waits for the rest of its config, which
+// is longer than what a pipe holds: so it has begun to read once all of that is written.
+func TestInterruptedInput(t *testing.T) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, os.Args[0], "-")
+	cmd.Env = append(os.Environ(), asTrain+"=1", allocatorEnv+"=")
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	stdin, err := cmd.StdinPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err == nil {
+		_, err = io.WriteString(stdin, strings.Repeat("#\n", 100<<10))
+	}
+	if err == nil {
+		err = cmd.Process.Signal(os.Interrupt)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); cmd.ProcessState.ExitCode() != exitInterrupted || stderr.String() != "train: interrupted\n" {
+		t.Errorf("ended with %v, stderr %q", err, &stderr)
+	}
+}
+
+// TestInterruptedFiles waits for files that never come.
+func TestInterruptedFiles(t *testing.T) {
+	dir, _ := trained(t)
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	writer, err := os.OpenFile(pipe, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer writer.Close() // what still reads ends then
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	for _, args := range [][]string{{pipe}, {"-check", pipe}, {"-export", t.TempDir(), pipe}, {"-predict", pipe, dir}} {
+		if code, _, stderr := train(ctx, args...); code != exitInterrupted || stderr != "train: interrupted\n" {
+			t.Errorf("%q: exit code %d, stderr %q", args, code, stderr)
+		}
 	}
 }
 

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -31,25 +32,33 @@ type finished struct {
 }
 
 // reportRuns writes a report of earlier runs, or of comparisons, by their folders.
-func reportRuns(path string, folders []string, stdout io.Writer) error {
+func reportRuns(ctx context.Context, path string, folders []string, stdout io.Writer) error {
 	if err := checkReport(path); err != nil {
 		return err
 	}
-	var all []finished
+	all, err := await(ctx, func() ([]finished, error) { return readAllFinished(folders) })
+	if err != nil {
+		return err
+	}
+	return writeReport(path, all, stdout)
+}
+
+// readAllFinished reads the runs in folders, those of comparisons one by one.
+func readAllFinished(folders []string) (all []finished, err error) {
 	for _, folder := range folders {
 		runs, err := rundir.Runs(folder)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		for _, r := range runs {
 			one, err := readFinished(r)
 			if err != nil {
-				return err
+				return nil, err
 			}
 			all = append(all, one)
 		}
 	}
-	return writeReport(path, all, stdout)
+	return all, nil
 }
 
 // checkReport returns an error if a report could not be written in the end.

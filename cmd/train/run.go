@@ -67,7 +67,7 @@ func (r *run) train(ctx context.Context, o options, stdout, stderr io.Writer) (e
 		return err
 	}
 	if o.export != "" {
-		return export(o.export, r.cfg, set)
+		return export(ctx, o.export, r.cfg, set)
 	}
 	lines := stdout
 	if o.json { // standard output is for that alone
@@ -98,9 +98,6 @@ func (r *run) load(ctx context.Context, stderr io.Writer) (data.Dataset, error) 
 	set, err := loadData(ctx, r.cfg, stderr)
 	if err != nil {
 		return set, err
-	}
-	if ctx.Err() != nil { // before anything of an earlier run is replaced
-		return set, errInterrupted
 	}
 	ranks := r.backend.ranks
 	if err := r.cfg.CheckData(set.Train.Len(), ranks.size()); err != nil {
@@ -148,7 +145,13 @@ func loadData(ctx context.Context, cfg configs.Config, stderr io.Writer) (data.D
 	var waited error
 	o.Waiting = func(what string) { _, waited = fmt.Fprintf(stderr, "train: waiting for %s ...\n", what) }
 	set, err := data.Load(ctx, o)
-	return set, errors.Join(dataError(cfg, err), bar.finish(), waited)
+	if err := errors.Join(dataError(cfg, err), bar.finish(), waited); err != nil {
+		return set, err
+	}
+	if ctx.Err() != nil { // before anything of an earlier run is replaced
+		return set, errInterrupted
+	}
+	return set, nil
 }
 
 func dataOptions(cfg configs.Config) data.Options {

@@ -188,6 +188,26 @@ func interrupted(err error) bool {
 	return errors.Is(err, errInterrupted) || errors.Is(err, context.Canceled)
 }
 
+// await returns what f does, or errInterrupted as soon as ctx is cancelled: what f reads, such as
+// a terminal or a pipe, may never come. f then goes on until the process ends.
+func await[T any](ctx context.Context, f func() (T, error)) (T, error) {
+	type result struct {
+		value T
+		err   error
+	}
+	done := make(chan result, 1)
+	go func() {
+		value, err := f()
+		done <- result{value, err}
+	}()
+	select {
+	case r := <-done:
+		return r.value, r.err
+	case <-ctx.Done():
+		return *new(T), errInterrupted
+	}
+}
+
 // divergedError is the end of a run whose loss became NaN or infinite.
 type divergedError struct {
 	name        string // of the allocator, where there are several

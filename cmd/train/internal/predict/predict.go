@@ -3,6 +3,7 @@
 package predict
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"slices"
@@ -40,10 +41,10 @@ func (r Result) Probability(image int) float32 {
 
 // Predict returns what p says of images, uint8 of shape [images, pixels], 0 for
 // background. It is an error if they do not have as many pixels as p takes, or p
-// has weights that are no numbers.
-func (p Perceptron) Predict(images *tensor.Dense) (Result, error) {
+// has weights that are no numbers, or that of ctx where that is cancelled.
+func (p Perceptron) Predict(ctx context.Context, images *tensor.Dense) (Result, error) {
 	r := Result{Classes: p.Classes()}
-	err := p.batches(images, func(x []float32, first, rows, width int) error {
+	err := p.batches(ctx, images, func(x []float32, first, rows, width int) error {
 		logits := make([]float32, rows*r.Classes)
 		ref.GEMM(false, false, 1, x, p[len(p)-1].Float32s(), 0, logits, rows, r.Classes, width)
 		probabilities := make([]float32, len(logits))
@@ -63,9 +64,9 @@ func (p Perceptron) Predict(images *tensor.Dense) (Result, error) {
 
 // Loss returns the mean of the cross-entropies, in nats, of what p says of images
 // against their labels, uint8 of shape [images], computed as a validation does.
-func (p Perceptron) Loss(images, labels *tensor.Dense) (float64, error) {
+func (p Perceptron) Loss(ctx context.Context, images, labels *tensor.Dense) (float64, error) {
 	sum := 0.0
-	err := p.batches(images, func(x []float32, first, rows, width int) error {
+	err := p.batches(ctx, images, func(x []float32, first, rows, width int) error {
 		losses, correct := make([]float32, rows), make([]float32, rows)
 		ref.Classifier(nil, nil, losses, correct, x, p[len(p)-1].Float32s(), labels.Uint8s()[first:first+rows], identity(0, rows), rows, p.Classes(), width)
 		for _, l := range losses {
@@ -78,7 +79,7 @@ func (p Perceptron) Loss(images, labels *tensor.Dense) (float64, error) {
 
 // batches calls f with the last layer's input, [rows, width], of one batch of images
 // after the other.
-func (p Perceptron) batches(images *tensor.Dense, f func(x []float32, first, rows, width int) error) error {
+func (p Perceptron) batches(ctx context.Context, images *tensor.Dense, f func(x []float32, first, rows, width int) error) error {
 	n, pixels := images.Shape()[0], images.Shape()[1]
 	if pixels != p.Inputs() {
 		return fmt.Errorf("images of %d pixels, and the model takes %d", pixels, p.Inputs())
@@ -88,6 +89,9 @@ func (p Perceptron) batches(images *tensor.Dense, f func(x []float32, first, row
 		x, width := make([]float32, rows*pixels), pixels
 		ref.Images(x, images.Uint8s(), identity(first, rows), rows, pixels)
 		for _, w := range p[:len(p)-1] {
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
 			outputs := w.Shape()[1]
 			y := make([]float32, rows*outputs)
 			ref.GEMM(false, false, 1, x, w.Float32s(), 0, y, rows, outputs, width)

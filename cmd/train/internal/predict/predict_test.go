@@ -2,6 +2,7 @@ package predict
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"errors"
 	"hash/crc32"
@@ -43,7 +44,7 @@ func TestPredict(t *testing.T) {
 		pixels, labels = append(pixels, image...), append(labels, uint8(i%3))
 	}
 	set := images(4, pixels...)
-	r, err := p.Predict(set)
+	r, err := p.Predict(t.Context(), set)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,20 +65,34 @@ func TestPredict(t *testing.T) {
 		}
 		sum -= math.Log(want)
 	}
-	loss, err := p.Loss(set, tensor.New(tensor.WithShape(len(labels)), tensor.WithBacking(labels)))
+	loss, err := p.Loss(t.Context(), set, tensor.New(tensor.WithShape(len(labels)), tensor.WithBacking(labels)))
 	if want := sum / float64(len(labels)); err != nil || math.Abs(loss-want) > 1e-6 {
 		t.Errorf("loss %v, want %v (%v)", loss, want, err)
 	}
 }
 
 func TestPredictRefuses(t *testing.T) {
-	if _, err := oneOf(4).Predict(images(3, 1, 2, 3)); err == nil || err.Error() != "images of 3 pixels, and the model takes 4" {
+	if _, err := oneOf(4).Predict(t.Context(), images(3, 1, 2, 3)); err == nil || err.Error() != "images of 3 pixels, and the model takes 4" {
 		t.Errorf("other pixels: %v", err)
 	}
 	p := oneOf(4)
 	p[1].Float32s()[0] = float32(math.NaN())
-	if _, err := p.Predict(images(4, 1, 2, 3, 4)); err == nil || err.Error() != "image 1: the weights give no number" {
+	if _, err := p.Predict(t.Context(), images(4, 1, 2, 3, 4)); err == nil || err.Error() != "image 1: the weights give no number" {
 		t.Errorf("NaN: %v", err)
+	}
+}
+
+// TestPredictInterrupted ends before the layers of the first batch.
+func TestPredictInterrupted(t *testing.T) {
+	ctx, cancel := context.WithCancelCause(t.Context())
+	why := errors.New("enough")
+	cancel(why)
+	one := images(4, 1, 2, 3, 4)
+	if _, err := oneOf(4).Predict(ctx, one); !errors.Is(err, why) {
+		t.Errorf("predictions: %v", err)
+	}
+	if _, err := oneOf(4).Loss(ctx, one, tensor.New(tensor.WithShape(1), tensor.Of(tensor.Uint8))); !errors.Is(err, why) {
+		t.Errorf("loss: %v", err)
 	}
 }
 
