@@ -14,6 +14,7 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io/fs"
 	"maps"
 	"os"
@@ -30,7 +31,7 @@ type Checkpoint struct {
 	// them.
 	Epoch, Step int
 	// Settings are what the losses depend on, by name. No name may be that of another
-	// entry of the metadata: epoch, step or format.
+	// entry of the metadata: epoch, step, format or crc32c.
 	Settings map[string]string
 }
 
@@ -39,6 +40,7 @@ const (
 	epochKey  = "epoch"
 	stepKey   = "step"
 	formatKey = "format"
+	sumKey    = "crc32c" // of the elements of all tensors, as they lie in the file
 )
 
 // Save replaces the checkpoint in a file: a process that is killed, or a machine that
@@ -55,11 +57,25 @@ func (c Checkpoint) Save(path string) error {
 		inputs, outputs := w.Shape()[0], w.Shape()[1]
 		tensors = append(tensors, Tensor{name(i), []int{outputs, inputs}, transposed(w.Float32s(), inputs, outputs)})
 	}
+	sum, err := checksum(tensors)
+	if err != nil {
+		return err
+	}
+	metadata[sumKey] = sum
 	temporary := path + ".tmp"
 	if err := writeFile(temporary, tensors, metadata); err != nil {
 		return errors.Join(err, removed(temporary))
 	}
 	return os.Rename(temporary, path)
+}
+
+// checksum is the CRC-32C of the elements of tensors.
+func checksum(tensors []Tensor) (string, error) {
+	sum := crc32.New(crc32.MakeTable(crc32.Castagnoli))
+	if err := writeElements(sum, tensors); err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("%08x", sum.Sum32()), nil
 }
 
 // writeFile writes a file that is on the disk when it returns.
@@ -123,7 +139,15 @@ func load(path string) (c Checkpoint, err error) {
 		}
 		delete(metadata, number.key)
 	}
+	sum, err := checksum(tensors)
+	if err != nil {
+		return Checkpoint{}, err
+	}
+	if want, ok := metadata[sumKey]; ok && sum != want { // older files have none
+		return Checkpoint{}, fmt.Errorf("the weights are damaged: their CRC-32C is %s, and was %s when they were saved", sum, want)
+	}
 	delete(metadata, formatKey)
+	delete(metadata, sumKey)
 	c.Settings = metadata
 	c.Weights, err = layers(tensors)
 	return c, err

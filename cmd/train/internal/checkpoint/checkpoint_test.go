@@ -1,7 +1,11 @@
 package checkpoint
 
 import (
+	"bytes"
+	"encoding/binary"
 	"errors"
+	"fmt"
+	"hash/crc32"
 	"io/fs"
 	"maps"
 	"math/rand/v2"
@@ -78,7 +82,16 @@ func TestSaveAndLoad(t *testing.T) {
 	if first.Name != "0.weight" || tensors[2].Name != "4.weight" || !reflect.DeepEqual(first.Shape, []int{5, 7}) || first.Data[1] != want.Weights[0].Float32s()[5] {
 		t.Errorf("%s %v begins with %v: not the transpose of %v", first.Name, first.Shape, first.Data[:2], want.Weights[0])
 	}
-	if wanted := map[string]string{"epoch": "4", "step": "17", "format": "pt", "train.seed": "9"}; !maps.Equal(metadata, wanted) {
+	sum := crc32.New(crc32.MakeTable(crc32.Castagnoli))
+	for _, t := range tensors {
+		if err == nil {
+			err = binary.Write(sum, binary.LittleEndian, t.Data)
+		}
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if wanted := map[string]string{"epoch": "4", "step": "17", "format": "pt", "crc32c": fmt.Sprintf("%08x", sum.Sum32()), "train.seed": "9"}; !maps.Equal(metadata, wanted) {
 		t.Errorf("metadata %v, want %v", metadata, wanted)
 	}
 }
@@ -114,6 +127,38 @@ func TestSaveFails(t *testing.T) {
 	}
 	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 1 {
 		t.Errorf("left behind: %v, %v", entries, err)
+	}
+}
+
+// TestDamaged turns over one bit of the weights, of a file with a checksum and of an older one
+// without.
+func TestDamaged(t *testing.T) {
+	c := Checkpoint{Weights: []*tensor.Dense{matrix(3, 2), matrix(2, 10)}}
+	path := filepath.Join(t.TempDir(), fileName)
+	if err := c.Save(path); err != nil {
+		t.Fatal(err)
+	}
+	whole, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	elements := 4 * (3*2 + 2*10)
+	for _, at := range []int{len(whole) - elements, len(whole) - 50, len(whole) - 1} {
+		damaged := bytes.Clone(whole)
+		damaged[at] ^= 0x10
+		if err := os.WriteFile(path, damaged, 0o666); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Load(path); err == nil || !strings.HasPrefix(err.Error(), path+": the weights are damaged: their CRC-32C is ") {
+			t.Errorf("byte %d of %d: %v", at, len(whole), err)
+		}
+	}
+	older := []Tensor{{"0.weight", []int{2, 3}, make([]float32, 6)}, {"2.weight", []int{10, 2}, make([]float32, 20)}}
+	if err := writeFile(path, older, map[string]string{"epoch": "1", "step": "2"}); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := Load(path); err != nil || got.Epoch != 1 || got.Step != 2 {
+		t.Errorf("an older file: %+v, %v", got, err)
 	}
 }
 

@@ -69,6 +69,12 @@ func Write(w io.Writer, tensors []Tensor, metadata map[string]string) error {
 	if _, err := w.Write(append(buffer, text...)); err != nil {
 		return err
 	}
+	return writeElements(w, tensors)
+}
+
+// writeElements writes those of all tensors, side by side.
+func writeElements(w io.Writer, tensors []Tensor) (err error) {
+	buffer := make([]byte, 0, 4*chunkLen)
 	for _, t := range tensors {
 		for chunk := range slices.Chunk(t.Data, chunkLen) {
 			if buffer, err = binary.Append(buffer[:0], binary.LittleEndian, chunk); err != nil {
