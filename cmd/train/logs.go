@@ -20,6 +20,21 @@ func logDir(root string, c contender) string {
 	return filepath.Join(root, c.file())
 }
 
+// checkLogDir returns an error if the logs would go to the folder of another run, whose own
+// they would replace.
+func checkLogDir(cfg configs.Config, among []contender) error {
+	dirs := []string{cfg.Log.LogDir}
+	if len(among) == 1 { // a comparison has no logs but those in its folder
+		dirs = append(dirs, logDir(cfg.Log.LogDir, among[0]))
+	}
+	for _, dir := range dirs {
+		if cfg.Log.LogDir != "" && isRun(dir) {
+			return cfg.Errorf("log.log_dir", "%s is the folder of a run, which keeps its own logs: set another folder", dir)
+		}
+	}
+	return nil
+}
+
 // newFacts are what a run's folder says of it that is known before it starts, on any
 // allocator.
 func newFacts(cfg configs.Config, b *backend) rundir.Facts {

@@ -158,6 +158,39 @@ func TestFactsOfEnds(t *testing.T) {
 	}
 }
 
+// TestLogsOfRun has folders of runs for log_dir: nothing in them may change.
+func TestLogsOfRun(t *testing.T) {
+	t.Setenv(allocatorEnv, plainMalloc)
+	path, root := writeConfig(t, "cpu", "")
+	one := trainAll(t, root, path)
+	two := trainAll(t, root, "-compare=malloc,plan", path)
+	cut := trainAll(t, root, "-compare=malloc,plan", path)
+	if err := os.Remove(filepath.Join(cut, rundir.ComparisonFile)); err != nil { // as where it was killed
+		t.Fatal(err)
+	}
+	before := contents(t, root)
+	for _, c := range []struct {
+		logDir, run string
+		args        []string
+	}{
+		{one, one, nil},
+		{one, one, []string{"-check"}},
+		{one, one, []string{"-compare"}},
+		{filepath.Join(root, rundir.Latest, plannedPool), filepath.Join(root, rundir.Latest, plannedPool), nil},
+		{two, two, nil},
+		{cut, filepath.Join(cut, plainMalloc), nil},
+	} {
+		code, _, stderr := train(context.Background(), append(c.args, "-set", "log.log_dir="+c.logDir, path)...)
+		want := "train: -set log.log_dir: " + c.run + " is the folder of a run, which keeps its own logs: set another folder\n"
+		if code != exitFailure || stderr != want {
+			t.Errorf("%q in %s: exit code %d, stderr %q, want %q", c.args, c.logDir, code, stderr, want)
+		}
+	}
+	if after := contents(t, root); !maps.Equal(before, after) {
+		t.Errorf("before: %d files, after: %d, or one was changed", len(before), len(after))
+	}
+}
+
 // TestLogsInUse starts a run where another one is writing: it must fail before it
 // has changed anything, and pass once the other one is done.
 func TestLogsInUse(t *testing.T) {

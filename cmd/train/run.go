@@ -46,6 +46,9 @@ func openRun(ctx context.Context, o options, cfg configs.Config, from *earlier, 
 	if one.among, err = contenders(o, b, one.cfg); err != nil {
 		return nil, err
 	}
+	if err := checkLogDir(one.cfg, one.among); err != nil {
+		return nil, err
+	}
 	if err := checkTraces(one.cfg, one.among); err != nil {
 		return nil, err
 	}
