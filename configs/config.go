@@ -157,17 +157,28 @@ func Keys() []string {
 	return names
 }
 
+// maxFile is the longest text that is read, in bytes.
+const maxFile = 1 << 20
+
 // Load reads the file at path, or standard input where that is "-", and then takes
 // the settings, as [Parse] does. Its errors are one line: that of os for a file that
 // cannot be read, those of Parse for the rest.
 func Load(path string, settings ...string) (Config, error) {
-	name, read := path, func() ([]byte, error) { return os.ReadFile(path) }
-	if path == "-" {
-		name, read = "standard input", func() ([]byte, error) { return io.ReadAll(os.Stdin) }
+	name, file := "standard input", os.Stdin
+	if path != "-" {
+		f, err := os.Open(path)
+		if err != nil {
+			return Config{}, err
+		}
+		defer f.Close()
+		name, file = path, f
 	}
-	text, err := read()
+	text, err := io.ReadAll(io.LimitReader(file, maxFile+1))
 	if err != nil {
 		return Config{}, err
+	}
+	if len(text) > maxFile {
+		return Config{}, fmt.Errorf("%s: larger than 1 MiB, which no config is", name)
 	}
 	return Parse(name, text, settings...)
 }

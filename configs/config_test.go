@@ -1,6 +1,7 @@
 package configs
 
 import (
+	"os"
 	"path/filepath"
 	"reflect"
 	"strings"
@@ -278,6 +279,15 @@ func TestCheckData(t *testing.T) {
 func TestLoad(t *testing.T) {
 	if _, err := Load(filepath.Join(t.TempDir(), "no.toml")); err == nil || !strings.Contains(err.Error(), "no.toml") {
 		t.Errorf("a missing file: %v", err)
+	}
+	for size, want := range map[int]string{maxFile: "", maxFile + 1: "larger than 1 MiB"} {
+		path := filepath.Join(t.TempDir(), "long.toml")
+		if err := os.WriteFile(path, []byte(strings.Repeat("#", size)), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Load(path); want == "" && err != nil || want != "" && (err == nil || !strings.HasPrefix(err.Error(), path+": "+want)) {
+			t.Errorf("%d bytes: %v, want %q", size, err, want)
+		}
 	}
 	recipes, err := filepath.Glob("*.toml")
 	if err != nil {

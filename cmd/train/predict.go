@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -28,6 +29,8 @@ const (
 	// predictLines is of how many images there is a line each.
 	predictLines = 20
 	barWidth     = 40
+	// pngStart is what every PNG begins with.
+	pngStart = "\x89PNG"
 )
 
 // predictWith prints what the weights of a run say of a picture, of an IDX file of
@@ -60,33 +63,61 @@ func predictWith(ctx context.Context, o options, stdout, stderr io.Writer) error
 	return predictFile(ctx, p, o.predict, dir, stdout)
 }
 
-// predictFile tells a PNG and an IDX file apart by what is in them.
+// predictFile predicts what is in a file: a picture or, where it is an IDX file, many.
 func predictFile(ctx context.Context, p predict.Perceptron, path, dir string, stdout io.Writer) error {
-	text, err := await(ctx, func() ([]byte, error) { return os.ReadFile(path) })
-	if interrupted(err) {
+	in, err := await(ctx, func() (input, error) { return readInput(path, p.Inputs()) })
+	if err != nil {
 		return err
 	}
-	if err != nil {
-		return fmt.Errorf("%w: -predict takes a PNG, an IDX file of images, or %s", err, testSet)
+	if in.picture {
+		return predictPicture(ctx, p, path, in, stdout)
 	}
+	return predictAll(ctx, p, in.images, in.labels, path, dir, stdout)
+}
+
+// An input is what a file has to predict.
+type input struct {
+	images, labels    *tensor.Dense // labels are nil where there are none
+	picture, inverted bool          // it is a PNG; of dark ink on white
+}
+
+// readInput tells a PNG and an IDX file apart by what is in them.
+func readInput(path string, pixels int) (in input, err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return in, notInput(err)
+	}
+	defer f.Close()
+	r := bufio.NewReader(f)
+	start, err := r.Peek(len(pngStart))
 	switch {
-	case bytes.HasPrefix(text, []byte("\x89PNG")):
-		return predictPicture(ctx, p, path, text, stdout)
-	case !bytes.HasPrefix(text, []byte{0, 0}) && !bytes.HasPrefix(text, []byte{0x1f, 0x8b}):
-		return fmt.Errorf("%s: neither a PNG nor an IDX file of images", path)
+	case err != nil && err != io.EOF:
+		return in, notInput(err)
+	case string(start) == pngStart:
+		in.picture = true
+		in.images, in.inverted, err = predict.ReadPicture(r, pixels)
+	case !bytes.HasPrefix(start, []byte{0, 0}) && !bytes.HasPrefix(start, []byte{0x1f, 0x8b}):
+		err = errors.New("neither a PNG nor an IDX file of images")
+	default:
+		in.images, err = data.ReadImages(r)
 	}
-	images, err := data.ReadImages(bytes.NewReader(text))
 	if err != nil {
-		return fmt.Errorf("%s: %w", path, err)
+		return in, fmt.Errorf("%s: %w", path, err)
 	}
-	labels, err := labelsBeside(path)
-	if err != nil {
-		return err
+	if in.picture {
+		return in, nil
 	}
-	if labels != nil && labels.Shape()[0] != images.Shape()[0] {
-		return fmt.Errorf("%s: %d images, and %d labels beside it", path, images.Shape()[0], labels.Shape()[0])
+	if in.labels, err = labelsBeside(path); err != nil {
+		return in, err
 	}
-	return predictAll(ctx, p, images, labels, path, dir, stdout)
+	if in.labels != nil && in.labels.Shape()[0] != in.images.Shape()[0] {
+		return in, fmt.Errorf("%s: %d images, and %d labels beside it", path, in.images.Shape()[0], in.labels.Shape()[0])
+	}
+	return in, nil
+}
+
+func notInput(err error) error {
+	return fmt.Errorf("%w: -predict takes a PNG, an IDX file of images, or %s", err, testSet)
 }
 
 // labelsBeside reads the file of labels that belongs to one of images by its name, with
@@ -116,16 +147,12 @@ func labelsBeside(path string) (*tensor.Dense, error) {
 }
 
 // predictPicture prints the probability of each class.
-func predictPicture(ctx context.Context, p predict.Perceptron, path string, text []byte, stdout io.Writer) error {
-	image, inverted, err := predict.ReadPicture(bytes.NewReader(text), p.Inputs())
+func predictPicture(ctx context.Context, p predict.Perceptron, path string, in input, stdout io.Writer) error {
+	r, err := p.Predict(ctx, in.images)
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
-	r, err := p.Predict(ctx, image)
-	if err != nil {
-		return fmt.Errorf("%s: %w", path, err)
-	}
-	if inverted {
+	if in.inverted {
 		fmt.Fprintf(stdout, "%s: dark ink on a white background, which is inverted: models train on white ink\n", path)
 	}
 	for class, probability := range r.Probabilities {

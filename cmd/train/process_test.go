@@ -197,6 +197,26 @@ func TestInterruptedFiles(t *testing.T) {
 	}
 }
 
+// TestEndlessFiles reads no more than what could be meant.
+func TestEndlessFiles(t *testing.T) {
+	const zeros = "/dev/zero"
+	if _, err := os.Stat(zeros); err != nil {
+		t.Skip(err)
+	}
+	dir, _ := trained(t)
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{zeros}, "train: /dev/zero: larger than 1 MiB, which no config is\n"},
+		{[]string{"-predict", zeros, dir}, "train: /dev/zero: images: magic number is 0x00000000, want 0x00000803\n"},
+	} {
+		if code, _, stderr := train(context.Background(), c.args...); code != exitFailure || stderr != c.want {
+			t.Errorf("%q: exit code %d, stderr %q, want %q", c.args, code, stderr, c.want)
+		}
+	}
+}
+
 // TestReaderGone reads one line of a run: it goes on to its end, which is no success.
 func TestReaderGone(t *testing.T) {
 	path, logDir := writeConfig(t, "cpu", "")

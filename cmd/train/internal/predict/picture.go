@@ -1,6 +1,7 @@
 package predict
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"image"
@@ -17,29 +18,32 @@ import (
 // memory is taken for it.
 const maxPixels = 1 << 26
 
+// maxPicture is how long its file may be: one of so many pixels of four 16-bit channels that no
+// compression makes smaller.
+const maxPicture = 8 * maxPixels
+
 // ReadPicture reads a PNG of any size as one image of so many pixels, which must be a
 // square number: uint8 of shape [1, pixels]. Colours become grey, what is transparent
 // white. The picture is scaled to fit, and lies in the middle. The images that models
 // train on have a black background, so a picture whose border is rather white is
 // inverted, and inverted is true.
-func ReadPicture(r io.ReadSeeker, pixels int) (img *tensor.Dense, inverted bool, err error) {
+func ReadPicture(r io.Reader, pixels int) (img *tensor.Dense, inverted bool, err error) {
 	side := int(math.Sqrt(float64(pixels)))
 	if side*side != pixels {
 		return nil, false, fmt.Errorf("the model takes images of %d pixels, which are no square: give it an IDX file", pixels)
 	}
-	header, err := png.DecodeConfig(r)
+	file := &io.LimitedReader{R: r, N: maxPicture}
+	var start bytes.Buffer // that is decoded twice
+	header, err := png.DecodeConfig(io.TeeReader(file, &start))
 	if err != nil {
-		return nil, false, damaged(err)
+		return nil, false, damaged(err, file)
 	}
 	if header.Width > maxPixels/header.Height {
 		return nil, false, fmt.Errorf("png: %d×%d pixels, more than the %d that are read", header.Width, header.Height, maxPixels)
 	}
-	if _, err := r.Seek(0, io.SeekStart); err != nil {
-		return nil, false, err
-	}
-	picture, err := png.Decode(r)
+	picture, err := png.Decode(io.MultiReader(&start, file))
 	if err != nil {
-		return nil, false, damaged(err)
+		return nil, false, damaged(err, file)
 	}
 	grey := image.NewGray(picture.Bounds())
 	draw.Draw(grey, grey.Bounds(), image.White, image.Point{}, draw.Src)
@@ -58,7 +62,10 @@ func ReadPicture(r io.ReadSeeker, pixels int) (img *tensor.Dense, inverted bool,
 }
 
 // damaged is the error of a PNG that cannot be decoded.
-func damaged(err error) error {
+func damaged(err error, file *io.LimitedReader) error {
+	if file.N <= 0 {
+		return fmt.Errorf("png: larger than %d MiB", maxPicture>>20)
+	}
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return errors.New("png: the file is cut off")
 	}

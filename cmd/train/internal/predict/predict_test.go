@@ -9,6 +9,7 @@ import (
 	"image"
 	"image/color"
 	"image/png"
+	"io"
 	"math"
 	"slices"
 	"strings"
@@ -176,6 +177,19 @@ func TestReadPictureRefuses(t *testing.T) {
 			t.Errorf("%s: error %v, want %q", name, err, c.want)
 		}
 	}
+	chunk := append([]byte{0x7f, 0xff, 0xff, 0xff}, "teXt"...) // which decoders skip
+	endless := io.MultiReader(bytes.NewReader(whole[:33]), bytes.NewReader(chunk), zeros{})
+	if _, _, err := ReadPicture(endless, 16); err == nil || err.Error() != "png: larger than 512 MiB" {
+		t.Errorf("without an end: %v", err)
+	}
+}
+
+// zeros are without an end.
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) {
+	clear(p)
+	return len(p), nil
 }
 
 func TestConfusion(t *testing.T) {
