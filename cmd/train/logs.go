@@ -93,11 +93,11 @@ func (s *session) begin(facts rundir.Facts) (err error) {
 		if err := r.logs.Begin(); err != nil {
 			return err
 		}
-		if err := errors.Join(r.earlier.carry(r.logs), r.earlier.carry(r.folder)); err != nil {
+		if err := r.carry(); err != nil {
 			return err
 		}
 	}
-	return nil
+	return rundir.Point(s.dir) // which can be gone on with now, as the one that it leads to so far
 }
 
 // finish completes the folders of runs that ended with an error, or none.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"path/filepath"
@@ -106,14 +107,17 @@ func (e *earlier) weights(cfg configs.Config, set data.Dataset) []*tensor.Dense 
 	return e.saved.Weights
 }
 
-// carry gives a folder's logs what the run logged so far.
-func (e *earlier) carry(logs interface {
-	Carry([]rundir.Record, []float32) error
-}) error {
+// carry gives the runner's folder and logs what the earlier run logged so far, and the folder
+// its checkpoint: a run that is killed before its own first one can be gone on with as well.
+func (r *runner) carry() error {
+	e := r.earlier
 	if e == nil {
 		return nil
 	}
-	return logs.Carry(e.records, e.losses)
+	if err := errors.Join(r.logs.Carry(e.records, e.losses), r.folder.Carry(e.records, e.losses)); err != nil {
+		return err
+	}
+	return r.checkpoint()
 }
 
 // check returns an error if a training would not go on as the run was begun, bit for

@@ -181,6 +181,28 @@ func TestGoOnWith(t *testing.T) {
 	}
 }
 
+// TestResumeKilled kills a resumed run, as it were, before its first checkpoint: what it has in
+// its folder until then is gone on with.
+func TestResumeKilled(t *testing.T) {
+	t.Setenv(allocatorEnv, "")
+	path, logDir := writeConfig(t, "cpu", "")
+	whole := trainAll(t, logDir, path)
+	dir := trainFor(t, 28, logDir, path)
+	killed := filepath.Join(t.TempDir(), "killed")
+	stdout := writerFunc(func(p []byte) (int, error) {
+		if strings.HasPrefix(string(p), "epoch 2/3") {
+			if err := os.CopyFS(killed, os.DirFS(latest(t, logDir))); err != nil {
+				t.Error(err)
+			}
+		}
+		return len(p), nil
+	})
+	if code := runProcess(context.Background(), []string{"-resume", dir}, stdout, os.Stderr); code != 0 {
+		t.Fatalf("exit code %d", code)
+	}
+	sameRun(t, "killed and resumed", trainAll(t, logDir, "-resume", killed), whole)
+}
+
 // TestRestOfEpoch tells the rest of an epoch from a whole one in the summary.
 func TestRestOfEpoch(t *testing.T) {
 	t.Setenv(allocatorEnv, "")

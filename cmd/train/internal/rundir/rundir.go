@@ -25,8 +25,8 @@ import (
 
 // Make makes a folder in a log_dir for what starts now, named after the time and what
 // it is, an allocator or "compare", and returns its path. Of two that start in the same
-// second the later one has "-2" behind its name. The link [Latest] leads to it. Where
-// something else has that name it is an error, and nothing is made.
+// second the later one has "-2" behind its name. Where something else than a link has the
+// name [Latest] it is an error, and nothing is made.
 func Make(logDir string, now time.Time, what string) (dir string, err error) {
 	if err := os.MkdirAll(logDir, 0o777); err != nil {
 		return "", err
@@ -44,23 +44,20 @@ func Make(logDir string, now time.Time, what string) (dir string, err error) {
 		}
 		name = fmt.Sprintf("%s-%d", base, n)
 	}
-	if err != nil {
-		return "", err
-	}
-	return dir, point(logDir, name)
+	return dir, err
 }
 
-// point makes Latest lead to a folder in logDir. It is no error where there are no
+// Point makes [Latest] lead to a folder that Make made. It is no error where there are no
 // links: such a file system says that it does not permit one.
-func point(logDir, name string) error {
-	link := filepath.Join(logDir, name+".link")
-	if err := os.Symlink(name, link); err != nil {
+func Point(dir string) error {
+	link := dir + ".link"
+	if err := os.Symlink(filepath.Base(dir), link); err != nil {
 		if errors.Is(err, fs.ErrPermission) || errors.Is(err, errors.ErrUnsupported) {
 			return nil
 		}
 		return err
 	}
-	if err := os.Rename(link, filepath.Join(logDir, Latest)); err != nil {
+	if err := os.Rename(link, filepath.Join(filepath.Dir(dir), Latest)); err != nil {
 		return errors.Join(err, os.Remove(link))
 	}
 	return nil

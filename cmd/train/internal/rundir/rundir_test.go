@@ -108,7 +108,7 @@ func TestMake(t *testing.T) {
 	for range 8 {
 		wg.Go(func() {
 			dir, err := Make(logDir, start, "compare")
-			if err != nil {
+			if err := errors.Join(err, Point(dir)); err != nil {
 				t.Error(err)
 			}
 			made.Store(filepath.Base(dir), true)
@@ -128,6 +128,10 @@ func TestMake(t *testing.T) {
 		t.Errorf("%d files, %v, want 8 folders and the link", len(entries), err)
 	}
 	later, err := Make(logDir, start.Add(time.Second), "cuda")
+	if now, linkErr := os.Readlink(filepath.Join(logDir, Latest)); err != nil || linkErr != nil || now != to {
+		t.Errorf("before it is said to, latest leads to %q, %v, %v, want %s", now, err, linkErr, to)
+	}
+	err = Point(later)
 	if to, linkErr := os.Readlink(filepath.Join(logDir, Latest)); err != nil || linkErr != nil || to != filepath.Base(later) {
 		t.Errorf("latest leads to %q, %v, %v, want %s", to, err, linkErr, later)
 	}
@@ -218,7 +222,7 @@ func TestNone(t *testing.T) {
 func TestRuns(t *testing.T) {
 	logDir := t.TempDir()
 	compared, err := Make(logDir, start, "compare")
-	if err != nil {
+	if err := errors.Join(err, Point(compared)); err != nil {
 		t.Fatal(err)
 	}
 	for i, name := range []string{"plan", "custom-bestfit", "cuda"} {
@@ -247,7 +251,7 @@ func TestNoRun(t *testing.T) {
 	root := t.TempDir()
 	logDir, empty, broken := filepath.Join(root, "logs"), filepath.Join(root, "empty"), filepath.Join(root, "broken")
 	run, err := Make(logDir, start, "custom")
-	if err != nil {
+	if err := errors.Join(err, Point(run)); err != nil {
 		t.Fatal(err)
 	}
 	write(t, run, Facts{})
