@@ -59,21 +59,34 @@ func (o *options) define() (*flag.FlagSet, []flagGroup) {
 		groups = append(groups, g)
 	}
 
+	path := func(p *string, name, usage string) {
+		f.Func(name, usage, func(s string) error {
+			switch s {
+			case "":
+				return errors.New("name a file or a folder")
+			case "-":
+				return errors.New("name a file or a folder: standard input and output are none")
+			}
+			*p = s
+			return nil
+		})
+	}
+
 	f.Func("set", "change a key of the config: `KEY=VALUE`, as in train.bsz=128; may be repeated", func(s string) error {
 		o.set = append(o.set, s)
 		return nil
 	})
 	f.Var(comparison{o}, "compare", "train on every allocator, or on those of `LIST`, such as custom,cuda,custom:bestfit, epochs in turn, and print them side by side")
-	f.StringVar(&o.resume, "resume", "", "go on with the training of the folder `RUN`, by its own config")
+	path(&o.resume, "resume", "go on with the training of the folder `RUN`, by its own config")
 	group("what to train")
 
 	f.BoolVar(&o.check, "check", false, "check the config, print every key of it as TOML, and end")
 	f.BoolVar(&o.data, "data", false, "print where the config's data set lies, and end; without a config: MNIST's")
-	f.StringVar(&o.export, "export", "", "write initial weights, batch orders and run.json to `DIR` for tools/torch_comparison.py, and end")
+	path(&o.export, "export", "write initial weights, batch orders and run.json to `DIR` for tools/torch_comparison.py, and end")
 	f.BoolVar(&o.json, "json", false, "print what the runs came to as one JSON document on standard output, and all else on standard error")
-	f.StringVar(&o.csv, "csv", "", "write what the runs came to as a table to `FILE`, a row for each allocator")
-	f.StringVar(&o.predict, "predict", "", "classify `IMAGE` with the weights of the run whose folder takes the config's place")
-	f.StringVar(&o.report, "report", "", "write an HTML page to `FILE`: of this training, or of the runs whose folders take the config's place")
+	path(&o.csv, "csv", "write what the runs came to as a table to `FILE`, a row for each allocator")
+	path(&o.predict, "predict", "classify `IMAGE` with the weights of the run whose folder takes the config's place")
+	path(&o.report, "report", "write an HTML page to `FILE`: of this training, or of the runs whose folders take the config's place")
 	group("in place of training, or beside it")
 
 	f.BoolVar(&o.list, "list", false, "list allocators and strategies, and which can be had on this machine")
@@ -105,7 +118,13 @@ func parseArgs(args []string, stdout io.Writer) (o options, err error) {
 			paths, args = append(paths, args[0]), args[1:]
 		}
 	}
-	return o, o.take(paths)
+	var given []string
+	flags.Visit(func(f *flag.Flag) {
+		if !isSwitch(f) || f.Value.String() != "false" {
+			given = append(given, "-"+f.Name)
+		}
+	})
+	return o, o.take(paths, given)
 }
 
 // inPlace are the flags in whose place there is no training, and those that each goes with.
@@ -123,22 +142,10 @@ var inPlace = []struct {
 	{"-check", []string{"-set", "-resume", "-compare", "-json", "-csv", "-report"}},
 }
 
-// clash returns an error if flags were given of which one would not count.
-func (o *options) clash() error {
-	earlier := len(o.runs) > 0 && o.predict == ""
-	var given []string
-	for _, f := range []struct {
-		name string
-		set  bool
-	}{
-		{"-list", o.list}, {"-version", o.version}, {"-completion", o.completion != ""}, {"-predict", o.predict != ""},
-		{"-data", o.data}, {"-export", o.export != ""}, {"-check", o.check},
-		{"-set", o.set != nil}, {"-resume", o.resume != ""}, {"-compare", o.compare}, {"-json", o.json}, {"-csv", o.csv != ""},
-		{"-report", o.report != "" && !earlier}, {"-report of earlier runs", o.report != "" && earlier},
-	} {
-		if f.set {
-			given = append(given, f.name)
-		}
+// clash returns an error if of the flags that were given one would not count.
+func (o *options) clash(given []string) error {
+	if i := slices.Index(given, "-report"); i >= 0 && len(o.runs) > 0 && o.predict == "" {
+		given[i] = "-report of earlier runs"
 	}
 	for _, p := range inPlace {
 		if !slices.Contains(given, p.flag) {
@@ -156,8 +163,9 @@ func (o *options) clash() error {
 	return nil
 }
 
-// take sorts the arguments that are no flags: the config, or folders of runs.
-func (o *options) take(paths []string) error {
+// take sorts the arguments that are no flags: the config, or folders of runs. It knows which
+// flags were given.
+func (o *options) take(paths, flags []string) error {
 	var given []string
 	for _, path := range paths {
 		if isRun(path) || o.predict != "" {
@@ -166,10 +174,12 @@ func (o *options) take(paths []string) error {
 			given = append(given, path)
 		}
 	}
-	if err := o.clash(); err != nil {
+	if err := o.clash(flags); err != nil {
 		return err
 	}
 	switch {
+	case slices.Contains(paths, ""):
+		return errors.New("the name of a config, or of a run, is empty")
 	case o.list || o.version || o.completion != "":
 		if len(paths) > 0 {
 			return fmt.Errorf("what is %s for? -list, -version and -completion take no config", paths[0])
@@ -236,7 +246,7 @@ func (o options) load() (configs.Config, error) {
 type comparison struct{ o *options }
 
 func (comparison) IsBoolFlag() bool { return true }
-func (comparison) String() string   { return "" }
+func (c comparison) String() string { return strconv.FormatBool(c.o != nil && c.o.compare) }
 
 func (c comparison) Set(value string) error {
 	compare, err := strconv.ParseBool(value)

@@ -34,6 +34,8 @@ func TestParseArgs(t *testing.T) {
 		{[]string{"-compare", "a.toml"}, options{config: "a.toml", compare: true}},
 		{[]string{"a.toml", "-compare=custom,plan:slab"}, options{config: "a.toml", compare: true, among: []string{"custom", "plan:slab"}}},
 		{[]string{"-compare=false", "a.toml"}, options{config: "a.toml"}},
+		{[]string{"-compare=false", "-resume", one}, options{resume: one}},
+		{[]string{"-list", "-json=false", "-check=false"}, options{list: true}},
 		{[]string{"-check", "a.toml"}, options{config: "a.toml", check: true}},
 		{[]string{"-data"}, options{data: true}},
 		{[]string{"-data", "a.toml"}, options{config: "a.toml", data: true}},
@@ -83,6 +85,13 @@ func TestParseArgs(t *testing.T) {
 		{[]string{"-list", "a.toml"}, "what is a.toml for?"},
 		{[]string{"-completion", "tcsh"}, "want bash or zsh or fish"},
 		{[]string{"-set"}, "-set"},
+		{[]string{"-resume", "", "a.toml"}, `invalid value "" for flag -resume: name a file or a folder`},
+		{[]string{"-export", "", "a.toml"}, `invalid value "" for flag -export: name a file or a folder`},
+		{[]string{"-csv=", "a.toml"}, `invalid value "" for flag -csv: name a file or a folder`},
+		{[]string{"-predict", "", one}, `invalid value "" for flag -predict: name a file or a folder`},
+		{[]string{"-data", ""}, "the name of a config, or of a run, is empty"},
+		{[]string{"-report", "-", "a.toml"}, `invalid value "-" for flag -report: name a file or a folder: standard input and output are none`},
+		{[]string{"-csv", "-", "a.toml"}, `invalid value "-" for flag -csv: name a file or a folder: standard input and output are none`},
 	} {
 		code, stdout, stderr := train(context.Background(), c.args...)
 		if code != exitUsage || !strings.Contains(stderr, c.want) || strings.Count(stderr, "\n") != 1 || stdout != "" {
