@@ -10,6 +10,13 @@ import (
 	"github.com/BurntSushi/toml"
 )
 
+// CheckSetting returns the error that [Parse] has for a setting, whatever text it is over.
+func CheckSetting(setting string) error {
+	c := Default()
+	c.places = map[string]string{}
+	return c.take(setting)
+}
+
 // take applies a setting, KEY=VALUE.
 func (c *Config) take(setting string) error {
 	name, value, found := strings.Cut(setting, "=")

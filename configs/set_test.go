@@ -41,6 +41,19 @@ func TestSettings(t *testing.T) {
 	}
 }
 
+func TestCheckSetting(t *testing.T) {
+	for setting, want := range map[string]string{
+		"train.bsz=128":                   "",
+		"allocator.max_segment_bytes=512": "", // which only some other values go with
+		"train.bsz=0":                     "-set train.bsz: is 0, want an integer from 1 to 1048576",
+		"nope":                            "-set nope: want KEY=VALUE, as in -set train.bsz=128",
+	} {
+		if err := CheckSetting(setting); want == "" && err != nil || want != "" && (err == nil || err.Error() != want) {
+			t.Errorf("%q: %v, want %q", setting, err, want)
+		}
+	}
+}
+
 func TestSettingErrors(t *testing.T) {
 	for setting, want := range map[string]string{
 		"train.bsz=0":                     "-set train.bsz: is 0, want an integer from 1 to 1048576",

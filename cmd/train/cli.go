@@ -177,6 +177,16 @@ func (o *options) take(paths, flags []string) error {
 	if err := o.clash(flags); err != nil {
 		return err
 	}
+	for _, setting := range o.set {
+		if err := configs.CheckSetting(setting); err != nil {
+			return err
+		}
+	}
+	for _, name := range o.among {
+		if _, err := parseContender(name); err != nil {
+			return fmt.Errorf("-compare=%s: %w", name, err)
+		}
+	}
 	switch {
 	case slices.Contains(paths, ""):
 		return errors.New("the name of a config, or of a run, is empty")

@@ -30,7 +30,7 @@ func TestParseArgs(t *testing.T) {
 	}{
 		{[]string{"a.toml"}, options{config: "a.toml"}},
 		{[]string{"-"}, options{config: "-"}},
-		{[]string{"-set", "a=1", "a.toml", "-set=b=2"}, options{config: "a.toml", set: []string{"a=1", "b=2"}}},
+		{[]string{"-set", "train.bsz=1", "a.toml", "-set=train.seed=2"}, options{config: "a.toml", set: []string{"train.bsz=1", "train.seed=2"}}},
 		{[]string{"-compare", "a.toml"}, options{config: "a.toml", compare: true}},
 		{[]string{"a.toml", "-compare=custom,plan:slab"}, options{config: "a.toml", compare: true, among: []string{"custom", "plan:slab"}}},
 		{[]string{"-compare=false", "a.toml"}, options{config: "a.toml"}},
@@ -89,6 +89,11 @@ func TestParseArgs(t *testing.T) {
 		{[]string{"-export", "", "a.toml"}, `invalid value "" for flag -export: name a file or a folder`},
 		{[]string{"-csv=", "a.toml"}, `invalid value "" for flag -csv: name a file or a folder`},
 		{[]string{"-predict", "", one}, `invalid value "" for flag -predict: name a file or a folder`},
+		{[]string{"-set", "nope", "a.toml"}, "-set nope: want KEY=VALUE"},
+		{[]string{"-set", "lr=1", "a.toml"}, "-set lr: unknown key, did you mean train.learning_rate?"},
+		{[]string{"-set", "train.bsz=0", "a.toml"}, "-set train.bsz: is 0, want an integer"},
+		{[]string{"-compare=bogus", "a.toml"}, `-compare=bogus: "bogus" is no allocator: use one of custom, `},
+		{[]string{"-compare=custom,plan:bogus", "a.toml"}, `-compare=plan:bogus: "bogus" is no strategy: use one of tlsf, `},
 		{[]string{"-data", ""}, "the name of a config, or of a run, is empty"},
 		{[]string{"-report", "-", "a.toml"}, `invalid value "-" for flag -report: name a file or a folder: standard input and output are none`},
 		{[]string{"-csv", "-", "a.toml"}, `invalid value "-" for flag -csv: name a file or a folder: standard input and output are none`},
@@ -152,7 +157,6 @@ func TestSet(t *testing.T) {
 		t.Errorf("%d steps, want 3", n)
 	}
 	for setting, want := range map[string]string{
-		"train.bsz=0":              "train: -set train.bsz: is 0, want an integer from 1 to ",
 		"train.bsz=301":            "train: -set train.bsz: 301 is more than the 300 rows",
 		"allocator.strategy=magic": `train: -set allocator.strategy: is "magic", want one of tlsf, `,
 		"data.data_dir=none":       "train: -set data.data_dir: stat none: no such file or directory",
@@ -188,7 +192,6 @@ func TestCheck(t *testing.T) {
 	for _, c := range []struct{ env, setting, want string }{
 		{"", "allocator.strategy=magic", "-set allocator.strategy: is "},
 		{"plan", "allocator.strategy=magic", "-set allocator.strategy: is "},
-		{"", "allocator.segment_bytes=1000", "-set allocator.segment_bytes: is 1000, want 0 or a power of two"},
 		{"", "allocator.trace=none/x.csv", "-set allocator.trace: open none/x.csv: no such file or directory"},
 		{"jemalloc", "train.seed=1", "ALLOCATOR_TYPE=jemalloc: \"jemalloc\" is no allocator"},
 		{"", "train.profile=1", "-set train.profile: times operations one by one"},
@@ -214,7 +217,7 @@ func TestStandardInput(t *testing.T) {
 		stdout, err_ string
 	}{
 		{[]string{"-"}, 0, "standard input: CPU", ""},
-		{[]string{"-", "-set", "train.bsz=0"}, exitFailure, "", "train: -set train.bsz: "},
+		{[]string{"-", "-set", "train.bsz=0"}, exitUsage, "", "train: -set train.bsz: "},
 	} {
 		f, err := os.Open(path)
 		if err != nil {
