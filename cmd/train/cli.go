@@ -157,6 +157,9 @@ func (o *options) clash(given []string) error {
 			}
 		}
 	}
+	if o.predict != "" && o.predict != testSet && o.set != nil {
+		return fmt.Errorf("-set is for -predict %s, which takes its data from the config: leave it out", testSet)
+	}
 	if o.resume != "" && o.compare {
 		return errors.New("-resume goes on with one run: leave -compare out, and choose the allocator with " + allocatorEnv)
 	}

@@ -50,6 +50,7 @@ func TestParseArgs(t *testing.T) {
 		{[]string{"-report", "r.html", "a.toml"}, options{config: "a.toml", report: "r.html"}},
 		{[]string{one, "-report", "r.html", two}, options{runs: []string{one, two}, report: "r.html"}},
 		{[]string{"-predict", "i.png", one}, options{runs: []string{one}, predict: "i.png"}},
+		{[]string{"-predict", "test", "-set", "train.seed=1", one}, options{runs: []string{one}, predict: "test", set: []string{"train.seed=1"}}},
 		{[]string{"-predict", "i.png", "elsewhere"}, options{runs: []string{"elsewhere"}, predict: "i.png"}},
 	} {
 		var stdout strings.Builder
@@ -94,6 +95,7 @@ func TestParseArgs(t *testing.T) {
 		{[]string{"-set", "train.bsz=0", "a.toml"}, "-set train.bsz: is 0, want an integer"},
 		{[]string{"-compare=bogus", "a.toml"}, `-compare=bogus: "bogus" is no allocator: use one of custom, `},
 		{[]string{"-compare=custom,plan:bogus", "a.toml"}, `-compare=plan:bogus: "bogus" is no strategy: use one of tlsf, `},
+		{[]string{"-predict", "i.png", "-set", "train.seed=1", one}, "-set is for -predict test, which takes its data from the config: leave it out"},
 		{[]string{"-data", ""}, "the name of a config, or of a run, is empty"},
 		{[]string{"-report", "-", "a.toml"}, `invalid value "-" for flag -report: name a file or a folder: standard input and output are none`},
 		{[]string{"-csv", "-", "a.toml"}, `invalid value "-" for flag -csv: name a file or a folder: standard input and output are none`},
