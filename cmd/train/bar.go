@@ -9,9 +9,10 @@ import (
 	"golang.org/x/term"
 )
 
-// terminalOf is the terminal that w writes to, or nil.
+// terminalOf is the terminal that w writes to, or nil. One that is called dumb, such as an
+// editor's, knows no control codes.
 func terminalOf(w io.Writer) *os.File {
-	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+	if f, ok := w.(*os.File); ok && os.Getenv("TERM") != "dumb" && term.IsTerminal(int(f.Fd())) {
 		return f
 	}
 	return nil

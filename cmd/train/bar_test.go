@@ -40,6 +40,7 @@ func newScreen(t *testing.T, columns int) *screen {
 	})
 	s := &screen{t: t, rows: [][]rune{nil}, master: master, tty: tty, in: bufio.NewReader(master)}
 	s.resize(columns)
+	t.Setenv("TERM", "xterm")
 	return s
 }
 
@@ -211,6 +212,17 @@ func TestTerminal(t *testing.T) {
 		}
 		if n := len(regexp.MustCompile(`(?m)^(custom      |plan:bestfit)  epoch \d+/40`).FindAllString(text, -1)); n != 80 {
 			t.Errorf("%d columns: %d lines of epochs, want 80:\n%s", columns, n, text)
+		}
+	}
+}
+
+// TestDumbTerminal draws no bar where control codes are shown as they are.
+func TestDumbTerminal(t *testing.T) {
+	s := newScreen(t, 80)
+	for name, want := range map[string]*os.File{"xterm": s.tty, "": s.tty, "dumb": nil} {
+		t.Setenv("TERM", name)
+		if terminalOf(s.tty) != want {
+			t.Errorf("TERM=%s: is a terminal to draw on: %v", name, want == nil)
 		}
 	}
 }
