@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -110,7 +111,7 @@ func (s *session) printResume() {
 		if epoch, _ := r.place(); r.folder == nil || r.unsaved || epoch == s.cfg.Train.NumEpochs {
 			continue
 		}
-		command := "train -resume " + quoted(r.folder.Dir)
+		command := quoted(os.Args[0]) + " -resume " + quoted(r.folder.Dir)
 		if r.String() != customPool {
 			command = allocatorEnv + "=" + r.String() + " " + command
 		}

@@ -155,15 +155,17 @@ func TestGoOnWith(t *testing.T) {
 		return commands
 	}
 	commands := ends(28, path)
-	if dir := latest(t, logDir); len(commands) != 1 || commands[0] != "train -resume "+dir {
-		t.Fatalf("%q, want a line that names %s", commands, dir)
+	dir := latest(t, logDir)
+	if len(commands) != 1 || commands[0] != quoted(os.Args[0])+" -resume "+dir {
+		t.Fatalf("%q, want a line that names %s and %s", commands, os.Args[0], dir)
 	}
-	sameRun(t, "resumed", trainAll(t, logDir, strings.Fields(commands[0])[1:]...), whole)
+	sameRun(t, "resumed", trainAll(t, logDir, "-resume", dir), whole)
 
 	odd := filepath.Join(t.TempDir(), "it's here")
 	commands = ends(50, path, "-compare=custom,custom:bestfit", "-set", "log.log_dir="+odd)
-	dir := strings.ReplaceAll(latest(t, odd), "'", `'\''`)
-	if len(commands) != 2 || commands[0] != "train -resume '"+dir+"/custom'" || commands[1] != "ALLOCATOR_TYPE=custom:bestfit train -resume '"+dir+"/custom-bestfit'" {
+	program := quoted(os.Args[0])
+	dir = strings.ReplaceAll(latest(t, odd), "'", `'\''`)
+	if len(commands) != 2 || commands[0] != program+" -resume '"+dir+"/custom'" || commands[1] != "ALLOCATOR_TYPE=custom:bestfit "+program+" -resume '"+dir+"/custom-bestfit'" {
 		t.Errorf("%q in %s", commands, dir)
 	}
 	for _, c := range []struct {
