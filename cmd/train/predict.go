@@ -58,13 +58,13 @@ func predictWith(ctx context.Context, o options, stdout, stderr io.Writer) error
 		if err != nil {
 			return err
 		}
-		return predictAll(ctx, p, set.Test.Images, set.Test.Labels, "test set", dir, stdout)
+		return predictAll(ctx, p, set.Test.Images, set.Test.Labels, "test set", dir, stdout, stderr)
 	}
-	return predictFile(ctx, p, o.predict, dir, stdout)
+	return predictFile(ctx, p, o.predict, dir, stdout, stderr)
 }
 
 // predictFile predicts what is in a file: a picture or, where it is an IDX file, many.
-func predictFile(ctx context.Context, p predict.Perceptron, path, dir string, stdout io.Writer) error {
+func predictFile(ctx context.Context, p predict.Perceptron, path, dir string, stdout, stderr io.Writer) error {
 	in, err := await(ctx, func() (input, error) { return readInput(path, p.Inputs()) })
 	if err != nil {
 		return err
@@ -72,7 +72,7 @@ func predictFile(ctx context.Context, p predict.Perceptron, path, dir string, st
 	if in.picture {
 		return predictPicture(ctx, p, path, in, stdout)
 	}
-	return predictAll(ctx, p, in.images, in.labels, path, dir, stdout)
+	return predictAll(ctx, p, in.images, in.labels, path, dir, stdout, stderr)
 }
 
 // An input is what a file has to predict.
@@ -164,8 +164,8 @@ func predictPicture(ctx context.Context, p predict.Perceptron, path string, in i
 }
 
 // predictAll prints what is predicted of images and, where there are labels, how well,
-// of which it draws a picture in dir too.
-func predictAll(ctx context.Context, p predict.Perceptron, images, labels *tensor.Dense, name, dir string, stdout io.Writer) error {
+// of which it draws a picture in dir too: where that takes none, it says so on stderr.
+func predictAll(ctx context.Context, p predict.Perceptron, images, labels *tensor.Dense, name, dir string, stdout, stderr io.Writer) error {
 	r, err := p.Predict(ctx, images)
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
@@ -207,7 +207,8 @@ func predictAll(ctx context.Context, p predict.Perceptron, images, labels *tenso
 	}
 	path := filepath.Join(dir, confusionFile)
 	if err := rundir.WriteFile(path, picture.Bytes()); err != nil {
-		return fmt.Errorf("the confusion matrix cannot be drawn: %w", err)
+		_, err := fmt.Fprintf(stderr, "train: the confusion matrix is not drawn: %v\n", err)
+		return err
 	}
 	fmt.Fprintf(stdout, "\npicture: %s\n", path)
 	return nil

@@ -178,7 +178,10 @@ func TestPredictRefuses(t *testing.T) {
 	if err := os.Mkdir(filepath.Join(dir, confusionFile), 0o777); err != nil {
 		t.Fatal(err)
 	}
-	predict("the confusion matrix cannot be drawn: ", testSet)
+	if code, stdout, stderr := train(context.Background(), "-predict", testSet, dir); code != 0 || !strings.Contains(stdout, " % of 70 images\n") ||
+		strings.Contains(stdout, "picture: ") || !strings.HasPrefix(stderr, "train: the confusion matrix is not drawn: ") || strings.Count(stderr, "\n") != 1 {
+		t.Errorf("no room for the picture: exit code %d, stderr %q, stdout:\n%s", code, stderr, stdout)
+	}
 	if err := os.RemoveAll(dataDir); err != nil {
 		t.Fatal(err)
 	}
