@@ -49,8 +49,9 @@ func Open(dir string) (Run, error) {
 // instead is the end of an error about a folder that is no run's: what the user may
 // have meant.
 func instead(dir string) string {
-	for _, inner := range append([]string{filepath.Join(dir, Latest)}, folders(dir)...) {
-		if has(inner, FactsFile) {
+	inside := append(folders(dir), filepath.Join(dir, Latest))
+	for _, inner := range slices.Backward(inside) { // the newest first
+		if has(inner, FactsFile) || has(inner, ComparisonFile) {
 			return "; did you mean " + inner + "?"
 		}
 	}

@@ -246,6 +246,37 @@ func TestRuns(t *testing.T) {
 	}
 }
 
+// TestNoRunButNewer names the newest of what is in a folder.
+func TestNoRunButNewer(t *testing.T) {
+	logDir := t.TempDir()
+	make := func(after time.Duration, what string) string {
+		dir, err := Make(logDir, start.Add(after), what)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return dir
+	}
+	old, newer, compared := make(0, "custom"), make(time.Second, "plan"), make(time.Minute, "compare")
+	write(t, old, Facts{})
+	write(t, newer, Facts{})
+	for _, c := range []struct {
+		also func() error // is done first
+		want string
+	}{
+		{func() error { return nil }, newer},
+		{func() error { return Point(old) }, filepath.Join(logDir, Latest)},
+		{func() error { return Point(compared) }, newer}, // it was killed
+		{func() error { return WriteJSON(filepath.Join(compared, ComparisonFile), 1) }, filepath.Join(logDir, Latest)},
+	} {
+		if err := c.also(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Open(logDir); err == nil || !strings.HasSuffix(err.Error(), "; did you mean "+c.want+"?") {
+			t.Errorf("%v, want %s", err, c.want)
+		}
+	}
+}
+
 // TestNoRun names folders that are no runs': the error says what to name.
 func TestNoRun(t *testing.T) {
 	root := t.TempDir()
