@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -228,12 +229,15 @@ func isContenders(word string) bool {
 	})
 }
 
-// isRun says whether a path is the folder of a run, or of a comparison of runs.
+// isRun says whether a path is the folder of a run, or of a comparison of runs. What -export
+// wrote has a run.json as well, without a status.
 func isRun(path string) bool {
-	return slices.ContainsFunc([]string{"run.json", "comparison.json"}, func(name string) bool {
-		_, err := os.Stat(filepath.Join(path, name))
-		return err == nil
-	})
+	if _, err := os.Stat(filepath.Join(path, rundir.ComparisonFile)); err == nil {
+		return true
+	}
+	text, err := os.ReadFile(filepath.Join(path, rundir.FactsFile))
+	var facts rundir.Facts
+	return err == nil && (json.Unmarshal(text, &facts) != nil || facts.Status != "")
 }
 
 // load reads the config, which is that of the run to resume where there is one, with

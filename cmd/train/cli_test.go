@@ -16,7 +16,7 @@ import (
 func runDir(t *testing.T, marker string) string {
 	t.Helper()
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, marker), []byte("{}"), 0o666); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, marker), []byte(`{"status": "done"}`), 0o666); err != nil {
 		t.Fatal(err)
 	}
 	return dir
@@ -112,12 +112,17 @@ func TestFolderForConfig(t *testing.T) {
 	t.Setenv(allocatorEnv, "")
 	path, logDir := writeConfig(t, "cpu", "")
 	trainAll(t, logDir, path)
-	page := filepath.Join(t.TempDir(), "page.html")
+	page, export := filepath.Join(t.TempDir(), "page.html"), filepath.Join(t.TempDir(), "export")
+	if code, _, stderr := train(context.Background(), "-export", export, path); code != 0 {
+		t.Fatal(stderr)
+	}
 	for _, c := range []struct {
 		args []string
 		want string
 	}{
 		{[]string{logDir}, "train: " + logDir + " is a folder: name a TOML file, as in train configs/mnist.toml\n"},
+		{[]string{export}, "train: " + export + " is a folder: name a TOML file, as in train configs/mnist.toml\n"},
+		{[]string{"-report", page, export}, "train: " + export + " is no run: its run.json says nothing of how it ended; name a folder that a run wrote in its log_dir\n"},
 		{[]string{"-report", page, logDir}, "train: " + logDir + " is no run: it has no run.json; did you mean " + filepath.Join(logDir, rundir.Latest) + "?\n"},
 	} {
 		if code, _, stderr := train(context.Background(), c.args...); code != exitFailure || stderr != c.want {
