@@ -28,6 +28,9 @@ import torch
 import torch.nn.functional as F
 
 
+KEYS = ["feat_dim", "num_layers", "bsz", "learning_rate", "num_epochs", "dataset"]  # of an export's run.json
+
+
 def read_idx(folder, name, dims):
     """The uint8 array in an IDX file, gzipped or plain."""
     try:
@@ -46,11 +49,34 @@ def load_samples(folder, prefix, device, dtype=torch.float32):
     return x, y
 
 
+def no_export(export, why):
+    sys.exit(f"torch_comparison: {export} is not what train -export writes: {why}")
+
+
+def read_run(export):
+    """What an export's run.json says of the training."""
+    try:
+        run = json.loads((export / "run.json").read_text())
+        missing = [key for key in KEYS if key not in run]
+    except (OSError, ValueError, TypeError) as err:
+        no_export(export, err)
+    if missing:
+        no_export(export, f"its run.json has no {', '.join(missing)}")
+    return run
+
+
+def load_array(export, name):
+    try:
+        return np.load(export / name)
+    except (OSError, ValueError, EOFError) as err:
+        no_export(export, err)
+
+
 def load_weights(export, run, device, dtype=torch.float32):
     """The initial weights, [inputs, outputs] each."""
     weights = []
     for i in range(run["num_layers"] + 1):
-        w = np.load(export / f"w{i}.npy")
+        w = load_array(export, f"w{i}.npy")
         if w.dtype != np.float32 or w.ndim != 2:
             sys.exit(f"torch_comparison: {export}/w{i}.npy holds {w.dtype}{list(w.shape)}, not a float32 matrix")
         weights.append(torch.from_numpy(np.ascontiguousarray(w)).to(device, dtype).requires_grad_())
@@ -59,7 +85,7 @@ def load_weights(export, run, device, dtype=torch.float32):
 
 def load_order(export, epoch, samples, device):
     """The samples' indices in the order in which this epoch takes them."""
-    order = np.load(export / f"order{epoch}.npy")
+    order = load_array(export, f"order{epoch}.npy")
     if not np.array_equal(np.sort(order), np.arange(samples)):
         sys.exit(f"torch_comparison: {export}/order{epoch}.npy does not name each of {samples} samples once")
     return torch.from_numpy(order.astype(np.int64)).to(device)
@@ -110,10 +136,7 @@ def main():
     args = parser.parse_args()
     if args.device == "cuda" and not torch.cuda.is_available():
         sys.exit("torch_comparison: torch sees no GPU; --device cpu does without")
-    try:
-        run = json.loads((args.export / "run.json").read_text())
-    except (OSError, ValueError) as err:
-        sys.exit(f"torch_comparison: {args.export} is not what train -export writes: {err}")
+    run = read_run(args.export)
 
     # float32 throughout: TF32 would round the inputs of every product.
     torch.set_float32_matmul_precision("highest")
