@@ -16,7 +16,6 @@ import argparse
 import csv
 import datetime
 import json
-import re
 import sys
 import tempfile
 from pathlib import Path
@@ -61,27 +60,6 @@ def parse_runs(text, device):
     return runs
 
 
-def derive(text, values):
-    """The TOML text with other values: {section: {key: value}}."""
-    out, section, headers = [], "", {}
-    for line in text.splitlines():
-        if header := re.match(r"\s*\[\s*([\w-]+)\s*\]", line):
-            section = header[1]
-            headers[section] = len(out)
-        elif (key := re.match(r"\s*([\w-]+)\s*=", line)) and key[1] in values.get(section, {}):
-            continue
-        out.append(line)
-    for section, keys in values.items():
-        if section not in headers:
-            headers[section] = len(out)
-            out.append(f"[{section}]")
-    for section in sorted(values, key=headers.get, reverse=True):  # from below, so that the lines above stay put
-        after = headers[section] + 1
-        # A JSON string is a TOML string.
-        out[after:after] = [f"{k} = {json.dumps(v, ensure_ascii=False)}" for k, v in values[section].items()]
-    return "\n".join(out) + "\n"
-
-
 def read_log(path):
     """The lines of a log: a value each."""
     try:
@@ -101,30 +79,22 @@ def call_train(args, name, *arguments):
 
 def run_train(args, executor, precision, seed, folder, export=None):
     """Runs train in a folder of its own and reads its logs; first it exports, if that is asked for."""
-    folder.mkdir()
     name = f"{executor}:{precision}, seed {seed}"
-    config, log_dir = folder / args.config.name, folder / "logs"
-    config.write_text(
-        derive(
-            args.config.read_text(),
-            {
-                "train": {
-                    "seed": seed,
-                    "num_epochs": args.epochs,
-                    "executor": executor,
-                    "precision": precision,
-                    "device": args.device,  # "auto" would go on without a GPU, in fp32
-                },
-                "data": {"data_dir": str(args.mnist.resolve())},
-                "log": {"log_dir": str(log_dir)},
-            },
-        )
-    )
+    settings = {
+        "train.seed": seed,
+        "train.num_epochs": args.epochs,
+        "train.executor": executor,
+        "train.precision": precision,
+        "train.device": args.device,  # "auto" would go on without a GPU, in fp32
+        "data.data_dir": args.mnist.resolve(),
+        "log.log_dir": folder,
+    }
+    flags = [word for k, v in settings.items() for word in ("-set", f"{k}={v}")]
     if export:
-        call_train(args, name, "-export", export, config)
-    call_train(args, name, config)
-    lines, losses = read_log(log_dir / "train_losses.txt")
-    _, accs = read_log(log_dir / "val_accs.txt")
+        call_train(args, name, *flags, "-export", export, args.config)
+    call_train(args, name, *flags, args.config)
+    lines, losses = read_log(folder / "train_losses.txt")
+    _, accs = read_log(folder / "val_accs.txt")
     return Result(losses, accs, lines)
 
 

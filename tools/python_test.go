@@ -30,6 +30,7 @@ func TestPython(t *testing.T) {
 	}{
 		{"traces/record_test.py", []string{"traces/record.py"}},
 		{"traces/replay_test.py", []string{"traces/replay.py"}},
+		{"numerics_test.py", []string{"numerics.py", "torch_comparison.py", "common.py"}},
 		{"torch_comparison_test.py", []string{"torch_comparison.py", "common.py"}},
 		{"peers_test.py", []string{"peers.py", "peers_jax.py", "peers_torch.py", "common.py"}},
 	} {
