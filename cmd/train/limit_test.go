@@ -57,7 +57,7 @@ func TestLimitFraction(t *testing.T) {
 	path, _ := writeConfig(t, "cpu", "[allocator]\nmax_fraction = 1e-8\n")
 	_, _, stderr := train(context.Background(), path)
 	fraction := 1e-8
-	want := fmt.Sprint("of at most ", int64(fraction*device.HostMemory))
+	want := fmt.Sprint("of at most ", int64(fraction*float64(device.HostMemory())))
 	if !regexp.MustCompile(want + `\b`).MatchString(stderr) {
 		t.Errorf("stderr %q, want %q", stderr, want)
 	}

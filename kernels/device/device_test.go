@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/shirou/gopsutil/v4/mem"
 	"gorgonia.org/tensor"
 
 	"mlpool/allocator"
@@ -326,7 +327,14 @@ func TestDenseRoundTrip(t *testing.T) {
 
 func TestHostDriver(t *testing.T) {
 	d := NewHostDriver()
-	if _, err := d.Malloc(HostMemory + 1); err == nil || !err.(interface{ OutOfMemory() bool }).OutOfMemory() {
+	memory, err := mem.VirtualMemory()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if free, total, err := d.MemInfo(); err != nil || free != total || total != min(int64(memory.Total), 64<<30) {
+		t.Errorf("%d free of %d, %v, on a host of %d", free, total, err, memory.Total)
+	}
+	if _, err := d.Malloc(HostMemory() + 1); err == nil || !err.(interface{ OutOfMemory() bool }).OutOfMemory() {
 		t.Errorf("more than there is: error %v", err)
 	}
 	addr, err := d.Malloc(100)

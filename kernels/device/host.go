@@ -4,13 +4,22 @@ import (
 	"fmt"
 	"sync"
 
+	"github.com/shirou/gopsutil/v4/mem"
+
 	"mlpool/allocator"
 )
 
-// HostMemory is what a HostDriver hands out at most, in bytes: a bound under
-// which a request that no host can meet is an error rather than the end of the
-// process.
-const HostMemory = 64 << 30
+// HostMemory is what a HostDriver hands out at most, in bytes: the memory of the host, or
+// 64 GiB if that is less. A request that cannot be met is then an error rather than the
+// end of the process.
+var HostMemory = sync.OnceValue(func() int64 {
+	const most = 64 << 30
+	memory, err := mem.VirtualMemory()
+	if err != nil {
+		return most
+	}
+	return min(int64(memory.Total), most)
+})
 
 // HostDriver hands out host memory. Work on it is done as soon as it is
 // queued, so its events always are.
@@ -29,7 +38,7 @@ func NewHostDriver() *HostDriver { return &HostDriver{live: make(map[uintptr][]b
 type hostMemoryError int64
 
 func (e hostMemoryError) Error() string {
-	return fmt.Sprintf("device: %d bytes more than the %d of host memory that may be used", int64(e), int64(HostMemory))
+	return fmt.Sprintf("device: %d bytes more than the %d of host memory that may be used", int64(e), HostMemory())
 }
 
 func (hostMemoryError) OutOfMemory() bool { return true }
@@ -38,7 +47,7 @@ func (hostMemoryError) OutOfMemory() bool { return true }
 func (d *HostDriver) Malloc(bytes int64) (uintptr, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if bytes > HostMemory-d.used {
+	if bytes > HostMemory()-d.used {
 		return 0, hostMemoryError(bytes)
 	}
 	b := make([]byte, bytes+allocator.Alignment-1)
@@ -63,7 +72,7 @@ func (d *HostDriver) Free(addr uintptr) error {
 func (d *HostDriver) MemInfo() (free, total int64, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return HostMemory - d.used, HostMemory, nil
+	return HostMemory() - d.used, HostMemory(), nil
 }
 
 func (d *HostDriver) NewEvent() (uintptr, error)              { return 1, nil }

@@ -131,7 +131,7 @@ func (d *HostDriver) CreatePages(bytes int64) (uintptr, error) {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if bytes > HostMemory-d.used {
+	if bytes > HostMemory()-d.used {
 		return 0, hostMemoryError(bytes)
 	}
 	if len(d.parts) == 0 {
