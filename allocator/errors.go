@@ -56,6 +56,9 @@ func (e *OutOfMemoryError) Unwrap() error { return e.Err }
 // OutOfMemory tells this error from others without importing this package.
 func (e *OutOfMemoryError) OutOfMemory() bool { return true }
 
+// AtLimit says whether the request met the limit, not the end of the device's memory.
+func (e *OutOfMemoryError) AtLimit() bool { return errors.Is(e.Err, errLimit) }
+
 // fromDevice notes what Driver.MemInfo returned.
 func (e *OutOfMemoryError) fromDevice(free, total int64, err error) {
 	if err != nil {

@@ -140,7 +140,7 @@ func TestFactsOfEnds(t *testing.T) {
 	}{
 		{"learning_rate = 0.5", "learning_rate = 1e20", "never", rundir.Diverged, 1, "diverged in epoch 1 at step "},
 		{"bsz = 16", "bsz = 16", "epoch 2/3", rundir.Interrupted, 2, "interrupted"},
-		{"[train]", "[allocator]\nsegments = 'malloc'\nsegment_bytes = 4096\nmax_bytes = 25000\n[train]", "never", rundir.Failed, 0, "out of memory"},
+		{"[train]", "[allocator]\nsegments = 'malloc'\nsegment_bytes = 4096\nmax_bytes = 25000\n[train]", "never", rundir.Failed, 0, ": allocator.max_bytes: "},
 	} {
 		path, root := writeConfig(t, "cpu", "")
 		setConfig(t, path, c.old, c.new)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"unsafe"
@@ -124,6 +125,18 @@ func enough(cfg configs.Config, place string, free int64, needs ...need) error {
 	}
 	n := most(needs)
 	return cfg.Errorf(n.key, "the run needs at least %s of %s memory, most of it for %s, and %s is to be had", size(sum), place, n.what, size(free))
+}
+
+// atLimit names the key of the limit that a run met where err says so.
+func atLimit(cfg configs.Config, err error) error {
+	var oom *allocator.OutOfMemoryError
+	switch {
+	case !errors.As(err, &oom) || !oom.AtLimit():
+		return err
+	case oom.Limit == int64(cfg.Allocator.MaxBytes):
+		return cfg.Errorf("allocator.max_bytes", "%w", err)
+	}
+	return cfg.Errorf("allocator.max_fraction", "%w", err)
 }
 
 // hostMemory returns the bytes of memory and swap that can be had, and whether the

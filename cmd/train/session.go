@@ -104,7 +104,7 @@ func (r *runner) prepare(b *backend, set data.Dataset, verbose func(line string)
 		opt.ChunkSteps = max(1, min(graphSteps, graphNodes/(3*cfg.Model.NumLayers+4)))
 	}
 	r.trainer, err = model.NewTrainer(r.device, model.Set(set.Train), model.Set(set.Test), r.earlier.weights(cfg, set), opt)
-	return err
+	return atLimit(cfg, err)
 }
 
 // own times an allocator, and closes it in the end.
@@ -155,7 +155,7 @@ func (r *runner) epoch(ctx context.Context) (rundir.Record, []float32, error) {
 	before, spentBefore := r.stats()
 	e, err := r.trainEpoch(ctx)
 	if err != nil {
-		return rundir.Record{}, nil, err
+		return rundir.Record{}, nil, atLimit(r.cfg, err)
 	}
 	after, spent := r.stats()
 	rec := newRecord(r.String(), e, before, after, spent-spentBefore)
