@@ -221,11 +221,12 @@ func (r finished) mainFacts(settings map[string]any) (facts []report.Fact) {
 		add("driver", "%s", strings.TrimPrefix(f.GPU.Driver+", CUDA "+f.GPU.CUDADriver, ", "))
 		add("kernels by", "CUDA %s", f.GPU.CUDARuntime)
 	}
-	add("CPU", "%s, %d threads", f.Machine.CPU, f.Machine.Cores)
+	add("CPU", "%s, %s", f.Machine.CPU, count(f.Machine.Cores, "thread"))
 	add("system", "%s", f.Machine.OS)
 	add("program", "%s", cmp.Or(f.Commit, f.Version))
 	if settings != nil {
-		add("model", "%v hidden layers of %v", settings[keyLayers], settings[keyWidth])
+		layers, _ := settings[keyLayers].(int64)
+		add("model", "%s of %v", count(int(layers), "hidden layer"), settings[keyWidth])
 		add("batch", "%v", settings[keyBatch])
 		add("learning rate", "%v", settings[keyRate])
 		add("data", "%v", settings[keyDataset])
@@ -236,7 +237,7 @@ func (r finished) mainFacts(settings map[string]any) (facts []report.Fact) {
 	add("strategy", "%s", f.Strategy)
 	add("segments", "%s", f.Segments)
 	add("started", "%s", f.Start.Format("2006-01-02 15:04:05 MST"))
-	add("ended", "%s", strings.TrimSuffix(fmt.Sprintf("%s after %d epochs: %s", f.Status, f.Epochs, f.Error), ": "))
+	add("ended", "%s", strings.TrimSuffix(fmt.Sprintf("%s after %s: %s", f.Status, count(f.Epochs, "epoch"), f.Error), ": "))
 	return facts
 }
 

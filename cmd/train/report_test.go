@@ -127,6 +127,25 @@ func TestReportOfComparison(t *testing.T) {
 		"Each dot is one of 5 epochs after the first")
 }
 
+// TestReportOfOne counts what there is one of.
+func TestReportOfOne(t *testing.T) {
+	config := []byte("[model]\nfeat_dim = 8\nnum_layers = 1\n")
+	facts := rundir.Facts{Name: "custom", Status: rundir.Done, Epochs: 1, Machine: rundir.Machine{CPU: "a CPU", Cores: 1}}
+	p, err := reportPage([]finished{{facts: facts, config: config}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	values := map[string]string{}
+	for _, f := range p.Runs[0].Facts {
+		values[f.Name] = f.Value
+	}
+	for name, want := range map[string]string{"model": "1 hidden layer of 8", "CPU": "a CPU, 1 thread", "ended": "done after 1 epoch"} {
+		if values[name] != want {
+			t.Errorf("%s: %q, want %q", name, values[name], want)
+		}
+	}
+}
+
 // TestReportOfRuns puts runs of the same name side by side that did not take turns, one
 // of which was killed before it wrote anything.
 func TestReportOfRuns(t *testing.T) {
