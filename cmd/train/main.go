@@ -115,10 +115,13 @@ type output struct {
 
 func (o *output) Write(p []byte) (int, error) {
 	n, err := o.w.Write(p)
+	if err == nil {
+		return n, nil
+	}
 	if o.err == nil {
 		o.err = err
 	}
-	return n, err
+	return n, o.err // which runCommand tells from others
 }
 
 // execute does what the options ask for. It may be as one of several ranks, all of which do

@@ -89,6 +89,14 @@ func TestStdoutFails(t *testing.T) {
 	if n := len(lines(t, filepath.Join(logDir, "train_losses.txt"))); n != 3*19 {
 		t.Errorf("%d losses in the logs, want %d", n, 3*19)
 	}
+	// Where each write has an error of its own, as that of a file, it is still said once.
+	for _, args := range [][]string{{"-list"}, {"-data", path}, {"-check", path}, {"-predict", testSet, latest(t, logDir)}} {
+		var stderr bytes.Buffer
+		stdout := writerFunc(func([]byte) (int, error) { return 0, &os.PathError{Op: "write", Path: "pipe", Err: errFull} })
+		if code := runProcess(context.Background(), args, stdout, &stderr); code != exitFailure || stderr.String() != "train: write pipe: no space left\n" {
+			t.Errorf("%q: exit code %d, stderr %q", args, code, &stderr)
+		}
+	}
 }
 
 // TestLogsFail puts a log on a full disk: the epoch is printed, the other logs have
