@@ -486,8 +486,8 @@ def parse_args(argv):
     args.shapes = list(dict.fromkeys(parse_shape(text, args.layers) for text in args.shapes.split(",")))
     if "ours" in args.frameworks and (args.train is None or not args.train.is_file()):
         fail(f"no program {args.train}: make build makes build/train, --frameworks jax,torch does without")
-    if min(args.epochs, args.gpus) < 1 or args.timeout <= 0:
-        fail("--epochs, --gpus and --timeout are above 0")
+    if min(args.epochs, args.gpus) < 1 or not 0 < args.timeout <= threading.TIMEOUT_MAX:
+        fail("--epochs, --gpus and --timeout are above 0, and no wait is without an end")
     try:
         (args.samples, *sides), _ = common.read_idx(args.mnist, "train-images-idx3-ubyte", 3)
         (args.validated, *_), _ = common.read_idx(args.mnist, "t10k-images-idx3-ubyte", 3)
