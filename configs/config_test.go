@@ -102,7 +102,7 @@ func TestParseErrors(t *testing.T) {
 		{"[allocator]\ntrace = \"csv\"", `t.toml:2: allocator.trace: is "csv", want a file that ends in .csv, .json or .pickle`},
 		{"[allocator]\ntrace = 1.0", `t.toml:2: allocator.trace: is 1.0, want a file that ends in .csv, .json or .pickle`},
 		{"[train]\nlearning_rate = 1e300", "t.toml:2: train.learning_rate: is 1e+300, want a positive number"},
-		{"[train]\nlearning_rate = 1e-300", "t.toml:2: train.learning_rate: is 1e-300, want a positive number"},
+		{"[train]\nlearning_rate = 1e-300", "t.toml:2: train.learning_rate: is 1e-300, want a positive number that a float32 holds"},
 		{"[train]\ndevice = \"gpu\"", `t.toml:2: train.device: is "gpu", want "auto" or "cuda" or "cpu"`},
 		{"[data]\ndataset = \"\"\"\nmnist\"\"\"\n[train]\nbsz=0", "t.toml:5: train.bsz: is 0"},
 		{"[data]\ndataset = \"cifar\\n\"", `t.toml:2: data.dataset: is "cifar\n", want "mnist" or "fashion"`},

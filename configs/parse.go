@@ -160,27 +160,22 @@ func unknown(path toml.Key) error {
 	if known, ok := synonyms[word]; ok {
 		return fmt.Errorf("unknown key, did you mean %s?", known)
 	}
-	var valid []string
-	near, nearest := "", 3 // more than two typing errors apart is no likeness
-	try := func(valid, part string) {
-		if d := distance(word, part); d < nearest && d < len(part) {
-			near, nearest = valid, d
-		}
-	}
+	var valid, names, meant []string // names are words for what is meant
 	for _, k := range keys {
 		section, name, _ := strings.Cut(k.name, ".")
 		switch {
 		case len(path) == 1 && !slices.Contains(valid, section):
 			valid = append(valid, section)
-			try(section, section)
+			names, meant = append(names, section), append(meant, section)
 		case len(path) == 2 && section == path[0]:
 			valid = append(valid, name)
 		}
-		try(k.name, name)
+		names, meant = append(names, name), append(meant, k.name)
 	}
+	near := Nearest(word, names)
 	switch {
-	case near != "":
-		return fmt.Errorf("unknown key, did you mean %s?", near)
+	case near >= 0:
+		return fmt.Errorf("unknown key, did you mean %s?", meant[near])
 	case len(path) == 2 && isSection(path[0]):
 		return fmt.Errorf("unknown key, [%s] has %s", path[0], strings.Join(valid, ", "))
 	}

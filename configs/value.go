@@ -95,7 +95,7 @@ func positive(at func(*Config) *float32) field {
 		f, ok := number(v)
 		x := float32(f)
 		if !ok || !(x > 0 && x <= math.MaxFloat32) { // not NaN either
-			return 0, "a positive number"
+			return 0, "a positive number that a float32 holds"
 		}
 		return x, ""
 	})
@@ -161,6 +161,18 @@ func show(v any) string {
 		return "an array"
 	}
 	return fmt.Sprint(v)
+}
+
+// Nearest returns the index of the name that a word is most like, or -1: more than two typing
+// errors apart is no likeness.
+func Nearest(word string, names []string) int {
+	near, nearest := -1, 3
+	for i, name := range names {
+		if d := distance(word, name); d < nearest && d < len(name) {
+			near, nearest = i, d
+		}
+	}
+	return near
 }
 
 // distance is the least number of bytes to insert, delete or replace that

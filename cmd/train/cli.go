@@ -113,7 +113,7 @@ func parseArgs(args []string, stdout io.Writer) (o options, err error) {
 			printUsage(stdout, groups)
 		}
 		if err != nil {
-			return o, err
+			return o, unknownFlag(flags, err)
 		}
 		if args = flags.Args(); len(args) > 0 {
 			paths, args = append(paths, args[0]), args[1:]
@@ -126,6 +126,21 @@ func parseArgs(args []string, stdout io.Writer) (o options, err error) {
 		}
 	})
 	return o, o.take(paths, given)
+}
+
+// unknownFlag is the error of a flag that there is not, with the one that may be meant, or
+// any other as it is.
+func unknownFlag(flags *flag.FlagSet, err error) error {
+	name, unknown := strings.CutPrefix(err.Error(), "flag provided but not defined: -")
+	if !unknown {
+		return err
+	}
+	var names []string
+	flags.VisitAll(func(f *flag.Flag) { names = append(names, f.Name) })
+	if i := configs.Nearest(name, names); i >= 0 {
+		return fmt.Errorf("unknown flag -%s, did you mean -%s? train -help lists all", name, names[i])
+	}
+	return fmt.Errorf("unknown flag -%s: train -help lists all", name)
 }
 
 // inPlace are the flags in whose place there is no training, and those that each goes with.
