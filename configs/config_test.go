@@ -68,6 +68,14 @@ func TestParseErrors(t *testing.T) {
 		{"[train]\ndevice = 0", `t.toml:2: train.device: is 0, want "auto" or "cuda" or "cpu"`},
 		{"[log]\nlog_dir = 2020-01-02", "t.toml:2: log.log_dir: is 2020-01-02 "},
 
+		// Defined twice.
+		{"train = 3\ntrain.bsz = 8", "t.toml:2: Key 'train' has already been defined."},
+		{"train.bsz = 8\ntrain = 3", "t.toml:2: train: has already been defined as a section"},
+		{"train.bsz = 8\ntrain = 3\n[train]\nseed = 1", "t.toml:"},
+		{"train.bsz = 8\ntrain = \"x\"\ntrain.seed = 1", "t.toml:"},
+		{"train.bsz = 8\ntrain = {seed = 3}", "t.toml:2: Key 'train' has already been defined."},
+		{"model.feat_dim.x = 8\nmodel.feat_dim = 3", "t.toml:2: model.feat_dim: is a table, want an integer"},
+
 		// Out of range.
 		{"[model]\nfeat_dim = 0", "t.toml:2: model.feat_dim: is 0, want"},
 		{"[model]\nfeat_dim = 32769", "t.toml:2: model.feat_dim: is 32769, want"},

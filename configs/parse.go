@@ -72,6 +72,11 @@ func parseFile(name string, text []byte) (Config, error) {
 			c.places[keys[i].name] = fmt.Sprintf("%s:%d: %s", name, at, keys[i].name)
 		}
 	}
+	for _, path := range md.Keys() {
+		if len(path) == 1 && md.Type(path[0]) != "Hash" { // the decoder took it after train.bsz, and kept that
+			return fail(line(&md, places, path), path.String(), errors.New("has already been defined as a section"))
+		}
+	}
 	return c, nil
 }
 
