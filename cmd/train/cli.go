@@ -60,7 +60,7 @@ func (o *options) define() (*flag.FlagSet, []flagGroup) {
 		groups = append(groups, g)
 	}
 
-	path := func(p *string, name, usage string) {
+	path := func(p *string, name, usage string) { // empty, as of an unset variable, it is not as if it were not given
 		f.Func(name, usage, func(s string) error {
 			switch s {
 			case "":
