@@ -18,7 +18,7 @@ class Failed(Exception):
 
 def need(*modules):
     """Ends the program with one line where one of the modules is not installed."""
-    if missing := [name for name in modules if importlib.util.find_spec(name) is None]:
+    if missing := [name for name in modules if name not in sys.modules and importlib.util.find_spec(name) is None]:
         names = " ".join(missing)
         sys.exit(f"{Path(sys.argv[0]).stem}: needs {names}: install with python3 -m pip install {names}")
 
