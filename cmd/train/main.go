@@ -69,12 +69,9 @@ func (r *ranks) runCommand(ctx context.Context, args []string, stdout, stderr io
 	case errors.Is(err, flag.ErrHelp):
 		err = nil
 	case wrong:
-		err = reportedByRank0(process, err)
+		err = ofRank(process, err)
 	case half != nil && o.trains():
-		err = half
-		if process.Rank < process.Size {
-			err = reportedByRank0(process, err) // it is where rank 0 is to be met that is missing
-		}
+		err = ofRank(process, half)
 	default:
 		err = r.executeRanks(ctx, o, process, out, stderr)
 	}

@@ -82,11 +82,11 @@ func (r *ranks) executeRanks(ctx context.Context, o options, process launch.Proc
 		return nil
 	}
 	if err := o.checkRanks(process); err != nil {
-		return reportedByRank0(process, err)
+		return ofRank(process, err)
 	}
 	if r.world, err = launch.Rendezvous(ctx, process, r.within); err != nil {
 		if interrupted(err) {
-			err = reportedByRank0(process, errInterrupted)
+			err = ofRank(process, errInterrupted)
 		}
 		return err
 	}
@@ -106,6 +106,14 @@ func (r *ranks) executeRanks(ctx context.Context, o options, process launch.Proc
 		left = errors.Join(left, errInterrupted)
 	}
 	return left
+}
+
+// ofRank is an error that a rank prints itself: it has met no other one that could.
+func ofRank(p launch.Process, err error) error {
+	if p.Size <= 1 && p.Rank <= 0 {
+		return err
+	}
+	return fmt.Errorf("rank %d: %w", p.Rank, err)
 }
 
 // reportedByRank0 is an error that all ranks have and rank 0 prints.

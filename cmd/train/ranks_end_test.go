@@ -40,8 +40,6 @@ func TestRanksEnd(t *testing.T) {
 			"train: train.bsz is 8 on rank 1, and 16 on rank 0: start all ranks with the same program and config\n"},
 		{"no such config", func(rank int) []string { return []string{path, "missing.toml"}[rank/2 : rank/2+1] }, nil, "train: rank 2: open missing.toml: no such file or directory\n"},
 		{"one does not come", func(rank int) []string { return [][]string{{path}, nil, {path}}[rank] }, nil, "train: rank 1 of 3 did not come to 127.0.0.1:"},
-		{"-compare", func(int) []string { return []string{"-compare", path} }, nil, "train: -compare is for one GPU, and this is one of 3 ranks: leave it out\n"},
-		{"-report", func(int) []string { return []string{"-report", filepath.Join(t.TempDir(), "x.html"), path} }, nil, "train: -report is for one GPU"},
 		{"profile", func(int) []string { return []string{"-set", "train.profile=3", path} }, nil, "-set train.profile: is for one GPU"},
 		{"too large", func(int) []string { return []string{"-set", "train.bsz=101", path} }, nil, "101 on each of 3 ranks is more than the 300 rows"},
 		{"one dies", func(int) []string { return []string{"-set", "train.checkpoint_every=1", path} }, func(l *collective.Local) collective.Collective { return &failing{Local: l, t: t, rank: 2, left: 12} },

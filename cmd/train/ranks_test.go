@@ -184,12 +184,46 @@ func TestRanksWithoutTraining(t *testing.T) {
 			t.Errorf("%v: %+v", args, all)
 		}
 	}
-	for _, args := range [][]string{{"-bogus"}, {}} {
-		all := trainRanks(t, context.Background(), 2, func(int) []string { return args }, nil)
-		quiet(t, all)
-		if all[0].code != exitUsage || all[0].stderr == "" || all[1].code != exitUsage {
-			t.Errorf("%v: %+v", args, all)
-		}
+}
+
+// TestRanksApart has ranks find something wrong before they meet, which each says itself.
+func TestRanksApart(t *testing.T) {
+	t.Setenv(allocatorEnv, "")
+	path, _ := writeConfig(t, "cpu", "")
+	hosts := func(rank string) map[string]string {
+		return map[string]string{"PMI_RANK": rank, "PMI_SIZE": "2", "MPI_LOCALRANKID": "0", "MPI_LOCALNRANKS": "1"}
+	}
+	mpirunWith := func(name, value string) map[string]string {
+		vars := mpirun(1, 2, "9")
+		vars[name] = value
+		return vars
+	}
+	for _, c := range []struct {
+		name string
+		vars map[string]string
+		args []string
+		code int
+		want string
+	}{
+		{"half a launch", map[string]string{"WORLD_SIZE": "2"}, []string{path}, exitFailure, "train: half a launch: WORLD_SIZE is set"},
+		{"too high", map[string]string{"RANK": "2", "WORLD_SIZE": "2", "LOCAL_RANK": "0"}, []string{path}, exitFailure, "train: rank 2: RANK=2 is no rank of WORLD_SIZE=2"},
+		{"several hosts, rank 0", hosts("0"), []string{path}, exitFailure, "train: rank 0: the ranks are on several hosts: set MASTER_ADDR"},
+		{"several hosts, rank 1", hosts("1"), []string{path}, exitFailure, "train: rank 1: the ranks are on several hosts: set MASTER_ADDR"},
+		{"no port", mpirunWith("MASTER_PORT", "abc"), []string{path}, exitFailure, "train: rank 1: MASTER_PORT=abc: want a port"},
+		{"no local rank", mpirunWith("OMPI_COMM_WORLD_LOCAL_RANK", "-1"), []string{path}, exitFailure, "train: rank 1: OMPI_COMM_WORLD_LOCAL_RANK=-1 is no number of a rank"},
+		{"unknown flag", mpirun(1, 2, "9"), []string{"-bogus", path}, exitUsage, "train: rank 1: unknown flag -bogus"},
+		{"no config", mpirun(0, 2, "9"), nil, exitUsage, "train: rank 0: which config?"},
+		{"-compare", mpirun(1, 2, "9"), []string{"-compare", path}, exitFailure, "train: rank 1: -compare is for one GPU, and this is one of 2 ranks: leave it out"},
+		{"-report", mpirun(0, 2, "9"), []string{"-report", "x.html", path}, exitFailure, "train: rank 0: -report is for one GPU"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := &ranks{env: func(name string) string { return c.vars[name] }}
+			var stdout, stderr bytes.Buffer
+			code := r.runCommand(context.Background(), c.args, &stdout, &stderr)
+			if code != c.code || stdout.Len() > 0 || !strings.HasPrefix(stderr.String(), c.want) || strings.Count(stderr.String(), "\n") != 1 {
+				t.Errorf("exit code %d, %q, want %d, one line %q", code, &stderr, c.code, c.want)
+			}
+		})
 	}
 }
 
@@ -202,29 +236,6 @@ func TestRanksJSON(t *testing.T) {
 	var got results
 	if err := json.Unmarshal([]byte(all[0].stdout), &got); err != nil || len(got.Runs) != 1 || got.Runs[0].Ranks != 2 || got.Runs[0].Figures.Hidden == nil || *got.Runs[0].Figures.AllReduceUS <= 0 {
 		t.Errorf("%v, %s", err, all[0].stdout)
-	}
-}
-
-// TestHalfALaunch ends at once, with one line where all ranks find the same.
-func TestHalfALaunch(t *testing.T) {
-	hosts := func(rank string) map[string]string {
-		return map[string]string{"PMI_RANK": rank, "PMI_SIZE": "2", "MPI_LOCALRANKID": "0", "MPI_LOCALNRANKS": "1"}
-	}
-	for _, c := range []struct {
-		vars map[string]string
-		want string
-	}{
-		{map[string]string{"WORLD_SIZE": "2"}, "train: half a launch: WORLD_SIZE is set"},
-		{map[string]string{"RANK": "2", "WORLD_SIZE": "2", "LOCAL_RANK": "0"}, "train: RANK=2 is no rank of WORLD_SIZE=2"},
-		{hosts("0"), "train: the ranks are on several hosts: set MASTER_ADDR"},
-		{hosts("1"), ""},
-	} {
-		r := &ranks{env: func(name string) string { return c.vars[name] }}
-		var stdout, stderr bytes.Buffer
-		code := r.runCommand(context.Background(), []string{"x.toml"}, &stdout, &stderr)
-		if code != exitFailure || !strings.HasPrefix(stderr.String(), c.want) || (stderr.Len() > 0) != (c.want != "") {
-			t.Errorf("%v: exit code %d, %s, want %q", c.vars, code, &stderr, c.want)
-		}
 	}
 }
 
