@@ -221,8 +221,8 @@ func (c *Comm) watch() {
 			return
 		}
 		if err := c.found(); err != nil {
+			c.end(err) // first: Abort may wait for graphs in which there is a collective
 			c.Abort(err)
-			c.end(err)
 			return
 		}
 	}

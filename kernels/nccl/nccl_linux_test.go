@@ -383,26 +383,33 @@ func TestHosts(t *testing.T) {
 }
 
 // TestEndsAll has NCCL find an error while this rank waits for copy engines, say: all ranks
-// are told.
+// are told, also where NCCL cannot abort the communicator yet.
 func TestEndsAll(t *testing.T) {
-	if !with(t, "fails") {
-		return
-	}
-	ranks := ending{reasons: make(chan error, 1)}
-	c, err := nccl.Connect(context.Background(), ranks, 1, 3, time.Minute)
-	if err != nil {
-		t.Fatal(err)
-	}
-	select {
-	case reason := <-ranks.reasons:
-		if want := "nccl: asynchronous error: unhandled system error (NCCL error 2)"; reason.Error() != want || c.Err() != reason {
-			t.Errorf("%v and %v, want %s", reason, c.Err(), want)
-		}
-	case <-time.After(20 * time.Second):
-		t.Error("nobody is told")
-	}
-	if err := c.Close(); err != nil {
-		t.Error(err)
+	for _, how := range []string{"fails", "stuck"} {
+		t.Run(how, func(t *testing.T) {
+			if !with(t, how) {
+				return
+			}
+			ranks := ending{reasons: make(chan error, 1)}
+			c, err := nccl.Connect(context.Background(), ranks, 1, 3, time.Minute)
+			if err != nil {
+				t.Fatal(err)
+			}
+			select {
+			case reason := <-ranks.reasons:
+				if want := "nccl: asynchronous error: unhandled system error (NCCL error 2)"; reason.Error() != want {
+					t.Errorf("%v, want %s", reason, want)
+				}
+			case <-time.After(20 * time.Second):
+				t.Error("nobody is told")
+			}
+			if how == "stuck" {
+				return // and so would be Close
+			}
+			if err := c.Close(); err != nil || c.Err() == nil {
+				t.Errorf("%v, the communicator ended with %v", err, c.Err())
+			}
+		})
 	}
 }
 

@@ -49,11 +49,14 @@ int ncclCommInitRankConfig(struct comm **c, int size, struct id id, int rank, st
 }
 
 int ncclCommGetAsyncError(struct comm *c, int *state) {
-  *state = alive(c)->looks++ < 2 ? IN_PROGRESS : goes("fails") ? SYSTEM_ERROR : SUCCESS;
+  *state = alive(c)->looks++ < 2 ? IN_PROGRESS : goes("fails") || goes("stuck") ? SYSTEM_ERROR : SUCCESS;
   return SUCCESS;
 }
 
-int ncclCommAbort(struct comm *c) { return alive(c)->freed = 1, SUCCESS; }
+int ncclCommAbort(struct comm *c) {
+  while (goes("stuck")) pause();
+  return alive(c)->freed = 1, SUCCESS;
+}
 int ncclCommFinalize(struct comm *c) {
   for (alive(c); goes("alone") && !c->freed;) usleep(1000);
   return SUCCESS;
