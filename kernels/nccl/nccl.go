@@ -61,8 +61,15 @@ func Version() (int, error) {
 	return v, nil
 }
 
-// VersionName is 2.18.3 of 21803, as NCCL numbers its versions.
-func VersionName(v int) string { return fmt.Sprintf("%d.%d.%d", v/10000, v/100%100, v%100) }
+// VersionName is 2.18.3 of 21803, as NCCL numbers its versions, and 2.8.4 of 2804, as it did
+// before 2.9.
+func VersionName(v int) string {
+	major := 10000
+	if v < 10000 {
+		major = 1000
+	}
+	return fmt.Sprintf("%d.%d.%d", v/major, v%major/100, v%100)
+}
 
 func versionName() string {
 	v, _ := rawVersion()

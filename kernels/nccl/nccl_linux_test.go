@@ -413,6 +413,14 @@ func TestEndsAll(t *testing.T) {
 	}
 }
 
+func TestVersionName(t *testing.T) {
+	for v, want := range map[int]string{2400: "2.4.0", 2804: "2.8.4", 20902: "2.9.2", 21803: "2.18.3", 22809: "2.28.9"} {
+		if got := nccl.VersionName(v); got != want {
+			t.Errorf("%d: %s, want %s", v, got, want)
+		}
+	}
+}
+
 // TestNoLibrary finds a libnccl.so.2 that cannot be loaded.
 func TestNoLibrary(t *testing.T) {
 	if os.Getenv("NCCL_TEST_NONE") == "" {
