@@ -28,21 +28,25 @@ type Process struct {
 	Address    string // host and port where rank 0 is met; empty: there is one rank
 }
 
-// launchers are the variables of those that start ranks: the rank, the number of ranks and
-// the rank on the host, of which the first that is set counts. Of Slurm, SLURM_PROCID is set
-// in batch scripts as well, whose commands nobody starts several times: only steps count.
-var launchers = []struct {
+// A launcher is who starts ranks, and the variables that it sets: of those of the rank on the
+// host the first that is set counts.
+type launcher struct {
 	name       string
 	rank, size string
 	local      []string
+	localSize  string   // how many ranks are on the host
 	job        []string // which together name the launch
 	command    string
-	stepsOnly  bool
-}{
-	{"torchrun", "RANK", "WORLD_SIZE", []string{"LOCAL_RANK"}, []string{"TORCHELASTIC_RUN_ID"}, "torchrun --no-python", false},
-	{"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", []string{"OMPI_COMM_WORLD_LOCAL_RANK"}, []string{"PMIX_NAMESPACE"}, "mpirun", false},
-	{"PMI", "PMI_RANK", "PMI_SIZE", []string{"MPI_LOCALRANKID", "PMI_LOCAL_RANK", "PALS_LOCAL_RANKID"}, nil, "mpirun", false},
-	{"Slurm", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", []string{"SLURM_LOCALID"}, []string{"SLURM_JOB_ID", "SLURM_STEP_ID"}, "srun", true},
+	slurm      bool // not another one in a job of Slurm's
+}
+
+// launchers are all. Of Slurm, SLURM_PROCID is set in batch scripts as well, whose commands
+// nobody starts several times: only steps count.
+var launchers = []launcher{
+	{"torchrun", "RANK", "WORLD_SIZE", []string{"LOCAL_RANK"}, "LOCAL_WORLD_SIZE", []string{"TORCHELASTIC_RUN_ID"}, "torchrun --no-python", false},
+	{"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", []string{"OMPI_COMM_WORLD_LOCAL_RANK"}, "OMPI_COMM_WORLD_LOCAL_SIZE", []string{"PMIX_NAMESPACE"}, "mpirun", false},
+	{"PMI", "PMI_RANK", "PMI_SIZE", []string{"MPI_LOCALRANKID", "PMI_LOCAL_RANK", "PALS_LOCAL_RANKID"}, "MPI_LOCALNRANKS", nil, "mpirun", false},
+	{"Slurm", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", []string{"SLURM_LOCALID"}, "", []string{"SLURM_JOB_ID", "SLURM_STEP_ID"}, "srun", true},
 }
 
 // FromEnv returns the process that an environment is of. Where several launchers have set
@@ -72,8 +76,8 @@ func FromEnv(env func(string) string) (Process, error) {
 			for _, name := range l.job {
 				job = append(job, env(name))
 			}
-			return numbered(Process{Launcher: l.name, Job: strings.Trim(strings.Join(job, "."), ".")}, env, l.rank, l.size, local)
-		case len(set) > 0 && half == nil && (!l.stepsOnly || env(l.size) != ""):
+			return l.numbered(Process{Launcher: l.name, Job: strings.Trim(strings.Join(job, "."), ".")}, env, local)
+		case len(set) > 0 && half == nil && (!l.slurm || env(l.size) != ""):
 			half = fmt.Errorf("half a launch: %s is set and %s is not: start all ranks with %s, or unset %s",
 				strings.Join(set, ", "), strings.Join(missing, ", "), l.command, strings.Join(set, ", "))
 		}
@@ -81,28 +85,28 @@ func FromEnv(env func(string) string) (Process, error) {
 	return Process{Size: 1}, half
 }
 
-// numbered is p with what variables of these names say.
-func numbered(p Process, env func(string) string, rank, size, local string) (_ Process, err error) {
+// numbered is p with what the variables say, of which local is that of the rank on its host.
+func (l launcher) numbered(p Process, env func(string) string, local string) (_ Process, err error) {
 	for _, v := range []struct {
 		name string
 		to   *int
-	}{{rank, &p.Rank}, {size, &p.Size}, {local, &p.Local}} {
+	}{{l.rank, &p.Rank}, {l.size, &p.Size}, {local, &p.Local}} {
 		if *v.to, err = strconv.Atoi(env(v.name)); err != nil || *v.to < 0 {
 			return p, fmt.Errorf("%s=%s is no number of a rank", v.name, env(v.name))
 		}
 	}
 	if p.Rank >= p.Size {
-		return p, fmt.Errorf("%s=%d is no rank of %s=%d: they count from 0", rank, p.Rank, size, p.Size)
+		return p, fmt.Errorf("%s=%d is no rank of %s=%d: they count from 0", l.rank, p.Rank, l.size, p.Size)
 	}
 	if p.Size == 1 {
 		return p, nil
 	}
-	p.Address, err = address(p, env)
+	p.Address, err = l.address(p, env)
 	return p, err
 }
 
 // address is where rank 0 is met.
-func address(p Process, env func(string) string) (string, error) {
+func (l launcher) address(p Process, env func(string) string) (string, error) {
 	host := env("MASTER_ADDR")
 	if id := env("NCCL_COMM_ID"); host == "" && id != "" {
 		if _, _, err := net.SplitHostPort(id); err != nil {
@@ -110,20 +114,29 @@ func address(p Process, env func(string) string) (string, error) {
 		}
 		return id, nil
 	}
-	oneHost := first(env, "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS") == strconv.Itoa(p.Size) || env("SLURM_STEP_NUM_NODES") == "1"
-	switch list := first(env, "SLURM_STEP_NODELIST", "SLURM_NODELIST", "SLURM_JOB_NODELIST"); {
+	oneHost, hosts := l.hosts(p, env)
+	switch {
 	case host != "":
 	case oneHost:
 		host = "127.0.0.1"
-	case list != "":
-		host = FirstHost(list)
-	}
-	if host == "" {
+	case hosts != "":
+		host = FirstHost(hosts)
+	default:
 		return "", errors.New("the ranks are on several hosts: set MASTER_ADDR to that of rank 0")
 	}
 	ip := net.ParseIP(host)
 	port, err := masterPort(p, oneHost || host == "localhost" || ip != nil && ip.IsLoopback(), env)
 	return net.JoinHostPort(host, port), err
+}
+
+// hosts says whether all ranks are on one host, and which hosts there are, as Slurm lists them;
+// empty: it is not known. In a job of Slurm's another launcher's daemons are steps of their own,
+// whose variables the ranks have as well.
+func (l launcher) hosts(p Process, env func(string) string) (one bool, list string) {
+	if l.slurm {
+		return env("SLURM_STEP_NUM_NODES") == "1", first(env, "SLURM_STEP_NODELIST", "SLURM_NODELIST", "SLURM_JOB_NODELIST")
+	}
+	return env(l.localSize) == strconv.Itoa(p.Size), env("SLURM_JOB_NODELIST")
 }
 
 // masterPort is MASTER_PORT, or a port that follows from the job: jobs on the same hosts
