@@ -10,6 +10,8 @@
 package launch
 
 import (
+	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"hash/fnv"
@@ -24,7 +26,7 @@ type Process struct {
 	Rank, Size int
 	Local      int    // the rank among those on the same host
 	Launcher   string // "Open MPI"; empty: the process was started by itself
-	Job        string // what the launcher calls this launch; empty: it has no name
+	Job        string // tells launches apart that meet at one place; empty: nothing does
 	Address    string // host and port where rank 0 is met; empty: there is one rank
 }
 
@@ -101,12 +103,16 @@ func (l launcher) numbered(p Process, env func(string) string, local string) (_ 
 	if p.Size == 1 {
 		return p, nil
 	}
-	p.Address, err = l.address(p, env)
+	oneHost, hosts := l.hosts(p, env)
+	if oneHost && p.Job == "" {
+		p.Job = launchHere()
+	}
+	p.Address, err = address(p, oneHost, hosts, env)
 	return p, err
 }
 
 // address is where rank 0 is met.
-func (l launcher) address(p Process, env func(string) string) (string, error) {
+func address(p Process, oneHost bool, hosts string, env func(string) string) (string, error) {
 	host := env("MASTER_ADDR")
 	if id := env("NCCL_COMM_ID"); host == "" && id != "" {
 		if _, _, err := net.SplitHostPort(id); err != nil {
@@ -114,7 +120,6 @@ func (l launcher) address(p Process, env func(string) string) (string, error) {
 		}
 		return id, nil
 	}
-	oneHost, hosts := l.hosts(p, env)
 	switch {
 	case host != "":
 	case oneHost:
@@ -157,11 +162,36 @@ func masterPort(p Process, oneHost bool, env func(string) string) (string, error
 	case name == "" && !oneHost:
 		return "", errors.New("the ranks have no port in common: set MASTER_PORT to one that is free on the host of rank 0")
 	case name == "":
-		name = strconv.Itoa(os.Getppid()) // mpirun or its daemon
+		name = launchHere()
 	}
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(name)) // a hash takes all
 	return strconv.Itoa(10000 + int(h.Sum32()%20000)), nil
+}
+
+// launchHere is the same for all ranks of a launch on this host: the process from which their
+// session comes, that of a terminal, say. MPICH begins one for each rank, which comes from its
+// daemon. The parent would not do, since a script around the program is one.
+func launchHere() string {
+	_, session := parentAndSession("self")
+	if session == "" { // there is no /proc
+		return strconv.Itoa(os.Getppid())
+	}
+	parent, _ := parentAndSession(session)
+	return cmp.Or(parent, session)
+}
+
+// parentAndSession are those of a process, as /proc has them behind its name and state; empty:
+// it is not known.
+func parentAndSession(process string) (parent, session string) {
+	text, err := os.ReadFile("/proc/" + process + "/stat")
+	if err != nil {
+		return "", ""
+	}
+	if fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:])); len(fields) > 3 {
+		return fields[1], fields[3]
+	}
+	return "", ""
 }
 
 // first is the value of the first variable that is set.

@@ -26,6 +26,7 @@ func TestFromEnv(t *testing.T) {
 		}
 		return all
 	}
+	here := launchHere()
 	for _, c := range []struct {
 		name string
 		env  []string
@@ -35,19 +36,19 @@ func TestFromEnv(t *testing.T) {
 		{"alone", nil, Process{Size: 1}, ""},
 		{"torchrun", torch, Process{1, 2, 1, "torchrun", "", "node:29500"}, ""},
 		{"torchrun that listens itself", join(torch, []string{"TORCHELASTIC_USE_AGENT_STORE=True"}), Process{1, 2, 1, "torchrun", "", "node:29501"}, ""},
-		{"mpirun", mpi, Process{3, 8, 3, "Open MPI", "", "127.0.0.1:12345"}, ""},
-		{"mpirun with MASTER_ADDR", join(mpi, []string{"MASTER_ADDR=fe80::1"}), Process{3, 8, 3, "Open MPI", "", "[fe80::1]:12345"}, ""},
-		{"NCCL_COMM_ID", join(mpi, []string{"NCCL_COMM_ID=10.0.0.1:999"}), Process{3, 8, 3, "Open MPI", "", "10.0.0.1:999"}, ""},
+		{"mpirun", mpi, Process{3, 8, 3, "Open MPI", here, "127.0.0.1:12345"}, ""},
+		{"mpirun with MASTER_ADDR", join(mpi, []string{"MASTER_ADDR=fe80::1"}), Process{3, 8, 3, "Open MPI", here, "[fe80::1]:12345"}, ""},
+		{"NCCL_COMM_ID", join(mpi, []string{"NCCL_COMM_ID=10.0.0.1:999"}), Process{3, 8, 3, "Open MPI", here, "10.0.0.1:999"}, ""},
 		{"NCCL_COMM_ID without a port", join(mpi, []string{"NCCL_COMM_ID=10.0.0.1"}), Process{}, "want HOST:PORT"},
 		{"mpirun on hosts", []string{"OMPI_COMM_WORLD_RANK=3", "OMPI_COMM_WORLD_SIZE=8", "OMPI_COMM_WORLD_LOCAL_RANK=3", "OMPI_COMM_WORLD_LOCAL_SIZE=4"}, Process{}, "set MASTER_ADDR"},
-		{"MPICH", []string{"PMI_RANK=0", "PMI_SIZE=2", "MPI_LOCALRANKID=0", "MPI_LOCALNRANKS=2", "MASTER_PORT=9"}, Process{0, 2, 0, "PMI", "", "127.0.0.1:9"}, ""},
+		{"MPICH", []string{"PMI_RANK=0", "PMI_SIZE=2", "MPI_LOCALRANKID=0", "MPI_LOCALNRANKS=2", "MASTER_PORT=9"}, Process{0, 2, 0, "PMI", here, "127.0.0.1:9"}, ""},
 		{"srun", slurm, Process{5, 8, 1, "Slurm", "77.0", "gpu08:4000"}, ""},
 		{"srun on a host", join(slurm, []string{"SLURM_STEP_NUM_NODES=1"}), Process{5, 8, 1, "Slurm", "77.0", "127.0.0.1:4000"}, ""},
 		{"srun with PMI-2", join(slurm, []string{"PMI_RANK=5", "PMI_SIZE=8"}), Process{5, 8, 1, "Slurm", "77.0", "gpu08:4000"}, ""},
-		{"mpirun in a batch script", join(mpi, []string{"SLURM_PROCID=0", "SLURM_LOCALID=0"}), Process{3, 8, 3, "Open MPI", "", "127.0.0.1:12345"}, ""},
+		{"mpirun in a batch script", join(mpi, []string{"SLURM_PROCID=0", "SLURM_LOCALID=0"}), Process{3, 8, 3, "Open MPI", here, "127.0.0.1:12345"}, ""},
 		{"mpirun whose daemon srun has started", []string{"OMPI_COMM_WORLD_RANK=1", "OMPI_COMM_WORLD_SIZE=2", "OMPI_COMM_WORLD_LOCAL_RANK=0", "OMPI_COMM_WORLD_LOCAL_SIZE=1",
 			"SLURM_STEP_NUM_NODES=1", "SLURM_STEP_NODELIST=n2", "SLURM_NODELIST=n2", "SLURM_JOB_NODELIST=n[1-2]", "MASTER_PORT=9"}, Process{1, 2, 0, "Open MPI", "", "n1:9"}, ""},
-		{"torchrun without MASTER_ADDR", []string{"RANK=1", "WORLD_SIZE=2", "LOCAL_RANK=1", "LOCAL_WORLD_SIZE=2", "MASTER_PORT=9"}, Process{1, 2, 1, "torchrun", "", "127.0.0.1:9"}, ""},
+		{"torchrun without MASTER_ADDR", []string{"RANK=1", "WORLD_SIZE=2", "LOCAL_RANK=1", "LOCAL_WORLD_SIZE=2", "MASTER_PORT=9"}, Process{1, 2, 1, "torchrun", here, "127.0.0.1:9"}, ""},
 		{"batch script", []string{"SLURM_PROCID=0", "SLURM_LOCALID=0", "SLURM_NTASKS=8"}, Process{Size: 1}, ""},
 		{"srun after export WORLD_SIZE", join(slurm, []string{"WORLD_SIZE=8"}), Process{5, 8, 1, "Slurm", "77.0", "gpu08:4000"}, ""},
 		{"mpirun -np 1", []string{"OMPI_COMM_WORLD_RANK=0", "OMPI_COMM_WORLD_SIZE=1", "OMPI_COMM_WORLD_LOCAL_RANK=0"}, Process{0, 1, 0, "Open MPI", "", ""}, ""},

@@ -22,6 +22,7 @@ const (
 	oneDies    = "rank 1 dies"
 	oneStops   = "rank 1 is stopped"
 	allAreLate = "all are stopped"
+	sayWhere   = "each says where rank 0 is met"
 )
 
 // silence is how long the processes wait for each other: a loaded machine takes a second to
@@ -46,6 +47,10 @@ func rankProcess(what string) error {
 	p, err := FromEnv(os.Getenv)
 	if err != nil {
 		return err
+	}
+	if what == sayWhere {
+		fmt.Println(p.Job, p.Address)
+		return nil
 	}
 	w, err := Rendezvous(context.Background(), p, silence)
 	if err != nil {
@@ -142,6 +147,39 @@ func TestProcesses(t *testing.T) {
 			want := strings.ReplaceAll(c.want, "PID", fmt.Sprint(ranks[1].Process.Pid))
 			if stderr[0].String() != want || stderr[1].String() != "" || stderr[2].String() != "" {
 				t.Errorf("the ranks say %q, %q and %q, want %q of rank 0 alone", &stderr[0], &stderr[1], &stderr[2], want)
+			}
+		})
+	}
+}
+
+// TestScripts has each rank started by a script of its own, which is its parent, in the session of
+// mpirun or in one of its own: all are of one launch, and meet at one port.
+func TestScripts(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		script  string
+		session bool
+	}{
+		{"no script", `exec "$0"`, false},
+		{"no script, sessions", `exec "$0"`, true},
+		{"scripts", `"$0"; exit $?`, false},
+		{"scripts, sessions", `"$0"; exit $?`, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var said [2]string
+			for rank := range said {
+				cmd := exec.Command("sh", "-c", c.script, os.Args[0])
+				cmd.Env = append(os.Environ(), asRank+"="+sayWhere, "PMI_SIZE=2", "MPI_LOCALNRANKS=2", fmt.Sprint("PMI_RANK=", rank), fmt.Sprint("MPI_LOCALRANKID=", rank))
+				cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: c.session}
+				cmd.Stderr = os.Stderr
+				out, err := cmd.Output()
+				if err != nil {
+					t.Fatal(err)
+				}
+				said[rank] = string(out)
+			}
+			if said[0] != said[1] || !strings.Contains(said[0], " 127.0.0.1:") {
+				t.Errorf("rank 0 says %q, and rank 1 %q", said[0], said[1])
 			}
 		})
 	}
