@@ -16,6 +16,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"net"
+	"net/netip"
 	"os"
 	"strconv"
 	"strings"
@@ -87,15 +88,20 @@ func FromEnv(env func(string) string) (Process, error) {
 	return Process{Size: 1}, half
 }
 
+// maxRanks is more than anyone starts.
+const maxRanks = 1 << 16
+
 // numbered is p with what the variables say, of which local is that of the rank on its host.
 func (l launcher) numbered(p Process, env func(string) string, local string) (_ Process, err error) {
 	for _, v := range []struct {
 		name string
 		to   *int
 	}{{l.rank, &p.Rank}, {l.size, &p.Size}, {local, &p.Local}} {
-		if *v.to, err = strconv.Atoi(env(v.name)); err != nil || *v.to < 0 {
-			return p, fmt.Errorf("%s=%s is no number of a rank", v.name, env(v.name))
+		n, err := strconv.ParseUint(env(v.name), 10, 0)
+		if err != nil || n > maxRanks {
+			return p, fmt.Errorf("%s=%s is no number of a rank: want one from 0 to %d", v.name, env(v.name), maxRanks)
 		}
+		*v.to = int(n)
 	}
 	if p.Rank >= p.Size {
 		return p, fmt.Errorf("%s=%d is no rank of %s=%d: they count from 0", l.rank, p.Rank, l.size, p.Size)
@@ -113,9 +119,13 @@ func (l launcher) numbered(p Process, env func(string) string, local string) (_ 
 
 // address is where rank 0 is met.
 func address(p Process, oneHost bool, hosts string, env func(string) string) (string, error) {
-	host := env("MASTER_ADDR")
+	host, err := masterHost(env("MASTER_ADDR"))
+	if err != nil {
+		return "", err
+	}
 	if id := env("NCCL_COMM_ID"); host == "" && id != "" {
-		if _, _, err := net.SplitHostPort(id); err != nil {
+		host, port, err := net.SplitHostPort(id)
+		if _, isPort := parsePort(port); err != nil || host == "" || !isPort {
 			return "", fmt.Errorf("NCCL_COMM_ID=%s: want HOST:PORT", id)
 		}
 		return id, nil
@@ -129,9 +139,28 @@ func address(p Process, oneHost bool, hosts string, env func(string) string) (st
 	default:
 		return "", errors.New("the ranks are on several hosts: set MASTER_ADDR to that of rank 0")
 	}
-	ip := net.ParseIP(host)
-	port, err := masterPort(p, oneHost || host == "localhost" || ip != nil && ip.IsLoopback(), env)
+	port, err := masterPort(p, oneHost || isLoopback(host), env)
 	return net.JoinHostPort(host, port), err
+}
+
+// masterHost is what MASTER_ADDR says, without the brackets that IPv6 addresses have in URLs.
+func masterHost(addr string) (string, error) {
+	host := strings.TrimSuffix(strings.TrimPrefix(addr, "["), "]")
+	if _, err := netip.ParseAddr(host); err != nil && strings.ContainsAny(host, ":/[] \t") {
+		return "", fmt.Errorf("MASTER_ADDR=%s: want the name or the IP address of a host; its port is MASTER_PORT", addr)
+	}
+	return host, nil
+}
+
+// isLoopback says whether nobody but this host meets there.
+func isLoopback(host string) bool {
+	ip, err := netip.ParseAddr(host)
+	return strings.EqualFold(host, "localhost") || err == nil && ip.IsLoopback()
+}
+
+func parsePort(text string) (port uint64, ok bool) {
+	port, err := strconv.ParseUint(text, 10, 16)
+	return port, err == nil && port > 0
 }
 
 // hosts says whether all ranks are on one host, and which hosts there are, as Slurm lists them;
@@ -148,8 +177,8 @@ func (l launcher) hosts(p Process, env func(string) string) (one bool, list stri
 // should not meet.
 func masterPort(p Process, oneHost bool, env func(string) string) (string, error) {
 	if port := env("MASTER_PORT"); port != "" {
-		n, err := strconv.ParseUint(port, 10, 16)
-		if err != nil || n == 0 || n == 65535 {
+		n, ok := parsePort(port)
+		if !ok || n == 65535 {
 			return "", fmt.Errorf("MASTER_PORT=%s: want a port", port)
 		}
 		if env("TORCHELASTIC_USE_AGENT_STORE") == "True" { // torchrun itself listens there
