@@ -24,7 +24,8 @@ The environment variable ALLOCATOR_TYPE chooses who hands out device memory:
 
 const usageTail = `
 CUDA_VISIBLE_DEVICES chooses the GPU, or the GPUs of ranks that mpirun, srun or torchrun starts.
-MASTER_ADDR and MASTER_PORT choose where ranks meet, on the host of rank 0.
+MASTER_ADDR and MASTER_PORT choose where ranks meet, on the host of rank 0, and RENDEZVOUS_TIMEOUT
+how long they wait for each other at the start, as in 5m: 30s if unset.
 
 The exit code is 0 after a whole training, 3 if the loss became NaN or infinite, 130 after SIGINT
 (Ctrl-C), 143 after SIGTERM, 129 after SIGHUP, 2 for a wrong command line and 1 for any other

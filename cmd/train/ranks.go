@@ -24,8 +24,8 @@ const endWithin = 5 * time.Second
 
 // ranks is what a run needs to train together with others, of which each has a GPU.
 type ranks struct {
-	env    func(string) string
-	within time.Duration
+	env     func(string) string
+	silence time.Duration // after which a rank counts as lost
 	// ready is called before the GPU is used for the first time, and connect returns the
 	// rank's part in what moves tensors between the GPUs, aborted when the ranks end.
 	ready   func(launch.Process) error
@@ -42,7 +42,7 @@ type ranks struct {
 
 // processes are the ranks of a launch, each a process with a GPU of its own.
 func processes() *ranks {
-	r := &ranks{env: os.Getenv, within: launch.DefaultTimeout, ready: launch.Process.TakeGPU, giveUp: func() { os.Exit(exitFailure) }}
+	r := &ranks{env: os.Getenv, silence: launch.Silence, ready: launch.Process.TakeGPU, giveUp: func() { os.Exit(exitFailure) }}
 	r.connect = func(ctx context.Context, w *launch.World) (collective.Collective, error) {
 		version, err := nccl.Version()
 		if err != nil {
@@ -52,7 +52,7 @@ func processes() *ranks {
 		if err := w.Agree("versions", []launch.Fact{{Key: "NCCL", Value: nccl.VersionName(version)}}, "install the same on all hosts"); err != nil {
 			return nil, err
 		}
-		comm, err := nccl.Connect(ctx, w, w.Rank, w.Size, launch.DefaultTimeout)
+		comm, err := nccl.Connect(ctx, w, w.Rank, w.Size, w.Within)
 		if err != nil {
 			return nil, err // not a nil *Comm in an interface
 		}
@@ -84,7 +84,7 @@ func (r *ranks) executeRanks(ctx context.Context, o options, process launch.Proc
 	if err := o.checkRanks(process); err != nil {
 		return ofRank(process, err)
 	}
-	if r.world, err = launch.Rendezvous(ctx, process, r.within); err != nil {
+	if r.world, err = launch.Rendezvous(ctx, process, r.silence); err != nil {
 		if interrupted(err) {
 			err = ofRank(process, errInterrupted)
 		}

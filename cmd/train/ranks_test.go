@@ -78,6 +78,7 @@ func mpirun(rank, size int, port string) map[string]string {
 	return map[string]string{
 		"OMPI_COMM_WORLD_RANK": fmt.Sprint(rank), "OMPI_COMM_WORLD_LOCAL_RANK": fmt.Sprint(rank),
 		"OMPI_COMM_WORLD_SIZE": fmt.Sprint(size), "OMPI_COMM_WORLD_LOCAL_SIZE": fmt.Sprint(size), "MASTER_PORT": port,
+		launch.TimeoutEnv: patience.String(),
 	}
 }
 
@@ -87,7 +88,7 @@ const patience = 4 * time.Second
 
 // localRank is a rank that trains on the CPU, with its part in the collectives.
 func localRank(env func(string) string, l *collective.Local, wrap func(*collective.Local) collective.Collective) *ranks {
-	r := &ranks{env: env, within: patience, transport: "this process"}
+	r := &ranks{env: env, silence: patience, transport: "this process"}
 	r.connect = func(_ context.Context, w *launch.World) (collective.Collective, error) {
 		w.OnEnd(l.Abort)
 		if wrap == nil {

@@ -172,7 +172,7 @@ func Connect(ctx context.Context, ranks Ranks, rank, size int, within time.Durat
 	}
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
-	ctx, cancel := context.WithTimeoutCause(ctx, within, fmt.Errorf("not all came within %v: NCCL_DEBUG=INFO says more", within))
+	ctx, cancel := context.WithTimeoutCause(ctx, within, fmt.Errorf("not all came within %v: NCCL_DEBUG=INFO says more, and with RENDEZVOUS_TIMEOUT=5m they wait longer", within))
 	defer cancel()
 	defer ranks.OnEnd(end)()
 	c, err := connect(ctx, ID(told), rank, size, func(err error) { _ = ranks.End(err) }) // an earlier reason stays

@@ -141,7 +141,7 @@ func rankFromEnv() (launch.Process, error) {
 
 // allReduce is the scenario, as one of the ranks that were launched. Rank 0 has the rows.
 func (s *session) allReduce(ctx context.Context, process launch.Process) error {
-	world, err := launch.Rendezvous(ctx, process, launch.DefaultTimeout)
+	world, err := launch.Rendezvous(ctx, process, launch.Silence)
 	if err != nil {
 		return err
 	}
@@ -152,7 +152,7 @@ func (s *session) rankOf(ctx context.Context, world *launch.World) (err error) {
 	if err := kernels.Available(); err != nil {
 		return err
 	}
-	comm, err := nccl.Connect(ctx, world, world.Rank, world.Size, launch.DefaultTimeout)
+	comm, err := nccl.Connect(ctx, world, world.Rank, world.Size, world.Within)
 	if err != nil {
 		return err
 	}

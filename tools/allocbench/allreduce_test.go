@@ -34,7 +34,7 @@ func TestAllReduces(t *testing.T) {
 	var all sync.WaitGroup
 	for rank := range 2 {
 		all.Go(func() {
-			world, err := launch.Rendezvous(context.Background(), launch.Process{Rank: rank, Size: 2, Address: address}, 20*time.Second)
+			world, err := launch.Rendezvous(context.Background(), launch.Process{Rank: rank, Size: 2, Address: address, Within: 20 * time.Second}, launch.Silence)
 			if err != nil {
 				errs[rank] = err
 				return

@@ -20,6 +20,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // A Process is one of those that were started together.
@@ -29,6 +30,8 @@ type Process struct {
 	Launcher   string // "Open MPI"; empty: the process was started by itself
 	Job        string // tells launches apart that meet at one place; empty: nothing does
 	Address    string // host and port where rank 0 is met; empty: there is one rank
+
+	Within time.Duration // how long the ranks wait for each other to meet and to connect
 }
 
 // A launcher is who starts ranks, and the variables that it sets: of those of the rank on the
@@ -113,8 +116,29 @@ func (l launcher) numbered(p Process, env func(string) string, local string) (_ 
 	if oneHost && p.Job == "" {
 		p.Job = launchHere()
 	}
+	if p.Within, err = timeout(env(TimeoutEnv)); err != nil {
+		return p, err
+	}
 	p.Address, err = address(p, oneHost, hosts, env)
 	return p, err
+}
+
+// TimeoutEnv is the environment variable that says how long ranks wait for each other at the
+// start, as in 5m. Without it that is DefaultTimeout.
+const (
+	TimeoutEnv     = "RENDEZVOUS_TIMEOUT"
+	DefaultTimeout = 30 * time.Second
+)
+
+func timeout(text string) (time.Duration, error) {
+	if text == "" {
+		return DefaultTimeout, nil
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil || d <= 0 {
+		return 0, fmt.Errorf("%s=%s: want a time such as 90s or 5m", TimeoutEnv, text)
+	}
+	return d, nil
 }
 
 // address is where rank 0 is met.

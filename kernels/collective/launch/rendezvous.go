@@ -16,35 +16,37 @@ import (
 // maxHello bounds what is read of one that may be no rank.
 const maxHello = 4096
 
-// DefaultTimeout is how long ranks wait for each other at the start, and later for a sign
-// that another one lives.
-const DefaultTimeout = 30 * time.Second
+// Silence is after how long a rank of which nothing is heard counts as lost, once all have met.
+const Silence = 30 * time.Second
 
-// Rendezvous connects the ranks, all of which must come before the time is up. A rank of
-// which nothing is heard for as long afterwards counts as lost.
-func Rendezvous(ctx context.Context, p Process, within time.Duration) (*World, error) {
+// howToMeet is what to do where ranks have not met in time.
+const howToMeet = "start all ranks, set MASTER_ADDR to the host of rank 0 and MASTER_PORT to a port that is free there, or have them wait longer with " + TimeoutEnv + "=5m"
+
+// Rendezvous connects the ranks, all of which must come within the time of the process. One of
+// which nothing is heard for so long afterwards counts as lost.
+func Rendezvous(ctx context.Context, p Process, silence time.Duration) (*World, error) {
 	w := &World{Process: p, ended: make(chan struct{})}
 	if p.Size == 1 {
 		return w, nil
 	}
-	limited, cancel := context.WithTimeout(ctx, within)
+	limited, cancel := context.WithTimeout(ctx, p.Within)
 	defer cancel()
 	connect := w.dial
 	if p.Rank == 0 {
 		connect = w.accept
 	}
-	if err := connect(limited, within); err != nil {
+	if err := connect(limited); err != nil {
 		if ctx.Err() != nil {
 			err = ctx.Err()
 		}
 		return nil, errors.Join(err, w.close())
 	}
-	w.start(within)
+	w.start(silence)
 	return w, nil
 }
 
 // accept waits for all ranks.
-func (w *World) accept(ctx context.Context, within time.Duration) error {
+func (w *World) accept(ctx context.Context) error {
 	host, port, err := net.SplitHostPort(w.Address)
 	if err != nil {
 		return err
@@ -64,7 +66,7 @@ func (w *World) accept(ctx context.Context, within time.Duration) error {
 		select {
 		case c = <-come:
 		case <-ctx.Done():
-			return w.failMissing(ctx, byRank, within)
+			return w.failMissing(ctx, byRank)
 		}
 		switch hello := c.hello; {
 		case c.err != nil:
@@ -100,15 +102,15 @@ func (w *World) accept(ctx context.Context, within time.Duration) error {
 }
 
 // failMissing has the ranks that have come end because others have not.
-func (w *World) failMissing(ctx context.Context, byRank []*peer, within time.Duration) error {
+func (w *World) failMissing(ctx context.Context, byRank []*peer) error {
 	var missing []string
 	for i, p := range byRank {
 		if p == nil {
 			missing = append(missing, fmt.Sprint(i+1))
 		}
 	}
-	reason := fmt.Sprintf("rank %s of %d did not come to %s within %v: start all ranks, and set MASTER_ADDR to the host of rank 0",
-		strings.Join(missing, ", "), w.Size, w.Address, within)
+	reason := fmt.Sprintf("rank %s of %d did not come to %s within %v: %s",
+		strings.Join(missing, ", "), w.Size, w.Address, w.Within, howToMeet)
 	if errors.Is(ctx.Err(), context.Canceled) {
 		reason = "rank 0 was interrupted"
 	}
@@ -185,7 +187,7 @@ func (w *World) sendFailure(peers []*peer, reason string) {
 }
 
 // dial connects to rank 0, which may come later.
-func (w *World) dial(ctx context.Context, within time.Duration) error {
+func (w *World) dial(ctx context.Context) error {
 	for {
 		conn, err := new(net.Dialer).DialContext(ctx, "tcp", w.Address)
 		if err == nil {
@@ -202,7 +204,7 @@ func (w *World) dial(ctx context.Context, within time.Duration) error {
 		select {
 		case <-time.After(50 * time.Millisecond):
 		case <-ctx.Done():
-			return fmt.Errorf("rank %d of %d found no rank 0 at %s within %v: start all ranks, and set MASTER_ADDR to the host of rank 0", w.Rank, w.Size, w.Address, within)
+			return fmt.Errorf("rank %d of %d found no rank 0 at %s within %v: %s", w.Rank, w.Size, w.Address, w.Within, howToMeet)
 		}
 	}
 }

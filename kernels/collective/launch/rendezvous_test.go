@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -13,14 +14,16 @@ import (
 func TestMissing(t *testing.T) {
 	const within = 500 * time.Millisecond
 	for _, c := range []struct {
+		size    int
 		missing map[int]bool
 		want    string
 	}{
-		{map[int]bool{2: true}, "rank 2 of 4 did not come"},
-		{map[int]bool{1: true, 3: true}, "rank 1, 3 of 4 did not come"},
-		{map[int]bool{0: true}, "found no rank 0"},
+		{4, map[int]bool{2: true}, "rank 2 of 4 did not come"},
+		{4, map[int]bool{1: true, 3: true}, "rank 1, 3 of 4 did not come"},
+		{6, map[int]bool{1: true, 2: true, 3: true, 5: true}, "rank 1, 2, 3, 5 of 6 did not come"},
+		{4, map[int]bool{2: true}, "MASTER_PORT to a port that is free there, or have them wait longer with RENDEZVOUS_TIMEOUT=5m"},
 	} {
-		for rank, err := range ranks(t, 4, within, c.missing, func(*World) error { return errors.New("they have met") }) {
+		for rank, err := range ranks(t, c.size, within, c.missing, func(*World) error { return errors.New("they have met") }) {
 			if !c.missing[rank] && (err == nil || !strings.Contains(err.Error(), c.want)) {
 				t.Errorf("without %v rank %d ends with %v, want %q", c.missing, rank, err, c.want)
 			}
@@ -33,54 +36,62 @@ func TestMissing(t *testing.T) {
 
 // TestStrangers has others connect to where rank 0 is met, and ranks of other launches.
 func TestStrangers(t *testing.T) {
-	for _, c := range []struct{ hello, want string }{
-		{"GET / HTTP/1.1\r\n\r\n", ""},
-		{"", ""},
-		{`{"Kind":"hello","Program":"` + program + `","Rank":1,"Size":3}` + "\n", "rank 1 is one of 3, and rank 0 of 2: start all ranks with one command"},
-		{`{"Kind":"hello","Program":"` + program + `","Rank":2,"Size":2}` + "\n", "two of rank 2"},
+	for _, c := range []struct {
+		size   int
+		hellos []string
+		want   string
+	}{
+		{2, []string{"GET / HTTP/1.1\r\n\r\n"}, ""},
+		{2, []string{""}, ""},
+		{2, []string{`{"Kind":"hello","Program":"` + program + `","Rank":1,"Size":3}` + "\n"}, "rank 1 is one of 3, and rank 0 of 2: start all ranks with one command"},
+		{3, slices.Repeat([]string{`{"Kind":"hello","Program":"` + program + `","Rank":1,"Size":3}` + "\n"}, 2), "there are two of rank 1: start all ranks with one command"},
 	} {
-		address := freeAddress(t)
-		result := make(chan error, 1)
-		go func() {
-			w, err := Rendezvous(context.Background(), Process{Size: 2, Address: address}, 10*time.Second)
+		process := Process{Size: c.size, Address: freeAddress(t), Within: 10 * time.Second}
+		meet := func(p Process) error {
+			w, err := Rendezvous(context.Background(), p, Silence)
 			if err == nil {
 				err = w.Leave(nil)
 			}
-			result <- err
-		}()
-		var conn net.Conn
-		for conn == nil {
-			conn, _ = net.Dial("tcp", address) // until it listens
+			return err
 		}
-		if _, err := conn.Write([]byte(c.hello)); err != nil {
-			t.Fatal(err)
-		}
-		if c.want == "" {
-			if err := conn.Close(); err != nil {
+		result := make(chan error, 1)
+		go func(p Process) { result <- meet(p) }(process)
+		var conns []net.Conn
+		for _, hello := range c.hellos {
+			var conn net.Conn
+			for conn == nil {
+				conn, _ = net.Dial("tcp", process.Address) // until it listens
+			}
+			if _, err := conn.Write([]byte(hello)); err != nil {
 				t.Fatal(err)
 			}
-			w, err := Rendezvous(context.Background(), Process{Rank: 1, Size: 2, Address: address}, 10*time.Second)
-			if err == nil {
-				err = w.Leave(nil)
+			conns = append(conns, conn)
+		}
+		if c.want == "" {
+			if err := conns[0].Close(); err != nil {
+				t.Fatal(err)
 			}
-			if err = errors.Join(err, <-result); err != nil {
-				t.Errorf("after %q: %v", c.hello, err)
+			process.Rank = 1
+			if err := errors.Join(meet(process), <-result); err != nil {
+				t.Errorf("after %q: %v", c.hellos, err)
 			}
 			continue
 		}
 		if err := <-result; err == nil || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("after %q: %v, want %q", c.hello, err, c.want)
+			t.Errorf("after %q: %v, want %q", c.hellos, err, c.want)
 		}
-		_ = conn.Close() // rank 0 may have been faster
+		for _, conn := range conns {
+			_ = conn.Close() // rank 0 may have been faster
+		}
 	}
 }
 
 // TestSilentStrangers has others connect who say nothing and stay: ranks come past them.
 func TestSilentStrangers(t *testing.T) {
-	process := Process{Size: 2, Address: freeAddress(t)}
+	process := Process{Size: 2, Address: freeAddress(t), Within: 4 * time.Second}
 	result := make(chan error, 1)
 	go func() {
-		w, err := Rendezvous(context.Background(), process, 4*time.Second)
+		w, err := Rendezvous(context.Background(), process, Silence)
 		if err == nil {
 			err = w.Leave(nil)
 		}
@@ -93,7 +104,7 @@ func TestSilentStrangers(t *testing.T) {
 		}
 		defer conn.Close()
 	}
-	w, err := Rendezvous(context.Background(), Process{Rank: 1, Size: 2, Address: process.Address}, 4*time.Second)
+	w, err := Rendezvous(context.Background(), Process{Rank: 1, Size: 2, Address: process.Address, Within: 4 * time.Second}, Silence)
 	if err == nil {
 		err = w.Leave(nil)
 	}
@@ -104,13 +115,12 @@ func TestSilentStrangers(t *testing.T) {
 
 // TestTwoLaunches has the ranks of two launches meet at one port, one after the other.
 func TestTwoLaunches(t *testing.T) {
-	const within = 10 * time.Second
 	address := freeAddress(t)
 	process := func(job string, rank int) Process {
-		return Process{Rank: rank, Size: 2, Address: address, Job: job}
+		return Process{Rank: rank, Size: 2, Address: address, Job: job, Within: 10 * time.Second}
 	}
 	meet := func(p Process) error {
-		w, err := Rendezvous(context.Background(), p, within)
+		w, err := Rendezvous(context.Background(), p, Silence)
 		if err == nil {
 			err = w.Leave(nil)
 		}
@@ -139,7 +149,7 @@ func TestGoneBeforeAllCame(t *testing.T) {
 	var all sync.WaitGroup
 	run := func(rank int) {
 		all.Go(func() {
-			w, err := Rendezvous(context.Background(), Process{Rank: rank, Size: 3, Address: address}, 10*time.Second)
+			w, err := Rendezvous(context.Background(), Process{Rank: rank, Size: 3, Address: address, Within: 10 * time.Second}, Silence)
 			if err == nil {
 				<-w.Ended()
 				err = w.Leave(w.Err())
@@ -175,7 +185,7 @@ func TestMeetIsInterrupted(t *testing.T) {
 	for rank := range 2 {
 		ctx, cancel := context.WithCancel(context.Background())
 		time.AfterFunc(100*time.Millisecond, cancel)
-		if _, err := Rendezvous(ctx, Process{Rank: rank, Size: 2, Address: freeAddress(t)}, time.Minute); !errors.Is(err, context.Canceled) {
+		if _, err := Rendezvous(ctx, Process{Rank: rank, Size: 2, Address: freeAddress(t), Within: time.Minute}, Silence); !errors.Is(err, context.Canceled) {
 			t.Errorf("rank %d: %v", rank, err)
 		}
 	}

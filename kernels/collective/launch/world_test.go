@@ -34,7 +34,7 @@ func ranks(t *testing.T, size int, within time.Duration, missing map[int]bool, f
 			continue
 		}
 		all.Go(func() {
-			w, err := Rendezvous(context.Background(), Process{Rank: rank, Size: size, Local: rank, Address: address}, within)
+			w, err := Rendezvous(context.Background(), Process{Rank: rank, Size: size, Local: rank, Address: address, Within: within}, Silence)
 			if err == nil {
 				err = w.Leave(f(w))
 			}
@@ -153,7 +153,7 @@ func TestLeaveWaitsForNobodyLong(t *testing.T) {
 	var all sync.WaitGroup
 	for rank := range 4 {
 		all.Go(func() {
-			w, err := Rendezvous(context.Background(), Process{Rank: rank, Size: 4, Address: address}, 10*time.Second)
+			w, err := Rendezvous(context.Background(), Process{Rank: rank, Size: 4, Address: address, Within: 10 * time.Second}, Silence)
 			if err != nil {
 				t.Errorf("rank %d: %v", rank, err)
 				return
