@@ -188,45 +188,63 @@ func (w *World) sendFailure(peers []*peer, reason string) {
 
 // dial connects to rank 0, which may come later.
 func (w *World) dial(ctx context.Context) error {
+	var last error
 	for {
-		conn, err := new(net.Dialer).DialContext(ctx, "tcp", w.Address)
-		if err == nil {
-			p := newPeer(0, conn)
-			err = p.send(w.hello())
-			if err == nil {
-				if err = w.welcome(ctx, p); !errors.Is(err, errOtherJob) {
-					return err
-				}
-				w.peers = nil
-			}
-			_ = conn.Close()
+		err := w.dialOnce(ctx)
+		if err == nil || !errors.As(err, new(*notThereError)) {
+			return err
+		}
+		if last == nil || ctx.Err() == nil { // else it is only that the time is up
+			last = err
 		}
 		select {
 		case <-time.After(50 * time.Millisecond):
 		case <-ctx.Done():
-			return fmt.Errorf("rank %d of %d found no rank 0 at %s within %v: %s", w.Rank, w.Size, w.Address, w.Within, howToMeet)
+			return fmt.Errorf("rank %d of %d found no rank 0 at %s within %v (%v): %s", w.Rank, w.Size, w.Address, w.Within, last, howToMeet)
 		}
 	}
 }
 
-// errOtherJob is where the rank 0 that was found is that of another launch.
-var errOtherJob = errors.New("another launch meets there")
+// notThereError is why rank 0 was not found where it may be found later.
+type notThereError struct{ error }
+
+// dialOnce connects to rank 0, and waits until all ranks have come.
+func (w *World) dialOnce(ctx context.Context) error {
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", w.Address)
+	if err != nil {
+		return &notThereError{err}
+	}
+	p := newPeer(0, conn)
+	if err = p.send(w.hello()); err != nil {
+		err = &notThereError{err}
+	} else {
+		err = w.welcome(ctx, p)
+	}
+	if errors.As(err, new(*notThereError)) {
+		w.peers = nil
+		_ = conn.Close()
+	}
+	return err
+}
 
 // welcome waits until all ranks have come.
 func (w *World) welcome(ctx context.Context, p *peer) error {
 	w.peers = []*peer{p}
 	stop := context.AfterFunc(ctx, func() { _ = p.conn.SetReadDeadline(time.Now().Add(2 * time.Second)) }) // rank 0 says why first
 	defer stop()
-	text := json.NewDecoder(io.LimitReader(p.conn, maxHello))
+	limited := &io.LimitedReader{R: p.conn, N: maxHello}
+	text := json.NewDecoder(limited)
 	var hello message
 	err := text.Decode(&hello)
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return fmt.Errorf("rank %d of %d has met rank 0 at %s, which still waits for others: start all ranks", w.Rank, w.Size, w.Address)
+	case err != nil && limited.N == maxHello: // as of one that passes connections on to where nobody listens yet
+		return &notThereError{errors.New("who listens there hangs up")}
 	case err != nil || hello.Program != program:
 		return fmt.Errorf("rank %d found something else than rank 0 at %s, or it ended: choose another port with MASTER_PORT", w.Rank, w.Address)
 	case hello.Kind == "other":
-		return errOtherJob
+		return &notThereError{errors.New("another launch meets there")}
 	}
 	if hello.Kind == "fail" {
 		return &ReportedError{hello.Reason}

@@ -1,6 +1,7 @@
 package launch
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"net"
@@ -22,6 +23,8 @@ func TestMissing(t *testing.T) {
 		{4, map[int]bool{1: true, 3: true}, "rank 1, 3 of 4 did not come"},
 		{6, map[int]bool{1: true, 2: true, 3: true, 5: true}, "rank 1, 2, 3, 5 of 6 did not come"},
 		{4, map[int]bool{2: true}, "MASTER_PORT to a port that is free there, or have them wait longer with RENDEZVOUS_TIMEOUT=5m"},
+		{4, map[int]bool{0: true}, "within 500ms (dial tcp 127.0.0.1:"},
+		{4, map[int]bool{0: true}, "connection refused): start all ranks, set MASTER_ADDR to the host of rank 0 and MASTER_PORT to a port"},
 	} {
 		for rank, err := range ranks(t, c.size, within, c.missing, func(*World) error { return errors.New("they have met") }) {
 			if !c.missing[rank] && (err == nil || !strings.Contains(err.Error(), c.want)) {
@@ -82,6 +85,59 @@ func TestStrangers(t *testing.T) {
 		}
 		for _, conn := range conns {
 			_ = conn.Close() // rank 0 may have been faster
+		}
+	}
+}
+
+// TestNotRank0 has somebody else where rank 0 is to be met. Who hangs up without a word may pass
+// connections on to where rank 0 comes later.
+func TestNotRank0(t *testing.T) {
+	for _, c := range []struct {
+		says  string
+		reset bool
+		want  string // "": it meets rank 0 later
+	}{
+		{"", false, ""},
+		{"", true, ""},
+		{"HTTP/1.1 400 Bad Request\r\n", false, "rank 1 found something else than rank 0"},
+		{`{"Kind":`, false, "rank 1 found something else than rank 0"},
+	} {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		process := Process{Rank: 1, Size: 2, Address: l.Addr().String(), Within: 10 * time.Second}
+		meet := func(p Process) error {
+			w, err := Rendezvous(context.Background(), p, Silence)
+			if err == nil {
+				err = w.Leave(nil)
+			}
+			return err
+		}
+		result := make(chan error, 1)
+		go func(p Process) { result <- meet(p) }(process)
+		conn, err := l.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := bufio.NewReader(conn).ReadString('\n'); err != nil { // what is not read makes the end a reset
+			t.Fatal(err)
+		}
+		if c.reset {
+			err = conn.(*net.TCPConn).SetLinger(0)
+		}
+		_, errW := conn.Write([]byte(c.says))
+		if err := errors.Join(err, errW, conn.Close(), l.Close()); err != nil {
+			t.Fatal(err)
+		}
+		if c.want == "" {
+			process.Rank = 0
+			if err := meet(process); err != nil {
+				t.Errorf("rank 0 after %+v: %v", c, err)
+			}
+		}
+		if err := <-result; (err != nil) != (c.want != "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%+v: rank 1 ends with %v", c, err)
 		}
 	}
 }
