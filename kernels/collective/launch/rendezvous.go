@@ -109,6 +109,9 @@ func (w *World) failMissing(ctx context.Context, byRank []*peer) error {
 			missing = append(missing, fmt.Sprint(i+1))
 		}
 	}
+	if shown := 3; len(missing) > shown+1 { // a hello has no room for thousands
+		missing = append(missing[:shown-1], fmt.Sprintf("%s and %d more", missing[shown-1], len(missing)-shown))
+	}
 	reason := fmt.Sprintf("rank %s of %d did not come to %s within %v: %s",
 		strings.Join(missing, ", "), w.Size, w.Address, w.Within, howToMeet)
 	if errors.Is(ctx.Err(), context.Canceled) {

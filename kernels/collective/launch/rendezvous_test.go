@@ -14,6 +14,10 @@ import (
 
 func TestMissing(t *testing.T) {
 	const within = 500 * time.Millisecond
+	most := map[int]bool{}
+	for rank := 2; rank < 1500; rank++ {
+		most[rank] = true
+	}
 	for _, c := range []struct {
 		size    int
 		missing map[int]bool
@@ -22,6 +26,7 @@ func TestMissing(t *testing.T) {
 		{4, map[int]bool{2: true}, "rank 2 of 4 did not come"},
 		{4, map[int]bool{1: true, 3: true}, "rank 1, 3 of 4 did not come"},
 		{6, map[int]bool{1: true, 2: true, 3: true, 5: true}, "rank 1, 2, 3, 5 of 6 did not come"},
+		{1500, most, "rank 2, 3, 4 and 1495 more of 1500 did not come"},
 		{4, map[int]bool{2: true}, "MASTER_PORT to a port that is free there, or have them wait longer with RENDEZVOUS_TIMEOUT=5m"},
 		{4, map[int]bool{0: true}, "within 500ms (dial tcp 127.0.0.1:"},
 		{4, map[int]bool{0: true}, "connection refused): start all ranks, set MASTER_ADDR to the host of rank 0 and MASTER_PORT to a port"},
