@@ -84,7 +84,9 @@ func (w *World) accept(ctx context.Context) error {
 		switch {
 		case c.hello.Size != w.Size:
 			reason = fmt.Sprintf("rank %d is one of %d, and rank 0 of %d: start all ranks with one command", p.rank, c.hello.Size, w.Size)
-		case p.rank < 1 || p.rank >= w.Size || byRank[p.rank-1] != nil:
+		case p.rank < 1 || p.rank >= w.Size:
+			reason = fmt.Sprintf("rank %d came to rank 0, which waits for 1 to %d: start all ranks with one command", p.rank, w.Size-1)
+		case byRank[p.rank-1] != nil:
 			reason = fmt.Sprintf("there are two of rank %d: start all ranks with one command", p.rank)
 		}
 		w.peers = append(w.peers, p) // to be closed, whatever comes

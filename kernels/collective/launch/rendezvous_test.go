@@ -52,6 +52,8 @@ func TestStrangers(t *testing.T) {
 		{2, []string{"GET / HTTP/1.1\r\n\r\n"}, ""},
 		{2, []string{""}, ""},
 		{2, []string{`{"Kind":"hello","Program":"` + program + `","Rank":1,"Size":3}` + "\n"}, "rank 1 is one of 3, and rank 0 of 2: start all ranks with one command"},
+		{2, []string{`{"Kind":"hello","Program":"` + program + `","Rank":99,"Size":2}` + "\n"}, "rank 99 came to rank 0, which waits for 1 to 1: start all ranks with one command"},
+		{2, []string{`{"Kind":"hello","Program":"` + program + `","Rank":0,"Size":2}` + "\n"}, "rank 0 came to rank 0, which waits for 1 to 1"},
 		{3, slices.Repeat([]string{`{"Kind":"hello","Program":"` + program + `","Rank":1,"Size":3}` + "\n"}, 2), "there are two of rank 1: start all ranks with one command"},
 	} {
 		process := Process{Size: c.size, Address: freeAddress(t), Within: 10 * time.Second}
