@@ -47,14 +47,11 @@ func Rendezvous(ctx context.Context, p Process, silence time.Duration) (*World, 
 
 // accept waits for all ranks.
 func (w *World) accept(ctx context.Context) error {
-	host, port, err := net.SplitHostPort(w.Address)
+	at, err := listenAt(w.Address)
 	if err != nil {
 		return err
 	}
-	if ip := net.ParseIP(host); ip == nil || !ip.IsLoopback() {
-		host = "" // the name may be another interface's here
-	}
-	l, err := new(net.ListenConfig).Listen(ctx, "tcp", net.JoinHostPort(host, port))
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", at)
 	if err != nil {
 		return fmt.Errorf("rank 0 cannot be met: %w: choose another port with MASTER_PORT", err)
 	}
@@ -101,6 +98,16 @@ func (w *World) accept(ctx context.Context) error {
 		_ = p.send(w.hello()) // where one is gone, listen says so to all
 	}
 	return nil
+}
+
+// listenAt is where rank 0 listens to be met at an address: on all interfaces, since the name may
+// be another one's here, unless nobody but this host is to come.
+func listenAt(address string) (string, error) {
+	host, port, err := net.SplitHostPort(address)
+	if err == nil && !isLoopback(host) {
+		host = ""
+	}
+	return net.JoinHostPort(host, port), err
 }
 
 // failMissing has the ranks that have come end because others have not.

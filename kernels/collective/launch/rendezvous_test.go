@@ -149,6 +149,17 @@ func TestNotRank0(t *testing.T) {
 	}
 }
 
+func TestListenAt(t *testing.T) {
+	for address, want := range map[string]string{
+		"node:9": ":9", "10.0.0.1:9": ":9", "[fe80::1%eth0]:9": ":9",
+		"localhost:9": "localhost:9", "127.0.0.1:9": "127.0.0.1:9", "[::1]:9": "[::1]:9",
+	} {
+		if got, err := listenAt(address); err != nil || got != want {
+			t.Errorf("%s: %s, %v, want %s", address, got, err, want)
+		}
+	}
+}
+
 // TestSilentStrangers has others connect who say nothing and stay: ranks come past them.
 func TestSilentStrangers(t *testing.T) {
 	process := Process{Size: 2, Address: freeAddress(t), Within: 4 * time.Second}
