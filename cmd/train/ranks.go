@@ -203,9 +203,17 @@ func (r *ranks) join(ctx context.Context, cfg *configs.Config, b *backend, from 
 	if !r.parallel() {
 		return nil
 	}
+	program, err := programSum()
+	if err != nil {
+		return err
+	}
+	program = "of SHA-256 " + program
+	if commit := buildFacts().Commit; commit != "" {
+		program += " and commit " + commit
+	}
 	start := from.start()
 	facts := []launch.Fact{
-		{Key: "the program's commit", Value: buildFacts().Commit},
+		{Key: "the program", Value: program},
 		{Key: "the device", Value: b.kind()},
 		{Key: "the precision", Value: b.precision},
 		{Key: allocatorEnv, Value: cmp.Or(os.Getenv(allocatorEnv), "not set")},

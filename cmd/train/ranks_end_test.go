@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -172,6 +173,43 @@ func TestRankStopped(t *testing.T) {
 	for _, rank := range []int{0, 2} {
 		if all[rank].code != exitFailure {
 			t.Errorf("rank %d: exit code %d", rank, all[rank].code)
+		}
+	}
+}
+
+// TestAnotherProgram has rank 1 run a copy of the program with a byte behind it: of the same commit,
+// or of none.
+func TestAnotherProgram(t *testing.T) {
+	t.Setenv(allocatorEnv, "")
+	path, _ := writeConfig(t, "cpu", "")
+	text, err := os.ReadFile(os.Args[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := filepath.Join(t.TempDir(), "other")
+	if err := os.WriteFile(other, append(text, 0), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	port := freePort(t)
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, other, path) // killed then, if it was taken for the same
+	cmd.Env = append(os.Environ(), asStopped+"=1")
+	for name, value := range mpirun(1, 3, port) {
+		cmd.Env = append(cmd.Env, name+"="+value)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	all := trainRanksAt(t, context.Background(), port, 3, func(rank int) []string { return [][]string{{path}, nil, {path}}[rank] }, nil)
+	if err := cmd.Wait(); cmd.ProcessState.ExitCode() != exitFailure {
+		t.Errorf("rank 1 ends with %v", err)
+	}
+	quiet(t, all)
+	of := func(text []byte) string { return fmt.Sprintf("of SHA-256 %x", sha256.Sum256(text)) }
+	for _, want := range []string{"train: the program is " + of(append(text, 0)), " on rank 1, and " + of(text), " on rank 0: start all ranks with the same program"} {
+		if !strings.Contains(all[0].stderr, want) || strings.Count(all[0].stderr, "\n") != 1 {
+			t.Errorf("rank 0 says %q, want one line with %q", all[0].stderr, want)
 		}
 	}
 }

@@ -1,10 +1,14 @@
 package main
 
 import (
+	"crypto/sha256"
 	"fmt"
+	"io"
+	"os"
 	"runtime"
 	"runtime/debug"
 	"strings"
+	"sync"
 
 	"mlpool/kernels"
 )
@@ -47,6 +51,23 @@ func newBuild(info *debug.BuildInfo, toolkit int) build {
 	}
 	return b
 }
+
+// programSum tells the running program from all others, also from those of the same commit: the
+// SHA-256 of its file.
+var programSum = sync.OnceValues(func() (string, error) {
+	path, err := os.Executable()
+	if err != nil {
+		return "", err
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	sum := sha256.New()
+	_, err = io.Copy(sum, f)
+	return fmt.Sprintf("%x", sum.Sum(nil)), err
+})
 
 // String is one line.
 func (b build) String() string {
