@@ -78,6 +78,7 @@ func (r *runner) checkpoint() error {
 	if err != nil {
 		return err
 	}
+	defer r.ranks.write()()
 	c := checkpoint.Checkpoint{Weights: weights, Settings: map[string]string{}}
 	c.Epoch, c.Step = r.place()
 	for _, s := range r.settings {

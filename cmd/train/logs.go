@@ -102,6 +102,7 @@ func (s *session) begin(facts rundir.Facts) (err error) {
 
 // finish completes the folders of runs that ended with an error, or none.
 func (s *session) finish(end time.Time, err error) error {
+	defer s.ranks.write()()
 	end = end.Truncate(time.Millisecond)
 	var errs []error
 	for _, r := range s.runners {

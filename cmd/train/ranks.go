@@ -10,6 +10,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"mlpool/configs"
@@ -18,9 +19,13 @@ import (
 	"mlpool/kernels/nccl"
 )
 
-// endWithin is how long a rank takes to end after another one has, at most. Copy engines that
-// wait for a rank cannot be woken, and so neither can who waits for them.
-const endWithin = 5 * time.Second
+const (
+	// endWithin is how long a rank takes to end after another one has, at most. Copy engines that
+	// wait for a rank cannot be woken, and so neither can who waits for them.
+	endWithin = 5 * time.Second
+	// writeWithin is how long it may write to the folder of the run meanwhile.
+	writeWithin = 10 * time.Minute
+)
 
 // ranks is what a run needs to train together with others, of which each has a GPU.
 type ranks struct {
@@ -30,8 +35,12 @@ type ranks struct {
 	// rank's part in what moves tensors between the GPUs, aborted when the ranks end.
 	ready   func(launch.Process) error
 	connect func(context.Context, *launch.World) (collective.Collective, error)
-	// giveUp ends a process that others wait for no more; nil: there is none to end.
-	giveUp func()
+	// giveUp ends a process that others wait for no more, after endWithin; nil: there is none to end.
+	giveUp    func()
+	endWithin time.Duration
+
+	// disk is held by who writes to the folder of the run, which giveUp is not to cut short.
+	disk sync.Mutex
 
 	world     *launch.World
 	comm      collective.Collective
@@ -42,7 +51,7 @@ type ranks struct {
 
 // processes are the ranks of a launch, each a process with a GPU of its own.
 func processes() *ranks {
-	r := &ranks{env: os.Getenv, silence: launch.Silence, ready: launch.Process.TakeGPU, giveUp: func() { os.Exit(exitFailure) }}
+	r := &ranks{env: os.Getenv, silence: launch.Silence, ready: launch.Process.TakeGPU, giveUp: func() { os.Exit(exitFailure) }, endWithin: endWithin}
 	r.connect = func(ctx context.Context, w *launch.World) (collective.Collective, error) {
 		version, err := nccl.Version()
 		if err != nil {
@@ -140,14 +149,51 @@ func (r *ranks) ended(done <-chan struct{}, stderr io.Writer) {
 	if r.giveUp == nil {
 		return
 	}
-	select {
-	case <-done:
-	case <-time.After(endWithin):
-		if err := r.world.Err(); !errors.As(err, new(*launch.ReportedError)) {
-			fmt.Fprintf(stderr, "train: %s\n", launch.OneLine(err))
-		}
-		r.giveUp()
+	overdue, locked := r.overdue(done)
+	if !overdue {
+		return
 	}
+	if locked {
+		defer r.disk.Unlock()
+	}
+	reason := r.world.Err()
+	if !errors.As(reason, new(*launch.ReportedError)) {
+		fmt.Fprintf(stderr, "train: %s\n", launch.OneLine(reason))
+	}
+	r.giveUp()
+}
+
+// overdue waits until a run has had endWithin to end, beside what it wrote to its folder in up to
+// writeWithin; it is not overdue where it is done before. Where locked, disk is.
+func (r *ranks) overdue(done <-chan struct{}) (overdue, locked bool) {
+	const looks = 50
+	every := time.NewTicker(r.endWithin / looks)
+	defer every.Stop()
+	writing := time.Duration(0)
+	for idle := 0; ; {
+		select {
+		case <-done:
+			return false, false
+		case <-every.C:
+		}
+		if r.disk.TryLock() {
+			if idle++; idle == looks {
+				return true, true
+			}
+			r.disk.Unlock()
+		} else if writing += r.endWithin / looks; writing >= writeWithin {
+			return true, false
+		}
+	}
+}
+
+// write begins what is written to the folder of the run, until done is called.
+func (r *ranks) write() (done func()) {
+	if r == nil {
+		return func() {}
+	}
+	r.disk.Lock()
+	return r.disk.Unlock
 }
 
 // trains says whether the options ask for a training.

@@ -11,8 +11,10 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 	"unsafe"
 
@@ -211,6 +213,99 @@ func TestAnotherProgram(t *testing.T) {
 		if !strings.Contains(all[0].stderr, want) || strings.Count(all[0].stderr, "\n") != 1 {
 			t.Errorf("rank 0 says %q, want one line with %q", all[0].stderr, want)
 		}
+	}
+}
+
+// TestOverdue has a run write to its folder after the ranks have ended, which does not count
+// among the time that it has to end as well. The time is that of the bubble.
+func TestOverdue(t *testing.T) {
+	ms := func(n int) time.Duration { return time.Duration(n) * time.Millisecond }
+	for _, c := range []struct {
+		name            string
+		from, to        time.Duration // it writes meanwhile
+		done            time.Duration // 0: never
+		overdue, locked bool
+		want            time.Duration
+	}{
+		{"it writes nothing", 0, 0, 0, true, true, endWithin},
+		{"it writes", ms(1050), ms(60050), 0, true, true, endWithin + 59*time.Second},
+		{"it writes for ever", 0, 24 * time.Hour, 0, true, false, writeWithin},
+		{"it ends", 0, 0, 2 * time.Second, false, false, 2 * time.Second},
+		{"it writes and ends", ms(1050), ms(60050), 62 * time.Second, false, false, 62 * time.Second},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := &ranks{endWithin: endWithin}
+				done := make(chan struct{})
+				if c.done > 0 {
+					time.AfterFunc(c.done, func() { close(done) })
+				}
+				var writer sync.WaitGroup
+				if c.to > 0 {
+					writer.Go(func() {
+						time.Sleep(c.from)
+						defer r.write()()
+						time.Sleep(c.to - c.from)
+					})
+				}
+				start := time.Now()
+				overdue, locked := r.overdue(done)
+				if took := time.Since(start); overdue != c.overdue || locked != c.locked || took < c.want || took > c.want+time.Second {
+					t.Errorf("overdue %t, locked %t, after %v, want %t, %t and %v", overdue, locked, took, c.overdue, c.locked, c.want)
+				}
+				if locked {
+					r.disk.Unlock()
+				}
+				writer.Wait()
+			})
+		})
+	}
+}
+
+// TestCheckpointIsNoDelay has a checkpoint written into a pipe that nobody reads at first: such a
+// run is not overdue.
+func TestCheckpointIsNoDelay(t *testing.T) {
+	t.Setenv(allocatorEnv, "")
+	path, logDir := writeConfig(t, "cpu", "")
+	cfg, set := loaded(t, path)
+	b, err := openBackend(cfg, nil, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := newSession(b, cfg, set, []contender{{kind: customPool}}, nil, io.Discard, io.Discard)
+	if err == nil {
+		err = s.begin(newFacts(cfg, b))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	pipe := filepath.Join(latest(t, logDir), rundir.WeightsFile+".tmp")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := new(ranks)
+	s.runners[0].ranks = r
+	saved := make(chan error, 1)
+	go func() { saved <- s.runners[0].checkpoint() }()
+	reader, err := os.Open(pipe) // waits for the writer
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.disk.TryLock() {
+		t.Error("nothing is written")
+		r.disk.Unlock()
+	}
+	if err := reader.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := <-saved; err == nil {
+		t.Error("there is a checkpoint in a pipe")
+	}
+	if !r.disk.TryLock() {
+		t.Error("the checkpoint is written for ever")
+	}
+	if err := errors.Join(s.finish(time.Now(), nil), s.close(), b.queue.Close()); err != nil {
+		t.Error(err)
 	}
 }
 

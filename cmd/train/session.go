@@ -57,6 +57,7 @@ type runner struct {
 	earlier  *earlier  // the run that is gone on with; nil: none
 	settings []setting // for checkpoints
 	unsaved  bool      // there is no checkpoint of the weights as they are
+	ranks    *ranks    // nil: there are no others
 
 	watch     bool // the first epoch, for a report
 	recording report.Recording
@@ -244,7 +245,7 @@ func newSession(b *backend, cfg configs.Config, set data.Dataset, among []conten
 	}()
 	settings := settings(cfg, set, b)
 	for _, c := range among {
-		r := &runner{contender: c, cfg: c.of(cfg), earlier: from, settings: settings, unsaved: true}
+		r := &runner{contender: c, cfg: c.of(cfg), earlier: from, settings: settings, unsaved: true, ranks: b.ranks}
 		if cfg.Log.LogDir != "" && len(among) == 1 {
 			if r.logs, err = rundir.OpenLogs(logDir(cfg.Log.LogDir, c)); err != nil {
 				return s, cfg.Errorf("log.log_dir", "%w", err)
@@ -392,7 +393,7 @@ func (s *session) epoch(ctx context.Context, r *runner, number int) (rundir.Reco
 		return rec, err
 	}
 	s.printEpoch(rec)
-	if err := cmp.Or(r.logs.Add(rec, losses), r.folder.Add(rec, losses)); err != nil {
+	if err := r.log(rec, losses); err != nil {
 		return rec, s.cfg.Errorf("log.log_dir", "%w", err)
 	}
 	if every := s.cfg.Train.CheckpointEvery; every > 0 && number%every == 0 {
@@ -404,6 +405,12 @@ func (s *session) epoch(ctx context.Context, r *runner, number int) (rundir.Reco
 		return rec, errInterrupted
 	}
 	return rec, nil
+}
+
+// log logs an epoch.
+func (r *runner) log(rec rundir.Record, losses []float32) error {
+	defer r.ranks.write()()
+	return cmp.Or(r.logs.Add(rec, losses), r.folder.Add(rec, losses))
 }
 
 func (s *session) close() error {
