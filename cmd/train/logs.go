@@ -58,7 +58,7 @@ func (s *session) begin(facts rundir.Facts) (err error) {
 	compared := len(s.runners) > 1
 	for i, r := range s.runners {
 		r.facts = facts
-		r.facts.ResumedFrom = r.earlier.dir()
+		r.facts.ResumedFrom, r.facts.Epochs = r.earlier.dir(), r.earlier.start().Epoch
 		r.facts.Name, r.facts.Allocator, r.facts.Segments = r.String(), r.kind, r.segments()
 		if r.hasPool() {
 			r.facts.Strategy = r.cfg.Allocator.Strategy
@@ -90,6 +90,7 @@ func (s *session) begin(facts rundir.Facts) (err error) {
 		if r.folder, err = rundir.Start(dir, r.facts, r.cfg.TOML()); err != nil {
 			return err
 		}
+		s.ranks.concludeBy(func(reason error) error { return s.conclude(time.Now(), reason) })
 		if err := r.logs.Begin(); err != nil {
 			return err
 		}
@@ -102,11 +103,20 @@ func (s *session) begin(facts rundir.Facts) (err error) {
 
 // finish completes the folders of runs that ended with an error, or none.
 func (s *session) finish(end time.Time, err error) error {
+	s.ranks.concludeBy(nil)
 	defer s.ranks.write()()
+	for _, r := range s.runners {
+		r.facts.Epochs, r.facts.Segments = r.earlier.start().Epoch+len(whole(r.records)), r.segments()
+	}
+	return s.conclude(end, err)
+}
+
+// conclude writes to the folders how the runs ended.
+func (s *session) conclude(end time.Time, err error) error {
 	end = end.Truncate(time.Millisecond)
 	var errs []error
 	for _, r := range s.runners {
-		r.facts.End, r.facts.Epochs, r.facts.Segments = &end, r.earlier.start().Epoch+len(whole(r.records)), r.segments()
+		r.facts.End = &end
 		if r.facts.Status = statusOf(err); err != nil {
 			r.facts.Error = launch.OneLine(err)
 		}

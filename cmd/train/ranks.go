@@ -39,8 +39,10 @@ type ranks struct {
 	giveUp    func()
 	endWithin time.Duration
 
-	// disk is held by who writes to the folder of the run, which giveUp is not to cut short.
-	disk sync.Mutex
+	// disk is held by who writes to the folder of the run, which giveUp is not to cut short, and
+	// guards conclude, which notes there how the run ended; nil: it is noted, or there is none.
+	disk     sync.Mutex
+	conclude func(reason error) error
 
 	world     *launch.World
 	comm      collective.Collective
@@ -160,6 +162,12 @@ func (r *ranks) ended(done <-chan struct{}, stderr io.Writer) {
 	if !errors.As(reason, new(*launch.ReportedError)) {
 		fmt.Fprintf(stderr, "train: %s\n", launch.OneLine(reason))
 	}
+	if locked && r.conclude != nil {
+		defer time.AfterFunc(r.endWithin, r.giveUp).Stop() // the file system may not answer
+		if err := r.conclude(reason); err != nil {
+			fmt.Fprintf(stderr, "train: %s\n", launch.OneLine(err))
+		}
+	}
 	r.giveUp()
 }
 
@@ -184,6 +192,14 @@ func (r *ranks) overdue(done <-chan struct{}) (overdue, locked bool) {
 		} else if writing += r.endWithin / looks; writing >= writeWithin {
 			return true, false
 		}
+	}
+}
+
+// concludeBy has f note how the run ended, where the process gives up.
+func (r *ranks) concludeBy(f func(reason error) error) {
+	defer r.write()()
+	if r != nil {
+		r.conclude = f
 	}
 }
 

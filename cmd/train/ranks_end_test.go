@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -307,6 +308,60 @@ func TestCheckpointIsNoDelay(t *testing.T) {
 	if err := errors.Join(s.finish(time.Now(), nil), s.close(), b.queue.Close()); err != nil {
 		t.Error(err)
 	}
+}
+
+// TestGiveUp has rank 0 wait in an all-gather that nobody wakes, as one of copy engines, when
+// rank 1 ends: before it gives up, it notes in the folder of the run why.
+func TestGiveUp(t *testing.T) {
+	t.Setenv(allocatorEnv, "")
+	path, logDir := writeConfig(t, "cpu", "")
+	group, port := collective.NewLocal(2), freePort(t)
+	gaveUp := make(chan struct{})
+	var facts rundir.Facts
+	var all sync.WaitGroup
+	var stderr [2]bytes.Buffer
+	for rank := range group {
+		vars := mpirun(rank, 2, port)
+		r := localRank(func(name string) string { return vars[name] }, group[rank], func(l *collective.Local) collective.Collective {
+			if rank == 0 {
+				return asleep{l, gaveUp}
+			}
+			return &failing{Local: l, t: t, rank: 1, left: 25}
+		})
+		if rank == 0 {
+			r.endWithin = 100 * time.Millisecond
+			r.giveUp = sync.OnceFunc(func() {
+				if run, err := rundir.Open(latest(t, logDir)); err != nil {
+					t.Error(err)
+				} else {
+					facts = run.Facts
+				}
+				close(gaveUp)
+			})
+		}
+		all.Go(func() { r.runCommand(context.Background(), []string{path}, io.Discard, &stderr[rank]) })
+	}
+	all.Wait()
+	if want := "rank 1: epoch 3: step "; facts.Status != rundir.Failed || !strings.HasPrefix(facts.Error, want) || facts.End == nil || facts.Epochs != 2 {
+		t.Errorf("the run is %q after %d epochs, for %q, want %q for %q", facts.Status, facts.Epochs, facts.Error, rundir.Failed, want)
+	}
+	if !strings.HasPrefix(stderr[0].String(), "train: "+facts.Error+"\n") {
+		t.Errorf("rank 0 says %q", &stderr[0])
+	}
+}
+
+// asleep is a rank whose all-gather does not end before up, where the others do not come.
+type asleep struct {
+	*collective.Local
+	up chan struct{}
+}
+
+func (a asleep) AllGather(x uintptr, n int, stream uintptr) error {
+	err := a.Local.AllGather(x, n, stream)
+	if err != nil {
+		<-a.up
+	}
+	return err
 }
 
 // TestRanksInterrupted interrupts one rank: all end after the same epoch, and the run goes

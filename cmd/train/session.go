@@ -410,6 +410,7 @@ func (s *session) epoch(ctx context.Context, r *runner, number int) (rundir.Reco
 // log logs an epoch.
 func (r *runner) log(rec rundir.Record, losses []float32) error {
 	defer r.ranks.write()()
+	r.facts.Epochs = r.earlier.start().Epoch + len(whole(r.records))
 	return cmp.Or(r.logs.Add(rec, losses), r.folder.Add(rec, losses))
 }
 
