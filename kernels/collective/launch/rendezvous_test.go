@@ -12,6 +12,15 @@ import (
 	"time"
 )
 
+// meet has a rank meet the others, and part from them.
+func meet(p Process) error {
+	w, err := Rendezvous(context.Background(), p, Silence)
+	if err == nil {
+		err = w.Leave(nil)
+	}
+	return err
+}
+
 func TestMissing(t *testing.T) {
 	const within = 500 * time.Millisecond
 	most := map[int]bool{}
@@ -57,13 +66,6 @@ func TestStrangers(t *testing.T) {
 		{3, slices.Repeat([]string{`{"Kind":"hello","Program":"` + program + `","Rank":1,"Size":3}` + "\n"}, 2), "there are two of rank 1: start all ranks with one command"},
 	} {
 		process := Process{Size: c.size, Address: freeAddress(t), Within: 10 * time.Second}
-		meet := func(p Process) error {
-			w, err := Rendezvous(context.Background(), p, Silence)
-			if err == nil {
-				err = w.Leave(nil)
-			}
-			return err
-		}
 		result := make(chan error, 1)
 		go func(p Process) { result <- meet(p) }(process)
 		var conns []net.Conn
@@ -114,13 +116,6 @@ func TestNotRank0(t *testing.T) {
 			t.Fatal(err)
 		}
 		process := Process{Rank: 1, Size: 2, Address: l.Addr().String(), Within: 10 * time.Second}
-		meet := func(p Process) error {
-			w, err := Rendezvous(context.Background(), p, Silence)
-			if err == nil {
-				err = w.Leave(nil)
-			}
-			return err
-		}
 		result := make(chan error, 1)
 		go func(p Process) { result <- meet(p) }(process)
 		conn, err := l.Accept()
@@ -164,13 +159,7 @@ func TestListenAt(t *testing.T) {
 func TestSilentStrangers(t *testing.T) {
 	process := Process{Size: 2, Address: freeAddress(t), Within: 4 * time.Second}
 	result := make(chan error, 1)
-	go func() {
-		w, err := Rendezvous(context.Background(), process, Silence)
-		if err == nil {
-			err = w.Leave(nil)
-		}
-		result <- err
-	}()
+	go func() { result <- meet(process) }()
 	for range 8 {
 		var conn net.Conn
 		for conn == nil {
@@ -178,11 +167,8 @@ func TestSilentStrangers(t *testing.T) {
 		}
 		defer conn.Close()
 	}
-	w, err := Rendezvous(context.Background(), Process{Rank: 1, Size: 2, Address: process.Address, Within: 4 * time.Second}, Silence)
-	if err == nil {
-		err = w.Leave(nil)
-	}
-	if err = errors.Join(err, <-result); err != nil {
+	first := Process{Rank: 1, Size: 2, Address: process.Address, Within: process.Within}
+	if err := errors.Join(meet(first), <-result); err != nil {
 		t.Error(err)
 	}
 }
@@ -192,13 +178,6 @@ func TestTwoLaunches(t *testing.T) {
 	address := freeAddress(t)
 	process := func(job string, rank int) Process {
 		return Process{Rank: rank, Size: 2, Address: address, Job: job, Within: 10 * time.Second}
-	}
-	meet := func(p Process) error {
-		w, err := Rendezvous(context.Background(), p, Silence)
-		if err == nil {
-			err = w.Leave(nil)
-		}
-		return err
 	}
 	errs := make(chan error, 4)
 	go func() { errs <- meet(process("b", 1)) }() // it tries again as long as it finds another launch
