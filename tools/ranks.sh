@@ -16,7 +16,7 @@ Runs TRAIN, a build of cmd/train with CUDA, on the GPUs of this machine and writ
 FOLDER: checks.txt, failures.txt, sanitizer.txt, scaling.csv, and with
 ALLOCBENCH allreduce.csv and its picture. PARTs are checks, failures, sanitizer, scaling
 and allreduce; all of them unless some are named. Exits with 1 where something is not
-as it should be.
+as it should be, and with 2 where something that it needs is missing.
 
   RANKS       how many GPUs; 2 if unset
   MNIST       the folder of the data set; found or fetched if unset
@@ -30,15 +30,29 @@ END
 
 case ${1-} in -h | --help) usage; exit 0 ;; esac
 (( $# >= 2 )) || { usage >&2; exit 2; }
-train=$(realpath "$1") out=$2
+train=$1 out=$2
 shift 2
 parts=${*:-checks failures sanitizer scaling allreduce}
 ranks=${RANKS:-2} config=${CONFIG:-configs/mnist.toml}
 executors=${EXECUTORS:-eager graph} epochs=${EPOCHS:-100}
+
+die() {
+    printf '%s: %s\n' "$name" "$*" >&2
+    exit 2
+}
+[[ -f $train && -x $train ]] || die "no program $train: make build CUDA=1 builds build/train"
+train=$(realpath "$train")
+[[ $("$train" -version) == *", CUDA "* ]] || die "$train is built without CUDA: make build CUDA=1"
+type mpirun > /dev/null 2>&1 || die "no mpirun here: install Open MPI"
+gpus=$(nvidia-smi -L 2> /dev/null | grep -c '^GPU ')
+(( gpus >= ranks )) || die "$gpus GPUs here, and RANKS=$ranks"
+
 mkdir -p "$out" || exit
 out=$(realpath "$out")
 work=$(mktemp -d) || exit
-trap 'rm -rf "$work"' EXIT
+started=() # ranks that start has started, until finish
+# One that is stopped is ended by KILL as well.
+trap '(( ${#started[@]} )) && kill -KILL "${started[@]}" && wait; rm -rf "$work"' EXIT
 bad=0
 
 common=(-set log.log_dir="$work/logs" -set train.precision=tf32)
@@ -71,6 +85,7 @@ finish() {
     wait "${started[0]}"
     code=$?
     wait
+    started=()
     return "$code"
 }
 
@@ -134,7 +149,7 @@ ends() {
     local what=$1 want=$2 began=$SECONDS
     shift 2
     say "# $what"
-    port=$((20000 + RANDOM % 10000)) started=()
+    port=$((20000 + RANDOM % 10000))
     if "$@" > "$work/ends" 2>&1; then
         say "WRONG it ended well"
         bad=1
