@@ -160,8 +160,8 @@ func (p *Pool) Alloc(bytes int64, s Stream, tag string) (Block, error) {
 
 // Free implements [Allocator]. Where s is the stream that the block was
 // allocated on, the block is of that stream's memory and no other stream was named
-// with RecordStream, it does not call the driver. If the driver refuses to record an event, the block stays handed out
-// and Free can be called again.
+// with RecordStream, it does not call the driver. If the driver refuses to record an
+// event, the block stays handed out, as it was, and Free can be called again.
 func (p *Pool) Free(b Block, s Stream) error {
 	n := b.node
 	if n == nil || n.heap == nil || n.heap.pool != p {

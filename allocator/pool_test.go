@@ -140,6 +140,76 @@ func TestFreeOnAnotherStream(t *testing.T) {
 	r.close()
 }
 
+// refusing is a driver that refuses some streams, as one does that were destroyed.
+type refusing struct {
+	*allocatortest.Fake
+	streams map[allocator.Stream]bool
+}
+
+var errNoStream = errors.New("no such stream")
+
+func (d *refusing) RecordEvent(event, s uintptr) error {
+	if d.streams[s] {
+		return errNoStream
+	}
+	return d.Fake.RecordEvent(event, s)
+}
+
+func (d *refusing) WaitEvent(s, event uintptr) error {
+	if d.streams[s] {
+		return errNoStream
+	}
+	return d.Fake.WaitEvent(s, event)
+}
+
+// newRefusingRig returns a rig of a fake device of so many bytes, and the streams that
+// its driver refuses: none at first.
+func newRefusingRig(t *testing.T, device int64, o allocator.PoolOptions) (*rig, map[allocator.Stream]bool) {
+	t.Helper()
+	d := &refusing{allocatortest.NewFake(device), map[allocator.Stream]bool{}}
+	p := newPool(t, d, o)
+	return &rig{allocatortest.NewGuard(p, d.Fake), t, p, d.Fake}, d.streams
+}
+
+// TestRefusedFree frees a block on a stream that the driver refuses: the block stays
+// handed out, on the streams that it named before and no other.
+func TestRefusedFree(t *testing.T) {
+	for _, kind := range []string{allocator.SegmentsVirtual, allocator.SegmentsMalloc} {
+		for _, c := range []struct {
+			name   string
+			record []allocator.Stream // named before
+			events int64              // recorded by the Free that works
+		}{
+			{"of no other stream", nil, 0},
+			{"named with RecordStream", []allocator.Stream{2, 3}, 2},
+		} {
+			t.Run(kind+"/"+c.name, func(t *testing.T) {
+				r, refused := newRefusingRig(t, deviceBytes, allocator.PoolOptions{Segments: kind})
+				b := r.alloc(4<<20, 1)
+				for _, s := range c.record {
+					r.must(r.RecordStream(b, s))
+				}
+				refused[9] = true
+				for range 2 {
+					if err := r.Free(b, 9); !errors.Is(err, errNoStream) {
+						t.Fatalf("Free on a stream that the driver refuses: %v", err)
+					}
+				}
+				r.check()
+				if live := r.Live(); len(live) != 1 {
+					t.Errorf("%d blocks handed out after a Free that failed, want 1", len(live))
+				}
+				before := r.Stats().DriverCalls
+				r.must(r.Free(b, 1))
+				if calls := r.Stats().DriverCalls - before; c.events == 0 && calls != 0 || calls < c.events {
+					t.Errorf("%d driver calls to free the block of %d other streams", calls, c.events)
+				}
+				r.close()
+			})
+		}
+	}
+}
+
 func TestRecordStream(t *testing.T) {
 	r := newRig(t, allocator.PoolOptions{MaxBytes: 2 << 20})
 	b := r.alloc(2<<20, 1)

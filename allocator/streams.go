@@ -30,8 +30,9 @@ type users struct {
 // idleUsers is how many streams are kept that no block names.
 const idleUsers = 64
 
-// name notes that the block of n is used on s as well.
-func (us *users) name(n *node, s Stream) {
+// name notes that the block of n is used on s as well. It returns the user if the
+// block did not name it before.
+func (us *users) name(n *node, s Stream) *user {
 	us.mu.Lock()
 	defer us.mu.Unlock()
 	u := us.named[s]
@@ -39,10 +40,12 @@ func (us *users) name(n *node, s Stream) {
 		u = &user{stream: s}
 		us.named[s] = u
 	}
-	if !slices.Contains(n.users, u) {
-		n.users = append(n.users, u)
-		u.blocks++
+	if slices.Contains(n.users, u) {
+		return nil
 	}
+	n.users = append(n.users, u)
+	u.blocks++
+	return u
 }
 
 // drop notes that a block names u no more.
@@ -72,11 +75,13 @@ func (us *users) isGone(u *user) bool {
 }
 
 // alsoUsedOn notes that the memory of n may be used again only after the work
-// on s, which for the heap's own stream is a matter of course.
-func (h *heap) alsoUsedOn(n *node, s Stream) {
-	if s != h.stream || h == h.pool.common {
-		h.pool.users.name(n, s)
+// on s, which for the heap's own stream is a matter of course. It returns the user
+// if n did not name it before.
+func (h *heap) alsoUsedOn(n *node, s Stream) *user {
+	if s == h.stream && h != h.pool.common {
+		return nil
 	}
+	return h.pool.users.name(n, s)
 }
 
 // forgetUsers is the end of a block that names other streams.
@@ -90,7 +95,7 @@ func (h *heap) forgetUsers(n *node) {
 // freeForeign frees n, which was used on other streams than the heap's. An event
 // of its own marks the work of each: later work of theirs is not waited for, and
 // the stream need not exist any longer. If the driver refuses an event, n stays
-// handed out.
+// handed out, and names s only if it did before.
 func (h *heap) freeForeign(n *node, s Stream) error {
 	if h.waiting.blocks >= h.waiting.due {
 		if err := h.reap(); err != nil {
@@ -98,7 +103,7 @@ func (h *heap) freeForeign(n *node, s Stream) error {
 		}
 		h.waiting.due = 2*h.waiting.blocks + reapDue
 	}
-	h.alsoUsedOn(n, s)
+	added := h.alsoUsedOn(n, s)
 	for _, u := range n.users {
 		if h.pool.users.isGone(u) {
 			continue
@@ -109,6 +114,10 @@ func (h *heap) freeForeign(n *node, s Stream) error {
 				h.pool.events.put(w.event)
 			}
 			n.waits = nil
+			if added != nil { // the last
+				n.users = n.users[:len(n.users)-1]
+				h.pool.users.drop(added)
+			}
 			return err
 		}
 		h.waiting.expect(n, u.stream, event)
