@@ -25,7 +25,9 @@ type OutOfMemoryError struct {
 	Limit                   int64 // bytes that may be reserved; 0 is no limit
 
 	Advice string // what would have helped
-	Err    error  // the driver's; nil if it was not asked
+	// Err is the driver's, nil if it was not asked; where it refused memory of other
+	// streams as well, also its first reason for that.
+	Err error
 }
 
 func (e *OutOfMemoryError) Error() string {
@@ -62,7 +64,7 @@ func (e *OutOfMemoryError) AtLimit() bool { return errors.Is(e.Err, errLimit) }
 // fromDevice notes what Driver.MemInfo returned.
 func (e *OutOfMemoryError) fromDevice(free, total int64, err error) {
 	if err != nil {
-		e.Err = errors.Join(e.Err, err)
+		e.Err = besides(e.Err, err)
 		return
 	}
 	e.DeviceFree, e.DeviceTotal = free, total
@@ -180,6 +182,18 @@ func leakError(blocks []LiveBlock) error {
 		return strings.Compare(a.Tag, b.Tag)
 	})
 	return e
+}
+
+// besides returns err and another error, each of which may be nil, as one whose text
+// has one line.
+func besides(err, other error) error {
+	switch {
+	case err == nil:
+		return other
+	case other == nil:
+		return err
+	}
+	return fmt.Errorf("%w; %w", err, other)
 }
 
 // oneOrJoined returns the only error among errs as it is, several joined.

@@ -72,7 +72,7 @@ func (p *Pool) tailGrowth(r *request) int64 {
 
 // growTail makes what is free at the end of the heap's zone large enough.
 func (p *Pool) growTail(r *request) (*Block, error) {
-	if err := p.collect(p.tailGrowth(r)); err != nil {
+	if err := p.collect(r, p.tailGrowth(r)); err != nil {
 		return nil, err
 	}
 	// What was collected may have been free at the end.
@@ -86,7 +86,7 @@ func (p *Pool) growTail(r *request) (*Block, error) {
 func (p *Pool) fromLeastGrowth(r *request) (*Block, error) {
 	missing := func() int64 { return roundUp(max(r.missing, 1), p.space.page) }
 	before := p.reserved
-	if err := p.collect(missing()); err != nil {
+	if err := p.collect(r, missing()); err != nil {
 		return nil, err
 	}
 	if p.reserved < before { // what was collected is missing as well

@@ -73,7 +73,7 @@ func (p *Pool) fromDriver(r *request) (*Block, error) {
 
 func (p *Pool) grow(r *request) (*Block, error) {
 	sizes := p.segmentSizes(r)
-	if err := p.collect(sizes[0]); err != nil {
+	if err := p.collect(r, sizes[0]); err != nil {
 		return nil, err
 	}
 	for i, size := range sizes {
@@ -116,8 +116,6 @@ func (p *Pool) segmentSizes(r *request) [4]int64 {
 
 // fromDriverAtLast returns every unused segment before it asks again.
 func (p *Pool) fromDriverAtLast(r *request) (*Block, error) {
-	if err := p.release(0); err != nil {
-		return nil, err
-	}
+	r.note(p.release(0))
 	return p.grow(r)
 }

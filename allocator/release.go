@@ -13,12 +13,11 @@ func (p *Pool) freeSegment(g *segment) error {
 }
 
 // collect releases unused segments when growth by bytes passes the
-// garbage-collection threshold, or always as many bytes where they are swapped.
-func (p *Pool) collect(bytes int64) error {
+// garbage-collection threshold, or always as many bytes where they are swapped. What
+// the driver does not take back is in the way of no request that fits all the same.
+func (p *Pool) collect(r *request, bytes int64) error {
 	if p.swaps && p.space == nil { // chunks are not swapped: they move
-		if err := p.release(max(p.reserved-bytes, 0)); err != nil {
-			return err
-		}
+		r.note(p.release(max(p.reserved-bytes, 0)))
 	}
 	if p.opt.GCThreshold == 0 {
 		return nil
@@ -32,11 +31,13 @@ func (p *Pool) collect(bytes int64) error {
 		most = total
 	}
 	keep := int64(p.opt.GCThreshold*float64(most)) - bytes
-	return p.release(max(keep, 0))
+	r.note(p.release(max(keep, 0)))
+	return nil
 }
 
 // Trim implements [Allocator]. It waits on the host for the work that used what
-// it releases.
+// it releases. Where the driver refuses some of it, the rest goes back, and the first
+// error is returned.
 func (p *Pool) Trim(keep int64) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -47,7 +48,8 @@ func (p *Pool) Trim(keep int64) error {
 }
 
 // release returns unused segments to the driver until no more than keep bytes
-// are reserved. Caller holds p.mu.
+// are reserved. Where one heap cannot give back, the others do; only the first error is
+// returned, since a lost device has the same for each. Caller holds p.mu.
 func (p *Pool) release(keep int64) error {
 	var errs []error
 	if p.reserved > keep && p.space != nil {
@@ -61,13 +63,15 @@ func (p *Pool) release(keep int64) error {
 		}
 		if err := p.releaseHeap(h, keep); err != nil {
 			errs = append(errs, err)
-			break
 		}
 	}
 	if p.space != nil {
 		p.space.dropEmpty(&errs)
 	}
-	return oneOrJoined(errs)
+	if len(errs) > 0 {
+		return errs[0]
+	}
+	return nil
 }
 
 func (p *Pool) releaseHeap(h *heap, keep int64) error {

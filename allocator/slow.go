@@ -1,5 +1,7 @@
 package allocator
 
+import "slices"
+
 // request is one call of Alloc on its way through the slow path.
 type request struct {
 	heap   *heap
@@ -7,6 +9,9 @@ type request struct {
 	size   int64 // of the block
 	tag    string
 	driver error // why there is no more memory from the driver
+
+	refused []*heap // whose memory the driver keeps from it: they are asked no more
+	refusal error   // the driver's first reason
 
 	// Of a pool with virtual segments:
 	waitMode waitMode // with the streams whose memory it takes
@@ -25,6 +30,23 @@ var (
 		(*Pool).fromLeastGrowth, (*Pool).fromSettled, (*Pool).fromLeastGrowth,
 	}
 )
+
+// refuse notes why the driver keeps the memory of h, not the request's own heap, from
+// the request: the stream of h was destroyed, say. The search goes on without h.
+func (r *request) refuse(h *heap, why error) {
+	r.refused = append(r.refused, h)
+	r.note(why)
+}
+
+// note notes an error, or none, that does not end the request.
+func (r *request) note(err error) {
+	if r.refusal == nil {
+		r.refusal = err
+	}
+}
+
+// asks says whether h may have memory for the request.
+func (r *request) asks(h *heap) bool { return h != r.heap && !slices.Contains(r.refused, h) }
 
 // handOut hands n, of any heap whose lock is held, to the request's stream.
 func (r *request) handOut(owner *heap, n *node) *Block {
@@ -119,7 +141,7 @@ func (p *Pool) fromOwnAtLast(r *request) (*Block, error) {
 func (p *Pool) outOfMemory(r *request) error {
 	e := &OutOfMemoryError{
 		Bytes: r.bytes, Stream: r.heap.stream, Tag: r.tag,
-		Reserved: p.reserved, Limit: p.opt.MaxBytes, Err: r.driver,
+		Reserved: p.reserved, Limit: p.opt.MaxBytes, Err: besides(r.driver, r.refusal),
 	}
 	var unused int64
 	p.everyHeap(func(h *heap) {
@@ -133,7 +155,9 @@ func (p *Pool) outOfMemory(r *request) error {
 	})
 	e.Fragmentation = fragmentation(e.LargestFree, unused)
 	e.fromDevice(p.driver.MemInfo())
-	if p.opt.Reuse != ReuseWait && r.size > 0 && e.LargestFree >= r.size {
+	if r.refusal != nil {
+		e.Advice = "the driver refuses free memory of a stream: ReleaseStream before a stream is destroyed leaves its memory to all"
+	} else if p.opt.Reuse != ReuseWait && r.size > 0 && e.LargestFree >= r.size {
 		e.Advice = "a free block of another stream is large enough: the reuse policy wait would have taken it"
 	} else if p.space != nil {
 		size := roundUp(max(r.size, 1), p.space.page)

@@ -36,9 +36,15 @@ func (p *Pool) fromOthers(r *request) (*Block, error) {
 // fromCommon gives the request's heap memory of no stream: a segment, if it is not
 // too large, or part of one.
 func (p *Pool) fromCommon(r *request) (*Block, error) {
+	if !r.asks(p.common) {
+		return nil, nil
+	}
 	g, err := p.common.give(r.size, p.segmentSizes(r)[0], p.modest(r.size))
-	if g == nil || err != nil {
-		return nil, err
+	if err != nil {
+		r.refuse(p.common, err)
+	}
+	if g == nil {
+		return nil, nil
 	}
 	return p.adopt(r, g), nil
 }
@@ -77,11 +83,7 @@ func (p *Pool) adopt(r *request, g *segment) *Block {
 func (p *Pool) stealSome(r *request) (*Block, error) {
 	for range min(stealHeaps, len(p.list)) {
 		p.donor = (p.donor + 1) % len(p.list)
-		donor := p.list[p.donor]
-		if donor == r.heap {
-			continue
-		}
-		if b, err := p.steal(r, donor, atHand); b != nil || err != nil {
+		if b, err := p.steal(r, p.list[p.donor], atHand); b != nil || err != nil {
 			return b, err
 		}
 	}
@@ -110,9 +112,6 @@ func (p *Pool) fromAnywhere(r *request) (*Block, error) {
 
 func (p *Pool) stealAll(r *request, how thoroughness) (*Block, error) {
 	for donor := range p.all {
-		if donor == r.heap {
-			continue
-		}
 		if b, err := p.steal(r, donor, how); b != nil || err != nil {
 			return b, err
 		}
@@ -131,8 +130,11 @@ const (
 
 // steal takes an unused segment from the donor, or carves a block out of one that
 // stays there, and orders the request's stream after the donor's. It returns
-// neither if the policy or the donor's state forbids it.
+// neither if the policy, the donor's state or the driver forbids it.
 func (p *Pool) steal(r *request, donor *heap, how thoroughness) (*Block, error) {
+	if !r.asks(donor) {
+		return nil, nil
+	}
 	b, g, err := p.donate(r, donor, how)
 	if g != nil {
 		b = p.adopt(r, g)
@@ -143,15 +145,15 @@ func (p *Pool) steal(r *request, donor *heap, how thoroughness) (*Block, error) 
 func (p *Pool) donate(r *request, donor *heap, how thoroughness) (*Block, *segment, error) {
 	donor.mu.Lock()
 	defer donor.mu.Unlock()
-	common := donor == p.common
-	if p.opt.Reuse == ReuseSameStream && !common {
+	if p.opt.Reuse == ReuseSameStream && donor != p.common {
 		return nil, nil, nil
 	}
 	mode := p.opt.Reuse.waitMode()
 	if how >= allWaiting {
 		mode = p.opt.Reuse.lastWaitMode()
 		if err := donor.drain(mode); err != nil {
-			return nil, nil, err
+			r.refuse(donor, err)
+			return nil, nil, nil
 		}
 		donor.flush()
 	}
@@ -168,14 +170,11 @@ func (p *Pool) donate(r *request, donor *heap, how thoroughness) (*Block, *segme
 			return nil, nil, nil
 		}
 	}
-	if !common {
-		ordered, err := p.order(donor.stream, r.heap.stream, mode)
-		if err != nil || !ordered {
-			if n != nil {
-				donor.coalesce(n)
-			}
-			return nil, nil, err
+	if ordered, err := p.orderAfter(r, donor, mode); err != nil || !ordered {
+		if n != nil {
+			donor.coalesce(n)
 		}
+		return nil, nil, err
 	}
 	if n != nil {
 		return r.handOut(donor, n), nil, nil

@@ -90,7 +90,8 @@ func (s *space) dropEmpty(errs *[]error) {
 }
 
 // dropStitches gives up the stitches that were not used for longest where there are
-// too many. It waits for all work, since work may use their addresses.
+// too many. It waits for all work, since work may use their addresses; while the
+// driver refuses a stream, all stay.
 func (p *Pool) dropStitches() error {
 	s := p.space
 	most := max(mostStitched, mostPerChunk*len(s.chunks))

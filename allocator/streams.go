@@ -232,14 +232,19 @@ func (p *Pool) pass(event uintptr, s Stream, how waitMode) (bool, error) {
 	return p.driver.QueryEvent(event)
 }
 
-// order brings stream to past the work queued on from so far.
-func (p *Pool) order(from, to Stream, how waitMode) (bool, error) {
-	event, err := p.events.record(from)
+// orderAfter brings the request's stream past the work queued on the donor's so far,
+// or says that it is not past: the work is not done, or the driver refuses the donor.
+func (p *Pool) orderAfter(r *request, donor *heap, how waitMode) (bool, error) {
+	if donor == p.common {
+		return true, nil
+	}
+	event, err := p.events.record(donor.stream)
 	if err != nil {
-		return false, err
+		r.refuse(donor, err)
+		return false, nil
 	}
 	defer p.events.put(event)
-	return p.pass(event, to, how)
+	return p.pass(event, r.heap.stream, how)
 }
 
 // orderAfterUsers makes s wait for the other streams that use n.
@@ -260,6 +265,9 @@ func (p *Pool) orderAfterUsers(n *node, s Stream) error {
 // other stream without further ado, under any policy. Blocks allocated on s may
 // still be freed on streams that exist. A later stream of the same name starts
 // afresh.
+//
+// Where it was not called, the free memory of a stream that was destroyed serves no
+// other stream until Close: the driver lets nothing be ordered after its work.
 func (p *Pool) ReleaseStream(s Stream) error {
 	if p.isClosed() {
 		return ErrClosed

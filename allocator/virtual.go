@@ -33,14 +33,15 @@ func (p *Pool) fromChunks(r *request) (*Block, error) {
 
 // fromBlocks meets a request from a free block of another heap, where it stays.
 func (p *Pool) fromBlocks(r *request, donor *heap) (*Block, error) {
-	if donor == r.heap || donor.reserved == 0 {
+	if !r.asks(donor) || donor.reserved == 0 {
 		return nil, nil
 	}
 	donor.mu.Lock()
 	defer donor.mu.Unlock()
 	if donor == p.common && donor.waiting.blocks > 0 {
 		if err := donor.reap(); err != nil {
-			return nil, err
+			r.refuse(donor, err)
+			return nil, nil
 		}
 	}
 	donor.flush()
@@ -48,12 +49,9 @@ func (p *Pool) fromBlocks(r *request, donor *heap) (*Block, error) {
 	if n == nil {
 		return nil, nil
 	}
-	if donor != p.common {
-		ordered, err := p.order(donor.stream, r.heap.stream, r.waitMode)
-		if err != nil || !ordered {
-			donor.coalesce(n)
-			return nil, err
-		}
+	if ordered, err := p.orderAfter(r, donor, r.waitMode); err != nil || !ordered {
+		donor.coalesce(n)
+		return nil, err
 	}
 	return r.handOut(donor, n), nil
 }
@@ -78,8 +76,12 @@ func (p *Pool) fromSettled(r *request) (*Block, error) {
 		err := h.drain(mode)
 		h.flush()
 		h.mu.Unlock()
-		if err != nil {
+		switch {
+		case err == nil:
+		case h == r.heap:
 			return nil, err
+		default:
+			r.refuse(h, err)
 		}
 	}
 	r.waitMode = mode
@@ -98,9 +100,7 @@ func (p *Pool) fromSettled(r *request) (*Block, error) {
 		}
 	}
 	// What the policy leaves to other streams goes back to the driver.
-	if err := p.release(0); err != nil {
-		return nil, err
-	}
+	r.note(p.release(0))
 	return p.gather(r, p.donors(r.heap, len(p.list)), true)
 }
 
@@ -125,20 +125,32 @@ func (p *Pool) donors(h *heap, most int) []*heap {
 }
 
 // gather meets a request from unused chunks of its heap and of donors, and parts of
-// its heap's own; a new stitch is made only if that is asked for.
+// its heap's own; a new stitch is made only if that is asked for. Where the driver
+// refuses one of the donors, it looks again without that one.
 func (p *Pool) gather(r *request, donors []*heap, stitch bool) (*Block, error) {
-	heaps := append([]*heap{r.heap}, donors...)
-	for _, h := range heaps {
-		h.mu.Lock()
+	for {
+		heaps := []*heap{r.heap}
+		for _, d := range donors {
+			if r.asks(d) {
+				heaps = append(heaps, d)
+			}
+		}
+		for _, h := range heaps {
+			h.mu.Lock()
+		}
+		refused := len(r.refused)
+		parts, from, err := p.gatherLocked(r, heaps, stitch)
+		for _, h := range heaps {
+			h.mu.Unlock()
+		}
+		switch {
+		case len(r.refused) > refused:
+		case len(parts) == 0 || err != nil:
+			return nil, err
+		default:
+			return p.handOutParts(r, parts, from)
+		}
 	}
-	parts, from, err := p.gatherLocked(r, heaps, stitch)
-	for _, h := range heaps {
-		h.mu.Unlock()
-	}
-	if len(parts) == 0 || err != nil {
-		return nil, err
-	}
-	return p.handOutParts(r, parts, from)
 }
 
 // found is where the parts of a block are side by side: in a stitch, if there is
@@ -236,8 +248,8 @@ func (s *space) givers(h *heap, pieces []piece) (givers []*heap) {
 }
 
 // move brings the chunks of other heaps that pieces are of into the request's heap,
-// whose stream is made to wait for theirs. It moves nothing where the policy
-// forbids that.
+// whose stream is made to wait for theirs. It moves nothing where the policy or the
+// driver forbids that.
 func (p *Pool) move(r *request, pieces []piece) (bool, error) {
 	s, h := p.space, r.heap
 	givers := s.givers(h, pieces)
@@ -245,10 +257,7 @@ func (p *Pool) move(r *request, pieces []piece) (bool, error) {
 		return true, nil
 	}
 	for _, g := range givers {
-		if g == p.common {
-			continue
-		}
-		if ordered, err := p.order(g.stream, h.stream, r.waitMode); err != nil || !ordered {
+		if ordered, err := p.orderAfter(r, g, r.waitMode); err != nil || !ordered {
 			return false, err
 		}
 	}
@@ -278,11 +287,9 @@ func (p *Pool) move(r *request, pieces []piece) (bool, error) {
 func (p *Pool) handOutParts(r *request, parts []*node, at found) (*Block, error) {
 	h := r.heap
 	if at.addr == 0 {
-		err := p.dropStitches()
-		if err == nil {
-			at, err = p.space.stitchUp(parts)
-		}
-		if err != nil {
+		r.note(p.dropStitches())
+		var err error
+		if at, err = p.space.stitchUp(parts); err != nil {
 			h.mu.Lock()
 			defer h.mu.Unlock()
 			for _, n := range parts {
