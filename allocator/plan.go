@@ -214,13 +214,11 @@ func (p *Plan) ResetPeaks() {
 // Trim implements [Allocator]. Between steps the slab is unused; the next step
 // takes it again.
 func (p *Plan) Trim(keep int64) error {
-	if err := p.pool.Trim(keep); err != nil {
-		return err
-	}
+	err := p.pool.Trim(keep)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.step.Load() != nil || p.slab == nil || p.slab.live > 0 || p.pool.Stats().Reserved <= keep {
-		return nil
+		return err
 	}
 	if err := p.dropSlab(); err != nil {
 		return err

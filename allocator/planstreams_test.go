@@ -118,6 +118,62 @@ func TestPlanFreesAfterStreamIsGone(t *testing.T) {
 	}
 }
 
+// TestPlanRefusedStream destroys a stream that was not released: steps on other streams
+// are planned and replayed all the same.
+func TestPlanRefusedStream(t *testing.T) {
+	const gone = 5
+	for _, kind := range []string{allocator.SegmentsVirtual, allocator.SegmentsMalloc} {
+		for _, c := range []struct {
+			name    string
+			prepare func(r *planRig) // what stream gone leaves behind
+		}{
+			{"memory of the pool", func(r *planRig) {
+				r.must(r.Free(r.allocOn(4<<20, gone), gone))
+			}},
+			{"the slab", func(r *planRig) {
+				for range 3 {
+					r.stepOn("a", gone, 4<<20)
+				}
+			}},
+			{"the slab and a larger plan", func(r *planRig) {
+				for range 3 {
+					r.stepOn("b", 1, 8<<20)
+					r.stepOn("a", gone, 4<<20)
+				}
+			}},
+		} {
+			t.Run(kind+"/"+c.name, func(t *testing.T) {
+				d := &refusing{allocatortest.NewFake(64 << 20), map[allocator.Stream]bool{}}
+				p, err := allocator.NewPlan(d, allocator.PoolOptions{Segments: kind})
+				if err != nil {
+					t.Fatal(err)
+				}
+				r := &planRig{allocatortest.NewGuard(p, d.Fake), t, p, d.Fake}
+				c.prepare(r)
+				d.streams[gone] = true
+				for range 4 {
+					r.stepOn("a", 1, 4<<20)
+					r.stepOn("b", 1, 8<<20)
+				}
+				before := r.replays()
+				r.stepOn("a", 1, 4<<20)
+				r.stepOn("b", 1, 8<<20)
+				if got := r.replays() - before; got != 2 {
+					t.Errorf("%d of two steps seen before kept to their plans", got)
+				}
+				r.must(r.plan.Check())
+				if err := r.Trim(0); !errors.Is(err, errNoStream) {
+					t.Errorf("Trim: %v, want the refusal", err)
+				}
+				if got := r.Stats().Reserved; got > 8<<20 {
+					t.Errorf("%d bytes reserved after Trim, of which the stream has 8 MiB at most", got)
+				}
+				r.close()
+			})
+		}
+	}
+}
+
 // TestPlanStepsBesideThreads lets goroutines allocate on the step's stream while
 // another ends and begins steps: no memory may have two owners. The plan's blocks
 // share their memory one after the other.

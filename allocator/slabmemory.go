@@ -108,8 +108,9 @@ func (p *Plan) prepareSlab(c *schedule, s Stream) (ready bool, err error) {
 		return false, nil
 	}
 	if m.ordered && m.stream != s {
-		if err := p.pool.events.queue(m.stream, s); err != nil {
-			return false, err
+		if p.pool.events.queue(m.stream, s) != nil {
+			p.leaveSlab()
+			return false, nil
 		}
 	}
 	m.stream, m.ordered = s, true
@@ -138,6 +139,13 @@ func (p *Plan) abandonSlab() {
 	p.slab = nil
 }
 
+// leaveSlab makes the slab, of which nothing is handed out, free memory of the stream
+// that orders it: nobody else can have it while the driver refuses that stream.
+func (p *Plan) leaveSlab() {
+	p.pool.keep(p.slab.segment, p.slab.stream, true)
+	p.slab = nil
+}
+
 // takeSlab replaces the slab, of which nothing is handed out, by one of bytes.
 // What the pool does not use makes way.
 func (p *Plan) takeSlab(bytes int64) error {
@@ -152,23 +160,27 @@ func (p *Plan) takeSlab(bytes int64) error {
 	return nil
 }
 
-// makeWay gives what is not in use back to the driver.
+// makeWay gives what is not in use back to the driver. What the driver does not take
+// back is in the way of no step that fits all the same.
 func (p *Plan) makeWay() error {
 	if err := p.dropSlab(); err != nil {
 		return err
 	}
-	return p.pool.Trim(0)
+	p.pool.Trim(0)
+	return nil
 }
 
-// dropSlab gives the slab back to the driver, unless some of it is handed out.
+// dropSlab gives the slab back to the driver, unless some of it is handed out. It leaves
+// one whose stream the driver refuses to the pool.
 func (p *Plan) dropSlab() error {
 	m := p.slab
 	if m == nil || m.live > 0 {
 		return nil
 	}
 	if m.ordered {
-		if err := p.pool.events.sync(m.stream); err != nil {
-			return err
+		if p.pool.events.sync(m.stream) != nil {
+			p.leaveSlab()
+			return nil
 		}
 		m.ordered = false
 	}
