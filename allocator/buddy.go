@@ -49,7 +49,7 @@ func (b *buddy) remove(n *node) {
 }
 
 func (b *buddy) visit(least int64, f func(n *node)) {
-	for k := order(least); k < len(b.lists); k++ {
+	for k := bits.Len64(uint64(least)) - 1; k < len(b.lists); k++ {
 		b.lists[k].visit(least, f)
 	}
 }

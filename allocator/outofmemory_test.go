@@ -63,6 +63,9 @@ func TestFreeMemoryIsFound(t *testing.T) {
 					r.must(r.Free(r.alloc(4<<20, 1), 1))
 				}
 			}},
+			testCase{strategy + "/the rest, which is no power of two", allocator.PoolOptions{
+				Strategy: strategy, Segments: allocator.SegmentsMalloc, MaxBytes: 7 << 20, PreallocateBytes: 7 << 20,
+			}, func(r *rig) { r.freeAll([]allocator.Block{r.alloc(4<<20, 1), r.alloc(3<<20, 1)}, 1) }},
 			testCase{strategy + "/behind one larger than MaxSplitBytes", allocator.PoolOptions{
 				Segments: allocator.SegmentsMalloc, Strategy: strategy, MaxBytes: 8 << 20, PreallocateBytes: 8 << 20, MaxSplitBytes: 1 << 20,
 			}, func(r *rig) {
