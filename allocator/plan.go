@@ -32,6 +32,8 @@ import (
 // A block may outlive its step. Until it is freed no step can be planned; from the
 // second on that finds it so, the plans take another slab.
 //
+// A step of more than 2 Mi calls is left to the pool, and its recording given up.
+//
 // PeakAllocated in the Stats of a Plan counts the blocks of a step that kept to
 // its plan as those of the plan; a step that did not is bounded from above.
 type Plan struct {
@@ -141,11 +143,11 @@ func (p *Plan) conclude(r *run) (learn bool) {
 		return false
 	}
 	r.leave()
-	if len(r.recorded) == 0 {
+	if len(r.recorded) == 0 && !r.tooLong {
 		return false
 	}
 	if r.names == nil {
-		return true
+		return !r.tooLong
 	}
 	hash := hashOf(r.recorded)
 	actual := r.names.withHash(hash)
@@ -155,9 +157,11 @@ func (p *Plan) conclude(r *run) (learn bool) {
 		actual.stats.Mismatches++
 	}
 	r.names.judge(r.guess, actual)
-	if actual != nil {
+	switch {
+	case actual != nil:
 		actual.used = p.clock
-	} else if !r.names.startsWith(r.recorded[0].bytes) || r.names.seenBefore(hash) {
+	case r.tooLong: // and no plan's
+	case !r.names.startsWith(r.recorded[0].bytes) || r.names.seenBefore(hash):
 		return true
 	}
 	r.names.follows(actual)

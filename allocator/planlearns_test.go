@@ -1,10 +1,12 @@
 package allocator_test
 
 import (
+	"errors"
 	"math/rand/v2"
 	"testing"
 
 	"mlpool/allocator"
+	"mlpool/allocator/allocatortest"
 )
 
 // sequence runs a step of nested blocks of these sizes.
@@ -26,6 +28,40 @@ func (r *planRig) replays() (n int64) {
 		n += p.Replays
 	}
 	return n
+}
+
+// TestPlanLeavesLongSteps makes more calls in a step than any plan may have: it is left
+// to the pool, whether a plan begins like it or not, and what follows is planned.
+func TestPlanLeavesLongSteps(t *testing.T) {
+	const pairs = 1<<20 + 1
+	p := newPlan(t, allocatortest.NewFake(plentiful))
+	step := func(pairs int) {
+		err := p.Begin("step", 1)
+		for range pairs {
+			b, e := p.Alloc(4096, 1, "pair")
+			err = errors.Join(err, e, p.Free(b, 1))
+		}
+		if err := errors.Join(err, p.End()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	step(pairs)
+	if plans := p.Plans(); len(plans) != 0 {
+		t.Errorf("a step of %d pairs made plans %+v", pairs, plans)
+	}
+	for range 3 {
+		step(4)
+	}
+	step(pairs)
+	if plans := p.Plans(); len(plans) != 1 || plans[0].Requests != 4 || plans[0].Replays != 2 || plans[0].Mismatches != 1 {
+		t.Errorf("plans %+v, want one of 4 requests, with 2 replays and a mismatch", plans)
+	}
+	if st := p.Stats(); st.Allocated != 0 || st.Allocs != 2*pairs+12 {
+		t.Errorf("counters %+v after %d pairs", st, 2*pairs+12)
+	}
+	if err := p.Close(); err != nil {
+		t.Error(err)
+	}
 }
 
 // TestPlanLearns gives a plan programs that do not begin as they go on.

@@ -16,6 +16,7 @@ type run struct {
 	recorded []event
 	blocks   int           // recorded
 	numbers  map[owned]int // of the blocks that may still be freed
+	tooLong  bool          // for a plan: nothing is recorded
 }
 
 // owned tells a block from all others.
@@ -101,20 +102,33 @@ func (r *run) leave() {
 			numbers[e.block] = r.blocks
 			r.recordAlloc(n, n.gen, e.bytes)
 		default:
-			r.recorded = append(r.recorded, event{block: numbers[e.block]})
+			r.record(event{block: numbers[e.block]})
 		}
+	}
+}
+
+// record adds a call to the recording, which it gives up where that is too long.
+func (r *run) record(e event) {
+	if len(r.recorded) == maxPlanEvents {
+		r.recorded, r.numbers, r.tooLong = nil, nil, true
+	}
+	if !r.tooLong {
+		r.recorded = append(r.recorded, e)
 	}
 }
 
 // recordAlloc records a request that the block of n met.
 func (r *run) recordAlloc(n *node, gen uint64, bytes int64) {
+	if r.tooLong {
+		return
+	}
 	if r.numbers == nil {
 		r.numbers = map[owned]int{}
 	}
 	if n != nil {
 		r.numbers[owned{n, gen}] = r.blocks
 	}
-	r.recorded = append(r.recorded, event{bytes: bytes, block: r.blocks, isAlloc: true})
+	r.record(event{bytes: bytes, block: r.blocks, isAlloc: true})
 	r.blocks++
 }
 
@@ -122,6 +136,6 @@ func (r *run) recordAlloc(n *node, gen uint64, bytes int64) {
 func (r *run) recordFree(n *node, gen uint64) {
 	if number, ok := r.numbers[owned{n, gen}]; ok {
 		delete(r.numbers, owned{n, gen})
-		r.recorded = append(r.recorded, event{block: number})
+		r.record(event{block: number})
 	}
 }
