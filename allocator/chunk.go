@@ -48,6 +48,9 @@ type space struct {
 	row      []mapped
 	uses     int   // of stitches, so far
 	most     int64 // bytes handed out at once, as far as was seen
+	counted  int64 // bytes handed out when every heap was counted last, and growth since
+	requests int64 // up to then
+	countIn  int   // requests that grow before they are counted again
 
 	keptPages []keptPages // which the driver did not take back, for a later try
 	held      int64       // bytes of all chunks and kept pages

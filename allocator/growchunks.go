@@ -23,22 +23,38 @@ func (p *Pool) fromRecord(r *request) (*Block, error) {
 		return nil, nil
 	}
 	s := p.space
-	r.record = r.size
-	requests, _ := p.past.counts()
-	p.everyHeap(func(h *heap) {
-		allocs, _ := h.stats.counts()
-		requests += allocs
-		r.record += h.stats.allocated
-	})
-	most := max(s.most, r.record)
+	if s.countIn--; s.countIn < 0 {
+		p.count()
+		r.record = s.counted + r.size
+	}
+	most := max(s.most, s.counted+r.size)
 	slack := most / slackShare
-	if s.mappings > firstMapped+requests/requestsPerMapped {
+	if s.mappings > firstMapped+s.requests/requestsPerMapped {
 		slack = most / ampleShare
 	}
 	if p.reserved+p.tailGrowth(r) > most+slack {
 		return nil, nil
 	}
-	return p.growTail(r)
+	b, err := p.growTail(r)
+	if b != nil {
+		s.counted += r.size
+	}
+	return b, err
+}
+
+// count looks at what every heap has handed out. Where there are very many, so many
+// requests go by before the next look that each pays for peakHeaps of them; what grows
+// meanwhile is taken for what is handed out more.
+func (p *Pool) count() {
+	s := p.space
+	s.counted = 0
+	s.requests, _ = p.past.counts()
+	p.everyHeap(func(h *heap) {
+		allocs, _ := h.stats.counts()
+		s.requests += allocs
+		s.counted += h.stats.allocated
+	})
+	s.countIn = len(p.list) / (peakHeaps + 1)
 }
 
 // tail returns the bytes that are free at the end of the heap's zone.

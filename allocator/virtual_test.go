@@ -2,6 +2,7 @@ package allocator_test
 
 import (
 	"errors"
+	"fmt"
 	"regexp"
 	"strconv"
 	"testing"
@@ -9,6 +10,51 @@ import (
 	"mlpool/allocator"
 	"mlpool/allocator/allocatortest"
 )
+
+// TestManyStreamsGrow has streams, more than are looked at for each request, that use
+// memory in turn or all at once: they have each other's where it is found, and little is
+// reserved beyond what is handed out.
+func TestManyStreamsGrow(t *testing.T) {
+	const page, bytes = 2 << 20, 2 << 20
+	for _, streams := range []int64{10, 100, 1000} {
+		for _, c := range []struct {
+			name string
+			held bool
+			most int64 // bytes reserved
+		}{
+			{"in turn", false, (3 + streams*2/3) * bytes},
+			{"at once", true, streams*bytes + streams*bytes/64 + page},
+		} {
+			t.Run(fmt.Sprintf("%d/%s", streams, c.name), func(t *testing.T) {
+				p := newPool(t, allocatortest.NewFake(plentiful), allocator.PoolOptions{Segments: allocator.SegmentsVirtual})
+				var blocks []allocator.Block
+				for s := range streams {
+					b, err := p.Alloc(bytes, allocator.Stream(s+1), "many")
+					if err != nil {
+						t.Fatal(err)
+					}
+					if blocks = append(blocks, b); c.held {
+						continue
+					}
+					if err := p.Free(b, allocator.Stream(s+1)); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if got := p.Stats().PeakReserved; got > c.most {
+					t.Errorf("%d bytes reserved, want at most %d", got, c.most)
+				}
+				for s, b := range blocks {
+					if err := p.Free(b, allocator.Stream(s+1)); (err == nil) != c.held {
+						t.Fatal(err)
+					}
+				}
+				if err := errors.Join(p.Check(), p.Close()); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	}
+}
 
 // TestFailsOnlyWithoutPages makes random calls until memory runs out. A request may
 // fail only if it, in whole pages, and the chunks in which something is handed out
