@@ -106,15 +106,17 @@ func (z *sizes) freeSized(b Block, s Stream) (bytes int64, err error) {
 
 // A Limit is an Allocator that lets another one hand out no more than a number
 // of bytes at a time, whatever it reserves. Each block counts rounded up to
-// Alignment.
+// Alignment, until it is freed through the Limit: one that is freed through what
+// Unwrap or [As] returns counts for ever.
 type Limit struct {
 	Allocator
-	most int64
-	used atomic.Int64
+	most   int64
+	used   atomic.Int64
+	closed atomic.Bool
 }
 
-// NewLimit returns a with a limit of most bytes. Blocks of a itself must not be
-// freed through it.
+// NewLimit returns a with a limit of most bytes; one of 0 or less refuses every
+// request. Blocks of a itself must not be freed through it.
 func NewLimit(a Allocator, most int64) *Limit { return &Limit{Allocator: sized(a), most: most} }
 
 // Unwrap returns the allocator that is limited.
@@ -125,7 +127,7 @@ func (l *Limit) Alloc(bytes int64, s Stream, tag string) (Block, error) {
 	if bytes < 0 {
 		return Block{}, ErrBadSize
 	}
-	if bytes > maxRequest {
+	if bytes > maxRequest || l.closed.Load() {
 		return l.Allocator.Alloc(bytes, s, tag)
 	}
 	size := blockSize(bytes)
@@ -133,9 +135,9 @@ func (l *Limit) Alloc(bytes int64, s Stream, tag string) (Block, error) {
 		st := l.Stats()
 		e := &OutOfMemoryError{
 			Bytes: bytes, Stream: s, Tag: tag, Allocated: st.Allocated, Reserved: st.Reserved,
-			Limit: l.most, Err: errLimit,
+			LargestFree: -1, Limit: l.most, Err: errLimit,
 		}
-		e.advise(0)
+		e.adviseLimit(l.used.Load()+size, size)
 		return Block{}, e
 	}
 	b, err := l.Allocator.Alloc(bytes, s, tag)
@@ -157,6 +159,12 @@ func (l *Limit) take(size int64) bool {
 			return true
 		}
 	}
+}
+
+// Close implements [Allocator].
+func (l *Limit) Close() error {
+	l.closed.Store(true)
+	return l.Allocator.Close()
 }
 
 // Free implements [Allocator].

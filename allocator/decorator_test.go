@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strings"
 	"testing"
 
 	"mlpool/allocator"
@@ -52,6 +53,49 @@ func TestLimit(t *testing.T) {
 	b, err = l.Alloc(1000*256, 1, "all")
 	if err := errors.Join(err, l.Free(b, 1), l.Close()); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestLimitError looks at what a Limit that is in the way says.
+func TestLimitError(t *testing.T) {
+	for _, c := range []struct {
+		name         string
+		most, beside int64 // bytes; those handed out by the pool itself
+		used, asked  int64 // bytes
+		want, advice string
+	}{
+		{"nothing used", 8 << 20, 0, 0, 9 << 20, "0 allocated", "one of 9437184 would do"},
+		{"full", 8 << 20, 0, 8 << 20, 256, "8388608 allocated", "a limit of 8388864 would do"},
+		{"beside others", 8 << 20, 4 << 20, 8 << 20, 256, "12582912 allocated", "a limit of 8388864 would do"},
+		{"of nothing", 0, 0, 0, 0, "0 allocated", "smaller"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			p := newPool(t, allocatortest.NewFake(deviceBytes), allocator.PoolOptions{})
+			l := allocator.NewLimit(p, c.most)
+			for from, bytes := range map[allocator.Allocator]int64{p: c.beside, l: c.used} {
+				if bytes == 0 {
+					continue
+				}
+				if _, err := from.Alloc(bytes, 1, "held"); err != nil {
+					t.Fatal(err)
+				}
+			}
+			_, err := l.Alloc(c.asked, 1, "beyond")
+			var oom *allocator.OutOfMemoryError
+			if !errors.As(err, &oom) || oom.LargestFree != -1 || !strings.Contains(oom.Advice, c.advice) {
+				t.Fatalf("Alloc beyond the limit: %v, want no largest free block, and the advice %q", err, c.advice)
+			}
+			if text := err.Error(); !strings.Contains(text, c.want) || strings.Contains(text, "fragmentation") {
+				t.Errorf("text %q, want %q and no fragmentation", text, c.want)
+			}
+			var leak *allocator.LeakError
+			if err := l.Close(); err != nil && !errors.As(err, &leak) {
+				t.Error(err)
+			}
+			if _, err := l.Alloc(c.asked, 1, "late"); !errors.Is(err, allocator.ErrClosed) {
+				t.Errorf("Alloc after Close: %v, want ErrClosed", err)
+			}
+		})
 	}
 }
 

@@ -16,7 +16,7 @@ type OutOfMemoryError struct {
 
 	Allocated, Reserved int64 // bytes, by the allocator, after the last attempt
 	// LargestFree is the bytes of the largest free block of any stream, -1 if
-	// only the driver knows, and Fragmentation how much of the free memory lies
+	// only the driver knows or it was not looked for, and Fragmentation how much of the free memory lies
 	// outside it, in percent.
 	LargestFree   int64
 	Fragmentation float64
