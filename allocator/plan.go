@@ -86,7 +86,8 @@ type PlanStats struct {
 	Replays, Mismatches int64
 }
 
-// Begin starts a step of that name on s.
+// Begin starts a step of that name on s. There is one step at a time, whatever its
+// stream: to begin another before End is an error, and changes nothing.
 func (p *Plan) Begin(name string, s Stream) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -102,12 +103,16 @@ func (p *Plan) Begin(name string, s Stream) error {
 }
 
 // End ends the step. The plan that a recorded one deserves is made here, without
-// holding others up, and takes its slab.
+// holding others up, and takes its slab. After an error, which is the driver's where
+// there was a step, the step is over all the same.
 func (p *Plan) End() error {
 	p.mu.Lock()
 	r := p.step.Swap(nil)
 	if r == nil {
-		p.mu.Unlock()
+		defer p.mu.Unlock()
+		if p.closed {
+			return ErrClosed
+		}
 		return errors.New("allocator: no step to end")
 	}
 	learn := p.conclude(r)

@@ -266,6 +266,13 @@ func TestPlanChecksBlocks(t *testing.T) {
 	if err := r.plan.Free(leaked, 1); !errors.Is(err, allocator.ErrClosed) {
 		t.Errorf("Free after Close: %v, want ErrClosed", err)
 	}
+	for name, call := range map[string]func() error{
+		"End": r.plan.End, "Begin": func() error { return r.plan.Begin("train", 1) },
+	} {
+		if err := call(); !errors.Is(err, allocator.ErrClosed) {
+			t.Errorf("%s after Close: %v, want ErrClosed", name, err)
+		}
+	}
 	if st := r.Stats(); st.Allocs-st.Frees > 1 || st.Allocated != 0 {
 		t.Errorf("after Close: %+v", st)
 	}
