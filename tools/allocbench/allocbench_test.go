@@ -386,11 +386,34 @@ func TestList(t *testing.T) {
 }
 
 func TestBadFlags(t *testing.T) {
-	dir := t.TempDir()
+	dir, below := t.TempDir(), t.TempDir()
+	trace, figures := filepath.Join(below, "trace.csv"), filepath.Join(t.TempDir(), "figures.csv")
+	const text = "Thread,Time,Action,Pointer,Size,Stream\n"
+	for _, path := range []string{trace, figures} {
+		if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
 	for _, c := range []struct {
 		args string
 		want string
 	}{
+		{"-trace " + trace + " -csv " + trace, "trace.csv: is a file of -trace itself, which is not written over"},
+		{"-trace " + trace + " -report " + trace, "trace.csv: is a file of -trace itself"},
+		{"-trace " + trace + " -export-rmm " + trace, "trace.csv: is a file of -trace itself"},
+		{"-trace " + trace + " -export-minimalloc " + below + "/../" + filepath.Base(below) + "/trace.csv", "trace.csv: is a file of -trace itself"},
+		{"-traces " + below + " -csv " + trace, "trace.csv: is a file of -traces itself"},
+		{"-with " + figures + " -csv " + figures, "figures.csv: is a file of -with itself"},
+		{"-trace " + trace + " -csv " + figures + " -report " + figures, "figures.csv: is a file of -report itself"},
+		{"-trace " + trace + " -export-rmm new.csv -export-minimalloc new.csv", "new.csv: is a file of -export-rmm itself"},
+		{"-trace " + trace + " -check -csv " + figures + " -report " + figures, "figures.csv: is a file of -csv itself"},
+		{"-trace " + trace + " -export-rmm new.csv -csv other.csv", "-csv does nothing beside -export-rmm"},
+		{"-trace " + trace + " -export-minimalloc new.csv -runs 2", "-runs does nothing beside -export-minimalloc"},
+		{"-draw " + figures + " -plots " + dir + " -trace " + trace, "-trace does nothing beside -draw"},
+		{"-scenario pair -csv " + dir, "is a directory"},
+		{"-scenario pair -csv " + figures + "/x.csv", "not a directory"},
+		{"-trace " + snapshot + " -report " + figures + "/x.html", "not a directory"},
+		{"-scenario pair -plots " + figures, "not a directory"},
 		{"-speed", "flag provided but not defined: -speed; see allocbench -h"},
 		{"all", `"all" is no flag; see allocbench -h`},
 		{"-runs 0", "-runs is 1 or more, not 0"},
@@ -415,9 +438,18 @@ func TestBadFlags(t *testing.T) {
 		{"-with " + dir + "/none.csv", "no such file"},
 		{"-quick -case zzz", `no case has "zzz" in its name`},
 	} {
-		err := run(t.Context(), strings.Fields(c.args), io.Discard, io.Discard, nullMachine)
+		var out bytes.Buffer
+		err := run(t.Context(), strings.Fields(c.args), &out, io.Discard, nullMachine)
 		if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: error %v, want %q", c.args, err, c.want)
+		}
+		if strings.Contains(out.String(), "pair") {
+			t.Errorf("%s: measures before it fails: %s", c.args, out.String())
+		}
+	}
+	for _, path := range []string{trace, figures} {
+		if got, err := os.ReadFile(path); err != nil || string(got) != text {
+			t.Errorf("%s was written over with %q, error %v", path, got, err)
 		}
 	}
 	var help bytes.Buffer

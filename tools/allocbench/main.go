@@ -121,7 +121,101 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	case o.check && o.csv == "":
 		return o, errors.New("-check needs -csv")
 	}
-	return o, nil
+	if err := idle(flags); err != nil {
+		return o, err
+	}
+	return o, o.writesOver()
+}
+
+// withoutMeasuring are the flags with which nothing is measured, and those that count
+// beside each.
+var withoutMeasuring = []struct {
+	flag   string
+	beside []string
+}{
+	{"export-rmm", []string{"export-minimalloc", "trace", "trace-device"}},
+	{"export-minimalloc", []string{"export-rmm", "trace", "trace-device"}},
+	{"draw", []string{"plots", "scenario", "allocator", "case"}},
+}
+
+// idle says which flag does nothing beside another one.
+func idle(flags *flag.FlagSet) error {
+	var given []string
+	flags.Visit(func(f *flag.Flag) { given = append(given, f.Name) })
+	for _, w := range withoutMeasuring {
+		if !slices.Contains(given, w.flag) {
+			continue
+		}
+		for _, name := range given {
+			if name != w.flag && name != "list" && !slices.Contains(w.beside, name) {
+				return fmt.Errorf("-%s does nothing beside -%s, which measures nothing", name, w.flag)
+			}
+		}
+	}
+	return nil
+}
+
+// A namedFile is the file that a flag names, or none.
+type namedFile struct{ flag, path string }
+
+// outputs returns the files that are written anew.
+func (o *options) outputs() []namedFile {
+	files := []namedFile{{"report", o.report}, {"export-rmm", o.exportRMM}, {"export-minimalloc", o.exportMiniMalloc}}
+	if !o.check {
+		files = append(files, namedFile{"csv", o.csv})
+	}
+	return slices.DeleteFunc(files, func(f namedFile) bool { return f.path == "" })
+}
+
+// writesOver says which output is a file that is read, or written, for another flag.
+func (o *options) writesOver() error {
+	others := []namedFile{{"trace", o.trace}, {"with", o.with}, {"draw", o.draw}, {"readme", o.readme}}
+	if o.check {
+		others = append(others, namedFile{"csv", o.csv})
+	}
+	if o.traces != "" {
+		paths, _ := tracesBelow(o.traces) // an error is told where they are read
+		for _, path := range paths {
+			others = append(others, namedFile{"traces", path})
+		}
+	}
+	for _, f := range o.outputs() {
+		for _, other := range others {
+			same := sameFile(f.path, other.path) || filepath.Clean(f.path) == filepath.Clean(other.path)
+			if other.path != "" && same {
+				return fmt.Errorf("-%s %s: is a file of -%s itself, which is not written over", f.flag, f.path, other.flag)
+			}
+		}
+		others = append(others, f)
+	}
+	return nil
+}
+
+// ready makes sure, before anything is measured, that what is measured can be written.
+// It leaves no file that was not there.
+func (o *options) ready() error {
+	for _, f := range o.outputs() {
+		if err := os.MkdirAll(filepath.Dir(f.path), 0o777); err != nil {
+			return err
+		}
+		_, missing := os.Stat(f.path)
+		file, err := os.OpenFile(f.path, os.O_WRONLY|os.O_CREATE, 0o666)
+		if err != nil {
+			return err
+		}
+		if err := file.Close(); err != nil {
+			return err
+		}
+		if missing != nil {
+			if err := os.Remove(f.path); err != nil {
+				return err
+			}
+		}
+	}
+	if o.plots != "" {
+		return os.MkdirAll(o.plots, 0o777)
+	}
+	return nil
 }
 
 // selection is what the options choose.
@@ -201,6 +295,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer, open func
 		if _, with, err = readFigures(o.with); err != nil {
 			return err
 		}
+	}
+	if err := o.ready(); err != nil {
+		return err
 	}
 	m, err := open()
 	if err != nil {

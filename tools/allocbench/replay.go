@@ -52,20 +52,26 @@ func replayCase(name string, t *traces.Trace) testCase {
 	return testCase{name, func(b *bench) error { return b.replay(name, t) }}
 }
 
-// replaysBelow returns the scenario that replays the CSVs in a folder and those in
-// it, in the order of their names. Of those with the same requests it takes the first.
-func replaysBelow(dir string) (scenario, error) {
-	var paths []string
-	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+// tracesBelow returns the paths of the CSVs in a folder and those in it, in the order
+// of their names.
+func tracesBelow(dir string) (paths []string, err error) {
+	err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err == nil && d.Type().IsRegular() && strings.HasSuffix(strings.TrimSuffix(path, ".gz"), ".csv") {
 			paths = append(paths, path)
 		}
 		return err
 	})
+	slices.SortFunc(paths, func(a, b string) int { return strings.Compare(traceName(a), traceName(b)) })
+	return paths, err
+}
+
+// replaysBelow returns the scenario that replays the CSVs in a folder and those in
+// it, in the order of their names. Of those with the same requests it takes the first.
+func replaysBelow(dir string) (scenario, error) {
+	paths, err := tracesBelow(dir)
 	if err != nil {
 		return scenario{}, err
 	}
-	slices.SortFunc(paths, func(a, b string) int { return strings.Compare(traceName(a), traceName(b)) })
 	var all []*traces.Trace
 	var cases []testCase
 	for _, path := range paths {
@@ -104,9 +110,6 @@ func (o *options) export(stdout io.Writer) error {
 	}{{o.exportRMM, t.WriteRMM}, {o.exportMiniMalloc, t.WriteMiniMalloc}} {
 		if to.path == "" {
 			continue
-		}
-		if sameFile(to.path, o.trace) {
-			return fmt.Errorf("%s: is the trace itself, which is not written over", to.path)
 		}
 		if err := writeFile(to.path, to.write); err != nil {
 			return err
