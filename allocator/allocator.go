@@ -145,7 +145,7 @@ type Allocator interface {
 	// Trim gives unused memory back to the driver, in whole segments or chunks,
 	// until no more than keep bytes are reserved or none is unused. It may wait on
 	// the host for the work that used them, and so may a request that the driver
-	// has no memory for; others that need the same memory then wait as well.
+	// has no memory for. [Pool.Trim] says which calls then wait as well.
 	Trim(keep int64) error
 
 	// Live lists the blocks that are handed out now, in address order.
@@ -165,6 +165,15 @@ type StreamRecorder interface {
 	// errors.ErrUnsupported; a block freed before is [ErrDoubleFree], one of another
 	// allocator [ErrUnknownBlock].
 	RecordStream(b Block, s Stream) error
+}
+
+// A StreamReleaser is what an [Allocator] also is that is to be told of the end of a
+// stream. [As] finds one inside others.
+type StreamReleaser interface {
+	// ReleaseStream is to be called before stream s is destroyed. It waits on the host
+	// for the work queued on s. Blocks that were allocated on s, or named it with
+	// RecordStream, may still be freed on streams that exist.
+	ReleaseStream(s Stream) error
 }
 
 // What the calls of an Allocator can fail with, apart from the driver's own

@@ -50,6 +50,116 @@ func ExamplePool() {
 	// 6 MiB at the peak, 6 MiB reserved
 }
 
+// A plan records the first step of a name, and meets every later one that makes the same
+// requests from one slab, whose blocks it has packed.
+func ExamplePlan() {
+	const stream = 1
+	plan, err := allocator.NewPlan(allocatortest.NewFake(1<<30), allocator.PoolOptions{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	for range 10 {
+		if err := plan.Begin("train", stream); err != nil {
+			log.Fatal(err)
+		}
+		var activations []allocator.Block
+		for _, mib := range []int64{8, 4, 2} {
+			b, err := plan.Alloc(mib<<20, stream, "activations")
+			if err != nil {
+				log.Fatal(err)
+			}
+			activations = append(activations, b)
+		}
+		for _, b := range slices.Backward(activations) {
+			if err := plan.Free(b, stream); err != nil {
+				log.Fatal(err)
+			}
+		}
+		if err := plan.End(); err != nil {
+			log.Fatal(err)
+		}
+	}
+	for _, p := range plan.Plans() {
+		fmt.Printf("%s: %d requests, %d MiB, kept to %d times\n", p.Name, p.Requests, p.Slab>>20, p.Replays)
+	}
+	if err := plan.Close(); err != nil {
+		log.Fatal(err)
+	}
+	// Output:
+	// train: 3 requests, 14 MiB, kept to 9 times
+}
+
+// A second stream uses a block: one copies what the other computes on. Named before the
+// Free, it may still be at work then. The memory's next use waits for it, on the device.
+func ExamplePool_RecordStream() {
+	const compute, copies = 1, 2
+	device := allocatortest.NewFake(1 << 30)
+	pool, err := allocator.NewPool(device, allocator.PoolOptions{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	result, err := pool.Alloc(4<<20, compute, "result")
+	if err != nil {
+		log.Fatal(err)
+	}
+	// Kernels on compute write the result here. Then an event makes copies wait for them,
+	// and a copy to the host is queued there.
+	device.Order(compute, copies)
+	if err := device.Use(result.Addr, result.Size, copies, 1); err != nil {
+		log.Fatal(err)
+	}
+	if err := pool.RecordStream(result, copies); err != nil {
+		log.Fatal(err)
+	}
+	if err := pool.Free(result, compute); err != nil {
+		log.Fatal(err)
+	}
+	next, err := pool.Alloc(4<<20, compute, "next")
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("beside the copy, the same memory:", next.Addr == result.Addr)
+	if err := pool.Free(next, compute); err != nil {
+		log.Fatal(err)
+	}
+	device.Synchronize()
+	if err := pool.Close(); err != nil {
+		log.Fatal(err)
+	}
+	// Output:
+	// beside the copy, the same memory: false
+}
+
+// A stream that ends is released before it is destroyed: its free memory then is
+// everybody's, under any policy. Here no stream may have another one's.
+func ExamplePool_ReleaseStream() {
+	const first, second = 1, 2
+	device := allocatortest.NewFake(1 << 30)
+	pool, err := allocator.NewPool(device, allocator.PoolOptions{Reuse: allocator.ReuseSameStream})
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, stream := range []allocator.Stream{first, second} {
+		b, err := pool.Alloc(64<<20, stream, "work")
+		if err != nil {
+			log.Fatal(err)
+		}
+		if err := pool.Free(b, stream); err != nil {
+			log.Fatal(err)
+		}
+		if err := pool.ReleaseStream(stream); err != nil {
+			log.Fatal(err)
+		}
+		device.DestroyStream(stream) // on a GPU, cudaStreamDestroy
+	}
+	fmt.Printf("%d MiB reserved for both\n", pool.Stats().PeakReserved>>20)
+	if err := pool.Close(); err != nil {
+		log.Fatal(err)
+	}
+	// Output:
+	// 64 MiB reserved for both
+}
+
 // largest is an allocator that remembers the largest request made of another one. What
 // it does not mention goes to that one. Like every allocator it may be called from any
 // goroutine.

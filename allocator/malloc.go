@@ -1,9 +1,6 @@
 package allocator
 
-import (
-	"errors"
-	"sync"
-)
+import "sync"
 
 // A Malloc is an Allocator without a pool: every Alloc is a Malloc of the driver
 // and every Free waits on the host for the stream and calls the driver's Free,
@@ -140,11 +137,7 @@ func (m *Malloc) outOfMemory(bytes int64, s Stream, tag string, err error) error
 		Bytes: bytes, Stream: s, Tag: tag,
 		Allocated: st.Allocated, Reserved: st.Reserved, Err: err,
 	}
-	if devFree, devTotal, err := m.driver.MemInfo(); err == nil {
-		e.DeviceFree, e.DeviceTotal = devFree, devTotal
-	} else {
-		e.Err = errors.Join(e.Err, err)
-	}
+	e.fromDevice(m.driver.MemInfo())
 	e.advise(0)
 	return e
 }

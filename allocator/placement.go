@@ -50,7 +50,7 @@ var strategies = []struct {
 }{
 	{DefaultStrategy, "finds a good fit in constant time and keeps recurring sizes at hand", true, false, func() placement { return &tlsf{} }},
 	{"sizeclass", "rounds up to eight sizes for each power of two, coalesces only before it grows", false, false, func() placement { return &sizeClassed{} }},
-	{"bestfit", "takes the smallest block that fits, of one list ordered by address", false, false, func() placement { return &addressOrdered{fit: bestFit} }},
+	{"bestfit", "takes the smallest block that fits, of one list ordered by address: slow where many are free", false, false, func() placement { return &addressOrdered{fit: bestFit} }},
 	{"firstfit", "takes the first block that fits, of the same list", false, false, func() placement { return &addressOrdered{fit: firstFit} }},
 	{"nextfit", "takes the next block that fits, from where the last search ended", false, false, func() placement { return &addressOrdered{fit: nextFit} }},
 	{"worstfit", "takes the largest block, of the same list", false, false, func() placement { return &addressOrdered{fit: worstFit} }},
@@ -62,6 +62,13 @@ var strategies = []struct {
 // Strategies returns the names that PoolOptions.Strategy can have, the default first:
 // tlsf, sizeclass, bestfit, firstfit, nextfit, worstfit, buddy, arena and slab.
 // [DescribeStrategy] says what each does.
+//
+// With bestfit, firstfit, nextfit and worstfit an Alloc and a Free take time in
+// proportion to the free blocks of the heap: where there are 10 000, a Free takes tens of
+// microseconds, and an Alloc that none of them fits hundreds. So does an arena's Alloc
+// where no end of a segment is large enough. With the others the time does not depend on
+// how many blocks are free; before the heap grows, sizeclass and slab join neighbours,
+// each once after it was freed.
 func Strategies() []string {
 	names := make([]string, len(strategies))
 	for i, s := range strategies {

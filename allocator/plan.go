@@ -221,7 +221,8 @@ func (p *Plan) ResetPeaks() {
 }
 
 // Trim implements [Allocator]. Between steps the slab is unused; the next step
-// takes it again.
+// takes it again. The calls that wait are those of [Pool.Trim] and, while it waits for
+// the work on the slab, Begin and Plans.
 func (p *Plan) Trim(keep int64) error {
 	err := p.pool.Trim(keep)
 	p.mu.Lock()

@@ -12,7 +12,7 @@ import (
 // A marker is an Allocator's way to know of other streams.
 type marker interface {
 	allocator.StreamRecorder
-	ReleaseStream(s allocator.Stream) error
+	allocator.StreamReleaser
 }
 
 // TestReleasedStreams destroys streams while blocks are handed out that were

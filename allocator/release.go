@@ -38,6 +38,11 @@ func (p *Pool) collect(r *request, bytes int64) error {
 // Trim implements [Allocator]. It waits on the host for the work that used what
 // it releases. Where the driver refuses some of it, the rest goes back, and the first
 // error is returned.
+//
+// Until then these calls wait: all for the stream whose work is waited for; an Alloc
+// that no free block of its stream fits, and a Free that fails; and all that look at
+// every stream, which are Stats, ResetPeaks, Live, Detail, Map, Trim, ReleaseStream and
+// Close. Other calls of Alloc, Free and RecordStream go on.
 func (p *Pool) Trim(keep int64) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -35,10 +35,6 @@ func Targets() []string {
 	return names
 }
 
-type releaser interface {
-	ReleaseStream(allocator.Stream) error
-}
-
 // A rig is an allocator, its device, and what is known of both.
 type rig struct {
 	dev   *Device
@@ -48,7 +44,7 @@ type rig struct {
 	pool   *allocator.Pool // nil: another allocator
 	plan   *allocator.Plan
 	record allocator.StreamRecorder // nil: the allocator has none
-	leave  releaser
+	leave  allocator.StreamReleaser
 	trace  *allocator.Trace
 	limit  *allocator.Limit
 	poison bool
@@ -93,7 +89,7 @@ func (r *rig) build(target string, random *rand.Rand) error {
 
 // finish looks up what the finished stack can do.
 func (r *rig) finish() {
-	r.leave, _ = allocator.As[releaser](r.top)
+	r.leave, _ = allocator.As[allocator.StreamReleaser](r.top)
 	if r.leave != nil { // a Poison has RecordStream whatever it wraps
 		r.record, _ = allocator.As[allocator.StreamRecorder](r.top)
 	}
