@@ -122,6 +122,26 @@ func (h *heap) carve(n *node, size int64) *node {
 	return n
 }
 
+// cutFree makes the bytes from lo to hi of n, a free block, a block of their own, which
+// no list holds. What is left of n at its sides stays free.
+func (h *heap) cutFree(n *node, lo, hi uintptr) *node {
+	h.place.remove(n)
+	if n.whole() {
+		h.unused.remove(n.seg)
+	}
+	if left := n; left.addr < lo {
+		h.split(left, int64(lo-left.addr))
+		n = left.next
+		h.place.remove(n)
+		h.list(left)
+	}
+	if keep := int64(hi - lo); keep < n.size {
+		h.split(n, keep)
+	}
+	n.want = n.size
+	return n
+}
+
 // handOut counts n and returns its Block.
 func (h *heap) handOut(n *node, asked int64, s Stream, tag string) Block {
 	st := &h.stats

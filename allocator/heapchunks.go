@@ -70,20 +70,7 @@ func (s *space) relabel(addr uintptr, size int64, g *segment) {
 // cutOut makes the bytes from lo to hi, all in one free block, a block of their own,
 // which no list holds. What is left of the free block at its sides stays free.
 func (h *heap) cutOut(s *space, lo, hi uintptr) *node {
-	n := s.freeBlock(lo)
-	h.place.remove(n)
-	if n.whole() {
-		h.unused.remove(n.seg)
-	}
-	if left := n; left.addr < lo {
-		h.split(left, int64(lo-left.addr))
-		n = left.next
-		h.place.remove(n)
-		h.list(left)
-	}
-	if keep := int64(hi - lo); keep < n.size {
-		h.split(n, keep)
-	}
+	n := h.cutFree(s.freeBlock(lo), lo, hi)
 	for _, c := range s.overlapping(lo, hi) {
 		c.head, c.tail = nil, nil
 	}

@@ -23,11 +23,15 @@ import (
 // guesses are wrong, steps are left to the pool.
 //
 // All plans share one slab. It goes back to the driver while a step is left to the
-// pool from its beginning, which waits on the host for the work on it, and, if
-// nothing of it is handed out, when memory runs out elsewhere. The pool behind the
-// plans takes a segment of its own for each block, since few are left, and gives
-// unused ones back before it takes more: work whose steps cannot be foretold is
-// better served by a Pool.
+// pool from its beginning, which waits on the host for the work on it. A step that
+// begins like a planned one and then differs takes the rest from the pool beside the
+// slab: up to twice the peak is reserved, if there is as much. When memory runs out, the
+// pool gets the slab but for the blocks that are handed out of it; with strategy buddy,
+// only a slab of which none is.
+//
+// The pool behind the plans takes a segment of its own for each block, since few are
+// left, and gives unused ones back before it takes more: work whose steps cannot be
+// foretold is better served by a Pool.
 //
 // A block may outlive its step. Until it is freed no step can be planned; from the
 // second on that finds it so, the plans take another slab.
@@ -285,7 +289,7 @@ func (p *Plan) Close() error {
 	})
 	p.allocated = 0
 	for m := range p.slabs {
-		p.pool.keep(m.segment, 0, false)
+		p.pool.keep(m.segment, 0, false, nil)
 	}
 	p.slab, p.old, p.names = nil, nil, nil
 	_, errs := p.pool.shut()

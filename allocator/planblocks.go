@@ -67,37 +67,13 @@ func (p *Plan) beside(bytes int64, s Stream, tag string) (Block, error) {
 	return b, err
 }
 
-// fromPool is Alloc of the pool. Before it fails, a slab of which nothing is handed
-// out makes way.
+// fromPool is Alloc of the pool. Before it fails, the pool gets the slabs.
 func (p *Plan) fromPool(bytes int64, s Stream, tag string) (Block, error) {
 	b, err := p.pool.Alloc(bytes, s, tag)
-	if err == nil || !outOfMemory(err) {
-		return b, err
-	}
-	dropped, dropErr := p.dropIdleSlab(err)
-	if dropErr != nil {
-		return b, errors.Join(err, dropErr)
-	}
-	if !dropped {
+	if err == nil || !outOfMemory(err) || !p.yieldSlabs(err) {
 		return b, err
 	}
 	return p.pool.Alloc(bytes, s, tag)
-}
-
-// dropIdleSlab gives the slab back to the driver if nothing of it is handed out, and
-// else adds to the pool's error what the plans hold.
-func (p *Plan) dropIdleSlab(oom error) (dropped bool, err error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.slab == nil || p.slab.live > 0 {
-		p.describe(oom)
-		return false, nil
-	}
-	if r := p.step.Load(); r != nil {
-		r.leave()
-	}
-	err = p.dropSlab()
-	return err == nil, err
 }
 
 // describe adds the planned blocks to an error of the pool.
@@ -154,6 +130,14 @@ func (p *Plan) freeSlot(sl *slot, b Block, s Stream) error {
 		p.mu.Unlock()
 		return err
 	}
+	if sl.block.node != nil {
+		err := p.pool.Free(sl.block, s)
+		if err == nil {
+			p.freed(sl, false)
+		}
+		p.mu.Unlock()
+		return err
+	}
 	m := sl.slab
 	if s != m.stream || !m.ordered || len(n.users) > 0 {
 		if err := m.orderAfter(p.pool, n, s); err != nil {
@@ -161,20 +145,25 @@ func (p *Plan) freeSlot(sl *slot, b Block, s Stream) error {
 			return err
 		}
 	}
-	if r := p.step.Load(); r != nil {
-		r.freed(sl, m == p.slab)
-	}
-	n.gen++
-	n.state = unused
+	p.freed(sl, m == p.slab)
 	m.live--
 	p.frees++
 	p.allocated -= blockSize(n.asked)
 	if m.live == 0 && m != p.slab {
 		p.old = slices.DeleteFunc(p.old, func(o *slabMemory) bool { return o == m })
-		p.pool.keep(m.segment, m.stream, m.ordered)
+		p.pool.keep(m.segment, m.stream, m.ordered, nil)
 	}
 	p.mu.Unlock()
 	return nil
+}
+
+// freed notes that the block of a slot, of the slab or not, is handed out no more.
+func (p *Plan) freed(sl *slot, ofSlab bool) {
+	if r := p.step.Load(); r != nil {
+		r.freed(sl, ofSlab)
+	}
+	sl.node.gen++
+	sl.node.state = unused
 }
 
 // check says whether b is handed out by this plan.
@@ -200,6 +189,9 @@ func (p *Plan) RecordStream(b Block, s Stream) error {
 	if err := p.check(sl, b); err != nil {
 		return err
 	}
+	if sl.block.node != nil {
+		return p.pool.RecordStream(sl.block, s)
+	}
 	p.pool.users.name(&sl.node, s)
 	return nil
 }
@@ -213,6 +205,9 @@ func (p *Plan) orderUsers(b Block, s Stream) error {
 	defer p.mu.Unlock()
 	if err := p.check(b.node.slot, b); err != nil {
 		return err
+	}
+	if sl := b.node.slot; sl.block.node != nil {
+		return p.pool.orderUsers(sl.block, s)
 	}
 	if m := b.node.slot.slab; m.ordered && m.stream != s {
 		if err := p.pool.events.queue(m.stream, s); err != nil {

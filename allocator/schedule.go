@@ -42,7 +42,8 @@ type slot struct {
 	node  node // which Blocks point to
 	plan  *Plan
 	slab  *slabMemory
-	index int // in schedule.slots
+	index int   // in schedule.slots
+	block Block // of the pool, which has the memory now; the zero Block: the slab has it
 }
 
 // busy says whether a block of the plan is handed out.

@@ -1,6 +1,10 @@
 package allocator
 
-import "fmt"
+import (
+	"cmp"
+	"fmt"
+	"slices"
+)
 
 // slabMemory is the memory that planned blocks lie in.
 type slabMemory struct {
@@ -142,8 +146,51 @@ func (p *Plan) abandonSlab() {
 // leaveSlab makes the slab, of which nothing is handed out, free memory of the stream
 // that orders it: nobody else can have it while the driver refuses that stream.
 func (p *Plan) leaveSlab() {
-	p.pool.keep(p.slab.segment, p.slab.stream, true)
+	p.pool.keep(p.slab.segment, p.slab.stream, true, nil)
 	p.slab = nil
+}
+
+// yieldSlabs makes all slabs the pool's, with what is handed out of them, so that the
+// memory between serves whoever asks. The step in progress leaves its plan. Where there
+// are none, or the strategy cannot have what is between, it adds to the pool's error what
+// the plans hold, and returns false.
+func (p *Plan) yieldSlabs(oom error) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.slab == nil && len(p.old) == 0 || p.allocated > 0 && isRigid(p.pool.opt.Strategy) {
+		p.describe(oom)
+		return false
+	}
+	p.notePeak()
+	if r := p.step.Load(); r != nil {
+		r.leave()
+	}
+	if p.slab != nil {
+		p.abandonSlab()
+	}
+	for _, m := range p.old {
+		taken := m.taken()
+		p.pool.keep(m.segment, m.stream, m.ordered, taken)
+		p.allocs -= int64(len(taken)) // the pool counts them
+	}
+	p.old = nil
+	p.allocated, p.high = 0, 0
+	return true
+}
+
+// taken returns the blocks that are handed out of a slab that no plan has any more, by
+// address.
+func (m *slabMemory) taken() []*slot {
+	var taken []*slot
+	for _, slots := range m.slots {
+		for i := range slots {
+			if sl := &slots[i]; sl.slab == m && sl.node.state == live {
+				taken = append(taken, sl)
+			}
+		}
+	}
+	slices.SortFunc(taken, func(a, b *slot) int { return cmp.Compare(a.node.addr, b.node.addr) })
+	return taken
 }
 
 // takeSlab replaces the slab, of which nothing is handed out, by one of bytes.
@@ -216,20 +263,33 @@ func (p *Pool) takeBack(g *segment) error {
 	return nil
 }
 
-// keep makes g, which lend returned, free memory of the pool: of stream s where
-// it is ordered by s, and else of no stream.
-func (p *Pool) keep(g *segment, s Stream, ordered bool) {
+// keep makes g, which lend returned, memory of the pool: of stream s where it is
+// ordered by s, and else of no stream. Blocks of it that are taken, by address, become
+// blocks of the pool, and the rest is free.
+func (p *Pool) keep(g *segment, s Stream, ordered bool, taken []*slot) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	h := p.common
 	if ordered {
 		h = p.heapOf(s)
 	}
-	if p.space != nil {
-		p.addRun(h, p.space.within(g))
-		return
-	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.adopt(g)
+	var n *node
+	if p.space != nil {
+		run := p.space.within(g)
+		h.attach(p.space, run)
+		n = run[0].seg.first
+	} else {
+		n = h.adopt(g)
+	}
+	for _, sl := range taken {
+		is := &sl.node
+		for n.addr+uintptr(n.size) <= is.addr {
+			n = n.next
+		}
+		n = h.cutFree(n, is.addr, is.addr+uintptr(blockSize(is.asked)))
+		sl.block = h.handOut(n, is.asked, is.stream, is.tag)
+		n.users, is.users = is.users, nil
+	}
 }
