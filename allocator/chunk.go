@@ -52,9 +52,15 @@ type space struct {
 	requests int64 // up to then
 	countIn  int   // requests that grow before they are counted again
 
+	ample      int         // in ampleShares: what counts while stitches are frequent
+	stitchedBy stitchCount // when that was looked at last
+
 	keptPages []keptPages // which the driver did not take back, for a later try
 	held      int64       // bytes of all chunks and kept pages
 }
+
+// stitchCount is how many chunks were mapped in stitches by how many requests.
+type stitchCount struct{ mappings, requests int64 }
 
 // keptPages is memory that is mapped nowhere any more.
 type keptPages struct {

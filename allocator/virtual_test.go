@@ -3,7 +3,9 @@ package allocator_test
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"regexp"
+	"slices"
 	"strconv"
 	"testing"
 
@@ -53,6 +55,52 @@ func TestManyStreamsGrow(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// TestRandomSizesSettle keeps blocks of random sizes up to a number of bytes: however few
+// they are, the driver is not called for ever to map chunks anew.
+func TestRandomSizesSettle(t *testing.T) {
+	const calls, largest = 20_000, 64 << 20
+	for _, mib := range []int64{256, 512, 1024, 4096} {
+		t.Run(fmt.Sprintf("%d MiB", mib), func(t *testing.T) {
+			p := newPool(t, allocatortest.NewFake(plentiful), allocator.PoolOptions{Segments: allocator.SegmentsVirtual})
+			random := rand.New(rand.NewPCG(1, uint64(mib)))
+			var blocks []allocator.Block
+			var live, peak int64
+			run := func() {
+				for range calls {
+					for live >= mib<<20 {
+						i := random.IntN(len(blocks))
+						live -= blocks[i].Size
+						if err := p.Free(blocks[i], 1); err != nil {
+							t.Fatal(err)
+						}
+						blocks = slices.Delete(blocks, i, i+1)
+					}
+					b, err := p.Alloc(1+random.Int64N(largest), 1, "random")
+					if err != nil {
+						t.Fatal(err)
+					}
+					blocks = append(blocks, b)
+					live += b.Size
+					peak = max(peak, live)
+				}
+			}
+			run()
+			before := p.Stats().DriverCalls
+			run()
+			st := p.Stats()
+			if got := st.DriverCalls - before; got > calls/2 {
+				t.Errorf("%d driver calls in %d requests, after as many", got, calls)
+			}
+			if ratio := float64(st.PeakReserved) / float64(peak); ratio > 1.35 {
+				t.Errorf("%.2f bytes reserved for each that was handed out", ratio)
+			}
+			if err := p.Check(); err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }
 
