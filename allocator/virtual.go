@@ -129,7 +129,7 @@ func (p *Pool) donors(h *heap, most int) []*heap {
 // refuses one of the donors, it looks again without that one.
 func (p *Pool) gather(r *request, donors []*heap, stitch bool) (*Block, error) {
 	for {
-		heaps := []*heap{r.heap}
+		heaps := append(make([]*heap, 0, 1+len(donors)), r.heap)
 		for _, d := range donors {
 			if r.asks(d) {
 				heaps = append(heaps, d)
