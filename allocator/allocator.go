@@ -85,7 +85,7 @@
 // its own exceed the limit or what the device has. With a [Reuse] that keeps memory from
 // other streams, their unused chunks go back to the driver first.
 //
-// A Plan gives up a slab of which nothing is handed out, and an Async trims the
+// A Plan leaves its slab to its pool, and an Async trims the
 // driver's pool and tries again. Then the [*OutOfMemoryError] says what was asked for,
 // held and free, and what would have helped. A limit is advised only where one was in
 // the way: with virtual segments the chunks under live blocks and the request,

@@ -69,8 +69,9 @@ func (p *Plan) beside(bytes int64, s Stream, tag string) (Block, error) {
 
 // fromPool is Alloc of the pool. Before it fails, the pool gets the slabs.
 func (p *Plan) fromPool(bytes int64, s Stream, tag string) (Block, error) {
+	yields := p.yields.Load()
 	b, err := p.pool.Alloc(bytes, s, tag)
-	if err == nil || !outOfMemory(err) || !p.yieldSlabs(err) {
+	if err == nil || !outOfMemory(err) || !p.yieldSlabs(yields, err) {
 		return b, err
 	}
 	return p.pool.Alloc(bytes, s, tag)

@@ -151,12 +151,16 @@ func (p *Plan) leaveSlab() {
 }
 
 // yieldSlabs makes all slabs the pool's, with what is handed out of them, so that the
-// memory between serves whoever asks. The step in progress leaves its plan. Where there
-// are none, or the strategy cannot have what is between, it adds to the pool's error what
-// the plans hold, and returns false.
-func (p *Plan) yieldSlabs(oom error) bool {
+// memory between serves whoever asks. The step in progress leaves its plan. It has no
+// more to do where that happened more often than the caller saw. Where there are none, or
+// the strategy cannot have what is between, it adds to the pool's error what the plans
+// hold, and returns false.
+func (p *Plan) yieldSlabs(seen int64, oom error) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.yields.Load() != seen {
+		return true
+	}
 	if p.slab == nil && len(p.old) == 0 || p.allocated > 0 && isRigid(p.pool.opt.Strategy) {
 		p.describe(oom)
 		return false
@@ -175,6 +179,7 @@ func (p *Plan) yieldSlabs(oom error) bool {
 	}
 	p.old = nil
 	p.allocated, p.high = 0, 0
+	p.yields.Add(1)
 	return true
 }
 
