@@ -269,6 +269,7 @@ func TestCheckpointIsNoDelay(t *testing.T) {
 	t.Setenv(allocatorEnv, "")
 	path, logDir := writeConfig(t, "cpu", "")
 	cfg, set := loaded(t, path)
+	cfg.Model.FeatDim = 128 // more weights than a pipe holds
 	b, err := openBackend(cfg, nil, io.Discard)
 	if err != nil {
 		t.Fatal(err)
