@@ -321,8 +321,25 @@ func (f failing) Alloc(bytes int64, s allocator.Stream, tag string) (allocator.B
 	return f.Allocator.Alloc(bytes, s, tag)
 }
 
+// busy is a queue that knows whether work may be under way.
+type busy struct {
+	device.Queue
+	working bool
+}
+
+func (q *busy) GEMM(g kernels.GEMM) error {
+	q.working = true
+	return q.Queue.GEMM(g)
+}
+
+func (q *busy) Synchronize() error {
+	q.working = false
+	return q.Queue.Synchronize()
+}
+
 // TestFaultsAreReportedAndLeakNothing makes each allocation of a run fail in
-// turn; onEveryBackend's Close finds what leaks.
+// turn; onEveryBackend's Close finds what leaks. No work is under way after the trainer's
+// Close: an allocator that is closed then unmaps memory at once.
 func TestFaultsAreReportedAndLeakNothing(t *testing.T) {
 	train, test := blobs(100, 12, 1), blobs(50, 12, 2)
 	tags := []string{"weights 1", "train images", "test indices", "rows", "results", "gemm", "dgrad", "classifier", "gather", "softmax", "wgrad"}
@@ -332,6 +349,8 @@ func TestFaultsAreReportedAndLeakNothing(t *testing.T) {
 				t.Skip("there is no such output")
 			}
 			fail := func(a allocator.Allocator) allocator.Allocator { return failing{a, tag} }
+			queue := &busy{Queue: l.queue}
+			l.queue = queue
 			trainer, err := model.NewTrainer(l.device(fail), train, test, model.Weights(12, 8, 2, 0), options(100, 50))
 			if err == nil {
 				_, err = trainer.Epoch(context.Background())
@@ -341,6 +360,9 @@ func TestFaultsAreReportedAndLeakNothing(t *testing.T) {
 			}
 			if err == nil || !strings.Contains(err.Error(), "no memory left") || !strings.Contains(err.Error(), tag) {
 				t.Errorf("%s: error %v", tag, err)
+			}
+			if queue.working {
+				t.Errorf("%s: closed while work is under way", tag)
 			}
 		})
 	}

@@ -76,4 +76,6 @@ type Ops[T any] interface {
 	// one mark to another, once the work is known to be done.
 	Mark(i int) error
 	Elapsed(from, to int) (time.Duration, error)
+	// Synchronize waits for all queued work and returns its faults.
+	Synchronize() error
 }

@@ -426,9 +426,10 @@ func (t *Trainer[T]) Weights() ([]*tensor.Dense, error) { return t.mlp.Weights()
 func (t *Trainer[T]) Checksum() (uint64, error) { return t.mlp.Checksum() }
 
 // Close frees what the trainer holds on the device, and what was kept of it to
-// replay.
+// replay, once the queued work is done: after a fault a step may be under way, and
+// who closes the allocator next has its memory unmapped.
 func (t *Trainer[T]) Close() error {
-	errs := []error{t.ops.Forget(), t.ops.EndDataParallel()}
+	errs := []error{t.ops.Synchronize(), t.ops.Forget(), t.ops.EndDataParallel()}
 	if t.mlp != nil {
 		errs = append(errs, t.mlp.Close())
 	}
