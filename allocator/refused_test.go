@@ -1,0 +1,167 @@
+package allocator_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"mlpool/allocator"
+	"mlpool/allocator/allocatortest"
+)
+
+// refusing is a driver that refuses some streams, as one does that were destroyed.
+type refusing struct {
+	*allocatortest.Fake
+	streams map[allocator.Stream]bool
+}
+
+var errNoStream = errors.New("no such stream")
+
+func (d *refusing) RecordEvent(event, s uintptr) error {
+	if d.streams[s] {
+		return errNoStream
+	}
+	return d.Fake.RecordEvent(event, s)
+}
+
+func (d *refusing) WaitEvent(s, event uintptr) error {
+	if d.streams[s] {
+		return errNoStream
+	}
+	return d.Fake.WaitEvent(s, event)
+}
+
+// newRefusingRig returns a rig of a fake device of so many bytes, and the streams that
+// its driver refuses: none at first.
+func newRefusingRig(t *testing.T, device int64, o allocator.PoolOptions) (*rig, map[allocator.Stream]bool) {
+	t.Helper()
+	d := &refusing{allocatortest.NewFake(device), map[allocator.Stream]bool{}}
+	p := newPool(t, d, o)
+	return &rig{allocatortest.NewGuard(p, d.Fake), t, p, d.Fake}, d.streams
+}
+
+// TestRefusedFree frees a block on a stream that the driver refuses: the block stays
+// handed out, on the streams that it named before and no other.
+func TestRefusedFree(t *testing.T) {
+	for _, kind := range []string{allocator.SegmentsVirtual, allocator.SegmentsMalloc} {
+		for _, c := range []struct {
+			name   string
+			record []allocator.Stream // named before
+			events int64              // recorded by the Free that works
+		}{
+			{"of no other stream", nil, 0},
+			{"named with RecordStream", []allocator.Stream{2, 3}, 2},
+		} {
+			t.Run(kind+"/"+c.name, func(t *testing.T) {
+				r, refused := newRefusingRig(t, deviceBytes, allocator.PoolOptions{Segments: kind})
+				b := r.alloc(4<<20, 1)
+				for _, s := range c.record {
+					r.must(r.RecordStream(b, s))
+				}
+				refused[9] = true
+				for range 2 {
+					if err := r.Free(b, 9); !errors.Is(err, errNoStream) {
+						t.Fatalf("Free on a stream that the driver refuses: %v", err)
+					}
+				}
+				r.check()
+				if live := r.Live(); len(live) != 1 {
+					t.Errorf("%d blocks handed out after a Free that failed, want 1", len(live))
+				}
+				before := r.Stats().DriverCalls
+				r.must(r.Free(b, 1))
+				if calls := r.Stats().DriverCalls - before; c.events == 0 && calls != 0 || calls < c.events {
+					t.Errorf("%d driver calls to free the block of %d other streams", calls, c.events)
+				}
+				r.close()
+			})
+		}
+	}
+}
+
+// TestRefusedStream destroys a stream that was not released while other streams ask for
+// memory: only its own memory is lost to them.
+func TestRefusedStream(t *testing.T) {
+	const device, gone, healthy, third = 256 << 20, 5, 6, 7
+	for _, c := range []struct {
+		name    string
+		options allocator.PoolOptions
+		prepare func(r *rig) // what stream gone leaves behind
+	}{
+		{"whole segments", allocator.PoolOptions{}, func(r *rig) {
+			for range 200 { // so that other streams' memory is looked at before the driver's
+				r.must(r.Free(r.alloc(64<<20, gone), gone))
+			}
+		}},
+		{"parts", allocator.PoolOptions{}, func(r *rig) {
+			var free []allocator.Block
+			for range 16 {
+				free = append(free, r.alloc(3<<20, gone))
+				r.alloc(1<<20, gone)
+			}
+			r.freeAll(free, gone)
+		}},
+		{"waiting for another stream", allocator.PoolOptions{}, func(r *rig) {
+			b := r.alloc(64<<20, gone)
+			r.must(r.RecordStream(b, third))
+			r.fake.Order(gone, third)
+			r.must(r.Use(b, third))
+			r.must(r.Free(b, gone))
+		}},
+		{"of the opportunistic policy", allocator.PoolOptions{Reuse: allocator.ReuseOpportunistic}, func(r *rig) {
+			r.must(r.Free(r.alloc(64<<20, gone), gone))
+		}},
+		{"of the same-stream policy", allocator.PoolOptions{Reuse: allocator.ReuseSameStream}, func(r *rig) {
+			r.must(r.Free(r.alloc(64<<20, gone), gone))
+		}},
+		{"above the garbage-collection threshold", allocator.PoolOptions{GCThreshold: 0.1}, func(r *rig) {
+			r.must(r.Free(r.alloc(64<<20, gone), gone))
+		}},
+	} {
+		for _, kind := range []string{allocator.SegmentsVirtual, allocator.SegmentsMalloc} {
+			t.Run(kind+"/"+c.name, func(t *testing.T) {
+				c.options.Segments = kind
+				r, refused := newRefusingRig(t, device, c.options)
+				other := r.alloc(8<<20, third)
+				before := r.Stats().Reserved
+				c.prepare(r)
+				lost := r.Stats().Reserved - before
+				left := len(r.Live()) - 1
+				refused[gone] = true
+
+				var blocks []allocator.Block
+				for bytes := lost; bytes+16<<20 <= device; bytes += 4 << 20 {
+					blocks = append(blocks, r.alloc(4<<20, healthy))
+				}
+				r.freeAll(blocks, healthy)
+				blocks = []allocator.Block{r.alloc(device-lost-16<<20, healthy)}
+				r.check()
+
+				_, err := r.Alloc(lost, healthy, "one too many")
+				var oom *allocator.OutOfMemoryError
+				if !errors.As(err, &oom) || !errors.Is(err, errNoStream) {
+					t.Fatalf("Alloc of what only the stream has: %v", err)
+				}
+				if text := err.Error(); strings.Contains(text, "\n") || !strings.Contains(oom.Advice, "ReleaseStream") {
+					t.Errorf("text %q, want one line that advises to release streams", text)
+				}
+				r.freeAll(blocks, healthy)
+				r.must(r.Free(other, third))
+				if err := r.Trim(0); !errors.Is(err, errNoStream) || strings.Contains(err.Error(), "\n") {
+					t.Errorf("Trim: %v, want the refusal in one line", err)
+				}
+				if got := r.Stats().Reserved; got > lost {
+					t.Errorf("%d bytes reserved after Trim, of which the stream has %d", got, lost)
+				}
+				r.check()
+				r.fake.Synchronize()
+				var leak *allocator.LeakError
+				if err := r.Close(); errors.As(err, &leak) != (left > 0) || leak == nil && err != nil {
+					t.Errorf("Close: %v", err)
+				}
+				r.must(r.fake.Leftover())
+				r.must(r.fake.Faults())
+			})
+		}
+	}
+}

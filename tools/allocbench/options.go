@@ -1,0 +1,229 @@
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"mlpool/kernels"
+
+	"mlpool/tools/allocbench/traces"
+)
+
+const usage = `usage: allocbench [flags]
+
+Runs scenarios on allocators, on the GPU if there is one, else on a driver
+without memory, which shows the host's cost alone.
+
+flags:
+`
+
+// options are the flags.
+type options struct {
+	scenarios, allocators, cases string
+	quick, list                  bool
+	csv, plots, with, readme     string
+	draw                         string
+	trace, traces, report        string
+	check                        bool
+	traceDevice                  int
+	exportRMM, exportMiniMalloc  string
+	runs                         int
+	limit                        time.Duration
+}
+
+func parse(args []string, stderr io.Writer) (options, error) {
+	var o options
+	flags := flag.NewFlagSet("allocbench", flag.ContinueOnError)
+	flags.SetOutput(io.Discard) // errors are printed once, by main
+	flags.StringVar(&o.scenarios, "scenario", "", "comma `list` of scenarios to run (default all)")
+	flags.StringVar(&o.allocators, "allocator", "", "comma `list` of allocators to run them on (default all)")
+	flags.StringVar(&o.cases, "case", "", "run only the cases whose name contains `text`")
+	flags.BoolVar(&o.list, "list", false, "list scenarios and allocators, and do nothing")
+	flags.BoolVar(&o.quick, "quick", false, "show that everything runs: too few operations for figures")
+	flags.IntVar(&o.runs, "runs", 5, "take the median of `N` runs, in which the allocators take turns")
+	flags.DurationVar(&o.limit, "limit", 5*time.Second, "end a single measurement after this `time`, and mark it so")
+	flags.StringVar(&o.csv, "csv", "", "write the figures to `file`")
+	flags.StringVar(&o.plots, "plots", "", "draw the figures to PNGs in folder `dir`")
+	flags.StringVar(&o.draw, "draw", "", "draw the figures in `file`, written by -csv, to -plots, those that -scenario, -allocator and -case choose, and measure nothing")
+	flags.StringVar(&o.trace, "trace", "", "replay the requests in `file`: RMM's or MiniMalloc's CSV, or a snapshot of torch.cuda.memory, plain or gzipped; alone unless -scenario names more")
+	flags.StringVar(&o.traces, "traces", "", "replay every CSV below folder `dir`, as -trace does, on the allocators that its README.md compares unless -allocator names others")
+	flags.StringVar(&o.report, "report", "", "write an HTML page of -trace on the allocators to `file`: time a call, memory call by call, the pool's map")
+	flags.StringVar(&o.readme, "readme", "", "write the table of strategies, with the figures of -traces, into `file`, where it has marks for it")
+	flags.BoolVar(&o.check, "check", false, "write neither -csv nor -readme, but compare: an error if a trace needs other memory than is written there; times are not compared")
+	flags.IntVar(&o.traceDevice, "trace-device", traces.MostEvents, "replay device `N` of a snapshot; -1: the one with most events")
+	flags.StringVar(&o.exportRMM, "export-rmm", "", "write the trace to `file` as RMM's CSV, and measure nothing")
+	flags.StringVar(&o.exportMiniMalloc, "export-minimalloc", "", "write the trace to `file` as MiniMalloc's CSV, which has no streams, and measure nothing")
+	flags.StringVar(&o.with, "with", "", "add the figures in `file`, written by -csv or by peers.cu, to the CSV and the plots")
+	switch err := flags.Parse(args); {
+	case errors.Is(err, flag.ErrHelp):
+		fmt.Fprint(stderr, usage)
+		flags.SetOutput(stderr)
+		flags.PrintDefaults()
+		return o, err
+	case err != nil:
+		return o, fmt.Errorf("%w; see allocbench -h", err)
+	case flags.NArg() > 0:
+		return o, fmt.Errorf("%q is no flag; see allocbench -h", flags.Arg(0))
+	case o.runs < 1:
+		return o, fmt.Errorf("-runs is 1 or more, not %d", o.runs)
+	case o.limit <= 0:
+		return o, fmt.Errorf("-limit is more than 0, not %v", o.limit)
+	case o.trace == "" && o.exports():
+		return o, errors.New("-export-rmm and -export-minimalloc need -trace")
+	case o.trace != "" && o.traces != "":
+		return o, errors.New("-trace or -traces: one at a time")
+	case o.report != "" && o.trace == "":
+		return o, errors.New("-report needs -trace")
+	case o.readme != "" && o.traces == "":
+		return o, errors.New("-readme needs -traces")
+	case o.draw != "" && o.plots == "":
+		return o, errors.New("-draw needs -plots")
+	case o.check && o.csv == "":
+		return o, errors.New("-check needs -csv")
+	}
+	if err := idle(flags); err != nil {
+		return o, err
+	}
+	return o, o.writesOver()
+}
+
+// withoutMeasuring are the flags with which nothing is measured, and those that count
+// beside each.
+var withoutMeasuring = []struct {
+	flag   string
+	beside []string
+}{
+	{"export-rmm", []string{"export-minimalloc", "trace", "trace-device"}},
+	{"export-minimalloc", []string{"export-rmm", "trace", "trace-device"}},
+	{"draw", []string{"plots", "scenario", "allocator", "case"}},
+}
+
+// idle says which flag does nothing beside another one.
+func idle(flags *flag.FlagSet) error {
+	var given []string
+	flags.Visit(func(f *flag.Flag) { given = append(given, f.Name) })
+	for _, w := range withoutMeasuring {
+		if !slices.Contains(given, w.flag) {
+			continue
+		}
+		for _, name := range given {
+			if name != w.flag && name != "list" && !slices.Contains(w.beside, name) {
+				return fmt.Errorf("-%s does nothing beside -%s, which measures nothing", name, w.flag)
+			}
+		}
+	}
+	return nil
+}
+
+// A namedFile is the file that a flag names, or none.
+type namedFile struct{ flag, path string }
+
+// outputs returns the files that are written anew.
+func (o *options) outputs() []namedFile {
+	files := []namedFile{{"report", o.report}, {"export-rmm", o.exportRMM}, {"export-minimalloc", o.exportMiniMalloc}}
+	if !o.check {
+		files = append(files, namedFile{"csv", o.csv})
+	}
+	return slices.DeleteFunc(files, func(f namedFile) bool { return f.path == "" })
+}
+
+// writesOver says which output is a file that is read, or written, for another flag.
+func (o *options) writesOver() error {
+	others := []namedFile{{"trace", o.trace}, {"with", o.with}, {"draw", o.draw}, {"readme", o.readme}}
+	if o.check {
+		others = append(others, namedFile{"csv", o.csv})
+	}
+	if o.traces != "" {
+		paths, _ := tracesBelow(o.traces) // an error is told where they are read
+		for _, path := range paths {
+			others = append(others, namedFile{"traces", path})
+		}
+	}
+	for _, f := range o.outputs() {
+		for _, other := range others {
+			same := sameFile(f.path, other.path) || filepath.Clean(f.path) == filepath.Clean(other.path)
+			if other.path != "" && same {
+				return fmt.Errorf("-%s %s: is a file of -%s itself, which is not written over", f.flag, f.path, other.flag)
+			}
+		}
+		others = append(others, f)
+	}
+	return nil
+}
+
+// ready makes sure, before anything is measured, that what is measured can be written.
+// It leaves no file that was not there.
+func (o *options) ready() error {
+	for _, f := range o.outputs() {
+		if err := os.MkdirAll(filepath.Dir(f.path), 0o777); err != nil {
+			return err
+		}
+		_, missing := os.Stat(f.path)
+		file, err := os.OpenFile(f.path, os.O_WRONLY|os.O_CREATE, 0o666)
+		if err != nil {
+			return err
+		}
+		if err := file.Close(); err != nil {
+			return err
+		}
+		if missing != nil {
+			if err := os.Remove(f.path); err != nil {
+				return err
+			}
+		}
+	}
+	if o.plots != "" {
+		return os.MkdirAll(o.plots, 0o777)
+	}
+	return nil
+}
+
+// selection is what the options choose.
+func (o options) selection() ([]scenario, []contender, error) {
+	if o.scenarios == allReduceName { // on sources of memory, not on allocators
+		return []scenario{{name: allReduceName, doc: allReduceDoc}}, nil, nil
+	}
+	all := scenarios()
+	list := o.scenarios
+	if o.trace != "" || o.traces != "" {
+		replay, err := o.replays()
+		if err != nil {
+			return nil, nil, err
+		}
+		all = append(all, replay)
+		if list == "" {
+			list = replayName
+		} else if !slices.Contains(strings.Split(list, ","), replayName) {
+			list += "," + replayName
+		}
+	} else if slices.Contains(strings.Split(list, ","), replayName) {
+		return nil, nil, fmt.Errorf("scenario %s needs -trace or -traces", replayName)
+	}
+	if slices.Contains(strings.Split(list, ","), allReduceName) {
+		return nil, nil, fmt.Errorf("scenario %s is measured alone: name no other, and no trace", allReduceName)
+	}
+	if list != "" { // so that an error names these two
+		for _, name := range []string{replayName, allReduceName} {
+			if !slices.ContainsFunc(all, func(s scenario) bool { return s.name == name }) {
+				all = append(all, scenario{name: name})
+			}
+		}
+	}
+	chosen, err := choose("scenario", list, all, func(s scenario) string { return s.name })
+	if err != nil {
+		return nil, nil, err
+	}
+	names := o.allocators
+	if names == "" && o.traces != "" {
+		names = strings.Join(comparedOn(kernels.Available() == nil), ",")
+	}
+	allocators, err := choose("allocator", names, contenders(), func(a contender) string { return a.name })
+	return chosen, allocators, err
+}
