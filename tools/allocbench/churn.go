@@ -1,0 +1,144 @@
+package main
+
+import (
+	"errors"
+
+	"mlpool/allocator"
+)
+
+func churnCases(bool) []testCase {
+	return []testCase{
+		{"32 streams", func(b *bench) error { return b.churn("32 streams", 32) }},
+		{"1 stream", func(b *bench) error { return b.churn("1 stream", 1) }},
+		{"two temporaries", temporaries},
+	}
+}
+
+// churn holds churnBlocks blocks, dealt out over some streams, and replaces one after
+// the other at random.
+func (b *bench) churn(name string, streams int) error {
+	ss, err := b.streams(streams)
+	if err != nil {
+		return err
+	}
+	c := &churner{bench: b, streams: ss, random: 1}
+	for i := range c.blocks {
+		if err := c.fill(i); err != nil {
+			return err
+		}
+	}
+	// As many for every allocator, because the peaks grow with their number.
+	n := int64(50_000)
+	if b.quick {
+		n = quickOps
+	}
+	if _, err := b.within(func() error { _, err := c.pairs(n); return err }); err != nil {
+		return err
+	}
+	err = b.measure(name, "pair", 1, func() (int64, error) {
+		done, err := c.pairs(n)
+		b.holds(c.peak)
+		return done, err
+	})
+	if err != nil {
+		return err
+	}
+	return c.end()
+}
+
+const churnBlocks = 32
+
+// A churner is the blocks of churn.
+type churner struct {
+	*bench
+	streams     []allocator.Stream
+	blocks      [churnBlocks]allocator.Block
+	random      random
+	bytes, peak int64 // handed out now, and at most
+}
+
+// stream is that of block i.
+func (c *churner) stream(i int) allocator.Stream { return c.streams[i%len(c.streams)] }
+
+// fill allocates block i, of a random size.
+func (c *churner) fill(i int) error {
+	block, err := c.a.Alloc(churnSize(&c.random), c.stream(i), "churn")
+	if err != nil {
+		return err
+	}
+	c.blocks[i] = block
+	c.bytes += block.Size
+	c.peak = max(c.peak, c.bytes)
+	return nil
+}
+
+// pairs frees and allocates n blocks, unless the time is up.
+func (c *churner) pairs(n int64) (int64, error) {
+	for done := range n {
+		if c.over.Load() {
+			return done, nil
+		}
+		i := int(c.random.below(churnBlocks))
+		c.bytes -= c.blocks[i].Size
+		if err := c.a.Free(c.blocks[i], c.stream(i)); err != nil {
+			return done, err
+		}
+		if err := c.fill(i); err != nil {
+			return done, err
+		}
+	}
+	return n, nil
+}
+
+// end frees all blocks.
+func (c *churner) end() error {
+	var errs []error
+	for i, block := range c.blocks {
+		errs = append(errs, c.a.Free(block, c.stream(i)))
+	}
+	return errors.Join(errs...)
+}
+
+// churnSize returns one of the nine powers of two from 64 KiB to 16 MiB.
+func churnSize(r *random) int64 { return int64(64*kib) << r.below(9) }
+
+// temporaries takes two blocks of a random size and frees both, as a stage of a
+// stream of data does.
+func temporaries(b *bench) error {
+	s, err := b.NewStream()
+	if err != nil {
+		return err
+	}
+	r := random(1)
+	var peak int64
+	steps := func(n int64) (int64, error) {
+		for i := int64(0); i < n; i += 2 {
+			if b.over.Load() {
+				return i, nil
+			}
+			size := churnSize(&r)
+			peak = max(peak, 2*size)
+			first, err := b.a.Alloc(size, s, "temporary")
+			if err != nil {
+				return i, err
+			}
+			second, err := b.a.Alloc(size, s, "temporary")
+			if err != nil {
+				return i, errors.Join(err, b.a.Free(first, s))
+			}
+			if err := errors.Join(b.a.Free(first, s), b.a.Free(second, s)); err != nil {
+				return i, err
+			}
+		}
+		return n, nil
+	}
+	n, err := b.count(steps)
+	if err != nil {
+		return err
+	}
+	return b.measure("two temporaries", "pair", 1, func() (int64, error) {
+		done, err := steps(n &^ 1)
+		b.holds(peak)
+		return done, err
+	})
+}

@@ -1,0 +1,95 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+
+	"mlpool/allocator"
+)
+
+func tfDelayedCases(bool) []testCase {
+	var cases []testCase
+	for _, delay := range []int{1, 10, 100, 1000} {
+		name := "delay " + fmt.Sprint(delay)
+		cases = append(cases, testCase{name, func(b *bench) error { return b.delayed(name, delay) }})
+	}
+	return cases
+}
+
+// delayed frees each block after so many others were allocated.
+func (b *bench) delayed(name string, delay int) error {
+	s, err := b.NewStream()
+	if err != nil {
+		return err
+	}
+	q := &delayQueue{bench: b, stream: s, blocks: make([]allocator.Block, delay), held: make([]bool, delay)}
+	n, err := b.count(q.pairs)
+	if err != nil {
+		return err
+	}
+	b.holds(q.live())
+	if err := b.measure(name, "pair", 1, func() (int64, error) { return q.pairs(n) }); err != nil {
+		return err
+	}
+	return q.end()
+}
+
+// A delayQueue is blocks in a ring, the one to be freed next at its place.
+type delayQueue struct {
+	*bench
+	stream allocator.Stream
+	blocks []allocator.Block
+	held   []bool // which of blocks are handed out
+	at     int    // in blocks
+	size   int    // in delayedSizes: of the block to be allocated next
+}
+
+var delayedSizes = [...]int64{256, 4096, 16384, 4096, 512, 1024, 1024}
+
+// pairs frees and allocates n blocks, unless the time is up.
+func (q *delayQueue) pairs(n int64) (int64, error) {
+	for i := range n {
+		if q.over.Load() {
+			return i, nil
+		}
+		if q.held[q.at] {
+			q.held[q.at] = false
+			if err := q.a.Free(q.blocks[q.at], q.stream); err != nil {
+				return i, err
+			}
+		}
+		block, err := q.a.Alloc(delayedSizes[q.size], q.stream, "delayed")
+		if err != nil {
+			return i, err
+		}
+		q.blocks[q.at], q.held[q.at] = block, true
+		if q.at++; q.at == len(q.blocks) {
+			q.at = 0
+		}
+		if q.size++; q.size == len(delayedSizes) {
+			q.size = 0
+		}
+	}
+	return n, nil
+}
+
+// live returns the bytes that are handed out.
+func (q *delayQueue) live() (bytes int64) {
+	for i, block := range q.blocks {
+		if q.held[i] {
+			bytes += block.Size
+		}
+	}
+	return bytes
+}
+
+// end frees what is left.
+func (q *delayQueue) end() error {
+	var errs []error
+	for i, block := range q.blocks {
+		if q.held[i] {
+			errs = append(errs, q.a.Free(block, q.stream))
+		}
+	}
+	return errors.Join(errs...)
+}

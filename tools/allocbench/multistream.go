@@ -1,0 +1,72 @@
+package main
+
+import "errors"
+
+func multiStreamCases(bool) []testCase {
+	var cases []testCase
+	for _, prewarmed := range []bool{false, true} {
+		for _, n := range []int{1, 2, 4} {
+			name := plural(n, "stream")
+			if prewarmed {
+				name += " prewarmed"
+			}
+			cases = append(cases, testCase{name, func(b *bench) error { return b.multiStream(name, n, prewarmed) }})
+		}
+	}
+	return cases
+}
+
+// multiStream times single rounds, the first of which finds the allocator empty
+// unless every stream had a block before.
+func (b *bench) multiStream(name string, streams int, prewarmed bool) error {
+	const kernels, bytes, again = 4, 8, 20
+	if err := b.Prepare(); err != nil {
+		return err
+	}
+	ss, err := b.streams(streams)
+	if err != nil {
+		return err
+	}
+	if prewarmed {
+		for _, s := range ss {
+			if err := b.pair(bytes, s); err != nil {
+				return err
+			}
+		}
+	}
+	b.holds(bytes)
+	requests := func() (int64, error) {
+		for k := range kernels {
+			s := ss[k%streams]
+			block, err := b.a.Alloc(bytes, s, "result")
+			if err != nil {
+				return 0, err
+			}
+			if err := errors.Join(b.Work(s, block.Addr), b.a.Free(block, s)); err != nil {
+				return 0, err
+			}
+		}
+		return 1, b.Synchronize()
+	}
+	round := func() error {
+		_, err := b.round(2*kernels, ss[0], requests)
+		return err
+	}
+	first := name
+	if !prewarmed {
+		first += " first"
+	}
+	if err := b.measure(first, "round", 1, func() (int64, error) { return 1, round() }); err != nil || prewarmed {
+		return err
+	}
+	return b.measure(name+" again", "round", 1, func() (int64, error) {
+		n := int64(0)
+		for n < again && !b.over.Load() {
+			if err := round(); err != nil {
+				return n, err
+			}
+			n++
+		}
+		return n, nil
+	})
+}

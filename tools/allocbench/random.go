@@ -1,0 +1,102 @@
+package main
+
+import (
+	"fmt"
+
+	"mlpool/allocator"
+)
+
+func randomCases(quick bool) []testCase {
+	nums, sizes := []int{1_000, 10_000, 100_000}, []int64{1, 4, 64, 256, 1024, 4096}
+	if quick {
+		nums, sizes = []int{quickOps}, []int64{1, 64}
+	}
+	var cases []testCase
+	for _, num := range nums {
+		for _, most := range sizes {
+			name := fmt.Sprintf("%d <= %s", num, sizeName(most*mib))
+			cases = append(cases, testCase{name, func(b *bench) error { return b.random(name, num, most*mib) }})
+		}
+	}
+	return cases
+}
+
+// random does three rounds of the same requests. The first finds the allocator
+// empty, the last finds it in a steady state; more would show how well the
+// processor learns the sequence. Where the time limit ends a round, the next
+// ones are left out.
+func (b *bench) random(name string, num int, largest int64) error {
+	s, err := b.NewStream()
+	if err != nil {
+		return err
+	}
+	blocks := make([]allocator.Block, 0, num)
+	for round := range 3 {
+		name := name + [...]string{" cold", " second", " warm"}[round]
+		err := b.measure(name, "call", 1, func() (int64, error) {
+			return b.round(2*num, s, func() (int64, error) { return b.randomRound(s, blocks, largest) })
+		})
+		if err != nil {
+			return err
+		}
+		last := len(b.rows) - 1
+		if b.rows[last].Cut {
+			break
+		}
+		if round == 1 { // it only warms up
+			b.rows = b.rows[:last]
+		}
+	}
+	return nil
+}
+
+// randomRound does twice as many calls as blocks has room for, which is also how
+// many of them allocate at most, and then frees what is left.
+func (b *bench) randomRound(s allocator.Stream, blocks []allocator.Block, largest int64) (int64, error) {
+	const most = 16000 * mib
+	r := random(1)
+	num := cap(blocks)
+	var ops, bytes, peak int64
+	allocs := 0
+	drop := func(i int) error {
+		block := blocks[i]
+		blocks[i] = blocks[len(blocks)-1]
+		blocks = blocks[:len(blocks)-1]
+		bytes -= block.Size
+		ops++
+		return b.a.Free(block, s)
+	}
+	for range 2 * num {
+		if b.over.Load() {
+			break
+		}
+		size := 1 + r.below(largest)
+		if len(blocks) == 0 || r.below(100) < 73 && allocs < num && bytes+size < most {
+			block, err := b.a.Alloc(size, s, "random")
+			if err == nil {
+				blocks = append(blocks, block)
+				allocs++
+				bytes += size
+				peak = max(peak, bytes)
+				ops++
+				continue
+			}
+			if !outOfMemory(err) {
+				return ops, err
+			}
+			b.failed++
+		}
+		if len(blocks) > 0 {
+			if err := drop(int(r.below(int64(num))) % len(blocks)); err != nil {
+				return ops, err
+			}
+		}
+	}
+	for len(blocks) > 0 {
+		if err := drop(len(blocks) - 1); err != nil {
+			return ops, err
+		}
+	}
+	b.holds(peak)
+	return ops, nil
+}
