@@ -1,255 +1,181 @@
 package main
 
 import (
-	"bytes"
-	"encoding/csv"
+	"context"
 	"fmt"
 	"io"
 	"math"
-	"strconv"
+	"path/filepath"
 	"strings"
+	"time"
+
+	"mlpool/allocator"
+
+	"mlpool/tools/allocbench/traces"
+	"mlpool/tools/report"
 )
 
-// A table writes rows to a terminal, under a heading for each scenario.
-type table struct {
-	w    io.Writer
-	err  error
-	last string // the case of the row before
-}
-
-func (t *table) printf(format string, args ...any) {
-	if t.err == nil {
-		_, t.err = fmt.Fprintf(t.w, format, args...)
+// keep notes for -report what a call took in one replay, warm.
+func (s *session) keep(sc scenario, a contender, rows []row) {
+	if s.report == "" || sc.name != replayName || len(rows) == 0 {
+		return
+	}
+	if warm := rows[len(rows)-1]; !math.IsNaN(warm.Mean) {
+		s.warm[a.name] = append(s.warm[a.name], warm.Mean)
 	}
 }
 
-func (t *table) heading(name, doc string) {
-	t.last = ""
-	t.printf("\n%s: %s\n", name, doc)
-	t.printf("%-26s %-16s %10s %10s %10s %10s %10s  %10s %10s %9s  %8s %8s\n", "", "allocator",
-		"mean", "p50", "p99", "p99.9", "per second", "peak live", "reserved", "res./live", "driver", "Go heap")
-}
-
-func (t *table) row(r row) {
-	if t.last != "" && t.last != r.Case {
-		t.printf("\n")
+// writeReport is -report: the trace on each contender.
+func (s *session) writeReport(ctx context.Context) error {
+	if s.report == "" || ctx.Err() != nil {
+		return nil
 	}
-	name := r.Case
-	if t.last == r.Case {
-		name = ""
-	}
-	t.last = r.Case
-	ratio := ""
-	if r.PeakLive > 0 && r.PeakReserved > 0 {
-		ratio = strconv.FormatFloat(r.ratio(), 'f', 3, 64)
-	}
-	t.printf("%-26s %-16s %10s %10s %10s %10s %10s  %10s %10s %9s  %8s %8s%s\n", name, r.Allocator,
-		timeText(r.Mean), timeText(r.P50), timeText(r.P99), timeText(r.P999), numberText(r.PerSecond, 3),
-		bytesText(r.PeakLive), bytesText(r.PeakReserved), ratio, numberText(r.DriverCalls, 2), numberText(round(r.GoAllocs), 2), r.marks())
-}
-
-// ratio is how much memory the allocator held for what was in use.
-func (r *row) ratio() float64 { return float64(r.PeakReserved) / float64(r.PeakLive) }
-
-// marks says what a reader must know about a row.
-func (r *row) marks() string {
-	s := ""
-	if r.Cut {
-		s += fmt.Sprintf("  cut after %d", r.Ops)
-	}
-	if r.Failed > 0 {
-		s += fmt.Sprintf("  %d out of memory", r.Failed)
-	}
-	return s
-}
-
-// round hides what the runtime allocates beside a measurement.
-func round(perOp float64) float64 { return math.Round(perOp*1000) / 1000 }
-
-// numberText writes a number with some digits, or nothing for NaN.
-func numberText(v float64, digits int) string {
-	if math.IsNaN(v) {
-		return ""
-	}
-	return fmt.Sprintf("%.*g", digits, v)
-}
-
-// timeText writes nanoseconds in a handy unit.
-func timeText(ns float64) string {
-	switch {
-	case math.IsNaN(ns):
-		return ""
-	case ns < 999.5:
-		return fmt.Sprintf("%.3g ns", ns)
-	case ns < 999.5e3:
-		return fmt.Sprintf("%.3g µs", ns/1e3)
-	case ns < 999.5e6:
-		return fmt.Sprintf("%.3g ms", ns/1e6)
-	}
-	return fmt.Sprintf("%.3g s", ns/1e9)
-}
-
-// countText writes a number in thousands, millions or milliards where it is large.
-func countText(v float64) string {
-	for _, u := range []struct {
-		of   float64
-		name string
-	}{{1e9, " G"}, {1e6, " M"}, {1e3, " k"}} {
-		if v >= u.of {
-			return strconv.FormatFloat(v/u.of, 'g', 3, 64) + u.name
-		}
-	}
-	return strconv.FormatFloat(v, 'g', 3, 64)
-}
-
-// ratioText writes how much more one figure is than another.
-func ratioText(v float64) string { return strconv.FormatFloat(v, 'f', 2, 64) }
-
-// bytesText writes a number of bytes in a handy unit, or nothing for none.
-func bytesText(bytes int64) string {
-	units := []string{"B", "KiB", "MiB", "GiB"}
-	v := float64(bytes)
-	for len(units) > 1 && v >= 1024 {
-		v /= 1024
-		units = units[1:]
-	}
-	if bytes == 0 {
-		return ""
-	}
-	return fmt.Sprintf("%.4g %s", v, units[0])
-}
-
-// A column of the CSV, and how it is kept in a row.
-type column struct {
-	name string
-	get  func(*row) string
-	set  func(*row, string) error
-}
-
-func textColumn(name string, field func(*row) *string) column {
-	return column{name,
-		func(r *row) string { return *field(r) },
-		func(r *row, s string) error { *field(r) = s; return nil }}
-}
-
-func intColumn(name string, field func(*row) *int64) column {
-	return column{name,
-		func(r *row) string { return strconv.FormatInt(*field(r), 10) },
-		func(r *row, s string) (err error) { *field(r), err = strconv.ParseInt(s, 10, 64); return err }}
-}
-
-// floatColumn leaves a field empty that was not measured.
-func floatColumn(name string, field func(*row) *float64) column {
-	return column{name,
-		func(r *row) string {
-			if math.IsNaN(*field(r)) {
-				return ""
-			}
-			return strconv.FormatFloat(*field(r), 'g', 6, 64)
-		},
-		func(r *row, s string) (err error) {
-			if *field(r) = math.NaN(); s != "" {
-				*field(r), err = strconv.ParseFloat(s, 64)
-			}
-			return err
-		}}
-}
-
-// columns are those of the CSV. peers.cu writes the same.
-var columns = []column{
-	textColumn("scenario", func(r *row) *string { return &r.Scenario }),
-	textColumn("case", func(r *row) *string { return &r.Case }),
-	textColumn("allocator", func(r *row) *string { return &r.Allocator }),
-	textColumn("unit", func(r *row) *string { return &r.Unit }),
-	{"runs",
-		func(r *row) string { return strconv.Itoa(r.Runs) },
-		func(r *row, s string) (err error) { r.Runs, err = strconv.Atoi(s); return err }},
-	intColumn("ops", func(r *row) *int64 { return &r.Ops }),
-	floatColumn("mean_ns", func(r *row) *float64 { return &r.Mean }),
-	floatColumn("p50_ns", func(r *row) *float64 { return &r.P50 }),
-	floatColumn("p99_ns", func(r *row) *float64 { return &r.P99 }),
-	floatColumn("p999_ns", func(r *row) *float64 { return &r.P999 }),
-	floatColumn("per_second", func(r *row) *float64 { return &r.PerSecond }),
-	intColumn("peak_live_bytes", func(r *row) *int64 { return &r.PeakLive }),
-	intColumn("peak_reserved_bytes", func(r *row) *int64 { return &r.PeakReserved }),
-	intColumn("out_of_memory", func(r *row) *int64 { return &r.Failed }),
-	floatColumn("driver_calls_per_op", func(r *row) *float64 { return &r.DriverCalls }),
-	floatColumn("go_allocs_per_op", func(r *row) *float64 { return &r.GoAllocs }),
-	{"cut",
-		func(r *row) string { return strconv.FormatBool(r.Cut) },
-		func(r *row, s string) (err error) { r.Cut, err = strconv.ParseBool(s); return err }},
-}
-
-// writeCSV writes notes as comments, a header, and a line for each row.
-func writeCSV(w io.Writer, notes []string, rows []row) error {
-	for _, note := range notes {
-		if _, err := fmt.Fprintf(w, "# %s\n", strings.ReplaceAll(note, "\n", " ")); err != nil {
-			return err
-		}
-	}
-	out := csv.NewWriter(w)
-	record := make([]string, len(columns))
-	for i, c := range columns {
-		record[i] = c.name
-	}
-	if err := out.Write(record); err != nil {
+	t, _, err := readTrace(s.trace, s.traceDevice)
+	if err != nil {
 		return err
 	}
-	for _, r := range rows {
-		for i, c := range columns {
-			record[i] = c.get(&r)
+	name := filepath.Base(s.trace)
+	p := report.Page{Title: name + ", " + time.Now().Format("2 January 2006"), Replay: true}
+	facts := s.traceFacts(name, t)
+	for _, c := range s.contenders {
+		if c.name == "none" {
+			continue // has no memory
 		}
-		if err := out.Write(record); err != nil {
+		rec, err := s.watch(ctx, c, t)
+		if ctx.Err() != nil {
+			return nil
+		}
+		own := facts[:len(facts):len(facts)]
+		if err != nil {
+			own = append(own, report.Fact{Name: "failed", Value: err.Error()})
+		}
+		p.Runs = append(p.Runs, report.Run{
+			Name: c.name, CallNS: s.warm[c.name], Recording: rec,
+			Facts: append(own, report.Fact{Name: "what it is", Value: c.doc}),
+		})
+	}
+	return writeFile(s.report, func(w io.Writer) error { return report.Write(w, p) })
+}
+
+// traceFacts are what is replayed, and where.
+func (s *session) traceFacts(name string, t *traces.Trace) []report.Fact {
+	facts := []report.Fact{
+		{Name: "trace", Value: name},
+		{Name: "allocations", Value: fmt.Sprint(t.Allocs)},
+		{Name: "frees", Value: fmt.Sprint(t.Frees)},
+		{Name: "streams", Value: fmt.Sprint(t.Streams)},
+		{Name: "most live", Value: fmt.Sprintf("%s in at most %d blocks", bytesText(t.Peak), t.Slots)},
+	}
+	if notes := t.Notes(); notes != nil {
+		facts = append(facts, report.Fact{Name: "requests", Value: strings.Join(notes, "; ")})
+	}
+	facts = append(facts, report.Fact{Name: "machine", Value: s.machine.name})
+	if s.machine.note != "" {
+		facts = append(facts, report.Fact{Name: "times", Value: s.machine.note})
+	}
+	return facts
+}
+
+// watch replays a trace twice on a newly opened allocator, cold and warm, and records
+// what it held after each call, and its memory when most was live for the second time.
+func (s *session) watch(ctx context.Context, c contender, t *traces.Trace) (report.Recording, error) {
+	w := newWatcher(t)
+	open := c.open
+	c.open = func(d device) (allocator.Allocator, error) {
+		a, err := open(d)
+		if err != nil {
+			return nil, err
+		}
+		traced := allocator.NewTrace(a, 1)
+		traced.Each(func(e allocator.TraceEvent) { w.event(a, e) })
+		return traced, nil
+	}
+	_, err := s.once(ctx, c, testCase{traceName(s.trace), func(b *bench) error {
+		streams, err := b.streams(t.Streams)
+		if err != nil {
 			return err
 		}
-	}
-	out.Flush()
-	return out.Error()
-}
-
-// readCSV reads what writeCSV wrote.
-func readCSV(r io.Reader) (notes []string, rows []row, err error) {
-	text, err := io.ReadAll(r)
-	if err != nil {
-		return nil, nil, err
-	}
-	for line := range strings.Lines(string(text)) {
-		if note, ok := strings.CutPrefix(line, "#"); ok {
-			notes = append(notes, strings.TrimSpace(note))
-		}
-	}
-	rows, err = readRows(bytes.NewReader(text))
-	return notes, rows, err
-}
-
-func readRows(r io.Reader) ([]row, error) {
-	in := csv.NewReader(r)
-	in.Comment = '#'
-	in.FieldsPerRecord = len(columns)
-	records, err := in.ReadAll()
-	if err != nil {
-		return nil, err
-	}
-	if len(records) == 0 {
-		return nil, fmt.Errorf("is empty")
-	}
-	var rows []row
-	for i, record := range records {
-		var r row
-		for j, c := range columns {
-			if i == 0 {
-				if record[j] != c.name {
-					return nil, fmt.Errorf("column %d is %q, not %q", j+1, record[j], c.name)
-				}
-				continue
-			}
-			if err := c.set(&r, record[j]); err != nil {
-				return nil, fmt.Errorf("row %d: %s: %w", i, c.name, err)
+		once := (&replayer{b, streams, make([]slot, t.Slots)}).once(t)
+		for range 2 {
+			_, err := b.within(func() error {
+				_, err := once()
+				return err
+			})
+			if err != nil {
+				return err
 			}
 		}
-		if i > 0 {
-			rows = append(rows, r)
+		return nil
+	}})
+	return w.recording, err
+}
+
+// A watcher makes a recording of the events of two replays.
+type watcher struct {
+	recording report.Recording
+	every     int // events that are one moment of the recording
+	events    int
+	left      int // allocations until the map is taken
+}
+
+// watchedMoments is about how many moments a recording has.
+const watchedMoments = 2000
+
+func newWatcher(t *traces.Trace) *watcher {
+	var live, most int64
+	allocs, peak := 0, 0
+	for _, e := range t.Events {
+		if e.Free {
+			live -= e.Bytes
+			continue
+		}
+		allocs++
+		if live += e.Bytes; live > most {
+			most, peak = live, allocs
 		}
 	}
-	return rows, nil
+	return &watcher{every: max(1, 2*len(t.Events)/watchedMoments), left: allocs + peak}
+}
+
+// event adds an event of an allocator. Of the events of a moment that counts with the
+// most live, and the most that was reserved in any of them.
+func (w *watcher) event(a allocator.Allocator, e allocator.TraceEvent) {
+	memory := &w.recording.Memory
+	if w.events%w.every == 0 {
+		*memory = append(*memory, report.Moment{MS: float64(w.events), Live: e.Live, Reserved: e.Reserved})
+	}
+	m := &(*memory)[len(*memory)-1]
+	if e.Live > m.Live {
+		m.MS, m.Live = float64(w.events), e.Live
+	}
+	m.Reserved = max(m.Reserved, e.Reserved)
+	w.events++
+	if e.Action == allocator.Freed {
+		return
+	}
+	if w.left--; w.left == 0 {
+		taken := allocator.MapOf(a)
+		tagBySize(taken)
+		w.recording.Peak = &taken
+	}
+}
+
+// tagBySize tags blocks with their sizes, as a trace has no tags.
+func tagBySize(m allocator.Map) {
+	for _, s := range m.Segments {
+		for i := range s.Blocks {
+			if b := &s.Blocks[i]; b.State == allocator.MapLive {
+				b.Tag = sizeTag(b.Bytes)
+			}
+		}
+	}
+}
+
+func sizeTag(bytes int64) string {
+	for limit := int64(4 << 10); limit <= 64<<20; limit *= 16 {
+		if bytes <= limit {
+			return "up to " + bytesText(limit)
+		}
+	}
+	return "over " + bytesText(16<<20)
 }

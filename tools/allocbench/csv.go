@@ -1,0 +1,146 @@
+package main
+
+import (
+	"bytes"
+	"encoding/csv"
+	"fmt"
+	"io"
+	"math"
+	"strconv"
+	"strings"
+)
+
+// A column of the CSV, and how it is kept in a row.
+type column struct {
+	name string
+	get  func(*row) string
+	set  func(*row, string) error
+}
+
+func textColumn(name string, field func(*row) *string) column {
+	return column{name,
+		func(r *row) string { return *field(r) },
+		func(r *row, s string) error { *field(r) = s; return nil }}
+}
+
+func intColumn(name string, field func(*row) *int64) column {
+	return column{name,
+		func(r *row) string { return strconv.FormatInt(*field(r), 10) },
+		func(r *row, s string) (err error) { *field(r), err = strconv.ParseInt(s, 10, 64); return err }}
+}
+
+// floatColumn leaves a field empty that was not measured.
+func floatColumn(name string, field func(*row) *float64) column {
+	return column{name,
+		func(r *row) string {
+			if math.IsNaN(*field(r)) {
+				return ""
+			}
+			return strconv.FormatFloat(*field(r), 'g', 6, 64)
+		},
+		func(r *row, s string) (err error) {
+			if *field(r) = math.NaN(); s != "" {
+				*field(r), err = strconv.ParseFloat(s, 64)
+			}
+			return err
+		}}
+}
+
+// columns are those of the CSV. peers.cu writes the same.
+var columns = []column{
+	textColumn("scenario", func(r *row) *string { return &r.Scenario }),
+	textColumn("case", func(r *row) *string { return &r.Case }),
+	textColumn("allocator", func(r *row) *string { return &r.Allocator }),
+	textColumn("unit", func(r *row) *string { return &r.Unit }),
+	{"runs",
+		func(r *row) string { return strconv.Itoa(r.Runs) },
+		func(r *row, s string) (err error) { r.Runs, err = strconv.Atoi(s); return err }},
+	intColumn("ops", func(r *row) *int64 { return &r.Ops }),
+	floatColumn("mean_ns", func(r *row) *float64 { return &r.Mean }),
+	floatColumn("p50_ns", func(r *row) *float64 { return &r.P50 }),
+	floatColumn("p99_ns", func(r *row) *float64 { return &r.P99 }),
+	floatColumn("p999_ns", func(r *row) *float64 { return &r.P999 }),
+	floatColumn("per_second", func(r *row) *float64 { return &r.PerSecond }),
+	intColumn("peak_live_bytes", func(r *row) *int64 { return &r.PeakLive }),
+	intColumn("peak_reserved_bytes", func(r *row) *int64 { return &r.PeakReserved }),
+	intColumn("out_of_memory", func(r *row) *int64 { return &r.Failed }),
+	floatColumn("driver_calls_per_op", func(r *row) *float64 { return &r.DriverCalls }),
+	floatColumn("go_allocs_per_op", func(r *row) *float64 { return &r.GoAllocs }),
+	{"cut",
+		func(r *row) string { return strconv.FormatBool(r.Cut) },
+		func(r *row, s string) (err error) { r.Cut, err = strconv.ParseBool(s); return err }},
+}
+
+// writeCSV writes notes as comments, a header, and a line for each row.
+func writeCSV(w io.Writer, notes []string, rows []row) error {
+	for _, note := range notes {
+		if _, err := fmt.Fprintf(w, "# %s\n", strings.ReplaceAll(note, "\n", " ")); err != nil {
+			return err
+		}
+	}
+	out := csv.NewWriter(w)
+	record := make([]string, len(columns))
+	for i, c := range columns {
+		record[i] = c.name
+	}
+	if err := out.Write(record); err != nil {
+		return err
+	}
+	for _, r := range rows {
+		for i, c := range columns {
+			record[i] = c.get(&r)
+		}
+		if err := out.Write(record); err != nil {
+			return err
+		}
+	}
+	out.Flush()
+	return out.Error()
+}
+
+// readCSV reads what writeCSV wrote.
+func readCSV(r io.Reader) (notes []string, rows []row, err error) {
+	text, err := io.ReadAll(r)
+	if err != nil {
+		return nil, nil, err
+	}
+	for line := range strings.Lines(string(text)) {
+		if note, ok := strings.CutPrefix(line, "#"); ok {
+			notes = append(notes, strings.TrimSpace(note))
+		}
+	}
+	rows, err = readRows(bytes.NewReader(text))
+	return notes, rows, err
+}
+
+func readRows(r io.Reader) ([]row, error) {
+	in := csv.NewReader(r)
+	in.Comment = '#'
+	in.FieldsPerRecord = len(columns)
+	records, err := in.ReadAll()
+	if err != nil {
+		return nil, err
+	}
+	if len(records) == 0 {
+		return nil, fmt.Errorf("is empty")
+	}
+	var rows []row
+	for i, record := range records {
+		var r row
+		for j, c := range columns {
+			if i == 0 {
+				if record[j] != c.name {
+					return nil, fmt.Errorf("column %d is %q, not %q", j+1, record[j], c.name)
+				}
+				continue
+			}
+			if err := c.set(&r, record[j]); err != nil {
+				return nil, fmt.Errorf("row %d: %s: %w", i, c.name, err)
+			}
+		}
+		if i > 0 {
+			rows = append(rows, r)
+		}
+	}
+	return rows, nil
+}

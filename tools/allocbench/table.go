@@ -1,0 +1,117 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"strconv"
+)
+
+// A table writes rows to a terminal, under a heading for each scenario.
+type table struct {
+	w    io.Writer
+	err  error
+	last string // the case of the row before
+}
+
+func (t *table) printf(format string, args ...any) {
+	if t.err == nil {
+		_, t.err = fmt.Fprintf(t.w, format, args...)
+	}
+}
+
+func (t *table) heading(name, doc string) {
+	t.last = ""
+	t.printf("\n%s: %s\n", name, doc)
+	t.printf("%-26s %-16s %10s %10s %10s %10s %10s  %10s %10s %9s  %8s %8s\n", "", "allocator",
+		"mean", "p50", "p99", "p99.9", "per second", "peak live", "reserved", "res./live", "driver", "Go heap")
+}
+
+func (t *table) row(r row) {
+	if t.last != "" && t.last != r.Case {
+		t.printf("\n")
+	}
+	name := r.Case
+	if t.last == r.Case {
+		name = ""
+	}
+	t.last = r.Case
+	ratio := ""
+	if r.PeakLive > 0 && r.PeakReserved > 0 {
+		ratio = strconv.FormatFloat(r.ratio(), 'f', 3, 64)
+	}
+	t.printf("%-26s %-16s %10s %10s %10s %10s %10s  %10s %10s %9s  %8s %8s%s\n", name, r.Allocator,
+		timeText(r.Mean), timeText(r.P50), timeText(r.P99), timeText(r.P999), numberText(r.PerSecond, 3),
+		bytesText(r.PeakLive), bytesText(r.PeakReserved), ratio, numberText(r.DriverCalls, 2), numberText(round(r.GoAllocs), 2), r.marks())
+}
+
+// ratio is how much memory the allocator held for what was in use.
+func (r *row) ratio() float64 { return float64(r.PeakReserved) / float64(r.PeakLive) }
+
+// marks says what a reader must know about a row.
+func (r *row) marks() string {
+	s := ""
+	if r.Cut {
+		s += fmt.Sprintf("  cut after %d", r.Ops)
+	}
+	if r.Failed > 0 {
+		s += fmt.Sprintf("  %d out of memory", r.Failed)
+	}
+	return s
+}
+
+// round hides what the runtime allocates beside a measurement.
+func round(perOp float64) float64 { return math.Round(perOp*1000) / 1000 }
+
+// numberText writes a number with some digits, or nothing for NaN.
+func numberText(v float64, digits int) string {
+	if math.IsNaN(v) {
+		return ""
+	}
+	return fmt.Sprintf("%.*g", digits, v)
+}
+
+// timeText writes nanoseconds in a handy unit.
+func timeText(ns float64) string {
+	switch {
+	case math.IsNaN(ns):
+		return ""
+	case ns < 999.5:
+		return fmt.Sprintf("%.3g ns", ns)
+	case ns < 999.5e3:
+		return fmt.Sprintf("%.3g µs", ns/1e3)
+	case ns < 999.5e6:
+		return fmt.Sprintf("%.3g ms", ns/1e6)
+	}
+	return fmt.Sprintf("%.3g s", ns/1e9)
+}
+
+// countText writes a number in thousands, millions or billions where it is large.
+func countText(v float64) string {
+	for _, u := range []struct {
+		of   float64
+		name string
+	}{{1e9, " G"}, {1e6, " M"}, {1e3, " k"}} {
+		if v >= u.of {
+			return strconv.FormatFloat(v/u.of, 'g', 3, 64) + u.name
+		}
+	}
+	return strconv.FormatFloat(v, 'g', 3, 64)
+}
+
+// ratioText writes how much more one figure is than another.
+func ratioText(v float64) string { return strconv.FormatFloat(v, 'f', 2, 64) }
+
+// bytesText writes a number of bytes in a handy unit, or nothing for none.
+func bytesText(bytes int64) string {
+	units := []string{"B", "KiB", "MiB", "GiB"}
+	v := float64(bytes)
+	for len(units) > 1 && v >= 1024 {
+		v /= 1024
+		units = units[1:]
+	}
+	if bytes == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%.4g %s", v, units[0])
+}
