@@ -145,10 +145,11 @@ func (s *session) allReduce(ctx context.Context, process launch.Process) error {
 	if err != nil {
 		return err
 	}
-	return world.Leave(s.rankOf(ctx, world))
+	return world.Leave(s.runRank(ctx, world))
 }
 
-func (s *session) rankOf(ctx context.Context, world *launch.World) (err error) {
+// runRank measures all sources, together with the other ranks.
+func (s *session) runRank(ctx context.Context, world *launch.World) (err error) {
 	if err := kernels.Available(); err != nil {
 		return err
 	}
@@ -169,20 +170,9 @@ func (s *session) rankOf(ctx context.Context, world *launch.World) (err error) {
 		}
 		defer func() { err = errors.Join(err, marks[i].Close()) }()
 	}
-	r := allReduceBench{Process: world.Process, exchange: world.Exchange, sources: sources(comm, stream.Handle())}
-	r.times = func(addr uintptr, floats, n int) (time.Duration, error) {
-		if err := errors.Join(stream.Fill(addr, 0, 4*floats), marks[0].Record(stream)); err != nil {
-			return 0, err
-		}
-		for range n {
-			if err := comm.AllReduce(addr, floats, stream.Handle()); err != nil {
-				return 0, err
-			}
-		}
-		if err := errors.Join(marks[1].Record(stream), stream.Synchronize(), comm.Err()); err != nil {
-			return 0, err
-		}
-		return marks[1].Since(marks[0])
+	r := allReduceBench{
+		Process: world.Process, exchange: world.Exchange,
+		times: allReduceTimer(comm, stream, marks), sources: sources(comm, stream.Handle()),
 	}
 	if names := s.options.allocators; names != "" {
 		if r.sources, err = choose("allocator", names, r.sources, func(s source) string { return s.name }); err != nil {
@@ -208,6 +198,24 @@ func (s *session) rankOf(ctx context.Context, world *launch.World) (err error) {
 	}
 	s.rows = append(s.rows, rows...)
 	return err
+}
+
+// allReduceTimer is allReduceBench.times, of all-reduces on a stream.
+func allReduceTimer(comm *nccl.Comm, stream kernels.Stream, marks [2]kernels.Event) func(addr uintptr, floats, n int) (time.Duration, error) {
+	return func(addr uintptr, floats, n int) (time.Duration, error) {
+		if err := errors.Join(stream.Fill(addr, 0, 4*floats), marks[0].Record(stream)); err != nil {
+			return 0, err
+		}
+		for range n {
+			if err := comm.AllReduce(addr, floats, stream.Handle()); err != nil {
+				return 0, err
+			}
+		}
+		if err := errors.Join(marks[1].Record(stream), stream.Synchronize(), comm.Err()); err != nil {
+			return 0, err
+		}
+		return marks[1].Since(marks[0])
+	}
 }
 
 // sources are all there are. What is registered is registered before the clock starts.

@@ -9,7 +9,7 @@ import (
 	"mlpool/tools/allocbench/peers"
 )
 
-// An contender is an allocator that the scenarios are run on.
+// A contender is an allocator that the scenarios are run on.
 type contender struct {
 	name string
 	doc  string

@@ -105,26 +105,26 @@ func (g *gpu) Close() error {
 	return errors.Join(errs...)
 }
 
-// A load is the product of two vectors, long enough to take loadTime: a single
-// tile of a matrix product, which leaves most of a GPU to other streams. Its
-// memory stays until the program ends.
+// A load is a GEMM of one row and one column, with k so large that it takes loadTime: a
+// single tile, which leaves most of a GPU to other streams. Its memory stays until the
+// program ends.
 type load struct {
-	k       int // elements of a vector; 0 until calibrated
-	vectors uintptr
+	k        int // of the GEMM; 0 until calibrated
+	operands uintptr
 }
 
 const loadTime = 500 * time.Microsecond
 
 func (l *load) queue(s kernels.Stream, addr uintptr) error {
-	return s.GEMM(kernels.FP32, kernels.GEMM{C: addr, A: l.vectors, B: l.vectors, M: 1, N: 1, K: l.k})
+	return s.GEMM(kernels.FP32, kernels.GEMM{C: addr, A: l.operands, B: l.operands, M: 1, N: 1, K: l.k})
 }
 
-// calibrate doubles the vectors until their product takes loadTime.
+// calibrate doubles k until the GEMM takes loadTime.
 func (l *load) calibrate() (err error) {
 	if l.k > 0 {
 		return nil
 	}
-	const most = 1 << 26 // elements, of 4 bytes
+	const most = 1 << 26 // elements of an operand, of 4 bytes
 	memory, err := cudadriver.Driver{}.Malloc(4*most + allocator.Alignment)
 	if err != nil {
 		return err
@@ -144,7 +144,7 @@ func (l *load) calibrate() (err error) {
 		}
 		defer func() { err = errors.Join(err, marks[i].Close()) }()
 	}
-	trial := load{k: 1 << 12, vectors: memory}
+	trial := load{k: 1 << 12, operands: memory}
 	for ; trial.k < most; trial.k *= 2 {
 		// Twice, because the first launch of a kernel also loads it.
 		var took time.Duration

@@ -47,18 +47,16 @@ func main() {
 }
 
 // run is the command.
-func run(ctx context.Context, args []string, stdout, stderr io.Writer, open func() (machine, error)) (err error) {
+func run(ctx context.Context, args []string, stdout, stderr io.Writer, open func() (machine, error)) error {
 	o, err := parse(args, stderr)
-	if err != nil {
+	switch {
+	case err != nil:
 		return err
-	}
-	if o.list {
+	case o.list:
 		return list(stdout)
-	}
-	if o.exports() {
+	case o.exports():
 		return o.export(stdout)
-	}
-	if o.draw != "" {
+	case o.draw != "":
 		return o.redraw()
 	}
 	var process launch.Process
@@ -93,31 +91,43 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer, open func
 		table: &table{w: stdout}, warm: map[string][]float64{},
 		stderr: stderr,
 	}
+	notes := s.notes(args)
+	s.table.printf("%s\n", strings.Join(notes, "\n"))
+	if o.scenarios == allReduceName {
+		err = s.allReduce(ctx, process)
+	} else {
+		err = s.measureAll(ctx, chosen)
+	}
+	rows := append(s.rows, with...)
+	return errors.Join(err, s.table.err, s.writeReport(ctx), o.write(notes, chosen, rows, err == nil))
+}
+
+// notes say what the figures are of.
+func (s *session) notes(args []string) []string {
 	notes := []string{
-		m.name,
+		s.machine.name,
 		fmt.Sprintf("%s, clock %v", time.Now().Format("2006-01-02 15:04 MST"), clock),
 		strings.Join(append([]string{"allocbench"}, args...), " "),
 	}
-	if m.note != "" {
-		notes = append(notes, m.note)
+	if s.machine.note != "" {
+		notes = append(notes, s.machine.note)
 	}
-	if o.quick {
+	if s.quick {
 		notes = append(notes, "-quick: too few operations for figures")
 	}
-	s.table.printf("%s\n", strings.Join(notes, "\n"))
-	measure := func() error { return s.measureAll(ctx, chosen) }
-	if o.scenarios == allReduceName {
-		measure = func() error { return s.allReduce(ctx, process) }
-	}
-	measureErr := measure()
-	rows := append(s.rows, with...)
-	errs := []error{measureErr, s.table.err, s.writeReport(ctx)}
+	return notes
+}
+
+// write writes the rows to where the options say, or compares them with what is there.
+// Rows that are not all are written, but neither compared nor put into a README.
+func (o options) write(notes []string, chosen []scenario, rows []row, all bool) error {
+	var errs []error
 	if o.csv != "" && !o.check {
 		errs = append(errs, writeFile(o.csv, func(w io.Writer) error { return writeCSV(w, notes, rows) }))
 	}
-	if measureErr == nil && o.check {
+	if all && o.check {
 		errs = append(errs, o.compare(rows))
-	} else if measureErr == nil && o.readme != "" {
+	} else if all && o.readme != "" {
 		errs = append(errs, writeTable(o.readme, rows, false))
 	}
 	if o.plots != "" {
@@ -234,8 +244,20 @@ func (s *session) casesOf(sc scenario) []testCase {
 func (s *session) measure(ctx context.Context, sc scenario, c testCase) error {
 	found := make([][]row, len(s.contenders)) // of all runs
 	failures := make([]error, len(s.contenders))
-	var interrupted error
-runs:
+	err := s.runAll(ctx, sc, c, found, failures)
+	if errors.Is(err, errNoKernels) {
+		s.show(func() { s.table.printf("%-26s left out: %v\n", c.name, err) })
+		s.step(s.runs * len(s.contenders))
+		return nil
+	}
+	s.show(func() { s.showMedians(sc, c, found, failures) })
+	return err
+}
+
+// runAll runs a case as often as is asked for, the contenders in turn. It adds to what
+// was found on each, or notes why that failed, and ends early where the case cannot be
+// run here, which is errNoKernels, or ctx is done.
+func (s *session) runAll(ctx context.Context, sc scenario, c testCase, found [][]row, failures []error) error {
 	for range s.runs {
 		for i, a := range s.contenders {
 			if failures[i] != nil {
@@ -244,16 +266,13 @@ runs:
 			}
 			rows, err := s.once(ctx, a, c)
 			if ctx.Err() != nil {
-				interrupted = ctx.Err()
-				break runs
+				return ctx.Err()
 			}
 			if errors.Is(err, errNoKernels) && a.memoryOnly {
 				err = nil // what the others found counts
 			}
 			if errors.Is(err, errNoKernels) {
-				s.show(func() { s.table.printf("%-26s left out: %v\n", c.name, err) })
-				s.step(s.runs * len(s.contenders))
-				return nil
+				return err
 			}
 			found[i] = append(found[i], rows...)
 			s.keep(sc, a, rows)
@@ -261,44 +280,39 @@ runs:
 			s.step(1)
 		}
 	}
-	s.show(func() {
-		// By case, then by allocator, so that what is to be compared is together.
-		var names []string
-		for _, rows := range found {
-			for _, r := range rows {
-				if !slices.Contains(names, r.Case) {
-					names = append(names, r.Case)
-				}
+	return nil
+}
+
+// showMedians shows, and keeps, what was found on each contender: by case, then by
+// allocator, so that what is to be compared is together.
+func (s *session) showMedians(sc scenario, c testCase, found [][]row, failures []error) {
+	var names []string
+	for _, r := range slices.Concat(found...) {
+		if !slices.Contains(names, r.Case) {
+			names = append(names, r.Case)
+		}
+	}
+	for _, name := range names {
+		for i, rows := range found {
+			same := slices.DeleteFunc(slices.Clone(rows), func(r row) bool { return r.Case != name })
+			if len(same) == 0 {
+				continue
 			}
+			m := median(same)
+			m.Scenario, m.Allocator = sc.name, s.contenders[i].name
+			s.rows = append(s.rows, m)
+			s.table.row(m)
 		}
-		for _, name := range names {
-			for i, rows := range found {
-				var same []row
-				for _, r := range rows {
-					if r.Case == name {
-						same = append(same, r)
-					}
-				}
-				if len(same) == 0 {
-					continue
-				}
-				m := median(same)
-				m.Scenario, m.Allocator = sc.name, s.contenders[i].name
-				s.rows = append(s.rows, m)
-				s.table.row(m)
-			}
+	}
+	if len(names) == 0 && errors.Join(failures...) == nil {
+		s.table.printf("%-26s left out: %v\n", c.name, errNoKernels)
+	}
+	for i, err := range failures {
+		if err != nil {
+			s.failed++
+			s.table.printf("%-26s %-16s failed: %v\n", c.name, s.contenders[i].name, err)
 		}
-		if len(names) == 0 && !slices.ContainsFunc(failures, func(err error) bool { return err != nil }) {
-			s.table.printf("%-26s left out: %v\n", c.name, errNoKernels)
-		}
-		for i, err := range failures {
-			if err != nil {
-				s.failed++
-				s.table.printf("%-26s %-16s failed: %v\n", c.name, s.contenders[i].name, err)
-			}
-		}
-	})
-	return interrupted
+	}
 }
 
 // once runs a case on a newly opened allocator.
