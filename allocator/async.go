@@ -246,11 +246,7 @@ func (a *Async) outOfMemory(bytes int64, s Stream, tag string, err error) error 
 		MemInfo() (free, total int64, err error)
 	}); ok {
 		a.driverCalls.Add(1)
-		if devFree, devTotal, err := d.MemInfo(); err == nil {
-			e.DeviceFree, e.DeviceTotal = devFree, devTotal
-		} else {
-			e.Err = errors.Join(e.Err, err)
-		}
+		e.fromDevice(d.MemInfo())
 	}
 	e.advise(max(st.Reserved-st.Allocated, 0))
 	return e

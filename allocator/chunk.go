@@ -1,7 +1,6 @@
 package allocator
 
 import (
-	"errors"
 	"slices"
 	"sort"
 )
@@ -192,11 +191,11 @@ func (s *space) create(addr uintptr, bytes, reserved int64) (made []*chunk, err 
 	for err != nil && len(made) > 0 {
 		last := made[len(made)-1]
 		if undo := s.driver.UnmapPages(last.addr, last.size); undo != nil {
-			err = errors.Join(err, undo)
+			err = besides(err, undo)
 			break
 		}
 		made = made[:len(made)-1]
-		err = oneOrJoined([]error{err, s.release(keptPages{last.pages, last.size})})
+		err = besides(err, s.release(keptPages{last.pages, last.size}))
 	}
 	if len(made) > 0 {
 		s.chunks = slices.Insert(s.chunks, s.index(made[0].addr), made...)
@@ -211,7 +210,7 @@ func (s *space) createOne(addr uintptr, size int64) (*chunk, error) {
 	}
 	s.held += size
 	if err := s.driver.MapPages(addr, pages, size); err != nil {
-		return nil, oneOrJoined([]error{err, s.release(keptPages{pages, size})})
+		return nil, besides(err, s.release(keptPages{pages, size}))
 	}
 	return &chunk{addr: addr, size: size, pages: pages}, nil
 }

@@ -70,9 +70,7 @@ func NewPool(d Driver, o PoolOptions) (*Pool, error) {
 	p.heaps.Store(newHeapTable(nil))
 	if o.PreallocateBytes > 0 {
 		if err := p.preallocate(o.PreallocateBytes); err != nil {
-			return nil, oneOrJoined([]error{
-				fmt.Errorf("allocator: pre-allocation of %d bytes: %w", o.PreallocateBytes, err), p.Close(),
-			})
+			return nil, besides(fmt.Errorf("allocator: pre-allocation of %d bytes: %w", o.PreallocateBytes, err), p.Close())
 		}
 	}
 	return p, nil

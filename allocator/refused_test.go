@@ -165,3 +165,33 @@ func TestRefusedStream(t *testing.T) {
 		}
 	}
 }
+
+// TestOutOfMemoryOnARefusingDevice asks for too much of a device that does not say what is
+// free either, as a lost one does: the error stays one line.
+func TestOutOfMemoryOnARefusingDevice(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		open func(*allocatortest.Fake) (allocator.Allocator, error)
+	}{
+		{"pool", func(f *allocatortest.Fake) (allocator.Allocator, error) {
+			return allocator.NewPool(f, allocator.PoolOptions{})
+		}},
+		{"malloc", func(f *allocatortest.Fake) (allocator.Allocator, error) { return allocator.NewMalloc(f), nil }},
+		{"async", func(f *allocatortest.Fake) (allocator.Allocator, error) { return allocator.NewAsync(f), nil }},
+	} {
+		f := allocatortest.NewFake(16 << 20)
+		a, err := c.open(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.FailAt(1, "MemInfo")
+		_, err = a.Alloc(32<<20, 1, "too much")
+		var oom *allocator.OutOfMemoryError
+		if !errors.As(err, &oom) || !errors.Is(err, allocatortest.ErrInjected) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: error %q", c.name, err)
+		}
+		if err := errors.Join(a.Close(), f.Faults(), f.Leftover()); err != nil {
+			t.Errorf("%s: %v", c.name, err)
+		}
+	}
+}

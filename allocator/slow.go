@@ -156,7 +156,7 @@ func (p *Pool) outOfMemory(r *request) error {
 	e.Fragmentation = fragmentation(e.LargestFree, unused)
 	e.fromDevice(p.driver.MemInfo())
 	if r.refusal != nil {
-		e.Advice = "the driver refuses free memory of a stream: ReleaseStream before a stream is destroyed leaves its memory to all"
+		e.Advice = "the driver keeps free memory back: where that is of a stream that was destroyed, ReleaseStream before would have left it to all"
 	} else if p.opt.Reuse != ReuseWait && r.size > 0 && e.LargestFree >= r.size {
 		e.Advice = "a free block of another stream is large enough: the reuse policy wait would have taken it"
 	} else if p.space != nil {

@@ -40,7 +40,7 @@ func (s *space) stitchUp(parts []*node) (found, error) {
 	at := t.addr
 	for i, c := range chunks {
 		if err := s.driver.MapPages(at, c.pages, c.size); err != nil {
-			return found{}, oneOrJoined([]error{err, s.unstitch(t)})
+			return found{}, besides(err, s.unstitch(t))
 		}
 		t.chunks[i] = mapped{c, at}
 		s.stitched++
