@@ -15,9 +15,9 @@ type OutOfMemoryError struct {
 	Tag    string
 
 	Allocated, Reserved int64 // bytes, by the allocator, after the last attempt
-	// LargestFree is the bytes of the largest free block of any stream, -1 if
-	// only the driver knows or it was not looked for, and Fragmentation how much of the free memory lies
-	// outside it, in percent.
+	// LargestFree is the bytes of the largest free block of any stream, -1 if only the
+	// driver knows or it was not looked for; Fragmentation is how much of the free
+	// memory lies outside it, in percent.
 	LargestFree   int64
 	Fragmentation float64
 	// DeviceFree and DeviceTotal are the driver's, in bytes; both 0 if unknown.

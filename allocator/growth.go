@@ -1,9 +1,9 @@
 package allocator
 
-// How large the next segment of a heap is, where Malloc makes it. A large heap grows geometrically, so
-// that few segments fragment it. A small one is worth a fit: of a segment of
-// 4 MiB a block of 2.3 MiB wastes two fifths, of one of 12 MiB five waste little.
-// So its segment is what the smallest number of blocks like the one asked for
+// How large the next segment of a heap is, where Malloc makes it. A large heap grows
+// geometrically, so that few segments fragment it. A small one is worth a fit: of a
+// segment of 4 MiB a block of 2.3 MiB wastes two fifths, of one of 12 MiB five waste
+// little. So its segment is what the smallest number of blocks like the one asked for
 // fills but for a sixteenth, or the number that fills it best.
 //
 // The figures are the best of a grid over the requests of training and random ones

@@ -7,7 +7,7 @@ import "slices"
 // calls every method under its lock.
 type placement interface {
 	// find returns a free block of at least size and at most most bytes, which
-	// stays listed, or nil. It need not look at every block: heap.takeAny does.
+	// stays listed, or nil. It need not look at every block: heap.takeBest does.
 	find(size, most int64) *node
 	// insert lists a free block, remove takes it out again.
 	insert(n *node)

@@ -25,7 +25,9 @@ type Pool struct {
 	users  users
 	events eventCache
 
-	mu     sync.Mutex // guards what follows, taken before any heap's lock
+	// mu guards what follows. It is taken before any heap's lock, and who has it may take
+	// the locks of several heaps; all others take one. Those of users and events come last.
+	mu     sync.Mutex
 	driver meter
 	space  *space // of virtual segments; nil: segments come from Malloc
 	opt    PoolOptions
@@ -162,7 +164,7 @@ func (p *Pool) Alloc(bytes int64, s Stream, tag string) (Block, error) {
 // event, the block stays handed out, as it was, and Free can be called again.
 func (p *Pool) Free(b Block, s Stream) error {
 	n := b.node
-	if n == nil || n.heap == nil || n.heap.pool != p {
+	if !p.made(n) {
 		return ErrUnknownBlock
 	}
 	h := n.heap
@@ -186,6 +188,9 @@ func (p *Pool) Free(b Block, s Stream) error {
 	return err
 }
 
+// made says whether n, which may be nil, is the record of a block of this pool.
+func (p *Pool) made(n *node) bool { return n != nil && n.heap != nil && n.heap.pool == p }
+
 // freeSized implements sizedFreer.
 func (p *Pool) freeSized(b Block, s Stream) (bytes int64, err error) {
 	return p.sizeOf(b), p.Free(b, s)
@@ -194,7 +199,7 @@ func (p *Pool) freeSized(b Block, s Stream) (bytes int64, err error) {
 // sizeOf returns the bytes that were asked for with b, or 0 if Free(b) fails.
 func (p *Pool) sizeOf(b Block) (bytes int64) {
 	n := b.node
-	if n == nil || n.heap == nil || n.heap.pool != p {
+	if !p.made(n) {
 		return 0
 	}
 	h := n.lockHeap()
@@ -224,7 +229,7 @@ func (p *Pool) isClosed() bool {
 // before the Free.
 func (p *Pool) RecordStream(b Block, s Stream) error {
 	n := b.node
-	if n == nil || n.heap == nil || n.heap.pool != p {
+	if !p.made(n) {
 		return ErrUnknownBlock
 	}
 	h := n.lockHeap()
@@ -240,7 +245,7 @@ func (p *Pool) RecordStream(b Block, s Stream) error {
 // orderUsers implements userOrderer.
 func (p *Pool) orderUsers(b Block, s Stream) error {
 	n := b.node
-	if n == nil || n.heap == nil || n.heap.pool != p {
+	if !p.made(n) {
 		return ErrUnknownBlock
 	}
 	h := n.lockHeap()

@@ -51,24 +51,24 @@ func (p *Pool) fromCommon(r *request) (*Block, error) {
 
 // give takes a segment of at least size bytes out of the common heap: a whole one
 // of at most modest bytes, or else part of one, of about growth bytes.
-func (c *heap) give(size, growth, modest int64) (*segment, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.waiting.blocks > 0 {
-		if err := c.reap(); err != nil {
+func (h *heap) give(size, growth, modest int64) (*segment, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.waiting.blocks > 0 {
+		if err := h.reap(); err != nil {
 			return nil, err
 		}
 	}
-	c.flush()
-	if g := c.unused.fitting(size); g != nil && g.size <= max(modest, growth) {
-		c.detachSegment(g)
+	h.flush()
+	if g := h.unused.fitting(size); g != nil && g.size <= max(modest, growth) {
+		h.detachSegment(g)
 		return g, nil
 	}
-	n := c.place.find(size, maxSegment)
+	n := h.place.find(size, maxSegment)
 	if n == nil {
 		return nil, nil
 	}
-	return c.lend(n, min(growth, n.size)), nil
+	return h.lend(n, min(growth, n.size)), nil
 }
 
 // adopt adds a segment to the request's heap and meets the request from it.
