@@ -46,7 +46,7 @@ type space struct {
 	noted    int64 // bytes of free blocks that the last survey found
 	row      []mapped
 	uses     int   // of stitches, so far
-	most     int64 // bytes handed out at once, as far as was seen
+	peak     int64 // the most bytes handed out at once, as far as was seen
 	counted  int64 // bytes handed out when every heap was counted last, and growth since
 	requests int64 // up to then
 	countIn  int   // requests that grow before they are counted again

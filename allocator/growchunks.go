@@ -20,20 +20,20 @@ const (
 
 var ampleShares = [...]int64{8, 4, 3}
 
-// fromRecord grows the heap if what is handed out, with the request, is more than
+// fromNewPeak grows the heap if what is handed out, with the request, is more than
 // ever before, so that what is reserved exceeds it by little.
-func (p *Pool) fromRecord(r *request) (*Block, error) {
+func (p *Pool) fromNewPeak(r *request) (*Block, error) {
 	if p.full {
 		return nil, nil
 	}
 	s := p.space
 	if s.countIn--; s.countIn < 0 {
 		p.count()
-		r.record = s.counted + r.size
+		r.allocated = s.counted + r.size
 	}
-	most := max(s.most, s.counted+r.size)
-	slack := most / s.slackShare()
-	if p.reserved+p.tailGrowth(r) > most+slack {
+	peak := max(s.peak, s.counted+r.size)
+	slack := peak / s.slackShare()
+	if p.reserved+p.tailGrowth(r) > peak+slack {
 		return nil, nil
 	}
 	b, err := p.growTail(r)

@@ -106,9 +106,9 @@ func (p *Pool) segmentSizes(r *request) [4]int64 {
 		growth = one
 	}
 	sizes := [4]int64{growth, one, least, r.size}
-	if r.size <= h.most/2 {
+	if r.size <= h.maxSplit/2 {
 		for i := range sizes { // of a larger one small requests would get nothing more
-			sizes[i] = max(min(sizes[i], h.most&^(Alignment-1)), r.size)
+			sizes[i] = max(min(sizes[i], h.maxSplit&^(Alignment-1)), r.size)
 		}
 	}
 	return sizes

@@ -17,7 +17,8 @@ type heap struct {
 
 	place placement
 	cache cache
-	most  int64 // bytes of a block that a small request may be cut from
+	// maxSplit is the bytes of the largest block that a small request is cut from.
+	maxSplit int64
 
 	stats heapStats
 
@@ -54,10 +55,10 @@ func sizeClass(size int64) int { return bits.Len64(uint64(size-1) / Alignment) }
 
 // newHeap returns a heap of p without memory.
 func newHeap(p *Pool, s Stream) *heap {
-	h := &heap{pool: p, stream: s, most: maxSegment, stolen: -stealEvery}
+	h := &heap{pool: p, stream: s, maxSplit: maxSegment, stolen: -stealEvery}
 	h.place, h.cache.off = newPlacement(&p.opt)
 	if p.opt.MaxSplitBytes > 0 && p.space == nil {
-		h.most = min(p.opt.MaxSplitBytes, maxSegment)
+		h.maxSplit = min(p.opt.MaxSplitBytes, maxSegment)
 	}
 	return h
 }
@@ -83,8 +84,8 @@ func (h *heap) take(size int64) *node {
 		h.flushCache()
 	}
 	most := int64(maxSegment)
-	if size <= h.most/2 {
-		most = h.most
+	if size <= h.maxSplit/2 {
+		most = h.maxSplit
 	}
 	n := h.place.find(size, most)
 	if n == nil {

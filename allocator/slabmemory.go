@@ -289,12 +289,12 @@ func (p *Pool) keep(g *segment, s Stream, ordered bool, taken []*slot) {
 		n = h.adopt(g)
 	}
 	for _, sl := range taken {
-		is := &sl.node
-		for n.addr+uintptr(n.size) <= is.addr {
+		planned := &sl.node
+		for n.addr+uintptr(n.size) <= planned.addr {
 			n = n.next
 		}
-		n = h.cutFree(n, is.addr, is.addr+uintptr(blockSize(is.asked)))
-		sl.block = h.handOut(n, is.asked, is.stream, is.tag)
-		n.users, is.users = is.users, nil
+		n = h.cutFree(n, planned.addr, planned.addr+uintptr(blockSize(planned.asked)))
+		sl.block = h.handOut(n, planned.asked, planned.stream, planned.tag)
+		n.users, planned.users = planned.users, nil
 	}
 }

@@ -16,7 +16,8 @@ type request struct {
 	// Of a pool with virtual segments:
 	waitMode waitMode // with the streams whose memory it takes
 	missing  int64    // bytes beyond what unused chunks have
-	record   int64    // bytes that are handed out with it, where that was counted
+	// allocated is the bytes of all blocks, its own included, where they were counted.
+	allocated int64
 }
 
 // What is tried for a request in turn, by the kind of the pool's segments.
@@ -87,7 +88,7 @@ func (p *Pool) allocSlowly(bytes int64, s Stream, tag string) (Block, error) {
 		}
 		if b != nil {
 			if p.space != nil {
-				p.space.most = max(p.space.most, r.record)
+				p.space.peak = max(p.space.peak, r.allocated)
 			}
 			return *b, nil
 		}

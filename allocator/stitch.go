@@ -23,7 +23,7 @@ type mapped struct {
 }
 
 // stitchUp maps the chunks of parts side by side.
-func (s *space) stitchUp(parts []*node) (found, error) {
+func (s *space) stitchUp(parts []*node) (location, error) {
 	var chunks []*chunk
 	for _, n := range parts {
 		chunks = append(chunks, s.overlapping(n.addr, n.addr+uintptr(n.size))...)
@@ -34,20 +34,20 @@ func (s *space) stitchUp(parts []*node) (found, error) {
 	}
 	var err error
 	if t.addr, err = s.driver.ReserveRange(t.size); err != nil {
-		return found{}, err
+		return location{}, err
 	}
 	s.stitches = append(s.stitches, t)
 	at := t.addr
 	for i, c := range chunks {
 		if err := s.driver.MapPages(at, c.pages, c.size); err != nil {
-			return found{}, besides(err, s.unstitch(t))
+			return location{}, besides(err, s.unstitch(t))
 		}
 		t.chunks[i] = mapped{c, at}
 		s.stitched++
 		s.mappings++
 		at += uintptr(c.size)
 	}
-	return found{t.addr + (parts[0].addr - chunks[0].addr), t}, nil
+	return location{t.addr + (parts[0].addr - chunks[0].addr), t}, nil
 }
 
 // unmapStitched undoes one mapping of a stitch.

@@ -20,7 +20,7 @@ func (p *Pool) fromChunks(r *request) (*Block, error) {
 	if b, err := p.gather(r, nil, false); b != nil || err != nil {
 		return b, err
 	}
-	if b, err := p.fromRecord(r); b != nil || err != nil {
+	if b, err := p.fromNewPeak(r); b != nil || err != nil {
 		return b, err
 	}
 	if donors := p.donors(r.heap, stealHeaps); len(donors) > 0 {
@@ -153,16 +153,16 @@ func (p *Pool) gather(r *request, donors []*heap, stitch bool) (*Block, error) {
 	}
 }
 
-// found is where the parts of a block are side by side: in a stitch, if there is
+// location is where the parts of a block are side by side: in a stitch, if there is
 // one, or at their own addresses.
-type found struct {
+type location struct {
 	addr   uintptr // of the block; 0: nowhere yet
 	stitch *stitch
 }
 
 // gatherLocked takes the memory for a request, if there is enough, into its heap and
 // out of the free blocks there. All locks of heaps are held.
-func (p *Pool) gatherLocked(r *request, heaps []*heap, stitch bool) (parts []*node, at found, err error) {
+func (p *Pool) gatherLocked(r *request, heaps []*heap, stitch bool) (parts []*node, at location, err error) {
 	s, h := p.space, r.heap
 	for _, each := range heaps {
 		each.flush()
@@ -170,30 +170,30 @@ func (p *Pool) gatherLocked(r *request, heaps []*heap, stitch bool) (parts []*no
 	if !stitch && len(heaps) == 1 {
 		if n := h.takeBest(r.size); n != nil {
 			n.state = part
-			return []*node{n}, found{addr: n.addr}, nil
+			return []*node{n}, location{addr: n.addr}, nil
 		}
 	}
 	s.survey(heaps)
 	var pieces []piece
 	if stitch {
 		if pieces, r.missing = s.fragments(h, r.size); r.missing > 0 {
-			return nil, found{}, nil
+			return nil, location{}, nil
 		}
 		if len(pieces) == 1 { // it is side by side as it is
 			at.addr = pieces[0].lo
 		}
 	} else {
 		if s.noted < r.size {
-			return nil, found{}, nil
+			return nil, location{}, nil
 		}
-		t := p.side(r, len(heaps) > 1)
+		t := p.contiguous(r, len(heaps) > 1)
 		if t.size == 0 {
-			return nil, found{}, nil
+			return nil, location{}, nil
 		}
-		pieces, at = t.pieces(r.size), found{t.start(), t.stitch}
+		pieces, at = t.pieces(r.size), location{t.start(), t.stitch}
 	}
 	if moved, err := p.move(r, pieces); err != nil || !moved {
-		return nil, found{}, err
+		return nil, location{}, err
 	}
 	for _, x := range pieces {
 		parts = append(parts, h.cutOut(s, x.lo, x.hi))
@@ -201,10 +201,10 @@ func (p *Pool) gatherLocked(r *request, heaps []*heap, stitch bool) (parts []*no
 	return parts, at, nil
 }
 
-// side finds unused memory for a request that is side by side: of the oldest stitch
+// contiguous finds unused memory for a request that is side by side: of the oldest stitch
 // that has it or, where memory of other heaps counts as well, what changes heaps least
 // often.
-func (p *Pool) side(r *request, others bool) stretch {
+func (p *Pool) contiguous(r *request, others bool) stretch {
 	s := p.space
 	var best stretch
 	fewest := 0
@@ -284,7 +284,7 @@ func (p *Pool) move(r *request, pieces []piece) (bool, error) {
 
 // handOutParts hands out parts of the request's heap as one block: where they are
 // side by side, or in a new stitch.
-func (p *Pool) handOutParts(r *request, parts []*node, at found) (*Block, error) {
+func (p *Pool) handOutParts(r *request, parts []*node, at location) (*Block, error) {
 	h := r.heap
 	if at.addr == 0 {
 		r.note(p.dropStitches())
