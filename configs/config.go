@@ -38,13 +38,15 @@ type Train struct {
 	LearningRate float32 // positive
 	Seed         uint64  // of the initial weights and the shuffles, 0 to 2^63-1
 	Device       string  // "cuda", "cpu" or "auto": a GPU where there is one, else the CPU
-	Precision    string  // of matrix products on a GPU: "fp32", "tf32", "3xtf32", as exact as fp32 on tensor cores, or "auto": that where there are any
-	Executor     string  // "eager": operations are launched one by one; "graph": from CUDA graphs of many steps
-	Fuse         bool    // false: one kernel and one output for each operation, as without fusion
-	Verbose      bool    // print the loss every so many steps, for which each time the device is waited for
-	TimeEpoch    bool    // print a line of times after each epoch
-	Profile      int     // after the training, time so many more steps operation by operation, 0 to 1000000; "eager" only
-	Nvtx         bool    // show epochs, steps and operations to a profiler as NVTX ranges
+	// Precision is that of GEMMs on a GPU: "fp32"; "tf32"; "3xtf32", as exact as fp32 on
+	// tensor cores; or "auto": 3xtf32 where there are any, else fp32.
+	Precision string
+	Executor  string // "eager": operations are launched one by one; "graph": from CUDA graphs of many steps
+	Fuse      bool   // false: one kernel and one output for each operation, as without fusion
+	Verbose   bool   // print the loss every so many steps, for which each time the device is waited for
+	TimeEpoch bool   // print a line of times after each epoch
+	Profile   int    // after the training, time so many more steps operation by operation, 0 to 1000000; "eager" only
+	Nvtx      bool   // show epochs, steps and operations to a profiler as NVTX ranges
 
 	// CheckpointEvery is how many epochs lie between two checkpoints, 0 to 1000000; 0: there
 	// is one at the end.
@@ -55,9 +57,12 @@ type Train struct {
 // allocator; this is how it works. Sizes are in bytes.
 type Allocator struct {
 	// Of the pool of this program, and of what a plan falls back to.
-	Strategy        string  // how a free block is chosen
-	Reuse           string  // how far free memory moves between streams: "wait", "opportunistic" or "same-stream"
-	Segments        string  // where memory comes from: "virtual", pages that are mapped where they are needed, or "malloc", cudaMalloc; "": virtual where the device and the strategy can have it, else malloc
+	Strategy string // how a free block is chosen
+	Reuse    string // how far free memory moves between streams: "wait", "opportunistic" or "same-stream"
+	// Segments is where memory comes from: "virtual", pages that are mapped where they are
+	// needed; "malloc", cudaMalloc; or "": virtual where the device and the strategy can have
+	// it, else malloc.
+	Segments        string
 	SegmentBytes    int     // of malloc segments: the unit of what is asked of the driver, a power of two from 256 on; 0: the pool's choice
 	MaxSegmentBytes int     // of malloc segments: the size at which they stop growing; 0: the pool's choice
 	MaxSplitBytes   int     // of malloc segments: larger blocks are kept for large requests; 0: none are
@@ -86,7 +91,9 @@ type Data struct {
 
 // Log is section [log].
 type Log struct {
-	LogDir string // folder for losses, accuracies and metrics, or for a folder of them for each allocator; empty: none are written
+	// LogDir is the folder for losses, accuracies and metrics, or for a folder of them for
+	// each allocator; empty: none are written.
+	LogDir string
 }
 
 // Default returns what a file that sets nothing means.

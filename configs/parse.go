@@ -21,7 +21,7 @@ func Parse(name string, text []byte, settings ...string) (Config, error) {
 		return Config{}, err
 	}
 	for _, s := range settings {
-		if err := c.take(s); err != nil {
+		if err := c.apply(s); err != nil {
 			return Config{}, err
 		}
 	}

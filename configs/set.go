@@ -14,11 +14,11 @@ import (
 func CheckSetting(setting string) error {
 	c := Default()
 	c.places = map[string]string{}
-	return c.take(setting)
+	return c.apply(setting)
 }
 
-// take applies a setting, KEY=VALUE.
-func (c *Config) take(setting string) error {
+// apply applies a setting, KEY=VALUE.
+func (c *Config) apply(setting string) error {
 	name, value, found := strings.Cut(setting, "=")
 	name = strings.TrimSpace(name)
 	place := "-set " + printable(name)

@@ -89,7 +89,7 @@ func (d downloader) fetch(ctx context.Context, url, dir string, f file) error {
 	resp, err := http.DefaultClient.Do(req)
 	answered()
 	if err != nil {
-		return because(ctx, err) // names the URL itself
+		return cancelCause(ctx, err) // names the URL itself
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
@@ -131,8 +131,8 @@ func (f file) store(dir, from string, r io.Reader) error {
 	return os.Rename(tmp.Name(), filepath.Join(dir, f.name))
 }
 
-// because returns why ctx was cancelled, if it was, and err otherwise.
-func because(ctx context.Context, err error) error {
+// cancelCause returns why ctx was cancelled, if it was, and err otherwise.
+func cancelCause(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); cause != nil {
 		return cause
 	}
@@ -153,7 +153,7 @@ func (b *body) Read(p []byte) (int, error) {
 	b.done += int64(n)
 	b.arrived(b.done)
 	if err != nil && err != io.EOF {
-		err = because(b.ctx, err)
+		err = cancelCause(b.ctx, err)
 	}
 	return n, err
 }

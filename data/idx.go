@@ -31,7 +31,8 @@ const (
 // ReadImages reads an IDX file of images, plain or gzipped, to its end and
 // returns a uint8 tensor of shape [n, rows*cols]. What the header claims is
 // believed only as the bytes arrive, and what is compressed is unfolded only that
-// far: memory stays within a small multiple of the content read. Every deviation from the format is a one-line error.
+// far: memory stays within a small multiple of the content read. Every deviation from
+// the format is a one-line error.
 func ReadImages(r io.Reader) (*tensor.Dense, error) {
 	dims, body, err := readIDX(r, magicImages, maxImages, "n", "rows", "cols")
 	if err != nil {
@@ -65,7 +66,7 @@ func readIDX(r io.Reader, magic uint32, most uint64, names ...string) (dims []in
 	}
 	header := make([]byte, 4*(1+len(names)))
 	if n, err := io.ReadFull(r, header); err != nil {
-		return nil, nil, short("header", n, len(header), err)
+		return nil, nil, truncated("header", n, len(header), err)
 	}
 	if got := binary.BigEndian.Uint32(header); got != magic {
 		return nil, nil, fmt.Errorf("magic number is %#08x, want %#08x", got, magic)
@@ -92,7 +93,7 @@ func readIDX(r io.Reader, magic uint32, most uint64, names ...string) (dims []in
 	case err == nil:
 		return nil, nil, fmt.Errorf("trailing bytes after the %d that the header claims", size)
 	case err != io.EOF:
-		return nil, nil, cut(err)
+		return nil, nil, truncatedGzip(err)
 	}
 	return dims, body, nil
 }
@@ -102,7 +103,7 @@ func gunzip(r io.Reader) (io.Reader, error) {
 	b := bufio.NewReader(r)
 	if start, _ := b.Peek(2); len(start) == 2 && start[0] == 0x1f && start[1] == 0x8b {
 		z, err := gzip.NewReader(b)
-		return z, cut(err)
+		return z, truncatedGzip(err)
 	}
 	return b, nil
 }
@@ -116,7 +117,7 @@ func readN(r io.Reader, n int) ([]byte, error) {
 		k, err := io.ReadFull(r, buf[have:])
 		have += k
 		if err != nil {
-			return nil, short("content", have, n, err)
+			return nil, truncated("content", have, n, err)
 		}
 		if have == n {
 			return buf, nil
@@ -127,16 +128,17 @@ func readN(r io.Reader, n int) ([]byte, error) {
 	}
 }
 
-// short is the error of a part of which have of want bytes could be read.
-func short(part string, have, want int, err error) error {
+// truncated is the error of a part of which have of want bytes could be read.
+func truncated(part string, have, want int, err error) error {
 	if err == io.EOF || err == io.ErrUnexpectedEOF {
 		return fmt.Errorf("truncated: %d of %d bytes of %s", have, want, part)
 	}
 	return err
 }
 
-// cut gives the error of a gzip header or trailer that is not all there a clearer text.
-func cut(err error) error {
+// truncatedGzip gives the error of a gzip header or trailer that is not all there a clearer
+// text.
+func truncatedGzip(err error) error {
 	if err == io.EOF || err == io.ErrUnexpectedEOF {
 		return errors.New("truncated gzip")
 	}

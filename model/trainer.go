@@ -61,8 +61,8 @@ type Epoch struct {
 	Losses  []float32 // of each step, in order, also of those before Options.Start
 	ValLoss float64
 	ValAcc  float64 // the share of the test set whose prediction is correct, 0 to 1
-	// Train and Validation are wall-clock times, of the steps after Options.Start; the host waits for the device
-	// once, at their end, and the device's clock tells where they meet.
+	// Train and Validation are wall-clock times, of the steps after Options.Start; the host
+	// waits for the device once, at their end, and the device's clock tells where they meet.
 	Train, Validation time.Duration
 	// AllReduce is what moved the updates of a step in the middle of the epoch took, Exposed for
 	// how long of that the device waited until the weights had them. With one rank there are none.
