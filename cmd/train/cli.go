@@ -125,7 +125,7 @@ func parseArgs(args []string, stdout io.Writer) (o options, err error) {
 			given = append(given, "-"+f.Name)
 		}
 	})
-	return o, o.take(paths, given)
+	return o, o.takePaths(paths, given)
 }
 
 // unknownFlag is the error of a flag that there is not, with the one that may be meant, or
@@ -182,15 +182,15 @@ func (o *options) clash(given []string) error {
 	return nil
 }
 
-// take sorts the arguments that are no flags: the config, or folders of runs. It knows which
-// flags were given.
-func (o *options) take(paths, flags []string) error {
-	var given []string
+// takePaths sorts the arguments that are no flags, folders of runs and files of configs, and
+// checks what goes with which of the flags that were given.
+func (o *options) takePaths(paths, flags []string) error {
+	var files []string
 	for _, path := range paths {
 		if isRun(path) || o.predict != "" {
 			o.runs = append(o.runs, path)
 		} else {
-			given = append(given, path)
+			files = append(files, path)
 		}
 	}
 	if err := o.clash(flags); err != nil {
@@ -220,16 +220,16 @@ func (o *options) take(paths, flags []string) error {
 		return nil
 	case o.resume != "" && len(paths) > 0:
 		return fmt.Errorf("-resume takes the config of its run: leave %s out, and change keys with -set", paths[0])
-	case len(given) > 1 && o.compare && o.among == nil && isContenders(given[0]):
-		return fmt.Errorf("-compare takes its list behind an equals sign: train -compare=%s %s", given[0], given[1])
-	case len(given) > 1:
-		return fmt.Errorf("one config at a time: %s or %s?", given[0], given[1])
+	case len(files) > 1 && o.compare && o.among == nil && isContenders(files[0]):
+		return fmt.Errorf("-compare takes its list behind an equals sign: train -compare=%s %s", files[0], files[1])
+	case len(files) > 1:
+		return fmt.Errorf("one config at a time: %s or %s?", files[0], files[1])
 	case len(o.runs) > 0 && o.report == "":
 		return fmt.Errorf("%s is the folder of a run: train -report, -resume and -predict take one", o.runs[0])
-	case len(o.runs) > 0 && len(given) > 0:
-		return fmt.Errorf("-report takes runs or a config: leave %s or %s out", o.runs[0], given[0])
-	case len(given) > 0:
-		o.config = given[0]
+	case len(o.runs) > 0 && len(files) > 0:
+		return fmt.Errorf("-report takes runs or a config: leave %s or %s out", o.runs[0], files[0])
+	case len(files) > 0:
+		o.config = files[0]
 	case len(o.runs) == 0 && o.resume == "" && !o.data:
 		return errors.New("which config? try: train configs/mnist.toml (train -help says more)")
 	}

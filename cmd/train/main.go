@@ -58,20 +58,20 @@ func runProcess(ctx context.Context, args []string, stdout, stderr io.Writer) in
 
 // runCommand is the command, without the process around it. It returns the exit code.
 func (r *ranks) runCommand(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	process, half := launch.FromEnv(r.env)
+	process, envErr := launch.FromEnv(r.env)
 	if process.Rank != 0 {
 		stdout = io.Discard
 	}
 	out := &output{w: stdout}
 	o, err := parseArgs(args, out)
-	wrong := err != nil && !errors.Is(err, flag.ErrHelp)
+	usageError := err != nil && !errors.Is(err, flag.ErrHelp)
 	switch {
 	case errors.Is(err, flag.ErrHelp):
 		err = nil
-	case wrong:
+	case usageError:
 		err = ofRank(process, err)
-	case half != nil && o.trains():
-		err = ofRank(process, half)
+	case envErr != nil && o.trains():
+		err = ofRank(process, envErr)
 	default:
 		err = r.executeRanks(ctx, o, process, out, stderr)
 	}
@@ -90,7 +90,7 @@ func (r *ranks) runCommand(ctx context.Context, args []string, stdout, stderr io
 	var diverged *divergedError
 	var by signalError
 	switch {
-	case wrong:
+	case usageError:
 		return exitUsage
 	case interrupted(err):
 		if errors.As(context.Cause(ctx), &by) {
@@ -130,7 +130,7 @@ func execute(ctx context.Context, o options, r *ranks, stdout, stderr io.Writer)
 	if o.report != "" && len(o.runs) > 0 {
 		return reportRuns(ctx, o.report, o.runs, stdout)
 	}
-	if err := checkReport(o.report); err != nil {
+	if err := checkOutput("-report", o.report); err != nil {
 		return err
 	}
 	if o.predict != "" {

@@ -33,7 +33,7 @@ type finished struct {
 
 // reportRuns writes a report of earlier runs, or of comparisons, by their folders.
 func reportRuns(ctx context.Context, path string, folders []string, stdout io.Writer) error {
-	if err := checkReport(path); err != nil {
+	if err := checkOutput("-report", path); err != nil {
 		return err
 	}
 	all, err := await(ctx, func() ([]finished, error) { return readAllFinished(folders) })
@@ -59,17 +59,6 @@ func readAllFinished(folders []string) (all []finished, err error) {
 		}
 	}
 	return all, nil
-}
-
-// checkReport returns an error if a report could not be written in the end.
-func checkReport(path string) error {
-	if path == "" {
-		return nil
-	}
-	if err := checkWritable(path); err != nil {
-		return fmt.Errorf("-report: %w", err)
-	}
-	return nil
 }
 
 // readFinished reads what a run left in its folder. What a run that ended early did not

@@ -166,13 +166,14 @@ func newDifference(d paired.Difference) *difference {
 	return out
 }
 
-// checkCSV returns an error if the file of -csv could not be written after training.
-func checkCSV(path string) error {
+// checkOutput returns an error if the file that a flag names, or none, could not be written
+// after training.
+func checkOutput(flag, path string) error {
 	if path == "" {
 		return nil
 	}
 	if err := checkWritable(path); err != nil {
-		return fmt.Errorf("-csv: %w", err)
+		return fmt.Errorf("%s: %w", flag, err)
 	}
 	return nil
 }

@@ -55,7 +55,7 @@ func openRun(ctx context.Context, o options, cfg configs.Config, from *earlier, 
 	if err := b.checkAllocators(one.cfg, one.among); err != nil {
 		return nil, err
 	}
-	return one, checkCSV(o.csv)
+	return one, checkOutput("-csv", o.csv)
 }
 
 // close parts with the ranks and closes the device, after a run that ended with err or nil.

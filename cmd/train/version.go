@@ -47,7 +47,7 @@ func newBuild(info *debug.BuildInfo, toolkit int) build {
 		b.Version = "(devel)"
 	}
 	if toolkit > 0 {
-		b.CUDA = fmt.Sprintf("%d.%d", toolkit/1000, toolkit%1000/10)
+		b.CUDA = cudaVersion(toolkit)
 	}
 	return b
 }
