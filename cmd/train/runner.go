@@ -1,0 +1,187 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"mlpool/allocator"
+	"mlpool/cmd/train/internal/rundir"
+	"mlpool/configs"
+	"mlpool/data"
+	"mlpool/kernels"
+	"mlpool/kernels/device"
+	"mlpool/model"
+	"mlpool/tools/report"
+)
+
+// evalBatchSize is the least batch of the validation pass, which has no
+// gradients to keep: large enough to fill a GPU, small enough not to raise the
+// peak of memory much.
+const evalBatchSize = 2500
+
+// verboseEvery is how many steps lie between two lines of a verbose run.
+const verboseEvery = 100
+
+// A graph holds up to graphSteps steps, so that its launch costs next to nothing a step, and
+// about graphNodes launches, which must be captured first. A step of L hidden layers is 2L+1
+// launches fused (2L+3 where a large batch is gathered, and its last dy transposed) and 6L+7
+// unfused; 3L+4 stands for both.
+const (
+	graphSteps = 128
+	graphNodes = 1 << 13
+)
+
+// runner trains one model on one contender: an allocator for what is done
+// eagerly and, for the executor "graph", a second for what is captured.
+type runner struct {
+	contender
+	cfg     configs.Config // with the contender's strategy
+	allocs  []*allocator.Timed
+	device  *device.Device
+	trainer *model.Trainer[device.Tensor]
+	logs    *rundir.Logs   // in log_dir; nil: none
+	folder  *rundir.Folder // of the run; nil: none
+	facts   rundir.Facts
+	trace   *allocator.Trace // nil: none is wanted
+	kernels []allocator.Work // for the trace
+	records []rundir.Record
+	losses  []float32 // of each step
+
+	earlier  *earlier  // the run that is gone on with; nil: none
+	settings []setting // for checkpoints
+	unsaved  bool      // there is no checkpoint of the weights as they are
+	ranks    *ranks    // nil: there are no others
+
+	watch     bool // the first epoch, for a report
+	recording report.Recording
+}
+
+// prepare makes the runner ready to train.
+func (r *runner) prepare(b *backend, set data.Dataset, verbose func(line string)) error {
+	cfg := r.cfg
+	eager, err := r.own(r.watched(b, cfg))
+	if err != nil {
+		return err
+	}
+	r.device = device.New(b.queue, eager, cfg.Train.Fuse)
+	if b.ranks.parallel() {
+		if err := r.device.SetCollective(b.ranks.comm); err != nil {
+			return err
+		}
+	}
+	opt := model.Options{
+		BatchSize:     cfg.Train.Bsz,
+		EvalBatchSize: max(cfg.Train.Bsz, evalBatchSize),
+		LearningRate:  cfg.Train.LearningRate,
+		Order:         func(epoch int) []int32 { return data.Order(set.Train.Len(), cfg.Train.Seed, epoch) },
+		Start:         r.earlier.start(),
+	}
+	if b.ranks.parallel() {
+		opt.Rank, opt.Ranks = b.ranks.world.Rank, b.ranks.world.Size
+	}
+	if cfg.Train.Verbose {
+		opt.VerboseEvery = verboseEvery
+		opt.Verbose = func(step int, loss float32) {
+			epoch, _ := r.place()
+			verbose(fmt.Sprintf("%s: epoch %d, step %d: loss %.4g\n", r, epoch+1, step, loss))
+		}
+	}
+	if cfg.Train.Nvtx {
+		r.device.Annotate(kernels.PushRange, kernels.PopRange)
+	}
+	if b.graph {
+		captured, err := r.own(b.newCaptureAllocator(r.kind, cfg))
+		if err != nil {
+			return err
+		}
+		r.device.CaptureFrom(captured)
+		opt.ChunkSteps = max(1, min(graphSteps, graphNodes/(3*cfg.Model.NumLayers+4)))
+	}
+	r.trainer, err = model.NewTrainer(r.device, model.Set(set.Train), model.Set(set.Test), r.earlier.weights(cfg, set), opt)
+	return atLimit(cfg, err)
+}
+
+// own times an allocator, and closes it in the end.
+func (r *runner) own(a allocator.Allocator, err error) (*allocator.Timed, error) {
+	if err != nil {
+		return nil, err
+	}
+	t := allocator.NewTimed(a)
+	r.allocs = append(r.allocs, t)
+	return t, nil
+}
+
+// segments is where the memory of the runner's pools comes from: virtual, malloc, or
+// "virtual and malloc" where what is captured has another kind than the rest. It is
+// empty where there is no pool of this program.
+func (r *runner) segments() string {
+	var kinds []string
+	for _, a := range r.allocs {
+		p, ok := allocator.As[interface{ Segments() string }](a)
+		if ok && !slices.Contains(kinds, p.Segments()) {
+			kinds = append(kinds, p.Segments())
+		}
+	}
+	return strings.Join(kinds, " and ")
+}
+
+// stats adds up the runner's allocators, and the time spent in them.
+func (r *runner) stats() (sum allocator.Stats, spent time.Duration) {
+	for _, a := range r.allocs {
+		st := a.Stats()
+		sum.Allocs += st.Allocs
+		sum.Frees += st.Frees
+		sum.DriverCalls += st.DriverCalls
+		sum.DriverMallocs += st.DriverMallocs
+		sum.Allocated += st.Allocated
+		sum.PeakAllocated += st.PeakAllocated
+		sum.Reserved += st.Reserved
+		sum.PeakReserved += st.PeakReserved
+		spent += a.Time()
+	}
+	return sum, spent
+}
+
+// epoch trains for one epoch, or what an earlier run left of it, and returns what it came
+// to, with the loss of each step that was done now.
+func (r *runner) epoch(ctx context.Context) (rundir.Record, []float32, error) {
+	_, done := r.place()
+	before, spentBefore := r.stats()
+	e, err := r.trainEpoch(ctx)
+	if err != nil {
+		return rundir.Record{}, nil, atLimit(r.cfg, err)
+	}
+	after, spent := r.stats()
+	rec := newRecord(r.String(), e, before, after, spent-spentBefore)
+	rec.Segments, rec.ResumedAfter, rec.Warmup = r.segments(), done, len(r.records) == 0
+	r.records, r.unsaved = append(r.records, rec), true
+	losses := e.Losses[done:]
+	r.losses = append(r.losses, losses...)
+	return rec, losses, nil
+}
+
+// log logs an epoch.
+func (r *runner) log(rec rundir.Record, losses []float32) error {
+	defer r.ranks.write()()
+	r.facts.Epochs = r.earlier.start().Epoch + len(whole(r.records))
+	return cmp.Or(r.logs.Add(rec, losses), r.folder.Add(rec, losses))
+}
+
+func (r *runner) close() error {
+	var errs []error
+	if r.trainer != nil {
+		errs = append(errs, r.trainer.Close())
+	}
+	if r.device != nil {
+		errs = append(errs, r.device.CloseCollective())
+	}
+	for _, a := range r.allocs {
+		errs = append(errs, a.Close())
+	}
+	return errors.Join(append(errs, r.logs.Close())...)
+}
