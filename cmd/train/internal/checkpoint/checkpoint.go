@@ -52,10 +52,10 @@ func (c Checkpoint) Save(path string) error {
 		metadata = map[string]string{}
 	}
 	metadata[epochKey], metadata[stepKey], metadata[formatKey] = strconv.Itoa(c.Epoch), strconv.Itoa(c.Step), "pt"
-	var tensors []Tensor
+	var tensors []namedTensor
 	for i, w := range c.Weights {
 		inputs, outputs := w.Shape()[0], w.Shape()[1]
-		tensors = append(tensors, Tensor{name(i), []int{outputs, inputs}, transposed(w.Float32s(), inputs, outputs)})
+		tensors = append(tensors, namedTensor{name(i), []int{outputs, inputs}, transposed(w.Float32s(), inputs, outputs)})
 	}
 	sum, err := checksum(tensors)
 	if err != nil {
@@ -70,7 +70,7 @@ func (c Checkpoint) Save(path string) error {
 }
 
 // checksum is the CRC-32C of the elements of tensors.
-func checksum(tensors []Tensor) (string, error) {
+func checksum(tensors []namedTensor) (string, error) {
 	sum := crc32.New(crc32.MakeTable(crc32.Castagnoli))
 	if err := writeElements(sum, tensors); err != nil {
 		return "", err
@@ -79,14 +79,14 @@ func checksum(tensors []Tensor) (string, error) {
 }
 
 // writeFile writes a file that is on the disk when it returns.
-func writeFile(path string, tensors []Tensor, metadata map[string]string) (err error) {
+func writeFile(path string, tensors []namedTensor, metadata map[string]string) (err error) {
 	f, err := os.Create(path)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
 	w := bufio.NewWriter(f)
-	if err := Write(w, tensors, metadata); err != nil {
+	if err := writeSafetensors(w, tensors, metadata); err != nil {
 		return err
 	}
 	if err := w.Flush(); err != nil {
@@ -126,7 +126,7 @@ func load(path string) (c Checkpoint, err error) {
 	if err != nil {
 		return c, err
 	}
-	tensors, metadata, err := Read(f, info.Size())
+	tensors, metadata, err := readSafetensors(f, info.Size())
 	if err != nil {
 		return c, err
 	}
@@ -154,8 +154,8 @@ func load(path string) (c Checkpoint, err error) {
 }
 
 // layers are the weights of a perceptron, one layer after the other.
-func layers(tensors []Tensor) (weights []*tensor.Dense, err error) {
-	byName := map[string]Tensor{}
+func layers(tensors []namedTensor) (weights []*tensor.Dense, err error) {
+	byName := map[string]namedTensor{}
 	for _, t := range tensors {
 		byName[t.Name] = t
 	}

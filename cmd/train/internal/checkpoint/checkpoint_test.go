@@ -74,7 +74,7 @@ func TestSaveAndLoad(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tensors, metadata, err := Read(f, info.Size())
+	tensors, metadata, err := readSafetensors(f, info.Size())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -153,7 +153,7 @@ func TestDamaged(t *testing.T) {
 			t.Errorf("byte %d of %d: %v", at, len(whole), err)
 		}
 	}
-	older := []Tensor{{"0.weight", []int{2, 3}, make([]float32, 6)}, {"2.weight", []int{10, 2}, make([]float32, 20)}}
+	older := []namedTensor{{"0.weight", []int{2, 3}, make([]float32, 6)}, {"2.weight", []int{10, 2}, make([]float32, 20)}}
 	if err := writeFile(path, older, map[string]string{"epoch": "1", "step": "2"}); err != nil {
 		t.Fatal(err)
 	}
@@ -164,25 +164,25 @@ func TestDamaged(t *testing.T) {
 
 func TestLoadRefuses(t *testing.T) {
 	at := map[string]string{"epoch": "1", "step": "0"}
-	ones := func(name string, shape ...int) Tensor {
+	ones := func(name string, shape ...int) namedTensor {
 		n := 1
 		for _, d := range shape {
 			n *= d
 		}
-		return Tensor{name, shape, make([]float32, n)}
+		return namedTensor{name, shape, make([]float32, n)}
 	}
 	for _, c := range []struct {
 		name     string
-		tensors  []Tensor
+		tensors  []namedTensor
 		metadata map[string]string
 		want     string
 	}{
-		{"no metadata", []Tensor{ones("0.weight", 2, 2), ones("2.weight", 2, 2)}, nil, `"" as epoch`},
+		{"no metadata", []namedTensor{ones("0.weight", 2, 2), ones("2.weight", 2, 2)}, nil, `"" as epoch`},
 		{"negative", nil, map[string]string{"epoch": "1", "step": "-1"}, `"-1" as step`},
-		{"a bias", []Tensor{ones("0.weight", 2, 2), ones("0.bias", 2)}, at, "want a matrix 2.weight"},
-		{"a vector", []Tensor{ones("0.weight", 2), ones("2.weight", 2, 2)}, at, "want a matrix 0.weight"},
-		{"misfit", []Tensor{ones("0.weight", 3, 5), ones("2.weight", 10, 4)}, at, "2.weight takes 4 inputs from a layer of 3"},
-		{"one layer", []Tensor{ones("0.weight", 3, 5)}, at, "1 layers"},
+		{"a bias", []namedTensor{ones("0.weight", 2, 2), ones("0.bias", 2)}, at, "want a matrix 2.weight"},
+		{"a vector", []namedTensor{ones("0.weight", 2), ones("2.weight", 2, 2)}, at, "want a matrix 0.weight"},
+		{"misfit", []namedTensor{ones("0.weight", 3, 5), ones("2.weight", 10, 4)}, at, "2.weight takes 4 inputs from a layer of 3"},
+		{"one layer", []namedTensor{ones("0.weight", 3, 5)}, at, "1 layers"},
 		{"none", nil, at, "0 layers"},
 	} {
 		dir := t.TempDir()

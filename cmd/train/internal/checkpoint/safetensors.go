@@ -18,8 +18,8 @@ import (
 // row-major, and lie side by side without a gap.
 // https://github.com/huggingface/safetensors describes it.
 
-// A Tensor is a named array of float32, row-major.
-type Tensor struct {
+// A namedTensor is an array of float32, row-major.
+type namedTensor struct {
 	Name  string
 	Shape []int
 	Data  []float32
@@ -45,9 +45,9 @@ const (
 	chunkLen = 1 << 14
 )
 
-// Write writes tensors and metadata to w as one file. Equal arguments give equal
+// writeSafetensors writes tensors and metadata to w as one file. Equal arguments give equal
 // bytes.
-func Write(w io.Writer, tensors []Tensor, metadata map[string]string) error {
+func writeSafetensors(w io.Writer, tensors []namedTensor, metadata map[string]string) error {
 	header := map[string]any{metadataName: metadata}
 	end := int64(0)
 	for _, t := range tensors {
@@ -73,7 +73,7 @@ func Write(w io.Writer, tensors []Tensor, metadata map[string]string) error {
 }
 
 // writeElements writes those of all tensors, side by side.
-func writeElements(w io.Writer, tensors []Tensor) (err error) {
+func writeElements(w io.Writer, tensors []namedTensor) (err error) {
 	buffer := make([]byte, 0, 4*chunkLen)
 	for _, t := range tensors {
 		for chunk := range slices.Chunk(t.Data, chunkLen) {
@@ -88,11 +88,11 @@ func writeElements(w io.Writer, tensors []Tensor) (err error) {
 	return nil
 }
 
-// Read reads a file of so many bytes, and returns its tensors in the order of their
+// readSafetensors reads a file of so many bytes, and returns its tensors in the order of their
 // elements. Nothing that the header claims is believed: an element type other than
 // float32, and ranges that overlap, leave a gap, do not fit their shape or are not
 // those of the whole file are one-line errors. Memory stays within a small multiple of size.
-func Read(r io.Reader, size int64) (tensors []Tensor, metadata map[string]string, err error) {
+func readSafetensors(r io.Reader, size int64) (tensors []namedTensor, metadata map[string]string, err error) {
 	in := bufio.NewReader(r)
 	var length uint64
 	if err := binary.Read(in, binary.LittleEndian, &length); err != nil {
@@ -125,7 +125,7 @@ func Read(r io.Reader, size int64) (tensors []Tensor, metadata map[string]string
 
 // parseHeader returns the tensors that a header announces, without their elements,
 // of which so many bytes follow it.
-func parseHeader(text []byte, bytes int64) (tensors []Tensor, metadata map[string]string, err error) {
+func parseHeader(text []byte, bytes int64) (tensors []namedTensor, metadata map[string]string, err error) {
 	var members map[string]json.RawMessage
 	if err := json.Unmarshal(text, &members); err != nil {
 		return nil, nil, fmt.Errorf("the header is no JSON object: %w", err)
@@ -146,9 +146,11 @@ func parseHeader(text []byte, bytes int64) (tensors []Tensor, metadata map[strin
 			return nil, nil, fmt.Errorf("tensor %q has elements of type %q, want %q", name, e.Dtype, float32Name)
 		}
 		entries[name] = e
-		tensors = append(tensors, Tensor{Name: name})
+		tensors = append(tensors, namedTensor{Name: name})
 	}
-	slices.SortFunc(tensors, func(a, b Tensor) int { return slices.Compare(entries[a.Name].Offsets[:], entries[b.Name].Offsets[:]) })
+	slices.SortFunc(tensors, func(a, b namedTensor) int {
+		return slices.Compare(entries[a.Name].Offsets[:], entries[b.Name].Offsets[:])
+	})
 	at := int64(0)
 	for i := range tensors {
 		t := &tensors[i]

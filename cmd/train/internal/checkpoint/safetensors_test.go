@@ -22,14 +22,14 @@ func TestWriteAndRead(t *testing.T) {
 	for i := range large {
 		large[i] = float32(i) / 7
 	}
-	tensors := []Tensor{
+	tensors := []namedTensor{
 		{"b", []int{2, 3}, []float32{1, -2, 3.5, math.MaxFloat32, math.SmallestNonzeroFloat32, float32(math.Copysign(0, -1))}},
 		{"a", []int{len(large)}, large},
 		{"scalar", nil, []float32{4}},
 	}
 	metadata := map[string]string{"epoch": "3", "text": "<é>\n"}
 	var b bytes.Buffer
-	if err := Write(&b, tensors, metadata); err != nil {
+	if err := writeSafetensors(&b, tensors, metadata); err != nil {
 		t.Fatal(err)
 	}
 	text := b.Bytes()
@@ -40,7 +40,7 @@ func TestWriteAndRead(t *testing.T) {
 	if v := math.Float32frombits(binary.LittleEndian.Uint32(text[8+length+4:])); v != -2 {
 		t.Errorf("the second element is %v, want -2", v)
 	}
-	got, gotMetadata, err := Read(bytes.NewReader(text), int64(len(text)))
+	got, gotMetadata, err := readSafetensors(bytes.NewReader(text), int64(len(text)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,7 +50,7 @@ func TestWriteAndRead(t *testing.T) {
 	// Every file that is cut off is refused, whatever size it is said to have.
 	for n := range 8 + int(length) + 30 {
 		for _, size := range []int{n, len(text)} {
-			if _, _, err := Read(bytes.NewReader(text[:n]), int64(size)); err == nil {
+			if _, _, err := readSafetensors(bytes.NewReader(text[:n]), int64(size)); err == nil {
 				t.Errorf("%d bytes of a file of %d are no error", n, size)
 			}
 		}
@@ -68,7 +68,7 @@ func (f *full) Write(p []byte) (int, error) {
 
 func TestWriteToFullDisk(t *testing.T) {
 	for _, room := range []int{0, 1000} {
-		err := Write(&full{room}, []Tensor{{"a", []int{1000}, make([]float32, 1000)}}, nil)
+		err := writeSafetensors(&full{room}, []namedTensor{{"a", []int{1000}, make([]float32, 1000)}}, nil)
 		if err == nil || err.Error() != "disk full" {
 			t.Errorf("room for %d bytes: %v", room, err)
 		}
@@ -103,7 +103,7 @@ func TestReadHostileFiles(t *testing.T) {
 		"shape that overflows": {file(`{"a":{"dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,0]}}`, 0), "of shape "},
 		"shape that wraps":     {file(`{"a":{"dtype":"F32","shape":[4611686018427387905],"data_offsets":[0,4]}}`, 4), "of shape "},
 	} {
-		_, _, err := Read(bytes.NewReader(c.file), int64(len(c.file)))
+		_, _, err := readSafetensors(bytes.NewReader(c.file), int64(len(c.file)))
 		if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: error %v, want one line with %q", name, err, c.want)
 		}
@@ -113,13 +113,13 @@ func TestReadHostileFiles(t *testing.T) {
 // FuzzRead takes any file: it is refused, or it has what is read.
 func FuzzRead(f *testing.F) {
 	var b bytes.Buffer
-	if err := Write(&b, []Tensor{{"0.weight", []int{2, 3}, make([]float32, 6)}, {"2.weight", []int{1, 2}, []float32{1, 2}}}, map[string]string{"epoch": "1"}); err != nil {
+	if err := writeSafetensors(&b, []namedTensor{{"0.weight", []int{2, 3}, make([]float32, 6)}, {"2.weight", []int{1, 2}, []float32{1, 2}}}, map[string]string{"epoch": "1"}); err != nil {
 		f.Fatal(err)
 	}
 	f.Add(b.Bytes())
 	f.Add(file(`{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"b":{"dtype":"F32","shape":[2],"data_offsets":[4,12]}}`, 12))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		tensors, metadata, err := Read(bytes.NewReader(text), int64(len(text)))
+		tensors, metadata, err := readSafetensors(bytes.NewReader(text), int64(len(text)))
 		if err != nil {
 			return
 		}
@@ -131,13 +131,13 @@ func FuzzRead(f *testing.F) {
 			t.Fatalf("%d elements in %d bytes", elements, len(text))
 		}
 		var again, third bytes.Buffer
-		if err := Write(&again, tensors, metadata); err != nil {
+		if err := writeSafetensors(&again, tensors, metadata); err != nil {
 			t.Fatal(err)
 		}
-		if tensors, metadata, err = Read(bytes.NewReader(again.Bytes()), int64(again.Len())); err != nil {
+		if tensors, metadata, err = readSafetensors(bytes.NewReader(again.Bytes()), int64(again.Len())); err != nil {
 			t.Fatal(err)
 		}
-		if err := Write(&third, tensors, metadata); err != nil || !bytes.Equal(again.Bytes(), third.Bytes()) {
+		if err := writeSafetensors(&third, tensors, metadata); err != nil || !bytes.Equal(again.Bytes(), third.Bytes()) {
 			t.Fatalf("%q becomes %q (%v)", again.Bytes(), third.Bytes(), err)
 		}
 	})
