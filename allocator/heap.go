@@ -5,7 +5,8 @@ import "math/bits"
 // A heap holds segments, and the free blocks of one stream: one may be handed
 // out to the stream's work at once. The heap Pool.common is of no stream: no work
 // is pending on its free blocks. Everything in a heap, the nodes of its segments
-// included, is guarded by mu.
+// included, is guarded by mu unless it says otherwise: methods are called with mu held,
+// but for give.
 type heap struct {
 	mu     spinLock
 	pool   *Pool
@@ -24,17 +25,18 @@ type heap struct {
 
 	segments segmentList
 	unused   segmentIndex
-	zone     *zone   // where its chunks are made; nil: it made none
 	sewn     *node   // blocks in stitches, by next
 	reserved int64   // bytes of all segments, without what is lent
 	spares   *node   // unused records, by down
 	loose    []*node // that were freed or split off and have not joined yet
 	joined   []*node // room for the next ones
 	waiting  waitingBlocks
-	index    int // in Pool.list
 
-	// Guarded by Pool.mu: the requests that another heap met, and all requests when
-	// one did last.
+	// Guarded by Pool.mu.
+
+	zone  *zone // where its chunks are made; nil: it made none
+	index int   // in Pool.list
+	// The requests that another heap met, and all requests when one did last.
 	guests, stolen int64
 }
 

@@ -2,7 +2,8 @@ package allocator
 
 import "slices"
 
-// request is one call of Alloc on its way through the slow path.
+// request is one call of Alloc on its way through the slow path. What takes a request
+// is called with Pool.mu held.
 type request struct {
 	heap   *heap
 	bytes  int64 // asked for
