@@ -19,7 +19,7 @@ type moments struct {
 }
 
 type moment struct {
-	some           bool
+	any            bool          // an event fell into the piece
 	at             time.Duration // when most was live
 	live, reserved int64
 }
@@ -35,11 +35,11 @@ func (m *moments) add(e allocator.TraceEvent) {
 }
 
 func (m *moment) add(o moment) {
-	if !o.some {
+	if !o.any {
 		return
 	}
-	if !m.some || o.live > m.live {
-		m.some, m.at, m.live = true, o.at, o.live
+	if !m.any || o.live > m.live {
+		m.any, m.at, m.live = true, o.at, o.live
 	}
 	m.reserved = max(m.reserved, o.reserved)
 }
@@ -57,7 +57,7 @@ func (m *moments) halve() {
 // list returns the moments in their order.
 func (m *moments) list() (list []report.Moment) {
 	for _, o := range m.all {
-		if o.some {
+		if o.any {
 			list = append(list, report.Moment{MS: milliseconds(o.at), Live: o.live, Reserved: o.reserved})
 		}
 	}

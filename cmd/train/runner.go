@@ -64,7 +64,7 @@ type runner struct {
 // prepare makes the runner ready to train.
 func (r *runner) prepare(b *backend, set data.Dataset, verbose func(line string)) error {
 	cfg := r.cfg
-	eager, err := r.own(r.watched(b, cfg))
+	eager, err := r.own(r.newAllocator(b, cfg))
 	if err != nil {
 		return err
 	}

@@ -12,9 +12,9 @@ import (
 	"mlpool/configs"
 )
 
-// watched makes an allocator with the onlookers that section [allocator] asks
+// newAllocator makes the runner's allocator, in the wrappers that section [allocator] asks
 // for: poison, and a trace.
-func (r *runner) watched(b *backend, cfg configs.Config) (allocator.Allocator, error) {
+func (r *runner) newAllocator(b *backend, cfg configs.Config) (allocator.Allocator, error) {
 	c := cfg.Allocator
 	a, err := b.newAllocator(r.kind, cfg)
 	if err != nil {

@@ -88,7 +88,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	case o.check && o.csv == "":
 		return o, errors.New("-check needs -csv")
 	}
-	if err := idle(flags); err != nil {
+	if err := clash(flags); err != nil {
 		return o, err
 	}
 	return o, o.writesOver()
@@ -105,8 +105,8 @@ var withoutMeasuring = []struct {
 	{"draw", []string{"plots", "scenario", "allocator", "case"}},
 }
 
-// idle says which flag does nothing beside another one.
-func idle(flags *flag.FlagSet) error {
+// clash says which flag does nothing beside another one.
+func clash(flags *flag.FlagSet) error {
 	var given []string
 	flags.Visit(func(f *flag.Flag) { given = append(given, f.Name) })
 	for _, w := range withoutMeasuring {
