@@ -272,3 +272,16 @@ func TestBarOfNoTerminal(t *testing.T) {
 		t.Error("no error")
 	}
 }
+
+// TestFinishWhileAnnounced finishes the bar of a run that is interrupted at its very end,
+// when the announcement is printed from a goroutine of its own: for the race detector.
+func TestFinishWhileAnnounced(t *testing.T) {
+	s := newScreen(t, 100)
+	p := newProgress(s.tty, 10, func() int64 { return 10 })
+	printed := make(chan error)
+	go func() { printed <- p.print(s.tty, "interrupted\n") }()
+	if err := errors.Join(p.finish(), <-printed); err != nil {
+		t.Error(err)
+	}
+	s.show()
+}

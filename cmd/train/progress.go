@@ -13,10 +13,10 @@ import (
 // times a second, so that the steps themselves need not report. A nil progress
 // draws nothing.
 type progress struct {
-	mu   sync.Mutex
+	mu   sync.Mutex // held by who draws
 	bar  *bar
 	done func() int64
-	err  error // of the terminal
+	err  error // of the terminal; guarded by mu
 	stop chan struct{}
 	wg   sync.WaitGroup
 }
@@ -81,6 +81,8 @@ func (p *progress) finish() error {
 	close(p.stop)
 	p.wg.Wait()
 	p.draw(p.bar.erase)
+	p.mu.Lock() // a signal may be announced meanwhile
+	defer p.mu.Unlock()
 	return p.err
 }
 
