@@ -16,7 +16,7 @@ func (h *heap) attach(s *space, run []*chunk) {
 }
 
 // joinNeighbours makes g one segment with those of h that it lies next to.
-func (h *heap) joinNeighbours(s *space, g *segment) *segment {
+func (h *heap) joinNeighbours(s *space, g *segment) {
 	at := s.index(g.addr)
 	if at > 0 {
 		if left := s.chunks[at-1]; left.end() == g.addr && left.seg != nil && left.seg.heap == h {
@@ -26,10 +26,9 @@ func (h *heap) joinNeighbours(s *space, g *segment) *segment {
 	end := g.addr + uintptr(g.size)
 	if at := s.index(end); at < len(s.chunks) {
 		if right := s.chunks[at]; right.addr == end && right.seg != nil && right.seg.heap == h {
-			g = h.joinSegments(s, g, right.seg)
+			h.joinSegments(s, g, right.seg)
 		}
 	}
-	return g
 }
 
 // joinSegments makes the neighbours left and right one segment: the larger one

@@ -15,8 +15,8 @@ const stealHeaps = 32
 // fromOthers takes a segment of no stream, or memory of another heap if that was
 // not done too recently.
 func (p *Pool) fromOthers(r *request) (*Block, error) {
-	if b, err := p.fromCommon(r); b != nil || err != nil {
-		return b, err
+	if b := p.fromCommon(r); b != nil {
+		return b, nil
 	}
 	h := r.heap
 	h.mu.Lock()
@@ -35,18 +35,18 @@ func (p *Pool) fromOthers(r *request) (*Block, error) {
 
 // fromCommon gives the request's heap memory of no stream: a segment, if it is not
 // too large, or part of one.
-func (p *Pool) fromCommon(r *request) (*Block, error) {
+func (p *Pool) fromCommon(r *request) *Block {
 	if !r.asks(p.common) {
-		return nil, nil
+		return nil
 	}
 	g, err := p.common.give(r.size, p.segmentSizes(r)[0], p.modest(r.size))
 	if err != nil {
 		r.refuse(p.common, err)
 	}
 	if g == nil {
-		return nil, nil
+		return nil
 	}
-	return p.adopt(r, g), nil
+	return p.adopt(r, g)
 }
 
 // give takes a segment of at least size bytes out of the common heap: a whole one
