@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -96,6 +97,19 @@ func writeCSV(w io.Writer, notes []string, rows []row) error {
 	}
 	out.Flush()
 	return out.Error()
+}
+
+// asWritten returns rows as readCSV finds them again: floats are rounded.
+func asWritten(rows []row) ([]row, error) {
+	rows = slices.Clone(rows)
+	for i := range rows {
+		for _, c := range columns {
+			if err := c.set(&rows[i], c.get(&rows[i])); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return rows, nil
 }
 
 // readCSV reads what writeCSV wrote.

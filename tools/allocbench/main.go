@@ -128,12 +128,21 @@ func (o options) write(notes []string, chosen []scenario, rows []row, all bool) 
 	if all && o.check {
 		errs = append(errs, o.compare(rows))
 	} else if all && o.readme != "" {
-		errs = append(errs, writeTable(o.readme, rows, false))
+		errs = append(errs, o.writeTable(rows))
 	}
 	if o.plots != "" {
 		errs = append(errs, drawAll(o.plots, origin(notes, o.csv), chosen, rows))
 	}
 	return errors.Join(errs...)
+}
+
+// writeTable is -readme: of the figures as the CSV has them, which -check reads.
+func (o options) writeTable(rows []row) error {
+	kept, err := asWritten(rows)
+	if err != nil {
+		return err
+	}
+	return writeTable(o.readme, kept, false)
 }
 
 // compare is -check.

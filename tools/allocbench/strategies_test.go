@@ -238,3 +238,20 @@ func TestCheckFigures(t *testing.T) {
 		}
 	}
 }
+
+// TestCheckOfSlowCalls checks a table of a time with more digits than the CSV has.
+func TestCheckOfSlowCalls(t *testing.T) {
+	dir := t.TempDir()
+	o := options{csv: filepath.Join(dir, "rows.csv"), readme: filepath.Join(dir, "README.md")}
+	if err := os.WriteFile(o.readme, []byte(tableBegin+tableEnd), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	rows := []row{{Scenario: replayName, Case: defaultTraining + " warm", Allocator: "tlsf", Mean: 1234567.8, PeakLive: 1, PeakReserved: 1}}
+	if err := o.write(nil, nil, rows, true); err != nil {
+		t.Fatal(err)
+	}
+	o.check = true
+	if err := o.write(nil, nil, rows, true); err != nil {
+		t.Error(err)
+	}
+}
