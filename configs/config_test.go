@@ -92,10 +92,12 @@ func TestParseErrors(t *testing.T) {
 		{"[allocator]\nsegment_bytes = 128", "t.toml:2: allocator.segment_bytes: is 128, want 0 or a power of two from 256"},
 		{"[allocator]\nsegment_bytes = 140737488355328", "t.toml:2: allocator.segment_bytes: is 140737488355328, want 0 or a power of two from 256"},
 		{"[allocator]\nsegment_bytes = 1e6", "t.toml:2: allocator.segment_bytes: is 1e+06, want 0 or a power of two from 256"},
+		{"[allocator]\nmax_fraction = -0.5", "t.toml:2: allocator.max_fraction: is -0.5, want a number from 0 to 1"},
 		{"[allocator]\nmax_fraction = 1.5", "t.toml:2: allocator.max_fraction: is 1.5, want a number from 0 to 1"},
 		{"[allocator]\ngc_threshold = nan", "t.toml:2: allocator.gc_threshold: is NaN, want a number from 0 to 1"},
 		{"[allocator]\nmax_fraction = \"all\"", `t.toml:2: allocator.max_fraction: is "all", want a number from 0 to 1`},
 		{"[train]\nlearning_rate = inf", "t.toml:2: train.learning_rate: is +Inf, want a positive number"},
+		{"[model]\nfeat_dim = 99999999999999999999", "t.toml:2: model.feat_dim: is 99999999999999999999, beyond TOML's range, want an integer from 1 to 32768"},
 		{"[train]\nbsz = 99999999999999999999", "t.toml:2: train.bsz: is 99999999999999999999, beyond TOML's range, want an integer from 1 to 1048576"},
 		{"train = { bsz = -0xffff_ffff_ffff_ffff }", "t.toml:1: "}, // a sign before 0x is no TOML
 		{"train = { bsz = 0xffff_ffff_ffff_ffff }", "t.toml:1: train.bsz: is 0xffff_ffff_ffff_ffff, beyond TOML's range, want an integer from 1 to 1048576"},
@@ -195,6 +197,26 @@ log_dir = ""
 	got.name, got.places = "", nil
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
+	}
+}
+
+// The ends of a range, as errors name them, are in it, and limits may be equal.
+func TestParseLimits(t *testing.T) {
+	for _, text := range []string{
+		"train.learning_rate = 3.4028234663852886e38", // the largest float32
+		"allocator.max_fraction = 0",
+		"allocator.segment_bytes = 70368744177664",
+		"allocator.segment_bytes = 512\nallocator.max_segment_bytes = 512",
+		"allocator.max_segment_bytes = 2097152", // segment_bytes, where that is not set
+		"allocator.max_bytes = 5\nallocator.preallocate = 5",
+		"allocator.preallocate = 5", // without a limit
+		"allocator.trace = 't.csv'",
+		"allocator.trace = 't.json'",
+		"allocator.trace = 't.pickle'",
+	} {
+		if _, err := Parse("t.toml", []byte(text)); err != nil {
+			t.Errorf("%q: %v", text, err)
+		}
 	}
 }
 

@@ -168,12 +168,11 @@ func unknown(path toml.Key) error {
 	var valid, names, meant []string // names are words for what is meant
 	for _, k := range keys {
 		section, name, _ := strings.Cut(k.name, ".")
-		switch {
-		case len(path) == 1 && !slices.Contains(valid, section):
-			valid = append(valid, section)
-			names, meant = append(names, section), append(meant, section)
-		case len(path) == 2 && section == path[0]:
+		if section == path[0] {
 			valid = append(valid, name)
+		}
+		if len(path) == 1 {
+			names, meant = append(names, section), append(meant, section)
 		}
 		names, meant = append(names, name), append(meant, k.name)
 	}
@@ -181,7 +180,7 @@ func unknown(path toml.Key) error {
 	switch {
 	case near >= 0:
 		return fmt.Errorf("unknown key, did you mean %s?", meant[near])
-	case len(path) == 2 && isSection(path[0]):
+	case len(valid) > 0:
 		return fmt.Errorf("unknown key, [%s] has %s", path[0], strings.Join(valid, ", "))
 	}
 	return errors.New("unknown section")

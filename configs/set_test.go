@@ -26,6 +26,8 @@ func TestSettings(t *testing.T) {
 		{"data.data_dir=/a/b=c #d", func(c Config) any { return c.Data.DataDir }, "/a/b=c #d"},
 		{"data.data_dir=x\nlog.log_dir='y'", func(c Config) any { return c.Data.DataDir }, "x\nlog.log_dir='y'"},
 		{"data.data_dir='1'\n[train]", func(c Config) any { return c.Data.DataDir }, nil},
+		{"data.data_dir= /a/b ", func(c Config) any { return c.Data.DataDir }, "/a/b"},
+		{"model.feat_dim=32", func(c Config) any { return c.Model.FeatDim }, 32},
 		{"allocator.strategy=bestfit", func(c Config) any { return c.Allocator.Strategy }, "bestfit"},
 	} {
 		c, err := Parse("t.toml", text, strings.Split(tt.settings, "|")...)
