@@ -105,6 +105,78 @@ func words(t *testing.T, f *allocatortest.Fake, b allocator.Block) int {
 	return n
 }
 
+// poisonedBlock is a block of 400 bytes on stream 1.
+type poisonedBlock struct {
+	name  string
+	keeps bool // its memory, once it is freed
+	open  func(t *testing.T, f *allocatortest.Fake) (*allocator.Poison, allocator.Block)
+}
+
+// poisonedBlocks are blocks of every allocator that knows streams.
+func poisonedBlocks() []poisonedBlock {
+	alloc := func(t *testing.T, p *allocator.Poison) allocator.Block {
+		t.Helper()
+		b, err := p.Alloc(400, 1, "shared")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	of := func(open func(*testing.T, *allocatortest.Fake) allocator.Allocator) func(*testing.T, *allocatortest.Fake) (*allocator.Poison, allocator.Block) {
+		return func(t *testing.T, f *allocatortest.Fake) (*allocator.Poison, allocator.Block) {
+			p := allocator.NewPoison(open(t, f), f)
+			return p, alloc(t, p)
+		}
+	}
+	// planned returns a block of a step that was planned, and that so many steps came after.
+	planned := func(later int) func(*testing.T, *allocatortest.Fake) (*allocator.Poison, allocator.Block) {
+		return func(t *testing.T, f *allocatortest.Fake) (*allocator.Poison, allocator.Block) {
+			plan := newPlan(t, f)
+			p := allocator.NewPoison(plan, f)
+			var b allocator.Block
+			step := func(body func()) {
+				t.Helper()
+				if err := plan.Begin("step", 1); err != nil {
+					t.Fatal(err)
+				}
+				body()
+				if err := plan.End(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for range 2 { // the first time the step is learnt
+				if b != (allocator.Block{}) {
+					if err := p.Free(b, 1); err != nil {
+						t.Fatal(err)
+					}
+				}
+				step(func() { b = alloc(t, p) })
+			}
+			for range later {
+				step(func() {
+					if err := p.Free(alloc(t, p), 1); err != nil {
+						t.Fatal(err)
+					}
+				})
+			}
+			if replays := plan.Plans()[0].Replays; replays == 0 {
+				t.Fatal("the step was not planned")
+			}
+			return p, b
+		}
+	}
+	return []poisonedBlock{
+		{"pool", true, of(func(t *testing.T, f *allocatortest.Fake) allocator.Allocator {
+			return newPool(t, f, allocator.PoolOptions{})
+		})},
+		{"malloc", false, of(func(_ *testing.T, f *allocatortest.Fake) allocator.Allocator { return allocator.NewMalloc(f) })},
+		{"async", false, of(func(_ *testing.T, f *allocatortest.Fake) allocator.Allocator { return allocator.NewAsync(f) })},
+		{"plan, of no step", true, of(func(t *testing.T, f *allocatortest.Fake) allocator.Allocator { return newPlan(t, f) })},
+		{"planned", true, planned(0)},
+		{"planned, of a slab that another took the place of", true, planned(2)},
+	}
+}
+
 // TestPoisonOfSharedBlocks frees blocks that other streams may use still: poison
 // comes after their work.
 func TestPoisonOfSharedBlocks(t *testing.T) {
@@ -120,39 +192,121 @@ func TestPoisonOfSharedBlocks(t *testing.T) {
 		{"recorded", []allocator.Stream{other}, true, own},
 		{"recorded, freed there without order", []allocator.Stream{own}, false, other},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			f := allocatortest.NewFake(deviceBytes)
-			p := allocator.NewPoison(newPool(t, f, allocator.PoolOptions{}), f)
-			b, err := p.Alloc(400, own, "shared")
-			if err := errors.Join(err, f.Use(b.Addr, b.Size, own, 1)); err != nil {
-				t.Fatal(err)
-			}
-			if c.order {
-				f.Order(own, other)
-			}
-			for _, s := range c.record {
-				if err := errors.Join(p.RecordStream(b, s), f.Use(b.Addr, b.Size, s, 1)); err != nil {
+		for _, of := range poisonedBlocks() {
+			t.Run(c.name+"/"+of.name, func(t *testing.T) {
+				f := allocatortest.NewFake(deviceBytes)
+				p, b := of.open(t, f)
+				if err := f.Use(b.Addr, b.Size, own, 1); err != nil {
 					t.Fatal(err)
 				}
-			}
-			if err := f.Write(b.Addr, make([]byte, b.Size)); err != nil {
-				t.Fatal(err)
-			}
-			if err := p.Free(b, c.free); err != nil {
-				t.Errorf("Free: %v", err)
-			}
-			if got := words(t, f, b); got != 0 {
-				t.Errorf("after Free %d words are not poison", got)
-			}
-			again, err := p.Alloc(400, own, "again")
+				if c.order {
+					f.Order(own, other)
+				}
+				for _, s := range c.record {
+					if err := errors.Join(p.RecordStream(b, s), f.Use(b.Addr, b.Size, s, 1)); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if err := f.Write(b.Addr, make([]byte, b.Size)); err != nil {
+					t.Fatal(err)
+				}
+				if err := p.Free(b, c.free); err != nil {
+					t.Errorf("Free: %v", err)
+				}
+				if of.keeps {
+					if got := words(t, f, b); got != 0 {
+						t.Errorf("after Free %d words are not poison", got)
+					}
+				}
+				again, err := p.Alloc(400, own, "again")
+				if err != nil {
+					t.Fatal(err)
+				}
+				if got := words(t, f, again); got != 0 {
+					t.Errorf("of a new block %d words are not poison", got)
+				}
+				if err := p.Free(again, own); err != nil {
+					t.Error(err)
+				}
+				f.Synchronize()
+				if err := errors.Join(p.Close(), f.Faults(), f.Leftover()); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	}
+}
+
+// TestPoisonOfRefusedOrder frees a block that another stream uses while the driver
+// refuses to order poison after that: the block stays as it is, to be freed again.
+func TestPoisonOfRefusedOrder(t *testing.T) {
+	for _, of := range poisonedBlocks() {
+		for _, refused := range []string{"RecordEvent", "WaitEvent"} {
+			t.Run(of.name+"/"+refused, func(t *testing.T) {
+				f := allocatortest.NewFake(deviceBytes)
+				p, b := of.open(t, f)
+				f.Order(1, 2)
+				if err := errors.Join(p.RecordStream(b, 2), f.Use(b.Addr, b.Size, 2, 1), f.Write(b.Addr, make([]byte, b.Size))); err != nil {
+					t.Fatal(err)
+				}
+				f.FailAt(1, refused)
+				if err := p.Free(b, 1); !errors.Is(err, allocatortest.ErrInjected) {
+					t.Errorf("Free: %v, want the driver's refusal", err)
+				}
+				if live := p.Live(); len(live) != 1 {
+					t.Errorf("%d blocks handed out, want the one", len(live))
+				}
+				if got := words(t, f, b); got != 100 {
+					t.Errorf("%d words of 100 are as they were", got)
+				}
+				if err := p.Free(b, 1); err != nil {
+					t.Errorf("another Free: %v", err)
+				}
+				f.Synchronize()
+				if err := errors.Join(p.Close(), f.Faults(), f.Leftover()); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	}
+}
+
+// streamless is an Allocator that knows no streams, recordingOnly one that has a method
+// RecordStream of its own.
+type (
+	streamless    struct{ allocator.Allocator }
+	recordingOnly struct{ allocator.Allocator }
+)
+
+func (recordingOnly) RecordStream(allocator.Block, allocator.Stream) error { return nil }
+
+// TestPoisonOfOtherAllocators poisons what is not of this package.
+func TestPoisonOfOtherAllocators(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		wrap   func(allocator.Allocator) allocator.Allocator
+		record error
+		found  bool // damage of a block that was to be shared
+	}{
+		{"without streams", func(a allocator.Allocator) allocator.Allocator { return streamless{a} }, errors.ErrUnsupported, true},
+		{"with RecordStream alone", func(a allocator.Allocator) allocator.Allocator { return recordingOnly{a} }, nil, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f := allocatortest.NewFake(deviceBytes)
+			p := allocator.NewPoison(c.wrap(newPool(t, f, allocator.PoolOptions{})), f)
+			b, err := p.Alloc(400, 1, "shared")
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := words(t, f, again); got != 0 {
-				t.Errorf("of a new block %d words are not poison", got)
+			if err := p.RecordStream(b, 2); !errors.Is(err, c.record) {
+				t.Errorf("RecordStream: %v, want %v", err, c.record)
 			}
-			if err := p.Free(again, own); err != nil {
-				t.Error(err)
+			if err := f.Write(b.Addr+400, []byte{1}); err != nil {
+				t.Fatal(err)
+			}
+			var damage *allocator.RedzoneError
+			if err := p.Free(b, 1); errors.As(err, &damage) != c.found || !c.found && err != nil {
+				t.Errorf("Free: %v, damage found: %v, want %v", err, damage != nil, c.found)
 			}
 			f.Synchronize()
 			if err := errors.Join(p.Close(), f.Faults(), f.Leftover()); err != nil {
