@@ -340,7 +340,7 @@ func TestPreallocation(t *testing.T) {
 		allocator.SegmentsMalloc:  1,
 		allocator.SegmentsVirtual: 1 + 2*25, // a range, and chunks of 4 MiB made and mapped
 	} {
-		r := newRig(t, allocator.PoolOptions{Segments: kind, PreallocateBytes: 100 << 20})
+		r := newRig(t, allocator.PoolOptions{Segments: kind, PreallocateBytes: 100 << 20, MaxBytes: 200 << 20})
 		if st := r.Stats(); st.Reserved != 100<<20 || st.DriverCalls != calls {
 			t.Errorf("%s: after pre-allocation: %+v", kind, st)
 		}
@@ -379,16 +379,77 @@ func TestPreallocationOfAnySize(t *testing.T) {
 	}
 }
 
-func TestMaxFraction(t *testing.T) {
-	r := newRig(t, allocator.PoolOptions{MaxFraction: 0.25, MaxBytes: deviceBytes})
-	b := r.alloc(deviceBytes/4, 1)
-	_, err := r.Alloc(1, 1, "one more")
-	var oom *allocator.OutOfMemoryError
-	if !errors.As(err, &oom) || oom.Limit != deviceBytes/4 {
-		t.Errorf("Alloc beyond a quarter of the device: %v", err)
+// TestLimits asks for what does not fit: of MaxBytes and MaxFraction the smaller counts.
+func TestLimits(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		o    allocator.PoolOptions
+		want int64
+	}{
+		{"no limit", allocator.PoolOptions{}, 0},
+		{"bytes", allocator.PoolOptions{MaxBytes: deviceBytes / 2}, deviceBytes / 2},
+		{"a fraction", allocator.PoolOptions{MaxFraction: 0.25}, deviceBytes / 4},
+		{"fewer bytes than the fraction", allocator.PoolOptions{MaxFraction: 0.25, MaxBytes: deviceBytes / 8}, deviceBytes / 8},
+		{"more bytes than the fraction", allocator.PoolOptions{MaxFraction: 0.25, MaxBytes: deviceBytes}, deviceBytes / 4},
+		{"a fraction of less than a byte", allocator.PoolOptions{MaxFraction: 1e-12}, 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := newRig(t, c.o)
+			if c.want >= allocator.Alignment {
+				r.must(r.Free(r.alloc(c.want, 1), 1))
+			}
+			_, err := r.Alloc(deviceBytes+1, 1, "too much")
+			var oom *allocator.OutOfMemoryError
+			if !errors.As(err, &oom) || oom.Limit != c.want {
+				t.Errorf("Alloc of too much: %v, want a limit of %d", err, c.want)
+			}
+			if c.want > 0 {
+				if _, err := r.Alloc(c.want+1, 1, "one too many"); !errors.As(err, &oom) {
+					t.Errorf("Alloc of a byte beyond the limit: %v", err)
+				}
+			}
+			r.close()
+		})
 	}
-	r.must(r.Free(b, 1))
-	r.close()
+}
+
+// sizedPages is a driver that says of itself how large its pages are.
+type sizedPages struct {
+	*allocatortest.Fake
+	bytes int64
+	err   error
+}
+
+func (d sizedPages) PageSize() (int64, error) { return d.bytes, d.err }
+
+// TestPoolOnUnfitDrivers makes a pool on drivers that cannot have it.
+func TestPoolOnUnfitDrivers(t *testing.T) {
+	fake := allocatortest.NewFake(deviceBytes)
+	noMemInfo := allocatortest.NewFake(deviceBytes)
+	noMemInfo.FailAt(1, "MemInfo")
+	small := allocatortest.NewFake(1 << 20)
+	for _, c := range []struct {
+		name   string
+		driver allocator.Driver
+		o      allocator.PoolOptions
+		want   string
+	}{
+		{"pages of nothing", sizedPages{fake, 0, nil}, allocator.PoolOptions{}, "virtual segments: a page of 0 bytes"},
+		{"pages below the alignment", sizedPages{fake, 128, nil}, allocator.PoolOptions{}, "virtual segments: a page of 128 bytes"},
+		{"pages of no power of two", sizedPages{fake, 3 << 20, nil}, allocator.PoolOptions{}, "virtual segments: a page of 3145728 bytes"},
+		{"a page size that is refused", sizedPages{fake, 0, errNoStream}, allocator.PoolOptions{}, "virtual segments: no such stream"},
+		{"no pages, asked for", sizedPages{fake, 0, errors.ErrUnsupported}, allocator.PoolOptions{Segments: allocator.SegmentsVirtual}, "virtual segments: unsupported"},
+		{"a device of no known size", noMemInfo, allocator.PoolOptions{MaxFraction: 0.5}, "size of the device: "},
+		{"too little for the pre-allocation", small, allocator.PoolOptions{Segments: allocator.SegmentsMalloc, PreallocateBytes: 2 << 20}, "pre-allocation of 2097152 bytes: "},
+	} {
+		if p, err := allocator.NewPool(c.driver, c.o); err == nil || p != nil || !strings.HasPrefix(err.Error(), "allocator: "+c.want) {
+			t.Errorf("%s: %v, want %s", c.name, err, c.want)
+		}
+	}
+	p := newPool(t, sizedPages{fake, allocator.Alignment, nil}, allocator.PoolOptions{})
+	if p.Segments() != allocator.SegmentsVirtual {
+		t.Errorf("%s segments on the smallest pages", p.Segments())
+	}
 }
 
 func TestGarbageCollection(t *testing.T) {

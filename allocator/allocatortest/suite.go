@@ -61,6 +61,7 @@ func Run(t *testing.T, open func(t *testing.T) *Env) {
 		{"exhaustion", exhaustion},
 		{"keep the last, ask for the rest", keepTheLast},
 		{"statistics", statistics},
+		{"statistics of released streams", releasedStatistics},
 		{"trim", trim},
 		{"live blocks", liveBlocks},
 		{"contents", contents},
@@ -372,6 +373,40 @@ func statistics(t *testing.T, s *suite) {
 	if got := a.Stats(); got.Allocated != 0 || got.Allocs != 2 || got.Frees != 2 {
 		t.Errorf("after all frees: %+v", got)
 	}
+	s.sync()
+	if err := a.Trim(0); err != nil {
+		t.Errorf("Trim: %v", err)
+	}
+	a.ResetPeaks()
+	if got := a.Stats(); got.PeakAllocated != got.Allocated || got.PeakReserved != got.Reserved {
+		t.Errorf("after ResetPeaks: %+v", got)
+	}
+}
+
+// releasedStatistics releases streams: what they did stays in the statistics, and no peak
+// grows by it.
+func releasedStatistics(t *testing.T, s *suite) {
+	releaser, ok := allocator.As[allocator.StreamReleaser](s.Allocator)
+	if !ok {
+		t.Skip("no ReleaseStream")
+	}
+	a, streams := s.Allocator, s.Streams[1:3]
+	for i, bytes := range []int64{3 << 20, 1 << 20} {
+		s.free(s.alloc(bytes, streams[i]), streams[i])
+	}
+	before := a.Stats()
+	for _, on := range streams {
+		if err := releaser.ReleaseStream(on); err != nil {
+			t.Fatalf("ReleaseStream: %v", err)
+		}
+		if got := a.Stats(); got.Allocs != 2 || got.Frees != 2 || got.Allocated != 0 || got.PeakAllocated != before.PeakAllocated {
+			t.Errorf("after ReleaseStream: %+v; before: %+v", got, before)
+		}
+	}
+	a.ResetPeaks()
+	if got := a.Stats(); got.PeakAllocated != 0 {
+		t.Errorf("after ResetPeaks: %+v", got)
+	}
 }
 
 func trim(t *testing.T, s *suite) {
@@ -460,6 +495,7 @@ func closed(t *testing.T, s *suite) {
 	on := s.Streams[0]
 	b := s.alloc(100, on)
 	s.sync()
+	before := s.Allocator.Stats()
 	var e *allocator.LeakError
 	if err := s.Allocator.Close(); !errors.As(err, &e) {
 		t.Errorf("Close: %v, want a LeakError", err)
@@ -479,8 +515,12 @@ func closed(t *testing.T, s *suite) {
 	if got := s.Allocator.Live(); len(got) != 0 {
 		t.Errorf("%d blocks handed out after Close", len(got))
 	}
-	if got := s.Allocator.Stats(); got.Allocated != 0 || got.Reserved != 0 {
+	got := s.Allocator.Stats()
+	if got.Allocated != 0 || got.Reserved != 0 {
 		t.Errorf("after Close: %+v", got)
+	}
+	if got.Allocs != before.Allocs || got.PeakAllocated != before.PeakAllocated || got.PeakReserved < before.PeakReserved {
+		t.Errorf("Close made %+v of %+v", got, before)
 	}
 	s.left()
 }
