@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -269,6 +270,31 @@ func TestDevices(t *testing.T) {
 	} {
 		if _, err := Read(strings.NewReader(text), device); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("device %d: error %v", device, err)
+		}
+	}
+}
+
+// TestMostEvents chooses the device with most calls, of as many the first, and says so only
+// where the choice was its own.
+func TestMostEvents(t *testing.T) {
+	one, other := seq{aloc(1, 9, 0)}, seq{aloc(1, 9, 0), free(1, 9, 0), done(1, 9, 0)}
+	idle := seq{entryOf("segment_alloc", 1, 9, 0), entryOf("segment_free", 1, 9, 0), entryOf("snapshot", 0, 0, 0)}
+	for _, c := range []struct {
+		name   string
+		traces []any
+		device int
+		note   string
+	}{
+		{"segments are no calls", []any{idle, one}, MostEvents, "device 1 of 0 to 1, which has most events"},
+		{"allocs count", []any{seq{aloc(1, 9, 0), free(1, 9, 0)}, seq{aloc(1, 9, 0), aloc(2, 9, 0), aloc(3, 9, 0)}}, MostEvents, "device 1 of 0 to 1, which has most events"},
+		{"as many", []any{one, one}, MostEvents, "device 0 of 0 to 1, which has most events"},
+		{"asked for", []any{other, one}, 1, "device 1 of 0 to 1"},
+	} {
+		tr, err := Read(strings.NewReader(dump(4, snapshotOf(seq{}, c.traces...))), c.device)
+		if err != nil {
+			t.Errorf("%s: %v", c.name, err)
+		} else if !slices.Contains(tr.Notes(), c.note) {
+			t.Errorf("%s: %q, want %q", c.name, tr.Notes(), c.note)
 		}
 	}
 }

@@ -3,6 +3,7 @@ package traces
 import (
 	"bytes"
 	"compress/gzip"
+	"fmt"
 	"io"
 	"reflect"
 	"strings"
@@ -133,6 +134,7 @@ func TestFormats(t *testing.T) {
 		"RMM":               "Action,Pointer,Size,Stream\nallocate,0x10,4,0\nfree,0x10,4,0\n",
 		"MiniMalloc":        "id,lower,upper,size\na,0,1,4\n",
 		"with a byte order": "\xef\xbb\xbfid,lower,upper,size\r\na,0,1,4\r\n",
+		"with spaces":       " id , lower,upper , \"size\"\n a, 0 ,1 , \"4\"\n",
 		"snapshot":          dump(4, whole1(aloc(0x10, 4, 0), free(0x10, 4, 0), done(0x10, 4, 0))),
 	} {
 		for _, text := range []string{text, zipped(t, text)} {
@@ -142,6 +144,15 @@ func TestFormats(t *testing.T) {
 				t.Errorf("%s: %+v, %q", name, tr, tr.Notes())
 			}
 		}
+	}
+}
+
+// TestManyBytesOneByOne allocates more bytes in all than can be added up, but never at once.
+func TestManyBytesOneByOne(t *testing.T) {
+	const huge = 1 << 62
+	text := "Action,Pointer,Size,Stream\n" + strings.Repeat(fmt.Sprintf("allocate,0x10,%d,0\nfree,0x10,%d,0\n", huge, huge), 3)
+	if tr := read(t, text); tr.Peak != huge || tr.Allocs != 3 {
+		t.Errorf("read %+v", tr)
 	}
 }
 

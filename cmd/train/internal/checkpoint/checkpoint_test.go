@@ -102,6 +102,9 @@ func TestSaveFails(t *testing.T) {
 	if err := c.Save(filepath.Join(t.TempDir(), "missing", fileName)); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("in a folder that is not there: %v", err)
 	}
+	if err := c.Save(t.TempDir()); err == nil {
+		t.Error("in place of a folder: no error")
+	}
 	dir := t.TempDir()
 	if err := c.Save(filepath.Join(dir, fileName)); err != nil {
 		t.Fatal(err)

@@ -209,6 +209,59 @@ func TestStartFails(t *testing.T) {
 	}
 }
 
+// TestAddFails has no room for one of the logs: the others have the epoch, and the run says
+// what is missing.
+func TestAddFails(t *testing.T) {
+	if _, err := os.Stat("/dev/full"); err != nil {
+		t.Skip(err)
+	}
+	logs := []string{LossesFile, ValLossesFile, ValAccsFile, RecordsFile}
+	for _, full := range logs {
+		dir := t.TempDir()
+		if err := os.Symlink("/dev/full", filepath.Join(dir, full)); err != nil {
+			t.Fatal(err)
+		}
+		f, err := Start(dir, Facts{}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := f.Add(Record{Epoch: 1, Steps: 1}, []float32{1}); err == nil {
+			t.Errorf("no room for %s: no error", full)
+		}
+		if err := f.Sync(); err == nil { // of a device
+			t.Errorf("%s is not on a disk: no error", full)
+		}
+		if err := f.Finish(); err != nil {
+			t.Error(err)
+		}
+		for _, name := range logs {
+			if name == full { // which a reader never comes to the end of
+				continue
+			}
+			if text, err := os.ReadFile(filepath.Join(dir, name)); err != nil || len(text) == 0 {
+				t.Errorf("no room for %s: %s has %q, %v", full, name, text, err)
+			}
+		}
+	}
+}
+
+// TestCarryToFolderFails is what a run that goes on with another one's logs says.
+func TestCarryToFolderFails(t *testing.T) {
+	f, err := Start(t.TempDir(), Facts{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Finish(); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Carry(nil, []float32{1}); !errors.Is(err, os.ErrClosed) {
+		t.Errorf("logs that are closed: %v", err)
+	}
+	if err := f.Finish(); !errors.Is(err, os.ErrClosed) {
+		t.Errorf("a second end: %v", err)
+	}
+}
+
 // TestNone is a run that logs nothing.
 func TestNone(t *testing.T) {
 	var f *Folder
