@@ -287,7 +287,7 @@ func TestOutOfMemoryError(t *testing.T) {
 
 func TestOptions(t *testing.T) {
 	for _, o := range []allocator.PoolOptions{
-		{Strategy: "magic"}, {Reuse: -1}, {Reuse: 3}, {SegmentBytes: 3 << 20}, {SegmentBytes: 128}, {SegmentBytes: -2},
+		{Strategy: "magic"}, {Reuse: -1}, {Reuse: 3}, {SegmentBytes: 3 << 20}, {SegmentBytes: 128}, {SegmentBytes: -2}, {SegmentBytes: 1 << 47},
 		{MaxSegmentBytes: 1}, {MaxBytes: -1}, {MaxSplitBytes: -1}, {PreallocateBytes: -1},
 		{MaxFraction: -1}, {MaxFraction: 1.1}, {GCThreshold: 1.5}, {GCThreshold: -0.1}, {MaxBytes: 1 << 20, PreallocateBytes: 2 << 20},
 		{PreallocateBytes: deviceBytes + 1}, {PreallocateBytes: 1<<63 - 1}, {PreallocateBytes: 1<<63 - 255},
@@ -463,6 +463,72 @@ func TestGarbageCollection(t *testing.T) {
 	r.close()
 }
 
+// mallocs is a driver that notes the largest segment that it was asked for.
+type mallocs struct {
+	*allocatortest.Fake
+	largest int64
+}
+
+func (d *mallocs) Malloc(bytes int64) (uintptr, error) {
+	d.largest = max(d.largest, bytes)
+	return d.Fake.Malloc(bytes)
+}
+
+// TestMaxSegment lets malloc segments grow as far as they may, whatever the strategy rounds
+// them to.
+func TestMaxSegment(t *testing.T) {
+	const most = 24 << 20 // no power of two
+	for _, strategy := range allocator.Strategies() {
+		d := &mallocs{Fake: allocatortest.NewFake(deviceBytes)}
+		p := newPool(t, d, allocator.PoolOptions{Segments: allocator.SegmentsMalloc, Strategy: strategy, MaxSegmentBytes: most})
+		var blocks []allocator.Block
+		for range 600 {
+			b, err := p.Alloc(1<<20, 1, "small")
+			if err != nil {
+				t.Fatal(err)
+			}
+			blocks = append(blocks, b)
+		}
+		if d.largest > most {
+			t.Errorf("%s: a segment of %d bytes for small blocks, want at most %d", strategy, d.largest, most)
+		}
+		b, err := p.Alloc(most+1, 1, "large")
+		if err != nil || d.largest <= most {
+			t.Errorf("%s: a block of %d bytes in a segment of %d: %v", strategy, b.Size, d.largest, err)
+		}
+		for _, b := range append(blocks, b) {
+			if err := p.Free(b, 1); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := errors.Join(p.Close(), d.Faults(), d.Leftover()); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestTrimKeeps gives back no more than it has to, in chunks or segments of 4 MiB.
+func TestTrimKeeps(t *testing.T) {
+	const unit = 4 << 20
+	for _, kind := range []string{allocator.SegmentsVirtual, allocator.SegmentsMalloc} {
+		r := newRig(t, allocator.PoolOptions{Segments: kind, SegmentBytes: unit, MaxSegmentBytes: unit})
+		var blocks []allocator.Block
+		for range 16 {
+			blocks = append(blocks, r.alloc(unit, 1))
+		}
+		held := r.Stats().Reserved
+		r.freeAll(blocks, 1)
+		for _, keep := range []int64{held, held - 1, 6 * unit, 6*unit - 1, unit / 2, 0} {
+			r.must(r.Trim(keep))
+			if got := r.Stats().Reserved; got > keep || got <= keep-unit {
+				t.Errorf("%s: %d bytes reserved after Trim(%d)", kind, got, keep)
+			}
+			r.check()
+		}
+		r.close()
+	}
+}
+
 func TestMaxSplit(t *testing.T) {
 	r := newRig(t, allocator.PoolOptions{Segments: allocator.SegmentsMalloc, MaxSplitBytes: 8 << 20})
 	big := r.alloc(32<<20, 1)
@@ -474,6 +540,15 @@ func TestMaxSplit(t *testing.T) {
 	}
 	r.must(r.Free(small, 1))
 	r.must(r.Free(again, 1))
+	r.must(r.Trim(0))
+	var blocks []allocator.Block
+	for range 200 {
+		blocks = append(blocks, r.alloc(1<<20, 1))
+	}
+	if got := r.Stats().Reserved; got > 208<<20 { // of larger segments only one block could be cut
+		t.Errorf("%d bytes reserved for 200 MiB of small blocks", got)
+	}
+	r.freeAll(blocks, 1)
 	r.close()
 }
 

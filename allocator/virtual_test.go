@@ -377,3 +377,32 @@ func TestCollectionOfTheTail(t *testing.T) {
 	r.must(r.Free(kept, 1))
 	r.close()
 }
+
+// ranges is a driver that counts the ranges of addresses it was asked for.
+type ranges struct {
+	*allocatortest.Fake
+	count int
+}
+
+func (d *ranges) ReserveRange(bytes int64) (uintptr, error) {
+	d.count++
+	return d.Fake.ReserveRange(bytes)
+}
+
+// TestZonesOfReleasedStreams lets streams come and go that each need new memory: they take
+// over the addresses that those before them reserved and did not use.
+func TestZonesOfReleasedStreams(t *testing.T) {
+	d := &ranges{Fake: allocatortest.NewFake(deviceBytes)}
+	p := newPool(t, d, allocator.PoolOptions{})
+	r := &rig{allocatortest.NewGuard(p, d.Fake), t, p, d.Fake}
+	var blocks []allocator.Block
+	for s := range allocator.Stream(40) {
+		blocks = append(blocks, r.alloc(4<<20, s))
+		r.must(p.ReleaseStream(s))
+	}
+	if d.count > 2 {
+		t.Errorf("%d ranges of addresses for one stream after the other", d.count)
+	}
+	r.freeAll(blocks, 100)
+	r.close()
+}
