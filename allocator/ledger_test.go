@@ -3,6 +3,7 @@ package allocator_test
 import (
 	"errors"
 	"runtime"
+	"strings"
 	"testing"
 
 	"mlpool/allocator"
@@ -149,5 +150,24 @@ func TestCloseBesideCalls(t *testing.T) {
 				t.Error(err)
 			}
 		})
+	}
+}
+
+// TestLeakOfManyTags leaks blocks of more tags than a line has room for.
+func TestLeakOfManyTags(t *testing.T) {
+	p := newPool(t, allocatortest.NewFake(deviceBytes), allocator.PoolOptions{})
+	for i, tag := range []string{"a", "b", "c", "d", "e", "f", "g", "h", "i", "j"} {
+		if _, err := p.Alloc(int64(100-i), 1, tag); err != nil {
+			t.Fatal(err)
+		}
+	}
+	err := p.Close()
+	var leak *allocator.LeakError
+	if !errors.As(err, &leak) || len(leak.Tags) != 10 {
+		t.Fatalf("Close: %v, want a LeakError of 10 tags", err)
+	}
+	const want = `allocator: closed with 10 blocks of 955 bytes not freed: 1 x "a" (100 bytes), `
+	if text := err.Error(); !strings.HasPrefix(text, want) || !strings.HasSuffix(text, `1 x "h" (93 bytes) and 2 other tags`) {
+		t.Errorf("the text is %s", text)
 	}
 }

@@ -2,6 +2,7 @@ package allocator_test
 
 import (
 	"errors"
+	"strings"
 	"testing"
 
 	"mlpool/allocator"
@@ -278,6 +279,28 @@ func TestPlanChecksBlocks(t *testing.T) {
 	}
 	r.must(r.fake.Leftover())
 	other.close()
+}
+
+// TestPlanStepsAreOneByOne begins and ends steps where none can be.
+func TestPlanStepsAreOneByOne(t *testing.T) {
+	r := newPlanRig(t)
+	if err := r.plan.End(); err == nil {
+		t.Error("the end of no step is no error")
+	}
+	r.must(r.plan.Begin("a", 1))
+	if err := r.plan.Begin("b", 2); err == nil || !strings.Contains(err.Error(), `step "b" begins within step "a"`) {
+		t.Errorf("a step within another: %v", err)
+	}
+	if err := r.plan.ReleaseStream(1); err == nil || !strings.Contains(err.Error(), `within step "a"`) {
+		t.Errorf("ReleaseStream of the stream of a step: %v", err)
+	}
+	r.must(r.plan.End())
+	r.close()
+	for what, err := range map[string]error{"Begin": r.plan.Begin("a", 1), "End": r.plan.End(), "ReleaseStream": r.plan.ReleaseStream(1)} {
+		if !errors.Is(err, allocator.ErrClosed) {
+			t.Errorf("%s after Close: %v, want ErrClosed", what, err)
+		}
+	}
 }
 
 func TestPlanTrim(t *testing.T) {

@@ -118,6 +118,25 @@ func TestPlanFreesAfterStreamIsGone(t *testing.T) {
 	}
 }
 
+// TestPlanReleaseRefused releases the stream of a slab while the driver refuses to wait for
+// it: all stays as it is, for another try.
+func TestPlanReleaseRefused(t *testing.T) {
+	for nth := range 2 { // the first wait is the slab's, the next the pool's
+		r := newPlanRig(t)
+		for range 2 {
+			r.stepOn("a", 1, 1<<20)
+		}
+		r.fake.FailAt(1+nth, "SyncEvent")
+		if err := r.plan.ReleaseStream(1); !errors.Is(err, allocatortest.ErrInjected) {
+			t.Errorf("ReleaseStream with wait %d refused: %v", 1+nth, err)
+		}
+		r.must(r.plan.ReleaseStream(1))
+		r.fake.DestroyStream(1)
+		r.stepOn("a", 2, 1<<20)
+		r.close()
+	}
+}
+
 // TestPlanRefusedStream destroys a stream that was not released: steps on other streams
 // are planned and replayed all the same.
 func TestPlanRefusedStream(t *testing.T) {

@@ -3,6 +3,7 @@ package allocator_test
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"math"
 	"runtime"
 	"testing"
@@ -241,16 +242,19 @@ func TestPoisonOfSharedBlocks(t *testing.T) {
 // refuses to order poison after that: the block stays as it is, to be freed again.
 func TestPoisonOfRefusedOrder(t *testing.T) {
 	for _, of := range poisonedBlocks() {
-		for _, refused := range []string{"RecordEvent", "WaitEvent"} {
-			t.Run(of.name+"/"+refused, func(t *testing.T) {
+		for _, c := range []struct {
+			refused string
+			free    allocator.Stream
+		}{{"RecordEvent", 1}, {"WaitEvent", 1}, {"RecordEvent", 2}} {
+			t.Run(fmt.Sprintf("%s/%s, freed on stream %d", of.name, c.refused, c.free), func(t *testing.T) {
 				f := allocatortest.NewFake(deviceBytes)
 				p, b := of.open(t, f)
 				f.Order(1, 2)
 				if err := errors.Join(p.RecordStream(b, 2), f.Use(b.Addr, b.Size, 2, 1), f.Write(b.Addr, make([]byte, b.Size))); err != nil {
 					t.Fatal(err)
 				}
-				f.FailAt(1, refused)
-				if err := p.Free(b, 1); !errors.Is(err, allocatortest.ErrInjected) {
+				f.FailAt(1, c.refused)
+				if err := p.Free(b, c.free); !errors.Is(err, allocatortest.ErrInjected) {
 					t.Errorf("Free: %v, want the driver's refusal", err)
 				}
 				if live := p.Live(); len(live) != 1 {
@@ -259,7 +263,7 @@ func TestPoisonOfRefusedOrder(t *testing.T) {
 				if got := words(t, f, b); got != 100 {
 					t.Errorf("%d words of 100 are as they were", got)
 				}
-				if err := p.Free(b, 1); err != nil {
+				if err := p.Free(b, c.free); err != nil {
 					t.Errorf("another Free: %v", err)
 				}
 				f.Synchronize()

@@ -391,7 +391,7 @@ func releasedStatistics(t *testing.T, s *suite) {
 		t.Skip("no ReleaseStream")
 	}
 	a, streams := s.Allocator, s.Streams[1:3]
-	for i, bytes := range []int64{3 << 20, 1 << 20} {
+	for i, bytes := range []int64{3<<20 + 1, 1<<20 + 1} {
 		s.free(s.alloc(bytes, streams[i]), streams[i])
 	}
 	before := a.Stats()
