@@ -294,6 +294,7 @@ func TestPlanStepsAreOneByOne(t *testing.T) {
 	if err := r.plan.ReleaseStream(1); err == nil || !strings.Contains(err.Error(), `within step "a"`) {
 		t.Errorf("ReleaseStream of the stream of a step: %v", err)
 	}
+	r.must(r.plan.ReleaseStream(2))
 	r.must(r.plan.End())
 	r.close()
 	for what, err := range map[string]error{"Begin": r.plan.Begin("a", 1), "End": r.plan.End(), "ReleaseStream": r.plan.ReleaseStream(1)} {

@@ -73,9 +73,14 @@ func TestPoison(t *testing.T) {
 	if err := errors.Join(err, p.RecordStream(b, 2)); err != nil {
 		t.Error(err)
 	}
-	f.FailAt(1, "Differing")
-	if err := p.Free(b, 1); !errors.Is(err, allocatortest.ErrInjected) {
-		t.Errorf("Free with a failing filler: %v", err)
+	for _, c := range []struct {
+		nth  int
+		call string
+	}{{1, "Differing"}, {2, "Differing"}, {1, "Fill"}} {
+		f.FailAt(c.nth, c.call)
+		if err := p.Free(b, 1); !errors.Is(err, allocatortest.ErrInjected) {
+			t.Errorf("Free with a failing filler: %v", err)
+		}
 	}
 	f.FailAt(2, "Fill")
 	if _, err := p.Alloc(100, 1, "refused"); !errors.Is(err, allocatortest.ErrInjected) {
@@ -129,12 +134,12 @@ func poisonedBlocks() []poisonedBlock {
 			return p, alloc(t, p)
 		}
 	}
-	// planned returns a block of a step that was planned, and that so many steps came after.
-	planned := func(later int) func(*testing.T, *allocatortest.Fake) (*allocator.Poison, allocator.Block) {
+	// planned returns a block of a step that was planned. So many steps came after it, and
+	// maybe a request that took all memory for the pool.
+	planned := func(later int, yields bool) func(*testing.T, *allocatortest.Fake) (*allocator.Poison, allocator.Block) {
 		return func(t *testing.T, f *allocatortest.Fake) (*allocator.Poison, allocator.Block) {
 			plan := newPlan(t, f)
 			p := allocator.NewPoison(plan, f)
-			var b allocator.Block
 			step := func(body func()) {
 				t.Helper()
 				if err := plan.Begin("step", 1); err != nil {
@@ -145,23 +150,25 @@ func poisonedBlocks() []poisonedBlock {
 					t.Fatal(err)
 				}
 			}
-			for range 2 { // the first time the step is learnt
-				if b != (allocator.Block{}) {
-					if err := p.Free(b, 1); err != nil {
-						t.Fatal(err)
-					}
+			freed := func() {
+				if err := p.Free(alloc(t, p), 1); err != nil {
+					t.Fatal(err)
 				}
-				step(func() { b = alloc(t, p) })
 			}
+			step(freed) // is learnt
+			step(freed)
+			if replays := plan.Plans()[0].Replays; replays != 1 {
+				t.Fatalf("%d replays of the step, want 1", replays)
+			}
+			var b allocator.Block
+			step(func() { b = alloc(t, p) })
 			for range later {
-				step(func() {
-					if err := p.Free(alloc(t, p), 1); err != nil {
-						t.Fatal(err)
-					}
-				})
+				step(freed)
 			}
-			if replays := plan.Plans()[0].Replays; replays == 0 {
-				t.Fatal("the step was not planned")
+			if yields {
+				if _, err := p.Alloc(deviceBytes, 1, "too much"); err == nil {
+					t.Fatal("more memory than there is")
+				}
 			}
 			return p, b
 		}
@@ -173,8 +180,9 @@ func poisonedBlocks() []poisonedBlock {
 		{"malloc", false, of(func(_ *testing.T, f *allocatortest.Fake) allocator.Allocator { return allocator.NewMalloc(f) })},
 		{"async", false, of(func(_ *testing.T, f *allocatortest.Fake) allocator.Allocator { return allocator.NewAsync(f) })},
 		{"plan, of no step", true, of(func(t *testing.T, f *allocatortest.Fake) allocator.Allocator { return newPlan(t, f) })},
-		{"planned", true, planned(0)},
-		{"planned, of a slab that another took the place of", true, planned(2)},
+		{"planned", true, planned(0, false)},
+		{"planned, of a slab that another took the place of", true, planned(2, false)},
+		{"planned, of a slab that the pool took over", true, planned(0, true)},
 	}
 }
 
