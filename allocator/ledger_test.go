@@ -171,3 +171,51 @@ func TestLeakOfManyTags(t *testing.T) {
 		t.Errorf("the text is %s", text)
 	}
 }
+
+// TestDriverCallsAreCounted compares what an allocator says of its calls with what the
+// driver was called since it was made.
+func TestDriverCallsAreCounted(t *testing.T) {
+	for name, open := range map[string]func(f *allocatortest.Fake) allocator.Allocator{
+		"pool": func(f *allocatortest.Fake) allocator.Allocator { return newPool(t, f, allocator.PoolOptions{}) },
+		"pool/malloc": func(f *allocatortest.Fake) allocator.Allocator {
+			return newPool(t, f.WithoutPages(), allocator.PoolOptions{})
+		},
+		"plan":   func(f *allocatortest.Fake) allocator.Allocator { return newPlan(t, f) },
+		"async":  func(f *allocatortest.Fake) allocator.Allocator { return allocator.NewAsync(f) },
+		"malloc": func(f *allocatortest.Fake) allocator.Allocator { return allocator.NewMalloc(f) },
+	} {
+		f := allocatortest.NewFake(64 << 20)
+		a := open(f)
+		made := f.Calls()
+		same := func(after string) {
+			t.Helper()
+			if got, want := a.Stats().DriverCalls, int64(f.Calls()-made); got != want {
+				t.Errorf("%s: after %s %d driver calls, of which %d are counted", name, after, want, got)
+			}
+		}
+		var err error
+		do := func(what string, e error) {
+			t.Helper()
+			err = errors.Join(err, e)
+			same(what)
+		}
+		same("nothing")
+		b, e := a.Alloc(4<<20, 1, "shared")
+		do("Alloc", e)
+		do("RecordStream", a.(allocator.StreamRecorder).RecordStream(b, 2))
+		do("Free", a.Free(b, 1))
+		if _, e := a.Alloc(128<<20, 1, "too much"); e == nil {
+			t.Errorf("%s: more memory than there is", name)
+		}
+		same("running out")
+		do("ReleaseStream", a.(allocator.StreamReleaser).ReleaseStream(2))
+		do("Trim", a.Trim(0))
+		a.ResetPeaks()
+		same("ResetPeaks")
+		f.Synchronize()
+		do("Close", a.Close())
+		if err := errors.Join(err, f.Faults(), f.Leftover()); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
