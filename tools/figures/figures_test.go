@@ -125,8 +125,8 @@ func TestPeers(t *testing.T) {
 }
 
 func TestPeerTexts(t *testing.T) {
-	for flop, want := range map[float64]string{1e8: "100 MFLOP", 1e9: "1 GFLOP", 5e11: "500 GFLOP", 1e12: "1 TFLOP"} {
-		if got := flopText(flop); got != want {
+	for flop, want := range map[float64]string{1e8: "0.1", 1e9: "1", 1e12: "1000"} {
+		if got := gigaText(flop); got != want {
 			t.Errorf("%v is %q, want %q", flop, got, want)
 		}
 	}

@@ -22,8 +22,11 @@ const (
 	peersFile = "peers_h200.csv"
 )
 
-// peers are the trainers that tools/peers.py measures.
-var peers = []struct{ framework, name string }{{"ours", "mlpool"}, {"jax", "JAX"}, {"torch", "PyTorch"}}
+// peers are the trainers that tools/peers.py measures, each with a mark of its own: their lines cross.
+var peers = []struct {
+	framework, name string
+	mark            draw.GlyphDrawer
+}{{"ours", "mlpool", draw.CircleGlyph{}}, {"jax", "JAX", draw.BoxGlyph{}}, {"torch", "PyTorch", draw.PyramidGlyph{}}}
 
 // exactness is what is compared with one another: precisions that are as exact.
 type exactness struct {
@@ -37,8 +40,8 @@ type exactness struct {
 const wgmma = 485e12
 
 var exactnesses = []exactness{
-	{"tf32", "tf32", "tf32", "wgmma, %.0f TFLOP/s", wgmma},
-	{"as exact as fp32: 3xtf32 of mlpool, fp32 of the others", "3xtf32", "fp32", "wgmma / 3, %.0f TFLOP/s", wgmma / 3},
+	{"tf32", "tf32", "tf32", "%.0f TFLOP/s, of wgmma", wgmma},
+	{"mlpool in 3xtf32, the others in fp32", "3xtf32", "fp32", "%.0f TFLOP/s, wgmma / 3", wgmma / 3},
 }
 
 func (e exactness) of(framework string) string {
@@ -72,7 +75,7 @@ var someShapes = []shape{
 
 // readmePeers is the table of a few shapes, below its picture.
 func readmePeers(s *source) string {
-	return "![time of a step over its FLOP, of mlpool, JAX and PyTorch, in tf32 and as exact as fp32](assets/peers.png)\n\n" +
+	return "![time of a training step by its work, of mlpool, JAX and PyTorch: in tf32, and as exact as fp32](assets/peers.png)\n\n" +
 		peersTable(s, someShapes, s.needed)
 }
 
@@ -149,14 +152,14 @@ func peersTable(s *source, shapes []shape, ours func(name, column string, k key)
 func drawPeers(w io.Writer, s *source) error {
 	notes := s.file(peersFile).notes
 	picture := plotstyle.Picture{
-		Title:    "Time of a training step over its work",
-		Subtitle: plotstyle.Origin(notes, peersFile, true) + ". A line is a width, from small batches to large ones. A step has its share of an epoch with validation",
-		Columns:  2, Width: 4.5 * vg.Inch, Height: 3.6 * vg.Inch,
+		Title:    "Time of a training step by its work",
+		Subtitle: plotstyle.Origin(notes, peersFile, true) + ". A line is one width; batches grow to the right. Time: an epoch with validation / its steps",
+		Columns:  2, Width: 3.4 * vg.Inch, Height: 3.4 * vg.Inch,
 	}
 	low, high := plotter.XY{X: math.Inf(1), Y: math.Inf(1)}, plotter.XY{}
 	for _, e := range exactnesses {
 		p := plotstyle.New(e.title, 11)
-		p.X.Label.Text, p.Y.Label.Text = "FLOP of a step", "time of a step"
+		p.X.Label.Text, p.Y.Label.Text = "work of a step, GFLOP (log)", "time of a step (log)"
 		p.X.Scale, p.Y.Scale = plot.LogScale{}, plot.LogScale{}
 		plotstyle.AddGrid(p, true, true)
 		guide := plotter.NewFunction(func(flop float64) float64 { return flop / e.rate })
@@ -165,7 +168,8 @@ func drawPeers(w io.Writer, s *source) error {
 		panel := plotstyle.Panel{Plot: p}
 		for i := range slices.Backward(peers) { // the first on top
 			lines := stepTimes(s, peers[i].framework, e.of(peers[i].framework))
-			line, mark := plotstyle.Line(i, 1), plotstyle.Mark(i, 2.75)
+			line, mark := plotstyle.Line(i, 1), plotstyle.Mark(i, 3)
+			mark.Shape = peers[i].mark
 			for _, points := range lines {
 				p.Add(&plotter.Line{XYs: points, LineStyle: line}, &plotter.Scatter{XYs: points, GlyphStyle: mark})
 				for _, at := range points {
@@ -188,7 +192,7 @@ func drawPeers(w io.Writer, s *source) error {
 	for _, panel := range picture.Panels {
 		panel.X.Min, panel.X.Max = low.X/1.3, high.X*1.3
 		panel.Y.Min, panel.Y.Max = low.Y/1.3, high.Y*1.3
-		panel.X.Tick.Marker = plot.TickerFunc(func(low, high float64) []plot.Tick { return plotstyle.LogTicks(low, high, flopText) })
+		panel.X.Tick.Marker = plot.TickerFunc(func(low, high float64) []plot.Tick { return plotstyle.LogTicks(low, high, gigaText) })
 		panel.Y.Tick.Marker = plot.TickerFunc(func(low, high float64) []plot.Tick { return plotstyle.LogTicks(low, high, timeText) })
 	}
 	picture.Panels[1].Y.Label.Text = ""
@@ -222,18 +226,8 @@ func stepTimes(s *source, framework, precision string) (lines []plotter.XYs) {
 
 const trainingSamples = 60000
 
-// flopText writes a power of ten in a unit.
-func flopText(v float64) string {
-	for _, unit := range []struct {
-		name string
-		size float64
-	}{{"TFLOP", 1e12}, {"GFLOP", 1e9}} {
-		if v > unit.size*0.999 {
-			return strconv.FormatFloat(v/unit.size, 'g', 3, 64) + " " + unit.name
-		}
-	}
-	return strconv.FormatFloat(v/1e6, 'g', 3, 64) + " MFLOP"
-}
+// gigaText writes billions.
+func gigaText(v float64) string { return strconv.FormatFloat(v/1e9, 'g', 4, 64) }
 
 func timeText(seconds float64) string {
 	if seconds < 0.999e-3 {
