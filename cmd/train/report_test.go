@@ -217,7 +217,7 @@ func TestReportOfTraining(t *testing.T) {
 	if code := runProcess(ctx, []string{"-report", page, path}, &cancelAfter{text: "epoch 2/5", cancel: cancel}, &bytes.Buffer{}); code != exitInterrupted {
 		t.Errorf("exit code %d", code)
 	}
-	wantAll(t, readPage(t, page), "custom takes ", "interrupted after 2 epochs", "No step was recorded", "The dot is the only one")
+	wantAll(t, readPage(t, page), "custom takes ", "interrupted after 2 epochs", "No step was recorded", "Each dot is the one epoch that was timed.")
 
 	unwritable := filepath.Join(t.TempDir(), "none", "page.html")
 	if code, stdout, _ := train(t.Context(), "-report", unwritable, path); code != exitFailure || stdout != "" {

@@ -190,12 +190,13 @@ func longer(percent float64) string {
 }
 
 // bySpread compares runs that did not take turns, by their medians. Runs whose times
-// overlap those of the fastest are not told apart.
+// overlap those of the fastest are not told apart, and one time each tells nothing.
 func (p Page) bySpread(timed []Run) []string {
 	unit, per := p.unit()
 	middle := func(r Run) float64 { return quantile(r.times(), 0.5) }
 	fastest := slices.MinFunc(timed, func(a, b Run) int { return cmp.Compare(middle(a), middle(b)) })
 	slowest := slices.MaxFunc(timed, func(a, b Run) int { return cmp.Compare(middle(a), middle(b)) })
+	repeated := slices.ContainsFunc(timed, func(r Run) bool { return len(r.times()) > 1 })
 	equal := []string{fastest.Name}
 	for _, r := range timed {
 		if r.Name != fastest.Name && quantile(r.times(), 0) <= quantile(fastest.times(), 1) {
@@ -203,8 +204,15 @@ func (p Page) bySpread(timed []Run) []string {
 		}
 	}
 	took := fmt.Sprintf("%s %s %s %s", digits(middle(fastest)), unit, p.article(), per)
-	var said string
+	turn := "epoch"
+	if p.Replay {
+		turn = "replay"
+	}
+	var said, doubt string
 	switch {
+	case len(equal) == 1 && !repeated:
+		said = fmt.Sprintf("In one %s each, %s took the least time: %s", turn, fastest.Name, took)
+		doubt = fmt.Sprintf("More %ss show whether that is noise.", turn)
 	case len(equal) == 1:
 		said = fmt.Sprintf("%s is the fastest: %s", fastest.Name, took)
 	case len(equal) <= mostNamed:
@@ -212,10 +220,13 @@ func (p Page) bySpread(timed []Run) []string {
 	default:
 		said = fmt.Sprintf("%s is the fastest, %s; the times of %d others overlap its own", fastest.Name, took, len(equal)-1)
 	}
-	if slices.Contains(equal, slowest.Name) {
+	if !slices.Contains(equal, slowest.Name) {
+		said += fmt.Sprintf("; %s takes %s", slowest.Name, longer(100*(middle(slowest)/middle(fastest)-1)))
+	}
+	if doubt == "" {
 		return []string{said + "."}
 	}
-	return []string{fmt.Sprintf("%s; %s takes %s.", said, slowest.Name, longer(100*(middle(slowest)/middle(fastest)-1)))}
+	return []string{said + ".", doubt}
 }
 
 // least says who reserves least, and how much.

@@ -183,7 +183,7 @@ func (s *sheet) addTimes(p Page) {
 	}
 	s.Timed = fmt.Sprintf("Each dot is one of %s. The bar reaches from the first quartile to the third, the line is the median. An arrow points to what is far beyond the axis.", count)
 	if most == 1 {
-		s.Timed = fmt.Sprintf("The dot is the only one: of one %s.", one)
+		s.Timed = fmt.Sprintf("Each dot is the one %s that was timed.", one)
 	}
 	if p.compared() {
 		s.Differences = p.intervals()
