@@ -4,7 +4,7 @@
 // Figures are host time for each operation: the means of loops without a clock
 // in them, and percentiles of operations timed one by one, from which the
 // clock's own cost is taken off. Peak live is what the scenario held at once, as
-// asked for; reserved is what the allocator held of the driver for it. Of another
+// asked for; reserved is what the allocator took from the driver for it. Of another
 // project's allocator that is here by its rules only, these two are shown alone.
 package main
 
