@@ -2,10 +2,10 @@
 # lists the rest. Go, git and make are enough; nvcc and a GPU are used where
 # they are.
 #
-#   CUDA=0  leaves CUDA out even where nvcc is; CUDA=1 insists on it
-#   EMULATE=1  builds for a GPU that the CPU emulates: slow, for tests
-#   CONFIG  what `make train` trains
-#   RUNS    the log folders that `make plot` draws; FOLDER/... is every run in it
+#   CONFIG     the config that `make train` trains
+#   RUNS       the log folders that `make plot` draws; FOLDER/... is every run in it
+#   CUDA=0     leaves CUDA out even where nvcc is; CUDA=1 insists on it
+#   EMULATE=1  builds for a GPU that the CPU emulates, with g++ alone: slow, for tests
 
 .DEFAULT_GOAL := help
 
@@ -38,7 +38,7 @@ STATICCHECK := go run honnef.co/go/tools/cmd/staticcheck@v0.8.2
 RUNS ?= logs/...
 
 .PHONY: train
-train: ## build, fetch MNIST, and train it: on the GPU where nvcc and one are, else on the CPU
+train: ## build, fetch MNIST, and train: on the GPU if there is one and nvcc, else on the CPU
 	@$(MAKE) --no-print-directory build CUDA=$(if $(gpu),1,0)
 	build/train $(CONFIG)
 
@@ -71,4 +71,6 @@ clean: ## remove what was built; logs stay
 
 .PHONY: help
 help: ## this list
-	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 8
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 11
+	@echo; echo 'Set what is to be another way, as in make train CONFIG=configs/wide.toml:'
+	@sed -n 's/^#   //p' $(MAKEFILE_LIST)

@@ -2,10 +2,11 @@
 # that tells go how to link it. To be included by a Makefile; nvcc 11.8 or newer. Before 12.1
 # there are no kernels by TMA and by warpgroup MMA.
 #
-#   NVCC       the compiler; empty where there is none
-#   CUDA_ARCH  what nvcc's -arch takes; this machine's GPU, or else one machine
-#              code for every major architecture
-#   EMULATE=1  makes the kernels run on the CPU, in kernels/emulator: needs g++, no nvcc
+#   NVCC       nvcc, if another one than on PATH, in CUDA_HOME or in /usr/local/cuda
+#   CUDA_ARCH  for which GPUs, as nvcc -arch takes it; if unset this machine's
+#              GPU, or else every major architecture
+#
+# EMULATE=1 makes the kernels run on the CPU, in kernels/emulator: needs g++, no nvcc.
 
 KERNELS := $(patsubst %/,%,$(dir $(lastword $(MAKEFILE_LIST))))
 NVCC ?= $(firstword $(wildcard $(shell command -v nvcc) $(CUDA_HOME)/bin/nvcc /usr/local/cuda/bin/nvcc))

@@ -77,13 +77,13 @@ func TestMakeKernels(t *testing.T) {
 	}
 }
 
-// TestMakeHelp wants a line for each target that a user may name.
+// TestMakeHelp wants a line for each target and each variable that a user may name.
 func TestMakeHelp(t *testing.T) {
 	lines, ok := makeIt(t, nil, "help")
 	if !ok {
 		t.Fatalf("%q", lines)
 	}
-	for _, target := range []string{"train", "test", "build", "check", "plot", "clean", "help", "kernels"} {
+	for _, target := range []string{"train", "test", "build", "check", "plot", "clean", "help", "kernels", "CONFIG", "CUDA=0", "EMULATE=1", "NVCC", "CUDA_ARCH", "RUNS"} {
 		if !slices.ContainsFunc(lines, func(line string) bool { return strings.HasPrefix(line, target+" ") }) {
 			t.Errorf("no %s in %q", target, lines)
 		}

@@ -77,20 +77,20 @@ func (o *options) define() (*flag.FlagSet, []flagGroup) {
 		o.set = append(o.set, s)
 		return nil
 	})
-	f.Var(comparison{o}, "compare", "train on every allocator, or on those of `LIST`, such as custom,cuda,custom:bestfit, epochs in turn, and print them side by side")
-	path(&o.resume, "resume", "go on with the training of the folder `RUN`, by its own config")
+	f.Var(comparison{o}, "compare", "train on every allocator, or on those of `LIST`, such as custom,cuda,custom:bestfit; they take turns epoch by epoch, and are printed side by side")
+	path(&o.resume, "resume", "go on with the run in the folder `RUN`, by its own config")
 	group("what to train")
 
 	f.BoolVar(&o.check, "check", false, "check the config, print every key of it as TOML, and end")
 	f.BoolVar(&o.data, "data", false, "print where the config's data set lies, and end; without a config: MNIST's")
 	path(&o.export, "export", "write initial weights, batch orders and run.json to `DIR` for tools/torch_comparison.py, and end")
-	f.BoolVar(&o.json, "json", false, "print what the runs came to as one JSON document on standard output, and all else on standard error")
-	path(&o.csv, "csv", "write what the runs came to as a table to `FILE`, a row for each allocator")
+	f.BoolVar(&o.json, "json", false, "print the results as one JSON document on standard output, and all else on standard error")
+	path(&o.csv, "csv", "write the results as a CSV to `FILE`, a row for each allocator")
 	path(&o.predict, "predict", "classify `IMAGE` with the weights of the run whose folder takes the config's place")
 	path(&o.report, "report", "write an HTML page to `FILE`: of this training, or of the runs whose folders take the config's place")
 	group("in place of training, or beside it")
 
-	f.BoolVar(&o.list, "list", false, "list allocators and strategies, and which can be had on this machine")
+	f.BoolVar(&o.list, "list", false, "list allocators and strategies, and which of them this machine can use")
 	f.BoolVar(&o.version, "version", false, "print the version, and what it was built with")
 	f.Func("completion", "print a script that completes command lines in `SHELL`: bash, zsh or fish", func(shell string) error {
 		o.completion = shell

@@ -18,8 +18,9 @@ import (
 
 const usage = `usage: allocbench [flags]
 
-Runs scenarios on allocators, on the GPU if there is one, else on a driver
-without memory, which shows the host's cost alone.
+Runs every scenario on every allocator, and prints time and memory. It runs on
+the GPU if there is one; else a table of addresses stands in for the driver, and
+times are of the allocators' own code.
 
 flags:
 `
@@ -42,22 +43,22 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	var o options
 	flags := flag.NewFlagSet("allocbench", flag.ContinueOnError)
 	flags.SetOutput(io.Discard) // errors are printed once, by main
-	flags.StringVar(&o.scenarios, "scenario", "", "comma `list` of scenarios to run (default all)")
-	flags.StringVar(&o.allocators, "allocator", "", "comma `list` of allocators to run them on (default all)")
+	flags.StringVar(&o.scenarios, "scenario", "", "run the scenarios in `list`, with commas between them (default all)")
+	flags.StringVar(&o.allocators, "allocator", "", "run them on the allocators in `list`, with commas between them (default all)")
 	flags.StringVar(&o.cases, "case", "", "run only the cases whose name contains `text`")
-	flags.BoolVar(&o.list, "list", false, "list scenarios and allocators, and do nothing")
-	flags.BoolVar(&o.quick, "quick", false, "show that everything runs: too few operations for figures")
+	flags.BoolVar(&o.list, "list", false, "list scenarios and allocators, and end")
+	flags.BoolVar(&o.quick, "quick", false, "run few operations, to see that everything works: the figures mean nothing")
 	flags.IntVar(&o.runs, "runs", 5, "take the median of `N` runs, in which the allocators take turns")
-	flags.DurationVar(&o.limit, "limit", 5*time.Second, "end a single measurement after this `time`, and mark it so")
+	flags.DurationVar(&o.limit, "limit", 5*time.Second, "end a single measurement after this `time`, and mark it as cut")
 	flags.StringVar(&o.csv, "csv", "", "write the figures to `file`")
 	flags.StringVar(&o.plots, "plots", "", "draw the figures to PNGs in folder `dir`")
-	flags.StringVar(&o.draw, "draw", "", "draw the figures in `file`, written by -csv, to -plots, those that -scenario, -allocator and -case choose, and measure nothing")
-	flags.StringVar(&o.trace, "trace", "", "replay the requests in `file`: RMM's or MiniMalloc's CSV, or a snapshot of torch.cuda.memory, plain or gzipped; alone unless -scenario names more")
-	flags.StringVar(&o.traces, "traces", "", "replay every CSV below folder `dir`, as -trace does, on the allocators that its README.md compares unless -allocator names others")
+	flags.StringVar(&o.draw, "draw", "", "measure nothing, but draw to -plots the figures in `file`, which -csv wrote; -scenario, -allocator and -case choose among them")
+	flags.StringVar(&o.trace, "trace", "", "replay the requests in `file`: RMM's or MiniMalloc's CSV, or a snapshot of torch.cuda.memory, plain or gzipped; runs no other scenario unless -scenario names some")
+	flags.StringVar(&o.traces, "traces", "", "replay every CSV below folder `dir`, as -trace does, on the allocators that allocbench's README.md compares unless -allocator names others")
 	flags.StringVar(&o.report, "report", "", "write an HTML page of -trace on the allocators to `file`: time a call, memory call by call, the pool's map")
 	flags.StringVar(&o.readme, "readme", "", "write the table of strategies, with the figures of -traces, into `file`, where it has marks for it")
-	flags.BoolVar(&o.check, "check", false, "write neither -csv nor -readme, but compare: an error if a trace needs other memory than is written there; times are not compared")
-	flags.IntVar(&o.traceDevice, "trace-device", traces.MostEvents, "replay device `N` of a snapshot; -1: the one with most events")
+	flags.BoolVar(&o.check, "check", false, "do not write -csv and -readme, but compare with them: an error if a trace needs more or less memory than they say; times are not compared")
+	flags.IntVar(&o.traceDevice, "trace-device", traces.MostEvents, "replay device `N` of a snapshot; -1: the device with most events")
 	flags.StringVar(&o.exportRMM, "export-rmm", "", "write the trace to `file` as RMM's CSV, and measure nothing")
 	flags.StringVar(&o.exportMiniMalloc, "export-minimalloc", "", "write the trace to `file` as MiniMalloc's CSV, which has no streams, and measure nothing")
 	flags.StringVar(&o.with, "with", "", "add the figures in `file`, written by -csv or by peers.cu, to the CSV and the plots")
