@@ -72,5 +72,5 @@ clean: ## remove what was built; logs stay
 .PHONY: help
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 11
-	@echo; echo 'Set what is to be another way, as in make train CONFIG=configs/wide.toml:'
+	@echo; echo 'Variables, as in make train CONFIG=configs/wide.toml:'
 	@sed -n 's/^#   //p' $(MAKEFILE_LIST)
