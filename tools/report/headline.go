@@ -42,7 +42,7 @@ func (e Epoch) allocatorTime() float64 { return 1000 * e.AllocatorMS / float64(m
 
 func (e Epoch) driverCalls() float64 { return float64(e.DriverCalls) / float64(max(e.Steps, 1)) }
 
-// peaks are the most bytes that were allocated and reserved; 0: unknown.
+// peaks are the most bytes that were allocated, or live in a replay, and reserved; 0: unknown.
 func (r Run) peaks() (allocated, reserved int64) {
 	for _, e := range r.Epochs {
 		allocated, reserved = max(allocated, e.PeakAllocated), max(reserved, e.PeakReserved)

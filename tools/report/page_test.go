@@ -255,6 +255,18 @@ type failing struct{}
 
 func (failing) Write([]byte) (int, error) { return 0, errFull }
 
+// TestReplayResults calls what a replay asked for live, not allocated: it was not rounded up.
+func TestReplayResults(t *testing.T) {
+	columns, _ := sampleReplay().results()
+	var names []string
+	for _, c := range columns {
+		names = append(names, c.Name)
+	}
+	if want := []string{"ns a call", "peak live", "peak reserved", "reserved / live"}; !slices.Equal(names, want) {
+		t.Errorf("columns %q, want %q", names, want)
+	}
+}
+
 // TestResults names what a column is of: medians, and beside them mean differences.
 func TestResults(t *testing.T) {
 	columns, rows := samplePage().results()

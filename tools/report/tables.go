@@ -24,6 +24,10 @@ func (p Page) results() (columns []column, rows []result) {
 		return bytesText(n)
 	}
 	unit, per := p.unit()
+	used := "allocated"
+	if p.Replay {
+		used = "live"
+	}
 	all := []struct {
 		name string
 		cell func(Run) string
@@ -48,9 +52,9 @@ func (p Page) results() (columns []column, rows []result) {
 		}},
 		{"µs in allocator a step", func(r Run) string { return number(r.median(Epoch.allocatorTime)) }},
 		{"driver calls a step", func(r Run) string { return number(r.median(Epoch.driverCalls)) }},
-		{"peak allocated", func(r Run) string { allocated, _ := r.peaks(); return memory(allocated) }},
+		{"peak " + used, func(r Run) string { allocated, _ := r.peaks(); return memory(allocated) }},
 		{"peak reserved", func(r Run) string { _, reserved := r.peaks(); return memory(reserved) }},
-		{"reserved / allocated", func(r Run) string {
+		{"reserved / " + used, func(r Run) string {
 			allocated, reserved := r.peaks()
 			if !p.Replay || allocated == 0 {
 				return ""
