@@ -1,11 +1,13 @@
 package kernels_test
 
 import (
+	"math"
 	"os"
 	"os/exec"
 	"strings"
 	"testing"
 
+	"mlpool/kernels"
 	"mlpool/kernels/kerneltest"
 )
 
@@ -34,7 +36,33 @@ func TestOtherGPUs(t *testing.T) {
 		env       []string
 	}{
 		{"H100 PCIe", "TestFusesWgrad", []string{"EMULATOR_SMS=114"}},
+		{"compute capability 5.0", "TestClassifierSizes", []string{"EMULATOR_MAJOR=5", "EMULATOR_SHARED=49152"}},
+		{"compute capability 7.5", "TestClassifierSizes", []string{"EMULATOR_MAJOR=7", "EMULATOR_SHARED=65536"}},
+		{"compute capability 8.0", "TestClassifierSizes", []string{"EMULATOR_MAJOR=8", "EMULATOR_SHARED=166912"}},
+		{"compute capability 8.6", "TestClassifierSizes", []string{"EMULATOR_MAJOR=8", "EMULATOR_SHARED=101376"}},
 	} {
 		t.Run(c.gpu, func(t *testing.T) { again(t, c.test, c.env...) })
+	}
+}
+
+// TestClassifierSizes has the most classes and inputs of each kernel of a classifier of few rows: as much
+// shared memory as it can take.
+func TestClassifierSizes(t *testing.T) {
+	kerneltest.RequireGPU(t)
+	const maxClasses, maxInputs = 16, 8192
+	s := newStream(t)
+	zeros, out := malloc(t, 4*maxClasses*maxInputs), malloc(t, 8)
+	try(t, s.Fill(zeros, 0, 4*maxClasses*maxInputs))
+	for _, classes := range []int{1, 10, maxClasses} {
+		for _, k := range []int{1, 1024, 2048, maxInputs} {
+			try(t, s.Classifier(kernels.Classifier{
+				Loss: out, Correct: out + 4, X: zeros, W: zeros, Labels: zeros, Indices: zeros, Rows: 1, Classes: classes, K: k,
+			}))
+			got := make([]float32, 2) // all logits are 0: the first class is the prediction, and the label
+			try(t, s.Download(bytesOf(got), out))
+			if math.Abs(float64(got[0])-math.Log(float64(classes))) > 1e-6 || got[1] != 1 {
+				t.Errorf("%d classes of %d inputs: loss %v, correct %v", classes, k, got[0], got[1])
+			}
+		}
 	}
 }

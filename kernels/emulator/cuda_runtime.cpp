@@ -129,11 +129,11 @@ static int setting(const char *name, int h200) {
 }
 static int sms() { return setting("EMULATOR_SMS", 132); }
 static int compute_major() { return setting("EMULATOR_MAJOR", 9); }
-static int shared() { return std::min(setting("EMULATOR_SHARED", int(emulator::MAX_SHARED)), int(emulator::MAX_SHARED)); }
+size_t emulator::max_shared() { return std::min(size_t(setting("EMULATOR_SHARED", int(MAX_SHARED))), MAX_SHARED); }
 
 cudaError_t emulator::allow(const void *kernel, int bytes) {
   Lock lock(one_at_a_time);
-  if (bytes < 0 || bytes > shared()) return cudaErrorInvalidValue;
+  if (bytes < 0 || size_t(bytes) > max_shared()) return cudaErrorInvalidValue;
   allowed_shared[kernel] = bytes;
   return cudaSuccess;
 }
@@ -205,7 +205,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int) {
 cudaError_t cudaDeviceGetAttribute(int *v, cudaDeviceAttr a, int) {
   switch (a) {
     case cudaDevAttrMultiProcessorCount: *v = sms(); break;
-    case cudaDevAttrMaxSharedMemoryPerBlockOptin: *v = shared(); break;
+    case cudaDevAttrMaxSharedMemoryPerBlockOptin: *v = int(emulator::max_shared()); break;
     case cudaDevAttrComputeCapabilityMajor: *v = compute_major(); break;
     case cudaDevAttrComputeCapabilityMinor: *v = 0; break;
   }

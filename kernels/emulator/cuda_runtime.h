@@ -198,6 +198,7 @@ enum { cudaSharedmemCarveoutMaxShared = 100 };
 struct cudaFuncAttributes {};
 namespace emulator {
 constexpr size_t MAX_SHARED = 227 << 10;
+size_t max_shared();  // bytes of shared memory that a CTA may have on this GPU, at most MAX_SHARED
 // lock keeps all other threads out of the runtime and the driver.
 std::unique_lock<std::mutex> lock();
 // take counts bytes of the card's memory as used, if there are as many; give takes it back.

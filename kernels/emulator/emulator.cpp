@@ -199,7 +199,8 @@ void *static_shared(const void *site, size_t bytes) {
   char *&place = b.statics[site];
   if (!place) {
     b.lowest_static -= (bytes + 15) / 16 * 16;
-    if (b.lowest_static < b.shared + b.grid->grid.shared + GUARD) fail("has too much shared memory");
+    size_t statics = b.shared + SHARED - b.lowest_static;
+    if (b.grid->grid.shared + statics > max_shared()) fail("has too much shared memory, static and dynamic");
     place = static_cast<char *>(memset(b.lowest_static, UNWRITTEN, bytes));
   }
   return place;

@@ -266,9 +266,9 @@ int run_many(uintptr_t stream, const Args &p) {
 
 template <int CLASSES, bool EXACT, int HELD, int SIZE = THREADS>
 int run(uintptr_t stream, const Args &p) {
-  constexpr int MOST = 4 * 4 * HELD * SIZE * CLASSES;
+  constexpr int MOST = 4 * 4 * HELD * SIZE * CLASSES, STATIC = 4 * 2 * (SIZE / 32) * 16;  // bytes: of staged, and of parts
   auto kernel = classifier<CLASSES, EXACT, HELD, SIZE>;
-  if (MOST > device().shared) return run<16, false, 0>(stream, p);
+  if (MOST + STATIC > device().shared) return run<16, false, 0>(stream, p);
   static const int allowed = opt_in_shared(kernel, MOST);
   if (allowed != cudaSuccess) return allowed;
   // Rows beyond what the SMs hold at once find the weights already read.
