@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"mlpool/allocator/cudadriver"
 	"mlpool/kernels"
 	"mlpool/kernels/kerneltest"
 )
@@ -65,4 +66,48 @@ func TestClassifierSizes(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestLoadedLater launches kernels for the first time where all memory is in use: what the driver
+// cannot load then it can once some is free.
+func TestLoadedLater(t *testing.T) {
+	kerneltest.RequireGPU(t)
+	if !kerneltest.Emulated() {
+		t.Skip("takes all memory of the GPU")
+	}
+	if os.Getenv(inChild) == "" {
+		again(t, t.Name()) // where no other test has loaded a kernel
+		return
+	}
+	const n = 64
+	s := newStream(t)
+	p := malloc(t, 4*4*n*n)
+	try(t, s.Fill(p, 0, 4*4*n*n))
+	gemm := kernels.GEMM{C: p, A: p + 4*n*n, B: p + 8*n*n, Y: p + 12*n*n, M: n, N: n, K: n}
+	unaligned, wgrad := gemm, gemm
+	unaligned.K, wgrad.Layout = n-1, kernels.TN
+	classifier := kernels.Classifier{Loss: gemm.C, Correct: gemm.C + 4*n, X: gemm.A, W: gemm.B, Labels: gemm.Y, Indices: gemm.Y, Rows: 1, Classes: 10, K: n}
+	launches := map[string]func() error{
+		"ReLU":        func() error { return s.ReLU(gemm.C, gemm.A, n) },
+		"GEMM":        func() error { return s.GEMM(kernels.TF32, gemm) },
+		"unaligned":   func() error { return s.GEMM(kernels.TF32, unaligned) },
+		"FP32":        func() error { return s.GEMM(kernels.FP32, unaligned) },
+		"GroupedGEMM": func() error { return s.GroupedGEMM(kernels.FP32, []kernels.GEMM{wgrad}) },
+		"Classifier":  func() error { return s.Classifier(classifier) },
+		"AddUpdates":  func() error { return s.AddUpdates([]kernels.Updates{{W: gemm.C, X: gemm.A, N: n, Ranks: 1}}) },
+	}
+	free, _, err := cudadriver.Driver{}.MemInfo()
+	try(t, err)
+	rest, err := cudadriver.Driver{}.Malloc(free)
+	try(t, err)
+	for name, launch := range launches {
+		t.Run(name, func(t *testing.T) { want(t, launch(), 2) })
+	}
+	try(t, cudadriver.Driver{}.Free(rest))
+	for name, launch := range launches {
+		if err := launch(); err != nil {
+			t.Errorf("%s, once memory is free: %v", name, err)
+		}
+	}
+	try(t, s.Synchronize())
 }

@@ -110,14 +110,18 @@ __device__ inline void pdl_wait() {
   griddepcontrol_launch_dependents();
 }
 
-// opt_in_shared lets a kernel have so many bytes of dynamic shared memory. All that want
-// much ask for the same carveout, the division of an SM's memory into shared memory and
-// L1: it is changed only when the SM is idle, so that a kernel could not start beside one
-// with another carveout.
+// opt_in_shared lets a kernel have so many bytes of dynamic shared memory, unless it has them, and then
+// says so in has. A failure is not for ever: the driver may load the kernel only now, for which there
+// may be no memory. All that want much ask for the same carveout, the division of an SM's memory into
+// shared memory and L1: it is changed only when the SM is idle, so that a kernel could not start
+// beside one with another carveout.
 template <typename K>
-int opt_in_shared(K *kernel, int bytes) {
-  int code = done(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
-  return code ? code : done(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared));
+int opt_in_shared(std::atomic<bool> &has, K *kernel, int bytes) {
+  if (has) return cudaSuccess;
+  if (int code = done(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes))) return code;
+  if (int code = done(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared))) return code;
+  has = true;
+  return cudaSuccess;
 }
 
 struct Launch {

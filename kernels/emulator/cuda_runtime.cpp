@@ -131,9 +131,17 @@ static int sms() { return setting("EMULATOR_SMS", 132); }
 static int compute_major() { return setting("EMULATOR_MAJOR", 9); }
 size_t emulator::max_shared() { return std::min(size_t(setting("EMULATOR_SHARED", int(MAX_SHARED))), MAX_SHARED); }
 
+// loaded says whether a kernel is, which is loaded when it is first used if the card is not full.
+static bool loaded(const void *kernel) {
+  static std::set<const void *> kernels;
+  if (CARD - used < PAGE && !kernels.count(kernel)) return false;
+  return kernels.insert(kernel), true;
+}
+
 cudaError_t emulator::allow(const void *kernel, int bytes) {
   Lock lock(one_at_a_time);
   if (bytes < 0 || size_t(bytes) > max_shared()) return cudaErrorInvalidValue;
+  if (!loaded(kernel)) return cudaErrorMemoryAllocation;
   allowed_shared[kernel] = bytes;
   return cudaSuccess;
 }
@@ -158,6 +166,7 @@ cudaError_t emulator::launch(cudaStream_t s, const void *kernel, Grid grid) {
   bool fits = grid.ctas && grid.threads && grid.threads <= MAX_THREADS && grid.cluster && grid.cluster <= MAX_CLUSTER;
   bool shared = grid.shared <= std::max(SHARED_UNASKED, allowed_shared[kernel]);
   if (!fits || !shared || grid.ctas % grid.cluster) return last_error = cudaErrorInvalidValue;
+  if (!loaded(kernel)) return last_error = cudaErrorMemoryAllocation;
   enqueue(s, [grid] { submit(grid); });
   return cudaSuccess;
 }

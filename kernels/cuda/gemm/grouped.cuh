@@ -72,8 +72,8 @@ int shared_for_occupancy(int bytes, int64_t ctas) {
 template <typename P>
 int launch_single(uintptr_t stream, const Gemm &g) {
   constexpr int BYTES = 4 * P::FLOATS;
-  static const int allowed = opt_in_shared(single_gemm<P>, shared_for_occupancy<P>(BYTES, 0));
-  if (allowed != cudaSuccess) return allowed;
+  static std::atomic<bool> has_shared;
+  if (int code = opt_in_shared(has_shared, single_gemm<P>, shared_for_occupancy<P>(BYTES, 0))) return code;
   int64_t ctas = P::ctas(g);
   if (ctas > INT32_MAX) return cudaErrorInvalidValue;
   typename P::Params p;
@@ -100,8 +100,8 @@ int launch_grouped(uintptr_t stream, const Gemm *g, int count, Kind kind) {
   using First = typename std::tuple_element<0, std::tuple<P...>>::type;
   using Params = typename First::Params;
   constexpr int BYTES = 4 * std::max({P::FLOATS...}), MAX = Group<Params>::MAX;
-  static const int allowed = opt_in_shared(grouped_gemm<P...>, shared_for_occupancy<First>(BYTES, 0));
-  if (allowed != cudaSuccess) return allowed;
+  static std::atomic<bool> has_shared;
+  if (int code = opt_in_shared(has_shared, grouped_gemm<P...>, shared_for_occupancy<First>(BYTES, 0))) return code;
   Gemm sorted[KERNELS_MAX_GROUP];
   std::copy(g, g + count, sorted);
   std::stable_sort(sorted, sorted + count, [&](const Gemm &a, const Gemm &b) { return kind(a) < kind(b); });

@@ -295,8 +295,8 @@ int launch_config(uintptr_t stream, Gemm g) {
   constexpr int BYTES = 4 * shared_floats<LAYOUT, C>(), INBOX = 4 * C::PART;
   static_assert(C::CTAS * C::THREADS <= 1024, "every SM holds 1024 threads");
   auto kernel = simt_gemm<LAYOUT, U8, Policy>;
-  static const int allowed = opt_in_shared(kernel, std::min(BYTES + INBOX, device().shared));
-  if (allowed != cudaSuccess) return allowed;
+  static std::atomic<bool> has_shared;
+  if (int code = opt_in_shared(has_shared, kernel, std::min(BYTES + INBOX, device().shared))) return code;
 
   int64_t all = tiles(g, C::BM, C::BN);
   if (all > INT32_MAX) return cudaErrorInvalidValue;

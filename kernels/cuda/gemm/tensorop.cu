@@ -328,8 +328,8 @@ int launch_config(uintptr_t stream, Gemm g, int max_ranks) {
   using S = Stages<LAYOUT, C>;
   if (ALIGNED && S::BYTES > device().shared) return tensorop_unaligned(stream, g);  // which needs the least
   auto kernel = tensorop_gemm<LAYOUT, X3, ALIGNED, C>;
-  static const int allowed = opt_in_shared(kernel, device().shared);
-  if (allowed != cudaSuccess) return allowed;
+  static std::atomic<bool> has_shared;
+  if (int code = opt_in_shared(has_shared, kernel, device().shared)) return code;
 
   int64_t all = tiles(g, C::BM, C::BN);
   if (all > INT32_MAX) return cudaErrorInvalidValue;

@@ -75,8 +75,8 @@ template <int LAYOUT, bool X3, int N, int SPLIT_K>
 int launch_policy(uintptr_t stream, const Gemm *g, int count) {
   using P = Policy<LAYOUT, X3, N, SPLIT_K>;
   auto kernel = warpgroup_gemm<LAYOUT, X3, N, SPLIT_K>;
-  static const int allowed = opt_in_shared(kernel, P::BYTES);
-  if (allowed != cudaSuccess) return allowed;
+  static std::atomic<bool> has_shared;
+  if (int code = opt_in_shared(has_shared, kernel, P::BYTES)) return code;
   Group<TmaGemm> group = {};
   int64_t all = 0;
   for (int i = 0; i < count; i++) {

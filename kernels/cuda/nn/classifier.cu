@@ -258,8 +258,8 @@ template <int CLASSES, bool EXACT, int ROWS>
 int run_many(uintptr_t stream, const Args &p) {
   constexpr int MOST = 4 * CLASSES * (4 * 32 * MOST_FOURS + 4);
   auto kernel = classifier_warps<CLASSES, EXACT, ROWS>;
-  static const int allowed = opt_in_shared(kernel, MOST);
-  if (allowed != cudaSuccess) return allowed;
+  static std::atomic<bool> has_shared;
+  if (int code = opt_in_shared(has_shared, kernel, MOST)) return code;
   int64_t ctas = (p.rows + WARPS * ROWS - 1) / (WARPS * ROWS), most = 2 * int64_t(device().sms);
   return launch(stream, {unsigned(std::min(ctas, most)), THREADS, size_t(4) * p.classes * (p.k + 4)}, kernel, p);
 }
@@ -269,8 +269,8 @@ int run(uintptr_t stream, const Args &p) {
   constexpr int MOST = 4 * 4 * HELD * SIZE * CLASSES, STATIC = 4 * 2 * (SIZE / 32) * 16;  // bytes: of staged, and of parts
   auto kernel = classifier<CLASSES, EXACT, HELD, SIZE>;
   if (MOST + STATIC > device().shared) return run<16, false, 0>(stream, p);
-  static const int allowed = opt_in_shared(kernel, MOST);
-  if (allowed != cudaSuccess) return allowed;
+  static std::atomic<bool> has_shared;
+  if (int code = opt_in_shared(has_shared, kernel, MOST)) return code;
   // Rows beyond what the SMs hold at once find the weights already read.
   int64_t most = 2 * int64_t(device().sms);
   return launch(stream, {unsigned(p.rows < most ? p.rows : most), SIZE, HELD ? size_t(4) * p.k * p.classes : 0}, kernel, p);

@@ -76,8 +76,8 @@ int kernels_axpy(uintptr_t stream, uintptr_t y, uintptr_t x, float alpha, int64_
 template <int STAGES>
 int launch_add_updates(uintptr_t stream, unsigned grid, int ranks, const kernels_updates &u) {
   constexpr size_t MOST = 48 << 10;
-  static const int allowed = opt_in_shared(add_updates<STAGES>, MOST);
-  if (allowed != cudaSuccess) return allowed;
+  static std::atomic<bool> has_shared;
+  if (int code = opt_in_shared(has_shared, add_updates<STAGES>, MOST)) return code;
   size_t bytes = size_t(STAGES) * (1 + ranks) * UPDATE_THREADS * sizeof(float4);
   return bytes > MOST ? int(cudaErrorInvalidValue) : launch(stream, {grid, UPDATE_THREADS, bytes}, add_updates<STAGES>, u);
 }
