@@ -1,5 +1,5 @@
 // Thread block clusters (compute capability 9): CTAs that run at the same time, on SMs of one
-// GPC, and reach each other's shared memory (DSMEM).
+// GPC (up to 18 neighbouring SMs of an H100), and reach each other's shared memory (DSMEM).
 #ifndef CLUSTER_CUH
 #define CLUSTER_CUH
 

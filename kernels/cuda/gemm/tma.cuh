@@ -43,7 +43,9 @@ struct Dimension {
 };
 
 // How TMA writes a tile to shared memory: row by row (PLAIN); with CU_TENSOR_MAP_SWIZZLE_128B, as wgmma
-// wants it; or so and rounded to tf32, to nearest even (CU_TENSOR_MAP_DATA_TYPE_TFLOAT32).
+// wants it: rows of 128 bytes, in which chunk c of row r, 16 bytes, lies in the place of chunk c ^ r % 8,
+// so that a column of eight is in all banks; or so and rounded to tf32, to nearest even
+// (CU_TENSOR_MAP_DATA_TYPE_TFLOAT32).
 enum class TileFormat { PLAIN, SWIZZLE_128B, SWIZZLE_128B_TF32 };
 
 // encode makes the tensor map of an array whose rows begin on 16-byte boundaries. It caches
@@ -69,6 +71,7 @@ __device__ inline void mbarrier_init(Mbarrier *b, int threads) {
 
 __device__ inline void fence_mbarrier_init() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
 
+// mbarrier_arrive_expect_tx arrives, and adds to the bytes that the phase expects (tx: transactions).
 __device__ inline void mbarrier_arrive_expect_tx(Mbarrier *b, int bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(address(b)), "r"(bytes) : "memory");
 }
@@ -110,8 +113,9 @@ __device__ inline void tma_load_multicast(float *to, const TensorMap &map, int x
       : "memory");
 }
 
-// fence_proxy_async makes this thread's writes to shared memory visible to TMA and wgmma. A
-// barrier must follow before another thread starts the copy.
+// fence_proxy_async makes this thread's writes to shared memory visible to TMA and wgmma, which reach
+// it on another way than threads do (the async proxy, and the generic one). A barrier must follow
+// before another thread starts the copy.
 __device__ inline void fence_proxy_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 // tma_reduce_add is called by one thread and adds a tile in shared memory to the array.

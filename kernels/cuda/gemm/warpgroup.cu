@@ -20,8 +20,9 @@
 // For tf32 TMA rounds what it loads, to nearest even. For 3xtf32 hi is the float as the tensor cores
 // truncate it, and lo the rest: that of b is written to shared memory, that of a computed in registers.
 //
-// N = 256 loads the fewest bytes; N = 128 has less wave quantization. For few tiles N is 128 or 64 in cluster
-// split-K: a pair of CTAs shares a tile, each sums half of k and finishes half of the columns.
+// N = 256 loads the fewest bytes; N = 128 leaves fewer SMs idle in the last wave, as CTAs that run at once are
+// called. For few tiles N is 128 or 64 in cluster split-K: a pair of CTAs shares a tile, each sums half of k
+// and finishes half of the columns.
 #include "warpgroup.cuh"
 
 namespace gemm {

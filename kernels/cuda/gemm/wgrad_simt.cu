@@ -158,7 +158,7 @@ struct WgradTma : Shape<90, 128, 4, 3, CTA_PAIR> {
   static constexpr int BM = 112, BN = 56, BK = 64;
   static constexpr int BARRIER = BK * (BM + BN), FLOATS = BARRIER + 2, EACH = BM / 4;  // EACH: lines that a warp adds
   static constexpr int TM = 7, TN = 7;                                                  // sums of a thread
-  static_assert(BM / TM * (BN / TN) == THREADS && BM <= BK * 2, "every thread has sums, which overwrite the first operand");
+  static_assert(BM / TM * (BN / TN) == THREADS && BN <= BK, "every thread has sums, which overwrite the first operand");
   using Params = TmaGemm;
 
   static int64_t ctas(const Gemm &g) { return ceil_div<int64_t>(g.m, BM) * whole_pairs<BN>(g.n); }

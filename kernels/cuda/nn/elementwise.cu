@@ -1,4 +1,5 @@
-// Axpy and AddUpdates.
+// Axpy, y[n] += alpha·x[n]; and AddUpdates, w[n] += the sum of the updates of all ranks, x[rank][n], of
+// several weights in one launch.
 #include "gemm/gemm.cuh"
 #include "gemm/pipeline.cuh"
 

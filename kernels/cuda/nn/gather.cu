@@ -1,4 +1,5 @@
-// A batch out of a data set that stays on the device as bytes.
+// A batch out of a data set that stays on the device as bytes: x[rows,cols] = images[indices[i],:]/255
+// and y[rows] = labels[indices[i]].
 #include "launch.cuh"
 
 namespace {

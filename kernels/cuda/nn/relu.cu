@@ -1,5 +1,5 @@
-// ReLU and dReLU on their own. In training they are epilogues of a GEMM (gemm.cuh); these are
-// for what does not fit there.
+// ReLU, y[n] = max(0, x[n]), and dReLU, dx[n] = dy[n] where y[n] > 0, else 0, where they are not
+// fused with the GEMM before, as its epilogue (gemm.cuh).
 #include "launch.cuh"
 
 namespace {

@@ -1,4 +1,9 @@
-// Row softmax, cross-entropy and its gradient. (classifier.cu: fused with the last layer.)
+// Softmax of rows, cross-entropy and its gradient, a kernel each, where they are not fused with the
+// last layer (classifier.cu):
+//
+//   p[rows,cols]  = exp(x - max)/Σ exp(x - max)
+//   loss[rows]    = -ln p[label], correct[rows] = 1 where the first largest p is the label's, else 0
+//   dx[rows,cols] = (p - onehot(label))/rows
 #include "launch.cuh"
 #include "warp.cuh"
 
@@ -25,7 +30,7 @@ __global__ void softmax(float *p, const float *x, int64_t rows, int64_t cols) {
   }
 }
 
-// One thread a row: rows are short, and this form serves tests and evaluation.
+// One thread a row: rows are short.
 __global__ void cross_entropy(float *loss, float *correct, const float *p, const int32_t *labels, int64_t rows,
                               int64_t cols) {
   int64_t stride = int64_t(gridDim.x) * blockDim.x;

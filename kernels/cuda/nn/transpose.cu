@@ -1,4 +1,4 @@
-// The transpose of a matrix.
+// The transpose of a matrix: t[cols,rows] = x[rows,cols]ᵀ.
 #include "launch.cuh"
 
 namespace {

@@ -6,7 +6,7 @@
 
 namespace {
 
-constexpr int THREADS = 256, MOST_BLOCKS = 4096;
+constexpr int THREADS = 256, MAX_CTAS = 4096;
 
 __global__ void fill_words(uint32_t *x, uint32_t value, int64_t n) {
   int64_t stride = int64_t(gridDim.x) * blockDim.x;
@@ -52,7 +52,7 @@ __global__ void spin(long long cycles) {
 
 unsigned few_ctas(int64_t n) {
   unsigned b = ctas(n, THREADS);
-  return b < MOST_BLOCKS ? b : MOST_BLOCKS;
+  return b < MAX_CTAS ? b : MAX_CTAS;
 }
 
 bool words(uintptr_t addr, int64_t bytes) { return addr % 4 == 0 && bytes >= 0 && bytes % 4 == 0; }
