@@ -1,19 +1,14 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -116,107 +111,6 @@ func (f *failing) at(x uintptr, do func() error) error {
 	return f.spoil(x)
 }
 
-// asStopped in the environment makes the test binary be rank 1 of 3, which is stopped.
-const asStopped = "MLPOOL_TEST_AS_STOPPED"
-
-func stopped() {
-	r := localRank(os.Getenv, collective.NewLocal(3)[1], func(l *collective.Local) collective.Collective { return stopping{l} })
-	fmt.Fprintln(os.Stderr, asStopped)
-	os.Exit(r.runCommand(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
-}
-
-// stopping is a rank whose process is stopped in its first all-gather.
-type stopping struct{ *collective.Local }
-
-func (s stopping) AllGather(x uintptr, n int, stream uintptr) error {
-	return errors.Join(syscall.Kill(os.Getpid(), syscall.SIGSTOP), s.Local.AllGather(x, n, stream))
-}
-
-// TestRankStopped stops the process of a rank for which the others wait in an all-gather.
-// Where it goes on after they have ended, it ends as well.
-func TestRankStopped(t *testing.T) {
-	t.Setenv(allocatorEnv, "")
-	path, _ := writeConfig(t, "cpu", "")
-	port := freePort(t)
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, os.Args[0], path) // killed then, if nothing has ended the others
-	cmd.Env = append(os.Environ(), asStopped+"=1")
-	for name, value := range mpirun(1, 3, port) {
-		cmd.Env = append(cmd.Env, name+"="+value)
-	}
-	stderr, err := cmd.StderrPipe()
-	if err == nil {
-		err = cmd.Start()
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	said := bufio.NewReader(stderr)
-	if line, err := said.ReadString('\n'); err != nil || line != asStopped+"\n" {
-		t.Errorf("rank 1 says %q at first, %v", line, err)
-	}
-	all := trainRanksAt(t, context.Background(), port, 3, func(rank int) []string { return [][]string{{path}, nil, {path}}[rank] }, nil)
-	if err := cmd.Process.Signal(syscall.SIGCONT); err != nil {
-		t.Error(err)
-	}
-	last, err := io.ReadAll(said)
-	if err := errors.Join(err, cmd.Wait()); len(last) > 0 || cmd.ProcessState.ExitCode() != exitFailure {
-		t.Errorf("rank 1 ends with %v, and says %q", err, last)
-	}
-	host, err := os.Hostname()
-	if err != nil {
-		t.Fatal(err)
-	}
-	quiet(t, all)
-	want := fmt.Sprintf("train: rank 1 is silent: nothing came from process %d on %s for %v: see whether ", cmd.Process.Pid, host, patience)
-	if !strings.HasPrefix(all[0].stderr, want) || strings.Count(all[0].stderr, "\n") != 1 {
-		t.Errorf("rank 0 says %q, want one line %q", all[0].stderr, want)
-	}
-	for _, rank := range []int{0, 2} {
-		if all[rank].code != exitFailure {
-			t.Errorf("rank %d: exit code %d", rank, all[rank].code)
-		}
-	}
-}
-
-// TestAnotherProgram has rank 1 run a copy of the program with a byte behind it: of the same commit,
-// or of none.
-func TestAnotherProgram(t *testing.T) {
-	t.Setenv(allocatorEnv, "")
-	path, _ := writeConfig(t, "cpu", "")
-	text, err := os.ReadFile(os.Args[0])
-	if err != nil {
-		t.Fatal(err)
-	}
-	other := filepath.Join(t.TempDir(), "other")
-	if err := os.WriteFile(other, append(text, 0), 0o777); err != nil {
-		t.Fatal(err)
-	}
-	port := freePort(t)
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, other, path) // killed then, if it was taken for the same
-	cmd.Env = append(os.Environ(), asStopped+"=1")
-	for name, value := range mpirun(1, 3, port) {
-		cmd.Env = append(cmd.Env, name+"="+value)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	all := trainRanksAt(t, context.Background(), port, 3, func(rank int) []string { return [][]string{{path}, nil, {path}}[rank] }, nil)
-	if err := cmd.Wait(); cmd.ProcessState.ExitCode() != exitFailure {
-		t.Errorf("rank 1 ends with %v", err)
-	}
-	quiet(t, all)
-	of := func(text []byte) string { return fmt.Sprintf("of SHA-256 %x", sha256.Sum256(text)) }
-	for _, want := range []string{"train: the program is " + of(append(text, 0)), " on rank 1, and " + of(text), " on rank 0: start all ranks with the same program"} {
-		if !strings.Contains(all[0].stderr, want) || strings.Count(all[0].stderr, "\n") != 1 {
-			t.Errorf("rank 0 says %q, want one line with %q", all[0].stderr, want)
-		}
-	}
-}
-
 // TestOverdue has a run write to its folder after the ranks have ended, which does not count
 // among the time that it has to end as well. The time is that of the bubble.
 func TestOverdue(t *testing.T) {
@@ -260,57 +154,6 @@ func TestOverdue(t *testing.T) {
 				writer.Wait()
 			})
 		})
-	}
-}
-
-// TestCheckpointIsNoDelay has a checkpoint written into a pipe that nobody reads at first: such a
-// run is not overdue.
-func TestCheckpointIsNoDelay(t *testing.T) {
-	t.Setenv(allocatorEnv, "")
-	path, logDir := writeConfig(t, "cpu", "")
-	cfg, set := loaded(t, path)
-	cfg.Model.FeatDim = 128 // more weights than a pipe holds
-	b, err := openBackend(cfg, nil, io.Discard)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := newSession(b, cfg, set, []contender{{kind: customPool}}, nil, io.Discard, io.Discard)
-	if err == nil {
-		err = s.begin(newFacts(cfg, b))
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	pipe := filepath.Join(latest(t, logDir), rundir.WeightsFile+".tmp")
-	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	r := new(ranks)
-	s.runners[0].ranks = r
-	saved := make(chan error, 1)
-	go func() { saved <- s.runners[0].checkpoint() }()
-	reader, err := os.Open(pipe) // waits for the writer
-	if err != nil {
-		t.Fatal(err)
-	}
-	if r.disk.TryLock() {
-		t.Error("nothing is written")
-		r.disk.Unlock()
-	}
-	if _, err := io.Copy(io.Discard, reader); err != nil {
-		t.Error(err)
-	}
-	if err := reader.Close(); err != nil {
-		t.Error(err)
-	}
-	if err := <-saved; err == nil { // a pipe cannot be synced to the disk
-		t.Error("there is a checkpoint in a pipe")
-	}
-	if !r.disk.TryLock() {
-		t.Error("the checkpoint is written for ever")
-	}
-	if err := errors.Join(s.finish(time.Now(), nil), s.close(), b.queue.Close()); err != nil {
-		t.Error(err)
 	}
 }
 

@@ -9,18 +9,14 @@ import (
 	"math"
 	"net"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"mlpool/cmd/train/internal/checkpoint"
 	"mlpool/cmd/train/internal/rundir"
 	"mlpool/kernels/collective"
 	"mlpool/kernels/collective/launch"
-	"mlpool/kernels/kerneltest"
 )
 
 // ended is how a rank ended.
@@ -258,91 +254,5 @@ func TestRanksNeedGPUs(t *testing.T) {
 	}
 	if _, err := openBackend(cfg, r, os.Stderr); err == nil || !strings.Contains(err.Error(), "NCCL moves data between GPUs") {
 		t.Error(err)
-	}
-}
-
-// TestRankProcesses trains on two emulated GPUs, each of a process, in every way; on real
-// GPUs tools/ranks.sh does.
-func TestRankProcesses(t *testing.T) {
-	if !kerneltest.Emulated() {
-		t.Skip("needs emulated GPUs, of which there are as many as processes")
-	}
-	port := freePort(t)
-	path, logDir := writeConfig(t, "cuda", "")
-	var rank1 chan *os.Process // nil: nobody wants it
-	start := func(ranks int, args ...string) (said string, err error) {
-		var all sync.WaitGroup
-		out, errs := make([]bytes.Buffer, ranks), make([]error, ranks)
-		for rank := range ranks {
-			cmd := exec.Command(os.Args[0], append(args, path)...)
-			cmd.Env = append(os.Environ(), asTrain+"=1", allocatorEnv+"=", fmt.Sprint("RANK=", rank), fmt.Sprint("LOCAL_RANK=", rank),
-				fmt.Sprint("WORLD_SIZE=", ranks), "MASTER_ADDR=127.0.0.1", "MASTER_PORT="+port)
-			cmd.Stdout, cmd.Stderr = &out[rank], &out[rank]
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
-			if rank == 1 {
-				select {
-				case rank1 <- cmd.Process:
-				default:
-				}
-			}
-			all.Go(func() { errs[rank] = cmd.Wait() })
-		}
-		all.Wait()
-		for rank := 1; rank < ranks; rank++ {
-			if out[rank].Len() > 0 {
-				t.Errorf("rank %d says %q", rank, &out[rank])
-			}
-		}
-		return out[0].String(), errors.Join(errs...)
-	}
-	losses := func(ranks int, args ...string) []float32 {
-		said, err := start(ranks, args...)
-		if err != nil {
-			t.Fatalf("%v: %v\n%s", args, err, said)
-		}
-		_, got := latestLosses(t, logDir)
-		return got
-	}
-	eager := losses(2)
-	if graph := losses(2, "-set", "train.executor=graph"); agreement(graph, eager) != "identical" {
-		t.Errorf("losses of graphs %s", agreement(graph, eager))
-	}
-	for i, one := range losses(1, "-set", "train.bsz=32") {
-		if math.Abs(float64(one-eager[i])) > 1e-4 {
-			t.Fatalf("loss %d of two ranks is %v, of one %v", i, eager[i], one)
-		}
-	}
-	for _, executor := range []string{"eager", "graph"} {
-		if err := os.RemoveAll(logDir); err != nil {
-			t.Fatal(err)
-		}
-		killed := make(chan time.Time, 1)
-		rank1 = make(chan *os.Process, 1)
-		go func() {
-			victim := <-rank1
-			weights := filepath.Join(logDir, rundir.Latest, rundir.WeightsFile)
-			for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
-				if _, err := os.Stat(weights); err == nil {
-					break
-				}
-			}
-			killed <- time.Now()
-			if err := victim.Kill(); err != nil {
-				t.Error(err)
-			}
-		}()
-		said, err := start(2, "-set", "train.num_epochs=100000", "-set", "train.checkpoint_every=1", "-set", "train.executor="+executor)
-		if took := time.Since(<-killed); err == nil || took > 20*time.Second || !strings.Contains(said, "\ntrain: rank 1 is gone") {
-			t.Errorf("%s: rank 0 ends %v after the kill, with %v: %s", executor, took, err, said)
-		}
-		if saved, err := checkpoint.Load(filepath.Join(latest(t, logDir), rundir.WeightsFile)); err != nil || saved.Epoch == 0 {
-			t.Errorf("%s: the checkpoint is of epoch %d, %v", executor, saved.Epoch, err)
-		}
-	}
-	t.Setenv("CUDA_VISIBLE_DEVICES", "3")
-	if said, err := start(2); err == nil || !strings.Contains(said, "train: rank 0 and rank 1 are both on the GPU GPU-00000000-0000-0000-0000-000000000003: start one rank for each GPU") {
-		t.Errorf("two ranks on one GPU: %v, %s", err, said)
 	}
 }

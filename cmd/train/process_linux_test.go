@@ -1,0 +1,79 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// maxResident is the memory that a training run on the CPU may take, in KiB.
+var maxResident int64 = 400 << 10
+
+// TestProcess trains on the whole of MNIST in a process of its own and
+// interrupts it in its second epoch.
+func TestProcess(t *testing.T) {
+	dir := t.TempDir()
+	config, logDir := filepath.Join(dir, "mnist.toml"), filepath.Join(dir, "logs")
+	text := fmt.Sprintf("[model]\nfeat_dim = 32\nnum_layers = 1\n[train]\ndevice = \"cpu\"\nnum_epochs = 1000\nverbose = true\n[log]\nlog_dir = %q\n", logDir)
+	if err := os.WriteFile(config, []byte(text), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, os.Args[0], config)
+	cmd.Env = append(os.Environ(), asTrain+"=1", allocatorEnv+"=", "XDG_CACHE_HOME="+t.TempDir())
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	stdout, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	output, resident := "", int64(0)
+	for in := bufio.NewScanner(stdout); in.Scan(); {
+		output += in.Text() + "\n"
+		if strings.HasPrefix(in.Text(), "custom: epoch 2, step 100:") {
+			resident = peakResident(t, cmd.Process.Pid)
+			if err := cmd.Process.Signal(os.Interrupt); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	var exit *exec.ExitError
+	if err := cmd.Wait(); !errors.As(err, &exit) || exit.ExitCode() != exitInterrupted {
+		t.Errorf("ended with %v, want exit code %d; stdout:\n%s\nstderr:\n%s", err, exitInterrupted, output, &stderr)
+	}
+	if !strings.Contains(output, "epoch 2 interrupted after") || stderr.String() != notice+"train: interrupted\n" {
+		t.Errorf("stdout:\n%s\nstderr:\n%s", output, &stderr)
+	}
+	if n := len(lines(t, filepath.Join(logDir, "train_losses.txt"))); n < 938 || n >= 2*938 {
+		t.Errorf("%d losses in the logs, want those of one epoch and a part", n)
+	}
+	if resident <= 0 || resident > maxResident {
+		t.Errorf("resident memory at its peak: %d KiB, may be %d", resident, maxResident)
+	}
+}
+
+// peakResident is the most memory that a process has had so far, in KiB. What wait4 says of
+// one that has ended is no less than its parent had when it began, that of these tests.
+func peakResident(t *testing.T, pid int) (kib int64) {
+	t.Helper()
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, peak, _ := strings.Cut(string(status), "\nVmHWM:")
+	if _, err := fmt.Sscan(peak, &kib); err != nil {
+		t.Fatal(err)
+	}
+	return kib
+}
