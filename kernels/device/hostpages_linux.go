@@ -55,8 +55,21 @@ func pageError(call string, bytes int64, err error) error {
 	return &hostPageError{call, bytes, err}
 }
 
-// PageSize and the other methods: see [allocator.PageDriver].
-func (d *HostDriver) PageSize() (int64, error) { return hostPage, nil }
+// PageSize and the other methods: see [allocator.PageDriver]. A process whose addresses or
+// files are limited (ulimit -v, ulimit -f) can have no pages: a pool reserves far more
+// addresses than it uses, and all of its memory is one file.
+func (d *HostDriver) PageSize() (int64, error) {
+	for _, ulimit := range []struct {
+		option   string
+		resource int
+	}{{"-v", unix.RLIMIT_AS}, {"-f", unix.RLIMIT_FSIZE}} {
+		var limit unix.Rlimit
+		if err := unix.Getrlimit(ulimit.resource, &limit); err == nil && limit.Cur != unix.RLIM_INFINITY {
+			return 0, fmt.Errorf("device: pages under ulimit %s: %w", ulimit.option, errors.ErrUnsupported)
+		}
+	}
+	return hostPage, nil
+}
 
 // wholePages says that a range of the call name is of whole pages.
 func wholePages(name string, addr uintptr, bytes int64) error {

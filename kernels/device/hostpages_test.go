@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"mlpool/allocator"
 )
 
 // mappable is a driver with a range of 4 pages, and memory of 1 and of 2 pages,
@@ -24,7 +26,9 @@ type mappable struct {
 func newMappable(t *testing.T) *mappable {
 	t.Helper()
 	d := NewHostDriver()
-	if size, err := d.PageSize(); size != hostPage || err != nil {
+	if size, err := d.PageSize(); errors.Is(err, errors.ErrUnsupported) {
+		t.Skip(err)
+	} else if size != hostPage || err != nil {
 		t.Fatalf("pages of %d bytes, %v", size, err)
 	}
 	addr, err1 := d.ReserveRange(4 * hostPage)
@@ -189,6 +193,39 @@ func TestHostPagesRefused(t *testing.T) {
 	}
 	d.must(errors.Join(d.Free(malloc), d.UnmapPages(d.at(1), 2*hostPage)))
 	d.close()
+}
+
+// TestHostPagesLimited has a pool get along without pages in a process that is limited, here
+// to more than any test needs.
+func TestHostPagesLimited(t *testing.T) {
+	for option, limited := range map[string]int{"-v": unix.RLIMIT_AS, "-f": unix.RLIMIT_FSIZE} {
+		var was unix.Rlimit
+		if err := unix.Getrlimit(limited, &was); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := unix.Setrlimit(limited, &was); err != nil {
+				t.Error(err)
+			}
+		})
+		if err := unix.Setrlimit(limited, &unix.Rlimit{Cur: min(was.Cur, 1<<46), Max: was.Max}); err != nil {
+			t.Fatal(err)
+		}
+		d := NewHostDriver()
+		if _, err := d.PageSize(); !errors.Is(err, errors.ErrUnsupported) {
+			t.Errorf("under ulimit %s: %v", option, err)
+		}
+		pool, err := allocator.NewPool(d, allocator.PoolOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if kind := pool.Segments(); kind != allocator.SegmentsMalloc {
+			t.Errorf("under ulimit %s segments are %s", option, kind)
+		}
+		if err := errors.Join(pool.Close(), unix.Setrlimit(limited, &was)); err != nil {
+			t.Error(err)
+		}
+	}
 }
 
 func isOutOfMemory(err error) bool {
