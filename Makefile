@@ -39,7 +39,7 @@ RUNS ?= logs/...
 
 .PHONY: train
 train: ## build, fetch MNIST, and train: on the GPU if there is one and nvcc, else on the CPU
-	@$(MAKE) --no-print-directory build CUDA=$(if $(gpu),1,0)
+	@$(MAKE) --no-print-directory build CUDA=$(if $(gpu)$(EMULATE),1,0)
 	build/train $(CONFIG)
 
 .PHONY: test

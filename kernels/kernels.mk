@@ -43,10 +43,15 @@ kernels_sources := $(wildcard $(kernels_root)/*/*.cu)
 kernels_headers := $(wildcard $(kernels_root)/*.h $(kernels_root)/*.cuh $(kernels_root)/*/*.cuh)
 kernels_objects := $(patsubst $(kernels_root)/%.cu,$(kernels_build)/%.o,$(kernels_sources))
 
-# On all cores, unless make was told on how many.
+# A tool that fails may leave half of what it writes.
+.DELETE_ON_ERROR:
+
+# On all cores, unless make was told on how many. Of two at once, as of `make -j train test`,
+# the second waits, where there are locks.
 .PHONY: kernels
 kernels: ## compile the kernels alone, for go build, run and test -tags cuda
-	@$(MAKE) --no-print-directory $(if $(filter -j% --jobserver%,$(MAKEFLAGS)),,-j$(shell nproc 2>/dev/null || echo 1)) $(KERNELS)/archive_cuda.go
+	@mkdir -p build && { flock 9 2>/dev/null; $(MAKE) --no-print-directory $(if $(filter -j% --jobserver%,$(MAKEFLAGS)),,-j$(shell nproc 2>/dev/null || echo 1)) \
+		$(KERNELS)/archive_cuda.go 9>&-; } 9>build/kernels.lock
 
 # What takes its time is said before, once.
 $(kernels_build)/said: $(kernels_sources) $(kernels_headers)

@@ -1,10 +1,13 @@
 package tools
 
 import (
+	"errors"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -41,6 +44,9 @@ func TestMakeCUDAWithoutCgo(t *testing.T) {
 	}
 	if lines, ok := makeIt(t, []string{"CGO_ENABLED=0"}, "build", "CUDA=0", "-n"); !ok {
 		t.Errorf("make build CUDA=0: %q", lines)
+	}
+	if lines, ok := makeIt(t, []string{"CGO_ENABLED=1"}, "train", "EMULATE=1", "-n"); !ok || !slices.Contains(lines, "go build -tags cuda -o build/train ./cmd/train") {
+		t.Errorf("make train EMULATE=1: success %v, output %q", ok, lines)
 	}
 }
 
@@ -86,6 +92,100 @@ func TestMakeHelp(t *testing.T) {
 	for _, target := range []string{"train", "test", "build", "check", "plot", "clean", "help", "kernels", "CONFIG", "CUDA=0", "EMULATE=1", "NVCC", "CUDA_ARCH", "RUNS"} {
 		if !slices.ContainsFunc(lines, func(line string) bool { return strings.HasPrefix(line, target+" ") }) {
 			t.Errorf("no %s in %q", target, lines)
+		}
+	}
+}
+
+// kernelsOf makes a folder with the rules for kernels, two sources, and a compiler that notes
+// what it compiles in the file it returns. It writes half an object and fails where the folder
+// has a file "fail".
+func kernelsOf(t *testing.T) (dir, compiled string) {
+	t.Helper()
+	for _, tool := range []string{"make", "ar", "flock"} {
+		if _, err := exec.LookPath(tool); err != nil {
+			t.Skip(err)
+		}
+	}
+	rules, err := os.ReadFile("../kernels/kernels.mk")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir = t.TempDir()
+	compiled = filepath.Join(dir, "compiled")
+	for name, text := range map[string]string{
+		"Makefile":              "include kernels/kernels.mk\n",
+		"kernels/kernels.mk":    string(rules),
+		"kernels/cuda/nn/a.cu":  "",
+		"kernels/cuda/nn/b.cu":  "",
+		"kernels/cuda/kernel.h": "",
+		"nvcc": `#!/bin/sh
+case "$*" in *--version* | *--help*) exit ;; esac
+for object; do :; done
+echo "$object" >>compiled
+echo half >"$object"
+[ ! -e fail ] || exit 1
+sleep 0.2 # so that two that run side by side do
+echo whole >"$object"
+`,
+	} {
+		path := filepath.Join(dir, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o777), os.WriteFile(path, []byte(text), 0o777)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir, compiled
+}
+
+// makeIn makes the kernels in a folder of kernelsOf.
+func makeIn(dir string) (out string, err error) {
+	cmd := exec.Command("make", "-C", dir, "kernels", "NVCC=./nvcc", "CUDA_ARCH=sm_90")
+	cmd.Env = append(os.Environ(), "MAKEFLAGS=", "EMULATE=")
+	text, err := cmd.CombinedOutput()
+	return string(text), err
+}
+
+// TestMakeKernelsTwice has two makes at the same time, as of `make -j2 train test`: the second
+// waits for what the first compiles.
+func TestMakeKernelsTwice(t *testing.T) {
+	dir, compiled := kernelsOf(t)
+	var both sync.WaitGroup
+	for range 2 {
+		both.Go(func() {
+			if out, err := makeIn(dir); err != nil {
+				t.Errorf("%v: %s", err, out)
+			}
+		})
+	}
+	both.Wait()
+	if text, err := os.ReadFile(compiled); err != nil || strings.Count(string(text), "\n") != 2 {
+		t.Errorf("compiled, of two sources: %q, %v", text, err)
+	}
+}
+
+// TestMakeKernelsFails has the compiler fail with half an object written, which the next make
+// must not take for whole.
+func TestMakeKernelsFails(t *testing.T) {
+	dir, _ := kernelsOf(t)
+	fail := filepath.Join(dir, "fail")
+	if err := os.WriteFile(fail, nil, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := makeIn(dir); err == nil {
+		t.Errorf("a compiler that fails is no error: %s", out)
+	}
+	if err := os.Remove(fail); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := makeIn(dir); err != nil {
+		t.Errorf("%v: %s", err, out)
+	}
+	objects, err := filepath.Glob(filepath.Join(dir, "build/*/nn/*.o"))
+	if err != nil || len(objects) != 2 {
+		t.Fatalf("objects %q, %v", objects, err)
+	}
+	for _, object := range objects {
+		if text, err := os.ReadFile(object); err != nil || string(text) != "whole\n" {
+			t.Errorf("%s is %q, %v", object, text, err)
 		}
 	}
 }
