@@ -49,7 +49,6 @@ func TestRanksEnd(t *testing.T) {
 			"train: after epoch 2 rank 1 has other weights than rank 0, of checksums "},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			start := time.Now()
 			all := trainRanks(t, context.Background(), 3, c.args, c.wrap)
 			quiet(t, all)
 			if !strings.HasPrefix(all[0].stderr, c.want) && !strings.Contains(all[0].stderr, c.want) || strings.Count(all[0].stderr, "\n") != 1 {
@@ -59,9 +58,6 @@ func TestRanksEnd(t *testing.T) {
 				if e.code == 0 && c.args(rank) != nil {
 					t.Errorf("rank %d ends well", rank)
 				}
-			}
-			if took := time.Since(start); took > 30*time.Second {
-				t.Errorf("took %v", took)
 			}
 			if c.wrap == nil {
 				return
@@ -218,8 +214,9 @@ func TestRanksInterrupted(t *testing.T) {
 	path, logDir := writeConfig(t, "cpu", "")
 	setConfig(t, path, "num_epochs = 3", "num_epochs = 1000000")
 	ctx, cancel := context.WithCancel(context.Background())
-	time.AfterFunc(300*time.Millisecond, cancel)
-	all := trainRanks(t, ctx, 2, func(int) []string { return []string{path} }, nil)
+	all := trainRanks(t, ctx, 2, func(int) []string { return []string{path} }, func(l *collective.Local) collective.Collective {
+		return &interrupting{Local: l, left: 50, cancel: cancel}
+	})
 	for rank, e := range all {
 		if e.code != exitInterrupted {
 			t.Errorf("rank %d: exit code %d, %s", rank, e.code, e.stderr)
@@ -251,6 +248,20 @@ func TestRanksInterrupted(t *testing.T) {
 			t.Errorf("on %d ranks it has %d epochs, %v", size, run.Facts.Epochs, err)
 		}
 	}
+}
+
+// interrupting is a rank that is interrupted in one of its all-reduces, some epochs on.
+type interrupting struct {
+	*collective.Local
+	left   int
+	cancel func()
+}
+
+func (i *interrupting) AllReduce(x uintptr, n int, stream uintptr) error {
+	if i.left--; i.left == 0 && i.Rank() == 0 {
+		i.cancel()
+	}
+	return i.Local.AllReduce(x, n, stream)
 }
 
 // TestRanksInterruptedEarly interrupts ranks before they train, after they have met.

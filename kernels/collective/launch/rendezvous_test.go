@@ -182,7 +182,11 @@ func TestTwoLaunches(t *testing.T) {
 	errs := make(chan error, 4)
 	go func() { errs <- meet(process("b", 1)) }() // it tries again as long as it finds another launch
 	go func() { errs <- meet(process("a", 0)) }()
-	time.Sleep(300 * time.Millisecond) // rank 1 of b finds rank 0 of a
+	for conn := net.Conn(nil); conn == nil; {
+		if conn, _ = net.Dial("tcp", address); conn != nil { // rank 0 of a listens
+			conn.Close()
+		}
+	}
 	if err := meet(process("b", 0)); err == nil || !strings.Contains(err.Error(), "choose another port with MASTER_PORT") {
 		t.Errorf("rank 0 of b: %v", err)
 	}
