@@ -1,4 +1,4 @@
-//go:build unix
+//go:build linux
 
 package tools
 
@@ -12,7 +12,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 )
 
 // fakeTrain stands for a build of cmd/train with CUDA, or without. As a rank it is stopped, and
@@ -32,7 +31,7 @@ kill -STOP $$
 // that is not there.
 func ranksScript(t *testing.T, without string, env ...string) (cmd *exec.Cmd, dir string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), hang)
 	t.Cleanup(cancel)
 	dir, bash := sandbox(t, "bash", "cat", "env", "grep", "mkdir", "mktemp", "mv", "realpath", "rm", "sleep", "tail", "tee", "tr", "wc")
 	bin := filepath.Join(dir, "bin")

@@ -1,4 +1,4 @@
-//go:build unix
+//go:build linux
 
 // Package tools tests the scripts of this folder. No test may reach a real
 // GPU: each runs a script with a PATH that holds nothing but links to the
@@ -6,7 +6,6 @@
 package tools
 
 import (
-	"bytes"
 	"fmt"
 	"os"
 	"os/exec"
@@ -65,6 +64,9 @@ type result struct {
 	smi            []string // the calls of nvidia-smi, in order
 }
 
+// hang is after how long a script is killed that should have ended.
+const hang = 5 * time.Minute
+
 // A script is one run of throughput_test.sh to be.
 type script struct {
 	noSMI  bool
@@ -90,7 +92,7 @@ func (s script) run(t *testing.T) result {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	timer := time.AfterFunc(20*time.Second, func() {
+	timer := time.AfterFunc(hang, func() {
 		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
 	})
 	defer timer.Stop()
@@ -127,7 +129,10 @@ func sandbox(t *testing.T, commands ...string) (dir, bash string) {
 	if exec.Command(bash, "-c", "(( BASH_VERSINFO[0] >= 5 ))").Run() != nil {
 		t.Skip("bash is older than 5")
 	}
-	dir = t.TempDir()
+	dir, err = filepath.EvalSymlinks(t.TempDir()) // install_cuda.sh says where it is without links
+	if err != nil {
+		t.Fatal(err)
+	}
 	bin := filepath.Join(dir, "bin")
 	if err := os.Mkdir(bin, 0o755); err != nil {
 		t.Fatal(err)
@@ -160,15 +165,6 @@ func create(t *testing.T, dir, name string) *os.File {
 	}
 	t.Cleanup(func() { f.Close() })
 	return f
-}
-
-func read(t *testing.T, path string) string {
-	t.Helper()
-	b, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(bytes.TrimSpace(b))
 }
 
 // awaitFile returns when the file is there: the command has come that far.

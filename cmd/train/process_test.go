@@ -24,12 +24,20 @@ import (
 // that need it as a process.
 const asTrain = "MLPOOL_TEST_AS_TRAIN"
 
+// hang is after how long a process is killed that should have ended: with it the test goes on.
+const hang = 5 * time.Minute
+
 func TestMain(m *testing.M) {
 	if os.Getenv(asTrain) != "" {
 		main()
 	}
 	if os.Getenv(asStopped) != "" {
 		stopped()
+	}
+	// A run says where its folder is without links, and on macOS there is one in every
+	// temporary folder's path.
+	if dir, err := filepath.EvalSymlinks(os.TempDir()); err == nil {
+		os.Setenv("TMPDIR", dir)
 	}
 	os.Exit(m.Run())
 }
@@ -43,7 +51,7 @@ func signalled(t *testing.T, sig syscall.Signal) (code int, stderr string) {
 	t.Helper()
 	path, _ := writeConfig(t, "cpu", "")
 	setConfig(t, path, "num_epochs = 3", "num_epochs = 1000000")
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), hang)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, os.Args[0], path)
 	cmd.Env = append(os.Environ(), asTrain+"=1", allocatorEnv+"=")
@@ -87,7 +95,7 @@ func TestSignals(t *testing.T) {
 // TestInterruptedInput interrupts the command while it waits for the rest of its config, which
 // is longer than what a pipe holds: so it has begun to read once all of that is written.
 func TestInterruptedInput(t *testing.T) {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), hang)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, os.Args[0], "-")
 	cmd.Env = append(os.Environ(), asTrain+"=1", allocatorEnv+"=")
@@ -155,7 +163,7 @@ func TestEndlessFiles(t *testing.T) {
 // TestReaderGone reads one line of a run: it goes on to its end, which is no success.
 func TestReaderGone(t *testing.T) {
 	path, logDir := writeConfig(t, "cpu", "")
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), hang)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, os.Args[0], path)
 	cmd.Env = append(os.Environ(), asTrain+"=1", allocatorEnv+"=")

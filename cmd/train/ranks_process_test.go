@@ -134,7 +134,7 @@ func TestRankStopped(t *testing.T) {
 	t.Setenv(allocatorEnv, "")
 	path, _ := writeConfig(t, "cpu", "")
 	port := freePort(t)
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), hang)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, os.Args[0], path) // killed then, if nothing has ended the others
 	cmd.Env = append(os.Environ(), asStopped+"=1")
@@ -190,7 +190,7 @@ func TestAnotherProgram(t *testing.T) {
 		t.Fatal(err)
 	}
 	port := freePort(t)
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), hang)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, other, path) // killed then, if it was taken for the same
 	cmd.Env = append(os.Environ(), asStopped+"=1")

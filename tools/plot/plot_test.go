@@ -321,7 +321,11 @@ func TestRange(t *testing.T) {
 // A log_dir with the folders of its runs and of a comparison: FOLDER/... draws what
 // log_dir itself has, and of a comparison its runs.
 func TestFindsRunFolders(t *testing.T) {
-	logs := filepath.Join(t.TempDir(), "logs")
+	logs, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	logs = filepath.Join(logs, "logs")
 	for _, name := range []string{".", "cuda", "20261122-101500-custom", "20261122-101600-compare/custom", "20261122-101600-compare/cuda"} {
 		dir := filepath.Join(logs, name)
 		if err := os.MkdirAll(dir, 0o777); err != nil {
