@@ -14,13 +14,13 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// maxPixels is how large a picture may be: one that claims more is refused before
-// memory is taken for it.
-const maxPixels = 1 << 26
+// maxSide is how wide and how high a picture may be: one that claims more is refused before
+// memory is taken for it, which is kilobytes for each row to be scaled.
+const maxSide = 1 << 13
 
 // maxPicture is how long its file may be: one of so many pixels of four 16-bit channels that no
 // compression makes smaller.
-const maxPicture = 8 * maxPixels
+const maxPicture = 8 * maxSide * maxSide
 
 // ReadPicture reads a PNG of any size as one image of so many pixels, which must be a
 // square number: uint8 of shape [1, pixels]. Colours become grey, what is transparent
@@ -38,8 +38,8 @@ func ReadPicture(r io.Reader, pixels int) (img *tensor.Dense, inverted bool, err
 	if err != nil {
 		return nil, false, damaged(err, file)
 	}
-	if header.Width > maxPixels/header.Height {
-		return nil, false, fmt.Errorf("png: %d×%d pixels, more than the %d that are read", header.Width, header.Height, maxPixels)
+	if max(header.Width, header.Height) > maxSide {
+		return nil, false, fmt.Errorf("png: %d×%d pixels, more than the %d×%d that are read", header.Width, header.Height, maxSide, maxSide)
 	}
 	picture, err := png.Decode(io.MultiReader(&start, file))
 	if err != nil {

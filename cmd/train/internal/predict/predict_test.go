@@ -178,6 +178,10 @@ func TestReadPictureRefuses(t *testing.T) {
 	copy(claims[16:], []byte{0x7f, 0xff, 0xff, 0xff})
 	huge := slices.Clone(claims)
 	binary.BigEndian.PutUint32(huge[29:], crc32.ChecksumIEEE(huge[12:29]))
+	tall := slices.Clone(whole) // whose rows would take gigabytes to be scaled
+	binary.BigEndian.PutUint32(tall[16:], 1)
+	binary.BigEndian.PutUint32(tall[20:], 1<<26)
+	binary.BigEndian.PutUint32(tall[29:], crc32.ChecksumIEEE(tall[12:29]))
 	for name, c := range map[string]struct {
 		text   []byte
 		pixels int
@@ -189,6 +193,7 @@ func TestReadPictureRefuses(t *testing.T) {
 		"text":       {[]byte("P5 3 3 and nothing more"), 16, "png: "},
 		"checksum":   {claims, 16, "png: "},
 		"huge":       {huge, 16, "png: 2147483647×20 pixels, more than "},
+		"tall":       {tall, 16, "png: 1×67108864 pixels, more than "},
 	} {
 		if _, _, err := ReadPicture(bytes.NewReader(c.text), c.pixels); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: error %v, want %q", name, err, c.want)
