@@ -49,6 +49,9 @@ func TestRanksEnd(t *testing.T) {
 			"train: after epoch 2 rank 1 has other weights than rank 0, of checksums "},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			if c.args(1) == nil {
+				impatient(t)
+			}
 			all := trainRanks(t, context.Background(), 3, c.args, c.wrap)
 			quiet(t, all)
 			if !strings.HasPrefix(all[0].stderr, c.want) && !strings.Contains(all[0].stderr, c.want) || strings.Count(all[0].stderr, "\n") != 1 {

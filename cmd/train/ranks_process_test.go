@@ -131,6 +131,7 @@ func (s stopping) AllGather(x uintptr, n int, stream uintptr) error {
 // TestRankStopped stops the process of a rank for which the others wait in an all-gather.
 // Where it goes on after they have ended, it ends as well.
 func TestRankStopped(t *testing.T) {
+	impatient(t)
 	t.Setenv(allocatorEnv, "")
 	path, _ := writeConfig(t, "cpu", "")
 	port := freePort(t)

@@ -78,9 +78,15 @@ func mpirun(rank, size int, port string) map[string]string {
 	}
 }
 
-// patience is how long the ranks of these tests wait for each other: a loaded machine takes
-// a second to start one.
-const patience = 4 * time.Second
+// patience is how long the ranks of these tests wait for each other.
+var patience = 5 * time.Minute
+
+// impatient is for a test in which one rank does not come, or falls silent.
+func impatient(t *testing.T) {
+	was := patience
+	patience = 4 * time.Second
+	t.Cleanup(func() { patience = was })
+}
 
 // localRank is a rank that trains on the CPU, with its part in the collectives.
 func localRank(env func(string) string, l *collective.Local, wrap func(*collective.Local) collective.Collective) *ranks {
