@@ -63,6 +63,7 @@ func TestConformance(t *testing.T) {
 		"pool/opportunistic":             pool(allocator.PoolOptions{Reuse: allocator.ReuseOpportunistic}),
 		"pool/same-stream":               pool(allocator.PoolOptions{Reuse: allocator.ReuseSameStream}),
 		"pool/limit":                     pool(allocator.PoolOptions{MaxBytes: deviceBytes, GCThreshold: 0.5}),
+		"pool/slack":                     pool(allocator.PoolOptions{Slack: 1}),
 		"pool/pre-allocated":             pool(allocator.PoolOptions{PreallocateBytes: 64 << 20}),
 		"pool/malloc/opportunistic":      pool(allocator.PoolOptions{Segments: allocator.SegmentsMalloc, Reuse: allocator.ReuseOpportunistic}),
 		"pool/malloc/same-stream":        pool(allocator.PoolOptions{Segments: allocator.SegmentsMalloc, Reuse: allocator.ReuseSameStream}),
@@ -75,6 +76,7 @@ func TestConformance(t *testing.T) {
 		"pool/small pages/opportunistic": poolOnPages(allocator.PoolOptions{Reuse: allocator.ReuseOpportunistic}),
 		"pool/small pages/same-stream":   poolOnPages(allocator.PoolOptions{Reuse: allocator.ReuseSameStream}),
 		"pool/small pages/pre-allocated": poolOnPages(allocator.PoolOptions{PreallocateBytes: 3<<20 + 1, GCThreshold: 0.4}),
+		"pool/small pages/slack":         poolOnPages(allocator.PoolOptions{Slack: 0.1}),
 		"plan/small pages":               planOnPages,
 		"plan/malloc": func(t *testing.T) *allocatortest.Env {
 			f := allocatortest.NewFake(deviceBytes).WithoutPages()

@@ -4,12 +4,12 @@ import "slices"
 
 // How a pool with virtual segments grows, and gives memory back.
 
-// What a pool reserves beyond the most that was ever handed out before it stitches is
-// one part in slackShare. To map a chunk takes a driver some 20 µs. So for a program
-// that needs new stitches all the time, more than a chunk in requestsPerMapped
-// requests, it is one part in the first of ampleShares: random sizes up to 64 MiB, of
-// 16 GiB in all, then take 80 ns a call instead of 40 µs, for 1.125 bytes a byte instead
-// of 1.06. Fewer blocks of such sizes need more: while a chunk is stitched in
+// What a pool reserves beyond the most that was ever handed out before it stitches is one
+// part in slackShare, unless PoolOptions.Slack says otherwise. To map a chunk takes a driver
+// some 20 µs. So for a program that needs new stitches all the time, more than a chunk in
+// requestsPerMapped requests, it is one part in the first of ampleShares: random sizes up to
+// 64 MiB, of 16 GiB in all, then take 80 ns a call instead of 40 µs, for 1.125 bytes a byte
+// instead of 1.06. Fewer blocks of such sizes need more: while a chunk is stitched in
 // requestsPerMoreMapped requests, it is the next of them.
 const (
 	slackShare            = 64
@@ -32,8 +32,7 @@ func (p *Pool) fromNewPeak(r *request) (*Block, error) {
 		r.allocated = s.counted + r.size
 	}
 	peak := max(s.peak, s.counted+r.size)
-	slack := peak / s.slackShare()
-	if p.reserved+p.tailGrowth(r) > peak+slack {
+	if p.reserved+p.tailGrowth(r) > peak+p.slack(peak) {
 		return nil, nil
 	}
 	b, err := p.growTail(r)
@@ -43,8 +42,17 @@ func (p *Pool) fromNewPeak(r *request) (*Block, error) {
 	return b, err
 }
 
-// slackShare returns which part of the most that was handed out may be reserved beyond it
-// before chunks are stitched.
+// slack returns how many bytes may be reserved beyond the peak of what was handed out before
+// chunks are stitched or taken from other heaps.
+func (p *Pool) slack(peak int64) int64 {
+	if p.opt.Slack > 0 {
+		return int64(p.opt.Slack * float64(peak))
+	}
+	return peak / p.space.slackShare()
+}
+
+// slackShare returns which part of the most that was handed out the slack is, by how often
+// chunks are stitched.
 func (s *space) slackShare() int64 {
 	if s.mappings <= mappedWindow+s.requests/requestsPerMapped {
 		s.stitchedBy = stitchCount{s.mappings, s.requests}

@@ -100,6 +100,12 @@ type PoolOptions struct {
 	// limit, from which on unused segments, or chunks, are released before new
 	// ones are asked for. 0 waits until memory runs out.
 	GCThreshold float64
+	// Slack is what virtual segments may hold beyond the most that was ever handed out
+	// before free memory is moved to where it is needed, as a share of that, at most 1.
+	// Each move calls the driver, so more slack is faster where sizes and streams change
+	// all the time: 0.5 may reserve 1.5 times the peak. 0 leaves it to the pool: a
+	// sixty-fourth, and up to a third where mappings never end. Malloc segments have none.
+	Slack float64
 	// PreallocateBytes are reserved by NewPool, in one segment. Virtual ones are
 	// rounded up to whole pages.
 	PreallocateBytes int64
@@ -160,6 +166,9 @@ func (o *PoolOptions) check() error {
 	}
 	if !(o.MaxFraction >= 0 && o.MaxFraction <= 1) {
 		return fmt.Errorf("allocator: largest fraction %v is not within 0 and 1", o.MaxFraction)
+	}
+	if !(o.Slack >= 0 && o.Slack <= 1) {
+		return fmt.Errorf("allocator: slack %v is not within 0 and 1", o.Slack)
 	}
 	if o.MaxBytes > 0 && o.PreallocateBytes > o.MaxBytes {
 		return fmt.Errorf("allocator: pre-allocation %d exceeds the limit %d", o.PreallocateBytes, o.MaxBytes)

@@ -67,6 +67,7 @@ type Allocator struct {
 	MaxSegmentBytes int     // of malloc segments: the size at which they stop growing; 0: the pool's choice
 	MaxSplitBytes   int     // of malloc segments: larger blocks are kept for large requests; 0: none are
 	GcThreshold     float64 // share of the limit from which on unused segments go back early, 0 to 1; 0: never
+	Slack           float64 // of virtual segments: share of the most handed out that may be reserved beyond it before memory is moved, 0 to 1; 0: the pool's choice
 	Preallocate     int     // bytes reserved at the start
 
 	// Of the driver's pool.
@@ -141,6 +142,7 @@ var keys = []key{
 	{"allocator.max_fraction", share(func(c *Config) *float64 { return &c.Allocator.MaxFraction })},
 	{"allocator.max_split_bytes", bytes(0, func(c *Config) *int { return &c.Allocator.MaxSplitBytes })},
 	{"allocator.gc_threshold", share(func(c *Config) *float64 { return &c.Allocator.GcThreshold })},
+	{"allocator.slack", share(func(c *Config) *float64 { return &c.Allocator.Slack })},
 	{"allocator.preallocate", bytes(0, func(c *Config) *int { return &c.Allocator.Preallocate })},
 	{"allocator.release_threshold", bytes(-1, func(c *Config) *int { return &c.Allocator.ReleaseThreshold })},
 	{"allocator.reuse_dependencies", boolean(func(c *Config) *bool { return &c.Allocator.ReuseDependencies })},

@@ -164,6 +164,7 @@ max_bytes = 6
 max_fraction = 0.5
 max_split_bytes = 4
 gc_threshold = 1
+slack = 0.25
 preallocate = 5
 release_threshold = 6
 reuse_dependencies = false
@@ -182,7 +183,7 @@ log_dir = ""
 		Model: Model{1, 2},
 		Train: Train{3, 4, 1, 1<<63 - 1, "cpu", "3xtf32", "graph", false, true, false, 8, true, 9},
 		Allocator: Allocator{
-			"buddy", "opportunistic", "malloc", 256, 512, 4, 1, 5,
+			"buddy", "opportunistic", "malloc", 256, 512, 4, 1, 0.25, 5,
 			6, false, false, false, 6, 0.5, "t.csv", 7, true,
 		},
 		Data: Data{"fashion", "d"},

@@ -258,7 +258,7 @@ func poolOptions(cfg configs.Config, d allocator.Driver) (o allocator.PoolOption
 		Strategy: c.Strategy, Reuse: reuse, Segments: c.Segments,
 		SegmentBytes: int64(c.SegmentBytes), MaxSegmentBytes: int64(c.MaxSegmentBytes),
 		MaxBytes: int64(c.MaxBytes), MaxFraction: c.MaxFraction, MaxSplitBytes: int64(c.MaxSplitBytes),
-		GCThreshold: c.GcThreshold, PreallocateBytes: int64(c.Preallocate),
+		GCThreshold: c.GcThreshold, Slack: c.Slack, PreallocateBytes: int64(c.Preallocate),
 	}
 	if o.Segments, err = segmentsOn(d, o); err != nil {
 		return o, cfg.Errorf("allocator.segments", `%q cannot be had: %w; use "malloc", or leave it out`, c.Segments, err)

@@ -32,6 +32,9 @@ func contenders() []contender {
 	}
 	return append(all,
 		pool(mallocSegments, "the pool, where memory comes in segments of cudaMalloc; the others have virtual ones where the device maps pages, but for buddy", allocator.PoolOptions{Segments: allocator.SegmentsMalloc}),
+		pool("slack 1/8", "the pool, which may reserve an eighth more than was ever handed out before memory is moved", allocator.PoolOptions{Slack: 1. / 8}),
+		pool("slack 1/2", "the same with a half", allocator.PoolOptions{Slack: 1. / 2}),
+		pool("slack 1", "the same with as much again", allocator.PoolOptions{Slack: 1}),
 		pool("opportunistic", "the pool, where memory changes streams only once it is idle", allocator.PoolOptions{Reuse: allocator.ReuseOpportunistic}),
 		pool("same-stream", "the pool, where memory never changes streams", allocator.PoolOptions{Reuse: allocator.ReuseSameStream}),
 		contender{name: "plan", doc: "a step recorded and replayed by index, where a scenario repeats itself in rounds; else what stands behind it", open: openPlan},

@@ -14,7 +14,7 @@ var AllocatorGroups = []struct {
 }{
 	{"the pool as it is, and others", []string{"tlsf", "cuda", "plan", "malloc", "torch", "torch-expandable", "malloc segments", "none"}},
 	{"other placements", []string{"firstfit", "nextfit", "arena", "worstfit", "bestfit", "slab", "sizeclass", "buddy"}},
-	{"settings and wrappers of the pool", []string{"opportunistic", "same-stream", "trace", "limit", "timed"}},
+	{"settings and wrappers of the pool", []string{"opportunistic", "same-stream", "trace", "limit", "timed", "slack 1/8", "slack 1/2", "slack 1"}},
 }
 
 // Allocator returns the curve's number, for Line and Mark, of an allocator by its

@@ -131,6 +131,9 @@ func (r *rig) options(random *rand.Rand) allocator.PoolOptions {
 	if random.IntN(3) == 0 {
 		o.GCThreshold = random.Float64()
 	}
+	if random.IntN(3) == 0 {
+		o.Slack = random.Float64()
+	}
 	if random.IntN(4) == 0 {
 		o.PreallocateBytes = random.Int64N(r.most / 4)
 	}
