@@ -21,9 +21,6 @@ func TestProse(t *testing.T) {
 		var all extent
 		for _, precision := range []string{"fp32", "3xtf32", "tf32"} {
 			j := job{"", config, executor, precision}
-			if config == unfused && precision == "3xtf32" {
-				continue // not measured
-			}
 			all.add(1e3 * (j.of(s, kind, "median_ms") - j.of(s, "custom", "median_ms")) / steps)
 		}
 		return all

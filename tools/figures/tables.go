@@ -18,6 +18,7 @@ var tables = []table{
 	{"numerics", "assets/README.md", numerics},
 	{"scenarios", "tools/allocbench/README.md", scenarios},
 	{"recorded", "tools/allocbench/README.md", recorded},
+	{"slack", "tools/allocbench/README.md", slack},
 	{"wrappers", "tools/allocbench/README.md", wrappers},
 }
 
@@ -127,6 +128,7 @@ func trainings(s *source) string {
 		{"784×64, eager, fp32, `fuse = false`, 26 allocations a step", unfused, "eager", "fp32"},
 		{"784×64, graph, 3xtf32", small, "graph", "3xtf32"},
 		{"784×64, graph, tf32", small, "graph", "tf32"},
+		{"784×64, graph, fp32, `fuse = false`", unfused, "graph", "fp32"},
 		{"784×1024, eager, 3xtf32", large, "eager", "3xtf32"},
 		{"333×61, eager, 3xtf32", narrow, "eager", "3xtf32"},
 		{"333×61, graph, 3xtf32", narrow, "graph", "3xtf32"},
@@ -240,6 +242,33 @@ func recorded(s *source) string {
 		rows = append(rows, append(row, fmt.Sprintf("%.0f; %s; %.2f", torch("cold_ms"), digits(torch("warm_ns_a_call"), 2), torch("ratio"))))
 	}
 	return markdown(rows...)
+}
+
+// slack is the table of the pool with more and more slack.
+func slack(s *source) string {
+	const file = "slack_h200.csv"
+	pools := []string{"tlsf", "slack 1/8", "slack 1/2", "slack 1", "cuda"}
+	rows := [][]string{{"cold, ms; warm, µs a call; reserved / live", "by default", "`slack = 0.125`", "`slack = 0.5`", "`slack = 1`", "cudaMallocAsync"}}
+	for _, j := range []struct{ name, scenario, base string }{
+		{"8 streams", "replay", "streams"},
+		{"cache", "replay", "cache-expandable"},
+		{"inference", "replay", "inference"},
+		{"random sizes to 64 MiB, 10 000 blocks", "random", "10000 <= 64 MiB"},
+	} {
+		row := []string{j.name}
+		for _, a := range pools {
+			of := func(name, column string) float64 { return s.needed(file, column, benched(j.scenario, j.base+name, a)) }
+			cold, warm := of(" cold", "mean_ns")*of(" cold", "ops")/1e6, of(" warm", "mean_ns")/1e3
+			row = append(row, fmt.Sprintf("%.0f; %.2f; %s", cold, warm, ratio(s, file, j.scenario, j.base+" warm", a)))
+		}
+		rows = append(rows, row)
+	}
+	row := []string{"churn on 32 streams, a pair"}
+	for _, a := range pools {
+		pair := s.needed(file, "mean_ns", benched("churn", "32 streams", a)) / 1e3
+		row = append(row, fmt.Sprintf("–; %.2f; %s", pair, ratio(s, file, "churn", "32 streams", a)))
+	}
+	return markdown(append(rows, row)...)
 }
 
 func wrappers(s *source) string {
