@@ -180,13 +180,17 @@ data_dir = "d"
 log_dir = ""
 `
 	want := Config{
-		Model: Model{1, 2},
-		Train: Train{3, 4, 1, 1<<63 - 1, "cpu", "3xtf32", "graph", false, true, false, 8, true, 9},
-		Allocator: Allocator{
-			"buddy", "opportunistic", "malloc", 256, 512, 4, 1, 0.25, 5,
-			6, false, false, false, 6, 0.5, "t.csv", 7, true,
+		Model: Model{FeatDim: 1, NumLayers: 2},
+		Train: Train{
+			NumEpochs: 3, Bsz: 4, LearningRate: 1, Seed: 1<<63 - 1, Device: "cpu", Precision: "3xtf32", Executor: "graph",
+			Verbose: true, Profile: 8, Nvtx: true, CheckpointEvery: 9,
 		},
-		Data: Data{"fashion", "d"},
+		Allocator: Allocator{
+			Strategy: "buddy", Reuse: "opportunistic", Segments: "malloc", SegmentBytes: 256, MaxSegmentBytes: 512, MaxSplitBytes: 4,
+			GcThreshold: 1, Slack: 0.25, Preallocate: 5, ReleaseThreshold: 6,
+			MaxBytes: 6, MaxFraction: 0.5, Trace: "t.csv", TraceEvents: 7, Poison: true,
+		},
+		Data: Data{Dataset: "fashion", DataDir: "d"},
 	}
 	got, err := Parse("t.toml", []byte(all))
 	if err != nil {
