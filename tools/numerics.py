@@ -23,6 +23,25 @@ from pathlib import Path
 sys.dont_write_bytecode = True  # leaves no __pycache__ among the tools
 import common
 
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--train", type=Path, required=True, help="the program")
+    parser.add_argument(
+        "--mnist", type=Path, required=True, metavar="MNIST_DIR", help="the four IDX files, gzipped or plain"
+    )
+    parser.add_argument("--config", type=Path, default=Path("configs/mnist.toml"))
+    parser.add_argument("--seeds", type=int, default=5, help="how many, from 0 on")
+    parser.add_argument("--epochs", type=int, default=10)
+    parser.add_argument("--steps", type=int, default=300, help="how many are trained in float64")
+    parser.add_argument("--runs", metavar="EXECUTOR:PRECISION,...", help="all that the device has, if not given")
+    parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
+    parser.add_argument("-o", type=Path, metavar="CSV", default=Path("numerics.csv"))
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    asked = arguments()  # first: -h needs no torch
 common.need("numpy", "torch")
 import numpy as np
 import torch
@@ -186,20 +205,7 @@ def write_csv(path, comment, rows):
             writer.writerow({k: v if isinstance(v, str) else f"{v:.6g}" for k, v in row.items()})
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--train", type=Path, required=True, help="the program")
-    parser.add_argument(
-        "--mnist", type=Path, required=True, metavar="MNIST_DIR", help="the four IDX files, gzipped or plain"
-    )
-    parser.add_argument("--config", type=Path, default=Path("configs/mnist.toml"))
-    parser.add_argument("--seeds", type=int, default=5, help="how many, from 0 on")
-    parser.add_argument("--epochs", type=int, default=10)
-    parser.add_argument("--steps", type=int, default=300, help="how many are trained in float64")
-    parser.add_argument("--runs", metavar="EXECUTOR:PRECISION,...", help="all that the device has, if not given")
-    parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
-    parser.add_argument("-o", type=Path, metavar="CSV", default=Path("numerics.csv"))
-    args = parser.parse_args()
+def main(args):
     if not args.runs:
         precisions = PRECISIONS if args.device == "cuda" else ["fp32"]
         args.runs = ",".join(f"{e}:{p}" for e in EXECUTORS for p in precisions)
@@ -268,4 +274,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    main(asked)

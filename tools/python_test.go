@@ -48,19 +48,30 @@ func TestPython(t *testing.T) {
 	}
 }
 
-// TestPythonNeeds starts scripts where none of the modules is that they need: one line names them.
+// TestPythonNeeds starts scripts where none of the modules is that they need: one line names them,
+// and -h prints their help all the same.
 func TestPythonNeeds(t *testing.T) {
 	python(t)
-	for _, script := range []string{"torch_comparison", "numerics", "torch_load"} {
+	for script, args := range map[string][]string{
+		"torch_comparison": {"EXPORT", "MNIST", "--log-dir", "OUT"},
+		"numerics":         {"--train", "TRAIN", "--mnist", "MNIST"},
+		"torch_load":       {"RUN", "MNIST"},
+	} {
 		for _, name := range []string{script, "common"} { // so that go test sees them change
 			if _, err := os.ReadFile(name + ".py"); err != nil {
 				t.Fatal(err)
 			}
 		}
-		out, err := exec.Command("python3", "-B", "-S", script+".py", "-h").CombinedOutput()
+		run := func(args ...string) ([]byte, error) {
+			return exec.Command("python3", append([]string{"-B", "-S", script + ".py"}, args...)...).CombinedOutput()
+		}
+		out, err := run(args...)
 		want := script + ": needs numpy torch: install with python3 -m pip install numpy torch\n"
 		if exit := new(exec.ExitError); !errors.As(err, &exit) || exit.ExitCode() != 1 || string(out) != want {
 			t.Errorf("%s: %v, %q, want %q", script, err, out, want)
+		}
+		if out, err := run("-h"); err != nil || !bytes.HasPrefix(out, []byte("usage: "+script+".py ")) || !bytes.Contains(out, []byte("--device")) {
+			t.Errorf("%s -h: %v, %q", script, err, out)
 		}
 	}
 }

@@ -22,6 +22,18 @@ from pathlib import Path
 sys.dont_write_bytecode = True  # leaves no __pycache__ among the tools
 import common
 
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("export", type=Path, metavar="EXPORT_DIR", help="what train -export wrote")
+    parser.add_argument("mnist", type=Path, metavar="MNIST_DIR", help="the four IDX files, gzipped or plain")
+    parser.add_argument("--log-dir", type=Path, required=True, metavar="OUT")
+    parser.add_argument("--device", choices=["cuda", "cpu"], help="cuda where torch sees a GPU, if not given")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    asked = arguments()  # first: -h needs no torch
 common.need("numpy", "torch")
 import numpy as np
 import torch
@@ -127,13 +139,8 @@ def write_log(path, values):
     path.write_text("".join(str(v) + "\n" for v in values))
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("export", type=Path, metavar="EXPORT_DIR", help="what train -export wrote")
-    parser.add_argument("mnist", type=Path, metavar="MNIST_DIR", help="the four IDX files, gzipped or plain")
-    parser.add_argument("--log-dir", type=Path, required=True, metavar="OUT")
-    parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda" if torch.cuda.is_available() else "cpu")
-    args = parser.parse_args()
+def main(args):
+    args.device = args.device or ("cuda" if torch.cuda.is_available() else "cpu")
     if args.device == "cuda" and not torch.cuda.is_available():
         sys.exit("torch_comparison: torch sees no GPU; --device cpu does without")
     run = read_run(args.export)
@@ -182,4 +189,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    main(asked)

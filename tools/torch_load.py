@@ -19,6 +19,19 @@ from pathlib import Path
 sys.dont_write_bytecode = True  # leaves no __pycache__ among the tools
 import common
 
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run", type=Path, metavar="RUN", help="the folder of a run")
+    parser.add_argument("mnist", type=Path, metavar="MNIST_DIR", help="the four IDX files, gzipped or plain")
+    parser.add_argument("--loss-tolerance", type=float, default=1e-4, metavar="NATS")
+    parser.add_argument("--images", type=int, default=5, help="how many predictions may differ")
+    parser.add_argument("--device", choices=["cuda", "cpu"], default="cpu")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    asked = arguments()  # first: -h needs no torch
 common.need("numpy", "torch")
 import torch
 import torch.nn.functional as F
@@ -93,15 +106,7 @@ def logged(folder, epoch):
     fail(f"{folder}/metrics.jsonl has no whole epoch {epoch}, of which the weights are")
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("run", type=Path, metavar="RUN", help="the folder of a run")
-    parser.add_argument("mnist", type=Path, metavar="MNIST_DIR", help="the four IDX files, gzipped or plain")
-    parser.add_argument("--loss-tolerance", type=float, default=1e-4, metavar="NATS")
-    parser.add_argument("--images", type=int, default=5, help="how many predictions may differ")
-    parser.add_argument("--device", choices=["cuda", "cpu"], default="cpu")
-    args = parser.parse_args()
-
+def main(args):
     torch.set_float32_matmul_precision("highest")
     try:
         tensors, metadata = read_weights(args.run / FILE)
@@ -125,4 +130,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    main(asked)
