@@ -3,6 +3,7 @@ package plotstyle
 import (
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -11,7 +12,7 @@ var (
 	isoDay  = regexp.MustCompile(`\b\d{4}-\d\d-\d\d\b`)
 )
 
-// Origin is where figures come from: the GPU if they are of one, and the day, as far
+// Origin is where figures come from: the GPU if they are of one, and the days, as far
 // as notes name them, and the file.
 func Origin(notes []string, file string, gpu bool) string {
 	all := strings.Join(notes, "; ")
@@ -19,11 +20,25 @@ func Origin(notes []string, file string, gpu bool) string {
 	if name := gpuName.FindString(all); name != "" && gpu {
 		parts = append(parts, name)
 	}
-	if day := isoDay.FindString(all); day != "" {
-		parts = append(parts, day)
+	if days := isoDay.FindAllString(all, -1); days != nil {
+		parts = append(parts, period(slices.Min(days), slices.Max(days)))
 	}
 	if file != "" {
 		parts = append(parts, filepath.Base(file))
 	}
 	return strings.Join(parts, ", ")
+}
+
+// period is the days from first to last; of last it has what differs: "2026-11-22 to 23",
+// "2026-11-30 to 12-02".
+func period(first, last string) string {
+	if first == last {
+		return first
+	}
+	for _, shared := range []int{len("2026-11-"), len("2026-")} {
+		if first[:shared] == last[:shared] {
+			return first + " to " + last[shared:]
+		}
+	}
+	return first + " to " + last
 }
