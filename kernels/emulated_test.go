@@ -46,6 +46,30 @@ func TestOtherGPUs(t *testing.T) {
 	}
 }
 
+// TestCompiledForOlder has kernels that were compiled for a GPU without tensor cores of TF32, on one that has
+// them: a precision is usable where its GEMMs can be launched.
+func TestCompiledForOlder(t *testing.T) {
+	kerneltest.RequireGPU(t)
+	if !kerneltest.Emulated() {
+		t.Skip("the kernels were compiled for the GPU")
+	}
+	if os.Getenv(inChild) == "" {
+		again(t, t.Name(), "EMULATOR_MAJOR=8", "EMULATOR_SHARED=166912", "EMULATOR_COMPILED_FOR=700")
+		return
+	}
+	const n = 8
+	s := newStream(t)
+	p := malloc(t, 3*4*n*n)
+	try(t, s.Fill(p, 0, 3*4*n*n))
+	for precision, usable := range map[kernels.Precision]bool{kernels.FP32: true, kernels.TF32: false, kernels.TF32X3: false} {
+		launch := s.GEMM(precision, kernels.GEMM{C: p, A: p + 4*n*n, B: p + 8*n*n, M: n, N: n, K: n})
+		if err := precision.Usable(); (err == nil) != usable || (launch == nil) != usable {
+			t.Errorf("%v: usable %v, launched %v", precision, err, launch)
+		}
+	}
+	try(t, s.Synchronize())
+}
+
 // TestClassifierSizes has the most classes and inputs of each kernel of a classifier of few rows: as much
 // shared memory as it can take.
 func TestClassifierSizes(t *testing.T) {

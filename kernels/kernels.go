@@ -104,5 +104,8 @@ func (p Precision) Usable() error {
 	if p != FP32 && d.Major < 8 {
 		return fmt.Errorf("%v needs tensor cores of compute capability 8.0 or newer, and %s has %d.%d: use fp32", p, d.Name, d.Major, d.Minor)
 	}
+	if !p.has() {
+		return fmt.Errorf("%v needs kernels that were compiled for compute capability 8.0 or newer, and those for %s are older: run make without CUDA_ARCH, or use fp32", p, d.Name)
+	}
 	return nil
 }

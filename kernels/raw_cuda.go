@@ -59,6 +59,8 @@ func device() (Info, error) {
 	}, nil
 }
 
+func (p Precision) has() bool { return C.kernels_has(C.int(p)) != 0 }
+
 func (s Stream) c() C.uintptr_t { return C.uintptr_t(s) }
 
 func flag(set bool) C.int {

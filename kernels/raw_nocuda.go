@@ -7,6 +7,7 @@ import "time"
 func available() error      { return ErrNoCUDA }
 func toolkit() int          { return 0 }
 func device() (Info, error) { return Info{}, ErrNoCUDA }
+func (Precision) has() bool { return false }
 
 func newStream(highPriority bool) (Stream, error)                    { return 0, ErrNoCUDA }
 func (Stream) close() error                                          { return ErrNoCUDA }

@@ -61,6 +61,9 @@ typedef struct {
   int layout, epilogue, prefetch;
 } kernels_gemm_args;
 int kernels_gemm(uintptr_t stream, int precision, kernels_gemm_args p);
+// kernels_has says whether GEMMs can be computed in a precision by the code that runs on the device,
+// which may have been compiled for an older one.
+int kernels_has(int precision);
 // Fused dgrad, wgrad and SGD: the GEMM, NT with DRELU, and then b += alpha·yᵀ·a. kernels_fuses_wgrad
 // says whether they are one launch, and faster than two.
 int kernels_dgrad_wgrad(uintptr_t stream, int precision, kernels_gemm_args p);

@@ -129,6 +129,7 @@ static int setting(const char *name, int h200) {
 }
 static int sms() { return setting("EMULATOR_SMS", 132); }
 static int compute_major() { return setting("EMULATOR_MAJOR", 9); }
+int emulator::compiled_for() { return setting("EMULATOR_COMPILED_FOR", 100 * compute_major()); }
 size_t emulator::max_shared() { return std::min(size_t(setting("EMULATOR_SHARED", int(MAX_SHARED))), MAX_SHARED); }
 
 // loaded says whether a kernel is, which is loaded when it is first used if the card is not full.

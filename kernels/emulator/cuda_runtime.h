@@ -10,6 +10,7 @@
 #include "emulator.h"
 
 #define __CUDA_ARCH__ 900
+#define __CUDA_ARCH_LIST__ emulator::compiled_for()
 #define __CUDA_ARCH_FEAT_SM90_ALL
 #define HAVE_WARPGROUP 1  // see kernels.mk
 #define __CUDACC_VER_MAJOR__ 12
@@ -198,6 +199,7 @@ enum { cudaSharedmemCarveoutMaxShared = 100 };
 struct cudaFuncAttributes {};
 namespace emulator {
 constexpr size_t MAX_SHARED = 227 << 10;
+int compiled_for();  // the newest compute capability that there is code of, 900 for 9.0
 size_t max_shared();  // bytes of shared memory that a CTA may have on this GPU, at most MAX_SHARED
 // lock keeps all other threads out of the runtime and the driver.
 std::unique_lock<std::mutex> lock();

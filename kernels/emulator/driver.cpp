@@ -1,7 +1,8 @@
 // CUDA's driver: its functions by name, for package cudadriver and the runtime. In the
 // environment EMULATOR_WITHOUT_PAGES leaves out memory that is mapped, EMULATOR_WITHOUT_TMA
 // leaves out TMA. EMULATOR_SMS is how many SMs there are, EMULATOR_MAJOR the compute capability's
-// first number, EMULATOR_SHARED the bytes of shared memory that a CTA may have.
+// first number, EMULATOR_SHARED the bytes of shared memory that a CTA may have; EMULATOR_COMPILED_FOR
+// is what the kernels were compiled for if not for it, 700 for compute capability 7.0.
 #include <cstdlib>
 #include <cstring>
 #include <map>

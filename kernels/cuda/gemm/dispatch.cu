@@ -196,18 +196,18 @@ Gemm gemm_of(int precision, const kernels_gemm_args &p) {
 
 bool empty(const kernels_gemm_args &p) { return p.m == 0 || p.n == 0; }
 
-bool supported(int precision) { return precision == KERNELS_FP32 || device().major >= 8; }
-
 }  // namespace
 
 }  // namespace gemm
 
 using namespace gemm;
 
+int kernels_has(int precision) { return precision == KERNELS_FP32 || device().major >= 8; }
+
 int kernels_gemm(uintptr_t stream, int precision, kernels_gemm_args p) {
   if (int code = check(precision, p)) return code;
   if (empty(p)) return cudaSuccess;
-  if (!supported(precision)) return cudaErrorNotSupported;
+  if (!kernels_has(precision)) return cudaErrorNotSupported;
   Gemm g = gemm_of(precision, p);
   return run(stream, &g, 1);
 }
@@ -244,6 +244,6 @@ int kernels_grouped_gemm(uintptr_t stream, int precision, kernels_group group) {
     if (p.layout != TN) return cudaErrorInvalidValue;
     if (!empty(p)) g[count++] = gemm_of(precision, p);
   }
-  if (count && !supported(precision)) return cudaErrorNotSupported;
+  if (count && !kernels_has(precision)) return cudaErrorNotSupported;
   return run(stream, g, count);
 }
