@@ -6,6 +6,8 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -14,6 +16,7 @@ import (
 
 	"mlpool/cmd/train/internal/checkpoint"
 	"mlpool/cmd/train/internal/rundir"
+	"mlpool/configs"
 )
 
 // initialWeightsOf are weights of zero, of layers of so many inputs and outputs.
@@ -22,6 +25,23 @@ func initialWeightsOf(sizes ...int) (weights []*tensor.Dense) {
 		weights = append(weights, tensor.New(tensor.WithShape(sizes[i], sizes[i+1]), tensor.Of(tensor.Float32)))
 	}
 	return weights
+}
+
+// TestSettings has each key of a config either among the settings, so that a run is not gone on
+// with by another value, or here, among those on which no loss depends.
+func TestSettings(t *testing.T) {
+	noLoss := regexp.MustCompile(`^(train\.(num_epochs|executor|verbose|time_epoch|profile|nvtx|checkpoint_every)|data\.data_dir|allocator\..+|log\..+)$`)
+	path, _ := writeConfig(t, "cpu", "")
+	cfg, set := loaded(t, path)
+	var decide []string
+	for _, s := range settings(cfg, set, &backend{}) {
+		decide = append(decide, s.key)
+	}
+	for _, key := range configs.Keys() {
+		if slices.Contains(decide, key) == noLoss.MatchString(key) {
+			t.Errorf("%s: add it to settings, or here if no loss depends on it", key)
+		}
+	}
 }
 
 // TestCheckpointEvery kills a training, as it were, in its epochs, and looks which
