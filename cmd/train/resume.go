@@ -84,9 +84,14 @@ func (e *earlier) dir() string {
 	return e.run.Dir
 }
 
-// print says where the run goes on.
-func (e *earlier) print(w io.Writer) {
-	if e != nil {
+// print says where the run goes on, to so many epochs. One that was killed after the last
+// of them only lacks its end.
+func (e *earlier) print(epochs int, w io.Writer) {
+	switch {
+	case e == nil:
+	case e.saved.Epoch == epochs:
+		fmt.Fprintf(w, "%s has done %s: nothing is left to train\n", e.run.Dir, count(epochs, "epoch"))
+	default:
 		fmt.Fprintf(w, "going on with %s after %s and %s\n", e.run.Dir, count(e.saved.Epoch, "epoch"), count(e.saved.Step, "step"))
 	}
 }
@@ -138,7 +143,7 @@ func (e *earlier) check(cfg configs.Config, set data.Dataset, b *backend, stderr
 			return cfg.Errorf(s.key, "is %s, but %s was begun with %q and goes on bit for bit only with that", s.value, e.run.Dir, was)
 		}
 	}
-	if cfg.Train.NumEpochs <= e.saved.Epoch {
+	if left := cfg.Train.NumEpochs - e.saved.Epoch; left < 0 || left == 0 && (e.run.Facts.Status == rundir.Done || e.saved.Step > 0) {
 		return cfg.Errorf("train.num_epochs", "is %d, and %s has done %d: go on with -set train.num_epochs=%d",
 			cfg.Train.NumEpochs, e.run.Dir, e.saved.Epoch, 2*e.saved.Epoch)
 	}

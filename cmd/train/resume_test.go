@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -203,6 +204,39 @@ func TestResumeKilled(t *testing.T) {
 		t.Fatalf("exit code %d", code)
 	}
 	sameRun(t, "killed and resumed", trainAll(t, logDir, "-resume", killed), whole)
+}
+
+// TestResumeKilledAtEnd kills a run, as it were, between its last checkpoint and its end: the run that
+// goes on with it has nothing left to train, and is done.
+func TestResumeKilledAtEnd(t *testing.T) {
+	t.Setenv(allocatorEnv, "")
+	path, logDir := writeConfig(t, "cpu", "")
+	whole := trainAll(t, logDir, path)
+	run, err := rundir.Open(whole)
+	if err != nil {
+		t.Fatal(err)
+	}
+	run.Facts.Status, run.Facts.End = rundir.Running, nil
+	killed := filepath.Join(t.TempDir(), "killed")
+	if err := errors.Join(os.CopyFS(killed, os.DirFS(whole)), rundir.WriteJSON(filepath.Join(killed, rundir.FactsFile), run.Facts)); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{nil, {"-set", "train.executor=graph"}, {"-set", "train.profile=3"}, {"-json"}} {
+		code, stdout, stderr := train(context.Background(), append([]string{"-resume", killed}, args...)...)
+		if want := "\n" + killed + " has done 3 epochs: nothing is left to train\n"; code != 0 || !strings.Contains("\n"+stdout+stderr, want) || strings.Contains(stdout, "going on") {
+			t.Fatalf("%q: exit code %d, stderr %q, want %q in stdout:\n%s", args, code, stderr, want, stdout)
+		}
+		resumed := latest(t, logDir)
+		sameRun(t, "killed at its end and resumed", resumed, whole)
+		if run, err = rundir.Open(resumed); err != nil || run.Facts.Status != rundir.Done || run.Facts.Epochs != 3 {
+			t.Errorf("%q: %+v, %v", args, run.Facts, err)
+		}
+	}
+	within := trainFor(t, 28, logDir, path) // in the second epoch
+	code, _, stderr := train(context.Background(), "-resume", within, "-set", "train.num_epochs=1")
+	if code != exitFailure || !strings.Contains(stderr, "has done 1: go on with") {
+		t.Errorf("to an epoch that is done, with steps of the next: exit code %d, stderr %q", code, stderr)
+	}
 }
 
 // TestRestOfEpoch tells the rest of an epoch from a whole one in the summary.

@@ -121,7 +121,7 @@ func (r *run) printHeader(set data.Dataset, w io.Writer) {
 	fmt.Fprintf(w, "%s: %s, %s of %d, %s, rate %g, %s executor, %d training and %d validation images\n",
 		cfg.Name(), r.backend.name, count(cfg.Model.NumLayers, "hidden layer"), cfg.Model.FeatDim, r.backend.ranks.batches(cfg.Train.Bsz),
 		cfg.Train.LearningRate, cfg.Train.Executor, set.Train.Len(), set.Test.Len())
-	r.from.print(w)
+	r.from.print(cfg.Train.NumEpochs, w)
 }
 
 // checkAllocators returns an error if allocators cannot be as section [allocator] says,
