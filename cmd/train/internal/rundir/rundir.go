@@ -18,6 +18,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"github.com/google/renameio/v2/maybe"
@@ -124,7 +125,8 @@ func WriteJSON(path string, value any) error {
 
 // WriteFile writes a file at once: a reader sees all of it, or what was there before.
 // What is there and is no file, such as a pipe or a link to a file, is written to as it
-// is, and so is a file in a folder that takes no other. Windows replaces a file bit by bit.
+// is, and so is a file in a folder that takes no other, or on a disk that is full. Windows
+// replaces a file bit by bit.
 func WriteFile(path string, text []byte) error {
 	info, err := os.Lstat(path)
 	there := err == nil
@@ -132,8 +134,31 @@ func WriteFile(path string, text []byte) error {
 		return os.WriteFile(path, text, 0o666)
 	}
 	err = maybe.WriteFile(path, text, 0o666)
-	if there && errors.Is(err, fs.ErrPermission) {
+	switch {
+	case there && errors.Is(err, fs.ErrPermission):
 		return os.WriteFile(path, text, 0o666)
+	case there && errors.Is(err, syscall.ENOSPC):
+		return overwrite(path, text)
 	}
 	return err
+}
+
+// overwrite writes text over that of a file, whose blocks may take it where no new ones are to be
+// had. What is longer than the old text is written first: where it does not fit, that stays.
+func overwrite(path string, text []byte) (err error) {
+	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	old := min(int(info.Size()), len(text))
+	if _, err := f.WriteAt(text[old:], int64(old)); err != nil {
+		return errors.Join(err, f.Truncate(info.Size()))
+	}
+	_, err = f.WriteAt(text[:old], 0)
+	return errors.Join(err, f.Truncate(int64(len(text))))
 }
