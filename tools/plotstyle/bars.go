@@ -30,7 +30,7 @@ type bars []Bar
 // so that plots of one picture can have the same axis.
 func Bars(title, label string, all []Bar, low, high float64, text func(float64) string) *plot.Plot {
 	p := New(title, 11)
-	p.X.Tick.Marker = plot.TickerFunc(func(from, to float64) []plot.Tick { return Ticks(from, min(to, high), 0, text) })
+	p.X.Tick.Marker = plot.TickerFunc(func(from, to float64) []plot.Tick { return Ticks(from, min(to, high), high/5, text) })
 	p.X.Label.Text = label
 	p.X.Min, p.X.Max = 0, high*1.25 // with room for the text of the longest bar
 	if high > 30*low {

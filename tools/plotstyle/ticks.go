@@ -10,14 +10,10 @@ import (
 // Ticks are at round numbers, at most eight, and no closer than closest. A nil text
 // writes a number with the digits that tell it from the next.
 func Ticks(low, high, closest float64, text func(float64) string) []plot.Tick {
-	power := math.Floor(math.Log10((high - low) / 7))
-	step := 10 * math.Pow(10, power)
-	for _, digit := range []float64{5, 2, 1} {
-		if s := digit * math.Pow(10, power); (high-low)/s <= 7 {
-			step = s
-		}
+	step := math.Pow(10, math.Floor(math.Log10((high-low)/7)))
+	for i := 0; (high-low)/step > 7 || step < closest; i++ {
+		step *= [...]float64{2, 2.5, 2}[i%3] // 1, 2, 5, 10
 	}
-	step = max(step, closest)
 	if text == nil {
 		decimals := max(0, -int(math.Floor(math.Log10(step))))
 		text = func(v float64) string { return strconv.FormatFloat(v, 'f', decimals, 64) }
