@@ -102,7 +102,8 @@
 //
 // A program may bring its own driver, its own allocator around these, and its own
 // [Placement], which chooses among free blocks where none of [Strategies] will do. The
-// examples show each.
+// examples show each. An allocator that is not around these is bump, in own_test.go;
+// allocatortest.Run says whether one keeps the rules.
 package allocator
 
 import "errors"

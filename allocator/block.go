@@ -8,9 +8,11 @@ import "unsafe"
 type Block struct {
 	Addr uintptr
 	Size int64 // bytes asked for; the memory behind it may be larger
+	// Gen tells a Block from others that had its address. An allocator of one's own may
+	// set it.
+	Gen uint64
 
-	node *node
-	gen  uint64 // of node, when it was handed out
+	node *node // whose generation Gen was
 }
 
 // roundUp returns n rounded up to a multiple of unit, a power of two.
@@ -81,12 +83,12 @@ func (n *node) handOut(asked int64, s Stream, tag string) Block {
 	if len(n.tag) != len(tag) || unsafe.StringData(n.tag) != unsafe.StringData(tag) {
 		n.tag = tag // the same constant as a rule: then no comparison, no store
 	}
-	return Block{Addr: n.addr, Size: asked, node: n, gen: n.gen}
+	return Block{Addr: n.addr, Size: asked, Gen: n.gen, node: n}
 }
 
 // check says whether b, whose node is n, is handed out now.
 func (n *node) check(b Block) error {
-	if n.gen != b.gen || n.state != live {
+	if n.gen != b.Gen || n.state != live {
 		return ErrDoubleFree
 	}
 	if n.addr != b.Addr {

@@ -50,7 +50,7 @@ func (p *Plan) Alloc(bytes int64, s Stream, tag string) (Block, error) {
 		r.leave()
 	case !planned:
 		r.leave()
-		r.recordAlloc(b.node, b.gen, bytes)
+		r.recordAlloc(b.node, b.Gen, bytes)
 		p.notePeak()
 	}
 	return b, err
@@ -103,7 +103,7 @@ func (p *Plan) Free(b Block, s Stream) error {
 	if r := p.step.Load(); r != nil && r.stream == s {
 		p.mu.Lock()
 		if p.step.Load() == r {
-			r.recordFree(b.node, b.gen)
+			r.recordFree(b.node, b.Gen)
 		}
 		p.mu.Unlock()
 	}
