@@ -157,6 +157,10 @@ type Allocator interface {
 	// Close returns all memory to the driver. Blocks still handed out are a
 	// [*LeakError] that names their tags; their memory is returned too.
 	// The work on the memory must be done: synchronise first.
+	//
+	// After it every call that can fail is [ErrClosed], Close too if the driver took all
+	// back. Live is empty, and in Stats nothing is allocated or reserved; the other
+	// counters, and the peaks, stay.
 	Close() error
 }
 

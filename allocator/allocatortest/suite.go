@@ -20,7 +20,10 @@ type Env struct {
 	Streams []allocator.Stream
 
 	// Limit is how many bytes may be reserved before memory runs out, at most
-	// 1 GiB; 0 means unknown.
+	// 1 GiB. Blocks of 4 MiB must then fill two thirds of it, one that is freed among
+	// them make room for another, and free ones for a block of half of it. 0 means
+	// unknown: leave it 0 for an allocator that does not reuse single holes, such as an
+	// arena.
 	Limit int64
 	// Caches says that a sequence of calls that was run before needs no memory
 	// from the driver when it is run again.
