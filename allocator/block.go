@@ -54,7 +54,8 @@ type node struct {
 
 	gen    uint64 // how often this record was handed out or given back
 	state  state
-	loose  bool // in heap.loose
+	loose  bool   // in heap.loose
+	own    uint32 // number of the ownPlacement that lists it; 0: none does
 	addr   uintptr
 	asked  int64 // bytes asked for
 	stream Stream

@@ -1,6 +1,7 @@
 package allocator_test
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -64,8 +65,12 @@ func BenchmarkDecorators(b *testing.B) {
 
 // BenchmarkStrategies does pairs and random sizes with each placement.
 func BenchmarkStrategies(b *testing.B) {
+	options := []allocator.PoolOptions{{Placement: newHighest}}
 	for _, strategy := range allocator.Strategies() {
-		o := allocator.PoolOptions{Strategy: strategy}
+		options = append(options, allocator.PoolOptions{Strategy: strategy})
+	}
+	for _, o := range options {
+		strategy := cmp.Or(o.Strategy, "own placement")
 		b.Run(strategy+"/pair", func(b *testing.B) {
 			pairs(b, newPool(b, allocatortest.NewFake(plentiful), o), 64<<10, 3)
 		})

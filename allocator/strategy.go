@@ -1,5 +1,7 @@
 package allocator
 
+import "sync/atomic"
+
 // A Placement is a strategy of one's own: it chooses among the free blocks of one
 // heap, which is the memory of one stream. The pool does the rest. It splits what Find
 // returns, coalesces what is freed with its free neighbours, orders streams, and takes
@@ -15,13 +17,9 @@ type Placement interface {
 	Find(size, most int64) *FreeBlock
 }
 
-// A FreeBlock is free memory of one segment that a [Placement] chooses from.
-type FreeBlock struct {
-	node *node // nil: it is free no more
-	of   *ownPlacement
-	addr uintptr
-	size int64
-}
+// A FreeBlock is free memory of one segment that a [Placement] chooses from. After Remove
+// it is not to be used: the pool may tell of it again, for other memory.
+type FreeBlock node
 
 // Addr returns where the block begins.
 func (b *FreeBlock) Addr() uintptr { return b.addr }
@@ -29,37 +27,39 @@ func (b *FreeBlock) Addr() uintptr { return b.addr }
 // Size returns its bytes, a multiple of Alignment.
 func (b *FreeBlock) Size() int64 { return b.size }
 
-// ownPlacement is the placement that a Placement makes.
+// ownPlacement is the placement that a Placement makes. It marks the nodes of its list
+// with its number, since a wrong Placement may find one that is not in it. There is room
+// for the number in a node; a larger node makes searches of long lists slower.
 type ownPlacement struct {
 	eager
 	list
 	own    Placement
-	blocks map[*node]*FreeBlock // of the list
+	number uint32
 }
 
+// ownPlacements counts them.
+var ownPlacements atomic.Uint32
+
 func newOwnPlacement(own Placement) *ownPlacement {
-	return &ownPlacement{own: own, blocks: map[*node]*FreeBlock{}}
+	return &ownPlacement{own: own, number: ownPlacements.Add(1)}
 }
 
 func (o *ownPlacement) insert(n *node) {
 	o.insertAfter(nil, n)
-	b := &FreeBlock{node: n, of: o, addr: n.addr, size: n.size}
-	o.blocks[n] = b
-	o.own.Insert(b)
+	n.own = o.number
+	o.own.Insert((*FreeBlock)(n))
 }
 
 func (o *ownPlacement) remove(n *node) {
 	o.list.remove(n)
-	b := o.blocks[n]
-	delete(o.blocks, n)
-	b.node = nil
-	o.own.Remove(b)
+	n.own = 0
+	o.own.Remove((*FreeBlock)(n))
 }
 
 func (o *ownPlacement) find(size, most int64) *node {
-	b := o.own.Find(size, most)
-	if b == nil || b.node == nil || b.of != o || b.size < size || b.size > most {
+	n := (*node)(o.own.Find(size, most))
+	if n == nil || n.own != o.number || n.size < size || n.size > most {
 		return nil
 	}
-	return b.node
+	return n
 }

@@ -90,6 +90,33 @@ func TestMisleadingPlacement(t *testing.T) {
 	}
 }
 
+// TestPlacementCostsNoGarbage splits and coalesces with a Placement of one's own, which
+// the pool does without memory of the Go heap.
+func TestPlacementCostsNoGarbage(t *testing.T) {
+	p := newPool(t, allocatortest.NewFake(deviceBytes), allocator.PoolOptions{Placement: newHighest})
+	var blocks [8]allocator.Block
+	perRun := testing.AllocsPerRun(100, func() {
+		for i := range blocks {
+			b, err := p.Alloc(int64(i+1)<<10, 1, "own")
+			if err != nil {
+				t.Fatal(err)
+			}
+			blocks[i] = b
+		}
+		for _, i := range []int{0, 2, 4, 6, 1, 3, 5, 7} {
+			if err := p.Free(blocks[i], 1); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+	if perRun > 0 {
+		t.Errorf("%d pairs make %v objects", len(blocks), perRun)
+	}
+	if err := p.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestPlacementOptions refuses what names no placement, or two.
 func TestPlacementOptions(t *testing.T) {
 	for name, o := range map[string]allocator.PoolOptions{
