@@ -189,8 +189,9 @@ func longer(percent float64) string {
 	return plainPercent(percent) + " longer"
 }
 
-// bySpread compares runs that did not take turns, by their medians. Runs whose times
-// overlap those of the fastest are not told apart, and one time each tells nothing.
+// bySpread compares runs that did not take turns, by their medians. A run is not told
+// apart from the fastest where the middle halves of their times overlap: one time that is
+// far off says nothing. Nor does one time each.
 func (p Page) bySpread(timed []Run) []string {
 	unit, per := p.unit()
 	middle := func(r Run) float64 { return quantile(r.times(), 0.5) }
@@ -199,7 +200,7 @@ func (p Page) bySpread(timed []Run) []string {
 	repeated := slices.ContainsFunc(timed, func(r Run) bool { return len(r.times()) > 1 })
 	equal := []string{fastest.Name}
 	for _, r := range timed {
-		if r.Name != fastest.Name && quantile(r.times(), 0) <= quantile(fastest.times(), 1) {
+		if r.Name != fastest.Name && quantile(r.times(), 0.25) <= quantile(fastest.times(), 0.75) {
 			equal = append(equal, r.Name)
 		}
 	}

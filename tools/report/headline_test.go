@@ -27,6 +27,9 @@ func once(r Run) Run {
 
 func TestHeadline(t *testing.T) {
 	calls := func(name string, ns ...float64) Run { return Run{Name: name, CallNS: ns} }
+	held := func(name string, reserved int64) Run {
+		return Run{Name: name, Recording: Recording{Memory: []Moment{{0, 1 << 20, reserved}, {1, 3 << 20, reserved}}}}
+	}
 	a, b, c := timed("custom", 40, 102<<20), timed("plan", 40, 102<<20), timed("cuda", 50, 128<<20)
 	many := []Run{a}
 	var all []Difference
@@ -61,6 +64,10 @@ func TestHeadline(t *testing.T) {
 			"In one epoch each, custom took the least time: 40.0 ms an epoch; cuda takes 25.0 % longer. More epochs show whether that is noise. custom reserves least, 102.0 MiB; cuda reserves most, 128.0 MiB."},
 		{"replays", Page{Replay: true, Runs: []Run{calls("tlsf", 39, 40, 41), calls("bestfit", 40, 42), calls("cuda", 950, 951)}},
 			"tlsf and bestfit are equally fast within their spread: 40.0 ns a call; cuda takes 24 times as long."},
+		{"an outlier", Page{Replay: true, Runs: []Run{calls("tlsf", 40, 39, 90, 40, 41), calls("cuda", 81, 80, 82, 35, 83)}},
+			"tlsf is the fastest: 40.0 ns a call; cuda takes 2.0 times as long."},
+		{"reserved is not known of one", Page{Replay: true, Runs: []Run{held("tlsf", 4<<20), held("plan", 5<<20), held("cuda", 0)}},
+			"No whole call was timed. tlsf reserves least, 4.0 MiB; plan reserves most, 5.0 MiB."},
 		{"many replays", Page{Replay: true, Runs: []Run{calls("a", 1), calls("b", 1), calls("c", 1), calls("d", 1), calls("e", 1)}},
 			"a is the fastest, 1.00 ns a call; the times of 4 others overlap its own."},
 	} {

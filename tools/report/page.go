@@ -199,11 +199,7 @@ func (s *sheet) addMemory(p Page) {
 		if len(r.Memory) == 0 {
 			continue
 		}
-		live, reserved := peaksOf(r.Memory)
-		s.Memory = append(s.Memory, figure{
-			Name: r.Name, Chart: p.memory(i),
-			Text: fmt.Sprintf("at most %s live, %s reserved", bytesText(live), bytesText(reserved)),
-		})
+		s.Memory = append(s.Memory, figure{Name: r.Name, Chart: p.memory(i), Text: peaksText(r.Memory)})
 	}
 }
 

@@ -359,3 +359,25 @@ func TestGaps(t *testing.T) {
 		t.Errorf("%d lanes", len(p.Lanes))
 	}
 }
+
+// TestReservedUnknown shows what is live of an allocator that does not say what it has
+// reserved.
+func TestReservedUnknown(t *testing.T) {
+	p := Page{Replay: true, Runs: []Run{{Name: "tlsf"}, {Name: "cuda"}}}
+	p.Runs[0].Memory = []Moment{{0, 1 << 20, 4 << 20}, {1, 3 << 20, 4 << 20}}
+	p.Runs[1].Memory = []Moment{{0, 1 << 20, 0}, {1, 3 << 20, 0}}
+	text, _ := written(t, p)
+	for _, want := range []string{
+		"at most 3.0 MiB live, 4.0 MiB reserved", "at most 3.0 MiB live; reserved is not known",
+		"Memory of cuda: at most 3.0 MiB live; reserved is not known.", "1.33",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the page has no %q", want)
+		}
+	}
+	for _, wrong := range []string{"0 B", "<td>0.00"} {
+		if strings.Contains(text, wrong) {
+			t.Errorf("the page has %q", wrong)
+		}
+	}
+}

@@ -64,8 +64,7 @@ func (p Page) memory(i int) template.HTML {
 		live = append(live, plotter.XY{X: m.MS, Y: float64(m.Live) / unit})
 		reserved = append(reserved, plotter.XY{X: m.MS, Y: float64(m.Reserved) / unit})
 	}
-	allocated, held := peaksOf(moments)
-	label := fmt.Sprintf("Memory of %s: at most %s live and %s reserved.", p.Runs[i].Name, bytesText(allocated), bytesText(held))
+	label := fmt.Sprintf("Memory of %s: %s.", p.Runs[i].Name, peaksText(moments))
 	return svg("half", label, half, 190, func(c draw.Canvas) {
 		pl := newPlot()
 		pl.X.Label.Text = "ms"
@@ -88,9 +87,21 @@ func (p Page) memory(i int) template.HTML {
 			}
 			c.FillPolygon(p.colourOf(i)+faint-run0, append(area, vg.Point{X: area[len(area)-1].X, Y: toY(0)}))
 			c.StrokeLines(draw.LineStyle{Color: p.colourOf(i), Width: 1}, area[1:])
-		}), &plotter.Line{XYs: reserved, StepStyle: plotter.PreStep, LineStyle: draw.LineStyle{Color: text0, Width: 1.5}})
+		}))
+		if _, known := peaksOf(moments); known > 0 {
+			pl.Add(&plotter.Line{XYs: reserved, StepStyle: plotter.PreStep, LineStyle: draw.LineStyle{Color: text0, Width: 1.5}})
+		}
 		pl.Draw(draw.Crop(c, 0, -12, 0, -8))
 	})
+}
+
+// peaksText says the most that was live, and reserved where that is known.
+func peaksText(moments []Moment) string {
+	live, reserved := peaksOf(moments)
+	if reserved == 0 {
+		return fmt.Sprintf("at most %s live; reserved is not known", bytesText(live))
+	}
+	return fmt.Sprintf("at most %s live, %s reserved", bytesText(live), bytesText(reserved))
 }
 
 func peaksOf(moments []Moment) (live, reserved int64) {

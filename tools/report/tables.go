@@ -56,7 +56,7 @@ func (p Page) results() (columns []column, rows []result) {
 		{"peak reserved", func(r Run) string { _, reserved := r.peaks(); return memory(reserved) }},
 		{"reserved / " + used, func(r Run) string {
 			allocated, reserved := r.peaks()
-			if !p.Replay || allocated == 0 {
+			if !p.Replay || allocated == 0 || reserved == 0 {
 				return ""
 			}
 			return fmt.Sprintf("%.2f", float64(reserved)/float64(allocated))
