@@ -71,7 +71,7 @@ func checkedMachine() (machine, error) {
 }
 
 func nullMachine() (machine, error) {
-	return machine{name: "null", open: func() (device, error) { return newNull(), nil }}, nil
+	return machine{name: "null", addresses: true, open: func() (device, error) { return newNull(), nil }}, nil
 }
 
 // benchRows runs the command and returns what it printed and the rows it wrote.

@@ -14,6 +14,8 @@ type contender struct {
 	name string
 	doc  string
 	open func(device) (allocator.Allocator, error)
+	// driver says that each call is one of the driver: without a GPU its time means nothing.
+	driver bool
 	// memoryOnly says that only its memory is another project's: it runs on a device
 	// without memory, and its times are left out.
 	memoryOnly bool
@@ -41,8 +43,8 @@ func contenders() []contender {
 		contender{name: "trace", doc: "the pool behind a trace of the last 65 536 calls", open: openTrace},
 		contender{name: "limit", doc: "the pool behind a limit that is never reached", open: openLimit},
 		contender{name: "timed", doc: "the pool behind the stopwatch that train uses", open: openTimed},
-		contender{name: "cuda", doc: "cudaMallocAsync and cudaFreeAsync, every free checked", open: openAsync},
-		contender{name: "malloc", doc: "cudaMalloc, and cudaFree after the stream's work", open: openMalloc},
+		contender{name: onGPU, doc: "cudaMallocAsync and cudaFreeAsync, every free checked", open: openAsync, driver: true},
+		contender{name: "malloc", doc: "cudaMalloc, and cudaFree after the stream's work", open: openMalloc, driver: true},
 		contender{name: "torch", doc: "PyTorch's caching allocator, by its rules: memory alone", open: openTorch, memoryOnly: true},
 		contender{name: "torch-expandable", doc: "the same with expandable_segments:True", open: openTorchExpandable, memoryOnly: true},
 		contender{name: "none", doc: "no allocator: what the scenario itself costs", open: openNone},

@@ -15,6 +15,8 @@ import (
 type machine struct {
 	name string
 	note string // what its figures leave out
+	// addresses says that there is no GPU: the driver is a table of addresses.
+	addresses bool
 	// open returns a device of which nothing is in use.
 	open func() (device, error)
 	// wrap, if there is one, stands between a scenario and an allocator.
@@ -47,9 +49,10 @@ const addressesOnly = "the driver is a table of addresses"
 func thisMachine() (machine, error) {
 	if err := kernels.Available(); err != nil {
 		return machine{
-			name: fmt.Sprintf("no GPU (%v), %d CPU threads", err, runtime.GOMAXPROCS(0)),
-			note: "host cost only: " + addressesOnly + ", so cuda and malloc lack what their driver calls cost on a GPU",
-			open: func() (device, error) { return newNull(), nil },
+			name:      fmt.Sprintf("no GPU (%v), %d CPU threads", err, runtime.GOMAXPROCS(0)),
+			note:      "host cost only: " + addressesOnly + ", so cuda and malloc lack what their driver calls cost on a GPU, and cuda the memory that the driver's pool keeps",
+			addresses: true,
+			open:      func() (device, error) { return newNull(), nil },
 		}, nil
 	}
 	info, err := kernels.Device()

@@ -86,6 +86,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer, open func
 	if err != nil {
 		return err
 	}
+	if m.addresses && o.allocators == "" {
+		allocators = slices.DeleteFunc(allocators, func(a contender) bool { return a.name == onGPU })
+	}
 	s := &session{
 		options: o, machine: m, contenders: allocators,
 		table: &table{w: stdout}, warm: map[string][]float64{},

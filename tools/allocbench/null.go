@@ -29,12 +29,14 @@ func (d *null) Work(_ allocator.Stream, _ uintptr) error { return errNoKernels }
 func (d *null) Synchronize() error                       { return nil }
 func (d *null) Close() error                             { return nil }
 
-// Pool returns the device itself as a pool that keeps nothing.
+// Pool returns the device itself as a pool of which nobody knows what it would keep.
 func (d *null) Pool() (allocator.AsyncDriver, error) { return nullPool{d}, nil }
 
 type nullPool struct{ *null }
 
 func (p nullPool) MallocAsync(bytes int64, _ uintptr) (uintptr, error) { return p.Malloc(bytes) }
 func (p nullPool) FreeAsync(addr, _ uintptr) error                     { return p.Free(addr) }
+func (p nullPool) PoolReserved() (current, peak int64, err error)      { return 0, 0, nil }
+func (p nullPool) ResetPoolPeak() error                                { return nil }
 func (p nullPool) TrimPool(int64) error                                { return nil }
 func (p nullPool) ClosePool() error                                    { return nil }

@@ -11,8 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"mlpool/kernels"
-
 	"mlpool/tools/allocbench/traces"
 )
 
@@ -44,7 +42,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	flags := flag.NewFlagSet("allocbench", flag.ContinueOnError)
 	flags.SetOutput(io.Discard) // errors are printed once, by main
 	flags.StringVar(&o.scenarios, "scenario", "", "run the scenarios in `list`, with commas between them (default all)")
-	flags.StringVar(&o.allocators, "allocator", "", "run them on the allocators in `list`, with commas between them (default all)")
+	flags.StringVar(&o.allocators, "allocator", "", "run them on the allocators in `list`, with commas between them (default all, without a GPU all but cuda)")
 	flags.StringVar(&o.cases, "case", "", "run only the cases whose name contains `text`")
 	flags.BoolVar(&o.list, "list", false, "list scenarios and allocators, and end")
 	flags.BoolVar(&o.quick, "quick", false, "run few operations, to see that everything works: the figures mean nothing")
@@ -223,7 +221,11 @@ func (o options) selection() ([]scenario, []contender, error) {
 	}
 	names := o.allocators
 	if names == "" && o.traces != "" {
-		names = strings.Join(comparedOn(kernels.Available() == nil), ",")
+		var all []string
+		for _, c := range compared {
+			all = append(all, c.allocator)
+		}
+		names = strings.Join(all, ",")
 	}
 	allocators, err := choose("allocator", names, contenders(), func(a contender) string { return a.name })
 	return chosen, allocators, err

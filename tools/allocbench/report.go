@@ -15,9 +15,9 @@ import (
 	"mlpool/tools/report"
 )
 
-// keep notes for -report what a call took in one replay, warm.
+// keep notes for -report what a call took in one replay, warm, where that is known.
 func (s *session) keep(sc scenario, a contender, rows []row) {
-	if s.report == "" || sc.name != replayName || len(rows) == 0 {
+	if s.report == "" || a.driver && s.machine.addresses || sc.name != replayName || len(rows) == 0 {
 		return
 	}
 	if warm := rows[len(rows)-1]; !math.IsNaN(warm.Mean) {
@@ -107,6 +107,11 @@ func (s *session) watch(ctx context.Context, c contender, t *traces.Trace) (repo
 		}
 		return nil
 	}})
+	if c.name == onGPU && s.machine.addresses { // a Trace then takes what is live for what is reserved
+		for i := range w.recording.Memory {
+			w.recording.Memory[i].Reserved = 0
+		}
+	}
 	return w.recording, err
 }
 

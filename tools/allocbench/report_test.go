@@ -58,6 +58,37 @@ func TestReport(t *testing.T) {
 	}
 }
 
+// TestWithoutGPU compares without a GPU: what the driver's own pool keeps is not known
+// there, and a call of the driver takes no time, so that neither is the least.
+func TestWithoutGPU(t *testing.T) {
+	dir := t.TempDir()
+	trace, page := filepath.Join(dir, "step.csv"), filepath.Join(dir, "page.html")
+	if err := os.WriteFile(trace, []byte(smallTrace), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	out, rows := benchRows(t, nullMachine, "-trace", trace, "-quick", "-runs", "3")
+	if slices.ContainsFunc(rows, func(r row) bool { return r.Allocator == onGPU }) {
+		t.Errorf("%s is compared unasked:\n%s", onGPU, out)
+	}
+	out, rows = benchRows(t, nullMachine, "-trace", trace, "-quick", "-runs", "3", "-allocator", "tlsf,plan,cuda,malloc", "-report", page)
+	if i := slices.IndexFunc(rows, func(r row) bool { return r.Allocator == onGPU }); i < 0 || rows[i].PeakLive == 0 || rows[i].PeakReserved != 0 {
+		t.Errorf("asked for, %s is not here, or says what it reserves:\n%s", onGPU, out)
+	}
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, lead, _ := strings.Cut(string(text), `<p class="lead">`)
+	lead, said, _ := strings.Cut(lead, `<p class="said">`)
+	said, _, _ = strings.Cut(said, "</p>")
+	if !strings.Contains(lead, "tlsf") || strings.Contains(lead, "cuda") || strings.Contains(lead, "malloc") {
+		t.Errorf("of time: %s", lead)
+	}
+	if !strings.Contains(said, "malloc reserves least") || strings.Contains(said, "cuda") {
+		t.Errorf("of memory: %s", said)
+	}
+}
+
 // TestReportErrors also shows an allocator that fails: the page says so.
 func TestReportErrors(t *testing.T) {
 	dir := t.TempDir()

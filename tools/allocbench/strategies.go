@@ -30,18 +30,9 @@ var compared = []struct{ allocator, label, when string }{
 	{"torch-expandable", "PyTorch's, `expandable_segments`", "–"},
 }
 
-// onGPU is the one of them that without a GPU is no more than a table of addresses.
+// onGPU is the one that without a GPU is no more than a table of addresses. There it is
+// measured only if -allocator names it.
 const onGPU = "cuda"
-
-// comparedOn names them, for the machine at hand.
-func comparedOn(gpu bool) (names []string) {
-	for _, c := range compared {
-		if gpu || c.allocator != onGPU {
-			names = append(names, c.allocator)
-		}
-	}
-	return names
-}
 
 // Traces in a folder of this name are of this program's own trainings.
 const (
