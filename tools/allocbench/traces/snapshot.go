@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
+	"slices"
 )
 
 // A word is a string that means something in a snapshot.
@@ -31,6 +32,8 @@ const (
 	actionFreeRequested
 	actionFreeCompleted
 	actionOOM
+	actionOther // of the allocator that was recorded
+	actionUnknown
 	// A state; the others are those of blocks that were freed.
 	stateAllocated
 )
@@ -51,6 +54,12 @@ var words = map[string]word{
 	"free_requested":   actionFreeRequested,
 	"free_completed":   actionFreeCompleted,
 	"oom":              actionOOM,
+	"segment_alloc":    actionOther,
+	"segment_free":     actionOther,
+	"segment_map":      actionOther,
+	"segment_unmap":    actionOther,
+	"snapshot":         actionOther,
+	"user_defined":     actionOther,
 	"active_allocated": stateAllocated,
 }
 
@@ -161,7 +170,7 @@ func (p *unpickler) setWhole(d *value, has *[keys]*value) error {
 }
 
 // setEntry keeps an entry if it says that a block is handed out or freed, or that
-// there was no memory.
+// there was no memory, or if its action is not known.
 func (p *unpickler) setEntry(d *value, has *[keys]*value) error {
 	e := entry{at: p.ops, action: has[keyAction].word}
 	*d = value{kind: entries, count: 1}
@@ -172,8 +181,13 @@ func (p *unpickler) setEntry(d *value, has *[keys]*value) error {
 		}
 		e.addr, e.bytes, e.stream = uint64(has[keyAddr].n), has[keySize].n, uint64(has[keyStream].n)
 	case actionOOM:
-	default:
+	case actionOther:
 		return nil
+	default:
+		if has[keySize] == nil || has[keyStream] == nil {
+			return nil // another dict than those of device_traces
+		}
+		e.action = actionUnknown
 	}
 	p.add(d, e)
 	return nil
@@ -236,8 +250,9 @@ func (p *unpickler) numbers(has *[keys]*value, wanted ...word) error {
 // stream of the block. Where other streams have used the block (record_stream),
 // free_completed comes later, when they are done with it; the trace does not say
 // which they are, so they are left out, and such frees are counted. What an oom
-// asked for is left out and counted. The other entries are of the allocator that
-// was recorded: segments, which the replay has its own of, and snapshots.
+// asked for is left out and counted, and so is an action that is not known. The other
+// entries are of the allocator that was recorded: segments, which the replay has its
+// own of, and snapshots.
 //
 // The trace may have lost its beginning, or have begun late. Blocks that were
 // handed out before are known if an entry frees them, and if they are in segments,
@@ -261,6 +276,8 @@ func readSnapshot(in *bufio.Reader, device int) (*Trace, error) {
 	b := newBuilder()
 	of := (*v.lists)[device]
 	trace := p.entries[of.first:][:of.entries]
+	trace = slices.DeleteFunc(trace, func(e entry) bool { return e.action == actionUnknown })
+	unknown := of.entries - len(trace)
 	late := 0 // frees that were completed some entries later
 	for i, e := range trace {
 		var err error
@@ -296,6 +313,9 @@ func readSnapshot(in *bufio.Reader, device int) (*Trace, error) {
 	}
 	if n := len(*v.lists); n > 1 {
 		t.notes = append(t.notes, fmt.Sprintf("device %d of 0 to %d%s", device, n-1, chosen))
+	}
+	if unknown > 0 {
+		t.notes = append(t.notes, fmt.Sprintf("%d of unknown actions are left out", unknown))
 	}
 	if late > 0 {
 		t.notes = append(t.notes, fmt.Sprintf("%d freed while other streams used them, which the trace does not name", late))
