@@ -140,7 +140,7 @@ func TestAllReducePicture(t *testing.T) {
 		}
 	}
 	dir := t.TempDir()
-	if err := drawAll(dir, "somewhere", []scenario{{name: allReduceName, doc: allReduceDoc}}, rows); err != nil {
+	if _, err := drawAll(dir, "somewhere", []scenario{{name: allReduceName, doc: allReduceDoc}}, rows); err != nil {
 		t.Fatal(err)
 	}
 	if found, err := filepath.Glob(filepath.Join(dir, "allreduce_time*.png")); err != nil || len(found) == 0 {

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"path/filepath"
 	"slices"
@@ -26,8 +27,9 @@ type figure struct {
 }
 
 // drawAll draws every scenario that has rows, with what was measured cold in
-// figures of its own. The subtitle says where the figures come from.
-func drawAll(dir, subtitle string, chosen []scenario, rows []row) error {
+// figures of its own, and returns the files. The subtitle says where the figures come
+// from.
+func drawAll(dir, subtitle string, chosen []scenario, rows []row) (files []string, err error) {
 	var errs []error
 	for _, s := range chosen {
 		var cold, warm []row
@@ -42,16 +44,16 @@ func drawAll(dir, subtitle string, chosen []scenario, rows []row) error {
 				warm = append(warm, r)
 			}
 		}
-		errs = append(errs,
-			drawScenario(filepath.Join(dir, s.name), s.doc, subtitle, s.rate, warm),
-			drawScenario(filepath.Join(dir, s.name+"_cold"), s.doc+", cold", subtitle, s.rate, cold))
+		drawn, err := drawScenario(filepath.Join(dir, s.name), s.doc, subtitle, s.rate, warm)
+		drawnCold, errCold := drawScenario(filepath.Join(dir, s.name+"_cold"), s.doc+", cold", subtitle, s.rate, cold)
+		files, errs = append(append(files, drawn...), drawnCold...), append(errs, err, errCold)
 	}
-	return errors.Join(errs...)
+	return files, errors.Join(errs...)
 }
 
-// redraw is -draw. A CSV may have scenarios and allocators of other programs, so
+// redraw is -draw, and says which files it wrote. A CSV may have scenarios and allocators of other programs, so
 // that it is what it has that -scenario and -allocator choose from.
-func (o options) redraw() error {
+func (o options) redraw(stdout io.Writer) error {
 	notes, rows, err := readFigures(o.draw)
 	if err != nil {
 		return err
@@ -82,7 +84,12 @@ func (o options) redraw() error {
 	if len(rows) == 0 {
 		return fmt.Errorf("%s: no case has %q in its name", o.draw, o.cases)
 	}
-	return drawAll(o.plots, origin(notes, o.draw), chosen, rows)
+	files, err := drawAll(o.plots, origin(notes, o.draw), chosen, rows)
+	for _, file := range files {
+		_, said := fmt.Fprintln(stdout, file)
+		err = errors.Join(err, said)
+	}
+	return err
 }
 
 // origin says on what the figures were measured and when, from the notes of a CSV,
@@ -103,9 +110,9 @@ const leastLive = 64 * mib
 // drawScenario draws rows of one scenario to files whose names begin with path:
 // the time, or the rate where that is what it is about, the time of the slowest
 // operations if known, and the memory held for what was in use.
-func drawScenario(path, title, subtitle string, rate bool, rows []row) error {
+func drawScenario(path, title, subtitle string, rate bool, rows []row) (files []string, err error) {
 	if len(rows) == 0 {
-		return nil
+		return nil, nil
 	}
 	unit := rows[0].Unit
 	time := figure{label: "host time a " + unit + ", mean", sizes: "size of a block", text: timeText, tick: timeText, value: func(r row) float64 { return r.Mean }}
@@ -129,10 +136,15 @@ func drawScenario(path, title, subtitle string, rate bool, rows []row) error {
 	}{{"time", &time}, {"p999", &slowest}, {"memory", &memory}} {
 		f.title, f.subtitle = strings.ToUpper(title[:1])+title[1:], subtitle
 		if f.fill(rows) {
-			errs = append(errs, writeFile(path+"_"+f.name+".png", f.draw))
+			file := path + "_" + f.name + ".png"
+			if err := writeFile(file, f.draw); err != nil {
+				errs = append(errs, err)
+			} else {
+				files = append(files, file)
+			}
 		}
 	}
-	return errors.Join(errs...)
+	return files, errors.Join(errs...)
 }
 
 // ofAllReduces makes f show their times as parts of those on allReduceBase, where these

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"io"
 	"os"
 	"path/filepath"
@@ -89,12 +90,17 @@ func TestDraw(t *testing.T) {
 		{"-draw " + other, "", `other.csv: no scenario "quine"`},
 	} {
 		dir := t.TempDir()
-		err := run(t.Context(), append(strings.Fields(c.args), "-plots", dir), io.Discard, io.Discard, nil)
+		var out bytes.Buffer
+		err := run(t.Context(), append(strings.Fields(c.args), "-plots", dir), &out, io.Discard, nil)
 		if err == nil && c.err != "" || err != nil && (c.err == "" || !strings.HasSuffix(err.Error(), c.err)) {
 			t.Errorf("%s: error %v, want %q", c.args, err, c.err)
 		}
 		if got := strings.Join(pictures(t, dir), " "); got != c.want {
 			t.Errorf("%s: drew %s, want %s", c.args, got, c.want)
+		}
+		said := strings.Fields(strings.ReplaceAll(out.String(), dir+string(filepath.Separator), ""))
+		if slices.Sort(said); strings.Join(said, " ") != c.want {
+			t.Errorf("%s: said %q, want %s", c.args, out.String(), c.want)
 		}
 	}
 }

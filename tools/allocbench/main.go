@@ -57,7 +57,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer, open func
 	case o.exports():
 		return o.export(stdout)
 	case o.draw != "":
-		return o.redraw()
+		return o.redraw(stdout)
 	}
 	var process launch.Process
 	if o.scenarios == allReduceName {
@@ -134,7 +134,8 @@ func (o options) write(notes []string, chosen []scenario, rows []row, all bool) 
 		errs = append(errs, o.writeTable(rows))
 	}
 	if o.plots != "" {
-		errs = append(errs, drawAll(o.plots, origin(notes, o.csv), chosen, rows))
+		_, err := drawAll(o.plots, origin(notes, o.csv), chosen, rows)
+		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
 }
