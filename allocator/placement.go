@@ -40,7 +40,8 @@ func (eager) segmentSize(bytes int64) int64 { return bytes }
 // DefaultStrategy is the placement of a pool whose options name none.
 const DefaultStrategy = "tlsf"
 
-// strategies are the placements by name.
+// strategies are the placements by name. A new one also needs a row in the table compared
+// of tools/allocbench/strategies.go, which says when to pick it.
 var strategies = []struct {
 	name   string
 	about  string

@@ -73,6 +73,25 @@ func (c comparison) replace(path, old, new string) {
 	}
 }
 
+// TestEveryStrategyIsCompared also finds that each one compared is a contender.
+func TestEveryStrategyIsCompared(t *testing.T) {
+	var names []string
+	for _, c := range compared {
+		names = append(names, c.allocator)
+		if c.label == "" || c.when == "" {
+			t.Errorf("%s: label %q, when %q", c.allocator, c.label, c.when)
+		}
+		if !slices.ContainsFunc(contenders(), func(a contender) bool { return a.name == c.allocator }) {
+			t.Errorf("%s is compared and no contender", c.allocator)
+		}
+	}
+	for _, s := range allocator.Strategies() {
+		if !slices.Contains(names, s) {
+			t.Errorf("strategy %s has no row in the table compared of strategies.go", s)
+		}
+	}
+}
+
 // TestTraces replays a folder: traces in its folders are named by them, and one with
 // the requests of another is left out.
 func TestTraces(t *testing.T) {
