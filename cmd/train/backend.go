@@ -142,7 +142,14 @@ func (b *backend) newAllocator(kind string, cfg configs.Config) (allocator.Alloc
 		})
 	case plainMalloc:
 		return b.limited(cfg.Allocator, func() (allocator.Allocator, error) { return allocator.NewMalloc(b.driver()), nil })
+	case customPool, plannedPool:
+		return b.newPool(kind, cfg)
 	}
+	return nil, fmt.Errorf("%s has no case in newAllocator", kind)
+}
+
+// newPool makes the pool, or the plan.
+func (b *backend) newPool(kind string, cfg configs.Config) (allocator.Allocator, error) {
 	driver := b.driver()
 	o, err := poolOptions(cfg, driver)
 	if err != nil {

@@ -72,6 +72,21 @@ func TestData(t *testing.T) {
 	}
 }
 
+// TestEveryKind finds a line on each kind of allocator, and none is made for another one.
+func TestEveryKind(t *testing.T) {
+	for _, kind := range allKinds {
+		if aboutKinds[kind] == "" {
+			t.Errorf("%s has no line in aboutKinds", kind)
+		}
+	}
+	if len(aboutKinds) != len(allKinds) {
+		t.Errorf("%d lines on %d kinds", len(aboutKinds), len(allKinds))
+	}
+	if a, err := new(backend).newAllocator("of one's own", configs.Default()); err == nil || !strings.Contains(err.Error(), "newAllocator") {
+		t.Errorf("a kind without a case in newAllocator: %T, %v", a, err)
+	}
+}
+
 func TestList(t *testing.T) {
 	code, stdout, stderr := train(context.Background(), "-list")
 	if code != 0 || stderr != "" {
