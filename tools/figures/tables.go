@@ -180,6 +180,14 @@ func ratio(s *source, file, scenario, name, allocator string) string {
 	return fmt.Sprintf("%.2f", v)
 }
 
+// coldWarm is what a case took cold, all of it in ms, and warm, a call in ns, and what was
+// reserved for what was live then.
+func coldWarm(s *source, file, scenario, name, allocator string) (cold, warm float64, reserved string) {
+	of := func(name, column string) float64 { return s.needed(file, column, benched(scenario, name, allocator)) }
+	cold = of(name+" cold", "mean_ns") * of(name+" cold", "ops") / 1e6
+	return cold, of(name+" warm", "mean_ns"), ratio(s, file, scenario, name+" warm", allocator)
+}
+
 func scenarios(s *source) string {
 	const file = "allocators_h200.csv"
 	time := func(column, scenario string, cases ...string) func(string) string {
@@ -232,9 +240,8 @@ func recorded(s *source) string {
 		{"cache", "cache-expandable"}, {"8 streams", "streams"}} {
 		row := []string{j[0]}
 		for _, a := range []string{"tlsf", "malloc segments", "cuda"} {
-			of := func(name, column string) float64 { return s.needed(file, column, benched("replay", j[1]+name, a)) }
-			cold, warm := of(" cold", "mean_ns")*of(" cold", "ops")/1e6, of(" warm", "mean_ns")
-			row = append(row, fmt.Sprintf("%.0f; %s; %s", cold, digits(warm, 2), ratio(s, file, "replay", j[1]+" warm", a)))
+			cold, warm, ratio := coldWarm(s, file, "replay", j[1], a)
+			row = append(row, fmt.Sprintf("%.0f; %s; %s", cold, digits(warm, 2), ratio))
 		}
 		torch := func(column string) float64 {
 			return s.needed(torchFile, column, key{"trace", j[1] + ".csv.gz", "allocator", "torch-expandable"})
@@ -257,9 +264,8 @@ func slack(s *source) string {
 	} {
 		row := []string{j.name}
 		for _, a := range pools {
-			of := func(name, column string) float64 { return s.needed(file, column, benched(j.scenario, j.base+name, a)) }
-			cold, warm := of(" cold", "mean_ns")*of(" cold", "ops")/1e6, of(" warm", "mean_ns")/1e3
-			row = append(row, fmt.Sprintf("%.0f; %.2f; %s", cold, warm, ratio(s, file, j.scenario, j.base+" warm", a)))
+			cold, warm, ratio := coldWarm(s, file, j.scenario, j.base, a)
+			row = append(row, fmt.Sprintf("%.0f; %.2f; %s", cold, warm/1e3, ratio))
 		}
 		rows = append(rows, row)
 	}
