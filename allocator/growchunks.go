@@ -51,8 +51,8 @@ func (p *Pool) slack(peak int64) int64 {
 	return peak / p.space.slackShare()
 }
 
-// slackShare returns which part of the most that was handed out the slack is, by how often
-// chunks are stitched.
+// slackShare returns n where one part in n of the peak is slack, by how often chunks are
+// stitched.
 func (s *space) slackShare() int64 {
 	if s.mappings <= mappedWindow+s.requests/requestsPerMapped {
 		s.stitchedBy = stitchCount{s.mappings, s.requests}

@@ -51,8 +51,9 @@ func drawAll(dir, subtitle string, chosen []scenario, rows []row) (files []strin
 	return files, errors.Join(errs...)
 }
 
-// redraw is -draw, and says which files it wrote. A CSV may have scenarios and allocators of other programs, so
-// that it is what it has that -scenario and -allocator choose from.
+// redraw is -draw, and says which files it wrote. A CSV may have scenarios and
+// allocators of other programs, so that it is what it has that -scenario and
+// -allocator choose from.
 func (o options) redraw(stdout io.Writer) error {
 	notes, rows, err := readFigures(o.draw)
 	if err != nil {
