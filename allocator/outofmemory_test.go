@@ -250,3 +250,92 @@ func TestHugeSizes(t *testing.T) {
 		})
 	}
 }
+
+func TestOutOfMemoryTakesWhatWaits(t *testing.T) {
+	for _, policy := range []allocator.Reuse{allocator.ReuseWait, allocator.ReuseOpportunistic, allocator.ReuseSameStream} {
+		t.Run(policy.String(), func(t *testing.T) {
+			r := newRig(t, allocator.PoolOptions{Reuse: policy, MaxBytes: 64 << 20})
+			b := r.alloc(60<<20, 1)
+			r.fake.Order(1, 2)
+			r.must(r.Free(b, 2))
+			b = r.alloc(60<<20, 1)
+			r.must(r.Free(b, 1))
+			b = r.alloc(60<<20, 3)
+			r.check()
+			_, err := r.Alloc(60<<20, 1, "one too many")
+			var oom *allocator.OutOfMemoryError
+			if !errors.As(err, &oom) {
+				t.Fatalf("Alloc beyond the limit: %v", err)
+			}
+			r.must(r.Free(b, 3))
+			r.close()
+		})
+	}
+}
+
+func TestOutOfMemoryError(t *testing.T) {
+	const limit = 8 << 20
+	fill := func(r *rig) (blocks []allocator.Block) {
+		for range 8 {
+			blocks = append(blocks, r.alloc(1<<20, 1))
+		}
+		return blocks
+	}
+	for _, c := range []struct {
+		name, advice string
+		bytes        int64
+		options      allocator.PoolOptions
+		prepare      func(r *rig) []allocator.Block
+	}{
+		{"larger than the device", "larger than the device", deviceBytes + 1, allocator.PoolOptions{}, nil},
+		{"larger than the limit", "one of 10485760 would do", limit + 1, allocator.PoolOptions{MaxBytes: limit}, nil},
+		{"larger than the limit, no pages", "one of 8388864 would do", limit + 1, allocator.PoolOptions{Segments: allocator.SegmentsMalloc, MaxBytes: limit}, nil},
+		{"limit reached", "a limit of 10485760 would do", 1 << 20, allocator.PoolOptions{MaxBytes: limit}, fill},
+		{"limit reached, no pages", "a limit of 9437184 would do", 1 << 20, allocator.PoolOptions{Segments: allocator.SegmentsMalloc, MaxBytes: limit}, fill},
+		{"in pieces", "in pieces", 2 << 20, allocator.PoolOptions{Segments: allocator.SegmentsMalloc, MaxBytes: limit, PreallocateBytes: limit}, func(r *rig) []allocator.Block {
+			var kept []allocator.Block
+			for i, b := range fill(r) {
+				if i%2 == 0 {
+					r.must(r.Free(b, 1))
+				} else {
+					kept = append(kept, b)
+				}
+			}
+			return kept
+		}},
+		{"on another stream", "reuse policy wait", 1 << 20, allocator.PoolOptions{MaxBytes: limit, PreallocateBytes: limit, Reuse: allocator.ReuseSameStream}, func(r *rig) []allocator.Block {
+			blocks := fill(r)
+			r.must(r.Free(blocks[7], 1))
+			return blocks[:7]
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := newRig(t, c.options)
+			var blocks []allocator.Block
+			if c.prepare != nil {
+				blocks = c.prepare(r)
+			}
+			_, err := r.Alloc(c.bytes, 2, "matmul")
+			var oom *allocator.OutOfMemoryError
+			if !errors.As(err, &oom) {
+				t.Fatalf("got %v, want an OutOfMemoryError", err)
+			}
+			if !strings.Contains(err.Error(), c.advice) || strings.Contains(err.Error(), "\n") {
+				t.Errorf("text %q does not say %q in one line", err, c.advice)
+			}
+			if st := r.Stats(); oom.Allocated != st.Allocated || oom.Reserved != st.Reserved || oom.DeviceTotal != deviceBytes {
+				t.Errorf("error %+v, statistics %+v", oom, st)
+			}
+			if oom.Unwrap() == nil || !oom.OutOfMemory() {
+				t.Errorf("error does not wrap the driver's")
+			}
+			if c.name == "in pieces" && (oom.LargestFree != 1<<20 || oom.Fragmentation != 75) {
+				t.Errorf("largest free block %d, fragmentation %v %%, want 1 MiB and 75 %%", oom.LargestFree, oom.Fragmentation)
+			}
+			for _, b := range blocks {
+				r.must(r.Free(b, 1))
+			}
+			r.close()
+		})
+	}
+}

@@ -1,0 +1,278 @@
+package allocator_test
+
+import (
+	"errors"
+	"math"
+	"strings"
+	"testing"
+
+	"mlpool/allocator"
+	"mlpool/allocator/allocatortest"
+)
+
+func TestOptions(t *testing.T) {
+	for _, o := range []allocator.PoolOptions{
+		{Strategy: "magic"}, {Reuse: -1}, {Reuse: 3}, {SegmentBytes: 3 << 20}, {SegmentBytes: 128}, {SegmentBytes: -2}, {SegmentBytes: 1 << 47}, {Segments: "none"},
+		{MaxSegmentBytes: 1}, {MaxBytes: -1}, {MaxSplitBytes: -1}, {PreallocateBytes: -1},
+		{MaxFraction: -1}, {MaxFraction: 1.1}, {GCThreshold: 1.5}, {GCThreshold: -0.1}, {Slack: -0.1}, {Slack: 1.1}, {Slack: math.NaN()}, {MaxBytes: 1 << 20, PreallocateBytes: 2 << 20},
+		{PreallocateBytes: deviceBytes + 1}, {PreallocateBytes: 1<<63 - 1}, {PreallocateBytes: 1<<63 - 255},
+	} {
+		f := allocatortest.NewFake(deviceBytes)
+		if p, err := allocator.NewPool(f, o); err == nil || p != nil || strings.Contains(err.Error(), "\n") {
+			t.Errorf("NewPool(%+v) = %v, %v, want an error in one line", o, p, err)
+		}
+		if err := f.Leftover(); err != nil {
+			t.Errorf("NewPool(%+v): %v", o, err)
+		}
+	}
+	for _, want := range []allocator.Reuse{allocator.ReuseWait, allocator.ReuseOpportunistic, allocator.ReuseSameStream} {
+		if got, err := allocator.ParseReuse(want.String()); got != want || err != nil {
+			t.Errorf("ParseReuse(%q) = %v, %v", want, got, err)
+		}
+	}
+	if _, err := allocator.ParseReuse("never"); err == nil || !strings.Contains(err.Error(), "opportunistic") {
+		t.Errorf("ParseReuse(never): %v, want an error that names the policies", err)
+	}
+}
+
+func TestGrowth(t *testing.T) {
+	r := newRig(t, allocator.PoolOptions{Segments: allocator.SegmentsMalloc, MaxSegmentBytes: 16 << 20})
+	var blocks []allocator.Block
+	for range 500 {
+		blocks = append(blocks, r.alloc(1<<20, 1))
+	}
+	st := r.Stats()
+	if st.DriverMallocs > 80 {
+		t.Errorf("%d driver mallocs for 500 blocks of 1 MiB", st.DriverMallocs)
+	}
+	if most := st.Allocated + st.Allocated/16 + 2<<20; st.Reserved > most {
+		t.Errorf("%d bytes reserved for %d allocated", st.Reserved, st.Allocated)
+	}
+	for _, b := range blocks {
+		r.must(r.Free(b, 1))
+	}
+	before := r.Stats().DriverMallocs
+	b := r.alloc(16<<20, 1)
+	if got := r.Stats().DriverMallocs; got != before {
+		t.Error("a segment's freed blocks did not coalesce")
+	}
+	r.must(r.Free(b, 1))
+	r.close()
+}
+
+func TestPreallocation(t *testing.T) {
+	for kind, calls := range map[string]int64{
+		allocator.SegmentsMalloc:  1,
+		allocator.SegmentsVirtual: 1 + 2*25, // a range, and chunks of 4 MiB made and mapped
+	} {
+		r := newRig(t, allocator.PoolOptions{Segments: kind, PreallocateBytes: 100 << 20, MaxBytes: 200 << 20})
+		if st := r.Stats(); st.Reserved != 100<<20 || st.DriverCalls != calls {
+			t.Errorf("%s: after pre-allocation: %+v", kind, st)
+		}
+		b := r.alloc(90<<20, 4)
+		if got := r.Stats().DriverCalls; got != calls {
+			t.Errorf("%s: %d driver calls for a block of the pre-allocation", kind, got-calls)
+		}
+		r.must(r.Free(b, 4))
+		r.close()
+	}
+}
+
+// TestPreallocationOfAnySize cuts small blocks out of segments whose size is no
+// multiple of theirs.
+func TestPreallocationOfAnySize(t *testing.T) {
+	for _, strategy := range allocator.Strategies() {
+		for _, units := range []int64{1, 3, 7, 12, 100, 129} {
+			r := newRig(t, allocator.PoolOptions{Segments: allocator.SegmentsMalloc, Strategy: strategy, PreallocateBytes: units * 256, MaxBytes: units * 256})
+			for range 2 {
+				var blocks []allocator.Block
+				for range units {
+					b := r.alloc(100, 1)
+					if b.Addr%allocator.Alignment != 0 {
+						t.Errorf("%s, %d bytes: a block lies at %#x", strategy, units*256, b.Addr)
+					}
+					blocks = append(blocks, b)
+				}
+				for _, b := range blocks {
+					r.must(r.Free(b, 1))
+				}
+				r.check()
+				r.must(r.Free(r.alloc(units*256, 1), 1))
+			}
+			r.close()
+		}
+	}
+}
+
+// TestLimits asks for what does not fit: of MaxBytes and MaxFraction the smaller counts.
+func TestLimits(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		o    allocator.PoolOptions
+		want int64
+	}{
+		{"no limit", allocator.PoolOptions{}, 0},
+		{"bytes", allocator.PoolOptions{MaxBytes: deviceBytes / 2}, deviceBytes / 2},
+		{"a fraction", allocator.PoolOptions{MaxFraction: 0.25}, deviceBytes / 4},
+		{"fewer bytes than the fraction", allocator.PoolOptions{MaxFraction: 0.25, MaxBytes: deviceBytes / 8}, deviceBytes / 8},
+		{"more bytes than the fraction", allocator.PoolOptions{MaxFraction: 0.25, MaxBytes: deviceBytes}, deviceBytes / 4},
+		{"a fraction of less than a byte", allocator.PoolOptions{MaxFraction: 1e-12}, 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := newRig(t, c.o)
+			if c.want >= allocator.Alignment {
+				r.must(r.Free(r.alloc(c.want, 1), 1))
+			}
+			_, err := r.Alloc(deviceBytes+1, 1, "too much")
+			var oom *allocator.OutOfMemoryError
+			if !errors.As(err, &oom) || oom.Limit != c.want {
+				t.Errorf("Alloc of too much: %v, want a limit of %d", err, c.want)
+			}
+			if c.want > 0 {
+				if _, err := r.Alloc(c.want+1, 1, "one too many"); !errors.As(err, &oom) {
+					t.Errorf("Alloc of a byte beyond the limit: %v", err)
+				}
+			}
+			r.close()
+		})
+	}
+}
+
+// sizedPages is a driver that says of itself how large its pages are.
+type sizedPages struct {
+	*allocatortest.Fake
+	bytes int64
+	err   error
+}
+
+func (d sizedPages) PageSize() (int64, error) { return d.bytes, d.err }
+
+// TestPoolOnUnfitDrivers makes a pool on drivers that cannot have it.
+func TestPoolOnUnfitDrivers(t *testing.T) {
+	fake := allocatortest.NewFake(deviceBytes)
+	noMemInfo := allocatortest.NewFake(deviceBytes)
+	noMemInfo.FailAt(1, "MemInfo")
+	small := allocatortest.NewFake(1 << 20)
+	for _, c := range []struct {
+		name   string
+		driver allocator.Driver
+		o      allocator.PoolOptions
+		want   string
+	}{
+		{"pages of nothing", sizedPages{fake, 0, nil}, allocator.PoolOptions{}, "virtual segments: a page of 0 bytes"},
+		{"pages below the alignment", sizedPages{fake, 128, nil}, allocator.PoolOptions{}, "virtual segments: a page of 128 bytes"},
+		{"pages of no power of two", sizedPages{fake, 3 << 20, nil}, allocator.PoolOptions{}, "virtual segments: a page of 3145728 bytes"},
+		{"a page size that is refused", sizedPages{fake, 0, errNoStream}, allocator.PoolOptions{}, "virtual segments: no such stream"},
+		{"no pages, asked for", sizedPages{fake, 0, errors.ErrUnsupported}, allocator.PoolOptions{Segments: allocator.SegmentsVirtual}, "virtual segments: unsupported"},
+		{"a device of no known size", noMemInfo, allocator.PoolOptions{MaxFraction: 0.5}, "size of the device: "},
+		{"too little for the pre-allocation", small, allocator.PoolOptions{Segments: allocator.SegmentsMalloc, PreallocateBytes: 2 << 20}, "pre-allocation of 2097152 bytes: "},
+	} {
+		if p, err := allocator.NewPool(c.driver, c.o); err == nil || p != nil || !strings.HasPrefix(err.Error(), "allocator: "+c.want) {
+			t.Errorf("%s: %v, want %s", c.name, err, c.want)
+		}
+	}
+	p := newPool(t, sizedPages{fake, allocator.Alignment, nil}, allocator.PoolOptions{})
+	if p.Segments() != allocator.SegmentsVirtual {
+		t.Errorf("%s segments on the smallest pages", p.Segments())
+	}
+}
+
+func TestGarbageCollection(t *testing.T) {
+	r := newRig(t, allocator.PoolOptions{MaxBytes: 100 << 20, GCThreshold: 0.5})
+	for mib := int64(10); mib <= 45; mib += 5 {
+		r.must(r.Free(r.alloc(mib<<20, 1), 1))
+		if got := r.Stats().Reserved; got > 50<<20 {
+			t.Errorf("%d bytes reserved with one block of %d MiB, threshold 50 MiB", got, mib)
+		}
+	}
+	r.close()
+}
+
+// mallocs is a driver that notes the largest segment that it was asked for.
+type mallocs struct {
+	*allocatortest.Fake
+	largest int64
+}
+
+func (d *mallocs) Malloc(bytes int64) (uintptr, error) {
+	d.largest = max(d.largest, bytes)
+	return d.Fake.Malloc(bytes)
+}
+
+// TestMaxSegment lets malloc segments grow as far as they may, whatever the strategy rounds
+// them to.
+func TestMaxSegment(t *testing.T) {
+	const most = 24 << 20 // no power of two
+	for _, strategy := range allocator.Strategies() {
+		d := &mallocs{Fake: allocatortest.NewFake(deviceBytes)}
+		p := newPool(t, d, allocator.PoolOptions{Segments: allocator.SegmentsMalloc, Strategy: strategy, MaxSegmentBytes: most})
+		var blocks []allocator.Block
+		for range 600 {
+			b, err := p.Alloc(1<<20, 1, "small")
+			if err != nil {
+				t.Fatal(err)
+			}
+			blocks = append(blocks, b)
+		}
+		if d.largest > most {
+			t.Errorf("%s: a segment of %d bytes for small blocks, want at most %d", strategy, d.largest, most)
+		}
+		b, err := p.Alloc(most+1, 1, "large")
+		if err != nil || d.largest <= most {
+			t.Errorf("%s: a block of %d bytes in a segment of %d: %v", strategy, b.Size, d.largest, err)
+		}
+		for _, b := range append(blocks, b) {
+			if err := p.Free(b, 1); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := errors.Join(p.Close(), d.Faults(), d.Leftover()); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestTrimKeeps gives back no more than it has to, in chunks or segments of 4 MiB.
+func TestTrimKeeps(t *testing.T) {
+	const unit = 4 << 20
+	for _, kind := range []string{allocator.SegmentsVirtual, allocator.SegmentsMalloc} {
+		r := newRig(t, allocator.PoolOptions{Segments: kind, SegmentBytes: unit, MaxSegmentBytes: unit})
+		var blocks []allocator.Block
+		for range 16 {
+			blocks = append(blocks, r.alloc(unit, 1))
+		}
+		held := r.Stats().Reserved
+		r.freeAll(blocks, 1)
+		for _, keep := range []int64{held, held - 1, 6 * unit, 6*unit - 1, unit / 2, 0} {
+			r.must(r.Trim(keep))
+			if got := r.Stats().Reserved; got > keep || got <= keep-unit {
+				t.Errorf("%s: %d bytes reserved after Trim(%d)", kind, got, keep)
+			}
+			r.check()
+		}
+		r.close()
+	}
+}
+
+func TestMaxSplit(t *testing.T) {
+	r := newRig(t, allocator.PoolOptions{Segments: allocator.SegmentsMalloc, MaxSplitBytes: 8 << 20})
+	big := r.alloc(32<<20, 1)
+	r.must(r.Free(big, 1))
+	small := r.alloc(1<<20, 1)
+	again := r.alloc(32<<20, 1)
+	if again.Addr != big.Addr {
+		t.Error("a small block was cut from a large one")
+	}
+	r.must(r.Free(small, 1))
+	r.must(r.Free(again, 1))
+	r.must(r.Trim(0))
+	var blocks []allocator.Block
+	for range 200 {
+		blocks = append(blocks, r.alloc(1<<20, 1))
+	}
+	if got := r.Stats().Reserved; got > 208<<20 { // of larger segments only one block could be cut
+		t.Errorf("%d bytes reserved for 200 MiB of small blocks", got)
+	}
+	r.freeAll(blocks, 1)
+	r.close()
+}
