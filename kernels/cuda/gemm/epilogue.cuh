@@ -9,8 +9,8 @@ namespace gemm {
 
 __device__ inline void add(float4 &s, float4 v) { s.x += v.x, s.y += v.y, s.z += v.z, s.w += v.w; }
 
-// ld_float4 reads four elements, or as many as left says, from L2: before pdl_wait this SM's L1 may hold
-// old values.
+// ld_float4 reads four elements, or as many as left says, past L1: a CTA reads each of them once, so L1
+// would gain nothing.
 __device__ inline float4 ld_float4(bool aligned, const float *from, int left) {
   float v[4] = {};
   if (aligned) {

@@ -18,9 +18,10 @@ __device__ inline unsigned shared_address(const float *p) {
 }
 
 // cp_async copies W floats, 1 or 4, or stores zeros if !valid: asynchronously from compute
-// capability 8 on. Four go past L1, one goes through it. There it finds nothing old, even
-// before pdl_wait: L1 is invalidated between dependent grids (PTX, cache operators), only what
-// earlier grids have written is prefetched, and no two tensors share a line.
+// capability 8 on. Four go past L1. One goes through it, since others of the same line follow. It
+// finds nothing old there, even before pdl_wait: L1 is invalidated between dependent grids (PTX,
+// cache operators), what the grid before this one writes is not prefetched, and no two tensors
+// share a line.
 template <int W>
 __device__ void cp_async(unsigned to, const float *from, bool valid) {
 #if __CUDA_ARCH__ >= 800

@@ -137,7 +137,7 @@ struct Skinny {
       }
     }
 
-    // read reads its part of a k-tile; float input from L2, since this SM's L1 may hold old values.
+    // read reads its part of a k-tile; float input past L1, since a CTA reads each float once.
     __device__ void read(int k_tile) {
 #pragma unroll
       for (int h = 0; h < Math::ROWS; h++) {
