@@ -104,6 +104,9 @@
 // [Placement], which chooses among free blocks where none of [Strategies] will do. The
 // examples show each. An allocator that is not around these is bump, in own_test.go;
 // allocatortest.Run says whether one keeps the rules.
+//
+// Another module imports the package with "replace mlpool => ../mlpool" in its go.mod, the
+// folder being that of this module; then go mod tidy.
 package allocator
 
 import "errors"

@@ -55,7 +55,7 @@ func TestCommands(t *testing.T) {
 		t.Fatal(err)
 	}
 	commands := 0
-	for _, page := range []string{"../README.md", "allocbench/README.md"} {
+	for _, page := range []string{"../README.md", "../assets/README.md", "allocbench/README.md"} {
 		text, err := os.ReadFile(page)
 		if err != nil {
 			t.Fatal(err)
