@@ -2,6 +2,13 @@
 //
 // It says what is computed and leaves how to [Ops], an interface that it
 // declares itself: the model never hears of a device, a kernel or an allocator.
+//
+// What changes the model, such as another activation, also touches
+//
+//   - the gradient through a ReLU: in kernels the classifier's, and in kernels/device/backward.go;
+//   - the model's copies: cmd/train/internal/predict, tools/torch_comparison.py with
+//     cmd/train/export.go, tools/torch_load.py;
+//   - its key: package configs, and settings in cmd/train/checkpoint.go.
 package model
 
 import (

@@ -13,20 +13,24 @@ import (
 // reducer is data-parallel training: one rank's part in it.
 //
 // With several ranks a wgrad is not added to the weights: it is an update, in a buffer of the
-// same shape. Updates of a few layers form a bucket. When a bucket's wgrads are queued, a side
-// queue moves it: all-gathers the updates of all ranks, or all-reduces them where it cannot.
-// Another side queue then adds them to the weights, in small CTAs that fit beside those of GEMMs.
-// The next operation that reads those weights waits for that. A model of one bucket has no work to
-// hide that behind: there the main queue waits for the move and adds, which is a queue less.
+// same shape. Updates of a few layers form a bucket. When a bucket's wgrads are queued, one side
+// queue, moves, all-gathers the updates of all ranks, or all-reduces them. Another one, adds, then
+// adds them to the weights, in the order of the ranks, in small CTAs that fit beside those of
+// GEMMs. The next operation that reads those weights waits for that. A model of one bucket has no
+// work to hide that behind: there the main queue waits for the move and adds, which is a queue less.
 //
 // An all-gather is better between few ranks: copy engines do it, beside GEMMs that have all
-// SMs, where an all-reduce waits for SMs and then takes some from the next GEMM.
+// SMs, where an all-reduce waits for SMs and then takes some from the next GEMM. It needs symmetric
+// memory: with NCCL that is 2.28 or later, and GPUs of one host. That memory is the library's, and
+// not in the allocator's statistics. After an all-reduce one update is added, whose sums are in an
+// order that the library chooses, the same in every run.
 //
 // The side queues work beside the rest of the backward pass and the next forward pass,
 // which starts at the lowest layer. So wgrads come after all dgrads, lowest first. With small
 // batches that leaves too little time to move all: wgrads of the upper half of the layers then
 // come early. The side queues touch only updates and weights: outputs of a step stay on one
-// queue, and are freed in its order.
+// queue, and are freed in its order. In a capture they are captured with the main queue, and
+// joined at the end.
 type reducer struct {
 	comm     collective.Collective
 	moves    SideQueue
