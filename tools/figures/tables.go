@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 )
 
@@ -12,6 +13,7 @@ var tables = []table{
 	{"trainings", "assets/README.md", trainings},
 	{peersName, "README.md", readmePeers},
 	{peersName, "assets/README.md", allPeers},
+	{"toolkits", "assets/README.md", toolkits},
 	{"scaling", "assets/README.md", scaling},
 	{"several", "assets/README.md", severalPeers},
 	{"all-reduce", "assets/README.md", allReduces},
@@ -283,6 +285,31 @@ func wrappers(s *source) string {
 		row = append(row, span(s.needed("strategies_h200.csv", "mean_ns", benched("pair", "1 MiB", a))))
 	}
 	return markdown([]string{"bare", "`NewTimed`, a stopwatch", "`NewLimit`", "`NewTrace`"}, row)
+}
+
+// toolkits is the table of builds by several toolkits: a column for each.
+func toolkits(s *source) string {
+	const file = "toolkits_h200.csv"
+	head := []string{"width × batch, precision"}
+	var names []string
+	var rows [][]string
+	for _, r := range s.file(file).records {
+		if name := r["build"]; !slices.Contains(names, name) {
+			names, head = append(names, name), append(head, "CUDA "+name)
+		}
+	}
+	for _, r := range s.file(file).records {
+		if r["build"] != names[0] {
+			continue
+		}
+		row := []string{fmt.Sprintf("%s×%s, %s", r["feat_dim"], r["bsz"], r["precision"])}
+		for _, name := range names {
+			ms := s.needed(file, "median_ms", key{"build", name, "feat_dim", r["feat_dim"], "bsz", r["bsz"], "precision", r["precision"]})
+			row = append(row, digits(ms, 3))
+		}
+		rows = append(rows, row)
+	}
+	return markdown(append([][]string{head}, rows...)...)
 }
 
 const scalingFile = "scaling_h200.csv"
