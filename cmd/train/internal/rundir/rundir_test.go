@@ -371,24 +371,19 @@ func TestDamaged(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	put := func(name, text string) {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o666); err != nil {
-			t.Fatal(err)
-		}
-	}
-	put(LossesFile, "1\n0.2")
+	put(t, dir, LossesFile, "1\n0.2")
 	if got, err := r.Losses(); err != nil || !slices.Equal(got, []float32{1}) {
 		t.Errorf("losses %v, %v, want no part of a number", got, err)
 	}
-	put(RecordsFile, "{\"epoch\":1,\"loss\":null}\n{\"epoch\":2")
+	put(t, dir, RecordsFile, "{\"epoch\":1,\"loss\":null}\n{\"epoch\":2")
 	if got, err := r.Records(); err != nil || len(got) != 1 || got[0].Epoch != 1 {
 		t.Errorf("records %v, %v, want no part of one", got, err)
 	}
-	put(LossesFile, "1\nx\n")
+	put(t, dir, LossesFile, "1\nx\n")
 	if _, err := r.Losses(); err == nil || !strings.HasPrefix(err.Error(), filepath.Join(dir, LossesFile)+":2: ") {
 		t.Errorf("losses: %v", err)
 	}
-	put(RecordsFile, "{}\n{\"loss\":\"high\"}\n")
+	put(t, dir, RecordsFile, "{}\n{\"loss\":\"high\"}\n")
 	if _, err := r.Records(); err == nil || !strings.HasPrefix(err.Error(), filepath.Join(dir, RecordsFile)+":2: ") {
 		t.Errorf("records: %v", err)
 	}
