@@ -1,0 +1,82 @@
+package predict
+
+import (
+	"bytes"
+	"image"
+	"image/color"
+	"image/png"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// FuzzReadPicture takes any file.
+func FuzzReadPicture(f *testing.F) {
+	for _, m := range []image.Image{
+		image.NewGray(image.Rect(0, 0, 1, 1)),
+		image.NewGray16(image.Rect(0, 0, 3, 2)),
+		image.NewNRGBA64(image.Rect(0, 0, 2, 5)),
+		image.NewPaletted(image.Rect(0, 0, 9, 1), color.Palette{color.White, color.NRGBA{9, 8, 7, 6}}),
+	} {
+		f.Add(encoded(f, m))
+	}
+	f.Add([]byte("\x89PNG\r\n\x1a\n"))
+	f.Fuzz(func(t *testing.T, file []byte) {
+		const most = 1 << 16 // pixels: more are no other case, and take long
+		if c, err := png.DecodeConfig(bytes.NewReader(file)); err == nil && c.Width*c.Height > most {
+			return
+		}
+		checkPicture(t, file)
+	})
+}
+
+// FuzzPixels takes a picture of any pixels, which the checksums of a PNG hide from FuzzReadPicture.
+func FuzzPixels(f *testing.F) {
+	f.Add(uint8(3), bytes.Repeat([]byte{0, 0, 80, 255}, 12))
+	f.Add(uint8(1), bytes.Repeat([]byte{255, 255, 255, 0, 0, 0, 0, 255}, 40))
+	f.Fuzz(func(t *testing.T, width uint8, pixels []byte) {
+		stride := 4 * int(width)
+		if stride == 0 || len(pixels) < stride {
+			return
+		}
+		checkPicture(t, encoded(t, &image.NRGBA{Pix: pixels, Stride: stride, Rect: image.Rect(0, 0, int(width), len(pixels)/stride)}))
+	})
+}
+
+// checkPicture reads a file: what is no PNG is an error of one line, and what is one becomes an
+// image that is read as itself when it is a picture again, or inverted if its border is rather
+// white.
+func checkPicture(t *testing.T, file []byte) {
+	t.Helper()
+	const side = 28
+	img, _, err := ReadPicture(bytes.NewReader(file), side*side)
+	if err != nil {
+		if strings.ContainsAny(err.Error(), "\r\n") {
+			t.Errorf("error of several lines: %q", err)
+		}
+		return
+	}
+	want := slices.Clone(img.Uint8s())
+	again, inverted, err := ReadPicture(bytes.NewReader(encoded(t, &image.Gray{Pix: want, Stride: side, Rect: image.Rect(0, 0, side, side)})), side*side)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if inverted {
+		for i, v := range want {
+			want[i] = math.MaxUint8 - v
+		}
+	}
+	if !slices.Equal(again.Uint8s(), want) {
+		t.Errorf("%v, inverted: %v, is read as %v", want, inverted, again.Uint8s())
+	}
+}
+
+func encoded(t testing.TB, m image.Image) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	if err := png.Encode(&b, m); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
