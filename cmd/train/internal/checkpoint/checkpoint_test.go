@@ -208,3 +208,47 @@ func TestLoadRefuses(t *testing.T) {
 		t.Errorf("a folder in place of the file: %v", err)
 	}
 }
+
+// FuzzLoad takes any file: it is refused, or saved again as it was loaded.
+func FuzzLoad(f *testing.F) {
+	for _, metadata := range []map[string]string{
+		{"epoch": "3", "step": "0"},
+		{"epoch": "+1", "step": "007", "format": "tf", "crc32c": "e698e1d1", "train.seed": "\u2028"},
+		{"epoch": "1", "step": "99999999999999999999"},
+	} {
+		var b bytes.Buffer
+		if err := writeSafetensors(&b, []namedTensor{{"0.weight", []int{2, 1}, make([]float32, 2)}, {"2.weight", []int{1, 2}, []float32{1, 2}}}, metadata); err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b.Bytes())
+	}
+	f.Fuzz(func(t *testing.T, file []byte) {
+		path := filepath.Join(t.TempDir(), fileName)
+		if err := os.WriteFile(path, file, 0o666); err != nil {
+			t.Fatal(err)
+		}
+		c, err := Load(path)
+		if err != nil {
+			if !strings.HasPrefix(err.Error(), path+": ") || strings.ContainsAny(err.Error(), "\r\n") {
+				t.Errorf("error %q", err)
+			}
+			return
+		}
+		var saved [2][]byte
+		for i := range saved {
+			err := c.Save(path)
+			if err == nil {
+				saved[i], err = os.ReadFile(path)
+			}
+			if err == nil {
+				c, err = Load(path)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		if !bytes.Equal(saved[0], saved[1]) {
+			t.Errorf("%q is loaded as what is saved as %q", saved[0], saved[1])
+		}
+	})
+}
