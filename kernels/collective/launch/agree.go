@@ -27,7 +27,7 @@ func (w *World) Agree(what string, facts []Fact, remedy string) error {
 					return nil, fmt.Errorf("rank %d is another version of the program: %s", rank, remedy)
 				}
 				if theirs[i].Value != f.Value {
-					return nil, fmt.Errorf("%s is %s on rank %d, and %s on rank 0: %s", f.Key, theirs[i].Value, rank, f.Value, remedy)
+					return nil, fmt.Errorf("%s is %s on rank %d, and %s on rank 0: %s", f.Key, printable(theirs[i].Value), rank, f.Value, remedy)
 				}
 			}
 		}
@@ -42,7 +42,7 @@ func (w *World) AllDistinct(what, mine, remedy string) error {
 		for rank, theirs := range all {
 			same := func(b []byte) bool { return string(b) == string(theirs) }
 			if at := slices.IndexFunc(all[:rank], same); at >= 0 {
-				return nil, fmt.Errorf("rank %d and rank %d are both on the %s %s: %s", at, rank, what, theirs, remedy)
+				return nil, fmt.Errorf("rank %d and rank %d are both on the %s %s: %s", at, rank, what, printable(string(theirs)), remedy)
 			}
 		}
 		return nil, nil

@@ -2,18 +2,17 @@ package launch
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 )
 
-// maxHello bounds what is read of one that may be no rank.
+// maxHello bounds what is read of one that may be no rank, in bytes.
 const maxHello = 4096
 
 // Silence is after how long a rank of which nothing is heard counts as lost, once all have met.
@@ -55,6 +54,11 @@ func (w *World) accept(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("rank 0 cannot be met: %w: choose another port with MASTER_PORT", err)
 	}
+	return w.meet(ctx, l)
+}
+
+// meet waits for all ranks to come to a listener, which it closes.
+func (w *World) meet(ctx context.Context, l net.Listener) error {
 	come, done := acceptCallers(ctx, l)
 	defer done() // ranks stay connected
 	byRank := make([]*peer, w.Size-1)
@@ -65,19 +69,19 @@ func (w *World) accept(ctx context.Context) error {
 		case <-ctx.Done():
 			return w.failMissing(ctx, byRank)
 		}
+		p, reason := c.peer, ""
 		switch hello := c.hello; {
 		case c.err != nil:
 			return c.err
-		case hello.Program != program: // a stranger ends nothing
-			_ = c.conn.Close()
+		case hello.Kind != "hello" || hello.Program != program: // a stranger ends nothing
+			_ = p.conn.Close()
 			continue
 		case hello.Job != w.Job: // which has its own rank 0
-			_ = newPeer(hello.Rank, c.conn).send(message{Kind: "other", Program: program}) // it may be gone itself
-			_ = c.conn.Close()
+			_ = p.send(message{Kind: "other", Program: program}) // it may be gone itself
+			_ = p.conn.Close()
 			continue
 		}
-		p, reason := newPeer(c.hello.Rank, c.conn), ""
-		p.process = c.hello.Process
+		p.rank, p.process = c.hello.Rank, c.hello.Process
 		switch {
 		case c.hello.Size != w.Size:
 			reason = fmt.Sprintf("rank %d is one of %d, and rank 0 of %d: start all ranks with one command", p.rank, c.hello.Size, w.Size)
@@ -132,7 +136,7 @@ func (w *World) failMissing(ctx context.Context, byRank []*peer) error {
 
 // A caller has connected to rank 0, and said hello if it is a rank.
 type caller struct {
-	conn  net.Conn
+	peer  *peer
 	hello message
 	err   error // that ends the listening
 }
@@ -147,8 +151,8 @@ func acceptCallers(ctx context.Context, l net.Listener) (come <-chan caller, don
 		select {
 		case callers <- c:
 		case <-ctx.Done():
-			if c.conn != nil {
-				_ = c.conn.Close()
+			if c.peer != nil {
+				_ = c.peer.conn.Close()
 			}
 		}
 	}
@@ -159,7 +163,8 @@ func acceptCallers(ctx context.Context, l net.Listener) (come <-chan caller, don
 				give(caller{err: err})
 				return
 			}
-			all.Go(func() { give(caller{conn: conn, hello: readHello(ctx, conn)}) })
+			p := newPeer(0, conn) // its rank is in its hello
+			all.Go(func() { give(caller{peer: p, hello: p.readHello(ctx)}) })
 		}
 	})
 	return callers, func() {
@@ -170,22 +175,12 @@ func acceptCallers(ctx context.Context, l net.Listener) (come <-chan caller, don
 }
 
 // readHello reads a hello; of one who says something else, or nothing for long, there is none.
-func readHello(ctx context.Context, conn net.Conn) (hello message) {
-	_ = conn.SetReadDeadline(time.Now().Add(5 * time.Second)) // of a connection that is closed, Read says so
-	stop := context.AfterFunc(ctx, func() { _ = conn.SetReadDeadline(time.Now()) })
+func (p *peer) readHello(ctx context.Context) message {
+	_ = p.conn.SetReadDeadline(time.Now().Add(5 * time.Second)) // of a connection that is closed, Read says so
+	stop := context.AfterFunc(ctx, func() { _ = p.conn.SetReadDeadline(time.Now()) })
 	defer stop()
-	text := make([]byte, 0, maxHello)
-	for len(text) < maxHello { // byte by byte: what comes behind it is for the listener
-		one := text[len(text) : len(text)+1]
-		if _, err := conn.Read(one); err != nil {
-			return message{}
-		}
-		text = text[:len(text)+1]
-		if one[0] == '\n' {
-			break
-		}
-	}
-	if json.Unmarshal(text, &hello) != nil || !stop() || conn.SetReadDeadline(time.Time{}) != nil {
+	hello, err := p.read(maxHello)
+	if err != nil || !stop() || p.conn.SetReadDeadline(time.Time{}) != nil {
 		return message{}
 	}
 	return hello
@@ -244,16 +239,13 @@ func (w *World) welcome(ctx context.Context, p *peer) error {
 	w.peers = []*peer{p}
 	stop := context.AfterFunc(ctx, func() { _ = p.conn.SetReadDeadline(time.Now().Add(2 * time.Second)) }) // rank 0 says why first
 	defer stop()
-	limited := &io.LimitedReader{R: p.conn, N: maxHello}
-	text := json.NewDecoder(limited)
-	var hello message
-	err := text.Decode(&hello)
+	hello, err := p.read(maxHello)
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return fmt.Errorf("rank %d of %d has met rank 0 at %s, which still waits for others: start all ranks", w.Rank, w.Size, w.Address)
-	case err != nil && limited.N == maxHello: // as of one that passes connections on to where nobody listens yet
+	case errors.Is(err, errNothing): // as of one that passes connections on to where nobody listens yet
 		return &notThereError{errors.New("who listens there hangs up")}
-	case err != nil || hello.Program != program:
+	case err != nil || hello.Program != program || !slices.Contains([]string{"hello", "fail", "other"}, hello.Kind):
 		return fmt.Errorf("rank %d found something else than rank 0 at %s, or it ended: choose another port with MASTER_PORT", w.Rank, w.Address)
 	case hello.Kind == "other":
 		return &notThereError{errors.New("another launch meets there")}
@@ -264,6 +256,6 @@ func (w *World) welcome(ctx context.Context, p *peer) error {
 	if err := p.conn.SetReadDeadline(time.Time{}); err != nil {
 		return err
 	}
-	p.process, p.rest = hello.Process, io.MultiReader(text.Buffered(), p.conn)
+	p.process = hello.Process
 	return nil
 }

@@ -1,17 +1,18 @@
 package launch
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
+	"unicode"
 )
 
 // A World is the ranks of a training that have met. Its methods may be called from any
@@ -33,7 +34,7 @@ type peer struct {
 	rank    int
 	process string // and its host, in words
 	conn    net.Conn
-	rest    io.Reader // of the connection, behind the hello
+	text    *bufio.Reader // what comes
 	in      chan message
 	write   sync.Mutex
 	missed  atomic.Int32  // beats of this rank since it was last heard
@@ -63,7 +64,7 @@ type ReportedError struct{ Reason string }
 func (e *ReportedError) Error() string { return e.Reason }
 
 func newPeer(rank int, conn net.Conn) *peer {
-	return &peer{rank: rank, conn: conn, rest: conn, in: make(chan message, 4), bye: make(chan struct{})}
+	return &peer{rank: rank, conn: conn, text: bufio.NewReader(conn), in: make(chan message, 4), bye: make(chan struct{})}
 }
 
 // hello is what this rank says first.
@@ -84,15 +85,65 @@ func (p *peer) send(m message) error {
 	return json.NewEncoder(p.conn).Encode(m)
 }
 
+// maxMessage bounds what is read of a rank at once, in bytes. All facts of a config take a few
+// thousand.
+const maxMessage = 1 << 20
+
+var (
+	errNothing   = errors.New("nothing came")
+	errNoMessage = errors.New("what came is no message of a rank")
+)
+
+// read reads a message, which is a line of at most so many bytes. In its words a space stands for
+// what cannot be printed: they may come from anybody.
+func (p *peer) read(most int) (m message, err error) {
+	line, err := p.readLine(most)
+	if err != nil {
+		return m, err
+	}
+	if err := json.Unmarshal(line, &m); err != nil {
+		return m, fmt.Errorf("%w: %w", errNoMessage, err)
+	}
+	m.Process, m.What, m.Reason = printable(m.Process), printable(m.What), printable(m.Reason)
+	return m, nil
+}
+
+func (p *peer) readLine(most int) (line []byte, err error) {
+	for {
+		part, err := p.text.ReadSlice('\n')
+		line = append(line, part...)
+		switch {
+		case len(line) > most:
+			return nil, fmt.Errorf("%w: it has more than %d bytes", errNoMessage, most)
+		case err == nil:
+			return line, nil
+		case len(line) == 0:
+			return nil, fmt.Errorf("%w: %w", errNothing, err)
+		case !errors.Is(err, bufio.ErrBufferFull):
+			return nil, err
+		}
+	}
+}
+
+func printable(text string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return ' '
+	}, text)
+}
+
 // listen takes what a peer sends, until it needs no more or is gone.
 func (w *World) listen(p *peer) {
 	defer close(p.bye)
-	text := json.NewDecoder(p.rest)
 	for {
-		var m message
-		err := text.Decode(&m)
+		m, err := p.read(maxMessage)
 		p.missed.Store(0)
 		switch {
+		case errors.Is(err, errNoMessage):
+			w.end(fmt.Errorf("rank %d, %s: %w", p.rank, p.process, err), nil)
+			return
 		case err != nil:
 			w.end(fmt.Errorf("rank %d is gone: %s ended without a word, or its host or network did", p.rank, p.process), p)
 			return
@@ -105,12 +156,15 @@ func (w *World) listen(p *peer) {
 		case m.Kind == "fail":
 			w.end(&ReportedError{m.Reason}, p)
 			return
-		default:
+		case m.Kind == "data":
 			select {
 			case p.in <- m:
 			case <-w.ended:
 				return
 			}
+		default:
+			w.end(fmt.Errorf("rank %d, %s: %w: of the kind %q", p.rank, p.process, errNoMessage, m.Kind), nil)
+			return
 		}
 	}
 }
