@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -71,9 +72,9 @@ func TestBeats(t *testing.T) {
 		<-w.Ended()
 		return errors.New("the all-reduce was aborted")
 	}
-	late := func(rank int, then func(*World) error) func(*World) error {
+	late := func(then func(*World) error, ranks ...int) func(*World) error {
 		return func(w *World) error {
-			if w.Rank == rank {
+			if slices.Contains(ranks, w.Rank) {
 				time.Sleep(time.Hour)
 			}
 			return then(w)
@@ -84,16 +85,18 @@ func TestBeats(t *testing.T) {
 		name    string
 		stopped int
 		f       func(*World) error
-		want    string        // "": all ends well
-		took    time.Duration // until rank 1 has ended
+		want    string // "": all ends well
+		timed   int
+		took    time.Duration // until the timed rank has ended
 	}{
-		{"rank 2 is stopped", 2, aborted, "rank 2 is silent: nothing came from process 102 on gpu2 for 30s: see whether it is stopped", within},
-		{"rank 0 is stopped", 0, aborted, "rank 0 is silent: nothing came from process 100 on gpu0 for 30s: see whether it is stopped", within},
-		{"rank 0 is slow", nobody, late(0, exchange), "", time.Hour},
-		{"rank 1 is slow", nobody, late(1, exchange), "", time.Hour},
-		{"all end at once", nobody, leave, "", 0},
-		{"rank 0 ends long after the others", nobody, late(0, leave), "", 5 * time.Second},
-		{"rank 1 ends long after the others", nobody, late(1, leave), "", time.Hour},
+		{"rank 2 is stopped", 2, aborted, "rank 2 is silent: nothing came from process 102 on gpu2 for 30s: see whether it is stopped", 1, within},
+		{"rank 0 is stopped", 0, aborted, "rank 0 is silent: nothing came from process 100 on gpu0 for 30s: see whether it is stopped", 1, within},
+		{"rank 0 is slow", nobody, late(exchange, 0), "", 1, time.Hour},
+		{"rank 1 is slow", nobody, late(exchange, 1), "", 1, time.Hour},
+		{"all end at once", nobody, leave, "", 1, 0},
+		{"rank 0 ends long after the others", nobody, late(leave, 0), "", 1, 5 * time.Second},
+		{"rank 1 ends long after the others", nobody, late(leave, 1), "", 1, time.Hour},
+		{"rank 0 ends long before the others", nobody, late(leave, 1, 2), "", 0, 5 * time.Second},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -122,8 +125,8 @@ func TestBeats(t *testing.T) {
 						t.Errorf("rank %d: %v; rank 0 is to say it, and no other", rank, err)
 					}
 				}
-				if took[1] < c.took || took[1] > c.took+2*within/beats {
-					t.Errorf("rank 1 took %v, want %v", took[1], c.took)
+				if got := took[c.timed]; got < c.took || got > c.took+2*within/beats {
+					t.Errorf("rank %d took %v, want %v", c.timed, got, c.took)
 				}
 				for rank, w := range worlds {
 					for _, p := range w.peers {

@@ -9,7 +9,6 @@ import (
 	"reflect"
 	"runtime"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -21,70 +20,42 @@ const (
 	hello1 = `{"Kind":"hello","Program":"` + program + `","Process":"process 101 on gpu1","Rank":1,"Size":2}` + "\n"
 )
 
-// A lobby is a listener to which those come that a test sends.
-type lobby struct {
-	conns  chan net.Conn
-	closed chan struct{}
-	close  func()
-}
-
-func newLobby() *lobby {
-	l := &lobby{conns: make(chan net.Conn), closed: make(chan struct{})}
-	l.close = sync.OnceFunc(func() { close(l.closed) })
-	return l
-}
-
-func (l *lobby) Accept() (net.Conn, error) {
-	select {
-	case conn := <-l.conns:
-		return conn, nil
-	case <-l.closed:
-		return nil, net.ErrClosed
-	}
-}
-
-func (l *lobby) Close() error   { l.close(); return nil }
-func (l *lobby) Addr() net.Addr { return &net.TCPAddr{} }
-
 // among returns how a rank ends among others that say something, whatever they are told, and
 // then stay, or hang up.
 func among(rank int, others []io.Reader, stay bool) error {
-	w := &World{Process: Process{Rank: rank, Size: 1 + len(others), Within: time.Minute}, ended: make(chan struct{})}
-	ctx, cancel := context.WithTimeout(context.Background(), w.Within)
-	defer cancel()
-	var conns []net.Conn
-	for _, says := range others {
-		here, there := net.Pipe()
-		conns = append(conns, here)
-		go func() {
-			_, _ = io.Copy(there, says) // nobody may listen any more
-			if !stay {
-				_ = there.Close()
-			}
-		}()
-		go func() { _, _ = io.Copy(io.Discard, there) }()
+	l := newLobby()
+	say := func(says io.Reader, conn net.Conn, err error) {
+		if err != nil { // it has given up
+			return
+		}
+		go func() { _, _ = io.Copy(io.Discard, conn) }()
+		_, _ = io.Copy(conn, says) // nobody may listen any more
+		if !stay {
+			_ = conn.Close()
+		}
 	}
-	var err error
-	if rank == 0 {
-		l := newLobby()
+	if rank != 0 {
+		at, err := l.listen(context.Background(), "")
+		if err != nil {
+			return err
+		}
+		defer at.Close()
 		go func() {
-			for _, conn := range conns {
-				select {
-				case l.conns <- conn:
-				case <-l.closed:
-					_ = conn.Close()
-				}
-			}
+			conn, err := at.Accept()
+			say(others[0], conn, err)
 		}()
-		err = w.meet(ctx, l)
 	} else {
-		err = w.welcome(ctx, newPeer(0, conns[0]))
+		for _, says := range others {
+			go func() {
+				conn, err := l.await()
+				say(says, conn, err)
+			}()
+		}
 	}
+	w, err := rendezvous(context.Background(), process(rank, 1+len(others)), Silence, l)
 	if err != nil {
-		_ = w.close()
 		return err
 	}
-	w.start(Silence)
 	return w.Leave(w.Agree("config", []Fact{{"train.bsz", "64"}}, "start all ranks with one config"))
 }
 

@@ -24,7 +24,27 @@ const howToMeet = "start all ranks, set MASTER_ADDR to the host of rank 0 and MA
 // Rendezvous connects the ranks, all of which must come within the time of the process. One of
 // which nothing is heard for so long afterwards counts as lost.
 func Rendezvous(ctx context.Context, p Process, silence time.Duration) (*World, error) {
-	w := &World{Process: p, ended: make(chan struct{})}
+	return rendezvous(ctx, p, silence, tcp{})
+}
+
+// A network is what ranks meet over.
+type network interface {
+	listen(ctx context.Context, address string) (net.Listener, error)
+	dial(ctx context.Context, address string) (net.Conn, error)
+}
+
+type tcp struct{}
+
+func (tcp) listen(ctx context.Context, address string) (net.Listener, error) {
+	return new(net.ListenConfig).Listen(ctx, "tcp", address)
+}
+
+func (tcp) dial(ctx context.Context, address string) (net.Conn, error) {
+	return new(net.Dialer).DialContext(ctx, "tcp", address)
+}
+
+func rendezvous(ctx context.Context, p Process, silence time.Duration, over network) (*World, error) {
+	w := &World{Process: p, over: over, ended: make(chan struct{})}
 	if p.Size == 1 {
 		return w, nil
 	}
@@ -50,15 +70,10 @@ func (w *World) accept(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	l, err := new(net.ListenConfig).Listen(ctx, "tcp", at)
+	l, err := w.over.listen(ctx, at)
 	if err != nil {
 		return fmt.Errorf("rank 0 cannot be met: %w: choose another port with MASTER_PORT", err)
 	}
-	return w.meet(ctx, l)
-}
-
-// meet waits for all ranks to come to a listener, which it closes.
-func (w *World) meet(ctx context.Context, l net.Listener) error {
 	come, done := acceptCallers(ctx, l)
 	defer done() // ranks stay connected
 	byRank := make([]*peer, w.Size-1)
@@ -217,7 +232,7 @@ type notThereError struct{ error }
 
 // dialOnce connects to rank 0, and waits until all ranks have come.
 func (w *World) dialOnce(ctx context.Context) error {
-	conn, err := new(net.Dialer).DialContext(ctx, "tcp", w.Address)
+	conn, err := w.over.dial(ctx, w.Address)
 	if err != nil {
 		return &notThereError{err}
 	}

@@ -4,11 +4,13 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"io"
 	"net"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -22,7 +24,6 @@ func meet(p Process) error {
 }
 
 func TestMissing(t *testing.T) {
-	const within = 500 * time.Millisecond
 	most := map[int]bool{}
 	for rank := 2; rank < 1500; rank++ {
 		most[rank] = true
@@ -32,22 +33,22 @@ func TestMissing(t *testing.T) {
 		missing map[int]bool
 		want    string
 	}{
-		{4, map[int]bool{2: true}, "rank 2 of 4 did not come"},
+		{4, map[int]bool{2: true}, "rank 2 of 4 did not come to lobby:9 within 1m0s: start all ranks, set MASTER_ADDR to the host of rank 0 and MASTER_PORT to a port that is free there, or have them wait longer with RENDEZVOUS_TIMEOUT=5m"},
 		{4, map[int]bool{1: true, 3: true}, "rank 1, 3 of 4 did not come"},
 		{6, map[int]bool{1: true, 2: true, 3: true, 5: true}, "rank 1, 2, 3, 5 of 6 did not come"},
 		{1500, most, "rank 2, 3, 4 and 1495 more of 1500 did not come"},
-		{4, map[int]bool{2: true}, "MASTER_PORT to a port that is free there, or have them wait longer with RENDEZVOUS_TIMEOUT=5m"},
-		{4, map[int]bool{0: true}, "within 500ms (dial tcp 127.0.0.1:"},
-		{4, map[int]bool{0: true}, "connection refused): start all ranks, set MASTER_ADDR to the host of rank 0 and MASTER_PORT to a port"},
+		{4, map[int]bool{0: true}, " of 4 found no rank 0 at lobby:9 within 1m0s (nobody listens): start all ranks, set MASTER_ADDR to the host of rank 0 and MASTER_PORT to a port"},
 	} {
-		for rank, err := range ranks(t, c.size, within, c.missing, func(*World) error { return errors.New("they have met") }) {
-			if !c.missing[rank] && (err == nil || !strings.Contains(err.Error(), c.want)) {
-				t.Errorf("without %v rank %d ends with %v, want %q", c.missing, rank, err, c.want)
+		synctest.Test(t, func(t *testing.T) {
+			for rank, err := range ranks(newLobby(), process(0, c.size), c.missing, func(*World) error { return errors.New("they have met") }) {
+				if !c.missing[rank] && (err == nil || !strings.Contains(err.Error(), c.want)) {
+					t.Errorf("without %v rank %d ends with %v, want %q", c.missing, rank, err, c.want)
+				}
+				if !c.missing[0] && !c.missing[rank] && reported(err) != (rank != 0) {
+					t.Errorf("rank %d: %v; rank 0 is to say it, and no other", rank, err)
+				}
 			}
-			if !c.missing[0] && !c.missing[rank] && reported(err) != (rank != 0) {
-				t.Errorf("rank %d: %v; rank 0 is to say it, and no other", rank, err)
-			}
-		}
+		})
 	}
 }
 
@@ -157,20 +158,23 @@ func TestListenAt(t *testing.T) {
 
 // TestSilentStrangers has others connect who say nothing and stay: ranks come past them.
 func TestSilentStrangers(t *testing.T) {
-	process := Process{Size: 2, Address: freeAddress(t), Within: 4 * time.Second}
-	result := make(chan error, 1)
-	go func() { result <- meet(process) }()
-	for range 8 {
-		var conn net.Conn
-		for conn == nil {
-			conn, _ = net.Dial("tcp", process.Address) // until it listens
+	synctest.Test(t, func(t *testing.T) {
+		l := newLobby()
+		start := time.Now()
+		go func() {
+			for range 8 {
+				_, _ = l.await() // none may get in behind the last rank
+			}
+		}()
+		for rank, err := range ranks(l, process(0, 2), nil, func(*World) error { return nil }) {
+			if err != nil {
+				t.Errorf("rank %d: %v", rank, err)
+			}
 		}
-		defer conn.Close()
-	}
-	first := Process{Rank: 1, Size: 2, Address: process.Address, Within: process.Within}
-	if err := errors.Join(meet(first), <-result); err != nil {
-		t.Error(err)
-	}
+		if took := time.Since(start); took > time.Second {
+			t.Errorf("they met after %v", took)
+		}
+	})
 }
 
 // TestTwoLaunches has the ranks of two launches meet at one port, one after the other.
@@ -201,49 +205,73 @@ func TestTwoLaunches(t *testing.T) {
 
 // TestGoneBeforeAllCame has a rank die while rank 0 waits for the last one.
 func TestGoneBeforeAllCame(t *testing.T) {
-	address := freeAddress(t)
-	var errs [3]error
-	var all sync.WaitGroup
-	run := func(rank int) {
-		all.Go(func() {
-			w, err := Rendezvous(context.Background(), Process{Rank: rank, Size: 3, Address: address, Within: 10 * time.Second}, Silence)
-			if err == nil {
-				<-w.Ended()
-				err = w.Leave(w.Err())
-			}
-			errs[rank] = err
-		})
-	}
-	run(0)
-	var conn net.Conn
-	for conn == nil {
-		conn, _ = net.Dial("tcp", address) // until it listens
-	}
-	if _, err := conn.Write([]byte(`{"Kind":"hello","Program":"` + program + `","Rank":1,"Size":3}` + "\n")); err != nil {
-		t.Fatal(err)
-	}
-	if err := conn.(*net.TCPConn).SetLinger(0); err != nil { // the end is a reset
-		t.Fatal(err)
-	}
-	time.Sleep(200 * time.Millisecond) // until rank 0 has read it
-	if err := conn.Close(); err != nil {
-		t.Fatal(err)
-	}
-	run(2)
-	all.Wait()
-	for _, rank := range []int{0, 2} {
-		if err := errs[rank]; err == nil || !strings.Contains(err.Error(), "rank 1 is gone") || reported(err) != (rank != 0) {
-			t.Errorf("rank %d ends with %v", rank, err)
+	synctest.Test(t, func(t *testing.T) {
+		l := newLobby()
+		var errs [3]error
+		var all sync.WaitGroup
+		run := func(rank int) {
+			all.Go(func() {
+				w, err := rendezvous(context.Background(), process(rank, 3), Silence, l)
+				if err == nil {
+					<-w.Ended()
+					err = w.Leave(w.Err())
+				}
+				errs[rank] = err
+			})
 		}
-	}
+		run(0)
+		conn, err := l.await()
+		if err == nil {
+			_, err = io.WriteString(conn, strings.Replace(hello1, `"Size":2`, `"Size":3`, 1))
+		}
+		synctest.Wait() // rank 0 has read it
+		if err := errors.Join(err, conn.Close()); err != nil {
+			t.Fatal(err)
+		}
+		run(2)
+		all.Wait()
+		for _, rank := range []int{0, 2} {
+			if err := errs[rank]; err == nil || !strings.Contains(err.Error(), "rank 1 is gone") || reported(err) != (rank != 0) {
+				t.Errorf("rank %d ends with %v", rank, err)
+			}
+		}
+	})
 }
 
+// TestMeetIsInterrupted has the user press Ctrl-C while a rank waits for another one: at once, and
+// rank 1 also when it has met rank 0, which may say why first.
 func TestMeetIsInterrupted(t *testing.T) {
-	for rank := range 2 {
-		ctx, cancel := context.WithCancel(context.Background())
-		time.AfterFunc(100*time.Millisecond, cancel)
-		if _, err := Rendezvous(ctx, Process{Rank: rank, Size: 2, Address: freeAddress(t), Within: time.Minute}, Silence); !errors.Is(err, context.Canceled) {
-			t.Errorf("rank %d: %v", rank, err)
-		}
+	for _, c := range []struct {
+		rank int
+		met  bool
+		took time.Duration
+	}{{0, false, 0}, {1, false, 0}, {1, true, 2 * time.Second}} {
+		synctest.Test(t, func(t *testing.T) {
+			l := newLobby()
+			if c.met {
+				at, err := l.listen(t.Context(), "")
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer at.Close()
+				go func() {
+					conn, err := at.Accept()
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					_, _ = io.Copy(io.Discard, conn)
+				}()
+			}
+			ctx, cancel := context.WithCancel(context.Background())
+			time.AfterFunc(time.Second, cancel)
+			start := time.Now()
+			if _, err := rendezvous(ctx, process(c.rank, 2), Silence, l); !errors.Is(err, context.Canceled) {
+				t.Errorf("%+v: %v", c, err)
+			}
+			if took := time.Since(start); took != time.Second+c.took {
+				t.Errorf("%+v: ended after %v", c, took)
+			}
+		})
 	}
 }

@@ -19,6 +19,7 @@ import (
 // goroutine, Exchange from one.
 type World struct {
 	Process
+	over  network
 	peers []*peer // of rank 0: the others, by rank - 1; of any other: rank 0
 
 	mu    sync.Mutex
@@ -41,7 +42,7 @@ type peer struct {
 	bye     chan struct{} // closed once it has said that it needs no more, or is gone
 }
 
-// A message is what ranks send each other, as JSON. Kinds: hello, which has Job, Rank, Size,
+// A message is what ranks send each other, as a line of JSON. Kinds: hello, which has Job, Rank, Size,
 // Process and Program; alive; data, which has What and Data; fail, which has Reason; bye,
 // behind which nothing is read. Who says hello to rank 0 of another job is told so by other.
 type message struct {
