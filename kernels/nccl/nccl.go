@@ -291,7 +291,7 @@ func (c *Comm) Err() error {
 
 // abortAfter is how long Abort, which frees the handle, waits for calls that have it. Where
 // the GPU waits for a rank that is gone, a launch may wait for the GPU: until Abort.
-const abortAfter = time.Second
+var abortAfter = time.Second
 
 func (c *Comm) Abort(reason error) {
 	c.mu.Lock()
