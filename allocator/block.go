@@ -9,7 +9,7 @@ type Block struct {
 	Addr uintptr
 	Size int64 // bytes asked for; the memory behind it may be larger
 	// Gen tells a Block from others that had its address. An allocator of one's own may
-	// set it.
+	// set it, to numbers that no other allocator has.
 	Gen uint64
 
 	node *node // whose generation Gen was

@@ -113,9 +113,6 @@ func (l *ledger) orderUsers(b Block, s Stream, order func(from, to Stream) error
 // returns the bytes that were asked for with it. free is passed the streams that
 // b was marked with. If it fails b is handed out as before.
 func (l *ledger) settle(b Block, free func(uses []Stream) error) (bytes int64, err error) {
-	if b.node == nil || b.node.ledger != l {
-		return 0, ErrUnknownBlock
-	}
 	if err := l.calls.enter(); err != nil {
 		return 0, err
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"mlpool/allocator"
@@ -16,7 +17,8 @@ import (
 // used from its start again.
 type bump struct {
 	driver allocator.Driver
-	bytes  int64 // of a region
+	bytes  int64  // of a region
+	gens   uint64 // the Gens of its blocks are the next ones
 
 	mu      sync.Mutex // guards what follows
 	closed  bool
@@ -36,8 +38,10 @@ type bumped struct {
 	size int64 // rounded
 }
 
+var bumps atomic.Uint64
+
 func newBump(d allocator.Driver, bytes int64) *bump {
-	return &bump{driver: d, bytes: bytes, regions: map[allocator.Stream]*region{}, live: map[uint64]bumped{}}
+	return &bump{driver: d, bytes: bytes, gens: bumps.Add(1) << 40, regions: map[allocator.Stream]*region{}, live: map[uint64]bumped{}}
 }
 
 func (a *bump) Alloc(bytes int64, s allocator.Stream, tag string) (allocator.Block, error) {
@@ -58,7 +62,7 @@ func (a *bump) Alloc(bytes int64, s allocator.Stream, tag string) (allocator.Blo
 		return allocator.Block{}, a.outOfMemory(bytes, s, tag, nil)
 	}
 	size := (max(bytes, 1) + unit - 1) / unit * unit // a.bytes is whole units
-	b := allocator.Block{Addr: r.addr + uintptr(r.used), Size: bytes, Gen: uint64(a.stats.Allocs) + 1}
+	b := allocator.Block{Addr: r.addr + uintptr(r.used), Size: bytes, Gen: a.gens + uint64(a.stats.Allocs) + 1}
 	a.live[b.Gen] = bumped{allocator.LiveBlock{Addr: b.Addr, Bytes: bytes, Stream: s, Tag: tag}, r, size}
 	r.used += size
 	r.live += size
@@ -105,7 +109,7 @@ func (a *bump) Free(b allocator.Block, s allocator.Stream) error {
 	}
 	was, isLive := a.live[b.Gen]
 	switch {
-	case !isLive && b.Gen != 0 && b.Gen <= uint64(a.stats.Allocs):
+	case !isLive && b.Gen > a.gens && b.Gen <= a.gens+uint64(a.stats.Allocs):
 		return allocator.ErrDoubleFree
 	case was.Addr != b.Addr || !isLive:
 		return allocator.ErrUnknownBlock

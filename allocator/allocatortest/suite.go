@@ -230,13 +230,50 @@ func badBlocks(t *testing.T, s *suite) {
 	}
 }
 
+// foreignBlocks gives an allocator the blocks of one like it, which has done the same: on fakes
+// of their own they have the same addresses. All are refused, and what is handed out stays.
 func foreignBlocks(t *testing.T, s *suite, open func(t *testing.T) *Env) {
 	other := start(t, open)
-	b := other.alloc(1000, other.Streams[0])
-	if err := s.Allocator.Free(b, s.Streams[0]); !errors.Is(err, allocator.ErrUnknownBlock) {
-		t.Errorf("Free of another allocator's block: %v, want ErrUnknownBlock", err)
+	on := s.Streams[0]
+	var mine, theirs []allocator.Block
+	for i, bytes := range []int64{0, 1000, 1000, 5 << 20} {
+		mine = append(mine, s.alloc(bytes, on))
+		theirs = append(theirs, other.alloc(bytes, other.Streams[0]))
+		if s.Fill != nil {
+			if err := s.Fill(mine[i], on, byte(i)); err != nil {
+				t.Fatal(err)
+			}
+		}
 	}
-	other.free(b, other.Streams[0])
+	refused := func(what string, b allocator.Block) {
+		t.Helper()
+		if err := s.Allocator.Free(b, on); !errors.Is(err, allocator.ErrUnknownBlock) {
+			t.Fatalf("Free of %s: %v, want ErrUnknownBlock", what, err)
+		}
+	}
+	before := s.Allocator.Stats()
+	for i, b := range theirs {
+		refused("another allocator's block", b)
+		refused("a block that another allocator may have at the same address", allocator.Block{Addr: mine[i].Addr, Size: mine[i].Size})
+		if r, ok := allocator.As[allocator.StreamRecorder](s.Allocator); ok {
+			if err := r.RecordStream(b, s.Streams[1]); !errors.Is(err, allocator.ErrUnknownBlock) && !errors.Is(err, errors.ErrUnsupported) {
+				t.Errorf("RecordStream of another allocator's block: %v, want ErrUnknownBlock", err)
+			}
+		}
+		other.free(b, other.Streams[0])
+		refused("a block that another allocator has freed", b)
+	}
+	if now := s.Allocator.Stats(); now.Allocs != before.Allocs || now.Frees != before.Frees || now.Allocated != before.Allocated || len(s.Allocator.Live()) != len(mine) {
+		t.Errorf("after failed frees: %+v, before %+v; %d blocks handed out, want %d", now, before, len(s.Allocator.Live()), len(mine))
+	}
+	for i, b := range mine {
+		if s.Verify != nil {
+			if err := s.Verify(b, on, byte(i)); err != nil {
+				t.Errorf("block of %d bytes after failed frees: %v", b.Size, err)
+			}
+		}
+		s.free(b, on)
+	}
 	other.end()
 }
 
