@@ -322,6 +322,25 @@ func TestCSV(t *testing.T) {
 	}
 }
 
+// TestReservedIsNotKnown has nobody to say what cuda's pool would keep, where there is no GPU.
+func TestReservedIsNotKnown(t *testing.T) {
+	out, rows := benchRows(t, nullMachine, "-quick", "-runs", "1", "-scenario", "pair", "-allocator", "tlsf,cuda,none")
+	if len(rows) == 0 || strings.Contains(out, " 0.000 ") {
+		t.Errorf("%d rows\n%s", len(rows), out)
+	}
+	text := csv.NewReader(strings.NewReader(csvText(t, rows)))
+	records, err := text.ReadAll()
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := slices.Index(records[0], "peak_reserved_bytes")
+	for i, r := range rows {
+		if cell, known := records[i+1][at], r.Allocator == "tlsf"; (cell != "") != known || cell == "0" {
+			t.Errorf("%s: reserved %q", r.Allocator, cell)
+		}
+	}
+}
+
 func csvText(t *testing.T, rows []row) string {
 	var b strings.Builder
 	if err := writeCSV(&b, nil, rows); err != nil {

@@ -30,6 +30,26 @@ func intColumn(name string, field func(*row) *int64) column {
 		func(r *row, s string) (err error) { *field(r), err = strconv.ParseInt(s, 10, 64); return err }}
 }
 
+// reservedColumn leaves a field empty that is 0: no allocator hands out what it has not
+// reserved, so nobody has said what it has.
+func reservedColumn(name string, field func(*row) *int64) column {
+	c := intColumn(name, field)
+	get, set := c.get, c.set
+	c.get = func(r *row) string {
+		if *field(r) == 0 {
+			return ""
+		}
+		return get(r)
+	}
+	c.set = func(r *row, s string) error {
+		if *field(r) = 0; s == "" {
+			return nil
+		}
+		return set(r, s)
+	}
+	return c
+}
+
 // floatColumn leaves a field empty that was not measured.
 func floatColumn(name string, field func(*row) *float64) column {
 	return column{name,
@@ -63,7 +83,7 @@ var columns = []column{
 	floatColumn("p999_ns", func(r *row) *float64 { return &r.P999 }),
 	floatColumn("per_second", func(r *row) *float64 { return &r.PerSecond }),
 	intColumn("peak_live_bytes", func(r *row) *int64 { return &r.PeakLive }),
-	intColumn("peak_reserved_bytes", func(r *row) *int64 { return &r.PeakReserved }),
+	reservedColumn("peak_reserved_bytes", func(r *row) *int64 { return &r.PeakReserved }),
 	intColumn("out_of_memory", func(r *row) *int64 { return &r.Failed }),
 	floatColumn("driver_calls_per_op", func(r *row) *float64 { return &r.DriverCalls }),
 	floatColumn("go_allocs_per_op", func(r *row) *float64 { return &r.GoAllocs }),
