@@ -54,6 +54,7 @@ type Fake struct {
 	calls    int
 	failAt   int
 	failName string
+	failed   string // the call that was made to fail last
 	faults   []error
 	owned    map[uint64]bool // owners whose block is handed out
 	fills    uint64          // so far; each is an owner of its own
@@ -106,7 +107,14 @@ func (f *Fake) stream(s uintptr) *stream {
 func (f *Fake) FailAt(n int, name string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.failAt, f.failName = n, name
+	f.failAt, f.failName, f.failed = n, name, ""
+}
+
+// Failed returns the name of the call that FailAt made fail, "" if it did not come yet.
+func (f *Fake) Failed() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.failed
 }
 
 // Calls returns how many calls were made.
@@ -124,6 +132,7 @@ func (f *Fake) enter(name string) error {
 	}
 	f.failAt--
 	if f.failAt == 0 {
+		f.failed = name
 		return fmt.Errorf("%s: %w", name, ErrInjected)
 	}
 	return nil
