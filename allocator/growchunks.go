@@ -113,9 +113,7 @@ func (p *Pool) tailGrowth(r *request) int64 {
 
 // growTail makes what is free at the end of the heap's zone large enough.
 func (p *Pool) growTail(r *request) (*Block, error) {
-	if err := p.collect(r, p.tailGrowth(r)); err != nil {
-		return nil, err
-	}
+	p.collect(r, p.tailGrowth(r))
 	// What was collected may have been free at the end.
 	if grown, err := p.growBy(r, p.tailGrowth(r)); err != nil || !grown {
 		return nil, err
@@ -127,9 +125,7 @@ func (p *Pool) growTail(r *request) (*Block, error) {
 func (p *Pool) fromLeastGrowth(r *request) (*Block, error) {
 	missing := func() int64 { return roundUp(max(r.missing, 1), p.space.page) }
 	before := p.reserved
-	if err := p.collect(r, missing()); err != nil {
-		return nil, err
-	}
+	p.collect(r, missing())
 	if p.reserved < before { // what was collected is missing as well
 		if b, err := p.fromStitch(r); b != nil || err != nil {
 			return b, err

@@ -73,9 +73,7 @@ func (p *Pool) fromDriver(r *request) (*Block, error) {
 
 func (p *Pool) grow(r *request) (*Block, error) {
 	sizes := p.segmentSizes(r)
-	if err := p.collect(r, sizes[0]); err != nil {
-		return nil, err
-	}
+	p.collect(r, sizes[0])
 	for i, size := range sizes {
 		if i > 0 && size >= sizes[i-1] {
 			continue

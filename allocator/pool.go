@@ -1,6 +1,7 @@
 package allocator
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"sync"
@@ -43,27 +44,22 @@ type Pool struct {
 	keptEvents   []uintptr
 
 	reserved, peakReserved int64 // bytes
+	threshold              int64 // bytes, of opt.GCThreshold
 	// pastPeak is at least the bytes handed out at any time up to the release of
 	// the stream that was released last.
 	pastPeak int64
 }
 
 // NewPool returns a pool over d. It calls the driver only to pre-allocate and to
-// learn what MaxFraction is a fraction of.
+// learn what MaxFraction or, without a limit, GCThreshold is a fraction of.
 func NewPool(d Driver, o PoolOptions) (*Pool, error) {
 	if err := o.check(); err != nil {
 		return nil, err
 	}
 	p := &Pool{opt: o, driver: meter{driver: d}, users: users{named: map[Stream]*user{}}}
 	p.events.driver = &p.driver
-	if o.MaxFraction > 0 {
-		_, total, err := p.driver.MemInfo()
-		if err != nil {
-			return nil, fmt.Errorf("allocator: size of the device: %w", err)
-		}
-		if most := max(int64(o.MaxFraction*float64(total)), 1); o.MaxBytes == 0 || most < o.MaxBytes {
-			p.opt.MaxBytes = most
-		}
+	if err := p.limit(); err != nil {
+		return nil, err
 	}
 	if err := p.chooseSegments(); err != nil {
 		return nil, err
@@ -76,6 +72,24 @@ func NewPool(d Driver, o PoolOptions) (*Pool, error) {
 		}
 	}
 	return p, nil
+}
+
+// limit makes numbers of bytes of the options that are fractions.
+func (p *Pool) limit() error {
+	o := &p.opt
+	most := o.MaxBytes
+	if o.MaxFraction > 0 || o.GCThreshold > 0 && most == 0 {
+		_, total, err := p.driver.MemInfo()
+		if err != nil {
+			return fmt.Errorf("allocator: size of the device: %w", err)
+		}
+		if share := max(int64(o.MaxFraction*float64(total)), 1); o.MaxFraction > 0 && (most == 0 || share < most) {
+			o.MaxBytes = share
+		}
+		most = cmp.Or(o.MaxBytes, total)
+	}
+	p.threshold = int64(o.GCThreshold * float64(most))
+	return nil
 }
 
 // chooseSegments makes the segments virtual if they can be, and are not to be of

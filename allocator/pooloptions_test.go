@@ -150,8 +150,11 @@ func (d sizedPages) PageSize() (int64, error) { return d.bytes, d.err }
 // TestPoolOnUnfitDrivers makes a pool on drivers that cannot have it.
 func TestPoolOnUnfitDrivers(t *testing.T) {
 	fake := allocatortest.NewFake(deviceBytes)
-	noMemInfo := allocatortest.NewFake(deviceBytes)
-	noMemInfo.FailAt(1, "MemInfo")
+	noMemInfo := func() *allocatortest.Fake {
+		f := allocatortest.NewFake(deviceBytes)
+		f.FailAt(1, "MemInfo")
+		return f
+	}
 	small := allocatortest.NewFake(1 << 20)
 	for _, c := range []struct {
 		name   string
@@ -164,7 +167,8 @@ func TestPoolOnUnfitDrivers(t *testing.T) {
 		{"pages of no power of two", sizedPages{fake, 3 << 20, nil}, allocator.PoolOptions{}, "virtual segments: a page of 3145728 bytes"},
 		{"a page size that is refused", sizedPages{fake, 0, errNoStream}, allocator.PoolOptions{}, "virtual segments: no such stream"},
 		{"no pages, asked for", sizedPages{fake, 0, errors.ErrUnsupported}, allocator.PoolOptions{Segments: allocator.SegmentsVirtual}, "virtual segments: unsupported"},
-		{"a device of no known size", noMemInfo, allocator.PoolOptions{MaxFraction: 0.5}, "size of the device: "},
+		{"a device of no known size", noMemInfo(), allocator.PoolOptions{MaxFraction: 0.5}, "size of the device: "},
+		{"a device of no known size, with a threshold", noMemInfo(), allocator.PoolOptions{GCThreshold: 0.5}, "size of the device: "},
 		{"too little for the pre-allocation", small, allocator.PoolOptions{Segments: allocator.SegmentsMalloc, PreallocateBytes: 2 << 20}, "pre-allocation of 2097152 bytes: "},
 	} {
 		if p, err := allocator.NewPool(c.driver, c.o); err == nil || p != nil || !strings.HasPrefix(err.Error(), "allocator: "+c.want) {
@@ -177,15 +181,33 @@ func TestPoolOnUnfitDrivers(t *testing.T) {
 	}
 }
 
+// TestGarbageCollection keeps what is unused up to half of what may be reserved.
 func TestGarbageCollection(t *testing.T) {
-	r := newRig(t, allocator.PoolOptions{MaxBytes: 100 << 20, GCThreshold: 0.5})
-	for mib := int64(10); mib <= 45; mib += 5 {
-		r.must(r.Free(r.alloc(mib<<20, 1), 1))
-		if got := r.Stats().Reserved; got > 50<<20 {
-			t.Errorf("%d bytes reserved with one block of %d MiB, threshold 50 MiB", got, mib)
+	const most, threshold = 100 << 20, 50 << 20
+	for _, c := range []struct {
+		name    string
+		device  int64
+		options allocator.PoolOptions
+	}{
+		{"of a limit", deviceBytes, allocator.PoolOptions{MaxBytes: most}},
+		{"of a fraction", 2 * most, allocator.PoolOptions{MaxFraction: 0.5}},
+		{"of the lower limit", 2 * most, allocator.PoolOptions{MaxFraction: 0.5, MaxBytes: 2 * most}},
+		{"of the device", most, allocator.PoolOptions{}},
+	} {
+		for _, kind := range []string{allocator.SegmentsVirtual, allocator.SegmentsMalloc} {
+			t.Run(kind+"/"+c.name, func(t *testing.T) {
+				c.options.Segments, c.options.GCThreshold = kind, 0.5
+				r := newRigOn(t, allocatortest.NewFake(c.device), c.options)
+				for mib := int64(10); mib <= 45; mib += 5 {
+					r.must(r.Free(r.alloc(mib<<20, 1), 1))
+				}
+				if got := r.Stats().PeakReserved; got > threshold || got < threshold/2 {
+					t.Errorf("%d bytes reserved at the most, for one block of up to 45 MiB, threshold 50 MiB", got)
+				}
+				r.close()
+			})
 		}
 	}
-	r.close()
 }
 
 // mallocs is a driver that notes the largest segment that it was asked for.

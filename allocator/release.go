@@ -15,24 +15,13 @@ func (p *Pool) freeSegment(g *segment) error {
 // collect releases unused segments when growth by bytes passes the
 // garbage-collection threshold, or always as many bytes where they are swapped. What
 // the driver does not take back is in the way of no request that fits all the same.
-func (p *Pool) collect(r *request, bytes int64) error {
+func (p *Pool) collect(r *request, bytes int64) {
 	if p.swaps && p.space == nil { // chunks are not swapped: they move
 		r.note(p.release(max(p.reserved-bytes, 0)))
 	}
-	if p.opt.GCThreshold == 0 {
-		return nil
+	if p.opt.GCThreshold > 0 {
+		r.note(p.release(max(p.threshold-bytes, 0)))
 	}
-	most := p.opt.MaxBytes
-	if most == 0 {
-		_, total, err := p.driver.MemInfo()
-		if err != nil {
-			return err
-		}
-		most = total
-	}
-	keep := int64(p.opt.GCThreshold*float64(most)) - bytes
-	r.note(p.release(max(keep, 0)))
-	return nil
 }
 
 // Trim implements [Allocator]. It waits on the host for the work that used what
