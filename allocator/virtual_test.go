@@ -406,3 +406,70 @@ func TestZonesOfReleasedStreams(t *testing.T) {
 	r.freeAll(blocks, 100)
 	r.close()
 }
+
+// mapped is a driver that counts the pages that are mapped, each as often as it is.
+type mapped struct {
+	*allocatortest.Fake
+	calls, now int // of MapPages; less those undone
+}
+
+func (d *mapped) MapPages(addr, pages uintptr, bytes int64) error {
+	d.calls++
+	d.now++
+	return d.Fake.MapPages(addr, pages, bytes)
+}
+
+func (d *mapped) UnmapPages(addr uintptr, bytes int64) error {
+	d.now--
+	return d.Fake.UnmapPages(addr, bytes)
+}
+
+// TestStitchesAreBounded has ever new pages stitched, and in turn with them the same few:
+// the number of mappings is bounded, and those that are used again stay, whether a block
+// lies there or not.
+func TestStitchesAreBounded(t *testing.T) {
+	t.Cleanup(allocator.BoundSpaces())
+	const pages, parts, bound = 100, 4, 128 // of BoundSpaces
+	d := &mapped{Fake: allocatortest.NewFake(2 * pages * smallPage).WithPages(smallPage)}
+	p := newPool(t, d, allocator.PoolOptions{})
+	r := &rig{allocatortest.NewGuard(p, d.Fake), t, p, d.Fake}
+	var blocks []allocator.Block // of a page each
+	for range pages {
+		blocks = append(blocks, r.alloc(smallPage, 1))
+	}
+	// stitch makes a block of pages that lie apart, so many, and of no others.
+	stitch := func(at []int) allocator.Block {
+		for _, i := range at {
+			r.must(r.Free(blocks[i], 1))
+		}
+		return r.alloc(parts*smallPage, 1)
+	}
+	tearUp := func(b allocator.Block, at []int) {
+		r.must(r.Free(b, 1))
+		for _, i := range at {
+			blocks[i] = r.alloc(smallPage, 1)
+		}
+	}
+	held, again := []int{0, 2, 4, 6}, []int{8, 10, 12, 14}
+	kept := stitch(held)
+	random := rand.New(rand.NewPCG(1, 22))
+	for round := range 200 {
+		before := d.calls
+		tearUp(stitch(again), again)
+		if made := d.calls - before; made > 0 && round > 0 {
+			t.Fatalf("round %d: %d pages are mapped for a block that has had a stitch", round, made)
+		}
+		var others []int
+		for _, i := range random.Perm((pages - 16) / 2)[:parts] {
+			others = append(others, 16+2*i)
+		}
+		tearUp(stitch(others), others)
+		if d.now > pages+bound+parts {
+			t.Fatalf("round %d: %d pages are mapped, of %d", round, d.now, pages)
+		}
+	}
+	r.check()
+	tearUp(kept, held)
+	r.freeAll(blocks, 1)
+	r.close()
+}
