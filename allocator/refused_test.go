@@ -1,6 +1,7 @@
 package allocator_test
 
 import (
+	"cmp"
 	"errors"
 	"strings"
 	"testing"
@@ -161,6 +162,102 @@ func TestRefusedStream(t *testing.T) {
 				}
 				r.must(r.fake.Leftover())
 				r.must(r.fake.Faults())
+			})
+		}
+	}
+}
+
+// TestFailedOrder has the driver fail once where a request's stream would come after work
+// of its own blocks or of other streams: the request fails with that error, although the
+// memory might be had in another way, and is met when it is made again.
+func TestFailedOrder(t *testing.T) {
+	const mib = 1 << 20
+	kinds := []string{allocator.SegmentsVirtual, allocator.SegmentsMalloc}
+	// shared frees a block of stream on that stream 9 still uses.
+	shared := func(r *rig, bytes int64, on allocator.Stream) {
+		b := r.alloc(bytes, on)
+		r.must(r.RecordStream(b, 9))
+		r.fake.Order(on, 9)
+		r.must(r.Use(b, 9))
+		r.must(r.Free(b, on))
+	}
+	for _, c := range []struct {
+		name    string
+		kinds   []string
+		options allocator.PoolOptions
+		call    string
+		nth     int   // of the calls that the request makes
+		bytes   int64 // asked for on stream 1
+		prepare func(r *rig) (kept []allocator.Block)
+	}{
+		{"asking for its own blocks", kinds, allocator.PoolOptions{}, "QueryEvent", 1, 60 * mib, func(r *rig) []allocator.Block {
+			shared(r, 60*mib, 1)
+			return nil
+		}},
+		{"waiting for its own blocks of rounds ago", kinds, allocator.PoolOptions{}, "WaitEvent", 1, 8 * mib, func(r *rig) []allocator.Block {
+			for range 4 {
+				shared(r, 8*mib, 1)
+			}
+			return nil
+		}},
+		{"waiting for its own blocks at last", kinds, allocator.PoolOptions{}, "WaitEvent", 1, 60 * mib, func(r *rig) []allocator.Block {
+			shared(r, 60*mib, 1)
+			return nil
+		}},
+		{"unused memory of another stream", kinds, allocator.PoolOptions{}, "WaitEvent", 1, 60 * mib, func(r *rig) []allocator.Block {
+			r.must(r.Free(r.alloc(60*mib, 2), 2))
+			return nil
+		}},
+		{"unused memory of another stream, if its work is done", kinds, allocator.PoolOptions{Reuse: allocator.ReuseOpportunistic}, "QueryEvent", 1, 60 * mib, func(r *rig) []allocator.Block {
+			r.must(r.Free(r.alloc(60*mib, 2), 2))
+			r.fake.Finish()
+			return nil
+		}},
+		{"a part of another stream's memory", kinds, allocator.PoolOptions{PreallocateBytes: 64 * mib}, "WaitEvent", 1, 40 * mib, func(r *rig) []allocator.Block {
+			b, kept := r.alloc(50*mib, 2), r.alloc(mib, 2)
+			r.must(r.Free(b, 2))
+			return []allocator.Block{kept}
+		}},
+		{"what waits on another stream", kinds, allocator.PoolOptions{}, "WaitEvent", 2, 60 * mib, func(r *rig) []allocator.Block {
+			shared(r, 60*mib, 2)
+			return nil
+		}},
+		{"a block larger than MaxSplitBytes", kinds[1:], allocator.PoolOptions{PreallocateBytes: 64 * mib, MaxSplitBytes: mib}, "WaitEvent", 1, mib / 8, func(r *rig) []allocator.Block {
+			b, kept := r.alloc(50*mib, 2), r.alloc(14*mib, 2)
+			r.must(r.Free(b, 2))
+			return []allocator.Block{kept}
+		}},
+		{"a part of a page of another stream", kinds[:1], allocator.PoolOptions{MaxBytes: 2 * mib}, "WaitEvent", 1, mib / 2, func(r *rig) []allocator.Block {
+			b, kept := r.alloc(mib, 2), r.alloc(mib, 2)
+			r.must(r.Free(b, 2))
+			return []allocator.Block{kept}
+		}},
+		{"pages here and there", kinds[:1], allocator.PoolOptions{}, "WaitEvent", 1, 32 * mib, func(r *rig) (kept []allocator.Block) {
+			var freed []allocator.Block
+			for range 8 {
+				freed = append(freed, r.alloc(4*mib, 2))
+				kept = append(kept, r.alloc(4*mib, 2))
+			}
+			r.freeAll(freed, 2)
+			return kept
+		}},
+	} {
+		for _, kind := range c.kinds {
+			t.Run(kind+"/"+c.name, func(t *testing.T) {
+				o := c.options
+				o.Segments, o.MaxBytes = kind, cmp.Or(o.MaxBytes, 64*mib)
+				r := newRig(t, o)
+				kept := c.prepare(r)
+				r.fake.FailAt(c.nth, c.call)
+				_, err := r.Alloc(c.bytes, 1, "fails")
+				var oom *allocator.OutOfMemoryError
+				if !errors.Is(err, allocatortest.ErrInjected) || errors.As(err, &oom) {
+					t.Errorf("Alloc where %s fails: %v", r.fake.Failed(), err)
+				}
+				r.check()
+				r.must(r.Free(r.alloc(c.bytes, 1), 1))
+				r.freeAll(kept, 2)
+				r.close()
 			})
 		}
 	}
