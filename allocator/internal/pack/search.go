@@ -34,11 +34,11 @@ type packer struct {
 // newPacker returns one for spans by lo that share a section each with another.
 // It makes the first section of them number 0.
 func newPacker(spans []span) *packer {
-	from, sections := spans[0].lo, 0
+	from := spans[0].lo
+	sections := spans[len(spans)-1].hi - from // the last one begins with the last span
 	for i := range spans {
 		spans[i].lo -= from
 		spans[i].hi -= from
-		sections = max(sections, spans[i].hi)
 	}
 	p := &packer{
 		spans: spans, first: make([]int, sections+1), live: make([]int64, sections+1), need: make([]int64, sections),

@@ -79,3 +79,36 @@ func TestChoose(t *testing.T) {
 		}
 	}
 }
+
+// TestScore compares blocks of the same size and life: those score more that reach an end
+// of the valley, and more again where they are as high as the neighbour there.
+func TestScore(t *testing.T) {
+	const size = 3
+	h := &heuristic{length: 2, size: 1, corner: 4, match: 16}
+	v := valley{lo: 4, hi: 9, height: 7, before: 7 + size, after: 7 + size}
+	low := valley{lo: 4, hi: 9, height: 7, before: 7 + size + 1, after: unbounded}
+	for _, c := range []struct {
+		name   string
+		lo, hi int
+		v      valley
+		factor float64
+	}{
+		{"in the middle", 5, 8, v, 1},
+		{"at the beginning", 4, 7, low, 4},
+		{"at the end", 6, 9, low, 4},
+		{"over all of it", 4, 9, low, 16},
+		{"at the beginning, as high as before", 4, 7, v, 64},
+		{"at the end, as high as after", 6, 9, v, 64},
+		{"over all of it, as high as both", 4, 9, v, 64 * 64},
+	} {
+		s := &span{size: size, lo: c.lo, hi: c.hi}
+		length := float64(c.hi - c.lo)
+		priority := h.priority(s)
+		if priority != length*length*size {
+			t.Errorf("%s: priority %v, want %v", c.name, priority, length*length*size)
+		}
+		if got := h.score(priority, s, &c.v); got != c.factor*priority {
+			t.Errorf("%s: %v times the priority, want %v", c.name, got/priority, c.factor)
+		}
+	}
+}
