@@ -84,8 +84,10 @@ func TestFreeMemoryIsFound(t *testing.T) {
 				}
 				r.freeAll(blocks, 1)
 			}},
-			testCase{strategy + "/waiting in a released stream's heap", allocator.PoolOptions{
-				Strategy: strategy, MaxBytes: 4 << 20, PreallocateBytes: 4 << 20,
+		)
+		for _, policy := range []allocator.Reuse{allocator.ReuseWait, allocator.ReuseOpportunistic, allocator.ReuseSameStream} {
+			cases = append(cases, testCase{fmt.Sprintf("%s/waiting in a released stream's heap/%v", strategy, policy), allocator.PoolOptions{
+				Strategy: strategy, Reuse: policy, MaxBytes: 4 << 20, PreallocateBytes: 4 << 20,
 			}, func(r *rig) {
 				b, wall := r.alloc(2<<20, 1), r.alloc(1<<20, 1)
 				walls := r.fill(1)
@@ -97,8 +99,8 @@ func TestFreeMemoryIsFound(t *testing.T) {
 				r.must(r.Free(r.alloc(2<<20, 3), 3))
 				r.fake.Order(1, 3)
 				r.freeAll(append(walls, wall), 3)
-			}},
-		)
+			}})
+		}
 	}
 	cases = append(cases, testCase{"tlsf/behind eight smaller ones of its list", allocator.PoolOptions{Segments: allocator.SegmentsMalloc, MaxBytes: limit, PreallocateBytes: limit}, func(r *rig) {
 		const least = 1 << 20 // bytes; blocks of up to a sixty-fourth more share its list

@@ -278,16 +278,18 @@ func TestTrimKeeps(t *testing.T) {
 
 func TestMaxSplit(t *testing.T) {
 	r := newRig(t, allocator.PoolOptions{Segments: allocator.SegmentsMalloc, MaxSplitBytes: 8 << 20})
-	big := r.alloc(32<<20, 1)
-	r.must(r.Free(big, 1))
-	small := r.alloc(1<<20, 1)
-	again := r.alloc(32<<20, 1)
-	if again.Addr != big.Addr {
-		t.Error("a small block was cut from a large one")
+	for on := range allocator.Stream(2) {
+		big := r.alloc(32<<20, 1)
+		r.must(r.Free(big, 1))
+		small := r.alloc(1<<20, on)
+		again := r.alloc(32<<20, 1)
+		if again.Addr != big.Addr {
+			t.Errorf("a small block on stream %d was cut from a large one of stream 1", on)
+		}
+		r.must(r.Free(small, on))
+		r.must(r.Free(again, 1))
+		r.must(r.Trim(0))
 	}
-	r.must(r.Free(small, 1))
-	r.must(r.Free(again, 1))
-	r.must(r.Trim(0))
 	var blocks []allocator.Block
 	for range 200 {
 		blocks = append(blocks, r.alloc(1<<20, 1))

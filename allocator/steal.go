@@ -54,10 +54,8 @@ func (p *Pool) fromCommon(r *request) *Block {
 func (h *heap) give(size, growth, modest int64) (*segment, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.waiting.blocks > 0 {
-		if err := h.reap(); err != nil {
-			return nil, err
-		}
+	if err := h.reap(); err != nil {
+		return nil, err
 	}
 	h.flush()
 	if g := h.unused.fitting(size); g != nil && g.size <= max(modest, growth) {

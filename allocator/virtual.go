@@ -38,7 +38,7 @@ func (p *Pool) fromBlocks(r *request, donor *heap) (*Block, error) {
 	}
 	donor.mu.Lock()
 	defer donor.mu.Unlock()
-	if donor == p.common && donor.waiting.blocks > 0 {
+	if donor == p.common {
 		if err := donor.reap(); err != nil {
 			r.refuse(donor, err)
 			return nil, nil

@@ -1,0 +1,140 @@
+package allocator_test
+
+import (
+	"fmt"
+	"testing"
+
+	"mlpool/allocator"
+	"mlpool/allocator/allocatortest"
+)
+
+// TestStreamsKeepTheirOwn has one stream free a lot before another grows: as long as the
+// driver has more, memory of the other stream is taken now and then, which costs an event,
+// and once it has no more all of it is, among however many streams it lies.
+func TestStreamsKeepTheirOwn(t *testing.T) {
+	const unit, freed, requests = 2 << 20, 300, 300
+	for _, idle := range []int{0, 5, 40} { // streams that have nothing to give
+		for _, whole := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%d idle streams/whole segments=%v", idle, whole), func(t *testing.T) {
+				bytes := int64(unit)
+				if !whole {
+					bytes = unit / 2
+				}
+				r := newRig(t, allocator.PoolOptions{
+					Segments: allocator.SegmentsMalloc, SegmentBytes: unit, MaxSegmentBytes: unit, MaxBytes: (int64(idle) + freed + requests/2) * unit,
+				})
+				var others, kept, blocks []allocator.Block
+				for s := range idle {
+					others = append(others, r.alloc(unit, allocator.Stream(100+s)))
+				}
+				var free []allocator.Block
+				for range freed {
+					free = append(free, r.alloc(bytes, 2))
+					if !whole {
+						kept = append(kept, r.alloc(unit-bytes, 2))
+					}
+				}
+				r.freeAll(free, 2)
+
+				events := func() int64 { // a record and a wait for each move
+					st := r.Stats()
+					return st.DriverCalls - st.DriverMallocs
+				}
+				before := events()
+				for range requests / 2 {
+					blocks = append(blocks, r.alloc(bytes, 1))
+				}
+				if moves := (events() - before) / 2; moves < 1 || moves > 1+requests/2/128 {
+					t.Errorf("memory was taken from another stream %d times in %d requests", moves, requests/2)
+				}
+				for range freed {
+					blocks = append(blocks, r.alloc(bytes, 1))
+				}
+				r.check()
+				r.freeAll(blocks, 1)
+				r.freeAll(kept, 2)
+				for s, b := range others {
+					r.must(r.Free(b, allocator.Stream(100+s)))
+				}
+				r.close()
+			})
+		}
+	}
+}
+
+// TestUnusedSegmentsMove takes memory from a stream that has one unused segment: a segment
+// of about the block's size moves, after which the block costs no event. Of a far larger
+// one only the block is lent, so that its stream has the rest.
+func TestUnusedSegmentsMove(t *testing.T) {
+	const mib = 1 << 20
+	for _, c := range []struct {
+		segment, bytes int64
+		moves          bool
+	}{
+		{8 * mib, mib, true},
+		{32 * mib, 8 * mib, true},
+		{64 * mib, mib, false},
+		{64 * mib, 8 * mib, false},
+	} {
+		t.Run(fmt.Sprintf("%d of %d MiB", c.bytes/mib, c.segment/mib), func(t *testing.T) {
+			// The default strategy would keep the block that is freed at hand.
+			r := newRig(t, allocator.PoolOptions{Segments: allocator.SegmentsMalloc, Strategy: "bestfit"})
+			r.must(r.Free(r.alloc(c.segment, 2), 2))
+			before := r.Stats()
+			b := r.alloc(c.bytes, 1)
+			taken := r.Stats()
+			r.must(r.Free(b, 1))
+			if calls := r.Stats().DriverCalls - taken.DriverCalls; calls > 0 == c.moves {
+				t.Errorf("%d driver calls to free the block, want none where the segment moves: %v", calls, c.moves)
+			}
+			if !c.moves {
+				r.must(r.Free(r.alloc(c.segment-2*c.bytes, 2), 2))
+			}
+			if got := r.Stats().Reserved; got != before.Reserved {
+				t.Errorf("%d bytes reserved, before %d", got, before.Reserved)
+			}
+			r.close()
+		})
+	}
+}
+
+// TestReleasedWhileItWaits releases a stream of which a block still waits for another one:
+// the block serves a third stream, under any policy, as soon as it is found done. Where the
+// driver does not tell, it has to give more.
+func TestReleasedWhileItWaits(t *testing.T) {
+	const bytes = 8 << 20
+	for _, kind := range []string{allocator.SegmentsVirtual, allocator.SegmentsMalloc} {
+		for _, policy := range []allocator.Reuse{allocator.ReuseWait, allocator.ReuseOpportunistic, allocator.ReuseSameStream} {
+			for _, c := range []struct {
+				name   string
+				end    func(f *allocatortest.Fake)
+				reused bool
+			}{
+				{"done", (*allocatortest.Fake).Finish, true},
+				{"not done", func(*allocatortest.Fake) {}, false},
+				{"refused", func(f *allocatortest.Fake) { f.Finish(); f.FailAt(1, "QueryEvent") }, false},
+			} {
+				t.Run(fmt.Sprintf("%s/%v/%s", kind, policy, c.name), func(t *testing.T) {
+					r := newRig(t, allocator.PoolOptions{Segments: kind, Reuse: policy})
+					b, kept := r.alloc(bytes, 1), r.alloc(bytes, 1)
+					r.must(r.RecordStream(b, 2))
+					r.fake.Order(1, 2)
+					r.must(r.Use(b, 2))
+					r.must(r.Free(b, 1))
+					r.must(r.pool.ReleaseStream(1))
+					c.end(r.fake)
+					before := r.Stats().Reserved
+					other := r.alloc(bytes, 3)
+					if reused := r.Stats().Reserved == before; reused != c.reused {
+						t.Errorf("the block was reused: %v, want %v", reused, c.reused)
+					}
+					r.check()
+					r.must(r.Free(other, 3))
+					r.fake.Order(1, 3)
+					r.must(r.Free(kept, 3))
+					r.close()
+				})
+			}
+		}
+	}
+}
