@@ -138,3 +138,69 @@ func TestReleasedWhileItWaits(t *testing.T) {
 		}
 	}
 }
+
+// waits is a driver that counts how often a stream is made to wait for another.
+type waits struct {
+	*allocatortest.Fake
+	count int
+}
+
+func (d *waits) WaitEvent(s, event uintptr) error {
+	d.count++
+	return d.Fake.WaitEvent(s, event)
+}
+
+// TestFullDevice has another program take what is left of the device: as long as it is full,
+// requests that other streams' memory meets do not ask the driver for more. Once there is
+// more again, which a Trim or a request that nothing else meets finds out, streams grow
+// before they take each other's.
+func TestFullDevice(t *testing.T) {
+	const unit, units = 2 << 20, 64
+	for _, kind := range []string{allocator.SegmentsVirtual, allocator.SegmentsMalloc} {
+		for _, trim := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s/trim=%v", kind, trim), func(t *testing.T) {
+				d := &waits{Fake: allocatortest.NewFake(units * unit)}
+				p := newPool(t, d, allocator.PoolOptions{Segments: kind, MaxSegmentBytes: unit})
+				r := &rig{allocatortest.NewGuard(p, d.Fake), t, p, d.Fake}
+				alloc := func(n int, on allocator.Stream) (blocks []allocator.Block) {
+					for range n {
+						blocks = append(blocks, r.alloc(unit, on))
+					}
+					return blocks
+				}
+				peak := alloc(units, 2)
+				others := peak[:units/2]
+				r.freeAll(peak[units/2:], 2)
+				r.must(r.Trim(0))
+				program, err := d.Malloc(units / 2 * unit)
+				r.must(err)
+				r.freeAll(others[:8], 2)
+
+				taken := alloc(4, 1)
+				asked := r.Stats().DriverMallocs
+				taken = append(taken, alloc(4, 1)...)
+				if got := r.Stats().DriverMallocs - asked; got != 0 || d.count < 4 {
+					t.Errorf("with no more to be had, the driver was asked %d times in 4 requests; streams waited %d times", got, d.count)
+				}
+
+				r.must(d.Free(program))
+				if trim {
+					r.freeAll(taken, 1)
+					r.must(r.Trim(0))
+					taken = nil
+				} else {
+					taken = append(taken, alloc(1, 1)...)
+				}
+				r.freeAll(others[8:16], 2)
+				waited := d.count
+				taken = append(taken, alloc(8, 1)...)
+				if got := d.count - waited; got != 0 {
+					t.Errorf("with more to be had, stream 1 waited for stream 2 %d times in 8 requests", got)
+				}
+				r.freeAll(taken, 1)
+				r.freeAll(others[16:], 2)
+				r.close()
+			})
+		}
+	}
+}
