@@ -75,6 +75,8 @@ __host__ __device__ constexpr bool compiled(int arch) {
 #endif
 }
 
+// The shared memory that a CTA may have on an A100, in bytes: all kernels by cp.async have enough of it.
+constexpr int CP_ASYNC_SHARED = 163 << 10;
 constexpr int SMALL_BATCH = 128;      // the largest k of a wgrad of a small batch
 constexpr int DGRAD_WGRAD_ROWS = 64;  // the largest m of dgrad_wgrad
 

@@ -41,7 +41,7 @@ struct Config {
 //
 // Square is for shapes that fill the GPU: 1024×784 are 130 tiles of 80×80, or for 3xtf32 112 of 128×56.
 template <bool X3>
-using Square = typename std::conditional<X3, Config<128, 56, 16, 4, 1, 2, 4, 1>, Config<80, 80, 16, 1, 2, 4, 4, 1>>::type;
+using Square = typename std::conditional<X3, Config<128, 56, 16, 4, 1, 2, 4, 1>, Config<80, 80, 16, 1, 2, 4, 3, 1>>::type;
 // Low is for few rows by large weights, 64×2048 in 64 tiles, two CTAs each; for tf32 also
 // for 256×784 in 100.
 using Low = Config<64, 32, 16, 2, 1, 4, 6, 1>;
@@ -54,8 +54,7 @@ using WgradWave = Config<64, 80, 32, 4, 2, 1, 3, 1>;
 using WgradShort = Config<64, 128, 32, 2, 4, 1, 2, 2>;
 template <bool X3>
 using WgradLong = typename std::conditional<X3, Config<64, 80, 32, 2, 2, 2, 3, 1>, Config<64, 80, 16, 2, 1, 4, 4, 1>>::type;
-// Unaligned is for rows that are not whole float4, and for GPUs with less shared memory:
-// correct, and not fast.
+// Unaligned is for rows that are not whole float4: correct, and not fast.
 using Unaligned = Config<128, 56, 16, 4, 1, 2, 4, 1>;
 
 // Tile is an operand's tile in shared memory, X rows (of m or n) by BK, in the order of global memory: K
@@ -326,7 +325,7 @@ __global__ void __launch_bounds__(C::THREADS, C::CTAS) tensorop_gemm(const Gemm 
 template <int LAYOUT, bool X3, bool ALIGNED, typename C>
 int launch_config(uintptr_t stream, Gemm g, int max_ranks) {
   using S = Stages<LAYOUT, C>;
-  if (ALIGNED && S::BYTES > device().shared) return tensorop_unaligned(stream, g);  // which needs the least
+  static_assert(S::BYTES <= CP_ASYNC_SHARED, "no GPU that dispatch.cu takes this policy on has less");
   auto kernel = tensorop_gemm<LAYOUT, X3, ALIGNED, C>;
   static std::atomic<bool> has_shared;
   if (int code = opt_in_shared(has_shared, kernel, device().shared)) return code;
