@@ -16,6 +16,7 @@ import (
 
 // A downloader fetches files over HTTP.
 type downloader struct {
+	client   *http.Client
 	files    []file
 	mirrors  []string                             // URLs of folders, each ending in /
 	progress func(file string, done, total int64) // may be nil
@@ -86,10 +87,13 @@ func (d downloader) fetch(ctx context.Context, url, dir string, f file) error {
 	}
 	req.Header.Set("Accept-Encoding", "identity") // the .gz as it is, not unpacked on the way
 	answered := after(d.patience, func() { d.waiting(req.URL.Host) })
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := d.client.Do(req)
 	answered()
+	if cause := context.Cause(ctx); err != nil && cause != nil {
+		return fmt.Errorf("%s: %w", url, cause)
+	}
 	if err != nil {
-		return cancelCause(ctx, err) // names the URL itself
+		return err // names the URL itself
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
@@ -131,14 +135,6 @@ func (f file) store(dir, from string, r io.Reader) error {
 	return os.Rename(tmp.Name(), filepath.Join(dir, f.name))
 }
 
-// cancelCause returns why ctx was cancelled, if it was, and err otherwise.
-func cancelCause(ctx context.Context, err error) error {
-	if cause := context.Cause(ctx); cause != nil {
-		return cause
-	}
-	return err
-}
-
 // A body is that of an HTTP response: it reports the bytes that have arrived, and
 // fails with the reason of a cancelled ctx.
 type body struct {
@@ -152,8 +148,8 @@ func (b *body) Read(p []byte) (int, error) {
 	n, err := b.Reader.Read(p)
 	b.done += int64(n)
 	b.arrived(b.done)
-	if err != nil && err != io.EOF {
-		err = cancelCause(b.ctx, err)
+	if cause := context.Cause(b.ctx); err != nil && err != io.EOF && cause != nil {
+		err = cause
 	}
 	return n, err
 }

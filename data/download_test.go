@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -12,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -36,70 +38,134 @@ func mirror(t *testing.T, h http.HandlerFunc) string {
 	return s.URL + "/"
 }
 
-func serve(w http.ResponseWriter, r *http.Request) {
-	w.Write([]byte(served[strings.TrimPrefix(r.URL.Path, "/")]))
+func serve(w http.ResponseWriter, r *http.Request) { w.Write([]byte(content(r))) }
+
+// stall is how long a mirror may be silent here.
+const stall = 30 * time.Second
+
+// bad are mirrors that do not serve what they should, and what is said of one. %s is the URL.
+var bad = map[string]struct {
+	serve http.HandlerFunc // nil: nobody listens
+	want  string
+}{
+	"down":        {nil, "Get %q: connection refused"},
+	"gone":        {http.NotFound, "%s: 404 Not Found"},
+	"broken":      {status(http.StatusInternalServerError), "%s: 500 Internal Server Error"},
+	"in-parts":    {status(http.StatusPartialContent), "%s: 206 Partial Content"},
+	"altered":     {func(w http.ResponseWriter, r *http.Request) { w.Write([]byte("x" + content(r)[1:])) }, "%s: SHA-256 is not that of MNIST"},
+	"long":        {func(w http.ResponseWriter, r *http.Request) { serve(w, r); w.Write([]byte("more")) }, "%s: SHA-256 is not that of MNIST"},
+	"truncated":   {func(w http.ResponseWriter, r *http.Request) { w.Write([]byte("ab")) }, "%s: truncated: 2 of 150000 bytes"},
+	"empty":       {func(http.ResponseWriter, *http.Request) {}, "%s: truncated: 0 of 150000 bytes"},
+	"hangs-up":    {begin(func(*http.Request) { panic(http.ErrAbortHandler) }), "%s: after 2 of 150000 bytes: "},
+	"stalls":      {begin(func(r *http.Request) { <-r.Context().Done() }), "%s: after 2 of 150000 bytes: no byte came for too long"},
+	"silent":      {func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, "%s: no byte came for too long"},
+	"no hostname": {serve, "invalid character"},
+}
+
+// content is what a request is for.
+func content(r *http.Request) string { return served[strings.TrimPrefix(r.URL.Path, "/")] }
+
+// status serves what is right under a status that is not.
+func status(code int) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(code)
+		serve(w, r)
+	}
+}
+
+// begin serves two bytes of more, and then does something else.
+func begin(then func(*http.Request)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Length", fmt.Sprint(len(content(r))))
+		w.Write([]byte("ab"))
+		w.(http.Flusher).Flush()
+		then(r)
+	}
+}
+
+// downloaded downloads from mirrors that are hosts of a web, with the time to itself, and
+// returns the folder. What is not there in the end, or is too much, fails the test.
+func downloaded(t *testing.T, w *web, want map[string]string, hosts ...string) (err error) {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "made", "on the way")
+	var mirrors []string
+	for _, h := range hosts {
+		mirrors = append(mirrors, "http://"+h+"/")
+	}
+	synctest.Test(t, func(t *testing.T) {
+		err = downloader{w.client(), servedFiles(), mirrors, nil, stall, time.Hour, nil}.download(t.Context(), dir)
+	})
+	checkFiles(t, dir, want)
+	return err
 }
 
 func TestDownload(t *testing.T) {
-	good := mirror(t, serve)
-	gone := mirror(t, http.NotFound)
-	altered := mirror(t, func(w http.ResponseWriter, r *http.Request) {
-		content := []byte(served[strings.TrimPrefix(r.URL.Path, "/")])
-		content[0] ^= 1
-		w.Write(content)
-	})
-	long := mirror(t, func(w http.ResponseWriter, r *http.Request) { serve(w, r); w.Write([]byte("more")) })
-	short := mirror(t, func(w http.ResponseWriter, r *http.Request) { w.Write([]byte("ab")) })
-	dropped := mirror(t, func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Content-Length", "150000")
-		w.Write(make([]byte, 1000))
-		w.(http.Flusher).Flush()
-		panic(http.ErrAbortHandler)
-	})
-	stalled := mirror(t, func(w http.ResponseWriter, r *http.Request) {
-		w.Write([]byte("ab"))
-		w.(http.Flusher).Flush()
-		<-r.Context().Done()
-	})
-	down := "http://127.0.0.1:0/" // nobody listens there
-
-	for _, tt := range []struct {
-		name    string
-		mirrors []string
-		want    []string // parts of the error; none: success
-	}{
-		{"at once", []string{good}, nil},
-		{"first mirror down", []string{down, good}, nil},
-		{"every other mirror bad", []string{gone, altered, long, short, dropped, stalled, good}, nil},
-		{"not found", []string{gone}, []string{gone + "a.gz: 404 Not Found"}},
-		{"altered", []string{altered}, []string{altered + "a.gz: SHA-256 is not that of MNIST"}},
-		{"too long", []string{long}, []string{long + "a.gz: SHA-256 is not that of MNIST"}},
-		{"truncated", []string{short}, []string{short + "a.gz: truncated: 2 of 150000 bytes"}},
-		{"dropped", []string{dropped}, []string{dropped + "a.gz: after 1000 of 150000 bytes: unexpected EOF"}},
-		{"stalled", []string{stalled}, []string{stalled + "a.gz: after 2 of 150000 bytes: no byte came for too long"}},
-		{"all mirrors bad", []string{down, gone, altered}, []string{down + "a.gz", gone + "a.gz", altered + "a.gz"}},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			dir := filepath.Join(t.TempDir(), "made", "on the way")
-			d := downloader{servedFiles(), tt.mirrors, nil, 100 * time.Millisecond, time.Minute, nil}
-			err := d.download(t.Context(), dir)
-			if tt.want == nil {
-				if err != nil {
-					t.Fatal(err)
+	var all []string
+	for name := range bad {
+		all = append(all, name)
+	}
+	slices.Sort(all)
+	for _, protocol := range []string{"HTTP/1.1", "HTTP/2"} {
+		w := &web{version2: protocol == "HTTP/2", hosts: map[string]http.HandlerFunc{"good": serve, "unused": func(http.ResponseWriter, *http.Request) {
+			t.Error("another mirror is asked once the files have come")
+		}}}
+		for name, b := range bad {
+			w.hosts[name] = b.serve
+		}
+		for _, name := range all {
+			t.Run(protocol+" "+name, func(t *testing.T) {
+				want := bad[name].want
+				if strings.Contains(want, "%") {
+					want = fmt.Sprintf(want, "http://"+name+"/a.gz")
 				}
-				checkFiles(t, dir, served)
-				return
+				if err := downloaded(t, w, nil, name); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
+					t.Errorf("alone: %v, want %s", err, want)
+				}
+				if err := downloaded(t, w, served, name, "good", "unused"); err != nil {
+					t.Errorf("before a good one: %v", err)
+				}
+			})
+		}
+		t.Run(protocol+" all", func(t *testing.T) {
+			if err := downloaded(t, w, served, append(all, "good", "unused")...); err != nil {
+				t.Errorf("before a good one: %v", err)
 			}
-			checkFiles(t, dir, nil)
+			err := downloaded(t, w, nil, all...)
 			if err == nil {
 				t.Fatal("no error")
 			}
-			for _, part := range tt.want {
-				if !strings.Contains(err.Error(), part) || strings.Contains(err.Error(), "\n") {
-					t.Errorf("got %v, want %s in it", err, part)
+			rest, found := err.Error(), true
+			for _, name := range all {
+				if _, rest, found = strings.Cut(rest, "http://"+name+"/a.gz"); !found {
+					t.Fatalf("%s is not named, or not in its place: %v", name, err)
 				}
 			}
 		})
+	}
+}
+
+// TestDownloadTakesItsTime has a mirror that takes longer than one may be silent.
+func TestDownloadTakesItsTime(t *testing.T) {
+	w := &web{hosts: map[string]http.HandlerFunc{"slow": func(w http.ResponseWriter, r *http.Request) {
+		for chunk := range slices.Chunk([]byte(content(r)), 10000) {
+			time.Sleep(stall - time.Second)
+			w.Write(chunk)
+			w.(http.Flusher).Flush()
+		}
+	}}}
+	if err := downloaded(t, w, served, "slow"); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestDownloadAsItIs has a mirror that says of its .gz files that they are packed on the way.
+func TestDownloadAsItIs(t *testing.T) {
+	w := &web{hosts: map[string]http.HandlerFunc{"packs": func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Encoding", "gzip")
+		serve(w, r)
+	}}}
+	if err := downloaded(t, w, served, "packs"); err != nil {
+		t.Error(err)
 	}
 }
 
@@ -148,7 +214,7 @@ func TestDownloadTheRest(t *testing.T) {
 				asked = append(asked, r.URL.Path) // one request at a time, each answered before the next
 				serve(w, r)
 			})
-			if err := (downloader{servedFiles(), []string{url}, nil, time.Minute, time.Minute, nil}).download(t.Context(), dir); err != nil {
+			if err := (downloader{http.DefaultClient, servedFiles(), []string{url}, nil, time.Minute, time.Minute, nil}).download(t.Context(), dir); err != nil {
 				t.Fatal(err)
 			}
 			checkFiles(t, dir, served)
@@ -174,8 +240,8 @@ func TestDownloadCancelled(t *testing.T) {
 		}
 	}
 	dir := t.TempDir()
-	err := downloader{servedFiles(), []string{url, unused}, progress, time.Minute, time.Minute, nil}.download(ctx, dir)
-	if !errors.Is(err, context.Canceled) {
+	err := downloader{http.DefaultClient, servedFiles(), []string{url, unused}, progress, time.Minute, time.Minute, nil}.download(ctx, dir)
+	if !errors.Is(err, context.Canceled) || strings.Contains(err.Error(), unused) {
 		t.Errorf("got %v", err)
 	}
 	checkFiles(t, dir, nil)
@@ -188,7 +254,7 @@ func TestDownloadProgress(t *testing.T) {
 	}
 	var reports []report
 	progress := func(file string, done, total int64) { reports = append(reports, report{file, done, total}) }
-	d := downloader{servedFiles(), []string{mirror(t, serve)}, progress, time.Minute, time.Minute, nil}
+	d := downloader{http.DefaultClient, servedFiles(), []string{mirror(t, serve)}, progress, time.Minute, time.Minute, nil}
 	if err := d.download(t.Context(), t.TempDir()); err != nil {
 		t.Fatal(err)
 	}
@@ -224,7 +290,7 @@ func TestDownloadWaiting(t *testing.T) {
 			events = append(events, file)
 		}
 	}
-	d := downloader{servedFiles(), []string{url}, progress, time.Minute, time.Millisecond, nil}
+	d := downloader{http.DefaultClient, servedFiles(), []string{url}, progress, time.Minute, time.Millisecond, nil}
 	d.waiting = func(host string) {
 		events = append(events, host)
 		d.patience = time.Minute

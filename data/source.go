@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -100,7 +101,7 @@ func find(ctx context.Context, o Options, fetch bool) (place, error) {
 		}
 	}
 	module := func(ctx context.Context) (string, error) { return moduleDir(ctx, patience, waiting) }
-	d := downloader{mnist, mirrors, o.Progress, 30 * time.Second, patience, waiting}
+	d := downloader{http.DefaultClient, mnist, mirrors, o.Progress, 30 * time.Second, patience, waiting}
 	return findMNIST(ctx, cache, module, d.download)
 }
 
