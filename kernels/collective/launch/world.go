@@ -19,7 +19,7 @@ import (
 // goroutine, Exchange from one.
 type World struct {
 	Process
-	over  network
+	over  network // on which they met
 	peers []*peer // of rank 0: the others, by rank - 1; of any other: rank 0
 
 	mu    sync.Mutex
@@ -42,8 +42,8 @@ type peer struct {
 	bye     chan struct{} // closed once it has said that it needs no more, or is gone
 }
 
-// A message is what ranks send each other, as a line of JSON. Kinds: hello, which has Job, Rank, Size,
-// Process and Program; alive; data, which has What and Data; fail, which has Reason; bye,
+// A message is what ranks send each other, as a line of JSON. Kinds: hello, which has Job, Rank,
+// Size, Process and Program; alive; data, which has What and Data; fail, which has Reason; bye,
 // behind which nothing is read. Who says hello to rank 0 of another job is told so by other.
 type message struct {
 	Kind    string
