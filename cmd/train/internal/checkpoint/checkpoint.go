@@ -171,7 +171,7 @@ func layers(tensors []namedTensor) (weights []*tensor.Dense, err error) {
 		weights = append(weights, tensor.New(tensor.WithShape(inputs, outputs), tensor.WithBacking(transposed(t.Data, outputs, inputs))))
 	}
 	if len(weights) < 2 {
-		return nil, fmt.Errorf("%d layers, want a hidden one and a classifier at least", len(weights))
+		return nil, fmt.Errorf("want a hidden layer and a classifier at least, and the number of layers is %d", len(weights))
 	}
 	return weights, nil
 }

@@ -185,8 +185,8 @@ func TestLoadRefuses(t *testing.T) {
 		{"a bias", []namedTensor{ones("0.weight", 2, 2), ones("0.bias", 2)}, at, "want a matrix 2.weight"},
 		{"a vector", []namedTensor{ones("0.weight", 2), ones("2.weight", 2, 2)}, at, "want a matrix 0.weight"},
 		{"misfit", []namedTensor{ones("0.weight", 3, 5), ones("2.weight", 10, 4)}, at, "2.weight takes 4 inputs from a layer of 3"},
-		{"one layer", []namedTensor{ones("0.weight", 3, 5)}, at, "1 layers"},
-		{"none", nil, at, "0 layers"},
+		{"one layer", []namedTensor{ones("0.weight", 3, 5)}, at, "the number of layers is 1"},
+		{"none", nil, at, "the number of layers is 0"},
 	} {
 		dir := t.TempDir()
 		path := filepath.Join(dir, fileName)
