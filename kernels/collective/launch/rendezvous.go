@@ -252,7 +252,11 @@ func (w *World) dialOnce(ctx context.Context) error {
 // welcome waits until all ranks have come.
 func (w *World) welcome(ctx context.Context, p *peer) error {
 	w.peers = []*peer{p}
-	stop := context.AfterFunc(ctx, func() { _ = p.conn.SetReadDeadline(time.Now().Add(2 * time.Second)) }) // rank 0 says why first
+	hurried := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(hurried)
+		_ = p.conn.SetReadDeadline(time.Now().Add(2 * time.Second)) // rank 0 says why first
+	})
 	defer stop()
 	hello, err := p.read(maxHello)
 	switch {
@@ -267,6 +271,9 @@ func (w *World) welcome(ctx context.Context, p *peer) error {
 	}
 	if hello.Kind == "fail" {
 		return &ReportedError{hello.Reason}
+	}
+	if !stop() {
+		<-hurried // before the deadline is taken back
 	}
 	if err := p.conn.SetReadDeadline(time.Time{}); err != nil {
 		return err
