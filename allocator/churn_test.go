@@ -282,25 +282,37 @@ func (d *countedSyncs) SyncEvent(event uintptr) error {
 }
 
 // TestTrimWaitsForGiversOnly trims where one stream of many has unused memory: the
-// host waits for that one.
+// host waits for that one, and not for one whose free memory lies beside what is handed
+// out. What a released stream left was waited for then.
 func TestTrimWaitsForGiversOnly(t *testing.T) {
 	const page, streams = 2 << 20, 20
 	for _, kind := range []string{allocator.SegmentsVirtual, allocator.SegmentsMalloc} {
 		t.Run(kind, func(t *testing.T) {
 			d := &countedSyncs{Fake: allocatortest.NewFake(deviceBytes)}
-			p := newPool(t, d, allocator.PoolOptions{Segments: kind, SegmentBytes: page, MaxSegmentBytes: page})
+			p := newPool(t, d, allocator.PoolOptions{Segments: kind, SegmentBytes: page, MaxSegmentBytes: page, Reuse: allocator.ReuseSameStream})
 			r := &rig{allocatortest.NewGuard(p, d.Fake), t, p, d.Fake}
 			var blocks []allocator.Block
 			for s := range allocator.Stream(streams) {
-				blocks = append(blocks, r.alloc(page, s))
+				blocks = append(blocks, r.alloc(page/2, s))
+				rest := r.alloc(page/2, s)
+				r.must(r.Free(rest, s))
 			}
-			r.must(r.Free(r.alloc(page, 7), 7))
-			r.must(r.Trim(0))
-			if d.syncs != 1 {
-				t.Errorf("the host waited %d times", d.syncs)
-			}
-			if got := r.Stats().Reserved; got != streams*page {
-				t.Errorf("%d bytes reserved, %d are handed out", got, streams*page)
+			for _, c := range []struct {
+				released bool
+				waits    int
+			}{{false, 1}, {true, 0}} {
+				r.must(r.Free(r.alloc(page, 7), 7))
+				if c.released {
+					r.must(p.ReleaseStream(7))
+				}
+				before := d.syncs
+				r.must(r.Trim(0))
+				if got := d.syncs - before; got != c.waits {
+					t.Errorf("released: %v: the host waited %d times, want %d", c.released, got, c.waits)
+				}
+				if got := r.Stats().Reserved; got != streams*page {
+					t.Errorf("%d bytes reserved, %d hold what is handed out", got, streams*page)
+				}
 			}
 			for s, b := range blocks {
 				r.must(r.Free(b, allocator.Stream(s)))

@@ -56,6 +56,14 @@ func TestDetailOfKeptPages(t *testing.T) {
 	if d.Free != page || d.Free != st.Reserved-st.Allocated {
 		t.Errorf("%d bytes free, want %d; statistics %+v", d.Free, page, st)
 	}
+	r.fake.FailAt(1, "ReleasePages")
+	if err := r.Trim(0); !errors.Is(err, allocatortest.ErrInjected) {
+		t.Errorf("Trim with a driver that refuses once more: %v", err)
+	}
+	r.must(r.Trim(0))
+	if got := r.Stats().Reserved; got != page {
+		t.Errorf("%d bytes reserved, want %d", got, page)
+	}
 	r.must(r.Free(a, 1))
 	r.close()
 }

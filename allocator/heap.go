@@ -323,12 +323,6 @@ func (h *heap) detachSegment(g *segment) {
 	h.reserved -= g.size
 }
 
-// settled says that nothing of the heap could become an unused segment but what
-// is one.
-func (h *heap) settled() bool {
-	return h.waiting.blocks == 0 && len(h.loose) == 0 && h.cache.kept == 0
-}
-
 // flush coalesces everything that is free.
 func (h *heap) flush() {
 	h.flushCache()

@@ -149,7 +149,11 @@ func TestRecordStream(t *testing.T) {
 	r.fake.Order(1, 3)
 	r.must(r.Use(b, 2))
 	r.must(r.Use(b, 3))
+	before := r.Stats().DriverCalls
 	r.must(r.Free(b, 1))
+	if got := r.Stats().DriverCalls - before; got != 4 {
+		t.Errorf("%d driver calls to free a block of two other streams, want an event made and recorded for each", got)
+	}
 	if err := r.RecordStream(b, 2); !errors.Is(err, allocator.ErrDoubleFree) {
 		t.Errorf("RecordStream of a freed block: %v, want ErrDoubleFree", err)
 	}

@@ -71,9 +71,6 @@ func (p *Pool) release(keep int64) error {
 func (p *Pool) releaseHeap(h *heap, keep int64) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.settled() && !p.hasUnused(h) {
-		return nil
-	}
 	if err := h.drain(hostWaits); err != nil {
 		return err
 	}
