@@ -67,7 +67,7 @@ func TestOtherContext(t *testing.T) {
 // for captures, from which each would fail.
 func TestPoolsWithoutGraphs(t *testing.T) {
 	if os.Getenv(inChild) == "" {
-		withLibrary(t, oldDriver(t, "-DPOOLS"), "TestPoolsWithoutGraphs")
+		withLibrary(t, oldDriver(t, "-DNEWER"), "TestPoolsWithoutGraphs")
 		return
 	}
 	p, err := cudadriver.NewMemPool()
@@ -75,6 +75,81 @@ func TestPoolsWithoutGraphs(t *testing.T) {
 	try(t, p.ClosePool())
 	if p, err := cudadriver.NewGraphPool(); !errors.Is(err, errors.ErrUnsupported) || p != (cudadriver.GraphPool{}) {
 		t.Errorf("NewGraphPool: %+v, %v, want errors.ErrUnsupported", p, err)
+	}
+}
+
+// TestRefused has a driver refuse calls that others come before: what those did is undone,
+// and the error is that of the call.
+func TestRefused(t *testing.T) {
+	if os.Getenv(inChild) == "" {
+		withLibrary(t, oldDriver(t, "-DNEWER"), "TestRefused")
+		return
+	}
+	const unknown = 999
+	var d cudadriver.Driver
+	refuse := func(call string) { try(t, os.Setenv("REFUSE", call)) }
+	available := func() int64 {
+		free, _, err := d.MemInfo()
+		try(t, err)
+		return free
+	}
+	before := available()
+	options := map[string]cudadriver.MemPoolOptions{
+		"threshold":             {ReleaseThreshold: 1},
+		"follow events":         {FollowEvents: true},
+		"opportunistic":         {Opportunistic: true},
+		"internal dependencies": {InternalDependencies: true},
+	}
+	for refused := range options {
+		refuse(refused)
+		for name, o := range options {
+			p, err := cudadriver.NewMemPoolWith(o)
+			if name == refused {
+				want(t, "a pool of which "+name+" is refused", err, unknown)
+			} else {
+				try(t, errors.Join(err, p.ClosePool()))
+			}
+			if got := available(); got != before {
+				t.Fatalf("%s of a pool, where %s is refused: %d bytes are left over", name, refused, before-got)
+			}
+		}
+	}
+
+	const page, addr = 2 << 20, 4 << 20
+	refuse("access")
+	want(t, "MapPages without access", d.MapPages(addr, 1, page), unknown)
+	refuse("")
+	try(t, d.MapPages(addr, 1, page))
+	try(t, d.UnmapPages(addr, page))
+
+	e, err := d.NewEvent()
+	try(t, err)
+	for _, c := range []struct {
+		refused string
+		done    bool
+	}{{"event query", false}, {"", true}} {
+		refuse(c.refused)
+		done, err := d.QueryEvent(e)
+		if try(t, err); done != c.done {
+			t.Errorf("the event is done: %v, want %v", done, c.done)
+		}
+	}
+	try(t, d.FreeEvent(e))
+}
+
+// TestDeviceWithoutPages runs on a driver that can map pages, with a device that cannot.
+func TestDeviceWithoutPages(t *testing.T) {
+	if os.Getenv(inChild) == "" {
+		t.Setenv("REFUSE", "pages")
+		withLibrary(t, oldDriver(t, "-DNEWER"), "TestDeviceWithoutPages", "TestAlone")
+		return
+	}
+	var d cudadriver.Driver
+	_, size := d.PageSize()
+	for name, err := range map[string]error{"PageSize": size, "MapPages": d.MapPages(2<<20, 1, 2<<20)} {
+		if !errors.Is(err, errors.ErrUnsupported) {
+			t.Errorf("%s: %v, want errors.ErrUnsupported", name, err)
+		}
 	}
 }
 

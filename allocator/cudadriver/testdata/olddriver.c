@@ -2,15 +2,22 @@
 // are all done at once, and nothing newer. As the real one it refuses a thread without a
 // context, and to tell of an attribute that it does not know. With OTHER_CONTEXT in the
 // environment all threads have one that is not the primary, and no call may find that
-// the one before it has left another there.
+// the one before it has left another there. REFUSE in the environment names what does not
+// work on the device.
 #include <stddef.h>
 #include <stdlib.h>
+#include <string.h>
 
-enum { SUCCESS, INVALID_VALUE, OUT_OF_MEMORY, INVALID_CONTEXT = 201 };
-enum { ALIGNMENT = 256, ATTRIBUTES = 102 };
+enum { SUCCESS, INVALID_VALUE, OUT_OF_MEMORY, INVALID_CONTEXT = 201, NOT_READY = 600, UNKNOWN = 999 };
+enum { ALIGNMENT = 256 };
 static const size_t CARD = 1 << 30;
 
-static int initialised;
+static int refuses(const char *call) {
+  const char *refused = getenv("REFUSE");
+  return refused && !strcmp(refused, call);
+}
+
+static int initialised, pools;
 static char the_context, other_context;
 static _Thread_local void *current;
 
@@ -30,7 +37,12 @@ static int destroy(void *p) {
 int cuInit(unsigned flags) { return initialised = 1, flags ? INVALID_VALUE : SUCCESS; }
 int cuDeviceGet(int *device, int ordinal) { return *device = 0, ordinal ? INVALID_VALUE : SUCCESS; }
 int cuDeviceGetAttribute(int *value, int attribute, int device) {
-  return *value = 0, attribute > 0 && attribute < ATTRIBUTES && !device ? SUCCESS : INVALID_VALUE;
+#ifdef NEWER
+  const int attributes = 103;
+#else
+  const int attributes = 102;
+#endif
+  return *value = attribute == 102 && !refuses("pages"), attribute > 0 && attribute < attributes && !device ? SUCCESS : INVALID_VALUE;
 }
 int cuDevicePrimaryCtxRetain(void **context, int device) { return *context = &the_context, device ? INVALID_VALUE : SUCCESS; }
 int cuCtxGetCurrent(void **context) {
@@ -50,7 +62,7 @@ int cuMemAlloc_v2(unsigned long long *addr, size_t bytes) {
   return *addr ? SUCCESS : OUT_OF_MEMORY;
 }
 int cuMemFree_v2(unsigned long long addr) { return destroy((void *)addr); }
-int cuMemGetInfo_v2(size_t *available, size_t *total) { return *available = CARD / 2, *total = CARD, ready(); }
+int cuMemGetInfo_v2(size_t *available, size_t *total) { return *available = CARD / 2 - pools, *total = CARD, ready(); }
 
 int cuStreamCreate(void **stream, unsigned flags) { return flags == 1 ? make(stream) : INVALID_VALUE; }
 int cuStreamDestroy_v2(void *stream) { return destroy(stream); }
@@ -60,11 +72,31 @@ int cuStreamWaitEvent(void *stream, void *event, unsigned flags) { return (void)
 int cuEventCreate(void **event, unsigned flags) { return flags == 2 ? make(event) : INVALID_VALUE; }
 int cuEventDestroy_v2(void *event) { return destroy(event); }
 int cuEventRecord(void *event, void *stream) { return (void)event, (void)stream, ready(); }
-int cuEventQuery(void *event) { return (void)event, ready(); }
+int cuEventQuery(void *event) { return (void)event, refuses("event query") ? NOT_READY : ready(); }
 int cuEventSynchronize(void *event) { return (void)event, ready(); }
 
-#ifdef POOLS // as CUDA 11.2 has them, without graphs that have memory
-int cuMemPoolCreate(void **pool, const void *props) { return props ? make(pool) : INVALID_VALUE; }
-int cuMemPoolDestroy(void *pool) { return destroy(pool); }
-int cuMemPoolSetAttribute(void *pool, int attribute, void *value) { return pool && attribute && value ? ready() : INVALID_VALUE; }
+#ifdef NEWER // pools as CUDA 11.2 has them, without graphs that have memory; and pages, one of them mapped at most
+int cuMemPoolCreate(void **pool, const void *props) { return pools++, props ? make(pool) : INVALID_VALUE; }
+int cuMemPoolDestroy(void *pool) { return pools--, destroy(pool); }
+int cuMemPoolSetAttribute(void *pool, int attribute, void *value) {
+  static const char *const names[] = {"", "follow events", "opportunistic", "internal dependencies", "threshold"};
+  if (!pool || attribute < 1 || attribute > 4) return INVALID_VALUE;
+  if (*(int *)value && refuses(names[attribute])) return UNKNOWN;
+  return ready();
+}
+
+static unsigned long long mapped;
+int cuMemGetAllocationGranularity(size_t *bytes, const void *prop, int option) { return *bytes = 2 << 20, prop && !option ? SUCCESS : INVALID_VALUE; }
+int cuMemMap(unsigned long long addr, size_t bytes, size_t offset, unsigned long long handle, unsigned long long flags) {
+  if (mapped || !bytes || offset || !handle || flags) return INVALID_VALUE;
+  return mapped = addr, ready();
+}
+int cuMemUnmap(unsigned long long addr, size_t bytes) {
+  if (mapped != addr || !bytes) return INVALID_VALUE;
+  return mapped = 0, ready();
+}
+int cuMemSetAccess(unsigned long long addr, size_t bytes, const void *access, size_t count) {
+  if (mapped != addr || !bytes || !access || count != 1) return INVALID_VALUE;
+  return refuses("access") ? UNKNOWN : ready();
+}
 #endif
