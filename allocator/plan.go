@@ -236,9 +236,7 @@ func (p *Plan) Trim(keep int64) error {
 	if p.step.Load() != nil || p.slab == nil || p.slab.live > 0 || p.pool.Stats().Reserved <= keep {
 		return err
 	}
-	if err := p.dropSlab(); err != nil {
-		return err
-	}
+	p.dropSlab()
 	return p.pool.Trim(keep)
 }
 

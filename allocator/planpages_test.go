@@ -151,3 +151,80 @@ func TestPlanOnPages(t *testing.T) {
 		t.Error("no step kept to a plan")
 	}
 }
+
+// TestPlanSlabIsRefused has the driver refuse the second page of a slab, and to take the
+// first one back: that stays reserved, until it takes it.
+func TestPlanSlabIsRefused(t *testing.T) {
+	f := allocatortest.NewFake(deviceBytes).WithPages(smallPage)
+	d := &flaky{f, rand.New(rand.NewPCG(1, 1)), nil}
+	p := newPlan(t, d)
+	r := &planRig{allocatortest.NewGuard(p, f), t, p, f}
+	r.must(p.Begin("a", 1))
+	r.must(r.Free(r.alloc(16*smallPage), 1))
+	r.must(p.Trim(0))
+	d.fails = map[string]int{"UnmapPages": 1}
+	f.FailAt(2, "CreatePages")
+	if err := p.End(); !errors.Is(err, allocatortest.ErrInjected) {
+		t.Errorf("End without a slab: %v", err)
+	}
+	r.must(p.Check())
+	if got := r.Stats().Reserved; got != smallPage {
+		t.Errorf("%d bytes reserved, want the page that the driver did not take back", got)
+	}
+	d.fails = nil
+	r.must(p.Trim(0))
+	if got := r.Stats().Reserved; got != 0 {
+		t.Errorf("%d bytes reserved after Trim", got)
+	}
+	for range 3 {
+		r.stepOn("a", 1, 16*smallPage)
+	}
+	r.close()
+}
+
+// TestPlanSwaps asks for ever larger blocks of no plan, one at a time: unused segments go
+// back before another is taken, so that no more is reserved than the largest needs.
+func TestPlanSwaps(t *testing.T) {
+	const mib = 1 << 20
+	f := allocatortest.NewFake(deviceBytes)
+	p, err := allocator.NewPlan(f, allocator.PoolOptions{Segments: allocator.SegmentsMalloc})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &planRig{allocatortest.NewGuard(p, f), t, p, f}
+	for bytes := int64(mib); bytes <= 16*mib; bytes *= 2 {
+		r.must(r.Free(r.alloc(bytes), 1))
+	}
+	if got := r.Stats().PeakReserved; got != 16*mib {
+		t.Errorf("%d bytes reserved, want %d", got, 16*mib)
+	}
+	r.close()
+}
+
+// TestPlanSlabStays has the driver refuse once to take a slab back that makes way for a
+// step of another name: the step goes on beside it, and it goes back later.
+func TestPlanSlabStays(t *testing.T) {
+	const mib = 1 << 20
+	f := allocatortest.NewFake(deviceBytes)
+	p, err := allocator.NewPlan(f, allocator.PoolOptions{Segments: allocator.SegmentsMalloc})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &planRig{allocatortest.NewGuard(p, f), t, p, f}
+	for range 3 {
+		r.stepOn("a", 1, mib)
+	}
+	f.FailAt(1, "Free")
+	for range 3 {
+		r.stepOn("b", 1, 2*mib)
+	}
+	if f.Failed() == "" {
+		t.Error("the slab did not make way")
+	}
+	r.must(p.Check())
+	r.must(p.Trim(0))
+	if got := r.Stats().Reserved; got != 0 {
+		t.Errorf("%d bytes reserved after Trim", got)
+	}
+	r.close()
+}

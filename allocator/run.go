@@ -55,10 +55,12 @@ func (r *run) begin(p *Plan, bytes int64) error {
 		r.guess = r.names.guess(bytes)
 	}
 	if r.guess == nil {
-		return p.makeWay()
+		p.makeWay()
+		return nil
 	}
 	if r.names.trust < 0 {
-		return p.dropSlab()
+		p.dropSlab()
+		return nil
 	}
 	ready, err := p.prepareSlab(r.guess, r.stream)
 	if err != nil || !ready {

@@ -60,9 +60,6 @@ func (p *Plan) slabs(yield func(*slabMemory) bool) {
 func (p *Plan) releaseSlabs(s Stream) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.closed {
-		return ErrClosed
-	}
 	if r := p.step.Load(); r != nil && r.stream == s {
 		return fmt.Errorf("allocator: stream %#x is released within step %q", s, r.name)
 	}
@@ -143,10 +140,10 @@ func (p *Plan) abandonSlab() {
 	p.slab = nil
 }
 
-// leaveSlab makes the slab, of which nothing is handed out, free memory of the stream
-// that orders it: nobody else can have it while the driver refuses that stream.
+// leaveSlab makes the slab, of which nothing is handed out, free memory of the pool: where
+// a stream orders it, nobody else can have it while the driver refuses that stream.
 func (p *Plan) leaveSlab() {
-	p.pool.keep(p.slab.segment, p.slab.stream, true, nil)
+	p.pool.keep(p.slab.segment, p.slab.stream, p.slab.ordered, nil)
 	p.slab = nil
 }
 
@@ -201,9 +198,7 @@ func (m *slabMemory) taken() []*slot {
 // takeSlab replaces the slab, of which nothing is handed out, by one of bytes.
 // What the pool does not use makes way.
 func (p *Plan) takeSlab(bytes int64) error {
-	if err := p.makeWay(); err != nil {
-		return err
-	}
+	p.makeWay()
 	g, err := p.pool.lend(max(bytes, Alignment))
 	if err != nil {
 		return err
@@ -214,42 +209,35 @@ func (p *Plan) takeSlab(bytes int64) error {
 
 // makeWay gives what is not in use back to the driver. What the driver does not take
 // back is in the way of no step that fits all the same.
-func (p *Plan) makeWay() error {
-	if err := p.dropSlab(); err != nil {
-		return err
-	}
+func (p *Plan) makeWay() {
+	p.dropSlab()
 	p.pool.Trim(0)
-	return nil
 }
 
 // dropSlab gives the slab back to the driver, unless some of it is handed out. It leaves
-// one whose stream the driver refuses to the pool.
-func (p *Plan) dropSlab() error {
+// to the pool what the driver does not take, and one whose stream the driver refuses.
+func (p *Plan) dropSlab() {
 	m := p.slab
 	if m == nil || m.live > 0 {
-		return nil
+		return
 	}
 	if m.ordered {
 		if p.pool.events.sync(m.stream) != nil {
 			p.leaveSlab()
-			return nil
+			return
 		}
 		m.ordered = false
 	}
-	if err := p.pool.takeBack(m.segment); err != nil {
-		return err
+	if p.pool.takeBack(m.segment) != nil {
+		p.leaveSlab()
 	}
 	p.slab = nil
-	return nil
 }
 
 // lend takes a segment that no heap holds from the driver.
 func (p *Pool) lend(bytes int64) (*segment, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.closed {
-		return nil, ErrClosed
-	}
 	if p.space != nil {
 		return p.newRun(bytes)
 	}
