@@ -281,9 +281,9 @@ func (d *countedSyncs) SyncEvent(event uintptr) error {
 	return d.Fake.SyncEvent(event)
 }
 
-// TestTrimWaitsForGiversOnly trims where one stream of many has unused memory: the
-// host waits for that one, and not for one whose free memory lies beside what is handed
-// out. What a released stream left was waited for then.
+// TestTrimWaitsForGiversOnly trims where one stream of many has unused memory, or one has
+// enough of it: the host waits for that one, and not for those whose free memory lies
+// beside what is handed out. What a released stream left was waited for then.
 func TestTrimWaitsForGiversOnly(t *testing.T) {
 	const page, streams = 2 << 20, 20
 	for _, kind := range []string{allocator.SegmentsVirtual, allocator.SegmentsMalloc} {
@@ -298,20 +298,28 @@ func TestTrimWaitsForGiversOnly(t *testing.T) {
 				r.must(r.Free(rest, s))
 			}
 			for _, c := range []struct {
-				released bool
-				waits    int
-			}{{false, 1}, {true, 0}} {
-				r.must(r.Free(r.alloc(page, 7), 7))
-				if c.released {
+				name   string
+				givers []allocator.Stream
+				keep   int64
+				waits  int
+			}{
+				{"one", []allocator.Stream{7}, streams * page, 1},
+				{"released", []allocator.Stream{7}, streams * page, 0},
+				{"two, of which one is enough", []allocator.Stream{7, 8}, (streams + 1) * page, 1},
+			} {
+				for _, s := range c.givers {
+					r.must(r.Free(r.alloc(page, s), s))
+				}
+				if c.name == "released" {
 					r.must(p.ReleaseStream(7))
 				}
 				before := d.syncs
-				r.must(r.Trim(0))
+				r.must(r.Trim(c.keep))
 				if got := d.syncs - before; got != c.waits {
-					t.Errorf("released: %v: the host waited %d times, want %d", c.released, got, c.waits)
+					t.Errorf("%s: the host waited %d times, want %d", c.name, got, c.waits)
 				}
-				if got := r.Stats().Reserved; got != streams*page {
-					t.Errorf("%d bytes reserved, %d hold what is handed out", got, streams*page)
+				if got := r.Stats().Reserved; got != c.keep {
+					t.Errorf("%s: %d bytes reserved, want %d", c.name, got, c.keep)
 				}
 			}
 			for s, b := range blocks {

@@ -19,13 +19,13 @@ func (h *heap) attach(s *space, run []*chunk) {
 func (h *heap) joinNeighbours(s *space, g *segment) {
 	at := s.index(g.addr)
 	if at > 0 {
-		if left := s.chunks[at-1]; left.end() == g.addr && left.seg != nil && left.seg.heap == h {
+		if left := s.chunks[at-1]; left.end() == g.addr && left.seg.heap == h {
 			g = h.joinSegments(s, left.seg, g)
 		}
 	}
 	end := g.addr + uintptr(g.size)
 	if at := s.index(end); at < len(s.chunks) {
-		if right := s.chunks[at]; right.addr == end && right.seg != nil && right.seg.heap == h {
+		if right := s.chunks[at]; right.addr == end && right.seg.heap == h {
 			h.joinSegments(s, g, right.seg)
 		}
 	}
@@ -102,9 +102,6 @@ func (h *heap) detach(s *space, run []*chunk) {
 	left, right := n.prev, n.next
 	h.reserved -= n.size
 	h.discard(n)
-	for _, c := range run {
-		c.seg = nil
-	}
 	if left != nil && left.state == free {
 		h.place.remove(left)
 		defer h.place.insert(left)

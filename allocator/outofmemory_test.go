@@ -294,6 +294,17 @@ func TestOutOfMemoryError(t *testing.T) {
 		{"larger than the limit, no pages", "one of 8388864 would do", limit + 1, allocator.PoolOptions{Segments: allocator.SegmentsMalloc, MaxBytes: limit}, nil},
 		{"limit reached", "a limit of 10485760 would do", 1 << 20, allocator.PoolOptions{MaxBytes: limit}, fill},
 		{"limit reached, no pages", "a limit of 9437184 would do", 1 << 20, allocator.PoolOptions{Segments: allocator.SegmentsMalloc, MaxBytes: limit}, fill},
+		{"limit reached, pre-allocated", "a limit of 9437184 would do", 1 << 20, allocator.PoolOptions{Segments: allocator.SegmentsMalloc, MaxBytes: limit, PreallocateBytes: limit}, fill},
+		{"limit reached, with a stitch", "a limit of 10485760 would do", 1 << 20, allocator.PoolOptions{MaxBytes: limit}, func(r *rig) []allocator.Block {
+			blocks := fill(r)
+			r.freeAll(append(slices.Clone(blocks[:2]), blocks[4:6]...), 1)
+			return append([]allocator.Block{r.alloc(4<<20, 1), blocks[2], blocks[3]}, blocks[6:]...)
+		}},
+		{"on another stream, too small", "a limit of 27262976 would do", 2 << 20, allocator.PoolOptions{Segments: allocator.SegmentsMalloc, MaxBytes: limit, PreallocateBytes: limit, Reuse: allocator.ReuseSameStream}, func(r *rig) []allocator.Block {
+			blocks := fill(r)
+			r.must(r.Free(blocks[7], 1))
+			return blocks[:7]
+		}},
 		{"in pieces", "in pieces", 2 << 20, allocator.PoolOptions{Segments: allocator.SegmentsMalloc, MaxBytes: limit, PreallocateBytes: limit}, func(r *rig) []allocator.Block {
 			var kept []allocator.Block
 			for i, b := range fill(r) {

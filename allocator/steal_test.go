@@ -150,6 +150,40 @@ func (d *waits) WaitEvent(s, event uintptr) error {
 	return d.Fake.WaitEvent(s, event)
 }
 
+// TestWaitsForOneBlock frees blocks that another stream still uses, one for each round of
+// work. While the driver has more, only the policy to wait has the stream wait, for one
+// block a request, and only where rounds ahead of the device hold memory for nothing.
+func TestWaitsForOneBlock(t *testing.T) {
+	for _, kind := range []string{allocator.SegmentsVirtual, allocator.SegmentsMalloc} {
+		for _, c := range []struct {
+			policy allocator.Reuse
+			waits  int
+		}{{allocator.ReuseWait, 1}, {allocator.ReuseOpportunistic, 0}, {allocator.ReuseSameStream, 0}} {
+			t.Run(fmt.Sprintf("%s/%v", kind, c.policy), func(t *testing.T) {
+				d := &waits{Fake: allocatortest.NewFake(deviceBytes)}
+				p := newPool(t, d, allocator.PoolOptions{Segments: kind, Reuse: c.policy})
+				r := &rig{allocatortest.NewGuard(p, d.Fake), t, p, d.Fake}
+				for round := range 8 {
+					before := d.count
+					b := r.alloc(8<<20, 1)
+					want := 0
+					if round >= 4 {
+						want = c.waits
+					}
+					if got := d.count - before; got != want {
+						t.Errorf("round %d: stream 1 waited %d times, want %d", round, got, want)
+					}
+					r.must(r.RecordStream(b, 2))
+					r.fake.Order(1, 2)
+					r.must(r.Use(b, 2))
+					r.must(r.Free(b, 1))
+				}
+				r.close()
+			})
+		}
+	}
+}
+
 // TestFullDevice has another program take what is left of the device: as long as it is full,
 // requests that other streams' memory meets do not ask the driver for more. Once there is
 // more again, which a Trim or a request that nothing else meets finds out, streams grow
