@@ -179,6 +179,17 @@ func TestPlanSlabIsRefused(t *testing.T) {
 	for range 3 {
 		r.stepOn("a", 1, 16*smallPage)
 	}
+
+	// A step whose plan needs the slab again fails as any request does.
+	r.must(p.Trim(0))
+	r.must(p.Begin("a", 1))
+	f.FailAt(1, "CreatePages")
+	if _, err := r.Alloc(16*smallPage, 1, "refused"); !errors.Is(err, allocatortest.ErrInjected) {
+		t.Errorf("Alloc without a slab: %v", err)
+	}
+	r.must(r.Free(r.alloc(16*smallPage), 1))
+	r.must(p.End())
+	r.stepOn("a", 1, 16*smallPage)
 	r.close()
 }
 

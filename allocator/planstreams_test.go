@@ -137,6 +137,48 @@ func TestPlanReleaseRefused(t *testing.T) {
 	}
 }
 
+// TestPlanRefusedFree frees a planned block where the driver refuses to order a stream that
+// uses it: the block stays handed out, and can be freed again.
+func TestPlanRefusedFree(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		users []allocator.Stream // named with RecordStream
+		on    allocator.Stream
+		call  string
+	}{
+		{"on another stream", nil, 2, "RecordEvent"},
+		{"on another stream, for which the slab's does not wait", nil, 2, "WaitEvent"},
+		{"used on another stream", []allocator.Stream{3}, 1, "RecordEvent"},
+		{"used on another stream, for which the slab's does not wait", []allocator.Stream{3}, 1, "WaitEvent"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := newPlanRig(t)
+			for range 2 {
+				r.stepOn("a", 1, 1<<20)
+			}
+			before := r.replays()
+			r.must(r.plan.Begin("a", 1))
+			b := r.allocOn(1<<20, 1)
+			for _, s := range c.users {
+				r.must(r.plan.RecordStream(b, s))
+			}
+			r.fake.FailAt(1, c.call)
+			if err := r.Free(b, c.on); !errors.Is(err, allocatortest.ErrInjected) {
+				t.Errorf("Free where %s is refused: %v", c.call, err)
+			}
+			if live := r.Live(); len(live) != 1 {
+				t.Errorf("%d blocks handed out after a Free that failed, want 1", len(live))
+			}
+			r.must(r.Free(b, c.on))
+			r.must(r.plan.End())
+			if got := r.replays() - before; got != 1 {
+				t.Errorf("%d of one step kept to its plan", got)
+			}
+			r.close()
+		})
+	}
+}
+
 // TestPlanRefusedStream destroys a stream that was not released: steps on other streams
 // are planned and replayed all the same.
 func TestPlanRefusedStream(t *testing.T) {
