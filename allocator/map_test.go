@@ -111,34 +111,30 @@ func TestMapOfPlan(t *testing.T) {
 	for _, kind := range []string{allocator.SegmentsMalloc, allocator.SegmentsVirtual} {
 		t.Run(kind, func(t *testing.T) {
 			f := allocatortest.NewFake(deviceBytes)
-			p, err := allocator.NewPlan(f, allocator.PoolOptions{Segments: kind})
-			if err != nil {
-				t.Fatal(err)
-			}
-			r := &planRig{allocatortest.NewGuard(p, f), t, p, f}
+			r := openPlanRig(t, f, f, allocator.PoolOptions{Segments: kind})
 			weights := r.alloc(3 << 20)
 			for range 3 {
 				r.step("step", 1<<20)
-				r.must(checkMap(p))
+				r.must(checkMap(r.plan))
 			}
-			r.must(p.Begin("step", 1))
+			r.must(r.plan.Begin("step", 1))
 			kept := r.alloc(1 << 20)
 			r.alloc(2 << 20)
-			r.must(checkMap(p))
-			slab := segmentOf(t, p.Map(), kept.Addr)
+			r.must(checkMap(r.plan))
+			slab := segmentOf(t, r.plan.Map(), kept.Addr)
 			if got := states(allocator.Map{Segments: []allocator.MapSegment{slab}}); slab.Kind != kind || got[kind+" live"] < 2 || got[kind+" free"] == 0 {
 				t.Errorf("the slab is shown as a %s segment of %v", slab.Kind, got)
 			}
-			r.must(p.End())
+			r.must(r.plan.End())
 			for range 3 { // which take another slab
 				r.step("step", 1<<20)
-				r.must(checkMap(p))
+				r.must(checkMap(r.plan))
 			}
 			for _, b := range []allocator.Block{weights, kept} {
-				segmentOf(t, p.Map(), b.Addr)
+				segmentOf(t, r.plan.Map(), b.Addr)
 				r.must(r.Free(b, 1))
 			}
-			r.must(checkMap(p))
+			r.must(checkMap(r.plan))
 		})
 	}
 }

@@ -19,7 +19,16 @@ type planRig struct {
 
 func newPlanRig(t *testing.T) *planRig {
 	f := allocatortest.NewFake(deviceBytes)
-	p := newPlan(t, f)
+	return openPlanRig(t, f, f, allocator.PoolOptions{})
+}
+
+// openPlanRig opens one on d, which stands before f or is f.
+func openPlanRig(t *testing.T, d allocator.Driver, f *allocatortest.Fake, o allocator.PoolOptions) *planRig {
+	t.Helper()
+	p, err := allocator.NewPlan(d, o)
+	if err != nil {
+		t.Fatal(err)
+	}
 	return &planRig{allocatortest.NewGuard(p, f), t, p, f}
 }
 

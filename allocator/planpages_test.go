@@ -109,11 +109,7 @@ func TestPlanOnPages(t *testing.T) {
 	replays := int64(0)
 	for seed := range uint64(30) {
 		f := allocatortest.NewFake(1 << 20).WithPages(smallPage)
-		p, err := allocator.NewPlan(f, allocator.PoolOptions{Reuse: allocator.Reuse(seed % 3), Segments: allocator.SegmentsVirtual})
-		if err != nil {
-			t.Fatal(err)
-		}
-		c := &planChurn{&planRig{allocatortest.NewGuard(p, f), t, p, f}, rand.New(rand.NewPCG(seed, 31)), nil}
+		c := &planChurn{openPlanRig(t, f, f, allocator.PoolOptions{Reuse: allocator.Reuse(seed % 3), Segments: allocator.SegmentsVirtual}), rand.New(rand.NewPCG(seed, 31)), nil}
 		programs := map[string][]int64{}
 		for _, name := range []string{"train", "validate"} {
 			for range 4 + c.random.IntN(12) {
@@ -128,14 +124,14 @@ func TestPlanOnPages(t *testing.T) {
 					program[c.random.IntN(len(program))] = 1 + c.random.Int64N(200<<10)
 				}
 				c.step(name, allocator.Stream(1+c.random.IntN(8)/7), program)
-				c.must(p.Check())
+				c.must(c.plan.Check())
 				for range c.random.IntN(4) {
 					c.beside()
-					c.must(p.Check())
+					c.must(c.plan.Check())
 				}
 			}
 		}
-		for _, s := range p.Plans() {
+		for _, s := range c.plan.Plans() {
 			replays += s.Replays
 		}
 		for len(c.kept) > 0 {
@@ -157,22 +153,21 @@ func TestPlanOnPages(t *testing.T) {
 func TestPlanSlabIsRefused(t *testing.T) {
 	f := allocatortest.NewFake(deviceBytes).WithPages(smallPage)
 	d := &flaky{f, rand.New(rand.NewPCG(1, 1)), nil}
-	p := newPlan(t, d)
-	r := &planRig{allocatortest.NewGuard(p, f), t, p, f}
-	r.must(p.Begin("a", 1))
+	r := openPlanRig(t, d, f, allocator.PoolOptions{})
+	r.must(r.plan.Begin("a", 1))
 	r.must(r.Free(r.alloc(16*smallPage), 1))
-	r.must(p.Trim(0))
+	r.must(r.plan.Trim(0))
 	d.fails = map[string]int{"UnmapPages": 1}
 	f.FailAt(2, "CreatePages")
-	if err := p.End(); !errors.Is(err, allocatortest.ErrInjected) {
+	if err := r.plan.End(); !errors.Is(err, allocatortest.ErrInjected) {
 		t.Errorf("End without a slab: %v", err)
 	}
-	r.must(p.Check())
+	r.must(r.plan.Check())
 	if got := r.Stats().Reserved; got != smallPage {
 		t.Errorf("%d bytes reserved, want the page that the driver did not take back", got)
 	}
 	d.fails = nil
-	r.must(p.Trim(0))
+	r.must(r.plan.Trim(0))
 	if got := r.Stats().Reserved; got != 0 {
 		t.Errorf("%d bytes reserved after Trim", got)
 	}
@@ -181,14 +176,14 @@ func TestPlanSlabIsRefused(t *testing.T) {
 	}
 
 	// A step whose plan needs the slab again fails as any request does.
-	r.must(p.Trim(0))
-	r.must(p.Begin("a", 1))
+	r.must(r.plan.Trim(0))
+	r.must(r.plan.Begin("a", 1))
 	f.FailAt(1, "CreatePages")
 	if _, err := r.Alloc(16*smallPage, 1, "refused"); !errors.Is(err, allocatortest.ErrInjected) {
 		t.Errorf("Alloc without a slab: %v", err)
 	}
 	r.must(r.Free(r.alloc(16*smallPage), 1))
-	r.must(p.End())
+	r.must(r.plan.End())
 	r.stepOn("a", 1, 16*smallPage)
 	r.close()
 }
@@ -198,11 +193,7 @@ func TestPlanSlabIsRefused(t *testing.T) {
 func TestPlanSwaps(t *testing.T) {
 	const mib = 1 << 20
 	f := allocatortest.NewFake(deviceBytes)
-	p, err := allocator.NewPlan(f, allocator.PoolOptions{Segments: allocator.SegmentsMalloc})
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := &planRig{allocatortest.NewGuard(p, f), t, p, f}
+	r := openPlanRig(t, f, f, allocator.PoolOptions{Segments: allocator.SegmentsMalloc})
 	for bytes := int64(mib); bytes <= 16*mib; bytes *= 2 {
 		r.must(r.Free(r.alloc(bytes), 1))
 	}
@@ -217,11 +208,7 @@ func TestPlanSwaps(t *testing.T) {
 func TestPlanSlabStays(t *testing.T) {
 	const mib = 1 << 20
 	f := allocatortest.NewFake(deviceBytes)
-	p, err := allocator.NewPlan(f, allocator.PoolOptions{Segments: allocator.SegmentsMalloc})
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := &planRig{allocatortest.NewGuard(p, f), t, p, f}
+	r := openPlanRig(t, f, f, allocator.PoolOptions{Segments: allocator.SegmentsMalloc})
 	for range 3 {
 		r.stepOn("a", 1, mib)
 	}
@@ -232,8 +219,8 @@ func TestPlanSlabStays(t *testing.T) {
 	if f.Failed() == "" {
 		t.Error("the slab did not make way")
 	}
-	r.must(p.Check())
-	r.must(p.Trim(0))
+	r.must(r.plan.Check())
+	r.must(r.plan.Trim(0))
 	if got := r.Stats().Reserved; got != 0 {
 		t.Errorf("%d bytes reserved after Trim", got)
 	}

@@ -205,11 +205,7 @@ func TestPlanRefusedStream(t *testing.T) {
 		} {
 			t.Run(kind+"/"+c.name, func(t *testing.T) {
 				d := &refusing{allocatortest.NewFake(64 << 20), map[allocator.Stream]bool{}}
-				p, err := allocator.NewPlan(d, allocator.PoolOptions{Segments: kind})
-				if err != nil {
-					t.Fatal(err)
-				}
-				r := &planRig{allocatortest.NewGuard(p, d.Fake), t, p, d.Fake}
+				r := openPlanRig(t, d, d.Fake, allocator.PoolOptions{Segments: kind})
 				c.prepare(r)
 				d.streams[gone] = true
 				for range 4 {
@@ -317,28 +313,24 @@ func TestPlanSlabMakesWay(t *testing.T) {
 	}{{"between steps", false, 1}, {"in a step, on its stream", true, 1}, {"in a step, on another stream", true, 2}} {
 		t.Run(c.name, func(t *testing.T) {
 			f := allocatortest.NewFake(deviceBytes)
-			p, err := allocator.NewPlan(f, allocator.PoolOptions{MaxBytes: limit})
-			if err != nil {
-				t.Fatal(err)
-			}
-			r := &planRig{allocatortest.NewGuard(p, f), t, p, f}
+			r := openPlanRig(t, f, f, allocator.PoolOptions{MaxBytes: limit})
 			for range 3 {
 				r.stepOn("train", 1, 10<<20)
 			}
 			if c.inStep {
-				r.must(p.Begin("train", 1))
+				r.must(r.plan.Begin("train", 1))
 			}
 			b := r.allocOn(8<<20, c.s)
 			r.must(r.Use(b, c.s))
 			if c.inStep {
-				r.must(p.End())
+				r.must(r.plan.End())
 			}
 			r.must(r.Free(b, c.s))
 			for range 6 {
 				r.stepOn("train", 1, 10<<20)
 			}
 			if got := r.replays(); got < 4 {
-				t.Errorf("plans %+v, want them replayed again", p.Plans())
+				t.Errorf("plans %+v, want them replayed again", r.plan.Plans())
 			}
 			r.close()
 		})
@@ -349,15 +341,11 @@ func TestPlanSlabMakesWay(t *testing.T) {
 // block of a buddy system.
 func TestPlanBlocksAreAligned(t *testing.T) {
 	f := allocatortest.NewFake(deviceBytes)
-	p, err := allocator.NewPlan(f, allocator.PoolOptions{Strategy: "buddy", PreallocateBytes: 7 * 256})
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := &planRig{allocatortest.NewGuard(p, f), t, p, f}
+	r := openPlanRig(t, f, f, allocator.PoolOptions{Strategy: "buddy", PreallocateBytes: 7 * 256})
 	for range 3 {
 		r.stepOn("train", 1, 3*256)
 	}
-	r.must(p.ReleaseStream(1))
+	r.must(r.plan.ReleaseStream(1))
 	var blocks []allocator.Block
 	for i := range int64(12) {
 		b := r.allocOn(i*100, 2)

@@ -47,11 +47,7 @@ func TestPlanYieldsSlab(t *testing.T) {
 			for _, kind := range segmentKinds(strategy) {
 				t.Run(c.name+"/"+strategy+"/"+kind, func(t *testing.T) {
 					f := allocatortest.NewFake(deviceBytes)
-					p, err := allocator.NewPlan(f, allocator.PoolOptions{Strategy: strategy, Segments: kind, MaxBytes: limit * mib})
-					if err != nil {
-						t.Fatal(err)
-					}
-					r := &planRig{allocatortest.NewGuard(p, f), t, p, f}
+					r := openPlanRig(t, f, f, allocator.PoolOptions{Strategy: strategy, Segments: kind, MaxBytes: limit * mib})
 					step := func() {
 						t.Helper()
 						r.sequence(train[0]*mib, train[1]*mib, train[2]*mib, train[3]*mib)
@@ -59,17 +55,17 @@ func TestPlanYieldsSlab(t *testing.T) {
 					for range 3 {
 						step()
 					}
-					r.must(p.Begin("step", 1))
+					r.must(r.plan.Begin("step", 1))
 					first, second := r.alloc(train[0]*mib), r.alloc(train[1]*mib)
 					var blocks []held
 					if c.in != nil {
 						blocks = c.in(r, first, second)
 					}
-					r.must(p.End())
+					r.must(r.plan.End())
 					if c.beside != nil {
 						blocks = c.beside(r, first, second)
 					}
-					r.must(p.Check())
+					r.must(r.plan.Check())
 					var bytes int64
 					for _, b := range blocks {
 						bytes += b.Size
@@ -81,14 +77,14 @@ func TestPlanYieldsSlab(t *testing.T) {
 						r.fake.Order(1, b.on)
 						r.must(r.Use(b.Block, b.on))
 						r.must(r.Free(b.Block, b.on))
-						if err := p.Free(b.Block, b.on); !errors.Is(err, allocator.ErrDoubleFree) {
+						if err := r.plan.Free(b.Block, b.on); !errors.Is(err, allocator.ErrDoubleFree) {
 							t.Errorf("second Free: %v, want ErrDoubleFree", err)
 						}
-						if err := p.RecordStream(b.Block, 2); !errors.Is(err, allocator.ErrDoubleFree) {
+						if err := r.plan.RecordStream(b.Block, 2); !errors.Is(err, allocator.ErrDoubleFree) {
 							t.Errorf("RecordStream of a freed block: %v, want ErrDoubleFree", err)
 						}
 					}
-					r.must(p.Check())
+					r.must(r.plan.Check())
 					before := r.replays()
 					for range 4 {
 						step()
@@ -96,7 +92,7 @@ func TestPlanYieldsSlab(t *testing.T) {
 					if got := r.replays() - before; got < 3 {
 						t.Errorf("%d of four steps kept to the plan afterwards", got)
 					}
-					r.must(p.Check())
+					r.must(r.plan.Check())
 					r.close()
 				})
 			}

@@ -207,8 +207,7 @@ func TestReleasedMemoryIsReused(t *testing.T) {
 // largest plan.
 func TestPlanBesideALargeOne(t *testing.T) {
 	f := allocatortest.NewFake(64 << 20)
-	p := newPlan(t, f)
-	r := &planRig{allocatortest.NewGuard(p, f), t, p, f}
+	r := openPlanRig(t, f, f, allocator.PoolOptions{})
 	r.stepOn("large", 1, 40<<20)
 	weights := r.allocOn(30<<20, 1)
 	for range 200 {
