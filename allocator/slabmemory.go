@@ -221,14 +221,8 @@ func (p *Plan) dropSlab() {
 	if m == nil || m.live > 0 {
 		return
 	}
-	if m.ordered {
-		if p.pool.events.sync(m.stream) != nil {
-			p.leaveSlab()
-			return
-		}
-		m.ordered = false
-	}
-	if p.pool.takeBack(m.segment) != nil {
+	m.ordered = m.ordered && p.pool.events.sync(m.stream) != nil
+	if m.ordered || p.pool.takeBack(m.segment) != nil {
 		p.leaveSlab()
 	}
 	p.slab = nil
