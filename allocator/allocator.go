@@ -16,8 +16,8 @@
 // [Timed], [Limit], [Trace] and [Poison] wrap any of them; what is not wrapped
 // costs nothing. [As] finds what is inside.
 //
-// Stats are counters. [Pool.Detail] has them by stream and by size, and [MapOf] shows
-// where each block lies. A [Trace] keeps the last calls, with what was live and reserved
+// Stats are counters. [Pool.Detail] has them by stream and by size, [ByTag] says what
+// holds the memory, and [MapOf] shows where each block lies. A [Trace] keeps the last calls, with what was live and reserved
 // after each, and writes them for tools/allocbench, Perfetto and PyTorch's memory_viz.
 //
 // # Stream order
@@ -35,6 +35,24 @@
 // frees before it asks for that size again.
 //
 // Before a stream is destroyed, ReleaseStream makes its memory everybody's.
+//
+// # CUDA graphs
+//
+// A Pool may be called while a stream is captured into a graph if all its blocks are of
+// that stream, from the first on, and RecordStream names no other. Then Alloc and Free
+// record no event and wait for none, until memory runs out or GCThreshold is passed: they
+// only ask for memory, and leave nothing in the graph but addresses. Capture in the mode
+// cudaStreamCaptureModeRelaxed: in the global one, cudaMalloc on any thread spoils the
+// capture, and in the thread-local one on the thread that captures.
+//
+// With several streams a request may record an event on the captured stream. It is then
+// the graph's: a stream that waits for it becomes part of the capture, and the host cannot
+// ask for it. So do Trim, ReleaseStream, and a request for which the pool looks for memory
+// to give back: they spoil the capture. Poison and Malloc always do.
+//
+// A graph uses its addresses whenever it is launched. Keep the Pool to what is captured,
+// with malloc segments and a driver that frees nothing while graphs exist. An Async over
+// cudadriver.NewGraphPool makes its calls part of the graph.
 //
 // # Growth
 //
@@ -208,9 +226,16 @@ type LiveBlock struct {
 // from the driver.
 type Stats struct {
 	Allocs, Frees int64
+	// Refused counts the requests that failed with an *OutOfMemoryError.
+	Refused int64
 	// DriverCalls counts every call to the driver, DriverMallocs only those
 	// that asked it for memory.
 	DriverCalls, DriverMallocs int64
+	// HostWaits counts the driver calls in which the host waited for queued work.
+	HostWaits int64
+	// Mappings counts the chunks that were mapped at an address, in stitches too;
+	// Stitches the stitches that were made.
+	Mappings, Stitches int64
 
 	Allocated, PeakAllocated int64 // bytes
 	Reserved, PeakReserved   int64 // bytes

@@ -3,7 +3,6 @@ package allocator
 import (
 	"errors"
 	"sync"
-	"sync/atomic"
 )
 
 // An Async is an Allocator that leaves the memory to the driver's own
@@ -14,9 +13,9 @@ import (
 // rounds is not known. Reserved is what the driver says.
 type Async struct {
 	ledger
-	driver               AsyncDriver
-	driverCalls, mallocs atomic.Int64
-	events               eventCache // without a driver if it has no events
+	driver  AsyncDriver
+	counted counters
+	events  eventCache // without a driver if it has no events
 
 	reservedMu             sync.Mutex
 	reserved, peakReserved int64 // bytes, when the driver last said so
@@ -35,7 +34,7 @@ type recordingDriver interface {
 func NewAsync(d AsyncDriver) *Async {
 	a := &Async{driver: d}
 	if e, ok := d.(eventDriver); ok {
-		a.events.driver = countedEvents{e, &a.driverCalls}
+		a.events.driver = countedEvents{e, &a.counted}
 	}
 	return a
 }
@@ -69,13 +68,13 @@ func (a *Async) Alloc(bytes int64, s Stream, tag string) (Block, error) {
 }
 
 func (a *Async) malloc(bytes int64, s Stream) (uintptr, error) {
-	a.driverCalls.Add(1)
-	a.mallocs.Add(1)
+	a.counted.calls.Add(1)
+	a.counted.mallocs.Add(1)
 	return a.driver.MallocAsync(max(bytes, 1), s)
 }
 
 func (a *Async) free(addr uintptr, s Stream) error {
-	a.driverCalls.Add(1)
+	a.counted.calls.Add(1)
 	return a.driver.FreeAsync(addr, s)
 }
 
@@ -106,7 +105,7 @@ func (a *Async) freeSized(b Block, s Stream) (bytes int64, err error) {
 // work queued on u, too.
 func (a *Async) join(addr uintptr, u, s Stream) error {
 	if r, ok := a.driver.(recordingDriver); ok {
-		a.driverCalls.Add(1)
+		a.counted.calls.Add(1)
 		return r.RecordStream(addr, u)
 	}
 	return a.events.queue(u, s)
@@ -147,7 +146,7 @@ func (a *Async) ReleaseStream(s Stream) error {
 func (a *Async) Stats() Stats {
 	st := a.stats()
 	st.Reserved, st.PeakReserved = a.poolReserved()
-	st.DriverCalls, st.DriverMallocs = a.driverCalls.Load(), a.mallocs.Load()
+	a.counted.fill(&st)
 	return st
 }
 
@@ -165,7 +164,7 @@ func (a *Async) poolReserved() (current, peak int64) {
 
 // askReserved asks the driver what it reserves. Caller holds a.reservedMu.
 func (a *Async) askReserved() {
-	a.driverCalls.Add(1)
+	a.counted.calls.Add(1)
 	if current, peak, err := a.driver.PoolReserved(); err == nil {
 		a.reserved, a.peakReserved = current, peak
 	}
@@ -181,7 +180,7 @@ func (a *Async) ResetPeaks() {
 		return
 	}
 	defer a.calls.leave()
-	a.driverCalls.Add(1)
+	a.counted.calls.Add(1)
 	if err := a.driver.ResetPoolPeak(); err == nil {
 		a.askReserved()
 	}
@@ -197,7 +196,7 @@ func (a *Async) Trim(keep int64) error {
 }
 
 func (a *Async) trim(keep int64) error {
-	a.driverCalls.Add(1)
+	a.counted.calls.Add(1)
 	return a.driver.TrimPool(keep)
 }
 
@@ -228,7 +227,7 @@ func (a *Async) Close() error {
 	a.unfreed = giveBack(a.unfreed, func(addr uintptr) error { return a.free(addr, 0) }, &errs)
 	errs = append(errs, a.events.close())
 	if len(a.unfreed) == 0 && !a.poolClosed {
-		a.driverCalls.Add(1)
+		a.counted.calls.Add(1)
 		err := a.driver.ClosePool()
 		errs = append(errs, err)
 		a.poolClosed = err == nil
@@ -237,6 +236,7 @@ func (a *Async) Close() error {
 }
 
 func (a *Async) outOfMemory(bytes int64, s Stream, tag string, err error) error {
+	a.counted.refused.Add(1)
 	st := a.Stats()
 	e := &OutOfMemoryError{
 		Bytes: bytes, Stream: s, Tag: tag,
@@ -245,7 +245,7 @@ func (a *Async) outOfMemory(bytes int64, s Stream, tag string, err error) error 
 	if d, ok := a.driver.(interface {
 		MemInfo() (free, total int64, err error)
 	}); ok {
-		a.driverCalls.Add(1)
+		a.counted.calls.Add(1)
 		e.fromDevice(d.MemInfo())
 	}
 	e.advise(max(st.Reserved-st.Allocated, 0))

@@ -110,9 +110,10 @@ func (z *sizes) freeSized(b Block, s Stream) (bytes int64, err error) {
 // Unwrap or [As] returns counts for ever.
 type Limit struct {
 	Allocator
-	most   int64
-	used   atomic.Int64
-	closed atomic.Bool
+	most    int64
+	used    atomic.Int64
+	refused atomic.Int64
+	closed  atomic.Bool
 }
 
 // NewLimit returns a with a limit of most bytes; one of 0 or less refuses every
@@ -132,6 +133,7 @@ func (l *Limit) Alloc(bytes int64, s Stream, tag string) (Block, error) {
 	}
 	size := blockSize(bytes)
 	if !l.take(size) {
+		l.refused.Add(1)
 		st := l.Stats()
 		e := &OutOfMemoryError{
 			Bytes: bytes, Stream: s, Tag: tag, Allocated: st.Allocated, Reserved: st.Reserved,
@@ -159,6 +161,13 @@ func (l *Limit) take(size int64) bool {
 			return true
 		}
 	}
+}
+
+// Stats implements [Allocator]. Refused counts the requests that the limit refused too.
+func (l *Limit) Stats() Stats {
+	st := l.Allocator.Stats()
+	st.Refused += l.refused.Load()
+	return st
 }
 
 // Close implements [Allocator].

@@ -3,7 +3,6 @@ package allocator
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 )
 
@@ -125,14 +124,7 @@ var errTooLarge = errors.New("request exceeds any device")
 type LeakError struct {
 	Blocks int
 	Bytes  int64 // as asked for
-	Tags   []TagLeak
-}
-
-// TagLeak is the part of a [LeakError] that one tag accounts for.
-type TagLeak struct {
-	Tag    string
-	Blocks int
-	Bytes  int64
+	Tags   []TagBytes
 }
 
 // maxTagsInText keeps the one line of a LeakError readable.
@@ -154,33 +146,15 @@ func (e *LeakError) Error() string {
 	return b.String()
 }
 
-// leakError sums blocks up by tag, most bytes first; nil if there are none.
+// leakError sums blocks up by tag; nil if there are none.
 func leakError(blocks []LiveBlock) error {
 	if len(blocks) == 0 {
 		return nil
 	}
-	e := &LeakError{Blocks: len(blocks)}
-	at := map[string]int{}
-	for _, b := range blocks {
-		i, seen := at[b.Tag]
-		if !seen {
-			i = len(e.Tags)
-			at[b.Tag] = i
-			e.Tags = append(e.Tags, TagLeak{Tag: b.Tag})
-		}
-		e.Tags[i].Blocks++
-		e.Tags[i].Bytes += b.Bytes
-		e.Bytes += b.Bytes
+	e := &LeakError{Blocks: len(blocks), Tags: ByTag(blocks)}
+	for _, t := range e.Tags {
+		e.Bytes += t.Bytes
 	}
-	slices.SortStableFunc(e.Tags, func(a, b TagLeak) int {
-		switch {
-		case a.Bytes > b.Bytes:
-			return -1
-		case a.Bytes < b.Bytes:
-			return 1
-		}
-		return strings.Compare(a.Tag, b.Tag)
-	})
 	return e
 }
 

@@ -1,9 +1,6 @@
 package allocator
 
-import (
-	"errors"
-	"sync/atomic"
-)
+import "errors"
 
 // An eventDriver is what a [Driver] knows of events, but for asking whether one is
 // done.
@@ -110,30 +107,31 @@ func (c *eventCache) closed() bool {
 // countedEvents counts the calls of an eventDriver.
 type countedEvents struct {
 	eventDriver
-	calls *atomic.Int64
+	counted *counters
 }
 
 func (c countedEvents) NewEvent() (uintptr, error) {
-	c.calls.Add(1)
+	c.counted.calls.Add(1)
 	return c.eventDriver.NewEvent()
 }
 
 func (c countedEvents) RecordEvent(event, s uintptr) error {
-	c.calls.Add(1)
+	c.counted.calls.Add(1)
 	return c.eventDriver.RecordEvent(event, s)
 }
 
 func (c countedEvents) WaitEvent(s, event uintptr) error {
-	c.calls.Add(1)
+	c.counted.calls.Add(1)
 	return c.eventDriver.WaitEvent(s, event)
 }
 
 func (c countedEvents) SyncEvent(event uintptr) error {
-	c.calls.Add(1)
+	c.counted.waits.Add(1)
+	c.counted.calls.Add(1)
 	return c.eventDriver.SyncEvent(event)
 }
 
 func (c countedEvents) FreeEvent(event uintptr) error {
-	c.calls.Add(1)
+	c.counted.calls.Add(1)
 	return c.eventDriver.FreeEvent(event)
 }

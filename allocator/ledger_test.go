@@ -172,9 +172,9 @@ func TestLeakOfManyTags(t *testing.T) {
 	}
 }
 
-// TestDriverCallsAreCounted compares what an allocator says of its calls with what the
-// driver was called since it was made.
-func TestDriverCallsAreCounted(t *testing.T) {
+// TestStatsCountCalls compares what an allocator says of its calls with what the
+// driver was called since it was made, and of refused requests with those that failed.
+func TestStatsCountCalls(t *testing.T) {
 	for name, open := range map[string]func(f *allocatortest.Fake) allocator.Allocator{
 		"pool": func(f *allocatortest.Fake) allocator.Allocator { return newPool(t, f, allocator.PoolOptions{}) },
 		"pool/malloc": func(f *allocatortest.Fake) allocator.Allocator {
@@ -183,14 +183,29 @@ func TestDriverCallsAreCounted(t *testing.T) {
 		"plan":   func(f *allocatortest.Fake) allocator.Allocator { return newPlan(t, f) },
 		"async":  func(f *allocatortest.Fake) allocator.Allocator { return allocator.NewAsync(f) },
 		"malloc": func(f *allocatortest.Fake) allocator.Allocator { return allocator.NewMalloc(f) },
+		"limit": func(f *allocatortest.Fake) allocator.Allocator {
+			return allocator.NewLimit(allocator.NewMalloc(f), 64<<20)
+		},
 	} {
 		f := allocatortest.NewFake(64 << 20)
 		a := open(f)
 		made := f.Calls()
+		var refused int64
 		same := func(after string) {
 			t.Helper()
-			if got, want := a.Stats().DriverCalls, int64(f.Calls()-made); got != want {
-				t.Errorf("%s: after %s %d driver calls, of which %d are counted", name, after, want, got)
+			st := a.Stats()
+			for _, c := range []struct {
+				what      string
+				got, want int64
+			}{
+				{"driver calls", st.DriverCalls, int64(f.Calls() - made)},
+				{"waits on the host", st.HostWaits, int64(f.Calls("SyncEvent"))},
+				{"mappings", st.Mappings, int64(f.Calls("MapPages"))},
+				{"requests refused", st.Refused, refused},
+			} {
+				if c.got != c.want {
+					t.Errorf("%s: after %s %d %s, of which %d are counted", name, after, c.want, c.what, c.got)
+				}
 			}
 		}
 		var err error
@@ -202,13 +217,16 @@ func TestDriverCallsAreCounted(t *testing.T) {
 		same("nothing")
 		b, e := a.Alloc(4<<20, 1, "shared")
 		do("Alloc", e)
-		do("RecordStream", a.(allocator.StreamRecorder).RecordStream(b, 2))
+		recorder, _ := allocator.As[allocator.StreamRecorder](a)
+		do("RecordStream", recorder.RecordStream(b, 2))
 		do("Free", a.Free(b, 1))
 		if _, e := a.Alloc(128<<20, 1, "too much"); e == nil {
 			t.Errorf("%s: more memory than there is", name)
 		}
+		refused++
 		same("running out")
-		do("ReleaseStream", a.(allocator.StreamReleaser).ReleaseStream(2))
+		releaser, _ := allocator.As[allocator.StreamReleaser](a)
+		do("ReleaseStream", releaser.ReleaseStream(2))
 		do("Trim", a.Trim(0))
 		a.ResetPeaks()
 		same("ResetPeaks")

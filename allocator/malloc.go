@@ -95,7 +95,7 @@ func (m *Malloc) ReleaseStream(s Stream) error {
 func (m *Malloc) Stats() Stats {
 	st := m.stats()
 	st.Reserved, st.PeakReserved = st.Allocated, st.PeakAllocated
-	st.DriverCalls, st.DriverMallocs = m.driver.calls.Load(), m.driver.mallocs.Load()
+	m.driver.fill(&st)
 	return st
 }
 
@@ -132,6 +132,7 @@ func (m *Malloc) Close() error {
 }
 
 func (m *Malloc) outOfMemory(bytes int64, s Stream, tag string, err error) error {
+	m.driver.refused.Add(1)
 	st := m.Stats()
 	e := &OutOfMemoryError{
 		Bytes: bytes, Stream: s, Tag: tag,

@@ -8,11 +8,22 @@ import (
 // A meter is a Driver that counts its calls, and measures them for whoever gave
 // it a clock.
 type meter struct {
-	driver         Driver
-	paged          PageDriver // the same driver; nil: it maps no pages
-	calls, mallocs atomic.Int64
-	clock          atomic.Pointer[clock] // nil: nobody asks
-	spent          atomic.Int64          // nanoseconds in calls since there is a clock
+	driver Driver
+	paged  PageDriver // the same driver; nil: it maps no pages
+	counters
+	clock atomic.Pointer[clock] // nil: nobody asks
+	spent atomic.Int64          // nanoseconds in calls since there is a clock
+}
+
+// counters are what Stats says of calls to the driver, and of requests that failed.
+type counters struct{ calls, mallocs, waits, mappings, stitches, refused atomic.Int64 }
+
+// fill sets the counters of st.
+func (c *counters) fill(st *Stats) {
+	st.Refused = c.refused.Load()
+	st.DriverCalls, st.DriverMallocs = c.calls.Load(), c.mallocs.Load()
+	st.HostWaits = c.waits.Load()
+	st.Mappings, st.Stitches = c.mappings.Load(), c.stitches.Load()
 }
 
 // A clock returns the time since some moment.
@@ -70,6 +81,7 @@ func (m *meter) WaitEvent(stream, event uintptr) error {
 }
 
 func (m *meter) SyncEvent(event uintptr) error {
+	m.waits.Add(1)
 	defer m.end(m.begin())
 	return m.driver.SyncEvent(event)
 }
@@ -101,6 +113,7 @@ func (m *meter) ReleasePages(pages uintptr) error {
 }
 
 func (m *meter) MapPages(addr, pages uintptr, bytes int64) error {
+	m.mappings.Add(1)
 	defer m.end(m.begin())
 	return m.paged.MapPages(addr, pages, bytes)
 }

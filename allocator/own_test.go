@@ -227,22 +227,15 @@ func (a *bump) Close() error {
 	return errors.Join(errs...)
 }
 
-// leakOf sums live blocks up by tag, most bytes first.
+// leakOf sums live blocks up by tag; nil if there are none.
 func leakOf(blocks []allocator.LiveBlock) error {
 	if len(blocks) == 0 {
 		return nil
 	}
-	e := &allocator.LeakError{Blocks: len(blocks)}
-	for _, b := range blocks {
-		i := slices.IndexFunc(e.Tags, func(t allocator.TagLeak) bool { return t.Tag == b.Tag })
-		if i < 0 {
-			i, e.Tags = len(e.Tags), append(e.Tags, allocator.TagLeak{Tag: b.Tag})
-		}
-		e.Tags[i].Blocks++
-		e.Tags[i].Bytes += b.Bytes
-		e.Bytes += b.Bytes
+	e := &allocator.LeakError{Blocks: len(blocks), Tags: allocator.ByTag(blocks)}
+	for _, t := range e.Tags {
+		e.Bytes += t.Bytes
 	}
-	slices.SortFunc(e.Tags, func(x, y allocator.TagLeak) int { return cmp.Compare(y.Bytes, x.Bytes) })
 	return e
 }
 

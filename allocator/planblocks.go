@@ -74,6 +74,7 @@ func (p *Plan) fromPool(bytes int64, s Stream, tag string) (Block, error) {
 	if err == nil || !outOfMemory(err) || !p.yieldSlabs(yields, err) {
 		return b, err
 	}
+	p.pool.driver.refused.Add(-1) // the request did not fail yet
 	return p.pool.Alloc(bytes, s, tag)
 }
 

@@ -70,7 +70,7 @@ func TestPlanYieldsSlab(t *testing.T) {
 					for _, b := range blocks {
 						bytes += b.Size
 					}
-					if st, live := r.Stats(), r.Live(); st.Allocated != bytes || len(live) != len(blocks) || st.Allocs-st.Frees != int64(len(blocks)) || st.PeakAllocated > limit*mib {
+					if st, live := r.Stats(), r.Live(); st.Allocated != bytes || len(live) != len(blocks) || st.Allocs-st.Frees != int64(len(blocks)) || st.PeakAllocated > limit*mib || st.Refused != 0 {
 						t.Errorf("%d blocks listed, counters %+v, want %d of %d bytes", len(live), st, len(blocks), bytes)
 					}
 					for _, b := range blocks {

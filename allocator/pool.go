@@ -300,12 +300,8 @@ func (p *Pool) everyHeap(visit func(h *heap)) {
 func (p *Pool) Stats() Stats {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	st := Stats{
-		DriverCalls:   p.driver.calls.Load(),
-		DriverMallocs: p.driver.mallocs.Load(),
-		Reserved:      p.reserved,
-		PeakReserved:  p.peakReserved,
-	}
+	st := Stats{Reserved: p.reserved, PeakReserved: p.peakReserved}
+	p.driver.fill(&st)
 	st.Allocs, st.Frees = p.past.counts()
 	p.everyHeap(func(h *heap) {
 		allocs, frees := h.stats.counts()

@@ -141,6 +141,7 @@ func (p *Pool) fromOwnAtLast(r *request) (*Block, error) {
 
 // outOfMemory describes the end of the attempts.
 func (p *Pool) outOfMemory(r *request) error {
+	p.driver.refused.Add(1)
 	e := &OutOfMemoryError{
 		Bytes: r.bytes, Stream: r.heap.stream, Tag: r.tag,
 		Reserved: p.reserved, Limit: p.opt.MaxBytes, Err: besides(r.driver, r.refusal),

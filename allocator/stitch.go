@@ -36,6 +36,7 @@ func (s *space) stitchUp(parts []*node) (location, error) {
 	if t.addr, err = s.driver.ReserveRange(t.size); err != nil {
 		return location{}, err
 	}
+	s.driver.stitches.Add(1)
 	s.stitches = append(s.stitches, t)
 	at := t.addr
 	for i, c := range chunks {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"sync"
 )
 
@@ -51,7 +52,7 @@ type Fake struct {
 	events  map[uintptr]clock
 	nextEv  uintptr
 
-	calls    int
+	calls    map[string]int // by method
 	failAt   int
 	failName string
 	failed   string // the call that was made to fail last
@@ -89,6 +90,7 @@ func NewFake(total int64) *Fake {
 		host:    clock{},
 		events:  map[uintptr]clock{},
 		owned:   map[uint64]bool{},
+		calls:   map[string]int{},
 		async:   asyncPool{blocks: map[uintptr]*asyncBlock{}},
 	}
 }
@@ -117,16 +119,21 @@ func (f *Fake) Failed() string {
 	return f.failed
 }
 
-// Calls returns how many calls were made.
-func (f *Fake) Calls() int {
+// Calls returns how many calls were made of the methods named, or of all.
+func (f *Fake) Calls(names ...string) (n int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.calls
+	for name, calls := range f.calls {
+		if len(names) == 0 || slices.Contains(names, name) {
+			n += calls
+		}
+	}
+	return n
 }
 
 // enter counts a call and says whether it is to fail.
 func (f *Fake) enter(name string) error {
-	f.calls++
+	f.calls[name]++
 	if f.failAt == 0 || f.failName != "" && f.failName != name {
 		return nil
 	}

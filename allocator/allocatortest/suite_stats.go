@@ -151,7 +151,7 @@ func leak(t *testing.T, s *suite) {
 	if !errors.As(err, &e) {
 		t.Fatalf("Close with blocks handed out: %v, want a LeakError", err)
 	}
-	want := []allocator.TagLeak{{Tag: t.Name(), Blocks: 3, Bytes: 3000}, {Tag: "bias", Blocks: 1, Bytes: 50}}
+	want := []allocator.TagBytes{{Tag: t.Name(), Blocks: 3, Bytes: 3000}, {Tag: "bias", Blocks: 1, Bytes: 50}}
 	if e.Blocks != 4 || e.Bytes != 3050 || !slices.Equal(e.Tags, want) {
 		t.Errorf("leak %+v, want tags %+v", e, want)
 	}

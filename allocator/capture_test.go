@@ -1,0 +1,60 @@
+package allocator_test
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"mlpool/allocator"
+	"mlpool/allocator/allocatortest"
+)
+
+// TestCapture asks for blocks of one stream while it is captured: the driver is called for
+// memory, and never for an event, which would be the graph's.
+func TestCapture(t *testing.T) {
+	const mib = 1 << 20
+	for _, strategy := range allocator.Strategies() {
+		for _, kind := range segmentKinds(strategy) {
+			t.Run(strategy+"/"+kind, func(t *testing.T) {
+				r := newRig(t, allocator.PoolOptions{Strategy: strategy, Segments: kind})
+				random := rand.New(rand.NewPCG(1, 2))
+				var live []allocator.Block
+				for range 2000 {
+					if i := random.IntN(32); i < len(live) {
+						r.must(r.Free(live[i], 1))
+						live[i] = live[len(live)-1]
+						live = live[:len(live)-1]
+						continue
+					}
+					live = append(live, r.alloc(random.Int64N(8*mib), 1))
+				}
+				if events := r.fake.Calls("NewEvent", "RecordEvent", "WaitEvent", "QueryEvent", "SyncEvent"); events > 0 {
+					t.Errorf("%d calls for events", events)
+				}
+				if kind == allocator.SegmentsVirtual && r.Stats().Stitches == 0 {
+					t.Error("no block is stitched")
+				}
+				r.freeAll(live, 1)
+				r.close()
+			})
+		}
+	}
+}
+
+// TestStitchesAreCounted makes a stitch of two chunks, and uses it again.
+func TestStitchesAreCounted(t *testing.T) {
+	const page = 2 << 20
+	r := newRigOn(t, allocatortest.NewFake(deviceBytes).WithPages(page), allocator.PoolOptions{MaxBytes: 4 * page})
+	var blocks []allocator.Block
+	for range 4 {
+		blocks = append(blocks, r.alloc(page, 1))
+	}
+	r.freeAll([]allocator.Block{blocks[0], blocks[2]}, 1)
+	for range 2 {
+		r.must(r.Free(r.alloc(2*page, 1), 1))
+	}
+	if st := r.Stats(); st.Stitches != 1 || st.Mappings != 6 {
+		t.Errorf("%d stitches and %d mappings, want one of two chunks beside four", st.Stitches, st.Mappings)
+	}
+	r.freeAll([]allocator.Block{blocks[1], blocks[3]}, 1)
+	r.close()
+}
