@@ -7,9 +7,9 @@ import (
 
 // TagBytes is what the blocks of one tag hold.
 type TagBytes struct {
-	Tag    string
-	Blocks int
-	Bytes  int64 // as asked for
+	Tag    string `json:"tag"`
+	Blocks int    `json:"blocks"`
+	Bytes  int64  `json:"bytes"` // as asked for
 }
 
 // ByTag sums up blocks, such as [Allocator] Live returns them, by tag: most bytes first.

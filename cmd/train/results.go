@@ -11,6 +11,7 @@ import (
 
 	"github.com/jszwec/csvutil"
 
+	"mlpool/allocator"
 	"mlpool/cmd/train/internal/paired"
 	"mlpool/cmd/train/internal/rundir"
 )
@@ -33,6 +34,9 @@ type result struct {
 	// Losses says whether those of the training steps are the first run's, bit for bit:
 	// "identical" or "differ from step 2 on". It is empty in that.
 	Losses string `json:"losses,omitempty"`
+
+	// Held is what is handed out when the run ends, by tag.
+	Held []allocator.TagBytes `json:"held_by_tag,omitempty"`
 
 	paired paired.Difference // that Difference is of
 }
@@ -58,6 +62,7 @@ type figures struct {
 	AllocatorUSPerStep float64 `json:"allocator_us_per_step"`
 	AllocsPerStep      float64 `json:"allocs_per_step"`
 	DriverCallsPerStep float64 `json:"driver_calls_per_step"`
+	HostWaitsPerStep   float64 `json:"host_waits_per_step"` // in the allocator, for queued work
 	PeakAllocated      int64   `json:"peak_allocated_bytes"`
 	PeakReserved       int64   `json:"peak_reserved_bytes"`
 
@@ -94,6 +99,7 @@ func newFigures(all []rundir.Record) *figures {
 		AllocatorUSPerStep: 1000 * perStep(allocatorMS),
 		AllocsPerStep:      perStep(func(r rundir.Record) float64 { return float64(r.Allocs) }),
 		DriverCallsPerStep: perStep(func(r rundir.Record) float64 { return float64(r.DriverCalls) }),
+		HostWaitsPerStep:   perStep(func(r rundir.Record) float64 { return float64(r.HostWaits) }),
 		PeakAllocated:      at.PeakAllocated,
 		PeakReserved:       at.PeakReserved,
 		ValLoss:            at.ValLoss,
@@ -141,7 +147,7 @@ func (s *session) results() results {
 	all := results{Folder: s.dir}
 	records, steps := s.compared()
 	for i, r := range s.runners {
-		one := result{Facts: r.facts}
+		one := result{Facts: r.facts, Held: r.held()}
 		if r.folder != nil {
 			one.Folder = r.folder.Dir
 		}

@@ -49,6 +49,12 @@ func TestJSON(t *testing.T) {
 				f.AllocsPerStep == 0 || f.PeakReserved < f.PeakAllocated || f.ValAcc < 0.9 || f.BestValAcc < f.ValAcc {
 				t.Errorf("%q: %+v, figures %+v", c.args, r, f)
 			}
+			if waits := f.HostWaitsPerStep; (waits > 0) != (r.Name == "malloc") {
+				t.Errorf("%q: %s waits %v times a step", c.args, r.Name, waits)
+			}
+			if len(r.Held) == 0 || r.Held[0].Bytes == 0 {
+				t.Errorf("%q: held by tag: %+v", c.args, r.Held)
+			}
 			run, err := rundir.Open(r.Folder)
 			if err != nil || run.Facts.Name != r.Name {
 				t.Errorf("%q: folder %s of %s: %v", c.args, r.Folder, run.Facts.Name, err)

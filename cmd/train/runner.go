@@ -138,6 +138,10 @@ func (r *runner) stats() (sum allocator.Stats, spent time.Duration) {
 		sum.Frees += st.Frees
 		sum.DriverCalls += st.DriverCalls
 		sum.DriverMallocs += st.DriverMallocs
+		sum.HostWaits += st.HostWaits
+		sum.Refused += st.Refused
+		sum.Mappings += st.Mappings
+		sum.Stitches += st.Stitches
 		sum.Allocated += st.Allocated
 		sum.PeakAllocated += st.PeakAllocated
 		sum.Reserved += st.Reserved
@@ -145,6 +149,15 @@ func (r *runner) stats() (sum allocator.Stats, spent time.Duration) {
 		spent += a.Time()
 	}
 	return sum, spent
+}
+
+// held sums up by tag what the runner's allocators have handed out.
+func (r *runner) held() []allocator.TagBytes {
+	var blocks []allocator.LiveBlock
+	for _, a := range r.allocs {
+		blocks = append(blocks, a.Live()...)
+	}
+	return allocator.ByTag(blocks)
 }
 
 // epoch trains for one epoch, or what an earlier run left of it, and returns what it came

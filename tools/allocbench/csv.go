@@ -67,7 +67,8 @@ func floatColumn(name string, field func(*row) *float64) column {
 		}}
 }
 
-// columns are those of the CSV. peers.cu writes the same.
+// columns are those of the CSV. peers.cu writes the same but for the last, and so did
+// earlier versions: the last may be missing.
 var columns = []column{
 	textColumn("scenario", func(r *row) *string { return &r.Scenario }),
 	textColumn("case", func(r *row) *string { return &r.Case }),
@@ -90,6 +91,7 @@ var columns = []column{
 	{"cut",
 		func(r *row) string { return strconv.FormatBool(r.Cut) },
 		func(r *row, s string) (err error) { r.Cut, err = strconv.ParseBool(s); return err }},
+	floatColumn("host_waits_per_op", func(r *row) *float64 { return &r.HostWaits }),
 }
 
 // writeCSV writes notes as comments, a header, and a line for each row.
@@ -150,7 +152,6 @@ func readCSV(r io.Reader) (notes []string, rows []row, err error) {
 func readRows(r io.Reader) ([]row, error) {
 	in := csv.NewReader(r)
 	in.Comment = '#'
-	in.FieldsPerRecord = len(columns)
 	records, err := in.ReadAll()
 	if err != nil {
 		return nil, err
@@ -158,9 +159,17 @@ func readRows(r io.Reader) ([]row, error) {
 	if len(records) == 0 {
 		return nil, fmt.Errorf("is empty")
 	}
+	columns := columns
+	switch last := len(columns) - 1; len(records[0]) {
+	case last + 1:
+	case last:
+		columns = columns[:last]
+	default:
+		return nil, fmt.Errorf("has %d columns, not %d", len(records[0]), len(columns))
+	}
 	var rows []row
 	for i, record := range records {
-		var r row
+		r := row{HostWaits: math.NaN()}
 		for j, c := range columns {
 			if i == 0 {
 				if record[j] != c.name {

@@ -49,6 +49,7 @@ type row struct {
 	DriverCalls    float64 // for each operation
 	GoAllocs       float64 // for each operation
 	Cut            bool    // some run ended at the time limit, before all was done
+	HostWaits      float64 // for queued work, for each operation
 }
 
 // epoch is what readings of the clock count from: a difference from it needs
@@ -87,7 +88,7 @@ func (b *bench) measure(name, unit string, threads int, f func() (int64, error))
 	runtime.GC()
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	calls := b.a.Stats().DriverCalls
+	earlier := b.a.Stats()
 	var ops int64
 	var took time.Duration
 	cut, err := b.within(func() (err error) {
@@ -110,11 +111,14 @@ func (b *bench) measure(name, unit string, threads int, f func() (int64, error))
 		Mean: float64(took) * float64(threads) / n, PerSecond: n / took.Seconds(),
 		P50: math.NaN(), P99: math.NaN(), P999: math.NaN(),
 		PeakLive: b.live.Load(), PeakReserved: stats.PeakReserved, Failed: b.failed,
-		DriverCalls: float64(stats.DriverCalls-calls) / n,
+		DriverCalls: float64(stats.DriverCalls-earlier.DriverCalls) / n,
+		HostWaits:   float64(stats.HostWaits-earlier.HostWaits) / n,
 		GoAllocs:    float64(after.Mallocs-before.Mallocs) / n,
 	}
 	if b.memoryOnly {
-		r.Mean, r.PerSecond, r.DriverCalls, r.GoAllocs = math.NaN(), math.NaN(), math.NaN(), math.NaN()
+		for _, measured := range []*float64{&r.Mean, &r.PerSecond, &r.DriverCalls, &r.HostWaits, &r.GoAllocs} {
+			*measured = math.NaN()
+		}
 	}
 	b.rows = append(b.rows, r)
 	return nil
@@ -236,6 +240,7 @@ func median(runs []row) row {
 	of(func(r *row) *float64 { return &r.PerSecond })
 	of(func(r *row) *float64 { return &r.DriverCalls })
 	of(func(r *row) *float64 { return &r.GoAllocs })
+	of(func(r *row) *float64 { return &r.HostWaits })
 	for _, r := range runs[1:] {
 		m.PeakLive = max(m.PeakLive, r.PeakLive)
 		m.PeakReserved = max(m.PeakReserved, r.PeakReserved)

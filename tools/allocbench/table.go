@@ -57,6 +57,9 @@ func (r *row) marks() string {
 	if r.Failed > 0 {
 		s += fmt.Sprintf("  %d out of memory", r.Failed)
 	}
+	if waits := numberText(r.HostWaits, 2); waits != "" && waits != "0" {
+		s += fmt.Sprintf("  %s host waits", waits)
+	}
 	return s
 }
 

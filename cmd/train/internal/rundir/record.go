@@ -34,6 +34,10 @@ type Record struct {
 	Allocs        int64   `json:"allocs"`
 	DriverCalls   int64   `json:"driver_calls"`
 	DriverMallocs int64   `json:"driver_mallocs"`
+	HostWaits     int64   `json:"host_waits"` // in the allocator, for queued work
+	Refused       int64   `json:"refused"`    // requests that found no memory
+	Mappings      int64   `json:"mappings"`   // of chunks of virtual segments
+	Stitches      int64   `json:"stitches"`
 	AllocatorMS   float64 `json:"allocator_ms"` // an estimate: see allocator.Timed
 	PeakAllocated int64   `json:"peak_allocated"`
 	PeakReserved  int64   `json:"peak_reserved"`
