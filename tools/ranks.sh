@@ -16,7 +16,7 @@ Runs TRAIN, a build of cmd/train with CUDA, on the GPUs of this machine and writ
 FOLDER: checks.txt, failures.txt, sanitizer.txt, scaling.csv, and with
 ALLOCBENCH allreduce.csv and its picture. PARTs are checks, failures, sanitizer, scaling
 and allreduce; all of them unless some are named. Exits with 1 where something is not
-as it should be, and with 2 where something that it needs is missing.
+as it should be or ran out of time, and with 2 where something that it needs is missing.
 
   RANKS       how many GPUs; 2 if unset
   MNIST       the folder of the data set; found or fetched if unset
@@ -90,16 +90,17 @@ finish() {
 }
 
 say() { printf '%s\n' "$*" | tee -a "$file"; }
-# verdict WHAT COMMAND... says whether a command succeeds.
+# verdict WHAT COMMAND... says whether a command succeeds, or ran out of time, which shows nothing.
 verdict() {
     local what=$1
     shift
-    if "$@" > "$work/verdict" 2>&1; then
-        say "ok    $what"
-    else
-        say "WRONG $what: $(why "$work/verdict")"
-        bad=1
-    fi
+    "$@" > "$work/verdict" 2>&1
+    case $? in
+    0) say "ok    $what"; return ;;
+    124) say "?     $what: ran out of time" ;; # as timeout says
+    *) say "WRONG $what: $(why "$work/verdict")" ;;
+    esac
+    bad=1
 }
 # why FILE: what the trainer says of its error, or else the last lines.
 why() { { grep -a '^train: ' "$1" || tail -n 3 "$1"; } | tr '\n' ' '; }

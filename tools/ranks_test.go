@@ -27,9 +27,9 @@ mv "$DIR/rank.new" "$DIR/rank"
 kill -STOP $$
 `
 
-// ranksScript is ranks.sh on a machine with two GPUs, its tests of failures. Without is a command
-// that is not there.
-func ranksScript(t *testing.T, without string, env ...string) (cmd *exec.Cmd, dir string) {
+// ranksScript is a part of ranks.sh on a machine with two GPUs. Without is a command that is not
+// there.
+func ranksScript(t *testing.T, part, without string, env ...string) (cmd *exec.Cmd, dir string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), hang)
 	t.Cleanup(cancel)
@@ -43,7 +43,7 @@ func ranksScript(t *testing.T, without string, env ...string) (cmd *exec.Cmd, di
 			t.Fatal(err)
 		}
 	}
-	cmd = exec.CommandContext(ctx, bash, "ranks.sh", filepath.Join(bin, "train"), filepath.Join(dir, "out"), "failures")
+	cmd = exec.CommandContext(ctx, bash, "ranks.sh", filepath.Join(bin, "train"), filepath.Join(dir, "out"), part)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.Env = append([]string{"PATH=" + bin, "DIR=" + dir, "TMPDIR=" + dir, "CUDA=CUDA 13.2"}, env...)
@@ -64,7 +64,7 @@ func TestRanksNeeds(t *testing.T) {
 		{"", []string{"RANKS=3"}, "ranks.sh: 2 GPUs here, and RANKS=3\n"},
 	} {
 		t.Run(c.want, func(t *testing.T) {
-			cmd, dir := ranksScript(t, c.without, c.env...)
+			cmd, dir := ranksScript(t, "failures", c.without, c.env...)
 			var stderr strings.Builder
 			cmd.Stderr = &stderr
 			stdout, err := cmd.Output()
@@ -80,7 +80,7 @@ func TestRanksNeeds(t *testing.T) {
 
 // TestRanksLeavesNone ends ranks.sh while a rank is stopped.
 func TestRanksLeavesNone(t *testing.T) {
-	cmd, dir := ranksScript(t, "")
+	cmd, dir := ranksScript(t, "failures", "")
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -100,5 +100,22 @@ func TestRanksLeavesNone(t *testing.T) {
 	}
 	if left, _ := filepath.Glob(filepath.Join(dir, "tmp.*")); len(left) > 0 {
 		t.Errorf("it left %v behind", left)
+	}
+}
+
+// TestRanksRunOutOfTime has racecheck take too long, and memcheck find an error.
+func TestRanksRunOutOfTime(t *testing.T) {
+	cmd, dir := ranksScript(t, "sanitizer", "")
+	bin := filepath.Join(dir, "bin")
+	fake(t, bin, "compute-sanitizer", "#!/bin/sh\n")
+	fake(t, bin, "timeout", "#!/bin/sh\ncase $* in *racecheck*) exit 124 ;; esac\necho ERROR SUMMARY: 1 error\nexit 9\n")
+	if out, err := cmd.CombinedOutput(); cmd.ProcessState.ExitCode() != 1 {
+		t.Errorf("%v: %s", err, out)
+	}
+	said := read(t, filepath.Join(dir, "out", "sanitizer.txt"))
+	for _, want := range []string{"WRONG memcheck, eager: ERROR SUMMARY: 1 error", "?     racecheck, eager: ran out of time\n", "?     racecheck, graph: ran out of time"} {
+		if !strings.Contains(said, want) {
+			t.Errorf("ranks.sh says %q, want %q", said, want)
+		}
 	}
 }
