@@ -5,6 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"io/fs"
+	"math"
+	"os"
 	"path/filepath"
 
 	"mlpool/cmd/train/internal/checkpoint"
@@ -67,30 +70,80 @@ func (r *runner) place() (epoch, step int) {
 // diverged says whether the runner's last loss is no number.
 func (r *runner) diverged() bool { return len(r.records) > 0 && last(r.records).Diverged > 0 }
 
-// checkpoint saves where the runner is in its folder, unless that is saved already. The
-// logs are on the disk before it: a run is resumed only from weights that they lead up
-// to. What has diverged is not worth it.
+// checkpoint saves where the runner is in its folder, unless that is saved already, and the best
+// weights. The logs are on the disk before them: a run is resumed only from weights that they lead
+// up to. What has diverged is not worth it.
 func (r *runner) checkpoint() error {
-	if r.folder == nil || !r.unsaved || r.diverged() {
+	last := r.unsaved && !r.diverged()
+	if r.folder == nil || !last && !r.best.unsaved {
 		return nil
 	}
-	weights, err := r.trainer.Weights()
-	if err != nil {
+	defer r.ranks.write()()
+	if err := r.folder.Sync(); err != nil {
 		return err
 	}
-	defer r.ranks.write()()
-	c := checkpoint.Checkpoint{Weights: weights, Settings: map[string]string{}}
-	c.Epoch, c.Step = r.place()
-	for _, s := range r.settings {
-		c.Settings[s.key] = s.value
+	if r.best.unsaved {
+		if err := r.best.Save(filepath.Join(r.folder.Dir, rundir.BestFile)); err != nil {
+			return err
+		}
+		r.best.unsaved = false
 	}
-	if err := r.folder.Sync(); err != nil {
+	if !last {
+		return nil
+	}
+	c, err := r.state()
+	if err != nil {
 		return err
 	}
 	if err := c.Save(filepath.Join(r.folder.Dir, rundir.WeightsFile)); err != nil {
 		return err
 	}
 	r.unsaved = false
+	return nil
+}
+
+// state copies the weights, and how far they are trained, to the host.
+func (r *runner) state() (c checkpoint.Checkpoint, err error) {
+	c.Epoch, c.Step = r.place()
+	c.Settings = map[string]string{}
+	for _, s := range r.settings {
+		c.Settings[s.key] = s.value
+	}
+	c.Weights, err = r.trainer.Weights()
+	return c, err
+}
+
+// best is the state after the epoch with the lowest validation loss.
+type best struct {
+	checkpoint.Checkpoint // without weights: there is none yet
+	loss                  rundir.Nats
+	unsaved               bool
+}
+
+// keepBest keeps the weights after an epoch on the host if its validation loss is the lowest so
+// far. A comparison, which is about times, keeps none.
+func (r *runner) keepBest(rec rundir.Record) (err error) {
+	better := r.best.Weights == nil || rec.ValLoss < r.best.loss
+	if r.folder == nil || r.facts.Place > 0 || rec.Interrupted || !better || math.IsNaN(float64(rec.ValLoss)) {
+		return nil
+	}
+	r.best.loss, r.best.unsaved = rec.ValLoss, true
+	r.best.Checkpoint, err = r.state()
+	return err
+}
+
+// carryBest takes over the best weights of the earlier run, if it has some from before the place
+// where it is resumed.
+func (r *runner) carryBest() error {
+	path := filepath.Join(r.earlier.run.Dir, rundir.BestFile)
+	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	c, err := checkpoint.Load(path)
+	if err != nil || c.Epoch < 1 || c.Epoch > len(r.earlier.records) {
+		return err
+	}
+	r.best = best{c, r.earlier.records[c.Epoch-1].ValLoss, true}
 	return nil
 }
 
@@ -103,7 +156,7 @@ func (s *session) save(r *runner) error {
 }
 
 // saveLast saves the weights of all runners as epochs left them, which returned err. Of
-// those that diverged it says that they are not saved.
+// those that diverged it says that they are not saved, and which are.
 func (s *session) saveLast(err error) error {
 	var diverged *divergedError
 	if err != nil && !errors.Is(err, errInterrupted) && !errors.As(err, &diverged) {
@@ -113,7 +166,11 @@ func (s *session) saveLast(err error) error {
 	for _, r := range s.runners {
 		errs = append(errs, s.save(r))
 		if r.folder != nil && r.diverged() {
-			s.verbose(fmt.Sprintf("%s: the weights diverged and are not saved\n", r))
+			line := fmt.Sprintf("%s: the weights diverged and are not saved", r)
+			if r.best.Weights != nil {
+				line += fmt.Sprintf("; those after epoch %d are in %s", r.best.Epoch, rundir.BestFile)
+			}
+			s.verbose(line + "\n")
 		}
 	}
 	return errors.Join(errs...)

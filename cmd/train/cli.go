@@ -26,6 +26,7 @@ type options struct {
 	export     string   // a folder
 	report     string   // a file
 	resume     string   // the folder of a run
+	best       bool     // of its weights, those of the lowest validation loss
 	predict    string   // a picture, or an IDX file of pictures
 	json       bool
 	csv        string // a file
@@ -79,6 +80,7 @@ func (o *options) define() (*flag.FlagSet, []flagGroup) {
 	})
 	f.Var(comparison{o}, "compare", "train on every allocator, or on those of `LIST`, such as custom,cuda,custom:bestfit; they take turns epoch by epoch, and are printed side by side")
 	path(&o.resume, "resume", "go on with the run in the folder `RUN`, by its own config")
+	f.BoolVar(&o.best, "best", false, "with -resume or -predict: take the weights of the run's lowest validation loss, not its last ones")
 	group("what to train")
 
 	f.BoolVar(&o.check, "check", false, "check the config, print every key of it as TOML, and end")
@@ -151,11 +153,11 @@ var inPlace = []struct {
 	{"-list", nil},
 	{"-version", nil},
 	{"-completion", nil},
-	{"-predict", []string{"-set"}},
+	{"-predict", []string{"-set", "-best"}},
 	{"-report of earlier runs", nil},
-	{"-data", []string{"-set", "-resume"}},
+	{"-data", []string{"-set", "-resume", "-best"}},
 	{"-export", []string{"-set"}},
-	{"-check", []string{"-set", "-resume", "-compare", "-json", "-csv", "-report"}},
+	{"-check", []string{"-set", "-resume", "-best", "-compare", "-json", "-csv", "-report"}},
 }
 
 // clash returns an error if of the flags that were given one would not count.
@@ -175,6 +177,9 @@ func (o *options) clash(given []string) error {
 	}
 	if o.predict != "" && o.predict != testSet && o.set != nil {
 		return fmt.Errorf("-set is for -predict %s, which takes its data from the config: leave it out", testSet)
+	}
+	if o.best && o.resume == "" && o.predict == "" {
+		return errors.New("-best chooses weights of an earlier run: add -resume or -predict, or leave it out")
 	}
 	if o.resume != "" && o.compare {
 		return errors.New("-resume goes on with one run: leave -compare out, and choose the allocator with " + allocatorEnv)
@@ -255,12 +260,11 @@ func isRun(path string) bool {
 	return err == nil && (json.Unmarshal(text, &facts) != nil || facts.Status != "")
 }
 
-// load reads the config, which is that of the run to resume where there is one, with
-// the settings.
-func (o options) load() (configs.Config, error) {
+// load reads the config, which is that of the run to resume if there is one, with the settings.
+func (o options) load(from *earlier) (configs.Config, error) {
 	switch {
-	case o.resume != "":
-		return configs.Load(filepath.Join(o.resume, "config.toml"), o.set...)
+	case from != nil:
+		return configs.Load(from.run.Config(), o.set...)
 	case o.config == "" && o.data:
 		return configs.Parse("no config", nil, o.set...)
 	}

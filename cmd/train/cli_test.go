@@ -247,7 +247,7 @@ func TestLoadOfRun(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "config.toml"), []byte("[train]\nbsz = 3\nseed = 4"), 0o666); err != nil {
 		t.Fatal(err)
 	}
-	cfg, err := options{resume: dir, set: []string{"train.bsz=5"}}.load()
+	cfg, err := options{resume: dir, set: []string{"train.bsz=5"}}.load(&earlier{run: rundir.Run{Dir: dir}})
 	if err != nil || cfg.Train.Bsz != 5 || cfg.Train.Seed != 4 {
 		t.Errorf("got %+v, %v", cfg, err)
 	}

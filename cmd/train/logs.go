@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"os"
 	"path/filepath"
@@ -53,7 +54,7 @@ func newFacts(cfg configs.Config, b *backend) rundir.Facts {
 	return facts
 }
 
-// begin makes the folders of the runs, and starts the logs of earlier ones afresh.
+// begin makes the folders of the runs.
 func (s *session) begin(facts rundir.Facts) (err error) {
 	compared := len(s.runners) > 1
 	for i, r := range s.runners {
@@ -91,9 +92,6 @@ func (s *session) begin(facts rundir.Facts) (err error) {
 			return err
 		}
 		s.ranks.concludeBy(func(reason error) error { return s.conclude(time.Now(), reason) })
-		if err := r.logs.Begin(); err != nil {
-			return err
-		}
 		if err := r.carry(); err != nil {
 			return err
 		}
@@ -111,7 +109,8 @@ func (s *session) finish(end time.Time, err error) error {
 	return s.conclude(end, err)
 }
 
-// conclude writes to the folders how the runs ended.
+// conclude writes to the folders how the runs ended. A run by itself that did not fail then puts
+// its logs where runs share them: of several runs at a time, the last to end wins.
 func (s *session) conclude(end time.Time, err error) error {
 	end = end.Truncate(time.Millisecond)
 	var errs []error
@@ -124,6 +123,11 @@ func (s *session) conclude(end time.Time, err error) error {
 			r.folder.Facts = r.facts
 		}
 		errs = append(errs, r.folder.Finish())
+		if r.folder != nil && len(s.runners) == 1 && r.facts.Status != rundir.Failed {
+			if err := cmp.Or(r.folder.Publish(logDir(s.cfg.Log.LogDir, r.contender)), rundir.Point(s.dir)); err != nil {
+				errs = append(errs, s.cfg.Errorf("log.log_dir", "%w", err))
+			}
+		}
 	}
 	return errors.Join(errs...)
 }

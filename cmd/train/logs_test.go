@@ -80,7 +80,7 @@ func TestLogsOfAllocators(t *testing.T) {
 			}
 		}
 		const logFiles = 4
-		if want := len(files) + logFiles + logFiles + 4; len(now) != want {
+		if want := len(files) + logFiles + logFiles + 5; len(now) != want {
 			t.Errorf("%q: %d files after %d, want %d", c.env, len(now), len(files), want)
 		}
 		files = now
@@ -191,41 +191,46 @@ func TestLogsOfRun(t *testing.T) {
 	}
 }
 
-// TestLogsInUse starts a run where another one is writing: it must fail before it
-// has changed anything, and pass once the other one is done.
-func TestLogsInUse(t *testing.T) {
-	t.Setenv(allocatorEnv, plainMalloc)
+// onText calls do once, when what is written contains text.
+type onText struct {
+	text string
+	do   func()
+	seen bool
+}
+
+func (w *onText) Write(p []byte) (int, error) {
+	if !w.seen && strings.Contains(string(p), w.text) {
+		w.seen = true
+		w.do()
+	}
+	return len(p), nil
+}
+
+// TestTwoRunsAtOnce starts and ends a second run while a first one trains into the same log_dir:
+// each has its folder, and what they share is of the one that ends last.
+func TestTwoRunsAtOnce(t *testing.T) {
+	t.Setenv(allocatorEnv, "")
 	path, root := writeConfig(t, "cpu", "")
-	if code, _, stderr := train(context.Background(), path); code != 0 {
-		t.Fatal(stderr)
+	var inner string
+	first := &onText{text: "epoch 1/3", do: func() { inner = trainAll(t, root, "-set", "train.seed=7", path) }}
+	var stderr bytes.Buffer
+	if code := runProcess(context.Background(), []string{path}, first, &stderr); code != 0 {
+		t.Fatalf("exit code %d, %s", code, &stderr)
 	}
-	before := contents(t, root)
-	dir := filepath.Join(root, plainMalloc)
-	other, err := rundir.OpenLogs(dir)
-	if err != nil {
-		t.Fatal(err)
+	outer := latest(t, root)
+	if inner == "" || inner == outer {
+		t.Fatalf("latest is %s, which the run within it wrote: %q", outer, inner)
 	}
-	if again, err := rundir.OpenLogs(dir); err == nil {
-		if err := errors.Join(again.Close(), other.Close()); err != nil {
-			t.Fatal(err)
+	for dir, seed := range map[string]uint64{inner: 7, outer: 0} {
+		run, err := rundir.Open(dir)
+		if err != nil || run.Facts.Status != rundir.Done || run.Facts.Epochs != 3 || run.Facts.Seed != seed {
+			t.Errorf("%s: %v, %+v", dir, err, run.Facts)
 		}
-		t.Skip("no locks here")
 	}
-	code, stdout, stderr := train(context.Background(), path)
-	if want := "log.log_dir: another run is writing to " + dir + ": wait for its end or set another folder\n"; code != exitFailure ||
-		!strings.HasSuffix(stderr, want) || strings.Count(stderr, "\n") != 1 || strings.Contains(stdout, "epoch 1/3") {
-		t.Errorf("exit code %d, stderr %q, want %q; stdout:\n%s", code, stderr, want, stdout)
-	}
-	if after := contents(t, root); !maps.Equal(before, after) {
-		t.Errorf("before: %d files, after: %d, or one was changed", len(before), len(after))
-	}
-	if code, _, stderr := train(context.Background(), "-compare", path); code != 0 {
-		t.Errorf("a comparison, which has folders of its own: %s", stderr)
-	}
-	if err := other.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if code, _, stderr := train(context.Background(), path); code != 0 {
-		t.Errorf("after the other run: %s", stderr)
+	for _, name := range []string{rundir.RecordsFile, rundir.LossesFile, rundir.ValLossesFile, rundir.ValAccsFile} {
+		shared := lines(t, filepath.Join(root, name))
+		if !slices.Equal(shared, lines(t, filepath.Join(outer, name))) || slices.Equal(shared, lines(t, filepath.Join(inner, name))) {
+			t.Errorf("%s in log_dir is not of the run that ended last", name)
+		}
 	}
 }

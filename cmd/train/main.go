@@ -14,6 +14,7 @@ import (
 	"strings"
 	"syscall"
 
+	"mlpool/configs"
 	"mlpool/data"
 	"mlpool/kernels/collective/launch"
 )
@@ -140,7 +141,7 @@ func execute(ctx context.Context, o options, r *ranks, stdout, stderr io.Writer)
 	if err != nil {
 		return err
 	}
-	cfg, err := await(ctx, o.load)
+	cfg, err := await(ctx, func() (configs.Config, error) { return o.load(from) })
 	if err != nil {
 		return err
 	}

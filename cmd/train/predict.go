@@ -36,12 +36,12 @@ const (
 // predictWith prints what the weights of a run say of a picture, of an IDX file of
 // images, or of the test set. It computes on the CPU, whatever the run was on.
 func predictWith(ctx context.Context, o options, stdout, stderr io.Writer) error {
-	dir := o.runs[0]
-	run, err := rundir.Open(dir)
+	run, err := rundir.First(o.runs[0])
 	if err != nil {
 		return err
 	}
-	saved, err := checkpoint.Load(filepath.Join(dir, rundir.WeightsFile))
+	dir := run.Dir
+	saved, err := checkpoint.Load(filepath.Join(dir, o.weightsFile()))
 	if err != nil {
 		return err
 	}

@@ -254,7 +254,7 @@ func TestRanksNeedGPUs(t *testing.T) {
 		t.Error(err)
 	}
 	path, _ := writeConfig(t, "cpu", "")
-	cfg, err := options{config: path}.load()
+	cfg, err := options{config: path}.load(nil)
 	if err != nil {
 		t.Fatal(err)
 	}

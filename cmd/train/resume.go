@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"path/filepath"
@@ -31,16 +30,25 @@ func (o options) earlier() (*earlier, error) {
 	if o.resume == "" {
 		return nil, nil
 	}
-	return openEarlier(o.resume)
+	return openEarlier(o.resume, o.weightsFile())
 }
 
-// openEarlier reads the run in a folder, which must have ended.
-func openEarlier(dir string) (e *earlier, err error) {
+// weightsFile is the name of the weights to take of an earlier run.
+func (o options) weightsFile() string {
+	if o.best {
+		return rundir.BestFile
+	}
+	return rundir.WeightsFile
+}
+
+// openEarlier reads the run in a folder, or the first of a comparison, which must have
+// ended. The file of its weights says how far it is followed.
+func openEarlier(dir, weights string) (e *earlier, err error) {
 	e = new(earlier)
-	if e.run, err = rundir.Open(dir); err != nil {
+	if e.run, err = rundir.First(dir); err != nil {
 		return nil, err
 	}
-	if e.run.Dir, err = filepath.EvalSymlinks(dir); err != nil { // latest is soon another one
+	if e.run.Dir, err = filepath.EvalSymlinks(e.run.Dir); err != nil { // latest is soon another one
 		return nil, err
 	}
 	running, err := e.run.Locked()
@@ -50,7 +58,7 @@ func openEarlier(dir string) (e *earlier, err error) {
 	if running {
 		return nil, fmt.Errorf("%s is still being written to: wait for its end, or press Ctrl-C there", dir)
 	}
-	if e.saved, err = checkpoint.Load(filepath.Join(e.run.Dir, rundir.WeightsFile)); err != nil {
+	if e.saved, err = checkpoint.Load(filepath.Join(e.run.Dir, weights)); err != nil {
 		return nil, err
 	}
 	records, err := e.run.Records()
@@ -112,14 +120,17 @@ func (e *earlier) weights(cfg configs.Config, set data.Dataset) []*tensor.Dense 
 	return e.saved.Weights
 }
 
-// carry gives the runner's folder and logs what the earlier run logged so far, and the folder
+// carry gives the runner's folder what the earlier run logged so far, and
 // its checkpoint: a run that is killed before its own first one can be gone on with as well.
 func (r *runner) carry() error {
 	e := r.earlier
 	if e == nil {
 		return nil
 	}
-	if err := errors.Join(r.logs.Carry(e.records, e.losses), r.folder.Carry(e.records, e.losses)); err != nil {
+	if err := r.folder.Carry(e.records, e.losses); err != nil {
+		return err
+	}
+	if err := r.carryBest(); err != nil {
 		return err
 	}
 	return r.checkpoint()

@@ -2,12 +2,14 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -73,16 +75,18 @@ func sameRun(t *testing.T, name, got, want string) {
 			t.Errorf("%s: %s is not that of the whole run (%v, %v)", name, file, errA, errB)
 		}
 	}
-	var numbers []string
-	for _, line := range lines(t, filepath.Join(got, "metrics.jsonl")) {
-		var r rundir.Record
-		if err := json.Unmarshal([]byte(line), &r); err != nil {
-			t.Fatal(err)
+	epochs := func(dir string) (numbers []string) {
+		for _, line := range lines(t, filepath.Join(dir, "metrics.jsonl")) {
+			var r rundir.Record
+			if err := json.Unmarshal([]byte(line), &r); err != nil {
+				t.Fatal(err)
+			}
+			numbers = append(numbers, fmt.Sprintf("%d:%d", r.Epoch, r.Steps))
 		}
-		numbers = append(numbers, fmt.Sprintf("%d:%d", r.Epoch, r.Steps))
+		return numbers
 	}
-	if s := strings.Join(numbers, " "); s != "1:19 2:19 3:19" {
-		t.Errorf("%s: records of epochs and steps %s", name, s)
+	if a, b := epochs(got), epochs(want); !slices.Equal(a, b) {
+		t.Errorf("%s: records of epochs and steps %v, want %v", name, a, b)
 	}
 }
 
@@ -280,9 +284,52 @@ func TestResumeContender(t *testing.T) {
 	if run, err := rundir.Open(resumed); err != nil || run.Facts.ResumedFrom != filepath.Join(compared, plannedPool) || run.Facts.Epochs != 3 || run.Facts.Allocator != customPool {
 		t.Errorf("%+v, %v", run.Facts, err)
 	}
-	code, _, stderr := train(context.Background(), "-resume", compared)
-	if code != exitFailure || !strings.Contains(stderr, " is no run: ") || strings.Count(stderr, "\n") != 1 {
-		t.Errorf("a comparison: exit code %d, stderr %q", code, stderr)
+	resumed = trainAll(t, logDir, "-resume", compared)
+	sameRun(t, "the first of a comparison", resumed, whole)
+	if run, err := rundir.Open(resumed); err != nil || run.Facts.ResumedFrom != filepath.Join(compared, customPool) {
+		t.Errorf("%+v, %v", run.Facts, err)
+	}
+}
+
+// TestBest overtrains: the weights of the lowest validation loss are kept beside the last ones, in
+// the run and in one that resumes it, and -resume and -predict take either.
+func TestBest(t *testing.T) {
+	t.Setenv(allocatorEnv, "")
+	path, logDir := writeConfig(t, "cpu", "")
+	dir := trainAll(t, logDir, "-set", "train.learning_rate=9", "-set", "train.bsz=100", "-set", "train.num_epochs=8", path)
+	bestOf := func(dir string) (int, float64) {
+		t.Helper()
+		run, err := rundir.Open(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		records, err := run.Records()
+		if err != nil {
+			t.Fatal(err)
+		}
+		least := slices.MinFunc(records, func(a, b rundir.Record) int { return cmp.Compare(a.ValLoss, b.ValLoss) })
+		saved, err := checkpoint.Load(filepath.Join(dir, rundir.BestFile))
+		if err != nil || saved.Epoch != least.Epoch || saved.Step != 0 {
+			t.Errorf("%s: the best weights are of epoch %d, step %d, %v; epoch %d has the lowest loss", dir, saved.Epoch, saved.Step, err, least.Epoch)
+		}
+		return least.Epoch, float64(least.ValLoss)
+	}
+	epoch, loss := bestOf(dir)
+	if epoch == 8 {
+		t.Fatal("the last epoch is the best: train longer")
+	}
+	for _, args := range [][]string{{"-best"}, nil} {
+		code, stdout, stderr := train(context.Background(), append(args, "-predict", testSet, dir)...)
+		if found := strings.Contains(stdout, fmt.Sprintf("loss %.4f, ", loss)); code != 0 || found != (args != nil) {
+			t.Errorf("%q: exit code %d, %s, want a loss of %.4f with -best alone:\n%s", args, code, stderr, loss, stdout)
+		}
+	}
+	again := trainAll(t, logDir, "-resume", dir, "-best")
+	sameRun(t, "from the best epoch", again, dir)
+	resumed := trainAll(t, logDir, "-resume", dir, "-set", "train.num_epochs=9")
+	bestOf(resumed)
+	if code, _, stderr := train(context.Background(), "-best", path); code != exitUsage || strings.Count(stderr, "\n") != 1 {
+		t.Errorf("-best without an earlier run: exit code %d, stderr %q", code, stderr)
 	}
 }
 
@@ -291,7 +338,7 @@ func TestResumeContender(t *testing.T) {
 func TestResumeOnAnotherDevice(t *testing.T) {
 	t.Setenv(allocatorEnv, "")
 	path, logDir := writeConfig(t, "cpu", "")
-	e, err := openEarlier(trainFor(t, 6, logDir, path))
+	e, err := openEarlier(trainFor(t, 6, logDir, path), rundir.WeightsFile)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -44,7 +43,6 @@ type runner struct {
 	allocs  []*allocator.Timed
 	device  *device.Device
 	trainer *model.Trainer[device.Tensor]
-	logs    *rundir.Logs   // in log_dir; nil: none
 	folder  *rundir.Folder // of the run; nil: none
 	facts   rundir.Facts
 	trace   *allocator.Trace // nil: none is wanted
@@ -55,6 +53,7 @@ type runner struct {
 	earlier  *earlier  // the run that is gone on with; nil: none
 	settings []setting // for checkpoints
 	unsaved  bool      // there is no checkpoint of the weights as they are
+	best     best      // of a run by itself
 	ranks    *ranks    // nil: there are no others
 
 	watch     bool // the first epoch, for a report
@@ -182,7 +181,7 @@ func (r *runner) epoch(ctx context.Context) (rundir.Record, []float32, error) {
 func (r *runner) log(rec rundir.Record, losses []float32) error {
 	defer r.ranks.write()()
 	r.facts.Epochs = r.earlier.start().Epoch + len(whole(r.records))
-	return cmp.Or(r.logs.Add(rec, losses), r.folder.Add(rec, losses))
+	return r.folder.Add(rec, losses)
 }
 
 func (r *runner) close() error {
@@ -196,5 +195,5 @@ func (r *runner) close() error {
 	for _, a := range r.allocs {
 		errs = append(errs, a.Close())
 	}
-	return errors.Join(append(errs, r.logs.Close())...)
+	return errors.Join(errs...)
 }

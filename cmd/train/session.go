@@ -25,8 +25,7 @@ type session struct {
 }
 
 // newSession makes ready to train on each contender, from the beginning or where an
-// earlier run got to. Nothing is logged before begin: the logs of earlier runs are lost
-// only when all is ready.
+// earlier run got to. Nothing is logged before begin.
 func newSession(b *backend, cfg configs.Config, set data.Dataset, among []contender, from *earlier, stdout, stderr io.Writer) (s *session, err error) {
 	s = &session{cfg: cfg, stdout: stdout, stderr: stderr, ranks: b.ranks}
 	defer func() {
@@ -36,13 +35,7 @@ func newSession(b *backend, cfg configs.Config, set data.Dataset, among []conten
 	}()
 	settings := settings(cfg, set, b)
 	for _, c := range among {
-		r := &runner{contender: c, cfg: c.of(cfg), earlier: from, settings: settings, unsaved: true, ranks: b.ranks}
-		if cfg.Log.LogDir != "" && len(among) == 1 {
-			if r.logs, err = rundir.OpenLogs(logDir(cfg.Log.LogDir, c)); err != nil {
-				return s, cfg.Errorf("log.log_dir", "%w", err)
-			}
-		}
-		s.runners = append(s.runners, r)
+		s.runners = append(s.runners, &runner{contender: c, cfg: c.of(cfg), earlier: from, settings: settings, unsaved: true, ranks: b.ranks})
 	}
 	for _, r := range s.runners {
 		if err := r.prepare(b, set, s.verbose); err != nil {
@@ -184,6 +177,9 @@ func (s *session) epoch(ctx context.Context, r *runner, number int) (rundir.Reco
 		return rec, err
 	}
 	s.printEpoch(rec)
+	if err := r.keepBest(rec); err != nil {
+		return rec, err
+	}
 	if err := r.log(rec, losses); err != nil {
 		return rec, s.cfg.Errorf("log.log_dir", "%w", err)
 	}

@@ -107,7 +107,7 @@ func removed(path string) error {
 func Load(path string) (Checkpoint, error) {
 	c, err := load(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return c, fmt.Errorf("%s: no weights there: a run saves them at its end, unless it diverged, and as train.checkpoint_every says", path)
+		return c, fmt.Errorf("%s: no weights there: a run saves them at its end, unless it diverged, and as train.checkpoint_every says; a comparison keeps no best ones", path)
 	}
 	var atPath *fs.PathError
 	if err != nil && !errors.As(err, &atPath) {

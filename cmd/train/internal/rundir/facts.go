@@ -12,6 +12,7 @@ const (
 	ValLossesFile = "val_losses.txt"      // of each epoch, in nats
 	ValAccsFile   = "val_accs.txt"        // of each epoch, 0 to 1
 	WeightsFile   = "weights.safetensors" // the last checkpoint
+	BestFile      = "best.safetensors"    // a checkpoint of the epoch with the lowest validation loss
 	RecordingFile = "recording.json"      // report.Recording
 )
 

@@ -11,7 +11,7 @@ import (
 )
 
 // Logs are the four log files in a folder. They are written as epochs end, so that a
-// run that is cut short loses nothing. Nil Logs log nothing.
+// run that is cut short loses nothing.
 type Logs struct {
 	dir                                      string
 	held                                     *os.File // RecordsFile, locked; not written to
@@ -42,9 +42,6 @@ var errLocked = errors.New("locked")
 
 // Begin starts the files afresh.
 func (l *Logs) Begin() (err error) {
-	if l == nil {
-		return nil
-	}
 	for _, f := range []struct {
 		file **os.File
 		name string
@@ -65,9 +62,6 @@ func (l *Logs) Begin() (err error) {
 // validation. What fails in one file is written to the others all the same; the error
 // is the first file's, since a full disk has them all fail.
 func (l *Logs) Add(rec Record, losses []float32) error {
-	if l == nil {
-		return nil
-	}
 	w := bufio.NewWriter(l.trainLosses)
 	for _, v := range losses {
 		fmt.Fprintln(w, v)
@@ -93,9 +87,6 @@ func (l *Logs) sync() error {
 
 // Close closes the files and lets other runs write to the folder.
 func (l *Logs) Close() error {
-	if l == nil {
-		return nil
-	}
 	var errs []error
 	for _, f := range []*os.File{l.trainLosses, l.valLosses, l.valAccs, l.records, l.held} {
 		if f != nil {

@@ -101,6 +101,15 @@ func Runs(dir string) (runs []Run, err error) {
 	return runs, nil
 }
 
+// First returns the run in a folder, or the first of a comparison in it.
+func First(dir string) (Run, error) {
+	runs, err := Runs(dir)
+	if err != nil {
+		return Run{}, err
+	}
+	return runs[0], nil
+}
+
 // Config is the path of the effective config.
 func (r Run) Config() string { return filepath.Join(r.Dir, ConfigFile) }
 

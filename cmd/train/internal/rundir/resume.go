@@ -25,9 +25,6 @@ func (r Run) Locked() (bool, error) {
 // Carry writes what an earlier run logged, which this one goes on with: its whole epochs,
 // and the losses of their steps and of those after them. It follows Begin.
 func (l *Logs) Carry(records []Record, losses []float32) error {
-	if l == nil {
-		return nil
-	}
 	for _, r := range records {
 		if err := l.Add(r, losses[:r.Steps]); err != nil {
 			return err

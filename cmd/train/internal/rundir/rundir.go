@@ -112,6 +112,23 @@ func (f *Folder) Finish() error {
 	return errors.Join(f.writeFacts(), f.logs.Close())
 }
 
+// Publish copies the logs of a finished run over those in dir, a folder that runs share.
+func (f *Folder) Publish(dir string) error {
+	if err := os.MkdirAll(dir, 0o777); err != nil {
+		return err
+	}
+	for _, name := range []string{RecordsFile, LossesFile, ValLossesFile, ValAccsFile} {
+		text, err := os.ReadFile(filepath.Join(f.Dir, name))
+		if err == nil {
+			err = WriteFile(filepath.Join(dir, name), text)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func (f *Folder) writeFacts() error { return WriteJSON(filepath.Join(f.Dir, FactsFile), f.Facts) }
 
 // WriteJSON writes a value as indented JSON, as [WriteFile] does.

@@ -265,8 +265,7 @@ func TestCarryToFolderFails(t *testing.T) {
 // TestNone is a run that logs nothing.
 func TestNone(t *testing.T) {
 	var f *Folder
-	var l *Logs
-	if err := errors.Join(f.Add(Record{}, nil), f.Sync(), f.Finish(), l.Begin(), l.Add(Record{}, nil), l.Close()); err != nil {
+	if err := errors.Join(f.Add(Record{}, nil), f.Sync(), f.Finish()); err != nil {
 		t.Error(err)
 	}
 }
@@ -475,5 +474,35 @@ func TestParseDriver(t *testing.T) {
 	}
 	if v := NVIDIADriver(); v != "" && (v[0] < '0' || v[0] > '9') {
 		t.Errorf("driver %q", v)
+	}
+}
+
+// TestAddOnFullDisk has no room for one log: Add returns the error, and the others have the epoch.
+func TestAddOnFullDisk(t *testing.T) {
+	const device = "/dev/full"
+	if _, err := os.Stat(device); err != nil {
+		t.Skip(err)
+	}
+	files := []string{LossesFile, ValLossesFile, ValAccsFile, RecordsFile}
+	for _, full := range files {
+		dir := t.TempDir()
+		if err := os.Symlink(device, filepath.Join(dir, full)); err != nil {
+			t.Fatal(err)
+		}
+		f, err := Start(dir, Facts{}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := f.Add(Record{Epoch: 1, Steps: 1}, []float32{1}); err == nil || !strings.Contains(err.Error(), full) {
+			t.Errorf("%s: %v", full, err)
+		}
+		if err := f.Finish(); err != nil {
+			t.Error(err)
+		}
+		for _, name := range files {
+			if text, err := os.ReadFile(filepath.Join(dir, name)); name != full && (err != nil || strings.Count(string(text), "\n") != 1) {
+				t.Errorf("%s full: %s has %q, %v", full, name, text, err)
+			}
+		}
 	}
 }

@@ -1,0 +1,44 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"mlpool/cmd/train/internal/rundir"
+)
+
+// TestDiskFillsUp fills the disk of log_dir within the first epoch: the epoch is printed, and the
+// run ends with the error, which its folder has as well.
+func TestDiskFillsUp(t *testing.T) {
+	t.Setenv(allocatorEnv, "")
+	path, logDir := writeConfig(t, "cpu", "")
+	if err := os.Mkdir(logDir, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Mount("tmpfs", logDir, "tmpfs", 0, "size=256k"); err != nil {
+		t.Skip(err) // as to all but root
+	}
+	defer func() {
+		if err := syscall.Unmount(logDir, 0); err != nil {
+			t.Error(err)
+		}
+	}()
+	fill := &onText{text: "epoch 1/3", do: func() {
+		if err := os.WriteFile(filepath.Join(logDir, "rest"), make([]byte, 1<<20), 0o666); err == nil {
+			t.Error("the disk is not full")
+		}
+	}}
+	var stderr bytes.Buffer
+	code := runProcess(context.Background(), []string{path}, fill, &stderr)
+	if code != exitFailure || strings.Count(stderr.String(), "\n") != 1 || !strings.Contains(stderr.String(), "log.log_dir: write "+logDir) {
+		t.Errorf("exit code %d, stderr %q", code, &stderr)
+	}
+	if run, err := rundir.Open(latest(t, logDir)); err != nil || run.Facts.Status != rundir.Failed || !strings.Contains(run.Facts.Error, "no space left") {
+		t.Errorf("%+v, %v", run.Facts, err)
+	}
+}
