@@ -315,7 +315,9 @@ func (c *Comm) Abort(reason error) {
 	rawAbort(c.handle) // whatever comes of it, there is no more to be done
 }
 
-// Close frees the communicator. One that was aborted is freed already.
+// Close frees the communicator. One that was aborted is freed already. Where the other ranks do
+// not part in time, one of which may be gone, NCCL keeps the communicator until they do, or
+// until the process ends: to abort it would free what ncclCommFinalize still uses.
 func (c *Comm) Close() error {
 	c.leave()
 	close(c.stop)
@@ -327,18 +329,21 @@ func (c *Comm) Close() error {
 	if gone {
 		return nil
 	}
-	finalized := make(chan int, 1)
-	go func() { finalized <- rawFinalize(c.handle) }()
+	closed := make(chan error, 1)
+	go func() {
+		code := rawFinalize(c.handle)
+		closed <- errors.Join(check("Close", code, c.handle), check("Close", rawFreeComm(c.handle), 0))
+	}()
 	select {
-	case code := <-finalized:
-		return errors.Join(check("Close", code, c.handle), check("Close", rawFreeComm(c.handle), 0))
-	case <-time.After(closeWithin): // another rank is gone
-		return check("Close", rawAbort(c.handle), 0)
+	case err := <-closed:
+		return err
+	case <-time.After(closeWithin):
+		return nil
 	}
 }
 
-// closeWithin is how long the ranks may take to part.
-const closeWithin = 5 * time.Second
+// closeWithin is how long Close waits for the ranks to part.
+var closeWithin = 5 * time.Second
 
 // Register names memory that all-reduces will be on: where ranks reach each other's memory,
 // NCCL then need not copy from it into buffers of its own. It returns a function that takes

@@ -1,5 +1,6 @@
 // A libnccl.so.2 for tests: every rank has what the others have, in host memory. FAKE_NCCL
-// says what goes wrong. A call with a communicator that was freed ends the process.
+// says what goes wrong. A call with a communicator that was freed ends the process, and so does
+// one that frees it under ncclCommFinalize.
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,7 +8,7 @@
 
 struct comm {
   int size, looks;
-  volatile int freed;
+  volatile int freed, finalizing;
 };
 struct id {
   char internal[128];
@@ -57,11 +58,13 @@ int ncclCommGetAsyncError(struct comm *c, int *state) {
 
 int ncclCommAbort(struct comm *c) {
   while (goes("stuck")) pause();
-  return alive(c)->freed = 1, SUCCESS;
+  if (alive(c)->finalizing) abort();
+  return c->freed = 1, SUCCESS;
 }
 int ncclCommFinalize(struct comm *c) {
-  for (alive(c); goes("alone") && !c->freed;) usleep(1000);
-  return SUCCESS;
+  alive(c)->finalizing = 1;
+  while (goes("alone")) pause();
+  return c->finalizing = 0, SUCCESS;
 }
 int ncclCommDestroy(struct comm *c) { return alive(c)->freed = 1, SUCCESS; }
 
