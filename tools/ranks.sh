@@ -165,7 +165,7 @@ ends() {
     fi
 }
 
-half() { WORLD_SIZE=2 one; }
+half() { RANK=0 WORLD_SIZE=2 one; }
 alone() { start 0 2; finish; }
 one_gpu() {
     export CUDA_VISIBLE_DEVICES=0
@@ -197,7 +197,7 @@ signalled() {
 failures() {
     file=$out/failures.txt
     : > "$file"
-    ends "half a launch" "half a launch: WORLD_SIZE is set" half
+    ends "half a launch" "half a launch: RANK, WORLD_SIZE is set" half
     ends "a rank that never comes" "rank 1 of 2 did not come" alone
     ends "two ranks on one GPU" "rank 0 and rank 1 are both on the GPU" one_gpu
     ends "different configs" "train.bsz is 32 on rank 1, and 64 on rank 0" others

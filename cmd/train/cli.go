@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -34,7 +35,8 @@ type options struct {
 	data       bool
 	list       bool
 	version    bool
-	completion string // a shell
+	completion string   // a shell
+	reading    *reading // nil: nothing is read yet
 }
 
 // A flagGroup is flags that the usage text has under one title, by name.
@@ -258,6 +260,25 @@ func isRun(path string) bool {
 	text, err := os.ReadFile(filepath.Join(path, rundir.FactsFile))
 	var facts rundir.Facts
 	return err == nil && (json.Unmarshal(text, &facts) != nil || facts.Status != "")
+}
+
+// A reading is the earlier run and the config that a command line names, or why they cannot be read.
+type reading struct {
+	from *earlier // nil: there is none
+	cfg  configs.Config
+	err  error
+}
+
+// read reads them at the first call: standard input has a config only once.
+func (o *options) read(ctx context.Context) (from *earlier, cfg configs.Config, err error) {
+	if o.reading == nil {
+		one := new(reading)
+		if one.from, one.err = await(ctx, o.earlier); one.err == nil {
+			one.cfg, one.err = await(ctx, func() (configs.Config, error) { return o.load(one.from) })
+		}
+		o.reading = one
+	}
+	return o.reading.from, o.reading.cfg, o.reading.err
 }
 
 // load reads the config, which is that of the run to resume if there is one, with the settings.

@@ -14,7 +14,6 @@ import (
 	"strings"
 	"syscall"
 
-	"mlpool/configs"
 	"mlpool/data"
 	"mlpool/kernels/collective/launch"
 )
@@ -60,11 +59,17 @@ func runProcess(ctx context.Context, args []string, stdout, stderr io.Writer) in
 // runCommand is the command, without the process around it. It returns the exit code.
 func (r *ranks) runCommand(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	process, envErr := launch.FromEnv(r.env)
-	if process.Rank != 0 {
-		stdout = io.Discard
-	}
 	out := &output{w: stdout}
+	if process.Rank != 0 {
+		out.w = io.Discard
+	}
 	o, err := parseArgs(args, out)
+	if err == nil && o.trains() {
+		if why := r.alone(ctx, &o, process, envErr); why != nil {
+			fmt.Fprintf(stderr, "train: training alone: %s\n", launch.OneLine(why))
+			process, envErr, out.w = launch.Process{Size: 1}, nil, stdout
+		}
+	}
 	usageError := err != nil && !errors.Is(err, flag.ErrHelp)
 	switch {
 	case errors.Is(err, flag.ErrHelp):
@@ -137,11 +142,7 @@ func execute(ctx context.Context, o options, r *ranks, stdout, stderr io.Writer)
 	if o.predict != "" {
 		return predictWith(ctx, o, stdout, stderr)
 	}
-	from, err := await(ctx, o.earlier)
-	if err != nil {
-		return err
-	}
-	cfg, err := await(ctx, func() (configs.Config, error) { return o.load(from) })
+	from, cfg, err := o.read(ctx)
 	if err != nil {
 		return err
 	}

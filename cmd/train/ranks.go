@@ -19,14 +19,6 @@ import (
 	"mlpool/kernels/nccl"
 )
 
-const (
-	// endWithin is how long a rank takes to end after another one has, at most. Copy engines that
-	// wait for a rank cannot be woken, and so neither can who waits for them.
-	endWithin = 5 * time.Second
-	// writeWithin is how long it may write to the folder of the run meanwhile.
-	writeWithin = 10 * time.Minute
-)
-
 // ranks is what a run needs to train together with others, of which each has a GPU.
 type ranks struct {
 	env     func(string) string
@@ -119,6 +111,23 @@ func (r *ranks) executeRanks(ctx context.Context, o options, process launch.Proc
 	return left
 }
 
+// alone is why a training has no other ranks although variables of a launcher are set; nil: it has,
+// or none is set. A shell may have one of them from elsewhere, and on the CPU nothing moves data
+// between ranks.
+func (r *ranks) alone(ctx context.Context, o *options, p launch.Process, envErr error) error {
+	half := new(launch.HalfError)
+	switch {
+	case errors.As(envErr, &half) && len(half.Set) == 1:
+		return envErr
+	case p.Size == 1 && envErr == nil || r.ready == nil:
+		return nil
+	}
+	if _, cfg, err := o.read(ctx); err != nil || cfg.Train.Device != "cpu" { // execute returns the error
+		return nil
+	}
+	return cmp.Or(envErr, fmt.Errorf(`train.device is "cpu", and NCCL moves data between GPUs: this was started as rank %d of %d`, p.Rank, p.Size))
+}
+
 // ofRank is an error that a rank prints itself: it has met no other one that could.
 func ofRank(p launch.Process, err error) error {
 	if p.Size <= 1 && p.Rank <= 0 {
@@ -139,77 +148,6 @@ func reportedByRank0(p launch.Process, err error) error {
 func (r *ranks) allEnd(err error) bool {
 	var diverged *divergedError
 	return r.stop && interrupted(err) || errors.As(err, &diverged)
-}
-
-// ended gives a run whose ranks have ended some time to end itself.
-func (r *ranks) ended(done <-chan struct{}, stderr io.Writer) {
-	select {
-	case <-done:
-		return
-	case <-r.world.Ended():
-	}
-	if r.giveUp == nil {
-		return
-	}
-	overdue, locked := r.overdue(done)
-	if !overdue {
-		return
-	}
-	if locked {
-		defer r.disk.Unlock()
-	}
-	reason := r.world.Err()
-	if !errors.As(reason, new(*launch.ReportedError)) {
-		fmt.Fprintf(stderr, "train: %s\n", launch.OneLine(reason))
-	}
-	if locked && r.conclude != nil {
-		defer time.AfterFunc(r.endWithin, r.giveUp).Stop() // the file system may not answer
-		if err := r.conclude(reason); err != nil {
-			fmt.Fprintf(stderr, "train: %s\n", launch.OneLine(err))
-		}
-	}
-	r.giveUp()
-}
-
-// overdue waits until a run has had endWithin to end, beside what it wrote to its folder in up to
-// writeWithin; it is not overdue where it is done before. Where locked, disk is.
-func (r *ranks) overdue(done <-chan struct{}) (overdue, locked bool) {
-	const looks = 50
-	every := time.NewTicker(r.endWithin / looks)
-	defer every.Stop()
-	writing := time.Duration(0)
-	for idle := 0; ; {
-		select {
-		case <-done:
-			return false, false
-		case <-every.C:
-		}
-		if r.disk.TryLock() {
-			if idle++; idle == looks {
-				return true, true
-			}
-			r.disk.Unlock()
-		} else if writing += r.endWithin / looks; writing >= writeWithin {
-			return true, false
-		}
-	}
-}
-
-// concludeBy has f note how the run ended, where the process gives up.
-func (r *ranks) concludeBy(f func(reason error) error) {
-	defer r.write()()
-	if r != nil {
-		r.conclude = f
-	}
-}
-
-// write begins what is written to the folder of the run, until done is called.
-func (r *ranks) write() (done func()) {
-	if r == nil {
-		return func() {}
-	}
-	r.disk.Lock()
-	return r.disk.Unlock
 }
 
 // trains says whether the options ask for a training.
@@ -238,9 +176,6 @@ func (r *ranks) begin(cfg configs.Config) error {
 	}
 	if cfg.Train.Profile > 0 {
 		return cfg.Errorf("train.profile", "is for one GPU, and this is one of %d ranks: leave it out", r.world.Size)
-	}
-	if cfg.Train.Device == "cpu" && r.ready != nil {
-		return cfg.Errorf("train.device", `is "cpu", and NCCL moves data between GPUs: start one rank, or leave it out`)
 	}
 	if r.ready == nil {
 		return nil

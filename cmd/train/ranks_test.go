@@ -9,6 +9,7 @@ import (
 	"math"
 	"net"
 	"os"
+	"reflect"
 	"strings"
 	"sync"
 	"testing"
@@ -208,7 +209,7 @@ func TestRanksApart(t *testing.T) {
 		code int
 		want string
 	}{
-		{"half a launch", map[string]string{"WORLD_SIZE": "2"}, []string{path}, exitFailure, "train: half a launch: WORLD_SIZE is set"},
+		{"half a launch", map[string]string{"RANK": "0", "WORLD_SIZE": "2"}, []string{path}, exitFailure, "train: half a launch: RANK, WORLD_SIZE is set"},
 		{"too high", map[string]string{"RANK": "2", "WORLD_SIZE": "2", "LOCAL_RANK": "0"}, []string{path}, exitFailure, "train: rank 2: RANK=2 is no rank of WORLD_SIZE=2"},
 		{"several hosts, rank 0", hosts("0"), []string{path}, exitFailure, "train: rank 0: the ranks are on several hosts: set MASTER_ADDR"},
 		{"several hosts, rank 1", hosts("1"), []string{path}, exitFailure, "train: rank 1: the ranks are on several hosts: set MASTER_ADDR"},
@@ -253,12 +254,48 @@ func TestRanksNeedGPUs(t *testing.T) {
 	if err := r.needGPU(errors.New("none")); err == nil || !strings.HasPrefix(err.Error(), "number 1 on its host has no GPU") {
 		t.Error(err)
 	}
+}
+
+// TestStrayVariables has variables of a launcher in the environment of a training that is none of
+// several: it warns in one line and trains.
+func TestStrayVariables(t *testing.T) {
+	t.Setenv(allocatorEnv, "")
+	path, logDir := writeConfig(t, "cpu", "")
+	torchrun := map[string]string{"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2", "MASTER_PORT": "9"}
+	for _, c := range []struct {
+		vars map[string]string
+		want string
+	}{
+		{map[string]string{"RANK": "0"}, "train: training alone: half a launch: RANK is set and WORLD_SIZE, LOCAL_RANK is not"},
+		{map[string]string{"WORLD_SIZE": "2"}, "train: training alone: half a launch: WORLD_SIZE is set"},
+		{map[string]string{"SLURM_STEP_NUM_TASKS": "2"}, "train: training alone: half a launch: SLURM_STEP_NUM_TASKS is set"},
+		{map[string]string{"RANK": "0", "WORLD_SIZE": "2"}, "train: training alone: half a launch: RANK, WORLD_SIZE is set and LOCAL_RANK is not"},
+		{map[string]string{"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0"}, "train: training alone: the ranks are on several hosts"},
+		{torchrun, `train: training alone: train.device is "cpu", and NCCL moves data between GPUs: this was started as rank 1 of 2`},
+	} {
+		r := processes()
+		r.env = func(name string) string { return c.vars[name] }
+		r.ready = func(launch.Process) error { return errors.New("it takes a GPU") }
+		var stdout, stderr bytes.Buffer
+		code := r.runCommand(context.Background(), []string{"-set", "train.num_epochs=1", path}, &stdout, &stderr)
+		if code != 0 || !strings.HasPrefix(stderr.String(), c.want) || strings.Count(stderr.String(), "\n") != 1 || !strings.Contains(stdout.String(), "\nepoch 1/1 ") {
+			t.Errorf("%v: exit code %d, %q and %q, want one line %q", c.vars, code, &stdout, &stderr, c.want)
+		}
+		if run, _ := latestLosses(t, logDir); run.Facts.Status != "done" {
+			t.Errorf("%v: the run is %s", c.vars, run.Facts.Status)
+		}
+	}
+}
+
+// TestConfigOnce has a rank read its config from a pipe, which has it only once.
+func TestConfigOnce(t *testing.T) {
 	path, _ := writeConfig(t, "cpu", "")
-	cfg, err := options{config: path}.load(nil)
-	if err != nil {
+	o := options{config: path}
+	_, first, err := o.read(context.Background())
+	if err := errors.Join(err, os.Remove(path)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := openBackend(cfg, r, os.Stderr); err == nil || !strings.Contains(err.Error(), "NCCL moves data between GPUs") {
-		t.Error(err)
+	if _, again, err := o.read(context.Background()); err != nil || !reflect.DeepEqual(first, again) {
+		t.Errorf("%+v, %v, want %+v", again, err, first)
 	}
 }

@@ -57,7 +57,7 @@ var launchers = []launcher{
 
 // FromEnv returns the process that an environment is of. Where several launchers have set
 // variables, one inside the other, the first in the order above that has set all of them
-// counts. It is an error if only some are set.
+// counts. It is a [HalfError] if only some are set.
 func FromEnv(env func(string) string) (Process, error) {
 	var half error
 	for _, l := range launchers {
@@ -84,11 +84,21 @@ func FromEnv(env func(string) string) (Process, error) {
 			}
 			return l.numbered(Process{Launcher: l.name, Job: strings.Trim(strings.Join(job, "."), ".")}, env, local)
 		case len(set) > 0 && half == nil && (!l.slurm || env(l.size) != ""):
-			half = fmt.Errorf("half a launch: %s is set and %s is not: start all ranks with %s, or unset %s",
-				strings.Join(set, ", "), strings.Join(missing, ", "), l.command, strings.Join(set, ", "))
+			half = &HalfError{set, missing, l.command}
 		}
 	}
 	return Process{Size: 1}, half
+}
+
+// A HalfError is why variables of a launcher make no launch: some are missing.
+type HalfError struct {
+	Set, Missing []string
+	command      string // of the launcher
+}
+
+func (e *HalfError) Error() string {
+	set := strings.Join(e.Set, ", ")
+	return fmt.Sprintf("half a launch: %s is set and %s is not: start all ranks with %s, or unset %s", set, strings.Join(e.Missing, ", "), e.command, set)
 }
 
 // maxRanks is more than anyone starts.
