@@ -27,9 +27,9 @@ __device__ inline int cluster_nctarank() {
   return n;
 }
 
-// The cluster barrier: what was written before barrier_cluster_arrive, to DSMEM too, is
-// visible after barrier_cluster_wait. arrive_relaxed orders no memory: loads before it must have
-// been used.
+// The cluster barrier: what was read and written before barrier_cluster_arrive, in DSMEM too, comes before
+// what follows barrier_cluster_wait in any CTA. arrive_relaxed orders no memory: it is for what a fence
+// orders. Whole warps call these.
 __device__ inline void barrier_cluster_arrive() { asm volatile("barrier.cluster.arrive.aligned;" ::: "memory"); }
 __device__ inline void barrier_cluster_arrive_relaxed() { asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory"); }
 __device__ inline void barrier_cluster_wait() { asm volatile("barrier.cluster.wait.aligned;" ::: "memory"); }
@@ -66,9 +66,9 @@ __device__ inline void st_async(unsigned, float4, unsigned) {}
 
 #endif
 
-// barrier_cluster_relaxed waits for the other CTAs of the cluster; it orders no memory.
-__device__ inline void barrier_cluster_relaxed() {
-  barrier_cluster_arrive_relaxed();
+// barrier_cluster waits for the other CTAs of the cluster.
+__device__ inline void barrier_cluster() {
+  barrier_cluster_arrive();
   barrier_cluster_wait();
 }
 

@@ -80,8 +80,7 @@ struct TileEpilogue {
       int owner = e / share;
       st_shared_cluster(mapa(inbox + (rank - owner) * share + e, owner), reduce_slices(parts, e));
     }
-    barrier_cluster_arrive();
-    barrier_cluster_wait();
+    barrier_cluster();
   }
 
   __device__ void write(const float *parts, float4 *inbox) {

@@ -203,7 +203,7 @@ struct Skinny {
       bool first = k0 == 0;
       if (!first) {
         __syncwarp();
-        if (TMA) barrier_cluster_relaxed();
+        if (TMA) barrier_cluster();
         weights.phase++;
       }
       if (!first || g.prefetch_b) weights.load(k0);

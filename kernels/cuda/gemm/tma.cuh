@@ -157,7 +157,8 @@ __device__ inline void bulk_commit_wait() {}
 __device__ inline void mbarriers_ready() {
   if (threadIdx.x == 0) fence_mbarrier_init();
   __syncwarp();
-  barrier_cluster_relaxed();
+  barrier_cluster_arrive_relaxed();  // the fence is a release
+  barrier_cluster_wait();
 }
 
 // mbarriers_start initializes mbarriers, at each of which one thread arrives.

@@ -48,8 +48,7 @@ __global__ void warpgroup_gemm(const CONSTANT Group<TmaGemm> group, int tiles) {
     }
     if (SPLIT_K > 1) {
       __syncwarp();
-      barrier_cluster_arrive();
-      barrier_cluster_wait();
+      barrier_cluster();
       barrier_cluster_arrive();
     }
   } else {
@@ -63,6 +62,7 @@ __global__ void warpgroup_gemm(const CONSTANT Group<TmaGemm> group, int tiles) {
         consumer.reduce_split_k((float *)pipeline.stages);
       }
       consumer.store(group.gemms[tile.gemm], tile.m0, tile.n0);
+      __syncwarp();  // lanes past the last row have nothing to store; what comes next is for whole warps
     }
   }
   if (SPLIT_K > 1) barrier_cluster_wait();  // the other CTAs may still read this one's sums

@@ -245,8 +245,7 @@ struct Consumer {
     constexpr int OWN = P::N / 2 / P::SPLIT_K;
 #pragma unroll
     for (int i = 0; i < P::N / 2; i += 4) *(float4 *)(sums + (i / 4 * WARPS * 32 + thread) * 4) = make_float4(d[i], d[i + 1], d[i + 2], d[i + 3]);
-    barrier_cluster_arrive();
-    barrier_cluster_wait();
+    barrier_cluster();
 #pragma unroll
     for (int r = 0; r < P::SPLIT_K; r++) {
       unsigned from = mapa(sums + ((OWN / 4 * cluster_ctarank()) * WARPS * 32 + thread) * 4, r);

@@ -103,7 +103,7 @@ struct Large {
         load(k_tile - 1 + STAGES);
       }
       __syncwarp();
-      barrier_cluster_arrive_relaxed();
+      barrier_cluster_arrive();
     }
     barrier_cluster_wait();
     if (m0 >= p.m) return;

@@ -244,7 +244,7 @@ struct WgradTma : Shape<90, 128, 4, 3, CTA_PAIR> {
     for (int k0 = 0; k0 == 0 || k0 < g.k; k0 += BK) {
       if (k0 > 0) {
         __syncthreads();
-        if (!U8) barrier_cluster_relaxed();
+        if (!U8) barrier_cluster();
         w.load_a(k0), w.load_b(k0);
       }
       mbarrier_wait(w.barrier, k0 / BK);

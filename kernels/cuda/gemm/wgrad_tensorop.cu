@@ -118,7 +118,7 @@ struct Wgrad : Shape<TMA> {
     for (int k0 = 0; k0 == 0 || k0 < p.k; k0 += K) {
       if (k0 > 0) {
         __syncthreads();
-        if (TMA && !U8) barrier_cluster_relaxed();
+        if (TMA && !U8) barrier_cluster();
         load_a(k0), load_b(k0);
       }
       if (TMA) mbarrier_wait(barrier, k0 / K);
