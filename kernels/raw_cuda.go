@@ -145,8 +145,8 @@ func (s Stream) softmax(p, x uintptr, rows, cols int) error {
 	return check("Softmax", C.kernels_softmax(s.c(), C.uintptr_t(p), C.uintptr_t(x), C.int64_t(rows), C.int64_t(cols)))
 }
 
-func (s Stream) crossEntropy(loss, correct, p, labels uintptr, rows, cols int) error {
-	return check("CrossEntropy", C.kernels_cross_entropy(s.c(), C.uintptr_t(loss), C.uintptr_t(correct), C.uintptr_t(p),
+func (s Stream) crossEntropy(loss, correct, x, labels uintptr, rows, cols int) error {
+	return check("CrossEntropy", C.kernels_cross_entropy(s.c(), C.uintptr_t(loss), C.uintptr_t(correct), C.uintptr_t(x),
 		C.uintptr_t(labels), C.int64_t(rows), C.int64_t(cols)))
 }
 

@@ -82,11 +82,12 @@ func (s Stream) ReLUBackward(dx, dy, y uintptr, n int) error { return s.reluBack
 // Softmax: p[rows,cols], each row exp(x - max)/Σ exp(x - max).
 func (s Stream) Softmax(p, x uintptr, rows, cols int) error { return s.softmax(p, x, rows, cols) }
 
-// CrossEntropy: loss[rows] = -ln p[i,labels[i]], correct[rows] = 1 where the first
-// largest of row i of p is labels[i], else 0. labels is int32; a label outside
-// 0..cols-1 gives a NaN loss and is not correct.
-func (s Stream) CrossEntropy(loss, correct, p, labels uintptr, rows, cols int) error {
-	return s.crossEntropy(loss, correct, p, labels, rows, cols)
+// CrossEntropy: loss[rows] = ln Σ exp(x - max) - (x[i,labels[i]] - max) of the logits
+// x[rows,cols], which stays finite where a probability would be 0; correct[rows] = 1
+// where the first largest of row i of x is labels[i], else 0. labels is int32; a label
+// outside 0..cols-1 gives a NaN loss and is not correct.
+func (s Stream) CrossEntropy(loss, correct, x, labels uintptr, rows, cols int) error {
+	return s.crossEntropy(loss, correct, x, labels, rows, cols)
 }
 
 // SoftmaxCrossEntropyBackward: dx[rows,cols] = (p - onehot(labels))/rows.
@@ -109,11 +110,8 @@ type Classifier struct {
 }
 
 // Classifier does the last layer and its loss at once, in float32 whatever the
-// precision: logits = x·w; loss = ln Σ exp(logits - max) - (logits[label] - max), which
-// stays finite where a probability would be 0; correct = 1 where the first largest
-// logit is the label's; dlogits = (softmax - onehot)/rows; dx = dlogits·wᵀ where x > 0,
-// else 0. A label that is no class gives a NaN loss and is not correct. A GPU takes 1
-// to 16 classes.
+// precision: logits = x·w; loss and correct are [Stream.CrossEntropy] of them; dlogits =
+// (softmax - onehot)/rows; dx = dlogits·wᵀ where x > 0, else 0. A GPU takes 1 to 16 classes.
 func (s Stream) Classifier(c Classifier) error { return s.classifier(c) }
 
 // ReduceLoss: out[i,0] = the mean of loss and out[i,1] = the sum of correct over rows

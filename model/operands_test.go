@@ -108,8 +108,8 @@ func (q *idle) Softmax(p, x uintptr, rows, cols int) error {
 	return q.note("softmax", []int{rows, cols}, p, x)
 }
 
-func (q *idle) CrossEntropy(loss, correct, p, labels uintptr, rows, cols int) error {
-	return q.note("cross-entropy", []int{rows, cols}, loss, correct, p, labels)
+func (q *idle) CrossEntropy(loss, correct, x, labels uintptr, rows, cols int) error {
+	return q.note("cross-entropy", []int{rows, cols}, loss, correct, x, labels)
 }
 
 func (q *idle) SoftmaxCrossEntropyBackward(dx, p, labels uintptr, rows, cols int) error {

@@ -85,7 +85,7 @@ int kernels_relu_backward(uintptr_t stream, uintptr_t dx, uintptr_t dy, uintptr_
 
 // nn/softmax.cu
 int kernels_softmax(uintptr_t stream, uintptr_t p, uintptr_t x, int64_t rows, int64_t cols);
-int kernels_cross_entropy(uintptr_t stream, uintptr_t loss, uintptr_t correct, uintptr_t p, uintptr_t labels, int64_t rows,
+int kernels_cross_entropy(uintptr_t stream, uintptr_t loss, uintptr_t correct, uintptr_t x, uintptr_t labels, int64_t rows,
                           int64_t cols);
 int kernels_softmax_cross_entropy_backward(uintptr_t stream, uintptr_t dx, uintptr_t p, uintptr_t labels, int64_t rows,
                                            int64_t cols);

@@ -219,12 +219,24 @@ func TestViewsHoldNothing(t *testing.T) {
 	}
 }
 
-// TestFuseComputesTheSame trains a step both ways and compares what comes of it.
+// TestFuseComputesTheSame trains a step both ways and compares what comes of it: also where
+// logits are so far apart that most probabilities are 0 in float32, and losses are large.
 func TestFuseComputesTheSame(t *testing.T) {
+	if loss := fuseComputesTheSame(t, 1); !(loss > 2 && loss < 3) {
+		t.Errorf("a mean loss of %v, want about ln 10", loss)
+	}
+	if loss := fuseComputesTheSame(t, 30); !(loss > 104 && loss < 1e6) {
+		t.Errorf("a mean loss of %v, want one of logits far apart", loss)
+	}
+}
+
+// fuseComputesTheSame returns the mean loss of a step from weights up to size/2.
+func fuseComputesTheSame(t *testing.T, size float32) float32 {
+	t.Helper()
 	var want [][]float32
 	for _, fuse := range []bool{false, true} {
 		b := newBench(t, new(HostQueue), fuse)
-		b.fill(t)
+		b.fill(t, size)
 		for i := range 2 {
 			if err := b.step(9*i, 9+2*i, 13*i); err != nil {
 				t.Fatal(err)
@@ -245,19 +257,17 @@ func TestFuseComputesTheSame(t *testing.T) {
 				continue
 			}
 			for j := range got {
-				if math.Abs(float64(got[j]-want[i][j])) > 1e-6 {
+				if !(math.Abs(float64(got[j]-want[i][j])) <= 1e-6*max(1, math.Abs(float64(want[i][j])))) {
 					t.Errorf("tensor %d, element %d: %v fused, %v kernel by kernel", i, j, got[j], want[i][j])
 				}
 			}
 		}
 	}
-	if loss := want[3][2]; !(loss > 2 && loss < 3) {
-		t.Errorf("a mean loss of %v, want about ln 10", loss)
-	}
+	return want[3][2]
 }
 
-// fill writes images, labels, shuffled indices and weights.
-func (b bench) fill(t *testing.T) {
+// fill writes images, labels, shuffled indices, and weights up to size/2.
+func (b bench) fill(t *testing.T, size float32) {
 	r := rand.New(rand.NewPCG(1, 2))
 	images, labels := make([]uint8, 20*12), make([]uint8, 20)
 	for i := range images {
@@ -270,7 +280,7 @@ func (b bench) fill(t *testing.T) {
 	weights := func(n int) []float32 {
 		w := make([]float32, n)
 		for i := range w {
-			w[i] = r.Float32() - 0.5
+			w[i] = size * (r.Float32() - 0.5)
 		}
 		return w
 	}

@@ -98,7 +98,11 @@ func (d *Device) Classifier(x, w, labels, results Tensor, start int) (dlogits, d
 		return dlogits, dx
 	}
 	const op = "softmax backward"
-	probs := d.probabilities(x, w, labels, results, start)
+	logits := d.logits(x, w, labels, results, start)
+	probs := d.output("softmax", x.rows, w.cols, Float32)
+	if d.err == nil {
+		d.launched("softmax", d.queue.Softmax(probs.addr(), logits.addr(), x.rows, w.cols), probs.Len(), probs.addr())
+	}
 	dlogits = d.output(op, x.rows, w.cols, Float32)
 	if d.err == nil {
 		d.launched(op, d.queue.SoftmaxCrossEntropyBackward(dlogits.addr(), probs.addr(), labels.addr(), x.rows, w.cols), dlogits.Len(), dlogits.addr())
@@ -112,7 +116,7 @@ func (d *Device) Evaluate(x, w, labels, results Tensor, start int) {
 	if d.fuse {
 		d.classifier(0, 0, x, w, labels, results, start)
 	} else {
-		d.probabilities(x, w, labels, results, start)
+		d.logits(x, w, labels, results, start)
 	}
 }
 
@@ -143,17 +147,13 @@ func (d *Device) classifier(dlogits, dx uintptr, x, w, labels, results Tensor, s
 	d.launched(opClassifier, d.queue.Classifier(c), x.rows, dlogits, dx, results.addr())
 }
 
-// probabilities is Evaluate kernel by kernel; it returns softmax(x·w).
-func (d *Device) probabilities(x, w, labels, results Tensor, start int) Tensor {
+// logits is Evaluate kernel by kernel; it returns x·w.
+func (d *Device) logits(x, w, labels, results Tensor, start int) Tensor {
 	logits := d.Linear(x, w)
-	probs := d.output("softmax", x.rows, w.cols, Float32)
 	if d.err == nil {
-		d.launched("softmax", d.queue.Softmax(probs.addr(), logits.addr(), x.rows, w.cols), probs.Len(), probs.addr())
+		d.launched("cross-entropy", d.queue.CrossEntropy(results.at(start), results.at(results.cols+start), logits.addr(), labels.addr(), x.rows, w.cols), x.rows, results.addr())
 	}
-	if d.err == nil {
-		d.launched("cross-entropy", d.queue.CrossEntropy(results.at(start), results.at(results.cols+start), probs.addr(), labels.addr(), x.rows, w.cols), x.rows, results.addr())
-	}
-	return probs
+	return logits
 }
 
 // ReduceLoss sums up columns start to start+rows of the results of Classifier, batch by

@@ -27,7 +27,7 @@ type Queue interface {
 	ReLU(y, x uintptr, n int) error
 	ReLUBackward(dx, dy, y uintptr, n int) error
 	Softmax(p, x uintptr, rows, cols int) error
-	CrossEntropy(loss, correct, p, labels uintptr, rows, cols int) error
+	CrossEntropy(loss, correct, x, labels uintptr, rows, cols int) error
 	SoftmaxCrossEntropyBackward(dx, p, labels uintptr, rows, cols int) error
 	Classifier(c kernels.Classifier) error
 	ReduceLoss(out, loss, correct uintptr, rows, batch int) error
@@ -264,9 +264,9 @@ func (q *HostQueue) Softmax(p, x uintptr, rows, cols int) error {
 	return q.do(func() { ref.Softmax(f32(p, rows*cols), f32(x, rows*cols), rows, cols) })
 }
 
-func (q *HostQueue) CrossEntropy(loss, correct, p, labels uintptr, rows, cols int) error {
+func (q *HostQueue) CrossEntropy(loss, correct, x, labels uintptr, rows, cols int) error {
 	return q.do(func() {
-		ref.CrossEntropy(f32(loss, rows), f32(correct, rows), f32(p, rows*cols), sliceAt[int32](labels, rows), rows, cols)
+		ref.CrossEntropy(f32(loss, rows), f32(correct, rows), f32(x, rows*cols), sliceAt[int32](labels, rows), rows, cols)
 	})
 }
 

@@ -105,8 +105,8 @@ func (r *recorder) Softmax(p, x uintptr, rows, cols int) error {
 	return r.around(pass("softmax", rows, cols, 8), func() error { return r.Queue.Softmax(p, x, rows, cols) })
 }
 
-func (r *recorder) CrossEntropy(loss, correct, p, labels uintptr, rows, cols int) error {
-	return r.around(pass("cross-entropy", rows, cols, 4), func() error { return r.Queue.CrossEntropy(loss, correct, p, labels, rows, cols) })
+func (r *recorder) CrossEntropy(loss, correct, x, labels uintptr, rows, cols int) error {
+	return r.around(pass("cross-entropy", rows, cols, 4), func() error { return r.Queue.CrossEntropy(loss, correct, x, labels, rows, cols) })
 }
 
 func (r *recorder) SoftmaxCrossEntropyBackward(dx, p, labels uintptr, rows, cols int) error {

@@ -183,7 +183,7 @@ func (r *recording) launches() string {
 func newRecording(t *testing.T) (bench, *recording) {
 	r := &recording{t: t}
 	b := newBench(t, r, true)
-	b.fill(t)
+	b.fill(t, 1)
 	r.launches()
 	return b, r
 }

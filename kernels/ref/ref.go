@@ -107,21 +107,27 @@ func firstLargest(x []float32) int {
 	return at
 }
 
-// CrossEntropy: loss[rows] = -ln p[i,labels[i]], correct[rows] = 1 where the first
-// largest of row i of p is labels[i], else 0. A label outside 0..cols-1 gives
-// a NaN loss and is not correct.
-func CrossEntropy(loss, correct, p []float32, labels []int32, rows, cols int) {
+// CrossEntropy: loss[rows] = ln Σ exp(x - max) - (x[i,labels[i]] - max) of the logits
+// x[rows,cols], which stays finite where a probability would be 0; correct[rows] = 1
+// where the first largest of row i of x is labels[i], else 0. A label outside 0..cols-1
+// gives a NaN loss and is not correct.
+func CrossEntropy(loss, correct, x []float32, labels []int32, rows, cols int) {
 	for i := range rows {
-		row, label := p[i*cols:(i+1)*cols], int(labels[i])
-		loss[i], correct[i] = float32(math.NaN()), 0
-		if label < 0 || label >= cols {
-			continue
-		}
-		loss[i] = -log(row[label])
-		if firstLargest(row) == label {
-			correct[i] = 1
-		}
+		row := x[i*cols : (i+1)*cols]
+		largest, sum := expSum(row)
+		loss[i], correct[i] = crossEntropy(row, int(labels[i]), largest, sum)
 	}
+}
+
+// crossEntropy is that of a row of logits, whose maximum and Σ exp(x - max) expSum gave.
+func crossEntropy(row []float32, label int, largest, sum float32) (loss, correct float32) {
+	if label < 0 || label >= len(row) {
+		return float32(math.NaN()), 0
+	}
+	if firstLargest(row) == label {
+		correct = 1
+	}
+	return log(sum) - (row[label] - largest), correct
 }
 
 // SoftmaxCrossEntropyBackward: dx[rows,cols] = (p - onehot(labels))/rows.
@@ -139,12 +145,9 @@ func SoftmaxCrossEntropyBackward(dx, p []float32, labels []int32, rows, cols int
 }
 
 // Classifier does the last layer and its loss at once: logits = x[rows,k]·w[k,classes];
-// loss[rows] = their cross-entropy in nats against labels[indices[i]]; correct[rows] = 1
-// where the first largest logit is the label's, else 0; dlogits[rows,classes] =
-// (softmax - onehot)/rows; dx[rows,k] = dlogits·wᵀ where x > 0, else 0. The loss is
-// ln Σ exp(x - max) - (x[label] - max), and so stays finite where a probability
-// would be 0. A label that is no class gives a NaN loss and is not correct. With
-// dlogits and dx nil no gradients are made.
+// loss[rows] and correct[rows] are [CrossEntropy] of them and labels[indices[i]], in nats;
+// dlogits[rows,classes] = (softmax - onehot)/rows; dx[rows,k] = dlogits·wᵀ where x > 0,
+// else 0. With dlogits and dx nil no gradients are made.
 func Classifier(dlogits, dx, loss, correct, x, w []float32, labels []uint8, indices []int32, rows, classes, k int) {
 	logits := dlogits
 	if dlogits == nil {
@@ -155,13 +158,7 @@ func Classifier(dlogits, dx, loss, correct, x, w []float32, labels []uint8, indi
 	for i := range rows {
 		row, label := logits[i*classes:(i+1)*classes], int(labels[indices[i]])
 		largest, sum := expSum(row)
-		loss[i], correct[i] = float32(math.NaN()), 0
-		if label < classes {
-			loss[i] = log(sum) - (row[label] - largest)
-			if firstLargest(row) == label {
-				correct[i] = 1
-			}
-		}
+		loss[i], correct[i] = crossEntropy(row, label, largest, sum)
 		if dlogits == nil {
 			continue
 		}

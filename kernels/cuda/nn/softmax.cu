@@ -2,7 +2,7 @@
 // last layer (classifier.cu):
 //
 //   p[rows,cols]  = exp(x - max)/Σ exp(x - max)
-//   loss[rows]    = -ln p[label], correct[rows] = 1 where the first largest p is the label's, else 0
+//   loss[rows]    = ln Σ exp(x - max) - (x[label] - max), correct[rows] = 1 where the first largest x is the label's
 //   dx[rows,cols] = (p - onehot(label))/rows
 #include "launch.cuh"
 #include "warp.cuh"
@@ -30,19 +30,22 @@ __global__ void softmax(float *p, const float *x, int64_t rows, int64_t cols) {
   }
 }
 
-// One thread a row: rows are short.
-__global__ void cross_entropy(float *loss, float *correct, const float *p, const int32_t *labels, int64_t rows,
+// One warp a row.
+__global__ void cross_entropy(float *loss, float *correct, const float *x, const int32_t *labels, int64_t rows,
                               int64_t cols) {
-  int64_t stride = int64_t(gridDim.x) * blockDim.x;
-  for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < rows; i += stride) {
-    const float *row = p + i * cols;
-    int64_t label = labels[i], at = -1;
-    float best = -INFINITY;
-    for (int64_t j = 0; j < cols; j++)
-      if (row[j] > best || (at < 0 && row[j] == best)) best = row[j], at = j;
-    bool valid = label >= 0 && label < cols;
-    loss[i] = valid ? -logf(row[label]) : NAN;
-    correct[i] = valid && at == label ? 1 : 0;
+  int lane = threadIdx.x % 32;
+  int64_t stride = int64_t(gridDim.x) * (blockDim.x / 32);
+  for (int64_t i = (int64_t(blockIdx.x) * blockDim.x + threadIdx.x) / 32; i < rows; i += stride) {
+    const float *row = x + i * cols;
+    int64_t label = labels[i];
+    float largest, sum;
+    exp_sum(row, cols, lane, largest, sum);
+    bool valid = label >= 0 && label < cols, before = false;  // a largest stands before the label's
+    for (int64_t j = lane; valid && j < label; j += 32) before |= row[j] == largest;
+    bool first = __ballot_sync(ALL, before) == 0;
+    if (lane) continue;
+    loss[i] = valid ? logf(sum) - (row[label] - largest) : NAN;
+    correct[i] = valid && first && row[label] == largest ? 1 : 0;
   }
 }
 
@@ -62,11 +65,11 @@ int kernels_softmax(uintptr_t stream, uintptr_t p, uintptr_t x, int64_t rows, in
   return launched();
 }
 
-int kernels_cross_entropy(uintptr_t stream, uintptr_t loss, uintptr_t correct, uintptr_t p, uintptr_t labels, int64_t rows,
+int kernels_cross_entropy(uintptr_t stream, uintptr_t loss, uintptr_t correct, uintptr_t x, uintptr_t labels, int64_t rows,
                           int64_t cols) {
   if (rows < 0 || cols < 0) return cudaErrorInvalidValue;
   if (rows == 0) return cudaSuccess;
-  cross_entropy<<<ctas(rows, 64), 64, 0, stream_of(stream)>>>(ptr<float>(loss), ptr<float>(correct), ptr<float>(p),
+  cross_entropy<<<ctas(rows, 4), 128, 0, stream_of(stream)>>>(ptr<float>(loss), ptr<float>(correct), ptr<float>(x),
                                                                 ptr<int32_t>(labels), rows, cols);
   return launched();
 }
