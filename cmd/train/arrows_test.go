@@ -27,7 +27,7 @@ var mayImport = map[string][]string{
 	"mlpool/kernels/kerneltest":              {"mlpool/allocator/cudadriver", "mlpool/kernels", "mlpool/kernels/ref"},
 	"mlpool/kernels/emulator/translate":      {},
 	"mlpool/kernels/device":                  {"mlpool/allocator", "mlpool/kernels", "mlpool/kernels/collective", "mlpool/kernels/ref"},
-	"mlpool/cmd/train/internal/paired":       {},
+	"mlpool/internal/paired":                 {},
 	"mlpool/cmd/train/internal/rundir":       {},
 	"mlpool/cmd/train/internal/checkpoint":   {},
 	"mlpool/kernels/collective/launch":       {},

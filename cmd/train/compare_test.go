@@ -3,12 +3,18 @@ package main
 import (
 	"bytes"
 	"context"
+	"fmt"
+	"html"
 	"math"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/jszwec/csvutil"
+
 	"mlpool/cmd/train/internal/rundir"
+	"mlpool/tools/report"
 )
 
 // TestCompareInterrupted ends comparisons where the allocators have done unequal
@@ -22,8 +28,8 @@ func TestCompareInterrupted(t *testing.T) {
 		{"custom  epoch 1/3", "nothing to compare yet: not every allocator has done an epoch\n", "losses"},
 		{"malloc  epoch 1/3", "losses over 19 steps identical identical", "medians"},
 		{"plan    epoch 2/3", "losses over 19 steps identical identical", "differ from"},
-		{"plan    epoch 2/3", "one epoch each, the first, which pays for what is done once; too few epochs for an interval\n", "medians"},
-		{"custom  epoch 2/3", "one epoch each, the second, interleaved; too few epochs for an interval\n", "medians"},
+		{"plan    epoch 2/3", "one epoch each, the first, which pays for what is done once;\nnot enough epochs to tell which is faster: run at least 7\n", "fastest to slowest"},
+		{"custom  epoch 2/3", "one epoch each, the second, interleaved;\nnot enough epochs to tell which is faster: run at least 7\n", "fastest to slowest"},
 		{"epoch 3/3", "losses over 38 steps identical identical", "medians"},
 	} {
 		path, _ := writeConfig(t, "cpu", "")
@@ -49,7 +55,7 @@ func TestOneEpoch(t *testing.T) {
 		want string
 	}{
 		{[]string{path}, " segments, the only epoch, which pays for what is done once:\n"},
-		{[]string{"-compare", path}, "\none epoch each, the first, which pays for what is done once; too few epochs for an interval\n"},
+		{[]string{"-compare", path}, "\none epoch each, the first, which pays for what is done once;\nnot enough epochs to tell which is faster: run at least 7\n"},
 	} {
 		code, stdout, stderr := train(context.Background(), c.args...)
 		if code != 0 || !strings.Contains(stdout, c.want) {
@@ -92,6 +98,100 @@ func TestQuantiles(t *testing.T) {
 		low, high := quantile(records, 0, rundir.Record.TotalMS), quantile(records, 1, rundir.Record.TotalMS)
 		if got := median(records, rundir.Record.TotalMS); got != c.median || low != c.low || high != c.high {
 			t.Errorf("%v: %v, %v and %v, want %v, %v and %v", c.values, low, got, high, c.low, c.median, c.high)
+		}
+	}
+}
+
+// comparisonOf is a comparison on custom and on others, whose epochs after the first take these
+// milliseconds.
+func comparisonOf(names []string, ms [][]float64) *session {
+	s := &session{}
+	for i, name := range names {
+		r := &runner{contender: contender{kind: name}, facts: rundir.Facts{Name: name, Place: i + 1}}
+		for j, took := range append([]float64{900}, ms[i]...) {
+			r.records = append(r.records, rundir.Record{Allocator: name, Epoch: j + 1, Warmup: j == 0, Steps: 2, TrainMS: took - 1, ValMS: 1})
+		}
+		s.runners = append(s.runners, r)
+	}
+	return s
+}
+
+// TestOneNumber reads a difference wherever it is shown: on the terminal, in the CSV, in the
+// JSON, and in the headline, the table and the chart of the page. It is one number, also where
+// medians say something else since an epoch was disturbed.
+func TestOneNumber(t *testing.T) {
+	s := comparisonOf([]string{"custom", "cuda"}, [][]float64{
+		{108.4, 106.9, 188.3, 109.5, 103.6, 109.1, 187.9, 105.2, 102.7, 111.6},
+		{161.0, 155.5, 161.2, 164.9, 151.3, 162.8, 166.1, 150.7, 151.4, 171.2},
+	})
+	all := s.results()
+	want := fmt.Sprintf("%.1f %%", all.Runs[1].Difference.Percent)
+	if wrong := fmt.Sprintf("%.1f %%", 100*(all.Runs[1].Figures.MedianMS/all.Runs[0].Figures.MedianMS-1)); wrong == want {
+		t.Fatalf("medians say %s as well", wrong)
+	}
+	var terminal bytes.Buffer
+	s.stdout = &terminal
+	s.printComparison(all)
+	table, err := all.csv()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var rows []struct {
+		Percent *float64 `csv:"difference_percent"`
+		Noise   *bool    `csv:"difference_within_noise"`
+	}
+	if err := csvutil.Unmarshal(table, &rows); err != nil {
+		t.Fatal(err)
+	}
+	p, err := reportPage(s.finished())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var written bytes.Buffer
+	if err := report.Write(&written, p); err != nil {
+		t.Fatal(err)
+	}
+	page := html.UnescapeString(written.String())
+	for place, found := range map[string]bool{
+		"the terminal":        strings.Contains(terminal.String(), "+"+want+" ("),
+		"the CSV":             fmt.Sprintf("%.1f %%", *rows[1].Percent) == want && rows[1].Noise != nil && !*rows[1].Noise,
+		"the headline":        strings.Contains(page, "cuda takes "+want+" longer."),
+		"the page's table":    strings.Contains(page, "<td>+"+want+"</td>"),
+		"the page's chart":    strings.Contains(page, "cuda: +"+want+"."),
+		"the warning":         strings.Contains(terminal.String(), "outliers: 2 of 10 epochs on custom"),
+		"the page's warning":  strings.Contains(page, "Outliers: 2 of 10 epochs of custom."),
+		"the figures in JSON": all.Runs[0].Figures.Outliers == 2,
+	} {
+		if !found {
+			t.Errorf("%s lacks %s:\n%s\n%s", place, want, &terminal, table)
+		}
+	}
+}
+
+// TestTooFew ranks nothing where no difference was tested, at the terminal or on the page.
+func TestTooFew(t *testing.T) {
+	for _, c := range []struct {
+		epochs int // after the first
+		known  bool
+	}{{0, false}, {1, false}, {5, false}, {6, true}} {
+		s := comparisonOf([]string{"custom", "cuda"}, [][]float64{slices.Repeat([]float64{40}, c.epochs), slices.Repeat([]float64{60}, c.epochs)})
+		var terminal, page bytes.Buffer
+		s.stdout = &terminal
+		s.printComparison(s.results())
+		p, err := reportPage(s.finished())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := report.Write(&page, p); err != nil {
+			t.Fatal(err)
+		}
+		for place, text := range map[string]string{"terminal": terminal.String(), "page": html.UnescapeString(page.String())} {
+			tells := strings.Contains(text, "+50.0 %")
+			asks := strings.Contains(strings.ToLower(text), "not enough epochs to tell which is faster: run at least 7")
+			ranks := strings.Contains(text, "is the fastest") || strings.Contains(text, "longer.")
+			if tells != c.known || asks == c.known || place == "page" && ranks != c.known {
+				t.Errorf("%d epochs after the first, %s: tells %v, asks for more %v, ranks %v", c.epochs, place, tells, asks, ranks)
+			}
 		}
 	}
 }

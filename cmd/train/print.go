@@ -11,8 +11,8 @@ import (
 	"unicode"
 
 	"mlpool/allocator"
-	"mlpool/cmd/train/internal/paired"
 	"mlpool/cmd/train/internal/rundir"
+	"mlpool/internal/paired"
 	"mlpool/kernels/device"
 )
 
@@ -172,6 +172,7 @@ func (s *session) printFigures(r *runner, f *figures) {
 	}
 	fmt.Fprintf(s.stdout, "  memory    peak %s allocated, %s reserved; %.1f allocations a step\n", size(f.PeakAllocated), size(f.PeakReserved), f.AllocsPerStep)
 	fmt.Fprintf(s.stdout, "  accuracy  %.2f %% in validation, at best %.2f %%\n", 100*f.ValAcc, 100*f.BestValAcc)
+	s.printOutliers([][]rundir.Record{whole(r.records)})
 }
 
 // printComparison prints a table with a column for each allocator; differences
@@ -194,7 +195,9 @@ func (s *session) printComparison(all results) {
 	row("", func(i int, _ *figures) string { return s.runners[i].String() })
 	row("segments", func(i int, _ *figures) string { return s.runners[i].segments() })
 	row("median epoch", func(_ int, f *figures) string { return fmt.Sprintf("%.2f ms", f.MedianMS) })
-	row("fastest to slowest", func(_ int, f *figures) string { return fmt.Sprintf("%.2f to %.2f", f.FastestMS, f.SlowestMS) })
+	if all.Runs[0].Figures.Epochs > 1 {
+		row("fastest to slowest", func(_ int, f *figures) string { return fmt.Sprintf("%.2f to %.2f", f.FastestMS, f.SlowestMS) })
+	}
 	row("difference", func(i int, _ *figures) string {
 		if i == 0 {
 			return ""
@@ -210,11 +213,13 @@ func (s *session) printComparison(all results) {
 	row("losses over "+count(steps, "step"), func(i int, _ *figures) string { return all.Runs[i].Losses })
 	fmt.Fprintln(s.stdout)
 	w.Flush()
-	fmt.Fprintln(s.stdout, s.compareNote(common))
+	fmt.Fprintln(s.stdout, compareNote(common, all.Runs[1].paired.Known()))
+	s.printOutliers(records)
 }
 
-// compareNote says what the figures of a comparison are of, and the differences.
-func (s *session) compareNote(epochs int) string {
+// compareNote says what the figures of a comparison are of, and whether its differences
+// are known.
+func compareNote(epochs int, known bool) string {
 	text := fmt.Sprintf("medians of %d epochs after the first, interleaved", epochs-1)
 	switch epochs {
 	case 1:
@@ -222,10 +227,24 @@ func (s *session) compareNote(epochs int) string {
 	case 2:
 		text = "one epoch each, the second, interleaved"
 	}
-	if pairs := max(1, epochs-1); pairs < paired.MinPairs {
-		return text + "; too few epochs for an interval"
+	if !known {
+		return fmt.Sprintf("%s;\nnot enough epochs to tell which is faster: run at least %d", text, leastEpochs)
 	}
-	return text + "; mean differences of epochs side by side, with 95 % intervals"
+	return text + ";\ndifferences of epochs side by side, with 95 % intervals"
+}
+
+// printOutliers warns of epochs far from the others, given the records of each runner.
+func (s *session) printOutliers(records [][]rundir.Record) {
+	var found []string
+	for i, r := range s.runners {
+		times := epochMS(steady(records[i]))
+		if n := len(paired.Outliers(times)); n > 0 {
+			found = append(found, fmt.Sprintf("%d of %s on %s", n, count(len(times), "epoch"), r))
+		}
+	}
+	if found != nil {
+		fmt.Fprintf(s.stdout, "outliers: %s;\nif something else kept the machine busy, measure again when it is idle\n", strings.Join(found, ", "))
+	}
 }
 
 // printProfile prints where the time of a step goes. Shares are of the time

@@ -119,12 +119,14 @@ func reportPage(runs []finished) (report.Page, error) {
 	}
 	differ := differing(settings)
 	names := uniqueNames(runs)
-	together := len(runs) > 1 && sideBySide(runs)
+	p.Turns = len(runs) > 1 && sideBySide(runs)
+	p.Unlike = unlike(runs, settings, differ)
+	differ = slices.DeleteFunc(differ, func(key string) bool { return slices.Contains(inWords, key) })
 	for i, r := range runs {
-		run := report.Run{Name: names[i], Losses: r.losses, Recording: r.recording}
+		run := report.Run{Name: names[i], Diverged: r.diverged(), Losses: r.losses, Recording: r.recording}
 		run.Facts = append(r.mainFacts(settings[i]), factsOf(settings[i], differ)...)
 		if folder := r.folder; folder != "" {
-			if together {
+			if p.Turns {
 				folder = filepath.Dir(folder)
 			}
 			run.Facts = append(run.Facts, report.Fact{Name: "folder", Value: folder})
@@ -137,14 +139,17 @@ func reportPage(runs []finished) (report.Page, error) {
 			})
 		}
 		p.Runs = append(p.Runs, run)
-		if i == 0 || !together {
-			continue
-		}
-		if d := compareEpochs(whole(runs[0].records), whole(r.records)); d.Known() {
-			p.Differences = append(p.Differences, report.Difference{Name: names[i], Epochs: d.Pairs, Percent: d.Percent, Low: d.Low, Top: d.High})
-		}
 	}
 	return p, nil
+}
+
+// diverged is the epoch in which the run diverged; 0: none.
+func (r finished) diverged() int {
+	i := slices.IndexFunc(r.records, func(e rundir.Record) bool { return e.Diverged > 0 })
+	if i < 0 {
+		return 0
+	}
+	return r.records[i].Epoch
 }
 
 // sideBySide says whether runs took turns: they are those of one comparison.
@@ -230,6 +235,44 @@ func (r finished) mainFacts(settings map[string]any) (facts []report.Fact) {
 	return facts
 }
 
+// work are keys that change what is computed. Runs that differ in one are not comparable; nor
+// are runs on different devices.
+var work = []string{keyWidth, keyLayers, keyBatch, keyDataset, "data.data_dir"}
+
+// unlike are the keys of work that differ, and the devices if these differ, with the values
+// of all runs.
+func unlike(runs []finished, settings []map[string]any, differ []string) (facts []report.Fact) {
+	add := func(name string, value func(i int) string) {
+		var values []string
+		for i := range runs {
+			if v := value(i); v != "" && !slices.Contains(values, v) {
+				values = append(values, v)
+			}
+		}
+		if len(values) > 1 {
+			facts = append(facts, report.Fact{Name: name, Value: strings.Join(values, ", ")})
+		}
+	}
+	for _, key := range work {
+		if slices.Contains(differ, key) {
+			add(key, func(i int) string {
+				if settings[i] == nil {
+					return ""
+				}
+				return cmp.Or(fmt.Sprint(settings[i][key]), `""`)
+			})
+		}
+	}
+	add("the device", func(i int) string {
+		if gpu := runs[i].facts.GPU; gpu != nil {
+			return gpu.Name
+		}
+		return runs[i].facts.Machine.CPU
+	})
+	add("the number of ranks", func(i int) string { return fmt.Sprint(max(1, runs[i].facts.Ranks)) })
+	return facts
+}
+
 // flattened is a config as values by section.key.
 func flattened(config []byte) (map[string]any, error) {
 	var sections map[string]map[string]any
@@ -248,8 +291,7 @@ func flattened(config []byte) (map[string]any, error) {
 	return flat, nil
 }
 
-// differing are the keys, without those of mainFacts, whose values are not the same in all
-// configs.
+// differing are the keys whose values are not the same in all configs.
 func differing(settings []map[string]any) []string {
 	keys := map[string]bool{}
 	var first map[string]any
@@ -263,7 +305,7 @@ func differing(settings []map[string]any) []string {
 			}
 		}
 	}
-	return slices.DeleteFunc(slices.Sorted(maps.Keys(keys)), func(key string) bool { return slices.Contains(inWords, key) })
+	return slices.Sorted(maps.Keys(keys))
 }
 
 func factsOf(settings map[string]any, keys []string) (facts []report.Fact) {

@@ -32,7 +32,7 @@ func writeResumed(t *testing.T, dir string, facts rundir.Facts, ms float64, conf
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i := range 7 {
+	for i := range 8 {
 		took := ms * (1 + 0.001*float64(i%3))
 		warmup := i == 0 || i == resumed
 		if warmup {
@@ -40,13 +40,13 @@ func writeResumed(t *testing.T, dir string, facts rundir.Facts, ms float64, conf
 		}
 		rec := rundir.Record{
 			Allocator: facts.Name, Epoch: i + 1, Warmup: warmup, Steps: 2, TrainMS: took, ValMS: 1, AllocatorMS: 0.01,
-			ValAcc: 0.97, PeakAllocated: 90 << 20, PeakReserved: 100 << 20, Interrupted: i == 6,
+			ValAcc: 0.97, PeakAllocated: 90 << 20, PeakReserved: 100 << 20, Interrupted: i == 7,
 		}
 		if err := f.Add(rec, []float32{2, 1}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	f.Facts.Status, f.Facts.Epochs = rundir.Done, 6
+	f.Facts.Status, f.Facts.Epochs = rundir.Done, 7
 	if err := f.Finish(); err != nil {
 		t.Fatal(err)
 	}
@@ -94,7 +94,7 @@ func wantAll(t *testing.T, page string, parts ...string) {
 // picture or the median.
 func TestReportOfResumed(t *testing.T) {
 	dir := writeResumed(t, filepath.Join(t.TempDir(), "resumed"), rundir.Facts{Name: "custom"}, 40, configText(64, true), 3)
-	wantAll(t, reportOf(t, dir), "custom takes 41.1 ms an epoch.", "Each dot is one of 4 epochs after the first")
+	wantAll(t, reportOf(t, dir), "custom takes 41.0 ms an epoch.", "Each dot is one of 5 epochs after the first")
 }
 
 // TestReportOfComparison names its folder: the runs are in its order, and the differences
@@ -123,8 +123,8 @@ func TestReportOfComparison(t *testing.T) {
 	wantAll(t, reportOf(t, dir),
 		"mnist.toml, 22 November 2026", "custom is the fastest: 41.0 ms an epoch.", "cuda takes 24.4 % longer.",
 		"identical, bit for bit", "NVIDIA H200, compute capability 9.0", "570.124.06, CUDA 12.8", "4 hidden layers of 784",
-		"done after 6 epochs", "Launched one by one.", "weights, 2.0 MiB", "Without a map: cuda", "20261122-101500-compare<", "at most 90.0 MiB live, 100.0 MiB reserved",
-		"Each dot is one of 5 epochs after the first")
+		"done after 7 epochs", "Launched one by one.", "weights, 2.0 MiB", "Without a map: cuda", "20261122-101500-compare<", "at most 90.0 MiB live, 100.0 MiB reserved",
+		"Each dot is one of 6 epochs after the first")
 }
 
 // TestReportOfOne counts what there is one of.
@@ -157,8 +157,7 @@ func TestReportOfRuns(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantAll(t, reportOf(t, a, b, killed),
-		"mnist.toml, wide.toml", "custom 2 is the fastest: 31.0 ms an epoch; custom 1 takes 32.3 % longer.",
-		"The differences have no interval", "train.fuse", "1024", "running after 0 epochs", "No step was recorded")
+		"mnist.toml, wide.toml", "These runs are not comparable: they differ in train.bsz (64, 1024).", "train.fuse", "1024", "running after 0 epochs", "No step was recorded")
 }
 
 // TestReportErrors is of files that cannot be read or written.
@@ -222,5 +221,56 @@ func TestReportOfTraining(t *testing.T) {
 	unwritable := filepath.Join(t.TempDir(), "none", "page.html")
 	if code, stdout, _ := train(t.Context(), "-report", unwritable, path); code != exitFailure || stdout != "" {
 		t.Errorf("a report that cannot be written: exit code %d after %q", code, stdout)
+	}
+}
+
+// TestReportRanksNothing shows runs that nothing ranks: of other work, on other machines, or
+// one after the other. A run that diverged says so first.
+func TestReportRanksNothing(t *testing.T) {
+	config := []byte(configText(64, true))
+	run := func(config []byte, device string, diverged int) finished {
+		f := finished{facts: rundir.Facts{Name: "custom", Machine: rundir.Machine{CPU: "a CPU"}}, config: config}
+		if device != "" {
+			f.facts.GPU = &rundir.GPU{Name: device}
+		}
+		for i := range 8 {
+			f.records = append(f.records, rundir.Record{Epoch: i + 1, Warmup: i == 0, TrainMS: 40, PeakReserved: 1 << 20})
+		}
+		if diverged > 0 {
+			f.records = f.records[:diverged]
+			f.records[diverged-1].Diverged = 5
+		}
+		return f
+	}
+	data := []byte(strings.Replace(configText(64, true), `"mnist"`, `"fashion"`, 1))
+	model := []byte(strings.Replace(configText(64, true), "num_layers = 4", "num_layers = 2", 1))
+	for _, test := range []struct {
+		name string
+		runs []finished
+		lead string
+	}{
+		{"batches", []finished{run(config, "", 0), run([]byte(configText(128, true)), "", 0)}, "These runs are not comparable: they differ in train.bsz (64, 128)."},
+		{"data", []finished{run(config, "", 0), run(data, "", 0)}, "These runs are not comparable: they differ in data.dataset (mnist, fashion)."},
+		{"models", []finished{run(config, "", 0), run(config, "", 0), run(model, "", 0)}, "These runs are not comparable: they differ in model.num_layers (4, 2)."},
+		{"devices", []finished{run(config, "H100", 0), run(config, "H200", 0)}, "These runs are not comparable: they differ in the device (H100, H200)."},
+		{"other settings", []finished{run(config, "", 0), run([]byte(configText(64, false)), "", 0)}, "These runs did not take turns"},
+		{"diverged", []finished{run(config, "", 4)}, "custom diverged in epoch 4"},
+		{"two diverged", []finished{run(config, "", 1), run(config, "", 2)}, "custom 1 diverged in epoch 1"},
+	} {
+		p, err := reportPage(test.runs)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var page bytes.Buffer
+		if err := report.Write(&page, p); err != nil {
+			t.Fatal(err)
+		}
+		_, lead, _ := strings.Cut(page.String(), `<p class="lead">`)
+		if lead, _, _ = strings.Cut(lead, "</p>"); !strings.HasPrefix(lead, test.lead) {
+			t.Errorf("%s: the page begins with %q, want %q", test.name, lead, test.lead)
+		}
+		if strings.Contains(page.String(), "the fastest") || strings.Contains(page.String(), "longer.") {
+			t.Errorf("%s: the page ranks the runs", test.name)
+		}
 	}
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/jszwec/csvutil"
 
 	"mlpool/allocator"
-	"mlpool/cmd/train/internal/paired"
 	"mlpool/cmd/train/internal/rundir"
+	"mlpool/internal/paired"
 )
 
 // Results are what the runs of a session came to: the JSON of -json, and of
@@ -69,18 +69,25 @@ type figures struct {
 	ValLoss    rundir.Nats `json:"val_loss_nats"` // after the last of the epochs
 	ValAcc     float64     `json:"val_acc"`       // likewise, 0 to 1
 	BestValAcc float64     `json:"best_val_acc"`  // of all epochs, 0 to 1
+
+	Outliers int `json:"outliers"` // epochs far from the others: see paired.Outliers
 }
 
 // A difference is how much longer, or shorter, an epoch takes than the first run's of
-// the same number, in percent of that.
+// the same number, in percent of that: see paired.Compare.
 type difference struct {
 	Pairs   int     `json:"pairs"` // of epochs
 	Percent float64 `json:"percent"`
-	// Low and High are the 95 % interval of the difference; nil: too few epochs.
+	// Low and High are the 95 % interval of the difference, and WithinNoise says whether 0 is
+	// in it. They are nil where there are too few epochs for an interval.
 	Low         *float64 `json:"low_percent"`
 	High        *float64 `json:"high_percent"`
-	WithinNoise bool     `json:"within_noise"` // 0 is in the interval
+	WithinNoise *bool    `json:"within_noise"`
 }
+
+// leastEpochs is the least number of epochs that a comparison can tell something from: the
+// first pays for what is done once, and does not count.
+const leastEpochs = paired.Least + 1
 
 // newFigures are those of whole epochs, of which there is one at least.
 func newFigures(all []rundir.Record) *figures {
@@ -105,6 +112,7 @@ func newFigures(all []rundir.Record) *figures {
 		ValLoss:            at.ValLoss,
 		ValAcc:             at.ValAcc,
 		BestValAcc:         quantile(all, 1, func(r rundir.Record) float64 { return r.ValAcc }),
+		Outliers:           len(paired.Outliers(epochMS(epochs))),
 	}
 	timed := slices.DeleteFunc(slices.Clone(epochs), func(r rundir.Record) bool { return r.AllReduceUS == 0 })
 	if len(timed) > 0 {
@@ -117,13 +125,15 @@ func newFigures(all []rundir.Record) *figures {
 // compareEpochs is the difference between what the epochs of two runs took that were
 // trained side by side.
 func compareEpochs(reference, run []rundir.Record) paired.Difference {
-	took := func(records []rundir.Record) (ms []float64) {
-		for _, r := range steady(records) {
-			ms = append(ms, r.TotalMS())
-		}
-		return ms
+	return paired.Compare(epochMS(steady(reference)), epochMS(steady(run)))
+}
+
+// epochMS is what each epoch took.
+func epochMS(records []rundir.Record) (ms []float64) {
+	for _, r := range records {
+		ms = append(ms, r.TotalMS())
 	}
-	return paired.Compare(took(reference), took(run))
+	return ms
 }
 
 // compared returns the whole epochs of each run, and how many losses, as far as all
@@ -165,9 +175,10 @@ func (s *session) results() results {
 }
 
 func newDifference(d paired.Difference) *difference {
-	out := &difference{Pairs: d.Pairs, Percent: d.Percent, WithinNoise: d.WithinNoise()}
+	out := &difference{Pairs: d.Pairs, Percent: d.Percent}
 	if d.Known() {
-		out.Low, out.High = &d.Low, &d.High
+		noise := d.WithinNoise()
+		out.Low, out.High, out.WithinNoise = &d.Low, &d.High, &noise
 	}
 	return out
 }

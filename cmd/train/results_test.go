@@ -22,7 +22,7 @@ import (
 func TestJSON(t *testing.T) {
 	t.Setenv(allocatorEnv, "")
 	path, _ := writeConfig(t, "cpu", "profile = 1\n")
-	setConfig(t, path, "num_epochs = 3", "num_epochs = 6")
+	setConfig(t, path, "num_epochs = 3", "num_epochs = 7")
 	for _, c := range []struct {
 		args   []string
 		names  []string
@@ -36,7 +36,7 @@ func TestJSON(t *testing.T) {
 		if err := json.Unmarshal([]byte(stdout), &got); err != nil || code != 0 {
 			t.Fatalf("%q: exit code %d, %v in:\n%s\nstderr:\n%s", c.args, code, err, stdout, stderr)
 		}
-		if !strings.Contains(stderr, "epoch 6/6") || !strings.Contains(stderr, "; run in "+got.Folder+"\n") {
+		if !strings.Contains(stderr, "epoch 7/7") || !strings.Contains(stderr, "; run in "+got.Folder+"\n") {
 			t.Errorf("%q: stderr:\n%s", c.args, stderr)
 		}
 		if len(got.Runs) != len(c.names) {
@@ -44,7 +44,7 @@ func TestJSON(t *testing.T) {
 		}
 		for i, r := range got.Runs {
 			f := r.Figures
-			if r.Name != c.names[i] || r.Status != c.status || r.Epochs != 6 || r.Machine.Cores == 0 || f == nil || f.Epochs != 5 ||
+			if r.Name != c.names[i] || r.Status != c.status || r.Epochs != 7 || r.Machine.Cores == 0 || f == nil || f.Epochs != 6 ||
 				f.FastestMS > f.P25MS || f.P25MS > f.MedianMS || f.MedianMS > f.P75MS || f.P75MS > f.SlowestMS || f.FastestMS <= 0 ||
 				f.AllocsPerStep == 0 || f.PeakReserved < f.PeakAllocated || f.ValAcc < 0.9 || f.BestValAcc < f.ValAcc {
 				t.Errorf("%q: %+v, figures %+v", c.args, r, f)
@@ -60,7 +60,7 @@ func TestJSON(t *testing.T) {
 				t.Errorf("%q: folder %s of %s: %v", c.args, r.Folder, run.Facts.Name, err)
 			}
 			d := r.Difference
-			if (d == nil) != (i == 0) || d != nil && (d.Pairs != 5 || d.Low == nil || *d.Low > d.Percent || *d.High < d.Percent || r.Losses != "identical") {
+			if (d == nil) != (i == 0) || d != nil && (d.Pairs != 6 || d.Low == nil || d.WithinNoise == nil || *d.Low > d.Percent || *d.High < d.Percent || r.Losses != "identical") {
 				t.Errorf("%q: run %d: difference %+v, losses %q", c.args, i, d, r.Losses)
 			}
 		}
@@ -162,9 +162,14 @@ func TestCSV(t *testing.T) {
 				t.Errorf("row %d: %s is %q", i+1, column, cell(i+1, column))
 			}
 		}
-		percent, low, losses := cell(i+1, "difference_percent"), cell(i+1, "difference_low_percent"), cell(i+1, "losses")
-		if (percent == "") != (i == 0) || low != "" || (losses == "identical") != (i > 0) {
-			t.Errorf("row %d: difference %q, interval from %q, losses %q, want no interval of 2 epochs", i+1, percent, low, losses)
+		percent, losses := cell(i+1, "difference_percent"), cell(i+1, "losses")
+		if (percent == "") != (i == 0) || (losses == "identical") != (i > 0) {
+			t.Errorf("row %d: difference %q, losses %q", i+1, percent, losses)
+		}
+		for _, column := range []string{"difference_low_percent", "difference_high_percent", "difference_within_noise"} {
+			if got := cell(i+1, column); got != "" {
+				t.Errorf("row %d: %s is %q, and 2 epochs tell nothing", i+1, column, got)
+			}
 		}
 	}
 }

@@ -35,7 +35,7 @@ func (s *session) writeReport(ctx context.Context) error {
 		return err
 	}
 	name := filepath.Base(s.trace)
-	p := report.Page{Title: name + ", " + time.Now().Format("2 January 2006"), Replay: true}
+	p := report.Page{Title: name + ", " + time.Now().Format("2 January 2006"), Replay: true, Turns: true}
 	facts := s.traceFacts(name, t)
 	for _, c := range s.contenders {
 		if c.name == "none" {

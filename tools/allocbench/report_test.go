@@ -45,7 +45,7 @@ func TestReport(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"step.csv, ", "ns a call", "Each dot is one of 3 replays", "2.862 MiB in at most 2 blocks",
+		"step.csv, ", "ns a call", "Each dot is one of 3 replays", "Not enough replays to tell which is faster: run at least 6.", "2.862 MiB in at most 2 blocks",
 		"tlsf has 2.9 MiB live of 4.0 MiB reserved, in 1 segment", "up to 16 MiB, 2.9 MiB", "up to 4 KiB, 1.0 KiB (1000 bytes asked for)",
 		"cuda has 2.9 MiB live in 2 blocks", "the pool, placement tlsf", "neither kernels nor times",
 	} {
@@ -70,7 +70,7 @@ func TestWithoutGPU(t *testing.T) {
 	if slices.ContainsFunc(rows, func(r row) bool { return r.Allocator == onGPU }) {
 		t.Errorf("%s is compared unasked:\n%s", onGPU, out)
 	}
-	out, rows = benchRows(t, nullMachine, "-trace", trace, "-quick", "-runs", "3", "-allocator", "tlsf,plan,cuda,malloc", "-report", page)
+	out, rows = benchRows(t, nullMachine, "-trace", trace, "-quick", "-runs", "6", "-allocator", "tlsf,plan,cuda,malloc", "-report", page)
 	if i := slices.IndexFunc(rows, func(r row) bool { return r.Allocator == onGPU }); i < 0 || rows[i].PeakLive == 0 || rows[i].PeakReserved != 0 {
 		t.Errorf("asked for, %s is not here, or says what it reserves:\n%s", onGPU, out)
 	}

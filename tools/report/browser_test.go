@@ -201,9 +201,6 @@ func testPhone(t *testing.T, b *browser) {
 	for i := range long.Runs {
 		long.Runs[i].Name += ":" + strings.Repeat("strategy", 3)
 	}
-	for i := range long.Differences {
-		long.Differences[i].Name = long.Runs[i+1].Name
-	}
 	for name, p := range map[string]Page{"sample": samplePage(), "replay": sampleReplay(), "empty": {Title: "empty", Runs: []Run{{Name: "custom"}}}, "long": long} {
 		b.do(chromedp.EmulateViewport(360, 740, chromedp.EmulateMobile))
 		b.load(p)

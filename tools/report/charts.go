@@ -85,8 +85,15 @@ func stroke(c draw.Canvas, colour role, width, x0, y0, x1, y1 vg.Length) {
 // far is what lies beyond the axis: more than so many times the middle run.
 const far = 2
 
-// spreads draws of each run the values, a bar from the first quartile to the third,
-// and the median.
+// A run has a median from leastMedian times on, and a bar between its quartiles from
+// leastQuartiles on: fewer show no spread.
+const (
+	leastMedian    = 2
+	leastQuartiles = 4
+)
+
+// spreads draws of each run the values, and, of enough of them, a bar from the first
+// quartile to the third, and the median.
 func (p Page) spreads() template.HTML {
 	unit, per := p.unit()
 	var medians []float64
@@ -113,8 +120,12 @@ func (p Page) spreads() template.HTML {
 			for _, v := range t {
 				c.DrawGlyph(draw.GlyphStyle{Color: colour + faint - run0, Radius: 3, Shape: draw.CircleGlyph{}}, vg.Point{X: x(v), Y: y})
 			}
-			stroke(c, colour, 2, x(quantile(t, 0.25)), y, x(quantile(t, 0.75)), y)
-			stroke(c, colour, 3, x(middle), y-9, x(middle), y+9)
+			if len(t) >= leastQuartiles {
+				stroke(c, colour, 2, x(quantile(t, 0.25)), y, x(quantile(t, 0.75)), y)
+			}
+			if len(t) >= leastMedian {
+				stroke(c, colour, 3, x(middle), y-9, x(middle), y+9)
+			}
 		}})
 	}
 	low, high = padded(low, high)
@@ -145,25 +156,25 @@ func (p Page) intervals() template.HTML {
 	var lines []line
 	low, high := 0., 0.
 	for i, r := range p.Runs {
-		d, known := p.difference(r.Name)
-		if !known || i == 0 {
+		d := p.difference(i)
+		if !d.Known() {
 			continue
 		}
 		if math.Abs(d.Percent) <= farPercent {
-			low, high = min(low, d.Low), max(high, d.Top)
+			low, high = min(low, d.Low), max(high, d.High)
 		}
 		colour := p.colourOf(i)
-		lines = append(lines, line{d.Name, colour, []float64{d.Percent}, percent(d.Percent), func(c draw.Canvas, x func(float64) vg.Length, y vg.Length) {
+		lines = append(lines, line{r.Name, colour, []float64{d.Percent}, percent(d.Percent), func(c draw.Canvas, x func(float64) vg.Length, y vg.Length) {
 			stroke(c, muted, 1, x(0), c.Min.Y, x(0), c.Max.Y)
-			stroke(c, colour, 2, x(d.Low), y, x(d.Top), y)
+			stroke(c, colour, 2, x(d.Low), y, x(d.High), y)
 			stroke(c, colour, 2, x(d.Low), y-4, x(d.Low), y+4)
-			stroke(c, colour, 2, x(d.Top), y-4, x(d.Top), y+4)
+			stroke(c, colour, 2, x(d.High), y-4, x(d.High), y+4)
 			c.DrawGlyph(draw.GlyphStyle{Color: colour, Radius: 4, Shape: draw.CircleGlyph{}}, vg.Point{X: x(d.Percent), Y: y})
 		}})
 	}
 	low, high = padded(min(low, -0.5), max(high, 0.5))
-	base := p.Runs[0].Name
-	return rows("Difference of an epoch from "+base+". "+noted(lines), "% longer than "+base, lines, low, high)
+	base := p.Runs[p.timed()[0]].Name
+	return rows(fmt.Sprintf("Difference of %s %s from %s. %s", p.article(), p.turn(), base, noted(lines)), "% longer than "+base, lines, low, high)
 }
 
 // bars draws the time in the allocator.

@@ -5,59 +5,53 @@ import "mlpool/allocator"
 
 // A Page is what a report shows: some runs, side by side.
 type Page struct {
-	Title string `json:"title"`
+	Title string
 	// Replay says that the runs are replays of a trace: they have CallNS and no Epochs,
 	// and their Memory is over requests.
-	Replay bool  `json:"replay,omitempty"`
-	Runs   []Run `json:"runs"` // the first is what differences are from
-	// Differences are those of the runs after the first, where there are any.
-	Differences []Difference `json:"differences,omitempty"`
+	Replay bool
+	Runs   []Run // the first is what differences are from
+	// Turns says that the runs took turns: what they took at one time is a pair. Runs that
+	// did not are shown, and not ranked.
+	Turns bool
+	// Unlike are settings for which the runs do not do the same work, each with its values.
+	// Runs that differ in one are not comparable.
+	Unlike []Fact
 }
 
 // A Run is a training, or the replay of a trace, on one allocator. Parts that were not
 // recorded are empty, and the page says so.
 type Run struct {
-	Name   string  `json:"name"`             // of the allocator: custom, cuda, custom:bestfit
-	Facts  []Fact  `json:"facts"`            // what was run, and where
-	Epochs []Epoch `json:"epochs,omitempty"` // whole ones
+	Name     string  // of the allocator: custom, cuda, custom:bestfit
+	Facts    []Fact  // what was run, and where
+	Epochs   []Epoch // whole ones
+	Diverged int     // the epoch in which the loss became NaN or infinite; 0: none
 	// CallNS has, of each replay of a trace, the mean time of a call in nanoseconds.
-	CallNS []float64 `json:"call_ns,omitempty"`
+	CallNS []float64
 	// Losses has the mean loss of each training step, in nats.
-	Losses []float32 `json:"-"`
+	Losses []float32
 	Recording
 }
 
 // A Fact is a line of a table of names and values.
-type Fact struct {
-	Name  string `json:"name"`
-	Value string `json:"value"`
-}
+type Fact struct{ Name, Value string }
 
 // An Epoch is a pass over the training set, and the validation after it. Times are in
 // milliseconds, memory in bytes.
 type Epoch struct {
-	Number int `json:"number"`
+	Number int
 	// Warmup epochs are the first of a process: they pay for what is done once, and are
 	// left out of medians and pictures of time.
-	Warmup        bool    `json:"warmup,omitempty"`
-	Steps         int     `json:"steps"` // that were timed
-	TrainMS       float64 `json:"train_ms"`
-	ValMS         float64 `json:"val_ms"`
-	AllocatorMS   float64 `json:"allocator_ms"`
-	Allocs        int64   `json:"allocs"`
-	DriverCalls   int64   `json:"driver_calls"`
-	ValLoss       float64 `json:"val_loss"`
-	ValAcc        float64 `json:"val_acc"` // 0 to 1
-	PeakAllocated int64   `json:"peak_allocated"`
-	PeakReserved  int64   `json:"peak_reserved"`
-}
-
-// A Difference is how much longer, or shorter, a run's epochs took than those of the
-// first run that were trained beside them.
-type Difference struct {
-	Name              string  `json:"name"` // of the run
-	Epochs            int     `json:"epochs"`
-	Percent, Low, Top float64 // the mean difference, and its 95 % interval
+	Warmup        bool
+	Steps         int // that were timed
+	TrainMS       float64
+	ValMS         float64
+	AllocatorMS   float64
+	Allocs        int64
+	DriverCalls   int64
+	ValLoss       float64
+	ValAcc        float64 // 0 to 1
+	PeakAllocated int64
+	PeakReserved  int64
 }
 
 // A Recording is a run seen from close by.

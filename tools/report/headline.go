@@ -3,153 +3,87 @@ package report
 import (
 	"cmp"
 	"fmt"
-	"math"
 	"slices"
+
+	"mlpool/internal/paired"
 )
 
-// times are what a run is compared by: milliseconds of each steady epoch, or
-// nanoseconds of a call in each replay.
-func (r Run) times() []float64 {
-	if len(r.Epochs) == 0 {
-		return r.CallNS
-	}
-	return r.each(func(e Epoch) float64 { return e.TrainMS + e.ValMS })
-}
-
-// each is what f finds in each epoch that is not of warm-up; with no others, in these.
-func (r Run) each(f func(Epoch) float64) []float64 {
-	epochs := slices.DeleteFunc(slices.Clone(r.Epochs), func(e Epoch) bool { return e.Warmup })
-	if len(epochs) == 0 {
-		epochs = r.Epochs
-	}
-	var values []float64
-	for _, e := range epochs {
-		values = append(values, f(e))
-	}
-	return values
-}
-
-// median is the middle of what f finds in the epochs, NaN where there are none.
-func (r Run) median(f func(Epoch) float64) float64 {
-	if len(r.Epochs) == 0 {
-		return math.NaN()
-	}
-	return quantile(r.each(f), 0.5)
-}
-
-// allocatorTime is the host's time in the allocator, in microseconds a step.
-func (e Epoch) allocatorTime() float64 { return 1000 * e.AllocatorMS / float64(max(e.Steps, 1)) }
-
-func (e Epoch) driverCalls() float64 { return float64(e.DriverCalls) / float64(max(e.Steps, 1)) }
-
-// peaks are the most bytes that were allocated, or live in a replay, and reserved; 0: unknown.
-func (r Run) peaks() (allocated, reserved int64) {
-	for _, e := range r.Epochs {
-		allocated, reserved = max(allocated, e.PeakAllocated), max(reserved, e.PeakReserved)
-	}
-	if len(r.Epochs) == 0 {
-		for _, m := range r.Memory {
-			allocated, reserved = max(allocated, m.Live), max(reserved, m.Reserved)
-		}
-	}
-	return allocated, reserved
-}
-
-// unit is what times are in, and per what they are spent.
-func (p Page) unit() (unit, per string) {
-	if p.Replay {
-		return "ns", "call"
-	}
-	return "ms", "epoch"
-}
-
-// article is a or an.
-func (p Page) article() string {
-	if p.Replay {
-		return "a"
-	}
-	return "an"
-}
-
-// difference is that of a run, if it is known.
-func (p Page) difference(name string) (Difference, bool) {
-	i := slices.IndexFunc(p.Differences, func(d Difference) bool { return d.Name == name })
-	if i < 0 {
-		return Difference{}, false
-	}
-	return p.Differences[i], true
-}
-
-// headline says in one to three sentences who is fastest and who reserves least.
+// headline says in a few sentences which runs diverged, who is fastest and who reserves least.
 func (p Page) headline() []string {
-	var timed []Run
-	for _, r := range p.Runs {
-		if len(r.times()) > 0 {
-			timed = append(timed, r)
-		}
-	}
+	said := p.diverged()
+	timed := p.timed()
 	unit, per := p.unit()
-	var said []string
-	switch {
+	switch untold := p.untold(); {
 	case len(timed) == 0:
-		said = []string{fmt.Sprintf("No whole %s was timed.", per)}
-	case len(p.Runs) == 1:
-		said = []string{fmt.Sprintf("%s takes %s %s %s %s.", timed[0].Name, digits(quantile(timed[0].times(), 0.5)), unit, p.article(), per)}
-		if spent := timed[0].median(Epoch.allocatorTime); spent > 0 {
+		said = append(said, fmt.Sprintf("No whole %s was timed.", per))
+	case untold != "":
+		said = append(said, untold)
+	case len(timed) == 1:
+		r := p.Runs[timed[0]]
+		said = append(said, fmt.Sprintf("%s takes %s %s %s %s.", r.Name, digits(quantile(r.times(), 0.5)), unit, p.article(), per))
+		if spent := r.median(Epoch.allocatorTime); spent > 0 {
 			said = append(said, fmt.Sprintf("Of each step %s µs are spent in the allocator.", digits(spent)))
 		}
-	case p.compared():
-		said = p.byDifference()
 	default:
-		said = p.bySpread(timed)
+		said = append(said, p.ranking(timed)...)
+	}
+	if len(p.Unlike) > 0 { // nor is memory comparable
+		return said
 	}
 	return append(said, p.least()...)
 }
 
-// compared says whether all differences from the first run are known.
-func (p Page) compared() bool {
-	return len(p.Runs) > 1 && !slices.ContainsFunc(p.Runs[1:], func(r Run) bool {
-		_, known := p.difference(r.Name)
-		return !known
-	})
+// diverged says which runs did not end well.
+func (p Page) diverged() (said []string) {
+	for _, r := range p.Runs {
+		if r.Diverged > 0 {
+			said = append(said, fmt.Sprintf("%s diverged in epoch %d: its loss became NaN or infinite.", r.Name, r.Diverged))
+		}
+	}
+	return said
 }
 
-// byDifference compares runs that took turns.
-func (p Page) byDifference() []string {
-	base := p.Runs[0].Name
-	took := digits(quantile(p.Runs[0].times(), 0.5)) + " ms"
+// ranking compares runs that took turns, of which all differences from the first are known.
+// It calls a run faster than another one only if an interval says so.
+func (p Page) ranking(timed []int) []string {
+	base := p.Runs[timed[0]].Name
+	best := timed[0]
 	var noise []string
-	best := Difference{Name: base}
-	for _, d := range p.Differences {
-		if d.Low <= 0 && d.Top >= 0 {
-			noise = append(noise, d.Name)
-		} else if d.Percent < best.Percent {
-			best = d
+	for _, i := range timed[1:] {
+		d := p.difference(i)
+		if d.WithinNoise() {
+			noise = append(noise, p.Runs[i].Name)
+		}
+		if d.Shorter() && (best == timed[0] || d.Percent < p.difference(best).Percent) {
+			best = i
 		}
 	}
-	var rest []string // what takes another time than the first, and is not the best
-	for _, d := range p.Differences {
-		if d.Name != best.Name && !slices.Contains(noise, d.Name) {
-			rest = append(rest, d.Name+" takes "+longer(d.Percent))
-		}
-	}
-	var said []string
-	switch {
-	case best.Name != base:
-		said = append(said, fmt.Sprintf("%s is the fastest: an epoch takes %s less time than with %s (95 %% interval %s).",
-			best.Name, plainPercent(best.Percent), base, best.interval()))
-		for _, name := range noise {
+	var rest []string // what takes another time than the base, and is not the best
+	for _, i := range timed[1:] {
+		d := p.difference(i)
+		switch name := p.Runs[i].Name; {
+		case i == best:
+		case !d.WithinNoise():
+			rest = append(rest, name+" takes "+longer(d.Percent))
+		case best != timed[0]:
 			rest = append(rest, name+" takes as long within noise")
 		}
+	}
+	unit, per := p.unit()
+	took := fmt.Sprintf("%s %s %s %s", digits(quantile(p.Runs[timed[0]].times(), 0.5)), unit, p.article(), per)
+	equal := list(append([]string{base}, noise...))
+	var said []string
+	switch {
+	case best != timed[0]:
+		said = p.fasterThanBase(best, timed)
 	case len(noise) == 0:
-		said = append(said, fmt.Sprintf("%s is the fastest: %s an epoch.", base, took))
-	case len(rest) == 0 && noisy(p.Differences):
-		return []string{fmt.Sprintf("Epochs vary too much to tell %s apart: the intervals of their differences reach from %s.",
-			list(append([]string{base}, noise...)), reach(p.Differences))}
+		said = append(said, fmt.Sprintf("%s is the fastest: %s.", base, took))
+	case len(rest) == 0 && p.noisy(timed):
+		return []string{fmt.Sprintf("The %ss vary too much to tell %s apart: the intervals of their differences reach from %s.", p.turn(), equal, p.reach(timed))}
 	case len(rest) == 0:
-		return []string{fmt.Sprintf("%s take the same time within noise: %s an epoch.", list(append([]string{base}, noise...)), took)}
+		return []string{fmt.Sprintf("%s take the same time within noise: %s.", equal, took)}
 	default:
-		said = append(said, fmt.Sprintf("%s are equally fast within noise: %s an epoch.", list(append([]string{base}, noise...)), took))
+		said = append(said, fmt.Sprintf("%s are equally fast within noise: %s.", equal, took))
 	}
 	if len(rest) > mostNamed {
 		rest = append(rest[:mostNamed:mostNamed], fmt.Sprintf("%d more differ too", len(rest)-mostNamed))
@@ -160,74 +94,50 @@ func (p Page) byDifference() []string {
 	return said
 }
 
+// fasterThanBase says how much faster than the base the best run is, and which others
+// are as fast as that.
+func (p Page) fasterThanBase(best int, timed []int) []string {
+	name := p.Runs[best].Name
+	equal := []string{name}
+	for _, i := range timed[1:] {
+		if i != best && !p.between(i, best).Longer() {
+			equal = append(equal, p.Runs[i].Name)
+		}
+	}
+	d := p.difference(best)
+	_, per := p.unit()
+	less := fmt.Sprintf("%s %s takes %s less time than with %s (95 %% interval %s)", p.article(), per, plainPercent(d.Percent), p.Runs[timed[0]].Name, interval(d))
+	if len(equal) == 1 {
+		return []string{fmt.Sprintf("%s is the fastest: %s.", name, less)}
+	}
+	return []string{fmt.Sprintf("%s are the fastest, and equally fast within noise: with %s, %s.", list(equal), name, less)}
+}
+
 // noisy says whether an interval is so wide that a difference worth knowing hides in it.
-func noisy(all []Difference) bool {
+func (p Page) noisy(timed []int) bool {
 	const worth = 5 // percent
-	return slices.ContainsFunc(all, func(d Difference) bool { return d.Low < -worth || d.Top > worth })
+	return slices.ContainsFunc(timed[1:], func(i int) bool { return p.difference(i).Margin() > worth })
 }
 
 // reach is the interval around all intervals.
-func reach(all []Difference) string {
-	whole := all[0]
-	for _, d := range all {
-		whole.Low, whole.Top = min(whole.Low, d.Low), max(whole.Top, d.Top)
+func (p Page) reach(timed []int) string {
+	var whole paired.Difference
+	for _, i := range timed[1:] {
+		d := p.difference(i)
+		whole.Low, whole.High = min(whole.Low, d.Low), max(whole.High, d.High)
 	}
-	return whole.interval()
+	return interval(whole)
 }
 
 // mostNamed is how many runs a sentence names.
 const mostNamed = 4
 
-// longer says how a time compares that is so many percent longer.
+// longer says how a time compares that is longer by a percentage, or shorter.
 func longer(percent float64) string {
-	switch {
-	case percent >= 100:
-		return times(100+percent, 100) + " long"
-	case percent < 0:
+	if percent < 0 {
 		return plainPercent(percent) + " less"
 	}
 	return plainPercent(percent) + " longer"
-}
-
-// bySpread compares runs that did not take turns, by their medians. A run is not told
-// apart from the fastest where the middle halves of their times overlap: one time that is
-// far off says nothing. Nor does one time each.
-func (p Page) bySpread(timed []Run) []string {
-	unit, per := p.unit()
-	middle := func(r Run) float64 { return quantile(r.times(), 0.5) }
-	fastest := slices.MinFunc(timed, func(a, b Run) int { return cmp.Compare(middle(a), middle(b)) })
-	slowest := slices.MaxFunc(timed, func(a, b Run) int { return cmp.Compare(middle(a), middle(b)) })
-	repeated := slices.ContainsFunc(timed, func(r Run) bool { return len(r.times()) > 1 })
-	equal := []string{fastest.Name}
-	for _, r := range timed {
-		if r.Name != fastest.Name && quantile(r.times(), 0.25) <= quantile(fastest.times(), 0.75) {
-			equal = append(equal, r.Name)
-		}
-	}
-	took := fmt.Sprintf("%s %s %s %s", digits(middle(fastest)), unit, p.article(), per)
-	turn := "epoch"
-	if p.Replay {
-		turn = "replay"
-	}
-	var said, doubt string
-	switch {
-	case len(equal) == 1 && !repeated:
-		said = fmt.Sprintf("In one %s each, %s took the least time: %s", turn, fastest.Name, took)
-		doubt = fmt.Sprintf("More %ss show whether that is noise.", turn)
-	case len(equal) == 1:
-		said = fmt.Sprintf("%s is the fastest: %s", fastest.Name, took)
-	case len(equal) <= mostNamed:
-		said = fmt.Sprintf("%s are equally fast within their spread: %s", list(equal), took)
-	default:
-		said = fmt.Sprintf("%s is the fastest, %s; the times of %d others overlap its own", fastest.Name, took, len(equal)-1)
-	}
-	if !slices.Contains(equal, slowest.Name) {
-		said += fmt.Sprintf("; %s takes %s", slowest.Name, longer(100*(middle(slowest)/middle(fastest)-1)))
-	}
-	if doubt == "" {
-		return []string{said + "."}
-	}
-	return []string{said + ".", doubt}
 }
 
 // least says who reserves least, and how much.

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"mlpool/internal/paired"
 )
 
 // quantile returns the value that a share q of the values, at least one, do not
@@ -43,17 +45,11 @@ func percent(v float64) string {
 	return sign + plainPercent(v)
 }
 
-func plainPercent(v float64) string {
-	decimals := 1
-	if math.Abs(v) >= 99.95 {
-		decimals = 0
-	}
-	return strconv.FormatFloat(math.Abs(v), 'f', decimals, 64) + " %"
-}
+func plainPercent(v float64) string { return strconv.FormatFloat(math.Abs(v), 'f', 1, 64) + " %" }
 
 // interval is the 95 % interval of a difference.
-func (d Difference) interval() string {
-	low, top := percent(d.Low), percent(d.Top)
+func interval(d paired.Difference) string {
+	low, top := percent(d.Low), percent(d.High)
 	return strings.TrimSuffix(low, " %") + " to " + top
 }
 
@@ -78,15 +74,6 @@ func bytesText(n int64) string {
 		}
 	}
 	return fmt.Sprintf("%d B", n)
-}
-
-// times says how often b goes into a, as one says it.
-func times(a, b float64) string {
-	decimals := 1
-	if a/b >= 9.95 {
-		decimals = 0
-	}
-	return strconv.FormatFloat(a/b, 'f', decimals, 64) + " times as"
 }
 
 // list joins names as in "a, b and c".

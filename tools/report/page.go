@@ -46,8 +46,10 @@ type sheet struct {
 	Differ []factRow
 
 	Spread, Differences, Allocator template.HTML
+	Caption                        string // of the table below the headline
 	Timed                          string // what the times are of
-	Compared                       string
+	Compared, Untold               string // what the differences are, or why there are none
+	Outliers                       string
 
 	Memory []figure
 
@@ -76,7 +78,7 @@ type column struct{ Name, Class string }
 
 type cell struct{ Text, Class string }
 
-const interval = "95 % interval"
+const intervalColumn = "95 % interval"
 
 type factRow struct {
 	Name   string
@@ -164,30 +166,14 @@ func palettes() string {
 func (p Page) class(i int) string { return fmt.Sprintf("c%d", p.palette()[i]) }
 
 func (s *sheet) addTimes(p Page) {
-	most, least := 0, math.MaxInt
-	for _, r := range p.Runs {
-		if n := len(r.times()); n > 0 {
-			most, least = max(most, n), min(least, n)
-		}
-	}
-	if most == 0 {
+	if len(p.timed()) == 0 {
 		return
 	}
-	s.Spread = p.spreads()
-	one, count := "epoch", plural(most, "epoch")+" after the first, which pays for what is done once"
-	if p.Replay {
-		one, count = "replay", plural(most, "replay")
-	}
-	if least < most {
-		count += fmt.Sprintf(" (or as few as %d)", least)
-	}
-	s.Timed = fmt.Sprintf("Each dot is one of %s. The bar reaches from the first quartile to the third, the line is the median. An arrow points to what is far beyond the axis.", count)
-	if most == 1 {
-		s.Timed = fmt.Sprintf("Each dot is the one %s that was timed.", one)
-	}
-	if p.compared() {
+	s.Caption, s.Timed = p.counted()
+	s.Spread, s.Outliers, s.Untold = p.spreads(), p.outliers(), p.untold()
+	if s.Untold == "" && len(p.timed()) > 1 {
 		s.Differences = p.intervals()
-		s.Compared = fmt.Sprintf("Differences are between epochs that were trained beside each other, as the mean and its 95 %% interval; zero in the interval is noise. Longer is slower than %s.", p.Runs[0].Name)
+		s.Compared = fmt.Sprintf("Differences are between %ss that were run beside each other: their Hodges–Lehmann estimate and its 95 %% interval. If zero is in the interval, the difference is noise. Longer is slower than %s.", p.turn(), p.Runs[p.timed()[0]].Name)
 	}
 	if slices.ContainsFunc(p.Runs, func(r Run) bool { return !(r.median(Epoch.allocatorTime) == 0) && len(r.Epochs) > 0 }) {
 		s.Allocator = p.bars()

@@ -193,9 +193,6 @@ func TestEscapes(t *testing.T) {
 			r.Peak.Segments[0].Kind, r.Peak.Segments[0].Blocks[0].State = bad, bad
 		}
 	}
-	for i := range p.Differences {
-		p.Differences[i].Name += bad
-	}
 	_, root := written(t, p)
 	if n := len(elements(root, "script")); n != 1 {
 		t.Errorf("%d scripts", n)
@@ -262,16 +259,16 @@ func TestReplayResults(t *testing.T) {
 	for _, c := range columns {
 		names = append(names, c.Name)
 	}
-	if want := []string{"ns a call", "peak live", "peak reserved", "reserved / live"}; !slices.Equal(names, want) {
+	if want := []string{"ns a call", "difference from tlsf", intervalColumn, "peak live", "peak reserved", "reserved / live"}; !slices.Equal(names, want) {
 		t.Errorf("columns %q, want %q", names, want)
 	}
 }
 
-// TestResults names what a column is of: medians, and beside them mean differences.
+// TestResults names what a column is of: medians, and next to them differences.
 func TestResults(t *testing.T) {
 	columns, rows := samplePage().results()
 	for i, want := range []struct{ name, plan string }{
-		{"ms an epoch", ""}, {"mean difference from custom, paired", "−0.4 %"}, {interval, "−1.1 to +0.3 %"}, {"µs in allocator a step", "0.80"},
+		{"ms an epoch", ""}, {"difference from custom", "−0.5 %"}, {intervalColumn, "−1.4 to +0.4 %"}, {"µs in allocator a step", "0.80"},
 	} {
 		if got := rows[1].Cells[i].Text; columns[i].Name != want.name || want.plan != "" && got != want.plan {
 			t.Errorf("column %d: %q, %q of plan, want %q, %q", i, columns[i].Name, got, want.name, want.plan)
@@ -379,5 +376,51 @@ func TestReservedUnknown(t *testing.T) {
 		if strings.Contains(text, wrong) {
 			t.Errorf("the page has %q", wrong)
 		}
+	}
+}
+
+// TestFewTimes draws a spread only of what has one, and says what the times are of.
+func TestFewTimes(t *testing.T) {
+	whole := timed("custom", 40, 102<<20)
+	for _, test := range []struct {
+		epochs         int
+		caption, chart string
+		strokes        int // of the run: a bar between quartiles, a median
+	}{
+		{1, "Of the first epoch, which pays for what is done once", "Each dot is the first epoch, the only one that was timed", 0},
+		{2, "Of one epoch", "Each dot is the one epoch that was timed.", 0},
+		{3, "Medians of 2 epochs after the first", "Each dot is one of 2 epochs after the first, which pays for what is done once. The line is the median.", 1},
+		{5, "Medians of 4 epochs after the first", "The bar reaches from the first quartile to the third", 2},
+	} {
+		_, root := written(t, Page{Runs: []Run{first(whole, test.epochs)}})
+		if got := innerText(elements(root, "caption")[0]); !strings.HasPrefix(got, test.caption) {
+			t.Errorf("%d epochs: caption %q, want %q", test.epochs, got, test.caption)
+		}
+		s := section(t, root, "times")
+		if got := innerText(s); !strings.Contains(got, test.chart) {
+			t.Errorf("%d epochs: %q, want %q", test.epochs, got, test.chart)
+		}
+		strokes := 0
+		for _, path := range elements(elements(s, "svg")[0], "path") {
+			if style := attribute(path, "style"); strings.Contains(style, "stroke:var(--c") {
+				strokes++
+			}
+		}
+		if strokes != test.strokes {
+			t.Errorf("%d epochs: %d strokes of the run, want %d", test.epochs, strokes, test.strokes)
+		}
+	}
+}
+
+// TestOutliers warns of an epoch that something disturbed.
+func TestOutliers(t *testing.T) {
+	p := Page{Turns: true, Runs: []Run{timed("custom", 40, 102<<20), timed("plan", 40, 102<<20)}}
+	if got := p.outliers(); got != "" {
+		t.Errorf("of quiet epochs: %q", got)
+	}
+	p.Runs[1].Epochs[4].TrainMS = 56
+	_, root := written(t, p)
+	if got := innerText(section(t, root, "times")); !strings.Contains(got, "Outliers: 1 of 6 epochs of plan.") {
+		t.Errorf("%q", got)
 	}
 }

@@ -12,7 +12,7 @@ import (
 // epochs, 9380 losses, a step of 20 kernels, a pool of three segments and 200 blocks.
 func samplePage() Page {
 	losses := sampleLosses()
-	p := Page{Title: "configs/mnist.toml, 22 November 2026"}
+	p := Page{Title: "configs/mnist.toml, 22 November 2026", Turns: true}
 	for i, a := range []struct {
 		name                string
 		epochMS, allocUS    float64
@@ -47,9 +47,6 @@ func samplePage() Page {
 			run.Peak = sampleMap(r)
 		}
 		p.Runs = append(p.Runs, run)
-	}
-	p.Differences = []Difference{
-		{"plan", 9, -0.4, -1.1, 0.3}, {"cuda", 9, 22.1, 21.4, 22.8}, {"malloc", 9, 361, 358, 364},
 	}
 	return p
 }
@@ -165,11 +162,11 @@ func manyBlocks(n int) *allocator.Map {
 
 // sampleReplay is a trace on two strategies of the pool and on another allocator.
 func sampleReplay() Page {
-	p := Page{Title: "transformer.csv", Replay: true}
+	p := Page{Title: "transformer.csv", Replay: true, Turns: true}
 	for i, name := range []string{"tlsf", "bestfit", "cuda"} {
 		r := rand.New(rand.NewPCG(uint64(i), 3))
 		run := Run{Name: name, Facts: []Fact{{"trace", "transformer.csv"}, {"allocations", "21000"}}}
-		for range 5 {
+		for range 7 {
 			run.CallNS = append(run.CallNS, []float64{56, 57, 1090}[i]*(1+0.03*r.NormFloat64()))
 		}
 		for j := range 5000 {

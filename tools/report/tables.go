@@ -6,6 +6,8 @@ import (
 	"math"
 	"slices"
 	"strings"
+
+	"mlpool/internal/paired"
 )
 
 // results are the figures that one looks for first, by run. A column that no run has is
@@ -30,38 +32,38 @@ func (p Page) results() (columns []column, rows []result) {
 	}
 	all := []struct {
 		name string
-		cell func(Run) string
+		cell func(Run, paired.Difference) string
 	}{
-		{unit + " " + p.article() + " " + per, func(r Run) string {
+		{unit + " " + p.article() + " " + per, func(r Run, _ paired.Difference) string {
 			if t := r.times(); len(t) > 0 {
 				return digits(quantile(t, 0.5))
 			}
 			return ""
 		}},
-		{"mean difference from " + p.Runs[0].Name + ", paired", func(r Run) string {
-			if d, known := p.difference(r.Name); known {
+		{"difference from " + p.Runs[0].Name, func(_ Run, d paired.Difference) string {
+			if d.Known() {
 				return percent(d.Percent)
 			}
 			return ""
 		}},
-		{interval, func(r Run) string {
-			if d, known := p.difference(r.Name); known {
-				return d.interval()
+		{intervalColumn, func(_ Run, d paired.Difference) string {
+			if d.Known() {
+				return interval(d)
 			}
 			return ""
 		}},
-		{"µs in allocator a step", func(r Run) string { return number(r.median(Epoch.allocatorTime)) }},
-		{"driver calls a step", func(r Run) string { return number(r.median(Epoch.driverCalls)) }},
-		{"peak " + used, func(r Run) string { allocated, _ := r.peaks(); return memory(allocated) }},
-		{"peak reserved", func(r Run) string { _, reserved := r.peaks(); return memory(reserved) }},
-		{"reserved / " + used, func(r Run) string {
+		{"µs in allocator a step", func(r Run, _ paired.Difference) string { return number(r.median(Epoch.allocatorTime)) }},
+		{"driver calls a step", func(r Run, _ paired.Difference) string { return number(r.median(Epoch.driverCalls)) }},
+		{"peak " + used, func(r Run, _ paired.Difference) string { allocated, _ := r.peaks(); return memory(allocated) }},
+		{"peak reserved", func(r Run, _ paired.Difference) string { _, reserved := r.peaks(); return memory(reserved) }},
+		{"reserved / " + used, func(r Run, _ paired.Difference) string {
 			allocated, reserved := r.peaks()
 			if !p.Replay || allocated == 0 || reserved == 0 {
 				return ""
 			}
 			return fmt.Sprintf("%.2f", float64(reserved)/float64(allocated))
 		}},
-		{"validation accuracy", func(r Run) string {
+		{"validation accuracy", func(r Run, _ paired.Difference) string {
 			if len(r.Epochs) == 0 {
 				return ""
 			}
@@ -73,14 +75,14 @@ func (p Page) results() (columns []column, rows []result) {
 	}
 	for _, c := range all {
 		var cells []string
-		for _, r := range p.Runs {
-			cells = append(cells, c.cell(r))
+		for i, r := range p.Runs {
+			cells = append(cells, c.cell(r, p.difference(i)))
 		}
 		if strings.Join(cells, "") == "" {
 			continue
 		}
 		class := ""
-		if c.name == interval { // there is a chart of it
+		if c.name == intervalColumn { // there is a chart of it
 			class = "roomy"
 		}
 		columns = append(columns, column{c.name, class})

@@ -1,0 +1,189 @@
+package paired
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+)
+
+func TestCompare(t *testing.T) {
+	for _, c := range []struct {
+		name              string
+		reference, series []float64
+		want              Difference
+		text              string
+	}{
+		{"nothing", nil, []float64{1}, Difference{}, "unknown"},
+		{"one pair", []float64{40}, []float64{50}, Difference{Pairs: 1, Percent: 25}, "unknown"},
+		{"five pairs, all on one side", []float64{40, 40, 40, 40, 40}, []float64{20, 20, 20, 20, 20, 99}, Difference{Pairs: 5, Percent: -50}, "unknown"},
+		{"the same", []float64{1, 5, 9, 5, 1, 2}, []float64{1, 5, 9, 5, 1, 2}, Difference{Pairs: 6}, "+0.0 % within noise"},
+		{"always a quarter more", []float64{4, 8, 16, 32, 64, 1}, []float64{5, 10, 20, 40, 80, 1.25}, Difference{6, 25, 25, 25}, "+25.0 % (+25.0 to +25.0)"},
+		{"always half", []float64{4, 8, 16, 4, 8, 2}, []float64{2, 4, 8, 2, 4, 1}, Difference{6, -50, -50, -50}, "-50.0 % (-50.0 to -50.0)"},
+		{"not measured", []float64{0, 4, math.NaN(), 4, 4}, []float64{5, 5, 5, math.Inf(1), -5}, Difference{Pairs: 1, Percent: 25}, "unknown"},
+	} {
+		got := Compare(c.reference, c.series)
+		if got.Pairs != c.want.Pairs || !near(got.Percent, c.want.Percent) || !near(got.Low, c.want.Low) || !near(got.High, c.want.High) {
+			t.Errorf("%s: %+v, want %+v", c.name, got, c.want)
+		}
+		if got.String() != c.text {
+			t.Errorf("%s: %q, want %q", c.name, got, c.text)
+		}
+	}
+}
+
+func near(a, b float64) bool { return math.Abs(a-b) < 1e-9 }
+
+// TestDisturbed compares epochs of which a few were disturbed: neither may they decide who
+// is faster, nor hide that one is.
+func TestDisturbed(t *testing.T) {
+	for _, c := range []struct {
+		name              string
+		reference, series []float64
+		noise             bool
+		low, high         float64 // the estimate lies between these
+	}{
+		{
+			"one epoch of the reference, of equals",
+			[]float64{35.2, 36.1, 49.8, 35.4, 36.8, 35.9, 35.1, 36.4, 35.7, 36.9, 35.5, 36.2},
+			[]float64{35.5, 35.8, 35.6, 35.1, 36.9, 35.6, 35.3, 36.1, 35.9, 36.4, 35.7, 35.9},
+			true, -1, 1,
+		},
+		{
+			"two epochs of the reference, of one that is much faster",
+			[]float64{108.4, 108.9, 188.3, 108.5, 108.6, 109.1, 187.9, 108.2, 108.7, 108.6},
+			[]float64{161.0, 161.5, 161.2, 160.9, 161.3, 161.8, 161.1, 160.7, 161.4, 161.2},
+			false, 47, 49,
+		},
+	} {
+		d := Compare(c.reference, c.series)
+		if d.WithinNoise() != c.noise || d.Percent < c.low || d.Percent > c.high {
+			t.Errorf("%s: %+v, want %v to %v, within noise %v", c.name, d, c.low, c.high, c.noise)
+		}
+	}
+}
+
+// TestEnds compares the ends of intervals with a table of Wilcoxon's critical values, and
+// what is counted with what is approximated.
+func TestEnds(t *testing.T) {
+	for n, want := range map[int]int{6: 0, 7: 2, 8: 3, 9: 5, 10: 8, 11: 10, 12: 13, 13: 17, 14: 21, 15: 25, 20: 52, 25: 89, 30: 137, 50: 434} {
+		if got := ends(n) - 1; got != want {
+			t.Errorf("%d pairs: %d is critical, want %d", n, got, want)
+		}
+	}
+	for n := range Least {
+		if n > 0 && ends(n) != 0 {
+			t.Errorf("%d pairs have an interval", n)
+		}
+	}
+	exact, normal := ends(mostExact), ends(mostExact+1)
+	if step := ends(mostExact) - ends(mostExact-1); normal-exact < step-2 || normal-exact > step+3 {
+		t.Errorf("%d pairs: %d, one more: %d", mostExact, exact, normal)
+	}
+}
+
+// TestWalsh compares bisection with sorting the averages themselves.
+func TestWalsh(t *testing.T) {
+	rng := rand.New(rand.NewPCG(7, 1))
+	for n := 1; n < 40; n++ {
+		values := make([]float64, n)
+		for i := range values {
+			values[i] = math.Round(rng.NormFloat64()*8) / 4 // some are equal, some are 0
+		}
+		slices.Sort(values)
+		var all []float64
+		for i := range values {
+			for j := i; j < n; j++ {
+				all = append(all, (values[i]+values[j])/2)
+			}
+		}
+		slices.Sort(all)
+		for k, want := range all {
+			if got := walsh(values, k+1); got != want {
+				t.Fatalf("%v: average %d is %v, want %v", values, k+1, got, want)
+			}
+		}
+	}
+}
+
+// TestCoverage draws epochs of a GPU whose clock wanders, on two allocators of which one
+// takes 3 % longer, over and over: the true difference is in the interval 95 times of 100
+// at least, also where the noise has a long tail or disturbs one epoch of ten.
+func TestCoverage(t *testing.T) {
+	const times = 400
+	noises := map[string]func(*rand.Rand) float64{
+		"normal":      func(r *rand.Rand) float64 { return r.NormFloat64() },
+		"exponential": func(r *rand.Rand) float64 { return r.ExpFloat64() },
+		"disturbed": func(r *rand.Rand) float64 {
+			if r.IntN(10) == 0 {
+				return 50
+			}
+			return r.NormFloat64()
+		},
+	}
+	for _, c := range []struct {
+		noise   string
+		pairs   int
+		percent float64
+	}{
+		{"normal", 6, 3}, {"normal", 9, 0}, {"normal", 15, 3}, {"normal", 120, 3}, {"exponential", 9, 3}, {"disturbed", 15, 3},
+	} {
+		rng := rand.New(rand.NewPCG(4, uint64(c.pairs)))
+		noise := noises[c.noise]
+		covered := 0
+		for range times {
+			reference, series := make([]float64, c.pairs), make([]float64, c.pairs)
+			for i := range reference {
+				clock := 1 + 0.05*rng.Float64()
+				reference[i] = clock * (40 + 0.3*noise(rng))
+				series[i] = clock * (40 + 0.3*noise(rng)) * (1 + c.percent/100)
+			}
+			d := Compare(reference, series)
+			if d.Low <= c.percent && c.percent <= d.High {
+				covered++
+			}
+			if outside := d.Longer() || d.Shorter(); outside == d.WithinNoise() || outside != (d.Low > 0 || d.High < 0) {
+				t.Errorf("%+v is said to be within noise: %v", d, d.WithinNoise())
+			}
+		}
+		if covered < 93*times/100 || covered > 99*times/100 {
+			t.Errorf("%s noise, %d pairs, %v %%: in the interval %d times of %d", c.noise, c.pairs, c.percent, covered, times)
+		}
+	}
+}
+
+// TestPairing wants what slows both of a pair down not to count.
+func TestPairing(t *testing.T) {
+	rng := rand.New(rand.NewPCG(2, 2))
+	reference, series := make([]float64, 9), make([]float64, 9)
+	for i := range reference {
+		clock := 1 + rng.Float64() // up to twice as slow
+		reference[i], series[i] = clock*40, clock*40.4*(1+0.001*rng.NormFloat64())
+	}
+	d := Compare(reference, series)
+	if !d.Longer() || d.Low < 0.8 || d.High > 1.2 || d.Margin() > 0.3 || d.Margin() < 0.01 {
+		t.Errorf("a difference of 1 %% is found as %v, with a margin of %v %%", d, d.Margin())
+	}
+	if d := Compare(reference[:5], series[:5]); !math.IsInf(d.Margin(), 1) {
+		t.Errorf("five pairs have a margin of %v %%", d.Margin())
+	}
+}
+
+func TestOutliers(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		values []float64
+		want   []int
+	}{
+		{"nothing", nil, nil},
+		{"one", []float64{7}, nil},
+		{"a quiet series", []float64{35.1, 36.9, 35.4, 36.2, 35.9, 37}, nil},
+		{"one disturbed epoch", []float64{35.2, 36.1, 49.8, 35.4, 36.8, 35.9}, []int{2}},
+		{"two, also below", []float64{108.4, 188.3, 108.5, 108.6, 10, 108.2, 108.7}, []int{1, 4}},
+		{"half a percent, where nothing else varies", []float64{40, 40, 40, 40.2, 40}, nil},
+	} {
+		if got := Outliers(c.values); !slices.Equal(got, c.want) {
+			t.Errorf("%s: %v, want %v", c.name, got, c.want)
+		}
+	}
+}
