@@ -28,7 +28,7 @@ type options struct {
 	report     string   // a file
 	resume     string   // the folder of a run
 	best       bool     // of its weights, those of the lowest validation loss
-	predict    string   // a picture, or an IDX file of pictures
+	predict    []string // pictures, IDX files of images, or testSet
 	json       bool
 	csv        string // a file
 	check      bool
@@ -63,18 +63,19 @@ func (o *options) define() (*flag.FlagSet, []flagGroup) {
 		groups = append(groups, g)
 	}
 
-	path := func(p *string, name, usage string) { // empty, as of an unset variable, it is not as if it were not given
-		f.Func(name, usage, func(s string) error {
-			switch s {
+	take := func(name, usage string, set func(path string)) { // empty, as of an unset variable, it is not as if it were not given
+		f.Func(name, usage, func(path string) error {
+			switch path {
 			case "":
-				return errors.New("name a file or a folder")
+				return errors.New("want the name of a file or folder")
 			case "-":
-				return errors.New("name a file or a folder: standard input and output are none")
+				return errors.New("want a file name; for standard input or output use /dev/stdin or /dev/stdout")
 			}
-			*p = s
+			set(path)
 			return nil
 		})
 	}
+	path := func(p *string, name, usage string) { take(name, usage, func(path string) { *p = path }) }
 
 	f.Func("set", "change a key of the config: `KEY=VALUE`, as in train.bsz=128; may be repeated", func(s string) error {
 		o.set = append(o.set, s)
@@ -90,7 +91,9 @@ func (o *options) define() (*flag.FlagSet, []flagGroup) {
 	path(&o.export, "export", "write initial weights, batch orders and run.json to `DIR` for tools/torch_comparison.py, and end")
 	f.BoolVar(&o.json, "json", false, "print the results as one JSON document on standard output, and all else on standard error")
 	path(&o.csv, "csv", "write the results as a CSV to `FILE`, a row for each allocator")
-	path(&o.predict, "predict", "classify `IMAGE` with the weights of the run whose folder takes the config's place")
+	take("predict", "classify `IMAGE`, and those after it, with the weights of the run whose folder takes the config's place: a PNG, a JPEG, an IDX file of images, or test, the test set", func(path string) {
+		o.predict = append(o.predict, path)
+	})
 	path(&o.report, "report", "write an HTML page to `FILE`: of this training, or of the runs whose folders take the config's place")
 	group("in place of training, or beside it")
 
@@ -155,7 +158,7 @@ var inPlace = []struct {
 	{"-list", nil},
 	{"-version", nil},
 	{"-completion", nil},
-	{"-predict", []string{"-set", "-best"}},
+	{"-predict", []string{"-set", "-best", "-json"}},
 	{"-report of earlier runs", nil},
 	{"-data", []string{"-set", "-resume", "-best"}},
 	{"-export", []string{"-set"}},
@@ -164,7 +167,7 @@ var inPlace = []struct {
 
 // clash returns an error if of the flags that were given one would not count.
 func (o *options) clash(given []string) error {
-	if i := slices.Index(given, "-report"); i >= 0 && len(o.runs) > 0 && o.predict == "" {
+	if i := slices.Index(given, "-report"); i >= 0 && len(o.runs) > 0 && o.predict == nil {
 		given[i] = "-report of earlier runs"
 	}
 	for _, p := range inPlace {
@@ -177,10 +180,10 @@ func (o *options) clash(given []string) error {
 			}
 		}
 	}
-	if o.predict != "" && o.predict != testSet && o.set != nil {
+	if o.predict != nil && !slices.Contains(o.predict, testSet) && o.set != nil {
 		return fmt.Errorf("-set is for -predict %s, which takes its data from the config: leave it out", testSet)
 	}
-	if o.best && o.resume == "" && o.predict == "" {
+	if o.best && o.resume == "" && o.predict == nil {
 		return errors.New("-best chooses weights of an earlier run: add -resume or -predict, or leave it out")
 	}
 	if o.resume != "" && o.compare {
@@ -194,11 +197,17 @@ func (o *options) clash(given []string) error {
 func (o *options) takePaths(paths, flags []string) error {
 	var files []string
 	for _, path := range paths {
-		if isRun(path) || o.predict != "" {
+		if isRun(path) {
 			o.runs = append(o.runs, path)
 		} else {
 			files = append(files, path)
 		}
+	}
+	if o.predict != nil {
+		if n := len(files); len(o.runs) == 0 && n > 0 { // which it is not, or not any more, is said when it is opened
+			o.runs, files = files[n-1:], files[:n-1]
+		}
+		o.predict, files = append(o.predict, files...), nil
 	}
 	if err := o.clash(flags); err != nil {
 		return err
@@ -221,9 +230,9 @@ func (o *options) takePaths(paths, flags []string) error {
 			return fmt.Errorf("what is %s for? -list, -version and -completion take no config", paths[0])
 		}
 		return nil
-	case o.predict != "" && len(o.runs) != 1:
-		return fmt.Errorf("-predict takes the folder of one run, not %d: train -predict %s logs/mnist/latest", len(o.runs), o.predict)
-	case o.predict != "":
+	case o.predict != nil && len(o.runs) != 1:
+		return fmt.Errorf("-predict takes the folder of one run, not %d: train -predict %s logs/mnist/latest", len(o.runs), strings.Join(o.predict, " "))
+	case o.predict != nil:
 		return nil
 	case o.resume != "" && len(paths) > 0:
 		return fmt.Errorf("-resume takes the config of its run: leave %s out, and change keys with -set", paths[0])

@@ -49,9 +49,9 @@ func TestParseArgs(t *testing.T) {
 		{[]string{"-check", "-compare", "-csv", "t.csv", "a.toml"}, options{config: "a.toml", check: true, compare: true, csv: "t.csv"}},
 		{[]string{"-report", "r.html", "a.toml"}, options{config: "a.toml", report: "r.html"}},
 		{[]string{one, "-report", "r.html", two}, options{runs: []string{one, two}, report: "r.html"}},
-		{[]string{"-predict", "i.png", one}, options{runs: []string{one}, predict: "i.png"}},
-		{[]string{"-predict", "test", "-set", "train.seed=1", one}, options{runs: []string{one}, predict: "test", set: []string{"train.seed=1"}}},
-		{[]string{"-predict", "i.png", "elsewhere"}, options{runs: []string{"elsewhere"}, predict: "i.png"}},
+		{[]string{"-predict", "i.png", one}, options{runs: []string{one}, predict: []string{"i.png"}}},
+		{[]string{"-predict", "test", "-set", "train.seed=1", one}, options{runs: []string{one}, predict: []string{"test"}, set: []string{"train.seed=1"}}},
+		{[]string{"-predict", "i.png", "elsewhere"}, options{runs: []string{"elsewhere"}, predict: []string{"i.png"}}},
 	} {
 		var stdout strings.Builder
 		if got, err := parseArgs(c.args, &stdout); err != nil || !reflect.DeepEqual(got, c.want) || stdout.Len() > 0 {
@@ -86,10 +86,10 @@ func TestParseArgs(t *testing.T) {
 		{[]string{"-list", "a.toml"}, "what is a.toml for?"},
 		{[]string{"-completion", "tcsh"}, "want bash or zsh or fish"},
 		{[]string{"-set"}, "-set"},
-		{[]string{"-resume", "", "a.toml"}, `invalid value "" for flag -resume: name a file or a folder`},
-		{[]string{"-export", "", "a.toml"}, `invalid value "" for flag -export: name a file or a folder`},
-		{[]string{"-csv=", "a.toml"}, `invalid value "" for flag -csv: name a file or a folder`},
-		{[]string{"-predict", "", one}, `invalid value "" for flag -predict: name a file or a folder`},
+		{[]string{"-resume", "", "a.toml"}, `invalid value "" for flag -resume: want the name of a file or folder`},
+		{[]string{"-export", "", "a.toml"}, `invalid value "" for flag -export: want the name of a file or folder`},
+		{[]string{"-csv=", "a.toml"}, `invalid value "" for flag -csv: want the name of a file or folder`},
+		{[]string{"-predict", "", one}, `invalid value "" for flag -predict: want the name of a file or folder`},
 		{[]string{"-resum", one}, "unknown flag -resum, did you mean -resume? train -help lists all"},
 		{[]string{"--report=x", "--chek", "a.toml"}, "unknown flag -chek, did you mean -check?"},
 		{[]string{"-epochs", "3", "a.toml"}, "unknown flag -epochs: train -help lists all"},
@@ -100,8 +100,8 @@ func TestParseArgs(t *testing.T) {
 		{[]string{"-compare=custom,plan:bogus", "a.toml"}, `-compare=plan:bogus: "bogus" is no strategy: use one of tlsf, `},
 		{[]string{"-predict", "i.png", "-set", "train.seed=1", one}, "-set is for -predict test, which takes its data from the config: leave it out"},
 		{[]string{"-data", ""}, "the name of a config, or of a run, is empty"},
-		{[]string{"-report", "-", "a.toml"}, `invalid value "-" for flag -report: name a file or a folder: standard input and output are none`},
-		{[]string{"-csv", "-", "a.toml"}, `invalid value "-" for flag -csv: name a file or a folder: standard input and output are none`},
+		{[]string{"-report", "-", "a.toml"}, `invalid value "-" for flag -report: want a file name; for standard input or output use /dev/stdin or /dev/stdout`},
+		{[]string{"-csv", "-", "a.toml"}, `invalid value "-" for flag -csv: want a file name; for standard input or output use /dev/stdin or /dev/stdout`},
 	} {
 		code, stdout, stderr := train(context.Background(), c.args...)
 		if code != exitUsage || !strings.Contains(stderr, c.want) || strings.Count(stderr, "\n") != 1 || stdout != "" {

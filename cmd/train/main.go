@@ -139,7 +139,7 @@ func execute(ctx context.Context, o options, r *ranks, stdout, stderr io.Writer)
 	if err := checkOutput("-report", o.report); err != nil {
 		return err
 	}
-	if o.predict != "" {
+	if o.predict != nil {
 		return predictWith(ctx, o, stdout, stderr)
 	}
 	from, cfg, err := o.read(ctx)

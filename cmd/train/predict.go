@@ -19,6 +19,7 @@ import (
 	"mlpool/cmd/train/internal/rundir"
 	"mlpool/configs"
 	"mlpool/data"
+	"mlpool/kernels/collective/launch"
 )
 
 const (
@@ -29,60 +30,106 @@ const (
 	// predictLines is of how many images there is a line each.
 	predictLines = 20
 	barWidth     = 40
-	// pngStart is what every PNG begins with.
-	pngStart = "\x89PNG"
+	// Every PNG begins with pngStart, every JPEG with jpegStart.
+	pngStart  = "\x89PNG"
+	jpegStart = "\xff\xd8\xff"
 )
 
-// predictWith prints what the weights of a run say of a picture, of an IDX file of
-// images, or of the test set. It computes on the CPU, whatever the run was on.
+// A prediction is what a run's weights say of one picture, or of all images of a set: the JSON of
+// -predict with -json.
+type prediction struct {
+	File string `json:"file"`
+	// Of a picture: the class, and the probability of each.
+	Class         *int      `json:"class,omitempty"`
+	Probabilities []float32 `json:"probabilities,omitempty"`
+	Inverted      bool      `json:"inverted,omitempty"` // dark ink on white
+	// Of a set: the class of each image, and against its labels, if there are some, loss and accuracy.
+	Classes  []int    `json:"classes,omitempty"`
+	Loss     *float64 `json:"loss,omitempty"`
+	Accuracy *float64 `json:"accuracy,omitempty"` // 0 to 1
+	Error    string   `json:"error,omitempty"`
+}
+
+// A predictor classifies by the weights of a run.
+type predictor struct {
+	predict.Perceptron
+	cfg            configs.Config
+	dir            string // the run's
+	stdout, stderr io.Writer
+}
+
+// predictWith prints what the weights of a run say of pictures, IDX files of images, or the test
+// set. It computes on the CPU, whatever the run was on. What cannot be read keeps it from nothing
+// else.
 func predictWith(ctx context.Context, o options, stdout, stderr io.Writer) error {
 	run, err := rundir.First(o.runs[0])
 	if err != nil {
 		return err
 	}
-	dir := run.Dir
-	saved, err := checkpoint.Load(filepath.Join(dir, o.weightsFile()))
+	saved, err := checkpoint.Load(filepath.Join(run.Dir, o.weightsFile()))
 	if err != nil {
 		return err
 	}
-	p := predict.Perceptron(saved.Weights)
+	p := predictor{Perceptron: saved.Weights, dir: run.Dir, stdout: stdout, stderr: stderr}
 	if p.Classes() != data.Classes {
-		return fmt.Errorf("%s: a model of %d classes, want %d", dir, p.Classes(), data.Classes)
+		return fmt.Errorf("%s: a model of %d classes, want %d", run.Dir, p.Classes(), data.Classes)
 	}
-	if o.predict == testSet {
-		cfg, err := configs.Load(run.Config(), o.set...)
-		if err != nil {
+	if p.cfg, err = configs.Load(run.Config(), o.set...); err != nil {
+		return err
+	}
+	if o.json { // standard output is for that alone
+		p.stdout = io.Discard
+	}
+	var predictions []prediction
+	var errs []error
+	for _, path := range o.predict {
+		if len(o.predict) > 1 {
+			fmt.Fprintf(p.stdout, "%s:\n", path)
+		}
+		result, err := p.predict(ctx, path)
+		if interrupted(err) {
 			return err
 		}
-		set, err := loadData(ctx, cfg, stderr)
 		if err != nil {
-			return err
+			errs = append(errs, err)
+			result = prediction{Error: launch.OneLine(err)}
 		}
-		return predictAll(ctx, p, set.Test.Images, set.Test.Labels, "test set", dir, stdout, stderr)
+		result.File = path
+		predictions = append(predictions, result)
 	}
-	return predictFile(ctx, p, o.predict, dir, stdout, stderr)
+	if o.json {
+		errs = append(errs, writeJSON(stdout, predictions))
+	}
+	return errors.Join(errs...)
 }
 
-// predictFile predicts what is in a file: a picture or, where it is an IDX file, many.
-func predictFile(ctx context.Context, p predict.Perceptron, path, dir string, stdout, stderr io.Writer) error {
-	in, err := await(ctx, func() (input, error) { return readInput(path, p.Inputs()) })
+// predict predicts what is in a file, or the test set.
+func (p predictor) predict(ctx context.Context, path string) (prediction, error) {
+	if path == testSet {
+		set, err := loadData(ctx, p.cfg, p.stderr)
+		if err != nil {
+			return prediction{}, err
+		}
+		return p.predictAll(ctx, set.Test.Images, set.Test.Labels, "test set")
+	}
+	in, err := await(ctx, func() (input, error) { return readInput(path, p.Inputs(), p.cfg.Data.Dataset == "mnist") })
 	if err != nil {
-		return err
+		return prediction{}, err
 	}
 	if in.picture {
-		return predictPicture(ctx, p, path, in, stdout)
+		return p.predictPicture(ctx, path, in)
 	}
-	return predictAll(ctx, p, in.images, in.labels, path, dir, stdout, stderr)
+	return p.predictAll(ctx, in.images, in.labels, path)
 }
 
 // An input is what a file has to predict.
 type input struct {
 	images, labels    *tensor.Dense // labels are nil where there are none
-	picture, inverted bool          // it is a PNG; of dark ink on white
+	picture, inverted bool          // it is a picture; of dark ink on white
 }
 
-// readInput tells a PNG and an IDX file apart by what is in them.
-func readInput(path string, pixels int) (in input, err error) {
+// readInput tells a picture, perhaps of a digit, and an IDX file apart by what is in them.
+func readInput(path string, pixels int, digit bool) (in input, err error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return in, notInput(err)
@@ -93,11 +140,11 @@ func readInput(path string, pixels int) (in input, err error) {
 	switch {
 	case err != nil && err != io.EOF:
 		return in, notInput(err)
-	case string(start) == pngStart:
+	case string(start) == pngStart || bytes.HasPrefix(start, []byte(jpegStart)):
 		in.picture = true
-		in.images, in.inverted, err = predict.ReadPicture(r, pixels)
+		in.images, in.inverted, err = predict.ReadPicture(r, pixels, digit)
 	case !bytes.HasPrefix(start, []byte{0, 0}) && !bytes.HasPrefix(start, []byte{0x1f, 0x8b}):
-		err = errors.New("neither a PNG nor an IDX file of images")
+		err = errors.New("neither a PNG, a JPEG nor an IDX file of images")
 	default:
 		in.images, err = data.ReadImages(r)
 	}
@@ -117,7 +164,7 @@ func readInput(path string, pixels int) (in input, err error) {
 }
 
 func notInput(err error) error {
-	return fmt.Errorf("%w: -predict takes a PNG, an IDX file of images, or %s", err, testSet)
+	return fmt.Errorf("%w: -predict takes a PNG, a JPEG, an IDX file of images, or %s", err, testSet)
 }
 
 // labelsBeside reads the file of labels that belongs to one of images by its name, with
@@ -147,69 +194,76 @@ func labelsBeside(path string) (*tensor.Dense, error) {
 }
 
 // predictPicture prints the probability of each class.
-func predictPicture(ctx context.Context, p predict.Perceptron, path string, in input, stdout io.Writer) error {
+func (p predictor) predictPicture(ctx context.Context, path string, in input) (prediction, error) {
 	r, err := p.Predict(ctx, in.images)
 	if err != nil {
-		return fmt.Errorf("%s: %w", path, err)
+		return prediction{}, fmt.Errorf("%s: %w", path, err)
 	}
 	if in.inverted {
-		fmt.Fprintf(stdout, "%s: dark ink on a white background, which is inverted: models train on white ink\n", path)
+		fmt.Fprintf(p.stdout, "%s: dark ink on a white background, which is inverted: models train on white ink\n", path)
 	}
 	for class, probability := range r.Probabilities {
 		bar := strings.Repeat("█", int(probability*barWidth+0.5))
-		fmt.Fprintln(stdout, strings.TrimRight(fmt.Sprintf("%d  %6.2f %%  %s", class, 100*probability, bar), " "))
+		fmt.Fprintln(p.stdout, strings.TrimRight(fmt.Sprintf("%d  %6.2f %%  %s", class, 100*probability, bar), " "))
 	}
-	fmt.Fprintf(stdout, "prediction: %d\n", r.Predictions[0])
-	return nil
+	fmt.Fprintf(p.stdout, "prediction: %d\n", r.Predictions[0])
+	return prediction{Class: &r.Predictions[0], Probabilities: r.Probabilities, Inverted: in.inverted}, nil
 }
 
-// predictAll prints what is predicted of images and, where there are labels, how well,
-// of which it draws a picture in dir too: where that takes none, it says so on stderr.
-func predictAll(ctx context.Context, p predict.Perceptron, images, labels *tensor.Dense, name, dir string, stdout, stderr io.Writer) error {
+// predictAll prints what is predicted of images and, if there are labels, how well. It draws that
+// too in the run's folder, and says on stderr if it cannot.
+func (p predictor) predictAll(ctx context.Context, images, labels *tensor.Dense, name string) (prediction, error) {
 	r, err := p.Predict(ctx, images)
 	if err != nil {
-		return fmt.Errorf("%s: %w", name, err)
+		return prediction{}, fmt.Errorf("%s: %w", name, err)
 	}
-	n := len(r.Predictions)
-	var counts [data.Classes]int
-	for i, prediction := range r.Predictions {
-		counts[prediction]++
-		if i >= predictLines {
-			continue
-		}
-		line := fmt.Sprintf("image %d: %d (%.2f %%)", i+1, prediction, 100*r.Probability(i))
-		if labels != nil {
-			line += fmt.Sprintf(", label %d", labels.Uint8s()[i])
-		}
-		fmt.Fprintln(stdout, line)
-	}
-	if n > predictLines {
-		fmt.Fprintf(stdout, "and %d more\n", n-predictLines)
-	}
-	fmt.Fprint(stdout, "predictions of each class:")
-	for class, count := range counts {
-		fmt.Fprintf(stdout, "  %d: %d", class, count)
-	}
-	fmt.Fprintln(stdout)
+	p.printPredictions(r, labels)
+	result := prediction{Classes: r.Predictions}
 	if labels == nil {
-		return nil
+		return result, nil
 	}
 	loss, err := p.Loss(ctx, images, labels)
 	if err != nil {
-		return fmt.Errorf("%s: %w", name, err)
+		return prediction{}, fmt.Errorf("%s: %w", name, err)
 	}
 	c := predict.Confuse(r.Predictions, labels.Uint8s(), data.Classes)
-	fmt.Fprintf(stdout, "loss %.4f, accuracy %.2f %% of %d images\n\n", loss, 100*c.Accuracy(), n)
+	accuracy := c.Accuracy()
+	result.Loss, result.Accuracy = &loss, &accuracy
+	fmt.Fprintf(p.stdout, "loss %.4f, accuracy %.2f %% of %d images\n\n", loss, 100*accuracy, len(r.Predictions))
 	var picture bytes.Buffer
-	title := fmt.Sprintf("%s: %.2f %% of %d images right", filepath.Base(name), 100*c.Accuracy(), n)
-	if err := errors.Join(c.WriteText(stdout), c.WritePNG(&picture, title)); err != nil {
-		return err
+	title := fmt.Sprintf("%s: %.2f %% of %d images right", filepath.Base(name), 100*accuracy, len(r.Predictions))
+	if err := errors.Join(c.WriteText(p.stdout), c.WritePNG(&picture, title)); err != nil {
+		return prediction{}, err
 	}
-	path := filepath.Join(dir, confusionFile)
+	path := filepath.Join(p.dir, confusionFile)
 	if err := rundir.WriteFile(path, picture.Bytes()); err != nil {
-		_, err := fmt.Fprintf(stderr, "train: the confusion matrix is not drawn: %v\n", err)
-		return err
+		_, err := fmt.Fprintf(p.stderr, "train: the confusion matrix is not drawn: %v\n", err)
+		return result, err
 	}
-	fmt.Fprintf(stdout, "\npicture: %s\n", path)
-	return nil
+	fmt.Fprintf(p.stdout, "\npicture: %s\n", path)
+	return result, nil
+}
+
+// printPredictions prints the first predictions, and how many there are of each class.
+func (p predictor) printPredictions(r predict.Result, labels *tensor.Dense) {
+	var counts [data.Classes]int
+	for i, class := range r.Predictions {
+		counts[class]++
+		if i >= predictLines {
+			continue
+		}
+		line := fmt.Sprintf("image %d: %d (%.2f %%)", i+1, class, 100*r.Probability(i))
+		if labels != nil {
+			line += fmt.Sprintf(", label %d", labels.Uint8s()[i])
+		}
+		fmt.Fprintln(p.stdout, line)
+	}
+	if n := len(r.Predictions); n > predictLines {
+		fmt.Fprintf(p.stdout, "and %d more\n", n-predictLines)
+	}
+	fmt.Fprint(p.stdout, "predictions of each class:")
+	for class, count := range counts {
+		fmt.Fprintf(p.stdout, "  %d: %d", class, count)
+	}
+	fmt.Fprintln(p.stdout)
 }

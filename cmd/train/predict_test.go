@@ -187,6 +187,45 @@ func TestPredictPicture(t *testing.T) {
 	}
 }
 
+// TestPredictSeveral classifies several files at once: one of them is blank, which keeps the others
+// from nothing, in lines and as JSON.
+func TestPredictSeveral(t *testing.T) {
+	dir, dataDir := trained(t)
+	folder := t.TempDir()
+	one, blank, two := filepath.Join(folder, "1.png"), filepath.Join(folder, "blank.png"), filepath.Join(folder, "2.png")
+	writePicture(t, one, 6, color.Black, color.White)
+	writePicture(t, blank, 6, color.White, color.White)
+	writePicture(t, two, 3, color.White, color.Black)
+	set := filepath.Join(dataDir, "t10k-images-idx3-ubyte.gz")
+	args := []string{"-predict", one, blank, two, set, dir}
+	code, stdout, stderr := train(context.Background(), args...)
+	if want := "train: " + blank + ": the picture is blank\n"; code != exitFailure || stderr != want {
+		t.Errorf("exit code %d, stderr %q, want %q", code, stderr, want)
+	}
+	for _, want := range []string{one + ":\n0  ", "\nprediction: 6\n" + blank + ":\n" + two + ":\n", "\nprediction: 3\n" + set + ":\nimage 1: ", " % of 70 images\n"} {
+		if !strings.Contains(stdout, want) {
+			t.Errorf("no %q in:\n%s", want, stdout)
+		}
+	}
+	code, stdout, _ = train(context.Background(), append(args, "-json")...)
+	var got []prediction
+	if err := json.Unmarshal([]byte(stdout), &got); err != nil || code != exitFailure || len(got) != 4 {
+		t.Fatalf("exit code %d, %v:\n%s", code, err, stdout)
+	}
+	if p := got[0]; p.File != one || p.Class == nil || *p.Class != 6 || len(p.Probabilities) != 10 || p.Inverted || p.Error != "" {
+		t.Errorf("%+v", p)
+	}
+	if p := got[1]; p.Class != nil || !strings.HasSuffix(p.Error, "is blank") {
+		t.Errorf("%+v", p)
+	}
+	if p := got[2]; p.Class == nil || *p.Class != 3 || !p.Inverted {
+		t.Errorf("%+v", p)
+	}
+	if p := got[3]; len(p.Classes) != 70 || p.Loss == nil || p.Accuracy == nil || p.Class != nil {
+		t.Errorf("%+v", p)
+	}
+}
+
 func TestPredictRefuses(t *testing.T) {
 	dir, dataDir := trained(t)
 	folder := t.TempDir()
@@ -212,9 +251,9 @@ func TestPredictRefuses(t *testing.T) {
 	empty := t.TempDir()
 	for _, c := range []struct{ what, dir, want string }{
 		{at("half.png"), dir, "half.png: png: "},
-		{at("text"), dir, "text: neither a PNG nor an IDX file of images"},
+		{at("text"), dir, "text: neither a PNG, a JPEG nor an IDX file of images"},
 		{at("short.gz"), dir, "short.gz: "},
-		{at("none"), dir, "no such file or directory: -predict takes a PNG, an IDX file of images, or test"},
+		{at("none"), dir, "no such file or directory: -predict takes a PNG, a JPEG, an IDX file of images, or test"},
 		{at("wide"), dir, "wide: images of 25 pixels, and the model takes 16"},
 		{at("few-images-idx3-ubyte"), dir, "2 images, and 3 labels beside it"},
 		{at("bad-images-idx3-ubyte"), dir, "bad-labels-idx1-ubyte: labels: "},

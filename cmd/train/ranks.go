@@ -152,7 +152,7 @@ func (r *ranks) allEnd(err error) bool {
 
 // trains says whether the options ask for a training.
 func (o options) trains() bool {
-	return o.infoCommand() == nil && !o.check && !o.data && o.export == "" && o.predict == "" && len(o.runs) == 0
+	return o.infoCommand() == nil && !o.check && !o.data && o.export == "" && o.predict == nil && len(o.runs) == 0
 }
 
 // checkRanks returns an error if several ranks cannot do what is asked for.

@@ -215,11 +215,16 @@ func (s *session) writeResults(o options, stdout io.Writer) error {
 	if !o.json {
 		return nil
 	}
-	text, err := json.MarshalIndent(all, "", "  ")
+	return writeJSON(stdout, all)
+}
+
+// writeJSON writes what -json asks for to standard output, which remembers its errors.
+func writeJSON(stdout io.Writer, value any) error {
+	text, err := json.MarshalIndent(value, "", "  ")
 	if err != nil {
 		return fmt.Errorf("-json: %w", err)
 	}
-	_, _ = stdout.Write(append(text, '\n')) // standard output remembers its error
+	_, _ = stdout.Write(append(text, '\n'))
 	return nil
 }
 

@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"image"
 	"image/color"
-	"image/png"
+	_ "image/jpeg" // for image.Decode
+	_ "image/png"
 	"io"
 	"math"
+	"slices"
 
 	"golang.org/x/image/draw"
 	"gorgonia.org/tensor"
@@ -22,32 +24,37 @@ const maxSide = 1 << 13
 // compression makes smaller.
 const maxPicture = 8 * maxSide * maxSide
 
-// ReadPicture reads a PNG of any size as one image of so many pixels, which must be a
-// square number: uint8 of shape [1, pixels]. Colours become grey, what is transparent
-// white. The picture is scaled to fit, and lies in the middle. The images that models
-// train on have a black background, so a picture whose border is rather white is
-// inverted, and inverted is true.
-func ReadPicture(r io.Reader, pixels int) (img *tensor.Dense, inverted bool, err error) {
+// How MNIST's authors made an image of a digit: its ink is scaled to a box of digitBox×digitBox
+// pixels, which lies in a field of digitField×digitField pixels such that the ink's centre of mass
+// is in the middle. http://yann.lecun.com/exdb/mnist
+const (
+	digitBox   = 20
+	digitField = 28
+)
+
+const (
+	leastContrast = 32 // of ink against its background, 0 to 255: a picture with less is blank
+	leastInk      = 64 // what is ink in a picture whose contrast is stretched to 0 to 255
+)
+
+// ErrBlank says that a picture has nothing on its background.
+var ErrBlank = errors.New("the picture is blank")
+
+// ReadPicture reads a PNG or JPEG of any size as one image of so many pixels, which must be a
+// square number: uint8 of shape [1, pixels]. Colours become grey, what is transparent white. The
+// images that models train on have a black background, so a picture whose border is rather white
+// is inverted, and inverted is true. A digit, for a model of 28×28 pixels, is scaled and centred
+// as those of MNIST are; what else there is fits the whole image. The error of a picture without
+// contrast is ErrBlank.
+func ReadPicture(r io.Reader, pixels int, digit bool) (img *tensor.Dense, inverted bool, err error) {
 	side := int(math.Sqrt(float64(pixels)))
 	if side*side != pixels {
 		return nil, false, fmt.Errorf("the model takes images of %d pixels, which are no square: give it an IDX file", pixels)
 	}
-	file := &io.LimitedReader{R: r, N: maxPicture}
-	var start bytes.Buffer // that is decoded twice
-	header, err := png.DecodeConfig(io.TeeReader(file, &start))
+	grey, err := decode(r)
 	if err != nil {
-		return nil, false, damaged(err, file)
+		return nil, false, err
 	}
-	if max(header.Width, header.Height) > maxSide {
-		return nil, false, fmt.Errorf("png: %d×%d pixels, more than the %d×%d that are read", header.Width, header.Height, maxSide, maxSide)
-	}
-	picture, err := png.Decode(io.MultiReader(&start, file))
-	if err != nil {
-		return nil, false, damaged(err, file)
-	}
-	grey := image.NewGray(picture.Bounds())
-	draw.Draw(grey, grey.Bounds(), image.White, image.Point{}, draw.Src)
-	draw.Draw(grey, grey.Bounds(), picture, picture.Bounds().Min, draw.Over)
 	background := border(grey)
 	if inverted = background > math.MaxUint8/2; inverted {
 		for i, v := range grey.Pix {
@@ -55,19 +62,112 @@ func ReadPicture(r io.Reader, pixels int) (img *tensor.Dense, inverted bool, err
 		}
 		background = math.MaxUint8 - background
 	}
-	scaled := image.NewGray(image.Rect(0, 0, side, side))
-	draw.Draw(scaled, scaled.Bounds(), image.NewUniform(color.Gray{background}), image.Point{}, draw.Src)
-	draw.CatmullRom.Scale(scaled, middle(grey.Bounds(), side), grey, grey.Bounds(), draw.Src, nil)
-	return tensor.New(tensor.WithShape(1, pixels), tensor.WithBacking(scaled.Pix)), inverted, nil
+	peak := slices.Max(grey.Pix)
+	if int(peak)-int(background) < leastContrast {
+		return nil, false, ErrBlank
+	}
+	field := image.NewGray(image.Rect(0, 0, side, side))
+	if digit && side == digitField && !centred(grey) {
+		stretch(grey, background)
+		if !centre(field, grey) {
+			return nil, false, ErrBlank
+		}
+	} else {
+		draw.Draw(field, field.Bounds(), image.NewUniform(color.Gray{background}), image.Point{}, draw.Src)
+		draw.CatmullRom.Scale(field, middle(grey.Bounds(), side), grey, grey.Bounds(), draw.Src, nil)
+	}
+	return tensor.New(tensor.WithShape(1, pixels), tensor.WithBacking(field.Pix)), inverted, nil
 }
 
-// damaged is the error of a PNG that cannot be decoded.
+// decode reads a picture as shades of grey on white.
+func decode(r io.Reader) (*image.Gray, error) {
+	file := &io.LimitedReader{R: r, N: maxPicture}
+	var start bytes.Buffer // that is decoded twice
+	header, _, err := image.DecodeConfig(io.TeeReader(file, &start))
+	if err != nil {
+		return nil, damaged(err, file)
+	}
+	if max(header.Width, header.Height) > maxSide {
+		return nil, fmt.Errorf("%d×%d pixels, more than the %d×%d that are read", header.Width, header.Height, maxSide, maxSide)
+	}
+	picture, _, err := image.Decode(io.MultiReader(&start, file))
+	if err != nil {
+		return nil, damaged(err, file)
+	}
+	grey := image.NewGray(image.Rectangle{Max: picture.Bounds().Size()})
+	draw.Draw(grey, grey.Bounds(), image.White, image.Point{}, draw.Src)
+	draw.Draw(grey, grey.Bounds(), picture, picture.Bounds().Min, draw.Over)
+	return grey, nil
+}
+
+// centred says whether a picture is scaled and placed as MNIST's digits are.
+func centred(picture *image.Gray) bool {
+	const middle = digitField / 2
+	size := inked(picture, 1).Size()
+	x, y := centreOfMass(picture)
+	return picture.Rect == image.Rect(0, 0, digitField, digitField) && max(size.X, size.Y) == digitBox &&
+		math.Abs(x-middle) <= 1 && math.Abs(y-middle) <= 1
+}
+
+// centre draws the ink of a picture into a field, scaled and placed as MNIST's digits are. It
+// returns false for specks so far apart that nothing is left of them.
+func centre(field, picture *image.Gray) bool {
+	ink := inked(picture, leastInk)
+	size := middle(ink, digitBox).Size()
+	scaled := image.NewGray(image.Rectangle{Max: size})
+	draw.CatmullRom.Scale(scaled, scaled.Rect, picture, ink, draw.Src, nil)
+	if slices.Max(scaled.Pix) == 0 {
+		return false
+	}
+	stretch(scaled, 0) // what a JPEG has beside its edges is averaged out now
+	place := func(mass float64, length int) int {
+		return min(max(int(math.Round(digitField/2-mass)), 0), digitField-length)
+	}
+	x, y := centreOfMass(scaled)
+	at := image.Pt(place(x, size.X), place(y, size.Y))
+	draw.Draw(field, scaled.Rect.Add(at), scaled, image.Point{}, draw.Src)
+	return true
+}
+
+// stretch makes what is no brighter than background black, and the brightest white.
+func stretch(picture *image.Gray, background uint8) {
+	span := int(slices.Max(picture.Pix) - background)
+	for i, v := range picture.Pix {
+		picture.Pix[i] = uint8(int(max(v, background)-background) * math.MaxUint8 / span)
+	}
+}
+
+// inked is the smallest rectangle that holds all pixels of at least least.
+func inked(picture *image.Gray, least uint8) (ink image.Rectangle) {
+	for y := range picture.Rect.Max.Y {
+		for x := range picture.Rect.Max.X {
+			if picture.GrayAt(x, y).Y >= least {
+				ink = ink.Union(image.Rect(x, y, x+1, y+1))
+			}
+		}
+	}
+	return ink
+}
+
+// centreOfMass is that of the brightness of a picture that is not black.
+func centreOfMass(picture *image.Gray) (x, y float64) {
+	mass := 0.0
+	for row := range picture.Rect.Max.Y {
+		for column := range picture.Rect.Max.X {
+			v := float64(picture.GrayAt(column, row).Y)
+			mass, x, y = mass+v, x+v*(float64(column)+0.5), y+v*(float64(row)+0.5)
+		}
+	}
+	return x / mass, y / mass
+}
+
+// damaged is the error of a picture that cannot be decoded.
 func damaged(err error, file *io.LimitedReader) error {
 	if file.N <= 0 {
-		return fmt.Errorf("png: larger than %d MiB", maxPicture>>20)
+		return fmt.Errorf("the picture is larger than %d MiB", maxPicture>>20)
 	}
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		return errors.New("png: the file is cut off")
+		return errors.New("the picture is cut off")
 	}
 	return err
 }

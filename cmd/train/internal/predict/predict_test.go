@@ -8,6 +8,8 @@ import (
 	"hash/crc32"
 	"image"
 	"image/color"
+	"image/draw"
+	"image/jpeg"
 	"image/png"
 	"io"
 	"math"
@@ -148,7 +150,7 @@ func TestReadPicture(t *testing.T) {
 		{"transparent", 90, 90, color.Transparent, color.Black, true},
 		{"tall", 60, 120, color.White, color.Black, true},
 	} {
-		img, inverted, err := ReadPicture(picture(t, c.width, c.height, c.background, c.ink), 28*28)
+		img, inverted, err := ReadPicture(picture(t, c.width, c.height, c.background, c.ink), 28*28, false)
 		if err != nil {
 			t.Errorf("%s: %v", c.name, err)
 			continue
@@ -163,6 +165,92 @@ func TestReadPicture(t *testing.T) {
 		}{{14, 14, true}, {13, 6, true}, {1, 14, false}, {26, 20, false}, {0, 0, false}} {
 			if v := pixels[28*at.y+at.x]; at.bright && v < 200 || !at.bright && v > 30 {
 				t.Errorf("%s: pixel %d, %d is %d", c.name, at.x, at.y, v)
+			}
+		}
+	}
+}
+
+// seven draws a 7 of size pixels a side, with strokes of a fifth of that, at a corner of a picture.
+func seven(at image.Point, width, height, size int, background, ink color.Color) image.Image {
+	m := image.NewNRGBA(image.Rect(0, 0, width, height))
+	draw.Draw(m, m.Rect, image.NewUniform(background), image.Point{}, draw.Src)
+	for y := range size {
+		for x := range size {
+			stroke := size / 5
+			if y < stroke || x+y/2 >= size-stroke && x+y/2 < size {
+				m.Set(at.X+x, at.Y+y, ink)
+			}
+		}
+	}
+	return m
+}
+
+// TestDigit reads the same digit wherever it lies, in any size, colour and format, as one image,
+// which is placed as MNIST's are.
+func TestDigit(t *testing.T) {
+	paper, pencil := color.Gray{230}, color.NRGBA{90, 90, 110, 255}
+	asJPEG := func(m image.Image) []byte {
+		var b bytes.Buffer
+		if err := jpeg.Encode(&b, m, nil); err != nil {
+			t.Fatal(err)
+		}
+		return b.Bytes()
+	}
+	read := func(file []byte) []uint8 {
+		t.Helper()
+		img, _, err := ReadPicture(bytes.NewReader(file), 28*28, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return img.Uint8s()
+	}
+	want := read(encoded(t, seven(image.Pt(20, 20), 140, 140, 100, color.Black, color.White)))
+	var box image.Rectangle
+	var mass, x, y float64
+	for i, v := range want {
+		at := image.Pt(i%28, i/28)
+		if v > 20 {
+			box = box.Union(image.Rectangle{at, at.Add(image.Pt(1, 1))})
+		}
+		mass, x, y = mass+float64(v), x+float64(v)*(float64(at.X)+0.5), y+float64(v)*(float64(at.Y)+0.5)
+	}
+	if box.Dx() != 20 || box.Dy() != 20 || math.Abs(x/mass-14) > 0.5 || math.Abs(y/mass-14) > 0.5 {
+		t.Errorf("ink in %v around %.2f, %.2f, want 20×20 pixels around 14, 14", box, x/mass, y/mass)
+	}
+	for name, file := range map[string][]byte{
+		"in a corner":     encoded(t, seven(image.Pt(0, 0), 200, 300, 100, color.Black, color.White)),
+		"on paper":        encoded(t, seven(image.Pt(150, 40), 300, 160, 100, paper, pencil)),
+		"large":           encoded(t, seven(image.Pt(100, 5), 520, 420, 400, color.White, color.Black)),
+		"JPEG":            asJPEG(seven(image.Pt(60, 10), 260, 260, 200, paper, pencil)),
+		"as it is itself": encoded(t, &image.Gray{Pix: slices.Clone(want), Stride: 28, Rect: image.Rect(0, 0, 28, 28)}),
+	} {
+		distance := 0.0
+		for i, v := range read(file) {
+			distance += math.Abs(float64(v)-float64(want[i])) / 255
+		}
+		if ink := mass / 255; distance > ink/10 {
+			t.Errorf("%s: differs by %.1f pixels of ink, of %.1f", name, distance, ink)
+		}
+	}
+}
+
+// TestBlank has nothing to see, but for noise and what a scan has of paper.
+func TestBlank(t *testing.T) {
+	noise := image.NewGray(image.Rect(0, 0, 50, 40))
+	for i := range noise.Pix {
+		noise.Pix[i] = uint8(225 + i*7%20)
+	}
+	specks := image.NewGray(image.Rect(0, 0, 700, 700))
+	specks.Pix[0], specks.Pix[len(specks.Pix)-1] = 255, 255
+	if _, _, err := ReadPicture(bytes.NewReader(encoded(t, specks)), 28*28, true); !errors.Is(err, ErrBlank) {
+		t.Errorf("specks: %v", err)
+	}
+	for name, m := range map[string]image.Image{
+		"black": image.NewGray(image.Rect(0, 0, 9, 9)), "white": image.NewRGBA(image.Rect(0, 0, 28, 28)), "noise": noise,
+	} {
+		for _, digit := range []bool{false, true} {
+			if _, _, err := ReadPicture(bytes.NewReader(encoded(t, m)), 28*28, digit); !errors.Is(err, ErrBlank) {
+				t.Errorf("%s, digit %v: %v", name, digit, err)
 			}
 		}
 	}
@@ -189,19 +277,19 @@ func TestReadPictureRefuses(t *testing.T) {
 	}{
 		"not square": {whole, 12, "12 pixels, which are no square"},
 		"cut off":    {whole[:len(whole)/2], 16, "png: "},
-		"header":     {whole[:20], 16, "png: the file is cut off"},
-		"text":       {[]byte("P5 3 3 and nothing more"), 16, "png: "},
+		"header":     {whole[:20], 16, "the picture is cut off"},
+		"text":       {[]byte("P5 3 3 and nothing more"), 16, "unknown format"},
 		"checksum":   {claims, 16, "png: "},
-		"huge":       {huge, 16, "png: 2147483647×20 pixels, more than "},
-		"tall":       {tall, 16, "png: 1×67108864 pixels, more than "},
+		"huge":       {huge, 16, "2147483647×20 pixels, more than "},
+		"tall":       {tall, 16, "1×67108864 pixels, more than "},
 	} {
-		if _, _, err := ReadPicture(bytes.NewReader(c.text), c.pixels); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, _, err := ReadPicture(bytes.NewReader(c.text), c.pixels, true); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: error %v, want %q", name, err, c.want)
 		}
 	}
 	chunk := append([]byte{0x7f, 0xff, 0xff, 0xff}, "teXt"...) // which decoders skip
 	endless := io.MultiReader(bytes.NewReader(whole[:33]), bytes.NewReader(chunk), zeros{})
-	if _, _, err := ReadPicture(endless, 16); err == nil || err.Error() != "png: larger than 512 MiB" {
+	if _, _, err := ReadPicture(endless, 16, true); err == nil || err.Error() != "the picture is larger than 512 MiB" {
 		t.Errorf("without an end: %v", err)
 	}
 }
