@@ -24,6 +24,7 @@ type options struct {
 	set        []string
 	compare    bool
 	among      []string // the allocators to compare; empty: all that can be had
+	until      target   // of a comparison
 	export     string   // a folder
 	report     string   // a file
 	resume     string   // the folder of a run
@@ -82,6 +83,7 @@ func (o *options) define() (*flag.FlagSet, []flagGroup) {
 		return nil
 	})
 	f.Var(comparison{o}, "compare", "train on every allocator, or on those of `LIST`, such as custom,cuda,custom:bestfit; they take turns epoch by epoch, and are printed side by side")
+	f.Func("until", fmt.Sprintf("let -compare go on after num_epochs until each allocator's time, as a ratio to the first's, is known to within `PERCENT`, as in 1%%; it ends after %d epochs, or those behind a comma, as in 1%%,200", untilEpochs), o.until.set)
 	path(&o.resume, "resume", "go on with the run in the folder `RUN`, by its own config")
 	f.BoolVar(&o.best, "best", false, "with -resume or -predict: take the weights of the run's lowest validation loss, not its last ones")
 	group("what to train")
@@ -162,7 +164,7 @@ var inPlace = []struct {
 	{"-report of earlier runs", nil},
 	{"-data", []string{"-set", "-resume", "-best"}},
 	{"-export", []string{"-set"}},
-	{"-check", []string{"-set", "-resume", "-best", "-compare", "-json", "-csv", "-report"}},
+	{"-check", []string{"-set", "-resume", "-best", "-compare", "-until", "-json", "-csv", "-report"}},
 }
 
 // clash returns an error if of the flags that were given one would not count.
@@ -185,6 +187,9 @@ func (o *options) clash(given []string) error {
 	}
 	if o.best && o.resume == "" && o.predict == nil {
 		return errors.New("-best chooses weights of an earlier run: add -resume or -predict, or leave it out")
+	}
+	if o.until.percent > 0 && !o.compare {
+		return errors.New("-until is for a comparison: add -compare, or leave it out")
 	}
 	if o.resume != "" && o.compare {
 		return errors.New("-resume goes on with one run: leave -compare out, and choose the allocator with " + allocatorEnv)

@@ -53,6 +53,8 @@ func (c completed) words() []string {
 		return words
 	case "SHELL":
 		return shells
+	case "PERCENT":
+		return []string{"0.5%", "1%", "2%"}
 	}
 	return nil
 }

@@ -19,7 +19,7 @@ import (
 // printEpoch prints the line of an epoch. It fits 120 columns: the rest is in the summary
 // and the logs. In a comparison the number of driver calls is not in it either.
 func (s *session) printEpoch(r rundir.Record) {
-	line := fmt.Sprintf("epoch %d/%d  loss %.4g  val loss %.4g  val acc %.2f %%", r.Epoch, s.cfg.Train.NumEpochs, r.Loss, r.ValLoss, 100*r.ValAcc)
+	line := fmt.Sprintf("epoch %d/%d  loss %.4g  val loss %.4g  val acc %.2f %%", r.Epoch, s.bound, r.Loss, r.ValLoss, 100*r.ValAcc)
 	parallel := s.ranks.parallel()
 	switch {
 	case s.cfg.Train.TimeEpoch && parallel:
@@ -108,7 +108,7 @@ func (s *session) printSummary(elapsed time.Duration) {
 // line for a shell.
 func (s *session) printResume() {
 	for _, r := range s.runners {
-		if epoch, _ := r.place(); r.folder == nil || r.unsaved || epoch == s.cfg.Train.NumEpochs {
+		if epoch, _ := r.place(); r.folder == nil || r.unsaved || epoch >= s.cfg.Train.NumEpochs {
 			continue
 		}
 		command := quoted(os.Args[0]) + " -resume " + quoted(r.folder.Dir)
@@ -213,7 +213,7 @@ func (s *session) printComparison(all results) {
 	row("losses over "+count(steps, "step"), func(i int, _ *figures) string { return all.Runs[i].Losses })
 	fmt.Fprintln(s.stdout)
 	w.Flush()
-	fmt.Fprintln(s.stdout, compareNote(common, all.Runs[1].paired.Known()))
+	fmt.Fprintln(s.stdout, compareNote(common, all.Runs[1].paired.Known())+s.untilNote(all))
 	s.printOutliers(records)
 }
 

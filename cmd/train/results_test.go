@@ -246,8 +246,8 @@ func TestLinesFit(t *testing.T) {
 		{[]*runner{{contender: contender{customPool, "bestfit"}}, {contender: contender{kind: cudaAsync}}}, "custom:bestfit  epoch ", "driver"},
 	} {
 		var out bytes.Buffer
-		s := &session{runners: c.runners, stdout: &out}
-		s.cfg.Train.NumEpochs, s.cfg.Train.TimeEpoch = 50, true
+		s := &session{runners: c.runners, stdout: &out, bound: 50}
+		s.cfg.Train.TimeEpoch = true
 		s.printEpoch(rec)
 		line := strings.TrimSuffix(out.String(), "\n")
 		if len(line) > 120 || strings.Contains(line, "\n") || !strings.HasPrefix(line, c.has) || strings.Contains(line, c.hasNot) {

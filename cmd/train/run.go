@@ -18,6 +18,7 @@ type run struct {
 	from    *earlier // the run that is gone on with; nil: none
 	backend *backend
 	among   []contender
+	bound   int // the most epochs
 }
 
 // openRun checks what can be checked without data, opens the device, and joins the ranks.
@@ -44,6 +45,9 @@ func openRun(ctx context.Context, o options, cfg configs.Config, from *earlier, 
 		return nil, err
 	}
 	if one.among, err = contenders(o, b, one.cfg); err != nil {
+		return nil, err
+	}
+	if one.bound, err = o.until.bound(one.cfg); err != nil {
 		return nil, err
 	}
 	if err := checkLogDir(one.cfg, one.among); err != nil {
@@ -82,6 +86,7 @@ func (r *run) train(ctx context.Context, o options, stdout, stderr io.Writer) (e
 		return err
 	}
 	defer func() { err = errors.Join(err, s.close()) }()
+	s.until, s.bound = o.until, r.bound
 	for _, one := range s.runners {
 		one.watch = o.report != ""
 	}

@@ -17,6 +17,8 @@ import (
 // session is a run of the command: one runner, or several to compare.
 type session struct {
 	cfg            configs.Config
+	until          target // of a comparison
+	bound          int    // the most epochs
 	runners        []*runner
 	dir            string // the folder of the run or comparison; empty: none
 	stdout, stderr io.Writer
@@ -27,7 +29,7 @@ type session struct {
 // newSession makes ready to train on each contender, from the beginning or where an
 // earlier run got to. Nothing is logged before begin.
 func newSession(b *backend, cfg configs.Config, set data.Dataset, among []contender, from *earlier, stdout, stderr io.Writer) (s *session, err error) {
-	s = &session{cfg: cfg, stdout: stdout, stderr: stderr, ranks: b.ranks}
+	s = &session{cfg: cfg, bound: cfg.Train.NumEpochs, stdout: stdout, stderr: stderr, ranks: b.ranks}
 	defer func() {
 		if err != nil {
 			s, err = nil, errors.Join(err, s.close())
@@ -56,7 +58,7 @@ func (s *session) verbose(line string) {
 
 func (s *session) totalSteps() int64 {
 	start := s.runners[0].earlier.start()
-	steps := int64(s.cfg.Train.NumEpochs-start.Epoch)*int64(s.runners[0].trainer.Steps()) - int64(len(start.Losses))
+	steps := int64(s.bound-start.Epoch)*int64(s.runners[0].trainer.Steps()) - int64(len(start.Losses))
 	return int64(len(s.runners)) * steps
 }
 
@@ -113,10 +115,10 @@ func (s *session) announce(ctx context.Context) (stop func() error) {
 	}
 }
 
-// epochs trains until all epochs are done, or all runners have done the one in which
-// a run diverged.
+// epochs trains until all epochs are done, and a comparison is as precise as -until asks, or
+// all runners have done the epoch in which a run diverged.
 func (s *session) epochs(ctx context.Context) error {
-	for epoch := s.runners[0].earlier.start().Epoch; epoch < s.cfg.Train.NumEpochs; epoch++ {
+	for epoch := s.runners[0].earlier.start().Epoch; epoch < s.bound && !s.precise(epoch); epoch++ {
 		var diverged []error
 		for i := range s.runners {
 			if s.stopped(ctx) {
@@ -158,7 +160,7 @@ func (s *session) diverged(rec rundir.Record) error {
 // epoch trains a runner for one epoch, prints its line and then logs it: what was
 // trained is seen even where it cannot be logged.
 func (s *session) epoch(ctx context.Context, r *runner, number int) (rundir.Record, error) {
-	s.bar.describe(fmt.Sprintf("epoch %d/%d", number, s.cfg.Train.NumEpochs))
+	s.bar.describe(fmt.Sprintf("epoch %d/%d", number, s.bound))
 	if s.cfg.Train.Nvtx {
 		kernels.PushRange(fmt.Sprintf("%s epoch %d", r, number))
 	}
