@@ -93,6 +93,9 @@ func (r *ranks) executeRanks(ctx context.Context, o options, process launch.Proc
 		}
 		return err
 	}
+	if warning := r.world.Warning(); warning != "" && process.Rank == 0 {
+		fmt.Fprintf(stderr, "train: %s\n", warning)
+	}
 	done := make(chan struct{})
 	defer close(done)
 	go r.ended(done, stderr)

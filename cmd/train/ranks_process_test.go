@@ -23,6 +23,7 @@ import (
 	"mlpool/cmd/train/internal/checkpoint"
 	"mlpool/cmd/train/internal/rundir"
 	"mlpool/kernels/collective"
+	"mlpool/kernels/collective/launch"
 	"mlpool/kernels/kerneltest"
 )
 
@@ -41,7 +42,7 @@ func TestRankProcesses(t *testing.T) {
 		for rank := range ranks {
 			cmd := exec.Command(os.Args[0], append(args, path)...)
 			cmd.Env = append(os.Environ(), asTrain+"=1", allocatorEnv+"=", fmt.Sprint("RANK=", rank), fmt.Sprint("LOCAL_RANK=", rank),
-				fmt.Sprint("WORLD_SIZE=", ranks), "MASTER_ADDR=127.0.0.1", "MASTER_PORT="+port)
+				fmt.Sprint("WORLD_SIZE=", ranks), "MASTER_ADDR=127.0.0.1", "MASTER_PORT="+port, launch.SecretEnv+"=what all ranks of a test know")
 			cmd.Stdout, cmd.Stderr = &out[rank], &out[rank]
 			if err := cmd.Start(); err != nil {
 				t.Fatal(err)

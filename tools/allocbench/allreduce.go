@@ -145,6 +145,9 @@ func (s *session) allReduce(ctx context.Context, process launch.Process) error {
 	if err != nil {
 		return err
 	}
+	if warning := world.Warning(); warning != "" && world.Rank == 0 {
+		fmt.Fprintf(os.Stderr, "allocbench: %s\n", warning)
+	}
 	return world.Leave(s.runRank(ctx, world))
 }
 

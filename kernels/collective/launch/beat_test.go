@@ -44,6 +44,9 @@ func piped(size, stopped int, within time.Duration) []*World {
 		}{{worlds[0], rank, here}, {worlds[rank], 0, there}} {
 			p := newPeer(end.rank, &wire{Conn: end.conn})
 			p.process = fmt.Sprintf("process %d on gpu%d", 100+end.rank, end.rank)
+			if err := p.seal(secret, nil, nil, end.rank == 0); err != nil {
+				panic(err)
+			}
 			end.of.peers = append(end.of.peers, p)
 		}
 	}

@@ -2,6 +2,7 @@ package launch
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"io"
@@ -16,39 +17,82 @@ import (
 
 // What ranks of a training of two say first.
 const (
-	hello0 = `{"Kind":"hello","Program":"` + program + `","Process":"process 100 on gpu0","Size":2}` + "\n"
-	hello1 = `{"Kind":"hello","Program":"` + program + `","Process":"process 101 on gpu1","Rank":1,"Size":2}` + "\n"
+	hello0 = `{"Kind":"met"}` + "\n" + `{"Kind":"hello","Process":"process 100 on gpu0","Size":2}` + "\n"
+	hello1 = `{"Kind":"hello","Process":"process 101 on gpu1","Rank":1,"Size":2}` + "\n"
 )
 
-// among returns how a rank ends among others that say something, whatever they are told, and
-// then stay, or hang up.
-func among(rank int, others []io.Reader, stay bool) error {
-	l := newLobby()
-	say := func(says io.Reader, conn net.Conn, err error) {
-		if err != nil { // it has given up
-			return
-		}
-		go func() { _, _ = io.Copy(io.Discard, conn) }()
-		_, _ = io.Copy(conn, says) // nobody may listen any more
-		if !stay {
-			_ = conn.Close()
-		}
+// another is at the other end of a connection.
+type another struct {
+	says  io.Reader
+	knows bool // it greets first, and seals each line with the secret
+	stays bool // when it has said all
+}
+
+// speak says all that another has to say, whatever it is told.
+func (a another) speak(conn net.Conn, caller bool) {
+	p := newPeer(0, conn)
+	if a.knows && p.greet(secret, caller) != nil { // it was too late
+		_ = conn.Close()
+		return
 	}
+	go func() { _, _ = io.Copy(io.Discard, conn) }()
+	if a.knows { // nobody may listen any more
+		to := &sealer{p: p}
+		_, _ = io.Copy(to, a.says)
+		_, _ = conn.Write(to.rest)
+	} else {
+		_, _ = io.Copy(conn, a.says)
+	}
+	if !a.stays {
+		_ = conn.Close()
+	}
+}
+
+// A sealer seals lines and sends them, or what is longer than a message as it is. rest is what has
+// no end yet.
+type sealer struct {
+	p    *peer
+	rest []byte
+}
+
+func (s *sealer) Write(text []byte) (int, error) {
+	s.rest = append(s.rest, text...)
+	for len(s.rest) > 0 {
+		line, rest, whole := bytes.Cut(s.rest, []byte("\n"))
+		switch {
+		case whole:
+			line = s.p.sent.put(line)
+		case len(s.rest) <= maxMessage:
+			return len(text), nil
+		}
+		if _, err := s.p.conn.Write(line); err != nil {
+			return 0, err
+		}
+		s.rest = bytes.Clone(rest)
+	}
+	return len(text), nil
+}
+
+// among returns how a rank ends among others.
+func among(rank int, others []another) error {
+	l := newLobby()
 	if rank != 0 {
 		at, err := l.listen(context.Background(), "")
 		if err != nil {
 			return err
 		}
-		defer at.Close()
+		defer at[0].Close()
 		go func() {
-			conn, err := at.Accept()
-			say(others[0], conn, err)
+			if conn, err := at[0].Accept(); err == nil {
+				others[0].speak(conn, false)
+			}
 		}()
 	} else {
-		for _, says := range others {
+		for _, a := range others {
 			go func() {
-				conn, err := l.await()
-				say(says, conn, err)
+				if conn, err := l.await(); err == nil { // else it has given up
+					a.speak(conn, true)
+				}
 			}()
 		}
 	}
@@ -79,7 +123,7 @@ func TestHostileRanks(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var err error
 				if n := allocated(func() {
-					err = among(0, []io.Reader{io.MultiReader(strings.NewReader(hello1), c.says)}, name != hangsUp)
+					err = among(0, []another{{io.MultiReader(strings.NewReader(hello1), c.says), true, name != hangsUp}})
 				}); n > 16*maxMessage {
 					t.Errorf("%d bytes allocated", n)
 				}
@@ -113,47 +157,57 @@ const (
 	byes   = `{"Kind":"bye"}` + "\n"
 )
 
-// FuzzRanks takes anything of two who connect to rank 0.
+// FuzzRanks takes anything of two who connect to rank 0, and know the secret or not.
 func FuzzRanks(f *testing.F) {
 	of3 := strings.NewReplacer(`"Size":2`, `"Size":3`)
 	first := of3.Replace(hello1)
 	second := strings.Replace(first, `"Rank":1`, `"Rank":2`, 1)
-	f.Add(first+agrees+byes, second+agrees+byes, true)
-	f.Add(first+agrees+byes, second+`{"Kind":"alive"}`+"\n"+agrees, false)
-	f.Add(first, second+`{"Kind":"data","What":"\n","Data":"AA=="}`+"\n", true)
-	f.Add(first+`{"Kind":"fail","Reason":"\n"}`+"\n", second, true)
-	f.Add(first, first, false)
-	f.Add(second+`{"Kind":"data","What":"config","Data":"e30="}`+"\n", hello1, true)
-	f.Fuzz(func(t *testing.T, first, second string, stay bool) {
-		checkAmong(t, 0, []string{first, second}, stay)
+	f.Add(first+agrees+byes, second+agrees+byes, true, true)
+	f.Add(first+agrees+byes, second+`{"Kind":"alive"}`+"\n"+agrees, true, false)
+	f.Add(first, second+`{"Kind":"data","What":"\n","Data":"AA=="}`+"\n", true, true)
+	f.Add(first+`{"Kind":"fail","Reason":"\n"}`+"\n", second, true, true)
+	f.Add(first, first, true, false)
+	f.Add(second+`{"Kind":"data","What":"config","Data":"e30="}`+"\n", hello1, true, true)
+	f.Add(greets+first, greets+strings.Repeat("0", 64)+" "+second, false, true)
+	f.Add(greets+"\n", "GET / HTTP/1.1\r\n", false, false)
+	f.Fuzz(func(t *testing.T, first, second string, know, stay bool) {
+		checkAmong(t, 0, []string{first, second}, know, stay)
 	})
 }
 
+// greets is the greeting of one that does not know the secret.
+const greets = `{"Program":"` + program + `","Nonce":"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="}` + "\n"
+
 // FuzzRank0 takes anything of who is met where rank 0 should be.
 func FuzzRank0(f *testing.F) {
-	f.Add(hello0+agrees+byes, true)
-	f.Add(hello0+`{"Kind":"fail","Reason":"\n"}`+"\n", false)
-	f.Add(`{"Kind":"other","Program":"`+program+`"}`+"\n", false)
-	f.Add(`{"Kind":"fail","Program":"`+program+`","Reason":"rank 1 of 3"}`+"\n", true)
-	f.Add("HTTP/1.1 400 Bad Request\r\n", false)
-	f.Fuzz(func(t *testing.T, text string, stay bool) {
-		checkAmong(t, 1, []string{text}, stay)
+	f.Add(hello0+agrees+byes, true, true)
+	f.Add(hello0+`{"Kind":"fail","Reason":"\n"}`+"\n", true, false)
+	f.Add(`{"Kind":"other"}`+"\n", true, false)
+	f.Add(`{"Kind":"fail","Reason":"rank 1 of 3"}`+"\n", true, true)
+	f.Add(greets+hello0, false, true)
+	f.Add("HTTP/1.1 400 Bad Request\r\n", false, false)
+	f.Fuzz(func(t *testing.T, text string, knows, stay bool) {
+		checkAmong(t, 1, []string{text}, knows, stay)
 	})
 }
 
 // checkAmong wants a rank to end in time, for a reason of one line, whatever the others say. What
 // it takes for a message is one that can be sent.
-func checkAmong(t *testing.T, rank int, others []string, stay bool) {
+func checkAmong(t *testing.T, rank int, others []string, know, stay bool) {
 	t.Helper()
-	var says []io.Reader
+	var all []another
 	for _, text := range others {
-		says = append(says, strings.NewReader(text))
+		all = append(all, another{strings.NewReader(text), know, stay})
 		checkMessage(t, text)
 	}
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
-		if err := among(rank, says, stay); err != nil && err.Error() != printable(err.Error()) {
+		err := among(rank, all)
+		if err != nil && err.Error() != printable(err.Error()) {
 			t.Errorf("rank %d ends with %q", rank, err)
+		}
+		if !know && (err == nil || !strings.Contains(err.Error(), " within 1m0s")) {
+			t.Errorf("rank %d ends with %v, for what strangers say", rank, err)
 		}
 		if took := time.Since(start); took > 2*time.Minute {
 			t.Errorf("rank %d takes %v", rank, took)
@@ -164,7 +218,9 @@ func checkAmong(t *testing.T, rank int, others []string, stay bool) {
 func checkMessage(t *testing.T, text string) {
 	t.Helper()
 	read := func(text string) (message, error) {
-		return (&peer{text: bufio.NewReader(strings.NewReader(text))}).read(maxMessage)
+		line, _, _ := strings.Cut(text, "\n")
+		sealed := new(seal).put([]byte(line))
+		return (&peer{text: bufio.NewReader(bytes.NewReader(sealed))}).read(maxMessage)
 	}
 	m, err := read(text)
 	if err != nil {
@@ -174,7 +230,7 @@ func checkMessage(t *testing.T, text string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if again, err := read(string(sent) + "\n"); err != nil || !reflect.DeepEqual(again, m) {
+	if again, err := read(string(sent)); err != nil || !reflect.DeepEqual(again, m) {
 		t.Errorf("%+v is sent as %s and read as %+v, %v", m, sent, again, err)
 	}
 }

@@ -7,6 +7,30 @@
 // needs, sums of the weights to compare, and why one of them ended, which ends all. Each rank
 // also says all the time that it lives: a process that is stopped or a host that is lost does
 // not, which ends all as well.
+//
+// # Who may take part
+//
+// Others may reach the port of rank 0 too. It listens only on the interfaces that MASTER_ADDR
+// stands for, or on all where that is not an address of its host. Behind a greeting with a fresh
+// nonce of each side, every line has an HMAC, by a key that follows from both nonces, a secret of
+// the launch and the direction. So a line of one who does not know the secret, or a line that is
+// sent again, or back, or in another place, is no message. Before the ranks have met, what is no
+// message ends a connection, never a rank; nothing of it is printed. The lines are not encrypted,
+// nor is what NCCL sends.
+//
+// The secret is the first of these that there is:
+//
+//   - RENDEZVOUS_SECRET ([SecretEnv]), the same for all ranks. srun and MPICH's mpirun pass on the
+//     environment in which they are started; Open MPI's needs -x RENDEZVOUS_SECRET, and torchrun has
+//     it from where it is started on each host. The id of a run of torchrun's, or of a job of
+//     Slurm's, is none: others can list them.
+//   - The key of 128 random bits that mpirun of Open MPI up to 4 makes for each launch and gives to
+//     all ranks, OMPI_MCA_orte_precondition_transports.
+//   - For ranks on one host, a random one of the user's in mlpool/rendezvous.key in the folder for
+//     caches (~/.cache), which only the user can read.
+//
+// Without any the ranks meet all the same. Then the HMAC keeps out only those who do not speak as
+// ranks do, and [World.Warning] says so.
 package launch
 
 import (
@@ -30,6 +54,8 @@ type Process struct {
 	Launcher   string // "Open MPI"; empty: the process was started by itself
 	Job        string // tells launches apart that meet at one place; empty: nothing does
 	Address    string // host and port where rank 0 is met; empty: there is one rank
+	OneHost    bool   // all ranks are on this host
+	Secret     string // that all ranks know; empty: there is none
 
 	Within time.Duration // how long the ranks wait for each other to meet and to connect
 }
@@ -42,6 +68,7 @@ type launcher struct {
 	local      []string
 	localSize  string   // how many ranks are on the host
 	job        []string // which together name the launch
+	key        string   // a secret that it makes for the launch; empty: it makes none
 	command    string
 	slurm      bool // not another one in a job of Slurm's
 }
@@ -49,10 +76,10 @@ type launcher struct {
 // launchers are all. Of Slurm, SLURM_PROCID is set in batch scripts as well, whose commands
 // nobody starts several times: only steps count.
 var launchers = []launcher{
-	{"torchrun", "RANK", "WORLD_SIZE", []string{"LOCAL_RANK"}, "LOCAL_WORLD_SIZE", []string{"TORCHELASTIC_RUN_ID"}, "torchrun --no-python", false},
-	{"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", []string{"OMPI_COMM_WORLD_LOCAL_RANK"}, "OMPI_COMM_WORLD_LOCAL_SIZE", []string{"PMIX_NAMESPACE"}, "mpirun", false},
-	{"PMI", "PMI_RANK", "PMI_SIZE", []string{"MPI_LOCALRANKID", "PMI_LOCAL_RANK", "PALS_LOCAL_RANKID"}, "MPI_LOCALNRANKS", nil, "mpirun", false},
-	{"Slurm", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", []string{"SLURM_LOCALID"}, "", []string{"SLURM_JOB_ID", "SLURM_STEP_ID"}, "srun", true},
+	{"torchrun", "RANK", "WORLD_SIZE", []string{"LOCAL_RANK"}, "LOCAL_WORLD_SIZE", []string{"TORCHELASTIC_RUN_ID"}, "", "torchrun --no-python", false},
+	{"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", []string{"OMPI_COMM_WORLD_LOCAL_RANK"}, "OMPI_COMM_WORLD_LOCAL_SIZE", []string{"PMIX_NAMESPACE"}, "OMPI_MCA_orte_precondition_transports", "mpirun", false},
+	{"PMI", "PMI_RANK", "PMI_SIZE", []string{"MPI_LOCALRANKID", "PMI_LOCAL_RANK", "PALS_LOCAL_RANKID"}, "MPI_LOCALNRANKS", nil, "", "mpirun", false},
+	{"Slurm", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", []string{"SLURM_LOCALID"}, "", []string{"SLURM_JOB_ID", "SLURM_STEP_ID"}, "", "srun", true},
 }
 
 // FromEnv returns the process that an environment is of. Where several launchers have set
@@ -129,7 +156,14 @@ func (l launcher) numbered(p Process, env func(string) string, local string) (_ 
 	if p.Within, err = timeout(env(TimeoutEnv)); err != nil {
 		return p, err
 	}
-	p.Address, err = address(p, oneHost, hosts, env)
+	if p.Secret, err = l.secret(env); err != nil {
+		return p, err
+	}
+	if p.Address, err = address(p, oneHost, hosts, env); err != nil {
+		return p, err
+	}
+	host, _, err := net.SplitHostPort(p.Address)
+	p.OneHost = oneHost || isLoopback(host)
 	return p, err
 }
 

@@ -12,21 +12,22 @@ import (
 // time to itself. It is listened at once.
 type lobby struct {
 	conns          chan net.Conn
+	errs           chan error // of Accept, which come first
 	opened, closed chan struct{}
 	close          func()
 }
 
 func newLobby() *lobby {
-	l := &lobby{conns: make(chan net.Conn), opened: make(chan struct{}), closed: make(chan struct{})}
+	l := &lobby{conns: make(chan net.Conn), errs: make(chan error, 100), opened: make(chan struct{}), closed: make(chan struct{})}
 	l.close = sync.OnceFunc(func() { close(l.closed) })
 	return l
 }
 
 var errNobody = errors.New("nobody listens")
 
-func (l *lobby) listen(context.Context, string) (net.Listener, error) {
+func (l *lobby) listen(context.Context, string) ([]net.Listener, error) {
 	close(l.opened)
-	return l, nil
+	return []net.Listener{l}, nil
 }
 
 func (l *lobby) dial(ctx context.Context, _ string) (net.Conn, error) {
@@ -54,6 +55,11 @@ func (l *lobby) await() (net.Conn, error) {
 
 func (l *lobby) Accept() (net.Conn, error) {
 	select {
+	case err := <-l.errs:
+		return nil, err
+	default:
+	}
+	select {
 	case conn := <-l.conns:
 		return conn, nil
 	case <-l.closed:
@@ -68,7 +74,10 @@ func (l *lobby) Close() error {
 
 func (l *lobby) Addr() net.Addr { return &net.TCPAddr{} }
 
+// secret is that of the launches in these tests.
+const secret = "what ranks know and others do not"
+
 // process is a rank of so many that meet in a lobby.
 func process(rank, size int) Process {
-	return Process{Rank: rank, Size: size, Address: "lobby:9", Within: time.Minute}
+	return Process{Rank: rank, Size: size, Address: "lobby:9", Secret: secret, Within: time.Minute}
 }

@@ -105,11 +105,12 @@ func TestProcesses(t *testing.T) {
 			}
 			ctx, cancel := context.WithTimeout(context.Background(), time.Minute) // kills what is stopped
 			defer cancel()
+			cache := t.TempDir() // none has a secret: the first makes one
 			var ranks [3]*exec.Cmd
 			var stderr [3]strings.Builder
 			for rank := range ranks {
 				cmd := exec.CommandContext(ctx, os.Args[0])
-				cmd.Env = append(os.Environ(), asRank+"="+c.what, "OMPI_COMM_WORLD_SIZE=3", "OMPI_COMM_WORLD_LOCAL_SIZE=3", "MASTER_PORT="+port,
+				cmd.Env = append(os.Environ(), asRank+"="+c.what, "XDG_CACHE_HOME="+cache, SecretEnv+"=", "OMPI_COMM_WORLD_SIZE=3", "OMPI_COMM_WORLD_LOCAL_SIZE=3", "MASTER_PORT="+port,
 					fmt.Sprint("OMPI_COMM_WORLD_RANK=", rank), fmt.Sprint("OMPI_COMM_WORLD_LOCAL_RANK=", rank))
 				cmd.Stderr = &stderr[rank]
 				if err := cmd.Start(); err != nil {

@@ -1,10 +1,9 @@
 package launch
 
 import (
-	"bufio"
 	"context"
 	"errors"
-	"io"
+	"fmt"
 	"net"
 	"slices"
 	"strings"
@@ -52,107 +51,143 @@ func TestMissing(t *testing.T) {
 	}
 }
 
-// TestStrangers has others connect to where rank 0 is met, and ranks of other launches.
-func TestStrangers(t *testing.T) {
+// TestWrongHellos has ranks come that know the secret, of a launch that is not the same.
+func TestWrongHellos(t *testing.T) {
+	hello := func(rank, size int) string {
+		return fmt.Sprintf(`{"Kind":"hello","Rank":%d,"Size":%d}`+"\n", rank, size)
+	}
 	for _, c := range []struct {
-		size   int
 		hellos []string
 		want   string
 	}{
-		{2, []string{"GET / HTTP/1.1\r\n\r\n"}, ""},
-		{2, []string{""}, ""},
-		{2, []string{`{"Kind":"hello","Program":"` + program + `","Rank":1,"Size":3}` + "\n"}, "rank 1 is one of 3, and rank 0 of 2: start all ranks with one command"},
-		{2, []string{`{"Kind":"hello","Program":"` + program + `","Rank":99,"Size":2}` + "\n"}, "rank 99 came to rank 0, which waits for 1 to 1: start all ranks with one command"},
-		{2, []string{`{"Kind":"hello","Program":"` + program + `","Rank":0,"Size":2}` + "\n"}, "rank 0 came to rank 0, which waits for 1 to 1"},
-		{3, slices.Repeat([]string{`{"Kind":"hello","Program":"` + program + `","Rank":1,"Size":3}` + "\n"}, 2), "there are two of rank 1: start all ranks with one command"},
+		{[]string{hello(1, 3)}, "rank 1 is one of 3, and rank 0 of 2: start all ranks with one command"},
+		{[]string{hello(99, 2)}, "rank 99 came to rank 0, which waits for 1 to 1: start all ranks with one command"},
+		{[]string{hello(0, 2)}, "rank 0 came to rank 0, which waits for 1 to 1"},
+		{[]string{hello(1, 3), hello(1, 3)}, "there are two of rank 1: start all ranks with one command"},
 	} {
-		process := Process{Size: c.size, Address: freeAddress(t), Within: 10 * time.Second}
-		result := make(chan error, 1)
-		go func(p Process) { result <- meet(p) }(process)
-		var conns []net.Conn
-		for _, hello := range c.hellos {
-			var conn net.Conn
-			for conn == nil {
-				conn, _ = net.Dial("tcp", process.Address) // until it listens
+		synctest.Test(t, func(t *testing.T) {
+			var others []another
+			for _, text := range c.hellos {
+				others = append(others, another{strings.NewReader(text), true, true})
 			}
-			if _, err := conn.Write([]byte(hello)); err != nil {
-				t.Fatal(err)
+			if err := among(0, others); err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("after %q: %v, want %q", c.hellos, err, c.want)
 			}
-			conns = append(conns, conn)
-		}
-		if c.want == "" {
-			if err := conns[0].Close(); err != nil {
-				t.Fatal(err)
-			}
-			process.Rank = 1
-			if err := errors.Join(meet(process), <-result); err != nil {
-				t.Errorf("after %q: %v", c.hellos, err)
-			}
-			continue
-		}
-		if err := <-result; err == nil || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("after %q: %v, want %q", c.hellos, err, c.want)
-		}
-		for _, conn := range conns {
-			_ = conn.Close() // rank 0 may have been faster
+		})
+	}
+}
+
+// TestStrangers has others at the address of rank 0 who say anything but what the secret is needed
+// for: those who connect to it, and those who are met in its place before it comes. The ranks meet.
+func TestStrangers(t *testing.T) {
+	for _, says := range []string{
+		"", "\n", "GET / HTTP/1.1\r\n\r\n", "HTTP/1.1 400 Bad Request\r\n", `{"Kind":`,
+		hello1, hello0, greets, greets + hello1, greets + strings.Repeat("0", 64) + " " + hello1,
+		`{"Kind":"fail","Reason":"ALL IS LOST"}` + "\n", strings.Repeat("a", maxMessage),
+	} {
+		for _, stays := range []bool{false, true} {
+			synctest.Test(t, func(t *testing.T) {
+				stranger := func() another { return another{strings.NewReader(says), false, stays} }
+				l := newLobby()
+				go func() {
+					for range 3 {
+						if conn, err := l.await(); err == nil {
+							go stranger().speak(conn, true)
+						}
+					}
+				}()
+				for rank, err := range ranks(l, process(0, 2), nil, func(*World) error { return nil }) {
+					if err != nil {
+						t.Errorf("rank %d after %q: %v", rank, says, err)
+					}
+				}
+
+				instead, later := newLobby(), newLobby()
+				at, err := instead.listen(t.Context(), "")
+				if err != nil {
+					t.Fatal(err)
+				}
+				met := make(chan error, 1)
+				go func() {
+					w, err := rendezvous(context.Background(), process(1, 2), Silence, replaced{instead, later})
+					if err == nil {
+						err = w.Leave(nil)
+					}
+					met <- err
+				}()
+				conn, err := at[0].Accept()
+				if err != nil {
+					t.Fatal(err)
+				}
+				go stranger().speak(conn, false)
+				synctest.Wait()
+				if err := at[0].Close(); err != nil {
+					t.Error(err)
+				}
+				w, err := rendezvous(context.Background(), process(0, 2), Silence, later)
+				if err == nil {
+					err = w.Leave(nil)
+				}
+				if err := errors.Join(err, <-met); err != nil {
+					t.Errorf("after %q in place of rank 0: %v", says, err)
+				}
+			})
 		}
 	}
 }
 
-// TestNotRank0 has somebody else where rank 0 is to be met. Who hangs up without a word may pass
-// connections on to where rank 0 comes later.
-func TestNotRank0(t *testing.T) {
+// replaced is a lobby until that is closed, and then another one.
+type replaced struct{ first, then *lobby }
+
+func (r replaced) listen(ctx context.Context, address string) ([]net.Listener, error) {
+	return r.then.listen(ctx, address)
+}
+
+func (r replaced) dial(ctx context.Context, address string) (net.Conn, error) {
+	if conn, err := r.first.dial(ctx, address); err == nil {
+		return conn, nil
+	}
+	return r.then.dial(ctx, address)
+}
+
+// TestSecrets has two ranks whose secrets are the same, or none, or not.
+func TestSecrets(t *testing.T) {
+	const same = "a secret of all the ranks"
 	for _, c := range []struct {
-		says  string
-		reset bool
-		want  string // "": it meets rank 0 later
+		secrets [2]string
+		want    [2]string // ""; it meets the other
 	}{
-		{"", false, ""},
-		{"", true, ""},
-		{"HTTP/1.1 400 Bad Request\r\n", false, "rank 1 found something else than rank 0"},
-		{`{"Kind":`, false, "rank 1 found something else than rank 0"},
+		{[2]string{same, same}, [2]string{}},
+		{[2]string{}, [2]string{}},
+		{[2]string{same, "another secret"}, [2]string{" times one came with another RENDEZVOUS_SECRET or none: start", "(it hangs up, as where RENDEZVOUS_SECRET is not the same)"}},
+		{[2]string{same, ""}, [2]string{" times one came with another RENDEZVOUS_SECRET or none: start", "(it hangs up, as where RENDEZVOUS_SECRET is not the same)"}},
+		{[2]string{"", same}, [2]string{" times one came with another RENDEZVOUS_SECRET or none: start", "(it hangs up, as where RENDEZVOUS_SECRET is not the same)"}},
 	} {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		process := Process{Rank: 1, Size: 2, Address: l.Addr().String(), Within: 10 * time.Second}
-		result := make(chan error, 1)
-		go func(p Process) { result <- meet(p) }(process)
-		conn, err := l.Accept()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := bufio.NewReader(conn).ReadString('\n'); err != nil { // what is not read makes the end a reset
-			t.Fatal(err)
-		}
-		if c.reset {
-			err = conn.(*net.TCPConn).SetLinger(0)
-		}
-		_, errW := conn.Write([]byte(c.says))
-		if err := errors.Join(err, errW, conn.Close(), l.Close()); err != nil {
-			t.Fatal(err)
-		}
-		if c.want == "" {
-			process.Rank = 0
-			if err := meet(process); err != nil {
-				t.Errorf("rank 0 after %+v: %v", c, err)
+		synctest.Test(t, func(t *testing.T) {
+			l := newLobby()
+			errs := make([]error, 2)
+			var all sync.WaitGroup
+			for rank := range errs {
+				p := process(rank, 2)
+				p.Secret = c.secrets[rank]
+				all.Go(func() {
+					w, err := rendezvous(context.Background(), p, Silence, l)
+					if err == nil {
+						if warns := w.Warning() != ""; warns != (p.Secret == "") {
+							t.Errorf("with the secret %q it warns: %v", p.Secret, warns)
+						}
+						err = w.Leave(nil)
+					}
+					errs[rank] = err
+				})
 			}
-		}
-		if err := <-result; (err != nil) != (c.want != "") || err != nil && !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%+v: rank 1 ends with %v", c, err)
-		}
-	}
-}
-
-func TestListenAt(t *testing.T) {
-	for address, want := range map[string]string{
-		"node:9": ":9", "10.0.0.1:9": ":9", "[fe80::1%eth0]:9": ":9",
-		"localhost:9": "localhost:9", "127.0.0.1:9": "127.0.0.1:9", "[::1]:9": "[::1]:9",
-	} {
-		if got, err := listenAt(address); err != nil || got != want {
-			t.Errorf("%s: %s, %v, want %s", address, got, err, want)
-		}
+			all.Wait()
+			for rank, err := range errs {
+				if want := c.want[rank]; (err != nil) != (want != "") || err != nil && !strings.Contains(err.Error(), want) {
+					t.Errorf("%q: rank %d: %v, want %q", c.secrets, rank, err, want)
+				}
+			}
+		})
 	}
 }
 
@@ -181,7 +216,7 @@ func TestSilentStrangers(t *testing.T) {
 func TestTwoLaunches(t *testing.T) {
 	address := freeAddress(t)
 	process := func(job string, rank int) Process {
-		return Process{Rank: rank, Size: 2, Address: address, Job: job, Within: 10 * time.Second}
+		return Process{Rank: rank, Size: 2, Address: address, Secret: secret, Job: job, Within: 10 * time.Second}
 	}
 	errs := make(chan error, 4)
 	go func() { errs <- meet(process("b", 1)) }() // it tries again as long as it finds another launch
@@ -203,39 +238,56 @@ func TestTwoLaunches(t *testing.T) {
 	}
 }
 
-// TestGoneBeforeAllCame has a rank die while rank 0 waits for the last one.
-func TestGoneBeforeAllCame(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := newLobby()
-		var errs [3]error
-		var all sync.WaitGroup
-		run := func(rank int) {
-			all.Go(func() {
-				w, err := rendezvous(context.Background(), process(rank, 3), Silence, l)
-				if err == nil {
-					<-w.Ended()
-					err = w.Leave(w.Err())
+// TestComesAgain has a rank die while rank 0 waits for the last one: it is awaited again, and may
+// come before or after the last one.
+func TestComesAgain(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		order []int
+		want  string
+	}{
+		{"before", []int{1, 2}, ""},
+		{"after", []int{2, 1}, ""},
+		{"never", []int{2}, "rank 1 of 3 did not come to lobby:9 within 1m0s"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := newLobby()
+				var errs [3]error
+				var all sync.WaitGroup
+				run := func(rank int) {
+					all.Go(func() {
+						w, err := rendezvous(context.Background(), process(rank, 3), Silence, l)
+						if err == nil {
+							err = w.Leave(nil)
+						}
+						errs[rank] = err
+					})
 				}
-				errs[rank] = err
+				run(0)
+				conn, err := l.await()
+				if err != nil {
+					t.Fatal(err)
+				}
+				go another{strings.NewReader(strings.Replace(hello1, `"Size":2`, `"Size":3`, 1)), true, true}.speak(conn, true)
+				synctest.Wait() // rank 0 has read it
+				if err := conn.Close(); err != nil {
+					t.Fatal(err)
+				}
+				synctest.Wait() // and has noticed this
+				for _, rank := range c.order {
+					run(rank)
+					synctest.Wait()
+				}
+				all.Wait()
+				for rank, err := range errs {
+					if came := rank == 0 || slices.Contains(c.order, rank); came && ((err != nil) != (c.want != "") || err != nil && !strings.Contains(err.Error(), c.want)) {
+						t.Errorf("rank %d ends with %v, want %q", rank, err, c.want)
+					}
+				}
 			})
-		}
-		run(0)
-		conn, err := l.await()
-		if err == nil {
-			_, err = io.WriteString(conn, strings.Replace(hello1, `"Size":2`, `"Size":3`, 1))
-		}
-		synctest.Wait() // rank 0 has read it
-		if err := errors.Join(err, conn.Close()); err != nil {
-			t.Fatal(err)
-		}
-		run(2)
-		all.Wait()
-		for _, rank := range []int{0, 2} {
-			if err := errs[rank]; err == nil || !strings.Contains(err.Error(), "rank 1 is gone") || reported(err) != (rank != 0) {
-				t.Errorf("rank %d ends with %v", rank, err)
-			}
-		}
-	})
+		})
+	}
 }
 
 // TestMeetIsInterrupted has the user press Ctrl-C while a rank waits for another one: at once, and
@@ -253,14 +305,14 @@ func TestMeetIsInterrupted(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				defer at.Close()
+				defer at[0].Close()
 				go func() {
-					conn, err := at.Accept()
+					conn, err := at[0].Accept()
 					if err != nil {
 						t.Error(err)
 						return
 					}
-					_, _ = io.Copy(io.Discard, conn)
+					another{strings.NewReader(`{"Kind":"met"}` + "\n"), true, true}.speak(conn, false)
 				}()
 			}
 			ctx, cancel := context.WithCancel(context.Background())

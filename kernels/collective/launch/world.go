@@ -1,26 +1,22 @@
 package launch
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
-	"unicode"
 )
 
 // A World is the ranks of a training that have met. Its methods may be called from any
 // goroutine, Exchange from one.
 type World struct {
 	Process
-	over  network // on which they met
-	peers []*peer // of rank 0: the others, by rank - 1; of any other: rank 0
+	over     network // on which they met
+	noSecret error   // why there is none; nil: none was looked for, or there is one
+	peers    []*peer // of rank 0: the others, by rank - 1; of any other: rank 0
 
 	mu    sync.Mutex
 	err   error         // why the ranks end before their time
@@ -30,43 +26,10 @@ type World struct {
 	quiet func() // ends the beats
 }
 
-// peer is a connection to another rank.
-type peer struct {
-	rank    int
-	process string // and its host, in words
-	conn    net.Conn
-	text    *bufio.Reader // what comes
-	in      chan message
-	write   sync.Mutex
-	missed  atomic.Int32  // beats of this rank since it was last heard
-	bye     chan struct{} // closed once it has said that it needs no more, or is gone
-}
-
-// A message is what ranks send each other, as a line of JSON. Kinds: hello, which has Job, Rank,
-// Size, Process and Program; alive; data, which has What and Data; fail, which has Reason; bye,
-// behind which nothing is read. Who says hello to rank 0 of another job is told so by other.
-type message struct {
-	Kind    string
-	Program string `json:",omitempty"`
-	Process string `json:",omitempty"`
-	Job     string `json:",omitempty"`
-	Rank    int    `json:",omitempty"`
-	Size    int    `json:",omitempty"`
-	What    string `json:",omitempty"`
-	Data    []byte `json:",omitempty"`
-	Reason  string `json:",omitempty"`
-}
-
-const program = "mlpool ranks 2"
-
 // ReportedError is an error that rank 0 prints, so that this rank prints nothing.
 type ReportedError struct{ Reason string }
 
 func (e *ReportedError) Error() string { return e.Reason }
-
-func newPeer(rank int, conn net.Conn) *peer {
-	return &peer{rank: rank, conn: conn, text: bufio.NewReader(conn), in: make(chan message, 4), bye: make(chan struct{})}
-}
 
 // hello is what this rank says first.
 func (w *World) hello() message {
@@ -74,65 +37,7 @@ func (w *World) hello() message {
 	if host, err := os.Hostname(); err == nil {
 		process += " on " + host
 	}
-	return message{Kind: "hello", Program: program, Process: process, Job: w.Job, Rank: w.Rank, Size: w.Size}
-}
-
-func (p *peer) send(m message) error {
-	p.write.Lock()
-	defer p.write.Unlock()
-	if err := p.conn.SetWriteDeadline(time.Now().Add(10 * time.Second)); err != nil {
-		return err
-	}
-	return json.NewEncoder(p.conn).Encode(m)
-}
-
-// maxMessage bounds what is read of a rank at once, in bytes. All facts of a config take a few
-// thousand.
-const maxMessage = 1 << 20
-
-var (
-	errNothing   = errors.New("nothing came")
-	errNoMessage = errors.New("what came is no message of a rank")
-)
-
-// read reads a message, which is a line of at most so many bytes. In its words a space stands for
-// what cannot be printed: they may come from anybody.
-func (p *peer) read(most int) (m message, err error) {
-	line, err := p.readLine(most)
-	if err != nil {
-		return m, err
-	}
-	if err := json.Unmarshal(line, &m); err != nil {
-		return m, fmt.Errorf("%w: %w", errNoMessage, err)
-	}
-	m.Process, m.What, m.Reason = printable(m.Process), printable(m.What), printable(m.Reason)
-	return m, nil
-}
-
-func (p *peer) readLine(most int) (line []byte, err error) {
-	for {
-		part, err := p.text.ReadSlice('\n')
-		line = append(line, part...)
-		switch {
-		case len(line) > most:
-			return nil, fmt.Errorf("%w: it has more than %d bytes", errNoMessage, most)
-		case err == nil:
-			return line, nil
-		case len(line) == 0:
-			return nil, fmt.Errorf("%w: %w", errNothing, err)
-		case !errors.Is(err, bufio.ErrBufferFull):
-			return nil, err
-		}
-	}
-}
-
-func printable(text string) string {
-	return strings.Map(func(r rune) rune {
-		if unicode.IsPrint(r) {
-			return r
-		}
-		return ' '
-	}, text)
+	return message{Kind: "hello", Process: process, Job: w.Job, Rank: w.Rank, Size: w.Size}
 }
 
 // listen takes what a peer sends, until it needs no more or is gone.

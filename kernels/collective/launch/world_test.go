@@ -50,7 +50,7 @@ func reported(err error) bool { return errors.As(err, new(*ReportedError)) }
 
 func TestExchange(t *testing.T) {
 	for _, size := range []int{1, 2, 3, 8} {
-		for rank, err := range ranks(tcp{}, Process{Size: size, Address: freeAddress(t), Within: time.Minute}, nil, func(w *World) error {
+		for rank, err := range ranks(tcp{}, Process{Size: size, Address: freeAddress(t), Secret: secret, Within: time.Minute}, nil, func(w *World) error {
 			if w.Size == 1 {
 				return nil
 			}
@@ -128,7 +128,7 @@ func TestEnds(t *testing.T) {
 		}, "the ranks do not run the same program"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			for rank, err := range ranks(tcp{}, Process{Size: 3, Address: freeAddress(t), Within: time.Minute}, nil, c.f) {
+			for rank, err := range ranks(tcp{}, Process{Size: 3, Address: freeAddress(t), Secret: secret, Within: time.Minute}, nil, c.f) {
 				dead := c.name == "rank 2 dies" && rank == 2 || c.name == "rank 1 ends early" && rank == 1
 				if !dead && (err == nil || !strings.Contains(err.Error(), c.want)) {
 					t.Errorf("rank %d ends with %v, want %q", rank, err, c.want)

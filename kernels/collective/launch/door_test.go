@@ -1,0 +1,195 @@
+package launch
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// TestAcceptFails has Accept fail while rank 0 waits, as where a process has too many files open.
+func TestAcceptFails(t *testing.T) {
+	for _, fails := range []int{1, 100} {
+		synctest.Test(t, func(t *testing.T) {
+			l := newLobby()
+			for range fails {
+				l.errs <- &net.OpError{Op: "accept", Net: "tcp", Err: os.NewSyscallError("accept4", syscall.EMFILE)}
+			}
+			p := process(0, 2)
+			p.Within = time.Hour
+			for rank, err := range ranks(l, p, nil, func(*World) error { return nil }) {
+				if err != nil {
+					t.Errorf("rank %d after %d errors: %v", rank, fails, err)
+				}
+			}
+		})
+	}
+}
+
+// TestManyStrangers has more connect than may stay, who say nothing: the last ones stay, and a rank
+// comes past them. After some time none is left.
+func TestManyStrangers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLobby()
+		var open atomic.Int32
+		go func() {
+			for range 500 {
+				conn, err := l.await()
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				open.Add(1)
+				go func() {
+					_, _ = io.Copy(io.Discard, conn)
+					open.Add(-1)
+				}()
+			}
+		}()
+		rank0 := make(chan error, 1)
+		go func() {
+			w, err := rendezvous(context.Background(), process(0, 2), Silence, l)
+			if err == nil {
+				err = w.Leave(nil)
+			}
+			rank0 <- err
+		}()
+		synctest.Wait()
+		if n := open.Load(); n != 2+maxStrangers {
+			t.Errorf("%d strangers are connected, want %d", n, 2+maxStrangers)
+		}
+		time.Sleep(greetWithin)
+		synctest.Wait()
+		if n := open.Load(); n != 0 {
+			t.Errorf("%d strangers are connected after %v", n, greetWithin)
+		}
+		w, err := rendezvous(context.Background(), process(1, 2), Silence, l)
+		if err == nil {
+			err = w.Leave(nil)
+		}
+		if err := errors.Join(err, <-rank0); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestOwnAddresses(t *testing.T) {
+	var own []net.Addr
+	for _, prefix := range []string{"127.0.0.1/8", "::1/128", "10.0.0.1/24", "fe80::1/64", "192.168.7.1/24"} {
+		ip, network, err := net.ParseCIDR(prefix)
+		if err != nil {
+			t.Fatal(err)
+		}
+		own = append(own, &net.IPNet{IP: ip, Mask: network.Mask})
+	}
+	for _, c := range []struct{ ips, want []string }{
+		{[]string{"10.0.0.1"}, []string{"10.0.0.1"}},
+		{[]string{"::ffff:10.0.0.1", "10.0.0.1"}, []string{"10.0.0.1"}},
+		{[]string{"fe80::1%eth0", "192.168.7.1"}, []string{"fe80::1%eth0", "192.168.7.1"}},
+		{[]string{"10.0.0.2", "192.168.7.1"}, []string{"192.168.7.1"}},
+		{[]string{"127.0.1.1"}, []string{""}},             // a host's own name, on Debian
+		{[]string{"127.0.0.1", "10.0.0.2"}, []string{""}}, // a gateway
+		{[]string{"fe80::1"}, []string{""}},
+		{nil, []string{""}},
+	} {
+		var ips []netip.Addr
+		for _, ip := range c.ips {
+			ips = append(ips, netip.MustParseAddr(ip))
+		}
+		if got := ownAddresses(ips, own); !slices.Equal(got, c.want) {
+			t.Errorf("%v: %q, want %q", c.ips, got, c.want)
+		}
+	}
+	for _, host := range []string{"localhost", "127.0.0.1", "::1"} {
+		if got := listenAt(t.Context(), host); !slices.Equal(got, []string{host}) {
+			t.Errorf("%s: %q", host, got)
+		}
+	}
+}
+
+// TestSeals has lines that one who knows no secret can send: they are what two ranks have sent,
+// changed, or sent again in another place.
+func TestSeals(t *testing.T) {
+	ends := func(nonces string) (rank, rank0 *peer) {
+		rank, rank0 = new(peer), new(peer)
+		if err := errors.Join(rank.seal(secret, []byte(nonces), []byte("b"), true), rank0.seal(secret, []byte(nonces), []byte("b"), false)); err != nil {
+			t.Fatal(err)
+		}
+		return rank, rank0
+	}
+	rank, rank0 := ends("a")
+	first, second, back := rank.sent.put([]byte("first")), rank.sent.put([]byte("second")), rank0.sent.put([]byte("first"))
+	elsewhere, _ := ends("c")
+	for name, c := range map[string]struct {
+		lines [][]byte
+		good  int
+	}{
+		"as sent":            {[][]byte{first, second}, 2},
+		"again":              {[][]byte{first, first}, 1},
+		"out of order":       {[][]byte{second}, 0},
+		"back":               {[][]byte{back}, 0},
+		"another connection": {[][]byte{elsewhere.sent.put([]byte("first"))}, 0},
+		"another text":       {[][]byte{bytes.Replace(first, []byte("first"), []byte("fists"), 1)}, 0},
+		"a shorter seal":     {[][]byte{first[2:]}, 0},
+		"no seal":            {[][]byte{[]byte(" first\n")}, 0},
+		"nothing":            {[][]byte{nil}, 0},
+	} {
+		_, at := ends("a")
+		for i, line := range c.lines {
+			if text, err := at.received.take(line); (err == nil) != (i < c.good) {
+				t.Errorf("%s: line %d is %q, %v", name, i, text, err)
+			}
+		}
+	}
+}
+
+// TestUserSecret has ranks make the file of the secret at once.
+func TestUserSecret(t *testing.T) {
+	cache := t.TempDir()
+	t.Setenv("XDG_CACHE_HOME", cache)
+	var all sync.WaitGroup
+	var secrets [8]string
+	var errs [8]error
+	for i := range secrets {
+		all.Go(func() { secrets[i], errs[i] = userSecret() })
+	}
+	all.Wait()
+	if err := errors.Join(errs[:]...); err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range secrets {
+		if s != secrets[0] || len(s) < leastSecret {
+			t.Errorf("the secrets are %q", secrets)
+		}
+	}
+	files, err := filepath.Glob(filepath.Join(cache, "mlpool", "*"))
+	if err != nil || len(files) != 1 {
+		t.Fatalf("the files are %q, %v", files, err)
+	}
+	if info, err := os.Stat(files[0]); err != nil || info.Mode() != 0o600 {
+		t.Errorf("%v, %v", info.Mode(), err)
+	}
+	if err := os.Chmod(files[0], 0o640); err != nil {
+		t.Fatal(err)
+	}
+	if s, err := userSecret(); err == nil {
+		t.Errorf("%q can be read by others", s)
+	}
+	if err := errors.Join(os.Chmod(files[0], 0o600), os.Truncate(files[0], 3)); err != nil {
+		t.Fatal(err)
+	}
+	if s, err := userSecret(); err == nil {
+		t.Errorf("the secret is %q", s)
+	}
+}

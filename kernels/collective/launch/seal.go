@@ -1,0 +1,103 @@
+package launch
+
+import (
+	"bytes"
+	"crypto/hkdf"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"slices"
+)
+
+// nonceBytes are as many as nobody draws twice.
+const nonceBytes = 32
+
+// A greeting is the first line in each direction of a connection, and the only one that is not
+// sealed.
+type greeting struct {
+	Program string
+	Nonce   []byte
+}
+
+// greet exchanges greetings. Behind them all lines are sealed with keys that follow from the
+// secret, the nonces of both sides and the direction.
+func (p *peer) greet(secret string, caller bool) error {
+	mine := greeting{program, make([]byte, nonceBytes)}
+	_, _ = rand.Read(mine.Nonce) // which never fails
+	theirs := greeting{}
+	say := func() error { return json.NewEncoder(p.conn).Encode(mine) }
+	hear := func() error {
+		line, err := p.readLine(maxHello)
+		if err != nil {
+			return err
+		}
+		if err := json.Unmarshal(line, &theirs); err != nil || theirs.Program != program || len(theirs.Nonce) != nonceBytes {
+			return fmt.Errorf("%w of this version", errNoMessage)
+		}
+		return nil
+	}
+	order := []func() error{hear, say}
+	if caller {
+		slices.Reverse(order)
+	}
+	for _, step := range order {
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	if caller {
+		return p.seal(secret, mine.Nonce, theirs.Nonce, true)
+	}
+	return p.seal(secret, theirs.Nonce, mine.Nonce, false)
+}
+
+// seal makes the seals of a connection, at the caller or at rank 0.
+func (p *peer) seal(secret string, callers, rank0s []byte, caller bool) error {
+	nonces := slices.Concat(callers, rank0s)
+	up, err := hkdf.Key(sha256.New, []byte(secret), nonces, program+", to rank 0", sha256.Size)
+	if err != nil {
+		return err
+	}
+	down, err := hkdf.Key(sha256.New, []byte(secret), nonces, program+", from rank 0", sha256.Size)
+	if caller {
+		p.sent, p.received = seal{key: up}, seal{key: down}
+	} else {
+		p.sent, p.received = seal{key: down}, seal{key: up}
+	}
+	return err
+}
+
+// A seal is that of the lines in one direction of a connection: one who knows the secret sent them
+// on this connection, all of them, in this order. It is a MAC of a line and of how many came before.
+type seal struct {
+	key   []byte
+	lines uint64
+}
+
+func (s *seal) mac(text []byte) []byte {
+	h := hmac.New(sha256.New, s.key)
+	_, _ = h.Write(binary.BigEndian.AppendUint64(nil, s.lines)) // a hash takes all
+	_, _ = h.Write(text)
+	s.lines++
+	return h.Sum(nil)
+}
+
+// put returns a text as a line with its seal.
+func (s *seal) put(text []byte) []byte {
+	line := hex.AppendEncode(nil, s.mac(text))
+	return append(append(append(line, ' '), text...), '\n')
+}
+
+// take returns the text of a line whose seal is right.
+func (s *seal) take(line []byte) ([]byte, error) {
+	digits, text, _ := bytes.Cut(bytes.TrimSuffix(line, []byte("\n")), []byte(" "))
+	mac, err := hex.AppendDecode(nil, digits)
+	if want := s.mac(text); err != nil || !hmac.Equal(mac, want) {
+		return nil, errSeal
+	}
+	return text, nil
+}

@@ -1,0 +1,113 @@
+package launch
+
+import (
+	"cmp"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// SecretEnv is the environment variable with the secret of a launch: at least leastSecret
+// characters that all its ranks have, and nobody else.
+const (
+	SecretEnv   = "RENDEZVOUS_SECRET"
+	leastSecret = 16
+)
+
+const howToShare = "export " + SecretEnv + "=$(openssl rand -hex 16) before the launch, and mpirun -x " + SecretEnv
+
+// secret returns SecretEnv, or a key that the launcher made for the launch; empty: there is
+// neither.
+func (l launcher) secret(env func(string) string) (string, error) {
+	switch s := env(SecretEnv); {
+	case s == "":
+	case len(s) < leastSecret:
+		return "", fmt.Errorf("%s has %d characters, want at least %d: %s", SecretEnv, len(s), leastSecret, howToShare)
+	default:
+		return s, nil
+	}
+	if l.key == "" || !isRandomKey(env(l.key)) {
+		return "", nil
+	}
+	return env(l.key), nil
+}
+
+// isRandomKey says whether a key of Open MPI's, 128 bits as in 5fbd0d3c8e4195f1-80f964226d1575ea,
+// is random. Some plugins of Slurm's make it from the number of the job, with zeros as every
+// other 32 bits.
+func isRandomKey(key string) bool {
+	var words [4]uint32
+	n, err := fmt.Sscanf(key, "%8x%8x-%8x%8x", &words[0], &words[1], &words[2], &words[3])
+	if err != nil || n != len(words) || len(key) != 33 {
+		return false
+	}
+	for _, w := range words {
+		if w == 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// userSecret returns the secret of a user on this host, for launches whose ranks are all here: it
+// is in a file that only the user can read. The first rank that needs the file makes it, and it
+// stays.
+func userSecret() (string, error) {
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(cache, "mlpool", "rendezvous.key")
+	secret, err := readSecret(path)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return secret, err
+	}
+	if err := makeSecret(path); err != nil && !errors.Is(err, fs.ErrExist) { // another rank was faster
+		return "", err
+	}
+	return readSecret(path)
+}
+
+func readSecret(path string) (string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return "", err
+	}
+	if info.Mode()&^0o700 != 0 {
+		return "", fmt.Errorf("%s can be read by others: delete it", path)
+	}
+	text, err := io.ReadAll(io.LimitReader(f, 1<<10))
+	secret := strings.TrimSpace(string(text))
+	if err == nil && len(secret) < leastSecret {
+		err = fmt.Errorf("%s has no secret in it: delete it", path)
+	}
+	return secret, err
+}
+
+// makeSecret writes a file that is there whole or not at all.
+func makeSecret(path string) (err error) {
+	dir := filepath.Dir(path)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(dir, "rendezvous-*.tmp") // which only the user can read
+	if err != nil {
+		return err
+	}
+	defer func() { err = cmp.Or(err, os.Remove(f.Name())) }()
+	_, err = io.WriteString(f, rand.Text()+"\n")
+	if err := errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	return os.Link(f.Name(), path)
+}
