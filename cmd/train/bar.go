@@ -18,15 +18,19 @@ func terminalOf(w io.Writer) *os.File {
 	return nil
 }
 
-// wideBar is the least width of a terminal, in columns, for a bar with numbers behind it.
-const wideBar = 90
+// The least widths of a terminal, in columns, for a bar with its rate and the remaining time behind
+// it, and for one with the count as well.
+const (
+	mediumBar = 60
+	wideBar   = 90
+)
 
 // A bar is drawn on the line of a terminal that the cursor is on, in as many columns as
 // there are at the time. The cursor is left at the start of the line: where a window
 // that gets narrower breaks the line in two, all of it is still behind the cursor.
 type bar struct {
-	terminal     *os.File
-	wide, narrow *progressbar.ProgressBar // which make the text
+	terminal             *os.File
+	wide, medium, narrow *progressbar.ProgressBar // which make the text
 }
 
 // eraseBelow erases from the cursor to the end of the screen.
@@ -46,13 +50,14 @@ func newBar(terminal *os.File, total int64, options ...progressbar.Option) *bar 
 	return &bar{
 		terminal: terminal,
 		wide:     text(30, append(options, progressbar.OptionShowCount(), progressbar.OptionSetPredictTime(true))...),
+		medium:   text(10, append(options, progressbar.OptionSetPredictTime(true))...),
 		narrow:   text(10, progressbar.OptionSetPredictTime(false), progressbar.OptionSetElapsedTime(false)),
 	}
 }
 
 // set draws the bar with so much done.
 func (b *bar) set(done int64) error {
-	for _, text := range []*progressbar.ProgressBar{b.wide, b.narrow} {
+	for _, text := range []*progressbar.ProgressBar{b.wide, b.medium, b.narrow} {
 		if err := text.Set64(done); err != nil {
 			return err
 		}
@@ -62,8 +67,9 @@ func (b *bar) set(done int64) error {
 
 // describe puts a text in front of the bar from the next set on.
 func (b *bar) describe(what string) {
-	b.wide.Describe(what)
-	b.narrow.Describe(what)
+	for _, text := range []*progressbar.ProgressBar{b.wide, b.medium, b.narrow} {
+		text.Describe(what)
+	}
 }
 
 func (b *bar) draw() error {
@@ -71,9 +77,12 @@ func (b *bar) draw() error {
 	if err != nil {
 		return err
 	}
-	text := b.wide
-	if columns < wideBar {
-		text = b.narrow
+	text := b.narrow
+	switch {
+	case columns >= wideBar:
+		text = b.wide
+	case columns >= mediumBar:
+		text = b.medium
 	}
 	if text.IsFinished() {
 		return b.erase()

@@ -170,13 +170,13 @@ func TestBarFollowsTheWindow(t *testing.T) {
 	s := newScreen(t, 120)
 	b := newBar(s.tty, 1000, progressbar.OptionShowIts())
 	b.describe("epoch 1/10")
-	for i, columns := range []int{120, 60, 20, 89, 90, 40, 200} {
+	for i, columns := range []int{120, 60, 20, 59, 89, 90, 40, 200} {
 		s.resize(columns)
 		if err := b.set(int64(100 * (i + 1))); err != nil {
 			t.Fatal(err)
 		}
 		rows := s.show()
-		if len(rows) != 1 || len([]rune(rows[0])) >= columns || strings.Contains(rows[0], "it/s") != (columns >= wideBar) {
+		if len(rows) != 1 || len([]rune(rows[0])) >= columns || strings.Contains(rows[0], "it/s") != (columns >= 60) || strings.Contains(rows[0], "[") != (columns >= 60) {
 			t.Errorf("%d columns: %q", columns, rows)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"text/tabwriter"
 
 	"mlpool/allocator"
@@ -42,28 +43,30 @@ func (o options) infoCommand() func(stdout io.Writer) error {
 
 // printList lists what can be chosen where a GPU can be had, or not and why.
 func printList(stdout io.Writer, noGPU error) error {
-	w := tabwriter.NewWriter(stdout, 0, 0, 2, ' ', 0)
+	const column = 19
+	var w strings.Builder
 	b := &backend{gpu: noGPU == nil}
-	fmt.Fprint(w, "allocators, for ALLOCATOR_TYPE and -compare:\n")
+	fmt.Fprint(&w, "allocators, for ALLOCATOR_TYPE and -compare:\n")
 	for _, kind := range allKinds {
-		fmt.Fprintf(w, "  %s\t%s", kind, aboutKinds[kind])
+		about := aboutKinds[kind]
 		if !slices.Contains(b.kinds(), kind) {
-			fmt.Fprintf(w, "; not here: %v", noGPU)
+			about += fmt.Sprintf("; not here: %v", noGPU)
 		}
-		fmt.Fprintln(w)
+		printEntry(&w, column, kind, about)
 	}
 	if noGPU != nil {
-		fmt.Fprintf(w, "custom, plan and malloc hand out host memory here.\n")
+		fmt.Fprint(&w, "custom, plan and malloc hand out host memory here.\n")
 	}
-	fmt.Fprint(w, "\nstrategies of custom and plan, for allocator.strategy and as in -compare=custom:bestfit, all here:\n")
+	fmt.Fprint(&w, "\nstrategies of custom and plan, for allocator.strategy and as in\n-compare=custom:bestfit, all here:\n")
 	for i, name := range allocator.Strategies() {
 		about := allocator.DescribeStrategy(name)
 		if i == 0 {
 			about += " (the default)"
 		}
-		fmt.Fprintf(w, "  %s\t%s\n", name, about)
+		printEntry(&w, column, name, about)
 	}
-	return w.Flush()
+	_, err := io.WriteString(stdout, w.String())
+	return err
 }
 
 // printData says where the files of the config's data set are.

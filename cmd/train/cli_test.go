@@ -141,7 +141,7 @@ func TestUsage(t *testing.T) {
 		t.Errorf("exit code %d, %q, %s", code, stderr, stdout)
 	}
 	for line := range strings.Lines(stdout) {
-		if len(line) > usageWidth+1 {
+		if len(line) > lineWidth+1 {
 			t.Errorf("%d columns: %s", len(line)-1, line)
 		}
 	}

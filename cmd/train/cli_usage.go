@@ -9,8 +9,8 @@ import (
 
 const usageHead = `usage: train [flags] <config>
 
-Trains a multilayer perceptron on MNIST as the TOML file <config> says, and prints a line for each
-epoch. The config - is standard input. Examples:
+Trains a multilayer perceptron on MNIST as the TOML file <config> says, and
+prints a line for each epoch. The config - is standard input. Examples:
 
   train configs/mnist.toml
   train -set train.bsz=128 -set train.device=cpu configs/mnist.toml
@@ -23,17 +23,16 @@ The environment variable ALLOCATOR_TYPE chooses who hands out device memory:
 `
 
 const usageTail = `
-CUDA_VISIBLE_DEVICES chooses the GPU, or the GPUs of ranks that mpirun, srun or torchrun starts.
-MASTER_ADDR and MASTER_PORT choose where ranks meet, on the host of rank 0, and RENDEZVOUS_TIMEOUT
-how long they wait for each other at the start, as in 5m: 30s if unset.
+CUDA_VISIBLE_DEVICES chooses the GPU, or the GPUs of ranks that mpirun, srun or
+torchrun starts. MASTER_ADDR and MASTER_PORT choose where ranks meet, on the
+host of rank 0, and RENDEZVOUS_TIMEOUT how long they wait for each other at the
+start, as in 5m: 30s if unset.
 
-The exit code is 0 after a whole training, 3 if the loss became NaN or infinite, 130 after SIGINT
-(Ctrl-C), 143 after SIGTERM, 129 after SIGHUP, 2 for a wrong command line and 1 for any other
+The exit code is 0 after a whole training, 3 if the loss became NaN or infinite,
+130 after SIGINT (Ctrl-C), 143 after SIGTERM, 129 after SIGHUP, 141 if nobody
+reads standard output any longer, 2 for a wrong command line and 1 for any other
 failure.
 `
-
-// usageWidth is that of a line of the usage text, in columns.
-const usageWidth = 100
 
 func printUsage(w io.Writer, groups []flagGroup) {
 	var b strings.Builder
@@ -53,7 +52,7 @@ func printUsage(w io.Writer, groups []flagGroup) {
 			case value != "":
 				name += " " + value
 			}
-			printEntry(&b, 25, name, text)
+			printEntry(&b, 22, name, text)
 		}
 	}
 	io.WriteString(w, b.String())
@@ -69,7 +68,7 @@ func isSwitch(f *flag.Flag) bool {
 func printEntry(b *strings.Builder, column int, name, text string) {
 	line := fmt.Sprintf("  %-*s", column-3, name)
 	for _, word := range strings.Fields(text) {
-		if len(line)+1+len(word) > usageWidth {
+		if len(line)+1+len(word) > lineWidth {
 			b.WriteString(line + "\n")
 			line = strings.Repeat(" ", column-1)
 		}

@@ -26,11 +26,11 @@ func TestCompareInterrupted(t *testing.T) {
 		want, not string
 	}{
 		{"custom  epoch 1/3", "nothing to compare yet: not every allocator has done an epoch\n", "losses"},
-		{"malloc  epoch 1/3", "losses over 19 steps identical identical", "medians"},
-		{"plan    epoch 2/3", "losses over 19 steps identical identical", "differ from"},
-		{"plan    epoch 2/3", "one epoch each, the first, which pays for what is done once;\nnot enough epochs to tell which is faster: run at least 7\n", "fastest to slowest"},
-		{"custom  epoch 2/3", "one epoch each, the second, interleaved;\nnot enough epochs to tell which is faster: run at least 7\n", "fastest to slowest"},
-		{"epoch 3/3", "losses over 38 steps identical identical", "medians"},
+		{"malloc  epoch 1/3", "losses, 19 steps identical identical", "medians"},
+		{"plan    epoch 2/3", "losses, 19 steps identical identical", "differ from"},
+		{"plan    epoch 2/3", "one epoch each, the first, which pays for what is done once;\nnot enough epochs to tell which is faster: run at least 7\n", "range"},
+		{"custom  epoch 2/3", "one epoch each, the second, interleaved;\nnot enough epochs to tell which is faster: run at least 7\n", "range"},
+		{"epoch 3/3", "losses, 38 steps identical identical", "medians"},
 	} {
 		path, _ := writeConfig(t, "cpu", "")
 		ctx, cancel := context.WithCancel(context.Background())

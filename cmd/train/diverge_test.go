@@ -41,7 +41,7 @@ func TestDiverge(t *testing.T) {
 	if code != exitDiverged || match == nil {
 		t.Fatalf("exit code %d, stderr %q, stdout:\n%s", code, stderr, stdout)
 	}
-	if !strings.Contains(stdout, "epoch 1/3  loss NaN  val loss NaN") || strings.Contains(stdout, "epoch 2/3") {
+	if !strings.Contains(stdout, "epoch 1/3  loss NaN  val NaN") || strings.Contains(stdout, "epoch 2/3") {
 		t.Errorf("want the line of the first epoch alone, got:\n%s", stdout)
 	}
 	step, err := strconv.Atoi(match[1])

@@ -98,7 +98,7 @@ func TestTrain(t *testing.T) {
 	if code != 0 || stderr != "" {
 		t.Fatalf("exit code %d, stderr %q", code, stderr)
 	}
-	for _, want := range []string{"CPU", "300 training and 70 validation images", "epoch 1/3  loss ", "epoch 3/3", "driver calls 0"} {
+	for _, want := range []string{"CPU", "300 training and 70 validation images", "epoch 1/3  loss ", "epoch 3/3", "  calls 0\n"} {
 		if !strings.Contains(stdout, want) {
 			t.Errorf("stdout has no %q:\n%s", want, stdout)
 		}
@@ -144,14 +144,14 @@ func TestCompare(t *testing.T) {
 		t.Fatalf("no row %q in:\n%s", name, stdout)
 		return nil
 	}
-	if got := row("losses over 57 steps"); len(got) != 2 || got[0] != "identical" || got[1] != "identical" {
+	if got := row("losses, 57 steps"); len(got) != 2 || got[0] != "identical" || got[1] != "identical" {
 		t.Errorf("losses: %q", got)
 	}
 	plan := regexp.MustCompile(`(?m)^plan of \d+ requests: slab of .* .*B, least possible .* .*B; replayed \d+ times, missed 0 times$`)
 	if n := len(plan.FindAllString(stdout, -1)); n < 2 {
 		t.Errorf("%d plans, want those of a training and a validation step at least:\n%s", n, stdout)
 	}
-	calls := row("driver calls, a step")
+	calls := row("driver calls/step")
 	if len(calls) != 3 || calls[0] != "0.0" || calls[1] != "0.0" || calls[2] == "0.0" {
 		t.Errorf("driver calls a step of custom, plan and malloc: %q", calls)
 	}

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"mlpool/cmd/train/internal/rundir"
 )
@@ -118,6 +119,26 @@ func TestLogsFail(t *testing.T) {
 		}
 		if run, err := rundir.Open(folderOf(t, stdout)); err != nil || run.Facts.Epochs != 3 || run.Facts.Status != rundir.Done {
 			t.Errorf("%s: %+v, %v", name, run.Facts, err)
+		}
+	}
+}
+
+// TestLineWidth wants no line of epochs, lists and tables to be wider than a usual terminal.
+func TestLineWidth(t *testing.T) {
+	t.Setenv(allocatorEnv, "")
+	path, _ := writeConfig(t, "cpu", "")
+	for _, args := range [][]string{{path}, {"-compare=custom,plan:bestfit,malloc,custom:sizeclass,plan:firstfit", path}, {"-list"}} {
+		code, stdout, stderr := train(context.Background(), args...)
+		if code != 0 {
+			t.Fatalf("%q: %s", args, stderr)
+		}
+		for line := range strings.Lines(stdout) {
+			if strings.Contains(line, path) || strings.Contains(line, "; run in ") || strings.HasPrefix(line, "plan of ") {
+				continue // has paths, or is not of these
+			}
+			if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > 80 {
+				t.Errorf("%q: %d columns: %s", args, n, line)
+			}
 		}
 	}
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strconv"
@@ -9,6 +10,7 @@ import (
 	"text/tabwriter"
 	"time"
 	"unicode"
+	"unicode/utf8"
 
 	"mlpool/allocator"
 	"mlpool/cmd/train/internal/rundir"
@@ -16,26 +18,46 @@ import (
 	"mlpool/kernels/device"
 )
 
-// printEpoch prints the line of an epoch. It fits 120 columns: the rest is in the summary
-// and the logs. In a comparison the number of driver calls is not in it either.
+// lineWidth is the most columns of a line of output: those of a usual terminal.
+const lineWidth = 80
+
+// printEpoch prints the line of an epoch. Of what does not fit the last is left out, which the
+// summary and the logs have.
 func (s *session) printEpoch(r rundir.Record) {
-	line := fmt.Sprintf("epoch %d/%d  loss %.4g  val loss %.4g  val acc %.2f %%", r.Epoch, s.bound, r.Loss, r.ValLoss, 100*r.ValAcc)
-	parallel := s.ranks.parallel()
-	switch {
-	case s.cfg.Train.TimeEpoch && parallel:
-		line += fmt.Sprintf("  train %s ms  all-reduce %s µs a step, %.0f %% hidden", short(r.TrainMS, 1), short(r.AllReduceUS, 1), 100*hidden(r))
-	case s.cfg.Train.TimeEpoch:
-		line += fmt.Sprintf("  train %s ms  in allocator %s ms", short(r.TrainMS, 1), short(r.AllocatorMS, 2))
+	parts := []string{
+		fmt.Sprintf("epoch %d/%d", r.Epoch, s.bound), "loss " + nats(r.Loss),
+		fmt.Sprintf("val %s, %.2f %%", nats(r.ValLoss), 100*r.ValAcc),
 	}
 	if r.Interrupted {
-		line = fmt.Sprintf("epoch %d interrupted after %s  loss %.4g", r.Epoch, count(r.Steps, "step"), r.Loss)
+		parts = []string{fmt.Sprintf("epoch %d interrupted after %s", r.Epoch, count(r.Steps, "step")), "loss " + nats(r.Loss)}
+	}
+	if s.cfg.Train.TimeEpoch {
+		parts = append(parts, short(r.TrainMS, 1)+" ms")
+		if s.ranks.parallel() {
+			parts = append(parts, fmt.Sprintf("all-reduce %s µs", short(r.AllReduceUS, 1)), fmt.Sprintf("%.0f %% hidden", 100*hidden(r)))
+		} else {
+			parts = append(parts, fmt.Sprintf("alloc %s ms", short(r.AllocatorMS, 2)), fmt.Sprintf("calls %d", r.DriverCalls))
+		}
 	}
 	if len(s.runners) > 1 {
-		line = fmt.Sprintf("%-*s  %s", s.nameWidth(), r.Allocator, line)
-	} else if s.cfg.Train.TimeEpoch && !r.Interrupted && !parallel {
-		line += fmt.Sprintf("  driver calls %d", r.DriverCalls)
+		parts[0] = fmt.Sprintf("%-*s  %s", s.nameWidth(), r.Allocator, parts[0])
+	}
+	line := parts[0]
+	for _, part := range parts[1:] {
+		if utf8.RuneCountInString(line)+2+utf8.RuneCountInString(part) > lineWidth {
+			break
+		}
+		line += "  " + part
 	}
 	_ = s.bar.print(s.stdout, line+"\n") // standard output remembers its error
+}
+
+// nats is a loss as text.
+func nats(loss rundir.Nats) string {
+	if loss < 100 {
+		return fmt.Sprintf("%.4f", loss)
+	}
+	return fmt.Sprintf("%.4g", loss)
 }
 
 // hidden is the share of the time in all-reduces in which the GPU did other work.
@@ -166,7 +188,7 @@ func (s *session) printFigures(r *runner, f *figures) {
 	if f.Epochs > 1 {
 		spread = fmt.Sprintf(" (%.1f to %.1f)", f.FastestMS, f.SlowestMS)
 	}
-	fmt.Fprintf(s.stdout, "  time      %.1f ms%s, of it validation %.1f ms, in the allocator %.2f ms\n", f.MedianMS, spread, f.ValMS, f.AllocatorMS)
+	fmt.Fprintf(s.stdout, "  time      %.1f ms%s, validation %.1f of it, allocator %.2f\n", f.MedianMS, spread, f.ValMS, f.AllocatorMS)
 	if f.Hidden != nil {
 		fmt.Fprintf(s.stdout, "  ranks     %d, all-reduce %.1f µs a step, %.0f %% of it hidden\n", s.ranks.size(), *f.AllReduceUS, 100**f.Hidden)
 	}
@@ -184,37 +206,69 @@ func (s *session) printComparison(all results) {
 		fmt.Fprintln(s.stdout, "nothing to compare yet: not every allocator has done an epoch")
 		return
 	}
-	w := tabwriter.NewWriter(s.stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
+	var rows [][]string // a name and a cell for each run
 	row := func(name string, cell func(i int, f *figures) string) {
-		fmt.Fprintf(w, "%s\t", name)
+		cells := []string{name}
 		for i, r := range all.Runs {
-			fmt.Fprintf(w, "%s\t", cell(i, r.Figures))
+			cells = append(cells, cell(i, r.Figures))
 		}
-		fmt.Fprintln(w)
+		rows = append(rows, cells)
 	}
 	row("", func(i int, _ *figures) string { return s.runners[i].String() })
 	row("segments", func(i int, _ *figures) string { return s.runners[i].segments() })
 	row("median epoch", func(_ int, f *figures) string { return fmt.Sprintf("%.2f ms", f.MedianMS) })
 	if all.Runs[0].Figures.Epochs > 1 {
-		row("fastest to slowest", func(_ int, f *figures) string { return fmt.Sprintf("%.2f to %.2f", f.FastestMS, f.SlowestMS) })
+		row("range", func(_ int, f *figures) string { return fmt.Sprintf("%.2f–%.2f", f.FastestMS, f.SlowestMS) })
 	}
-	row("difference", func(i int, _ *figures) string {
-		if i == 0 {
-			return ""
+	difference := func(text func(d paired.Difference) string) func(int, *figures) string {
+		return func(i int, _ *figures) string {
+			if i == 0 {
+				return ""
+			}
+			return text(all.Runs[i].paired)
 		}
-		return all.Runs[i].paired.String()
-	})
-	row("in allocator, a step", func(_ int, f *figures) string { return fmt.Sprintf("%.2f µs", f.AllocatorUSPerStep) })
-	row("allocations, a step", func(_ int, f *figures) string { return fmt.Sprintf("%.1f", f.AllocsPerStep) })
-	row("driver calls, a step", func(_ int, f *figures) string { return fmt.Sprintf("%.1f", f.DriverCallsPerStep) })
+	}
+	if !all.Runs[1].paired.Known() {
+		row("difference", difference(paired.Difference.String))
+	} else {
+		row("difference", difference(func(d paired.Difference) string { return fmt.Sprintf("%+.1f %%", d.Percent) }))
+		row("95 % interval", difference(func(d paired.Difference) string { return fmt.Sprintf("%+.1f to %+.1f", d.Low, d.High) }))
+	}
+	row("allocator, a step", func(_ int, f *figures) string { return fmt.Sprintf("%.2f µs", f.AllocatorUSPerStep) })
+	row("allocations/step", func(_ int, f *figures) string { return fmt.Sprintf("%.1f", f.AllocsPerStep) })
+	row("driver calls/step", func(_ int, f *figures) string { return fmt.Sprintf("%.1f", f.DriverCallsPerStep) })
 	row("peak allocated", func(_ int, f *figures) string { return size(f.PeakAllocated) })
 	row("peak reserved", func(_ int, f *figures) string { return size(f.PeakReserved) })
-	row("validation accuracy", func(_ int, f *figures) string { return fmt.Sprintf("%.2f %%", 100*f.ValAcc) })
-	row("losses over "+count(steps, "step"), func(i int, _ *figures) string { return all.Runs[i].Losses })
-	fmt.Fprintln(s.stdout)
-	w.Flush()
+	row("accuracy", func(_ int, f *figures) string { return fmt.Sprintf("%.2f %%", 100*f.ValAcc) })
+	row("losses, "+count(steps, "step"), func(i int, _ *figures) string { return all.Runs[i].Losses })
+	printColumns(s.stdout, rows)
 	fmt.Fprintln(s.stdout, compareNote(common, all.Runs[1].paired.Known())+s.untilNote(all))
 	s.printOutliers(records)
+}
+
+// printColumns prints rows of a name and cells, the columns one below another where they do not fit
+// side by side.
+func printColumns(stdout io.Writer, rows [][]string) {
+	width := func(column int) (most int) {
+		for _, cells := range rows {
+			most = max(most, utf8.RuneCountInString(cells[column]))
+		}
+		return most
+	}
+	for from := 1; from < len(rows[0]); {
+		to, columns := from+1, width(0)+2+width(from)
+		for to < len(rows[0]) && columns+2+width(to) <= lineWidth {
+			columns += 2 + width(to)
+			to++
+		}
+		w := tabwriter.NewWriter(stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
+		fmt.Fprintln(w)
+		for _, cells := range rows {
+			fmt.Fprintf(w, "%s\t%s\t\n", cells[0], strings.Join(cells[from:to], "\t"))
+		}
+		w.Flush()
+		from = to
+	}
 }
 
 // compareNote says what the figures of a comparison are of, and whether its differences
@@ -230,7 +284,7 @@ func compareNote(epochs int, known bool) string {
 	if !known {
 		return fmt.Sprintf("%s;\nnot enough epochs to tell which is faster: run at least %d", text, leastEpochs)
 	}
-	return text + ";\ndifferences of epochs side by side, with 95 % intervals"
+	return text + ";\ndifferences of epochs side by side: an interval that includes 0 shows none"
 }
 
 // printOutliers warns of epochs far from the others, given the records of each runner.

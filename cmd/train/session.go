@@ -160,7 +160,7 @@ func (s *session) diverged(rec rundir.Record) error {
 // epoch trains a runner for one epoch, prints its line and then logs it: what was
 // trained is seen even where it cannot be logged.
 func (s *session) epoch(ctx context.Context, r *runner, number int) (rundir.Record, error) {
-	s.bar.describe(fmt.Sprintf("epoch %d/%d", number, s.bound))
+	s.bar.describe(fmt.Sprintf("epoch %d/%d, in all", number, s.bound))
 	if s.cfg.Train.Nvtx {
 		kernels.PushRange(fmt.Sprintf("%s epoch %d", r, number))
 	}
