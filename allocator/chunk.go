@@ -54,6 +54,9 @@ type space struct {
 	ample      int         // in ampleShares: what counts while stitches are frequent
 	stitchedBy stitchCount // when that was looked at last
 
+	leaving  []*stitch // that go when the events lastUses are done, if nothing uses them again
+	lastUses []uintptr
+
 	keptPages []keptPages // which the driver did not take back, for a later try
 	held      int64       // bytes of all chunks and kept pages
 }

@@ -115,10 +115,8 @@ func (p *Pool) tailGrowth(r *request) int64 {
 func (p *Pool) growTail(r *request) (*Block, error) {
 	p.collect(r, p.tailGrowth(r))
 	// What was collected may have been free at the end.
-	if grown, err := p.growBy(r, p.tailGrowth(r)); err != nil || !grown {
-		return nil, err
-	}
-	return p.gather(r, nil, false)
+	b, _, err := p.growBy(r, p.tailGrowth(r))
+	return b, err
 }
 
 // fromLeastGrowth grows the heap by as much as is missing.
@@ -134,28 +132,46 @@ func (p *Pool) fromLeastGrowth(r *request) (*Block, error) {
 	if p.tailGrowth(r) <= missing() {
 		return p.growTail(r)
 	}
-	if grown, err := p.growBy(r, missing()); err != nil || !grown {
-		return nil, err
-	}
-	if b, err := p.gather(r, nil, false); b != nil || err != nil {
+	if b, grown, err := p.growBy(r, missing()); b != nil || err != nil || !grown {
 		return b, err
 	}
 	return p.fromStitch(r)
 }
 
-// growBy adds new memory to the request's heap, or says that there is none.
-func (p *Pool) growBy(r *request, bytes int64) (bool, error) {
-	err := p.addChunks(r.heap, bytes)
+// fromNewChunks grows the heap by the whole request, where what was missing turned out not to
+// be all: other threads took some of the rest, say. It fails only if the driver has no more.
+func (p *Pool) fromNewChunks(r *request) (*Block, error) {
+	if r.driver != nil {
+		return nil, nil
+	}
+	b, _, err := p.growBy(r, roundUp(r.size, p.space.page))
+	return b, err
+}
+
+// growBy adds new memory to the request's heap, or says that there is none, and meets the
+// request if that makes a free block large enough.
+func (p *Pool) growBy(r *request, bytes int64) (b *Block, grown bool, err error) {
+	made, err := p.newChunks(r.heap, bytes)
+	h := r.heap
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(made) > 0 {
+		h.attach(p.space, made)
+	}
 	if err == nil {
 		p.full = false
-		return true, nil
+		h.flush()
+		if n := h.takeBest(r.size); n != nil {
+			b = r.handOut(h, n)
+		}
+		return b, true, nil
 	}
 	if !outOfMemory(err) {
-		return false, err
+		return nil, false, err
 	}
 	p.full = true
 	r.driver = err
-	return false, nil
+	return nil, false, nil
 }
 
 // addChunks adds new memory to a heap.

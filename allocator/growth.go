@@ -71,6 +71,15 @@ func (p *Pool) fromDriver(r *request) (*Block, error) {
 	return p.grow(r)
 }
 
+// fromFullDriver asks a driver that had no more memory before, in case that has changed: it
+// is better than to wait on the host.
+func (p *Pool) fromFullDriver(r *request) (*Block, error) {
+	if r.driver != nil {
+		return nil, nil
+	}
+	return p.grow(r)
+}
+
 func (p *Pool) grow(r *request) (*Block, error) {
 	sizes := p.segmentSizes(r)
 	p.collect(r, sizes[0])

@@ -173,7 +173,10 @@ func (h *heap) put(n *node) {
 }
 
 // split makes the bytes of n after keep a free block of their own.
-func (h *heap) split(n *node, keep int64) {
+func (h *heap) split(n *node, keep int64) { h.list(h.splitOff(n, keep)) }
+
+// splitOff makes the bytes of n after keep a block of their own, which no list holds.
+func (h *heap) splitOff(n *node, keep int64) *node {
 	rest := h.record()
 	rest.seg = n.seg
 	rest.addr = n.addr + uintptr(keep)
@@ -186,7 +189,7 @@ func (h *heap) split(n *node, keep int64) {
 	}
 	n.next = rest
 	n.size = keep
-	h.list(rest)
+	return rest
 }
 
 // coalesce joins n with its free neighbours and lists the result.

@@ -96,9 +96,13 @@ func (s *space) freeBlock(addr uintptr) *node {
 
 // detach takes a run of unused chunks of h out of it.
 func (h *heap) detach(s *space, run []*chunk) {
-	lo, hi := run[0].addr, run[len(run)-1].end()
-	g := run[0].seg
-	n := h.cutOut(s, lo, hi)
+	h.detachNode(s, h.cutOut(s, run[0].addr, run[len(run)-1].end()))
+}
+
+// detachNode takes n, which is whole chunks and which no list holds, out of h.
+func (h *heap) detachNode(s *space, n *node) {
+	lo, hi := n.addr, n.addr+uintptr(n.size)
+	g := s.chunks[s.index(lo)].seg
 	left, right := n.prev, n.next
 	h.reserved -= n.size
 	h.discard(n)
@@ -168,6 +172,13 @@ func (h *heap) addSewn(n *node) {
 
 // unpick makes the parts of n, which is in a stitch, free, and forgets n.
 func (h *heap) unpick(n *node) {
+	for _, p := range h.unsew(n) {
+		h.coalesce(p)
+	}
+}
+
+// unsew forgets n, which is in a stitch, and returns its parts.
+func (h *heap) unsew(n *node) []*node {
 	if n.next != nil {
 		n.next.prev = n.prev
 	}
@@ -179,9 +190,7 @@ func (h *heap) unpick(n *node) {
 	w := n.sewn
 	w.stitch.blocks.Add(-1)
 	h.discard(n)
-	for _, p := range w.parts {
-		h.coalesce(p)
-	}
+	return w.parts
 }
 
 // takeOverSewn adds the blocks in stitches of heap from, whose parts h has already.

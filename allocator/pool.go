@@ -415,6 +415,10 @@ func (p *Pool) shut() (leaked []LiveBlock, errs []error) {
 		p.reserved, p.list = 0, nil
 		p.heaps.Store(newHeapTable(nil))
 		p.keptEvents = append(p.keptEvents, p.events.take()...)
+		if p.space != nil {
+			p.keptEvents = append(p.keptEvents, p.space.lastUses...)
+			p.space.lastUses = nil
+		}
 	} else if len(p.keptSegments)+len(p.keptEvents) == 0 && p.space.isEmpty() {
 		return nil, []error{ErrClosed}
 	}

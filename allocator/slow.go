@@ -1,7 +1,5 @@
 package allocator
 
-import "slices"
-
 // request is one call of Alloc on its way through the slow path. What takes a request
 // is called with Pool.mu held.
 type request struct {
@@ -11,44 +9,27 @@ type request struct {
 	tag    string
 	driver error // why there is no more memory from the driver
 
-	refused []*heap // whose memory the driver keeps from it: they are asked no more
-	refusal error   // the driver's first reason
+	scope
 
 	// Of a pool with virtual segments:
-	waitMode waitMode // with the streams whose memory it takes
-	missing  int64    // bytes beyond what unused chunks have
+	missing int64 // bytes beyond what unused chunks have
 	// allocated is the bytes of all blocks, its own included, where they were counted.
 	allocated int64
 }
 
-// What is tried for a request in turn, by the kind of the pool's segments.
+// What is tried for a request in turn, by the kind of the pool's segments. Only what comes
+// after the driver had no more waits on the host.
 var (
 	withMalloc = []func(*Pool, *request) (*Block, error){
-		(*Pool).fromOwn, (*Pool).fromOthers, (*Pool).fromDriver,
+		(*Pool).fromOwn, (*Pool).fromOthers, (*Pool).fromDriver, (*Pool).fromFullDriver,
 		(*Pool).fromOwnAtLast, (*Pool).fromOthersAtLast, (*Pool).fromDriverAtLast, (*Pool).fromAnywhere,
 	}
 	withChunks = []func(*Pool, *request) (*Block, error){
-		(*Pool).fromOwn, (*Pool).fromChunks, (*Pool).fromStitch,
-		(*Pool).fromLeastGrowth, (*Pool).fromSettled, (*Pool).fromLeastGrowth,
+		(*Pool).fromOwn, (*Pool).fromChunks, (*Pool).fromStitch, (*Pool).fromWaiting,
+		(*Pool).fromLeastGrowth, (*Pool).fromNewChunks,
+		(*Pool).fromSettled, (*Pool).fromLeastGrowth,
 	}
 )
-
-// refuse notes why the driver keeps the memory of h, not the request's own heap, from
-// the request: the stream of h was destroyed, say. The search goes on without h.
-func (r *request) refuse(h *heap, why error) {
-	r.refused = append(r.refused, h)
-	r.note(why)
-}
-
-// note notes an error, or none, that does not end the request.
-func (r *request) note(err error) {
-	if r.refusal == nil {
-		r.refusal = err
-	}
-}
-
-// asks says whether h may have memory for the request.
-func (r *request) asks(h *heap) bool { return h != r.heap && !slices.Contains(r.refused, h) }
 
 // handOut hands n, of any heap whose lock is held, to the request's stream.
 func (r *request) handOut(owner *heap, n *node) *Block {
@@ -72,7 +53,7 @@ func (p *Pool) allocSlowly(bytes int64, s Stream, tag string) (Block, error) {
 	if p.closed {
 		return Block{}, ErrClosed
 	}
-	r := &request{heap: p.heapOf(s), bytes: bytes, tag: tag, waitMode: p.opt.Reuse.waitMode()}
+	r := &request{heap: p.heapOf(s), bytes: bytes, tag: tag, scope: newScope(p.opt.Reuse)}
 	if bytes > maxRequest {
 		r.driver = errTooLarge
 		return Block{}, p.outOfMemory(r)
@@ -81,6 +62,7 @@ func (p *Pool) allocSlowly(bytes int64, s Stream, tag string) (Block, error) {
 	attempts := withMalloc
 	if p.space != nil {
 		attempts = withChunks
+		r.note(p.dropStitches(r))
 	}
 	for _, attempt := range attempts {
 		b, err := attempt(p, r)
@@ -106,7 +88,7 @@ func (p *Pool) fromOwn(r *request) (*Block, error) {
 	if b := r.fromFree(); b != nil {
 		return b, nil
 	}
-	if err := h.reap(); err != nil {
+	if err := r.reap(h); err != nil {
 		return nil, err
 	}
 	if b := r.fromFree(); b != nil || p.opt.Reuse != ReuseWait {
@@ -130,10 +112,11 @@ func (r *request) fromFree() *Block {
 
 // fromOwnAtLast waits for every freed block of the heap.
 func (p *Pool) fromOwnAtLast(r *request) (*Block, error) {
+	r.widen(p.opt.Reuse)
 	h := r.heap
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if err := h.drain(p.opt.Reuse.lastWaitMode()); err != nil {
+	if err := h.drain(r.waitMode); err != nil {
 		return nil, err
 	}
 	return r.fromFree(), nil

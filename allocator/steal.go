@@ -8,10 +8,6 @@ package allocator
 // churn over many streams then settles without events.
 const stealEvery = 128
 
-// stealHeaps is how many heaps are asked for memory while the driver has more,
-// so that a request costs no more where there are thousands of streams.
-const stealHeaps = 32
-
 // fromOthers takes a segment of no stream, or memory of another heap if that was
 // not done too recently.
 func (p *Pool) fromOthers(r *request) (*Block, error) {
@@ -39,9 +35,17 @@ func (p *Pool) fromCommon(r *request) *Block {
 	if !r.asks(p.common) {
 		return nil
 	}
-	g, err := p.common.give(r.size, p.segmentSizes(r)[0], p.modest(r.size))
+	growth := p.segmentSizes(r)[0]
+	c := p.common
+	c.mu.Lock()
+	err := r.reap(c)
+	var g *segment
+	if err == nil {
+		g = c.give(r.size, growth, p.modest(r.size))
+	}
+	c.mu.Unlock()
 	if err != nil {
-		r.refuse(p.common, err)
+		r.refuse(c, err)
 	}
 	if g == nil {
 		return nil
@@ -49,24 +53,19 @@ func (p *Pool) fromCommon(r *request) *Block {
 	return p.adopt(r, g)
 }
 
-// give takes a segment of at least size bytes out of the common heap: a whole one
+// give takes a segment of at least size bytes out of the common heap h: a whole one
 // of at most modest bytes, or else part of one, of about growth bytes.
-func (h *heap) give(size, growth, modest int64) (*segment, error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if err := h.reap(); err != nil {
-		return nil, err
-	}
+func (h *heap) give(size, growth, modest int64) *segment {
 	h.flush()
 	if g := h.unused.fitting(size); g != nil && g.size <= max(modest, growth) {
 		h.detachSegment(g)
-		return g, nil
+		return g
 	}
 	n := h.place.find(size, maxSegment)
 	if n == nil {
-		return nil, nil
+		return nil
 	}
-	return h.lend(n, min(growth, n.size)), nil
+	return h.lend(n, min(growth, n.size))
 }
 
 // adopt adds a segment to the request's heap and meets the request from it.
@@ -77,11 +76,19 @@ func (p *Pool) adopt(r *request, g *segment) *Block {
 	return r.handOut(h, h.carve(h.adopt(g), r.size))
 }
 
-// stealSome looks for memory in a few other heaps, which take turns.
+// stealSome looks for memory in a few other heaps: what is free, then what waits.
 func (p *Pool) stealSome(r *request) (*Block, error) {
-	for range min(stealHeaps, len(p.list)) {
-		p.donor = (p.donor + 1) % len(p.list)
-		if b, err := p.steal(r, p.list[p.donor], atHand); b != nil || err != nil {
+	donors := p.donorsOf(r, r.size)
+	for _, donor := range donors {
+		if b, err := p.steal(r, donor, atHand); b != nil || err != nil {
+			return b, err
+		}
+	}
+	if p.opt.Reuse != ReuseWait {
+		return nil, nil
+	}
+	for _, donor := range donors {
+		if b, err := p.steal(r, donor, stillUsed); b != nil || err != nil {
 			return b, err
 		}
 	}
@@ -122,6 +129,7 @@ type thoroughness int
 
 const (
 	atHand     thoroughness = iota // what its placement finds
+	stillUsed                      // a block that waits, and that the request's stream waits for instead
 	allWaiting                     // also what waits for other streams, after a wait
 	allBlocks                      // also what its placement does not find
 )
@@ -146,10 +154,11 @@ func (p *Pool) donate(r *request, donor *heap, how thoroughness) (*Block, *segme
 	if p.opt.Reuse == ReuseSameStream && donor != p.common {
 		return nil, nil, nil
 	}
-	mode := p.opt.Reuse.waitMode()
+	if how == stillUsed {
+		return p.donateWaiting(r, donor)
+	}
 	if how >= allWaiting {
-		mode = p.opt.Reuse.lastWaitMode()
-		if err := donor.drain(mode); err != nil {
+		if err := donor.drain(r.waitMode); err != nil {
 			r.refuse(donor, err)
 			return nil, nil, nil
 		}
@@ -168,7 +177,7 @@ func (p *Pool) donate(r *request, donor *heap, how thoroughness) (*Block, *segme
 			return nil, nil, nil
 		}
 	}
-	if ordered, err := p.orderAfter(r, donor, mode); err != nil || !ordered {
+	if ordered, err := p.orderAfter(r, donor); err != nil || !ordered {
 		if n != nil {
 			donor.coalesce(n)
 		}
@@ -177,6 +186,32 @@ func (p *Pool) donate(r *request, donor *heap, how thoroughness) (*Block, *segme
 	if n != nil {
 		return r.handOut(donor, n), nil, nil
 	}
+	donor.detachSegment(g)
+	return nil, g, nil
+}
+
+// donateWaiting is donate for a block that other streams still use, and that is not much larger
+// than the request: the request's stream waits for them on the device.
+func (p *Pool) donateWaiting(r *request, donor *heap) (*Block, *segment, error) {
+	moves := func(n *node) bool { return n.whole() && (donor != p.common || n.seg.lender == nil) }
+	n := donor.waiting.first(sizeClass(r.size), func(n *node) bool {
+		return n.size >= r.size && (n.size <= 2*r.size || moves(n) && n.size <= p.modest(r.size))
+	})
+	if n == nil {
+		return nil, nil, nil
+	}
+	if ordered, err := p.orderAfter(r, donor); err != nil || !ordered {
+		return nil, nil, err
+	}
+	if _, err := donor.claim(n, r.heap.stream, 0); err != nil {
+		return nil, nil, err
+	}
+	if !moves(n) {
+		n.want = r.size
+		return r.handOut(donor, n), nil, nil
+	}
+	g := n.seg
+	donor.list(n)
 	donor.detachSegment(g)
 	return nil, g, nil
 }

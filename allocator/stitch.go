@@ -14,6 +14,9 @@ type stitch struct {
 	chunks []mapped
 	blocks atomic.Int32 // handed out, or kept, in it
 	used   int          // space.uses when a block was last made in it
+
+	heaps   []*heap // whose streams may use its addresses: they do, or did last
+	leaving bool    // it goes when space.lastUses are done, unless it is used again
 }
 
 // mapped is a chunk and an address of it.
@@ -64,19 +67,36 @@ func (s *space) unmapStitched(m *mapped) error {
 // unstitch gives up t, in which there is no block and whose addresses no work uses.
 // What the driver refuses to unmap stays, to be tried again.
 func (s *space) unstitch(t *stitch) error {
+	calls := len(t.chunks) + 1
+	_, err := s.unstitchSome(t, &calls)
+	return err
+}
+
+// unstitchSome is unstitch with a number of calls at most, which it takes from that number. It
+// says whether that was enough.
+func (s *space) unstitchSome(t *stitch, calls *int) (gone bool, err error) {
 	for i := range t.chunks {
 		if t.chunks[i].chunk == nil {
 			continue
 		}
+		if *calls <= 0 {
+			return false, nil
+		}
+		*calls--
 		if err := s.unmapStitched(&t.chunks[i]); err != nil {
-			return err
+			return false, err
 		}
 	}
-	if err := s.driver.ReleaseRange(t.addr, t.size); err != nil {
-		return err
+	if *calls <= 0 {
+		return false, nil
 	}
+	*calls--
+	if err := s.driver.ReleaseRange(t.addr, t.size); err != nil {
+		return false, err
+	}
+	t.leaving = false
 	s.stitches = slices.DeleteFunc(s.stitches, func(o *stitch) bool { return o == t })
-	return nil
+	return true, nil
 }
 
 // dropEmpty gives up the stitches whose chunks are all released.
@@ -90,15 +110,76 @@ func (s *space) dropEmpty(errs *[]error) {
 	}
 }
 
-// dropStitches gives up the stitches that were not used for longest where there are
-// too many. It waits for all work, since work may use their addresses; while the
-// driver refuses a stream, all stay.
-func (p *Pool) dropStitches() error {
-	s := p.space
-	most := max(mostStitched, mostPerChunk*len(s.chunks))
-	if s.stitched <= most {
-		return nil
+// use notes that a block of size bytes is made at addr, in t, for the stream of h. That comes
+// after all that used the chunks of the block.
+func (s *space) use(t *stitch, h *heap, addr uintptr, size int64) {
+	s.uses++
+	t.used = s.uses
+	if first, last := t.chunks[0], t.chunks[len(t.chunks)-1]; first.chunk != nil &&
+		addr < first.addr+uintptr(first.chunk.size) && addr+uintptr(size) > last.addr { // all of them
+		t.heaps = t.heaps[:0]
 	}
+	t.usedBy(h)
+}
+
+// usedBy notes that the stream of h uses addresses of t.
+func (t *stitch) usedBy(h *heap) {
+	t.leaving = false
+	if !slices.Contains(t.heaps, h) {
+		t.heaps = append(t.heaps, h)
+	}
+}
+
+// mostMappings returns how many mappings in stitches there may be before some go.
+func (s *space) mostMappings() int { return max(mostStitched, mostPerChunk*len(s.chunks)) }
+
+// overstitched says whether stitches come faster than they go.
+func (s *space) overstitched() bool { return s.stitched > 2*s.mostMappings() }
+
+// dropKeeps is how many of upkeepCalls are left to the search that follows dropStitches.
+const dropKeeps = 4
+
+// dropStitches gives up some of the stitches that were not used for longest, while there are too
+// many. Work may still use their addresses, so they go in two steps: events mark the end of that
+// work and, once a later request finds them done, that one and those after it undo some mappings
+// each. A stitch that is used meanwhile stays. So do those of a stream that the driver refuses.
+func (p *Pool) dropStitches(r *request) error {
+	s := p.space
+	if len(s.leaving)+len(s.lastUses) == 0 && s.stitched > s.mostMappings() {
+		return p.chooseLeaving(r)
+	}
+	for len(s.lastUses) > 0 {
+		last := len(s.lastUses) - 1
+		if r.upkeep <= dropKeeps {
+			return nil
+		}
+		r.upkeep--
+		if done, err := p.driver.QueryEvent(s.lastUses[last]); err != nil || !done {
+			return err
+		}
+		p.events.put(s.lastUses[last])
+		s.lastUses = s.lastUses[:last]
+	}
+	for len(s.leaving) > 0 {
+		last := len(s.leaving) - 1
+		t := s.leaving[last]
+		if t.leaving {
+			calls := r.upkeep - dropKeeps
+			gone, err := s.unstitchSome(t, &calls)
+			r.upkeep = calls + dropKeeps
+			if err != nil || !gone {
+				return err
+			}
+		}
+		s.leaving = s.leaving[:last]
+	}
+	return nil
+}
+
+// chooseLeaving has stitches leave in which there is no block, those that were not used for
+// longest first, until few enough remain.
+func (p *Pool) chooseLeaving(r *request) error {
+	s := p.space
 	var idle []*stitch
 	for _, t := range s.stitches {
 		if t.blocks.Load() == 0 {
@@ -106,18 +187,43 @@ func (p *Pool) dropStitches() error {
 		}
 	}
 	slices.SortFunc(idle, func(a, b *stitch) int { return a.used - b.used })
-	for _, h := range p.list {
-		if err := p.events.sync(h.stream); err != nil {
-			return err
-		}
-	}
+	excess := s.stitched - s.mostMappings()/2
+	marked := map[*heap]bool{} // the driver refuses a heap that is false
+	var refusal error
 	for _, t := range idle {
-		if s.stitched <= most/2 {
+		if excess <= 0 {
 			break
 		}
-		if err := s.unstitch(t); err != nil {
-			return err
+		t.leaving = true
+		for _, h := range t.heaps {
+			if h.into != nil { // its stream was released, and waited for
+				continue
+			}
+			ok, known := marked[h]
+			if !known {
+				if r.upkeep < dropKeeps+2 {
+					t.leaving = false // for another time
+					break
+				}
+				r.upkeep -= 2
+				event, err := p.events.record(h.stream)
+				if ok = err == nil; ok {
+					s.lastUses = append(s.lastUses, event)
+				} else if refusal == nil {
+					refusal = err
+				}
+				marked[h] = ok
+			}
+			if !ok {
+				s.uses++
+				t.used, t.leaving = s.uses, false // others go first next time
+				break
+			}
+		}
+		if t.leaving {
+			s.leaving = append(s.leaving, t)
+			excess -= len(t.chunks)
 		}
 	}
-	return nil
+	return refusal
 }

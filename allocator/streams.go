@@ -98,7 +98,7 @@ func (h *heap) forgetUsers(n *node) {
 // handed out, and names s only if it did before.
 func (h *heap) freeForeign(n *node, s Stream) error {
 	if h.waiting.blocks >= h.waiting.due {
-		if err := h.reap(); err != nil {
+		if err := h.reapMost(); err != nil {
 			return err
 		}
 		h.waiting.due = 2*h.waiting.blocks + reapDue
@@ -132,37 +132,6 @@ func (h *heap) freeForeign(n *node, s Stream) error {
 	}
 	return nil
 }
-
-// reapDue is how many blocks may wait before a free looks at them.
-const reapDue = 32
-
-// reap makes blocks available whose work is found done. It asks about a few streams
-// that are not done, so that its time does not grow with their number; at the next
-// call others come first.
-func (h *heap) reap() error {
-	busy := 0
-	for range len(h.waiting.streams) {
-		if busy == reapStreams || len(h.waiting.streams) == 0 {
-			return nil
-		}
-		q := h.waiting.next()
-		for q.first != nil {
-			done, err := h.pool.driver.QueryEvent(q.first.event)
-			if err != nil {
-				return err
-			}
-			if !done {
-				busy++
-				break
-			}
-			h.passed(q.first)
-		}
-	}
-	return nil
-}
-
-// reapStreams is how many streams that are not done one reap asks about.
-const reapStreams = 16
 
 // passed ends one wait of a block, and makes the block available if it was the
 // last.
@@ -232,21 +201,6 @@ func (p *Pool) pass(event uintptr, s Stream, how waitMode) (bool, error) {
 	return p.driver.QueryEvent(event)
 }
 
-// orderAfter brings the request's stream past the work queued on the donor's so far,
-// or says that it is not past: the work is not done, or the driver refuses the donor.
-func (p *Pool) orderAfter(r *request, donor *heap, how waitMode) (bool, error) {
-	if donor == p.common {
-		return true, nil
-	}
-	event, err := p.events.record(donor.stream)
-	if err != nil {
-		r.refuse(donor, err)
-		return false, nil
-	}
-	defer p.events.put(event)
-	return p.pass(event, r.heap.stream, how)
-}
-
 // orderAfterUsers makes s wait for the other streams that use n.
 func (p *Pool) orderAfterUsers(n *node, s Stream) error {
 	for _, u := range n.users {
@@ -267,7 +221,8 @@ func (p *Pool) orderAfterUsers(n *node, s Stream) error {
 // afresh.
 //
 // Where it was not called, the free memory of a stream that was destroyed serves no
-// other stream until Close: the driver lets nothing be ordered after its work.
+// other stream until Close, and the addresses at which the stream used stitched memory
+// stay mapped: the driver lets nothing be ordered after its work.
 func (p *Pool) ReleaseStream(s Stream) error {
 	if p.isClosed() {
 		return ErrClosed

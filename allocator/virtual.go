@@ -9,10 +9,11 @@ import "slices"
 //   - chunks that lie side by side, or were stitched before, and are unused;
 //   - new memory, if more is handed out than ever before;
 //   - unused chunks from here and there, which it stitches;
+//   - chunks of freed blocks that other streams still use, if its stream may wait for them;
 //   - new memory, as much as is missing.
 //
 // In a steady state, the first is always enough, and calls no driver but to order
-// streams.
+// streams. Only where the driver has no more memory does a request wait on the host.
 
 // fromChunks meets a request from unused chunks that are side by side as they are:
 // first of its own heap, then of others too.
@@ -23,7 +24,7 @@ func (p *Pool) fromChunks(r *request) (*Block, error) {
 	if b, err := p.fromNewPeak(r); b != nil || err != nil {
 		return b, err
 	}
-	if donors := p.donors(r.heap, stealHeaps); len(donors) > 0 {
+	if donors := p.donorsOf(r, p.space.page); len(donors) > 0 {
 		if b, err := p.gather(r, donors, false); b != nil || err != nil {
 			return b, err
 		}
@@ -38,30 +39,29 @@ func (p *Pool) fromBlocks(r *request, donor *heap) (*Block, error) {
 	}
 	donor.mu.Lock()
 	defer donor.mu.Unlock()
-	if donor == p.common {
-		if err := donor.reap(); err != nil {
-			r.refuse(donor, err)
-			return nil, nil
-		}
-	}
 	donor.flush()
 	n := donor.takeBest(r.size)
 	if n == nil {
 		return nil, nil
 	}
-	if ordered, err := p.orderAfter(r, donor, r.waitMode); err != nil || !ordered {
+	if ordered, err := p.orderAfter(r, donor); err != nil || !ordered {
 		donor.coalesce(n)
 		return nil, err
 	}
 	return r.handOut(donor, n), nil
 }
 
-// fromStitch meets a request from unused chunks wherever they are.
+// fromStitch meets a request from unused chunks wherever they are. With far too many stitches
+// it makes none as long as the driver has memory.
 func (p *Pool) fromStitch(r *request) (*Block, error) {
+	if p.space.overstitched() && !p.full && r.driver == nil {
+		r.missing = r.size
+		return nil, nil
+	}
 	if b, err := p.gather(r, nil, true); b != nil || err != nil {
 		return b, err
 	}
-	if donors := p.donors(r.heap, stealHeaps); len(donors) > 0 {
+	if donors := p.donorsOf(r, p.space.page); len(donors) > 0 {
 		return p.gather(r, donors, true)
 	}
 	return nil, nil
@@ -70,10 +70,10 @@ func (p *Pool) fromStitch(r *request) (*Block, error) {
 // fromSettled waits for every freed block and joins what is free in every heap
 // before it looks once more.
 func (p *Pool) fromSettled(r *request) (*Block, error) {
-	mode := p.opt.Reuse.lastWaitMode()
+	r.widen(p.opt.Reuse)
 	for h := range p.all {
 		h.mu.Lock()
-		err := h.drain(mode)
+		err := h.drain(r.waitMode)
 		h.flush()
 		h.mu.Unlock()
 		switch {
@@ -84,49 +84,29 @@ func (p *Pool) fromSettled(r *request) (*Block, error) {
 			r.refuse(h, err)
 		}
 	}
-	r.waitMode = mode
 	if b, err := p.gather(r, nil, false); b != nil || err != nil {
 		return b, err
 	}
-	donors := p.donors(r.heap, len(p.list))
+	p.everyDonor(r)
 	for _, stitch := range [...]bool{false, true} {
-		if b, err := p.gather(r, donors, stitch); b != nil || err != nil {
+		if b, err := p.gather(r, r.donors, stitch); b != nil || err != nil {
 			return b, err
 		}
 	}
-	for _, d := range donors {
+	for _, d := range r.donors {
 		if b, err := p.fromBlocks(r, d); b != nil || err != nil {
 			return b, err
 		}
 	}
 	// What the policy leaves to other streams goes back to the driver.
 	r.note(p.release(0))
-	return p.gather(r, p.donors(r.heap, len(p.list)), true)
-}
-
-// donors returns heaps that memory may be taken from for h: the common one, and
-// some of the others, which take turns.
-func (p *Pool) donors(h *heap, most int) []*heap {
-	var donors []*heap
-	add := func(d *heap) {
-		if d != h && d.reserved > 0 {
-			donors = append(donors, d)
-		}
-	}
-	add(p.common)
-	if p.opt.Reuse == ReuseSameStream {
-		return donors
-	}
-	for range min(most, len(p.list)) {
-		p.donor = (p.donor + 1) % len(p.list)
-		add(p.list[p.donor])
-	}
-	return donors
+	p.everyDonor(r)
+	return p.gather(r, r.donors, true)
 }
 
 // gather meets a request from unused chunks of its heap and of donors, and parts of
 // its heap's own; a new stitch is made only if that is asked for. Where the driver
-// refuses one of the donors, it looks again without that one.
+// refuses one of the donors, or its work is not done, it looks again without that one.
 func (p *Pool) gather(r *request, donors []*heap, stitch bool) (*Block, error) {
 	for {
 		heaps := append(make([]*heap, 0, 1+len(donors)), r.heap)
@@ -138,13 +118,13 @@ func (p *Pool) gather(r *request, donors []*heap, stitch bool) (*Block, error) {
 		for _, h := range heaps {
 			h.mu.Lock()
 		}
-		refused := len(r.refused)
+		excluded := r.excluded()
 		parts, from, err := p.gatherLocked(r, heaps, stitch)
 		for _, h := range heaps {
 			h.mu.Unlock()
 		}
 		switch {
-		case len(r.refused) > refused:
+		case r.excluded() > excluded:
 		case len(parts) == 0 || err != nil:
 			return nil, err
 		default:
@@ -257,7 +237,7 @@ func (p *Pool) move(r *request, pieces []piece) (bool, error) {
 		return true, nil
 	}
 	for _, g := range givers {
-		if ordered, err := p.orderAfter(r, g, r.waitMode); err != nil || !ordered {
+		if ordered, err := p.orderAfter(r, g); err != nil || !ordered {
 			return false, err
 		}
 	}
@@ -287,7 +267,6 @@ func (p *Pool) move(r *request, pieces []piece) (bool, error) {
 func (p *Pool) handOutParts(r *request, parts []*node, at location) (*Block, error) {
 	h := r.heap
 	if at.addr == 0 {
-		r.note(p.dropStitches())
 		var err error
 		if at, err = p.space.stitchUp(parts); err != nil {
 			h.mu.Lock()
@@ -305,8 +284,7 @@ func (p *Pool) handOutParts(r *request, parts []*node, at location) (*Block, err
 	defer h.mu.Unlock()
 	n := parts[0]
 	if at.stitch != nil {
-		p.space.uses++
-		at.stitch.used = p.space.uses
+		p.space.use(at.stitch, h, at.addr, r.size)
 		n = h.sew(at.stitch, at.addr, r.size, parts)
 	}
 	n.want = r.size

@@ -424,9 +424,9 @@ func (d *mapped) UnmapPages(addr uintptr, bytes int64) error {
 	return d.Fake.UnmapPages(addr, bytes)
 }
 
-// TestStitchesAreBounded has ever new pages stitched, and in turn with them the same few:
-// the number of mappings is bounded, and those that are used again stay, whether a block
-// lies there or not.
+// TestStitchesAreBounded has ever new pages stitched, and in turn with them the same few, on a
+// device that keeps up: the number of mappings is bounded, and those that are used again stay,
+// whether a block lies there or not.
 func TestStitchesAreBounded(t *testing.T) {
 	t.Cleanup(allocator.BoundSpaces())
 	const pages, parts, bound = 100, 4, 128 // of BoundSpaces
@@ -464,7 +464,8 @@ func TestStitchesAreBounded(t *testing.T) {
 			others = append(others, 16+2*i)
 		}
 		tearUp(stitch(others), others)
-		if d.now > pages+bound+parts {
+		r.fake.Finish()
+		if d.now > pages+bound+3*parts { // those that go do so a few requests later
 			t.Fatalf("round %d: %d pages are mapped, of %d", round, d.now, pages)
 		}
 	}

@@ -1,5 +1,7 @@
 package allocator
 
+import "math/bits"
+
 // waitingBlocks are the freed blocks of a heap that work on other streams may still
 // use. They are listed twice: by size class, the one freed first at the front, and
 // by the streams that they wait for, whose work ends in the order of the frees.
@@ -96,7 +98,8 @@ func (w *waitingBlocks) push(n *node) {
 	}
 }
 
-// takeOver adds all that waits in o, in its order.
+// takeOver adds all that waits in o, in its order. Streams that both wait for have two queues
+// then, since the work of one is not queued after that of the other.
 func (w *waitingBlocks) takeOver(o *waitingBlocks) {
 	for class := range o.queues {
 		for n := o.queues[class].first; n != nil; {
@@ -106,12 +109,21 @@ func (w *waitingBlocks) takeOver(o *waitingBlocks) {
 		}
 	}
 	for _, q := range o.streams {
-		for p := q.first; p != nil; {
-			after := p.next
-			w.link(p)
-			p = after
-		}
+		w.addQueue(q)
 	}
+}
+
+// addQueue adds a queue that other waiting blocks had, or a new one. What is waited for from
+// now on goes to the end of the one that was added first.
+func (w *waitingBlocks) addQueue(q *streamQueue) {
+	if w.byName == nil {
+		w.byName = map[Stream]*streamQueue{}
+	}
+	if w.byName[q.stream] == nil {
+		w.byName[q.stream] = q
+	}
+	q.index = len(w.streams)
+	w.streams = append(w.streams, q)
 }
 
 // list adds n to the queue of its size.
@@ -129,6 +141,19 @@ func (w *waitingBlocks) list(n *node) {
 	q.blocks++
 	w.blocks++
 	w.classes |= 1 << class
+}
+
+// first returns a block of a size class, or of a larger one, that fits: of its class the one
+// that was freed first. It returns nil if there is none.
+func (w *waitingBlocks) first(class int, fits func(*node) bool) *node {
+	for classes := w.classes >> class << class; classes != 0; classes &= classes - 1 {
+		for n := w.queues[bits.TrailingZeros64(classes)].first; n != nil; n = n.down {
+			if fits(n) {
+				return n
+			}
+		}
+	}
+	return nil
 }
 
 // remove takes n, which waits for nothing any more, out.
@@ -156,12 +181,8 @@ func (w *waitingBlocks) remove(n *node) {
 func (w *waitingBlocks) link(p *pending) {
 	q := w.byName[p.stream]
 	if q == nil {
-		if w.byName == nil {
-			w.byName = map[Stream]*streamQueue{}
-		}
-		q = &streamQueue{stream: p.stream, index: len(w.streams)}
-		w.byName[p.stream] = q
-		w.streams = append(w.streams, q)
+		q = &streamQueue{stream: p.stream}
+		w.addQueue(q)
 	}
 	p.queue, p.prev, p.next = q, q.last, nil
 	if q.last != nil {
@@ -195,11 +216,24 @@ func (w *waitingBlocks) unlink(p *pending) {
 	if q.first != nil {
 		return
 	}
-	delete(w.byName, q.stream)
+	if w.byName[q.stream] == q {
+		delete(w.byName, q.stream)
+	}
 	end := len(w.streams) - 1
 	w.streams[q.index], w.streams[end].index = w.streams[end], q.index
 	w.streams[end] = nil
 	w.streams = w.streams[:end]
+}
+
+// ahead returns what is the nth in the queue, or the last, and how many are up to it.
+func (q *streamQueue) ahead(n int) (*pending, int) {
+	p := q.first
+	for i := 1; ; i++ {
+		if i == n || p.next == nil {
+			return p, i
+		}
+		p = p.next
+	}
 }
 
 // next returns the streams in turn.

@@ -1,0 +1,153 @@
+package allocator
+
+import "slices"
+
+// upkeepCalls is how many calls of the driver a request may make that do not serve it: to
+// ask whether work is done, and to give back stitches. A call that is made for the memory
+// which the request takes does not count.
+const upkeepCalls = 16
+
+const (
+	// stealHeaps is how many heaps are searched for memory while the driver has more,
+	// so that a request costs no more where there are thousands of streams.
+	stealHeaps = 32
+	// donorLooks is how many heaps are looked at to find those with something to give.
+	donorLooks = 4 * stealHeaps
+)
+
+// A scope is what a request knows of the memory of other heaps: where it looks, and how much
+// it may still ask.
+type scope struct {
+	waitMode waitMode // with the streams whose memory it takes
+	upkeep   int      // how many of upkeepCalls are left
+
+	chosen bool    // donors were
+	donors []*heap // that may have memory for it
+
+	refused []*heap // whose memory the driver keeps from it
+	busy    []*heap // whose work is not done, where the policy does not wait for it
+	refusal error   // the driver's first reason
+}
+
+func newScope(reuse Reuse) scope { return scope{waitMode: reuse.waitMode(), upkeep: upkeepCalls} }
+
+// widen begins the search anew for a request that fails otherwise: it asks every heap and,
+// unless the policy has streams wait, waits on the host.
+func (r *request) widen(reuse Reuse) {
+	r.waitMode = reuse.lastWaitMode()
+	r.chosen, r.donors, r.busy = false, nil, nil
+}
+
+// refuse notes why the driver keeps the memory of h, not the request's own heap, from
+// the request: the stream of h was destroyed, say. The search goes on without h.
+func (r *request) refuse(h *heap, why error) {
+	r.refused = append(r.refused, h)
+	r.note(why)
+}
+
+// note notes an error, or none, that does not end the request.
+func (r *request) note(err error) {
+	if r.refusal == nil {
+		r.refusal = err
+	}
+}
+
+// probeCalls is how many calls it takes to find out whether the work of a stream is done.
+const probeCalls = 3
+
+// mayProbe says whether the request may still find out whether work is done.
+func (r *request) mayProbe() bool { return r.waitMode != dontWait || r.upkeep >= probeCalls }
+
+// asks says whether h may have memory for the request.
+func (r *request) asks(h *heap) bool {
+	return h != r.heap && (r.mayProbe() || h == h.pool.common) &&
+		!slices.Contains(r.refused, h) && !slices.Contains(r.busy, h)
+}
+
+// excluded returns how many heaps the search goes on without.
+func (r *request) excluded() int { return len(r.refused) + len(r.busy) }
+
+// reap makes blocks of h, whose lock is held, available whose work is found done. It takes at
+// most half of the calls that are left, so that other heaps have a turn.
+func (r *request) reap(h *heap) error {
+	queries := (r.upkeep + 1) / 2
+	r.upkeep -= queries
+	err := h.reap(&queries)
+	r.upkeep += queries
+	return err
+}
+
+// donorsOf returns the heaps that memory may be taken from for the request: the common one,
+// and of the others, which take turns, some with at least bytes that are not handed out. All
+// searches of the request have the same donors, so that what one counts on the next one
+// finds. Blocks of theirs that other streams are done with count as free from now on.
+func (p *Pool) donorsOf(r *request, bytes int64) []*heap {
+	if r.chosen {
+		return r.donors
+	}
+	r.chosen = true
+	p.addDonor(r, p.common, 1)
+	if p.opt.Reuse == ReuseSameStream {
+		return r.donors
+	}
+	for looks := min(donorLooks, len(p.list)); looks > 0 && len(r.donors) < stealHeaps; looks-- {
+		p.donor = (p.donor + 1) % len(p.list)
+		p.addDonor(r, p.list[p.donor], bytes)
+	}
+	return r.donors
+}
+
+// everyDonor makes every heap a donor that has memory and that the policy lets the request take
+// it from, the common one first.
+func (p *Pool) everyDonor(r *request) {
+	r.chosen, r.donors = true, nil
+	for h := range p.all {
+		if h != r.heap && h.reserved > 0 && (p.opt.Reuse != ReuseSameStream || h == p.common) {
+			r.donors = append(r.donors, h)
+		}
+	}
+}
+
+// addDonor makes h a donor if it has so many bytes that are not handed out.
+func (p *Pool) addDonor(r *request, h *heap, bytes int64) {
+	if !r.asks(h) {
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.reserved-h.stats.allocated < bytes {
+		return
+	}
+	if err := r.reap(h); err != nil {
+		r.refuse(h, err)
+		return
+	}
+	r.donors = append(r.donors, h)
+}
+
+// orderAfter brings the request's stream past the work queued on the donor's so far,
+// or says that it is not past, and why is noted: the work is not done, or the driver refuses
+// the donor.
+func (p *Pool) orderAfter(r *request, donor *heap) (bool, error) {
+	if donor == p.common {
+		return true, nil
+	}
+	if r.waitMode == dontWait {
+		if !r.mayProbe() {
+			r.busy = append(r.busy, donor)
+			return false, nil
+		}
+		r.upkeep -= probeCalls
+	}
+	event, err := p.events.record(donor.stream)
+	if err != nil {
+		r.refuse(donor, err)
+		return false, nil
+	}
+	defer p.events.put(event)
+	past, err := p.pass(event, r.heap.stream, r.waitMode)
+	if err == nil && !past {
+		r.busy = append(r.busy, donor)
+	}
+	return past, err
+}

@@ -1,0 +1,201 @@
+package allocator_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"mlpool/allocator"
+	"mlpool/allocator/allocatortest"
+)
+
+// TestWaitingMemoryServesOthers frees a block that another stream still uses: a request of
+// that stream, or of a third one, has its memory where the work is done, or where the policy
+// is to wait for it, and the heap that it comes from need not wait.
+func TestWaitingMemoryServesOthers(t *testing.T) {
+	const bytes = 64 << 20
+	for _, kind := range []string{allocator.SegmentsVirtual, allocator.SegmentsMalloc} {
+		for _, policy := range []allocator.Reuse{allocator.ReuseWait, allocator.ReuseOpportunistic, allocator.ReuseSameStream} {
+			for _, done := range []bool{true, false} {
+				for _, asks := range []allocator.Stream{2, 3} {
+					t.Run(fmt.Sprintf("%s/%v/done=%v/stream %d", kind, policy, done, asks), func(t *testing.T) {
+						r := newRig(t, allocator.PoolOptions{Segments: kind, Reuse: policy})
+						b := r.alloc(bytes, 1)
+						r.must(r.RecordStream(b, 2))
+						r.fake.Order(1, 2)
+						r.must(r.Use(b, 2))
+						r.must(r.Free(b, 1))
+						if done {
+							r.fake.Finish()
+						}
+						b = r.alloc(bytes, asks)
+						reuses := policy == allocator.ReuseWait || policy == allocator.ReuseOpportunistic && done
+						if got := r.Stats().Reserved; got == bytes != reuses {
+							t.Errorf("%d MiB reserved for one block of %d at a time", got>>20, bytes>>20)
+						}
+						r.must(r.Free(b, asks))
+						r.close()
+					})
+				}
+			}
+		}
+	}
+}
+
+// TestPartsOfWaitingMemory has a request take the whole pages of blocks that wait, of which
+// some lie in a stitch: what is left of them waits on, and serves its stream afterwards.
+func TestPartsOfWaitingMemory(t *testing.T) {
+	const page, blocks = 4 << 10, 8
+	f := allocatortest.NewFake(deviceBytes).WithPages(page)
+	r := newRigOn(t, f, allocator.PoolOptions{})
+	share := func(b allocator.Block) {
+		r.must(r.RecordStream(b, 2))
+		r.fake.Order(1, 2)
+		r.must(r.Use(b, 2))
+		r.must(r.Free(b, 1))
+	}
+	var kept, apart []allocator.Block
+	for range blocks {
+		apart = append(apart, r.alloc(page, 1))
+		kept = append(kept, r.alloc(page, 1))
+	}
+	r.freeAll(apart, 1)
+	stitched := r.alloc(blocks*page, 1)
+	first, second := r.alloc(5*page/2, 1), r.alloc(7*page/2, 1)
+	before := r.Stats().Reserved
+	share(stitched)
+	share(first)
+	share(second)
+	b := r.alloc((blocks+2)*page, 2)
+	r.check()
+	if got := r.Stats().Reserved; got != before {
+		t.Errorf("%d bytes reserved, before the request %d", got, before)
+	}
+	r.must(r.Free(b, 2))
+	r.freeAll(kept, 1)
+	r.close()
+}
+
+// upkeep is a driver that counts the calls of each request which do not serve it: those
+// that ask, wait or give back.
+type upkeep struct {
+	*allocatortest.Fake
+	calls, waits int
+}
+
+func (d *upkeep) QueryEvent(event uintptr) (bool, error) {
+	d.calls++
+	return d.Fake.QueryEvent(event)
+}
+
+func (d *upkeep) SyncEvent(event uintptr) error {
+	d.calls++
+	d.waits++
+	return d.Fake.SyncEvent(event)
+}
+
+func (d *upkeep) UnmapPages(addr uintptr, bytes int64) error {
+	d.calls++
+	return d.Fake.UnmapPages(addr, bytes)
+}
+
+func (d *upkeep) ReleaseRange(addr uintptr, bytes int64) error {
+	d.calls++
+	return d.Fake.ReleaseRange(addr, bytes)
+}
+
+func (d *upkeep) ReleasePages(pages uintptr) error {
+	d.calls++
+	return d.Fake.ReleasePages(pages)
+}
+
+func (d *upkeep) RecordEvent(event, s uintptr) error {
+	err := d.Fake.RecordEvent(event, s)
+	if err != nil {
+		d.calls++
+	}
+	return err
+}
+
+// TestWorkOfOneRequest has streams take blocks of random sizes, of a fraction of the device:
+// no request waits on the host, and none makes more than a few calls of the driver that do not
+// serve it, however many stitches, streams and blocks that wait there are, and whether or not
+// the device falls behind or a stream was destroyed.
+func TestWorkOfOneRequest(t *testing.T) {
+	const page, most = 4 << 10, 16
+	for _, c := range []struct {
+		name      string
+		policy    allocator.Reuse
+		streams   int
+		blocks    int
+		pairs     int
+		finish    int // pairs between two moments when all work is done; 0: there is none
+		share     int // one block in share is used on another stream as well; 0: none is
+		destroyed bool
+	}{
+		{"few streams", allocator.ReuseWait, 9, 64, 8_000, 10, 0, false},
+		{"blocks of two streams", allocator.ReuseWait, 9, 64, 8_000, 10, 4, false},
+		{"the device falls behind", allocator.ReuseWait, 9, 64, 6_000, 0, 4, false},
+		{"one stream was destroyed", allocator.ReuseWait, 9, 64, 8_000, 10, 0, true},
+		{"more streams than are asked", allocator.ReuseWait, 100, 300, 6_000, 10, 8, false},
+		{"opportunistic", allocator.ReuseOpportunistic, 300, 600, 12_000, 50, 8, false},
+		{"opportunistic, the device falls behind", allocator.ReuseOpportunistic, 300, 600, 4_000, 0, 0, false},
+		{"same stream", allocator.ReuseSameStream, 40, 100, 8_000, 10, 8, false},
+	} {
+		for _, kind := range []string{allocator.SegmentsVirtual, allocator.SegmentsMalloc} {
+			t.Run(c.name+"/"+kind, func(t *testing.T) {
+				t.Cleanup(allocator.BoundSpaces())
+				d := &upkeep{Fake: allocatortest.NewFake(plentiful).WithPages(page)}
+				p := newPool(t, d, allocator.PoolOptions{Segments: kind, SegmentBytes: page, Reuse: c.policy})
+				random := rand.New(rand.NewPCG(1, 3))
+				var blocks []modelBlock
+				calls := 0
+				for i := range c.pairs {
+					on := allocator.Stream(1 + random.IntN(c.streams))
+					if c.destroyed && i > c.pairs/10 {
+						if on == 1 {
+							on = 2
+						}
+						d.DestroyStream(1)
+					}
+					for len(blocks) >= c.blocks {
+						k := random.IntN(len(blocks))
+						b := blocks[k]
+						blocks[k] = blocks[len(blocks)-1]
+						blocks = blocks[:len(blocks)-1]
+						if c.share > 0 && random.IntN(c.share) == 0 {
+							if err := p.RecordStream(b.Block, on); err != nil {
+								t.Fatal(err)
+							}
+						}
+						if err := d.Use(b.Addr, b.Size, b.on, b.Gen<<32|uint64(b.Addr)>>8); err != nil && !c.destroyed {
+							t.Fatal(err)
+						}
+						if err := p.Free(b.Block, b.on); err != nil {
+							t.Fatal(err)
+						}
+					}
+					d.calls = 0
+					b, err := p.Alloc(1+random.Int64N(64*page), on, "random")
+					if err != nil {
+						t.Fatal(err)
+					}
+					if calls = max(calls, d.calls); d.waits > 0 {
+						t.Fatalf("pair %d: the host waited %d times", i, d.waits)
+					}
+					blocks = append(blocks, modelBlock{b, on})
+					if c.finish > 0 && i%c.finish == 0 {
+						d.Finish()
+					}
+				}
+				if calls > most {
+					t.Errorf("%d calls of the driver that do not serve the request, want at most %d", calls, most)
+				}
+				d.Synchronize()
+				if err := p.Check(); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	}
+}
