@@ -288,8 +288,8 @@ func TestTimeLimit(t *testing.T) {
 func TestCSV(t *testing.T) {
 	nan := math.NaN()
 	rows := []row{
-		{"pair", "64 KiB", "tlsf", "pair", 1000, 5, 30.25, 28, 40, 90, 3.25e7, 65536, 2097152, 0, 0, 0, false, 1.5},
-		{"random", `a, "b"`, "none", "call", 1, 1, 1e-3, nan, nan, nan, 2, 0, 0, 7, 2.5, 0.125, true, nan},
+		{"pair", "64 KiB", "tlsf", "pair", 1000, 5, 30.25, 28, 40, 90, 3.25e7, 65536, 2097152, 0, 0, 0, false, 1.5, 28.5, 36.25},
+		{"random", `a, "b"`, "none", "call", 1, 1, 1e-3, nan, nan, nan, 2, 0, 0, 7, 2.5, 0.125, true, nan, nan, nan},
 	}
 	var b bytes.Buffer
 	if err := writeCSV(&b, []string{"a machine", "two\nlines"}, rows); err != nil {
@@ -315,9 +315,10 @@ func TestCSV(t *testing.T) {
 	}
 	for text, want := range map[string]string{
 		"":      "is empty",
-		"a,b\n": "has 2 columns, not 18",
+		"a,b\n": "has 2 columns, not 20",
 		strings.Replace(csvText(t, rows), "mean_ns", "mean", 1): `column 7 is "mean", not "mean_ns"`,
 		strings.Replace(csvText(t, rows), "30.25", "x", 1):      "row 1: mean_ns",
+		strings.Replace(csvText(t, rows), "36.25", "x", 1):      "row 1: most_ns",
 	} {
 		if _, _, err := readCSV(strings.NewReader(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: error %v, want %q", text, err, want)
@@ -358,7 +359,7 @@ func TestMedian(t *testing.T) {
 		{Case: "c", Runs: 1, Mean: 1, P50: math.NaN(), PeakLive: 2, PeakReserved: 4, Cut: true},
 		{Case: "c", Runs: 1, Mean: 2, P50: math.NaN(), PeakLive: 3, PeakReserved: 3},
 	})
-	if m.Case != "c" || m.Runs != 3 || m.Mean != 2 || !math.IsNaN(m.P50) || m.PeakLive != 3 || m.PeakReserved != 5 || !m.Cut {
+	if m.Case != "c" || m.Runs != 3 || m.Mean != 2 || m.Least != 1 || m.Most != 9 || !math.IsNaN(m.P50) || m.PeakLive != 3 || m.PeakReserved != 5 || !m.Cut {
 		t.Errorf("%+v", m)
 	}
 	if m := median([]row{{Mean: 1}, {Mean: 2}}); m.Mean != 1.5 {
@@ -371,7 +372,7 @@ func TestPlots(t *testing.T) {
 	peers := filepath.Join(t.TempDir(), "peers.csv")
 	nan := math.NaN()
 	err := os.WriteFile(peers, []byte(csvText(t, []row{
-		{"pair", "64 KiB", "peer", "pair", 1000, 5, 600, 600, 700, 2000, 1e6, 0, 0, 0, nan, nan, false, nan},
+		{"pair", "64 KiB", "peer", "pair", 1000, 5, 600, 600, 700, 2000, 1e6, 0, 0, 0, nan, nan, false, nan, nan, nan},
 	})), 0o666)
 	if err != nil {
 		t.Fatal(err)

@@ -96,7 +96,7 @@ func (r allReduceBench) allReduces(ctx context.Context, sizes []int64, runs int,
 			middle := found[i][len(found[i])/2]
 			rows = append(rows, row{
 				Scenario: allReduceName, Case: sizeName(bytes), Allocator: s.name, Unit: allReduceUnit, Ops: int64(n), Runs: len(found[i]),
-				Mean: middle, P50: math.NaN(), P99: math.NaN(), P999: math.NaN(), PerSecond: 1e9 / middle, PeakLive: bytes,
+				Mean: middle, Least: found[i][0], Most: found[i][len(found[i])-1], P50: math.NaN(), P99: math.NaN(), P999: math.NaN(), PerSecond: 1e9 / middle, PeakLive: bytes,
 				DriverCalls: math.NaN(), GoAllocs: math.NaN(), HostWaits: math.NaN(),
 			})
 		}
@@ -189,15 +189,18 @@ func (s *session) runRank(ctx context.Context, world *launch.World) (err error) 
 	}
 	if world.Rank == 0 {
 		s.table.printf("%d ranks, NCCL %s\n", world.Size, nccl.VersionName(version))
-		s.table.printf("\n%s: %s\n%-10s %-28s %10s %11s\n", allReduceName, allReduceDoc, "", "memory", "mean", "algbw, GB/s")
+		s.table.printf("\n%s: %s\n%-10s %-28s %10s %14s %11s\n", allReduceName, allReduceDoc, "", "memory", "mean", "spread", "algbw, GB/s")
 	}
 	rows, err := r.allReduces(ctx, sizes, s.runs, s.quick, func(why string) {
 		if world.Rank == 0 {
 			s.table.printf("%s\n", why)
 		}
 	})
-	for _, one := range rows {
-		s.table.printf("%-10s %-28s %10s %11.3g\n", one.Case, one.Allocator, timeText(one.Mean), float64(one.PeakLive)/one.Mean)
+	for i, one := range rows {
+		s.table.printf("%-10s %-28s %10s %14s %11.3g\n", one.Case, one.Allocator, timeText(one.Mean), spreadText(one), float64(one.PeakLive)/one.Mean)
+		if i+1 == len(rows) || rows[i+1].Case != one.Case {
+			s.table.warn(slices.DeleteFunc(slices.Clone(rows), func(r row) bool { return r.Case != one.Case }))
+		}
 	}
 	s.rows = append(s.rows, rows...)
 	return err

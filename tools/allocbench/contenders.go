@@ -47,7 +47,7 @@ func contenders() []contender {
 		contender{name: "malloc", doc: "cudaMalloc, and cudaFree after the stream's work", open: openMalloc, driver: true},
 		contender{name: "torch", doc: "PyTorch's caching allocator, by its rules: memory alone", open: openTorch, memoryOnly: true},
 		contender{name: "torch-expandable", doc: "the same with expandable_segments:True", open: openTorchExpandable, memoryOnly: true},
-		contender{name: "none", doc: "no allocator: what the scenario itself costs", open: openNone},
+		contender{name: noAllocator, doc: "no allocator: what the scenario itself costs", open: openNone},
 	)
 }
 

@@ -67,8 +67,8 @@ func floatColumn(name string, field func(*row) *float64) column {
 		}}
 }
 
-// columns are those of the CSV. peers.cu writes the same but for the last, and so did
-// earlier versions: the last may be missing.
+// columns are those of the CSV. A file may lack those behind the first leastColumns: peers.cu
+// writes no others, nor did earlier versions.
 var columns = []column{
 	textColumn("scenario", func(r *row) *string { return &r.Scenario }),
 	textColumn("case", func(r *row) *string { return &r.Case }),
@@ -92,7 +92,11 @@ var columns = []column{
 		func(r *row) string { return strconv.FormatBool(r.Cut) },
 		func(r *row, s string) (err error) { r.Cut, err = strconv.ParseBool(s); return err }},
 	floatColumn("host_waits_per_op", func(r *row) *float64 { return &r.HostWaits }),
+	floatColumn("least_ns", func(r *row) *float64 { return &r.Least }),
+	floatColumn("most_ns", func(r *row) *float64 { return &r.Most }),
 }
+
+const leastColumns = 17
 
 // writeCSV writes notes as comments, a header, and a line for each row.
 func writeCSV(w io.Writer, notes []string, rows []row) error {
@@ -159,18 +163,14 @@ func readRows(r io.Reader) ([]row, error) {
 	if len(records) == 0 {
 		return nil, fmt.Errorf("is empty")
 	}
-	columns := columns
-	switch last := len(columns) - 1; len(records[0]) {
-	case last + 1:
-	case last:
-		columns = columns[:last]
-	default:
-		return nil, fmt.Errorf("has %d columns, not %d", len(records[0]), len(columns))
+	n := len(records[0])
+	if n < leastColumns || n > len(columns) {
+		return nil, fmt.Errorf("has %d columns, not %d", n, len(columns))
 	}
 	var rows []row
 	for i, record := range records {
-		r := row{HostWaits: math.NaN()}
-		for j, c := range columns {
+		r := row{HostWaits: math.NaN(), Least: math.NaN(), Most: math.NaN()}
+		for j, c := range columns[:n] {
 			if i == 0 {
 				if record[j] != c.name {
 					return nil, fmt.Errorf("column %d is %q, not %q", j+1, record[j], c.name)

@@ -2,7 +2,7 @@
 // requests and shows what they cost, in time and in memory.
 //
 // Figures are host time for each operation: the means of loops without a clock
-// in them, and percentiles of operations timed one by one, from which the
+// in them, the spread of these over the runs, and percentiles of operations timed one by one, from which the
 // clock's own cost is taken off. Peak live is what the scenario held at once, as
 // asked for; reserved is what the allocator took from the driver for it. Of another
 // project's allocator that is here by its rules only, these two are shown alone.
@@ -114,6 +114,9 @@ func (s *session) notes(args []string) []string {
 	}
 	if s.machine.note != "" {
 		notes = append(notes, s.machine.note)
+	}
+	if s.runs == 1 {
+		notes = append(notes, "-runs 1: nothing tells how far runs differ")
 	}
 	if s.quick {
 		notes = append(notes, "-quick: too few operations for figures")
@@ -306,6 +309,7 @@ func (s *session) showMedians(sc scenario, c testCase, found [][]row, failures [
 		}
 	}
 	for _, name := range names {
+		shown := len(s.rows)
 		for i, rows := range found {
 			same := slices.DeleteFunc(slices.Clone(rows), func(r row) bool { return r.Case != name })
 			if len(same) == 0 {
@@ -316,6 +320,7 @@ func (s *session) showMedians(sc scenario, c testCase, found [][]row, failures [
 			s.rows = append(s.rows, m)
 			s.table.row(m)
 		}
+		s.table.warn(s.rows[shown:])
 	}
 	if len(names) == 0 && errors.Join(failures...) == nil {
 		s.table.printf("%-26s left out: %v\n", c.name, errNoKernels)

@@ -50,6 +50,7 @@ type row struct {
 	GoAllocs       float64 // for each operation
 	Cut            bool    // some run ended at the time limit, before all was done
 	HostWaits      float64 // for queued work, for each operation
+	Least, Most    float64 // Mean of the fastest run, and of the slowest
 }
 
 // epoch is what readings of the clock count from: a difference from it needs
@@ -224,7 +225,7 @@ func (b *bench) holds(bytes int64) {
 // median combines the rows that several runs found for one case and allocator.
 func median(runs []row) row {
 	m := runs[0]
-	m.Runs = len(runs)
+	m.Runs, m.Least, m.Most = len(runs), m.Mean, m.Mean
 	of := func(field func(*row) *float64) {
 		var values []float64
 		for i := range runs {
@@ -241,7 +242,8 @@ func median(runs []row) row {
 	of(func(r *row) *float64 { return &r.DriverCalls })
 	of(func(r *row) *float64 { return &r.GoAllocs })
 	of(func(r *row) *float64 { return &r.HostWaits })
-	for _, r := range runs[1:] {
+	for _, r := range runs {
+		m.Least, m.Most = min(m.Least, r.Mean), max(m.Most, r.Mean)
 		m.PeakLive = max(m.PeakLive, r.PeakLive)
 		m.PeakReserved = max(m.PeakReserved, r.PeakReserved)
 		m.Failed = max(m.Failed, r.Failed)

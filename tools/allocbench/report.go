@@ -38,7 +38,7 @@ func (s *session) writeReport(ctx context.Context) error {
 	p := report.Page{Title: name + ", " + time.Now().Format("2 January 2006"), Replay: true, Turns: true}
 	facts := s.traceFacts(name, t)
 	for _, c := range s.contenders {
-		if c.name == "none" {
+		if c.name == noAllocator {
 			continue // has no memory
 		}
 		rec, err := s.watch(ctx, c, t)

@@ -34,6 +34,9 @@ var compared = []struct{ allocator, label, when string }{
 // measured only if -allocator names it.
 const onGPU = "cuda"
 
+// noAllocator only runs the loop of a scenario, which is nothing to compare with.
+const noAllocator = "none"
+
 // Traces in a folder of this name are of this program's own trainings.
 const (
 	trainings       = "trainer"

@@ -1,10 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strconv"
+	"strings"
 )
 
 // A table writes rows to a terminal, under a heading for each scenario.
@@ -23,8 +26,8 @@ func (t *table) printf(format string, args ...any) {
 func (t *table) heading(name, doc string) {
 	t.last = ""
 	t.printf("\n%s: %s\n", name, doc)
-	t.printf("%-26s %-16s %10s %10s %10s %10s %10s  %10s %10s %9s  %8s %8s\n", "", "allocator",
-		"mean", "p50", "p99", "p99.9", "per second", "peak live", "reserved", "res./live", "driver", "Go heap")
+	t.printf("%-26s %-16s %10s %14s %10s %10s %10s %10s  %10s %10s %9s  %8s %8s\n", "", "allocator",
+		"mean", "spread", "p50", "p99", "p99.9", "per second", "peak live", "reserved", "res./live", "driver", "Go heap")
 }
 
 func (t *table) row(r row) {
@@ -40,9 +43,45 @@ func (t *table) row(r row) {
 	if r.PeakLive > 0 && r.PeakReserved > 0 {
 		ratio = strconv.FormatFloat(r.ratio(), 'f', 3, 64)
 	}
-	t.printf("%-26s %-16s %10s %10s %10s %10s %10s  %10s %10s %9s  %8s %8s%s\n", name, r.Allocator,
-		timeText(r.Mean), timeText(r.P50), timeText(r.P99), timeText(r.P999), numberText(r.PerSecond, 3),
+	t.printf("%-26s %-16s %10s %14s %10s %10s %10s %10s  %10s %10s %9s  %8s %8s%s\n", name, r.Allocator,
+		timeText(r.Mean), spreadText(r), timeText(r.P50), timeText(r.P99), timeText(r.P999), numberText(r.PerSecond, 3),
 		bytesText(r.PeakLive), bytesText(r.PeakReserved), ratio, numberText(r.DriverCalls, 2), numberText(round(r.GoAllocs), 2), r.marks())
+}
+
+// spreadText writes the means of the fastest and of the slowest run. One run has no spread.
+func spreadText(r row) string {
+	if r.Runs < 2 || math.IsNaN(r.Least) {
+		return ""
+	}
+	least, most := timeText(r.Least), timeText(r.Most)
+	if number, unit, _ := strings.Cut(least, " "); strings.HasSuffix(most, " "+unit) {
+		least = number
+	}
+	return least + "–" + most
+}
+
+// warn names the allocators of one case that the runs do not tell apart.
+func (t *table) warn(rows []row) {
+	for _, group := range alike(rows) {
+		t.printf("%-26s warning: runs of one allocator differ by more than these do: %s\n", "", strings.Join(group, ", "))
+	}
+}
+
+// alike returns groups of allocators by their means, of the rows of one case. Each differs
+// from the fastest of its group by less than the means of single runs of one of both do.
+func alike(rows []row) (groups [][]string) {
+	rows = slices.DeleteFunc(slices.Clone(rows), func(r row) bool { return r.Runs < 2 || math.IsNaN(r.Mean) || r.Allocator == noAllocator })
+	slices.SortStableFunc(rows, func(a, b row) int { return cmp.Compare(a.Mean, b.Mean) })
+	for len(rows) > 0 {
+		fastest, group := rows[0], []string{rows[0].Allocator}
+		for rows = rows[1:]; len(rows) > 0 && rows[0].Mean-fastest.Mean < max(fastest.Most-fastest.Least, rows[0].Most-rows[0].Least); rows = rows[1:] {
+			group = append(group, rows[0].Allocator)
+		}
+		if len(group) > 1 {
+			groups = append(groups, group)
+		}
+	}
+	return groups
 }
 
 // ratio is how much memory the allocator held for what was in use.

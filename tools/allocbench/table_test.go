@@ -1,0 +1,69 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestSpread shows how far the runs of an allocator differ, and warns where allocators differ
+// by less.
+func TestSpread(t *testing.T) {
+	runs := func(allocator string, means ...float64) row {
+		var all []row
+		for _, mean := range means {
+			all = append(all, row{Allocator: allocator, Case: "c", Mean: mean})
+		}
+		return median(all)
+	}
+	for _, c := range []struct {
+		name  string
+		rows  []row
+		want  []string // groups that are told apart from others, and not within
+		cells []string
+	}{
+		{"a busy machine", []row{runs("tlsf", 60, 32, 45), runs("bestfit", 40, 29, 33)}, []string{"bestfit, tlsf"}, []string{"32–60 ns", "29–40 ns"}},
+		{"apart", []row{runs("tlsf", 30, 32, 31), runs("cuda", 990, 1010, 1000)}, nil, []string{"30–32 ns", "990 ns–1.01 µs"}},
+		{"two groups", []row{runs("tlsf", 30, 34), runs("cuda", 990, 1010), runs("slab", 33, 34), runs("malloc", 1000, 1030)}, []string{"tlsf, slab", "cuda, malloc"}, nil},
+		{"a row of neighbors", []row{runs("a", 30, 33), runs("b", 32, 35), runs("c", 34, 37)}, []string{"a, b"}, nil},
+		{"one run", []row{runs("tlsf", 30), runs("bestfit", 30)}, nil, []string{"", ""}},
+		{"not measured", []row{runs("tlsf", 30, 40), runs("torch", math.NaN(), math.NaN()), runs(noAllocator, 20, 40)}, nil, []string{"30–40 ns", "", "20–40 ns"}},
+	} {
+		var groups []string
+		for _, group := range alike(c.rows) {
+			groups = append(groups, strings.Join(group, ", "))
+		}
+		if !slices.Equal(groups, c.want) {
+			t.Errorf("%s: %q are alike, want %q", c.name, groups, c.want)
+		}
+		for i, cell := range c.cells {
+			if got := spreadText(c.rows[i]); got != cell {
+				t.Errorf("%s: %q, want %q", c.name, got, cell)
+			}
+		}
+		var out strings.Builder
+		table := table{w: &out}
+		table.warn(c.rows)
+		if n := strings.Count(out.String(), "warning: "); n != len(c.want) {
+			t.Errorf("%s: %d warnings", c.name, n)
+		}
+	}
+}
+
+// TestSpreadIsShown measures, and finds the spread on the terminal and in the CSV.
+func TestSpreadIsShown(t *testing.T) {
+	out, rows := benchRows(t, nullMachine, "-quick", "-runs", "3", "-scenario", "pair", "-case", "1 MiB", "-allocator", "tlsf,none")
+	for _, r := range rows {
+		if !(r.Least <= r.Mean && r.Mean <= r.Most) {
+			t.Errorf("%s: %v to %v, mean %v", r.Allocator, r.Least, r.Most, r.Mean)
+		}
+		if want := fmt.Sprintf("%s %14s", timeText(r.Mean), spreadText(r)); !strings.Contains(out, want) {
+			t.Errorf("no %q in:\n%s", want, out)
+		}
+	}
+	if out, _ := benchRows(t, nullMachine, "-quick", "-runs", "1", "-scenario", "pair", "-case", "1 MiB", "-allocator", "tlsf"); !strings.Contains(out, "-runs 1: ") {
+		t.Errorf("nothing said of one run:\n%s", out)
+	}
+}
