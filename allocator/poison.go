@@ -22,7 +22,9 @@ type Filler interface {
 //
 // Free writes and looks in the order of the stream that it is passed, which first
 // waits, on the device, for the streams named with RecordStream. Of an allocator
-// that cannot make it wait, such a block is left as it is.
+// that cannot make it wait, such a block is left as it is. Where the allocator refuses a
+// Free, the block stays handed out but its contents are lost. Another Free on another
+// stream waits first for the poison that the one before it queued.
 type Poison struct {
 	Allocator
 	filler Filler
@@ -146,6 +148,12 @@ func (p *Poison) freeSized(b Block, s Stream) (bytes int64, err error) {
 
 // inspect compares the red zones of b and poisons it.
 func (p *Poison) inspect(b Block, h *handed, s Stream) (*RedzoneError, error) {
+	if h.filled && h.filledOn != s {
+		if _, err := p.filler.Differing(b.Addr, poisonNaN, 4, h.filledOn); err != nil {
+			return nil, err
+		}
+		h.filled = false
+	}
 	if h.shared {
 		if err := p.orderUsers(b, s); errors.Is(err, errors.ErrUnsupported) {
 			return nil, nil
@@ -166,6 +174,7 @@ func (p *Poison) inspect(b Block, h *handed, s Stream) (*RedzoneError, error) {
 		if err := p.filler.Fill(b.Addr, poisonNaN, words, s); err != nil {
 			return nil, err
 		}
+		h.filled, h.filledOn = true, s
 	}
 	if e.Before+e.After == 0 {
 		return nil, nil

@@ -283,6 +283,52 @@ func TestPoisonOfRefusedOrder(t *testing.T) {
 	}
 }
 
+// TestPoisonOfRefusedFree frees a block on another stream while the driver refuses that,
+// after poison was queued there: what gets the memory once it is freed on its own stream
+// comes after the poison.
+func TestPoisonOfRefusedFree(t *testing.T) {
+	for _, of := range poisonedBlocks() {
+		refused := "RecordEvent"
+		if of.name == "async" {
+			refused = "FreeAsync"
+		}
+		for _, record := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/recorded %v", of.name, record), func(t *testing.T) {
+				f := allocatortest.NewFake(deviceBytes)
+				p, b := of.open(t, f)
+				f.Order(1, 2)
+				f.FailAt(1, refused)
+				if err := p.Free(b, 2); !errors.Is(err, allocatortest.ErrInjected) {
+					t.Fatalf("Free: %v, want the driver's refusal", err)
+				}
+				if record {
+					if err := p.RecordStream(b, 3); err != nil {
+						t.Fatal(err)
+					}
+				}
+				f.FailAt(1, "Differing")
+				if err := p.Free(b, 1); !errors.Is(err, allocatortest.ErrInjected) {
+					t.Errorf("Free: %v, want the filler's refusal", err)
+				}
+				if err := p.Free(b, 1); err != nil {
+					t.Errorf("another Free: %v", err)
+				}
+				again, err := p.Alloc(400, 1, "again")
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := errors.Join(f.Use(again.Addr, again.Size, 1, 1), p.Free(again, 1)); err != nil {
+					t.Error(err)
+				}
+				f.Synchronize()
+				if err := errors.Join(p.Close(), f.Faults(), f.Leftover()); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	}
+}
+
 // streamless is an Allocator that knows no streams, recordingOnly one that has a method
 // RecordStream of its own.
 type (

@@ -256,11 +256,16 @@ func (f *Fake) SyncEvent(event uintptr) error {
 	if err != nil {
 		return err
 	}
+	f.hostWaited(c)
+	return nil
+}
+
+// hostWaited notes that the host has waited for the work that c says.
+func (f *Fake) hostWaited(c clock) {
 	for s, t := range c {
 		f.stream(s).done = max(f.stream(s).done, t)
 	}
 	f.host.join(c)
-	return nil
 }
 
 // FreeEvent implements allocator.Driver.

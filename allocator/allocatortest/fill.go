@@ -29,7 +29,7 @@ func (f *Fake) Fill(addr uintptr, value uint32, bytes int64, s uintptr) error {
 }
 
 // Differing implements allocator.Filler. It must be ordered as a Fill, but as the
-// host waits for it, nothing need be ordered after it.
+// host waits for it, nothing need be ordered after it or what comes before it.
 func (f *Fake) Differing(addr uintptr, value uint32, bytes int64, s uintptr) (n int64, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -43,6 +43,11 @@ func (f *Fake) Differing(addr uintptr, value uint32, bytes int64, s uintptr) (n 
 				n++
 			}
 		}
+	}
+	if err == nil {
+		st := f.stream(s)
+		f.hostWaited(st.seen)
+		f.hostWaited(clock{s: st.now})
 	}
 	return n, err
 }
