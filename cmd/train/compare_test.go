@@ -125,7 +125,7 @@ func TestOneNumber(t *testing.T) {
 		{161.0, 155.5, 161.2, 164.9, 151.3, 162.8, 166.1, 150.7, 151.4, 171.2},
 	})
 	all := s.results()
-	want := fmt.Sprintf("%.1f %%", all.Runs[1].Difference.Percent)
+	want := fmt.Sprintf("%.1f %%", *all.Runs[1].Difference.Percent)
 	if wrong := fmt.Sprintf("%.1f %%", 100*(all.Runs[1].Figures.MedianMS/all.Runs[0].Figures.MedianMS-1)); wrong == want {
 		t.Fatalf("medians say %s as well", wrong)
 	}

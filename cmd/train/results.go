@@ -76,10 +76,10 @@ type figures struct {
 // A difference is how much longer, or shorter, an epoch takes than the first run's of
 // the same number, in percent of that: see paired.Compare.
 type difference struct {
-	Pairs   int     `json:"pairs"` // of epochs
-	Percent float64 `json:"percent"`
-	// Low and High are the 95 % interval of the difference, and WithinNoise says whether 0 is
-	// in it. They are nil where there are too few epochs for an interval.
+	Pairs int `json:"pairs"` // of epochs
+	// Low and High are the 95 % interval of Percent, and WithinNoise says whether 0 is in it.
+	// All are nil where there are too few epochs for an interval.
+	Percent     *float64 `json:"percent"`
 	Low         *float64 `json:"low_percent"`
 	High        *float64 `json:"high_percent"`
 	WithinNoise *bool    `json:"within_noise"`
@@ -175,10 +175,10 @@ func (s *session) results() results {
 }
 
 func newDifference(d paired.Difference) *difference {
-	out := &difference{Pairs: d.Pairs, Percent: d.Percent}
+	out := &difference{Pairs: d.Pairs}
 	if d.Known() {
 		noise := d.WithinNoise()
-		out.Low, out.High, out.WithinNoise = &d.Low, &d.High, &noise
+		out.Percent, out.Low, out.High, out.WithinNoise = &d.Percent, &d.Low, &d.High, &noise
 	}
 	return out
 }

@@ -60,7 +60,7 @@ func TestJSON(t *testing.T) {
 				t.Errorf("%q: folder %s of %s: %v", c.args, r.Folder, run.Facts.Name, err)
 			}
 			d := r.Difference
-			if (d == nil) != (i == 0) || d != nil && (d.Pairs != 6 || d.Low == nil || d.WithinNoise == nil || *d.Low > d.Percent || *d.High < d.Percent || r.Losses != "identical") {
+			if (d == nil) != (i == 0) || d != nil && (d.Pairs != 6 || d.Low == nil || d.WithinNoise == nil || *d.Low > *d.Percent || *d.High < *d.Percent || r.Losses != "identical") {
 				t.Errorf("%q: run %d: difference %+v, losses %q", c.args, i, d, r.Losses)
 			}
 		}
@@ -162,11 +162,10 @@ func TestCSV(t *testing.T) {
 				t.Errorf("row %d: %s is %q", i+1, column, cell(i+1, column))
 			}
 		}
-		percent, losses := cell(i+1, "difference_percent"), cell(i+1, "losses")
-		if (percent == "") != (i == 0) || (losses == "identical") != (i > 0) {
-			t.Errorf("row %d: difference %q, losses %q", i+1, percent, losses)
+		if pairs, losses := cell(i+1, "difference_pairs"), cell(i+1, "losses"); (pairs == "2") != (i > 0) || (losses == "identical") != (i > 0) {
+			t.Errorf("row %d: %q pairs, losses %q", i+1, pairs, losses)
 		}
-		for _, column := range []string{"difference_low_percent", "difference_high_percent", "difference_within_noise"} {
+		for _, column := range []string{"difference_percent", "difference_low_percent", "difference_high_percent", "difference_within_noise"} {
 			if got := cell(i+1, column); got != "" {
 				t.Errorf("row %d: %s is %q, and 2 epochs tell nothing", i+1, column, got)
 			}
