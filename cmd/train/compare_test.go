@@ -153,7 +153,7 @@ func TestOneNumber(t *testing.T) {
 	}
 	page := html.UnescapeString(written.String())
 	for place, found := range map[string]bool{
-		"the terminal":        strings.Contains(terminal.String(), "+"+want+" ("),
+		"the terminal":        strings.Contains(terminal.String(), " +"+want+"\n"),
 		"the CSV":             fmt.Sprintf("%.1f %%", *rows[1].Percent) == want && rows[1].Noise != nil && !*rows[1].Noise,
 		"the headline":        strings.Contains(page, "cuda takes "+want+" longer."),
 		"the page's table":    strings.Contains(page, "<td>+"+want+"</td>"),

@@ -222,16 +222,19 @@ func (s *session) printComparison(all results) {
 	}
 	difference := func(text func(d paired.Difference) string) func(int, *figures) string {
 		return func(i int, _ *figures) string {
-			if i == 0 {
+			switch d := all.Runs[i].paired; {
+			case i == 0:
 				return ""
+			case !d.Known():
+				return "unknown"
+			default:
+				return text(d)
 			}
-			return text(all.Runs[i].paired)
 		}
 	}
-	if !all.Runs[1].paired.Known() {
-		row("difference", difference(paired.Difference.String))
-	} else {
-		row("difference", difference(func(d paired.Difference) string { return fmt.Sprintf("%+.1f %%", d.Percent) }))
+	known := all.Runs[1].paired.Known()
+	row("difference", difference(func(d paired.Difference) string { return fmt.Sprintf("%+.1f %%", d.Percent) }))
+	if known {
 		row("95 % interval", difference(func(d paired.Difference) string { return fmt.Sprintf("%+.1f to %+.1f", d.Low, d.High) }))
 	}
 	row("allocator, a step", func(_ int, f *figures) string { return fmt.Sprintf("%.2f µs", f.AllocatorUSPerStep) })
@@ -242,7 +245,8 @@ func (s *session) printComparison(all results) {
 	row("accuracy", func(_ int, f *figures) string { return fmt.Sprintf("%.2f %%", 100*f.ValAcc) })
 	row("losses, "+count(steps, "step"), func(i int, _ *figures) string { return all.Runs[i].Losses })
 	printColumns(s.stdout, rows)
-	fmt.Fprintln(s.stdout, compareNote(common, all.Runs[1].paired.Known())+s.untilNote(all))
+	fmt.Fprintln(s.stdout, compareNote(common, known))
+	s.printUntil(all)
 	s.printOutliers(records)
 }
 

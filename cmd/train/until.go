@@ -68,17 +68,16 @@ func (s *session) precise(epochs int) bool {
 	return s.until.percent > 0 && epochs >= s.cfg.Train.NumEpochs && s.results().margin() <= s.until.percent
 }
 
-// untilNote says whether a comparison got as precise as -until asked for; it is empty
-// without -until.
-func (s *session) untilNote(all results) string {
+// printUntil says whether a comparison got as precise as -until asks.
+func (s *session) printUntil(all results) {
 	margin := all.margin()
 	switch {
 	case s.until.percent == 0:
-		return ""
 	case margin <= s.until.percent:
-		return fmt.Sprintf("ratios are known to within %s, as -until asks\n", s.until)
+		fmt.Fprintf(s.stdout, "known to within %s, as -until asks\n", s.until)
 	case math.IsInf(margin, 1):
-		return fmt.Sprintf("ratios are not known to within %s, as -until asks\n", s.until)
+		fmt.Fprintf(s.stdout, "not known to within %s, as -until asks\n", s.until)
+	default:
+		fmt.Fprintf(s.stdout, "known to within %.1f %%, and -until asks for %s\n", margin, s.until)
 	}
-	return fmt.Sprintf("ratios are known to within %.1f %%, and not to within %s, as -until asks\n", margin, s.until)
 }

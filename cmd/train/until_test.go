@@ -54,7 +54,7 @@ func TestUntil(t *testing.T) {
 			t.Errorf("%s: %s after %d epochs, figures of %d", r.Name, r.Status, r.Epochs, r.Figures.Epochs)
 		}
 	}
-	if !strings.Contains(stderr, "epoch 4/8 ") || !strings.Contains(stderr, "not to within 1e-06 %, as -until asks\n") {
+	if !strings.Contains(stderr, "epoch 4/8 ") || !strings.Contains(stderr, ", and -until asks for 1e-06 %\n") {
 		t.Errorf("stderr:\n%s", stderr)
 	}
 	if code, _, stderr := train(context.Background(), "-resume", got.Runs[0].Folder); code != exitFailure || !strings.Contains(stderr, "has done 8: go on with -set train.num_epochs=16") {

@@ -3,7 +3,6 @@
 package paired
 
 import (
-	"fmt"
 	"math"
 	"slices"
 
@@ -161,16 +160,4 @@ func (d Difference) Margin() float64 {
 	}
 	value := 100 + d.Percent
 	return 100 * max(d.High-d.Percent, d.Percent-d.Low) / value
-}
-
-// String is as in "+21.8 % (+21.1 to +22.4)", "+0.3 % within noise", or "unknown" where
-// there is no interval: the number alone would say more than the pairs do.
-func (d Difference) String() string {
-	switch {
-	case !d.Known():
-		return "unknown"
-	case d.WithinNoise():
-		return fmt.Sprintf("%+.1f %% within noise", d.Percent)
-	}
-	return fmt.Sprintf("%+.1f %% (%+.1f to %+.1f)", d.Percent, d.Low, d.High)
 }
