@@ -359,6 +359,27 @@ func (s *suite) compare(c Call, o operands) {
 			few /= 7 // images are never negative: their rounding is alike in every row
 		}
 		s.near(c, o.out, o.want, s.tolerance*scatter(few), math.Sqrt(float64(m*n*k))/3/2)
+		s.unbiased(c, o)
+	}
+}
+
+// unbiased checks that the errors of many results do not lean towards zero, as where operands are
+// truncated, or away from it. On a real GPU they may: tensor cores truncate their sums.
+func (s *suite) unbiased(c Call, o operands) {
+	s.t.Helper()
+	if _, onGPU := s.impl.(cuda); len(o.want) < 10000 || onGPU && !Emulated() {
+		return
+	}
+	var bias, size float64
+	for i, w := range o.want {
+		if math.IsNaN(w) {
+			continue
+		}
+		bias += math.Copysign(1, w) * (float64(o.out[i]) - w)
+		size += math.Abs(w)
+	}
+	if !(math.Abs(bias) <= s.tolerance/20*size) { // also NaN
+		s.fail(c, "results are %.2g of their size too large", bias/size)
 	}
 }
 
