@@ -74,9 +74,9 @@
 //   - Unused chunks of the heap that lie side by side, by themselves or in a stitch that
 //     was made before.
 //   - New chunks, until what is reserved exceeds the most that was ever handed out
-//     by a sixty-fourth. This slack keeps stitches few: where they are needed all the
-//     time, as by random sizes, it is an eighth, a fourth or a third.
-//     PoolOptions.Slack chooses another.
+//     by a sixty-fourth. This slack keeps stitches and moves between streams few: it
+//     grows to a third where stitches are needed all the time, as by random sizes, and
+//     to a half where moves are. PoolOptions.Slack chooses another.
 //   - Unused chunks of other heaps that lie side by side. A chunk moves by a change
 //     of its owner: the addresses stay, the driver maps nothing, and the stream that
 //     gets it waits on the device for an event of the one that had it.

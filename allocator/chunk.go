@@ -51,8 +51,8 @@ type space struct {
 	requests int64 // up to then
 	countIn  int   // requests that grow before they are counted again
 
-	ample      int         // in ampleShares: what counts while stitches are frequent
-	stitchedBy stitchCount // when that was looked at last
+	moves int64 // requests that took memory of other streams, so far
+	slack slack
 
 	leaving  []*stitch // that go when the events lastUses are done, if nothing uses them again
 	lastUses []uintptr
@@ -60,9 +60,6 @@ type space struct {
 	keptPages []keptPages // which the driver did not take back, for a later try
 	held      int64       // bytes of all chunks and kept pages
 }
-
-// stitchCount is how many chunks were mapped in stitches by how many requests.
-type stitchCount struct{ mappings, requests int64 }
 
 // keptPages is memory that is mapped nowhere any more.
 type keptPages struct {

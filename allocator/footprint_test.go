@@ -30,7 +30,7 @@ var footprints = []struct {
 	{"cache-expandable", 1.05, 0},
 	{"cnn", 1.02, 0},
 	{"inference", 1.10, 0},
-	{"streams", 1.25, 0},
+	{"streams", 1.5, 0},
 	{"transformer-expandable", 1.02, 0},
 }
 

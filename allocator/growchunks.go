@@ -4,22 +4,6 @@ import "slices"
 
 // How a pool with virtual segments grows, and gives memory back.
 
-// What a pool reserves beyond the most that was ever handed out before it stitches is one
-// part in slackShare, unless PoolOptions.Slack says otherwise. To map a chunk takes a driver
-// some 20 µs. So for a program that needs new stitches all the time, more than a chunk in
-// requestsPerMapped requests, it is one part in the first of ampleShares: random sizes up to
-// 64 MiB, of 16 GiB in all, then take 80 ns a call instead of 40 µs, for 1.125 bytes a byte
-// instead of 1.06. Fewer blocks of such sizes need more: while a chunk is stitched in
-// requestsPerMoreMapped requests, it is the next of them.
-const (
-	slackShare            = 64
-	requestsPerMapped     = 16
-	requestsPerMoreMapped = 4
-	mappedWindow          = 4096 // chunks that are stitched before they are compared with requests
-)
-
-var ampleShares = [...]int64{8, 4, 3}
-
 // fromNewPeak grows the heap if what is handed out, with the request, is more than
 // ever before, so that what is reserved exceeds it by little.
 func (p *Pool) fromNewPeak(r *request) (*Block, error) {
@@ -40,31 +24,6 @@ func (p *Pool) fromNewPeak(r *request) (*Block, error) {
 		s.counted += r.size
 	}
 	return b, err
-}
-
-// slack returns how many bytes may be reserved beyond the peak of what was handed out before
-// chunks are stitched or taken from other heaps.
-func (p *Pool) slack(peak int64) int64 {
-	if p.opt.Slack > 0 {
-		return int64(p.opt.Slack * float64(peak))
-	}
-	return peak / p.space.slackShare()
-}
-
-// slackShare returns n where one part in n of the peak is slack, by how often chunks are
-// stitched.
-func (s *space) slackShare() int64 {
-	if s.mappings <= mappedWindow+s.requests/requestsPerMapped {
-		s.stitchedBy = stitchCount{s.mappings, s.requests}
-		return slackShare
-	}
-	if s.mappings-s.stitchedBy.mappings > mappedWindow {
-		if s.requests-s.stitchedBy.requests < requestsPerMoreMapped*mappedWindow {
-			s.ample = min(s.ample+1, len(ampleShares)-1)
-		}
-		s.stitchedBy = stitchCount{s.mappings, s.requests}
-	}
-	return ampleShares[s.ample]
 }
 
 // count looks at what every heap has handed out. Where there are very many, so many

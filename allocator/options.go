@@ -104,7 +104,8 @@ type PoolOptions struct {
 	// before free memory is moved to where it is needed, as a share of that, at most 1.
 	// Each move calls the driver, so more slack is faster where sizes and streams change
 	// all the time: 0.5 may reserve 1.5 times the peak. 0 leaves it to the pool: a
-	// sixty-fourth, and up to a third where mappings never end. Malloc segments have none.
+	// sixty-fourth, up to a third while sizes change all the time, and up to a half while
+	// memory moves between streams all the time. Malloc segments have none.
 	Slack float64
 	// PreallocateBytes are reserved by NewPool, in one segment. Virtual ones are
 	// rounded up to whole pages.

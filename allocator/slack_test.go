@@ -1,6 +1,7 @@
 package allocator_test
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"testing"
 
@@ -13,7 +14,7 @@ import (
 func TestSlack(t *testing.T) {
 	const page, streams, blocks, largest = 64 << 10, 8, 64, 1 << 20
 	calls := int64(0)
-	for _, slack := range []float64{0, 0.125, 0.25, 0.5, 1} {
+	for _, slack := range []float64{0.125, 0.25, 0.5, 1} {
 		r := newRigOn(t, allocatortest.NewFake(deviceBytes).WithPages(page), allocator.PoolOptions{Slack: slack})
 		random := rand.New(rand.NewPCG(1, 2))
 		var live []modelBlock
@@ -33,7 +34,7 @@ func TestSlack(t *testing.T) {
 			peak = max(peak, bytes)
 		}
 		s := r.Stats()
-		if most := peak + int64(slack*float64(peak)) + page; slack > 0 && s.PeakReserved > most {
+		if most := peak + int64(slack*float64(peak)) + page; s.PeakReserved > most {
 			t.Errorf("slack %v: %d bytes reserved for %d at most", slack, s.PeakReserved, peak)
 		}
 		if calls > 0 && s.DriverCalls > calls*4/5 {
@@ -44,5 +45,52 @@ func TestSlack(t *testing.T) {
 			r.must(r.Free(b.Block, b.on))
 		}
 		r.close()
+	}
+}
+
+// TestSlackAdapts has eight streams replace blocks at random, for which the driver would have to
+// order them all the time. The pool takes more slack, until such calls are rare.
+func TestSlackAdapts(t *testing.T) {
+	const calls, streams = 200_000, 8
+	for _, c := range []struct {
+		blocks int     // live at once
+		driver float64 // calls of the driver for each call, at most
+	}{{64, 0.03}, {512, 0.02}} {
+		t.Run(fmt.Sprintf("%d blocks", c.blocks), func(t *testing.T) {
+			p := newPool(t, allocatortest.NewFake(plentiful), allocator.PoolOptions{Segments: allocator.SegmentsVirtual})
+			random := rand.New(rand.NewPCG(1, 2))
+			blocks := make([]allocator.Block, c.blocks)
+			var bytes, peak, before int64
+			for call := range calls / 2 {
+				slot, size := random.IntN(c.blocks), int64(64<<10)<<random.IntN(9)
+				on := allocator.Stream(1 + slot%streams)
+				if b := blocks[slot]; b.Size > 0 {
+					if err := p.Free(b, on); err != nil {
+						t.Fatal(err)
+					}
+					bytes -= b.Size
+				}
+				b, err := p.Alloc(size, on, "replaced")
+				if err != nil {
+					t.Fatal(err)
+				}
+				blocks[slot] = b
+				bytes += size
+				peak = max(peak, bytes)
+				if call == calls/4 {
+					before = p.Stats().DriverCalls
+				}
+			}
+			s := p.Stats()
+			if got := float64(s.DriverCalls-before) / (calls / 2); got > c.driver {
+				t.Errorf("%.4f calls of the driver a call, want at most %v", got, c.driver)
+			}
+			if got := float64(s.PeakReserved) / float64(peak); got > 1.5 {
+				t.Errorf("%.3f bytes reserved for each that was handed out, want at most 1.5", got)
+			}
+			if err := p.Check(); err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }

@@ -236,6 +236,9 @@ func (p *Pool) move(r *request, pieces []piece) (bool, error) {
 	if len(givers) == 0 {
 		return true, nil
 	}
+	if givers[0] != p.common || len(givers) > 1 {
+		s.moves++
+	}
 	for _, g := range givers {
 		if ordered, err := p.orderAfter(r, g); err != nil || !ordered {
 			return false, err
