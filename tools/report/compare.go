@@ -132,10 +132,10 @@ func (p Page) untold() string {
 	return fmt.Sprintf("Not enough epochs to tell which is faster: run at least %d, as the first does not count.", paired.Least+1)
 }
 
-// counted says how many times there are of a run, for the table of results and for the chart
-// of times.
-func (p Page) counted() (caption, chart string) {
-	most, least, first := 0, math.MaxInt, true
+// counted returns the most times that there are of a run, and says how many there are for the
+// table of results and for the chart of times.
+func (p Page) counted() (most int, caption, chart string) {
+	least, first := math.MaxInt, true
 	for _, i := range p.timed() {
 		r := p.Runs[i]
 		n := len(r.times())
@@ -145,9 +145,9 @@ func (p Page) counted() (caption, chart string) {
 	const pays = "which pays for what is done once"
 	switch {
 	case most < leastMedian && first:
-		return "Of the first epoch, " + pays, "Each dot is the first epoch, the only one that was timed, " + pays + "."
+		return most, "Of the first epoch, " + pays, "Each dot is the first epoch, the only one that was timed, " + pays + "."
 	case most < leastMedian:
-		return fmt.Sprintf("Of one %s", p.turn()), fmt.Sprintf("Each dot is the one %s that was timed.", p.turn())
+		return most, "Of one " + p.turn(), fmt.Sprintf("Each dot is the one %s that was timed.", p.turn())
 	}
 	count := plural(most, p.turn())
 	if !p.Replay {
@@ -160,7 +160,7 @@ func (p Page) counted() (caption, chart string) {
 	if most >= leastQuartiles {
 		line = "The bar reaches from the first quartile to the third, the line is the median."
 	}
-	return "Medians of " + count, fmt.Sprintf("Each dot is one of %s. %s An arrow points to what is far beyond the axis.", count, line)
+	return most, "Medians of " + count, fmt.Sprintf("Each dot is one of %s. %s An arrow points to what is far beyond the axis.", count, line)
 }
 
 // outliers says how many times are far from the others; it is empty where none is.

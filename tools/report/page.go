@@ -47,6 +47,7 @@ type sheet struct {
 
 	Spread, Differences, Allocator template.HTML
 	Caption                        string // of the table below the headline
+	Medians                        bool   // there are several times of a run
 	Timed                          string // what the times are of
 	Compared, Untold               string // what the differences are, or why there are none
 	Outliers                       string
@@ -169,7 +170,9 @@ func (s *sheet) addTimes(p Page) {
 	if len(p.timed()) == 0 {
 		return
 	}
-	s.Caption, s.Timed = p.counted()
+	var most int
+	most, s.Caption, s.Timed = p.counted()
+	s.Medians = most >= leastMedian
 	s.Spread, s.Outliers, s.Untold = p.spreads(), p.outliers(), p.untold()
 	if s.Untold == "" && len(p.timed()) > 1 {
 		s.Differences = p.intervals()

@@ -1,0 +1,205 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/schollz/progressbar/v3"
+	"golang.org/x/term"
+
+	"mlpool/allocator"
+)
+
+// A session is one use of the command.
+type session struct {
+	options
+	machine    machine
+	contenders []contender
+	table      *table
+	stderr     io.Writer
+	bar        *progressbar.ProgressBar // nil where stderr is no terminal
+	rows       []row
+	failed     int                  // measurements
+	warm       map[string][]float64 // for -report: ns a call of each replay, by contender
+}
+
+// measureAll runs the scenarios one after the other. What fails is shown and
+// left out.
+func (s *session) measureAll(ctx context.Context, chosen []scenario) error {
+	total, any := 0, false
+	for i := range chosen {
+		cases := s.casesOf(chosen[i])
+		any = any || len(cases) > 0
+		total += len(cases) * len(s.contenders) * s.runs
+	}
+	if !any {
+		return fmt.Errorf("no case has %q in its name", s.cases)
+	}
+	s.startBar(total)
+	for _, sc := range chosen {
+		cases := s.casesOf(sc)
+		if len(cases) == 0 {
+			continue
+		}
+		s.show(func() { s.table.heading(sc.name, sc.doc) })
+		for _, c := range cases {
+			if err := s.measure(ctx, sc, c); err != nil {
+				s.stopBar()
+				return err
+			}
+		}
+	}
+	s.stopBar()
+	if s.failed > 0 {
+		return fmt.Errorf("%d measurements failed", s.failed)
+	}
+	return nil
+}
+
+func (s *session) casesOf(sc scenario) []testCase {
+	return slices.DeleteFunc(sc.cases(s.quick), func(c testCase) bool { return !strings.Contains(c.name, s.cases) })
+}
+
+// measure runs one case, and shows the medians of the runs that ended.
+func (s *session) measure(ctx context.Context, sc scenario, c testCase) error {
+	found := make([][]row, len(s.contenders)) // of all runs
+	failures := make([]error, len(s.contenders))
+	err := s.runAll(ctx, sc, c, found, failures)
+	if errors.Is(err, errNoKernels) {
+		s.show(func() { s.table.printf("%-26s left out: %v\n", c.name, err) })
+		s.step(s.runs * len(s.contenders))
+		return nil
+	}
+	s.show(func() { s.showMedians(sc, c, found, failures) })
+	return err
+}
+
+// runAll runs a case as often as is asked for, the contenders in turn. It adds to what
+// was found on each, or notes why that failed, and ends early where the case cannot be
+// run here, which is errNoKernels, or ctx is done.
+func (s *session) runAll(ctx context.Context, sc scenario, c testCase, found [][]row, failures []error) error {
+	for range s.runs {
+		for i, a := range s.contenders {
+			if failures[i] != nil {
+				s.step(1)
+				continue
+			}
+			rows, err := s.once(ctx, a, c)
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			if errors.Is(err, errNoKernels) && a.memoryOnly {
+				err = nil // what the others found counts
+			}
+			if errors.Is(err, errNoKernels) {
+				return err
+			}
+			found[i] = append(found[i], rows...)
+			s.keep(sc, a, rows)
+			failures[i] = err
+			s.step(1)
+		}
+	}
+	return nil
+}
+
+// showMedians shows, and keeps, what was found on each contender: by case, then by
+// allocator, so that what is to be compared is together.
+func (s *session) showMedians(sc scenario, c testCase, found [][]row, failures []error) {
+	var names []string
+	for _, r := range slices.Concat(found...) {
+		if !slices.Contains(names, r.Case) {
+			names = append(names, r.Case)
+		}
+	}
+	for _, name := range names {
+		shown := len(s.rows)
+		for i, rows := range found {
+			same := slices.DeleteFunc(slices.Clone(rows), func(r row) bool { return r.Case != name })
+			if len(same) == 0 {
+				continue
+			}
+			m := median(same)
+			m.Scenario, m.Allocator = sc.name, s.contenders[i].name
+			s.rows = append(s.rows, m)
+			s.table.row(m)
+		}
+		s.table.warn(s.rows[shown:])
+	}
+	if len(names) == 0 && errors.Join(failures...) == nil {
+		s.table.printf("%-26s left out: %v\n", c.name, errNoKernels)
+	}
+	for i, err := range failures {
+		if err != nil {
+			s.failed++
+			s.table.printf("%-26s %-16s failed: %v\n", c.name, s.contenders[i].name, err)
+		}
+	}
+}
+
+// once runs a case on a newly opened allocator.
+func (s *session) once(ctx context.Context, a contender, c testCase) (rows []row, err error) {
+	m := s.machine
+	if a.memoryOnly {
+		m = machine{open: func() (device, error) { return newNull(), nil }}
+	}
+	d, err := m.open()
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, d.Close()) }()
+	under, err := a.open(d)
+	if err != nil {
+		return nil, err
+	}
+	if m.wrap != nil {
+		under = m.wrap(d, under)
+	}
+	b := &bench{device: d, a: under, ctx: ctx, quick: s.quick, memoryOnly: a.memoryOnly, limit: s.limit}
+	b.plan, _ = allocator.As[*allocator.Plan](under)
+	err = c.run(b)
+	err = errors.Join(err, d.Synchronize())
+	if closeErr := under.Close(); err == nil { // what was not freed is no news after another error
+		err = closeErr
+	}
+	return b.rows, err
+}
+
+// startBar starts a progress bar on a terminal.
+func (s *session) startBar(total int) {
+	if f, ok := s.stderr.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+		s.bar = progressbar.NewOptions(total,
+			progressbar.OptionSetWriter(f),
+			progressbar.OptionSetWidth(30),
+			progressbar.OptionShowCount(),
+			progressbar.OptionClearOnFinish(),
+			progressbar.OptionSetPredictTime(true),
+		)
+	}
+}
+
+// The terminal may be gone; the measurements matter more than the bar.
+func (s *session) step(n int) {
+	if s.bar != nil {
+		_ = s.bar.Add(n)
+	}
+}
+
+func (s *session) stopBar() {
+	if s.bar != nil {
+		_ = s.bar.Exit()
+	}
+}
+
+// show calls f, which writes to stdout, with the bar out of the way.
+func (s *session) show(f func()) {
+	if s.bar != nil {
+		_ = s.bar.Clear()
+	}
+	f()
+}
