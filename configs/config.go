@@ -166,6 +166,17 @@ func Keys() []string {
 	return names
 }
 
+// Values returns all values that a key may have, such as eager and graph, or nil if they cannot
+// be listed.
+func Values(name string) []string {
+	for _, k := range keys {
+		if k.name == name {
+			return k.values
+		}
+	}
+	return nil
+}
+
 // maxFile is the longest text that is read, in bytes.
 const maxFile = 1 << 20
 

@@ -1,6 +1,7 @@
 package configs
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -123,14 +124,29 @@ func TestParseErrors(t *testing.T) {
 		{"[allocator]\nmax_segment_bytes = 1048576", "t.toml:2: allocator.max_segment_bytes: is 1048576, less than the 2097152 of allocator.segment_bytes"},
 		{"[allocator]\n\npreallocate = 6\nmax_bytes = 5", "t.toml:3: allocator.preallocate: is 6, more than the 5 of allocator.max_bytes"},
 
-		// The first of several, every time.
-		{"[train]\nbsz = 0\nseed = -1\n[model]\nfeat_dim = 0", "t.toml:2: train.bsz: is 0"},
+		{"[train]\nexecutor = \"grpah\"", `t.toml:2: train.executor: is "grpah", want "eager" or "graph": did you mean "graph"?`},
 	} {
 		_, err := Parse("t.toml", []byte(tt.text))
 		if err == nil {
 			t.Errorf("%q: no error, want %s", tt.text, tt.want)
 		} else if got := err.Error(); !strings.HasPrefix(got, tt.want) || strings.Contains(got, "\n") {
 			t.Errorf("%q:\n got %s\nwant %s", tt.text, got, tt.want)
+		}
+	}
+}
+
+// TestParseAllErrors returns every error, once each, in the order of the text, those of settings last.
+func TestParseAllErrors(t *testing.T) {
+	const text = "[train]\nbsz = 0\nseed = -1\n[optimizer]\nname = 'adam'\nbeta = 1\n[model]\nfeat_dim = {a = 1, b = 2}"
+	_, err := Parse("t.toml", []byte(text), "train.lr=1", "train.fuse=maybe", "train.bsz=5")
+	want := []string{"t.toml:2: train.bsz: ", "t.toml:3: train.seed: ", "t.toml:4: optimizer: ", "t.toml:8: model.feat_dim: ", "-set train.lr: ", "-set train.fuse: "}
+	var all Errors
+	if !errors.As(err, &all) || len(all) != len(want) {
+		t.Fatalf("%v, want %d errors", err, len(want))
+	}
+	for i, err := range all {
+		if !strings.HasPrefix(err.Error(), want[i]) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("error %d is %q, want %q", i, err, want[i])
 		}
 	}
 }
@@ -364,8 +380,12 @@ func FuzzParse(f *testing.F) {
 			}
 			return
 		}
-		if s := err.Error(); !strings.HasPrefix(s, "t.toml:") || strings.ContainsAny(s, "\r\n") {
-			t.Errorf("error %q", s)
+		all := Errors{err}
+		errors.As(err, &all)
+		for _, err := range all {
+			if s := err.Error(); !strings.HasPrefix(s, "t.toml:") || strings.ContainsAny(s, "\r\n") {
+				t.Errorf("error %q", s)
+			}
 		}
 	})
 }

@@ -14,70 +14,90 @@ import (
 // Parse reads text over the defaults, and then takes settings such as
 // "train.bsz=128". The value of a setting is TOML; a string needs no quotes. Every error
 // is one line. It starts with name, the line's number and, unless it is the text that is
-// no TOML, the key, or with -set and the key.
+// no TOML, the key, or with -set and the key. Several errors are returned as [Errors].
 func Parse(name string, text []byte, settings ...string) (Config, error) {
-	c, err := parseFile(name, text)
-	if err != nil {
-		return Config{}, err
-	}
+	c, errs := parseFile(name, text)
 	for _, s := range settings {
 		if err := c.apply(s); err != nil {
-			return Config{}, err
+			errs = append(errs, err)
 		}
 	}
-	if err := c.check(); err != nil {
-		return Config{}, err
+	if errs == nil {
+		if err := c.check(); err != nil {
+			errs = Errors{err}
+		}
 	}
-	return c, nil
+	switch len(errs) {
+	case 0:
+		return c, nil
+	case 1:
+		return Config{}, errs[0]
+	}
+	return Config{}, errs
 }
 
-func parseFile(name string, text []byte) (Config, error) {
-	fail := func(line int, key string, err error) (Config, error) {
+// Errors are all that is wrong with a config, in the order of its text.
+type Errors []error
+
+func (e Errors) Error() string   { return errors.Join(e...).Error() }
+func (e Errors) Unwrap() []error { return e }
+
+func parseFile(name string, text []byte) (c Config, errs Errors) {
+	c = Default()
+	c.name, c.places = name, map[string]string{}
+	fail := func(line int, key string, err error) {
 		if key != "" {
 			err = fmt.Errorf("%s: %w", key, err)
 		}
-		return Config{}, fmt.Errorf("%s:%d: %w", name, line, err)
+		errs = append(errs, fmt.Errorf("%s:%d: %w", name, line, err))
 	}
 	var values map[string]any
 	if _, err := toml.Decode(string(text), &values); err != nil {
 		var at toml.ParseError
-		if !errors.As(err, &at) {
-			return Config{}, fmt.Errorf("%s: %w", name, err)
+		if errors.As(err, &at) {
+			fail(lineOf(at, string(text)), "", syntax(at))
+			return c, errs
 		}
-		return fail(lineOf(at, string(text)), "", syntax(at))
+		return c, Errors{fmt.Errorf("%s: %w", name, err)}
 	}
 	var places map[string]toml.Primitive
 	md, err := toml.Decode(string(text), &places)
 	if err != nil {
-		return Config{}, fmt.Errorf("%s: %w", name, err)
+		return c, Errors{fmt.Errorf("%s: %w", name, err)}
 	}
-	c := Default()
-	c.name, c.places = name, map[string]string{}
+	failed := map[string]bool{}      // by a key, or by a section that has no keys
 	for _, path := range md.Keys() { // in the order of the text
 		at := line(&md, places, path)
 		path = path[:min(len(path), 2)] // what is deeper is part of its value
 		section, isTable := values[path[0]].(map[string]any)
+		if failed[path[0]] || failed[path.String()] {
+			continue
+		}
 		switch i := slices.Index(Keys(), path.String()); {
 		case !isSection(path[0]):
-			return fail(at, path.String(), unknown(path))
+			fail(at, path.String(), unknown(path))
+			failed[path[0]] = true
 		case !isTable:
-			return fail(at, path.String(), fmt.Errorf("is %s, want a section", show(values[path[0]])))
+			fail(at, path.String(), fmt.Errorf("is %s, want a section", show(values[path[0]])))
+			failed[path[0]] = true
 		case len(path) == 1:
 		case i < 0:
-			return fail(at, path.String(), unknown(path))
+			fail(at, path.String(), unknown(path))
+			failed[path.String()] = true
 		default:
 			if err := keys[i].set(&c, section[path[1]]); err != nil {
-				return fail(at, path.String(), err)
+				fail(at, path.String(), err)
+				failed[path.String()] = true
 			}
 			c.places[keys[i].name] = fmt.Sprintf("%s:%d: %s", name, at, keys[i].name)
 		}
 	}
 	for _, path := range md.Keys() {
-		if len(path) == 1 && md.Type(path[0]) != "Hash" { // the decoder took it after train.bsz, and kept that
-			return fail(line(&md, places, path), path.String(), errors.New("has already been defined as a section"))
+		if errs == nil && len(path) == 1 && md.Type(path[0]) != "Hash" { // the decoder took it after train.bsz, and kept that
+			fail(line(&md, places, path), path.String(), errors.New("has already been defined as a section"))
 		}
 	}
-	return c, nil
+	return c, errs
 }
 
 // lineOf returns the number of the line that is no TOML: where that is cut short, the

@@ -3,6 +3,7 @@ package configs
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -44,6 +45,9 @@ func (c *Config) apply(setting string) error {
 	return nil
 }
 
+// barePoint matches a number that TOML does not take: it has no digit before or behind the point.
+var barePoint = regexp.MustCompile(`^[+-]?(\.\d+|\d+\.)([eE][+-]?\d+)?$`)
+
 // settingValue reads TOML, or takes text that is none, and does not look as if it were
 // meant to be, as a string.
 func settingValue(text string) (any, error) {
@@ -56,6 +60,9 @@ func settingValue(text string) (any, error) {
 	var at toml.ParseError
 	if number, _, isNumber := strings.Cut(errorMessage(err, &at), " is out of range for "); isNumber {
 		return tooLarge(number), nil
+	}
+	if barePoint.MatchString(text) {
+		return nil, fmt.Errorf("is %s: TOML wants digits on both sides of the point, as in 0.5", text)
 	}
 	if !utf8.ValidString(text) {
 		return nil, errors.New("is no UTF-8")

@@ -19,8 +19,9 @@ type key struct {
 // says what was given and what is wanted: the value is an int64, float64, string,
 // bool, time, array, table or tooLarge.
 type field struct {
-	set func(c *Config, v any) error
-	get func(c *Config) any
+	set    func(c *Config, v any) error
+	get    func(c *Config) any
+	values []string // all that it may have, if they can be listed, as TOML
 }
 
 // newField makes a field of where it is and what its values must be: parse returns
@@ -102,13 +103,15 @@ func positive(at func(*Config) *float32) field {
 }
 
 func boolean(at func(*Config) *bool) field {
-	return newField(at, func(v any) (bool, string) {
+	f := newField(at, func(v any) (bool, string) {
 		b, ok := v.(bool)
 		if !ok {
 			return false, "true or false"
 		}
 		return b, ""
 	})
+	f.values = []string{"true", "false"}
+	return f
 }
 
 func text(at func(*Config) *string) field {
@@ -133,13 +136,19 @@ func traceFile(at func(*Config) *string) field {
 }
 
 func oneOf(at func(*Config) *string, valid ...string) field {
-	return newField(at, func(v any) (string, string) {
+	f := newField(at, func(v any) (string, string) {
 		s, ok := v.(string)
 		if !ok || !slices.Contains(valid, s) {
-			return "", `"` + strings.Join(valid, `" or "`) + `"`
+			want := `"` + strings.Join(valid, `" or "`) + `"`
+			if near := Nearest(s, valid); near >= 0 {
+				want += `: did you mean "` + valid[near] + `"?`
+			}
+			return "", want
 		}
 		return s, ""
 	})
+	f.values = valid
+	return f
 }
 
 // show describes a value in an error, on one line.

@@ -61,6 +61,9 @@ func fileIn(dir, name string) (File, error) {
 	for _, n := range []string{name, name + ".gz"} {
 		path := filepath.Join(dir, n)
 		info, err := os.Stat(path)
+		if err == nil && !info.Mode().IsRegular() {
+			return File{}, fmt.Errorf("%s is no file: images and labels are read from files alone", path)
+		}
 		if err == nil {
 			return File{path, info.Size()}, nil
 		}

@@ -10,7 +10,7 @@ set -euo pipefail
 
 readonly columns=110 rows=36 patience=300 # patience: seconds
 
-[[ $# == 1 ]] || { echo "usage: ${0##*/} DIR" >&2; exit 2; }
+[[ $# == 1 && $1 != -* ]] || { echo "usage: ${0##*/} DIR" >&2; exit 2; }
 mkdir -p "$1"
 pictures=$(cd "$1" && pwd)
 cd "$(dirname "$0")/.."

@@ -10,6 +10,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
+[[ $# == 0 ]] || { echo "usage: [NVCC=COMPILER] ${0##*/} > FILE" >&2; exit 2; }
 nvcc=$(type -P "${NVCC:-nvcc}") || { echo "${0##*/}: no ${NVCC:-nvcc} here: NVCC names the compiler" >&2; exit 1; }
 release=$("$nvcc" --version | sed -n 's/.*release \([0-9.]*\),.*/\1/p')
 objects=$(mktemp -d)

@@ -6,7 +6,6 @@ import (
 	"io"
 	"runtime"
 	"slices"
-	"strings"
 
 	"mlpool/allocator"
 	"mlpool/allocator/cudadriver"
@@ -38,16 +37,25 @@ func (b *backend) kind() string {
 	return "cpu"
 }
 
+// sayCPUPrecision warns that the CPU does not compute in the precision of a config.
+func sayCPUPrecision(cfg configs.Config, stderr io.Writer) error {
+	if p := cfg.Train.Precision; p == "tf32" || p == "3xtf32" {
+		_, err := fmt.Fprintf(stderr, "train: train.precision = %q is for a GPU: the CPU computes in fp32\n", p)
+		return err
+	}
+	return nil
+}
+
 // openBackend opens the device that the config asks for, and says so in one
 // line where that is the CPU for want of a GPU.
 func openBackend(cfg configs.Config, r *ranks, stderr io.Writer) (*backend, error) {
 	graph := cfg.Train.Executor == "graph"
-	cpu := &backend{name: fmt.Sprintf("CPU, %d threads", runtime.GOMAXPROCS(0)), graph: graph, queue: new(device.HostQueue), ranks: r}
+	cpu := &backend{name: "CPU, " + count(runtime.GOMAXPROCS(0), "thread"), graph: graph, queue: new(device.HostQueue), ranks: r}
 	if err := r.begin(cfg); err != nil {
 		return nil, err
 	}
 	if cfg.Train.Device == "cpu" {
-		return cpu, nil
+		return cpu, sayCPUPrecision(cfg, stderr)
 	}
 	if err := kernels.Available(); err != nil {
 		if err := r.needGPU(err); err != nil {
@@ -57,7 +65,7 @@ func openBackend(cfg configs.Config, r *ranks, stderr io.Writer) (*backend, erro
 			return nil, cfg.Errorf("train.device", `"cuda" cannot be had: %w; "auto" would train on the CPU%s`, err, remedy(err))
 		}
 		fmt.Fprintf(stderr, "train: on the CPU: %v%s\n", err, remedy(err))
-		return cpu, nil
+		return cpu, sayCPUPrecision(cfg, stderr)
 	}
 	info, err := kernels.Device()
 	if err != nil {
@@ -255,7 +263,7 @@ func memPoolOptions(c configs.Allocator) cudadriver.MemPoolOptions {
 func poolOptions(cfg configs.Config, d allocator.Driver) (o allocator.PoolOptions, err error) {
 	c := cfg.Allocator
 	if !slices.Contains(allocator.Strategies(), c.Strategy) {
-		return o, cfg.Errorf("allocator.strategy", "is %q, want one of %s", c.Strategy, strings.Join(allocator.Strategies(), ", "))
+		return o, cfg.Errorf("allocator.strategy", "is %q, want one of %s", c.Strategy, choices(c.Strategy, allocator.Strategies()))
 	}
 	reuse, err := allocator.ParseReuse(c.Reuse)
 	if err != nil {

@@ -98,7 +98,7 @@ func (r *runner) checkpoint() error {
 	if err := c.Save(filepath.Join(r.folder.Dir, rundir.WeightsFile)); err != nil {
 		return err
 	}
-	r.unsaved = false
+	r.unsaved, r.saved = false, true
 	return nil
 }
 
@@ -150,7 +150,7 @@ func (r *runner) carryBest() error {
 // save is checkpoint, with an error that names the key which says where checkpoints go.
 func (s *session) save(r *runner) error {
 	if err := r.checkpoint(); err != nil {
-		return s.cfg.Errorf("log.log_dir", "no checkpoint: %w", err)
+		return s.logError(fmt.Errorf("no checkpoint: %w", err))
 	}
 	return nil
 }

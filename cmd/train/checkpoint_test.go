@@ -104,7 +104,7 @@ func TestCheckpointFails(t *testing.T) {
 		return len(p), nil
 	})
 	var stderr strings.Builder
-	if code := runProcess(context.Background(), []string{path}, stdout, &stderr); code != exitFailure || !strings.Contains(stderr.String(), "log.log_dir: no checkpoint: write ") {
+	if code := runProcess(context.Background(), []string{path}, stdout, &stderr); code != exitFailure || !strings.Contains(stderr.String(), " is full: no checkpoint: write ") {
 		t.Errorf("exit code %d, stderr %q", code, &stderr)
 	}
 }

@@ -164,7 +164,7 @@ var inPlace = []struct {
 	{"-report of earlier runs", nil},
 	{"-data", []string{"-set", "-resume", "-best"}},
 	{"-export", []string{"-set"}},
-	{"-check", []string{"-set", "-resume", "-best", "-compare", "-until", "-json", "-csv", "-report"}},
+	{"-check", []string{"-set", "-resume", "-best", "-compare", "-until", "-csv", "-report"}},
 }
 
 // clash returns an error if of the flags that were given one would not count.

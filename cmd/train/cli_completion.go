@@ -43,6 +43,11 @@ func (c completed) words() []string {
 		var words []string
 		for _, key := range configs.Keys() {
 			words = append(words, key+"=")
+			for _, value := range configs.Values(key) {
+				if value != "" {
+					words = append(words, key+"="+value)
+				}
+			}
 		}
 		return words
 	case "LIST":

@@ -48,6 +48,8 @@ func TestCompletion(t *testing.T) {
 		{"train -co", "-compare", "-set"},
 		{"train -set train.n", "train.num_epochs=", "train.bsz="},
 		{"train -set train.n", "train.nvtx=", "model.num_layers="},
+		{"train -set train.executor=", "graph", "train.bsz="},
+		{"train -set train.fuse=f", "false", "true"},
 		{"train -compare=c", "cuda", "malloc"},
 		{"train -compare=custom:b", "bestfit", "tlsf"},
 		{"train -compare=custom:b", "buddy", "slab"},

@@ -99,6 +99,8 @@ func TestParseArgs(t *testing.T) {
 		{[]string{"-compare=bogus", "a.toml"}, `-compare=bogus: "bogus" is no allocator: use one of custom, `},
 		{[]string{"-compare=custom,plan:bogus", "a.toml"}, `-compare=plan:bogus: "bogus" is no strategy: use one of tlsf, `},
 		{[]string{"-predict", "i.png", "-set", "train.seed=1", one}, "-set is for -predict test, which takes its data from the config: leave it out"},
+		{[]string{"-check", "-json", "a.toml"}, "-check and -json do not go together"},
+		{[]string{"-compare=malocc", "a.toml"}, ": did you mean malloc?"},
 		{[]string{"-data", ""}, "the name of a config, or of a run, is empty"},
 		{[]string{"-report", "-", "a.toml"}, `invalid value "-" for flag -report: want a file name; for standard input or output use /dev/stdin or /dev/stdout`},
 		{[]string{"-csv", "-", "a.toml"}, `invalid value "-" for flag -csv: want a file name; for standard input or output use /dev/stdin or /dev/stdout`},

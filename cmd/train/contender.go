@@ -35,13 +35,22 @@ func parseContender(name string) (contender, error) {
 	c := contender{kind, strategy}
 	switch {
 	case !slices.Contains(allKinds, kind):
-		return c, fmt.Errorf("%q is no allocator: use one of %s", kind, strings.Join(allKinds, ", "))
+		return c, fmt.Errorf("%q is no allocator: use one of %s", kind, choices(kind, allKinds))
 	case hasStrategy && !c.hasPool():
 		return c, fmt.Errorf("%s has no strategies: use %s, or %s:%s", kind, kind, customPool, strategy)
 	case hasStrategy && !slices.Contains(allocator.Strategies(), strategy):
-		return c, fmt.Errorf("%q is no strategy: use one of %s", strategy, strings.Join(allocator.Strategies(), ", "))
+		return c, fmt.Errorf("%q is no strategy: use one of %s", strategy, choices(strategy, allocator.Strategies()))
 	}
 	return c, nil
+}
+
+// choices lists names, with the one that a wrong word may mean.
+func choices(word string, names []string) string {
+	list := strings.Join(names, ", ")
+	if i := configs.Nearest(word, names); i >= 0 {
+		list += ": did you mean " + names[i] + "?"
+	}
+	return list
 }
 
 func (c contender) String() string {
@@ -113,12 +122,15 @@ func contenders(o options, b *backend, cfg configs.Config) (list []contender, er
 		}
 		i := slices.IndexFunc(list, func(have contender) bool { return sameAllocator(have, c, cfg) })
 		if i >= 0 {
-			return nil, fmt.Errorf("-compare=%s: %s and %s are the same allocator: name it once", strings.Join(among, ","), list[i], c)
+			return nil, listError{fmt.Errorf("-compare=%s: %s and %s are the same allocator: name it once", strings.Join(among, ","), list[i], c)}
 		}
 		list = append(list, c)
 	}
 	return first(list, reference, o.among != nil, env, cfg)
 }
+
+// listError is the error of a list on the command line that no other config would allow either.
+type listError struct{ error }
 
 // first puts the reference first in a list. It is an error if ALLOCATOR_TYPE, env, names
 // one that is not in a list that the user gave.
@@ -133,7 +145,7 @@ func first(list []contender, reference contender, given bool, env string, cfg co
 		list = slices.Insert(list, 0, reference)
 	}
 	if len(list) < 2 {
-		return nil, fmt.Errorf("-compare=%s is one allocator: name two or more, as in -compare=custom,cuda", list[0])
+		return nil, listError{fmt.Errorf("-compare=%s is one allocator: name two or more, as in -compare=custom,cuda", list[0])}
 	}
 	return list, nil
 }

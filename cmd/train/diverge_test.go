@@ -94,7 +94,7 @@ func TestDivergeOnFullDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	code, _, stderr := train(context.Background(), path)
-	if code != exitDiverged || !strings.Contains(stderr, "diverged in epoch 1") || !strings.Contains(stderr, "log.log_dir: write ") {
+	if code != exitDiverged || !strings.Contains(stderr, "diverged in epoch 1") || !strings.Contains(stderr, " is full: write ") {
 		t.Errorf("exit code %d, stderr %q", code, stderr)
 	}
 }
@@ -124,7 +124,7 @@ func TestLossesAreShort(t *testing.T) {
 	path, _ := writeConfig(t, "cpu", "verbose = true")
 	setConfig(t, path, "learning_rate = 0.5", "learning_rate = 1e4")
 	_, stdout, _ := train(context.Background(), path)
-	found := regexp.MustCompile(`loss (\S+)`).FindAllStringSubmatch(stdout, -1)
+	found := regexp.MustCompile(`(?:loss|val) ([^ ,]+)`).FindAllStringSubmatch(stdout, -1)
 	if len(found) < 2 {
 		t.Fatalf("no losses in:\n%s", stdout)
 	}

@@ -54,6 +54,9 @@ func TestErrors(t *testing.T) {
 		{"segments of a plan", "plan", []string{segments}, exitFailure, `small.toml:15: allocator.segments: "virtual" cannot be had: `},
 		{"log_dir is a file", "", []string{noLogs}, exitFailure, "log_dir"},
 		{"log_dir of a comparison is a file", "", []string{"-compare", noLogs}, exitFailure, "log_dir"},
+		{"one allocator twice", "", []string{"-compare=custom,custom", good}, exitUsage, "custom and custom are the same allocator"},
+		{"one allocator", "", []string{"-compare=custom", good}, exitUsage, "is one allocator"},
+		{"strategy with a typing error", "", []string{"-set", "allocator.strategy=tslf", good}, exitFailure, "did you mean tlsf?"},
 		{"no GPU", "", []string{gpu}, exitFailure, `"cuda" cannot be had`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -66,6 +69,28 @@ func TestErrors(t *testing.T) {
 				t.Errorf("exit code %d, want %d; stderr %q, want one line with %q", code, c.code, stderr, c.want)
 			}
 		})
+	}
+}
+
+// TestCPUPrecision says that the CPU does not compute in the precision that a config asks for.
+func TestCPUPrecision(t *testing.T) {
+	t.Setenv(allocatorEnv, "")
+	path, _ := writeConfig(t, "cpu", "")
+	for precision, want := range map[string]string{
+		"auto": "", "fp32": "", "tf32": "train: train.precision = \"tf32\" is for a GPU: the CPU computes in fp32\n",
+	} {
+		if code, _, stderr := train(context.Background(), "-check", "-set", "train.precision="+precision, path); code != 0 || stderr != want {
+			t.Errorf("%s: exit code %d, stderr %q, want %q", precision, code, stderr, want)
+		}
+	}
+}
+
+// TestConfigErrors prints each error of a config on a line.
+func TestConfigErrors(t *testing.T) {
+	path, _ := writeConfig(t, "cpu", "fusee = 1\nexecutor = 'grapf'\n")
+	code, _, stderr := train(context.Background(), path)
+	if code != exitFailure || strings.Count(stderr, "\n") != 2 || strings.Count("\n"+stderr, "\ntrain: ") != 2 {
+		t.Errorf("exit code %d, stderr %q", code, stderr)
 	}
 }
 

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,7 +13,7 @@ import (
 	"mlpool/cmd/train/internal/rundir"
 )
 
-// TestDiskFillsUp fills the disk of log_dir within the first epoch: the epoch is printed, and the
+// TestDiskFillsUp fills the disk of log_dir within the second epoch: the epoch is printed, with how to resume from the first, and the
 // run ends with the error, which its folder has as well.
 func TestDiskFillsUp(t *testing.T) {
 	t.Setenv(allocatorEnv, "")
@@ -20,7 +21,7 @@ func TestDiskFillsUp(t *testing.T) {
 	if err := os.Mkdir(logDir, 0o777); err != nil {
 		t.Fatal(err)
 	}
-	if err := syscall.Mount("tmpfs", logDir, "tmpfs", 0, "size=256k"); err != nil {
+	if err := syscall.Mount("tmpfs", logDir, "tmpfs", 0, "size=512k"); err != nil {
 		t.Skip(err) // as to all but root
 	}
 	defer func() {
@@ -28,15 +29,19 @@ func TestDiskFillsUp(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	fill := &onText{text: "epoch 1/3", do: func() {
+	fill := &onText{text: "epoch 2/3", do: func() {
 		if err := os.WriteFile(filepath.Join(logDir, "rest"), make([]byte, 1<<20), 0o666); err == nil {
 			t.Error("the disk is not full")
 		}
 	}}
 	var stderr bytes.Buffer
-	code := runProcess(context.Background(), []string{path}, fill, &stderr)
-	if code != exitFailure || strings.Count(stderr.String(), "\n") != 1 || !strings.Contains(stderr.String(), "log.log_dir: write "+logDir) {
+	var stdout strings.Builder
+	code := runProcess(context.Background(), []string{path, "-set", "train.checkpoint_every=1"}, io.MultiWriter(fill, &stdout), &stderr)
+	if code != exitFailure || strings.Count(stderr.String(), "\n") != 1 || !strings.Contains(stderr.String(), "the disk of "+logDir+" is full: ") {
 		t.Errorf("exit code %d, stderr %q", code, &stderr)
+	}
+	if want := "go on with: "; !strings.Contains(stdout.String(), want) {
+		t.Errorf("no %q in:\n%s", want, &stdout)
 	}
 	if run, err := rundir.Open(latest(t, logDir)); err != nil || run.Facts.Status != rundir.Failed || !strings.Contains(run.Facts.Error, "no space left") {
 		t.Errorf("%+v, %v", run.Facts, err)

@@ -125,7 +125,7 @@ func (s *session) conclude(end time.Time, err error) error {
 		errs = append(errs, r.folder.Finish())
 		if r.folder != nil && len(s.runners) == 1 && r.facts.Status != rundir.Failed {
 			if err := cmp.Or(r.folder.Publish(logDir(s.cfg.Log.LogDir, r.contender)), rundir.Point(s.dir)); err != nil {
-				errs = append(errs, s.cfg.Errorf("log.log_dir", "%w", err))
+				errs = append(errs, s.logError(err))
 			}
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"syscall"
 
+	"mlpool/configs"
 	"mlpool/data"
 	"mlpool/kernels/collective/launch"
 )
@@ -25,6 +26,7 @@ const (
 	exitUsage       = 2
 	exitDiverged    = 3
 	exitInterrupted = 128 + int(syscall.SIGINT)
+	exitUnread      = 128 + int(syscall.SIGPIPE) // nobody reads standard output, as behind head
 )
 
 func main() {
@@ -81,14 +83,16 @@ func (r *ranks) runCommand(ctx context.Context, args []string, stdout, stderr io
 	default:
 		err = r.executeRanks(ctx, o, process, out, stderr)
 	}
-	if out.err != nil && !errors.Is(err, out.err) {
+	if unread := errors.Is(out.err, syscall.EPIPE); unread && (err == nil || errors.Is(err, out.err)) {
+		return exitUnread
+	} else if out.err != nil && !unread && !errors.Is(err, out.err) {
 		err = errors.Join(err, fmt.Errorf("standard output: %w", out.err))
 	}
 	if err == nil {
 		return 0
 	}
 	if !errors.As(err, new(*launch.ReportedError)) { // else rank 0 says it
-		fmt.Fprintf(stderr, "train: %v\n", launch.OneLine(err))
+		printError(stderr, err)
 	}
 	if none := new(data.NotFoundError); errors.As(err, &none) {
 		fmt.Fprintf(stderr, "train: looked in %s\n", strings.ReplaceAll(strings.Join(none.Looked, "; "), "\n", "; "))
@@ -96,7 +100,7 @@ func (r *ranks) runCommand(ctx context.Context, args []string, stdout, stderr io
 	var diverged *divergedError
 	var by signalError
 	switch {
-	case usageError:
+	case usageError || errors.As(err, new(listError)):
 		return exitUsage
 	case interrupted(err):
 		if errors.As(context.Cause(ctx), &by) {
@@ -107,6 +111,15 @@ func (r *ranks) runCommand(ctx context.Context, args []string, stdout, stderr io
 		return exitDiverged
 	}
 	return exitFailure
+}
+
+// printError prints an error as one line, or the errors of a config as one each.
+func printError(stderr io.Writer, err error) {
+	all := configs.Errors{err}
+	errors.As(err, &all)
+	for _, err := range all {
+		fmt.Fprintf(stderr, "train: %v\n", launch.OneLine(err))
+	}
 }
 
 // output is a writer that remembers its first error: a run goes on where nobody
@@ -134,7 +147,7 @@ func execute(ctx context.Context, o options, r *ranks, stdout, stderr io.Writer)
 		return info(stdout)
 	}
 	if o.report != "" && len(o.runs) > 0 {
-		return reportRuns(ctx, o.report, o.runs, stdout)
+		return reportRuns(ctx, o.report, o.runs, stdout, stderr)
 	}
 	if err := checkOutput("-report", o.report); err != nil {
 		return err

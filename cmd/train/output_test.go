@@ -114,7 +114,7 @@ func TestLogsFail(t *testing.T) {
 			t.Fatal(err)
 		}
 		code, stdout, stderr := train(context.Background(), path)
-		if code != exitFailure || strings.Count(stderr, "\n") != 1 || !strings.Contains(stderr, "log.log_dir: write "+filepath.Join(logDir, name)) {
+		if code != exitFailure || strings.Count(stderr, "\n") != 1 || !strings.Contains(stderr, "the disk of "+logDir+" is full: write "+filepath.Join(logDir, name)) {
 			t.Errorf("%s: exit code %d, stderr %q", name, code, stderr)
 		}
 		if run, err := rundir.Open(folderOf(t, stdout)); err != nil || run.Facts.Epochs != 3 || run.Facts.Status != rundir.Done {
@@ -177,7 +177,7 @@ func TestInterruptIsSaidAtOnce(t *testing.T) {
 	if code := runProcess(ctx, []string{path}, stdout, stderr); code != exitInterrupted {
 		t.Errorf("exit code %d", code)
 	}
-	want := "train: interrupted: finishing the step at hand; press Ctrl-C again to end now\ntrain: interrupted\n"
+	want := "train: interrupted: finishing this step; press Ctrl-C again to end now\ntrain: interrupted\n"
 	if errs.String() != want {
 		t.Errorf("stderr %q, want %q", &errs, want)
 	}

@@ -126,11 +126,11 @@ func (s *session) printSummary(elapsed time.Duration) {
 	fmt.Fprintln(s.stdout)
 }
 
-// printResume says how to go on with runs that were interrupted and are saved: a command
-// line for a shell.
+// printResume says how to resume runs that ended early and have a checkpoint: a command line for
+// a shell.
 func (s *session) printResume() {
 	for _, r := range s.runners {
-		if epoch, _ := r.place(); r.folder == nil || r.unsaved || epoch >= s.cfg.Train.NumEpochs {
+		if epoch, _ := r.place(); r.folder == nil || !r.saved || r.diverged() || !r.unsaved && epoch >= s.cfg.Train.NumEpochs {
 			continue
 		}
 		command := quoted(os.Args[0]) + " -resume " + quoted(r.folder.Dir)

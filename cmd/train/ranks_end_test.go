@@ -226,7 +226,7 @@ func TestRanksInterrupted(t *testing.T) {
 		}
 	}
 	quiet(t, all)
-	if !strings.HasSuffix(all[0].stderr, "train: interrupted\n") || !strings.Contains(all[0].stderr, "finishing the epoch at hand") {
+	if !strings.HasSuffix(all[0].stderr, "train: interrupted\n") || !strings.Contains(all[0].stderr, "finishing this epoch") {
 		t.Errorf("stderr %q", all[0].stderr)
 	}
 	dir := latest(t, logDir)

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -29,16 +28,22 @@ type finished struct {
 	records   []rundir.Record
 	losses    []float32
 	recording report.Recording
+	damaged   error // why the recording is left out; nil: it is not
 }
 
 // reportRuns writes a report of earlier runs, or of comparisons, by their folders.
-func reportRuns(ctx context.Context, path string, folders []string, stdout io.Writer) error {
+func reportRuns(ctx context.Context, path string, folders []string, stdout, stderr io.Writer) error {
 	if err := checkOutput("-report", path); err != nil {
 		return err
 	}
 	all, err := await(ctx, func() ([]finished, error) { return readAllFinished(folders) })
 	if err != nil {
 		return err
+	}
+	for _, f := range all {
+		if f.damaged != nil {
+			fmt.Fprintf(stderr, "train: %v\n", f.damaged)
+		}
 	}
 	return writeReport(path, all, stdout)
 }
@@ -82,12 +87,14 @@ func readFinished(r rundir.Run) (f finished, err error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return f, nil
 	}
-	if err == nil {
-		if err = json.Unmarshal(text, &f.recording); err != nil {
-			err = fmt.Errorf("%s: %w", path, err)
-		}
+	if err != nil {
+		return f, err
 	}
-	return f, err
+	if err := rundir.Unmarshal(text, &f.recording); err != nil { // as a run leaves it that is killed
+		f.recording = report.Recording{}
+		f.damaged = fmt.Errorf("%s: %w: the report shows no step of this run", path, err)
+	}
+	return f, nil
 }
 
 // writeReport writes the page of some runs at once, and says where it is.

@@ -179,7 +179,6 @@ func TestReportErrors(t *testing.T) {
 		{page, spoiled(rundir.RecordsFile, "{\n"), "metrics.jsonl:1"},
 		{page, spoiled(rundir.LossesFile, "x\n"), "train_losses.txt:1"},
 		{page, spoiled(rundir.ConfigFile, "["), "config.toml"},
-		{page, spoiled(rundir.RecordingFile, "{"), "recording.json"},
 	} {
 		var stdout, stderr bytes.Buffer
 		if code := runProcess(t.Context(), []string{"-report", test.path, test.run}, &stdout, &stderr); code != exitFailure || !strings.Contains(stderr.String(), test.want) {
@@ -188,6 +187,12 @@ func TestReportErrors(t *testing.T) {
 		if _, err := os.Stat(page); err == nil {
 			t.Errorf("%s: a report is written all the same", test.run)
 		}
+	}
+	// Without its recording a run still has a report.
+	var stdout, stderr bytes.Buffer
+	cut := spoiled(rundir.RecordingFile, "{")
+	if code := runProcess(t.Context(), []string{"-report", page, cut}, &stdout, &stderr); code != 0 || !strings.HasPrefix(stderr.String(), "train: "+cut) || strings.Count(stderr.String(), "\n") != 1 {
+		t.Errorf("a recording that is cut off: exit code %d, %q", code, &stderr)
 	}
 }
 

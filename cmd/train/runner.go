@@ -53,6 +53,7 @@ type runner struct {
 	earlier  *earlier  // the run that is gone on with; nil: none
 	settings []setting // for checkpoints
 	unsaved  bool      // there is no checkpoint of the weights as they are
+	saved    bool      // there is a checkpoint of the run
 	best     best      // of a run by itself
 	ranks    *ranks    // nil: there are no others
 

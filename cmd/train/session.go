@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"runtime"
+	"syscall"
 	"time"
 
 	"mlpool/cmd/train/internal/rundir"
@@ -84,7 +85,7 @@ func (s *session) train(ctx context.Context) (err error) {
 	err = s.epochs(ctx)
 	err = errors.Join(err, s.saveLast(err), s.bar.finish(), s.writeTraces())
 	s.printSummary(time.Since(start))
-	if errors.Is(err, errInterrupted) {
+	if err != nil {
 		s.printResume()
 	}
 	if err == nil && s.cfg.Train.Profile > 0 {
@@ -105,7 +106,11 @@ func (s *session) announce(ctx context.Context) (stop func() error) {
 		if s.ranks.parallel() { // only between epochs do all know of it
 			part = "epoch"
 		}
-		said <- s.bar.print(s.stderr, "train: interrupted: finishing the "+part+" at hand; press Ctrl-C again to end now\n")
+		again := "press Ctrl-C again"
+		if by := signalError(0); errors.As(context.Cause(ctx), &by) && syscall.Signal(by) != syscall.SIGINT {
+			again = "send the signal again"
+		}
+		said <- s.bar.print(s.stderr, "train: interrupted: finishing this "+part+"; "+again+" to end now\n")
 	})
 	return func() error {
 		if cancel() {
@@ -183,7 +188,7 @@ func (s *session) epoch(ctx context.Context, r *runner, number int) (rundir.Reco
 		return rec, err
 	}
 	if err := r.log(rec, losses); err != nil {
-		return rec, s.cfg.Errorf("log.log_dir", "%w", err)
+		return rec, s.logError(err)
 	}
 	if every := s.cfg.Train.CheckpointEvery; every > 0 && number%every == 0 {
 		if err := s.save(r); err != nil {
@@ -194,6 +199,14 @@ func (s *session) epoch(ctx context.Context, r *runner, number int) (rundir.Reco
 		return rec, errInterrupted
 	}
 	return rec, nil
+}
+
+// logError is the error of what log_dir does not take. A full disk is not the key's fault.
+func (s *session) logError(err error) error {
+	if errors.Is(err, syscall.ENOSPC) {
+		return fmt.Errorf("the disk of %s is full: %w", s.cfg.Log.LogDir, err)
+	}
+	return s.cfg.Errorf("log.log_dir", "%w", err)
 }
 
 func (s *session) close() error {

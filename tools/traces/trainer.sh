@@ -4,5 +4,6 @@
 # operations are left out, since no request depends on their results.
 
 set -euo pipefail
+[[ $# == 0 ]] || { echo "usage: ${0##*/}" >&2; exit 2; }
 cd "$(dirname "$0")/../.."
 go test -count=1 -run '^TestTrainings$' ./cmd/train -record

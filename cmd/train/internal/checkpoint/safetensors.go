@@ -151,13 +151,16 @@ func parseHeader(text []byte, bytes int64) (tensors []namedTensor, metadata map[
 	slices.SortFunc(tensors, func(a, b namedTensor) int {
 		return slices.Compare(entries[a.Name].Offsets[:], entries[b.Name].Offsets[:])
 	})
+	if n := len(tensors); n > 0 && bytes < entries[tensors[n-1].Name].Offsets[1] {
+		return nil, nil, fmt.Errorf("the file is cut off: it has %d of its tensors' %d bytes", bytes, entries[tensors[n-1].Name].Offsets[1])
+	}
 	at := int64(0)
 	for i := range tensors {
 		t := &tensors[i]
 		e := entries[t.Name]
 		begin, end := e.Offsets[0], e.Offsets[1]
-		if begin != at || end < begin || end > bytes {
-			return nil, nil, fmt.Errorf("tensor %q is at bytes %d to %d of %d, want it to begin at %d, where the one before it ends", t.Name, begin, end, bytes, at)
+		if begin != at || end < begin {
+			return nil, nil, fmt.Errorf("tensor %q is at bytes %d to %d, want it to begin at %d, where the one before it ends", t.Name, begin, end, at)
 		}
 		at = end
 		if !fills(e.Shape, uint64(end-begin)) {

@@ -37,13 +37,26 @@ func Open(dir string) (Run, error) {
 		return Run{}, err
 	}
 	r := Run{Dir: dir}
-	if err := json.Unmarshal(text, &r.Facts); err != nil {
+	if err := Unmarshal(text, &r.Facts); err != nil {
 		return Run{}, fmt.Errorf("%s: %w", path, err)
 	}
 	if r.Facts.Status == "" { // as train -export writes it
 		return Run{}, fmt.Errorf("%s is no run: its %s says nothing of how it ended%s", dir, FactsFile, instead(dir))
 	}
 	return r, nil
+}
+
+// Unmarshal reads JSON, with errors in words of the file, not of Go.
+func Unmarshal(text []byte, value any) error {
+	err := json.Unmarshal(text, value)
+	var kind *json.UnmarshalTypeError
+	if errors.As(err, &kind) {
+		return fmt.Errorf("%s cannot be a %s", cmp.Or(kind.Field, "the document"), kind.Value)
+	}
+	if len(text) == 0 || err != nil && err.Error() == "unexpected end of JSON input" {
+		return errors.New("is cut off")
+	}
+	return err
 }
 
 // instead is the end of an error about a folder that is no run's: what the user may
@@ -116,7 +129,7 @@ func (r Run) Config() string { return filepath.Join(r.Dir, ConfigFile) }
 // Records returns the epochs, also one that was interrupted.
 func (r Run) Records() ([]Record, error) {
 	return read(filepath.Join(r.Dir, RecordsFile), func(line string) (rec Record, err error) {
-		err = json.Unmarshal([]byte(line), &rec)
+		err = Unmarshal([]byte(line), &rec)
 		return rec, err
 	})
 }
@@ -125,6 +138,9 @@ func (r Run) Records() ([]Record, error) {
 func (r Run) Losses() ([]float32, error) {
 	return read(filepath.Join(r.Dir, LossesFile), func(line string) (float32, error) {
 		v, err := strconv.ParseFloat(line, 32)
+		if err != nil {
+			err = fmt.Errorf("%.20q is no loss", line)
+		}
 		return float32(v), err
 	})
 }
