@@ -38,7 +38,7 @@ func (h *heap) claim(n *node, s Stream, rests int) (marks []uintptr, err error) 
 // fromWaiting meets a request from what is free and, as far as that is not enough, from whole
 // chunks of blocks that wait in other heaps.
 func (p *Pool) fromWaiting(r *request) (*Block, error) {
-	if p.opt.Reuse != ReuseWait || r.missing <= 0 {
+	if p.opt.Reuse != ReuseWait || p.grows(r) || r.missing <= 0 {
 		return nil, nil
 	}
 	missing := r.missing

@@ -3,6 +3,7 @@ package allocator_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"mlpool/allocator"
@@ -77,9 +78,10 @@ func TestPartsOfWaitingMemory(t *testing.T) {
 }
 
 // upkeep is a driver that counts the calls of each request which do not serve it: those
-// that ask, wait or give back.
+// that ask, wait or give back. It may refuse a stream, as one does that was destroyed.
 type upkeep struct {
 	*allocatortest.Fake
+	gone         allocator.Stream
 	calls, waits int
 }
 
@@ -110,11 +112,11 @@ func (d *upkeep) ReleasePages(pages uintptr) error {
 }
 
 func (d *upkeep) RecordEvent(event, s uintptr) error {
-	err := d.Fake.RecordEvent(event, s)
-	if err != nil {
+	if s == d.gone {
 		d.calls++
+		return errNoStream
 	}
-	return err
+	return d.Fake.RecordEvent(event, s)
 }
 
 // TestWorkOfOneRequest has streams take blocks of random sizes, of a fraction of the device:
@@ -147,39 +149,29 @@ func TestWorkOfOneRequest(t *testing.T) {
 				t.Cleanup(allocator.BoundSpaces())
 				d := &upkeep{Fake: allocatortest.NewFake(plentiful).WithPages(page)}
 				p := newPool(t, d, allocator.PoolOptions{Segments: kind, SegmentBytes: page, Reuse: c.policy})
+				r := &rig{allocatortest.NewGuard(p, d.Fake), t, p, d.Fake}
 				random := rand.New(rand.NewPCG(1, 3))
 				var blocks []modelBlock
 				calls := 0
 				for i := range c.pairs {
 					on := allocator.Stream(1 + random.IntN(c.streams))
 					if c.destroyed && i > c.pairs/10 {
-						if on == 1 {
-							on = 2
-						}
-						d.DestroyStream(1)
+						d.gone = 1
+						on = max(on, 2)
 					}
 					for len(blocks) >= c.blocks {
 						k := random.IntN(len(blocks))
 						b := blocks[k]
-						blocks[k] = blocks[len(blocks)-1]
-						blocks = blocks[:len(blocks)-1]
+						blocks = slices.Delete(blocks, k, k+1)
 						if c.share > 0 && random.IntN(c.share) == 0 {
-							if err := p.RecordStream(b.Block, on); err != nil {
-								t.Fatal(err)
-							}
+							r.must(r.RecordStream(b.Block, on))
+							r.fake.Order(b.on, on)
+							r.must(r.Use(b.Block, on))
 						}
-						if err := d.Use(b.Addr, b.Size, b.on, b.Gen<<32|uint64(b.Addr)>>8); err != nil && !c.destroyed {
-							t.Fatal(err)
-						}
-						if err := p.Free(b.Block, b.on); err != nil {
-							t.Fatal(err)
-						}
+						r.must(r.Free(b.Block, b.on))
 					}
 					d.calls = 0
-					b, err := p.Alloc(1+random.Int64N(64*page), on, "random")
-					if err != nil {
-						t.Fatal(err)
-					}
+					b := r.alloc(1+random.Int64N(64*page), on)
 					if calls = max(calls, d.calls); d.waits > 0 {
 						t.Fatalf("pair %d: the host waited %d times", i, d.waits)
 					}
@@ -191,10 +183,7 @@ func TestWorkOfOneRequest(t *testing.T) {
 				if calls > most {
 					t.Errorf("%d calls of the driver that do not serve the request, want at most %d", calls, most)
 				}
-				d.Synchronize()
-				if err := p.Check(); err != nil {
-					t.Error(err)
-				}
+				r.check()
 			})
 		}
 	}

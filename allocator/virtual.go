@@ -51,10 +51,9 @@ func (p *Pool) fromBlocks(r *request, donor *heap) (*Block, error) {
 	return r.handOut(donor, n), nil
 }
 
-// fromStitch meets a request from unused chunks wherever they are. With far too many stitches
-// it makes none as long as the driver has memory.
+// fromStitch meets a request from unused chunks wherever they are.
 func (p *Pool) fromStitch(r *request) (*Block, error) {
-	if p.space.overstitched() && !p.full && r.driver == nil {
+	if p.grows(r) {
 		r.missing = r.size
 		return nil, nil
 	}
@@ -65,6 +64,12 @@ func (p *Pool) fromStitch(r *request) (*Block, error) {
 		return p.gather(r, donors, true)
 	}
 	return nil, nil
+}
+
+// grows says that new memory is to meet the request rather than a stitch: there are far too
+// many, and the driver may have memory.
+func (p *Pool) grows(r *request) bool {
+	return p.space.overstitched() && !p.full && r.driver == nil
 }
 
 // fromSettled waits for every freed block and joins what is free in every heap
