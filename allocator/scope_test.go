@@ -77,6 +77,55 @@ func TestPartsOfWaitingMemory(t *testing.T) {
 	r.close()
 }
 
+// TestStitchOfWaitingMemory has a request take the pages of a stitched block that another stream
+// still uses. The addresses of the stitch, which many later ones make go, stay mapped for that
+// stream.
+func TestStitchOfWaitingMemory(t *testing.T) {
+	t.Cleanup(allocator.BoundSpaces())
+	const pages, parts = 48, 4
+	r := newRigOn(t, allocatortest.NewFake(deviceBytes).WithPages(smallPage), allocator.PoolOptions{})
+	var blocks []allocator.Block // of a page each
+	for range pages {
+		blocks = append(blocks, r.alloc(smallPage, 1))
+	}
+	stitch := func(at []int) allocator.Block {
+		for _, i := range at {
+			r.must(r.Free(blocks[i], 1))
+		}
+		return r.alloc(parts*smallPage, 1)
+	}
+	first := []int{0, 2, 4, 6}
+	b := stitch(first)
+	r.must(r.RecordStream(b, 2))
+	r.fake.Order(1, 2)
+	r.must(r.Use(b, 2))
+	r.must(r.Free(b, 1))
+	before := r.Stats().Reserved
+	b = r.alloc(parts*smallPage, 3)
+	if got := r.Stats().Reserved; got != before {
+		t.Fatalf("%d bytes reserved, before the request %d", got, before)
+	}
+	random := rand.New(rand.NewPCG(1, 5))
+	for range 100 {
+		var at []int
+		for _, i := range random.Perm((pages - 8) / 2)[:parts] {
+			at = append(at, 8+2*i)
+		}
+		r.must(r.Free(stitch(at), 1))
+		for _, i := range at {
+			blocks[i] = r.alloc(smallPage, 1)
+		}
+		r.fake.Finish()
+		r.check()
+	}
+	r.must(r.Free(b, 3))
+	r.freeAll(blocks[8:], 1)
+	for i := 1; i < 8; i += 2 {
+		r.must(r.Free(blocks[i], 1))
+	}
+	r.close()
+}
+
 // upkeep is a driver that counts the calls of each request which do not serve it: those
 // that ask, wait or give back. It may refuse a stream, as one does that was destroyed.
 type upkeep struct {
