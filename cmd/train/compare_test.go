@@ -168,6 +168,26 @@ func TestOneNumber(t *testing.T) {
 	}
 }
 
+// TestUnequalEnds has a run that got further than another one: its page is of what all did, as
+// the terminal is.
+func TestUnequalEnds(t *testing.T) {
+	s := comparisonOf([]string{"custom", "cuda", "malloc"}, [][]float64{{40, 40, 40, 40, 40, 40, 90, 90}, {50, 50, 50, 50, 50, 50}, {}})
+	s.runners[2].records = nil // did not begin
+	p, err := reportPage(s.finished())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []int{7, 7, 0} {
+		if got := len(p.Runs[i].Epochs); got != want {
+			t.Errorf("run %d: %d epochs, want %d", i, got, want)
+		}
+	}
+	s.runners[1].facts.Place = 0 // by itself
+	if p, err = reportPage(s.finished()); err != nil || len(p.Runs[0].Epochs) != 9 {
+		t.Errorf("runs that did not take turns: %d epochs, %v", len(p.Runs[0].Epochs), err)
+	}
+}
+
 // TestTooFew ranks nothing where no difference was tested, at the terminal or on the page.
 func TestTooFew(t *testing.T) {
 	for _, c := range []struct {

@@ -9,6 +9,7 @@ import (
 	"io"
 	"io/fs"
 	"maps"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -129,6 +130,12 @@ func reportPage(runs []finished) (report.Page, error) {
 	p.Turns = len(runs) > 1 && sideBySide(runs)
 	p.Unlike = unlike(runs, settings, differ)
 	differ = slices.DeleteFunc(differ, func(key string) bool { return slices.Contains(inWords, key) })
+	epochs := math.MaxInt
+	for _, r := range runs {
+		if n := len(whole(r.records)); p.Turns && n > 0 {
+			epochs = min(epochs, n) // as far as all got
+		}
+	}
 	for i, r := range runs {
 		run := report.Run{Name: names[i], Diverged: r.diverged(), Losses: r.losses, Recording: r.recording}
 		run.Facts = append(r.mainFacts(settings[i]), factsOf(settings[i], differ)...)
@@ -138,7 +145,8 @@ func reportPage(runs []finished) (report.Page, error) {
 			}
 			run.Facts = append(run.Facts, report.Fact{Name: "folder", Value: folder})
 		}
-		for _, e := range whole(r.records) {
+		all := whole(r.records)
+		for _, e := range all[:min(len(all), epochs)] {
 			run.Epochs = append(run.Epochs, report.Epoch{
 				Number: e.Epoch, Warmup: e.Warmup, Steps: e.Steps - e.ResumedAfter, TrainMS: e.TrainMS, ValMS: e.ValMS,
 				AllocatorMS: e.AllocatorMS, Allocs: e.Allocs, DriverCalls: e.DriverCalls,

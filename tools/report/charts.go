@@ -173,7 +173,7 @@ func (p Page) intervals() template.HTML {
 		}})
 	}
 	low, high = padded(min(low, -0.5), max(high, 0.5))
-	base := p.Runs[p.timed()[0]].Name
+	base := p.base()
 	return rows(fmt.Sprintf("Difference of %s %s from %s. %s", p.article(), p.turn(), base, noted(lines)), "% longer than "+base, lines, low, high)
 }
 

@@ -91,6 +91,14 @@ func (p Page) timed() (runs []int) {
 	return runs
 }
 
+// base is the name of the run that differences are from; empty: none was timed.
+func (p Page) base() string {
+	for _, i := range p.timed() {
+		return p.Runs[i].Name
+	}
+	return ""
+}
+
 // between is the difference of run i from run j. It is not known of runs that did not
 // take turns.
 func (p Page) between(i, j int) paired.Difference {

@@ -46,7 +46,7 @@ func (p Page) diverged() (said []string) {
 // ranking compares runs that took turns, of which all differences from the first are known.
 // It calls a run faster than another one only if an interval says so.
 func (p Page) ranking(timed []int) []string {
-	base := p.Runs[timed[0]].Name
+	base := p.base()
 	best := timed[0]
 	var noise []string
 	for _, i := range timed[1:] {
@@ -71,7 +71,7 @@ func (p Page) ranking(timed []int) []string {
 	}
 	unit, per := p.unit()
 	took := fmt.Sprintf("%s %s %s %s", digits(quantile(p.Runs[timed[0]].times(), 0.5)), unit, p.article(), per)
-	equal := list(append([]string{base}, noise...))
+	equal := few(append([]string{base}, noise...))
 	var said []string
 	switch {
 	case best != timed[0]:
@@ -106,11 +106,11 @@ func (p Page) fasterThanBase(best int, timed []int) []string {
 	}
 	d := p.difference(best)
 	_, per := p.unit()
-	less := fmt.Sprintf("%s %s takes %s less time than with %s (95 %% interval %s)", p.article(), per, plainPercent(d.Percent), p.Runs[timed[0]].Name, interval(d))
+	less := fmt.Sprintf("%s %s takes %s less time than with %s (95 %% interval %s)", p.article(), per, plainPercent(d.Percent), p.base(), interval(d))
 	if len(equal) == 1 {
 		return []string{fmt.Sprintf("%s is the fastest: %s.", name, less)}
 	}
-	return []string{fmt.Sprintf("%s are the fastest, and equally fast within noise: with %s, %s.", list(equal), name, less)}
+	return []string{fmt.Sprintf("%s are the fastest, and equally fast within noise: with %s, %s.", few(equal), name, less)}
 }
 
 // noisy says whether an interval is so wide that a difference worth knowing hides in it.
@@ -131,6 +131,14 @@ func (p Page) reach(timed []int) string {
 
 // mostNamed is how many runs a sentence names.
 const mostNamed = 4
+
+// few lists names, and counts those beyond mostNamed.
+func few(names []string) string {
+	if more := len(names) - mostNamed; more > 1 {
+		names = append(names[:mostNamed:mostNamed], fmt.Sprintf("%d more", more))
+	}
+	return list(names)
+}
 
 // longer says how a time compares that is longer by a percentage, or shorter.
 func longer(percent float64) string {

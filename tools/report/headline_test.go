@@ -2,6 +2,7 @@ package report
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -88,6 +89,10 @@ func TestHeadline(t *testing.T) {
 			"tlsf and bestfit are equally fast within noise: 40.0 ns a call. Compared with tlsf, cuda takes 2275.7 % longer."},
 		{"an outlier", Page{Replay: true, Turns: true, Runs: []Run{calls("tlsf", 40, 39, 90, 40, 41, 40, 39, 40), calls("cuda", 81, 80, 82, 81, 83, 82, 81, 80)}},
 			"tlsf is the fastest: 40.0 ns a call. Compared with tlsf, cuda takes 102.5 % longer."},
+		{"the first was not timed", Page{Replay: true, Turns: true, Runs: []Run{calls("torch"), calls("tlsf", 40, 39, 41, 40, 41, 40), calls("cuda", 81, 80, 82, 81, 83, 82)}},
+			"tlsf is the fastest: 40.0 ns a call. Compared with tlsf, cuda takes 102.5 % longer."},
+		{"many equal", Page{Turns: true, Runs: append(slices.Repeat([]Run{b}, 7), c)},
+			"plan, plan, plan, plan and 3 more are equally fast within noise: 40.1 ms an epoch. Compared with plan, cuda takes 25.0 % longer. 7 reserve least, 102.0 MiB; cuda reserves most, 128.0 MiB."},
 		{"reserved is not known of one", Page{Replay: true, Runs: []Run{held("tlsf", 4<<20), held("plan", 5<<20), held("cuda", 0)}},
 			"No whole call was timed. tlsf reserves least, 4.0 MiB; plan reserves most, 5.0 MiB."},
 	} {

@@ -40,7 +40,7 @@ func (p Page) results() (columns []column, rows []result) {
 			}
 			return ""
 		}},
-		{"difference from " + p.Runs[0].Name, func(_ Run, d paired.Difference) string {
+		{"difference from " + p.base(), func(_ Run, d paired.Difference) string {
 			if d.Known() {
 				return percent(d.Percent)
 			}
