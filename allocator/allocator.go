@@ -89,27 +89,32 @@
 // stitches of the last time, and calls the driver no more but to order streams.
 //
 // Trim gives unused memory back: malloc segments of which nothing is handed out, and
-// such chunks of virtual ones, which are then unmapped in stitches too. A pool also does
-// so by itself before it grows beyond GCThreshold, and when memory runs out.
+// such chunks of virtual ones, which are then unmapped in stitches too. The most that was
+// ever handed out counts from there on again, as it does from ResetPeaks on. A pool also
+// gives memory back by itself, before it grows beyond GCThreshold and when memory runs out,
+// where a request can be met with what it gives back and what is free.
 //
 // # Out of memory
 //
+// A request for more than is unused in the pool and free on the device, or than the limit
+// leaves, fails at once: the pool waits for nothing and keeps what it has.
+//
 // With malloc segments a Pool waits for all blocks that wait for other streams, looks at
-// the memory of other streams, asks the driver once more with every unused segment
-// given back, and looks at every free block whatever its strategy. Free memory in
+// the memory of other streams, asks the driver once more with unused segments given back,
+// and looks at every free block whatever its strategy. Free memory in
 // several segments does not help a request that none of them has room for.
 //
 // With virtual ones it waits for those blocks too, and stitches unused chunks of all
 // streams. So it does not matter that free memory is in pieces, except within chunks that
 // are partly in use: a request fails once the pages of the chunks under live blocks and
 // its own exceed the limit or what the device has. With a [Reuse] that keeps memory from
-// other streams, their unused chunks go back to the driver first.
+// other streams, as many bytes of unused chunks as it asks for go back to the driver first.
 //
 // A Plan leaves its slab to its pool, and an Async trims the
 // driver's pool and tries again. Then the [*OutOfMemoryError] says what was asked for,
-// held and free, and what would have helped. A limit is advised only where one was in
-// the way: with virtual segments the chunks under live blocks and the request,
-// in whole pages. What was handed out is not touched, and the next Alloc works.
+// held and free, and what would have helped. A limit is advised only where the same calls
+// are certain to be met with it: where the one in force was never in the way before. What
+// was handed out is not touched, and the next Alloc works.
 //
 // # Drivers
 //

@@ -123,8 +123,8 @@ func (s *space) within(g *segment) []*chunk {
 	return slices.Clone(s.overlapping(g.addr, g.addr+uintptr(g.size)))
 }
 
-// zoneFor returns the zone of h, or another one that becomes its zone, with room
-// for bytes, and the address where they are free.
+// zoneFor returns a zone with room for bytes, and the address where they are free: that
+// of h, one that nobody has, or a new one.
 func (s *space) zoneFor(h *heap, bytes int64) (*zone, uintptr, error) {
 	if z := h.zone; z != nil {
 		if bytes <= z.size-z.next {
@@ -134,11 +134,8 @@ func (s *space) zoneFor(h *heap, bytes int64) (*zone, uintptr, error) {
 			return z, addr, nil
 		}
 	}
-	for i, z := range s.spare {
+	for _, z := range s.spare {
 		if bytes <= z.size-z.next {
-			s.spare = slices.Delete(s.spare, i, i+1)
-			s.leave(h)
-			h.zone = z
 			return z, z.addr + uintptr(z.next), nil
 		}
 	}
@@ -147,10 +144,35 @@ func (s *space) zoneFor(h *heap, bytes int64) (*zone, uintptr, error) {
 	if err != nil {
 		return nil, 0, err
 	}
+	z := &zone{addr: addr, size: size}
+	s.zones = append(s.zones, z)
+	s.spare = append(s.spare, z)
+	return z, addr, nil
+}
+
+// moveIn makes z, which zoneFor returned, the zone of h.
+func (s *space) moveIn(h *heap, z *zone) {
+	if h.zone == z {
+		return
+	}
 	s.leave(h)
-	h.zone = &zone{addr: addr, size: size}
-	s.zones = append(s.zones, h.zone)
-	return h.zone, addr, nil
+	s.spare = slices.DeleteFunc(s.spare, func(o *zone) bool { return o == z })
+	h.zone = z
+}
+
+// giveUpZone returns the addresses of z, which zoneFor returned, where nobody has it and
+// nothing is made in it. What the driver does not take is kept for a later use.
+func (s *space) giveUpZone(z *zone) error {
+	at := slices.Index(s.spare, z)
+	if at < 0 || z.next > 0 {
+		return nil
+	}
+	if err := s.driver.ReleaseRange(z.addr, z.size+s.page); err != nil {
+		return err
+	}
+	s.spare = slices.Delete(s.spare, at, at+1)
+	s.zones = slices.DeleteFunc(s.zones, func(o *zone) bool { return o == z })
+	return nil
 }
 
 // leave makes the zone of h, which needs it no more, anybody's.

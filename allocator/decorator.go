@@ -139,7 +139,11 @@ func (l *Limit) Alloc(bytes int64, s Stream, tag string) (Block, error) {
 			Bytes: bytes, Stream: s, Tag: tag, Allocated: st.Allocated, Reserved: st.Reserved,
 			LargestFree: -1, Limit: l.most, Err: errLimit,
 		}
-		e.adviseLimit(l.used.Load()+size, size)
+		var enough int64
+		if l.most > 0 {
+			enough = l.used.Load() + size
+		}
+		e.advise(enough, 0)
 		return Block{}, e
 	}
 	b, err := l.Allocator.Alloc(bytes, s, tag)

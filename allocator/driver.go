@@ -13,7 +13,8 @@ type Driver interface {
 	// Free returns what Malloc returned. Like cudaFree it may wait for the
 	// device.
 	Free(addr uintptr) error
-	// MemInfo returns the bytes free on the device and in all.
+	// MemInfo returns the bytes free on the device and in all. More than are free is not
+	// asked for; a total of 0 says that neither is known.
 	MemInfo() (free, total int64, err error)
 
 	// NewEvent returns an event that is done until it is first recorded.

@@ -69,43 +69,26 @@ func (e *OutOfMemoryError) fromDevice(free, total int64, err error) {
 	e.DeviceFree, e.DeviceTotal = free, total
 }
 
-// advise fills in Advice where what is handed out counts towards the limit.
-func (e *OutOfMemoryError) advise(free int64) { e.adviseOf(e.Allocated, free, 0) }
-
-// adviseOf fills in Advice from the other fields, the bytes that count towards the
-// limit, those of them that are not handed out, and those that a higher limit may
-// lose: with more room blocks come to lie differently, and not always better.
-func (e *OutOfMemoryError) adviseOf(counted, free, lost int64) {
-	size := e.Bytes
-	if size <= maxRequest {
-		size = blockSize(size)
-	}
-	enough := counted + min(size, maxSegment) + lost
-	if free < size || size > e.Limit && e.Limit > 0 {
-		e.adviseLimit(enough, size)
-		return
-	}
-	e.Advice = "enough is free, in pieces: pre-allocating one large segment would have kept it together"
-	if e.LargestFree < 0 {
-		e.Advice = "the driver's pool holds enough, in pieces or for work that is not done: synchronising and trimming before would have helped"
-	}
-}
-
-// adviseLimit fills in Advice where so many bytes are not free anywhere, and a limit
-// of enough bytes would have helped if there was one.
-func (e *OutOfMemoryError) adviseLimit(enough, size int64) {
-	// It helps where the limit was in the way, and nothing else would be.
-	raise := e.Limit > 0 && enough > e.Limit && size <= maxRequest && errors.Is(e.Err, errLimit) &&
-		(e.DeviceTotal == 0 || enough <= e.DeviceTotal)
-	switch {
+// advise fills in Advice from the other fields, the limit with which the same calls would
+// have met the request, 0 if that is not known, and the bytes that are not handed out.
+func (e *OutOfMemoryError) advise(enough, free int64) {
+	size := blockSize(min(e.Bytes, maxRequest))
+	const smaller = "freeing blocks or asking for smaller ones, such as a smaller batch, would help"
+	switch least := e.Allocated + size; {
 	case e.DeviceTotal > 0 && e.Bytes > e.DeviceTotal:
 		e.Advice = "the request is larger than the device: a smaller one is needed"
-	case raise && size > e.Limit:
+	case enough > e.Limit && size > e.Limit:
 		e.Advice = fmt.Sprintf("the request is larger than the limit: one of %d would do", enough)
-	case raise:
+	case enough > e.Limit:
 		e.Advice = fmt.Sprintf("a limit of %d would do", enough)
+	case e.AtLimit() && least > e.Limit:
+		e.Advice = fmt.Sprintf("the limit must be %d at least; %s", least, smaller)
+	case free < size:
+		e.Advice = smaller
+	case e.LargestFree < 0:
+		e.Advice = "the driver's pool holds enough, in pieces or for work that is not done: synchronising and trimming before would have helped"
 	default:
-		e.Advice = "freeing blocks or asking for smaller ones, such as a smaller batch, would help"
+		e.Advice = "enough is free, in pieces: pre-allocating one large segment would have kept it together"
 	}
 }
 

@@ -110,7 +110,7 @@ func (p *Pool) fromNewChunks(r *request) (*Block, error) {
 // growBy adds new memory to the request's heap, or says that there is none, and meets the
 // request if that makes a free block large enough.
 func (p *Pool) growBy(r *request, bytes int64) (b *Block, grown bool, err error) {
-	made, err := p.newChunks(r.heap, bytes)
+	made, err := p.newChunks(r, bytes)
 	h := r.heap
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -133,10 +133,10 @@ func (p *Pool) growBy(r *request, bytes int64) (b *Block, grown bool, err error)
 	return nil, false, nil
 }
 
-// addChunks adds new memory to a heap.
-func (p *Pool) addChunks(h *heap, bytes int64) error {
-	made, err := p.newChunks(h, bytes)
-	p.addRun(h, made)
+// addChunks adds new memory to the request's heap.
+func (p *Pool) addChunks(r *request, bytes int64) error {
+	made, err := p.newChunks(r, bytes)
+	p.addRun(r.heap, made)
 	return err
 }
 
@@ -150,20 +150,30 @@ func (p *Pool) addRun(h *heap, run []*chunk) {
 	h.attach(p.space, run)
 }
 
-// newChunks makes a run of new chunks in the zone of h. If it fails, the run is what
-// the driver did not take back.
-func (p *Pool) newChunks(h *heap, bytes int64) ([]*chunk, error) {
-	if p.opt.MaxBytes > 0 && bytes > p.opt.MaxBytes-p.reserved {
-		return nil, errLimit
+// newChunks makes a run of new chunks in the zone of the request's heap. If it fails, the
+// run is what the driver did not take back. It does not begin with several that the device
+// has no memory for, which others may need meanwhile.
+func (p *Pool) newChunks(r *request, bytes int64) ([]*chunk, error) {
+	s := p.space
+	if p.beyondLimit(bytes) {
+		return nil, p.atLimit(r)
 	}
-	z, addr, err := p.space.zoneFor(h, bytes)
+	if p.full || bytes > s.chunkBytes(bytes, p.reserved) {
+		if err := p.noRoom(r, bytes, 0); err != nil {
+			return nil, err
+		}
+	}
+	z, addr, err := s.zoneFor(r.heap, bytes)
 	if err != nil {
 		return nil, err
 	}
-	made, err := p.space.create(addr, bytes, p.reserved)
+	made, err := s.create(addr, bytes, p.reserved)
 	if len(made) > 0 {
+		s.moveIn(r.heap, z)
 		end := made[len(made)-1].end()
 		z.next = max(z.next, int64(end-z.addr))
+	} else if undo := s.giveUpZone(z); undo != nil {
+		err = besides(err, undo)
 	}
 	p.reserved = p.space.held
 	p.peakReserved = max(p.peakReserved, p.reserved)
@@ -172,7 +182,7 @@ func (p *Pool) newChunks(h *heap, bytes int64) ([]*chunk, error) {
 
 // newRun makes a run of new chunks that no heap holds.
 func (p *Pool) newRun(bytes int64) (*segment, error) {
-	made, err := p.newChunks(p.common, roundUp(bytes, p.space.page))
+	made, err := p.newChunks(&request{heap: p.common, size: bytes}, roundUp(bytes, p.space.page))
 	if err != nil {
 		p.addRun(p.common, made)
 		return nil, err

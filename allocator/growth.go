@@ -39,19 +39,11 @@ func (o *PoolOptions) growth(size, reserved int64) int64 {
 	return best
 }
 
-// errLimit is the answer to growth beyond PoolOptions.MaxBytes.
-var errLimit error = limitError{}
-
-type limitError struct{}
-
-func (limitError) Error() string     { return "allocator: the limit is reached" }
-func (limitError) OutOfMemory() bool { return true }
-
-// newSegment asks the driver for bytes of memory. Caller holds p.mu, or is the
+// newSegment asks the driver for bytes of memory, of which the request needs its size. Caller holds p.mu, or is the
 // only one to know p.
-func (p *Pool) newSegment(bytes int64) (*segment, error) {
-	if p.opt.MaxBytes > 0 && bytes > p.opt.MaxBytes-p.reserved {
-		return nil, errLimit
+func (p *Pool) newSegment(r *request, bytes int64) (*segment, error) {
+	if p.beyondLimit(bytes) {
+		return nil, p.atLimit(r)
 	}
 	addr, err := p.driver.Malloc(bytes)
 	if err != nil {
@@ -77,6 +69,9 @@ func (p *Pool) fromFullDriver(r *request) (*Block, error) {
 	if r.driver != nil {
 		return nil, nil
 	}
+	if r.driver = p.noRoom(r, r.size, 0); r.driver != nil {
+		return nil, nil
+	}
 	return p.grow(r)
 }
 
@@ -84,10 +79,10 @@ func (p *Pool) grow(r *request) (*Block, error) {
 	sizes := p.segmentSizes(r)
 	p.collect(r, sizes[0])
 	for i, size := range sizes {
-		if i > 0 && size >= sizes[i-1] {
+		if i > 0 && (size >= sizes[i-1] || p.noRoom(r, size, 0) != nil) {
 			continue
 		}
-		g, err := p.newSegment(size)
+		g, err := p.newSegment(r, size)
 		if err == nil {
 			p.full = false
 			return p.adopt(r, g), nil
@@ -121,8 +116,43 @@ func (p *Pool) segmentSizes(r *request) [4]int64 {
 	return sizes
 }
 
-// fromDriverAtLast returns every unused segment before it asks again.
+// fromDriverAtLast asks again, and returns unused segments before where they and what is
+// free make enough: at first as many as
+// the request needs.
 func (p *Pool) fromDriverAtLast(r *request) (*Block, error) {
-	r.note(p.release(0))
-	return p.grow(r)
+	if err := p.drainAll(r); err != nil {
+		return nil, err
+	}
+	for _, keep := range [...]int64{p.reserved, p.reserved - r.size, 0} {
+		if p.noRoom(r, r.size, p.unusedSegments()) != nil {
+			break
+		}
+		if keep < p.reserved {
+			p.makeRoom(r, keep)
+		}
+		if p.noRoom(r, r.size, 0) != nil {
+			continue
+		}
+		if b, err := p.grow(r); b != nil || err != nil {
+			return b, err
+		}
+	}
+	return nil, nil
+}
+
+// unusedSegments returns the bytes of the segments that could go back to the driver, and
+// of what the common heap has free, which may complete one.
+func (p *Pool) unusedSegments() (bytes int64) {
+	p.everyHeap(func(h *heap) {
+		if h == p.common {
+			bytes += h.reserved - h.stats.allocated
+			return
+		}
+		for _, g := range h.unused.first {
+			for ; g != nil; g = g.down {
+				bytes += g.size
+			}
+		}
+	})
+	return bytes
 }

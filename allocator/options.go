@@ -98,7 +98,9 @@ type PoolOptions struct {
 	MaxSplitBytes int64
 	// GCThreshold is the share of MaxBytes, or of the device where there is no
 	// limit, from which on unused segments, or chunks, are released before new
-	// ones are asked for. 0 waits until memory runs out.
+	// ones are asked for. A program that needs more than that all the time has little
+	// collected: the share rises with each collection while the peak of what is handed
+	// out does not, until Trim or ResetPeaks. 0 waits until memory runs out.
 	GCThreshold float64
 	// Slack is what virtual segments may hold beyond the most that was ever handed out
 	// before free memory is moved to where it is needed, as a share of that, at most 1.

@@ -193,9 +193,9 @@ func TestAdvice(t *testing.T) {
 		}
 	}
 	for _, c := range choices {
-		for seed := range uint64(40) {
+		for seed := range uint64(fewer(120)) {
 			p := randomProgram(seed)
-			streams := 1 + int(seed%2)*2
+			streams := []int{1, 3, 1, 50}[seed%4]
 			o := allocator.PoolOptions{
 				Strategy: c.strategy, Segments: c.segments, MaxBytes: int64(2+seed%4) << 20, SegmentBytes: 4 << 10 << (seed % 3 * 4), Reuse: allocator.Reuse(seed % 3),
 			}
@@ -300,12 +300,12 @@ func TestOutOfMemoryError(t *testing.T) {
 			r.freeAll(append(slices.Clone(blocks[:2]), blocks[4:6]...), 1)
 			return append([]allocator.Block{r.alloc(4<<20, 1), blocks[2], blocks[3]}, blocks[6:]...)
 		}},
-		{"on another stream, too small", "a limit of 27262976 would do", 2 << 20, allocator.PoolOptions{Segments: allocator.SegmentsMalloc, MaxBytes: limit, PreallocateBytes: limit, Reuse: allocator.ReuseSameStream}, func(r *rig) []allocator.Block {
+		{"on another stream, too small", "a limit of 10485760 would do", 2 << 20, allocator.PoolOptions{Segments: allocator.SegmentsMalloc, MaxBytes: limit, PreallocateBytes: limit, Reuse: allocator.ReuseSameStream}, func(r *rig) []allocator.Block {
 			blocks := fill(r)
 			r.must(r.Free(blocks[7], 1))
 			return blocks[:7]
 		}},
-		{"in pieces", "in pieces", 2 << 20, allocator.PoolOptions{Segments: allocator.SegmentsMalloc, MaxBytes: limit, PreallocateBytes: limit}, func(r *rig) []allocator.Block {
+		{"in pieces", "in pieces", 2 << 20, allocator.PoolOptions{GCThreshold: 1, Segments: allocator.SegmentsMalloc, MaxBytes: limit, PreallocateBytes: limit}, func(r *rig) []allocator.Block {
 			var kept []allocator.Block
 			for i, b := range fill(r) {
 				if i%2 == 0 {

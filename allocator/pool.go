@@ -28,16 +28,17 @@ type Pool struct {
 
 	// mu guards what follows. It is taken before any heap's lock, and who has it may take
 	// the locks of several heaps; all others take one. Those of users and events come last.
-	mu     sync.Mutex
-	driver meter
-	space  *space // of virtual segments; nil: segments come from Malloc
-	opt    PoolOptions
-	closed bool
-	full   bool      // the driver, or the limit, had no more when it was asked last
-	swaps  bool      // unused segments go back before another is asked for
-	list   []*heap   // all but common, in no order
-	donor  int       // in list: where the next look for memory begins
-	past   heapStats // of heaps that are no more
+	mu      sync.Mutex
+	driver  meter
+	space   *space // of virtual segments; nil: segments come from Malloc
+	opt     PoolOptions
+	closed  bool
+	full    bool      // the driver, or the limit, had no more when it was asked last
+	limited bool      // the limit refused growth
+	swaps   bool      // unused segments go back before another is asked for
+	list    []*heap   // all but common, in no order
+	donor   int       // in list: where the next look for memory begins
+	past    heapStats // of heaps that are no more
 
 	// What Close could not give back, for another Close to try.
 	keptSegments []uintptr
@@ -45,6 +46,7 @@ type Pool struct {
 
 	reserved, peakReserved int64 // bytes
 	threshold              int64 // bytes, of opt.GCThreshold
+	collected              collection
 	// pastPeak is at least the bytes handed out at any time up to the release of
 	// the stream that was released last.
 	pastPeak int64
@@ -53,6 +55,9 @@ type Pool struct {
 // NewPool returns a pool over d. It calls the driver only to pre-allocate and to
 // learn what MaxFraction or, without a limit, GCThreshold is a fraction of.
 func NewPool(d Driver, o PoolOptions) (*Pool, error) {
+	if d == nil {
+		return nil, errors.New("allocator: the driver is nil")
+	}
 	if err := o.check(); err != nil {
 		return nil, err
 	}
@@ -117,6 +122,7 @@ func (p *Pool) chooseSegments() error {
 	}
 	if limit := p.opt.MaxBytes; limit > 0 && limit < page {
 		if kind == "" {
+			p.limited = true
 			return nil
 		}
 		return fmt.Errorf("allocator: virtual segments: the limit of %d bytes is less than a page of %d", limit, page)
@@ -144,12 +150,13 @@ func (p *Pool) preallocate(bytes int64) error {
 	}
 	size := roundUp(bytes, unit)
 	if limit := p.opt.MaxBytes; limit >= max(bytes, unit) {
+		p.limited = size > limit
 		size = min(size, limit&^(unit-1))
 	}
 	if p.space != nil {
-		return p.addChunks(p.common, size)
+		return p.addChunks(&request{heap: p.common, size: size}, size)
 	}
-	g, err := p.newSegment(size)
+	g, err := p.newSegment(&request{heap: p.common, size: size}, size)
 	if err == nil {
 		p.common.adopt(g)
 	}
@@ -337,6 +344,7 @@ func (p *Pool) ResetPeaks() {
 	p.peakReserved = p.reserved
 	p.pastPeak = 0
 	p.everyHeap(func(h *heap) { h.stats.peak = h.stats.allocated })
+	p.forgetPeak()
 }
 
 // allocated returns the bytes of the blocks handed out, or where there are very

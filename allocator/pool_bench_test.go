@@ -285,3 +285,23 @@ func BenchmarkThreads(b *testing.B) {
 		}
 	}
 }
+
+// BenchmarkRefused asks for more than the limit beside very different numbers of blocks that
+// are handed out: what an error costs does not depend on them.
+func BenchmarkRefused(b *testing.B) {
+	for _, blocks := range []int{1000, 1_000_000} {
+		b.Run(fmt.Sprintf("%d blocks", blocks), func(b *testing.B) {
+			p := newPool(b, allocatortest.NewFake(plentiful), allocator.PoolOptions{MaxBytes: 1 << 30})
+			for range blocks {
+				if _, err := p.Alloc(256, 1, "small"); err != nil {
+					b.Fatal(err)
+				}
+			}
+			for b.Loop() {
+				if _, err := p.Alloc(1<<40, 1, "large"); err == nil {
+					b.Fatal("a terabyte was handed out")
+				}
+			}
+		})
+	}
+}

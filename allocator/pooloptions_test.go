@@ -63,7 +63,7 @@ func TestGrowth(t *testing.T) {
 func TestPreallocation(t *testing.T) {
 	for kind, calls := range map[string]int64{
 		allocator.SegmentsMalloc:  1,
-		allocator.SegmentsVirtual: 1 + 2*25, // a range, and chunks of 4 MiB made and mapped
+		allocator.SegmentsVirtual: 2 + 2*25, // what is free, a range, and chunks of 4 MiB made and mapped
 	} {
 		r := newRig(t, allocator.PoolOptions{Segments: kind, PreallocateBytes: 100 << 20, MaxBytes: 200 << 20})
 		if st := r.Stats(); st.Reserved != 100<<20 || st.DriverCalls != calls {
@@ -162,6 +162,7 @@ func TestPoolOnUnfitDrivers(t *testing.T) {
 		o      allocator.PoolOptions
 		want   string
 	}{
+		{"no driver", nil, allocator.PoolOptions{}, "the driver is nil"},
 		{"pages of nothing", sizedPages{fake, 0, nil}, allocator.PoolOptions{}, "virtual segments: a page of 0 bytes"},
 		{"pages below the alignment", sizedPages{fake, 128, nil}, allocator.PoolOptions{}, "virtual segments: a page of 128 bytes"},
 		{"pages of no power of two", sizedPages{fake, 3 << 20, nil}, allocator.PoolOptions{}, "virtual segments: a page of 3145728 bytes"},

@@ -138,7 +138,7 @@ func TestRefusedStream(t *testing.T) {
 				blocks = []allocator.Block{r.alloc(device-lost-16<<20, healthy)}
 				r.check()
 
-				_, err := r.Alloc(lost, healthy, "one too many")
+				_, err := r.Alloc(24<<20, healthy, "one too many")
 				var oom *allocator.OutOfMemoryError
 				if !errors.As(err, &oom) || !errors.Is(err, errNoStream) {
 					t.Fatalf("Alloc of what only the stream has: %v", err)

@@ -12,18 +12,6 @@ func (p *Pool) freeSegment(g *segment) error {
 	return nil
 }
 
-// collect releases unused segments when growth by bytes passes the
-// garbage-collection threshold, or always as many bytes where they are swapped. What
-// the driver does not take back is in the way of no request that fits all the same.
-func (p *Pool) collect(r *request, bytes int64) {
-	if p.swaps && p.space == nil { // chunks are not swapped: they move
-		r.note(p.release(max(p.reserved-bytes, 0)))
-	}
-	if p.opt.GCThreshold > 0 {
-		r.note(p.release(max(p.threshold-bytes, 0)))
-	}
-}
-
 // Trim implements [Allocator]. It waits on the host for the work that used what
 // it releases. Where the driver refuses some of it, the rest goes back, and the first
 // error is returned.
@@ -38,7 +26,18 @@ func (p *Pool) Trim(keep int64) error {
 	if p.closed {
 		return ErrClosed
 	}
-	return p.release(keep)
+	err := p.release(keep)
+	p.forgetPeak()
+	return err
+}
+
+// forgetPeak makes what is handed out now the peak that growth is measured by.
+func (p *Pool) forgetPeak() {
+	p.collected = collection{}
+	if s := p.space; s != nil {
+		p.count()
+		s.peak = s.counted
+	}
 }
 
 // release returns unused segments to the driver until no more than keep bytes

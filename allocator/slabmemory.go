@@ -235,7 +235,7 @@ func (p *Pool) lend(bytes int64) (*segment, error) {
 	if p.space != nil {
 		return p.newRun(bytes)
 	}
-	return p.newSegment(bytes)
+	return p.newSegment(&request{heap: p.common, size: bytes}, bytes)
 }
 
 // takeBack returns g, which lend returned and no work uses, to the driver, or makes

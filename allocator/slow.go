@@ -9,7 +9,12 @@ type request struct {
 	tag    string
 	driver error // why there is no more memory from the driver
 
+	device *deviceMemory // nil: not asked yet
 	scope
+
+	// enough is the bytes reserved with which the pool would certainly have met the request,
+	// had there been no limit up to then; 0: not known.
+	enough int64
 
 	// Of a pool with virtual segments:
 	missing int64 // bytes beyond what unused chunks have
@@ -21,13 +26,13 @@ type request struct {
 // after the driver had no more waits on the host.
 var (
 	withMalloc = []func(*Pool, *request) (*Block, error){
-		(*Pool).fromOwn, (*Pool).fromOthers, (*Pool).fromDriver, (*Pool).fromFullDriver,
+		(*Pool).fromOwn, (*Pool).fromOthers, (*Pool).fromDriver, (*Pool).fromFullDriver, (*Pool).giveUp,
 		(*Pool).fromOwnAtLast, (*Pool).fromOthersAtLast, (*Pool).fromDriverAtLast, (*Pool).fromAnywhere,
 	}
 	withChunks = []func(*Pool, *request) (*Block, error){
 		(*Pool).fromOwn, (*Pool).fromChunks, (*Pool).fromStitch, (*Pool).fromWaiting,
-		(*Pool).fromLeastGrowth, (*Pool).fromNewChunks,
-		(*Pool).fromSettled, (*Pool).fromLeastGrowth,
+		(*Pool).fromLeastGrowth, (*Pool).fromNewChunks, (*Pool).giveUp,
+		(*Pool).fromSettled, (*Pool).fromLeastGrowth, (*Pool).fromReleased, (*Pool).fromLeastGrowth,
 	}
 )
 
@@ -59,6 +64,9 @@ func (p *Pool) allocSlowly(bytes int64, s Stream, tag string) (Block, error) {
 		return Block{}, p.outOfMemory(r)
 	}
 	r.size = blockSize(bytes)
+	if err := p.refuseEarly(r); err != nil {
+		return Block{}, err
+	}
 	attempts := withMalloc
 	if p.space != nil {
 		attempts = withChunks
@@ -120,47 +128,4 @@ func (p *Pool) fromOwnAtLast(r *request) (*Block, error) {
 		return nil, err
 	}
 	return r.fromFree(), nil
-}
-
-// outOfMemory describes the end of the attempts.
-func (p *Pool) outOfMemory(r *request) error {
-	p.driver.refused.Add(1)
-	e := &OutOfMemoryError{
-		Bytes: r.bytes, Stream: r.heap.stream, Tag: r.tag,
-		Reserved: p.reserved, Limit: p.opt.MaxBytes, Err: besides(r.driver, r.refusal),
-	}
-	var unused int64
-	p.everyHeap(func(h *heap) {
-		e.Allocated += h.stats.allocated
-		unused += h.reserved - h.stats.allocated
-		h.blocks(func(n *node) {
-			if n.state != live && n.state != lent && n.state != part {
-				e.LargestFree = max(e.LargestFree, n.size)
-			}
-		})
-	})
-	e.Fragmentation = fragmentation(e.LargestFree, unused)
-	e.fromDevice(p.driver.MemInfo())
-	if r.refusal != nil {
-		e.Advice = "the driver keeps free memory back: where that is of a stream that was destroyed, ReleaseStream before would have left it to all"
-	} else if p.opt.Reuse != ReuseWait && r.size > 0 && e.LargestFree >= r.size {
-		e.Advice = "a free block of another stream is large enough: the reuse policy wait would have taken it"
-	} else if p.space != nil {
-		size := roundUp(max(r.size, 1), p.space.page)
-		enough := p.reserved - p.unusedChunks() + size
-		if p.opt.Reuse != ReuseWait { // streams cannot always have each other's memory
-			enough += 2 * p.reserved
-		}
-		e.adviseLimit(enough, size)
-	} else {
-		var lost int64
-		if unused > 0 {
-			lost = p.reserved / 2
-			if p.opt.Reuse != ReuseWait { // streams cannot always have each other's memory
-				lost = 2 * p.reserved
-			}
-		}
-		e.adviseOf(p.reserved, unused, lost)
-	}
-	return e
 }

@@ -190,6 +190,24 @@ func (h *heap) drain(how waitMode) error {
 	return nil
 }
 
+// drainAll waits for every freed block and joins what is free in every heap.
+func (p *Pool) drainAll(r *request) error {
+	for h := range p.all {
+		h.mu.Lock()
+		err := h.drain(r.waitMode)
+		h.flush()
+		h.mu.Unlock()
+		switch {
+		case err == nil:
+		case h == r.heap:
+			return err
+		default:
+			r.refuse(h, err)
+		}
+	}
+	return nil
+}
+
 // pass brings stream s past the event, or says that it is not yet past.
 func (p *Pool) pass(event uintptr, s Stream, how waitMode) (bool, error) {
 	switch how {

@@ -76,18 +76,8 @@ func (p *Pool) grows(r *request) bool {
 // before it looks once more.
 func (p *Pool) fromSettled(r *request) (*Block, error) {
 	r.widen(p.opt.Reuse)
-	for h := range p.all {
-		h.mu.Lock()
-		err := h.drain(r.waitMode)
-		h.flush()
-		h.mu.Unlock()
-		switch {
-		case err == nil:
-		case h == r.heap:
-			return nil, err
-		default:
-			r.refuse(h, err)
-		}
+	if err := p.drainAll(r); err != nil {
+		return nil, err
 	}
 	if b, err := p.gather(r, nil, false); b != nil || err != nil {
 		return b, err
@@ -103,8 +93,16 @@ func (p *Pool) fromSettled(r *request) (*Block, error) {
 			return b, err
 		}
 	}
-	// What the policy leaves to other streams goes back to the driver.
-	r.note(p.release(0))
+	return nil, nil
+}
+
+// fromReleased gives back to the driver what the policy leaves to other streams, or what
+// cannot be mapped side by side, if that and what is free make enough.
+func (p *Pool) fromReleased(r *request) (*Block, error) {
+	if missing := p.missing(r); missing > 0 && p.noRoom(r, missing, p.space.kept()) != nil {
+		return nil, nil
+	}
+	p.makeRoom(r, p.reserved-roundUp(r.size, p.space.page))
 	p.everyDonor(r)
 	return p.gather(r, r.donors, true)
 }
@@ -299,16 +297,23 @@ func (p *Pool) handOutParts(r *request, parts []*node, at location) (*Block, err
 	return r.handOut(h, n), nil
 }
 
-// unusedChunks returns the bytes of all chunks in which nothing is handed out.
-func (p *Pool) unusedChunks() (bytes int64) {
-	s := p.space
+// missing returns how many bytes the request needs that are not in unused chunks, whoever
+// has these.
+func (p *Pool) missing(r *request) int64 {
+	s, h := p.space, r.heap
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	s.survey(nil)
-	p.everyHeap(func(h *heap) {
-		h.flush()
-		s.look(h)
-	})
-	for _, c := range s.unused() {
-		bytes += c.size
+	for each := range p.all {
+		if each != h {
+			each.mu.Lock()
+		}
+		each.flush()
+		s.look(each)
+		if each != h {
+			each.mu.Unlock()
+		}
 	}
-	return bytes
+	_, missing := s.fragments(h, r.size)
+	return missing
 }

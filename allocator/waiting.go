@@ -236,6 +236,16 @@ func (q *streamQueue) ahead(n int) (*pending, int) {
 	}
 }
 
+// visitLargest calls f for the blocks of the largest size class.
+func (w *waitingBlocks) visitLargest(f func(n *node)) {
+	if w.classes == 0 {
+		return
+	}
+	for n := w.queues[bits.Len64(w.classes)-1].first; n != nil; n = n.down {
+		f(n)
+	}
+}
+
 // next returns the streams in turn.
 func (w *waitingBlocks) next() *streamQueue {
 	w.at++
