@@ -238,7 +238,7 @@ func TestRankDies(t *testing.T) {
 	for _, name := range hostBackends() {
 		for kind, as := range map[string]byRank{"gathering": asIs, "reducing": func(l *collective.Local) collective.Collective { return reducing{l} }} {
 			t.Run(name+" "+kind, func(t *testing.T) {
-				for left := range 12 {
+				for left := range 18 {
 					opt := options(rows, 8)
 					opt.ChunkSteps = 2
 					ranks := collective.NewLocal(3)

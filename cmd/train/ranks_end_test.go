@@ -41,10 +41,10 @@ func TestRanksEnd(t *testing.T) {
 		{"one does not come", func(rank int) []string { return [][]string{{path}, nil, {path}}[rank] }, nil, "train: rank 1 of 3 did not come to 127.0.0.1:"},
 		{"profile", func(int) []string { return []string{"-set", "train.profile=3", path} }, nil, "-set train.profile: is for one GPU"},
 		{"too large", func(int) []string { return []string{"-set", "train.bsz=101", path} }, nil, "101 on each of 3 ranks is more than the 300 rows"},
-		{"one dies", func(int) []string { return []string{"-set", "train.checkpoint_every=1", path} }, func(l *collective.Local) collective.Collective { return &failing{Local: l, t: t, rank: 2, left: 12} },
+		{"one dies", func(int) []string { return []string{"-set", "train.checkpoint_every=1", path} }, func(l *collective.Local) collective.Collective { return &failing{Local: l, t: t, rank: 2, left: 18} },
 			"train: rank 2: epoch 2: step "},
 		{"other weights", func(int) []string { return []string{"-set", "train.checkpoint_every=1", path} }, func(l *collective.Local) collective.Collective {
-			return &failing{Local: l, t: t, rank: 1, left: 12, spoils: true}
+			return &failing{Local: l, t: t, rank: 1, left: 18, spoils: true}
 		},
 			"train: after epoch 2 rank 1 has other weights than rank 0, of checksums "},
 	} {
@@ -172,7 +172,7 @@ func TestGiveUp(t *testing.T) {
 			if rank == 0 {
 				return asleep{l, gaveUp}
 			}
-			return &failing{Local: l, t: t, rank: 1, left: 25}
+			return &failing{Local: l, t: t, rank: 1, left: 31}
 		})
 		if rank == 0 {
 			r.endWithin = 100 * time.Millisecond

@@ -42,7 +42,7 @@ func TestRankProcesses(t *testing.T) {
 		for rank := range ranks {
 			cmd := exec.Command(os.Args[0], append(args, path)...)
 			cmd.Env = append(os.Environ(), asTrain+"=1", allocatorEnv+"=", fmt.Sprint("RANK=", rank), fmt.Sprint("LOCAL_RANK=", rank),
-				fmt.Sprint("WORLD_SIZE=", ranks), "MASTER_ADDR=127.0.0.1", "MASTER_PORT="+port, launch.SecretEnv+"=what all ranks of a test know")
+				fmt.Sprint("WORLD_SIZE=", ranks), "MASTER_ADDR=127.0.0.1", "MASTER_PORT="+port, launch.SecretEnv+"="+secret)
 			cmd.Stdout, cmd.Stderr = &out[rank], &out[rank]
 			if err := cmd.Start(); err != nil {
 				t.Fatal(err)

@@ -75,9 +75,12 @@ func mpirun(rank, size int, port string) map[string]string {
 	return map[string]string{
 		"OMPI_COMM_WORLD_RANK": fmt.Sprint(rank), "OMPI_COMM_WORLD_LOCAL_RANK": fmt.Sprint(rank),
 		"OMPI_COMM_WORLD_SIZE": fmt.Sprint(size), "OMPI_COMM_WORLD_LOCAL_SIZE": fmt.Sprint(size), "MASTER_PORT": port,
-		launch.TimeoutEnv: patience.String(), launch.SecretEnv: "what all ranks of a test know",
+		launch.TimeoutEnv: patience.String(), launch.SecretEnv: secret,
 	}
 }
+
+// secret is what the ranks of these tests know.
+var secret = "what ranks know and others do not"
 
 // patience is how long the ranks of these tests wait for each other.
 var patience = 5 * time.Minute
@@ -284,6 +287,21 @@ func TestStrayVariables(t *testing.T) {
 		if run, _ := latestLosses(t, logDir); run.Facts.Status != "done" {
 			t.Errorf("%v: the run is %s", c.vars, run.Facts.Status)
 		}
+	}
+}
+
+// TestRanksWithoutSecret has no place for the file of a secret: rank 0 warns, and the ranks train.
+func TestRanksWithoutSecret(t *testing.T) {
+	t.Setenv(allocatorEnv, "")
+	path, _ := writeConfig(t, "cpu", "")
+	t.Setenv("XDG_CACHE_HOME", path)
+	was := secret
+	secret = ""
+	t.Cleanup(func() { secret = was })
+	all := trainRanks(t, context.Background(), 2, func(int) []string { return []string{path} }, nil)
+	quiet(t, all)
+	if want := "train: the ranks have no secret ("; all[0].code != 0 || all[1].code != 0 || !strings.HasPrefix(all[0].stderr, want) || strings.Count(all[0].stderr, "\n") != 1 {
+		t.Errorf("%+v, want one line %q", all, want)
 	}
 }
 

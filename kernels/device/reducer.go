@@ -18,11 +18,12 @@ import (
 // GEMMs. The next operation that reads those weights waits for that. A model of one bucket has no
 // work to hide that behind: there the main queue waits for the move and adds, which is a queue less.
 //
-// An all-gather is better between few ranks: copy engines do it, beside GEMMs that have all
-// SMs, where an all-reduce waits for SMs and then takes some from the next GEMM. It needs symmetric
-// memory: with NCCL that is 2.28 or later, and GPUs of one host. And it has to work in a graph, which
-// capturedGathers tries. That memory is the library's, and not in the allocator's statistics. After an all-reduce one update is added, whose sums are in an
-// order that the library chooses, the same in every run.
+// An all-gather is better between few ranks: copy engines do it, beside GEMMs that have all SMs,
+// where an all-reduce waits for SMs and then takes some from the next GEMM. It needs symmetric
+// memory: with NCCL that is 2.28 or later, and GPUs of one host. And it has to work in a graph,
+// which capturedGathers tries. That memory is the library's, and not in the allocator's statistics.
+// After an all-reduce one update is added, whose sums are in an order that the library chooses, the
+// same in every run.
 //
 // The side queues work beside the rest of the backward pass and the next forward pass,
 // which starts at the lowest layer. So wgrads come after all dgrads, lowest first. With small

@@ -51,8 +51,8 @@ func rendezvous(ctx context.Context, p Process, silence time.Duration, over netw
 	return w, nil
 }
 
-// Warning says in one line who can take part beside the ranks, and what to do about it; empty:
-// nobody can.
+// Warning says in one line that others than the ranks can take part, and what to do about it;
+// empty: they cannot.
 func (w *World) Warning() string {
 	if w.Size == 1 || w.Secret != "" {
 		return ""

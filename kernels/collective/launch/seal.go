@@ -13,7 +13,7 @@ import (
 	"slices"
 )
 
-// nonceBytes are as many as nobody draws twice.
+// nonceBytes is the length of a nonce, of which no two are the same.
 const nonceBytes = 32
 
 // A greeting is the first line in each direction of a connection, and the only one that is not
