@@ -24,7 +24,6 @@ const (
 	allReduceName = "allreduce"
 	allReduceUnit = "all-reduce"
 	allReduceDoc  = "an all-reduce over several GPUs, by where its memory comes from"
-	allReduceBase = "cudaMalloc" // the source that a picture compares the others with
 )
 
 // allReduceBench is a rank's part in all-reduces that are timed.
@@ -258,7 +257,7 @@ func sources(comm *nccl.Comm, stream allocator.Stream) []source {
 	segments := &registering{Driver: driver, register: comm.Register}
 	windows := &registering{Driver: ncclDriver{driver}, register: comm.RegisterWindow}
 	return []source{
-		{allReduceBase, malloc},
+		{"cudaMalloc", malloc},
 		{"cudaMalloc, registered", registered(malloc, comm.Register)},
 		{"cudaMallocAsync", async},
 		{"cudaMallocAsync, registered", registered(async, comm.Register)},

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"net"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -128,22 +127,5 @@ func TestAllReduceAlone(t *testing.T) {
 	err := run(context.Background(), []string{"-scenario", "allreduce"}, &out, &out, nullMachine)
 	if err == nil || !strings.Contains(err.Error(), "mpirun -np 2 allocbench -scenario allreduce") {
 		t.Error(err)
-	}
-}
-
-// TestAllReducePicture draws figures as the scenario writes them.
-func TestAllReducePicture(t *testing.T) {
-	var rows []row
-	for _, bytes := range allReduceSizes {
-		for _, s := range sources(nil, 0) {
-			rows = append(rows, row{Scenario: allReduceName, Case: sizeName(bytes), Allocator: s.name, Unit: allReduceUnit, Mean: float64(bytes) + 1e4, PeakLive: bytes})
-		}
-	}
-	dir := t.TempDir()
-	if _, err := drawAll(dir, "somewhere", []scenario{{name: allReduceName, doc: allReduceDoc}}, rows); err != nil {
-		t.Fatal(err)
-	}
-	if found, err := filepath.Glob(filepath.Join(dir, "allreduce_time*.png")); err != nil || len(found) == 0 {
-		t.Errorf("%v, %v", found, err)
 	}
 }

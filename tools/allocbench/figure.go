@@ -59,7 +59,7 @@ func (o options) redraw(stdout io.Writer) error {
 	if err != nil {
 		return err
 	}
-	known := append(scenarios(), scenario{name: replayName, doc: "recorded requests, replayed"}, scenario{name: allReduceName, doc: allReduceDoc})
+	known := append(scenarios(), scenario{name: replayName, doc: "recorded requests, replayed"})
 	var names []string
 	var there []scenario
 	for _, r := range rows {
@@ -117,9 +117,6 @@ func drawScenario(path, title, subtitle string, rate bool, rows []row) (files []
 	}
 	unit := rows[0].Unit
 	time := figure{label: "host time a " + unit + ", mean", sizes: "size of a block", text: timeText, tick: timeText, value: func(r row) float64 { return r.Mean }}
-	if unit == allReduceUnit {
-		time.ofAllReduces(rows)
-	}
 	if rate {
 		time = figure{label: unit + "s a second, of all threads", sizes: time.sizes, text: countText, tick: countText, value: func(r row) float64 { return r.PerSecond }}
 	}
@@ -136,7 +133,7 @@ func drawScenario(path, title, subtitle string, rate bool, rows []row) (files []
 		*figure
 	}{{"time", &time}, {"p999", &slowest}, {"memory", &memory}} {
 		f.title, f.subtitle = strings.ToUpper(title[:1])+title[1:], subtitle
-		if f.fill(rows) {
+		if f.fill(rows) && !(f.figure == &memory && f.level()) {
 			file := path + "_" + f.name + ".png"
 			if err := writeFile(file, f.draw); err != nil {
 				errs = append(errs, err)
@@ -146,22 +143,6 @@ func drawScenario(path, title, subtitle string, rate bool, rows []row) (files []
 		}
 	}
 	return files, errors.Join(errs...)
-}
-
-// ofAllReduces makes f show their times as parts of those on allReduceBase, where these
-// were measured: sources differ by less than a logarithmic axis of times shows.
-func (f *figure) ofAllReduces(rows []row) {
-	f.label, f.sizes = "GPU time an all-reduce, mean", "bytes of the all-reduce"
-	base := map[string]float64{}
-	for _, r := range rows {
-		if r.Allocator == allReduceBase {
-			base[r.Case] = r.Mean
-		}
-	}
-	if len(base) > 0 {
-		f.label, f.text, f.tick = "GPU time / GPU time on "+allReduceBase, ratioText, nil
-		f.value = func(r row) float64 { return r.Mean / base[r.Case] }
-	}
 }
 
 // fill notes which rows, cases and allocators have something to draw, and says
@@ -239,6 +220,13 @@ func (f *figure) at(name, allocator string) float64 {
 		return math.NaN()
 	}
 	return f.value(f.rows[i])
+}
+
+// level says whether all values are within a tenth of each other: a sentence tells that better
+// than bars of one length.
+func (f *figure) level() bool {
+	low, high := f.span()
+	return high < 1.1*low
 }
 
 // span returns the least and the greatest value.

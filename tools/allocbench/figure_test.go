@@ -70,6 +70,8 @@ func TestDraw(t *testing.T) {
 		{Scenario: "pair", Case: "1 KiB", Allocator: "tlsf", Unit: "pair", Mean: 40},
 		{Scenario: "pair", Case: "1 MiB", Allocator: "peer", Unit: "pair", Mean: 60},
 		{Scenario: "churn", Case: "1 stream", Allocator: "tlsf", Unit: "pair", Mean: 50, PeakLive: 1 << 30, PeakReserved: 2 << 30},
+		{Scenario: "churn", Case: "2 streams", Allocator: "tlsf", Unit: "pair", Mean: 50, PeakLive: 1 << 30, PeakReserved: 3 << 30},
+		{Scenario: "random", Case: "1 stream", Allocator: "tlsf", Unit: "call", PeakLive: 1 << 30, PeakReserved: 1 << 30}, // level: no picture
 		{Scenario: "live1000", Case: "all cold", Allocator: "tlsf", Unit: "call", Mean: 1},
 	}
 	write := func(path string, rows []row) {
@@ -84,7 +86,7 @@ func TestDraw(t *testing.T) {
 		{"-draw " + figures, "churn_memory.png churn_time.png live1000_cold_time.png pair_time.png", ""},
 		{"-scenario churn,live1000 -case stream -draw " + figures, "churn_memory.png churn_time.png", ""},
 		{"-allocator peer -draw " + figures, "pair_time.png", ""},
-		{"-scenario threads -draw " + figures, "", `figures.csv: no scenario "threads": there are pair, churn, live1000`},
+		{"-scenario threads -draw " + figures, "", `figures.csv: no scenario "threads": there are pair, churn, random, live1000`},
 		{"-allocator slab -draw " + figures, "", `figures.csv: no allocator "slab": there are tlsf, peer`},
 		{"-case 9 -draw " + figures, "", `figures.csv: no case has "9" in its name`},
 		{"-draw " + other, "", `other.csv: no scenario "quine"`},
@@ -148,28 +150,6 @@ func TestCaseTitle(t *testing.T) {
 	for name, want := range map[string]string{"cache-expandable": "cache", "cnn": "cnn", "cnn-expandable": "cnn-expandable", "streams": "streams"} {
 		if got := f.caseTitle(name); got != want {
 			t.Errorf("%s: %q, want %q", name, got, want)
-		}
-	}
-}
-
-// TestOfAllReduces compares times with those on cudaMalloc, where there are any.
-func TestOfAllReduces(t *testing.T) {
-	on := func(source, name string, mean float64) row { return row{Case: name, Allocator: source, Mean: mean} }
-	for _, c := range []struct {
-		rows        []row
-		label, text string
-	}{
-		{[]row{on("pool", "4 B", 9), on("cudaMalloc", "4 B", 8)}, "GPU time / GPU time on cudaMalloc", "1.12"},
-		{[]row{on("pool", "4 B", 9), on("cudaMalloc", "1 MiB", 13)}, "GPU time / GPU time on cudaMalloc", "+Inf"},
-		{[]row{on("pool", "4 B", 9)}, "GPU time an all-reduce, mean", "9 ns"},
-	} {
-		f := figure{text: timeText, value: func(r row) float64 { return r.Mean }}
-		f.ofAllReduces(c.rows)
-		if got := f.text(f.value(c.rows[0])); got != c.text || f.label != c.label || f.sizes != "bytes of the all-reduce" {
-			t.Errorf("%+v: %q of %q over %q, want %q of %q", c.rows, got, f.label, f.sizes, c.text, c.label)
-		}
-		if drawn := f.fill(c.rows); !drawn {
-			t.Errorf("%+v: nothing to draw", c.rows)
 		}
 	}
 }

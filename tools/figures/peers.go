@@ -11,6 +11,7 @@ import (
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
+	"gonum.org/v1/plot/text"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
 
@@ -153,7 +154,7 @@ func drawPeers(w io.Writer, s *source) error {
 	notes := s.file(peersFile).notes
 	picture := plotstyle.Picture{
 		Title:    "Time of a training step by its work",
-		Subtitle: plotstyle.Origin(notes, peersFile, true) + ". A line is one width; batches grow to the right. Time: an epoch with validation / its steps",
+		Subtitle: plotstyle.Origin(notes, peersFile, true) + ". A line is one width, beside its smallest batch. Time: an epoch with validation / its steps",
 		Columns:  2, Width: 3.4 * vg.Inch, Height: 3.4 * vg.Inch,
 	}
 	low, high := plotter.XY{X: math.Inf(1), Y: math.Inf(1)}, plotter.XY{}
@@ -170,9 +171,12 @@ func drawPeers(w io.Writer, s *source) error {
 			lines := stepTimes(s, peers[i].framework, e.of(peers[i].framework))
 			line, mark := plotstyle.Line(i, 1), plotstyle.Mark(i, 3)
 			mark.Shape = peers[i].mark
-			for _, points := range lines {
-				p.Add(&plotter.Line{XYs: points, LineStyle: line}, &plotter.Scatter{XYs: points, GlyphStyle: mark})
-				for _, at := range points {
+			for _, l := range lines {
+				p.Add(&plotter.Line{XYs: l.points, LineStyle: line}, &plotter.Scatter{XYs: l.points, GlyphStyle: mark})
+				if i == 0 && l.width != "" {
+					p.Add(widthLabel(l, p.X.Tick.Label))
+				}
+				for _, at := range l.points {
 					low.X, low.Y = min(low.X, at.X), min(low.Y, at.Y)
 					high.X, high.Y = max(high.X, at.X), max(high.Y, at.Y)
 				}
@@ -199,8 +203,23 @@ func drawPeers(w io.Writer, s *source) error {
 	return picture.Write(w)
 }
 
-// stepTimes are the seconds of a step of a whole batch over its FLOP, a line for each width and depth, by batch.
-func stepTimes(s *source, framework, precision string) (lines []plotter.XYs) {
+// A stepLine is the seconds of a step of a whole batch over its FLOP, of one width and depth, by batch.
+type stepLine struct {
+	width  string // empty: of another depth than most
+	points plotter.XYs
+}
+
+// widthLabel writes the width of a line beside its first point.
+func widthLabel(l stepLine, style text.Style) *plotter.Labels {
+	style.Font.Size = vg.Points(8)
+	style.XAlign, style.YAlign = text.XLeft, text.YTop
+	return &plotter.Labels{
+		XYs: l.points[:1], Labels: []string{l.width}, TextStyle: []text.Style{style}, Offset: vg.Point{X: 2, Y: -3},
+	}
+}
+
+// stepTimes are the lines of a framework, one for each width and depth.
+func stepTimes(s *source, framework, precision string) (lines []stepLine) {
 	index := map[[2]string]int{}
 	for _, record := range s.file(peersFile).records {
 		at := shapeOf(record)
@@ -214,12 +233,15 @@ func stepTimes(s *source, framework, precision string) (lines []plotter.XYs) {
 		if !seen {
 			i = len(lines)
 			index[[2]string{at[0], at[2]}] = i
-			lines = append(lines, nil)
+			lines = append(lines, stepLine{})
+			if at[2] == "4" {
+				lines[i].width = at[0]
+			}
 		}
-		lines[i] = append(lines[i], plotter.XY{X: of("flop_step"), Y: of("ms") / 1e3 * of("bsz") / trainingSamples})
+		lines[i].points = append(lines[i].points, plotter.XY{X: of("flop_step"), Y: of("ms") / 1e3 * of("bsz") / trainingSamples})
 	}
-	for _, points := range lines {
-		slices.SortFunc(points, func(a, b plotter.XY) int { return cmp.Compare(a.X, b.X) })
+	for _, l := range lines {
+		slices.SortFunc(l.points, func(a, b plotter.XY) int { return cmp.Compare(a.X, b.X) })
 	}
 	return lines
 }

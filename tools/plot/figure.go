@@ -89,16 +89,11 @@ func xys(points []point) plotter.XYs {
 }
 
 // setRange fits the axes to the curves, with some air above and below: the faint
-// values behind them may leave the picture, and so may the first fiftieth of many
-// steps, whose losses would leave no room for the others.
+// values behind them may leave the picture.
 func (f figure) setRange(p *plot.Plot) {
 	low, high, last := math.Inf(1), math.Inf(-1), 0.0
 	for _, c := range f.curves {
-		first := 0
-		if n := len(c.smooth); n >= 100 && !f.log {
-			first = n / 50
-		}
-		for _, q := range c.smooth[first:] {
+		for _, q := range c.smooth {
 			low, high, last = min(low, q.y), max(high, q.y), max(last, q.x)
 		}
 	}
