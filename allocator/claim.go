@@ -35,7 +35,7 @@ func (h *heap) claim(n *node, s Stream, rests int) (marks []uintptr, err error) 
 	return marks, nil
 }
 
-// fromWaiting meets a request from what is free and, as far as that is not enough, from whole
+// fromWaiting meets a request from what is free and, as far as that is not enough, from the
 // chunks of blocks that wait in other heaps.
 func (p *Pool) fromWaiting(r *request) (*Block, error) {
 	if p.opt.Reuse != ReuseWait || p.grows(r) || r.missing <= 0 {
@@ -64,6 +64,7 @@ func (p *Pool) claimChunks(r *request, d *heap) error {
 	defer d.mu.Unlock()
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	d.flush()
 	ordered := false
 	for classes := d.waiting.classes; classes != 0; {
 		class := bits.Len64(classes) - 1
@@ -90,14 +91,15 @@ func (p *Pool) claimChunks(r *request, d *heap) error {
 	return nil
 }
 
-// A chunkSpan is the whole chunks in a part of a waiting block.
+// A chunkSpan is the chunks of a part of a waiting block that hold nothing else.
 type chunkSpan struct {
 	node   *node // the part
 	chunks []*chunk
 }
 
-// chunksOf returns the whole chunks of n, a waiting block, part for part, and no more than most
-// bytes need; rests is how many pieces of n are at their sides.
+// chunksOf returns the chunks in which there is nothing but n, a waiting block, and the free blocks
+// at its sides: part for part, and no more than most bytes need. rests is how many pieces of n lie
+// in none of them.
 func (s *space) chunksOf(n *node, most int64) (spans []chunkSpan, rests int) {
 	parts := []*node{n}
 	if n.sewn != nil {
@@ -106,9 +108,16 @@ func (s *space) chunksOf(n *node, most int64) (spans []chunkSpan, rests int) {
 	any := false
 	for _, p := range parts {
 		lo, end := p.addr, p.addr+uintptr(p.size)
+		freeLo, freeEnd := lo, end
+		if p.prev != nil && p.prev.state == free {
+			freeLo = p.prev.addr
+		}
+		if p.next != nil && p.next.state == free {
+			freeEnd += uintptr(p.next.size)
+		}
 		var whole []*chunk
 		for _, c := range s.overlapping(lo, end) {
-			if most > 0 && c.addr >= lo && c.end() <= end {
+			if most > 0 && c.addr >= freeLo && c.end() <= freeEnd {
 				whole = append(whole, c)
 				most -= c.size
 			}
@@ -146,23 +155,29 @@ func (p *Pool) moveClaimed(r *request, d *heap, n *node, spans []chunkSpan, mark
 		marks = marks[1:]
 	}
 	for _, x := range spans {
-		part, chunks := x.node, x.chunks
-		if len(chunks) == 0 {
-			wait(part)
+		if len(x.chunks) == 0 {
+			wait(x.node)
 			continue
 		}
-		lo, hi := chunks[0].addr, chunks[len(chunks)-1].end()
-		if part.addr < lo {
-			rest := part
-			part = d.splitOff(part, int64(lo-part.addr))
+		m, lo, hi := x.node, x.chunks[0].addr, x.chunks[len(x.chunks)-1].end()
+		if m.addr < lo {
+			rest := m
+			m = d.splitOff(m, int64(lo-m.addr))
 			wait(rest)
+		} else if m.addr > lo {
+			side := d.cutFree(m.prev, lo, m.addr)
+			d.absorb(side, m)
+			m = side
 		}
-		if size := int64(hi - lo); size < part.size {
-			wait(d.splitOff(part, size))
+		m.state = part
+		if end := m.addr + uintptr(m.size); end > hi {
+			wait(d.splitOff(m, int64(hi-m.addr)))
+		} else if end < hi {
+			d.absorb(m, d.cutFree(m.next, end, hi))
 		}
-		moved += part.size
-		d.detachNode(s, part)
-		h.attach(s, chunks)
+		moved += m.size
+		d.detachNode(s, m)
+		h.attach(s, x.chunks)
 	}
 	return moved
 }

@@ -12,31 +12,34 @@ import (
 
 // TestWaitingMemoryServesOthers frees a block that another stream still uses: a request of
 // that stream, or of a third one, has its memory where the work is done, or where the policy
-// is to wait for it, and the heap that it comes from need not wait.
+// is to wait for it.
 func TestWaitingMemoryServesOthers(t *testing.T) {
-	const bytes = 64 << 20
 	for _, kind := range []string{allocator.SegmentsVirtual, allocator.SegmentsMalloc} {
 		for _, policy := range []allocator.Reuse{allocator.ReuseWait, allocator.ReuseOpportunistic, allocator.ReuseSameStream} {
-			for _, done := range []bool{true, false} {
-				for _, asks := range []allocator.Stream{2, 3} {
-					t.Run(fmt.Sprintf("%s/%v/done=%v/stream %d", kind, policy, done, asks), func(t *testing.T) {
-						r := newRig(t, allocator.PoolOptions{Segments: kind, Reuse: policy})
-						b := r.alloc(bytes, 1)
-						r.must(r.RecordStream(b, 2))
-						r.fake.Order(1, 2)
-						r.must(r.Use(b, 2))
-						r.must(r.Free(b, 1))
-						if done {
-							r.fake.Finish()
-						}
-						b = r.alloc(bytes, asks)
-						reuses := policy == allocator.ReuseWait || policy == allocator.ReuseOpportunistic && done
-						if got := r.Stats().Reserved; got == bytes != reuses {
-							t.Errorf("%d MiB reserved for one block of %d at a time", got>>20, bytes>>20)
-						}
-						r.must(r.Free(b, asks))
-						r.close()
-					})
+			for _, bytes := range []int64{64 << 20, 65<<20 + 1000, 3 << 20, 100} {
+				for _, done := range []bool{true, false} {
+					for _, asks := range []allocator.Stream{2, 3} {
+						t.Run(fmt.Sprintf("%s/%v/%d bytes/done=%v/stream %d", kind, policy, bytes, done, asks), func(t *testing.T) {
+							r := newRig(t, allocator.PoolOptions{Segments: kind, Reuse: policy})
+							b := r.alloc(bytes, 1)
+							before := r.Stats().Reserved
+							r.must(r.RecordStream(b, 2))
+							r.fake.Order(1, 2)
+							r.must(r.Use(b, 2))
+							r.must(r.Free(b, 1))
+							if done {
+								r.fake.Finish()
+							}
+							b = r.alloc(bytes, asks)
+							reuses := policy == allocator.ReuseWait || policy == allocator.ReuseOpportunistic && done
+							if got := r.Stats().Reserved; got == before != reuses {
+								t.Errorf("%d bytes reserved, %d for one block: the memory was reused, want %v", got, before, reuses)
+							}
+							r.check()
+							r.must(r.Free(b, asks))
+							r.close()
+						})
+					}
 				}
 			}
 		}
