@@ -40,10 +40,11 @@
 //
 // A Pool may be called while a stream is captured into a graph if all its blocks are of
 // that stream, from the first on, and RecordStream names no other. Then Alloc and Free
-// record no event and wait for none, until memory runs out or GCThreshold is passed: they
-// only ask for memory, and leave nothing in the graph but addresses. Capture in the mode
-// cudaStreamCaptureModeRelaxed: in the global one, cudaMalloc on any thread spoils the
-// capture, and in the thread-local one on the thread that captures.
+// record no event and wait for none, until memory runs out, GCThreshold is passed or there
+// are thousands of stitches: they only ask for memory, and leave nothing in the graph but
+// addresses. Capture in the mode cudaStreamCaptureModeRelaxed: in the global one,
+// cudaMalloc on any thread spoils the capture, and in the thread-local one on the thread
+// that captures.
 //
 // With several streams a request may record an event on the captured stream. It is then
 // the graph's: a stream that waits for it becomes part of the capture, and the host cannot
@@ -236,7 +237,7 @@ type Stats struct {
 	// DriverCalls counts every call to the driver, DriverMallocs only those
 	// that asked it for memory.
 	DriverCalls, DriverMallocs int64
-	// HostWaits counts the driver calls in which the host waited for queued work.
+	// HostWaits counts the calls of SyncEvent, in which the host waits for queued work.
 	HostWaits int64
 	// Mappings counts the chunks that were mapped at an address, in stitches too;
 	// Stitches the stitches that were made.

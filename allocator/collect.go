@@ -61,13 +61,13 @@ func (p *Pool) giveUp(r *request) (*Block, error) {
 	return nil, nil
 }
 
-// refuseEarly is giveUp before anything is tried, where it takes few looks, and asks the
-// driver only what it would be asked before the pool grows.
+// refuseEarly is giveUp before anything is tried. It looks at few heaps, and asks the driver
+// only what it would be asked before the pool grows.
 func (p *Pool) refuseEarly(r *request) error {
-	if len(p.list) > peakHeaps {
-		return nil
+	back := p.reserved
+	if len(p.list) <= peakHeaps {
+		back = p.idle()
 	}
-	back := p.idle()
 	switch {
 	case r.size <= back:
 		return nil
