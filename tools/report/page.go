@@ -176,7 +176,7 @@ func (s *sheet) addTimes(p Page) {
 	s.Spread, s.Outliers, s.Untold = p.spreads(), p.outliers(), p.untold()
 	if s.Untold == "" && len(p.timed()) > 1 {
 		s.Differences = p.intervals()
-		s.Compared = fmt.Sprintf("Differences are between %ss that were run beside each other: their Hodges–Lehmann estimate and its 95 %% interval. If zero is in the interval, the difference is noise. Longer is slower than %s.", p.turn(), p.base())
+		s.Compared = fmt.Sprintf("Differences are between %ss run side by side: their Hodges–Lehmann estimate and its 95 %% interval. If zero is in the interval, the difference is noise. Longer is slower than %s.", p.turn(), p.base())
 	}
 	if slices.ContainsFunc(p.Runs, func(r Run) bool { return !(r.median(Epoch.allocatorTime) == 0) && len(r.Epochs) > 0 }) {
 		s.Allocator = p.bars()
