@@ -110,12 +110,16 @@ func strategiesTable(rows []row) (string, error) {
 	return b.String(), nil
 }
 
-// nsCell is a time, where it was measured.
+// nsCell is a time, where it was measured, with that of the fastest run and of the slowest.
 func nsCell(rows []row) string {
-	if math.IsNaN(rows[0].Mean) {
+	r := rows[0]
+	if math.IsNaN(r.Mean) {
 		return "–"
 	}
-	return strconv.FormatFloat(rows[0].Mean, 'f', 0, 64)
+	if r.Runs < 2 || math.IsNaN(r.Least) {
+		return fmt.Sprintf("%.0f", r.Mean)
+	}
+	return fmt.Sprintf("%.0f (%.0f–%.0f)", r.Mean, r.Least, r.Most)
 }
 
 // ratioCell is the largest ratio, where all requests were met.

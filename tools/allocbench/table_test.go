@@ -43,6 +43,13 @@ func TestSpread(t *testing.T) {
 				t.Errorf("%s: %q, want %q", c.name, got, cell)
 			}
 		}
+		cell := fmt.Sprintf("%.0f", c.rows[0].Mean)
+		if c.rows[0].Runs > 1 {
+			cell += fmt.Sprintf(" (%.0f–%.0f)", c.rows[0].Least, c.rows[0].Most)
+		}
+		if got := nsCell(c.rows[:1]); got != cell {
+			t.Errorf("%s: %q in the README, want %q", c.name, got, cell)
+		}
 		var out strings.Builder
 		table := table{w: &out}
 		table.warn(c.rows)
