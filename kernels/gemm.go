@@ -15,7 +15,10 @@ type GEMM struct {
 	// Indices, if not 0, make A a table of uint8 images, of k columns for NN and m
 	// for TN; NT has none. Row i of a is then images[indices[i],:]/255, a gathered
 	// view. The indices are int32, m of them for NN, k for TN.
-	Indices  uintptr
+	Indices uintptr
+	// Pixels says that A holds pixels, 0 to 255 as float32, as [Stream.Gather] makes them;
+	// a is A/255. They are exact in every precision. NT has none.
+	Pixels   bool
 	Alpha    float32 // for TN, and [Stream.DgradWgrad]
 	M, N, K  int
 	Prefetch Prefetch
@@ -69,7 +72,7 @@ func (g GEMM) Valid() bool {
 	case NN:
 		return g.Epilogue == None || g.Epilogue == ReLU
 	case NT:
-		return (g.Epilogue == None || g.Epilogue == DReLU) && g.Indices == 0
+		return (g.Epilogue == None || g.Epilogue == DReLU) && g.Indices == 0 && !g.Pixels
 	case TN:
 		return g.Epilogue == None || g.Epilogue == SGD
 	}

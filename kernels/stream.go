@@ -136,7 +136,7 @@ type Updates struct {
 // on another stream.
 func (s Stream) AddUpdates(all []Updates) error { return s.addUpdates(all) }
 
-// Gather makes a batch: x[rows,cols] = images[indices[i],:]/255 and
+// Gather makes a batch: the pixels x[rows,cols] = images[indices[i],:] and
 // y[rows] = labels[indices[i]], from uint8 images and labels through int32
 // indices[rows] to float32 x and int32 y. With y 0 there are only images.
 func (s Stream) Gather(x, y, images, labels, indices uintptr, rows, cols int) error {

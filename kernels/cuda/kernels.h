@@ -49,7 +49,7 @@ int kernels_download(uintptr_t stream, void *dst, uintptr_t src, int64_t bytes);
 int kernels_fill(uintptr_t stream, uintptr_t dst, int value, int64_t bytes);
 
 // gemm/dispatch.cu, which chooses among the kernels of GEMM. With gather indices a is a table
-// of uint8 images; prefetch says which operands may be read before griddepcontrol.wait.
+// of uint8 images; with pixels a is float32 pixels; prefetch says which operands may be read before griddepcontrol.wait.
 enum { KERNELS_FP32, KERNELS_TF32, KERNELS_TF32X3 };
 enum { KERNELS_NN, KERNELS_NT, KERNELS_TN };
 enum { KERNELS_NONE, KERNELS_RELU, KERNELS_DRELU, KERNELS_SGD };
@@ -58,7 +58,7 @@ typedef struct {
   uintptr_t c, a, b, y, t, indices;
   int64_t m, n, k;
   float alpha;
-  int layout, epilogue, prefetch;
+  int layout, epilogue, prefetch, pixels;
 } kernels_gemm_args;
 int kernels_gemm(uintptr_t stream, int precision, kernels_gemm_args p);
 // kernels_has says whether GEMMs can be computed in a precision by the code that runs on the device,

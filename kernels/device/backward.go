@@ -153,8 +153,8 @@ func (d *Device) addToGroup(g kernels.GEMM) {
 // wgradGEMM is dw = alpha·xᵀ·dy, or with SGD dw += alpha·xᵀ·dy.
 func wgradGEMM(epilogue kernels.Epilogue, dw, x Tensor, dy gradient, alpha float32) kernels.GEMM {
 	return kernels.GEMM{
-		Layout: kernels.TN, Epilogue: epilogue, C: dw.addr(), A: x.addr(), Indices: x.indices, B: dy.addr(), T: dy.t, Alpha: alpha,
-		M: dw.rows, N: dw.cols, K: x.rows,
+		Layout: kernels.TN, Epilogue: epilogue, C: dw.addr(), A: x.addr(), Indices: x.indices, Pixels: x.kind == Pixels, B: dy.addr(), T: dy.t,
+		Alpha: alpha, M: dw.rows, N: dw.cols, K: x.rows,
 	}
 }
 

@@ -21,7 +21,7 @@ type CUDAQueue struct {
 type shape struct {
 	layout   kernels.Layout
 	epilogue kernels.Epilogue
-	images   bool
+	images   bool // a gathered view
 	m, n, k  int
 	offset   uintptr // from 16-byte boundaries
 }

@@ -12,7 +12,7 @@ import (
 const viewRows = 192
 
 // Gather makes a batch of n rows: x[i,:] = images[indices[start+i],:]/255 as
-// float32 and y[i] = labels[indices[start+i]] as int32. With fuse both are gathered
+// [Pixels], and y[i] = labels[indices[start+i]] as int32. With fuse both are gathered
 // views, and what takes them reads the tables, but images of more than viewRows are
 // gathered.
 func (d *Device) Gather(images, labels, indices Tensor, start, n int) (x, y Tensor) {
@@ -31,7 +31,7 @@ func (d *Device) Gather(images, labels, indices Tensor, start, n int) (x, y Tens
 	if d.fuse && n <= viewRows {
 		return x, y
 	}
-	x = d.output(op, n, images.cols, Float32)
+	x = d.output(op, n, images.cols, Pixels)
 	if d.fuse {
 		if d.err == nil {
 			d.launched(op, d.queue.Gather(x.addr(), 0, images.addr(), 0, indices.at(start), n, images.cols), n, x.addr())
@@ -78,7 +78,8 @@ func (d *Device) forward(op string, e kernels.Epilogue, x, w Tensor) Tensor {
 	d.waitWeights(w)
 	if d.err == nil {
 		d.gemm(op, kernels.GEMM{
-			Layout: kernels.NN, Epilogue: e, C: y.addr(), A: x.addr(), Indices: x.indices, B: w.addr(), M: x.rows, N: w.cols, K: x.cols,
+			Layout: kernels.NN, Epilogue: e, C: y.addr(), A: x.addr(), Indices: x.indices, Pixels: x.kind == Pixels, B: w.addr(),
+			M: x.rows, N: w.cols, K: x.cols,
 		})
 	}
 	return y

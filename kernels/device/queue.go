@@ -212,6 +212,9 @@ func (q *HostQueue) gemm(g kernels.GEMM) {
 	if g.Layout == kernels.TN {
 		alpha = g.Alpha
 	}
+	if g.Pixels || g.Indices != 0 {
+		alpha /= 255
+	}
 	if g.Epilogue == kernels.SGD {
 		beta = 1
 	}

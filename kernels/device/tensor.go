@@ -23,6 +23,7 @@ const (
 	Float32 Kind = iota
 	Int32
 	Uint8
+	Pixels // 0 to 255 as float32, each of which counts as 1/255 of that
 )
 
 // Size is that of one element, in bytes.
@@ -69,8 +70,10 @@ func (t Tensor) view(indices uintptr, n int) Tensor {
 // floats says whether t is what a kernel computes with: float32, and no gathered view.
 func (t Tensor) floats() bool { return t.kind == Float32 && t.indices == 0 }
 
-// images says whether t is a gathered view of uint8 images, or floats.
-func (t Tensor) images() bool { return t.floats() || t.kind == Uint8 && t.indices != 0 }
+// images says whether t is a batch of images: a gathered view of uint8 images, or pixels; or floats.
+func (t Tensor) images() bool {
+	return t.floats() || t.kind == Pixels || t.kind == Uint8 && t.indices != 0
+}
 
 func (t Tensor) String() string {
 	if t.indices != 0 {

@@ -18,14 +18,11 @@ func gatherOp(rows, cols int) op {
 // tableRows is how many images a table has.
 const tableRows = 50
 
-// images is a table of tableRows images; if exact, of pixels that become 0 or 1.
-func (s *suite) images(cols int, exact bool) []uint8 {
+// images is a table of tableRows images.
+func (s *suite) images(cols int) []uint8 {
 	images := make([]uint8, tableRows*cols+guard)
 	for i := range images {
 		images[i] = uint8(s.r.Uint32())
-		if exact {
-			images[i] = 255 * (images[i] % 2)
-		}
 	}
 	return images
 }
@@ -41,7 +38,7 @@ func (s *suite) gathers() {
 }
 
 func (s *suite) gather(rows, cols int) {
-	images, labels := s.images(cols, false), make([]uint8, tableRows+guard)
+	images, labels := s.images(cols), make([]uint8, tableRows+guard)
 	for i := range labels {
 		labels[i] = uint8(s.r.IntN(10))
 	}
@@ -52,7 +49,7 @@ func (s *suite) gather(rows, cols int) {
 	want := make([]float64, rows*cols)
 	for i := range rows {
 		for j := range cols {
-			want[i*cols+j] = float64(float32(images[int(indices[i])*cols+j]) / 255)
+			want[i*cols+j] = float64(images[int(indices[i])*cols+j])
 		}
 		if y[i] != int32(labels[indices[i]]) {
 			s.fail(c, "label %d is %d", i, y[i])

@@ -77,6 +77,9 @@ func reference(g kernels.GEMM, out any, in arrays) {
 	if g.Layout == kernels.TN {
 		alpha = g.Alpha
 	}
+	if g.Pixels || g.Indices != 0 {
+		alpha /= 255
+	}
 	if g.Epilogue == kernels.SGD {
 		beta = 1
 	}
@@ -291,23 +294,28 @@ func (s *suite) operands(g kernels.GEMM, m, n, k int, exact bool) operands {
 	g.M, g.N, g.K = m, n, k
 	// What is here was copied: no operation writes it.
 	g.Prefetch = kernels.Prefetch(s.r.IntN(8))
+	// Some of those that may have pixels have.
+	g.Pixels = g.Layout != kernels.NT && g.Indices == 0 && s.r.IntN(4) == 0
 	o := operands{g: g, out: output(m * n), want: make([]float64, m*n), in: make(arrays, 4), exact: exact}
 	a, b := draw(m*k), draw(k*n)
 	o.in[0], o.in[1] = a, b
-	if g.Indices != 0 {
+	if images := g.Indices != 0; images || g.Pixels {
 		rows, cols := m, k
 		if g.Layout == kernels.TN {
 			rows, cols = k, m
 		}
-		images, indices := s.images(cols, exact), s.labels(rows, tableRows)
-		for i := range rows {
-			for j := range cols {
-				a[i*cols+j] = float32(images[int(indices[i])*cols+j]) / 255
-			}
+		table, indices := s.images(cols), s.labels(rows, tableRows)
+		ref.Images(a, table, indices, rows, cols)
+		if images {
+			o.in[0], o.in[3] = table, indices
 		}
-		o.in[0], o.in[3] = images, indices
 	}
 	multiply(o.want, a, b, g.Layout == kernels.TN, g.Layout == kernels.NT, m, n, k)
+	if o.images() {
+		for i := range o.want {
+			o.want[i] /= 255
+		}
+	}
 	switch g.Epilogue {
 	case kernels.ReLU:
 		for i := range o.want {
@@ -334,6 +342,9 @@ func (s *suite) operands(g kernels.GEMM, m, n, k int, exact bool) operands {
 	return o
 }
 
+// images says whether a is pixels/255.
+func (o *operands) images() bool { return o.g.Indices != 0 || o.g.Pixels }
+
 // rate is the alpha of wgrads, by which a multiplication is exact.
 const rate = -0.125
 
@@ -346,19 +357,22 @@ func (o *operands) add(c []float32) {
 
 func (s *suite) compare(c Call, o operands) {
 	s.t.Helper()
-	switch m, n, k := o.g.M, o.g.N, o.g.K; {
-	case o.exact && o.g.Indices == 0:
+	if o.exact && !o.images() {
 		s.equal(c, o.out, o.want)
-	case o.exact: // but for the division by 255
-		s.near(c, o.out, o.want, Tolerance, 1)
-	default:
-		// Where few sums nearly cancel, their error is measured against
-		// the size that such sums have: |a·b| is 1/3 in the mean square.
-		few := float64(max(1, min(m*n, m*k, k*n)))
-		if o.g.Indices != 0 {
-			few /= 7 // images are never negative: their rounding is alike in every row
-		}
-		s.near(c, o.out, o.want, s.tolerance*scatter(few), math.Sqrt(float64(m*n*k))/3/2)
+		return
+	}
+	// Where few sums nearly cancel, their error is measured against
+	// the size that such sums have: |a·b| is 1/3 in the mean square.
+	m, n, k := o.g.M, o.g.N, o.g.K
+	few, tolerance := float64(max(1, min(m*n, m*k, k*n))), s.tolerance
+	if o.images() {
+		few /= 7 // images are never negative: their rounding is alike in every row
+	}
+	if o.exact { // but for the division by 255: a precision rounds neither pixels nor small integers
+		tolerance = Tolerance
+	}
+	s.near(c, o.out, o.want, tolerance*scatter(few), math.Sqrt(float64(m*n*k))/3/2)
+	if !o.exact && !o.images() {
 		s.unbiased(c, o)
 	}
 }

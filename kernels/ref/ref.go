@@ -232,7 +232,7 @@ func Checksum(x []float32) (sum uint64) {
 	return sum
 }
 
-// Gather makes a batch: x[rows,cols] = images[indices[i],:]/255 and
+// Gather makes a batch: the pixels x[rows,cols] = images[indices[i],:] and
 // y[rows] = labels[indices[i]].
 func Gather(x []float32, y []int32, images, labels []uint8, indices []int32, rows, cols int) {
 	Images(x, images, indices, rows, cols)
@@ -241,13 +241,13 @@ func Gather(x []float32, y []int32, images, labels []uint8, indices []int32, row
 	}
 }
 
-// Images is the part of Gather on images: x[rows,cols] = images[indices[i],:]/255.
+// Images is the part of Gather on images: x[rows,cols] = images[indices[i],:].
 func Images(x []float32, images []uint8, indices []int32, rows, cols int) {
 	for i := range rows {
 		at := int(indices[i])
 		row := x[i*cols : (i+1)*cols]
 		for j, v := range images[at*cols : (at+1)*cols] {
-			row[j] = float32(v) / 255
+			row[j] = float32(v)
 		}
 	}
 }

@@ -173,8 +173,9 @@ int check(int precision, const kernels_gemm_args &p) {
   const int64_t limit = 1 << 30;  // coordinates are int, and tiles reach past the end
   if (precision != KERNELS_FP32 && precision != KERNELS_TF32 && precision != KERNELS_TF32X3) return cudaErrorInvalidValue;
   if (p.m < 0 || p.n < 0 || p.k < 0 || p.m > limit || p.n > limit || p.k > limit) return cudaErrorInvalidValue;
-  if (p.epilogue == KERNELS_NONE) return p.layout == NN || p.layout == TN || (p.layout == NT && !p.indices) ? cudaSuccess : cudaErrorInvalidValue;
-  bool fused = (p.layout == NN && p.epilogue == KERNELS_RELU) || (p.layout == NT && p.epilogue == KERNELS_DRELU && !p.indices) ||
+  if (p.layout == NT && (p.indices || p.pixels)) return cudaErrorInvalidValue;
+  if (p.epilogue == KERNELS_NONE) return p.layout == NN || p.layout == NT || p.layout == TN ? cudaSuccess : cudaErrorInvalidValue;
+  bool fused = (p.layout == NN && p.epilogue == KERNELS_RELU) || (p.layout == NT && p.epilogue == KERNELS_DRELU) ||
                (p.layout == TN && p.epilogue == KERNELS_SGD);
   return fused ? cudaSuccess : cudaErrorInvalidValue;
 }
@@ -184,7 +185,8 @@ Gemm gemm_of(int precision, const kernels_gemm_args &p) {
   uintptr_t y = p.epilogue == KERNELS_DRELU ? p.y : 0;
   Gemm g = {};
   g.c = ptr<float>(p.c), g.a = ptr<float>(p.a), g.b = ptr<float>(p.b), g.y = ptr<float>(y), g.indices = ptr<int32_t>(p.indices);
-  g.t = ptr<float>(p.t), g.alpha = p.alpha, g.m = int(p.m), g.n = int(p.n), g.k = int(p.k), g.fused = p.epilogue != KERNELS_NONE;
+  g.alpha = (p.layout == NN ? 1 : p.alpha) * (p.indices || p.pixels ? 1 / 255.f : 1);
+  g.t = ptr<float>(p.t), g.m = int(p.m), g.n = int(p.n), g.k = int(p.k), g.fused = p.epilogue != KERNELS_NONE;
   g.prefetch_a = p.prefetch & KERNELS_PREFETCH_A, g.prefetch_b = p.prefetch & KERNELS_PREFETCH_B, g.prefetch_c = p.prefetch & KERNELS_PREFETCH_C;
   g.aligned_a = aligned(p.a, p.layout == TN ? p.m : p.k, p.indices ? 4 : 16);
   g.aligned_b = aligned(p.b, p.layout == NT ? p.k : p.n, 16);

@@ -27,10 +27,10 @@ __device__ inline float4 ld_float4(bool aligned, const float *from, int left) {
 // run time, the same for all elements: it costs less than a second kernel.
 template <int LAYOUT>
 __device__ float epilogue(const Gemm &g, float sum, float old) {
-  if (!g.fused) return LAYOUT == TN ? g.alpha * sum : sum;
-  if (LAYOUT == NN) return sum < 0 ? 0 : sum;
-  if (LAYOUT == NT) return old > 0 ? sum : 0;
-  return old + g.alpha * sum;
+  if (LAYOUT == NT) return !g.fused || old > 0 ? sum : 0;
+  if (LAYOUT == TN && g.fused) return old + g.alpha * sum;
+  sum *= g.alpha;
+  return LAYOUT == NN && g.fused && sum < 0 ? 0 : sum;
 }
 
 // TileEpilogue reduces split-K and applies the epilogue to a CTA's tile, BM×BN. Each of SLICES groups of

@@ -5,8 +5,9 @@
 //   NT      dx[m,n] = dy[m,k]·w[n,k]ᵀ     dgrad, input gradient   dReLU  dx = sum where y > 0, else 0
 //   TN      dw[m,n] = x[k,m]ᵀ·dy[k,n]     wgrad, weight gradient  SGD    w += alpha·sum
 //
-// Without its fused epilogue a GEMM stores the sum, of TN alpha·sum. In NN and TN, x may be uint8 input, a
-// gathered view: x[i] = table[indices[i]] / 255, of a table of bytes.
+// Without its fused epilogue a GEMM stores the sum, of TN alpha·sum. In NN and TN, x may be pixels/255: of float32,
+// or uint8 input, a gathered view: table[indices[i]] of a table of bytes. Kernels multiply pixels, which are exact
+// in every precision; 1/255 is a part of alpha, by which NN multiplies its sums, too.
 //
 // All matrices are row-major float32. All kernels add in an order that depends on the call (the shapes and
 // alignments of all its GEMMs, the precision), the GPU and the compiler alone: equal calls give equal bits.
@@ -41,7 +42,7 @@ struct Gemm {
   const float *a, *b, *y;
   float *t;                // null, or a gradient transposed: NT also stores cᵀ there, [n,m]; TN may read bᵀ there, [n,k]
   const int32_t *indices;  // not null: a is a table of bytes, and these pick its rows
-  float alpha;
+  float alpha;             // of NN and TN; of dgrad_wgrad
   int m, n, k;
   int k_cta;   // the k of one CTA of a cluster, in cluster split-K
   bool fused;  // with the fused epilogue of its layout

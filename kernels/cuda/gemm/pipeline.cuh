@@ -110,12 +110,6 @@ __device__ inline void store_pixels(float *to, unsigned four) {
   *(float4 *)to = make_float4(pixel(four, 0), pixel(four, 1), pixel(four, 2), pixel(four, 3));
 }
 
-// scaled divides a sum over uint8 input by 255.
-template <bool U8>
-__device__ float scaled(float sum) {
-  return U8 ? sum * (1 / 255.f) : sum;
-}
-
 }  // namespace gemm
 
 #endif

@@ -275,8 +275,7 @@ __global__ void __launch_bounds__(Policy::Compiled::THREADS, Policy::Compiled::C
   for (int i = 0; i < C::TM; i++)
 #pragma unroll
     for (int j = 0; j < C::TN; j += 4)
-      *(float4 *)(part + row<C::TY>(ty, i) * C::BN + row<C::TX>(tx, j)) =
-          make_float4(scaled<U8>(sum[i][j]), scaled<U8>(sum[i][j + 1]), scaled<U8>(sum[i][j + 2]), scaled<U8>(sum[i][j + 3]));
+      *(float4 *)(part + row<C::TY>(ty, i) * C::BN + row<C::TX>(tx, j)) = make_float4(sum[i][j], sum[i][j + 1], sum[i][j + 2], sum[i][j + 3]);
   __syncthreads();
 
   epilogue.write(shared, (float4 *)(shared + shared_floats<LAYOUT, C>()));

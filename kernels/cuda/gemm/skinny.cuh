@@ -234,7 +234,7 @@ struct Skinny {
       float2 v = Math::template pair<LAYOUT>(parts, i);
       sum.x += v.x, sum.y += v.y;
     }
-    *(float2 *)(g.c + offset) = make_float2(epilogue<LAYOUT>(g, scaled<U8>(sum.x), old.x), epilogue<LAYOUT>(g, scaled<U8>(sum.y), old.y));
+    *(float2 *)(g.c + offset) = make_float2(epilogue<LAYOUT>(g, sum.x, old.x), epilogue<LAYOUT>(g, sum.y, old.y));
   }
 };
 

@@ -140,7 +140,7 @@ struct Wgrad : Shape<80, 256, 2, 0, 1> {
     for (int i = 0; i < 4; i++) {
       if (w.y + i >= g.m) continue;
 #pragma unroll
-      for (int j = 0; j < 5; j++) v[i][j] = epilogue<TN>(g, scaled<U8>(v[i][j]), w.old[i][j]);
+      for (int j = 0; j < 5; j++) v[i][j] = epilogue<TN>(g, v[i][j], w.old[i][j]);
       float *to = g.c + int64_t(w.y + i) * g.n;
       if (w.x < g.n) *(float4 *)(to + w.x) = make_float4(v[i][0], v[i][1], v[i][2], v[i][3]);
       if (w.single < g.n) to[w.single] = v[i][4];
@@ -219,13 +219,12 @@ struct WgradTma : Shape<90, 128, 4, 3, CTA_PAIR> {
 
   __device__ void finish() {
     __syncthreads();
-    float scale = scaled<U8>(g.alpha);
 #pragma unroll
     for (int i = 0; i < TM; i++) {
       float *to = shared + (i < 4 ? 4 * ty + i : i < 6 ? 64 + 2 * ty + i - 4 : 96 + ty) * BN, *s = sum[i];
-      *(float4 *)(to + 4 * tx) = make_float4(scale * s[0], scale * s[1], scale * s[2], scale * s[3]);
-      *(float2 *)(to + 32 + 2 * tx) = make_float2(scale * s[4], scale * s[5]);
-      to[48 + tx] = scale * s[6];
+      *(float4 *)(to + 4 * tx) = make_float4(g.alpha * s[0], g.alpha * s[1], g.alpha * s[2], g.alpha * s[3]);
+      *(float2 *)(to + 32 + 2 * tx) = make_float2(g.alpha * s[4], g.alpha * s[5]);
+      to[48 + tx] = g.alpha * s[6];
     }
     fence_proxy_async();
     __syncthreads();

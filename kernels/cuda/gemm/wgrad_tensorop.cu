@@ -147,7 +147,7 @@ struct Wgrad : Shape<TMA> {
   }
 
   __device__ void finish() {
-    float alpha = scaled<U8>(p.alpha);
+    float alpha = p.alpha;
 #pragma unroll
     for (int h = 0; h < 2; h++) {
       int row = 16 * warp + 2 * g + h;

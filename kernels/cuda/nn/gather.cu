@@ -1,4 +1,4 @@
-// A batch out of a data set that stays on the device as bytes: x[rows,cols] = images[indices[i],:]/255
+// A batch out of a data set that stays on the device as bytes: x[rows,cols] = images[indices[i],:]
 // and y[rows] = labels[indices[i]].
 #include "launch.cuh"
 
@@ -21,10 +21,10 @@ __global__ void gather(float *x, int32_t *y, const uint8_t *images, const uint8_
       float4 *to = reinterpret_cast<float4 *>(x + i * cols);
       for (int64_t j = threadIdx.x; j < cols / 4; j += blockDim.x) {
         uchar4 v = i == blockIdx.x && j == threadIdx.x ? first : from[j];
-        to[j] = make_float4(v.x / 255.f, v.y / 255.f, v.z / 255.f, v.w / 255.f);
+        to[j] = make_float4(v.x, v.y, v.z, v.w);
       }
     } else {
-      for (int64_t j = threadIdx.x; j < cols; j += blockDim.x) x[i * cols + j] = images[at * cols + j] / 255.f;
+      for (int64_t j = threadIdx.x; j < cols; j += blockDim.x) x[i * cols + j] = images[at * cols + j];
     }
   }
 }

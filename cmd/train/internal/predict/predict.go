@@ -88,6 +88,9 @@ func (p Perceptron) batches(ctx context.Context, images *tensor.Dense, f func(x 
 		rows := min(batchRows, n-first)
 		x, width := make([]float32, rows*pixels), pixels
 		ref.Images(x, images.Uint8s(), identity(first, rows), rows, pixels)
+		for i := range x {
+			x[i] /= 255
+		}
 		for _, w := range p[:len(p)-1] {
 			if ctx.Err() != nil {
 				return context.Cause(ctx)

@@ -1,0 +1,95 @@
+package device_test
+
+import (
+	"fmt"
+	"math"
+	"testing"
+
+	"gorgonia.org/tensor"
+
+	"mlpool/allocator"
+	"mlpool/allocator/cudadriver"
+	"mlpool/kernels"
+	"mlpool/kernels/device"
+	"mlpool/kernels/kerneltest"
+)
+
+// TestPixelsAreExact multiplies batches of images by small integers, forward and backward: no precision
+// rounds a pixel, whether a batch is a gathered view or not.
+func TestPixelsAreExact(t *testing.T) {
+	for name, open := range map[string]func(*testing.T) (device.Queue, allocator.Driver){
+		"host": func(*testing.T) (device.Queue, allocator.Driver) {
+			return new(device.HostQueue), device.NewHostDriver()
+		},
+		"tf32": func(t *testing.T) (device.Queue, allocator.Driver) {
+			kerneltest.RequireGPU(t)
+			q, err := device.NewCUDAQueue(kernels.TF32)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return q, cudadriver.Driver{}
+		},
+	} {
+		for _, rows := range []int{64, 200} {
+			t.Run(fmt.Sprint(name, " ", rows), func(t *testing.T) {
+				q, driver := open(t)
+				pixelsAreExact(t, device.New(q, newPool(t, driver, allocator.PoolOptions{}), true), rows)
+			})
+		}
+	}
+}
+
+func pixelsAreExact(t *testing.T, d *device.Device, rows int) {
+	const pixels, outputs = 24, 20
+	images, labels, indices := make([]uint8, rows*pixels), make([]uint8, rows), make([]int32, rows)
+	w, dy := make([]float32, pixels*outputs), make([]float32, rows*outputs)
+	for i := range images {
+		images[i] = uint8(i * 37)
+	}
+	for i := range indices {
+		indices[i] = int32(rows - 1 - i)
+	}
+	for i := range w {
+		w[i] = float32(i%5 - 1)
+	}
+	for i := range dy {
+		dy[i] = float32(i%7 - 2)
+	}
+	put := func(shape []int, data any) device.Tensor {
+		x, err := d.FromDense("x", tensor.New(tensor.WithShape(shape...), tensor.WithBacking(data)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return x
+	}
+	weights, zeros, gradient := put([]int{pixels, outputs}, w), put([]int{pixels, outputs}, make([]float32, len(w))), put([]int{rows, outputs}, dy)
+	x, _ := d.Gather(put([]int{rows, pixels}, images), put([]int{rows}, labels), put([]int{rows}, indices), 0, rows)
+	y, err := d.Dense(d.Linear(x, weights))
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.Backward([]device.Tensor{zeros}, []device.Tensor{x}, gradient, device.Tensor{}, -1)
+	if err := d.EndStep(); err != nil {
+		t.Fatal(err)
+	}
+	dw, err := d.Dense(zeros)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pixel := func(row, col int) float64 { return float64(images[int(indices[row])*pixels+col]) }
+	check := func(name string, got []float32, cols, terms int, term func(i, j, k int) float64) {
+		t.Helper()
+		for at, v := range got {
+			var want, size float64
+			for k := range terms {
+				x := term(at/cols, at%cols, k) / 255
+				want, size = want+x, size+math.Abs(x)
+			}
+			if math.Abs(float64(v)-want) > 1e-6*size {
+				t.Fatalf("%s: element %d is %v, want %v", name, at, v, want)
+			}
+		}
+	}
+	check("x·w", y.Float32s(), outputs, pixels, func(i, j, k int) float64 { return pixel(i, k) * float64(w[k*outputs+j]) })
+	check("xᵀ·dy", dw.Float32s(), outputs, rows, func(i, j, k int) float64 { return pixel(k, i) * float64(dy[k*outputs+j]) })
+}
