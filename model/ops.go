@@ -83,6 +83,9 @@ type Ops[T any] interface {
 	// one mark to another, once the work is known to be done.
 	Mark(i int) error
 	Elapsed(from, to int) (time.Duration, error)
+	// RowsAfter copies rows of t back as they were at Mark(i). It waits for no work that was
+	// queued later, which must not change them.
+	RowsAfter(i int, t T, row, rows int) ([]float32, error)
 	// Synchronize waits for all queued work and returns its faults.
 	Synchronize() error
 }

@@ -82,7 +82,7 @@ func trainRank(name string, c collective.Collective, train, test model.Set, feat
 		if err != nil {
 			return out, err
 		}
-		if size := c.Size(); (e.AllReduce > 0) != (size > 1) || e.Exposed > e.AllReduce || e.Exposed < 0 {
+		if size := c.Size(); (e.AllReduce > 0) != (size > 1 && !e.Interrupted) || e.Exposed > e.AllReduce || e.Exposed < 0 {
 			return out, fmt.Errorf("%v of all-reduces, %v of them exposed, of %d ranks", e.AllReduce, e.Exposed, size)
 		}
 		for step, loss := range reported {

@@ -67,8 +67,8 @@ type Epoch struct {
 	// AllReduce is what moved the updates of a step in the middle of the epoch took, Exposed for
 	// how long of that the device waited until the weights had them. With one rank there are none.
 	AllReduce, Exposed time.Duration
-	// Interrupted epochs end early: Losses has the steps that were done, and
-	// there is no validation.
+	// Interrupted epochs end early, since ctx was done or the training diverged: Losses has the
+	// steps that were done, and there is no validation.
 	Interrupted bool
 }
 
@@ -87,7 +87,6 @@ func (e Epoch) Loss() float64 {
 // Diverged returns the first step, from 1, whose loss is not finite, or 0. Where
 // only that of the validation is not, it was the last step.
 func (e Epoch) Diverged() int {
-	finite := func(v float64) bool { return !math.IsNaN(v) && !math.IsInf(v, 0) }
 	for i, l := range e.Losses {
 		if !finite(float64(l)) {
 			return i + 1
@@ -99,10 +98,13 @@ func (e Epoch) Diverged() int {
 	return 0
 }
 
+func finite(v float64) bool { return !math.IsNaN(v) && !math.IsInf(v, 0) }
+
 // Marks of an epoch on the device's clock.
 const (
 	trainEnd = iota
 	validationEnd
+	lossesReduced // of some steps in the midst of it, see watch
 )
 
 // Trainer trains an MLP by stochastic gradient descent. The data set, the
@@ -124,6 +126,7 @@ type Trainer[T any] struct {
 	before                   []float32    // the losses of the steps of epoch that were done before the trainer was made
 	nextOrder                chan []int32 // of epoch, shuffled while the one before it ran
 	stepsQueued              atomic.Int64
+	stepTime                 time.Duration // of the last epoch; 0: there was none
 }
 
 // dataset is a Set on the device, with the indices of its rows in the order in which it is
@@ -257,9 +260,10 @@ func (t *Trainer[T]) Steps() int { return t.train.batches }
 func (t *Trainer[T]) StepsQueued() int64 { return t.stepsQueued.Load() }
 
 // Epoch trains on the whole training set once, in batches of which the last may
-// be short, then validates on the whole test set. Within it the host never waits
-// for the device unless Options.Verbose asks for it. When ctx is done the chunk
-// at hand is finished and the epoch is returned as interrupted.
+// be short, then validates on the whole test set. Within it the host waits for the
+// device only if Options.Verbose asks for it, or see watch. When ctx is done the chunk
+// at hand is finished and the epoch is returned as interrupted; so is one that
+// diverges, at most 200 steps or 0.1 s after the first loss that is not finite.
 func (t *Trainer[T]) Epoch(ctx context.Context) (Epoch, error) {
 	e := Epoch{Number: t.epoch + 1, Losses: slices.Clone(t.before)}
 	start := time.Now()
@@ -294,6 +298,7 @@ func (t *Trainer[T]) Epoch(ctx context.Context) (Epoch, error) {
 		return e, fmt.Errorf("epoch %d: %w", e.Number, err)
 	}
 	e.Train -= e.Validation
+	t.stepTime = e.Train / time.Duration(steps-first)
 	if e.AllReduce, e.Exposed, err = t.ops.AllReduceTimes(); err != nil {
 		return e, fmt.Errorf("epoch %d: %w", e.Number, err)
 	}
@@ -315,11 +320,16 @@ func (t *Trainer[T]) allReduce(first, end int) error {
 // replayed is all of it.
 func (t *Trainer[T]) queue(ctx context.Context, first int) (steps int, err error) {
 	steps = first
+	w := watch{every: t.watchEvery(), sent: first, seen: first}
 	for _, c := range t.chunks {
 		if c.end <= steps {
 			continue
 		}
-		if ctx.Err() != nil {
+		diverged, err := t.diverged(&w, steps, c.end)
+		if err != nil {
+			return steps, err
+		}
+		if diverged || ctx.Err() != nil {
 			return steps, t.reduceLoss(first, steps)
 		}
 		if c.start < steps {

@@ -71,6 +71,37 @@ func TestDiverge(t *testing.T) {
 	}
 }
 
+// TestDivergeEndsEpoch trains in more steps than may follow on the first loss that is NaN: the epoch
+// ends early, of one allocator and of several, in the terminal and in a report.
+func TestDivergeEndsEpoch(t *testing.T) {
+	t.Setenv(allocatorEnv, "")
+	for _, executor := range []string{"eager", "graph"} {
+		path, logDir := writeConfig(t, "cpu", "executor = "+strconv.Quote(executor))
+		setConfig(t, path, "learning_rate = 0.5", "learning_rate = 1e20")
+		setConfig(t, path, "bsz = 16", "bsz = 1")
+		code, stdout, stderr := train(context.Background(), path)
+		said := regexp.MustCompile(`(?m)^epoch 1 diverged, ended after (\d+) steps  loss NaN`).FindStringSubmatch(stdout)
+		at := regexp.MustCompile(`^train: diverged in epoch 1 at step (\d+): lower learning_rate\n$`).FindStringSubmatch(stderr)
+		if code != exitDiverged || said == nil || at == nil {
+			t.Fatalf("%s: exit code %d, stderr %q, stdout:\n%s", executor, code, stderr, stdout)
+		}
+		done, _ := strconv.Atoi(said[1])
+		if step, _ := strconv.Atoi(at[1]); step == 0 || done > step+200 || done >= 300 {
+			t.Errorf("%s: diverged at step %d, ended after %d", executor, step, done)
+		}
+		if losses := lines(t, filepath.Join(logDir, "train_losses.txt")); len(losses) != done {
+			t.Errorf("%s: %d losses in the logs, of %d steps", executor, len(losses), done)
+		}
+		page := filepath.Join(t.TempDir(), "page.html")
+		if code, stdout, stderr := train(context.Background(), "-compare=custom,plan", "-report", page, path); code != exitDiverged || strings.Count(stderr, "\n") != 1 {
+			t.Errorf("%s: a comparison exits with %d, %q:\n%s", executor, code, stderr, stdout)
+		}
+		if text, err := os.ReadFile(page); err != nil || !strings.Contains(string(text), "diverged") {
+			t.Errorf("%s: the page of a diverged run does not say so: %v", executor, err)
+		}
+	}
+}
+
 // TestDivergeWithoutLogs must not pass for a success.
 func TestDivergeWithoutLogs(t *testing.T) {
 	t.Setenv(allocatorEnv, "")

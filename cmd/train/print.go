@@ -29,7 +29,11 @@ func (s *session) printEpoch(r rundir.Record) {
 		fmt.Sprintf("val %s, %.2f %%", nats(r.ValLoss), 100*r.ValAcc),
 	}
 	if r.Interrupted {
-		parts = []string{fmt.Sprintf("epoch %d interrupted after %s", r.Epoch, count(r.Steps, "step")), "loss " + nats(r.Loss)}
+		end := "interrupted"
+		if r.Diverged > 0 {
+			end = "diverged, ended"
+		}
+		parts = []string{fmt.Sprintf("epoch %d %s after %s", r.Epoch, end, count(r.Steps, "step")), "loss " + nats(r.Loss)}
 	}
 	if s.cfg.Train.TimeEpoch {
 		parts = append(parts, short(r.TrainMS, 1)+" ms")

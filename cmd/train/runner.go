@@ -31,7 +31,7 @@ const verboseEvery = 100
 // launches fused (2L+3 where a large batch is gathered, and its last dy transposed) and 6L+7
 // unfused; 3L+4 stands for both.
 const (
-	graphSteps = 128
+	graphSteps = 100
 	graphNodes = 1 << 13
 )
 

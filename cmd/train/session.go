@@ -195,7 +195,7 @@ func (s *session) epoch(ctx context.Context, r *runner, number int) (rundir.Reco
 			return rec, err
 		}
 	}
-	if rec.Interrupted {
+	if rec.Interrupted && rec.Diverged == 0 {
 		return rec, errInterrupted
 	}
 	return rec, nil

@@ -2,6 +2,7 @@ package device
 
 import (
 	"errors"
+	"fmt"
 	"time"
 
 	"mlpool/kernels"
@@ -12,6 +13,7 @@ type CUDAQueue struct {
 	kernels.Stream
 	precision kernels.Precision
 	marks     []kernels.Event
+	downloads kernels.Stream // of DownloadAfter; 0 until there is one
 	// What FusesWgrad and WantsTransposed have answered: a call of C for each shape is enough.
 	fuses, wants map[shape]bool
 }
@@ -86,6 +88,22 @@ func (q *CUDAQueue) Elapsed(from, to int) (time.Duration, error) {
 	return q.marks[to].Since(q.marks[from])
 }
 
+// DownloadAfter: see [Queue].
+func (q *CUDAQueue) DownloadAfter(i int, dst []byte, src uintptr) (err error) {
+	if !areMarks(i, i, len(q.marks)) {
+		return fmt.Errorf("device: no mark %d was made", i)
+	}
+	if q.downloads == 0 {
+		if q.downloads, err = kernels.NewStream(); err != nil {
+			return err
+		}
+	}
+	if err := q.downloads.WaitEvent(q.marks[i]); err != nil {
+		return err
+	}
+	return q.downloads.Download(dst, src)
+}
+
 // EndCapture: see [Queue].
 func (q *CUDAQueue) EndCapture() (Graph, error) {
 	g, err := q.Stream.EndCapture()
@@ -106,6 +124,9 @@ func (g cudaGraph) Launch() error { return g.Graph.Launch(g.stream) }
 // Close waits for the stream's work, then frees the stream and its marks.
 func (q *CUDAQueue) Close() error {
 	err := q.Stream.Close()
+	if q.downloads != 0 {
+		err = errors.Join(err, q.downloads.Close())
+	}
 	for _, e := range q.marks {
 		err = errors.Join(err, e.Close())
 	}

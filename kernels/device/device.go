@@ -249,6 +249,16 @@ func (d *Device) Mark(i int) error {
 	return errors.Join(d.waitAll(), d.queue.Mark(i))
 }
 
+// RowsAfter copies rows of t to the host as they were at Mark(i): it waits for no work that was queued
+// later, which must not change them.
+func (d *Device) RowsAfter(i int, t Tensor, row, rows int) ([]float32, error) {
+	if !t.floats() || row < 0 || rows < 0 || row > t.rows-rows {
+		return nil, fmt.Errorf("device: rows %d to %d of %v are not there to copy", row, row+rows, t)
+	}
+	data := make([]float32, rows*t.cols)
+	return data, errors.Join(d.queue.DownloadAfter(i, asBytes(data), t.at(row*t.cols)), d.collectiveErr())
+}
+
 // Elapsed is the time between two marks, after a Synchronize.
 func (d *Device) Elapsed(from, to int) (time.Duration, error) { return d.queue.Elapsed(from, to) }
 

@@ -49,6 +49,8 @@ type Queue interface {
 	// one mark to another, after a Synchronize.
 	Mark(i int) error
 	Elapsed(from, to int) (time.Duration, error)
+	// DownloadAfter is Download of what Mark(i) noted: it waits for no work that was queued later.
+	DownloadAfter(i int, dst []byte, src uintptr) error
 
 	// BeginCapture makes the queue keep the operations from here on, rather than
 	// do them, until EndCapture returns them as a Graph. Uploads, downloads and
@@ -356,6 +358,8 @@ func (q *HostQueue) Download(dst []byte, src uintptr) error {
 	copy(dst, sliceAt[byte](src, len(dst)))
 	return nil
 }
+
+func (q *HostQueue) DownloadAfter(_ int, dst []byte, src uintptr) error { return q.Download(dst, src) }
 
 func (q *HostQueue) Checksum(addr uintptr, n int) (uint64, error) {
 	return ref.Checksum(f32(addr, n)), q.wait()

@@ -1,0 +1,59 @@
+package model_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	"mlpool/model"
+)
+
+// TestDivergedEpochEnds trains on a row whose label is no class, so that the loss of one step is NaN:
+// the epoch ends at most 200 steps after it, or with its last step.
+func TestDivergedEpochEnds(t *testing.T) {
+	const steps, features, most = 700, 6, 200
+	identity := func(int) []int32 { // of two ranks there are twice as many rows
+		order := make([]int32, 2*steps)
+		for i := range order {
+			order[i] = int32(i)
+		}
+		return order
+	}
+	for _, bad := range []int{1, 101, 399, 699} {
+		opt := options(steps, 1)
+		opt.ChunkSteps = 40
+		check := func(t *testing.T, e model.Epoch) {
+			t.Helper()
+			done := len(e.Losses)
+			if e.Diverged() != bad || e.Interrupted != (done < steps) || done > bad+most {
+				t.Errorf("step %d has a loss of NaN: diverged at %d, ended after %d, interrupted %t", bad, e.Diverged(), done, e.Interrupted)
+			}
+		}
+		onEveryBackend(t, func(t *testing.T, l lab) {
+			train, test := blobs(steps, features, 1), blobs(3, features, 2)
+			train.Labels.Uint8s()[bad-1] = 99
+			opt := opt
+			opt.Order = func(int) []int32 { return identity(0)[:steps] }
+			trainer, err := model.NewTrainer(l.device(plain), train, test, model.Weights(features, 4, 1, 0), opt)
+			if err != nil {
+				t.Fatal(err)
+			}
+			e, err := trainer.Epoch(context.Background())
+			if err := errors.Join(err, trainer.Close()); err != nil {
+				t.Fatal(err)
+			}
+			check(t, e)
+		})
+		// One rank alone has the row.
+		for _, name := range hostBackends() {
+			t.Run(fmt.Sprint(name, " 2 ranks"), func(t *testing.T) {
+				train, test := blobs(2*steps, features, 1), blobs(3, features, 2)
+				train.Labels.Uint8s()[2*bad-1] = 99
+				opt := opt
+				opt.Order = identity
+				check(t, trainRanks(t, name, 2, asIs, train, test, features, 1, opt).epochs[0])
+			})
+		}
+	}
+}
