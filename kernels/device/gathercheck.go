@@ -2,9 +2,10 @@ package device
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
+	"math"
 	"time"
-	"unsafe"
 )
 
 const (
@@ -31,48 +32,54 @@ func (d *Device) capturedGathers() (ok bool, err error) {
 	if err := d.queue.BeginCapture(); err != nil {
 		return false, err
 	}
-	err = d.onMoves(func(stream uintptr) error { return r.comm.AllGather(addr, floats, stream) })
-	graph, endErr := d.queue.EndCapture()
-	if endErr != nil {
-		return false, errors.Join(err, endErr)
+	cannot := d.onMoves(func(stream uintptr) error { return r.comm.AllGather(addr, floats, stream) })
+	graph, err := d.queue.EndCapture()
+	if err == nil {
+		defer func() { err = errors.Join(err, graph.Close()) }()
 	}
-	defer func() { err = errors.Join(err, graph.Close()) }()
-	// sum adds up what all ranks give, which all have come for.
-	sum := func(x float32) (float32, error) {
-		bits := unsafe.Slice((*byte)(unsafe.Pointer(&x)), 4)
-		err := errors.Join(d.queue.Upload(flag.Addr, bits),
-			d.onMoves(func(stream uintptr) error { return r.comm.AllReduce(flag.Addr, 1, stream) }))
-		return x, errors.Join(err, d.queue.Download(bits, flag.Addr), d.collectiveErr())
-	}
-	rank, part := r.comm.Rank(), 4*floats
-	got, want := make([]byte, part*r.comm.Size()), make([]byte, part*r.comm.Size())
 	wrong := float32(0)
-	for round := 0; round < 2 && err == nil && wrong == 0; round++ {
-		clear(want)
-		if err = d.queue.Fill(addr, 0, len(got)); err == nil {
-			_, err = sum(0)
+	if err != nil || cannot != nil {
+		wrong = 1 // as all ranks are to know
+	}
+	got, zeros := make([]byte, 4*floats*r.comm.Size()), make([]byte, 4*floats*r.comm.Size())
+	for round := range 2 {
+		if err := d.queue.Fill(addr, 0, len(got)); err != nil {
+			return false, err
 		}
-		if err != nil {
-			break
+		if wrong, err = d.sumOverRanks(flag.Addr, wrong); err != nil || wrong != 0 {
+			return false, err
 		}
-		if rank%2 == round {
+		if r.comm.Rank()%2 == round {
 			time.Sleep(late)
-			err = d.queue.Download(got, addr)
-			wrong = differ(got, want)
+			if err := d.queue.Download(got, addr); err != nil {
+				return false, err
+			}
+			wrong = differ(got, zeros)
 		}
 		pattern := byte(round + 1) // another than before
-		for i := range want {
-			want[i] = pattern
+		own := addr + uintptr(4*floats*r.comm.Rank())
+		if err := errors.Join(d.queue.Fill(own, pattern, 4*floats), graph.Launch(), d.queue.Download(got, addr)); err != nil {
+			return false, err
 		}
-		err = errors.Join(err, d.queue.Fill(addr+uintptr(rank*part), pattern, part), graph.Launch(), d.queue.Download(got, addr))
-		if err == nil {
-			wrong, err = sum(wrong + differ(got, want))
+		wrong += differ(got, bytes.Repeat([]byte{pattern}, len(got)))
+		if wrong, err = d.sumOverRanks(flag.Addr, wrong); err != nil || wrong != 0 {
+			return false, err
 		}
 	}
-	if err == nil {
-		err = d.queue.Fill(addr, 0, len(got))
+	return true, errors.Join(d.queue.Fill(addr, 0, len(got)), d.queue.Synchronize())
+}
+
+// sumOverRanks adds up what all ranks give, which all have come for. It uses a float at addr.
+func (d *Device) sumOverRanks(addr uintptr, x float32) (float32, error) {
+	bits := binary.NativeEndian.AppendUint32(nil, math.Float32bits(x))
+	if err := d.queue.Upload(addr, bits); err != nil {
+		return 0, err
 	}
-	return wrong == 0 && err == nil, errors.Join(err, d.queue.Synchronize())
+	if err := d.onMoves(func(stream uintptr) error { return d.reducer.comm.AllReduce(addr, 1, stream) }); err != nil {
+		return 0, err
+	}
+	err := errors.Join(d.queue.Download(bits, addr), d.collectiveErr())
+	return math.Float32frombits(binary.NativeEndian.Uint32(bits)), err
 }
 
 // differ is 1 if a and b differ, else 0.

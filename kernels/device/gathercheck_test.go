@@ -25,7 +25,16 @@ type unfit struct {
 const (
 	bringsNothing = "they bring nothing"
 	tooEarly      = "other ranks' come too early"
+	noCapture     = "they cannot be captured"
 )
+
+// uncapturing is a queue whose captures fail.
+type uncapturing struct{ HostQueue }
+
+func (q *uncapturing) EndCapture() (Graph, error) {
+	_, err := q.HostQueue.EndCapture()
+	return nil, errors.Join(err, errors.ErrUnsupported)
+}
 
 func (u *unfit) AllocSymmetric(bytes int) (uintptr, func() error, error) {
 	addr, free, err := u.Local.AllocSymmetric(bytes)
@@ -63,6 +72,7 @@ func TestUnfitGathers(t *testing.T) {
 		{zeros, bringsNothing, false},
 		{zeros + 1, bringsNothing, false},
 		{0, tooEarly, false},
+		{100, noCapture, false},
 		{zeros + 2, bringsNothing, true},
 	} {
 		for wrong := range size {
@@ -74,7 +84,11 @@ func TestUnfitGathers(t *testing.T) {
 					if rank == wrong {
 						comm = &unfit{Local: l, from: c.from, how: c.how}
 					}
-					all.Go(func() { gathers[rank], errs[rank] = gathersOf(comm) })
+					queue := Queue(new(HostQueue))
+					if rank == wrong && c.how == noCapture {
+						queue = new(uncapturing)
+					}
+					all.Go(func() { gathers[rank], errs[rank] = gathersOf(queue, comm) })
 				}
 				all.Wait()
 				for rank := range size {
@@ -88,9 +102,9 @@ func TestUnfitGathers(t *testing.T) {
 }
 
 // gathersOf says whether a rank with one layer all-gathers its updates.
-func gathersOf(comm collective.Collective) (gathers bool, err error) {
+func gathersOf(queue Queue, comm collective.Collective) (gathers bool, err error) {
 	alloc := allocator.NewMalloc(NewHostDriver())
-	d := New(new(HostQueue), alloc, true)
+	d := New(queue, alloc, true)
 	if err := d.SetCollective(comm); err != nil {
 		return false, err
 	}
