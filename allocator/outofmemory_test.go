@@ -148,11 +148,11 @@ func randomProgram(seed uint64) program {
 	return p
 }
 
-// run runs the program on one stream, or on three, to its first failure, and
-// returns which request failed and with what.
-func (p program) run(t *testing.T, o allocator.PoolOptions, streams int) (at int, failure error) {
+// run runs the program on some streams, on a device with pages of page bytes, to its first
+// failure, and returns which request failed and with what.
+func (p program) run(t *testing.T, o allocator.PoolOptions, page int64, streams int) (at int, failure error) {
 	t.Helper()
-	r := newRig(t, o)
+	r := newRigOn(t, allocatortest.NewFake(deviceBytes).WithPages(page), o)
 	blocks := map[int]modelBlock{}
 	at = len(p.sizes)
 	for i, size := range p.sizes {
@@ -195,12 +195,12 @@ func TestAdvice(t *testing.T) {
 	for _, c := range choices {
 		for seed := range uint64(fewer(120)) {
 			p := randomProgram(seed)
-			streams := []int{1, 3, 1, 50}[seed%4]
+			streams, page := []int{1, 3, 1, 50}[seed%4], []int64{2 << 20, smallPage}[seed/4%2]
 			o := allocator.PoolOptions{
 				Strategy: c.strategy, Segments: c.segments, MaxBytes: int64(2+seed%4) << 20, SegmentBytes: 4 << 10 << (seed % 3 * 4), Reuse: allocator.Reuse(seed % 3),
 			}
 			o.MaxSegmentBytes = max(o.SegmentBytes, 1<<20)
-			at, err := p.run(t, o, streams)
+			at, err := p.run(t, o, page, streams)
 			if err == nil {
 				continue
 			}
@@ -223,7 +223,7 @@ func TestAdvice(t *testing.T) {
 			if more.MaxBytes <= o.MaxBytes {
 				t.Errorf("%+v: the limit advised is no larger: %v", o, oom)
 			}
-			if later, err := p.run(t, more, streams); err != nil && later <= at {
+			if later, err := p.run(t, more, page, streams); err != nil && later <= at {
 				t.Errorf("%+v, request %d: %v\nwith that limit: request %d: %v", o, at, oom, later, err)
 			}
 		}
