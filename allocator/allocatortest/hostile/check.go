@@ -29,7 +29,7 @@ func (w *worker) checkStats() {
 	w.dev.freeze(was)
 	switch {
 	case st.PeakAllocated < 0 || st.Allocated < 0 || st.Frees < 0 || st.Reserved < 0 || st.PeakReserved < st.Reserved,
-		st.DriverMallocs > st.DriverCalls:
+		st.DriverMallocs > st.DriverCalls, st.HostWaits > st.DriverCalls, st.Mappings > st.DriverCalls, st.Refused < 0:
 		w.fail("statistics that cannot be: %+v", st)
 	case w.alone && (st.Allocs-st.Frees != int64(len(w.blocks)) || st.Allocated < asked(w.blocks)):
 		w.fail("%d blocks of %d bytes are handed out; statistics %+v", len(w.blocks), asked(w.blocks), st)
