@@ -260,10 +260,11 @@ func (t *Trainer[T]) Steps() int { return t.train.batches }
 func (t *Trainer[T]) StepsQueued() int64 { return t.stepsQueued.Load() }
 
 // Epoch trains on the whole training set once, in batches of which the last may
-// be short, then validates on the whole test set. Within it the host waits for the
-// device only if Options.Verbose asks for it, or see watch. When ctx is done the chunk
-// at hand is finished and the epoch is returned as interrupted; so is one that
-// diverges, at most 200 steps or 0.1 s after the first loss that is not finite.
+// be short, then validates on the whole test set. Within it the host waits for steps
+// queued last only if Options.Verbose asks for it. When ctx is done the chunk that is
+// being queued is finished and the epoch is returned as interrupted. So is an epoch
+// that diverges: at most 200 steps, or as many as take 0.1 s, follow on the first loss
+// that is not finite. Chunks of more than 100 steps make that two chunks.
 func (t *Trainer[T]) Epoch(ctx context.Context) (Epoch, error) {
 	e := Epoch{Number: t.epoch + 1, Losses: slices.Clone(t.before)}
 	start := time.Now()

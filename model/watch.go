@@ -13,13 +13,15 @@ type watch struct {
 	seen, sent int // steps whose losses were finite; those up to sent are on their way to the host
 }
 
-// At most two times every steps follow on a loss that is not finite. These take as long as
-// watchSteps or watchTime say, whichever is longer: looks cost less the fewer there are.
+// At most twice as many steps follow on a loss that is not finite as lie between two looks: a
+// look is taken once as many steps have been queued behind those it is at. The longer these
+// take, the fewer looks an epoch pays for.
 const (
 	watchSteps = 100
 	watchTime  = 50 * time.Millisecond
 )
 
+// watchEvery is how many steps lie between two looks: watchSteps, or more that take watchTime.
 func (t *Trainer[T]) watchEvery() int {
 	if t.opt.Ranks > 1 || t.stepTime <= 0 { // ranks do not agree on a time
 		return watchSteps
