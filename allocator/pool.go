@@ -164,7 +164,10 @@ func (p *Pool) preallocate(bytes int64) error {
 }
 
 // Alloc implements [Allocator]. It calls the driver only when no free block of
-// the stream's heap fits.
+// the stream's heap fits. It waits on the host only where the driver has no more
+// memory, or where memory goes back first: beyond GCThreshold, and from a plan's malloc
+// segments. Whatever other streams hold, it makes at most 16 driver calls but for those
+// that order streams and make memory.
 func (p *Pool) Alloc(bytes int64, s Stream, tag string) (Block, error) {
 	if h := p.heaps.Load().of(s); h != nil && uint64(bytes) <= maxRequest {
 		size := blockSize(bytes)

@@ -108,7 +108,7 @@ func (p *Pool) everyDonor(r *request) {
 	}
 }
 
-// addDonor makes h a donor if it has so many bytes that are not handed out.
+// addDonor makes h a donor if bytes of it or more are not handed out.
 func (p *Pool) addDonor(r *request, h *heap, bytes int64) {
 	if !r.asks(h) {
 		return

@@ -125,9 +125,8 @@ func (s *space) use(t *stitch, h *heap, addr uintptr, size int64) {
 // usedBy notes that the stream of h uses addresses of t.
 func (t *stitch) usedBy(h *heap) {
 	t.leaving = false
-	if !slices.Contains(t.heaps, h) {
-		t.heaps = append(t.heaps, h)
-	}
+	t.heaps = slices.DeleteFunc(t.heaps, func(o *heap) bool { return o == h || o.into != nil })
+	t.heaps = append(t.heaps, h)
 }
 
 // mostMappings returns how many mappings in stitches there may be before some go.
@@ -161,18 +160,23 @@ func (p *Pool) dropStitches(r *request) error {
 		s.lastUses = s.lastUses[:last]
 	}
 	for len(s.leaving) > 0 {
-		last := len(s.leaving) - 1
-		t := s.leaving[last]
+		t := s.leaving[0]
+		var err error
 		if t.leaving {
+			gone := false
 			calls := r.upkeep - dropKeeps
-			gone, err := s.unstitchSome(t, &calls)
+			gone, err = s.unstitchSome(t, &calls)
 			r.upkeep = calls + dropKeeps
-			if err != nil || !gone {
-				return err
+			if err == nil && !gone {
+				return nil
 			}
 		}
-		s.leaving = s.leaving[:last]
+		t.leaving = false // or the driver keeps it
+		if s.leaving = s.leaving[1:]; err != nil {
+			return err
+		}
 	}
+	s.leaving = nil
 	return nil
 }
 
