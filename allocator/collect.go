@@ -28,8 +28,8 @@ func (noMemory) OutOfMemory() bool { return true }
 
 const (
 	// errLimit is the answer to growth beyond PoolOptions.MaxBytes.
-	errLimit = noMemory("allocator: the limit is reached")
-	errFull  = noMemory("allocator: the device has too little memory free")
+	errLimit = noMemory("the limit is reached")
+	errFull  = noMemory("the device has too little memory free")
 )
 
 // noRoom says why the pool cannot grow by bytes after it gave back others; nil: it may be

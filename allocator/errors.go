@@ -24,8 +24,8 @@ type OutOfMemoryError struct {
 	Limit                   int64 // bytes that may be reserved; 0 is no limit
 
 	Advice string // what would have helped
-	// Err is the driver's, nil if it was not asked; where it refused memory of other
-	// streams as well, also its first reason for that.
+	// Err is the driver's or, where it was not asked, why not; where it refused memory of
+	// other streams as well, also its first reason for that.
 	Err error
 }
 
@@ -42,7 +42,9 @@ func (e *OutOfMemoryError) Error() string {
 	if e.DeviceTotal > 0 {
 		fmt.Fprintf(&b, "; device has %d free of %d", e.DeviceFree, e.DeviceTotal)
 	}
-	if e.Err != nil {
+	if _, own := e.Err.(noMemory); own {
+		fmt.Fprintf(&b, "; %v", e.Err)
+	} else if e.Err != nil {
 		fmt.Fprintf(&b, "; driver: %v", e.Err)
 	}
 	if e.Advice != "" {
