@@ -13,9 +13,9 @@ type watch struct {
 	seen, sent int // steps whose losses were finite; those up to sent are on their way to the host
 }
 
-// At most twice as many steps follow on a loss that is not finite as lie between two looks: a
-// look is taken once as many steps have been queued behind those it is at. The longer these
-// take, the fewer looks an epoch pays for.
+// The losses between two looks are read once as many steps have been queued behind them, so at
+// most twice as many follow on one that is not finite. Where steps are short, more of them lie
+// between two looks, and an epoch of less than watchTime pays for none.
 const (
 	watchSteps = 100
 	watchTime  = 50 * time.Millisecond
