@@ -17,10 +17,6 @@ type handed struct {
 	tag     string
 	shared  bool // another stream was named with RecordStream
 	freeing bool // by a Free in progress
-
-	// Where filled is true, a Free that failed queued poison on stream filledOn.
-	filled   bool
-	filledOn Stream
 }
 
 func newHandedOut() handedOut { return handedOut{blocks: map[Block]*handed{}} }

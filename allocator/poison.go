@@ -23,8 +23,8 @@ type Filler interface {
 // Free writes and looks in the order of the stream that it is passed, which first
 // waits, on the device, for the streams named with RecordStream. Of an allocator
 // that cannot make it wait, such a block is left as it is. Where the allocator refuses a
-// Free, the block stays handed out but its contents are lost. Another Free on another
-// stream waits first for the poison that the one before it queued.
+// Free, the block stays handed out but its contents are lost: the stream of that Free uses
+// the block as one does that is named with RecordStream.
 type Poison struct {
 	Allocator
 	filler Filler
@@ -135,7 +135,9 @@ func (p *Poison) freeSized(b Block, s Stream) (bytes int64, err error) {
 	bytes = h.bytes
 	damage, err := p.inspect(b, h, s)
 	if err == nil {
-		err = p.Allocator.Free(inner(b), s)
+		if err = p.Allocator.Free(inner(b), s); err != nil {
+			p.orderPoison(b, h, s)
+		}
 	}
 	p.blocks.done(b, h, err == nil)
 	if err == nil && damage != nil {
@@ -148,12 +150,6 @@ func (p *Poison) freeSized(b Block, s Stream) (bytes int64, err error) {
 
 // inspect compares the red zones of b and poisons it.
 func (p *Poison) inspect(b Block, h *handed, s Stream) (*RedzoneError, error) {
-	if h.filled && h.filledOn != s {
-		if _, err := p.filler.Differing(b.Addr, poisonNaN, 4, h.filledOn); err != nil {
-			return nil, err
-		}
-		h.filled = false
-	}
 	if h.shared {
 		if err := p.orderUsers(b, s); errors.Is(err, errors.ErrUnsupported) {
 			return nil, nil
@@ -174,12 +170,23 @@ func (p *Poison) inspect(b Block, h *handed, s Stream) (*RedzoneError, error) {
 		if err := p.filler.Fill(b.Addr, poisonNaN, words, s); err != nil {
 			return nil, err
 		}
-		h.filled, h.filledOn = true, s
 	}
 	if e.Before+e.After == 0 {
 		return nil, nil
 	}
 	return e, nil
+}
+
+// orderPoison has what comes after another Free of b come after the poison that was queued
+// on s, which later work may not know of. An allocator that knows no other streams is not
+// told of s: then the host waits.
+func (p *Poison) orderPoison(b Block, h *handed, s Stream) {
+	if r, ok := As[StreamRecorder](p.Allocator); ok {
+		h.shared = true
+		r.RecordStream(inner(b), s)
+		return
+	}
+	p.filler.Differing(b.Addr-redzone, redzoneValue, redzone, s)
 }
 
 // orderUsers implements userOrderer.
