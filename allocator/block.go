@@ -41,6 +41,7 @@ const (
 	cached               // freed and kept as it is for the next request of its size
 	waiting              // freed, until other streams are done with it
 	lent                 // of the common heap, and a segment of another one
+	planned              // the slab of a Plan, which hands out what is in it
 	part                 // of a block in a stitch
 )
 

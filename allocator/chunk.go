@@ -46,8 +46,9 @@ type space struct {
 	noted    int64 // bytes of free blocks that the last survey found
 	row      []mapped
 	uses     int   // of stitches, so far
-	peak     int64 // the most bytes handed out at once, as far as was seen
-	counted  int64 // bytes handed out when every heap was counted last, and growth since
+	lent     int64 // bytes of a plan's slab
+	peak     int64 // the most bytes handed out at once, as far as was seen; the slab counts
+	counted  int64 // the same when every heap was counted last, and growth since
 	requests int64 // up to then
 	countIn  int   // requests that grow before they are counted again
 
@@ -116,11 +117,6 @@ func (s *space) overlapping(lo, hi uintptr) []*chunk {
 		to++
 	}
 	return s.chunks[from:to]
-}
-
-// within returns the chunks of g.
-func (s *space) within(g *segment) []*chunk {
-	return slices.Clone(s.overlapping(g.addr, g.addr+uintptr(g.size)))
 }
 
 // zoneFor returns a zone with room for bytes, and the address where they are free: that

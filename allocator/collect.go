@@ -48,6 +48,9 @@ func (p *Pool) noRoom(r *request, bytes, back int64) error {
 // done. Caller holds p.mu.
 func (p *Pool) idle() int64 {
 	bytes := p.space.kept()
+	if p.space != nil {
+		bytes -= p.space.lent
+	}
 	p.everyHeap(func(h *heap) { bytes += h.reserved - h.stats.allocated })
 	return bytes
 }

@@ -116,7 +116,7 @@ func (h *heap) detail(classes *[sizeClasses]ClassStats) StreamStats {
 			c.Live++
 			c.Bytes += n.size
 			return
-		case lent, part:
+		case lent, planned, part:
 			return
 		case cached:
 			s.Cached += n.size

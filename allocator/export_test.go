@@ -14,7 +14,9 @@ func (p *Plan) Check() error {
 	defer p.mu.Unlock()
 	var lent int64
 	for m := range p.slabs {
-		lent += m.size
+		if m.segment != nil {
+			lent += m.size
+		}
 	}
 	return p.pool.check(lent)
 }

@@ -31,7 +31,7 @@ func (p *Pool) fromNewPeak(r *request) (*Block, error) {
 // meanwhile is taken for what is handed out more.
 func (p *Pool) count() {
 	s := p.space
-	s.counted = 0
+	s.counted = s.lent
 	s.requests, _ = p.past.counts()
 	p.everyHeap(func(h *heap) {
 		allocs, _ := h.stats.counts()
@@ -133,21 +133,16 @@ func (p *Pool) growBy(r *request, bytes int64) (b *Block, grown bool, err error)
 	return nil, false, nil
 }
 
-// addChunks adds new memory to the request's heap.
+// addChunks adds new memory to the request's heap. If it fails, that is what the driver did
+// not take back.
 func (p *Pool) addChunks(r *request, bytes int64) error {
 	made, err := p.newChunks(r, bytes)
-	p.addRun(r.heap, made)
-	return err
-}
-
-// addRun adds a run, perhaps of no chunk, to a heap.
-func (p *Pool) addRun(h *heap, run []*chunk) {
-	if len(run) == 0 {
-		return
+	if len(made) > 0 {
+		r.heap.mu.Lock()
+		defer r.heap.mu.Unlock()
+		r.heap.attach(p.space, made)
 	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.attach(p.space, run)
+	return err
 }
 
 // newChunks makes a run of new chunks in the zone of the request's heap. If it fails, the
@@ -178,20 +173,6 @@ func (p *Pool) newChunks(r *request, bytes int64) ([]*chunk, error) {
 	p.reserved = p.space.held
 	p.peakReserved = max(p.peakReserved, p.reserved)
 	return made, err
-}
-
-// newRun makes a run of new chunks that no heap holds.
-func (p *Pool) newRun(bytes int64) (*segment, error) {
-	made, err := p.newChunks(&request{heap: p.common, size: bytes}, roundUp(bytes, p.space.page))
-	if err != nil {
-		p.addRun(p.common, made)
-		return nil, err
-	}
-	g := &segment{addr: made[0].addr, size: int64(made[len(made)-1].end() - made[0].addr)}
-	for _, c := range made {
-		c.seg = g
-	}
-	return g, nil
 }
 
 // unusedOf returns the unused chunks of h, whose lock is held, by address.

@@ -146,7 +146,7 @@ func (p *Pool) mapWith(slabs []MapSegment) Map {
 			}
 		}
 		h.blocks(func(n *node) {
-			if n.state != lent { // the heap that has it shows what is in it
+			if n.state != lent && n.state != planned { // who has it shows what is in it
 				blocks = append(blocks, n.mapped(h.stream, n.size))
 			}
 		})

@@ -1,5 +1,7 @@
 package allocator
 
+import "cmp"
+
 // What a pool says of a request that it cannot meet.
 
 // atLimit is the answer to growth beyond the limit. The first time, all was as it would have
@@ -21,8 +23,11 @@ func (p *Pool) atLimit(r *request) error {
 }
 
 // outOfMemory describes the end of the attempts, in a time that does not grow with the
-// blocks handed out.
+// blocks handed out. Of a slab it says no more than why, since no caller asked for that.
 func (p *Pool) outOfMemory(r *request) error {
+	if r.slab {
+		return cmp.Or(r.driver, error(errFull))
+	}
 	p.driver.refused.Add(1)
 	e := &OutOfMemoryError{
 		Bytes: r.bytes, Stream: r.heap.stream, Tag: r.tag,

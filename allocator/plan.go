@@ -1,6 +1,7 @@
 package allocator
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -22,19 +23,26 @@ import (
 // one is tried that as a rule follows on the plan of the step before; while such
 // guesses are wrong, steps are left to the pool.
 //
-// All plans share one slab. It goes back to the driver while a step is left to the
-// pool from its beginning, which waits on the host for the work on it. A step that
-// begins like a planned one and then differs takes the rest from the pool beside the
-// slab: up to twice the peak is reserved, if there is as much. When memory runs out, the
-// pool gets the slab but for the blocks that are handed out of it; with strategy buddy,
-// only a slab of which none is.
+// All plans share one slab. With virtual segments it is memory of the pool. Before the pool
+// takes new memory it takes back what no step in progress needs of the slab, and the next
+// planned step takes a slab again: at the same addresses if they are free. So steps that
+// repeat themselves keep the slab, at its place, and little is reserved beyond what is handed
+// out whatever the work does between them. A block that outlives its step becomes one of the
+// pool.
 //
-// The pool behind the plans takes a segment of its own for each block, since few are
-// left, and gives unused ones back before it takes more: work whose steps cannot be
-// foretold is better served by a Pool.
+// With malloc segments, memory cannot move. The slab is a segment that goes back to the driver
+// while a step is left to the pool from its beginning, which waits on the host for the work
+// on it. A step that begins like a planned one and then differs takes the rest from the pool
+// in addition to the slab: up to twice the peak is reserved, if there is as much. When memory
+// runs out, the pool gets the slab but for the blocks that are handed out of it; with strategy
+// buddy, only a slab of which none is. Until a block that outlives its step is freed no step
+// can be planned; from the second on that finds it so, the plans take another slab. The pool
+// takes a segment of its own for each block, since few are left, and gives unused ones back
+// before it takes more: work whose steps cannot be foretold is better served by a Pool.
 //
-// A block may outlive its step. Until it is freed no step can be planned; from the
-// second on that finds it so, the plans take another slab.
+// While a step is recorded, requests of other streams are looked at too. If those need their
+// memory at other times than the step, so that a slab of its own would cost a sixteenth more
+// memory or more, the step is always left to the pool.
 //
 // A step of more than 2 Mi calls is left to the pool, and its recording given up.
 //
@@ -50,6 +58,7 @@ type Plan struct {
 	closed bool
 	names  map[string]*repertoire
 	slab   *slabMemory // nil: none
+	spare  *slabMemory // that was the slab last, where slots of plans still lie; nil: none
 	old    []*slabMemory
 	stuck  bool // the last step found a block of the slab handed out
 	clock  int64
@@ -64,7 +73,8 @@ type Plan struct {
 }
 
 // NewPlan returns a planning allocator over d. SegmentBytes and MaxSegmentBytes
-// of o default to Alignment, so that nothing is reserved early.
+// of o default to Alignment, so that nothing is reserved early, and Slack to a sixty-fourth:
+// a plan needs little of the speed that more would buy.
 func NewPlan(d Driver, o PoolOptions) (*Plan, error) {
 	if o.SegmentBytes == 0 {
 		o.SegmentBytes = Alignment
@@ -72,12 +82,19 @@ func NewPlan(d Driver, o PoolOptions) (*Plan, error) {
 	if o.MaxSegmentBytes == 0 {
 		o.MaxSegmentBytes = o.SegmentBytes
 	}
+	if o.Slack == 0 {
+		o.Slack = 1 / float64(slackShares[0])
+	}
 	pool, err := NewPool(d, o)
 	if err != nil {
 		return nil, err
 	}
 	pool.swaps = true
-	return &Plan{pool: pool, names: map[string]*repertoire{}}, nil
+	p := &Plan{pool: pool, names: map[string]*repertoire{}}
+	if pool.space != nil {
+		pool.reclaim = p.lendRest
+	}
+	return p, nil
 }
 
 // PlanStats says how one plan does.
@@ -136,10 +153,10 @@ func (p *Plan) End() error {
 		return nil
 	}
 	p.install(r.name, c)
-	if p.step.Load() != nil {
+	if p.step.Load() != nil || c.wasteful {
 		return nil
 	}
-	return p.growSlab()
+	return p.growSlab(c, r.stream)
 }
 
 // conclude settles how the step went, and says whether it is to be planned.
@@ -226,18 +243,26 @@ func (p *Plan) ResetPeaks() {
 	p.peak, p.high = 0, p.allocated
 }
 
-// Trim implements [Allocator]. Between steps the slab is unused; the next step
-// takes it again. The calls that wait are those of [Pool.Trim] and, while it waits for
+// Trim implements [Allocator]. Between steps the slab is unused; the next planned step
+// takes one again. The calls that wait are those of [Pool.Trim] and, while it waits for
 // the work on the slab, Begin and Plans.
 func (p *Plan) Trim(keep int64) error {
 	err := p.pool.Trim(keep)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.step.Load() != nil || p.slab == nil || p.slab.live > 0 || p.pool.Stats().Reserved <= keep {
+	if p.step.Load() != nil || p.slab == nil && len(p.old) == 0 || p.pool.Stats().Reserved <= keep {
 		return err
 	}
-	p.dropSlab()
-	return p.pool.Trim(keep)
+	if p.pool.space != nil {
+		if p.slab != nil {
+			p.leaveSlab()
+		}
+		err = p.leaveOld()
+	} else {
+		p.dropSlab()
+		err = nil
+	}
+	return cmp.Or(p.pool.Trim(keep), err)
 }
 
 // Live implements [Allocator].
@@ -289,9 +314,12 @@ func (p *Plan) Close() error {
 	})
 	p.allocated = 0
 	for m := range p.slabs {
-		p.pool.keep(m.segment, 0, false, nil)
+		if m.segment != nil {
+			m.ordered = false
+			p.pool.keep(m, m.addr, nil)
+		}
 	}
-	p.slab, p.old, p.names = nil, nil, nil
+	p.slab, p.spare, p.old, p.names = nil, nil, nil, nil
 	_, errs := p.pool.shut()
 	return oneOrJoined(append(errs, leakError(leaked)))
 }

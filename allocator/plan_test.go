@@ -176,20 +176,23 @@ func TestPlanMismatch(t *testing.T) {
 		}
 		r.close()
 	})
-	t.Run("a block kept beyond its step", func(t *testing.T) {
-		r := newPlanRig(t)
-		r.step("train", 100_000)
-		r.must(r.plan.Begin("train", 1))
-		kept := r.alloc(100_000)
-		r.must(r.plan.End())
-		r.step("train", 100_000)
-		r.must(r.Free(kept, 1))
-		r.step("train", 100_000)
-		if got := r.only(); got.Replays != 1 || got.Mismatches != 2 {
-			t.Errorf("plan %+v, want 1 replay and 2 mismatches", got)
-		}
-		r.close()
-	})
+	for kind, replays := range map[string]int64{allocator.SegmentsVirtual: 2, allocator.SegmentsMalloc: 1} {
+		t.Run("a block kept beyond its step, "+kind, func(t *testing.T) {
+			f := allocatortest.NewFake(deviceBytes)
+			r := openPlanRig(t, f, f, allocator.PoolOptions{Segments: kind})
+			r.step("train", 100_000)
+			r.must(r.plan.Begin("train", 1))
+			kept := r.alloc(100_000)
+			r.must(r.plan.End())
+			r.step("train", 100_000)
+			r.must(r.Free(kept, 1))
+			r.step("train", 100_000)
+			if got := r.only(); got.Replays != replays || got.Mismatches != 3-replays {
+				t.Errorf("plan %+v, want %d replays and %d mismatches", got, replays, 3-replays)
+			}
+			r.close()
+		})
+	}
 }
 
 // TestPlanOutlives records a block that outlives the step: the plan leaves it to

@@ -3,7 +3,6 @@ package allocator
 import (
 	"errors"
 	"fmt"
-	"slices"
 )
 
 // How a plan meets one request: from its slab, as the step in progress expects it, or
@@ -38,6 +37,9 @@ func (p *Plan) Alloc(bytes int64, s Stream, tag string) (Block, error) {
 		p.mu.Unlock()
 		return b, nil
 	}
+	if !planned {
+		r.leave() // so that the pool can have the slab
+	}
 	p.mu.Unlock()
 
 	b, err := p.fromPool(bytes, s, tag)
@@ -49,7 +51,6 @@ func (p *Plan) Alloc(bytes int64, s Stream, tag string) (Block, error) {
 	case err != nil: // the program may do anything now
 		r.leave()
 	case !planned:
-		r.leave()
 		r.recordAlloc(b.node, b.Gen, bytes)
 		p.notePeak()
 	}
@@ -62,6 +63,9 @@ func (p *Plan) beside(bytes int64, s Stream, tag string) (Block, error) {
 	if err == nil {
 		p.mu.Lock()
 		p.notePeak()
+		if r := p.step.Load(); r != nil && r.plan == nil {
+			r.recordTotal(p.pool.allocated()+p.allocated, bytes)
+		}
 		p.mu.Unlock()
 	}
 	return b, err
@@ -152,8 +156,7 @@ func (p *Plan) freeSlot(sl *slot, b Block, s Stream) error {
 	p.frees++
 	p.allocated -= blockSize(n.asked)
 	if m.live == 0 && m != p.slab {
-		p.old = slices.DeleteFunc(p.old, func(o *slabMemory) bool { return o == m })
-		p.pool.keep(m.segment, m.stream, m.ordered, nil)
+		p.leave(m)
 	}
 	p.mu.Unlock()
 	return nil

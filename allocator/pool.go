@@ -26,6 +26,10 @@ type Pool struct {
 	users  users
 	events eventCache
 
+	// reclaim, if not nil, takes back what a plan has and does not need. It is called
+	// before memory is looked for that no free block of the stream's heap has.
+	reclaim func()
+
 	// mu guards what follows. It is taken before any heap's lock, and who has it may take
 	// the locks of several heaps; all others take one. Those of users and events come last.
 	mu      sync.Mutex
@@ -178,6 +182,9 @@ func (p *Pool) Alloc(bytes int64, s Stream, tag string) (Block, error) {
 			return b, nil
 		}
 		h.mu.Unlock()
+	}
+	if p.reclaim != nil {
+		p.reclaim()
 	}
 	return p.allocSlowly(bytes, s, tag)
 }

@@ -17,6 +17,15 @@ type run struct {
 	blocks   int           // recorded
 	numbers  map[owned]int // of the blocks that may still be freed
 	tooLong  bool          // for a plan: nothing is recorded
+	totals   []total
+	before   int64 // bytes handed out before the first of totals
+}
+
+// A total is the most bytes handed out, whatever for, when other streams asked between two
+// recorded calls.
+type total struct {
+	calls int // recorded before
+	bytes int64
 }
 
 // owned tells a block from all others.
@@ -58,7 +67,7 @@ func (r *run) begin(p *Plan, bytes int64) error {
 		p.makeWay()
 		return nil
 	}
-	if r.names.trust < 0 {
+	if r.names.trust < 0 || r.guess.wasteful {
 		p.dropSlab()
 		return nil
 	}
@@ -112,11 +121,26 @@ func (r *run) leave() {
 // record adds a call to the recording, which it gives up where that is too long.
 func (r *run) record(e event) {
 	if len(r.recorded) == maxPlanEvents {
-		r.recorded, r.numbers, r.tooLong = nil, nil, true
+		r.recorded, r.numbers, r.totals, r.tooLong = nil, nil, nil, true
 	}
 	if !r.tooLong {
 		r.recorded = append(r.recorded, e)
 	}
+}
+
+// recordTotal records the bytes handed out when another stream has asked for some of them.
+func (r *run) recordTotal(bytes, asked int64) {
+	if r.plan != nil || r.tooLong {
+		return
+	}
+	if len(r.totals) == 0 {
+		r.before = bytes - blockSize(asked)
+	}
+	if last := len(r.totals) - 1; last >= 0 && r.totals[last].calls == len(r.recorded) {
+		r.totals[last].bytes = max(r.totals[last].bytes, bytes)
+		return
+	}
+	r.totals = append(r.totals, total{len(r.recorded), bytes})
 }
 
 // recordAlloc records a request that the block of n met.

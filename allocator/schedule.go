@@ -14,8 +14,11 @@ type schedule struct {
 	hash   uint64          // of events as they were recorded
 	next   *schedule       // that is likely to follow in the step after
 	sure   bool            // that it followed the last time
-	used   int64           // Plan.clock of the last step that kept to it
-	stats  PlanStats
+	// wasteful says that no step is to be tried on it: other streams need much memory when
+	// the step needs little of its slab.
+	wasteful bool
+	used     int64 // Plan.clock of the last step that kept to it
+	stats    PlanStats
 }
 
 // An event is one call of a step.
@@ -64,6 +67,36 @@ func (c *schedule) place(p *Plan, m *slabMemory) {
 	}
 }
 
+// mostWaste bounds what a plan may need more than the pool without it: one part in so many.
+const mostWaste = 16
+
+// wasteful says whether a slab of bytes, in addition to what other streams need, is much more
+// than what was handed out at any time. The blocks of the step have these lives.
+func (r *run) wasteful(slab int64, lives []pack.Interval) bool {
+	if len(r.totals) == 0 {
+		return false
+	}
+	live := make([]int64, len(r.recorded)+1) // bytes of the step, before each call
+	for at, e := range r.recorded {
+		bytes := lives[e.block].Size
+		if !e.isAlloc {
+			bytes = -bytes
+		}
+		live[at+1] = live[at] + bytes
+	}
+	others := r.before - live[r.totals[0].calls]
+	most, mostOthers, totals := int64(0), others, r.totals
+	for at, bytes := range live {
+		if len(totals) > 0 && totals[0].calls == at {
+			others = totals[0].bytes - bytes
+			mostOthers = max(mostOthers, others)
+			totals = totals[1:]
+		}
+		most = max(most, bytes+others)
+	}
+	return slab+mostOthers > most+most/mostWaste
+}
+
 // solve packs the blocks of a recording that were freed in it.
 func (r *run) solve() *schedule {
 	c := &schedule{hash: hashOf(r.recorded), events: r.recorded}
@@ -85,6 +118,7 @@ func (r *run) solve() *schedule {
 		}
 	}
 	c.stats.LowerBound, c.stats.Slab = pack.LowerBound(c.layout), pack.Pack(c.layout)
+	c.wasteful = r.wasteful(c.stats.Slab, lives)
 	for at := range c.events {
 		c.events[at].block = slots[c.events[at].block]
 	}

@@ -6,9 +6,14 @@ import (
 	"slices"
 )
 
-// slabMemory is the memory that planned blocks lie in.
+// slabMemory is the memory that planned blocks lie in. With malloc segments it is a segment
+// that no heap holds, with virtual ones a block of the pool, which takes back what no step in
+// progress needs whenever it would need new memory otherwise.
 type slabMemory struct {
-	*segment
+	addr    uintptr
+	size    int64    // bytes
+	segment *segment // nil: with virtual segments
+	node    *node    // in state planned; nil: with malloc segments
 
 	// Every use of memory that is not handed out comes before what is queued on
 	// stream from now on or, if ordered is false, is done.
@@ -63,6 +68,9 @@ func (p *Plan) releaseSlabs(s Stream) error {
 	if r := p.step.Load(); r != nil && r.stream == s {
 		return fmt.Errorf("allocator: stream %#x is released within step %q", s, r.name)
 	}
+	if r := p.step.Load(); r == nil && p.slab != nil && p.slab.node != nil {
+		p.leaveSlab()
+	}
 	for m := range p.slabs {
 		if m.ordered && m.stream == s {
 			if err := p.pool.events.sync(s); err != nil {
@@ -82,30 +90,37 @@ const retryAfter = 16
 // false if that cannot be now.
 func (p *Plan) prepareSlab(c *schedule, s Stream) (ready bool, err error) {
 	if m := p.slab; m != nil && m.live > 0 {
-		if !p.stuck {
+		switch {
+		case m.node != nil:
+			if p.leaveSlab() != nil {
+				return false, nil
+			}
+		case !p.stuck:
 			p.stuck = true
 			return false, nil
+		default:
+			p.abandonSlab()
 		}
-		p.abandonSlab()
 	}
 	p.stuck = false
-	if (p.slab == nil || p.slab.size < p.need) && p.clock >= p.retry {
-		if err := p.growSlab(); err != nil {
+	need := p.slabFor(c)
+	if (p.slab == nil || p.slab.size < need) && p.clock >= p.retry {
+		if err := p.growSlab(c, s); err != nil {
 			return false, err
 		}
-		if p.slab == nil || p.slab.size < p.need {
+		if p.slab == nil || p.slab.size < need {
 			p.retry = p.clock + retryAfter
 		}
 	}
-	if p.slab == nil { // not as large as the largest plan needs, then for this one
-		if err := p.takeSlab(c.stats.Slab); outOfMemory(err) {
+	if p.slab == nil && need > c.stats.Slab { // not as large as the largest plan needs, then for this one
+		if err := p.takeSlab(c.stats.Slab, s); outOfMemory(err) {
 			return false, nil
 		} else if err != nil {
 			return false, err
 		}
 	}
 	m := p.slab
-	if m.size < c.stats.Slab {
+	if m == nil || m.size < c.stats.Slab {
 		return false, nil
 	}
 	if m.ordered && m.stream != s {
@@ -118,15 +133,52 @@ func (p *Plan) prepareSlab(c *schedule, s Stream) (ready bool, err error) {
 	return true, nil
 }
 
-// growSlab makes the slab as large as the largest plan needs. It leaves a smaller
-// one that something is handed out of, and none where there is no memory.
-func (p *Plan) growSlab() error {
-	if p.slab != nil && (p.slab.live > 0 || p.slab.size >= p.need) {
+// slabFor returns the bytes of a new slab for plan c. A segment is as large as the largest
+// plan needs, so that it serves all.
+func (p *Plan) slabFor(c *schedule) int64 {
+	if p.pool.space != nil {
+		return c.stats.Slab
+	}
+	return p.need
+}
+
+// growSlab makes the slab large enough for plan c, in steps on s. It leaves a smaller one that
+// something is handed out of, and none where there is no memory.
+func (p *Plan) growSlab(c *schedule, s Stream) error {
+	if p.slab != nil && (p.slab.live > 0 || p.slab.size >= p.slabFor(c)) {
 		return nil
 	}
-	if err := p.takeSlab(p.need); !outOfMemory(err) {
+	if err := p.takeSlab(p.slabFor(c), s); !outOfMemory(err) {
 		return err
 	}
+	return nil
+}
+
+// takeSlab replaces the slab, of which nothing is handed out, by one of bytes, for work on s.
+// Of malloc segments, what the pool does not use makes way.
+func (p *Plan) takeSlab(bytes int64, s Stream) error {
+	bytes = max(bytes, Alignment)
+	if p.pool.space == nil {
+		p.makeWay()
+		g, err := p.pool.lend(bytes)
+		if err == nil {
+			p.slab = &slabMemory{addr: g.addr, size: g.size, segment: g}
+		}
+		return err
+	}
+	if p.slab != nil && p.leaveSlab() != nil {
+		return errLimit
+	}
+	n, err := p.pool.lendChunks(bytes, s)
+	if err != nil {
+		return err
+	}
+	m := p.spare
+	if m == nil || m.addr != n.addr { // else the plans have their slots there
+		m = &slabMemory{addr: n.addr}
+	}
+	m.size, m.node, m.stream, m.ordered = n.size, n, s, true
+	p.slab, p.spare = m, nil
 	return nil
 }
 
@@ -140,11 +192,56 @@ func (p *Plan) abandonSlab() {
 	p.slab = nil
 }
 
-// leaveSlab makes the slab, of which nothing is handed out, free memory of the pool: where
-// a stream orders it, nobody else can have it while the driver refuses that stream.
-func (p *Plan) leaveSlab() {
-	p.pool.keep(p.slab.segment, p.slab.stream, p.slab.ordered, nil)
-	p.slab = nil
+// leaveSlab makes the slab memory of the pool, with what is handed out of it. Where the driver
+// refuses to order that memory, the slab is nobody's until Trim, Free or a lack of memory tries
+// again.
+func (p *Plan) leaveSlab() error {
+	m := p.slab
+	if m.live > 0 {
+		p.abandonSlab()
+		return p.leave(m)
+	}
+	p.slab, p.spare = nil, m
+	p.old = append(p.old, m)
+	return p.leave(m)
+}
+
+// leave makes m, one of the old slabs, memory of the pool, with what is handed out of it.
+func (p *Plan) leave(m *slabMemory) error {
+	p.notePeak()
+	taken := m.taken()
+	if err := p.pool.keep(m, m.addr, taken); err != nil {
+		if p.spare == m {
+			p.spare = nil
+		}
+		return err
+	}
+	p.old = slices.DeleteFunc(p.old, func(o *slabMemory) bool { return o == m })
+	for _, sl := range taken {
+		p.allocated -= blockSize(sl.node.asked)
+	}
+	p.allocs -= int64(len(taken)) // the pool counts them
+	p.high = p.allocated
+	return nil
+}
+
+// lendRest gives the pool what no step in progress needs of the slab, before the pool looks
+// for memory that it does not have.
+func (p *Plan) lendRest() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	m := p.slab
+	if m == nil {
+		return
+	}
+	if r := p.step.Load(); r == nil || r.plan == nil {
+		p.leaveSlab()
+	} else if end := max(r.plan.stats.Slab, Alignment); m.size-end >= p.pool.space.page {
+		p.pool.keep(m, m.addr+uintptr(end), nil)
+	} else {
+		return
+	}
+	p.yields.Add(1)
 }
 
 // yieldSlabs makes all slabs the pool's, with what is handed out of them, so that the
@@ -162,22 +259,25 @@ func (p *Plan) yieldSlabs(seen int64, oom error) bool {
 		p.describe(oom)
 		return false
 	}
-	p.notePeak()
 	if r := p.step.Load(); r != nil {
 		r.leave()
 	}
 	if p.slab != nil {
-		p.abandonSlab()
+		p.leaveSlab()
 	}
-	for _, m := range p.old {
-		taken := m.taken()
-		p.pool.keep(m.segment, m.stream, m.ordered, taken)
-		p.allocs -= int64(len(taken)) // the pool counts them
-	}
-	p.old = nil
-	p.allocated, p.high = 0, 0
+	p.leaveOld()
 	p.yields.Add(1)
 	return true
+}
+
+// leaveOld makes all slabs that no plan has memory of the pool, and returns the first error.
+func (p *Plan) leaveOld() (first error) {
+	for _, m := range slices.Clone(p.old) {
+		if err := p.leave(m); first == nil {
+			first = err
+		}
+	}
+	return first
 }
 
 // taken returns the blocks that are handed out of a slab that no plan has any more, by
@@ -195,30 +295,21 @@ func (m *slabMemory) taken() []*slot {
 	return taken
 }
 
-// takeSlab replaces the slab, of which nothing is handed out, by one of bytes.
-// What the pool does not use makes way.
-func (p *Plan) takeSlab(bytes int64) error {
-	p.makeWay()
-	g, err := p.pool.lend(max(bytes, Alignment))
-	if err != nil {
-		return err
-	}
-	p.slab = &slabMemory{segment: g}
-	return nil
-}
-
 // makeWay gives what is not in use back to the driver. What the driver does not take
-// back is in the way of no step that fits all the same.
+// back is in the way of no step that fits all the same. With virtual segments nothing is in
+// the way.
 func (p *Plan) makeWay() {
-	p.dropSlab()
-	p.pool.Trim(0)
+	if p.pool.space == nil {
+		p.dropSlab()
+		p.pool.Trim(0)
+	}
 }
 
-// dropSlab gives the slab back to the driver, unless some of it is handed out. It leaves
-// to the pool what the driver does not take, and one whose stream the driver refuses.
+// dropSlab gives the slab, a segment, back to the driver, unless some of it is handed out. It
+// leaves to the pool what the driver does not take, and one whose stream the driver refuses.
 func (p *Plan) dropSlab() {
 	m := p.slab
-	if m == nil || m.live > 0 {
+	if m == nil || m.live > 0 || m.segment == nil {
 		return
 	}
 	m.ordered = m.ordered && p.pool.events.sync(m.stream) != nil
@@ -226,57 +317,4 @@ func (p *Plan) dropSlab() {
 		p.leaveSlab()
 	}
 	p.slab = nil
-}
-
-// lend takes a segment that no heap holds from the driver.
-func (p *Pool) lend(bytes int64) (*segment, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.space != nil {
-		return p.newRun(bytes)
-	}
-	return p.newSegment(&request{heap: p.common, size: bytes}, bytes)
-}
-
-// takeBack returns g, which lend returned and no work uses, to the driver, or makes
-// its chunks unused.
-func (p *Pool) takeBack(g *segment) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.space == nil {
-		return p.freeSegment(g)
-	}
-	p.addRun(p.common, p.space.within(g))
-	return nil
-}
-
-// keep makes g, which lend returned, memory of the pool: of stream s where it is
-// ordered by s, and else of no stream. Blocks of it that are taken, by address, become
-// blocks of the pool, and the rest is free.
-func (p *Pool) keep(g *segment, s Stream, ordered bool, taken []*slot) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	h := p.common
-	if ordered {
-		h = p.heapOf(s)
-	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	var n *node
-	if p.space != nil {
-		run := p.space.within(g)
-		h.attach(p.space, run)
-		n = run[0].seg.first
-	} else {
-		n = h.adopt(g)
-	}
-	for _, sl := range taken {
-		planned := &sl.node
-		for n.addr+uintptr(n.size) <= planned.addr {
-			n = n.next
-		}
-		n = h.cutFree(n, planned.addr, planned.addr+uintptr(blockSize(planned.asked)))
-		sl.block = h.handOut(n, planned.asked, planned.stream, planned.tag)
-		n.users, planned.users = planned.users, nil
-	}
 }

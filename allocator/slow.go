@@ -7,6 +7,7 @@ type request struct {
 	bytes  int64 // asked for
 	size   int64 // of the block
 	tag    string
+	slab   bool  // the block is a plan's slab: the pool counts it as lent, not as handed out
 	driver error // why there is no more memory from the driver
 
 	device *deviceMemory // nil: not asked yet
@@ -36,8 +37,13 @@ var (
 	}
 )
 
-// handOut hands n, of any heap whose lock is held, to the request's stream.
+// handOut hands n, of any heap whose lock is held, to the request's stream. A slab is of the
+// request's own heap.
 func (r *request) handOut(owner *heap, n *node) *Block {
+	if r.slab {
+		n.state = planned
+		return &Block{node: n}
+	}
 	if owner != r.heap {
 		owner.alsoUsedOn(n, r.heap.stream)
 		r.heap.guests++
@@ -64,8 +70,17 @@ func (p *Pool) allocSlowly(bytes int64, s Stream, tag string) (Block, error) {
 		return Block{}, p.outOfMemory(r)
 	}
 	r.size = blockSize(bytes)
-	if err := p.refuseEarly(r); err != nil {
+	b, err := p.serve(r)
+	if err != nil {
 		return Block{}, err
+	}
+	return *b, nil
+}
+
+// serve tries what there is in turn.
+func (p *Pool) serve(r *request) (*Block, error) {
+	if err := p.refuseEarly(r); err != nil {
+		return nil, err
 	}
 	attempts := withMalloc
 	if p.space != nil {
@@ -75,16 +90,16 @@ func (p *Pool) allocSlowly(bytes int64, s Stream, tag string) (Block, error) {
 	for _, attempt := range attempts {
 		b, err := attempt(p, r)
 		if err != nil {
-			return Block{}, err
+			return nil, err
 		}
 		if b != nil {
 			if p.space != nil {
 				p.space.peak = max(p.space.peak, r.allocated)
 			}
-			return *b, nil
+			return b, nil
 		}
 	}
-	return Block{}, p.outOfMemory(r)
+	return nil, p.outOfMemory(r)
 }
 
 // fromOwn joins what the heap kept apart, takes back what other streams are done

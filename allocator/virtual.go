@@ -34,7 +34,7 @@ func (p *Pool) fromChunks(r *request) (*Block, error) {
 
 // fromBlocks meets a request from a free block of another heap, where it stays.
 func (p *Pool) fromBlocks(r *request, donor *heap) (*Block, error) {
-	if !r.asks(donor) || donor.reserved == 0 {
+	if r.slab || !r.asks(donor) || donor.reserved == 0 {
 		return nil, nil
 	}
 	donor.mu.Lock()

@@ -1,0 +1,143 @@
+package allocator
+
+// What a pool does for the slab of a plan: it lends memory, and takes it back, with what is
+// handed out of it.
+
+// lend takes a segment that no heap holds from the driver.
+func (p *Pool) lend(bytes int64) (*segment, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.newSegment(&request{heap: p.common, size: bytes}, bytes)
+}
+
+// takeBack returns g, which lend returned and no work uses, to the driver.
+func (p *Pool) takeBack(g *segment) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.freeSegment(g)
+}
+
+// lendChunks takes a block out of the memory of stream s, for which the pool grows by as much
+// as is missing. It counts as lent, not as handed out.
+func (p *Pool) lendChunks(bytes int64, s Stream) (*node, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	r := &request{heap: p.heapOf(s), bytes: bytes, size: bytes, slab: true, scope: newScope(p.opt.Reuse)}
+	b, err := p.serve(r)
+	if err != nil {
+		return nil, err
+	}
+	p.space.lent += b.node.size
+	return b.node, nil
+}
+
+// keep makes a slab memory of the pool, from address from on: a segment of the stream that
+// orders it or, where none does, of no stream. Blocks of it that are taken, by address, become
+// blocks of the pool, and the rest is free. If the driver refuses to order the memory, all
+// stays as it is.
+func (p *Pool) keep(m *slabMemory, from uintptr, taken []*slot) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	h := p.common
+	if m.node != nil {
+		h = m.node.lockHeap()
+	} else {
+		if m.ordered {
+			h = p.heapOf(m.stream)
+		}
+		h.mu.Lock()
+	}
+	defer h.mu.Unlock()
+	if err := p.orderSlab(h, m); err != nil {
+		return err
+	}
+	n := m.node
+	if n == nil {
+		n = h.hold(m.segment)
+	} else {
+		p.space.lent -= n.size
+	}
+	rest := h.cutter(n)
+	if kept := int64(from - m.addr); kept > 0 {
+		m.node, m.size = rest.block(kept), kept
+		m.node.state = planned
+		p.space.lent += kept
+	}
+	for _, sl := range taken {
+		asked := &sl.node
+		rest.skip(asked.addr)
+		n := rest.block(blockSize(asked.asked))
+		sl.block = h.handOut(n, asked.asked, asked.stream, asked.tag)
+		n.users, asked.users = asked.users, nil
+		if m.ordered {
+			h.alsoUsedOn(n, m.stream)
+		}
+	}
+	rest.skip(rest.end)
+	return nil
+}
+
+// orderSlab orders the stream of h, which is to have the slab, after the work on it.
+func (p *Pool) orderSlab(h *heap, m *slabMemory) error {
+	switch {
+	case !m.ordered:
+		return nil
+	case h == p.common:
+		return p.events.sync(m.stream)
+	case h.stream == m.stream:
+		return nil
+	}
+	return p.events.queue(m.stream, h.stream)
+}
+
+// A cutter cuts a block, which no list holds, from its front to its end.
+type cutter struct {
+	heap    *heap
+	stitch  *stitch // that the block is in; nil: in none
+	parts   []*node // of the block, those that are not cut yet
+	at, end uintptr
+}
+
+func (h *heap) cutter(n *node) *cutter {
+	c := &cutter{heap: h, parts: []*node{n}, at: n.addr, end: n.addr + uintptr(n.size)}
+	if n.sewn != nil {
+		c.stitch = n.sewn.stitch
+		c.parts = h.unsew(n)
+	}
+	return c
+}
+
+// take cuts off the next bytes.
+func (c *cutter) take(bytes int64) (cut []*node) {
+	c.at += uintptr(bytes)
+	for bytes > 0 {
+		n := c.parts[0]
+		if n.size > bytes {
+			c.parts[0] = c.heap.splitOff(n, bytes)
+		} else {
+			c.parts = c.parts[1:]
+		}
+		n.state = part
+		bytes -= n.size
+		cut = append(cut, n)
+	}
+	return cut
+}
+
+// skip makes what comes before an address free.
+func (c *cutter) skip(to uintptr) {
+	for _, n := range c.take(int64(to - c.at)) {
+		c.heap.coalesce(n)
+	}
+}
+
+// block makes the next bytes a block.
+func (c *cutter) block(bytes int64) *node {
+	addr := c.at
+	parts := c.take(bytes)
+	if c.stitch != nil {
+		return c.heap.sew(c.stitch, addr, bytes, parts)
+	}
+	parts[0].want = bytes
+	return parts[0]
+}
