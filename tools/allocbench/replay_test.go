@@ -170,3 +170,22 @@ func TestWarmIsSteady(t *testing.T) {
 		}
 	}
 }
+
+// TestPlanHoldsLittle replays the recorded traces on plans: the first replay and the ones after
+// it reserve a twentieth more than what is live at most, and up to a fifth more where eight
+// streams, which take memory from each other, leave no step to plan.
+func TestPlanHoldsLittle(t *testing.T) {
+	_, rows := benchRows(t, nullMachine, "-quick", "-runs", "1", "-allocator", "plan", "-traces", "../traces/testdata")
+	if len(rows) == 0 {
+		t.Fatal("no rows")
+	}
+	for _, r := range rows {
+		most := 1.05
+		if strings.HasPrefix(r.Case, "streams") {
+			most = 1.2
+		}
+		if ratio := float64(r.PeakReserved) / float64(r.PeakLive); ratio > most {
+			t.Errorf("%s: reserved %.3f of what was live, want at most %.2f", r.Case, ratio, most)
+		}
+	}
+}
