@@ -99,10 +99,13 @@ void copy_tile(uint32_t to, const CUtensorMap *map, int x, int y, int z, uint32_
   for (unsigned rank = 0; rank < cluster_size(); rank++) {
     if (!(ctas >> rank & 1)) continue;
     come(other(rank), address, {int64_t(bytes), [to, map = *map, x, y, z](Cta &b) {
+                                  char *async = async_memory(b);
                                   each(map, {x, y, z}, [&](const float *element, size_t i) {
                                     float f = element ? *element : 0;
                                     uint32_t at = to + uint32_t(4 * i);
-                                    *reinterpret_cast<float *>(b.shared + (map.swizzled ? swizzled(at) : at)) = map.tf32 ? rounded(f) : f;
+                                    if (map.swizzled) at = swizzled(at);
+                                    f = map.tf32 ? rounded(f) : f;
+                                    for (char *memory : {b.shared, async}) *reinterpret_cast<float *>(memory + at) = f;
                                   });
                                 }});
   }
@@ -150,12 +153,18 @@ void mbarrier_try_wait_parity_shared_cta_b64_bra(uint32_t address, int parity) {
   });
 }
 
+static void store(const TileStore &s) {
+  const float *tile = reinterpret_cast<const float *>(async_memory(*self->cta) + s.from);
+  each(s.map, {s.x, s.y, 0}, [&](float *element, size_t i) {
+    if (element) *element = s.add ? *element + tile[i] : tile[i];
+  });
+}
+
 static void write_tile(const CUtensorMap &map, int x, int y, uint32_t from, bool add) {
   if (from % 128) fail("writes a tile from an address in shared memory that is not aligned");
-  const float *tile = reinterpret_cast<const float *>(shared_memory() + from);
-  each(map, {x, y, 0}, [&](float *element, size_t i) {
-    if (element) *element = add ? *element + tile[i] : tile[i];
-  });
+  TileStore s = {map, x, y, from, add, self->cta->copy_at_once};
+  if (s.done) store(s);
+  self->stores.back().push_back(s);
 }
 
 void cp_reduce_async_bulk_tensor_2d_global_shared_cta_add_tile_bulk_group(const CUtensorMap *map, int x, int y, uint32_t from) {
@@ -166,12 +175,42 @@ void cp_async_bulk_tensor_2d_global_shared_cta_bulk_group(const CUtensorMap *map
   write_tile(*map, x, y, from, false);
 }
 
-void wgmma(const Wgmma &w) {
-  if (self->cta->copy_at_once) multiply(w);
-  else self->wgmmas.back().push_back(w);
+void cp_async_bulk_commit_group() { self->stores.emplace_back(); }
+void cp_async_bulk_wait_group_read() {
+  progress = true, yield();
+  wait_groups(self->stores, 0, [](const TileStore &s) {
+    if (!s.done) store(s);
+  });
+}
+
+char *async_memory(Cta &b) {
+  if (!b.async) b.async = take_shared(b.grid->grid.shared);
+  return b.async;
+}
+
+void fence_proxy_async_shared_cta() {
+  Cta &b = *self->cta;
+  Warp &w = b.warps[self->index / 32];
+  w.fenced |= 1u << self->index % 32;
+  if (w.fenced != ~0u >> (32 - w.size)) return;
+  w.fenced = 0;
+  memcpy(async_memory(b), b.shared, b.grid->grid.shared);
+}
+
+void wgmma(Wgmma w) {
+  for (int i = 0; i < 4; i++) memcpy(&w.a[i], w.registers[i], sizeof w.a[i]);
+  w.done = self->cta->copy_at_once;
+  if (w.done) multiply(w);
+  self->wgmmas.back().push_back(w);
 }
 
 void wgmma_commit_group_sync_aligned() { self->wgmmas.emplace_back(); }
-void wgmma_wait_group_sync_aligned(int left) { wait_groups(self->wgmmas, left, multiply); }
+void wgmma_wait_group_sync_aligned(int left) {
+  wait_groups(self->wgmmas, left, [](const Wgmma &w) {
+    for (int i = 0; i < 4; i++)
+      if (memcmp(&w.a[i], w.registers[i], sizeof w.a[i])) fail("changed a register that a wgmma still reads");
+    if (!w.done) multiply(w);
+  });
+}
 
 }  // namespace emulator

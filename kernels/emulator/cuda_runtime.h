@@ -58,7 +58,10 @@ constexpr auto max(A a, B b) {
   using C = std::common_type_t<A, B>;
   return std::max<C>(a, b);
 }
-inline uint32_t __float_as_uint(float v) { return emulator::bits<uint32_t>(v); }
+inline uint32_t __float_as_uint(float &&v) { return emulator::bits<uint32_t>(v); }
+// Of a variable it is the variable, since a wgmma reads its registers later.
+using Bits __attribute__((may_alias)) = uint32_t;
+inline const Bits &__float_as_uint(const float &v) { return reinterpret_cast<const Bits &>(v); }
 inline float __uint_as_float(uint32_t v) { return emulator::bits<float>(v); }
 inline int __ffs(unsigned v) { return __builtin_ffs(int(v)); }
 inline uint32_t __byte_perm(uint32_t low, uint32_t high, uint32_t selector) {

@@ -1,12 +1,15 @@
 // Grids, CTAs and threads. A thread of a kernel is a fiber: it runs until it must
 // wait for another. CTAs run one after the other, but for those of a cluster.
 //
-// It is unkind where a GPU may be: the order of a CTA's threads is random, the shared
-// memory of a CTA begins as NaN, and of a grid with PDL a few clusters
-// begin before the grid that they depend on has run at all.
+// It orders work as badly as CUDA allows: the order of a CTA's threads is random, the shared
+// memory of a CTA begins as NaN, and a few clusters of a grid with PDL begin before the grid in
+// front of it has run at all. They begin before the grid in front of that one has run, too, if the
+// grid between allows it: if all its CTAs call griddepcontrol.launch_dependents, or end, without
+// having waited.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <deque>
 #include <random>
 
 #include "fibers.h"
@@ -22,7 +25,6 @@ bool progress;
 namespace {
 
 constexpr size_t GUARD = 1 << 10, SHARED = MAX_SHARED + GUARD;  // the guard behind a CTA's shared memory must stay unwritten
-constexpr int PREFETCHING = 2;  // clusters that begin before
 constexpr unsigned char UNWRITTEN = 0xff;
 
 std::mt19937 dice(1);
@@ -30,7 +32,7 @@ std::mt19937 dice(1);
 #define stop(place) __builtin_setjmp(place)
 [[noreturn, gnu::noipa]] void go_on(Place &place) { __builtin_longjmp(place, 1); }
 
-std::unique_ptr<Running> queued;
+std::deque<std::unique_ptr<Running>> queued;  // in the order of the stream
 std::vector<Thread *> idle_threads;
 std::vector<char *> idle_shared;
 Place scheduler;
@@ -45,6 +47,12 @@ T *take(std::vector<T *> &idle, T *(*make)()) {
 
 }  // namespace
 
+char *take_shared(size_t unwritten) {
+  char *shared = take<char>(idle_shared, [] { return static_cast<char *>(aligned_alloc(1024, SHARED)); });
+  memset(shared, UNWRITTEN, unwritten);
+  return shared;
+}
+
 void yield() {
   if (!stop(self->at)) go_on(scheduler);
 }
@@ -57,6 +65,7 @@ void run_kernels() {
     self->cta->grid->grid.kernel();
     if (!self->groups.back().empty()) fail("ended with copies that it did not commit");
     if (self->wgmmas.size() > 1 || !self->wgmmas.back().empty()) fail("ended with a wgmma that it did not wait for");
+    if (self->stores.size() > 1 || !self->stores.back().empty()) fail("ended before TMA had read a tile that it stores");
     Cta &b = *self->cta;
     if (b.warps[self->index / 32].barrier.arrived) fail("ended while its warp waits for it");
     self->state = Thread::DONE;
@@ -93,15 +102,14 @@ std::unique_ptr<Cluster> begin(Running &r, unsigned index) {
     Cta &b = (*cluster)[rank];
     b.grid = &r, b.index = index * g.cluster + rank, b.rank = rank, b.cluster = cluster->data();
     b.copy_at_once = dice() % 4 == 0;
-    b.shared = take<char>(idle_shared, [] { return static_cast<char *>(aligned_alloc(1024, SHARED)); });
-    memset(b.shared, UNWRITTEN, g.shared + GUARD);
+    b.shared = take_shared(g.shared + GUARD);
     b.barrier.live = g.threads, b.cluster_barrier.live = g.threads * g.cluster;
     b.lowest_static = b.shared + SHARED;
     b.warps.resize((g.threads + 31) / 32);
     for (unsigned i = 0; i < g.threads; i++) {
       Thread *t = take<Thread>(idle_threads, [] { return new Thread; });
       t->cta = &b, t->index = i, t->state = Thread::READY;
-      t->groups.assign(1, {}), t->wgmmas.assign(1, {});
+      t->groups.assign(1, {}), t->wgmmas.assign(1, {}), t->stores.assign(1, {});
       b.warps[i / 32].barrier.live++, b.warps[i / 32].size++;
       b.threads.push_back(t);
     }
@@ -150,7 +158,48 @@ void end(Cluster &cluster) {
     char *guard = b.shared + b.grid->grid.shared;
     if (std::any_of(guard, guard + GUARD, [](unsigned char c) { return c != UNWRITTEN; })) fail("wrote past the end of its shared memory");
     idle_shared.push_back(b.shared);
+    if (b.async) idle_shared.push_back(b.async);
     idle_threads.insert(idle_threads.end(), b.threads.begin(), b.threads.end());
+  }
+}
+
+}  // namespace
+
+namespace {
+
+unsigned clusters(const Running &r) { return r.grid.ctas / r.grid.cluster; }
+
+// begin_early lets a cluster run as far as it may before the grid in front is done.
+Cluster &begin_early(Running &r, unsigned index) {
+  auto &cluster = r.early[index];
+  if (!cluster) run(*(cluster = begin(r, index)));
+  return *cluster;
+}
+
+bool ended(const Cta &b) { return !b.barrier.live; }
+
+// all_early begins cluster after cluster of a grid early, as long as all CTAs are as is() says, those first that
+// have begun already. It returns whether all are.
+template <typename Is>
+bool all_early(Running &r, Is is) {
+  auto all = [&](const Cluster &c) { return std::all_of(c.begin(), c.end(), is); };
+  for (auto &[index, cluster] : r.early)
+    if (!all(*cluster)) return false;
+  for (unsigned i = 0; i < clusters(r); i++)
+    if (!all(begin_early(r, i))) return false;
+  return true;
+}
+
+// finish_but finishes all grids but the last ones.
+void finish_but(size_t last) {
+  while (queued.size() > last) {
+    Running &r = *queued.front();
+    r.preceding_done = true;
+    for (unsigned i = 0; i < clusters(r); i++) {
+      auto early = r.early.find(i);
+      end(*(early == r.early.end() ? begin(r, i) : std::move(early->second)));
+    }
+    queued.pop_front();
   }
 }
 
@@ -159,26 +208,19 @@ void end(Cluster &cluster) {
 void submit(Grid grid) {
   auto next = std::make_unique<Running>();
   next->grid = std::move(grid);
-  unsigned clusters = next->grid.ctas / next->grid.cluster;
-  if (queued && next->grid.pdl)
-    for (unsigned i = 0; i < std::min<unsigned>(PREFETCHING, clusters); i++) {
-      next->prefetching.push_back(begin(*next, i));
-      run(*next->prefetching.back());
-    }
-  finish();
-  queued = std::move(next);
+  if (!next->grid.pdl) finish();
+  if (!queued.empty()) {
+    Running &last = *queued.back();
+    if (queued.size() > 1 && !all_early(last, [](const Cta &b) { return b.triggered || ended(b); })) finish_but(1);
+    // A grid of which no thread waits may be done before the one in front of it.
+    next->preceding_done = queued.size() > 1 && all_early(last, ended);
+    begin_early(*next, 0);
+    begin_early(*next, dice() % clusters(*next));
+  }
+  queued.push_back(std::move(next));
 }
 
-void finish() {
-  if (!queued) return;
-  Running &r = *queued;
-  r.preceding_done = true;
-  for (unsigned i = 0; i < r.grid.ctas / r.grid.cluster; i++) {
-    auto cluster = i < r.prefetching.size() ? std::move(r.prefetching[i]) : begin(r, i);
-    end(*cluster);
-  }
-  queued = nullptr;
-}
+void finish() { finish_but(0); }
 
 void fail(const char *what) {
   fprintf(stderr, "emulator: thread %u of CTA %u %s\n", threadIdx.x, blockIdx.x, what);
@@ -251,6 +293,8 @@ void barrier_cluster_wait_aligned() {
   Barrier &b = self->cta->cluster->cluster_barrier;
   wait_until([&] { return b.turn != self->cluster_turn; });
 }
+
+void griddepcontrol_launch_dependents() { self->cta->triggered = true; }
 
 void griddepcontrol_wait() {
   if (self->cta->grid->preceding_done) return;

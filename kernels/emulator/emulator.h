@@ -1,8 +1,7 @@
 // What the emulator does for a kernel: threads that wait for each other, shared
 // memory, and the instructions that kernels write as assembly (see translate).
 //
-// It does not notice a fence that is missing, nor registers of a wgmma that change before
-// it is waited for.
+// Of fences it notices a missing fence.proxy.async alone.
 #ifndef EMULATOR_H
 #define EMULATOR_H
 
@@ -11,6 +10,7 @@
 #include <cstring>
 #include <functional>
 #include <tuple>
+#include <type_traits>
 #include <utility>
 
 #include "cuda.h"
@@ -170,13 +170,16 @@ void st_shared_cluster_v4_f32(uint32_t to, float a, float b, float c, float d);
 void ld_shared_cluster_v4_f32(float &a, float &b, float &c, float &d, uint32_t from);
 void st_async_weak_shared_cluster_mbarrier_complete_tx_bytes_v4_f32(uint32_t to, float a, float b, float c, float d, uint32_t mbarrier);
 
-inline void fence_proxy_async_shared_cta() {}
+// fence_proxy_async_shared_cta counts once all threads of a warp have called it.
+void fence_proxy_async_shared_cta();
 void cp_reduce_async_bulk_tensor_2d_global_shared_cta_add_tile_bulk_group(const CUtensorMap *, int x, int y, uint32_t from);
 void cp_async_bulk_tensor_2d_global_shared_cta_bulk_group(const CUtensorMap *, int x, int y, uint32_t from);
-inline void cp_async_bulk_commit_group_cp_async_bulk_wait_group_read() {}
+void cp_async_bulk_commit_group();
+void cp_async_bulk_wait_group_read();
+inline void cp_async_bulk_commit_group_cp_async_bulk_wait_group_read() { cp_async_bulk_commit_group(), cp_async_bulk_wait_group_read(); }
 
 void griddepcontrol_wait();
-inline void griddepcontrol_launch_dependents() {}
+void griddepcontrol_launch_dependents();
 
 void barrier_cluster_arrive_aligned();
 void barrier_cluster_wait_aligned();
@@ -202,14 +205,16 @@ inline void setmaxnreg_dec_sync_aligned_u32(int registers) {
 inline void setmaxnreg_inc_sync_aligned_u32(int registers) { setmaxnreg_dec_sync_aligned_u32(registers); }
 
 // A Wgmma is a warp's part of d[64,n] += a[64,8]·b[8,n]. It happens when it is begun or when it is waited
-// for, as copies do: who reads d too soon, or frees b, fails.
+// for, as copies do: who reads d too soon, changes a, or frees b, fails.
 struct Wgmma {
   int n;
-  float *d;  // n/2 of them
-  uint32_t a[4];
-  uint64_t b;  // the descriptor
+  float *d;                // n/2 of them
+  const void *registers[4];  // of a
+  uint64_t b;              // the descriptor
+  uint32_t a[4];           // what the registers held
+  bool done;
 };
-void wgmma(const Wgmma &);
+void wgmma(Wgmma);
 void multiply(const Wgmma &);  // when it happens
 inline void wgmma_fence_sync_aligned() {}
 void wgmma_commit_group_sync_aligned();
@@ -219,15 +224,16 @@ void wgmma_wait_group_sync_aligned(int left);
 template <int N, typename... Operands>
 void wgmma_of(Operands &&...operands) {
   static_assert(sizeof...(operands) == N / 2 + 5, "d, a and b");
-  auto all = std::forward_as_tuple(operands...);
-  wgmma({N, &std::get<0>(all), {std::get<N / 2>(all), std::get<N / 2 + 1>(all), std::get<N / 2 + 2>(all), std::get<N / 2 + 3>(all)}, std::get<N / 2 + 4>(all)});
+  auto all = std::forward_as_tuple(std::forward<Operands>(operands)...);
+  static_assert(std::is_lvalue_reference_v<std::tuple_element_t<N / 2, decltype(all)>>, "a is in registers");
+  wgmma({N, &std::get<0>(all), {&std::get<N / 2>(all), &std::get<N / 2 + 1>(all), &std::get<N / 2 + 2>(all), &std::get<N / 2 + 3>(all)}, std::get<N / 2 + 4>(all)});
 }
 template <typename... Operands>
-void wgmma_mma_async_sync_aligned_m64n64k8_f32_tf32_tf32(Operands &&...operands) { wgmma_of<64>(operands...); }
+void wgmma_mma_async_sync_aligned_m64n64k8_f32_tf32_tf32(Operands &&...operands) { wgmma_of<64>(std::forward<Operands>(operands)...); }
 template <typename... Operands>
-void wgmma_mma_async_sync_aligned_m64n128k8_f32_tf32_tf32(Operands &&...operands) { wgmma_of<128>(operands...); }
+void wgmma_mma_async_sync_aligned_m64n128k8_f32_tf32_tf32(Operands &&...operands) { wgmma_of<128>(std::forward<Operands>(operands)...); }
 template <typename... Operands>
-void wgmma_mma_async_sync_aligned_m64n256k8_f32_tf32_tf32(Operands &&...operands) { wgmma_of<256>(operands...); }
+void wgmma_mma_async_sync_aligned_m64n256k8_f32_tf32_tf32(Operands &&...operands) { wgmma_of<256>(std::forward<Operands>(operands)...); }
 
 }  // namespace emulator
 

@@ -25,6 +25,7 @@ struct Barrier {
 struct Warp {
   Barrier barrier;
   unsigned size = 0;
+  uint32_t fenced = 0;  // lanes that called fence.proxy.async since their writes became visible to TMA and wgmma
   Exchange exchange;  // that its threads are at
   Words given[32], got[32];
 };
@@ -33,6 +34,14 @@ struct Copy {
   uint32_t to;
   const void *from;
   int size, bytes;
+};
+
+// A TileStore is a tile that TMA stores, or adds, to global memory.
+struct TileStore {
+  CUtensorMap map;
+  int x, y;
+  uint32_t from;
+  bool add, done;
 };
 
 struct Cta;
@@ -66,9 +75,10 @@ struct Thread {
   unsigned index;
   enum { READY, PDL_WAIT, DONE } state;
   unsigned cluster_turn;
-  // Copies, and wgmmas, under way, in groups; the last is not committed.
+  // What is under way, in groups; the last is not committed.
   std::vector<std::vector<Copy>> groups;
   std::vector<std::vector<Wgmma>> wgmmas;
+  std::vector<std::vector<TileStore>> stores;
 
   ucontext_t context;
   Place at;
@@ -80,8 +90,10 @@ struct Cta {
   Running *grid;
   unsigned index, rank;
   bool copy_at_once;
+  bool triggered = false;  // some thread called griddepcontrol.launch_dependents
   Cta *cluster;  // its first CTA
   char *shared;
+  char *async = nullptr;             // shared memory as TMA and wgmma see it, see async_memory
   Barrier barrier, cluster_barrier;  // of the cluster: the first CTA's
   std::map<int, Barrier> numbered_barriers;
   std::vector<Warp> warps;
@@ -96,7 +108,7 @@ using Cluster = std::vector<Cta>;
 struct Running {
   Grid grid;
   bool preceding_done = false;
-  std::vector<std::unique_ptr<Cluster>> prefetching;
+  std::map<unsigned, std::unique_ptr<Cluster>> early;  // clusters that have begun, by their index
 };
 
 extern Thread *self;
@@ -110,6 +122,13 @@ void wait_until(Condition c) {
   while (!c()) yield();
   progress = true;
 }
+
+// take_shared returns the shared memory of a CTA, of which a beginning is NaN.
+char *take_shared(size_t unwritten);
+
+// async_memory is shared memory as TMA and wgmma see it: what TMA wrote, and what threads wrote before
+// fence.proxy.async. Else it is NaN.
+char *async_memory(Cta &b);
 
 // other is a CTA of this cluster, for its shared memory.
 Cta &other(unsigned rank);

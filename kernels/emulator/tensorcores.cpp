@@ -1,5 +1,5 @@
 // What the tensor cores do, and the loads of their operands: each by a warp.
-#include "cuda_runtime.h"
+#include "fibers.h"
 
 namespace emulator {
 
@@ -50,7 +50,11 @@ struct Operand {
     constexpr uint64_t SWIZZLE_128B = uint64_t(1) << 62, EIGHT_ROWS = uint64_t(1024 >> 4) << 32, ADDRESS = 0x3fff, LEADING = uint64_t(0x3fff) << 16;
     if ((descriptor & ~ADDRESS & ~LEADING) != (SWIZZLE_128B | EIGHT_ROWS)) fail("describes an operand in a way that is not emulated");
   }
-  float at(int n, int k) const { return *at_shared<float>(swizzled(start + 128 * n + 4 * k), 4); }
+  float at(int n, int k) const {
+    uint32_t address = swizzled(start + 128 * n + 4 * k);
+    at_shared<float>(address, 4);
+    return *reinterpret_cast<const float *>(async_memory(*self->cta) + address);
+  }
 };
 
 // multiply does a wgmma, of a warp.
