@@ -15,6 +15,13 @@ func (Filler) Differing(addr uintptr, value uint32, bytes int64, stream uintptr)
 	return Stream(stream).differing(addr, value, bytes)
 }
 
+// Move copies words, with a kernel that starts while the one before it runs (see [Prefetch]). If
+// early, the first words are read before griddepcontrol.wait: the kernel queued just before must not
+// write them.
+func (s Stream) Move(dst, src uintptr, bytes int64, early bool) error {
+	return s.move(dst, src, bytes, early)
+}
+
 // Checksum waits for the stream, and returns a sum over bytes/4 words, each hashed with its
 // index: see Checksum in package ref.
 func (s Stream) Checksum(addr uintptr, bytes int64) (uint64, error) { return s.checksum(addr, bytes) }

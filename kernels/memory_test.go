@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"math"
+	"slices"
 	"testing"
 
 	"mlpool/allocator"
@@ -73,6 +74,45 @@ func TestWords(t *testing.T) {
 	if err := errors.Join(s.Spin(0), s.Spin(1000), s.Synchronize()); err != nil {
 		t.Error(err)
 	}
+}
+
+// TestMove moves words twice. What the second kernel reads early it must not have from the first, but may
+// have from one before that; an emulated GPU shows the difference.
+func TestMove(t *testing.T) {
+	kerneltest.RequireGPU(t)
+	const n = 3000
+	device, err := kernels.Device()
+	try(t, err)
+	hostile := kerneltest.Emulated() && device.Major >= 9 // where there is PDL
+	s := newStream(t)
+	p := malloc(t, 4*4*n)
+	x, got := make([]float32, n), make([]float32, n)
+	for i := range x {
+		x[i] = float32(i + 1)
+	}
+	a, b, c, d := p, p+4*n, p+8*n, p+12*n
+	for _, early := range []bool{false, true} {
+		for _, between := range []bool{false, true} {
+			try(t, s.Fill(p, 0, 4*4*n))
+			try(t, s.Upload(a, bytesOf(x)))
+			try(t, s.Move(b, a, 4*n, false))
+			if between {
+				try(t, s.Move(d, a, 4*n, false))
+			}
+			try(t, s.Move(c, b, 4*n, early))
+			try(t, s.Download(bytesOf(got), c))
+			switch right := slices.Equal(got, x); {
+			case !right && (!early || between):
+				t.Errorf("early %v, with another kernel between %v: other words arrived", early, between)
+			case right && early && !between && hostile:
+				t.Error("what was read too early is as new as what was not")
+			}
+		}
+	}
+	for _, wrong := range []error{s.Move(a+2, b, 4, false), s.Move(a, b+2, 4, false), s.Move(a, b, 6, false), s.Move(a, b, -4, false)} {
+		want(t, wrong, 1)
+	}
+	try(t, s.Move(a, b, 0, false))
 }
 
 // Several goroutines compare on streams that may share a place to count in.

@@ -192,6 +192,10 @@ func (s Stream) fillWords(addr uintptr, value uint32, bytes int64) error {
 	return check("Fill", C.kernels_fill_words(s.c(), C.uintptr_t(addr), C.uint32_t(value), C.int64_t(bytes)))
 }
 
+func (s Stream) move(dst, src uintptr, bytes int64, early bool) error {
+	return check("Move", C.kernels_move(s.c(), C.uintptr_t(dst), C.uintptr_t(src), C.int64_t(bytes), flag(early)))
+}
+
 func (s Stream) differing(addr uintptr, value uint32, bytes int64) (int64, error) {
 	var n C.int64_t
 	err := check("Differing", C.kernels_differing(&n, s.c(), C.uintptr_t(addr), C.uint32_t(value), C.int64_t(bytes)))

@@ -39,6 +39,9 @@ func (Stream) fillWords(addr uintptr, value uint32, bytes int64) error { return 
 func (Stream) differing(addr uintptr, value uint32, bytes int64) (int64, error) {
 	return 0, ErrNoCUDA
 }
+func (Stream) move(dst, src uintptr, bytes int64, early bool) error {
+	return ErrNoCUDA
+}
 func (Stream) checksum(addr uintptr, bytes int64) (uint64, error) { return 0, ErrNoCUDA }
 func (Stream) spin(cycles int64) error                            { return ErrNoCUDA }
 

@@ -123,6 +123,7 @@ int kernels_graph_free(uintptr_t graph);
 // runtime/memory.cu
 enum { KERNELS_MOST_CYCLES = 2000000000 };
 int kernels_fill_words(uintptr_t stream, uintptr_t dst, uint32_t value, int64_t bytes);
+int kernels_move(uintptr_t stream, uintptr_t dst, uintptr_t src, int64_t bytes, int early);
 int kernels_differing(int64_t *count, uintptr_t stream, uintptr_t src, uint32_t value, int64_t bytes);
 int kernels_checksum(uint64_t *sum, uintptr_t stream, uintptr_t src, int64_t bytes);
 int kernels_spin(uintptr_t stream, int64_t cycles);

@@ -18,10 +18,19 @@ func classifierOp(rows, classes, k int, prefetch kernels.Prefetch) op {
 				Rows: rows, Classes: classes, K: k, Prefetch: prefetch,
 			})
 		},
+		early: classifierEarly(prefetch),
 		ref: func(a arrays) {
 			ref.Classifier(a.f32(0), a.f32(1), a.f32(2), a.f32(3), a.f32(4), a.f32(5), a.u8(6), a.i32(7), rows, classes, k)
 		},
 	}
+}
+
+// classifierEarly is W, if it is prefetched, the labels and the indices.
+func classifierEarly(prefetch kernels.Prefetch) []int {
+	if prefetch&kernels.PrefetchB != 0 {
+		return []int{5, 6, 7}
+	}
+	return []int{6, 7}
 }
 
 // classifiers goes through all mixes of some rows, classes and lengths.

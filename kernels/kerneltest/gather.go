@@ -11,6 +11,7 @@ func gatherOp(rows, cols int) op {
 	return op{
 		name:   fmt.Sprintf("Gather[%d,%d]", rows, cols),
 		launch: func(d cuda, p []uintptr) error { return d.s.Gather(p[0], p[1], p[2], p[3], p[4], rows, cols) },
+		early:  []int{2, 3, 4},
 		ref:    func(a arrays) { ref.Gather(a.f32(0), a.i32(1), a.u8(2), a.u8(3), a.i32(4), rows, cols) },
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"testing"
 	"unsafe"
 
@@ -16,6 +17,7 @@ type Call struct {
 	op
 	arrays
 	unaligned bool // place the arrays on odd multiples of 4 bytes
+	nothing   bool // nothing is computed: no kernel is launched
 }
 
 // An op is an operation, with its sizes.
@@ -23,6 +25,8 @@ type op struct {
 	name string
 	// launch queues it on a stream, on the arrays at these addresses.
 	launch func(d cuda, p []uintptr) error
+	// early says which arrays launch may read before the kernel queued before it is done.
+	early []int
 	// ref does it with package ref.
 	ref func(a arrays)
 }
@@ -103,7 +107,7 @@ func newCUDA(t testing.TB, p kernels.Precision) Impl {
 	if err != nil {
 		t.Fatal(err)
 	}
-	area, err := cudadriver.Driver{}.Malloc(areaBytes)
+	area, err := cudadriver.Driver{}.Malloc(2 * areaBytes)
 	if err != nil {
 		t.Fatal(errors.Join(err, s.Close()))
 	}
@@ -112,6 +116,8 @@ func newCUDA(t testing.TB, p kernels.Precision) Impl {
 
 const areaBytes = 128 << 20
 
+// A cuda has two areas of device memory: one for the arrays of a call, and the same once more, from
+// which they are moved there.
 type cuda struct {
 	s         kernels.Stream
 	precision kernels.Precision
@@ -120,27 +126,57 @@ type cuda struct {
 
 func (d cuda) Close() error { return errors.Join(d.s.Close(), cudadriver.Driver{}.Free(d.area)) }
 
-// Do copies every array to the device and, after the operation, back.
+// Do queues the operation between two kernels. The one before moves all arrays into place that the
+// operation may not read early. The one behind reads some of what was moved before its own
+// griddepcontrol.wait, as it may if the operation has waited before it let that kernel start.
 func (d cuda) Do(c Call) error {
-	p := make([]uintptr, len(c.arrays))
-	next := d.area
+	const mark, poison = 0xa5, 0xff
+	p, next := make([]uintptr, len(c.arrays)), d.area
+	place := func(early bool) {
+		for i, x := range c.arrays {
+			if x == nil || slices.Contains(c.early, i) != early {
+				continue
+			}
+			p[i] = next
+			if c.unaligned {
+				p[i] += 4
+			}
+			next += rounded(len(bytesOf(x)) + 256)
+		}
+	}
+	marked := make([]byte, 256)
+	place(true)
+	moved := next
+	next += uintptr(len(marked))
+	place(false)
+	seen := next
+	if next += uintptr(len(marked)); next > d.area+areaBytes {
+		return errors.New("the arrays do not fit the test's memory")
+	}
+
+	err := errors.Join(d.s.Fill(moved, poison, int(next-moved)), d.s.Fill(moved+areaBytes, mark, len(marked)))
 	for i, x := range c.arrays {
 		if x == nil {
 			continue
 		}
-		p[i] = next
-		if c.unaligned {
-			p[i] += 4
+		to := p[i]
+		if to > moved {
+			to += areaBytes
 		}
-		data := bytesOf(x)
-		if next += uintptr(len(data)+256+255) &^ 255; next > d.area+areaBytes {
-			return errors.New("the arrays do not fit the test's memory")
-		}
-		if err := d.s.Upload(p[i], data); err != nil {
-			return err
-		}
+		err = errors.Join(err, d.s.Upload(to, bytesOf(x)))
 	}
-	err := c.launch(d, p)
+	if err != nil {
+		return err
+	}
+	err = errors.Join(
+		d.s.Move(moved, moved+areaBytes, int64(seen-moved), false),
+		c.launch(d, p),
+		d.s.Move(seen, moved, int64(len(marked)), true),
+		d.s.Download(marked, seen),
+	)
+	if !c.nothing && slices.ContainsFunc(marked, func(b byte) bool { return b != mark }) {
+		err = errors.Join(err, errors.New("let the next kernel start before the one before it was done"))
+	}
 	for i, x := range c.arrays {
 		if x != nil {
 			err = errors.Join(err, d.s.Download(bytesOf(x), p[i]))
@@ -148,6 +184,9 @@ func (d cuda) Do(c Call) error {
 	}
 	return err
 }
+
+// rounded is the next multiple of 256.
+func rounded(n int) uintptr { return uintptr(n+255) &^ 255 }
 
 func bytesOf(x any) []byte {
 	switch x := x.(type) {

@@ -20,7 +20,8 @@ func transposeOp(rows, cols int) op {
 // and Y.
 func dgradTransposedOp(g kernels.GEMM) op {
 	return op{
-		name: fmt.Sprintf("GEMM%+v with T", g),
+		name:  fmt.Sprintf("GEMM%+v with T", g),
+		early: early(g, []int{0, 2, 3, 4}),
 		launch: func(d cuda, p []uintptr) error {
 			g := placed(g, p[0], []uintptr{p[2], p[3], p[4], 0})
 			g.T = p[1]
@@ -37,8 +38,13 @@ func dgradTransposedOp(g kernels.GEMM) op {
 // each, then A, B and T of the first, of the second, ...
 func wgradsTransposedOp(group []kernels.GEMM) op {
 	n := len(group)
+	var all []int
+	for i, g := range group {
+		all = append(all, early(g, []int{i, n + 3*i, n + 3*i + 1})...)
+	}
 	return op{
-		name: fmt.Sprintf("GroupedGEMM%+v with T", group),
+		name:  fmt.Sprintf("GroupedGEMM%+v with T", group),
+		early: all,
 		launch: func(d cuda, p []uintptr) error {
 			all := make([]kernels.GEMM, n)
 			for i, g := range group {

@@ -1,4 +1,4 @@
-// What tests and checks need of memory: fills and comparisons by the word, and a
+// What tests and checks need of memory: fills, copies and comparisons by the word, and a
 // kernel that takes its time.
 #include <mutex>
 
@@ -42,6 +42,16 @@ __global__ void __launch_bounds__(THREADS) checksum(unsigned long long *sum, con
   atomicAdd(&all, mine);
   __syncthreads();
   if (threadIdx.x == 0) atomicAdd(sum, all);
+}
+
+// Few threads, so that the kernel behind it has long to go wrong.
+constexpr int MOVE_THREADS = 32, MOVE_WORDS = 32;  // words of a thread, unless there are many
+
+__global__ void __launch_bounds__(MOVE_THREADS) move_words(uint32_t *to, const uint32_t *from, int64_t n, bool early) {
+  int64_t i = int64_t(blockIdx.x) * MOVE_THREADS + threadIdx.x, stride = int64_t(gridDim.x) * MOVE_THREADS;
+  uint32_t first = early && i < n ? __ldcg(from + i) : 0;
+  pdl_wait();
+  for (int64_t j = i; j < n; j += stride) to[j] = early && j == i ? first : __ldcg(from + j);
 }
 
 __global__ void spin(long long cycles) {
@@ -91,6 +101,14 @@ int kernels_fill_words(uintptr_t stream, uintptr_t dst, uint32_t value, int64_t 
   if (n == 0) return cudaSuccess;
   fill_words<<<few_ctas(n), THREADS, 0, stream_of(stream)>>>(ptr<uint32_t>(dst), value, n);
   return launched();
+}
+
+int kernels_move(uintptr_t stream, uintptr_t dst, uintptr_t src, int64_t bytes, int early) {
+  if (!words(dst, bytes) || !words(src, bytes)) return cudaErrorInvalidValue;
+  int64_t n = bytes / 4;
+  if (n == 0) return cudaSuccess;
+  unsigned grid = std::min(ctas(n, MOVE_THREADS * MOVE_WORDS), unsigned(2 * device().sms));
+  return launch(stream, {grid, MOVE_THREADS}, move_words, ptr<uint32_t>(dst), ptr<uint32_t>(src), n, early != 0);
 }
 
 int kernels_differing(int64_t *count, uintptr_t stream, uintptr_t src, uint32_t value, int64_t bytes) {
