@@ -26,6 +26,9 @@ func (a *arena) find(size, most int64) *node {
 
 func (a *arena) insert(n *node) { a.listOf(n).insertAfter(nil, n) }
 
+// visitsAll says that visit calls f for every free block, however small.
+func (a *arena) visitsAll() {}
+
 func (a *arena) visit(least int64, f func(n *node)) {
 	a.ends.visit(least, f)
 	a.holes.visit(least, f)

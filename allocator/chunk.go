@@ -15,10 +15,12 @@ type chunk struct {
 	pages uintptr
 	seg   *segment // that it is in, with its neighbours of the same heap
 
-	// The free blocks at its first and its last byte, if the last survey, or what
-	// came after, found any.
+	// The free blocks at its first and its last byte, and where its heap lists it if there
+	// is one: see freeChunks.
 	head, tail *node
-	survey     int
+	listed     bool
+	place      int
+	stitches   []*stitch // that it is mapped in, the oldest first
 }
 
 func (c *chunk) end() uintptr { return c.addr + uintptr(c.size) }
@@ -35,22 +37,26 @@ type zone struct {
 // Pool.mu.
 type space struct {
 	driver   *meter
-	page     int64    // bytes
-	chunks   []*chunk // by address
-	zones    []*zone  // all
-	spare    []*zone  // of heaps that are no more
-	stitches []*stitch
-	stitched int   // chunks in all stitches, each as often as it is mapped
-	mappings int64 // of chunks in stitches, so far
-	surveys  int   // so far
-	noted    int64 // bytes of free blocks that the last survey found
-	row      []mapped
-	uses     int   // of stitches, so far
-	lent     int64 // bytes of a plan's slab
-	peak     int64 // the most bytes handed out at once, as far as was seen; the slab counts
-	counted  int64 // the same when every heap was counted last, and growth since
-	requests int64 // up to then
-	countIn  int   // requests that grow before they are counted again
+	page     int64     // bytes
+	chunks   []*chunk  // by address
+	zones    []*zone   // all
+	spare    []*zone   // of heaps that are no more
+	stitches []*stitch // the oldest first
+	made     int       // stitches so far
+	stitched int       // chunks in all stitches, each as often as it is mapped
+	mappings int64     // of chunks in stitches, so far
+	looks    int       // at chunks, stitches and heaps, so far
+	surveys  int       // so far
+	surveyed []*heap   // by the last one
+	noted    int64     // bytes of free blocks that it found
+	row      []mapped  // room for byAddress
+	some     []*stitch // room for someStitches
+	uses     int       // of stitches, so far
+	lent     int64     // bytes of a plan's slab
+	peak     int64     // the most bytes handed out at once, as far as was seen; the slab counts
+	counted  int64     // bytes handed out, of each heap when it was counted last
+	requests int64     // up to then
+	turn     int       // in Pool.list: the next heap to be counted
 
 	moves int64 // requests that took memory of other streams, so far
 	slack slack
@@ -235,7 +241,8 @@ func (s *space) createOne(addr uintptr, size int64) (*chunk, error) {
 
 // unmap undoes all mappings of c, which no work uses.
 func (s *space) unmap(c *chunk) error {
-	for _, t := range s.stitches {
+	for len(c.stitches) > 0 {
+		t := c.stitches[0]
 		for i := range t.chunks {
 			if t.chunks[i].chunk != c {
 				continue

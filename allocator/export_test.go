@@ -28,6 +28,9 @@ func (p *Pool) check(reserved int64) error {
 	var err error
 	p.everyHeap(func(h *heap) {
 		bytes, e := h.check()
+		if p.space != nil {
+			e = errors.Join(e, p.space.checkFree(h))
+		}
 		reserved += bytes
 		err = errors.Join(err, e)
 	})
@@ -141,6 +144,13 @@ func (h *heap) check() (reserved int64, err error) {
 	return reserved, nil
 }
 
+// Looks returns at how many chunks, stitches and heaps requests have looked.
+func (p *Pool) Looks() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.space.looks
+}
+
 // BeforePack makes End call f before it packs.
 func (p *Plan) BeforePack(f func()) { p.beforePack = f }
 
@@ -167,6 +177,46 @@ func (s *space) check() error {
 	}
 	if stitched != s.stitched {
 		return fmt.Errorf("%d chunks in stitches, counted %d", stitched, s.stitched)
+	}
+	return nil
+}
+
+// checkFree says what is known wrongly of the free memory of h.
+func (s *space) checkFree(h *heap) error {
+	s.look(h)
+	heads, tails := map[*chunk]*node{}, map[*chunk]*node{}
+	var bytes int64
+	h.place.visit(h.free.least, func(n *node) {
+		if n.size < h.free.least {
+			return
+		}
+		bytes += n.size
+		for _, c := range s.overlapping(n.addr, n.addr+uintptr(n.size)) {
+			if n.addr <= c.addr {
+				heads[c] = n
+			}
+			if n.addr+uintptr(n.size) >= c.end() {
+				tails[c] = n
+			}
+		}
+	})
+	listed := 0
+	for _, c := range s.chunks {
+		if c.seg.heap != h {
+			continue
+		}
+		if c.head != heads[c] || c.tail != tails[c] || c.listed != (c.head != nil || c.tail != nil) {
+			return fmt.Errorf("chunk at %#x: what is free at its ends is not what is known", c.addr)
+		}
+		if c.listed {
+			listed++
+			if h.free.chunks[c.place] != c {
+				return fmt.Errorf("chunk at %#x is listed in a wrong place", c.addr)
+			}
+		}
+	}
+	if listed != len(h.free.chunks) || bytes != h.free.bytes {
+		return fmt.Errorf("%d chunks with free ends of %d bytes, known are %d of %d", listed, bytes, len(h.free.chunks), h.free.bytes)
 	}
 	return nil
 }

@@ -11,34 +11,62 @@ func (p *Pool) fromNewPeak(r *request) (*Block, error) {
 		return nil, nil
 	}
 	s := p.space
-	if s.countIn--; s.countIn < 0 {
-		p.count()
-		r.allocated = s.counted + r.size
-	}
-	peak := max(s.peak, s.counted+r.size)
+	p.count(r.heap)
+	r.allocated = s.handedOut() + r.size
+	peak := max(s.peak, r.allocated)
 	if p.reserved+p.tailGrowth(r) > peak+p.slack(peak) {
 		return nil, nil
 	}
 	b, err := p.growTail(r)
 	if b != nil {
 		s.counted += r.size
+		r.heap.counted.bytes += r.size
 	}
 	return b, err
 }
 
-// count looks at what every heap has handed out. Where there are very many, so many
-// requests go by before the next look that each pays for peakHeaps of them; what grows
-// meanwhile is taken for what is handed out more.
-func (p *Pool) count() {
+// countHeaps is how many heaps are counted for a request.
+const countHeaps = 32
+
+// count looks at what is handed out of h and of some other heaps. Where there are more, they
+// take turns: then what is counted was true at different times.
+func (p *Pool) count(h *heap) {
 	s := p.space
-	s.counted = s.lent
-	s.requests, _ = p.past.counts()
-	p.everyHeap(func(h *heap) {
-		allocs, _ := h.stats.counts()
-		s.requests += allocs
-		s.counted += h.stats.allocated
-	})
-	s.countIn = len(p.list) / (peakHeaps + 1)
+	s.countHeap(p.common)
+	s.countHeap(h)
+	for range min(countHeaps, len(p.list)) {
+		s.turn = (s.turn + 1) % len(p.list)
+		s.countHeap(p.list[s.turn])
+	}
+}
+
+// countHeap looks at what is handed out of h.
+func (s *space) countHeap(h *heap) {
+	h.mu.Lock()
+	allocs, _ := h.stats.counts()
+	bytes := h.stats.allocated
+	h.mu.Unlock()
+	s.looks++
+	s.requests += allocs - h.counted.requests
+	s.counted += bytes - h.counted.bytes
+	h.counted = counted{allocs, bytes}
+}
+
+// uncount takes h, whose lock is held and all of whose blocks moved, out of what is counted.
+func (s *space) uncount(h *heap) {
+	allocs, _ := h.stats.counts()
+	s.requests += allocs - h.counted.requests
+	s.counted -= h.counted.bytes
+}
+
+// handedOut returns the bytes that are handed out, as far as was counted, a plan's slab among
+// them.
+func (s *space) handedOut() int64 { return s.lent + s.counted }
+
+// counted is what was handed out of a heap when it was counted last.
+type counted struct {
+	requests int64 // up to then
+	bytes    int64
 }
 
 // tail returns the bytes that are free at the end of the heap's zone.

@@ -31,6 +31,7 @@ type heap struct {
 	loose    []*node // that were freed or split off and have not joined yet
 	joined   []*node // room for the next ones
 	waiting  waitingBlocks
+	free     freeChunks // of virtual segments
 
 	// Guarded by Pool.mu.
 
@@ -38,6 +39,7 @@ type heap struct {
 	index int   // in Pool.list
 	// The requests that another heap met, and all requests when one did last.
 	guests, stolen int64
+	counted        counted // of virtual segments
 }
 
 // heapStats are the counters of one heap.
@@ -114,7 +116,7 @@ func (h *heap) takeBest(size int64) *node {
 // carve takes n, which is free and large enough, and splits off what a request
 // for size bytes does not need.
 func (h *heap) carve(n *node, size int64) *node {
-	h.place.remove(n)
+	h.removeFree(n)
 	if n.whole() {
 		h.unused.remove(n.seg)
 	}
@@ -128,14 +130,14 @@ func (h *heap) carve(n *node, size int64) *node {
 // cutFree makes the bytes from lo to hi of n, a free block, a block of their own, which
 // no list holds. What is left of n at its sides stays free.
 func (h *heap) cutFree(n *node, lo, hi uintptr) *node {
-	h.place.remove(n)
+	h.removeFree(n)
 	if n.whole() {
 		h.unused.remove(n.seg)
 	}
 	if left := n; left.addr < lo {
 		h.split(left, int64(lo-left.addr))
 		n = left.next
-		h.place.remove(n)
+		h.removeFree(n)
 		h.list(left)
 	}
 	if keep := int64(hi - lo); keep < n.size {
@@ -200,10 +202,10 @@ func (h *heap) coalesce(n *node) {
 	}
 	for {
 		if right := n.next; right != nil && right.state == free && h.place.joins(n, right) {
-			h.place.remove(right)
+			h.removeFree(right)
 			h.absorb(n, right)
 		} else if left := n.prev; left != nil && left.state == free && h.place.joins(left, n) {
-			h.place.remove(left)
+			h.removeFree(left)
 			h.absorb(left, n)
 			n = left
 		} else {
@@ -220,7 +222,7 @@ func (h *heap) list(n *node) {
 		return
 	}
 	n.state = free
-	h.place.insert(n)
+	h.addFree(n)
 	if n.whole() {
 		h.unused.add(n.seg)
 	} else if h.place.lazy() && !n.loose {
@@ -319,7 +321,7 @@ func (h *heap) reclaim(n *node) {
 // detachSegment takes g, which is unused, out of the heap.
 func (h *heap) detachSegment(g *segment) {
 	h.unused.remove(g)
-	h.place.remove(g.first)
+	h.removeFree(g.first)
 	h.discard(g.first)
 	g.first = nil
 	h.segments.remove(g)
@@ -367,9 +369,9 @@ func (h *heap) join(n *node) {
 	if right == nil || right.state != free {
 		return
 	}
-	h.place.remove(n)
+	h.removeFree(n)
 	for ; right != nil && right.state == free; right = n.next {
-		h.place.remove(right)
+		h.removeFree(right)
 		h.absorb(n, right)
 	}
 	loose := n.loose

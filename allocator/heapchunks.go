@@ -41,7 +41,7 @@ func (h *heap) joinSegments(s *space, left, right *segment) *segment {
 	}
 	a, b := left.last, right.first
 	if a.state == free { // a placement may look at what is behind a block
-		h.place.remove(a)
+		h.removeFree(a)
 	}
 	a.next, b.prev = b, a
 	g, other := left, right
@@ -70,14 +70,7 @@ func (s *space) relabel(addr uintptr, size int64, g *segment) {
 // which no list holds. What is left of the free block at its sides stays free.
 func (h *heap) cutOut(s *space, lo, hi uintptr) *node {
 	n := h.cutFree(s.freeBlock(lo), lo, hi)
-	for _, c := range s.overlapping(lo, hi) {
-		c.head, c.tail = nil, nil
-	}
-	for _, side := range [...]*node{n.prev, n.next} {
-		if side != nil && side.state == free {
-			s.note(side)
-		}
-	}
+	s.look(h)
 	n.state = part
 	return n
 }
@@ -101,14 +94,15 @@ func (h *heap) detach(s *space, run []*chunk) {
 
 // detachNode takes n, which is whole chunks and which no list holds, out of h.
 func (h *heap) detachNode(s *space, n *node) {
+	s.look(h) // while the chunks are its own
 	lo, hi := n.addr, n.addr+uintptr(n.size)
 	g := s.chunks[s.index(lo)].seg
 	left, right := n.prev, n.next
 	h.reserved -= n.size
 	h.discard(n)
 	if left != nil && left.state == free {
-		h.place.remove(left)
-		defer h.place.insert(left)
+		h.removeFree(left)
+		defer h.addFree(left)
 	}
 	switch {
 	case left == nil && right == nil:

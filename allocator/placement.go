@@ -133,6 +133,9 @@ func (l *list) insertAfter(at, n *node) {
 	}
 }
 
+// visitsAll says that visit calls f for every free block, however small.
+func (l *list) visitsAll() {}
+
 func (l *list) visit(_ int64, f func(n *node)) {
 	for n := l.first; n != nil; n = n.down {
 		f(n)

@@ -35,8 +35,10 @@ func (p *Pool) Trim(keep int64) error {
 func (p *Pool) forgetPeak() {
 	p.collected = collection{}
 	if s := p.space; s != nil {
-		p.count()
-		s.peak = s.counted
+		for h := range p.all {
+			s.countHeap(h)
+		}
+		s.peak = s.handedOut()
 	}
 }
 

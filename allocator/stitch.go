@@ -1,6 +1,7 @@
 package allocator
 
 import (
+	"cmp"
 	"slices"
 	"sync/atomic"
 )
@@ -14,6 +15,7 @@ type stitch struct {
 	chunks []mapped
 	blocks atomic.Int32 // handed out, or kept, in it
 	used   int          // space.uses when a block was last made in it
+	number int          // of stitches that were made, up to it
 
 	heaps   []*heap // whose streams may use its addresses: they do, or did last
 	leaving bool    // it goes when space.lastUses are done, unless it is used again
@@ -25,13 +27,32 @@ type mapped struct {
 	addr  uintptr
 }
 
+// someStitches returns the stitches of chunks where the survey found a free end, the oldest
+// first, or all stitches where that is no more work.
+func (s *space) someStitches() []*stitch {
+	s.some = s.some[:0]
+	for _, h := range s.surveyed {
+		for _, c := range h.free.chunks {
+			if s.some = append(s.some, c.stitches...); len(s.some) > len(s.stitches)/sortShare {
+				s.looks += len(s.stitches)
+				return s.stitches
+			}
+		}
+	}
+	s.looks += len(s.some)
+	slices.SortFunc(s.some, func(a, b *stitch) int { return cmp.Compare(a.number, b.number) })
+	s.some = slices.Compact(s.some)
+	return s.some
+}
+
 // stitchUp maps the chunks of parts side by side.
 func (s *space) stitchUp(parts []*node) (location, error) {
 	var chunks []*chunk
 	for _, n := range parts {
 		chunks = append(chunks, s.overlapping(n.addr, n.addr+uintptr(n.size))...)
 	}
-	t := &stitch{chunks: make([]mapped, len(chunks))}
+	s.made++
+	t := &stitch{number: s.made, chunks: make([]mapped, len(chunks))}
 	for _, c := range chunks {
 		t.size += c.size
 	}
@@ -47,6 +68,7 @@ func (s *space) stitchUp(parts []*node) (location, error) {
 			return location{}, besides(err, s.unstitch(t))
 		}
 		t.chunks[i] = mapped{c, at}
+		c.stitches = append(c.stitches, t)
 		s.stitched++
 		s.mappings++
 		at += uintptr(c.size)
@@ -59,6 +81,9 @@ func (s *space) unmapStitched(m *mapped) error {
 	if err := s.driver.UnmapPages(m.addr, m.chunk.size); err != nil {
 		return err
 	}
+	c := m.chunk
+	at := slices.IndexFunc(c.stitches, func(t *stitch) bool { return t.addr <= m.addr && m.addr < t.addr+uintptr(t.size) })
+	c.stitches = slices.Delete(c.stitches, at, at+1)
 	m.chunk = nil
 	s.stitched--
 	return nil

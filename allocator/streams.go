@@ -274,6 +274,7 @@ func (p *Pool) merge(h *heap) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.flush()
+	h.free.forget()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for g := h.segments.first; g != nil; {
@@ -287,6 +288,7 @@ func (p *Pool) merge(h *heap) {
 	if p.space != nil {
 		c.takeOverSewn(h)
 		p.space.leave(h)
+		p.space.uncount(h)
 	}
 	c.waiting.takeOver(&h.waiting)
 	p.past.add(&h.stats)
@@ -332,6 +334,6 @@ func (h *heap) takeOverLive(from *heap, n *node) {
 func (h *heap) close() {
 	h.place, h.cache = &addressOrdered{}, cache{off: true}
 	h.stats = heapStats{}
-	h.segments, h.unused, h.reserved = segmentList{}, segmentIndex{}, 0
+	h.segments, h.unused, h.free, h.reserved = segmentList{}, segmentIndex{}, freeChunks{}, 0
 	h.spares, h.loose, h.joined, h.waiting, h.sewn = nil, nil, nil, waitingBlocks{}, nil
 }

@@ -1,45 +1,32 @@
 package allocator
 
-import "slices"
+import (
+	"cmp"
+	"slices"
+)
 
 // A survey finds the free memory of some heaps, whose locks are held, by chunks.
 
-// smallestPart of a page is what a survey looks at, so that its time does not grow
-// with the number of small blocks.
-const smallestPart = 8
-
-// survey notes at each chunk the free blocks of the heaps that reach its ends.
+// survey begins a new survey, of some heaps.
 func (s *space) survey(heaps []*heap) {
 	s.surveys++
-	s.noted = 0
+	s.surveyed, s.noted = s.surveyed[:0], 0
 	for _, h := range heaps {
-		s.look(h)
+		s.include(h)
 	}
 }
 
-// look adds what is free in h to the survey.
-func (s *space) look(h *heap) { h.place.visit(s.page/smallestPart, s.note) }
-
-// note notes a free block at the chunks that it reaches the ends of.
-func (s *space) note(n *node) {
-	s.noted += n.size
-	end := n.addr + uintptr(n.size)
-	for _, c := range s.overlapping(n.addr, end) {
-		if c.survey != s.surveys {
-			c.survey, c.head, c.tail = s.surveys, nil, nil
-		}
-		if n.addr <= c.addr {
-			c.head = n
-		}
-		if end >= c.end() {
-			c.tail = n
-		}
-	}
+// include adds what is free in h to the survey.
+func (s *space) include(h *heap) {
+	s.look(h)
+	h.free.survey = s.surveys
+	s.surveyed = append(s.surveyed, h)
+	s.noted += h.free.bytes
 }
 
 // ends returns the free blocks at the ends of c that the survey found.
 func (s *space) ends(c *chunk) (head, tail *node) {
-	if c.survey != s.surveys {
+	if h := c.seg.heap; h == nil || h.free.survey != s.surveys {
 		return nil, nil
 	}
 	return c.head, c.tail
@@ -53,9 +40,9 @@ func (s *space) isUnused(c *chunk) bool {
 
 // unused returns the unused chunks that the survey found, by address.
 func (s *space) unused() (unused []*chunk) {
-	for _, c := range s.chunks {
-		if s.isUnused(c) {
-			unused = append(unused, c)
+	for _, m := range s.byAddress() {
+		if s.isUnused(m.chunk) {
+			unused = append(unused, m.chunk)
 		}
 	}
 	return unused
@@ -127,7 +114,10 @@ func (s *space) stretches(h *heap, row []mapped, yield func(t stretch)) {
 func (s *space) mayHold(row []mapped, bytes int64) bool {
 	var free int64
 	for i := range row {
-		if c := row[i].chunk; c == nil || c.survey != s.surveys || c.head == nil && c.tail == nil {
+		c := row[i].chunk
+		if c == nil {
+			free = 0
+		} else if head, tail := s.ends(c); head == nil && tail == nil {
 			free = 0
 		} else if free += c.size; free >= bytes {
 			return true
@@ -136,15 +126,35 @@ func (s *space) mayHold(row []mapped, bytes int64) bool {
 	return false
 }
 
-// byAddress returns all chunks of the space where blocks are cut from them.
-// The row is good until the next call.
+// byAddress returns the chunks where the survey found a free end, where blocks are cut
+// from them. The row is good until the next call.
 func (s *space) byAddress() []mapped {
-	s.row = slices.Grow(s.row[:0], len(s.chunks))
-	for _, c := range s.chunks {
-		s.row = append(s.row, mapped{c, c.addr})
+	found := 0
+	for _, h := range s.surveyed {
+		found += len(h.free.chunks)
 	}
+	s.row = slices.Grow(s.row[:0], found)
+	s.looks += found
+	if found > len(s.chunks)/sortShare {
+		s.looks += len(s.chunks)
+		for _, c := range s.chunks {
+			if head, tail := s.ends(c); head != nil || tail != nil {
+				s.row = append(s.row, mapped{c, c.addr})
+			}
+		}
+		return s.row
+	}
+	for _, h := range s.surveyed {
+		for _, c := range h.free.chunks {
+			s.row = append(s.row, mapped{c, c.addr})
+		}
+	}
+	slices.SortFunc(s.row, func(a, b mapped) int { return cmp.Compare(a.addr, b.addr) })
 	return s.row
 }
+
+// sortShare: to sort one chunk in so many takes longer than to look at them all.
+const sortShare = 16
 
 // changes returns how many times the heap changes to another one than h along the first
 // size bytes of t: at least as often as there are such heaps.

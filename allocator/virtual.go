@@ -205,7 +205,7 @@ func (p *Pool) contiguous(r *request, others bool) stretch {
 		s.stretches(r.heap, s.byAddress(), consider)
 	}
 	if best.size == 0 {
-		for _, of := range s.stitches {
+		for _, of := range s.someStitches() {
 			if of.size < r.size || !s.mayHold(of.chunks, r.size) {
 				continue
 			}
@@ -309,7 +309,7 @@ func (p *Pool) missing(r *request) int64 {
 			each.mu.Lock()
 		}
 		each.flush()
-		s.look(each)
+		s.include(each)
 		if each != h {
 			each.mu.Unlock()
 		}
