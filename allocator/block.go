@@ -56,6 +56,7 @@ type node struct {
 	gen    uint64 // how often this record was handed out or given back
 	state  state
 	loose  bool   // in heap.loose
+	small  bool   // in a chunk for small blocks
 	own    uint32 // number of the ownPlacement that lists it; 0: none does
 	addr   uintptr
 	asked  int64 // bytes asked for

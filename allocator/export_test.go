@@ -163,7 +163,7 @@ func (s *space) check() error {
 			return fmt.Errorf("chunks at %#x and %#x overlap or are out of order", s.chunks[i-1].addr, c.addr)
 		case g == nil || g.addr > c.addr || g.addr+uintptr(g.size) < c.end():
 			return fmt.Errorf("chunk at %#x is not within its segment", c.addr)
-		case i > 0 && s.chunks[i-1].end() == c.addr && s.chunks[i-1].seg != g && s.chunks[i-1].seg.heap == g.heap && g.heap != nil:
+		case i > 0 && s.chunks[i-1].end() == c.addr && s.chunks[i-1].seg != g && s.chunks[i-1].seg.heap == g.heap && s.chunks[i-1].seg.small == g.small && g.heap != nil:
 			return fmt.Errorf("chunks at %#x and %#x are neighbours in two segments", s.chunks[i-1].addr, c.addr)
 		}
 	}
@@ -257,9 +257,11 @@ func (p *Pool) SetLimit(bytes int64) {
 }
 
 // BoundSpaces makes the bounds of stitches and of ranges of addresses so small that
-// few calls reach them, until restore is called. No pool may be in use at either time.
+// few calls reach them, and slack grow, until restore is called. No pool may be in use at either time.
 func BoundSpaces() (restore func()) {
-	zone, least, stitched, perChunk := zoneBytes, leastZone, mostStitched, mostPerChunk
-	zoneBytes, leastZone, mostStitched, mostPerChunk = 4<<20, 1<<20, 128, 1
-	return func() { zoneBytes, leastZone, mostStitched, mostPerChunk = zone, least, stitched, perChunk }
+	zone, least, stitched, perChunk, burst, pages := zoneBytes, leastZone, mostStitched, mostPerChunk, stitchBurst, leastPages
+	zoneBytes, leastZone, mostStitched, mostPerChunk, stitchBurst, leastPages = 4<<20, 1<<20, 128, 1, 64, 4
+	return func() {
+		zoneBytes, leastZone, mostStitched, mostPerChunk, stitchBurst, leastPages = zone, least, stitched, perChunk, burst, pages
+	}
 }

@@ -77,7 +77,7 @@ func (p *Pool) tail(h *heap) int64 {
 	}
 	end := z.addr + uintptr(z.next)
 	g := s.chunks[s.index(end-1)].seg
-	if g.heap != h {
+	if g.heap != h || g.small {
 		return 0
 	}
 	h.mu.Lock()

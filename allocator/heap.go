@@ -183,6 +183,7 @@ func (h *heap) splitOff(n *node, keep int64) *node {
 	rest.seg = n.seg
 	rest.addr = n.addr + uintptr(keep)
 	rest.size = n.size - keep
+	rest.small = n.small
 	rest.prev, rest.next = n, n.next
 	if n.next != nil {
 		n.next.prev = rest
@@ -281,7 +282,7 @@ func (h *heap) adopt(g *segment) *node {
 // hold adds g, which no heap holds, and returns its one block, which no list holds.
 func (h *heap) hold(g *segment) *node {
 	n := h.record()
-	n.addr, n.size = g.addr, g.size
+	n.addr, n.size, n.small = g.addr, g.size, g.small
 	g.heap = h
 	g.begin(n)
 	g.end(n)

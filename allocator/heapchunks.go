@@ -4,9 +4,12 @@ package allocator
 // neighbours. A segment is a run that is as long as it can be.
 
 // attach adds a run, of no heap, to h as free memory.
-func (h *heap) attach(s *space, run []*chunk) {
+func (h *heap) attach(s *space, run []*chunk) { h.attachAs(s, run, false) }
+
+// attachAs is attach, perhaps for small blocks alone.
+func (h *heap) attachAs(s *space, run []*chunk, small bool) {
 	first, last := run[0], run[len(run)-1]
-	g := &segment{addr: first.addr, size: int64(last.end() - first.addr)}
+	g := &segment{addr: first.addr, size: int64(last.end() - first.addr), small: small}
 	n := h.hold(g)
 	for _, c := range run {
 		c.seg = g
@@ -19,13 +22,13 @@ func (h *heap) attach(s *space, run []*chunk) {
 func (h *heap) joinNeighbours(s *space, g *segment) {
 	at := s.index(g.addr)
 	if at > 0 {
-		if left := s.chunks[at-1]; left.end() == g.addr && left.seg.heap == h {
+		if left := s.chunks[at-1]; left.end() == g.addr && left.seg.heap == h && left.seg.small == g.small {
 			g = h.joinSegments(s, left.seg, g)
 		}
 	}
 	end := g.addr + uintptr(g.size)
 	if at := s.index(end); at < len(s.chunks) {
-		if right := s.chunks[at]; right.addr == end && right.seg.heap == h {
+		if right := s.chunks[at]; right.addr == end && right.seg.heap == h && right.seg.small == g.small {
 			h.joinSegments(s, g, right.seg)
 		}
 	}
@@ -118,7 +121,7 @@ func (h *heap) detachNode(s *space, n *node) {
 	default:
 		left.next, right.prev = nil, nil
 		end := g.addr + uintptr(g.size)
-		rest := &segment{addr: hi, size: int64(end - hi), heap: h}
+		rest := &segment{addr: hi, size: int64(end - hi), heap: h, small: g.small}
 		rest.begin(right)
 		rest.end(g.last)
 		g.end(left)

@@ -16,8 +16,9 @@ type segment struct {
 	prev, next *segment // in the heap's list
 	up, down   *segment // in the heap's index of unused segments
 	indexed    bool
+	small      bool // of chunks for small blocks
 
-	_ [40]byte // to 128: two heaps' segments share no cache line
+	_ [32]byte // to 128: two heaps' segments share no cache line
 }
 
 // begin makes n the first block of g, end the last one.

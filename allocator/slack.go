@@ -20,14 +20,16 @@ const (
 	requestsPerMapped = 64
 	requestsPerMove   = 32
 
-	// How many more there may be before slack grows: some programs map 4096 chunks to warm
-	// up, and then none.
-	stitchBurst = 4096
-	moveBurst   = 64
+	// How many more moves there may be before slack grows.
+	moveBurst = 64
 
 	// calmRequests is after how many requests in which slack did not grow it shrinks.
 	calmRequests = 1 << 18
 )
+
+// stitchBurst is how many more chunks may be mapped: some programs map 4096 to warm up, and
+// then none. It is a variable so that tests of few calls reach it.
+var stitchBurst int64 = 4096
 
 // slack is how much slack there is, by how often the driver was called for the lack of it.
 type slack struct {
@@ -35,6 +37,8 @@ type slack struct {
 	stitching int64 // chunks mapped beyond one in requestsPerMapped requests, times that number
 	moving    int64 // moves beyond one in requestsPerMove requests, times that number
 	since     int64 // requests when step changed last
+
+	forStitches bool // it grew for stitches, at any time
 
 	// When they were looked at last:
 	mappings, moves, requests int64
@@ -52,6 +56,7 @@ func (k *slack) observe(mappings, moves, requests int64) {
 	k.mappings, k.moves, k.requests = mappings, moves, requests
 	switch {
 	case k.stitching > requestsPerMapped*stitchBurst:
+		k.forStitches = true
 		k.change(max(min(k.step+1, mostForStitches), k.step))
 	case k.moving > requestsPerMove*moveBurst:
 		k.change(min(max(k.step+1, leastForMoves), len(slackShares)-1))

@@ -55,6 +55,14 @@ type stretch struct {
 	skip   int64 // bytes of the first chunk that are not free
 	size   int64 // bytes that are
 	stitch *stitch
+	heap   *heap // that is to have it
+}
+
+// join says whether chunks a and b, where they are neighbours, are of one segment once the
+// heap has both: its chunks for small blocks are apart.
+func (t *stretch) join(a, b *chunk) bool {
+	small := func(c *chunk) bool { return c.seg.heap == t.heap && c.seg.small }
+	return t.heap == nil || small(a) == small(b)
 }
 
 // start returns the address of the first free byte.
@@ -64,13 +72,13 @@ func (t *stretch) start() uintptr { return t.row[0].addr + uintptr(t.skip) }
 // parts of its own chunks, and of those of other heaps the ones that are unused. A
 // row has no chunk twice.
 func (s *space) stretches(h *heap, row []mapped, yield func(t stretch)) {
-	var t stretch
+	t := stretch{heap: h}
 	from := 0
 	end := func() {
 		if t.size > 0 {
 			yield(t)
 		}
-		t = stretch{}
+		t = stretch{heap: h}
 	}
 	for i, m := range row {
 		c := m.chunk
@@ -78,8 +86,11 @@ func (s *space) stretches(h *heap, row []mapped, yield func(t stretch)) {
 			end()
 			continue
 		}
-		if t.size > 0 && row[i-1].addr+uintptr(row[i-1].chunk.size) != m.addr {
-			end()
+		if t.size > 0 {
+			last := row[i-1]
+			if stitched := m.addr != c.addr; last.addr+uintptr(last.chunk.size) != m.addr || !stitched && !t.join(last.chunk, c) {
+				end()
+			}
 		}
 		head, tail := s.ends(c)
 		switch {
@@ -182,12 +193,12 @@ type piece struct{ lo, hi uintptr }
 func (t *stretch) pieces(size int64) []piece {
 	var all []piece
 	skip := uintptr(t.skip)
-	for _, m := range t.row {
+	for i, m := range t.row {
 		lo, hi := m.chunk.addr+skip, m.chunk.end()
 		if int64(hi-lo) > size {
 			hi = lo + uintptr(size)
 		}
-		if last := len(all) - 1; last >= 0 && all[last].hi == lo {
+		if last := len(all) - 1; last >= 0 && all[last].hi == lo && t.join(t.row[i-1].chunk, m.chunk) {
 			all[last].hi = hi
 		} else {
 			all = append(all, piece{lo, hi})
