@@ -35,7 +35,7 @@ func (r *runner) trainEpoch(ctx context.Context) (e model.Epoch, err error) {
 		e, err = r.trainer.Epoch(ctx)
 		return err
 	})
-	r.recording.Memory = memory.list()
+	r.recording.Memory, r.recording.Over = memory.list(), "the first epoch"
 	return e, err
 }
 
@@ -91,7 +91,7 @@ func (r *runner) record() error {
 		return err
 	}
 	if r.recording.Memory == nil {
-		r.recording.Memory = memory.list()
+		r.recording.Memory, r.recording.Over = memory.list(), "a training step"
 	}
 	m := &mapper{Allocator: r.allocs[0], left: peak}
 	if err := r.device.Through(m, r.trainer.Repeat); err != nil {

@@ -59,6 +59,8 @@ type Recording struct {
 	// Memory is what was live and reserved over time, thinned out to what a picture
 	// can show.
 	Memory []Moment `json:"memory,omitempty"`
+	// Over is what Memory is over, such as "the first epoch"; empty: not known.
+	Over string `json:"over,omitempty"`
 	// Step is one training step: what the host and the device did.
 	Step *Timeline `json:"step,omitempty"`
 	// Peak is the memory of the pool when most of it was live.

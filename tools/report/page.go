@@ -61,6 +61,8 @@ type sheet struct {
 	Typical   string // which step it is
 
 	Losses      template.HTML
+	ValLoss     template.HTML // of each epoch
+	ValAcc      template.HTML
 	LossText    string
 	LossLegend  []legend
 	Maps        []figure
@@ -92,6 +94,7 @@ type figure struct {
 	Chart      template.HTML
 	Panel      panel
 	Legend     []mapShare
+	Same       string // the run with the same live blocks, which are not listed again
 }
 
 type legend struct{ Class, Name string }
@@ -188,7 +191,14 @@ func (s *sheet) addMemory(p Page) {
 		if len(r.Memory) == 0 {
 			continue
 		}
-		s.Memory = append(s.Memory, figure{Name: r.Name, Chart: p.memory(i), Text: peaksText(r.Memory)})
+		text := peaksText(r.Memory)
+		switch {
+		case p.Replay:
+			text += ", over a replay of the trace"
+		case r.Over != "":
+			text += ", over " + r.Over
+		}
+		s.Memory = append(s.Memory, figure{Name: r.Name, Chart: p.memory(i), Text: text})
 	}
 }
 
@@ -256,6 +266,8 @@ func (s *sheet) addLosses(p Page) {
 	if s.Losses == "" {
 		s.LossText += " None of them is a finite number, so there is nothing to draw."
 	}
+	s.ValLoss = p.perEpoch(shown, "Validation loss", func(e Epoch) float64 { return e.ValLoss })
+	s.ValAcc = p.perEpoch(shown, "Validation accuracy in %", func(e Epoch) float64 { return 100 * e.ValAcc })
 	for _, i := range shown {
 		if len(shown) > 1 {
 			s.LossLegend = append(s.LossLegend, legend{p.class(i), p.Runs[i].Name})
@@ -283,6 +295,10 @@ func (s *sheet) addMaps(p Page) {
 		}
 		f := figure{Name: r.Name, Panel: poolMap(r, bytes, classes), Legend: shares(r.Peak, classes)}
 		f.Text = f.Panel.Label
+		if i := slices.IndexFunc(s.Maps, func(m figure) bool { return sameLive(m.Legend, f.Legend) }); i >= 0 {
+			f.Same = s.Maps[i].Name
+			f.Legend = slices.DeleteFunc(f.Legend, func(m mapShare) bool { return isState(m.Class) == 0 })
+		}
 		s.Maps = append(s.Maps, f)
 	}
 }

@@ -207,7 +207,7 @@ func TestEscapes(t *testing.T) {
 			}
 		}
 	}
-	if h := innerText(elements(root, "h1")[0]); h != bad {
+	if h := innerText(elements(root, "title")[0]); h != bad {
 		t.Errorf("the title is %q", h)
 	}
 }

@@ -230,6 +230,14 @@ func shares(m *allocator.Map, c colours) []mapShare {
 	return all
 }
 
+// sameLive says whether two maps have the same live blocks.
+func sameLive(a, b []mapShare) bool {
+	live := func(all []mapShare) []mapShare {
+		return slices.DeleteFunc(slices.Clone(all), func(m mapShare) bool { return isState(m.Class) == 1 })
+	}
+	return slices.Equal(live(a), live(b))
+}
+
 func isState(class string) int {
 	if slices.Contains([]string{allocator.MapFree, allocator.MapCached, allocator.MapWaiting, allocator.MapStitched}, class) {
 		return 1

@@ -111,6 +111,39 @@ func peaksOf(moments []Moment) (live, reserved int64) {
 	return live, reserved
 }
 
+// perEpoch draws a figure of the epochs of some runs, by their numbers; "" where no epoch has a
+// finite one.
+func (p Page) perEpoch(runs []int, what string, value func(Epoch) float64) template.HTML {
+	pl := newPlot()
+	pl.Add(gridLines(false, true))
+	low, high, epochs := math.Inf(1), math.Inf(-1), 1
+	for _, i := range runs {
+		var points plotter.XYs
+		for _, e := range p.Runs[i].Epochs {
+			if v := value(e); !math.IsNaN(v) && !math.IsInf(v, 0) {
+				points = append(points, plotter.XY{X: float64(e.Number), Y: v})
+				low, high, epochs = min(low, v), max(high, v), max(epochs, e.Number)
+			}
+		}
+		if points == nil {
+			continue
+		}
+		pl.Add(&plotter.Line{XYs: points, LineStyle: draw.LineStyle{Color: p.colourOf(i), Width: 1.5}},
+			&plotter.Scatter{XYs: points, GlyphStyle: draw.GlyphStyle{Color: p.colourOf(i), Radius: 2.5, Shape: draw.CircleGlyph{}}})
+	}
+	if low > high {
+		return ""
+	}
+	air := max((high-low)*0.08, 1e-9)
+	pl.X.Min, pl.X.Max = 0.5, float64(epochs)+0.5
+	pl.Y.Min, pl.Y.Max = low-air, high+air
+	pl.X.Label.Text = "epoch"
+	pl.X.Tick.Marker = plot.TickerFunc(func(low, high float64) []plot.Tick { return plotstyle.Ticks(low, high, 1, nil) })
+	pl.Y.Tick.Marker = ticks(4, "")
+	label := fmt.Sprintf("%s of each epoch, from %.4g to %.4g.", what, low, high)
+	return svg("half", label, half, 190, func(c draw.Canvas) { pl.Draw(draw.Crop(c, 0, -12, 0, -8)) })
+}
+
 // mostPoints is how many points a loss curve has.
 const mostPoints = 400
 
