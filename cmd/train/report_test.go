@@ -270,8 +270,8 @@ func TestReportRanksNothing(t *testing.T) {
 		if err := report.Write(&page, p); err != nil {
 			t.Fatal(err)
 		}
-		_, lead, _ := strings.Cut(page.String(), `<p class="lead">`)
-		if lead, _, _ = strings.Cut(lead, "</p>"); !strings.HasPrefix(lead, test.lead) {
+		_, lead, _ := strings.Cut(page.String(), "<h1>")
+		if lead, _, _ = strings.Cut(lead, "</h1>"); !strings.HasPrefix(lead, test.lead) {
 			t.Errorf("%s: the page begins with %q, want %q", test.name, lead, test.lead)
 		}
 		if strings.Contains(page.String(), "the fastest") || strings.Contains(page.String(), "longer.") {
