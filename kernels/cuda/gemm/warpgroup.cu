@@ -14,11 +14,14 @@
 //
 //   threads                                                                   mbarrier: its phase ends when
 //   producer, one thread       wait empty → TMA: a, b → ...                   full: all bytes are loaded
-//   LO_WARPS, for 3xtf32       wait full → split b → ...                      lo_full: hi and lo are written
+//   LO_WARPS, for 3xtf32       wait full → write lo of b → ...                lo_full: lo is written
 //   consumers, 2 warpgroups    wait full, lo_full → a to registers → wgmma …  empty: all warps have read it
 //
-// For tf32 TMA rounds what it loads, to nearest even. For 3xtf32 hi is the float rounded to tf32, and lo the
-// rest: those of b are written to shared memory, those of a computed in registers.
+// For tf32 TMA rounds what it loads, to nearest even. For 3xtf32 hi is a float in tf32, and lo the rest. The hi of
+// a is rounded and its lo computed, in registers. The hi of b is the float as the tensor cores truncate it; its lo
+// is written to shared memory. lo·lo is left out. It is of either sign, since one hi is rounded: were both
+// truncated, all results would be too small, by 2.5e-7 of them. To round b as well would write hi to shared
+// memory, whose bandwidth is the limit where N is 64.
 //
 // N = 256 loads the fewest bytes; N = 128 leaves fewer SMs idle in the last wave, as CTAs that run at once are
 // called. For few tiles N is 128 or 64 in cluster split-K: a pair of CTAs shares a tile, each sums half of k
@@ -44,7 +47,7 @@ __global__ void warpgroup_gemm(const CONSTANT Group<TmaGemm> group, int tiles) {
     setmaxnreg_dec<40>();  // registers: 128·40 + 256·216 of the 384·160 that the CTA has
     for (int tile = first; tile < tiles; tile += step) {
       if (threadIdx.x == 0) pipeline.load(group, tile);
-      if (X3 && threadIdx.x >= 32) split_b(pipeline, Tile<P>(group, tile).k_tiles());
+      if (X3 && threadIdx.x >= 32) write_lo_b(pipeline, Tile<P>(group, tile).k_tiles());
     }
     if (SPLIT_K > 1) {
       __syncwarp();

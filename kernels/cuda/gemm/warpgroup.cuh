@@ -10,12 +10,7 @@ namespace gemm {
 
 constexpr int WARPGROUP = 128;                       // threads of a warpgroup
 constexpr int CONSUMERS = 2, WARPS = 4 * CONSUMERS;  // warpgroups that multiply, and their warps
-constexpr int LO_WARPS = 3;                          // warps of the producer's warpgroup that split b for 3xtf32
-
-// Whether 3xtf32 rounds the hi of an operand to nearest. Where both are truncated, lo·lo, which is left out, has
-// the sign of the product: all results are too small, by 2.5e-7 of them. Rounded, their error is 0.5e-7, of
-// either sign; with that of a alone 1.2e-7.
-constexpr bool ROUND_A = true, ROUND_B = true;
+constexpr int LO_WARPS = 3;                          // warps of the producer's warpgroup that write the lo of b
 
 // Extents are those of out[m,n]. In NN and NT out is cᵀ, since wgmma's b must have k contiguous: its m is
 // the GEMM's n.
@@ -128,17 +123,16 @@ struct Pipeline {
   }
 };
 
-// split_b makes this thread's share of each k-tile's b its hi, and writes lo, what that lacks, beside it.
+// write_lo_b writes this thread's share of the lo of b, what truncation drops, beside each k-tile's b.
 template <typename P>
-__device__ void split_b(Pipeline<P> &pipeline, int k_tiles) {
+__device__ void write_lo_b(Pipeline<P> &pipeline, int k_tiles) {
   for (int i = 0; i < k_tiles; i++, pipeline.next()) {
     mbarrier_wait(pipeline.full + pipeline.stage, pipeline.phase);
     float4 *b = (float4 *)(pipeline.stage_base() + P::A), *lo = b + P::B / 16;
 #pragma unroll 4
     for (int e = threadIdx.x - 32; e < P::B / 16; e += 32 * LO_WARPS) {
-      float4 v = b[e], hi = make_float4(hi_of<ROUND_B>(v.x), hi_of<ROUND_B>(v.y), hi_of<ROUND_B>(v.z), hi_of<ROUND_B>(v.w));
-      if (ROUND_B) b[e] = hi;  // else the tensor cores truncate it
-      lo[e] = make_float4(v.x - hi.x, v.y - hi.y, v.z - hi.z, v.w - hi.w);
+      float4 v = b[e];
+      lo[e] = make_float4(v.x - truncated(v.x), v.y - truncated(v.y), v.z - truncated(v.z), v.w - truncated(v.w));
     }
     fence_proxy_async();
     __syncwarp();
@@ -183,7 +177,7 @@ struct Consumer {
     if (P::X3) {
 #pragma unroll
       for (int i = 0; i < 4; i++) {
-        float hi = hi_of<ROUND_A>(a[i]);
+        float hi = rounded(a[i]);
         lo[i] = a[i] - hi, a[i] = hi;
       }
     }

@@ -28,11 +28,11 @@ __device__ inline uint64_t descriptor(const void *shared) {
 
 constexpr uint64_t NEXT_EIGHT_K = 32 >> 4;  // added to a descriptor: 8 k are 32 bytes
 
-// hi_of is a float in tf32: rounded to nearest, or truncated, as the tensor cores read it. See split_tf32 in mma.cuh.
-template <bool ROUND>
-__device__ inline float hi_of(float f) {
-  return __uint_as_float((__float_as_uint(f) + (ROUND ? 1u << 12 : 0)) & ~0u << 13);
-}
+// truncated is a float as the tensor cores read it.
+__device__ inline float truncated(float f) { return __uint_as_float(__float_as_uint(f) & ~0u << 13); }
+
+// rounded is the nearest float in tf32. See split_tf32 in mma.cuh.
+__device__ inline float rounded(float f) { return truncated(__uint_as_float(__float_as_uint(f) + (1u << 12))); }
 
 // wgmma_fence must stand between writes to registers of d or a and the next wgmma.
 __device__ inline void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
