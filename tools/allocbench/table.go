@@ -60,24 +60,29 @@ func spreadText(r row) string {
 	return least + "–" + most
 }
 
-// warn names the allocators of one case that the runs do not tell apart.
+// warn names the allocators of one case that the runs do not tell from a faster one.
 func (t *table) warn(rows []row) {
 	for _, group := range alike(rows) {
 		t.printf("%-26s warning: runs of one allocator differ by more than these do: %s\n", "", strings.Join(group, ", "))
 	}
 }
 
-// alike returns groups of allocators by their means, of the rows of one case. Each differs
-// from the fastest of its group by less than the means of single runs of one of both do.
+// alike returns groups of allocators by their means, of the rows of one case. What is in a group
+// differs from the fastest of it by less than the means of single runs of one of both do.
 func alike(rows []row) (groups [][]string) {
 	rows = slices.DeleteFunc(slices.Clone(rows), func(r row) bool { return r.Runs < 2 || math.IsNaN(r.Mean) || r.Allocator == noAllocator })
 	slices.SortStableFunc(rows, func(a, b row) int { return cmp.Compare(a.Mean, b.Mean) })
-	for len(rows) > 0 {
-		fastest, group := rows[0], []string{rows[0].Allocator}
-		for rows = rows[1:]; len(rows) > 0 && rows[0].Mean-fastest.Mean < max(fastest.Most-fastest.Least, rows[0].Most-rows[0].Least); rows = rows[1:] {
-			group = append(group, rows[0].Allocator)
+	for i, fastest := range rows {
+		group := []string{fastest.Allocator}
+		for _, r := range rows[i+1:] {
+			if r.Mean-fastest.Mean < max(fastest.Most-fastest.Least, r.Most-r.Least) {
+				group = append(group, r.Allocator)
+			}
 		}
-		if len(group) > 1 {
+		within := func(of []string) bool {
+			return !slices.ContainsFunc(group, func(name string) bool { return !slices.Contains(of, name) })
+		}
+		if len(group) > 1 && !slices.ContainsFunc(groups, within) {
 			groups = append(groups, group)
 		}
 	}

@@ -21,13 +21,14 @@ func TestSpread(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		rows  []row
-		want  []string // groups that are told apart from others, and not within
+		want  []string // groups that are not told from the fastest of each
 		cells []string
 	}{
 		{"a busy machine", []row{runs("tlsf", 60, 32, 45), runs("bestfit", 40, 29, 33)}, []string{"bestfit, tlsf"}, []string{"32–60 ns", "29–40 ns"}},
 		{"apart", []row{runs("tlsf", 30, 32, 31), runs("cuda", 990, 1010, 1000)}, nil, []string{"30–32 ns", "990 ns–1.01 µs"}},
 		{"two groups", []row{runs("tlsf", 30, 34), runs("cuda", 990, 1010), runs("slab", 33, 34), runs("malloc", 1000, 1030)}, []string{"tlsf, slab", "cuda, malloc"}, nil},
-		{"a row of neighbors", []row{runs("a", 30, 33), runs("b", 32, 35), runs("c", 34, 37)}, []string{"a, b"}, nil},
+		{"a row of neighbors", []row{runs("a", 30, 33), runs("b", 32, 35), runs("c", 34, 37)}, []string{"a, b", "b, c"}, nil},
+		{"one that tells nothing, behind one that does", []row{runs("a", 30, 31), runs("b", 50, 51), runs("c", 22, 90)}, []string{"a, c", "b, c"}, nil},
 		{"one run", []row{runs("tlsf", 30), runs("bestfit", 30)}, nil, []string{"", ""}},
 		{"not measured", []row{runs("tlsf", 30, 40), runs("torch", math.NaN(), math.NaN()), runs(noAllocator, 20, 40)}, nil, []string{"30–40 ns", "", "20–40 ns"}},
 	} {
