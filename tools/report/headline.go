@@ -33,12 +33,25 @@ func (p Page) headline() []string {
 	return append(said, p.least()...)
 }
 
-// diverged says which runs did not end well.
+// diverged says which runs did not end well, a sentence for each epoch in which some diverged.
 func (p Page) diverged() (said []string) {
+	var epochs []int
+	in := map[int][]string{}
 	for _, r := range p.Runs {
-		if r.Diverged > 0 {
-			said = append(said, fmt.Sprintf("%s diverged in epoch %d: its loss became NaN or infinite.", r.Name, r.Diverged))
+		if r.Diverged == 0 {
+			continue
 		}
+		if in[r.Diverged] == nil {
+			epochs = append(epochs, r.Diverged)
+		}
+		in[r.Diverged] = append(in[r.Diverged], r.Name)
+	}
+	for _, epoch := range epochs {
+		whose := "its"
+		if len(in[epoch]) > 1 {
+			whose = "their"
+		}
+		said = append(said, fmt.Sprintf("%s diverged in epoch %d: %s loss became NaN or infinite.", few(in[epoch], "and"), epoch, whose))
 	}
 	return said
 }
@@ -48,83 +61,95 @@ func (p Page) diverged() (said []string) {
 func (p Page) ranking(timed []int) []string {
 	base := p.base()
 	best := timed[0]
-	var noise []string
 	for _, i := range timed[1:] {
-		d := p.difference(i)
-		if d.WithinNoise() {
-			noise = append(noise, p.Runs[i].Name)
-		}
-		if d.Shorter() && (best == timed[0] || d.Percent < p.difference(best).Percent) {
+		if d := p.difference(i); d.Shorter() && (best == timed[0] || d.Percent < p.difference(best).Percent) {
 			best = i
 		}
 	}
-	var rest []string // what takes another time than the base, and is not the best
+	if best != timed[0] {
+		return append([]string{p.fasterThanBase(best, timed)}, p.compared(best, timed)...)
+	}
+	equal, noisy := []string{base}, false
+	for _, i := range timed[1:] {
+		if d := p.difference(i); d.WithinNoise() {
+			equal = append(equal, p.Runs[i].Name)
+			noisy = noisy || d.Margin() > worth
+		}
+	}
+	unit, per := p.unit()
+	took := fmt.Sprintf("%s %s %s %s", digits(quantile(p.Runs[timed[0]].times(), 0.5)), unit, p.article(), per)
+	var lead string
+	switch {
+	case len(equal) == 1:
+		lead = fmt.Sprintf("%s is the fastest: %s.", base, took)
+	case noisy:
+		lead = fmt.Sprintf("The %ss vary too much to tell %s apart: the intervals of their differences reach from %s.", p.turn(), few(equal, "and"), p.reach(timed))
+	case len(equal) == len(timed):
+		lead = fmt.Sprintf("%s take the same time within noise: %s.", few(equal, "and"), took)
+	default:
+		lead = fmt.Sprintf("%s are equally fast within noise: %s.", few(equal, "and"), took)
+	}
+	return append([]string{lead}, p.compared(best, timed)...)
+}
+
+// fasterThanBase says how much faster than the base the best run is, and from which others
+// nothing tells it.
+func (p Page) fasterThanBase(best int, timed []int) string {
+	name := p.Runs[best].Name
+	fastest := []string{name}
+	for _, i := range timed[1:] {
+		if i != best && !p.difference(i).Longer() && !p.between(i, best).Longer() {
+			fastest = append(fastest, p.Runs[i].Name)
+		}
+	}
+	d := p.difference(best)
+	_, per := p.unit()
+	with := ""
+	if len(fastest) > 1 {
+		with = "with " + name + ", "
+	}
+	return fmt.Sprintf("%s is the fastest: %s%s %s takes %s less time than with %s (95 %% interval %s).",
+		few(fastest, "or"), with, p.article(), per, plainPercent(d.Percent), p.base(), interval(d))
+}
+
+// compared says how the others compare with the base. Of what is the best, and of what takes
+// as long as a base that is, the lead has said it.
+func (p Page) compared(best int, timed []int) []string {
+	var said []string
 	for _, i := range timed[1:] {
 		d := p.difference(i)
 		switch name := p.Runs[i].Name; {
 		case i == best:
 		case !d.WithinNoise():
-			rest = append(rest, name+" takes "+longer(d.Percent))
-		case best != timed[0]:
-			rest = append(rest, name+" takes as long within noise")
+			said = append(said, name+" takes "+longer(d.Percent))
+		case best == timed[0]:
+		case d.Margin() > worth:
+			said = append(said, name+" varies too much to tell")
+		default:
+			said = append(said, name+" takes as long within noise")
 		}
 	}
-	unit, per := p.unit()
-	took := fmt.Sprintf("%s %s %s %s", digits(quantile(p.Runs[timed[0]].times(), 0.5)), unit, p.article(), per)
-	equal := few(append([]string{base}, noise...))
-	var said []string
-	switch {
-	case best != timed[0]:
-		said = p.fasterThanBase(best, timed)
-	case len(noise) == 0:
-		said = append(said, fmt.Sprintf("%s is the fastest: %s.", base, took))
-	case len(rest) == 0 && p.noisy(timed):
-		return []string{fmt.Sprintf("The %ss vary too much to tell %s apart: the intervals of their differences reach from %s.", p.turn(), equal, p.reach(timed))}
-	case len(rest) == 0:
-		return []string{fmt.Sprintf("%s take the same time within noise: %s.", equal, took)}
-	default:
-		said = append(said, fmt.Sprintf("%s are equally fast within noise: %s.", equal, took))
+	if len(said) == 0 {
+		return nil
 	}
-	if len(rest) > mostNamed {
-		rest = append(rest[:mostNamed:mostNamed], fmt.Sprintf("%d more differ too", len(rest)-mostNamed))
+	more := ""
+	if n := len(said) - mostNamed; n > 0 {
+		said, more = said[:mostNamed], fmt.Sprintf("; the table has %d more", n)
 	}
-	if len(rest) > 0 {
-		said = append(said, fmt.Sprintf("Compared with %s, %s.", base, list(rest)))
-	}
-	return said
+	return []string{fmt.Sprintf("Compared with %s, %s%s.", p.base(), list(said), more)}
 }
 
-// fasterThanBase says how much faster than the base the best run is, and which others
-// are as fast as that.
-func (p Page) fasterThanBase(best int, timed []int) []string {
-	name := p.Runs[best].Name
-	equal := []string{name}
-	for _, i := range timed[1:] {
-		if i != best && !p.between(i, best).Longer() {
-			equal = append(equal, p.Runs[i].Name)
-		}
-	}
-	d := p.difference(best)
-	_, per := p.unit()
-	less := fmt.Sprintf("%s %s takes %s less time than with %s (95 %% interval %s)", p.article(), per, plainPercent(d.Percent), p.base(), interval(d))
-	if len(equal) == 1 {
-		return []string{fmt.Sprintf("%s is the fastest: %s.", name, less)}
-	}
-	return []string{fmt.Sprintf("%s are the fastest, and equally fast within noise: with %s, %s.", few(equal), name, less)}
-}
+// worth is the least difference, in percent, that is worth knowing. It may hide in an interval
+// with a larger margin.
+const worth = 5
 
-// noisy says whether an interval is so wide that a difference worth knowing hides in it.
-func (p Page) noisy(timed []int) bool {
-	const worth = 5 // percent
-	return slices.ContainsFunc(timed[1:], func(i int) bool { return p.difference(i).Margin() > worth })
-}
-
-// reach is the interval around all intervals.
+// reach is the interval around those of the runs that are not told from the base.
 func (p Page) reach(timed []int) string {
 	var whole paired.Difference
 	for _, i := range timed[1:] {
-		d := p.difference(i)
-		whole.Low, whole.High = min(whole.Low, d.Low), max(whole.High, d.High)
+		if d := p.difference(i); d.WithinNoise() {
+			whole.Low, whole.High = min(whole.Low, d.Low), max(whole.High, d.High)
+		}
 	}
 	return interval(whole)
 }
@@ -133,11 +158,11 @@ func (p Page) reach(timed []int) string {
 const mostNamed = 4
 
 // few lists names, and counts those beyond mostNamed.
-func few(names []string) string {
+func few(names []string, word string) string {
 	if more := len(names) - mostNamed; more > 1 {
 		names = append(names[:mostNamed:mostNamed], fmt.Sprintf("%d more", more))
 	}
-	return list(names)
+	return joined(names, word)
 }
 
 // longer says how a time compares that is longer by a percentage, or shorter.

@@ -77,12 +77,15 @@ func bytesText(n int64) string {
 }
 
 // list joins names as in "a, b and c".
-func list(names []string) string {
+func list(names []string) string { return joined(names, "and") }
+
+// joined joins names with a word before the last.
+func joined(names []string, word string) string {
 	if len(names) < 2 {
 		return strings.Join(names, "")
 	}
 	last := len(names) - 1
-	return strings.Join(names[:last], ", ") + " and " + names[last]
+	return strings.Join(names[:last], ", ") + " " + word + " " + names[last]
 }
 
 func plural(n int, noun string) string {
