@@ -142,9 +142,13 @@ func noted(lines []line) string {
 	return list(all) + "."
 }
 
-// padded is a range with some air, and some length.
+// padded is a range with some air. A single value has more: no scale tells how exact it is.
 func padded(low, high float64) (float64, float64) {
-	air := max(0.06*(high-low), 0.002*math.Abs(high), 1e-9)
+	least := 0.002
+	if low == high {
+		least = 0.05
+	}
+	air := max(0.06*(high-low), least*math.Abs(high), 1e-9)
 	return low - air, high + air
 }
 

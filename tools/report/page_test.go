@@ -7,6 +7,7 @@ import (
 	"math"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -409,6 +410,39 @@ func TestFewTimes(t *testing.T) {
 		if strokes != test.strokes {
 			t.Errorf("%d epochs: %d strokes of the run, want %d", test.epochs, strokes, test.strokes)
 		}
+	}
+}
+
+// TestOneEpoch draws one epoch on axes that do not look as if there were a spread: a step of
+// an axis is 1 % of what is drawn, or more.
+func TestOneEpoch(t *testing.T) {
+	r := first(timed("custom", 36.93, 102<<20), 1)
+	r.Epochs[0].ValLoss, r.Epochs[0].ValAcc = 0.5507, 0.8637
+	r.Losses = []float32{2, 1}
+	_, root := written(t, Page{Runs: []Run{r}})
+	drawn := map[string]float64{"Time of an epoch": 369.3, "Validation loss": 0.5507, "Validation accuracy": 86.37}
+	found := 0
+	for _, svg := range elements(root, "svg") {
+		label := attribute(svg, "aria-label")
+		for name, value := range drawn {
+			if !strings.HasPrefix(label, name) {
+				continue
+			}
+			found++
+			var axis []float64
+			for _, text := range elements(svg, "text") {
+				if v, err := strconv.ParseFloat(innerText(text), 64); err == nil && v != 1 { // that is the epoch
+					axis = append(axis, v)
+				}
+			}
+			slices.Sort(axis)
+			if len(axis) < 2 || axis[1]-axis[0] < value/100 {
+				t.Errorf("%s has an axis of %v", label, axis)
+			}
+		}
+	}
+	if found < len(drawn) {
+		t.Errorf("%d charts", found)
 	}
 }
 

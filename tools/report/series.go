@@ -134,9 +134,8 @@ func (p Page) perEpoch(runs []int, what string, value func(Epoch) float64) templ
 	if low > high {
 		return ""
 	}
-	air := max((high-low)*0.08, 1e-9)
 	pl.X.Min, pl.X.Max = 0.5, float64(epochs)+0.5
-	pl.Y.Min, pl.Y.Max = low-air, high+air
+	pl.Y.Min, pl.Y.Max = padded(low, high)
 	pl.X.Label.Text = "epoch"
 	pl.X.Tick.Marker = plot.TickerFunc(func(low, high float64) []plot.Tick { return plotstyle.Ticks(low, high, 1, nil) })
 	pl.Y.Tick.Marker = ticks(4, "")
