@@ -137,6 +137,40 @@ func TestPalette(t *testing.T) {
 	}
 }
 
+// TestOperationColours tells each operation from the others, from every run, and from Alloc,
+// Free and what has no colour of its own, on light and on dark paper.
+func TestOperationColours(t *testing.T) {
+	text := palettes() + pageCSS
+	variable := regexp.MustCompile(`--([ct]\d|text|muted):#([0-9a-f]{6})\b`)
+	for scheme, dark := range map[string]bool{"light": false, "dark": true} {
+		colours := map[string][3]int64{}
+		for line := range strings.Lines(text) {
+			if strings.Contains(line, "prefers-color-scheme:dark") && !dark {
+				continue
+			}
+			for _, m := range variable.FindAllStringSubmatch(line, -1) {
+				v, _ := strconv.ParseInt(m[2], 16, 64)
+				colours[m[1]] = [3]int64{v >> 16, v >> 8 & 255, v & 255}
+			}
+		}
+		colours["other"] = [3]int64{0x8b, 0x94, 0x9e}
+		for a, ca := range colours {
+			for b, cb := range colours {
+				square := int64(0)
+				for i := range ca {
+					square += (ca[i] - cb[i]) * (ca[i] - cb[i])
+				}
+				if a[0] == 't' && a != "text" && a != b && square < 40*40 {
+					t.Errorf("%s: %s %v looks like %s %v", scheme, a, ca, b, cb)
+				}
+			}
+		}
+		if len(colours) != 2*8+3 {
+			t.Errorf("%s: %d colours", scheme, len(colours))
+		}
+	}
+}
+
 // TestColours gives each run one of its own as long as there are some, and an allocator
 // the one that it has in all pictures.
 func TestColours(t *testing.T) {
