@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -131,7 +132,17 @@ func (b *browser) click(element string) {
 // scheme emulates a light or a dark screen.
 func (b *browser) scheme(name string) {
 	b.Helper()
-	params := emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: name}}}
+	b.emulate(emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: name}}})
+}
+
+// media emulates paper, print, or what there is, "".
+func (b *browser) media(name string) {
+	b.Helper()
+	b.emulate(emulation.SetEmulatedMediaParams{Media: name})
+}
+
+func (b *browser) emulate(params emulation.SetEmulatedMediaParams) {
+	b.Helper()
 	if _, err := chromedp.Call(b.ctx, emulation.SetEmulatedMedia, params); err != nil {
 		b.Fatal(err)
 	}
@@ -209,6 +220,16 @@ func testPhone(t *testing.T, b *browser) {
 		}
 		if least := b.number(`Math.min(99, ...[...document.querySelectorAll("svg text")].filter(e => e.getClientRects().length).map(e => parseFloat(getComputedStyle(e).fontSize) * e.ownerSVGElement.getBoundingClientRect().width / e.ownerSVGElement.viewBox.baseVal.width))`); least < 9 {
 			t.Errorf("%s: text of %.1f pixels in a chart", name, least)
+		}
+		if over := b.number(`Math.max(0, ...[...document.querySelectorAll("caption")].map(e => {
+			const text = document.createRange();
+			text.selectNodeContents(e);
+			return text.getBoundingClientRect().right;
+		})) - innerWidth`); over > 0 {
+			t.Errorf("%s: a caption is cut off by %g pixels", name, over)
+		}
+		if over := b.number(`(w => Math.max(w[0], w[1]) - Math.min(w[2], w[3]))(getComputedStyle(document.querySelector(".scroll")).backgroundSize.split(", ").map(parseFloat))`); over > 0 {
+			t.Errorf("%s: a table that scrolls less than %g pixels has no shadow that says so", name, over)
 		}
 		b.screenshot("report-" + name + "-phone.png")
 	}
@@ -313,8 +334,25 @@ func testDark(t *testing.T, b *browser) {
 	}
 }
 
-// testPrint prints on A4, whatever the zoom and the scheme are.
+// testPrint prints on A4, whatever the zoom and the scheme are. Nothing is wider than the paper.
 func testPrint(t *testing.T, b *browser) {
+	six := samplePage()
+	six.Runs = append(six.Runs, six.Runs[:2]...)
+	for i := range six.Runs {
+		r := &six.Runs[i]
+		r.Name = fmt.Sprintf("custom:sizeclass %d", i)
+		r.Facts = append(slices.Clone(r.Facts), Fact{"folder", fmt.Sprintf("logs/mnist/20261122-10150%d-custom", i)}, Fact{"train.checkpoint_every", fmt.Sprint(i)})
+	}
+	b.media("print")
+	b.do(chromedp.EmulateViewport(680, 1000)) // 180 mm
+	for name, p := range map[string]Page{"sample": samplePage(), "replay": sampleReplay(), "six runs": six} {
+		b.load(p)
+		if over := b.number(`Math.max(0, ...[...document.querySelectorAll("main *")].filter(e => !e.closest("svg,.track")).map(e => e.getBoundingClientRect().right)) - innerWidth`); over > 0 {
+			t.Errorf("%s: cut off by %g pixels: %s", name, over, b.text(`[...document.querySelectorAll("main *")].filter(e => e.getBoundingClientRect().right > innerWidth && !e.closest("svg,.track")).slice(0, 5).map(e => e.outerHTML.slice(0, 80)).join("\n")`))
+		}
+	}
+	b.media("")
+	b.do(chromedp.EmulateViewport(1100, 800))
 	b.scheme("dark")
 	b.load(samplePage())
 	b.click(`document.querySelector("#step button")`)
