@@ -188,7 +188,8 @@ func TestUnequalEnds(t *testing.T) {
 	}
 }
 
-// TestTooFew ranks nothing where no difference was tested, at the terminal or on the page.
+// TestTooFew ranks nothing where no difference was tested, at the terminal or on the page, and
+// calls no single epoch a median.
 func TestTooFew(t *testing.T) {
 	for _, c := range []struct {
 		epochs int // after the first
@@ -204,6 +205,9 @@ func TestTooFew(t *testing.T) {
 		}
 		if err := report.Write(&page, p); err != nil {
 			t.Fatal(err)
+		}
+		if c.epochs < 2 && strings.Contains(terminal.String(), "median") {
+			t.Errorf("%d epochs after the first: a median in:\n%s", c.epochs, &terminal)
 		}
 		for place, text := range map[string]string{"terminal": terminal.String(), "page": html.UnescapeString(page.String())} {
 			tells := strings.Contains(text, "+50.0 %")

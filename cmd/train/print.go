@@ -220,8 +220,11 @@ func (s *session) printComparison(all results) {
 	}
 	row("", func(i int, _ *figures) string { return s.runners[i].String() })
 	row("segments", func(i int, _ *figures) string { return s.runners[i].segments() })
-	row("median epoch", func(_ int, f *figures) string { return fmt.Sprintf("%.2f ms", f.MedianMS) })
-	if all.Runs[0].Figures.Epochs > 1 {
+	ms := func(_ int, f *figures) string { return fmt.Sprintf("%.2f ms", f.MedianMS) }
+	if all.Runs[0].Figures.Epochs == 1 {
+		row("epoch", ms)
+	} else {
+		row("median epoch", ms)
 		row("range", func(_ int, f *figures) string { return fmt.Sprintf("%.2f–%.2f", f.FastestMS, f.SlowestMS) })
 	}
 	difference := func(text func(d paired.Difference) string) func(int, *figures) string {
