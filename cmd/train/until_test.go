@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"mlpool/cmd/train/internal/rundir"
+	"mlpool/configs"
 )
 
 func TestUntilFlag(t *testing.T) {
@@ -36,6 +37,16 @@ func TestUntilFlag(t *testing.T) {
 		_, err := parseArgs(c.args, &bytes.Buffer{})
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%q: %v", c.args, err)
+		}
+	}
+	var cfg configs.Config
+	for _, c := range []struct {
+		until        target
+		epochs, want int // want 0: an error
+	}{{target{}, 10, 10}, {target{1, 0}, 10, 100}, {target{1, 0}, 150, 150}, {target{1, 20}, 10, 20}, {target{1, 20}, 21, 0}} {
+		cfg.Train.NumEpochs = c.epochs
+		if got, err := c.until.bound(cfg); got != c.want || (err != nil) != (c.want == 0) {
+			t.Errorf("%+v with %d epochs: %d, %v", c.until, c.epochs, got, err)
 		}
 	}
 }

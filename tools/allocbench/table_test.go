@@ -74,4 +74,10 @@ func TestSpreadIsShown(t *testing.T) {
 	if out, _ := benchRows(t, nullMachine, "-quick", "-runs", "1", "-scenario", "pair", "-case", "1 MiB", "-allocator", "tlsf"); !strings.Contains(out, "-runs 1: ") {
 		t.Errorf("nothing said of one run:\n%s", out)
 	}
+	var told strings.Builder
+	s := &session{table: &table{w: &told}, contenders: []contender{{name: "tlsf"}, {name: "bestfit"}}}
+	s.showMedians(scenario{}, testCase{}, [][]row{{{Mean: 30}, {Mean: 60}}, {{Mean: 40}, {Mean: 45}}}, nil)
+	if !strings.Contains(told.String(), "warning: runs of one allocator differ by more than these do: bestfit, tlsf\n") {
+		t.Errorf("no warning in:\n%s", told.String())
+	}
 }

@@ -314,6 +314,11 @@ func TestRange(t *testing.T) {
 		if f.setRange(p); p.X.Min != c.x0 || p.X.Max != c.x1 || p.Y.Min < c.min || p.Y.Max > c.max {
 			t.Errorf("%s: x %v to %v, y %v to %v", c.name, p.X.Min, p.X.Max, p.Y.Min, p.Y.Max)
 		}
+		for _, q := range f.curves[0].smooth {
+			if q.y < p.Y.Min || q.y > p.Y.Max {
+				t.Errorf("%s: %v at %v is not between %v and %v", c.name, q.y, q.x, p.Y.Min, p.Y.Max)
+			}
+		}
 	}
 }
 

@@ -351,6 +351,9 @@ func testPrint(t *testing.T, b *browser) {
 			t.Errorf("%s: cut off by %g pixels: %s", name, over, b.text(`[...document.querySelectorAll("main *")].filter(e => e.getBoundingClientRect().right > innerWidth && !e.closest("svg,.track")).slice(0, 5).map(e => e.outerHTML.slice(0, 80)).join("\n")`))
 		}
 	}
+	if got := b.text(`getComputedStyle(document.querySelector("#map figure")).breakInside + " " + getComputedStyle(document.querySelector("#map .shares")).breakBefore`); got != "avoid avoid" {
+		t.Errorf("a legend may be on another page than its map: %s", got)
+	}
 	b.media("")
 	b.do(chromedp.EmulateViewport(1100, 800))
 	b.scheme("dark")

@@ -105,11 +105,13 @@ func TestHeadline(t *testing.T) {
 		{"reserved is not known of one", Page{Replay: true, Runs: []Run{held("tlsf", 4<<20), held("plan", 5<<20), held("cuda", 0)}},
 			"No whole call was timed. tlsf reserves least, 4.0 MiB; plan reserves most, 5.0 MiB."},
 	} {
-		if got := strings.Join(test.page.headline(), " "); got != test.want {
+		headline := test.page.headline()
+		if got := strings.Join(headline, " "); got != test.want {
 			t.Errorf("%s:\n%s\nwant\n%s", test.name, got, test.want)
 		}
-		if _, root := written(t, test.page); len(elements(root, "h1")) != 1 {
-			t.Errorf("%s: no title", test.name)
+		_, root := written(t, test.page)
+		if titles := elements(root, "h1"); len(titles) != 1 || innerText(titles[0]) != headline[0] {
+			t.Errorf("%s: %q is not the heading", test.name, headline[0])
 		}
 	}
 }

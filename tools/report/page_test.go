@@ -401,7 +401,7 @@ func TestReservedUnknown(t *testing.T) {
 	text, _ := written(t, p)
 	for _, want := range []string{
 		"at most 3.0 MiB live, 4.0 MiB reserved", "at most 3.0 MiB live; reserved is not known",
-		"Memory of cuda: at most 3.0 MiB live; reserved is not known.", "1.33",
+		"Memory of cuda: at most 3.0 MiB live; reserved is not known.", "1.33", "4.0 MiB reserved, over a replay of the trace",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the page has no %q", want)

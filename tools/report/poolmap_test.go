@@ -88,6 +88,29 @@ func TestMapStates(t *testing.T) {
 	}
 }
 
+// TestSameLegend lists live blocks once where runs have the same.
+func TestSameLegend(t *testing.T) {
+	peak := func(free int64) *allocator.Map {
+		return &allocator.Map{Segments: []allocator.MapSegment{{Addr: 1 << 30, Bytes: 2<<20 + free, Kind: allocator.SegmentsMalloc, Blocks: []allocator.MapBlock{
+			{Addr: 1 << 30, Bytes: 2 << 20, State: allocator.MapLive, Tag: "weights"},
+			{Addr: 1<<30 + 2<<20, Bytes: free, State: allocator.MapFree},
+		}}}}
+	}
+	other := peak(1 << 20)
+	other.Segments[0].Blocks[0].Tag = "images"
+	_, root := written(t, Page{Runs: []Run{
+		{Name: "custom", Recording: Recording{Peak: peak(1 << 20)}}, {Name: "plan", Recording: Recording{Peak: peak(3 << 20)}}, {Name: "cuda", Recording: Recording{Peak: other}},
+	}})
+	var legends []string
+	for _, caption := range elements(section(t, root, "map"), "figcaption") {
+		legends = append(legends, strings.Join(strings.Fields(innerText(caption)), " "))
+	}
+	want := []string{"weights 1 block, 2.0 MiB free 1 block, 1.0 MiB", "Live blocks as on custom. free 1 block, 3.0 MiB", "images 1 block, 2.0 MiB free 1 block, 1.0 MiB"}
+	if !slices.Equal(legends, want) {
+		t.Errorf("legends %q, want %q", legends, want)
+	}
+}
+
 // TestOperations gives what differs in a number one colour.
 func TestOperations(t *testing.T) {
 	span := func(name string, length float64) Span { return Span{Name: name, Length: length} }
