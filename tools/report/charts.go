@@ -117,8 +117,12 @@ func (p Page) spreads() template.HTML {
 		}
 		colour := p.colourOf(i)
 		lines = append(lines, line{r.Name, colour, t, digits(middle) + " " + unit, func(c draw.Canvas, x func(float64) vg.Length, y vg.Length) {
+			dot := colour
+			if len(t) >= leastMedian {
+				dot += faint - run0
+			}
 			for _, v := range t {
-				c.DrawGlyph(draw.GlyphStyle{Color: colour + faint - run0, Radius: 3, Shape: draw.CircleGlyph{}}, vg.Point{X: x(v), Y: y})
+				c.DrawGlyph(draw.GlyphStyle{Color: dot, Radius: 3, Shape: draw.CircleGlyph{}}, vg.Point{X: x(v), Y: y})
 			}
 			if len(t) >= leastQuartiles {
 				stroke(c, colour, 2, x(quantile(t, 0.25)), y, x(quantile(t, 0.75)), y)
