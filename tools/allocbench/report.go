@@ -139,7 +139,9 @@ func newWatcher(t *traces.Trace) *watcher {
 			most, peak = live, allocs
 		}
 	}
-	return &watcher{every: max(1, 2*len(t.Events)/watchedMoments), left: allocs + peak}
+	w := &watcher{every: max(1, 2*len(t.Events)/watchedMoments), left: allocs + peak}
+	w.recording.Over = "two replays of the trace, the first of them cold"
+	return w
 }
 
 // event adds an event of an allocator. Of the events of a moment that counts with the

@@ -192,10 +192,7 @@ func (s *sheet) addMemory(p Page) {
 			continue
 		}
 		text := peaksText(r.Memory)
-		switch {
-		case p.Replay:
-			text += ", over a replay of the trace"
-		case r.Over != "":
+		if r.Over != "" {
 			text += ", over " + r.Over
 		}
 		s.Memory = append(s.Memory, figure{Name: r.Name, Chart: p.memory(i), Text: text})

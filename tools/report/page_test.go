@@ -396,12 +396,12 @@ func TestGaps(t *testing.T) {
 // reserved.
 func TestReservedUnknown(t *testing.T) {
 	p := Page{Replay: true, Runs: []Run{{Name: "tlsf"}, {Name: "cuda"}}}
-	p.Runs[0].Memory = []Moment{{0, 1 << 20, 4 << 20}, {1, 3 << 20, 4 << 20}}
+	p.Runs[0].Over, p.Runs[0].Memory = "two replays", []Moment{{0, 1 << 20, 4 << 20}, {1, 3 << 20, 4 << 20}}
 	p.Runs[1].Memory = []Moment{{0, 1 << 20, 0}, {1, 3 << 20, 0}}
 	text, _ := written(t, p)
 	for _, want := range []string{
 		"at most 3.0 MiB live, 4.0 MiB reserved", "at most 3.0 MiB live; reserved is not known",
-		"Memory of cuda: at most 3.0 MiB live; reserved is not known.", "1.33", "4.0 MiB reserved, over a replay of the trace",
+		"Memory of cuda: at most 3.0 MiB live; reserved is not known.", "1.33", "4.0 MiB reserved, over two replays",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the page has no %q", want)
