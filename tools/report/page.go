@@ -128,6 +128,7 @@ func Write(w io.Writer, p Page) error {
 		Style:  template.CSS(palettes() + pageCSS), Script: template.JS(lanesJS),
 		Headline: p.headline(),
 	}
+	s.Headline[0] = strings.ReplaceAll(s.Headline[0], " %", "\u00a0%") // no line of the heading begins with it
 	s.Columns, s.Results = p.results()
 	var differ []factRow
 	s.Common, differ = p.facts()
