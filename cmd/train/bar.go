@@ -3,6 +3,7 @@ package main
 import (
 	"io"
 	"os"
+	"regexp"
 	"strings"
 
 	"github.com/schollz/progressbar/v3"
@@ -18,8 +19,8 @@ func terminalOf(w io.Writer) *os.File {
 	return nil
 }
 
-// The least widths of a terminal, in columns, for a bar with its rate and the remaining time behind
-// it, and for one with the count as well.
+// The least widths of a terminal, in columns, for the rate and the remaining time behind a bar, and
+// for the count as well where it fits.
 const (
 	mediumBar = 60
 	wideBar   = 90
@@ -77,21 +78,32 @@ func (b *bar) draw() error {
 	if err != nil {
 		return err
 	}
-	text := b.narrow
-	switch {
-	case columns >= wideBar:
-		text = b.wide
-	case columns >= mediumBar:
-		text = b.medium
-	}
-	if text.IsFinished() {
+	if b.narrow.IsFinished() {
 		return b.erase()
 	}
-	line := []rune(strings.Trim(text.String(), "\r"))
-	// A terminal may begin a new line behind its last column.
-	_, err = b.terminal.WriteString("\r" + string(line[:min(len(line), max(columns-1, 0))]) + eraseBelow + "\r")
+	columns-- // a terminal may begin a new line behind its last one
+	fits := func(line []rune) bool { return len(line) <= columns }
+	line := textOf(b.narrow)
+	if columns+1 >= mediumBar {
+		line = textOf(b.medium)
+		if wide := textOf(b.wide); columns+1 >= wideBar && fits(wide) {
+			line = wide
+		}
+		for _, part := range spare {
+			if !fits(line) {
+				line = []rune(part.ReplaceAllString(string(line), "$1"))
+			}
+		}
+	}
+	_, err = b.terminal.WriteString("\r" + string(line[:min(len(line), max(columns, 0))]) + eraseBelow + "\r")
 	return err
 }
+
+// textOf is the line of a bar.
+func textOf(text *progressbar.ProgressBar) []rune { return []rune(strings.Trim(text.String(), "\r")) }
+
+// spare are what a line that is too long goes without: first the blocks, then the time so far.
+var spare = []*regexp.Regexp{regexp.MustCompile(`\|[^|]*\| `), regexp.MustCompile(`(\[)[^:]*:`)}
 
 // erase makes room for a line of output.
 func (b *bar) erase() error {

@@ -188,6 +188,23 @@ func TestBarFollowsTheWindow(t *testing.T) {
 	}
 }
 
+// TestBarShowsTheTime draws a bar with a long description of a long training: from 60 columns on it
+// ends with the rate and the whole remaining time.
+func TestBarShowsTheTime(t *testing.T) {
+	behind := regexp.MustCompile(`\d steps/(s|min|hr)\) \[[0-9hms:]+\]$`)
+	for columns := 60; columns <= 120; columns++ {
+		s := newScreen(t, columns)
+		b := newBar(s.tty, 1_000_000, progressbar.OptionShowIts(), progressbar.OptionSetItsString("steps"))
+		b.describe("epoch 1000/1000, in all")
+		if err := b.set(1); err != nil {
+			t.Fatal(err)
+		}
+		if rows := s.show(); len(rows) != 1 || !behind.MatchString(rows[0]) {
+			t.Errorf("%d columns: %q", columns, rows)
+		}
+	}
+}
+
 // TestTerminal trains with both outputs on a terminal: of the bar nothing is left, and
 // all lines are there once.
 func TestTerminal(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"unicode/utf8"
 )
 
 const usageHead = `usage: train [flags] <config>
@@ -66,13 +67,19 @@ func isSwitch(f *flag.Flag) bool {
 
 // printEntry prints a name, and a text from a column on, in lines that fit.
 func printEntry(b *strings.Builder, column int, name, text string) {
-	line := fmt.Sprintf("  %-*s", column-3, name)
+	b.WriteString(folded(fmt.Sprintf("  %-*s", column-3, name), column, text))
+}
+
+// folded is a line that goes on with the words of a text, in as many lines as make it fit. All
+// but the first have their words from a column on.
+func folded(line string, column int, text string) string {
+	var b strings.Builder
 	for _, word := range strings.Fields(text) {
-		if len(line)+1+len(word) > lineWidth {
+		if utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > lineWidth {
 			b.WriteString(line + "\n")
 			line = strings.Repeat(" ", column-1)
 		}
 		line += " " + word
 	}
-	b.WriteString(line + "\n")
+	return b.String() + line + "\n"
 }

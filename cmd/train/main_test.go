@@ -91,6 +91,9 @@ func lines(t *testing.T, path string) []string {
 	return strings.Split(strings.TrimSuffix(string(text), "\n"), "\n")
 }
 
+// flat is output without its line breaks and columns.
+func flat(output string) string { return strings.Join(strings.Fields(output), " ") }
+
 func TestTrain(t *testing.T) {
 	t.Setenv(allocatorEnv, "")
 	path, logDir := writeConfig(t, "cpu", "")
@@ -98,8 +101,8 @@ func TestTrain(t *testing.T) {
 	if code != 0 || stderr != "" {
 		t.Fatalf("exit code %d, stderr %q", code, stderr)
 	}
-	for _, want := range []string{"CPU", "300 training and 70 validation images", "epoch 1/3  loss ", "epoch 3/3", "  calls 0\n"} {
-		if !strings.Contains(stdout, want) {
+	for _, want := range []string{"CPU", "300 training and 70 validation images", "epoch 1/3 loss ", "epoch 3/3", " calls 0 "} {
+		if !strings.Contains(flat(stdout), want) {
 			t.Errorf("stdout has no %q:\n%s", want, stdout)
 		}
 	}
@@ -147,7 +150,7 @@ func TestCompare(t *testing.T) {
 	if got := row("losses, 57 steps"); len(got) != 2 || got[0] != "identical" || got[1] != "identical" {
 		t.Errorf("losses: %q", got)
 	}
-	plan := regexp.MustCompile(`(?m)^plan of \d+ requests: slab of .* .*B, least possible .* .*B; replayed \d+ times, missed 0 times$`)
+	plan := regexp.MustCompile(`(?m)^plan of \d+ requests: slab .* .*B, least .* .*B; replayed \d+, missed 0$`)
 	if n := len(plan.FindAllString(stdout, -1)); n < 2 {
 		t.Errorf("%d plans, want those of a training and a validation step at least:\n%s", n, stdout)
 	}

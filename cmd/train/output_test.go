@@ -123,21 +123,39 @@ func TestLogsFail(t *testing.T) {
 	}
 }
 
-// TestLineWidth wants no line of epochs, lists and tables to be wider than a usual terminal.
+// TestLineWidth wants no line to be wider than a usual terminal, but for one that a path makes so.
 func TestLineWidth(t *testing.T) {
 	t.Setenv(allocatorEnv, "")
 	path, _ := writeConfig(t, "cpu", "")
-	for _, args := range [][]string{{path}, {"-compare=custom,plan:bestfit,malloc,custom:sizeclass,plan:firstfit", path}, {"-list"}} {
+	compare := func(list string) []string { return []string{"-compare=" + list, "-set", "train.num_epochs=8", path} }
+	for _, args := range [][]string{
+		{path}, {"-list"}, {"-help"}, compare("custom,plan:bestfit,malloc,custom:sizeclass,plan:firstfit"),
+		compare("custom,plan,malloc"), compare("plan,malloc,custom:buddy"), compare("custom:slab,custom:arena,custom:bestfit"),
+	} {
 		code, stdout, stderr := train(context.Background(), args...)
 		if code != 0 {
 			t.Fatalf("%q: %s", args, stderr)
 		}
 		for line := range strings.Lines(stdout) {
-			if strings.Contains(line, path) || strings.Contains(line, "; run in ") || strings.HasPrefix(line, "plan of ") {
-				continue // has paths, or is not of these
+			if strings.Contains(line, path) || strings.Contains(line, "; run in ") {
+				continue
 			}
 			if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > 80 {
 				t.Errorf("%q: %d columns: %s", args, n, line)
+			}
+		}
+	}
+}
+
+// TestColumnsFit prints columns of every width that a terminal has room for.
+func TestColumnsFit(t *testing.T) {
+	for width := 1; width <= 50; width++ {
+		cell := strings.Repeat("x", width)
+		var b strings.Builder
+		printColumns(&b, [][]string{{"losses, 100 steps", cell, cell, cell, cell, cell}})
+		for line := range strings.Lines(b.String()) {
+			if n := len(strings.TrimSuffix(line, "\n")); n > 80 {
+				t.Errorf("cells of %d columns: a line of %d: %s", width, n, line)
 			}
 		}
 	}

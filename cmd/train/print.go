@@ -165,8 +165,8 @@ func (s *session) printPlans() {
 			continue
 		}
 		for _, p := range plan.Plans() {
-			fmt.Fprintf(s.stdout, "plan of %s: slab of %s, least possible %s; replayed %s, missed %s\n",
-				count(p.Requests, "request"), size(p.Slab), size(p.LowerBound), count(int(p.Replays), "time"), count(int(p.Mismatches), "time"))
+			fmt.Fprintf(s.stdout, "plan of %s: slab %s, least %s; replayed %d, missed %d\n",
+				count(p.Requests, "request"), size(p.Slab), size(p.LowerBound), p.Replays, p.Mismatches)
 		}
 	}
 }
@@ -187,7 +187,7 @@ func (s *session) printFigures(r *runner, f *figures) {
 	case 2:
 		epochs = "the epoch after the first"
 	}
-	fmt.Fprintf(s.stdout, "%s allocator%s, %s:\n", r, segments, epochs)
+	fmt.Fprint(s.stdout, folded(r.String(), 3, fmt.Sprintf("allocator%s, %s:", segments, epochs)))
 	spread := ""
 	if f.Epochs > 1 {
 		spread = fmt.Sprintf(" (%.1f to %.1f)", f.FastestMS, f.SlowestMS)
@@ -267,7 +267,7 @@ func printColumns(stdout io.Writer, rows [][]string) {
 		return most
 	}
 	for from := 1; from < len(rows[0]); {
-		to, columns := from+1, width(0)+2+width(from)
+		to, columns := from+1, 2+width(0)+2+width(from)
 		for to < len(rows[0]) && columns+2+width(to) <= lineWidth {
 			columns += 2 + width(to)
 			to++
@@ -308,7 +308,7 @@ func (s *session) printOutliers(records [][]rundir.Record) {
 		}
 	}
 	if found != nil {
-		fmt.Fprintf(s.stdout, "outliers: %s;\nif something else kept the machine busy, measure again when it is idle\n", strings.Join(found, ", "))
+		fmt.Fprint(s.stdout, folded("outliers:", 3, strings.Join(found, ", ")+";"), "if something else kept the machine busy, measure again when it is idle\n")
 	}
 }
 

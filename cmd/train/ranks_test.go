@@ -163,7 +163,7 @@ func TestRanks(t *testing.T) {
 				return func(int) []string { return []string{"-set", fmt.Sprint("train.bsz=", n), path} }
 			}
 			all := trainRanks(t, context.Background(), size, bsz(24/size), nil)
-			if want := fmt.Sprintf("batches of %d on each of %d ranks, 24 in all, over this process", 24/size, size); !strings.Contains(all[0].stdout, want) || !strings.Contains(all[0].stdout, " hidden\n") {
+			if want := fmt.Sprintf("batches of %d on each of %d ranks, 24 in all, over this process", 24/size, size); !strings.Contains(flat(all[0].stdout), want) || !strings.Contains(all[0].stdout, " hidden\n") {
 				t.Errorf("rank 0 says %q, want %q", all[0].stdout, want)
 			}
 			got := losses(all)

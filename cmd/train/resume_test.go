@@ -249,7 +249,7 @@ func TestRestOfEpoch(t *testing.T) {
 	path, logDir := writeConfig(t, "cpu", "")
 	dir := trainFor(t, 46, logDir, path)
 	_, stdout, stderr := train(context.Background(), "-resume", dir)
-	if want := "custom allocator, virtual segments, the rest of an epoch after 5 steps, which pays for what is done once:\n"; !strings.Contains(stdout, want) {
+	if want := "custom allocator, virtual segments, the rest of an epoch after 5 steps, which pays for what is done once: "; !strings.Contains(flat(stdout), want) {
 		t.Errorf("no %q in:\n%s%s", want, stdout, stderr)
 	}
 }

@@ -123,9 +123,10 @@ func (r *run) load(ctx context.Context, stderr io.Writer) (data.Dataset, error) 
 // printHeader prints what is trained on what, and where it goes on.
 func (r *run) printHeader(set data.Dataset, w io.Writer) {
 	cfg := r.cfg
-	fmt.Fprintf(w, "%s: %s, %s of %d, %s, rate %g, %s executor, %d training and %d validation images\n",
-		cfg.Name(), r.backend.name, count(cfg.Model.NumLayers, "hidden layer"), cfg.Model.FeatDim, r.backend.ranks.batches(cfg.Train.Bsz),
+	model := fmt.Sprintf("%s of %d, %s, rate %g, %s executor, %d training and %d validation images",
+		count(cfg.Model.NumLayers, "hidden layer"), cfg.Model.FeatDim, r.backend.ranks.batches(cfg.Train.Bsz),
 		cfg.Train.LearningRate, cfg.Train.Executor, set.Train.Len(), set.Test.Len())
+	fmt.Fprintf(w, "%s: %s\n%s", cfg.Name(), r.backend.name, folded(" ", 3, model))
 	r.from.print(cfg.Train.NumEpochs, w)
 }
 

@@ -84,11 +84,11 @@ func TestSegmentsShown(t *testing.T) {
 		setConfig(t, path, setting, now)
 		setting = now
 		code, stdout, stderr := train(context.Background(), path)
-		title := c.env + " allocator, median of 2 epochs after the first:\n"
+		title := c.env + " allocator, median of 2 epochs after the first: "
 		if c.want != "" {
-			title = c.env + " allocator, " + c.want + " segments, median of 2 epochs after the first:\n"
+			title = c.env + " allocator, " + c.want + " segments, median of 2 epochs after the first: "
 		}
-		if code != 0 || !strings.Contains(stdout, title) {
+		if code != 0 || !strings.Contains(flat(stdout), title) {
 			t.Fatalf("exit code %d, %s, no %q in:\n%s", code, stderr, title, stdout)
 		}
 		dir := logDir(root, contender{kind: c.env})
@@ -135,7 +135,7 @@ func TestVirtualGraph(t *testing.T) {
 	t.Setenv(allocatorEnv, "")
 	path, _ := writeConfig(t, "cpu", "executor = 'graph'\n[allocator]\nsegments = 'virtual'\n")
 	code, stdout, stderr := train(context.Background(), path)
-	if want := "custom allocator, virtual and malloc segments, median of 2 epochs after the first:\n"; code != 0 || !strings.Contains(stdout, want) {
+	if want := "custom allocator, virtual and malloc segments, median of 2 epochs after the first: "; code != 0 || !strings.Contains(flat(stdout), want) {
 		t.Errorf("exit code %d, %s, no %q in:\n%s", code, stderr, want, stdout)
 	}
 }
