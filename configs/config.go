@@ -10,6 +10,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+
+	"mlpool/allocator"
 )
 
 // A Config is a whole file. The fields of a section are its keys, written
@@ -133,7 +135,7 @@ var keys = []key{
 	{"train.profile", integer(0, 1e6, func(c *Config) *int { return &c.Train.Profile })},
 	{"train.nvtx", boolean(func(c *Config) *bool { return &c.Train.Nvtx })},
 	{"train.checkpoint_every", integer(0, 1e6, func(c *Config) *int { return &c.Train.CheckpointEvery })},
-	{"allocator.strategy", text(func(c *Config) *string { return &c.Allocator.Strategy })},
+	{"allocator.strategy", oneOf(func(c *Config) *string { return &c.Allocator.Strategy }, allocator.Strategies()...)},
 	{"allocator.reuse", oneOf(func(c *Config) *string { return &c.Allocator.Reuse }, "wait", "opportunistic", "same-stream")},
 	{"allocator.segments", oneOf(func(c *Config) *string { return &c.Allocator.Segments }, "virtual", "malloc", "")},
 	{"allocator.segment_bytes", powerOfTwo(256, func(c *Config) *int { return &c.Allocator.SegmentBytes })},
@@ -210,15 +212,23 @@ func (c Config) Name() string { return c.name }
 const defaultSegment = 2 << 20
 
 // check looks for values that do not go together.
-func (c Config) check() error {
+func (c Config) check() (errs Errors) {
 	a := c.Allocator
+	fail := func(key, format string, args ...any) { errs = append(errs, c.Errorf(key, format, args...)) }
+	graph := c.Train.Executor == "graph"
+	if graph && c.Train.Profile > 0 {
+		fail("train.profile", `times operations one by one, which executor "graph" does not launch`)
+	}
+	if graph && a.Poison {
+		fail("allocator.poison", `needs executor = "eager": a graph's blocks are not handed out anew`)
+	}
 	if least := cmp.Or(a.SegmentBytes, defaultSegment); a.MaxSegmentBytes != 0 && a.MaxSegmentBytes < least {
-		return c.Errorf("allocator.max_segment_bytes", "is %d, less than the %d of allocator.segment_bytes", a.MaxSegmentBytes, least)
+		fail("allocator.max_segment_bytes", "is %d, less than the %d of allocator.segment_bytes", a.MaxSegmentBytes, least)
 	}
 	if a.MaxBytes != 0 && a.Preallocate > a.MaxBytes {
-		return c.Errorf("allocator.preallocate", "is %d, more than the %d of allocator.max_bytes", a.Preallocate, a.MaxBytes)
+		fail("allocator.preallocate", "is %d, more than the %d of allocator.max_bytes", a.Preallocate, a.MaxBytes)
 	}
-	return nil
+	return errs
 }
 
 // CheckData returns an error if a training set of so many rows does not fill

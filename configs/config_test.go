@@ -114,7 +114,9 @@ func TestParseErrors(t *testing.T) {
 		{"[allocator]\ntrace = 1.0", `t.toml:2: allocator.trace: is 1.0, want a file that ends in .csv, .json or .pickle`},
 		{"[train]\nlearning_rate = 1e300", "t.toml:2: train.learning_rate: is 1e+300, want a positive number"},
 		{"[train]\nlearning_rate = 1e-300", "t.toml:2: train.learning_rate: is 1e-300, want a positive number that a float32 holds"},
-		{"[train]\ndevice = \"gpu\"", `t.toml:2: train.device: is "gpu", want "auto" or "cuda" or "cpu"`},
+		{"[train]\ndevice = \"gpu\"", `t.toml:2: train.device: is "gpu", want "auto" or "cuda" or "cpu": did you mean "cuda"?`},
+		{"[train]\ndevice = \"CPU\"", `t.toml:2: train.device: is "CPU", want "auto" or "cuda" or "cpu": did you mean "cpu"?`},
+		{"[allocator]\nstrategy = \"bestfitt\"", `t.toml:2: allocator.strategy: is "bestfitt", want "tlsf" or "sizeclass" or `},
 		{"[data]\ndataset = \"\"\"\nmnist\"\"\"\n[train]\nbsz=0", "t.toml:5: train.bsz: is 0"},
 		{"[data]\ndataset = \"cifar\\n\"", `t.toml:2: data.dataset: is "cifar\n", want "mnist" or "fashion"`},
 		{"[data]\ndata_dir = '''\n[train]\nbsz = 0'''\n[model]\nfeat_dim = 0", "t.toml:6: model.feat_dim: is 0"},
@@ -149,6 +151,10 @@ func TestParseAllErrors(t *testing.T) {
 			t.Errorf("error %d is %q, want %q", i, err, want[i])
 		}
 	}
+	_, err = Parse("t.toml", []byte("[allocator]\nmax_segment_bytes = 1\npreallocate = 2\nmax_bytes = 1\npoison = true"), "train.executor=graph", "train.profile=1")
+	if !errors.As(err, &all) || len(all) != 4 {
+		t.Errorf("four values that do not go with others: %v", err)
+	}
 }
 
 func TestParse(t *testing.T) {
@@ -163,7 +169,7 @@ learning_rate = 1
 seed = 9223372036854775807
 device = "cpu"
 precision = "3xtf32"
-executor = "graph"
+executor = "eager"
 fuse = false
 verbose = true
 time_epoch = false
@@ -198,7 +204,7 @@ log_dir = ""
 	want := Config{
 		Model: Model{FeatDim: 1, NumLayers: 2},
 		Train: Train{
-			NumEpochs: 3, Bsz: 4, LearningRate: 1, Seed: 1<<63 - 1, Device: "cpu", Precision: "3xtf32", Executor: "graph",
+			NumEpochs: 3, Bsz: 4, LearningRate: 1, Seed: 1<<63 - 1, Device: "cpu", Precision: "3xtf32", Executor: "eager",
 			Verbose: true, Profile: 8, Nvtx: true, CheckpointEvery: 9,
 		},
 		Allocator: Allocator{

@@ -23,9 +23,7 @@ func Parse(name string, text []byte, settings ...string) (Config, error) {
 		}
 	}
 	if errs == nil {
-		if err := c.check(); err != nil {
-			errs = Errors{err}
-		}
+		errs = c.check()
 	}
 	switch len(errs) {
 	case 0:

@@ -140,7 +140,11 @@ func oneOf(at func(*Config) *string, valid ...string) field {
 		s, ok := v.(string)
 		if !ok || !slices.Contains(valid, s) {
 			want := `"` + strings.Join(valid, `" or "`) + `"`
-			if near := Nearest(s, valid); near >= 0 {
+			word := strings.ToLower(s)
+			if word == "gpu" { // no typing error
+				word = "cuda"
+			}
+			if near := Nearest(word, valid); near >= 0 {
 				want += `: did you mean "` + valid[near] + `"?`
 			}
 			return "", want

@@ -17,7 +17,7 @@ var mayImport = map[string][]string{
 	"mlpool/allocator/allocatortest":         {"mlpool/allocator"},
 	"mlpool/allocator/allocatortest/hostile": {"mlpool/allocator"},
 	"mlpool/allocator/cudadriver":            {},
-	"mlpool/configs":                         {},
+	"mlpool/configs":                         {"mlpool/allocator"},
 	"mlpool/data":                            {},
 	"mlpool/model":                           {},
 	"mlpool/kernels":                         {},

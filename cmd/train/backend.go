@@ -262,9 +262,6 @@ func memPoolOptions(c configs.Allocator) cudadriver.MemPoolOptions {
 // Segments is the kind that the pool will have.
 func poolOptions(cfg configs.Config, d allocator.Driver) (o allocator.PoolOptions, err error) {
 	c := cfg.Allocator
-	if !slices.Contains(allocator.Strategies(), c.Strategy) {
-		return o, cfg.Errorf("allocator.strategy", "is %q, want one of %s", c.Strategy, choices(c.Strategy, allocator.Strategies()))
-	}
 	reuse, err := allocator.ParseReuse(c.Reuse)
 	if err != nil {
 		return o, cfg.Errorf("allocator.reuse", "%w", err)

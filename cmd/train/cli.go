@@ -217,10 +217,14 @@ func (o *options) takePaths(paths, flags []string) error {
 	if err := o.clash(flags); err != nil {
 		return err
 	}
+	var wrong configs.Errors
 	for _, setting := range o.set {
 		if err := configs.CheckSetting(setting); err != nil {
-			return err
+			wrong = append(wrong, err)
 		}
+	}
+	if wrong != nil {
+		return wrong
 	}
 	for _, name := range o.among {
 		if _, err := parseContender(name); err != nil {

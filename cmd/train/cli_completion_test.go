@@ -50,6 +50,7 @@ func TestCompletion(t *testing.T) {
 		{"train -set train.n", "train.nvtx=", "model.num_layers="},
 		{"train -set train.executor=", "graph", "train.bsz="},
 		{"train -set train.fuse=f", "false", "true"},
+		{"train -set allocator.strategy=b", "bestfit", "tlsf"},
 		{"train -compare=c", "cuda", "malloc"},
 		{"train -compare=custom:b", "bestfit", "tlsf"},
 		{"train -compare=custom:b", "buddy", "slab"},

@@ -169,9 +169,8 @@ func TestSet(t *testing.T) {
 		t.Errorf("%d steps, want 3", n)
 	}
 	for setting, want := range map[string]string{
-		"train.bsz=301":            "train: -set train.bsz: 301 is more than the 300 rows",
-		"allocator.strategy=magic": `train: -set allocator.strategy: is "magic", want one of tlsf, `,
-		"data.data_dir=none":       "train: -set data.data_dir: stat none: no such file or directory",
+		"train.bsz=301":      "train: -set train.bsz: 301 is more than the 300 rows",
+		"data.data_dir=none": "train: -set data.data_dir: stat none: no such file or directory",
 	} {
 		if code, _, stderr := train(context.Background(), "-set", setting, path); code != exitFailure || !strings.HasPrefix(stderr, want) {
 			t.Errorf("%s: exit code %d, got %s, want %s", setting, code, stderr, want)
@@ -202,8 +201,6 @@ func TestCheck(t *testing.T) {
 		t.Error("the folder of the logs was made")
 	}
 	for _, c := range []struct{ env, setting, want string }{
-		{"", "allocator.strategy=magic", "-set allocator.strategy: is "},
-		{"plan", "allocator.strategy=magic", "-set allocator.strategy: is "},
 		{"", "allocator.trace=none/x.csv", "-set allocator.trace: open none/x.csv: no such file or directory"},
 		{"jemalloc", "train.seed=1", "ALLOCATOR_TYPE=jemalloc: \"jemalloc\" is no allocator"},
 		{"", "train.profile=1", "-set train.profile: times operations one by one"},

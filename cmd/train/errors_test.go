@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -49,14 +50,14 @@ func TestErrors(t *testing.T) {
 		{"cuda allocator on the CPU", "cuda", []string{good}, exitFailure, "needs a GPU, and this run is on the CPU: use one of custom, plan, malloc"},
 		{"graph of mallocs", "malloc", []string{graph}, exitFailure, `cudaMalloc, which no graph can capture: use one of custom, plan, or train.executor = "eager"`},
 		{"profile of graphs", "", []string{profile}, exitFailure, `train.profile: times operations one by one`},
-		{"unknown strategy", "", []string{strategy}, exitFailure, `allocator.strategy: is "magic", want one of tlsf, `},
+		{"unknown strategy", "", []string{strategy}, exitFailure, `small.toml:14: allocator.strategy: is "magic", want "tlsf" or `},
 		{"segments of a strategy", "", []string{segments}, exitFailure, `small.toml:15: allocator.segments: "virtual" cannot be had: allocator: strategy buddy cannot have virtual segments; use "malloc", or leave it out`},
 		{"segments of a plan", "plan", []string{segments}, exitFailure, `small.toml:15: allocator.segments: "virtual" cannot be had: `},
 		{"log_dir is a file", "", []string{noLogs}, exitFailure, "log_dir"},
 		{"log_dir of a comparison is a file", "", []string{"-compare", noLogs}, exitFailure, "log_dir"},
 		{"one allocator twice", "", []string{"-compare=custom,custom", good}, exitUsage, "custom and custom are the same allocator"},
 		{"one allocator", "", []string{"-compare=custom", good}, exitUsage, "is one allocator"},
-		{"strategy with a typing error", "", []string{"-set", "allocator.strategy=tslf", good}, exitFailure, "did you mean tlsf?"},
+		{"strategy with a typing error", "", []string{"-set", "allocator.strategy=tslf", good}, exitUsage, `did you mean "tlsf"?`},
 		{"no GPU", "", []string{gpu}, exitFailure, `"cuda" cannot be had`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -91,6 +92,10 @@ func TestConfigErrors(t *testing.T) {
 	code, _, stderr := train(context.Background(), path)
 	if code != exitFailure || strings.Count(stderr, "\n") != 2 || strings.Count("\n"+stderr, "\ntrain: ") != 2 {
 		t.Errorf("exit code %d, stderr %q", code, stderr)
+	}
+	code, _, stderr = train(context.Background(), "-set", "train.bsz=0", "-set", "train.seed=-1", path)
+	if code != exitUsage || !regexp.MustCompile(`^train: -set train.bsz: .*\ntrain: -set train.seed: .*\n$`).MatchString(stderr) {
+		t.Errorf("settings: exit code %d, stderr %q", code, stderr)
 	}
 }
 

@@ -23,9 +23,6 @@ type run struct {
 
 // openRun checks what can be checked without data, opens the device, and joins the ranks.
 func openRun(ctx context.Context, o options, cfg configs.Config, from *earlier, r *ranks, stderr io.Writer) (_ *run, err error) {
-	if cfg.Train.Profile > 0 && cfg.Train.Executor != "eager" {
-		return nil, cfg.Errorf("train.profile", "times operations one by one, which executor %q does not launch", cfg.Train.Executor)
-	}
 	if cfg.Train.Nvtx {
 		if err := kernels.NVTX(); err != nil {
 			return nil, cfg.Errorf("train.nvtx", "cannot be had: %w", err)
@@ -139,9 +136,6 @@ func (b *backend) checkAllocators(cfg configs.Config, among []contender) error {
 				return err
 			}
 		}
-	}
-	if cfg.Allocator.Poison && b.graph {
-		return cfg.Errorf("allocator.poison", `needs executor = "eager": a graph's blocks are not handed out anew`)
 	}
 	return nil
 }
