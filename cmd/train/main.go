@@ -9,6 +9,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/signal"
 	"strings"
@@ -83,13 +84,14 @@ func (r *ranks) runCommand(ctx context.Context, args []string, stdout, stderr io
 	default:
 		err = r.executeRanks(ctx, o, process, out, stderr)
 	}
-	if unread := errors.Is(out.err, syscall.EPIPE); unread && (err == nil || errors.Is(err, out.err)) {
-		return exitUnread
-	} else if out.err != nil && !unread && !errors.Is(err, out.err) {
+	if out.err != nil && !errors.Is(err, out.err) {
 		err = errors.Join(err, fmt.Errorf("standard output: %w", out.err))
 	}
 	if err == nil {
 		return 0
+	}
+	if err = heard(err); err == nil {
+		return exitUnread
 	}
 	if !errors.As(err, new(*launch.ReportedError)) { // else rank 0 says it
 		printError(stderr, err)
@@ -120,6 +122,29 @@ func printError(stderr io.Writer, err error) {
 	for _, err := range all {
 		fmt.Fprintf(stderr, "train: %v\n", launch.OneLine(err))
 	}
+}
+
+// heard is an error without what only says that nobody reads a pipe any longer; nil: that is all.
+func heard(err error) error {
+	if !errors.Is(err, syscall.EPIPE) {
+		return err
+	}
+	switch e := err.(type) {
+	case syscall.Errno:
+		return nil
+	case *net.OpError: // a connection is no pipe
+	case interface{ Unwrap() []error }:
+		var kept []error
+		for _, part := range e.Unwrap() {
+			kept = append(kept, heard(part))
+		}
+		return errors.Join(kept...)
+	case interface{ Unwrap() error }:
+		if heard(e.Unwrap()) == nil {
+			return nil
+		}
+	}
+	return err
 }
 
 // output is a writer that remembers its first error: a run goes on where nobody

@@ -179,28 +179,41 @@ func TestEndlessFiles(t *testing.T) {
 	}
 }
 
-// TestReaderGone reads one line of a run: it goes on to its end, which is no success.
+// TestReaderGone reads nothing of what a run prints: it goes on to its end, which is no success, and
+// says only what else went wrong.
 func TestReaderGone(t *testing.T) {
 	path, logDir := writeConfig(t, "cpu", "")
-	ctx, cancel := context.WithTimeout(context.Background(), hang)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, os.Args[0], path)
-	cmd.Env = append(os.Environ(), asTrain+"=1", allocatorEnv+"=")
-	var stderr strings.Builder
-	cmd.Stderr = &stderr
-	stdout, err := cmd.StdoutPipe()
-	if err == nil {
-		err = errors.Join(cmd.Start(), stdout.Close())
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	var exit *exec.ExitError
-	if err := cmd.Wait(); !errors.As(err, &exit) || exit.ExitCode() != exitUnread || stderr.String() != "" {
-		t.Errorf("ended with %v, stderr %q", err, &stderr)
-	}
-	if run, err := rundir.Open(latest(t, logDir)); err != nil || run.Facts.Status != rundir.Done {
-		t.Errorf("the run is %q, %v", run.Facts.Status, err)
+	for _, c := range []struct {
+		args   []string
+		code   int
+		status rundir.Status
+		stderr string // how it begins
+	}{
+		{nil, exitUnread, rundir.Done, ""},
+		{[]string{"-csv", "/dev/stdout"}, exitUnread, rundir.Done, ""},
+		{[]string{"-set", "train.learning_rate=1e20", "-csv", "/dev/stdout"}, exitDiverged, rundir.Diverged, "train: diverged in epoch 1"},
+	} {
+		ctx, cancel := context.WithTimeout(context.Background(), hang)
+		defer cancel()
+		cmd := exec.CommandContext(ctx, os.Args[0], append(c.args, path)...)
+		cmd.Env = append(os.Environ(), asTrain+"=1", allocatorEnv+"=")
+		var stderr strings.Builder
+		cmd.Stderr = &stderr
+		stdout, err := cmd.StdoutPipe()
+		if err == nil {
+			err = errors.Join(cmd.Start(), stdout.Close())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		var exit *exec.ExitError
+		err = cmd.Wait()
+		if text := stderr.String(); !errors.As(err, &exit) || exit.ExitCode() != c.code || !strings.HasPrefix(text, c.stderr) || c.stderr == "" && text != "" || strings.Contains(text, "pipe") {
+			t.Errorf("%q: ended with %v, stderr %q", c.args, err, text)
+		}
+		if run, err := rundir.Open(latest(t, logDir)); err != nil || run.Facts.Status != c.status {
+			t.Errorf("%q: the run is %q, %v", c.args, run.Facts.Status, err)
+		}
 	}
 }
 
