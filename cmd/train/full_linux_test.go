@@ -13,8 +13,9 @@ import (
 	"mlpool/cmd/train/internal/rundir"
 )
 
-// TestDiskFillsUp fills the disk of log_dir within the second epoch: the epoch is printed, with how to resume from the first, and the
-// run ends with the error, which its folder has as well.
+// TestDiskFillsUp fills the disk of log_dir within the second epoch: the epoch is printed, with how to
+// resume from the first, and the run ends with the error, which its folder has as well. The next run
+// does not begin.
 func TestDiskFillsUp(t *testing.T) {
 	t.Setenv(allocatorEnv, "")
 	path, logDir := writeConfig(t, "cpu", "")
@@ -45,5 +46,8 @@ func TestDiskFillsUp(t *testing.T) {
 	}
 	if run, err := rundir.Open(latest(t, logDir)); err != nil || run.Facts.Status != rundir.Failed || !strings.Contains(run.Facts.Error, "no space left") {
 		t.Errorf("%+v, %v", run.Facts, err)
+	}
+	if code, _, stderr := train(context.Background(), path); code != exitFailure || !strings.HasPrefix(stderr, "train: the disk of "+logDir+" is full: ") {
+		t.Errorf("the next run: exit code %d, stderr %q", code, stderr)
 	}
 }

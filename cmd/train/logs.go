@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"errors"
 	"os"
 	"path/filepath"
@@ -73,7 +72,7 @@ func (s *session) begin(facts rundir.Facts) (err error) {
 	}
 	defer func() {
 		if err != nil {
-			err = s.cfg.Errorf("log.log_dir", "%w", err)
+			err = s.logError(err)
 		}
 	}()
 	what := s.runners[0].file()
@@ -96,7 +95,7 @@ func (s *session) begin(facts rundir.Facts) (err error) {
 			return err
 		}
 	}
-	return rundir.Point(s.dir) // which can be gone on with now, as the one that it leads to so far
+	return rundir.Point(s.dir) // last: what is resumed may be known by that link
 }
 
 // finish completes the folders of runs that ended with an error, or none.
@@ -124,7 +123,7 @@ func (s *session) conclude(end time.Time, err error) error {
 		}
 		errs = append(errs, r.folder.Finish())
 		if r.folder != nil && len(s.runners) == 1 && r.facts.Status != rundir.Failed {
-			if err := cmp.Or(r.folder.Publish(logDir(s.cfg.Log.LogDir, r.contender)), rundir.Point(s.dir)); err != nil {
+			if err := r.folder.Publish(logDir(s.cfg.Log.LogDir, r.contender)); err != nil {
 				errs = append(errs, s.logError(err))
 			}
 		}

@@ -16,6 +16,13 @@ func lock(f *os.File) error { return flock(f, syscall.LOCK_EX) }
 // for such a file.
 func share(f *os.File) error { return flock(f, syscall.LOCK_SH) }
 
+// hold locks a folder as lock does, and waits for who has the lock. Where the file system has none,
+// or none for a folder, it does nothing.
+func hold(dir *os.File) {
+	for syscall.Flock(int(dir.Fd()), syscall.LOCK_EX) == syscall.EINTR {
+	}
+}
+
 func flock(f *os.File, how int) error {
 	err := syscall.Flock(int(f.Fd()), how|syscall.LOCK_NB)
 	if err == syscall.EWOULDBLOCK {

@@ -7,6 +7,7 @@ import (
 	"os"
 )
 
-// lock and share are not to be had here.
+// lock, share and hold are not to be had here.
 func lock(*os.File) error  { return errors.ErrUnsupported }
 func share(*os.File) error { return errors.ErrUnsupported }
+func hold(*os.File)        {}

@@ -112,11 +112,18 @@ func (f *Folder) Finish() error {
 	return errors.Join(f.writeFacts(), f.logs.Close())
 }
 
-// Publish copies the logs of a finished run over those in dir, a folder that runs share.
-func (f *Folder) Publish(dir string) error {
+// Publish copies the logs of a finished run over those in dir, a folder that runs share, and makes
+// [Latest] lead to it. Of runs that end at once all that is shared is of one.
+func (f *Folder) Publish(dir string) (err error) {
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return err
 	}
+	logDir, err := os.Open(filepath.Dir(f.Dir))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, logDir.Close()) }()
+	hold(logDir)
 	for _, name := range []string{RecordsFile, LossesFile, ValLossesFile, ValAccsFile} {
 		text, err := os.ReadFile(filepath.Join(f.Dir, name))
 		if err == nil {
@@ -126,7 +133,7 @@ func (f *Folder) Publish(dir string) error {
 			return err
 		}
 	}
-	return nil
+	return Point(f.Dir)
 }
 
 func (f *Folder) writeFacts() error { return WriteJSON(filepath.Join(f.Dir, FactsFile), f.Facts) }

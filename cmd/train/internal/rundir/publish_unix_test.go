@@ -1,0 +1,58 @@
+//go:build unix
+
+package rundir
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+)
+
+// TestPublishAtOnce has runs end at once, again and again: all that they share is of the same one.
+func TestPublishAtOnce(t *testing.T) {
+	logDir := t.TempDir()
+	var folders []*Folder
+	for i := range 8 {
+		dir, err := Make(logDir, time.Now(), fmt.Sprint(i))
+		if err != nil {
+			t.Fatal(err)
+		}
+		f, err := Start(dir, Facts{}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := f.Add(Record{Loss: Nats(i), ValLoss: Nats(i), ValAcc: float64(i)}, []float32{float32(i)}); err != nil {
+			t.Fatal(err)
+		}
+		folders = append(folders, f)
+	}
+	for range 5 {
+		var group sync.WaitGroup
+		for _, f := range folders {
+			group.Go(func() {
+				if err := f.Publish(logDir); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		group.Wait()
+		for _, name := range []string{RecordsFile, LossesFile, ValLossesFile, ValAccsFile} {
+			shared, err := os.ReadFile(filepath.Join(logDir, name))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if own, err := os.ReadFile(filepath.Join(logDir, Latest, name)); err != nil || !bytes.Equal(own, shared) {
+				t.Errorf("%s is %q, and that of latest %q, %v", name, shared, own, err)
+			}
+		}
+	}
+	for _, f := range folders {
+		if err := f.Finish(); err != nil {
+			t.Error(err)
+		}
+	}
+}
