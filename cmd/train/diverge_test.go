@@ -102,6 +102,30 @@ func TestDivergeEndsEpoch(t *testing.T) {
 	}
 }
 
+// TestDivergedIsLatest has latest lead to a run without weights: what asks for some says where there
+// are some.
+func TestDivergedIsLatest(t *testing.T) {
+	t.Setenv(allocatorEnv, "")
+	path, logDir := writeConfig(t, "cpu", "")
+	good := trainAll(t, logDir, path)
+	if code, _, stderr := train(context.Background(), "-set", "train.learning_rate=1e20", path); code != exitDiverged {
+		t.Fatalf("exit code %d, stderr %q", code, stderr)
+	}
+	link := filepath.Join(logDir, rundir.Latest)
+	diverged := latest(t, logDir)
+	for _, args := range [][]string{{"-resume", link}, {"-predict", testSet, link}} {
+		if code, _, stderr := train(context.Background(), args...); code != exitFailure || !strings.HasSuffix(stderr, "; did you mean "+good+"?\n") {
+			t.Errorf("%q: exit code %d, stderr %q, want %s named", args, code, stderr, good)
+		}
+	}
+	if err := os.Rename(filepath.Join(good, rundir.WeightsFile), filepath.Join(diverged, rundir.BestFile)); err != nil {
+		t.Fatal(err)
+	}
+	if code, _, stderr := train(context.Background(), "-predict", testSet, link); code != exitFailure || !strings.Contains(stderr, "; with -best ") {
+		t.Errorf("with the best weights alone: exit code %d, stderr %q", code, stderr)
+	}
+}
+
 // TestDivergeWithoutLogs must not pass for a success.
 func TestDivergeWithoutLogs(t *testing.T) {
 	t.Setenv(allocatorEnv, "")

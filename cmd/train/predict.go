@@ -14,7 +14,6 @@ import (
 
 	"gorgonia.org/tensor"
 
-	"mlpool/cmd/train/internal/checkpoint"
 	"mlpool/cmd/train/internal/predict"
 	"mlpool/cmd/train/internal/rundir"
 	"mlpool/configs"
@@ -66,7 +65,7 @@ func predictWith(ctx context.Context, o options, stdout, stderr io.Writer) error
 	if err != nil {
 		return err
 	}
-	saved, err := checkpoint.Load(filepath.Join(run.Dir, o.weightsFile()))
+	saved, err := loadWeights(run, o.weightsFile())
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"path/filepath"
@@ -58,7 +59,7 @@ func openEarlier(dir, weights string) (e *earlier, err error) {
 	if running {
 		return nil, fmt.Errorf("%s is still being written to: wait for its end, or press Ctrl-C there", dir)
 	}
-	if e.saved, err = checkpoint.Load(filepath.Join(e.run.Dir, weights)); err != nil {
+	if e.saved, err = loadWeights(e.run, weights); err != nil {
 		return nil, err
 	}
 	records, err := e.run.Records()
@@ -82,6 +83,21 @@ func openEarlier(dir, weights string) (e *earlier, err error) {
 	}
 	e.losses = e.losses[:all-after]
 	return e, nil
+}
+
+// loadWeights reads the file of weights of a run. Where there is none it says what has some.
+func loadWeights(run rundir.Run, file string) (checkpoint.Checkpoint, error) {
+	saved, err := checkpoint.Load(filepath.Join(run.Dir, file))
+	if !errors.Is(err, checkpoint.ErrNone) {
+		return saved, err
+	}
+	if run.Has(rundir.BestFile) {
+		return saved, fmt.Errorf("%w; with -best those of the lowest validation loss are taken", err)
+	}
+	if other := run.Beside(file); other != "" {
+		return saved, fmt.Errorf("%w; did you mean %s?", err, other)
+	}
+	return saved, err
 }
 
 // dir is the run's folder; without an earlier run there is none.

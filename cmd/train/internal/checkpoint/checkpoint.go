@@ -103,11 +103,14 @@ func removed(path string) error {
 	return nil
 }
 
+// ErrNone says that a run has no such file.
+var ErrNone = errors.New("no weights there: a run saves them at its end, unless it diverged, and as train.checkpoint_every says; a comparison keeps no best ones")
+
 // Load reads the checkpoint in a file. Its errors are one line with the file's path.
 func Load(path string) (Checkpoint, error) {
 	c, err := load(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return c, fmt.Errorf("%s: no weights there: a run saves them at its end, unless it diverged, and as train.checkpoint_every says; a comparison keeps no best ones", path)
+		return c, fmt.Errorf("%s: %w", path, ErrNone)
 	}
 	var atPath *fs.PathError
 	if err != nil && !errors.As(err, &atPath) {

@@ -51,7 +51,7 @@ func Unmarshal(text []byte, value any) error {
 	err := json.Unmarshal(text, value)
 	var kind *json.UnmarshalTypeError
 	if errors.As(err, &kind) {
-		return fmt.Errorf("%s cannot be a %s", cmp.Or(kind.Field, "the document"), kind.Value)
+		return fmt.Errorf("%s has the wrong type: %s", cmp.Or(kind.Field, "the document"), kind.Value)
 	}
 	if len(text) == 0 || err != nil && err.Error() == "unexpected end of JSON input" {
 		return errors.New("is cut off")
@@ -121,6 +121,20 @@ func First(dir string) (Run, error) {
 		return Run{}, err
 	}
 	return runs[0], nil
+}
+
+// Has says whether a file is in the run's folder.
+func (r Run) Has(file string) bool { return has(r.Dir, file) }
+
+// Beside returns the newest run in the folder that r's is in, or of its comparison, that has a file;
+// empty: there is none.
+func (r Run) Beside(file string) (dir string) {
+	for _, dir := range slices.Backward(folders(filepath.Dir(r.Dir))) {
+		if run, err := First(dir); err == nil && run.Has(file) {
+			return dir
+		}
+	}
+	return ""
 }
 
 // Config is the path of the effective config.
