@@ -275,7 +275,11 @@ func isRun(path string) bool {
 	if _, err := os.Stat(filepath.Join(path, rundir.ComparisonFile)); err == nil {
 		return true
 	}
-	text, err := os.ReadFile(filepath.Join(path, rundir.FactsFile))
+	file := filepath.Join(path, rundir.FactsFile)
+	if info, err := os.Stat(file); err != nil || !info.Mode().IsRegular() { // a pipe may never end
+		return false
+	}
+	text, err := os.ReadFile(file)
 	var facts rundir.Facts
 	return err == nil && (json.Unmarshal(text, &facts) != nil || facts.Status != "")
 }

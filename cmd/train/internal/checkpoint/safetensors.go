@@ -128,19 +128,19 @@ func readSafetensors(r io.Reader, size int64) (tensors []namedTensor, metadata m
 func parseHeader(text []byte, bytes int64) (tensors []namedTensor, metadata map[string]string, err error) {
 	var members map[string]json.RawMessage
 	if err := json.Unmarshal(text, &members); err != nil {
-		return nil, nil, fmt.Errorf("the header is no JSON object: %w", err)
+		return nil, nil, errors.New("the header is no JSON object")
 	}
 	entries := map[string]*entry{}
 	for name, raw := range members {
 		if name == metadataName {
 			if err := json.Unmarshal(raw, &metadata); err != nil {
-				return nil, nil, fmt.Errorf("%s: %w", name, err)
+				return nil, nil, fmt.Errorf("%s is no object of strings", name)
 			}
 			continue
 		}
 		e := new(entry)
 		if err := json.Unmarshal(raw, e); err != nil {
-			return nil, nil, fmt.Errorf("tensor %q: %w", name, err)
+			return nil, nil, fmt.Errorf("tensor %q has no type, shape and offsets of integers", name)
 		}
 		if e.Dtype != float32Name {
 			return nil, nil, fmt.Errorf("tensor %q has elements of type %q, want %q", name, e.Dtype, float32Name)

@@ -85,11 +85,11 @@ func TestReadHostileFiles(t *testing.T) {
 		"header of 2^63":  {[]byte{0, 0, 0, 0, 0, 0, 0, 128, '{', '}'}, "a header of 9223372036854775808 bytes"},
 		"huge header":     {file(strings.Repeat(" ", maxHeader+1), 0), "that may have one of 1048576"},
 		"not an object":   {file(`[1,2]`, 0), "no JSON object"},
-		"metadata number": {file(`{"__metadata__":{"epoch":1}}`, 0), "__metadata__: "},
+		"metadata number": {file(`{"__metadata__":{"epoch":1}}`, 0), "__metadata__ is no object of strings"},
 		"dtype":           {file(`{"a":{"dtype":"F16","shape":[2],"data_offsets":[0,4]}}`, 4), `elements of type "F16"`},
 		"no dtype":        {file(`{"a":{"shape":[1],"data_offsets":[0,4]}}`, 4), `elements of type ""`},
-		"no entry":        {file(`{"a":3}`, 0), `tensor "a": `},
-		"float offset":    {file(`{"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4.5]}}`, 4), `tensor "a": `},
+		"no entry":        {file(`{"a":3}`, 0), `tensor "a" has no type, `},
+		"float offset":    {file(`{"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4.5]}}`, 4), `tensor "a" has no type, `},
 		"beyond the file": {file(`{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}`, 4), "the file is cut off: it has 4 of its tensors' 8 bytes"},
 		"backwards":       {file(`{"a":{"dtype":"F32","shape":[1],"data_offsets":[0,-4]}}`, 4), "at bytes 0 to -4"},
 		"negative":        {file(`{"a":{"dtype":"F32","shape":[1],"data_offsets":[-4,0]}}`, 4), "at bytes -4 to 0"},
@@ -104,7 +104,7 @@ func TestReadHostileFiles(t *testing.T) {
 		"shape that wraps":     {file(`{"a":{"dtype":"F32","shape":[4611686018427387905],"data_offsets":[0,4]}}`, 4), "of shape "},
 	} {
 		_, _, err := readSafetensors(bytes.NewReader(c.file), int64(len(c.file)))
-		if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n") {
+		if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n") || strings.Contains(err.Error(), "json: ") {
 			t.Errorf("%s: error %v, want one line with %q", name, err, c.want)
 		}
 	}
