@@ -15,6 +15,7 @@ import (
 func TestProse(t *testing.T) {
 	s := &source{dir: root + "/assets"}
 	const reduceFile, tracesFile, fewerFile = "allreduce_h200.csv", "traces.csv", "fewer_kernels_h200.csv"
+	const recordedFile, slackFile = "recorded_h200.csv", "slack_h200.csv"
 
 	// more is what cuda or malloc adds to a step of the pool, in µs.
 	more := func(kind, config string, executor string, steps float64) extent {
@@ -44,6 +45,19 @@ func TestProse(t *testing.T) {
 		return all
 	}
 	quiet := []string{"cache-expandable", "cnn", "inference", "transformer-expandable"}
+	// cold is the time in an allocator of a job's first replay, in ms.
+	cold := func(allocator string) (all extent) {
+		for _, job := range append(quiet, "streams") {
+			ms, _, _ := coldWarm(s, recordedFile, "replay", job, allocator)
+			all.add(ms)
+		}
+		return all
+	}
+	// streams is what a call takes on eight streams, and what is reserved meanwhile.
+	streams := func(format, allocator string) string {
+		_, ns, ratio := coldWarm(s, slackFile, "replay", "streams", allocator)
+		return fmt.Sprintf(format, ns/1e3, ratio)
+	}
 	var speedups, fewer extent
 	var one map[string]string
 	for _, r := range s.file(scalingFile).records {
@@ -69,6 +83,10 @@ func TestProse(t *testing.T) {
 			"reserves " + ratios("tlsf", quiet...).text("%.2f") + " bytes for each byte in use on [four jobs",
 			fmt.Sprintf("%.1f on one", ratios("tlsf", "streams").median()) + " whose eight streams",
 			"PyTorch's own allocator reserves " + ratios("torch-expandable", append(quiet, "streams")...).text("%.2f") + ", with its option `expandable_segments`",
+			cold("tlsf").text("%.0f") + " ms in the pool, and " + cold("cuda").text("%.0f") + " in `cudaMallocAsync`",
+			streams("the pool takes %.1f µs a call, at %s bytes for each in use", "slack 1/8"),
+			streams("`cudaMallocAsync` takes %.1f µs, at %s.", "cuda"),
+			streams("with slack for a half it takes %.2f µs, at %s.", "slack 1/2"),
 			"With 4096 rows a GPU, two H200s train " + speedups.text("%.1f") + " times as many images",
 		},
 		"assets/README.md": {
