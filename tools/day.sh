@@ -10,6 +10,7 @@ set -euo pipefail
 
 readonly columns=110 rows=36 patience=300 # patience: seconds
 
+case ${1-} in -h | --help) sed -n '/^#!/d; /^#/!q; s/^# \{0,1\}//p' "$0"; exit 0 ;; esac
 [[ $# == 1 && $1 != -* ]] || { echo "usage: ${0##*/} DIR" >&2; exit 2; }
 mkdir -p "$1"
 pictures=$(cd "$1" && pwd)

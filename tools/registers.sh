@@ -8,9 +8,10 @@
 # kernels by TMA and by warpgroup MMA.
 
 set -euo pipefail
-cd "$(dirname "$0")/.."
 
+case ${1-} in -h | --help) sed -n '/^#!/d; /^#/!q; s/^# \{0,1\}//p' "$0"; exit 0 ;; esac
 [[ $# == 0 ]] || { echo "usage: [NVCC=COMPILER] ${0##*/} > FILE" >&2; exit 2; }
+cd "$(dirname "$0")/.."
 nvcc=$(type -P "${NVCC:-nvcc}") || { echo "${0##*/}: no ${NVCC:-nvcc} here: NVCC names the compiler" >&2; exit 1; }
 release=$("$nvcc" --version | sed -n 's/.*release \([0-9.]*\),.*/\1/p')
 objects=$(mktemp -d)
