@@ -62,6 +62,18 @@ func TestPublished(t *testing.T) {
 	}
 }
 
+// TestNoFile has something in the place of a file from which it might never be read to the end.
+func TestNoFile(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "train-images-idx3-ubyte")
+	if err := os.Mkdir(path, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Load(t.Context(), Options{Name: "mnist", Dir: dir}); err == nil || !strings.HasPrefix(err.Error(), path+" is no file") {
+		t.Errorf("%v, want an error that %s is no file", err, path)
+	}
+}
+
 func write(t *testing.T, dir, name string, content []byte) {
 	t.Helper()
 	if err := os.WriteFile(filepath.Join(dir, name), zip(content), 0o644); err != nil {

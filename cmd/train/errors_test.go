@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -105,8 +106,9 @@ func TestAutoFallsBackToTheCPU(t *testing.T) {
 	}
 	t.Setenv(allocatorEnv, "")
 	path, _ := writeConfig(t, "auto", "")
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	code, stdout, stderr := train(context.Background(), path)
-	if code != 0 || !strings.Contains(stdout, "CPU") || strings.Count(stderr, "\n") != 1 || !strings.Contains(stderr, "on the CPU") {
+	if code != 0 || !strings.Contains(stdout, ": CPU, 1 thread\n") || strings.Count(stderr, "\n") != 1 || !strings.Contains(stderr, "on the CPU") {
 		t.Errorf("exit code %d, stdout %q, stderr %q", code, stdout, stderr)
 	}
 }

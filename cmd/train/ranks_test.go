@@ -288,6 +288,13 @@ func TestStrayVariables(t *testing.T) {
 			t.Errorf("%v: the run is %s", c.vars, run.Facts.Status)
 		}
 	}
+	r := processes()
+	r.env = func(name string) string { return map[string]string{"RANK": "0"}[name] }
+	var stdout, stderr bytes.Buffer
+	code := r.runCommand(context.Background(), []string{"-set", "train.device=auto", path}, &stdout, &stderr)
+	if code != 0 || !strings.HasPrefix(stderr.String(), "train: training alone: half a launch: ") {
+		t.Errorf("one variable, whatever the device: exit code %d, %q and %q", code, &stdout, &stderr)
+	}
 }
 
 // TestRanksWithoutSecret has no place for the file of a secret: rank 0 warns, and the ranks train.

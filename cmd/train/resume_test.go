@@ -273,7 +273,7 @@ func TestResumeFinished(t *testing.T) {
 }
 
 // TestResumeContender goes on with one run of a comparison, by way of the link to the
-// newest.
+// newest, and classifies by its weights.
 func TestResumeContender(t *testing.T) {
 	t.Setenv(allocatorEnv, "")
 	path, logDir := writeConfig(t, "cpu", "")
@@ -283,6 +283,9 @@ func TestResumeContender(t *testing.T) {
 	sameRun(t, "of a comparison", resumed, whole)
 	if run, err := rundir.Open(resumed); err != nil || run.Facts.ResumedFrom != filepath.Join(compared, plannedPool) || run.Facts.Epochs != 3 || run.Facts.Allocator != customPool {
 		t.Errorf("%+v, %v", run.Facts, err)
+	}
+	if code, _, stderr := train(context.Background(), "-predict", testSet, compared); code != 0 {
+		t.Errorf("-predict of a comparison: exit code %d, stderr %q", code, stderr)
 	}
 	resumed = trainAll(t, logDir, "-resume", compared)
 	sameRun(t, "the first of a comparison", resumed, whole)
