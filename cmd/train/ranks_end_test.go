@@ -79,6 +79,7 @@ type failing struct {
 	t          *testing.T
 	rank, left int
 	spoils     bool
+	others     <-chan struct{} // not nil: it has one for each collective that another rank has come to
 }
 
 // Close would wait for the others, who wait in a collective.
@@ -98,6 +99,9 @@ func (f *failing) AllGather(x uintptr, n int, stream uintptr) error {
 }
 
 func (f *failing) at(x uintptr, do func() error) error {
+	if f.others != nil {
+		<-f.others
+	}
 	if f.left--; f.left != 0 || f.Rank() != f.rank {
 		return do()
 	}
@@ -157,12 +161,12 @@ func TestOverdue(t *testing.T) {
 }
 
 // TestGiveUp has rank 0 wait in an all-gather that nobody wakes, as one of copy engines, when
-// rank 1 ends: before it gives up, it notes in the folder of the run why.
+// rank 1 ends, which waits for that: before it gives up, it notes in the folder of the run why.
 func TestGiveUp(t *testing.T) {
 	t.Setenv(allocatorEnv, "")
 	path, logDir := writeConfig(t, "cpu", "")
 	group, port := collective.NewLocal(2), freePort(t)
-	gaveUp := make(chan struct{})
+	come, gaveUp := make(chan struct{}, 100), make(chan struct{})
 	var facts rundir.Facts
 	var all sync.WaitGroup
 	var stderr [2]bytes.Buffer
@@ -170,9 +174,9 @@ func TestGiveUp(t *testing.T) {
 		vars := mpirun(rank, 2, port)
 		r := localRank(func(name string) string { return vars[name] }, group[rank], func(l *collective.Local) collective.Collective {
 			if rank == 0 {
-				return asleep{l, gaveUp}
+				return asleep{l, come, gaveUp}
 			}
-			return &failing{Local: l, t: t, rank: 1, left: 31}
+			return &failing{Local: l, t: t, rank: 1, left: 31, others: come}
 		})
 		if rank == 0 {
 			r.endWithin = 100 * time.Millisecond
@@ -196,13 +200,21 @@ func TestGiveUp(t *testing.T) {
 	}
 }
 
-// asleep is a rank whose all-gather does not end before up, where the others do not come.
+// asleep is a rank that says when it comes to a collective, and whose all-gather does not end before
+// up, where the others do not come.
 type asleep struct {
 	*collective.Local
-	up chan struct{}
+	come chan<- struct{}
+	up   <-chan struct{}
+}
+
+func (a asleep) AllReduce(x uintptr, n int, stream uintptr) error {
+	a.come <- struct{}{}
+	return a.Local.AllReduce(x, n, stream)
 }
 
 func (a asleep) AllGather(x uintptr, n int, stream uintptr) error {
+	a.come <- struct{}{}
 	err := a.Local.AllGather(x, n, stream)
 	if err != nil {
 		<-a.up
