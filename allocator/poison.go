@@ -136,7 +136,7 @@ func (p *Poison) freeSized(b Block, s Stream) (bytes int64, err error) {
 	damage, err := p.inspect(b, h, s)
 	if err == nil {
 		if err = p.Allocator.Free(inner(b), s); err != nil {
-			p.orderPoison(b, h, s)
+			err = besides(err, p.orderPoison(b, h, s))
 		}
 	}
 	p.blocks.done(b, h, err == nil)
@@ -178,15 +178,17 @@ func (p *Poison) inspect(b Block, h *handed, s Stream) (*RedzoneError, error) {
 }
 
 // orderPoison has what comes after another Free of b come after the poison that was queued
-// on s, which later work may not know of. An allocator that knows no other streams is not
-// told of s: then the host waits.
-func (p *Poison) orderPoison(b Block, h *handed, s Stream) {
+// on s, which later work may not know of. Where the allocator cannot be told of s, the host
+// waits.
+func (p *Poison) orderPoison(b Block, h *handed, s Stream) error {
 	if r, ok := As[StreamRecorder](p.Allocator); ok {
-		h.shared = true
-		r.RecordStream(inner(b), s)
-		return
+		if err := r.RecordStream(inner(b), s); !errors.Is(err, errors.ErrUnsupported) {
+			h.shared = true
+			return err
+		}
 	}
-	p.filler.Differing(b.Addr-redzone, redzoneValue, redzone, s)
+	_, err := p.filler.Differing(b.Addr-redzone, redzoneValue, redzone, s)
+	return err
 }
 
 // orderUsers implements userOrderer.

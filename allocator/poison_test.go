@@ -292,8 +292,8 @@ func TestPoisonOfRefusedFree(t *testing.T) {
 		if of.name == "async" {
 			refused = "FreeAsync"
 		}
-		for _, record := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s/recorded %v", of.name, record), func(t *testing.T) {
+		for _, then := range []string{"nothing", "recorded", "released"} {
+			t.Run(of.name+"/"+then, func(t *testing.T) {
 				f := allocatortest.NewFake(deviceBytes)
 				p, b := of.open(t, f)
 				f.Order(1, 2)
@@ -301,10 +301,17 @@ func TestPoisonOfRefusedFree(t *testing.T) {
 				if err := p.Free(b, 2); !errors.Is(err, allocatortest.ErrInjected) {
 					t.Fatalf("Free: %v, want the driver's refusal", err)
 				}
-				if record {
-					if err := p.RecordStream(b, 3); err != nil {
-						t.Fatal(err)
-					}
+				var err error
+				switch then {
+				case "recorded":
+					err = p.RecordStream(b, 3)
+				case "released":
+					streams, _ := allocator.As[allocator.StreamReleaser](p)
+					err = streams.ReleaseStream(2)
+					f.DestroyStream(2)
+				}
+				if err != nil {
+					t.Fatal(err)
 				}
 				if err := p.Free(b, 1); err != nil {
 					t.Errorf("another Free: %v", err)
@@ -321,6 +328,31 @@ func TestPoisonOfRefusedFree(t *testing.T) {
 					t.Error(err)
 				}
 			})
+		}
+	}
+}
+
+// TestPoisonOfRefusedFreeWithoutEvents does so where the driver cannot order streams.
+func TestPoisonOfRefusedFreeWithoutEvents(t *testing.T) {
+	for _, s := range []allocator.Stream{1, 3} {
+		f := allocatortest.NewFake(deviceBytes)
+		p := allocator.NewPoison(allocator.NewAsync(struct{ allocator.AsyncDriver }{f}), f)
+		b, err := p.Alloc(400, 1, "shared")
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.Order(1, 2)
+		f.Order(1, s)
+		f.FailAt(1, "FreeAsync")
+		if err := p.Free(b, 2); !errors.Is(err, allocatortest.ErrInjected) {
+			t.Fatalf("Free: %v, want the driver's refusal", err)
+		}
+		if err := p.Free(b, s); err != nil {
+			t.Errorf("another Free, on stream %d: %v", s, err)
+		}
+		f.Synchronize()
+		if err := errors.Join(p.Close(), f.Faults(), f.Leftover()); err != nil {
+			t.Error(err)
 		}
 	}
 }
