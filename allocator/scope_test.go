@@ -129,6 +129,28 @@ func TestStitchOfWaitingMemory(t *testing.T) {
 	r.close()
 }
 
+// TestOneChoiceOfDonors asks for more than the streams that are looked at have, of more streams
+// than are looked at. What is found of theirs is used: the pool grows by the rest alone.
+func TestOneChoiceOfDonors(t *testing.T) {
+	const request = 100 // pages
+	r := newRigOn(t, allocatortest.NewFake(deviceBytes).WithPages(smallPage), allocator.PoolOptions{})
+	var blocks []allocator.Block // by stream
+	for s, pages := range slices.Concat(slices.Repeat([]int64{1}, 33), slices.Repeat([]int64{3}, 32), slices.Repeat([]int64{2}, 31)) {
+		blocks = append(blocks, r.alloc(pages*smallPage, allocator.Stream(s)))
+	}
+	for s, b := range blocks {
+		r.must(r.Free(b, allocator.Stream(s)))
+	}
+	before := r.Stats().Reserved
+	b := r.alloc(request*smallPage, allocator.Stream(len(blocks)))
+	if grown := (r.Stats().Reserved - before) / smallPage; grown > request-32 {
+		t.Errorf("%d pages more for a request of %d, while every 32 streams have at least 32 unused", grown, request)
+	}
+	r.check()
+	r.must(r.Free(b, allocator.Stream(len(blocks))))
+	r.close()
+}
+
 // upkeep is a driver that counts the calls of each request which do not serve it: those
 // that ask, wait or give back. It may refuse a stream, as one does that was destroyed.
 type upkeep struct {
