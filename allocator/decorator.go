@@ -132,18 +132,16 @@ func (l *Limit) Alloc(bytes int64, s Stream, tag string) (Block, error) {
 		return l.Allocator.Alloc(bytes, s, tag)
 	}
 	size := blockSize(bytes)
-	if !l.take(size) {
+	if used, ok := l.take(size); !ok {
 		l.refused.Add(1)
 		st := l.Stats()
 		e := &OutOfMemoryError{
 			Bytes: bytes, Stream: s, Tag: tag, Allocated: st.Allocated, Reserved: st.Reserved,
-			LargestFree: -1, Limit: l.most, Err: errLimit,
+			LargestFree: -1, Limit: l.most, Err: errLimit, Advice: smaller,
 		}
-		var enough int64
-		if l.most > 0 {
-			enough = l.used.Load() + size
+		if l.most > 0 { // what was refused before, and what the allocator has, are in the way of a promise
+			e.Advice = limitAtLeast(used + size)
 		}
-		e.advise(enough, 0)
 		return Block{}, e
 	}
 	b, err := l.Allocator.Alloc(bytes, s, tag)
@@ -154,15 +152,15 @@ func (l *Limit) Alloc(bytes int64, s Stream, tag string) (Block, error) {
 }
 
 // take counts size bytes as used if they fit, and else leaves the count alone, so
-// that a request which does not fit is in nobody's way.
-func (l *Limit) take(size int64) bool {
+// that a request which does not fit is in nobody's way. It returns what was used before.
+func (l *Limit) take(size int64) (used int64, ok bool) {
 	for {
 		used := l.used.Load()
 		if size > l.most-used {
-			return false
+			return used, false
 		}
 		if l.used.CompareAndSwap(used, used+size) {
-			return true
+			return used, true
 		}
 	}
 }

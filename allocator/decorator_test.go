@@ -64,9 +64,9 @@ func TestLimitError(t *testing.T) {
 		used, asked  int64 // bytes
 		want, advice string
 	}{
-		{"nothing used", 8 << 20, 0, 0, 9 << 20, "0 allocated", "one of 9437184 would do"},
-		{"full", 8 << 20, 0, 8 << 20, 256, "8388608 allocated", "a limit of 8388864 would do"},
-		{"beside others", 8 << 20, 4 << 20, 8 << 20, 256, "12582912 allocated", "a limit of 8388864 would do"},
+		{"nothing used", 8 << 20, 0, 0, 9 << 20, "0 allocated", "the limit must be 9437184 at least"},
+		{"full", 8 << 20, 0, 8 << 20, 256, "8388608 allocated", "the limit must be 8388864 at least"},
+		{"beside others", 8 << 20, 4 << 20, 8 << 20, 256, "12582912 allocated", "the limit must be 8388864 at least"},
 		{"of nothing", 0, 0, 0, 0, "0 allocated", "smaller"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

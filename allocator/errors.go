@@ -71,11 +71,17 @@ func (e *OutOfMemoryError) fromDevice(free, total int64, err error) {
 	e.DeviceFree, e.DeviceTotal = free, total
 }
 
+const smaller = "freeing blocks or asking for smaller ones, such as a smaller batch, would help"
+
+// limitAtLeast is the advice where no limit is known to be enough.
+func limitAtLeast(bytes int64) string {
+	return fmt.Sprintf("the limit must be %d at least; %s", bytes, smaller)
+}
+
 // advise fills in Advice from the other fields, the limit with which the same calls would
 // have met the request, 0 if that is not known, and the bytes that are not handed out.
 func (e *OutOfMemoryError) advise(enough, free int64) {
 	size := blockSize(min(e.Bytes, maxRequest))
-	const smaller = "freeing blocks or asking for smaller ones, such as a smaller batch, would help"
 	switch least := e.Allocated + size; {
 	case e.DeviceTotal > 0 && e.Bytes > e.DeviceTotal:
 		e.Advice = "the request is larger than the device: a smaller one is needed"
@@ -84,13 +90,13 @@ func (e *OutOfMemoryError) advise(enough, free int64) {
 	case enough > e.Limit:
 		e.Advice = fmt.Sprintf("a limit of %d would do", enough)
 	case e.AtLimit() && least > e.Limit:
-		e.Advice = fmt.Sprintf("the limit must be %d at least; %s", least, smaller)
+		e.Advice = limitAtLeast(least)
 	case free < size:
 		e.Advice = smaller
 	case e.LargestFree < 0:
-		e.Advice = "the driver's pool holds enough, in pieces or for work that is not done: synchronising and trimming before would have helped"
+		e.Advice = "the driver's pool holds enough, in pieces or for work that is not done: synchronising before may help"
 	default:
-		e.Advice = "enough is free, in pieces: pre-allocating one large segment would have kept it together"
+		e.Advice = "enough is free, in pieces; " + smaller
 	}
 }
 
