@@ -9,15 +9,21 @@ import (
 	"mlpool/allocator/allocatortest"
 )
 
-// TestWorkOfARequest has blocks of up to 4 MiB replaced on very many streams. What a request
-// looks at does not grow with their number.
+// TestWorkOfARequest has blocks replaced on very many streams, and very many of one. What a
+// request looks at does not grow with the streams, nor is the stream's free memory looked at as
+// a whole each time.
 func TestWorkOfARequest(t *testing.T) {
-	const each, calls, mean, worst = 5, 10_000, 300, 3000
-	for _, streams := range []int{100, 1000, 4000} {
+	const calls = 10_000
+	for _, c := range []struct {
+		streams, each int   // blocks
+		bytes         int64 // of a block at most
+		mean, worst   int
+	}{{100, 5, 4 << 20, 300, 3000}, {1000, 5, 4 << 20, 300, 3000}, {4000, 5, 4 << 20, 300, 3000}, {1, 1000, 64 << 20, 400, 8000}} {
+		streams := c.streams
 		t.Run(fmt.Sprintf("%d streams", streams), func(t *testing.T) {
 			p := newPool(t, allocatortest.NewFake(plentiful), allocator.PoolOptions{Segments: allocator.SegmentsVirtual})
 			random := rand.New(rand.NewPCG(1, 2))
-			blocks := make([]allocator.Block, each*streams)
+			blocks := make([]allocator.Block, c.each*streams)
 			begin, most := 0, 0
 			for call := range len(blocks) + calls {
 				i := call
@@ -31,7 +37,7 @@ func TestWorkOfARequest(t *testing.T) {
 					}
 				}
 				before := p.Looks()
-				b, err := p.Alloc(1+random.Int64N(4<<20), on, "work")
+				b, err := p.Alloc(1+random.Int64N(c.bytes), on, "work")
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -42,8 +48,8 @@ func TestWorkOfARequest(t *testing.T) {
 					begin = p.Looks()
 				}
 			}
-			if got := (p.Looks() - begin) / calls; got > mean || most > worst {
-				t.Errorf("a request looks at %d chunks, stitches and heaps, one at %d; want at most %d and %d", got, most, mean, worst)
+			if got := (p.Looks() - begin) / calls; got > c.mean || most > c.worst {
+				t.Errorf("a request looks at %d chunks, stitches and heaps, one at %d; want at most %d and %d", got, most, c.mean, c.worst)
 			}
 			if err := p.Check(); err != nil {
 				t.Error(err)
