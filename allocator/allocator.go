@@ -85,8 +85,8 @@
 //     (virtual memory stitching: Guo et al., GMLake, ASPLOS 2024).
 //   - New chunks, as many as are missing.
 //
-// Where stitches are needed all the time, small blocks get chunks of their own, so that
-// those which live long leave the other chunks whole.
+// Where stitches or moves are needed all the time, small blocks get chunks of their own, so
+// that those which live long leave the other chunks whole.
 //
 // A stitch stays for the next block that needs its bytes while its chunks are free,
 // unless there are very many. So a program that repeats itself finds the chunks and

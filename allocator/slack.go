@@ -37,8 +37,7 @@ type slack struct {
 	stitching int64 // chunks mapped beyond one in requestsPerMapped requests, times that number
 	moving    int64 // moves beyond one in requestsPerMove requests, times that number
 	since     int64 // requests when step changed last
-
-	forStitches bool // it grew for stitches, at any time
+	grew      bool  // at any time
 
 	// When they were looked at last:
 	mappings, moves, requests int64
@@ -56,7 +55,6 @@ func (k *slack) observe(mappings, moves, requests int64) {
 	k.mappings, k.moves, k.requests = mappings, moves, requests
 	switch {
 	case k.stitching > requestsPerMapped*stitchBurst:
-		k.forStitches = true
 		k.change(max(min(k.step+1, mostForStitches), k.step))
 	case k.moving > requestsPerMove*moveBurst:
 		k.change(min(max(k.step+1, leastForMoves), len(slackShares)-1))
@@ -67,6 +65,7 @@ func (k *slack) observe(mappings, moves, requests int64) {
 
 // change begins to count anew.
 func (k *slack) change(step int) {
+	k.grew = k.grew || step > k.step
 	k.step, k.since = step, k.requests
 	k.stitching, k.moving = 0, 0
 }

@@ -1,8 +1,8 @@
 package allocator
 
 // Small blocks that live long, anywhere in large free ranges, leave few chunks unused: huge
-// blocks then need stitches for ever. So where stitches never end, small blocks get chunks
-// of their own, as in the small pool of PyTorch's allocator.
+// blocks then need stitches, or memory of other streams, for ever. So where those never end,
+// small blocks get chunks of their own, as in the small pool of PyTorch's allocator.
 
 // bySize is the placement of a heap whose small blocks have chunks of their own. Free memory
 // goes back to where it was cut from.
@@ -42,7 +42,7 @@ var leastPages int64 = 256
 // one for small blocks.
 func (p *Pool) fromSmall(r *request) (*Block, error) {
 	s, h := p.space, r.heap
-	if !s.slack.forStitches || p.opt.Placement != nil {
+	if !s.slack.grew || p.opt.Placement != nil {
 		return nil, nil
 	}
 	h.mu.Lock()
