@@ -34,6 +34,10 @@ func (x *bySize) visit(least int64, f func(n *node)) {
 	x.small.visit(least, f)
 }
 
+// smallShare: blocks of less than one part in so many of a page are small. Of pages of 2 MiB
+// that is 1 MiB, as it is in PyTorch.
+const smallShare = 2
+
 // leastPages of a heap are so many that it misses none which has small blocks alone. It is a
 // variable so that tests of small pools reach it.
 var leastPages int64 = 256
@@ -53,7 +57,7 @@ func (p *Pool) fromSmall(r *request) (*Block, error) {
 			return nil, nil
 		}
 		small, _ := newPlacement(&p.opt)
-		x = &bySize{h.place, small, s.page / smallestPart}
+		x = &bySize{h.place, small, s.page / smallShare}
 		h.place = x
 		h.free.kept = false // visit is another one
 	}

@@ -19,8 +19,8 @@ func TestSmallBlocksApart(t *testing.T) {
 		bytes                int64   // of a small block, about, at most
 		driver               float64 // calls of the driver a call, at most
 		ratio                float64 // bytes reserved for each that was handed out, at most
-	}{{1, 16, 20_000, 64 << 10, 0.01, 1.35}, {4, 32, 5000, 200 << 10, 0.02, 1.5}} {
-		t.Run(fmt.Sprintf("%d streams", c.streams), func(t *testing.T) {
+	}{{1, 16, 20_000, 64 << 10, 0.01, 1.35}, {1, 16, 5000, 1000 << 10, 0.01, 1.35}, {4, 32, 5000, 200 << 10, 0.02, 1.5}} {
+		t.Run(fmt.Sprintf("%d streams, %d KiB", c.streams, c.bytes>>10), func(t *testing.T) {
 			p := newPool(t, allocatortest.NewFake(plentiful), allocator.PoolOptions{Segments: allocator.SegmentsVirtual})
 			random := rand.New(rand.NewPCG(1, 2))
 			blocks := make([]allocator.Block, c.huge+c.small)
