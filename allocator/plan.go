@@ -52,7 +52,7 @@ type Plan struct {
 	pool *Pool
 	step atomic.Pointer[run] // in progress; nil: none. Changed under mu
 
-	yields atomic.Int64 // how often the pool got the slabs
+	yields atomic.Int64 // how often the pool got slabs, or the rest of one
 
 	mu     spinLock // guards what follows and all runs, plans and slots; taken before any lock of the pool
 	closed bool

@@ -100,6 +100,31 @@ func TestPlanYieldsSlab(t *testing.T) {
 	}
 }
 
+// TestPlanYieldsSlabAfterItsRest asks within a small step for memory that the pool has only with
+// all of the slab, which was made for a larger step.
+func TestPlanYieldsSlabAfterItsRest(t *testing.T) {
+	const mib, limit = 1 << 20, 64 << 20
+	f := allocatortest.NewFake(deviceBytes)
+	r := openPlanRig(t, f, f, allocator.PoolOptions{MaxBytes: limit})
+	for range 3 {
+		r.sequence(10*mib, 20*mib, 20*mib)
+		r.sequence(4*mib, 2*mib, 4*mib)
+	}
+	r.sequence(10*mib, 20*mib, 20*mib)
+	before := r.replays()
+	r.must(r.plan.Begin("step", 1))
+	first := r.alloc(4 * mib)
+	second := r.allocOn(limit-4*mib, 2)
+	r.must(r.plan.Check())
+	r.must(r.Free(second, 2))
+	r.must(r.Free(first, 1))
+	r.must(r.plan.End())
+	if r.replays() > before {
+		t.Error("the step kept to its plan without the slab")
+	}
+	r.close()
+}
+
 // TestPlanYieldsSlabThenCloses closes a plan while blocks of a slab that is the pool's are
 // handed out.
 func TestPlanYieldsSlabThenCloses(t *testing.T) {

@@ -245,19 +245,18 @@ func (p *Plan) lendRest() {
 }
 
 // yieldSlabs makes all slabs the pool's, with what is handed out of them, so that the
-// memory between serves whoever asks. The step in progress leaves its plan. It has no
-// more to do where that happened more often than the caller saw, and no old slab is left.
-// Where there are none, or the strategy cannot have what is between, it adds to the pool's
-// error what the plans hold, and returns false.
+// memory between serves whoever asks. The step in progress leaves its plan. Where there are
+// none, or the strategy cannot have what is between, it says whether the pool got memory
+// since the caller looked and, if not, adds to its error what the plans hold.
 func (p *Plan) yieldSlabs(seen int64, oom error) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.yields.Load() != seen && len(p.old) == 0 {
-		return true
-	}
 	if p.slab == nil && len(p.old) == 0 || p.allocated > 0 && isRigid(p.pool.opt.Strategy) {
-		p.describe(oom)
-		return false
+		again := p.yields.Load() != seen
+		if !again {
+			p.describe(oom)
+		}
+		return again
 	}
 	if r := p.step.Load(); r != nil {
 		r.leave()
