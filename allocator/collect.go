@@ -102,7 +102,7 @@ func (p *Pool) beyondLimit(bytes int64) bool {
 // take back is in the way of no request that fits all the same.
 func (p *Pool) makeRoom(r *request, keep int64) {
 	before := p.reserved
-	r.note(p.release(max(keep, 0)))
+	r.note(firstOf(p.release(max(keep, 0))))
 	if p.reserved < before {
 		r.device = nil
 	}

@@ -12,11 +12,9 @@ type eventDriver interface {
 	FreeEvent(event uintptr) error
 }
 
-// idleEvents is how many events are kept for later when nothing needs them.
-const idleEvents = 64
-
 // eventCache keeps events that were recorded and are not needed any more, for
-// the next record.
+// the next record. None goes back to the driver by itself: one request may find the work
+// of thousands done.
 type eventCache struct {
 	driver eventDriver // which counts its calls; nil: there are no events
 
@@ -48,9 +46,9 @@ func (c *eventCache) record(s Stream) (event uintptr, err error) {
 // does not take is kept, for Close to try again.
 func (c *eventCache) put(event uintptr) {
 	c.mu.Lock()
-	enough := c.ended || len(c.idle) >= idleEvents
+	ended := c.ended
 	c.mu.Unlock()
-	if enough && c.driver.FreeEvent(event) == nil {
+	if ended && c.driver.FreeEvent(event) == nil {
 		return
 	}
 	c.mu.Lock()
@@ -87,13 +85,25 @@ func (c *eventCache) take() []uintptr {
 	return idle
 }
 
-// close returns the events to the driver and keeps those that it refuses.
-func (c *eventCache) close() error {
-	var errs []error
-	kept := giveBack(c.take(), func(event uintptr) error { return c.driver.FreeEvent(event) }, &errs)
+// trim returns idle events to the driver and keeps those that it refuses.
+func (c *eventCache) trim(errs *[]error) {
+	c.mu.Lock()
+	idle := c.idle
+	c.idle = nil
+	c.mu.Unlock()
+	kept := giveBack(idle, func(event uintptr) error { return c.driver.FreeEvent(event) }, errs)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.idle = append(c.idle, kept...)
+}
+
+// close is trim for good.
+func (c *eventCache) close() error {
+	c.mu.Lock()
+	c.ended = true
+	c.mu.Unlock()
+	var errs []error
+	c.trim(&errs)
 	return errors.Join(errs...)
 }
 

@@ -136,6 +136,30 @@ func TestPrefetch(t *testing.T) {
 	}
 }
 
+// TestOldBlocksServeOneRequest frees blocks that another stream uses, one after the other, and
+// asks for as much as most of them have together: those that were freed rounds ago serve it.
+func TestOldBlocksServeOneRequest(t *testing.T) {
+	const blocks, bytes = 1000, 100 << 10
+	for _, kind := range []string{allocator.SegmentsVirtual, allocator.SegmentsMalloc} {
+		r := newRig(t, allocator.PoolOptions{Segments: kind})
+		r.must(r.Free(r.alloc(blocks*bytes, 1), 1))
+		before := r.Stats()
+		for range blocks {
+			b := r.alloc(bytes, 1)
+			r.must(r.RecordStream(b, 2))
+			r.fake.Order(1, 2)
+			r.must(r.Use(b, 2))
+			r.must(r.Free(b, 1))
+		}
+		b := r.alloc(blocks*bytes/2, 1)
+		if got := r.Stats(); got.Reserved != before.Reserved || got.HostWaits > 0 {
+			t.Errorf("%s: %+v became %+v", kind, before, got)
+		}
+		r.must(r.Free(b, 1))
+		r.close()
+	}
+}
+
 // TestStreamsComeAndGo bounds what streams leave behind.
 func TestStreamsComeAndGo(t *testing.T) {
 	t.Run("named by blocks", func(t *testing.T) {

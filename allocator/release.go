@@ -13,7 +13,7 @@ func (p *Pool) freeSegment(g *segment) error {
 }
 
 // Trim implements [Allocator]. It waits on the host for the work that used what
-// it releases. Where the driver refuses some of it, the rest goes back, and the first
+// it releases, and releases events that nothing needs as well. Where the driver refuses some of it, the rest goes back, and the first
 // error is returned.
 //
 // Until then these calls wait: all for the stream whose work is waited for; an Alloc
@@ -26,9 +26,21 @@ func (p *Pool) Trim(keep int64) error {
 	if p.closed {
 		return ErrClosed
 	}
-	err := p.release(keep)
+	trims := p.reserved > keep
+	errs := p.release(keep)
+	if trims {
+		p.events.trim(&errs)
+	}
 	p.forgetPeak()
-	return err
+	return firstOf(errs)
+}
+
+// firstOf returns the first error, since a lost device has the same for each call.
+func firstOf(errs []error) error {
+	if len(errs) > 0 {
+		return errs[0]
+	}
+	return nil
 }
 
 // forgetPeak makes what is handed out now the peak that growth is measured by.
@@ -43,10 +55,8 @@ func (p *Pool) forgetPeak() {
 }
 
 // release returns unused segments to the driver until no more than keep bytes
-// are reserved. Where one heap cannot give back, the others do; only the first error is
-// returned, since a lost device has the same for each. Caller holds p.mu.
-func (p *Pool) release(keep int64) error {
-	var errs []error
+// are reserved. Where one heap cannot give back, the others do. Caller holds p.mu.
+func (p *Pool) release(keep int64) (errs []error) {
 	if p.reserved > keep && p.space != nil {
 		p.space.releaseKept(&errs)
 		p.reserved = p.space.held
@@ -63,10 +73,7 @@ func (p *Pool) release(keep int64) error {
 	if p.space != nil {
 		p.space.dropEmpty(&errs)
 	}
-	if len(errs) > 0 {
-		return errs[0]
-	}
-	return nil
+	return errs
 }
 
 func (p *Pool) releaseHeap(h *heap, keep int64) error {

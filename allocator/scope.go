@@ -67,13 +67,16 @@ func (r *request) asks(h *heap) bool {
 // excluded returns how many heaps the search goes on without.
 func (r *request) excluded() int { return len(r.refused) + len(r.busy) }
 
-// reap makes blocks of h, whose lock is held, available whose work is found done. It takes at
-// most half of the calls that are left, so that other heaps have a turn.
-func (r *request) reap(h *heap) error {
-	queries := (r.upkeep + 1) / 2
-	r.upkeep -= queries
-	err := h.reap(&queries)
-	r.upkeep += queries
+// reap makes blocks of h, whose lock is held, available whose work is found done.
+func (r *request) reap(h *heap) error { return r.spend(h.reap) }
+
+// spend calls f, which may take from half of the calls that are left: other heaps have a turn
+// as well.
+func (r *request) spend(f func(calls *int) error) error {
+	calls := (r.upkeep + 1) / 2
+	r.upkeep -= calls
+	err := f(&calls)
+	r.upkeep += max(calls, 0)
 	return err
 }
 

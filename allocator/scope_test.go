@@ -152,11 +152,22 @@ func TestOneChoiceOfDonors(t *testing.T) {
 }
 
 // upkeep is a driver that counts the calls of each request which do not serve it: those
-// that ask, wait or give back. It may refuse a stream, as one does that was destroyed.
+// that ask, wait or give back; and those that make a stream wait. It may refuse a stream, as
+// one does that was destroyed.
 type upkeep struct {
 	*allocatortest.Fake
-	gone         allocator.Stream
-	calls, waits int
+	gone                 allocator.Stream
+	calls, waits, orders int
+}
+
+func (d *upkeep) WaitEvent(s, event uintptr) error {
+	d.orders++
+	return d.Fake.WaitEvent(s, event)
+}
+
+func (d *upkeep) FreeEvent(event uintptr) error {
+	d.calls++
+	return d.Fake.FreeEvent(event)
 }
 
 func (d *upkeep) QueryEvent(event uintptr) (bool, error) {
@@ -260,5 +271,71 @@ func TestWorkOfOneRequest(t *testing.T) {
 				r.check()
 			})
 		}
+	}
+}
+
+// TestWorkAfterManyFrees frees thousands of blocks that other streams use, one by one or
+// together, and then asks for more than is free, or for nearly all that the device has. What the
+// request waits for are streams, not blocks, and while there is memory the host does not wait.
+func TestWorkAfterManyFrees(t *testing.T) {
+	const blocks, bytes, most, device = 3000, 100 << 10, 16, 8 << 30
+	type testCase struct {
+		kind        string
+		policy      allocator.Reuse
+		done, apart bool
+		streams     int // that use the blocks
+		asked       int64
+	}
+	var cases []testCase
+	for _, kind := range []string{allocator.SegmentsVirtual, allocator.SegmentsMalloc} {
+		for _, policy := range []allocator.Reuse{allocator.ReuseWait, allocator.ReuseOpportunistic, allocator.ReuseSameStream} {
+			for _, done := range []bool{true, false} {
+				for _, apart := range []bool{true, false} {
+					for _, streams := range []int{4, 300} {
+						for _, asked := range []int64{3 << 30, device - 64<<20} {
+							cases = append(cases, testCase{kind, policy, done, apart, streams, asked})
+						}
+					}
+				}
+			}
+		}
+	}
+	for _, c := range cases {
+		t.Run(fmt.Sprintf("%+v", c), func(t *testing.T) {
+			d := &upkeep{Fake: allocatortest.NewFake(device)}
+			p := newPool(t, d, allocator.PoolOptions{Segments: c.kind, Reuse: c.policy})
+			r := &rig{allocatortest.NewGuard(p, d.Fake), t, p, d.Fake}
+			r.must(r.Free(r.alloc(1<<30, 1), 1))
+			var held []allocator.Block
+			for i := range blocks {
+				b := r.alloc(bytes, 1)
+				for k := range 2 {
+					s := allocator.Stream(2 + (2*i+k)%c.streams)
+					r.must(r.RecordStream(b, s))
+					r.fake.Order(1, s)
+					r.must(r.Use(b, s))
+				}
+				if held = append(held, b); c.apart || i == blocks-1 {
+					r.freeAll(held, 1)
+					held = nil
+				}
+			}
+			if c.done {
+				r.fake.Finish()
+			}
+			d.calls, d.waits, d.orders = 0, 0, 0
+			b := r.alloc(c.asked, 1)
+			waits, calls, orders := 0, most, most
+			if c.asked > device/2 {
+				waits, orders = c.streams+1, most+c.streams
+				calls += waits + 1
+			}
+			if d.waits > waits || d.calls > calls || d.orders > orders {
+				t.Errorf("the host waited %d times, %d calls do not serve the request, a stream waited %d times; want at most %d, %d and %d",
+					d.waits, d.calls, d.orders, waits, calls, orders)
+			}
+			r.must(r.Free(b, 1))
+			r.close()
+		})
 	}
 }

@@ -117,7 +117,7 @@ func (p *Pool) fromOwn(r *request) (*Block, error) {
 	if b := r.fromFree(); b != nil || p.opt.Reuse != ReuseWait {
 		return b, nil
 	}
-	if err := h.waitForOldest(r.size); err != nil {
+	if err := r.spend(func(calls *int) error { return h.waitForOldest(r.size, calls) }); err != nil {
 		return nil, err
 	}
 	return r.fromFree(), nil

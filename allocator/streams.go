@@ -146,13 +146,24 @@ func (h *heap) passed(w *pending) {
 }
 
 // waitForOldest makes the heap's stream wait for blocks that were freed rounds ago,
-// of every size, up to the first that has size bytes.
-func (h *heap) waitForOldest(size int64) error {
+// of every size, up to the first that has size bytes. For others it makes a number of calls
+// at most, which it takes from that number.
+func (h *heap) waitForOldest(size int64, calls *int) error {
 	for classes := h.waiting.classes; classes != 0; classes &= classes - 1 {
 		q := &h.waiting.queues[bits.TrailingZeros64(classes)]
 		for q.first != nil && q.blocks >= rounds*q.round() {
-			fits := q.first.size >= size
-			if err := h.wait(q.first, deviceWaits); err != nil || fits {
+			n := q.first
+			for left := q.blocks - rounds*q.round(); left > 0 && n.size < size; left-- {
+				n = n.down
+			}
+			fits := n.size >= size
+			for w := n.waits; w != nil && !fits; w = w.other {
+				*calls--
+			}
+			if *calls < 0 && !fits {
+				break
+			}
+			if err := h.wait(n, deviceWaits); err != nil || fits {
 				return err
 			}
 		}
@@ -162,17 +173,24 @@ func (h *heap) waitForOldest(size int64) error {
 
 // wait makes n, which is waiting, available.
 func (h *heap) wait(n *node, how waitMode) error {
-	for {
-		w := n.waits
-		if _, err := h.pool.pass(w.event, h.stream, how); err != nil {
+	for n.waits != nil {
+		if err := h.waitUpTo(n.waits, how); err != nil {
 			return err
 		}
-		last := w.other == nil
-		h.passed(w)
-		if last {
-			return nil
-		}
 	}
+	return nil
+}
+
+// waitUpTo waits for w, and so for all that is in its queue before.
+func (h *heap) waitUpTo(w *pending, how waitMode) error {
+	if _, err := h.pool.pass(w.event, h.stream, how); err != nil {
+		return err
+	}
+	for q := w.queue; q.first != w; {
+		h.passed(q.first)
+	}
+	h.passed(w)
+	return nil
 }
 
 // drain makes all waiting blocks available. A heap of no stream waits on the host.
@@ -180,11 +198,9 @@ func (h *heap) drain(how waitMode) error {
 	if h == h.pool.common {
 		how = hostWaits
 	}
-	for class := range h.waiting.queues {
-		for h.waiting.queues[class].first != nil {
-			if err := h.wait(h.waiting.queues[class].first, how); err != nil {
-				return err
-			}
+	for len(h.waiting.streams) > 0 {
+		if err := h.waitUpTo(h.waiting.streams[0].last, how); err != nil {
+			return err
 		}
 	}
 	return nil
