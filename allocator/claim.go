@@ -5,13 +5,21 @@ import "math/bits"
 // How a request has memory that other streams still use: its own stream waits for them on the
 // device. The stream whose heap the memory is in does not.
 
-// claim makes stream s wait for all that n, a waiting block of h, waits for, and takes n out of
-// the waiting blocks. It returns events that mark the work of s from there on, one for each rest
-// of n that s does not get.
-func (h *heap) claim(n *node, s Stream, rests int) (marks []uintptr, err error) {
+// claim makes stream s wait for all that blocks, waiting ones of h, wait for, and takes them out
+// of the waiting blocks. It returns events that mark the work of s from there on, one for each
+// rest of the blocks that s does not get.
+func (h *heap) claim(blocks []*node, s Stream, rests int) (marks []uintptr, err error) {
 	events := &h.pool.events
-	for w := n.waits; w != nil && err == nil; w = w.other {
-		if w.stream != s {
+	last := map[*streamQueue]*pending{} // after which all before it is done, too
+	for _, n := range blocks {
+		for w := n.waits; w != nil; w = w.other {
+			if l := last[w.queue]; w.stream != s && (l == nil || w.number > l.number) {
+				last[w.queue] = w
+			}
+		}
+	}
+	for _, q := range h.waiting.streams {
+		if w := last[q]; w != nil && err == nil {
 			err = h.pool.driver.WaitEvent(s, w.event)
 		}
 	}
@@ -27,13 +35,18 @@ func (h *heap) claim(n *node, s Stream, rests int) (marks []uintptr, err error) 
 		}
 		return nil, err
 	}
-	for n.waits != nil {
-		events.put(n.waits.event)
-		h.waiting.unlink(n.waits)
+	for _, n := range blocks {
+		for n.waits != nil {
+			events.put(n.waits.event)
+			h.waiting.unlink(n.waits)
+		}
+		h.waiting.remove(n)
 	}
-	h.waiting.remove(n)
 	return marks, nil
 }
+
+// claimLooks is at how many blocks a request looks to find chunks that it may claim.
+const claimLooks = 4096
 
 // fromWaiting meets a request from what is free and, as far as that is not enough, from the
 // chunks of blocks that wait in other heaps.
@@ -41,12 +54,12 @@ func (p *Pool) fromWaiting(r *request) (*Block, error) {
 	if p.opt.Reuse != ReuseWait || p.grows(r) || r.missing <= 0 {
 		return nil, nil
 	}
-	missing := r.missing
+	missing, looks := r.missing, claimLooks
 	for _, d := range p.donorsOf(r, p.space.page) {
 		if !r.asks(d) {
 			continue
 		}
-		if err := p.claimChunks(r, d); err != nil {
+		if err := p.claimChunks(r, d, &looks); err != nil {
 			return nil, err
 		}
 	}
@@ -57,127 +70,147 @@ func (p *Pool) fromWaiting(r *request) (*Block, error) {
 }
 
 // claimChunks brings chunks of waiting blocks of d into the request's heap until none are
-// missing: of large blocks first, and of those in the order in which they were freed.
-func (p *Pool) claimChunks(r *request, d *heap) error {
-	h := r.heap
+// missing. What is left of those blocks waits for the request's stream from then on.
+func (p *Pool) claimChunks(r *request, d *heap, looks *int) error {
+	s, h := p.space, r.heap
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	d.flush()
-	ordered := false
-	for classes := d.waiting.classes; classes != 0; {
-		class := bits.Len64(classes) - 1
-		classes &^= 1 << class
-		for n, after := d.waiting.queues[class].first, (*node)(nil); n != nil && r.missing > 0; n = after {
-			after = n.down
-			spans, rests := p.space.chunksOf(n, r.missing)
-			if len(spans) == 0 {
-				continue
-			}
-			if !ordered {
-				var err error
-				if ordered, err = p.orderAfter(r, d); err != nil || !ordered {
-					return err
-				}
-			}
-			marks, err := d.claim(n, h.stream, rests)
-			if err != nil {
-				return err
-			}
-			r.missing -= p.moveClaimed(r, d, n, spans, marks)
+	x := s.claimable(d, r.missing, looks)
+	if len(x.chunks) == 0 {
+		return nil
+	}
+	if ordered, err := p.orderAfter(r, d); err != nil || !ordered {
+		return err
+	}
+	marks, err := d.claim(x.blocks, h.stream, x.rests(s))
+	if err != nil {
+		return err
+	}
+	for _, n := range x.blocks {
+		parts := n.parts()
+		if n.sewn != nil {
+			n.sewn.stitch.usedBy(h) // which comes after all that used it
+			d.unsew(n)
 		}
+		for _, m := range parts {
+			for m != nil {
+				in, bytes := x.front(s, m)
+				var rest *node
+				if bytes < m.size {
+					rest = d.splitOff(m, bytes)
+				}
+				if in {
+					m.state = part
+					d.coalesce(m)
+				} else {
+					d.waiting.expect(m, h.stream, marks[0])
+					d.waiting.push(m)
+					marks = marks[1:]
+				}
+				m = rest
+			}
+		}
+	}
+	d.joinLoose()
+	for _, c := range x.chunks {
+		r.missing -= c.size
+		s.look(d)
+		d.detach(s, []*chunk{c})
+		h.attach(s, []*chunk{c})
 	}
 	return nil
 }
 
-// A chunkSpan is the chunks of a part of a waiting block that hold nothing else.
-type chunkSpan struct {
-	node   *node // the part
+// claimed is chunks of a heap in which all is free or waits, and the waiting blocks that are
+// in them, perhaps in part.
+type claimed struct {
 	chunks []*chunk
+	blocks []*node
+	has    map[*chunk]bool // false: chunks that were looked at
+	taken  map[*node]bool  // blocks
 }
 
-// chunksOf returns the chunks in which there is nothing but n, a waiting block, and the free blocks
-// at its sides: part for part, and no more than most bytes need. rests is how many pieces of n lie
-// in none of them.
-func (s *space) chunksOf(n *node, most int64) (spans []chunkSpan, rests int) {
-	parts := []*node{n}
-	if n.sewn != nil {
-		parts = n.sewn.parts
-	}
-	any := false
-	for _, p := range parts {
-		lo, end := p.addr, p.addr+uintptr(p.size)
-		freeLo, freeEnd := lo, end
-		if p.prev != nil && p.prev.state == free {
-			freeLo = p.prev.addr
-		}
-		if p.next != nil && p.next.state == free {
-			freeEnd += uintptr(p.next.size)
-		}
-		var whole []*chunk
-		for _, c := range s.overlapping(lo, end) {
-			if most > 0 && c.addr >= freeLo && c.end() <= freeEnd {
-				whole = append(whole, c)
-				most -= c.size
+// claimable finds chunks of most bytes, or as few more as it must: those of large waiting blocks
+// first, and of those in the order in which they were freed.
+func (s *space) claimable(d *heap, most int64, looks *int) *claimed {
+	x := &claimed{has: map[*chunk]bool{}, taken: map[*node]bool{}}
+	for classes := d.waiting.classes; classes != 0; {
+		class := bits.Len64(classes) - 1
+		classes &^= 1 << class
+		for n := d.waiting.queues[class].first; n != nil; n = n.down {
+			for _, p := range n.parts() {
+				for _, c := range s.overlapping(p.addr, p.addr+uintptr(p.size)) {
+					if most <= 0 || *looks <= 0 {
+						return x
+					}
+					before := *looks
+					if _, seen := x.has[c]; seen {
+						*looks--
+					} else if x.has[c] = x.add(c, n, p, looks); x.has[c] {
+						most -= c.size
+					}
+					s.looks += before - *looks
+				}
 			}
 		}
-		spans = append(spans, chunkSpan{p, whole})
-		if len(whole) == 0 {
-			rests++
-			continue
-		}
-		any = true
-		if whole[0].addr > lo {
-			rests++
-		}
-		if whole[len(whole)-1].end() < end {
-			rests++
-		}
 	}
-	if !any {
-		return nil, 0
-	}
-	return spans, rests
+	return x
 }
 
-// moveClaimed moves the chunks of n, which was claimed, from heap d to the request's, and has
-// the rests of n wait for the marks. It returns the bytes that moved.
-func (p *Pool) moveClaimed(r *request, d *heap, n *node, spans []chunkSpan, marks []uintptr) (moved int64) {
-	s, h := p.space, r.heap
-	if n.sewn != nil {
-		n.sewn.stitch.usedBy(h) // which comes after all that used it
-		d.unsew(n)
+// add adds c if there is nothing in it that is not free and does not wait. There is p, a part of
+// the waiting block n.
+func (x *claimed) add(c *chunk, n, p *node, looks *int) bool {
+	m := p
+	for m.addr > c.addr {
+		m = m.prev
+		*looks--
 	}
-	wait := func(rest *node) {
-		d.waiting.expect(rest, h.stream, marks[0])
-		d.waiting.push(rest)
-		marks = marks[1:]
+	first := m
+	for ; m != nil && m.addr < c.end(); m = m.next {
+		if *looks--; *looks < 0 || m != p && m.state != waiting && m.state != free {
+			return false
+		}
 	}
-	for _, x := range spans {
-		if len(x.chunks) == 0 {
-			wait(x.node)
-			continue
+	for m = first; m != nil && m.addr < c.end(); m = m.next {
+		block := m
+		if m == p {
+			block = n
 		}
-		m, lo, hi := x.node, x.chunks[0].addr, x.chunks[len(x.chunks)-1].end()
-		if m.addr < lo {
-			rest := m
-			m = d.splitOff(m, int64(lo-m.addr))
-			wait(rest)
-		} else if m.addr > lo {
-			side := d.cutFree(m.prev, lo, m.addr)
-			d.absorb(side, m)
-			m = side
+		if block.state == waiting && !x.taken[block] {
+			x.taken[block] = true
+			x.blocks = append(x.blocks, block)
 		}
-		m.state = part
-		if end := m.addr + uintptr(m.size); end > hi {
-			wait(d.splitOff(m, int64(hi-m.addr)))
-		} else if end < hi {
-			d.absorb(m, d.cutFree(m.next, end, hi))
-		}
-		moved += m.size
-		d.detachNode(s, m)
-		h.attach(s, x.chunks)
 	}
-	return moved
+	x.chunks = append(x.chunks, c)
+	return true
+}
+
+// rests returns how many pieces of the blocks lie in none of the chunks.
+func (x *claimed) rests(s *space) (rests int) {
+	for _, n := range x.blocks {
+		for _, p := range n.parts() {
+			in := true
+			for _, c := range s.overlapping(p.addr, p.addr+uintptr(p.size)) {
+				if in && !x.has[c] {
+					rests++
+				}
+				in = x.has[c]
+			}
+		}
+	}
+	return rests
+}
+
+// front says whether the first bytes of n lie in the chunks, and how many are like these.
+func (x *claimed) front(s *space, n *node) (in bool, bytes int64) {
+	chunks := s.overlapping(n.addr, n.addr+uintptr(n.size))
+	for _, c := range chunks {
+		if x.has[c] != x.has[chunks[0]] {
+			return x.has[chunks[0]], int64(c.addr - n.addr)
+		}
+	}
+	return x.has[chunks[0]], n.size
 }

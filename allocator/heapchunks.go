@@ -148,6 +148,14 @@ type sewn struct {
 	parts  []*node // of the heap's segments, in the order of the stitch
 }
 
+// parts returns what n is made of: n itself, where it is in no stitch.
+func (n *node) parts() []*node {
+	if n.sewn != nil {
+		return n.sewn.parts
+	}
+	return []*node{n}
+}
+
 // sew makes parts of the heap a block, of so many bytes from addr on, in t.
 func (h *heap) sew(t *stitch, addr uintptr, size int64, parts []*node) *node {
 	n := h.record()

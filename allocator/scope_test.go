@@ -46,6 +46,57 @@ func TestWaitingMemoryServesOthers(t *testing.T) {
 	}
 }
 
+// TestWaitingBlocksServeTogether frees many blocks that another stream still uses, of parts of
+// pages and of several: a request of that stream has the pages of as many as it needs, after a
+// wait for the stream, not for each block.
+func TestWaitingBlocksServeTogether(t *testing.T) {
+	const mib = 1 << 20
+	for _, c := range []struct {
+		blocks int
+		bytes  int64
+		asked  []int64
+	}{
+		{64, mib, []int64{64 * mib}},
+		{64, mib, slices.Repeat([]int64{mib}, 64)},
+		{640, 100 << 10, []int64{60 * mib}},
+		{640, 100 << 10, slices.Repeat([]int64{100 << 10}, 640)},
+		{10, 11 * mib / 2, slices.Repeat([]int64{11 * mib}, 5)},
+		{7, 9 * mib, []int64{5 * mib, 31 * mib, 3 * mib, 22 * mib}},
+	} {
+		for _, strategy := range virtualStrategies() {
+			t.Run(fmt.Sprintf("%d blocks of %d for %d/%s", c.blocks, c.bytes, len(c.asked), strategy), func(t *testing.T) {
+				d := &upkeep{Fake: allocatortest.NewFake(deviceBytes)}
+				p := newPool(t, d, allocator.PoolOptions{Strategy: strategy, Segments: allocator.SegmentsVirtual})
+				r := &rig{allocatortest.NewGuard(p, d.Fake), t, p, d.Fake}
+				var blocks []allocator.Block
+				for range c.blocks {
+					blocks = append(blocks, r.alloc(c.bytes, 1))
+				}
+				for _, b := range blocks {
+					r.must(r.RecordStream(b, 2))
+					r.fake.Order(1, 2)
+					r.must(r.Use(b, 2))
+					r.must(r.Free(b, 1))
+				}
+				before := r.Stats().Reserved
+				blocks = nil
+				for _, bytes := range c.asked {
+					d.orders = 0
+					if blocks = append(blocks, r.alloc(bytes, 3)); d.orders > 8 {
+						t.Errorf("stream 3 waited %d times for %d bytes", d.orders, bytes)
+					}
+				}
+				if got := r.Stats().Reserved; got != before {
+					t.Errorf("%d bytes reserved, before the requests %d", got, before)
+				}
+				r.check()
+				r.freeAll(blocks, 3)
+				r.close()
+			})
+		}
+	}
+}
+
 // TestPartsOfWaitingMemory has a request take the whole pages of blocks that wait, of which
 // some lie in a stitch: what is left of them waits on, and serves its stream afterwards.
 func TestPartsOfWaitingMemory(t *testing.T) {

@@ -203,7 +203,7 @@ func (p *Pool) donateWaiting(r *request, donor *heap) (*Block, *segment, error) 
 	if ordered, err := p.orderAfter(r, donor); err != nil || !ordered {
 		return nil, nil, err
 	}
-	if _, err := donor.claim(n, r.heap.stream, 0); err != nil {
+	if _, err := donor.claim([]*node{n}, r.heap.stream, 0); err != nil {
 		return nil, nil, err
 	}
 	if !moves(n) {

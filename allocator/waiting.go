@@ -28,6 +28,7 @@ type pending struct {
 	other  *pending // of the same block
 
 	queue      *streamQueue
+	number     int64    // in the queue: what is linked later has a larger one
 	prev, next *pending // in the queue
 }
 
@@ -35,7 +36,8 @@ type pending struct {
 type streamQueue struct {
 	stream      Stream
 	first, last *pending
-	index       int // in waitingBlocks.streams
+	linked      int64 // so far
+	index       int   // in waitingBlocks.streams
 }
 
 // waitQueue is the waiting blocks of a size class.
@@ -184,7 +186,8 @@ func (w *waitingBlocks) link(p *pending) {
 		q = &streamQueue{stream: p.stream}
 		w.addQueue(q)
 	}
-	p.queue, p.prev, p.next = q, q.last, nil
+	q.linked++
+	p.queue, p.number, p.prev, p.next = q, q.linked, q.last, nil
 	if q.last != nil {
 		q.last.next = p
 	} else {
