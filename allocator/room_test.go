@@ -69,6 +69,67 @@ func TestRefusedKeepsMemory(t *testing.T) {
 	}
 }
 
+// TestRefusedBesidePieces asks for more than the device has free and the pool has in whole pages
+// or segments, though not for more than all its pieces are: the pool keeps what it has, takes
+// nothing meanwhile, and asks the driver for little but whether work is done.
+func TestRefusedBesidePieces(t *testing.T) {
+	const mib, device, pieces, most = 1 << 20, 1 << 30, 300, 16
+	for _, kind := range []string{allocator.SegmentsVirtual, allocator.SegmentsMalloc} {
+		for _, policy := range []allocator.Reuse{allocator.ReuseWait, allocator.ReuseOpportunistic, allocator.ReuseSameStream} {
+			for _, limit := range []int64{0, 1000 * mib} {
+				for _, waiting := range []bool{false, true} {
+					for _, streams := range []int{1, 100} {
+						t.Run(fmt.Sprintf("%s/%v/limit %d/waiting=%v/%d streams", kind, policy, limit, waiting, streams), func(t *testing.T) {
+							d := &created{Fake: allocatortest.NewFake(device)}
+							r := &rig{t: t, pool: newPool(t, d, allocator.PoolOptions{Segments: kind, Reuse: policy, MaxBytes: limit}), fake: d.Fake}
+							r.Guard = allocatortest.NewGuard(r.pool, d.Fake)
+							var kept, freed []modelBlock
+							for i := range pieces {
+								on := allocator.Stream(1 + i*streams/pieces)
+								kept = append(kept, modelBlock{r.alloc(mib, on), on})
+								freed = append(freed, modelBlock{r.alloc(mib, on), on})
+							}
+							freed = append(freed, modelBlock{r.alloc(100*mib, 2), 2})
+							for _, b := range freed {
+								if waiting {
+									r.must(r.RecordStream(b.Block, 1000))
+									r.fake.Order(b.on, 1000)
+									r.must(r.Use(b.Block, 1000))
+								}
+								r.must(r.Free(b.Block, b.on))
+							}
+							before := r.Stats()
+							d.most = d.now
+							for i, bytes := range []int64{device + 1, 900 * mib, 500 * mib, 500 * mib, 700 * mib} {
+								asked := r.Stats()
+								if _, err := r.Alloc(bytes, 3, "too much"); err == nil {
+									t.Fatalf("%d bytes were handed out", bytes)
+								}
+								hopeless := i < 2 // all pieces together are not enough
+								calls := int64(2)
+								if waiting && i <= 2 && !(hopeless && streams == 1) {
+									calls += int64(most + streams)
+								}
+								got := r.Stats()
+								if n := got.DriverCalls - asked.DriverCalls; n > calls || hopeless && got.HostWaits > asked.HostWaits {
+									t.Errorf("request %d, for %d MiB: %d driver calls, want at most %d; %d host waits", i, bytes/mib, n, calls, got.HostWaits-asked.HostWaits)
+								}
+							}
+							if st := r.Stats(); st.Reserved != before.Reserved || d.most != d.now || !waiting && st.HostWaits > before.HostWaits {
+								t.Errorf("%+v became %+v, of at most %d bytes", before, st, d.most)
+							}
+							for _, b := range kept {
+								r.must(r.Free(b.Block, b.on))
+							}
+							r.close()
+						})
+					}
+				}
+			}
+		}
+	}
+}
+
 // TestReleasedAreAsManyAsNeeded has a stream keep memory from another, which gets what it
 // asks for from the driver: no more of it goes back.
 func TestReleasedAreAsManyAsNeeded(t *testing.T) {
@@ -189,23 +250,33 @@ func TestAddressesOfFailedRequests(t *testing.T) {
 	}
 }
 
-// TestTrimForgetsPeak hands out 8 GiB once, and then little at a time to one stream after
-// the other: what is reserved is what is handed out.
-func TestTrimForgetsPeak(t *testing.T) {
+// TestPeakIsForgotten hands out 8 GiB once, and then little at a time to one stream after the
+// other: after Trim what is reserved is what is handed out, and after ResetPeaks no more is
+// reserved than was.
+func TestPeakIsForgotten(t *testing.T) {
 	const mib, gib = 1 << 20, 1 << 30
-	r := newRigOn(t, allocatortest.NewFake(16*gib), allocator.PoolOptions{})
-	r.must(r.Free(r.alloc(8*gib, 1), 1))
-	r.must(r.Trim(0))
-	r.ResetPeaks()
-	for on := range allocator.Stream(32) {
-		for range 3 {
-			r.must(r.Free(r.alloc(64*mib, on), on))
+	for _, c := range []struct {
+		name   string
+		forget func(r *rig) error
+		most   int64
+	}{
+		{"Trim", func(r *rig) error { return r.Trim(0) }, 64 * mib},
+		{"ResetPeaks", func(r *rig) error { r.ResetPeaks(); return nil }, 8 * gib},
+	} {
+		r := newRigOn(t, allocatortest.NewFake(16*gib), allocator.PoolOptions{})
+		r.must(r.Free(r.alloc(8*gib, 1), 1))
+		r.must(c.forget(r))
+		for on := range allocator.Stream(32) {
+			for range 3 {
+				b := r.alloc(64*mib, on)
+				if got := r.Stats().Reserved; got > c.most {
+					t.Fatalf("%s: %d MiB reserved on stream %d for 64 at a time, want at most %d", c.name, got/mib, on, c.most/mib)
+				}
+				r.must(r.Free(b, on))
+			}
 		}
+		r.close()
 	}
-	if st := r.Stats(); st.PeakReserved > 66*mib {
-		t.Errorf("%d MiB reserved for 64 at a time", st.PeakReserved>>20)
-	}
-	r.close()
 }
 
 // TestCollectionSettles repeats a program that needs more than the garbage-collection
