@@ -37,6 +37,7 @@ type heap struct {
 
 	zone  *zone // where its chunks are made; nil: it made none
 	index int   // in Pool.list
+	lost  bool  // the driver refused to order another stream after its stream, the last time
 	// The requests that another heap met, and all requests when one did last.
 	guests, stolen int64
 	counted        counted // of virtual segments

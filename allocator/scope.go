@@ -20,6 +20,7 @@ const (
 type scope struct {
 	waitMode waitMode // with the streams whose memory it takes
 	upkeep   int      // how many of upkeepCalls are left
+	last     bool     // the request fails otherwise
 
 	chosen bool    // donors were
 	donors []*heap // that may have memory for it
@@ -34,7 +35,7 @@ func newScope(reuse Reuse) scope { return scope{waitMode: reuse.waitMode(), upke
 // widen begins the search anew for a request that fails otherwise: it asks every heap and,
 // unless the policy has streams wait, waits on the host.
 func (r *request) widen(reuse Reuse) {
-	r.waitMode = reuse.lastWaitMode()
+	r.waitMode, r.last = reuse.lastWaitMode(), true
 	r.chosen, r.donors, r.busy = false, nil, nil
 }
 
@@ -58,9 +59,10 @@ const probeCalls = 3
 // mayProbe says whether the request may still find out whether work is done.
 func (r *request) mayProbe() bool { return r.waitMode != dontWait || r.upkeep >= probeCalls }
 
-// asks says whether h may have memory for the request.
+// asks says whether h may have memory for the request. A heap whose stream the driver refuses
+// is asked again only at last, since each refusal is a call.
 func (r *request) asks(h *heap) bool {
-	return h != r.heap && (r.mayProbe() || h == h.pool.common) &&
+	return h != r.heap && (h == h.pool.common || r.last || !h.lost && r.upkeep > 0 && r.mayProbe()) &&
 		!slices.Contains(r.refused, h) && !slices.Contains(r.busy, h)
 }
 
@@ -71,9 +73,9 @@ func (r *request) excluded() int { return len(r.refused) + len(r.busy) }
 func (r *request) reap(h *heap) error { return r.spend(h.reap) }
 
 // spend calls f, which may take from half of the calls that are left: other heaps have a turn
-// as well.
+// as well, and one call is left in the end.
 func (r *request) spend(f func(calls *int) error) error {
-	calls := (r.upkeep + 1) / 2
+	calls := r.upkeep / 2
 	r.upkeep -= calls
 	err := f(&calls)
 	r.upkeep += max(calls, 0)
@@ -143,7 +145,8 @@ func (p *Pool) orderAfter(r *request, donor *heap) (bool, error) {
 		r.upkeep -= probeCalls
 	}
 	event, err := p.events.record(donor.stream)
-	if err != nil {
+	if donor.lost = err != nil; donor.lost {
+		r.upkeep--
 		r.refuse(donor, err)
 		return false, nil
 	}

@@ -203,12 +203,29 @@ func TestOneChoiceOfDonors(t *testing.T) {
 }
 
 // upkeep is a driver that counts the calls of each request which do not serve it: those
-// that ask, wait or give back; and those that make a stream wait. It may refuse a stream, as
-// one does that was destroyed.
+// that ask, wait or give back; and those that make a stream wait. It may refuse streams, as a
+// driver does that were destroyed.
 type upkeep struct {
 	*allocatortest.Fake
-	gone                 allocator.Stream
+	gone                 allocator.Stream // and all before it; 0: none
 	calls, waits, orders int
+	chunks, mappings     int // that there are
+}
+
+func (d *upkeep) CreatePages(bytes int64) (uintptr, error) {
+	pages, err := d.Fake.CreatePages(bytes)
+	if err == nil {
+		d.chunks++
+	}
+	return pages, err
+}
+
+func (d *upkeep) MapPages(addr, pages uintptr, bytes int64) error {
+	err := d.Fake.MapPages(addr, pages, bytes)
+	if err == nil {
+		d.mappings++
+	}
+	return err
 }
 
 func (d *upkeep) WaitEvent(s, event uintptr) error {
@@ -234,7 +251,11 @@ func (d *upkeep) SyncEvent(event uintptr) error {
 
 func (d *upkeep) UnmapPages(addr uintptr, bytes int64) error {
 	d.calls++
-	return d.Fake.UnmapPages(addr, bytes)
+	err := d.Fake.UnmapPages(addr, bytes)
+	if err == nil {
+		d.mappings--
+	}
+	return err
 }
 
 func (d *upkeep) ReleaseRange(addr uintptr, bytes int64) error {
@@ -244,11 +265,15 @@ func (d *upkeep) ReleaseRange(addr uintptr, bytes int64) error {
 
 func (d *upkeep) ReleasePages(pages uintptr) error {
 	d.calls++
-	return d.Fake.ReleasePages(pages)
+	err := d.Fake.ReleasePages(pages)
+	if err == nil {
+		d.chunks--
+	}
+	return err
 }
 
 func (d *upkeep) RecordEvent(event, s uintptr) error {
-	if s == d.gone {
+	if s <= d.gone {
 		d.calls++
 		return errNoStream
 	}
@@ -269,31 +294,33 @@ func TestWorkOfOneRequest(t *testing.T) {
 		pairs     int
 		finish    int // pairs between two moments when all work is done; 0: there is none
 		share     int // one block in share is used on another stream as well; 0: none is
-		destroyed bool
+		destroyed int // streams, from the first on
+		drops     bool
 	}{
-		{"few streams", allocator.ReuseWait, 9, 64, 8_000, 10, 0, false},
-		{"blocks of two streams", allocator.ReuseWait, 9, 64, 8_000, 10, 4, false},
-		{"the device falls behind", allocator.ReuseWait, 9, 64, 6_000, 0, 4, false},
-		{"one stream was destroyed", allocator.ReuseWait, 9, 64, 8_000, 10, 0, true},
-		{"more streams than are asked", allocator.ReuseWait, 100, 300, 6_000, 10, 8, false},
-		{"opportunistic", allocator.ReuseOpportunistic, 300, 600, 12_000, 50, 8, false},
-		{"opportunistic, the device falls behind", allocator.ReuseOpportunistic, 300, 600, 4_000, 0, 0, false},
-		{"same stream", allocator.ReuseSameStream, 40, 100, 8_000, 10, 8, false},
+		{"few streams", allocator.ReuseWait, 9, 64, 8_000, 10, 0, 0, true},
+		{"blocks of two streams", allocator.ReuseWait, 9, 64, 8_000, 10, 4, 0, true},
+		{"the device falls behind", allocator.ReuseWait, 9, 64, 6_000, 0, 4, 0, false},
+		{"one stream was destroyed", allocator.ReuseWait, 9, 64, 8_000, 10, 0, 1, true},
+		{"many streams were destroyed", allocator.ReuseWait, 40, 64, 8_000, 10, 0, 30, true},
+		{"more streams than are asked", allocator.ReuseWait, 100, 300, 6_000, 10, 8, 0, true},
+		{"opportunistic", allocator.ReuseOpportunistic, 300, 600, 12_000, 50, 8, 0, false},
+		{"opportunistic, the device falls behind", allocator.ReuseOpportunistic, 300, 600, 4_000, 0, 0, 0, false},
+		{"same stream", allocator.ReuseSameStream, 40, 100, 8_000, 10, 8, 0, false},
 	} {
 		for _, kind := range []string{allocator.SegmentsVirtual, allocator.SegmentsMalloc} {
 			t.Run(c.name+"/"+kind, func(t *testing.T) {
 				t.Cleanup(allocator.BoundSpaces())
 				d := &upkeep{Fake: allocatortest.NewFake(plentiful).WithPages(page)}
-				p := newPool(t, d, allocator.PoolOptions{Segments: kind, SegmentBytes: page, Reuse: c.policy})
+				p := newPool(t, d, allocator.PoolOptions{Segments: kind, SegmentBytes: page, Reuse: c.policy, Slack: 1.0 / 64})
 				r := &rig{allocatortest.NewGuard(p, d.Fake), t, p, d.Fake}
 				random := rand.New(rand.NewPCG(1, 3))
 				var blocks []modelBlock
 				calls := 0
 				for i := range c.pairs {
 					on := allocator.Stream(1 + random.IntN(c.streams))
-					if c.destroyed && i > c.pairs/10 {
-						d.gone = 1
-						on = max(on, 2)
+					if c.destroyed > 0 && i > c.pairs/10 {
+						d.gone = allocator.Stream(c.destroyed)
+						on = max(on, d.gone+1)
 					}
 					for len(blocks) >= c.blocks {
 						k := random.IntN(len(blocks))
@@ -316,11 +343,49 @@ func TestWorkOfOneRequest(t *testing.T) {
 						d.Finish()
 					}
 				}
+				st := r.Stats()
+				if undone := st.Mappings - int64(d.mappings); c.drops && kind == allocator.SegmentsVirtual && undone < int64(c.pairs) {
+					t.Errorf("%d mappings were undone of %d", undone, st.Mappings)
+				}
 				if calls > most {
 					t.Errorf("%d calls of the driver that do not serve the request, want at most %d", calls, most)
 				}
 				r.check()
 			})
+		}
+	}
+}
+
+// TestRefusedOnce has the driver refuse the stream of free memory to one request. Later ones
+// have that memory before they fail and, once the stream asks itself, before the pool grows.
+func TestRefusedOnce(t *testing.T) {
+	const mib = 1 << 20
+	for _, kind := range []string{allocator.SegmentsVirtual, allocator.SegmentsMalloc} {
+		for _, asks := range []bool{false, true} {
+			d := &upkeep{Fake: allocatortest.NewFake(deviceBytes)}
+			o := allocator.PoolOptions{Segments: kind, MaxBytes: 64 * mib}
+			if asks {
+				o.MaxBytes = 0
+			}
+			p := newPool(t, d, o)
+			r := &rig{allocatortest.NewGuard(p, d.Fake), t, p, d.Fake}
+			r.must(r.Free(r.alloc(48*mib, 1), 1))
+			d.gone = 1
+			blocks := []allocator.Block{r.alloc(16*mib, 2)}
+			if got := r.Stats().Reserved; got != 64*mib {
+				t.Fatalf("%s: %d bytes reserved, though the driver refuses stream 1", kind, got)
+			}
+			d.gone = 0
+			if asks {
+				r.must(r.Free(r.alloc(60*mib, 1), 1))
+			}
+			before := r.Stats().Reserved
+			blocks = append(blocks, r.alloc(40*mib, 2))
+			if got := r.Stats().Reserved; got != before || d.Calls("ReleasePages", "Free") > 0 {
+				t.Errorf("%s, asks=%v: %d bytes reserved, before %d", kind, asks, got, before)
+			}
+			r.freeAll(blocks, 2)
+			r.close()
 		}
 	}
 }

@@ -65,6 +65,7 @@ func (p *Pool) allocSlowly(bytes int64, s Stream, tag string) (Block, error) {
 		return Block{}, ErrClosed
 	}
 	r := &request{heap: p.heapOf(s), bytes: bytes, tag: tag, scope: newScope(p.opt.Reuse)}
+	r.heap.lost = false // there is a stream of that name
 	if bytes > maxRequest {
 		r.driver = errTooLarge
 		return Block{}, p.outOfMemory(r)
