@@ -356,6 +356,28 @@ func TestWorkOfOneRequest(t *testing.T) {
 	}
 }
 
+// TestBusyMemoryIsMissing asks, under a policy that waits for nothing, for more than a stream has
+// free in pieces, beside memory whose work is not done: the pool grows by what is missing.
+func TestBusyMemoryIsMissing(t *testing.T) {
+	const mib, pieces = 1 << 20, 16
+	r := newRig(t, allocator.PoolOptions{Segments: allocator.SegmentsVirtual, Reuse: allocator.ReuseOpportunistic})
+	r.must(r.Free(r.alloc(64*mib, 1), 1))
+	var kept, freed []allocator.Block
+	for range pieces {
+		kept = append(kept, r.alloc(2*mib, 2))
+		freed = append(freed, r.alloc(2*mib, 2))
+	}
+	r.freeAll(freed, 2)
+	before := r.Stats()
+	b := r.alloc(64*mib, 2)
+	if st := r.Stats(); st.Reserved != before.Reserved+32*mib || st.HostWaits > 0 {
+		t.Errorf("%+v became %+v, want 32 MiB more", before, st)
+	}
+	r.must(r.Free(b, 2))
+	r.freeAll(kept, 2)
+	r.close()
+}
+
 // TestRefusedOnce has the driver refuse the stream of free memory to one request. Later ones
 // have that memory before they fail and, once the stream asks itself, before the pool grows.
 func TestRefusedOnce(t *testing.T) {
