@@ -11,8 +11,8 @@ usage() {
 usage: $name TRAIN FILE
 
 Runs TRAIN, a build of cmd/train, with -compare: a config, and the same with a batch of 1024,
-333 wide with a batch of 61, and unfused, each with every executor and precision. Writes FILE, a
-CSV with a row for each allocator. Times are of the epochs after the first, training and
+333 wide with a batch of 61, 2048 wide, and unfused, each with every executor and precision.
+Writes FILE, a CSV with a row for each allocator. Times are of the epochs after the first, training and
 validation together; the allocators take turns.
 
   CONFIG      a config; configs/mnist.toml if unset
@@ -29,7 +29,7 @@ train=$1 file=$2 config=${CONFIG:-configs/mnist.toml}
 read -ra executors <<< "${EXECUTORS:-eager graph}"
 read -ra precisions <<< "${PRECISIONS:-fp32 3xtf32 tf32}"
 # What a job changes in the config.
-readonly jobs=("" "bsz = 1024" "feat_dim = 333 and bsz = 61" "fuse = false")
+readonly jobs=("" "bsz = 1024" "feat_dim = 333 and bsz = 61" "feat_dim = 2048" "fuse = false")
 
 [[ -f $train && -x $train ]] || { printf '%s: no program %s: make build builds build/train\n' "$name" "$train" >&2; exit 2; }
 train=$(realpath "$train")

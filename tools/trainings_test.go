@@ -45,11 +45,11 @@ func TestTrainings(t *testing.T) {
 		t.Fatal(err)
 	}
 	calls := strings.Split(strings.TrimSpace(string(said)), "\n")
-	if len(calls) != 4*2*2 {
-		t.Errorf("%d trainings, want 16: of four jobs, two executors, two precisions", len(calls))
+	if len(calls) != 5*2*2 {
+		t.Errorf("%d trainings, want 20: of five jobs, two executors, two precisions", len(calls))
 	}
 	for _, part := range []string{"train.executor=graph", "train.precision=tf32", "train.num_epochs=3",
-		"-set model.feat_dim=333 -set train.bsz=61", "-set train.bsz=1024", "-set train.fuse=false", "-set data.data_dir=/mnist"} {
+		"-set model.feat_dim=333 -set train.bsz=61", "-set model.feat_dim=2048", "-set train.bsz=1024", "-set train.fuse=false", "-set data.data_dir=/mnist"} {
 		if !strings.Contains(string(said), part) {
 			t.Errorf("no training with %s", part)
 		}
