@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"os/signal"
 	"strings"
 	"syscall"
 	"testing"
@@ -56,8 +57,11 @@ func rankProcess(what string) error {
 	if err != nil {
 		return err
 	}
+	if warning := w.Warning(); warning != "" { // they have the user's secret
+		fmt.Fprintln(os.Stderr, warning)
+	}
 	if what == allAreLate || what == oneStops && p.Rank == 1 {
-		err = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
+		err = stop()
 	}
 	switch {
 	case err != nil:
@@ -70,6 +74,19 @@ func rankProcess(what string) error {
 		err = w.Err()
 	}
 	return w.Leave(err)
+}
+
+// stop stops this process until it is to go on. A thread may run for some time behind its SIGSTOP,
+// until another one takes that.
+func stop() error {
+	goOn := make(chan os.Signal, 1)
+	signal.Notify(goOn, syscall.SIGCONT)
+	defer signal.Stop(goOn)
+	if err := syscall.Kill(os.Getpid(), syscall.SIGSTOP); err != nil {
+		return err
+	}
+	<-goOn
+	return nil
 }
 
 // isStopped says whether a process is, as /proc has it: its state comes behind its name.
@@ -131,6 +148,9 @@ func TestProcesses(t *testing.T) {
 			if c.what == allAreLate {
 				for _, cmd := range ranks {
 					for !isStopped(t, cmd.Process.Pid) {
+						if ctx.Err() != nil {
+							t.Fatal("a rank does not stop")
+						}
 						time.Sleep(10 * time.Millisecond)
 					}
 				}
