@@ -17,7 +17,7 @@ const (
 	greetWithin = 5 * time.Second
 	// maxStrangers is how many connections there may be of which that is not known yet, beyond
 	// one for each rank.
-	maxStrangers = 16
+	maxStrangers = 64
 	// maxRest is the longest that Accept is left alone after an error.
 	maxRest = time.Second
 )
@@ -86,8 +86,7 @@ func (d *door) accept(ctx context.Context, l net.Listener, secret string) {
 		d.enter(p)
 		d.all.Go(func() {
 			hello, err := p.heard(ctx, secret)
-			d.leave(p, err)
-			if err == nil {
+			if d.leave(p, err) {
 				select {
 				case d.come <- caller{p, hello}:
 					return
@@ -141,14 +140,20 @@ func (d *door) turnAway() {
 	}
 }
 
-// leave notes that one is a stranger no longer, or why it was turned away.
-func (d *door) leave(p *peer, err error) {
+// leave notes that one is a stranger no longer, and says whether it may come in: not with an error,
+// nor where it was turned away.
+func (d *door) leave(p *peer, err error) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if errors.Is(err, errSeal) {
 		d.refused++
 	}
-	d.strangers = slices.DeleteFunc(d.strangers, func(s *peer) bool { return s == p })
+	at := slices.Index(d.strangers, p)
+	if at < 0 {
+		return false
+	}
+	d.strangers = slices.Delete(d.strangers, at, at+1)
+	return err == nil
 }
 
 // failed notes an error of Accept. Where it is for want of files, a stranger has one.

@@ -84,6 +84,56 @@ func TestManyStrangers(t *testing.T) {
 	})
 }
 
+// TestTurnedAway has a rank turned away, for one that came after it or for want of files, when it has
+// just shown that it knows the secret: it does not come, since its connection is closed.
+func TestTurnedAway(t *testing.T) {
+	d := &door{most: 1}
+	first, last := newPeer(0, new(net.TCPConn)), newPeer(0, new(net.TCPConn))
+	d.enter(first)
+	d.enter(last)
+	if d.leave(first, nil) {
+		t.Error("one that was turned away comes")
+	}
+	if d.leave(last, errSeal) || d.leave(last, nil) {
+		t.Error("one that does not know the secret comes")
+	}
+	d.enter(first)
+	d.failed(syscall.EMFILE)
+	if d.leave(first, nil) {
+		t.Error("where Accept fails nobody is turned away")
+	}
+	d.enter(last)
+	if !d.leave(last, nil) {
+		t.Error("one that knows the secret does not come")
+	}
+}
+
+// TestListen has rank 0 listen at an address of this host, and nowhere else.
+func TestListen(t *testing.T) {
+	own, err := net.InterfaceAddrs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range own {
+		prefix, err := netip.ParsePrefix(a.String())
+		if err != nil || prefix.Addr().IsLinkLocalUnicast() {
+			continue
+		}
+		at, err := tcp{}.listen(t.Context(), net.JoinHostPort(prefix.Addr().String(), "0"))
+		if err != nil {
+			continue // one of IPv6 may not be ready yet
+		}
+		for _, l := range at {
+			if host, _, err := net.SplitHostPort(l.Addr().String()); err != nil || host != prefix.Addr().String() {
+				t.Errorf("to be met at %s rank 0 listens at %s", a, l.Addr())
+			}
+			if err := l.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
+
 func TestOwnAddresses(t *testing.T) {
 	var own []net.Addr
 	for _, prefix := range []string{"127.0.0.1/8", "::1/128", "10.0.0.1/24", "fe80::1/64", "192.168.7.1/24"} {

@@ -175,6 +175,76 @@ func FuzzRanks(f *testing.F) {
 	})
 }
 
+// TestReplay has a stranger say again all that a rank said to another one, on another connection.
+func TestReplay(t *testing.T) {
+	tape := new(tape)
+	synctest.Test(t, func(t *testing.T) {
+		for rank, err := range ranks(taping{newLobby(), tape}, process(0, 2), nil, func(w *World) error {
+			return w.Agree("config", []Fact{{"train.bsz", "64"}}, "start all ranks with one config")
+		}) {
+			if err != nil {
+				t.Errorf("rank %d: %v", rank, err)
+			}
+		}
+	})
+	for _, stays := range []bool{false, true} {
+		checkAmong(t, 0, []string{tape.sent.String()}, false, stays)
+		checkAmong(t, 1, []string{tape.heard.String()}, false, stays)
+	}
+}
+
+// taping is a lobby that tapes what is said on the last connection to rank 0.
+type taping struct {
+	*lobby
+	tape *tape
+}
+
+func (n taping) dial(ctx context.Context, address string) (net.Conn, error) {
+	conn, err := n.lobby.dial(ctx, address)
+	n.tape.Conn = conn
+	return n.tape, err
+}
+
+type tape struct {
+	net.Conn
+	sent, heard bytes.Buffer
+}
+
+func (c *tape) Write(text []byte) (int, error) {
+	c.sent.Write(text)
+	return c.Conn.Write(text)
+}
+
+func (c *tape) Read(text []byte) (int, error) {
+	n, err := c.Conn.Read(text)
+	c.heard.Write(text[:n])
+	return n, err
+}
+
+// TestLongStrangers has a stranger greet rank 0, and then say something without an end.
+func TestLongStrangers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLobby()
+		rank0 := make(chan error, 1)
+		go func() {
+			_, err := rendezvous(context.Background(), process(0, 2), Silence, l)
+			rank0 <- err
+		}()
+		conn, err := l.await()
+		if err != nil {
+			t.Fatal(err)
+		}
+		go func() { _, _ = io.Copy(io.Discard, conn) }()
+		n, _ := io.Copy(conn, io.MultiReader(strings.NewReader(greets), io.LimitReader(zeros{}, maxMessage)))
+		if n > 4*maxHello {
+			t.Errorf("rank 0 reads %d bytes", n)
+		}
+		if err := <-rank0; err == nil {
+			t.Error("rank 0 has met it")
+		}
+	})
+}
+
 // greets is the greeting of one that does not know the secret.
 const greets = `{"Program":"` + program + `","Nonce":"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="}` + "\n"
 
