@@ -45,7 +45,7 @@ type caller struct {
 
 // openDoor opens a door, until close.
 func (w *World) openDoor(ctx context.Context) (*door, error) {
-	listeners, err := w.over.listen(ctx, w.Address)
+	listeners, err := w.over.listen(ctx, w.Address, w.OneHost)
 	if err != nil {
 		return nil, err
 	}
@@ -180,18 +180,19 @@ func (d *door) trouble() string {
 
 // A network is what ranks meet over.
 type network interface {
-	listen(ctx context.Context, address string) ([]net.Listener, error)
+	// listen listens where the ranks meet, all of which are on this host or not.
+	listen(ctx context.Context, address string, oneHost bool) ([]net.Listener, error)
 	dial(ctx context.Context, address string) (net.Conn, error)
 }
 
 type tcp struct{}
 
-func (tcp) listen(ctx context.Context, address string) (all []net.Listener, err error) {
+func (tcp) listen(ctx context.Context, address string, oneHost bool) (all []net.Listener, err error) {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
 		return nil, err
 	}
-	for _, at := range listenAt(ctx, host) {
+	for _, at := range listenAt(ctx, host, oneHost) {
 		l, err := new(net.ListenConfig).Listen(ctx, "tcp", net.JoinHostPort(at, port))
 		if err != nil {
 			for _, l := range all {
@@ -209,7 +210,7 @@ func (tcp) dial(ctx context.Context, address string) (net.Conn, error) {
 }
 
 // listenAt returns the addresses at which rank 0 listens to be met at a host.
-func listenAt(ctx context.Context, host string) []string {
+func listenAt(ctx context.Context, host string, oneHost bool) []string {
 	if isLoopback(host) {
 		return []string{host}
 	}
@@ -221,21 +222,24 @@ func listenAt(ctx context.Context, host string) []string {
 	if err != nil {
 		return []string{""}
 	}
-	return ownAddresses(ips, own)
+	return ownAddresses(ips, own, oneHost)
 }
 
 // ownAddresses returns those addresses of a host that this one has. Where others may reach it at
 // none of them it returns "", which is all: a name may be that of a gateway, and many hosts have
-// their own for 127.0.1.1.
-func ownAddresses(ips []netip.Addr, own []net.Addr) (at []string) {
+// their own for 127.0.1.1. That will do where all ranks are on one host.
+func ownAddresses(ips []netip.Addr, own []net.Addr, oneHost bool) (at []string) {
 	for _, ip := range ips {
 		ip = ip.Unmap()
 		isOwn := func(a net.Addr) bool {
 			prefix, err := netip.ParsePrefix(a.String())
+			if ip.IsLoopback() {
+				return err == nil && oneHost && prefix.Contains(ip)
+			}
 			return err == nil && prefix.Addr().Unmap().WithZone("") == ip.WithZone("")
 		}
 		incomplete := ip.IsLinkLocalUnicast() && ip.Is6() && ip.Zone() == "" // of which link?
-		if text := ip.String(); !ip.IsLoopback() && !incomplete && slices.ContainsFunc(own, isOwn) && !slices.Contains(at, text) {
+		if text := ip.String(); !incomplete && slices.ContainsFunc(own, isOwn) && !slices.Contains(at, text) {
 			at = append(at, text)
 		}
 	}

@@ -119,7 +119,7 @@ func TestListen(t *testing.T) {
 		if err != nil || prefix.Addr().IsLinkLocalUnicast() {
 			continue
 		}
-		at, err := tcp{}.listen(t.Context(), net.JoinHostPort(prefix.Addr().String(), "0"))
+		at, err := tcp{}.listen(t.Context(), net.JoinHostPort(prefix.Addr().String(), "0"), false)
 		if err != nil {
 			continue // one of IPv6 may not be ready yet
 		}
@@ -143,26 +143,32 @@ func TestOwnAddresses(t *testing.T) {
 		}
 		own = append(own, &net.IPNet{IP: ip, Mask: network.Mask})
 	}
-	for _, c := range []struct{ ips, want []string }{
-		{[]string{"10.0.0.1"}, []string{"10.0.0.1"}},
-		{[]string{"::ffff:10.0.0.1", "10.0.0.1"}, []string{"10.0.0.1"}},
-		{[]string{"fe80::1%eth0", "192.168.7.1"}, []string{"fe80::1%eth0", "192.168.7.1"}},
-		{[]string{"10.0.0.2", "192.168.7.1"}, []string{"192.168.7.1"}},
-		{[]string{"127.0.1.1"}, []string{""}},             // a host's own name, on Debian
-		{[]string{"127.0.0.1", "10.0.0.2"}, []string{""}}, // a gateway
-		{[]string{"fe80::1"}, []string{""}},
-		{nil, []string{""}},
+	for _, c := range []struct {
+		ips     []string
+		oneHost bool
+		want    []string
+	}{
+		{[]string{"10.0.0.1"}, false, []string{"10.0.0.1"}},
+		{[]string{"::ffff:10.0.0.1", "10.0.0.1"}, false, []string{"10.0.0.1"}},
+		{[]string{"fe80::1%eth0", "192.168.7.1"}, false, []string{"fe80::1%eth0", "192.168.7.1"}},
+		{[]string{"10.0.0.2", "192.168.7.1"}, false, []string{"192.168.7.1"}},
+		{[]string{"127.0.1.1"}, false, []string{""}},             // a host's own name, on Debian
+		{[]string{"127.0.0.1", "10.0.0.2"}, false, []string{""}}, // a gateway
+		{[]string{"127.0.1.1", "::1"}, true, []string{"127.0.1.1", "::1"}},
+		{[]string{"10.0.0.2"}, true, []string{""}},
+		{[]string{"fe80::1"}, false, []string{""}},
+		{nil, false, []string{""}},
 	} {
 		var ips []netip.Addr
 		for _, ip := range c.ips {
 			ips = append(ips, netip.MustParseAddr(ip))
 		}
-		if got := ownAddresses(ips, own); !slices.Equal(got, c.want) {
+		if got := ownAddresses(ips, own, c.oneHost); !slices.Equal(got, c.want) {
 			t.Errorf("%v: %q, want %q", c.ips, got, c.want)
 		}
 	}
 	for _, host := range []string{"localhost", "127.0.0.1", "::1"} {
-		if got := listenAt(t.Context(), host); !slices.Equal(got, []string{host}) {
+		if got := listenAt(t.Context(), host, false); !slices.Equal(got, []string{host}) {
 			t.Errorf("%s: %q", host, got)
 		}
 	}

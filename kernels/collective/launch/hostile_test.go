@@ -77,7 +77,7 @@ func (s *sealer) Write(text []byte) (int, error) {
 func among(rank int, others []another) error {
 	l := newLobby()
 	if rank != 0 {
-		at, err := l.listen(context.Background(), "")
+		at, err := l.listen(context.Background(), "", true)
 		if err != nil {
 			return err
 		}

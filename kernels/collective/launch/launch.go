@@ -11,12 +11,12 @@
 // # Who may take part
 //
 // Others may reach the port of rank 0 too. It listens only on the interfaces that MASTER_ADDR
-// stands for, or on all where that is not an address of its host. Behind a greeting with a fresh
-// nonce of each side, every line has an HMAC, by a key that follows from both nonces, a secret of
-// the launch and the direction. So a line of one who does not know the secret, or a line that is
-// sent again, or back, or in another place, is no message. Before the ranks have met, what is no
-// message ends a connection, never a rank; nothing of it is printed. The lines are not encrypted,
-// nor is what NCCL sends.
+// stands for, or on all where that is no address of its host that others can reach. Behind a
+// greeting with a fresh nonce of each side, every line has an HMAC, by a key that follows from both
+// nonces, a secret of the launch and the direction. So a line of one who does not know the secret,
+// or a line that is sent again, or back, or in another place, is no message. Before the ranks have
+// met, what is no message ends a connection, never a rank; nothing of it is printed. The lines are
+// not encrypted, nor is what NCCL sends.
 //
 // The secret is the first of these that there is:
 //

@@ -25,7 +25,7 @@ func newLobby() *lobby {
 
 var errNobody = errors.New("nobody listens")
 
-func (l *lobby) listen(context.Context, string) ([]net.Listener, error) {
+func (l *lobby) listen(context.Context, string, bool) ([]net.Listener, error) {
 	close(l.opened)
 	return []net.Listener{l}, nil
 }

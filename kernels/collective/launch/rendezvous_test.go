@@ -103,7 +103,7 @@ func TestStrangers(t *testing.T) {
 				}
 
 				instead, later := newLobby(), newLobby()
-				at, err := instead.listen(t.Context(), "")
+				at, err := instead.listen(t.Context(), "", true)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -139,8 +139,8 @@ func TestStrangers(t *testing.T) {
 // replaced is a lobby until that is closed, and then another one.
 type replaced struct{ first, then *lobby }
 
-func (r replaced) listen(ctx context.Context, address string) ([]net.Listener, error) {
-	return r.then.listen(ctx, address)
+func (r replaced) listen(ctx context.Context, address string, oneHost bool) ([]net.Listener, error) {
+	return r.then.listen(ctx, address, oneHost)
 }
 
 func (r replaced) dial(ctx context.Context, address string) (net.Conn, error) {
@@ -301,7 +301,7 @@ func TestMeetIsInterrupted(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			l := newLobby()
 			if c.met {
-				at, err := l.listen(t.Context(), "")
+				at, err := l.listen(t.Context(), "", true)
 				if err != nil {
 					t.Fatal(err)
 				}
