@@ -176,7 +176,7 @@ void cp_async_bulk_tensor_2d_global_shared_cta_bulk_group(const CUtensorMap *map
 }
 
 void cp_async_bulk_commit_group() { self->stores.emplace_back(); }
-void cp_async_bulk_wait_group_read() {
+void cp_async_bulk_wait_group_read_0() {
   progress = true, yield();
   wait_groups(self->stores, 0, [](const TileStore &s) {
     if (!s.done) store(s);

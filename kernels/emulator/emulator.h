@@ -108,7 +108,7 @@ inline void ld_shared_v4_f32(float &a, float &b, float &c, float &d, uint32_t fr
   const float *v = at_shared<float>(from, 16);
   a = v[0], b = v[1], c = v[2], d = v[3];
 }
-inline void setp_ne_s32_st_global_v2_f32(float *to, float a, float b, int really) {
+inline void setp_ne_s32_0_st_global_v2_f32(float *to, float a, float b, int really) {
   if (!really) return;
   if (reinterpret_cast<uintptr_t>(to) % 8) fail("wrote to an address that is not aligned");
   to[0] = a, to[1] = b;
@@ -124,9 +124,9 @@ inline void red_global_add_v2_f32(float *to, float a, float b) {
 void copy(uint32_t to, const void *from, int size, int bytes);
 void cp_async_commit_group();
 void cp_async_wait_group(int left);
-inline void cp_async_cg_shared_global(uint32_t to, const void *from, int bytes) { copy(to, from, 16, bytes); }
+inline void cp_async_cg_shared_global_16(uint32_t to, const void *from, int bytes) { copy(to, from, 16, bytes); }
 inline void cp_async_ca_shared_global(uint32_t to, const void *from, int size, int bytes) { copy(to, from, size, bytes); }
-inline void setp_ne_s32_cp_async_cg_shared_global(uint32_t to, const void *from, int bytes, int really) {
+inline void setp_ne_s32_0_cp_async_cg_shared_global_16(uint32_t to, const void *from, int bytes, int really) {
   if (really) copy(to, from, 16, bytes);
 }
 
@@ -175,8 +175,8 @@ void fence_proxy_async_shared_cta();
 void cp_reduce_async_bulk_tensor_2d_global_shared_cta_add_tile_bulk_group(const CUtensorMap *, int x, int y, uint32_t from);
 void cp_async_bulk_tensor_2d_global_shared_cta_bulk_group(const CUtensorMap *, int x, int y, uint32_t from);
 void cp_async_bulk_commit_group();
-void cp_async_bulk_wait_group_read();
-inline void cp_async_bulk_commit_group_cp_async_bulk_wait_group_read() { cp_async_bulk_commit_group(), cp_async_bulk_wait_group_read(); }
+void cp_async_bulk_wait_group_read_0();
+inline void cp_async_bulk_commit_group_cp_async_bulk_wait_group_read_0() { cp_async_bulk_commit_group(), cp_async_bulk_wait_group_read_0(); }
 
 void griddepcontrol_wait();
 void griddepcontrol_launch_dependents();
@@ -229,11 +229,11 @@ void wgmma_of(Operands &&...operands) {
   wgmma({N, &std::get<0>(all), {&std::get<N / 2>(all), &std::get<N / 2 + 1>(all), &std::get<N / 2 + 2>(all), &std::get<N / 2 + 3>(all)}, std::get<N / 2 + 4>(all)});
 }
 template <typename... Operands>
-void wgmma_mma_async_sync_aligned_m64n64k8_f32_tf32_tf32(Operands &&...operands) { wgmma_of<64>(std::forward<Operands>(operands)...); }
+void wgmma_mma_async_sync_aligned_m64n64k8_f32_tf32_tf32_1_1_1(Operands &&...operands) { wgmma_of<64>(std::forward<Operands>(operands)...); }
 template <typename... Operands>
-void wgmma_mma_async_sync_aligned_m64n128k8_f32_tf32_tf32(Operands &&...operands) { wgmma_of<128>(std::forward<Operands>(operands)...); }
+void wgmma_mma_async_sync_aligned_m64n128k8_f32_tf32_tf32_1_1_1(Operands &&...operands) { wgmma_of<128>(std::forward<Operands>(operands)...); }
 template <typename... Operands>
-void wgmma_mma_async_sync_aligned_m64n256k8_f32_tf32_tf32(Operands &&...operands) { wgmma_of<256>(std::forward<Operands>(operands)...); }
+void wgmma_mma_async_sync_aligned_m64n256k8_f32_tf32_tf32_1_1_1(Operands &&...operands) { wgmma_of<256>(std::forward<Operands>(operands)...); }
 
 }  // namespace emulator
 

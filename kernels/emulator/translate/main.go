@@ -10,8 +10,8 @@
 //	__shared__ T x[n];                            auto &x = emulator::static_shared<T[n]>(…);
 //	asm("add.u32 %0, %1;" : "=r"(a) : "r"(b));    emulator::add_u32(a, b);
 //
-// Of several instructions in one asm the names are joined, a special register's behind
-// that of its instruction; directives and labels do not count. Macros may stand for parts of
+// Of several instructions in one asm the names are joined, a special register's and a number
+// behind that of its instruction; directives and labels do not count. Macros may stand for parts of
 // the text, which are left out, and for operands: #define A "r"(a) becomes #define A (a).
 package main
 
@@ -68,7 +68,7 @@ var (
 	name      = regexp.MustCompile(`^\w+`)
 	asmBegins = regexp.MustCompile(`\basm(?:\s+volatile)?\s*\(`)
 	literals  = regexp.MustCompile(`"[^"]*"`)
-	special   = regexp.MustCompile(`^%%(\w+)`)
+	inName    = regexp.MustCompile(`^(?:%%(\w+)|(\d+)),?$`) // a special register, or a number
 
 	// What stands before an operand's parenthesis, and that parenthesis.
 	constraint = regexp.MustCompile(`^"[=+]?[a-z]+"\s*\(`)
@@ -202,8 +202,8 @@ func instructions(text string) (names []string) {
 		for i, word := range words {
 			if i == 0 {
 				names = append(names, strings.NewReplacer(".", "_", "::", "_").Replace(word))
-			} else if register := special.FindStringSubmatch(word); register != nil {
-				names = append(names, register[1])
+			} else if found := inName.FindStringSubmatch(word); found != nil {
+				names = append(names, found[1]+found[2])
 			}
 		}
 	}

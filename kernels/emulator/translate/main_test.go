@@ -43,10 +43,11 @@ func TestTranslate(t *testing.T) {
 		{`__shared__ unsigned long a[2][N], b;`, `auto &a = emulator::static_shared<unsigned long[2][N]>([] { static char site; return &site; }()); ` +
 			`auto &b = emulator::static_shared<unsigned long>([] { static char site; return &site; }());`},
 		{`asm volatile("" : "+r"(x));`, `(void)0;`},
-		{`asm volatile("bar.sync 0;" ::: "memory"); f(")");`, `emulator::bar_sync(); f(")");`},
+		{`asm volatile("bar.sync 0;" ::: "memory"); f(")");`, `emulator::bar_sync_0(); f(")");`},
 		{`asm("add.u32 %0, %1, %2;" : "=r"(c[0]) : "r"(g(a, 1)), "n"(4 * W) : "memory");`, `emulator::add_u32(c[0], g(a, 1), 4 * W);`},
 		{`asm volatile("{.reg .pred p; setp.ne.s32 p, %1, 0; @p st.shared.f32 [%0], %2;}" ::"r"(to), "r"(int(mine)), "f"(v) : "memory");`,
-			`emulator::setp_ne_s32_st_shared_f32(to, int(mine), v);`},
+			`emulator::setp_ne_s32_0_st_shared_f32(to, int(mine), v);`},
+		{`asm volatile("a.b [%0], 16, %1; c 0;" ::"r"(to), "r"(bytes));`, `emulator::a_b_16_c_0(to, bytes);`},
 		{`asm("mov.u32 %0, %%laneid;" : "=r"(lane));`, `emulator::mov_u32_laneid(lane);`},
 		{`asm volatile(
 			"{\n.reg .pred p;\nagain:\n"
