@@ -58,6 +58,10 @@ void mbarrier_arrive_expect_tx_shared_cta_b64(uint32_t address, int bytes) {
 
 void mbarrier_arrive_shared_cta_b64(uint32_t address) { mbarrier_arrive_expect_tx_shared_cta_b64(address, 0); }
 
+void fence_mbarrier_init_release_cluster() {
+  for (auto &[address, a] : self->cta->mbarriers) a.fenced = true;
+}
+
 static void land(Cta &b, Mbarrier &a, const Mbarrier::Coming &c) {
   c.land(b);
   a.bytes -= c.bytes, progress = true;
@@ -67,6 +71,7 @@ static void land(Cta &b, Mbarrier &a, const Mbarrier::Coming &c) {
 // come lets a copy come to a CTA, at once or later.
 static void come(Cta &b, uint32_t address, Mbarrier::Coming c) {
   Mbarrier &a = mbarrier_at(b, address);
+  if (!a.fenced) fail("has a copy tell an mbarrier that no fence.mbarrier_init made visible");
   if (b.copy_at_once) land(b, a, c);
   else a.under_way.push_back(std::move(c));
 }
@@ -198,13 +203,15 @@ void fence_proxy_async_shared_cta() {
 }
 
 void wgmma(Wgmma w) {
+  if (!self->wgmma_fenced) fail("begins a group of wgmmas without wgmma.fence");
   for (int i = 0; i < 4; i++) memcpy(&w.a[i], w.registers[i], sizeof w.a[i]);
   w.done = self->cta->copy_at_once;
   if (w.done) multiply(w);
   self->wgmmas.back().push_back(w);
 }
 
-void wgmma_commit_group_sync_aligned() { self->wgmmas.emplace_back(); }
+void wgmma_fence_sync_aligned() { self->wgmma_fenced = true; }
+void wgmma_commit_group_sync_aligned() { self->wgmmas.emplace_back(), self->wgmma_fenced = false; }
 void wgmma_wait_group_sync_aligned(int left) {
   wait_groups(self->wgmmas, left, [](const Wgmma &w) {
     for (int i = 0; i < 4; i++)

@@ -86,6 +86,7 @@ void run_kernels() {
   blockDim = dim3(t.cta->grid->grid.threads);
   gridDim = dim3(t.cta->grid->grid.ctas);
   if (stop(scheduler)) return;
+  self->cta->begun = true;
   if (self->begun) go_on(self->at);
   self->begun = true;
   getcontext(&self->context);
@@ -108,7 +109,7 @@ std::unique_ptr<Cluster> begin(Running &r, unsigned index) {
     b.warps.resize((g.threads + 31) / 32);
     for (unsigned i = 0; i < g.threads; i++) {
       Thread *t = take<Thread>(idle_threads, [] { return new Thread; });
-      t->cta = &b, t->index = i, t->state = Thread::READY;
+      t->cta = &b, t->index = i, t->state = Thread::READY, t->arrived = t->wgmma_fenced = false;
       t->groups.assign(1, {}), t->wgmmas.assign(1, {}), t->stores.assign(1, {});
       b.warps[i / 32].barrier.live++, b.warps[i / 32].size++;
       b.threads.push_back(t);
@@ -119,10 +120,10 @@ std::unique_ptr<Cluster> begin(Running &r, unsigned index) {
 }
 
 // run lets a cluster's threads run, to their end or as far as they may. Now and then a
-// CTA, or one of its warps, rests until the others can do nothing without it.
+// CTA, maybe from its beginning, or one of its warps, rests until the others can do nothing without it.
 void run(Cluster &cluster) {
   constexpr unsigned ALL = ~0u;
-  Cta *resting = nullptr;
+  Cta *resting = dice() % 4 ? nullptr : &cluster[dice() % cluster.size()];
   unsigned resting_warp = ALL;
   for (;;) {
     bool waiting = false, pdl_waiting = false;
@@ -231,6 +232,7 @@ char *shared_memory() { return self->cta->shared; }
 
 Cta &other(unsigned rank) {
   Cta &b = self->cta->cluster[rank];
+  if (!b.begun) fail("uses shared memory of a CTA that has not begun");
   if (!b.barrier.live) fail("uses shared memory of a CTA that has ended");
   return b;
 }
@@ -284,6 +286,7 @@ Words exchange(const Words &given, Exchange f) {
 
 void barrier_cluster_arrive_aligned() {
   Barrier &b = self->cta->cluster->cluster_barrier;
+  if (std::exchange(self->arrived, true)) fail("arrives at the cluster barrier without having waited at the one before");
   self->cluster_turn = b.turn;
   b.arrived++, progress = true;
   b.open();
@@ -291,6 +294,7 @@ void barrier_cluster_arrive_aligned() {
 
 void barrier_cluster_wait_aligned() {
   Barrier &b = self->cta->cluster->cluster_barrier;
+  if (!std::exchange(self->arrived, false)) fail("waits at the cluster barrier without having arrived");
   wait_until([&] { return b.turn != self->cluster_turn; });
 }
 

@@ -1,7 +1,7 @@
 // What the emulator does for a kernel: threads that wait for each other, shared
 // memory, and the instructions that kernels write as assembly (see translate).
 //
-// Of fences it notices a missing fence.proxy.async alone.
+// Of fences it notices that one of these is missing: fence.proxy.async, fence.mbarrier_init, wgmma.fence.
 #ifndef EMULATOR_H
 #define EMULATOR_H
 
@@ -138,7 +138,7 @@ inline uint32_t swizzled(uint32_t address) { return address ^ (address >> 7 & 7)
 inline void mov_u32_cluster_ctarank(int &rank) { rank = int(cluster_rank()); }
 inline void mov_u32_cluster_nctarank(int &ranks) { ranks = int(cluster_size()); }
 void mbarrier_init_shared_cta_b64(uint32_t mbarrier, int calls);
-inline void fence_mbarrier_init_release_cluster() {}
+void fence_mbarrier_init_release_cluster();
 void mbarrier_arrive_shared_cta_b64(uint32_t mbarrier);
 void mbarrier_arrive_expect_tx_shared_cta_b64(uint32_t mbarrier, int bytes);
 void mbarrier_try_wait_parity_shared_cta_b64_bra(uint32_t mbarrier, int parity);
@@ -205,7 +205,8 @@ inline void setmaxnreg_dec_sync_aligned_u32(int registers) {
 inline void setmaxnreg_inc_sync_aligned_u32(int registers) { setmaxnreg_dec_sync_aligned_u32(registers); }
 
 // A Wgmma is a warp's part of d[64,n] += a[64,8]·b[8,n]. It happens when it is begun or when it is waited
-// for, as copies do: who reads d too soon, changes a, or frees b, fails.
+// for, as copies do: who reads d too soon, changes a, or frees b, fails. So does who begins a group
+// without wgmma.fence.
 struct Wgmma {
   int n;
   float *d;                // n/2 of them
@@ -216,7 +217,7 @@ struct Wgmma {
 };
 void wgmma(Wgmma);
 void multiply(const Wgmma &);  // when it happens
-inline void wgmma_fence_sync_aligned() {}
+void wgmma_fence_sync_aligned();
 void wgmma_commit_group_sync_aligned();
 void wgmma_wait_group_sync_aligned(int left);
 

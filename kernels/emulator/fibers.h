@@ -58,6 +58,7 @@ struct Mbarrier {
     std::function<void(Cta &)> land;
   };
   std::vector<Coming> under_way;
+  bool fenced = false;  // so that TMA and other CTAs see it
 
   void check() {
     if (!missing && !bytes) missing = calls, phase++;
@@ -74,7 +75,9 @@ struct Thread {
   Cta *cta;
   unsigned index;
   enum { READY, PDL_WAIT, DONE } state;
-  unsigned cluster_turn;
+  bool arrived;           // at the cluster barrier, at which it has yet to wait
+  unsigned cluster_turn;  // the barrier's when it arrived
+  bool wgmma_fenced;      // wgmma.fence was called since the last group was committed
   // What is under way, in groups; the last is not committed.
   std::vector<std::vector<Copy>> groups;
   std::vector<std::vector<Wgmma>> wgmmas;
@@ -90,6 +93,7 @@ struct Cta {
   Running *grid;
   unsigned index, rank;
   bool copy_at_once;
+  bool begun = false;
   bool triggered = false;  // some thread called griddepcontrol.launch_dependents
   Cta *cluster;  // its first CTA
   char *shared;
