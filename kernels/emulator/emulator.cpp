@@ -215,8 +215,8 @@ void submit(Grid grid) {
     if (queued.size() > 1 && !all_early(last, [](const Cta &b) { return b.triggered || ended(b); })) finish_but(1);
     // A grid of which no thread waits may be done before the one in front of it.
     next->preceding_done = queued.size() > 1 && all_early(last, ended);
-    begin_early(*next, 0);
-    begin_early(*next, dice() % clusters(*next));
+    unsigned all = clusters(*next);
+    for (unsigned i : {0u, all - 1, unsigned(dice() % all)}) begin_early(*next, i);
   }
   queued.push_back(std::move(next));
 }
