@@ -292,6 +292,11 @@ void barrier_cluster_arrive_aligned() {
   b.open();
 }
 
+void barrier_cluster_arrive_relaxed_aligned() {
+  if (self->cta->cluster->cluster_barrier.turn) fail("may still read the shared memory that it gives back by a relaxed arrive");
+  barrier_cluster_arrive_aligned();
+}
+
 void barrier_cluster_wait_aligned() {
   Barrier &b = self->cta->cluster->cluster_barrier;
   if (!std::exchange(self->arrived, false)) fail("waits at the cluster barrier without having arrived");

@@ -183,7 +183,7 @@ void griddepcontrol_launch_dependents();
 
 void barrier_cluster_arrive_aligned();
 void barrier_cluster_wait_aligned();
-inline void barrier_cluster_arrive_relaxed_aligned() { barrier_cluster_arrive_aligned(); }
+void barrier_cluster_arrive_relaxed_aligned();  // which orders no memory: at the first barrier alone, before which no CTA has another's
 
 // d[16,8] = a[16,8]·b[8,8] + c, of operands whose last 13 bits are ignored.
 void mma_sync_aligned_m16n8k8_row_col_f32_tf32_tf32_f32(float &d0, float &d1, float &d2, float &d3, uint32_t a0, uint32_t a1, uint32_t a2,
