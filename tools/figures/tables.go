@@ -50,6 +50,7 @@ var (
 	small     = "mnist.toml"
 	large     = "mnist.toml with bsz = 1024"
 	narrow    = "mnist.toml with feat_dim = 333 and bsz = 61"
+	wide      = "mnist.toml with feat_dim = 2048"
 	unfused   = "mnist.toml with fuse = false"
 	kinds     = []string{"custom", "plan", "cuda", "malloc"}
 	kindNames = []string{"pool", "plan", "cudaMallocAsync", "cudaMalloc"}
@@ -134,6 +135,9 @@ func trainings(s *source) string {
 		{"784×1024, eager, 3xtf32", large, "eager", "3xtf32"},
 		{"333×61, eager, 3xtf32", narrow, "eager", "3xtf32"},
 		{"333×61, graph, 3xtf32", narrow, "graph", "3xtf32"},
+		{"2048×64, eager, 3xtf32", wide, "eager", "3xtf32"},
+		{"2048×64, graph, 3xtf32", wide, "graph", "3xtf32"},
+		{"2048×64, graph, tf32", wide, "graph", "tf32"},
 	} {
 		if rows = append(rows, j.epochRow(s, "–")); i == 0 {
 			j.name = "– in the allocator, µs a step of 9 allocations"
@@ -223,7 +227,6 @@ func scenarios(s *source) string {
 		{"pair, 64 KiB to 64 MiB", time("mean_ns", "pair", sizes...)},
 		{"– 99.9th percentile", time("p999_ns", "pair", sizes...)},
 		{"random sizes to 64 MiB, 10 000 blocks, warm, a call", time("mean_ns", "random", "10000 <= 64 MiB warm")},
-		{"random sizes to 64 MiB, 1000 blocks, warm, a call", time("mean_ns", "random", "1000 <= 64 MiB warm")},
 		{"churn on 32 streams, a pair", time("mean_ns", "churn", "32 streams")},
 		{"8 threads with a stream each, pairs a second", rate("threads")},
 		{"8 threads on one stream, pairs a second", rate("shared")},
