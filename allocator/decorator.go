@@ -151,8 +151,8 @@ func (l *Limit) Alloc(bytes int64, s Stream, tag string) (Block, error) {
 	return b, err
 }
 
-// take counts size bytes as used if they fit, and else leaves the count alone, so
-// that a request which does not fit is in nobody's way. It returns what was used before.
+// take counts size bytes as used if they fit, and otherwise leaves the count alone, so
+// that a request which does not fit keeps no other from fitting. It returns the bytes used before.
 func (l *Limit) take(size int64) (used int64, ok bool) {
 	for {
 		used := l.used.Load()

@@ -21,7 +21,7 @@ type change struct {
 	free bool
 }
 
-// leastChanges is how many changes are logged at least before everything is looked at anew.
+// leastChanges is the shortest log of changes that makes a request look at all chunks instead.
 const leastChanges = 256
 
 // smallestPart of a page is what counts, where the placement does not visit smaller blocks too.
@@ -44,7 +44,7 @@ func (h *heap) removeFree(n *node) {
 }
 
 func (f *freeChunks) log(n *node, free bool) {
-	if len(f.changes) >= max(leastChanges, len(f.chunks)) { // to look anew is no more work
+	if len(f.changes) >= max(leastChanges, len(f.chunks)) { // to look at all chunks is no more work
 		f.kept, f.changes = false, f.changes[:0]
 		return
 	}

@@ -23,7 +23,7 @@ func (p *Pool) atLimit(r *request) error {
 }
 
 // outOfMemory describes the end of the attempts, in a time that does not grow with the
-// blocks handed out. Of a slab it says no more than why, since no caller asked for that.
+// blocks handed out. For a slab it gives the reason alone, since no caller asked for a slab.
 func (p *Pool) outOfMemory(r *request) error {
 	if r.slab {
 		return cmp.Or(r.driver, error(errFull))

@@ -67,7 +67,7 @@ func (c *schedule) place(p *Plan, m *slabMemory) {
 	}
 }
 
-// mostWaste bounds what a plan may need more than the pool without it: one part in so many.
+// A plan may need at most 1/mostWaste more memory than the pool without it.
 const mostWaste = 16
 
 // wasteful says whether a slab of bytes, in addition to what other streams need, is much more

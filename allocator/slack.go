@@ -1,14 +1,12 @@
 package allocator
 
-// How much a pool with virtual segments reserves beyond the most that was ever handed
+// Slack is what a pool with virtual segments reserves beyond the peak of what was handed
 // out, before it maps chunks in stitches or takes them from other heaps.
 
-// slackShares are the steps of the slack: one part in so many of that peak. A program
-// that repeats itself finds its stitches again, and does with the least slack. One whose
-// sizes change all the time needs new stitches for ever, and one whose streams do takes
-// memory from one stream for another: it gets more, so that neither is needed often.
-// Random sizes up to 64 MiB, of 16 GiB in all, take 80 ns a call with an eighth instead
-// of 40 µs, for 1.125 bytes a byte instead of 1.06; fewer blocks of such sizes need more.
+// slackShares are the steps of the slack: n stands for 1/n of that peak. A program that
+// repeats itself finds its stitches again, so the least slack is enough. A program whose
+// sizes change all the time always needs new stitches, and one whose streams take turns
+// moves memory between them. Such a program gets more slack, so that it rarely needs either.
 var slackShares = [...]int64{64, 8, 4, 3, 2}
 
 const (
@@ -16,38 +14,38 @@ const (
 	leastForMoves   = 2 // in slackShares: less does not reduce moves
 
 	// To map a chunk takes a driver some 20 µs, to order two streams some 2 µs. More memory
-	// is worth it where that is needed more than once in so many requests.
+	// is worth it where that happens more than once in this many requests.
 	requestsPerMapped = 64
 	requestsPerMove   = 32
 
-	// How many more moves there may be before slack grows.
+	// moveBurst is how many moves beyond that rate slack tolerates before it grows.
 	moveBurst = 64
 
-	// calmRequests is after how many requests in which slack did not grow it shrinks.
+	// Slack shrinks by a step after calmRequests requests in which it did not grow.
 	calmRequests = 1 << 18
 )
 
-// stitchBurst is how many more chunks may be mapped: some programs map 4096 to warm up, and
-// then none. It is a variable so that tests of few calls reach it.
+// stitchBurst is how many chunks beyond that rate may be mapped before slack grows. Some
+// programs map 4096 to warm up, and then none. It is a variable for tests of few calls.
 var stitchBurst int64 = 4096
 
-// slack is how much slack there is, by how often the driver was called for the lack of it.
+// slack chooses how much slack there is, by how often the pool called the driver for lack of it.
 type slack struct {
 	step      int   // in slackShares
 	stitching int64 // chunks mapped beyond one in requestsPerMapped requests, times that number
 	moving    int64 // moves beyond one in requestsPerMove requests, times that number
 	since     int64 // requests when step changed last
-	grew      bool  // at any time
+	grew      bool  // since the pool was made
 
-	// When they were looked at last:
+	// The counts that observe saw last:
 	mappings, moves, requests int64
 }
 
 // share returns n where one part in n of the peak is slack.
 func (k *slack) share() int64 { return slackShares[k.step] }
 
-// observe learns from how many chunks were mapped in stitches and how many requests took
-// memory of other streams, of so many requests, all since the pool was made.
+// observe adjusts the slack. Since the pool was made it served requests requests, mapped
+// mappings chunks in stitches, and took memory of other streams moves times.
 func (k *slack) observe(mappings, moves, requests int64) {
 	passed := requests - k.requests
 	k.stitching = max(k.stitching+requestsPerMapped*(mappings-k.mappings)-passed, 0)
@@ -63,7 +61,7 @@ func (k *slack) observe(mappings, moves, requests int64) {
 	}
 }
 
-// change begins to count anew.
+// change sets the step and restarts the counts.
 func (k *slack) change(step int) {
 	k.grew = k.grew || step > k.step
 	k.step, k.since = step, k.requests

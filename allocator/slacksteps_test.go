@@ -8,7 +8,7 @@ func TestSlackSteps(t *testing.T) {
 		name            string
 		rounds          int64
 		mappings, moves int64 // a round
-		from, want      int64 // one part in so many
+		from, want      int64 // n for 1/n
 	}{
 		{"nothing", 10_000, 0, 0, 64, 64},
 		{"stitches of a program that warms up", 4, 1000, 0, 64, 64},

@@ -34,12 +34,12 @@ func (x *bySize) visit(least int64, f func(n *node)) {
 	x.small.visit(least, f)
 }
 
-// smallShare: blocks of less than one part in so many of a page are small. Of pages of 2 MiB
-// that is 1 MiB, as it is in PyTorch.
+// Blocks of less than 1/smallShare of a page are small. For pages of 2 MiB that is 1 MiB, as
+// in PyTorch.
 const smallShare = 2
 
-// leastPages of a heap are so many that it misses none which has small blocks alone. It is a
-// variable so that tests of small pools reach it.
+// A heap of fewer than leastPages pages keeps small blocks among the others: chunks for small
+// blocks alone would be too much of it. It is a variable for tests of small pools.
 var leastPages int64 = 256
 
 // fromSmall meets a request for a small block from an unused chunk of its heap, which becomes

@@ -164,7 +164,7 @@ func (s *space) byAddress() []mapped {
 	return s.row
 }
 
-// sortShare: to sort one chunk in so many takes longer than to look at them all.
+// To sort more than 1/sortShare of the chunks takes longer than to look at all of them.
 const sortShare = 16
 
 // changes returns how many times the heap changes to another one than h along the first
