@@ -197,7 +197,7 @@ signalled() {
 failures() {
     file=$out/failures.txt
     : > "$file"
-    ends "half a launch" "half a launch: RANK, WORLD_SIZE is set" half
+    ends "half a launch" "half a launch: RANK, WORLD_SIZE without" half
     ends "a rank that never comes" "rank 1 of 2 did not come" alone
     ends "two ranks on one GPU" "rank 0 and rank 1 are both on the GPU" one_gpu
     ends "different configs" "train.bsz is 32 on rank 1, and 64 on rank 0" others

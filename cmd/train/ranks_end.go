@@ -47,8 +47,8 @@ func (r *ranks) ended(done <-chan struct{}, stderr io.Writer) {
 	r.giveUp()
 }
 
-// overdue waits until a run has had endWithin to end, beside what it wrote to its folder in up to
-// writeWithin; it is not overdue where it is done before. Where locked, disk is.
+// overdue gives a run endWithin to end, and up to writeWithin to write to its folder. It reports
+// whether the run is overdue, and whether overdue locked r.disk.
 func (r *ranks) overdue(done <-chan struct{}) (overdue, locked bool) {
 	const looks = 50
 	every := time.NewTicker(r.endWithin / looks)

@@ -212,7 +212,7 @@ func TestRanksApart(t *testing.T) {
 		code int
 		want string
 	}{
-		{"half a launch", map[string]string{"RANK": "0", "WORLD_SIZE": "2"}, []string{path}, exitFailure, "train: half a launch: RANK, WORLD_SIZE is set"},
+		{"half a launch", map[string]string{"RANK": "0", "WORLD_SIZE": "2"}, []string{path}, exitFailure, "train: half a launch: RANK, WORLD_SIZE without "},
 		{"too high", map[string]string{"RANK": "2", "WORLD_SIZE": "2", "LOCAL_RANK": "0"}, []string{path}, exitFailure, "train: rank 2: RANK=2 is no rank of WORLD_SIZE=2"},
 		{"several hosts, rank 0", hosts("0"), []string{path}, exitFailure, "train: rank 0: the ranks are on several hosts: set MASTER_ADDR"},
 		{"several hosts, rank 1", hosts("1"), []string{path}, exitFailure, "train: rank 1: the ranks are on several hosts: set MASTER_ADDR"},
@@ -269,10 +269,10 @@ func TestStrayVariables(t *testing.T) {
 		vars map[string]string
 		want string
 	}{
-		{map[string]string{"RANK": "0"}, "train: training alone: half a launch: RANK is set and WORLD_SIZE, LOCAL_RANK is not"},
-		{map[string]string{"WORLD_SIZE": "2"}, "train: training alone: half a launch: WORLD_SIZE is set"},
-		{map[string]string{"SLURM_STEP_NUM_TASKS": "2"}, "train: training alone: half a launch: SLURM_STEP_NUM_TASKS is set"},
-		{map[string]string{"RANK": "0", "WORLD_SIZE": "2"}, "train: training alone: half a launch: RANK, WORLD_SIZE is set and LOCAL_RANK is not"},
+		{map[string]string{"RANK": "0"}, "train: training alone: half a launch: RANK without WORLD_SIZE, LOCAL_RANK"},
+		{map[string]string{"WORLD_SIZE": "2"}, "train: training alone: half a launch: WORLD_SIZE without "},
+		{map[string]string{"SLURM_STEP_NUM_TASKS": "2"}, "train: training alone: half a launch: SLURM_STEP_NUM_TASKS without "},
+		{map[string]string{"RANK": "0", "WORLD_SIZE": "2"}, "train: training alone: half a launch: RANK, WORLD_SIZE without LOCAL_RANK"},
 		{map[string]string{"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0"}, "train: training alone: the ranks are on several hosts"},
 		{torchrun, `train: training alone: train.device is "cpu", and NCCL moves data between GPUs: this was started as rank 1 of 2`},
 	} {

@@ -10,7 +10,7 @@ import (
 )
 
 // gatherRanks are the most ranks that all-gather. An all-gather brings each rank the updates of
-// all others; by an all-reduce no more than two updates come, however many ranks there are.
+// all others; an all-reduce brings at most two updates, however many ranks there are.
 const gatherRanks = 4
 
 // SetCollective makes the device one of several that train the same weights:
@@ -44,7 +44,7 @@ func (d *Device) CloseCollective() error {
 
 // DataParallel says which weights, in the order of their layers, Backward steps down the
 // gradients of all ranks together. All ranks have the same weights, bit for bit, and do
-// the same steps, of so many rows at most.
+// the same steps. A step has at most rows rows.
 func (d *Device) DataParallel(w []Tensor, rows int) error {
 	r := d.reducer
 	if r == nil {

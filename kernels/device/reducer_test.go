@@ -209,7 +209,7 @@ var (
 	}
 )
 
-// checks are the operations of capturedGathers with so many buckets.
+// checks lists the operations of capturedGathers for the given number of buckets.
 func checks(buckets int) []string {
 	wait := fmt.Sprint("wait for ", buckets)
 	return append([]string{wait}, slices.Repeat([]string{"all-reduce", wait, "all-gather", "all-reduce", wait}, 2)...)

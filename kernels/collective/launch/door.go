@@ -170,7 +170,7 @@ func (d *door) trouble() string {
 	defer d.mu.Unlock()
 	text := ""
 	if d.refused > 0 {
-		text += fmt.Sprintf(", and %d times one came with another %s or none", d.refused, SecretEnv)
+		text += fmt.Sprintf(", and connections with another %s or none came (%d)", SecretEnv, d.refused)
 	}
 	if d.err != nil {
 		text += fmt.Sprintf(", and connections failed (%v)", d.err)

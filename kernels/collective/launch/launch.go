@@ -125,7 +125,7 @@ type HalfError struct {
 
 func (e *HalfError) Error() string {
 	set := strings.Join(e.Set, ", ")
-	return fmt.Sprintf("half a launch: %s is set and %s is not: start all ranks with %s, or unset %s", set, strings.Join(e.Missing, ", "), e.command, set)
+	return fmt.Sprintf("half a launch: %s without %s: start all ranks with %s, or unset %s", set, strings.Join(e.Missing, ", "), e.command, set)
 }
 
 // maxRanks is more than anyone starts.

@@ -81,8 +81,8 @@ var (
 	errSeal      = fmt.Errorf("%w that knows the secret", errNoMessage)
 )
 
-// read reads a message, which is a line of at most so many bytes. In its words a space stands for
-// what cannot be printed.
+// read reads a message, a line of at most most bytes. In its words a space replaces each
+// character that cannot be printed.
 func (p *peer) read(most int) (m message, err error) {
 	line, err := p.readLine(most)
 	if err != nil {

@@ -159,9 +159,9 @@ func TestSecrets(t *testing.T) {
 	}{
 		{[2]string{same, same}, [2]string{}},
 		{[2]string{}, [2]string{}},
-		{[2]string{same, "another secret"}, [2]string{" times one came with another RENDEZVOUS_SECRET or none: start", "(it hangs up, as where RENDEZVOUS_SECRET is not the same)"}},
-		{[2]string{same, ""}, [2]string{" times one came with another RENDEZVOUS_SECRET or none: start", "(it hangs up, as where RENDEZVOUS_SECRET is not the same)"}},
-		{[2]string{"", same}, [2]string{" times one came with another RENDEZVOUS_SECRET or none: start", "(it hangs up, as where RENDEZVOUS_SECRET is not the same)"}},
+		{[2]string{same, "another secret"}, [2]string{", and connections with another RENDEZVOUS_SECRET or none came (", "(it hangs up, as where RENDEZVOUS_SECRET is not the same)"}},
+		{[2]string{same, ""}, [2]string{", and connections with another RENDEZVOUS_SECRET or none came (", "(it hangs up, as where RENDEZVOUS_SECRET is not the same)"}},
+		{[2]string{"", same}, [2]string{", and connections with another RENDEZVOUS_SECRET or none came (", "(it hangs up, as where RENDEZVOUS_SECRET is not the same)"}},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			l := newLobby()

@@ -40,7 +40,7 @@ const (
 // ErrBlank says that a picture has nothing on its background.
 var ErrBlank = errors.New("the picture is blank")
 
-// ReadPicture reads a PNG or JPEG of any size as one image of so many pixels, which must be a
+// ReadPicture reads a PNG or JPEG of any size as one image of the given number of pixels, a
 // square number: uint8 of shape [1, pixels]. Colours become grey, what is transparent white. The
 // images that models train on have a black background, so a picture whose border is rather white
 // is inverted, and inverted is true. A digit, for a model of 28×28 pixels, is scaled and centred
