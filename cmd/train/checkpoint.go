@@ -5,9 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
-	"io/fs"
-	"math"
-	"os"
 	"path/filepath"
 
 	"mlpool/cmd/train/internal/checkpoint"
@@ -124,27 +121,12 @@ type best struct {
 // far. A comparison, which is about times, keeps none.
 func (r *runner) keepBest(rec rundir.Record) (err error) {
 	better := r.best.Weights == nil || rec.ValLoss < r.best.loss
-	if r.folder == nil || r.facts.Place > 0 || rec.Interrupted || !better || math.IsNaN(float64(rec.ValLoss)) {
+	if r.folder == nil || r.facts.Place > 0 || rec.Interrupted || rec.Diverged > 0 || !better {
 		return nil
 	}
 	r.best.loss, r.best.unsaved = rec.ValLoss, true
 	r.best.Checkpoint, err = r.state()
 	return err
-}
-
-// carryBest takes over the best weights of the earlier run, if it has some from before the place
-// where it is resumed.
-func (r *runner) carryBest() error {
-	path := filepath.Join(r.earlier.run.Dir, rundir.BestFile)
-	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	c, err := checkpoint.Load(path)
-	if err != nil || c.Epoch < 1 || c.Epoch > len(r.earlier.records) {
-		return err
-	}
-	r.best = best{c, r.earlier.records[c.Epoch-1].ValLoss, true}
-	return nil
 }
 
 // save is checkpoint, with an error that names the key which says where checkpoints go.

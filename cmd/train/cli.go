@@ -294,9 +294,10 @@ type reading struct {
 // read reads them at the first call: standard input has a config only once.
 func (o *options) read(ctx context.Context) (from *earlier, cfg configs.Config, err error) {
 	if o.reading == nil {
-		one := new(reading)
-		if one.from, one.err = await(ctx, o.earlier); one.err == nil {
-			one.cfg, one.err = await(ctx, func() (configs.Config, error) { return o.load(one.from) })
+		one, given := new(reading), *o // a copy: what await gives up on still reads it
+		if one.from, one.err = await(ctx, given.earlier); one.err == nil {
+			from := one.from
+			one.cfg, one.err = await(ctx, func() (configs.Config, error) { return given.load(from) })
 		}
 		o.reading = one
 	}

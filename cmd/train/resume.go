@@ -22,8 +22,9 @@ import (
 type earlier struct {
 	run     rundir.Run
 	saved   checkpoint.Checkpoint
-	records []rundir.Record // of the whole epochs
-	losses  []float32       // of all steps
+	records []rundir.Record       // of the whole epochs
+	losses  []float32             // of all steps
+	best    checkpoint.Checkpoint // after one of records; without weights: there is none
 }
 
 // earlier returns the run to go on with; nil: there is none.
@@ -82,6 +83,14 @@ func openEarlier(dir, weights string) (e *earlier, err error) {
 			dir, count(e.saved.Epoch, "epoch"), count(e.saved.Step, "step"), count(len(e.records), "epoch"), all)
 	}
 	e.losses = e.losses[:all-after]
+	best, err := checkpoint.Load(filepath.Join(e.run.Dir, rundir.BestFile))
+	switch {
+	case errors.Is(err, checkpoint.ErrNone):
+	case err != nil:
+		return nil, fmt.Errorf("%w; without that file training goes on from the last weights", err)
+	case best.Epoch >= 1 && best.Epoch <= len(e.records):
+		e.best = best
+	}
 	return e, nil
 }
 
@@ -146,8 +155,8 @@ func (r *runner) carry() error {
 	if err := r.folder.Carry(e.records, e.losses); err != nil {
 		return err
 	}
-	if err := r.carryBest(); err != nil {
-		return err
+	if e.best.Weights != nil {
+		r.best = best{e.best, e.records[e.best.Epoch-1].ValLoss, true}
 	}
 	return r.checkpoint()
 }

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -334,6 +335,46 @@ func TestBest(t *testing.T) {
 	if code, _, stderr := train(context.Background(), "-best", path); code != exitUsage || strings.Count(stderr, "\n") != 1 {
 		t.Errorf("-best without an earlier run: exit code %d, stderr %q", code, stderr)
 	}
+}
+
+// TestDivergedIsNotBest offers epochs that diverged, also at a step so late that the epoch was not cut short.
+func TestDivergedIsNotBest(t *testing.T) {
+	for _, rec := range []rundir.Record{
+		{Epoch: 1, Steps: 1, Diverged: 1, ValLoss: rundir.Nats(math.Inf(1))},
+		{Epoch: 1, Steps: 9, Diverged: 3, ValLoss: 2},
+	} {
+		r := &runner{folder: &rundir.Folder{}} // without a trainer to ask for weights
+		if err := r.keepBest(rec); err != nil || r.best.unsaved {
+			t.Errorf("%+v: kept, %v", rec, err)
+		}
+	}
+}
+
+// TestDamagedBest resumes a run whose best weights cannot be read.
+func TestDamagedBest(t *testing.T) {
+	t.Setenv(allocatorEnv, "")
+	path, logDir := writeConfig(t, "cpu", "")
+	dir := trainAll(t, logDir, path)
+	file := filepath.Join(dir, rundir.BestFile)
+	if err := os.Truncate(file, 100); err != nil {
+		t.Fatal(err)
+	}
+	runs := func() int {
+		entries, err := os.ReadDir(logDir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(entries)
+	}
+	before := runs()
+	code, _, stderr := train(t.Context(), "-resume", dir, "-set", "train.num_epochs=9")
+	if code == 0 || !strings.Contains(stderr, rundir.BestFile) || !strings.Contains(stderr, "without that file") || strings.Count(stderr, "\n") != 1 || runs() != before {
+		t.Errorf("exit code %d, %d runs of %d, %s", code, runs(), before, stderr)
+	}
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	trainAll(t, logDir, "-resume", dir, "-set", "train.num_epochs=9")
 }
 
 // TestResumeOnAnotherDevice goes on with a run of the CPU where there is a GPU, and with

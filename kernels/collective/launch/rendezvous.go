@@ -213,7 +213,7 @@ func (w *World) dialOnce(ctx context.Context) error {
 func (w *World) meet(ctx context.Context, p *peer) error {
 	forget := p.hurry(ctx)
 	if err := p.greet(w.Secret, true); err != nil {
-		return &notThereError{fmt.Errorf("something else listens there: %w", err), ctx.Err() == nil}
+		return &notThereError{fmt.Errorf("something else listens there: %w", err), errors.Is(err, errNoMessage)}
 	}
 	if err := p.send(w.hello()); err != nil {
 		return &notThereError{err, false}

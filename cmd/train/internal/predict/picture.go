@@ -90,6 +90,9 @@ func decode(r io.Reader) (*image.Gray, error) {
 	if max(header.Width, header.Height) > maxSide {
 		return nil, fmt.Errorf("%d×%d pixels, more than the %d×%d that are read", header.Width, header.Height, maxSide, maxSide)
 	}
+	if min(header.Width, header.Height) < 1 { // as a JPEG may say
+		return nil, errors.New("the picture has no pixels")
+	}
 	picture, _, err := image.Decode(io.MultiReader(&start, file))
 	if err != nil {
 		return nil, damaged(err, file)

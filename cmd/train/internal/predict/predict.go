@@ -51,7 +51,8 @@ func (p Perceptron) Predict(ctx context.Context, images *tensor.Dense) (Result, 
 		ref.Softmax(probabilities, logits, rows, r.Classes)
 		for i := range rows {
 			row := logits[i*r.Classes : (i+1)*r.Classes]
-			if slices.ContainsFunc(row, func(v float32) bool { return math.IsNaN(float64(v)) }) {
+			// An infinite logit has no probability either.
+			if slices.ContainsFunc(probabilities[i*r.Classes:(i+1)*r.Classes], func(v float32) bool { return math.IsNaN(float64(v)) }) {
 				return fmt.Errorf("image %d: the weights give no number", first+i+1)
 			}
 			r.Predictions = append(r.Predictions, slices.Index(row, slices.Max(row)))

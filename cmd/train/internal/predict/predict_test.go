@@ -348,3 +348,30 @@ func TestConfusion(t *testing.T) {
 type full struct{}
 
 func (full) Write([]byte) (int, error) { return 0, errors.New("disk full") }
+
+// TestNoPixels reads JPEGs whose headers say that they have no width or no height.
+func TestNoPixels(t *testing.T) {
+	for _, size := range [][2]byte{{0, 0}, {0, 8}, {8, 0}} {
+		var b bytes.Buffer
+		if err := jpeg.Encode(&b, image.NewGray(image.Rect(0, 0, 8, 8)), nil); err != nil {
+			t.Fatal(err)
+		}
+		p := b.Bytes()
+		at := bytes.Index(p, []byte{0xff, 0xc0}) // the frame: its height, then its width, in two bytes each
+		p[at+6], p[at+8] = size[0], size[1]
+		if _, _, err := ReadPicture(bytes.NewReader(p), 784, true); err == nil {
+			t.Errorf("%v: no error", size)
+		}
+	}
+}
+
+// TestInfiniteLogits predicts with weights whose products are too large for float32.
+func TestInfiniteLogits(t *testing.T) {
+	w := func(rows, cols int) *tensor.Dense {
+		return tensor.New(tensor.WithShape(rows, cols), tensor.WithBacking(slices.Repeat([]float32{1e25}, rows*cols)))
+	}
+	p := Perceptron{w(4, 3), w(3, 10)}
+	if r, err := p.Predict(t.Context(), tensor.New(tensor.WithShape(1, 4), tensor.WithBacking([]uint8{255, 255, 255, 255}))); err == nil {
+		t.Errorf("%+v", r)
+	}
+}
