@@ -106,6 +106,7 @@ func (p *Pool) claimChunks(r *request, d *heap, looks *int) error {
 					m.state = part
 					d.coalesce(m)
 				} else {
+					m.want = m.size // it may be less than the block's
 					d.waiting.expect(m, h.stream, marks[0])
 					d.waiting.push(m)
 					marks = marks[1:]

@@ -136,6 +136,9 @@ func (h *heap) check() (reserved int64, err error) {
 	for class := range h.waiting.queues {
 		for n := h.waiting.queues[class].first; n != nil; n = n.down {
 			waits++
+			if n.want > n.size {
+				return 0, fmt.Errorf("a block of %d bytes at %#x waits to serve requests for %d", n.size, n.addr, n.want)
+			}
 		}
 	}
 	if kept != counts[cached] || waits != counts[waiting] || int64(waits) != h.waiting.blocks {

@@ -31,7 +31,7 @@ var (
 		(*Pool).fromOwnAtLast, (*Pool).fromOthersAtLast, (*Pool).fromDriverAtLast, (*Pool).fromAnywhere,
 	}
 	withChunks = []func(*Pool, *request) (*Block, error){
-		(*Pool).fromOwn, (*Pool).fromSmall, (*Pool).fromChunks, (*Pool).fromStitch, (*Pool).fromWaiting,
+		(*Pool).fromSmall, (*Pool).fromOwn, (*Pool).fromChunks, (*Pool).fromStitch, (*Pool).fromWaiting,
 		(*Pool).fromLeastGrowth, (*Pool).fromNewChunks, (*Pool).giveUp,
 		(*Pool).fromSettled, (*Pool).fromLeastGrowth, (*Pool).fromReleased, (*Pool).fromLeastGrowth,
 	}

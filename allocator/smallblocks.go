@@ -64,6 +64,9 @@ func (p *Pool) fromSmall(r *request) (*Block, error) {
 	if r.size >= x.least {
 		return nil, nil
 	}
+	if b := r.fromFree(); b != nil {
+		return b, nil
+	}
 	var best *chunk // in the smallest free block
 	for _, c := range s.unusedOf(h) {
 		if !c.head.small && (best == nil || c.head.size < best.head.size) {
@@ -71,6 +74,10 @@ func (p *Pool) fromSmall(r *request) (*Block, error) {
 		}
 	}
 	if best == nil {
+		// Until there is such a chunk, holes of other chunks serve.
+		if n := x.placement.find(r.size, maxSegment); n != nil {
+			return r.handOut(h, h.carve(n, r.size)), nil
+		}
 		return nil, nil
 	}
 	h.detach(s, []*chunk{best})

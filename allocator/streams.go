@@ -145,6 +145,9 @@ func (h *heap) passed(w *pending) {
 	}
 }
 
+// oldLooks bounds how many blocks of a size class a request looks at to find one that fits.
+const oldLooks = 4096
+
 // waitForOldest makes the heap's stream wait for blocks that were freed rounds ago,
 // of every size, up to the first that has size bytes. For others it makes a number of calls
 // at most, which it takes from that number.
@@ -153,7 +156,7 @@ func (h *heap) waitForOldest(size int64, calls *int) error {
 		q := &h.waiting.queues[bits.TrailingZeros64(classes)]
 		for q.first != nil && q.blocks >= rounds*q.round() {
 			n := q.first
-			for left := q.blocks - rounds*q.round(); left > 0 && n.size < size; left-- {
+			for left := min(q.blocks-rounds*q.round(), oldLooks); left > 0 && n.size < size; left-- {
 				n = n.down
 			}
 			fits := n.size >= size
