@@ -165,7 +165,7 @@ func (s *space) claimable(d *heap, most int64, looks *int) *claimed {
 // the waiting block n.
 func (x *claimed) add(c *chunk, n, p *node, looks *int) bool {
 	m := p
-	for m.addr > c.addr {
+	for m.addr > c.addr && *looks >= 0 {
 		m = m.prev
 		*looks--
 	}
