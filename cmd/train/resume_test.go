@@ -2,12 +2,10 @@ package main
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -293,88 +291,6 @@ func TestResumeContender(t *testing.T) {
 	if run, err := rundir.Open(resumed); err != nil || run.Facts.ResumedFrom != filepath.Join(compared, customPool) {
 		t.Errorf("%+v, %v", run.Facts, err)
 	}
-}
-
-// TestBest overtrains: the weights of the lowest validation loss are kept beside the last ones, in
-// the run and in one that resumes it, and -resume and -predict take either.
-func TestBest(t *testing.T) {
-	t.Setenv(allocatorEnv, "")
-	path, logDir := writeConfig(t, "cpu", "")
-	dir := trainAll(t, logDir, "-set", "train.learning_rate=9", "-set", "train.bsz=100", "-set", "train.num_epochs=8", path)
-	bestOf := func(dir string) (int, float64) {
-		t.Helper()
-		run, err := rundir.Open(dir)
-		if err != nil {
-			t.Fatal(err)
-		}
-		records, err := run.Records()
-		if err != nil {
-			t.Fatal(err)
-		}
-		least := slices.MinFunc(records, func(a, b rundir.Record) int { return cmp.Compare(a.ValLoss, b.ValLoss) })
-		saved, err := checkpoint.Load(filepath.Join(dir, rundir.BestFile))
-		if err != nil || saved.Epoch != least.Epoch || saved.Step != 0 {
-			t.Errorf("%s: the best weights are of epoch %d, step %d, %v; epoch %d has the lowest loss", dir, saved.Epoch, saved.Step, err, least.Epoch)
-		}
-		return least.Epoch, float64(least.ValLoss)
-	}
-	epoch, loss := bestOf(dir)
-	if epoch == 8 {
-		t.Fatal("the last epoch is the best: train longer")
-	}
-	for _, args := range [][]string{{"-best"}, nil} {
-		code, stdout, stderr := train(context.Background(), append(args, "-predict", testSet, dir)...)
-		if found := strings.Contains(stdout, fmt.Sprintf("loss %.4f, ", loss)); code != 0 || found != (args != nil) {
-			t.Errorf("%q: exit code %d, %s, want a loss of %.4f with -best alone:\n%s", args, code, stderr, loss, stdout)
-		}
-	}
-	again := trainAll(t, logDir, "-resume", dir, "-best")
-	sameRun(t, "from the best epoch", again, dir)
-	resumed := trainAll(t, logDir, "-resume", dir, "-set", "train.num_epochs=9")
-	bestOf(resumed)
-	if code, _, stderr := train(context.Background(), "-best", path); code != exitUsage || strings.Count(stderr, "\n") != 1 {
-		t.Errorf("-best without an earlier run: exit code %d, stderr %q", code, stderr)
-	}
-}
-
-// TestDivergedIsNotBest offers epochs that diverged, also at a step so late that the epoch was not cut short.
-func TestDivergedIsNotBest(t *testing.T) {
-	for _, rec := range []rundir.Record{
-		{Epoch: 1, Steps: 1, Diverged: 1, ValLoss: rundir.Nats(math.Inf(1))},
-		{Epoch: 1, Steps: 9, Diverged: 3, ValLoss: 2},
-	} {
-		r := &runner{folder: &rundir.Folder{}} // without a trainer to ask for weights
-		if err := r.keepBest(rec); err != nil || r.best.unsaved {
-			t.Errorf("%+v: kept, %v", rec, err)
-		}
-	}
-}
-
-// TestDamagedBest resumes a run whose best weights cannot be read.
-func TestDamagedBest(t *testing.T) {
-	t.Setenv(allocatorEnv, "")
-	path, logDir := writeConfig(t, "cpu", "")
-	dir := trainAll(t, logDir, path)
-	file := filepath.Join(dir, rundir.BestFile)
-	if err := os.Truncate(file, 100); err != nil {
-		t.Fatal(err)
-	}
-	runs := func() int {
-		entries, err := os.ReadDir(logDir)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return len(entries)
-	}
-	before := runs()
-	code, _, stderr := train(t.Context(), "-resume", dir, "-set", "train.num_epochs=9")
-	if code == 0 || !strings.Contains(stderr, rundir.BestFile) || !strings.Contains(stderr, "without that file") || strings.Count(stderr, "\n") != 1 || runs() != before {
-		t.Errorf("exit code %d, %d runs of %d, %s", code, runs(), before, stderr)
-	}
-	if err := os.Remove(file); err != nil {
-		t.Fatal(err)
-	}
-	trainAll(t, logDir, "-resume", dir, "-set", "train.num_epochs=9")
 }
 
 // TestResumeOnAnotherDevice goes on with a run of the CPU where there is a GPU, and with
