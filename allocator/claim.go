@@ -45,7 +45,7 @@ func (h *heap) claim(blocks []*node, s Stream, rests int) (marks []uintptr, err 
 	return marks, nil
 }
 
-// claimLooks is at how many blocks a request looks to find chunks that it may claim.
+// claimLooks bounds how many blocks a request looks at to find chunks that it may claim.
 const claimLooks = 4096
 
 // fromWaiting meets a request from what is free and, as far as that is not enough, from the

@@ -12,8 +12,9 @@ func (p *Pool) freeSegment(g *segment) error {
 	return nil
 }
 
-// Trim implements [Allocator]. It waits on the host for the work that used what
-// it releases, and releases events that nothing needs as well. Where the driver refuses some of it, the rest goes back, and the first
+// Trim implements [Allocator]. It waits on the host for the work that used what it
+// releases. If more than keep bytes are reserved, it also releases the events that
+// nothing needs. Where the driver refuses some of it, the rest goes back, and the first
 // error is returned.
 //
 // Until then these calls wait: all for the stream whose work is waited for; an Alloc

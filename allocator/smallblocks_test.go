@@ -23,41 +23,13 @@ func TestSmallBlocksApart(t *testing.T) {
 		t.Run(fmt.Sprintf("%d streams, %d KiB", c.streams, c.bytes>>10), func(t *testing.T) {
 			p := newPool(t, allocatortest.NewFake(plentiful), allocator.PoolOptions{Segments: allocator.SegmentsVirtual})
 			random := rand.New(rand.NewPCG(1, 2))
-			blocks := make([]allocator.Block, c.huge+c.small)
-			var bytes, peak, before int64
-			for pair := range pairs {
+			replaceBlocks(t, p, replacing{c.huge + c.small, c.streams, pairs, pairs * 3 / 4, c.driver, c.ratio}, func() (int, int64) {
 				i, size := random.IntN(c.huge), sizes[random.IntN(len(sizes))]
 				if random.IntN(2) == 0 {
 					i, size = c.huge+random.IntN(c.small), 256+random.Int64N(c.bytes)
 				}
-				on := allocator.Stream(1 + i%c.streams)
-				if b := blocks[i]; b.Size > 0 {
-					if err := p.Free(b, on); err != nil {
-						t.Fatal(err)
-					}
-					bytes -= b.Size
-				}
-				b, err := p.Alloc(size, on, "replaced")
-				if err != nil {
-					t.Fatal(err)
-				}
-				blocks[i] = b
-				bytes += size
-				peak = max(peak, bytes)
-				if pair == pairs*3/4 {
-					before = p.Stats().DriverCalls
-				}
-			}
-			s := p.Stats()
-			if got := float64(s.DriverCalls-before) / (pairs / 2); got > c.driver {
-				t.Errorf("%.4f calls of the driver a call, want at most %v", got, c.driver)
-			}
-			if got := float64(s.PeakReserved) / float64(peak); got > c.ratio {
-				t.Errorf("%.3f bytes reserved for each that was handed out, want at most %v", got, c.ratio)
-			}
-			if err := p.Check(); err != nil {
-				t.Error(err)
-			}
+				return i, size
+			})
 		})
 	}
 }

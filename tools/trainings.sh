@@ -12,8 +12,8 @@ usage: $name TRAIN FILE
 
 Runs TRAIN, a build of cmd/train, with -compare: a config, and the same with a batch of 1024,
 333 wide with a batch of 61, 2048 wide, and unfused, each with every executor and precision.
-Writes FILE, a CSV with a row for each allocator. Times are of the epochs after the first, training and
-validation together; the allocators take turns.
+Writes FILE, a CSV with a row for each allocator. Times are of the epochs after the first,
+training and validation together; the allocators take turns.
 
   CONFIG      a config; configs/mnist.toml if unset
   EXECUTORS   "eager graph" if unset

@@ -23,14 +23,7 @@ func TestBest(t *testing.T) {
 	dir := trainAll(t, logDir, "-set", "train.learning_rate=9", "-set", "train.bsz=100", "-set", "train.num_epochs=8", path)
 	bestOf := func(dir string) (int, float64) {
 		t.Helper()
-		run, err := rundir.Open(dir)
-		if err != nil {
-			t.Fatal(err)
-		}
-		records, err := run.Records()
-		if err != nil {
-			t.Fatal(err)
-		}
+		records := recordsOf(t, dir)
 		least := slices.MinFunc(records, func(a, b rundir.Record) int { return cmp.Compare(a.ValLoss, b.ValLoss) })
 		saved, err := checkpoint.Load(filepath.Join(dir, rundir.BestFile))
 		if err != nil || saved.Epoch != least.Epoch || saved.Step != 0 {
@@ -55,6 +48,20 @@ func TestBest(t *testing.T) {
 	if code, _, stderr := train(context.Background(), "-best", path); code != exitUsage || strings.Count(stderr, "\n") != 1 {
 		t.Errorf("-best without an earlier run: exit code %d, stderr %q", code, stderr)
 	}
+}
+
+// recordsOf returns the records of the run in a folder.
+func recordsOf(t *testing.T, dir string) []rundir.Record {
+	t.Helper()
+	run, err := rundir.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	records, err := run.Records()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return records
 }
 
 // TestDivergedIsNotBest offers epochs that diverged, also at a step so late that the epoch was not cut short.

@@ -112,14 +112,7 @@ func TestPredictAgrees(t *testing.T) {
 					args = append(args, "-set", s)
 				}
 				dir := trainAll(t, logDir, args...)
-				run, err := rundir.Open(dir)
-				if err != nil {
-					t.Fatal(err)
-				}
-				records, err := run.Records()
-				if err != nil {
-					t.Fatal(err)
-				}
+				records := recordsOf(t, dir)
 				code, stdout, stderr := train(context.Background(), "-predict", testSet, dir)
 				if code != 0 || stderr != "" {
 					t.Fatalf("exit code %d, stderr %q", code, stderr)
