@@ -14,7 +14,7 @@ import (
 	"github.com/jszwec/csvutil"
 
 	"mlpool/cmd/train/internal/rundir"
-	"mlpool/tools/report"
+	"mlpool/internal/report"
 )
 
 // TestCompareInterrupted ends comparisons where the allocators have done unequal

@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"mlpool/allocator"
-	"mlpool/tools/report"
+	"mlpool/internal/report"
 )
 
 // mostMoments is what a picture can show.

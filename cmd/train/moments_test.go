@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"mlpool/allocator"
-	"mlpool/tools/report"
+	"mlpool/internal/report"
 )
 
 func TestMoments(t *testing.T) {

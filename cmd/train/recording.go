@@ -12,10 +12,10 @@ import (
 
 	"mlpool/allocator"
 	"mlpool/cmd/train/internal/rundir"
+	"mlpool/internal/report"
 	"mlpool/kernels/collective/launch"
 	"mlpool/kernels/device"
 	"mlpool/model"
-	"mlpool/tools/report"
 )
 
 // A recording looks at a run from close by, which takes time. So it is of steps that are

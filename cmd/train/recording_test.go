@@ -16,10 +16,10 @@ import (
 	"mlpool/allocator"
 	"mlpool/allocator/allocatortest"
 	"mlpool/configs"
+	"mlpool/internal/report"
 	"mlpool/kernels/device"
 	"mlpool/kernels/kerneltest"
 	"mlpool/model"
-	"mlpool/tools/report"
 )
 
 // checkRecording says what of a recording does not fit together.

@@ -18,7 +18,7 @@ import (
 	"github.com/BurntSushi/toml"
 
 	"mlpool/cmd/train/internal/rundir"
-	"mlpool/tools/report"
+	"mlpool/internal/report"
 )
 
 // finished is a run that has ended, as a report takes it.

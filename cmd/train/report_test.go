@@ -14,7 +14,7 @@ import (
 
 	"mlpool/allocator"
 	"mlpool/cmd/train/internal/rundir"
-	"mlpool/tools/report"
+	"mlpool/internal/report"
 )
 
 // writeRun writes the folder of a run whose epochs take about ms each.

@@ -12,10 +12,10 @@ import (
 	"mlpool/cmd/train/internal/rundir"
 	"mlpool/configs"
 	"mlpool/data"
+	"mlpool/internal/report"
 	"mlpool/kernels"
 	"mlpool/kernels/device"
 	"mlpool/model"
-	"mlpool/tools/report"
 )
 
 // evalBatchSize is the least batch of the validation pass, which has no

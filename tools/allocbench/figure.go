@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"mlpool/tools/plotstyle"
+	"mlpool/internal/plotstyle"
 )
 
 // A figure is one value of the rows of a scenario, by case and allocator. Where the

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"mlpool/tools/plotstyle"
-	"mlpool/tools/plotstyle/plotstyletest"
+	"mlpool/internal/plotstyle"
+	"mlpool/internal/plotstyle/plotstyletest"
 )
 
 const assets = "../../assets"

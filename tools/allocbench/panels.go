@@ -12,7 +12,7 @@ import (
 	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/vg"
 
-	"mlpool/tools/plotstyle"
+	"mlpool/internal/plotstyle"
 )
 
 // draw writes the figure as a PNG.

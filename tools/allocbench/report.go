@@ -11,8 +11,8 @@ import (
 
 	"mlpool/allocator"
 
+	"mlpool/internal/report"
 	"mlpool/tools/allocbench/traces"
-	"mlpool/tools/report"
 )
 
 // keep notes for -report what a call took in one replay, warm, where that is known.

@@ -14,8 +14,8 @@ import (
 	"mlpool/allocator"
 	"mlpool/allocator/allocatortest"
 
+	"mlpool/internal/report"
 	"mlpool/tools/allocbench/traces"
-	"mlpool/tools/report"
 )
 
 const smallTrace = `Thread,Time,Action,Pointer,Size,Stream

@@ -12,8 +12,8 @@ import (
 	"strings"
 	"testing"
 
-	"mlpool/tools/plotstyle"
-	"mlpool/tools/plotstyle/plotstyletest"
+	"mlpool/internal/plotstyle"
+	"mlpool/internal/plotstyle/plotstyletest"
 )
 
 const root = "../.."

@@ -14,7 +14,7 @@ import (
 	"strings"
 	"testing"
 
-	"mlpool/tools/plotstyle"
+	"mlpool/internal/plotstyle"
 )
 
 // makeRun writes the logs of a made-up run that learns at the given rate.

@@ -14,7 +14,7 @@ import (
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
 
-	"mlpool/tools/plotstyle"
+	"mlpool/internal/plotstyle"
 )
 
 // A Confusion is how often each class was predicted of the images with each label:

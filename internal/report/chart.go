@@ -18,7 +18,7 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 	"gonum.org/v1/plot/vg/vgsvg"
 
-	"mlpool/tools/plotstyle"
+	"mlpool/internal/plotstyle"
 )
 
 // Widths of charts, in the pixels of a screen. A chart that spans the page is drawn

@@ -14,7 +14,7 @@ import (
 	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/vg"
 
-	"mlpool/tools/plotstyle/plotstyletest"
+	"mlpool/internal/plotstyle/plotstyletest"
 )
 
 func text(v float64) string { return fmt.Sprint(v, "x") }

@@ -14,7 +14,7 @@ import (
 	"slices"
 	"strings"
 
-	"mlpool/tools/plotstyle"
+	"mlpool/internal/plotstyle"
 )
 
 //go:embed page.html

@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/net/html"
 
-	"mlpool/tools/plotstyle"
+	"mlpool/internal/plotstyle"
 )
 
 // written is a page as text and as a tree.
