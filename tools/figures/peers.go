@@ -68,32 +68,10 @@ func onOneGPU(framework, precision string, at shape) key {
 	return onGPUs("1", framework, precision, at)
 }
 
-// someShapes are those in README.md.
+// someShapes are those in the table.
 var someShapes = []shape{
 	{"333", "61", "4"}, {"784", "64", "4"}, {"784", "4096", "4"}, {"2048", "256", "4"},
 	{"2048", "1024", "4"}, {"2048", "4096", "4"}, {"4096", "1024", "4"}, {"4096", "8192", "4"},
-}
-
-// readmePeers is the table of a few shapes, below its picture.
-func readmePeers(s *source) string {
-	return "![time of a training step by its work, of mlpool, JAX and PyTorch: in tf32, and as exact as fp32](assets/peers.png)\n\n" +
-		peersTable(s, someShapes, s.needed)
-}
-
-// allPeers is the table of every shape on one GPU, also of one that mlpool could not train; mlpool's fp32, on
-// CUDA cores, is in no table.
-func allPeers(s *source) string {
-	var all []shape
-	for _, record := range s.file(peersFile).records {
-		at := shapeOf(record)
-		if record["gpus"] == "1" && !slices.Contains(all, at) && !(key{"framework", "ours", "precision", "fp32"}).of(record) {
-			all = append(all, at)
-		}
-	}
-	slices.SortFunc(all, func(a, b shape) int {
-		return cmp.Or(byNumber(a[0], b[0]), byNumber(a[1], b[1]), byNumber(a[2], b[2]))
-	})
-	return "All of [" + peersFile + "](" + peersFile + "):\n\n" + peersTable(s, all, s.number)
 }
 
 // severalPeers is the table of what was trained on two GPUs, in tf32.
@@ -118,11 +96,8 @@ func severalPeers(s *source) string {
 	return markdown(rows...)
 }
 
-// byNumber compares whole numbers without a sign or leading zeros.
-func byNumber(a, b string) int { return cmp.Or(cmp.Compare(len(a), len(b)), cmp.Compare(a, b)) }
-
-// peersTable reads mlpool's figures in a way of their own: others may not be there.
-func peersTable(s *source, shapes []shape, ours func(name, column string, k key) float64) string {
+// peersTable is the table of some shapes on one GPU. Of other trainers a figure may be missing.
+func peersTable(s *source) string {
 	head := []string{"width × batch"}
 	for _, e := range exactnesses {
 		for _, p := range peers {
@@ -130,16 +105,13 @@ func peersTable(s *source, shapes []shape, ours func(name, column string, k key)
 		}
 	}
 	rows := [][]string{head}
-	for _, at := range shapes {
+	for _, at := range someShapes {
 		row := []string{at[0] + "×" + at[1]}
-		if at[2] != "4" {
-			row[0] += ", " + at[2] + " hidden layers"
-		}
 		for _, e := range exactnesses {
 			for _, p := range peers {
 				read := s.number
 				if p.framework == "ours" {
-					read = ours
+					read = s.needed
 				}
 				row = append(row, digits(read(peersFile, "ms", onOneGPU(p.framework, e.of(p.framework), at)), 3))
 			}

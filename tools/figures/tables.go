@@ -5,14 +5,15 @@ import (
 	"math"
 	"slices"
 	"strings"
+
+	"mlpool/internal/plotstyle"
 )
 
 var tables = []table{
 	{"headline", "README.md", headline},
 	{"epochs", "README.md", epochs},
 	{"trainings", "assets/README.md", trainings},
-	{peersName, "README.md", readmePeers},
-	{peersName, "assets/README.md", allPeers},
+	{peersName, "assets/README.md", peersTable},
 	{"toolkits", "assets/README.md", toolkits},
 	{"scaling", "assets/README.md", scaling},
 	{"several", "assets/README.md", severalPeers},
@@ -86,40 +87,56 @@ func (j job) row(cell func(kind string) string) []string {
 	return row
 }
 
-func (j job) epochRow(s *source, missing string) []string {
-	return j.row(func(kind string) string {
-		if v := j.of(s, kind, "median_ms"); !math.IsNaN(v) {
-			return digits(v, 3)
-		}
-		return missing
-	})
+func (j job) epochRow(s *source) []string {
+	return j.row(func(kind string) string { return digits(j.of(s, kind, "median_ms"), 3) })
 }
 
 func (j job) hostRow(s *source) []string {
 	return j.row(func(kind string) string { return digits(j.of(s, kind, "in_allocator_us_per_step"), 2) })
 }
 
-// headline is a sentence on the job whose epochs differ most.
+// headline is on the jobs whose epochs differ most.
 func headline(s *source) string {
-	ms := func(kind string) string { return digits(headlines[1].of(s, kind, "median_ms"), 3) }
-	return fmt.Sprintf("An epoch of four hidden layers of 784 units, in batches of 64, on an H200: %s ms on the pool, %s on `cudaMallocAsync`,\n"+
-		"%s on `cudaMalloc`, with the same losses, bit for bit ([Results](#results) has the rest).\n", ms("custom"), ms("cuda"), ms("malloc"))
+	ms := func(j job, kind string) string { return digits(j.of(s, kind, "median_ms"), 3) }
+	eager, graph := headlines[1], headlines[2]
+	return fmt.Sprintf("An epoch of four hidden layers of 784 units, in batches of 64, takes %s ms on the pool and %s on `cudaMallocAsync`,\n"+
+		"in CUDA graphs on an H200. Launched kernel by kernel it takes %s on the pool and %s on `cudaMalloc`. The losses are the\n"+
+		"same, bit for bit.\n",
+		ms(graph, "custom"), ms(graph, "cuda"), ms(eager, "custom"), ms(eager, "malloc"))
+}
+
+// rankedRow is the row of a job's medians. Where the epochs on an allocator are all slower, or all faster, than those
+// on the pool, it has the ratio of both medians as well.
+func (j job) rankedRow(s *source) []string {
+	return j.row(func(kind string) string {
+		ms := j.of(s, kind, "median_ms")
+		if math.IsNaN(ms) {
+			return "not possible"
+		}
+		text := digits(ms, 3)
+		if j.of(s, kind, "fastest_ms") > j.of(s, kinds[0], "slowest_ms") || j.of(s, kind, "slowest_ms") < j.of(s, kinds[0], "fastest_ms") {
+			text += fmt.Sprintf(" (%.2f)", ms/j.of(s, kinds[0], "median_ms"))
+		}
+		return text
+	})
 }
 
 func epochs(s *source) string {
 	rows := [][]string{append([]string{"width, batch, how"}, kindNames...)}
 	for _, j := range headlines {
-		rows = append(rows, j.epochRow(s, "not possible"))
+		rows = append(rows, j.rankedRow(s))
 	}
 	host := headlines[1]
 	host.name += ": µs a step in the allocator"
 	memory := job{"– MiB reserved, of 100 allocated", small, "eager", "3xtf32"}
-	return markdown(append(rows, host.hostRow(s), memory.row(func(kind string) string {
+	rows = append(rows, host.hostRow(s), memory.row(func(kind string) string {
 		if allocated := digits(memory.of(s, kind, "peak_allocated_mib"), 3); allocated != "100" {
 			s.fail("%s: %s MiB are allocated, not 100", training, allocated)
 		}
 		return digits(memory.of(s, kind, "peak_reserved_mib"), 3)
-	}))...)
+	}))
+	return markdown(rows...) + "\nMedians; " + plotstyle.Origin(s.file(training).notes, "", true) +
+		". In brackets: the ratio to the pool, where every epoch is slower, or every\nepoch faster, than each on the pool; nothing ranks the others.\n"
 }
 
 func trainings(s *source) string {
@@ -139,7 +156,7 @@ func trainings(s *source) string {
 		{"2048×64, graph, 3xtf32", wide, "graph", "3xtf32"},
 		{"2048×64, graph, tf32", wide, "graph", "tf32"},
 	} {
-		if rows = append(rows, j.epochRow(s, "–")); i == 0 {
+		if rows = append(rows, j.epochRow(s)); i == 0 {
 			j.name = "– in the allocator, µs a step of 9 allocations"
 			rows = append(rows, j.hostRow(s))
 			j.name = "– reserved / allocated, MiB, peak"
