@@ -12,7 +12,7 @@ import (
 // drawEpochs draws the time of an epoch of the headlines on each allocator, every job
 // on an axis of its own.
 func drawEpochs(w io.Writer, s *source) error {
-	notes := s.file(training).notes
+	notes := s.notes(training)
 	p := plotstyle.Picture{
 		Title:    "Time of an epoch, by allocator",
 		Subtitle: plotstyle.Origin(notes, training, true) + ". Panels: width, batch, executor, precision",

@@ -141,7 +141,7 @@ func copied(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, file := range append(files, root+"/README.md", root+"/assets/README.md", root+"/tools/allocbench/README.md") {
+	for _, file := range append(files, root+"/assets/traces.csv", root+"/assets/registers_sm90.csv", root+"/README.md", root+"/assets/README.md", root+"/tools/allocbench/README.md") {
 		text, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)

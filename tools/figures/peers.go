@@ -123,7 +123,7 @@ func peersTable(s *source) string {
 
 // drawPeers draws the time of a step over its work, of all shapes on one GPU: what is as exact in one panel.
 func drawPeers(w io.Writer, s *source) error {
-	notes := s.file(peersFile).notes
+	notes := s.notes(peersFile)
 	picture := plotstyle.Picture{
 		Title:    "Time of a training step by its work",
 		Subtitle: plotstyle.Origin(notes, peersFile, true) + ". A line is one width, beside its smallest batch. Time: an epoch with validation / its steps",

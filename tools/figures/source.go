@@ -19,10 +19,8 @@ type source struct {
 	err   error
 }
 
-// A file has records of a value for each column, and the lines of a CSV that tell
-// where they come from.
+// A file has records of a value for each column.
 type file struct {
-	notes   []string
 	records []map[string]string
 }
 
@@ -59,11 +57,6 @@ func (s *source) file(name string) file {
 }
 
 func parseCSV(text []byte) (f file, err error) {
-	for line := range strings.Lines(string(text)) {
-		if note, ok := strings.CutPrefix(line, "#"); ok {
-			f.notes = append(f.notes, strings.TrimSpace(note))
-		}
-	}
 	in := csv.NewReader(bytes.NewReader(text))
 	in.Comment = '#'
 	lines, err := in.ReadAll()

@@ -12,6 +12,7 @@ import (
 var tables = []table{
 	{"headline", "README.md", headline},
 	{"epochs", "README.md", epochs},
+	{"files", "assets/README.md", fileTable},
 	{"trainings", "assets/README.md", trainings},
 	{peersName, "assets/README.md", peersTable},
 	{"toolkits", "assets/README.md", toolkits},
@@ -135,7 +136,7 @@ func epochs(s *source) string {
 		}
 		return digits(memory.of(s, kind, "peak_reserved_mib"), 3)
 	}))
-	return markdown(rows...) + "\nMedians; " + plotstyle.Origin(s.file(training).notes, "", true) +
+	return markdown(rows...) + "\nMedians; " + plotstyle.Origin(s.notes(training), "", true) +
 		". In brackets: the ratio to the pool, where every epoch is slower, or every\nepoch faster, than each on the pool; nothing ranks the others.\n"
 }
 

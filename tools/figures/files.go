@@ -1,0 +1,51 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+
+	"mlpool/internal/plotstyle"
+)
+
+// fileTable lists the files of figures. When and on which GPU each was made is in its notes.
+func fileTable(s *source) string {
+	rows := [][]string{{"file", "contents", "made by", "on"}}
+	for _, f := range []struct{ name, contents, command string }{
+		{training, "epochs on each allocator", "tools/trainings.sh"},
+		{peersFile, "epochs of mlpool, JAX and PyTorch", "tools/peers.py"},
+		{"toolkits_h200.csv", "epochs by the CUDA toolkit that built the program", "tools/builds.sh"},
+		{"rounding_h200.csv", "epochs by what is rounded", "tools/builds.sh"},
+		{"fewer_kernels_h200.csv", "epochs with 206 GEMM kernels and with 59", "build/train"},
+		{"numerics_h200.csv", "distance from float64", "tools/numerics.py"},
+		{scalingFile, "one GPU and two", "tools/ranks.sh"},
+		{"allreduce_h200.csv", "an all-reduce, by where its memory comes from", "tools/allocbench"},
+		{"ranks_checks_h200.txt", "what two GPUs train", "tools/ranks.sh"},
+		{"ranks_failures_h200.txt", "how two GPUs stop when something goes wrong", "tools/ranks.sh"},
+		{"allocators_h200.csv", "allocators by themselves", "tools/allocbench"},
+		{"strategies_h200.csv", "the pool's strategies", "tools/allocbench"},
+		{"slack_h200.csv", "the pool with more slack", "tools/allocbench"},
+		{"recorded_h200.csv", "replayed jobs that PyTorch ran", "tools/allocbench"},
+		{"recorded_torch_h200.json", "the same jobs in PyTorch; recorded_h200.csv says when", "tools/traces/replay.py"},
+		{"replay_h200.csv", "a replayed training", "tools/allocbench"},
+		{"traces.csv", "memory that each strategy reserves for every recorded trace; CI checks it", "tools/allocbench"},
+		{"registers_sm90.csv", "registers and spills of every kernel", "tools/registers.sh"},
+	} {
+		rows = append(rows, []string{"[" + f.name + "](" + f.name + ")", f.contents, "`" + f.command + "`", plotstyle.Origin(s.notes(f.name), "", strings.Contains(f.name, "_h200."))})
+	}
+	return markdown(rows...)
+}
+
+// notes returns the lines of a file that begin with #.
+func (s *source) notes(name string) (notes []string) {
+	text, err := os.ReadFile(filepath.Join(s.dir, name))
+	if err != nil {
+		s.fail("%w", err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if note, ok := strings.CutPrefix(line, "#"); ok {
+			notes = append(notes, strings.TrimSpace(note))
+		}
+	}
+	return notes
+}
