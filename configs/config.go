@@ -1,8 +1,8 @@
-// Package configs reads the TOML files that say what to train, and how. Beside
-// this file lie the recipes that come with the program.
+// Package configs reads the TOML files that say what to train, and how. Its folder also
+// has the configs that come with the program, and README.md, the reference of all keys.
 //
-// Every key has a default, so an empty file is a valid one. A key that is not
-// known, a value of a wrong type and one out of range are errors.
+// Every key has a default, so an empty file is valid. An unknown key, a value of a wrong
+// type and a value out of range are errors.
 package configs
 
 import (
@@ -14,8 +14,9 @@ import (
 	"mlpool/allocator"
 )
 
-// A Config is a whole file. The fields of a section are its keys, written
-// there in lower case with underscores: Model.FeatDim is feat_dim in [model].
+// A Config is a whole file. The fields of a section are its keys, which the file spells
+// in lower case with underscores: Model.FeatDim is feat_dim in [model]. README.md has the
+// range of each.
 type Config struct {
 	Model     Model
 	Train     Train
@@ -24,66 +25,58 @@ type Config struct {
 	Log       Log
 
 	name   string            // of the file, for errors
-	places map[string]string // where each key that is not as by default is set: "mnist.toml:3: train.bsz"
+	places map[string]string // where each key was set: "mnist.toml:3: train.bsz"
 }
 
 // Model is section [model]: an MLP without biases.
 type Model struct {
-	FeatDim   int // width of the hidden layers, 1 to 32768
-	NumLayers int // hidden layers, each with ReLU, 1 to 1000; the classifier of 10 classes comes on top
+	FeatDim   int // width of the hidden layers
+	NumLayers int // hidden layers, each with a ReLU; the classifier comes on top
 }
 
 // Train is section [train]: plain SGD on shuffled batches.
 type Train struct {
-	NumEpochs    int     // passes over the training set, 1 to 1000000
-	Bsz          int     // rows of a batch, 1 to 1048576; the last batch of an epoch has the rest
-	LearningRate float32 // positive
-	Seed         uint64  // of the initial weights and the shuffles, 0 to 2^63-1
-	Device       string  // "cuda", "cpu" or "auto": a GPU where there is one, else the CPU
-	// Precision is that of GEMMs on a GPU: "fp32"; "tf32"; "3xtf32", as exact as fp32 on
-	// tensor cores; or "auto": 3xtf32 where there are any, else fp32.
-	Precision string
-	Executor  string // "eager": operations are launched one by one; "graph": from CUDA graphs of many steps
-	Fuse      bool   // false: one kernel and one output for each operation, as without fusion
-	Verbose   bool   // print the loss every so many steps, for which each time the device is waited for
-	TimeEpoch bool   // print a line of times after each epoch
-	Profile   int    // after the training, time so many more steps operation by operation, 0 to 1000000; "eager" only
-	Nvtx      bool   // show epochs, steps and operations to a profiler as NVTX ranges
-
-	// CheckpointEvery is how many epochs lie between two checkpoints, 0 to 1000000; 0: there
-	// is one at the end.
-	CheckpointEvery int
+	NumEpochs       int     // passes over the training set
+	Bsz             int     // rows of a batch; the last batch of an epoch has the rest
+	LearningRate    float32 // positive
+	Seed            uint64  // of the initial weights and the shuffles
+	Device          string  // "cuda", "cpu" or "auto": a GPU if there is one, else the CPU
+	Precision       string  // of GEMMs on a GPU: "fp32", "tf32", "3xtf32", or "auto": 3xtf32 if it can, else fp32
+	Executor        string  // "eager": operations are launched one by one; "graph": from CUDA graphs of many steps
+	Fuse            bool    // false: one kernel and one output for each operation
+	Verbose         bool    // print the loss now and then, each time waiting for the device
+	TimeEpoch       bool    // print a line of times after each epoch
+	Profile         int     // after the training, time this number of steps operation by operation; "eager" only
+	Nvtx            bool    // show epochs, steps and operations to a profiler as NVTX ranges
+	CheckpointEvery int     // epochs between checkpoints; 0: one at the end
 }
 
-// Allocator is section [allocator]. The environment chooses the kind of
-// allocator; this is how it works. Sizes are in bytes.
+// Allocator is section [allocator]. The environment chooses the allocator; this configures
+// it. Sizes are in bytes.
 type Allocator struct {
-	// Of the pool of this program, and of what a plan falls back to.
-	Strategy string // how a free block is chosen
-	Reuse    string // how far free memory moves between streams: "wait", "opportunistic" or "same-stream"
-	// Segments is where memory comes from: "virtual", pages that are mapped where they are
-	// needed; "malloc", cudaMalloc; or "": virtual where the device and the strategy can have
-	// it, else malloc.
-	Segments        string
-	SegmentBytes    int     // of malloc segments: the unit of what is asked of the driver, a power of two from 256 on; 0: the pool's choice
-	MaxSegmentBytes int     // of malloc segments: the size at which they stop growing; 0: the pool's choice
+	// Of the pool, and of the pool that a plan falls back to.
+	Strategy        string  // how a free block is chosen
+	Reuse           string  // how free memory moves between streams: "wait", "opportunistic" or "same-stream"
+	Segments        string  // "virtual", "malloc", or "": virtual if the device and the strategy can, else malloc
+	SegmentBytes    int     // of malloc segments: the unit of their sizes; 0: the pool's choice
+	MaxSegmentBytes int     // of malloc segments: the largest; 0: the pool's choice
 	MaxSplitBytes   int     // of malloc segments: larger blocks are kept for large requests; 0: none are
-	GcThreshold     float64 // share of the limit from which on unused segments go back early, 0 to 1; 0: never
-	Slack           float64 // of virtual segments: share of the most handed out that may be reserved beyond it before memory is moved, 0 to 1; 0: the pool's choice
+	GcThreshold     float64 // share of the limit from which on unused segments go back early; 0: never
+	Slack           float64 // of virtual segments: share of the peak that may be reserved beyond it before memory moves; 0: the pool's choice
 	Preallocate     int     // bytes reserved at the start
 
 	// Of the driver's pool.
 	ReleaseThreshold    int  // bytes it keeps when the host waits for the device; -1: all
-	ReuseDependencies   bool // reuse between streams where an event orders them
-	ReuseOpportunistic  bool // reuse between streams where the work is found to be done
+	ReuseDependencies   bool // reuse between streams that an event orders
+	ReuseOpportunistic  bool // reuse between streams once the work is found done
 	ReuseInternalEvents bool // make the driver order streams for a reuse
 
 	// Of any.
-	MaxBytes    int     // limit of what a pool of this program reserves, and others hand out; 0: none
-	MaxFraction float64 // the same as a share of the device's memory, 0 to 1; 0: none
+	MaxBytes    int     // limit on what the pool reserves, and others hand out; 0: none
+	MaxFraction float64 // the same as a share of the device's memory; 0: none
 	Trace       string  // file for a trace of the last calls, NAME.csv, NAME.json or NAME.pickle; empty: none
-	TraceEvents int     // how many calls the trace keeps, the last ones
-	Poison      bool    // fill blocks with NaN, and check what lies around them
+	TraceEvents int     // calls that the trace keeps
+	Poison      bool    // fill blocks with NaN, and check the bytes around them
 }
 
 // Data is section [data].
@@ -94,12 +87,10 @@ type Data struct {
 
 // Log is section [log].
 type Log struct {
-	// LogDir is the folder for losses, accuracies and metrics, or for a folder of them for
-	// each allocator; empty: none are written.
-	LogDir string
+	LogDir string // for the folders of runs; empty: nothing is written
 }
 
-// Default returns what a file that sets nothing means.
+// Default returns the config of an empty file.
 func Default() Config {
 	return Config{
 		Model: Model{FeatDim: 784, NumLayers: 4},
@@ -117,8 +108,8 @@ func Default() Config {
 	}
 }
 
-// keys are all that a file may set. A new key is a field, its default and a
-// line here; a section exists once a key is in it.
+// keys are the keys that a file may set. A new key is a field, its default and a line here
+// and in README.md; a section exists once it has a key.
 var keys = []key{
 	{"model.feat_dim", integer(1, 32768, func(c *Config) *int { return &c.Model.FeatDim })},
 	{"model.num_layers", integer(1, 1000, func(c *Config) *int { return &c.Model.NumLayers })},
@@ -158,8 +149,7 @@ var keys = []key{
 	{"log.log_dir", text(func(c *Config) *string { return &c.Log.LogDir })},
 }
 
-// Keys returns the names of all keys with their sections, such as "train.bsz", in the
-// order of the sections.
+// Keys returns the names of all keys, such as "train.bsz", section by section.
 func Keys() []string {
 	names := make([]string, len(keys))
 	for i, k := range keys {
@@ -168,8 +158,7 @@ func Keys() []string {
 	return names
 }
 
-// Values returns all values that a key may have, such as eager and graph, or nil if they cannot
-// be listed.
+// Values returns all values of a key, such as eager and graph, or nil if they cannot be listed.
 func Values(name string) []string {
 	for _, k := range keys {
 		if k.name == name {
@@ -179,12 +168,11 @@ func Values(name string) []string {
 	return nil
 }
 
-// maxFile is the longest text that is read, in bytes.
+// maxFile is the size of the largest file that Load reads.
 const maxFile = 1 << 20
 
-// Load reads the file at path, or standard input where that is "-", and then takes
-// the settings, as [Parse] does. Its errors are one line: that of os for a file that
-// cannot be read, those of Parse for the rest.
+// Load reads the file at path, or standard input if path is "-", and parses it with the
+// settings, as [Parse] does. Each of its errors is one line.
 func Load(path string, settings ...string) (Config, error) {
 	name, file := "standard input", os.Stdin
 	if path != "-" {
@@ -200,27 +188,27 @@ func Load(path string, settings ...string) (Config, error) {
 		return Config{}, err
 	}
 	if len(text) > maxFile {
-		return Config{}, fmt.Errorf("%s: larger than 1 MiB, which no config is", name)
+		return Config{}, fmt.Errorf("%s: larger than 1 MiB", name)
 	}
 	return Parse(name, text, settings...)
 }
 
-// Name returns what the config was read from: a path, or "standard input".
+// Name returns where the config was read from: a path, or "standard input".
 func (c Config) Name() string { return c.name }
 
-// defaultSegment is allocator.segment_bytes where that is 0.
+// defaultSegment is the size of allocator.segment_bytes = 0.
 const defaultSegment = 2 << 20
 
-// check looks for values that do not go together.
+// check reports values that exclude each other.
 func (c Config) check() (errs Errors) {
 	a := c.Allocator
 	fail := func(key, format string, args ...any) { errs = append(errs, c.Errorf(key, format, args...)) }
 	graph := c.Train.Executor == "graph"
 	if graph && c.Train.Profile > 0 {
-		fail("train.profile", `times operations one by one, which executor "graph" does not launch`)
+		fail("train.profile", `needs executor = "eager": a graph's operations are not launched one by one`)
 	}
 	if graph && a.Poison {
-		fail("allocator.poison", `needs executor = "eager": a graph's blocks are not handed out anew`)
+		fail("allocator.poison", `needs executor = "eager": a graph's blocks are handed out only once`)
 	}
 	if least := cmp.Or(a.SegmentBytes, defaultSegment); a.MaxSegmentBytes != 0 && a.MaxSegmentBytes < least {
 		fail("allocator.max_segment_bytes", "is %d, less than the %d of allocator.segment_bytes", a.MaxSegmentBytes, least)
@@ -231,8 +219,8 @@ func (c Config) check() (errs Errors) {
 	return errs
 }
 
-// CheckData returns an error if a training set of so many rows does not fill
-// one batch, which so many ranks have together.
+// CheckData returns an error if a training set of trainRows rows has less than one batch
+// for each of the ranks.
 func (c Config) CheckData(trainRows, ranks int) error {
 	if ranks > 1 && c.Train.Bsz > trainRows/ranks {
 		return c.Errorf("train.bsz", "%d on each of %d ranks is more than the %d rows of the training set", c.Train.Bsz, ranks, trainRows)
@@ -243,9 +231,8 @@ func (c Config) CheckData(trainRows, ranks int) error {
 	return nil
 }
 
-// Errorf returns an error about the value of a key, such as "train.device". It
-// starts with where the key was set, the file's line or the setting, and else with the
-// file's name.
+// Errorf returns an error about the value of a key, such as "train.device". It starts with
+// the line or the setting that set the key or, for a default, with the file's name.
 func (c Config) Errorf(key, format string, args ...any) error {
 	place, set := c.places[key]
 	if !set {

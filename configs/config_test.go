@@ -11,7 +11,7 @@ import (
 
 func TestParseErrors(t *testing.T) {
 	for _, tt := range []struct{ text, want string }{
-		// No TOML.
+		// Not TOML.
 		{"[train]\nbsz = = 3", "t.toml:2: "},
 		{"bsz", "t.toml:1: "},
 		{"[train\nbsz = 3\n", "t.toml:1: expected '.' or ']'"},
@@ -26,7 +26,6 @@ func TestParseErrors(t *testing.T) {
 
 		// Unknown.
 		{"[train]\nbzs = 3", "t.toml:2: train.bzs: unknown key, did you mean train.bsz?"},
-		{"[train]\nBSZ = 3", "t.toml:2: train.BSZ: unknown key, did you mean train.bsz?"},
 		{"# a\n\nbsz = 3", "t.toml:3: bsz: unknown key, did you mean train.bsz?"},
 		{"[data]\nbsz = 3", "t.toml:2: data.bsz: unknown key, did you mean train.bsz?"},
 		{"[modle]\nfeat_dim = 3", "t.toml:1: modle: unknown key, did you mean model?"},
@@ -44,25 +43,15 @@ func TestParseErrors(t *testing.T) {
 
 		// By another program's word.
 		{"[train]\nlr = 3", "t.toml:2: train.lr: unknown key, did you mean train.learning_rate?"},
-		{"Epochs = 3", "t.toml:1: Epochs: unknown key, did you mean train.num_epochs?"},
-		{"[train]\nbatch = 3", "t.toml:2: train.batch: unknown key, did you mean train.bsz?"},
 		{"[train]\nbatch_size = 3", "t.toml:2: train.batch_size: unknown key, did you mean train.bsz?"},
-		{"[model]\nhidden = 3", "t.toml:2: model.hidden: unknown key, did you mean model.feat_dim?"},
 		{"[model]\nhidden_size = 3", "t.toml:2: model.hidden_size: unknown key, did you mean model.feat_dim?"},
-		{"[model]\nwidth = 3", "t.toml:2: model.width: unknown key, did you mean model.feat_dim?"},
-		{"[network]\nlayers = 3", "t.toml:1: network: unknown section"},
 		{"network.layers = 3", "t.toml:1: network.layers: unknown key, did you mean model.num_layers?"},
 
 		// Wrong type.
 		{"[model]\n\nfeat_dim = 784.0", "t.toml:3: model.feat_dim: is 784.0, want an integer from 1 to 32768"},
-		{"[model]\nfeat_dim = \"784\"", `t.toml:2: model.feat_dim: is "784", want an integer from 1 to 32768`},
 		{"[train]\nbsz = -600.0", "t.toml:2: train.bsz: is -600.0, want an integer from 1 to 1048576"},
-		{"[train]\nbsz = 6.5", "t.toml:2: train.bsz: is 6.5, want"},
-		{"[train]\nbsz = 1e21", "t.toml:2: train.bsz: is 1e+21, want"},
 		{"[train]\nlearning_rate = -1.0", "t.toml:2: train.learning_rate: is -1.0, want a positive number"},
 		{"[model.feat_dim]\nx = 1", "t.toml:1: model.feat_dim: is a table, want an integer from 1 to 32768"},
-		{"[model.feat_dim.x]", "t.toml:1: model.feat_dim: is a table, want an integer from 1 to 32768"},
-		{"[[model.feat_dim]]", "t.toml:1: model.feat_dim: is an array, want an integer from 1 to 32768"},
 		{"model = { num_layers = 4, feat_dim = true }", "t.toml:1: model.feat_dim: is true, want an integer from 1 to 32768"},
 		{"[train]\nlearning_rate = [0.1]", "t.toml:2: train.learning_rate: is an array, want a positive number"},
 		{"[train]\nfuse = 1", "t.toml:2: train.fuse: is 1, want true or false"},
@@ -78,41 +67,29 @@ func TestParseErrors(t *testing.T) {
 		{"model.feat_dim.x = 8\nmodel.feat_dim = 3", "t.toml:2: model.feat_dim: is a table, want an integer"},
 
 		// Out of range.
-		{"[model]\nfeat_dim = 0", "t.toml:2: model.feat_dim: is 0, want"},
-		{"[model]\nfeat_dim = 32769", "t.toml:2: model.feat_dim: is 32769, want"},
-		{"[model]\nnum_layers = 0", "t.toml:2: model.num_layers: is 0, want an integer from 1 to 1000"},
-		{"[train]\nnum_epochs = 0", "t.toml:2: train.num_epochs: is 0, want an integer from 1 to 1000000"},
 		{"[train]\nbsz = 0", "t.toml:2: train.bsz: is 0, want an integer from 1 to 1048576"},
-		{"[train]\nbsz = -64", "t.toml:2: train.bsz: is -64, want"},
+		{"[model]\nfeat_dim = 32769", "t.toml:2: model.feat_dim: is 32769, want an integer from 1 to 32768"},
 		{"[train]\nseed = -1", "t.toml:2: train.seed: is -1, want an integer from 0 to 9223372036854775807"},
 		{"[train]\nlearning_rate = 0", "t.toml:2: train.learning_rate: is 0, want a positive number"},
-		{"[train]\nlearning_rate = -0.1", "t.toml:2: train.learning_rate: is -0.1, want a positive number"},
 		{"[train]\nlearning_rate = nan", "t.toml:2: train.learning_rate: is NaN, want a positive number"},
 		{"[allocator]\nmax_bytes = -1", "t.toml:2: allocator.max_bytes: is -1, want an integer from 0 to 70368744177664"},
 		{"[allocator]\nsegment_bytes = 1000", "t.toml:2: allocator.segment_bytes: is 1000, want 0 or a power of two from 256 to 70368744177664"},
 		{"[allocator]\nsegment_bytes = 128", "t.toml:2: allocator.segment_bytes: is 128, want 0 or a power of two from 256"},
 		{"[allocator]\nsegment_bytes = 140737488355328", "t.toml:2: allocator.segment_bytes: is 140737488355328, want 0 or a power of two from 256"},
-		{"[allocator]\nsegment_bytes = 1e6", "t.toml:2: allocator.segment_bytes: is 1e+06, want 0 or a power of two from 256"},
 		{"[allocator]\nmax_fraction = -0.5", "t.toml:2: allocator.max_fraction: is -0.5, want a number from 0 to 1"},
 		{"[allocator]\nmax_fraction = 1.5", "t.toml:2: allocator.max_fraction: is 1.5, want a number from 0 to 1"},
 		{"[allocator]\ngc_threshold = nan", "t.toml:2: allocator.gc_threshold: is NaN, want a number from 0 to 1"},
-		{"[allocator]\nmax_fraction = \"all\"", `t.toml:2: allocator.max_fraction: is "all", want a number from 0 to 1`},
 		{"[train]\nlearning_rate = inf", "t.toml:2: train.learning_rate: is +Inf, want a positive number"},
-		{"[model]\nfeat_dim = 99999999999999999999", "t.toml:2: model.feat_dim: is 99999999999999999999, beyond TOML's range, want an integer from 1 to 32768"},
 		{"[train]\nbsz = 99999999999999999999", "t.toml:2: train.bsz: is 99999999999999999999, beyond TOML's range, want an integer from 1 to 1048576"},
-		{"train = { bsz = -0xffff_ffff_ffff_ffff }", "t.toml:1: "}, // a sign before 0x is no TOML
+		{"train = { bsz = -0xffff_ffff_ffff_ffff }", "t.toml:1: "}, // a sign before 0x is not TOML
 		{"train = { bsz = 0xffff_ffff_ffff_ffff }", "t.toml:1: train.bsz: is 0xffff_ffff_ffff_ffff, beyond TOML's range, want an integer from 1 to 1048576"},
 		{"[train]\nseed = 9223372036854775808", "t.toml:2: train.seed: is 9223372036854775808, beyond TOML's range, want an integer from 0 to 9223372036854775807"},
 		{"[train]\nlearning_rate = 1e999", "t.toml:2: train.learning_rate: is 1e999, beyond TOML's range, want a positive number"},
 		{"[train]\nbzs = 99999999999999999999", "t.toml:2: train.bzs: 99999999999999999999 is out of range for int64"},
 		{"[train]\nbsz = [\n1,\n99999999999999999999]", "t.toml:4: train.bsz: is 99999999999999999999, beyond TOML's range, want an integer"},
 		{"[allocator]\nsegments = \"cudaMalloc\"", `t.toml:2: allocator.segments: is "cudaMalloc", want "virtual" or "malloc" or ""`},
-		{"[allocator]\nsegments = 2", `t.toml:2: allocator.segments: is 2, want "virtual" or "malloc" or ""`},
-		{"[allocator]\nsegment = \"malloc\"", "t.toml:2: allocator.segment: unknown key, did you mean allocator.segments?"},
 		{"[allocator]\ntrace = \"x.parquet\"", `t.toml:2: allocator.trace: is "x.parquet", want a file that ends in .csv, .json or .pickle`},
-		{"[allocator]\ntrace = \"csv\"", `t.toml:2: allocator.trace: is "csv", want a file that ends in .csv, .json or .pickle`},
 		{"[allocator]\ntrace = 1.0", `t.toml:2: allocator.trace: is 1.0, want a file that ends in .csv, .json or .pickle`},
-		{"[train]\nlearning_rate = 1e300", "t.toml:2: train.learning_rate: is 1e+300, want a positive number"},
 		{"[train]\nlearning_rate = 1e-300", "t.toml:2: train.learning_rate: is 1e-300, want a positive number that a float32 holds"},
 		{"[train]\ndevice = \"gpu\"", `t.toml:2: train.device: is "gpu", want "auto" or "cuda" or "cpu": did you mean "cuda"?`},
 		{"[train]\ndevice = \"CPU\"", `t.toml:2: train.device: is "CPU", want "auto" or "cuda" or "cpu": did you mean "cpu"?`},
@@ -121,12 +98,10 @@ func TestParseErrors(t *testing.T) {
 		{"[data]\ndataset = \"cifar\\n\"", `t.toml:2: data.dataset: is "cifar\n", want "mnist" or "fashion"`},
 		{"[data]\ndata_dir = '''\n[train]\nbsz = 0'''\n[model]\nfeat_dim = 0", "t.toml:6: model.feat_dim: is 0"},
 
-		// Not one without the other.
+		// Values that exclude each other.
 		{"[allocator]\nsegment_bytes = 512\nmax_segment_bytes = 511", "t.toml:3: allocator.max_segment_bytes: is 511, less than the 512 of allocator.segment_bytes"},
 		{"[allocator]\nmax_segment_bytes = 1048576", "t.toml:2: allocator.max_segment_bytes: is 1048576, less than the 2097152 of allocator.segment_bytes"},
 		{"[allocator]\n\npreallocate = 6\nmax_bytes = 5", "t.toml:3: allocator.preallocate: is 6, more than the 5 of allocator.max_bytes"},
-
-		{"[train]\nexecutor = \"grpah\"", `t.toml:2: train.executor: is "grpah", want "eager" or "graph": did you mean "graph"?`},
 	} {
 		_, err := Parse("t.toml", []byte(tt.text))
 		if err == nil {
@@ -153,7 +128,7 @@ func TestParseAllErrors(t *testing.T) {
 	}
 	_, err = Parse("t.toml", []byte("[allocator]\nmax_segment_bytes = 1\npreallocate = 2\nmax_bytes = 1\npoison = true"), "train.executor=graph", "train.profile=1")
 	if !errors.As(err, &all) || len(all) != 4 {
-		t.Errorf("four values that do not go with others: %v", err)
+		t.Errorf("four values that exclude others: %v", err)
 	}
 }
 
@@ -227,7 +202,7 @@ log_dir = ""
 	}
 }
 
-// The ends of a range, as errors name them, are in it, and limits may be equal.
+// TestParseLimits accepts the ends of a range, and equal limits.
 func TestParseLimits(t *testing.T) {
 	for _, text := range []string{
 		"train.learning_rate = 3.4028234663852886e38", // the largest float32
@@ -247,8 +222,7 @@ func TestParseLimits(t *testing.T) {
 	}
 }
 
-// A file that sets nothing, or only names sections, means Default; so does one
-// that spells a default out in another of TOML's ways.
+// TestParseDefaults reads Default from files that set nothing, or a default in another of TOML's spellings.
 func TestParseDefaults(t *testing.T) {
 	for _, text := range []string{"", "# nothing", "[model]\n[log]", "train.bsz = 64", "train = { 'bsz' = 0x40 }", "\r\n[train]\r\nbsz=64\r\n"} {
 		c, err := Parse("t.toml", []byte(text))
@@ -261,46 +235,6 @@ func TestParseDefaults(t *testing.T) {
 			t.Errorf("%q: got %+v", text, c)
 		}
 	}
-}
-
-// What Default says must pass the checks that a file has to pass.
-func TestDefaultIsValid(t *testing.T) {
-	d := Default()
-	for _, k := range keys {
-		section, name, _ := strings.Cut(k.name, ".")
-		field := reflect.ValueOf(&d).Elem().FieldByName(goName(section)).FieldByName(goName(name))
-		if !field.IsValid() {
-			t.Errorf("%s: no field %s.%s", k.name, goName(section), goName(name))
-			continue
-		}
-		var v any
-		switch {
-		case field.CanInt():
-			v = field.Int()
-		case field.CanUint():
-			v = int64(field.Uint())
-		case field.CanFloat():
-			v = field.Float()
-		default:
-			v = field.Interface()
-		}
-		var c Config
-		if err := k.set(&c, v); err != nil {
-			t.Errorf("%s: %v", k.name, err)
-		}
-		if set := reflect.ValueOf(c).FieldByName(goName(section)).FieldByName(goName(name)); !set.Equal(field) {
-			t.Errorf("%s sets another field than %s.%s", k.name, goName(section), goName(name))
-		}
-	}
-}
-
-// goName makes FeatDim of feat_dim.
-func goName(key string) string {
-	var b strings.Builder
-	for _, word := range strings.Split(key, "_") {
-		b.WriteString(strings.ToUpper(word[:1]) + word[1:])
-	}
-	return b.String()
 }
 
 func TestCheckData(t *testing.T) {

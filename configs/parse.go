@@ -11,10 +11,10 @@ import (
 	"github.com/BurntSushi/toml"
 )
 
-// Parse reads text over the defaults, and then takes settings such as
-// "train.bsz=128". The value of a setting is TOML; a string needs no quotes. Every error
-// is one line. It starts with name, the line's number and, unless it is the text that is
-// no TOML, the key, or with -set and the key. Several errors are returned as [Errors].
+// Parse reads text over the defaults, and then applies settings such as "train.bsz=128".
+// The value of a setting is TOML; a string needs no quotes. Every error is one line. It
+// starts with name, the line's number and, if text is TOML, the key; or with -set and the
+// key. Several errors are returned as [Errors].
 func Parse(name string, text []byte, settings ...string) (Config, error) {
 	c, errs := parseFile(name, text)
 	for _, s := range settings {
@@ -34,7 +34,7 @@ func Parse(name string, text []byte, settings ...string) (Config, error) {
 	return Config{}, errs
 }
 
-// Errors are all that is wrong with a config, in the order of its text.
+// Errors lists all errors of a config, in the order of its text.
 type Errors []error
 
 func (e Errors) Error() string   { return errors.Join(e...).Error() }
@@ -63,10 +63,10 @@ func parseFile(name string, text []byte) (c Config, errs Errors) {
 	if err != nil {
 		return c, Errors{fmt.Errorf("%s: %w", name, err)}
 	}
-	failed := map[string]bool{}      // by a key, or by a section that has no keys
+	failed := map[string]bool{}      // keys, and sections that have no keys
 	for _, path := range md.Keys() { // in the order of the text
 		at := line(&md, places, path)
-		path = path[:min(len(path), 2)] // what is deeper is part of its value
+		path = path[:min(len(path), 2)] // deeper names are part of the key's value
 		section, isTable := values[path[0]].(map[string]any)
 		if failed[path[0]] || failed[path.String()] {
 			continue
@@ -91,15 +91,15 @@ func parseFile(name string, text []byte) (c Config, errs Errors) {
 		}
 	}
 	for _, path := range md.Keys() {
-		if errs == nil && len(path) == 1 && md.Type(path[0]) != "Hash" { // the decoder took it after train.bsz, and kept that
+		if errs == nil && len(path) == 1 && md.Type(path[0]) != "Hash" { // the decoder accepts it after train.bsz, and ignores it
 			fail(line(&md, places, path), path.String(), errors.New("has already been defined as a section"))
 		}
 	}
 	return c, errs
 }
 
-// lineOf returns the number of the line that is no TOML: where that is cut short, the
-// decoder may have counted the line break behind it too.
+// lineOf returns the number of the line of a syntax error. For a line that ends too early
+// the decoder may count its line break as well.
 func lineOf(e toml.ParseError, text string) int {
 	end := min(e.Position.Start+e.Position.Len, len(text))
 	before, cut := strings.CutSuffix(text[:end], "\n")
@@ -109,8 +109,8 @@ func lineOf(e toml.ParseError, text string) int {
 	return e.Position.Line
 }
 
-// syntax returns the error of a text that is no TOML. A number that no int64 or
-// float64 holds is one: it gets the error that its key has for what is out of range.
+// syntax returns the error of a text that is not TOML. The decoder also fails on a number
+// that no int64 or float64 holds: syntax returns the key's own error for it.
 func syntax(e toml.ParseError) error {
 	number, _, isNumber := strings.Cut(e.Message, " is out of range for ")
 	if !isNumber || e.LastKey == "" {
@@ -123,8 +123,7 @@ func syntax(e toml.ParseError) error {
 	return fmt.Errorf("%s: %w", printable(e.LastKey), err)
 }
 
-// printable escapes what would break the line or not show: the decoder quotes the
-// text as it is.
+// printable escapes what would break the line or not show.
 func printable(s string) string {
 	var b strings.Builder
 	for _, r := range s {
@@ -137,8 +136,8 @@ func printable(s string) string {
 	return b.String()
 }
 
-// line returns the number of the line where the value of a key begins: the
-// decoder tells it only in the error of an Unmarshaler.
+// line returns the number of the line where the value of a key begins. The decoder tells
+// it only in the error of an Unmarshaler.
 func line(md *toml.MetaData, table map[string]toml.Primitive, path toml.Key) int {
 	at := 0
 	for _, part := range path {
@@ -159,7 +158,7 @@ type refuser struct{}
 
 func (refuser) UnmarshalTOML(any) error { return errors.New("refused") }
 
-// isSection says whether any key is in the section of that name.
+// isSection reports whether a section has keys.
 func isSection(name string) bool {
 	return slices.ContainsFunc(keys, func(k key) bool { return strings.HasPrefix(k.name, name+".") })
 }
@@ -175,15 +174,14 @@ var synonyms = map[string]string{
 	"random_seed": "train.seed", "dtype": "train.precision",
 }
 
-// unknown returns the error of a key, or a section, that does not exist: with the one
-// that is meant by another word, or the nearest one, or else with all that could stand
-// in its place.
+// unknown reports a key or a section that does not exist. It suggests the key of that
+// meaning, or the nearest one, or else lists all keys of the section.
 func unknown(path toml.Key) error {
 	word := strings.ToLower(path[len(path)-1])
 	if known, ok := synonyms[word]; ok {
 		return fmt.Errorf("unknown key, did you mean %s?", known)
 	}
-	var valid, names, meant []string // names are words for what is meant
+	var valid, names, meant []string // a name near names[i] means meant[i]
 	for _, k := range keys {
 		section, name, _ := strings.Cut(k.name, ".")
 		if section == path[0] {

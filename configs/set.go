@@ -11,7 +11,7 @@ import (
 	"github.com/BurntSushi/toml"
 )
 
-// CheckSetting returns the error that [Parse] has for a setting, whatever text it is over.
+// CheckSetting returns the error that [Parse] would return for a setting over any text.
 func CheckSetting(setting string) error {
 	c := Default()
 	c.places = map[string]string{}
@@ -45,11 +45,11 @@ func (c *Config) apply(setting string) error {
 	return nil
 }
 
-// barePoint matches a number that TOML does not take: it has no digit before or behind the point.
+// barePoint matches a number with no digit before or after its point, which is not TOML.
 var barePoint = regexp.MustCompile(`^[+-]?(\.\d+|\d+\.)([eE][+-]?\d+)?$`)
 
-// settingValue reads TOML, or takes text that is none, and does not look as if it were
-// meant to be, as a string.
+// settingValue reads TOML. Other text is a string, unless it looks like a broken number,
+// string, array or table.
 func settingValue(text string) (any, error) {
 	text = strings.TrimSpace(text)
 	var values map[string]any
@@ -65,16 +65,16 @@ func settingValue(text string) (any, error) {
 		return nil, fmt.Errorf("is %s: TOML wants digits on both sides of the point, as in 0.5", text)
 	}
 	if !utf8.ValidString(text) {
-		return nil, errors.New("is no UTF-8")
+		return nil, errors.New("is not UTF-8")
 	}
 	if text != "" && strings.ContainsAny(text[:1], `"'[{`) {
-		return nil, fmt.Errorf("is no TOML: %s", printable(errorMessage(err, &at)))
+		return nil, fmt.Errorf("is not TOML: %s", printable(errorMessage(err, &at)))
 	}
 	return text, nil
 }
 
-// errorMessage returns what a decoder says, without the place in a text that nobody
-// has written.
+// errorMessage returns the decoder's message without its position, which is in a text that
+// the user did not write.
 func errorMessage(err error, at *toml.ParseError) string {
 	if errors.As(err, at) {
 		return at.Message

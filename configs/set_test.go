@@ -43,31 +43,18 @@ func TestSettings(t *testing.T) {
 	}
 }
 
-func TestCheckSetting(t *testing.T) {
-	for setting, want := range map[string]string{
-		"train.bsz=128":                   "",
-		"allocator.max_segment_bytes=512": "", // which only some other values go with
-		"train.bsz=0":                     "-set train.bsz: is 0, want an integer from 1 to 1048576",
-		"nope":                            "-set nope: want KEY=VALUE, as in -set train.bsz=128",
-	} {
-		if err := CheckSetting(setting); want == "" && err != nil || want != "" && (err == nil || err.Error() != want) {
-			t.Errorf("%q: %v, want %q", setting, err, want)
-		}
-	}
-}
-
 func TestSettingErrors(t *testing.T) {
 	for setting, want := range map[string]string{
 		"train.bsz=0":                     "-set train.bsz: is 0, want an integer from 1 to 1048576",
 		"train.bsz=99999999999999999999":  "-set train.bsz: is 99999999999999999999, beyond TOML's range, want an integer from 1 to 1048576",
 		"train.bsz=many":                  `-set train.bsz: is "many", want an integer from 1 to 1048576`,
 		"train.bsz=":                      `-set train.bsz: is "", want an integer`,
-		"train.bsz=[1":                    "-set train.bsz: is no TOML: ",
+		"train.bsz=[1":                    "-set train.bsz: is not TOML: ",
 		"train.bsz={a=1}":                 "-set train.bsz: is a table, want an integer",
-		`train.device="cpu`:               "-set train.device: is no TOML: ",
+		`train.device="cpu`:               "-set train.device: is not TOML: ",
 		"train.device=gpu":                `-set train.device: is "gpu", want "auto" or "cuda" or "cpu"`,
 		"data.data_dir=1":                 "-set data.data_dir: is 1, want a string in quotes",
-		"data.data_dir=\xff":              "-set data.data_dir: is no UTF-8",
+		"data.data_dir=\xff":              "-set data.data_dir: is not UTF-8",
 		"allocator.segment_bytes=3":       "-set allocator.segment_bytes: is 3, want 0 or a power of two",
 		"allocator.max_segment_bytes=512": "-set allocator.max_segment_bytes: is 512, less than the 2097152 of allocator.segment_bytes",
 		"train.lr=1":                      "-set train.lr: unknown key, did you mean train.learning_rate?",
@@ -86,10 +73,14 @@ func TestSettingErrors(t *testing.T) {
 		if err == nil || !strings.HasPrefix(err.Error(), want) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%q:\n got %v\nwant %s", setting, err, want)
 		}
+		// Alone, a setting excludes no other.
+		if alone := CheckSetting(setting); (alone == nil) != strings.HasPrefix(setting, "allocator.max_segment_bytes") || alone != nil && alone.Error() != err.Error() {
+			t.Errorf("%q: CheckSetting: %v, want %v", setting, alone, err)
+		}
 	}
 }
 
-// What a setting says replaces what the file says, also as the place of a later error.
+// TestSettingPlaces wants a setting to replace the file's value, and to be named by later errors.
 func TestSettingPlaces(t *testing.T) {
 	c, err := Parse("t.toml", []byte("[train]\nbsz = 1\nseed = 2"), "train.bsz=101")
 	if err != nil {

@@ -7,8 +7,8 @@ import (
 	"github.com/BurntSushi/toml"
 )
 
-// TOML returns the text of a file that sets every key to the value it has, in the order
-// of the sections. [Parse] makes the same Config of it.
+// TOML returns the text of a file that sets every key to its value. [Parse] makes the same
+// Config of it.
 func (c Config) TOML() []byte {
 	var b strings.Builder
 	last := ""
@@ -21,7 +21,7 @@ func (c Config) TOML() []byte {
 			fmt.Fprintf(&b, "[%s]\n", section)
 			last = section
 		}
-		// Numbers, strings and booleans can all be encoded, and a Builder takes all.
+		// Numbers, strings and booleans can all be encoded, and a Builder never fails.
 		_ = toml.NewEncoder(&b).Encode(map[string]any{name: k.get(&c)})
 	}
 	return []byte(b.String())

@@ -15,17 +15,16 @@ type key struct {
 	field
 }
 
-// A field is one of a Config. Its set takes a TOML value, or returns an error that
-// says what was given and what is wanted: the value is an int64, float64, string,
-// bool, time, array, table or tooLarge.
+// A field is a field of a Config. set assigns a TOML value: an int64, float64, string, bool,
+// time, array, table or tooLarge.
 type field struct {
 	set    func(c *Config, v any) error
 	get    func(c *Config) any
-	values []string // all that it may have, if they can be listed, as TOML
+	values []string // all values, if they can be listed
 }
 
-// newField makes a field of where it is and what its values must be: parse returns
-// the value, or what is wanted instead.
+// newField returns a field that is stored where at points. parse returns the value, or the
+// values that are wanted instead.
 func newField[T any](at func(*Config) *T, parse func(v any) (x T, want string)) field {
 	return field{
 		set: func(c *Config, v any) error {
@@ -40,7 +39,7 @@ func newField[T any](at func(*Config) *T, parse func(v any) (x T, want string)) 
 	}
 }
 
-// tooLarge is a number, as the file has it, that no int64 or float64 holds.
+// tooLarge is the text of a number that no int64 or float64 holds.
 type tooLarge string
 
 func integer[T int | uint64](lo, hi int64, at func(*Config) *T) field {
@@ -53,13 +52,13 @@ func integer[T int | uint64](lo, hi int64, at func(*Config) *T) field {
 	})
 }
 
-// maxBytes is more than any device has.
+// maxBytes is more memory than any device has.
 const maxBytes = 1 << 46
 
-// bytes takes a number of bytes, from lo on.
+// bytes is a number of bytes, at least lo.
 func bytes(lo int64, at func(*Config) *int) field { return integer(lo, maxBytes, at) }
 
-// powerOfTwo takes 0, or a number of bytes that is a power of two, from lo on.
+// powerOfTwo is 0, or a power of two from lo to maxBytes.
 func powerOfTwo(lo int64, at func(*Config) *int) field {
 	return newField(at, func(v any) (int, string) {
 		i, ok := v.(int64)
@@ -79,7 +78,7 @@ func number(v any) (f float64, ok bool) {
 	return f, ok
 }
 
-// share takes a number from 0 to 1.
+// share is a number from 0 to 1.
 func share(at func(*Config) *float64) field {
 	return newField(at, func(v any) (float64, string) {
 		f, ok := number(v)
@@ -90,7 +89,7 @@ func share(at func(*Config) *float64) field {
 	})
 }
 
-// positive takes a number that is still finite and above 0 as a float32.
+// positive is a number that as a float32 is finite and above 0.
 func positive(at func(*Config) *float32) field {
 	return newField(at, func(v any) (float32, string) {
 		f, ok := number(v)
@@ -124,7 +123,7 @@ func text(at func(*Config) *string) field {
 	})
 }
 
-// traceFile takes a path whose extension says what to write, or nothing.
+// traceFile is empty, or a path whose extension names the format.
 func traceFile(at func(*Config) *string) field {
 	return newField(at, func(v any) (string, string) {
 		s, ok := v.(string)
@@ -141,7 +140,7 @@ func oneOf(at func(*Config) *string, valid ...string) field {
 		if !ok || !slices.Contains(valid, s) {
 			want := `"` + strings.Join(valid, `" or "`) + `"`
 			word := strings.ToLower(s)
-			if word == "gpu" { // no typing error
+			if word == "gpu" {
 				word = "cuda"
 			}
 			if near := Nearest(word, valid); near >= 0 {
@@ -176,8 +175,8 @@ func show(v any) string {
 	return fmt.Sprint(v)
 }
 
-// Nearest returns the index of the name that a word is most like, or -1: more than two typing
-// errors apart is no likeness.
+// Nearest returns the index of the name nearest to word, or -1 if every name is more than
+// two typing errors away.
 func Nearest(word string, names []string) int {
 	near, nearest := -1, 3
 	for i, name := range names {
@@ -188,8 +187,7 @@ func Nearest(word string, names []string) int {
 	return near
 }
 
-// distance is the least number of bytes to insert, delete or replace that
-// makes b of a.
+// distance is the edit distance of a and b, in bytes.
 func distance(a, b string) int {
 	row := make([]int, len(b)+1) // of a's prefix so far to each prefix of b
 	for j := range row {

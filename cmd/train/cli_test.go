@@ -203,7 +203,7 @@ func TestCheck(t *testing.T) {
 	for _, c := range []struct{ env, setting, want string }{
 		{"", "allocator.trace=none/x.csv", "-set allocator.trace: open none/x.csv: no such file or directory"},
 		{"jemalloc", "train.seed=1", "ALLOCATOR_TYPE=jemalloc: \"jemalloc\" is no allocator"},
-		{"", "train.profile=1", "-set train.profile: times operations one by one"},
+		{"", "train.profile=1", "-set train.profile: needs executor = \"eager\""},
 		{"", "allocator.poison=true", `-set allocator.poison: needs executor = "eager"`},
 	} {
 		t.Setenv(allocatorEnv, c.env)

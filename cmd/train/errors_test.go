@@ -50,7 +50,7 @@ func TestErrors(t *testing.T) {
 		{"unknown allocator", "jemalloc", []string{good}, exitFailure, "use one of custom, plan, cuda, malloc"},
 		{"cuda allocator on the CPU", "cuda", []string{good}, exitFailure, "needs a GPU, and this run is on the CPU: use one of custom, plan, malloc"},
 		{"graph of mallocs", "malloc", []string{graph}, exitFailure, `cudaMalloc, which no graph can capture: use one of custom, plan, or train.executor = "eager"`},
-		{"profile of graphs", "", []string{profile}, exitFailure, `train.profile: times operations one by one`},
+		{"profile of graphs", "", []string{profile}, exitFailure, `train.profile: needs executor = "eager"`},
 		{"unknown strategy", "", []string{strategy}, exitFailure, `small.toml:14: allocator.strategy: is "magic", want "tlsf" or `},
 		{"segments of a strategy", "", []string{segments}, exitFailure, `small.toml:15: allocator.segments: "virtual" cannot be had: allocator: strategy buddy cannot have virtual segments; use "malloc", or leave it out`},
 		{"segments of a plan", "plan", []string{segments}, exitFailure, `small.toml:15: allocator.segments: "virtual" cannot be had: `},
