@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"path/filepath"
 
 	"mlpool/cmd/train/internal/checkpoint"
@@ -21,7 +20,7 @@ type setting struct{ key, value string }
 // settings are all that make two trainings the same bit for bit, whatever allocator and
 // executor they have: the model and its initial weights, the batches and their order, and
 // how it is computed. Another GPU of the same precision may still sum up in another order.
-func settings(cfg configs.Config, set data.Dataset, b *backend) []setting {
+func settings(cfg configs.Config, set data.Dataset, b *backend, r *ranks) []setting {
 	text := func(v any) string { return fmt.Sprint(v) }
 	all := []setting{
 		{"model.feat_dim", text(cfg.Model.FeatDim)},
@@ -34,23 +33,14 @@ func settings(cfg configs.Config, set data.Dataset, b *backend) []setting {
 		{"train.precision", cmp.Or(b.precision, kernels.FP32.String())},
 		{"data.dataset", describe(set)},
 	}
-	if b.ranks.parallel() {
-		all = append(all, setting{ranksKey, text(b.ranks.size())})
+	if r.parallel() {
+		all = append(all, setting{ranksKey, text(r.size())})
 	}
 	return all
 }
 
 // ranksKey is the number of ranks among the settings of a checkpoint, where they are several.
 const ranksKey = "ranks"
-
-// describe tells data sets apart by what is in them, wherever they lie.
-func describe(set data.Dataset) string {
-	sum := uint32(0)
-	for _, part := range [][]uint8{set.Train.Pixels(), set.Train.Targets(), set.Test.Pixels(), set.Test.Targets()} {
-		sum = crc32.Update(sum, crc32.MakeTable(crc32.Castagnoli), part)
-	}
-	return fmt.Sprintf("%d and %d images of %d pixels, CRC-32C %08x", set.Train.Len(), set.Test.Len(), set.Train.Features(), sum)
-}
 
 // place is how far the runner is: the whole epochs, and the steps of the next one.
 func (r *runner) place() (epoch, step int) {
@@ -140,8 +130,7 @@ func (s *session) save(r *runner) error {
 // saveLast saves the weights of all runners as epochs left them, which returned err. Of
 // those that diverged it says that they are not saved, and which are.
 func (s *session) saveLast(err error) error {
-	var diverged *divergedError
-	if err != nil && !errors.Is(err, errInterrupted) && !errors.As(err, &diverged) {
+	if err != nil && !errors.Is(err, errInterrupted) && !diverged(err) {
 		return nil
 	}
 	var errs []error

@@ -34,7 +34,7 @@ func TestSettings(t *testing.T) {
 	path, _ := writeConfig(t, "cpu", "")
 	cfg, set := loaded(t, path)
 	var decide []string
-	for _, s := range settings(cfg, set, &backend{}) {
+	for _, s := range settings(cfg, set, &backend{}, nil) {
 		decide = append(decide, s.key)
 	}
 	for _, key := range configs.Keys() {
@@ -114,15 +114,12 @@ func TestCheckpointAfterLogs(t *testing.T) {
 	t.Setenv(allocatorEnv, "")
 	path, logDir := writeConfig(t, "cpu", "")
 	cfg, set := loaded(t, path)
-	b, err := openBackend(cfg, nil, io.Discard)
+	b, err := openBackend(cfg, new(ranks).needGPU, io.Discard)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := newSession(b, cfg, set, []contender{{kind: customPool}}, nil, io.Discard, io.Discard)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.begin(newFacts(cfg, b)); err != nil {
+	s := prepared(t, cfg, b, set)
+	if err := s.begin(); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.finish(time.Now(), nil); err != nil { // closes the logs
@@ -134,12 +131,12 @@ func TestCheckpointAfterLogs(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(latest(t, logDir), rundir.WeightsFile)); !os.IsNotExist(err) {
 		t.Errorf("there is a checkpoint (%v)", err)
 	}
-	if err := errors.Join(s.close(), b.queue.Close()); err != nil {
+	if err := s.close(nil); err != nil {
 		t.Error(err)
 	}
 }
 
-// TestCompareSaves gives each contender weights of its own, which are the same.
+// TestCompareSaves gives each subject weights of its own, which are the same.
 func TestCompareSaves(t *testing.T) {
 	t.Setenv(allocatorEnv, "")
 	path, logDir := writeConfig(t, "cpu", "")

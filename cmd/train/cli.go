@@ -2,13 +2,11 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,20 +17,13 @@ import (
 
 // options are the command line.
 type options struct {
+	runOptions
 	config     string   // the path of a config, or - for standard input
 	runs       []string // folders of earlier runs, in place of a config
 	set        []string
-	compare    bool
-	among      []string // the allocators to compare; empty: all that can be had
-	until      target   // of a comparison
-	export     string   // a folder
-	report     string   // a file
 	resume     string   // the folder of a run
-	best       bool     // of its weights, those of the lowest validation loss
+	best       bool     // use the weights of the run's lowest validation loss
 	predict    []string // pictures, IDX files of images, or testSet
-	json       bool
-	csv        string // a file
-	check      bool
 	data       bool
 	list       bool
 	version    bool
@@ -227,7 +218,7 @@ func (o *options) takePaths(paths, flags []string) error {
 		return wrong
 	}
 	for _, name := range o.among {
-		if _, err := parseContender(name); err != nil {
+		if _, err := parseSubject(name); err != nil {
 			return fmt.Errorf("-compare=%s: %w", name, err)
 		}
 	}
@@ -245,7 +236,7 @@ func (o *options) takePaths(paths, flags []string) error {
 		return nil
 	case o.resume != "" && len(paths) > 0:
 		return fmt.Errorf("-resume takes the config of its run: leave %s out, and change keys with -set", paths[0])
-	case len(files) > 1 && o.compare && o.among == nil && isContenders(files[0]):
+	case len(files) > 1 && o.compare && o.among == nil && isSubjects(files[0]):
 		return fmt.Errorf("-compare takes its list behind an equals sign: train -compare=%s %s", files[0], files[1])
 	case len(files) > 1:
 		return fmt.Errorf("one config at a time: %s or %s?", files[0], files[1])
@@ -261,27 +252,12 @@ func (o *options) takePaths(paths, flags []string) error {
 	return nil
 }
 
-// isContenders says whether a word lists allocators.
-func isContenders(word string) bool {
+// isSubjects says whether a word lists allocators.
+func isSubjects(word string) bool {
 	return !slices.ContainsFunc(strings.Split(word, ","), func(name string) bool {
-		_, err := parseContender(name)
+		_, err := parseSubject(name)
 		return err != nil
 	})
-}
-
-// isRun says whether a path is the folder of a run, or of a comparison of runs. What -export
-// wrote has a run.json as well, without a status.
-func isRun(path string) bool {
-	if _, err := os.Stat(filepath.Join(path, rundir.ComparisonFile)); err == nil {
-		return true
-	}
-	file := filepath.Join(path, rundir.FactsFile)
-	if info, err := os.Stat(file); err != nil || !info.Mode().IsRegular() { // a pipe may never end
-		return false
-	}
-	text, err := os.ReadFile(file)
-	var facts rundir.Facts
-	return err == nil && (json.Unmarshal(text, &facts) != nil || facts.Status != "")
 }
 
 // A reading is the earlier run and the config that a command line names, or why they cannot be read.
@@ -302,6 +278,22 @@ func (o *options) read(ctx context.Context) (from *earlier, cfg configs.Config, 
 		o.reading = one
 	}
 	return o.reading.from, o.reading.cfg, o.reading.err
+}
+
+// earlier returns the run to resume; nil: there is none.
+func (o options) earlier() (*earlier, error) {
+	if o.resume == "" {
+		return nil, nil
+	}
+	return openEarlier(o.resume, o.weightsFile())
+}
+
+// weightsFile is the name of the file of weights to read from an earlier run.
+func (o options) weightsFile() string {
+	if o.best {
+		return rundir.BestFile
+	}
+	return rundir.WeightsFile
 }
 
 // load reads the config, which is that of the run to resume if there is one, with the settings.
@@ -334,6 +326,24 @@ func (c comparison) Set(value string) error {
 	c.o.among = nil
 	if err != nil {
 		c.o.among = strings.Split(value, ",")
+	}
+	return nil
+}
+
+// trains says whether the options ask for a training.
+func (o options) trains() bool {
+	return o.infoCommand() == nil && !o.check && !o.data && o.export == "" && o.predict == nil && len(o.runs) == 0
+}
+
+// checkRanks returns an error if several ranks cannot do what is asked for.
+func (o options) checkRanks(ranks int) error {
+	for _, f := range []struct {
+		name string
+		set  bool
+	}{{"-compare", o.compare}, {"-report", o.report != ""}} {
+		if f.set {
+			return fmt.Errorf("%s is for one GPU, and this is one of %d ranks: leave it out", f.name, ranks)
+		}
 	}
 	return nil
 }

@@ -1,26 +1,14 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"slices"
 	"strings"
-	"text/tabwriter"
 
 	"mlpool/allocator"
-	"mlpool/configs"
-	"mlpool/data"
 	"mlpool/kernels"
 )
-
-// aboutKinds has a line on each kind of allocator.
-var aboutKinds = map[string]string{
-	customPool:  "a pool of this program's own (the default)",
-	plannedPool: "the same, with each step's blocks planned once and replayed by index",
-	cudaAsync:   "the driver's pool: cudaMallocAsync and cudaFreeAsync",
-	plainMalloc: "no pool: cudaMalloc and cudaFree, to show the problem",
-}
 
 // infoCommand returns what the options ask for that needs no config, or nil.
 func (o options) infoCommand() func(stdout io.Writer) error {
@@ -67,22 +55,4 @@ func printList(stdout io.Writer, noGPU error) error {
 	}
 	_, err := io.WriteString(stdout, w.String())
 	return err
-}
-
-// printData says where the files of the config's data set are.
-func printData(ctx context.Context, cfg configs.Config, stdout io.Writer) error {
-	l, err := data.Locate(ctx, dataOptions(cfg))
-	if err != nil {
-		return dataError(cfg, err)
-	}
-	w := tabwriter.NewWriter(stdout, 0, 0, 2, ' ', 0)
-	if cfg.Data.DataDir != "" {
-		fmt.Fprintf(w, "source: %s\n", l.Source)
-	} else {
-		fmt.Fprintf(w, "source: %s, of %s\n", l.Source, cfg.Data.Dataset)
-	}
-	for _, f := range l.Files {
-		fmt.Fprintf(w, "%s\t%d bytes\n", f.Path, f.Bytes)
-	}
-	return w.Flush()
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"unicode/utf8"
 )
 
 const usageHead = `usage: train [flags] <config>
@@ -63,23 +62,4 @@ func printUsage(w io.Writer, groups []flagGroup) {
 func isSwitch(f *flag.Flag) bool {
 	b, ok := f.Value.(interface{ IsBoolFlag() bool })
 	return ok && b.IsBoolFlag()
-}
-
-// printEntry prints a name, and a text from a column on, in lines that fit.
-func printEntry(b *strings.Builder, column int, name, text string) {
-	b.WriteString(folded(fmt.Sprintf("  %-*s", column-3, name), column, text))
-}
-
-// folded is a line that goes on with the words of a text, in as many lines as make it fit. All
-// but the first have their words from a column on.
-func folded(line string, column int, text string) string {
-	var b strings.Builder
-	for _, word := range strings.Fields(text) {
-		if utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > lineWidth {
-			b.WriteString(line + "\n")
-			line = strings.Repeat(" ", column-1)
-		}
-		line += " " + word
-	}
-	return b.String() + line + "\n"
 }

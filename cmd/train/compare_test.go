@@ -107,7 +107,7 @@ func TestQuantiles(t *testing.T) {
 func comparisonOf(names []string, ms [][]float64) *session {
 	s := &session{}
 	for i, name := range names {
-		r := &runner{contender: contender{kind: name}, facts: rundir.Facts{Name: name, Place: i + 1}}
+		r := &runner{subject: subject{kind: name}, facts: rundir.Facts{Name: name, Place: i + 1}}
 		for j, took := range append([]float64{900}, ms[i]...) {
 			r.records = append(r.records, rundir.Record{Allocator: name, Epoch: j + 1, Warmup: j == 0, Steps: 2, TrainMS: took - 1, ValMS: 1})
 		}
@@ -130,8 +130,7 @@ func TestOneNumber(t *testing.T) {
 		t.Fatalf("medians say %s as well", wrong)
 	}
 	var terminal bytes.Buffer
-	s.stdout = &terminal
-	s.printComparison(all)
+	s.results().print(&terminal, s.finished(), target{})
 	table, err := all.csv()
 	if err != nil {
 		t.Fatal(err)
@@ -197,8 +196,7 @@ func TestTooFew(t *testing.T) {
 	}{{0, false}, {1, false}, {5, false}, {6, true}} {
 		s := comparisonOf([]string{"custom", "cuda"}, [][]float64{slices.Repeat([]float64{40}, c.epochs), slices.Repeat([]float64{60}, c.epochs)})
 		var terminal, page bytes.Buffer
-		s.stdout = &terminal
-		s.printComparison(s.results())
+		s.results().print(&terminal, s.finished(), target{})
 		p, err := reportPage(s.finished())
 		if err != nil {
 			t.Fatal(err)

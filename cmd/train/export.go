@@ -13,13 +13,7 @@ import (
 	"mlpool/cmd/train/internal/rundir"
 	"mlpool/configs"
 	"mlpool/data"
-	"mlpool/model"
 )
-
-// initialWeights are the weights that a config's training starts from.
-func initialWeights(cfg configs.Config, set data.Dataset) []*tensor.Dense {
-	return model.Weights(set.Train.Features(), cfg.Model.FeatDim, cfg.Model.NumLayers, cfg.Train.Seed)
-}
 
 // export writes to dir all that another program needs to train the same model
 // on the same batches: w0.npy and on, the initial weights, float32 [inputs,

@@ -13,7 +13,7 @@ import (
 
 // logDir is the folder for the logs of the last run on an allocator: log_dir itself for
 // the default one, and a folder in it for each other one.
-func logDir(root string, c contender) string {
+func logDir(root string, c subject) string {
 	if c.String() == customPool {
 		return root
 	}
@@ -22,7 +22,7 @@ func logDir(root string, c contender) string {
 
 // checkLogDir returns an error if the logs would go to the folder of another run, whose own
 // they would replace.
-func checkLogDir(cfg configs.Config, among []contender) error {
+func checkLogDir(cfg configs.Config, among []subject) error {
 	dirs := []string{cfg.Log.LogDir}
 	if len(among) == 1 { // a comparison has no logs but those in its folder
 		dirs = append(dirs, logDir(cfg.Log.LogDir, among[0]))
@@ -35,26 +35,27 @@ func checkLogDir(cfg configs.Config, among []contender) error {
 	return nil
 }
 
-// newFacts are what a run's folder says of it that is known before it starts, on any
-// allocator.
-func newFacts(cfg configs.Config, b *backend) rundir.Facts {
+// newFacts returns what the folder of a run says of it before it starts, on any allocator.
+func (s *session) newFacts() rundir.Facts {
 	program := buildFacts()
 	if program.Modified {
 		program.Commit += ", modified"
 	}
+	b := s.backend
 	facts := rundir.Facts{
-		Version: program.Version, Commit: program.Commit, Command: os.Args, Config: cfg.Name(),
-		Device: b.kind(), GPU: b.info, Precision: b.precision, Executor: cfg.Train.Executor, Seed: cfg.Train.Seed,
+		Version: program.Version, Commit: program.Commit, Command: os.Args, Config: s.cfg.Name(),
+		Device: b.kind(), GPU: b.info, Precision: b.precision, Executor: s.cfg.Train.Executor, Seed: s.cfg.Train.Seed,
 		Machine: rundir.ThisMachine(), Start: time.Now().Truncate(time.Millisecond),
 	}
-	if b.ranks.parallel() {
-		facts.Ranks, facts.Collectives = b.ranks.size(), b.ranks.transport
+	if s.ranks.parallel() {
+		facts.Ranks, facts.Collectives = s.ranks.size(), s.ranks.transport
 	}
 	return facts
 }
 
 // begin makes the folders of the runs.
-func (s *session) begin(facts rundir.Facts) (err error) {
+func (s *session) begin() (err error) {
+	facts := s.newFacts()
 	compared := len(s.runners) > 1
 	for i, r := range s.runners {
 		r.facts = facts
@@ -123,7 +124,7 @@ func (s *session) conclude(end time.Time, err error) error {
 		}
 		errs = append(errs, r.folder.Finish())
 		if r.folder != nil && len(s.runners) == 1 && r.facts.Status != rundir.Failed {
-			if err := r.folder.Publish(logDir(s.cfg.Log.LogDir, r.contender)); err != nil {
+			if err := r.folder.Publish(logDir(s.cfg.Log.LogDir, r.subject)); err != nil {
 				errs = append(errs, s.logError(err))
 			}
 		}
@@ -131,14 +132,14 @@ func (s *session) conclude(end time.Time, err error) error {
 	return errors.Join(errs...)
 }
 
-// statusOf is how a run ended that returned err.
+// statusOf is the status of a run that ended with err.
 func statusOf(err error) rundir.Status {
-	switch diverged := new(divergedError); {
+	switch {
 	case err == nil:
 		return rundir.Done
 	case interrupted(err):
 		return rundir.Interrupted
-	case errors.As(err, &diverged):
+	case diverged(err):
 		return rundir.Diverged
 	}
 	return rundir.Failed

@@ -16,7 +16,7 @@ import (
 )
 
 func TestLogDir(t *testing.T) {
-	for c, want := range map[contender]string{
+	for c, want := range map[subject]string{
 		{kind: customPool}:                       "logs",
 		{kind: cudaAsync}:                        "logs/cuda",
 		{kind: customPool, strategy: "bestfit"}:  "logs/custom-bestfit",

@@ -9,7 +9,6 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"os/signal"
 	"strings"
@@ -18,16 +17,6 @@ import (
 	"mlpool/configs"
 	"mlpool/data"
 	"mlpool/kernels/collective/launch"
-)
-
-// Exit codes, beside 0. A run that a signal ended has 128 and the signal's number,
-// as in a shell: 130 for SIGINT, 143 for SIGTERM, 129 for SIGHUP.
-const (
-	exitFailure     = 1
-	exitUsage       = 2
-	exitDiverged    = 3
-	exitInterrupted = 128 + int(syscall.SIGINT)
-	exitUnread      = 128 + int(syscall.SIGPIPE) // nobody reads standard output, as behind head
 )
 
 func main() {
@@ -48,27 +37,25 @@ func main() {
 	os.Exit(runProcess(ctx, os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// signalError is why the context of a run is cancelled.
-type signalError syscall.Signal
-
-func (e signalError) Error() string { return "interrupted" }
-func (e signalError) Unwrap() error { return context.Canceled }
-
-// runProcess is the command as this process does it. It returns the exit code.
+// runProcess does what args ask for in this process and returns the exit code.
 func runProcess(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	return processes().runCommand(ctx, args, stdout, stderr)
+	return runCommand(ctx, processes(), args, stdout, stderr)
 }
 
-// runCommand is the command, without the process around it. It returns the exit code.
-func (r *ranks) runCommand(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	process, envErr := launch.FromEnv(r.env)
+// runCommand does what args ask for, as one of the ranks of r or alone, and returns the exit code.
+func runCommand(ctx context.Context, r *ranks, args []string, stdout, stderr io.Writer) int {
+	process, envErr := r.fromEnv()
 	out := &output{w: stdout}
 	if process.Rank != 0 {
 		out.w = io.Discard
 	}
 	o, err := parseArgs(args, out)
 	if err == nil && o.trains() {
-		if why := r.alone(ctx, &o, process, envErr); why != nil {
+		device := func() (string, error) {
+			_, cfg, err := o.read(ctx)
+			return cfg.Train.Device, err
+		}
+		if why := r.alone(process, envErr, device); why != nil {
 			fmt.Fprintf(stderr, "train: training alone: %s\n", launch.OneLine(why))
 			process, envErr, out.w = launch.Process{Size: 1}, nil, stdout
 		}
@@ -82,7 +69,7 @@ func (r *ranks) runCommand(ctx context.Context, args []string, stdout, stderr io
 	case envErr != nil && o.trains():
 		err = ofRank(process, envErr)
 	default:
-		err = r.executeRanks(ctx, o, process, out, stderr)
+		err = dispatch(ctx, o, r, process, out, stderr)
 	}
 	if out.err != nil && !errors.Is(err, out.err) {
 		err = errors.Join(err, fmt.Errorf("standard output: %w", out.err))
@@ -99,20 +86,53 @@ func (r *ranks) runCommand(ctx context.Context, args []string, stdout, stderr io
 	if none := new(data.NotFoundError); errors.As(err, &none) {
 		fmt.Fprintf(stderr, "train: looked in %s\n", strings.ReplaceAll(strings.Join(none.Looked, "; "), "\n", "; "))
 	}
-	var diverged *divergedError
-	var by signalError
-	switch {
-	case usageError || errors.As(err, new(listError)):
+	if usageError || errors.As(err, new(listError)) {
 		return exitUsage
-	case interrupted(err):
-		if errors.As(context.Cause(ctx), &by) {
-			return 128 + int(by)
-		}
-		return exitInterrupted
-	case errors.As(err, &diverged):
-		return exitDiverged
 	}
-	return exitFailure
+	return exitCode(ctx, err)
+}
+
+// dispatch does what the options ask for as one of the ranks that were launched, or alone. Only a
+// training needs all ranks; rank 0 does the rest.
+func dispatch(ctx context.Context, o options, r *ranks, process launch.Process, stdout, stderr io.Writer) error {
+	switch {
+	case process.Size == 1 || !o.trains() && process.Rank == 0:
+		return execute(ctx, o, nil, stdout, stderr)
+	case !o.trains():
+		return nil
+	}
+	if err := o.checkRanks(process.Size); err != nil {
+		return ofRank(process, err)
+	}
+	if process.Rank != 0 {
+		o.json, o.csv = false, ""
+	}
+	return r.together(ctx, process, stderr, func(stderr io.Writer) error { return execute(ctx, o, r, stdout, stderr) })
+}
+
+// execute does what the options ask for. r is nil for a process that is alone.
+func execute(ctx context.Context, o options, r *ranks, stdout, stderr io.Writer) error {
+	if info := o.infoCommand(); info != nil {
+		return info(stdout)
+	}
+	if o.report != "" && len(o.runs) > 0 {
+		return reportRuns(ctx, o.report, o.runs, stdout, stderr)
+	}
+	if err := checkOutput("-report", o.report); err != nil {
+		return err
+	}
+	if o.predict != nil {
+		p := predictOptions{run: o.runs[0], weights: o.weightsFile(), set: o.set, inputs: o.predict, json: o.json}
+		return classify(ctx, p, stdout, stderr)
+	}
+	from, cfg, err := o.read(ctx)
+	if err != nil {
+		return err
+	}
+	if o.data {
+		return printData(ctx, cfg, stdout)
+	}
+	return runTraining(ctx, o.runOptions, cfg, from, r, stdout, stderr)
 }
 
 // printError prints an error as one line, or the errors of a config as one each.
@@ -122,29 +142,6 @@ func printError(stderr io.Writer, err error) {
 	for _, err := range all {
 		fmt.Fprintf(stderr, "train: %v\n", launch.OneLine(err))
 	}
-}
-
-// heard is an error without what only says that nobody reads a pipe any longer; nil: that is all.
-func heard(err error) error {
-	if !errors.Is(err, syscall.EPIPE) {
-		return err
-	}
-	switch e := err.(type) {
-	case syscall.Errno:
-		return nil
-	case *net.OpError: // a connection is no pipe
-	case interface{ Unwrap() []error }:
-		var kept []error
-		for _, part := range e.Unwrap() {
-			kept = append(kept, heard(part))
-		}
-		return errors.Join(kept...)
-	case interface{ Unwrap() error }:
-		if heard(e.Unwrap()) == nil {
-			return nil
-		}
-	}
-	return err
 }
 
 // output is a writer that remembers its first error: a run goes on where nobody
@@ -163,38 +160,4 @@ func (o *output) Write(p []byte) (int, error) {
 		o.err = err
 	}
 	return n, o.err // which runCommand tells from others
-}
-
-// execute does what the options ask for. It may be as one of several ranks, all of which do
-// the same.
-func execute(ctx context.Context, o options, r *ranks, stdout, stderr io.Writer) (err error) {
-	if info := o.infoCommand(); info != nil {
-		return info(stdout)
-	}
-	if o.report != "" && len(o.runs) > 0 {
-		return reportRuns(ctx, o.report, o.runs, stdout, stderr)
-	}
-	if err := checkOutput("-report", o.report); err != nil {
-		return err
-	}
-	if o.predict != nil {
-		return predictWith(ctx, o, stdout, stderr)
-	}
-	from, cfg, err := o.read(ctx)
-	if err != nil {
-		return err
-	}
-	if o.data {
-		return printData(ctx, cfg, stdout)
-	}
-	one, err := openRun(ctx, o, cfg, from, r, stderr)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, one.close(err)) }()
-	if o.check {
-		_, err := stdout.Write(one.cfg.TOML())
-		return err
-	}
-	return one.train(ctx, o, stdout, stderr)
 }

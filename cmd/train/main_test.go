@@ -227,7 +227,7 @@ func TestGraph(t *testing.T) {
 	}
 	for _, kind := range []string{customPool, plannedPool} {
 		t.Setenv(allocatorEnv, kind)
-		logDir := logDir(root, contender{kind: kind})
+		logDir := logDir(root, subject{kind: kind})
 		var losses [2]string
 		for i, executor := range []string{"eager", "graph"} {
 			if err := os.WriteFile(path, bytes.Replace(text, []byte("eager"), []byte(executor), 1), 0o666); err != nil {

@@ -14,6 +14,11 @@ import (
 	"mlpool/data"
 )
 
+// evalBatchSize is the least batch of the validation pass, which has no
+// gradients to keep: large enough to fill a GPU, small enough not to raise the
+// peak of memory much.
+const evalBatchSize = 2500
+
 // need is memory that a run cannot do without.
 type need struct {
 	key   string // of the config, that it comes from
@@ -39,7 +44,7 @@ func tableBytes(set data.Dataset) int64 {
 
 // deviceNeed is the least memory of the device that the allocators take, of which some
 // have a pool with malloc segments, on one of so many ranks.
-func deviceNeed(cfg configs.Config, set data.Dataset, among []contender, mallocPools, ranks int) need {
+func deviceNeed(cfg configs.Config, set data.Dataset, among []subject, mallocPools, ranks int) need {
 	weights, outputs := modelBytes(cfg, set, ranks)
 	if ranks > 1 {
 		weights *= 2 // and their updates, of this rank at least
@@ -66,7 +71,7 @@ func most(needs []need) need {
 
 // hostNeeds are the least memory of the host that a run takes beside what a device
 // on the host does: the initial weights, which are made there, and traces.
-func hostNeeds(cfg configs.Config, set data.Dataset, among []contender) []need {
+func hostNeeds(cfg configs.Config, set data.Dataset, among []subject) []need {
 	weights, _ := modelBytes(cfg, set, 1)
 	needs := []need{{"model.feat_dim", "initial weights", weights}}
 	if cfg.Allocator.Trace != "" {
@@ -81,7 +86,7 @@ func hostNeeds(cfg configs.Config, set data.Dataset, among []contender) []need {
 
 // checkMemory returns an error if the machine cannot have what a run needs, which
 // on the host would be the end of the process.
-func (b *backend) checkMemory(cfg configs.Config, set data.Dataset, among []contender) error {
+func (b *backend) checkMemory(cfg configs.Config, set data.Dataset, among []subject, ranks int) error {
 	mallocPools := 0
 	for _, c := range among {
 		if !c.hasPool() {
@@ -95,7 +100,7 @@ func (b *backend) checkMemory(cfg configs.Config, set data.Dataset, among []cont
 			mallocPools++
 		}
 	}
-	device, host := deviceNeed(cfg, set, among, mallocPools, b.ranks.size()), hostNeeds(cfg, set, among)
+	device, host := deviceNeed(cfg, set, among, mallocPools, ranks), hostNeeds(cfg, set, among)
 	if b.gpu {
 		free, _, err := b.driver().MemInfo()
 		if err != nil {

@@ -63,7 +63,7 @@ func loaded(t *testing.T, path string) (configs.Config, data.Dataset) {
 func TestTraceTooLarge(t *testing.T) {
 	path, _ := writeConfig(t, "cpu", "[allocator]\ntrace = 'trace.csv'\ntrace_events = 1073741824\n")
 	cfg, set := loaded(t, path)
-	needs := hostNeeds(cfg, set, []contender{{kind: customPool}, {kind: plannedPool}})
+	needs := hostNeeds(cfg, set, []subject{{kind: customPool}, {kind: plannedPool}})
 	if err := enough(cfg, "host", 1<<50, needs...); err != nil {
 		t.Error(err)
 	}
@@ -101,7 +101,7 @@ func TestNeedIsLow(t *testing.T) {
 					t.Fatal(err)
 				}
 				cfg, set := loaded(t, path)
-				if n := deviceNeed(cfg, set, []contender{{kind: plainMalloc}}, 0, ranks); n.bytes > r.PeakAllocated || n.bytes < r.PeakAllocated*9/10 {
+				if n := deviceNeed(cfg, set, []subject{{kind: plainMalloc}}, 0, ranks); n.bytes > r.PeakAllocated || n.bytes < r.PeakAllocated*9/10 {
 					t.Errorf("%q, %q, %d ranks: said to need %d bytes, had %d at its peak", model, batches, ranks, n.bytes, r.PeakAllocated)
 				}
 			}

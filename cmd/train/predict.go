@@ -49,6 +49,15 @@ type prediction struct {
 	Error    string   `json:"error,omitempty"`
 }
 
+// predictOptions say what to classify.
+type predictOptions struct {
+	run     string   // the folder of a run
+	weights string   // the name of a file in it
+	set     []string // settings of its config
+	inputs  []string // pictures, IDX files of images, or testSet
+	json    bool
+}
+
 // A predictor classifies by the weights of a run.
 type predictor struct {
 	predict.Perceptron
@@ -57,15 +66,15 @@ type predictor struct {
 	stdout, stderr io.Writer
 }
 
-// predictWith prints what the weights of a run say of pictures, IDX files of images, or the test
+// classify prints what the weights of a run say of pictures, IDX files of images, or the test
 // set. It computes on the CPU, whatever the run was on. What cannot be read keeps it from nothing
 // else.
-func predictWith(ctx context.Context, o options, stdout, stderr io.Writer) error {
-	run, err := rundir.First(o.runs[0])
+func classify(ctx context.Context, o predictOptions, stdout, stderr io.Writer) error {
+	run, err := rundir.First(o.run)
 	if err != nil {
 		return err
 	}
-	saved, err := loadWeights(run, o.weightsFile())
+	saved, err := loadWeights(run, o.weights)
 	if err != nil {
 		return err
 	}
@@ -81,8 +90,8 @@ func predictWith(ctx context.Context, o options, stdout, stderr io.Writer) error
 	}
 	var predictions []prediction
 	var errs []error
-	for _, path := range o.predict {
-		if len(o.predict) > 1 {
+	for _, path := range o.inputs {
+		if len(o.inputs) > 1 {
 			fmt.Fprintf(p.stdout, "%s:\n", path)
 		}
 		result, err := p.predict(ctx, path)
@@ -97,7 +106,7 @@ func predictWith(ctx context.Context, o options, stdout, stderr io.Writer) error
 		predictions = append(predictions, result)
 	}
 	if o.json {
-		errs = append(errs, writeJSON(stdout, predictions))
+		errs = append(errs, printJSON(stdout, predictions))
 	}
 	return errors.Join(errs...)
 }

@@ -2,10 +2,8 @@ package main
 
 import (
 	"fmt"
-	"io"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -14,12 +12,8 @@ import (
 
 	"mlpool/allocator"
 	"mlpool/cmd/train/internal/rundir"
-	"mlpool/internal/paired"
 	"mlpool/kernels/device"
 )
-
-// lineWidth is the most columns of a line of output: those of a usual terminal.
-const lineWidth = 80
 
 // printEpoch prints the line of an epoch. Of what does not fit the last is left out, which the
 // summary and the logs have.
@@ -56,22 +50,6 @@ func (s *session) printEpoch(r rundir.Record) {
 	_ = s.bar.print(s.stdout, line+"\n") // standard output remembers its error
 }
 
-// nats is a loss as text.
-func nats(loss rundir.Nats) string {
-	if loss < 100 {
-		return fmt.Sprintf("%.4f", loss)
-	}
-	return fmt.Sprintf("%.4g", loss)
-}
-
-// hidden is the share of the time in all-reduces in which the GPU did other work.
-func hidden(r rundir.Record) float64 {
-	if r.AllReduceUS == 0 {
-		return 0
-	}
-	return 1 - r.ExposedUS/r.AllReduceUS
-}
-
 // nameWidth is that of the longest name of a runner.
 func (s *session) nameWidth() (width int) {
 	for _, r := range s.runners {
@@ -80,48 +58,13 @@ func (s *session) nameWidth() (width int) {
 	return width
 }
 
-// short is a number with so many decimals, or with none from 1000 on.
-func short(v float64, decimals int) string {
-	if v >= 1000 {
-		decimals = 0
-	}
-	return strconv.FormatFloat(v, 'f', decimals, 64)
-}
-
-// size is a number of bytes in the largest unit of which there is one at least.
-func size(bytes int64) string {
-	const units = "KMGTPE"
-	if bytes < 1<<10 {
-		return fmt.Sprintf("%d B", bytes)
-	}
-	v, unit := float64(bytes)/(1<<10), 0
-	for v >= 1<<10 {
-		v /= 1 << 10
-		unit++
-	}
-	return fmt.Sprintf("%.1f %ciB", v, units[unit])
-}
-
-// count is a number of things: 1 step, 2 steps.
-func count(n int, thing string) string {
-	if n == 1 {
-		return "1 " + thing
-	}
-	return fmt.Sprintf("%d %ss", n, thing)
-}
-
 // printSummary ends a run: what the median epoch took, or the allocators side
 // by side, and where the run's folder is.
 func (s *session) printSummary(elapsed time.Duration) {
 	if !slices.ContainsFunc(s.runners, func(r *runner) bool { return len(r.records) > 0 }) {
 		return
 	}
-	all := s.results()
-	if len(s.runners) > 1 {
-		s.printComparison(all)
-	} else if f := all.Runs[0].Figures; f != nil {
-		s.printFigures(s.runners[0], f)
-	}
+	s.results().print(s.stdout, s.finished(), s.until)
 	s.printPlans()
 	fmt.Fprintf(s.stdout, "%.1f s in all", elapsed.Seconds())
 	if s.dir != "" {
@@ -168,147 +111,6 @@ func (s *session) printPlans() {
 			fmt.Fprintf(s.stdout, "plan of %s: slab %s, least %s; replayed %d, missed %d\n",
 				count(p.Requests, "request"), size(p.Slab), size(p.LowerBound), p.Replays, p.Mismatches)
 		}
-	}
-}
-
-// printFigures sums up a run on one allocator.
-func (s *session) printFigures(r *runner, f *figures) {
-	segments := ""
-	if kind := r.segments(); kind != "" {
-		segments = ", " + kind + " segments"
-	}
-	epochs := fmt.Sprintf("median of %d epochs after the first", f.Epochs)
-	switch all := whole(r.records); len(all) {
-	case 1:
-		epochs = "the only epoch, which pays for what is done once"
-		if after := all[0].ResumedAfter; after > 0 {
-			epochs = fmt.Sprintf("the rest of an epoch after %s, which pays for what is done once", count(after, "step"))
-		}
-	case 2:
-		epochs = "the epoch after the first"
-	}
-	fmt.Fprint(s.stdout, folded(r.String(), 3, fmt.Sprintf("allocator%s, %s:", segments, epochs)))
-	spread := ""
-	if f.Epochs > 1 {
-		spread = fmt.Sprintf(" (%.1f to %.1f)", f.FastestMS, f.SlowestMS)
-	}
-	fmt.Fprintf(s.stdout, "  time      %.1f ms%s, validation %.1f of it, allocator %.2f\n", f.MedianMS, spread, f.ValMS, f.AllocatorMS)
-	if f.Hidden != nil {
-		fmt.Fprintf(s.stdout, "  ranks     %d, all-reduce %.1f µs a step, %.0f %% of it hidden\n", s.ranks.size(), *f.AllReduceUS, 100**f.Hidden)
-	}
-	fmt.Fprintf(s.stdout, "  memory    peak %s allocated, %s reserved; %.1f allocations a step\n", size(f.PeakAllocated), size(f.PeakReserved), f.AllocsPerStep)
-	fmt.Fprintf(s.stdout, "  accuracy  %.2f %% in validation, at best %.2f %%\n", 100*f.ValAcc, 100*f.BestValAcc)
-	s.printOutliers([][]rundir.Record{whole(r.records)})
-}
-
-// printComparison prints a table with a column for each allocator; differences
-// are from the first. A run that was cut short is compared as far as all got.
-func (s *session) printComparison(all results) {
-	records, steps := s.compared()
-	common := len(records[0])
-	if common == 0 {
-		fmt.Fprintln(s.stdout, "nothing to compare yet: not every allocator has done an epoch")
-		return
-	}
-	var rows [][]string // a name and a cell for each run
-	row := func(name string, cell func(i int, f *figures) string) {
-		cells := []string{name}
-		for i, r := range all.Runs {
-			cells = append(cells, cell(i, r.Figures))
-		}
-		rows = append(rows, cells)
-	}
-	row("", func(i int, _ *figures) string { return s.runners[i].String() })
-	row("segments", func(i int, _ *figures) string { return s.runners[i].segments() })
-	ms := func(_ int, f *figures) string { return fmt.Sprintf("%.2f ms", f.MedianMS) }
-	if all.Runs[0].Figures.Epochs == 1 {
-		row("epoch", ms)
-	} else {
-		row("median epoch", ms)
-		row("range", func(_ int, f *figures) string { return fmt.Sprintf("%.2f–%.2f", f.FastestMS, f.SlowestMS) })
-	}
-	difference := func(text func(d paired.Difference) string) func(int, *figures) string {
-		return func(i int, _ *figures) string {
-			switch d := all.Runs[i].paired; {
-			case i == 0:
-				return ""
-			case !d.Known():
-				return "unknown"
-			default:
-				return text(d)
-			}
-		}
-	}
-	known := all.Runs[1].paired.Known()
-	row("difference", difference(func(d paired.Difference) string { return fmt.Sprintf("%+.1f %%", d.Percent) }))
-	if known {
-		row("95 % interval", difference(func(d paired.Difference) string { return fmt.Sprintf("%+.1f to %+.1f", d.Low, d.High) }))
-	}
-	row("allocator, a step", func(_ int, f *figures) string { return fmt.Sprintf("%.2f µs", f.AllocatorUSPerStep) })
-	row("allocations/step", func(_ int, f *figures) string { return fmt.Sprintf("%.1f", f.AllocsPerStep) })
-	row("driver calls/step", func(_ int, f *figures) string { return fmt.Sprintf("%.1f", f.DriverCallsPerStep) })
-	row("peak allocated", func(_ int, f *figures) string { return size(f.PeakAllocated) })
-	row("peak reserved", func(_ int, f *figures) string { return size(f.PeakReserved) })
-	row("accuracy", func(_ int, f *figures) string { return fmt.Sprintf("%.2f %%", 100*f.ValAcc) })
-	row("losses, "+count(steps, "step"), func(i int, _ *figures) string { return all.Runs[i].Losses })
-	printColumns(s.stdout, rows)
-	fmt.Fprintln(s.stdout, compareNote(common, known))
-	s.printUntil(all)
-	s.printOutliers(records)
-}
-
-// printColumns prints rows of a name and cells, the columns one below another where they do not fit
-// side by side.
-func printColumns(stdout io.Writer, rows [][]string) {
-	width := func(column int) (most int) {
-		for _, cells := range rows {
-			most = max(most, utf8.RuneCountInString(cells[column]))
-		}
-		return most
-	}
-	for from := 1; from < len(rows[0]); {
-		to, columns := from+1, 2+width(0)+2+width(from)
-		for to < len(rows[0]) && columns+2+width(to) <= lineWidth {
-			columns += 2 + width(to)
-			to++
-		}
-		w := tabwriter.NewWriter(stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
-		fmt.Fprintln(w)
-		for _, cells := range rows {
-			fmt.Fprintf(w, "%s\t%s\t\n", cells[0], strings.Join(cells[from:to], "\t"))
-		}
-		w.Flush()
-		from = to
-	}
-}
-
-// compareNote says what the figures of a comparison are of, and whether its differences
-// are known.
-func compareNote(epochs int, known bool) string {
-	text := fmt.Sprintf("medians of %d epochs after the first, interleaved", epochs-1)
-	switch epochs {
-	case 1:
-		text = "one epoch each, the first, which pays for what is done once"
-	case 2:
-		text = "one epoch each, the second, interleaved"
-	}
-	if !known {
-		return fmt.Sprintf("%s;\nnot enough epochs to tell which is faster: run at least %d", text, leastEpochs)
-	}
-	return text + ";\ndifferences of epochs side by side: an interval that includes 0 shows none"
-}
-
-// printOutliers warns of epochs far from the others, given the records of each runner.
-func (s *session) printOutliers(records [][]rundir.Record) {
-	var found []string
-	for i, r := range s.runners {
-		times := epochMS(steady(records[i]))
-		if n := len(paired.Outliers(times)); n > 0 {
-			found = append(found, fmt.Sprintf("%d of %s on %s", n, count(len(times), "epoch"), r))
-		}
-	}
-	if found != nil {
-		fmt.Fprint(s.stdout, folded("outliers:", 3, strings.Join(found, ", ")+";"), "if something else kept the machine busy, measure again when it is idle\n")
 	}
 }
 

@@ -75,18 +75,12 @@ func (r *ranks) size() int {
 	return r.world.Size
 }
 
-// executeRanks does what the options ask for, as one of the ranks that were launched or as
-// the only one. What is no training rank 0 does.
-func (r *ranks) executeRanks(ctx context.Context, o options, process launch.Process, stdout, stderr io.Writer) (err error) {
-	switch {
-	case process.Size == 1 || !o.trains() && process.Rank == 0:
-		return execute(ctx, o, nil, stdout, stderr)
-	case !o.trains():
-		return nil
-	}
-	if err := o.checkRanks(process); err != nil {
-		return ofRank(process, err)
-	}
+// fromEnv returns the process that the environment of a launcher describes.
+func (r *ranks) fromEnv() (launch.Process, error) { return launch.FromEnv(r.env) }
+
+// together meets the other ranks and does f as one of them. Only rank 0 writes to stderr, but for a
+// rank that ended by itself. An end that all ranks come to at once is reported by rank 0.
+func (r *ranks) together(ctx context.Context, process launch.Process, stderr io.Writer, f func(stderr io.Writer) error) (err error) {
 	if r.world, err = launch.Rendezvous(ctx, process, r.silence); err != nil {
 		if interrupted(err) {
 			err = ofRank(process, errInterrupted)
@@ -101,9 +95,8 @@ func (r *ranks) executeRanks(ctx context.Context, o options, process launch.Proc
 	go r.ended(done, stderr)
 	if process.Rank != 0 {
 		stderr = io.Discard
-		o.json, o.csv = false, ""
 	}
-	err = execute(ctx, o, r, stdout, stderr)
+	err = f(stderr)
 	if r.allEnd(err) {
 		return reportedByRank0(process, errors.Join(err, r.world.Leave(nil)))
 	}
@@ -114,10 +107,10 @@ func (r *ranks) executeRanks(ctx context.Context, o options, process launch.Proc
 	return left
 }
 
-// alone is why a training has no other ranks although variables of a launcher are set; nil: it has,
-// or none is set. A shell may have one of them from elsewhere, and on the CPU nothing moves data
-// between ranks.
-func (r *ranks) alone(ctx context.Context, o *options, p launch.Process, envErr error) error {
+// alone returns why a training has no other ranks although the environment has variables of a
+// launcher; nil: it has, or there are none. A shell may have one of them from elsewhere, and on the
+// CPU nothing moves data between ranks. device returns train.device of the config.
+func (r *ranks) alone(p launch.Process, envErr error, device func() (string, error)) error {
 	half := new(launch.HalfError)
 	switch {
 	case errors.As(envErr, &half) && len(half.Set) == 1:
@@ -125,7 +118,7 @@ func (r *ranks) alone(ctx context.Context, o *options, p launch.Process, envErr 
 	case p.Size == 1 && envErr == nil || r.ready == nil:
 		return nil
 	}
-	if _, cfg, err := o.read(ctx); err != nil || cfg.Train.Device != "cpu" { // execute returns the error
+	if name, err := device(); err != nil || name != "cpu" { // whoever reads the config again reports err
 		return nil
 	}
 	return cmp.Or(envErr, fmt.Errorf(`train.device is "cpu", and NCCL moves data between GPUs: this was started as rank %d of %d`, p.Rank, p.Size))
@@ -149,26 +142,7 @@ func reportedByRank0(p launch.Process, err error) error {
 
 // allEnd says whether an error is an end that all ranks come to at once.
 func (r *ranks) allEnd(err error) bool {
-	var diverged *divergedError
-	return r.stop && interrupted(err) || errors.As(err, &diverged)
-}
-
-// trains says whether the options ask for a training.
-func (o options) trains() bool {
-	return o.infoCommand() == nil && !o.check && !o.data && o.export == "" && o.predict == nil && len(o.runs) == 0
-}
-
-// checkRanks returns an error if several ranks cannot do what is asked for.
-func (o options) checkRanks(p launch.Process) error {
-	for _, f := range []struct {
-		name string
-		set  bool
-	}{{"-compare", o.compare}, {"-report", o.report != ""}} {
-		if f.set {
-			return fmt.Errorf("%s is for one GPU, and this is one of %d ranks: leave it out", f.name, p.Size)
-		}
-	}
-	return nil
+	return r.stop && interrupted(err) || diverged(err)
 }
 
 // begin chooses the rank's GPU, before any is looked at. It is an error if several ranks
@@ -197,28 +171,9 @@ func (r *ranks) needGPU(err error) error {
 // ownKeys may differ from rank to rank.
 var ownKeys = []string{"data.data_dir", "log.log_dir", "allocator.trace"}
 
-// join connects the ranks, unless they differ in what they are to train or share a GPU.
-// What only one rank is to write is left out of the config of all others.
-func (r *ranks) join(ctx context.Context, cfg *configs.Config, b *backend, from *earlier) (err error) {
-	if !r.parallel() {
-		return nil
-	}
-	program, err := programSum()
-	if err != nil {
-		return err
-	}
-	program = "of SHA-256 " + program
-	if commit := buildFacts().Commit; commit != "" {
-		program += " and commit " + commit
-	}
-	start := from.start()
-	facts := []launch.Fact{
-		{Key: "the program", Value: program},
-		{Key: "the device", Value: b.kind()},
-		{Key: "the precision", Value: b.precision},
-		{Key: allocatorEnv, Value: cmp.Or(os.Getenv(allocatorEnv), "not set")},
-		{Key: "the start", Value: fmt.Sprintf("epoch %d, step %d", start.Epoch, len(start.Losses))},
-	}
+// join connects the ranks, unless they differ in facts or in cfg, or share the GPU of the given uuid;
+// empty: the CPU. It removes from the config of all ranks but 0 what only one rank writes.
+func (r *ranks) join(ctx context.Context, cfg *configs.Config, facts []launch.Fact, uuid string) (err error) {
 	section := ""
 	for line := range strings.Lines(string(cfg.TOML())) {
 		key, value, isKey := strings.Cut(strings.TrimSpace(line), " = ")
@@ -231,8 +186,8 @@ func (r *ranks) join(ctx context.Context, cfg *configs.Config, b *backend, from 
 	if err := r.world.Agree("config", facts, "start all ranks with the same program and config"); err != nil {
 		return err
 	}
-	if b.gpu {
-		if err := r.world.AllDistinct("GPU", b.uuid, "start one rank for each GPU, with the same CUDA_VISIBLE_DEVICES for all on a host"); err != nil {
+	if uuid != "" {
+		if err := r.world.AllDistinct("GPU", uuid, "start one rank for each GPU, with the same CUDA_VISIBLE_DEVICES for all on a host"); err != nil {
 			return err
 		}
 	}

@@ -189,7 +189,7 @@ func TestGiveUp(t *testing.T) {
 				close(gaveUp)
 			})
 		}
-		all.Go(func() { r.runCommand(context.Background(), []string{path}, io.Discard, &stderr[rank]) })
+		all.Go(func() { runCommand(context.Background(), r, []string{path}, io.Discard, &stderr[rank]) })
 	}
 	all.Wait()
 	if want := "rank 1: epoch 3: step "; facts.Status != rundir.Failed || !strings.HasPrefix(facts.Error, want) || facts.End == nil || facts.Epochs != 2 {

@@ -125,7 +125,7 @@ const asStopped = "MLPOOL_TEST_AS_STOPPED"
 func stopped() {
 	r := localRank(os.Getenv, collective.NewLocal(3)[1], func(l *collective.Local) collective.Collective { return stopping{l} })
 	fmt.Fprintln(os.Stderr, asStopped)
-	os.Exit(r.runCommand(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
+	os.Exit(runCommand(context.Background(), r, os.Args[1:], os.Stdout, os.Stderr))
 }
 
 // stopping is a rank whose process is stopped in its first all-gather.
@@ -228,15 +228,12 @@ func TestCheckpointIsNoDelay(t *testing.T) {
 	path, logDir := writeConfig(t, "cpu", "")
 	cfg, set := loaded(t, path)
 	cfg.Model.FeatDim = 128 // more weights than a pipe holds
-	b, err := openBackend(cfg, nil, io.Discard)
+	b, err := openBackend(cfg, new(ranks).needGPU, io.Discard)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := newSession(b, cfg, set, []contender{{kind: customPool}}, nil, io.Discard, io.Discard)
-	if err == nil {
-		err = s.begin(newFacts(cfg, b))
-	}
-	if err != nil {
+	s := prepared(t, cfg, b, set)
+	if err := s.begin(); err != nil {
 		t.Fatal(err)
 	}
 	pipe := filepath.Join(latest(t, logDir), rundir.WeightsFile+".tmp")
@@ -267,7 +264,7 @@ func TestCheckpointIsNoDelay(t *testing.T) {
 	if !r.disk.TryLock() {
 		t.Error("the checkpoint is written for ever")
 	}
-	if err := errors.Join(s.finish(time.Now(), nil), s.close(), b.queue.Close()); err != nil {
+	if err := errors.Join(s.finish(time.Now(), nil), s.close(nil)); err != nil {
 		t.Error(err)
 	}
 }

@@ -62,7 +62,7 @@ func trainRanksAt(t *testing.T, ctx context.Context, port string, size int, args
 		r := localRank(func(name string) string { return vars[name] }, group[rank], wrap)
 		all.Go(func() {
 			var stdout, stderr bytes.Buffer
-			code := r.runCommand(ctx, list, &stdout, &stderr)
+			code := runCommand(ctx, r, list, &stdout, &stderr)
 			out[rank] = ended{code, stdout.String(), stderr.String()}
 		})
 	}
@@ -226,7 +226,7 @@ func TestRanksApart(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			r := &ranks{env: func(name string) string { return c.vars[name] }}
 			var stdout, stderr bytes.Buffer
-			code := r.runCommand(context.Background(), c.args, &stdout, &stderr)
+			code := runCommand(context.Background(), r, c.args, &stdout, &stderr)
 			if code != c.code || stdout.Len() > 0 || !strings.HasPrefix(stderr.String(), c.want) || strings.Count(stderr.String(), "\n") != 1 {
 				t.Errorf("exit code %d, %q, want %d, one line %q", code, &stderr, c.code, c.want)
 			}
@@ -280,7 +280,7 @@ func TestStrayVariables(t *testing.T) {
 		r.env = func(name string) string { return c.vars[name] }
 		r.ready = func(launch.Process) error { return errors.New("it takes a GPU") }
 		var stdout, stderr bytes.Buffer
-		code := r.runCommand(context.Background(), []string{"-set", "train.num_epochs=1", path}, &stdout, &stderr)
+		code := runCommand(context.Background(), r, []string{"-set", "train.num_epochs=1", path}, &stdout, &stderr)
 		if code != 0 || !strings.HasPrefix(stderr.String(), c.want) || strings.Count(stderr.String(), "\n") != 1 || !strings.Contains(stdout.String(), "\nepoch 1/1 ") {
 			t.Errorf("%v: exit code %d, %q and %q, want one line %q", c.vars, code, &stdout, &stderr, c.want)
 		}
@@ -291,7 +291,7 @@ func TestStrayVariables(t *testing.T) {
 	r := processes()
 	r.env = func(name string) string { return map[string]string{"RANK": "0"}[name] }
 	var stdout, stderr bytes.Buffer
-	code := r.runCommand(context.Background(), []string{"-set", "train.device=auto", path}, &stdout, &stderr)
+	code := runCommand(context.Background(), r, []string{"-set", "train.device=auto", path}, &stdout, &stderr)
 	if code != 0 || !strings.HasPrefix(stderr.String(), "train: training alone: half a launch: ") {
 		t.Errorf("one variable, whatever the device: exit code %d, %q and %q", code, &stdout, &stderr)
 	}

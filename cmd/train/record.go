@@ -4,35 +4,9 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"time"
 
-	"mlpool/allocator"
 	"mlpool/cmd/train/internal/rundir"
-	"mlpool/model"
 )
-
-// newRecord makes the record of an epoch from what the allocators'
-// counters said before and after it, and the time spent in the allocator.
-func newRecord(name string, e model.Epoch, before, after allocator.Stats, spent time.Duration) rundir.Record {
-	return rundir.Record{
-		Allocator: name, Epoch: e.Number, Steps: len(e.Losses), Interrupted: e.Interrupted,
-		Loss: rundir.Nats(e.Loss()), ValLoss: rundir.Nats(e.ValLoss), ValAcc: e.ValAcc, Diverged: e.Diverged(),
-		TrainMS: milliseconds(e.Train), ValMS: milliseconds(e.Validation),
-		AllReduceUS: 1000 * milliseconds(e.AllReduce), ExposedUS: 1000 * milliseconds(e.Exposed),
-		Allocs:        after.Allocs - before.Allocs,
-		DriverCalls:   after.DriverCalls - before.DriverCalls,
-		DriverMallocs: after.DriverMallocs - before.DriverMallocs,
-		HostWaits:     after.HostWaits - before.HostWaits,
-		Refused:       after.Refused - before.Refused,
-		Mappings:      after.Mappings - before.Mappings,
-		Stitches:      after.Stitches - before.Stitches,
-		AllocatorMS:   milliseconds(spent),
-		PeakAllocated: after.PeakAllocated,
-		PeakReserved:  after.PeakReserved,
-	}
-}
-
-func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
 // whole are the epochs that were not interrupted.
 func whole(records []rundir.Record) []rundir.Record {

@@ -198,6 +198,8 @@ func timelineOf(l device.Timeline, began time.Time, events []allocator.TraceEven
 	return t
 }
 
+func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+
 func microseconds(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
 
 // writeRecording writes a recording, for -report to read back.

@@ -177,7 +177,7 @@ func asyncRunner(t *testing.T) (*runner, *allocatortest.Fake) {
 		t.Fatal(err)
 	}
 	f := allocatortest.NewFake(1 << 30)
-	r := &runner{contender: contender{kind: cudaAsync}}
+	r := &runner{subject: subject{kind: cudaAsync}}
 	own, err := r.own(allocator.NewAsync(f), nil)
 	if err != nil {
 		t.Fatal(err)
@@ -259,12 +259,9 @@ func TestGraphsAreNotWatched(t *testing.T) {
 	cfg.Train.NumEpochs, cfg.Train.Executor, cfg.Log.LogDir = 1, "graph", ""
 	for _, graph := range []bool{false, true} {
 		b := &backend{name: "idle", graph: graph, queue: new(idleQueue)}
-		s, err := newSession(b, cfg, blank(300, 100, 784), []contender{{kind: customPool}}, nil, io.Discard, io.Discard)
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := prepared(t, cfg, b, blank(300, 100, 784))
 		s.runners[0].watch = true
-		if err := errors.Join(s.train(context.Background()), s.close()); err != nil {
+		if err := errors.Join(s.train(context.Background()), s.close(nil)); err != nil {
 			t.Fatal(err)
 		}
 		rec := s.runners[0].recording
@@ -343,7 +340,7 @@ func TestTraceOfAProfile(t *testing.T) {
 		t.Fatalf("exit code %d, %s", code, stderr)
 	}
 	for _, kind := range []string{customPool, plannedPool, plainMalloc} {
-		file := tracePath(trace, contender{kind: kind}, true)
+		file := tracePath(trace, subject{kind: kind}, true)
 		if want := file + ": "; strings.Count(stdout, want) != 2 || !strings.Contains(stdout, " kernels\n") {
 			t.Errorf("stdout does not say twice what is in %s:\n%s", file, stdout)
 		}

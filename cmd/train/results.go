@@ -3,10 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/csv"
-	"encoding/json"
 	"fmt"
-	"io"
-	"path/filepath"
 	"slices"
 
 	"github.com/jszwec/csvutil"
@@ -97,7 +94,7 @@ func newFigures(all []rundir.Record) *figures {
 	}
 	allocatorMS := func(r rundir.Record) float64 { return r.AllocatorMS }
 	ms := func(q float64) float64 { return quantile(epochs, q, rundir.Record.TotalMS) }
-	at := last(all)
+	at := all[len(all)-1]
 	f := &figures{
 		Epochs:   len(epochs),
 		MedianMS: ms(0.5), FastestMS: ms(0), P25MS: ms(0.25), P75MS: ms(0.75), SlowestMS: ms(1),
@@ -136,14 +133,14 @@ func epochMS(records []rundir.Record) (ms []float64) {
 	return ms
 }
 
-// compared returns the whole epochs of each run, and how many losses, as far as all
+// compared returns the whole epochs of each run, and the number of losses, as far as all
 // runs got.
-func (s *session) compared() (records [][]rundir.Record, steps int) {
-	epochs := len(whole(s.runners[0].records))
-	steps = len(s.runners[0].losses)
-	for _, r := range s.runners {
+func compared(runs []finished) (records [][]rundir.Record, steps int) {
+	epochs := len(whole(runs[0].records))
+	steps = len(runs[0].losses)
+	for _, r := range runs {
 		records = append(records, whole(r.records))
-		epochs = min(epochs, len(last(records)))
+		epochs = min(epochs, len(records[len(records)-1]))
 		steps = min(steps, len(r.losses))
 	}
 	for i := range records {
@@ -152,22 +149,19 @@ func (s *session) compared() (records [][]rundir.Record, steps int) {
 	return records, steps
 }
 
-// results are those of the session as far as it got.
-func (s *session) results() results {
-	all := results{Folder: s.dir}
-	records, steps := s.compared()
-	for i, r := range s.runners {
-		one := result{Facts: r.facts, Held: r.held()}
-		if r.folder != nil {
-			one.Folder = r.folder.Dir
-		}
+// newResults returns the results of runs as far as they got, in the folder dir if there is one.
+func newResults(dir string, runs []finished) results {
+	all := results{Folder: dir}
+	records, steps := compared(runs)
+	for i, r := range runs {
+		one := result{Facts: r.facts, Folder: r.folder, Held: r.held}
 		if len(records[i]) > 0 {
 			one.Figures = newFigures(records[i])
 		}
 		if i > 0 && one.Figures != nil {
 			one.paired = compareEpochs(records[0], records[i])
 			one.Difference = newDifference(one.paired)
-			one.Losses = agreement(r.losses[:steps], s.runners[0].losses[:steps])
+			one.Losses = agreement(r.losses[:steps], runs[0].losses[:steps])
 		}
 		all.Runs = append(all.Runs, one)
 	}
@@ -183,48 +177,15 @@ func newDifference(d paired.Difference) *difference {
 	return out
 }
 
-// checkOutput returns an error if the file that a flag names, or none, could not be written
-// after training.
-func checkOutput(flag, path string) error {
-	if path == "" {
-		return nil
+// writeCSV writes the results to the file that -csv names.
+func (all results) writeCSV(path string) error {
+	text, err := all.csv()
+	if err == nil {
+		err = rundir.WriteFile(path, text)
 	}
-	if err := checkWritable(path); err != nil {
-		return fmt.Errorf("%s: %w", flag, err)
-	}
-	return nil
-}
-
-// writeResults writes comparison.json, and what the command line asks for.
-func (s *session) writeResults(o options, stdout io.Writer) error {
-	all := s.results()
-	if s.dir != "" && len(s.runners) > 1 {
-		if err := rundir.WriteJSON(filepath.Join(s.dir, rundir.ComparisonFile), all); err != nil {
-			return s.cfg.Errorf("log.log_dir", "%w", err)
-		}
-	}
-	if o.csv != "" {
-		text, err := all.csv()
-		if err == nil {
-			err = rundir.WriteFile(o.csv, text)
-		}
-		if err != nil {
-			return fmt.Errorf("-csv: %w", err)
-		}
-	}
-	if !o.json {
-		return nil
-	}
-	return writeJSON(stdout, all)
-}
-
-// writeJSON writes what -json asks for to standard output, which remembers its errors.
-func writeJSON(stdout io.Writer, value any) error {
-	text, err := json.MarshalIndent(value, "", "  ")
 	if err != nil {
-		return fmt.Errorf("-json: %w", err)
+		return fmt.Errorf("-csv: %w", err)
 	}
-	_, _ = stdout.Write(append(text, '\n'))
 	return nil
 }
 

@@ -241,8 +241,8 @@ func TestLinesFit(t *testing.T) {
 		runners     []*runner
 		has, hasNot string
 	}{
-		{[]*runner{{contender: contender{kind: customPool}}}, "epoch 50/50  loss ", "custom"},
-		{[]*runner{{contender: contender{customPool, "bestfit"}}, {contender: contender{kind: cudaAsync}}}, "custom:bestfit  epoch ", "driver"},
+		{[]*runner{{subject: subject{kind: customPool}}}, "epoch 50/50  loss ", "custom"},
+		{[]*runner{{subject: subject{customPool, "bestfit"}}, {subject: subject{kind: cudaAsync}}}, "custom:bestfit  epoch ", "driver"},
 	} {
 		var out bytes.Buffer
 		s := &session{runners: c.runners, stdout: &out, bound: 50}

@@ -27,22 +27,6 @@ type earlier struct {
 	best    checkpoint.Checkpoint // after one of records; without weights: there is none
 }
 
-// earlier returns the run to go on with; nil: there is none.
-func (o options) earlier() (*earlier, error) {
-	if o.resume == "" {
-		return nil, nil
-	}
-	return openEarlier(o.resume, o.weightsFile())
-}
-
-// weightsFile is the name of the weights to take of an earlier run.
-func (o options) weightsFile() string {
-	if o.best {
-		return rundir.BestFile
-	}
-	return rundir.WeightsFile
-}
-
 // openEarlier reads the run in a folder, or the first of a comparison, which must have
 // ended. The file of its weights says how far it is followed.
 func openEarlier(dir, weights string) (e *earlier, err error) {
@@ -92,21 +76,6 @@ func openEarlier(dir, weights string) (e *earlier, err error) {
 		e.best = best
 	}
 	return e, nil
-}
-
-// loadWeights reads the file of weights of a run. Where there is none it says what has some.
-func loadWeights(run rundir.Run, file string) (checkpoint.Checkpoint, error) {
-	saved, err := checkpoint.Load(filepath.Join(run.Dir, file))
-	if !errors.Is(err, checkpoint.ErrNone) {
-		return saved, err
-	}
-	if run.Has(rundir.BestFile) {
-		return saved, fmt.Errorf("%w; with -best those of the lowest validation loss are taken", err)
-	}
-	if other := run.Beside(file); other != "" {
-		return saved, fmt.Errorf("%w; did you mean %s?", err, other)
-	}
-	return saved, err
 }
 
 // dir is the run's folder; without an earlier run there is none.
@@ -164,15 +133,15 @@ func (r *runner) carry() error {
 // check returns an error if a training would not go on as the run was begun, bit for
 // bit, or not at all. Whether another GPU sums up in the same order nobody knows: it is
 // told of on stderr.
-func (e *earlier) check(cfg configs.Config, set data.Dataset, b *backend, stderr io.Writer) error {
+func (e *earlier) check(cfg configs.Config, set data.Dataset, b *backend, r *ranks, stderr io.Writer) error {
 	if e == nil {
 		return nil
 	}
-	if err := e.checkRanks(cfg, b.ranks.size(), stderr); err != nil {
+	if err := e.checkRanks(cfg, r.size(), stderr); err != nil {
 		return err
 	}
-	for _, s := range settings(cfg, set, b) {
-		if s.key == ranksKey || s.key == "train.bsz" && e.ranks() != b.ranks.size() {
+	for _, s := range settings(cfg, set, b, r) {
+		if s.key == ranksKey || s.key == "train.bsz" && e.ranks() != r.size() {
 			continue
 		}
 		if was := e.saved.Settings[s.key]; was != s.value {

@@ -271,9 +271,9 @@ func TestResumeFinished(t *testing.T) {
 	}
 }
 
-// TestResumeContender goes on with one run of a comparison, by way of the link to the
+// TestResumeSubject goes on with one run of a comparison, by way of the link to the
 // newest, and classifies by its weights.
-func TestResumeContender(t *testing.T) {
+func TestResumeSubject(t *testing.T) {
 	t.Setenv(allocatorEnv, "")
 	path, logDir := writeConfig(t, "cpu", "")
 	whole := trainAll(t, logDir, path)
@@ -305,19 +305,19 @@ func TestResumeOnAnotherDevice(t *testing.T) {
 	cfg, set := loaded(t, path)
 	gpu := &backend{gpu: true, precision: "3xtf32", info: &rundir.GPU{Name: "H200"}}
 	var stderr strings.Builder
-	if err := e.check(cfg, set, gpu, &stderr); err == nil || !strings.Contains(err.Error(), `train.device: is cuda, but `) || !strings.Contains(err.Error(), `begun with "cpu"`) {
+	if err := e.check(cfg, set, gpu, nil, &stderr); err == nil || !strings.Contains(err.Error(), `train.device: is cuda, but `) || !strings.Contains(err.Error(), `begun with "cpu"`) {
 		t.Errorf("on a GPU: %v", err)
 	}
 	e.saved.Settings = map[string]string{}
-	for _, s := range settings(cfg, set, gpu) {
+	for _, s := range settings(cfg, set, gpu, nil) {
 		e.saved.Settings[s.key] = s.value
 	}
 	tf32 := &backend{gpu: true, precision: "tf32"}
-	if err := e.check(cfg, set, tf32, &stderr); err == nil || !strings.Contains(err.Error(), "train.precision (not set there): is tf32, but ") {
+	if err := e.check(cfg, set, tf32, nil, &stderr); err == nil || !strings.Contains(err.Error(), "train.precision (not set there): is tf32, but ") {
 		t.Errorf("in another precision: %v", err)
 	}
 	e.run.Facts.GPU = &rundir.GPU{Name: "H100"}
-	if err := e.check(cfg, set, gpu, &stderr); err != nil || stderr.String() != "train: "+e.run.Dir+" was on H100: on H200 the last bits of the losses may differ\n" {
+	if err := e.check(cfg, set, gpu, nil, &stderr); err != nil || stderr.String() != "train: "+e.run.Dir+" was on H100: on H200 the last bits of the losses may differ\n" {
 		t.Errorf("on another GPU: %v, %q", err, &stderr)
 	}
 }

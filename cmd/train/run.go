@@ -1,93 +1,70 @@
+// Package run trains a model on one allocator under test, or on several in turns.
+//
+// A run checks all that it can before it trains: an error in the config, an output that cannot be
+// written, or memory that is not there ends it before anything of an earlier run is replaced. Each
+// epoch is in the run's folder once it has ended, and the last checkpoint follows logs that are on
+// the disk: a run that is killed can be resumed, and its losses are then the same, bit for bit, as
+// if nothing had happened. A cancelled context ends it after the step or graph that has begun.
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"time"
 
 	"mlpool/configs"
 	"mlpool/data"
 	"mlpool/kernels"
+	"mlpool/kernels/collective/launch"
 )
 
-// A run is a training that lacks nothing but its data.
-type run struct {
-	cfg     configs.Config
-	from    *earlier // the run that is gone on with; nil: none
-	backend *backend
-	among   []contender
-	bound   int // the most epochs
+// runOptions are what a command line asks of a run, in addition to its config.
+type runOptions struct {
+	compare bool     // train on several allocators
+	among   []string // their names; nil: all that the device has
+	until   target   // of a comparison
+	check   bool     // print the config instead of training
+	export  string   // a folder to write initial weights and orders to, instead of training
+	report  string   // a file; empty: none
+	csv     string   // a file; empty: none
+	json    bool     // print results to standard output, and all other lines to standard error
 }
 
-// openRun checks what can be checked without data, opens the device, and joins the ranks.
-func openRun(ctx context.Context, o options, cfg configs.Config, from *earlier, r *ranks, stderr io.Writer) (_ *run, err error) {
-	if cfg.Train.Nvtx {
-		if err := kernels.NVTX(); err != nil {
-			return nil, cfg.Errorf("train.nvtx", "cannot be had: %w", err)
-		}
+// runTraining does what o asks for with the config cfg. It resumes from, if that is not nil. r is nil
+// in a run on one GPU.
+func runTraining(ctx context.Context, o runOptions, cfg configs.Config, from *earlier, r *ranks, stdout, stderr io.Writer) (err error) {
+	lines := stdout
+	if o.json {
+		lines = stderr
 	}
-	b, err := openBackend(cfg, r, stderr)
-	if err != nil {
-		return nil, err
+	s := newSession(cfg, from, r, lines, stderr)
+	defer func() { err = errors.Join(err, s.close(err)) }()
+	if err := s.open(ctx, o); err != nil {
+		return err
 	}
-	one := &run{cfg: cfg, from: from, backend: b}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, one.close(err))
-		}
-	}()
-	if err := r.join(ctx, &one.cfg, b, from); err != nil {
-		return nil, err
+	if o.check {
+		_, err := stdout.Write(s.cfg.TOML())
+		return err
 	}
-	if one.among, err = contenders(o, b, one.cfg); err != nil {
-		return nil, err
-	}
-	if one.bound, err = o.until.bound(one.cfg); err != nil {
-		return nil, err
-	}
-	if err := checkLogDir(one.cfg, one.among); err != nil {
-		return nil, err
-	}
-	if err := checkTraces(one.cfg, one.among); err != nil {
-		return nil, err
-	}
-	if err := b.checkAllocators(one.cfg, one.among); err != nil {
-		return nil, err
-	}
-	return one, checkOutput("-csv", o.csv)
-}
-
-// close parts with the ranks and closes the device, after a run that ended with err or nil.
-func (r *run) close(err error) error {
-	return errors.Join(r.backend.ranks.close(err), r.backend.queue.Close())
-}
-
-// train loads the data, trains, and writes the results.
-func (r *run) train(ctx context.Context, o options, stdout, stderr io.Writer) (err error) {
-	set, err := r.load(ctx, stderr)
+	set, err := s.load(ctx)
 	if err != nil {
 		return err
 	}
 	if o.export != "" {
-		return export(ctx, o.export, r.cfg, set)
+		return export(ctx, o.export, s.cfg, set)
 	}
-	lines := stdout
-	if o.json { // standard output is for that alone
-		lines = stderr
-	}
-	r.printHeader(set, lines)
-	s, err := newSession(r.backend, r.cfg, set, r.among, r.from, lines, stderr)
-	if err != nil {
+	s.printHeader(set)
+	if err := s.prepare(set); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, s.close()) }()
-	s.until, s.bound = o.until, r.bound
 	for _, one := range s.runners {
 		one.watch = o.report != ""
 	}
-	if err := s.begin(newFacts(r.cfg, r.backend)); err != nil {
+	if err := s.begin(); err != nil {
 		return errors.Join(err, s.finish(time.Now(), err))
 	}
 	err = s.train(ctx)
@@ -98,73 +75,88 @@ func (r *run) train(ctx context.Context, o options, stdout, stderr io.Writer) (e
 	return errors.Join(err, s.writeResults(o, stdout))
 }
 
-// load loads the data, with which the rest can be checked.
-func (r *run) load(ctx context.Context, stderr io.Writer) (data.Dataset, error) {
-	set, err := loadData(ctx, r.cfg, stderr)
+// open checks what can be checked without data, opens the device, and joins the ranks.
+func (s *session) open(ctx context.Context, o runOptions) (err error) {
+	if s.cfg.Train.Nvtx {
+		if err := kernels.NVTX(); err != nil {
+			return s.cfg.Errorf("train.nvtx", "cannot be had: %w", err)
+		}
+	}
+	if err := s.ranks.begin(s.cfg); err != nil {
+		return err
+	}
+	if s.backend, err = openBackend(s.cfg, s.ranks.needGPU, s.stderr); err != nil {
+		return err
+	}
+	if err := s.join(ctx); err != nil {
+		return err
+	}
+	if s.among, err = s.backend.subjects(s.cfg, o.compare, o.among); err != nil {
+		return err
+	}
+	s.until = o.until
+	if s.bound, err = o.until.bound(s.cfg); err != nil {
+		return err
+	}
+	if err := checkLogDir(s.cfg, s.among); err != nil {
+		return err
+	}
+	if err := checkTraces(s.cfg, s.among); err != nil {
+		return err
+	}
+	if err := s.backend.checkAllocators(s.cfg, s.among); err != nil {
+		return err
+	}
+	return checkOutput("-csv", o.csv)
+}
+
+// join joins the ranks, which must agree on what they train.
+func (s *session) join(ctx context.Context) error {
+	if !s.ranks.parallel() {
+		return nil
+	}
+	program, err := programSum()
+	if err != nil {
+		return err
+	}
+	program = "of SHA-256 " + program
+	if commit := buildFacts().Commit; commit != "" {
+		program += " and commit " + commit
+	}
+	start := s.from.start()
+	return s.ranks.join(ctx, &s.cfg, []launch.Fact{
+		{Key: "the program", Value: program},
+		{Key: "the device", Value: s.backend.kind()},
+		{Key: "the precision", Value: s.backend.precision},
+		{Key: allocatorEnv, Value: cmp.Or(os.Getenv(allocatorEnv), "not set")},
+		{Key: "the start", Value: fmt.Sprintf("epoch %d, step %d", start.Epoch, len(start.Losses))},
+	}, s.backend.uuid)
+}
+
+// load loads the data, and checks what depends on it.
+func (s *session) load(ctx context.Context) (data.Dataset, error) {
+	set, err := loadData(ctx, s.cfg, s.stderr)
 	if err != nil {
 		return set, err
 	}
-	ranks := r.backend.ranks
-	if err := r.cfg.CheckData(set.Train.Len(), ranks.size()); err != nil {
+	if err := s.cfg.CheckData(set.Train.Len(), s.ranks.size()); err != nil {
 		return set, err
 	}
-	if err := ranks.agree("the data set", describe(set)); err != nil {
+	if err := s.ranks.agree("the data set", describe(set)); err != nil {
 		return set, err
 	}
-	if err := r.backend.checkMemory(r.cfg, set, r.among); err != nil {
+	if err := s.backend.checkMemory(s.cfg, set, s.among, s.ranks.size()); err != nil {
 		return set, err
 	}
-	return set, r.from.check(r.cfg, set, r.backend, stderr)
+	return set, s.from.check(s.cfg, set, s.backend, s.ranks, s.stderr)
 }
 
-// printHeader prints what is trained on what, and where it goes on.
-func (r *run) printHeader(set data.Dataset, w io.Writer) {
-	cfg := r.cfg
+// printHeader prints what is trained on what, and where a resumed run continues.
+func (s *session) printHeader(set data.Dataset) {
+	cfg := s.cfg
 	model := fmt.Sprintf("%s of %d, %s, rate %g, %s executor, %d training and %d validation images",
-		count(cfg.Model.NumLayers, "hidden layer"), cfg.Model.FeatDim, r.backend.ranks.batches(cfg.Train.Bsz),
+		count(cfg.Model.NumLayers, "hidden layer"), cfg.Model.FeatDim, s.ranks.batches(cfg.Train.Bsz),
 		cfg.Train.LearningRate, cfg.Train.Executor, set.Train.Len(), set.Test.Len())
-	fmt.Fprintf(w, "%s: %s\n%s", cfg.Name(), r.backend.name, folded(" ", 3, model))
-	r.from.print(cfg.Train.NumEpochs, w)
-}
-
-// checkAllocators returns an error if allocators cannot be as section [allocator] says,
-// on the device at hand.
-func (b *backend) checkAllocators(cfg configs.Config, among []contender) error {
-	for _, c := range among {
-		if c.hasPool() {
-			if _, err := poolOptions(c.of(cfg), b.driver()); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// loadData finds the data set, with a bar for what must be downloaded.
-func loadData(ctx context.Context, cfg configs.Config, stderr io.Writer) (data.Dataset, error) {
-	bar := newDownloadBar(stderr)
-	o := dataOptions(cfg)
-	o.Progress = bar.update
-	var waited error
-	o.Waiting = func(what string) { _, waited = fmt.Fprintf(stderr, "train: waiting for %s ...\n", what) }
-	set, err := data.Load(ctx, o)
-	if err := errors.Join(dataError(cfg, err), bar.finish(), waited); err != nil {
-		return set, err
-	}
-	if ctx.Err() != nil { // before anything of an earlier run is replaced
-		return set, errInterrupted
-	}
-	return set, nil
-}
-
-func dataOptions(cfg configs.Config) data.Options {
-	return data.Options{Name: cfg.Data.Dataset, Dir: cfg.Data.DataDir}
-}
-
-// dataError says of an error where the config names the folder that it is about.
-func dataError(cfg configs.Config, err error) error {
-	if err == nil || cfg.Data.DataDir == "" {
-		return err
-	}
-	return cfg.Errorf("data.data_dir", "%w", err)
+	fmt.Fprintf(s.stdout, "%s: %s\n%s", cfg.Name(), s.backend.name, folded(" ", 3, model))
+	s.from.print(cfg.Train.NumEpochs, s.stdout)
 }

@@ -18,11 +18,6 @@ import (
 	"mlpool/model"
 )
 
-// evalBatchSize is the least batch of the validation pass, which has no
-// gradients to keep: large enough to fill a GPU, small enough not to raise the
-// peak of memory much.
-const evalBatchSize = 2500
-
 // verboseEvery is how many steps lie between two lines of a verbose run.
 const verboseEvery = 100
 
@@ -35,11 +30,11 @@ const (
 	graphNodes = 1 << 13
 )
 
-// runner trains one model on one contender: an allocator for what is done
+// runner trains one model on one subject: an allocator for what is done
 // eagerly and, for the executor "graph", a second for what is captured.
 type runner struct {
-	contender
-	cfg     configs.Config // with the contender's strategy
+	subject
+	cfg     configs.Config // with the subject's strategy
 	allocs  []*allocator.Timed
 	device  *device.Device
 	trainer *model.Trainer[device.Tensor]
@@ -69,8 +64,8 @@ func (r *runner) prepare(b *backend, set data.Dataset, verbose func(line string)
 		return err
 	}
 	r.device = device.New(b.queue, eager, cfg.Train.Fuse)
-	if b.ranks.parallel() {
-		if err := r.device.SetCollective(b.ranks.comm); err != nil {
+	if r.ranks.parallel() {
+		if err := r.device.SetCollective(r.ranks.comm); err != nil {
 			return err
 		}
 	}
@@ -81,8 +76,8 @@ func (r *runner) prepare(b *backend, set data.Dataset, verbose func(line string)
 		Order:         func(epoch int) []int32 { return data.Order(set.Train.Len(), cfg.Train.Seed, epoch) },
 		Start:         r.earlier.start(),
 	}
-	if b.ranks.parallel() {
-		opt.Rank, opt.Ranks = b.ranks.world.Rank, b.ranks.world.Size
+	if r.ranks.parallel() {
+		opt.Rank, opt.Ranks = r.ranks.world.Rank, r.ranks.world.Size
 	}
 	if cfg.Train.Verbose {
 		opt.VerboseEvery = verboseEvery
@@ -176,6 +171,27 @@ func (r *runner) epoch(ctx context.Context) (rundir.Record, []float32, error) {
 	losses := e.Losses[done:]
 	r.losses = append(r.losses, losses...)
 	return rec, losses, nil
+}
+
+// newRecord makes the record of an epoch from what the allocators'
+// counters said before and after it, and the time spent in the allocator.
+func newRecord(name string, e model.Epoch, before, after allocator.Stats, spent time.Duration) rundir.Record {
+	return rundir.Record{
+		Allocator: name, Epoch: e.Number, Steps: len(e.Losses), Interrupted: e.Interrupted,
+		Loss: rundir.Nats(e.Loss()), ValLoss: rundir.Nats(e.ValLoss), ValAcc: e.ValAcc, Diverged: e.Diverged(),
+		TrainMS: milliseconds(e.Train), ValMS: milliseconds(e.Validation),
+		AllReduceUS: 1000 * milliseconds(e.AllReduce), ExposedUS: 1000 * milliseconds(e.Exposed),
+		Allocs:        after.Allocs - before.Allocs,
+		DriverCalls:   after.DriverCalls - before.DriverCalls,
+		DriverMallocs: after.DriverMallocs - before.DriverMallocs,
+		HostWaits:     after.HostWaits - before.HostWaits,
+		Refused:       after.Refused - before.Refused,
+		Mappings:      after.Mappings - before.Mappings,
+		Stitches:      after.Stitches - before.Stitches,
+		AllocatorMS:   milliseconds(spent),
+		PeakAllocated: after.PeakAllocated,
+		PeakReserved:  after.PeakReserved,
+	}
 }
 
 // log logs an epoch.

@@ -91,7 +91,7 @@ func TestSegmentsShown(t *testing.T) {
 		if code != 0 || !strings.Contains(flat(stdout), title) {
 			t.Fatalf("exit code %d, %s, no %q in:\n%s", code, stderr, title, stdout)
 		}
-		dir := logDir(root, contender{kind: c.env})
+		dir := logDir(root, subject{kind: c.env})
 		for _, line := range lines(t, filepath.Join(dir, rundir.RecordsFile)) {
 			var r rundir.Record
 			if err := json.Unmarshal([]byte(line), &r); err != nil || r.Segments != c.want {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path/filepath"
 	"runtime"
 	"syscall"
 	"time"
@@ -15,41 +16,42 @@ import (
 	"mlpool/kernels"
 )
 
-// session is a run of the command: one runner, or several to compare.
+// session is one training, or several on allocators that are compared.
 type session struct {
 	cfg            configs.Config
+	from           *earlier // the run to resume; nil: none
+	backend        *backend
+	among          []subject
 	until          target // of a comparison
 	bound          int    // the most epochs
 	runners        []*runner
 	dir            string // the folder of the run or comparison; empty: none
 	stdout, stderr io.Writer
 	bar            *progress
-	ranks          *ranks // nil: there are no others
+	ranks          *ranks // nil: one GPU
 }
 
-// newSession makes ready to train on each contender, from the beginning or where an
-// earlier run got to. Nothing is logged before begin.
-func newSession(b *backend, cfg configs.Config, set data.Dataset, among []contender, from *earlier, stdout, stderr io.Writer) (s *session, err error) {
-	s = &session{cfg: cfg, bound: cfg.Train.NumEpochs, stdout: stdout, stderr: stderr, ranks: b.ranks}
-	defer func() {
-		if err != nil {
-			s, err = nil, errors.Join(err, s.close())
-		}
-	}()
-	settings := settings(cfg, set, b)
-	for _, c := range among {
-		s.runners = append(s.runners, &runner{contender: c, cfg: c.of(cfg), earlier: from, settings: settings, unsaved: true, ranks: b.ranks})
+func newSession(cfg configs.Config, from *earlier, r *ranks, stdout, stderr io.Writer) *session {
+	return &session{cfg: cfg, from: from, bound: cfg.Train.NumEpochs, ranks: r, stdout: stdout, stderr: stderr}
+}
+
+// prepare makes the session ready to train on each subject, from the beginning or where an
+// earlier run ended. It logs nothing.
+func (s *session) prepare(set data.Dataset) error {
+	settings := settings(s.cfg, set, s.backend, s.ranks)
+	for _, c := range s.among {
+		s.runners = append(s.runners, &runner{subject: c, cfg: c.of(s.cfg), earlier: s.from, settings: settings, unsaved: true, ranks: s.ranks})
 	}
 	for _, r := range s.runners {
-		if err := r.prepare(b, set, s.verbose); err != nil {
-			return s, err
+		if err := r.prepare(s.backend, set, s.verbose); err != nil {
+			return err
 		}
 	}
 	if err := s.ranks.same(0, s.runners[0].trainer.Checksum, false); err != nil {
-		return s, err
+		return err
 	}
 	runtime.GC() // what loading left behind is not collected in the first epoch
-	return s, nil
+	return nil
 }
 
 // verbose prints a line during an epoch.
@@ -58,7 +60,7 @@ func (s *session) verbose(line string) {
 }
 
 func (s *session) totalSteps() int64 {
-	start := s.runners[0].earlier.start()
+	start := s.from.start()
 	steps := int64(s.bound-start.Epoch)*int64(s.runners[0].trainer.Steps()) - int64(len(start.Losses))
 	return int64(len(s.runners)) * steps
 }
@@ -123,7 +125,7 @@ func (s *session) announce(ctx context.Context) (stop func() error) {
 // epochs trains until all epochs are done, and a comparison is as precise as -until asks, or
 // all runners have done the epoch in which a run diverged.
 func (s *session) epochs(ctx context.Context) error {
-	for epoch := s.runners[0].earlier.start().Epoch; epoch < s.bound && !s.precise(epoch); epoch++ {
+	for epoch := s.from.start().Epoch; epoch < s.bound && !s.precise(epoch); epoch++ {
 		var diverged []error
 		for i := range s.runners {
 			if s.stopped(ctx) {
@@ -209,52 +211,53 @@ func (s *session) logError(err error) error {
 	return s.cfg.Errorf("log.log_dir", "%w", err)
 }
 
-func (s *session) close() error {
+// precise says whether a comparison needs no more epochs for what -until asks.
+func (s *session) precise(epochs int) bool {
+	return epochs >= s.cfg.Train.NumEpochs && s.until.percent > 0 && s.until.met(s.results())
+}
+
+// finished returns the runs of the session as far as they got.
+func (s *session) finished() (all []finished) {
+	for _, r := range s.runners {
+		f := finished{facts: r.facts, config: r.cfg.TOML(), records: r.records, losses: r.losses, recording: r.recording, held: r.held()}
+		if r.folder != nil {
+			f.folder = r.folder.Dir
+		}
+		all = append(all, f)
+	}
+	return all
+}
+
+func (s *session) results() results { return newResults(s.dir, s.finished()) }
+
+// writeResults writes comparison.json, and the documents that o asks for.
+func (s *session) writeResults(o runOptions, stdout io.Writer) error {
+	all := s.results()
+	if s.dir != "" && len(s.runners) > 1 {
+		if err := rundir.WriteJSON(filepath.Join(s.dir, rundir.ComparisonFile), all); err != nil {
+			return s.cfg.Errorf("log.log_dir", "%w", err)
+		}
+	}
+	if o.csv != "" {
+		if err := all.writeCSV(o.csv); err != nil {
+			return err
+		}
+	}
+	if !o.json {
+		return nil
+	}
+	return printJSON(stdout, all)
+}
+
+// close frees what the session took, which ended with err or nil.
+func (s *session) close(err error) error {
 	var errs []error
 	for _, r := range s.runners {
 		errs = append(errs, r.close())
 	}
+	errs = append(errs, s.ranks.close(errors.Join(append(errs, err)...)))
+	if s.backend != nil {
+		errs = append(errs, s.backend.queue.Close())
+	}
 	return errors.Join(errs...)
-}
-
-// errInterrupted is the end of a run whose context was cancelled.
-var errInterrupted = errors.New("interrupted")
-
-// interrupted says whether err is that end.
-func interrupted(err error) bool {
-	return errors.Is(err, errInterrupted) || errors.Is(err, context.Canceled)
-}
-
-// await returns what f does, or errInterrupted as soon as ctx is cancelled: what f reads, such as
-// a terminal or a pipe, may never come. f then goes on until the process ends.
-func await[T any](ctx context.Context, f func() (T, error)) (T, error) {
-	type result struct {
-		value T
-		err   error
-	}
-	done := make(chan result, 1)
-	go func() {
-		value, err := f()
-		done <- result{value, err}
-	}()
-	select {
-	case r := <-done:
-		return r.value, r.err
-	case <-ctx.Done():
-		return *new(T), errInterrupted
-	}
-}
-
-// divergedError is the end of a run whose loss became NaN or infinite.
-type divergedError struct {
-	name        string // of the allocator, where there are several
-	epoch, step int
-}
-
-func (e *divergedError) Error() string {
-	text := fmt.Sprintf("diverged in epoch %d at step %d: lower learning_rate", e.epoch, e.step)
-	if e.name != "" {
-		return e.name + " " + text
-	}
-	return text
 }

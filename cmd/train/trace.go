@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -53,12 +52,12 @@ func (s *session) writeTrace(r *runner) error {
 
 // tracePath is where a runner's trace goes.
 func (s *session) tracePath(r *runner) string {
-	return tracePath(s.cfg.Allocator.Trace, r.contender, len(s.runners) > 1)
+	return tracePath(s.cfg.Allocator.Trace, r.subject, len(s.runners) > 1)
 }
 
 // checkTraces returns an error if a trace could not be written after training. It
 // changes no file that is there.
-func checkTraces(cfg configs.Config, among []contender) error {
+func checkTraces(cfg configs.Config, among []subject) error {
 	if cfg.Allocator.Trace == "" {
 		return nil
 	}
@@ -70,28 +69,9 @@ func checkTraces(cfg configs.Config, among []contender) error {
 	return nil
 }
 
-// checkWritable returns an error if path can be neither made nor opened to write. A pipe
-// is left alone: its reader would take it for the end if it was opened twice.
-func checkWritable(path string) error {
-	if info, err := os.Stat(path); err == nil && info.Mode().Type() == fs.ModeNamedPipe {
-		return nil
-	}
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
-	if err == nil {
-		return errors.Join(f.Close(), os.Remove(path))
-	}
-	if !errors.Is(err, fs.ErrExist) {
-		return err
-	}
-	if f, err = os.OpenFile(path, os.O_WRONLY, 0); err != nil {
-		return err
-	}
-	return f.Close()
-}
-
 // tracePath is where the trace of one of several allocators goes: trace.csv of
 // custom:bestfit to trace.custom-bestfit.csv.
-func tracePath(path string, c contender, several bool) string {
+func tracePath(path string, c subject, several bool) string {
 	if !several {
 		return path
 	}

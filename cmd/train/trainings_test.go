@@ -70,22 +70,30 @@ func blank(train, test, pixels int) data.Dataset {
 	return data.Dataset{Train: set(train), Test: set(test)}
 }
 
+// prepared returns a session that is ready to train on b with the pool.
+func prepared(t *testing.T, cfg configs.Config, b *backend, set data.Dataset) *session {
+	t.Helper()
+	s := newSession(cfg, nil, nil, io.Discard, io.Discard)
+	s.backend, s.among = b, []subject{{kind: customPool}}
+	if err := s.prepare(set); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
 // traceOf trains on a queue and returns the trace that the program writes of it.
 func traceOf(t *testing.T, cfg configs.Config, b *backend, set data.Dataset) *traces.Trace {
 	t.Helper()
 	cfg.Allocator.Trace = filepath.Join(t.TempDir(), "trace.csv")
 	cfg.Log.LogDir = ""
-	s, err := newSession(b, cfg, set, []contender{{kind: customPool}}, nil, io.Discard, io.Discard)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := prepared(t, cfg, b, set)
 	if err := s.train(context.Background()); err != nil {
 		t.Error(err)
 	}
 	if n := s.runners[0].trace.Dropped(); n > 0 {
 		t.Errorf("the trace lacks its first %d calls", n)
 	}
-	if err := s.close(); err != nil {
+	if err := s.close(nil); err != nil {
 		t.Error(err)
 	}
 	trace, err := traces.ReadFile(cfg.Allocator.Trace, traces.MostEvents)
@@ -169,14 +177,11 @@ func TestIdleQueue(t *testing.T) {
 					cfg := configs.Default()
 					cfg.Model.FeatDim, cfg.Train.NumEpochs, cfg.Train.Bsz, cfg.Train.Fuse, cfg.Train.Device = 21, 2, batch, fuse, name
 					set := blank(650, 70, 16)
-					b, err := openBackend(cfg, nil, io.Discard)
+					b, err := openBackend(cfg, new(ranks).needGPU, io.Discard)
 					if err != nil {
 						t.Fatal(err)
 					}
 					computed := traceOf(t, cfg, b, set)
-					if err := b.queue.Close(); err != nil {
-						t.Error(err)
-					}
 					idle := traceOf(t, cfg, &backend{name: "idle", queue: new(idleQueue)}, set)
 					if len(idle.Events) == 0 || !slices.Equal(idle.Events, computed.Events) {
 						t.Errorf("batches of %d, fuse %v: %d calls, and %d of a queue that does nothing", batch, fuse, len(computed.Events), len(idle.Events))

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"strconv"
 	"strings"
@@ -63,21 +64,19 @@ func (all results) margin() (percent float64) {
 	return percent
 }
 
-// precise says whether a comparison needs no more epochs for what -until asks.
-func (s *session) precise(epochs int) bool {
-	return s.until.percent > 0 && epochs >= s.cfg.Train.NumEpochs && s.results().margin() <= s.until.percent
-}
+// met says whether results are as precise as -until asks. Without -until they never are.
+func (t target) met(all results) bool { return t.percent > 0 && all.margin() <= t.percent }
 
-// printUntil says whether a comparison got as precise as -until asks.
-func (s *session) printUntil(all results) {
+// print says whether results got as precise as -until asks.
+func (t target) print(w io.Writer, all results) {
 	margin := all.margin()
 	switch {
-	case s.until.percent == 0:
-	case margin <= s.until.percent:
-		fmt.Fprintf(s.stdout, "known to within %s, as -until asks\n", s.until)
+	case t.percent == 0:
+	case margin <= t.percent:
+		fmt.Fprintf(w, "known to within %s, as -until asks\n", t)
 	case math.IsInf(margin, 1):
-		fmt.Fprintf(s.stdout, "not known to within %s, as -until asks\n", s.until)
+		fmt.Fprintf(w, "not known to within %s, as -until asks\n", t)
 	default:
-		fmt.Fprintf(s.stdout, "known to within %.1f %%, and -until asks for %s\n", margin, s.until)
+		fmt.Fprintf(w, "known to within %.1f %%, and -until asks for %s\n", margin, t)
 	}
 }

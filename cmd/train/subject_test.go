@@ -11,7 +11,7 @@ import (
 	"mlpool/configs"
 )
 
-func TestContenders(t *testing.T) {
+func TestSubjects(t *testing.T) {
 	gpu, gpuGraph, cpu := &backend{gpu: true}, &backend{gpu: true, graph: true}, &backend{}
 	for _, c := range []struct {
 		on       *backend
@@ -55,11 +55,11 @@ func TestContenders(t *testing.T) {
 		if c.strategy != "" {
 			cfg.Allocator.Strategy = c.strategy
 		}
-		o := options{compare: c.compare}
+		var among []string
 		if c.among != "" {
-			o.among = strings.Split(c.among, ",")
+			among = strings.Split(c.among, ",")
 		}
-		list, err := contenders(o, c.on, cfg)
+		list, err := c.on.subjects(cfg, c.compare, among)
 		got := fmt.Sprint(list)
 		if err != nil {
 			got = err.Error()

@@ -23,16 +23,24 @@ const (
 
 var allKinds = []string{customPool, plannedPool, cudaAsync, plainMalloc}
 
-// A contender is an allocator to train on, and what names it: "cuda", "custom:bestfit".
-type contender struct {
+// aboutKinds has a line on each kind of allocator.
+var aboutKinds = map[string]string{
+	customPool:  "a pool of this program's own (the default)",
+	plannedPool: "the same, with each step's blocks planned once and replayed by index",
+	cudaAsync:   "the driver's pool: cudaMallocAsync and cudaFreeAsync",
+	plainMalloc: "no pool: cudaMalloc and cudaFree, to show the problem",
+}
+
+// A Subject is an allocator under test: its kind and strategy, as in: "cuda", "custom:bestfit".
+type subject struct {
 	kind     string
 	strategy string // of its pool; empty: that of the config
 }
 
-// parseContender returns the allocator of a name.
-func parseContender(name string) (contender, error) {
+// parseSubject returns the allocator of a name.
+func parseSubject(name string) (subject, error) {
 	kind, strategy, hasStrategy := strings.Cut(name, ":")
-	c := contender{kind, strategy}
+	c := subject{kind, strategy}
 	switch {
 	case !slices.Contains(allKinds, kind):
 		return c, fmt.Errorf("%q is no allocator: use one of %s", kind, choices(kind, allKinds))
@@ -53,30 +61,30 @@ func choices(word string, names []string) string {
 	return list
 }
 
-func (c contender) String() string {
+func (c subject) String() string {
 	if c.strategy == "" {
 		return c.kind
 	}
 	return c.kind + ":" + c.strategy
 }
 
-// file is the contender's name as part of that of a file: custom-bestfit.
-func (c contender) file() string { return strings.ReplaceAll(c.String(), ":", "-") }
+// file is the subject's name as part of that of a file: custom-bestfit.
+func (c subject) file() string { return strings.ReplaceAll(c.String(), ":", "-") }
 
 // hasPool says whether the allocator has a pool of this program.
-func (c contender) hasPool() bool { return c.kind == customPool || c.kind == plannedPool }
+func (c subject) hasPool() bool { return c.kind == customPool || c.kind == plannedPool }
 
-// of is a config with the contender's strategy.
-func (c contender) of(cfg configs.Config) configs.Config {
+// of is a config with the subject's strategy.
+func (c subject) of(cfg configs.Config) configs.Config {
 	if c.strategy != "" {
 		cfg.Allocator.Strategy = c.strategy
 	}
 	return cfg
 }
 
-// check returns an error if the contender cannot be had on the device, with the
+// check returns an error if the subject cannot be had on the device, with the
 // executor.
-func (c contender) check(b *backend) error {
+func (c subject) check(b *backend) error {
 	kinds := strings.Join(b.kinds(), ", ")
 	switch {
 	case b.graph && c.kind == plainMalloc:
@@ -87,12 +95,12 @@ func (c contender) check(b *backend) error {
 	return nil
 }
 
-// contenders returns the allocators to train on: the one that ALLOCATOR_TYPE names, or
+// subjects returns the allocators to train on: the one that ALLOCATOR_TYPE names, or
 // several to compare. Those are the ones that are listed, or else all that can be had.
 // The first is what the others' differences are from: the one that ALLOCATOR_TYPE names.
-func contenders(o options, b *backend, cfg configs.Config) (list []contender, err error) {
-	parse := func(from, name string) (contender, error) {
-		c, err := parseContender(name)
+func (b *backend) subjects(cfg configs.Config, compare bool, names []string) (list []subject, err error) {
+	parse := func(from, name string) (subject, error) {
+		c, err := parseSubject(name)
 		if err == nil {
 			err = c.check(b)
 		}
@@ -101,17 +109,17 @@ func contenders(o options, b *backend, cfg configs.Config) (list []contender, er
 		}
 		return c, err
 	}
-	reference := contender{kind: customPool}
+	reference := subject{kind: customPool}
 	env := os.Getenv(allocatorEnv)
 	if env != "" {
 		if reference, err = parse(allocatorEnv+"=", env); err != nil {
 			return nil, err
 		}
 	}
-	if !o.compare {
-		return []contender{reference}, nil
+	if !compare {
+		return []subject{reference}, nil
 	}
-	among := o.among
+	among := names
 	if among == nil {
 		among = b.kinds()
 	}
@@ -120,13 +128,13 @@ func contenders(o options, b *backend, cfg configs.Config) (list []contender, er
 		if err != nil {
 			return nil, err
 		}
-		i := slices.IndexFunc(list, func(have contender) bool { return sameAllocator(have, c, cfg) })
+		i := slices.IndexFunc(list, func(have subject) bool { return sameAllocator(have, c, cfg) })
 		if i >= 0 {
 			return nil, listError{fmt.Errorf("-compare=%s: %s and %s are the same allocator: name it once", strings.Join(among, ","), list[i], c)}
 		}
 		list = append(list, c)
 	}
-	return first(list, reference, o.among != nil, env, cfg)
+	return first(list, reference, names != nil, env, cfg)
 }
 
 // listError is the error of a list on the command line that no other config would allow either.
@@ -134,8 +142,8 @@ type listError struct{ error }
 
 // first puts the reference first in a list. It is an error if ALLOCATOR_TYPE, env, names
 // one that is not in a list that the user gave.
-func first(list []contender, reference contender, given bool, env string, cfg configs.Config) ([]contender, error) {
-	i := slices.IndexFunc(list, func(c contender) bool { return sameAllocator(c, reference, cfg) })
+func first(list []subject, reference subject, given bool, env string, cfg configs.Config) ([]subject, error) {
+	i := slices.IndexFunc(list, func(c subject) bool { return sameAllocator(c, reference, cfg) })
 	switch {
 	case i >= 0 && (env != "" || !given):
 		list = slices.Insert(slices.Delete(list, i, i+1), 0, reference)
@@ -151,6 +159,6 @@ func first(list []contender, reference contender, given bool, env string, cfg co
 }
 
 // sameAllocator says whether two names mean the same under a config.
-func sameAllocator(a, b contender, cfg configs.Config) bool {
+func sameAllocator(a, b subject, cfg configs.Config) bool {
 	return a.kind == b.kind && (!a.hasPool() || a.of(cfg).Allocator.Strategy == b.of(cfg).Allocator.Strategy)
 }

@@ -1,0 +1,87 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"unicode/utf8"
+)
+
+// lineWidth is the most columns of a line of output: those of a usual terminal.
+const lineWidth = 80
+
+// short is a number with so many decimals, or with none from 1000 on.
+func short(v float64, decimals int) string {
+	if v >= 1000 {
+		decimals = 0
+	}
+	return strconv.FormatFloat(v, 'f', decimals, 64)
+}
+
+// size is a number of bytes in the largest unit of which there is one at least.
+func size(bytes int64) string {
+	const units = "KMGTPE"
+	if bytes < 1<<10 {
+		return fmt.Sprintf("%d B", bytes)
+	}
+	v, unit := float64(bytes)/(1<<10), 0
+	for v >= 1<<10 {
+		v /= 1 << 10
+		unit++
+	}
+	return fmt.Sprintf("%.1f %ciB", v, units[unit])
+}
+
+// count is a number of things: 1 step, 2 steps.
+func count(n int, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
+}
+
+// printEntry prints a name, and a text from a column on, in lines that fit.
+func printEntry(b *strings.Builder, column int, name, text string) {
+	b.WriteString(folded(fmt.Sprintf("  %-*s", column-3, name), column, text))
+}
+
+// folded is a line that goes on with the words of a text, in as many lines as make it fit. All
+// but the first have their words from a column on.
+func folded(line string, column int, text string) string {
+	var b strings.Builder
+	for _, word := range strings.Fields(text) {
+		if utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > lineWidth {
+			b.WriteString(line + "\n")
+			line = strings.Repeat(" ", column-1)
+		}
+		line += " " + word
+	}
+	return b.String() + line + "\n"
+}
+
+// printColumns prints rows of a name and cells, the columns one below another where they do not fit
+// side by side.
+func printColumns(stdout io.Writer, rows [][]string) {
+	width := func(column int) (most int) {
+		for _, cells := range rows {
+			most = max(most, utf8.RuneCountInString(cells[column]))
+		}
+		return most
+	}
+	for from := 1; from < len(rows[0]); {
+		to, columns := from+1, 2+width(0)+2+width(from)
+		for to < len(rows[0]) && columns+2+width(to) <= lineWidth {
+			columns += 2 + width(to)
+			to++
+		}
+		w := tabwriter.NewWriter(stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
+		fmt.Fprintln(w)
+		for _, cells := range rows {
+			fmt.Fprintf(w, "%s\t%s\t\n", cells[0], strings.Join(cells[from:to], "\t"))
+		}
+		w.Flush()
+		from = to
+	}
+}
