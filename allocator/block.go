@@ -12,7 +12,7 @@ type Block struct {
 	// set it, to numbers that no other allocator has.
 	Gen uint64
 
-	node *node // whose generation Gen was
+	rec *handle // whose generation Gen was
 }
 
 // roundUp returns n rounded up to a multiple of unit, a power of two.
@@ -45,64 +45,84 @@ const (
 	part                 // of a block in a stitch
 )
 
-// A node is the record of one block, free or handed out. A record that is used
-// again is of the same heap or ledger, so a stale Block can always be told from a
-// current one by its generation.
-type node struct {
-	heap   *heap   // that made the record; see node.lockHeap. nil: see ledger
-	ledger *ledger // the same for an allocator without heaps
-	slot   *slot   // the same for a planned block
-
-	gen    uint64 // how often this record was handed out or given back
-	state  state
-	loose  bool   // in heap.loose
-	small  bool   // in a chunk for small blocks
-	own    uint32 // number of the ownPlacement that lists it; 0: none does
-	addr   uintptr
-	asked  int64 // bytes asked for
+// A handle is what a [Block] points to. One that is used again has the same owner, so a
+// stale Block can always be told from a current one by its generation.
+type handle struct {
+	owner  any    // the *record of a Pool, the *entry of a ledger or the *slot of a Plan
+	gen    uint64 // how often it was handed out or given back: odd while it is handed out
+	asked  int64  // bytes asked for
 	stream Stream
 	tag    string
-	users  []*user // other streams that use the block; in a heap or a plan
-
-	size  int64    // bytes of memory
-	want  int64    // bytes of memory that the request needed, at most size
-	waits *pending // what must be done before the memory is used again
-	uses  []Stream // other streams that use the block; in a ledger
-	alone bool     // the stream was released; in a ledger
-
-	seg        *segment // if it is the first or the last of it; others may not know
-	sewn       *sewn    // a block in a stitch; such a block is in no segment
-	prev, next *node    // neighbours in the segment, by address; or in heap.sewn
-	up, down   *node    // in a list of free, cached, waiting or unused nodes
 }
 
-// handOut marks n as handed out and returns the Block that says so.
-func (n *node) handOut(asked int64, s Stream, tag string) Block {
-	n.gen++
-	n.state = live
-	if n.asked != asked || n.stream != s { // a planned block's are always the same
-		n.asked, n.stream = asked, s
+// handOut marks the memory at addr as handed out and returns the Block that says so.
+func (d *handle) handOut(addr uintptr, asked int64, s Stream, tag string) Block {
+	d.gen++
+	if d.asked != asked || d.stream != s { // a planned block's are always the same
+		d.asked, d.stream = asked, s
 	}
-	if len(n.tag) != len(tag) || unsafe.StringData(n.tag) != unsafe.StringData(tag) {
-		n.tag = tag // the same constant as a rule: then no comparison, no store
+	if len(d.tag) != len(tag) || unsafe.StringData(d.tag) != unsafe.StringData(tag) {
+		d.tag = tag // the same constant as a rule: then no comparison, no store
 	}
-	return Block{Addr: n.addr, Size: asked, Gen: n.gen, node: n}
+	return Block{Addr: addr, Size: asked, Gen: d.gen, rec: d}
 }
 
-// check says whether b, whose node is n, is handed out now.
-func (n *node) check(b Block) error {
-	if n.gen != b.Gen || n.state != live {
+// isLive says whether the handle is handed out now.
+func (d *handle) isLive() bool { return d.gen&1 != 0 }
+
+// check says whether b, whose handle is d, is handed out now; its memory is at addr.
+func (d *handle) check(b Block, addr uintptr) error {
+	if d.gen != b.Gen || !d.isLive() {
 		return ErrDoubleFree
 	}
-	if n.addr != b.Addr {
+	if addr != b.Addr {
 		return ErrUnknownBlock
 	}
 	return nil
 }
 
+func (d *handle) describe(addr uintptr) LiveBlock {
+	return LiveBlock{Addr: addr, Bytes: d.asked, Stream: d.stream, Tag: d.tag}
+}
+
+// owner returns the owner of b's handle, nil if it has none.
+func (b Block) owner() any {
+	if b.rec == nil {
+		return nil
+	}
+	return b.rec.owner
+}
+
+// A record is a block of a Pool, free or handed out.
+type record struct {
+	handle
+	heap  *heap // that made the record; see record.lockHeap
+	node  node
+	users []*user  // other streams that use the block
+	waits *pending // what must be done before the memory is used again
+	sewn  *sewn    // a block in a stitch; such a block is in no segment
+}
+
+// recordOf returns the record that n is of.
+func recordOf(n *node) *record { return n.owner.(*record) }
+
+// A node is a block of a heap: a range of bytes in one state.
+type node struct {
+	owner any // the *record that it is part of
+	addr  uintptr
+	size  int64 // bytes of memory
+	Want  int64 // bytes of memory that the request needed, at most size
+	State state
+	loose bool   // in heap.loose
+	Small bool   // in a chunk for small blocks
+	apart bool   // in no segment
+	own   uint32 // number of the ownPlacement that lists it; 0: none does
+
+	up, down   *node    // in a list of free, cached, waiting or unused nodes
+	prev, next *node    // neighbours in the segment, by address
+	seg        *segment // if it is the first or the last of it; others may not know
+	home       *heap    // that made it
+}
+
 // whole says whether n is all of its segment.
 func (n *node) whole() bool { return n.prev == nil && n.next == nil }
-
-func (n *node) describe() LiveBlock {
-	return LiveBlock{Addr: n.addr, Bytes: n.asked, Stream: n.stream, Tag: n.tag}
-}

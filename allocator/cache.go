@@ -35,8 +35,8 @@ func (c *cache) pop(want int64) *node {
 // push keeps n, and returns the block that it keeps no more, or nil.
 func (c *cache) push(n *node) *node {
 	old := c.nodes[c.next]
-	n.state = cached
-	c.nodes[c.next], c.wants[c.next] = n, n.want
+	n.State = cached
+	c.nodes[c.next], c.wants[c.next] = n, n.Want
 	c.next = (c.next + 1) & (cacheBlocks - 1)
 	if old == nil {
 		c.kept++

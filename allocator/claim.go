@@ -12,7 +12,7 @@ func (h *heap) claim(blocks []*node, s Stream, rests int) (marks []uintptr, err 
 	events := &h.pool.events
 	last := map[*streamQueue]*pending{} // after which all before it is done, too
 	for _, n := range blocks {
-		for w := n.waits; w != nil; w = w.other {
+		for w := recordOf(n).waits; w != nil; w = w.other {
 			if l := last[w.queue]; w.stream != s && (l == nil || w.number > l.number) {
 				last[w.queue] = w
 			}
@@ -36,9 +36,9 @@ func (h *heap) claim(blocks []*node, s Stream, rests int) (marks []uintptr, err 
 		return nil, err
 	}
 	for _, n := range blocks {
-		for n.waits != nil {
-			events.put(n.waits.event)
-			h.waiting.unlink(n.waits)
+		for recordOf(n).waits != nil {
+			events.put(recordOf(n).waits.event)
+			h.waiting.unlink(recordOf(n).waits)
 		}
 		h.waiting.remove(n)
 	}
@@ -91,8 +91,8 @@ func (p *Pool) claimChunks(r *request, d *heap, looks *int) error {
 	}
 	for _, n := range x.blocks {
 		parts := n.parts()
-		if n.sewn != nil {
-			n.sewn.stitch.usedBy(h) // which comes after all that used it
+		if recordOf(n).sewn != nil {
+			recordOf(n).sewn.stitch.usedBy(h) // which comes after all that used it
 			d.unsew(n)
 		}
 		for _, m := range parts {
@@ -103,10 +103,10 @@ func (p *Pool) claimChunks(r *request, d *heap, looks *int) error {
 					rest = d.splitOff(m, bytes)
 				}
 				if in {
-					m.state = part
+					m.State = part
 					d.coalesce(m)
 				} else {
-					m.want = m.size // it may be less than the block's
+					m.Want = m.size // it may be less than the block's
 					d.waiting.expect(m, h.stream, marks[0])
 					d.waiting.push(m)
 					marks = marks[1:]
@@ -171,7 +171,7 @@ func (x *claimed) add(c *chunk, n, p *node, looks *int) bool {
 	}
 	first := m
 	for ; m != nil && m.addr < c.end(); m = m.next {
-		if *looks--; *looks < 0 || m != p && m.state != waiting && m.state != free {
+		if *looks--; *looks < 0 || m != p && m.State != waiting && m.State != free {
 			return false
 		}
 	}
@@ -180,7 +180,7 @@ func (x *claimed) add(c *chunk, n, p *node, looks *int) bool {
 		if m == p {
 			block = n
 		}
-		if block.state == waiting && !x.taken[block] {
+		if block.State == waiting && !x.taken[block] {
 			x.taken[block] = true
 			x.blocks = append(x.blocks, block)
 		}

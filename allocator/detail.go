@@ -83,14 +83,14 @@ func (d *Detail) addReleased(common *heap) {
 		at[s.Stream] = i
 	}
 	common.blocks(func(n *node) {
-		if n.state != live {
+		if n.State != live {
 			return
 		}
-		i, known := at[n.stream]
+		i, known := at[recordOf(n).stream]
 		if !known {
 			i = len(d.ByStream)
-			at[n.stream] = i
-			d.ByStream = append(d.ByStream, StreamStats{Stream: n.stream})
+			at[recordOf(n).stream] = i
+			d.ByStream = append(d.ByStream, StreamStats{Stream: recordOf(n).stream})
 		}
 		s := &d.ByStream[i]
 		s.Allocs++
@@ -110,7 +110,7 @@ func (h *heap) detail(classes *[sizeClasses]ClassStats) StreamStats {
 		classes[i].Allocs += c.allocs
 	}
 	h.blocks(func(n *node) {
-		switch n.state {
+		switch n.State {
 		case live:
 			c := &classes[sizeClass(n.size)]
 			c.Live++

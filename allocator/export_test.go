@@ -57,8 +57,8 @@ func (h *heap) check() (reserved int64, err error) {
 	var allocated, parts int64
 	handedOut := func(n *node) error {
 		allocated += n.size
-		if n.size < blockSize(n.asked) {
-			return fmt.Errorf("block of %d bytes at %#x serves a request for %d", n.size, n.addr, n.asked)
+		if n.size < blockSize(recordOf(n).asked) {
+			return fmt.Errorf("block of %d bytes at %#x serves a request for %d", n.size, n.addr, recordOf(n).asked)
 		}
 		return nil
 	}
@@ -70,21 +70,21 @@ func (h *heap) check() (reserved int64, err error) {
 			switch {
 			case n.addr != addr || n.size <= 0 || n.size%Alignment != 0:
 				return 0, fmt.Errorf("block of %d bytes at %#x, want it at %#x", n.size, n.addr, addr)
-			case n.prev != left || (n == g.first || n == g.last) && n.seg != g || n.heap != h && n.heap.into != h:
+			case n.prev != left || (n == g.first || n == g.last) && n.seg != g || n.home != h && n.home.into != h:
 				return 0, fmt.Errorf("block at %#x has wrong links", n.addr)
-			case n.state == unused || n.state > part || n.state == lent && h != h.pool.common:
-				return 0, fmt.Errorf("block at %#x has state %d", n.addr, n.state)
-			case left != nil && n.state == free && left.state == free && h.place.joins(left, n):
+			case n.State == unused || n.State > part || n.State == lent && h != h.pool.common:
+				return 0, fmt.Errorf("block at %#x has state %d", n.addr, n.State)
+			case left != nil && n.State == free && left.State == free && h.place.joins(left, n):
 				return 0, fmt.Errorf("free blocks at %#x and %#x are not coalesced", left.addr, n.addr)
 			}
-			counts[n.state]++
-			if n.state == lent {
+			counts[n.State]++
+			if n.State == lent {
 				reserved -= n.size
 			}
-			if n.state == part {
+			if n.State == part {
 				parts += n.size
 			}
-			if n.state == live {
+			if n.State == live {
 				if err := handedOut(n); err != nil {
 					return 0, err
 				}
@@ -94,20 +94,21 @@ func (h *heap) check() (reserved int64, err error) {
 		if g.last != left || g.heap != h {
 			return 0, fmt.Errorf("segment %#x does not know its last block, or its heap", g.addr)
 		}
-		if whole := g.first.state == free && g.first.whole(); g.indexed != whole {
+		if whole := g.first.State == free && g.first.whole(); g.indexed != whole {
 			return 0, fmt.Errorf("segment %#x is indexed as unused: %v, want %v", g.addr, g.indexed, whole)
 		}
 		if addr != g.addr+uintptr(g.size) {
 			return 0, fmt.Errorf("blocks of segment %#x end at %#x, not %#x", g.addr, addr, g.addr+uintptr(g.size))
 		}
 	}
-	for n := h.sewn; n != nil; n = n.next {
-		counts[n.state]++
+	for r := h.sewn; r != nil; r = r.sewn.next {
+		n := &r.node
+		counts[n.State]++
 		size := n.size
-		for _, p := range n.sewn.parts {
+		for _, p := range r.sewn.parts {
 			s := h.pool.space
-			if p.state != part || s.chunks[s.index(p.addr)].seg.heap != h {
-				return 0, fmt.Errorf("block at %#x has a part in state %d", n.addr, p.state)
+			if p.State != part || s.chunks[s.index(p.addr)].seg.heap != h {
+				return 0, fmt.Errorf("block at %#x has a part in state %d", n.addr, p.State)
 			}
 			size -= p.size
 			parts -= p.size
@@ -115,7 +116,7 @@ func (h *heap) check() (reserved int64, err error) {
 		if size != 0 {
 			return 0, fmt.Errorf("block at %#x has parts of %d bytes fewer than its own", n.addr, size)
 		}
-		if n.state == live {
+		if n.State == live {
 			if err := handedOut(n); err != nil {
 				return 0, err
 			}
@@ -136,8 +137,8 @@ func (h *heap) check() (reserved int64, err error) {
 	for class := range h.waiting.queues {
 		for n := h.waiting.queues[class].first; n != nil; n = n.down {
 			waits++
-			if n.want > n.size {
-				return 0, fmt.Errorf("a block of %d bytes at %#x waits to serve requests for %d", n.size, n.addr, n.want)
+			if n.Want > n.size {
+				return 0, fmt.Errorf("a block of %d bytes at %#x waits to serve requests for %d", n.size, n.addr, n.Want)
 			}
 		}
 	}
@@ -233,13 +234,9 @@ func (p *Pool) ChunksInUse() (bytes int64) {
 	used := map[*chunk]bool{}
 	p.everyHeap(func(h *heap) {
 		h.blocks(func(n *node) {
-			parts := []*node{n}
-			if n.sewn != nil {
-				parts = n.sewn.parts
-			}
-			for _, part := range parts {
+			for _, part := range n.parts() {
 				for _, c := range s.overlapping(part.addr, part.addr+uintptr(part.size)) {
-					used[c] = used[c] || n.state == live
+					used[c] = used[c] || n.State == live
 				}
 			}
 		})

@@ -82,7 +82,7 @@ func (p *Pool) tail(h *heap) int64 {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if n := g.last; n.state == free && n.addr+uintptr(n.size) == end {
+	if n := g.last; n.State == free && n.addr+uintptr(n.size) == end {
 		return n.size
 	}
 	return 0

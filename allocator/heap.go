@@ -25,7 +25,7 @@ type heap struct {
 
 	segments segmentList
 	unused   segmentIndex
-	sewn     *node   // blocks in stitches, by next
+	sewn     *record // blocks in stitches, by next
 	reserved int64   // bytes of all segments, without what is lent
 	spares   *node   // unused records, by down
 	loose    []*node // that were freed or split off and have not joined yet
@@ -68,9 +68,9 @@ func newHeap(p *Pool, s Stream) *heap {
 	return h
 }
 
-// lockHeap locks the heap that holds n now and returns it.
-func (n *node) lockHeap() *heap {
-	h := n.heap
+// lockHeap locks the heap that holds r now and returns it.
+func (r *record) lockHeap() *heap {
+	h := r.heap
 	h.mu.Lock()
 	if into := h.into; into != nil { // which is not closed before the pool is
 		h.mu.Unlock()
@@ -124,7 +124,7 @@ func (h *heap) carve(n *node, size int64) *node {
 	for keep := h.place.cut(n, size); keep < n.size; keep = h.place.cut(n, size) {
 		h.split(n, keep)
 	}
-	n.want = size
+	n.Want = size
 	return n
 }
 
@@ -144,7 +144,7 @@ func (h *heap) cutFree(n *node, lo, hi uintptr) *node {
 	if keep := int64(hi - lo); keep < n.size {
 		h.split(n, keep)
 	}
-	n.want = n.size
+	n.Want = n.size
 	return n
 }
 
@@ -154,14 +154,15 @@ func (h *heap) handOut(n *node, asked int64, s Stream, tag string) Block {
 	st.allocated += n.size
 	st.peak = max(st.peak, st.allocated)
 	st.classes[sizeClass(n.size)].allocs++
-	return n.handOut(asked, s, tag)
+	n.State = live
+	return recordOf(n).handOut(n.addr, asked, s, tag)
 }
 
-// retire takes n back. The memory is not free yet.
-func (h *heap) retire(n *node) {
-	n.gen++
-	h.stats.classes[sizeClass(n.size)].frees++
-	h.stats.allocated -= n.size
+// retire takes r back. The memory is not free yet.
+func (h *heap) retire(r *record) {
+	r.gen++
+	h.stats.classes[sizeClass(r.node.size)].frees++
+	h.stats.allocated -= r.node.size
 }
 
 // put makes the memory of n, which no list holds, available to the heap's
@@ -184,7 +185,7 @@ func (h *heap) splitOff(n *node, keep int64) *node {
 	rest.seg = n.seg
 	rest.addr = n.addr + uintptr(keep)
 	rest.size = n.size - keep
-	rest.small = n.small
+	rest.Small = n.Small
 	rest.prev, rest.next = n, n.next
 	if n.next != nil {
 		n.next.prev = rest
@@ -198,15 +199,15 @@ func (h *heap) splitOff(n *node, keep int64) *node {
 
 // coalesce joins n with its free neighbours and lists the result.
 func (h *heap) coalesce(n *node) {
-	if n.sewn != nil {
+	if n.apart {
 		h.unpick(n)
 		return
 	}
 	for {
-		if right := n.next; right != nil && right.state == free && h.place.joins(n, right) {
+		if right := n.next; right != nil && right.State == free && h.place.joins(n, right) {
 			h.removeFree(right)
 			h.absorb(n, right)
-		} else if left := n.prev; left != nil && left.state == free && h.place.joins(left, n) {
+		} else if left := n.prev; left != nil && left.State == free && h.place.joins(left, n) {
 			h.removeFree(left)
 			h.absorb(left, n)
 			n = left
@@ -223,7 +224,7 @@ func (h *heap) list(n *node) {
 		h.reclaim(n)
 		return
 	}
-	n.state = free
+	n.State = free
 	h.addFree(n)
 	if n.whole() {
 		h.unused.add(n.seg)
@@ -250,11 +251,13 @@ func (h *heap) absorb(left, right *node) {
 func (h *heap) record() *node {
 	n := h.spares
 	if n == nil {
-		batch := make([]node, 16)
+		batch := make([]record, 16)
 		for i := range batch {
-			batch[i].heap = h
-			batch[i].down = h.spares
-			h.spares = &batch[i]
+			r := &batch[i]
+			r.owner, r.heap = r, h
+			r.node.owner, r.node.home = r, h
+			r.node.down = h.spares
+			h.spares = &r.node
 		}
 		n = h.spares
 	}
@@ -265,9 +268,9 @@ func (h *heap) record() *node {
 
 // discard keeps the record of n for later, unless a heap made it that is closed.
 func (h *heap) discard(n *node) {
-	n.state = unused
-	n.seg, n.sewn, n.prev, n.next, n.up, n.down = nil, nil, nil, nil, nil, nil
-	if n.heap == h {
+	n.State = unused
+	n.seg, n.prev, n.next, n.up, n.down, n.apart = nil, nil, nil, nil, nil, false
+	if n.home == h {
 		n.down = h.spares
 		h.spares = n
 	}
@@ -283,7 +286,7 @@ func (h *heap) adopt(g *segment) *node {
 // hold adds g, which no heap holds, and returns its one block, which no list holds.
 func (h *heap) hold(g *segment) *node {
 	n := h.record()
-	n.addr, n.size, n.small = g.addr, g.size, g.small
+	n.addr, n.size, n.Small = g.addr, g.size, g.small
 	g.heap = h
 	g.begin(n)
 	g.end(n)
@@ -296,7 +299,7 @@ func (h *heap) hold(g *segment) *node {
 // of size bytes or what the placement cuts off for so many.
 func (h *heap) lend(n *node, size int64) *segment {
 	h.carve(n, size)
-	n.state = lent
+	n.State = lent
 	h.reserved -= n.size
 	return &segment{addr: n.addr, size: n.size, lender: n}
 }
@@ -361,18 +364,18 @@ func (h *heap) joinLoose() {
 // join joins n, which was in loose, with its free neighbours.
 func (h *heap) join(n *node) {
 	n.loose = false
-	if n.state != free {
+	if n.State != free {
 		return
 	}
-	for n.prev != nil && n.prev.state == free {
+	for n.prev != nil && n.prev.State == free {
 		n = n.prev
 	}
 	right := n.next
-	if right == nil || right.state != free {
+	if right == nil || right.State != free {
 		return
 	}
 	h.removeFree(n)
-	for ; right != nil && right.state == free; right = n.next {
+	for ; right != nil && right.State == free; right = n.next {
 		h.removeFree(right)
 		h.absorb(n, right)
 	}
@@ -389,8 +392,8 @@ func (h *heap) blocks(visit func(n *node)) {
 			visit(n)
 		}
 	}
-	for n := h.sewn; n != nil; n = n.next {
-		visit(n)
+	for r := h.sewn; r != nil; r = r.sewn.next {
+		visit(&r.node)
 	}
 }
 

@@ -43,7 +43,7 @@ func (h *heap) joinSegments(s *space, left, right *segment) *segment {
 		}
 	}
 	a, b := left.last, right.first
-	if a.state == free { // a placement may look at what is behind a block
+	if a.State == free { // a placement may look at what is behind a block
 		h.removeFree(a)
 	}
 	a.next, b.prev = b, a
@@ -56,7 +56,7 @@ func (h *heap) joinSegments(s *space, left, right *segment) *segment {
 	g.addr, g.size = left.addr, left.size+right.size
 	g.begin(left.first)
 	g.end(right.last)
-	if a.state == free {
+	if a.State == free {
 		h.coalesce(a)
 	}
 	return g
@@ -74,7 +74,7 @@ func (s *space) relabel(addr uintptr, size int64, g *segment) {
 func (h *heap) cutOut(s *space, lo, hi uintptr) *node {
 	n := h.cutFree(s.freeBlock(lo), lo, hi)
 	s.look(h)
-	n.state = part
+	n.State = part
 	return n
 }
 
@@ -103,7 +103,7 @@ func (h *heap) detachNode(s *space, n *node) {
 	left, right := n.prev, n.next
 	h.reserved -= n.size
 	h.discard(n)
-	if left != nil && left.state == free {
+	if left != nil && left.State == free {
 		h.removeFree(left)
 		defer h.addFree(left)
 	}
@@ -137,7 +137,7 @@ func (h *heap) detachNode(s *space, n *node) {
 
 // indexUnused lists g if it is unused.
 func (h *heap) indexUnused(g *segment) {
-	if n := g.first; n.whole() && n.state == free && !g.indexed {
+	if n := g.first; n.whole() && n.State == free && !g.indexed {
 		h.unused.add(g)
 	}
 }
@@ -146,12 +146,14 @@ func (h *heap) indexUnused(g *segment) {
 type sewn struct {
 	stitch *stitch
 	parts  []*node // of the heap's segments, in the order of the stitch
+
+	prev, next *record // in heap.sewn
 }
 
 // parts returns what n is made of: n itself, where it is in no stitch.
 func (n *node) parts() []*node {
-	if n.sewn != nil {
-		return n.sewn.parts
+	if n.apart {
+		return recordOf(n).sewn.parts
 	}
 	return []*node{n}
 }
@@ -159,20 +161,21 @@ func (n *node) parts() []*node {
 // sew makes parts of the heap a block, of so many bytes from addr on, in t.
 func (h *heap) sew(t *stitch, addr uintptr, size int64, parts []*node) *node {
 	n := h.record()
-	n.addr, n.size, n.want = addr, size, size
-	n.sewn = &sewn{t, parts}
+	n.addr, n.size, n.Want = addr, size, size
+	n.apart = true
+	recordOf(n).sewn = &sewn{stitch: t, parts: parts}
 	t.blocks.Add(1)
-	h.addSewn(n)
+	h.addSewn(recordOf(n))
 	return n
 }
 
-// addSewn lists n, a block in a stitch.
-func (h *heap) addSewn(n *node) {
-	n.prev, n.next = nil, h.sewn
-	if n.next != nil {
-		n.next.prev = n
+// addSewn lists r, a block in a stitch.
+func (h *heap) addSewn(r *record) {
+	r.sewn.prev, r.sewn.next = nil, h.sewn
+	if h.sewn != nil {
+		h.sewn.sewn.prev = r
 	}
-	h.sewn = n
+	h.sewn = r
 }
 
 // unpick makes the parts of n, which is in a stitch, free, and forgets n.
@@ -184,15 +187,16 @@ func (h *heap) unpick(n *node) {
 
 // unsew forgets n, which is in a stitch, and returns its parts.
 func (h *heap) unsew(n *node) []*node {
-	if n.next != nil {
-		n.next.prev = n.prev
+	w := recordOf(n).sewn
+	if w.next != nil {
+		w.next.sewn.prev = w.prev
 	}
-	if n.prev != nil {
-		n.prev.next = n.next
+	if w.prev != nil {
+		w.prev.sewn.next = w.next
 	} else {
-		h.sewn = n.next
+		h.sewn = w.next
 	}
-	w := n.sewn
+	recordOf(n).sewn = nil
 	w.stitch.blocks.Add(-1)
 	h.discard(n)
 	return w.parts
@@ -200,12 +204,12 @@ func (h *heap) unsew(n *node) []*node {
 
 // takeOverSewn adds the blocks in stitches of heap from, whose parts h has already.
 func (h *heap) takeOverSewn(from *heap) {
-	for n := from.sewn; n != nil; {
-		after := n.next
-		if n.state == live {
-			h.takeOverLive(from, n)
+	for r := from.sewn; r != nil; {
+		after := r.sewn.next
+		if r.node.State == live {
+			h.takeOverLive(from, &r.node)
 		}
-		h.addSewn(n)
-		n = after
+		h.addSewn(r)
+		r = after
 	}
 }

@@ -18,56 +18,79 @@ type ledger struct {
 
 	mu     sync.Mutex // guards what follows
 	closed bool
-	blocks list  // handed out
-	spares *node // unused records, by down
+	blocks []*entry // handed out, in no order
+	spares []*entry // unused records
 
 	allocs, frees   int64
 	allocated, peak int64 // bytes
+}
+
+// An entry is a block of a ledger.
+type entry struct {
+	handle
+	ledger *ledger
+	addr   uintptr
+	size   int64    // bytes of memory
+	uses   []Stream // other streams that use the block
+	alone  bool     // its stream was released
+	at     int      // in ledger.blocks
+}
+
+func (l *ledger) add(e *entry) {
+	e.at = len(l.blocks)
+	l.blocks = append(l.blocks, e)
+}
+
+func (l *ledger) remove(e *entry) {
+	last := len(l.blocks) - 1
+	l.blocks[e.at], l.blocks[last].at = l.blocks[last], e.at
+	l.blocks[last] = nil
+	l.blocks = l.blocks[:last]
 }
 
 // open returns the Block of newly allocated memory. It is called within calls.
 func (l *ledger) open(addr uintptr, bytes int64, s Stream, tag string) Block {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	n := l.spares
-	if n == nil {
-		n = &node{ledger: l}
+	var e *entry
+	if last := len(l.spares) - 1; last >= 0 {
+		e, l.spares = l.spares[last], l.spares[:last]
 	} else {
-		l.spares = n.down
+		e = &entry{ledger: l}
+		e.owner = e
 	}
-	n.addr, n.size, n.alone = addr, blockSize(bytes), false
-	l.blocks.insertAfter(nil, n)
+	e.addr, e.size, e.alone = addr, blockSize(bytes), false
+	l.add(e)
 	l.allocs++
-	l.allocated += n.size
+	l.allocated += e.size
 	l.peak = max(l.peak, l.allocated)
-	return n.handOut(bytes, s, tag)
+	return e.handOut(addr, bytes, s, tag)
 }
 
-// check says whether b is handed out by this ledger.
-func (l *ledger) check(b Block) error {
-	if b.node == nil || b.node.ledger != l {
-		return ErrUnknownBlock
+// check returns the entry of b if b is handed out by this ledger.
+func (l *ledger) check(b Block) (*entry, error) {
+	e, _ := b.owner().(*entry)
+	if e == nil || e.ledger != l {
+		return nil, ErrUnknownBlock
 	}
-	if err := b.node.check(b); err != nil {
+	if err := e.check(b, e.addr); err != nil {
 		if l.closed {
-			return ErrClosed
+			return nil, ErrClosed
 		}
-		return err
+		return nil, err
 	}
-	return nil
+	return e, nil
 }
 
 // mark notes that the memory of b is also used on s.
 func (l *ledger) mark(b Block, s Stream) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if err := l.check(b); err != nil {
-		return err
+	e, err := l.check(b)
+	if err == nil && !slices.Contains(e.uses, s) {
+		e.uses = append(e.uses, s)
 	}
-	if n := b.node; !slices.Contains(n.uses, s) {
-		n.uses = append(n.uses, s)
-	}
-	return nil
+	return err
 }
 
 // unmark drops all marks of s. It waits for the calls of settle that see them.
@@ -76,9 +99,9 @@ func (l *ledger) unmark(s Stream) {
 	defer l.marking.Unlock()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for n := l.blocks.first; n != nil; n = n.down {
-		n.uses = slices.DeleteFunc(n.uses, func(u Stream) bool { return u == s })
-		n.alone = n.alone || n.stream == s
+	for _, e := range l.blocks {
+		e.uses = slices.DeleteFunc(e.uses, func(u Stream) bool { return u == s })
+		e.alone = e.alone || e.stream == s
 	}
 }
 
@@ -92,12 +115,12 @@ func (l *ledger) orderUsers(b Block, s Stream, order func(from, to Stream) error
 	l.marking.RLock()
 	defer l.marking.RUnlock()
 	l.mu.Lock()
-	err := l.check(b)
+	e, err := l.check(b)
 	var uses []Stream
 	if err == nil {
-		uses = slices.Clone(b.node.uses)
-		if !b.node.alone {
-			uses = append(uses, b.node.stream)
+		uses = slices.Clone(e.uses)
+		if !e.alone {
+			uses = append(uses, e.stream)
 		}
 	}
 	l.mu.Unlock()
@@ -121,32 +144,29 @@ func (l *ledger) settle(b Block, free func(uses []Stream) error) (bytes int64, e
 	defer l.marking.RUnlock()
 
 	l.mu.Lock()
-	if err := l.check(b); err != nil {
+	e, err := l.check(b)
+	if err != nil {
 		l.mu.Unlock()
 		return 0, err
 	}
-	n := b.node
-	n.state = waiting
-	l.blocks.remove(n)
+	e.gen++
+	l.remove(e)
 	l.mu.Unlock()
 
-	err = free(n.uses)
+	err = free(e.uses)
 
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err != nil {
-		n.state = live
-		l.blocks.insertAfter(nil, n)
+		e.gen--
+		l.add(e)
 		return 0, err
 	}
-	n.gen++
-	n.state = unused
-	n.uses = n.uses[:0]
-	n.down = l.spares
-	l.spares = n
+	e.uses = e.uses[:0]
+	l.spares = append(l.spares, e)
 	l.frees++
-	l.allocated -= n.size
-	return n.asked, nil
+	l.allocated -= e.size
+	return e.asked, nil
 }
 
 // close ends the ledger once no call is in progress and returns what was still
@@ -159,11 +179,10 @@ func (l *ledger) close() ([]LiveBlock, error) {
 	defer l.mu.Unlock()
 	l.closed = true
 	leaked := l.list()
-	for n := l.blocks.first; n != nil; n = n.down {
-		n.gen++
-		n.state = unused
+	for _, e := range l.blocks {
+		e.gen++
 	}
-	l.blocks.first = nil
+	l.blocks = nil
 	l.allocated = 0
 	return leaked, nil
 }
@@ -176,8 +195,8 @@ func (l *ledger) live() []LiveBlock {
 
 func (l *ledger) list() []LiveBlock {
 	var all []LiveBlock
-	for n := l.blocks.first; n != nil; n = n.down {
-		all = append(all, n.describe())
+	for _, e := range l.blocks {
+		all = append(all, e.describe(e.addr))
 	}
 	sortByAddress(all)
 	return all

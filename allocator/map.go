@@ -114,8 +114,10 @@ func (p *Plan) Map() Map {
 	}
 	sortSegments(slabs)
 	p.liveSlots(func(sl *slot) {
-		g := segmentAt(slabs, sl.node.addr)
-		g.Blocks = append(g.Blocks, sl.node.mapped(sl.node.stream, blockSize(sl.node.asked)))
+		g := segmentAt(slabs, sl.addr)
+		g.Blocks = append(g.Blocks, MapBlock{
+			Addr: sl.addr, Bytes: blockSize(sl.asked), State: MapLive, Stream: sl.stream, Asked: sl.asked, Tag: sl.tag,
+		})
 	})
 	for i := range slabs {
 		slabs[i].fill(func(hole MapBlock) []MapBlock {
@@ -146,8 +148,8 @@ func (p *Pool) mapWith(slabs []MapSegment) Map {
 			}
 		}
 		h.blocks(func(n *node) {
-			if n.state != lent && n.state != planned { // who has it shows what is in it
-				blocks = append(blocks, n.mapped(h.stream, n.size))
+			if n.State != lent && n.State != planned { // who has it shows what is in it
+				blocks = append(blocks, n.mapped(h.stream))
 			}
 		})
 	})
@@ -169,11 +171,12 @@ func (p *Pool) mapWith(slabs []MapSegment) Map {
 	return Map{Segments: segments}
 }
 
-// mapped describes n, which has size bytes, in the memory of stream s.
-func (n *node) mapped(s Stream, size int64) MapBlock {
-	b := MapBlock{Addr: n.addr, Bytes: size, State: mapStates[n.state], Stream: s}
-	if n.state == live {
-		b.Stream, b.Asked, b.Tag = n.stream, n.asked, n.tag
+// mapped describes n, in the memory of stream s.
+func (n *node) mapped(s Stream) MapBlock {
+	b := MapBlock{Addr: n.addr, Bytes: n.size, State: mapStates[n.State], Stream: s}
+	if n.State == live {
+		r := recordOf(n)
+		b.Stream, b.Asked, b.Tag = r.stream, r.asked, r.tag
 	}
 	return b
 }

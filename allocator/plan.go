@@ -274,7 +274,7 @@ func (p *Plan) Live() []LiveBlock {
 
 func (p *Plan) live() []LiveBlock {
 	all := p.pool.Live()
-	p.liveSlots(func(sl *slot) { all = append(all, sl.node.describe()) })
+	p.liveSlots(func(sl *slot) { all = append(all, sl.describe(sl.addr)) })
 	sortByAddress(all)
 	return all
 }
@@ -283,7 +283,7 @@ func (p *Plan) live() []LiveBlock {
 func (p *Plan) liveSlots(visit func(*slot)) {
 	of := func(slots []slot) {
 		for i := range slots {
-			if slots[i].node.state == live {
+			if slots[i].isLive() {
 				visit(&slots[i])
 			}
 		}
@@ -308,10 +308,7 @@ func (p *Plan) Close() error {
 	}
 	p.closed = true
 	p.step.Store(nil)
-	p.liveSlots(func(sl *slot) {
-		sl.node.gen++
-		sl.node.state = unused
-	})
+	p.liveSlots(func(sl *slot) { sl.gen++ })
 	p.allocated = 0
 	for m := range p.slabs {
 		if m.segment != nil {

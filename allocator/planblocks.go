@@ -33,7 +33,7 @@ func (p *Plan) Alloc(bytes int64, s Stream, tag string) (Block, error) {
 		p.allocs++
 		p.allocated += blockSize(bytes)
 		p.high = max(p.high, p.allocated)
-		b := sl.node.handOut(bytes, s, tag)
+		b := sl.handOut(sl.addr, bytes, s, tag)
 		p.mu.Unlock()
 		return b, nil
 	}
@@ -51,7 +51,7 @@ func (p *Plan) Alloc(bytes int64, s Stream, tag string) (Block, error) {
 	case err != nil: // the program may do anything now
 		r.leave()
 	case !planned:
-		r.recordAlloc(b.node, b.Gen, bytes)
+		r.recordAlloc(b.rec, b.Gen, bytes)
 		p.notePeak()
 	}
 	return b, err
@@ -99,8 +99,8 @@ func (p *Plan) describe(err error) {
 // it on the device. If the driver refuses that, the block stays handed out and Free
 // can be called again.
 func (p *Plan) Free(b Block, s Stream) error {
-	if b.node != nil && b.node.slot != nil {
-		return p.freeSlot(b.node.slot, b, s)
+	if sl, ok := b.owner().(*slot); ok {
+		return p.freeSlot(sl, b, s)
 	}
 	if err := p.pool.Free(b, s); err != nil {
 		return err
@@ -108,7 +108,7 @@ func (p *Plan) Free(b Block, s Stream) error {
 	if r := p.step.Load(); r != nil && r.stream == s {
 		p.mu.Lock()
 		if p.step.Load() == r {
-			r.recordFree(b.node, b.Gen)
+			r.recordFree(b.rec, b.Gen)
 		}
 		p.mu.Unlock()
 	}
@@ -117,12 +117,13 @@ func (p *Plan) Free(b Block, s Stream) error {
 
 // freeSized implements sizedFreer.
 func (p *Plan) freeSized(b Block, s Stream) (bytes int64, err error) {
-	if b.node == nil || b.node.slot == nil {
+	sl, ok := b.owner().(*slot)
+	if !ok {
 		return p.pool.sizeOf(b), p.Free(b, s)
 	}
 	p.mu.Lock()
-	if p.check(b.node.slot, b) == nil {
-		bytes = b.node.asked
+	if p.check(sl, b) == nil {
+		bytes = sl.asked
 	}
 	p.mu.Unlock()
 	return bytes, p.Free(b, s)
@@ -130,13 +131,12 @@ func (p *Plan) freeSized(b Block, s Stream) (bytes int64, err error) {
 
 // freeSlot frees a planned block.
 func (p *Plan) freeSlot(sl *slot, b Block, s Stream) error {
-	n := &sl.node
 	p.mu.Lock()
 	if err := p.check(sl, b); err != nil {
 		p.mu.Unlock()
 		return err
 	}
-	if sl.block.node != nil {
+	if sl.block.rec != nil {
 		err := p.pool.Free(sl.block, s)
 		if err == nil {
 			p.freed(sl, false)
@@ -145,8 +145,8 @@ func (p *Plan) freeSlot(sl *slot, b Block, s Stream) error {
 		return err
 	}
 	m := sl.slab
-	if s != m.stream || !m.ordered || len(n.users) > 0 {
-		if err := m.orderAfter(p.pool, n, s); err != nil {
+	if s != m.stream || !m.ordered || len(sl.users) > 0 {
+		if err := m.orderAfter(p.pool, sl, s); err != nil {
 			p.mu.Unlock()
 			return err
 		}
@@ -154,7 +154,7 @@ func (p *Plan) freeSlot(sl *slot, b Block, s Stream) error {
 	p.freed(sl, m == p.slab)
 	m.live--
 	p.frees++
-	p.allocated -= blockSize(n.asked)
+	p.allocated -= blockSize(sl.asked)
 	if m.live == 0 && m != p.slab {
 		p.leave(m)
 	}
@@ -167,8 +167,7 @@ func (p *Plan) freed(sl *slot, ofSlab bool) {
 	if r := p.step.Load(); r != nil {
 		r.freed(sl, ofSlab)
 	}
-	sl.node.gen++
-	sl.node.state = unused
+	sl.gen++
 }
 
 // check says whether b is handed out by this plan.
@@ -176,7 +175,7 @@ func (p *Plan) check(sl *slot, b Block) error {
 	if sl.plan != p {
 		return ErrUnknownBlock
 	}
-	err := sl.node.check(b)
+	err := sl.check(b, sl.addr)
 	if err != nil && p.closed {
 		return ErrClosed
 	}
@@ -185,39 +184,40 @@ func (p *Plan) check(sl *slot, b Block) error {
 
 // RecordStream is that of [Pool].
 func (p *Plan) RecordStream(b Block, s Stream) error {
-	if b.node == nil || b.node.slot == nil {
+	sl, ok := b.owner().(*slot)
+	if !ok {
 		return p.pool.RecordStream(b, s)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	sl := b.node.slot
 	if err := p.check(sl, b); err != nil {
 		return err
 	}
-	if sl.block.node != nil {
+	if sl.block.rec != nil {
 		return p.pool.RecordStream(sl.block, s)
 	}
-	p.pool.users.name(&sl.node, s)
+	p.pool.users.name(&sl.users, s)
 	return nil
 }
 
 // orderUsers implements userOrderer.
 func (p *Plan) orderUsers(b Block, s Stream) error {
-	if b.node == nil || b.node.slot == nil {
+	sl, ok := b.owner().(*slot)
+	if !ok {
 		return p.pool.orderUsers(b, s)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if err := p.check(b.node.slot, b); err != nil {
+	if err := p.check(sl, b); err != nil {
 		return err
 	}
-	if sl := b.node.slot; sl.block.node != nil {
+	if sl.block.rec != nil {
 		return p.pool.orderUsers(sl.block, s)
 	}
-	if m := b.node.slot.slab; m.ordered && m.stream != s {
+	if m := sl.slab; m.ordered && m.stream != s {
 		if err := p.pool.events.queue(m.stream, s); err != nil {
 			return err
 		}
 	}
-	return p.pool.orderAfterUsers(b.node, s)
+	return p.pool.orderAfterUsers(sl.users, s)
 }

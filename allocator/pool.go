@@ -194,22 +194,23 @@ func (p *Pool) Alloc(bytes int64, s Stream, tag string) (Block, error) {
 // with RecordStream, it does not call the driver. If the driver refuses to record an
 // event, the block stays handed out, as it was, and Free can be called again.
 func (p *Pool) Free(b Block, s Stream) error {
-	n := b.node
-	if !p.made(n) {
+	r, _ := b.owner().(*record)
+	if r == nil || r.heap.pool != p {
 		return ErrUnknownBlock
 	}
-	h := n.heap
+	h := r.heap
 	h.mu.Lock()
 	if h.into != nil {
 		h.mu.Unlock()
-		h = n.lockHeap()
+		h = r.lockHeap()
 	}
-	if err := n.check(b); err != nil {
+	n := &r.node
+	if err := r.check(b, n.addr); err != nil {
 		h.mu.Unlock()
 		return p.whyUnknown(err)
 	}
-	if s == h.stream && len(n.users) == 0 && h != p.common {
-		h.retire(n)
+	if s == h.stream && len(r.users) == 0 && h != p.common {
+		h.retire(r)
 		h.put(n)
 		h.mu.Unlock()
 		return nil
@@ -219,8 +220,19 @@ func (p *Pool) Free(b Block, s Stream) error {
 	return err
 }
 
-// made says whether n, which may be nil, is the record of a block of this pool.
-func (p *Pool) made(n *node) bool { return n != nil && n.heap != nil && n.heap.pool == p }
+// lockBlock returns the record of b, with the lock of its heap held.
+func (p *Pool) lockBlock(b Block) (*record, *heap, error) {
+	r, _ := b.owner().(*record)
+	if r == nil || r.heap.pool != p {
+		return nil, nil, ErrUnknownBlock
+	}
+	h := r.lockHeap()
+	if err := r.check(b, r.node.addr); err != nil {
+		h.mu.Unlock()
+		return nil, nil, err
+	}
+	return r, h, nil
+}
 
 // freeSized implements sizedFreer.
 func (p *Pool) freeSized(b Block, s Stream) (bytes int64, err error) {
@@ -229,21 +241,17 @@ func (p *Pool) freeSized(b Block, s Stream) (bytes int64, err error) {
 
 // sizeOf returns the bytes that were asked for with b, or 0 if Free(b) fails.
 func (p *Pool) sizeOf(b Block) (bytes int64) {
-	n := b.node
-	if !p.made(n) {
+	r, h, err := p.lockBlock(b)
+	if err != nil {
 		return 0
 	}
-	h := n.lockHeap()
 	defer h.mu.Unlock()
-	if n.check(b) != nil {
-		return 0
-	}
-	return n.asked
+	return r.asked
 }
 
 // whyUnknown tells a block that was freed from one that Close took away.
 func (p *Pool) whyUnknown(err error) error {
-	if p.isClosed() {
+	if err == ErrDoubleFree && p.isClosed() {
 		return ErrClosed
 	}
 	return err
@@ -259,37 +267,28 @@ func (p *Pool) isClosed() bool {
 // what s was given to do until then. Without it the caller must order that work
 // before the Free.
 func (p *Pool) RecordStream(b Block, s Stream) error {
-	n := b.node
-	if !p.made(n) {
-		return ErrUnknownBlock
-	}
-	h := n.lockHeap()
-	if err := n.check(b); err != nil {
-		h.mu.Unlock()
+	r, h, err := p.lockBlock(b)
+	if err != nil {
 		return p.whyUnknown(err)
 	}
-	h.alsoUsedOn(n, s)
-	h.mu.Unlock()
+	defer h.mu.Unlock()
+	h.alsoUsedOn(&r.node, s)
 	return nil
 }
 
 // orderUsers implements userOrderer.
 func (p *Pool) orderUsers(b Block, s Stream) error {
-	n := b.node
-	if !p.made(n) {
-		return ErrUnknownBlock
-	}
-	h := n.lockHeap()
-	defer h.mu.Unlock()
-	if err := n.check(b); err != nil {
+	r, h, err := p.lockBlock(b)
+	if err != nil {
 		return err
 	}
+	defer h.mu.Unlock()
 	if h != p.common && s != h.stream { // a block of another heap names its stream
 		if err := p.events.queue(h.stream, s); err != nil {
 			return err
 		}
 	}
-	return p.orderAfterUsers(n, s)
+	return p.orderAfterUsers(r.users, s)
 }
 
 // all calls yield for the common heap and all others. Caller holds p.mu.
@@ -381,8 +380,8 @@ func (p *Pool) live() []LiveBlock {
 	var all []LiveBlock
 	p.everyHeap(func(h *heap) {
 		h.blocks(func(n *node) {
-			if n.state == live {
-				all = append(all, n.describe())
+			if n.State == live {
+				all = append(all, recordOf(n).describe(n.addr))
 			}
 		})
 	})
@@ -449,12 +448,15 @@ func (p *Pool) shut() (leaked []LiveBlock, errs []error) {
 // takeApart takes everything out of h, for Close to give back.
 func (p *Pool) takeApart(h *heap) {
 	h.blocks(func(n *node) {
-		n.gen++
-		n.state = unused
-		for w := n.waits; w != nil; w = w.other {
+		r := recordOf(n)
+		if r.isLive() {
+			r.gen++
+		}
+		n.State = unused
+		for w := r.waits; w != nil; w = w.other {
 			p.keptEvents = append(p.keptEvents, w.event)
 		}
-		n.waits, n.users = nil, nil
+		r.waits, r.users = nil, nil
 	})
 	for g := h.segments.first; g != nil; g = g.next {
 		if g.lender == nil && p.space == nil {

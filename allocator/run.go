@@ -30,8 +30,8 @@ type total struct {
 
 // owned tells a block from all others.
 type owned struct {
-	node *node
-	gen  uint64
+	rec *handle
+	gen uint64
 }
 
 // expect returns the slot of a request for bytes, or nil if the pool is to meet it:
@@ -93,7 +93,7 @@ func (r *run) freed(sl *slot, ofSlab bool) {
 		}
 		r.leave()
 	}
-	r.recordFree(&sl.node, sl.node.gen)
+	r.recordFree(&sl.handle, sl.gen)
 }
 
 // leave makes the run a recording, which begins with what was done by the plan.
@@ -109,9 +109,9 @@ func (r *run) leave() {
 		case e.isAlloc && e.block < 0:
 			r.recordAlloc(nil, 0, e.bytes)
 		case e.isAlloc:
-			n := &c.slots[e.block].node
+			d := &c.slots[e.block].handle
 			numbers[e.block] = r.blocks
-			r.recordAlloc(n, n.gen, e.bytes)
+			r.recordAlloc(d, d.gen, e.bytes)
 		default:
 			r.record(event{block: numbers[e.block]})
 		}
@@ -143,25 +143,25 @@ func (r *run) recordTotal(bytes, asked int64) {
 	r.totals = append(r.totals, total{len(r.recorded), bytes})
 }
 
-// recordAlloc records a request that the block of n met.
-func (r *run) recordAlloc(n *node, gen uint64, bytes int64) {
+// recordAlloc records a request that the block of d met.
+func (r *run) recordAlloc(d *handle, gen uint64, bytes int64) {
 	if r.tooLong {
 		return
 	}
 	if r.numbers == nil {
 		r.numbers = map[owned]int{}
 	}
-	if n != nil {
-		r.numbers[owned{n, gen}] = r.blocks
+	if d != nil {
+		r.numbers[owned{d, gen}] = r.blocks
 	}
 	r.record(event{bytes: bytes, block: r.blocks, isAlloc: true})
 	r.blocks++
 }
 
 // recordFree records the free of a block, if it is one of the step's.
-func (r *run) recordFree(n *node, gen uint64) {
-	if number, ok := r.numbers[owned{n, gen}]; ok {
-		delete(r.numbers, owned{n, gen})
+func (r *run) recordFree(d *handle, gen uint64) {
+	if number, ok := r.numbers[owned{d, gen}]; ok {
+		delete(r.numbers, owned{d, gen})
 		r.record(event{block: number})
 	}
 }

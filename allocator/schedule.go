@@ -42,16 +42,18 @@ func hashOf(events []event) uint64 {
 
 // A slot is a block of a schedule, at an address.
 type slot struct {
-	node  node // which Blocks point to
+	handle
 	plan  *Plan
 	slab  *slabMemory
-	index int   // in schedule.slots
-	block Block // of the pool, which has the memory now; the zero Block: the slab has it
+	addr  uintptr
+	users []*user // other streams that use the block
+	index int     // in schedule.slots
+	block Block   // of the pool, which has the memory now; the zero Block: the slab has it
 }
 
 // busy says whether a block of the plan is handed out.
 func (c *schedule) busy() bool {
-	return slices.ContainsFunc(c.slots, func(sl slot) bool { return sl.node.state == live })
+	return slices.ContainsFunc(c.slots, func(sl slot) bool { return sl.isLive() })
 }
 
 // place makes the slots for slab m.
@@ -63,7 +65,7 @@ func (c *schedule) place(p *Plan, m *slabMemory) {
 	for i := range c.slots {
 		sl := &c.slots[i]
 		sl.plan, sl.slab, sl.index = p, m, i
-		sl.node.slot, sl.node.addr = sl, m.addr+uintptr(c.layout[i].Offset)
+		sl.owner, sl.addr = sl, m.addr+uintptr(c.layout[i].Offset)
 	}
 }
 

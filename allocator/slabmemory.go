@@ -24,9 +24,9 @@ type slabMemory struct {
 	slots [][]slot // of the plans, once they have another slab
 }
 
-// orderAfter orders the slab's stream after the work on s, on which n is freed,
+// orderAfter orders the slab's stream after the work on s, on which sl is freed,
 // and on the streams that use it.
-func (m *slabMemory) orderAfter(p *Pool, n *node, s Stream) error {
+func (m *slabMemory) orderAfter(p *Pool, sl *slot, s Stream) error {
 	if !m.ordered {
 		m.stream, m.ordered = s, true
 	}
@@ -35,13 +35,13 @@ func (m *slabMemory) orderAfter(p *Pool, n *node, s Stream) error {
 			return err
 		}
 	}
-	if err := p.orderAfterUsers(n, m.stream); err != nil {
+	if err := p.orderAfterUsers(sl.users, m.stream); err != nil {
 		return err
 	}
-	for _, u := range n.users {
+	for _, u := range sl.users {
 		p.users.drop(u)
 	}
-	n.users = n.users[:0]
+	sl.users = sl.users[:0]
 	return nil
 }
 
@@ -218,7 +218,7 @@ func (p *Plan) leave(m *slabMemory) error {
 	}
 	p.old = slices.DeleteFunc(p.old, func(o *slabMemory) bool { return o == m })
 	for _, sl := range taken {
-		p.allocated -= blockSize(sl.node.asked)
+		p.allocated -= blockSize(sl.asked)
 	}
 	p.allocs -= int64(len(taken)) // the pool counts them
 	p.high = p.allocated
@@ -285,12 +285,12 @@ func (m *slabMemory) taken() []*slot {
 	var taken []*slot
 	for _, slots := range m.slots {
 		for i := range slots {
-			if sl := &slots[i]; sl.slab == m && sl.node.state == live {
+			if sl := &slots[i]; sl.slab == m && sl.isLive() {
 				taken = append(taken, sl)
 			}
 		}
 	}
-	slices.SortFunc(taken, func(a, b *slot) int { return cmp.Compare(a.node.addr, b.node.addr) })
+	slices.SortFunc(taken, func(a, b *slot) int { return cmp.Compare(a.addr, b.addr) })
 	return taken
 }
 

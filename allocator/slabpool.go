@@ -27,8 +27,9 @@ func (p *Pool) lendChunks(bytes int64, s Stream) (*node, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.space.lent += b.node.size
-	return b.node, nil
+	n := &b.rec.owner.(*record).node
+	p.space.lent += n.size
+	return n, nil
 }
 
 // keep makes a slab memory of the pool, from address from on: a segment of the stream that
@@ -40,7 +41,7 @@ func (p *Pool) keep(m *slabMemory, from uintptr, taken []*slot) error {
 	defer p.mu.Unlock()
 	h := p.common
 	if m.node != nil {
-		h = m.node.lockHeap()
+		h = recordOf(m.node).lockHeap()
 	} else {
 		if m.ordered {
 			h = p.heapOf(m.stream)
@@ -60,15 +61,14 @@ func (p *Pool) keep(m *slabMemory, from uintptr, taken []*slot) error {
 	rest := h.cutter(n)
 	if kept := int64(from - m.addr); kept > 0 {
 		m.node, m.size = rest.block(kept), kept
-		m.node.state = planned
+		m.node.State = planned
 		p.space.lent += kept
 	}
 	for _, sl := range taken {
-		asked := &sl.node
-		rest.skip(asked.addr)
-		n := rest.block(blockSize(asked.asked))
-		sl.block = h.handOut(n, asked.asked, asked.stream, asked.tag)
-		n.users, asked.users = asked.users, nil
+		rest.skip(sl.addr)
+		n := rest.block(blockSize(sl.asked))
+		sl.block = h.handOut(n, sl.asked, sl.stream, sl.tag)
+		recordOf(n).users, sl.users = sl.users, nil
 		if m.ordered {
 			h.alsoUsedOn(n, m.stream)
 		}
@@ -100,8 +100,8 @@ type cutter struct {
 
 func (h *heap) cutter(n *node) *cutter {
 	c := &cutter{heap: h, parts: []*node{n}, at: n.addr, end: n.addr + uintptr(n.size)}
-	if n.sewn != nil {
-		c.stitch = n.sewn.stitch
+	if n.apart {
+		c.stitch = recordOf(n).sewn.stitch
 		c.parts = h.unsew(n)
 	}
 	return c
@@ -117,7 +117,7 @@ func (c *cutter) take(bytes int64) (cut []*node) {
 		} else {
 			c.parts = c.parts[1:]
 		}
-		n.state = part
+		n.State = part
 		bytes -= n.size
 		cut = append(cut, n)
 	}
@@ -138,6 +138,6 @@ func (c *cutter) block(bytes int64) *node {
 	if c.stitch != nil {
 		return c.heap.sew(c.stitch, addr, bytes, parts)
 	}
-	parts[0].want = bytes
+	parts[0].Want = bytes
 	return parts[0]
 }

@@ -41,8 +41,8 @@ var (
 // request's own heap.
 func (r *request) handOut(owner *heap, n *node) *Block {
 	if r.slab {
-		n.state = planned
-		return &Block{node: n}
+		n.State = planned
+		return &Block{rec: &recordOf(n).handle}
 	}
 	if owner != r.heap {
 		owner.alsoUsedOn(n, r.heap.stream)

@@ -13,7 +13,7 @@ type bySize struct {
 }
 
 func (x *bySize) of(n *node) placement {
-	if n.small {
+	if n.Small {
 		return x.small
 	}
 	return x.placement
@@ -69,7 +69,7 @@ func (p *Pool) fromSmall(r *request) (*Block, error) {
 	}
 	var best *chunk // in the smallest free block
 	for _, c := range s.unusedOf(h) {
-		if !c.head.small && (best == nil || c.head.size < best.head.size) {
+		if !c.head.Small && (best == nil || c.head.size < best.head.size) {
 			best = c
 		}
 	}

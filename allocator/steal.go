@@ -207,7 +207,7 @@ func (p *Pool) donateWaiting(r *request, donor *heap) (*Block, *segment, error) 
 		return nil, nil, err
 	}
 	if !moves(n) {
-		n.want = r.size
+		n.Want = r.size
 		return r.handOut(donor, n), nil, nil
 	}
 	g := n.seg

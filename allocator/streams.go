@@ -30,9 +30,9 @@ type users struct {
 // idleUsers is how many streams are kept that no block names.
 const idleUsers = 64
 
-// name notes that the block of n is used on s as well. It returns the user if the
-// block did not name it before.
-func (us *users) name(n *node, s Stream) *user {
+// name adds s to the streams that use a block. It returns the user if the block did not
+// name it before.
+func (us *users) name(of *[]*user, s Stream) *user {
 	us.mu.Lock()
 	defer us.mu.Unlock()
 	u := us.named[s]
@@ -40,10 +40,10 @@ func (us *users) name(n *node, s Stream) *user {
 		u = &user{stream: s}
 		us.named[s] = u
 	}
-	if slices.Contains(n.users, u) {
+	if slices.Contains(*of, u) {
 		return nil
 	}
-	n.users = append(n.users, u)
+	*of = append(*of, u)
 	u.blocks++
 	return u
 }
@@ -81,15 +81,15 @@ func (h *heap) alsoUsedOn(n *node, s Stream) *user {
 	if s == h.stream && h != h.pool.common {
 		return nil
 	}
-	return h.pool.users.name(n, s)
+	return h.pool.users.name(&recordOf(n).users, s)
 }
 
 // forgetUsers is the end of a block that names other streams.
 func (h *heap) forgetUsers(n *node) {
-	for _, u := range n.users {
+	for _, u := range recordOf(n).users {
 		h.pool.users.drop(u)
 	}
-	n.users = n.users[:0]
+	recordOf(n).users = recordOf(n).users[:0]
 }
 
 // freeForeign frees n, which was used on other streams than the heap's. An event
@@ -104,18 +104,18 @@ func (h *heap) freeForeign(n *node, s Stream) error {
 		h.waiting.due = 2*h.waiting.blocks + reapDue
 	}
 	added := h.alsoUsedOn(n, s)
-	for _, u := range n.users {
+	for _, u := range recordOf(n).users {
 		if h.pool.users.isGone(u) {
 			continue
 		}
 		event, err := h.pool.events.record(u.stream)
 		if err != nil {
-			for w := n.waits; w != nil; w = w.other {
+			for w := recordOf(n).waits; w != nil; w = w.other {
 				h.pool.events.put(w.event)
 			}
-			n.waits = nil
+			recordOf(n).waits = nil
 			if added != nil { // the last
-				n.users = n.users[:len(n.users)-1]
+				recordOf(n).users = recordOf(n).users[:len(recordOf(n).users)-1]
 				h.pool.users.drop(added)
 			}
 			return err
@@ -124,8 +124,8 @@ func (h *heap) freeForeign(n *node, s Stream) error {
 	}
 	h.waiting.observe(n, h.stats.classes[sizeClass(n.size)].allocs)
 	h.forgetUsers(n)
-	h.retire(n)
-	if n.waits == nil {
+	h.retire(recordOf(n))
+	if recordOf(n).waits == nil {
 		h.put(n)
 	} else {
 		h.waiting.push(n)
@@ -139,7 +139,7 @@ func (h *heap) passed(w *pending) {
 	n := w.node
 	h.pool.events.put(w.event)
 	h.waiting.unlink(w)
-	if n.waits == nil {
+	if recordOf(n).waits == nil {
 		h.waiting.remove(n)
 		h.put(n)
 	}
@@ -160,7 +160,7 @@ func (h *heap) waitForOldest(size int64, calls *int) error {
 				n = n.down
 			}
 			fits := n.size >= size
-			for w := n.waits; w != nil && !fits; w = w.other {
+			for w := recordOf(n).waits; w != nil && !fits; w = w.other {
 				*calls--
 			}
 			if *calls < 0 && !fits {
@@ -176,8 +176,8 @@ func (h *heap) waitForOldest(size int64, calls *int) error {
 
 // wait makes n, which is waiting, available.
 func (h *heap) wait(n *node, how waitMode) error {
-	for n.waits != nil {
-		if err := h.waitUpTo(n.waits, how); err != nil {
+	for recordOf(n).waits != nil {
+		if err := h.waitUpTo(recordOf(n).waits, how); err != nil {
 			return err
 		}
 	}
@@ -238,9 +238,9 @@ func (p *Pool) pass(event uintptr, s Stream, how waitMode) (bool, error) {
 	return p.driver.QueryEvent(event)
 }
 
-// orderAfterUsers makes s wait for the other streams that use n.
-func (p *Pool) orderAfterUsers(n *node, s Stream) error {
-	for _, u := range n.users {
+// orderAfterUsers makes s wait for the users of a block.
+func (p *Pool) orderAfterUsers(users []*user, s Stream) error {
+	for _, u := range users {
 		if u.stream == s || p.users.isGone(u) {
 			continue
 		}
@@ -331,7 +331,7 @@ func (h *heap) takeOver(from *heap, g *segment) {
 	for n, after := g.first, (*node)(nil); n != nil; n = after {
 		after = n.next
 		n.loose = false
-		switch n.state {
+		switch n.State {
 		case free:
 			h.list(n)
 		case live:

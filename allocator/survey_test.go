@@ -50,7 +50,7 @@ func draw(picture string) drawing {
 	for _, x := range full {
 		d.look()
 		h := d.chunks[d.index(x.lo)].seg.heap
-		h.cutOut(d.space, x.lo, x.hi).state = live
+		h.cutOut(d.space, x.lo, x.hi).State = live
 	}
 	d.look()
 	return d

@@ -152,7 +152,7 @@ func (p *Pool) gatherLocked(r *request, heaps []*heap, stitch bool) (parts []*no
 	}
 	if !stitch && len(heaps) == 1 {
 		if n := h.takeBest(r.size); n != nil {
-			n.state = part
+			n.State = part
 			return []*node{n}, location{addr: n.addr}, nil
 		}
 	}
@@ -293,7 +293,7 @@ func (p *Pool) handOutParts(r *request, parts []*node, at location) (*Block, err
 		p.space.use(at.stitch, h, at.addr, r.size)
 		n = h.sew(at.stitch, at.addr, r.size, parts)
 	}
-	n.want = r.size
+	n.Want = r.size
 	return r.handOut(h, n), nil
 }
 

@@ -88,14 +88,14 @@ func (w *waitingBlocks) expect(n *node, s Stream, event uintptr) {
 	} else {
 		w.spares = p.other
 	}
-	*p = pending{node: n, stream: s, event: event, other: n.waits}
-	n.waits = p
+	*p = pending{node: n, stream: s, event: event, other: recordOf(n).waits}
+	recordOf(n).waits = p
 }
 
 // push adds n, with all that it waits for.
 func (w *waitingBlocks) push(n *node) {
 	w.list(n)
-	for p := n.waits; p != nil; p = p.other {
+	for p := recordOf(n).waits; p != nil; p = p.other {
 		w.link(p)
 	}
 }
@@ -132,7 +132,7 @@ func (w *waitingBlocks) addQueue(q *streamQueue) {
 func (w *waitingBlocks) list(n *node) {
 	class := sizeClass(n.size)
 	q := &w.queues[class]
-	n.state = waiting
+	n.State = waiting
 	n.up, n.down = q.last, nil
 	if q.last != nil {
 		q.last.down = n
@@ -209,7 +209,7 @@ func (w *waitingBlocks) unlink(p *pending) {
 	} else {
 		q.last = p.prev
 	}
-	at := &p.node.waits
+	at := &recordOf(p.node).waits
 	for *at != p {
 		at = &(*at).other
 	}
