@@ -48,7 +48,7 @@ func benchmarkShape(b *testing.B, p kernels.Precision, m, w int) {
 	c := kernels.Classifier{Loss: losses, Correct: correct, X: x, W: last, Labels: bytes, Indices: indices, Rows: m, Classes: 10, K: w}
 	gemm := func(g kernels.GEMM) func() error { return func() error { return s.GEMM(p, g) } }
 	lastWgrad := kernels.GEMM{Layout: kernels.TN, Epilogue: kernels.SGD, C: last, A: x, B: dlogits, Alpha: -1e-9, M: w, N: 10, K: m}
-	dgrad := kernels.GEMM{Layout: kernels.NT, Epilogue: kernels.DReLU, C: z, A: y, B: weights, Y: x, M: m, N: w, K: w}
+	dgrad := kernels.GEMM{Layout: kernels.NT, Epilogue: kernels.ActivateBackward, C: z, A: y, B: weights, Y: x, M: m, N: w, K: w}
 	wgrad := kernels.GEMM{Layout: kernels.TN, Epilogue: kernels.SGD, C: above, A: x, B: y, Alpha: -1e-9, M: w, N: w, K: m}
 	group := []kernels.GEMM{lastWgrad} // of four layers
 	for range 4 {
@@ -61,8 +61,8 @@ func benchmarkShape(b *testing.B, p kernels.Precision, m, w int) {
 		flops int // 0 where bytes count
 		f     func() error
 	}{
-		{"forward", 2 * m * w * w, gemm(kernels.GEMM{Epilogue: kernels.ReLU, C: y, A: x, B: weights, M: m, N: w, K: w})},
-		{"forward-images", 2 * m * w * w, gemm(kernels.GEMM{Epilogue: kernels.ReLU, C: y, A: bytes, Indices: indices, B: weights, M: m, N: w, K: w})},
+		{"forward", 2 * m * w * w, gemm(kernels.GEMM{Epilogue: kernels.Activate, C: y, A: x, B: weights, M: m, N: w, K: w})},
+		{"forward-images", 2 * m * w * w, gemm(kernels.GEMM{Epilogue: kernels.Activate, C: y, A: bytes, Indices: indices, B: weights, M: m, N: w, K: w})},
 		{"classifier", 4 * m * w * 10, func() error { c := c; c.DLogits, c.DX = dlogits, z; return s.Classifier(c) }},
 		{"evaluate", 2 * m * w * 10, func() error { return s.Classifier(c) }},
 		{"loss-reduction", 0, func() error { return s.ReduceLoss(out, losses, correct, m, m) }},

@@ -1,12 +1,15 @@
 package kernels
 
-// A GEMM is c = epilogue(op(a)·op(b)). NN takes None or ReLU, NT None or DReLU, TN None
-// or SGD, and of TN the product is times Alpha.
+import "mlpool/kernels/nn"
+
+// A GEMM is c = epilogue(op(a)·op(b)). NN takes None or Activate, NT None or
+// ActivateBackward, TN None or SGD, and of TN the product is times Alpha.
 type GEMM struct {
-	Layout   Layout
-	Epilogue Epilogue
+	Layout     Layout
+	Epilogue   Epilogue
+	Activation nn.Activation // a fused one
 	// C, A, B and Y are addresses of dense row-major arrays of float32. C must
-	// not overlap the others. Y is for DReLU only.
+	// not overlap the others. Y is for ActivateBackward only.
 	C, A, B, Y uintptr
 	// T, if not 0, is a gradient transposed, so that a wgrad has k contiguous: NT also
 	// stores cᵀ to T[n,m]; TN has bᵀ in T[n,k], and may read that instead of b. See
@@ -40,10 +43,10 @@ const (
 type Epilogue uint8
 
 const (
-	None  Epilogue = iota // c = a·b; of TN alpha·a·b
-	ReLU                  // c = max(0, a·b)
-	DReLU                 // c = a·b where y[m,n] > 0, else 0
-	SGD                   // c += alpha·a·b, in place
+	None             Epilogue = iota // c = a·b; of TN alpha·a·b
+	Activate                         // c = activation(a·b)
+	ActivateBackward                 // c = the gradient a·b through the activation whose output is y[m,n]
+	SGD                              // c += alpha·a·b, in place
 )
 
 // Prefetch names operands that a kernel may read before griddepcontrol.wait, while the
@@ -58,21 +61,21 @@ const (
 	PrefetchC                      // y, or the c to which SGD adds
 )
 
-// Wgrad is the GEMM that [Stream.DgradWgrad] does after g, which is NT with DReLU.
+// Wgrad is the GEMM that [Stream.DgradWgrad] does after g, which is NT with ActivateBackward.
 func (g GEMM) Wgrad() GEMM {
 	return GEMM{Layout: TN, Epilogue: SGD, C: g.B, A: g.Y, B: g.A, Alpha: g.Alpha, M: g.N, N: g.K, K: g.M}
 }
 
 // Valid says whether there is such a GEMM.
 func (g GEMM) Valid() bool {
-	if g.M < 0 || g.N < 0 || g.K < 0 {
+	if g.M < 0 || g.N < 0 || g.K < 0 || !g.Activation.Fused() {
 		return false
 	}
 	switch g.Layout {
 	case NN:
-		return g.Epilogue == None || g.Epilogue == ReLU
+		return g.Epilogue == None || g.Epilogue == Activate
 	case NT:
-		return (g.Epilogue == None || g.Epilogue == DReLU) && g.Indices == 0 && !g.Pixels
+		return (g.Epilogue == None || g.Epilogue == ActivateBackward) && g.Indices == 0 && !g.Pixels
 	case TN:
 		return g.Epilogue == None || g.Epilogue == SGD
 	}

@@ -145,7 +145,7 @@ func TestErrorsDoNotStay(t *testing.T) {
 	works()
 	want(t, s.Softmax(p, p, 4, -4), 1)
 	works()
-	want(t, s.GEMM(kernels.FP32, kernels.GEMM{Layout: kernels.NT, Epilogue: kernels.ReLU, C: p, A: p, B: p, M: 1, N: 1, K: 1}), 1)
+	want(t, s.GEMM(kernels.FP32, kernels.GEMM{Layout: kernels.NT, Epilogue: kernels.Activate, C: p, A: p, B: p, M: 1, N: 1, K: 1}), 1)
 	works()
 	want(t, s.DgradWgrad(kernels.FP32, kernels.GEMM{Layout: kernels.NT, C: p, A: p, B: p, M: 1, N: 1, K: 1}), 1)
 	works()
@@ -196,8 +196,8 @@ func TestPrefetch(t *testing.T) {
 				if i == 0 {
 					first = 0
 				}
-				try(t, s.GEMM(p, kernels.GEMM{Epilogue: kernels.ReLU, C: y, A: x, B: w, M: rows, N: n, K: n, Prefetch: prefetch(first)}))
-				try(t, s.GEMM(p, kernels.GEMM{Layout: kernels.NT, Epilogue: kernels.DReLU, C: z, A: y, B: v, Y: x, M: rows, N: n, K: n,
+				try(t, s.GEMM(p, kernels.GEMM{Epilogue: kernels.Activate, C: y, A: x, B: w, M: rows, N: n, K: n, Prefetch: prefetch(first)}))
+				try(t, s.GEMM(p, kernels.GEMM{Layout: kernels.NT, Epilogue: kernels.ActivateBackward, C: z, A: y, B: v, Y: x, M: rows, N: n, K: n,
 					Prefetch: prefetch(kernels.PrefetchB | kernels.PrefetchC)}))
 				try(t, s.GroupedGEMM(p, []kernels.GEMM{
 					{Layout: kernels.TN, Epilogue: kernels.SGD, C: w, A: x, B: z, Alpha: -0.003, M: n, N: n, K: rows, Prefetch: prefetch(kernels.PrefetchA | kernels.PrefetchC)},
@@ -256,7 +256,7 @@ func TestPrefetchDgradWgrad(t *testing.T) {
 				if c.write != 0 {
 					try(t, s.Axpy(c.write, wave, 1, c.count))
 				}
-				try(t, s.DgradWgrad(p, kernels.GEMM{Layout: kernels.NT, Epilogue: kernels.DReLU, C: out + uintptr(i*4*rows*n), A: dy, B: w, Y: x,
+				try(t, s.DgradWgrad(p, kernels.GEMM{Layout: kernels.NT, Epilogue: kernels.ActivateBackward, C: out + uintptr(i*4*rows*n), A: dy, B: w, Y: x,
 					M: rows, N: n, K: k, Alpha: -0.3, Prefetch: c.prefetch * kernels.Prefetch(run)}))
 			}
 			got[run] = make([]float32, n*k+3*rows*n)
@@ -275,7 +275,7 @@ func TestFusesWgrad(t *testing.T) {
 	tma := d.Major == 9 && d.RuntimeVersion >= 12010 && os.Getenv("EMULATOR_WITHOUT_TMA") == ""
 	const ctas = 2 * 2048 / 32 // of the dgrad below: in 3xtf32 nearly one for each SM is needed
 	oneWave := ctas <= d.SMs && 10*ctas >= 9*d.SMs
-	dgrad := kernels.GEMM{Layout: kernels.NT, Epilogue: kernels.DReLU, C: 1 << 12, A: 1 << 12, B: 1 << 12, Y: 1 << 12, M: 64, N: 2048, K: 2048}
+	dgrad := kernels.GEMM{Layout: kernels.NT, Epilogue: kernels.ActivateBackward, C: 1 << 12, A: 1 << 12, B: 1 << 12, Y: 1 << 12, M: 64, N: 2048, K: 2048}
 	for _, c := range []struct {
 		name      string
 		precision kernels.Precision
@@ -286,7 +286,7 @@ func TestFusesWgrad(t *testing.T) {
 		{"3xtf32", kernels.TF32X3, func(*kernels.GEMM) {}, tma && oneWave},
 		{"fp32", kernels.FP32, func(*kernels.GEMM) {}, false},
 		{"no epilogue", kernels.TF32, func(g *kernels.GEMM) { g.Epilogue = kernels.None }, false},
-		{"another layout", kernels.TF32, func(g *kernels.GEMM) { g.Layout, g.Epilogue = kernels.NN, kernels.ReLU }, false},
+		{"another layout", kernels.TF32, func(g *kernels.GEMM) { g.Layout, g.Epilogue = kernels.NN, kernels.Activate }, false},
 		{"no GEMM", kernels.TF32, func(g *kernels.GEMM) { g.M = -1 }, false},
 		{"many rows", kernels.TF32, func(g *kernels.GEMM) { g.M = 1024 }, false},
 		{"few weights", kernels.TF32, func(g *kernels.GEMM) { g.N, g.K = 100, 100 }, false},

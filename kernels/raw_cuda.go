@@ -12,6 +12,8 @@ import (
 	"fmt"
 	"time"
 	"unsafe"
+
+	"mlpool/kernels/nn"
 )
 
 // The kernels are compiled by nvcc, out of go's sight. kernels.mk does it, and
@@ -94,8 +96,8 @@ func (s Stream) fill(dst uintptr, value byte, bytes int) error {
 // The numbers of layouts, epilogues and operands are those of kernels.h: else this
 // does not compile.
 var _ = [1]struct{}{}[(int(NT)-C.KERNELS_NT)|(int(TN)-C.KERNELS_TN)|
-	(int(ReLU)-C.KERNELS_RELU)|(int(DReLU)-C.KERNELS_DRELU)|(int(SGD)-C.KERNELS_SGD)|
-	(int(PrefetchA)-C.KERNELS_PREFETCH_A)|(int(PrefetchB)-C.KERNELS_PREFETCH_B)|(int(PrefetchC)-C.KERNELS_PREFETCH_C)|(MaxGroup-C.KERNELS_MAX_GROUP)]
+	(int(Activate)-C.KERNELS_ACTIVATE)|(int(ActivateBackward)-C.KERNELS_ACTIVATE_BACKWARD)|(int(SGD)-C.KERNELS_SGD)|
+	(int(PrefetchA)-C.KERNELS_PREFETCH_A)|(int(PrefetchB)-C.KERNELS_PREFETCH_B)|(int(PrefetchC)-C.KERNELS_PREFETCH_C)|(MaxGroup-C.KERNELS_MAX_GROUP)|(int(nn.ReLU)-C.KERNELS_ACTIVATION_RELU)]
 
 func (g GEMM) c() C.kernels_gemm_args {
 	var pixels C.int
@@ -105,7 +107,7 @@ func (g GEMM) c() C.kernels_gemm_args {
 	return C.kernels_gemm_args{
 		c: C.uintptr_t(g.C), a: C.uintptr_t(g.A), b: C.uintptr_t(g.B), y: C.uintptr_t(g.Y), t: C.uintptr_t(g.T), indices: C.uintptr_t(g.Indices),
 		m: C.int64_t(g.M), n: C.int64_t(g.N), k: C.int64_t(g.K), alpha: C.float(g.Alpha),
-		layout: C.int(g.Layout), epilogue: C.int(g.Epilogue), prefetch: C.int(g.Prefetch), pixels: pixels,
+		layout: C.int(g.Layout), epilogue: C.int(g.Epilogue), activation: C.int(g.Activation), prefetch: C.int(g.Prefetch), pixels: pixels,
 	}
 }
 

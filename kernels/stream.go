@@ -58,7 +58,7 @@ func (s Stream) GroupedGEMM(precision Precision, group []GEMM) error {
 	return s.groupedGEMM(precision, group)
 }
 
-// DgradWgrad does g, NT with DReLU, and then b += alpha·yᵀ·a, in place: g's wgrad with
+// DgradWgrad does g, NT with ActivateBackward, and then b += alpha·yᵀ·a, in place: g's wgrad with
 // the epilogue SGD. c is computed from b as it was before the update. PrefetchB is for b,
 // which is written all the same. c must not overlap the others, nor b. T must be 0.
 func (s Stream) DgradWgrad(precision Precision, g GEMM) error { return s.dgradWgrad(precision, g) }

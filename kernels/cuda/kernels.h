@@ -52,19 +52,20 @@ int kernels_fill(uintptr_t stream, uintptr_t dst, int value, int64_t bytes);
 // of uint8 images; with pixels a is float32 pixels; prefetch says which operands may be read before griddepcontrol.wait.
 enum { KERNELS_FP32, KERNELS_TF32, KERNELS_TF32X3 };
 enum { KERNELS_NN, KERNELS_NT, KERNELS_TN };
-enum { KERNELS_NONE, KERNELS_RELU, KERNELS_DRELU, KERNELS_SGD };
+enum { KERNELS_NONE, KERNELS_ACTIVATE, KERNELS_ACTIVATE_BACKWARD, KERNELS_SGD };  // epilogues
+enum { KERNELS_ACTIVATION_RELU };                                                 // activations
 enum { KERNELS_PREFETCH_A = 1, KERNELS_PREFETCH_B = 2, KERNELS_PREFETCH_C = 4 };
 typedef struct {
   uintptr_t c, a, b, y, t, indices;
   int64_t m, n, k;
   float alpha;
-  int layout, epilogue, prefetch, pixels;
+  int layout, epilogue, activation, prefetch, pixels;
 } kernels_gemm_args;
 int kernels_gemm(uintptr_t stream, int precision, kernels_gemm_args p);
 // kernels_has says whether GEMMs can be computed in a precision by the code that runs on the device,
 // which may have been compiled for an older one.
 int kernels_has(int precision);
-// Fused dgrad, wgrad and SGD: the GEMM, NT with DRELU, and then b += alpha·yᵀ·a. kernels_fuses_wgrad
+// Fused dgrad, wgrad and SGD: the GEMM, NT with ACTIVATE_BACKWARD, and then b += alpha·yᵀ·a. kernels_fuses_wgrad
 // says whether they are one launch, and faster than two.
 int kernels_dgrad_wgrad(uintptr_t stream, int precision, kernels_gemm_args p);
 int kernels_fuses_wgrad(int precision, kernels_gemm_args p);

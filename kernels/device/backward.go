@@ -185,7 +185,7 @@ func (d *Device) dgradWgrad(layer int, w, x Tensor, dy gradient, rate float32, w
 		return dx
 	}
 	g := kernels.GEMM{
-		Layout: kernels.NT, Epilogue: kernels.DReLU, C: dx.addr(), A: dy.addr(), B: w.addr(), Y: x.addr(), M: x.rows, N: x.cols, K: dy.cols,
+		Layout: kernels.NT, Epilogue: kernels.ActivateBackward, C: dx.addr(), A: dy.addr(), B: w.addr(), Y: x.addr(), M: x.rows, N: x.cols, K: dy.cols,
 	}
 	if d.reducer == nil && d.queue.FusesWgrad(g) {
 		g.Alpha, g.Prefetch = -rate, d.last.prefetch(g)

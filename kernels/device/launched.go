@@ -33,7 +33,7 @@ func (l *lastLaunch) prefetch(g kernels.GEMM) (p kernels.Prefetch) {
 	if l.notWritten(g.B) {
 		p |= kernels.PrefetchB
 	}
-	if g.Epilogue == kernels.DReLU && l.notWritten(g.Y) || g.Epilogue == kernels.SGD && l.notWritten(g.C) {
+	if g.Epilogue == kernels.ActivateBackward && l.notWritten(g.Y) || g.Epilogue == kernels.SGD && l.notWritten(g.C) {
 		p |= kernels.PrefetchC
 	}
 	return p

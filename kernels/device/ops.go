@@ -67,7 +67,7 @@ func (d *Device) LinearReLU(x, w Tensor) Tensor {
 	if !d.fuse {
 		return d.ReLU(d.Linear(x, w))
 	}
-	return d.forward("gemm+relu", kernels.ReLU, x, w)
+	return d.forward("gemm+relu", kernels.Activate, x, w)
 }
 
 func (d *Device) forward(op string, e kernels.Epilogue, x, w Tensor) Tensor {

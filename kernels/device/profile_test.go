@@ -29,7 +29,7 @@ func (q *tickQueue) tick() error {
 }
 
 func (q *tickQueue) GEMM(g kernels.GEMM) error {
-	if g.Epilogue == kernels.ReLU {
+	if g.Epilogue == kernels.Activate {
 		return nil
 	}
 	return q.tick()

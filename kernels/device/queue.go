@@ -187,7 +187,7 @@ func (q *HostQueue) GroupedGEMM(group []kernels.GEMM) error {
 }
 
 func (q *HostQueue) DgradWgrad(g kernels.GEMM) error {
-	if !g.Valid() || g.Epilogue != kernels.DReLU {
+	if !g.Valid() || g.Epilogue != kernels.ActivateBackward {
 		return noGEMM(g)
 	}
 	return q.do(func() {
@@ -222,9 +222,9 @@ func (q *HostQueue) gemm(g kernels.GEMM) {
 	}
 	ref.GEMM(g.Layout == kernels.TN, g.Layout == kernels.NT, alpha, a, f32(g.B, g.K*g.N), beta, c, g.M, g.N, g.K)
 	switch g.Epilogue {
-	case kernels.ReLU:
+	case kernels.Activate:
 		ref.ReLU(c, c, len(c))
-	case kernels.DReLU:
+	case kernels.ActivateBackward:
 		ref.ReLUBackward(c, c, f32(g.Y, len(c)), len(c))
 	}
 	if g.Layout == kernels.NT && g.T != 0 {

@@ -24,8 +24,8 @@ type work struct {
 
 // gemmNames are the names of GEMMs by layout and epilogue.
 var gemmNames = map[kernels.Layout]map[kernels.Epilogue]string{
-	kernels.NN: {kernels.None: "gemm", kernels.ReLU: "gemm+relu"},
-	kernels.NT: {kernels.None: "dgrad", kernels.DReLU: "dgrad+drelu"},
+	kernels.NN: {kernels.None: "gemm", kernels.Activate: "gemm+relu"},
+	kernels.NT: {kernels.None: "dgrad", kernels.ActivateBackward: "dgrad+drelu"},
 	kernels.TN: {kernels.None: "wgrad", kernels.SGD: "wgrad+sgd"},
 }
 
@@ -35,7 +35,7 @@ func gemm(g kernels.GEMM) work {
 	m, n, k := float64(g.M), float64(g.N), float64(g.K)
 	w.flops = 2 * m * n * k
 	w.bytes = 4 * (m*k + k*n + m*n)
-	if g.Epilogue == kernels.DReLU || g.Epilogue == kernels.SGD {
+	if g.Epilogue == kernels.ActivateBackward || g.Epilogue == kernels.SGD {
 		w.bytes += 4 * m * n
 	}
 	if g.Layout == kernels.NT && g.T != 0 {

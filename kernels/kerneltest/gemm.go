@@ -79,7 +79,7 @@ func early(g kernels.GEMM, at []int) (all []int) {
 		switch g.Epilogue {
 		case kernels.SGD:
 			all = append(all, at[0])
-		case kernels.DReLU:
+		case kernels.ActivateBackward:
 			all = append(all, at[3])
 		}
 	}
@@ -115,15 +115,15 @@ func reference(g kernels.GEMM, out any, in arrays) {
 	}
 	ref.GEMM(g.Layout == kernels.TN, g.Layout == kernels.NT, alpha, a.([]float32), in.f32(1), beta, c, g.M, g.N, g.K)
 	switch g.Epilogue {
-	case kernels.ReLU:
+	case kernels.Activate:
 		ref.ReLU(c, c, g.M*g.N)
-	case kernels.DReLU:
+	case kernels.ActivateBackward:
 		ref.ReLUBackward(c, c, in.f32(2), g.M*g.N)
 	}
 }
 
 var (
-	dgrad       = kernels.GEMM{Layout: kernels.NT, Epilogue: kernels.DReLU}
+	dgrad       = kernels.GEMM{Layout: kernels.NT, Epilogue: kernels.ActivateBackward}
 	wgrad       = kernels.GEMM{Layout: kernels.TN, Epilogue: kernels.SGD}
 	wgradImages = kernels.GEMM{Layout: kernels.TN, Epilogue: kernels.SGD, Indices: 1}
 )
@@ -133,12 +133,12 @@ var gemms = []kernels.GEMM{
 	{Layout: kernels.NN, Epilogue: kernels.None},
 	{Layout: kernels.NT, Epilogue: kernels.None},
 	{Layout: kernels.TN, Epilogue: kernels.None},
-	{Layout: kernels.NN, Epilogue: kernels.ReLU},
+	{Layout: kernels.NN, Epilogue: kernels.Activate},
 	dgrad,
 	wgrad,
 	{Layout: kernels.NN, Epilogue: kernels.None, Indices: 1},
 	{Layout: kernels.TN, Epilogue: kernels.None, Indices: 1},
-	{Layout: kernels.NN, Epilogue: kernels.ReLU, Indices: 1},
+	{Layout: kernels.NN, Epilogue: kernels.Activate, Indices: 1},
 	wgradImages,
 }
 
@@ -344,11 +344,11 @@ func (s *suite) operands(g kernels.GEMM, m, n, k int, exact bool) operands {
 		}
 	}
 	switch g.Epilogue {
-	case kernels.ReLU:
+	case kernels.Activate:
 		for i := range o.want {
 			o.want[i] = max(0, o.want[i])
 		}
-	case kernels.DReLU:
+	case kernels.ActivateBackward:
 		y := draw(m * n)
 		o.in[2] = y
 		for i := range o.want {

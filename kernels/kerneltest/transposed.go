@@ -76,10 +76,10 @@ func (s *suite) transposes() {
 			large = [][3]int{{260, 784, 1028}, {1028, 784, 260}} // on 20 SMs, and on 132, all of that too
 		}
 		for _, z := range large {
-			s.gemm(kernels.GEMM{Layout: kernels.NN, Epilogue: kernels.ReLU}, z[0], z[1], z[2])
+			s.gemm(kernels.GEMM{Layout: kernels.NN, Epilogue: kernels.Activate}, z[0], z[1], z[2])
 			if !s.slow() {
 				s.gemm(kernels.GEMM{Layout: kernels.NN}, z[0], z[1], z[2])
-				s.nanGEMM(kernels.GEMM{Layout: kernels.NN, Epilogue: kernels.ReLU}, z[0], z[1], z[2])
+				s.nanGEMM(kernels.GEMM{Layout: kernels.NN, Epilogue: kernels.Activate}, z[0], z[1], z[2])
 			}
 			s.gemm(kernels.GEMM{Layout: kernels.NT}, z[0], z[1], z[2])
 		}

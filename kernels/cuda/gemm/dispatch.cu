@@ -175,14 +175,14 @@ int check(int precision, const kernels_gemm_args &p) {
   if (p.m < 0 || p.n < 0 || p.k < 0 || p.m > limit || p.n > limit || p.k > limit) return cudaErrorInvalidValue;
   if (p.layout == NT && (p.indices || p.pixels)) return cudaErrorInvalidValue;
   if (p.epilogue == KERNELS_NONE) return p.layout == NN || p.layout == NT || p.layout == TN ? cudaSuccess : cudaErrorInvalidValue;
-  bool fused = (p.layout == NN && p.epilogue == KERNELS_RELU) || (p.layout == NT && p.epilogue == KERNELS_DRELU) ||
+  bool fused = (p.layout == NN && p.epilogue == KERNELS_ACTIVATE) || (p.layout == NT && p.epilogue == KERNELS_ACTIVATE_BACKWARD) ||
                (p.layout == TN && p.epilogue == KERNELS_SGD);
-  return fused ? cudaSuccess : cudaErrorInvalidValue;
+  return fused && p.activation == KERNELS_ACTIVATION_RELU ? cudaSuccess : cudaErrorInvalidValue;
 }
 
 Gemm gemm_of(int precision, const kernels_gemm_args &p) {
   auto aligned = [](uintptr_t operand, int64_t row, int bytes) { return operand % bytes == 0 && row % 4 == 0; };
-  uintptr_t y = p.epilogue == KERNELS_DRELU ? p.y : 0;
+  uintptr_t y = p.epilogue == KERNELS_ACTIVATE_BACKWARD ? p.y : 0;
   Gemm g = {};
   g.c = ptr<float>(p.c), g.a = ptr<float>(p.a), g.b = ptr<float>(p.b), g.y = ptr<float>(y), g.indices = ptr<int32_t>(p.indices);
   g.alpha = (p.layout == NN ? 1 : p.alpha) * (p.indices || p.pixels ? 1 / 255.f : 1);
@@ -215,7 +215,7 @@ int kernels_gemm(uintptr_t stream, int precision, kernels_gemm_args p) {
 }
 
 int kernels_fuses_wgrad(int precision, kernels_gemm_args p) {
-  return !check(precision, p) && p.layout == NT && p.epilogue == KERNELS_DRELU && dgrad_wgrad_fits(gemm_of(precision, p));
+  return !check(precision, p) && p.layout == NT && p.epilogue == KERNELS_ACTIVATE_BACKWARD && dgrad_wgrad_fits(gemm_of(precision, p));
 }
 
 int kernels_wants_transposed(int precision, kernels_gemm_args p) {
@@ -226,7 +226,7 @@ int kernels_wants_transposed(int precision, kernels_gemm_args p) {
 
 int kernels_dgrad_wgrad(uintptr_t stream, int precision, kernels_gemm_args p) {
   if (int code = check(precision, p)) return code;
-  if (p.layout != NT || p.epilogue != KERNELS_DRELU || p.t) return cudaErrorInvalidValue;
+  if (p.layout != NT || p.epilogue != KERNELS_ACTIVATE_BACKWARD || p.t) return cudaErrorInvalidValue;
   Gemm g = gemm_of(precision, p);
   if (dgrad_wgrad_fits(g)) return empty(p) ? cudaSuccess : dgrad_wgrad(stream, g);
   if (int code = kernels_gemm(stream, precision, p)) return code;
