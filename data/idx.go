@@ -12,27 +12,23 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// An IDX file is a big-endian header of 32-bit words, a magic number (its last
-// byte is the number of dimensions, the one before it the element type, 8 for
-// unsigned bytes) and the dimensions, followed by the elements, last dimension
-// fastest.
+// An IDX file has a big-endian header of 32-bit words, then the elements, last dimension
+// fastest. The header is a magic number, whose last byte is the number of dimensions and
+// the one before it the element type (8: unsigned bytes), and the dimensions.
 const (
 	magicLabels = 0x00000801 // then n
 	magicImages = 0x00000803 // then n, rows, cols
 )
 
-// The largest contents that are read: a file that claims more is refused. MNIST's
-// largest has 45 MiB of images, EMNIST's 522.
+// The largest contents that are read. MNIST has 45 MiB of images, EMNIST 522.
 const (
 	maxImages = 1 << 30
 	maxLabels = 1 << 24
 )
 
-// ReadImages reads an IDX file of images, plain or gzipped, to its end and
-// returns a uint8 tensor of shape [n, rows*cols]. What the header claims is
-// believed only as the bytes arrive, and what is compressed is unfolded only that
-// far: memory stays within a small multiple of the content read. Every deviation from
-// the format is a one-line error.
+// ReadImages reads an IDX file of images, plain or gzipped, to its end and returns a uint8
+// tensor of shape [n, rows*cols]. Its memory is a small multiple of the bytes that it could
+// read, whatever the header claims. Every deviation from the format is a one-line error.
 func ReadImages(r io.Reader) (*tensor.Dense, error) {
 	dims, body, err := readIDX(r, magicImages, maxImages, "n", "rows", "cols")
 	if err != nil {
@@ -41,8 +37,8 @@ func ReadImages(r io.Reader) (*tensor.Dense, error) {
 	return tensor.New(tensor.WithShape(dims[0], dims[1]*dims[2]), tensor.WithBacking(body)), nil
 }
 
-// ReadLabels reads an IDX file of labels in the same way and returns a uint8
-// tensor of shape [n]. A label over 9 is an error.
+// ReadLabels reads an IDX file of labels as ReadImages does, and returns a uint8 tensor of
+// shape [n]. A label over 9 is an error.
 func ReadLabels(r io.Reader) (*tensor.Dense, error) {
 	dims, body, err := readIDX(r, magicLabels, maxLabels, "n")
 	if err != nil {
@@ -56,9 +52,8 @@ func ReadLabels(r io.Reader) (*tensor.Dense, error) {
 	return tensor.New(tensor.WithShape(dims[0]), tensor.WithBacking(body)), nil
 }
 
-// readIDX reads a file with the given magic number and one dimension for each
-// name, and returns the dimensions, none of them 0 and all together at most most, and
-// their product in bytes.
+// readIDX reads a file with this magic number and one dimension for each name. It returns
+// the dimensions, none of them 0, and as many bytes as their product, which is at most most.
 func readIDX(r io.Reader, magic uint32, most uint64, names ...string) (dims []int, body []byte, err error) {
 	r, err = gunzip(r)
 	if err != nil {
@@ -88,7 +83,7 @@ func readIDX(r io.Reader, magic uint32, most uint64, names ...string) (dims []in
 	if err != nil {
 		return nil, nil, err
 	}
-	// Reading on to the end also makes gzip check its checksum.
+	// At the end gzip verifies its checksum.
 	switch _, err := io.ReadFull(r, header[:1]); {
 	case err == nil:
 		return nil, nil, fmt.Errorf("trailing bytes after the %d that the header claims", size)
@@ -98,7 +93,7 @@ func readIDX(r io.Reader, magic uint32, most uint64, names ...string) (dims []in
 	return dims, body, nil
 }
 
-// gunzip returns r, or what is compressed in r if that starts as gzip does.
+// gunzip returns r, or a reader that unpacks r if it is gzipped.
 func gunzip(r io.Reader) (io.Reader, error) {
 	b := bufio.NewReader(r)
 	if start, _ := b.Peek(2); len(start) == 2 && start[0] == 0x1f && start[1] == 0x8b {
@@ -108,8 +103,8 @@ func gunzip(r io.Reader) (io.Reader, error) {
 	return b, nil
 }
 
-// readN reads n bytes. The buffer starts at a megabyte at most and doubles as
-// it fills, so a short file never costs what its header claims.
+// readN reads n bytes into a buffer that grows with them, so that a short file never costs
+// the memory that its header claims.
 func readN(r io.Reader, n int) ([]byte, error) {
 	buf := make([]byte, min(n, 1<<20))
 	have := 0
@@ -128,7 +123,7 @@ func readN(r io.Reader, n int) ([]byte, error) {
 	}
 }
 
-// truncated is the error of a part of which have of want bytes could be read.
+// truncated returns the error of a part that ended after have of want bytes.
 func truncated(part string, have, want int, err error) error {
 	if err == io.EOF || err == io.ErrUnexpectedEOF {
 		return fmt.Errorf("truncated: %d of %d bytes of %s", have, want, part)
@@ -136,8 +131,7 @@ func truncated(part string, have, want int, err error) error {
 	return err
 }
 
-// truncatedGzip gives the error of a gzip header or trailer that is not all there a clearer
-// text.
+// truncatedGzip makes the error of an incomplete gzip header or trailer clearer.
 func truncatedGzip(err error) error {
 	if err == io.EOF || err == io.ErrUnexpectedEOF {
 		return errors.New("truncated gzip")

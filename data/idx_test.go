@@ -126,7 +126,7 @@ func TestReadErrors(t *testing.T) {
 	}
 }
 
-// What the reader itself reports comes through.
+// TestReadFails wants the error of the reader itself.
 func TestReadFails(t *testing.T) {
 	broken := errors.New("broken")
 	image := idx(make([]byte, 12), magicImages, 2, 2, 3)
@@ -138,7 +138,7 @@ func TestReadFails(t *testing.T) {
 	}
 }
 
-// A header that claims a gigabyte costs a megabyte.
+// TestReadTrustsNoHeader reads a short file whose header claims a gigabyte, in little memory.
 func TestReadTrustsNoHeader(t *testing.T) {
 	file := idx(make([]byte, 100), magicImages, 1<<10, 1<<10, 1<<10)
 	if got := allocated(func() { ReadImages(bytes.NewReader(file)) }); got > 2<<20 {
@@ -146,7 +146,7 @@ func TestReadTrustsNoHeader(t *testing.T) {
 	}
 }
 
-// A gzip bomb is unfolded as far as its header says, and no further.
+// TestReadGzipBomb unpacks a gzip bomb only as far as the header claims.
 func TestReadGzipBomb(t *testing.T) {
 	const claimed, unfolded = 1 << 20, 64 << 20
 	bomb := zip(idx(make([]byte, unfolded), magicImages, 16, 256, 256))
@@ -183,7 +183,7 @@ func FuzzReadImages(f *testing.F) {
 			var got *tensor.Dense
 			var err error
 			// The first buffer, gzip's window and tables, and growth: deflate
-			// unfolds a byte to 1032 at most.
+			// unpacks a byte to 1032 at most.
 			bound := uint64(2<<20 + 4*1032*len(file))
 			if n := allocated(func() { got, err = read(bytes.NewReader(file)) }); n > bound {
 				t.Errorf("%d bytes allocated for a file of %d", n, len(file))

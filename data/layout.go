@@ -8,14 +8,12 @@ import (
 	"path/filepath"
 )
 
-// layouts are the ways in which data sets name their files, the one that is looked for
-// first before the others: in front of the splits, and the split to validate on. The
-// first is that of MNIST, Fashion-MNIST and KMNIST. The others are the six of EMNIST,
-// whose archive has them all in one folder; labels of the last four exceed 9.
+// layouts are the ways in which data sets name their files: the prefix, and the split to
+// validate on. The first that dir has counts. It is that of MNIST, Fashion-MNIST and KMNIST;
+// the others are EMNIST's six, which are all in one folder. Labels of the last four exceed 9.
 //
-// EMNIST's images are stored column by column: beside those of MNIST they are
-// transposed. A perceptron takes every pixel by itself, so training does not mind; but
-// a picture that a model trained on them shall classify must be transposed too.
+// EMNIST stores images column by column, so they are MNIST's transposed. Training does not
+// depend on this, but a picture that such a model classifies must be transposed too.
 var layouts = []layout{
 	{"", "t10k"},
 	{"emnist-digits-", "test"},
@@ -56,13 +54,13 @@ func (l layout) files(dir string) (files []File, err error) {
 	return files, nil
 }
 
-// fileIn finds dir/name, or dir/name.gz where that does not exist.
+// fileIn finds dir/name, or else dir/name.gz.
 func fileIn(dir, name string) (File, error) {
 	for _, n := range []string{name, name + ".gz"} {
 		path := filepath.Join(dir, n)
 		info, err := os.Stat(path)
 		if err == nil && !info.Mode().IsRegular() {
-			return File{}, fmt.Errorf("%s is no file: images and labels are read from files alone", path)
+			return File{}, fmt.Errorf("%s is not a regular file", path)
 		}
 		if err == nil {
 			return File{path, info.Size()}, nil

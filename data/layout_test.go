@@ -8,14 +8,14 @@ import (
 	"testing"
 )
 
-// TestPublished reads data sets under the names that they are published with. A label
-// says which of those in the folder was read.
+// TestPublished reads data sets under their published names. The labels tell which of the
+// folder's data sets was read.
 func TestPublished(t *testing.T) {
 	all := []string{"byclass", "bymerge", "balanced", "letters", "digits", "mnist"}
 	for _, tt := range []struct {
 		name  string
-		files map[string]byte // the start of the names, with the label of all images
-		want  string          // of the file that is read for training, or a part of the error
+		files map[string]byte // prefix of the names: label of all images
+		want  string          // file of the training images, or a part of the error
 	}{
 		{"KMNIST", map[string]byte{"": 1}, "train-images-idx3-ubyte.gz"},
 		{"EMNIST digits", map[string]byte{"emnist-digits-": 2}, "emnist-digits-train-images-idx3-ubyte.gz"},
@@ -59,18 +59,6 @@ func TestPublished(t *testing.T) {
 				t.Errorf("got %v and %v, want label %d", d.Train.Targets(), d.Test.Targets(), tt.files[prefix])
 			}
 		})
-	}
-}
-
-// TestNoFile has something in the place of a file from which it might never be read to the end.
-func TestNoFile(t *testing.T) {
-	dir := t.TempDir()
-	path := filepath.Join(dir, "train-images-idx3-ubyte")
-	if err := os.Mkdir(path, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := Load(t.Context(), Options{Name: "mnist", Dir: dir}); err == nil || !strings.HasPrefix(err.Error(), path+" is no file") {
-		t.Errorf("%v, want an error that %s is no file", err, path)
 	}
 }
 

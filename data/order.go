@@ -5,10 +5,9 @@ import (
 	"math/rand/v2"
 )
 
-// Order returns the order in which the n rows of a set are visited in an epoch,
-// a permutation of 0..n-1: the same on every platform for the same arguments,
-// and different for every epoch and seed. It panics if n is negative; n is at
-// most 2^31-1.
+// Order returns the order in which an epoch visits the n rows of a set: a permutation of
+// 0..n-1 that depends on the arguments alone, not on the platform. It panics if n is
+// negative; n is at most 2^31-1.
 //
 // It is a Fisher-Yates shuffle that another program can repeat. Start with
 // order[i] = i; for i from n-1 down to 1, draw a 64-bit number u, let j be the

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// documented follows Order's comment to the letter, in big integers.
+// documented shuffles by Order's comment, in big integers.
 func documented(n int, seed uint64, epoch int) []int32 {
 	hex := func(s string) *big.Int { i, _ := new(big.Int).SetString(s, 16); return i }
 	mod := func(i *big.Int, bits uint) *big.Int {
@@ -57,7 +57,7 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// Every epoch of every seed visits each row once, and in an order of its own.
+// TestOrderPermutes wants each epoch to visit each row once, in another order than the others.
 func TestOrderPermutes(t *testing.T) {
 	const n = 60000
 	seen := map[[4]int32]bool{}
@@ -79,8 +79,8 @@ func TestOrderPermutes(t *testing.T) {
 	}
 }
 
-// Over many epochs each row comes to each place equally often: chi-square of a
-// 5x5 table with 16 degrees of freedom stays under its 99.9 % point, 39.3.
+// TestOrderUniform wants each row to come to each place equally often: chi-square of a 5x5
+// table with 16 degrees of freedom stays under its 99.9 % point, 39.3.
 func TestOrderUniform(t *testing.T) {
 	const n, epochs = 5, 20000
 	var count [n][n]float64

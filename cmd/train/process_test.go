@@ -144,7 +144,7 @@ func TestInterruptedFiles(t *testing.T) {
 	}
 }
 
-// TestPipeAsData refuses what is no file, and might never end, in data_dir.
+// TestPipeAsData refuses a pipe in data_dir, which might never end.
 func TestPipeAsData(t *testing.T) {
 	t.Setenv(allocatorEnv, "")
 	path, _ := writeConfig(t, "cpu", "")
@@ -154,7 +154,7 @@ func TestPipeAsData(t *testing.T) {
 		t.Fatal(err)
 	}
 	code, _, stderr := train(context.Background(), "-set", "data.data_dir="+dir, path)
-	if want := "train: -set data.data_dir: " + pipe + " is no file: images and labels are read from files alone\n"; code != exitFailure || stderr != want {
+	if want := "train: -set data.data_dir: " + pipe + " is not a regular file\n"; code != exitFailure || stderr != want {
 		t.Errorf("exit code %d, stderr %q, want %q", code, stderr, want)
 	}
 }
