@@ -14,6 +14,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"mlpool/internal/text"
 )
 
 // A file of MNIST, gzipped, as published.
@@ -225,7 +227,7 @@ func moduleProxy(ctx context.Context) string {
 	if err != nil {
 		return what
 	}
-	return what + ", " + oneLine(string(out))
+	return what + ", " + text.OneLine(string(out))
 }
 
 // modDownload runs go mod download with additional environment variables.
@@ -245,12 +247,12 @@ func modDownload(ctx context.Context, env ...string) (string, error) {
 	}
 	var answer struct{ Dir, Error string }
 	if json.Unmarshal(out, &answer) == nil && answer.Error != "" {
-		return "", errors.New(oneLine(answer.Error))
+		return "", errors.New(text.OneLine(answer.Error))
 	}
 	if err != nil {
 		var exit *exec.ExitError
 		if errors.As(err, &exit) && len(exit.Stderr) > 0 {
-			return "", fmt.Errorf("go mod download: %s", oneLine(string(exit.Stderr)))
+			return "", fmt.Errorf("go mod download: %s", text.OneLine(string(exit.Stderr)))
 		}
 		return "", err
 	}
@@ -259,6 +261,3 @@ func modDownload(ctx context.Context, env ...string) (string, error) {
 	}
 	return filepath.Join(answer.Dir, "data"), nil
 }
-
-// oneLine joins the lines of another program's message.
-func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }

@@ -8,6 +8,7 @@ import (
 
 	"mlpool/cmd/train/internal/rundir"
 	"mlpool/configs"
+	"mlpool/internal/text"
 	"mlpool/kernels"
 	"mlpool/kernels/device"
 )
@@ -45,7 +46,7 @@ func sayCPUPrecision(cfg configs.Config, stderr io.Writer) error {
 // in a line on stderr, unless noGPU makes an error of why there is none.
 func openBackend(cfg configs.Config, noGPU func(why error) error, stderr io.Writer) (*backend, error) {
 	graph := cfg.Train.Executor == "graph"
-	cpu := &backend{name: "CPU, " + count(runtime.GOMAXPROCS(0), "thread"), graph: graph, queue: new(device.HostQueue)}
+	cpu := &backend{name: "CPU, " + text.Count(runtime.GOMAXPROCS(0), "thread"), graph: graph, queue: new(device.HostQueue)}
 	if cfg.Train.Device == "cpu" {
 		return cpu, sayCPUPrecision(cfg, stderr)
 	}

@@ -81,27 +81,6 @@ func TestAgreement(t *testing.T) {
 	}
 }
 
-func TestQuantiles(t *testing.T) {
-	for _, c := range []struct {
-		values            []float64
-		low, median, high float64
-	}{
-		{[]float64{7}, 7, 7, 7},
-		{[]float64{4, 1}, 1, 2.5, 4},
-		{[]float64{9, 1, 2}, 1, 2, 9},
-		{[]float64{8, 1, 2, 4}, 1, 3, 8},
-	} {
-		var records []rundir.Record
-		for _, v := range c.values {
-			records = append(records, rundir.Record{TrainMS: v})
-		}
-		low, high := quantile(records, 0, rundir.Record.TotalMS), quantile(records, 1, rundir.Record.TotalMS)
-		if got := median(records, rundir.Record.TotalMS); got != c.median || low != c.low || high != c.high {
-			t.Errorf("%v: %v, %v and %v, want %v, %v and %v", c.values, low, got, high, c.low, c.median, c.high)
-		}
-	}
-}
-
 // comparisonOf is a comparison on custom and on others, whose epochs after the first take these
 // milliseconds.
 func comparisonOf(names []string, ms [][]float64) *session {

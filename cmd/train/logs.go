@@ -8,7 +8,7 @@ import (
 
 	"mlpool/cmd/train/internal/rundir"
 	"mlpool/configs"
-	"mlpool/kernels/collective/launch"
+	"mlpool/internal/text"
 )
 
 // logDir is the folder for the logs of the last run on an allocator: log_dir itself for
@@ -117,7 +117,7 @@ func (s *session) conclude(end time.Time, err error) error {
 	for _, r := range s.runners {
 		r.facts.End = &end
 		if r.facts.Status = statusOf(err); err != nil {
-			r.facts.Error = launch.OneLine(err)
+			r.facts.Error = text.OneLine(err.Error())
 		}
 		if r.folder != nil {
 			r.folder.Facts = r.facts

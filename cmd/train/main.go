@@ -16,6 +16,7 @@ import (
 
 	"mlpool/configs"
 	"mlpool/data"
+	"mlpool/internal/text"
 	"mlpool/kernels/collective/launch"
 )
 
@@ -56,7 +57,7 @@ func runCommand(ctx context.Context, r *ranks, args []string, stdout, stderr io.
 			return cfg.Train.Device, err
 		}
 		if why := r.alone(process, envErr, device); why != nil {
-			fmt.Fprintf(stderr, "train: training alone: %s\n", launch.OneLine(why))
+			fmt.Fprintf(stderr, "train: training alone: %s\n", text.OneLine(why.Error()))
 			process, envErr, out.w = launch.Process{Size: 1}, nil, stdout
 		}
 	}
@@ -140,7 +141,7 @@ func printError(stderr io.Writer, err error) {
 	all := configs.Errors{err}
 	errors.As(err, &all)
 	for _, err := range all {
-		fmt.Fprintf(stderr, "train: %v\n", launch.OneLine(err))
+		fmt.Fprintf(stderr, "train: %v\n", text.OneLine(err.Error()))
 	}
 }
 

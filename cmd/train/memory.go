@@ -12,6 +12,7 @@ import (
 	"mlpool/allocator"
 	"mlpool/configs"
 	"mlpool/data"
+	"mlpool/internal/text"
 )
 
 // evalBatchSize is the least batch of the validation pass, which has no
@@ -57,7 +58,7 @@ func deviceNeed(cfg configs.Config, set data.Dataset, among []subject, mallocPoo
 	}
 	return most([]need{
 		{
-			"model.feat_dim", fmt.Sprintf("%s of %d", count(cfg.Model.NumLayers, "hidden layer"), cfg.Model.FeatDim),
+			"model.feat_dim", fmt.Sprintf("%s of %d", text.Count(cfg.Model.NumLayers, "hidden layer"), cfg.Model.FeatDim),
 			int64(len(among))*(weights+tableBytes(set)) + outputs,
 		},
 		{"allocator.preallocate", "what is reserved at the start", pools * int64(cfg.Allocator.Preallocate)},
@@ -129,7 +130,7 @@ func enough(cfg configs.Config, place string, free int64, needs ...need) error {
 		return nil
 	}
 	n := most(needs)
-	return cfg.Errorf(n.key, "the run needs at least %s of %s memory, most of it for %s, and %s is to be had", size(sum), place, n.what, size(free))
+	return cfg.Errorf(n.key, "the run needs at least %s of %s memory, most of it for %s, and %s is to be had", text.Bytes(sum), place, n.what, text.Bytes(free))
 }
 
 // atLimit names the key of the limit that a run met where err says so.

@@ -13,6 +13,7 @@ import (
 
 	"mlpool/cmd/train/internal/rundir"
 	"mlpool/internal/report"
+	"mlpool/internal/text"
 )
 
 // reportPage is the page of some runs, the first of which is what differences are from.
@@ -126,16 +127,16 @@ func (r finished) mainFacts(settings map[string]any) (facts []report.Fact) {
 		}
 	}
 	if f.GPU != nil {
-		add("GPU", "%s, compute capability %s, %s", f.GPU.Name, f.GPU.ComputeCapability, size(f.GPU.Memory))
+		add("GPU", "%s, compute capability %s, %s", f.GPU.Name, f.GPU.ComputeCapability, text.Bytes(f.GPU.Memory))
 		add("driver", "%s", strings.TrimPrefix(f.GPU.Driver+", CUDA "+f.GPU.CUDADriver, ", "))
 		add("kernels by", "CUDA %s", f.GPU.CUDARuntime)
 	}
-	add("CPU", "%s, %s", f.Machine.CPU, count(f.Machine.Cores, "thread"))
+	add("CPU", "%s, %s", f.Machine.CPU, text.Count(f.Machine.Cores, "thread"))
 	add("system", "%s", f.Machine.OS)
 	add("program", "%s", cmp.Or(f.Commit, f.Version))
 	if settings != nil {
 		layers, _ := settings[keyLayers].(int64)
-		add("model", "%s of %v", count(int(layers), "hidden layer"), settings[keyWidth])
+		add("model", "%s of %v", text.Count(int(layers), "hidden layer"), settings[keyWidth])
 		add("batch", "%v", settings[keyBatch])
 		add("learning rate", "%v", settings[keyRate])
 		add("data", "%v", settings[keyDataset])
@@ -146,7 +147,7 @@ func (r finished) mainFacts(settings map[string]any) (facts []report.Fact) {
 	add("strategy", "%s", f.Strategy)
 	add("segments", "%s", f.Segments)
 	add("started", "%s", f.Start.Format("2006-01-02 15:04:05 MST"))
-	add("ended", "%s", strings.TrimSuffix(fmt.Sprintf("%s after %s: %s", f.Status, count(f.Epochs, "epoch"), f.Error), ": "))
+	add("ended", "%s", strings.TrimSuffix(fmt.Sprintf("%s after %s: %s", f.Status, text.Count(f.Epochs, "epoch"), f.Error), ": "))
 	return facts
 }
 

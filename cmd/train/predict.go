@@ -18,7 +18,7 @@ import (
 	"mlpool/cmd/train/internal/rundir"
 	"mlpool/configs"
 	"mlpool/data"
-	"mlpool/kernels/collective/launch"
+	"mlpool/internal/text"
 )
 
 const (
@@ -100,7 +100,7 @@ func classify(ctx context.Context, o predictOptions, stdout, stderr io.Writer) e
 		}
 		if err != nil {
 			errs = append(errs, err)
-			result = prediction{Error: launch.OneLine(err)}
+			result = prediction{Error: text.OneLine(err.Error())}
 		}
 		result.File = path
 		predictions = append(predictions, result)

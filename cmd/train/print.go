@@ -12,6 +12,7 @@ import (
 
 	"mlpool/allocator"
 	"mlpool/cmd/train/internal/rundir"
+	"mlpool/internal/text"
 	"mlpool/kernels/device"
 )
 
@@ -27,7 +28,7 @@ func (s *session) printEpoch(r rundir.Record) {
 		if r.Diverged > 0 {
 			end = "diverged, ended"
 		}
-		parts = []string{fmt.Sprintf("epoch %d %s after %s", r.Epoch, end, count(r.Steps, "step")), "loss " + nats(r.Loss)}
+		parts = []string{fmt.Sprintf("epoch %d %s after %s", r.Epoch, end, text.Count(r.Steps, "step")), "loss " + nats(r.Loss)}
 	}
 	if s.cfg.Train.TimeEpoch {
 		parts = append(parts, short(r.TrainMS, 1)+" ms")
@@ -109,7 +110,7 @@ func (s *session) printPlans() {
 		}
 		for _, p := range plan.Plans() {
 			fmt.Fprintf(s.stdout, "plan of %s: slab %s, least %s; replayed %d, missed %d\n",
-				count(p.Requests, "request"), size(p.Slab), size(p.LowerBound), p.Replays, p.Mismatches)
+				text.Count(p.Requests, "request"), text.Bytes(p.Slab), text.Bytes(p.LowerBound), p.Replays, p.Mismatches)
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"io"
 	"time"
 
+	"mlpool/internal/text"
 	"mlpool/kernels/collective/launch"
 )
 
@@ -36,12 +37,12 @@ func (r *ranks) ended(done <-chan struct{}, stderr io.Writer) {
 	}
 	reason := r.world.Err()
 	if !errors.As(reason, new(*launch.ReportedError)) {
-		fmt.Fprintf(stderr, "train: %s\n", launch.OneLine(reason))
+		fmt.Fprintf(stderr, "train: %s\n", text.OneLine(reason.Error()))
 	}
 	if locked && r.conclude != nil {
 		defer time.AfterFunc(r.endWithin, r.giveUp).Stop() // the file system may not answer
 		if err := r.conclude(reason); err != nil {
-			fmt.Fprintf(stderr, "train: %s\n", launch.OneLine(err))
+			fmt.Fprintf(stderr, "train: %s\n", text.OneLine(err.Error()))
 		}
 	}
 	r.giveUp()

@@ -22,25 +22,13 @@ func steady(records []rundir.Record) []rundir.Record {
 	return rest
 }
 
-// quantile returns the value of f that a share q of the records, at least one, do
-// not exceed; between two of them it is in proportion.
-func quantile(records []rundir.Record, q float64, f func(rundir.Record) float64) float64 {
-	values := make([]float64, len(records))
+// values returns what f finds in each record.
+func values(records []rundir.Record, f func(rundir.Record) float64) []float64 {
+	found := make([]float64, len(records))
 	for i, r := range records {
-		values[i] = f(r)
+		found[i] = f(r)
 	}
-	slices.Sort(values)
-	below, part := math.Modf(q * float64(len(values)-1))
-	v := values[int(below)]
-	if part > 0 {
-		v += part * (values[int(below)+1] - v)
-	}
-	return v
-}
-
-// median is the middle value of f, or the mean of the two in the middle.
-func median(records []rundir.Record, f func(rundir.Record) float64) float64 {
-	return quantile(records, 0.5, f)
+	return found
 }
 
 // agreement says whether the losses of as many steps are the same, bit for bit.

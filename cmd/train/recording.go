@@ -13,7 +13,7 @@ import (
 	"mlpool/allocator"
 	"mlpool/cmd/train/internal/rundir"
 	"mlpool/internal/report"
-	"mlpool/kernels/collective/launch"
+	"mlpool/internal/text"
 	"mlpool/kernels/device"
 	"mlpool/model"
 )
@@ -67,7 +67,7 @@ func (s *session) record(ctx context.Context, path func(*runner) string) {
 			err = errors.Join(err, writeRecording(file, r.recording))
 		}
 		if err != nil {
-			fmt.Fprintf(s.stderr, "train: %s: the recording of a step lacks something: %s\n", r.String(), launch.OneLine(err))
+			fmt.Fprintf(s.stderr, "train: %s: the recording of a step lacks something: %s\n", r.String(), text.OneLine(err.Error()))
 		}
 	}
 }

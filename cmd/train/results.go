@@ -10,7 +10,7 @@ import (
 
 	"mlpool/allocator"
 	"mlpool/cmd/train/internal/rundir"
-	"mlpool/internal/paired"
+	"mlpool/internal/stats"
 )
 
 // Results are what the runs of a session came to: the JSON of -json, and of
@@ -35,7 +35,7 @@ type result struct {
 	// Held is what is handed out when the run ends, by tag.
 	Held []allocator.TagBytes `json:"held_by_tag,omitempty"`
 
-	paired paired.Difference // that Difference is of
+	paired stats.Difference // that Difference is of
 }
 
 // Figures are of the epochs after the first, which pays for what is done once, or of the
@@ -67,11 +67,11 @@ type figures struct {
 	ValAcc     float64     `json:"val_acc"`       // likewise, 0 to 1
 	BestValAcc float64     `json:"best_val_acc"`  // of all epochs, 0 to 1
 
-	Outliers int `json:"outliers"` // epochs far from the others: see paired.Outliers
+	Outliers int `json:"outliers"` // epochs far from the others: see stats.Outliers
 }
 
 // A difference is how much longer, or shorter, an epoch takes than the first run's of
-// the same number, in percent of that: see paired.Compare.
+// the same number, in percent of that: see stats.Compare.
 type difference struct {
 	Pairs int `json:"pairs"` // of epochs
 	// Low and High are the 95 % interval of Percent, and WithinNoise says whether 0 is in it.
@@ -84,16 +84,19 @@ type difference struct {
 
 // leastEpochs is the least number of epochs that a comparison can tell something from: the
 // first pays for what is done once, and does not count.
-const leastEpochs = paired.Least + 1
+const leastEpochs = stats.LeastPairs + 1
 
 // newFigures are those of whole epochs, of which there is one at least.
 func newFigures(all []rundir.Record) *figures {
 	epochs := steady(all)
+	median := func(records []rundir.Record, f func(rundir.Record) float64) float64 {
+		return stats.Median(values(records, f))
+	}
 	perStep := func(f func(rundir.Record) float64) float64 {
 		return median(epochs, func(r rundir.Record) float64 { return f(r) / float64(r.Steps-r.ResumedAfter) })
 	}
 	allocatorMS := func(r rundir.Record) float64 { return r.AllocatorMS }
-	ms := func(q float64) float64 { return quantile(epochs, q, rundir.Record.TotalMS) }
+	ms := func(q float64) float64 { return stats.Quantile(epochMS(epochs), q) }
 	at := all[len(all)-1]
 	f := &figures{
 		Epochs:   len(epochs),
@@ -108,8 +111,8 @@ func newFigures(all []rundir.Record) *figures {
 		PeakReserved:       at.PeakReserved,
 		ValLoss:            at.ValLoss,
 		ValAcc:             at.ValAcc,
-		BestValAcc:         quantile(all, 1, func(r rundir.Record) float64 { return r.ValAcc }),
-		Outliers:           len(paired.Outliers(epochMS(epochs))),
+		BestValAcc:         slices.Max(values(all, func(r rundir.Record) float64 { return r.ValAcc })),
+		Outliers:           len(stats.Outliers(epochMS(epochs))),
 	}
 	timed := slices.DeleteFunc(slices.Clone(epochs), func(r rundir.Record) bool { return r.AllReduceUS == 0 })
 	if len(timed) > 0 {
@@ -121,17 +124,12 @@ func newFigures(all []rundir.Record) *figures {
 
 // compareEpochs is the difference between what the epochs of two runs took that were
 // trained side by side.
-func compareEpochs(reference, run []rundir.Record) paired.Difference {
-	return paired.Compare(epochMS(steady(reference)), epochMS(steady(run)))
+func compareEpochs(reference, run []rundir.Record) stats.Difference {
+	return stats.Compare(epochMS(steady(reference)), epochMS(steady(run)))
 }
 
-// epochMS is what each epoch took.
-func epochMS(records []rundir.Record) (ms []float64) {
-	for _, r := range records {
-		ms = append(ms, r.TotalMS())
-	}
-	return ms
-}
+// epochMS returns what each epoch took.
+func epochMS(records []rundir.Record) []float64 { return values(records, rundir.Record.TotalMS) }
 
 // compared returns the whole epochs of each run, and the number of losses, as far as all
 // runs got.
@@ -168,7 +166,7 @@ func newResults(dir string, runs []finished) results {
 	return all
 }
 
-func newDifference(d paired.Difference) *difference {
+func newDifference(d stats.Difference) *difference {
 	out := &difference{Pairs: d.Pairs}
 	if d.Known() {
 		noise := d.WithinNoise()

@@ -254,22 +254,3 @@ func TestLinesFit(t *testing.T) {
 		}
 	}
 }
-
-func TestSize(t *testing.T) {
-	for bytes, want := range map[int64]string{
-		0: "0 B", 1023: "1023 B", 1 << 10: "1.0 KiB", 3277: "3.2 KiB", 1 << 20: "1.0 MiB", 102 << 20: "102.0 MiB",
-		80 << 30: "80.0 GiB", 1 << 40: "1.0 TiB", math.MaxInt64: "8.0 EiB",
-	} {
-		if got := size(bytes); got != want {
-			t.Errorf("%d: %s, want %s", bytes, got, want)
-		}
-	}
-}
-
-func TestCount(t *testing.T) {
-	for n, want := range map[int]string{0: "0 hidden layers", 1: "1 hidden layer", 2: "2 hidden layers"} {
-		if got := count(n, "hidden layer"); got != want {
-			t.Errorf("%d: %s", n, got)
-		}
-	}
-}

@@ -14,6 +14,7 @@ import (
 	"mlpool/cmd/train/internal/rundir"
 	"mlpool/configs"
 	"mlpool/data"
+	"mlpool/internal/text"
 	"mlpool/model"
 )
 
@@ -64,7 +65,7 @@ func openEarlier(dir, weights string) (e *earlier, err error) {
 	}
 	if len(e.records) < e.saved.Epoch || after < 0 {
 		return nil, fmt.Errorf("%s: the weights are those after %s and %s of the next, and the logs of the run have %s and %d losses",
-			dir, count(e.saved.Epoch, "epoch"), count(e.saved.Step, "step"), count(len(e.records), "epoch"), all)
+			dir, text.Count(e.saved.Epoch, "epoch"), text.Count(e.saved.Step, "step"), text.Count(len(e.records), "epoch"), all)
 	}
 	e.losses = e.losses[:all-after]
 	best, err := checkpoint.Load(filepath.Join(e.run.Dir, rundir.BestFile))
@@ -92,9 +93,9 @@ func (e *earlier) print(epochs int, w io.Writer) {
 	switch {
 	case e == nil:
 	case e.saved.Epoch == epochs:
-		fmt.Fprintf(w, "%s has done %s: nothing is left to train\n", e.run.Dir, count(epochs, "epoch"))
+		fmt.Fprintf(w, "%s has done %s: nothing is left to train\n", e.run.Dir, text.Count(epochs, "epoch"))
 	default:
-		fmt.Fprintf(w, "going on with %s after %s and %s\n", e.run.Dir, count(e.saved.Epoch, "epoch"), count(e.saved.Step, "step"))
+		fmt.Fprintf(w, "going on with %s after %s and %s\n", e.run.Dir, text.Count(e.saved.Epoch, "epoch"), text.Count(e.saved.Step, "step"))
 	}
 }
 
@@ -177,9 +178,9 @@ func (e *earlier) checkRanks(cfg configs.Config, ranks int, stderr io.Writer) er
 	bsz, err := strconv.Atoi(e.saved.Settings["train.bsz"])
 	if all := bsz * was; err == nil && e.saved.Step > 0 && all != cfg.Train.Bsz*ranks {
 		return cfg.Errorf("train.bsz", "is %d on each of %s, and %s was interrupted within an epoch of batches of %d: go on with -set train.bsz=%d on as many ranks as make %d",
-			cfg.Train.Bsz, count(ranks, "rank"), e.run.Dir, all, max(all/ranks, 1), all)
+			cfg.Train.Bsz, text.Count(ranks, "rank"), e.run.Dir, all, max(all/ranks, 1), all)
 	}
-	fmt.Fprintf(stderr, "train: %s was on %s: on %d losses agree within rounding, where train.bsz times the ranks is the same\n", e.run.Dir, count(was, "rank"), ranks)
+	fmt.Fprintf(stderr, "train: %s was on %s: on %d losses agree within rounding, where train.bsz times the ranks is the same\n", e.run.Dir, text.Count(was, "rank"), ranks)
 	return nil
 }
 

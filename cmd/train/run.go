@@ -18,6 +18,7 @@ import (
 
 	"mlpool/configs"
 	"mlpool/data"
+	"mlpool/internal/text"
 	"mlpool/kernels"
 	"mlpool/kernels/collective/launch"
 )
@@ -155,7 +156,7 @@ func (s *session) load(ctx context.Context) (data.Dataset, error) {
 func (s *session) printHeader(set data.Dataset) {
 	cfg := s.cfg
 	model := fmt.Sprintf("%s of %d, %s, rate %g, %s executor, %d training and %d validation images",
-		count(cfg.Model.NumLayers, "hidden layer"), cfg.Model.FeatDim, s.ranks.batches(cfg.Train.Bsz),
+		text.Count(cfg.Model.NumLayers, "hidden layer"), cfg.Model.FeatDim, s.ranks.batches(cfg.Train.Bsz),
 		cfg.Train.LearningRate, cfg.Train.Executor, set.Train.Len(), set.Test.Len())
 	fmt.Fprintf(s.stdout, "%s: %s\n%s", cfg.Name(), s.backend.name, folded(" ", 3, model))
 	s.from.print(cfg.Train.NumEpochs, s.stdout)

@@ -6,7 +6,8 @@ import (
 	"strings"
 
 	"mlpool/cmd/train/internal/rundir"
-	"mlpool/internal/paired"
+	"mlpool/internal/stats"
+	"mlpool/internal/text"
 )
 
 // print prints what a run came to, or several side by side; differences are from the first.
@@ -29,7 +30,7 @@ func printFigures(w io.Writer, r finished, f *figures) {
 	case 1:
 		epochs = "the only epoch, which pays for what is done once"
 		if after := all[0].ResumedAfter; after > 0 {
-			epochs = fmt.Sprintf("the rest of an epoch after %s, which pays for what is done once", count(after, "step"))
+			epochs = fmt.Sprintf("the rest of an epoch after %s, which pays for what is done once", text.Count(after, "step"))
 		}
 	case 2:
 		epochs = "the epoch after the first"
@@ -43,7 +44,7 @@ func printFigures(w io.Writer, r finished, f *figures) {
 	if f.Hidden != nil {
 		fmt.Fprintf(w, "  ranks     %d, all-reduce %.1f µs a step, %.0f %% of it hidden\n", r.facts.Ranks, *f.AllReduceUS, 100**f.Hidden)
 	}
-	fmt.Fprintf(w, "  memory    peak %s allocated, %s reserved; %.1f allocations a step\n", size(f.PeakAllocated), size(f.PeakReserved), f.AllocsPerStep)
+	fmt.Fprintf(w, "  memory    peak %s allocated, %s reserved; %.1f allocations a step\n", text.Bytes(f.PeakAllocated), text.Bytes(f.PeakReserved), f.AllocsPerStep)
 	fmt.Fprintf(w, "  accuracy  %.2f %% in validation, at best %.2f %%\n", 100*f.ValAcc, 100*f.BestValAcc)
 	printOutliers(w, []finished{r}, [][]rundir.Record{whole(r.records)})
 }
@@ -74,7 +75,7 @@ func (all results) printComparison(w io.Writer, runs []finished, until target) {
 		row("median epoch", ms)
 		row("range", func(_ int, f *figures) string { return fmt.Sprintf("%.2f–%.2f", f.FastestMS, f.SlowestMS) })
 	}
-	difference := func(text func(d paired.Difference) string) func(int, *figures) string {
+	difference := func(text func(d stats.Difference) string) func(int, *figures) string {
 		return func(i int, _ *figures) string {
 			switch d := all.Runs[i].paired; {
 			case i == 0:
@@ -87,17 +88,17 @@ func (all results) printComparison(w io.Writer, runs []finished, until target) {
 		}
 	}
 	known := all.Runs[1].paired.Known()
-	row("difference", difference(func(d paired.Difference) string { return fmt.Sprintf("%+.1f %%", d.Percent) }))
+	row("difference", difference(func(d stats.Difference) string { return fmt.Sprintf("%+.1f %%", d.Percent) }))
 	if known {
-		row("95 % interval", difference(func(d paired.Difference) string { return fmt.Sprintf("%+.1f to %+.1f", d.Low, d.High) }))
+		row("95 % interval", difference(func(d stats.Difference) string { return fmt.Sprintf("%+.1f to %+.1f", d.Low, d.High) }))
 	}
 	row("allocator, a step", func(_ int, f *figures) string { return fmt.Sprintf("%.2f µs", f.AllocatorUSPerStep) })
 	row("allocations/step", func(_ int, f *figures) string { return fmt.Sprintf("%.1f", f.AllocsPerStep) })
 	row("driver calls/step", func(_ int, f *figures) string { return fmt.Sprintf("%.1f", f.DriverCallsPerStep) })
-	row("peak allocated", func(_ int, f *figures) string { return size(f.PeakAllocated) })
-	row("peak reserved", func(_ int, f *figures) string { return size(f.PeakReserved) })
+	row("peak allocated", func(_ int, f *figures) string { return text.Bytes(f.PeakAllocated) })
+	row("peak reserved", func(_ int, f *figures) string { return text.Bytes(f.PeakReserved) })
 	row("accuracy", func(_ int, f *figures) string { return fmt.Sprintf("%.2f %%", 100*f.ValAcc) })
-	row("losses, "+count(steps, "step"), func(i int, _ *figures) string { return all.Runs[i].Losses })
+	row("losses, "+text.Count(steps, "step"), func(i int, _ *figures) string { return all.Runs[i].Losses })
 	printColumns(w, rows)
 	fmt.Fprintln(w, compareNote(common, known))
 	until.print(w, all)
@@ -125,8 +126,8 @@ func printOutliers(w io.Writer, runs []finished, records [][]rundir.Record) {
 	var found []string
 	for i, r := range runs {
 		times := epochMS(steady(records[i]))
-		if n := len(paired.Outliers(times)); n > 0 {
-			found = append(found, fmt.Sprintf("%d of %s on %s", n, count(len(times), "epoch"), r.facts.Name))
+		if n := len(stats.Outliers(times)); n > 0 {
+			found = append(found, fmt.Sprintf("%d of %s on %s", n, text.Count(len(times), "epoch"), r.facts.Name))
 		}
 	}
 	if found != nil {

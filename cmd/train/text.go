@@ -20,28 +20,6 @@ func short(v float64, decimals int) string {
 	return strconv.FormatFloat(v, 'f', decimals, 64)
 }
 
-// size is a number of bytes in the largest unit of which there is one at least.
-func size(bytes int64) string {
-	const units = "KMGTPE"
-	if bytes < 1<<10 {
-		return fmt.Sprintf("%d B", bytes)
-	}
-	v, unit := float64(bytes)/(1<<10), 0
-	for v >= 1<<10 {
-		v /= 1 << 10
-		unit++
-	}
-	return fmt.Sprintf("%.1f %ciB", v, units[unit])
-}
-
-// count is a number of things: 1 step, 2 steps.
-func count(n int, thing string) string {
-	if n == 1 {
-		return "1 " + thing
-	}
-	return fmt.Sprintf("%d %ss", n, thing)
-}
-
 // printEntry prints a name, and a text from a column on, in lines that fit.
 func printEntry(b *strings.Builder, column int, name, text string) {
 	b.WriteString(folded(fmt.Sprintf("  %-*s", column-3, name), column, text))

@@ -9,6 +9,9 @@ import (
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
+
+	"mlpool/internal/stats"
+	"mlpool/internal/text"
 )
 
 // A line of a chart of rows: a run, what is drawn of it, and what is written behind.
@@ -99,7 +102,7 @@ func (p Page) spreads() template.HTML {
 	var medians []float64
 	for _, r := range p.Runs {
 		if t := r.times(); len(t) > 0 {
-			medians = append(medians, quantile(t, 0.5))
+			medians = append(medians, stats.Median(t))
 		}
 	}
 	slices.Sort(medians)
@@ -111,7 +114,7 @@ func (p Page) spreads() template.HTML {
 		if len(t) == 0 {
 			continue
 		}
-		middle := quantile(t, 0.5)
+		middle := stats.Median(t)
 		if middle <= most {
 			low, high = min(low, slices.Min(t)), max(high, slices.Max(t))
 		}
@@ -125,7 +128,7 @@ func (p Page) spreads() template.HTML {
 				c.DrawGlyph(draw.GlyphStyle{Color: dot, Radius: 3, Shape: draw.CircleGlyph{}}, vg.Point{X: x(v), Y: y})
 			}
 			if len(t) >= leastQuartiles {
-				stroke(c, colour, 2, x(quantile(t, 0.25)), y, x(quantile(t, 0.75)), y)
+				stroke(c, colour, 2, x(stats.Quantile(t, 0.25)), y, x(stats.Quantile(t, 0.75)), y)
 			}
 			if len(t) >= leastMedian {
 				stroke(c, colour, 3, x(middle), y-9, x(middle), y+9)
@@ -143,7 +146,7 @@ func noted(lines []line) string {
 	for _, l := range lines {
 		all = append(all, l.name+": "+l.note)
 	}
-	return list(all) + "."
+	return text.List(all, "and") + "."
 }
 
 // padded is a range with some air. A single value has more: no scale tells how exact it is.

@@ -5,7 +5,8 @@ import (
 	"math"
 	"slices"
 
-	"mlpool/internal/paired"
+	"mlpool/internal/stats"
+	"mlpool/internal/text"
 )
 
 // times are what a run is compared by: milliseconds of each steady epoch, or
@@ -35,7 +36,7 @@ func (r Run) median(f func(Epoch) float64) float64 {
 	if len(r.Epochs) == 0 {
 		return math.NaN()
 	}
-	return quantile(r.each(f), 0.5)
+	return stats.Median(r.each(f))
 }
 
 // allocatorTime is the host's time in the allocator, in microseconds a step.
@@ -101,18 +102,18 @@ func (p Page) base() string {
 
 // between is the difference of run i from run j. It is not known of runs that did not
 // take turns.
-func (p Page) between(i, j int) paired.Difference {
+func (p Page) between(i, j int) stats.Difference {
 	if !p.Turns {
-		return paired.Difference{}
+		return stats.Difference{}
 	}
-	return paired.Compare(p.Runs[j].times(), p.Runs[i].times())
+	return stats.Compare(p.Runs[j].times(), p.Runs[i].times())
 }
 
 // difference is that of run i from the base, of which none is known.
-func (p Page) difference(i int) paired.Difference {
+func (p Page) difference(i int) stats.Difference {
 	timed := p.timed()
 	if len(timed) == 0 || i == timed[0] {
-		return paired.Difference{}
+		return stats.Difference{}
 	}
 	return p.between(i, timed[0])
 }
@@ -129,15 +130,15 @@ func (p Page) untold() string {
 		for _, f := range p.Unlike {
 			keys = append(keys, fmt.Sprintf("%s (%s)", f.Name, f.Value))
 		}
-		return fmt.Sprintf("These runs are not comparable: they differ in %s.", list(keys))
+		return fmt.Sprintf("These runs are not comparable: they differ in %s.", text.List(keys, "and"))
 	case !p.Turns:
 		return "These runs did not take turns, so that nothing tells which is faster: the machine may have changed between them. train -compare lets allocators take turns."
 	case !slices.ContainsFunc(timed[1:], func(i int) bool { return !p.difference(i).Known() }):
 		return ""
 	case p.Replay:
-		return fmt.Sprintf("Not enough replays to tell which is faster: run at least %d.", paired.Least)
+		return fmt.Sprintf("Not enough replays to tell which is faster: run at least %d.", stats.LeastPairs)
 	}
-	return fmt.Sprintf("Not enough epochs to tell which is faster: run at least %d, as the first does not count.", paired.Least+1)
+	return fmt.Sprintf("Not enough epochs to tell which is faster: run at least %d, as the first does not count.", stats.LeastPairs+1)
 }
 
 // counted returns the most times that there are of a run, and says how many there are for the
@@ -157,7 +158,7 @@ func (p Page) counted() (most int, caption, chart string) {
 	case most < leastMedian:
 		return most, "Of one " + p.turn(), fmt.Sprintf("Each dot is the one %s that was timed.", p.turn())
 	}
-	count := plural(most, p.turn())
+	count := text.Count(most, p.turn())
 	if !p.Replay {
 		count += " after the first, " + pays
 	}
@@ -175,12 +176,12 @@ func (p Page) counted() (most int, caption, chart string) {
 func (p Page) outliers() string {
 	var found []string
 	for _, r := range p.Runs {
-		if n := len(paired.Outliers(r.times())); n > 0 {
-			found = append(found, fmt.Sprintf("%d of %s of %s", n, plural(len(r.times()), p.turn()), r.Name))
+		if n := len(stats.Outliers(r.times())); n > 0 {
+			found = append(found, fmt.Sprintf("%d of %s of %s", n, text.Count(len(r.times()), p.turn()), r.Name))
 		}
 	}
 	if found == nil {
 		return ""
 	}
-	return fmt.Sprintf("Outliers: %s. If something else kept the machine busy, measure again when it is idle.", list(found))
+	return fmt.Sprintf("Outliers: %s. If something else kept the machine busy, measure again when it is idle.", text.List(found, "and"))
 }

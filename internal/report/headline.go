@@ -5,7 +5,8 @@ import (
 	"fmt"
 	"slices"
 
-	"mlpool/internal/paired"
+	"mlpool/internal/stats"
+	"mlpool/internal/text"
 )
 
 // headline says in a few sentences which runs diverged, who is fastest and who reserves least.
@@ -20,7 +21,7 @@ func (p Page) headline() []string {
 		said = append(said, untold)
 	case len(timed) == 1:
 		r := p.Runs[timed[0]]
-		said = append(said, fmt.Sprintf("%s takes %s %s %s %s.", r.Name, digits(quantile(r.times(), 0.5)), unit, p.article(), per))
+		said = append(said, fmt.Sprintf("%s takes %s %s %s %s.", r.Name, digits(stats.Median(r.times())), unit, p.article(), per))
 		if spent := r.median(Epoch.allocatorTime); spent > 0 {
 			said = append(said, fmt.Sprintf("Of each step %s µs are spent in the allocator.", digits(spent)))
 		}
@@ -77,7 +78,7 @@ func (p Page) ranking(timed []int) []string {
 		}
 	}
 	unit, per := p.unit()
-	took := fmt.Sprintf("%s %s %s %s", digits(quantile(p.Runs[timed[0]].times(), 0.5)), unit, p.article(), per)
+	took := fmt.Sprintf("%s %s %s %s", digits(stats.Median(p.Runs[timed[0]].times())), unit, p.article(), per)
 	var lead string
 	switch {
 	case len(equal) == 1:
@@ -136,7 +137,7 @@ func (p Page) compared(best int, timed []int) []string {
 	if n := len(said) - mostNamed; n > 0 {
 		said, more = said[:mostNamed], fmt.Sprintf("; the table has %d more", n)
 	}
-	return []string{fmt.Sprintf("Compared with %s, %s%s.", p.base(), list(said), more)}
+	return []string{fmt.Sprintf("Compared with %s, %s%s.", p.base(), text.List(said, "and"), more)}
 }
 
 // worth is the least difference, in percent, that is worth knowing. It may hide in an interval
@@ -145,7 +146,7 @@ const worth = 5
 
 // reach is the interval around those of the runs that are not told from the base.
 func (p Page) reach(timed []int) string {
-	var whole paired.Difference
+	var whole stats.Difference
 	for _, i := range timed[1:] {
 		if d := p.difference(i); d.WithinNoise() {
 			whole.Low, whole.High = min(whole.Low, d.Low), max(whole.High, d.High)
@@ -162,7 +163,7 @@ func few(names []string, word string) string {
 	if more := len(names) - mostNamed; more > 1 {
 		names = append(names[:mostNamed:mostNamed], fmt.Sprintf("%d more", more))
 	}
-	return joined(names, word)
+	return text.List(names, word)
 }
 
 // longer says how a time compares that is longer by a percentage, or shorter.
@@ -191,21 +192,21 @@ func (p Page) least() []string {
 	by := func(a, b reserve) int { return cmp.Compare(a.bytes, b.bytes) }
 	low, top := slices.MinFunc(all, by), slices.MaxFunc(all, by)
 	if len(all) == 1 {
-		return []string{fmt.Sprintf("It reserves %s at most.", bytesText(low.bytes))}
+		return []string{fmt.Sprintf("It reserves %s at most.", text.Bytes(low.bytes))}
 	}
 	var names []string
 	for _, r := range all {
-		if bytesText(r.bytes) == bytesText(low.bytes) {
+		if text.Bytes(r.bytes) == text.Bytes(low.bytes) {
 			names = append(names, r.name)
 		}
 	}
 	switch {
 	case len(names) == len(all):
-		return []string{fmt.Sprintf("All reserve %s.", bytesText(low.bytes))}
+		return []string{fmt.Sprintf("All reserve %s.", text.Bytes(low.bytes))}
 	case len(names) > mostNamed:
-		return []string{fmt.Sprintf("%d reserve least, %s; %s reserves most, %s.", len(names), bytesText(low.bytes), top.name, bytesText(top.bytes))}
+		return []string{fmt.Sprintf("%d reserve least, %s; %s reserves most, %s.", len(names), text.Bytes(low.bytes), top.name, text.Bytes(top.bytes))}
 	case len(names) > 1:
-		return []string{fmt.Sprintf("%s reserve least, %s; %s reserves most, %s.", list(names), bytesText(low.bytes), top.name, bytesText(top.bytes))}
+		return []string{fmt.Sprintf("%s reserve least, %s; %s reserves most, %s.", text.List(names, "and"), text.Bytes(low.bytes), top.name, text.Bytes(top.bytes))}
 	}
-	return []string{fmt.Sprintf("%s reserves least, %s; %s reserves most, %s.", low.name, bytesText(low.bytes), top.name, bytesText(top.bytes))}
+	return []string{fmt.Sprintf("%s reserves least, %s; %s reserves most, %s.", low.name, text.Bytes(low.bytes), top.name, text.Bytes(top.bytes))}
 }

@@ -5,7 +5,8 @@ import (
 	"slices"
 	"testing"
 
-	"mlpool/internal/paired"
+	"mlpool/internal/stats"
+	"mlpool/internal/text"
 )
 
 // TestThin keeps ends and extremes.
@@ -28,10 +29,10 @@ func TestNumbers(t *testing.T) {
 	for _, test := range []struct{ got, want string }{
 		{digits(0), "0"}, {digits(0.804), "0.80"}, {digits(9.996), "10.0"}, {digits(48.93), "48.9"}, {digits(99.96), "100"}, {digits(-1.5), "−1.50"},
 		{percent(0.44), "+0.4 %"}, {percent(-21), "−21.0 %"}, {percent(361.4), "+361.4 %"},
-		{interval(paired.Difference{Low: -1.1, High: 0.3}), "−1.1 to +0.3 %"},
-		{bytesText(100), "100 B"}, {bytesText(1536), "1.5 KiB"}, {bytesText(102 << 20), "102.0 MiB"}, {bytesText(3 << 30), "3.00 GiB"},
-		{list(nil), ""}, {list([]string{"a"}), "a"}, {list([]string{"a", "b", "c"}), "a, b and c"},
-		{plural(1, "call"), "1 call"}, {plural(2, "call"), "2 calls"}, {plural(2, "stitch"), "2 stitches"}, {plural(9, "epoch"), "9 epochs"},
+		{interval(stats.Difference{Low: -1.1, High: 0.3}), "−1.1 to +0.3 %"},
+		{text.Bytes(100), "100 B"}, {text.Bytes(1536), "1.5 KiB"}, {text.Bytes(102 << 20), "102.0 MiB"}, {text.Bytes(3 << 30), "3.00 GiB"},
+		{text.List(nil, "and"), ""}, {text.List([]string{"a"}, "and"), "a"}, {text.List([]string{"a", "b", "c"}, "and"), "a, b and c"},
+		{text.Count(1, "call"), "1 call"}, {text.Count(2, "call"), "2 calls"}, {text.Count(2, "stitch"), "2 stitches"}, {text.Count(9, "epoch"), "9 epochs"},
 		{fmt.Sprint(niceStep(10, 5)), "2"}, {fmt.Sprint(niceStep(99, 5)), "20"}, {fmt.Sprint(niceStep(99, 9)), "20"}, {fmt.Sprint(niceStep(0.6, 1)), "1"},
 	} {
 		if test.got != test.want {

@@ -15,6 +15,7 @@ import (
 	"strings"
 
 	"mlpool/internal/plotstyle"
+	"mlpool/internal/text"
 )
 
 //go:embed page.html
@@ -256,9 +257,9 @@ func (s *sheet) addLosses(p Page) {
 	case len(with) == 1:
 		s.LossText = fmt.Sprintf("%s, %d steps.", names[0], len(first.Losses))
 	case len(differ) == 0:
-		s.LossText = fmt.Sprintf("The losses of %s are identical, bit for bit, in all steps that they share. One curve stands for all.", list(names))
+		s.LossText = fmt.Sprintf("The losses of %s are identical, bit for bit, in all steps that they share. One curve stands for all.", text.List(names, "and"))
 	default:
-		s.LossText = fmt.Sprintf("Losses differ from those of %s: %s. Runs that are not named have the same, bit for bit.", first.Name, list(differ))
+		s.LossText = fmt.Sprintf("Losses differ from those of %s: %s. Runs that are not named have the same, bit for bit.", first.Name, text.List(differ, "and"))
 	}
 	s.Losses = p.lossCurves(shown)
 	if s.Losses == "" {

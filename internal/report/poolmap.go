@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"mlpool/allocator"
+	"mlpool/internal/text"
 )
 
 // totals are the bytes of a map that are live and that are reserved, and those of its
@@ -96,9 +97,9 @@ func poolMap(r Run, bytes int64, c colours) panel {
 	p := panel{Length: float64(bytes) / mebibyte, Unit: "MiB", Label: peakText(r)}
 	for _, l := range flow(r.Peak, bytes) {
 		first := l.segments[0]
-		row := lane{Name: fmt.Sprintf("%#x: %s, %s", first.Addr, kindName(first.Kind), bytesText(l.used))}
+		row := lane{Name: fmt.Sprintf("%#x: %s, %s", first.Addr, kindName(first.Kind), text.Bytes(l.used))}
 		if n := len(l.segments); n > 1 {
-			row.Name = fmt.Sprintf("%#x and on: %s, %s", first.Addr, plural(n, kindName(first.Kind)), bytesText(l.used))
+			row.Name = fmt.Sprintf("%#x and on: %s, %s", first.Addr, text.Count(n, kindName(first.Kind)), text.Bytes(l.used))
 		}
 		row.Used, row.Ticks = float64(l.used)/mebibyte, pageMarks(first.Page, p.Length)
 		var at int64
@@ -125,7 +126,7 @@ func peakText(r Run) string {
 	live, reserved, largest := totals(r.Peak)
 	segments := r.Peak.Segments
 	if !slices.ContainsFunc(segments, func(s allocator.MapSegment) bool { return s.Kind != allocator.MapUnknown }) {
-		return fmt.Sprintf("%s has %s live in %s. It does not say what it has reserved around them.", r.Name, bytesText(live), plural(len(segments), "block"))
+		return fmt.Sprintf("%s has %s live in %s. It does not say what it has reserved around them.", r.Name, text.Bytes(live), text.Count(len(segments), "block"))
 	}
 	stitches, idle := 0, 0
 	for _, s := range segments {
@@ -136,17 +137,17 @@ func peakText(r Run) string {
 			idle++
 		}
 	}
-	text := fmt.Sprintf("%s has %s live of %s reserved, in %s", r.Name, bytesText(live), bytesText(reserved), plural(len(segments)-stitches, "segment"))
+	said := fmt.Sprintf("%s has %s live of %s reserved, in %s", r.Name, text.Bytes(live), text.Bytes(reserved), text.Count(len(segments)-stitches, "segment"))
 	if stitches > 0 {
-		text += " and " + plural(stitches, "stitch")
+		said += " and " + text.Count(stitches, "stitch")
 	}
 	if idle > 0 {
-		text += fmt.Sprintf(", %d of which are kept for later and not shown", idle)
+		said += fmt.Sprintf(", %d of which are kept for later and not shown", idle)
 	}
 	if largest > 0 {
-		text += fmt.Sprintf(". The largest free block has %s", bytesText(largest))
+		said += fmt.Sprintf(". The largest free block has %s", text.Bytes(largest))
 	}
-	return text + "."
+	return said + "."
 }
 
 func kindName(kind string) string {
@@ -162,15 +163,15 @@ func kindName(kind string) string {
 // blockBox is a block at a number of bytes from the start of its lane.
 func blockBox(b allocator.MapBlock, at float64, c colours) box {
 	out := box{Start: at / mebibyte, Length: float64(b.Bytes) / mebibyte, Class: b.State}
-	text := b.State + ", " + bytesText(b.Bytes)
+	said := b.State + ", " + text.Bytes(b.Bytes)
 	if b.State == allocator.MapLive {
 		out.Class, out.Label = c.of(b.Tag), unbroken(b.Tag)
-		text = cmp.Or(b.Tag, "live") + ", " + bytesText(b.Bytes)
+		said = cmp.Or(b.Tag, "live") + ", " + text.Bytes(b.Bytes)
 		if b.Asked > 0 && b.Asked != b.Bytes {
-			text += fmt.Sprintf(" (%d bytes asked for)", b.Asked)
+			said += fmt.Sprintf(" (%d bytes asked for)", b.Asked)
 		}
 	}
-	out.Text = fmt.Sprintf("%s\n%#x, stream %#x", text, b.Addr, b.Stream)
+	out.Text = fmt.Sprintf("%s\n%#x, stream %#x", said, b.Addr, b.Stream)
 	return out
 }
 
@@ -195,8 +196,8 @@ type mapShare struct {
 }
 
 // Count and Size are its blocks and bytes as text.
-func (s mapShare) Count() string { return plural(s.Blocks, "block") }
-func (s mapShare) Size() string  { return bytesText(s.Bytes) }
+func (s mapShare) Count() string { return text.Count(s.Blocks, "block") }
+func (s mapShare) Size() string  { return text.Bytes(s.Bytes) }
 
 // shares are what a map is made of, live blocks by tag first, then the other states, each
 // with the largest first.

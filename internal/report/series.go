@@ -12,6 +12,7 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 
 	"mlpool/internal/plotstyle"
+	"mlpool/internal/text"
 )
 
 // mostMoments is how many moments a chart of memory shows.
@@ -99,9 +100,9 @@ func (p Page) memory(i int) template.HTML {
 func peaksText(moments []Moment) string {
 	live, reserved := peaksOf(moments)
 	if reserved == 0 {
-		return fmt.Sprintf("at most %s live; reserved is not known", bytesText(live))
+		return fmt.Sprintf("at most %s live; reserved is not known", text.Bytes(live))
 	}
-	return fmt.Sprintf("at most %s live, %s reserved", bytesText(live), bytesText(reserved))
+	return fmt.Sprintf("at most %s live, %s reserved", text.Bytes(live), text.Bytes(reserved))
 }
 
 func peaksOf(moments []Moment) (live, reserved int64) {

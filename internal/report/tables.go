@@ -7,7 +7,8 @@ import (
 	"slices"
 	"strings"
 
-	"mlpool/internal/paired"
+	"mlpool/internal/stats"
+	"mlpool/internal/text"
 )
 
 // results are the figures that one looks for first, by run. A column that no run has is
@@ -23,7 +24,7 @@ func (p Page) results() (columns []column, rows []result) {
 		if n == 0 {
 			return ""
 		}
-		return bytesText(n)
+		return text.Bytes(n)
 	}
 	unit, per := p.unit()
 	used := "allocated"
@@ -32,38 +33,38 @@ func (p Page) results() (columns []column, rows []result) {
 	}
 	all := []struct {
 		name string
-		cell func(Run, paired.Difference) string
+		cell func(Run, stats.Difference) string
 	}{
-		{unit + " " + p.article() + " " + per, func(r Run, _ paired.Difference) string {
+		{unit + " " + p.article() + " " + per, func(r Run, _ stats.Difference) string {
 			if t := r.times(); len(t) > 0 {
-				return digits(quantile(t, 0.5))
+				return digits(stats.Median(t))
 			}
 			return ""
 		}},
-		{"difference from " + p.base(), func(_ Run, d paired.Difference) string {
+		{"difference from " + p.base(), func(_ Run, d stats.Difference) string {
 			if d.Known() {
 				return percent(d.Percent)
 			}
 			return ""
 		}},
-		{intervalColumn, func(_ Run, d paired.Difference) string {
+		{intervalColumn, func(_ Run, d stats.Difference) string {
 			if d.Known() {
 				return interval(d)
 			}
 			return ""
 		}},
-		{"µs in allocator a step", func(r Run, _ paired.Difference) string { return number(r.median(Epoch.allocatorTime)) }},
-		{"driver calls a step", func(r Run, _ paired.Difference) string { return number(r.median(Epoch.driverCalls)) }},
-		{"peak " + used, func(r Run, _ paired.Difference) string { allocated, _ := r.peaks(); return memory(allocated) }},
-		{"peak reserved", func(r Run, _ paired.Difference) string { _, reserved := r.peaks(); return memory(reserved) }},
-		{"reserved / " + used, func(r Run, _ paired.Difference) string {
+		{"µs in allocator a step", func(r Run, _ stats.Difference) string { return number(r.median(Epoch.allocatorTime)) }},
+		{"driver calls a step", func(r Run, _ stats.Difference) string { return number(r.median(Epoch.driverCalls)) }},
+		{"peak " + used, func(r Run, _ stats.Difference) string { allocated, _ := r.peaks(); return memory(allocated) }},
+		{"peak reserved", func(r Run, _ stats.Difference) string { _, reserved := r.peaks(); return memory(reserved) }},
+		{"reserved / " + used, func(r Run, _ stats.Difference) string {
 			allocated, reserved := r.peaks()
 			if !p.Replay || allocated == 0 || reserved == 0 {
 				return ""
 			}
 			return fmt.Sprintf("%.2f", float64(reserved)/float64(allocated))
 		}},
-		{"validation accuracy", func(r Run, _ paired.Difference) string {
+		{"validation accuracy", func(r Run, _ stats.Difference) string {
 			if len(r.Epochs) == 0 {
 				return ""
 			}

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"mlpool/internal/text"
 )
 
 // spans are boxes of what happened, with the classes of their names.
@@ -54,8 +56,8 @@ func timeline(r Run, length float64, c colours) panel {
 	byName := func(s Span) string { return c.of(s.Name) }
 	p := panel{
 		Length: length, Unit: "µs",
-		Label: fmt.Sprintf("A step of %s: %s, %s, %s over %s µs.", r.Name, plural(len(t.Kernels), "kernel"),
-			plural(len(t.Calls), "call")+" to the allocator", plural(len(t.Blocks), "block"), digits(t.Length)),
+		Label: fmt.Sprintf("A step of %s: %s, %s, %s over %s µs.", r.Name, text.Count(len(t.Kernels), "kernel"),
+			text.Count(len(t.Calls), "call")+" to the allocator", text.Count(len(t.Blocks), "block"), digits(t.Length)),
 	}
 	add := func(name string, thin bool, boxes []box) {
 		for i, l := range packed(boxes) {

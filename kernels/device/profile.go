@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"mlpool/allocator"
+	"mlpool/internal/stats"
 )
 
 // A Profile says where the time of a step goes.
@@ -84,16 +85,10 @@ func (d *Device) Profile(n int, step func() error) (p Profile, err error) {
 		whole = append(whole, all/time.Duration(steps))
 	}
 	for i, w := range ops {
-		p.add(w, median(alone[i]))
+		p.add(w, stats.Median(alone[i]))
 	}
-	p.Step = median(whole)
+	p.Step = stats.Median(whole)
 	return p, nil
-}
-
-func median(times []time.Duration) time.Duration {
-	slices.Sort(times)
-	n := len(times)
-	return (times[(n-1)/2] + times[n/2]) / 2
 }
 
 // together returns the time of n steps, queued one after the other.

@@ -13,6 +13,7 @@ import (
 
 	"mlpool/allocator"
 	"mlpool/allocator/cudadriver"
+	"mlpool/internal/stats"
 	"mlpool/kernels"
 	"mlpool/kernels/collective/launch"
 	"mlpool/kernels/nccl"
@@ -91,11 +92,10 @@ func (r allReduceBench) allReduces(ctx context.Context, sizes []int64, runs int,
 			if len(found[i]) == 0 || r.Rank != 0 {
 				continue
 			}
-			slices.Sort(found[i])
-			middle := found[i][len(found[i])/2]
+			middle := stats.Median(found[i])
 			rows = append(rows, row{
 				Scenario: allReduceName, Case: sizeName(bytes), Allocator: s.name, Unit: allReduceUnit, Ops: int64(n), Runs: len(found[i]),
-				Mean: middle, Least: found[i][0], Most: found[i][len(found[i])-1], P50: math.NaN(), P99: math.NaN(), P999: math.NaN(), PerSecond: 1e9 / middle, PeakLive: bytes,
+				Mean: middle, Least: slices.Min(found[i]), Most: slices.Max(found[i]), P50: math.NaN(), P99: math.NaN(), P999: math.NaN(), PerSecond: 1e9 / middle, PeakLive: bytes,
 				DriverCalls: math.NaN(), GoAllocs: math.NaN(), HostWaits: math.NaN(),
 			})
 		}

@@ -5,11 +5,11 @@ import (
 	"errors"
 	"math"
 	"runtime"
-	"slices"
 	"sync/atomic"
 	"time"
 
 	"mlpool/allocator"
+	"mlpool/internal/stats"
 )
 
 // A bench is one allocator in one case of a scenario.
@@ -152,10 +152,7 @@ func (b *bench) percentiles(n int64, f func() error) error {
 		return err
 	}
 	samples = samples[:done]
-	slices.Sort(samples)
-	at := func(share float64) float64 {
-		return float64(max(samples[int(share*float64(len(samples)))]-clock, 0))
-	}
+	at := func(share float64) float64 { return float64(max(stats.Quantile(samples, share)-clock, 0)) }
 	last := &b.rows[len(b.rows)-1]
 	last.P50, last.P99, last.P999 = at(0.5), at(0.99), at(0.999)
 	last.Cut = last.Cut || cut
@@ -231,8 +228,7 @@ func median(runs []row) row {
 		for i := range runs {
 			values = append(values, *field(&runs[i]))
 		}
-		slices.Sort(values)
-		*field(&m) = (values[(len(values)-1)/2] + values[len(values)/2]) / 2
+		*field(&m) = stats.Median(values)
 	}
 	of(func(r *row) *float64 { return &r.Mean })
 	of(func(r *row) *float64 { return &r.P50 })

@@ -1,12 +1,16 @@
 package main
 
-import "errors"
+import (
+	"errors"
+
+	"mlpool/internal/text"
+)
 
 func multiStreamCases(bool) []testCase {
 	var cases []testCase
 	for _, prewarmed := range []bool{false, true} {
 		for _, n := range []int{1, 2, 4} {
-			name := plural(n, "stream")
+			name := text.Count(n, "stream")
 			if prewarmed {
 				name += " prewarmed"
 			}

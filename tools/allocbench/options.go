@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"mlpool/internal/paired"
+	"mlpool/internal/stats"
 	"mlpool/tools/allocbench/traces"
 )
 
@@ -47,7 +47,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	flags.StringVar(&o.cases, "case", "", "run only the cases whose name contains `text`")
 	flags.BoolVar(&o.list, "list", false, "list scenarios and allocators, and end")
 	flags.BoolVar(&o.quick, "quick", false, "run few operations, to see that everything works: the figures mean nothing")
-	flags.IntVar(&o.runs, "runs", paired.Least, "take the median of `N` runs, in which the allocators take turns; with fewer than the default, -report cannot tell which is faster")
+	flags.IntVar(&o.runs, "runs", stats.LeastPairs, "take the median of `N` runs, in which the allocators take turns; with fewer than the default, -report cannot tell which is faster")
 	flags.DurationVar(&o.limit, "limit", 5*time.Second, "end a single measurement after this `time`, and mark it as cut")
 	flags.StringVar(&o.csv, "csv", "", "write the figures to `file`")
 	flags.StringVar(&o.plots, "plots", "", "draw the figures to PNGs in folder `dir`")

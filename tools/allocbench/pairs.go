@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"mlpool/allocator"
+	"mlpool/internal/text"
 )
 
 // roundPairs is how many pairs a round has.
@@ -153,7 +154,7 @@ func tfThreadedCases(bool) []testCase {
 func concurrent(threads []int, shared bool, sizes ...int64) []testCase {
 	var cases []testCase
 	for _, n := range threads {
-		name := plural(n, "thread")
+		name := text.Count(n, "thread")
 		cases = append(cases, testCase{name, func(b *bench) error {
 			streams, err := b.streams(n)
 			if err != nil {

@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	"mlpool/allocator"
-
+	"mlpool/internal/text"
 	"mlpool/tools/allocbench/traces"
 )
 
@@ -25,7 +25,7 @@ func readTrace(path string, device int) (t *traces.Trace, doc string, err error)
 		return nil, "", err
 	}
 	doc = fmt.Sprintf("%s: %d allocations and %d frees on %s, at most %d blocks of %s live", filepath.Base(path),
-		t.Allocs, t.Frees, plural(t.Streams, "stream"), t.Slots, bytesText(t.Peak))
+		t.Allocs, t.Frees, text.Count(t.Streams, "stream"), t.Slots, text.Bytes(t.Peak))
 	return t, strings.Join(append([]string{doc}, t.Notes()...), "; "), nil
 }
 

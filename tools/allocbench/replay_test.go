@@ -69,7 +69,7 @@ func TestTraceIsAFolder(t *testing.T) {
 func TestReplay(t *testing.T) {
 	path := writeTrace(t, "small.csv", small)
 	out, rows := benchRows(t, nullMachine, "-quick", "-trace", path)
-	if want := "small.csv: 4 allocations and 3 frees on 2 streams, at most 2 blocks of 1.074 KiB live; 1 that failed are left out; 1 never freed are freed at the end"; !strings.Contains(out, want) {
+	if want := "small.csv: 4 allocations and 3 frees on 2 streams, at most 2 blocks of 1.1 KiB live; 1 that failed are left out; 1 never freed are freed at the end"; !strings.Contains(out, want) {
 		t.Error(out)
 	}
 	if want := 2 * (len(contenders()) - 1); len(rows) != want {
@@ -104,7 +104,7 @@ func TestReplaySnapshot(t *testing.T) {
 		ops  int64
 		peak int64
 	}{
-		{nil, "snapshot4.pickle: 5 allocations and 2 frees on 2 streams, at most 4 blocks of 5.371 KiB live; 1 that failed are left out; " +
+		{nil, "snapshot4.pickle: 5 allocations and 2 frees on 2 streams, at most 4 blocks of 5.4 KiB live; 1 that failed are left out; " +
 			"3 from before the recording are allocated first; 3 never freed are freed at the end; device 0 of 0 to 1, which has most events; 1 freed while", 7, 5500},
 		{[]string{"-trace-device", "1"}, "snapshot4.pickle: 1 allocations and 0 frees on 1 stream, at most 1 blocks of 7 B live; 1 never freed", 1, 7},
 	} {
@@ -131,8 +131,8 @@ func TestExport(t *testing.T) {
 		t.Errorf("error %v, %s", err, out.String())
 	}
 	for path, doc := range map[string]string{
-		rmm:        "rmm.csv: 5 allocations and 2 frees on 2 streams, at most 4 blocks of 5.371 KiB live; 3 never freed are freed at the end\n",
-		miniMalloc: "minimalloc.csv: 5 allocations and 5 frees on 1 stream, at most 4 blocks of 5.371 KiB live\n",
+		rmm:        "rmm.csv: 5 allocations and 2 frees on 2 streams, at most 4 blocks of 5.4 KiB live; 3 never freed are freed at the end\n",
+		miniMalloc: "minimalloc.csv: 5 allocations and 5 frees on 1 stream, at most 4 blocks of 5.4 KiB live\n",
 	} {
 		out, rows := benchRows(t, nullMachine, "-quick", "-runs", "1", "-allocator", "tlsf", "-trace", path)
 		if !strings.Contains(out, doc) || len(rows) != 2 || rows[0].PeakLive != 5500 {

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"mlpool/allocator"
-
 	"mlpool/internal/report"
+	"mlpool/internal/text"
 	"mlpool/tools/allocbench/traces"
 )
 
@@ -64,7 +64,7 @@ func (s *session) traceFacts(name string, t *traces.Trace) []report.Fact {
 		{Name: "allocations", Value: fmt.Sprint(t.Allocs)},
 		{Name: "frees", Value: fmt.Sprint(t.Frees)},
 		{Name: "streams", Value: fmt.Sprint(t.Streams)},
-		{Name: "most live", Value: fmt.Sprintf("%s in at most %d blocks", bytesText(t.Peak), t.Slots)},
+		{Name: "most live", Value: fmt.Sprintf("%s in at most %d blocks", text.Bytes(t.Peak), t.Slots)},
 	}
 	if notes := t.Notes(); notes != nil {
 		facts = append(facts, report.Fact{Name: "requests", Value: strings.Join(notes, "; ")})
@@ -181,8 +181,8 @@ func tagBySize(m allocator.Map) {
 func sizeTag(bytes int64) string {
 	for limit := int64(4 << 10); limit <= 64<<20; limit *= 16 {
 		if bytes <= limit {
-			return "up to " + bytesText(limit)
+			return "up to " + sizeName(limit)
 		}
 	}
-	return "over " + bytesText(16<<20)
+	return "over " + sizeName(16<<20)
 }

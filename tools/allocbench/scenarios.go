@@ -109,10 +109,3 @@ func sizeName(bytes int64) string {
 	}
 	return fmt.Sprintf("%d B", bytes)
 }
-
-func plural(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
-}

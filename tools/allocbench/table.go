@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"mlpool/internal/text"
 )
 
 // A table writes rows to a terminal, under a heading for each scenario.
@@ -45,7 +47,7 @@ func (t *table) row(r row) {
 	}
 	t.printf("%-26s %-16s %10s %14s %10s %10s %10s %10s  %10s %10s %9s  %8s %8s%s\n", name, r.Allocator,
 		timeText(r.Mean), spreadText(r), timeText(r.P50), timeText(r.P99), timeText(r.P999), numberText(r.PerSecond, 3),
-		bytesText(r.PeakLive), bytesText(r.PeakReserved), ratio, numberText(r.DriverCalls, 2), numberText(round(r.GoAllocs), 2), r.marks())
+		peakText(r.PeakLive), peakText(r.PeakReserved), ratio, numberText(r.DriverCalls, 2), numberText(round(r.GoAllocs), 2), r.marks())
 }
 
 // spreadText writes the means of the fastest and of the slowest run. One run has no spread.
@@ -149,16 +151,10 @@ func countText(v float64) string {
 // ratioText writes how much more one figure is than another.
 func ratioText(v float64) string { return strconv.FormatFloat(v, 'f', 2, 64) }
 
-// bytesText writes a number of bytes in a handy unit, or nothing for none.
-func bytesText(bytes int64) string {
-	units := []string{"B", "KiB", "MiB", "GiB"}
-	v := float64(bytes)
-	for len(units) > 1 && v >= 1024 {
-		v /= 1024
-		units = units[1:]
-	}
+// peakText writes a number of bytes, or nothing if none were measured.
+func peakText(bytes int64) string {
 	if bytes == 0 {
 		return ""
 	}
-	return fmt.Sprintf("%.4g %s", v, units[0])
+	return text.Bytes(bytes)
 }

@@ -31,7 +31,7 @@ func TestReplayOwnSnapshot(t *testing.T) {
 		t.Fatal(err)
 	}
 	out, rows := benchRows(t, nullMachine, "-quick", "-runs", "1", "-allocator", "tlsf", "-trace", path)
-	want := "own.pickle: 3 allocations and 1 frees on 1 stream, at most 3 blocks of 4 MiB live; 1 from before the recording are allocated first; 2 never freed are freed at the end\n"
+	want := "own.pickle: 3 allocations and 1 frees on 1 stream, at most 3 blocks of 4.0 MiB live; 1 from before the recording are allocated first; 2 never freed are freed at the end\n"
 	if !strings.Contains(out, want) {
 		t.Errorf("%s, want %s", out, want)
 	}

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"mlpool/internal/text"
 )
 
 // Silence is after how long a rank of which nothing is heard counts as lost, once all have met.
@@ -59,7 +61,7 @@ func (w *World) Warning() string {
 	}
 	why := ""
 	if w.noSecret != nil {
-		why = fmt.Sprintf(" (%s)", OneLine(w.noSecret))
+		why = fmt.Sprintf(" (%s)", text.OneLine(w.noSecret.Error()))
 	}
 	return fmt.Sprintf("the ranks have no secret%s: who reaches %s can take part: %s", why, w.Address, howToShare)
 }

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"mlpool/internal/text"
 )
 
 // A World is the ranks of a training that have met. Its methods may be called from any
@@ -87,13 +89,10 @@ func (w *World) end(reason error, from *peer) {
 	w.mu.Unlock()
 	for _, p := range w.peers {
 		if p != from {
-			_ = p.send(message{Kind: "fail", Reason: OneLine(reason)}) // it may be gone itself
+			_ = p.send(message{Kind: "fail", Reason: text.OneLine(reason.Error())}) // it may be gone itself
 		}
 	}
 }
-
-// OneLine is an error's text with the errors joined in it side by side.
-func OneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
 
 // Ended is closed when the ranks end before their time: Err says why.
 func (w *World) Ended() <-chan struct{} { return w.ended }
@@ -188,7 +187,7 @@ func (w *World) End(err error) (first error) {
 	case another:
 		err = reported
 	case w.Rank != 0:
-		err = &ReportedError{fmt.Sprintf("rank %d: %s", w.Rank, OneLine(err))}
+		err = &ReportedError{fmt.Sprintf("rank %d: %s", w.Rank, text.OneLine(err.Error()))}
 	}
 	w.end(err, nil)
 	return nil
@@ -204,7 +203,7 @@ func (w *World) Leave(err error) error {
 	w.quiet()
 	if err != nil {
 		// What came of it here is not the reason, unless it is the same on rank 0.
-		if first := w.End(err); w.Rank != 0 || first == nil || !strings.HasSuffix(first.Error(), ": "+OneLine(err)) {
+		if first := w.End(err); w.Rank != 0 || first == nil || !strings.HasSuffix(first.Error(), ": "+text.OneLine(err.Error())) {
 			err = w.Err()
 		}
 	} else {

@@ -1,10 +1,11 @@
-package paired
+package stats
 
 import (
 	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
+	"time"
 )
 
 func TestCompare(t *testing.T) {
@@ -67,7 +68,7 @@ func TestEnds(t *testing.T) {
 			t.Errorf("%d pairs: %d is critical, want %d", n, got, want)
 		}
 	}
-	for n := range Least {
+	for n := range LeastPairs {
 		if n > 0 && ends(n) != 0 {
 			t.Errorf("%d pairs have an interval", n)
 		}
@@ -162,6 +163,29 @@ func TestPairing(t *testing.T) {
 	}
 	if d := Compare(reference[:5], series[:5]); !math.IsInf(d.Margin(), 1) {
 		t.Errorf("five pairs have a margin of %v %%", d.Margin())
+	}
+}
+
+func TestQuantile(t *testing.T) {
+	for _, c := range []struct {
+		values                     []float64
+		low, quarter, median, high float64
+	}{
+		{[]float64{7}, 7, 7, 7, 7},
+		{[]float64{4, 1}, 1, 1.75, 2.5, 4},
+		{[]float64{9, 1, 2}, 1, 1.5, 2, 9},
+		{[]float64{8, 1, 2, 4}, 1, 1.75, 3, 8},
+	} {
+		got := []float64{Quantile(c.values, 0), Quantile(c.values, 0.25), Median(c.values), Quantile(c.values, 1)}
+		if want := []float64{c.low, c.quarter, c.median, c.high}; !slices.Equal(got, want) {
+			t.Errorf("%v: %v, want %v", c.values, got, want)
+		}
+	}
+	if got := Median([]time.Duration{5, 1, 2, 9}); got != 3 {
+		t.Errorf("median of durations: %d, want 3", got)
+	}
+	if got := Median([]float64{math.NaN(), math.NaN()}); !math.IsNaN(got) {
+		t.Errorf("median of NaN: %v", got)
 	}
 }
 

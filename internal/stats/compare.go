@@ -1,6 +1,4 @@
-// Package paired compares measurements that were taken side by side, in pairs, so that
-// what slows both down does not count, and what disturbs a few of them counts little.
-package paired
+package stats
 
 import (
 	"math"
@@ -9,33 +7,33 @@ import (
 	"gonum.org/v1/gonum/stat/distuv"
 )
 
-// Least is the least number of pairs that give an interval. With one fewer, chance alone
-// puts all differences on one side in 1 of 16 comparisons, which is more than the 5 %
-// that a 95 % interval allows.
-const Least = 6
+// LeastPairs is the smallest number of pairs that gives an interval. With five pairs, chance
+// alone puts all differences on one side in 1 of 16 comparisons: more than the 5 % that a
+// 95 % interval allows.
+const LeastPairs = 6
 
-// tail is the probability that the interval leaves out at either end.
+// tail is the probability outside the interval at each end.
 const tail = 0.025
 
-// A Difference says how much larger, or smaller, the values of one series are than those
-// of a reference.
+// A Difference says how much larger or smaller the values of one series are than those of
+// a reference.
 type Difference struct {
 	Pairs   int
 	Percent float64 // of the reference: 100 is twice as much
-	// Low and High are the 95 % interval of Percent. They are 0 unless Known.
+	// Low and High bound the 95 % interval of Percent. They are 0 unless Known.
 	Low, High float64
 }
 
-// Compare returns the difference of a series from a reference. The values at an index are
-// a pair. Compare leaves out what has no partner, and pairs of which a value is not
-// positive and finite. Without a pair the difference is 0.
+// Compare returns the difference of series from reference, whose values were measured in
+// pairs: whatever slows both values of a pair down cancels out. Compare ignores values
+// without a partner, and pairs with a value that is not positive and finite. Without a
+// pair the difference is 0.
 //
-// The estimate is that of Hodges and Lehmann: the median of the Walsh averages, the means
-// of every two logarithms of the pairs' ratios, each with itself too. It bears with
-// disturbed pairs as long as fewer than 29 % are disturbed. The interval assumes no
-// distribution: it holds the differences that Wilcoxon's signed-rank test does not reject,
-// which begin and end at Walsh averages. Hollander, Wolfe and Chicken, "Nonparametric
-// Statistical Methods" (2014), sections 3.2 and 3.3.
+// The estimate is Hodges and Lehmann's: the median of the Walsh averages, which are the
+// means of every two logarithms of the pairs' ratios, each with itself too. Up to 29 % of
+// the pairs may be disturbed. The interval assumes no distribution: it holds the
+// differences that Wilcoxon's signed-rank test does not reject. Hollander, Wolfe and
+// Chicken, "Nonparametric Statistical Methods" (2014), sections 3.2 and 3.3.
 func Compare(reference, series []float64) Difference {
 	ratios := logRatios(reference, series)
 	n := len(ratios)
@@ -63,12 +61,12 @@ func logRatios(reference, series []float64) (ratios []float64) {
 	return ratios
 }
 
-// percent is a logarithm of a ratio as a difference in percent.
+// percent converts the logarithm of a ratio to a difference in percent.
 func percent(ratio float64) float64 { return 100 * math.Expm1(ratio) }
 
-// walsh returns the k-th smallest, from 1 on, of the Walsh averages of sorted values. It
-// bisects the floats between the least and the largest value: that takes O(n) memory where
-// the averages themselves take O(n²).
+// walsh returns the k-th smallest, counted from 1, of the Walsh averages of sorted values.
+// It bisects the floats between the least and the largest value, since the averages
+// themselves would take O(n²) memory.
 func walsh(sorted []float64, k int) float64 {
 	low, high := ordinal(sorted[0]), ordinal(sorted[len(sorted)-1])
 	for low < high {
@@ -112,18 +110,18 @@ func float(ordinal int64) float64 {
 	return math.Float64frombits(uint64(ordinal))
 }
 
-// mostExact is the largest number of pairs whose signed ranks are counted one by one.
+// mostExact is the largest number of pairs whose signed ranks ends counts one by one.
 const mostExact = 100
 
-// ends returns which of the Walsh averages of n pairs, counted from either end, ends the
-// interval: one more than the largest sum of signed ranks that Wilcoxon's test rejects.
-// Above mostExact pairs that sum is as good as normal.
+// ends returns which Walsh average of n pairs, counted from either end, ends the interval:
+// one more than the largest sum of signed ranks that Wilcoxon's test rejects. Above
+// mostExact pairs the sum is close to a normal distribution.
 func ends(n int) int {
 	if n > mostExact {
 		mean, variance := float64(n*(n+1))/4, float64(n*(n+1))*float64(2*n+1)/24
 		return int(mean + distuv.UnitNormal.Quantile(tail)*math.Sqrt(variance))
 	}
-	chance := make([]float64, n*(n+1)/2+1) // of each sum: every rank counts or not, as likely
+	chance := make([]float64, n*(n+1)/2+1) // of each sum: a rank counts with probability 1/2
 	chance[0] = 1
 	for rank := 1; rank <= n; rank++ {
 		for sum := len(chance) - 1; sum >= 0; sum-- {
@@ -141,19 +139,19 @@ func ends(n int) int {
 	return k
 }
 
-// Known says whether there are enough pairs for an interval.
-func (d Difference) Known() bool { return d.Pairs >= Least }
+// Known reports whether there are enough pairs for an interval.
+func (d Difference) Known() bool { return d.Pairs >= LeastPairs }
 
-// WithinNoise says whether the interval has 0 in it, so that the pairs do not show
-// which of the two is more.
+// WithinNoise reports whether the interval contains 0: the pairs do not show which series
+// is larger.
 func (d Difference) WithinNoise() bool { return d.Known() && d.Low <= 0 && d.High >= 0 }
 
-// Longer says whether the interval is above 0, and Shorter whether it is below.
+// Longer reports whether the interval is above 0; Shorter, whether it is below.
 func (d Difference) Longer() bool  { return d.Known() && d.Low > 0 }
 func (d Difference) Shorter() bool { return d.Known() && d.High < 0 }
 
-// Margin is how far the interval reaches from the estimate, in percent of what the series
-// itself came to. It is infinite where there is no interval.
+// Margin returns how far the interval reaches from the estimate, in percent of the series
+// itself. Without an interval it is infinite.
 func (d Difference) Margin() float64 {
 	if !d.Known() {
 		return math.Inf(1)
