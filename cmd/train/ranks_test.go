@@ -213,11 +213,11 @@ func TestRanksApart(t *testing.T) {
 		want string
 	}{
 		{"half a launch", map[string]string{"RANK": "0", "WORLD_SIZE": "2"}, []string{path}, exitFailure, "train: half a launch: RANK, WORLD_SIZE without "},
-		{"too high", map[string]string{"RANK": "2", "WORLD_SIZE": "2", "LOCAL_RANK": "0"}, []string{path}, exitFailure, "train: rank 2: RANK=2 is no rank of WORLD_SIZE=2"},
+		{"too high", map[string]string{"RANK": "2", "WORLD_SIZE": "2", "LOCAL_RANK": "0"}, []string{path}, exitFailure, "train: rank 2: RANK=2 is not below WORLD_SIZE=2"},
 		{"several hosts, rank 0", hosts("0"), []string{path}, exitFailure, "train: rank 0: the ranks are on several hosts: set MASTER_ADDR"},
 		{"several hosts, rank 1", hosts("1"), []string{path}, exitFailure, "train: rank 1: the ranks are on several hosts: set MASTER_ADDR"},
 		{"no port", mpirunWith("MASTER_PORT", "abc"), []string{path}, exitFailure, "train: rank 1: MASTER_PORT=abc: want a port"},
-		{"no local rank", mpirunWith("OMPI_COMM_WORLD_LOCAL_RANK", "-1"), []string{path}, exitFailure, "train: rank 1: OMPI_COMM_WORLD_LOCAL_RANK=-1 is no number of a rank"},
+		{"no local rank", mpirunWith("OMPI_COMM_WORLD_LOCAL_RANK", "-1"), []string{path}, exitFailure, "train: rank 1: OMPI_COMM_WORLD_LOCAL_RANK=-1: want a number"},
 		{"unknown flag", mpirun(1, 2, "9"), []string{"-bogus", path}, exitUsage, "train: rank 1: unknown flag -bogus"},
 		{"no config", mpirun(0, 2, "9"), nil, exitUsage, "train: rank 0: which config?"},
 		{"-compare", mpirun(1, 2, "9"), []string{"-compare", path}, exitFailure, "train: rank 1: -compare is for one GPU, and this is one of 2 ranks: leave it out"},

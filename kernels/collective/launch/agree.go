@@ -9,8 +9,8 @@ import (
 // A Fact is something that must be the same on all ranks.
 type Fact struct{ Key, Value string }
 
-// Agree returns an error on all ranks if a fact differs from rank 0's; they have the same
-// keys in the same order. The error names the first one, and says what to do.
+// Agree returns an error on all ranks if a fact differs from rank 0's. All ranks pass the same
+// keys in the same order. The error names the first fact that differs, and ends with the remedy.
 func (w *World) Agree(what string, facts []Fact, remedy string) error {
 	mine, err := json.Marshal(facts)
 	if err != nil {
@@ -36,7 +36,7 @@ func (w *World) Agree(what string, facts []Fact, remedy string) error {
 	return err
 }
 
-// AllDistinct returns an error on all ranks if two of them have the same.
+// AllDistinct returns an error on all ranks if two of them pass the same value of mine.
 func (w *World) AllDistinct(what, mine, remedy string) error {
 	_, err := w.Exchange(what, []byte(mine), func(all [][]byte) ([]byte, error) {
 		for rank, theirs := range all {

@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// beats is how often a rank says that it lives within the time after which one that says
-// nothing counts as lost.
+// beats is how many heartbeats a rank sends within the time after which a silent rank counts
+// as lost.
 const beats = 30
 
-// start hears the other ranks, and has them hear this one.
+// start listens to the other ranks, and sends them heartbeats.
 func (w *World) start(within time.Duration) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var all sync.WaitGroup
@@ -25,9 +25,9 @@ func (w *World) start(within time.Duration) {
 	}
 }
 
-// beat says to a peer that this rank lives, and ends all ranks if nothing is heard of the
-// peer for so long. That is counted in beats: time for which this process was stopped as
-// well, as by Ctrl-Z or scontrol suspend, is one of them.
+// beat sends heartbeats to a peer, and ends all ranks if nothing comes from the peer for the
+// time within. It counts its own beats rather than the clock: while this process is stopped
+// too, as by Ctrl-Z or scontrol suspend, no time counts.
 func (w *World) beat(ctx context.Context, p *peer, within time.Duration) {
 	every := time.NewTicker(within / beats)
 	defer every.Stop()
@@ -41,10 +41,10 @@ func (w *World) beat(ctx context.Context, p *peer, within time.Duration) {
 		}
 		if p.missed.Add(1) > beats {
 			w.end(fmt.Errorf("rank %d is silent: nothing came from %s for %v: see whether it is stopped there (state T in ps), or its host or network is down",
-				p.rank, p.process, within), nil) // where it goes on later, it is to know
-			_ = p.conn.SetReadDeadline(time.Now()) // ends listen; of a connection that is closed it has ended
+				p.rank, p.process, within), nil) // tell the peer too, in case it continues
+			_ = p.conn.SetReadDeadline(time.Now()) // ends listen, unless the connection is closed already
 			return
 		}
-		_ = p.send(message{Kind: "alive"}) // where it is gone, listen says so
+		_ = p.send(message{Kind: "alive"}) // if it is gone, listen reports it
 	}
 }

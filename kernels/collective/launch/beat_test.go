@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// wire is a connection that remembers what was last written to it.
+// wire is a connection that keeps the last text written to it.
 type wire struct {
 	net.Conn
 	last string
@@ -24,11 +24,11 @@ func (c *wire) Write(text []byte) (int, error) {
 	return c.Conn.Write(text)
 }
 
-// nobody is no rank.
+// nobody is not a rank.
 const nobody = -1
 
-// piped are ranks that have met: over pipes, so that a test has the time to itself. Of one
-// that is stopped only the kernel goes on, which takes what comes.
+// piped returns ranks that have met over pipes, so that synctest controls the time. Of a stopped rank
+// only the kernel runs, which still receives.
 func piped(size, stopped int, within time.Duration) []*World {
 	worlds := make([]*World, size)
 	for rank := range worlds {
@@ -62,9 +62,8 @@ func piped(size, stopped int, within time.Duration) []*World {
 	return worlds
 }
 
-// TestBeats has ranks that are stopped, which ends all after 30 seconds, and others that have
-// nothing to say for an hour. The time is that of the bubble, which also checks that no
-// goroutine is left.
+// TestBeats wants a stopped rank to end all after 30 seconds, and a rank that only computes for an
+// hour to end none. synctest also checks that no goroutine is left.
 func TestBeats(t *testing.T) {
 	const within = 30 * time.Second
 	exchange := func(w *World) error {
@@ -125,7 +124,7 @@ func TestBeats(t *testing.T) {
 						t.Errorf("rank %d ends with %v, want %q", rank, err, c.want)
 					}
 					if c.stopped > 0 && reported(err) != (rank != 0) {
-						t.Errorf("rank %d: %v; rank 0 is to say it, and no other", rank, err)
+						t.Errorf("rank %d: %v; only rank 0 should print it", rank, err)
 					}
 				}
 				if got := took[c.timed]; got < c.took || got > c.took+2*within/beats {
@@ -134,7 +133,7 @@ func TestBeats(t *testing.T) {
 				for rank, w := range worlds {
 					for _, p := range w.peers {
 						if last := p.conn.(*wire).last; c.want == "" && strings.Contains(last, "alive") {
-							t.Errorf("rank %d says to rank %d behind its bye %q", rank, p.rank, last)
+							t.Errorf("rank %d sends to rank %d after its bye %q", rank, p.rank, last)
 						}
 					}
 				}

@@ -12,38 +12,38 @@ import (
 )
 
 const (
-	// greetWithin is how long one that connects may take to show that it is a rank, and rank 0
-	// to show that it is that.
+	// greetWithin is how long either side of a new connection may take to prove that it knows
+	// the secret.
 	greetWithin = 5 * time.Second
-	// maxStrangers is how many connections there may be of which that is not known yet, beyond
-	// one for each rank.
+	// maxStrangers is how many connections may be unproven at a time, in addition to one for
+	// each rank.
 	maxStrangers = 64
-	// maxRest is the longest that Accept is left alone after an error.
+	// maxRest is the longest pause after an error of Accept.
 	maxRest = time.Second
 )
 
-// A door is where rank 0 is met. Everybody may knock: who does not show in time that it knows the
-// secret is turned away, and so is the one that is at it for longest where there are too many.
+// A door accepts connections to rank 0. Anyone may connect. A stranger that does not prove in
+// time that it knows the secret is disconnected; if there are too many, so is the oldest one.
 type door struct {
-	come      chan caller // who has shown it
+	come      chan caller // ranks that proved it
 	listeners []net.Listener
 	cancel    func()
 	all       sync.WaitGroup
 
 	mu        sync.Mutex
-	strangers []*peer // who has not, the first come first
-	most      int     // of them
-	refused   int     // how many knew another secret
-	err       error   // of the last Accept that failed
+	strangers []*peer // connections that have not proved it yet, oldest first
+	most      int     // limit on strangers
+	refused   int     // connections with another secret
+	err       error   // last error of Accept
 }
 
-// A caller is a rank that has connected to rank 0, and what it said.
+// A caller is a rank that has connected to rank 0, and its hello.
 type caller struct {
 	peer  *peer
 	hello message
 }
 
-// openDoor opens a door, until close.
+// openDoor listens at w.Address until close.
 func (w *World) openDoor(ctx context.Context) (*door, error) {
 	listeners, err := w.over.listen(ctx, w.Address, w.OneHost)
 	if err != nil {
@@ -57,7 +57,7 @@ func (w *World) openDoor(ctx context.Context) (*door, error) {
 	return d, nil
 }
 
-// close sends away who is at the door. Who has come stays connected.
+// close disconnects the strangers. Ranks that have come stay connected.
 func (d *door) close() {
 	d.cancel()
 	for _, l := range d.listeners {
@@ -66,8 +66,8 @@ func (d *door) close() {
 	d.all.Wait()
 }
 
-// accept hears each who connects by itself, so that one who says nothing keeps nobody. After an
-// error, as of too many open files, it tries again.
+// accept serves each connection in a goroutine, so that a silent one delays no other. After an
+// error, such as too many open files, it tries again.
 func (d *door) accept(ctx context.Context, l net.Listener, secret string) {
 	rest := time.Duration(0)
 	for ctx.Err() == nil {
@@ -98,7 +98,7 @@ func (d *door) accept(ctx context.Context, l net.Listener, secret string) {
 	}
 }
 
-// heard returns the hello of one that knows the secret.
+// heard returns the hello of a caller that knows the secret.
 func (p *peer) heard(ctx context.Context, secret string) (hello message, err error) {
 	forget := p.hurry(ctx)
 	if err := p.greet(secret, false); err != nil {
@@ -110,10 +110,10 @@ func (p *peer) heard(ctx context.Context, secret string) (hello message, err err
 	return hello, errors.Join(err, forget())
 }
 
-// hurry has what is read and written end within greetWithin, and at once when ctx is done, until
-// forget.
+// hurry limits reads and writes to greetWithin, and ends them when ctx is done, until forget is
+// called.
 func (p *peer) hurry(ctx context.Context) (forget func() error) {
-	_ = p.conn.SetDeadline(time.Now().Add(greetWithin)) // of a connection that is closed, Read says so
+	_ = p.conn.SetDeadline(time.Now().Add(greetWithin)) // if the connection is closed, Read reports it
 	stop := context.AfterFunc(ctx, func() { _ = p.conn.SetDeadline(time.Now()) })
 	return func() error {
 		if !stop() {
@@ -123,7 +123,7 @@ func (p *peer) hurry(ctx context.Context) (forget func() error) {
 	}
 }
 
-// enter notes a stranger, in whose place another one goes where there are too many.
+// enter adds a stranger, and disconnects the oldest one if there are too many.
 func (d *door) enter(p *peer) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -132,7 +132,7 @@ func (d *door) enter(p *peer) {
 	}
 }
 
-// turnAway turns the first stranger away. mu is held.
+// turnAway disconnects the oldest stranger. Caller holds mu.
 func (d *door) turnAway() {
 	if len(d.strangers) > 0 {
 		_ = d.strangers[0].conn.Close()
@@ -140,8 +140,8 @@ func (d *door) turnAway() {
 	}
 }
 
-// leave notes that one is a stranger no longer, and says whether it may come in: not with an error,
-// nor where it was turned away.
+// leave removes p from the strangers, and reports whether it may come in: not after err, nor after
+// turnAway.
 func (d *door) leave(p *peer, err error) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -156,7 +156,7 @@ func (d *door) leave(p *peer, err error) bool {
 	return err == nil
 }
 
-// failed notes an error of Accept. Where it is for want of files, a stranger has one.
+// failed records an error of Accept. It disconnects a stranger, in case files ran out.
 func (d *door) failed(err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -164,7 +164,7 @@ func (d *door) failed(err error) {
 	d.turnAway()
 }
 
-// trouble says what happened at the door, for one that waits for ranks in vain.
+// trouble describes what went wrong at the door, for the error that ranks are missing.
 func (d *door) trouble() string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -178,9 +178,9 @@ func (d *door) trouble() string {
 	return text
 }
 
-// A network is what ranks meet over.
+// A network connects ranks.
 type network interface {
-	// listen listens where the ranks meet, all of which are on this host or not.
+	// listen listens at the address of rank 0. oneHost: all ranks are on this host.
 	listen(ctx context.Context, address string, oneHost bool) ([]net.Listener, error)
 	dial(ctx context.Context, address string) (net.Conn, error)
 }
@@ -209,14 +209,14 @@ func (tcp) dial(ctx context.Context, address string) (net.Conn, error) {
 	return new(net.Dialer).DialContext(ctx, "tcp", address)
 }
 
-// listenAt returns the addresses at which rank 0 listens to be met at a host.
+// listenAt returns the addresses of this host at which rank 0 listens if ranks dial host.
 func listenAt(ctx context.Context, host string, oneHost bool) []string {
 	if isLoopback(host) {
 		return []string{host}
 	}
 	ips, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
 	if err != nil {
-		return []string{""} // others may know it
+		return []string{""} // other hosts may resolve it
 	}
 	own, err := net.InterfaceAddrs()
 	if err != nil {
@@ -225,9 +225,9 @@ func listenAt(ctx context.Context, host string, oneHost bool) []string {
 	return ownAddresses(ips, own, oneHost)
 }
 
-// ownAddresses returns those addresses of a host that this one has. Where others may reach it at
-// none of them it returns "", which is all: a name may be that of a gateway, and many hosts have
-// their own for 127.0.1.1. That will do where all ranks are on one host.
+// ownAddresses returns those of ips that are addresses of this host, among own. It returns "", all
+// interfaces, if other hosts could reach it at none of them: a name may be a gateway's, and many
+// hosts resolve their own to 127.0.1.1. Loopback addresses count if all ranks are on one host.
 func ownAddresses(ips []netip.Addr, own []net.Addr, oneHost bool) (at []string) {
 	for _, ip := range ips {
 		ip = ip.Unmap()
@@ -238,7 +238,7 @@ func ownAddresses(ips []netip.Addr, own []net.Addr, oneHost bool) (at []string) 
 			}
 			return err == nil && prefix.Addr().Unmap().WithZone("") == ip.WithZone("")
 		}
-		incomplete := ip.IsLinkLocalUnicast() && ip.Is6() && ip.Zone() == "" // of which link?
+		incomplete := ip.IsLinkLocalUnicast() && ip.Is6() && ip.Zone() == "" // the link is not known
 		if text := ip.String(); !incomplete && slices.ContainsFunc(own, isOwn) && !slices.Contains(at, text) {
 			at = append(at, text)
 		}

@@ -18,7 +18,7 @@ import (
 	"time"
 )
 
-// TestAcceptFails has Accept fail while rank 0 waits, as where a process has too many files open.
+// TestAcceptFails has Accept fail while rank 0 waits, as with too many open files.
 func TestAcceptFails(t *testing.T) {
 	for _, fails := range []int{1, 100} {
 		synctest.Test(t, func(t *testing.T) {
@@ -37,8 +37,8 @@ func TestAcceptFails(t *testing.T) {
 	}
 }
 
-// TestManyStrangers has more connect than may stay, who say nothing: the last ones stay, and a rank
-// comes past them. After some time none is left.
+// TestManyStrangers connects more silent strangers than may stay. The last ones stay, though not for
+// long, and a rank comes past them.
 func TestManyStrangers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLobby()
@@ -84,31 +84,31 @@ func TestManyStrangers(t *testing.T) {
 	})
 }
 
-// TestTurnedAway has a rank turned away, for one that came after it or for want of files, when it has
-// just shown that it knows the secret: it does not come, since its connection is closed.
+// TestTurnedAway disconnects a rank, for one that came after it or for want of files, just as it has
+// proved that it knows the secret. It may not come in, since its connection is closed.
 func TestTurnedAway(t *testing.T) {
 	d := &door{most: 1}
 	first, last := newPeer(0, new(net.TCPConn)), newPeer(0, new(net.TCPConn))
 	d.enter(first)
 	d.enter(last)
 	if d.leave(first, nil) {
-		t.Error("one that was turned away comes")
+		t.Error("a connection that was turned away comes in")
 	}
 	if d.leave(last, errSeal) || d.leave(last, nil) {
-		t.Error("one that does not know the secret comes")
+		t.Error("a stranger comes in")
 	}
 	d.enter(first)
 	d.failed(syscall.EMFILE)
 	if d.leave(first, nil) {
-		t.Error("where Accept fails nobody is turned away")
+		t.Error("a failed Accept turns nobody away")
 	}
 	d.enter(last)
 	if !d.leave(last, nil) {
-		t.Error("one that knows the secret does not come")
+		t.Error("a rank does not come in")
 	}
 }
 
-// TestListen has rank 0 listen at an address of this host, and nowhere else.
+// TestListen wants rank 0 to listen only at the address that others dial.
 func TestListen(t *testing.T) {
 	own, err := net.InterfaceAddrs()
 	if err != nil {
@@ -121,11 +121,11 @@ func TestListen(t *testing.T) {
 		}
 		at, err := tcp{}.listen(t.Context(), net.JoinHostPort(prefix.Addr().String(), "0"), false)
 		if err != nil {
-			continue // one of IPv6 may not be ready yet
+			continue // an IPv6 address may not be ready yet
 		}
 		for _, l := range at {
 			if host, _, err := net.SplitHostPort(l.Addr().String()); err != nil || host != prefix.Addr().String() {
-				t.Errorf("to be met at %s rank 0 listens at %s", a, l.Addr())
+				t.Errorf("for %s rank 0 listens at %s", a, l.Addr())
 			}
 			if err := l.Close(); err != nil {
 				t.Error(err)
@@ -174,8 +174,7 @@ func TestOwnAddresses(t *testing.T) {
 	}
 }
 
-// TestSeals has lines that one who knows no secret can send: they are what two ranks have sent,
-// changed, or sent again in another place.
+// TestSeals sends lines that need no secret: lines of two ranks that were changed, repeated or moved.
 func TestSeals(t *testing.T) {
 	ends := func(nonces string) (rank, rank0 *peer) {
 		rank, rank0 = new(peer), new(peer)
@@ -210,7 +209,7 @@ func TestSeals(t *testing.T) {
 	}
 }
 
-// TestUserSecret has ranks make the file of the secret at once.
+// TestUserSecret has ranks create the file of the secret at the same time.
 func TestUserSecret(t *testing.T) {
 	cache := t.TempDir()
 	t.Setenv("XDG_CACHE_HOME", cache)

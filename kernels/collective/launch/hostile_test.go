@@ -15,20 +15,20 @@ import (
 	"time"
 )
 
-// What ranks of a training of two say first.
+// The first messages of two ranks.
 const (
 	hello0 = `{"Kind":"met"}` + "\n" + `{"Kind":"hello","Process":"process 100 on gpu0","Size":2}` + "\n"
 	hello1 = `{"Kind":"hello","Process":"process 101 on gpu1","Rank":1,"Size":2}` + "\n"
 )
 
-// another is at the other end of a connection.
+// another is the other end of a connection.
 type another struct {
 	says  io.Reader
-	knows bool // it greets first, and seals each line with the secret
-	stays bool // when it has said all
+	knows bool // the secret: it greets first, and seals each line
+	stays bool // connected after its last line
 }
 
-// speak says all that another has to say, whatever it is told.
+// speak sends all that a says, and ignores what it receives.
 func (a another) speak(conn net.Conn, caller bool) {
 	p := newPeer(0, conn)
 	if a.knows && p.greet(secret, caller) != nil { // it was too late
@@ -36,7 +36,7 @@ func (a another) speak(conn net.Conn, caller bool) {
 		return
 	}
 	go func() { _, _ = io.Copy(io.Discard, conn) }()
-	if a.knows { // nobody may listen any more
+	if a.knows { // the connection may be closed already
 		to := &sealer{p: p}
 		_, _ = io.Copy(to, a.says)
 		_, _ = conn.Write(to.rest)
@@ -48,8 +48,8 @@ func (a another) speak(conn net.Conn, caller bool) {
 	}
 }
 
-// A sealer seals lines and sends them, or what is longer than a message as it is. rest is what has
-// no end yet.
+// A sealer seals lines and sends them. It sends text longer than a message without a seal. rest is
+// an incomplete line.
 type sealer struct {
 	p    *peer
 	rest []byte
@@ -73,7 +73,7 @@ func (s *sealer) Write(text []byte) (int, error) {
 	return len(text), nil
 }
 
-// among returns how a rank ends among others.
+// among returns the error of a rank among others.
 func among(rank int, others []another) error {
 	l := newLobby()
 	if rank != 0 {
@@ -103,10 +103,10 @@ func among(rank int, others []another) error {
 	return w.Leave(w.Agree("config", []Fact{{"train.bsz", "64"}}, "start all ranks with one config"))
 }
 
-// TestHostileRanks has a rank send what none does, once it has met rank 0.
+// TestHostileRanks has a rank that has met rank 0 break the protocol.
 func TestHostileRanks(t *testing.T) {
 	const hangsUp = "hangs up"
-	from := "rank 1, process 101 on gpu1: what came is no message of a rank: "
+	from := "rank 1, process 101 on gpu1: not a message of a rank: "
 	for name, c := range map[string]struct {
 		says io.Reader
 		want string
@@ -135,7 +135,7 @@ func TestHostileRanks(t *testing.T) {
 	}
 }
 
-// zeros are without an end.
+// zeros has no end.
 type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) {
@@ -157,7 +157,7 @@ const (
 	byes   = `{"Kind":"bye"}` + "\n"
 )
 
-// FuzzRanks takes anything of two who connect to rank 0, and know the secret or not.
+// FuzzRanks has two peers, who may know the secret, send anything to rank 0.
 func FuzzRanks(f *testing.F) {
 	of3 := strings.NewReplacer(`"Size":2`, `"Size":3`)
 	first := of3.Replace(hello1)
@@ -175,7 +175,7 @@ func FuzzRanks(f *testing.F) {
 	})
 }
 
-// TestReplay has a stranger say again all that a rank said to another one, on another connection.
+// TestReplay has a stranger repeat all lines of a rank on another connection.
 func TestReplay(t *testing.T) {
 	tape := new(tape)
 	synctest.Test(t, func(t *testing.T) {
@@ -193,7 +193,7 @@ func TestReplay(t *testing.T) {
 	}
 }
 
-// taping is a lobby that tapes what is said on the last connection to rank 0.
+// taping is a lobby that records the last connection to rank 0.
 type taping struct {
 	*lobby
 	tape *tape
@@ -221,7 +221,7 @@ func (c *tape) Read(text []byte) (int, error) {
 	return n, err
 }
 
-// TestLongStrangers has a stranger greet rank 0, and then say something without an end.
+// TestLongStrangers has a stranger greet rank 0, and then send a line without an end.
 func TestLongStrangers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLobby()
@@ -245,10 +245,10 @@ func TestLongStrangers(t *testing.T) {
 	})
 }
 
-// greets is the greeting of one that does not know the secret.
+// greets is the greeting of a stranger.
 const greets = `{"Program":"` + program + `","Nonce":"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="}` + "\n"
 
-// FuzzRank0 takes anything of who is met where rank 0 should be.
+// FuzzRank0 has the peer at rank 0's address send anything to rank 1.
 func FuzzRank0(f *testing.F) {
 	f.Add(hello0+agrees+byes, true, true)
 	f.Add(hello0+`{"Kind":"fail","Reason":"\n"}`+"\n", true, false)
@@ -261,8 +261,8 @@ func FuzzRank0(f *testing.F) {
 	})
 }
 
-// checkAmong wants a rank to end in time, for a reason of one line, whatever the others say. What
-// it takes for a message is one that can be sent.
+// checkAmong wants a rank to end in time, with an error of one line, whatever the others send, and
+// messages that it accepts to survive a round trip.
 func checkAmong(t *testing.T, rank int, others []string, know, stay bool) {
 	t.Helper()
 	var all []another
@@ -277,7 +277,7 @@ func checkAmong(t *testing.T, rank int, others []string, know, stay bool) {
 			t.Errorf("rank %d ends with %q", rank, err)
 		}
 		if !know && (err == nil || !strings.Contains(err.Error(), " within 1m0s")) {
-			t.Errorf("rank %d ends with %v, for what strangers say", rank, err)
+			t.Errorf("rank %d ends with %v because of strangers", rank, err)
 		}
 		if took := time.Since(start); took > 2*time.Minute {
 			t.Errorf("rank %d takes %v", rank, took)

@@ -1,36 +1,33 @@
-// Package launch finds out which of several processes this one is, and brings them
-// together.
+// Package launch finds out which rank this process is, and connects all ranks of a launch.
 //
-// Who starts them says so in the environment: mpirun, srun and torchrun each with variables
-// of their own, which [FromEnv] reads. [Rendezvous] connects all ranks to rank 0 over TCP. The
-// connections carry words, no tensors: whether all have the same config, the id that NCCL
-// needs, sums of the weights to compare, and why one of them ended, which ends all. Each rank
-// also says all the time that it lives: a process that is stopped or a host that is lost does
-// not, which ends all as well.
+// A rank is one of the processes that train together. mpirun, srun and torchrun each describe it
+// in environment variables, which [FromEnv] reads. [Rendezvous] connects all ranks to rank 0 over
+// TCP. The connections carry control messages and no tensors: configs to compare, the id that NCCL
+// needs, sums of the weights to compare, and the error of a rank that fails, which ends all ranks.
+// Each rank also sends heartbeats, so that a stopped process or a lost host ends all ranks too.
 //
-// # Who may take part
+// # Security
 //
-// Others may reach the port of rank 0 too. It listens only on the interfaces that MASTER_ADDR
-// stands for, or on all where that is no address of its host that others can reach. Behind a
-// greeting with a fresh nonce of each side, every line has an HMAC, by a key that follows from both
-// nonces, a secret of the launch and the direction. So a line of one who does not know the secret,
-// or a line that is sent again, or back, or in another place, is no message. Before the ranks have
-// met, what is no message ends a connection, never a rank; nothing of it is printed. The lines are
-// not encrypted, nor is what NCCL sends.
+// Rank 0 listens only on the interfaces of MASTER_ADDR, or on all if that is not an address of its
+// host that others can reach. Each side of a connection starts with a greeting that has a fresh
+// nonce. Every line after that has an HMAC, with a key derived from both nonces, the secret of the
+// launch and the direction. So a line from a sender that does not know the secret is rejected, as
+// is a line that is repeated, reflected or moved to another connection. Before the ranks have met,
+// a rejected line closes its connection but never ends a rank, and nothing of it is printed. Lines
+// are not encrypted, nor is NCCL's traffic.
 //
-// The secret is the first of these that there is:
+// The secret is the first of these:
 //
 //   - RENDEZVOUS_SECRET ([SecretEnv]), the same for all ranks. srun and MPICH's mpirun pass on the
-//     environment in which they are started; Open MPI's needs -x RENDEZVOUS_SECRET, and torchrun has
-//     it from where it is started on each host. The id of a run of torchrun's, or of a job of
-//     Slurm's, is none: others can list them.
-//   - The key of 128 random bits that mpirun of Open MPI up to 4 makes for each launch and gives to
-//     all ranks, OMPI_MCA_orte_precondition_transports.
-//   - For ranks on one host, a random one of the user's in mlpool/rendezvous.key in the folder for
-//     caches (~/.cache), which only the user can read.
+//     environment in which they are started; Open MPI's needs -x RENDEZVOUS_SECRET, and torchrun
+//     takes it from its own environment on each host. An id of a torchrun run or a Slurm job is not
+//     a secret, since others can list them.
+//   - OMPI_MCA_orte_precondition_transports, the key of 128 random bits that mpirun of Open MPI up
+//     to 4 makes for each launch and gives to all ranks.
+//   - For ranks on one host, a random key in mlpool/rendezvous.key in the user's cache folder, which
+//     only the user can read.
 //
-// Without any the ranks meet all the same. Then the HMAC keeps out only those who do not speak as
-// ranks do, and [World.Warning] says so.
+// Without a secret the ranks meet all the same, and [World.Warning] says that others may join.
 package launch
 
 import (
@@ -47,34 +44,33 @@ import (
 	"time"
 )
 
-// A Process is one of those that were started together.
+// A Process describes this process among those that were started together.
 type Process struct {
 	Rank, Size int
-	Local      int    // the rank among those on the same host
-	Launcher   string // "Open MPI"; empty: the process was started by itself
-	Job        string // tells launches apart that meet at one place; empty: nothing does
-	Address    string // host and port where rank 0 is met; empty: there is one rank
+	Local      int    // rank among those on the same host
+	Launcher   string // "Open MPI"; empty: the process was started alone
+	Job        string // distinguishes launches at the same address; empty: not known
+	Address    string // host and port of rank 0; empty: there is one rank
 	OneHost    bool   // all ranks are on this host
-	Secret     string // that all ranks know; empty: there is none
+	Secret     string // known to all ranks; empty: none
 
 	Within time.Duration // how long the ranks wait for each other to meet and to connect
 }
 
-// A launcher is who starts ranks, and the variables that it sets: of those of the rank on the
-// host the first that is set counts.
+// A launcher is a program that starts ranks, and the variables that it sets.
 type launcher struct {
 	name       string
 	rank, size string
-	local      []string
-	localSize  string   // how many ranks are on the host
-	job        []string // which together name the launch
-	key        string   // a secret that it makes for the launch; empty: it makes none
+	local      []string // the first that is set counts
+	localSize  string   // number of ranks on the host
+	job        []string // together they name the launch
+	key        string   // a secret that it makes for the launch; empty: none
 	command    string
-	slurm      bool // not another one in a job of Slurm's
+	slurm      bool
 }
 
-// launchers are all. Of Slurm, SLURM_PROCID is set in batch scripts as well, whose commands
-// nobody starts several times: only steps count.
+// launchers lists the known launchers. Slurm sets SLURM_PROCID in batch scripts as well, which run
+// once: only variables of a step count.
 var launchers = []launcher{
 	{"torchrun", "RANK", "WORLD_SIZE", []string{"LOCAL_RANK"}, "LOCAL_WORLD_SIZE", []string{"TORCHELASTIC_RUN_ID"}, "", "torchrun --no-python", false},
 	{"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", []string{"OMPI_COMM_WORLD_LOCAL_RANK"}, "OMPI_COMM_WORLD_LOCAL_SIZE", []string{"PMIX_NAMESPACE"}, "OMPI_MCA_orte_precondition_transports", "mpirun", false},
@@ -82,9 +78,9 @@ var launchers = []launcher{
 	{"Slurm", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", []string{"SLURM_LOCALID"}, "", []string{"SLURM_JOB_ID", "SLURM_STEP_ID"}, "", "srun", true},
 }
 
-// FromEnv returns the process that an environment is of. Where several launchers have set
-// variables, one inside the other, the first in the order above that has set all of them
-// counts. It is a [HalfError] if only some are set.
+// FromEnv returns the process that an environment describes. If launchers are nested, the first in
+// launchers that has set all of its variables counts. The error is a [*HalfError] if one has set only
+// some.
 func FromEnv(env func(string) string) (Process, error) {
 	var half error
 	for _, l := range launchers {
@@ -117,7 +113,7 @@ func FromEnv(env func(string) string) (Process, error) {
 	return Process{Size: 1}, half
 }
 
-// A HalfError is why variables of a launcher make no launch: some are missing.
+// A HalfError reports a launcher that has set only some of its variables.
 type HalfError struct {
 	Set, Missing []string
 	command      string // of the launcher
@@ -128,10 +124,11 @@ func (e *HalfError) Error() string {
 	return fmt.Sprintf("half a launch: %s without %s: start all ranks with %s, or unset %s", set, strings.Join(e.Missing, ", "), e.command, set)
 }
 
-// maxRanks is more than anyone starts.
+// maxRanks bounds ranks and their number.
 const maxRanks = 1 << 16
 
-// numbered is p with what the variables say, of which local is that of the rank on its host.
+// numbered returns p with the values of the launcher's variables. local is the variable of
+// Process.Local.
 func (l launcher) numbered(p Process, env func(string) string, local string) (_ Process, err error) {
 	for _, v := range []struct {
 		name string
@@ -139,12 +136,12 @@ func (l launcher) numbered(p Process, env func(string) string, local string) (_ 
 	}{{l.rank, &p.Rank}, {l.size, &p.Size}, {local, &p.Local}} {
 		n, err := strconv.ParseUint(env(v.name), 10, 0)
 		if err != nil || n > maxRanks {
-			return p, fmt.Errorf("%s=%s is no number of a rank: want one from 0 to %d", v.name, env(v.name), maxRanks)
+			return p, fmt.Errorf("%s=%s: want a number from 0 to %d", v.name, env(v.name), maxRanks)
 		}
 		*v.to = int(n)
 	}
 	if p.Rank >= p.Size {
-		return p, fmt.Errorf("%s=%d is no rank of %s=%d: they count from 0", l.rank, p.Rank, l.size, p.Size)
+		return p, fmt.Errorf("%s=%d is not below %s=%d: ranks count from 0", l.rank, p.Rank, l.size, p.Size)
 	}
 	if p.Size == 1 {
 		return p, nil
@@ -167,8 +164,8 @@ func (l launcher) numbered(p Process, env func(string) string, local string) (_ 
 	return p, err
 }
 
-// TimeoutEnv is the environment variable that says how long ranks wait for each other at the
-// start, as in 5m. Without it that is DefaultTimeout.
+// TimeoutEnv is the environment variable with the time that ranks wait for each other at the
+// start, such as 5m. Without it they wait for DefaultTimeout.
 const (
 	TimeoutEnv     = "RENDEZVOUS_TIMEOUT"
 	DefaultTimeout = 30 * time.Second
@@ -185,7 +182,7 @@ func timeout(text string) (time.Duration, error) {
 	return d, nil
 }
 
-// address is where rank 0 is met.
+// address returns the address of rank 0.
 func address(p Process, oneHost bool, hosts string, env func(string) string) (string, error) {
 	host, err := masterHost(env("MASTER_ADDR"))
 	if err != nil {
@@ -211,7 +208,7 @@ func address(p Process, oneHost bool, hosts string, env func(string) string) (st
 	return net.JoinHostPort(host, port), err
 }
 
-// masterHost is what MASTER_ADDR says, without the brackets that IPv6 addresses have in URLs.
+// masterHost returns the host of MASTER_ADDR, without the brackets of an IPv6 address.
 func masterHost(addr string) (string, error) {
 	host := strings.TrimSuffix(strings.TrimPrefix(addr, "["), "]")
 	if _, err := netip.ParseAddr(host); err != nil && strings.ContainsAny(host, ":/[] \t") {
@@ -220,7 +217,7 @@ func masterHost(addr string) (string, error) {
 	return host, nil
 }
 
-// isLoopback says whether nobody but this host meets there.
+// isLoopback reports whether only this host can reach host.
 func isLoopback(host string) bool {
 	ip, err := netip.ParseAddr(host)
 	return strings.EqualFold(host, "localhost") || err == nil && ip.IsLoopback()
@@ -231,9 +228,9 @@ func parsePort(text string) (port uint64, ok bool) {
 	return port, err == nil && port > 0
 }
 
-// hosts says whether all ranks are on one host, and which hosts there are, as Slurm lists them;
-// empty: it is not known. In a job of Slurm's another launcher's daemons are steps of their own,
-// whose variables the ranks have as well.
+// hosts reports whether all ranks are on one host, and returns Slurm's list of hosts, or "" if it is
+// not known. Within a Slurm job, another launcher's ranks inherit the variables of its daemons'
+// steps, so only the list of the whole job counts for them.
 func (l launcher) hosts(p Process, env func(string) string) (one bool, list string) {
 	if l.slurm {
 		return env("SLURM_STEP_NUM_NODES") == "1", first(env, "SLURM_STEP_NODELIST", "SLURM_NODELIST", "SLURM_JOB_NODELIST")
@@ -241,8 +238,8 @@ func (l launcher) hosts(p Process, env func(string) string) (one bool, list stri
 	return env(l.localSize) == strconv.Itoa(p.Size), env("SLURM_JOB_NODELIST")
 }
 
-// masterPort is MASTER_PORT, or a port that follows from the job: jobs on the same hosts
-// should not meet.
+// masterPort returns MASTER_PORT, or a port derived from the job, so that jobs on the same hosts do
+// not meet.
 func masterPort(p Process, oneHost bool, env func(string) string) (string, error) {
 	if port := env("MASTER_PORT"); port != "" {
 		n, ok := parsePort(port)
@@ -262,13 +259,13 @@ func masterPort(p Process, oneHost bool, env func(string) string) (string, error
 		name = launchHere()
 	}
 	h := fnv.New32a()
-	_, _ = h.Write([]byte(name)) // a hash takes all
+	_, _ = h.Write([]byte(name)) // never fails
 	return strconv.Itoa(10000 + int(h.Sum32()%20000)), nil
 }
 
-// launchHere is the same for all ranks of a launch on this host: the process from which their
-// session comes, that of a terminal, say. MPICH begins one for each rank, which comes from its
-// daemon. The parent would not do, since a script around the program is one.
+// launchHere returns an id that all ranks of a launch on this host share: the parent of their
+// session's leader. MPICH starts a session for each rank, with the same parent. The rank's own parent
+// may be a script around the program.
 func launchHere() string {
 	_, session := parentAndSession("self")
 	if session == "" { // there is no /proc
@@ -278,8 +275,7 @@ func launchHere() string {
 	return cmp.Or(parent, session)
 }
 
-// parentAndSession are those of a process, as /proc has them behind its name and state; empty:
-// it is not known.
+// parentAndSession returns those of a process from /proc, or "" if they are not known.
 func parentAndSession(process string) (parent, session string) {
 	text, err := os.ReadFile("/proc/" + process + "/stat")
 	if err != nil {
@@ -291,7 +287,7 @@ func parentAndSession(process string) (parent, session string) {
 	return "", ""
 }
 
-// first is the value of the first variable that is set.
+// first returns the value of the first variable that is set.
 func first(env func(string) string, names ...string) string {
 	for _, name := range names {
 		if v := env(name); v != "" {
@@ -301,7 +297,7 @@ func first(env func(string) string, names ...string) string {
 	return ""
 }
 
-// FirstHost is the first host of a list as Slurm writes it: gpu01 of gpu[01-04,07],big1.
+// FirstHost returns the first host of a Slurm list: gpu01 of gpu[01-04,07],big1.
 func FirstHost(list string) string {
 	host := ""
 	for {
@@ -320,8 +316,8 @@ func FirstHost(list string) string {
 	}
 }
 
-// TakeGPU makes the rank's GPU the only visible one. It unsets NCCL_COMM_ID, on whose address
-// rank 0 may listen already.
+// TakeGPU makes the rank's GPU the only visible one. It unsets NCCL_COMM_ID, since rank 0 may listen
+// at that address already.
 func (p Process) TakeGPU() error {
 	const visible = "CUDA_VISIBLE_DEVICES"
 	one, err := p.VisibleDevice(os.Getenv(visible))
@@ -331,8 +327,8 @@ func (p Process) TakeGPU() error {
 	return errors.Join(os.Setenv(visible, one), os.Unsetenv("NCCL_COMM_ID"))
 }
 
-// VisibleDevice returns the rank's entry of CUDA_VISIBLE_DEVICES, by its local rank, which it
-// is itself where there are none. A single entry is kept: the launcher chose it.
+// VisibleDevice returns the rank's entry of CUDA_VISIBLE_DEVICES, whose value is was. If it is empty,
+// that is the local rank. A single entry was chosen by the launcher and is kept.
 func (p Process) VisibleDevice(was string) (string, error) {
 	if was == "" {
 		return strconv.Itoa(p.Local), nil
@@ -344,5 +340,5 @@ func (p Process) VisibleDevice(was string) (string, error) {
 	case p.Local < len(devices):
 		return devices[p.Local], nil
 	}
-	return "", fmt.Errorf("CUDA_VISIBLE_DEVICES=%s has no GPU for the rank that is number %d on its host: start at most %d ranks there", was, p.Local, len(devices))
+	return "", fmt.Errorf("CUDA_VISIBLE_DEVICES=%s has no GPU for local rank %d: start at most %d ranks there", was, p.Local, len(devices))
 }

@@ -59,10 +59,10 @@ func TestFromEnv(t *testing.T) {
 		{"half torchrun", []string{"RANK=1"}, Process{}, "half a launch: RANK without WORLD_SIZE, LOCAL_RANK: start all ranks with torchrun --no-python, or unset RANK"},
 		{"half mpirun", []string{"OMPI_COMM_WORLD_SIZE=2"}, Process{}, "half a launch: OMPI_COMM_WORLD_SIZE without "},
 		{"half srun", []string{"SLURM_STEP_NUM_TASKS=2", "SLURM_PROCID=0"}, Process{}, "without SLURM_LOCALID"},
-		{"no number", []string{"RANK=one", "WORLD_SIZE=2", "LOCAL_RANK=0"}, Process{}, "RANK=one is no number"},
-		{"below zero", []string{"RANK=0", "WORLD_SIZE=2", "LOCAL_RANK=-1"}, Process{}, "LOCAL_RANK=-1 is no number"},
-		{"more than anyone starts", []string{"RANK=0", "WORLD_SIZE=99999999999999999", "LOCAL_RANK=0"}, Process{}, "WORLD_SIZE=99999999999999999 is no number of a rank: want one from 0 to 65536"},
-		{"more than a number", []string{"RANK=0", "WORLD_SIZE=99999999999999999999", "LOCAL_RANK=0"}, Process{}, "WORLD_SIZE=99999999999999999999 is no number"},
+		{"no number", []string{"RANK=one", "WORLD_SIZE=2", "LOCAL_RANK=0"}, Process{}, "RANK=one: want a number from 0 to 65536"},
+		{"below zero", []string{"RANK=0", "WORLD_SIZE=2", "LOCAL_RANK=-1"}, Process{}, "LOCAL_RANK=-1: want a number"},
+		{"more than anyone starts", []string{"RANK=0", "WORLD_SIZE=99999999999999999", "LOCAL_RANK=0"}, Process{}, "WORLD_SIZE=99999999999999999: want a number from 0 to 65536"},
+		{"more than a number", []string{"RANK=0", "WORLD_SIZE=99999999999999999999", "LOCAL_RANK=0"}, Process{}, "WORLD_SIZE=99999999999999999999: want a number"},
 		{"IPv6 in brackets", join(mpi, []string{"MASTER_ADDR=[::1]"}), Process{3, 8, 3, "Open MPI", here, "[::1]:12345", true, "", DefaultTimeout}, ""},
 		{"IPv6 with a zone", join(mpi, []string{"MASTER_ADDR=fe80::1%eth0"}), Process{3, 8, 3, "Open MPI", here, "[fe80::1%eth0]:12345", true, "", DefaultTimeout}, ""},
 		{"a port too much", join(mpi, []string{"MASTER_ADDR=node:29500"}), Process{}, "MASTER_ADDR=node:29500: want the name or the IP address of a host; its port is MASTER_PORT"},
@@ -78,7 +78,7 @@ func TestFromEnv(t *testing.T) {
 		{"a job's number is no secret", join(torch, []string{"TORCHELASTIC_RUN_ID=5fbd0d3c8e4195f1-80f964226d1575ea"}), Process{1, 2, 1, "torchrun", "5fbd0d3c8e4195f1-80f964226d1575ea", "node:29500", false, "", DefaultTimeout}, ""},
 		{"NCCL_COMM_ID without a host", join(mpi, []string{"NCCL_COMM_ID=:999"}), Process{}, "want HOST:PORT"},
 		{"NCCL_COMM_ID of a wrong port", join(mpi, []string{"NCCL_COMM_ID=10.0.0.1:99999"}), Process{}, "want HOST:PORT"},
-		{"too high", []string{"RANK=2", "WORLD_SIZE=2", "LOCAL_RANK=0"}, Process{}, "RANK=2 is no rank of WORLD_SIZE=2"},
+		{"too high", []string{"RANK=2", "WORLD_SIZE=2", "LOCAL_RANK=0"}, Process{}, "RANK=2 is not below WORLD_SIZE=2"},
 		{"no port", []string{"RANK=0", "WORLD_SIZE=2", "LOCAL_RANK=0", "MASTER_ADDR=a", "MASTER_PORT=x"}, Process{}, "MASTER_PORT=x: want a port"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -96,7 +96,7 @@ func TestFromEnv(t *testing.T) {
 	}
 }
 
-// TestPort has a port that follows from the job: the same on all ranks.
+// TestPort wants the same port on all ranks of a job.
 func TestPort(t *testing.T) {
 	of := func(job string) string {
 		p, err := masterPort(Process{Size: 2, Job: job}, true, environment())

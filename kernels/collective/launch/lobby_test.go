@@ -8,11 +8,11 @@ import (
 	"time"
 )
 
-// A lobby is a network of pipes, so that ranks meet in a bubble of testing/synctest, which has the
-// time to itself. It is listened at once.
+// A lobby is a network of pipes, so that ranks meet in a bubble of testing/synctest, which controls
+// the time. Only one listener may use it.
 type lobby struct {
 	conns          chan net.Conn
-	errs           chan error // of Accept, which come first
+	errs           chan error // of Accept, before any connection
 	opened, closed chan struct{}
 	close          func()
 }
@@ -47,7 +47,7 @@ func (l *lobby) dial(ctx context.Context, _ string) (net.Conn, error) {
 	}
 }
 
-// await dials once somebody listens.
+// await dials once there is a listener.
 func (l *lobby) await() (net.Conn, error) {
 	<-l.opened
 	return l.dial(context.Background(), "")
@@ -74,10 +74,10 @@ func (l *lobby) Close() error {
 
 func (l *lobby) Addr() net.Addr { return &net.TCPAddr{} }
 
-// secret is that of the launches in these tests.
+// secret is the secret of the launches in these tests.
 const secret = "what ranks know and others do not"
 
-// process is a rank of so many that meet in a lobby.
+// process returns a rank that meets the others in a lobby.
 func process(rank, size int) Process {
 	return Process{Rank: rank, Size: size, Address: "lobby:9", Secret: secret, Within: time.Minute}
 }

@@ -17,25 +17,30 @@ import (
 // peer is a connection to another rank.
 type peer struct {
 	rank     int
-	process  string // and its host, in words
+	process  string // and its host, for errors
 	conn     net.Conn
-	text     *bufio.Reader // what comes
+	text     *bufio.Reader
 	received seal
 	in       chan message
 	write    sync.Mutex // guards sent
 	sent     seal
-	missed   atomic.Int32  // beats of this rank since it was last heard
-	bye      chan struct{} // closed once it has said that it needs no more, or is gone
+	missed   atomic.Int32  // beats of this rank since the last message
+	bye      chan struct{} // closed once the peer has said bye or is gone
 
-	// While others are awaited:
-	gone    chan struct{} // closed once it has hung up
-	watched chan struct{} // closed when nobody looks any more
+	// While rank 0 waits for other ranks:
+	gone    chan struct{} // closed once the peer has hung up
+	watched chan struct{} // closed when watch ends
 }
 
-// A message is what ranks send each other, as a line of JSON behind its seal. Kinds: hello, which has
-// Job, Rank, Size and Process, and is the first of a rank and rank 0's when all have come; met, which
-// rank 0 says to one that has come; other, to one of another job; alive; data, which has What and
-// Data; fail, which has Reason; bye, behind which nothing is read.
+// A message is a line of JSON after its seal. Kinds:
+//
+//	hello  the first of a rank, with Job, Rank, Size and Process; rank 0 sends its own once all have come
+//	met    rank 0 to a rank that has come
+//	other  rank 0 to a rank of another job
+//	alive  a heartbeat
+//	data   a part of an Exchange, with What and Data
+//	fail   the end of all ranks, with Reason
+//	bye    the sender's last message
 type message struct {
 	Kind    string
 	Process string `json:",omitempty"`
@@ -47,7 +52,7 @@ type message struct {
 	Reason  string `json:",omitempty"`
 }
 
-// program is what this is, and the version of what ranks say to each other.
+// program names the protocol and its version.
 const program = "mlpool ranks 3"
 
 func newPeer(rank int, conn net.Conn) *peer {
@@ -68,8 +73,8 @@ func (p *peer) send(m message) error {
 	return err
 }
 
-// maxMessage bounds what is read of a rank at once, in bytes, and maxHello what is read of one that
-// may be none. All facts of a config take a few thousand.
+// maxMessage is the longest message of a rank in bytes; a config takes a few thousand. maxHello is
+// the longest before the sender is known to be a rank.
 const (
 	maxMessage = 1 << 20
 	maxHello   = 4096
@@ -77,12 +82,12 @@ const (
 
 var (
 	errNothing   = errors.New("nothing came")
-	errNoMessage = errors.New("what came is no message of a rank")
+	errNoMessage = errors.New("not a message of a rank")
 	errSeal      = fmt.Errorf("%w that knows the secret", errNoMessage)
 )
 
-// read reads a message, a line of at most most bytes. In its words a space replaces each
-// character that cannot be printed.
+// read reads a message of at most most bytes. In its text a space replaces each character that
+// cannot be printed.
 func (p *peer) read(most int) (m message, err error) {
 	line, err := p.readLine(most)
 	if err != nil {
@@ -125,7 +130,7 @@ func printable(text string) string {
 	}, text)
 }
 
-// watch notes in gone that the peer hangs up, until unwatch. Meanwhile nothing else reads.
+// watch closes gone if the peer hangs up, until unwatch. Meanwhile nothing else may read.
 func (p *peer) watch() {
 	p.gone, p.watched = make(chan struct{}), make(chan struct{})
 	go func() {
@@ -137,12 +142,12 @@ func (p *peer) watch() {
 }
 
 func (p *peer) unwatch() {
-	_ = p.conn.SetReadDeadline(time.Now()) // of a connection that is closed, Read says so
+	_ = p.conn.SetReadDeadline(time.Now()) // if the connection is closed, Read reports it
 	<-p.watched
 	_ = p.conn.SetReadDeadline(time.Time{})
 }
 
-// isGone says whether a peer has hung up, as far as watch knows.
+// isGone reports whether watch has seen the peer hang up.
 func (p *peer) isGone() bool {
 	select {
 	case <-p.gone:

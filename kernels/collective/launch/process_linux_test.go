@@ -14,16 +14,15 @@ import (
 	"time"
 )
 
-// asRank in the environment makes the test binary a rank to which something happens when it
-// has met the others.
+// asRank in the environment makes the test binary a rank. Its value is what happens once the ranks
+// have met.
 const asRank = "LAUNCH_TEST_AS_RANK"
 
-// What happens.
 const (
 	oneDies    = "rank 1 dies"
 	oneStops   = "rank 1 is stopped"
 	allAreLate = "all are stopped"
-	sayWhere   = "each says where rank 0 is met"
+	sayWhere   = "each prints the address of rank 0"
 )
 
 // silence is how long the processes wait for each other: a loaded machine takes a second to
@@ -76,8 +75,8 @@ func rankProcess(what string) error {
 	return w.Leave(err)
 }
 
-// stop stops this process until it is to go on. A thread may run for some time behind its SIGSTOP,
-// until another one takes that.
+// stop stops this process until SIGCONT. Its thread may run on for a while after SIGSTOP, until
+// another thread takes the signal.
 func stop() error {
 	goOn := make(chan os.Signal, 1)
 	signal.Notify(goOn, syscall.SIGCONT)
@@ -89,7 +88,7 @@ func stop() error {
 	return nil
 }
 
-// isStopped says whether a process is, as /proc has it: its state comes behind its name.
+// isStopped reports whether a process is stopped, by its state in /proc.
 func isStopped(t *testing.T, pid int) bool {
 	t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
@@ -100,8 +99,8 @@ func isStopped(t *testing.T, pid int) bool {
 	return bytes.HasPrefix(state, []byte("T"))
 }
 
-// TestProcesses starts three as mpirun would. What is stopped goes on later: when the others
-// have ended, or together after longer than they would wait for one.
+// TestProcesses starts three ranks as mpirun would. Stopped ranks continue later: when the others
+// have ended, or all together, after more than the time that they would wait for one.
 func TestProcesses(t *testing.T) {
 	host, err := os.Hostname()
 	if err != nil {
@@ -173,8 +172,8 @@ func TestProcesses(t *testing.T) {
 	}
 }
 
-// TestScripts has each rank started by a script of its own, which is its parent, in the session of
-// mpirun or in one of its own: all are of one launch, and meet at one port.
+// TestScripts starts each rank by a script, which is its parent, in mpirun's session or in another
+// one. All ranks get the same job and port.
 func TestScripts(t *testing.T) {
 	for _, c := range []struct {
 		name    string

@@ -12,14 +12,14 @@ import (
 	"mlpool/internal/text"
 )
 
-// Silence is after how long a rank of which nothing is heard counts as lost, once all have met.
+// Silence is the time after which a silent rank counts as lost, once all have met.
 const Silence = 30 * time.Second
 
-// howToMeet is what to do where ranks have not met in time.
+// howToMeet is the remedy for ranks that have not met in time.
 const howToMeet = "start all ranks, set MASTER_ADDR to the host of rank 0 and MASTER_PORT to a port that is free there, or have them wait longer with " + TimeoutEnv + "=5m"
 
-// Rendezvous connects the ranks, all of which must come within the time of the process. One of
-// which nothing is heard for so long afterwards counts as lost.
+// Rendezvous connects the ranks, all of which must come within p.Within. Afterwards a rank that is
+// silent for the time silence counts as lost.
 func Rendezvous(ctx context.Context, p Process, silence time.Duration) (*World, error) {
 	var noSecret error
 	if p.Size > 1 && p.Secret == "" && p.OneHost {
@@ -53,8 +53,8 @@ func rendezvous(ctx context.Context, p Process, silence time.Duration, over netw
 	return w, nil
 }
 
-// Warning says in one line that others than the ranks can take part, and what to do about it;
-// empty: they cannot.
+// Warning returns a line that says that others can join the ranks, and what to do about it; empty if
+// they cannot.
 func (w *World) Warning() string {
 	if w.Size == 1 || w.Secret != "" {
 		return ""
@@ -63,14 +63,14 @@ func (w *World) Warning() string {
 	if w.noSecret != nil {
 		why = fmt.Sprintf(" (%s)", text.OneLine(w.noSecret.Error()))
 	}
-	return fmt.Sprintf("the ranks have no secret%s: who reaches %s can take part: %s", why, w.Address, howToShare)
+	return fmt.Sprintf("the ranks have no secret%s: anyone who reaches %s can join them: %s", why, w.Address, howToShare)
 }
 
-// accept waits for all ranks. One that dies meanwhile may come again.
+// accept waits for all ranks. A rank that dies meanwhile may come again.
 func (w *World) accept(ctx context.Context) error {
 	d, err := w.openDoor(ctx)
 	if err != nil {
-		return fmt.Errorf("rank 0 cannot be met: %w: choose another port with MASTER_PORT", err)
+		return fmt.Errorf("rank 0 cannot listen: %w: choose another port with MASTER_PORT", err)
 	}
 	defer d.close()
 	seats := make([]*peer, w.Size-1)
@@ -82,7 +82,7 @@ func (w *World) accept(ctx context.Context) error {
 		case <-ctx.Done():
 			reason = w.whoIsMissing(ctx, seats) + d.trouble() + ": " + howToMeet
 		}
-		w.peers = slices.DeleteFunc(slices.Clone(seats), func(p *peer) bool { return p == nil }) // to be closed, whatever comes
+		w.peers = slices.DeleteFunc(slices.Clone(seats), func(p *peer) bool { return p == nil }) // for close
 		if reason != "" {
 			if errors.Is(ctx.Err(), context.Canceled) {
 				reason = "rank 0 was interrupted"
@@ -93,12 +93,12 @@ func (w *World) accept(ctx context.Context) error {
 	}
 	for _, p := range w.peers {
 		p.unwatch()
-		_ = p.send(w.hello()) // where one is gone, listen says so to all
+		_ = p.send(w.hello()) // if it is gone, listen reports it
 	}
 	return nil
 }
 
-// seat gives a rank its seat, or returns why all ranks must end.
+// seat gives a rank its seat, or returns the reason why all ranks must end.
 func (w *World) seat(ctx context.Context, seats []*peer, c caller) (reason string) {
 	free := func(i int) {
 		_ = seats[i].conn.Close()
@@ -112,8 +112,8 @@ func (w *World) seat(ctx context.Context, seats []*peer, c caller) (reason strin
 	p, hello := c.peer, c.hello
 	p.rank, p.process = hello.Rank, hello.Process
 	switch {
-	case hello.Job != w.Job: // which has its own rank 0
-		_ = p.send(message{Kind: "other"}) // it may be gone itself
+	case hello.Job != w.Job: // that job has its own rank 0
+		_ = p.send(message{Kind: "other"}) // it may be gone
 		_ = p.conn.Close()
 		return ""
 	case hello.Size != w.Size:
@@ -122,7 +122,7 @@ func (w *World) seat(ctx context.Context, seats []*peer, c caller) (reason strin
 		reason = fmt.Sprintf("rank %d came to rank 0, which waits for 1 to %d: start all ranks with one command", p.rank, w.Size-1)
 	case seats[p.rank-1] != nil:
 		select {
-		case <-seats[p.rank-1].gone: // which may be noticed a little later
+		case <-seats[p.rank-1].gone: // watch may notice a little later
 			free(p.rank - 1)
 		case <-time.After(time.Second):
 			reason = fmt.Sprintf("there are two of rank %d: start all ranks with one command", p.rank)
@@ -138,11 +138,11 @@ func (w *World) seat(ctx context.Context, seats []*peer, c caller) (reason strin
 	}
 	seats[p.rank-1] = p
 	_ = p.send(message{Kind: "met"})
-	p.watch() // which notices one that is gone
+	p.watch()
 	return ""
 }
 
-// whoIsMissing says which ranks are not there in time.
+// whoIsMissing describes the ranks that did not come in time.
 func (w *World) whoIsMissing(ctx context.Context, seats []*peer) string {
 	var missing []string
 	for i, p := range seats {
@@ -150,20 +150,20 @@ func (w *World) whoIsMissing(ctx context.Context, seats []*peer) string {
 			missing = append(missing, fmt.Sprint(i+1))
 		}
 	}
-	if shown := 3; len(missing) > shown+1 { // a hello has no room for thousands
+	if shown := 3; len(missing) > shown+1 { // thousands would exceed maxHello
 		missing = append(missing[:shown-1], fmt.Sprintf("%s and %d more", missing[shown-1], len(missing)-shown))
 	}
 	return fmt.Sprintf("rank %s of %d did not come to %s within %v", strings.Join(missing, ", "), w.Size, w.Address, w.Within)
 }
 
-// sendFailure has ranks that have come end for a reason.
+// sendFailure ends the ranks that have come.
 func sendFailure(peers []*peer, reason string) {
 	for _, p := range peers {
-		_ = p.send(message{Kind: "fail", Reason: reason}) // it may be gone itself
+		_ = p.send(message{Kind: "fail", Reason: reason}) // it may be gone
 	}
 }
 
-// dial connects to rank 0, which may come later.
+// dial connects to rank 0, which may start later.
 func (w *World) dial(ctx context.Context) error {
 	var last *notThereError
 	for {
@@ -175,7 +175,7 @@ func (w *World) dial(ctx context.Context) error {
 		switch {
 		case last == nil, now.said:
 			last = now
-		case ctx.Err() == nil && !last.said: // else it is only that the time is up, here or on rank 0
+		case ctx.Err() == nil && !last.said: // else the error may only be that the time is up
 			last = now
 		}
 		select {
@@ -186,10 +186,10 @@ func (w *World) dial(ctx context.Context) error {
 	}
 }
 
-// notThereError is why rank 0 was not found where it may be found later.
+// notThereError is why rank 0 was not found at its address, where it may be later.
 type notThereError struct {
 	error
-	said bool // it follows from what was said there
+	said bool // the other end gave the reason
 }
 
 // dialOnce connects to rank 0, and waits until all ranks have come.
@@ -210,8 +210,8 @@ func (w *World) dialOnce(ctx context.Context) error {
 	return err
 }
 
-// meet shows rank 0 who this is. Anybody may be at its address, now or for good, and nothing ends
-// this rank but what rank 0 says.
+// meet introduces this rank to rank 0. Another program may be at the address, so only a message of
+// rank 0 ends this rank.
 func (w *World) meet(ctx context.Context, p *peer) error {
 	forget := p.hurry(ctx)
 	if err := p.greet(w.Secret, true); err != nil {
@@ -223,7 +223,7 @@ func (w *World) meet(ctx context.Context, p *peer) error {
 	answer, err := p.read(maxHello)
 	switch {
 	case errors.Is(err, errNothing) && !errors.Is(err, os.ErrDeadlineExceeded):
-		return &notThereError{errors.New("it hangs up, as where " + SecretEnv + " is not the same"), true}
+		return &notThereError{errors.New("it hangs up, as if " + SecretEnv + " were not the same"), true}
 	case err != nil:
 		return &notThereError{err, false}
 	case answer.Kind == "fail":
@@ -244,7 +244,7 @@ func (w *World) await(ctx context.Context, p *peer) error {
 	hurried := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(hurried)
-		_ = p.conn.SetReadDeadline(time.Now().Add(2 * time.Second)) // rank 0 says why first
+		_ = p.conn.SetReadDeadline(time.Now().Add(2 * time.Second)) // let rank 0 give its reason first
 	})
 	defer stop()
 	hello, err := p.read(maxHello)
@@ -259,7 +259,7 @@ func (w *World) await(ctx context.Context, p *peer) error {
 		return &notThereError{errNoMessage, true}
 	}
 	if !stop() {
-		<-hurried // before the deadline is taken back
+		<-hurried // before the deadline is removed
 	}
 	if err := p.conn.SetReadDeadline(time.Time{}); err != nil {
 		return err

@@ -13,21 +13,20 @@ import (
 	"slices"
 )
 
-// nonceBytes is the length of a nonce, of which no two are the same.
+// nonceBytes is the length of a nonce.
 const nonceBytes = 32
 
-// A greeting is the first line in each direction of a connection, and the only one that is not
-// sealed.
+// A greeting is the first line in each direction of a connection, the only one without a seal.
 type greeting struct {
 	Program string
 	Nonce   []byte
 }
 
-// greet exchanges greetings. Behind them all lines are sealed with keys that follow from the
-// secret, the nonces of both sides and the direction.
+// greet exchanges greetings, and derives the keys for all later lines from the secret, the nonces of
+// both sides and the direction.
 func (p *peer) greet(secret string, caller bool) error {
 	mine := greeting{program, make([]byte, nonceBytes)}
-	_, _ = rand.Read(mine.Nonce) // which never fails
+	_, _ = rand.Read(mine.Nonce) // never fails
 	theirs := greeting{}
 	say := func() error { return json.NewEncoder(p.conn).Encode(mine) }
 	hear := func() error {
@@ -55,7 +54,7 @@ func (p *peer) greet(secret string, caller bool) error {
 	return p.seal(secret, theirs.Nonce, mine.Nonce, false)
 }
 
-// seal makes the seals of a connection, at the caller or at rank 0.
+// seal sets the seals of a connection, of its caller or of rank 0.
 func (p *peer) seal(secret string, callers, rank0s []byte, caller bool) error {
 	nonces := slices.Concat(callers, rank0s)
 	up, err := hkdf.Key(sha256.New, []byte(secret), nonces, program+", to rank 0", sha256.Size)
@@ -71,8 +70,8 @@ func (p *peer) seal(secret string, callers, rank0s []byte, caller bool) error {
 	return err
 }
 
-// A seal is that of the lines in one direction of a connection: one who knows the secret sent them
-// on this connection, all of them, in this order. It is a MAC of a line and of how many came before.
+// A seal authenticates the lines in one direction of a connection: a sender that knows the secret
+// sent all of them, on this connection, in this order. It is a MAC of a line and its number.
 type seal struct {
 	key   []byte
 	lines uint64
@@ -80,7 +79,7 @@ type seal struct {
 
 func (s *seal) mac(text []byte) []byte {
 	h := hmac.New(sha256.New, s.key)
-	_, _ = h.Write(binary.BigEndian.AppendUint64(nil, s.lines)) // a hash takes all
+	_, _ = h.Write(binary.BigEndian.AppendUint64(nil, s.lines)) // never fails
 	_, _ = h.Write(text)
 	s.lines++
 	return h.Sum(nil)
@@ -92,7 +91,7 @@ func (s *seal) put(text []byte) []byte {
 	return append(append(append(line, ' '), text...), '\n')
 }
 
-// take returns the text of a line whose seal is right.
+// take returns the text of a line if its seal is right.
 func (s *seal) take(line []byte) ([]byte, error) {
 	digits, text, _ := bytes.Cut(bytes.TrimSuffix(line, []byte("\n")), []byte(" "))
 	mac, err := hex.AppendDecode(nil, digits)

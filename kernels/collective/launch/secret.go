@@ -13,7 +13,7 @@ import (
 )
 
 // SecretEnv is the environment variable with the secret of a launch: at least leastSecret
-// characters that all its ranks have, and nobody else.
+// characters that only its ranks know.
 const (
 	SecretEnv   = "RENDEZVOUS_SECRET"
 	leastSecret = 16
@@ -21,8 +21,7 @@ const (
 
 const howToShare = "export " + SecretEnv + "=$(openssl rand -hex 16) before the launch, and mpirun -x " + SecretEnv
 
-// secret returns SecretEnv, or a key that the launcher made for the launch; empty: there is
-// neither.
+// secret returns the value of SecretEnv, or else the launcher's key for the launch, or "".
 func (l launcher) secret(env func(string) string) (string, error) {
 	switch s := env(SecretEnv); {
 	case s == "":
@@ -37,9 +36,8 @@ func (l launcher) secret(env func(string) string) (string, error) {
 	return env(l.key), nil
 }
 
-// isRandomKey says whether a key of Open MPI's, 128 bits as in 5fbd0d3c8e4195f1-80f964226d1575ea,
-// is random. Some plugins of Slurm's make it from the number of the job, with zeros as every
-// other 32 bits.
+// isRandomKey reports whether a key of Open MPI, 128 bits as in 5fbd0d3c8e4195f1-80f964226d1575ea, is
+// random. Some Slurm plugins make it from the job's number, with zeros in every other 32 bits.
 func isRandomKey(key string) bool {
 	var words [4]uint32
 	n, err := fmt.Sscanf(key, "%8x%8x-%8x%8x", &words[0], &words[1], &words[2], &words[3])
@@ -54,9 +52,8 @@ func isRandomKey(key string) bool {
 	return true
 }
 
-// userSecret returns the secret of a user on this host, for launches whose ranks are all here: it
-// is in a file that only the user can read. The first rank that needs the file makes it, and it
-// stays.
+// userSecret returns the user's secret on this host, for launches on one host. It is in a file that
+// only the user can read. The first rank that needs the file creates it.
 func userSecret() (string, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
@@ -89,18 +86,18 @@ func readSecret(path string) (string, error) {
 	text, err := io.ReadAll(io.LimitReader(f, 1<<10))
 	secret := strings.TrimSpace(string(text))
 	if err == nil && len(secret) < leastSecret {
-		err = fmt.Errorf("%s has no secret in it: delete it", path)
+		err = fmt.Errorf("%s does not contain a secret: delete it", path)
 	}
 	return secret, err
 }
 
-// makeSecret writes a file that is there whole or not at all.
+// makeSecret creates the file, completely or not at all.
 func makeSecret(path string) (err error) {
 	dir := filepath.Dir(path)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(dir, "rendezvous-*.tmp") // which only the user can read
+	f, err := os.CreateTemp(dir, "rendezvous-*.tmp") // only the user can read it
 	if err != nil {
 		return err
 	}

@@ -12,28 +12,28 @@ import (
 	"mlpool/internal/text"
 )
 
-// A World is the ranks of a training that have met. Its methods may be called from any
-// goroutine, Exchange from one.
+// A World is a rank's connection to the other ranks of a launch. Its methods may be called from any
+// goroutine, but Exchange from one at a time.
 type World struct {
 	Process
-	over     network // on which they met
-	noSecret error   // why there is none; nil: none was looked for, or there is one
+	over     network
+	noSecret error   // why the user's secret could not be read
 	peers    []*peer // of rank 0: the others, by rank - 1; of any other: rank 0
 
 	mu    sync.Mutex
-	err   error         // why the ranks end before their time
+	err   error         // why the ranks ended early
 	ended chan struct{} // closed once err is set
 	left  bool
 
 	quiet func() // ends the beats
 }
 
-// ReportedError is an error that rank 0 prints, so that this rank prints nothing.
+// ReportedError is an error that rank 0 prints, so that other ranks need not.
 type ReportedError struct{ Reason string }
 
 func (e *ReportedError) Error() string { return e.Reason }
 
-// hello is what this rank says first.
+// hello returns this rank's first message.
 func (w *World) hello() message {
 	process := fmt.Sprintf("process %d", os.Getpid())
 	if host, err := os.Hostname(); err == nil {
@@ -42,7 +42,7 @@ func (w *World) hello() message {
 	return message{Kind: "hello", Process: process, Job: w.Job, Rank: w.Rank, Size: w.Size}
 }
 
-// listen takes what a peer sends, until it needs no more or is gone.
+// listen receives messages of a peer until it says bye or is gone.
 func (w *World) listen(p *peer) {
 	defer close(p.bye)
 	for {
@@ -77,7 +77,7 @@ func (w *World) listen(p *peer) {
 	}
 }
 
-// end is the end of all ranks for a reason that came from one; nil: from this one.
+// end ends all ranks. from is the peer that sent the reason; nil: it is this rank's.
 func (w *World) end(reason error, from *peer) {
 	w.mu.Lock()
 	if w.err != nil || w.left {
@@ -89,16 +89,15 @@ func (w *World) end(reason error, from *peer) {
 	w.mu.Unlock()
 	for _, p := range w.peers {
 		if p != from {
-			_ = p.send(message{Kind: "fail", Reason: text.OneLine(reason.Error())}) // it may be gone itself
+			_ = p.send(message{Kind: "fail", Reason: text.OneLine(reason.Error())}) // it may be gone
 		}
 	}
 }
 
-// Ended is closed when the ranks end before their time: Err says why.
+// Ended returns a channel that is closed when the ranks end early. Err then says why.
 func (w *World) Ended() <-chan struct{} { return w.ended }
 
-// OnEnd calls f, in a goroutine of its own, when the ranks end before their time, unless
-// stop is called before.
+// OnEnd calls f in its own goroutine if the ranks end early, unless stop is called before.
 func (w *World) OnEnd(f func(reason error)) (stop func()) {
 	stopped := make(chan struct{})
 	go func() {
@@ -111,15 +110,15 @@ func (w *World) OnEnd(f func(reason error)) (stop func()) {
 	return sync.OnceFunc(func() { close(stopped) })
 }
 
-// Err is why the ranks end before their time, or nil.
+// Err returns why the ranks ended early, or nil.
 func (w *World) Err() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.err
 }
 
-// Exchange gives rank 0 what each rank has to say, by rank, and returns on all of them what
-// it decides, or an error there that ends all ranks. All ranks call it with the same what.
+// Exchange passes mine of each rank, by rank, to decide on rank 0, and returns its result on all
+// ranks. An error of decide ends all ranks. All ranks call it with the same what.
 func (w *World) Exchange(what string, mine []byte, decide func(all [][]byte) ([]byte, error)) ([]byte, error) {
 	if w.Rank != 0 {
 		if err := w.peers[0].send(message{Kind: "data", What: what, Data: mine}); err != nil {
@@ -149,7 +148,7 @@ func (w *World) Exchange(what string, mine []byte, decide func(all [][]byte) ([]
 	return answer, nil
 }
 
-// receive waits for what a peer says in an Exchange.
+// receive waits for a peer's data of an Exchange.
 func (w *World) receive(p *peer, what string) ([]byte, error) {
 	select {
 	case m := <-p.in:
@@ -157,7 +156,7 @@ func (w *World) receive(p *peer, what string) ([]byte, error) {
 	case <-p.bye:
 	case <-w.ended:
 	}
-	select { // what came before the end counts
+	select { // data that came before the end counts
 	case m := <-p.in:
 		return w.checked(p, m, what)
 	default:
@@ -174,14 +173,13 @@ func (w *World) checked(p *peer, m message, what string) ([]byte, error) {
 	return m.Data, nil
 }
 
-// End makes all ranks end because of err. It returns the earlier reason where they were
-// ending already.
+// End ends all ranks with err. If they have ended already, it returns the first reason.
 func (w *World) End(err error) (first error) {
 	if first = w.Err(); first != nil {
 		return first
 	}
 	reported := new(ReportedError)
-	switch another := errors.As(err, &reported); { // as a collective of goroutines has it of another rank
+	switch another := errors.As(err, &reported); { // ranks in one process pass on another's error
 	case another && w.Rank == 0:
 		err = errors.New(reported.Reason)
 	case another:
@@ -193,22 +191,22 @@ func (w *World) End(err error) (first error) {
 	return nil
 }
 
-// Leave ends this rank's part, and waits up to 5 s for the others to end theirs. With an error
-// it ends all ranks, and returns a [ReportedError] where rank 0 prints it; without, it returns
-// why they ended before their time, if they did.
+// Leave ends this rank's part, and waits up to 5 s for the others. If err is not nil it ends all
+// ranks, and returns a [*ReportedError] if rank 0 prints it. Otherwise it returns why the ranks ended
+// early, if they did.
 func (w *World) Leave(err error) error {
 	if w.Size == 1 {
 		return err
 	}
 	w.quiet()
 	if err != nil {
-		// What came of it here is not the reason, unless it is the same on rank 0.
+		// err may be a consequence of the first reason, unless rank 0 has the same.
 		if first := w.End(err); w.Rank != 0 || first == nil || !strings.HasSuffix(first.Error(), ": "+text.OneLine(err.Error())) {
 			err = w.Err()
 		}
 	} else {
 		for _, p := range w.peers {
-			_ = p.send(message{Kind: "bye"}) // it may be done sooner
+			_ = p.send(message{Kind: "bye"}) // it may have left
 		}
 	}
 	patience, cancel := context.WithTimeout(context.Background(), 5*time.Second)

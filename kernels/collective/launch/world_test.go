@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// freeAddress is one of this host that nobody listens at.
+// freeAddress returns an address of this host with a free port.
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -22,8 +22,8 @@ func freeAddress(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// ranks runs f on as many ranks that meet over a network, but those that are not to come, and
-// returns what Leave makes of their errors.
+// ranks runs f on p.Size ranks that meet over a network, without the missing ones, and returns the
+// errors of Leave.
 func ranks(over network, p Process, missing map[int]bool, f func(*World) error) []error {
 	errs := make([]error, p.Size)
 	var all sync.WaitGroup
@@ -45,7 +45,7 @@ func ranks(over network, p Process, missing map[int]bool, f func(*World) error) 
 	return errs
 }
 
-// reported says whether an error is one that rank 0 prints.
+// reported reports whether rank 0 prints the error.
 func reported(err error) bool { return errors.As(err, new(*ReportedError)) }
 
 func TestExchange(t *testing.T) {
@@ -76,8 +76,7 @@ func TestExchange(t *testing.T) {
 	}
 }
 
-// TestEnds is every way in which ranks end before their time: all end, with one reason,
-// which rank 0 says and no other.
+// TestEnds ends ranks early in every way. All end with the same reason, which only rank 0 prints.
 func TestEnds(t *testing.T) {
 	same := []Fact{{"train.bsz", "64"}, {"train.seed", "1"}}
 	for _, c := range []struct {
@@ -134,7 +133,7 @@ func TestEnds(t *testing.T) {
 					t.Errorf("rank %d ends with %v, want %q", rank, err, c.want)
 				}
 				if !dead && reported(err) != (rank != 0) {
-					t.Errorf("rank %d: %v; rank 0 is to say it, and no other", rank, err)
+					t.Errorf("rank %d: %v; only rank 0 should print it", rank, err)
 				}
 			}
 		})
