@@ -5,133 +5,96 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 )
 
-// TestLinks follows every link between files, pictures among them, in every Markdown
-// file, to the heading where it names one.
-func TestLinks(t *testing.T) {
-	pages, links := 0, 0
+var (
+	link   = regexp.MustCompile(`\]\(([^)\s]+)\)`)
+	fenced = regexp.MustCompile("(?s)```.*?```")
+	file   = regexp.MustCompile(`(?m)(?:^|[ =./])((?:tools|configs|cmd)/[^\s:=]+)`)
+	target = regexp.MustCompile(`(?m)^\s*make ([a-z]+)`)
+)
+
+// TestDocuments follows every link between files in every document, to its heading if it
+// names one, and wants the files and make targets of every command to exist.
+func TestDocuments(t *testing.T) {
+	makefile := read(t, "../Makefile")
+	links, commands := 0, 0
 	err := filepath.WalkDir("..", func(path string, d fs.DirEntry, err error) error {
-		switch {
-		case err != nil:
-			return err
-		case d.IsDir() && slices.Contains([]string{".git", "build", "logs"}, d.Name()):
-			return filepath.SkipDir
-		case d.IsDir() || filepath.Ext(path) != ".md":
-			return nil
-		}
-		text, err := os.ReadFile(path)
 		if err != nil {
 			return err
 		}
-		pages++
-		for _, m := range regexp.MustCompile(`\]\(([^)\s]+)\)`).FindAllStringSubmatch(string(text), -1) {
-			if strings.Contains(m[1], "://") {
-				continue
+		if name := d.Name(); d.IsDir() && (name == ".git" || name == "build" || name == "logs" || name == "shared") {
+			return filepath.SkipDir
+		}
+		if filepath.Ext(path) != ".md" {
+			return nil
+		}
+		text := read(t, path)
+		for _, m := range link.FindAllStringSubmatch(text, -1) {
+			if !strings.Contains(m[1], "://") {
+				links++
+				follow(t, path, m[1])
 			}
-			links++
-			if err := follow(path, m[1]); err != "" {
-				t.Errorf("%s: %s: %s", path, m[1], err)
+		}
+		for _, block := range fenced.FindAllString(text, -1) {
+			for _, m := range file.FindAllStringSubmatch(block, -1) {
+				commands++
+				if _, err := os.Stat(filepath.Join("..", m[1])); err != nil {
+					t.Errorf("%s: %v", path, err)
+				}
+			}
+			for _, m := range target.FindAllStringSubmatch(block, -1) {
+				commands++
+				if !strings.Contains(makefile, "\n"+m[1]+": ") {
+					t.Errorf("%s: make has no target %s", path, m[1])
+				}
 			}
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if pages < 2 || links < 10 {
-		t.Errorf("%d links in %d files: are they looked for in the right place?", links, pages)
+	if err != nil || links < 10 || commands < 10 {
+		t.Errorf("error %v; found %d links and %d commands", err, links, commands)
 	}
 }
 
-// TestCommands looks at the lines between fences: a target of make must be one, and
-// what is of the tools or the configs must be there.
-func TestCommands(t *testing.T) {
-	makefile, err := os.ReadFile("../Makefile")
-	if err != nil {
-		t.Fatal(err)
+// follow reports a link of the document at path that leads nowhere.
+func follow(t *testing.T, path, to string) {
+	t.Helper()
+	name, heading, _ := strings.Cut(to, "#")
+	at := path
+	if name != "" {
+		at = filepath.Join(filepath.Dir(path), filepath.FromSlash(name))
 	}
-	commands := 0
-	for _, page := range []string{"../README.md", "../assets/README.md", "allocbench/README.md"} {
-		text, err := os.ReadFile(page)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for i, part := range strings.Split(string(text), "```") {
-			if i%2 == 0 {
-				continue // outside fences
-			}
-			for line := range strings.Lines(part) {
-				line, _, _ = strings.Cut(line, "#")
-				if _, target, ok := strings.Cut(line, "make "); ok {
-					target, _, _ = strings.Cut(strings.TrimSpace(target), " ")
-					if !strings.Contains(string(makefile), "\n"+target+": ") {
-						t.Errorf("%s: make has no target %q", page, target)
-					}
-					commands++
-				}
-				for _, word := range strings.Fields(line) {
-					word = strings.TrimPrefix(word, "./")
-					if !strings.HasPrefix(word, "tools/") && !strings.HasPrefix(word, "configs/") && !strings.HasPrefix(word, "cmd/") {
-						continue
-					}
-					if _, err := os.Stat(filepath.Join("..", word)); err != nil {
-						t.Errorf("%s: %v", page, err)
-					}
-					commands++
-				}
-			}
-		}
-	}
-	if commands < 10 {
-		t.Errorf("%d commands: are they looked for in the right place?", commands)
-	}
-}
-
-// follow says what is wrong with a link in the file at path.
-func follow(path, link string) string {
-	file, heading, _ := strings.Cut(link, "#")
-	if file != "" {
-		path = filepath.Join(filepath.Dir(path), filepath.FromSlash(file))
-	}
-	if _, err := os.Stat(path); err != nil {
-		return "no such file"
+	if _, err := os.Stat(at); err != nil {
+		t.Errorf("%s: %s: no such file", path, to)
+		return
 	}
 	if heading == "" {
-		return ""
+		return
 	}
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return err.Error()
-	}
-	for line := range strings.Lines(string(text)) {
+	for line := range strings.Lines(read(t, at)) {
 		if title, ok := strings.CutPrefix(strings.TrimLeft(line, "#"), " "); ok && line[0] == '#' && anchor(title) == heading {
-			return ""
+			return
 		}
 	}
-	return "no such heading"
+	t.Errorf("%s: %s: no such heading", path, to)
 }
 
-// anchor is the name by which a heading is linked to.
+var punctuation = regexp.MustCompile(`[^\pL\pN _-]`)
+
+// anchor returns the name under which a heading is linked to.
 func anchor(title string) string {
-	title = regexp.MustCompile(`[^\pL\pN _-]`).ReplaceAllString(strings.ToLower(strings.TrimSpace(title)), "")
-	return strings.ReplaceAll(title, " ", "-")
+	return strings.ReplaceAll(punctuation.ReplaceAllString(strings.ToLower(strings.TrimSpace(title)), ""), " ", "-")
 }
 
-func TestFollow(t *testing.T) {
-	page := filepath.Join(t.TempDir(), "page.md")
-	if err := os.WriteFile(page, []byte("# Title\n\n## `[train]`, and so on\n\nno heading\n#hashtag\n"), 0o666); err != nil {
+// read returns the text of a file without white space around it.
+func read(t *testing.T, path string) string {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
 		t.Fatal(err)
 	}
-	for link, want := range map[string]string{
-		"page.md": "", "#title": "", "page.md#train-and-so-on": "", ".": "",
-		"#no-heading": "no such heading", "#hashtag": "no such heading", "other.md": "no such file", "other.md#title": "no such file",
-	} {
-		if got := follow(page, link); got != want {
-			t.Errorf("%s: %q, want %q", link, got, want)
-		}
-	}
+	return strings.TrimSpace(string(b))
 }

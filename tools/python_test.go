@@ -109,12 +109,3 @@ func TestPeersOfTrain(t *testing.T) {
 		t.Errorf("%s", text)
 	}
 }
-
-func read(t *testing.T, path string) string {
-	t.Helper()
-	b, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(bytes.TrimSpace(b))
-}

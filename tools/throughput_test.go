@@ -1,11 +1,9 @@
 //go:build linux
 
-// Package tools tests the scripts of this folder. No test may reach a real
-// GPU: each runs a script with a PATH that holds nothing but links to the
-// commands it uses and, where there is to be one, a fake nvidia-smi.
 package tools
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"os/exec"
@@ -19,10 +17,10 @@ import (
 	"time"
 )
 
-// fakeSMI stands for nvidia-smi on a machine with two GPUs. It writes its
-// arguments to $SMI_LOG; FAIL_LOCK and FAIL_RESTORE make those calls fail with
-// the given status, UNSUPPORTED makes the lock a warning, SLOW_LOCK makes it take
-// half a second. $SMI_LOG.locking and $SMI_LOG.sampling appear once it is at that.
+// fakeSMI stands in for nvidia-smi on a machine with two GPUs. It appends its arguments to
+// $SMI_LOG. FAIL_LOCK and FAIL_RESTORE make those calls fail with the given status, UNSUPPORTED
+// makes the lock a warning, SLOW_LOCK makes it take half a second. It creates $SMI_LOG.locking
+// and $SMI_LOG.sampling when it starts to lock and to sample.
 const fakeSMI = `#!/usr/bin/env bash
 trap '' INT
 echo "$*" >>"$SMI_LOG"
@@ -55,8 +53,8 @@ esac
 exit 0
 `
 
-// waitSampling is what a test's command starts with where the samples count.
-const waitSampling = `while [ ! -e "$SMI_LOG.sampling" ]; do sleep 0.01; done; `
+// sampled is the start of a command that waits for the first samples.
+const sampled = `while [ ! -e "$SMI_LOG.sampling" ]; do sleep 0.01; done; `
 
 type result struct {
 	status         int
@@ -64,53 +62,35 @@ type result struct {
 	smi            []string // the calls of nvidia-smi, in order
 }
 
-// hang is after how long a script is killed that should have ended.
-const hang = 5 * time.Minute
-
-// A script is one run of throughput_test.sh to be.
-type script struct {
-	noSMI  bool
-	env    []string
-	args   []string
-	during func(t *testing.T, group int, dir string) // called while it runs
-}
-
-func (s script) run(t *testing.T) result {
+// throughput runs throughput_test.sh, and calls during with its process while it runs.
+func throughput(t *testing.T, env, args []string, during func(pid int, dir string)) (r result) {
 	t.Helper()
 	dir, bash := sandbox(t, "awk", "bash", "cat", "env", "grep", "mktemp", "rm", "sed", "sh", "sleep", "sort", "tail", "touch", "true")
-	bin := filepath.Join(dir, "bin")
-	if !s.noSMI {
+	bin, log := filepath.Join(dir, "bin"), filepath.Join(dir, "smi.log")
+	if !slices.Contains(env, "NO_SMI=1") {
 		fake(t, bin, "nvidia-smi", fakeSMI)
 	}
-	log := filepath.Join(dir, "smi.log")
-	cmd := exec.Command(bash, append([]string{"throughput_test.sh"}, s.args...)...)
-	cmd.Env = append([]string{"PATH=" + bin, "SMI_LOG=" + log, "TMPDIR=" + dir, "DIR=" + dir}, s.env...)
+	cmd := exec.CommandContext(t.Context(), bash, append([]string{"throughput_test.sh"}, args...)...)
+	cmd.Env = append([]string{"PATH=" + bin, "SMI_LOG=" + log, "TMPDIR=" + dir, "DIR=" + dir}, env...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	// A file, not a pipe: Wait would sit out whatever outlives the script.
-	stdout, stderr := create(t, dir, "stdout"), create(t, dir, "stderr")
-	cmd.Stdout, cmd.Stderr = stdout, stderr
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.WaitDelay = 10 * time.Second
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	timer := time.AfterFunc(hang, func() {
-		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
-	})
+	timer := time.AfterFunc(hang, func() { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) })
 	defer timer.Stop()
-	if s.during != nil {
-		s.during(t, cmd.Process.Pid, dir)
+	if during != nil {
+		during(cmd.Process.Pid, dir)
 	}
 	if err := cmd.Wait(); err != nil && cmd.ProcessState == nil {
 		t.Fatal(err)
 	}
-	r := result{
-		status: cmd.ProcessState.ExitCode(),
-		stdout: read(t, stdout.Name()),
-		stderr: read(t, stderr.Name()),
-	}
-	if !s.noSMI {
-		if _, err := os.Stat(log); err == nil {
-			r.smi = strings.Split(strings.TrimSpace(read(t, log)), "\n")
-		}
+	r = result{status: cmd.ProcessState.ExitCode(), stdout: strings.TrimSpace(stdout.String()), stderr: strings.TrimSpace(stderr.String())}
+	if _, err := os.Stat(log); err == nil {
+		r.smi = strings.Split(read(t, log), "\n")
 	}
 	if left, _ := filepath.Glob(filepath.Join(dir, "tmp.*")); len(left) > 0 {
 		t.Errorf("it left %v behind", left)
@@ -118,82 +98,17 @@ func (s script) run(t *testing.T) result {
 	return r
 }
 
-// sandbox returns a folder whose folder bin holds links to these commands and
-// nothing else, and where bash is.
-func sandbox(t *testing.T, commands ...string) (dir, bash string) {
+// locked checks that the script locked the clock of this GPU once, then restored it once,
+// and touched and sampled no other GPU.
+func (r result) locked(t *testing.T, gpu string, mhz int) {
 	t.Helper()
-	bash, err := exec.LookPath("bash")
-	if err != nil {
-		t.Skip("no bash here")
-	}
-	if exec.Command(bash, "-c", "(( BASH_VERSINFO[0] >= 5 ))").Run() != nil {
-		t.Skip("bash is older than 5")
-	}
-	dir, err = filepath.EvalSymlinks(t.TempDir()) // install_cuda.sh says where it is without links
-	if err != nil {
-		t.Fatal(err)
-	}
-	bin := filepath.Join(dir, "bin")
-	if err := os.Mkdir(bin, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	for _, command := range commands {
-		path, err := exec.LookPath(command)
-		if err != nil {
-			t.Skipf("no %s here", command)
-		}
-		if err := os.Symlink(path, filepath.Join(bin, command)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return dir, bash
-}
-
-// fake puts a command of the test's own into bin.
-func fake(t *testing.T, bin, name, text string) {
-	t.Helper()
-	if err := os.WriteFile(filepath.Join(bin, name), []byte(text), 0o755); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func create(t *testing.T, dir, name string) *os.File {
-	t.Helper()
-	f, err := os.Create(filepath.Join(dir, name))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { f.Close() })
-	return f
-}
-
-// awaitFile returns when the file is there: the command has come that far.
-func awaitFile(t *testing.T, path string) {
-	t.Helper()
-	for range 1000 {
-		if _, err := os.Stat(path); err == nil {
-			return
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	t.Fatalf("%s did not appear", filepath.Base(path))
-}
-
-// locksAndRestores checks that the clock of this GPU, and of no other, was
-// locked once and then given back once, and that it is this one that was sampled.
-func (r result) locksAndRestores(t *testing.T, gpu string, mhz int) {
-	t.Helper()
-	lock := fmt.Sprintf("-i %s -lgc %d,%d", gpu, mhz, mhz)
-	restore := fmt.Sprintf("-i %s -rgc", gpu)
-	changes := slices.DeleteFunc(slices.Clone(r.smi), func(call string) bool {
-		return strings.Contains(call, "--query")
-	})
-	if want := []string{lock, restore}; !slices.Equal(changes, want) {
+	changes := slices.DeleteFunc(slices.Clone(r.smi), func(call string) bool { return strings.Contains(call, "--query") })
+	if want := []string{fmt.Sprintf("-i %s -lgc %d,%d", gpu, mhz, mhz), fmt.Sprintf("-i %s -rgc", gpu)}; !slices.Equal(changes, want) {
 		t.Errorf("calls that change the clock: %q, want %q", changes, want)
 	}
 	for _, call := range r.smi {
 		if strings.Contains(call, "-lms") && !strings.HasPrefix(call, "-i "+gpu+" ") {
-			t.Errorf("sampled another GPU: %q", call)
+			t.Errorf("it sampled another GPU: %q", call)
 		}
 	}
 }
@@ -204,180 +119,119 @@ func (r result) wants(t *testing.T, status int, line string) {
 		t.Errorf("exit status %d, want %d; stderr: %s", r.status, status, r.stderr)
 	}
 	if !regexp.MustCompile(`(?m)^throughput_test\.sh: \d+\.\d{3} s, ` + line + `$`).MatchString(r.stdout) {
-		t.Errorf("stdout %q has no result like %q", r.stdout, line)
+		t.Errorf("stdout %q has no line %q", r.stdout, line)
 	}
 }
 
 const seen = `clocks seen: min 345, median 1965, max 1965 MHz in 3 samples`
 
 func TestThroughput(t *testing.T) {
-	t.Run("locks below the boost, samples, restores", func(t *testing.T) {
-		r := script{args: []string{"sh", "-c", waitSampling + "echo out; echo $CUDA_DEVICE_ORDER"}}.run(t)
-		r.wants(t, 0, `GPU 0 locked at 1965 MHz, `+seen)
-		r.locksAndRestores(t, "0", 1965)
-		if !strings.HasPrefix(r.stdout, "out\nPCI_BUS_ID\n") {
-			t.Errorf("the command's output: %q", r.stdout)
-		}
-		sample := slices.IndexFunc(r.smi, func(s string) bool { return strings.Contains(s, "-lms") })
-		if n := len(r.smi); sample != n-2 || !strings.Contains(r.smi[n-3], "-lgc") {
-			t.Errorf("lock, sample, restore in another order: %q", r.smi)
-		}
-	})
-	for name, s := range map[string]script{
-		"option":           {args: []string{"--clock", "1200"}},
-		"option with =":    {args: []string{"--clock=1200"}},
-		"environment":      {env: []string{"GPU_CLOCK_MHZ=1200"}},
-		"option overrules": {env: []string{"GPU_CLOCK_MHZ=900"}, args: []string{"--clock", "1200"}},
-		"double dash":      {args: []string{"--clock", "1200", "--"}},
+	for _, c := range []struct {
+		name     string
+		env      []string
+		options  []string
+		exit     int    // of the command
+		gpu      string // that is locked; empty: none
+		mhz      int
+		unlocked string // why no GPU is locked
+		stderr   string
+		noSample bool
+	}{
+		{name: "locks below the boost, samples, restores", gpu: "0", mhz: 1965},
+		{name: "the command fails", exit: 42, gpu: "0", mhz: 1965},
+		{name: "--clock", env: []string{"GPU_CLOCK_MHZ=900"}, options: []string{"--clock", "1200"}, gpu: "0", mhz: 1200},
+		{name: "--clock=", options: []string{"--clock=1200", "--"}, gpu: "0", mhz: 1200},
+		{name: "GPU_CLOCK_MHZ", env: []string{"GPU_CLOCK_MHZ=1200"}, gpu: "0", mhz: 1200},
+		{name: "the second GPU", env: []string{"CUDA_VISIBLE_DEVICES=1,0"}, gpu: "1", mhz: 1965},
+		{name: "the start of a UUID", env: []string{"CUDA_VISIBLE_DEVICES=GPU-bb,GPU-aaaa-1"}, gpu: "GPU-bbbb-2", mhz: 1965},
+		{name: "hidden", env: []string{"CUDA_VISIBLE_DEVICES="}, unlocked: "CUDA_VISIBLE_DEVICES hides every GPU", noSample: true},
+		{name: "hidden by -1", env: []string{"CUDA_VISIBLE_DEVICES=-1"}, unlocked: "CUDA_VISIBLE_DEVICES hides every GPU", noSample: true},
+		{name: "a slice", env: []string{"CUDA_VISIBLE_DEVICES=MIG-1"}, unlocked: "a MIG slice has no clock of its own", noSample: true},
+		{name: "no such GPU", env: []string{"CUDA_VISIBLE_DEVICES=7"}, unlocked: "nvidia-smi knows no GPU 7", noSample: true},
+		{name: "no such UUID", env: []string{"CUDA_VISIBLE_DEVICES=GPU-cc"}, unlocked: "nvidia-smi knows no GPU GPU-cc", noSample: true},
+		{name: "no nvidia-smi", env: []string{"NO_SMI=1"}, exit: 5, unlocked: "nvidia-smi is not installed", noSample: true},
+		{name: "no permission", env: []string{"FAIL_LOCK=4"}, exit: 3, unlocked: `The current user does not have permission to change clocks\.`, stderr: "running unlocked"},
+		{name: "the GPU has no lock", env: []string{"UNSUPPORTED=1"}, unlocked: `Setting locked GPU clocks is not supported for GPU 0\.`},
+		{name: "restore fails", env: []string{"FAIL_RESTORE=9"}, gpu: "0", mhz: 1965, stderr: "THE CLOCK OF GPU 0 IS STILL LOCKED AT 1965 MHz: run 'nvidia-smi -i 0 -rgc'"},
 	} {
-		t.Run("clock by "+name, func(t *testing.T) {
-			s.args = append(s.args, "sh", "-c", waitSampling)
-			r := s.run(t)
-			r.wants(t, 0, `GPU 0 locked at 1200 MHz, `+seen)
-			r.locksAndRestores(t, "0", 1200)
-		})
-	}
-	for visible, gpu := range map[string]string{
-		"1":                     "1",
-		"1,0":                   "1",
-		"GPU-bbbb-2":            "GPU-bbbb-2",
-		"GPU-bb":                "GPU-bbbb-2",
-		"GPU-bbbb-2,GPU-aaaa-1": "GPU-bbbb-2",
-	} {
-		t.Run("CUDA_VISIBLE_DEVICES="+visible, func(t *testing.T) {
-			r := script{env: []string{"CUDA_VISIBLE_DEVICES=" + visible}, args: []string{"sh", "-c", waitSampling}}.run(t)
-			r.wants(t, 0, `GPU `+gpu+` locked at 1965 MHz, `+seen)
-			r.locksAndRestores(t, gpu, 1965)
-		})
-	}
-	for visible, reason := range map[string]string{
-		"":         "CUDA_VISIBLE_DEVICES hides every GPU",
-		"-1":       "CUDA_VISIBLE_DEVICES hides every GPU",
-		"MIG-1":    "a MIG slice has no clock of its own",
-		"7":        "nvidia-smi knows no GPU 7",
-		"GPU-cc":   "nvidia-smi knows no GPU GPU-cc",
-		"nonsense": "nvidia-smi knows no GPU nonsense",
-	} {
-		t.Run("CUDA_VISIBLE_DEVICES="+visible, func(t *testing.T) {
-			r := script{env: []string{"CUDA_VISIBLE_DEVICES=" + visible}, args: []string{"true"}}.run(t)
-			r.wants(t, 0, `unlocked \(`+reason+`\), no clocks seen`)
-			if calls := strings.Join(r.smi, "\n"); strings.Contains(calls, "gc") && !strings.Contains(calls, "-i "+visible+" ") {
-				t.Errorf("it touched a GPU: %q", r.smi)
+		t.Run(c.name, func(t *testing.T) {
+			wait, clocks := sampled, seen
+			if c.noSample {
+				wait, clocks = "", "no clocks seen"
+			}
+			r := throughput(t, c.env, append(c.options, "sh", "-c", wait+fmt.Sprintf("echo $CUDA_DEVICE_ORDER; exit %d", c.exit)), nil)
+			state := fmt.Sprintf("GPU %s locked at %d MHz", c.gpu, c.mhz)
+			if c.gpu == "" {
+				state = `unlocked \(` + c.unlocked + `\)`
+			}
+			r.wants(t, c.exit, state+", "+clocks)
+			if !strings.HasPrefix(r.stdout, "PCI_BUS_ID\n") || !strings.Contains(r.stderr, c.stderr) {
+				t.Errorf("stdout %q, stderr %q, want %q", r.stdout, r.stderr, c.stderr)
+			}
+			if c.gpu != "" {
+				r.locked(t, c.gpu, c.mhz)
+			} else if slices.ContainsFunc(r.smi, func(call string) bool { return strings.HasSuffix(call, "-rgc") }) {
+				t.Errorf("it restored a clock that it had not locked: %q", r.smi)
 			}
 		})
 	}
-	t.Run("failing command", func(t *testing.T) {
-		r := script{args: []string{"sh", "-c", waitSampling + "exit 42"}}.run(t)
-		r.wants(t, 42, `GPU 0 locked at 1965 MHz, `+seen)
-		r.locksAndRestores(t, "0", 1965)
-	})
-	t.Run("no permission", func(t *testing.T) {
-		r := script{env: []string{"FAIL_LOCK=4"}, args: []string{"sh", "-c", waitSampling + "exit 3"}}.run(t)
-		r.wants(t, 3, `unlocked \(The current user does not have permission to change clocks\.\), `+seen)
-		if slices.Contains(r.smi, "-i 0 -rgc") {
-			t.Errorf("it restored a clock that it had not locked: %q", r.smi)
+	for _, args := range [][]string{{}, {"--clock"}, {"--clock", "fast", "true"}, {"--clock=", "--", "no-such-command"}, {"--what", "true"}} {
+		if r := throughput(t, nil, args, nil); r.status == 0 || len(r.smi) > 0 || strings.Contains(r.stderr, "\n") || r.stderr == "" {
+			t.Errorf("%q: status %d, nvidia-smi called %q, stderr %q", args, r.status, r.smi, r.stderr)
 		}
-		if !strings.Contains(r.stderr, "running unlocked") {
-			t.Errorf("it does not say at the start that it runs unlocked: %q", r.stderr)
-		}
-	})
-	t.Run("clock cannot be locked", func(t *testing.T) {
-		script{env: []string{"UNSUPPORTED=1"}, args: []string{"sh", "-c", waitSampling}}.run(t).wants(t, 0, `unlocked \(Setting locked GPU clocks is not supported for GPU 0\.\), `+seen)
-	})
-	t.Run("no nvidia-smi", func(t *testing.T) {
-		r := script{noSMI: true, args: []string{"sh", "-c", "exit 5"}}.run(t)
-		r.wants(t, 5, `unlocked \(nvidia-smi is not installed\), no clocks seen`)
-	})
-	t.Run("restore fails", func(t *testing.T) {
-		r := script{env: []string{"FAIL_RESTORE=9"}, args: []string{"sh", "-c", waitSampling}}.run(t)
-		r.wants(t, 0, `GPU 0 locked at 1965 MHz, `+seen)
-		if !strings.Contains(r.stderr, "THE CLOCK OF GPU 0 IS STILL LOCKED AT 1965 MHz: run 'nvidia-smi -i 0 -rgc'") {
-			t.Errorf("it is not loud about it: %q", r.stderr)
-		}
-	})
-	t.Run("wrong use", func(t *testing.T) {
-		for _, args := range [][]string{{}, {"--clock"}, {"--clock", "fast", "true"}, {"--clock=", "--", "no-such-command"}, {"--what", "true"}} {
-			r := script{args: args}.run(t)
-			if r.status == 0 || len(r.smi) > 0 || strings.Count(r.stderr, "\n") > 0 || r.stderr == "" {
-				t.Errorf("%q: status %d, nvidia-smi called %q, stderr %q", args, r.status, r.smi, r.stderr)
-			}
-		}
-		if r := (script{args: []string{"--help"}}).run(t); r.status != 0 || !strings.HasPrefix(r.stdout, "usage: ") || len(r.smi) > 0 {
-			t.Errorf("--help: %+v", r)
-		}
-	})
+	}
 }
 
-// The command ends as a good trainer does: it notes the signal, takes its time,
-// and exits with a status of its own.
+// TestThroughputSignals sends a signal to the script, or to its group as a terminal does. The
+// command must receive it once, may take its time to end, and decides the exit status.
 func TestThroughputSignals(t *testing.T) {
-	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT} {
-		for _, whole := range []bool{true, false} {
-			t.Run(fmt.Sprintf("%v, to the group: %v", sig, whole), func(t *testing.T) {
-				if signal.Ignored(sig) {
-					t.Skip("ignored since the test began, as under nohup, and so by all that it starts")
+	const careful = `for s in INT TERM; do trap "echo $s >>$DIR/signals; n=1" $s; done
+		` + sampled + `touch "$DIR/ready"
+		until [[ $n ]]; do sleep 0.02; done
+		sleep 0.3; exit 130`
+	for _, c := range []struct {
+		name   string
+		signal syscall.Signal
+		group  bool
+		env    []string
+		args   []string
+		ready  string // the file after which the signal is sent
+		heard  string
+		line   string
+	}{
+		{"SIGINT to the group", syscall.SIGINT, true, nil, []string{"bash", "-c", careful}, "ready", "INT", `GPU 0 locked at 1965 MHz, ` + seen},
+		{"SIGTERM to the script", syscall.SIGTERM, false, nil, []string{"bash", "-c", careful}, "ready", "TERM", `GPU 0 locked at 1965 MHz, ` + seen},
+		{"a command that dies of it", syscall.SIGINT, true, nil, []string{"sh", "-c", sampled + `touch "$DIR/ready"; exec sleep 60`}, "ready", "", `GPU 0 locked at 1965 MHz, ` + seen},
+		{"before the command starts", syscall.SIGINT, true, []string{"SLOW_LOCK=1"}, []string{"sh", "-c", `touch "$DIR/signals"`}, "smi.log.locking", "", ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if signal.Ignored(c.signal) {
+				t.Skip("ignored since the test began, as under nohup")
+			}
+			r := throughput(t, c.env, c.args, func(pid int, dir string) {
+				awaitFile(t, filepath.Join(dir, c.ready))
+				if c.group {
+					pid = -pid
 				}
-				r := script{
-					args: []string{"bash", "-c", `
-						for s in INT TERM HUP QUIT; do trap "echo $s >>$DIR/signals; n=1" $s; done
-						` + waitSampling + `
-						touch "$DIR/ready"
-						until [[ $n ]]; do sleep 0.02; done
-						sleep 0.3; exit 130`},
-					during: func(t *testing.T, pid int, dir string) {
-						awaitFile(t, filepath.Join(dir, "ready"))
-						if whole {
-							pid = -pid
-						}
-						if err := syscall.Kill(pid, sig); err != nil {
-							t.Fatal(err)
-						}
-						awaitFile(t, filepath.Join(dir, "signals"))
-						time.Sleep(50 * time.Millisecond)
-						got := strings.Fields(read(t, filepath.Join(dir, "signals")))
-						if want := map[syscall.Signal]string{
-							syscall.SIGINT: "INT", syscall.SIGTERM: "TERM", syscall.SIGHUP: "HUP", syscall.SIGQUIT: "QUIT",
-						}[sig]; !slices.Equal(got, []string{want}) {
-							t.Errorf("the command heard %v, want one %s", got, want)
-						}
-					},
-				}.run(t)
-				r.wants(t, 130, `GPU 0 locked at 1965 MHz, `+seen)
-				r.locksAndRestores(t, "0", 1965)
+				if err := syscall.Kill(pid, c.signal); err != nil {
+					t.Fatal(err)
+				}
+				if c.heard != "" {
+					awaitFile(t, filepath.Join(dir, "signals"))
+					time.Sleep(50 * time.Millisecond)
+					if got := read(t, filepath.Join(dir, "signals")); got != c.heard {
+						t.Errorf("the command received %q, want one %s", got, c.heard)
+					}
+				}
 			})
-		}
+			if c.line == "" {
+				if r.status != 130 || r.stdout != "" {
+					t.Errorf("status %d, stdout %q", r.status, r.stdout)
+				}
+			} else {
+				r.wants(t, 130, c.line)
+			}
+			r.locked(t, "0", 1965)
+		})
 	}
-	t.Run("a command that dies of it", func(t *testing.T) {
-		r := script{
-			args: []string{"sh", "-c", waitSampling + `touch "$DIR/ready"; exec sleep 60`},
-			during: func(t *testing.T, pid int, dir string) {
-				awaitFile(t, filepath.Join(dir, "ready"))
-				if err := syscall.Kill(-pid, syscall.SIGINT); err != nil {
-					t.Fatal(err)
-				}
-			},
-		}.run(t)
-		r.wants(t, 130, `GPU 0 locked at 1965 MHz, `+seen)
-		r.locksAndRestores(t, "0", 1965)
-	})
-	t.Run("before the command starts", func(t *testing.T) {
-		r := script{
-			env:  []string{"SLOW_LOCK=1"},
-			args: []string{"touch", "started"},
-			during: func(t *testing.T, pid int, dir string) {
-				awaitFile(t, filepath.Join(dir, "smi.log.locking"))
-				if err := syscall.Kill(-pid, syscall.SIGINT); err != nil {
-					t.Fatal(err)
-				}
-			},
-		}.run(t)
-		if r.status != 130 || r.stdout != "" {
-			t.Errorf("status %d, stdout %q", r.status, r.stdout)
-		}
-		r.locksAndRestores(t, "0", 1965)
-		if _, err := os.Stat("started"); err == nil {
-			t.Error("the command started")
-			os.Remove("started")
-		}
-	})
 }

@@ -45,7 +45,6 @@ var mayImport = map[string][]string{
 	"mlpool/tools/allocbench":                 {"mlpool/allocator", "mlpool/allocator/cudadriver", "mlpool/kernels", "mlpool/kernels/collective", "mlpool/kernels/collective/launch", "mlpool/kernels/nccl", "mlpool/kernels/nn", "mlpool/tools/allocbench/peers", "mlpool/tools/allocbench/traces", "mlpool/internal/plotstyle", "mlpool/internal/report"},
 	"mlpool/tools/allocbench/peers":           {"mlpool/allocator"},
 	"mlpool/tools/allocbench/traces":          {},
-	"mlpool/tools/vulncheck":                  {},
 }
 
 // TestArrows keeps the packages apart: the allocator knows no CUDA, the kernels

@@ -1,0 +1,266 @@
+//go:build linux
+
+// Package tools tests the scripts of this folder. No test may reach a GPU: each runs a script
+// with a PATH that holds only links to the commands it uses and fakes of the rest.
+package tools
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// hang is how long a script may run before its test kills it.
+const hang = 5 * time.Minute
+
+// sandbox returns a folder whose folder bin holds links to these commands and
+// nothing else, and the path of bash.
+func sandbox(t *testing.T, commands ...string) (dir, bash string) {
+	t.Helper()
+	bash, err := exec.LookPath("bash")
+	if err != nil {
+		t.Skip("no bash here")
+	}
+	if exec.Command(bash, "-c", "(( BASH_VERSINFO[0] >= 5 ))").Run() != nil {
+		t.Skip("bash is older than 5")
+	}
+	dir, err = filepath.EvalSymlinks(t.TempDir()) // install_cuda.sh prints paths without links
+	if err != nil {
+		t.Fatal(err)
+	}
+	bin := filepath.Join(dir, "bin")
+	if err := os.Mkdir(bin, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, command := range commands {
+		path, err := exec.LookPath(command)
+		if err != nil {
+			t.Skipf("no %s here", command)
+		}
+		if err := os.Symlink(path, filepath.Join(bin, command)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir, bash
+}
+
+// fake writes a command into bin.
+func fake(t *testing.T, bin, name, text string) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(bin, name), []byte(text), 0o755); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// awaitFile waits until a command has created a file.
+func awaitFile(t *testing.T, path string) {
+	t.Helper()
+	for range 1000 {
+		if _, err := os.Stat(path); err == nil {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Fatalf("%s did not appear", filepath.Base(path))
+}
+
+// fakeTrain stands in for a build of cmd/train. It appends its arguments to $DIR/arguments and
+// writes a table of two allocators; its epochs take 9, 3 and 5 ms in turn. As a rank it notes
+// its process in $DIR/rank and stops.
+const fakeTrain = `#!/usr/bin/env bash
+[[ $1 == -version ]] && { echo "mlpool (devel), ${CUDA-CUDA 12.4}"; exit; }
+if [[ $OMPI_COMM_WORLD_RANK ]]; then
+	echo $$ >"$DIR/rank.new"
+	mv "$DIR/rank.new" "$DIR/rank"
+	kill -STOP $$
+fi
+echo "$*" >>"$DIR/arguments"
+[[ $FAIL ]] && { echo "train: no memory" >&2; exit 1; }
+while (($#)) && [[ $1 != -csv ]]; do shift; done
+(($#)) || exit 1
+times=(9 3 5)
+cat >"$2" <<END
+allocator,status,median_ms,fastest_ms,slowest_ms,allocator_us_per_step,allocs_per_step,driver_calls_per_step,peak_allocated_bytes,peak_reserved_bytes,val_acc,losses
+custom,done,${times[($(sed -n '$=' "$DIR/arguments") - 1) % 3]}.125,2.5,31,1.4,9,0,104857600,106954752,0.98061,
+cuda,${STATUS-done},40,39,41,12.65,9,18,104857600,134217728,0.98061,${LOSSES-identical}
+END
+`
+
+// measuring returns a command that runs a script on a machine with two GPUs.
+func measuring(t *testing.T, env []string, script string, args ...string) (cmd *exec.Cmd, dir string) {
+	t.Helper()
+	dir, bash := sandbox(t, "awk", "bash", "cat", "date", "env", "grep", "mkdir", "mktemp", "mv", "realpath", "rm", "sed", "sleep", "sort", "tail", "tee", "tr", "wc")
+	bin := filepath.Join(dir, "bin")
+	fake(t, bin, "train", fakeTrain)
+	fake(t, bin, "nvidia-smi", "#!/bin/sh\ncase $1 in -L) printf 'GPU 0: H200\\nGPU 1: H200\\n' ;; *) printf 'NVIDIA H200, 580.159\\nNVIDIA H200, 580.159\\n' ;; esac\n")
+	fake(t, bin, "mpirun", "#!/bin/sh\n")
+	all := []string{script}
+	for _, arg := range args {
+		all = append(all, strings.ReplaceAll(arg, "DIR", dir))
+	}
+	cmd = exec.CommandContext(t.Context(), bash, all...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.Env = append([]string{"PATH=" + bin, "DIR=" + dir, "TMPDIR=" + dir}, env...)
+	return cmd, dir
+}
+
+// TestMeasure runs the scripts that train many times and write a CSV.
+func TestMeasure(t *testing.T) {
+	for _, c := range []struct {
+		args, env []string
+		trainings int
+		with      []string // arguments of some training
+		lines     string   // of the CSV, without comments
+	}{
+		{
+			args:      []string{"builds.sh", "DIR/out.csv", "10=DIR/bin/train", "9=DIR/bin/train"},
+			env:       []string{"SHAPES=784x64 2048x4096", "PRECISIONS=tf32", "EPOCHS=4", "MNIST=/mnist"},
+			trainings: 2 * 2 * 3,
+			with: []string{"model.feat_dim=784 -set train.bsz=64 -set train.precision=tf32", "model.feat_dim=2048 -set train.bsz=4096",
+				"train.executor=graph", "train.num_epochs=4", "-set data.data_dir=/mnist"},
+			// The middle one of 9, 5 and 3 ms, and of 3, 9 and 5.
+			lines: "build,feat_dim,bsz,precision,median_ms\n9,784,64,tf32,5.12\n10,784,64,tf32,5.12\n9,2048,4096,tf32,5.12\n10,2048,4096,tf32,5.12\n",
+		},
+		{
+			args:      []string{"trainings.sh", "DIR/bin/train", "DIR/out.csv"},
+			env:       []string{"PRECISIONS=fp32 tf32", "EPOCHS=3", "MNIST=/mnist"},
+			trainings: 5 * 2 * 2,
+			with: []string{"train.executor=graph", "train.precision=tf32", "train.num_epochs=3", "-set model.feat_dim=333 -set train.bsz=61",
+				"-set model.feat_dim=2048", "-set train.bsz=1024", "-set train.fuse=false", "-set data.data_dir=/mnist"},
+			lines: "\nmnist.toml,eager,fp32,custom,9.12,2.50,31.00,1.40,9.0,0.0,100.0,102.0,98.06\nmnist.toml,eager,fp32,cuda,40.00,39.00,41.00,12.65,9.0,18.0,100.0,128.0,98.06\n",
+		},
+	} {
+		cmd, dir := measuring(t, c.env, c.args[0], c.args[1:]...)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%s: %v: %s", c.args[0], err, out)
+		}
+		said, csv := read(t, filepath.Join(dir, "arguments")), read(t, filepath.Join(dir, "out.csv"))+"\n"
+		if n := strings.Count(said, "\n") + 1; n != c.trainings {
+			t.Errorf("%s: %d trainings, want %d", c.args[0], n, c.trainings)
+		}
+		for _, part := range c.with {
+			if !strings.Contains(said, part) {
+				t.Errorf("%s: no training with %s", c.args[0], part)
+			}
+		}
+		if !strings.Contains(csv, c.lines) || !strings.Contains(csv, "\n# NVIDIA H200, driver 580.159, 20") {
+			t.Errorf("%s: no lines %q in\n%s", c.args[0], c.lines, csv)
+		}
+	}
+}
+
+// TestMeasureFails wants an error that names the reason, and no results.
+func TestMeasureFails(t *testing.T) {
+	ranks := "ranks.sh DIR/bin/train DIR/out failures"
+	for _, c := range []struct{ env, args, without, want string }{
+		{"FAIL=1", "builds.sh DIR/out 9=DIR/bin/train", "", "train: no memory"},
+		{"", "builds.sh DIR/out DIR/bin/train", "", "is not NAME=TRAIN"},
+		{"", "builds.sh DIR/out 9=DIR/bin/none", "", "bin/none: make build builds build/train"},
+		{"FAIL=1", "trainings.sh DIR/bin/train DIR/out", "", "train: no memory"},
+		{"STATUS=interrupted", "trainings.sh DIR/bin/train DIR/out", "", "on cuda: interrupted"},
+		{"LOSSES=differ", "trainings.sh DIR/bin/train DIR/out", "", "the losses on cuda differ"},
+		{"", ranks, "train", "ranks.sh: no program "},
+		{"CUDA=no", ranks, "", "/train is built without CUDA: make build CUDA=1\n"},
+		{"", ranks, "mpirun", "ranks.sh: no mpirun here: install Open MPI\n"},
+		{"", ranks, "nvidia-smi", "ranks.sh: 0 GPUs here, and RANKS=2\n"},
+		{"RANKS=3", ranks, "", "ranks.sh: 2 GPUs here, and RANKS=3\n"},
+	} {
+		args := strings.Fields(c.args)
+		cmd, dir := measuring(t, []string{c.env}, args[0], args[1:]...)
+		if c.without != "" {
+			if err := os.Remove(filepath.Join(dir, "bin", c.without)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), c.want) {
+			t.Errorf("%s %s: %v, %s, want an error with %q", c.env, c.args, err, out, c.want)
+		}
+		if _, err := os.Stat(filepath.Join(dir, "out")); err == nil {
+			t.Errorf("%s %s: results were written", c.env, c.args)
+		}
+	}
+}
+
+// TestRanksLeavesNone ends ranks.sh while one of its ranks is stopped.
+func TestRanksLeavesNone(t *testing.T) {
+	cmd, dir := measuring(t, nil, "ranks.sh", "DIR/bin/train", "DIR/out", "failures")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	awaitFile(t, filepath.Join(dir, "rank"))
+	rank, err := strconv.Atoi(read(t, filepath.Join(dir, "rank")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Error(err)
+	}
+	if err := cmd.Wait(); err == nil {
+		t.Error("ranks.sh exits with 0")
+	}
+	if err := syscall.Kill(rank, syscall.SIGKILL); err != syscall.ESRCH {
+		t.Errorf("the rank still runs (%v)", err)
+	}
+	if left, _ := filepath.Glob(filepath.Join(dir, "tmp.*")); len(left) > 0 {
+		t.Errorf("it left %v behind", left)
+	}
+}
+
+// TestRanksTimeout has racecheck take too long, and memcheck find an error.
+func TestRanksTimeout(t *testing.T) {
+	cmd, dir := measuring(t, nil, "ranks.sh", "DIR/bin/train", "DIR/out", "sanitizer")
+	bin := filepath.Join(dir, "bin")
+	fake(t, bin, "compute-sanitizer", "#!/bin/sh\n")
+	fake(t, bin, "timeout", "#!/bin/sh\ncase $* in *racecheck*) exit 124 ;; esac\necho ERROR SUMMARY: 1 error\nexit 9\n")
+	if out, err := cmd.CombinedOutput(); cmd.ProcessState.ExitCode() != 1 {
+		t.Errorf("%v: %s", err, out)
+	}
+	said := read(t, filepath.Join(dir, "out", "sanitizer.txt"))
+	for _, want := range []string{"WRONG memcheck, eager: ERROR SUMMARY: 1 error", "?     racecheck, eager: ran out of time\n", "?     racecheck, graph: ran out of time"} {
+		if !strings.Contains(said, want) {
+			t.Errorf("ranks.sh says %q, want %q", said, want)
+		}
+	}
+}
+
+// TestInstallCUDA wants arguments that it does not understand refused before anything changes,
+// and a download that fails to leave nothing behind. CI installs for real.
+func TestInstallCUDA(t *testing.T) {
+	const usage = "usage: install_cuda.sh [DIR]\n"
+	for _, c := range []struct {
+		args   []string
+		status int
+		says   string
+	}{
+		{[]string{"-h"}, 0, usage}, {[]string{"--what"}, 2, usage}, {[]string{""}, 2, usage}, {[]string{"a", "b"}, 2, usage},
+		{nil, 0, "install_cuda.sh: DIR/bin/nvcc is there already\n"},
+		{[]string{"DIR/bin"}, 1, "install_cuda.sh: DIR/bin holds something else: "},
+		{[]string{"DIR/new/cuda"}, 1, "install_cuda.sh: apt-get update failed: see above\n"},
+	} {
+		dir, bash := sandbox(t, "cat", "find", "head", "ls", "mkdir", "mktemp", "realpath", "rm", "sed", "sort", "tar")
+		bin := filepath.Join(dir, "bin")
+		fake(t, bin, "nvcc", "#!/bin/sh\n")
+		fake(t, bin, "dpkg-deb", "#!/bin/sh\n")
+		fake(t, bin, "apt-get", "#!/bin/sh\ncase $1 in indextargets) echo http://mirror.example/debian ;; *) exit 100 ;; esac\n")
+		args := []string{"install_cuda.sh"}
+		for _, arg := range c.args {
+			args = append(args, strings.ReplaceAll(arg, "DIR", dir))
+		}
+		cmd := exec.Command(bash, args...)
+		cmd.Env = []string{"PATH=" + bin, "TMPDIR=" + dir}
+		out, _ := cmd.CombinedOutput()
+		if cmd.ProcessState.ExitCode() != c.status || !strings.Contains(strings.ReplaceAll(string(out), dir, "DIR"), c.says) {
+			t.Errorf("%q: status %d, %s, want %d and %q", c.args, cmd.ProcessState.ExitCode(), out, c.status, c.says)
+		}
+		left, _ := filepath.Glob(filepath.Join(dir, "new", "*"))
+		if hidden, _ := filepath.Glob(filepath.Join(dir, "new", ".*")); len(left)+len(hidden) > 0 {
+			t.Errorf("%q: it left %q %q behind", c.args, left, hidden)
+		}
+	}
+}
