@@ -8,28 +8,28 @@ import (
 	"unsafe"
 )
 
-// group is ranks in one process.
+// group is a group of ranks in one process.
 type group struct {
 	mu     sync.Mutex
 	change sync.Cond
-	calls  []call // of the collective at hand, by rank
-	come   int    // how many are there
-	round  int    // collectives done
+	calls  []call // of the current operation, by rank
+	come   int    // ranks that have called it
+	round  int    // operations done
 	sum    []float32
 	closed int
-	open   int   // pieces of symmetric memory
-	err    error // that ended it
+	open   int // allocations of symmetric memory
+	err    error
 }
 
-// call is a rank's part in a collective.
+// call is a rank's call of an operation.
 type call struct {
 	name string
 	x    []float32
 }
 
-// Local is a rank of a group in one process, whose arrays are host memory. Its AllReduce
-// and AllGather are done when they return, for which all ranks must have called them: each
-// from a goroutine of its own.
+// Local is a rank of a group in one process, whose arrays are host memory. Its AllReduce and
+// AllGather return once all ranks have called them, each from its own goroutine, and the
+// operation is done.
 type Local struct {
 	group *group
 	rank  int
@@ -37,7 +37,7 @@ type Local struct {
 
 var _ Collective = (*Local)(nil)
 
-// NewLocal returns the ranks of a group.
+// NewLocal returns the ranks of a new group.
 func NewLocal(size int) []*Local {
 	g := &group{calls: make([]call, size)}
 	g.change.L = &g.mu
@@ -62,7 +62,7 @@ func (l *Local) AllGather(x uintptr, n int, _ uintptr) error {
 	return l.meet(call{"all-gathers", floatsAt(x, n*l.Size())}, (*group).gather)
 }
 
-// meet waits for the calls of all ranks, and has the last one do the work.
+// meet waits for the calls of all ranks. The last one does the work.
 func (l *Local) meet(c call, work func(*group)) error {
 	g := l.group
 	g.mu.Lock()
@@ -87,7 +87,7 @@ func (l *Local) meet(c call, work func(*group)) error {
 	return nil
 }
 
-// agree says whether all ranks have come to the same collective; else it ends the group.
+// agree reports whether all ranks have called the same operation; else it ends the group.
 func (g *group) agree() bool {
 	first := g.calls[0]
 	for rank, c := range g.calls {
@@ -120,9 +120,9 @@ func (g *group) gather() {
 	}
 }
 
-// AllocSymmetric returns memory of the host, as all ranks have the same.
+// AllocSymmetric returns host memory, which all ranks of the process can write to.
 func (l *Local) AllocSymmetric(bytes int) (addr uintptr, free func() error, err error) {
-	const line = 64 // what begins at a multiple of this is aligned for whatever is computed with it
+	const line = 64 // alignment, enough for vector loads
 	memory := make([]float32, (bytes+line)/4)
 	addr = uintptr(unsafe.Pointer(unsafe.SliceData(memory)))
 	addr = (addr + line - 1) / line * line
@@ -164,17 +164,16 @@ func (l *Local) Close() error {
 	l.group.mu.Lock()
 	defer l.group.mu.Unlock()
 	if l.group.closed++; l.group.closed > len(l.group.calls) {
-		return errors.New("collective: a rank was closed twice")
+		return errors.New("collective: rank closed twice")
 	}
 	if l.group.closed == len(l.group.calls) && l.group.open > 0 {
-		return fmt.Errorf("collective: %d pieces of symmetric memory were not freed", l.group.open)
+		return fmt.Errorf("collective: %d allocations of symmetric memory were not freed", l.group.open)
 	}
 	return nil
 }
 
-// floatsAt are n float32 of host memory from an address on, which their allocator keeps
-// alive. The address is read as a pointer rather than converted, since no Go pointer it
-// came from is at hand.
+// floatsAt returns the n float32 at an address of host memory, which its allocator keeps
+// alive. The address is read as a pointer rather than converted, which go vet would reject.
 func floatsAt(addr uintptr, n int) []float32 {
 	if n <= 0 {
 		return []float32{}

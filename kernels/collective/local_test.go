@@ -12,7 +12,7 @@ import (
 	"mlpool/kernels/collective"
 )
 
-// together runs f on each rank of a group and returns their errors.
+// together runs f on each rank of a group and returns the errors.
 func together(ranks []*collective.Local, f func(*collective.Local) error) []error {
 	errs := make([]error, len(ranks))
 	var all sync.WaitGroup
@@ -59,7 +59,7 @@ func TestLocal(t *testing.T) {
 				}
 			}
 			if err := ranks[0].Close(); err == nil {
-				t.Error("closed twice without an error")
+				t.Error("no error of closing twice")
 			}
 		})
 	}
@@ -99,8 +99,8 @@ func TestLocalGathers(t *testing.T) {
 	if _, _, err := ranks[0].AllocSymmetric(8); err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(ranks[0].Close(), ranks[1].Close()); err == nil || !strings.Contains(err.Error(), "1 pieces of symmetric memory were not freed") {
-		t.Errorf("%v, and memory was not freed", err)
+	if err := errors.Join(ranks[0].Close(), ranks[1].Close()); err == nil || !strings.Contains(err.Error(), "1 allocations of symmetric memory were not freed") {
+		t.Errorf("%v, want an error of memory that was not freed", err)
 	}
 }
 

@@ -2,8 +2,8 @@ package nccl
 
 import "time"
 
-// SetAbortAfter has Abort wait so long for calls of NCCL.
+// SetAbortAfter sets how long Abort waits for calls of NCCL.
 func SetAbortAfter(d time.Duration) { abortAfter = d }
 
-// SetCloseWithin has Close wait so long for the other ranks.
+// SetCloseWithin sets how long Close waits for the other ranks.
 func SetCloseWithin(d time.Duration) { closeWithin = d }

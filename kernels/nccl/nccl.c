@@ -8,15 +8,15 @@
 #include <stdio.h>
 #include <string.h>
 
-// What is needed of nccl.h, declared by hand so that no NCCL is needed to build. Names
-// without the prefix mlp_ and layouts are NCCL's: its User Guide, API.
+// The parts of nccl.h that are used, declared by hand so that a build needs no NCCL. Layouts, and
+// names without the prefix mlp_, are NCCL's: see the API section of its User Guide.
 typedef struct mlp_comm *mlp_comm;
 typedef struct {
   char internal[NCCL_ID_BYTES];
 } mlp_unique_id;
 
-// ncclConfig_t of 2.28. An older library reads as much of it as it knows, a newer one takes
-// its own defaults for what came later.
+// ncclConfig_t of 2.28. An older library reads only the fields that it knows, a newer one uses
+// its defaults for later fields.
 typedef struct {
   size_t size;
   unsigned magic, version;
@@ -57,7 +57,7 @@ static struct {
 
 static char none[256];
 
-// cudadriver_symbol is that of a program with an emulated driver: see allocator/cudadriver.
+// cudadriver_symbol exists in a program with an emulated driver: see allocator/cudadriver.
 __attribute__((weak)) void *cudadriver_symbol(const char *name);
 
 static void *library;
@@ -81,7 +81,7 @@ static void ready(void) {
   pthread_once(&once, load);
 }
 
-// CALL is a function's result, where the library has the function.
+// CALL calls a function, or returns NCCL_NONE if the library lacks it.
 #define CALL(function, ...) (ready(), nccl.function ? nccl.function(__VA_ARGS__) : NCCL_NONE)
 
 #define COMM(c) ((mlp_comm)(c))
@@ -93,7 +93,7 @@ const char *nccl_none(void) {
 
 const char *nccl_error(int code, uintptr_t comm) {
   ready();
-  // The last error says more, and is of the calling thread's calls or of the communicator.
+  // The last error, of the calling thread or of the communicator, has more detail.
   const char *last = nccl.ncclGetLastError ? nccl.ncclGetLastError(COMM(comm)) : NULL;
   if (last && *last) return last;
   return nccl.ncclGetErrorString ? nccl.ncclGetErrorString(code) : "unknown error";
@@ -112,13 +112,13 @@ nccl_value nccl_comm_new(const char *id, int rank, int size) {
   mlp_unique_id unique;
   memcpy(unique.internal, id, sizeof unique.internal);
   mlp_config config = {sizeof config, MLP_CONFIG_MAGIC, MLP_VERSION};
-  config.blocking = 1;  // else a thread of NCCL's would queue each call
+  config.blocking = 1;  // else a thread of NCCL would queue each call
   config.cga_cluster_size = config.min_ctas = config.max_ctas = config.split_share = config.traffic_class = INT_MIN;
   config.collnet = config.shrink_share = config.nvls_ctas = INT_MIN;
   config.channels_per_net_peer = config.nvlink_centric_scheduling = INT_MIN;
   int version = 0;
   nccl_version(&version);
-  // Copy engines do what needs no arithmetic, where memory is symmetric.
+  // Copy engines move symmetric memory if no arithmetic is needed.
   config.cta_policy = version >= NCCL_COPY_ENGINES ? MLP_NO_CTAS : INT_MIN;
   mlp_comm comm = NULL;
   int code = CALL(ncclCommInitRankConfig, &comm, size, unique, rank, &config);
@@ -146,8 +146,8 @@ nccl_value nccl_register(uintptr_t comm, uintptr_t addr, size_t bytes) {
 
 int nccl_deregister(uintptr_t comm, uintptr_t handle) { return CALL(ncclCommDeregister, COMM(comm), (void *)handle); }
 
-// Where there cannot be a window, some versions make none and say nothing; 2.28 only registers the
-// memory, and gives the handle of that.
+// If there can be no window, some versions return none and no error; 2.28 only registers the memory,
+// and returns the handle of that.
 nccl_value nccl_window_new(uintptr_t comm, uintptr_t addr, size_t bytes) {
   void *window = NULL, *registered = NULL;
   int code = CALL(ncclCommWindowRegister, COMM(comm), (void *)addr, bytes, &window, MLP_WINDOW_SYMMETRIC);

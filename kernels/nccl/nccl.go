@@ -1,9 +1,9 @@
-// Package nccl is a [collective.Collective] on NVIDIA's GPUs. It opens libnccl.so.2 when it
-// is first used, so that neither a build nor a program that uses one GPU needs NCCL.
+// Package nccl is a [collective.Collective] on NVIDIA GPUs. It loads libnccl.so.2 when it is
+// first used, so that neither a build nor a program that uses one GPU needs NCCL.
 //
-// A goroutine polls each communicator for asynchronous errors (ncclCommGetAsyncError) and
-// ends all ranks on one. Abort wakes whoever waits for an all-reduce on the GPU, but not who
-// waits for an all-gather: copy engines wait until the other ranks come.
+// A goroutine polls each communicator for asynchronous errors (ncclCommGetAsyncError), and an
+// error ends all ranks. Abort ends an all-reduce that waits on the GPU, but not an all-gather:
+// copy engines wait until the other ranks come.
 package nccl
 
 import (
@@ -21,10 +21,10 @@ import (
 	"mlpool/kernels/collective"
 )
 
-// oldest is the first version with ncclCommInitRankConfig as it is called here.
+// oldest is the first version with the ncclCommInitRankConfig that nccl.c calls.
 const oldest = 21800
 
-// An Error is a call that NCCL refused, or its work that failed.
+// An Error reports a call of NCCL that failed, or asynchronous work of it.
 type Error struct {
 	Op   string // the function of this package
 	Code int    // ncclResult_t
@@ -48,8 +48,8 @@ func check(op string, code int, comm uintptr) error {
 	return &Error{op, code, rawError(code, comm)}
 }
 
-// Version returns that of the library, 10000·major + 100·minor + patch, or why there is
-// none that can be used.
+// Version returns the library's version, 10000·major + 100·minor + patch, or why NCCL cannot be
+// used.
 func Version() (int, error) {
 	v, code := rawVersion()
 	if err := check("Version", code, 0); err != nil {
@@ -61,7 +61,7 @@ func Version() (int, error) {
 	return v, nil
 }
 
-// VersionName is 2.18.3 of 21803, as NCCL numbers its versions, and 2.8.4 of 2804, as it did
+// VersionName returns 2.18.3 for 21803, and 2.8.4 for 2804, which is how NCCL numbered versions
 // before 2.9.
 func VersionName(v int) string {
 	major := 10000
@@ -76,39 +76,39 @@ func versionName() string {
 	return VersionName(v)
 }
 
-// An ID is what the ranks of one communicator have in common.
+// An ID identifies a communicator to all of its ranks.
 type ID = [idBytes]byte
 
-// NewID makes an ID, which the other ranks are to be told of.
+// NewID returns a new ID, which one rank passes on to the others.
 func NewID() (ID, error) {
 	id, code := rawID()
 	return id, check("NewID", code, 0)
 }
 
-// Comm is a rank of a communicator, on the GPU that the process uses.
+// Comm is a rank of a communicator, on the current GPU of the process.
 type Comm struct {
 	rank, size int
 	handle     uintptr
-	apart      bool // not all ranks are on one host
+	apart      bool // the ranks are on several hosts
 
 	mu    sync.Mutex
 	err   error          // why it was aborted
 	gone  bool           // the handle is freed, or about to be
-	calls sync.WaitGroup // that have the handle; none begins once it is gone
+	calls sync.WaitGroup // calls that use the handle; none begins once it is gone
 
-	leave   func()        // the ranks of Connect
-	end     func(error)   // ends them all
+	leave   func()        // stops waiting for the end of the ranks
+	end     func(error)   // ends all ranks
 	stop    chan struct{} // ends watch
-	watched chan struct{} // closed when it has
+	watched chan struct{} // closed when watch has ended
 }
 
 var _ collective.Collective = (*Comm)(nil)
 
-// watchEvery is how often the state of a communicator is looked at.
+// watchEvery is how often watch polls the communicator.
 const watchEvery = 100 * time.Millisecond
 
-// New connects the ranks. If ctx ends first it returns an error; ncclCommInitRankConfig goes
-// on in its own goroutine, since it cannot be interrupted.
+// New connects the ranks. If ctx ends first it returns an error. ncclCommInitRankConfig cannot be
+// interrupted, and then still runs in its goroutine.
 func New(ctx context.Context, id ID, rank, size int) (*Comm, error) {
 	return connect(ctx, id, rank, size, func(error) {})
 }
@@ -136,7 +136,7 @@ func connect(ctx context.Context, id ID, rank, size int, end func(error)) (*Comm
 	return c, nil
 }
 
-// host is one for all containers of a host: since when it runs, or else its name.
+// host returns an id that all containers of a host share: its boot id, or else its name.
 func host() string {
 	if boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id"); err == nil {
 		return string(boot)
@@ -145,15 +145,15 @@ func host() string {
 	return name
 }
 
-// Ranks have met, and can tell each other words: a launch.World.
+// Ranks can exchange messages and end together. A launch.World implements it.
 type Ranks interface {
 	Exchange(what string, mine []byte, decide func(all [][]byte) ([]byte, error)) ([]byte, error)
 	OnEnd(f func(reason error)) (stop func())
 	End(reason error) (first error)
 }
 
-// Connect makes a communicator of ranks that have met, all of which call it within some
-// time. It is aborted when they end before their time.
+// Connect makes a communicator of ranks, all of which must call it within the given time. It is
+// aborted when the ranks end early.
 func Connect(ctx context.Context, ranks Ranks, rank, size int, within time.Duration) (*Comm, error) {
 	told, err := ranks.Exchange("NCCL id", []byte(host()), func(hosts [][]byte) ([]byte, error) {
 		id, err := NewID()
@@ -164,7 +164,7 @@ func Connect(ctx context.Context, ranks Ranks, rank, size int, within time.Durat
 		return nil, err
 	}
 	if len(told) < idBytes {
-		return nil, fmt.Errorf("nccl: an ID of %d bytes, want %d: start all ranks with the same program", len(told), idBytes)
+		return nil, fmt.Errorf("nccl: ID of %d bytes, want %d: start all ranks with the same program", len(told), idBytes)
 	}
 	apart, err := strconv.ParseBool(string(told[idBytes:]))
 	if err != nil {
@@ -175,7 +175,7 @@ func Connect(ctx context.Context, ranks Ranks, rank, size int, within time.Durat
 	ctx, cancel := context.WithTimeoutCause(ctx, within, fmt.Errorf("not all came within %v: NCCL_DEBUG=INFO says more, and with RENDEZVOUS_TIMEOUT=5m they wait longer", within))
 	defer cancel()
 	defer ranks.OnEnd(end)()
-	c, err := connect(ctx, ID(told), rank, size, func(err error) { _ = ranks.End(err) }) // an earlier reason stays
+	c, err := connect(ctx, ID(told), rank, size, func(err error) { _ = ranks.End(err) }) // an earlier reason wins
 	if err != nil {
 		return nil, err
 	}
@@ -183,11 +183,11 @@ func Connect(ctx context.Context, ranks Ranks, rank, size int, within time.Durat
 	return c, nil
 }
 
-// errClosed is returned by calls after Close.
+// errClosed is the error of calls after Close.
 var errClosed = errors.New("nccl: the communicator is closed")
 
-// use runs f, which has the handle, unless that is gone. Where it was aborted meanwhile, the
-// reason is what counts.
+// use runs f, which uses the handle, unless the handle is gone. If the communicator was aborted
+// meanwhile, it returns that reason.
 func (c *Comm) use(f func() error) error {
 	c.mu.Lock()
 	if c.gone {
@@ -201,7 +201,7 @@ func (c *Comm) use(f func() error) error {
 	return cmp.Or(c.Err(), err)
 }
 
-// found is what NCCL has found wrong by itself.
+// found returns NCCL's asynchronous error.
 func (c *Comm) found() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -215,8 +215,8 @@ func (c *Comm) found() error {
 	return check("asynchronous error", code, c.handle)
 }
 
-// watch ends the communicator when NCCL finds that it cannot go on, and all ranks: who waits for
-// copy engines would not notice.
+// watch ends the communicator, and all ranks, on an asynchronous error. A rank that waits for copy
+// engines would not notice one.
 func (c *Comm) watch() {
 	defer close(c.watched)
 	every := time.NewTicker(watchEvery)
@@ -228,7 +228,7 @@ func (c *Comm) watch() {
 			return
 		}
 		if err := c.found(); err != nil {
-			c.end(err) // first: Abort may wait for graphs in which there is a collective
+			c.end(err) // first, since Abort may wait for graphs with collectives in them
 			c.Abort(err)
 			return
 		}
@@ -249,48 +249,14 @@ func (c *Comm) AllGather(x uintptr, n int, stream uintptr) error {
 	return c.use(func() error { return check("AllGather", rawAllGather(c.handle, x, n, c.rank, stream), c.handle) })
 }
 
-// AllocSymmetric needs NCCL 2.28, and GPUs of one host that reach each other's memory.
-func (c *Comm) AllocSymmetric(bytes int) (addr uintptr, free func() error, err error) {
-	const op = "AllocSymmetric"
-	if v, _ := rawVersion(); v < copyEngines {
-		return 0, nil, check(op, codeNone, 0)
-	}
-	if c.apart {
-		return 0, nil, fmt.Errorf("nccl: %s: %w between hosts", op, errors.ErrUnsupported)
-	}
-	if addr, err = Alloc(int64(bytes)); err != nil {
-		return 0, nil, err
-	}
-	var window uintptr
-	deregister, err := c.register(op, func(comm, addr uintptr, bytes int64) (_ uintptr, code int) {
-		window, code = rawNewWindow(comm, addr, bytes)
-		return window, code
-	}, rawFreeWindow, addr, int64(bytes))
-	if err == nil && window == 0 {
-		err = fmt.Errorf("nccl: %s: %w between these GPUs", op, errors.ErrUnsupported)
-	}
-	if err != nil {
-		return 0, nil, errors.Join(err, Free(addr))
-	}
-	return addr, func() error {
-		if c.Err() != nil {
-			return nil // the window has ended, and what is queued may still write to the memory
-		}
-		if err := deregister(); err != nil {
-			return err // a window still has it
-		}
-		return Free(addr)
-	}, nil
-}
-
 func (c *Comm) Err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.err
 }
 
-// abortAfter is how long Abort, which frees the handle, waits for calls that have it. Where
-// the GPU waits for a rank that is gone, a launch may wait for the GPU: until Abort.
+// abortAfter is how long Abort waits for calls that use the handle. If the GPU waits for a rank
+// that is gone, a call may wait for the GPU, and only Abort ends both.
 var abortAfter = time.Second
 
 func (c *Comm) Abort(reason error) {
@@ -312,12 +278,12 @@ func (c *Comm) Abort(reason error) {
 	case <-done:
 	case <-time.After(abortAfter):
 	}
-	rawAbort(c.handle) // whatever comes of it, there is no more to be done
+	rawAbort(c.handle) // nothing is left to do if it fails
 }
 
-// Close frees the communicator. One that was aborted is freed already. Where the other ranks do
-// not part in time, one of which may be gone, NCCL keeps the communicator until they do, or
-// until the process ends: to abort it would free what ncclCommFinalize still uses.
+// Close frees the communicator, unless it was aborted and is freed already. If the other ranks do not
+// close theirs in time, NCCL keeps this one until they do or the process ends: an abort would free
+// memory that ncclCommFinalize still uses.
 func (c *Comm) Close() error {
 	c.leave()
 	close(c.stop)
@@ -342,43 +308,5 @@ func (c *Comm) Close() error {
 	}
 }
 
-// closeWithin is how long Close waits for the ranks to part.
+// closeWithin is how long Close waits for the other ranks.
 var closeWithin = 5 * time.Second
-
-// Register names memory that all-reduces will be on: where ranks reach each other's memory,
-// NCCL then need not copy from it into buffers of its own. It returns a function that takes
-// that back. NCCL 2.19 or later has it: of an older one, as of the functions below, the error
-// is [errors.ErrUnsupported].
-func (c *Comm) Register(addr uintptr, bytes int64) (deregister func() error, err error) {
-	return c.register("Register", rawRegister, rawDeregister, addr, bytes)
-}
-
-// RegisterWindow registers memory as a symmetric window (ncclCommWindowRegister, NCCL 2.27),
-// for which NCCL has kernels of its own: all ranks call it together, at the same offset of
-// their memory of [Alloc].
-func (c *Comm) RegisterWindow(addr uintptr, bytes int64) (deregister func() error, err error) {
-	return c.register("RegisterWindow", rawNewWindow, rawFreeWindow, addr, bytes)
-}
-
-func (c *Comm) register(op string, raw func(comm, addr uintptr, bytes int64) (uintptr, int), undo func(comm, handle uintptr) int, addr uintptr, bytes int64) (deregister func() error, err error) {
-	var handle uintptr
-	if err := c.use(func() error {
-		var code int
-		handle, code = raw(c.handle, addr, bytes)
-		return check(op, code, c.handle)
-	}); err != nil {
-		return nil, err
-	}
-	return func() error {
-		return c.use(func() error { return check(op+", undone", undo(c.handle, handle), c.handle) })
-	}, nil
-}
-
-// Alloc is ncclMemAlloc: memory of the GPU that other GPUs can be let at.
-func Alloc(bytes int64) (addr uintptr, err error) {
-	addr, code := rawAlloc(bytes)
-	return addr, check("Alloc", code, 0)
-}
-
-// Free frees memory of Alloc.
-func Free(addr uintptr) error { return check("Free", rawFree(addr), 0) }

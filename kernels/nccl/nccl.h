@@ -1,5 +1,5 @@
-// The C face of NCCL, called from raw_linux.go. Functions return a ncclResult_t, or
-// NCCL_NONE where there is no library or it lacks the function.
+// The functions of NCCL that raw_linux.go calls. They return a ncclResult_t, or NCCL_NONE if there
+// is no library or it lacks the function.
 #ifndef MLPOOL_NCCL_H
 #define MLPOOL_NCCL_H
 

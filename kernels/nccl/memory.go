@@ -1,0 +1,76 @@
+package nccl
+
+import (
+	"errors"
+	"fmt"
+)
+
+// AllocSymmetric needs NCCL 2.28, and GPUs of one host that reach each other's memory.
+func (c *Comm) AllocSymmetric(bytes int) (addr uintptr, free func() error, err error) {
+	const op = "AllocSymmetric"
+	if v, _ := rawVersion(); v < copyEngines {
+		return 0, nil, check(op, codeNone, 0)
+	}
+	if c.apart {
+		return 0, nil, fmt.Errorf("nccl: %s: %w between hosts", op, errors.ErrUnsupported)
+	}
+	if addr, err = Alloc(int64(bytes)); err != nil {
+		return 0, nil, err
+	}
+	var window uintptr
+	deregister, err := c.register(op, func(comm, addr uintptr, bytes int64) (_ uintptr, code int) {
+		window, code = rawNewWindow(comm, addr, bytes)
+		return window, code
+	}, rawFreeWindow, addr, int64(bytes))
+	if err == nil && window == 0 {
+		err = fmt.Errorf("nccl: %s: %w between these GPUs", op, errors.ErrUnsupported)
+	}
+	if err != nil {
+		return 0, nil, errors.Join(err, Free(addr))
+	}
+	return addr, func() error {
+		if c.Err() != nil {
+			return nil // the window is gone, and queued work may still write to the memory
+		}
+		if err := deregister(); err != nil {
+			return err // the window still uses the memory
+		}
+		return Free(addr)
+	}, nil
+}
+
+// Register registers memory for all-reduces. If ranks reach each other's memory, NCCL then need not
+// copy it to its own buffers. It needs NCCL 2.19. The error is [errors.ErrUnsupported] if the library
+// is too old, as it is for the functions below.
+func (c *Comm) Register(addr uintptr, bytes int64) (deregister func() error, err error) {
+	return c.register("Register", rawRegister, rawDeregister, addr, bytes)
+}
+
+// RegisterWindow registers memory of [Alloc] as a symmetric window (ncclCommWindowRegister, NCCL
+// 2.27), for which NCCL has faster kernels. All ranks call it together, at the same offset.
+func (c *Comm) RegisterWindow(addr uintptr, bytes int64) (deregister func() error, err error) {
+	return c.register("RegisterWindow", rawNewWindow, rawFreeWindow, addr, bytes)
+}
+
+func (c *Comm) register(op string, raw func(comm, addr uintptr, bytes int64) (uintptr, int), undo func(comm, handle uintptr) int, addr uintptr, bytes int64) (deregister func() error, err error) {
+	var handle uintptr
+	if err := c.use(func() error {
+		var code int
+		handle, code = raw(c.handle, addr, bytes)
+		return check(op, code, c.handle)
+	}); err != nil {
+		return nil, err
+	}
+	return func() error {
+		return c.use(func() error { return check(op+", undone", undo(c.handle, handle), c.handle) })
+	}, nil
+}
+
+// Alloc is ncclMemAlloc: memory that can be shared with other GPUs.
+func Alloc(bytes int64) (addr uintptr, err error) {
+	addr, code := rawAlloc(bytes)
+	return addr, check("Alloc", code, 0)
+}
+
+// Free frees memory of Alloc.
+func Free(addr uintptr) error { return check("Free", rawFree(addr), 0) }
