@@ -7,8 +7,8 @@
 //
 //   - the gradient through a ReLU: in kernels the classifier's, and in kernels/device/backward.go;
 //   - the model's copies: cmd/train/internal/predict, tools/torch_comparison.py with
-//     cmd/train/export.go, tools/torch_load.py;
-//   - its key: package configs, and settings in cmd/train/checkpoint.go.
+//     cmd/train/internal/dataset, tools/torch_load.py;
+//   - its key: package configs, and settings in cmd/train/internal/run.
 package model
 
 import (

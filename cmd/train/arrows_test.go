@@ -30,10 +30,20 @@ var mayImport = map[string][]string{
 	"mlpool/kernels/device":                  {"mlpool/allocator", "mlpool/kernels", "mlpool/kernels/collective", "mlpool/kernels/nn", "mlpool/kernels/ref"},
 	"mlpool/internal/stats":                  {},
 	"mlpool/internal/text":                   {},
+	"mlpool/kernels/collective/launch":       {},
+	"mlpool/cmd/train/internal/exit":         {},
+	"mlpool/cmd/train/internal/program":      {"mlpool/kernels", "mlpool/kernels/nn"},
+	"mlpool/cmd/train/internal/terminal":     {},
 	"mlpool/cmd/train/internal/rundir":       {},
 	"mlpool/cmd/train/internal/checkpoint":   {},
-	"mlpool/kernels/collective/launch":       {},
-	"mlpool/cmd/train/internal/predict":      {"mlpool/kernels/ref", "mlpool/internal/plotstyle"},
+	"mlpool/cmd/train/internal/dataset":      {"mlpool/allocator", "mlpool/configs", "mlpool/data", "mlpool/model"},
+	"mlpool/cmd/train/internal/ranks":        {"mlpool/allocator", "mlpool/configs", "mlpool/kernels/collective", "mlpool/kernels/collective/launch", "mlpool/kernels/nccl"},
+	"mlpool/cmd/train/internal/backend":      {"mlpool/allocator", "mlpool/allocator/cudadriver", "mlpool/configs", "mlpool/data", "mlpool/kernels", "mlpool/kernels/collective", "mlpool/kernels/device", "mlpool/kernels/nn", "mlpool/kernels/ref"},
+	"mlpool/cmd/train/internal/compare":      {"mlpool/allocator", "mlpool/configs"},
+	"mlpool/cmd/train/internal/predict":      {"mlpool/allocator", "mlpool/configs", "mlpool/data", "mlpool/kernels/ref", "mlpool/model"},
+	"mlpool/cmd/train/internal/run":          {"mlpool/allocator", "mlpool/allocator/cudadriver", "mlpool/configs", "mlpool/data", "mlpool/kernels", "mlpool/kernels/collective", "mlpool/kernels/collective/launch", "mlpool/kernels/device", "mlpool/kernels/nccl", "mlpool/kernels/nn", "mlpool/kernels/ref", "mlpool/model"},
+	"mlpool/cmd/train/internal/cli":          {"mlpool/allocator", "mlpool/allocator/cudadriver", "mlpool/configs", "mlpool/data", "mlpool/kernels", "mlpool/kernels/collective", "mlpool/kernels/collective/launch", "mlpool/kernels/device", "mlpool/kernels/nccl", "mlpool/kernels/nn", "mlpool/kernels/ref", "mlpool/model"},
+	"mlpool/cmd/train/internal/traintest":    {"mlpool/allocator", "mlpool/configs", "mlpool/data"},
 	"mlpool/cmd/train": {"mlpool/allocator", "mlpool/allocator/cudadriver", "mlpool/configs", "mlpool/data", "mlpool/kernels",
 		"mlpool/kernels/collective", "mlpool/kernels/collective/launch", "mlpool/kernels/device", "mlpool/kernels/nccl", "mlpool/kernels/nn", "mlpool/kernels/ref", "mlpool/model", "mlpool/internal/plotstyle", "mlpool/internal/report"},
 	"mlpool/internal/report":                  {"mlpool/allocator", "mlpool/internal/plotstyle"},
@@ -60,6 +70,29 @@ func TestArrows(t *testing.T) {
 		for _, dep := range fields[1:] {
 			if strings.HasPrefix(dep, "mlpool/") && !strings.Contains(dep, "/internal/") && !slices.Contains(allowed, dep) {
 				t.Errorf("%s must not import %s", fields[0], dep)
+			}
+		}
+	}
+}
+
+// rooms are the packages of cmd/train/internal. Each may import those before it.
+var rooms = []string{"exit", "program", "terminal", "rundir", "checkpoint", "dataset", "ranks", "backend", "compare", "predict", "run", "cli"}
+
+func TestRooms(t *testing.T) {
+	for line := range goList(t, "-f", `{{.ImportPath}} {{join .Imports " "}}`) {
+		fields := strings.Fields(line)
+		name, inside := strings.CutPrefix(fields[0], "mlpool/cmd/train/internal/")
+		if !inside || name == "traintest" {
+			continue
+		}
+		place := slices.Index(rooms, name)
+		if place < 0 {
+			t.Errorf("%s has no place in rooms", name)
+			continue
+		}
+		for _, dep := range fields[1:] {
+			if other, inside := strings.CutPrefix(dep, "mlpool/cmd/train/internal/"); inside && !slices.Contains(rooms[:place], other) {
+				t.Errorf("%s must not import %s", name, other)
 			}
 		}
 	}

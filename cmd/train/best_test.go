@@ -4,22 +4,25 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"math"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
+	"mlpool/cmd/train/internal/backend"
 	"mlpool/cmd/train/internal/checkpoint"
+	"mlpool/cmd/train/internal/exit"
+	"mlpool/cmd/train/internal/predict"
 	"mlpool/cmd/train/internal/rundir"
+	"mlpool/cmd/train/internal/traintest"
 )
 
 // TestBest overtrains: the weights of the lowest validation loss are kept beside the last ones, in
 // the run and in one that resumes it, and -resume and -predict take either.
 func TestBest(t *testing.T) {
-	t.Setenv(allocatorEnv, "")
-	path, logDir := writeConfig(t, "cpu", "")
+	t.Setenv(backend.AllocatorEnv, "")
+	path, logDir := traintest.WriteConfig(t, "cpu", "")
 	dir := trainAll(t, logDir, "-set", "train.learning_rate=9", "-set", "train.bsz=100", "-set", "train.num_epochs=8", path)
 	bestOf := func(dir string) (int, float64) {
 		t.Helper()
@@ -36,7 +39,7 @@ func TestBest(t *testing.T) {
 		t.Fatal("the last epoch is the best: train longer")
 	}
 	for _, args := range [][]string{{"-best"}, nil} {
-		code, stdout, stderr := train(context.Background(), append(args, "-predict", testSet, dir)...)
+		code, stdout, stderr := train(context.Background(), append(args, "-predict", predict.TestSet, dir)...)
 		if found := strings.Contains(stdout, fmt.Sprintf("loss %.4f, ", loss)); code != 0 || found != (args != nil) {
 			t.Errorf("%q: exit code %d, %s, want a loss of %.4f with -best alone:\n%s", args, code, stderr, loss, stdout)
 		}
@@ -45,7 +48,7 @@ func TestBest(t *testing.T) {
 	sameRun(t, "from the best epoch", again, dir)
 	resumed := trainAll(t, logDir, "-resume", dir, "-set", "train.num_epochs=9")
 	bestOf(resumed)
-	if code, _, stderr := train(context.Background(), "-best", path); code != exitUsage || strings.Count(stderr, "\n") != 1 {
+	if code, _, stderr := train(context.Background(), "-best", path); code != exit.Usage || strings.Count(stderr, "\n") != 1 {
 		t.Errorf("-best without an earlier run: exit code %d, stderr %q", code, stderr)
 	}
 }
@@ -64,23 +67,10 @@ func recordsOf(t *testing.T, dir string) []rundir.Record {
 	return records
 }
 
-// TestDivergedIsNotBest offers epochs that diverged, also at a step so late that the epoch was not cut short.
-func TestDivergedIsNotBest(t *testing.T) {
-	for _, rec := range []rundir.Record{
-		{Epoch: 1, Steps: 1, Diverged: 1, ValLoss: rundir.Nats(math.Inf(1))},
-		{Epoch: 1, Steps: 9, Diverged: 3, ValLoss: 2},
-	} {
-		r := &runner{folder: &rundir.Folder{}} // without a trainer to ask for weights
-		if err := r.keepBest(rec); err != nil || r.best.unsaved {
-			t.Errorf("%+v: kept, %v", rec, err)
-		}
-	}
-}
-
 // TestDamagedBest resumes a run whose best weights cannot be read.
 func TestDamagedBest(t *testing.T) {
-	t.Setenv(allocatorEnv, "")
-	path, logDir := writeConfig(t, "cpu", "")
+	t.Setenv(backend.AllocatorEnv, "")
+	path, logDir := traintest.WriteConfig(t, "cpu", "")
 	dir := trainAll(t, logDir, path)
 	file := filepath.Join(dir, rundir.BestFile)
 	if err := os.Truncate(file, 100); err != nil {

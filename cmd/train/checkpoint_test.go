@@ -2,21 +2,18 @@ package main
 
 import (
 	"context"
-	"errors"
-	"io"
 	"os"
 	"path/filepath"
-	"regexp"
-	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"gorgonia.org/tensor"
 
+	"mlpool/cmd/train/internal/backend"
 	"mlpool/cmd/train/internal/checkpoint"
+	"mlpool/cmd/train/internal/exit"
 	"mlpool/cmd/train/internal/rundir"
-	"mlpool/configs"
+	"mlpool/cmd/train/internal/traintest"
 )
 
 // initialWeightsOf are weights of zero, of layers of so many inputs and outputs.
@@ -27,32 +24,15 @@ func initialWeightsOf(sizes ...int) (weights []*tensor.Dense) {
 	return weights
 }
 
-// TestSettings has each key of a config either among the settings, so that a run is not gone on
-// with by another value, or here, among those on which no loss depends.
-func TestSettings(t *testing.T) {
-	noLoss := regexp.MustCompile(`^(train\.(num_epochs|executor|verbose|time_epoch|profile|nvtx|checkpoint_every)|data\.data_dir|allocator\..+|log\..+)$`)
-	path, _ := writeConfig(t, "cpu", "")
-	cfg, set := loaded(t, path)
-	var decide []string
-	for _, s := range settings(cfg, set, &backend{}, nil) {
-		decide = append(decide, s.key)
-	}
-	for _, key := range configs.Keys() {
-		if slices.Contains(decide, key) == noLoss.MatchString(key) {
-			t.Errorf("%s: add it to settings, or here if no loss depends on it", key)
-		}
-	}
-}
-
 // TestCheckpointEvery kills a training, as it were, in its epochs, and looks which
 // weights there are.
 func TestCheckpointEvery(t *testing.T) {
-	t.Setenv(allocatorEnv, "")
-	path, logDir := writeConfig(t, "cpu", "checkpoint_every = 2")
+	t.Setenv(backend.AllocatorEnv, "")
+	path, logDir := traintest.WriteConfig(t, "cpu", "checkpoint_every = 2")
 	var epochs []int
-	stdout := writerFunc(func(p []byte) (int, error) {
+	stdout := traintest.WriterFunc(func(p []byte) (int, error) {
 		if strings.HasPrefix(string(p), "epoch ") {
-			saved, err := checkpoint.Load(filepath.Join(latest(t, logDir), rundir.WeightsFile))
+			saved, err := checkpoint.Load(filepath.Join(traintest.Latest(t, logDir), rundir.WeightsFile))
 			if err != nil {
 				saved.Epoch = -1
 			}
@@ -67,7 +47,7 @@ func TestCheckpointEvery(t *testing.T) {
 	if want := []int{-1, -1, 2, 2, 4}; len(epochs) != 5 || [5]int(epochs) != [5]int(want) {
 		t.Errorf("at the line of each epoch the checkpoint was of %v, want %v", epochs, want)
 	}
-	saved, err := checkpoint.Load(filepath.Join(latest(t, logDir), rundir.WeightsFile))
+	saved, err := checkpoint.Load(filepath.Join(traintest.Latest(t, logDir), rundir.WeightsFile))
 	if err != nil || saved.Epoch != 5 || saved.Step != 0 {
 		t.Errorf("in the end it is of %d epochs and %d steps (%v)", saved.Epoch, saved.Step, err)
 	}
@@ -75,13 +55,13 @@ func TestCheckpointEvery(t *testing.T) {
 
 // TestDivergedIsNotSaved keeps the checkpoint of the epoch before, or has none.
 func TestDivergedIsNotSaved(t *testing.T) {
-	t.Setenv(allocatorEnv, "")
-	path, logDir := writeConfig(t, "cpu", "checkpoint_every = 1")
+	t.Setenv(backend.AllocatorEnv, "")
+	path, logDir := traintest.WriteConfig(t, "cpu", "checkpoint_every = 1")
 	code, stdout, _ := train(context.Background(), path, "-set", "train.learning_rate=1e20")
-	if code != exitDiverged || !strings.Contains(stdout, "custom: the weights diverged and are not saved\n") {
+	if code != exit.CodeDiverged || !strings.Contains(stdout, "custom: the weights diverged and are not saved\n") {
 		t.Errorf("exit code %d, stdout:\n%s", code, stdout)
 	}
-	if _, err := os.Stat(filepath.Join(latest(t, logDir), rundir.WeightsFile)); !os.IsNotExist(err) {
+	if _, err := os.Stat(filepath.Join(traintest.Latest(t, logDir), rundir.WeightsFile)); !os.IsNotExist(err) {
 		t.Errorf("there is a checkpoint (%v)", err)
 	}
 }
@@ -91,55 +71,28 @@ func TestCheckpointFails(t *testing.T) {
 	if _, err := os.Stat("/dev/full"); err != nil {
 		t.Skip(err)
 	}
-	t.Setenv(allocatorEnv, "")
-	path, logDir := writeConfig(t, "cpu", "")
+	t.Setenv(backend.AllocatorEnv, "")
+	path, logDir := traintest.WriteConfig(t, "cpu", "")
 	linked := false
-	stdout := writerFunc(func(p []byte) (int, error) {
+	stdout := traintest.WriterFunc(func(p []byte) (int, error) {
 		if strings.HasPrefix(string(p), "epoch ") && !linked {
 			linked = true
-			if err := os.Symlink("/dev/full", filepath.Join(latest(t, logDir), rundir.WeightsFile+".tmp")); err != nil {
+			if err := os.Symlink("/dev/full", filepath.Join(traintest.Latest(t, logDir), rundir.WeightsFile+".tmp")); err != nil {
 				t.Error(err)
 			}
 		}
 		return len(p), nil
 	})
 	var stderr strings.Builder
-	if code := runProcess(context.Background(), []string{path}, stdout, &stderr); code != exitFailure || !strings.Contains(stderr.String(), " is full: no checkpoint: write ") {
+	if code := runProcess(context.Background(), []string{path}, stdout, &stderr); code != exit.Failure || !strings.Contains(stderr.String(), " is full: no checkpoint: write ") {
 		t.Errorf("exit code %d, stderr %q", code, &stderr)
-	}
-}
-
-// TestCheckpointAfterLogs wants no checkpoint that the logs on the disk do not lead up to.
-func TestCheckpointAfterLogs(t *testing.T) {
-	t.Setenv(allocatorEnv, "")
-	path, logDir := writeConfig(t, "cpu", "")
-	cfg, set := loaded(t, path)
-	b, err := openBackend(cfg, new(ranks).needGPU, io.Discard)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := prepared(t, cfg, b, set)
-	if err := s.begin(); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.finish(time.Now(), nil); err != nil { // closes the logs
-		t.Fatal(err)
-	}
-	if err := s.runners[0].checkpoint(); !errors.Is(err, os.ErrClosed) {
-		t.Errorf("got %v", err)
-	}
-	if _, err := os.Stat(filepath.Join(latest(t, logDir), rundir.WeightsFile)); !os.IsNotExist(err) {
-		t.Errorf("there is a checkpoint (%v)", err)
-	}
-	if err := s.close(nil); err != nil {
-		t.Error(err)
 	}
 }
 
 // TestCompareSaves gives each subject weights of its own, which are the same.
 func TestCompareSaves(t *testing.T) {
-	t.Setenv(allocatorEnv, "")
-	path, logDir := writeConfig(t, "cpu", "")
+	t.Setenv(backend.AllocatorEnv, "")
+	path, logDir := traintest.WriteConfig(t, "cpu", "")
 	if code, stdout, stderr := train(context.Background(), "-compare", path); code != 0 {
 		t.Fatalf("exit code %d, %s, %s", code, stderr, stdout)
 	}

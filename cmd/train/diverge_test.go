@@ -12,33 +12,22 @@ import (
 	"strings"
 	"testing"
 
+	"mlpool/cmd/train/internal/backend"
+	"mlpool/cmd/train/internal/exit"
+	"mlpool/cmd/train/internal/predict"
 	"mlpool/cmd/train/internal/rundir"
+	"mlpool/cmd/train/internal/traintest"
 )
-
-// setConfig replaces a text in a config, which must have it.
-func setConfig(t *testing.T, path, old, new string) {
-	t.Helper()
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !strings.Contains(string(text), old) {
-		t.Fatalf("%s has no %q", path, old)
-	}
-	if err := os.WriteFile(path, []byte(strings.Replace(string(text), old, new, 1)), 0o666); err != nil {
-		t.Fatal(err)
-	}
-}
 
 // TestDiverge trains at a rate at which the loss becomes NaN in the first epoch:
 // the epoch is printed and logged, and the run ends with it.
 func TestDiverge(t *testing.T) {
-	t.Setenv(allocatorEnv, "")
-	path, logDir := writeConfig(t, "cpu", "")
-	setConfig(t, path, "learning_rate = 0.5", "learning_rate = 1e20")
+	t.Setenv(backend.AllocatorEnv, "")
+	path, logDir := traintest.WriteConfig(t, "cpu", "")
+	traintest.SetConfig(t, path, "learning_rate = 0.5", "learning_rate = 1e20")
 	code, stdout, stderr := train(context.Background(), path)
 	match := regexp.MustCompile(`^train: diverged in epoch 1 at step (\d+): lower learning_rate\n$`).FindStringSubmatch(stderr)
-	if code != exitDiverged || match == nil {
+	if code != exit.CodeDiverged || match == nil {
 		t.Fatalf("exit code %d, stderr %q, stdout:\n%s", code, stderr, stdout)
 	}
 	if !strings.Contains(stdout, "epoch 1/3  loss NaN  val NaN") || strings.Contains(stdout, "epoch 2/3") {
@@ -48,7 +37,7 @@ func TestDiverge(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	losses := lines(t, filepath.Join(logDir, "train_losses.txt"))
+	losses := traintest.Lines(t, filepath.Join(logDir, "train_losses.txt"))
 	for i, line := range losses {
 		v, err := strconv.ParseFloat(line, 64)
 		if err != nil {
@@ -58,10 +47,10 @@ func TestDiverge(t *testing.T) {
 			t.Errorf("the loss of step %d is %v, and the run is said to diverge at %d", i+1, v, step)
 		}
 	}
-	if vals, accs := lines(t, filepath.Join(logDir, "val_losses.txt")), lines(t, filepath.Join(logDir, "val_accs.txt")); len(losses) != 19 || len(vals) != 1 || len(accs) != 1 {
+	if vals, accs := traintest.Lines(t, filepath.Join(logDir, "val_losses.txt")), traintest.Lines(t, filepath.Join(logDir, "val_accs.txt")); len(losses) != 19 || len(vals) != 1 || len(accs) != 1 {
 		t.Errorf("%d, %d and %d lines in the logs, want 19, 1 and 1", len(losses), len(vals), len(accs))
 	}
-	metrics := lines(t, filepath.Join(logDir, "metrics.jsonl"))
+	metrics := traintest.Lines(t, filepath.Join(logDir, "metrics.jsonl"))
 	var rec map[string]any
 	if err := json.Unmarshal([]byte(metrics[0]), &rec); err != nil || len(metrics) != 1 {
 		t.Fatalf("%v in %q", err, metrics)
@@ -74,26 +63,26 @@ func TestDiverge(t *testing.T) {
 // TestDivergeEndsEpoch trains in more steps than may follow on the first loss that is NaN: the epoch
 // ends early, of one allocator and of several, in the terminal and in a report.
 func TestDivergeEndsEpoch(t *testing.T) {
-	t.Setenv(allocatorEnv, "")
+	t.Setenv(backend.AllocatorEnv, "")
 	for _, executor := range []string{"eager", "graph"} {
-		path, logDir := writeConfig(t, "cpu", "executor = "+strconv.Quote(executor))
-		setConfig(t, path, "learning_rate = 0.5", "learning_rate = 1e20")
-		setConfig(t, path, "bsz = 16", "bsz = 1")
+		path, logDir := traintest.WriteConfig(t, "cpu", "executor = "+strconv.Quote(executor))
+		traintest.SetConfig(t, path, "learning_rate = 0.5", "learning_rate = 1e20")
+		traintest.SetConfig(t, path, "bsz = 16", "bsz = 1")
 		code, stdout, stderr := train(context.Background(), path)
 		said := regexp.MustCompile(`(?m)^epoch 1 diverged, ended after (\d+) steps  loss NaN`).FindStringSubmatch(stdout)
 		at := regexp.MustCompile(`^train: diverged in epoch 1 at step (\d+): lower learning_rate\n$`).FindStringSubmatch(stderr)
-		if code != exitDiverged || said == nil || at == nil {
+		if code != exit.CodeDiverged || said == nil || at == nil {
 			t.Fatalf("%s: exit code %d, stderr %q, stdout:\n%s", executor, code, stderr, stdout)
 		}
 		done, _ := strconv.Atoi(said[1])
 		if step, _ := strconv.Atoi(at[1]); step == 0 || done > step+200 || done >= 300 {
 			t.Errorf("%s: diverged at step %d, ended after %d", executor, step, done)
 		}
-		if losses := lines(t, filepath.Join(logDir, "train_losses.txt")); len(losses) != done {
+		if losses := traintest.Lines(t, filepath.Join(logDir, "train_losses.txt")); len(losses) != done {
 			t.Errorf("%s: %d losses in the logs, of %d steps", executor, len(losses), done)
 		}
 		page := filepath.Join(t.TempDir(), "page.html")
-		if code, stdout, stderr := train(context.Background(), "-compare=custom,plan", "-report", page, path); code != exitDiverged || strings.Count(stderr, "\n") != 1 {
+		if code, stdout, stderr := train(context.Background(), "-compare=custom,plan", "-report", page, path); code != exit.CodeDiverged || strings.Count(stderr, "\n") != 1 {
 			t.Errorf("%s: a comparison exits with %d, %q:\n%s", executor, code, stderr, stdout)
 		}
 		if text, err := os.ReadFile(page); err != nil || !strings.Contains(string(text), "diverged") {
@@ -105,34 +94,34 @@ func TestDivergeEndsEpoch(t *testing.T) {
 // TestDivergedIsLatest has latest lead to a run without weights: what asks for some says where there
 // are some.
 func TestDivergedIsLatest(t *testing.T) {
-	t.Setenv(allocatorEnv, "")
-	path, logDir := writeConfig(t, "cpu", "")
+	t.Setenv(backend.AllocatorEnv, "")
+	path, logDir := traintest.WriteConfig(t, "cpu", "")
 	good := trainAll(t, logDir, path)
-	if code, _, stderr := train(context.Background(), "-set", "train.learning_rate=1e20", path); code != exitDiverged {
+	if code, _, stderr := train(context.Background(), "-set", "train.learning_rate=1e20", path); code != exit.CodeDiverged {
 		t.Fatalf("exit code %d, stderr %q", code, stderr)
 	}
 	link := filepath.Join(logDir, rundir.Latest)
-	diverged := latest(t, logDir)
-	for _, args := range [][]string{{"-resume", link}, {"-predict", testSet, link}} {
-		if code, _, stderr := train(context.Background(), args...); code != exitFailure || !strings.HasSuffix(stderr, "; did you mean "+good+"?\n") {
+	diverged := traintest.Latest(t, logDir)
+	for _, args := range [][]string{{"-resume", link}, {"-predict", predict.TestSet, link}} {
+		if code, _, stderr := train(context.Background(), args...); code != exit.Failure || !strings.HasSuffix(stderr, "; did you mean "+good+"?\n") {
 			t.Errorf("%q: exit code %d, stderr %q, want %s named", args, code, stderr, good)
 		}
 	}
 	if err := os.Rename(filepath.Join(good, rundir.WeightsFile), filepath.Join(diverged, rundir.BestFile)); err != nil {
 		t.Fatal(err)
 	}
-	if code, _, stderr := train(context.Background(), "-predict", testSet, link); code != exitFailure || !strings.Contains(stderr, "; with -best ") {
+	if code, _, stderr := train(context.Background(), "-predict", predict.TestSet, link); code != exit.Failure || !strings.Contains(stderr, "; with -best ") {
 		t.Errorf("with the best weights alone: exit code %d, stderr %q", code, stderr)
 	}
 }
 
 // TestDivergeWithoutLogs must not pass for a success.
 func TestDivergeWithoutLogs(t *testing.T) {
-	t.Setenv(allocatorEnv, "")
-	path, logDir := writeConfig(t, "cpu", "")
-	setConfig(t, path, "learning_rate = 0.5", "learning_rate = 1e20")
-	setConfig(t, path, "log_dir = "+strconv.Quote(logDir), `log_dir = ""`)
-	if code, _, stderr := train(context.Background(), path); code != exitDiverged || strings.Count(stderr, "\n") != 1 {
+	t.Setenv(backend.AllocatorEnv, "")
+	path, logDir := traintest.WriteConfig(t, "cpu", "")
+	traintest.SetConfig(t, path, "learning_rate = 0.5", "learning_rate = 1e20")
+	traintest.SetConfig(t, path, "log_dir = "+strconv.Quote(logDir), `log_dir = ""`)
+	if code, _, stderr := train(context.Background(), path); code != exit.CodeDiverged || strings.Count(stderr, "\n") != 1 {
 		t.Errorf("exit code %d, stderr %q", code, stderr)
 	}
 }
@@ -142,28 +131,28 @@ func TestDivergeOnFullDisk(t *testing.T) {
 	if _, err := os.Stat("/dev/full"); err != nil {
 		t.Skip(err)
 	}
-	t.Setenv(allocatorEnv, "")
-	path, logDir := writeConfig(t, "cpu", "")
-	setConfig(t, path, "learning_rate = 0.5", "learning_rate = 1e20")
+	t.Setenv(backend.AllocatorEnv, "")
+	path, logDir := traintest.WriteConfig(t, "cpu", "")
+	traintest.SetConfig(t, path, "learning_rate = 0.5", "learning_rate = 1e20")
 	if err := errors.Join(os.Mkdir(logDir, 0o777), os.Symlink("/dev/full", filepath.Join(logDir, "val_accs.txt"))); err != nil {
 		t.Fatal(err)
 	}
 	code, _, stderr := train(context.Background(), path)
-	if code != exitDiverged || !strings.Contains(stderr, "diverged in epoch 1") || !strings.Contains(stderr, " is full: write ") {
+	if code != exit.CodeDiverged || !strings.Contains(stderr, "diverged in epoch 1") || !strings.Contains(stderr, " is full: write ") {
 		t.Errorf("exit code %d, stderr %q", code, stderr)
 	}
 }
 
 // TestDivergeCompared names each allocator, and all of them finish the epoch.
 func TestDivergeCompared(t *testing.T) {
-	t.Setenv(allocatorEnv, "")
-	path, _ := writeConfig(t, "cpu", "")
-	setConfig(t, path, "learning_rate = 0.5", "learning_rate = 1e20")
+	t.Setenv(backend.AllocatorEnv, "")
+	path, _ := traintest.WriteConfig(t, "cpu", "")
+	traintest.SetConfig(t, path, "learning_rate = 0.5", "learning_rate = 1e20")
 	code, stdout, stderr := train(context.Background(), "-compare", path)
-	if code != exitDiverged || strings.Count(stderr, "\n") != 1 {
+	if code != exit.CodeDiverged || strings.Count(stderr, "\n") != 1 {
 		t.Fatalf("exit code %d, stderr %q", code, stderr)
 	}
-	for _, kind := range []string{customPool, plannedPool, plainMalloc} {
+	for _, kind := range []string{backend.CustomPool, backend.PlannedPool, backend.PlainMalloc} {
 		if !strings.Contains(stderr, kind+" diverged in epoch 1 at step ") {
 			t.Errorf("no %s in %q", kind, stderr)
 		}
@@ -175,9 +164,9 @@ func TestDivergeCompared(t *testing.T) {
 
 // TestLossesAreShort trains at a rate that is too high, but not for a float32.
 func TestLossesAreShort(t *testing.T) {
-	t.Setenv(allocatorEnv, "")
-	path, _ := writeConfig(t, "cpu", "verbose = true")
-	setConfig(t, path, "learning_rate = 0.5", "learning_rate = 1e4")
+	t.Setenv(backend.AllocatorEnv, "")
+	path, _ := traintest.WriteConfig(t, "cpu", "verbose = true")
+	traintest.SetConfig(t, path, "learning_rate = 0.5", "learning_rate = 1e4")
 	_, stdout, _ := train(context.Background(), path)
 	found := regexp.MustCompile(`(?:loss|val) ([^ ,]+)`).FindAllStringSubmatch(stdout, -1)
 	if len(found) < 2 {

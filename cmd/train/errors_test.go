@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -12,12 +11,15 @@ import (
 	"strings"
 	"testing"
 
+	"mlpool/cmd/train/internal/backend"
+	"mlpool/cmd/train/internal/exit"
+	"mlpool/cmd/train/internal/traintest"
 	"mlpool/kernels"
 )
 
 func TestErrors(t *testing.T) {
-	good, _ := writeConfig(t, "cpu", "")
-	bigBatch, _ := writeConfig(t, "cpu", "")
+	good, _ := traintest.WriteConfig(t, "cpu", "")
+	bigBatch, _ := traintest.WriteConfig(t, "cpu", "")
 	text, err := os.ReadFile(bigBatch)
 	if err != nil {
 		t.Fatal(err)
@@ -25,13 +27,13 @@ func TestErrors(t *testing.T) {
 	if err := os.WriteFile(bigBatch, bytes.Replace(text, []byte("bsz = 16"), []byte("bsz = 301"), 1), 0o666); err != nil {
 		t.Fatal(err)
 	}
-	unknownKey, _ := writeConfig(t, "cpu", "nmu_epochs = 3\n")
-	strategy, _ := writeConfig(t, "cpu", "[allocator]\nstrategy = \"magic\"\n")
-	segments, _ := writeConfig(t, "cpu", "[allocator]\nstrategy = \"buddy\"\nsegments = \"virtual\"\n")
-	profile, _ := writeConfig(t, "cpu", "executor = \"graph\"\nprofile = 1\n")
-	gpu, _ := writeConfig(t, "cuda", "")
-	graph, _ := writeConfig(t, "cpu", "executor = \"graph\"\n")
-	noLogs, _ := writeConfig(t, "cpu", "")
+	unknownKey, _ := traintest.WriteConfig(t, "cpu", "nmu_epochs = 3\n")
+	strategy, _ := traintest.WriteConfig(t, "cpu", "[allocator]\nstrategy = \"magic\"\n")
+	segments, _ := traintest.WriteConfig(t, "cpu", "[allocator]\nstrategy = \"buddy\"\nsegments = \"virtual\"\n")
+	profile, _ := traintest.WriteConfig(t, "cpu", "executor = \"graph\"\nprofile = 1\n")
+	gpu, _ := traintest.WriteConfig(t, "cuda", "")
+	graph, _ := traintest.WriteConfig(t, "cpu", "executor = \"graph\"\n")
+	noLogs, _ := traintest.WriteConfig(t, "cpu", "")
 	if err := os.WriteFile(filepath.Join(filepath.Dir(noLogs), "logs"), nil, 0o666); err != nil {
 		t.Fatal(err)
 	}
@@ -41,31 +43,31 @@ func TestErrors(t *testing.T) {
 		code      int
 		want      string
 	}{
-		{"no config", "", nil, exitUsage, "which config?"},
-		{"two configs", "", []string{good, good}, exitUsage, "one config at a time"},
-		{"unknown flag", "", []string{"-fast", good}, exitUsage, "-fast"},
-		{"missing file", "", []string{"no.toml"}, exitFailure, "no.toml"},
-		{"unknown key", "", []string{unknownKey}, exitFailure, "nmu_epochs"},
-		{"batch too large", "", []string{bigBatch}, exitFailure, "301 is more than the 300 rows"},
-		{"unknown allocator", "jemalloc", []string{good}, exitFailure, "use one of custom, plan, cuda, malloc"},
-		{"cuda allocator on the CPU", "cuda", []string{good}, exitFailure, "needs a GPU, and this run is on the CPU: use one of custom, plan, malloc"},
-		{"graph of mallocs", "malloc", []string{graph}, exitFailure, `cudaMalloc, which no graph can capture: use one of custom, plan, or train.executor = "eager"`},
-		{"profile of graphs", "", []string{profile}, exitFailure, `train.profile: needs executor = "eager"`},
-		{"unknown strategy", "", []string{strategy}, exitFailure, `small.toml:14: allocator.strategy: is "magic", want "tlsf" or `},
-		{"segments of a strategy", "", []string{segments}, exitFailure, `small.toml:15: allocator.segments: "virtual" cannot be had: allocator: strategy buddy cannot have virtual segments; use "malloc", or leave it out`},
-		{"segments of a plan", "plan", []string{segments}, exitFailure, `small.toml:15: allocator.segments: "virtual" cannot be had: `},
-		{"log_dir is a file", "", []string{noLogs}, exitFailure, "log_dir"},
-		{"log_dir of a comparison is a file", "", []string{"-compare", noLogs}, exitFailure, "log_dir"},
-		{"one allocator twice", "", []string{"-compare=custom,custom", good}, exitUsage, "custom and custom are the same allocator"},
-		{"one allocator", "", []string{"-compare=custom", good}, exitUsage, "is one allocator"},
-		{"strategy with a typing error", "", []string{"-set", "allocator.strategy=tslf", good}, exitUsage, `did you mean "tlsf"?`},
-		{"no GPU", "", []string{gpu}, exitFailure, `"cuda" cannot be had`},
+		{"no config", "", nil, exit.Usage, "which config?"},
+		{"two configs", "", []string{good, good}, exit.Usage, "one config at a time"},
+		{"unknown flag", "", []string{"-fast", good}, exit.Usage, "-fast"},
+		{"missing file", "", []string{"no.toml"}, exit.Failure, "no.toml"},
+		{"unknown key", "", []string{unknownKey}, exit.Failure, "nmu_epochs"},
+		{"batch too large", "", []string{bigBatch}, exit.Failure, "301 is more than the 300 rows"},
+		{"unknown allocator", "jemalloc", []string{good}, exit.Failure, "use one of custom, plan, cuda, malloc"},
+		{"cuda allocator on the CPU", "cuda", []string{good}, exit.Failure, "needs a GPU, and this run is on the CPU: use one of custom, plan, malloc"},
+		{"graph of mallocs", "malloc", []string{graph}, exit.Failure, `cudaMalloc, which no graph can capture: use one of custom, plan, or train.executor = "eager"`},
+		{"profile of graphs", "", []string{profile}, exit.Failure, `train.profile: needs executor = "eager"`},
+		{"unknown strategy", "", []string{strategy}, exit.Failure, `small.toml:14: allocator.strategy: is "magic", want "tlsf" or `},
+		{"segments of a strategy", "", []string{segments}, exit.Failure, `small.toml:15: allocator.segments: "virtual" cannot be had: allocator: strategy buddy cannot have virtual segments; use "malloc", or leave it out`},
+		{"segments of a plan", "plan", []string{segments}, exit.Failure, `small.toml:15: allocator.segments: "virtual" cannot be had: `},
+		{"log_dir is a file", "", []string{noLogs}, exit.Failure, "log_dir"},
+		{"log_dir of a comparison is a file", "", []string{"-compare", noLogs}, exit.Failure, "log_dir"},
+		{"one allocator twice", "", []string{"-compare=custom,custom", good}, exit.Usage, "custom and custom are the same allocator"},
+		{"one allocator", "", []string{"-compare=custom", good}, exit.Usage, "is one allocator"},
+		{"strategy with a typing error", "", []string{"-set", "allocator.strategy=tslf", good}, exit.Usage, `did you mean "tlsf"?`},
+		{"no GPU", "", []string{gpu}, exit.Failure, `"cuda" cannot be had`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if c.name == "no GPU" && kernels.Available() == nil {
 				t.Skip("there is a GPU")
 			}
-			t.Setenv(allocatorEnv, c.env)
+			t.Setenv(backend.AllocatorEnv, c.env)
 			code, _, stderr := train(context.Background(), c.args...)
 			if code != c.code || !strings.Contains(stderr, c.want) || strings.Count(stderr, "\n") != 1 {
 				t.Errorf("exit code %d, want %d; stderr %q, want one line with %q", code, c.code, stderr, c.want)
@@ -76,8 +78,8 @@ func TestErrors(t *testing.T) {
 
 // TestCPUPrecision says that the CPU does not compute in the precision that a config asks for.
 func TestCPUPrecision(t *testing.T) {
-	t.Setenv(allocatorEnv, "")
-	path, _ := writeConfig(t, "cpu", "")
+	t.Setenv(backend.AllocatorEnv, "")
+	path, _ := traintest.WriteConfig(t, "cpu", "")
 	for precision, want := range map[string]string{
 		"auto": "", "fp32": "", "tf32": "train: train.precision = \"tf32\" is for a GPU: the CPU computes in fp32\n",
 	} {
@@ -89,13 +91,13 @@ func TestCPUPrecision(t *testing.T) {
 
 // TestConfigErrors prints each error of a config on a line.
 func TestConfigErrors(t *testing.T) {
-	path, _ := writeConfig(t, "cpu", "fusee = 1\nexecutor = 'grapf'\n")
+	path, _ := traintest.WriteConfig(t, "cpu", "fusee = 1\nexecutor = 'grapf'\n")
 	code, _, stderr := train(context.Background(), path)
-	if code != exitFailure || strings.Count(stderr, "\n") != 2 || strings.Count("\n"+stderr, "\ntrain: ") != 2 {
+	if code != exit.Failure || strings.Count(stderr, "\n") != 2 || strings.Count("\n"+stderr, "\ntrain: ") != 2 {
 		t.Errorf("exit code %d, stderr %q", code, stderr)
 	}
 	code, _, stderr = train(context.Background(), "-set", "train.bsz=0", "-set", "train.seed=-1", path)
-	if code != exitUsage || !regexp.MustCompile(`^train: -set train.bsz: .*\ntrain: -set train.seed: .*\n$`).MatchString(stderr) {
+	if code != exit.Usage || !regexp.MustCompile(`^train: -set train.bsz: .*\ntrain: -set train.seed: .*\n$`).MatchString(stderr) {
 		t.Errorf("settings: exit code %d, stderr %q", code, stderr)
 	}
 }
@@ -104,8 +106,8 @@ func TestAutoFallsBackToTheCPU(t *testing.T) {
 	if kernels.Available() == nil {
 		t.Skip("there is a GPU")
 	}
-	t.Setenv(allocatorEnv, "")
-	path, _ := writeConfig(t, "auto", "")
+	t.Setenv(backend.AllocatorEnv, "")
+	path, _ := traintest.WriteConfig(t, "auto", "")
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	code, stdout, stderr := train(context.Background(), path)
 	if code != 0 || !strings.Contains(stdout, ": CPU, 1 thread\n") || strings.Count(stderr, "\n") != 1 || !strings.Contains(stderr, "on the CPU") {
@@ -116,24 +118,12 @@ func TestAutoFallsBackToTheCPU(t *testing.T) {
 // TestWithoutCUDA says how a program gets CUDA that was built without it, and only there.
 func TestWithoutCUDA(t *testing.T) {
 	const build = "`make build` builds it with CUDA where nvcc is, tools/install_cuda.sh installs nvcc"
-	for _, c := range []struct {
-		err  error
-		want bool
-	}{
-		{kernels.ErrNoCUDA, true},
-		{fmt.Errorf("kernels: %w", kernels.ErrNoCUDA), true},
-		{errors.New("no CUDA-capable device is detected"), false},
-	} {
-		if got := remedy(c.err); strings.Contains(got, build) != c.want || !c.want && got != "" {
-			t.Errorf("%v: %q, want the remedy %t", c.err, got, c.want)
-		}
-	}
 	if kernels.Available() == nil {
 		return
 	}
-	t.Setenv(allocatorEnv, "")
+	t.Setenv(backend.AllocatorEnv, "")
 	for _, device := range []string{"auto", "cuda"} {
-		path, _ := writeConfig(t, device, "")
+		path, _ := traintest.WriteConfig(t, device, "")
 		_, _, stderr := train(context.Background(), path)
 		if want := errors.Is(kernels.Available(), kernels.ErrNoCUDA); strings.Contains(stderr, build) != want {
 			t.Errorf("device %s: %q, want the remedy %t", device, stderr, want)

@@ -7,6 +7,10 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"mlpool/cmd/train/internal/backend"
+	"mlpool/cmd/train/internal/exit"
+	"mlpool/cmd/train/internal/traintest"
 )
 
 // TestKeyAtFault has the line and the key of a value that cannot be had, whoever finds
@@ -20,7 +24,7 @@ func TestKeyAtFault(t *testing.T) {
 	if err := os.Mkdir(empty, 0o777); err != nil {
 		t.Fatal(err)
 	}
-	bad := dataDir(t)
+	bad := traintest.DataDir(t)
 	if err := os.WriteFile(filepath.Join(bad, "t10k-labels-idx1-ubyte"), []byte("x"), 0o666); err != nil {
 		t.Fatal(err)
 	}
@@ -40,11 +44,11 @@ func TestKeyAtFault(t *testing.T) {
 		{fmt.Sprintf("[log]\nlog_dir = '%s'", file), ":4: log.log_dir: "},
 		{fmt.Sprintf("[log]\nlog_dir = '%s/x'", file), ":4: log.log_dir: "},
 	} {
-		for _, kind := range []string{customPool, plannedPool} {
-			t.Setenv(allocatorEnv, kind)
+		for _, kind := range []string{backend.CustomPool, backend.PlannedPool} {
+			t.Setenv(backend.AllocatorEnv, kind)
 			text := "train.device = 'cpu'\nmodel.feat_dim = 2\n" + c.text + "\n"
 			if !strings.Contains(text, "data_dir") {
-				text += fmt.Sprintf("[data]\ndata_dir = '%s'\n", dataDir(t))
+				text += fmt.Sprintf("[data]\ndata_dir = '%s'\n", traintest.DataDir(t))
 			}
 			if !strings.Contains(text, "log_dir") {
 				text += "[log]\nlog_dir = ''\n"
@@ -54,7 +58,7 @@ func TestKeyAtFault(t *testing.T) {
 				t.Fatal(err)
 			}
 			code, _, stderr := train(context.Background(), path)
-			if code != exitFailure || !strings.HasPrefix(stderr, "train: "+path+c.want) || strings.Count(stderr, "\n") != 1 {
+			if code != exit.Failure || !strings.HasPrefix(stderr, "train: "+path+c.want) || strings.Count(stderr, "\n") != 1 {
 				t.Errorf("%s: exit code %d, got %s, want %s", kind, code, stderr, path+c.want)
 			}
 		}
@@ -63,16 +67,16 @@ func TestKeyAtFault(t *testing.T) {
 
 // TestTraceAtFault loses the folder of the trace while it trains.
 func TestTraceAtFault(t *testing.T) {
-	t.Setenv(allocatorEnv, "")
+	t.Setenv(backend.AllocatorEnv, "")
 	dir := filepath.Join(t.TempDir(), "traces")
 	if err := os.Mkdir(dir, 0o777); err != nil {
 		t.Fatal(err)
 	}
-	path, _ := writeConfig(t, "cpu", fmt.Sprintf("[allocator]\ntrace = '%s/x.csv'\n", dir))
-	stdout := &cancelAfter{text: "epoch 1/3", cancel: func() { os.Remove(dir) }}
+	path, _ := traintest.WriteConfig(t, "cpu", fmt.Sprintf("[allocator]\ntrace = '%s/x.csv'\n", dir))
+	stdout := &traintest.CancelAfter{Text: "epoch 1/3", Cancel: func() { os.Remove(dir) }}
 	var stderr strings.Builder
 	code := runProcess(context.Background(), []string{path}, stdout, &stderr)
-	if want := fmt.Sprintf("train: %s:14: allocator.trace: open %s/x.csv: no such file or directory\n", path, dir); code != exitFailure || stderr.String() != want {
+	if want := fmt.Sprintf("train: %s:14: allocator.trace: open %s/x.csv: no such file or directory\n", path, dir); code != exit.Failure || stderr.String() != want {
 		t.Errorf("exit code %d, got %s, want %s", code, &stderr, want)
 	}
 }

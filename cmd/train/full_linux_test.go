@@ -10,15 +10,18 @@ import (
 	"syscall"
 	"testing"
 
+	"mlpool/cmd/train/internal/backend"
+	"mlpool/cmd/train/internal/exit"
 	"mlpool/cmd/train/internal/rundir"
+	"mlpool/cmd/train/internal/traintest"
 )
 
 // TestDiskFillsUp fills the disk of log_dir within the second epoch: the epoch is printed, with how to
 // resume from the first, and the run ends with the error, which its folder has as well. The next run
 // does not begin.
 func TestDiskFillsUp(t *testing.T) {
-	t.Setenv(allocatorEnv, "")
-	path, logDir := writeConfig(t, "cpu", "")
+	t.Setenv(backend.AllocatorEnv, "")
+	path, logDir := traintest.WriteConfig(t, "cpu", "")
 	if err := os.Mkdir(logDir, 0o777); err != nil {
 		t.Fatal(err)
 	}
@@ -30,7 +33,7 @@ func TestDiskFillsUp(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	fill := &onText{text: "epoch 2/3", do: func() {
+	fill := &traintest.OnText{Text: "epoch 2/3", Do: func() {
 		if err := os.WriteFile(filepath.Join(logDir, "rest"), make([]byte, 1<<20), 0o666); err == nil {
 			t.Error("the disk is not full")
 		}
@@ -38,16 +41,16 @@ func TestDiskFillsUp(t *testing.T) {
 	var stderr bytes.Buffer
 	var stdout strings.Builder
 	code := runProcess(context.Background(), []string{path, "-set", "train.checkpoint_every=1"}, io.MultiWriter(fill, &stdout), &stderr)
-	if code != exitFailure || strings.Count(stderr.String(), "\n") != 1 || !strings.Contains(stderr.String(), "the disk of "+logDir+" is full: ") {
+	if code != exit.Failure || strings.Count(stderr.String(), "\n") != 1 || !strings.Contains(stderr.String(), "the disk of "+logDir+" is full: ") {
 		t.Errorf("exit code %d, stderr %q", code, &stderr)
 	}
 	if want := "go on with: "; !strings.Contains(stdout.String(), want) {
 		t.Errorf("no %q in:\n%s", want, &stdout)
 	}
-	if run, err := rundir.Open(latest(t, logDir)); err != nil || run.Facts.Status != rundir.Failed || !strings.Contains(run.Facts.Error, "no space left") {
+	if run, err := rundir.Open(traintest.Latest(t, logDir)); err != nil || run.Facts.Status != rundir.Failed || !strings.Contains(run.Facts.Error, "no space left") {
 		t.Errorf("%+v, %v", run.Facts, err)
 	}
-	if code, _, stderr := train(context.Background(), path); code != exitFailure || !strings.HasPrefix(stderr, "train: the disk of "+logDir+" is full: ") {
+	if code, _, stderr := train(context.Background(), path); code != exit.Failure || !strings.HasPrefix(stderr, "train: the disk of "+logDir+" is full: ") {
 		t.Errorf("the next run: exit code %d, stderr %q", code, stderr)
 	}
 }

@@ -9,7 +9,9 @@ import (
 	"strings"
 	"testing"
 
+	"mlpool/cmd/train/internal/backend"
 	"mlpool/cmd/train/internal/rundir"
+	"mlpool/cmd/train/internal/traintest"
 	"mlpool/kernels"
 	"mlpool/kernels/device"
 )
@@ -18,21 +20,21 @@ import (
 // keeps nothing in reserve, then with one byte less.
 func TestLimit(t *testing.T) {
 	where := "cpu"
-	kinds := []string{plainMalloc}
+	kinds := []string{backend.PlainMalloc}
 	if kernels.Available() == nil {
-		where, kinds = "cuda", append(kinds, cudaAsync)
+		where, kinds = "cuda", append(kinds, backend.CUDAAsync)
 	}
-	t.Setenv(allocatorEnv, plainMalloc)
-	path, root := writeConfig(t, where, "")
+	t.Setenv(backend.AllocatorEnv, backend.PlainMalloc)
+	path, root := traintest.WriteConfig(t, where, "")
 	if code, _, stderr := train(context.Background(), path); code != 0 {
 		t.Fatal(stderr)
 	}
 	var r rundir.Record
-	if err := json.Unmarshal([]byte(lines(t, filepath.Join(root, plainMalloc, rundir.RecordsFile))[2]), &r); err != nil {
+	if err := json.Unmarshal([]byte(traintest.Lines(t, filepath.Join(root, backend.PlainMalloc, rundir.RecordsFile))[2]), &r); err != nil {
 		t.Fatal(err)
 	}
 	for _, kind := range kinds {
-		t.Setenv(allocatorEnv, kind)
+		t.Setenv(backend.AllocatorEnv, kind)
 		for _, c := range []struct {
 			limit   string
 			reached string // the key; empty: none is
@@ -43,7 +45,7 @@ func TestLimit(t *testing.T) {
 			{"max_bytes = 25000", "small.toml:14: allocator.max_bytes: "},
 			{fmt.Sprintf("max_fraction = 1\nmax_bytes = %d", r.PeakAllocated), ""},
 		} {
-			path, _ := writeConfig(t, where, "[allocator]\n"+c.limit+"\n")
+			path, _ := traintest.WriteConfig(t, where, "[allocator]\n"+c.limit+"\n")
 			code, _, stderr := train(context.Background(), path)
 			if (code == 0) != (c.reached == "") || code != 0 && (!strings.Contains(stderr, c.reached) || !strings.Contains(stderr, "out of memory") || strings.Count(stderr, "\n") != 1) {
 				t.Errorf("%s, %s: exit code %d, %s", kind, c.limit, code, stderr)
@@ -54,8 +56,8 @@ func TestLimit(t *testing.T) {
 
 // TestLimitFraction wants the share to be that of the device.
 func TestLimitFraction(t *testing.T) {
-	t.Setenv(allocatorEnv, plainMalloc)
-	path, _ := writeConfig(t, "cpu", "[allocator]\nmax_fraction = 1e-8\n")
+	t.Setenv(backend.AllocatorEnv, backend.PlainMalloc)
+	path, _ := traintest.WriteConfig(t, "cpu", "[allocator]\nmax_fraction = 1e-8\n")
 	_, _, stderr := train(context.Background(), path)
 	fraction := 1e-8
 	want := fmt.Sprint("of at most ", int64(fraction*float64(device.HostMemory())))

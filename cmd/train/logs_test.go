@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"errors"
 	"maps"
 	"os"
 	"path/filepath"
@@ -11,41 +10,12 @@ import (
 	"strings"
 	"testing"
 
+	"mlpool/cmd/train/internal/backend"
+	"mlpool/cmd/train/internal/exit"
 	"mlpool/cmd/train/internal/rundir"
+	"mlpool/cmd/train/internal/traintest"
 	"mlpool/configs"
 )
-
-func TestLogDir(t *testing.T) {
-	for c, want := range map[subject]string{
-		{kind: customPool}:                       "logs",
-		{kind: cudaAsync}:                        "logs/cuda",
-		{kind: customPool, strategy: "bestfit"}:  "logs/custom-bestfit",
-		{kind: plannedPool, strategy: "bestfit"}: "logs/plan-bestfit",
-	} {
-		if got := logDir("logs", c); filepath.ToSlash(got) != want {
-			t.Errorf("%s: %q, want %q", c, got, want)
-		}
-	}
-}
-
-// contents are the files at any depth of a folder, by their paths in it.
-func contents(t *testing.T, dir string) map[string]string {
-	t.Helper()
-	files := map[string]string{}
-	err := filepath.WalkDir(dir, func(path string, e os.DirEntry, err error) error {
-		if err != nil || !e.Type().IsRegular() {
-			return err
-		}
-		text, err := os.ReadFile(path)
-		name, relErr := filepath.Rel(dir, path)
-		files[filepath.ToSlash(name)] = string(text)
-		return errors.Join(err, relErr)
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return files
-}
 
 // folderOf is the run's folder that the last line of a run names.
 func folderOf(t *testing.T, stdout string) string {
@@ -60,20 +30,20 @@ func folderOf(t *testing.T, stdout string) string {
 // TestLogsOfAllocators trains on one allocator after the other: none overwrites
 // the logs of another, or of another run, and each says where its folder is.
 func TestLogsOfAllocators(t *testing.T) {
-	path, root := writeConfig(t, "cpu", "")
+	path, root := traintest.WriteConfig(t, "cpu", "")
 	files := map[string]string{}
 	for _, c := range []struct{ env, name, logs string }{
 		{"", "custom", root},
-		{plannedPool, "plan", filepath.Join(root, "plan")},
+		{backend.PlannedPool, "plan", filepath.Join(root, "plan")},
 		{"custom:bestfit", "custom:bestfit", filepath.Join(root, "custom-bestfit")},
-		{plainMalloc, "malloc", filepath.Join(root, "malloc")},
+		{backend.PlainMalloc, "malloc", filepath.Join(root, "malloc")},
 	} {
-		t.Setenv(allocatorEnv, c.env)
+		t.Setenv(backend.AllocatorEnv, c.env)
 		code, stdout, stderr := train(context.Background(), path)
 		if code != 0 {
 			t.Fatalf("%q: exit code %d, %s, stdout:\n%s", c.env, code, stderr, stdout)
 		}
-		now := contents(t, root)
+		now := traintest.Contents(t, root)
 		for name, text := range files {
 			if now[name] != text {
 				t.Errorf("%q changed %s", c.env, name)
@@ -90,7 +60,7 @@ func TestLogsOfAllocators(t *testing.T) {
 			t.Errorf("%q: the run is in %s, latest leads to %s, %v", c.env, dir, to, err)
 		}
 		for _, name := range []string{rundir.RecordsFile, rundir.LossesFile, rundir.ValLossesFile, rundir.ValAccsFile} {
-			inFolder, inLogs := lines(t, filepath.Join(dir, name)), lines(t, filepath.Join(c.logs, name))
+			inFolder, inLogs := traintest.Lines(t, filepath.Join(dir, name)), traintest.Lines(t, filepath.Join(c.logs, name))
 			if !slices.Equal(inFolder, inLogs) {
 				t.Errorf("%q: %s is not the same in %s and %s", c.env, name, dir, c.logs)
 			}
@@ -101,7 +71,7 @@ func TestLogsOfAllocators(t *testing.T) {
 			f.Config != path || f.Device != "cpu" || f.Executor != "eager" || f.Machine.Cores == 0 || len(f.Command) == 0 || f.Place != 0 {
 			t.Errorf("%q: %v, facts %+v", c.env, err, f)
 		}
-		want := map[string]string{"": "tlsf", plannedPool: "tlsf", "custom:bestfit": "bestfit"}[c.env]
+		want := map[string]string{"": "tlsf", backend.PlannedPool: "tlsf", "custom:bestfit": "bestfit"}[c.env]
 		cfg, err := configs.Load(run.Config())
 		if f.Strategy != want || err != nil || want != "" && cfg.Allocator.Strategy != want || cfg.Model.FeatDim != 24 {
 			t.Errorf("%q: strategy %q, and %q in the config; %v", c.env, f.Strategy, cfg.Allocator.Strategy, err)
@@ -115,23 +85,23 @@ func TestLogsOfAllocators(t *testing.T) {
 // TestInterruptedBefore leaves what an earlier run logged where a run is interrupted before
 // it begins, as while data is loaded.
 func TestInterruptedBefore(t *testing.T) {
-	t.Setenv(allocatorEnv, "")
-	path, root := writeConfig(t, "cpu", "")
+	t.Setenv(backend.AllocatorEnv, "")
+	path, root := traintest.WriteConfig(t, "cpu", "")
 	trainAll(t, root, path)
-	before := contents(t, root)
+	before := traintest.Contents(t, root)
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	if code, stdout, stderr := train(ctx, path); code != exitInterrupted || stdout != "" || stderr != "train: interrupted\n" {
+	if code, stdout, stderr := train(ctx, path); code != exit.CodeInterrupted || stdout != "" || stderr != "train: interrupted\n" {
 		t.Errorf("exit code %d, stderr %q, stdout:\n%s", code, stderr, stdout)
 	}
-	if after := contents(t, root); !maps.Equal(after, before) {
+	if after := traintest.Contents(t, root); !maps.Equal(after, before) {
 		t.Errorf("%d files are %d now, or differ", len(before), len(after))
 	}
 }
 
 // TestFactsOfEnds ends runs in each way.
 func TestFactsOfEnds(t *testing.T) {
-	t.Setenv(allocatorEnv, "")
+	t.Setenv(backend.AllocatorEnv, "")
 	for _, c := range []struct {
 		old, new, after string
 		status          rundir.Status
@@ -142,11 +112,11 @@ func TestFactsOfEnds(t *testing.T) {
 		{"bsz = 16", "bsz = 16", "epoch 2/3", rundir.Interrupted, 2, "interrupted"},
 		{"[train]", "[allocator]\nsegments = 'malloc'\nsegment_bytes = 4096\nmax_bytes = 25000\n[train]", "never", rundir.Failed, 0, ": allocator.max_bytes: "},
 	} {
-		path, root := writeConfig(t, "cpu", "")
-		setConfig(t, path, c.old, c.new)
+		path, root := traintest.WriteConfig(t, "cpu", "")
+		traintest.SetConfig(t, path, c.old, c.new)
 		ctx, cancel := context.WithCancel(context.Background())
 		var stderr bytes.Buffer
-		code := runProcess(ctx, []string{path}, &cancelAfter{text: c.after, cancel: cancel}, &stderr)
+		code := runProcess(ctx, []string{path}, &traintest.CancelAfter{Text: c.after, Cancel: cancel}, &stderr)
 		cancel()
 		if code == 0 {
 			t.Errorf("%s: exit code 0", c.new)
@@ -160,15 +130,15 @@ func TestFactsOfEnds(t *testing.T) {
 
 // TestLogsOfRun has folders of runs for log_dir: nothing in them may change.
 func TestLogsOfRun(t *testing.T) {
-	t.Setenv(allocatorEnv, plainMalloc)
-	path, root := writeConfig(t, "cpu", "")
+	t.Setenv(backend.AllocatorEnv, backend.PlainMalloc)
+	path, root := traintest.WriteConfig(t, "cpu", "")
 	one := trainAll(t, root, path)
 	two := trainAll(t, root, "-compare=malloc,plan", path)
 	cut := trainAll(t, root, "-compare=malloc,plan", path)
 	if err := os.Remove(filepath.Join(cut, rundir.ComparisonFile)); err != nil { // as where it was killed
 		t.Fatal(err)
 	}
-	before := contents(t, root)
+	before := traintest.Contents(t, root)
 	for _, c := range []struct {
 		logDir, run string
 		args        []string
@@ -176,48 +146,33 @@ func TestLogsOfRun(t *testing.T) {
 		{one, one, nil},
 		{one, one, []string{"-check"}},
 		{one, one, []string{"-compare"}},
-		{filepath.Join(root, rundir.Latest, plannedPool), filepath.Join(root, rundir.Latest, plannedPool), nil},
+		{filepath.Join(root, rundir.Latest, backend.PlannedPool), filepath.Join(root, rundir.Latest, backend.PlannedPool), nil},
 		{two, two, nil},
-		{cut, filepath.Join(cut, plainMalloc), nil},
+		{cut, filepath.Join(cut, backend.PlainMalloc), nil},
 	} {
 		code, _, stderr := train(context.Background(), append(c.args, "-set", "log.log_dir="+c.logDir, path)...)
 		want := "train: -set log.log_dir: " + c.run + " is the folder of a run, which keeps its own logs: set another folder\n"
-		if code != exitFailure || stderr != want {
+		if code != exit.Failure || stderr != want {
 			t.Errorf("%q in %s: exit code %d, stderr %q, want %q", c.args, c.logDir, code, stderr, want)
 		}
 	}
-	if after := contents(t, root); !maps.Equal(before, after) {
+	if after := traintest.Contents(t, root); !maps.Equal(before, after) {
 		t.Errorf("before: %d files, after: %d, or one was changed", len(before), len(after))
 	}
-}
-
-// onText calls do once, when what is written contains text.
-type onText struct {
-	text string
-	do   func()
-	seen bool
-}
-
-func (w *onText) Write(p []byte) (int, error) {
-	if !w.seen && strings.Contains(string(p), w.text) {
-		w.seen = true
-		w.do()
-	}
-	return len(p), nil
 }
 
 // TestTwoRunsAtOnce starts and ends a second run while a first one trains into the same log_dir:
 // each has its folder, and what they share is of the one that ends last.
 func TestTwoRunsAtOnce(t *testing.T) {
-	t.Setenv(allocatorEnv, "")
-	path, root := writeConfig(t, "cpu", "")
+	t.Setenv(backend.AllocatorEnv, "")
+	path, root := traintest.WriteConfig(t, "cpu", "")
 	var inner string
-	first := &onText{text: "epoch 1/3", do: func() { inner = trainAll(t, root, "-set", "train.seed=7", path) }}
+	first := &traintest.OnText{Text: "epoch 1/3", Do: func() { inner = trainAll(t, root, "-set", "train.seed=7", path) }}
 	var stderr bytes.Buffer
 	if code := runProcess(context.Background(), []string{path}, first, &stderr); code != 0 {
 		t.Fatalf("exit code %d, %s", code, &stderr)
 	}
-	outer := latest(t, root)
+	outer := traintest.Latest(t, root)
 	if inner == "" || inner == outer {
 		t.Fatalf("latest is %s, which the run within it wrote: %q", outer, inner)
 	}
@@ -228,8 +183,8 @@ func TestTwoRunsAtOnce(t *testing.T) {
 		}
 	}
 	for _, name := range []string{rundir.RecordsFile, rundir.LossesFile, rundir.ValLossesFile, rundir.ValAccsFile} {
-		shared := lines(t, filepath.Join(root, name))
-		if !slices.Equal(shared, lines(t, filepath.Join(outer, name))) || slices.Equal(shared, lines(t, filepath.Join(inner, name))) {
+		shared := traintest.Lines(t, filepath.Join(root, name))
+		if !slices.Equal(shared, traintest.Lines(t, filepath.Join(outer, name))) || slices.Equal(shared, traintest.Lines(t, filepath.Join(inner, name))) {
 			t.Errorf("%s in log_dir is not of the run that ended last", name)
 		}
 	}

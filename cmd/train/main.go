@@ -14,6 +14,15 @@ import (
 	"strings"
 	"syscall"
 
+	"mlpool/cmd/train/internal/backend"
+	"mlpool/cmd/train/internal/cli"
+	"mlpool/cmd/train/internal/compare"
+	"mlpool/cmd/train/internal/dataset"
+	"mlpool/cmd/train/internal/exit"
+	"mlpool/cmd/train/internal/predict"
+	"mlpool/cmd/train/internal/ranks"
+	"mlpool/cmd/train/internal/run"
+	"mlpool/cmd/train/internal/rundir"
 	"mlpool/configs"
 	"mlpool/data"
 	"mlpool/internal/text"
@@ -32,7 +41,7 @@ func main() {
 		s := <-signals
 		signal.Stop(signals)
 		number, _ := s.(syscall.Signal)
-		cancel(signalError(number))
+		cancel(exit.Signal(number))
 	}()
 	signal.Ignore(syscall.SIGPIPE) // a reader that goes away, such as head, ends no training
 	os.Exit(runProcess(ctx, os.Args[1:], os.Stdout, os.Stderr))
@@ -40,23 +49,23 @@ func main() {
 
 // runProcess does what args ask for in this process and returns the exit code.
 func runProcess(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	return runCommand(ctx, processes(), args, stdout, stderr)
+	return runCommand(ctx, ranks.Processes(), args, stdout, stderr)
 }
 
 // runCommand does what args ask for, as one of the ranks of r or alone, and returns the exit code.
-func runCommand(ctx context.Context, r *ranks, args []string, stdout, stderr io.Writer) int {
-	process, envErr := r.fromEnv()
+func runCommand(ctx context.Context, r *ranks.Ranks, args []string, stdout, stderr io.Writer) int {
+	process, envErr := r.FromEnv()
 	out := &output{w: stdout}
 	if process.Rank != 0 {
 		out.w = io.Discard
 	}
-	o, err := parseArgs(args, out)
-	if err == nil && o.trains() {
+	o, err := cli.Parse(args, out)
+	if err == nil && o.Trains() {
 		device := func() (string, error) {
-			_, cfg, err := o.read(ctx)
+			_, cfg, err := o.Read(ctx)
 			return cfg.Train.Device, err
 		}
-		if why := r.alone(process, envErr, device); why != nil {
+		if why := r.Alone(process, envErr, device); why != nil {
 			fmt.Fprintf(stderr, "train: training alone: %s\n", text.OneLine(why.Error()))
 			process, envErr, out.w = launch.Process{Size: 1}, nil, stdout
 		}
@@ -66,9 +75,9 @@ func runCommand(ctx context.Context, r *ranks, args []string, stdout, stderr io.
 	case errors.Is(err, flag.ErrHelp):
 		err = nil
 	case usageError:
-		err = ofRank(process, err)
-	case envErr != nil && o.trains():
-		err = ofRank(process, envErr)
+		err = ranks.OfRank(process, err)
+	case envErr != nil && o.Trains():
+		err = ranks.OfRank(process, envErr)
 	default:
 		err = dispatch(ctx, o, r, process, out, stderr)
 	}
@@ -78,8 +87,8 @@ func runCommand(ctx context.Context, r *ranks, args []string, stdout, stderr io.
 	if err == nil {
 		return 0
 	}
-	if err = heard(err); err == nil {
-		return exitUnread
+	if err = exit.Heard(err); err == nil {
+		return exit.Unread
 	}
 	if !errors.As(err, new(*launch.ReportedError)) { // else rank 0 says it
 		printError(stderr, err)
@@ -87,53 +96,53 @@ func runCommand(ctx context.Context, r *ranks, args []string, stdout, stderr io.
 	if none := new(data.NotFoundError); errors.As(err, &none) {
 		fmt.Fprintf(stderr, "train: looked in %s\n", strings.ReplaceAll(strings.Join(none.Looked, "; "), "\n", "; "))
 	}
-	if usageError || errors.As(err, new(listError)) {
-		return exitUsage
+	if usageError || errors.As(err, new(backend.ListError)) {
+		return exit.Usage
 	}
-	return exitCode(ctx, err)
+	return exit.Code(ctx, err)
 }
 
 // dispatch does what the options ask for as one of the ranks that were launched, or alone. Only a
 // training needs all ranks; rank 0 does the rest.
-func dispatch(ctx context.Context, o options, r *ranks, process launch.Process, stdout, stderr io.Writer) error {
+func dispatch(ctx context.Context, o cli.Options, r *ranks.Ranks, process launch.Process, stdout, stderr io.Writer) error {
 	switch {
-	case process.Size == 1 || !o.trains() && process.Rank == 0:
+	case process.Size == 1 || !o.Trains() && process.Rank == 0:
 		return execute(ctx, o, nil, stdout, stderr)
-	case !o.trains():
+	case !o.Trains():
 		return nil
 	}
-	if err := o.checkRanks(process.Size); err != nil {
-		return ofRank(process, err)
+	if err := o.CheckRanks(process.Size); err != nil {
+		return ranks.OfRank(process, err)
 	}
 	if process.Rank != 0 {
-		o.json, o.csv = false, ""
+		o.JSON, o.CSV = false, ""
 	}
-	return r.together(ctx, process, stderr, func(stderr io.Writer) error { return execute(ctx, o, r, stdout, stderr) })
+	return r.Together(ctx, process, stderr, func(stderr io.Writer) error { return execute(ctx, o, r, stdout, stderr) })
 }
 
 // execute does what the options ask for. r is nil for a process that is alone.
-func execute(ctx context.Context, o options, r *ranks, stdout, stderr io.Writer) error {
-	if info := o.infoCommand(); info != nil {
+func execute(ctx context.Context, o cli.Options, r *ranks.Ranks, stdout, stderr io.Writer) error {
+	if info := o.InfoCommand(); info != nil {
 		return info(stdout)
 	}
-	if o.report != "" && len(o.runs) > 0 {
-		return reportRuns(ctx, o.report, o.runs, stdout, stderr)
+	if o.Report != "" && len(o.Runs) > 0 {
+		return compare.Report(ctx, o.Report, o.Runs, stdout, stderr)
 	}
-	if err := checkOutput("-report", o.report); err != nil {
+	if err := rundir.CheckOutput("-report", o.Report); err != nil {
 		return err
 	}
-	if o.predict != nil {
-		p := predictOptions{run: o.runs[0], weights: o.weightsFile(), set: o.set, inputs: o.predict, json: o.json}
-		return classify(ctx, p, stdout, stderr)
+	if o.Predict != nil {
+		p := predict.Options{Run: o.Runs[0], Weights: o.WeightsFile(), Set: o.Set, Inputs: o.Predict, JSON: o.JSON}
+		return predict.Classify(ctx, p, stdout, stderr)
 	}
-	from, cfg, err := o.read(ctx)
+	from, cfg, err := o.Read(ctx)
 	if err != nil {
 		return err
 	}
-	if o.data {
-		return printData(ctx, cfg, stdout)
+	if o.Data {
+		return dataset.Print(ctx, cfg, stdout)
 	}
-	return runTraining(ctx, o.runOptions, cfg, from, r, stdout, stderr)
+	return run.Train(ctx, o.Options, cfg, from, r, stdout, stderr)
 }
 
 // printError prints an error as one line, or the errors of a config as one each.

@@ -2,78 +2,25 @@ package main
 
 import (
 	"bytes"
-	"compress/gzip"
 	"context"
-	"encoding/binary"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
+	"mlpool/cmd/train/internal/backend"
+	"mlpool/cmd/train/internal/exit"
+	"mlpool/cmd/train/internal/predict"
 	"mlpool/cmd/train/internal/rundir"
+	"mlpool/cmd/train/internal/traintest"
 	"mlpool/kernels"
-	"mlpool/kernels/device"
 	"mlpool/kernels/kerneltest"
 )
-
-// writeIDX writes an IDX file of bytes, gzipped.
-func writeIDX(t *testing.T, path string, dims []uint32, data []byte) {
-	t.Helper()
-	var b bytes.Buffer
-	z := gzip.NewWriter(&b)
-	err := errors.Join(
-		binary.Write(z, binary.BigEndian, uint32(0x800|len(dims))),
-		binary.Write(z, binary.BigEndian, dims),
-		binary.Write(z, binary.BigEndian, data),
-		z.Close(),
-		os.WriteFile(path, b.Bytes(), 0o666))
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-// dataDir makes a small data set of 4×4 images that a perceptron can learn:
-// the pixel at the label's place is bright.
-func dataDir(t *testing.T) string {
-	t.Helper()
-	dir := t.TempDir()
-	rng := rand.New(rand.NewPCG(1, 1))
-	for prefix, n := range map[string]uint32{"train": 300, "t10k": 70} {
-		images, labels := make([]byte, n*16), make([]byte, n)
-		for i := range labels {
-			labels[i] = byte(rng.IntN(10))
-			for j := range 16 {
-				images[16*i+j] = byte(rng.IntN(40))
-			}
-			images[16*i+int(labels[i])] = 255
-		}
-		writeIDX(t, filepath.Join(dir, prefix+"-images-idx3-ubyte.gz"), []uint32{n, 4, 4}, images)
-		writeIDX(t, filepath.Join(dir, prefix+"-labels-idx1-ubyte.gz"), []uint32{n}, labels)
-	}
-	return dir
-}
-
-// writeConfig writes a config for the small data set and returns its path and
-// the run's log_dir.
-func writeConfig(t *testing.T, device, extra string) (path, logDir string) {
-	t.Helper()
-	dir := t.TempDir()
-	path, logDir = filepath.Join(dir, "small.toml"), filepath.Join(dir, "logs")
-	text := fmt.Sprintf("[model]\nfeat_dim = 24\nnum_layers = 2\n[data]\ndata_dir = %q\n[log]\nlog_dir = %q\n[train]\ndevice = %q\nnum_epochs = 3\nbsz = 16\nlearning_rate = 0.5\n%s",
-		dataDir(t), logDir, device, extra)
-	if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
-		t.Fatal(err)
-	}
-	return path, logDir
-}
 
 // train runs the command.
 func train(ctx context.Context, args ...string) (code int, stdout, stderr string) {
@@ -82,21 +29,12 @@ func train(ctx context.Context, args ...string) (code int, stdout, stderr string
 	return code, out.String(), errs.String()
 }
 
-func lines(t *testing.T, path string) []string {
-	t.Helper()
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return strings.Split(strings.TrimSuffix(string(text), "\n"), "\n")
-}
-
 // flat is output without its line breaks and columns.
 func flat(output string) string { return strings.Join(strings.Fields(output), " ") }
 
 func TestTrain(t *testing.T) {
-	t.Setenv(allocatorEnv, "")
-	path, logDir := writeConfig(t, "cpu", "")
+	t.Setenv(backend.AllocatorEnv, "")
+	path, logDir := traintest.WriteConfig(t, "cpu", "")
 	code, stdout, stderr := train(context.Background(), path)
 	if code != 0 || stderr != "" {
 		t.Fatalf("exit code %d, stderr %q", code, stderr)
@@ -107,7 +45,7 @@ func TestTrain(t *testing.T) {
 		}
 	}
 	for name, want := range map[string]int{"train_losses.txt": 3 * 19, "val_losses.txt": 3, "val_accs.txt": 3} {
-		got := lines(t, filepath.Join(logDir, name))
+		got := traintest.Lines(t, filepath.Join(logDir, name))
 		if len(got) != want {
 			t.Errorf("%s: %d lines, want %d", name, len(got), want)
 		}
@@ -117,7 +55,7 @@ func TestTrain(t *testing.T) {
 			}
 		}
 	}
-	metrics := lines(t, filepath.Join(logDir, "metrics.jsonl"))
+	metrics := traintest.Lines(t, filepath.Join(logDir, "metrics.jsonl"))
 	if len(metrics) != 3 {
 		t.Fatalf("metrics.jsonl: %d lines, want 3", len(metrics))
 	}
@@ -132,8 +70,8 @@ func TestTrain(t *testing.T) {
 
 // TestCompare trains on every allocator that needs no GPU.
 func TestCompare(t *testing.T) {
-	t.Setenv(allocatorEnv, "")
-	path, logDir := writeConfig(t, "cpu", "")
+	t.Setenv(backend.AllocatorEnv, "")
+	path, logDir := traintest.WriteConfig(t, "cpu", "")
 	code, stdout, stderr := train(context.Background(), "-compare", path)
 	if code != 0 || stderr != "" {
 		t.Fatalf("exit code %d, stderr %q", code, stderr)
@@ -171,10 +109,10 @@ func TestCompare(t *testing.T) {
 
 // TestOnlookers trains with poison and a trace of the last calls.
 func TestOnlookers(t *testing.T) {
-	t.Setenv(allocatorEnv, "")
+	t.Setenv(backend.AllocatorEnv, "")
 	for _, ext := range []string{".csv", ".json"} {
 		trace := filepath.Join(t.TempDir(), "trace"+ext)
-		path, _ := writeConfig(t, "cpu", fmt.Sprintf("[allocator]\npoison = true\ntrace_events = 100\ntrace = %q\n", trace))
+		path, _ := traintest.WriteConfig(t, "cpu", fmt.Sprintf("[allocator]\npoison = true\ntrace_events = 100\ntrace = %q\n", trace))
 		code, stdout, stderr := train(context.Background(), path)
 		if code != 0 || !strings.Contains(stdout, "100 calls of the allocator, the last ones; ") {
 			t.Fatalf("exit code %d, stdout:\n%s\nstderr: %s", code, stdout, stderr)
@@ -187,7 +125,7 @@ func TestOnlookers(t *testing.T) {
 			if !json.Valid(text) || !bytes.Contains(text, []byte("dgrad+drelu")) && !bytes.Contains(text, []byte("gemm+relu")) {
 				t.Errorf("%s is no JSON with the names of operations: %.300s", trace, text)
 			}
-		} else if n := len(lines(t, trace)); n != 101 {
+		} else if n := len(traintest.Lines(t, trace)); n != 101 {
 			t.Errorf("%s: %d lines, want a header and 100", trace, n)
 		}
 	}
@@ -195,16 +133,16 @@ func TestOnlookers(t *testing.T) {
 
 // TestFusedAndUnfused train alike, but do not allocate alike.
 func TestFusedAndUnfused(t *testing.T) {
-	t.Setenv(allocatorEnv, customPool)
+	t.Setenv(backend.AllocatorEnv, backend.CustomPool)
 	var allocs [2]int64
 	var accs [2]float64
 	for i, fuse := range []string{"fuse = true", "fuse = false"} {
-		path, logDir := writeConfig(t, "cpu", fuse)
+		path, logDir := traintest.WriteConfig(t, "cpu", fuse)
 		if code, _, stderr := train(context.Background(), path); code != 0 {
 			t.Fatalf("%s: exit code %d, %s", fuse, code, stderr)
 		}
 		var r rundir.Record
-		if err := json.Unmarshal([]byte(lines(t, filepath.Join(logDir, "metrics.jsonl"))[2]), &r); err != nil {
+		if err := json.Unmarshal([]byte(traintest.Lines(t, filepath.Join(logDir, "metrics.jsonl"))[2]), &r); err != nil {
 			t.Fatal(err)
 		}
 		allocs[i], accs[i] = r.Allocs, r.ValAcc
@@ -220,14 +158,14 @@ func TestFusedAndUnfused(t *testing.T) {
 // TestGraph trains from graphs: the same losses as eagerly, and no allocation
 // after the first epoch.
 func TestGraph(t *testing.T) {
-	path, root := writeConfig(t, "cpu", `executor = "eager"`)
+	path, root := traintest.WriteConfig(t, "cpu", `executor = "eager"`)
 	text, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, kind := range []string{customPool, plannedPool} {
-		t.Setenv(allocatorEnv, kind)
-		logDir := logDir(root, subject{kind: kind})
+	for _, kind := range []string{backend.CustomPool, backend.PlannedPool} {
+		t.Setenv(backend.AllocatorEnv, kind)
+		logDir := logsOf(root, kind)
 		var losses [2]string
 		for i, executor := range []string{"eager", "graph"} {
 			if err := os.WriteFile(path, bytes.Replace(text, []byte("eager"), []byte(executor), 1), 0o666); err != nil {
@@ -237,7 +175,7 @@ func TestGraph(t *testing.T) {
 			if code != 0 || !strings.Contains(stdout, executor+" executor") {
 				t.Fatalf("%s: exit code %d, %s, %s", executor, code, stdout, stderr)
 			}
-			for epoch, line := range lines(t, filepath.Join(logDir, "metrics.jsonl")) {
+			for epoch, line := range traintest.Lines(t, filepath.Join(logDir, "metrics.jsonl")) {
 				var r rundir.Record
 				if err := json.Unmarshal([]byte(line), &r); err != nil {
 					t.Fatal(err)
@@ -246,15 +184,15 @@ func TestGraph(t *testing.T) {
 					t.Errorf("%s, epoch %d: %d allocations", executor, r.Epoch, r.Allocs)
 				}
 			}
-			losses[i] = strings.Join(lines(t, filepath.Join(logDir, "train_losses.txt")), " ")
+			losses[i] = strings.Join(traintest.Lines(t, filepath.Join(logDir, "train_losses.txt")), " ")
 		}
 		if losses[0] != losses[1] {
 			t.Errorf("%s: the losses of the executors differ", kind)
 		}
 	}
-	t.Setenv(allocatorEnv, "")
+	t.Setenv(backend.AllocatorEnv, "")
 	code, stdout, stderr := train(context.Background(), "-compare", path)
-	if code != 0 || strings.Contains(stdout, plainMalloc+"  epoch") || !strings.Contains(stdout, "identical") {
+	if code != 0 || strings.Contains(stdout, backend.PlainMalloc+"  epoch") || !strings.Contains(stdout, "identical") {
 		t.Errorf("compare: exit code %d, %s, %s", code, stdout, stderr)
 	}
 }
@@ -263,8 +201,8 @@ func TestGraph(t *testing.T) {
 // the same, and profiles on each.
 func TestOnGPU(t *testing.T) {
 	kerneltest.RequireGPU(t)
-	t.Setenv(allocatorEnv, "")
-	path, logDir := writeConfig(t, "cuda", `executor = "eager"`)
+	t.Setenv(backend.AllocatorEnv, "")
+	path, logDir := traintest.WriteConfig(t, "cuda", `executor = "eager"`)
 	text, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
@@ -274,8 +212,8 @@ func TestOnGPU(t *testing.T) {
 		executor, extra string
 		kinds           []string
 	}{
-		{"eager", "\nprofile = 10\n", allKinds},
-		{"graph", "", []string{customPool, plannedPool, cudaAsync}},
+		{"eager", "\nprofile = 10\n", backend.AllKinds},
+		{"graph", "", []string{backend.CustomPool, backend.PlannedPool, backend.CUDAAsync}},
 	} {
 		if err := os.WriteFile(path, append(bytes.Replace(text, []byte("eager"), []byte(c.executor), 1), c.extra...), 0o666); err != nil {
 			t.Fatal(err)
@@ -295,7 +233,7 @@ func TestOnGPU(t *testing.T) {
 				t.Fatalf("%s, %s: %v, %v, %+v", c.executor, kind, err, lossesErr, runs[i].Facts)
 			}
 			losses[fmt.Sprint(all)] = true
-			if at := last(records); (c.executor == "graph") != (at.Allocs == 0) || at.PeakReserved == 0 {
+			if at := records[len(records)-1]; (c.executor == "graph") != (at.Allocs == 0) || at.PeakReserved == 0 {
 				t.Errorf("%s, %s: %+v", c.executor, kind, at)
 			}
 		}
@@ -308,8 +246,8 @@ func TestOnGPU(t *testing.T) {
 
 // TestProfile reads the table of a profile: shares add up to the step.
 func TestProfile(t *testing.T) {
-	t.Setenv(allocatorEnv, "")
-	path, logDir := writeConfig(t, "cpu", "profile = 20")
+	t.Setenv(backend.AllocatorEnv, "")
+	path, logDir := traintest.WriteConfig(t, "cpu", "profile = 20")
 	code, stdout, stderr := train(context.Background(), path)
 	_, table, found := strings.Cut(stdout, "a step of 20 more")
 	if code != 0 || !found {
@@ -334,84 +272,47 @@ func TestProfile(t *testing.T) {
 	if step != 100 || sum < 99 || sum > 101 && !strings.Contains(table, "none, within noise") {
 		t.Errorf("shares of %v and a step of %v %%:\n%s", sum, step, table)
 	}
-	if n := len(lines(t, filepath.Join(logDir, "train_losses.txt"))); n != 3*19 {
+	if n := len(traintest.Lines(t, filepath.Join(logDir, "train_losses.txt"))); n != 3*19 {
 		t.Errorf("%d losses in the logs, want %d", n, 3*19)
-	}
-}
-
-// TestProfileGaps reads the line of the gaps where a step takes less than its operations.
-func TestProfileGaps(t *testing.T) {
-	for _, c := range []struct {
-		step time.Duration
-		gpu  bool
-		want string
-	}{
-		{12 * time.Microsecond, false, "gaps between them 2.00 16.7 %"},
-		{10 * time.Microsecond, true, "gaps between them 0.00 0.0 %"},
-		{9 * time.Microsecond, false, "gaps between them: none, within noise"},
-		{9 * time.Microsecond, true, "gaps between them: none, operations overlap"},
-	} {
-		var stdout strings.Builder
-		s := &session{stdout: &stdout}
-		s.printProfile("custom", device.Profile{Steps: 1, Step: c.step, Ops: []device.OpTime{{Name: "gemm", Time: 10 * time.Microsecond}}}, c.gpu)
-		all := strings.Split(strings.TrimSpace(stdout.String()), "\n")
-		if got := strings.Join(strings.Fields(all[len(all)-2]), " "); got != c.want {
-			t.Errorf("a step of %v, GPU %t: %q, want %q", c.step, c.gpu, got, c.want)
-		}
 	}
 }
 
 // TestNVTX trains with ranges, where they can be had.
 func TestNVTX(t *testing.T) {
-	t.Setenv(allocatorEnv, "")
-	path, _ := writeConfig(t, "cpu", "nvtx = true")
+	t.Setenv(backend.AllocatorEnv, "")
+	path, _ := traintest.WriteConfig(t, "cpu", "nvtx = true")
 	code, _, stderr := train(context.Background(), path)
 	if kernels.NVTX() == nil {
 		if code != 0 {
 			t.Errorf("exit code %d, %s", code, stderr)
 		}
-	} else if code != exitFailure || !strings.Contains(stderr, "train.nvtx: cannot be had") {
+	} else if code != exit.Failure || !strings.Contains(stderr, "train.nvtx: cannot be had") {
 		t.Errorf("exit code %d, %s", code, stderr)
 	}
 }
 
-// cancelAfter cancels a context when a text has been written through it.
-type cancelAfter struct {
-	bytes.Buffer
-	text   string
-	cancel func()
-}
-
-func (c *cancelAfter) Write(p []byte) (int, error) {
-	n, err := c.Buffer.Write(p)
-	if strings.Contains(c.String(), c.text) {
-		c.cancel()
-	}
-	return n, err
-}
-
 // TestInterrupt cancels in the second epoch, as Ctrl-C does.
 func TestInterrupt(t *testing.T) {
-	t.Setenv(allocatorEnv, "")
-	path, logDir := writeConfig(t, "cpu", "num_epochs_ = 0")
-	if code, _, _ := train(context.Background(), path); code != exitFailure {
+	t.Setenv(backend.AllocatorEnv, "")
+	path, logDir := traintest.WriteConfig(t, "cpu", "num_epochs_ = 0")
+	if code, _, _ := train(context.Background(), path); code != exit.Failure {
 		t.Fatal("an unknown key must fail before anything is logged")
 	}
 	if _, err := os.Stat(logDir); !os.IsNotExist(err) {
 		t.Fatalf("log_dir was made for a config that is wrong: %v", err)
 	}
-	path, logDir = writeConfig(t, "cpu", "verbose = true")
+	path, logDir = traintest.WriteConfig(t, "cpu", "verbose = true")
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	stdout := &cancelAfter{text: "epoch 1/3", cancel: cancel}
+	stdout := &traintest.CancelAfter{Text: "epoch 1/3", Cancel: cancel}
 	var stderr bytes.Buffer
-	if code := runProcess(ctx, []string{path}, stdout, &stderr); code != exitInterrupted {
-		t.Errorf("exit code %d, want %d; stderr %q", code, exitInterrupted, stderr.String())
+	if code := runProcess(ctx, []string{path}, stdout, &stderr); code != exit.CodeInterrupted {
+		t.Errorf("exit code %d, want %d; stderr %q", code, exit.CodeInterrupted, stderr.String())
 	}
 	if !strings.Contains(stderr.String(), "interrupted") {
 		t.Errorf("stderr %q", stderr.String())
 	}
-	if n := len(lines(t, filepath.Join(logDir, "val_losses.txt"))); n != 1 {
+	if n := len(traintest.Lines(t, filepath.Join(logDir, "val_losses.txt"))); n != 1 {
 		t.Errorf("%d validated epochs in the logs, want 1", n)
 	}
 }
@@ -424,14 +325,14 @@ func TestInterruptOutsideTraining(t *testing.T) {
 		asks int
 		args []string
 	}{
-		{1 + 3 + 3, []string{"-export", t.TempDir(), config}}, // the data, weights and orders
-		{1 + 2 + 2, []string{"-predict", testSet, dir}},       // the data, and layers for predictions and the loss
+		{1 + 3 + 3, []string{"-export", t.TempDir(), config}},   // the data, weights and orders
+		{1 + 2 + 2, []string{"-predict", predict.TestSet, dir}}, // the data, and layers for predictions and the loss
 		{2 + 2, []string{"-predict", filepath.Join(dataDir, "t10k-images-idx3-ubyte.gz"), dir}},
 	} {
 		for asked := range c.asks + 1 {
-			ctx := &countdown{Context: context.Background()}
-			ctx.left.Store(int64(asked))
-			want := exitInterrupted
+			ctx := &traintest.Countdown{Context: context.Background()}
+			ctx.Left.Store(int64(asked))
+			want := exit.CodeInterrupted
 			if asked == c.asks {
 				want = 0
 			}
@@ -443,8 +344,8 @@ func TestInterruptOutsideTraining(t *testing.T) {
 }
 
 func TestExport(t *testing.T) {
-	t.Setenv(allocatorEnv, "")
-	path, logDir := writeConfig(t, "cpu", "")
+	t.Setenv(backend.AllocatorEnv, "")
+	path, logDir := traintest.WriteConfig(t, "cpu", "")
 	dir := filepath.Join(t.TempDir(), "export")
 	if code, stdout, stderr := train(context.Background(), "-export", dir, path); code != 0 || stdout != "" {
 		t.Fatalf("exit code %d, %s, %s", code, stdout, stderr)
@@ -468,15 +369,23 @@ func TestExport(t *testing.T) {
 	if err != nil || run.FeatDim != 24 {
 		t.Errorf("run.json: error %v, feat_dim %d", err, run.FeatDim)
 	}
-	if code, _, stderr := train(context.Background(), "-resume", dir); code != exitFailure || !strings.HasPrefix(stderr, "train: "+dir+" is no run: its run.json says nothing of how it ended") {
+	if code, _, stderr := train(context.Background(), "-resume", dir); code != exit.Failure || !strings.HasPrefix(stderr, "train: "+dir+" is no run: its run.json says nothing of how it ended") {
 		t.Errorf("resumed: exit code %d, %s", code, stderr)
 	}
 	trained := trainAll(t, logDir, path)
-	before := contents(t, trained)
-	if code, _, stderr := train(context.Background(), "-export", trained, path); code != exitFailure || stderr != "train: export: "+trained+" is the folder of a run: name another one\n" {
+	before := traintest.Contents(t, trained)
+	if code, _, stderr := train(context.Background(), "-export", trained, path); code != exit.Failure || stderr != "train: export: "+trained+" is the folder of a run: name another one\n" {
 		t.Errorf("into a run: exit code %d, %s", code, stderr)
 	}
-	if !maps.Equal(contents(t, trained), before) {
+	if !maps.Equal(traintest.Contents(t, trained), before) {
 		t.Error("an export changed a run")
 	}
+}
+
+// logsOf returns the folder of the logs that runs on an allocator share.
+func logsOf(root, allocator string) string {
+	if allocator == backend.CustomPool {
+		return root
+	}
+	return filepath.Join(root, allocator)
 }

@@ -12,13 +12,17 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"mlpool/cmd/train/internal/backend"
+	"mlpool/cmd/train/internal/exit"
+	"mlpool/cmd/train/internal/predict"
 	"mlpool/cmd/train/internal/rundir"
+	"mlpool/cmd/train/internal/traintest"
 )
 
 // TestTraceIsChecked wants a trace that cannot be written to fail before training,
 // and one that is there to stay until there is another.
 func TestTraceIsChecked(t *testing.T) {
-	t.Setenv(allocatorEnv, "")
+	t.Setenv(backend.AllocatorEnv, "")
 	dir := t.TempDir()
 	missing := filepath.Join(dir, "no", "trace.csv")
 	folder := filepath.Join(dir, "folder.json")
@@ -40,9 +44,9 @@ func TestTraceIsChecked(t *testing.T) {
 		{old, "strategy = \"magic\"\n", nil, "allocator.strategy"}, // fails later
 		{filepath.Join(dir, "new.csv"), "strategy = \"magic\"\n", nil, "allocator.strategy"},
 	} {
-		path, _ := writeConfig(t, "cpu", fmt.Sprintf("[allocator]\ntrace = %q\n%s", c.trace, c.extra))
+		path, _ := traintest.WriteConfig(t, "cpu", fmt.Sprintf("[allocator]\ntrace = %q\n%s", c.trace, c.extra))
 		code, stdout, stderr := train(context.Background(), append(c.args, path)...)
-		if code != exitFailure || strings.Contains(stdout, "epoch 1/3") || !strings.Contains(stderr, c.want) || strings.Count(stderr, "\n") != 1 {
+		if code != exit.Failure || strings.Contains(stdout, "epoch 1/3") || !strings.Contains(stderr, c.want) || strings.Count(stderr, "\n") != 1 {
 			t.Errorf("%s: exit code %d, stderr %q, want %q; stdout:\n%s", c.trace, code, stderr, c.want, stdout)
 		}
 	}
@@ -54,47 +58,32 @@ func TestTraceIsChecked(t *testing.T) {
 	}
 }
 
-// full refuses every write after a number of them.
-type full struct {
-	bytes.Buffer
-	writes int
-}
-
-var errFull = errors.New("no space left")
-
-func (f *full) Write(p []byte) (int, error) {
-	if f.writes--; f.writes < 0 {
-		return 0, errFull
-	}
-	return f.Buffer.Write(p)
-}
-
 // TestStdoutFails must not be a success, but be trained and logged.
 func TestStdoutFails(t *testing.T) {
-	t.Setenv(allocatorEnv, "")
-	path, logDir := writeConfig(t, "cpu", "")
+	t.Setenv(backend.AllocatorEnv, "")
+	path, logDir := traintest.WriteConfig(t, "cpu", "")
 	for _, c := range []struct {
 		args   []string
 		writes int
 	}{{[]string{path}, 0}, {[]string{path}, 2}, {[]string{"-help"}, 0}} {
 		var stderr bytes.Buffer
-		code := runProcess(context.Background(), c.args, &full{writes: c.writes}, &stderr)
-		if code != exitFailure || stderr.String() != "train: standard output: no space left\n" {
+		code := runProcess(context.Background(), c.args, &traintest.Full{Writes: c.writes}, &stderr)
+		if code != exit.Failure || stderr.String() != "train: standard output: no space left\n" {
 			t.Errorf("%q: exit code %d, stderr %q", c.args, code, &stderr)
 		}
 	}
 	var stderr bytes.Buffer
-	if code := runProcess(context.Background(), []string{"-list"}, new(full), &stderr); code != exitFailure || stderr.String() != "train: no space left\n" {
+	if code := runProcess(context.Background(), []string{"-list"}, new(traintest.Full), &stderr); code != exit.Failure || stderr.String() != "train: no space left\n" {
 		t.Errorf("-list: exit code %d, stderr %q", code, &stderr)
 	}
-	if n := len(lines(t, filepath.Join(logDir, "train_losses.txt"))); n != 3*19 {
+	if n := len(traintest.Lines(t, filepath.Join(logDir, "train_losses.txt"))); n != 3*19 {
 		t.Errorf("%d losses in the logs, want %d", n, 3*19)
 	}
 	// Where each write has an error of its own, as that of a file, it is still said once.
-	for _, args := range [][]string{{"-list"}, {"-data", path}, {"-check", path}, {"-predict", testSet, latest(t, logDir)}} {
+	for _, args := range [][]string{{"-list"}, {"-data", path}, {"-check", path}, {"-predict", predict.TestSet, traintest.Latest(t, logDir)}} {
 		var stderr bytes.Buffer
-		stdout := writerFunc(func([]byte) (int, error) { return 0, &os.PathError{Op: "write", Path: "pipe", Err: errFull} })
-		if code := runProcess(context.Background(), args, stdout, &stderr); code != exitFailure || stderr.String() != "train: write pipe: no space left\n" {
+		stdout := traintest.WriterFunc(func([]byte) (int, error) { return 0, &os.PathError{Op: "write", Path: "pipe", Err: traintest.ErrFull} })
+		if code := runProcess(context.Background(), args, stdout, &stderr); code != exit.Failure || stderr.String() != "train: write pipe: no space left\n" {
 			t.Errorf("%q: exit code %d, stderr %q", args, code, &stderr)
 		}
 	}
@@ -107,14 +96,14 @@ func TestLogsFail(t *testing.T) {
 	if _, err := os.Stat(device); err != nil {
 		t.Skip(err)
 	}
-	t.Setenv(allocatorEnv, "")
+	t.Setenv(backend.AllocatorEnv, "")
 	for _, name := range []string{"train_losses.txt", "val_losses.txt", "val_accs.txt", rundir.RecordsFile} {
-		path, logDir := writeConfig(t, "cpu", "")
+		path, logDir := traintest.WriteConfig(t, "cpu", "")
 		if err := errors.Join(os.Mkdir(logDir, 0o777), os.Symlink(device, filepath.Join(logDir, name))); err != nil {
 			t.Fatal(err)
 		}
 		code, stdout, stderr := train(context.Background(), path)
-		if code != exitFailure || strings.Count(stderr, "\n") != 1 || !strings.Contains(stderr, "the disk of "+logDir+" is full: write "+filepath.Join(logDir, name)) {
+		if code != exit.Failure || strings.Count(stderr, "\n") != 1 || !strings.Contains(stderr, "the disk of "+logDir+" is full: write "+filepath.Join(logDir, name)) {
 			t.Errorf("%s: exit code %d, stderr %q", name, code, stderr)
 		}
 		if run, err := rundir.Open(folderOf(t, stdout)); err != nil || run.Facts.Epochs != 3 || run.Facts.Status != rundir.Done {
@@ -125,8 +114,8 @@ func TestLogsFail(t *testing.T) {
 
 // TestLineWidth wants no line to be wider than a usual terminal, but for one that a path makes so.
 func TestLineWidth(t *testing.T) {
-	t.Setenv(allocatorEnv, "")
-	path, _ := writeConfig(t, "cpu", "")
+	t.Setenv(backend.AllocatorEnv, "")
+	path, _ := traintest.WriteConfig(t, "cpu", "")
 	compare := func(list string) []string { return []string{"-compare=" + list, "-set", "train.num_epochs=8", path} }
 	for _, args := range [][]string{
 		{path}, {"-list"}, {"-help"}, compare("custom,plan:bestfit,malloc,custom:sizeclass,plan:firstfit"),
@@ -147,41 +136,22 @@ func TestLineWidth(t *testing.T) {
 	}
 }
 
-// TestColumnsFit prints columns of every width that a terminal has room for.
-func TestColumnsFit(t *testing.T) {
-	for width := 1; width <= 50; width++ {
-		cell := strings.Repeat("x", width)
-		var b strings.Builder
-		printColumns(&b, [][]string{{"losses, 100 steps", cell, cell, cell, cell, cell}})
-		for line := range strings.Lines(b.String()) {
-			if n := len(strings.TrimSuffix(line, "\n")); n > 80 {
-				t.Errorf("cells of %d columns: a line of %d: %s", width, n, line)
-			}
-		}
-	}
-}
-
-// writerFunc is a Write alone.
-type writerFunc func(p []byte) (int, error)
-
-func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
-
 // TestInterruptIsSaidAtOnce interrupts a run that is held up: it must say so before
 // it goes on.
 func TestInterruptIsSaidAtOnce(t *testing.T) {
-	t.Setenv(allocatorEnv, "")
-	path, _ := writeConfig(t, "cpu", "")
+	t.Setenv(backend.AllocatorEnv, "")
+	path, _ := traintest.WriteConfig(t, "cpu", "")
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	said := make(chan struct{})
 	var errs bytes.Buffer
-	stderr := writerFunc(func(p []byte) (int, error) {
+	stderr := traintest.WriterFunc(func(p []byte) (int, error) {
 		if errs.Len() == 0 {
 			close(said)
 		}
 		return errs.Write(p)
 	})
-	stdout := writerFunc(func(p []byte) (int, error) {
+	stdout := traintest.WriterFunc(func(p []byte) (int, error) {
 		if strings.HasPrefix(string(p), "epoch 1/3") {
 			cancel()
 			select {
@@ -192,7 +162,7 @@ func TestInterruptIsSaidAtOnce(t *testing.T) {
 		}
 		return len(p), nil
 	})
-	if code := runProcess(ctx, []string{path}, stdout, stderr); code != exitInterrupted {
+	if code := runProcess(ctx, []string{path}, stdout, stderr); code != exit.CodeInterrupted {
 		t.Errorf("exit code %d", code)
 	}
 	want := "train: interrupted: finishing this step; press Ctrl-C again to end now\ntrain: interrupted\n"
@@ -203,13 +173,13 @@ func TestInterruptIsSaidAtOnce(t *testing.T) {
 
 // TestInterruptProfile interrupts after the training, before its profile.
 func TestInterruptProfile(t *testing.T) {
-	t.Setenv(allocatorEnv, "")
-	path, _ := writeConfig(t, "cpu", "profile = 1000000\n")
+	t.Setenv(backend.AllocatorEnv, "")
+	path, _ := traintest.WriteConfig(t, "cpu", "profile = 1000000\n")
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	var stderr bytes.Buffer
-	stdout := &cancelAfter{text: "s in all", cancel: cancel}
-	if code := runProcess(ctx, []string{path}, stdout, &stderr); code != exitInterrupted || strings.Contains(stdout.String(), "more, timed") {
+	stdout := &traintest.CancelAfter{Text: "s in all", Cancel: cancel}
+	if code := runProcess(ctx, []string{path}, stdout, &stderr); code != exit.CodeInterrupted || strings.Contains(stdout.String(), "more, timed") {
 		t.Errorf("exit code %d, stderr %q, stdout:\n%s", code, &stderr, stdout)
 	}
 }

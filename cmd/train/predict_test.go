@@ -14,8 +14,12 @@ import (
 	"strings"
 	"testing"
 
+	"mlpool/cmd/train/internal/backend"
 	"mlpool/cmd/train/internal/checkpoint"
+	"mlpool/cmd/train/internal/exit"
+	"mlpool/cmd/train/internal/predict"
 	"mlpool/cmd/train/internal/rundir"
+	"mlpool/cmd/train/internal/traintest"
 	"mlpool/configs"
 	"mlpool/kernels"
 )
@@ -23,8 +27,8 @@ import (
 // trained trains on the small data set and returns the run's folder and the data's.
 func trained(t *testing.T) (dir, dataDir string) {
 	t.Helper()
-	t.Setenv(allocatorEnv, "")
-	path, logDir := writeConfig(t, "cpu", "")
+	t.Setenv(backend.AllocatorEnv, "")
+	path, logDir := traintest.WriteConfig(t, "cpu", "")
 	cfg, err := configs.Load(path)
 	if err != nil {
 		t.Fatal(err)
@@ -36,13 +40,13 @@ func trained(t *testing.T) (dir, dataDir string) {
 // the training logged.
 func TestPredictTestSet(t *testing.T) {
 	dir, dataDir := trained(t)
-	metrics := lines(t, filepath.Join(dir, "metrics.jsonl"))
+	metrics := traintest.Lines(t, filepath.Join(dir, "metrics.jsonl"))
 	var last rundir.Record
 	if err := json.Unmarshal([]byte(metrics[len(metrics)-1]), &last); err != nil {
 		t.Fatal(err)
 	}
 	file := filepath.Join(dataDir, "t10k-images-idx3-ubyte.gz")
-	for _, what := range []string{testSet, file} {
+	for _, what := range []string{predict.TestSet, file} {
 		code, stdout, stderr := train(context.Background(), "-predict", what, dir)
 		if code != 0 || stderr != "" {
 			t.Fatalf("%s: exit code %d, stderr %q", what, code, stderr)
@@ -50,13 +54,13 @@ func TestPredictTestSet(t *testing.T) {
 		for _, want := range []string{
 			fmt.Sprintf("\nloss %.4f, accuracy %.2f %% of 70 images\n", last.ValLoss, 100*last.ValAcc),
 			"\nand 50 more\npredictions of each class:  0: ", "image 20: ", ", label ", "label\\prediction",
-			"\npicture: " + filepath.Join(dir, confusionFile) + "\n",
+			"\npicture: " + filepath.Join(dir, predict.ConfusionFile) + "\n",
 		} {
 			if !strings.Contains(stdout, want) {
 				t.Errorf("%s: no %q in:\n%s", what, want, stdout)
 			}
 		}
-		picture := filepath.Join(dir, confusionFile)
+		picture := filepath.Join(dir, predict.ConfusionFile)
 		f, err := os.Open(picture)
 		if err != nil {
 			t.Fatal(err)
@@ -74,7 +78,7 @@ func TestPredictTestSet(t *testing.T) {
 	// Without labels beside it there is nothing to be right or wrong.
 	for _, name := range []string{"t10k-images-idx3-ubyte.gz", "my-digits"} {
 		alone := filepath.Join(t.TempDir(), name)
-		writeIDX(t, alone, []uint32{2, 4, 4}, make([]byte, 32))
+		traintest.WriteIDX(t, alone, []uint32{2, 4, 4}, make([]byte, 32))
 		code, stdout, stderr := train(context.Background(), "-predict", alone, dir)
 		if code != 0 || strings.Contains(stdout, "accuracy") || strings.Contains(stdout, " more") || strings.Count(stdout, "\n") != 3 {
 			t.Errorf("%s: exit code %d, stderr %q, stdout:\n%s", name, code, stderr, stdout)
@@ -85,7 +89,7 @@ func TestPredictTestSet(t *testing.T) {
 // TestPredictAgrees compares what -predict says of models of all kinds with what their runs logged: it
 // computes by code of its own, which must follow the model's.
 func TestPredictAgrees(t *testing.T) {
-	t.Setenv(allocatorEnv, "")
+	t.Setenv(backend.AllocatorEnv, "")
 	devices := []string{"cpu"}
 	if kernels.Available() == nil {
 		devices = append(devices, "cuda")
@@ -104,7 +108,7 @@ func TestPredictAgrees(t *testing.T) {
 		}
 	}
 	for _, device := range devices {
-		path, logDir := writeConfig(t, device, "")
+		path, logDir := traintest.WriteConfig(t, device, "")
 		for _, settings := range models {
 			t.Run(fmt.Sprint(device, settings), func(t *testing.T) {
 				args := []string{path}
@@ -113,11 +117,11 @@ func TestPredictAgrees(t *testing.T) {
 				}
 				dir := trainAll(t, logDir, args...)
 				records := recordsOf(t, dir)
-				code, stdout, stderr := train(context.Background(), "-predict", testSet, dir)
+				code, stdout, stderr := train(context.Background(), "-predict", predict.TestSet, dir)
 				if code != 0 || stderr != "" {
 					t.Fatalf("exit code %d, stderr %q", code, stderr)
 				}
-				want, loss, accuracy := last(records), 0.0, 0.0
+				want, loss, accuracy := records[len(records)-1], 0.0, 0.0
 				_, line, _ := strings.Cut(stdout, "\nloss ")
 				if _, err := fmt.Sscanf(line, "%g, accuracy %g %% of 70 images", &loss, &accuracy); err != nil {
 					t.Fatalf("%v:\n%s", err, stdout)
@@ -174,7 +178,7 @@ func TestPredictPicture(t *testing.T) {
 				longest, at = n, line
 			}
 		}
-		if !strings.HasPrefix(at, "6  ") || longest > barWidth {
+		if !strings.HasPrefix(at, "6  ") || longest > 40 {
 			t.Errorf("the longest bar has %d parts: %s", longest, at)
 		}
 	}
@@ -192,7 +196,7 @@ func TestPredictSeveral(t *testing.T) {
 	set := filepath.Join(dataDir, "t10k-images-idx3-ubyte.gz")
 	args := []string{"-predict", one, blank, two, set, dir}
 	code, stdout, stderr := train(context.Background(), args...)
-	if want := "train: " + blank + ": the picture is blank\n"; code != exitFailure || stderr != want {
+	if want := "train: " + blank + ": the picture is blank\n"; code != exit.Failure || stderr != want {
 		t.Errorf("exit code %d, stderr %q, want %q", code, stderr, want)
 	}
 	for _, want := range []string{one + ":\n0  ", "\nprediction: 6\n" + blank + ":\n" + two + ":\n", "\nprediction: 3\n" + set + ":\nimage 1: ", " % of 70 images\n"} {
@@ -201,8 +205,8 @@ func TestPredictSeveral(t *testing.T) {
 		}
 	}
 	code, stdout, _ = train(context.Background(), append(args, "-json")...)
-	var got []prediction
-	if err := json.Unmarshal([]byte(stdout), &got); err != nil || code != exitFailure || len(got) != 4 {
+	var got []predict.Prediction
+	if err := json.Unmarshal([]byte(stdout), &got); err != nil || code != exit.Failure || len(got) != 4 {
 		t.Fatalf("exit code %d, %v:\n%s", code, err, stdout)
 	}
 	if p := got[0]; p.File != one || p.Class == nil || *p.Class != 6 || len(p.Probabilities) != 10 || p.Inverted || p.Error != "" {
@@ -236,10 +240,10 @@ func TestPredictRefuses(t *testing.T) {
 	write(at("half.png"), whole[:len(whole)/2])
 	write(at("text"), []byte("seven"))
 	write(at("short.gz"), []byte{0x1f, 0x8b, 8})
-	writeIDX(t, at("wide"), []uint32{2, 5, 5}, make([]byte, 50))
-	writeIDX(t, at("few-images-idx3-ubyte"), []uint32{2, 4, 4}, make([]byte, 32))
-	writeIDX(t, at("few-labels-idx1-ubyte"), []uint32{3}, make([]byte, 3))
-	writeIDX(t, at("bad-images-idx3-ubyte"), []uint32{1, 4, 4}, make([]byte, 16))
+	traintest.WriteIDX(t, at("wide"), []uint32{2, 5, 5}, make([]byte, 50))
+	traintest.WriteIDX(t, at("few-images-idx3-ubyte"), []uint32{2, 4, 4}, make([]byte, 32))
+	traintest.WriteIDX(t, at("few-labels-idx1-ubyte"), []uint32{3}, make([]byte, 3))
+	traintest.WriteIDX(t, at("bad-images-idx3-ubyte"), []uint32{1, 4, 4}, make([]byte, 16))
 	write(at("bad-labels-idx1-ubyte"), []byte("no labels"))
 	empty := t.TempDir()
 	for _, c := range []struct{ what, dir, want string }{
@@ -253,39 +257,39 @@ func TestPredictRefuses(t *testing.T) {
 		{at("whole.png"), empty, " is no run: "},
 	} {
 		code, _, stderr := train(context.Background(), "-predict", c.what, c.dir)
-		if code != exitFailure || !strings.Contains(stderr, c.want) || strings.Count(stderr, "\n") != 1 {
+		if code != exit.Failure || !strings.Contains(stderr, c.want) || strings.Count(stderr, "\n") != 1 {
 			t.Errorf("%s: exit code %d, stderr %q, want one line with %q", c.what, code, stderr, c.want)
 		}
 	}
 	// What is wrong with the run, from here on.
-	predict := func(want, what string) {
+	refuses := func(want, what string) {
 		t.Helper()
 		code, _, stderr := train(context.Background(), "-predict", what, dir)
-		if code != exitFailure || !strings.Contains(stderr, want) {
+		if code != exit.Failure || !strings.Contains(stderr, want) {
 			t.Errorf("exit code %d, stderr %q, want %q", code, stderr, want)
 		}
 	}
-	if err := os.Mkdir(filepath.Join(dir, confusionFile), 0o777); err != nil {
+	if err := os.Mkdir(filepath.Join(dir, predict.ConfusionFile), 0o777); err != nil {
 		t.Fatal(err)
 	}
-	if code, stdout, stderr := train(context.Background(), "-predict", testSet, dir); code != 0 || !strings.Contains(stdout, " % of 70 images\n") ||
+	if code, stdout, stderr := train(context.Background(), "-predict", predict.TestSet, dir); code != 0 || !strings.Contains(stdout, " % of 70 images\n") ||
 		strings.Contains(stdout, "picture: ") || !strings.HasPrefix(stderr, "train: the confusion matrix is not drawn: ") || strings.Count(stderr, "\n") != 1 {
 		t.Errorf("no room for the picture: exit code %d, stderr %q, stdout:\n%s", code, stderr, stdout)
 	}
 	if err := os.RemoveAll(dataDir); err != nil {
 		t.Fatal(err)
 	}
-	predict(dataDir, testSet)
+	refuses(dataDir, predict.TestSet)
 	write(filepath.Join(dir, rundir.ConfigFile), []byte("x = 1\n"))
-	predict(rundir.ConfigFile+":1: ", testSet)
+	refuses(rundir.ConfigFile+":1: ", predict.TestSet)
 	if err := (checkpoint.Checkpoint{Weights: initialWeightsOf(16, 4, 3)}).Save(filepath.Join(dir, rundir.WeightsFile)); err != nil {
 		t.Fatal(err)
 	}
-	predict("a model of 3 classes, want 10", testSet)
+	refuses("a model of 3 classes, want 10", predict.TestSet)
 	if err := os.Remove(filepath.Join(dir, rundir.WeightsFile)); err != nil {
 		t.Fatal(err)
 	}
-	predict("weights.safetensors: no weights there", testSet)
+	refuses("weights.safetensors: no weights there", predict.TestSet)
 }
 
 // TestPredictNoNumbers has weights that are no numbers.
@@ -301,8 +305,8 @@ func TestPredictNoNumbers(t *testing.T) {
 	if err := saved.Save(filepath.Join(dir, rundir.WeightsFile)); err != nil {
 		t.Fatal(err)
 	}
-	code, _, stderr := train(context.Background(), "-predict", testSet, dir)
-	if code != exitFailure || stderr != "train: test set: image 1: the weights give no number\n" {
+	code, _, stderr := train(context.Background(), "-predict", predict.TestSet, dir)
+	if code != exit.Failure || stderr != "train: test set: image 1: the weights give no number\n" {
 		t.Errorf("exit code %d, stderr %q", code, stderr)
 	}
 }

@@ -10,6 +10,10 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"mlpool/cmd/train/internal/backend"
+	"mlpool/cmd/train/internal/exit"
+	"mlpool/cmd/train/internal/traintest"
 )
 
 // maxResident is the memory that a training run on the CPU may take, in KiB.
@@ -27,7 +31,7 @@ func TestProcess(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), hang)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, os.Args[0], config)
-	cmd.Env = append(os.Environ(), asTrain+"=1", allocatorEnv+"=", "XDG_CACHE_HOME="+t.TempDir())
+	cmd.Env = append(os.Environ(), asTrain+"=1", backend.AllocatorEnv+"=", "XDG_CACHE_HOME="+t.TempDir())
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
 	stdout, err := cmd.StdoutPipe()
@@ -47,14 +51,14 @@ func TestProcess(t *testing.T) {
 			}
 		}
 	}
-	var exit *exec.ExitError
-	if err := cmd.Wait(); !errors.As(err, &exit) || exit.ExitCode() != exitInterrupted {
-		t.Errorf("ended with %v, want exit code %d; stdout:\n%s\nstderr:\n%s", err, exitInterrupted, output, &stderr)
+	var failed *exec.ExitError
+	if err := cmd.Wait(); !errors.As(err, &failed) || failed.ExitCode() != exit.CodeInterrupted {
+		t.Errorf("ended with %v, want exit code %d; stdout:\n%s\nstderr:\n%s", err, exit.CodeInterrupted, output, &stderr)
 	}
 	if !strings.Contains(output, "epoch 2 interrupted after") || stderr.String() != notice+"train: interrupted\n" {
 		t.Errorf("stdout:\n%s\nstderr:\n%s", output, &stderr)
 	}
-	if n := len(lines(t, filepath.Join(logDir, "train_losses.txt"))); n < 938 || n >= 2*938 {
+	if n := len(traintest.Lines(t, filepath.Join(logDir, "train_losses.txt"))); n < 938 || n >= 2*938 {
 		t.Errorf("%d losses in the logs, want those of one epoch and a part", n)
 	}
 	if resident <= 0 || resident > maxResident {

@@ -17,7 +17,10 @@ import (
 	"testing"
 	"time"
 
+	"mlpool/cmd/train/internal/backend"
+	"mlpool/cmd/train/internal/exit"
 	"mlpool/cmd/train/internal/rundir"
+	"mlpool/cmd/train/internal/traintest"
 )
 
 // asTrain in the environment makes the test binary be the command, for tests
@@ -49,12 +52,12 @@ const notice = "train: interrupted: finishing this step; press Ctrl-C again to e
 // sends it a signal, and returns its exit code and what it wrote to stderr.
 func signalled(t *testing.T, sig syscall.Signal) (code int, stderr string) {
 	t.Helper()
-	path, _ := writeConfig(t, "cpu", "")
-	setConfig(t, path, "num_epochs = 3", "num_epochs = 1000000")
+	path, _ := traintest.WriteConfig(t, "cpu", "")
+	traintest.SetConfig(t, path, "num_epochs = 3", "num_epochs = 1000000")
 	ctx, cancel := context.WithTimeout(context.Background(), hang)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, os.Args[0], path)
-	cmd.Env = append(os.Environ(), asTrain+"=1", allocatorEnv+"=")
+	cmd.Env = append(os.Environ(), asTrain+"=1", backend.AllocatorEnv+"=")
 	var errs strings.Builder
 	cmd.Stderr = &errs
 	stdout, err := cmd.StdoutPipe()
@@ -102,7 +105,7 @@ func TestInterruptedInput(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), hang)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, os.Args[0], "-")
-	cmd.Env = append(os.Environ(), asTrain+"=1", allocatorEnv+"=")
+	cmd.Env = append(os.Environ(), asTrain+"=1", backend.AllocatorEnv+"=")
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
 	stdin, err := cmd.StdinPipe()
@@ -118,7 +121,7 @@ func TestInterruptedInput(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := cmd.Wait(); cmd.ProcessState.ExitCode() != exitInterrupted || stderr.String() != "train: interrupted\n" {
+	if err := cmd.Wait(); cmd.ProcessState.ExitCode() != exit.CodeInterrupted || stderr.String() != "train: interrupted\n" {
 		t.Errorf("ended with %v, stderr %q", err, &stderr)
 	}
 }
@@ -138,7 +141,7 @@ func TestInterruptedFiles(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	for _, args := range [][]string{{pipe}, {"-check", pipe}, {"-export", t.TempDir(), pipe}, {"-predict", pipe, dir}} {
-		if code, _, stderr := train(ctx, args...); code != exitInterrupted || stderr != "train: interrupted\n" {
+		if code, _, stderr := train(ctx, args...); code != exit.CodeInterrupted || stderr != "train: interrupted\n" {
 			t.Errorf("%q: exit code %d, stderr %q", args, code, stderr)
 		}
 	}
@@ -146,15 +149,15 @@ func TestInterruptedFiles(t *testing.T) {
 
 // TestPipeAsData refuses a pipe in data_dir, which might never end.
 func TestPipeAsData(t *testing.T) {
-	t.Setenv(allocatorEnv, "")
-	path, _ := writeConfig(t, "cpu", "")
+	t.Setenv(backend.AllocatorEnv, "")
+	path, _ := traintest.WriteConfig(t, "cpu", "")
 	dir := t.TempDir()
 	pipe := filepath.Join(dir, "train-images-idx3-ubyte")
 	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	code, _, stderr := train(context.Background(), "-set", "data.data_dir="+dir, path)
-	if want := "train: -set data.data_dir: " + pipe + " is not a regular file\n"; code != exitFailure || stderr != want {
+	if want := "train: -set data.data_dir: " + pipe + " is not a regular file\n"; code != exit.Failure || stderr != want {
 		t.Errorf("exit code %d, stderr %q, want %q", code, stderr, want)
 	}
 }
@@ -173,7 +176,7 @@ func TestEndlessFiles(t *testing.T) {
 		{[]string{zeros}, "train: /dev/zero: larger than 1 MiB\n"},
 		{[]string{"-predict", zeros, dir}, "train: /dev/zero: images: magic number is 0x00000000, want 0x00000803\n"},
 	} {
-		if code, _, stderr := train(context.Background(), c.args...); code != exitFailure || stderr != c.want {
+		if code, _, stderr := train(context.Background(), c.args...); code != exit.Failure || stderr != c.want {
 			t.Errorf("%q: exit code %d, stderr %q, want %q", c.args, code, stderr, c.want)
 		}
 	}
@@ -182,21 +185,21 @@ func TestEndlessFiles(t *testing.T) {
 // TestReaderGone reads nothing of what a run prints: it goes on to its end, which is no success, and
 // says only what else went wrong.
 func TestReaderGone(t *testing.T) {
-	path, logDir := writeConfig(t, "cpu", "")
+	path, logDir := traintest.WriteConfig(t, "cpu", "")
 	for _, c := range []struct {
 		args   []string
 		code   int
 		status rundir.Status
 		stderr string // how it begins
 	}{
-		{nil, exitUnread, rundir.Done, ""},
-		{[]string{"-csv", "/dev/stdout"}, exitUnread, rundir.Done, ""},
-		{[]string{"-set", "train.learning_rate=1e20", "-csv", "/dev/stdout"}, exitDiverged, rundir.Diverged, "train: diverged in epoch 1"},
+		{nil, exit.Unread, rundir.Done, ""},
+		{[]string{"-csv", "/dev/stdout"}, exit.Unread, rundir.Done, ""},
+		{[]string{"-set", "train.learning_rate=1e20", "-csv", "/dev/stdout"}, exit.CodeDiverged, rundir.Diverged, "train: diverged in epoch 1"},
 	} {
 		ctx, cancel := context.WithTimeout(context.Background(), hang)
 		defer cancel()
 		cmd := exec.CommandContext(ctx, os.Args[0], append(c.args, path)...)
-		cmd.Env = append(os.Environ(), asTrain+"=1", allocatorEnv+"=")
+		cmd.Env = append(os.Environ(), asTrain+"=1", backend.AllocatorEnv+"=")
 		var stderr strings.Builder
 		cmd.Stderr = &stderr
 		stdout, err := cmd.StdoutPipe()
@@ -211,7 +214,7 @@ func TestReaderGone(t *testing.T) {
 		if text := stderr.String(); !errors.As(err, &exit) || exit.ExitCode() != c.code || !strings.HasPrefix(text, c.stderr) || c.stderr == "" && text != "" || strings.Contains(text, "pipe") {
 			t.Errorf("%q: ended with %v, stderr %q", c.args, err, text)
 		}
-		if run, err := rundir.Open(latest(t, logDir)); err != nil || run.Facts.Status != c.status {
+		if run, err := rundir.Open(traintest.Latest(t, logDir)); err != nil || run.Facts.Status != c.status {
 			t.Errorf("%q: the run is %q, %v", c.args, run.Facts.Status, err)
 		}
 	}
@@ -219,8 +222,8 @@ func TestReaderGone(t *testing.T) {
 
 // TestNamedPipe has a table read from a pipe: nothing is opened before there is a table.
 func TestNamedPipe(t *testing.T) {
-	t.Setenv(allocatorEnv, "")
-	path, _ := writeConfig(t, "cpu", "")
+	t.Setenv(backend.AllocatorEnv, "")
+	path, _ := traintest.WriteConfig(t, "cpu", "")
 	pipe := filepath.Join(t.TempDir(), "pipe")
 	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
 		t.Fatal(err)

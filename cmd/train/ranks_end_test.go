@@ -10,19 +10,21 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 	"unsafe"
 
+	"mlpool/cmd/train/internal/backend"
 	"mlpool/cmd/train/internal/checkpoint"
+	"mlpool/cmd/train/internal/exit"
 	"mlpool/cmd/train/internal/rundir"
+	"mlpool/cmd/train/internal/traintest"
 	"mlpool/kernels/collective"
 )
 
 // TestRanksEnd is every way in which a training on ranks ends before its time.
 func TestRanksEnd(t *testing.T) {
-	t.Setenv(allocatorEnv, "")
-	path, logDir := writeConfig(t, "cpu", "")
+	t.Setenv(backend.AllocatorEnv, "")
+	path, logDir := traintest.WriteConfig(t, "cpu", "")
 	set := func(rank, of int, args ...string) []string {
 		if rank != of {
 			return []string{path}
@@ -65,9 +67,9 @@ func TestRanksEnd(t *testing.T) {
 			if c.wrap == nil {
 				return
 			}
-			saved, err := checkpoint.Load(filepath.Join(latest(t, logDir), rundir.WeightsFile))
-			if err != nil || saved.Epoch != 1 || saved.Settings[ranksKey] != "3" {
-				t.Errorf("the checkpoint is of epoch %d and %s ranks, %v", saved.Epoch, saved.Settings[ranksKey], err)
+			saved, err := checkpoint.Load(filepath.Join(traintest.Latest(t, logDir), rundir.WeightsFile))
+			if err != nil || saved.Epoch != 1 || saved.Settings["ranks"] != "3" {
+				t.Errorf("the checkpoint is of epoch %d and %s ranks, %v", saved.Epoch, saved.Settings["ranks"], err)
 			}
 		})
 	}
@@ -114,57 +116,11 @@ func (f *failing) at(x uintptr, do func() error) error {
 	return f.spoil(x)
 }
 
-// TestOverdue has a run write to its folder after the ranks have ended, which does not count
-// among the time that it has to end as well. The time is that of the bubble.
-func TestOverdue(t *testing.T) {
-	ms := func(n int) time.Duration { return time.Duration(n) * time.Millisecond }
-	for _, c := range []struct {
-		name            string
-		from, to        time.Duration // it writes meanwhile
-		done            time.Duration // 0: never
-		overdue, locked bool
-		want            time.Duration
-	}{
-		{"it writes nothing", 0, 0, 0, true, true, endWithin},
-		{"it writes", ms(1050), ms(60050), 0, true, true, endWithin + 59*time.Second},
-		{"it writes for ever", 0, 24 * time.Hour, 0, true, false, writeWithin},
-		{"it ends", 0, 0, 2 * time.Second, false, false, 2 * time.Second},
-		{"it writes and ends", ms(1050), ms(60050), 62 * time.Second, false, false, 62 * time.Second},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				r := &ranks{endWithin: endWithin}
-				done := make(chan struct{})
-				if c.done > 0 {
-					time.AfterFunc(c.done, func() { close(done) })
-				}
-				var writer sync.WaitGroup
-				if c.to > 0 {
-					writer.Go(func() {
-						time.Sleep(c.from)
-						defer r.write()()
-						time.Sleep(c.to - c.from)
-					})
-				}
-				start := time.Now()
-				overdue, locked := r.overdue(done)
-				if took := time.Since(start); overdue != c.overdue || locked != c.locked || took < c.want || took > c.want+time.Second {
-					t.Errorf("overdue %t, locked %t, after %v, want %t, %t and %v", overdue, locked, took, c.overdue, c.locked, c.want)
-				}
-				if locked {
-					r.disk.Unlock()
-				}
-				writer.Wait()
-			})
-		})
-	}
-}
-
 // TestGiveUp has rank 0 wait in an all-gather that nobody wakes, as one of copy engines, when
 // rank 1 ends, which waits for that: before it gives up, it notes in the folder of the run why.
 func TestGiveUp(t *testing.T) {
-	t.Setenv(allocatorEnv, "")
-	path, logDir := writeConfig(t, "cpu", "")
+	t.Setenv(backend.AllocatorEnv, "")
+	path, logDir := traintest.WriteConfig(t, "cpu", "")
 	group, port := collective.NewLocal(2), freePort(t)
 	come, gaveUp := make(chan struct{}, 100), make(chan struct{})
 	var facts rundir.Facts
@@ -179,9 +135,9 @@ func TestGiveUp(t *testing.T) {
 			return &failing{Local: l, t: t, rank: 1, left: 31, others: come}
 		})
 		if rank == 0 {
-			r.endWithin = 100 * time.Millisecond
-			r.giveUp = sync.OnceFunc(func() {
-				if run, err := rundir.Open(latest(t, logDir)); err != nil {
+			r.EndWithin = 100 * time.Millisecond
+			r.GiveUp = sync.OnceFunc(func() {
+				if run, err := rundir.Open(traintest.Latest(t, logDir)); err != nil {
 					t.Error(err)
 				} else {
 					facts = run.Facts
@@ -225,15 +181,15 @@ func (a asleep) AllGather(x uintptr, n int, stream uintptr) error {
 // TestRanksInterrupted interrupts one rank: all end after the same epoch, and the run goes
 // on on another number of ranks.
 func TestRanksInterrupted(t *testing.T) {
-	t.Setenv(allocatorEnv, "")
-	path, logDir := writeConfig(t, "cpu", "")
-	setConfig(t, path, "num_epochs = 3", "num_epochs = 1000000")
+	t.Setenv(backend.AllocatorEnv, "")
+	path, logDir := traintest.WriteConfig(t, "cpu", "")
+	traintest.SetConfig(t, path, "num_epochs = 3", "num_epochs = 1000000")
 	ctx, cancel := context.WithCancel(context.Background())
 	all := trainRanks(t, ctx, 2, func(int) []string { return []string{path} }, func(l *collective.Local) collective.Collective {
 		return &interrupting{Local: l, left: 50, cancel: cancel}
 	})
 	for rank, e := range all {
-		if e.code != exitInterrupted {
+		if e.code != exit.CodeInterrupted {
 			t.Errorf("rank %d: exit code %d, %s", rank, e.code, e.stderr)
 		}
 	}
@@ -241,7 +197,7 @@ func TestRanksInterrupted(t *testing.T) {
 	if !strings.HasSuffix(all[0].stderr, "train: interrupted\n") || !strings.Contains(all[0].stderr, "finishing this epoch") {
 		t.Errorf("stderr %q", all[0].stderr)
 	}
-	dir := latest(t, logDir)
+	dir := traintest.Latest(t, logDir)
 	saved, err := checkpoint.Load(filepath.Join(dir, rundir.WeightsFile))
 	if err != nil || saved.Step != 0 || saved.Epoch == 0 {
 		t.Fatalf("saved after epoch %d and step %d, %v", saved.Epoch, saved.Step, err)
@@ -258,7 +214,7 @@ func TestRanksInterrupted(t *testing.T) {
 				t.Errorf("rank %d of %d: exit code %d, %q, want %q", rank, size, e.code, e.stderr, note)
 			}
 		}
-		run, err := rundir.Open(latest(t, logDir))
+		run, err := rundir.Open(traintest.Latest(t, logDir))
 		if err != nil || run.Facts.Epochs != saved.Epoch+2 {
 			t.Errorf("on %d ranks it has %d epochs, %v", size, run.Facts.Epochs, err)
 		}
@@ -281,8 +237,8 @@ func (i *interrupting) AllReduce(x uintptr, n int, stream uintptr) error {
 
 // TestRanksInterruptedEarly interrupts ranks before they train, after they have met.
 func TestRanksInterruptedEarly(t *testing.T) {
-	t.Setenv(allocatorEnv, "")
-	path, _ := writeConfig(t, "cpu", "")
+	t.Setenv(backend.AllocatorEnv, "")
+	path, _ := traintest.WriteConfig(t, "cpu", "")
 	ctx, cancel := context.WithCancel(context.Background())
 	all := trainRanks(t, ctx, 3, func(int) []string { return []string{path} }, func(l *collective.Local) collective.Collective {
 		cancel()
@@ -290,7 +246,7 @@ func TestRanksInterruptedEarly(t *testing.T) {
 	})
 	quiet(t, all)
 	for rank, e := range all {
-		if e.code != exitInterrupted {
+		if e.code != exit.CodeInterrupted {
 			t.Errorf("rank %d: exit code %d, %s", rank, e.code, e.stderr)
 		}
 	}

@@ -14,14 +14,18 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
 
+	"mlpool/cmd/train/internal/backend"
 	"mlpool/cmd/train/internal/checkpoint"
+	"mlpool/cmd/train/internal/exit"
 	"mlpool/cmd/train/internal/rundir"
+	"mlpool/cmd/train/internal/traintest"
 	"mlpool/kernels/collective"
 	"mlpool/kernels/collective/launch"
 	"mlpool/kernels/kerneltest"
@@ -34,14 +38,14 @@ func TestRankProcesses(t *testing.T) {
 		t.Skip("needs emulated GPUs, of which there are as many as processes")
 	}
 	port := freePort(t)
-	path, logDir := writeConfig(t, "cuda", "")
+	path, logDir := traintest.WriteConfig(t, "cuda", "")
 	var rank1 chan *os.Process // nil: nobody wants it
 	start := func(ranks int, args ...string) (said string, err error) {
 		var all sync.WaitGroup
 		out, errs := make([]bytes.Buffer, ranks), make([]error, ranks)
 		for rank := range ranks {
 			cmd := exec.Command(os.Args[0], append(args, path)...)
-			cmd.Env = append(os.Environ(), asTrain+"=1", allocatorEnv+"=", fmt.Sprint("RANK=", rank), fmt.Sprint("LOCAL_RANK=", rank),
+			cmd.Env = append(os.Environ(), asTrain+"=1", backend.AllocatorEnv+"=", fmt.Sprint("RANK=", rank), fmt.Sprint("LOCAL_RANK=", rank),
 				fmt.Sprint("WORLD_SIZE=", ranks), "MASTER_ADDR=127.0.0.1", "MASTER_PORT="+port, launch.SecretEnv+"="+secret)
 			cmd.Stdout, cmd.Stderr = &out[rank], &out[rank]
 			if err := cmd.Start(); err != nil {
@@ -72,8 +76,8 @@ func TestRankProcesses(t *testing.T) {
 		return got
 	}
 	eager := losses(2)
-	if graph := losses(2, "-set", "train.executor=graph"); agreement(graph, eager) != "identical" {
-		t.Errorf("losses of graphs %s", agreement(graph, eager))
+	if graph := losses(2, "-set", "train.executor=graph"); !slices.Equal(graph, eager) {
+		t.Error("the losses of graphs differ from those of the eager executor")
 	}
 	near := func(what string, got []float32) {
 		for i, loss := range got {
@@ -109,7 +113,7 @@ func TestRankProcesses(t *testing.T) {
 		if took := time.Since(<-killed); err == nil || took > 20*time.Second || !strings.Contains(said, "\ntrain: rank 1 is gone") {
 			t.Errorf("%s: rank 0 ends %v after the kill, with %v: %s", executor, took, err, said)
 		}
-		if saved, err := checkpoint.Load(filepath.Join(latest(t, logDir), rundir.WeightsFile)); err != nil || saved.Epoch == 0 {
+		if saved, err := checkpoint.Load(filepath.Join(traintest.Latest(t, logDir), rundir.WeightsFile)); err != nil || saved.Epoch == 0 {
 			t.Errorf("%s: the checkpoint is of epoch %d, %v", executor, saved.Epoch, err)
 		}
 	}
@@ -139,8 +143,8 @@ func (s stopping) AllGather(x uintptr, n int, stream uintptr) error {
 // Where it goes on after they have ended, it ends as well.
 func TestRankStopped(t *testing.T) {
 	impatient(t)
-	t.Setenv(allocatorEnv, "")
-	path, _ := writeConfig(t, "cpu", "")
+	t.Setenv(backend.AllocatorEnv, "")
+	path, _ := traintest.WriteConfig(t, "cpu", "")
 	port := freePort(t)
 	ctx, cancel := context.WithTimeout(context.Background(), hang)
 	defer cancel()
@@ -165,7 +169,7 @@ func TestRankStopped(t *testing.T) {
 		t.Error(err)
 	}
 	last, err := io.ReadAll(said)
-	if err := errors.Join(err, cmd.Wait()); len(last) > 0 || cmd.ProcessState.ExitCode() != exitFailure {
+	if err := errors.Join(err, cmd.Wait()); len(last) > 0 || cmd.ProcessState.ExitCode() != exit.Failure {
 		t.Errorf("rank 1 ends with %v, and says %q", err, last)
 	}
 	host, err := os.Hostname()
@@ -178,7 +182,7 @@ func TestRankStopped(t *testing.T) {
 		t.Errorf("rank 0 says %q, want one line %q", all[0].stderr, want)
 	}
 	for _, rank := range []int{0, 2} {
-		if all[rank].code != exitFailure {
+		if all[rank].code != exit.Failure {
 			t.Errorf("rank %d: exit code %d", rank, all[rank].code)
 		}
 	}
@@ -187,8 +191,8 @@ func TestRankStopped(t *testing.T) {
 // TestAnotherProgram has rank 1 run a copy of the program with a byte behind it: of the same commit,
 // or of none.
 func TestAnotherProgram(t *testing.T) {
-	t.Setenv(allocatorEnv, "")
-	path, _ := writeConfig(t, "cpu", "")
+	t.Setenv(backend.AllocatorEnv, "")
+	path, _ := traintest.WriteConfig(t, "cpu", "")
 	text, err := os.ReadFile(os.Args[0])
 	if err != nil {
 		t.Fatal(err)
@@ -209,7 +213,7 @@ func TestAnotherProgram(t *testing.T) {
 		t.Fatal(err)
 	}
 	all := trainRanksAt(t, context.Background(), port, 3, func(rank int) []string { return [][]string{{path}, nil, {path}}[rank] }, nil)
-	if err := cmd.Wait(); cmd.ProcessState.ExitCode() != exitFailure {
+	if err := cmd.Wait(); cmd.ProcessState.ExitCode() != exit.Failure {
 		t.Errorf("rank 1 ends with %v", err)
 	}
 	quiet(t, all)
@@ -218,53 +222,5 @@ func TestAnotherProgram(t *testing.T) {
 		if !strings.Contains(all[0].stderr, want) || strings.Count(all[0].stderr, "\n") != 1 {
 			t.Errorf("rank 0 says %q, want one line with %q", all[0].stderr, want)
 		}
-	}
-}
-
-// TestCheckpointIsNoDelay has a checkpoint written into a pipe that nobody reads at first: such a
-// run is not overdue.
-func TestCheckpointIsNoDelay(t *testing.T) {
-	t.Setenv(allocatorEnv, "")
-	path, logDir := writeConfig(t, "cpu", "")
-	cfg, set := loaded(t, path)
-	cfg.Model.FeatDim = 128 // more weights than a pipe holds
-	b, err := openBackend(cfg, new(ranks).needGPU, io.Discard)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := prepared(t, cfg, b, set)
-	if err := s.begin(); err != nil {
-		t.Fatal(err)
-	}
-	pipe := filepath.Join(latest(t, logDir), rundir.WeightsFile+".tmp")
-	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	r := new(ranks)
-	s.runners[0].ranks = r
-	saved := make(chan error, 1)
-	go func() { saved <- s.runners[0].checkpoint() }()
-	reader, err := os.Open(pipe) // waits for the writer
-	if err != nil {
-		t.Fatal(err)
-	}
-	if r.disk.TryLock() {
-		t.Error("nothing is written")
-		r.disk.Unlock()
-	}
-	if _, err := io.Copy(io.Discard, reader); err != nil {
-		t.Error(err)
-	}
-	if err := reader.Close(); err != nil {
-		t.Error(err)
-	}
-	if err := <-saved; err == nil { // a pipe cannot be synced to the disk
-		t.Error("there is a checkpoint in a pipe")
-	}
-	if !r.disk.TryLock() {
-		t.Error("the checkpoint is written for ever")
-	}
-	if err := errors.Join(s.finish(time.Now(), nil), s.close(nil)); err != nil {
-		t.Error(err)
 	}
 }

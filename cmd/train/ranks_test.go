@@ -8,14 +8,17 @@ import (
 	"fmt"
 	"math"
 	"net"
-	"os"
-	"reflect"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"mlpool/cmd/train/internal/backend"
+	"mlpool/cmd/train/internal/compare"
+	"mlpool/cmd/train/internal/exit"
+	"mlpool/cmd/train/internal/ranks"
 	"mlpool/cmd/train/internal/rundir"
+	"mlpool/cmd/train/internal/traintest"
 	"mlpool/kernels/collective"
 	"mlpool/kernels/collective/launch"
 )
@@ -93,9 +96,9 @@ func impatient(t *testing.T) {
 }
 
 // localRank is a rank that trains on the CPU, with its part in the collectives.
-func localRank(env func(string) string, l *collective.Local, wrap func(*collective.Local) collective.Collective) *ranks {
-	r := &ranks{env: env, silence: patience, transport: "this process"}
-	r.connect = func(_ context.Context, w *launch.World) (collective.Collective, error) {
+func localRank(env func(string) string, l *collective.Local, wrap func(*collective.Local) collective.Collective) *ranks.Ranks {
+	r := &ranks.Ranks{Env: env, Silence: patience, Transport: "this process"}
+	r.Connect = func(_ context.Context, w *launch.World) (collective.Collective, error) {
 		w.OnEnd(l.Abort)
 		if wrap == nil {
 			return l, nil
@@ -118,7 +121,7 @@ func quiet(t *testing.T, all []ended) {
 // latestLosses returns the latest run, and the loss of each of its steps.
 func latestLosses(t *testing.T, logDir string) (rundir.Run, []float32) {
 	t.Helper()
-	run, err := rundir.Open(latest(t, logDir))
+	run, err := rundir.Open(traintest.Latest(t, logDir))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,9 +134,9 @@ func latestLosses(t *testing.T, logDir string) (rundir.Run, []float32) {
 
 // TestRanks trains on several ranks, whose one log is near that of one rank with all rows.
 func TestRanks(t *testing.T) {
-	t.Setenv(allocatorEnv, "")
+	t.Setenv(backend.AllocatorEnv, "")
 	for _, executor := range []string{"eager", "graph"} {
-		path, logDir := writeConfig(t, "cpu", fmt.Sprintf("executor = %q", executor))
+		path, logDir := traintest.WriteConfig(t, "cpu", fmt.Sprintf("executor = %q", executor))
 		losses := func(all []ended) (values []float64) {
 			t.Helper()
 			quiet(t, all)
@@ -182,8 +185,8 @@ func TestRanks(t *testing.T) {
 
 // TestRanksWithoutTraining has rank 0 alone tell of what is no training.
 func TestRanksWithoutTraining(t *testing.T) {
-	t.Setenv(allocatorEnv, "")
-	path, _ := writeConfig(t, "cpu", "")
+	t.Setenv(backend.AllocatorEnv, "")
+	path, _ := traintest.WriteConfig(t, "cpu", "")
 	for _, args := range [][]string{{"-version"}, {"-list"}, {"-h"}, {"-check", path}} {
 		all := trainRanks(t, context.Background(), 2, func(int) []string { return args }, nil)
 		quiet(t, all)
@@ -195,8 +198,8 @@ func TestRanksWithoutTraining(t *testing.T) {
 
 // TestRanksApart has ranks find something wrong before they meet, which each says itself.
 func TestRanksApart(t *testing.T) {
-	t.Setenv(allocatorEnv, "")
-	path, _ := writeConfig(t, "cpu", "")
+	t.Setenv(backend.AllocatorEnv, "")
+	path, _ := traintest.WriteConfig(t, "cpu", "")
 	hosts := func(rank string) map[string]string {
 		return map[string]string{"PMI_RANK": rank, "PMI_SIZE": "2", "MPI_LOCALRANKID": "0", "MPI_LOCALNRANKS": "1"}
 	}
@@ -212,19 +215,19 @@ func TestRanksApart(t *testing.T) {
 		code int
 		want string
 	}{
-		{"half a launch", map[string]string{"RANK": "0", "WORLD_SIZE": "2"}, []string{path}, exitFailure, "train: half a launch: RANK, WORLD_SIZE without "},
-		{"too high", map[string]string{"RANK": "2", "WORLD_SIZE": "2", "LOCAL_RANK": "0"}, []string{path}, exitFailure, "train: rank 2: RANK=2 is not below WORLD_SIZE=2"},
-		{"several hosts, rank 0", hosts("0"), []string{path}, exitFailure, "train: rank 0: the ranks are on several hosts: set MASTER_ADDR"},
-		{"several hosts, rank 1", hosts("1"), []string{path}, exitFailure, "train: rank 1: the ranks are on several hosts: set MASTER_ADDR"},
-		{"no port", mpirunWith("MASTER_PORT", "abc"), []string{path}, exitFailure, "train: rank 1: MASTER_PORT=abc: want a port"},
-		{"no local rank", mpirunWith("OMPI_COMM_WORLD_LOCAL_RANK", "-1"), []string{path}, exitFailure, "train: rank 1: OMPI_COMM_WORLD_LOCAL_RANK=-1: want a number"},
-		{"unknown flag", mpirun(1, 2, "9"), []string{"-bogus", path}, exitUsage, "train: rank 1: unknown flag -bogus"},
-		{"no config", mpirun(0, 2, "9"), nil, exitUsage, "train: rank 0: which config?"},
-		{"-compare", mpirun(1, 2, "9"), []string{"-compare", path}, exitFailure, "train: rank 1: -compare is for one GPU, and this is one of 2 ranks: leave it out"},
-		{"-report", mpirun(0, 2, "9"), []string{"-report", "x.html", path}, exitFailure, "train: rank 0: -report is for one GPU"},
+		{"half a launch", map[string]string{"RANK": "0", "WORLD_SIZE": "2"}, []string{path}, exit.Failure, "train: half a launch: RANK, WORLD_SIZE without "},
+		{"too high", map[string]string{"RANK": "2", "WORLD_SIZE": "2", "LOCAL_RANK": "0"}, []string{path}, exit.Failure, "train: rank 2: RANK=2 is not below WORLD_SIZE=2"},
+		{"several hosts, rank 0", hosts("0"), []string{path}, exit.Failure, "train: rank 0: the ranks are on several hosts: set MASTER_ADDR"},
+		{"several hosts, rank 1", hosts("1"), []string{path}, exit.Failure, "train: rank 1: the ranks are on several hosts: set MASTER_ADDR"},
+		{"no port", mpirunWith("MASTER_PORT", "abc"), []string{path}, exit.Failure, "train: rank 1: MASTER_PORT=abc: want a port"},
+		{"no local rank", mpirunWith("OMPI_COMM_WORLD_LOCAL_RANK", "-1"), []string{path}, exit.Failure, "train: rank 1: OMPI_COMM_WORLD_LOCAL_RANK=-1: want a number"},
+		{"unknown flag", mpirun(1, 2, "9"), []string{"-bogus", path}, exit.Usage, "train: rank 1: unknown flag -bogus"},
+		{"no config", mpirun(0, 2, "9"), nil, exit.Usage, "train: rank 0: which config?"},
+		{"-compare", mpirun(1, 2, "9"), []string{"-compare", path}, exit.Failure, "train: rank 1: -compare is for one GPU, and this is one of 2 ranks: leave it out"},
+		{"-report", mpirun(0, 2, "9"), []string{"-report", "x.html", path}, exit.Failure, "train: rank 0: -report is for one GPU"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			r := &ranks{env: func(name string) string { return c.vars[name] }}
+			r := &ranks.Ranks{Env: func(name string) string { return c.vars[name] }}
 			var stdout, stderr bytes.Buffer
 			code := runCommand(context.Background(), r, c.args, &stdout, &stderr)
 			if code != c.code || stdout.Len() > 0 || !strings.HasPrefix(stderr.String(), c.want) || strings.Count(stderr.String(), "\n") != 1 {
@@ -236,34 +239,21 @@ func TestRanksApart(t *testing.T) {
 
 // TestRanksJSON has one document of all.
 func TestRanksJSON(t *testing.T) {
-	t.Setenv(allocatorEnv, "")
-	path, _ := writeConfig(t, "cpu", "")
+	t.Setenv(backend.AllocatorEnv, "")
+	path, _ := traintest.WriteConfig(t, "cpu", "")
 	all := trainRanks(t, context.Background(), 2, func(int) []string { return []string{"-json", path} }, nil)
 	quiet(t, all)
-	var got results
+	var got compare.Results
 	if err := json.Unmarshal([]byte(all[0].stdout), &got); err != nil || len(got.Runs) != 1 || got.Runs[0].Ranks != 2 || got.Runs[0].Figures.Hidden == nil || *got.Runs[0].Figures.AllReduceUS <= 0 {
 		t.Errorf("%v, %s", err, all[0].stdout)
-	}
-}
-
-// TestRanksNeedGPUs has processes train on the CPU, between which nothing moves data.
-func TestRanksNeedGPUs(t *testing.T) {
-	r := processes()
-	r.ready = func(launch.Process) error { return nil }
-	if err := r.needGPU(errors.New("none")); err != nil {
-		t.Errorf("alone: %v", err)
-	}
-	r.world = &launch.World{Process: launch.Process{Size: 2, Local: 1}}
-	if err := r.needGPU(errors.New("none")); err == nil || !strings.HasPrefix(err.Error(), "number 1 on its host has no GPU") {
-		t.Error(err)
 	}
 }
 
 // TestStrayVariables has variables of a launcher in the environment of a training that is none of
 // several: it warns in one line and trains.
 func TestStrayVariables(t *testing.T) {
-	t.Setenv(allocatorEnv, "")
-	path, logDir := writeConfig(t, "cpu", "")
+	t.Setenv(backend.AllocatorEnv, "")
+	path, logDir := traintest.WriteConfig(t, "cpu", "")
 	torchrun := map[string]string{"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2", "MASTER_PORT": "9"}
 	for _, c := range []struct {
 		vars map[string]string
@@ -276,9 +266,9 @@ func TestStrayVariables(t *testing.T) {
 		{map[string]string{"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0"}, "train: training alone: the ranks are on several hosts"},
 		{torchrun, `train: training alone: train.device is "cpu", and NCCL moves data between GPUs: this was started as rank 1 of 2`},
 	} {
-		r := processes()
-		r.env = func(name string) string { return c.vars[name] }
-		r.ready = func(launch.Process) error { return errors.New("it takes a GPU") }
+		r := ranks.Processes()
+		r.Env = func(name string) string { return c.vars[name] }
+		r.Ready = func(launch.Process) error { return errors.New("it takes a GPU") }
 		var stdout, stderr bytes.Buffer
 		code := runCommand(context.Background(), r, []string{"-set", "train.num_epochs=1", path}, &stdout, &stderr)
 		if code != 0 || !strings.HasPrefix(stderr.String(), c.want) || strings.Count(stderr.String(), "\n") != 1 || !strings.Contains(stdout.String(), "\nepoch 1/1 ") {
@@ -288,8 +278,8 @@ func TestStrayVariables(t *testing.T) {
 			t.Errorf("%v: the run is %s", c.vars, run.Facts.Status)
 		}
 	}
-	r := processes()
-	r.env = func(name string) string { return map[string]string{"RANK": "0"}[name] }
+	r := ranks.Processes()
+	r.Env = func(name string) string { return map[string]string{"RANK": "0"}[name] }
 	var stdout, stderr bytes.Buffer
 	code := runCommand(context.Background(), r, []string{"-set", "train.device=auto", path}, &stdout, &stderr)
 	if code != 0 || !strings.HasPrefix(stderr.String(), "train: training alone: half a launch: ") {
@@ -299,8 +289,8 @@ func TestStrayVariables(t *testing.T) {
 
 // TestRanksWithoutSecret has no place for the file of a secret: rank 0 warns, and the ranks train.
 func TestRanksWithoutSecret(t *testing.T) {
-	t.Setenv(allocatorEnv, "")
-	path, _ := writeConfig(t, "cpu", "")
+	t.Setenv(backend.AllocatorEnv, "")
+	path, _ := traintest.WriteConfig(t, "cpu", "")
 	t.Setenv("XDG_CACHE_HOME", path)
 	was := secret
 	secret = ""
@@ -309,18 +299,5 @@ func TestRanksWithoutSecret(t *testing.T) {
 	quiet(t, all)
 	if want := "train: the ranks have no secret ("; all[0].code != 0 || all[1].code != 0 || !strings.HasPrefix(all[0].stderr, want) || strings.Count(all[0].stderr, "\n") != 1 {
 		t.Errorf("%+v, want one line %q", all, want)
-	}
-}
-
-// TestConfigOnce has a rank read its config from a pipe, which has it only once.
-func TestConfigOnce(t *testing.T) {
-	path, _ := writeConfig(t, "cpu", "")
-	o := options{config: path}
-	_, first, err := o.read(context.Background())
-	if err := errors.Join(err, os.Remove(path)); err != nil {
-		t.Fatal(err)
-	}
-	if _, again, err := o.read(context.Background()); err != nil || !reflect.DeepEqual(first, again) {
-		t.Errorf("%+v, %v, want %+v", again, err, first)
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,7 +12,10 @@ import (
 	"time"
 
 	"mlpool/allocator"
+	"mlpool/cmd/train/internal/backend"
+	"mlpool/cmd/train/internal/exit"
 	"mlpool/cmd/train/internal/rundir"
+	"mlpool/cmd/train/internal/traintest"
 	"mlpool/internal/report"
 )
 
@@ -53,11 +55,6 @@ func writeResumed(t *testing.T, dir string, facts rundir.Facts, ms float64, conf
 	return dir
 }
 
-// configText is a config that differs in the batch and in a key that facts don't have in words.
-func configText(bsz int, fuse bool) string {
-	return fmt.Sprintf("[model]\nfeat_dim = 784\nnum_layers = 4\n[train]\nbsz = %d\nlearning_rate = 0.1\nfuse = %v\n[data]\ndataset = \"mnist\"\n", bsz, fuse)
-}
-
 // reportOf runs train -report and returns the page.
 func reportOf(t *testing.T, runs ...string) string {
 	t.Helper()
@@ -93,7 +90,7 @@ func wantAll(t *testing.T, page string, parts ...string) {
 // TestReportOfResumed has two epochs that pay for what is done once: neither is in the
 // picture or the median.
 func TestReportOfResumed(t *testing.T) {
-	dir := writeResumed(t, filepath.Join(t.TempDir(), "resumed"), rundir.Facts{Name: "custom"}, 40, configText(64, true), 3)
+	dir := writeResumed(t, filepath.Join(t.TempDir(), "resumed"), rundir.Facts{Name: "custom"}, 40, traintest.ConfigText(64, true), 3)
 	wantAll(t, reportOf(t, dir), "custom takes 41.0 ms an epoch.", "Each dot is one of 5 epochs after the first")
 }
 
@@ -102,8 +99,8 @@ func TestReportOfResumed(t *testing.T) {
 func TestReportOfComparison(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "20261122-101500-compare")
 	gpu := &rundir.GPU{Name: "NVIDIA H200", ComputeCapability: "9.0", Memory: 141 << 30, Driver: "570.124.06", CUDADriver: "12.8", CUDARuntime: "12.8"}
-	writeRun(t, filepath.Join(dir, "cuda"), rundir.Facts{Name: "cuda", Place: 2, GPU: gpu}, 50, configText(64, true))
-	custom := writeRun(t, filepath.Join(dir, "custom"), rundir.Facts{Name: "custom", Place: 1, Strategy: "tlsf", GPU: gpu}, 40, configText(64, true))
+	writeRun(t, filepath.Join(dir, "cuda"), rundir.Facts{Name: "cuda", Place: 2, GPU: gpu}, 50, traintest.ConfigText(64, true))
+	custom := writeRun(t, filepath.Join(dir, "custom"), rundir.Facts{Name: "custom", Place: 1, Strategy: "tlsf", GPU: gpu}, 40, traintest.ConfigText(64, true))
 	if err := os.WriteFile(filepath.Join(dir, rundir.ComparisonFile), []byte("{}"), 0o666); err != nil {
 		t.Fatal(err)
 	}
@@ -127,31 +124,12 @@ func TestReportOfComparison(t *testing.T) {
 		"Each dot is one of 6 epochs after the first")
 }
 
-// TestReportOfOne counts what there is one of.
-func TestReportOfOne(t *testing.T) {
-	config := []byte("[model]\nfeat_dim = 8\nnum_layers = 1\n")
-	facts := rundir.Facts{Name: "custom", Status: rundir.Done, Epochs: 1, Machine: rundir.Machine{CPU: "a CPU", Cores: 1}}
-	p, err := reportPage([]finished{{facts: facts, config: config}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	values := map[string]string{}
-	for _, f := range p.Runs[0].Facts {
-		values[f.Name] = f.Value
-	}
-	for name, want := range map[string]string{"model": "1 hidden layer of 8", "CPU": "a CPU, 1 thread", "ended": "done after 1 epoch"} {
-		if values[name] != want {
-			t.Errorf("%s: %q, want %q", name, values[name], want)
-		}
-	}
-}
-
 // TestReportOfRuns puts runs of the same name side by side that did not take turns, one
 // of which was killed before it wrote anything.
 func TestReportOfRuns(t *testing.T) {
 	dir := t.TempDir()
-	a := writeRun(t, filepath.Join(dir, "a"), rundir.Facts{Name: "custom"}, 40, configText(64, true))
-	b := writeRun(t, filepath.Join(dir, "b"), rundir.Facts{Name: "custom"}, 30, configText(1024, false))
+	a := writeRun(t, filepath.Join(dir, "a"), rundir.Facts{Name: "custom"}, 40, traintest.ConfigText(64, true))
+	b := writeRun(t, filepath.Join(dir, "b"), rundir.Facts{Name: "custom"}, 30, traintest.ConfigText(1024, false))
 	killed := filepath.Join(dir, "killed")
 	if err := errors.Join(os.Mkdir(killed, 0o777), rundir.WriteJSON(filepath.Join(killed, rundir.FactsFile), rundir.Facts{Name: "cuda", Config: "wide.toml", Status: rundir.Running})); err != nil {
 		t.Fatal(err)
@@ -163,9 +141,9 @@ func TestReportOfRuns(t *testing.T) {
 // TestReportErrors is of files that cannot be read or written.
 func TestReportErrors(t *testing.T) {
 	dir := t.TempDir()
-	good := writeRun(t, filepath.Join(dir, "good"), rundir.Facts{Name: "custom"}, 40, configText(64, true))
+	good := writeRun(t, filepath.Join(dir, "good"), rundir.Facts{Name: "custom"}, 40, traintest.ConfigText(64, true))
 	spoiled := func(file, text string) string {
-		bad := writeRun(t, filepath.Join(t.TempDir(), "bad"), rundir.Facts{Name: "custom"}, 40, configText(64, true))
+		bad := writeRun(t, filepath.Join(t.TempDir(), "bad"), rundir.Facts{Name: "custom"}, 40, traintest.ConfigText(64, true))
 		if err := os.WriteFile(filepath.Join(bad, file), []byte(text), 0o666); err != nil {
 			t.Fatal(err)
 		}
@@ -181,7 +159,7 @@ func TestReportErrors(t *testing.T) {
 		{page, spoiled(rundir.ConfigFile, "["), "config.toml"},
 	} {
 		var stdout, stderr bytes.Buffer
-		if code := runProcess(t.Context(), []string{"-report", test.path, test.run}, &stdout, &stderr); code != exitFailure || !strings.Contains(stderr.String(), test.want) {
+		if code := runProcess(t.Context(), []string{"-report", test.path, test.run}, &stdout, &stderr); code != exit.Failure || !strings.Contains(stderr.String(), test.want) {
 			t.Errorf("%s: code %d, %q, want %q", test.run, code, stderr.String(), test.want)
 		}
 		if _, err := os.Stat(page); err == nil {
@@ -199,9 +177,9 @@ func TestReportErrors(t *testing.T) {
 // TestReportOfTraining trains, whole and until it is interrupted, with a folder for the
 // run and without. The page of the folder is the page of the training.
 func TestReportOfTraining(t *testing.T) {
-	t.Setenv(allocatorEnv, "")
-	path, logDir := writeConfig(t, "cpu", "num_epochs = 5\n")
-	setConfig(t, path, "num_epochs = 3\n", "")
+	t.Setenv(backend.AllocatorEnv, "")
+	path, logDir := traintest.WriteConfig(t, "cpu", "num_epochs = 5\n")
+	traintest.SetConfig(t, path, "num_epochs = 3\n", "")
 	page := filepath.Join(t.TempDir(), "page.html")
 	code, stdout, stderr := train(t.Context(), "-compare=custom,malloc", "-report", page, path)
 	if code != 0 || !strings.Contains(stdout, "report in "+page+"\n") {
@@ -214,68 +192,17 @@ func TestReportOfTraining(t *testing.T) {
 		t.Error("the page of the folder has other figures than that of the training")
 	}
 
-	setConfig(t, path, "log_dir = ", "# log_dir = ")
-	setConfig(t, path, "[log]", "[log]\nlog_dir = ''")
+	traintest.SetConfig(t, path, "log_dir = ", "# log_dir = ")
+	traintest.SetConfig(t, path, "[log]", "[log]\nlog_dir = ''")
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	if code := runProcess(ctx, []string{"-report", page, path}, &cancelAfter{text: "epoch 2/5", cancel: cancel}, &bytes.Buffer{}); code != exitInterrupted {
+	if code := runProcess(ctx, []string{"-report", page, path}, &traintest.CancelAfter{Text: "epoch 2/5", Cancel: cancel}, &bytes.Buffer{}); code != exit.CodeInterrupted {
 		t.Errorf("exit code %d", code)
 	}
 	wantAll(t, readPage(t, page), "custom takes ", "interrupted after 2 epochs", "No step was recorded", "Each dot is the one epoch that was timed.")
 
 	unwritable := filepath.Join(t.TempDir(), "none", "page.html")
-	if code, stdout, _ := train(t.Context(), "-report", unwritable, path); code != exitFailure || stdout != "" {
+	if code, stdout, _ := train(t.Context(), "-report", unwritable, path); code != exit.Failure || stdout != "" {
 		t.Errorf("a report that cannot be written: exit code %d after %q", code, stdout)
-	}
-}
-
-// TestReportRanksNothing shows runs that nothing ranks: of other work, on other machines, or
-// one after the other. A run that diverged says so first.
-func TestReportRanksNothing(t *testing.T) {
-	config := []byte(configText(64, true))
-	run := func(config []byte, device string, diverged int) finished {
-		f := finished{facts: rundir.Facts{Name: "custom", Machine: rundir.Machine{CPU: "a CPU"}}, config: config}
-		if device != "" {
-			f.facts.GPU = &rundir.GPU{Name: device}
-		}
-		for i := range 8 {
-			f.records = append(f.records, rundir.Record{Epoch: i + 1, Warmup: i == 0, TrainMS: 40, PeakReserved: 1 << 20})
-		}
-		if diverged > 0 {
-			f.records = f.records[:diverged]
-			f.records[diverged-1].Diverged = 5
-		}
-		return f
-	}
-	data := []byte(strings.Replace(configText(64, true), `"mnist"`, `"fashion"`, 1))
-	model := []byte(strings.Replace(configText(64, true), "num_layers = 4", "num_layers = 2", 1))
-	for _, test := range []struct {
-		name string
-		runs []finished
-		lead string
-	}{
-		{"batches", []finished{run(config, "", 0), run([]byte(configText(128, true)), "", 0)}, "These runs are not comparable: they differ in train.bsz (64, 128)."},
-		{"data", []finished{run(config, "", 0), run(data, "", 0)}, "These runs are not comparable: they differ in data.dataset (mnist, fashion)."},
-		{"models", []finished{run(config, "", 0), run(config, "", 0), run(model, "", 0)}, "These runs are not comparable: they differ in model.num_layers (4, 2)."},
-		{"devices", []finished{run(config, "H100", 0), run(config, "H200", 0)}, "These runs are not comparable: they differ in the device (H100, H200)."},
-		{"other settings", []finished{run(config, "", 0), run([]byte(configText(64, false)), "", 0)}, "These runs did not take turns"},
-		{"diverged", []finished{run(config, "", 4)}, "custom diverged in epoch 4"},
-		{"two diverged", []finished{run(config, "", 1), run(config, "", 2)}, "custom 1 diverged in epoch 1"},
-	} {
-		p, err := reportPage(test.runs)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var page bytes.Buffer
-		if err := report.Write(&page, p); err != nil {
-			t.Fatal(err)
-		}
-		_, lead, _ := strings.Cut(page.String(), "<h1>")
-		if lead, _, _ = strings.Cut(lead, "</h1>"); !strings.HasPrefix(lead, test.lead) {
-			t.Errorf("%s: the page begins with %q, want %q", test.name, lead, test.lead)
-		}
-		if strings.Contains(page.String(), "the fastest") || strings.Contains(page.String(), "longer.") {
-			t.Errorf("%s: the page ranks the runs", test.name)
-		}
 	}
 }

@@ -15,14 +15,18 @@ import (
 
 	"github.com/jszwec/csvutil"
 
+	"mlpool/cmd/train/internal/backend"
+	"mlpool/cmd/train/internal/compare"
+	"mlpool/cmd/train/internal/exit"
 	"mlpool/cmd/train/internal/rundir"
+	"mlpool/cmd/train/internal/traintest"
 )
 
 // TestJSON reads standard output as one document: all else is on standard error.
 func TestJSON(t *testing.T) {
-	t.Setenv(allocatorEnv, "")
-	path, _ := writeConfig(t, "cpu", "profile = 1\n")
-	setConfig(t, path, "num_epochs = 3", "num_epochs = 7")
+	t.Setenv(backend.AllocatorEnv, "")
+	path, _ := traintest.WriteConfig(t, "cpu", "profile = 1\n")
+	traintest.SetConfig(t, path, "num_epochs = 3", "num_epochs = 7")
 	for _, c := range []struct {
 		args   []string
 		names  []string
@@ -32,7 +36,7 @@ func TestJSON(t *testing.T) {
 		{[]string{"-compare=malloc,custom:bestfit", "-json", path}, []string{"malloc", "custom:bestfit"}, rundir.Done},
 	} {
 		code, stdout, stderr := train(context.Background(), c.args...)
-		var got results
+		var got compare.Results
 		if err := json.Unmarshal([]byte(stdout), &got); err != nil || code != 0 {
 			t.Fatalf("%q: exit code %d, %v in:\n%s\nstderr:\n%s", c.args, code, err, stdout, stderr)
 		}
@@ -73,17 +77,17 @@ func TestJSON(t *testing.T) {
 
 // TestJSONOfEnds wants a document of what there is when a run ends early.
 func TestJSONOfEnds(t *testing.T) {
-	t.Setenv(allocatorEnv, "")
-	path, _ := writeConfig(t, "cpu", "")
-	setConfig(t, path, "learning_rate = 0.5", "learning_rate = 1e20")
+	t.Setenv(backend.AllocatorEnv, "")
+	path, _ := traintest.WriteConfig(t, "cpu", "")
+	traintest.SetConfig(t, path, "learning_rate = 0.5", "learning_rate = 1e20")
 	code, stdout, _ := train(context.Background(), "-json", path)
-	var got results
-	if err := json.Unmarshal([]byte(stdout), &got); err != nil || code != exitDiverged || got.Runs[0].Status != rundir.Diverged || !math.IsNaN(float64(got.Runs[0].Figures.ValLoss)) {
+	var got compare.Results
+	if err := json.Unmarshal([]byte(stdout), &got); err != nil || code != exit.CodeDiverged || got.Runs[0].Status != rundir.Diverged || !math.IsNaN(float64(got.Runs[0].Figures.ValLoss)) {
 		t.Errorf("exit code %d, %v in:\n%s", code, err, stdout)
 	}
 
 	table := filepath.Join(t.TempDir(), "t.csv")
-	if code, _, stderr := train(context.Background(), "-csv", table, path); code != exitDiverged {
+	if code, _, stderr := train(context.Background(), "-csv", table, path); code != exit.CodeDiverged {
 		t.Errorf("exit code %d, %s", code, stderr)
 	}
 	var rows []struct {
@@ -99,24 +103,24 @@ func TestJSONOfEnds(t *testing.T) {
 		t.Errorf("%+v, %v", rows, err)
 	}
 
-	path, _ = writeConfig(t, "cpu", "")
-	ctx := &countdown{Context: context.Background()}
-	ctx.left.Store(1) // the run begins
+	path, _ = traintest.WriteConfig(t, "cpu", "")
+	ctx := &traintest.Countdown{Context: context.Background()}
+	ctx.Left.Store(1) // the run begins
 	var out, errs bytes.Buffer
 	code = runProcess(ctx, []string{"-compare", "-json", "-csv", filepath.Join(t.TempDir(), "t.csv"), path}, &out, &errs)
-	got = results{}
-	if err := json.Unmarshal(out.Bytes(), &got); err != nil || code != exitInterrupted || len(got.Runs) != 3 || got.Runs[1].Figures != nil || got.Runs[1].Difference != nil || got.Runs[1].Status != rundir.Interrupted {
+	got = compare.Results{}
+	if err := json.Unmarshal(out.Bytes(), &got); err != nil || code != exit.CodeInterrupted || len(got.Runs) != 3 || got.Runs[1].Figures != nil || got.Runs[1].Difference != nil || got.Runs[1].Status != rundir.Interrupted {
 		t.Errorf("exit code %d, %v, stdout:\n%s\nstderr:\n%s", code, err, &out, &errs)
 	}
 
-	path, _ = writeConfig(t, "cpu", "nmu_epochs = 3\n")
-	taken, logDir := writeConfig(t, "cpu", "")
+	path, _ = traintest.WriteConfig(t, "cpu", "nmu_epochs = 3\n")
+	taken, logDir := traintest.WriteConfig(t, "cpu", "")
 	if err := os.MkdirAll(filepath.Join(logDir, rundir.Latest), 0o777); err != nil {
 		t.Fatal(err)
 	}
 	for _, path := range []string{path, taken} {
 		table, page := filepath.Join(t.TempDir(), "t.csv"), filepath.Join(t.TempDir(), "p.html")
-		if code, stdout, _ := train(context.Background(), "-json", "-csv", table, "-report", page, path); code != exitFailure || stdout != "" {
+		if code, stdout, _ := train(context.Background(), "-json", "-csv", table, "-report", page, path); code != exit.Failure || stdout != "" {
 			t.Errorf("exit code %d, stdout %q, want none of a run that did not begin", code, stdout)
 		}
 		for _, path := range []string{table, page} {
@@ -130,9 +134,9 @@ func TestJSONOfEnds(t *testing.T) {
 // TestCSV reads the table of a comparison without logs, and looks for a figure of each
 // kind.
 func TestCSV(t *testing.T) {
-	t.Setenv(allocatorEnv, "")
-	path, root := writeConfig(t, "cpu", "")
-	setConfig(t, path, "log_dir = "+strconv.Quote(root), `log_dir = ""`)
+	t.Setenv(backend.AllocatorEnv, "")
+	path, root := traintest.WriteConfig(t, "cpu", "")
+	traintest.SetConfig(t, path, "log_dir = "+strconv.Quote(root), `log_dir = ""`)
 	table := filepath.Join(t.TempDir(), "table.csv")
 	code, stdout, stderr := train(context.Background(), "-compare", "-csv", table, path)
 	if code != 0 || strings.Contains(stdout, "run in") {
@@ -173,84 +177,16 @@ func TestCSV(t *testing.T) {
 	}
 }
 
-// TestAllReduceFigures writes a share of 0 that is hidden, and nothing where nothing was timed.
-func TestAllReduceFigures(t *testing.T) {
-	for _, c := range []struct {
-		allReduce, exposed []float64 // by epoch
-		us, share          string
-	}{
-		{[]float64{0}, []float64{0}, "", ""},
-		{[]float64{50}, []float64{50}, "50", "0"},
-		{[]float64{50}, []float64{0}, "50", "1"},
-		{[]float64{0, 50}, []float64{0, 25}, "50", "0.5"},
-	} {
-		var records []rundir.Record
-		for i := range c.allReduce {
-			records = append(records, rundir.Record{Steps: 1, AllReduceUS: c.allReduce[i], ExposedUS: c.exposed[i]})
-		}
-		f := newFigures(records)
-		text, err := results{Runs: []result{{Figures: f}}}.csv()
-		if err != nil {
-			t.Fatal(err)
-		}
-		rows, err := csv.NewReader(bytes.NewReader(text)).ReadAll()
-		if err != nil || len(rows) != 2 {
-			t.Fatalf("%d rows, %v in:\n%s", len(rows), err, text)
-		}
-		object, err := json.Marshal(f)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var cells map[string]any
-		if err := json.Unmarshal(object, &cells); err != nil {
-			t.Fatal(err)
-		}
-		for column, want := range map[string]string{"all_reduce_us": c.us, "all_reduce_hidden": c.share} {
-			i := slices.Index(rows[0], column)
-			if i < 0 || rows[1][i] != want {
-				t.Errorf("%v µs, %v exposed: %s is not %q in:\n%s", c.allReduce, c.exposed, column, want, text)
-			}
-			if cell, some := cells[column]; some != (want != "") || some && strconv.FormatFloat(cell.(float64), 'g', -1, 64) != want {
-				t.Errorf("%v µs, %v exposed: %s is not %q in %s", c.allReduce, c.exposed, column, want, object)
-			}
-		}
-	}
-}
-
 // TestResultsFail cannot write what it was asked for.
 func TestResultsFail(t *testing.T) {
-	t.Setenv(allocatorEnv, "")
-	path, _ := writeConfig(t, "cpu", "")
+	t.Setenv(backend.AllocatorEnv, "")
+	path, _ := traintest.WriteConfig(t, "cpu", "")
 	code, stdout, stderr := train(context.Background(), "-csv", filepath.Join(t.TempDir(), "no", "table.csv"), path)
-	if code != exitFailure || stdout != "" || !strings.HasPrefix(stderr, "train: -csv: ") || strings.Count(stderr, "\n") != 1 {
+	if code != exit.Failure || stdout != "" || !strings.HasPrefix(stderr, "train: -csv: ") || strings.Count(stderr, "\n") != 1 {
 		t.Errorf("exit code %d, stderr %q", code, stderr)
 	}
 	var errs bytes.Buffer
-	if code := runProcess(context.Background(), []string{"-json", path}, &full{}, &errs); code != exitFailure || !strings.HasSuffix(errs.String(), "train: standard output: no space left\n") {
+	if code := runProcess(context.Background(), []string{"-json", path}, &traintest.Full{}, &errs); code != exit.Failure || !strings.HasSuffix(errs.String(), "train: standard output: no space left\n") {
 		t.Errorf("exit code %d, stderr %q", code, &errs)
-	}
-}
-
-// TestLinesFit prints epochs of large numbers in 120 columns, and those of a comparison.
-func TestLinesFit(t *testing.T) {
-	rec := rundir.Record{
-		Allocator: "custom:bestfit", Epoch: 50, Steps: 938, Loss: 0.01234, ValLoss: 0.02345, ValAcc: 1,
-		TrainMS: 12345.6, ValMS: 1234.5, AllocatorMS: 1234.56, Allocs: 123456, DriverCalls: 123456, PeakAllocated: 1 << 39, PeakReserved: 1 << 39,
-	}
-	for _, c := range []struct {
-		runners     []*runner
-		has, hasNot string
-	}{
-		{[]*runner{{subject: subject{kind: customPool}}}, "epoch 50/50  loss ", "custom"},
-		{[]*runner{{subject: subject{customPool, "bestfit"}}, {subject: subject{kind: cudaAsync}}}, "custom:bestfit  epoch ", "driver"},
-	} {
-		var out bytes.Buffer
-		s := &session{runners: c.runners, stdout: &out, bound: 50}
-		s.cfg.Train.TimeEpoch = true
-		s.printEpoch(rec)
-		line := strings.TrimSuffix(out.String(), "\n")
-		if len(line) > 120 || strings.Contains(line, "\n") || !strings.HasPrefix(line, c.has) || strings.Contains(line, c.hasNot) {
-			t.Errorf("%d columns: %s", len(line), line)
-		}
 	}
 }

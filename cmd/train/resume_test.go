@@ -10,49 +10,27 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 
+	"mlpool/cmd/train/internal/backend"
 	"mlpool/cmd/train/internal/checkpoint"
+	"mlpool/cmd/train/internal/exit"
+	"mlpool/cmd/train/internal/predict"
 	"mlpool/cmd/train/internal/rundir"
+	"mlpool/cmd/train/internal/traintest"
 )
-
-// countdown is a context that is cancelled once it was asked so many times: the command
-// asks before a run begins, the session before each epoch, and the trainer before each step
-// that it does eagerly.
-type countdown struct {
-	context.Context
-	left atomic.Int64
-}
-
-func (c *countdown) Err() error {
-	if c.left.Add(-1) < 0 {
-		return context.Canceled
-	}
-	return nil
-}
 
 // trainFor runs the command until a run that began asked its context so many times, which
 // must be the end of it, and returns the run's folder.
 func trainFor(t *testing.T, asked int, logDir string, args ...string) string {
 	t.Helper()
-	ctx := &countdown{Context: context.Background()}
-	ctx.left.Store(1 + int64(asked))
+	ctx := &traintest.Countdown{Context: context.Background()}
+	ctx.Left.Store(1 + int64(asked))
 	code, stdout, stderr := train(ctx, args...)
-	if code != exitInterrupted || stderr != "train: interrupted\n" {
+	if code != exit.CodeInterrupted || stderr != "train: interrupted\n" {
 		t.Fatalf("%q: exit code %d, stderr %q, stdout:\n%s", args, code, stderr, stdout)
 	}
-	return latest(t, logDir)
-}
-
-// latest is the folder of the newest run.
-func latest(t *testing.T, logDir string) string {
-	t.Helper()
-	dir, err := filepath.EvalSymlinks(filepath.Join(logDir, rundir.Latest))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return dir
+	return traintest.Latest(t, logDir)
 }
 
 // trainAll runs the command to its end and returns the run's folder.
@@ -61,7 +39,7 @@ func trainAll(t *testing.T, logDir string, args ...string) string {
 	if code, stdout, stderr := train(context.Background(), args...); code != 0 || stderr != "" {
 		t.Fatalf("%q: exit code %d, stderr %q, stdout:\n%s", args, code, stderr, stdout)
 	}
-	return latest(t, logDir)
+	return traintest.Latest(t, logDir)
 }
 
 // sameRun compares what two runs came to, byte for byte.
@@ -75,7 +53,7 @@ func sameRun(t *testing.T, name, got, want string) {
 		}
 	}
 	epochs := func(dir string) (numbers []string) {
-		for _, line := range lines(t, filepath.Join(dir, "metrics.jsonl")) {
+		for _, line := range traintest.Lines(t, filepath.Join(dir, "metrics.jsonl")) {
 			var r rundir.Record
 			if err := json.Unmarshal([]byte(line), &r); err != nil {
 				t.Fatal(err)
@@ -92,8 +70,8 @@ func sameRun(t *testing.T, name, got, want string) {
 // TestResume interrupts runs at several places, goes on with other executors and
 // allocators, and compares with a run that was not interrupted.
 func TestResume(t *testing.T) {
-	t.Setenv(allocatorEnv, "")
-	path, logDir := writeConfig(t, "cpu", "")
+	t.Setenv(backend.AllocatorEnv, "")
+	path, logDir := traintest.WriteConfig(t, "cpu", "")
 	whole := trainAll(t, logDir, path)
 	for _, c := range []struct {
 		asked        int // 20 times an epoch
@@ -102,31 +80,31 @@ func TestResume(t *testing.T) {
 		moreAsked    int // 0: the second run is not interrupted
 		first, steps int // of the epochs and steps that the checkpoint is of
 	}{
-		{asked: 0, kind: customPool},
-		{asked: 1, kind: plainMalloc},
-		{asked: 6, kind: plannedPool, steps: 5},
-		{asked: 20, kind: customPool, first: 1, settings: []string{"-set", "train.executor=graph"}},
-		{asked: 28, kind: customPool, first: 1, steps: 7, settings: []string{"-set", "train.executor=graph"}},
-		{asked: 28, kind: plannedPool, first: 1, steps: 7, settings: []string{"-set", "train.executor=graph"}},
-		{asked: 39, kind: plainMalloc, first: 1, steps: 18, settings: []string{"-set", "train.verbose=true"}},
-		{asked: 45, kind: plannedPool, first: 2, steps: 4, moreAsked: 8},
+		{asked: 0, kind: backend.CustomPool},
+		{asked: 1, kind: backend.PlainMalloc},
+		{asked: 6, kind: backend.PlannedPool, steps: 5},
+		{asked: 20, kind: backend.CustomPool, first: 1, settings: []string{"-set", "train.executor=graph"}},
+		{asked: 28, kind: backend.CustomPool, first: 1, steps: 7, settings: []string{"-set", "train.executor=graph"}},
+		{asked: 28, kind: backend.PlannedPool, first: 1, steps: 7, settings: []string{"-set", "train.executor=graph"}},
+		{asked: 39, kind: backend.PlainMalloc, first: 1, steps: 18, settings: []string{"-set", "train.verbose=true"}},
+		{asked: 45, kind: backend.PlannedPool, first: 2, steps: 4, moreAsked: 8},
 	} {
 		t.Run(fmt.Sprintf("%d, %s", c.asked, c.kind), func(t *testing.T) {
-			t.Setenv(allocatorEnv, "")
+			t.Setenv(backend.AllocatorEnv, "")
 			dir := trainFor(t, c.asked, logDir, path)
 			saved, err := checkpoint.Load(filepath.Join(dir, rundir.WeightsFile))
 			if err != nil || saved.Epoch != c.first || saved.Step != c.steps {
 				t.Fatalf("a checkpoint of %d epochs and %d steps, want %d and %d (%v)", saved.Epoch, saved.Step, c.first, c.steps, err)
 			}
-			before := contents(t, dir)
-			t.Setenv(allocatorEnv, c.kind)
+			before := traintest.Contents(t, dir)
+			t.Setenv(backend.AllocatorEnv, c.kind)
 			args := append([]string{"-resume", dir}, c.settings...)
 			if c.moreAsked > 0 {
 				args[1] = trainFor(t, c.moreAsked, logDir, args...)
 			}
 			resumed := trainAll(t, logDir, args...)
 			sameRun(t, "resumed", resumed, whole)
-			for name, text := range contents(t, dir) {
+			for name, text := range traintest.Contents(t, dir) {
 				if before[name] != text {
 					t.Errorf("%s of the earlier run was changed", name)
 				}
@@ -140,12 +118,12 @@ func TestResume(t *testing.T) {
 
 // TestGoOnWith takes the command line that the last line of an interrupted run says.
 func TestGoOnWith(t *testing.T) {
-	t.Setenv(allocatorEnv, "")
-	path, logDir := writeConfig(t, "cpu", "")
+	t.Setenv(backend.AllocatorEnv, "")
+	path, logDir := traintest.WriteConfig(t, "cpu", "")
 	whole := trainAll(t, logDir, path)
 	ends := func(asked int, args ...string) []string {
-		ctx := &countdown{Context: context.Background()}
-		ctx.left.Store(1 + int64(asked))
+		ctx := &traintest.Countdown{Context: context.Background()}
+		ctx.Left.Store(1 + int64(asked))
 		_, stdout, _ := train(ctx, args...)
 		var commands []string
 		for line := range strings.Lines(stdout) {
@@ -159,16 +137,16 @@ func TestGoOnWith(t *testing.T) {
 		return commands
 	}
 	commands := ends(28, path)
-	dir := latest(t, logDir)
-	if len(commands) != 1 || commands[0] != quoted(os.Args[0])+" -resume "+dir {
+	dir := traintest.Latest(t, logDir)
+	if len(commands) != 1 || commands[0] != os.Args[0]+" -resume "+dir {
 		t.Fatalf("%q, want a line that names %s and %s", commands, os.Args[0], dir)
 	}
 	sameRun(t, "resumed", trainAll(t, logDir, "-resume", dir), whole)
 
 	odd := filepath.Join(t.TempDir(), "it's here")
 	commands = ends(50, path, "-compare=custom,custom:bestfit", "-set", "log.log_dir="+odd)
-	program := quoted(os.Args[0])
-	dir = strings.ReplaceAll(latest(t, odd), "'", `'\''`)
+	program := os.Args[0]
+	dir = strings.ReplaceAll(traintest.Latest(t, odd), "'", `'\''`)
 	if len(commands) != 2 || commands[0] != program+" -resume '"+dir+"/custom'" || commands[1] != "ALLOCATOR_TYPE=custom:bestfit "+program+" -resume '"+dir+"/custom-bestfit'" {
 		t.Errorf("%q in %s", commands, dir)
 	}
@@ -190,14 +168,14 @@ func TestGoOnWith(t *testing.T) {
 // TestResumeKilled kills a resumed run, as it were, before its first checkpoint: what it has in
 // its folder until then is gone on with.
 func TestResumeKilled(t *testing.T) {
-	t.Setenv(allocatorEnv, "")
-	path, logDir := writeConfig(t, "cpu", "")
+	t.Setenv(backend.AllocatorEnv, "")
+	path, logDir := traintest.WriteConfig(t, "cpu", "")
 	whole := trainAll(t, logDir, path)
 	dir := trainFor(t, 28, logDir, path)
 	killed := filepath.Join(t.TempDir(), "killed")
-	stdout := writerFunc(func(p []byte) (int, error) {
+	stdout := traintest.WriterFunc(func(p []byte) (int, error) {
 		if strings.HasPrefix(string(p), "epoch 2/3") {
-			if err := os.CopyFS(killed, os.DirFS(latest(t, logDir))); err != nil {
+			if err := os.CopyFS(killed, os.DirFS(traintest.Latest(t, logDir))); err != nil {
 				t.Error(err)
 			}
 		}
@@ -212,8 +190,8 @@ func TestResumeKilled(t *testing.T) {
 // TestResumeKilledAtEnd kills a run, as it were, between its last checkpoint and its end: the run that
 // goes on with it has nothing left to train, and is done.
 func TestResumeKilledAtEnd(t *testing.T) {
-	t.Setenv(allocatorEnv, "")
-	path, logDir := writeConfig(t, "cpu", "")
+	t.Setenv(backend.AllocatorEnv, "")
+	path, logDir := traintest.WriteConfig(t, "cpu", "")
 	whole := trainAll(t, logDir, path)
 	run, err := rundir.Open(whole)
 	if err != nil {
@@ -229,7 +207,7 @@ func TestResumeKilledAtEnd(t *testing.T) {
 		if want := "\n" + killed + " has done 3 epochs: nothing is left to train\n"; code != 0 || !strings.Contains("\n"+stdout+stderr, want) || strings.Contains(stdout, "going on") {
 			t.Fatalf("%q: exit code %d, stderr %q, want %q in stdout:\n%s", args, code, stderr, want, stdout)
 		}
-		resumed := latest(t, logDir)
+		resumed := traintest.Latest(t, logDir)
 		sameRun(t, "killed at its end and resumed", resumed, whole)
 		if run, err = rundir.Open(resumed); err != nil || run.Facts.Status != rundir.Done || run.Facts.Epochs != 3 {
 			t.Errorf("%q: %+v, %v", args, run.Facts, err)
@@ -237,15 +215,15 @@ func TestResumeKilledAtEnd(t *testing.T) {
 	}
 	within := trainFor(t, 28, logDir, path) // in the second epoch
 	code, _, stderr := train(context.Background(), "-resume", within, "-set", "train.num_epochs=1")
-	if code != exitFailure || !strings.Contains(stderr, "has done 1: go on with") {
+	if code != exit.Failure || !strings.Contains(stderr, "has done 1: go on with") {
 		t.Errorf("to an epoch that is done, with steps of the next: exit code %d, stderr %q", code, stderr)
 	}
 }
 
 // TestRestOfEpoch tells the rest of an epoch from a whole one in the summary.
 func TestRestOfEpoch(t *testing.T) {
-	t.Setenv(allocatorEnv, "")
-	path, logDir := writeConfig(t, "cpu", "")
+	t.Setenv(backend.AllocatorEnv, "")
+	path, logDir := traintest.WriteConfig(t, "cpu", "")
 	dir := trainFor(t, 46, logDir, path)
 	_, stdout, stderr := train(context.Background(), "-resume", dir)
 	if want := "custom allocator, virtual segments, the rest of an epoch after 5 steps, which pays for what is done once: "; !strings.Contains(flat(stdout), want) {
@@ -255,18 +233,18 @@ func TestRestOfEpoch(t *testing.T) {
 
 // TestResumeFinished goes on with a run that is finished for more epochs.
 func TestResumeFinished(t *testing.T) {
-	t.Setenv(allocatorEnv, "")
-	path, logDir := writeConfig(t, "cpu", "")
+	t.Setenv(backend.AllocatorEnv, "")
+	path, logDir := traintest.WriteConfig(t, "cpu", "")
 	whole := trainAll(t, logDir, path)
 	short := trainAll(t, logDir, path, "-set", "train.num_epochs=2")
 	code, stdout, stderr := train(context.Background(), "-resume", short, "-set", "train.num_epochs=3")
 	if want := "\ngoing on with " + short + " after 2 epochs and 0 steps\nepoch 3/3  loss "; code != 0 || !strings.Contains(stdout, want) {
 		t.Errorf("exit code %d, stderr %q, want %q in stdout:\n%s", code, stderr, want, stdout)
 	}
-	sameRun(t, "one epoch more", latest(t, logDir), whole)
+	sameRun(t, "one epoch more", traintest.Latest(t, logDir), whole)
 	code, stdout, stderr = train(context.Background(), "-resume", short)
 	want := "train.num_epochs: is 2, and " + short + " has done 2: go on with -set train.num_epochs=4\n"
-	if code != exitFailure || !strings.HasSuffix(stderr, want) || strings.Count(stderr, "\n") != 1 {
+	if code != exit.Failure || !strings.HasSuffix(stderr, want) || strings.Count(stderr, "\n") != 1 {
 		t.Errorf("exit code %d, stderr %q, want %q, stdout:\n%s", code, stderr, want, stdout)
 	}
 }
@@ -274,72 +252,43 @@ func TestResumeFinished(t *testing.T) {
 // TestResumeSubject goes on with one run of a comparison, by way of the link to the
 // newest, and classifies by its weights.
 func TestResumeSubject(t *testing.T) {
-	t.Setenv(allocatorEnv, "")
-	path, logDir := writeConfig(t, "cpu", "")
+	t.Setenv(backend.AllocatorEnv, "")
+	path, logDir := traintest.WriteConfig(t, "cpu", "")
 	whole := trainAll(t, logDir, path)
 	compared := trainFor(t, 50, logDir, "-compare=custom,plan", path) // in the second epoch
-	resumed := trainAll(t, logDir, "-resume", filepath.Join(logDir, rundir.Latest, plannedPool))
+	resumed := trainAll(t, logDir, "-resume", filepath.Join(logDir, rundir.Latest, backend.PlannedPool))
 	sameRun(t, "of a comparison", resumed, whole)
-	if run, err := rundir.Open(resumed); err != nil || run.Facts.ResumedFrom != filepath.Join(compared, plannedPool) || run.Facts.Epochs != 3 || run.Facts.Allocator != customPool {
+	if run, err := rundir.Open(resumed); err != nil || run.Facts.ResumedFrom != filepath.Join(compared, backend.PlannedPool) || run.Facts.Epochs != 3 || run.Facts.Allocator != backend.CustomPool {
 		t.Errorf("%+v, %v", run.Facts, err)
 	}
-	if code, _, stderr := train(context.Background(), "-predict", testSet, compared); code != 0 {
+	if code, _, stderr := train(context.Background(), "-predict", predict.TestSet, compared); code != 0 {
 		t.Errorf("-predict of a comparison: exit code %d, stderr %q", code, stderr)
 	}
 	resumed = trainAll(t, logDir, "-resume", compared)
 	sameRun(t, "the first of a comparison", resumed, whole)
-	if run, err := rundir.Open(resumed); err != nil || run.Facts.ResumedFrom != filepath.Join(compared, customPool) {
+	if run, err := rundir.Open(resumed); err != nil || run.Facts.ResumedFrom != filepath.Join(compared, backend.CustomPool) {
 		t.Errorf("%+v, %v", run.Facts, err)
-	}
-}
-
-// TestResumeOnAnotherDevice goes on with a run of the CPU where there is a GPU, and with
-// one of a GPU on another.
-func TestResumeOnAnotherDevice(t *testing.T) {
-	t.Setenv(allocatorEnv, "")
-	path, logDir := writeConfig(t, "cpu", "")
-	e, err := openEarlier(trainFor(t, 6, logDir, path), rundir.WeightsFile)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cfg, set := loaded(t, path)
-	gpu := &backend{gpu: true, precision: "3xtf32", info: &rundir.GPU{Name: "H200"}}
-	var stderr strings.Builder
-	if err := e.check(cfg, set, gpu, nil, &stderr); err == nil || !strings.Contains(err.Error(), `train.device: is cuda, but `) || !strings.Contains(err.Error(), `begun with "cpu"`) {
-		t.Errorf("on a GPU: %v", err)
-	}
-	e.saved.Settings = map[string]string{}
-	for _, s := range settings(cfg, set, gpu, nil) {
-		e.saved.Settings[s.key] = s.value
-	}
-	tf32 := &backend{gpu: true, precision: "tf32"}
-	if err := e.check(cfg, set, tf32, nil, &stderr); err == nil || !strings.Contains(err.Error(), "train.precision (not set there): is tf32, but ") {
-		t.Errorf("in another precision: %v", err)
-	}
-	e.run.Facts.GPU = &rundir.GPU{Name: "H100"}
-	if err := e.check(cfg, set, gpu, nil, &stderr); err != nil || stderr.String() != "train: "+e.run.Dir+" was on H100: on H200 the last bits of the losses may differ\n" {
-		t.Errorf("on another GPU: %v, %q", err, &stderr)
 	}
 }
 
 // TestResumeRefuses changes what a run cannot go on with.
 func TestResumeRefuses(t *testing.T) {
-	t.Setenv(allocatorEnv, "")
-	path, logDir := writeConfig(t, "cpu", "")
+	t.Setenv(backend.AllocatorEnv, "")
+	path, logDir := traintest.WriteConfig(t, "cpu", "")
 	dir := trainFor(t, 6, logDir, path)
-	other := dataDir(t)
+	other := traintest.DataDir(t)
 	labels := filepath.Join(other, "t10k-labels-idx1-ubyte.gz")
-	writeIDX(t, labels, []uint32{70}, make([]byte, 70))
+	traintest.WriteIDX(t, labels, []uint32{70}, make([]byte, 70))
 	for _, set := range []string{"model.feat_dim=25", "model.num_layers=3", "train.bsz=17", "train.learning_rate=0.25", "train.seed=1", "train.fuse=false"} {
 		key, value, _ := strings.Cut(set, "=")
 		code, _, stderr := train(context.Background(), "-resume", dir, "-set", set)
 		want := fmt.Sprintf("train: -set %s: is %s, but %s was begun with ", key, value, dir)
-		if code != exitFailure || !strings.HasPrefix(stderr, want) || strings.Count(stderr, "\n") != 1 {
+		if code != exit.Failure || !strings.HasPrefix(stderr, want) || strings.Count(stderr, "\n") != 1 {
 			t.Errorf("%s: exit code %d, stderr %q, want %q", set, code, stderr, want)
 		}
 	}
 	code, _, stderr := train(context.Background(), "-resume", dir, "-set", "data.data_dir="+other)
-	if code != exitFailure || !strings.Contains(stderr, ": data.dataset") || !strings.Contains(stderr, "300 and 70 images of 16 pixels, CRC-32C ") {
+	if code != exit.Failure || !strings.Contains(stderr, ": data.dataset") || !strings.Contains(stderr, "300 and 70 images of 16 pixels, CRC-32C ") {
 		t.Errorf("other labels: exit code %d, stderr %q", code, stderr)
 	}
 	entries, err := os.ReadDir(logDir)
@@ -355,21 +304,21 @@ func TestResumeRefuses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if code, _, stderr = train(context.Background(), "-resume", dir); code != exitFailure || stderr != "train: "+dir+" is still being written to: wait for its end, or press Ctrl-C there\n" {
+	if code, _, stderr = train(context.Background(), "-resume", dir); code != exit.Failure || stderr != "train: "+dir+" is still being written to: wait for its end, or press Ctrl-C there\n" {
 		t.Errorf("a run that is running: exit code %d, stderr %q", code, stderr)
 	}
 	if err := lock.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if code, _, stderr = train(context.Background(), "-resume", logDir); code != exitFailure || !strings.Contains(stderr, " is no run: ") {
+	if code, _, stderr = train(context.Background(), "-resume", logDir); code != exit.Failure || !strings.Contains(stderr, " is no run: ") {
 		t.Errorf("a folder that is no run: exit code %d, stderr %q", code, stderr)
 	}
 }
 
 // TestResumeDamaged takes something away from a run.
 func TestResumeDamaged(t *testing.T) {
-	t.Setenv(allocatorEnv, "")
-	path, logDir := writeConfig(t, "cpu", "")
+	t.Setenv(backend.AllocatorEnv, "")
+	path, logDir := traintest.WriteConfig(t, "cpu", "")
 	dir := trainFor(t, 28, logDir, path)
 	saved, err := checkpoint.Load(filepath.Join(dir, rundir.WeightsFile))
 	if err != nil {
@@ -411,7 +360,7 @@ func TestResumeDamaged(t *testing.T) {
 			t.Fatal(err)
 		}
 		code, _, stderr := train(context.Background(), "-resume", dir)
-		if code != exitFailure || !strings.Contains(stderr, c.want) || strings.Count(stderr, "\n") != 1 {
+		if code != exit.Failure || !strings.Contains(stderr, c.want) || strings.Count(stderr, "\n") != 1 {
 			t.Errorf("%s: exit code %d, stderr %q, want %q", c.file, code, stderr, c.want)
 		}
 		if err := os.WriteFile(file, text, 0o666); err != nil {
@@ -421,7 +370,7 @@ func TestResumeDamaged(t *testing.T) {
 	if err := os.Remove(filepath.Join(dir, rundir.WeightsFile)); err != nil {
 		t.Fatal(err)
 	}
-	if code, _, stderr := train(context.Background(), "-resume", dir); code != exitFailure || !strings.HasPrefix(stderr, "train: "+filepath.Join(dir, rundir.WeightsFile)+": no weights there: ") {
+	if code, _, stderr := train(context.Background(), "-resume", dir); code != exit.Failure || !strings.HasPrefix(stderr, "train: "+filepath.Join(dir, rundir.WeightsFile)+": no weights there: ") {
 		t.Errorf("without weights: exit code %d, stderr %q", code, stderr)
 	}
 }

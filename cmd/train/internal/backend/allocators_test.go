@@ -1,0 +1,87 @@
+package backend
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"mlpool/allocator"
+	"mlpool/allocator/allocatortest"
+	"mlpool/kernels"
+
+	"mlpool/configs"
+)
+
+// TestEveryKind finds a line on each kind of allocator, and none is made for another one.
+func TestEveryKind(t *testing.T) {
+	for _, kind := range AllKinds {
+		if AboutKinds[kind] == "" {
+			t.Errorf("%s has no line in aboutKinds", kind)
+		}
+	}
+	if len(AboutKinds) != len(AllKinds) {
+		t.Errorf("%d lines on %d kinds", len(AboutKinds), len(AllKinds))
+	}
+	if a, err := new(Backend).NewAllocator("of one's own", configs.Default()); err == nil || !strings.Contains(err.Error(), "newAllocator") {
+		t.Errorf("a kind without a case in newAllocator: %T, %v", a, err)
+	}
+}
+
+// TestSegmentsOfDevice asks for each kind on devices that map pages and on ones that
+// do not.
+func TestSegmentsOfDevice(t *testing.T) {
+	const total = 1 << 30
+	paged := allocatortest.NewFake(total)
+	for _, c := range []struct {
+		name, config string
+		driver       allocator.Driver
+		want, err    string
+	}{
+		{"default", "", paged, allocator.SegmentsVirtual, ""},
+		{"empty", `segments = ""`, paged, allocator.SegmentsVirtual, ""},
+		{"virtual", `segments = "virtual"`, paged, allocator.SegmentsVirtual, ""},
+		{"malloc", `segments = "malloc"`, paged, allocator.SegmentsMalloc, ""},
+		{"buddy", `strategy = "buddy"`, paged, allocator.SegmentsMalloc, ""},
+		{"no pages", "", struct{ allocator.Driver }{paged}, allocator.SegmentsMalloc, ""},
+		{"pages unsupported", "", allocatortest.NewFake(total).WithoutPages(), allocator.SegmentsMalloc, ""},
+		{
+			"virtual, pages unsupported", `segments = "virtual"`, allocatortest.NewFake(total).WithoutPages(), "",
+			`t.toml:2: allocator.segments: "virtual" cannot be had: allocator: virtual segments: `,
+		},
+		{
+			"virtual, no pages", `segments = "virtual"`, struct{ allocator.Driver }{paged}, "",
+			`t.toml:2: allocator.segments: "virtual" cannot be had: allocator: virtual segments: `,
+		},
+	} {
+		cfg, err := configs.Parse("t.toml", []byte("[allocator]\n"+c.config))
+		if err != nil {
+			t.Fatal(err)
+		}
+		o, err := poolOptions(cfg, c.driver)
+		switch {
+		case c.err != "":
+			if err == nil || !strings.HasPrefix(err.Error(), c.err) || !strings.HasSuffix(err.Error(), `; use "malloc", or leave it out`) {
+				t.Errorf("%s: got %v, want %s", c.name, err, c.err)
+			}
+		case err != nil || o.Segments != c.want:
+			t.Errorf("%s: got %q, %v, want %q", c.name, o.Segments, err, c.want)
+		}
+	}
+}
+
+// TestRemedy says how to build with CUDA where the program was built without, and only there.
+func TestRemedy(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		want bool
+	}{
+		{kernels.ErrNoCUDA, true},
+		{fmt.Errorf("kernels: %w", kernels.ErrNoCUDA), true},
+		{errors.New("no CUDA-capable device is detected"), false},
+	} {
+		if got := remedy(c.err); (got != "") != c.want {
+			t.Errorf("%v: %q, want the remedy %t", c.err, got, c.want)
+		}
+	}
+}

@@ -1,0 +1,109 @@
+package backend
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"runtime"
+
+	"mlpool/cmd/train/internal/program"
+	"mlpool/cmd/train/internal/rundir"
+	"mlpool/configs"
+	"mlpool/internal/text"
+	"mlpool/kernels"
+	"mlpool/kernels/device"
+)
+
+// Backend is the device that a run computes on.
+type Backend struct {
+	Name  string
+	GPU   bool
+	Graph bool // the executor
+	Queue device.Queue
+
+	Info      *rundir.GPU // nil on the CPU
+	UUID      string      // of the GPU
+	Precision string      // empty on the CPU
+}
+
+// Kind is the device as a config names it.
+func (b *Backend) Kind() string {
+	if b.GPU {
+		return "cuda"
+	}
+	return "cpu"
+}
+
+// sayCPUPrecision warns that the CPU does not compute in the precision of a config.
+func sayCPUPrecision(cfg configs.Config, stderr io.Writer) error {
+	if p := cfg.Train.Precision; p == "tf32" || p == "3xtf32" {
+		_, err := fmt.Fprintf(stderr, "train: train.precision = %q is for a GPU: the CPU computes in fp32\n", p)
+		return err
+	}
+	return nil
+}
+
+// Open opens the device that the config asks for. Without a GPU that is the CPU, which it says
+// in a line on stderr, unless noGPU makes an error of why there is none.
+func Open(cfg configs.Config, noGPU func(why error) error, stderr io.Writer) (*Backend, error) {
+	graph := cfg.Train.Executor == "graph"
+	cpu := &Backend{Name: "CPU, " + text.Count(runtime.GOMAXPROCS(0), "thread"), Graph: graph, Queue: new(device.HostQueue)}
+	if cfg.Train.Device == "cpu" {
+		return cpu, sayCPUPrecision(cfg, stderr)
+	}
+	if err := kernels.Available(); err != nil {
+		if err := noGPU(err); err != nil {
+			return nil, err
+		}
+		if cfg.Train.Device == "cuda" {
+			return nil, cfg.Errorf("train.device", `"cuda" cannot be had: %w; "auto" would train on the CPU%s`, err, remedy(err))
+		}
+		fmt.Fprintf(stderr, "train: on the CPU: %v%s\n", err, remedy(err))
+		return cpu, sayCPUPrecision(cfg, stderr)
+	}
+	info, err := kernels.Device()
+	if err != nil {
+		return nil, err
+	}
+	precision, err := precisionOf(cfg.Train.Precision)
+	if err != nil {
+		return nil, cfg.Errorf("train.precision", "%w", err)
+	}
+	queue, err := device.NewCUDAQueue(precision)
+	if err != nil {
+		return nil, err
+	}
+	runtime := program.CUDAVersion(info.RuntimeVersion)
+	return &Backend{
+		Name: fmt.Sprintf("%s (sm_%d%d, CUDA %s), %v", info.Name, info.Major, info.Minor, runtime, precision),
+		GPU:  true, Graph: graph, Queue: queue, Precision: precision.String(), UUID: info.UUID,
+		Info: &rundir.GPU{
+			Name: info.Name, ComputeCapability: fmt.Sprintf("%d.%d", info.Major, info.Minor), Memory: info.Memory,
+			Driver: rundir.NVIDIADriver(), CUDADriver: program.CUDAVersion(info.DriverVersion), CUDARuntime: runtime,
+		},
+	}, nil
+}
+
+// remedy is the end of an error of a program that was built without CUDA.
+func remedy(err error) string {
+	if !errors.Is(err, kernels.ErrNoCUDA) {
+		return ""
+	}
+	return "; `make build` builds it with CUDA where nvcc is, tools/install_cuda.sh installs nvcc"
+}
+
+// precisionOf is what a config names, on the GPU at hand: "auto" is 3xtf32, which
+// is as exact as fp32 and faster, where there are tensor cores for it.
+func precisionOf(name string) (kernels.Precision, error) {
+	if name == "auto" {
+		if kernels.TF32X3.Usable() == nil {
+			return kernels.TF32X3, nil
+		}
+		return kernels.FP32, nil
+	}
+	p, err := kernels.ParsePrecision(name)
+	if err == nil {
+		err = p.Usable()
+	}
+	return p, err
+}

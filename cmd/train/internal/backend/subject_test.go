@@ -1,0 +1,68 @@
+package backend
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"mlpool/configs"
+)
+
+func TestSubjects(t *testing.T) {
+	gpu, gpuGraph, cpu := &Backend{GPU: true}, &Backend{GPU: true, Graph: true}, &Backend{}
+	for _, c := range []struct {
+		on       *Backend
+		env      string
+		compare  bool
+		among    string
+		strategy string // of the config
+		want     string
+	}{
+		{on: cpu, want: "[custom]"},
+		{on: gpu, env: "cuda", want: "[cuda]"},
+		{on: cpu, env: "custom:bestfit", want: "[custom:bestfit]"},
+		{on: gpu, compare: true, want: "[custom plan cuda malloc]"},
+		{on: gpuGraph, compare: true, want: "[custom plan cuda]"},
+		{on: cpu, compare: true, want: "[custom plan malloc]"},
+		{on: cpu, compare: true, env: "malloc", want: "[malloc custom plan]"},
+		{on: cpu, compare: true, env: "plan:slab", want: "[plan:slab custom plan malloc]"},
+		{on: cpu, compare: true, env: "custom:tlsf", want: "[custom:tlsf plan malloc]"},
+		{on: gpu, compare: true, among: "cuda,custom,custom:bestfit", want: "[cuda custom custom:bestfit]"},
+		{on: gpu, compare: true, among: "cuda,custom", env: "custom", want: "[custom cuda]"},
+		{on: cpu, compare: true, among: "malloc,custom:tlsf,custom:bestfit", env: "custom", strategy: "bestfit", want: "[custom malloc custom:tlsf]"},
+
+		{on: cpu, env: "jemalloc", want: `ALLOCATOR_TYPE=jemalloc: "jemalloc" is no allocator: use one of custom, plan, cuda, malloc`},
+		{on: cpu, env: "custom:magic", want: `ALLOCATOR_TYPE=custom:magic: "magic" is no strategy: use one of tlsf, sizeclass, `},
+		{on: cpu, env: "custom:", want: `ALLOCATOR_TYPE=custom:: "" is no strategy: use one of tlsf, `},
+		{on: gpu, env: "cuda:tlsf", want: "ALLOCATOR_TYPE=cuda:tlsf: cuda has no strategies: use cuda, or custom:tlsf"},
+		{on: cpu, env: "cuda", want: "ALLOCATOR_TYPE=cuda: cuda is cudaMallocAsync and needs a GPU, and this run is on the CPU: use one of custom, plan, malloc"},
+		{on: cpu, compare: true, among: "custom,jemalloc", want: `-compare=jemalloc: "jemalloc" is no allocator`},
+		{on: cpu, compare: true, among: "custom,", want: `-compare=: "" is no allocator`},
+		{on: gpu, compare: true, among: "custom,malloc:tlsf", want: "-compare=malloc:tlsf: malloc has no strategies: use malloc, or custom:tlsf"},
+		{on: cpu, compare: true, among: "custom,cuda", want: "-compare=cuda: cuda is cudaMallocAsync and needs a GPU"},
+		{on: gpuGraph, compare: true, among: "custom,malloc", want: "-compare=malloc: malloc is plain cudaMalloc, which no graph can capture: use one of custom, plan, cuda, or train.executor"},
+		{on: cpu, compare: true, among: "custom,plan,custom", want: "-compare=custom,plan,custom: custom and custom are the same allocator: name it once"},
+		{on: cpu, compare: true, among: "custom,custom:tlsf", want: "-compare=custom,custom:tlsf: custom and custom:tlsf are the same allocator: name it once"},
+		{on: cpu, compare: true, among: "custom", want: "-compare=custom is one allocator: name two or more, as in -compare=custom,cuda"},
+		{on: cpu, compare: true, among: "custom,plan", env: "malloc", want: "ALLOCATOR_TYPE=malloc names what to compare with, and -compare does not list it: add it there or unset ALLOCATOR_TYPE"},
+		{on: cpu, compare: true, among: "custom,plan", env: "cuda", want: "ALLOCATOR_TYPE=cuda: cuda is"},
+	} {
+		t.Setenv(AllocatorEnv, c.env)
+		cfg := configs.Default()
+		if c.strategy != "" {
+			cfg.Allocator.Strategy = c.strategy
+		}
+		var among []string
+		if c.among != "" {
+			among = strings.Split(c.among, ",")
+		}
+		list, err := c.on.Subjects(cfg, c.compare, among)
+		got := fmt.Sprint(list)
+		if err != nil {
+			got = err.Error()
+		}
+		if !strings.HasPrefix(got, c.want) || strings.Contains(got, "\n") {
+			t.Errorf("%+v: %s", c, got)
+		}
+	}
+}

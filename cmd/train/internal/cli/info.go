@@ -1,0 +1,61 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"mlpool/allocator"
+	"mlpool/cmd/train/internal/backend"
+	"mlpool/cmd/train/internal/program"
+	"mlpool/cmd/train/internal/terminal"
+	"mlpool/kernels"
+)
+
+// InfoCommand returns what the options ask for that needs no config, or nil.
+func (o Options) InfoCommand() func(stdout io.Writer) error {
+	switch {
+	case o.list:
+		return func(w io.Writer) error { return printList(w, kernels.Available()) }
+	case o.version:
+		return func(w io.Writer) error {
+			_, err := fmt.Fprintln(w, program.Facts())
+			return err
+		}
+	case o.completion != "":
+		return func(w io.Writer) error {
+			_, err := io.WriteString(w, completion(o.completion))
+			return err
+		}
+	}
+	return nil
+}
+
+// printList lists what can be chosen where a GPU can be had, or not and why.
+func printList(stdout io.Writer, noGPU error) error {
+	const column = 19
+	var w strings.Builder
+	b := &backend.Backend{GPU: noGPU == nil}
+	fmt.Fprint(&w, "allocators, for ALLOCATOR_TYPE and -compare:\n")
+	for _, kind := range backend.AllKinds {
+		about := backend.AboutKinds[kind]
+		if !slices.Contains(b.Kinds(), kind) {
+			about += fmt.Sprintf("; not here: %v", noGPU)
+		}
+		terminal.PrintEntry(&w, column, kind, about)
+	}
+	if noGPU != nil {
+		fmt.Fprint(&w, "custom, plan and malloc hand out host memory here.\n")
+	}
+	fmt.Fprint(&w, "\nstrategies of custom and plan, for allocator.strategy and as in\n-compare=custom:bestfit, all here:\n")
+	for i, name := range allocator.Strategies() {
+		about := allocator.DescribeStrategy(name)
+		if i == 0 {
+			about += " (the default)"
+		}
+		terminal.PrintEntry(&w, column, name, about)
+	}
+	_, err := io.WriteString(stdout, w.String())
+	return err
+}

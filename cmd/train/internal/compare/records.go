@@ -1,0 +1,42 @@
+package compare
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"mlpool/cmd/train/internal/rundir"
+)
+
+// Whole are the epochs that were not interrupted.
+func Whole(records []rundir.Record) []rundir.Record {
+	return slices.DeleteFunc(slices.Clone(records), func(r rundir.Record) bool { return r.Interrupted })
+}
+
+// steady are the records that are not of warm-up; with no others, these.
+func steady(records []rundir.Record) []rundir.Record {
+	rest := slices.DeleteFunc(slices.Clone(records), func(r rundir.Record) bool { return r.Warmup })
+	if len(rest) == 0 {
+		return records
+	}
+	return rest
+}
+
+// values returns what f finds in each record.
+func values(records []rundir.Record, f func(rundir.Record) float64) []float64 {
+	found := make([]float64, len(records))
+	for i, r := range records {
+		found[i] = f(r)
+	}
+	return found
+}
+
+// agreement says whether the losses of as many steps are the same, bit for bit.
+func agreement(a, b []float32) string {
+	for i := range a {
+		if math.Float32bits(a[i]) != math.Float32bits(b[i]) {
+			return fmt.Sprintf("differ from step %d on", i+1)
+		}
+	}
+	return "identical"
+}

@@ -1,0 +1,112 @@
+package compare
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"mlpool/allocator"
+	"mlpool/cmd/train/internal/exit"
+	"mlpool/cmd/train/internal/rundir"
+	"mlpool/internal/report"
+)
+
+// Run is a run that has ended, as a report takes it.
+type Run struct {
+	Facts     rundir.Facts
+	Folder    string // empty: none
+	Config    []byte // the effective one, as TOML
+	Records   []rundir.Record
+	Losses    []float32
+	Recording report.Recording
+	damaged   error // why the recording is left out; nil: it is not
+	Held      []allocator.TagBytes
+}
+
+// Report writes a report of earlier runs, or of comparisons, by their folders.
+func Report(ctx context.Context, path string, folders []string, stdout, stderr io.Writer) error {
+	if err := rundir.CheckOutput("-report", path); err != nil {
+		return err
+	}
+	all, err := exit.Await(ctx, func() ([]Run, error) { return readAllFinished(folders) })
+	if err != nil {
+		return err
+	}
+	for _, f := range all {
+		if f.damaged != nil {
+			fmt.Fprintf(stderr, "train: %v\n", f.damaged)
+		}
+	}
+	return WriteReport(path, all, stdout)
+}
+
+// readAllFinished reads the runs in folders, those of comparisons one by one.
+func readAllFinished(folders []string) (all []Run, err error) {
+	for _, folder := range folders {
+		runs, err := rundir.Runs(folder)
+		if err != nil {
+			return nil, err
+		}
+		for _, r := range runs {
+			one, err := readFinished(r)
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, one)
+		}
+	}
+	return all, nil
+}
+
+// readFinished reads what a run left in its folder. What a run that ended early did not
+// write is left out.
+func readFinished(r rundir.Run) (f Run, err error) {
+	f = Run{Facts: r.Facts, Folder: r.Dir}
+	if dir, err := filepath.EvalSymlinks(r.Dir); err == nil {
+		f.Folder = dir // the run's own, where it is known by a link such as latest
+	}
+	if f.Records, err = r.Records(); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return f, err
+	}
+	if f.Losses, err = r.Losses(); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return f, err
+	}
+	if f.Config, err = os.ReadFile(r.Config()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return f, err
+	}
+	path := filepath.Join(r.Dir, rundir.RecordingFile)
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return f, nil
+	}
+	if err != nil {
+		return f, err
+	}
+	if err := rundir.Unmarshal(text, &f.Recording); err != nil { // as a run leaves it that is killed
+		f.Recording = report.Recording{}
+		f.damaged = fmt.Errorf("%s: %w: the report shows no step of this run", path, err)
+	}
+	return f, nil
+}
+
+// WriteReport writes the page of some runs at once, and says where it is.
+func WriteReport(path string, runs []Run, stdout io.Writer) error {
+	p, err := reportPage(runs)
+	if err != nil {
+		return err
+	}
+	var b bytes.Buffer
+	if err := report.Write(&b, p); err != nil {
+		return err
+	}
+	if err := rundir.WriteFile(path, b.Bytes()); err != nil {
+		return fmt.Errorf("-report: %w", err)
+	}
+	fmt.Fprintf(stdout, "report in %s\n", path)
+	return nil
+}

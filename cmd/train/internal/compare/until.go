@@ -1,0 +1,85 @@
+package compare
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"strconv"
+	"strings"
+
+	"mlpool/configs"
+)
+
+// UntilEpochs is how many epochs a comparison trains at most to reach the precision that
+// -until asks for, unless that or the config names more.
+const UntilEpochs = 100
+
+// A Target is what -until asks a comparison for: it goes on until each allocator's time, as a
+// ratio to the first's, is known to within a percentage, or to a number of epochs.
+type Target struct {
+	Percent float64 // 0: -until is not given
+	epochs  int     // 0: not given
+}
+
+// Set reads the value of -until, as in 1%, 0.5 or 1%,200.
+func (t *Target) Set(value string) (err error) {
+	precision, epochs, bounded := strings.Cut(value, ",")
+	percent, err := strconv.ParseFloat(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(precision), "%")), 64)
+	if err != nil || !(percent > 0 && percent < 100) {
+		return errors.New("want a percentage above 0 and below 100, as in -until 1%")
+	}
+	*t = Target{Percent: percent}
+	if !bounded {
+		return nil
+	}
+	t.epochs, err = strconv.Atoi(strings.TrimSpace(epochs))
+	if err != nil || t.epochs < leastEpochs {
+		return fmt.Errorf("want %d epochs or more behind the comma, as in -until 1%%,200", leastEpochs)
+	}
+	return nil
+}
+
+func (t Target) String() string { return strconv.FormatFloat(t.Percent, 'g', -1, 64) + " %" }
+
+// Bound returns the most epochs that a run with the config trains.
+func (t Target) Bound(cfg configs.Config) (int, error) {
+	switch {
+	case t.Percent == 0:
+		return cfg.Train.NumEpochs, nil
+	case t.epochs == 0:
+		return max(cfg.Train.NumEpochs, UntilEpochs), nil
+	case t.epochs < cfg.Train.NumEpochs:
+		return 0, cfg.Errorf("train.num_epochs", "is %d, and -until ends the comparison after %d: raise one or lower the other", cfg.Train.NumEpochs, t.epochs)
+	}
+	return t.epochs, nil
+}
+
+// margin is how far the intervals of a comparison reach from their estimates, at most, in
+// percent. It is infinite where one is not known.
+func (all Results) margin() (percent float64) {
+	for _, r := range all.Runs[1:] {
+		percent = max(percent, r.paired.Margin())
+	}
+	return percent
+}
+
+// Reached says whether a comparison needs no more epochs for what -until asks: it has done at least
+// least, and its results are as precise. Without -until it never is.
+func (t Target) Reached(epochs, least int, all func() Results) bool {
+	return t.Percent > 0 && epochs >= least && all().margin() <= t.Percent
+}
+
+// print says whether results got as precise as -until asks.
+func (t Target) print(w io.Writer, all Results) {
+	margin := all.margin()
+	switch {
+	case t.Percent == 0:
+	case margin <= t.Percent:
+		fmt.Fprintf(w, "known to within %s, as -until asks\n", t)
+	case math.IsInf(margin, 1):
+		fmt.Fprintf(w, "not known to within %s, as -until asks\n", t)
+	default:
+		fmt.Fprintf(w, "known to within %.1f %%, and -until asks for %s\n", margin, t)
+	}
+}

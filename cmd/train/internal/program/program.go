@@ -1,0 +1,91 @@
+package program
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"strings"
+	"sync"
+
+	"mlpool/kernels"
+)
+
+// Build is what a program is made of. Its JSON is part of a run's facts.
+type Build struct {
+	Version  string `json:"version"`          // of the module, or "(devel)"
+	Commit   string `json:"commit,omitempty"` // empty where the go command did not note it
+	Modified bool   `json:"modified"`         // the commit is not all
+	Go       string `json:"go"`               // "go1.26.0"
+	CUDA     string `json:"cuda,omitempty"`   // the toolkit, "12.4"; empty: built without
+}
+
+// Facts are those of the running program.
+func Facts() Build {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		info = &debug.BuildInfo{GoVersion: runtime.Version()}
+	}
+	return newBuild(info, kernels.Toolkit())
+}
+
+// newBuild makes the facts of what the go command noted, and of a toolkit, which is 0
+// or 1000·major + 10·minor.
+func newBuild(info *debug.BuildInfo, toolkit int) Build {
+	b := Build{Version: info.Main.Version, Go: info.GoVersion}
+	for _, s := range info.Settings {
+		switch s.Key {
+		case "vcs.revision":
+			b.Commit = s.Value
+		case "vcs.modified":
+			b.Modified = s.Value == "true"
+		}
+	}
+	if b.Version == "" {
+		b.Version = "(devel)"
+	}
+	if toolkit > 0 {
+		b.CUDA = CUDAVersion(toolkit)
+	}
+	return b
+}
+
+// Sum tells the running program from all others, also from those of the same commit: the
+// SHA-256 of its file.
+var Sum = sync.OnceValues(func() (string, error) {
+	path, err := os.Executable()
+	if err != nil {
+		return "", err
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	sum := sha256.New()
+	_, err = io.Copy(sum, f)
+	return fmt.Sprintf("%x", sum.Sum(nil)), err
+})
+
+// String is one line.
+func (b Build) String() string {
+	parts := []string{"mlpool " + b.Version}
+	switch {
+	case b.Commit == "":
+		parts = append(parts, "commit not noted")
+	case b.Modified:
+		parts = append(parts, "commit "+b.Commit+", modified")
+	default:
+		parts = append(parts, "commit "+b.Commit)
+	}
+	parts = append(parts, b.Go)
+	if b.CUDA == "" {
+		return strings.Join(append(parts, "built without CUDA"), ", ")
+	}
+	return strings.Join(append(parts, "CUDA "+b.CUDA), ", ")
+}
+
+// CUDAVersion is 12.8 of 12080, as CUDA numbers its versions.
+func CUDAVersion(n int) string { return fmt.Sprintf("%d.%d", n/1000, n%1000/10) }

@@ -1,0 +1,271 @@
+package ranks
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"mlpool/cmd/train/internal/exit"
+	"mlpool/configs"
+	"mlpool/kernels/collective"
+	"mlpool/kernels/collective/launch"
+	"mlpool/kernels/nccl"
+)
+
+// Ranks is what a run needs to train together with others, of which each has a GPU.
+type Ranks struct {
+	Env     func(string) string
+	Silence time.Duration // after which a rank counts as lost
+	// Ready is called before the GPU is used for the first time, and connect returns the
+	// rank's part in what moves tensors between the GPUs, aborted when the ranks end.
+	Ready   func(launch.Process) error
+	Connect func(context.Context, *launch.World) (collective.Collective, error)
+	// GiveUp ends a process that others wait for no more, after endWithin; nil: there is none to end.
+	GiveUp    func()
+	EndWithin time.Duration
+
+	// Disk is held by who writes to the folder of the run, which giveUp is not to cut short, and
+	// guards conclude, which notes there how the run ended; nil: it is noted, or there is none.
+	Disk     sync.Mutex
+	conclude func(reason error) error
+
+	World     *launch.World
+	Comm      collective.Collective
+	Transport string // what moves tensors: "NCCL 2.27.3"
+	// Stop says that a rank was interrupted: all end after the same epoch.
+	Stop bool
+}
+
+// Processes are the ranks of a launch, each a process with a GPU of its own.
+func Processes() *Ranks {
+	r := &Ranks{Env: os.Getenv, Silence: launch.Silence, Ready: launch.Process.TakeGPU, GiveUp: func() { os.Exit(exit.Failure) }, EndWithin: endWithin}
+	r.Connect = func(ctx context.Context, w *launch.World) (collective.Collective, error) {
+		version, err := nccl.Version()
+		if err != nil {
+			return nil, err
+		}
+		r.Transport = "NCCL " + nccl.VersionName(version)
+		if err := w.Agree("versions", []launch.Fact{{Key: "NCCL", Value: nccl.VersionName(version)}}, "install the same on all hosts"); err != nil {
+			return nil, err
+		}
+		comm, err := nccl.Connect(ctx, w, w.Rank, w.Size, w.Within)
+		if err != nil {
+			return nil, err // not a nil *Comm in an interface
+		}
+		return comm, nil
+	}
+	return r
+}
+
+// Parallel says whether a run has others beside it.
+func (r *Ranks) Parallel() bool { return r != nil && r.World != nil }
+
+// Size is the number of ranks.
+func (r *Ranks) Size() int {
+	if !r.Parallel() {
+		return 1
+	}
+	return r.World.Size
+}
+
+// FromEnv returns the process that the environment of a launcher describes.
+func (r *Ranks) FromEnv() (launch.Process, error) { return launch.FromEnv(r.Env) }
+
+// Together meets the other ranks and does f as one of them. Only rank 0 writes to stderr, but for a
+// rank that ended by itself. An end that all ranks come to at once is reported by rank 0.
+func (r *Ranks) Together(ctx context.Context, process launch.Process, stderr io.Writer, f func(stderr io.Writer) error) (err error) {
+	if r.World, err = launch.Rendezvous(ctx, process, r.Silence); err != nil {
+		if exit.IsInterrupted(err) {
+			err = OfRank(process, exit.Interrupted)
+		}
+		return err
+	}
+	if warning := r.World.Warning(); warning != "" && process.Rank == 0 {
+		fmt.Fprintf(stderr, "train: %s\n", warning)
+	}
+	done := make(chan struct{})
+	defer close(done)
+	go r.ended(done, stderr)
+	if process.Rank != 0 {
+		stderr = io.Discard
+	}
+	err = f(stderr)
+	if r.allEnd(err) {
+		return reportedByRank0(process, errors.Join(err, r.World.Leave(nil)))
+	}
+	left := r.World.Leave(err)
+	if left != nil && ctx.Err() != nil && !exit.IsInterrupted(left) {
+		left = errors.Join(left, exit.Interrupted)
+	}
+	return left
+}
+
+// Alone returns why a training has no other ranks although the environment has variables of a
+// launcher; nil: it has, or there are none. A shell may have one of them from elsewhere, and on the
+// CPU nothing moves data between ranks. device returns train.device of the config.
+func (r *Ranks) Alone(p launch.Process, envErr error, device func() (string, error)) error {
+	half := new(launch.HalfError)
+	switch {
+	case errors.As(envErr, &half) && len(half.Set) == 1:
+		return envErr
+	case p.Size == 1 && envErr == nil || r.Ready == nil:
+		return nil
+	}
+	if name, err := device(); err != nil || name != "cpu" { // whoever reads the config again reports err
+		return nil
+	}
+	return cmp.Or(envErr, fmt.Errorf(`train.device is "cpu", and NCCL moves data between GPUs: this was started as rank %d of %d`, p.Rank, p.Size))
+}
+
+// OfRank is an error that a rank prints itself: it has met no other one that could.
+func OfRank(p launch.Process, err error) error {
+	if p.Size <= 1 && p.Rank <= 0 {
+		return err
+	}
+	return fmt.Errorf("rank %d: %w", p.Rank, err)
+}
+
+// reportedByRank0 is an error that all ranks have and rank 0 prints.
+func reportedByRank0(p launch.Process, err error) error {
+	if p.Rank == 0 || err == nil {
+		return err
+	}
+	return errors.Join(err, &launch.ReportedError{Reason: "as on rank 0"})
+}
+
+// allEnd says whether an error is an end that all ranks come to at once.
+func (r *Ranks) allEnd(err error) bool {
+	return r.Stop && exit.IsInterrupted(err) || exit.IsDiverged(err)
+}
+
+// Begin chooses the rank's GPU, before any is looked at. It is an error if several ranks
+// cannot do what is asked for.
+func (r *Ranks) Begin(cfg configs.Config) error {
+	if !r.Parallel() {
+		return nil
+	}
+	if cfg.Train.Profile > 0 {
+		return cfg.Errorf("train.profile", "is for one GPU, and this is one of %d ranks: leave it out", r.World.Size)
+	}
+	if r.Ready == nil {
+		return nil
+	}
+	return r.Ready(r.World.Process)
+}
+
+// NeedGPU is the error of a rank that cannot have the GPU it would need.
+func (r *Ranks) NeedGPU(err error) error {
+	if !r.Parallel() || r.Ready == nil {
+		return nil
+	}
+	return fmt.Errorf("number %d on its host has no GPU, and NCCL moves data between GPUs: start as many ranks as there are GPUs: %w", r.World.Local, err)
+}
+
+// ownKeys may differ from rank to rank.
+var ownKeys = []string{"data.data_dir", "log.log_dir", "allocator.trace"}
+
+// Join connects the ranks, unless they differ in facts or in cfg, or share the GPU of the given uuid;
+// empty: the CPU. It removes from the config of all ranks but 0 what only one rank writes.
+func (r *Ranks) Join(ctx context.Context, cfg *configs.Config, facts []launch.Fact, uuid string) (err error) {
+	section := ""
+	for line := range strings.Lines(string(cfg.TOML())) {
+		key, value, isKey := strings.Cut(strings.TrimSpace(line), " = ")
+		if !isKey {
+			section = strings.Trim(key, "[]")
+		} else if key = section + "." + key; !slices.Contains(ownKeys, key) {
+			facts = append(facts, launch.Fact{Key: key, Value: value})
+		}
+	}
+	if err := r.World.Agree("config", facts, "start all ranks with the same program and config"); err != nil {
+		return err
+	}
+	if uuid != "" {
+		if err := r.World.AllDistinct("GPU", uuid, "start one rank for each GPU, with the same CUDA_VISIBLE_DEVICES for all on a host"); err != nil {
+			return err
+		}
+	}
+	if r.World.Rank != 0 {
+		cfg.Log.LogDir, cfg.Allocator.Trace = "", ""
+	}
+	r.Comm, err = r.Connect(ctx, r.World)
+	return err
+}
+
+// Close frees what join took, after a run that ended with err or nil.
+func (r *Ranks) Close(err error) error {
+	if r == nil || r.Comm == nil {
+		return nil
+	}
+	if err != nil && !r.allEnd(err) { // else Close waits for the others, who know nothing yet
+		r.World.End(err)
+		r.Comm.Abort(r.World.Err())
+	}
+	return r.Comm.Close()
+}
+
+// Agree returns an error on all ranks if a fact differs.
+func (r *Ranks) Agree(key, value string) error {
+	if !r.Parallel() {
+		return nil
+	}
+	return r.World.Agree(key, []launch.Fact{{Key: key, Value: value}}, "the hosts must have the same")
+}
+
+// Same returns an error on all ranks unless all have these weights, bit for bit, after an
+// epoch. If any was interrupted, all know then.
+func (r *Ranks) Same(epoch int, checksum func() (uint64, error), interrupted bool) error {
+	if !r.Parallel() {
+		return nil
+	}
+	sum, err := checksum()
+	if err != nil {
+		return err
+	}
+	type state struct {
+		Sum         uint64
+		Interrupted bool
+	}
+	mine, err := json.Marshal(state{sum, interrupted})
+	if err != nil {
+		return err
+	}
+	answer, err := r.World.Exchange(fmt.Sprintf("end of epoch %d", epoch), mine, func(all [][]byte) ([]byte, error) {
+		var first, any state
+		for rank, text := range all {
+			if err := json.Unmarshal(text, &any); err != nil {
+				return nil, fmt.Errorf("rank %d: %w", rank, err)
+			}
+			if rank == 0 {
+				first = any
+			}
+			if any.Sum != first.Sum {
+				return nil, fmt.Errorf("after epoch %d rank %d has other weights than rank 0, of checksums %016x and %016x: the checkpoint before is good", epoch, rank, any.Sum, first.Sum)
+			}
+			first.Interrupted = first.Interrupted || any.Interrupted
+		}
+		return json.Marshal(first)
+	})
+	if err != nil {
+		return err
+	}
+	var all state
+	err = json.Unmarshal(answer, &all)
+	r.Stop = all.Interrupted
+	return err
+}
+
+// Batches is how a header tells of batches.
+func (r *Ranks) Batches(bsz int) string {
+	if !r.Parallel() {
+		return fmt.Sprintf("batches of %d", bsz)
+	}
+	return fmt.Sprintf("batches of %d on each of %d ranks, %d in all, over %s", bsz, r.World.Size, bsz*r.World.Size, r.Transport)
+}

@@ -1,0 +1,77 @@
+package run
+
+import (
+	"errors"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"testing"
+	"time"
+
+	"mlpool/cmd/train/internal/backend"
+	"mlpool/cmd/train/internal/ranks"
+	"mlpool/cmd/train/internal/traintest"
+	"mlpool/configs"
+
+	"mlpool/cmd/train/internal/rundir"
+)
+
+// TestDivergedIsNotBest offers epochs that diverged, also at a step so late that the epoch was not cut short.
+func TestDivergedIsNotBest(t *testing.T) {
+	for _, rec := range []rundir.Record{
+		{Epoch: 1, Steps: 1, Diverged: 1, ValLoss: rundir.Nats(math.Inf(1))},
+		{Epoch: 1, Steps: 9, Diverged: 3, ValLoss: 2},
+	} {
+		r := &runner{folder: &rundir.Folder{}} // without a trainer to ask for weights
+		if err := r.keepBest(rec); err != nil || r.best.unsaved {
+			t.Errorf("%+v: kept, %v", rec, err)
+		}
+	}
+}
+
+// TestSettings has each key of a config either among the settings, so that a run is not gone on
+// with by another value, or here, among those on which no loss depends.
+func TestSettings(t *testing.T) {
+	noLoss := regexp.MustCompile(`^(train\.(num_epochs|executor|verbose|time_epoch|profile|nvtx|checkpoint_every)|data\.data_dir|allocator\..+|log\..+)$`)
+	path, _ := traintest.WriteConfig(t, "cpu", "")
+	cfg, set := traintest.Loaded(t, path)
+	var decide []string
+	for _, s := range settings(cfg, set, &backend.Backend{}, nil) {
+		decide = append(decide, s.key)
+	}
+	for _, key := range configs.Keys() {
+		if slices.Contains(decide, key) == noLoss.MatchString(key) {
+			t.Errorf("%s: add it to settings, or here if no loss depends on it", key)
+		}
+	}
+}
+
+// TestCheckpointAfterLogs wants no checkpoint that the logs on the disk do not lead up to.
+func TestCheckpointAfterLogs(t *testing.T) {
+	t.Setenv(backend.AllocatorEnv, "")
+	path, logDir := traintest.WriteConfig(t, "cpu", "")
+	cfg, set := traintest.Loaded(t, path)
+	b, err := backend.Open(cfg, new(ranks.Ranks).NeedGPU, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := prepared(t, cfg, b, set)
+	if err := s.begin(); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.finish(time.Now(), nil); err != nil { // closes the logs
+		t.Fatal(err)
+	}
+	if err := s.runners[0].checkpoint(); !errors.Is(err, os.ErrClosed) {
+		t.Errorf("got %v", err)
+	}
+	if _, err := os.Stat(filepath.Join(traintest.Latest(t, logDir), rundir.WeightsFile)); !os.IsNotExist(err) {
+		t.Errorf("there is a checkpoint (%v)", err)
+	}
+	if err := s.close(nil); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,66 @@
+//go:build unix
+
+package run
+
+import (
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"mlpool/cmd/train/internal/backend"
+	"mlpool/cmd/train/internal/ranks"
+	"mlpool/cmd/train/internal/rundir"
+	"mlpool/cmd/train/internal/traintest"
+)
+
+// TestCheckpointIsNoDelay has a checkpoint written into a pipe that nobody reads at first: such a
+// run is not overdue.
+func TestCheckpointIsNoDelay(t *testing.T) {
+	t.Setenv(backend.AllocatorEnv, "")
+	path, logDir := traintest.WriteConfig(t, "cpu", "")
+	cfg, set := traintest.Loaded(t, path)
+	cfg.Model.FeatDim = 128 // more weights than a pipe holds
+	b, err := backend.Open(cfg, new(ranks.Ranks).NeedGPU, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := prepared(t, cfg, b, set)
+	if err := s.begin(); err != nil {
+		t.Fatal(err)
+	}
+	pipe := filepath.Join(traintest.Latest(t, logDir), rundir.WeightsFile+".tmp")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := new(ranks.Ranks)
+	s.runners[0].ranks = r
+	saved := make(chan error, 1)
+	go func() { saved <- s.runners[0].checkpoint() }()
+	reader, err := os.Open(pipe) // waits for the writer
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Disk.TryLock() {
+		t.Error("nothing is written")
+		r.Disk.Unlock()
+	}
+	if _, err := io.Copy(io.Discard, reader); err != nil {
+		t.Error(err)
+	}
+	if err := reader.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := <-saved; err == nil { // a pipe cannot be synced to the disk
+		t.Error("there is a checkpoint in a pipe")
+	}
+	if !r.Disk.TryLock() {
+		t.Error("the checkpoint is written for ever")
+	}
+	if err := errors.Join(s.finish(time.Now(), nil), s.close(nil)); err != nil {
+		t.Error(err)
+	}
+}

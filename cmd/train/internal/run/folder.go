@@ -1,0 +1,150 @@
+package run
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"time"
+
+	"mlpool/cmd/train/internal/backend"
+	"mlpool/cmd/train/internal/compare"
+	"mlpool/cmd/train/internal/exit"
+	"mlpool/cmd/train/internal/program"
+	"mlpool/cmd/train/internal/rundir"
+	"mlpool/configs"
+	"mlpool/internal/text"
+)
+
+// logDir is the folder for the logs of the last run on an allocator: log_dir itself for
+// the default one, and a folder in it for each other one.
+func logDir(root string, c backend.Subject) string {
+	if c.String() == backend.CustomPool {
+		return root
+	}
+	return filepath.Join(root, c.File())
+}
+
+// checkLogDir returns an error if the logs would go to the folder of another run, whose own
+// they would replace.
+func checkLogDir(cfg configs.Config, among []backend.Subject) error {
+	dirs := []string{cfg.Log.LogDir}
+	if len(among) == 1 { // a comparison has no logs but those in its folder
+		dirs = append(dirs, logDir(cfg.Log.LogDir, among[0]))
+	}
+	for _, dir := range dirs {
+		if cfg.Log.LogDir != "" && rundir.IsRun(dir) {
+			return cfg.Errorf("log.log_dir", "%s is the folder of a run, which keeps its own logs: set another folder", dir)
+		}
+	}
+	return nil
+}
+
+// newFacts returns what the folder of a run says of it before it starts, on any allocator.
+func (s *session) newFacts() rundir.Facts {
+	program := program.Facts()
+	if program.Modified {
+		program.Commit += ", modified"
+	}
+	b := s.backend
+	facts := rundir.Facts{
+		Version: program.Version, Commit: program.Commit, Command: os.Args, Config: s.cfg.Name(),
+		Device: b.Kind(), GPU: b.Info, Precision: b.Precision, Executor: s.cfg.Train.Executor, Seed: s.cfg.Train.Seed,
+		Machine: rundir.ThisMachine(), Start: time.Now().Truncate(time.Millisecond),
+	}
+	if s.ranks.Parallel() {
+		facts.Ranks, facts.Collectives = s.ranks.Size(), s.ranks.Transport
+	}
+	return facts
+}
+
+// begin makes the folders of the runs.
+func (s *session) begin() (err error) {
+	facts := s.newFacts()
+	compared := len(s.runners) > 1
+	for i, r := range s.runners {
+		r.facts = facts
+		r.facts.ResumedFrom, r.facts.Epochs = r.earlier.dir(), r.earlier.start().Epoch
+		r.facts.Name, r.facts.Allocator, r.facts.Segments = r.String(), r.Kind, r.segments()
+		if r.HasPool() {
+			r.facts.Strategy = r.cfg.Allocator.Strategy
+		}
+		if compared {
+			r.facts.Place = i + 1
+		}
+	}
+	if s.cfg.Log.LogDir == "" {
+		return nil
+	}
+	defer func() {
+		if err != nil {
+			err = s.logError(err)
+		}
+	}()
+	what := s.runners[0].File()
+	if compared {
+		what = "compare"
+	}
+	if s.dir, err = rundir.Make(s.cfg.Log.LogDir, facts.Start, what); err != nil {
+		return err
+	}
+	for _, r := range s.runners {
+		dir := s.dir
+		if compared {
+			dir = filepath.Join(dir, r.File())
+		}
+		if r.folder, err = rundir.Start(dir, r.facts, r.cfg.TOML()); err != nil {
+			return err
+		}
+		s.ranks.ConcludeBy(func(reason error) error { return s.conclude(time.Now(), reason) })
+		if err := r.carry(); err != nil {
+			return err
+		}
+	}
+	return rundir.Point(s.dir) // last: what is resumed may be known by that link
+}
+
+// finish completes the folders of runs that ended with an error, or none.
+func (s *session) finish(end time.Time, err error) error {
+	s.ranks.ConcludeBy(nil)
+	defer s.ranks.Write()()
+	for _, r := range s.runners {
+		r.facts.Epochs, r.facts.Segments = r.earlier.start().Epoch+len(compare.Whole(r.records)), r.segments()
+	}
+	return s.conclude(end, err)
+}
+
+// conclude writes to the folders how the runs ended. A run by itself that did not fail then puts
+// its logs where runs share them: of several runs at a time, the last to end wins.
+func (s *session) conclude(end time.Time, err error) error {
+	end = end.Truncate(time.Millisecond)
+	var errs []error
+	for _, r := range s.runners {
+		r.facts.End = &end
+		if r.facts.Status = statusOf(err); err != nil {
+			r.facts.Error = text.OneLine(err.Error())
+		}
+		if r.folder != nil {
+			r.folder.Facts = r.facts
+		}
+		errs = append(errs, r.folder.Finish())
+		if r.folder != nil && len(s.runners) == 1 && r.facts.Status != rundir.Failed {
+			if err := r.folder.Publish(logDir(s.cfg.Log.LogDir, r.Subject)); err != nil {
+				errs = append(errs, s.logError(err))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// statusOf is the status of a run that ended with err.
+func statusOf(err error) rundir.Status {
+	switch {
+	case err == nil:
+		return rundir.Done
+	case exit.IsInterrupted(err):
+		return rundir.Interrupted
+	case exit.IsDiverged(err):
+		return rundir.Diverged
+	}
+	return rundir.Failed
+}

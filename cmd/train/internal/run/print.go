@@ -1,0 +1,154 @@
+package run
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"mlpool/allocator"
+	"mlpool/cmd/train/internal/backend"
+	"mlpool/cmd/train/internal/compare"
+	"mlpool/cmd/train/internal/rundir"
+	"mlpool/cmd/train/internal/terminal"
+	"mlpool/internal/text"
+	"mlpool/kernels/device"
+)
+
+// printEpoch prints the line of an epoch. Of what does not fit the last is left out, which the
+// summary and the logs have.
+func (s *session) printEpoch(r rundir.Record) {
+	parts := []string{
+		fmt.Sprintf("epoch %d/%d", r.Epoch, s.bound), "loss " + compare.Nats(r.Loss),
+		fmt.Sprintf("val %s, %.2f %%", compare.Nats(r.ValLoss), 100*r.ValAcc),
+	}
+	if r.Interrupted {
+		end := "interrupted"
+		if r.Diverged > 0 {
+			end = "diverged, ended"
+		}
+		parts = []string{fmt.Sprintf("epoch %d %s after %s", r.Epoch, end, text.Count(r.Steps, "step")), "loss " + compare.Nats(r.Loss)}
+	}
+	if s.cfg.Train.TimeEpoch {
+		parts = append(parts, terminal.Short(r.TrainMS, 1)+" ms")
+		if s.ranks.Parallel() {
+			parts = append(parts, fmt.Sprintf("all-reduce %s µs", terminal.Short(r.AllReduceUS, 1)), fmt.Sprintf("%.0f %% hidden", 100*compare.Hidden(r)))
+		} else {
+			parts = append(parts, fmt.Sprintf("alloc %s ms", terminal.Short(r.AllocatorMS, 2)), fmt.Sprintf("calls %d", r.DriverCalls))
+		}
+	}
+	if len(s.runners) > 1 {
+		parts[0] = fmt.Sprintf("%-*s  %s", s.nameWidth(), r.Allocator, parts[0])
+	}
+	line := parts[0]
+	for _, part := range parts[1:] {
+		if utf8.RuneCountInString(line)+2+utf8.RuneCountInString(part) > terminal.LineWidth {
+			break
+		}
+		line += "  " + part
+	}
+	_ = s.bar.Print(s.stdout, line+"\n") // standard output remembers its error
+}
+
+// nameWidth is that of the longest name of a runner.
+func (s *session) nameWidth() (width int) {
+	for _, r := range s.runners {
+		width = max(width, len(r.String()))
+	}
+	return width
+}
+
+// printSummary ends a run: what the median epoch took, or the allocators side
+// by side, and where the run's folder is.
+func (s *session) printSummary(elapsed time.Duration) {
+	if !slices.ContainsFunc(s.runners, func(r *runner) bool { return len(r.records) > 0 }) {
+		return
+	}
+	s.results().Print(s.stdout, s.finished(), s.until)
+	s.printPlans()
+	fmt.Fprintf(s.stdout, "%.1f s in all", elapsed.Seconds())
+	if s.dir != "" {
+		fmt.Fprintf(s.stdout, "; run in %s", s.dir)
+	}
+	fmt.Fprintln(s.stdout)
+}
+
+// printResume says how to resume runs that ended early and have a checkpoint: a command line for
+// a shell.
+func (s *session) printResume() {
+	for _, r := range s.runners {
+		if epoch, _ := r.place(); r.folder == nil || !r.saved || r.diverged() || !r.unsaved && epoch >= s.cfg.Train.NumEpochs {
+			continue
+		}
+		command := quoted(os.Args[0]) + " -resume " + quoted(r.folder.Dir)
+		if r.String() != backend.CustomPool {
+			command = backend.AllocatorEnv + "=" + r.String() + " " + command
+		}
+		fmt.Fprintf(s.stdout, "go on with: %s\n", command)
+	}
+}
+
+// quoted is a word as a POSIX shell takes it.
+func quoted(word string) string {
+	plain := func(r rune) bool {
+		return unicode.IsLetter(r) || unicode.IsDigit(r) || strings.ContainsRune("/._-+:,=@%", r)
+	}
+	if !strings.ContainsFunc(word, func(r rune) bool { return !plain(r) }) {
+		return word
+	}
+	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+}
+
+// printPlans says how close each plan came to the least memory that its step
+// can do with, how often it held, and how often it did not.
+func (s *session) printPlans() {
+	for _, r := range s.runners {
+		plan, ok := allocator.As[*allocator.Plan](r.allocs[0])
+		if !ok {
+			continue
+		}
+		for _, p := range plan.Plans() {
+			fmt.Fprintf(s.stdout, "plan of %s: slab %s, least %s; replayed %d, missed %d\n",
+				text.Count(p.Requests, "request"), text.Bytes(p.Slab), text.Bytes(p.LowerBound), p.Replays, p.Mismatches)
+		}
+	}
+}
+
+// printProfile prints where the time of a step goes. Shares are of the time
+// from one step to the next. Only on a GPU do operations overlap.
+func (s *session) printProfile(name string, p device.Profile, gpu bool) {
+	fmt.Fprintf(s.stdout, "\n%s allocator, a step of %d more, timed operation by operation:\n", name, p.Steps)
+	w := tabwriter.NewWriter(s.stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
+	row := func(name, count string, t time.Duration, flops, bytes float64) {
+		rate := func(amount, unit float64) string {
+			if amount == 0 || t <= 0 {
+				return ""
+			}
+			return fmt.Sprintf("%.1f", amount/t.Seconds()/unit)
+		}
+		fmt.Fprintf(w, "%s\t%s\t%.2f\t%s\t%s\t%.1f %%\t\n", name, count, float64(t)/float64(time.Microsecond),
+			rate(flops, 1e9), rate(bytes, 1e9), 100*float64(t)/float64(p.Step))
+	}
+	fmt.Fprintln(w, "operation\tcount\tµs\tGFLOP/s\tGB/s\tshare\t")
+	var flops float64
+	for _, o := range p.Ops {
+		row(o.Name+" "+o.Shape, fmt.Sprint(o.Count), o.Time, o.FLOPs, o.Bytes)
+		flops += o.FLOPs
+	}
+	switch {
+	case p.Gaps() >= 0:
+		row("gaps between them", "", p.Gaps(), 0, 0)
+	case gpu:
+		fmt.Fprintln(w, "gaps between them: none, operations overlap\t\t\t\t\t\t")
+	default:
+		fmt.Fprintln(w, "gaps between them: none, within noise\t\t\t\t\t\t")
+	}
+	row("step", "", p.Step, flops, 0)
+	w.Flush()
+}
+
+func last[E any](s []E) E { return s[len(s)-1] }

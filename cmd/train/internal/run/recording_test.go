@@ -1,0 +1,219 @@
+package run
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"mlpool/allocator"
+	"mlpool/allocator/allocatortest"
+	"mlpool/cmd/train/internal/backend"
+	"mlpool/cmd/train/internal/dataset"
+	"mlpool/cmd/train/internal/traintest"
+	"mlpool/configs"
+	"mlpool/internal/report"
+	"mlpool/kernels/device"
+	"mlpool/model"
+)
+
+// TestMedianStep keeps a step that met with nothing, though some did.
+func TestMedianStep(t *testing.T) {
+	for _, c := range []struct {
+		lengths []float64
+		want    float64
+	}{{[]float64{7}, 7}, {[]float64{90, 7}, 90}, {[]float64{90, 7, 8}, 8}, {[]float64{8, 90, 6, 80, 7}, 8}} {
+		var steps []*report.Timeline
+		for _, l := range c.lengths {
+			steps = append(steps, &report.Timeline{Length: l})
+		}
+		if got := medianStep(steps); got.Length != c.want || got.Steps != len(c.lengths) {
+			t.Errorf("of %v: %+v, want %v", c.lengths, got, c.want)
+		}
+	}
+}
+
+// farQueue is an idleQueue over memory that is not there.
+type farQueue struct{ idleQueue }
+
+func (*farQueue) Upload(uintptr, []byte) error { return nil }
+
+func (*farQueue) Download([]byte, uintptr) error { return nil }
+
+// asyncRunner is a runner on cudaMallocAsync, as far as a fake has it, and what closes it.
+func asyncRunner(t *testing.T) (*runner, *allocatortest.Fake) {
+	t.Helper()
+	cfg, err := configs.Load(filepath.Join("..", "..", "..", "..", "configs", "mnist_cpu.toml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := allocatortest.NewFake(1 << 30)
+	r := &runner{Subject: backend.Subject{Kind: backend.CUDAAsync}}
+	own, err := r.own(allocator.NewAsync(f), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.device = device.New(new(farQueue), own, true)
+	set := traintest.Blank(200, 100, 784)
+	opt := model.Options{BatchSize: 20, EvalBatchSize: 100, LearningRate: 0.1, Order: func(int) []int32 { return make([]int32, 200) }}
+	if r.trainer, err = model.NewTrainer(r.device, model.Set(set.Train), model.Set(set.Test), dataset.InitialWeights(cfg, set), opt); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		f.Synchronize()
+		if err := errors.Join(r.close(), f.Faults(), f.Leftover()); err != nil {
+			t.Error(err)
+		}
+	})
+	return r, f
+}
+
+// TestRecordingWithoutMap records on the driver's pool, which has no map.
+func TestRecordingWithoutMap(t *testing.T) {
+	r, _ := asyncRunner(t)
+	if err := r.record(); err != nil {
+		t.Fatal(err)
+	}
+	traintest.CheckRecording(t, r.recording)
+	for _, g := range r.recording.Peak.Segments {
+		if g.Kind != allocator.MapUnknown || len(g.Blocks) != 1 {
+			t.Errorf("segment %+v", g)
+		}
+	}
+	if got, want := traintest.LiveIn(r.recording.Peak), traintest.MostLive(r.recording.Memory); got != want {
+		t.Errorf("%d bytes are live in the map of the peak, which is of %d", got, want)
+	}
+}
+
+// TestWatchedEpoch watches the first epoch only: it has its validation, whose batches
+// are large, too.
+func TestWatchedEpoch(t *testing.T) {
+	r, f := asyncRunner(t)
+	r.watch = true
+	if _, _, err := r.epoch(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	memory := slices.Clone(r.recording.Memory)
+	calls := func() int64 {
+		before := r.allocs[0].Stats().DriverCalls
+		if _, _, err := r.epoch(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		return r.allocs[0].Stats().DriverCalls - before
+	}
+	second := calls()
+	if err := r.record(); err != nil {
+		t.Fatal(err)
+	}
+	traintest.CheckRecording(t, r.recording)
+	if !slices.Equal(r.recording.Memory, memory) {
+		t.Error("what came after the first epoch has changed its memory")
+	}
+	if step := traintest.LiveIn(r.recording.Peak); traintest.MostLive(memory) <= step {
+		t.Errorf("at most %d bytes were live in the epoch, %d in a step", traintest.MostLive(memory), step)
+	}
+	// A trace would ask the driver at each call.
+	if third := calls(); second != third || second > 12*10*2+20 {
+		t.Errorf("%d driver calls in the second epoch, %d in one after the recording", second, third)
+	}
+	if err := f.Faults(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestGraphsAreNotWatched: their memory over time is that of the recorded step.
+func TestGraphsAreNotWatched(t *testing.T) {
+	cfg, err := configs.Load(filepath.Join("..", "..", "..", "..", "configs", "mnist_cpu.toml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.Train.NumEpochs, cfg.Train.Executor, cfg.Log.LogDir = 1, "graph", ""
+	for _, graph := range []bool{false, true} {
+		b := &backend.Backend{Name: "idle", Graph: graph, Queue: new(idleQueue)}
+		s := prepared(t, cfg, b, traintest.Blank(300, 100, 784))
+		s.runners[0].watch = true
+		if err := errors.Join(s.train(context.Background()), s.close(nil)); err != nil {
+			t.Fatal(err)
+		}
+		rec := s.runners[0].recording
+		traintest.CheckRecording(t, rec)
+		if step := len(rec.Memory) <= len(rec.Step.Calls); step != graph {
+			t.Errorf("graph %v: %d moments and a step of %d calls", graph, len(rec.Memory), len(rec.Step.Calls))
+		}
+	}
+}
+
+// TestRecordingFails: a recording that fails is a warning, and leaves what it has.
+func TestRecordingFails(t *testing.T) {
+	for _, c := range []struct {
+		after int // calls of MallocAsync
+		has   string
+	}{{1, ""}, {8, "memory"}, {12, "memory peak"}, {100, "memory peak step"}} {
+		r, f := asyncRunner(t)
+		f.FailAt(c.after, "MallocAsync")
+		var errs bytes.Buffer
+		path := filepath.Join(t.TempDir(), "recording.json")
+		s := &session{runners: []*runner{r}, stderr: &errs, stdout: io.Discard}
+		s.record(context.Background(), func(*runner) string { return path })
+		var has []string
+		if r.recording.Memory != nil {
+			has = append(has, "memory")
+		}
+		if r.recording.Peak != nil {
+			has = append(has, "peak")
+		}
+		if r.recording.Step != nil {
+			has = append(has, "step")
+		}
+		if got := strings.Join(has, " "); got != c.has {
+			t.Errorf("a fault at request %d leaves %q, want %q", c.after, got, c.has)
+		}
+		text, err := os.ReadFile(path)
+		if err != nil || !json.Valid(text) {
+			t.Errorf("%v, %s", err, text)
+		}
+		failed := len(has) < 3
+		if warned := strings.HasPrefix(errs.String(), "train: cuda: the recording of a step lacks something: "); warned != failed || strings.Count(errs.String(), "\n") > 1 {
+			t.Errorf("a fault at request %d: %q", c.after, errs.String())
+		}
+		f.FailAt(0, "")
+	}
+}
+
+// TestRecordingIsLeftOut: none is made where nobody would see it, or somebody waits.
+func TestRecordingIsLeftOut(t *testing.T) {
+	r, _ := asyncRunner(t)
+	s := &session{runners: []*runner{r}, stderr: io.Discard}
+	ctx, cancel := context.WithCancel(context.Background())
+	nowhere := func(*runner) string { return "" }
+	s.record(ctx, nowhere)
+	cancel()
+	r.watch = true
+	s.record(ctx, nowhere)
+	if r.recording.Step != nil {
+		t.Error("a step was recorded")
+	}
+	s.record(context.Background(), nowhere)
+	if r.recording.Step == nil {
+		t.Error("no step was recorded for a report")
+	}
+	s.record(context.Background(), func(*runner) string { return t.TempDir() }) // a folder: a warning
+}
+
+// TestTraceOfAProfileFails says which key of the config a trace that cannot be written is of.
+func TestTraceOfAProfileFails(t *testing.T) {
+	r, _ := asyncRunner(t)
+	r.trace = allocator.NewTrace(r.allocs[0], 1)
+	s := &session{runners: []*runner{r}, stdout: io.Discard}
+	s.cfg.Train.Profile = 1
+	s.cfg.Allocator.Trace = filepath.Join(t.TempDir(), "none", "trace.json")
+	if err := s.profile(context.Background()); err == nil || !strings.Contains(err.Error(), "allocator.trace") {
+		t.Errorf("error %v", err)
+	}
+}

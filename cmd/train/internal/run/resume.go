@@ -1,0 +1,209 @@
+package run
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"slices"
+	"strconv"
+
+	"gorgonia.org/tensor"
+
+	"mlpool/cmd/train/internal/backend"
+	"mlpool/cmd/train/internal/checkpoint"
+	"mlpool/cmd/train/internal/dataset"
+	"mlpool/cmd/train/internal/ranks"
+	"mlpool/cmd/train/internal/rundir"
+	"mlpool/configs"
+	"mlpool/data"
+	"mlpool/internal/text"
+	"mlpool/model"
+)
+
+// An Earlier run is gone on with from its checkpoint. What it logged after that is not
+// looked at.
+type Earlier struct {
+	Run     rundir.Run
+	saved   checkpoint.Checkpoint
+	records []rundir.Record       // of the whole epochs
+	losses  []float32             // of all steps
+	best    checkpoint.Checkpoint // after one of records; without weights: there is none
+}
+
+// OpenEarlier reads the run in a folder, or the first of a comparison, which must have
+// ended. The file of its weights says how far it is followed.
+func OpenEarlier(dir, weights string) (e *Earlier, err error) {
+	e = new(Earlier)
+	if e.Run, err = rundir.First(dir); err != nil {
+		return nil, err
+	}
+	if e.Run.Dir, err = filepath.EvalSymlinks(e.Run.Dir); err != nil { // latest is soon another one
+		return nil, err
+	}
+	running, err := e.Run.Locked()
+	if err != nil {
+		return nil, err
+	}
+	if running {
+		return nil, fmt.Errorf("%s is still being written to: wait for its end, or press Ctrl-C there", dir)
+	}
+	if e.saved, err = checkpoint.LoadWeights(e.Run, weights); err != nil {
+		return nil, err
+	}
+	records, err := e.Run.Records()
+	if err != nil {
+		return nil, err
+	}
+	if e.losses, err = e.Run.Losses(); err != nil {
+		return nil, err
+	}
+	all := len(e.losses)
+	after := all - e.saved.Step // of the losses, those of the checkpoint and the epochs counted so far left out
+	for _, r := range records {
+		if next := len(e.records) + 1; next <= e.saved.Epoch && r.Epoch == next && !r.Interrupted && r.Steps > 0 && r.Steps <= after {
+			e.records = append(e.records, r)
+			after -= r.Steps
+		}
+	}
+	if len(e.records) < e.saved.Epoch || after < 0 {
+		return nil, fmt.Errorf("%s: the weights are those after %s and %s of the next, and the logs of the run have %s and %d losses",
+			dir, text.Count(e.saved.Epoch, "epoch"), text.Count(e.saved.Step, "step"), text.Count(len(e.records), "epoch"), all)
+	}
+	e.losses = e.losses[:all-after]
+	best, err := checkpoint.Load(filepath.Join(e.Run.Dir, rundir.BestFile))
+	switch {
+	case errors.Is(err, checkpoint.ErrNone):
+	case err != nil:
+		return nil, fmt.Errorf("%w; without that file training goes on from the last weights", err)
+	case best.Epoch >= 1 && best.Epoch <= len(e.records):
+		e.best = best
+	}
+	return e, nil
+}
+
+// dir is the run's folder; without an earlier run there is none.
+func (e *Earlier) dir() string {
+	if e == nil {
+		return ""
+	}
+	return e.Run.Dir
+}
+
+// print says where the run goes on, to so many epochs. One that was killed after the last
+// of them only lacks its end.
+func (e *Earlier) print(epochs int, w io.Writer) {
+	switch {
+	case e == nil:
+	case e.saved.Epoch == epochs:
+		fmt.Fprintf(w, "%s has done %s: nothing is left to train\n", e.Run.Dir, text.Count(epochs, "epoch"))
+	default:
+		fmt.Fprintf(w, "going on with %s after %s and %s\n", e.Run.Dir, text.Count(e.saved.Epoch, "epoch"), text.Count(e.saved.Step, "step"))
+	}
+}
+
+// start is where the run goes on. Without an earlier run that is the beginning.
+func (e *Earlier) start() model.Start {
+	if e == nil {
+		return model.Start{}
+	}
+	return model.Start{Epoch: e.saved.Epoch, Losses: e.losses[len(e.losses)-e.saved.Step:]}
+}
+
+// weights are those that a training starts with.
+func (e *Earlier) weights(cfg configs.Config, set data.Dataset) []*tensor.Dense {
+	if e == nil {
+		return dataset.InitialWeights(cfg, set)
+	}
+	return e.saved.Weights
+}
+
+// carry gives the runner's folder what the earlier run logged so far, and
+// its checkpoint: a run that is killed before its own first one can be gone on with as well.
+func (r *runner) carry() error {
+	e := r.earlier
+	if e == nil {
+		return nil
+	}
+	if err := r.folder.Carry(e.records, e.losses); err != nil {
+		return err
+	}
+	if e.best.Weights != nil {
+		r.best = best{e.best, e.records[e.best.Epoch-1].ValLoss, true}
+	}
+	return r.checkpoint()
+}
+
+// check returns an error if a training would not go on as the run was begun, bit for
+// bit, or not at all. Whether another GPU sums up in the same order nobody knows: it is
+// told of on stderr.
+func (e *Earlier) check(cfg configs.Config, set data.Dataset, b *backend.Backend, r *ranks.Ranks, stderr io.Writer) error {
+	if e == nil {
+		return nil
+	}
+	if err := e.checkRanks(cfg, r.Size(), stderr); err != nil {
+		return err
+	}
+	for _, s := range settings(cfg, set, b, r) {
+		if s.key == ranksKey || s.key == "train.bsz" && e.ranks() != r.Size() {
+			continue
+		}
+		if was := e.saved.Settings[s.key]; was != s.value {
+			return cfg.Errorf(s.key, "is %s, but %s was begun with %q and goes on bit for bit only with that", s.value, e.Run.Dir, was)
+		}
+	}
+	if left := cfg.Train.NumEpochs - e.saved.Epoch; left < 0 || left == 0 && (e.Run.Facts.Status == rundir.Done || e.saved.Step > 0) {
+		return cfg.Errorf("train.num_epochs", "is %d, and %s has done %d: go on with -set train.num_epochs=%d",
+			cfg.Train.NumEpochs, e.Run.Dir, e.saved.Epoch, 2*e.saved.Epoch)
+	}
+	if was := e.Run.Facts.GPU; was != nil && b.Info != nil && was.Name != b.Info.Name {
+		fmt.Fprintf(stderr, "train: %s was on %s: on %s the last bits of the losses may differ\n", e.Run.Dir, was.Name, b.Info.Name)
+	}
+	return e.fits(cfg, set)
+}
+
+// ranks is how many trained.
+func (e *Earlier) ranks() int {
+	n, err := strconv.Atoi(e.saved.Settings[ranksKey])
+	if err != nil {
+		return 1
+	}
+	return n
+}
+
+// checkRanks tells on stderr of another number of ranks, which adds up in another order. It
+// is an error where the run was interrupted within an epoch, and a step is of other rows now.
+func (e *Earlier) checkRanks(cfg configs.Config, ranks int, stderr io.Writer) error {
+	was := e.ranks()
+	if was == ranks {
+		return nil
+	}
+	bsz, err := strconv.Atoi(e.saved.Settings["train.bsz"])
+	if all := bsz * was; err == nil && e.saved.Step > 0 && all != cfg.Train.Bsz*ranks {
+		return cfg.Errorf("train.bsz", "is %d on each of %s, and %s was interrupted within an epoch of batches of %d: go on with -set train.bsz=%d on as many ranks as make %d",
+			cfg.Train.Bsz, text.Count(ranks, "rank"), e.Run.Dir, all, max(all/ranks, 1), all)
+	}
+	fmt.Fprintf(stderr, "train: %s was on %s: on %d losses agree within rounding, where train.bsz times the ranks is the same\n", e.Run.Dir, text.Count(was, "rank"), ranks)
+	return nil
+}
+
+// fits returns an error if the weights are not of the model that the config describes.
+func (e *Earlier) fits(cfg configs.Config, set data.Dataset) error {
+	inputs, layers := set.Train.Features(), cfg.Model.NumLayers+1
+	var want, have []tensor.Shape
+	for i := range layers {
+		outputs := cfg.Model.FeatDim
+		if i == layers-1 {
+			outputs = model.Classes
+		}
+		want = append(want, tensor.Shape{inputs, outputs})
+		inputs = outputs
+	}
+	for _, w := range e.saved.Weights {
+		have = append(have, w.Shape())
+	}
+	if !slices.EqualFunc(have, want, tensor.Shape.Eq) {
+		return fmt.Errorf("%s: weights of %v, and the config's model has %v", e.Run.Dir, have, want)
+	}
+	return nil
+}

@@ -1,0 +1,170 @@
+// Package run trains a model on one allocator under test, or on several in turns.
+//
+// A run checks all that it can before it trains: an error in the config, an output that cannot be
+// written, or memory that is not there ends it before anything of an earlier run is replaced. Each
+// epoch is in the run's folder once it has ended, and the last checkpoint follows logs that are on
+// the disk: a run that is killed can be resumed, and its losses are then the same, bit for bit, as
+// if nothing had happened. A cancelled context ends it after the step or graph that has begun.
+package run
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"mlpool/cmd/train/internal/backend"
+	"mlpool/cmd/train/internal/compare"
+	"mlpool/cmd/train/internal/dataset"
+	"mlpool/cmd/train/internal/program"
+	"mlpool/cmd/train/internal/ranks"
+	"mlpool/cmd/train/internal/rundir"
+	"mlpool/cmd/train/internal/terminal"
+	"mlpool/configs"
+	"mlpool/data"
+	"mlpool/internal/text"
+	"mlpool/kernels"
+	"mlpool/kernels/collective/launch"
+)
+
+// Options are what a command line asks of a run, in addition to its config.
+type Options struct {
+	Compare bool           // train on several allocators
+	Among   []string       // their names; nil: all that the device has
+	Until   compare.Target // of a comparison
+	Check   bool           // print the config instead of training
+	Export  string         // a folder to write initial weights and orders to, instead of training
+	Report  string         // a file; empty: none
+	CSV     string         // a file; empty: none
+	JSON    bool           // print results to standard output, and all other lines to standard error
+}
+
+// Train does what o asks for with the config cfg. It resumes from, if that is not nil. r is nil
+// in a run on one GPU.
+func Train(ctx context.Context, o Options, cfg configs.Config, from *Earlier, r *ranks.Ranks, stdout, stderr io.Writer) (err error) {
+	lines := stdout
+	if o.JSON {
+		lines = stderr
+	}
+	s := newSession(cfg, from, r, lines, stderr)
+	defer func() { err = errors.Join(err, s.close(err)) }()
+	if err := s.open(ctx, o); err != nil {
+		return err
+	}
+	if o.Check {
+		_, err := stdout.Write(s.cfg.TOML())
+		return err
+	}
+	set, err := s.load(ctx)
+	if err != nil {
+		return err
+	}
+	if o.Export != "" {
+		return dataset.Export(ctx, o.Export, s.cfg, set)
+	}
+	s.printHeader(set)
+	if err := s.prepare(set); err != nil {
+		return err
+	}
+	for _, one := range s.runners {
+		one.watch = o.Report != ""
+	}
+	if err := s.begin(); err != nil {
+		return errors.Join(err, s.finish(time.Now(), err))
+	}
+	err = s.train(ctx)
+	err = errors.Join(err, s.finish(time.Now(), err))
+	if o.Report != "" {
+		err = errors.Join(err, compare.WriteReport(o.Report, s.finished(), lines))
+	}
+	return errors.Join(err, s.writeResults(o, stdout))
+}
+
+// open checks what can be checked without data, opens the device, and joins the ranks.
+func (s *session) open(ctx context.Context, o Options) (err error) {
+	if s.cfg.Train.Nvtx {
+		if err := kernels.NVTX(); err != nil {
+			return s.cfg.Errorf("train.nvtx", "cannot be had: %w", err)
+		}
+	}
+	if err := s.ranks.Begin(s.cfg); err != nil {
+		return err
+	}
+	if s.backend, err = backend.Open(s.cfg, s.ranks.NeedGPU, s.stderr); err != nil {
+		return err
+	}
+	if err := s.join(ctx); err != nil {
+		return err
+	}
+	if s.among, err = s.backend.Subjects(s.cfg, o.Compare, o.Among); err != nil {
+		return err
+	}
+	s.until = o.Until
+	if s.bound, err = o.Until.Bound(s.cfg); err != nil {
+		return err
+	}
+	if err := checkLogDir(s.cfg, s.among); err != nil {
+		return err
+	}
+	if err := checkTraces(s.cfg, s.among); err != nil {
+		return err
+	}
+	if err := s.backend.CheckAllocators(s.cfg, s.among); err != nil {
+		return err
+	}
+	return rundir.CheckOutput("-csv", o.CSV)
+}
+
+// join joins the ranks, which must agree on what they train.
+func (s *session) join(ctx context.Context) error {
+	if !s.ranks.Parallel() {
+		return nil
+	}
+	sum, err := program.Sum()
+	if err != nil {
+		return err
+	}
+	what := "of SHA-256 " + sum
+	if commit := program.Facts().Commit; commit != "" {
+		what += " and commit " + commit
+	}
+	start := s.from.start()
+	return s.ranks.Join(ctx, &s.cfg, []launch.Fact{
+		{Key: "the program", Value: what},
+		{Key: "the device", Value: s.backend.Kind()},
+		{Key: "the precision", Value: s.backend.Precision},
+		{Key: backend.AllocatorEnv, Value: cmp.Or(os.Getenv(backend.AllocatorEnv), "not set")},
+		{Key: "the start", Value: fmt.Sprintf("epoch %d, step %d", start.Epoch, len(start.Losses))},
+	}, s.backend.UUID)
+}
+
+// load loads the data, and checks what depends on it.
+func (s *session) load(ctx context.Context) (data.Dataset, error) {
+	set, err := dataset.Load(ctx, s.cfg, s.stderr)
+	if err != nil {
+		return set, err
+	}
+	if err := s.cfg.CheckData(set.Train.Len(), s.ranks.Size()); err != nil {
+		return set, err
+	}
+	if err := s.ranks.Agree("the data set", dataset.Describe(set)); err != nil {
+		return set, err
+	}
+	if err := s.backend.CheckMemory(s.cfg, set, s.among, s.ranks.Size()); err != nil {
+		return set, err
+	}
+	return set, s.from.check(s.cfg, set, s.backend, s.ranks, s.stderr)
+}
+
+// printHeader prints what is trained on what, and where a resumed run continues.
+func (s *session) printHeader(set data.Dataset) {
+	cfg := s.cfg
+	model := fmt.Sprintf("%s of %d, %s, rate %g, %s executor, %d training and %d validation images",
+		text.Count(cfg.Model.NumLayers, "hidden layer"), cfg.Model.FeatDim, s.ranks.Batches(cfg.Train.Bsz),
+		cfg.Train.LearningRate, cfg.Train.Executor, set.Train.Len(), set.Test.Len())
+	fmt.Fprintf(s.stdout, "%s: %s\n%s", cfg.Name(), s.backend.Name, terminal.Folded(" ", 3, model))
+	s.from.print(cfg.Train.NumEpochs, s.stdout)
+}

@@ -1,0 +1,112 @@
+package run
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"mlpool/allocator"
+	"mlpool/cmd/train/internal/backend"
+	"mlpool/cmd/train/internal/rundir"
+	"mlpool/configs"
+)
+
+// newAllocator makes the runner's allocator, in the wrappers that section [allocator] asks
+// for: poison, and a trace.
+func (r *runner) newAllocator(b *backend.Backend, cfg configs.Config) (allocator.Allocator, error) {
+	c := cfg.Allocator
+	a, err := b.NewAllocator(r.Kind, cfg)
+	if err != nil {
+		return nil, err
+	}
+	if c.Poison {
+		a = allocator.NewPoison(a, b.Filler())
+	}
+	if c.Trace != "" {
+		r.trace = allocator.NewTrace(a, c.TraceEvents)
+		a = r.trace
+	}
+	return a, nil
+}
+
+// writeTraces writes the runners' traces and says where they are.
+func (s *session) writeTraces() error {
+	var errs []error
+	for _, r := range s.runners {
+		if r.trace != nil {
+			errs = append(errs, s.writeTrace(r))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// writeTrace writes a runner's trace and says where it is.
+func (s *session) writeTrace(r *runner) error {
+	note, err := r.writeTrace(s.tracePath(r))
+	if err != nil {
+		return s.cfg.Errorf("allocator.trace", "%w", err)
+	}
+	fmt.Fprintln(s.stdout, note)
+	return nil
+}
+
+// tracePath is where a runner's trace goes.
+func (s *session) tracePath(r *runner) string {
+	return tracePath(s.cfg.Allocator.Trace, r.Subject, len(s.runners) > 1)
+}
+
+// checkTraces returns an error if a trace could not be written after training. It
+// changes no file that is there.
+func checkTraces(cfg configs.Config, among []backend.Subject) error {
+	if cfg.Allocator.Trace == "" {
+		return nil
+	}
+	for _, c := range among {
+		if err := rundir.CheckWritable(tracePath(cfg.Allocator.Trace, c, len(among) > 1)); err != nil {
+			return cfg.Errorf("allocator.trace", "%w", err)
+		}
+	}
+	return nil
+}
+
+// tracePath is where the trace of one of several allocators goes: trace.csv of
+// custom:bestfit to trace.custom-bestfit.csv.
+func tracePath(path string, c backend.Subject, several bool) string {
+	if !several {
+		return path
+	}
+	ext := filepath.Ext(path)
+	return strings.TrimSuffix(path, ext) + "." + c.File() + ext
+}
+
+// writeTrace writes the runner's trace, as its file's name says: .json for Perfetto,
+// .pickle for PyTorch's tools, .csv as RMM does. It returns a line about what it wrote.
+func (r *runner) writeTrace(path string) (note string, err error) {
+	t := r.trace
+	f, err := os.Create(path)
+	if err != nil {
+		return "", err
+	}
+	switch filepath.Ext(path) {
+	case ".json":
+		err = t.WritePerfetto(f, r.kernels...)
+	case ".pickle":
+		err = t.WriteSnapshot(f, allocator.MapOf(t))
+	default:
+		err = t.WriteCSV(f)
+	}
+	if err := errors.Join(err, f.Close()); err != nil {
+		return "", err
+	}
+	events, overflow := t.Events()
+	note = fmt.Sprintf("%s: %d calls of the allocator", path, len(events))
+	if len(r.kernels) > 0 {
+		note += fmt.Sprintf(" and %d kernels", len(r.kernels))
+	}
+	if overflow {
+		note += fmt.Sprintf(", the last ones; %d before them were dropped (allocator.trace_events keeps more)", t.Dropped())
+	}
+	return note, nil
+}

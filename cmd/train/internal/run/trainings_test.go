@@ -1,0 +1,195 @@
+package run
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"mlpool/cmd/train/internal/backend"
+	"mlpool/cmd/train/internal/ranks"
+	"mlpool/cmd/train/internal/traintest"
+	"mlpool/configs"
+	"mlpool/data"
+	"mlpool/kernels"
+	"mlpool/kernels/device"
+	"mlpool/kernels/kerneltest"
+
+	"mlpool/tools/allocbench/traces"
+)
+
+var writeTrainings = flag.Bool("record", false, "write the traces of the trainings, rather than compare with those that are there")
+
+// trainingsFolder has the traces of the trainings, as tools/traces/trainer.sh
+// writes them.
+const trainingsFolder = "../../../../tools/traces/testdata/trainer"
+
+// trainings are what the traces are of: the default training and those unlike it.
+var trainings = []struct {
+	features, batch int
+	fuse            bool
+}{
+
+	{784, 64, true}, {784, 64, false},
+	{784, 1024, true}, {784, 1024, false},
+	{2048, 64, true}, {2048, 64, false},
+	{333, 64, true}, {333, 61, false},
+}
+
+// An idleQueue takes the operations of a training and does none of them. What a
+// training asks of its allocator depends on shapes alone, so the requests are those
+// of any other queue that wants no gradient transposed: see TestIdleQueue.
+type idleQueue struct{ device.HostQueue }
+
+func (*idleQueue) GEMM(kernels.GEMM) error { return nil }
+
+func (*idleQueue) GroupedGEMM([]kernels.GEMM) error { return nil }
+
+func (*idleQueue) DgradWgrad(kernels.GEMM) error { return nil }
+
+func (*idleQueue) ReLU(_, _ uintptr, _ int) error { return nil }
+
+func (*idleQueue) ReLUBackward(_, _, _ uintptr, _ int) error { return nil }
+
+func (*idleQueue) Softmax(_, _ uintptr, _, _ int) error { return nil }
+
+func (*idleQueue) CrossEntropy(_, _, _, _ uintptr, _, _ int) error { return nil }
+
+func (*idleQueue) SoftmaxCrossEntropyBackward(_, _, _ uintptr, _, _ int) error { return nil }
+
+func (*idleQueue) Classifier(kernels.Classifier) error { return nil }
+
+func (*idleQueue) ReduceLoss(_, _, _ uintptr, _, _ int) error { return nil }
+
+func (*idleQueue) Axpy(_, _ uintptr, _ float32, _ int) error { return nil }
+
+func (*idleQueue) Gather(_, _, _, _, _ uintptr, _, _ int) error { return nil }
+
+// prepared returns a session that is ready to train on b with the pool.
+func prepared(t *testing.T, cfg configs.Config, b *backend.Backend, set data.Dataset) *session {
+	t.Helper()
+	s := newSession(cfg, nil, nil, io.Discard, io.Discard)
+	s.backend, s.among = b, []backend.Subject{{Kind: backend.CustomPool}}
+	if err := s.prepare(set); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// traceOf trains on a queue and returns the trace that the program writes of it.
+func traceOf(t *testing.T, cfg configs.Config, b *backend.Backend, set data.Dataset) *traces.Trace {
+	t.Helper()
+	cfg.Allocator.Trace = filepath.Join(t.TempDir(), "trace.csv")
+	cfg.Log.LogDir = ""
+	s := prepared(t, cfg, b, set)
+	if err := s.train(context.Background()); err != nil {
+		t.Error(err)
+	}
+	if n := s.runners[0].trace.Dropped(); n > 0 {
+		t.Errorf("the trace lacks its first %d calls", n)
+	}
+	if err := s.close(nil); err != nil {
+		t.Error(err)
+	}
+	trace, err := traces.ReadFile(cfg.Allocator.Trace, traces.MostEvents)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return trace
+}
+
+// TestTrainings compares the traces of the trainings, two epochs each on data of
+// MNIST's shape with the eager executor, with those that are kept in a folder for
+// the tests of the pool and for allocbench, or writes them there.
+func TestTrainings(t *testing.T) {
+	set := traintest.Blank(60_000, 10_000, 784)
+	for _, c := range trainings {
+		name := fmt.Sprintf("%dx%d", c.features, c.batch)
+		if c.fuse {
+			name += "-fused"
+		}
+		t.Run(name, func(t *testing.T) {
+			cfg := configs.Default()
+			cfg.Model.FeatDim, cfg.Train.Bsz, cfg.Train.Fuse, cfg.Train.NumEpochs = c.features, c.batch, c.fuse, 2
+			got := traceOf(t, cfg, &backend.Backend{Name: "idle", Queue: new(idleQueue)}, set)
+			path := filepath.Join(trainingsFolder, name+".csv.gz")
+			if *writeTrainings {
+				writeTraining(t, path, fmt.Sprintf("feat_dim = %d, bsz = %d, fuse = %v", c.features, c.batch, c.fuse), got)
+			}
+			want, err := traces.ReadFile(path, traces.MostEvents)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !slices.Equal(got.Events, want.Events) {
+				t.Errorf("the %d calls of the training are not the %d of %s: run tools/traces/trainer.sh", len(got.Events), len(want.Events), path)
+			}
+		})
+	}
+}
+
+// writeTraining writes a trace in the form of tools/traces/record.py, less the
+// column Later: on one stream all memory is free at once.
+func writeTraining(t *testing.T, path, job string, trace *traces.Trace) {
+	t.Helper()
+	var text bytes.Buffer
+	z, err := gzip.NewWriterLevel(&text, gzip.BestCompression)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fmt.Fprintf(z, "# job: %s; 4 hidden layers, 2 epochs of 60000 training and 10000 validation images\n", job)
+	fmt.Fprintf(z, "# command: tools/traces/trainer.sh\n# date: %s\n", time.Now().UTC().Format(time.DateOnly))
+	fmt.Fprint(z, "# backend: none, which asks for what the CPU and CUDA ask for; eager executor\n")
+	fmt.Fprintf(z, "# peak_requested: %d\n# calls: %d\n", trace.Peak, len(trace.Events))
+	fmt.Fprint(z, "Thread,Time,Action,Pointer,Size,Stream\n")
+	for _, e := range trace.Events {
+		action := "allocate"
+		if e.Free {
+			action = "free"
+		}
+		fmt.Fprintf(z, "0,0,%s,%#x,%d,%d\n", action, e.Slot+1, e.Bytes, e.Stream)
+	}
+	if err := z.Close(); err != nil { // with the error of the first write that failed
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, text.Bytes(), 0o666); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestIdleQueue trains small models on the idle queue and on those that compute:
+// the requests are the same, in batches that are gathered views and in larger ones.
+func TestIdleQueue(t *testing.T) {
+	for _, name := range []string{"cpu", "cuda"} {
+		t.Run(name, func(t *testing.T) {
+			if name == "cuda" {
+				kerneltest.RequireGPU(t)
+			}
+			for _, batch := range []int{16, 300} {
+				for _, fuse := range []bool{true, false} {
+					cfg := configs.Default()
+					cfg.Model.FeatDim, cfg.Train.NumEpochs, cfg.Train.Bsz, cfg.Train.Fuse, cfg.Train.Device = 21, 2, batch, fuse, name
+					set := traintest.Blank(650, 70, 16)
+					b, err := backend.Open(cfg, new(ranks.Ranks).NeedGPU, io.Discard)
+					if err != nil {
+						t.Fatal(err)
+					}
+					computed := traceOf(t, cfg, b, set)
+					idle := traceOf(t, cfg, &backend.Backend{Name: "idle", Queue: new(idleQueue)}, set)
+					if len(idle.Events) == 0 || !slices.Equal(idle.Events, computed.Events) {
+						t.Errorf("batches of %d, fuse %v: %d calls, and %d of a queue that does nothing", batch, fuse, len(computed.Events), len(idle.Events))
+					}
+				}
+			}
+		})
+	}
+}

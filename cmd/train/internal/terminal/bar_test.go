@@ -1,0 +1,162 @@
+package terminal
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/schollz/progressbar/v3"
+
+	"mlpool/cmd/train/internal/traintest"
+)
+
+// TestBarFits draws a bar on terminals of each width, with lines between: it takes one
+// row, the last one, and leaves nothing behind.
+func TestBarFits(t *testing.T) {
+	for _, columns := range []int{1, 12, 40, 80, 120, 200} {
+		s := traintest.NewScreen(t, columns)
+		p := &Progress{bar: newBar(s.Tty, 100_000, progressbar.OptionShowIts(), progressbar.OptionSetItsString("steps"))}
+		p.Describe("epoch 10/100")
+		set := func(done int64) { p.draw(func() error { return p.bar.set(done) }) }
+		var want []string
+		for i := range 4 {
+			for tick := range 3 {
+				set(int64(10_000*i + tick))
+			}
+			if rows := s.Show(); len(rows) > len(want)+1 || columns >= 12 && !strings.HasPrefix(rows[len(rows)-1], "epoch 10/10"[:min(columns-1, 11)]) {
+				t.Errorf("%d columns: the bar in %q", columns, rows)
+			}
+			line := fmt.Sprintf("line %d", i)
+			if err := p.Print(s.Tty, line+"\n"); err != nil {
+				t.Fatal(err)
+			}
+			for chunk := range slices.Chunk([]rune(line), columns) {
+				want = append(want, strings.TrimRight(string(chunk), " "))
+			}
+			if rows := s.Show(); !slices.Equal(rows, want) {
+				t.Errorf("%d columns: %q, want %q", columns, rows, want)
+			}
+		}
+		set(100_000)
+		if rows := s.Show(); !slices.Equal(rows, want) {
+			t.Errorf("%d columns: %q after the last step, want %q", columns, rows, want)
+		}
+		if p.err != nil {
+			t.Error(p.err)
+		}
+	}
+}
+
+// TestBarFollowsTheWindow makes a terminal narrower and wider between two ticks.
+func TestBarFollowsTheWindow(t *testing.T) {
+	s := traintest.NewScreen(t, 120)
+	b := newBar(s.Tty, 1000, progressbar.OptionShowIts())
+	b.describe("epoch 1/10")
+	for i, columns := range []int{120, 60, 20, 59, 89, 90, 40, 200} {
+		s.Resize(columns)
+		if err := b.set(int64(100 * (i + 1))); err != nil {
+			t.Fatal(err)
+		}
+		rows := s.Show()
+		if len(rows) != 1 || len([]rune(rows[0])) >= columns || strings.Contains(rows[0], "it/s") != (columns >= 60) || strings.Contains(rows[0], "[") != (columns >= 60) {
+			t.Errorf("%d columns: %q", columns, rows)
+		}
+	}
+	if err := b.erase(); err != nil {
+		t.Fatal(err)
+	}
+	if rows := s.Show(); len(rows) != 0 {
+		t.Errorf("left: %q", rows)
+	}
+}
+
+// TestBarShowsTheTime draws a bar with a long description of a long training: from 60 columns on it
+// ends with the rate and the whole remaining time.
+func TestBarShowsTheTime(t *testing.T) {
+	behind := regexp.MustCompile(`\d steps/(s|min|hr)\) \[[0-9hms:]+\]$`)
+	for columns := 60; columns <= 120; columns++ {
+		s := traintest.NewScreen(t, columns)
+		b := newBar(s.Tty, 1_000_000, progressbar.OptionShowIts(), progressbar.OptionSetItsString("steps"))
+		b.describe("epoch 1000/1000, in all")
+		if err := b.set(1); err != nil {
+			t.Fatal(err)
+		}
+		if rows := s.Show(); len(rows) != 1 || !behind.MatchString(rows[0]) {
+			t.Errorf("%d columns: %q", columns, rows)
+		}
+	}
+}
+
+// TestDumbTerminal draws no bar where control codes are shown as they are.
+func TestDumbTerminal(t *testing.T) {
+	s := traintest.NewScreen(t, 80)
+	for name, want := range map[string]*os.File{"xterm": s.Tty, "": s.Tty, "dumb": nil} {
+		t.Setenv("TERM", name)
+		if terminalOf(s.Tty) != want {
+			t.Errorf("TERM=%s: is a terminal to draw on: %v", name, want == nil)
+		}
+	}
+}
+
+// TestDownloadBar shows a download of a known size, and one of an unknown size.
+func TestDownloadBar(t *testing.T) {
+	s := traintest.NewScreen(t, 100)
+	d := NewDownloadBar(s.Tty)
+	for _, c := range []struct {
+		file        string
+		done, total int64
+		want        string
+	}{
+		{"images.gz", 0, 10 << 20, ""},
+		{"images.gz", 5 << 20, 10 << 20, "images.gz  50%"},
+		{"images.gz", 10 << 20, 10 << 20, ""},
+		{"labels.gz", 0, -1, ""},
+		{"labels.gz", 3000, -1, "labels.gz"},
+	} {
+		d.Update(c.file, c.done, c.total)
+		if rows := s.Show(); c.want != "" && (len(rows) != 1 || !strings.Contains(rows[0], c.want)) || len(rows) > 1 {
+			t.Errorf("%s, %d of %d: %q", c.file, c.done, c.total, rows)
+		}
+	}
+	if err := d.Finish(); err != nil {
+		t.Fatal(err)
+	}
+	if rows := s.Show(); len(rows) != 0 {
+		t.Errorf("left: %q", rows)
+	}
+}
+
+// TestBarOfNoTerminal draws to a terminal that is gone.
+func TestBarOfNoTerminal(t *testing.T) {
+	gone, err := os.Open(os.DevNull)
+	if err == nil {
+		err = gone.Close()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := newBar(gone, 10)
+	if err := b.set(1); err == nil {
+		t.Error("no error")
+	}
+	if err := b.erase(); err == nil {
+		t.Error("no error")
+	}
+}
+
+// TestFinishWhileAnnounced finishes the bar of a run that is interrupted at its very end,
+// when the announcement is printed from a goroutine of its own: for the race detector.
+func TestFinishWhileAnnounced(t *testing.T) {
+	s := traintest.NewScreen(t, 100)
+	p := NewProgress(s.Tty, 10, func() int64 { return 10 })
+	printed := make(chan error)
+	go func() { printed <- p.Print(s.Tty, "interrupted\n") }()
+	if err := errors.Join(p.Finish(), <-printed); err != nil {
+		t.Error(err)
+	}
+	s.Show()
+}

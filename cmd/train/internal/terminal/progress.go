@@ -1,0 +1,124 @@
+package terminal
+
+import (
+	"errors"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/schollz/progressbar/v3"
+)
+
+// Progress is the bar of a training run. It looks at the number of steps a few
+// times a second, so that the steps themselves need not report. A nil progress
+// draws nothing.
+type Progress struct {
+	mu   sync.Mutex // held by who draws
+	bar  *bar
+	done func() int64
+	err  error // of the terminal; guarded by mu
+	stop chan struct{}
+	wg   sync.WaitGroup
+}
+
+// NewProgress starts a bar on w if that is a terminal.
+func NewProgress(w io.Writer, total int64, done func() int64) *Progress {
+	terminal := terminalOf(w)
+	if terminal == nil {
+		return nil
+	}
+	p := &Progress{bar: newBar(terminal, total, progressbar.OptionShowIts(), progressbar.OptionSetItsString("steps")), done: done, stop: make(chan struct{})}
+	draw := func() { p.draw(func() error { return p.bar.set(p.done()) }) }
+	draw()
+	p.wg.Go(func() {
+		tick := time.NewTicker(100 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			select {
+			case <-p.stop:
+				return
+			case <-tick.C:
+				draw()
+			}
+		}
+	})
+	return p
+}
+
+// draw runs f, which draws, by itself. finish returns its error.
+func (p *Progress) draw(f func() error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.err = errors.Join(p.err, f())
+}
+
+// Describe sets the text in front of the bar.
+func (p *Progress) Describe(text string) {
+	if p != nil {
+		p.draw(func() error { p.bar.describe(text); return nil })
+	}
+}
+
+// Print writes a line to w in the place of the bar, which comes back below it by itself.
+func (p *Progress) Print(w io.Writer, line string) (err error) {
+	if p == nil {
+		_, err = io.WriteString(w, line)
+		return err
+	}
+	p.draw(func() error {
+		cleared := p.bar.erase()
+		_, err = io.WriteString(w, line)
+		return cleared
+	})
+	return err
+}
+
+// Finish ends the bar and returns what failed in drawing it.
+func (p *Progress) Finish() error {
+	if p == nil {
+		return nil
+	}
+	close(p.stop)
+	p.wg.Wait()
+	p.draw(p.bar.erase)
+	p.mu.Lock() // a signal may be announced meanwhile
+	defer p.mu.Unlock()
+	return p.err
+}
+
+// downloadBar shows the download of files: a bar each on a terminal, else a
+// line each.
+type downloadBar struct {
+	w    io.Writer
+	file string
+	bar  *bar
+	err  error
+}
+
+func NewDownloadBar(w io.Writer) *downloadBar { return &downloadBar{w: w} }
+
+// Update is data.Options.Progress.
+func (d *downloadBar) Update(file string, done, total int64) {
+	if done == 0 || file != d.file {
+		d.file = file
+		terminal := terminalOf(d.w)
+		if terminal == nil {
+			_, err := io.WriteString(d.w, "train: downloading "+file+"\n")
+			d.err = errors.Join(d.err, err)
+			return
+		}
+		d.bar = newBar(terminal, total, progressbar.OptionShowBytes(true))
+		d.bar.describe(file)
+	}
+	if d.bar != nil {
+		d.err = errors.Join(d.err, d.bar.set(done))
+	}
+}
+
+// Finish ends the bar and returns what failed in drawing it.
+func (d *downloadBar) Finish() error {
+	if d.bar != nil {
+		d.err = errors.Join(d.err, d.bar.erase())
+	}
+	return d.err
+}

@@ -1,0 +1,222 @@
+package traintest
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"gorgonia.org/tensor"
+
+	"mlpool/configs"
+	"mlpool/data"
+
+	"mlpool/cmd/train/internal/rundir"
+)
+
+// WriteIDX writes an IDX file of bytes, gzipped.
+func WriteIDX(t *testing.T, path string, dims []uint32, data []byte) {
+	t.Helper()
+	var b bytes.Buffer
+	z := gzip.NewWriter(&b)
+	err := errors.Join(
+		binary.Write(z, binary.BigEndian, uint32(0x800|len(dims))),
+		binary.Write(z, binary.BigEndian, dims),
+		binary.Write(z, binary.BigEndian, data),
+		z.Close(),
+		os.WriteFile(path, b.Bytes(), 0o666))
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// DataDir makes a small data set of 4×4 images that a perceptron can learn:
+// the pixel at the label's place is bright.
+func DataDir(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	rng := rand.New(rand.NewPCG(1, 1))
+	for prefix, n := range map[string]uint32{"train": 300, "t10k": 70} {
+		images, labels := make([]byte, n*16), make([]byte, n)
+		for i := range labels {
+			labels[i] = byte(rng.IntN(10))
+			for j := range 16 {
+				images[16*i+j] = byte(rng.IntN(40))
+			}
+			images[16*i+int(labels[i])] = 255
+		}
+		WriteIDX(t, filepath.Join(dir, prefix+"-images-idx3-ubyte.gz"), []uint32{n, 4, 4}, images)
+		WriteIDX(t, filepath.Join(dir, prefix+"-labels-idx1-ubyte.gz"), []uint32{n}, labels)
+	}
+	return dir
+}
+
+// WriteConfig writes a config for the small data set and returns its path and
+// the run's log_dir.
+func WriteConfig(t *testing.T, device, extra string) (path, logDir string) {
+	t.Helper()
+	dir := t.TempDir()
+	path, logDir = filepath.Join(dir, "small.toml"), filepath.Join(dir, "logs")
+	text := fmt.Sprintf("[model]\nfeat_dim = 24\nnum_layers = 2\n[data]\ndata_dir = %q\n[log]\nlog_dir = %q\n[train]\ndevice = %q\nnum_epochs = 3\nbsz = 16\nlearning_rate = 0.5\n%s",
+		DataDir(t), logDir, device, extra)
+	if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	return path, logDir
+}
+
+func Lines(t *testing.T, path string) []string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Split(strings.TrimSuffix(string(text), "\n"), "\n")
+}
+
+// CancelAfter cancels a context when a text has been written through it.
+type CancelAfter struct {
+	bytes.Buffer
+	Text   string
+	Cancel func()
+}
+
+func (c *CancelAfter) Write(p []byte) (int, error) {
+	n, err := c.Buffer.Write(p)
+	if strings.Contains(c.String(), c.Text) {
+		c.Cancel()
+	}
+	return n, err
+}
+
+// SetConfig replaces a text in a config, which must have it.
+func SetConfig(t *testing.T, path, old, new string) {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(text), old) {
+		t.Fatalf("%s has no %q", path, old)
+	}
+	if err := os.WriteFile(path, []byte(strings.Replace(string(text), old, new, 1)), 0o666); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Contents are the files at any depth of a folder, by their paths in it.
+func Contents(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	files := map[string]string{}
+	err := filepath.WalkDir(dir, func(path string, e os.DirEntry, err error) error {
+		if err != nil || !e.Type().IsRegular() {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		name, relErr := filepath.Rel(dir, path)
+		files[filepath.ToSlash(name)] = string(text)
+		return errors.Join(err, relErr)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files
+}
+
+// OnText calls do once, when what is written contains text.
+type OnText struct {
+	Text string
+	Do   func()
+	seen bool
+}
+
+func (w *OnText) Write(p []byte) (int, error) {
+	if !w.seen && strings.Contains(string(p), w.Text) {
+		w.seen = true
+		w.Do()
+	}
+	return len(p), nil
+}
+
+// Loaded is the config of a path, and its data set.
+func Loaded(t *testing.T, path string) (configs.Config, data.Dataset) {
+	t.Helper()
+	cfg, err := configs.Load(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	set, err := data.Load(context.Background(), data.Options{Name: cfg.Data.Dataset, Dir: cfg.Data.DataDir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cfg, set
+}
+
+// Countdown is a context that is cancelled once it was asked so many times: the command
+// asks before a run begins, the session before each epoch, and the trainer before each step
+// that it does eagerly.
+type Countdown struct {
+	context.Context
+	Left atomic.Int64
+}
+
+func (c *Countdown) Err() error {
+	if c.Left.Add(-1) < 0 {
+		return context.Canceled
+	}
+	return nil
+}
+
+// Latest is the folder of the newest run.
+func Latest(t *testing.T, logDir string) string {
+	t.Helper()
+	dir, err := filepath.EvalSymlinks(filepath.Join(logDir, rundir.Latest))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// Full refuses every write after a number of them.
+type Full struct {
+	bytes.Buffer
+	Writes int
+}
+
+var ErrFull = errors.New("no space left")
+
+func (f *Full) Write(p []byte) (int, error) {
+	if f.Writes--; f.Writes < 0 {
+		return 0, ErrFull
+	}
+	return f.Buffer.Write(p)
+}
+
+// WriterFunc is a Write alone.
+type WriterFunc func(p []byte) (int, error)
+
+func (f WriterFunc) Write(p []byte) (int, error) { return f(p) }
+
+// Blank is a data set of black images of so many pixels.
+func Blank(train, test, pixels int) data.Dataset {
+	set := func(n int) data.Set {
+		return data.Set{
+			Images: tensor.New(tensor.Of(tensor.Uint8), tensor.WithShape(n, pixels)),
+			Labels: tensor.New(tensor.Of(tensor.Uint8), tensor.WithShape(n)),
+		}
+	}
+	return data.Dataset{Train: set(train), Test: set(test)}
+}
+
+// ConfigText is a config that differs in the batch and in a key that facts don't have in words.
+func ConfigText(bsz int, fuse bool) string {
+	return fmt.Sprintf("[model]\nfeat_dim = 784\nnum_layers = 4\n[train]\nbsz = %d\nlearning_rate = 0.1\nfuse = %v\n[data]\ndataset = \"mnist\"\n", bsz, fuse)
+}
