@@ -1,4 +1,4 @@
-"""Tests what peers.py does without a framework and without a GPU."""
+"""Tests peers.py without a framework and without a GPU."""
 
 import contextlib
 import csv
@@ -18,8 +18,9 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, str(Path(__file__).parent))
 import common
 import peers
+import peers_trainers
 
-# Train to be. What it does depends on the width.
+# A stand-in for train. What it does depends on the width.
 TRAIN = """#!%s
 import json, os, sys, time
 words = sys.argv[1:]
@@ -51,7 +52,7 @@ if ranks > 1 and width != 18:
 print("no JSON" if width == 16 else json.dumps({"runs": [run]}))
 """ % sys.executable
 
-# A worker to be. It writes a line to starts for each start of one. Of several ranks the first one answers.
+# A stand-in for a worker. Each start appends a line to starts. Rank 0 answers for all ranks.
 WORKER = """
 import json, os, sys, time
 with open("starts", "a") as f:
@@ -118,7 +119,7 @@ class Jobs(unittest.TestCase):
 
 
 class Run(unittest.TestCase):
-    """Runs main in a folder with programs to be."""
+    """Runs main in a folder with stand-in programs."""
 
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
@@ -144,7 +145,7 @@ class Run(unittest.TestCase):
     def run_main(self, *argv, machine=MACHINE, worker=None):
         """The status, the standard output, and the lines of the standard error."""
         argv = ["--train", "train", "--mnist", ".", "--csv", str(self.csv), *argv]
-        with mock.patch.object(peers, "worker_command", worker or self.worker), mock.patch.object(
+        with mock.patch.object(peers_trainers, "worker_command", worker or self.worker), mock.patch.object(
             peers, "machine", lambda device: machine
         ), contextlib.redirect_stdout(io.StringIO()) as stdout, contextlib.redirect_stderr(io.StringIO()) as stderr:
             try:
@@ -177,7 +178,7 @@ class Run(unittest.TestCase):
         self.assertRegex(stdout, r"784x64, 4 layers, 3xtf32 +10.00 +23.00 +23.00 +2.30 +2.30\n")
 
     def test_several_gpus(self):
-        """A process for each GPU, but of JAX, beside the rows of one GPU that the CSV has."""
+        """One process per GPU, except JAX, added to a CSV with rows of one GPU."""
         self.assertEqual(self.run_main("--shapes", "784x64,784x128", "--precisions", "tf32")[0], 0)
         (self.folder / "starts").write_text("")
         arguments = ["--precisions", "tf32", "--gpus", "2", "--append", "--shapes"]
@@ -201,7 +202,7 @@ class Run(unittest.TestCase):
         self.assertEqual(self.run_main(*arguments, "784x64")[::2], (0, []))
         self.assertEqual(self.csv.read_text(), text)
         status, _, stderr = self.run_main("--device", "cpu", "--frameworks", "ours", "--gpus", "2", "--append", "--shapes", "7x8")
-        self.assertEqual((status, stderr), (0, ["peers: mlpool is left out: --gpus is for --device cuda"]))
+        self.assertEqual((status, stderr), (0, ["peers: mlpool is left out: --gpus needs --device cuda"]))
 
     def test_ranks_that_fail(self):
         for framework, width, want in [
@@ -224,12 +225,12 @@ class Run(unittest.TestCase):
                         os.kill(int(pid), 0)
 
     def test_failures_are_a_line_each(self):
-        """A training that fails leaves no row, and the next has a worker of its own."""
+        """A training that fails leaves no row, and the next one starts a new worker."""
         for framework, width, want in [
             ("ours", 13, "peers: mlpool 13x8, 4 hidden layers, tf32: train: out of memory"),
             ("ours", 14, "peers: mlpool 14x8, 4 hidden layers, tf32: not done after 4 s"),
             ("ours", 15, "peers: mlpool 15x8, 4 hidden layers, tf32: train computed in fp32"),
-            ("ours", 16, "peers: mlpool 16x8, 4 hidden layers, tf32: train -json is not what it was: "),
+            ("ours", 16, "peers: mlpool 16x8, 4 hidden layers, tf32: train -json has another format: "),
             ("jax", 13, "peers: JAX 13x8, 4 hidden layers, tf32: killed by the driver"),
             ("torch", 14, "peers: PyTorch 14x8, 4 hidden layers, tf32: not done after 4 s"),
             ("torch", 15, "peers: PyTorch 15x8, 4 hidden layers, tf32: OutOfMemory: no room"),
@@ -260,10 +261,10 @@ class Run(unittest.TestCase):
         self.assertEqual((status, stderr[-1], self.csv.exists()), (1, "peers: nothing was measured", False))
 
     def test_workers_without_their_framework(self):
-        """The workers as they are, where no framework can be imported."""
+        """The real workers, on a machine where no framework can be imported."""
         for name in ("jax", "torch"):
             (self.folder / f"{name}.py").write_text(f"raise ImportError('No module named {name}')")
-        command = peers.worker_command
+        command = peers_trainers.worker_command
         with mock.patch.dict(os.environ, PYTHONPATH=str(self.folder)):
             status, _, stderr = self.run_main("--frameworks", "jax,torch", worker=command)
         self.assertEqual(status, 1)
@@ -281,8 +282,8 @@ class Run(unittest.TestCase):
         text = self.csv.read_text()
         self.assertEqual(self.run_main(*arguments, "7x8,8x8")[::2], (0, []))
         for argv, want in [
-            ({}, "peers.csv is there already: --append adds what it lacks"),
-            ({"machine": "NVIDIA H100, driver 1.2.3"}, "peers.csv is not of this machine, NVIDIA H100"),
+            ({}, "peers.csv exists: --append adds the rows it lacks"),
+            ({"machine": "NVIDIA H100, driver 1.2.3"}, "peers.csv is of another machine than NVIDIA H100"),
         ]:
             status, _, stderr = self.run_main(*["--append"] * bool(argv), **argv)
             self.assertEqual((status, len(stderr)), (1, 1))
@@ -291,7 +292,7 @@ class Run(unittest.TestCase):
         for other in ("framework,ms\nours,3\n", text + "ours,1\n", ""):
             self.csv.write_text(other)
             status, _, stderr = self.run_main("--append")
-            self.assertEqual((status, stderr), (1, [f"peers: {self.csv} is not what this script writes: name another file"]))
+            self.assertEqual((status, stderr), (1, [f"peers: {self.csv} was not written by this script: name another file"]))
             self.assertEqual(self.csv.read_text(), other)
 
     def test_interrupt_keeps_rows(self):
@@ -305,7 +306,7 @@ class Run(unittest.TestCase):
         with mock.patch.object(peers.Worker, "train", interrupted):
             status, stdout, stderr = self.run_main("--frameworks", "jax", "--precisions", "tf32", "--shapes", "7x8,8x8,9x8")
         self.assertEqual((status, len(self.rows()[1])), (130, 1))
-        self.assertIn("--append goes on", stderr[-1])
+        self.assertIn("--append continues", stderr[-1])
         self.assertIn("7x8", stdout)
         with self.assertRaises(ProcessLookupError):  # the worker is gone
             os.kill(int((self.folder / "starts").read_text()), 0)
@@ -315,18 +316,18 @@ class Run(unittest.TestCase):
             (["--shapes", "784"], "'784' is not WIDTHxBATCH"),
             (["--shapes", "784x64x4x4"], "is not WIDTHxBATCH"),
             (["--shapes", "784x0"], "is not WIDTHxBATCH"),
-            (["--shapes", "784x64,784x60001"], "a batch of 60001, of 60000 samples"),
-            (["--frameworks", "ours,tf"], "'tf' is none of ours, jax, torch"),
-            (["--precisions", "bf16"], "'bf16' is none of tf32"),
-            (["--shapes", "784x64,784x30001", "--gpus", "2"], "a batch of 60002, of 60000 samples"),
-            (["--epochs", "0"], "are above 0"),
-            (["--gpus", "0"], "are above 0"),
-            (["--timeout", "0"], "are above 0"),
-            (["--timeout", "nan"], "are above 0"),
-            (["--timeout", "inf"], "are above 0"),
+            (["--shapes", "784x64,784x60001"], "a batch of 60001 exceeds the 60000 samples"),
+            (["--frameworks", "ours,tf"], "'tf' is not one of ours, jax, torch"),
+            (["--precisions", "bf16"], "'bf16' is not one of tf32"),
+            (["--shapes", "784x64,784x30001", "--gpus", "2"], "a batch of 60002 exceeds the 60000 samples"),
+            (["--epochs", "0"], "must be above 0"),
+            (["--gpus", "0"], "must be above 0"),
+            (["--timeout", "0"], "must be above 0"),
+            (["--timeout", "nan"], "must be above 0"),
+            (["--timeout", "inf"], "must be above 0"),
             (["--train", "no"], "no program no"),
             (["--mnist", "no"], "no has neither train-images-idx3-ubyte nor"),
-            (["--csv", "no/peers.csv"], "no folder for no/peers.csv"),
+            (["--csv", "no/peers.csv"], "the folder of no/peers.csv does not exist"),
         ]:
             status, stdout, stderr = self.run_main(*argv)
             self.assertEqual((status, stdout, self.csv.exists()), (1, "", False))
@@ -377,7 +378,7 @@ class Machine(unittest.TestCase):
             for there in ({"PATH": folder, "CUDA_VISIBLE_DEVICES": ""}, {"PATH": ""}):
                 with mock.patch.dict(os.environ, there), contextlib.redirect_stderr(io.StringIO()) as stderr:
                     self.assertEqual(peers.machine("cuda"), "an unknown GPU")
-                self.assertIn("--device cpu does without one", stderr.getvalue())
+                self.assertIn("--device cpu needs none", stderr.getvalue())
 
 
 class Idx(unittest.TestCase):

@@ -1,0 +1,129 @@
+"""The CSV that peers.py writes, and its comparison as text."""
+
+import csv
+import datetime
+import os
+import subprocess
+import sys
+
+from peers_trainers import on_gpus
+
+NAMES = {"ours": "mlpool", "jax": "JAX", "torch": "PyTorch"}
+PRECISIONS = ["tf32", "3xtf32", "fp32"]
+COLUMNS = "framework,version,precision,feat_dim,bsz,layers,gpus,ms,min,max,epochs,accuracy,flop_step".split(",")
+KEY = ["framework", "precision", "feat_dim", "bsz", "layers", "gpus"]  # of a row
+
+
+def fail(message):
+    sys.exit(f"peers: {message}")
+
+
+def say(message):
+    print(f"peers: {message}", file=sys.stderr, flush=True)
+
+
+class Table:
+    """The CSV, with the rows already in it."""
+
+    def __init__(self, path, append, what, where, how):
+        self.rows = []
+        if path.exists() and not append:
+            fail(f"{path} exists: --append adds the rows it lacks")
+        if not path.absolute().parent.is_dir():
+            fail(f"the folder of {path} does not exist")
+        self.path, self.new = path, not path.exists()
+        if not self.new:
+            self.read(path, where)
+        self.notes = [what] * self.new + [f"{where}, {datetime.date.today()}: {how}"]
+
+    def read(self, path, machine):
+        lines = path.read_text().splitlines()
+        table = csv.DictReader(line for line in lines if not line.startswith("#"))
+        self.rows = list(table)
+        if table.fieldnames != COLUMNS or any(None in row.values() for row in self.rows):
+            fail(f"{path} was not written by this script: name another file")
+        if not any(line.startswith(f"# {machine}, ") for line in lines):
+            fail(f"{path} is of another machine than {machine}: name another file")
+
+    def has(self, row):
+        return any(all(old[k] == str(row[k]) for k in KEY) for old in self.rows)
+
+    def add(self, row):
+        """Appends the row. Before the first row it writes where and how the rows were measured."""
+        with self.path.open("a", newline="") as file:
+            writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+            file.writelines(f"# {note}\n" for note in self.notes)
+            if self.new:
+                writer.writeheader()
+            writer.writerow(row)
+        self.notes, self.new = [], False
+        self.rows.append({k: str(v) for k, v in row.items()})
+
+
+def machine(device):
+    """The GPU and its driver, if known."""
+    if device == "cpu":
+        return "the CPU"
+    query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
+    gpu = os.environ.get("CUDA_VISIBLE_DEVICES", "0").partition(",")[0]
+    try:
+        done = subprocess.run([*query, "-i", gpu], capture_output=True, text=True, check=True, timeout=60)
+        name, driver = done.stdout.strip().split(", ")
+        return f"{name}, driver {driver}"
+    except (OSError, subprocess.SubprocessError, ValueError):
+        say("nvidia-smi does not name the GPU, so the CSV will not either; --device cpu needs none")
+        return "an unknown GPU"
+
+
+def columns(lines):
+    """Rows of cells as aligned lines; the first column is left-aligned."""
+    widths = [max(map(len, column)) for column in zip(*lines)]
+    return ["  ".join([line[0].ljust(widths[0])] + [c.rjust(w) for c, w in zip(line[1:], widths[1:])]) for line in lines]
+
+
+def shape_text(feat_dim, bsz, layers, gpus, precision):
+    return f"{feat_dim}x{bsz}, {layers} layers, {precision}{on_gpus(gpus)}"
+
+
+def epochs_of(rows):
+    """Milliseconds of an epoch by KEY."""
+    return {tuple(row[k] for k in KEY): float(row["ms"]) for row in rows}
+
+
+def table_of(rows):
+    """A table of mlpool and the others, one line per shape and precision."""
+    ms = epochs_of(rows)
+    shapes = dict.fromkeys(tuple(row[k] for k in KEY[2:]) for row in rows)
+
+    def cell(v):
+        return f"{v:.2f}" if v else "–"
+
+    lines = [["ms an epoch"] + list(NAMES.values()) + ["JAX / mlpool", "PyTorch / mlpool"]]
+    for precision in PRECISIONS:
+        for shape in shapes:
+            ours = ms.get(("ours", precision, *shape))
+            others = [ms.get((name, theirs(precision), *shape)) for name in ("jax", "torch")]
+            if ours is None and (precision == "3xtf32" or not any(others)):
+                continue
+            name = shape_text(*shape, precision)
+            lines.append([name, cell(ours)] + [cell(v) for v in others] + [cell(ours and v and v / ours) for v in others])
+    return "\n".join(columns(lines))
+
+
+def scaling_of(rows, samples):
+    """A table of the speedup over one GPU; empty if every row is of one GPU."""
+    ms = epochs_of(rows)
+    lines = [["several GPUs", "images a second, with validation", "/ one GPU, weak", "/ one GPU, strong"]]
+    for (framework, precision, width, bsz, layers, gpus), several in ms.items():
+        if gpus == "1":
+            continue
+        batches = bsz, str(int(bsz) * int(gpus))
+        alone = [ms.get((framework, precision, width, batch, layers, "1")) for batch in batches]
+        name = f"{NAMES[framework]} {shape_text(width, bsz, layers, gpus, precision)}"
+        lines.append([name, f"{1e3 * samples / several:.0f}"] + [f"{one / several:.2f}" if one else "–" for one in alone])
+    return "\n".join([""] + columns(lines)) if len(lines) > 1 else ""
+
+
+def theirs(precision):
+    """The precision of the others that is as exact."""
+    return "tf32" if precision == "tf32" else "fp32"
