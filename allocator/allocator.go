@@ -136,11 +136,15 @@
 // folder being that of this module; then go mod tidy.
 package allocator
 
-import "errors"
+import (
+	"errors"
+
+	"mlpool/allocator/internal/block"
+)
 
 // Alignment is what every block's address and size are rounded to, in bytes:
 // what cudaMalloc guarantees and what 16-byte vector loads need.
-const Alignment = 256
+const Alignment = block.Alignment
 
 // Stream names a queue of device work, such as a cudaStream_t; 0 is the
 // default stream. It is an alias, so that drivers need not import this package.

@@ -3,6 +3,8 @@ package allocator
 import (
 	"errors"
 	"sync"
+
+	"mlpool/allocator/internal/order"
 )
 
 // An Async is an Allocator that leaves the memory to the driver's own
@@ -15,7 +17,7 @@ type Async struct {
 	ledger
 	driver  AsyncDriver
 	counted counters
-	events  eventCache // without a driver if it has no events
+	events  order.Events // without a driver if it has no events
 
 	reservedMu             sync.Mutex
 	reserved, peakReserved int64 // bytes, when the driver last said so
@@ -33,8 +35,8 @@ type recordingDriver interface {
 // NewAsync returns an allocator over d, which it closes when it is closed.
 func NewAsync(d AsyncDriver) *Async {
 	a := &Async{driver: d}
-	if e, ok := d.(eventDriver); ok {
-		a.events.driver = countedEvents{e, &a.counted}
+	if e, ok := d.(order.Driver); ok {
+		a.events.Driver = countedEvents{e, &a.counted}
 	}
 	return a
 }
@@ -108,20 +110,20 @@ func (a *Async) join(addr uintptr, u, s Stream) error {
 		a.counted.calls.Add(1)
 		return r.RecordStream(addr, u)
 	}
-	return a.events.queue(u, s)
+	return a.events.Order(u, s)
 }
 
 // RecordStream is that of [Pool]. It is errors.ErrUnsupported if the driver has
 // no events.
 func (a *Async) RecordStream(b Block, s Stream) error {
-	if a.events.driver == nil {
+	if a.events.Driver == nil {
 		return errors.ErrUnsupported
 	}
 	return a.mark(b, s)
 }
 
 // orderUsers implements userOrderer.
-func (a *Async) orderUsers(b Block, s Stream) error { return a.ledger.orderUsers(b, s, a.events.queue) }
+func (a *Async) orderUsers(b Block, s Stream) error { return a.ledger.orderUsers(b, s, a.events.Order) }
 
 // ReleaseStream is to be called before stream s is destroyed. It waits on the
 // host for the work queued on s, after which no Free asks for s any more. Without
@@ -131,10 +133,10 @@ func (a *Async) ReleaseStream(s Stream) error {
 		return err
 	}
 	defer a.calls.leave()
-	if a.events.driver == nil {
+	if a.events.Driver == nil {
 		return nil
 	}
-	if err := a.events.sync(s); err != nil {
+	if err := a.events.Sync(s); err != nil {
 		return err
 	}
 	a.unmark(s)
@@ -215,7 +217,7 @@ func (a *Async) Close() error {
 		a.reservedMu.Lock()
 		a.askReserved() // for the peak
 		a.reservedMu.Unlock()
-	case a.poolClosed && a.events.closed():
+	case a.poolClosed && a.events.Closed():
 		return err
 	}
 	errs := []error{leakError(leaked)}
@@ -224,8 +226,8 @@ func (a *Async) Close() error {
 	}
 	// The blocks' streams may be gone, the default stream never is. No order is
 	// needed, as the work is done.
-	a.unfreed = giveBack(a.unfreed, func(addr uintptr) error { return a.free(addr, 0) }, &errs)
-	errs = append(errs, a.events.close())
+	a.unfreed = order.GiveBack(a.unfreed, func(addr uintptr) error { return a.free(addr, 0) }, &errs)
+	errs = append(errs, a.events.Close())
 	if len(a.unfreed) == 0 && !a.poolClosed {
 		a.counted.calls.Add(1)
 		err := a.driver.ClosePool()

@@ -22,28 +22,11 @@ func roundUp(n, unit int64) int64 { return (n + unit - 1) &^ (unit - 1) }
 // memory at once, on any device, so that no sum of sizes can overflow.
 const maxRequest = 1 << 46
 
-// maxSegment is above the size of any segment, in bytes.
-const maxSegment = 1 << 47
-
 // blockSize returns the memory that a request of bytes takes: a whole number of
 // units of Alignment, and at least one so that blocks of 0 bytes differ.
 func blockSize(bytes int64) int64 {
 	return max(roundUp(bytes, Alignment), Alignment)
 }
-
-// state is where a node's memory is.
-type state uint8
-
-const (
-	unused  state = iota // the record describes no memory
-	free                 // with the placement, coalesced
-	live                 // handed out
-	cached               // freed and kept as it is for the next request of its size
-	waiting              // freed, until other streams are done with it
-	lent                 // of the common heap, and a segment of another one
-	planned              // the slab of a Plan, which hands out what is in it
-	part                 // of a block in a stitch
-)
 
 // A handle is what a [Block] points to. One that is used again has the same owner, so a
 // stale Block can always be told from a current one by its generation.
@@ -92,37 +75,3 @@ func (b Block) owner() any {
 	}
 	return b.rec.owner
 }
-
-// A record is a block of a Pool, free or handed out.
-type record struct {
-	handle
-	heap  *heap // that made the record; see record.lockHeap
-	node  node
-	users []*user  // other streams that use the block
-	waits *pending // what must be done before the memory is used again
-	sewn  *sewn    // a block in a stitch; such a block is in no segment
-}
-
-// recordOf returns the record that n is of.
-func recordOf(n *node) *record { return n.owner.(*record) }
-
-// A node is a block of a heap: a range of bytes in one state.
-type node struct {
-	owner any // the *record that it is part of
-	addr  uintptr
-	size  int64 // bytes of memory
-	Want  int64 // bytes of memory that the request needed, at most size
-	State state
-	loose bool   // in heap.loose
-	Small bool   // in a chunk for small blocks
-	apart bool   // in no segment
-	own   uint32 // number of the ownPlacement that lists it; 0: none does
-
-	up, down   *node    // in a list of free, cached, waiting or unused nodes
-	prev, next *node    // neighbours in the segment, by address
-	seg        *segment // if it is the first or the last of it; others may not know
-	home       *heap    // that made it
-}
-
-// whole says whether n is all of its segment.
-func (n *node) whole() bool { return n.prev == nil && n.next == nil }

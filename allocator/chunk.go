@@ -3,6 +3,8 @@ package allocator
 import (
 	"slices"
 	"sort"
+
+	"mlpool/allocator/internal/block"
 )
 
 // A chunk is memory that one call of the driver created, a number of whole pages.
@@ -13,14 +15,20 @@ type chunk struct {
 	addr  uintptr
 	size  int64 // bytes
 	pages uintptr
-	seg   *segment // that it is in, with its neighbours of the same heap
+	seg   *block.Range // that it is in, with its neighbours of the same heap
 
 	// The free blocks at its first and its last byte, and where its heap lists it if there
 	// is one: see freeChunks.
-	head, tail *node
+	head, tail *block.Node
 	listed     bool
 	place      int
 	stitches   []*stitch // that it is mapped in, the oldest first
+}
+
+// heap returns the heap that has c; nil: none.
+func (c *chunk) heap() *heap {
+	h, _ := c.seg.Owner.(*heap)
+	return h
 }
 
 func (c *chunk) end() uintptr { return c.addr + uintptr(c.size) }

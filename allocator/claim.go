@@ -1,48 +1,28 @@
 package allocator
 
-import "math/bits"
+import (
+	"mlpool/allocator/internal/block"
+	"mlpool/allocator/internal/order"
+)
 
 // How a request has memory that other streams still use: its own stream waits for them on the
 // device. The stream whose heap the memory is in does not.
 
-// claim makes stream s wait for all that blocks, waiting ones of h, wait for, and takes them out
-// of the waiting blocks. It returns events that mark the work of s from there on, one for each
-// rest of the blocks that s does not get.
-func (h *heap) claim(blocks []*node, s Stream, rests int) (marks []uintptr, err error) {
-	events := &h.pool.events
-	last := map[*streamQueue]*pending{} // after which all before it is done, too
-	for _, n := range blocks {
-		for w := recordOf(n).waits; w != nil; w = w.other {
-			if l := last[w.queue]; w.stream != s && (l == nil || w.number > l.number) {
-				last[w.queue] = w
-			}
+// claim makes stream s wait for all that blocks, waiting ones of h, wait for, and takes them
+// out of the waiting blocks. It returns events that mark the work of s from there on, one for
+// each rest of the blocks that s does not get.
+func (h *heap) claim(blocks []*record, s Stream, rests int) (marks []uintptr, err error) {
+	items := make([]*order.Item[*record], len(blocks))
+	for i, r := range blocks {
+		items[i] = r.waits
+	}
+	marks, err = h.waiting.Claim(items, s, rests)
+	if err == nil {
+		for _, r := range blocks {
+			r.waits = nil
 		}
 	}
-	for _, q := range h.waiting.streams {
-		if w := last[q]; w != nil && err == nil {
-			err = h.pool.driver.WaitEvent(s, w.event)
-		}
-	}
-	for err == nil && len(marks) < rests {
-		var event uintptr
-		if event, err = events.record(s); err == nil {
-			marks = append(marks, event)
-		}
-	}
-	if err != nil {
-		for _, event := range marks {
-			events.put(event)
-		}
-		return nil, err
-	}
-	for _, n := range blocks {
-		for recordOf(n).waits != nil {
-			events.put(recordOf(n).waits.event)
-			h.waiting.unlink(recordOf(n).waits)
-		}
-		h.waiting.remove(n)
-	}
-	return marks, nil
+	return marks, err
 }
 
 // claimLooks bounds how many blocks a request looks at to find chunks that it may claim.
@@ -77,7 +57,7 @@ func (p *Pool) claimChunks(r *request, d *heap, looks *int) error {
 	defer d.mu.Unlock()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	d.flush()
+	d.Flush()
 	x := s.claimable(d, r.missing, looks)
 	if len(x.chunks) == 0 {
 		return nil
@@ -89,33 +69,33 @@ func (p *Pool) claimChunks(r *request, d *heap, looks *int) error {
 	if err != nil {
 		return err
 	}
-	for _, n := range x.blocks {
-		parts := n.parts()
-		if recordOf(n).sewn != nil {
-			recordOf(n).sewn.stitch.usedBy(h) // which comes after all that used it
-			d.unsew(n)
+	for _, r := range x.blocks {
+		parts := r.parts()
+		if r.sewn != nil {
+			r.sewn.stitch.usedBy(h) // which comes after all that used it
+			d.unsew(r)
 		}
 		for _, m := range parts {
 			for m != nil {
 				in, bytes := x.front(s, m)
-				var rest *node
-				if bytes < m.size {
-					rest = d.splitOff(m, bytes)
+				var rest *block.Node
+				if bytes < m.Size() {
+					rest = d.SplitOff(m, bytes)
 				}
 				if in {
 					m.State = part
-					d.coalesce(m)
+					d.Coalesce(m)
 				} else {
-					m.Want = m.size // it may be less than the block's
-					d.waiting.expect(m, h.stream, marks[0])
-					d.waiting.push(m)
+					m.Want = m.Size() // it may be less than the block's
+					r := recordOf(m)
+					d.wait(r, d.waiting.AfterEvent(h.stream, marks[0], r, sizeClass(m.Size())))
 					marks = marks[1:]
 				}
 				m = rest
 			}
 		}
 	}
-	d.joinLoose()
+	d.JoinLoose()
 	for _, c := range x.chunks {
 		r.missing -= c.size
 		s.look(d)
@@ -129,32 +109,28 @@ func (p *Pool) claimChunks(r *request, d *heap, looks *int) error {
 // in them, perhaps in part.
 type claimed struct {
 	chunks []*chunk
-	blocks []*node
-	has    map[*chunk]bool // false: chunks that were looked at
-	taken  map[*node]bool  // blocks
+	blocks []*record
+	has    map[*chunk]bool  // false: chunks that were looked at
+	taken  map[*record]bool // blocks
 }
 
 // claimable finds chunks of most bytes, or as few more as it must: those of large waiting blocks
 // first, and of those in the order in which they were freed.
 func (s *space) claimable(d *heap, most int64, looks *int) *claimed {
-	x := &claimed{has: map[*chunk]bool{}, taken: map[*node]bool{}}
-	for classes := d.waiting.classes; classes != 0; {
-		class := bits.Len64(classes) - 1
-		classes &^= 1 << class
-		for n := d.waiting.queues[class].first; n != nil; n = n.down {
-			for _, p := range n.parts() {
-				for _, c := range s.overlapping(p.addr, p.addr+uintptr(p.size)) {
-					if most <= 0 || *looks <= 0 {
-						return x
-					}
-					before := *looks
-					if _, seen := x.has[c]; seen {
-						*looks--
-					} else if x.has[c] = x.add(c, n, p, looks); x.has[c] {
-						most -= c.size
-					}
-					s.looks += before - *looks
+	x := &claimed{has: map[*chunk]bool{}, taken: map[*record]bool{}}
+	for _, r := range d.waiting.Largest {
+		for _, p := range r.parts() {
+			for _, c := range s.overlapping(p.Addr(), p.End()) {
+				if most <= 0 || *looks <= 0 {
+					return x
 				}
+				before := *looks
+				if _, seen := x.has[c]; seen {
+					*looks--
+				} else if x.has[c] = x.add(c, r, p, looks); x.has[c] {
+					most -= c.size
+				}
+				s.looks += before - *looks
 			}
 		}
 	}
@@ -162,27 +138,27 @@ func (s *space) claimable(d *heap, most int64, looks *int) *claimed {
 }
 
 // add adds c if there is nothing in it that is not free and does not wait. There is p, a part of
-// the waiting block n.
-func (x *claimed) add(c *chunk, n, p *node, looks *int) bool {
+// the waiting block r.
+func (x *claimed) add(c *chunk, r *record, p *block.Node, looks *int) bool {
 	m := p
-	for m.addr > c.addr && *looks >= 0 {
-		m = m.prev
+	for m.Addr() > c.addr && *looks >= 0 {
+		m = m.Prev()
 		*looks--
 	}
 	first := m
-	for ; m != nil && m.addr < c.end(); m = m.next {
-		if *looks--; *looks < 0 || m != p && m.State != waiting && m.State != free {
+	for ; m != nil && m.Addr() < c.end(); m = m.Next() {
+		if *looks--; *looks < 0 || m != p && m.State != waiting && m.State != block.Free {
 			return false
 		}
 	}
-	for m = first; m != nil && m.addr < c.end(); m = m.next {
-		block := m
+	for m = first; m != nil && m.Addr() < c.end(); m = m.Next() {
+		of := recordOf(m)
 		if m == p {
-			block = n
+			of = r
 		}
-		if block.State == waiting && !x.taken[block] {
-			x.taken[block] = true
-			x.blocks = append(x.blocks, block)
+		if of.node.State == waiting && !x.taken[of] {
+			x.taken[of] = true
+			x.blocks = append(x.blocks, of)
 		}
 	}
 	x.chunks = append(x.chunks, c)
@@ -191,10 +167,10 @@ func (x *claimed) add(c *chunk, n, p *node, looks *int) bool {
 
 // rests returns how many pieces of the blocks lie in none of the chunks.
 func (x *claimed) rests(s *space) (rests int) {
-	for _, n := range x.blocks {
-		for _, p := range n.parts() {
+	for _, r := range x.blocks {
+		for _, p := range r.parts() {
 			in := true
-			for _, c := range s.overlapping(p.addr, p.addr+uintptr(p.size)) {
+			for _, c := range s.overlapping(p.Addr(), p.Addr()+uintptr(p.Size())) {
 				if in && !x.has[c] {
 					rests++
 				}
@@ -206,12 +182,12 @@ func (x *claimed) rests(s *space) (rests int) {
 }
 
 // front says whether the first bytes of n lie in the chunks, and how many are like these.
-func (x *claimed) front(s *space, n *node) (in bool, bytes int64) {
-	chunks := s.overlapping(n.addr, n.addr+uintptr(n.size))
+func (x *claimed) front(s *space, n *block.Node) (in bool, bytes int64) {
+	chunks := s.overlapping(n.Addr(), n.Addr()+uintptr(n.Size()))
 	for _, c := range chunks {
 		if x.has[c] != x.has[chunks[0]] {
-			return x.has[chunks[0]], int64(c.addr - n.addr)
+			return x.has[chunks[0]], int64(c.addr - n.Addr())
 		}
 	}
-	return x.has[chunks[0]], n.size
+	return x.has[chunks[0]], n.Size()
 }

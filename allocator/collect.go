@@ -51,7 +51,7 @@ func (p *Pool) idle() int64 {
 	if p.space != nil {
 		bytes -= p.space.lent
 	}
-	p.everyHeap(func(h *heap) { bytes += h.reserved - h.stats.allocated })
+	p.everyHeap(func(h *heap) { bytes += h.Reserved() - h.stats.allocated })
 	return bytes
 }
 

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"math"
 	"slices"
+
+	"mlpool/allocator/internal/block"
 )
 
 // A Detail is what a pool holds at one moment, taken apart.
@@ -82,7 +84,7 @@ func (d *Detail) addReleased(common *heap) {
 	for i, s := range d.ByStream {
 		at[s.Stream] = i
 	}
-	common.blocks(func(n *node) {
+	common.each(func(n *block.Node) {
 		if n.State != live {
 			return
 		}
@@ -94,36 +96,36 @@ func (d *Detail) addReleased(common *heap) {
 		}
 		s := &d.ByStream[i]
 		s.Allocs++
-		s.Allocated += n.size
-		s.PeakAllocated += n.size
-		s.Reserved += n.size
+		s.Allocated += n.Size()
+		s.PeakAllocated += n.Size()
+		s.Reserved += n.Size()
 	})
 }
 
 func (h *heap) detail(classes *[sizeClasses]ClassStats) StreamStats {
 	s := StreamStats{
 		Stream: h.stream, Allocated: h.stats.allocated, PeakAllocated: h.stats.peak,
-		Reserved: h.reserved, Segments: h.segments.count,
+		Reserved: h.Reserved(), Segments: h.RangeCount(),
 	}
 	s.Allocs, s.Frees = h.stats.counts()
 	for i, c := range h.stats.classes {
 		classes[i].Allocs += c.allocs
 	}
-	h.blocks(func(n *node) {
+	h.each(func(n *block.Node) {
 		switch n.State {
 		case live:
-			c := &classes[sizeClass(n.size)]
+			c := &classes[sizeClass(n.Size())]
 			c.Live++
-			c.Bytes += n.size
+			c.Bytes += n.Size()
 			return
-		case lent, planned, part:
+		case block.Lent, planned, part:
 			return
-		case cached:
-			s.Cached += n.size
+		case block.Cached:
+			s.Cached += n.Size()
 		case waiting:
-			s.Waiting += n.size
+			s.Waiting += n.Size()
 		}
-		s.LargestFree = max(s.LargestFree, n.size)
+		s.LargestFree = max(s.LargestFree, n.Size())
 	})
 	s.Fragmentation = fragmentation(s.LargestFree, s.Reserved-s.Allocated)
 	return s

@@ -3,6 +3,8 @@ package allocator
 import (
 	"errors"
 	"fmt"
+
+	"mlpool/allocator/internal/block"
 )
 
 // Check says which invariant of the pool does not hold.
@@ -53,99 +55,59 @@ func (p *Pool) check(reserved int64) error {
 }
 
 func (h *heap) check() (reserved int64, err error) {
-	var counts [part + 1]int
+	if err := h.Heap.Check(); err != nil {
+		return 0, err
+	}
+	var counts [states]int
 	var allocated, parts int64
-	handedOut := func(n *node) error {
-		allocated += n.size
-		if n.size < blockSize(recordOf(n).asked) {
-			return fmt.Errorf("block of %d bytes at %#x serves a request for %d", n.size, n.addr, recordOf(n).asked)
-		}
-		return nil
-	}
-	for g := h.segments.first; g != nil; g = g.next {
-		reserved += g.size
-		addr := g.addr
-		var left *node
-		for n := g.first; n != nil; left, n = n, n.next {
-			switch {
-			case n.addr != addr || n.size <= 0 || n.size%Alignment != 0:
-				return 0, fmt.Errorf("block of %d bytes at %#x, want it at %#x", n.size, n.addr, addr)
-			case n.prev != left || (n == g.first || n == g.last) && n.seg != g || n.home != h && n.home.into != h:
-				return 0, fmt.Errorf("block at %#x has wrong links", n.addr)
-			case n.State == unused || n.State > part || n.State == lent && h != h.pool.common:
-				return 0, fmt.Errorf("block at %#x has state %d", n.addr, n.State)
-			case left != nil && n.State == free && left.State == free && h.place.joins(left, n):
-				return 0, fmt.Errorf("free blocks at %#x and %#x are not coalesced", left.addr, n.addr)
-			}
-			counts[n.State]++
-			if n.State == lent {
-				reserved -= n.size
-			}
-			if n.State == part {
-				parts += n.size
-			}
-			if n.State == live {
-				if err := handedOut(n); err != nil {
-					return 0, err
-				}
-			}
-			addr += uintptr(n.size)
-		}
-		if g.last != left || g.heap != h {
-			return 0, fmt.Errorf("segment %#x does not know its last block, or its heap", g.addr)
-		}
-		if whole := g.first.State == free && g.first.whole(); g.indexed != whole {
-			return 0, fmt.Errorf("segment %#x is indexed as unused: %v, want %v", g.addr, g.indexed, whole)
-		}
-		if addr != g.addr+uintptr(g.size) {
-			return 0, fmt.Errorf("blocks of segment %#x end at %#x, not %#x", g.addr, addr, g.addr+uintptr(g.size))
-		}
-	}
-	for r := h.sewn; r != nil; r = r.sewn.next {
-		n := &r.node
+	h.each(func(n *block.Node) {
+		r := recordOf(n)
 		counts[n.State]++
-		size := n.size
+		switch {
+		case n.State == part:
+			parts += n.Size()
+		case n.State == live:
+			allocated += n.Size()
+			if n.Size() < blockSize(r.asked) {
+				err = fmt.Errorf("block of %d bytes at %#x serves a request for %d", n.Size(), n.Addr(), r.asked)
+			}
+		case n.State == waiting:
+			if n.Want > n.Size() || r.waits == nil {
+				err = fmt.Errorf("a block of %d bytes at %#x waits to serve requests for %d", n.Size(), n.Addr(), n.Want)
+			}
+		}
+		if (n.State == live) != r.isLive() || r.heap != h && r.heap.into != h {
+			err = fmt.Errorf("the record of the block at %#x is of another heap, or does not know who has it", n.Addr())
+		}
+		if r.sewn == nil {
+			return
+		}
+		size := n.Size()
 		for _, p := range r.sewn.parts {
 			s := h.pool.space
-			if p.State != part || s.chunks[s.index(p.addr)].seg.heap != h {
-				return 0, fmt.Errorf("block at %#x has a part in state %d", n.addr, p.State)
+			if p.State != part || s.chunks[s.index(p.Addr())].heap() != h {
+				err = fmt.Errorf("block at %#x has a part in state %d", n.Addr(), p.State)
 			}
-			size -= p.size
-			parts -= p.size
+			size -= p.Size()
+			parts -= p.Size()
 		}
 		if size != 0 {
-			return 0, fmt.Errorf("block at %#x has parts of %d bytes fewer than its own", n.addr, size)
+			err = fmt.Errorf("block at %#x has parts of %d bytes fewer than its own", n.Addr(), size)
 		}
-		if n.State == live {
-			if err := handedOut(n); err != nil {
-				return 0, err
-			}
-		}
-	}
-	if parts != 0 {
-		return 0, fmt.Errorf("parts of %d bytes are of no block", parts)
-	}
+	})
 	allocs, frees := h.stats.counts()
-	if allocated != h.stats.allocated || int64(counts[live]) != allocs-frees {
+	switch {
+	case err != nil:
+		return 0, err
+	case parts != 0:
+		return 0, fmt.Errorf("parts of %d bytes are of no block", parts)
+	case allocated != h.stats.allocated || int64(counts[live]) != allocs-frees:
 		return 0, fmt.Errorf("%d blocks of %d bytes are handed out, counted %d of %d",
 			counts[live], allocated, allocs-frees, h.stats.allocated)
+	case int64(counts[waiting]) != h.waiting.Len():
+		return 0, fmt.Errorf("%d blocks waiting, want %d", h.waiting.Len(), counts[waiting])
 	}
-	if reserved != h.reserved {
-		return 0, fmt.Errorf("segments of %d bytes, counted %d", reserved, h.reserved)
-	}
-	kept, waits := h.cache.kept, 0
-	for class := range h.waiting.queues {
-		for n := h.waiting.queues[class].first; n != nil; n = n.down {
-			waits++
-			if n.Want > n.size {
-				return 0, fmt.Errorf("a block of %d bytes at %#x waits to serve requests for %d", n.size, n.addr, n.Want)
-			}
-		}
-	}
-	if kept != counts[cached] || waits != counts[waiting] || int64(waits) != h.waiting.blocks {
-		return 0, fmt.Errorf("%d blocks cached and %d waiting, want %d and %d", kept, waits, counts[cached], counts[waiting])
-	}
-	return reserved, nil
+	return h.Reserved(), nil
 }
 
 // Looks returns at how many chunks, stitches and heaps requests have looked.
@@ -165,9 +127,9 @@ func (s *space) check() error {
 		switch {
 		case i > 0 && s.chunks[i-1].end() > c.addr:
 			return fmt.Errorf("chunks at %#x and %#x overlap or are out of order", s.chunks[i-1].addr, c.addr)
-		case g == nil || g.addr > c.addr || g.addr+uintptr(g.size) < c.end():
+		case g == nil || g.Addr > c.addr || g.Addr+uintptr(g.Size) < c.end():
 			return fmt.Errorf("chunk at %#x is not within its segment", c.addr)
-		case i > 0 && s.chunks[i-1].end() == c.addr && s.chunks[i-1].seg != g && s.chunks[i-1].seg.heap == g.heap && s.chunks[i-1].seg.small == g.small && g.heap != nil:
+		case i > 0 && s.chunks[i-1].end() == c.addr && s.chunks[i-1].seg != g && s.chunks[i-1].heap() == c.heap() && s.chunks[i-1].seg.Small == g.Small && c.heap() != nil:
 			return fmt.Errorf("chunks at %#x and %#x are neighbours in two segments", s.chunks[i-1].addr, c.addr)
 		}
 	}
@@ -188,25 +150,25 @@ func (s *space) check() error {
 // checkFree says what is known wrongly of the free memory of h.
 func (s *space) checkFree(h *heap) error {
 	s.look(h)
-	heads, tails := map[*chunk]*node{}, map[*chunk]*node{}
+	heads, tails := map[*chunk]*block.Node{}, map[*chunk]*block.Node{}
 	var bytes int64
-	h.place.visit(h.free.least, func(n *node) {
-		if n.size < h.free.least {
+	h.VisitFree(h.Watched(), func(n *block.Node) {
+		if n.Size() < h.Watched() {
 			return
 		}
-		bytes += n.size
-		for _, c := range s.overlapping(n.addr, n.addr+uintptr(n.size)) {
-			if n.addr <= c.addr {
+		bytes += n.Size()
+		for _, c := range s.overlapping(n.Addr(), n.Addr()+uintptr(n.Size())) {
+			if n.Addr() <= c.addr {
 				heads[c] = n
 			}
-			if n.addr+uintptr(n.size) >= c.end() {
+			if n.Addr()+uintptr(n.Size()) >= c.end() {
 				tails[c] = n
 			}
 		}
 	})
 	listed := 0
 	for _, c := range s.chunks {
-		if c.seg.heap != h {
+		if c.heap() != h {
 			continue
 		}
 		if c.head != heads[c] || c.tail != tails[c] || c.listed != (c.head != nil || c.tail != nil) {
@@ -233,9 +195,9 @@ func (p *Pool) ChunksInUse() (bytes int64) {
 	s := p.space
 	used := map[*chunk]bool{}
 	p.everyHeap(func(h *heap) {
-		h.blocks(func(n *node) {
-			for _, part := range n.parts() {
-				for _, c := range s.overlapping(part.addr, part.addr+uintptr(part.size)) {
+		h.each(func(n *block.Node) {
+			for _, part := range recordOf(n).parts() {
+				for _, c := range s.overlapping(part.Addr(), part.Addr()+uintptr(part.Size())) {
 					used[c] = used[c] || n.State == live
 				}
 			}

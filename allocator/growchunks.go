@@ -1,6 +1,10 @@
 package allocator
 
-import "slices"
+import (
+	"slices"
+
+	"mlpool/allocator/internal/block"
+)
 
 // How a pool with virtual segments grows, and gives memory back.
 
@@ -77,13 +81,13 @@ func (p *Pool) tail(h *heap) int64 {
 	}
 	end := z.addr + uintptr(z.next)
 	g := s.chunks[s.index(end-1)].seg
-	if g.heap != h || g.small {
+	if g.Owner.(*heap) != h || g.Small {
 		return 0
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if n := g.last; n.State == free && n.addr+uintptr(n.size) == end {
-		return n.size
+	if n := g.Last(); n.State == block.Free && n.Addr()+uintptr(n.Size()) == end {
+		return n.Size()
 	}
 	return 0
 }
@@ -147,8 +151,8 @@ func (p *Pool) growBy(r *request, bytes int64) (b *Block, grown bool, err error)
 	}
 	if err == nil {
 		p.full = false
-		h.flush()
-		if n := h.takeBest(r.size); n != nil {
+		h.Flush()
+		if n := h.TakeBest(r.size); n != nil {
 			b = r.handOut(h, n)
 		}
 		return b, true, nil

@@ -1,5 +1,7 @@
 package allocator
 
+import "mlpool/allocator/internal/block"
+
 // How large the next segment of a heap is, where Malloc makes it. A large heap grows
 // geometrically, so that few segments fragment it. A small one is worth a fit: of a
 // segment of 4 MiB a block of 2.3 MiB wastes two fifths, of one of 12 MiB five waste
@@ -41,7 +43,7 @@ func (o *PoolOptions) growth(size, reserved int64) int64 {
 
 // newSegment asks the driver for bytes of memory, of which the request needs its size. Caller holds p.mu, or is the
 // only one to know p.
-func (p *Pool) newSegment(r *request, bytes int64) (*segment, error) {
+func (p *Pool) newSegment(r *request, bytes int64) (*block.Range, error) {
 	if p.beyondLimit(bytes) {
 		return nil, p.atLimit(r)
 	}
@@ -51,7 +53,7 @@ func (p *Pool) newSegment(r *request, bytes int64) (*segment, error) {
 	}
 	p.reserved += bytes
 	p.peakReserved = max(p.peakReserved, p.reserved)
-	return &segment{addr: addr, size: bytes}, nil
+	return &block.Range{Addr: addr, Size: bytes}, nil
 }
 
 // fromDriver grows the heap by a segment: of the size that growth suggests, or,
@@ -101,16 +103,16 @@ func (p *Pool) segmentSizes(r *request) [4]int64 {
 	h := r.heap
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	least := h.place.segmentSize(r.size)
+	least := h.RangeSize(r.size)
 	one := roundUp(least, p.opt.SegmentBytes)
-	growth := h.place.segmentSize(p.opt.growth(least, h.reserved))
+	growth := h.RangeSize(p.opt.growth(least, h.Reserved()))
 	if growth > max(p.opt.MaxSegmentBytes, one) {
 		growth = one
 	}
 	sizes := [4]int64{growth, one, least, r.size}
-	if r.size <= h.maxSplit/2 {
+	if most := h.SmallSplit(r.size); most > 0 {
 		for i := range sizes { // of a larger one small requests would get nothing more
-			sizes[i] = max(min(sizes[i], h.maxSplit&^(Alignment-1)), r.size)
+			sizes[i] = max(min(sizes[i], most), r.size)
 		}
 	}
 	return sizes
@@ -145,14 +147,10 @@ func (p *Pool) fromDriverAtLast(r *request) (*Block, error) {
 func (p *Pool) unusedSegments() (bytes int64) {
 	p.everyHeap(func(h *heap) {
 		if h == p.common {
-			bytes += h.reserved - h.stats.allocated
+			bytes += h.Reserved() - h.stats.allocated
 			return
 		}
-		for _, g := range h.unused.first {
-			for ; g != nil; g = g.down {
-				bytes += g.size
-			}
-		}
+		bytes += h.UnusedBytes()
 	})
 	return bytes
 }

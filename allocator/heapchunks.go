@@ -1,5 +1,7 @@
 package allocator
 
+import "mlpool/allocator/internal/block"
+
 // What a heap does with chunks, which come and go in runs: chunks that are
 // neighbours. A segment is a run that is as long as it can be.
 
@@ -9,61 +11,40 @@ func (h *heap) attach(s *space, run []*chunk) { h.attachAs(s, run, false) }
 // attachAs is attach, perhaps for small blocks alone.
 func (h *heap) attachAs(s *space, run []*chunk, small bool) {
 	first, last := run[0], run[len(run)-1]
-	g := &segment{addr: first.addr, size: int64(last.end() - first.addr), small: small}
-	n := h.hold(g)
+	g := &block.Range{Addr: first.addr, Size: int64(last.end() - first.addr), Small: small}
+	n := h.Hold(g)
 	for _, c := range run {
 		c.seg = g
 	}
 	h.joinNeighbours(s, g)
-	h.coalesce(n)
+	h.Coalesce(n)
 }
 
 // joinNeighbours makes g one segment with those of h that it lies next to.
-func (h *heap) joinNeighbours(s *space, g *segment) {
-	at := s.index(g.addr)
+func (h *heap) joinNeighbours(s *space, g *block.Range) {
+	at := s.index(g.Addr)
 	if at > 0 {
-		if left := s.chunks[at-1]; left.end() == g.addr && left.seg.heap == h && left.seg.small == g.small {
+		if left := s.chunks[at-1]; left.end() == g.Addr && left.heap() == h && left.seg.Small == g.Small {
 			g = h.joinSegments(s, left.seg, g)
 		}
 	}
-	end := g.addr + uintptr(g.size)
+	end := g.Addr + uintptr(g.Size)
 	if at := s.index(end); at < len(s.chunks) {
-		if right := s.chunks[at]; right.addr == end && right.seg.heap == h && right.seg.small == g.small {
+		if right := s.chunks[at]; right.addr == end && right.heap() == h && right.seg.Small == g.Small {
 			h.joinSegments(s, g, right.seg)
 		}
 	}
 }
 
-// joinSegments makes the neighbours left and right one segment: the larger one
-// takes the other in.
-func (h *heap) joinSegments(s *space, left, right *segment) *segment {
-	for _, g := range [...]*segment{left, right} {
-		if g.indexed {
-			h.unused.remove(g)
-		}
-	}
-	a, b := left.last, right.first
-	if a.State == free { // a placement may look at what is behind a block
-		h.removeFree(a)
-	}
-	a.next, b.prev = b, a
-	g, other := left, right
-	if right.size > left.size {
-		g, other = right, left
-	}
-	s.relabel(other.addr, other.size, g)
-	h.segments.remove(other)
-	g.addr, g.size = left.addr, left.size+right.size
-	g.begin(left.first)
-	g.end(right.last)
-	if a.State == free {
-		h.coalesce(a)
-	}
+// joinSegments makes the neighbours left and right one segment.
+func (h *heap) joinSegments(s *space, left, right *block.Range) *block.Range {
+	g, other := h.Join(left, right)
+	s.relabel(other.Addr, other.Size, g)
 	return g
 }
 
 // relabel makes the chunks of size bytes from addr on part of g.
-func (s *space) relabel(addr uintptr, size int64, g *segment) {
+func (s *space) relabel(addr uintptr, size int64, g *block.Range) {
 	for _, c := range s.overlapping(addr, addr+uintptr(size)) {
 		c.seg = g
 	}
@@ -71,8 +52,8 @@ func (s *space) relabel(addr uintptr, size int64, g *segment) {
 
 // cutOut makes the bytes from lo to hi, all in one free block, a block of their own,
 // which no list holds. What is left of the free block at its sides stays free.
-func (h *heap) cutOut(s *space, lo, hi uintptr) *node {
-	n := h.cutFree(s.freeBlock(lo), lo, hi)
+func (h *heap) cutOut(s *space, lo, hi uintptr) *block.Node {
+	n := h.Cut(s.freeBlock(lo), lo, hi)
 	s.look(h)
 	n.State = part
 	return n
@@ -80,10 +61,10 @@ func (h *heap) cutOut(s *space, lo, hi uintptr) *node {
 
 // freeBlock returns the free block that holds the byte at addr, which a survey
 // found.
-func (s *space) freeBlock(addr uintptr) *node {
+func (s *space) freeBlock(addr uintptr) *block.Node {
 	c := s.chunks[s.index(addr)]
-	for _, n := range [...]*node{c.head, c.tail} {
-		if n != nil && n.addr <= addr && addr < n.addr+uintptr(n.size) {
+	for _, n := range [...]*block.Node{c.head, c.tail} {
+		if n != nil && n.Addr() <= addr && addr < n.Addr()+uintptr(n.Size()) {
 			return n
 		}
 	}
@@ -96,76 +77,36 @@ func (h *heap) detach(s *space, run []*chunk) {
 }
 
 // detachNode takes n, which is whole chunks and which no list holds, out of h.
-func (h *heap) detachNode(s *space, n *node) {
+func (h *heap) detachNode(s *space, n *block.Node) {
 	s.look(h) // while the chunks are its own
-	lo, hi := n.addr, n.addr+uintptr(n.size)
-	g := s.chunks[s.index(lo)].seg
-	left, right := n.prev, n.next
-	h.reserved -= n.size
-	h.discard(n)
-	if left != nil && left.State == free {
-		h.removeFree(left)
-		defer h.addFree(left)
-	}
-	switch {
-	case left == nil && right == nil:
-		h.segments.remove(g)
-	case left == nil:
-		right.prev = nil
-		g.begin(right)
-		g.addr, g.size = hi, g.size-int64(hi-lo)
-	case right == nil:
-		left.next = nil
-		g.end(left)
-		g.size -= int64(hi - lo)
-	default:
-		left.next, right.prev = nil, nil
-		end := g.addr + uintptr(g.size)
-		rest := &segment{addr: hi, size: int64(end - hi), heap: h, small: g.small}
-		rest.begin(right)
-		rest.end(g.last)
-		g.end(left)
-		g.size = int64(lo - g.addr)
-		h.segments.add(rest)
-		s.relabel(rest.addr, rest.size, rest)
-		h.indexUnused(rest)
-	}
-	if left != nil || right != nil {
-		h.indexUnused(g)
-	}
-}
-
-// indexUnused lists g if it is unused.
-func (h *heap) indexUnused(g *segment) {
-	if n := g.first; n.whole() && n.State == free && !g.indexed {
-		h.unused.add(g)
+	if rest := h.Remove(n, s.chunks[s.index(n.Addr())].seg); rest != nil {
+		s.relabel(rest.Addr, rest.Size, rest)
 	}
 }
 
 // sewn is what a block in a stitch is made of.
 type sewn struct {
 	stitch *stitch
-	parts  []*node // of the heap's segments, in the order of the stitch
+	parts  []*block.Node // of the heap's segments, in the order of the stitch
 
 	prev, next *record // in heap.sewn
 }
 
-// parts returns what n is made of: n itself, where it is in no stitch.
-func (n *node) parts() []*node {
-	if n.apart {
-		return recordOf(n).sewn.parts
+// parts returns what r is made of: its node, where it is in no stitch.
+func (r *record) parts() []*block.Node {
+	if r.sewn != nil {
+		return r.sewn.parts
 	}
-	return []*node{n}
+	return []*block.Node{&r.node}
 }
 
-// sew makes parts of the heap a block, of so many bytes from addr on, in t.
-func (h *heap) sew(t *stitch, addr uintptr, size int64, parts []*node) *node {
-	n := h.record()
-	n.addr, n.size, n.Want = addr, size, size
-	n.apart = true
-	recordOf(n).sewn = &sewn{stitch: t, parts: parts}
+// sew makes parts of the heap a block, of size bytes from addr on, in t.
+func (h *heap) sew(t *stitch, addr uintptr, size int64, parts []*block.Node) *block.Node {
+	n := h.Apart(addr, size)
+	r := recordOf(n)
+	r.sewn = &sewn{stitch: t, parts: parts}
 	t.blocks.Add(1)
-	h.addSewn(recordOf(n))
+	h.addSewn(r)
 	return n
 }
 
@@ -178,16 +119,9 @@ func (h *heap) addSewn(r *record) {
 	h.sewn = r
 }
 
-// unpick makes the parts of n, which is in a stitch, free, and forgets n.
-func (h *heap) unpick(n *node) {
-	for _, p := range h.unsew(n) {
-		h.coalesce(p)
-	}
-}
-
-// unsew forgets n, which is in a stitch, and returns its parts.
-func (h *heap) unsew(n *node) []*node {
-	w := recordOf(n).sewn
+// unsew forgets r, which is in a stitch, and returns its parts.
+func (h *heap) unsew(r *record) []*block.Node {
+	w := r.sewn
 	if w.next != nil {
 		w.next.sewn.prev = w.prev
 	}
@@ -196,9 +130,9 @@ func (h *heap) unsew(n *node) []*node {
 	} else {
 		h.sewn = w.next
 	}
-	recordOf(n).sewn = nil
+	r.sewn = nil
 	w.stitch.blocks.Add(-1)
-	h.discard(n)
+	h.DiscardApart(&r.node)
 	return w.parts
 }
 

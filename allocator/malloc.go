@@ -1,6 +1,10 @@
 package allocator
 
-import "sync"
+import (
+	"sync"
+
+	"mlpool/allocator/internal/order"
+)
 
 // A Malloc is an Allocator without a pool: every Alloc is a Malloc of the driver
 // and every Free waits on the host for the stream and calls the driver's Free,
@@ -9,7 +13,7 @@ import "sync"
 type Malloc struct {
 	ledger
 	driver meter
-	events eventCache
+	events order.Events
 
 	closing sync.Mutex
 	unfreed []uintptr // memory that the driver did not take back at Close
@@ -18,7 +22,7 @@ type Malloc struct {
 // NewMalloc returns an allocator over d.
 func NewMalloc(d Driver) *Malloc {
 	m := &Malloc{driver: meter{driver: d}}
-	m.events.driver = &m.driver
+	m.events.Driver = &m.driver
 	return m
 }
 
@@ -54,14 +58,14 @@ func (m *Malloc) Free(b Block, s Stream) error {
 // freeSized implements sizedFreer.
 func (m *Malloc) freeSized(b Block, s Stream) (bytes int64, err error) {
 	return m.settle(b, func(uses []Stream) error {
-		if err := m.events.sync(s); err != nil {
+		if err := m.events.Sync(s); err != nil {
 			return err
 		}
 		for _, u := range uses {
 			if u == s {
 				continue
 			}
-			if err := m.events.sync(u); err != nil {
+			if err := m.events.Sync(u); err != nil {
 				return err
 			}
 		}
@@ -74,7 +78,7 @@ func (m *Malloc) RecordStream(b Block, s Stream) error { return m.mark(b, s) }
 
 // orderUsers implements userOrderer.
 func (m *Malloc) orderUsers(b Block, s Stream) error {
-	return m.ledger.orderUsers(b, s, m.events.queue)
+	return m.ledger.orderUsers(b, s, m.events.Order)
 }
 
 // ReleaseStream is to be called before stream s is destroyed. It waits on the
@@ -84,7 +88,7 @@ func (m *Malloc) ReleaseStream(s Stream) error {
 		return err
 	}
 	defer m.calls.leave()
-	if err := m.events.sync(s); err != nil {
+	if err := m.events.Sync(s); err != nil {
 		return err
 	}
 	m.unmark(s)
@@ -120,15 +124,15 @@ func (m *Malloc) Close() error {
 	m.closing.Lock()
 	defer m.closing.Unlock()
 	leaked, err := m.close()
-	if err != nil && len(m.unfreed) == 0 && m.events.closed() {
+	if err != nil && len(m.unfreed) == 0 && m.events.Closed() {
 		return err
 	}
 	errs := []error{leakError(leaked)}
 	for _, b := range leaked {
 		m.unfreed = append(m.unfreed, b.Addr)
 	}
-	m.unfreed = giveBack(m.unfreed, m.driver.Free, &errs)
-	return oneOrJoined(append(errs, m.events.close()))
+	m.unfreed = order.GiveBack(m.unfreed, m.driver.Free, &errs)
+	return oneOrJoined(append(errs, m.events.Close()))
 }
 
 func (m *Malloc) outOfMemory(bytes int64, s Stream, tag string, err error) error {

@@ -3,6 +3,8 @@ package allocator
 import (
 	"cmp"
 	"slices"
+
+	"mlpool/allocator/internal/block"
 )
 
 // A Map is the memory of an allocator at one moment, segment by segment.
@@ -69,7 +71,7 @@ const (
 	MapUnstitched = "unstitched"
 )
 
-var mapStates = [...]string{free: MapFree, live: MapLive, cached: MapCached, waiting: MapWaiting, part: MapStitched}
+var mapStates = [...]string{block.Free: MapFree, live: MapLive, block.Cached: MapCached, waiting: MapWaiting, part: MapStitched}
 
 // MapOf returns the map of a, or of what it wraps. Of an allocator that does not know
 // its segments, such as an [Async], it has a segment for each block that is handed out.
@@ -142,14 +144,14 @@ func (p *Pool) mapWith(slabs []MapSegment) Map {
 		}
 	}
 	p.everyHeap(func(h *heap) {
-		for g := h.segments.first; g != nil && p.space == nil; g = g.next {
-			if g.lender == nil {
-				segments = append(segments, MapSegment{Addr: g.addr, Bytes: g.size, Kind: SegmentsMalloc, Stream: h.stream})
+		for g := range h.Ranges {
+			if g.Lender == nil && p.space == nil {
+				segments = append(segments, MapSegment{Addr: g.Addr, Bytes: g.Size, Kind: SegmentsMalloc, Stream: h.stream})
 			}
 		}
-		h.blocks(func(n *node) {
-			if n.State != lent && n.State != planned { // who has it shows what is in it
-				blocks = append(blocks, n.mapped(h.stream))
+		h.each(func(n *block.Node) {
+			if n.State != block.Lent && n.State != planned { // who has it shows what is in it
+				blocks = append(blocks, recordOf(n).mapped(h.stream))
 			}
 		})
 	})
@@ -171,11 +173,11 @@ func (p *Pool) mapWith(slabs []MapSegment) Map {
 	return Map{Segments: segments}
 }
 
-// mapped describes n, in the memory of stream s.
-func (n *node) mapped(s Stream) MapBlock {
-	b := MapBlock{Addr: n.addr, Bytes: n.size, State: mapStates[n.State], Stream: s}
+// mapped describes r, in the memory of stream s.
+func (r *record) mapped(s Stream) MapBlock {
+	n := &r.node
+	b := MapBlock{Addr: n.Addr(), Bytes: n.Size(), State: mapStates[n.State], Stream: s}
 	if n.State == live {
-		r := recordOf(n)
 		b.Stream, b.Asked, b.Tag = r.stream, r.asked, r.tag
 	}
 	return b

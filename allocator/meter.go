@@ -3,6 +3,8 @@ package allocator
 import (
 	"sync/atomic"
 	"time"
+
+	"mlpool/allocator/internal/order"
 )
 
 // A meter is a Driver that counts its calls, and measures them for whoever gave
@@ -121,4 +123,36 @@ func (m *meter) MapPages(addr, pages uintptr, bytes int64) error {
 func (m *meter) UnmapPages(addr uintptr, bytes int64) error {
 	defer m.end(m.begin())
 	return m.paged.UnmapPages(addr, bytes)
+}
+
+// countedEvents counts the calls of an order.Driver.
+type countedEvents struct {
+	order.Driver
+	counted *counters
+}
+
+func (c countedEvents) NewEvent() (uintptr, error) {
+	c.counted.calls.Add(1)
+	return c.Driver.NewEvent()
+}
+
+func (c countedEvents) RecordEvent(event, s uintptr) error {
+	c.counted.calls.Add(1)
+	return c.Driver.RecordEvent(event, s)
+}
+
+func (c countedEvents) WaitEvent(s, event uintptr) error {
+	c.counted.calls.Add(1)
+	return c.Driver.WaitEvent(s, event)
+}
+
+func (c countedEvents) SyncEvent(event uintptr) error {
+	c.counted.waits.Add(1)
+	c.counted.calls.Add(1)
+	return c.Driver.SyncEvent(event)
+}
+
+func (c countedEvents) FreeEvent(event uintptr) error {
+	c.counted.calls.Add(1)
+	return c.Driver.FreeEvent(event)
 }

@@ -4,6 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+
+	"mlpool/allocator/internal/block"
+	"mlpool/allocator/internal/order"
 )
 
 // Reuse says how far free memory may move from one stream to another.
@@ -29,19 +32,19 @@ func (r Reuse) String() string {
 }
 
 // waitMode is what the policy allows while the host must not be held up.
-func (r Reuse) waitMode() waitMode {
+func (r Reuse) waitMode() order.Mode {
 	if r == ReuseWait {
-		return deviceWaits
+		return order.DeviceWaits
 	}
-	return dontWait
+	return order.DontWait
 }
 
 // lastWaitMode is what it allows where a request would fail otherwise.
-func (r Reuse) lastWaitMode() waitMode {
+func (r Reuse) lastWaitMode() order.Mode {
 	if r == ReuseWait {
-		return deviceWaits
+		return order.DeviceWaits
 	}
-	return hostWaits
+	return order.HostWaits
 }
 
 // ParseReuse returns the policy called name: wait, opportunistic or same-stream.
@@ -132,7 +135,7 @@ func (o *PoolOptions) check() error {
 	if o.Strategy == "" {
 		o.Strategy = DefaultStrategy
 	}
-	if !isStrategy(o.Strategy) {
+	if !block.IsStrategy(o.Strategy) {
 		return fmt.Errorf("allocator: no strategy %q; there are %q", o.Strategy, Strategies())
 	}
 	if o.SegmentBytes == 0 {

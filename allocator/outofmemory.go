@@ -36,7 +36,7 @@ func (p *Pool) outOfMemory(r *request) error {
 	var unused int64
 	p.everyHeap(func(h *heap) {
 		e.Allocated += h.stats.allocated
-		unused += h.reserved - h.stats.allocated
+		unused += h.Reserved() - h.stats.allocated
 		e.LargestFree = max(e.LargestFree, h.largestFree())
 	})
 	e.Fragmentation = fragmentation(e.LargestFree, unused)
@@ -64,22 +64,15 @@ func (p *Pool) limitFor(r *request, d deviceMemory) int64 {
 }
 
 // largestFree returns the bytes of the largest block of the heap that is not handed out.
-func (h *heap) largestFree() (largest int64) {
-	see := func(n *node) { largest = max(largest, n.size) }
-	for least := h.reserved - h.stats.allocated; least > 0; least /= 2 {
-		h.place.visit(max(least, Alignment), see)
-		if 0 < largest && largest < least { // there may be others that were not visited
-			h.place.visit(largest, see)
-		}
-		if largest > 0 {
+func (h *heap) largestFree() int64 {
+	largest := h.LargestFree(h.Reserved() - h.stats.allocated)
+	of := -1
+	for class, r := range h.waiting.Largest {
+		if of >= 0 && class != of {
 			break
 		}
+		of = class
+		largest = max(largest, r.node.Size())
 	}
-	for _, n := range h.cache.nodes {
-		if n != nil {
-			see(n)
-		}
-	}
-	h.waiting.visitLargest(see)
 	return largest
 }

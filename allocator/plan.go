@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
+
+	"mlpool/allocator/internal/spin"
 )
 
 // A Plan is an Allocator for work that repeats itself. It records the requests
@@ -54,7 +56,7 @@ type Plan struct {
 
 	yields atomic.Int64 // how often the pool got slabs, or the rest of one
 
-	mu     spinLock // guards what follows and all runs, plans and slots; taken before any lock of the pool
+	mu     spin.Mutex // guards what follows and all runs, plans and slots; taken before any lock of the pool
 	closed bool
 	names  map[string]*repertoire
 	slab   *slabMemory // nil: none

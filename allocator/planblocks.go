@@ -196,7 +196,7 @@ func (p *Plan) RecordStream(b Block, s Stream) error {
 	if sl.block.rec != nil {
 		return p.pool.RecordStream(sl.block, s)
 	}
-	p.pool.users.name(&sl.users, s)
+	p.pool.users.Name(&sl.users, s)
 	return nil
 }
 
@@ -215,9 +215,9 @@ func (p *Plan) orderUsers(b Block, s Stream) error {
 		return p.pool.orderUsers(sl.block, s)
 	}
 	if m := sl.slab; m.ordered && m.stream != s {
-		if err := p.pool.events.queue(m.stream, s); err != nil {
+		if err := p.pool.events.Order(m.stream, s); err != nil {
 			return err
 		}
 	}
-	return p.pool.orderAfterUsers(sl.users, s)
+	return p.pool.users.Order(sl.users, s, &p.pool.events)
 }

@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+
+	"mlpool/allocator/internal/block"
+	"mlpool/allocator/internal/order"
 )
 
 // A Pool is an Allocator that keeps what it reserves from a Driver in one heap
@@ -23,8 +26,8 @@ type Pool struct {
 	heaps  atomic.Pointer[heapTable]
 	common *heap // of no stream: memory that no work uses
 
-	users  users
-	events eventCache
+	users  order.Users
+	events order.Events
 
 	// reclaim, if not nil, takes back what a plan has and does not need. It is called
 	// before memory is looked for that no free block of the stream's heap has.
@@ -65,8 +68,8 @@ func NewPool(d Driver, o PoolOptions) (*Pool, error) {
 	if err := o.check(); err != nil {
 		return nil, err
 	}
-	p := &Pool{opt: o, driver: meter{driver: d}, users: users{named: map[Stream]*user{}}}
-	p.events.driver = &p.driver
+	p := &Pool{opt: o, driver: meter{driver: d}}
+	p.events.Driver = &p.driver
 	if err := p.limit(); err != nil {
 		return nil, err
 	}
@@ -107,11 +110,11 @@ func (p *Pool) chooseSegments() error {
 	kind := p.opt.Segments
 	paged, ok := p.driver.driver.(PageDriver)
 	switch {
-	case kind == SegmentsMalloc || kind == "" && (!ok || isRigid(p.opt.Strategy)):
+	case kind == SegmentsMalloc || kind == "" && (!ok || block.IsRigid(p.opt.Strategy)):
 		return nil
 	case !ok:
 		return fmt.Errorf("allocator: virtual segments: %w", errors.ErrUnsupported)
-	case isRigid(p.opt.Strategy):
+	case block.IsRigid(p.opt.Strategy):
 		return fmt.Errorf("allocator: strategy %s cannot have virtual segments", p.opt.Strategy)
 	}
 	page, err := paged.PageSize()
@@ -162,7 +165,7 @@ func (p *Pool) preallocate(bytes int64) error {
 	}
 	g, err := p.newSegment(&request{heap: p.common, size: size}, size)
 	if err == nil {
-		p.common.adopt(g)
+		p.common.Adopt(g)
 	}
 	return err
 }
@@ -176,7 +179,7 @@ func (p *Pool) Alloc(bytes int64, s Stream, tag string) (Block, error) {
 	if h := p.heaps.Load().of(s); h != nil && uint64(bytes) <= maxRequest {
 		size := blockSize(bytes)
 		h.mu.Lock()
-		if n := h.take(size); n != nil {
+		if n := h.Take(size); n != nil {
 			b := h.handOut(n, bytes, s, tag)
 			h.mu.Unlock()
 			return b, nil
@@ -205,17 +208,17 @@ func (p *Pool) Free(b Block, s Stream) error {
 		h = r.lockHeap()
 	}
 	n := &r.node
-	if err := r.check(b, n.addr); err != nil {
+	if err := r.check(b, n.Addr()); err != nil {
 		h.mu.Unlock()
 		return p.whyUnknown(err)
 	}
 	if s == h.stream && len(r.users) == 0 && h != p.common {
 		h.retire(r)
-		h.put(n)
+		h.Recycle(n)
 		h.mu.Unlock()
 		return nil
 	}
-	err := h.freeForeign(n, s)
+	err := h.freeForeign(r, s)
 	h.mu.Unlock()
 	return err
 }
@@ -227,7 +230,7 @@ func (p *Pool) lockBlock(b Block) (*record, *heap, error) {
 		return nil, nil, ErrUnknownBlock
 	}
 	h := r.lockHeap()
-	if err := r.check(b, r.node.addr); err != nil {
+	if err := r.check(b, r.node.Addr()); err != nil {
 		h.mu.Unlock()
 		return nil, nil, err
 	}
@@ -272,7 +275,7 @@ func (p *Pool) RecordStream(b Block, s Stream) error {
 		return p.whyUnknown(err)
 	}
 	defer h.mu.Unlock()
-	h.alsoUsedOn(&r.node, s)
+	h.alsoUsedOn(r, s)
 	return nil
 }
 
@@ -284,11 +287,11 @@ func (p *Pool) orderUsers(b Block, s Stream) error {
 	}
 	defer h.mu.Unlock()
 	if h != p.common && s != h.stream { // a block of another heap names its stream
-		if err := p.events.queue(h.stream, s); err != nil {
+		if err := p.events.Order(h.stream, s); err != nil {
 			return err
 		}
 	}
-	return p.orderAfterUsers(r.users, s)
+	return p.users.Order(r.users, s, &p.events)
 }
 
 // all calls yield for the common heap and all others. Caller holds p.mu.
@@ -379,9 +382,9 @@ func (p *Pool) Live() []LiveBlock {
 func (p *Pool) live() []LiveBlock {
 	var all []LiveBlock
 	p.everyHeap(func(h *heap) {
-		h.blocks(func(n *node) {
+		h.each(func(n *block.Node) {
 			if n.State == live {
-				all = append(all, recordOf(n).describe(n.addr))
+				all = append(all, recordOf(n).describe(n.Addr()))
 			}
 		})
 	})
@@ -431,7 +434,7 @@ func (p *Pool) shut() (leaked []LiveBlock, errs []error) {
 		p.everyHeap(p.takeApart)
 		p.reserved, p.list = 0, nil
 		p.heaps.Store(newHeapTable(nil))
-		p.keptEvents = append(p.keptEvents, p.events.take()...)
+		p.keptEvents = append(p.keptEvents, p.events.Take()...)
 		if p.space != nil {
 			p.keptEvents = append(p.keptEvents, p.space.lastUses...)
 			p.space.lastUses = nil
@@ -440,41 +443,27 @@ func (p *Pool) shut() (leaked []LiveBlock, errs []error) {
 		return nil, []error{ErrClosed}
 	}
 	p.space.close(&errs)
-	p.keptSegments = giveBack(p.keptSegments, p.driver.Free, &errs)
-	p.keptEvents = giveBack(p.keptEvents, p.driver.FreeEvent, &errs)
+	p.keptSegments = order.GiveBack(p.keptSegments, p.driver.Free, &errs)
+	p.keptEvents = order.GiveBack(p.keptEvents, p.driver.FreeEvent, &errs)
 	return leaked, errs
 }
 
 // takeApart takes everything out of h, for Close to give back.
 func (p *Pool) takeApart(h *heap) {
-	h.blocks(func(n *node) {
+	h.each(func(n *block.Node) {
 		r := recordOf(n)
 		if r.isLive() {
 			r.gen++
 		}
-		n.State = unused
-		for w := r.waits; w != nil; w = w.other {
-			p.keptEvents = append(p.keptEvents, w.event)
-		}
+		n.State = block.Unused
+		r.waits.Events(func(event uintptr) { p.keptEvents = append(p.keptEvents, event) })
 		r.waits, r.users = nil, nil
 	})
-	for g := h.segments.first; g != nil; g = g.next {
-		if g.lender == nil && p.space == nil {
-			p.keptSegments = append(p.keptSegments, g.addr)
+	for g := range h.Ranges {
+		if g.Lender == nil && p.space == nil {
+			p.keptSegments = append(p.keptSegments, g.Addr)
 		}
 	}
 	p.past.add(&h.stats)
 	h.close()
-}
-
-// giveBack passes every handle to free and returns those that it refused.
-func giveBack(handles []uintptr, free func(uintptr) error, errs *[]error) []uintptr {
-	var kept []uintptr
-	for _, h := range handles {
-		if err := free(h); err != nil {
-			kept = append(kept, h)
-			*errs = append(*errs, err)
-		}
-	}
-	return kept
 }

@@ -1,13 +1,18 @@
 package allocator
 
+import (
+	"mlpool/allocator/internal/block"
+	"mlpool/allocator/internal/order"
+)
+
 // How a pool gives memory back to the driver.
 
 // freeSegment returns the memory of g, which no work uses, to the driver.
-func (p *Pool) freeSegment(g *segment) error {
-	if err := p.driver.Free(g.addr); err != nil {
+func (p *Pool) freeSegment(g *block.Range) error {
+	if err := p.driver.Free(g.Addr); err != nil {
 		return err
 	}
-	p.reserved -= g.size
+	p.reserved -= g.Size
 	p.full = false
 	return nil
 }
@@ -30,7 +35,7 @@ func (p *Pool) Trim(keep int64) error {
 	trims := p.reserved > keep
 	errs := p.release(keep)
 	if trims {
-		p.events.trim(&errs)
+		p.events.Trim(&errs)
 	}
 	p.forgetPeak()
 	return firstOf(errs)
@@ -80,15 +85,15 @@ func (p *Pool) release(keep int64) (errs []error) {
 func (p *Pool) releaseHeap(h *heap, keep int64) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if err := h.drain(hostWaits); err != nil {
+	if err := h.drain(order.HostWaits); err != nil {
 		return err
 	}
-	h.flush()
+	h.Flush()
 	if !p.hasUnused(h) {
 		return nil
 	}
 	if h != p.common {
-		if err := p.events.sync(h.stream); err != nil {
+		if err := p.events.Sync(h.stream); err != nil {
 			return err
 		}
 	}
@@ -96,21 +101,21 @@ func (p *Pool) releaseHeap(h *heap, keep int64) error {
 		return p.releaseChunks(h, keep)
 	}
 	for p.reserved > keep {
-		g := h.unused.any()
+		g := h.AnyUnused()
 		if g == nil {
 			break
 		}
-		if g.lender != nil {
-			h.detachSegment(g)
+		if g.Lender != nil {
+			h.Detach(g)
 			p.common.mu.Lock()
-			p.common.takeBack(g)
+			p.common.TakeBack(g)
 			p.common.mu.Unlock()
 			continue
 		}
 		if err := p.freeSegment(g); err != nil {
 			return err
 		}
-		h.detachSegment(g)
+		h.Detach(g)
 	}
 	return nil
 }
@@ -121,5 +126,5 @@ func (p *Pool) hasUnused(h *heap) bool {
 	if p.space != nil {
 		return len(p.space.unusedOf(h)) > 0
 	}
-	return h.unused.any() != nil
+	return h.AnyUnused() != nil
 }

@@ -3,6 +3,7 @@ package allocator
 import (
 	"slices"
 
+	"mlpool/allocator/internal/order"
 	"mlpool/allocator/internal/pack"
 )
 
@@ -46,9 +47,9 @@ type slot struct {
 	plan  *Plan
 	slab  *slabMemory
 	addr  uintptr
-	users []*user // other streams that use the block
-	index int     // in schedule.slots
-	block Block   // of the pool, which has the memory now; the zero Block: the slab has it
+	users order.Uses // other streams that use the block
+	index int        // in schedule.slots
+	block Block      // of the pool, which has the memory now; the zero Block: the slab has it
 }
 
 // busy says whether a block of the plan is handed out.

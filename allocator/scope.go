@@ -1,6 +1,10 @@
 package allocator
 
-import "slices"
+import (
+	"slices"
+
+	"mlpool/allocator/internal/order"
+)
 
 // upkeepCalls is how many calls of the driver a request may make that do not serve it: to
 // ask whether work is done, and to give back stitches. A call that is made for the memory
@@ -18,9 +22,9 @@ const (
 // A scope is what a request knows of the memory of other heaps: where it looks, and how much
 // it may still ask.
 type scope struct {
-	waitMode waitMode // with the streams whose memory it takes
-	upkeep   int      // how many of upkeepCalls are left
-	last     bool     // the request fails otherwise
+	waitMode order.Mode // with the streams whose memory it takes
+	upkeep   int        // how many of upkeepCalls are left
+	last     bool       // the request fails otherwise
 
 	chosen bool    // donors were
 	donors []*heap // that may have memory for it
@@ -57,7 +61,7 @@ func (r *request) note(err error) {
 const probeCalls = 3
 
 // mayProbe says whether the request may still find out whether work is done.
-func (r *request) mayProbe() bool { return r.waitMode != dontWait || r.upkeep >= probeCalls }
+func (r *request) mayProbe() bool { return r.waitMode != order.DontWait || r.upkeep >= probeCalls }
 
 // asks says whether h may have memory for the request. A heap whose stream the driver refuses
 // is asked again only at last, since each refusal is a call.
@@ -70,7 +74,7 @@ func (r *request) asks(h *heap) bool {
 func (r *request) excluded() int { return len(r.refused) + len(r.busy) }
 
 // reap makes blocks of h, whose lock is held, available whose work is found done.
-func (r *request) reap(h *heap) error { return r.spend(h.reap) }
+func (r *request) reap(h *heap) error { return r.spend(h.waiting.Reap) }
 
 // spend calls f, which may take from half of the calls that are left: other heaps have a turn
 // as well, and one call is left in the end.
@@ -107,7 +111,7 @@ func (p *Pool) donorsOf(r *request, bytes int64) []*heap {
 func (p *Pool) everyDonor(r *request) {
 	r.chosen, r.donors = true, nil
 	for h := range p.all {
-		if h != r.heap && h.reserved > 0 && (p.opt.Reuse != ReuseSameStream || h == p.common) {
+		if h != r.heap && h.Reserved() > 0 && (p.opt.Reuse != ReuseSameStream || h == p.common) {
 			r.donors = append(r.donors, h)
 		}
 	}
@@ -120,7 +124,7 @@ func (p *Pool) addDonor(r *request, h *heap, bytes int64) {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.reserved-h.stats.allocated < bytes {
+	if h.Reserved()-h.stats.allocated < bytes {
 		return
 	}
 	if err := r.reap(h); err != nil {
@@ -137,21 +141,21 @@ func (p *Pool) orderAfter(r *request, donor *heap) (bool, error) {
 	if donor == p.common {
 		return true, nil
 	}
-	if r.waitMode == dontWait {
+	if r.waitMode == order.DontWait {
 		if !r.mayProbe() {
 			r.busy = append(r.busy, donor)
 			return false, nil
 		}
 		r.upkeep -= probeCalls
 	}
-	event, err := p.events.record(donor.stream)
+	event, err := p.events.Record(donor.stream)
 	if donor.lost = err != nil; donor.lost {
 		r.upkeep--
 		r.refuse(donor, err)
 		return false, nil
 	}
-	defer p.events.put(event)
-	past, err := p.pass(event, r.heap.stream, r.waitMode)
+	defer p.events.Release(event)
+	past, err := p.events.Pass(event, r.heap.stream, r.waitMode)
 	if err == nil && !past {
 		r.busy = append(r.busy, donor)
 	}

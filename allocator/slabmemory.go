@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+
+	"mlpool/allocator/internal/block"
 )
 
 // slabMemory is the memory that planned blocks lie in. With malloc segments it is a segment
@@ -11,9 +13,9 @@ import (
 // progress needs whenever it would need new memory otherwise.
 type slabMemory struct {
 	addr    uintptr
-	size    int64    // bytes
-	segment *segment // nil: with virtual segments
-	node    *node    // in state planned; nil: with malloc segments
+	size    int64        // bytes
+	segment *block.Range // nil: with virtual segments
+	node    *block.Node  // in state planned; nil: with malloc segments
 
 	// Every use of memory that is not handed out comes before what is queued on
 	// stream from now on or, if ordered is false, is done.
@@ -31,17 +33,14 @@ func (m *slabMemory) orderAfter(p *Pool, sl *slot, s Stream) error {
 		m.stream, m.ordered = s, true
 	}
 	if s != m.stream {
-		if err := p.events.queue(s, m.stream); err != nil {
+		if err := p.events.Order(s, m.stream); err != nil {
 			return err
 		}
 	}
-	if err := p.orderAfterUsers(sl.users, m.stream); err != nil {
+	if err := p.users.Order(sl.users, m.stream, &p.events); err != nil {
 		return err
 	}
-	for _, u := range sl.users {
-		p.users.drop(u)
-	}
-	sl.users = sl.users[:0]
+	p.users.Forget(&sl.users)
 	return nil
 }
 
@@ -73,7 +72,7 @@ func (p *Plan) releaseSlabs(s Stream) error {
 	}
 	for m := range p.slabs {
 		if m.ordered && m.stream == s {
-			if err := p.pool.events.sync(s); err != nil {
+			if err := p.pool.events.Sync(s); err != nil {
 				return err
 			}
 			m.ordered = false
@@ -124,7 +123,7 @@ func (p *Plan) prepareSlab(c *schedule, s Stream) (ready bool, err error) {
 		return false, nil
 	}
 	if m.ordered && m.stream != s {
-		if p.pool.events.queue(m.stream, s) != nil {
+		if p.pool.events.Order(m.stream, s) != nil {
 			p.leaveSlab()
 			return false, nil
 		}
@@ -162,7 +161,7 @@ func (p *Plan) takeSlab(bytes int64, s Stream) error {
 		p.makeWay()
 		g, err := p.pool.lend(bytes)
 		if err == nil {
-			p.slab = &slabMemory{addr: g.addr, size: g.size, segment: g}
+			p.slab = &slabMemory{addr: g.Addr, size: g.Size, segment: g}
 		}
 		return err
 	}
@@ -174,10 +173,10 @@ func (p *Plan) takeSlab(bytes int64, s Stream) error {
 		return err
 	}
 	m := p.spare
-	if m == nil || m.addr != n.addr { // else the plans have their slots there
-		m = &slabMemory{addr: n.addr}
+	if m == nil || m.addr != n.Addr() { // else the plans have their slots there
+		m = &slabMemory{addr: n.Addr()}
 	}
-	m.size, m.node, m.stream, m.ordered = n.size, n, s, true
+	m.size, m.node, m.stream, m.ordered = n.Size(), n, s, true
 	p.slab, p.spare = m, nil
 	return nil
 }
@@ -251,7 +250,7 @@ func (p *Plan) lendRest() {
 func (p *Plan) yieldSlabs(seen int64, oom error) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.slab == nil && len(p.old) == 0 || p.allocated > 0 && isRigid(p.pool.opt.Strategy) {
+	if p.slab == nil && len(p.old) == 0 || p.allocated > 0 && block.IsRigid(p.pool.opt.Strategy) {
 		again := p.yields.Load() != seen
 		if !again {
 			p.describe(oom)
@@ -311,7 +310,7 @@ func (p *Plan) dropSlab() {
 	if m == nil || m.live > 0 || m.segment == nil {
 		return
 	}
-	m.ordered = m.ordered && p.pool.events.sync(m.stream) != nil
+	m.ordered = m.ordered && p.pool.events.Sync(m.stream) != nil
 	if m.ordered || p.pool.takeBack(m.segment) != nil {
 		p.leaveSlab()
 	}

@@ -1,17 +1,19 @@
 package allocator
 
+import "mlpool/allocator/internal/block"
+
 // What a pool does for the slab of a plan: it lends memory, and takes it back, with what is
 // handed out of it.
 
 // lend takes a segment that no heap holds from the driver.
-func (p *Pool) lend(bytes int64) (*segment, error) {
+func (p *Pool) lend(bytes int64) (*block.Range, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.newSegment(&request{heap: p.common, size: bytes}, bytes)
 }
 
 // takeBack returns g, which lend returned and no work uses, to the driver.
-func (p *Pool) takeBack(g *segment) error {
+func (p *Pool) takeBack(g *block.Range) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.freeSegment(g)
@@ -19,7 +21,7 @@ func (p *Pool) takeBack(g *segment) error {
 
 // lendChunks takes a block out of the memory of stream s, for which the pool grows by as much
 // as is missing. It counts as lent, not as handed out.
-func (p *Pool) lendChunks(bytes int64, s Stream) (*node, error) {
+func (p *Pool) lendChunks(bytes int64, s Stream) (*block.Node, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	r := &request{heap: p.heapOf(s), bytes: bytes, size: bytes, slab: true, scope: newScope(p.opt.Reuse)}
@@ -28,7 +30,7 @@ func (p *Pool) lendChunks(bytes int64, s Stream) (*node, error) {
 		return nil, err
 	}
 	n := &b.rec.owner.(*record).node
-	p.space.lent += n.size
+	p.space.lent += n.Size()
 	return n, nil
 }
 
@@ -54,9 +56,9 @@ func (p *Pool) keep(m *slabMemory, from uintptr, taken []*slot) error {
 	}
 	n := m.node
 	if n == nil {
-		n = h.hold(m.segment)
+		n = h.Hold(m.segment)
 	} else {
-		p.space.lent -= n.size
+		p.space.lent -= n.Size()
 	}
 	rest := h.cutter(n)
 	if kept := int64(from - m.addr); kept > 0 {
@@ -68,9 +70,10 @@ func (p *Pool) keep(m *slabMemory, from uintptr, taken []*slot) error {
 		rest.skip(sl.addr)
 		n := rest.block(blockSize(sl.asked))
 		sl.block = h.handOut(n, sl.asked, sl.stream, sl.tag)
-		recordOf(n).users, sl.users = sl.users, nil
+		r := recordOf(n)
+		r.users, sl.users = sl.users, nil
 		if m.ordered {
-			h.alsoUsedOn(n, m.stream)
+			h.alsoUsedOn(r, m.stream)
 		}
 	}
 	rest.skip(rest.end)
@@ -83,42 +86,42 @@ func (p *Pool) orderSlab(h *heap, m *slabMemory) error {
 	case !m.ordered:
 		return nil
 	case h == p.common:
-		return p.events.sync(m.stream)
+		return p.events.Sync(m.stream)
 	case h.stream == m.stream:
 		return nil
 	}
-	return p.events.queue(m.stream, h.stream)
+	return p.events.Order(m.stream, h.stream)
 }
 
 // A cutter cuts a block, which no list holds, from its front to its end.
 type cutter struct {
 	heap    *heap
-	stitch  *stitch // that the block is in; nil: in none
-	parts   []*node // of the block, those that are not cut yet
+	stitch  *stitch       // that the block is in; nil: in none
+	parts   []*block.Node // of the block, those that are not cut yet
 	at, end uintptr
 }
 
-func (h *heap) cutter(n *node) *cutter {
-	c := &cutter{heap: h, parts: []*node{n}, at: n.addr, end: n.addr + uintptr(n.size)}
-	if n.apart {
-		c.stitch = recordOf(n).sewn.stitch
-		c.parts = h.unsew(n)
+func (h *heap) cutter(n *block.Node) *cutter {
+	c := &cutter{heap: h, parts: []*block.Node{n}, at: n.Addr(), end: n.Addr() + uintptr(n.Size())}
+	if r := recordOf(n); r.sewn != nil {
+		c.stitch = r.sewn.stitch
+		c.parts = h.unsew(r)
 	}
 	return c
 }
 
 // take cuts off the next bytes.
-func (c *cutter) take(bytes int64) (cut []*node) {
+func (c *cutter) take(bytes int64) (cut []*block.Node) {
 	c.at += uintptr(bytes)
 	for bytes > 0 {
 		n := c.parts[0]
-		if n.size > bytes {
-			c.parts[0] = c.heap.splitOff(n, bytes)
+		if n.Size() > bytes {
+			c.parts[0] = c.heap.SplitOff(n, bytes)
 		} else {
 			c.parts = c.parts[1:]
 		}
 		n.State = part
-		bytes -= n.size
+		bytes -= n.Size()
 		cut = append(cut, n)
 	}
 	return cut
@@ -127,12 +130,12 @@ func (c *cutter) take(bytes int64) (cut []*node) {
 // skip makes what comes before an address free.
 func (c *cutter) skip(to uintptr) {
 	for _, n := range c.take(int64(to - c.at)) {
-		c.heap.coalesce(n)
+		c.heap.Coalesce(n)
 	}
 }
 
 // block makes the next bytes a block.
-func (c *cutter) block(bytes int64) *node {
+func (c *cutter) block(bytes int64) *block.Node {
 	addr := c.at
 	parts := c.take(bytes)
 	if c.stitch != nil {

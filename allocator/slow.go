@@ -1,5 +1,7 @@
 package allocator
 
+import "mlpool/allocator/internal/block"
+
 // request is one call of Alloc on its way through the slow path. What takes a request
 // is called with Pool.mu held.
 type request struct {
@@ -39,13 +41,13 @@ var (
 
 // handOut hands n, of any heap whose lock is held, to the request's stream. A slab is of the
 // request's own heap.
-func (r *request) handOut(owner *heap, n *node) *Block {
+func (r *request) handOut(owner *heap, n *block.Node) *Block {
 	if r.slab {
 		n.State = planned
 		return &Block{rec: &recordOf(n).handle}
 	}
 	if owner != r.heap {
-		owner.alsoUsedOn(n, r.heap.stream)
+		owner.alsoUsedOn(recordOf(n), r.heap.stream)
 		r.heap.guests++
 	}
 	b := owner.handOut(n, r.bytes, r.heap.stream, r.tag)
@@ -118,7 +120,8 @@ func (p *Pool) fromOwn(r *request) (*Block, error) {
 	if b := r.fromFree(); b != nil || p.opt.Reuse != ReuseWait {
 		return b, nil
 	}
-	if err := r.spend(func(calls *int) error { return h.waitForOldest(r.size, calls) }); err != nil {
+	fits := func(o *record) bool { return o.node.Size() >= r.size }
+	if err := r.spend(func(calls *int) error { return h.waiting.WaitForOldest(h.stream, fits, calls) }); err != nil {
 		return nil, err
 	}
 	return r.fromFree(), nil
@@ -127,8 +130,8 @@ func (p *Pool) fromOwn(r *request) (*Block, error) {
 // fromFree joins what is free in the request's heap, whose lock is held, and takes
 // from it, or returns nil.
 func (r *request) fromFree() *Block {
-	r.heap.flush()
-	if n := r.heap.take(r.size); n != nil {
+	r.heap.Flush()
+	if n := r.heap.Take(r.size); n != nil {
 		return r.handOut(r.heap, n)
 	}
 	return nil

@@ -4,36 +4,6 @@ package allocator
 // blocks then need stitches, or memory of other streams, for ever. So where those never end,
 // small blocks get chunks of their own, as in the small pool of PyTorch's allocator.
 
-// bySize is the placement of a heap whose small blocks have chunks of their own. Free memory
-// goes back to where it was cut from.
-type bySize struct {
-	placement // of all other chunks
-	small     placement
-	least     int64 // bytes of a block that is not small
-}
-
-func (x *bySize) of(n *node) placement {
-	if n.Small {
-		return x.small
-	}
-	return x.placement
-}
-
-func (x *bySize) find(size, most int64) *node {
-	if size < x.least {
-		return x.small.find(size, most)
-	}
-	return x.placement.find(size, most)
-}
-
-func (x *bySize) insert(n *node) { x.of(n).insert(n) }
-func (x *bySize) remove(n *node) { x.of(n).remove(n) }
-
-func (x *bySize) visit(least int64, f func(n *node)) {
-	x.placement.visit(least, f)
-	x.small.visit(least, f)
-}
-
 // Blocks of less than 1/smallShare of a page are small. For pages of 2 MiB that is 1 MiB, as
 // in PyTorch.
 const smallShare = 2
@@ -51,17 +21,13 @@ func (p *Pool) fromSmall(r *request) (*Block, error) {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	x, ok := h.place.(*bySize)
-	if !ok {
-		if h.reserved < leastPages*s.page {
+	if h.SmallLimit() == 0 {
+		if h.Reserved() < leastPages*s.page {
 			return nil, nil
 		}
-		small, _ := newPlacement(&p.opt)
-		x = &bySize{h.place, small, s.page / smallShare}
-		h.place = x
-		h.free.kept = false // visit is another one
+		h.SeparateSmall(s.page / smallShare)
 	}
-	if r.size >= x.least {
+	if r.size >= h.SmallLimit() {
 		return nil, nil
 	}
 	if b := r.fromFree(); b != nil {
@@ -69,14 +35,14 @@ func (p *Pool) fromSmall(r *request) (*Block, error) {
 	}
 	var best *chunk // in the smallest free block
 	for _, c := range s.unusedOf(h) {
-		if !c.head.Small && (best == nil || c.head.size < best.head.size) {
+		if !c.head.IsSmall() && (best == nil || c.head.Size() < best.head.Size()) {
 			best = c
 		}
 	}
 	if best == nil {
 		// Until there is such a chunk, holes of other chunks serve.
-		if n := x.placement.find(r.size, maxSegment); n != nil {
-			return r.handOut(h, h.carve(n, r.size)), nil
+		if n := h.FindLarge(r.size); n != nil {
+			return r.handOut(h, h.Carve(n, r.size)), nil
 		}
 		return nil, nil
 	}

@@ -1,5 +1,7 @@
 package allocator
 
+import "mlpool/allocator/internal/block"
+
 // How a pool with malloc segments takes memory of other streams.
 
 // stealEvery is how many requests a heap meets by itself between two that take
@@ -39,7 +41,7 @@ func (p *Pool) fromCommon(r *request) *Block {
 	c := p.common
 	c.mu.Lock()
 	err := r.reap(c)
-	var g *segment
+	var g *block.Range
 	if err == nil {
 		g = c.give(r.size, growth, p.modest(r.size))
 	}
@@ -55,25 +57,25 @@ func (p *Pool) fromCommon(r *request) *Block {
 
 // give takes a segment of at least size bytes out of the common heap h: a whole one
 // of at most modest bytes, or else part of one, of about growth bytes.
-func (h *heap) give(size, growth, modest int64) *segment {
-	h.flush()
-	if g := h.unused.fitting(size); g != nil && g.size <= max(modest, growth) {
-		h.detachSegment(g)
+func (h *heap) give(size, growth, modest int64) *block.Range {
+	h.Flush()
+	if g := h.FittingUnused(size); g != nil && g.Size <= max(modest, growth) {
+		h.Detach(g)
 		return g
 	}
-	n := h.place.find(size, maxSegment)
+	n := h.Find(size)
 	if n == nil {
 		return nil
 	}
-	return h.lend(n, min(growth, n.size))
+	return h.Lend(n, min(growth, n.Size()))
 }
 
 // adopt adds a segment to the request's heap and meets the request from it.
-func (p *Pool) adopt(r *request, g *segment) *Block {
+func (p *Pool) adopt(r *request, g *block.Range) *Block {
 	h := r.heap
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return r.handOut(h, h.carve(h.adopt(g), r.size))
+	return r.handOut(h, h.Carve(h.Adopt(g), r.size))
 }
 
 // stealSome looks for memory in a few other heaps: what is free, then what waits.
@@ -103,7 +105,7 @@ func (p *Pool) fromOthersAtLast(r *request) (*Block, error) { return p.stealAll(
 func (p *Pool) fromAnywhere(r *request) (*Block, error) {
 	h := r.heap
 	h.mu.Lock()
-	n := h.takeBest(r.size)
+	n := h.TakeBest(r.size)
 	var b *Block
 	if n != nil {
 		b = r.handOut(h, n)
@@ -148,7 +150,7 @@ func (p *Pool) steal(r *request, donor *heap, how thoroughness) (*Block, error) 
 	return b, err
 }
 
-func (p *Pool) donate(r *request, donor *heap, how thoroughness) (*Block, *segment, error) {
+func (p *Pool) donate(r *request, donor *heap, how thoroughness) (*Block, *block.Range, error) {
 	donor.mu.Lock()
 	defer donor.mu.Unlock()
 	if p.opt.Reuse == ReuseSameStream && donor != p.common {
@@ -162,16 +164,16 @@ func (p *Pool) donate(r *request, donor *heap, how thoroughness) (*Block, *segme
 			r.refuse(donor, err)
 			return nil, nil, nil
 		}
-		donor.flush()
+		donor.Flush()
 	}
-	g := donor.unused.fitting(r.size)
-	if g != nil && how == atHand && g.size > p.modest(r.size) {
+	g := donor.FittingUnused(r.size)
+	if g != nil && how == atHand && g.Size > p.modest(r.size) {
 		g = nil
 	}
-	var n *node
+	var n *block.Node
 	if g == nil {
-		if n = donor.take(r.size); n == nil && how == allBlocks {
-			n = donor.takeBest(r.size)
+		if n = donor.Take(r.size); n == nil && how == allBlocks {
+			n = donor.TakeBest(r.size)
 		}
 		if n == nil {
 			return nil, nil, nil
@@ -179,40 +181,43 @@ func (p *Pool) donate(r *request, donor *heap, how thoroughness) (*Block, *segme
 	}
 	if ordered, err := p.orderAfter(r, donor); err != nil || !ordered {
 		if n != nil {
-			donor.coalesce(n)
+			donor.Coalesce(n)
 		}
 		return nil, nil, err
 	}
 	if n != nil {
 		return r.handOut(donor, n), nil, nil
 	}
-	donor.detachSegment(g)
+	donor.Detach(g)
 	return nil, g, nil
 }
 
 // donateWaiting is donate for a block that other streams still use, and that is not much larger
 // than the request: the request's stream waits for them on the device.
-func (p *Pool) donateWaiting(r *request, donor *heap) (*Block, *segment, error) {
-	moves := func(n *node) bool { return n.whole() && (donor != p.common || n.seg.lender == nil) }
-	n := donor.waiting.first(sizeClass(r.size), func(n *node) bool {
-		return n.size >= r.size && (n.size <= 2*r.size || moves(n) && n.size <= p.modest(r.size))
+func (p *Pool) donateWaiting(r *request, donor *heap) (*Block, *block.Range, error) {
+	moves := func(n *block.Node) bool { return n.Whole() && (donor != p.common || n.Range().Lender == nil) }
+	item := donor.waiting.First(sizeClass(r.size), func(o *record) bool {
+		n := &o.node
+		return n.Size() >= r.size && (n.Size() <= 2*r.size || moves(n) && n.Size() <= p.modest(r.size))
 	})
-	if n == nil {
+	if item == nil {
 		return nil, nil, nil
 	}
+	o := item.Of
+	n := &o.node
 	if ordered, err := p.orderAfter(r, donor); err != nil || !ordered {
 		return nil, nil, err
 	}
-	if _, err := donor.claim([]*node{n}, r.heap.stream, 0); err != nil {
+	if _, err := donor.claim([]*record{o}, r.heap.stream, 0); err != nil {
 		return nil, nil, err
 	}
 	if !moves(n) {
 		n.Want = r.size
 		return r.handOut(donor, n), nil, nil
 	}
-	g := n.seg
-	donor.list(n)
-	donor.detachSegment(g)
+	g := n.Range()
+	donor.ListFree(n)
+	donor.Detach(g)
 	return nil, g, nil
 }
 

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"slices"
 	"sync/atomic"
+
+	"mlpool/allocator/internal/block"
 )
 
 // A stitch is a range of addresses where chunks are mapped a second time, side by
@@ -46,10 +48,10 @@ func (s *space) someStitches() []*stitch {
 }
 
 // stitchUp maps the chunks of parts side by side.
-func (s *space) stitchUp(parts []*node) (location, error) {
+func (s *space) stitchUp(parts []*block.Node) (location, error) {
 	var chunks []*chunk
 	for _, n := range parts {
-		chunks = append(chunks, s.overlapping(n.addr, n.addr+uintptr(n.size))...)
+		chunks = append(chunks, s.overlapping(n.Addr(), n.Addr()+uintptr(n.Size()))...)
 	}
 	s.made++
 	t := &stitch{number: s.made, chunks: make([]mapped, len(chunks))}
@@ -73,7 +75,7 @@ func (s *space) stitchUp(parts []*node) (location, error) {
 		s.mappings++
 		at += uintptr(c.size)
 	}
-	return location{t.addr + (parts[0].addr - chunks[0].addr), t}, nil
+	return location{t.addr + (parts[0].Addr() - chunks[0].addr), t}, nil
 }
 
 // unmapStitched undoes one mapping of a stitch.
@@ -181,7 +183,7 @@ func (p *Pool) dropStitches(r *request) error {
 		if done, err := p.driver.QueryEvent(s.lastUses[last]); err != nil || !done {
 			return err
 		}
-		p.events.put(s.lastUses[last])
+		p.events.Release(s.lastUses[last])
 		s.lastUses = s.lastUses[:last]
 	}
 	for len(s.leaving) > 0 {
@@ -235,7 +237,7 @@ func (p *Pool) chooseLeaving(r *request) error {
 					break
 				}
 				r.upkeep -= 2
-				event, err := p.events.record(h.stream)
+				event, err := p.events.Record(h.stream)
 				if ok = err == nil; ok {
 					s.lastUses = append(s.lastUses, event)
 				} else if refusal == nil {

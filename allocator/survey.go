@@ -3,6 +3,8 @@ package allocator
 import (
 	"cmp"
 	"slices"
+
+	"mlpool/allocator/internal/block"
 )
 
 // A survey finds the free memory of some heaps, whose locks are held, by chunks.
@@ -25,8 +27,8 @@ func (s *space) include(h *heap) {
 }
 
 // ends returns the free blocks at the ends of c that the survey found.
-func (s *space) ends(c *chunk) (head, tail *node) {
-	if h := c.seg.heap; h == nil || h.free.survey != s.surveys {
+func (s *space) ends(c *chunk) (head, tail *block.Node) {
+	if h := c.heap(); h == nil || h.free.survey != s.surveys {
 		return nil, nil
 	}
 	return c.head, c.tail
@@ -61,7 +63,7 @@ type stretch struct {
 // join says whether chunks a and b, where they are neighbours, are of one segment once the
 // heap has both: its chunks for small blocks are apart.
 func (t *stretch) join(a, b *chunk) bool {
-	small := func(c *chunk) bool { return c.seg.heap == t.heap && c.seg.small }
+	small := func(c *chunk) bool { return c.heap() == t.heap && c.seg.Small }
 	return t.heap == nil || small(a) == small(b)
 }
 
@@ -100,7 +102,7 @@ func (s *space) stretches(h *heap, row []mapped, yield func(t stretch)) {
 			}
 			t.row, t.size = row[from:i+1], t.size+c.size
 			continue
-		case c.seg.heap != h:
+		case c.heap() != h:
 			end()
 			continue
 		}
@@ -108,12 +110,12 @@ func (s *space) stretches(h *heap, row []mapped, yield func(t stretch)) {
 			if t.size == 0 {
 				from = i
 			}
-			t.row, t.size = row[from:i+1], t.size+int64(head.addr)+head.size-int64(c.addr)
+			t.row, t.size = row[from:i+1], t.size+int64(head.Addr())+head.Size()-int64(c.addr)
 		}
 		end()
 		if tail != nil {
 			from = i
-			t.row, t.skip = row[i:i+1], int64(tail.addr-c.addr)
+			t.row, t.skip = row[i:i+1], int64(tail.Addr()-c.addr)
 			t.size = c.size - t.skip
 		}
 	}
@@ -173,7 +175,7 @@ func (t *stretch) changes(h *heap, size int64) (changes int) {
 	last := h
 	size += t.skip
 	for _, m := range t.row {
-		if g := m.chunk.seg.heap; g != last {
+		if g := m.chunk.heap(); g != last {
 			if last = g; g != h {
 				changes++
 			}

@@ -49,7 +49,7 @@ func draw(picture string) drawing {
 	}
 	for _, x := range full {
 		d.look()
-		h := d.chunks[d.index(x.lo)].seg.heap
+		h := d.chunks[d.index(x.lo)].seg.Owner.(*heap)
 		h.cutOut(d.space, x.lo, x.hi).State = live
 	}
 	d.look()

@@ -1,6 +1,10 @@
 package allocator
 
-import "slices"
+import (
+	"slices"
+
+	"mlpool/allocator/internal/block"
+)
 
 // How a pool with virtual segments meets a request that no free block of its heap
 // fits. The physical memory is what counts: a request fails only if there are not
@@ -34,18 +38,18 @@ func (p *Pool) fromChunks(r *request) (*Block, error) {
 
 // fromBlocks meets a request from a free block of another heap, where it stays.
 func (p *Pool) fromBlocks(r *request, donor *heap) (*Block, error) {
-	if r.slab || !r.asks(donor) || donor.reserved == 0 {
+	if r.slab || !r.asks(donor) || donor.Reserved() == 0 {
 		return nil, nil
 	}
 	donor.mu.Lock()
 	defer donor.mu.Unlock()
-	donor.flush()
-	n := donor.takeBest(r.size)
+	donor.Flush()
+	n := donor.TakeBest(r.size)
 	if n == nil {
 		return nil, nil
 	}
 	if ordered, err := p.orderAfter(r, donor); err != nil || !ordered {
-		donor.coalesce(n)
+		donor.Coalesce(n)
 		return nil, err
 	}
 	return r.handOut(donor, n), nil
@@ -145,15 +149,15 @@ type location struct {
 
 // gatherLocked takes the memory for a request, if there is enough, into its heap and
 // out of the free blocks there. All locks of heaps are held.
-func (p *Pool) gatherLocked(r *request, heaps []*heap, stitch bool) (parts []*node, at location, err error) {
+func (p *Pool) gatherLocked(r *request, heaps []*heap, stitch bool) (parts []*block.Node, at location, err error) {
 	s, h := p.space, r.heap
 	for _, each := range heaps {
-		each.flush()
+		each.Flush()
 	}
 	if !stitch && len(heaps) == 1 {
-		if n := h.takeBest(r.size); n != nil {
+		if n := h.TakeBest(r.size); n != nil {
 			n.State = part
-			return []*node{n}, location{addr: n.addr}, nil
+			return []*block.Node{n}, location{addr: n.Addr()}, nil
 		}
 	}
 	s.survey(heaps)
@@ -222,7 +226,7 @@ func (p *Pool) contiguous(r *request, others bool) stretch {
 func (s *space) givers(h *heap, pieces []piece) (givers []*heap) {
 	for _, x := range pieces {
 		for _, c := range s.overlapping(x.lo, x.hi) {
-			if g := c.seg.heap; g != h && !slices.Contains(givers, g) {
+			if g := c.heap(); g != h && !slices.Contains(givers, g) {
 				givers = append(givers, g)
 			}
 		}
@@ -255,22 +259,22 @@ func (p *Pool) move(r *request, pieces []piece) (bool, error) {
 			for to < len(chunks) && chunks[to].seg == g {
 				to++
 			}
-			if g.heap != h {
+			if g.Owner.(*heap) != h {
 				run := slices.Clone(chunks[i:to])
-				g.heap.detach(s, run)
+				g.Owner.(*heap).detach(s, run)
 				h.attach(s, run)
 			}
 			i = to
 		}
 	}
-	h.joinLoose()
+	h.JoinLoose()
 	s.survey([]*heap{h})
 	return true, nil
 }
 
 // handOutParts hands out parts of the request's heap as one block: where they are
 // side by side, or in a new stitch.
-func (p *Pool) handOutParts(r *request, parts []*node, at location) (*Block, error) {
+func (p *Pool) handOutParts(r *request, parts []*block.Node, at location) (*Block, error) {
 	h := r.heap
 	if at.addr == 0 {
 		var err error
@@ -278,7 +282,7 @@ func (p *Pool) handOutParts(r *request, parts []*node, at location) (*Block, err
 			h.mu.Lock()
 			defer h.mu.Unlock()
 			for _, n := range parts {
-				h.coalesce(n)
+				h.Coalesce(n)
 			}
 			if outOfMemory(err) {
 				r.driver, err = err, nil
@@ -308,7 +312,7 @@ func (p *Pool) missing(r *request) int64 {
 		if each != h {
 			each.mu.Lock()
 		}
-		each.flush()
+		each.Flush()
 		s.include(each)
 		if each != h {
 			each.mu.Unlock()

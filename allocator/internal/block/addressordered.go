@@ -1,4 +1,4 @@
-package allocator
+package block
 
 // fit is how a search of a whole list chooses.
 type fit int
@@ -17,12 +17,12 @@ type addressOrdered struct {
 	eager
 	list
 	fit   fit
-	rover *node // where the next search of nextFit starts; nil: at the first
+	rover *Node // where the next search of nextFit starts; nil: at the first
 
 	_ [104]byte // to 128: the lists of two heaps share no cache line
 }
 
-func (l *addressOrdered) find(size, most int64) *node {
+func (l *addressOrdered) find(size, most int64) *Node {
 	switch l.fit {
 	case nextFit:
 		n := search(l.rover, nil, size, most)
@@ -34,7 +34,7 @@ func (l *addressOrdered) find(size, most int64) *node {
 	case firstFit:
 		return search(l.first, nil, size, most)
 	}
-	var chosen *node
+	var chosen *Node
 	for n := l.first; n != nil; n = n.down {
 		if n.size < size || n.size > most {
 			continue
@@ -48,7 +48,7 @@ func (l *addressOrdered) find(size, most int64) *node {
 
 // search returns the first block of size to most bytes from one on and before
 // another.
-func search(from, before *node, size, most int64) *node {
+func search(from, before *Node, size, most int64) *Node {
 	for n := from; n != before; n = n.down {
 		if n.size >= size && n.size <= most {
 			return n
@@ -57,15 +57,15 @@ func search(from, before *node, size, most int64) *node {
 	return nil
 }
 
-func (l *addressOrdered) insert(n *node) {
-	var at *node
+func (l *addressOrdered) insert(n *Node) {
+	var at *Node
 	for after := l.first; after != nil && after.addr < n.addr; after = after.down {
 		at = after
 	}
 	l.insertAfter(at, n)
 }
 
-func (l *addressOrdered) remove(n *node) {
+func (l *addressOrdered) remove(n *Node) {
 	if l.rover == n {
 		l.rover = n.down
 	}

@@ -1,4 +1,4 @@
-package allocator
+package block
 
 import "math/bits"
 
@@ -23,7 +23,7 @@ func isObject(size int64) bool {
 	return size <= slabMax && classBytes(classAtMost(size)) == size
 }
 
-func (s *slab) find(size, most int64) *node {
+func (s *slab) find(size, most int64) *Node {
 	if size > slabMax {
 		return s.tlsf.find(size, most)
 	}
@@ -43,7 +43,7 @@ func (s *slab) find(size, most int64) *node {
 
 // largerObject returns an object of a class above another one, to be cut up: in
 // small segments there is nothing else.
-func (s *slab) largerObject(class int) *node {
+func (s *slab) largerObject(class int) *Node {
 	for word, mask := class/64, ^uint64(0)<<(class%64); word < len(s.occupied); word, mask = word+1, ^uint64(0) {
 		if set := s.occupied[word] & mask; set != 0 {
 			return s.objects[word*64+bits.TrailingZeros64(set)].first
@@ -52,7 +52,7 @@ func (s *slab) largerObject(class int) *node {
 	return nil
 }
 
-func (s *slab) insert(n *node) {
+func (s *slab) insert(n *Node) {
 	if !isObject(n.size) {
 		s.tlsf.insert(n)
 		return
@@ -62,7 +62,7 @@ func (s *slab) insert(n *node) {
 	s.occupied[class/64] |= 1 << (class % 64)
 }
 
-func (s *slab) remove(n *node) {
+func (s *slab) remove(n *Node) {
 	if !isObject(n.size) {
 		s.tlsf.remove(n)
 		return
@@ -74,7 +74,7 @@ func (s *slab) remove(n *node) {
 	}
 }
 
-func (s *slab) visit(least int64, f func(n *node)) {
+func (s *slab) visit(least int64, f func(n *Node)) {
 	s.tlsf.visit(least, f)
 	if least > slabMax {
 		return
@@ -86,7 +86,7 @@ func (s *slab) visit(least int64, f func(n *node)) {
 
 // cut leaves one slab of a larger block, whole objects of a slab, and then takes
 // the last object off until one is left.
-func (s *slab) cut(n *node, size int64) int64 {
+func (s *slab) cut(n *Node, size int64) int64 {
 	if size > slabMax {
 		return size
 	}
@@ -102,11 +102,11 @@ func (s *slab) cut(n *node, size int64) int64 {
 	return n.size - bytes
 }
 
-func (s *slab) joins(left, right *node) bool { return !isObject(left.size) && !isObject(right.size) }
+func (s *slab) joins(left, right *Node) bool { return !isObject(left.size) && !isObject(right.size) }
 
 func (s *slab) lazy() bool { return true }
 
-func (s *slab) segmentSize(bytes int64) int64 {
+func (s *slab) rangeSize(bytes int64) int64 {
 	if bytes > slabMax {
 		return bytes
 	}

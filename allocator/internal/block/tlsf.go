@@ -1,4 +1,4 @@
-package allocator
+package block
 
 import "math/bits"
 
@@ -28,7 +28,7 @@ type tlsf struct {
 
 // A tlsfLevel is the lists of one power of two. It is made when the first block
 // comes, since most heaps have blocks of a few levels only.
-type tlsfLevel [tlsfSteps]*node
+type tlsfLevel [tlsfSteps]*Node
 
 // tlsfIndex returns the list that a block of size bytes belongs to.
 func tlsfIndex(size int64) (level, step int) {
@@ -40,7 +40,7 @@ func tlsfIndex(size int64) (level, step int) {
 	return shift + 1, int(units>>shift) & (tlsfSteps - 1)
 }
 
-func (t *tlsf) find(size, most int64) *node {
+func (t *tlsf) find(size, most int64) *Node {
 	level, step := tlsfIndex(size)
 	if t.bitmap[level]&(1<<step) != 0 {
 		if n := closest(t.lists[level][step], size, most); n != nil {
@@ -61,8 +61,8 @@ func (t *tlsf) find(size, most int64) *node {
 
 // closest returns the smallest of the first blocks of a list that have size to most
 // bytes, of equal ones the one with the lowest address.
-func closest(n *node, size, most int64) *node {
-	var best *node
+func closest(n *Node, size, most int64) *Node {
+	var best *Node
 	for i := 0; n != nil && i < tlsfScan; i++ {
 		if n.size >= size && n.size <= most && (best == nil || n.size < best.size || n.size == best.size && n.addr < best.addr) {
 			best = n
@@ -72,7 +72,7 @@ func closest(n *node, size, most int64) *node {
 	return best
 }
 
-func (t *tlsf) insert(n *node) {
+func (t *tlsf) insert(n *Node) {
 	level, step := tlsfIndex(n.size)
 	lists := t.lists[level]
 	if lists == nil {
@@ -89,7 +89,7 @@ func (t *tlsf) insert(n *node) {
 	t.anyAt |= 1 << level
 }
 
-func (t *tlsf) remove(n *node) {
+func (t *tlsf) remove(n *Node) {
 	if n.down != nil {
 		n.down.up = n.up
 	}
@@ -107,7 +107,7 @@ func (t *tlsf) remove(n *node) {
 	}
 }
 
-func (t *tlsf) visit(least int64, f func(n *node)) {
+func (t *tlsf) visit(least int64, f func(n *Node)) {
 	level, step := tlsfIndex(least)
 	first := ^uint64(0) << step
 	for levels := t.anyAt & (^uint64(0) << level); levels != 0; levels &= levels - 1 {

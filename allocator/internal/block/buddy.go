@@ -1,4 +1,4 @@
-package allocator
+package block
 
 import "math/bits"
 
@@ -22,7 +22,7 @@ func order(size int64) int { return bits.Len64(uint64(size - 1)) }
 // floor returns the largest power of two that is at most size.
 func floor(size int64) int64 { return 1 << (bits.Len64(uint64(size)) - 1) }
 
-func (b *buddy) find(size, most int64) *node {
+func (b *buddy) find(size, most int64) *Node {
 	orders := b.orders & (^uint64(0) << order(size))
 	if orders == 0 {
 		return nil
@@ -32,15 +32,15 @@ func (b *buddy) find(size, most int64) *node {
 
 // listOf returns the order of the largest request that every block of n's list
 // can meet.
-func (b *buddy) listOf(n *node) int { return bits.Len64(uint64(n.size)) - 1 }
+func (b *buddy) listOf(n *Node) int { return bits.Len64(uint64(n.size)) - 1 }
 
-func (b *buddy) insert(n *node) {
+func (b *buddy) insert(n *Node) {
 	k := b.listOf(n)
 	b.lists[k].insertAfter(nil, n)
 	b.orders |= 1 << k
 }
 
-func (b *buddy) remove(n *node) {
+func (b *buddy) remove(n *Node) {
 	k := b.listOf(n)
 	b.lists[k].remove(n)
 	if b.lists[k].first == nil {
@@ -48,13 +48,13 @@ func (b *buddy) remove(n *node) {
 	}
 }
 
-func (b *buddy) visit(least int64, f func(n *node)) {
+func (b *buddy) visit(least int64, f func(n *Node)) {
 	for k := bits.Len64(uint64(least)) - 1; k < len(b.lists); k++ {
 		b.lists[k].visit(least, f)
 	}
 }
 
-func (b *buddy) cut(n *node, size int64) int64 {
+func (b *buddy) cut(n *Node, size int64) int64 {
 	part := floor(n.size)
 	if part == n.size {
 		part /= 2
@@ -65,11 +65,11 @@ func (b *buddy) cut(n *node, size int64) int64 {
 	return n.size
 }
 
-func (b *buddy) joins(left, right *node) bool {
-	if floor(left.size) != left.size || int64(left.addr-left.seg.addr)&(2*left.size-1) != 0 {
+func (b *buddy) joins(left, right *Node) bool {
+	if floor(left.size) != left.size || int64(left.addr-left.rng.Addr)&(2*left.size-1) != 0 {
 		return false
 	}
 	return left.size == right.size || right.next == nil && right.size < left.size
 }
 
-func (b *buddy) segmentSize(bytes int64) int64 { return 1 << order(bytes) }
+func (b *buddy) rangeSize(bytes int64) int64 { return 1 << order(bytes) }

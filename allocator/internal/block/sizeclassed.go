@@ -1,4 +1,4 @@
-package allocator
+package block
 
 import "math/bits"
 
@@ -45,7 +45,7 @@ func classFor(size int64) int {
 	return class
 }
 
-func (c *sizeClassed) find(size, most int64) *node {
+func (c *sizeClassed) find(size, most int64) *Node {
 	class := classFor(size)
 	word, mask := class/64, ^uint64(0)<<(class%64)
 	for ; word < classWords; word, mask = word+1, ^uint64(0) {
@@ -56,13 +56,13 @@ func (c *sizeClassed) find(size, most int64) *node {
 	return nil
 }
 
-func (c *sizeClassed) insert(n *node) {
+func (c *sizeClassed) insert(n *Node) {
 	class := classAtMost(n.size)
 	c.lists[class].insertAfter(nil, n)
 	c.occupied[class/64] |= 1 << (class % 64)
 }
 
-func (c *sizeClassed) remove(n *node) {
+func (c *sizeClassed) remove(n *Node) {
 	class := classAtMost(n.size)
 	c.lists[class].remove(n)
 	if c.lists[class].first == nil {
@@ -70,16 +70,16 @@ func (c *sizeClassed) remove(n *node) {
 	}
 }
 
-func (c *sizeClassed) visit(least int64, f func(n *node)) {
+func (c *sizeClassed) visit(least int64, f func(n *Node)) {
 	for class := classAtMost(least); class < len(c.lists); class++ {
 		c.lists[class].visit(least, f)
 	}
 }
 
-func (c *sizeClassed) cut(n *node, size int64) int64 { return min(classBytes(classFor(size)), n.size) }
+func (c *sizeClassed) cut(n *Node, size int64) int64 { return min(classBytes(classFor(size)), n.size) }
 
-func (c *sizeClassed) joins(_, _ *node) bool { return false }
+func (c *sizeClassed) joins(_, _ *Node) bool { return false }
 
 func (c *sizeClassed) lazy() bool { return true }
 
-func (c *sizeClassed) segmentSize(bytes int64) int64 { return classBytes(classFor(bytes)) }
+func (c *sizeClassed) rangeSize(bytes int64) int64 { return classBytes(classFor(bytes)) }

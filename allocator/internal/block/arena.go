@@ -1,4 +1,4 @@
-package allocator
+package block
 
 // arena hands out the end of a segment, so that blocks lie in the order they
 // were asked for. What is freed in order joins the end again; a hole between
@@ -10,28 +10,28 @@ type arena struct {
 	_ [112]byte // to 128: the lists of two heaps share no cache line
 }
 
-func (a *arena) listOf(n *node) *list {
+func (a *arena) listOf(n *Node) *list {
 	if n.next == nil {
 		return &a.ends
 	}
 	return &a.holes
 }
 
-func (a *arena) find(size, most int64) *node {
+func (a *arena) find(size, most int64) *Node {
 	if n := search(a.ends.first, nil, size, most); n != nil {
 		return n
 	}
 	return search(a.holes.first, nil, size, most)
 }
 
-func (a *arena) insert(n *node) { a.listOf(n).insertAfter(nil, n) }
+func (a *arena) insert(n *Node) { a.listOf(n).insertAfter(nil, n) }
 
 // visitsAll says that visit calls f for every free block, however small.
 func (a *arena) visitsAll() {}
 
-func (a *arena) visit(least int64, f func(n *node)) {
+func (a *arena) visit(least int64, f func(n *Node)) {
 	a.ends.visit(least, f)
 	a.holes.visit(least, f)
 }
 
-func (a *arena) remove(n *node) { a.listOf(n).remove(n) }
+func (a *arena) remove(n *Node) { a.listOf(n).remove(n) }

@@ -1,22 +1,22 @@
-package allocator
+package block
 
 // A cache keeps the last few freed blocks as they are, so that a stream that asks
 // for a size which it has just freed neither coalesces nor splits. What is kept
 // depends on the last calls only, whatever came before them: a program that repeats
-// itself finds the heap as it was the last time.
+// itself finds the Heap as it was the last time.
 type cache struct {
 	off   bool // it keeps nothing
 	kept  int  // blocks
 	next  int  // where the next block goes, instead of the oldest one
 	wants [cacheBlocks]int64
-	nodes [cacheBlocks]*node // nil: none
+	nodes [cacheBlocks]*Node // nil: none
 }
 
 const cacheBlocks = 2
 
 // pop returns a block that was asked for with the same size before, the last one
 // freed, or nil.
-func (c *cache) pop(want int64) *node {
+func (c *cache) pop(want int64) *Node {
 	if c.kept == 0 {
 		return nil
 	}
@@ -33,9 +33,9 @@ func (c *cache) pop(want int64) *node {
 }
 
 // push keeps n, and returns the block that it keeps no more, or nil.
-func (c *cache) push(n *node) *node {
+func (c *cache) push(n *Node) *Node {
 	old := c.nodes[c.next]
-	n.State = cached
+	n.State = Cached
 	c.nodes[c.next], c.wants[c.next] = n, n.Want
 	c.next = (c.next + 1) & (cacheBlocks - 1)
 	if old == nil {
@@ -45,7 +45,7 @@ func (c *cache) push(n *node) *node {
 }
 
 // take returns a block that is kept, the one freed first, or nil.
-func (c *cache) take() *node {
+func (c *cache) take() *Node {
 	for k := range cacheBlocks {
 		i := (c.next + k) & (cacheBlocks - 1)
 		if n := c.nodes[i]; n != nil {

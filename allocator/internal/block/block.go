@@ -1,0 +1,88 @@
+// Package block keeps the blocks of one heap: it finds a free one for a request, splits what
+// is left of it off, joins what is freed with its free neighbours, and knows which ranges
+// are unused. It moves no memory: a [Node] is a record of some bytes at an address.
+//
+// What a caller may rely on:
+//
+//   - The blocks of a [Range] cover it without gaps or overlaps, in address order, and
+//     their sizes are multiples of [Alignment].
+//   - A block that [Heap.Take], [Heap.TakeBest], [Heap.Carve] or [Heap.Cut] returned is
+//     in no list of the heap, and none of its bytes are handed out again before
+//     [Heap.Recycle] or [Heap.Coalesce] gives them back.
+//   - Two free neighbours are one block, unless the strategy keeps them apart; then
+//     [Heap.Flush] joins them.
+//   - The same calls have the same results: nothing depends on time, chance or addresses
+//     of records.
+//   - A record is never given to another heap, and its owner's part of it stays as it is
+//     when the record describes other memory.
+//
+// Nine strategies choose among free blocks, and a [Chooser] may be a tenth. In front of some
+// of them a cache keeps the last blocks freed as they are.
+//
+// A heap knows no stream, no lock and no driver. Its caller calls it from one goroutine at a
+// time, says through [Options] how it behaves, and through [Owner] makes the records and
+// takes over what the heap has no place for. Memory comes as ranges: [Heap.Hold] adds one,
+// [Heap.Join] makes neighbours one, [Heap.Cut] cuts bytes out of a free block,
+// [Heap.Remove] takes them out of the heap, and [Heap.Changes] tells which blocks became free
+// or ceased to be since it was last asked.
+package block
+
+// Alignment is what addresses and sizes of blocks are multiples of, in bytes.
+const Alignment = 256
+
+// MaxSize is above the size of any range, in bytes.
+const MaxSize = 1 << 47
+
+// State is what the bytes of a block are used for.
+type State uint8
+
+const (
+	Unused State = iota // the record describes no memory
+	Free                // to be taken
+	Cached              // freed, and kept as it is for the next request of its size
+	Lent                // a range of another heap
+	Owned               // the first of the states that the owner gives blocks it took
+)
+
+// A Node is the record of one block. Its owner sets State, Want and Owner.
+type Node struct {
+	Owner any // the record that the node is part of
+	addr  uintptr
+	size  int64 // bytes
+	Want  int64 // bytes that the request needed, at most size
+	State State
+	loose bool   // in Heap.loose
+	small bool   // in a range for small blocks
+	apart bool   // in no range
+	own   uint32 // number of the chosen that lists it; 0: none does
+
+	up, down   *Node  // in a list of free, cached or unused nodes
+	prev, next *Node  // neighbours in the range, by address
+	rng        *Range // if it is the first or the last of it; others may not know
+	home       *Heap  // that made it
+}
+
+// Addr returns the address of the block's first byte.
+func (n *Node) Addr() uintptr { return n.addr }
+
+// Size returns the bytes of the block.
+func (n *Node) Size() int64 { return n.size }
+
+// End returns the address behind the block's last byte.
+func (n *Node) End() uintptr { return n.addr + uintptr(n.size) }
+
+// Prev and Next return the neighbours of the block in its range, or nil.
+func (n *Node) Prev() *Node { return n.prev }
+func (n *Node) Next() *Node { return n.next }
+
+// Whole says whether the block is all of its range.
+func (n *Node) Whole() bool { return n.prev == nil && n.next == nil }
+
+// Range returns the range of a block that is the first or the last of it.
+func (n *Node) Range() *Range { return n.rng }
+
+// IsSmall says whether the block is in a range for small blocks.
+func (n *Node) IsSmall() bool { return n.small }
+
+// IsApart says whether the block is in no range; see [Heap.Apart].
+func (n *Node) IsApart() bool { return n.apart }

@@ -1,0 +1,29 @@
+// Package order says which work must end before memory is used again. It knows streams and
+// events, and nothing of the memory.
+//
+//   - [Events] records events on streams, makes streams and the host wait for them, and
+//     keeps those that nothing needs for the next record.
+//   - [Users] are the streams that use memory of other streams.
+//   - A [Queue] is what was freed while other streams may still use it.
+//
+// What a caller may rely on:
+//
+//   - What Queue.After returned waits for all work that was queued, when After was called, on
+//     every stream of its Uses that was not released, and for nothing queued later.
+//   - A queue passes each item that was pushed to ready once: after its events were found
+//     done, or the host or the stream that takes it was made to wait for them. An item
+//     that is claimed is not passed: the stream that claims it was made to wait.
+//   - Events of one stream end in the order of their records. So a queue asks for few of
+//     them, however much waits, and a number of calls given as a bound is kept.
+//   - Where the driver refuses an event, everything is as it was.
+//   - No event goes back to the driver before Trim, Close or Take: one request may find the
+//     work of thousands done.
+//
+// A queue knows the sizes of its items as classes alone, and for each class it learns how many
+// items one round of the program's work has, so that a stream waits only for the work of
+// rounds ago. Its caller calls it from one goroutine at a time. Events and Users may be used
+// from any.
+package order
+
+// Stream names a queue of device work.
+type Stream = uintptr

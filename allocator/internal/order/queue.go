@@ -1,0 +1,302 @@
+package order
+
+import (
+	"math/bits"
+)
+
+// Classes is the number of size classes that a [Queue] tells apart.
+const Classes = 40
+
+// A Queue is what was freed while other streams may still use it. Its items are listed twice:
+// by size class, the one freed first at the front, and by the streams that they wait for,
+// whose work ends in the order of the frees.
+type Queue[T any] struct {
+	users  *Users
+	events *Events
+	ready  func(T) // takes what waits for nothing any more
+
+	classes uint64 // with an item
+	byClass [Classes]class[T]
+
+	lines  []*line[T] // of the streams that are waited for, in no order
+	byName map[Stream]*line[T]
+	at     int // in lines: the next to be asked about
+
+	// count is how many items there are, due how many there may be before a free looks for
+	// some whose work is done.
+	count, due int64
+
+	spareItems *Item[T] // by down
+	spareWaits *wait[T] // by other
+}
+
+// An Item is something that waits.
+type Item[T any] struct {
+	Of       T
+	class    int
+	waits    *wait[T]
+	up, down *Item[T] // in the list of the class
+}
+
+// wait is work on a stream that an item waits for.
+type wait[T any] struct {
+	item   *Item[T]
+	stream Stream
+	event  uintptr
+	other  *wait[T] // of the same item
+
+	line       *line[T]
+	number     int64    // in the line: what is linked later has a larger one
+	prev, next *wait[T] // in the line
+}
+
+// A line is what a stream is waited for, the work queued first at the front.
+type line[T any] struct {
+	stream      Stream
+	first, last *wait[T]
+	linked      int64 // so far
+	index       int   // in Queue.lines
+}
+
+// class is the items of a size class.
+type class[T any] struct {
+	first, last *Item[T]
+	count       int64
+	rounds      rounds
+}
+
+// Init makes q an empty queue. ready is called with what waits for nothing any more.
+func (q *Queue[T]) Init(users *Users, events *Events, ready func(T)) {
+	q.users, q.events, q.ready = users, events, ready
+}
+
+// After returns an item that waits for the work queued so far on the streams of uses, to be
+// pushed; nil: all of those were released. If the driver refuses an event, nothing waits.
+func (q *Queue[T]) After(uses Uses, of T, class int) (*Item[T], error) {
+	it := q.item(of, class)
+	for _, u := range uses {
+		if q.users.isGone(u) {
+			continue
+		}
+		event, err := q.events.Record(u.stream)
+		if err != nil {
+			for w := it.waits; w != nil; w = w.other {
+				q.events.Release(w.event)
+			}
+			return nil, err
+		}
+		q.expect(it, u.stream, event)
+	}
+	if it.waits == nil {
+		q.discard(it)
+		return nil, nil
+	}
+	return it, nil
+}
+
+// AfterEvent returns an item that waits for an event on s, to be pushed.
+func (q *Queue[T]) AfterEvent(s Stream, event uintptr, of T, class int) *Item[T] {
+	it := q.item(of, class)
+	q.expect(it, s, event)
+	return it
+}
+
+func (q *Queue[T]) item(of T, class int) *Item[T] {
+	it := q.spareItems
+	if it == nil {
+		it = new(Item[T])
+	} else {
+		q.spareItems = it.down
+	}
+	*it = Item[T]{Of: of, class: class}
+	return it
+}
+
+func (q *Queue[T]) discard(it *Item[T]) {
+	*it = Item[T]{down: q.spareItems}
+	q.spareItems = it
+}
+
+// expect makes an item wait for an event on s.
+func (q *Queue[T]) expect(it *Item[T], s Stream, event uintptr) {
+	w := q.spareWaits
+	if w == nil {
+		w = new(wait[T])
+	} else {
+		q.spareWaits = w.other
+	}
+	*w = wait[T]{item: it, stream: s, event: event, other: it.waits}
+	it.waits = w
+}
+
+// Push adds an item, with all that it waits for.
+func (q *Queue[T]) Push(it *Item[T]) {
+	q.list(it)
+	for w := it.waits; w != nil; w = w.other {
+		q.link(w)
+	}
+}
+
+// Events calls visit with the events that an item, which may be nil, waits for.
+func (it *Item[T]) Events(visit func(event uintptr)) {
+	if it == nil {
+		return
+	}
+	for w := it.waits; w != nil; w = w.other {
+		visit(w.event)
+	}
+}
+
+// Len returns how many items wait.
+func (q *Queue[T]) Len() int64 { return q.count }
+
+// TakeOver adds all that waits in o, in its order. Streams that both wait for have two lines
+// then, since the work of one is not queued after that of the other.
+func (q *Queue[T]) TakeOver(o *Queue[T]) {
+	for i := range o.byClass {
+		for it := o.byClass[i].first; it != nil; {
+			after := it.down
+			q.list(it)
+			it = after
+		}
+	}
+	for _, l := range o.lines {
+		q.addLine(l)
+	}
+	*o = Queue[T]{}
+}
+
+// addLine adds a line that another queue had, or a new one. What is waited for from now on
+// goes to the end of the one that was added first.
+func (q *Queue[T]) addLine(l *line[T]) {
+	if q.byName == nil {
+		q.byName = map[Stream]*line[T]{}
+	}
+	if q.byName[l.stream] == nil {
+		q.byName[l.stream] = l
+	}
+	l.index = len(q.lines)
+	q.lines = append(q.lines, l)
+}
+
+// list adds an item to those of its class.
+func (q *Queue[T]) list(it *Item[T]) {
+	c := &q.byClass[it.class]
+	it.up, it.down = c.last, nil
+	if c.last != nil {
+		c.last.down = it
+	} else {
+		c.first = it
+	}
+	c.last = it
+	c.count++
+	q.count++
+	q.classes |= 1 << it.class
+}
+
+// First returns an item of a size class, or of a larger one, that fits: of its class the one
+// that was freed first. It returns nil if there is none.
+func (q *Queue[T]) First(class int, fits func(T) bool) *Item[T] {
+	for classes := q.classes >> class << class; classes != 0; classes &= classes - 1 {
+		for it := q.byClass[bits.TrailingZeros64(classes)].first; it != nil; it = it.down {
+			if fits(it.Of) {
+				return it
+			}
+		}
+	}
+	return nil
+}
+
+// Largest calls yield for the items of each size class, the largest class first.
+func (q *Queue[T]) Largest(yield func(class int, of T) bool) {
+	for classes := q.classes; classes != 0; {
+		class := bits.Len64(classes) - 1
+		classes &^= 1 << class
+		for it := q.byClass[class].first; it != nil; it = it.down {
+			if !yield(class, it.Of) {
+				return
+			}
+		}
+	}
+}
+
+// remove takes an item that waits for nothing any more out.
+func (q *Queue[T]) remove(it *Item[T]) {
+	c := &q.byClass[it.class]
+	if it.up != nil {
+		it.up.down = it.down
+	} else {
+		c.first = it.down
+	}
+	if it.down != nil {
+		it.down.up = it.up
+	} else {
+		c.last = it.up
+	}
+	q.count--
+	if c.count--; c.count == 0 {
+		q.classes &^= 1 << it.class
+	}
+	q.discard(it)
+}
+
+// link puts w at the end of its stream's line.
+func (q *Queue[T]) link(w *wait[T]) {
+	l := q.byName[w.stream]
+	if l == nil {
+		l = &line[T]{stream: w.stream}
+		q.addLine(l)
+	}
+	l.linked++
+	w.line, w.number, w.prev, w.next = l, l.linked, l.last, nil
+	if l.last != nil {
+		l.last.next = w
+	} else {
+		l.first = w
+	}
+	l.last = w
+}
+
+// unlink takes w out of its stream's line and from its item, and its event back.
+func (q *Queue[T]) unlink(w *wait[T]) {
+	q.events.Release(w.event)
+	l := w.line
+	if w.prev != nil {
+		w.prev.next = w.next
+	} else {
+		l.first = w.next
+	}
+	if w.next != nil {
+		w.next.prev = w.prev
+	} else {
+		l.last = w.prev
+	}
+	at := &w.item.waits
+	for *at != w {
+		at = &(*at).other
+	}
+	*at = w.other
+	*w = wait[T]{other: q.spareWaits}
+	q.spareWaits = w
+	if l.first != nil {
+		return
+	}
+	if q.byName[l.stream] == l {
+		delete(q.byName, l.stream)
+	}
+	end := len(q.lines) - 1
+	q.lines[l.index], q.lines[end].index = q.lines[end], l.index
+	q.lines[end] = nil
+	q.lines = q.lines[:end]
+}
+
+// passed ends one wait of an item, which is ready if it was the last.
+func (q *Queue[T]) passed(w *wait[T]) {
+	it := w.item
+	q.unlink(w)
+	if it.waits == nil {
+		of := it.Of
+		q.remove(it)
+		q.ready(of)
+	}
+}
