@@ -1,4 +1,4 @@
-"""What the scripts of this folder share: calls of train, and the files of a data set. Needs no package."""
+"""Shared by the scripts of this folder: running train, and reading a data set. Needs no package."""
 
 import gzip
 import importlib.util
@@ -13,24 +13,24 @@ from pathlib import Path
 
 
 class Failed(Exception):
-    """Ends what was asked for; one line says why."""
+    """A failure whose message is one line for the user."""
 
 
 def need(*modules):
-    """Ends the program with one line where one of the modules is not installed."""
+    """Exits with one line if a module is not installed."""
     if missing := [name for name in modules if name not in sys.modules and importlib.util.find_spec(name) is None]:
         names = " ".join(missing)
         sys.exit(f"{Path(sys.argv[0]).stem}: needs {names}: install with python3 -m pip install {names}")
 
 
 def last_line(text):
-    """The last line of what a program said."""
+    """Returns the last line of a program's output."""
     lines = text.strip().splitlines()
     return lines[-1].strip() if lines else ""
 
 
 def rank_environments(ranks):
-    """What tells each of the processes that train together which one it is, as torchrun does; nothing tells one alone."""
+    """Returns the environment of each rank, as torchrun sets it; it is empty for a single process."""
     if ranks == 1:
         return [{}]
     with socket.create_server(("127.0.0.1", 0)) as free:
@@ -40,7 +40,7 @@ def rank_environments(ranks):
 
 
 def call_train(train, *arguments, timeout=None, ranks=1):
-    """Runs train on the default allocator, as so many ranks, and returns the standard output of rank 0; timeout is in seconds."""
+    """Runs train as ranks processes on the default allocator and returns the standard output of rank 0. timeout is in seconds."""
     inherited = {k: v for k, v in os.environ.items() if k != "ALLOCATOR_TYPE"}
     started = []
     with tempfile.TemporaryFile("w+", errors="replace") as said:
@@ -73,7 +73,7 @@ def call_train(train, *arguments, timeout=None, ranks=1):
 
 
 def read_idx(folder, name, dims):
-    """The shape and the bytes of the uint8 array in an IDX file, gzipped or plain."""
+    """Returns the shape and the bytes of the uint8 array in an IDX file, gzipped or plain."""
     path = Path(folder) / f"{name}.gz"
     try:
         if path.exists():

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""Measures how far each executor and precision of train is from float64, over
-several seeds. PyTorch trains the first steps in float64 from the same initial
-weights on the same batches; that is what losses are compared with. PyTorch in
-float32, without and with TF32, is the yardstick.
+"""Measures how far the losses of train, in each executor and precision, are from
+float64, over several seeds. PyTorch trains the first steps in float64 from the same
+initial weights on the same batches as a reference, and in float32, without and with
+TF32, for comparison.
 
     tools/numerics.py --train build/train --mnist MNIST_DIR -o numerics.csv
 
-Needs numpy and torch, and a GPU for anything but fp32. Differences are the
-largest of all seeds, in nats. Accuracies are the mean over the seeds and their
-range. A graph run is also compared with the eager run of its precision: all of
-their losses should be the same bit for bit.
+Needs numpy and torch, and a GPU for every precision but fp32. Differences are the
+largest of all seeds, in nats. Accuracies are the mean and the range over the seeds.
+A graph run is also compared with the eager run of its precision: their losses should
+be identical bit for bit.
 """
 
 import argparse
@@ -20,28 +20,28 @@ import sys
 import tempfile
 from pathlib import Path
 
-sys.dont_write_bytecode = True  # leaves no __pycache__ among the tools
+sys.dont_write_bytecode = True  # leave no __pycache__ in tools
 import common
 
 
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--train", type=Path, required=True, help="the program")
+    parser.add_argument("--train", type=Path, required=True, help="the program cmd/train")
     parser.add_argument(
         "--mnist", type=Path, required=True, metavar="MNIST_DIR", help="the four IDX files, gzipped or plain"
     )
     parser.add_argument("--config", type=Path, default=Path("configs/mnist.toml"))
-    parser.add_argument("--seeds", type=int, default=5, help="how many, from 0 on")
+    parser.add_argument("--seeds", type=int, default=5, help="number of seeds, from 0 on")
     parser.add_argument("--epochs", type=int, default=10)
-    parser.add_argument("--steps", type=int, default=300, help="how many are trained in float64")
-    parser.add_argument("--runs", metavar="EXECUTOR:PRECISION,...", help="all that the device has, if not given")
+    parser.add_argument("--steps", type=int, default=300, help="number of steps in float64")
+    parser.add_argument("--runs", metavar="EXECUTOR:PRECISION,...", help="default: all that the device supports")
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
     parser.add_argument("-o", type=Path, metavar="CSV", default=Path("numerics.csv"))
     return parser.parse_args()
 
 
 if __name__ == "__main__":
-    asked = arguments()  # first: -h needs no torch
+    asked = arguments()  # before the imports, since -h needs no torch
 common.need("numpy", "torch")
 import numpy as np
 import torch
@@ -53,12 +53,12 @@ WINDOWS = [(0, 50), (50, 100)]  # of steps, each with its largest difference
 
 
 class Result:
-    """What one run of one seed logged."""
+    """The log of one run with one seed."""
 
     def __init__(self, losses, accs, lines=None):
         self.losses = np.asarray(losses, np.float64)  # of each step
         self.accs = np.asarray(accs, np.float64)  # of each epoch, 0 to 1
-        self.lines = lines  # the losses as they were printed: equal lines are equal bits
+        self.lines = lines  # the losses as printed: equal lines are equal bits
 
 
 def fail(message):
@@ -66,7 +66,7 @@ def fail(message):
 
 
 def parse_runs(text, device):
-    """EXECUTOR:PRECISION,... as pairs."""
+    """Parses EXECUTOR:PRECISION,... into pairs."""
     runs = []
     for name in text.split(","):
         executor, _, precision = name.strip().partition(":")
@@ -80,16 +80,16 @@ def parse_runs(text, device):
 
 
 def read_log(path):
-    """The lines of a log: a value each."""
+    """Returns the lines of a log and their values."""
     try:
         lines = path.read_text().split()
         return lines, [float(line) for line in lines]
     except (OSError, ValueError) as err:
-        fail(f"{path.name} is not what train logs: {err}")
+        fail(f"{path.name} was not written by train: {err}")
 
 
 def call_train(args, name, *arguments):
-    """Runs train once; name is what its errors are of."""
+    """Runs train once; name prefixes its errors."""
     try:
         common.call_train(args.train, *arguments)
     except common.Failed as err:
@@ -97,14 +97,14 @@ def call_train(args, name, *arguments):
 
 
 def run_train(args, executor, precision, seed, folder, export=None):
-    """Runs train in a folder of its own and reads its logs; first it exports, if that is asked for."""
+    """Runs train with its logs in folder and reads them; exports first if export is given."""
     name = f"{executor}:{precision}, seed {seed}"
     settings = {
         "train.seed": seed,
         "train.num_epochs": args.epochs,
         "train.executor": executor,
         "train.precision": precision,
-        "train.device": args.device,  # "auto" would go on without a GPU, in fp32
+        "train.device": args.device,  # "auto" would train in fp32 without a GPU
         "data.data_dir": args.mnist.resolve(),
         "log.log_dir": folder,
     }
@@ -118,20 +118,20 @@ def run_train(args, executor, precision, seed, folder, export=None):
 
 
 def read_export(args, export, seed):
-    """The run.json of an export, which must be of the run that was asked for."""
+    """Reads the run.json of an export and checks that it is of this run."""
     try:
         run = json.loads((export / "run.json").read_text())
     except (OSError, ValueError) as err:
         fail(f"seed {seed}: no run.json from train -export: {err}")
     if (run["seed"], run["num_epochs"]) != (seed, args.epochs):
-        fail(f"seed {seed}, {args.epochs} epochs: train took seed {run['seed']}, {run['num_epochs']} epochs")
-    # train holds the rate in float32, and 0.1 is another number there.
+        fail(f"seed {seed}, {args.epochs} epochs: train used seed {run['seed']}, {run['num_epochs']} epochs")
+    # train keeps the rate in float32, where 0.1 is another number.
     run["learning_rate"] = float(np.float32(run["learning_rate"]))
     return run
 
 
 def run_float64(args, export, run, x, y):
-    """The losses of the first steps, in float64."""
+    """Returns the losses of the first steps in float64."""
     weights = tc.load_weights(export, run, x.device, torch.float64)
     losses = []
     for epoch in range(run["num_epochs"]):
@@ -144,7 +144,7 @@ def run_float64(args, export, run, x, y):
 
 
 def run_float32(export, run, precision, train, val):
-    """A whole training in PyTorch's float32; "high" is TF32, "highest" is not."""
+    """Trains in PyTorch's float32; precision "high" uses TF32, "highest" does not."""
     (x, y), (val_x, val_y) = train, val
     weights = tc.load_weights(export, run, x.device)
     losses, accs = [], []
@@ -158,7 +158,7 @@ def run_float32(export, run, precision, train, val):
 
 
 def summary(results, references):
-    """The figures of a run from its results and the float64 losses, both by seed."""
+    """Returns the figures of a run from its results and the float64 losses, both by seed."""
     steps = len(references[0])
     off = np.array([r.losses[:steps] - ref for r, ref in zip(results, references)])
     row = {f"max_diff_{a}_{b - 1}": np.abs(off[:, a:b]).max() for a, b in WINDOWS}
@@ -169,7 +169,7 @@ def summary(results, references):
 
 
 def equals_eager(graph, eager):
-    """Whether all losses are the same, over the seeds."""
+    """Reports whether all losses are identical, over the seeds."""
     same = sum(a.lines == b.lines for a, b in zip(graph, eager))
     return "yes" if same == len(graph) else f"in {same} of {len(graph)} seeds"
 
@@ -214,13 +214,13 @@ def main(args):
         if not path.is_file():
             fail(f"no file {path}")
     if not args.o.resolve().parent.is_dir():
-        fail(f"no folder for {args.o}")
+        fail(f"the folder of {args.o} does not exist")
     if args.seeds < 1 or args.epochs < 1:
-        fail("at least one seed and one epoch")
+        fail("need at least one seed and one epoch")
     if args.steps < WINDOWS[-1][1]:
-        fail(f"--steps {args.steps} is less than the {WINDOWS[-1][1]} that are looked at")
+        fail(f"--steps {args.steps} is less than the {WINDOWS[-1][1]} steps of the table")
     if args.device == "cuda" and not torch.cuda.is_available():
-        fail("torch sees no GPU; --device cpu does without, in fp32")
+        fail("torch sees no GPU; --device cpu computes in fp32")
 
     device = torch.device(args.device)
     torch.set_float32_matmul_precision("highest")
@@ -239,7 +239,7 @@ def main(args):
             export = folder / "export"
             for i, (executor, precision) in enumerate(runs):
                 at = folder / f"{executor}-{precision}"
-                # The first run exports what all of this seed start from.
+                # The first run of a seed exports the initial state of all its runs.
                 result = run_train(args, executor, precision, seed, at, None if i else export)
                 results[f"{executor}:{precision}"].append(result)
             run = read_export(args, export, seed)

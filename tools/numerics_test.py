@@ -23,7 +23,7 @@ class Runs(unittest.TestCase):
         self.args = Namespace(train=Path("train"), mnist=self.folder / "mnist", config=Path("c.toml"), epochs=3, device="cpu")
 
     def train(self, program, *words):
-        """Train to be: it logs two steps and an epoch, unless it exports."""
+        """A stand-in for train: it logs two steps and an epoch, unless it exports."""
         keys = dict(word.split("=", 1) for flag, word in zip(words, words[1:]) if flag == "-set")
         self.calls.append((keys, [word for flag, word in zip(("", *words), words) if "-set" not in (flag, word)]))
         if "-export" not in words:

@@ -1,5 +1,5 @@
-"""mlpool's model in JAX, for peers.py. An epoch is one jitted function: its shuffle, all its steps, its validation. On
-several GPUs the rows of a batch are sharded over a mesh of them; weights and samples are on each."""
+"""mlpool's model in JAX, for peers.py. One jitted function shuffles, runs all steps and validates. On several GPUs the
+rows of a batch are sharded over a mesh; every GPU has the weights and the samples."""
 
 import functools
 import gc
@@ -32,20 +32,20 @@ def cross_entropy(out, y, samples):
 
 
 def padded(rows, devices):
-    """The rows and as many zeros as make them divide among the devices."""
+    """The rows, padded with zeros to a multiple of devices."""
     return jnp.pad(rows, [(0, -len(rows) % devices)] + [(0, 0)] * (rows.ndim - 1))
 
 
 def mean(values, samples):
-    """Of the first ones: the others pad."""
+    """The mean of the first samples values; the rest is padding."""
     if len(values) == samples:
         return jnp.mean(values)
     return jnp.mean(values, where=jnp.arange(len(values)) < samples)
 
 
 def run_epoch(weights, key, x, y, val_x, val_y, *, bsz, validated, learning_rate, sharded):
-    """The new weights, the loss of each step, and the loss and the accuracy of the validation, of validated samples.
-    bsz is that of all devices."""
+    """Returns the new weights, the loss of each step, and the loss and accuracy of the validated samples. bsz is the
+    batch of all devices together."""
     order = jax.random.permutation(key, len(x))
     whole = len(x) // bsz
 
@@ -56,7 +56,7 @@ def run_epoch(weights, key, x, y, val_x, val_y, *, bsz, validated, learning_rate
         return [w - learning_rate * g for w, g in zip(weights, gradients)], loss
 
     weights, losses = jax.lax.scan(step, weights, order[: whole * bsz].reshape(whole, bsz))
-    if whole * bsz < len(x):  # a scan has batches of one size: the short last one is a step of its own
+    if whole * bsz < len(x):  # a scan needs equal batches, so the short last one is a separate step
         weights, loss = step(weights, order[whole * bsz :])
         losses = jnp.append(losses, loss)
     out = logits(weights, val_x)
@@ -72,7 +72,7 @@ class Trainer:
             raise common.Failed(f"JAX has no device {device}: {common.last_line(str(err))}") from err
         if len(devices) < gpus:
             raise common.Failed(f"JAX sees {len(devices)} of {gpus} devices")
-        mesh = Mesh(np.array(devices[:gpus]), ("rows",), axis_types=(AxisType.Auto,))  # the compiler shards what follows
+        mesh = Mesh(np.array(devices[:gpus]), ("rows",), axis_types=(AxisType.Auto,))  # the compiler shards the computation
         self.sharded, self.replicated = NamedSharding(mesh, PartitionSpec("rows")), NamedSharding(mesh, PartitionSpec())
         train, val = self.load(mnist, "train"), self.load(mnist, "t10k")
         self.validated = len(val[0])
@@ -81,14 +81,14 @@ class Trainer:
 
     @staticmethod
     def load(mnist, prefix):
-        """Images scaled to 0..1, a row each, and their labels, on the device."""
+        """Images as rows scaled to 0..1, and their labels, on the device."""
         (n, *_), images = common.read_idx(mnist, f"{prefix}-images-idx3-ubyte", 3)
         _, labels = common.read_idx(mnist, f"{prefix}-labels-idx1-ubyte", 1)
         x = np.frombuffer(images, np.uint8).reshape(n, -1).astype(np.float32) / 255
         return jnp.asarray(x), jnp.asarray(np.frombuffer(labels, np.uint8), jnp.int32)
 
     def train(self, job):
-        """The ms of each epoch, the first of which compiles, and the accuracy after the last."""
+        """Returns the milliseconds of each epoch, the first of which compiles, and the last accuracy."""
         with jax.default_matmul_precision(PRECISIONS[job.precision]):
             try:
                 return self.epochs(job)
@@ -113,7 +113,7 @@ class Trainer:
                 sharded=self.sharded,
             ),
             out_shardings=self.replicated,
-            donate_argnums=0,  # the new weights may lie where the old ones do
+            donate_argnums=0,  # the new weights may overwrite the old ones
         )
         ms = []
         for i in range(1 + job.epochs):

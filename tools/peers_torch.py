@@ -1,5 +1,5 @@
-"""mlpool's model in PyTorch, for peers.py. A step is a CUDA graph, with the choice of its batch and the update. On several
-GPUs there is a process for each, and DistributedDataParallel, whose all-reduces are in the graph."""
+"""mlpool's model in PyTorch, for peers.py. A CUDA graph holds a step with the choice of its batch and the update. On
+several GPUs each has a process, and the graph holds the all-reduces of DistributedDataParallel."""
 
 import math
 import os
@@ -27,17 +27,17 @@ class Model(torch.nn.Module):
 
 
 def captured(step, optimizer, at, side):
-    """A CUDA graph's replay, which does what the step does on batch number at. It is captured on the stream on which
-    DistributedDataParallel was made."""
+    """Captures step in a CUDA graph and returns its replay, which runs batch number at. The capture uses the stream on
+    which DistributedDataParallel was created."""
     side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):  # libraries get ready, which a graph cannot hold; DDP reads clocks in its first 10 steps
+    with torch.cuda.stream(side):  # warms libraries up outside the graph; DDP reads clocks in its first 10 steps
         for _ in range(11 if dist.is_initialized() else 3):
             at.zero_()
             step()
     torch.cuda.current_stream().wait_stream(side)
-    optimizer.zero_grad(set_to_none=True)  # the gradients are to be the graph's own
+    optimizer.zero_grad(set_to_none=True)  # so that the graph allocates the gradients
     graph = torch.cuda.CUDAGraph()
-    mode = "thread_local" if dist.is_initialized() else "global"  # NCCL's watchdog may ask for events meanwhile
+    mode = "thread_local" if dist.is_initialized() else "global"  # NCCL's watchdog may query events meanwhile
     with torch.cuda.graph(graph, stream=side, capture_error_mode=mode):
         step()
     return graph.replay
@@ -49,7 +49,7 @@ class Trainer:
         if self.cuda and torch.cuda.device_count() < gpus:
             raise common.Failed(f"PyTorch sees {torch.cuda.device_count()} of {gpus} GPUs")
         if gpus > 1:
-            os.environ["TORCH_NCCL_ASYNC_ERROR_HANDLING"] = "0"  # which CUDA graphs do not go with
+            os.environ["TORCH_NCCL_ASYNC_ERROR_HANDLING"] = "0"  # incompatible with CUDA graphs
             self.rank = int(os.environ["RANK"])
             if self.cuda:
                 torch.cuda.set_device(self.rank)
@@ -60,7 +60,7 @@ class Trainer:
         self.val_x, self.val_y = (a.tensor_split(gpus)[self.rank].contiguous() for a in (val_x, val_y))
 
     def train(self, job):
-        """The ms of each epoch, and the accuracy after the last."""
+        """Returns the milliseconds of each epoch and the last accuracy."""
         torch.set_float32_matmul_precision(PRECISIONS[job.precision])
         try:
             return self.epochs(job)
@@ -80,10 +80,10 @@ class Trainer:
         whole, rest = divmod(len(x), job.bsz * self.gpus)
         order = torch.randperm(len(x), device=x.device)
         in_batches, last = order.tensor_split([len(x) - rest])
-        batches = in_batches.view(whole, self.gpus, job.bsz)[:, self.rank]  # this GPU's
-        last = last.tensor_split(self.gpus)[self.rank]  # of rows that differ in number, or are none
+        batches = in_batches.view(whole, self.gpus, job.bsz)[:, self.rank]  # of this GPU
+        last = last.tensor_split(self.gpus)[self.rank]  # GPUs may have different numbers of rows, or none
         losses = torch.zeros(whole + bool(rest), device=x.device)
-        at = torch.zeros(1, dtype=torch.int64, device=x.device)  # the batch's number, which a graph counts by itself
+        at = torch.zeros(1, dtype=torch.int64, device=x.device)  # the number of the batch, which the graph increments
 
         def step(rows, loss_of=F.cross_entropy):
             optimizer.zero_grad(set_to_none=True)
@@ -97,7 +97,7 @@ class Trainer:
             at.add_(1)
 
         def share(out, labels):
-            """What has the mean of all rows as its mean over the GPUs."""
+            """A loss whose mean over the GPUs is the mean of all rows."""
             return F.cross_entropy(out, labels, reduction="sum") * (self.gpus / rest)
 
         def short_step():

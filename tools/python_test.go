@@ -28,7 +28,7 @@ func TestPython(t *testing.T) {
 		test  string
 		files []string // that it is of
 	}{
-		{"traces/record_test.py", []string{"traces/record.py"}},
+		{"traces/record_test.py", []string{"traces/record.py", "traces/jobs.py"}},
 		{"traces/replay_test.py", []string{"traces/replay.py"}},
 		{"numerics_test.py", []string{"numerics.py", "torch_comparison.py", "common.py"}},
 		{"torch_comparison_test.py", []string{"torch_comparison.py", "common.py"}},

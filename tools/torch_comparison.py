@@ -1,16 +1,15 @@
 #!/usr/bin/env python3
-"""Trains in PyTorch what mlpool trained: the same model from the same initial
-weights on the same batches in the same order, in float32, so that the two loss
-curves can be laid over each other.
+"""Trains mlpool's model in PyTorch, from the same initial weights on the same batches
+in the same order, in float32, to compare the two loss curves.
 
     build/train -export build/export configs/mnist.toml
     tools/torch_comparison.py build/export MNIST_DIR --log-dir logs/torch
     go run ./tools/plot -o both.png -smooth 100 mlpool=logs/mnist PyTorch=logs/torch
 
-Needs numpy and torch. The model is `num_layers` hidden layers of `feat_dim`
-without biases, each y = relu(x @ w), and a classifier of ten classes; its loss is softmax
-cross-entropy, its optimiser plain SGD. The logs are train's: a value a line, the
-loss of each step and the validation loss and accuracy (0 to 1) of each epoch.
+Needs numpy and torch. The model has `num_layers` hidden layers of `feat_dim` without
+biases, each y = relu(x @ w), and a classifier of ten classes, trained by plain SGD on
+softmax cross-entropy. The logs have train's format, one value a line: the loss of each
+step, and the validation loss and accuracy (0 to 1) of each epoch.
 """
 
 import argparse
@@ -19,21 +18,21 @@ import sys
 import time
 from pathlib import Path
 
-sys.dont_write_bytecode = True  # leaves no __pycache__ among the tools
+sys.dont_write_bytecode = True  # leave no __pycache__ in tools
 import common
 
 
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("export", type=Path, metavar="EXPORT_DIR", help="what train -export wrote")
+    parser.add_argument("export", type=Path, metavar="EXPORT_DIR", help="the folder of train -export")
     parser.add_argument("mnist", type=Path, metavar="MNIST_DIR", help="the four IDX files, gzipped or plain")
     parser.add_argument("--log-dir", type=Path, required=True, metavar="OUT")
-    parser.add_argument("--device", choices=["cuda", "cpu"], help="cuda where torch sees a GPU, if not given")
+    parser.add_argument("--device", choices=["cuda", "cpu"], help="default: cuda if torch sees a GPU")
     return parser.parse_args()
 
 
 if __name__ == "__main__":
-    asked = arguments()  # first: -h needs no torch
+    asked = arguments()  # before the imports, since -h needs no torch
 common.need("numpy", "torch")
 import numpy as np
 import torch
@@ -44,7 +43,7 @@ KEYS = ["feat_dim", "num_layers", "bsz", "learning_rate", "num_epochs", "dataset
 
 
 def read_idx(folder, name, dims):
-    """The uint8 array in an IDX file, gzipped or plain."""
+    """Reads the uint8 array in an IDX file, gzipped or plain."""
     try:
         shape, raw = common.read_idx(folder, name, dims)
     except common.Failed as err:
@@ -53,7 +52,7 @@ def read_idx(folder, name, dims):
 
 
 def load_samples(folder, prefix, device, dtype=torch.float32):
-    """Images scaled to 0..1, a row each, and their labels, on the device."""
+    """Reads images as rows scaled to 0..1, and their labels, onto the device."""
     images = read_idx(folder, f"{prefix}-images-idx3-ubyte", 3)
     labels = read_idx(folder, f"{prefix}-labels-idx1-ubyte", 1)
     x = torch.from_numpy(images.reshape(len(images), -1).copy()).to(device).to(dtype) / 255
@@ -62,11 +61,11 @@ def load_samples(folder, prefix, device, dtype=torch.float32):
 
 
 def no_export(export, why):
-    sys.exit(f"torch_comparison: {export} is not what train -export writes: {why}")
+    sys.exit(f"torch_comparison: {export} was not written by train -export: {why}")
 
 
 def read_run(export):
-    """What an export's run.json says of the training."""
+    """Reads the run.json of an export."""
     try:
         run = json.loads((export / "run.json").read_text())
         missing = [key for key in KEYS if key not in run]
@@ -85,7 +84,7 @@ def load_array(export, name):
 
 
 def load_weights(export, run, device, dtype=torch.float32):
-    """The initial weights, [inputs, outputs] each."""
+    """Reads the initial weights, [inputs, outputs] each."""
     weights = []
     for i in range(run["num_layers"] + 1):
         w = load_array(export, f"w{i}.npy")
@@ -96,10 +95,10 @@ def load_weights(export, run, device, dtype=torch.float32):
 
 
 def load_order(export, epoch, samples, device):
-    """The samples' indices in the order in which this epoch takes them."""
+    """Reads the order in which an epoch takes the samples."""
     order = load_array(export, f"order{epoch}.npy")
     if not np.array_equal(np.sort(order), np.arange(samples)):
-        sys.exit(f"torch_comparison: {export}/order{epoch}.npy does not name each of {samples} samples once")
+        sys.exit(f"torch_comparison: {export}/order{epoch}.npy is not a permutation of {samples} samples")
     return torch.from_numpy(order.astype(np.int64)).to(device)
 
 
@@ -110,7 +109,7 @@ def logits(x, weights):
 
 
 def train_epoch(weights, x, y, bsz, learning_rate):
-    """One pass over samples that are in order already; the loss of each step."""
+    """Trains one epoch on samples in their order, and returns the loss of each step."""
     losses = []
     for xb, yb in zip(x.split(bsz), y.split(bsz)):  # the last batch may be short
         loss = F.cross_entropy(logits(xb, weights), yb)
@@ -124,7 +123,7 @@ def train_epoch(weights, x, y, bsz, learning_rate):
 
 @torch.no_grad()
 def validate(weights, x, y, bsz):
-    """The mean loss of a sample and the share that is predicted right."""
+    """Returns the mean loss of a sample and the accuracy."""
     loss = torch.zeros((), dtype=torch.float64, device=x.device)
     hits = torch.zeros((), dtype=torch.int64, device=x.device)
     for xb, yb in zip(x.split(bsz), y.split(bsz)):
@@ -135,17 +134,17 @@ def validate(weights, x, y, bsz):
 
 
 def write_log(path, values):
-    # str gives a float32 as the shortest decimal that reads back the same, format does not.
+    # str writes the shortest decimal that reads back as the same float32; format does not.
     path.write_text("".join(str(v) + "\n" for v in values))
 
 
 def main(args):
     args.device = args.device or ("cuda" if torch.cuda.is_available() else "cpu")
     if args.device == "cuda" and not torch.cuda.is_available():
-        sys.exit("torch_comparison: torch sees no GPU; --device cpu does without")
+        sys.exit("torch_comparison: torch sees no GPU; use --device cpu")
     run = read_run(args.export)
 
-    # float32 throughout: TF32 would round the inputs of every product.
+    # TF32 would round the inputs of every product.
     torch.set_float32_matmul_precision("highest")
     device = torch.device(args.device)
 

@@ -1,4 +1,4 @@
-"""Tests what torch_comparison.py does without numpy and torch."""
+"""Tests torch_comparison.py without numpy and torch."""
 
 import json
 import sys
@@ -24,7 +24,7 @@ class Exports(unittest.TestCase):
     def refused(self, why, f, *args):
         with self.assertRaises(SystemExit) as end:
             f(self.export, *args)
-        self.assertTrue(str(end.exception).startswith(f"torch_comparison: {self.export} is not what train -export writes: "))
+        self.assertTrue(str(end.exception).startswith(f"torch_comparison: {self.export} was not written by train -export: "))
         self.assertIn(why, str(end.exception))
 
     def test_run(self):

@@ -1,14 +1,13 @@
 #!/usr/bin/env python3
 """Loads the weights of a run into PyTorch, evaluates them on the test set, and compares
-accuracy and mean loss with those that the run logged for the same epoch.
+accuracy and mean loss with what the run logged for the same epoch.
 
     build/train configs/mnist.toml
     tools/torch_load.py logs/mnist/latest MNIST_DIR
 
-Needs numpy and torch, and takes the module safetensors where it is installed. Exits with
-1 where the figures differ by more than rounding: the loss by --loss-tolerance nats,
-or the predictions of more than --images images. A run in tf32 is compared with PyTorch's
-float32, and needs a tolerance of 1e-3.
+Needs numpy and torch, and uses the module safetensors if it is installed. Exits with 1 if
+the loss differs by more than --loss-tolerance nats, or more than --images predictions
+differ. PyTorch computes in float32, so a run in tf32 needs a tolerance of 1e-3.
 """
 
 import argparse
@@ -16,7 +15,7 @@ import json
 import sys
 from pathlib import Path
 
-sys.dont_write_bytecode = True  # leaves no __pycache__ among the tools
+sys.dont_write_bytecode = True  # leave no __pycache__ in tools
 import common
 
 
@@ -25,13 +24,13 @@ def arguments():
     parser.add_argument("run", type=Path, metavar="RUN", help="the folder of a run")
     parser.add_argument("mnist", type=Path, metavar="MNIST_DIR", help="the four IDX files, gzipped or plain")
     parser.add_argument("--loss-tolerance", type=float, default=1e-4, metavar="NATS")
-    parser.add_argument("--images", type=int, default=5, help="how many predictions may differ")
+    parser.add_argument("--images", type=int, default=5, help="largest number of predictions that differ")
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cpu")
     return parser.parse_args()
 
 
 if __name__ == "__main__":
-    asked = arguments()  # first: -h needs no torch
+    asked = arguments()  # before the imports, since -h needs no torch
 common.need("numpy", "torch")
 import torch
 import torch.nn.functional as F
@@ -52,7 +51,7 @@ def fail(message):
 
 
 def read_weights(path):
-    """The tensors by name, and the metadata."""
+    """Returns the tensors by name, and the metadata."""
     if safetensors:
         with safetensors.safe_open(path, "pt") as f:
             return {name: f.get_tensor(name) for name in f.keys()}, f.metadata()
@@ -69,12 +68,12 @@ def read_weights(path):
 
 
 def build(tensors):
-    """The perceptron that has these tensors as its state."""
+    """Builds the perceptron with these tensors as its state."""
     layers = []
     for i in range(len(tensors)):
         name = f"{2 * i}.weight"
         if name not in tensors:
-            fail(f"{FILE} has {', '.join(sorted(tensors))}, and no {name}")
+            fail(f"{FILE} has {', '.join(sorted(tensors))} but no {name}")
         outputs, inputs = tensors[name].shape
         layers += [nn.ReLU()] if i else []
         layers.append(nn.Linear(inputs, outputs, bias=False))
@@ -85,7 +84,7 @@ def build(tensors):
 
 @torch.no_grad()
 def evaluate(model, x, y, rows=2500):
-    """The mean loss of an image in nats, and how many are predicted right."""
+    """Returns the mean loss of an image in nats, and the number of correct predictions."""
     loss, hits = 0.0, 0
     for xb, yb in zip(x.split(rows), y.split(rows)):
         out = model(xb)
@@ -95,15 +94,15 @@ def evaluate(model, x, y, rows=2500):
 
 
 def logged(folder, epoch):
-    """What the run logged of a whole epoch."""
+    """Returns the record of a whole epoch from the log."""
     try:
         for line in (folder / "metrics.jsonl").read_text().splitlines():
             record = json.loads(line)
             if record["epoch"] == epoch and not record.get("interrupted"):
                 return record
     except DAMAGED as err:
-        fail(f"{folder}/metrics.jsonl is not what train writes: {err}")
-    fail(f"{folder}/metrics.jsonl has no whole epoch {epoch}, of which the weights are")
+        fail(f"{folder}/metrics.jsonl was not written by train: {err}")
+    fail(f"{folder}/metrics.jsonl has no whole epoch {epoch}, which the weights are of")
 
 
 def main(args):
@@ -112,7 +111,7 @@ def main(args):
         tensors, metadata = read_weights(args.run / FILE)
         epoch, step = int(metadata["epoch"]), int(metadata["step"])
     except DAMAGED as err:
-        fail(f"{args.run / FILE} is not what train writes: {err}")
+        fail(f"{args.run / FILE} was not written by train: {err}")
     device = torch.device(args.device)
     model = build(tensors).to(device)
     x, y = tc.load_samples(args.mnist, "t10k", device)
@@ -120,13 +119,13 @@ def main(args):
     print(model)
     print(f"PyTorch {torch.__version__}  loss {loss:.6f}  accuracy {100 * hits / len(x):.2f} % of {len(x)} images")
     if step or not epoch:
-        print(f"the weights are those after {step} steps of epoch {epoch + 1}, of which the run logged no validation")
+        print(f"the weights are from step {step} of epoch {epoch + 1}, for which the run logged no validation")
         return
     record = logged(args.run, epoch)
     print(f"train, epoch {epoch}  loss {record['val_loss']:.6f}  accuracy {100 * record['val_acc']:.2f} %")
     apart = abs(hits - round(record["val_acc"] * len(x)))
     if abs(loss - record["val_loss"]) > args.loss_tolerance or apart > args.images:
-        fail(f"the losses differ by {abs(loss - record['val_loss']):.2e} nats, the predictions of {apart} images")
+        fail(f"the losses differ by {abs(loss - record['val_loss']):.2e} nats, {apart} predictions differ")
 
 
 if __name__ == "__main__":

@@ -61,9 +61,9 @@ class Rows(unittest.TestCase):
 
     def test_incomplete(self):
         for entries, want in [
-            (freed(0xabc), "0xabc is freed, and not allocated before"),
+            (freed(0xabc), "0xabc is freed but was not allocated"),
             ([entry("free_completed", 0xabc)], "the free of 0xabc ends"),
-            ([entry("alloc", 0xabc, 1)] * 2, "0xabc is allocated, and not freed before"),
+            ([entry("alloc", 0xabc, 1)] * 2, "0xabc is allocated twice"),
             ([entry("alloc", 1, 1), *freed(1), *freed(1)], "0x1 is freed"),
         ]:
             with self.assertRaisesRegex(record.Refused, want):
@@ -119,7 +119,7 @@ class Convert(unittest.TestCase):
 
 class All(unittest.TestCase):
     def run_all(self, bytes_of_a_step, broken=""):
-        """record_all with a job that writes so many bytes for each step."""
+        """Runs record_all with jobs that write bytes_of_a_step for each step."""
         calls = []
 
         def run(arguments):
@@ -156,7 +156,7 @@ class All(unittest.TestCase):
     def test_too_large_whatever_the_steps(self):
         failed, _, _, stderr = self.run_all(2 * record.MAX_BYTES)
         self.assertEqual(failed, len(record.JOBS))
-        self.assertIn("are more than 150000", stderr)
+        self.assertIn("exceed 150000", stderr)
 
     def test_one_failure_is_not_the_end(self):
         failed, _, text, stderr = self.run_all(1, broken="cnn")
@@ -170,7 +170,7 @@ class All(unittest.TestCase):
 
 
 class Jobs(unittest.TestCase):
-    """Runs the jobs on something that takes every call."""
+    """Runs the jobs on a mock of torch."""
 
     def test_sizes(self):
         for name, low, high in [("cache", 1 << 10, 64 << 20), ("streams", 512, 16 << 20)]:
@@ -183,7 +183,7 @@ class Jobs(unittest.TestCase):
     def test_a_fifth_is_used_on_another_stream(self):
         torch = mock.MagicMock()
         torch.cuda.Stream.side_effect = lambda: mock.MagicMock()
-        record.streams(torch, random.Random(1), 3000)
+        record.JOBS["streams"][0](torch, random.Random(1), 3000)
         uses = torch.empty.return_value.record_stream.call_count / torch.empty.call_count
         self.assertTrue(0.17 < uses < 0.23, uses)
         self.assertEqual(torch.cuda.Stream.call_count, 8)
@@ -194,7 +194,7 @@ class Jobs(unittest.TestCase):
             record.JOBS[name][0](torch, random.Random(1), 7)
             self.assertEqual(getattr(torch.optim, method).return_value.step.call_count, 7)
         torch = mock.MagicMock()
-        record.inference(torch, random.Random(1), 7)
+        record.JOBS["inference"][0](torch, random.Random(1), 7)
         self.assertEqual(torch.randint.call_count, 7)
 
     def run_cache(self, snapshot):
@@ -230,7 +230,7 @@ class Jobs(unittest.TestCase):
         status, stdout, stderr, text = self.run_cache(
             {"device_traces": [Convert.ENTRIES], "segments": [{"is_expandable": False}]})
         self.assertEqual((status, stdout, text), (1, "", ""))
-        self.assertEqual(stderr, "record: torch did not keep to expandable_segments:True\n")
+        self.assertEqual(stderr, "record: torch ignored expandable_segments:True\n")
 
 
 class Command(unittest.TestCase):
@@ -243,8 +243,8 @@ class Command(unittest.TestCase):
         return status, stdout.getvalue(), stderr.getvalue()
 
     def test_bad_arguments(self):
-        for argv, want in [([], "COMMAND"), (["cnn", "--steps", "0"], "1 or more"), (["all"], "out"),
-                           (["all", "x", "--parallel", "0"], "1 or more"), (["vision"], "invalid choice")]:
+        for argv, want in [([], "COMMAND"), (["cnn", "--steps", "0"], "must be 1 or more"), (["all"], "out"),
+                           (["all", "x", "--parallel", "0"], "must be 1 or more"), (["vision"], "invalid choice")]:
             status, _, stderr = self.run_main(*argv)
             self.assertEqual(status, 2)
             self.assertIn(want, stderr)
@@ -261,7 +261,7 @@ class Command(unittest.TestCase):
         self.assertRegex(stderr, r"\Arecord: needs torch: [^\n]*\n\Z")
 
     def test_child(self):
-        """A child's last line of stdout, or of stderr where it fails."""
+        """A failing child is reported by its last line of stderr."""
         with self.assertRaisesRegex(record.Refused, "vision: exit status 2: .*invalid choice"):
             record.child(["vision"])
 

@@ -1,14 +1,13 @@
 #!/usr/bin/env python3
-"""Replays traces on PyTorch's own allocator, to be compared with allocbench -traces.
+"""Replays traces on PyTorch's own allocator, for comparison with allocbench -traces.
 
     tools/traces/replay.py tools/traces/testdata/*.csv.gz
     tools/traces/replay.py --json FILE ...
 
-Needs torch and a GPU. A trace is what record.py or allocbench -export-rmm wrote. Each
-is replayed in a process of its own with and without expandable_segments: once cold,
-then warm, by the calls that torch offers to other libraries
-(caching_allocator_alloc without its checks). The time of a loop that does the same in
-Python without the calls is taken off.
+Needs torch and a GPU. Reads traces of record.py and of allocbench -export-rmm. A child
+process replays each with and without expandable_segments, once cold and then warm,
+through the calls that torch offers to other libraries (caching_allocator_alloc without
+its checks). The time of the same Python loop without the calls is subtracted.
 """
 
 import argparse
@@ -21,12 +20,12 @@ import sys
 import time
 from pathlib import Path
 
-WARM = 7  # replays, of which the median is told
+WARM = 7  # warm replays, for their median
 SETTINGS = {"torch": "False", "torch-expandable": "True"}
 
 
 def read(path):
-    """The calls of a trace as (is free, slot, bytes, stream), and their peak in bytes."""
+    """Returns the calls of a trace as (is free, slot, bytes, stream), the number of slots, the slots never freed, and the peak in bytes."""
     opener = gzip.open if str(path).endswith(".gz") else open
     calls, slots, spare, live, peak = [], {}, [], 0, 0
     sizes = {}
@@ -50,7 +49,7 @@ def read(path):
 
 
 def replay(path):
-    """The figures of one trace on this process's PyTorch."""
+    """Replays one trace in this process and returns its figures."""
     import torch
 
     calls, slots, unfreed, peak = read(path)

@@ -1,4 +1,4 @@
-"""Tests what replay.py does without torch and without a GPU."""
+"""Tests replay.py without torch and without a GPU."""
 
 import gzip
 import subprocess
@@ -33,7 +33,7 @@ class Read(unittest.TestCase):
                 self.assertEqual((sorted(unfreed), peak), ([0, 1], 150))
 
     def test_recorded(self):
-        """What it counts is what the recorder counted."""
+        """It counts the same calls and bytes as the recorder."""
         path = Path(__file__).parent / "testdata" / "streams.csv.gz"
         with gzip.open(path, "rt") as f:
             facts = dict(line[2:].rstrip("\n").split(": ", 1) for line in f if line.startswith("# "))

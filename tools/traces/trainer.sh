@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Records again what eight trainings of cmd/train ask of the allocator, into
-# testdata/trainer beside this script. Needs Go alone, and takes seconds: the
-# operations are left out, since no request depends on their results.
+# Records the allocator requests of eight trainings of cmd/train again, into
+# tools/traces/testdata/trainer. Needs only Go and takes seconds: it skips the
+# operations, since no request depends on their results.
 
 set -euo pipefail
 case ${1-} in -h | --help) sed -n '/^#!/d; /^#/!q; s/^# \{0,1\}//p' "$0"; exit 0 ;; esac
