@@ -1,7 +1,6 @@
 package backend
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 
@@ -96,7 +95,7 @@ func (b *Backend) limited(c configs.Allocator, open func() (allocator.Allocator,
 // NewCaptureAllocator makes the allocator of what is captured into graphs: for
 // the driver's pool another one, whose requests become part of the graph, and
 // else a pool. A plan would have nothing to add to a graph, which repeats its
-// steps address by address. Virtual segments would unmap addresses that graphs have.
+// steps address by address.
 func (b *Backend) NewCaptureAllocator(kind string, cfg configs.Config) (allocator.Allocator, error) {
 	if kind == CUDAAsync {
 		return b.limited(cfg.Allocator, func() (allocator.Allocator, error) {
@@ -106,40 +105,11 @@ func (b *Backend) NewCaptureAllocator(kind string, cfg configs.Config) (allocato
 	}
 	cfg.Allocator.Preallocate, cfg.Allocator.GcThreshold = 0, 0
 	cfg.Allocator.Segments = allocator.SegmentsMalloc
-	driver := &lasting{Driver: b.driver()}
-	o, err := poolOptions(cfg, driver)
+	o, err := poolOptions(cfg, b.driver())
 	if err != nil {
 		return nil, err
 	}
-	pool, err := allocator.NewPool(driver, o)
-	return lastingPool{pool, driver}, err
-}
-
-// lasting is a driver that frees nothing until it is closed: a pool that runs
-// out of memory gives back what it has no use for, and graphs may.
-type lasting struct {
-	allocator.Driver
-	freed []uintptr
-}
-
-func (l *lasting) Free(addr uintptr) error {
-	l.freed = append(l.freed, addr)
-	return nil
-}
-
-// lastingPool is a pool on a lasting driver.
-type lastingPool struct {
-	*allocator.Pool
-	driver *lasting
-}
-
-func (p lastingPool) Close() error {
-	errs := []error{p.Pool.Close()}
-	for _, addr := range p.driver.freed {
-		errs = append(errs, p.driver.Driver.Free(addr))
-	}
-	p.driver.freed = nil
-	return errors.Join(errs...)
+	return allocator.NewDeferredFreePool(b.driver(), o)
 }
 
 // memPoolOptions are the settings of the driver's pool that section [allocator]
