@@ -39,6 +39,7 @@ var mayImport = map[string][]string{
 	"mlpool/cmd/train/internal/dataset":      {"mlpool/allocator", "mlpool/configs", "mlpool/data", "mlpool/model"},
 	"mlpool/cmd/train/internal/ranks":        {"mlpool/allocator", "mlpool/configs", "mlpool/kernels/collective", "mlpool/kernels/collective/launch", "mlpool/kernels/nccl"},
 	"mlpool/cmd/train/internal/backend":      {"mlpool/allocator", "mlpool/allocator/cudadriver", "mlpool/configs", "mlpool/data", "mlpool/kernels", "mlpool/kernels/collective", "mlpool/kernels/device", "mlpool/kernels/nn", "mlpool/kernels/ref"},
+	"mlpool/cmd/train/internal/recording":    {"mlpool/allocator", "mlpool/kernels", "mlpool/kernels/collective", "mlpool/kernels/device", "mlpool/kernels/nn", "mlpool/kernels/ref"},
 	"mlpool/cmd/train/internal/compare":      {"mlpool/allocator", "mlpool/configs"},
 	"mlpool/cmd/train/internal/predict":      {"mlpool/allocator", "mlpool/configs", "mlpool/data", "mlpool/kernels/ref", "mlpool/model"},
 	"mlpool/cmd/train/internal/run":          {"mlpool/allocator", "mlpool/allocator/cudadriver", "mlpool/configs", "mlpool/data", "mlpool/kernels", "mlpool/kernels/collective", "mlpool/kernels/collective/launch", "mlpool/kernels/device", "mlpool/kernels/nccl", "mlpool/kernels/nn", "mlpool/kernels/ref", "mlpool/model"},
@@ -76,7 +77,7 @@ func TestArrows(t *testing.T) {
 }
 
 // rooms are the packages of cmd/train/internal. Each may import those before it.
-var rooms = []string{"exit", "program", "terminal", "rundir", "checkpoint", "dataset", "ranks", "backend", "compare", "predict", "run", "cli"}
+var rooms = []string{"exit", "program", "terminal", "rundir", "checkpoint", "dataset", "ranks", "backend", "recording", "compare", "predict", "run", "cli"}
 
 func TestRooms(t *testing.T) {
 	for line := range goList(t, "-f", `{{.ImportPath}} {{join .Imports " "}}`) {

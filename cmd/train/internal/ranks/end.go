@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync"
 	"time"
 
 	"mlpool/internal/text"
@@ -33,7 +34,7 @@ func (r *Ranks) ended(done <-chan struct{}, stderr io.Writer) {
 		return
 	}
 	if locked {
-		defer r.Disk.Unlock()
+		defer r.disk.unlock()
 	}
 	reason := r.World.Err()
 	if !errors.As(reason, new(*launch.ReportedError)) {
@@ -48,31 +49,37 @@ func (r *Ranks) ended(done <-chan struct{}, stderr io.Writer) {
 	r.GiveUp()
 }
 
-// overdue gives a run endWithin to end, and up to writeWithin to write to its folder. It reports
-// whether the run is overdue, and whether overdue locked r.disk.
+// overdue gives a run EndWithin to end, not counting up to writeWithin in which it writes to its
+// folder. It reports whether the run is overdue, and whether overdue locked r.disk.
 func (r *Ranks) overdue(done <-chan struct{}) (overdue, locked bool) {
-	const looks = 50
-	every := time.NewTicker(r.EndWithin / looks)
-	defer every.Stop()
-	writing := time.Duration(0)
-	for idle := 0; ; {
+	idle, writing := r.EndWithin, writeWithin // what is left of each
+	for {
+		busy, changed := r.disk.state()
+		left := &idle
+		if busy {
+			left = &writing
+		}
+		start := time.Now()
+		timer := time.NewTimer(*left)
 		select {
 		case <-done:
+			timer.Stop()
 			return false, false
-		case <-every.C:
-		}
-		if r.Disk.TryLock() {
-			if idle++; idle == looks {
+		case <-changed:
+			timer.Stop()
+		case <-timer.C:
+			if busy {
+				return true, false
+			}
+			if r.disk.tryLock() {
 				return true, true
 			}
-			r.Disk.Unlock()
-		} else if writing += r.EndWithin / looks; writing >= writeWithin {
-			return true, false
 		}
+		*left -= time.Since(start)
 	}
 }
 
-// ConcludeBy has f note how the run ended, where the process gives up.
+// ConcludeBy has f note how the run ended, if the process gives up.
 func (r *Ranks) ConcludeBy(f func(reason error) error) {
 	defer r.Write()()
 	if r != nil {
@@ -80,11 +87,66 @@ func (r *Ranks) ConcludeBy(f func(reason error) error) {
 	}
 }
 
-// Write begins what is written to the folder of the run, until done is called.
+// Write begins a write to the folder of the run, until done is called.
 func (r *Ranks) Write() (done func()) {
 	if r == nil {
 		return func() {}
 	}
-	r.Disk.Lock()
-	return r.Disk.Unlock
+	r.disk.lock()
+	return r.disk.unlock
+}
+
+// Writing says whether the run is writing to its folder.
+func (r *Ranks) Writing() bool {
+	busy, _ := r.disk.state()
+	return busy
+}
+
+// A watchedLock is a mutex whose state others can wait for. The zero watchedLock is unlocked.
+type watchedLock struct {
+	mu      sync.Mutex
+	locked  bool
+	changed chan struct{} // closed at the next change; nil: nobody asked for it
+}
+
+// state says whether l is locked. changed is closed when that changes.
+func (l *watchedLock) state() (locked bool, changed <-chan struct{}) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.changed == nil {
+		l.changed = make(chan struct{})
+	}
+	return l.locked, l.changed
+}
+
+func (l *watchedLock) lock() {
+	for !l.tryLock() {
+		if locked, changed := l.state(); locked {
+			<-changed
+		}
+	}
+}
+
+func (l *watchedLock) tryLock() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.locked {
+		return false
+	}
+	l.set(true)
+	return true
+}
+
+func (l *watchedLock) unlock() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.set(false)
+}
+
+func (l *watchedLock) set(locked bool) {
+	l.locked = locked
+	if l.changed != nil {
+		close(l.changed)
+		l.changed = nil
+	}
 }

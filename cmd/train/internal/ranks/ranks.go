@@ -10,7 +10,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"mlpool/cmd/train/internal/exit"
@@ -32,9 +31,9 @@ type Ranks struct {
 	GiveUp    func()
 	EndWithin time.Duration
 
-	// Disk is held by who writes to the folder of the run, which giveUp is not to cut short, and
+	// disk is held by who writes to the folder of the run, which giveUp is not to cut short, and
 	// guards conclude, which notes there how the run ended; nil: it is noted, or there is none.
-	Disk     sync.Mutex
+	disk     watchedLock
 	conclude func(reason error) error
 
 	World     *launch.World

@@ -148,3 +148,19 @@ func statusOf(err error) rundir.Status {
 	}
 	return rundir.Failed
 }
+
+// carry gives the runner's folder what the earlier run logged so far, and
+// its checkpoint: a run that is killed before its own first one can be gone on with as well.
+func (r *runner) carry() error {
+	e := r.earlier
+	if e == nil {
+		return nil
+	}
+	if err := r.folder.Carry(e.records, e.losses); err != nil {
+		return err
+	}
+	if e.best.Weights != nil {
+		r.best = best{e.best, e.records[e.best.Epoch-1].ValLoss, true}
+	}
+	return r.checkpoint()
+}

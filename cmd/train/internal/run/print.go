@@ -150,5 +150,3 @@ func (s *session) printProfile(name string, p device.Profile, gpu bool) {
 	row("step", "", p.Step, flops, 0)
 	w.Flush()
 }
-
-func last[E any](s []E) E { return s[len(s)-1] }

@@ -2,11 +2,14 @@ package run
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 
 	"mlpool/allocator"
 	"mlpool/cmd/train/internal/exit"
+	"mlpool/cmd/train/internal/rundir"
+	"mlpool/internal/text"
 )
 
 // profile times more steps of each runner operation by operation, after training. A
@@ -39,4 +42,30 @@ func (s *session) profile(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// record records a step of each runner, unless ctx is done. file returns the name of the file for the
+// recording; empty: none. A recording that fails is a warning: the training has its result.
+func (s *session) record(ctx context.Context, file func(*runner) string) {
+	for _, r := range s.runners {
+		path := file(r)
+		if ctx.Err() != nil || path == "" && !r.watch {
+			continue
+		}
+		err := r.recorder.Step()
+		if path != "" {
+			err = errors.Join(err, r.recorder.Write(path))
+		}
+		if err != nil {
+			fmt.Fprintf(s.stderr, "train: %s: the recording of a step lacks something: %s\n", r.String(), text.OneLine(err.Error()))
+		}
+	}
+}
+
+// recordingFile returns the name of the file for the runner's recording; empty: none.
+func (r *runner) recordingFile() string {
+	if r.folder == nil {
+		return ""
+	}
+	return filepath.Join(r.folder.Dir, rundir.RecordingFile)
 }

@@ -16,28 +16,12 @@ import (
 	"mlpool/allocator/allocatortest"
 	"mlpool/cmd/train/internal/backend"
 	"mlpool/cmd/train/internal/dataset"
+	"mlpool/cmd/train/internal/recording"
 	"mlpool/cmd/train/internal/traintest"
 	"mlpool/configs"
-	"mlpool/internal/report"
 	"mlpool/kernels/device"
 	"mlpool/model"
 )
-
-// TestMedianStep keeps a step that met with nothing, though some did.
-func TestMedianStep(t *testing.T) {
-	for _, c := range []struct {
-		lengths []float64
-		want    float64
-	}{{[]float64{7}, 7}, {[]float64{90, 7}, 90}, {[]float64{90, 7, 8}, 8}, {[]float64{8, 90, 6, 80, 7}, 8}} {
-		var steps []*report.Timeline
-		for _, l := range c.lengths {
-			steps = append(steps, &report.Timeline{Length: l})
-		}
-		if got := medianStep(steps); got.Length != c.want || got.Steps != len(c.lengths) {
-			t.Errorf("of %v: %+v, want %v", c.lengths, got, c.want)
-		}
-	}
-}
 
 // farQueue is an idleQueue over memory that is not there.
 type farQueue struct{ idleQueue }
@@ -65,6 +49,7 @@ func asyncRunner(t *testing.T) (*runner, *allocatortest.Fake) {
 	if r.trainer, err = model.NewTrainer(r.device, model.Set(set.Train), model.Set(set.Test), dataset.InitialWeights(cfg, set), opt); err != nil {
 		t.Fatal(err)
 	}
+	r.recorder = recording.Recorder{Device: r.device, Allocator: own, Repeat: r.trainer.Repeat}
 	t.Cleanup(func() {
 		f.Synchronize()
 		if err := errors.Join(r.close(), f.Faults(), f.Leftover()); err != nil {
@@ -77,16 +62,16 @@ func asyncRunner(t *testing.T) (*runner, *allocatortest.Fake) {
 // TestRecordingWithoutMap records on the driver's pool, which has no map.
 func TestRecordingWithoutMap(t *testing.T) {
 	r, _ := asyncRunner(t)
-	if err := r.record(); err != nil {
+	if err := r.recorder.Step(); err != nil {
 		t.Fatal(err)
 	}
-	traintest.CheckRecording(t, r.recording)
-	for _, g := range r.recording.Peak.Segments {
+	traintest.CheckRecording(t, r.recorder.Recording)
+	for _, g := range r.recorder.Recording.Peak.Segments {
 		if g.Kind != allocator.MapUnknown || len(g.Blocks) != 1 {
 			t.Errorf("segment %+v", g)
 		}
 	}
-	if got, want := traintest.LiveIn(r.recording.Peak), traintest.MostLive(r.recording.Memory); got != want {
+	if got, want := traintest.LiveIn(r.recorder.Recording.Peak), traintest.MostLive(r.recorder.Recording.Memory); got != want {
 		t.Errorf("%d bytes are live in the map of the peak, which is of %d", got, want)
 	}
 }
@@ -99,7 +84,7 @@ func TestWatchedEpoch(t *testing.T) {
 	if _, _, err := r.epoch(context.Background()); err != nil {
 		t.Fatal(err)
 	}
-	memory := slices.Clone(r.recording.Memory)
+	memory := slices.Clone(r.recorder.Recording.Memory)
 	calls := func() int64 {
 		before := r.allocs[0].Stats().DriverCalls
 		if _, _, err := r.epoch(context.Background()); err != nil {
@@ -108,14 +93,14 @@ func TestWatchedEpoch(t *testing.T) {
 		return r.allocs[0].Stats().DriverCalls - before
 	}
 	second := calls()
-	if err := r.record(); err != nil {
+	if err := r.recorder.Step(); err != nil {
 		t.Fatal(err)
 	}
-	traintest.CheckRecording(t, r.recording)
-	if !slices.Equal(r.recording.Memory, memory) {
+	traintest.CheckRecording(t, r.recorder.Recording)
+	if !slices.Equal(r.recorder.Recording.Memory, memory) {
 		t.Error("what came after the first epoch has changed its memory")
 	}
-	if step := traintest.LiveIn(r.recording.Peak); traintest.MostLive(memory) <= step {
+	if step := traintest.LiveIn(r.recorder.Recording.Peak); traintest.MostLive(memory) <= step {
 		t.Errorf("at most %d bytes were live in the epoch, %d in a step", traintest.MostLive(memory), step)
 	}
 	// A trace would ask the driver at each call.
@@ -141,7 +126,7 @@ func TestGraphsAreNotWatched(t *testing.T) {
 		if err := errors.Join(s.train(context.Background()), s.close(nil)); err != nil {
 			t.Fatal(err)
 		}
-		rec := s.runners[0].recording
+		rec := s.runners[0].recorder.Recording
 		traintest.CheckRecording(t, rec)
 		if step := len(rec.Memory) <= len(rec.Step.Calls); step != graph {
 			t.Errorf("graph %v: %d moments and a step of %d calls", graph, len(rec.Memory), len(rec.Step.Calls))
@@ -162,13 +147,13 @@ func TestRecordingFails(t *testing.T) {
 		s := &session{runners: []*runner{r}, stderr: &errs, stdout: io.Discard}
 		s.record(context.Background(), func(*runner) string { return path })
 		var has []string
-		if r.recording.Memory != nil {
+		if r.recorder.Recording.Memory != nil {
 			has = append(has, "memory")
 		}
-		if r.recording.Peak != nil {
+		if r.recorder.Recording.Peak != nil {
 			has = append(has, "peak")
 		}
-		if r.recording.Step != nil {
+		if r.recorder.Recording.Step != nil {
 			has = append(has, "step")
 		}
 		if got := strings.Join(has, " "); got != c.has {
@@ -196,11 +181,11 @@ func TestRecordingIsLeftOut(t *testing.T) {
 	cancel()
 	r.watch = true
 	s.record(ctx, nowhere)
-	if r.recording.Step != nil {
+	if r.recorder.Recording.Step != nil {
 		t.Error("a step was recorded")
 	}
 	s.record(context.Background(), nowhere)
-	if r.recording.Step == nil {
+	if r.recorder.Recording.Step == nil {
 		t.Error("no step was recorded for a report")
 	}
 	s.record(context.Background(), func(*runner) string { return t.TempDir() }) // a folder: a warning

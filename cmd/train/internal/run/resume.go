@@ -1,12 +1,15 @@
 package run
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"path/filepath"
 	"slices"
 	"strconv"
+
+	"mlpool/kernels"
 
 	"gorgonia.org/tensor"
 
@@ -118,22 +121,6 @@ func (e *Earlier) weights(cfg configs.Config, set data.Dataset) []*tensor.Dense 
 	return e.saved.Weights
 }
 
-// carry gives the runner's folder what the earlier run logged so far, and
-// its checkpoint: a run that is killed before its own first one can be gone on with as well.
-func (r *runner) carry() error {
-	e := r.earlier
-	if e == nil {
-		return nil
-	}
-	if err := r.folder.Carry(e.records, e.losses); err != nil {
-		return err
-	}
-	if e.best.Weights != nil {
-		r.best = best{e.best, e.records[e.best.Epoch-1].ValLoss, true}
-	}
-	return r.checkpoint()
-}
-
 // check returns an error if a training would not go on as the run was begun, bit for
 // bit, or not at all. Whether another GPU sums up in the same order nobody knows: it is
 // told of on stderr.
@@ -207,3 +194,32 @@ func (e *Earlier) fits(cfg configs.Config, set data.Dataset) error {
 	}
 	return nil
 }
+
+// A setting is something that the losses of a training depend on, by the config's key
+// that decides it.
+type setting struct{ key, value string }
+
+// settings are all that make two trainings the same bit for bit, whatever allocator and
+// executor they have: the model and its initial weights, the batches and their order, and
+// how it is computed. Another GPU of the same precision may still sum up in another order.
+func settings(cfg configs.Config, set data.Dataset, b *backend.Backend, r *ranks.Ranks) []setting {
+	text := func(v any) string { return fmt.Sprint(v) }
+	all := []setting{
+		{"model.feat_dim", text(cfg.Model.FeatDim)},
+		{"model.num_layers", text(cfg.Model.NumLayers)},
+		{"train.bsz", text(cfg.Train.Bsz)},
+		{"train.learning_rate", text(cfg.Train.LearningRate)},
+		{"train.seed", text(cfg.Train.Seed)},
+		{"train.fuse", text(cfg.Train.Fuse)},
+		{"train.device", b.Kind()},
+		{"train.precision", cmp.Or(b.Precision, kernels.FP32.String())},
+		{"data.dataset", dataset.Describe(set)},
+	}
+	if r.Parallel() {
+		all = append(all, setting{ranksKey, text(r.Size())})
+	}
+	return all
+}
+
+// ranksKey is the number of ranks among the settings of a checkpoint, where they are several.
+const ranksKey = "ranks"

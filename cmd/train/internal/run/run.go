@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"time"
 
 	"mlpool/cmd/train/internal/backend"
@@ -167,4 +168,36 @@ func (s *session) printHeader(set data.Dataset) {
 		cfg.Train.LearningRate, cfg.Train.Executor, set.Train.Len(), set.Test.Len())
 	fmt.Fprintf(s.stdout, "%s: %s\n%s", cfg.Name(), s.backend.Name, terminal.Folded(" ", 3, model))
 	s.from.print(cfg.Train.NumEpochs, s.stdout)
+}
+
+// writeResults writes comparison.json, and the documents that o asks for.
+func (s *session) writeResults(o Options, stdout io.Writer) error {
+	all := s.results()
+	if s.dir != "" && len(s.runners) > 1 {
+		if err := rundir.WriteJSON(filepath.Join(s.dir, rundir.ComparisonFile), all); err != nil {
+			return s.cfg.Errorf("log.log_dir", "%w", err)
+		}
+	}
+	if o.CSV != "" {
+		if err := all.WriteCSV(o.CSV); err != nil {
+			return err
+		}
+	}
+	if !o.JSON {
+		return nil
+	}
+	return rundir.PrintJSON(stdout, all)
+}
+
+// close frees what the session took, which ended with err or nil.
+func (s *session) close(err error) error {
+	var errs []error
+	for _, r := range s.runners {
+		errs = append(errs, r.close())
+	}
+	errs = append(errs, s.ranks.Close(errors.Join(append(errs, err)...)))
+	if s.backend != nil {
+		errs = append(errs, s.backend.Queue.Close())
+	}
+	return errors.Join(errs...)
 }

@@ -1,36 +1,21 @@
 package run
 
 import (
-	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
 
+	"mlpool/cmd/train/internal/checkpoint"
+	"mlpool/cmd/train/internal/recording"
+
 	"mlpool/allocator"
 	"mlpool/cmd/train/internal/backend"
-	"mlpool/cmd/train/internal/compare"
 	"mlpool/cmd/train/internal/ranks"
 	"mlpool/cmd/train/internal/rundir"
 	"mlpool/configs"
-	"mlpool/data"
-	"mlpool/internal/report"
-	"mlpool/kernels"
 	"mlpool/kernels/device"
 	"mlpool/model"
-)
-
-// verboseEvery is how many steps lie between two lines of a verbose run.
-const verboseEvery = 100
-
-// A graph holds up to graphSteps steps, so that its launch costs next to nothing a step, and
-// about graphNodes launches, which must be captured first. A step of L hidden layers is 2L+1
-// launches fused (2L+3 where a large batch is gathered, and its last dy transposed) and 6L+7
-// unfused; 3L+4 stands for both.
-const (
-	graphSteps = 100
-	graphNodes = 1 << 13
 )
 
 // runner trains one model on one subject: an allocator for what is done
@@ -55,53 +40,8 @@ type runner struct {
 	best     best         // of a run by itself
 	ranks    *ranks.Ranks // nil: there are no others
 
-	watch     bool // the first epoch, for a report
-	recording report.Recording
-}
-
-// prepare makes the runner ready to train.
-func (r *runner) prepare(b *backend.Backend, set data.Dataset, verbose func(line string)) error {
-	cfg := r.cfg
-	eager, err := r.own(r.newAllocator(b, cfg))
-	if err != nil {
-		return err
-	}
-	r.device = device.New(b.Queue, eager, cfg.Train.Fuse)
-	if r.ranks.Parallel() {
-		if err := r.device.SetCollective(r.ranks.Comm); err != nil {
-			return err
-		}
-	}
-	opt := model.Options{
-		BatchSize:     cfg.Train.Bsz,
-		EvalBatchSize: max(cfg.Train.Bsz, backend.EvalBatchSize),
-		LearningRate:  cfg.Train.LearningRate,
-		Order:         func(epoch int) []int32 { return data.Order(set.Train.Len(), cfg.Train.Seed, epoch) },
-		Start:         r.earlier.start(),
-	}
-	if r.ranks.Parallel() {
-		opt.Rank, opt.Ranks = r.ranks.World.Rank, r.ranks.World.Size
-	}
-	if cfg.Train.Verbose {
-		opt.VerboseEvery = verboseEvery
-		opt.Verbose = func(step int, loss float32) {
-			epoch, _ := r.place()
-			verbose(fmt.Sprintf("%s: epoch %d, step %d: loss %.4g\n", r, epoch+1, step, loss))
-		}
-	}
-	if cfg.Train.Nvtx {
-		r.device.Annotate(kernels.PushRange, kernels.PopRange)
-	}
-	if b.Graph {
-		captured, err := r.own(b.NewCaptureAllocator(r.Kind, cfg))
-		if err != nil {
-			return err
-		}
-		r.device.CaptureFrom(captured)
-		opt.ChunkSteps = max(1, min(graphSteps, graphNodes/(3*cfg.Model.NumLayers+4)))
-	}
-	r.trainer, err = model.NewTrainer(r.device, model.Set(set.Train), model.Set(set.Test), r.earlier.weights(cfg, set), opt)
-	return backend.AtLimit(cfg, err)
+	watch    bool // for a report
+	recorder recording.Recorder
 }
 
 // own times an allocator, and closes it in the end.
@@ -158,52 +98,6 @@ func (r *runner) held() []allocator.TagBytes {
 	return allocator.ByTag(blocks)
 }
 
-// epoch trains for one epoch, or what an earlier run left of it, and returns what it came
-// to, with the loss of each step that was done now.
-func (r *runner) epoch(ctx context.Context) (rundir.Record, []float32, error) {
-	_, done := r.place()
-	before, spentBefore := r.stats()
-	e, err := r.trainEpoch(ctx)
-	if err != nil {
-		return rundir.Record{}, nil, backend.AtLimit(r.cfg, err)
-	}
-	after, spent := r.stats()
-	rec := newRecord(r.String(), e, before, after, spent-spentBefore)
-	rec.Segments, rec.ResumedAfter, rec.Warmup = r.segments(), done, len(r.records) == 0
-	r.records, r.unsaved = append(r.records, rec), true
-	losses := e.Losses[done:]
-	r.losses = append(r.losses, losses...)
-	return rec, losses, nil
-}
-
-// newRecord makes the record of an epoch from what the allocators'
-// counters said before and after it, and the time spent in the allocator.
-func newRecord(name string, e model.Epoch, before, after allocator.Stats, spent time.Duration) rundir.Record {
-	return rundir.Record{
-		Allocator: name, Epoch: e.Number, Steps: len(e.Losses), Interrupted: e.Interrupted,
-		Loss: rundir.Nats(e.Loss()), ValLoss: rundir.Nats(e.ValLoss), ValAcc: e.ValAcc, Diverged: e.Diverged(),
-		TrainMS: milliseconds(e.Train), ValMS: milliseconds(e.Validation),
-		AllReduceUS: 1000 * milliseconds(e.AllReduce), ExposedUS: 1000 * milliseconds(e.Exposed),
-		Allocs:        after.Allocs - before.Allocs,
-		DriverCalls:   after.DriverCalls - before.DriverCalls,
-		DriverMallocs: after.DriverMallocs - before.DriverMallocs,
-		HostWaits:     after.HostWaits - before.HostWaits,
-		Refused:       after.Refused - before.Refused,
-		Mappings:      after.Mappings - before.Mappings,
-		Stitches:      after.Stitches - before.Stitches,
-		AllocatorMS:   milliseconds(spent),
-		PeakAllocated: after.PeakAllocated,
-		PeakReserved:  after.PeakReserved,
-	}
-}
-
-// log logs an epoch.
-func (r *runner) log(rec rundir.Record, losses []float32) error {
-	defer r.ranks.Write()()
-	r.facts.Epochs = r.earlier.start().Epoch + len(compare.Whole(r.records))
-	return r.folder.Add(rec, losses)
-}
-
 func (r *runner) close() error {
 	var errs []error
 	if r.trainer != nil {
@@ -217,3 +111,27 @@ func (r *runner) close() error {
 	}
 	return errors.Join(errs...)
 }
+
+// place is how far the runner is: the whole epochs, and the steps of the next one.
+func (r *runner) place() (epoch, step int) {
+	if len(r.records) == 0 {
+		start := r.earlier.start()
+		return start.Epoch, len(start.Losses)
+	}
+	if at := last(r.records); at.Interrupted {
+		return at.Epoch - 1, at.Steps
+	}
+	return last(r.records).Epoch, 0
+}
+
+// diverged says whether the runner's last loss is no number.
+func (r *runner) diverged() bool { return len(r.records) > 0 && last(r.records).Diverged > 0 }
+
+// best is the state after the epoch with the lowest validation loss.
+type best struct {
+	checkpoint.Checkpoint // without weights: there is none yet
+	loss                  rundir.Nats
+	unsaved               bool
+}
+
+func last[E any](s []E) E { return s[len(s)-1] }

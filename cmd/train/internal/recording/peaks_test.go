@@ -1,4 +1,4 @@
-package run
+package recording
 
 import (
 	"math/rand/v2"
@@ -9,8 +9,8 @@ import (
 	"mlpool/internal/report"
 )
 
-func TestMoments(t *testing.T) {
-	m := newMoments()
+func TestPeaks(t *testing.T) {
+	m := newPeaks()
 	if list := m.list(); len(list) != 0 {
 		t.Errorf("no event is %v", list)
 	}
@@ -30,11 +30,11 @@ func TestMoments(t *testing.T) {
 	}
 }
 
-// TestMomentsKeepTheMost thins out many events: the most of every hundredth of the time
+// TestPeaksKeepTheMost thins out many events: the most of every hundredth of the time
 // is still there.
-func TestMomentsKeepTheMost(t *testing.T) {
+func TestPeaksKeepTheMost(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 1))
-	m := newMoments()
+	m := newPeaks()
 	const events, parts = 100_000, 100
 	var live, reserved [parts]int64
 	for i := range events {
@@ -44,7 +44,7 @@ func TestMomentsKeepTheMost(t *testing.T) {
 		m.add(e)
 	}
 	list := m.list()
-	if len(list) > mostMoments || len(list) < mostMoments/2-1 {
+	if len(list) > mostPeaks || len(list) < mostPeaks/2-1 {
 		t.Errorf("%d moments", len(list))
 	}
 	before := -1.0

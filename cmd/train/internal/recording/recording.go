@@ -1,0 +1,179 @@
+// Package recording looks at a training from close by, for a report: memory over time, the map of
+// memory at its peak, and what the device and the host do in a step.
+//
+// That takes time, so it is done in steps that follow a training whose weights are saved: they move
+// the weights on and count nowhere. Only [Recorder.Epoch] looks at an epoch of the training, the
+// first one, which pays for what is done once and is left out of the statistics.
+package recording
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"mlpool/allocator"
+	"mlpool/cmd/train/internal/rundir"
+	"mlpool/internal/report"
+	"mlpool/kernels/device"
+)
+
+// A Recorder records the training on a device.
+type Recorder struct {
+	Device    *device.Device
+	Allocator allocator.Allocator // the device's
+	Repeat    func() error        // does a step once more
+	Graphs    bool                // the steps of the epochs are graphs
+
+	Recording report.Recording
+}
+
+// Epoch does f, which trains for an epoch, and records its memory over time.
+func (r *Recorder) Epoch(f func() error) error {
+	memory := newPeaks()
+	err := r.traced(1, memory.add, func(*allocator.Trace) error { return f() })
+	r.Recording.Memory, r.Recording.Over = memory.list(), "the first epoch"
+	return err
+}
+
+// traced does f with a trace around the allocator, and passes its events to each.
+func (r *Recorder) traced(events int, each func(allocator.TraceEvent), f func(*allocator.Trace) error) error {
+	t := allocator.NewTrace(r.Allocator, events)
+	t.Each(each)
+	return r.Device.Through(t, func() error { return f(t) })
+}
+
+// Step records a step. The recording lacks what follows an error.
+func (r *Recorder) Step() error {
+	events, peak := 0, 0 // of a step; the number of the Alloc after which most is live
+	var most int64
+	allocs, memory := 0, newPeaks()
+	err := r.traced(1, func(e allocator.TraceEvent) {
+		events++
+		memory.add(e)
+		if e.Action != allocator.Allocated {
+			return
+		}
+		if allocs++; e.Live > most {
+			most, peak = e.Live, allocs
+		}
+	}, func(*allocator.Trace) error { return r.Repeat() })
+	if err != nil {
+		return err
+	}
+	if r.Recording.Memory == nil {
+		r.Recording.Memory, r.Recording.Over = memory.list(), "a training step"
+	}
+	m := &mapper{Allocator: r.Allocator, left: peak}
+	if err := r.Device.Through(m, r.Repeat); err != nil {
+		return err
+	}
+	r.Recording.Peak = m.taken
+	steps, err := r.steps(events)
+	if err != nil {
+		return err
+	}
+	step := medianStep(steps)
+	if r.Graphs {
+		step.Note = "Its kernels were launched one by one. In the epochs they are part of a graph, which takes no memory anew."
+	}
+	r.Recording.Step = step
+	return nil
+}
+
+// Other work of the machine may disturb a single step. So up to mostSteps are recorded, for at most
+// stepsTime, and the one of median length is kept.
+const (
+	mostSteps = 9
+	stepsTime = time.Second
+)
+
+// steps records at least one step, each of the given number of events.
+func (r *Recorder) steps(events int) (steps []*report.Timeline, err error) {
+	for began := time.Now(); len(steps) == 0 || len(steps) < mostSteps && time.Since(began) < stepsTime; {
+		err := r.traced(events, nil, func(t *allocator.Trace) error {
+			l, err := r.Device.Timeline(r.Repeat)
+			if err != nil {
+				return err
+			}
+			events, _ := t.Events()
+			steps = append(steps, timelineOf(l, t.Begin(), events))
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return steps, nil
+}
+
+// medianStep is the step of median length.
+func medianStep(steps []*report.Timeline) *report.Timeline {
+	slices.SortFunc(steps, func(a, b *report.Timeline) int { return cmp.Compare(a.Length, b.Length) })
+	median := steps[len(steps)/2]
+	median.Steps = len(steps)
+	return median
+}
+
+// A mapper is an allocator that takes the map of another one right after a call of Alloc.
+type mapper struct {
+	allocator.Allocator
+	left  int // calls of Alloc until then
+	taken *allocator.Map
+}
+
+// Alloc implements [allocator.Allocator].
+func (m *mapper) Alloc(bytes int64, s allocator.Stream, tag string) (allocator.Block, error) {
+	b, err := m.Allocator.Alloc(bytes, s, tag)
+	if m.left--; m.left == 0 {
+		taken := allocator.MapOf(m.Allocator)
+		m.taken = &taken
+	}
+	return b, err
+}
+
+// timelineOf puts together what the device and the host did in a step. The events are of
+// a trace that began at the given time.
+func timelineOf(l device.Timeline, began time.Time, events []allocator.TraceEvent) *report.Timeline {
+	t := &report.Timeline{Length: microseconds(l.Length)}
+	for _, o := range l.Ops {
+		t.Kernels = append(t.Kernels, report.Span{Name: o.Name, Detail: o.Shape, Start: microseconds(o.Start), Length: microseconds(o.Length)})
+	}
+	type life struct {
+		block int // in t.Blocks
+		from  time.Duration
+	}
+	lives := map[uintptr]life{} // by address
+	for _, e := range events {
+		at := began.Add(e.Time).Sub(l.Begin)
+		if at < 0 {
+			continue // of the steps before
+		}
+		call := report.Span{Name: "free " + e.Tag, Detail: fmt.Sprintf("%d bytes", e.Bytes), Start: microseconds(at), Length: microseconds(e.Took)}
+		switch e.Action {
+		case allocator.Allocated:
+			call.Name, call.Start = "alloc "+e.Tag, microseconds(at-e.Took)
+			lives[e.Addr] = life{len(t.Blocks), at}
+			t.Blocks = append(t.Blocks, report.Span{Name: e.Tag, Detail: call.Detail, Start: microseconds(at), Length: microseconds(l.Length - at)})
+		case allocator.Freed:
+			if b, known := lives[e.Addr]; known {
+				t.Blocks[b.block].Length = microseconds(at - b.from)
+				delete(lives, e.Addr)
+			}
+		}
+		t.Calls = append(t.Calls, call)
+	}
+	return t
+}
+
+func microseconds(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
+
+// Write writes the recording to a file, for -report to read.
+func (r *Recorder) Write(path string) error {
+	text, err := json.Marshal(r.Recording)
+	if err != nil {
+		return err
+	}
+	return rundir.WriteFile(path, append(text, '\n'))
+}
