@@ -199,7 +199,7 @@ func TestReportOfTraining(t *testing.T) {
 	if code := runProcess(ctx, []string{"-report", page, path}, &traintest.CancelAfter{Text: "epoch 2/5", Cancel: cancel}, &bytes.Buffer{}); code != exit.CodeInterrupted {
 		t.Errorf("exit code %d", code)
 	}
-	wantAll(t, readPage(t, page), "custom takes ", "interrupted after 2 epochs", "No step was recorded", "Each dot is the one epoch that was timed.")
+	wantAll(t, readPage(t, page), "custom takes ", "interrupted after 2 epochs", "No step was recorded", "Each dot is the only epoch timed.")
 
 	unwritable := filepath.Join(t.TempDir(), "none", "page.html")
 	if code, stdout, _ := train(t.Context(), "-report", unwritable, path); code != exit.Failure || stdout != "" {

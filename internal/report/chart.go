@@ -21,31 +21,31 @@ import (
 	"mlpool/internal/plotstyle"
 )
 
-// Widths of charts, in the pixels of a screen. A chart that spans the page is drawn
-// twice, and the page shows the one that fits.
+// Widths of charts, in pixels of the screen. A chart that spans the page is drawn twice;
+// the page shows the one that fits.
 const (
 	wide   = 820
 	narrow = 336
-	half   = 396 // two beside each other
+	half   = 396 // two in a row
 )
 
 const fontSize = 12
 
-// role is what a colour is for. The page's style says which it is, in light and dark.
+// A role is the use of a colour. The page's style defines its colour in light and dark.
 type role int
 
 const (
-	text0 role = iota // what is read first
+	text0 role = iota
 	muted
 	grid
 	paper
-	run0              // and so on, for each entry of the palette
-	faint = run0 + 16 // the same, pale
+	run0              // the first of a role for each entry of the palette
+	faint = run0 + 16 // the same colours, pale
 )
 
 var roleNames = []string{"text", "muted", "grid", "paper"}
 
-// variable is the role's colour as the page's style knows it.
+// variable returns the name of the role's colour in the page's style.
 func (r role) variable() string {
 	switch {
 	case r < run0:
@@ -56,18 +56,17 @@ func (r role) variable() string {
 	return fmt.Sprintf("--f%d", r-faint)
 }
 
-// RGBA implements color.Color with a colour that stands for the role in an SVG until
-// styled puts the variable in its place. The steps between two are large enough for
-// any rounding.
+// RGBA implements color.Color with a colour that marks the role in an SVG until styled
+// replaces it by the variable. Roles are far enough apart for any rounding.
 func (r role) RGBA() (red, green, blue, alpha uint32) {
 	return color.NRGBA{R: uint8(r%16)*16 + 8, G: uint8(r/16)*16 + 8, B: 0x88, A: 255}.RGBA()
 }
 
-// colourOf is the role of the i-th run.
+// colourOf returns the role of the i-th run.
 func (p Page) colourOf(i int) role { return run0 + role(p.palette()[i]) }
 
-// palette is each run's place in plotstyle's. An allocator of the first group has the one
-// that it has in all pictures; the others share what is left.
+// palette returns each run's index in plotstyle's palette. Allocators of the first group
+// keep theirs; the others share the rest.
 func (p Page) palette() []int {
 	places := make([]int, len(p.Runs))
 	taken := map[int]bool{}
@@ -102,19 +101,19 @@ var (
 	textTag   = regexp.MustCompile(`(?s)<text ([^>]*?font-size:([0-9.]+)px[^>]*)>([^<]*)</text>`)
 )
 
-// svg draws a picture. The label is what is said of it to those who don't see it.
+// svg draws a picture. label describes it to screen readers.
 func svg(class, label string, width, height vg.Length, paint func(draw.Canvas)) template.HTML {
 	c := vgsvg.New(width, height)
 	paint(draw.New(c))
 	var b bytes.Buffer
-	// A bytes.Buffer takes all that is written to it.
+	// Writing to a bytes.Buffer does not fail.
 	_, _ = c.WriteTo(&b)
 	head := fmt.Sprintf(`<svg class="%s" viewBox="0 0 %g %g" role="img" aria-label="%s">`, class, width, height, html.EscapeString(label))
 	return template.HTML(head + styled(preamble.ReplaceAllString(b.String(), "")))
 }
 
-// styled leaves fonts and colours to the page. A text keeps the width that it was laid
-// out with, whatever font the reader has.
+// styled leaves fonts and colours to the page. A text keeps the width of its layout in any
+// font.
 func styled(svg string) string {
 	svg = family.ReplaceAllString(svg, "")
 	svg = textTag.ReplaceAllStringFunc(svg, func(tag string) string {
@@ -147,7 +146,7 @@ func textStyle(r role, size vg.Length) text.Style {
 	}
 }
 
-// newPlot is an empty plot without a frame: grid lines and labels are enough.
+// newPlot returns an empty plot without a frame.
 func newPlot() *plot.Plot {
 	p := plotstyle.New("", fontSize)
 	p.BackgroundColor = nil
@@ -176,7 +175,7 @@ func gridLines(vertical, horizontal bool) *plotter.Grid {
 	return g
 }
 
-// ticks are at most n and one, at round numbers, the last with the unit.
+// ticks returns at most n+1 ticks at round numbers, the last with the unit.
 func ticks(n int, unit string) plot.TickerFunc {
 	return func(low, high float64) []plot.Tick {
 		step := niceStep(high-low, n)
@@ -194,7 +193,7 @@ func ticks(n int, unit string) plot.TickerFunc {
 	}
 }
 
-// decimals is how many digits behind the point a round number has.
+// decimals returns how many digits a round number has behind the point.
 func decimals(step float64) int {
 	s := strconv.FormatFloat(step, 'f', -1, 64)
 	if _, behind, found := strings.Cut(s, "."); found {
@@ -203,13 +202,13 @@ func decimals(step float64) int {
 	return 0
 }
 
-// painter is a plotter made of a function.
+// A painter is a function that implements plot.Plotter.
 type painter func(c draw.Canvas, p *plot.Plot)
 
 // Plot implements plot.Plotter.
 func (f painter) Plot(c draw.Canvas, p *plot.Plot) { f(c, p) }
 
-// rect is a box of a canvas.
+// rect returns the corners of a box.
 func rect(x0, y0, x1, y1 vg.Length) []vg.Point {
 	return []vg.Point{{X: x0, Y: y0}, {X: x1, Y: y0}, {X: x1, Y: y1}, {X: x0, Y: y1}}
 }

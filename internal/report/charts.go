@@ -14,11 +14,11 @@ import (
 	"mlpool/internal/text"
 )
 
-// A line of a chart of rows: a run, what is drawn of it, and what is written behind.
+// A line is a row of a chart: a run, what is drawn and the note after it.
 type line struct {
 	name   string
 	colour role
-	values []float64 // what is to be on the axis, if it is near the others
+	values []float64 // the axis should show these
 	note   string
 	paint  func(c draw.Canvas, x func(float64) vg.Length, y vg.Length)
 }
@@ -28,8 +28,8 @@ const (
 	axisSpace = 42
 )
 
-// rows draws lines below each other over one axis from low to high. A line with no
-// value in that range has an arrow at the end of the axis that it lies beyond.
+// rows draws lines over one axis from low to high. A line whose values are all outside has
+// an arrow at that end of the axis.
 func rows(label, axis string, lines []line, low, high float64) template.HTML {
 	return chart(label, vg.Length(len(lines)*rowHeight+axisSpace), func(c draw.Canvas) {
 		style := textStyle(text0, fontSize)
@@ -42,7 +42,7 @@ func rows(label, axis string, lines []line, low, high float64) template.HTML {
 		p.X.Min, p.X.Max = low, high
 		p.Y.Min, p.Y.Max = -0.5, float64(len(lines))-0.5
 		p.HideY()
-		// A label takes some 70 pixels with the space around it.
+		// A label takes about 70 pixels with its space.
 		across := c.Max.X - c.Min.X - names - notes - 24
 		p.X.Tick.Marker = ticks(max(2, int(across/70)), "")
 		p.Add(gridLines(true, false), painter(func(inner draw.Canvas, p *plot.Plot) {
@@ -67,7 +67,7 @@ func rows(label, axis string, lines []line, low, high float64) template.HTML {
 	})
 }
 
-// short is a name of at most 20 characters, with its end.
+// short cuts a name to its last 20 characters.
 func short(name string) string {
 	const most = 20
 	if runes := []rune(name); len(runes) > most {
@@ -76,7 +76,7 @@ func short(name string) string {
 	return name
 }
 
-// arrow points to what is beyond x; direction -1 is to the right.
+// arrow points beyond x; direction -1 is to the right.
 func arrow(c draw.Canvas, colour role, x, y vg.Length, direction vg.Length) {
 	c.FillPolygon(colour, []vg.Point{{X: x, Y: y}, {X: x + 8*direction, Y: y + 5}, {X: x + 8*direction, Y: y - 5}})
 }
@@ -85,18 +85,17 @@ func stroke(c draw.Canvas, colour role, width, x0, y0, x1, y1 vg.Length) {
 	c.StrokeLine2(draw.LineStyle{Color: colour, Width: width}, x0, y0, x1, y1)
 }
 
-// far is what lies beyond the axis: more than so many times the middle run.
+// far is how many times the middle run a run may take before it leaves the axis.
 const far = 2
 
-// A run has a median from leastMedian times on, and a bar between its quartiles from
-// leastQuartiles on: fewer show no spread.
+// The least numbers of times for which a chart shows a median, and quartiles.
 const (
 	leastMedian    = 2
 	leastQuartiles = 4
 )
 
-// spreads draws of each run the values, and, of enough of them, a bar from the first
-// quartile to the third, and the median.
+// spreads draws the times of each run, with the median and the quartiles if there are
+// enough.
 func (p Page) spreads() template.HTML {
 	unit, per := p.unit()
 	var medians []float64
@@ -140,7 +139,7 @@ func (p Page) spreads() template.HTML {
 	return rows(label, fmt.Sprintf("%s %s %s", unit, p.article(), per), lines, low, high)
 }
 
-// noted is a chart of rows in words.
+// noted writes a chart of rows in words.
 func noted(lines []line) string {
 	var all []string
 	for _, l := range lines {
@@ -149,7 +148,7 @@ func noted(lines []line) string {
 	return text.List(all, "and") + "."
 }
 
-// padded is a range with some air. A single value has more: no scale tells how exact it is.
+// padded widens a range a little, and that of a single value more.
 func padded(low, high float64) (float64, float64) {
 	least := 0.002
 	if low == high {
@@ -159,7 +158,7 @@ func padded(low, high float64) (float64, float64) {
 	return low - air, high + air
 }
 
-// farPercent is the largest difference that an axis of differences is made for.
+// farPercent is the largest difference for which the axis makes room.
 const farPercent = 60
 
 // intervals draws the differences from the first run.

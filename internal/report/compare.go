@@ -9,7 +9,7 @@ import (
 	"mlpool/internal/text"
 )
 
-// times are what a run is compared by: milliseconds of each steady epoch, or
+// times returns what runs are compared by: the milliseconds of each steady epoch, or the
 // nanoseconds of a call in each replay.
 func (r Run) times() []float64 {
 	if len(r.Epochs) == 0 {
@@ -18,7 +18,7 @@ func (r Run) times() []float64 {
 	return r.each(func(e Epoch) float64 { return e.TrainMS + e.ValMS })
 }
 
-// each is what f finds in each epoch that is not of warm-up; with no others, in these.
+// each returns f of each epoch after the warm-up, or of the warm-up if there are no others.
 func (r Run) each(f func(Epoch) float64) []float64 {
 	epochs := slices.DeleteFunc(slices.Clone(r.Epochs), func(e Epoch) bool { return e.Warmup })
 	if len(epochs) == 0 {
@@ -31,7 +31,7 @@ func (r Run) each(f func(Epoch) float64) []float64 {
 	return values
 }
 
-// median is the middle of what f finds in the epochs, NaN where there are none.
+// median returns the median of f over the epochs, or NaN without any.
 func (r Run) median(f func(Epoch) float64) float64 {
 	if len(r.Epochs) == 0 {
 		return math.NaN()
@@ -39,12 +39,12 @@ func (r Run) median(f func(Epoch) float64) float64 {
 	return stats.Median(r.each(f))
 }
 
-// allocatorTime is the host's time in the allocator, in microseconds a step.
+// allocatorTime returns the host's time in the allocator, in microseconds a step.
 func (e Epoch) allocatorTime() float64 { return 1000 * e.AllocatorMS / float64(max(e.Steps, 1)) }
 
 func (e Epoch) driverCalls() float64 { return float64(e.DriverCalls) / float64(max(e.Steps, 1)) }
 
-// peaks are the most bytes that were allocated, or live in a replay, and reserved; 0: unknown.
+// peaks returns the peak bytes allocated, or live in a replay, and reserved. 0 is unknown.
 func (r Run) peaks() (allocated, reserved int64) {
 	for _, e := range r.Epochs {
 		allocated, reserved = max(allocated, e.PeakAllocated), max(reserved, e.PeakReserved)
@@ -57,7 +57,7 @@ func (r Run) peaks() (allocated, reserved int64) {
 	return allocated, reserved
 }
 
-// unit is what times are in, and per what they are spent.
+// unit returns the unit of times, and what was timed.
 func (p Page) unit() (unit, per string) {
 	if p.Replay {
 		return "ns", "call"
@@ -65,7 +65,7 @@ func (p Page) unit() (unit, per string) {
 	return "ms", "epoch"
 }
 
-// article is a or an.
+// article returns the article of what was timed.
 func (p Page) article() string {
 	if p.Replay {
 		return "a"
@@ -73,7 +73,7 @@ func (p Page) article() string {
 	return "an"
 }
 
-// turn is what a run does in one turn.
+// turn names what a run does in one turn.
 func (p Page) turn() string {
 	if p.Replay {
 		return "replay"
@@ -81,8 +81,8 @@ func (p Page) turn() string {
 	return "epoch"
 }
 
-// timed are the runs that were timed, by their numbers. The first is the base: what
-// differences are from.
+// timed returns the indices of the runs that were timed. The first is the base of all
+// differences.
 func (p Page) timed() (runs []int) {
 	for i, r := range p.Runs {
 		if len(r.times()) > 0 {
@@ -92,7 +92,7 @@ func (p Page) timed() (runs []int) {
 	return runs
 }
 
-// base is the name of the run that differences are from; empty: none was timed.
+// base returns the name of the base, or "" if no run was timed.
 func (p Page) base() string {
 	for _, i := range p.timed() {
 		return p.Runs[i].Name
@@ -100,8 +100,7 @@ func (p Page) base() string {
 	return ""
 }
 
-// between is the difference of run i from run j. It is not known of runs that did not
-// take turns.
+// between returns the difference of run i from run j. It is known only if they took turns.
 func (p Page) between(i, j int) stats.Difference {
 	if !p.Turns {
 		return stats.Difference{}
@@ -109,7 +108,7 @@ func (p Page) between(i, j int) stats.Difference {
 	return stats.Compare(p.Runs[j].times(), p.Runs[i].times())
 }
 
-// difference is that of run i from the base, of which none is known.
+// difference returns the difference of run i from the base. That of the base is unknown.
 func (p Page) difference(i int) stats.Difference {
 	timed := p.timed()
 	if len(timed) == 0 || i == timed[0] {
@@ -118,8 +117,8 @@ func (p Page) difference(i int) stats.Difference {
 	return p.between(i, timed[0])
 }
 
-// untold says why nothing tells which of several runs is faster; it is empty where all
-// differences from the base have an interval.
+// untold says why the runs cannot be ranked, or "" if all differences from the base have
+// an interval.
 func (p Page) untold() string {
 	timed := p.timed()
 	switch {
@@ -132,17 +131,17 @@ func (p Page) untold() string {
 		}
 		return fmt.Sprintf("These runs are not comparable: they differ in %s.", text.List(keys, "and"))
 	case !p.Turns:
-		return "These runs did not take turns, so that nothing tells which is faster: the machine may have changed between them. train -compare lets allocators take turns."
+		return "These runs did not take turns, so they cannot be ranked: the machine may have changed between them. train -compare lets allocators take turns."
 	case !slices.ContainsFunc(timed[1:], func(i int) bool { return !p.difference(i).Known() }):
 		return ""
 	case p.Replay:
 		return fmt.Sprintf("Not enough replays to tell which is faster: run at least %d.", stats.LeastPairs)
 	}
-	return fmt.Sprintf("Not enough epochs to tell which is faster: run at least %d, as the first does not count.", stats.LeastPairs+1)
+	return fmt.Sprintf("Not enough epochs to tell which is faster: run at least %d, since the first does not count.", stats.LeastPairs+1)
 }
 
-// counted returns the most times that there are of a run, and says how many there are for the
-// table of results and for the chart of times.
+// counted returns the largest number of times of a run, and describes the times for the
+// table of results and for the chart.
 func (p Page) counted() (most int, caption, chart string) {
 	least, first := math.MaxInt, true
 	for _, i := range p.timed() {
@@ -151,28 +150,28 @@ func (p Page) counted() (most int, caption, chart string) {
 		most, least = max(most, n), min(least, n)
 		first = first && !p.Replay && !slices.ContainsFunc(r.Epochs, func(e Epoch) bool { return !e.Warmup })
 	}
-	const pays = "which pays for what is done once"
+	const pays = "which includes one-time work"
 	switch {
 	case most < leastMedian && first:
-		return most, "Of the first epoch, " + pays, "Each dot is the first epoch, the only one that was timed, " + pays + "."
+		return most, "The first epoch, " + pays, "Each dot is the first epoch, the only one timed, " + pays + "."
 	case most < leastMedian:
-		return most, "Of one " + p.turn(), fmt.Sprintf("Each dot is the one %s that was timed.", p.turn())
+		return most, "One " + p.turn(), fmt.Sprintf("Each dot is the only %s timed.", p.turn())
 	}
 	count := text.Count(most, p.turn())
 	if !p.Replay {
 		count += " after the first, " + pays
 	}
 	if least < most {
-		count += fmt.Sprintf(" (or as few as %d)", least)
+		count += fmt.Sprintf(" (for some runs %d)", least)
 	}
 	line := "The line is the median."
 	if most >= leastQuartiles {
-		line = "The bar reaches from the first quartile to the third, the line is the median."
+		line = "The bar spans the first to the third quartile; the line is the median."
 	}
-	return most, "Medians of " + count, fmt.Sprintf("Each dot is one of %s. %s An arrow points to what is far beyond the axis.", count, line)
+	return most, "Medians of " + count, fmt.Sprintf("Each dot is one of %s. %s An arrow points to times far beyond the axis.", count, line)
 }
 
-// outliers says how many times are far from the others; it is empty where none is.
+// outliers counts the times far from the others, or returns "".
 func (p Page) outliers() string {
 	var found []string
 	for _, r := range p.Runs {
@@ -183,5 +182,5 @@ func (p Page) outliers() string {
 	if found == nil {
 		return ""
 	}
-	return fmt.Sprintf("Outliers: %s. If something else kept the machine busy, measure again when it is idle.", text.List(found, "and"))
+	return fmt.Sprintf("Outliers: %s. If other work kept the machine busy, measure again when it is idle.", text.List(found, "and"))
 }

@@ -1,48 +1,49 @@
-// Package report draws runs and traces as one HTML page that needs no network.
+// Package report draws runs and traces as one HTML page that needs no network. Write takes a
+// Page: what ran, in plain numbers; everything else here turns it into tables and charts.
 package report
 
 import "mlpool/allocator"
 
-// A Page is what a report shows: some runs, side by side.
+// A Page is a report of one or more runs.
 type Page struct {
 	Title string
-	// Replay says that the runs are replays of a trace: they have CallNS and no Epochs,
-	// and their Memory is over requests.
+	// Replay reports whether the runs are replays of a trace: they have CallNS and no
+	// Epochs, and their Memory is by request.
 	Replay bool
-	Runs   []Run // the first is what differences are from
-	// Turns says that the runs took turns: what they took at one time is a pair. Runs that
-	// did not are shown, and not ranked.
+	Runs   []Run // differences are from the first
+	// Turns reports whether the runs took turns, so that times of one turn form a pair.
+	// Other runs are shown but not ranked.
 	Turns bool
-	// Unlike are settings for which the runs do not do the same work, each with its values.
-	// Runs that differ in one are not comparable.
+	// Unlike holds settings in which the runs differ that change the work, with their
+	// values. If there are any, the runs are not comparable.
 	Unlike []Fact
 }
 
-// A Run is a training, or the replay of a trace, on one allocator. Parts that were not
-// recorded are empty, and the page says so.
+// A Run is a training or the replay of a trace on one allocator. The page names the parts
+// that were not recorded.
 type Run struct {
 	Name     string  // of the allocator: custom, cuda, custom:bestfit
-	Facts    []Fact  // what was run, and where
-	Epochs   []Epoch // whole ones
+	Facts    []Fact  // what ran, and where
+	Epochs   []Epoch // whole epochs
 	Diverged int     // the epoch in which the loss became NaN or infinite; 0: none
-	// CallNS has, of each replay of a trace, the mean time of a call in nanoseconds.
+	// CallNS is the mean time of a call in each replay, in nanoseconds.
 	CallNS []float64
-	// Losses has the mean loss of each training step, in nats.
+	// Losses is the mean loss of each training step, in nats.
 	Losses []float32
 	Recording
 }
 
-// A Fact is a line of a table of names and values.
+// A Fact is a name and a value.
 type Fact struct{ Name, Value string }
 
-// An Epoch is a pass over the training set, and the validation after it. Times are in
+// An Epoch is a pass over the training set and the validation after it. Times are in
 // milliseconds, memory in bytes.
 type Epoch struct {
 	Number int
-	// Warmup epochs are the first of a process: they pay for what is done once, and are
-	// left out of medians and pictures of time.
+	// Warmup marks the first epoch of a process, which includes one-time work. Medians and
+	// charts of time omit it.
 	Warmup        bool
-	Steps         int // that were timed
+	Steps         int // timed
 	TrainMS       float64
 	ValMS         float64
 	AllocatorMS   float64
@@ -54,43 +55,43 @@ type Epoch struct {
 	PeakReserved  int64
 }
 
-// A Recording is a run seen from close by.
+// A Recording is a detailed view of a run.
 type Recording struct {
-	// Memory is what was live and reserved over time, thinned out to what a picture
-	// can show.
+	// Memory is the live and reserved bytes over time, thinned to the resolution of a
+	// picture.
 	Memory []Moment `json:"memory,omitempty"`
-	// Over is what Memory is over, such as "the first epoch"; empty: not known.
+	// Over names the span of Memory, such as "the first epoch", if known.
 	Over string `json:"over,omitempty"`
-	// Step is one training step: what the host and the device did.
+	// Step is one training step on the host and the device.
 	Step *Timeline `json:"step,omitempty"`
-	// Peak is the memory of the pool when most of it was live.
+	// Peak is the map of the pool at its peak of live memory.
 	Peak *allocator.Map `json:"peak,omitempty"`
 }
 
-// A Moment is a time, in milliseconds from the recording's start, with the bytes that
-// were live and reserved. In a replay MS is the number of the request instead.
+// A Moment is the live and reserved bytes at a time, in milliseconds from the start of the
+// recording. In a replay MS is the number of the request.
 type Moment struct {
 	MS       float64 `json:"ms"`
 	Live     int64   `json:"live"`
 	Reserved int64   `json:"reserved"`
 }
 
-// A Timeline is what happened in a step, in microseconds from its start.
+// A Timeline is what happened in a step. Times are in microseconds from its start.
 type Timeline struct {
 	Length float64 `json:"length"`
-	// Steps is how many were recorded; this is the one of median length.
+	// Steps is the number of recorded steps, of which this has the median length.
 	Steps int `json:"steps"`
-	// Kernels ran on the device, one after the other unless they overlapped.
+	// Kernels ran on the device and may overlap.
 	Kernels []Span `json:"kernels"`
-	// Calls are those of the host to the allocator.
+	// Calls are the host's calls to the allocator.
 	Calls []Span `json:"calls"`
-	// Blocks are the lives of blocks, from Alloc to Free on the host.
+	// Blocks are the lifetimes of blocks, from Alloc to Free on the host.
 	Blocks []Span `json:"blocks"`
-	// Note says how the step differs from those that were timed; empty: it does not.
+	// Note says how the step differs from the timed steps, if it does.
 	Note string `json:"note,omitempty"`
 }
 
-// A Span is something with a start and a length, in microseconds.
+// A Span has a start and a length, in microseconds.
 type Span struct {
 	Name   string  `json:"name"`
 	Detail string  `json:"detail,omitempty"` // a shape, or bytes

@@ -9,7 +9,7 @@ import (
 	"mlpool/internal/text"
 )
 
-// headline says in a few sentences which runs diverged, who is fastest and who reserves least.
+// headline says in a few sentences which runs diverged, which is fastest and which reserves least.
 func (p Page) headline() []string {
 	said := p.diverged()
 	timed := p.timed()
@@ -23,18 +23,18 @@ func (p Page) headline() []string {
 		r := p.Runs[timed[0]]
 		said = append(said, fmt.Sprintf("%s takes %s %s %s %s.", r.Name, digits(stats.Median(r.times())), unit, p.article(), per))
 		if spent := r.median(Epoch.allocatorTime); spent > 0 {
-			said = append(said, fmt.Sprintf("Of each step %s µs are spent in the allocator.", digits(spent)))
+			said = append(said, fmt.Sprintf("Each step spends %s µs in the allocator.", digits(spent)))
 		}
 	default:
 		said = append(said, p.ranking(timed)...)
 	}
-	if len(p.Unlike) > 0 { // nor is memory comparable
+	if len(p.Unlike) > 0 { // memory is not comparable either
 		return said
 	}
 	return append(said, p.least()...)
 }
 
-// diverged says which runs did not end well, a sentence for each epoch in which some diverged.
+// diverged names the runs that diverged, in a sentence for each epoch.
 func (p Page) diverged() (said []string) {
 	var epochs []int
 	in := map[int][]string{}
@@ -57,8 +57,8 @@ func (p Page) diverged() (said []string) {
 	return said
 }
 
-// ranking compares runs that took turns, of which all differences from the first are known.
-// It calls a run faster than another one only if an interval says so.
+// ranking compares runs that took turns and whose differences from the first are known. It
+// calls a run faster than another only if the interval excludes zero.
 func (p Page) ranking(timed []int) []string {
 	base := p.base()
 	best := timed[0]
@@ -93,8 +93,8 @@ func (p Page) ranking(timed []int) []string {
 	return append([]string{lead}, p.compared(best, timed)...)
 }
 
-// fasterThanBase says how much faster than the base the best run is, and from which others
-// nothing tells it.
+// fasterThanBase says how much faster than the base the best run is, and names the runs
+// that may be as fast.
 func (p Page) fasterThanBase(best int, timed []int) string {
 	name := p.Runs[best].Name
 	fastest := []string{name}
@@ -113,8 +113,8 @@ func (p Page) fasterThanBase(best int, timed []int) string {
 		few(fastest, "or"), with, p.article(), per, plainPercent(d.Percent), p.base(), interval(d))
 }
 
-// compared says how the others compare with the base. Of what is the best, and of what takes
-// as long as a base that is, the lead has said it.
+// compared says how the other runs compare with the base. The lead has already named the
+// best, and runs that are as fast as a base that is the best.
 func (p Page) compared(best int, timed []int) []string {
 	var said []string
 	for _, i := range timed[1:] {
@@ -140,11 +140,11 @@ func (p Page) compared(best int, timed []int) []string {
 	return []string{fmt.Sprintf("Compared with %s, %s%s.", p.base(), text.List(said, "and"), more)}
 }
 
-// worth is the least difference, in percent, that is worth knowing. It may hide in an interval
-// with a larger margin.
+// worth is the smallest difference, in percent, that matters. An interval with a larger
+// margin may hide it.
 const worth = 5
 
-// reach is the interval around those of the runs that are not told from the base.
+// reach returns the interval around those of all runs that may be as fast as the base.
 func (p Page) reach(timed []int) string {
 	var whole stats.Difference
 	for _, i := range timed[1:] {
@@ -155,10 +155,10 @@ func (p Page) reach(timed []int) string {
 	return interval(whole)
 }
 
-// mostNamed is how many runs a sentence names.
+// mostNamed is the largest number of runs that a sentence names.
 const mostNamed = 4
 
-// few lists names, and counts those beyond mostNamed.
+// few lists up to mostNamed names, and counts the others.
 func few(names []string, word string) string {
 	if more := len(names) - mostNamed; more > 1 {
 		names = append(names[:mostNamed:mostNamed], fmt.Sprintf("%d more", more))
@@ -166,7 +166,7 @@ func few(names []string, word string) string {
 	return text.List(names, word)
 }
 
-// longer says how a time compares that is longer by a percentage, or shorter.
+// longer writes a difference in words.
 func longer(percent float64) string {
 	if percent < 0 {
 		return plainPercent(percent) + " less"
@@ -174,7 +174,7 @@ func longer(percent float64) string {
 	return plainPercent(percent) + " longer"
 }
 
-// least says who reserves least, and how much.
+// least says which runs reserve least, and how much.
 func (p Page) least() []string {
 	type reserve struct {
 		name  string
@@ -192,7 +192,7 @@ func (p Page) least() []string {
 	by := func(a, b reserve) int { return cmp.Compare(a.bytes, b.bytes) }
 	low, top := slices.MinFunc(all, by), slices.MaxFunc(all, by)
 	if len(all) == 1 {
-		return []string{fmt.Sprintf("It reserves %s at most.", text.Bytes(low.bytes))}
+		return []string{fmt.Sprintf("It reserves at most %s.", text.Bytes(low.bytes))}
 	}
 	var names []string
 	for _, r := range all {

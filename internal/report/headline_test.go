@@ -49,7 +49,7 @@ func TestHeadline(t *testing.T) {
 	const (
 		reserve = " custom reserves least, 102.0 MiB; cuda reserves most, 128.0 MiB."
 		both    = " custom and plan reserve least, 102.0 MiB; cuda reserves most, 128.0 MiB."
-		tooFew  = "Not enough epochs to tell which is faster: run at least 7, as the first does not count."
+		tooFew  = "Not enough epochs to tell which is faster: run at least 7, since the first does not count."
 	)
 	for _, test := range []struct {
 		name string
@@ -57,7 +57,7 @@ func TestHeadline(t *testing.T) {
 		want string
 	}{
 		{"nothing", Page{Runs: []Run{{Name: "custom"}}}, "No whole epoch was timed."},
-		{"one run", Page{Runs: []Run{a}}, "custom takes 40.1 ms an epoch. Of each step 10.0 µs are spent in the allocator. It reserves 102.0 MiB at most."},
+		{"one run", Page{Runs: []Run{a}}, "custom takes 40.1 ms an epoch. Each step spends 10.0 µs in the allocator. It reserves at most 102.0 MiB."},
 		{"all the same", Page{Turns: true, Runs: []Run{a, b}}, "custom and plan take the same time within noise: 40.1 ms an epoch. All reserve 102.0 MiB."},
 		{"too noisy", Page{Turns: true, Runs: []Run{a, timed("plan", 40, 102<<20, 1.4, 0.8)}},
 			"The epochs vary too much to tell custom and plan apart: the intervals of their differences reach from −20.0 to +40.0 %. All reserve 102.0 MiB."},
@@ -82,16 +82,16 @@ func TestHeadline(t *testing.T) {
 		{"six epochs of one", Page{Turns: true, Runs: []Run{a, first(c, 6)}}, tooFew + reserve},
 		{"one did not begin", Page{Turns: true, Runs: []Run{a, c, {Name: "malloc"}}}, "custom is the fastest: 40.1 ms an epoch. Compared with custom, cuda takes 25.0 % longer." + reserve},
 		{"no turns", Page{Runs: []Run{a, c}},
-			"These runs did not take turns, so that nothing tells which is faster: the machine may have changed between them. train -compare lets allocators take turns." + reserve},
+			"These runs did not take turns, so they cannot be ranked: the machine may have changed between them. train -compare lets allocators take turns." + reserve},
 		{"other work", Page{Runs: []Run{a, c}, Unlike: []Fact{{"train.bsz", "64, 1024"}, {"model.feat_dim", "784, 333"}}},
 			"These runs are not comparable: they differ in train.bsz (64, 1024) and model.feat_dim (784, 333)."},
 		{"other work, of which nothing was timed", Page{Runs: []Run{held("a", 1), held("b", 2)}, Unlike: []Fact{{"train.bsz", "64, 1024"}}}, "No whole epoch was timed."},
 		{"diverged", Page{Turns: true, Runs: []Run{diverged, c}},
 			"custom diverged in epoch 3: its loss became NaN or infinite. custom is the fastest: 40.1 ms an epoch. Compared with custom, cuda takes 25.0 % longer." + reserve},
 		{"all diverged", Page{Turns: true, Runs: []Run{ended(first(a, 0), 1), ended(first(b, 0), 1), ended(first(c, 1), 2)}},
-			"custom and plan diverged in epoch 1: their loss became NaN or infinite. cuda diverged in epoch 2: its loss became NaN or infinite. cuda takes 500 ms an epoch. Of each step 10.0 µs are spent in the allocator. It reserves 128.0 MiB at most."},
+			"custom and plan diverged in epoch 1: their loss became NaN or infinite. cuda diverged in epoch 2: its loss became NaN or infinite. cuda takes 500 ms an epoch. Each step spends 10.0 µs in the allocator. It reserves at most 128.0 MiB."},
 		{"diverged alone", Page{Runs: []Run{first(diverged, 1)}},
-			"custom diverged in epoch 3: its loss became NaN or infinite. custom takes 400 ms an epoch. Of each step 10.0 µs are spent in the allocator. It reserves 102.0 MiB at most."},
+			"custom diverged in epoch 3: its loss became NaN or infinite. custom takes 400 ms an epoch. Each step spends 10.0 µs in the allocator. It reserves at most 102.0 MiB."},
 		{"two replays", Page{Replay: true, Turns: true, Runs: []Run{calls("tlsf", 39, 40), calls("bestfit", 60, 62)}},
 			"Not enough replays to tell which is faster: run at least 6."},
 		{"replays", Page{Replay: true, Turns: true, Runs: []Run{calls("tlsf", 39, 40, 41, 40, 39, 41), calls("bestfit", 40, 40, 41, 39, 40, 41), calls("cuda", 950, 951, 949, 950, 952, 948)}},

@@ -10,10 +10,9 @@ import (
 	"mlpool/allocator"
 )
 
-// A panel is lanes of boxes over one axis, the component that timelines and maps of
-// memory are drawn with.
+// A panel is lanes of boxes over one axis. Timelines and maps of memory are panels.
 type panel struct {
-	Label  string // for those who don't see it
+	Label  string // for screen readers
 	Length float64
 	Unit   string // of the axis
 	Lanes  []lane
@@ -22,23 +21,23 @@ type panel struct {
 
 // A lane is a row of boxes from left to right.
 type lane struct {
-	Name  string // above it; may be empty
+	Name  string // above the lane, or empty
 	Thin  bool
-	Used  float64 // how far the lane goes, in the axis's unit
-	Ticks float64 // the distance of marks along it; 0: none
+	Used  float64 // the length of the lane, in the axis's unit
+	Ticks float64 // the distance of marks along the lane; 0: none
 	Boxes []box
 }
 
-// A box is something from one place of a lane to another, both in the axis's unit.
+// A box is a part of a lane, in the axis's unit.
 type box struct {
 	Start, Length float64
 	Class         string // of the style
-	Label         string // inside, where there is room
-	Text          string // when pointed at
+	Label         string // inside, if there is room
+	Text          string // shown when pointed at
 	panel         *panel
 }
 
-// unbroken is a label that is shown as a whole or not at all.
+// unbroken returns a label that does not wrap, so that it is shown whole or not at all.
 func unbroken(name string) string { return strings.ReplaceAll(name, " ", "\u00a0") }
 
 // Left and Width are in percent of the panel's axis.
@@ -49,16 +48,16 @@ func share(part, whole float64) string {
 	return strconv.FormatFloat(max(100*part/whole, 0), 'f', 4, 64)
 }
 
-// End is where the lane ends, in percent of the panel's axis, and Mark the distance of
-// its marks in percent of its own length.
+// End is the end of the lane in percent of the panel's axis, and Mark the distance of its
+// marks in percent of the lane.
 func (l lane) End(p panel) string { return share(l.Used, p.Length) }
 func (l lane) Mark() string       { return share(l.Ticks, l.Used) }
 
-// Axis is ticks that a phone has room for; the page's script adds more.
+// Axis returns ticks for the width of a phone; the page's script adds more.
 func (p panel) Axis() []box {
 	var all []box
 	step := niceStep(p.Length, 4)
-	const last = 0.93 // of the axis: a label behind it would be cut
+	const last = 0.93 // of the axis; a later label would be cut
 	for i := 0; float64(i)*step <= last*p.Length; i++ {
 		at := float64(i) * step
 		label := strconv.FormatFloat(at, 'f', decimals(step), 64)
@@ -70,10 +69,10 @@ func (p panel) Axis() []box {
 	return all
 }
 
-// mostBoxes is how many boxes a panel has before small ones are drawn as one.
+// mostBoxes is the number of boxes above which small ones are merged.
 const mostBoxes = 2500
 
-// finish merges what is too small to be seen where there are too many boxes, and says so.
+// finish merges boxes that are too small to see if there are too many, and notes it.
 func (p *panel) finish() {
 	count := func() (n int) {
 		for _, l := range p.Lanes {
@@ -89,7 +88,7 @@ func (p *panel) finish() {
 		}
 	}
 	if after := count(); after < before {
-		p.Note = fmt.Sprintf("Of %d boxes those narrower than %s %s are drawn together, in the colour of what is most in them.", before, digits(least/2), p.Unit)
+		p.Note = fmt.Sprintf("Of %d boxes, neighbours narrower than %s %s are drawn as one, in the colour of the largest.", before, digits(least/2), p.Unit)
 	}
 	for i := range p.Lanes {
 		for j := range p.Lanes[i].Boxes {
@@ -98,7 +97,7 @@ func (p *panel) finish() {
 	}
 }
 
-// merged makes one box of neighbours that are shorter than least, until it is as long.
+// merged joins neighbours shorter than least into boxes of about that length.
 func merged(boxes []box, least float64) []box {
 	var out []box
 	for i := 0; i < len(boxes); {
@@ -122,8 +121,7 @@ func merged(boxes []box, least float64) []box {
 	return out
 }
 
-// packed puts boxes that overlap into lanes below each other, each in the first with
-// room for it.
+// packed distributes boxes over lanes in which none overlap, each into the first with room.
 func packed(boxes []box) [][]box {
 	slices.SortStableFunc(boxes, func(a, b box) int { return cmp.Compare(a.Start, b.Start) })
 	var lanes [][]box
@@ -140,15 +138,14 @@ func packed(boxes []box) [][]box {
 	return lanes
 }
 
-// unnumbered is a name without the number at its end: weights 0, weights 1 and so on are
-// one thing.
+// unnumbered returns a name without the number at its end, as in weights 0, weights 1.
 func unnumbered(name string) string { return cmp.Or(strings.TrimRight(name, " 0123456789"), name) }
 
-// mostColours is how many operations have a colour of their own; the rest share one.
+// mostColours is how many operations have their own colour; the rest share one.
 const mostColours = 8
 
-// colours gives operations their classes: those that take most of the time of steps and
-// of the memory of maps come first.
+// colours maps operations to style classes. The first classes go to those that take most of
+// the time of steps and of the memory of maps.
 type colours map[string]string
 
 func (p Page) colours() colours {

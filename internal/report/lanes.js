@@ -1,12 +1,12 @@
-// Lanes of boxes that can be zoomed, panned and asked. All panels of a figure share one
-// view. A track is wider than its panel by the zoom; panning is the panel's scrolling.
+// Zooms and pans lanes of boxes and describes the box under the pointer. All panels of a figure
+// share one view. Zoom widens the track in its panel; panning scrolls the panel.
 "use strict";
 for (const figure of document.querySelectorAll(".lanes")) {
   const pans = [...figure.querySelectorAll(".pan")];
   const most = 256;
   let zoom = 1;
 
-  // zoomTo keeps what is at x pixels from the left of the panel where it is.
+  // zoomTo keeps the point at x pixels from the left of the panel in place.
   function zoomTo(to, x = pans[0].clientWidth / 2) {
     to = Math.min(Math.max(to, 1), most);
     const left = (pans[0].scrollLeft + x) * to / zoom - x;
@@ -31,7 +31,7 @@ for (const figure of document.querySelectorAll(".lanes")) {
     const step = [1, 2, 5, 10].find(d => d * power >= rough) * power;
     const decimals = Math.max(0, -Math.floor(Math.log10(step) + 1e-9));
     const labels = [];
-    const last = length * (1 - 40 / track.clientWidth); // a label behind it would be cut
+    const last = length * (1 - 40 / track.clientWidth); // a later label would be cut
     for (let i = 0; i * step <= last; i++) {
       const label = document.createElement("span");
       label.style.left = 100 * i * step / length + "%";
@@ -41,7 +41,7 @@ for (const figure of document.querySelectorAll(".lanes")) {
     track.firstElementChild.replaceChildren(...labels);
   }
 
-  // The tip says what the box under the pointer is.
+  // The tip describes the box under the pointer.
   const tip = document.createElement("div");
   tip.className = "tip";
   tip.setAttribute("role", "status");
@@ -71,7 +71,7 @@ for (const figure of document.querySelectorAll(".lanes")) {
     pan.addEventListener("scroll", () => {
       for (const p of pans) if (Math.abs(p.scrollLeft - pan.scrollLeft) > 1) p.scrollLeft = pan.scrollLeft;
     });
-    // The wheel scrolls the page until the panel was clicked, or with Ctrl, as a pinch on a touchpad sends it.
+    // The wheel zooms only in a clicked panel or with Ctrl, which a pinch on a touchpad sends.
     pan.addEventListener("wheel", e => {
       if (!e.ctrlKey && document.activeElement !== pan || e.deltaY === 0) return;
       e.preventDefault();

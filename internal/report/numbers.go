@@ -8,7 +8,7 @@ import (
 	"mlpool/internal/stats"
 )
 
-// digits is a number of three digits, or with all that it has before the point.
+// digits writes a number with three significant digits, or with all before the point.
 func digits(v float64) string {
 	if v == 0 {
 		return "0"
@@ -22,7 +22,7 @@ func digits(v float64) string {
 	return strings.Replace(strconv.FormatFloat(v, 'f', decimals, 64), "-", "−", 1)
 }
 
-// percent is a difference with its sign.
+// percent writes a difference with its sign.
 func percent(v float64) string {
 	sign := "+"
 	if v < 0 {
@@ -33,7 +33,7 @@ func percent(v float64) string {
 
 func plainPercent(v float64) string { return strconv.FormatFloat(math.Abs(v), 'f', 1, 64) + " %" }
 
-// interval is the 95 % interval of a difference.
+// interval writes the 95 % interval of a difference.
 func interval(d stats.Difference) string {
 	low, top := percent(d.Low), percent(d.High)
 	return strings.TrimSuffix(low, " %") + " to " + top
@@ -45,8 +45,8 @@ const (
 	gibibyte = 1 << 30
 )
 
-// niceStep is a round number, 1, 2 or 5 times a power of ten, of which at most n go
-// into length.
+// niceStep returns the smallest round number, 1, 2 or 5 times a power of ten, that fits at
+// most n times into length.
 func niceStep(length float64, n int) float64 {
 	power := math.Pow(10, math.Floor(math.Log10(length/float64(n))))
 	for _, digit := range []float64{1, 2, 5} {

@@ -29,12 +29,12 @@ var lanesJS string
 
 var page = template.Must(template.New("page").Parse(pageHTML))
 
-// A sheet is a page as its template takes it: numbers are text, charts are drawn.
+// A sheet is what the template of the page shows: numbers as text, charts as drawn.
 type sheet struct {
 	Title    string
 	Replay   bool
 	Several  bool
-	Policy   string // what the page may load: nothing but its own style and script
+	Policy   string // Content-Security-Policy: only the page's own style and script
 	Style    template.CSS
 	Script   template.JS
 	Headline []string
@@ -42,15 +42,15 @@ type sheet struct {
 	Columns []column // of the table below the headline
 	Results []result
 
-	Common []Fact   // facts that are the same for all runs
-	Heads  []string // of the table of those that are not
+	Common []Fact   // facts that all runs share
+	Heads  []string // of the table of the other facts
 	Differ []factRow
 
 	Spread, Differences, Allocator template.HTML
-	Caption                        string // of the table below the headline
-	Medians                        bool   // there are several times of a run
-	Timed                          string // what the times are of
-	Compared, Untold               string // what the differences are, or why there are none
+	Caption                        string // of the results
+	Medians                        bool   // a run was timed several times
+	Timed                          string // what was timed
+	Compared, Untold               string // how runs were compared, or why not
 	Outliers                       string
 
 	Memory []figure
@@ -59,25 +59,25 @@ type sheet struct {
 	Totals    []stepRow
 	Steps     []legend
 	StepNotes []string
-	Typical   string // which step it is
+	Typical   string // how the step was chosen
 
 	Losses      template.HTML
-	ValLoss     template.HTML // of each epoch
+	ValLoss     template.HTML // by epoch
 	ValAcc      template.HTML
 	LossText    string
 	LossLegend  []legend
 	Maps        []figure
-	WithoutMap  []string // the runs that have none
-	NoTimelines []string
+	WithoutMap  []string // runs
+	NoTimelines []string // runs
 }
 
-// A result is a line of the first table.
+// A result is a row of the table of results.
 type result struct {
 	Name, Class string
 	Cells       []cell
 }
 
-// A column or a cell of class roomy is not shown on a phone.
+// A column or cell of class roomy is hidden on a phone.
 type column struct{ Name, Class string }
 
 type cell struct{ Text, Class string }
@@ -89,18 +89,18 @@ type factRow struct {
 	Values []string
 }
 
-// A figure is what is shown of one run.
+// A figure shows one run.
 type figure struct {
 	Name, Text string
 	Chart      template.HTML
 	Panel      panel
 	Legend     []mapShare
-	Same       string // the run with the same live blocks, which are not listed again
+	Same       string // a run with the same live blocks, which lists them
 }
 
 type legend struct{ Class, Name string }
 
-// order puts what has no colour of its own last.
+// order sorts classes, with other last.
 func order(a, b string) int {
 	if (a == "other") != (b == "other") {
 		return cmp.Compare(b, a) // o is before t
@@ -108,7 +108,7 @@ func order(a, b string) int {
 	return cmp.Compare(a, b)
 }
 
-// named is the entry of an operation.
+// named returns the legend of an operation.
 func named(c colours, name string) legend {
 	if class := c.of(name); class != "other" {
 		return legend{class, unnumbered(name)}
@@ -116,8 +116,8 @@ func named(c colours, name string) legend {
 	return legend{"other", "other"}
 }
 
-// Write writes p as one HTML file with everything in it: it loads nothing. It is an error
-// if p has no run.
+// Write writes p as one HTML file that loads nothing else. It returns an error if p has no
+// run.
 func Write(w io.Writer, p Page) error {
 	if len(p.Runs) == 0 {
 		return errors.New("report: no run to show")
@@ -129,7 +129,7 @@ func Write(w io.Writer, p Page) error {
 		Style:  template.CSS(palettes() + pageCSS), Script: template.JS(lanesJS),
 		Headline: p.headline(),
 	}
-	s.Headline[0] = strings.ReplaceAll(s.Headline[0], " %", "\u00a0%") // no line of the heading begins with it
+	s.Headline[0] = strings.ReplaceAll(s.Headline[0], " %", "\u00a0%") // a line of the heading must not begin with %
 	s.Columns, s.Results = p.results()
 	var differ []factRow
 	s.Common, differ = p.facts()
@@ -142,8 +142,8 @@ func Write(w io.Writer, p Page) error {
 	return page.Execute(w, s)
 }
 
-// palettes are the colours of runs and operations, for light and dark: those of
-// plotstyle, which are lighter in the dark.
+// palettes returns the style of the runs' colours, for light and dark: those of
+// plotstyle, lighter in the dark.
 func palettes() string {
 	variables := func(adjust func(color.NRGBA) color.NRGBA) string {
 		var b strings.Builder
@@ -156,7 +156,7 @@ func palettes() string {
 	}
 	same := func(c color.NRGBA) color.NRGBA {
 		if c == (color.NRGBA{A: 255}) {
-			return color.NRGBA{R: 85, G: 85, B: 85, A: 255} // black is for text
+			return color.NRGBA{R: 85, G: 85, B: 85, A: 255} // black is the colour of text
 		}
 		return c
 	}
@@ -168,7 +168,7 @@ func palettes() string {
 	return ":root{" + variables(same) + "}\n@media screen and (prefers-color-scheme:dark){:root{" + variables(lighter) + "}}\n"
 }
 
-// class is the style of a run's colour.
+// class returns the style class of a run's colour.
 func (p Page) class(i int) string { return fmt.Sprintf("c%d", p.palette()[i]) }
 
 func (s *sheet) addTimes(p Page) {
@@ -181,7 +181,7 @@ func (s *sheet) addTimes(p Page) {
 	s.Spread, s.Outliers, s.Untold = p.spreads(), p.outliers(), p.untold()
 	if s.Untold == "" && len(p.timed()) > 1 {
 		s.Differences = p.intervals()
-		s.Compared = fmt.Sprintf("Differences are between %ss run side by side: their Hodges–Lehmann estimate and its 95 %% interval. If zero is in the interval, the difference is noise. Longer is slower than %s.", p.turn(), p.base())
+		s.Compared = fmt.Sprintf("Differences compare %ss that ran in turns: the Hodges–Lehmann estimate with its 95 %% interval. If the interval contains zero, the difference is noise. Longer means slower than %s.", p.turn(), p.base())
 	}
 	if slices.ContainsFunc(p.Runs, func(r Run) bool { return !(r.median(Epoch.allocatorTime) == 0) && len(r.Epochs) > 0 }) {
 		s.Allocator = p.bars()
@@ -218,7 +218,7 @@ func (s *sheet) addTimelines(p Page) {
 		s.Timelines = append(s.Timelines, figure{Name: r.Name, Panel: timeline(r, length, classes), Text: p.class(i)})
 		s.Totals = append(s.Totals, stepTotals(r))
 		if n := r.Step.Steps; n > 1 {
-			s.Typical = fmt.Sprintf("of %d that were recorded, the one of median length", n)
+			s.Typical = fmt.Sprintf("the one of median length out of %d recorded", n)
 		}
 		if note := r.Step.Note; note != "" && !slices.Contains(s.StepNotes, note) {
 			s.StepNotes = append(s.StepNotes, note)
@@ -257,13 +257,13 @@ func (s *sheet) addLosses(p Page) {
 	case len(with) == 1:
 		s.LossText = fmt.Sprintf("%s, %d steps.", names[0], len(first.Losses))
 	case len(differ) == 0:
-		s.LossText = fmt.Sprintf("The losses of %s are identical, bit for bit, in all steps that they share. One curve stands for all.", text.List(names, "and"))
+		s.LossText = fmt.Sprintf("The losses of %s are identical, bit for bit, in all common steps. One curve shows them all.", text.List(names, "and"))
 	default:
-		s.LossText = fmt.Sprintf("Losses differ from those of %s: %s. Runs that are not named have the same, bit for bit.", first.Name, text.List(differ, "and"))
+		s.LossText = fmt.Sprintf("Losses differ from those of %s: %s. The losses of all other runs are identical, bit for bit.", first.Name, text.List(differ, "and"))
 	}
 	s.Losses = p.lossCurves(shown)
 	if s.Losses == "" {
-		s.LossText += " None of them is a finite number, so there is nothing to draw."
+		s.LossText += " None of them is finite, so there is no curve."
 	}
 	s.ValLoss = p.perEpoch(shown, "Validation loss", func(e Epoch) float64 { return e.ValLoss })
 	s.ValAcc = p.perEpoch(shown, "Validation accuracy in %", func(e Epoch) float64 { return 100 * e.ValAcc })
@@ -274,8 +274,7 @@ func (s *sheet) addLosses(p Page) {
 	}
 }
 
-// disagreement is the first step at which losses differ in a bit, of those that both have;
-// -1: there is none.
+// disagreement returns the first common step at which the losses differ in any bit, or -1.
 func disagreement(a, b []float32) int {
 	for i := range min(len(a), len(b)) {
 		if math.Float32bits(a[i]) != math.Float32bits(b[i]) {

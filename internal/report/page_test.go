@@ -104,7 +104,7 @@ func TestSelfContained(t *testing.T) {
 			t.Errorf("%s has %d headings", attribute(s, "id"), len(h))
 		}
 	}
-	if caption := "Where the time of a step goes, µs; of 9 that were recorded, the one of median length"; !strings.Contains(text, caption) {
+	if caption := "Where the time of a step goes, µs; the one of median length out of 9 recorded"; !strings.Contains(text, caption) {
 		t.Errorf("no caption %q", caption)
 	}
 	for _, table := range elements(root, "table") {
@@ -345,7 +345,7 @@ func TestLosses(t *testing.T) {
 		{"identical, one longer", [][]float32{{2, 1}, {2, 1, 0.5}}, "identical, bit for bit", 1},
 		{"identical, not numbers", [][]float32{{2, nan}, {2, nan}}, "identical", 1},
 		{"different", [][]float32{{2, 1}, {2, 1}, {2, 1.5}}, "r2 from step 2 on", 2},
-		{"no number", [][]float32{{nan}}, "nothing to draw", 0},
+		{"no number", [][]float32{{nan}}, "no curve", 0},
 	} {
 		p := Page{}
 		for i, l := range test.losses {
@@ -422,10 +422,10 @@ func TestFewTimes(t *testing.T) {
 		caption, chart string
 		strokes        int // of the run: a bar between quartiles, a median
 	}{
-		{1, "Of the first epoch, which pays for what is done once", "Each dot is the first epoch, the only one that was timed", 0},
-		{2, "Of one epoch", "Each dot is the one epoch that was timed.", 0},
-		{3, "Medians of 2 epochs after the first", "Each dot is one of 2 epochs after the first, which pays for what is done once. The line is the median.", 1},
-		{5, "Medians of 4 epochs after the first", "The bar reaches from the first quartile to the third", 2},
+		{1, "The first epoch, which includes one-time work", "Each dot is the first epoch, the only one timed", 0},
+		{2, "One epoch", "Each dot is the only epoch timed.", 0},
+		{3, "Medians of 2 epochs after the first", "Each dot is one of 2 epochs after the first, which includes one-time work. The line is the median.", 1},
+		{5, "Medians of 4 epochs after the first", "The bar spans the first to the third quartile", 2},
 	} {
 		_, root := written(t, Page{Runs: []Run{first(whole, test.epochs)}})
 		if got := innerText(elements(root, "caption")[0]); !strings.HasPrefix(got, test.caption) {

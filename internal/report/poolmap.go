@@ -10,8 +10,8 @@ import (
 	"mlpool/internal/text"
 )
 
-// totals are the bytes of a map that are live and that are reserved, and those of its
-// largest free block. What is mapped a second time in a stitch is reserved once.
+// totals returns the live and the reserved bytes of a map, and those of its largest free
+// block. Memory that a stitch maps a second time counts once.
 func totals(m *allocator.Map) (live, reserved, largest int64) {
 	for _, s := range m.Segments {
 		for _, b := range s.Blocks {
@@ -29,7 +29,7 @@ func totals(m *allocator.Map) (live, reserved, largest int64) {
 	return live, reserved, largest
 }
 
-// extent is the bytes of a segment up to the last that are mapped.
+// extent returns the bytes of a segment up to its last mapped byte.
 func extent(s allocator.MapSegment) int64 {
 	for _, b := range slices.Backward(s.Blocks) {
 		if b.State != allocator.MapUnmapped && b.State != allocator.MapUnstitched {
@@ -39,11 +39,11 @@ func extent(s allocator.MapSegment) int64 {
 	return 0
 }
 
-// mostLanes is about how many lanes a map has at most.
+// mostLanes is about the largest number of lanes of a map.
 const mostLanes = 16
 
-// laneBytes is the length of the lanes of all maps: that of the largest segment, and
-// more where there are many segments.
+// laneBytes returns the length of the lanes of all maps: that of the largest segment, or
+// more if there are many segments.
 func (p Page) laneBytes() int64 {
 	var length int64
 	for _, r := range p.Runs {
@@ -62,18 +62,18 @@ func (p Page) laneBytes() int64 {
 	return length
 }
 
-// laneOfSegments is segments side by side, with a gap that tells them apart.
+// A laneOfSegments is a row of segments.
 type laneOfSegments struct {
 	segments []allocator.MapSegment
 	used     int64
 }
 
-// inUse says whether a segment is more than a stitch that is kept for a later block.
+// inUse reports whether a segment is anything but a stitch kept for a later block.
 func inUse(s allocator.MapSegment) bool {
 	return s.Kind != allocator.MapStitch || slices.ContainsFunc(s.Blocks, func(b allocator.MapBlock) bool { return b.State == allocator.MapLive })
 }
 
-// flow deals segments, by address, to lanes of some bytes.
+// flow distributes segments, in the order of addresses, over lanes of bytes bytes.
 func flow(m *allocator.Map, bytes int64) []laneOfSegments {
 	segments := slices.SortedFunc(slices.Values(m.Segments), func(a, b allocator.MapSegment) int { return cmp.Compare(a.Addr, b.Addr) })
 	var lanes []laneOfSegments
@@ -92,7 +92,7 @@ func flow(m *allocator.Map, bytes int64) []laneOfSegments {
 	return lanes
 }
 
-// poolMap is the memory of a run's pool at its peak, in lanes of some bytes.
+// poolMap draws a run's pool at its peak in lanes of bytes bytes.
 func poolMap(r Run, bytes int64, c colours) panel {
 	p := panel{Length: float64(bytes) / mebibyte, Unit: "MiB", Label: peakText(r)}
 	for _, l := range flow(r.Peak, bytes) {
@@ -121,12 +121,12 @@ func poolMap(r Run, bytes int64, c colours) panel {
 	return p
 }
 
-// peakText says what a map shows.
+// peakText describes a map in words.
 func peakText(r Run) string {
 	live, reserved, largest := totals(r.Peak)
 	segments := r.Peak.Segments
 	if !slices.ContainsFunc(segments, func(s allocator.MapSegment) bool { return s.Kind != allocator.MapUnknown }) {
-		return fmt.Sprintf("%s has %s live in %s. It does not say what it has reserved around them.", r.Name, text.Bytes(live), text.Count(len(segments), "block"))
+		return fmt.Sprintf("%s has %s live in %s. What it has reserved around them is unknown.", r.Name, text.Bytes(live), text.Count(len(segments), "block"))
 	}
 	stitches, idle := 0, 0
 	for _, s := range segments {
@@ -160,7 +160,7 @@ func kindName(kind string) string {
 	return kind + " segment"
 }
 
-// blockBox is a block at a number of bytes from the start of its lane.
+// blockBox returns the box of a block at a byte offset in its lane.
 func blockBox(b allocator.MapBlock, at float64, c colours) box {
 	out := box{Start: at / mebibyte, Length: float64(b.Bytes) / mebibyte, Class: b.State}
 	said := b.State + ", " + text.Bytes(b.Bytes)
@@ -168,18 +168,17 @@ func blockBox(b allocator.MapBlock, at float64, c colours) box {
 		out.Class, out.Label = c.of(b.Tag), unbroken(b.Tag)
 		said = cmp.Or(b.Tag, "live") + ", " + text.Bytes(b.Bytes)
 		if b.Asked > 0 && b.Asked != b.Bytes {
-			said += fmt.Sprintf(" (%d bytes asked for)", b.Asked)
+			said += fmt.Sprintf(" (%d bytes requested)", b.Asked)
 		}
 	}
 	out.Text = fmt.Sprintf("%s\n%#x, stream %#x", said, b.Addr, b.Stream)
 	return out
 }
 
-// mostMarks is how many page marks a lane has at most.
+// mostMarks is the largest number of page marks of a lane.
 const mostMarks = 64
 
-// pageMarks is the distance of a lane's marks in MiB: a page, or several that are a
-// power of two.
+// pageMarks returns the distance of a lane's marks in MiB: a power of two of pages.
 func pageMarks(page int64, length float64) float64 {
 	if page <= 0 {
 		return 0
@@ -188,19 +187,19 @@ func pageMarks(page int64, length float64) float64 {
 	return distance * math.Pow(2, math.Ceil(math.Log2(max(length/distance/mostMarks, 1))))
 }
 
-// A share of a map: blocks of one tag, or in one state.
+// A mapShare is the blocks of one tag or in one state.
 type mapShare struct {
 	Class, Name string
 	Blocks      int
 	Bytes       int64
 }
 
-// Count and Size are its blocks and bytes as text.
+// Count and Size write its blocks and bytes.
 func (s mapShare) Count() string { return text.Count(s.Blocks, "block") }
 func (s mapShare) Size() string  { return text.Bytes(s.Bytes) }
 
-// shares are what a map is made of, live blocks by tag first, then the other states, each
-// with the largest first.
+// shares returns what a map consists of: live blocks by tag, then the other states, the
+// largest first.
 func shares(m *allocator.Map, c colours) []mapShare {
 	index := map[mapShare]int{}
 	var all []mapShare
@@ -231,7 +230,7 @@ func shares(m *allocator.Map, c colours) []mapShare {
 	return all
 }
 
-// sameLive says whether two maps have the same live blocks.
+// sameLive reports whether two maps have the same live blocks.
 func sameLive(a, b []mapShare) bool {
 	live := func(all []mapShare) []mapShare {
 		return slices.DeleteFunc(slices.Clone(all), func(m mapShare) bool { return isState(m.Class) == 1 })

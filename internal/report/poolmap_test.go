@@ -3,10 +3,11 @@ package report
 import (
 	"fmt"
 	"math"
-	"mlpool/allocator"
 	"slices"
 	"strings"
 	"testing"
+
+	"mlpool/allocator"
 )
 
 // TestLargeMap draws a pool of 100 000 blocks: small ones are merged, their bytes and
@@ -18,7 +19,7 @@ func TestLargeMap(t *testing.T) {
 		t.Errorf("%d bytes", n)
 	}
 	s := section(t, root, "map")
-	if got := innerText(s); !strings.Contains(got, "Of 100000 boxes those narrower than") {
+	if got := innerText(s); !strings.Contains(got, "Of 100000 boxes, neighbours narrower than") {
 		t.Errorf("nothing is said of it: %.400s", got)
 	}
 	if n := len(elements(s, "b")); n < 500 || n > mostBoxes {
@@ -105,7 +106,7 @@ func TestSameLegend(t *testing.T) {
 	for _, caption := range elements(section(t, root, "map"), "figcaption") {
 		legends = append(legends, strings.Join(strings.Fields(innerText(caption)), " "))
 	}
-	want := []string{"weights 1 block, 2.0 MiB free 1 block, 1.0 MiB", "Live blocks as on custom. free 1 block, 3.0 MiB", "images 1 block, 2.0 MiB free 1 block, 1.0 MiB"}
+	want := []string{"weights 1 block, 2.0 MiB free 1 block, 1.0 MiB", "The live blocks are those of custom. free 1 block, 3.0 MiB", "images 1 block, 2.0 MiB free 1 block, 1.0 MiB"}
 	if !slices.Equal(legends, want) {
 		t.Errorf("legends %q, want %q", legends, want)
 	}

@@ -15,11 +15,11 @@ import (
 	"mlpool/internal/text"
 )
 
-// mostMoments is how many moments a chart of memory shows.
+// mostMoments is the largest number of moments that a chart of memory shows.
 const mostMoments = 800
 
-// thin keeps, of each of n/4 parts of the moments, the first and the last, and those with
-// the least and the most live.
+// thin divides the moments into n/4 parts and keeps of each the first, the last, and those
+// with the least and the most live bytes.
 func thin(all []Moment, n int) []Moment {
 	if len(all) <= n {
 		return all
@@ -46,8 +46,8 @@ func thin(all []Moment, n int) []Moment {
 	return kept
 }
 
-// memory draws what was live, filled, and what was reserved, over time. The axis of
-// bytes is the same for all runs.
+// memory draws live bytes as an area and reserved bytes as a line over time. All runs have
+// the same axis of bytes.
 func (p Page) memory(i int) template.HTML {
 	top := 0.
 	for _, r := range p.Runs {
@@ -96,7 +96,7 @@ func (p Page) memory(i int) template.HTML {
 	})
 }
 
-// peaksText says the most that was live, and reserved where that is known.
+// peaksText writes the peaks of live and, if known, reserved bytes.
 func peaksText(moments []Moment) string {
 	live, reserved := peaksOf(moments)
 	if reserved == 0 {
@@ -112,8 +112,7 @@ func peaksOf(moments []Moment) (live, reserved int64) {
 	return live, reserved
 }
 
-// perEpoch draws a figure of the epochs of some runs, by their numbers; "" where no epoch has a
-// finite one.
+// perEpoch draws value over the epochs of some runs, or returns "" if none is finite.
 func (p Page) perEpoch(runs []int, what string, value func(Epoch) float64) template.HTML {
 	pl := newPlot()
 	pl.Add(gridLines(false, true))
@@ -144,11 +143,10 @@ func (p Page) perEpoch(runs []int, what string, value func(Epoch) float64) templ
 	return svg("half", label, half, 190, func(c draw.Canvas) { pl.Draw(draw.Crop(c, 0, -12, 0, -8)) })
 }
 
-// mostPoints is how many points a loss curve has.
+// mostPoints is the largest number of points of a loss curve.
 const mostPoints = 400
 
-// curve is the mean of losses over windows, as many as a chart shows, and how many steps
-// are one. What is not finite is not drawn.
+// curve returns the finite means of losses over windows, and the steps of a window.
 func curve(losses []float32) (points plotter.XYs, window int) {
 	window = max(1, (len(losses)+mostPoints-1)/mostPoints)
 	for from := 0; from < len(losses); from += window {
@@ -165,7 +163,7 @@ func curve(losses []float32) (points plotter.XYs, window int) {
 	return points, window
 }
 
-// lossCurves draws the losses of some runs, by their numbers; "" where there is nothing finite.
+// lossCurves draws the losses of some runs, or returns "" if none is finite.
 func (p Page) lossCurves(runs []int) template.HTML {
 	pl := newPlot()
 	pl.Add(gridLines(false, true))
@@ -177,7 +175,7 @@ func (p Page) lossCurves(runs []int) template.HTML {
 			low, high = min(low, q.Y), max(high, q.Y)
 		}
 		style := draw.LineStyle{Color: p.colourOf(i), Width: 1.5}
-		if len(runs) > 1 { // those below stay visible under those above
+		if len(runs) > 1 { // curves below stay visible
 			style.Width = vg.Length(1 + 1.2*float64(len(runs)-1-slices.Index(runs, i)))
 		}
 		pl.Add(&plotter.Line{XYs: points, LineStyle: style})

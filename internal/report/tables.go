@@ -11,8 +11,8 @@ import (
 	"mlpool/internal/text"
 )
 
-// results are the figures that one looks for first, by run. A column that no run has is
-// left out.
+// results returns the table of results, a row for each run. It omits columns that are
+// empty for all runs.
 func (p Page) results() (columns []column, rows []result) {
 	number := func(v float64) string {
 		if math.IsNaN(v) {
@@ -83,7 +83,7 @@ func (p Page) results() (columns []column, rows []result) {
 			continue
 		}
 		class := ""
-		if c.name == intervalColumn { // there is a chart of it
+		if c.name == intervalColumn { // a chart shows it too
 			class = "roomy"
 		}
 		columns = append(columns, column{c.name, class})
@@ -94,8 +94,8 @@ func (p Page) results() (columns []column, rows []result) {
 	return columns, rows
 }
 
-// facts are those that all runs share, and those that differ in something else than the
-// runs' names, in the order in which they first occur.
+// facts returns the facts that all runs share and those that differ, except by the runs'
+// names, in the order in which they first occur.
 func (p Page) facts() (common []Fact, differ []factRow) {
 	var names []string
 	for _, r := range p.Runs {
@@ -124,7 +124,7 @@ func (p Page) facts() (common []Fact, differ []factRow) {
 	return common, differ
 }
 
-// factTable is a table of facts, with the runs along its shorter side.
+// factTable lays facts out with the runs along the shorter side.
 func (p Page) factTable(facts []factRow) (heads []string, rows []factRow) {
 	if len(facts) > len(p.Runs) {
 		for _, r := range p.Runs {

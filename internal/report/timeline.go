@@ -9,7 +9,7 @@ import (
 	"mlpool/internal/text"
 )
 
-// spans are boxes of what happened, with the classes of their names.
+// spans returns the boxes of spans.
 func spans(all []Span, class func(Span) string, label bool) []box {
 	var boxes []box
 	for _, s := range all {
@@ -29,7 +29,7 @@ func spans(all []Span, class func(Span) string, label bool) []box {
 	return boxes
 }
 
-// gaps are where no kernel ran, up to the end of the step.
+// gaps returns where no kernel ran, up to the end of the step.
 func gaps(kernels []Span, length float64) []box {
 	var all []box
 	end := 0.
@@ -50,7 +50,7 @@ func gaps(kernels []Span, length float64) []box {
 	return all
 }
 
-// timeline is a run's step, over an axis of some length that all runs have.
+// timeline draws a run's step over an axis of the given length, which all runs share.
 func timeline(r Run, length float64, c colours) panel {
 	t := r.Step
 	byName := func(s Span) string { return c.of(s.Name) }
@@ -67,7 +67,7 @@ func timeline(r Run, length float64, c colours) panel {
 			p.Lanes = append(p.Lanes, lane{Name: name, Thin: thin, Used: t.Length, Boxes: l})
 		}
 	}
-	// Gaps lie between the kernels of the first lane, also where others overlap.
+	// The first lane holds the gaps, also if kernels overlap.
 	add("Device: kernels, and gaps between them", false, append(gaps(t.Kernels, t.Length), spans(t.Kernels, byName, true)...))
 	add("Host: calls to the allocator", false, spans(t.Calls, callClass, false))
 	add("Blocks, from Alloc to Free", len(t.Blocks) > 6, spans(t.Blocks, byName, true))
@@ -82,7 +82,7 @@ func callClass(s Span) string {
 	return "alloc-call"
 }
 
-// A stepRow is what a step of a run came to, in microseconds.
+// A stepRow holds the totals of a step, in microseconds.
 type stepRow struct {
 	Name                           string
 	Length, Kernels, Gaps, Calls   string

@@ -46,7 +46,7 @@ func TestReport(t *testing.T) {
 	}
 	for _, want := range []string{
 		"step.csv, ", "ns a call", "Each dot is one of 3 replays", "Not enough replays to tell which is faster: run at least 6.", "2.9 MiB in at most 2 blocks",
-		"tlsf has 2.9 MiB live of 4.0 MiB reserved, in 1 segment", "up to 16 MiB, 2.9 MiB", "up to 4 KiB, 1.0 KiB (1000 bytes asked for)",
+		"tlsf has 2.9 MiB live of 4.0 MiB reserved, in 1 segment", "up to 16 MiB, 2.9 MiB", "up to 4 KiB, 1.0 KiB (1000 bytes requested)",
 		"cuda has 2.9 MiB live in 2 blocks", "the pool, placement tlsf", "over two replays of the trace", "neither kernels nor times",
 	} {
 		if !strings.Contains(string(text), want) {
