@@ -9,6 +9,7 @@ import (
 
 	"mlpool/kernels"
 	"mlpool/kernels/kerneltest"
+	"mlpool/kernels/nn"
 )
 
 // BenchmarkKernels times the kernels of a training step with events around 500
@@ -111,7 +112,7 @@ func BenchmarkLaunch(b *testing.B) {
 	s := newStream(b)
 	p := malloc(b, 4)
 	for b.Loop() {
-		try(b, s.ReLU(p, p, 1))
+		try(b, s.Activate(nn.ReLU, p, p, 1))
 	}
 	try(b, s.Synchronize())
 }

@@ -12,6 +12,7 @@ import (
 	"mlpool/allocator/cudadriver"
 	"mlpool/kernels"
 	"mlpool/kernels/kerneltest"
+	"mlpool/kernels/nn"
 )
 
 func TestError(t *testing.T) {
@@ -135,7 +136,7 @@ func TestErrorsDoNotStay(t *testing.T) {
 	p := malloc(t, 4096)
 	works := func() {
 		t.Helper()
-		try(t, s.ReLU(p, p, 16))
+		try(t, s.Activate(nn.ReLU, p, p, 16))
 		try(t, s.Synchronize())
 	}
 	try(t, s.Fill(p, 0, 4096))
@@ -254,7 +255,7 @@ func TestPrefetchDgradWgrad(t *testing.T) {
 				prefetch kernels.Prefetch
 			}{{dy, rows * k, kernels.PrefetchB | kernels.PrefetchC}, {0, 0, kernels.PrefetchA | kernels.PrefetchC}, {x, rows * n, kernels.PrefetchA | kernels.PrefetchB}} {
 				if c.write != 0 {
-					try(t, s.Axpy(c.write, wave, 1, c.count))
+					try(t, s.Step(nn.Update{Rate: -1}, c.write, 0, wave, c.count))
 				}
 				try(t, s.DgradWgrad(p, kernels.GEMM{Layout: kernels.NT, Epilogue: kernels.ActivateBackward, C: out + uintptr(i*4*rows*n), A: dy, B: w, Y: x,
 					M: rows, N: n, K: k, Alpha: -0.3, Prefetch: c.prefetch * kernels.Prefetch(run)}))

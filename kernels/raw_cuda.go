@@ -97,7 +97,7 @@ func (s Stream) fill(dst uintptr, value byte, bytes int) error {
 // does not compile.
 var _ = [1]struct{}{}[(int(NT)-C.KERNELS_NT)|(int(TN)-C.KERNELS_TN)|
 	(int(Activate)-C.KERNELS_ACTIVATE)|(int(ActivateBackward)-C.KERNELS_ACTIVATE_BACKWARD)|(int(SGD)-C.KERNELS_SGD)|
-	(int(PrefetchA)-C.KERNELS_PREFETCH_A)|(int(PrefetchB)-C.KERNELS_PREFETCH_B)|(int(PrefetchC)-C.KERNELS_PREFETCH_C)|(MaxGroup-C.KERNELS_MAX_GROUP)|(int(nn.ReLU)-C.KERNELS_ACTIVATION_RELU)]
+	(int(PrefetchA)-C.KERNELS_PREFETCH_A)|(int(PrefetchB)-C.KERNELS_PREFETCH_B)|(int(PrefetchC)-C.KERNELS_PREFETCH_C)|(MaxGroup-C.KERNELS_MAX_GROUP)]
 
 func (g GEMM) c() C.kernels_gemm_args {
 	var pixels C.int
@@ -111,22 +111,6 @@ func (g GEMM) c() C.kernels_gemm_args {
 	}
 }
 
-func (s Stream) gemm(precision Precision, g GEMM) error {
-	return check("GEMM", C.kernels_gemm(s.c(), C.int(precision), g.c()))
-}
-
-func (s Stream) groupedGEMM(precision Precision, group []GEMM) error {
-	c := C.kernels_group{count: C.int(len(group))}
-	for i, g := range group[:min(len(group), MaxGroup)] {
-		c.gemms[i] = g.c()
-	}
-	return check("GroupedGEMM", C.kernels_grouped_gemm(s.c(), C.int(precision), c))
-}
-
-func (s Stream) dgradWgrad(precision Precision, g GEMM) error {
-	return check("DgradWgrad", C.kernels_dgrad_wgrad(s.c(), C.int(precision), g.c()))
-}
-
 func fusesWgrad(precision Precision, g GEMM) bool {
 	return C.kernels_fuses_wgrad(C.int(precision), g.c()) != 0
 }
@@ -135,59 +119,36 @@ func wantsTransposed(precision Precision, g GEMM) bool {
 	return C.kernels_wants_transposed(C.int(precision), g.c()) != 0
 }
 
-func (s Stream) transpose(t, x uintptr, rows, cols int) error {
-	return check("Transpose", C.kernels_transpose(s.c(), C.uintptr_t(t), C.uintptr_t(x), C.int64_t(rows), C.int64_t(cols)))
+func cGroup(group []GEMM) C.kernels_group {
+	c := C.kernels_group{count: C.int(len(group))}
+	for i, g := range group[:min(len(group), MaxGroup)] {
+		c.gemms[i] = g.c()
+	}
+	return c
 }
 
-func (s Stream) relu(y, x uintptr, n int) error {
-	return check("ReLU", C.kernels_relu(s.c(), C.uintptr_t(y), C.uintptr_t(x), C.int64_t(n)))
+func (c Classifier) c() C.kernels_classifier_args {
+	return C.kernels_classifier_args{
+		dlogits: C.uintptr_t(c.DLogits), dx: C.uintptr_t(c.DX), loss: C.uintptr_t(c.Loss), correct: C.uintptr_t(c.Correct),
+		x: C.uintptr_t(c.X), w: C.uintptr_t(c.W), labels: C.uintptr_t(c.Labels), indices: C.uintptr_t(c.Indices),
+		rows: C.int64_t(c.Rows), classes: C.int64_t(c.Classes), k: C.int64_t(c.K),
+		activation: C.int(c.Activation), prefetch: C.int(c.Prefetch),
+	}
 }
 
-func (s Stream) reluBackward(dx, dy, y uintptr, n int) error {
-	return check("ReLUBackward", C.kernels_relu_backward(s.c(), C.uintptr_t(dx), C.uintptr_t(dy), C.uintptr_t(y), C.int64_t(n)))
-}
+// cUpdate is u as C has it, which is of the same fields.
+func cUpdate(u nn.Update) C.kernels_update { return *(*C.kernels_update)(unsafe.Pointer(&u)) }
 
-func (s Stream) softmax(p, x uintptr, rows, cols int) error {
-	return check("Softmax", C.kernels_softmax(s.c(), C.uintptr_t(p), C.uintptr_t(x), C.int64_t(rows), C.int64_t(cols)))
-}
+var _ = [1]struct{}{}[unsafe.Sizeof(nn.Update{})-unsafe.Sizeof(C.kernels_update{})]
 
-func (s Stream) crossEntropy(loss, correct, x, labels uintptr, rows, cols int) error {
-	return check("CrossEntropy", C.kernels_cross_entropy(s.c(), C.uintptr_t(loss), C.uintptr_t(correct), C.uintptr_t(x),
-		C.uintptr_t(labels), C.int64_t(rows), C.int64_t(cols)))
-}
-
-func (s Stream) softmaxCrossEntropyBackward(dx, p, labels uintptr, rows, cols int) error {
-	return check("SoftmaxCrossEntropyBackward", C.kernels_softmax_cross_entropy_backward(s.c(), C.uintptr_t(dx),
-		C.uintptr_t(p), C.uintptr_t(labels), C.int64_t(rows), C.int64_t(cols)))
-}
-
-func (s Stream) classifier(c Classifier) error {
-	return check("Classifier", C.kernels_classifier(s.c(), C.uintptr_t(c.DLogits), C.uintptr_t(c.DX), C.uintptr_t(c.Loss), C.uintptr_t(c.Correct),
-		C.uintptr_t(c.X), C.uintptr_t(c.W), C.uintptr_t(c.Labels), C.uintptr_t(c.Indices),
-		C.int64_t(c.Rows), C.int64_t(c.Classes), C.int64_t(c.K), C.int(c.Prefetch)))
-}
-
-func (s Stream) reduceLoss(out, loss, correct uintptr, rows, batch int) error {
-	return check("ReduceLoss", C.kernels_loss_reduction(s.c(), C.uintptr_t(out), C.uintptr_t(loss), C.uintptr_t(correct), C.int64_t(rows), C.int64_t(batch)))
-}
-
-func (s Stream) axpy(y, x uintptr, alpha float32, n int) error {
-	return check("Axpy", C.kernels_axpy(s.c(), C.uintptr_t(y), C.uintptr_t(x), C.float(alpha), C.int64_t(n)))
-}
-
-func (s Stream) addUpdates(all []Updates) error {
+func cUpdates(all []Updates) C.kernels_updates {
 	c := C.kernels_updates{count: C.int(len(all))}
 	for i, u := range all[:min(len(all), MaxGroup)] {
 		to := &c.of[i]
 		to.w, to.x, to.n, to.stride = C.uintptr_t(u.W), C.uintptr_t(u.X), C.int64_t(u.N), C.int64_t(u.Stride)
 		to.ranks = C.int(u.Ranks)
 	}
-	return check("AddUpdates", C.kernels_add_updates(s.c(), c))
-}
-
-func (s Stream) gather(x, y, images, labels, indices uintptr, rows, cols int) error {
-	return check("Gather", C.kernels_gather(s.c(), C.uintptr_t(x), C.uintptr_t(y), C.uintptr_t(images),
-		C.uintptr_t(labels), C.uintptr_t(indices), C.int64_t(rows), C.int64_t(cols)))
+	return c
 }
 
 func (s Stream) fillWords(addr uintptr, value uint32, bytes int64) error {

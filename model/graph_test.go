@@ -14,6 +14,7 @@ import (
 	"mlpool/data"
 	"mlpool/kernels"
 	"mlpool/kernels/device"
+	"mlpool/kernels/nn"
 	"mlpool/model"
 )
 
@@ -32,7 +33,7 @@ func onEveryGraph(t *testing.T, f func(t *testing.T, l lab)) {
 func TestGraphTrainsAsEager(t *testing.T) {
 	const rows, features, batch, epochs = 500, 23, 32, 3
 	train, test := blobs(rows, features, 1), blobs(201, features, 2)
-	weights := model.Weights(features, 37, 3, 5)
+	weights := model.Weights(features, 37, 3, data.Classes, 5)
 	opt := options(rows, batch)
 	opt.ChunkSteps = 5
 	onEveryGraph(t, func(t *testing.T, l lab) {
@@ -104,7 +105,7 @@ func TestGraphIsInterruptedBetweenChunks(t *testing.T) {
 				cancel()
 			}
 		}
-		trainer, err := model.NewTrainer(l.device(plain), train, test, model.Weights(20, 16, 1, 0), opt)
+		trainer, err := model.NewTrainer(l.device(plain), train, test, model.Weights(20, 16, 1, data.Classes, 0), opt)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -179,7 +180,7 @@ func TestGraphFaults(t *testing.T) {
 			f := l
 			f.queue = q
 			d := f.device(plain)
-			trainer, err := model.NewTrainer(d, train, test, model.Weights(12, 8, 2, 0), opt)
+			trainer, err := model.NewTrainer(d, train, test, model.Weights(12, 8, 2, data.Classes, 0), opt)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -213,7 +214,7 @@ func TestCloseFreesGraphsFirst(t *testing.T) {
 			}
 			return a
 		})
-		trainer, err := model.NewTrainer(d, train, test, model.Weights(12, 8, 2, 0), opt)
+		trainer, err := model.NewTrainer(d, train, test, model.Weights(12, 8, 2, data.Classes, 0), opt)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -233,10 +234,10 @@ func TestCloseFreesGraphsFirst(t *testing.T) {
 // TestWaitingSpoilsACapture uploads and synchronises in the midst of a capture.
 func TestWaitingSpoilsACapture(t *testing.T) {
 	set := blobs(20, 6, 1)
-	w := model.Weights(6, 4, 1, 0)
+	w := model.Weights(6, 4, 1, data.Classes, 0)
 	onEveryGraph(t, func(t *testing.T, l lab) {
 		d := l.device(plain)
-		trainer, err := model.NewTrainer(d, set, set, w, model.Options{BatchSize: 5, EvalBatchSize: 20, LearningRate: 0.1,
+		trainer, err := model.NewTrainer(d, set, set, w, model.Options{BatchSize: 5, EvalBatchSize: 20, Update: nn.Update{Rate: 0.1},
 			Order: func(epoch int) []int32 { return data.Order(20, 0, epoch) }})
 		if err != nil {
 			t.Fatal(err)

@@ -7,21 +7,20 @@ import (
 	"math/rand/v2"
 
 	"gorgonia.org/tensor"
-)
 
-// Classes is the number of classes that the classifier tells apart.
-const Classes = 10
+	"mlpool/kernels/nn"
+)
 
 // Weights returns the initial weights of a perceptron without biases:
 // numLayers hidden layers of featDim units and the classifier on top. Layer i is
 // float32 of shape [inputs, outputs], uniform in ±1/sqrt(inputs), from a
 // PCG generator seeded with (seed, i): the same on every machine.
-func Weights(inputs, featDim, numLayers int, seed uint64) []*tensor.Dense {
+func Weights(inputs, featDim, numLayers, classes int, seed uint64) []*tensor.Dense {
 	weights := make([]*tensor.Dense, numLayers+1)
 	for i := range weights {
 		outputs := featDim
 		if i == numLayers {
-			outputs = Classes
+			outputs = classes
 		}
 		rng := rand.New(rand.NewPCG(seed, uint64(i)))
 		bound := float32(1 / math.Sqrt(float64(inputs)))
@@ -40,20 +39,23 @@ func Weights(inputs, featDim, numLayers int, seed uint64) []*tensor.Dense {
 //
 // There, hidden layers are as wide as the next multiple of four: the GPU reads rows
 // of whole float4, 16 bytes, at once, others one by one. The units that this adds
-// have weights of zero. So their outputs and gradients are zero, and they remain so.
+// have weights of zero. An activation of zero is zero, so their outputs and gradients
+// are zero, and they remain so.
 type MLP[T any] struct {
-	ops     Ops[T]
-	shapes  []tensor.Shape // of the weights, as they were given
-	weights []T
-	inputs  []T // of each layer, in the step at hand
+	ops        Ops[T]
+	activation nn.Activation
+	shapes     []tensor.Shape // of the weights, as they were given
+	weights    []T
+	state      []T // of each layer, where the update rule is stateful
+	inputs     []T // of each layer, in the current step
 }
 
 // NewMLP copies weights, float32 of shape [inputs, outputs], to the device of ops.
-func NewMLP[T any](ops Ops[T], weights []*tensor.Dense) (*MLP[T], error) {
+func NewMLP[T any](ops Ops[T], weights []*tensor.Dense, a nn.Activation, rule nn.Rule) (*MLP[T], error) {
 	if len(weights) < 2 {
 		return nil, fmt.Errorf("model: a perceptron of %d layers: one hidden layer at least is needed", len(weights))
 	}
-	m := &MLP[T]{ops: ops, inputs: make([]T, len(weights))}
+	m := &MLP[T]{ops: ops, activation: a, inputs: make([]T, len(weights))}
 	inputs := weights[0].Shape()[0]
 	for i, w := range weights {
 		outputs := w.Shape()[1]
@@ -69,6 +71,12 @@ func NewMLP[T any](ops Ops[T], weights []*tensor.Dense) (*MLP[T], error) {
 			return nil, errors.Join(err, m.Close())
 		}
 		m.weights = append(m.weights, t)
+		if rule.Stateful() {
+			if t, err = ops.FromDense(fmt.Sprintf("state %d", i), tensor.New(tensor.WithShape(inputs, outputs), tensor.Of(tensor.Float32))); err != nil {
+				return nil, errors.Join(err, m.Close())
+			}
+			m.state = append(m.state, t)
+		}
 		inputs = outputs
 	}
 	return m, nil
@@ -93,7 +101,7 @@ func (m *MLP[T]) Forward(x T) T {
 	last := len(m.weights) - 1
 	for i, w := range m.weights[:last] {
 		m.inputs[i] = x
-		x = m.ops.LinearReLU(x, w)
+		x = m.ops.Hidden(m.activation, x, w)
 	}
 	m.inputs[last] = x
 	return x
@@ -102,9 +110,9 @@ func (m *MLP[T]) Forward(x T) T {
 // Step does a training step on a batch x: forward, and every weight down its own
 // gradient, which is that of all ranks where weights are data-parallel. The losses go to
 // results, from column start on.
-func (m *MLP[T]) Step(x, labels, results T, start int, rate float32) {
+func (m *MLP[T]) Step(x, labels, results T, start int, u nn.Update) {
 	dlogits, dx := m.ops.Classifier(m.Forward(x), m.weights[len(m.weights)-1], labels, results, start)
-	m.ops.Backward(m.weights, m.inputs, dlogits, dx, rate)
+	m.ops.Backward(m.weights, m.inputs, m.state, dlogits, dx, u)
 }
 
 // Evaluate writes the losses of a batch x to results, from column start on.
@@ -140,9 +148,9 @@ func (m *MLP[T]) Checksum() (all uint64, err error) {
 // Close frees the weights.
 func (m *MLP[T]) Close() error {
 	var errs []error
-	for _, w := range m.weights {
-		errs = append(errs, m.ops.Free(w))
+	for _, t := range append(m.weights, m.state...) {
+		errs = append(errs, m.ops.Free(t))
 	}
-	m.weights = nil
+	m.weights, m.state = nil, nil
 	return errors.Join(errs...)
 }

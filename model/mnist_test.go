@@ -31,7 +31,7 @@ func TestMNISTOnGPU(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	weights := model.Weights(784, 784, 4, 0)
+	weights := model.Weights(784, 784, 4, data.Classes, 0)
 	losses := make(map[string][]float32)
 	onEveryBackend(t, func(t *testing.T, l lab) {
 		trainer, err := model.NewTrainer(l.device(plain), firstRows(set.Train, rows), firstRows(set.Test, 256), weights, options(rows, batch))

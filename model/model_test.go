@@ -17,6 +17,7 @@ import (
 	"mlpool/kernels"
 	"mlpool/kernels/device"
 	"mlpool/kernels/kerneltest"
+	"mlpool/kernels/nn"
 	"mlpool/model"
 )
 
@@ -144,7 +145,7 @@ func blobs(n, features int, seed uint64) model.Set {
 
 func options(rows, batch int) model.Options {
 	return model.Options{
-		BatchSize: batch, EvalBatchSize: 3*batch + 1, LearningRate: 0.1, ChunkSteps: 4,
+		BatchSize: batch, EvalBatchSize: 3*batch + 1, Update: nn.Update{Rate: 0.1}, ChunkSteps: 4,
 		Order: func(epoch int) []int32 { return data.Order(rows, 7, epoch) },
 	}
 }
@@ -154,7 +155,7 @@ func options(rows, batch int) model.Options {
 func TestTrainingMatchesFloat64(t *testing.T) {
 	const rows, features, batch, epochs = 500, 23, 32, 2
 	train, test := blobs(rows, features, 1), blobs(101, features, 2)
-	weights := model.Weights(features, 37, 3, 5)
+	weights := model.Weights(features, 37, 3, data.Classes, 5)
 	opt := options(rows, batch)
 	onEveryBackend(t, func(t *testing.T, l lab) {
 		trainer, err := model.NewTrainer(l.device(plain), train, test, weights, opt)
@@ -244,7 +245,7 @@ func TestSteadyStateCallsNoDriver(t *testing.T) {
 		trainer, err := model.NewTrainer(l.device(func(a allocator.Allocator) allocator.Allocator {
 			watch = append(watch, &watched{Allocator: a})
 			return watch[len(watch)-1]
-		}), train, test, model.Weights(784, 100, 2, 0), options(500, 64))
+		}), train, test, model.Weights(784, 100, 2, data.Classes, 0), options(500, 64))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -294,7 +295,7 @@ func TestInterruptedEpoch(t *testing.T) {
 				cancel()
 			}
 		}
-		trainer, err := model.NewTrainer(l.device(plain), train, test, model.Weights(20, 16, 1, 0), opt)
+		trainer, err := model.NewTrainer(l.device(plain), train, test, model.Weights(20, 16, 1, data.Classes, 0), opt)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -351,7 +352,7 @@ func TestFaultsAreReportedAndLeakNothing(t *testing.T) {
 			fail := func(a allocator.Allocator) allocator.Allocator { return failing{a, tag} }
 			queue := &busy{Queue: l.queue}
 			l.queue = queue
-			trainer, err := model.NewTrainer(l.device(fail), train, test, model.Weights(12, 8, 2, 0), options(100, 50))
+			trainer, err := model.NewTrainer(l.device(fail), train, test, model.Weights(12, 8, 2, data.Classes, 0), options(100, 50))
 			if err == nil {
 				_, err = trainer.Epoch(context.Background())
 				if e := trainer.Close(); e != nil {
@@ -369,7 +370,7 @@ func TestFaultsAreReportedAndLeakNothing(t *testing.T) {
 }
 
 func TestWeights(t *testing.T) {
-	w := model.Weights(784, 100, 2, 1)
+	w := model.Weights(784, 100, 2, data.Classes, 1)
 	shapes := [][2]int{{784, 100}, {100, 100}, {100, 10}}
 	if len(w) != len(shapes) {
 		t.Fatalf("%d layers, want %d", len(w), len(shapes))
@@ -391,10 +392,10 @@ func TestWeights(t *testing.T) {
 			t.Errorf("layer %d: mean %v, bound %v", i, mean, bound)
 		}
 	}
-	if again := model.Weights(784, 100, 2, 1); !slices.Equal(w[1].Float32s(), again[1].Float32s()) {
+	if again := model.Weights(784, 100, 2, data.Classes, 1); !slices.Equal(w[1].Float32s(), again[1].Float32s()) {
 		t.Error("the same seed gives other weights")
 	}
-	if other := model.Weights(784, 100, 2, 2); slices.Equal(w[1].Float32s(), other[1].Float32s()) {
+	if other := model.Weights(784, 100, 2, data.Classes, 2); slices.Equal(w[1].Float32s(), other[1].Float32s()) {
 		t.Error("another seed gives the same weights")
 	}
 }
@@ -407,7 +408,7 @@ func TestProfile(t *testing.T) {
 			t.Skip("operations are not launched one by one")
 		}
 		d := l.device(plain)
-		trainer, err := model.NewTrainer(d, train, test, model.Weights(20, 64, 2, 0), options(500, 50))
+		trainer, err := model.NewTrainer(d, train, test, model.Weights(20, 64, 2, data.Classes, 0), options(500, 50))
 		if err != nil {
 			t.Fatal(err)
 		}

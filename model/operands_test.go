@@ -11,6 +11,7 @@ import (
 	"gorgonia.org/tensor"
 
 	"mlpool/allocator"
+	"mlpool/data"
 	"mlpool/kernels"
 	"mlpool/kernels/device"
 	"mlpool/model"
@@ -29,6 +30,8 @@ type idle struct {
 	names map[uintptr]string
 	text  strings.Builder
 }
+
+func (q *idle) FusesWgrad(kernels.GEMM) bool { return q.fuses }
 
 // Upload and Download find no memory at the addresses that there are.
 func (q *idle) Upload(uintptr, []byte) error   { return nil }
@@ -60,16 +63,40 @@ func (q *idle) array(addr uintptr) string {
 	return q.names[addr]
 }
 
-func (q *idle) note(name string, sizes []int, arrays ...uintptr) error {
-	fmt.Fprint(&q.text, name, " ", sizes)
+// launch writes down a launch.
+func (q *idle) launch(l device.Launch, _ func() error) error {
+	if n := len(l.GEMMs); n > 1 || l.Name == "wgrad+sgd" {
+		fmt.Fprintln(&q.text, "group of", n)
+		for _, g := range l.GEMMs {
+			q.gemm("  ", g)
+		}
+		return nil
+	}
+	if len(l.GEMMs) == 1 {
+		name := "gemm "
+		if l.Name == "dgrad+wgrad+sgd" {
+			name = "dgrad+wgrad "
+		}
+		q.gemm(name, l.GEMMs[0])
+		return nil
+	}
+	name := strings.TrimSuffix(l.Name, "+gradients")
+	if l.Prefetch&kernels.PrefetchB != 0 {
+		name += " prefetch:w"
+	}
+	q.note(name, l.Args, l.Arrays...)
+	return nil
+}
+
+func (q *idle) note(name string, args []any, arrays ...uintptr) {
+	fmt.Fprint(&q.text, name, " ", args)
 	for _, a := range arrays {
 		fmt.Fprint(&q.text, " ", q.array(a))
 	}
 	fmt.Fprintln(&q.text)
-	return nil
 }
 
-func (q *idle) gemm(name string, g kernels.GEMM) error {
+func (q *idle) gemm(name string, g kernels.GEMM) {
 	name += []string{"nn", "nt", "tn"}[g.Layout] + []string{"", "+relu", "+drelu", "+sgd"}[g.Epilogue]
 	if g.Alpha != 0 {
 		name += fmt.Sprint(" ", g.Alpha)
@@ -79,57 +106,7 @@ func (q *idle) gemm(name string, g kernels.GEMM) error {
 			name += " prefetch:" + operand
 		}
 	}
-	return q.note(name, []int{g.M, g.N, g.K}, g.C, g.A, g.B, g.Y, g.Indices)
-}
-
-func (q *idle) GEMM(g kernels.GEMM) error       { return q.gemm("gemm ", g) }
-func (q *idle) FusesWgrad(g kernels.GEMM) bool  { return q.fuses }
-func (q *idle) DgradWgrad(g kernels.GEMM) error { return q.gemm("dgrad+wgrad ", g) }
-func (q *idle) ReLU(y, x uintptr, n int) error  { return q.note("relu", []int{n}, y, x) }
-func (q *idle) Axpy(y, x uintptr, a float32, n int) error {
-	return q.note(fmt.Sprint("axpy ", a), []int{n}, y, x)
-}
-
-func (q *idle) GroupedGEMM(group []kernels.GEMM) error {
-	fmt.Fprintln(&q.text, "group of", len(group))
-	for _, g := range group {
-		if err := q.gemm("  ", g); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (q *idle) ReLUBackward(dx, dy, y uintptr, n int) error {
-	return q.note("drelu", []int{n}, dx, dy, y)
-}
-
-func (q *idle) Softmax(p, x uintptr, rows, cols int) error {
-	return q.note("softmax", []int{rows, cols}, p, x)
-}
-
-func (q *idle) CrossEntropy(loss, correct, x, labels uintptr, rows, cols int) error {
-	return q.note("cross-entropy", []int{rows, cols}, loss, correct, x, labels)
-}
-
-func (q *idle) SoftmaxCrossEntropyBackward(dx, p, labels uintptr, rows, cols int) error {
-	return q.note("softmax backward", []int{rows, cols}, dx, p, labels)
-}
-
-func (q *idle) Classifier(c kernels.Classifier) error {
-	name := "classifier"
-	if c.Prefetch&kernels.PrefetchB != 0 {
-		name += " prefetch:w"
-	}
-	return q.note(name, []int{c.Rows, c.Classes, c.K}, c.DLogits, c.DX, c.Loss, c.Correct, c.X, c.W, c.Labels, c.Indices)
-}
-
-func (q *idle) ReduceLoss(out, loss, correct uintptr, rows, batch int) error {
-	return q.note("reduce loss", []int{rows, batch}, out, loss, correct)
-}
-
-func (q *idle) Gather(x, y, images, labels, indices uintptr, rows, cols int) error {
-	return q.note("gather", []int{rows, cols}, x, y, images, labels, indices)
+	q.note(name, []any{g.M, g.N, g.K}, g.C, g.A, g.B, g.Y, g.Indices)
 }
 
 // launchesOf trains an epoch of two batches and returns what it launches.
@@ -139,7 +116,7 @@ func launchesOf(t *testing.T, width, batch, layers int, fuse, fuses bool) string
 	}
 	alloc := allocator.NewMalloc(new(addresses))
 	q := &idle{fuses: fuses, names: make(map[uintptr]string)}
-	trainer, err := model.NewTrainer(device.New(q, alloc, fuse), blank(2*batch), blank(100), model.Weights(784, width, layers, 0), options(2*batch, batch))
+	trainer, err := model.NewTrainer(device.New(device.Observe(q, q.launch), alloc, fuse), blank(2*batch), blank(100), model.Weights(784, width, layers, data.Classes, 0), options(2*batch, batch))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,18 +3,16 @@
 // It says what is computed and leaves how to [Ops], an interface that it
 // declares itself: the model never hears of a device, a kernel or an allocator.
 //
-// What changes the model, such as another activation, also touches
-//
-//   - the gradient through a ReLU: in kernels the classifier's, and in kernels/device/backward.go;
-//   - the model's copies: cmd/train/internal/predict, tools/torch_comparison.py with
-//     cmd/train/internal/dataset, tools/torch_load.py;
-//   - its key: package configs, and settings in cmd/train/internal/run.
+// Activations and update rules are values of package nn. Another one also has a key in package
+// configs, and changes the model's copies: cmd/train/internal/predict and tools/torch_*.py.
 package model
 
 import (
 	"time"
 
 	"gorgonia.org/tensor"
+
+	"mlpool/kernels/nn"
 )
 
 // Ops computes with tensors of type T, matrices of float32 unless said
@@ -26,27 +24,27 @@ type Ops[T any] interface {
 	// Gather makes a batch: x[i,:] = images[indices[start+i],:]/255 and
 	// y[i] = labels[indices[start+i]] for i < n, from uint8 images and labels
 	// and int32 indices. It may leave that to those that take them: x is for
-	// LinearReLU and Backward, y for Classifier and Evaluate.
+	// Hidden and Backward, y for Classifier and Evaluate.
 	Gather(images, labels, indices T, start, n int) (x, y T)
-	// LinearReLU is max(0, x·w).
-	LinearReLU(x, w T) T
+	// Hidden is a hidden layer, a(x·w).
+	Hidden(a nn.Activation, x, w T) T
 	// Classifier writes the cross-entropy of each row of softmax(x·w) to results[0,:]
 	// from column start on, and to results[1,:] whether its prediction is correct, 1
 	// or 0. It returns the gradients of the mean of these losses: dlogits of x·w, and
-	// dx of what x was before a ReLU.
+	// dx of what x was before its activation.
 	Classifier(x, w, labels, results T, start int) (dlogits, dx T)
 	// Evaluate is Classifier without the gradients.
 	Evaluate(x, w, labels, results T, start int)
 	// Backward goes down the layers of weights w and inputs x, from the last one on,
 	// and steps all weights down their gradients. dy is the gradient of the last
 	// layer's output and dx that of its input, as Classifier returns them. At each
-	// layer w -= rate·xᵀ·dy; the dy of the one below is dx = dy·wᵀ where x > 0, else
-	// 0, of w as it was before.
-	Backward(w, x []T, dy, dx T, rate float32)
+	// layer w changes by xᵀ·dy as u says, with what a stateful rule keeps of it in state;
+	// the dy of the one below is dx = dy·wᵀ, of w as it was before, through the activation.
+	Backward(w, x, state []T, dy, dx T, u nn.Update)
 	// DataParallel says which weights Backward steps down the gradients of all ranks of a
 	// training, which then all have the same; EndDataParallel frees what that takes. The rate
 	// of Backward is then the training's times the rank's share of the batch, which may be
-	// none. Batches have so many rows at most.
+	// none. rows is the largest batch size.
 	DataParallel(w []T, rows int) error
 	EndDataParallel() error
 	// AllReduce adds up rows of t over the ranks, in place. With one it does nothing.

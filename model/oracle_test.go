@@ -5,7 +5,7 @@ import (
 
 	"gorgonia.org/tensor"
 
-	"mlpool/model"
+	"mlpool/data"
 )
 
 // oracle trains the same perceptron in float64, straight from the formulas:
@@ -74,7 +74,7 @@ func softmax(x []float64, cols int) {
 // score returns the mean loss and the number of correct predictions of probabilities.
 func score(p []float64, labels []uint8) (loss float64, correct int) {
 	for r, label := range labels {
-		row := p[r*model.Classes : (r+1)*model.Classes]
+		row := p[r*data.Classes : (r+1)*data.Classes]
 		loss -= math.Log(row[label]) / float64(len(labels))
 		best := 0
 		for j := range row {
@@ -96,7 +96,7 @@ func (o *oracle) step(x []float64, labels []uint8, rate float64) float64 {
 	grad := acts[len(acts)-1]
 	loss, _ := score(grad, labels)
 	for r, label := range labels {
-		grad[r*model.Classes+int(label)]--
+		grad[r*data.Classes+int(label)]--
 	}
 	for i := range grad {
 		grad[i] /= float64(rows)

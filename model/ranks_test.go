@@ -15,6 +15,7 @@ import (
 	"mlpool/kernels"
 	"mlpool/kernels/collective"
 	"mlpool/kernels/device"
+	"mlpool/kernels/nn"
 	"mlpool/model"
 )
 
@@ -72,7 +73,7 @@ func trainRank(name string, c collective.Collective, train, test model.Set, feat
 	reported := map[int]float32{}
 	opt.VerboseEvery = 7
 	opt.Verbose = func(step int, loss float32) { reported[step] = loss }
-	trainer, err := model.NewTrainer(d, train, test, model.Weights(features, 37, 3, 5), opt)
+	trainer, err := model.NewTrainer(d, train, test, model.Weights(features, 37, 3, data.Classes, 5), opt)
 	if err != nil {
 		return out, err
 	}
@@ -275,7 +276,7 @@ func TestRankOptions(t *testing.T) {
 	for _, c := range [][2]int{{-1, 0}, {1, 0}, {1, 1}, {2, 2}, {-1, 2}} {
 		opt := model.Options{BatchSize: 5, EvalBatchSize: 20, Rank: c[0], Ranks: c[1], Order: func(epoch int) []int32 { return data.Order(20, 0, epoch) }}
 		d := device.New(new(device.HostQueue), allocator.NewMalloc(device.NewHostDriver()), true)
-		if _, err := model.NewTrainer(d, set, set, model.Weights(6, 4, 1, 0), opt); err == nil {
+		if _, err := model.NewTrainer(d, set, set, model.Weights(6, 4, 1, data.Classes, 0), opt); err == nil {
 			t.Errorf("rank %d of %d trains", c[0], c[1])
 		}
 	}
@@ -298,7 +299,7 @@ func (mirror) Close() error {
 // filler is what a mirror needs of a queue.
 type filler interface {
 	Fill(dst uintptr, value byte, bytes int) error
-	Axpy(y, x uintptr, alpha float32, n int) error
+	Step(u nn.Update, w, state, dw uintptr, n int) error
 }
 
 func (mirror) on(stream uintptr) filler {
@@ -309,12 +310,12 @@ func (mirror) on(stream uintptr) filler {
 }
 
 func (m mirror) AllReduce(x uintptr, n int, stream uintptr) error {
-	return m.on(stream).Axpy(x, x, 1, n)
+	return m.on(stream).Step(nn.Update{Rate: -1}, x, 0, x, n)
 }
 
 func (m mirror) AllGather(x uintptr, n int, stream uintptr) error {
 	other := x + uintptr(4*n)
-	return errors.Join(m.on(stream).Fill(other, 0, 4*n), m.on(stream).Axpy(other, x, 1, n))
+	return errors.Join(m.on(stream).Fill(other, 0, 4*n), m.on(stream).Step(nn.Update{Rate: -1}, other, 0, x, n))
 }
 
 func (m mirror) AllocSymmetric(bytes int) (uintptr, func() error, error) {
@@ -338,7 +339,7 @@ func testMirroredRank(t *testing.T, gathers bool) {
 	train, test := blobs(rows, features, 1), blobs(9, features, 2)
 	opt := options(rows, batch)
 	opt.Ranks = 2
-	weights := model.Weights(features, 1300, 3, 5)
+	weights := model.Weights(features, 1300, 3, data.Classes, 5)
 	var want []model.Epoch
 	onEveryBackend(t, func(t *testing.T, l lab) {
 		d := l.device(plain)
@@ -461,7 +462,7 @@ func testLateSideQueue(t *testing.T, gathers bool) {
 		if err := d.SetCollective(m); err != nil {
 			t.Fatal(err)
 		}
-		trainer, err := model.NewTrainer(d, train, test, model.Weights(features, 1300, 3, 5), opt)
+		trainer, err := model.NewTrainer(d, train, test, model.Weights(features, 1300, 3, data.Classes, 5), opt)
 		if err != nil {
 			t.Fatal(err)
 		}

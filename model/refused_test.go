@@ -6,6 +6,7 @@ import (
 
 	"gorgonia.org/tensor"
 
+	"mlpool/data"
 	"mlpool/model"
 )
 
@@ -17,12 +18,12 @@ func TestRefused(t *testing.T) {
 			weights []*tensor.Dense
 			change  func(o *model.Options)
 		}{
-			"no hidden layer":         {model.Weights(12, 8, 0, 0), func(*model.Options) {}},
+			"no hidden layer":         {model.Weights(12, 8, 0, data.Classes, 0), func(*model.Options) {}},
 			"no layer":                {nil, func(*model.Options) {}},
-			"layers that do not fit":  {slices.Concat(model.Weights(12, 8, 1, 0), model.Weights(12, 8, 1, 0)), func(*model.Options) {}},
-			"batches of none":         {model.Weights(12, 8, 1, 0), func(o *model.Options) { o.BatchSize = 0 }},
-			"validation of none":      {model.Weights(12, 8, 1, 0), func(o *model.Options) { o.EvalBatchSize = 0 }},
-			"reports at no intervals": {model.Weights(12, 8, 1, 0), func(o *model.Options) { o.Verbose = func(int, float32) {} }},
+			"layers that do not fit":  {slices.Concat(model.Weights(12, 8, 1, data.Classes, 0), model.Weights(12, 8, 1, data.Classes, 0)), func(*model.Options) {}},
+			"batches of none":         {model.Weights(12, 8, 1, data.Classes, 0), func(o *model.Options) { o.BatchSize = 0 }},
+			"validation of none":      {model.Weights(12, 8, 1, data.Classes, 0), func(o *model.Options) { o.EvalBatchSize = 0 }},
+			"reports at no intervals": {model.Weights(12, 8, 1, data.Classes, 0), func(o *model.Options) { o.Verbose = func(int, float32) {} }},
 		} {
 			opt := options(30, 10)
 			c.change(&opt)

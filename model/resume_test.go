@@ -9,6 +9,7 @@ import (
 
 	"gorgonia.org/tensor"
 
+	"mlpool/data"
 	"mlpool/model"
 )
 
@@ -81,7 +82,7 @@ func TestResume(t *testing.T) {
 		}
 		eager := l
 		eager.captured = nil
-		initial := model.Weights(features, 9, 2, 5)
+		initial := model.Weights(features, 9, 2, data.Classes, 5)
 		whole := run(l, initial, model.Start{}, -1)
 		for stop := range steps {
 			stopped := run(eager, initial, model.Start{}, stop)
@@ -121,7 +122,7 @@ func TestStartIsChecked(t *testing.T) {
 		onEveryBackend(t, func(t *testing.T, l lab) {
 			opt := options(20, 5)
 			opt.Start = start
-			_, err := model.NewTrainer(l.device(plain), train, test, model.Weights(6, 4, 1, 0), opt)
+			_, err := model.NewTrainer(l.device(plain), train, test, model.Weights(6, 4, 1, data.Classes, 0), opt)
 			if err == nil || !strings.Contains(fmt.Sprint(err), want) {
 				t.Errorf("error %v, want %q", err, want)
 			}

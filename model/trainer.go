@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"gorgonia.org/tensor"
+
+	"mlpool/kernels/nn"
 )
 
 // Set is images and their labels on the host: uint8 of shapes [n, features]
@@ -28,8 +30,9 @@ type Options struct {
 	EvalBatchSize int
 	// Rank is one of 0 to Ranks - 1 that train together, each on a device of its own, with
 	// all the same other options. Ranks 0 is 1. Losses and accuracies are those of all.
-	Rank, Ranks  int
-	LearningRate float32
+	Rank, Ranks int
+	Activation  nn.Activation // of the hidden layers
+	Update      nn.Update     // of the weights by a step
 	// Order returns the order in which an epoch, counted from 0, visits the
 	// training set: a permutation of its rows. It is called ahead of the
 	// epoch, from another goroutine.
@@ -107,7 +110,7 @@ const (
 	lossesReduced // of some steps in the midst of it, see watch
 )
 
-// Trainer trains an MLP by stochastic gradient descent. The data set, the
+// Trainer trains an MLP by gradients of batches. The data set, the
 // weights and a table of results live on the device; a step moves nothing
 // between it and the host.
 type Trainer[T any] struct {
@@ -181,7 +184,7 @@ func NewTrainer[T any](ops Ops[T], train, test Set, weights []*tensor.Dense, opt
 			t, err = nil, errors.Join(err, t.Close())
 		}
 	}()
-	if t.mlp, err = NewMLP(ops, weights); err != nil {
+	if t.mlp, err = NewMLP(ops, weights, opt.Activation, opt.Update.Rule); err != nil {
 		return t, err
 	}
 	if err = ops.DataParallel(t.mlp.weights, opt.BatchSize); err != nil {
@@ -365,7 +368,7 @@ func (t *Trainer[T]) steps(start, end int) error {
 		}
 		start, n := t.train.shard(i)
 		x, y := t.ops.Gather(t.train.images, t.train.labels, t.train.indices, start, n)
-		t.mlp.Step(x, y, t.rowResults, start, t.rate(i, n))
+		t.mlp.Step(x, y, t.rowResults, start, t.update(i, n))
 		if err := t.ops.EndStep(); err != nil {
 			return fmt.Errorf("step %d: %w", i+1, err)
 		}
@@ -373,9 +376,11 @@ func (t *Trainer[T]) steps(start, end int) error {
 	return nil
 }
 
-// rate is that of a rank with n rows of batch i: its gradients are means over those.
-func (t *Trainer[T]) rate(i, n int) float32 {
-	return float32(float64(t.opt.LearningRate) * float64(n) / float64(t.train.batch(i)))
+// update is that of a rank with n rows of batch i: its gradients are means over those.
+func (t *Trainer[T]) update(i, n int) nn.Update {
+	u := t.opt.Update
+	u.Rate = float32(float64(u.Rate) * float64(n) / float64(t.train.batch(i)))
+	return u
 }
 
 // Repeat does the first training step of an epoch once more, outside any epoch:

@@ -12,7 +12,9 @@ import (
 	"gorgonia.org/tensor"
 
 	"mlpool/allocator"
+	"mlpool/data"
 	"mlpool/kernels/device"
+	"mlpool/kernels/nn"
 	"mlpool/model"
 )
 
@@ -37,7 +39,7 @@ func TestVerbose(t *testing.T) {
 			opt := options(50, 5)
 			opt.ChunkSteps, opt.VerboseEvery = c.chunk, c.every
 			opt.Verbose = func(step int, loss float32) { steps, losses = append(steps, step), append(losses, loss) }
-			trainer, err := model.NewTrainer(l.device(plain), train, test, model.Weights(6, 4, 1, 0), opt)
+			trainer, err := model.NewTrainer(l.device(plain), train, test, model.Weights(6, 4, 1, data.Classes, 0), opt)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -63,7 +65,7 @@ func TestBatchesOfOne(t *testing.T) {
 	onEveryBackend(t, func(t *testing.T, l lab) {
 		opt := options(5, 1)
 		opt.EvalBatchSize = 1
-		trainer, err := model.NewTrainer(l.device(plain), train, test, model.Weights(6, 4, 1, 0), opt)
+		trainer, err := model.NewTrainer(l.device(plain), train, test, model.Weights(6, 4, 1, data.Classes, 0), opt)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -96,9 +98,9 @@ func TestChecksum(t *testing.T) {
 		d := l.device(plain)
 		checksum := func(change func(w []*tensor.Dense)) uint64 {
 			t.Helper()
-			weights := model.Weights(8, 8, 2, 3)
+			weights := model.Weights(8, 8, 2, data.Classes, 3)
 			change(weights)
-			m, err := model.NewMLP(d, weights)
+			m, err := model.NewMLP(d, weights, nn.ReLU, nn.SGD)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -142,8 +144,8 @@ func (o *shapesOf) FromDense(tag string, h *tensor.Dense) (device.Tensor, error)
 func TestHiddenWidthIsRounded(t *testing.T) {
 	onEveryBackend(t, func(t *testing.T, l lab) {
 		o := &shapesOf{Device: l.device(plain)}
-		weights := model.Weights(7, 37, 2, 0)
-		m, err := model.NewMLP(o, weights)
+		weights := model.Weights(7, 37, 2, data.Classes, 0)
+		m, err := model.NewMLP(o, weights, nn.ReLU, nn.SGD)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -233,7 +235,7 @@ func TestEveryFaultIsReported(t *testing.T) {
 	interrupted, interrupt := context.WithCancel(context.Background())
 	interrupt()
 	run := func(o *failingOps) error {
-		trainer, err := model.NewTrainer(o, train, test, model.Weights(6, 4, 1, 0), opt)
+		trainer, err := model.NewTrainer(o, train, test, model.Weights(6, 4, 1, data.Classes, 0), opt)
 		if err != nil {
 			return err
 		}

@@ -10,6 +10,7 @@ import (
 	"mlpool/allocator/cudadriver"
 	"mlpool/kernels"
 	"mlpool/kernels/kerneltest"
+	"mlpool/kernels/nn"
 )
 
 // requireDevice is kerneltest.RequireGPU for a test without kernels, which does without the
@@ -162,7 +163,7 @@ func TestErrorsDoNotStay(t *testing.T) {
 	try(t, s.Fill(p, 0, 4096))
 	works := func() {
 		t.Helper()
-		try(t, s.ReLU(p, p, 16))
+		try(t, s.Activate(nn.ReLU, p, p, 16))
 		try(t, s.Synchronize())
 	}
 	_, err = d.Malloc(1 << 50)

@@ -4,7 +4,7 @@
 // cudaError_t: a launcher that of its launch, read with cudaGetLastError in the
 // same call because the next call may come from another thread. Every function
 // leaves the last error of its thread clear, so none is blamed for another's.
-// What the operations compute is said in stream.go.
+// What the operations compute is said in launches.go.
 #ifndef KERNELS_H
 #define KERNELS_H
 
@@ -52,8 +52,8 @@ int kernels_fill(uintptr_t stream, uintptr_t dst, int value, int64_t bytes);
 // of uint8 images; with pixels a is float32 pixels; prefetch says which operands may be read before griddepcontrol.wait.
 enum { KERNELS_FP32, KERNELS_TF32, KERNELS_TF32X3 };
 enum { KERNELS_NN, KERNELS_NT, KERNELS_TN };
-enum { KERNELS_NONE, KERNELS_ACTIVATE, KERNELS_ACTIVATE_BACKWARD, KERNELS_SGD };  // epilogues
-enum { KERNELS_ACTIVATION_RELU };                                                 // activations
+enum { KERNELS_NONE, KERNELS_ACTIVATE, KERNELS_ACTIVATE_BACKWARD, KERNELS_SGD };
+enum { KERNELS_ACTIVATION_RELU };  // activations, as package nn numbers them
 enum { KERNELS_PREFETCH_A = 1, KERNELS_PREFETCH_B = 2, KERNELS_PREFETCH_C = 4 };
 typedef struct {
   uintptr_t c, a, b, y, t, indices;
@@ -61,43 +61,31 @@ typedef struct {
   float alpha;
   int layout, epilogue, activation, prefetch, pixels;
 } kernels_gemm_args;
-int kernels_gemm(uintptr_t stream, int precision, kernels_gemm_args p);
 // kernels_has says whether GEMMs can be computed in a precision by the code that runs on the device,
 // which may have been compiled for an older one.
 int kernels_has(int precision);
-// Fused dgrad, wgrad and SGD: the GEMM, NT with ACTIVATE_BACKWARD, and then b += alpha·yᵀ·a. kernels_fuses_wgrad
-// says whether they are one launch, and faster than two.
-int kernels_dgrad_wgrad(uintptr_t stream, int precision, kernels_gemm_args p);
+// kernels_fuses_wgrad says whether kernels_dgrad_wgrad is one launch, and faster than two.
 int kernels_fuses_wgrad(int precision, kernels_gemm_args p);
 // kernels_wants_transposed says whether a wgrad is faster with b transposed at t.
 int kernels_wants_transposed(int precision, kernels_gemm_args p);
-// A grouped GEMM: wgrads, TN, of which none reads or writes what another writes, in as few
-// launches as can be.
 enum { KERNELS_MAX_GROUP = 16 };
 typedef struct {
   kernels_gemm_args gemms[KERNELS_MAX_GROUP];
   int count;
 } kernels_group;
-int kernels_grouped_gemm(uintptr_t stream, int precision, kernels_group group);
 
-// nn/relu.cu
-int kernels_relu(uintptr_t stream, uintptr_t y, uintptr_t x, int64_t n);
-int kernels_relu_backward(uintptr_t stream, uintptr_t dx, uintptr_t dy, uintptr_t y, int64_t n);
+typedef struct {
+  uintptr_t dlogits, dx, loss, correct, x, w, labels, indices;
+  int64_t rows, classes, k;
+  int activation, prefetch;
+} kernels_classifier_args;
 
-// nn/softmax.cu
-int kernels_softmax(uintptr_t stream, uintptr_t p, uintptr_t x, int64_t rows, int64_t cols);
-int kernels_cross_entropy(uintptr_t stream, uintptr_t loss, uintptr_t correct, uintptr_t x, uintptr_t labels, int64_t rows,
-                          int64_t cols);
-int kernels_softmax_cross_entropy_backward(uintptr_t stream, uintptr_t dx, uintptr_t p, uintptr_t labels, int64_t rows,
-                                           int64_t cols);
+// nn.Update, field by field.
+typedef struct {
+  int rule;
+  float rate;
+} kernels_update;
 
-// nn/classifier.cu
-int kernels_classifier(uintptr_t stream, uintptr_t dlogits, uintptr_t dx, uintptr_t loss, uintptr_t correct, uintptr_t x, uintptr_t w,
-                       uintptr_t labels, uintptr_t indices, int64_t rows, int64_t classes, int64_t k, int prefetch);
-int kernels_loss_reduction(uintptr_t stream, uintptr_t out, uintptr_t loss, uintptr_t correct, int64_t rows, int64_t batch);
-
-// nn/elementwise.cu
-int kernels_axpy(uintptr_t stream, uintptr_t y, uintptr_t x, float alpha, int64_t n);
 typedef struct {
   struct {
     uintptr_t w, x;
@@ -106,14 +94,8 @@ typedef struct {
   } of[KERNELS_MAX_GROUP];
   int count;
 } kernels_updates;
-int kernels_add_updates(uintptr_t stream, kernels_updates u);
 
-// nn/transpose.cu
-int kernels_transpose(uintptr_t stream, uintptr_t t, uintptr_t x, int64_t rows, int64_t cols);
-
-// nn/gather.cu
-int kernels_gather(uintptr_t stream, uintptr_t x, uintptr_t y, uintptr_t images, uintptr_t labels, uintptr_t indices,
-                   int64_t rows, int64_t cols);
+#include "launches.h"
 
 // runtime/graph.cu
 int kernels_capture_begin(uintptr_t stream);

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <iterator>
 
 #include "kernels.h"
 
@@ -154,6 +155,12 @@ int launch(uintptr_t stream, const Launch &l, void (*kernel)(P...), A... args) {
     a.val.clusterDim = {l.cluster, 1, 1};
   }
   return done(cudaLaunchKernelEx(&config, kernel, P(args)...));
+}
+
+// launch_elements launches a kernel on n elements that strides over them. It does not call pdl_wait.
+template <typename... P, typename... A>
+int launch_elements(uintptr_t stream, int64_t n, void (*kernel)(P...), A... args) {
+  return launch(stream, {ctas(n, 256), 256, 0, 1, false}, kernel, args...);
 }
 
 #endif

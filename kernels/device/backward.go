@@ -2,20 +2,22 @@ package device
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 
 	"mlpool/kernels"
+	"mlpool/kernels/nn"
 )
 
 // Backward is the backward pass of a perceptron with the step down its gradients. w
 // are the weights of its layers, from the input on; x is what each layer took in: the
-// batch, which may be a gathered view of images, and then what came out of ReLUs. dy is
-// the gradient of the last layer's output, dx that of its input. From the last layer
-// down:
+// batch, which may be a gathered view of images, and then outputs of activations. dy is
+// the gradient of the last layer's output, dx that of its input. state is what a stateful
+// rule keeps of each layer, else nil. From the last layer down:
 //
-//	dx = dy·wᵀ where x > 0, else 0    dgrad, but of the last layer and the first
-//	w -= rate·xᵀ·dy                   wgrad
-//	dy = dx                           of the layer below
+//	dx = dy·wᵀ through x's activation    dgrad, but of the last layer and the first
+//	w changes by xᵀ·dy as u says         wgrad
+//	dy = dx                              of the layer below
 //
 // A wgrad is little work for a GPU, and no dgrad waits for it. So with fuse they are
 // launched at the end, as a group; but where weights are so many that a GPU had
@@ -24,13 +26,13 @@ import (
 // dgrad that makes dy stores that as well.
 //
 // After [Device.DataParallel], w is stepped down the sum of what all ranks make of their batches,
-// of which any may have no rows. The rate is then the training's times the rank's share of
+// of which any may have no rows. u is then SGD, its rate the training's times the rank's share of
 // the rows. Operations that take w wait for the ranks.
 //
 // All weights are different tensors, and none is also an input or a gradient.
-func (d *Device) Backward(w, x []Tensor, dy, dx Tensor, rate float32) {
-	d.checkBackward(w, x, dy, dx)
-	d.group = d.group[:0]
+func (d *Device) Backward(w, x, state []Tensor, dy, dx Tensor, u nn.Update) {
+	d.checkBackward(w, x, state, dy, dx, u.Rule)
+	d.group, d.state, d.update = d.group[:0], state, u
 	d.beginReduce(w)
 	last := len(w) - 1
 	g := gradient{Tensor: dy}
@@ -38,19 +40,19 @@ func (d *Device) Backward(w, x []Tensor, dy, dx Tensor, rate float32) {
 		below := gradient{Tensor: dx}
 		switch {
 		case i == last || i == 0:
-			d.wgrad(i, w[i], x[i], g, rate)
-		case d.fuse:
-			below = d.dgradWgrad(i, w[i], x[i], g, rate, func(dx Tensor) bool { return d.wantsTransposed(w[i-1], x[i-1], dx, rate) })
+			d.wgrad(i, w[i], x[i], g)
+		case d.fuse && x[i].activation.Fused():
+			below = d.dgradWgrad(i, w[i], x[i], g, func(dx Tensor) bool { return d.wantsTransposed(w[i-1], x[i-1], dx) })
 		default:
 			below.Tensor = d.dgrad(g.Tensor, w[i], x[i])
-			d.wgrad(i, w[i], x[i], g, rate)
+			d.wgrad(i, w[i], x[i], g)
 		}
-		if i > 0 && below.t == 0 && d.wantsTransposed(w[i-1], x[i-1], below.Tensor, rate) {
+		if i > 0 && below.t == 0 && d.wantsTransposed(w[i-1], x[i-1], below.Tensor) {
 			below.t = d.transpose(below.Tensor)
 		}
 		g = below
 	}
-	d.deferredWgrads(rate)
+	d.deferredWgrads()
 	d.launchGroup()
 }
 
@@ -62,7 +64,11 @@ type gradient struct {
 
 const opBackward = "backward"
 
-func (d *Device) checkBackward(w, x []Tensor, dy, dx Tensor) {
+func (d *Device) checkBackward(w, x, state []Tensor, dy, dx Tensor, rule nn.Rule) {
+	if rule.Stateful() && len(state) != len(w) || !rule.Fused() && d.reducer != nil {
+		d.keepErr(opBackward, fmt.Errorf("rule %v needs a state for each layer, and a single rank", rule))
+		return
+	}
 	if len(w) == 0 || len(x) != len(w) {
 		d.keepErr(opBackward, errors.New("as many inputs as layers are needed, and one at least"))
 		return
@@ -90,56 +96,61 @@ func (d *Device) checkBackward(w, x []Tensor, dy, dx Tensor) {
 	}
 }
 
-// The names of what Backward launches, and of the outputs.
+// The names of what Backward launches, and of the outputs, besides those of activations.
 const (
 	nameDgrad        = "dgrad"
-	nameDgradReLU    = "dgrad+drelu"
-	nameReLU         = "relu backward"
 	nameWgrad        = "wgrad+sgd"
 	nameUnfusedWgrad = "wgrad"
 	nameTranspose    = "transpose"
 	nameDgradWgrad   = "dgrad+wgrad+sgd"
 )
 
-// dgrad is dy·wᵀ where x > 0, else 0, kernel by kernel.
+// dgrad is dy·wᵀ through the activation of x, kernel by kernel.
 func (d *Device) dgrad(dy, w, x Tensor) Tensor {
 	product := d.output(nameDgrad, x.rows, x.cols, Float32)
 	if d.err == nil {
 		d.gemm(nameDgrad, kernels.GEMM{Layout: kernels.NT, C: product.addr(), A: dy.addr(), B: w.addr(), M: x.rows, N: x.cols, K: dy.cols})
 	}
-	dx := d.output(nameReLU, x.rows, x.cols, Float32)
+	name := activations[x.activation].backward
+	dx := d.output(name, x.rows, x.cols, Float32)
 	if d.err == nil {
-		d.launched(nameReLU, d.queue.ReLUBackward(dx.addr(), product.addr(), x.addr(), x.Len()), x.Len(), dx.addr())
+		d.launched(name, d.queue.ActivateBackward(x.activation, dx.addr(), product.addr(), x.gradientInput(), x.Len()), x.Len(), dx.addr())
 	}
 	return dx
 }
 
-// wgrad is w -= rate·xᵀ·dy of a layer: in the group, or kernel by kernel. Of data-parallel weights
-// it is their update, now or later.
-func (d *Device) wgrad(layer int, w, x Tensor, dy gradient, rate float32) {
+// wgrad changes the weights of a layer by xᵀ·dy: in the group, or kernel by kernel. Of
+// data-parallel weights it is their update, now or later.
+func (d *Device) wgrad(layer int, w, x Tensor, dy gradient) {
 	switch {
 	case d.err != nil:
 	case d.reducer == nil:
-		d.wgradSGD(w, x, dy, rate)
+		d.wgradStep(layer, w, x, dy)
 	case d.reducer.deferred(layer):
 		d.reducer.late[layer] = deferredWgrad{x, dy}
 	default:
-		d.wgradUpdate(layer, x, dy, rate)
+		d.wgradUpdate(layer, x, dy)
 	}
 }
 
-// wgradSGD adds to the weights.
-func (d *Device) wgradSGD(w, x Tensor, dy gradient, rate float32) {
-	if d.fuse {
-		d.addToGroup(wgradGEMM(kernels.SGD, w, x, dy, -rate))
+// wgradStep changes the weights.
+func (d *Device) wgradStep(layer int, w, x Tensor, dy gradient) {
+	u := d.update
+	if d.fuse && u.Rule.Fused() {
+		d.addToGroup(wgradGEMM(kernels.SGD, w, x, dy, -u.Rate))
 		return
 	}
 	dw := d.output(nameUnfusedWgrad, w.rows, w.cols, Float32)
 	if d.err == nil {
 		d.gemm(nameUnfusedWgrad, wgradGEMM(kernels.None, dw, x, dy, 1))
 	}
+	var state Tensor
+	if u.Rule.Stateful() {
+		state = d.state[layer]
+	}
 	if d.err == nil {
-		d.launched("sgd", d.queue.Axpy(w.addr(), dw.addr(), -rate, w.Len()), w.Len(), w.addr())
+		name := u.Rule.String()
+		d.launched(name, d.queue.Step(u, w.addr(), state.addr(), dw.addr(), w.Len()), w.Len(), w.addr(), state.addr())
 	}
 }
 
@@ -159,8 +170,8 @@ func wgradGEMM(epilogue kernels.Epilogue, dw, x Tensor, dy gradient, alpha float
 }
 
 // wantsTransposed says whether the wgrad of a layer is faster with dy transposed, too.
-func (d *Device) wantsTransposed(w, x, dy Tensor, rate float32) bool {
-	return d.fuse && d.err == nil && d.queue.WantsTransposed(wgradGEMM(kernels.SGD, w, x, gradient{Tensor: dy}, -rate))
+func (d *Device) wantsTransposed(w, x, dy Tensor) bool {
+	return d.fuse && d.err == nil && d.queue.WantsTransposed(wgradGEMM(kernels.SGD, w, x, gradient{Tensor: dy}, -d.update.Rate))
 }
 
 // transposed takes a block for the transpose of x.
@@ -179,16 +190,18 @@ func (d *Device) transpose(x Tensor) uintptr {
 
 // dgradWgrad is dgrad and wgrad: in one launch, or the wgrad in the group, and then dx
 // is also stored transposed if it is wanted so.
-func (d *Device) dgradWgrad(layer int, w, x Tensor, dy gradient, rate float32, wanted func(dx Tensor) bool) gradient {
-	dx := gradient{Tensor: d.output(nameDgradReLU, x.rows, x.cols, Float32)}
+func (d *Device) dgradWgrad(layer int, w, x Tensor, dy gradient, wanted func(dx Tensor) bool) gradient {
+	name := activations[x.activation].dgrad
+	dx := gradient{Tensor: d.output(name, x.rows, x.cols, Float32)}
 	if d.err != nil {
 		return dx
 	}
 	g := kernels.GEMM{
-		Layout: kernels.NT, Epilogue: kernels.ActivateBackward, C: dx.addr(), A: dy.addr(), B: w.addr(), Y: x.addr(), M: x.rows, N: x.cols, K: dy.cols,
+		Layout: kernels.NT, Epilogue: kernels.ActivateBackward, Activation: x.activation,
+		C: dx.addr(), A: dy.addr(), B: w.addr(), Y: x.addr(), M: x.rows, N: x.cols, K: dy.cols,
 	}
-	if d.reducer == nil && d.queue.FusesWgrad(g) {
-		g.Alpha, g.Prefetch = -rate, d.last.prefetch(g)
+	if d.reducer == nil && d.update.Rule.Fused() && d.queue.FusesWgrad(g) {
+		g.Alpha, g.Prefetch = -d.update.Rate, d.last.prefetch(g)
 		d.launched(nameDgradWgrad, d.queue.DgradWgrad(g), g.M*g.N, g.C, g.B)
 		return dx
 	}
@@ -198,8 +211,8 @@ func (d *Device) dgradWgrad(layer int, w, x Tensor, dy gradient, rate float32, w
 			return dx
 		}
 	}
-	d.gemm(nameDgradReLU, g)
-	d.wgrad(layer, w, x, dy, rate)
+	d.gemm(name, g)
+	d.wgrad(layer, w, x, dy)
 	return dx
 }
 

@@ -10,6 +10,7 @@ import (
 	"gorgonia.org/tensor"
 
 	"mlpool/kernels"
+	"mlpool/kernels/nn"
 )
 
 // layers are weights and inputs for Backward, in batches of 12, with the gradients of
@@ -33,7 +34,7 @@ func (b bench) newLayers(t *testing.T, input Tensor, widths ...int) (l layers) {
 
 // backward does a Backward of layers, by itself.
 func (b bench) backward(l layers) error {
-	b.Backward(l.w, l.x, l.dy, l.dx, 0.5)
+	b.Backward(l.w, l.x, nil, l.dy, l.dx, nn.Update{Rate: 0.5})
 	return b.EndStep()
 }
 
@@ -45,7 +46,7 @@ func launchesBackward(r *recording, layers int, images, fuse bool, want string) 
 		input, _ = b.Gather(b.images, b.labels, b.indices, 0, 12)
 	}
 	l := b.newLayers(r.t, input, append(slices.Repeat([]int{8}, layers-1), 10)...)
-	b.ReLU(b.w0) // something known, and unlike the operands
+	b.Activate(nn.ReLU, b.w0) // something known, and unlike the operands
 	r.launches()
 	r.queues("", want, func() error { return b.backward(l) })
 }
@@ -74,11 +75,11 @@ func TestLaunchesOfBackward(t *testing.T) {
 		// The group is full before the wgrad of the first layer, or of the second, is in it.
 		{kernels.MaxGroup + 1, true, false, "nt+drelu A B C, " + many(kernels.MaxGroup-2) + group(kernels.MaxGroup) + ", images tn+sgd A B C"},
 		{kernels.MaxGroup + 2, true, false, "nt+drelu A B C, " + many(kernels.MaxGroup-1) + group(kernels.MaxGroup) + ", tn+sgd A B C | images tn+sgd A B C"},
-		{1, false, true, "tn A B, axpy"},
-		{3, false, true, "tn A B, axpy, nt A B, relu backward, tn A B, axpy, tn A B, axpy"},
+		{1, false, true, "tn A B, sgd"},
+		{3, false, true, "tn A B, sgd, nt A B, relu backward, tn A B, sgd, tn A B, sgd"},
 	} {
 		t.Run(fmt.Sprintf("%d fuse=%v fuses=%v", c.layers, c.fuse, c.fuses), func(t *testing.T) {
-			launchesBackward(&recording{t: t, fuses: c.fuses}, c.layers, c.fuse, c.fuse, c.want)
+			launchesBackward(record(t, c.fuses, false), c.layers, c.fuse, c.fuse, c.want)
 		})
 	}
 }
@@ -98,10 +99,10 @@ func TestLaunchesOfTransposes(t *testing.T) {
 		{3, true, true, false, "transpose, nt+drelu A B C, tn+sgd A B C | tn+sgd T A B C | images tn+sgd A C"},
 		{4, false, true, false, "transpose, nt+drelu T A B C, nt+drelu T B C, tn+sgd A B C | tn+sgd T A B C | tn+sgd T A B C | tn+sgd T A C"},
 		{3, false, true, true, "transpose, dgrad+wgrad nt+drelu A B C, transpose, tn+sgd A B C | tn+sgd T A B C"},
-		{3, false, false, false, "tn A B, axpy, nt A B, relu backward, tn A B, axpy, tn A B, axpy"},
+		{3, false, false, false, "tn A B, sgd, nt A B, relu backward, tn A B, sgd, tn A B, sgd"},
 	} {
 		t.Run(fmt.Sprintf("%d images=%v fuse=%v fuses=%v", c.layers, c.images, c.fuse, c.fuses), func(t *testing.T) {
-			launchesBackward(&recording{t: t, fuses: c.fuses, wants: true}, c.layers, c.images, c.fuse, c.want)
+			launchesBackward(record(t, c.fuses, true), c.layers, c.images, c.fuse, c.want)
 		})
 	}
 }
@@ -114,10 +115,13 @@ func TestPrefetch(t *testing.T) {
 	images, labels := b.Gather(b.images, b.labels, b.indices, 0, 12)
 	x, h := b.tensor(t, 12, 12), b.tensor(t, 12, 8)
 	writes := func(w, x, dy Tensor) func() error {
-		return func() error { b.Backward([]Tensor{w}, []Tensor{x}, dy, x, 0.1); return b.EndStep() }
+		return func() error {
+			b.Backward([]Tensor{w}, []Tensor{x}, nil, dy, x, nn.Update{Rate: 0.1})
+			return b.EndStep()
+		}
 	}
 	w0, w1 := writes(b.w0, x, h), writes(b.w1, h, b.tensor(t, 12, 10))
-	other := func() error { b.ReLU(h); return b.EndStep() }
+	other := func() error { b.Activate(nn.ReLU, h); return b.EndStep() }
 	linear := func() { b.Linear(x, b.w0) }
 	for _, c := range []struct {
 		name   string
@@ -128,17 +132,17 @@ func TestPrefetch(t *testing.T) {
 		{"weights", w0, linear, "nn A"},
 		{"other weights", w1, linear, "nn A B"},
 		{"nothing of it", other, linear, "nn A B"},
-		{"images", other, func() { b.LinearReLU(images, b.w0) }, "images nn+relu A B"},
+		{"images", other, func() { b.Hidden(nn.ReLU, images, b.w0) }, "images nn+relu A B"},
 		{"input", nil, func() { b.Linear(b.Linear(x, b.w0), b.w1) }, "nn A B, nn B"},
 		{"weights of a classifier", w1, func() { b.Classifier(h, b.w1, labels, b.rows, 0) }, "classifier"},
 		{"a classifier", w0, func() { b.Evaluate(h, b.w1, labels, b.rows, 0) }, "classifier B"},
 		{"gradients of a classifier", w0, func() {
 			dy, dx := b.Classifier(h, b.w1, labels, b.rows, 0)
-			b.Backward([]Tensor{b.w0, b.w1}, []Tensor{images, h}, dy, dx, 0.1)
+			b.Backward([]Tensor{b.w0, b.w1}, []Tensor{images, h}, nil, dy, dx, nn.Update{Rate: 0.1})
 		}, "classifier B, tn+sgd A C | images tn+sgd A C"},
 		{"wgrads of new weights", func() error { return errors.Join(w0(), w1()) }, func() {
-			b.Backward([]Tensor{b.w0}, []Tensor{x}, h, x, 0.1)
-			b.Backward([]Tensor{b.w0}, []Tensor{x}, h, x, 0.1)
+			b.Backward([]Tensor{b.w0}, []Tensor{x}, nil, h, x, nn.Update{Rate: 0.1})
+			b.Backward([]Tensor{b.w0}, []Tensor{x}, nil, h, x, nn.Update{Rate: 0.1})
 		}, "tn+sgd A B C, tn+sgd A B"},
 		{"loss reduction", nil, func() { b.ReduceLoss(b.results, 0, b.rows, 0, 12, 12); linear() }, "loss reduction, nn A B"},
 		{"upload", func() error { b.tensor(t, 1, 1); return nil }, linear, "nn"},
@@ -179,7 +183,7 @@ func TestDgradWgradIsTheSame(t *testing.T) {
 	for _, c := range []struct{ fuse, fuses, wants, capture bool }{
 		{false, false, false, false}, {true, false, false, false}, {true, false, true, false}, {true, false, true, true}, {true, true, false, false}, {true, true, true, true},
 	} {
-		r := &recording{t: t, fuses: c.fuses, wants: c.wants}
+		r := record(t, c.fuses, c.wants)
 		b := newBench(t, r, c.fuse)
 		if c.capture {
 			b.CaptureFrom(b.alloc)
@@ -271,16 +275,16 @@ func TestFaultInBackward(t *testing.T) {
 	}{
 		{true, false, []string{"nt+drelu A B C", "nt+drelu B C", "tn+sgd A B C | tn+sgd A B C | tn+sgd A B C | tn+sgd A C"}},
 		{true, true, []string{"dgrad+wgrad nt+drelu A B C", "dgrad+wgrad nt+drelu B C", "tn+sgd A B C | tn+sgd A C"}},
-		{false, false, []string{"tn A B", "axpy", "nt A B", "relu backward", "tn A B"}},
+		{false, false, []string{"tn A B", "sgd", "nt A B", "relu backward", "tn A B"}},
 	} {
 		for i, bad := range c.launches {
 			if slices.Index(c.launches, bad) < i {
 				continue
 			}
-			r := &recording{t: t, fuses: c.fuses}
+			r := record(t, c.fuses, false)
 			b := newBench(t, r, c.fuse)
 			layers := b.newLayers(t, b.tensor(t, 12, 12), 8, 6, 4, 10)
-			b.ReLU(b.w0) // something known, and unlike the operands
+			b.Activate(nn.ReLU, b.w0) // something known, and unlike the operands
 			r.launches()
 			r.bad = bad
 			if err := b.backward(layers); err == nil || !strings.HasSuffix(err.Error(), ": refused") {
@@ -302,7 +306,7 @@ func TestFailedCapture(t *testing.T) {
 		t.Fatal(err)
 	}
 	err := b.Replay(0, func() error {
-		b.LinearReLU(b.w0, b.w1)
+		b.Hidden(nn.ReLU, b.w0, b.w1)
 		return errors.New("no more")
 	})
 	if err == nil || !strings.Contains(err.Error(), "no more") {
@@ -332,10 +336,10 @@ func TestStepsOfLayers(t *testing.T) {
 				x, y := b.Gather(b.images, b.labels, b.indices, 0, 10)
 				in := []Tensor{x}
 				for i := range hidden {
-					in = append(in, b.LinearReLU(in[i], w[i]))
+					in = append(in, b.Hidden(nn.ReLU, in[i], w[i]))
 				}
 				dlogits, dx := b.Classifier(in[hidden], w[hidden], y, b.rows, 0)
-				b.Backward(w, in, dlogits, dx, 0.1)
+				b.Backward(w, in, nil, dlogits, dx, nn.Update{Rate: 0.1})
 				if err := b.EndStep(); err != nil {
 					t.Fatal(err)
 				}

@@ -9,6 +9,7 @@ import (
 
 	"mlpool/allocator"
 	"mlpool/kernels"
+	"mlpool/kernels/nn"
 )
 
 // Device queues operations on one stream and takes their outputs from one
@@ -27,9 +28,12 @@ type Device struct {
 	inStep bool              // something was allocated since the last EndStep
 	err    error             // the step's first fault
 	last   lastLaunch
-	// Of a Backward: wgrads to be launched together, and the addresses of the weights.
+	// Of a Backward: wgrads to be launched together, the addresses of the weights, what a rule
+	// keeps of each layer, and the rule.
 	group   []kernels.GEMM
 	weights map[uintptr]bool
+	state   []Tensor
+	update  nn.Update
 
 	push func(name string) // nil: ranges are not annotated
 	pop  func()
@@ -137,11 +141,11 @@ func (d *Device) Forget() error {
 // begins, and pop when it is queued.
 func (d *Device) Annotate(push func(name string), pop func()) {
 	d.push, d.pop = push, pop
-	d.queue = &recorder{d.queue, func(w work, f func() error) error {
-		push(w.name + " " + w.shape)
+	d.queue = Observe(d.queue, func(l Launch, queue func() error) error {
+		push(l.Name + " " + l.Shape)
 		defer pop()
-		return f()
-	}}
+		return queue()
+	})
 }
 
 // FromDense copies a host tensor of one or two dimensions to the device. The

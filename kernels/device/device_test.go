@@ -12,6 +12,7 @@ import (
 
 	"mlpool/allocator"
 	"mlpool/kernels"
+	"mlpool/kernels/nn"
 )
 
 // idleQueue takes the operations of a training step and does nothing.
@@ -71,9 +72,9 @@ func newBench(t testing.TB, q Queue, fuse bool) bench {
 // column of a table.
 func (b bench) step(start, n, column int) error {
 	x, y := b.Gather(b.images, b.labels, b.indices, start, n)
-	h := b.LinearReLU(x, b.w0)
+	h := b.Hidden(nn.ReLU, x, b.w0)
 	dlogits, dx := b.Classifier(h, b.w1, y, b.rows, column)
-	b.Backward([]Tensor{b.w0, b.w1}, []Tensor{x, h}, dlogits, dx, 0.1)
+	b.Backward([]Tensor{b.w0, b.w1}, []Tensor{x, h}, nil, dlogits, dx, nn.Update{Rate: 0.1})
 	return b.EndStep()
 }
 
@@ -148,17 +149,19 @@ func TestMisfits(t *testing.T) {
 		{"a start past all numbers", func() { b.Gather(b.images, b.labels, b.indices, math.MaxInt, 1) }, "gather"},
 		{"kinds", func() { b.Gather(b.w0, b.labels, b.indices, 0, 6) }, "gather"},
 		{"linear", func() { b.Linear(b.w0, b.w0) }, "gemm: shapes [[12,8] [12,8]] do not fit"},
-		{"linear and relu", func() { b.LinearReLU(b.w1, b.w0) }, "gemm+relu"},
-		{"backward", func() { b.Backward([]Tensor{b.w0}, []Tensor{b.w1}, b.w0, b.w0, 1) }, "backward: shapes"},
-		{"backward of no layers", func() { b.Backward(nil, nil, b.w0, b.w0, 1) }, "backward: as many"},
-		{"backward of fewer inputs", func() { b.Backward([]Tensor{b.w0, b.w1}, []Tensor{x}, dy, h, 1) }, "backward: as many"},
-		{"backward from another output", func() { b.Backward([]Tensor{b.w0, b.w1}, []Tensor{x, h}, h, h, 1) }, "backward: shapes"},
-		{"backward from another input", func() { b.Backward([]Tensor{b.w0, b.w1}, []Tensor{x, h}, dy, dy, 1) }, "backward: shapes"},
-		{"backward through other layers", func() { b.Backward([]Tensor{b.w1, b.w0}, []Tensor{h, x}, h, x, 1) }, "backward: shapes"},
-		{"weights of two layers", func() { b.Backward([]Tensor{x, x, b.w0}, []Tensor{square, square, square}, h, square, 1) }, "backward: the weights"},
-		{"weights that are a gradient", func() { b.Backward([]Tensor{x}, []Tensor{square}, x, square, 1) }, "backward: the weights"},
-		{"weights that are the other gradient", func() { b.Backward([]Tensor{x, b.w0}, []Tensor{square, square}, h, x, 1) }, "backward: the weights"},
-		{"weights that are an input", func() { b.Backward([]Tensor{x, b.w0}, []Tensor{square, x}, h, x, 1) }, "backward: the weights"},
+		{"linear and relu", func() { b.Hidden(nn.ReLU, b.w1, b.w0) }, "gemm+relu"},
+		{"backward", func() { b.Backward([]Tensor{b.w0}, []Tensor{b.w1}, nil, b.w0, b.w0, nn.Update{Rate: 1}) }, "backward: shapes"},
+		{"backward of no layers", func() { b.Backward(nil, nil, nil, b.w0, b.w0, nn.Update{Rate: 1}) }, "backward: as many"},
+		{"backward of fewer inputs", func() { b.Backward([]Tensor{b.w0, b.w1}, []Tensor{x}, nil, dy, h, nn.Update{Rate: 1}) }, "backward: as many"},
+		{"backward from another output", func() { b.Backward([]Tensor{b.w0, b.w1}, []Tensor{x, h}, nil, h, h, nn.Update{Rate: 1}) }, "backward: shapes"},
+		{"backward from another input", func() { b.Backward([]Tensor{b.w0, b.w1}, []Tensor{x, h}, nil, dy, dy, nn.Update{Rate: 1}) }, "backward: shapes"},
+		{"backward through other layers", func() { b.Backward([]Tensor{b.w1, b.w0}, []Tensor{h, x}, nil, h, x, nn.Update{Rate: 1}) }, "backward: shapes"},
+		{"weights of two layers", func() {
+			b.Backward([]Tensor{x, x, b.w0}, []Tensor{square, square, square}, nil, h, square, nn.Update{Rate: 1})
+		}, "backward: the weights"},
+		{"weights that are a gradient", func() { b.Backward([]Tensor{x}, []Tensor{square}, nil, x, square, nn.Update{Rate: 1}) }, "backward: the weights"},
+		{"weights that are the other gradient", func() { b.Backward([]Tensor{x, b.w0}, []Tensor{square, square}, nil, h, x, nn.Update{Rate: 1}) }, "backward: the weights"},
+		{"weights that are an input", func() { b.Backward([]Tensor{x, b.w0}, []Tensor{square, x}, nil, h, x, nn.Update{Rate: 1}) }, "backward: the weights"},
 		{"column", func() { b.Classifier(b.w0, b.w1, labels, b.rows, 19) }, "classifier"},
 		{"a column past all numbers", func() { b.Evaluate(b.w0, b.w1, labels, b.rows, math.MaxInt) }, "classifier"},
 		{"negative column", func() { b.Evaluate(b.w0, b.w1, labels, b.rows, -1) }, "classifier"},
@@ -171,14 +174,14 @@ func TestMisfits(t *testing.T) {
 		{"losses of no batch", func() { b.ReduceLoss(b.results, 0, b.rows, 0, 10, 0) }, "loss reduction"},
 		{"losses of no results", func() { b.ReduceLoss(b.w0, 0, b.w1, 0, 10, 10) }, "loss reduction"},
 		{"view of a view", func() { b.Gather(images, b.labels, b.indices, 0, 6) }, "gather: shapes [view[12,12]"},
-		{"relu of a view", func() { b.ReLU(images) }, "relu"},
-		{"weights of a view", func() { b.LinearReLU(b.w0, images) }, "gemm+relu"},
-		{"backward to a view", func() { b.Backward([]Tensor{images}, []Tensor{x}, x, x, 1) }, "backward: shapes"},
-		{"backward from a view", func() { b.Backward([]Tensor{x}, []Tensor{x}, images, x, 1) }, "backward: shapes"},
-		{"a view under a layer", func() { b.Backward([]Tensor{square, x, b.w0}, []Tensor{x, images, x}, h, x, 1) }, "backward: shapes"},
+		{"relu of a view", func() { b.Activate(nn.ReLU, images) }, "relu"},
+		{"weights of a view", func() { b.Hidden(nn.ReLU, b.w0, images) }, "gemm+relu"},
+		{"backward to a view", func() { b.Backward([]Tensor{images}, []Tensor{x}, nil, x, x, nn.Update{Rate: 1}) }, "backward: shapes"},
+		{"backward from a view", func() { b.Backward([]Tensor{x}, []Tensor{x}, nil, images, x, nn.Update{Rate: 1}) }, "backward: shapes"},
+		{"a view under a layer", func() { b.Backward([]Tensor{square, x, b.w0}, []Tensor{x, images, x}, nil, h, x, nn.Update{Rate: 1}) }, "backward: shapes"},
 		{"classifier of a view", func() { b.Classifier(images, b.w0, labels, b.rows, 0) }, "classifier"},
-		{"bytes", func() { b.LinearReLU(b.images, b.w0) }, "gemm+relu"},
-		{"the first of two", func() { b.Linear(b.LinearReLU(b.w0, b.w0), b.w0) }, "gemm+relu"},
+		{"bytes", func() { b.Hidden(nn.ReLU, b.images, b.w0) }, "gemm+relu"},
+		{"the first of two", func() { b.Linear(b.Hidden(nn.ReLU, b.w0, b.w0), b.w0) }, "gemm+relu"},
 	} {
 		before := b.alloc.Stats().Allocated
 		c.run()

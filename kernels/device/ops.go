@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"mlpool/kernels"
+	"mlpool/kernels/nn"
 )
 
 // viewRows is how many rows a gathered view may have. A GEMM reads them once for every
@@ -46,41 +47,55 @@ func (d *Device) Gather(images, labels, indices Tensor, start, n int) (x, y Tens
 }
 
 // Linear is x·w.
-func (d *Device) Linear(x, w Tensor) Tensor { return d.forward("gemm", kernels.None, x, w) }
+func (d *Device) Linear(x, w Tensor) Tensor { return d.forward("gemm", kernels.GEMM{}, x, w) }
 
-// ReLU is max(0, x).
-func (d *Device) ReLU(x Tensor) Tensor {
-	const op = "relu"
+// activationNames are what operations of an activation are called.
+type activationNames struct{ forward, backward, gemm, dgrad string }
+
+var activations = func() (all []activationNames) {
+	for _, a := range nn.Activations() {
+		all = append(all, activationNames{a.String(), a.String() + " backward", "gemm+" + a.String(), "dgrad+d" + a.String()})
+	}
+	return all
+}()
+
+// Activate is a(x).
+func (d *Device) Activate(a nn.Activation, x Tensor) Tensor {
+	op := activations[a].forward
 	if !x.floats() {
 		d.misfit(op, x)
 	}
 	y := d.output(op, x.rows, x.cols, Float32)
 	if d.err == nil {
-		d.launched(op, d.queue.ReLU(y.addr(), x.addr(), x.Len()), x.Len(), y.addr())
+		d.launched(op, d.queue.Activate(a, y.addr(), x.addr(), x.Len()), x.Len(), y.addr())
+	}
+	if y.activation = a; !a.Fused() {
+		y.input = x.addr()
 	}
 	return y
 }
 
-// LinearReLU is max(0, x·w), the forward pass of a hidden layer. x may be a gathered
-// view of images.
-func (d *Device) LinearReLU(x, w Tensor) Tensor {
-	if !d.fuse {
-		return d.ReLU(d.Linear(x, w))
+// Hidden is a(x·w), the forward pass of a hidden layer. x may be a gathered view of images.
+func (d *Device) Hidden(a nn.Activation, x, w Tensor) Tensor {
+	if !d.fuse || !a.Fused() {
+		return d.Activate(a, d.Linear(x, w))
 	}
-	return d.forward("gemm+relu", kernels.Activate, x, w)
+	y := d.forward(activations[a].gemm, kernels.GEMM{Epilogue: kernels.Activate, Activation: a}, x, w)
+	y.activation = a
+	return y
 }
 
-func (d *Device) forward(op string, e kernels.Epilogue, x, w Tensor) Tensor {
+// forward is x·w with g's epilogue.
+func (d *Device) forward(op string, g kernels.GEMM, x, w Tensor) Tensor {
 	if !x.images() || !w.floats() || x.cols != w.rows {
 		d.misfit(op, x, w)
 	}
 	y := d.output(op, x.rows, w.cols, Float32)
 	d.waitWeights(w)
 	if d.err == nil {
-		d.gemm(op, kernels.GEMM{
-			Layout: kernels.NN, Epilogue: e, C: y.addr(), A: x.addr(), Indices: x.indices, Pixels: x.kind == Pixels, B: w.addr(),
-			M: x.rows, N: w.cols, K: x.cols,
-		})
+		g.C, g.A, g.B, g.Indices, g.Pixels = y.addr(), x.addr(), w.addr(), x.indices, x.kind == Pixels
+		g.M, g.N, g.K = x.rows, w.cols, x.cols
+		d.gemm(op, g)
 	}
 	return y
 }
@@ -88,7 +103,7 @@ func (d *Device) forward(op string, e kernels.Epilogue, x, w Tensor) Tensor {
 // Classifier is the last layer with its loss. Of softmax(x·w) it writes the
 // cross-entropy of row i to results[0,start+i], and to results[1,start+i] whether
 // the largest is the label's, 1 or 0. It returns the gradients of the mean of
-// these losses: dlogits of x·w, and dx of what x was before a ReLU. labels are
+// these losses: dlogits of x·w, and dx of what x was before its activation. labels are
 // those that Gather makes; a GPU takes at most 16 classes with fuse.
 func (d *Device) Classifier(x, w, labels, results Tensor, start int) (dlogits, dx Tensor) {
 	d.checkClassifier(x, w, labels, results, start)
@@ -96,6 +111,9 @@ func (d *Device) Classifier(x, w, labels, results Tensor, start int) (dlogits, d
 		dlogits = d.output(opClassifier, x.rows, w.cols, Float32)
 		dx = d.output(opClassifier, x.rows, x.cols, Float32)
 		d.classifier(dlogits.addr(), dx.addr(), x, w, labels, results, start)
+		if !x.activation.Fused() {
+			dx = d.dgrad(dlogits, w, x)
+		}
 		return dlogits, dx
 	}
 	const op = "softmax backward"
@@ -141,6 +159,9 @@ func (d *Device) classifier(dlogits, dx uintptr, x, w, labels, results Tensor, s
 	c := kernels.Classifier{
 		DLogits: dlogits, DX: dx, Loss: results.at(start), Correct: results.at(results.cols + start), X: x.addr(), W: w.addr(),
 		Labels: labels.addr(), Indices: labels.indices, Rows: x.rows, Classes: w.cols, K: x.cols,
+	}
+	if x.activation.Fused() {
+		c.Activation = x.activation
 	}
 	if d.last.notWritten(c.W) {
 		c.Prefetch = kernels.PrefetchB

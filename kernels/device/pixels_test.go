@@ -12,6 +12,7 @@ import (
 	"mlpool/kernels"
 	"mlpool/kernels/device"
 	"mlpool/kernels/kerneltest"
+	"mlpool/kernels/nn"
 )
 
 // TestPixelsAreExact multiplies batches of images by small integers, forward and backward: no precision
@@ -68,7 +69,7 @@ func pixelsAreExact(t *testing.T, d *device.Device, rows int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d.Backward([]device.Tensor{zeros}, []device.Tensor{x}, gradient, device.Tensor{}, -1)
+	d.Backward([]device.Tensor{zeros}, []device.Tensor{x}, nil, gradient, device.Tensor{}, nn.Update{Rate: -1})
 	if err := d.EndStep(); err != nil {
 		t.Fatal(err)
 	}

@@ -60,7 +60,7 @@ func (d *Device) Profile(n int, step func() error) (p Profile, err error) {
 	if _, late := d.bare().(behind); late {
 		rounds = min(max(n/steadySteps, 1), maxRounds)
 	}
-	var ops []work
+	var ops []Launch
 	var alone [][]time.Duration // of each operation, in each round
 	var whole []time.Duration
 	for r := range rounds {
@@ -124,7 +124,7 @@ func (d *Device) bare() Queue {
 
 // alone returns the operations of step, and the time of each, summed up over n steps,
 // where the device never waits for the host. It does one step more, which makes marks.
-func (d *Device) alone(n int, step func() error) (ops []work, times []time.Duration, err error) {
+func (d *Device) alone(n int, step func() error) (ops []Launch, times []time.Duration, err error) {
 	annotated, queue := d.queue, d.bare()
 	keepBusy, done, err := d.busy(queue)
 	if err != nil {
@@ -134,11 +134,11 @@ func (d *Device) alone(n int, step func() error) (ops []work, times []time.Durat
 		d.queue = annotated
 		err = errors.Join(err, done())
 	}()
-	d.queue = &recorder{queue, func(w work, f func() error) error {
+	d.queue = Observe(queue, func(w Launch, f func() error) error {
 		before := 2 * len(ops)
 		ops = append(ops, w)
 		return errors.Join(queue.Mark(before), f(), queue.Mark(before+1))
-	}}
+	})
 	if err := step(); err != nil {
 		return nil, nil, err
 	}
@@ -192,17 +192,17 @@ func between(q Queue, n int) ([]time.Duration, error) {
 }
 
 // add puts operations of the same name and shape together.
-func (p *Profile) add(w work, t time.Duration) {
-	at := slices.IndexFunc(p.Ops, func(o OpTime) bool { return o.Name == w.name && o.Shape == w.shape })
+func (p *Profile) add(w Launch, t time.Duration) {
+	at := slices.IndexFunc(p.Ops, func(o OpTime) bool { return o.Name == w.Name && o.Shape == w.Shape })
 	if at < 0 {
 		at = len(p.Ops)
-		p.Ops = append(p.Ops, OpTime{Name: w.name, Shape: w.shape})
+		p.Ops = append(p.Ops, OpTime{Name: w.Name, Shape: w.Shape})
 	}
 	o := &p.Ops[at]
 	o.Count++
 	o.Time += t
-	o.FLOPs += w.flops
-	o.Bytes += w.bytes
+	o.FLOPs += w.FLOPs
+	o.Bytes += w.Bytes
 }
 
 // busyBytes is memory that a GPU takes some 30 µs to fill, in which the host queues

@@ -8,6 +8,7 @@ import (
 	"unsafe"
 
 	"mlpool/kernels"
+	"mlpool/kernels/nn"
 )
 
 // tickQueue takes 10 µs for an operation and 1 µs for a mark, by a clock of its
@@ -140,7 +141,7 @@ func TestProfileOfDgradWgrad(t *testing.T) {
 	w, dy, x := b.tensor(t, 8, 6), b.tensor(t, 12, 6), b.tensor(t, 12, 8)
 	first, images, last, top := b.tensor(t, 3, 8), b.tensor(t, 12, 3), b.tensor(t, 6, 2), b.tensor(t, 12, 2)
 	p, err := b.Profile(2, func() error {
-		b.Backward([]Tensor{first, w, last}, []Tensor{images, x, dy}, top, dy, 1)
+		b.Backward([]Tensor{first, w, last}, []Tensor{images, x, dy}, nil, top, dy, nn.Update{Rate: 1})
 		return b.EndStep()
 	})
 	want := OpTime{"dgrad+wgrad+sgd", "[12,6]·[6,8]", 1, 10 * time.Microsecond, 4 * 12 * 6 * 8, 4 * (2*8*6 + 12*6 + 2*12*8)}
@@ -156,7 +157,7 @@ func TestProfileOfTransposes(t *testing.T) {
 	w, dx, x := b.tensor(t, 8, 6), b.tensor(t, 12, 6), b.tensor(t, 12, 8)
 	first, input, last, dy := b.tensor(t, 3, 8), b.tensor(t, 12, 3), b.tensor(t, 6, 2), b.tensor(t, 12, 2)
 	p, err := b.Profile(2, func() error {
-		b.Backward([]Tensor{first, w, last}, []Tensor{input, x, dx}, dy, dx, 1)
+		b.Backward([]Tensor{first, w, last}, []Tensor{input, x, dx}, nil, dy, dx, nn.Update{Rate: 1})
 		return b.EndStep()
 	})
 	want := []OpTime{
@@ -179,7 +180,7 @@ func TestProfileOfAGroup(t *testing.T) {
 	w, top, x, dy := b.tensor(t, 12, 12), b.tensor(t, 12, 12), b.tensor(t, 12, 12), b.tensor(t, 12, 12)
 	p, err := b.Profile(2, func() error {
 		images, _ := b.Gather(b.images, b.labels, b.indices, 0, 12)
-		b.Backward([]Tensor{w, top}, []Tensor{images, x}, dy, dy, 1)
+		b.Backward([]Tensor{w, top}, []Tensor{images, x}, nil, dy, dy, nn.Update{Rate: 1})
 		return b.EndStep()
 	})
 	want := OpTime{"wgrad+sgd", "2×[12,12]·[12,12]", 1, 10 * time.Microsecond, 2 * 2 * 12 * 12 * 12, 12*12 + 4*7*12*12}
@@ -193,11 +194,11 @@ func TestProfileOfAGroup(t *testing.T) {
 func TestRecordedGroups(t *testing.T) {
 	for epilogue, want := range map[kernels.Epilogue]string{kernels.SGD: "wgrad+sgd", kernels.None: "wgrad"} {
 		for _, indices := range []uintptr{0, 1} {
-			var got work
-			r := &recorder{new(HostQueue), func(w work, f func() error) error { got = w; return nil }}
+			var got Launch
+			r := Observe(new(HostQueue), func(l Launch, _ func() error) error { got = l; return nil })
 			err := r.GroupedGEMM([]kernels.GEMM{{Layout: kernels.TN, Epilogue: epilogue, Indices: indices, M: 4, N: 4, K: 4}})
-			if err != nil || got.name != want {
-				t.Errorf("%v, %q, want %q", err, got.name, want)
+			if err != nil || got.Name != want {
+				t.Errorf("%v, %q, want %q", err, got.Name, want)
 			}
 		}
 	}
@@ -207,15 +208,15 @@ func TestRecordedGroups(t *testing.T) {
 func TestRecordedUpdates(t *testing.T) {
 	w, x := []float32{1, 2}, []float32{1, 10, 100, 2, 20, 200}
 	at := func(f []float32) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(f))) }
-	var got work
-	r := &recorder{new(HostQueue), func(w work, f func() error) error { got = w; return f() }}
+	var got Launch
+	r := Observe(new(HostQueue), func(l Launch, queue func() error) error { got = l; return queue() })
 	err := r.AddUpdates([]kernels.Updates{
 		{W: at(w), X: at(x), N: 1, Ranks: 3, Stride: 1},
 		{W: at(w[1:]), X: at(x[3:]), N: 1, Ranks: 3, Stride: 1},
 	})
 	// Bytes: the weights and three updates read, the weights written.
-	if want := (work{"add updates", "[2,1]", 0, 2 * 4 * 5}); err != nil || got != want {
-		t.Errorf("%v, %v, want %v", err, got, want)
+	if err != nil || got.Name != "add updates" || got.Shape != "[2,1]" || got.FLOPs != 0 || got.Bytes != 2*4*5 {
+		t.Errorf("%v, %+v", err, got)
 	}
 	if !slices.Equal(w, []float32{112, 224}) {
 		t.Errorf("weights %v", w)

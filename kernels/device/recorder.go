@@ -7,140 +7,138 @@ import (
 	"mlpool/kernels"
 )
 
-// recorder is a queue that calls around for every launch, which does it with f. What is
-// no launch passes it by.
+// A Launch describes one operation that a queue is given.
+type Launch struct {
+	Name, Shape string
+	FLOPs       float64   // 0 where the bytes are what counts
+	Bytes       float64   // of its operands and results, each counted once
+	Arrays      []uintptr // that it writes, then those it reads; of GEMMs in the order C, A, B, Y, T, Indices, for each
+	Wrote       []uintptr
+	Args        []any          // its other arguments; of a GEMM M, N and K
+	GEMMs       []kernels.GEMM // where it is of GEMMs
+	Prefetch    kernels.Prefetch
+}
+
+// Observe returns a queue that hands each launch to around, with the function that queues it on
+// q. Calls that launch nothing go to q as they are.
+func Observe(q Queue, around func(l Launch, queue func() error) error) Queue {
+	return &recorder{q, around}
+}
+
+// recorder is what Observe returns. Its operations are generated.
 type recorder struct {
 	Queue
-	around func(w work, f func() error) error
+	around func(l Launch, queue func() error) error
 }
 
-// work is what a launch comes to.
-type work struct {
-	name  string
-	shape string
-	flops float64 // 0 where the bytes are what counts
-	bytes float64 // of its operands and results, each counted once
+// gemmName returns the name of g in profiles.
+func gemmName(g kernels.GEMM) string {
+	names := [...][4]string{
+		kernels.NN: {"gemm", activations[g.Activation].gemm},
+		kernels.NT: {"dgrad", "", activations[g.Activation].dgrad},
+		kernels.TN: {nameUnfusedWgrad, "", "", nameWgrad},
+	}
+	return names[g.Layout][g.Epilogue]
 }
 
-// gemmNames are the names of GEMMs by layout and epilogue.
-var gemmNames = map[kernels.Layout]map[kernels.Epilogue]string{
-	kernels.NN: {kernels.None: "gemm", kernels.Activate: "gemm+relu"},
-	kernels.NT: {kernels.None: "dgrad", kernels.ActivateBackward: "dgrad+drelu"},
-	kernels.TN: {kernels.None: "wgrad", kernels.SGD: "wgrad+sgd"},
-}
-
-// gemm is the work of g. Of an epilogue with an operand, that is counted too.
-func gemm(g kernels.GEMM) work {
-	w := work{name: gemmNames[g.Layout][g.Epilogue], shape: fmt.Sprintf("[%d,%d]·[%d,%d]", g.M, g.K, g.K, g.N)}
+func ofGEMM(g kernels.GEMM) Launch {
+	l := Launch{Name: gemmName(g), Shape: fmt.Sprintf("[%d,%d]·[%d,%d]", g.M, g.K, g.K, g.N), Args: []any{g.M, g.N, g.K}}
+	l.GEMMs, l.Arrays, l.Wrote = []kernels.GEMM{g}, []uintptr{g.C, g.A, g.B, g.Y, g.T, g.Indices}, []uintptr{g.C}
 	m, n, k := float64(g.M), float64(g.N), float64(g.K)
-	w.flops = 2 * m * n * k
-	w.bytes = 4 * (m*k + k*n + m*n)
-	if g.Epilogue == kernels.ActivateBackward || g.Epilogue == kernels.SGD {
-		w.bytes += 4 * m * n
+	l.FLOPs = 2 * m * n * k
+	l.Bytes = 4 * (m*k + k*n + m*n)
+	if g.Epilogue == kernels.ActivateBackward || g.Epilogue == kernels.SGD { // which have one more operand
+		l.Bytes += 4 * m * n
 	}
 	if g.Layout == kernels.NT && g.T != 0 {
-		w.bytes += 4 * m * n
+		l.Bytes += 4 * m * n
+		l.Wrote = append(l.Wrote, g.T)
 	}
 	if g.Indices != 0 {
-		w.name = "gather+" + w.name
-		w.bytes -= 3 * m * k
+		l.Name = "gather+" + l.Name
+		l.Bytes -= 3 * m * k
 	}
-	return w
+	return l
 }
 
-// pass is the work of a launch on so many bytes for each of rows·cols
-// elements.
-func pass(name string, rows, cols int, bytes float64) work {
-	return work{name, fmt.Sprintf("[%d,%d]", rows, cols), 0, float64(rows) * float64(cols) * bytes}
-}
-
-func (r *recorder) GEMM(g kernels.GEMM) error {
-	return r.around(gemm(g), func() error { return r.Queue.GEMM(g) })
-}
-
-func (r *recorder) GroupedGEMM(group []kernels.GEMM) error {
-	all := work{name: nameWgrad}
+func ofGroupedGEMM(group []kernels.GEMM) Launch {
+	all := Launch{Name: nameWgrad}
 	if len(group) > 0 {
-		all.name = gemmNames[kernels.TN][group[0].Epilogue]
+		all.Name = gemmName(group[0])
 	}
 	var shapes []string
 	alike := 0
 	for i, g := range group {
-		w := gemm(g)
-		all.flops += w.flops
-		all.bytes += w.bytes
-		if alike++; i+1 < len(group) && gemm(group[i+1]).shape == w.shape {
+		l := ofGEMM(g)
+		all.FLOPs, all.Bytes = all.FLOPs+l.FLOPs, all.Bytes+l.Bytes
+		all.GEMMs, all.Arrays, all.Wrote = append(all.GEMMs, g), append(all.Arrays, l.Arrays...), append(all.Wrote, l.Wrote...)
+		if alike++; i+1 < len(group) && ofGEMM(group[i+1]).Shape == l.Shape {
 			continue
 		}
 		if alike > 1 {
-			w.shape = fmt.Sprintf("%d×%s", alike, w.shape)
+			l.Shape = fmt.Sprintf("%d×%s", alike, l.Shape)
 		}
-		shapes, alike = append(shapes, w.shape), 0
+		shapes, alike = append(shapes, l.Shape), 0
 	}
-	all.shape = strings.Join(shapes, ", ")
-	return r.around(all, func() error { return r.Queue.GroupedGEMM(group) })
+	all.Shape = strings.Join(shapes, ", ")
+	return all
 }
 
-func (r *recorder) DgradWgrad(g kernels.GEMM) error {
-	w := gemm(g)
-	w.name = nameDgradWgrad
-	w.flops *= 2
-	w.bytes += 4 * float64(g.N) * float64(g.K) // b is written, too
-	return r.around(w, func() error { return r.Queue.DgradWgrad(g) })
+func ofDgradWgrad(g kernels.GEMM) Launch {
+	l := ofGEMM(g)
+	l.Name = nameDgradWgrad
+	l.FLOPs *= 2
+	l.Bytes += 4 * float64(g.N) * float64(g.K) // b is written, too
+	l.Wrote = append(l.Wrote, g.B)
+	return l
 }
 
-func (r *recorder) Transpose(t, x uintptr, rows, cols int) error {
-	return r.around(pass(nameTranspose, rows, cols, 8), func() error { return r.Queue.Transpose(t, x, rows, cols) })
-}
-
-func (r *recorder) ReLU(y, x uintptr, n int) error {
-	return r.around(pass("relu", n, 1, 8), func() error { return r.Queue.ReLU(y, x, n) })
-}
-
-func (r *recorder) ReLUBackward(dx, dy, y uintptr, n int) error {
-	return r.around(pass("relu backward", n, 1, 12), func() error { return r.Queue.ReLUBackward(dx, dy, y, n) })
-}
-
-func (r *recorder) Softmax(p, x uintptr, rows, cols int) error {
-	return r.around(pass("softmax", rows, cols, 8), func() error { return r.Queue.Softmax(p, x, rows, cols) })
-}
-
-func (r *recorder) CrossEntropy(loss, correct, x, labels uintptr, rows, cols int) error {
-	return r.around(pass("cross-entropy", rows, cols, 4), func() error { return r.Queue.CrossEntropy(loss, correct, x, labels, rows, cols) })
-}
-
-func (r *recorder) SoftmaxCrossEntropyBackward(dx, p, labels uintptr, rows, cols int) error {
-	return r.around(pass("softmax backward", rows, cols, 8), func() error { return r.Queue.SoftmaxCrossEntropyBackward(dx, p, labels, rows, cols) })
-}
-
-func (r *recorder) Classifier(c kernels.Classifier) error {
-	w := gemm(kernels.GEMM{M: c.Rows, N: c.Classes, K: c.K})
-	w.name = "classifier"
+func ofClassifier(c kernels.Classifier) Launch {
+	l := ofGEMM(kernels.GEMM{M: c.Rows, N: c.Classes, K: c.K})
+	l.Name, l.GEMMs, l.Prefetch = opClassifier, nil, c.Prefetch
 	if c.DLogits != 0 {
-		w.name = "classifier+gradients"
-		w.flops *= 2
-		w.bytes += 4 * float64(c.Rows) * float64(c.K)
+		l.Name = "classifier+gradients"
+		l.FLOPs *= 2
+		l.Bytes += 4 * float64(c.Rows) * float64(c.K)
 	}
-	return r.around(w, func() error { return r.Queue.Classifier(c) })
+	l.Wrote = []uintptr{c.DLogits, c.DX, c.Loss, c.Correct}
+	l.Arrays = append(l.Wrote, c.X, c.W, c.Labels, c.Indices)
+	return l
 }
 
-func (r *recorder) ReduceLoss(out, loss, correct uintptr, rows, batch int) error {
-	return r.around(pass("loss reduction", rows, 1, 8), func() error { return r.Queue.ReduceLoss(out, loss, correct, rows, batch) })
-}
-
-func (r *recorder) Axpy(y, x uintptr, alpha float32, n int) error {
-	return r.around(pass("sgd", n, 1, 12), func() error { return r.Queue.Axpy(y, x, alpha, n) })
-}
-
-func (r *recorder) AddUpdates(all []kernels.Updates) error {
+func ofAddUpdates(all []kernels.Updates) Launch {
 	n, ranks := 0, 1
+	var arrays []array
 	for _, u := range all {
 		n, ranks = n+u.N, u.Ranks
+		arrays = append(arrays, array{u.W, 0, true})
 	}
-	// The weights and the updates are read, the weights written.
-	return r.around(pass("add updates", n, 1, float64(4*(ranks+2))), func() error { return r.Queue.AddUpdates(all) })
+	l := pass("add updates", n, 1, arrays)
+	l.Bytes = float64(n) * float64(4*(ranks+2)) // the weights and the updates are read, the weights written
+	return l
 }
 
-func (r *recorder) Gather(x, y, images, labels, indices uintptr, rows, cols int) error {
-	return r.around(pass("gather", rows, cols, 5), func() error { return r.Queue.Gather(x, y, images, labels, indices, rows, cols) })
+// An array is one that an operation writes or reads.
+type array struct {
+	addr  uintptr
+	bytes int // that are moved for each element of the operation
+	wrote bool
+}
+
+// pass is a launch on rows·cols elements. An array at address 0 is not counted.
+func pass(name string, rows, cols int, arrays []array, args ...any) Launch {
+	l := Launch{Name: name, Shape: fmt.Sprintf("[%d,%d]", rows, cols), Args: args}
+	bytes := 0
+	for _, a := range arrays {
+		l.Arrays = append(l.Arrays, a.addr)
+		if a.addr == 0 {
+			continue
+		}
+		bytes += a.bytes
+		if a.wrote {
+			l.Wrote = append(l.Wrote, a.addr)
+		}
+	}
+	l.Bytes = float64(rows) * float64(cols) * float64(bytes)
+	return l
 }

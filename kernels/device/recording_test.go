@@ -12,7 +12,8 @@ import (
 // recording is a queue on host memory that notes what is queued, and finds fault with
 // operands to be prefetched that the launch before wrote.
 type recording struct {
-	HostQueue
+	recorder
+	host  HostQueue
 	t     *testing.T
 	calls []string
 	bad   string    // a call that is refused
@@ -21,12 +22,48 @@ type recording struct {
 	wrote []uintptr // by what was queued last
 }
 
+func record(t *testing.T, fuses, wants bool) *recording {
+	r := &recording{t: t, fuses: fuses, wants: wants}
+	r.recorder = recorder{&r.host, r.launch}
+	return r
+}
+
 func (r *recording) call(name string, wrote ...uintptr) error {
 	if name == r.bad {
 		return errors.New("refused")
 	}
 	r.calls, r.wrote = append(r.calls, name), wrote
 	return nil
+}
+
+// launch notes a launch under its name, or those of its GEMMs.
+func (r *recording) launch(l Launch, queue func() error) error {
+	name := strings.TrimSuffix(l.Name, "+gradients")
+	if name == opClassifier && l.Prefetch&kernels.PrefetchB != 0 {
+		name += " B"
+		if w := l.Arrays[5]; slices.Contains(r.wrote, w) {
+			r.t.Errorf("the weights of a classifier were written by the launch before, after %q", r.calls)
+		}
+	}
+	if len(l.GEMMs) > 0 {
+		var names []string
+		for i, g := range l.GEMMs {
+			names = append(names, r.gemm(g))
+			for j, h := range l.GEMMs {
+				if i != j && (g.C == h.C || g.C == h.A || g.C == h.B) {
+					r.t.Errorf("%+v and %+v are not independent", g, h)
+				}
+			}
+		}
+		name = strings.Join(names, " | ")
+		if l.Name == nameDgradWgrad {
+			name = "dgrad+wgrad " + name
+		}
+	}
+	if err := r.call(name, l.Wrote...); err != nil {
+		return err
+	}
+	return queue()
 }
 
 // gemm is the name of g, with its operands that may be prefetched.
@@ -58,7 +95,7 @@ func (r *recording) gemm(g kernels.GEMM) string {
 
 // transposed finds fault with a wgrad's T that is not the transpose of its B.
 func (r *recording) transposed(g kernels.GEMM) {
-	if g.Layout != kernels.TN || r.captured != nil {
+	if g.Layout != kernels.TN || r.host.captured != nil {
 		return
 	}
 	b, t := f32(g.B, g.K*g.N), f32(g.T, g.K*g.N)
@@ -77,92 +114,18 @@ func (r *recording) WantsTransposed(g kernels.GEMM) bool {
 	return r.wants && g.Indices == 0 && g.N != 10
 }
 
-func (r *recording) Transpose(t, x uintptr, rows, cols int) error {
-	if err := r.call("transpose", t); err != nil {
-		return err
-	}
-	return r.HostQueue.Transpose(t, x, rows, cols)
-}
-
-func (r *recording) GEMM(g kernels.GEMM) error {
-	if err := r.call(r.gemm(g), g.C, g.T); err != nil {
-		return err
-	}
-	return r.HostQueue.GEMM(g)
-}
-
 func (r *recording) FusesWgrad(kernels.GEMM) bool { return r.fuses }
 
-func (r *recording) DgradWgrad(g kernels.GEMM) error {
-	if err := r.call("dgrad+wgrad "+r.gemm(g), g.C, g.B); err != nil {
-		return err
-	}
-	return r.HostQueue.DgradWgrad(g)
-}
-
-func (r *recording) GroupedGEMM(group []kernels.GEMM) error {
-	var names []string
-	var wrote []uintptr
-	for i, g := range group {
-		names, wrote = append(names, r.gemm(g)), append(wrote, g.C)
-		for j, h := range group {
-			if i != j && (g.C == h.C || g.C == h.A || g.C == h.B) {
-				r.t.Errorf("%+v and %+v are not independent", g, h)
-			}
-		}
-	}
-	if err := r.call(strings.Join(names, " | "), wrote...); err != nil {
-		return err
-	}
-	return r.HostQueue.GroupedGEMM(group)
-}
-
-func (r *recording) Classifier(c kernels.Classifier) error {
-	name := "classifier"
-	if c.Prefetch&kernels.PrefetchB != 0 {
-		name += " B"
-		if slices.Contains(r.wrote, c.W) {
-			r.t.Errorf("the weights of a classifier were written by the launch before, after %q", r.calls)
-		}
-	}
-	if err := r.call(name, c.DLogits, c.DX); err != nil {
-		return err
-	}
-	return r.HostQueue.Classifier(c)
-}
-
-func (r *recording) ReduceLoss(out, loss, correct uintptr, rows, batch int) error {
-	return errors.Join(r.call("loss reduction", out), r.HostQueue.ReduceLoss(out, loss, correct, rows, batch))
-}
-
-func (r *recording) ReLU(y, x uintptr, n int) error {
-	return errors.Join(r.call("relu", y), r.HostQueue.ReLU(y, x, n))
-}
-
-func (r *recording) ReLUBackward(dx, dy, y uintptr, n int) error {
-	if err := r.call("relu backward", dx); err != nil {
-		return err
-	}
-	return r.HostQueue.ReLUBackward(dx, dy, y, n)
-}
-
-func (r *recording) Axpy(y, x uintptr, alpha float32, n int) error {
-	if err := r.call("axpy", y); err != nil {
-		return err
-	}
-	return r.HostQueue.Axpy(y, x, alpha, n)
-}
-
 func (r *recording) Upload(dst uintptr, src []byte) error {
-	return errors.Join(r.call("upload"), r.HostQueue.Upload(dst, src))
+	return errors.Join(r.call("upload"), r.host.Upload(dst, src))
 }
 
 func (r *recording) BeginCapture() error {
-	return errors.Join(r.call("begin"), r.HostQueue.BeginCapture())
+	return errors.Join(r.call("begin"), r.host.BeginCapture())
 }
 
 func (r *recording) EndCapture() (Graph, error) {
-	g, err := r.HostQueue.EndCapture()
+	g, err := r.host.EndCapture()
 	return recordedGraph{g, r}, errors.Join(r.call("end"), err)
 }
 
@@ -181,7 +144,7 @@ func (r *recording) launches() string {
 }
 
 func newRecording(t *testing.T) (bench, *recording) {
-	r := &recording{t: t}
+	r := record(t, false, false)
 	b := newBench(t, r, true)
 	b.fill(t, 1)
 	r.launches()

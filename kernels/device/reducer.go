@@ -250,7 +250,7 @@ func (d *Device) beginReduce(w []Tensor) {
 }
 
 // deferredWgrads queues the wgrads that were put off.
-func (d *Device) deferredWgrads(rate float32) {
+func (d *Device) deferredWgrads() {
 	r := d.reducer
 	if r == nil {
 		return
@@ -259,7 +259,7 @@ func (d *Device) deferredWgrads(rate float32) {
 		for _, layer := range b.layers {
 			if d.err == nil && r.deferred(layer) {
 				late := r.late[layer]
-				d.wgradUpdate(layer, late.x, late.dy, rate)
+				d.wgradUpdate(layer, late.x, late.dy)
 			}
 		}
 	}
@@ -267,9 +267,9 @@ func (d *Device) deferredWgrads(rate float32) {
 }
 
 // wgradUpdate makes a layer's update. The last one of a bucket has the bucket moved.
-func (d *Device) wgradUpdate(layer int, x Tensor, dy gradient, rate float32) {
+func (d *Device) wgradUpdate(layer int, x Tensor, dy gradient) {
 	r := d.reducer
-	g := wgradGEMM(kernels.None, r.updates[layer], x, dy, -rate)
+	g := wgradGEMM(kernels.None, r.updates[layer], x, dy, -d.update.Rate)
 	if d.fuse {
 		d.addToGroup(g)
 	} else {

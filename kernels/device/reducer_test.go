@@ -11,6 +11,7 @@ import (
 
 	"mlpool/allocator"
 	"mlpool/kernels"
+	"mlpool/kernels/nn"
 )
 
 // notedQueue takes down what it and its side queues are given to do, and does nothing.
@@ -246,12 +247,12 @@ func testReduceOrder(t *testing.T, symmetric bool, move string, updates int, exp
 		x, y := d.Gather(images, labels, indices, 0, 4)
 		inputs := []Tensor{x}
 		for _, one := range w[:4] {
-			x = d.LinearReLU(x, one)
+			x = d.Hidden(nn.ReLU, x, one)
 			inputs = append(inputs, x)
 		}
 		dlogits, dx := d.Classifier(x, w[4], y, rows, 0)
 		if backward {
-			d.Backward(w, inputs, dlogits, dx, 0.1)
+			d.Backward(w, inputs, nil, dlogits, dx, nn.Update{Rate: 0.1})
 		}
 		if err := d.EndStep(); err != nil {
 			t.Fatal(err)
@@ -273,9 +274,9 @@ func testReduceOrder(t *testing.T, symmetric bool, move string, updates int, exp
 	}
 	q.log = nil
 	inputs := []Tensor{x, h, h, h, h}
-	d.Backward(w, inputs, dlogits, h, 0.1)
+	d.Backward(w, inputs, nil, dlogits, h, nn.Update{Rate: 0.1})
 	first := len(q.log)
-	d.Backward(w, inputs, dlogits, h, 0.1)
+	d.Backward(w, inputs, nil, dlogits, h, nn.Update{Rate: 0.1})
 	if err := d.EndStep(); err != nil || !slices.Equal(q.log[first:first+len(all)], all) {
 		t.Errorf("%v, a Backward behind another begins with %q, want %q", err, q.log[first:], all)
 	}
@@ -349,7 +350,7 @@ func TestReduceFaults(t *testing.T) {
 		t.Fatal(err)
 	}
 	backward := func() error {
-		d.Backward([]Tensor{x, w[1]}, []Tensor{x, x}, x, x, 0.1)
+		d.Backward([]Tensor{x, w[1]}, []Tensor{x, x}, nil, x, x, nn.Update{Rate: 0.1})
 		return d.EndStep()
 	}
 	for want, err := range map[string]error{

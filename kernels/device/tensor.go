@@ -13,6 +13,7 @@ import (
 	"gorgonia.org/tensor"
 
 	"mlpool/allocator"
+	"mlpool/kernels/nn"
 )
 
 // Kind is the type of a tensor's elements.
@@ -46,6 +47,9 @@ type Tensor struct {
 	rows, cols int
 	kind       Kind
 	indices    uintptr // of a gathered view: the int32 indices of its rows; else 0
+	// Of an output of an activation: which, and the address of its input where the gradient reads that.
+	activation nn.Activation
+	input      uintptr
 }
 
 // Shape returns the numbers of rows and columns.
@@ -55,6 +59,14 @@ func (t Tensor) Shape() (rows, cols int) { return t.rows, t.cols }
 func (t Tensor) Len() int { return t.rows * t.cols }
 
 func (t Tensor) addr() uintptr { return t.block.Addr }
+
+// gradientInput is the address of what the gradient through t's activation reads: its input, or t.
+func (t Tensor) gradientInput() uintptr {
+	if t.input != 0 {
+		return t.input
+	}
+	return t.addr()
+}
 
 func (t Tensor) bytes() int { return t.Len() * t.kind.Size() }
 

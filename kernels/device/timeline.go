@@ -43,15 +43,15 @@ func (d *Device) Timeline(step func() error) (t Timeline, err error) {
 			return t, err
 		}
 	}
-	var ops []work
-	d.queue = &recorder{queue, func(w work, f func() error) error {
+	var ops []Launch
+	d.queue = Observe(queue, func(w Launch, f func() error) error {
 		ops = append(ops, w)
 		var before error
 		if !late {
 			before = queue.Mark(2*len(ops) - 1)
 		}
 		return errors.Join(before, f(), queue.Mark(2*len(ops)))
-	}}
+	})
 	if err := queue.Synchronize(); err != nil {
 		return t, err
 	}
@@ -86,7 +86,7 @@ func (d *Device) Timeline(step func() error) (t Timeline, err error) {
 		} else {
 			start += zero
 		}
-		t.Ops = append(t.Ops, OpSpan{w.name, w.shape, start, end - start})
+		t.Ops = append(t.Ops, OpSpan{w.Name, w.Shape, start, end - start})
 		ended = end
 	}
 	t.Length = max(t.Length, ended)

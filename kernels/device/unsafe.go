@@ -10,10 +10,10 @@ func asBytes[E float32 | int32](s []E) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(&s[0])), 4*len(s))
 }
 
-// sliceAt returns n elements of host memory from addr on. The memory is a
+// sliceAt returns n elements of host memory from addr on, or nil for address 0. The memory is a
 // HostDriver's, which keeps it alive.
 func sliceAt[E any](addr uintptr, n int) []E {
-	if n <= 0 {
+	if n <= 0 || addr == 0 {
 		return nil
 	}
 	return unsafe.Slice((*E)(pointerTo(addr)), n)

@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"mlpool/kernels"
+	"mlpool/kernels/nn"
 	"mlpool/kernels/ref"
 )
 
@@ -20,7 +21,7 @@ func classifierOp(rows, classes, k int, prefetch kernels.Prefetch) op {
 		},
 		early: classifierEarly(prefetch),
 		ref: func(a arrays) {
-			ref.Classifier(a.f32(0), a.f32(1), a.f32(2), a.f32(3), a.f32(4), a.f32(5), a.u8(6), a.i32(7), rows, classes, k)
+			ref.Classifier(nn.ReLU, a.f32(0), a.f32(1), a.f32(2), a.f32(3), a.f32(4), a.f32(5), a.u8(6), a.i32(7), rows, classes, k)
 		},
 	}
 }

@@ -6,34 +6,51 @@ import (
 	"slices"
 
 	"mlpool/kernels"
+	"mlpool/kernels/nn"
 	"mlpool/kernels/ref"
 )
 
-// reluOp is [kernels.Stream.ReLU].
-func reluOp(n int) op {
+// activateOp is [kernels.Launches.Activate].
+func activateOp(a nn.Activation, n int) op {
 	return op{
-		name:   fmt.Sprintf("ReLU[%d]", n),
-		launch: func(d cuda, p []uintptr) error { return d.s.ReLU(p[0], p[1], n) },
-		ref:    func(a arrays) { ref.ReLU(a.f32(0), a.f32(1), n) },
+		name:   fmt.Sprintf("Activate[%v, %d]", a, n),
+		launch: func(d cuda, p []uintptr) error { return d.s.Activate(a, p[0], p[1], n) },
+		ref:    func(x arrays) { ref.Activate(a, x.f32(0), x.f32(1), n) },
 	}
 }
 
-// reluBackwardOp is [kernels.Stream.ReLUBackward].
-func reluBackwardOp(n int) op {
+// activateBackwardOp is [kernels.Launches.ActivateBackward].
+func activateBackwardOp(a nn.Activation, n int) op {
 	return op{
-		name:   fmt.Sprintf("ReLUBackward[%d]", n),
-		launch: func(d cuda, p []uintptr) error { return d.s.ReLUBackward(p[0], p[1], p[2], n) },
-		ref:    func(a arrays) { ref.ReLUBackward(a.f32(0), a.f32(1), a.f32(2), n) },
+		name:   fmt.Sprintf("ActivateBackward[%v, %d]", a, n),
+		launch: func(d cuda, p []uintptr) error { return d.s.ActivateBackward(a, p[0], p[1], p[2], n) },
+		ref:    func(x arrays) { ref.ActivateBackward(a, x.f32(0), x.f32(1), x.f32(2), n) },
 	}
 }
 
-// axpyOp is [kernels.Stream.Axpy].
-func axpyOp(alpha float32, n int) op {
+// stepOp is [kernels.Launches.Step]; the arrays are w, state and dw.
+func stepOp(u nn.Update, n int) op {
 	return op{
-		name:   fmt.Sprintf("Axpy[%d]", n),
-		launch: func(d cuda, p []uintptr) error { return d.s.Axpy(p[0], p[1], alpha, n) },
-		ref:    func(a arrays) { ref.Axpy(a.f32(0), a.f32(1), alpha, n) },
+		name:   fmt.Sprintf("Step[%+v, %d]", u, n),
+		launch: func(d cuda, p []uintptr) error { return d.s.Step(u, p[0], p[1], p[2], n) },
+		ref:    func(x arrays) { ref.Step(u, x.f32(0), x.f32(1), x.f32(2), n) },
 	}
+}
+
+// activations are the activations in float64, and their derivatives: at the output of a fused one,
+// else at the input.
+var activations = map[nn.Activation]struct{ value, derivative func(x float64) float64 }{
+	nn.ReLU: {func(x float64) float64 { return max(0, x) }, func(y float64) float64 {
+		if y > 0 {
+			return 1
+		}
+		return 0
+	}},
+}
+
+// rules are the updates to check, and what each makes of a weight and its state in float64.
+var rules = map[nn.Update]func(w, state, dw float64) (newW, newState float64){
+	{Rule: nn.SGD, Rate: 0.3}: func(w, _, dw float64) (float64, float64) { return w - float64(float32(0.3))*dw, 0 },
 }
 
 // addUpdatesOp is [kernels.Stream.AddUpdates] of some ranks, whose updates begin stride
@@ -78,21 +95,32 @@ func (s *suite) elements(n int) {
 		s.near(c, out, want, 1e-7, math.Sqrt(float64(n)))
 	}
 
-	out := output(n)
-	x[n/2] = nan // stays NaN
-	each(Call{op: reluOp(n), arrays: arrays{out, x}}, 1, out, func(i int) float64 { return max(0, float64(x[i])) })
-	x[n/2] = 1
-	out = output(n)
-	each(Call{op: reluBackwardOp(n), arrays: arrays{out, x, y}}, 1, out, func(i int) float64 {
-		if y[i] > 0 {
-			return float64(x[i])
+	for a, f := range activations {
+		out := output(n)
+		x[n/2] = nan // stays NaN
+		each(Call{op: activateOp(a, n), arrays: arrays{out, x}}, 1, out, func(i int) float64 { return f.value(float64(x[i])) })
+		x[n/2] = 1
+		out = output(n)
+		each(Call{op: activateBackwardOp(a, n), arrays: arrays{out, x, y}}, 1, out, func(i int) float64 {
+			return float64(x[i]) * f.derivative(float64(y[i]))
+		})
+	}
+	for u, f := range rules {
+		w := slices.Clone(y)
+		c := Call{op: stepOp(u, n), arrays: arrays{w, nil, x}}
+		outputs, was := 1, s.floats(n)
+		if u.Rule.Stateful() {
+			c.arrays[1], outputs = slices.Clone(was), 2
 		}
-		return 0
-	})
-	was, out := append([]float32(nil), y...), append([]float32(nil), y...)
-	each(Call{op: axpyOp(-0.3, n), arrays: arrays{out, x}}, 1, out, func(i int) float64 {
-		return float64(was[i]) - float64(float32(0.3))*float64(x[i])
-	})
+		each(c, outputs, w, func(i int) float64 { v, _ := f(float64(y[i]), float64(was[i]), float64(x[i])); return v })
+		if outputs == 2 {
+			want := make([]float64, n)
+			for i := range want {
+				_, want[i] = f(float64(y[i]), float64(was[i]), float64(x[i]))
+			}
+			s.near(c, c.f32(1), want, 1e-7, math.Sqrt(float64(n)))
+		}
+	}
 
 	for ranks := range 5 {
 		s.updates(n, 1+ranks, n+s.r.IntN(2)*(8-n%4), s.r.IntN(2) == 0)

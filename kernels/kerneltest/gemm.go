@@ -116,9 +116,9 @@ func reference(g kernels.GEMM, out any, in arrays) {
 	ref.GEMM(g.Layout == kernels.TN, g.Layout == kernels.NT, alpha, a.([]float32), in.f32(1), beta, c, g.M, g.N, g.K)
 	switch g.Epilogue {
 	case kernels.Activate:
-		ref.ReLU(c, c, g.M*g.N)
+		ref.Activate(g.Activation, c, c, g.M*g.N)
 	case kernels.ActivateBackward:
-		ref.ReLUBackward(c, c, in.f32(2), g.M*g.N)
+		ref.ActivateBackward(g.Activation, c, c, in.f32(2), g.M*g.N)
 	}
 }
 

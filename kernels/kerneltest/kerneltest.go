@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"sync"
 	"testing"
+
+	"mlpool/kernels/nn"
 )
 
 // sizes are those that go wrong: one, primes, a last batch, a tile and one
@@ -269,9 +271,9 @@ func (s *suite) empty() {
 	s.emptyGEMMs()
 	f, none := func() []float32 { return output(0) }, s.labels(0, 1)
 	for _, c := range []Call{
-		{op: reluOp(0), arrays: arrays{f(), f()}},
-		{op: reluBackwardOp(0), arrays: arrays{f(), f(), f()}},
-		{op: axpyOp(1, 0), arrays: arrays{f(), f()}},
+		{op: activateOp(nn.ReLU, 0), arrays: arrays{f(), f()}},
+		{op: activateBackwardOp(nn.ReLU, 0), arrays: arrays{f(), f(), f()}},
+		{op: stepOp(nn.Update{Rate: 1}, 0), arrays: arrays{f(), nil, f()}},
 		{op: softmaxOp(0, 10), arrays: arrays{f(), f()}},
 		{op: crossEntropyOp(0, 10), arrays: arrays{f(), f(), f(), none}},
 		{op: softmaxCrossEntropyBackwardOp(0, 10), arrays: arrays{f(), f(), none}},

@@ -13,6 +13,8 @@ import (
 
 	"gonum.org/v1/gonum/blas"
 	"gonum.org/v1/gonum/blas/blas32"
+
+	"mlpool/kernels/nn"
 )
 
 // GEMM: c[m,n] = alpha·a·b + beta·c, with a[m,k] or, if transA, a[k,m]ᵀ, and b[k,n]
@@ -43,9 +45,24 @@ func matrix(x []float32, rows, cols int) blas32.General {
 	return blas32.General{Rows: rows, Cols: cols, Stride: cols, Data: x[:rows*cols]}
 }
 
-// ReLU: y[n] = max(0, x[n]), NaN where x is NaN. y may be x.
-func ReLU(y, x []float32, n int) {
-	y, x = y[:n], x[:n]
+// activations are the functions of each activation on n elements.
+var activations = []struct {
+	forward  func(y, x []float32)
+	backward func(dx, dy, y []float32)
+}{
+	nn.ReLU: {relu, reluBackward},
+}
+
+// Activate: y[n] = a(x[n]), NaN where x is NaN. y may be x.
+func Activate(a nn.Activation, y, x []float32, n int) { activations[a].forward(y[:n], x[:n]) }
+
+// ActivateBackward: dx[n] is the gradient dy[n] through a. y[n] is the output of a where a is
+// fused, else its input. dx may be dy.
+func ActivateBackward(a nn.Activation, dx, dy, y []float32, n int) {
+	activations[a].backward(dx[:n], dy[:n], y[:n])
+}
+
+func relu(y, x []float32) {
 	for i, v := range x {
 		if v < 0 {
 			v = 0
@@ -54,9 +71,7 @@ func ReLU(y, x []float32, n int) {
 	}
 }
 
-// ReLUBackward: dx[n] = dy[n] where y[n] > 0, else 0. dx may be dy.
-func ReLUBackward(dx, dy, y []float32, n int) {
-	dx, dy, y = dx[:n], dy[:n], y[:n]
+func reluBackward(dx, dy, y []float32) {
 	for i, v := range y {
 		if v > 0 {
 			dx[i] = dy[i]
@@ -146,9 +161,9 @@ func SoftmaxCrossEntropyBackward(dx, p []float32, labels []int32, rows, cols int
 
 // Classifier does the last layer and its loss at once: logits = x[rows,k]·w[k,classes];
 // loss[rows] and correct[rows] are [CrossEntropy] of them and labels[indices[i]], in nats;
-// dlogits[rows,classes] = (softmax - onehot)/rows; dx[rows,k] = dlogits·wᵀ where x > 0,
-// else 0. With dlogits and dx nil no gradients are made.
-func Classifier(dlogits, dx, loss, correct, x, w []float32, labels []uint8, indices []int32, rows, classes, k int) {
+// dlogits[rows,classes] = (softmax - onehot)/rows; dx[rows,k] is dlogits·wᵀ through the activation
+// whose output x is. With dlogits and dx nil no gradients are made.
+func Classifier(a nn.Activation, dlogits, dx, loss, correct, x, w []float32, labels []uint8, indices []int32, rows, classes, k int) {
 	logits := dlogits
 	if dlogits == nil {
 		logits = make([]float32, rows*classes)
@@ -172,7 +187,7 @@ func Classifier(dlogits, dx, loss, correct, x, w []float32, labels []uint8, indi
 	}
 	if dlogits != nil {
 		GEMM(false, true, 1, dlogits, w, 0, dx, rows, k, classes)
-		ReLUBackward(dx, dx, x, rows*k)
+		ActivateBackward(a, dx, dx, x, rows*k)
 	}
 }
 
@@ -200,13 +215,18 @@ func Transpose(t, x []float32, rows, cols int) {
 	}
 }
 
-// Axpy: y[n] += alpha·x[n], in place.
-func Axpy(y, x []float32, alpha float32, n int) {
-	y, x = y[:n], x[:n]
-	for i, v := range x {
-		y[i] += alpha * v
-	}
+// rules are what each rule does with n weights.
+var rules = []func(u nn.Update, w, state, dw []float32){
+	nn.SGD: func(u nn.Update, w, _, dw []float32) {
+		for i, v := range dw {
+			w[i] += -u.Rate * v
+		}
+	},
 }
+
+// Step changes w[n] by its gradient dw[n], in place, as the update says. state[n] is what a
+// stateful rule keeps, else nil.
+func Step(u nn.Update, w, state, dw []float32, n int) { rules[u.Rule](u, w[:n], state, dw[:n]) }
 
 // AddUpdates: w[n] += the sum of the updates of ranks, of n elements each, which begin stride
 // elements apart in x. They are added up in their order.

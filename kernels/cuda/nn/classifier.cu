@@ -295,13 +295,13 @@ __global__ void __launch_bounds__(THREADS) loss_reduction(float *out, const floa
 
 }  // namespace
 
-int kernels_classifier(uintptr_t stream, uintptr_t dlogits, uintptr_t dx, uintptr_t loss, uintptr_t correct, uintptr_t x, uintptr_t w,
-                       uintptr_t labels, uintptr_t indices, int64_t rows, int64_t classes, int64_t k, int prefetch) {
-  if (rows < 0 || k < 0 || k > 1 << 30 || classes < 1 || classes > 16) return cudaErrorInvalidValue;
+int kernels_classifier(uintptr_t stream, kernels_classifier_args c) {
+  int64_t rows = c.rows, classes = c.classes, k = c.k;
+  if (rows < 0 || k < 0 || k > 1 << 30 || classes < 1 || classes > 16 || c.activation != KERNELS_ACTIVATION_RELU) return cudaErrorInvalidValue;
   if (rows == 0) return cudaSuccess;
-  Args p = {ptr<float>(dlogits), ptr<float>(dx), ptr<float>(loss), ptr<float>(correct), ptr<float>(x), ptr<float>(w), ptr<uint8_t>(labels),
-            ptr<int32_t>(indices), rows, int(classes), int(k), (prefetch & KERNELS_PREFETCH_B) != 0, w % 16 == 0};
-  bool fours = k % 4 == 0 && (x | dx) % 16 == 0;
+  Args p = {ptr<float>(c.dlogits), ptr<float>(c.dx), ptr<float>(c.loss), ptr<float>(c.correct), ptr<float>(c.x), ptr<float>(c.w),
+            ptr<uint8_t>(c.labels), ptr<int32_t>(c.indices), rows, int(classes), int(k), (c.prefetch & KERNELS_PREFETCH_B) != 0, c.w % 16 == 0};
+  bool fours = k % 4 == 0 && (c.x | c.dx) % 16 == 0;
   if (fours && rows > 2 * device().sms && k <= 4 * 32 * MOST_FOURS && device().shared >= 160 << 10)
     return classes != 10 ? run_many<16, false, 1>(stream, p)
            : rows < 2 * WARPS * device().sms ? run_many<10, true, 1>(stream, p)
@@ -312,7 +312,7 @@ int kernels_classifier(uintptr_t stream, uintptr_t dlogits, uintptr_t dx, uintpt
   return fours && k <= 4 * THREADS ? run<16, false, 1>(stream, p) : run<16, false, 0>(stream, p);
 }
 
-int kernels_loss_reduction(uintptr_t stream, uintptr_t out, uintptr_t loss, uintptr_t correct, int64_t rows, int64_t batch) {
+int kernels_reduce_loss(uintptr_t stream, uintptr_t out, uintptr_t loss, uintptr_t correct, int64_t rows, int64_t batch) {
   if (rows < 0 || batch < 1) return cudaErrorInvalidValue;
   if (rows == 0) return cudaSuccess;
   int64_t batches = (rows - 1) / batch + 1;

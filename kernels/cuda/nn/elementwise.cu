@@ -1,14 +1,23 @@
-// Axpy, y[n] += alpha·x[n]; and AddUpdates, w[n] += the sum of the updates of all ranks, x[rank][n], of
-// several weights in one launch.
+// Step changes weights by their gradient where no GEMM's epilogue does. AddUpdates, w[n] += the sum of
+// the updates of all ranks, x[rank][n], is for several weights in one launch.
 #include "gemm/gemm.cuh"
 #include "gemm/pipeline.cuh"
 
 namespace {
 
-__global__ void axpy(float *y, const float *x, float alpha, int64_t n) {
+// A new rule is a struct and its row.
+struct Sgd {
+  static __device__ void step(const kernels_update &u, float &w, float *, float dw) { w += -u.rate * dw; }
+};
+
+template <typename Rule>
+__global__ void step(const kernels_update u, float *w, float *state, const float *dw, int64_t n) {
   int64_t stride = int64_t(gridDim.x) * blockDim.x;
-  for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < n; i += stride) y[i] += alpha * x[i];
+  for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < n; i += stride) Rule::step(u, w[i], state + i, dw[i]);
 }
+
+// By their numbers in package nn.
+void (*const steps[])(kernels_update, float *, float *, const float *, int64_t) = {step<Sgd>};
 
 __device__ bool whole_float4(const void *w, const void *x, int64_t stride) {
   return (reinterpret_cast<uintptr_t>(w) | reinterpret_cast<uintptr_t>(x)) % sizeof(float4) == 0 && stride % 4 == 0;
@@ -67,11 +76,9 @@ __global__ void __launch_bounds__(UPDATE_THREADS, UPDATE_CTAS) add_updates(const
 
 }  // namespace
 
-int kernels_axpy(uintptr_t stream, uintptr_t y, uintptr_t x, float alpha, int64_t n) {
-  if (n < 0) return cudaErrorInvalidValue;
-  if (n == 0) return cudaSuccess;
-  axpy<<<ctas(n, 256), 256, 0, stream_of(stream)>>>(ptr<float>(y), ptr<float>(x), alpha, n);
-  return launched();
+int kernels_step(uintptr_t stream, kernels_update u, uintptr_t w, uintptr_t state, uintptr_t dw, int64_t n) {
+  if (n < 0 || u.rule < 0 || u.rule >= int(std::size(steps))) return cudaErrorInvalidValue;
+  return n == 0 ? int(cudaSuccess) : launch_elements(stream, n, steps[u.rule], u, ptr<float>(w), ptr<float>(state), ptr<float>(dw), n);
 }
 
 template <int STAGES>

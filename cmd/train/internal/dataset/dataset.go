@@ -75,5 +75,5 @@ func Describe(set data.Dataset) string {
 
 // InitialWeights are the weights that a config's training starts from.
 func InitialWeights(cfg configs.Config, set data.Dataset) []*tensor.Dense {
-	return model.Weights(set.Train.Features(), cfg.Model.FeatDim, cfg.Model.NumLayers, cfg.Train.Seed)
+	return model.Weights(set.Train.Features(), cfg.Model.FeatDim, cfg.Model.NumLayers, data.Classes, cfg.Train.Seed)
 }

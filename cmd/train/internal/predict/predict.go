@@ -10,6 +10,7 @@ import (
 
 	"gorgonia.org/tensor"
 
+	"mlpool/kernels/nn"
 	"mlpool/kernels/ref"
 )
 
@@ -69,7 +70,7 @@ func (p Perceptron) Loss(ctx context.Context, images, labels *tensor.Dense) (flo
 	sum := 0.0
 	err := p.batches(ctx, images, func(x []float32, first, rows, width int) error {
 		losses, correct := make([]float32, rows), make([]float32, rows)
-		ref.Classifier(nil, nil, losses, correct, x, p[len(p)-1].Float32s(), labels.Uint8s()[first:first+rows], identity(0, rows), rows, p.Classes(), width)
+		ref.Classifier(nn.ReLU, nil, nil, losses, correct, x, p[len(p)-1].Float32s(), labels.Uint8s()[first:first+rows], identity(0, rows), rows, p.Classes(), width)
 		for _, l := range losses {
 			sum += float64(l)
 		}
@@ -99,7 +100,7 @@ func (p Perceptron) batches(ctx context.Context, images *tensor.Dense, f func(x 
 			outputs := w.Shape()[1]
 			y := make([]float32, rows*outputs)
 			ref.GEMM(false, false, 1, x, w.Float32s(), 0, y, rows, outputs, width)
-			ref.ReLU(y, y, len(y))
+			ref.Activate(nn.ReLU, y, y, len(y))
 			x, width = y, outputs
 		}
 		if err := f(x, first, rows, width); err != nil {

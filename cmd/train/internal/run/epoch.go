@@ -13,6 +13,7 @@ import (
 	"mlpool/data"
 	"mlpool/kernels"
 	"mlpool/kernels/device"
+	"mlpool/kernels/nn"
 	"mlpool/model"
 )
 
@@ -44,7 +45,7 @@ func (r *runner) prepare(b *backend.Backend, set data.Dataset, verbose func(line
 	opt := model.Options{
 		BatchSize:     cfg.Train.Bsz,
 		EvalBatchSize: max(cfg.Train.Bsz, backend.EvalBatchSize),
-		LearningRate:  cfg.Train.LearningRate,
+		Update:        nn.Update{Rate: cfg.Train.LearningRate},
 		Order:         func(epoch int) []int32 { return data.Order(set.Train.Len(), cfg.Train.Seed, epoch) },
 		Start:         r.earlier.start(),
 	}

@@ -20,11 +20,12 @@ import (
 	"mlpool/cmd/train/internal/traintest"
 	"mlpool/configs"
 	"mlpool/kernels/device"
+	"mlpool/kernels/nn"
 	"mlpool/model"
 )
 
-// farQueue is an idleQueue over memory that is not there.
-type farQueue struct{ idleQueue }
+// farQueue is an idle queue, whose memory does not exist.
+type farQueue struct{ device.Queue }
 
 func (*farQueue) Upload(uintptr, []byte) error { return nil }
 
@@ -43,9 +44,9 @@ func asyncRunner(t *testing.T) (*runner, *allocatortest.Fake) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.device = device.New(new(farQueue), own, true)
+	r.device = device.New(&farQueue{idleQueue()}, own, true)
 	set := traintest.Blank(200, 100, 784)
-	opt := model.Options{BatchSize: 20, EvalBatchSize: 100, LearningRate: 0.1, Order: func(int) []int32 { return make([]int32, 200) }}
+	opt := model.Options{BatchSize: 20, EvalBatchSize: 100, Update: nn.Update{Rate: 0.1}, Order: func(int) []int32 { return make([]int32, 200) }}
 	if r.trainer, err = model.NewTrainer(r.device, model.Set(set.Train), model.Set(set.Test), dataset.InitialWeights(cfg, set), opt); err != nil {
 		t.Fatal(err)
 	}
@@ -120,7 +121,7 @@ func TestGraphsAreNotWatched(t *testing.T) {
 	}
 	cfg.Train.NumEpochs, cfg.Train.Executor, cfg.Log.LogDir = 1, "graph", ""
 	for _, graph := range []bool{false, true} {
-		b := &backend.Backend{Name: "idle", Graph: graph, Queue: new(idleQueue)}
+		b := &backend.Backend{Name: "idle", Graph: graph, Queue: idleQueue()}
 		s := prepared(t, cfg, b, traintest.Blank(300, 100, 784))
 		s.runners[0].watch = true
 		if err := errors.Join(s.train(context.Background()), s.close(nil)); err != nil {

@@ -181,7 +181,7 @@ func (e *Earlier) fits(cfg configs.Config, set data.Dataset) error {
 	for i := range layers {
 		outputs := cfg.Model.FeatDim
 		if i == layers-1 {
-			outputs = model.Classes
+			outputs = data.Classes
 		}
 		want = append(want, tensor.Shape{inputs, outputs})
 		inputs = outputs

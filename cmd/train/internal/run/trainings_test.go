@@ -18,7 +18,6 @@ import (
 	"mlpool/cmd/train/internal/traintest"
 	"mlpool/configs"
 	"mlpool/data"
-	"mlpool/kernels"
 	"mlpool/kernels/device"
 	"mlpool/kernels/kerneltest"
 
@@ -43,34 +42,12 @@ var trainings = []struct {
 	{333, 64, true}, {333, 61, false},
 }
 
-// An idleQueue takes the operations of a training and does none of them. What a
+// idleQueue returns a queue that takes the operations of a training and does none of them. What a
 // training asks of its allocator depends on shapes alone, so the requests are those
 // of any other queue that wants no gradient transposed: see TestIdleQueue.
-type idleQueue struct{ device.HostQueue }
-
-func (*idleQueue) GEMM(kernels.GEMM) error { return nil }
-
-func (*idleQueue) GroupedGEMM([]kernels.GEMM) error { return nil }
-
-func (*idleQueue) DgradWgrad(kernels.GEMM) error { return nil }
-
-func (*idleQueue) ReLU(_, _ uintptr, _ int) error { return nil }
-
-func (*idleQueue) ReLUBackward(_, _, _ uintptr, _ int) error { return nil }
-
-func (*idleQueue) Softmax(_, _ uintptr, _, _ int) error { return nil }
-
-func (*idleQueue) CrossEntropy(_, _, _, _ uintptr, _, _ int) error { return nil }
-
-func (*idleQueue) SoftmaxCrossEntropyBackward(_, _, _ uintptr, _, _ int) error { return nil }
-
-func (*idleQueue) Classifier(kernels.Classifier) error { return nil }
-
-func (*idleQueue) ReduceLoss(_, _, _ uintptr, _, _ int) error { return nil }
-
-func (*idleQueue) Axpy(_, _ uintptr, _ float32, _ int) error { return nil }
-
-func (*idleQueue) Gather(_, _, _, _, _ uintptr, _, _ int) error { return nil }
+func idleQueue() device.Queue {
+	return device.Observe(new(device.HostQueue), func(device.Launch, func() error) error { return nil })
+}
 
 // prepared returns a session that is ready to train on b with the pool.
 func prepared(t *testing.T, cfg configs.Config, b *backend.Backend, set data.Dataset) *session {
@@ -118,7 +95,7 @@ func TestTrainings(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			cfg := configs.Default()
 			cfg.Model.FeatDim, cfg.Train.Bsz, cfg.Train.Fuse, cfg.Train.NumEpochs = c.features, c.batch, c.fuse, 2
-			got := traceOf(t, cfg, &backend.Backend{Name: "idle", Queue: new(idleQueue)}, set)
+			got := traceOf(t, cfg, &backend.Backend{Name: "idle", Queue: idleQueue()}, set)
 			path := filepath.Join(trainingsFolder, name+".csv.gz")
 			if *writeTrainings {
 				writeTraining(t, path, fmt.Sprintf("feat_dim = %d, bsz = %d, fuse = %v", c.features, c.batch, c.fuse), got)
@@ -184,7 +161,7 @@ func TestIdleQueue(t *testing.T) {
 						t.Fatal(err)
 					}
 					computed := traceOf(t, cfg, b, set)
-					idle := traceOf(t, cfg, &backend.Backend{Name: "idle", Queue: new(idleQueue)}, set)
+					idle := traceOf(t, cfg, &backend.Backend{Name: "idle", Queue: idleQueue()}, set)
 					if len(idle.Events) == 0 || !slices.Equal(idle.Events, computed.Events) {
 						t.Errorf("batches of %d, fuse %v: %d calls, and %d of a queue that does nothing", batch, fuse, len(computed.Events), len(idle.Events))
 					}

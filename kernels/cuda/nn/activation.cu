@@ -1,0 +1,45 @@
+// Activate, y[n] = f(x[n]), and ActivateBackward, the gradient through f, where they are not fused
+// with the GEMM in front, as its epilogue (gemm/epilogue.cuh). A new activation is a struct and its row.
+#include "launch.cuh"
+
+namespace {
+
+// x < 0 rather than fmaxf, which would turn NaN into 0 and hide it.
+struct Relu {
+  static __device__ float forward(float x) { return x < 0 ? 0 : x; }
+  static __device__ float backward(float dy, float y) { return y > 0 ? dy : 0; }
+};
+
+template <typename F>
+__global__ void activate(float *y, const float *x, int64_t n) {
+  int64_t stride = int64_t(gridDim.x) * blockDim.x;
+  for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < n; i += stride) y[i] = F::forward(x[i]);
+}
+
+template <typename F>
+__global__ void activate_backward(float *dx, const float *dy, const float *y, int64_t n) {
+  int64_t stride = int64_t(gridDim.x) * blockDim.x;
+  for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < n; i += stride) dx[i] = F::backward(dy[i], y[i]);
+}
+
+struct Activation {
+  void (*forward)(float *y, const float *x, int64_t n);
+  void (*backward)(float *dx, const float *dy, const float *y, int64_t n);
+};
+
+// By their numbers in package nn.
+const Activation activations[] = {{activate<Relu>, activate_backward<Relu>}};
+
+bool valid(int a, int64_t n) { return a >= 0 && a < int(std::size(activations)) && n >= 0; }
+
+}  // namespace
+
+int kernels_activate(uintptr_t stream, int a, uintptr_t y, uintptr_t x, int64_t n) {
+  if (!valid(a, n)) return cudaErrorInvalidValue;
+  return n == 0 ? int(cudaSuccess) : launch_elements(stream, n, activations[a].forward, ptr<float>(y), ptr<float>(x), n);
+}
+
+int kernels_activate_backward(uintptr_t stream, int a, uintptr_t dx, uintptr_t dy, uintptr_t y, int64_t n) {
+  if (!valid(a, n)) return cudaErrorInvalidValue;
+  return n == 0 ? int(cudaSuccess) : launch_elements(stream, n, activations[a].backward, ptr<float>(dx), ptr<float>(dy), ptr<float>(y), n);
+}

@@ -1,0 +1,302 @@
+// Gen writes what follows from package kernels' interface Launches: the methods of Stream and the
+// declarations of the functions of C that they call, stubs for a build without CUDA, and in package
+// device the operations on host memory and what a recorder notes. Run it with go generate.
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"go/ast"
+	"go/format"
+	"go/parser"
+	"go/token"
+	"log"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"text/template"
+)
+
+func main() {
+	log.SetFlags(0)
+	files, err := generate(".")
+	if err != nil {
+		log.Fatal(err)
+	}
+	for path, text := range files {
+		if err := os.WriteFile(path, text, 0o666); err != nil {
+			log.Fatal(err)
+		}
+	}
+}
+
+// generate returns the text of each file, from the folder of package kernels.
+func generate(kernels string) (map[string][]byte, error) {
+	fset := token.NewFileSet()
+	launches, err := parser.ParseFile(fset, filepath.Join(kernels, "launches.go"), nil, parser.ParseComments)
+	if err != nil {
+		return nil, err
+	}
+	raw, err := parser.ParseFile(fset, filepath.Join(kernels, "raw_cuda.go"), nil, 0)
+	if err != nil {
+		return nil, err
+	}
+	var data struct {
+		Ops   []*op
+		Stubs []string
+	}
+	methods := launches.Scope.Lookup("Launches").Decl.(*ast.TypeSpec).Type.(*ast.InterfaceType).Methods
+	for _, m := range methods.List {
+		o, err := newOp(m)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", fset.Position(m.Pos()), err)
+		}
+		data.Ops = append(data.Ops, o)
+	}
+	for _, d := range raw.Decls {
+		if f, ok := d.(*ast.FuncDecl); ok {
+			if s := stub(f); s != "" {
+				data.Stubs = append(data.Stubs, s)
+			}
+		}
+	}
+	files := make(map[string][]byte)
+	for name, text := range templates {
+		var b bytes.Buffer
+		if err := template.Must(template.New(name).Parse(text)).Execute(&b, data); err != nil {
+			return nil, err
+		}
+		out := b.Bytes()
+		if strings.HasSuffix(name, ".go") {
+			if out, err = format.Source(out); err != nil {
+				return nil, fmt.Errorf("%s: %w", name, err)
+			}
+		}
+		files[filepath.Join(kernels, name)] = out
+	}
+	return files, nil
+}
+
+// An op is a method of Launches.
+type op struct {
+	Name, C string // Softmax, kernels_softmax
+	Precise bool   // it takes a precision
+	Params  []param
+	As      string // an expression: its name in profiles; empty: described by hand
+	Host    bool   // generated on host memory
+	Dims    string // of what it reads first: "rows, cols"
+	Arrays  []array
+}
+
+type param struct{ Name, Type string }
+
+// An array is one that an op writes or reads.
+type array struct {
+	Name, Elem, Len string
+	Bytes           int  // moved for each element that Dims counts
+	Wrote           bool // the op writes it
+}
+
+// newOp reads a method and its comments.
+func newOp(m *ast.Field) (*op, error) {
+	o := &op{Name: m.Names[0].Name}
+	o.C = "kernels_" + snake(o.Name)
+	for _, f := range m.Type.(*ast.FuncType).Params.List {
+		for _, n := range f.Names {
+			o.Params = append(o.Params, param{n.Name, typeName(f.Type)})
+		}
+		o.Precise = o.Precise || strings.HasSuffix(typeName(f.Type), "GEMM")
+	}
+	if m.Doc == nil {
+		return o, nil
+	}
+	o.Host = true
+	for _, c := range m.Doc.List {
+		if rest, ok := strings.CutPrefix(c.Text, "//launch:as "); ok {
+			if err := o.as(rest); err != nil {
+				return nil, err
+			}
+		}
+		if c.Text == "//launch:host" {
+			o.Host = false
+		}
+	}
+	o.Host = o.Host && o.As != ""
+	return o, nil
+}
+
+var (
+	asPattern    = regexp.MustCompile(`^([^:]+): (.+) (\+?=) (.+)$`)
+	arrayPattern = regexp.MustCompile(`(\w+)(?: (\w+))?\[((?:[^\[\]])+)\]`)
+	valuePattern = regexp.MustCompile(`\{(.+)\}`)
+)
+
+// as reads "name: written[n], ... = read[n], ...". With += what is written is read, too.
+func (o *op) as(text string) error {
+	m := asPattern.FindStringSubmatch(text)
+	if m == nil {
+		return fmt.Errorf("%q is not a name and arrays", text)
+	}
+	o.As = fmt.Sprintf("%q", m[1])
+	if v := valuePattern.FindStringSubmatch(m[1]); v != nil {
+		o.As = v[1] + ".String()"
+		if rest := strings.TrimPrefix(m[1], v[0]); rest != "" {
+			o.As += fmt.Sprintf(" + %q", rest)
+		}
+	}
+	first := arrayPattern.FindStringSubmatch(m[4])
+	if o.Dims = strings.ReplaceAll(first[3], ",", ", "); !strings.Contains(o.Dims, ",") {
+		o.Dims += ", 1"
+	}
+	for i, part := range []string{m[2], m[4]} {
+		for _, a := range arrayPattern.FindAllStringSubmatch(part, -1) {
+			x := array{Name: a[1], Elem: a[2], Len: strings.ReplaceAll(a[3], ",", "*"), Wrote: i == 0}
+			size := 4
+			if x.Elem == "uint8" {
+				size = 1
+			}
+			if x.Elem == "" {
+				x.Elem = "float32"
+			}
+			if sameDims(a[3], first[3]) {
+				x.Bytes = size
+				if x.Wrote && m[3] == "+=" {
+					x.Bytes *= 2
+				}
+			}
+			o.Arrays = append(o.Arrays, x)
+		}
+	}
+	return nil
+}
+
+// sameDims compares rows,cols and cols,rows, too.
+func sameDims(a, b string) bool {
+	x, y, _ := strings.Cut(a, ",")
+	return a == b || y+","+x == b
+}
+
+func typeName(t ast.Expr) string {
+	switch t := t.(type) {
+	case *ast.Ident:
+		return t.Name
+	case *ast.SelectorExpr:
+		return typeName(t.X) + "." + t.Sel.Name
+	case *ast.ArrayType:
+		return "[]" + typeName(t.Elt)
+	}
+	return ""
+}
+
+// snake is name as a function of C has it: kernels_dgrad_wgrad of DgradWgrad.
+func snake(name string) string {
+	apart := regexp.MustCompile(`([a-z])([A-Z])|([A-Z])([A-Z][a-z])`).ReplaceAllString(name, "${1}${3}_${2}${4}")
+	return strings.ToLower(apart)
+}
+
+// GoParams is the parameters, with types of package kernels behind a prefix.
+func (o *op) GoParams(prefix string) string {
+	var all []string
+	for i, p := range o.Params {
+		t := strings.TrimPrefix(p.Type, "[]")
+		slice := p.Type[:len(p.Type)-len(t)]
+		if token.IsExported(t) {
+			t = prefix + t
+		}
+		if i+1 < len(o.Params) && o.Params[i+1].Type == p.Type {
+			all = append(all, p.Name)
+		} else {
+			all = append(all, p.Name+" "+slice+t)
+		}
+	}
+	return strings.Join(all, ", ")
+}
+
+// Args is the names of the parameters.
+func (o *op) Args() string {
+	var all []string
+	for _, p := range o.Params {
+		all = append(all, p.Name)
+	}
+	return strings.Join(all, ", ")
+}
+
+// Scalars is the parameters that are not arrays, each after a comma.
+func (o *op) Scalars() (s string) {
+	for _, p := range o.Params {
+		if p.Type != "uintptr" {
+			s += ", " + p.Name
+		}
+	}
+	return s
+}
+
+// ctypes are the types of C: a declaration's, and how Go makes one.
+var ctypes = map[string]struct{ c, convert string }{
+	"uintptr":       {"uintptr_t", "C.uintptr_t(%s)"},
+	"int":           {"int64_t", "C.int64_t(%s)"},
+	"nn.Activation": {"int", "C.int(%s)"},
+	"nn.Update":     {"kernels_update", "cUpdate(%s)"},
+	"GEMM":          {"kernels_gemm_args", "%s.c()"},
+	"[]GEMM":        {"kernels_group", "cGroup(%s)"},
+	"Classifier":    {"kernels_classifier_args", "%s.c()"},
+	"[]Updates":     {"kernels_updates", "cUpdates(%s)"},
+}
+
+// CArgs is the arguments of the call of C, and CParams the parameters of its declaration.
+func (o *op) CArgs() (s string) {
+	for _, p := range o.Params {
+		s += ", " + fmt.Sprintf(ctypes[p.Type].convert, p.Name)
+	}
+	return s
+}
+
+func (o *op) CParams() (s string) {
+	for _, p := range o.Params {
+		s += ", " + ctypes[p.Type].c + " " + p.Name
+	}
+	return s
+}
+
+// RefArgs is the arguments of the function of package ref.
+func (o *op) RefArgs() string {
+	var all []string
+	for _, p := range o.Params {
+		arg := p.Name
+		for _, a := range o.Arrays {
+			if a.Name == p.Name {
+				arg = fmt.Sprintf("sliceAt[%s](%s, %s)", a.Elem, a.Name, a.Len)
+			}
+		}
+		all = append(all, arg)
+	}
+	return strings.Join(all, ", ")
+}
+
+// stub is f for a build without CUDA, unless f is about C.
+func stub(f *ast.FuncDecl) string {
+	var b bytes.Buffer
+	signature := *f
+	signature.Body, signature.Doc = nil, nil
+	if err := format.Node(&b, token.NewFileSet(), &signature); err != nil || strings.Contains(b.String(), "C.") {
+		return ""
+	}
+	if f.Type.Results == nil {
+		return b.String() + " {}"
+	}
+	var zeros []string
+	for _, r := range f.Type.Results.List {
+		switch typeName(r.Type) {
+		case "error":
+			zeros = append(zeros, "ErrNoCUDA")
+		case "bool":
+			zeros = append(zeros, "false")
+		case "Info":
+			zeros = append(zeros, "Info{}")
+		default:
+			zeros = append(zeros, "0")
+		}
+	}
+	return b.String() + " { return " + strings.Join(zeros, ", ") + " }"
+}

@@ -1,0 +1,120 @@
+package kernels
+
+import "mlpool/kernels/nn"
+
+//go:generate go run ./internal/gen
+
+// Launches are the operations on arrays. A call queues one; what it computes is said here and
+// nowhere else. [Stream] has them for a GPU, those of GEMMs with a [Precision] as first argument.
+// Package device has them for a GPU and for host memory.
+//
+// An argument of type uintptr is the address of a dense row-major array of float32, except where
+// said otherwise. Arrays that are written must not overlap those that are read, except where an
+// operation works in place. A size below zero is an error. An array of no elements may have any
+// address.
+//
+// From this interface go generate writes the calls of C, their declarations and stubs, and what
+// package device needs of each operation. For that a comment "launch:as" has the operation's name in
+// profiles, and its arrays: first those it writes, then those it reads. With "launch:host", or
+// without arrays, its part on host memory is written by hand.
+type Launches interface {
+	// GEMM does a matrix product with its epilogue.
+	GEMM(g GEMM) error
+
+	// GroupedGEMM does GEMMs, at most [MaxGroup], in any order or at once. They are TN; none
+	// writes what another reads or writes.
+	GroupedGEMM(group []GEMM) error
+
+	// DgradWgrad does g, NT with ActivateBackward, and then b += alpha·yᵀ·a, in place: g's wgrad
+	// with the epilogue SGD. c is computed from b as it was before the update. PrefetchB is for
+	// b, which is written all the same. c must not overlap the others, nor b. T must be 0.
+	DgradWgrad(g GEMM) error
+
+	// Transpose: t[cols,rows] = x[rows,cols]ᵀ.
+	//
+	//launch:as transpose: t[cols,rows] = x[rows,cols]
+	Transpose(t, x uintptr, rows, cols int) error
+
+	// Activate: y[n] = a(x[n]), NaN where x is NaN. y may be x.
+	//
+	//launch:as {a}: y[n] = x[n]
+	Activate(a nn.Activation, y, x uintptr, n int) error
+
+	// ActivateBackward: dx[n] is the gradient dy[n] through a, in front of which the gradient is
+	// needed. y[n] is the output of a where a is fused, else its input. dx may be dy.
+	//
+	//launch:as {a} backward: dx[n] = dy[n], y[n]
+	ActivateBackward(a nn.Activation, dx, dy, y uintptr, n int) error
+
+	// Softmax: p[rows,cols], each row exp(x - max)/Σ exp(x - max).
+	//
+	//launch:as softmax: p[rows,cols] = x[rows,cols]
+	Softmax(p, x uintptr, rows, cols int) error
+
+	// CrossEntropy: loss[rows] = ln Σ exp(x - max) - (x[i,labels[i]] - max) of the logits
+	// x[rows,cols], which stays finite where a probability would be 0; correct[rows] = 1
+	// where the first largest of row i of x is labels[i], else 0. labels is int32; a label
+	// outside 0..cols-1 gives a NaN loss and is not correct.
+	//
+	//launch:as cross-entropy: loss[rows], correct[rows] = x[rows,cols], labels int32[rows]
+	CrossEntropy(loss, correct, x, labels uintptr, rows, cols int) error
+
+	// SoftmaxCrossEntropyBackward: dx[rows,cols] = (p - onehot(labels))/rows.
+	//
+	//launch:as softmax backward: dx[rows,cols] = p[rows,cols], labels int32[rows]
+	SoftmaxCrossEntropyBackward(dx, p, labels uintptr, rows, cols int) error
+
+	// Classifier does the last layer and its loss at once, in float32 whatever the
+	// precision: logits = x·w; loss and correct are CrossEntropy of them; dlogits =
+	// (softmax - onehot)/rows; dx is the gradient dlogits·wᵀ through the activation.
+	Classifier(c Classifier) error
+
+	// ReduceLoss: out[i,0] = the mean of loss and out[i,1] = the sum of correct over rows
+	// i·batch to (i+1)·batch, of which the last may be fewer; out has a row for each
+	// batch of rows. Additions are in an order that depends on the sizes alone.
+	//
+	//launch:as loss reduction: out[batches(rows,batch),2] = loss[rows], correct[rows]
+	//launch:host
+	ReduceLoss(out, loss, correct uintptr, rows, batch int) error
+
+	// Step changes w[n] by its gradient dw[n], in place, as the update says. state[n] is what a
+	// stateful rule keeps, else 0.
+	//
+	//launch:as {u.Rule}: w[n], state[n] += dw[n]
+	Step(u nn.Update, w, state, dw uintptr, n int) error
+
+	// AddUpdates does for each of at most [MaxGroup] weights: w[n] += the sum of the updates,
+	// added up in the order of the ranks. Its CTAs are small enough to run beside the largest
+	// GEMMs, on another stream.
+	AddUpdates(all []Updates) error
+
+	// Gather makes a batch: the pixels x[rows,cols] = images[indices[i],:] and
+	// y[rows] = labels[indices[i]], from uint8 images and labels through int32
+	// indices[rows] to float32 x and int32 y. With y 0 there are only images.
+	//
+	//launch:as gather: x[rows,cols], y int32[rows] = images uint8[rows,cols], labels uint8[rows], indices int32[rows]
+	//launch:host
+	Gather(x, y, images, labels, indices uintptr, rows, cols int) error
+}
+
+// A Classifier is the last layer of a network and its loss: linear, softmax and
+// cross-entropy.
+type Classifier struct {
+	// DLogits[rows,classes] and DX[rows,k] are the gradients of the mean loss. With
+	// both 0 none are made.
+	DLogits, DX uintptr
+	// Loss[rows] is in nats, Correct[rows] 1 where the prediction is the label, else 0.
+	Loss, Correct    uintptr
+	X, W             uintptr // X[rows,k], an output of Activation, and W[k,classes]
+	Labels, Indices  uintptr // uint8 labels, and rows int32 indices: row i's is labels[indices[i]]
+	Rows, Classes, K int     // a GPU takes 1 to 16 classes
+	Activation       nn.Activation
+	Prefetch         Prefetch // only PrefetchB counts: W
+}
+
+// Updates are what ranks add to weights W[N]: one of N elements for each of Ranks, the first
+// at X, each Stride elements behind the one before.
+type Updates struct {
+	W, X             uintptr
+	N, Ranks, Stride int // a GPU takes up to 2^30 elements of up to 23 ranks
+}
