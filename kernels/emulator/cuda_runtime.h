@@ -64,6 +64,7 @@ using Bits __attribute__((may_alias)) = uint32_t;
 inline const Bits &__float_as_uint(const float &v) { return reinterpret_cast<const Bits &>(v); }
 inline float __uint_as_float(uint32_t v) { return emulator::bits<float>(v); }
 inline int __ffs(unsigned v) { return __builtin_ffs(int(v)); }
+inline float __fadd_rn(float a, float b) { return a + b; }
 inline uint32_t __byte_perm(uint32_t low, uint32_t high, uint32_t selector) {
   uint64_t bytes = uint64_t(high) << 32 | low;
   uint32_t v = 0;

@@ -155,7 +155,7 @@ struct Fused {
           float2 v = *(const float2 *)(b + 8 * j * LINE + 8 * s);
           fb[j][0] = v.x, fb[j][1] = v.y;
           const float *c = gradient[j / 2].c[s] + j % 2 * 2;
-          v.x = fmaf(p.alpha, c[0], v.x), v.y = fmaf(p.alpha, c[1], v.y);
+          v = make_float2(Sgd::update<true>(v.x, p.alpha, c[0]), Sgd::update<true>(v.y, p.alpha, c[1]));
           st_global_float2_if(k + 8 * s < p.k && 8 * j < rows, to + int64_t(8 * j) * p.k + 8 * s, v);
         }
 #pragma unroll
@@ -203,8 +203,7 @@ struct Fused {
     mbarrier_wait(inbox_full, 0);
     add(v, *(const float4 *)inbox);
     if (m < p.m && n0 + x < p.n)
-      *(float4 *)(p.c + int64_t(m) * p.n + n0 + x) =
-          make_float4(epilogue<NT>(p, v.x, y.x), epilogue<NT>(p, v.y, y.y), epilogue<NT>(p, v.z, y.z), epilogue<NT>(p, v.w, y.w));
+      *(float4 *)(p.c + int64_t(m) * p.n + n0 + x) = Epilogue<NT>{p}(m, n0 + x, v, y);
   }
 
   static __device__ void run(const TmaGemm &p, int cta, float *shared) {

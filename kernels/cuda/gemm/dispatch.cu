@@ -186,13 +186,13 @@ Gemm gemm_of(int precision, const kernels_gemm_args &p) {
   Gemm g = {};
   g.c = ptr<float>(p.c), g.a = ptr<float>(p.a), g.b = ptr<float>(p.b), g.y = ptr<float>(y), g.indices = ptr<int32_t>(p.indices);
   g.alpha = (p.layout == NN ? 1 : p.alpha) * (p.indices || p.pixels ? 1 / 255.f : 1);
-  g.t = ptr<float>(p.t), g.m = int(p.m), g.n = int(p.n), g.k = int(p.k), g.fused = p.epilogue != KERNELS_NONE;
+  g.t = ptr<float>(p.t), g.m = int(p.m), g.n = int(p.n), g.k = int(p.k);
   g.prefetch_a = p.prefetch & KERNELS_PREFETCH_A, g.prefetch_b = p.prefetch & KERNELS_PREFETCH_B, g.prefetch_c = p.prefetch & KERNELS_PREFETCH_C;
   g.aligned_a = aligned(p.a, p.layout == TN ? p.m : p.k, p.indices ? 4 : 16);
   g.aligned_b = aligned(p.b, p.layout == NT ? p.k : p.n, 16);
   g.aligned_c = aligned(p.c | y, p.n, 16);
   g.aligned_t = aligned(p.t, p.layout == TN ? p.k : p.m, 16);
-  g.layout = uint8_t(p.layout), g.precision = uint8_t(precision);
+  g.layout = uint8_t(p.layout), g.precision = uint8_t(precision), g.epilogue = p.epilogue;
   return g;
 }
 

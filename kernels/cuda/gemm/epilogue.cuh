@@ -1,134 +1,86 @@
-// The epilogues, and the reduction of split-K before them.
+// What a GEMM does with its sums: Epilogue, one functor over (row, column, values) that every GEMM applies.
+// The activation and the update rule are types. Whether they are fused is a branch at run time, which all
+// threads take alike: it costs less than a second kernel.
+//
+//   Gemm::epilogue               layout        c[row, column]                  reads
+//   KERNELS_NONE                 NN, TN        alpha·sum
+//                                NT            sum
+//   KERNELS_ACTIVATE             NN, forward   Relu::forward(alpha·sum)
+//   KERNELS_ACTIVATE_BACKWARD    NT, dgrad     Relu::backward(sum, y)          y
+//   KERNELS_SGD                  TN, wgrad     Sgd::update(w, alpha, sum)      w, the old c
+//
+// Where it is applied:
+//
+//   simt, tensorop      to a tile in shared memory, after the reduction of split-K (TileEpilogue)
+//   skinny              in registers, after the reduction of the warps' sums
+//   warpgroup           in registers; wgrad: red_add of delta
+//   wgrad_*             in registers; by TMA: reduce-add of delta
+//   dgrad_wgrad         in registers: dgrad with the activation's derivative, wgrad with Sgd
+//
+// To fuse another activation, write a struct like Relu and choose between them where Epilogue names Relu. Its
+// derivative must be a function of y, which is in memory anyway. To fuse another update rule, write a struct like
+// Sgd and choose where Epilogue names Sgd. It must add delta to w, since the kernels by TMA and warpgroup MMA
+// never read w. Any other activation or rule is a kernel in nn/, and the GEMM stores its sums.
 #ifndef EPILOGUE_CUH
 #define EPILOGUE_CUH
 
-#include "cluster.cuh"
 #include "gemm.cuh"
 
 namespace gemm {
 
-__device__ inline void add(float4 &s, float4 v) { s.x += v.x, s.y += v.y, s.z += v.z, s.w += v.w; }
+struct Relu {
+  // x < 0 rather than fmaxf, which would turn NaN into 0 and hide it.
+  static __device__ float forward(float x) { return x < 0 ? 0 : x; }
+  // backward takes the gradient of the output, and the output.
+  static __device__ float backward(float gradient, float y) { return y > 0 ? gradient : 0; }
+};
 
-// ld_float4 reads four elements, or as many as left says, past L1: a CTA reads each of them once, so L1
-// would gain nothing.
-__device__ inline float4 ld_float4(bool aligned, const float *from, int left) {
-  float v[4] = {};
-  if (aligned) {
-    if (left > 0) return __ldcg((const float4 *)from);
-  } else {
-#pragma unroll
-    for (int i = 0; i < 4; i++)
-      if (i < left) v[i] = __ldcg(from + i);
+// Sgd is w + delta: a kernel may have the memory add delta instead of reading w.
+struct Sgd {
+  static __device__ float delta(float alpha, float sum) { return alpha * sum; }
+  // FMA rounds once; without it delta is rounded as well, as where the memory adds it.
+  template <bool FMA>
+  static __device__ float update(float w, float alpha, float sum) {
+    return FMA ? fmaf(alpha, sum, w) : __fadd_rn(w, delta(alpha, sum));
   }
-  return make_float4(v[0], v[1], v[2], v[3]);
-}
+};
 
-// epilogue is applied to one element: old is that of y (dReLU) or of c (SGD). g.fused is a branch at
-// run time, the same for all elements: it costs less than a second kernel.
-template <int LAYOUT>
-__device__ float epilogue(const Gemm &g, float sum, float old) {
-  if (LAYOUT == NT) return !g.fused || old > 0 ? sum : 0;
-  if (LAYOUT == TN && g.fused) return old + g.alpha * sum;
-  sum *= g.alpha;
-  return LAYOUT == NN && g.fused && sum < 0 ? 0 : sum;
-}
-
-// TileEpilogue reduces split-K and applies the epilogue to a CTA's tile, BM×BN. Each of SLICES groups of
-// threads has left its partial sums in shared memory, as rows LD floats apart, PART floats from slice to
-// slice. In cluster split-K each CTA finishes 1/ranks of the tile and receives the others' sums of it in its
-// inbox (DSMEM).
-template <int LAYOUT, int BM, int BN, int LD, int PART, int SLICES, int THREADS>
-struct TileEpilogue {
-  static constexpr int ROW = BN / 4, ALL = BM * ROW;  // float4s
-  static constexpr int PER_THREAD = ceil_div(ALL, THREADS);
-  static constexpr bool OLD = LAYOUT != NN;
-
+// FMA: see Sgd. Every kernel keeps to one of the two, since weights depend on it.
+template <int LAYOUT, bool FMA = false>
+struct Epilogue {
   const Gemm &g;
-  int m0, n0, rank, ranks, share, first, end;
-  float4 old[OLD ? PER_THREAD : 1];
 
-  // This thread finishes every THREADS-th of the tile's float4s from first to end; these are the CTA's
-  // share of the tile.
-  __device__ TileEpilogue(const Gemm &gemm, int m, int n, int r, int rs)
-      : g(gemm), m0(m), n0(n), rank(r), ranks(rs), share(ALL / rs), first(share * r + threadIdx.x), end(share * (r + 1)) {}
+  __device__ bool fused() const { return g.epilogue != KERNELS_NONE; }
 
-  // read_old starts to read what the epilogue needs of y or c.
-  __device__ void read_old() {
-    if (!OLD || !g.fused) return;
-    const float *olds = LAYOUT == NT ? g.y : g.c;
-#pragma unroll
-    for (int i = 0; i < PER_THREAD; i++) {
-      int e = first + i * THREADS, y = m0 + e / ROW, x = n0 + e % ROW * 4;
-      if (e < end && y < g.m && x < g.n) old[i] = ld_float4(g.aligned_c, olds + int64_t(y) * g.n + x, g.n - x);
-    }
+  // source is the tensor, shaped as c, that a fused epilogue reads; null: none.
+  __device__ const float *source() const { return LAYOUT == NT ? g.y : LAYOUT == TN ? g.c : nullptr; }
+
+  // The value of c[row, column], of which old is that of source.
+  __device__ float operator()(int row, int column, float sum, float old) const {
+    if (LAYOUT == NT) return fused() ? Relu::backward(sum, old) : sum;
+    if (LAYOUT == TN) return fused() ? Sgd::update<FMA>(old, g.alpha, sum) : g.alpha * sum;
+    sum *= g.alpha;
+    return fused() ? Relu::forward(sum) : sum;
   }
 
-  // reduce_slices adds the slices' sums of the e-th float4, in order.
-  __device__ static float4 reduce_slices(const float *parts, int e) {
-    const float *from = parts + e / ROW * LD + e % ROW * 4;
-    float4 v = *(const float4 *)from;
-#pragma unroll
-    for (int s = 1; s < SLICES; s++) add(v, *(const float4 *)(from + s * PART));
-    return v;
-  }
+  // delta is what a wgrad that does not read w adds to it, or stores if nothing is fused.
+  __device__ float delta(int row, int column, float sum) const { return Sgd::delta(g.alpha, sum); }
 
-  // exchange writes this CTA's sums to the inboxes of the CTAs that finish them.
-  __device__ void exchange(const float *parts, float4 *inbox) {
-    barrier_cluster_wait();  // the others run, see SplitK
-#pragma unroll 1
-    for (int e = threadIdx.x; e < ALL; e += THREADS) {
-      int owner = e / share;
-      st_shared_cluster(mapa(inbox + (rank - owner) * share + e, owner), reduce_slices(parts, e));
-    }
-    barrier_cluster();
+  // The same for neighbours in a row.
+  __device__ float2 operator()(int row, int column, float2 sum, float2 old) const {
+    return make_float2((*this)(row, column, sum.x, old.x), (*this)(row, column + 1, sum.y, old.y));
   }
-
-  __device__ void write(const float *parts, float4 *inbox) {
-    if (ranks > 1) exchange(parts, inbox);
-#pragma unroll
-    for (int i = 0; i < PER_THREAD; i++) {
-      int e = first + i * THREADS, y = m0 + e / ROW, x = n0 + e % ROW * 4;
-      if (e >= end || y >= g.m || x >= g.n) continue;
-      float4 v;
-      if (ranks == 1) {
-        v = reduce_slices(parts, e);
-      } else {
-        v = inbox[e - share * rank];
-#pragma unroll 1
-        for (int r = 1; r < ranks; r++) add(v, inbox[e + share * (r - rank)]);
-      }
-      float4 o = old[OLD ? i : 0];
-      v = make_float4(epilogue<LAYOUT>(g, v.x, o.x), epilogue<LAYOUT>(g, v.y, o.y), epilogue<LAYOUT>(g, v.z, o.z), epilogue<LAYOUT>(g, v.w, o.w));
-      float *to = g.c + int64_t(y) * g.n + x, result[4] = {v.x, v.y, v.z, v.w};
-      if (g.aligned_c) {
-        *(float4 *)to = v;
-      } else {
-#pragma unroll
-        for (int j = 0; j < 4; j++)
-          if (x + j < g.n) to[j] = result[j];
-      }
-    }
+  __device__ float4 operator()(int row, int column, float4 sum, float4 old) const {
+    return make_float4((*this)(row, column, sum.x, old.x), (*this)(row, column + 1, sum.y, old.y), (*this)(row, column + 2, sum.z, old.z),
+                       (*this)(row, column + 3, sum.w, old.w));
+  }
+  __device__ float2 delta(int row, int column, float2 sum) const {
+    return make_float2(delta(row, column, sum.x), delta(row, column + 1, sum.y));
+  }
+  __device__ float4 delta(int row, int column, float4 sum) const {
+    return make_float4(delta(row, column, sum.x), delta(row, column + 1, sum.y), delta(row, column + 2, sum.z), delta(row, column + 3, sum.w));
   }
 };
-
-// SplitK is this CTA's rank in its cluster; its constructor arrives at the cluster barrier: others may write
-// to this CTA's shared memory only once it runs.
-struct SplitK {
-  int rank, ranks;
-  __device__ SplitK() : rank(cluster_ctarank()), ranks(cluster_nctarank()) {
-    if (ranks > 1) barrier_cluster_arrive();
-  }
-};
-
-// split_k is how many CTAs of a cluster share a tile, a power of two: as many as leave each CTA an SM of
-// its own and 64 of k. Clusters of four and eight do not fill a GPC: of 132 SMs they get 120.
-inline int split_k(const Gemm &g, int64_t tiles, int max_ranks) {
-  auto fit = [&](int ranks) { return tiles * ranks <= (ranks > 2 ? device().sms * 10 / 11 : device().sms) && g.k >= 64 * ranks; };
-  int ranks = 1;
-  if (device().major >= 9)
-    while (ranks < max_ranks && fit(2 * ranks)) ranks *= 2;
-  return ranks;
-}
 
 }  // namespace gemm
 

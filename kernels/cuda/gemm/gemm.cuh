@@ -45,12 +45,12 @@ struct Gemm {
   float alpha;             // of NN and TN; of dgrad_wgrad
   int m, n, k;
   int k_cta;   // the k of one CTA of a cluster, in cluster split-K
-  bool fused;  // with the fused epilogue of its layout
   // The operand, or y and the old c, may be read before pdl_wait.
   bool prefetch_a, prefetch_b, prefetch_c;
   // Rows in memory of the operand, of c and y, or of t, are whole float4 on 16-byte boundaries.
   bool aligned_a, aligned_b, aligned_c, aligned_t;
   uint8_t layout, precision;
+  int epilogue;  // see epilogue.cuh
 
   bool aligned() const { return aligned_a && aligned_b && aligned_c; }
   // A classifier's GEMM of few columns: with ten classes b and c are never aligned.

@@ -91,6 +91,33 @@ __device__ void ld_shared(float (&v)[4], unsigned at) {
   else asm volatile("ld.shared.f32 %0, [%1];" : "=f"(v[0]) : "r"(at) : "memory");
 }
 
+__device__ inline void add(float4 &s, float4 v) { s.x += v.x, s.y += v.y, s.z += v.z, s.w += v.w; }
+
+// ld_float4 reads four floats, or the first left of them and else zeros, past L1: for what a CTA reads once.
+__device__ inline float4 ld_float4(bool aligned, const float *from, int left) {
+  float v[4] = {};
+  if (aligned) {
+    if (left > 0) return __ldcg((const float4 *)from);
+  } else {
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+      if (i < left) v[i] = __ldcg(from + i);
+  }
+  return make_float4(v[0], v[1], v[2], v[3]);
+}
+
+// st_float4 stores four floats, or the first left of them, at least one.
+__device__ inline void st_float4(bool aligned, float *to, float4 v, int left) {
+  float values[4] = {v.x, v.y, v.z, v.w};
+  if (aligned) {
+    *(float4 *)to = v;
+  } else {
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+      if (i < left) to[i] = values[i];
+  }
+}
+
 // st_global_float2_if stores if valid; predicated, as cp_async_float4_if is.
 __device__ inline void st_global_float2_if(bool valid, float *to, float2 v) {
   asm volatile("{.reg .pred p; setp.ne.s32 p, %3, 0; @p st.global.v2.f32 [%0], {%1, %2};}" ::"l"(to), "f"(v.x), "f"(v.y), "r"(int(valid))

@@ -189,11 +189,12 @@ struct Skinny {
 
     // A thread finishes two neighbours of the tile.
     int m = m0 + threadIdx.x / (BN / 2), n = n0 + threadIdx.x % (BN / 2) * 2;
+    Epilogue<LAYOUT> epilogue{g};
     bool mine = threadIdx.x < PAIRS && m < g.m && n < g.n;
     int64_t offset = int64_t(m) * g.n + n;
     float2 old = {0, 0};
     auto read_old = [&] {
-      if (LAYOUT == NT && g.fused && mine) old = __ldcg((const float2 *)(g.y + offset));
+      if (LAYOUT == NT && epilogue.fused() && mine) old = __ldcg((const float2 *)(epilogue.source() + offset));
     };
 
     Weights weights = {g, shared, n0};
@@ -234,7 +235,7 @@ struct Skinny {
       float2 v = Math::template pair<LAYOUT>(parts, i);
       sum.x += v.x, sum.y += v.y;
     }
-    *(float2 *)(g.c + offset) = make_float2(epilogue<LAYOUT>(g, sum.x, old.x), epilogue<LAYOUT>(g, sum.y, old.y));
+    *(float2 *)(g.c + offset) = epilogue(m, n, sum, old);
   }
 };
 

@@ -17,9 +17,9 @@
 // only two warps to choose from.
 #include <type_traits>
 
-#include "epilogue.cuh"
 #include "mma.cuh"
 #include "pipeline.cuh"
+#include "split_k.cuh"
 
 namespace gemm {
 

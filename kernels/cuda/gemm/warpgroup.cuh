@@ -265,6 +265,7 @@ struct Consumer {
   __device__ void store(const Gemm &gemm, int m0, int n0) {
     constexpr int COLUMNS = P::N / P::SPLIT_K, BATCH = COLUMNS < 64 ? COLUMNS : 64;
     Extents e(gemm);
+    Epilogue<LAYOUT> epilogue{gemm};
     int x = m0 + m, y0 = n0 + n + (P::SPLIT_K > 1 ? cluster_ctarank() * COLUMNS : 0);
     bool swapped = P::A_K && g >= 4;
     if (x >= e.m) return;
@@ -272,13 +273,13 @@ struct Consumer {
     for (int first = 0; first < COLUMNS; first += BATCH) {
       // All loads are issued before any store: a load behind a store waits for it.
       float2 old[BATCH / 8][2] = {};
-      if (LAYOUT == NT && gemm.fused) {
+      if (LAYOUT == NT && epilogue.fused()) {
 #pragma unroll
         for (int j = 0; j < BATCH / 8; j++)
 #pragma unroll
           for (int o = 0; o < 2; o++) {
             int y = y0 + first + 8 * j + o;
-            if (y < e.n) old[j][o] = __ldcg((const float2 *)(gemm.y + int64_t(y) * e.m + x));
+            if (y < e.n) old[j][o] = __ldcg((const float2 *)(epilogue.source() + int64_t(y) * e.m + x));
           }
       }
 #pragma unroll
@@ -291,12 +292,13 @@ struct Consumer {
           if constexpr (LAYOUT == TN) {
             float *to = gemm.c + int64_t(x + o) * e.n + y;
             if (y >= e.n) continue;
-            float2 update = make_float2(gemm.alpha * s[o][0], gemm.alpha * s[o][1]);
-            if (gemm.fused) red_add(to, update.x, update.y);
-            else *(float2 *)to = update;
+            float2 delta = epilogue.delta(x + o, y, make_float2(s[o][0], s[o][1]));
+            if (epilogue.fused()) red_add(to, delta.x, delta.y);
+            else *(float2 *)to = delta;
           } else {
-            s[0][o] = epilogue<LAYOUT>(gemm, s[0][o], old[j][o].x), s[1][o] = epilogue<LAYOUT>(gemm, s[1][o], old[j][o].y);
-            if (y + o < e.n) *(float2 *)(gemm.c + int64_t(y + o) * e.m + x) = make_float2(s[0][o], s[1][o]);
+            float2 v = epilogue(y + o, x, make_float2(s[0][o], s[1][o]), old[j][o]);
+            if (y + o < e.n) *(float2 *)(gemm.c + int64_t(y + o) * e.m + x) = v;
+            s[0][o] = v.x, s[1][o] = v.y;
           }
         }
         if (LAYOUT == NT && gemm.t && y < e.n) {

@@ -32,16 +32,16 @@ struct Columns {
     if constexpr (TWOS < NI) f[TWOS][e] = line[8 * TWOS + g];
   }
 
-  // each calls put4(column, float4), and put2(column, float2), for the lane's sums of row g (h =
-  // 0) or g+8 (h = 1) of the fragment.
-  template <typename Put4, typename Put2>
-  static __device__ void each(const float (&c)[NI][4], int h, int t, Put4 put4, Put2 put2) {
+  // each calls put(column, float4 or float2) for the lane's sums of row g (h = 0) or g+8 (h = 1) of the
+  // fragment.
+  template <typename Put>
+  static __device__ void each(const float (&c)[NI][4], int h, int t, Put put) {
     if constexpr (FOURS > 0) {
 #pragma unroll
-      for (int x = 0; x < 2; x++) put4(8 * t + 4 * x, make_float4(c[0][2 * h + x], c[1][2 * h + x], c[2][2 * h + x], c[3][2 * h + x]));
+      for (int x = 0; x < 2; x++) put(8 * t + 4 * x, make_float4(c[0][2 * h + x], c[1][2 * h + x], c[2][2 * h + x], c[3][2 * h + x]));
     }
-    put4(8 * FOURS + 4 * t, make_float4(c[FOURS][2 * h], c[FOURS + 1][2 * h], c[FOURS][2 * h + 1], c[FOURS + 1][2 * h + 1]));
-    if constexpr (TWOS < NI) put2(8 * TWOS + 2 * t, make_float2(c[TWOS][2 * h], c[TWOS][2 * h + 1]));
+    put(8 * FOURS + 4 * t, make_float4(c[FOURS][2 * h], c[FOURS + 1][2 * h], c[FOURS][2 * h + 1], c[FOURS + 1][2 * h + 1]));
+    if constexpr (TWOS < NI) put(8 * TWOS + 2 * t, make_float2(c[TWOS][2 * h], c[TWOS][2 * h + 1]));
   }
 };
 

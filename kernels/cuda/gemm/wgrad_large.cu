@@ -12,6 +12,7 @@
 //   warps of a CTA   columns 0..55   56..111
 //   rows 0..31             0            2        A lane's rows, for lane = 4g + t, are 4g..4g+3 of
 //   rows 32..63            1            3        its warp's, its columns those of wgrad.cuh.
+#include "epilogue.cuh"
 #include "grouped.cuh"
 #include "wgrad.cuh"
 
@@ -55,17 +56,16 @@ struct Large {
     }
   }
 
-  // store_shared writes a warp's sums, times alpha, to shared memory.
-  static __device__ void store_shared(float *warps, const Accumulators<X3, NI> (&sums)[2], float alpha, int g, int t) {
+  // store_shared writes what a warp's sums add to c to shared memory; m and n are the warp's first row and column of c.
+  static __device__ void store_shared(float *warps, const Accumulators<X3, NI> (&sums)[2], Epilogue<TN> epilogue, int m, int n, int g, int t) {
 #pragma unroll
     for (int i = 0; i < 2; i++)
 #pragma unroll
       for (int h = 0; h < 2; h++) {
-        float *row = warps + (4 * g + 2 * i + h) * WN;
-        Columns<NI>::each(
-            sums[i].c, h, t,
-            [&](int n, float4 v) { *(float4 *)(row + n) = make_float4(alpha * v.x, alpha * v.y, alpha * v.z, alpha * v.w); },
-            [&](int n, float2 v) { *(float2 *)(row + n) = make_float2(alpha * v.x, alpha * v.y); });
+        int row = 4 * g + 2 * i + h;
+        Columns<NI>::each(sums[i].c, h, t, [&](int column, auto v) {
+          *(decltype(v) *)(warps + row * WN + column) = epilogue.delta(m + row, n + column, v);
+        });
       }
   }
 
@@ -109,10 +109,11 @@ struct Large {
     if (m0 >= p.m) return;
 
     float *mine = shared + warp * (WM * WN);
-    store_shared(mine, X3 ? promoted : sums, p.alpha, g, t);
+    Epilogue<TN> epilogue{p};
+    store_shared(mine, X3 ? promoted : sums, epilogue, m0 + wm, n0 + wn, g, t);
     fence_proxy_async();
     __syncwarp();
-    tma_write_tile(p.fused, p.map[2], n0 + wn, m0 + wm, mine);
+    tma_write_tile(epilogue.fused(), p.map[2], n0 + wn, m0 + wm, mine);
   }
 };
 

@@ -65,7 +65,7 @@ struct Wgrad : Shape<80, 256, 2, 0, 1> {
   }
 
   __device__ void read_old() {
-    if (!g.fused) return;
+    if (!Epilogue<TN>{g}.fused()) return;
 #pragma unroll
     for (int i = 0; i < 4; i++) {
       if (y + i >= g.m) continue;
@@ -140,7 +140,7 @@ struct Wgrad : Shape<80, 256, 2, 0, 1> {
     for (int i = 0; i < 4; i++) {
       if (w.y + i >= g.m) continue;
 #pragma unroll
-      for (int j = 0; j < 5; j++) v[i][j] = epilogue<TN>(g, v[i][j], w.old[i][j]);
+      for (int j = 0; j < 5; j++) v[i][j] = Epilogue<TN>{g}(w.y + i, j < 4 ? w.x + j : w.single, v[i][j], w.old[i][j]);
       float *to = g.c + int64_t(w.y + i) * g.n;
       if (w.x < g.n) *(float4 *)(to + w.x) = make_float4(v[i][0], v[i][1], v[i][2], v[i][3]);
       if (w.single < g.n) to[w.single] = v[i][4];
@@ -219,17 +219,19 @@ struct WgradTma : Shape<90, 128, 4, 3, CTA_PAIR> {
 
   __device__ void finish() {
     __syncthreads();
+    Epilogue<TN> epilogue{g};
 #pragma unroll
     for (int i = 0; i < TM; i++) {
-      float *to = shared + (i < 4 ? 4 * ty + i : i < 6 ? 64 + 2 * ty + i - 4 : 96 + ty) * BN, *s = sum[i];
-      *(float4 *)(to + 4 * tx) = make_float4(g.alpha * s[0], g.alpha * s[1], g.alpha * s[2], g.alpha * s[3]);
-      *(float2 *)(to + 32 + 2 * tx) = make_float2(g.alpha * s[4], g.alpha * s[5]);
-      to[48 + tx] = g.alpha * s[6];
+      int row = i < 4 ? 4 * ty + i : i < 6 ? 64 + 2 * ty + i - 4 : 96 + ty, m = m0 + row;
+      float *to = shared + row * BN, *s = sum[i];
+      *(float4 *)(to + 4 * tx) = epilogue.delta(m, n0 + 4 * tx, make_float4(s[0], s[1], s[2], s[3]));
+      *(float2 *)(to + 32 + 2 * tx) = epilogue.delta(m, n0 + 32 + 2 * tx, make_float2(s[4], s[5]));
+      to[48 + tx] = epilogue.delta(m, n0 + 48 + tx, s[6]);
     }
     fence_proxy_async();
     __syncthreads();
     int line = threadIdx.x / 32 * EACH;
-    tma_write_tile(g.fused, g.map[2], n0, m0 + line, shared + line * BN);
+    tma_write_tile(epilogue.fused(), g.map[2], n0, m0 + line, shared + line * BN);
   }
 
   static __device__ void run(const TmaGemm &g, int cta, float *shared) {
@@ -277,6 +279,7 @@ struct Narrow : Other {
     for (int e = threadIdx.x; e < ceil_div(g.k, UNROLL) * UNROLL * BN; e += Other::THREADS)
       shared[e] = e / BN < g.k && e % BN < g.n ? __ldcg(g.b + int64_t(e / BN) * g.n + e % BN) : 0;
     __syncthreads();
+    Epilogue<TN, true> epilogue{g};
     float sum[8] = {};
     for (int k0 = 0; k0 < g.k; k0 += UNROLL) {
       if (k0 > 0) read(k0);
@@ -289,7 +292,7 @@ struct Narrow : Other {
     for (int j = 0; j < 8; j++)
       if (m < g.m && n + j < g.n) {
         float *c = g.c + int64_t(m) * g.n + n + j;
-        *c = (g.fused ? __ldcg(c) : 0) + g.alpha * sum[j];
+        *c = epilogue(m, n + j, sum[j], epilogue.fused() ? __ldcg(c) : 0);
       }
   }
 };

@@ -9,6 +9,7 @@
 //
 // For lane = 4g + t, a lane's rows are 2g and 2g+1 of its warp's 16, its columns those of
 // wgrad.cuh, its k of eight t and t+4.
+#include "epilogue.cuh"
 #include "grouped.cuh"
 #include "pipeline.cuh"
 #include "wgrad.cuh"
@@ -103,7 +104,7 @@ struct Wgrad : Shape<TMA> {
   // load_old loads the old weights of a warp's rows; each warp loads its own.
   __device__ void load_old() {
     if constexpr (!TMA) {
-      if (!p.fused) return;
+      if (!Epilogue<TN>{p}.fused()) return;
 #pragma unroll
       for (int e = lane; e < 16 * N / 4; e += 32) {
         int row = 16 * warp + e / (N / 4), n = e % (N / 4) * 4;
@@ -147,42 +148,27 @@ struct Wgrad : Shape<TMA> {
   }
 
   __device__ void finish() {
-    float alpha = p.alpha;
+    Epilogue<TN, true> epilogue{p};
 #pragma unroll
     for (int h = 0; h < 2; h++) {
       int row = 16 * warp + 2 * g + h;
-      Columns<NI>::each(
-          sums.c, h, t,
-          [&](int n, float4 v) {
-            float4 *at = (float4 *)(shared_c + row * C + n);
-            if constexpr (TMA) {
-              *at = make_float4(alpha * v.x, alpha * v.y, alpha * v.z, alpha * v.w);
-            } else {
-              if (p.fused) v = make_float4(fmaf(alpha, v.x, at->x), fmaf(alpha, v.y, at->y), fmaf(alpha, v.z, at->z), fmaf(alpha, v.w, at->w));
-              else v = make_float4(alpha * v.x, alpha * v.y, alpha * v.z, alpha * v.w);
-              store(p.c + int64_t(m0 + row) * p.n + n0 + n, v, m0 + row < p.m ? p.n - n0 - n : 0);
-            }
-          },
-          [&](int n, float2 v) {
-            static_assert(TMA || NI % 2 == 0, "half a float4");
-            *(float2 *)(shared_c + row * C + n) = make_float2(alpha * v.x, alpha * v.y);
-          });
+      Columns<NI>::each(sums.c, h, t, [&](int column, auto v) {
+        auto *at = (decltype(v) *)(shared_c + row * C + column);
+        int m = m0 + row, n = n0 + column;
+        if constexpr (TMA) {
+          *at = epilogue.delta(m, n, v);
+        } else {
+          static_assert(sizeof v == 16, "whole float4");
+          float4 w = epilogue(m, n, v, *at);
+          int left = m < p.m ? p.n - n : 0;
+          if (left > 0) st_float4(B_ALIGNED, p.c + int64_t(m) * p.n + n, w, left);
+        }
+      });
     }
     if constexpr (TMA) {
       fence_proxy_async();
       __syncwarp();
-      tma_write_tile(p.fused, p.map[2], n0, m0 + 16 * warp, shared_c + 16 * warp * C);
-    }
-  }
-
-  static __device__ void store(float *to, float4 v, int left) {
-    if (B_ALIGNED) {
-      if (left > 0) *(float4 *)to = v;
-    } else {
-      if (left > 0) to[0] = v.x;
-      if (left > 1) to[1] = v.y;
-      if (left > 2) to[2] = v.z;
-      if (left > 3) to[3] = v.w;
+      tma_write_tile(epilogue.fused(), p.map[2], n0, m0 + 16 * warp, shared_c + 16 * warp * C);
     }
   }
 

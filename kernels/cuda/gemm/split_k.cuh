@@ -1,0 +1,103 @@
+// Split-K: several groups of threads (intra-CTA) or several CTAs (cluster split-K) each sum a part of k of the
+// same tile. TileEpilogue adds their sums in a fixed order and applies the epilogue.
+#ifndef SPLIT_K_CUH
+#define SPLIT_K_CUH
+
+#include "cluster.cuh"
+#include "epilogue.cuh"
+#include "pipeline.cuh"
+
+namespace gemm {
+
+// TileEpilogue reduces split-K and applies the epilogue to a CTA's tile, BM×BN. Each of SLICES groups of
+// threads has left its partial sums in shared memory, as rows LD floats apart, PART floats from slice to
+// slice. In cluster split-K each CTA finishes 1/ranks of the tile and receives the others' sums of it in its
+// inbox (DSMEM).
+template <int LAYOUT, int BM, int BN, int LD, int PART, int SLICES, int THREADS>
+struct TileEpilogue {
+  static constexpr int ROW = BN / 4, ALL = BM * ROW;  // float4s
+  static constexpr int PER_THREAD = ceil_div(ALL, THREADS);
+  static constexpr bool OLD = LAYOUT != NN;
+
+  const Gemm &g;
+  Epilogue<LAYOUT> epilogue;
+  int m0, n0, rank, ranks, share, first, end;
+  float4 old[OLD ? PER_THREAD : 1];
+
+  // This thread finishes every THREADS-th of the tile's float4s from first to end; these are the CTA's
+  // share of the tile.
+  __device__ TileEpilogue(const Gemm &gemm, int m, int n, int r, int rs)
+      : g(gemm), epilogue{gemm}, m0(m), n0(n), rank(r), ranks(rs), share(ALL / rs), first(share * r + threadIdx.x), end(share * (r + 1)) {}
+
+  // read_old starts to read what the epilogue needs of y or c.
+  __device__ void read_old() {
+    if (!OLD || !epilogue.fused()) return;
+    const float *olds = epilogue.source();
+#pragma unroll
+    for (int i = 0; i < PER_THREAD; i++) {
+      int e = first + i * THREADS, y = m0 + e / ROW, x = n0 + e % ROW * 4;
+      if (e < end && y < g.m && x < g.n) old[i] = ld_float4(g.aligned_c, olds + int64_t(y) * g.n + x, g.n - x);
+    }
+  }
+
+  // reduce_slices adds the slices' sums of the e-th float4, in order.
+  __device__ static float4 reduce_slices(const float *parts, int e) {
+    const float *from = parts + e / ROW * LD + e % ROW * 4;
+    float4 v = *(const float4 *)from;
+#pragma unroll
+    for (int s = 1; s < SLICES; s++) add(v, *(const float4 *)(from + s * PART));
+    return v;
+  }
+
+  // exchange writes this CTA's sums to the inboxes of the CTAs that finish them.
+  __device__ void exchange(const float *parts, float4 *inbox) {
+    barrier_cluster_wait();  // the others run, see SplitK
+#pragma unroll 1
+    for (int e = threadIdx.x; e < ALL; e += THREADS) {
+      int owner = e / share;
+      st_shared_cluster(mapa(inbox + (rank - owner) * share + e, owner), reduce_slices(parts, e));
+    }
+    barrier_cluster();
+  }
+
+  __device__ void write(const float *parts, float4 *inbox) {
+    if (ranks > 1) exchange(parts, inbox);
+#pragma unroll
+    for (int i = 0; i < PER_THREAD; i++) {
+      int e = first + i * THREADS, y = m0 + e / ROW, x = n0 + e % ROW * 4;
+      if (e >= end || y >= g.m || x >= g.n) continue;
+      float4 v;
+      if (ranks == 1) {
+        v = reduce_slices(parts, e);
+      } else {
+        v = inbox[e - share * rank];
+#pragma unroll 1
+        for (int r = 1; r < ranks; r++) add(v, inbox[e + share * (r - rank)]);
+      }
+      st_float4(g.aligned_c, g.c + int64_t(y) * g.n + x, epilogue(y, x, v, old[OLD ? i : 0]), g.n - x);
+    }
+  }
+};
+
+// SplitK is this CTA's rank in its cluster; its constructor arrives at the cluster barrier: others may write
+// to this CTA's shared memory only once it runs.
+struct SplitK {
+  int rank, ranks;
+  __device__ SplitK() : rank(cluster_ctarank()), ranks(cluster_nctarank()) {
+    if (ranks > 1) barrier_cluster_arrive();
+  }
+};
+
+// split_k is how many CTAs of a cluster share a tile, a power of two: as many as leave each CTA an SM of
+// its own and 64 of k. Clusters of four and eight do not fill a GPC: of 132 SMs they get 120.
+inline int split_k(const Gemm &g, int64_t tiles, int max_ranks) {
+  auto fit = [&](int ranks) { return tiles * ranks <= (ranks > 2 ? device().sms * 10 / 11 : device().sms) && g.k >= 64 * ranks; };
+  int ranks = 1;
+  if (device().major >= 9)
+    while (ranks < max_ranks && fit(2 * ranks)) ranks *= 2;
+  return ranks;
+}
+
+}  // namespace gemm
+
+#endif
