@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-// AllocatorGroups are the allocators that pictures show, at most a palette's length
-// in each group. An allocator has the same colour, dashes and marks in every picture.
-// What is often compared with the first four has none of their colours.
+// AllocatorGroups are the allocators that pictures show, at most a palette's length in each
+// group. An allocator has the same colour, dashes and marks in every picture. The allocators
+// of other groups that are often compared with the first four have other colours.
 var AllocatorGroups = []struct {
 	Title      string
 	Allocators []string
@@ -17,9 +17,9 @@ var AllocatorGroups = []struct {
 	{"settings and wrappers of the pool", []string{"opportunistic", "same-stream", "trace", "limit", "timed", "slack 1/8", "slack 1/2", "slack 1"}},
 }
 
-// Allocator returns the curve's number, for Line and Mark, of an allocator by its
-// name in allocbench or in train: tlsf, custom, custom:bestfit. It is -1 of one that
-// is not in AllocatorGroups.
+// Allocator returns the curve number, for Line and Mark, of an allocator by its name in
+// allocbench or in train: tlsf, custom, custom:bestfit. It returns -1 for one that is not in
+// AllocatorGroups.
 func Allocator(name string) int {
 	if strategy, ok := strings.CutPrefix(name, "custom:"); ok {
 		name = strategy

@@ -9,8 +9,8 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 )
 
-// A Bar is a value with a name to its left. Where the value is NaN there is only Text,
-// which says why, or is a heading of the bars below.
+// A Bar is a value with a name to its left. If the value is NaN, only Text is shown: why it is
+// missing, or a heading of the bars below.
 type Bar struct {
 	Name  string
 	Value float64
@@ -18,16 +18,15 @@ type Bar struct {
 	Color color.Color
 }
 
-// BarHeight is the room of one bar in a plot's height.
+// BarHeight is the height of a plot for each bar.
 const BarHeight vg.Length = 14
 
 // bars is a plotter of horizontal bars, the first on top.
 type bars []Bar
 
-// Bars returns a plot of horizontal bars of values above 0. They start at 0, or where
-// the greatest is more than 30 times the least and the axis is therefore logarithmic,
-// at a power of ten. The label is that of their axis, which has room for low to high,
-// so that plots of one picture can have the same axis.
+// Bars returns a plot of horizontal bars of values above 0. They start at 0 or, if the greatest
+// is more than 30 times the least, at a power of ten on a logarithmic axis. The axis, with this
+// label, spans low to high, so that plots of one picture can have the same axis.
 func Bars(title, label string, all []Bar, low, high float64, text func(float64) string) *plot.Plot {
 	p := New(title, 11)
 	p.X.Tick.Marker = plot.TickerFunc(func(from, to float64) []plot.Tick { return Ticks(from, min(to, high), high/5, text) })

@@ -12,8 +12,8 @@ var (
 	isoDay  = regexp.MustCompile(`\b\d{4}-\d\d-\d\d\b`)
 )
 
-// Origin is where figures come from: the GPU if they are of one, and the days, as far
-// as notes name them, and the file.
+// Origin describes where figures come from: the GPU, if they were measured on one, and the
+// days, as far as notes name them, and the file.
 func Origin(notes []string, file string, gpu bool) string {
 	all := strings.Join(notes, "; ")
 	var parts []string
@@ -29,8 +29,8 @@ func Origin(notes []string, file string, gpu bool) string {
 	return strings.Join(parts, ", ")
 }
 
-// period is the days from first to last; of last it has what differs: "2026-11-22 to 23",
-// "2026-11-30 to 12-02".
+// period writes the days from first to last, with the part of last that differs:
+// "2026-11-22 to 23", "2026-11-30 to 12-02".
 func period(first, last string) string {
 	if first == last {
 		return first

@@ -14,7 +14,7 @@ import (
 
 // A Picture is one or more plots of one size, in rows, under a title.
 type Picture struct {
-	Title    string // broken into lines where it is long
+	Title    string // a long one is broken into lines
 	Subtitle string // small: the machine and the day of the figures
 	Columns  int
 	Width    vg.Length // of a plot between its axes
@@ -22,13 +22,13 @@ type Picture struct {
 	Panels   []Panel
 }
 
-// A Panel is a plot, and the names of its lines, which are written below it.
+// A Panel is a plot with a key of its lines below it.
 type Panel struct {
 	*plot.Plot
 	Key []Entry
 }
 
-// An Entry is a name beside a sample of its line.
+// An Entry is a name next to a sample of its line.
 type Entry struct {
 	Name   string
 	Sample []plot.Thumbnailer
@@ -42,8 +42,8 @@ const (
 	sample   = 26 // width of a sample
 )
 
-// Columns returns how many columns a picture of n panels has, so that few of its
-// places are empty and it is not too long.
+// Columns returns the number of columns of a picture with n panels, so that few places are
+// empty and the picture is not too long.
 func Columns(n int) int {
 	best, least := 1, n
 	for c := 2; c <= min(n, 4); c++ {
@@ -55,15 +55,14 @@ func Columns(n int) int {
 	return best
 }
 
-// margins are the room around a plot for its title, ticks and labels.
+// margins are the space around a plot for its title, ticks and labels.
 type margins struct{ left, right, top, bottom vg.Length }
 
 func (m *margins) fit(o margins) {
 	*m = margins{max(m.left, o.left), max(m.right, o.right), max(m.top, o.top), max(m.bottom, o.bottom)}
 }
 
-// Write writes the picture as a PNG. Between their axes all its plots have the same
-// size.
+// Write writes the picture as a PNG. All its plots have the same size between their axes.
 func (p Picture) Write(w io.Writer) error {
 	columns := min(p.Columns, len(p.Panels))
 	rows := (len(p.Panels) + columns - 1) / columns
@@ -103,8 +102,8 @@ func (p Picture) Write(w io.Writer) error {
 	return WritePNG(w, picture)
 }
 
-// bare calls f while the panel has neither title nor labels: a plot believes those of
-// a logarithmic axis to stick out, and gives half their length away for it.
+// bare calls f while the panel has neither title nor labels: for those of a logarithmic axis a
+// plot reserves too much space.
 func (p Panel) bare(f func()) {
 	title, x, y := p.Title.Text, p.X.Label.Text, p.Y.Label.Text
 	defer func() { p.Title.Text, p.X.Label.Text, p.Y.Label.Text = title, x, y }()
@@ -112,7 +111,7 @@ func (p Panel) bare(f func()) {
 	f()
 }
 
-// room is that of a title or label.
+// room returns the height of a title or label.
 func room(text string, style draw.TextStyle) vg.Length {
 	if text == "" {
 		return 0
@@ -120,7 +119,7 @@ func room(text string, style draw.TextStyle) vg.Length {
 	return 1.6 * style.Font.Size
 }
 
-// ticks returns the room that a panel's ticks need.
+// ticks returns the space that a panel's ticks need.
 func (p Picture) ticks(panel Panel) (m margins) {
 	panel.bare(func() {
 		const ample = 500
@@ -131,7 +130,7 @@ func (p Picture) ticks(panel Panel) (m margins) {
 	return m
 }
 
-// around returns the room that a panel needs.
+// around returns the space that a panel needs around its plot.
 func (p Picture) around(panel Panel) margins {
 	m := p.ticks(panel)
 	m.left += room(panel.Y.Label.Text, panel.Y.Label.TextStyle)
@@ -195,7 +194,7 @@ func (p Picture) heading(width vg.Length) (lines []textLine) {
 	return lines
 }
 
-// key returns how many lines the panel's key has, with that many entries in each.
+// key returns the number of lines of the panel's key, and of entries in each.
 func (p Panel) key(width vg.Length) (lines, each int) {
 	if len(p.Key) == 0 {
 		return 0, 0

@@ -1,4 +1,4 @@
-// Package plotstyle is what the pictures of this project's tools have in common.
+// Package plotstyle gives all pictures of this module the same style.
 package plotstyle
 
 import (
@@ -12,11 +12,11 @@ import (
 	"gonum.org/v1/plot/vg/vgimg"
 )
 
-// DPI is that of every picture: sharp where a screen shows a picture at half its size.
+// DPI is the resolution of every picture, sharp on a screen that shows it at half its size.
 const DPI = 192
 
-// Palette is that of Okabe and Ito, whose colours the colour-blind can tell
-// apart, with grey in place of its yellow, which is too pale for a line.
+// Palette is the palette of Okabe and Ito, which the colour-blind can distinguish, with grey
+// instead of its yellow, which is too pale for a line.
 var Palette = []color.NRGBA{
 	{0, 114, 178, 255},   // blue
 	{213, 94, 0, 255},    // vermilion
@@ -28,7 +28,7 @@ var Palette = []color.NRGBA{
 	{127, 127, 127, 255}, // grey
 }
 
-// dashes tell curves apart once the palette is used up.
+// dashes distinguish curves of one colour.
 var dashes = [][]vg.Length{nil, {8, 4}, {2, 3}, {8, 3, 2, 3}}
 
 // Line is the style of curve i.
@@ -40,7 +40,7 @@ func Line(i int, width vg.Length) draw.LineStyle {
 	}
 }
 
-// marks tell lines of other dashes apart where their points are marked.
+// marks distinguish the points of curves with different dashes.
 var marks = []draw.GlyphDrawer{draw.CircleGlyph{}, draw.BoxGlyph{}, draw.PyramidGlyph{}, draw.CrossGlyph{}}
 
 // Mark is the style of a point of curve i.

@@ -7,8 +7,8 @@ import (
 	"gonum.org/v1/plot"
 )
 
-// Ticks are at round numbers, at most eight, and no closer than closest. A nil text
-// writes a number with the digits that tell it from the next.
+// Ticks returns at most eight ticks at round numbers, no closer than closest. A nil text writes
+// a number with the digits that distinguish it from the next.
 func Ticks(low, high, closest float64, text func(float64) string) []plot.Tick {
 	step := math.Pow(10, math.Floor(math.Log10((high-low)/7)))
 	for i := 0; (high-low)/step > 7 || step < closest; i++ {
@@ -25,9 +25,8 @@ func Ticks(low, high, closest float64, text func(float64) string) []plot.Tick {
 	return ticks
 }
 
-// LogTicks are at 1, 2 and 5 times the powers of ten, or at the powers alone where
-// there are many, with marks but no labels in between. A range too short for that has
-// those of Ticks.
+// LogTicks returns ticks at 1, 2 and 5 times the powers of ten or, if those are many, at the
+// powers, with marks without labels in between. For a range too short for that it returns Ticks.
 func LogTicks(low, high float64, text func(float64) string) []plot.Tick {
 	if high/low < 4 {
 		return Ticks(low, high, 0, text)
