@@ -1,107 +1,141 @@
-// Package allocatortest tests allocators: [Run] is one suite for every
-// implementation, and [Fake] is a driver without a device that faults where a
-// real one would corrupt memory.
 package allocatortest
 
 import (
 	"errors"
 	"fmt"
-	"maps"
+	"io"
+	"math/rand/v2"
+	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 )
 
-// ErrInjected is what a call made to fail by FailAt returns.
+// ErrInjected is what a call returns that was made to fail.
 var ErrInjected = errors.New("allocatortest: injected failure")
 
-// memoryError is the Fake's answer when its memory is used up.
+// memoryError reports that the Fake has less memory, or fewer addresses, than it is
+// asked for.
 type memoryError struct{ bytes, free int64 }
 
 func (e memoryError) Error() string {
 	return fmt.Sprintf("allocatortest: %d bytes asked for, %d free", e.bytes, e.free)
 }
 
-// OutOfMemory is what tells the error from others; see allocator.Driver.
+// OutOfMemory tells the error from others; see allocator.Driver.
 func (memoryError) OutOfMemory() bool { return true }
 
-// A Fake is an allocator.PageDriver and an allocator.AsyncDriver without a device.
-// Addresses come from a counter. Streams are vector clocks: each remembers how
-// far it is known to be ordered after every other. [Fake.Use] stands for a
-// kernel launch, and faults if the same memory, at whatever address it was mapped,
-// was last used for another block on a stream that the launch is not ordered
-// after. Work is not done before
-// [Fake.Finish], so an event queried earlier is not done either. A fault is kept
-// for [Fake.Faults] as well as returned.
+// A Fault is a call that a real device would have answered with corrupt memory, an
+// error or a hang.
+type Fault struct {
+	Kind string // the same for faults of one cause
+	Err  error
+}
+
+// NewFault formats a fault. Its kind is the format.
+func NewFault(format string, args ...any) *Fault { return &Fault{format, fmt.Errorf(format, args...)} }
+
+func (f *Fault) Error() string { return f.Err.Error() }
+func (f *Fault) Unwrap() error { return f.Err }
+
+// A Fake is the one device of all tests: an allocator.PageDriver, an
+// allocator.AsyncDriver and an allocator.Filler without hardware. The package's
+// comment says what it finds.
 type Fake struct {
-	mu       sync.Mutex
-	total    int64
-	used     int64
-	next     uintptr    // address
-	mappings []*mapping // in address order
+	mu        sync.Mutex
+	total     int64
+	used      int64
+	page      int64 // bytes; 0: it cannot map pages
+	strict    bool
+	unchecked bool
+	chance    Chance
+	frozen    bool // nothing happens by chance
 
-	page      int64               // bytes; 0: none can be mapped
-	ranges    []span              // in address order
-	pages     map[uintptr]*extent // that CreatePages returned
-	nextPages uintptr
-
-	found []part // by the last call of parts
-	made  []use  // by the last call of note
-
-	streams map[uintptr]*stream
-	host    clock // what the host has seen to be done
-	events  map[uintptr]clock
-	nextEv  uintptr
-
-	calls    map[string]int // by method
+	calls    [callCount]int
 	failAt   int
 	failName string
-	failed   string // the call that was made to fail last
-	faults   []error
-	owned    map[uint64]bool // owners whose block is handed out
-	fills    uint64          // so far; each is an owner of its own
+	failed   string // the call that FailAt made fail
+	injected int    // calls that failed by chance
+	spared   int    // failures by chance to leave out
+	faults   []*Fault
+	first    atomic.Pointer[Fault]
+
+	streams   []stream
+	destroyed map[uintptr]bool
+	ids       uint32 // of streams so far
+	host      clock  // work that the host knows to be done
+	finished  clock  // work that the device has done
+	learned   int
+	events    []event
+	existing  int // events
+
+	mappings []*mapping          // by address
+	ranges   []span              // reserved for pages, by address
+	extents  map[uintptr]*extent // by what CreatePages returned
+	next     uintptr             // address, where they rise
+	lowest   uintptr             // address, where they fall
+	handles  uintptr             // of CreatePages so far
+	taken    map[uintptr]int64   // of an Unchecked device: bytes by address or handle
+	found    []part              // by the last call of parts
+
+	records []record // by Owner
+	unused  []Owner  // without bytes
+	owners  map[uint64]Owner
 
 	async asyncPool
-}
-
-// A clock says, for each stream, how much of its work came before.
-type clock map[uintptr]int64
-
-func (c clock) join(o clock) {
-	for s, t := range o {
-		c[s] = max(c[s], t)
-	}
-}
-
-type stream struct {
-	now  int64 // work queued so far
-	done int64 // work known to be done on the device
-	seen clock // work of other streams that what is queued next comes after
-	gone bool  // destroyed
 }
 
 // NewFake returns a device of total bytes of memory, with pages of 2 MiB.
 func NewFake(total int64) *Fake {
 	return &Fake{
-		total:   total,
-		next:    1 << 32,
-		page:    defaultPage,
-		pages:   map[uintptr]*extent{},
-		streams: map[uintptr]*stream{},
-		host:    clock{},
-		events:  map[uintptr]clock{},
-		owned:   map[uint64]bool{},
-		calls:   map[string]int{},
-		async:   asyncPool{blocks: map[uintptr]*asyncBlock{}},
+		total: total, page: defaultPage, next: 1 << 32, lowest: 1 << 62,
+		destroyed: map[uintptr]bool{}, extents: map[uintptr]*extent{}, taken: map[uintptr]int64{},
+		records: make([]record, 1), owners: map[uint64]Owner{},
+		async: asyncPool{blocks: map[uintptr]int64{}},
 	}
 }
 
-func (f *Fake) stream(s uintptr) *stream {
-	st := f.streams[s]
-	if st == nil {
-		st = &stream{seen: clock{}}
-		f.streams[s] = st
-	}
-	return st
+// A Chance is what happens at random on a device.
+type Chance struct {
+	Random     *rand.Rand
+	DoneOneIn  int       // one in DoneOneIn queries finds unfinished work done; 0: none
+	FailOneIn  int       // one in FailOneIn calls fails with ErrInjected; 0: none
+	Concurrent bool      // calls let other goroutines run, and no call of a Filler fails
+	Log        io.Writer // gets every call of a driver; nil: none
+}
+
+// Strict makes f as unkind as a device may be, and returns f: a stream does not exist
+// before CreateStream, addresses that were given back are used again at once, and
+// memory under a block that is handed out cannot be taken away. It is called before
+// anything else.
+func (f *Fake) Strict() *Fake {
+	f.strict = true
+	return f
+}
+
+// Unchecked makes f count memory and nothing else, and returns f: events are done at
+// once, addresses are never used again, no misuse of streams, events or pages is
+// found. Addresses of Malloc fall, those of ReserveRange rise. It is called before
+// anything else.
+func (f *Fake) Unchecked() *Fake {
+	f.unchecked = true
+	return f
+}
+
+// SetChance chooses what happens at random from now on.
+func (f *Fake) SetChance(c Chance) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.chance = c
+}
+
+// Freeze stops what happens at random, or lets it go on, and reports whether it was
+// stopped before.
+func (f *Fake) Freeze(frozen bool) (was bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	was, f.frozen = f.frozen, frozen
+	return was
 }
 
 // FailAt makes the nth call from now on fail with ErrInjected, 1 being the next;
@@ -119,36 +153,79 @@ func (f *Fake) Failed() string {
 	return f.failed
 }
 
+// Injected returns how many calls failed by chance.
+func (f *Fake) Injected() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.injected
+}
+
 // Calls returns how many calls were made of the methods named, or of all.
 func (f *Fake) Calls(names ...string) (n int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for name, calls := range f.calls {
-		if len(names) == 0 || slices.Contains(names, name) {
+	for c, calls := range f.calls {
+		if len(names) == 0 || slices.Contains(names, call(c).String()) {
 			n += calls
 		}
 	}
 	return n
 }
 
-// enter counts a call and says whether it is to fail.
-func (f *Fake) enter(name string) error {
-	f.calls[name]++
-	if f.failAt == 0 || f.failName != "" && f.failName != name {
-		return nil
+// enter locks f, which the caller unlocks, and begins call c: it is counted, logged,
+// and may fail.
+func (f *Fake) enter(c call, args ...uintptr) error {
+	f.mu.Lock()
+	f.calls[c]++
+	if f.chance.Concurrent && f.calls[c]%8 == 0 { // an allocator is in the middle of something
+		f.mu.Unlock()
+		runtime.Gosched()
+		f.mu.Lock()
 	}
-	f.failAt--
-	if f.failAt == 0 {
-		f.failed = name
-		return fmt.Errorf("%s: %w", name, ErrInjected)
+	if f.chance.Log != nil {
+		f.note("%s", c)
+		for _, a := range args { // args itself must not escape
+			f.note("%#x", a)
+		}
 	}
-	return nil
+	if f.failAt > 0 && (f.failName == "" || f.failName == c.String()) {
+		if f.failAt--; f.failAt == 0 {
+			f.failed = c.String()
+			return fmt.Errorf("%s: %w", c, ErrInjected)
+		}
+	}
+	return f.byChance(c)
 }
 
-// fault keeps and returns an error that a real device would not have reported.
+// byChance says whether call c fails by chance.
+func (f *Fake) byChance(c call) error {
+	filler := c == callFill || c == callDiffering
+	switch {
+	case f.chance.FailOneIn == 0 || f.frozen || filler && f.chance.Concurrent || f.chance.Random.IntN(f.chance.FailOneIn) > 0:
+		return nil
+	case f.spared > 0:
+		f.spared--
+		return nil
+	case filler:
+		f.spared = 8 // a second failure would lose the block of a failed Alloc
+	}
+	f.injected++
+	f.note("fails")
+	return fmt.Errorf("%s: %w", c, ErrInjected)
+}
+
+// note writes to the log.
+func (f *Fake) note(format string, arg ...any) {
+	if f.chance.Log != nil {
+		fmt.Fprintf(f.chance.Log, "    "+format+"\n", arg...)
+	}
+}
+
+// fault keeps and returns a Fault.
 func (f *Fake) fault(format string, args ...any) error {
-	err := fmt.Errorf("allocatortest: "+format, args...)
+	err := NewFault("allocatortest: "+format, args...)
 	f.faults = append(f.faults, err)
+	f.first.CompareAndSwap(nil, err)
 	return err
 }
 
@@ -156,156 +233,29 @@ func (f *Fake) fault(format string, args ...any) error {
 func (f *Fake) Faults() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return errors.Join(f.faults...)
+	var errs []error
+	for _, fault := range f.faults {
+		errs = append(errs, fault)
+	}
+	return errors.Join(errs...)
 }
 
-// Leftover says what was not returned: memory, addresses, events or the async
-// pool's.
+// FirstFault returns the first fault, or nil.
+func (f *Fake) FirstFault() *Fault { return f.first.Load() }
+
+// Leftover reports what was not given back: memory, addresses, events or blocks of
+// the driver's pool.
 func (f *Fake) Leftover() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if len(f.mappings)+len(f.ranges)+len(f.pages)+len(f.events)+len(f.async.blocks) == 0 && f.used == 0 {
+	blocks := len(f.async.blocks) + len(f.async.freed)
+	if len(f.mappings)+len(f.ranges)+len(f.extents)+f.existing+blocks == 0 && f.used == 0 {
 		return nil
 	}
 	mapped := 0
-	for _, e := range f.pages {
+	for _, e := range f.extents {
 		mapped += e.mapped
 	}
 	return fmt.Errorf("allocatortest: left over: %d allocations, %d ranges, %d pages, mapped %d times, %d events, %d async blocks, %d bytes",
-		len(f.mappings)-mapped, len(f.ranges), len(f.pages), mapped, len(f.events), len(f.async.blocks), f.used)
-}
-
-// NewEvent implements allocator.Driver.
-func (f *Fake) NewEvent() (uintptr, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if err := f.enter("NewEvent"); err != nil {
-		return 0, err
-	}
-	f.nextEv++
-	f.events[f.nextEv] = clock{}
-	return f.nextEv, nil
-}
-
-// event looks an event up for the call name, which may be made to fail.
-func (f *Fake) event(name string, event uintptr) (clock, error) {
-	if err := f.enter(name); err != nil {
-		return nil, err
-	}
-	c, ok := f.events[event]
-	if !ok {
-		return nil, f.fault("%s of event %d, which does not exist", name, event)
-	}
-	return c, nil
-}
-
-// RecordEvent implements allocator.Driver.
-func (f *Fake) RecordEvent(event, s uintptr) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if _, err := f.event("RecordEvent", event); err != nil {
-		return err
-	}
-	if err := f.exists("RecordEvent", s); err != nil {
-		return err
-	}
-	st := f.stream(s)
-	c := maps.Clone(st.seen)
-	c[s] = st.now
-	f.events[event] = c
-	return nil
-}
-
-// QueryEvent implements allocator.Driver.
-func (f *Fake) QueryEvent(event uintptr) (bool, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	c, err := f.event("QueryEvent", event)
-	if err != nil {
-		return false, err
-	}
-	for s, t := range c {
-		if f.stream(s).done < t {
-			return false, nil
-		}
-	}
-	f.host.join(c)
-	return true, nil
-}
-
-// WaitEvent implements allocator.Driver.
-func (f *Fake) WaitEvent(s, event uintptr) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	c, err := f.event("WaitEvent", event)
-	if err != nil {
-		return err
-	}
-	if err := f.exists("WaitEvent", s); err != nil {
-		return err
-	}
-	f.stream(s).seen.join(c)
-	return nil
-}
-
-// SyncEvent implements allocator.Driver.
-func (f *Fake) SyncEvent(event uintptr) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	c, err := f.event("SyncEvent", event)
-	if err != nil {
-		return err
-	}
-	f.hostWaited(c)
-	return nil
-}
-
-// hostWaited notes that the host has waited for the work that c says.
-func (f *Fake) hostWaited(c clock) {
-	for s, t := range c {
-		f.stream(s).done = max(f.stream(s).done, t)
-	}
-	f.host.join(c)
-}
-
-// FreeEvent implements allocator.Driver.
-func (f *Fake) FreeEvent(event uintptr) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if _, err := f.event("FreeEvent", event); err != nil {
-		return err
-	}
-	delete(f.events, event)
-	return nil
-}
-
-// Finish lets the device finish all work that is queued, which the host does
-// not know before it asks an event.
-func (f *Fake) Finish() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for _, st := range f.streams {
-		st.done = st.now
-	}
-}
-
-// Synchronize finishes all work and lets the host know.
-func (f *Fake) Synchronize() {
-	f.Finish()
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for s, st := range f.streams {
-		f.host[s] = st.done
-	}
-}
-
-// Order makes stream to wait for the work queued on from so far, as a caller
-// does who passes a block from one stream to another.
-func (f *Fake) Order(from, to uintptr) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	st := f.stream(from)
-	seen := f.stream(to).seen
-	seen.join(st.seen)
-	seen[from] = st.now
+		len(f.mappings)-mapped, len(f.ranges), len(f.extents), mapped, f.existing, blocks, f.used)
 }

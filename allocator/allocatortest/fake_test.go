@@ -2,114 +2,219 @@ package allocatortest
 
 import (
 	"errors"
-	"strings"
+	"math/rand/v2"
 	"testing"
 )
 
-// TestFakeFaults shows that the Fake reports what it is there to find.
-func TestFakeFaults(t *testing.T) {
-	const one, two = 1, 2
-	for _, c := range []struct {
-		name, want string
-		run        func(f *Fake, addr uintptr) error
-	}{
-		{"reuse without order", "not ordered after its last use", func(f *Fake, addr uintptr) error {
-			return errors.Join(f.Use(addr, 512, one, 100), f.Use(addr+256, 512, two, 200))
+// TestFakeFaults shows what the Fake reports of blocks, memory, streams and events, and
+// what it lets pass.
+func TestFakeFaults(t *testing.T) { checkFaults(t, usual, memoryCases) }
+
+var memoryCases = []faultCase{
+	{"fill without order", "not ordered", func(s *script) {
+		s.work(0, 512, 1, 100)
+		s.keep(s.Fill(s.memory+256, 0, 512, 2))
+	}},
+	{"use without order after a fill", "not ordered", func(s *script) {
+		s.keep(s.Fill(s.memory, 0, 512, 2))
+		s.work(0, 512, 1, 100)
+	}},
+	{"comparison without order", "not ordered", func(s *script) {
+		s.keep(s.Fill(s.memory, 0, 512, 1))
+		_, err := s.Differing(s.memory, 0, 512, 2)
+		s.keep(err)
+	}},
+	{"fills with order", "", func(s *script) {
+		s.work(0, 512, 1, 100)
+		s.keep(s.Fill(s.memory, 0, 512, 1))
+		s.Order(1, 2)
+		_, err := s.Differing(s.memory, 0, 512, 2)
+		s.keep(err, s.Fill(s.memory, 1, 512, 3))
+	}},
+	{"fill between words", "not words", func(s *script) { s.keep(s.Fill(s.memory+2, 0, 4, 1)) }},
+
+	{"overlap", "overlaps", func(s *script) {
+		s.handOut(s.memory, 512)
+		s.handOut(s.memory+256, 10)
+	}},
+	{"block between units", "not aligned", func(s *script) { s.handOut(s.memory+16, 100) }},
+	{"Free that failed after a fill", "", func(s *script) {
+		o := s.handOut(s.memory, 512)
+		s.Freeing(o)
+		s.keep(s.Fill(s.memory, 0, 512, 1), s.Kept(o), s.Work(o, 1))
+		s.Freed(o)
+		s.handOut(s.memory+256, 512)
+	}},
+	{"overlap after a Free that failed", "overlaps", func(s *script) {
+		o := s.handOut(s.memory, 512)
+		s.Freeing(o)
+		s.keep(s.Fill(s.memory, 0, 512, 1), s.Kept(o))
+		s.handOut(s.memory, 512)
+	}},
+	{"work that is waited for", "", func(s *script) {
+		o := s.handOut(s.memory, 512)
+		s.keep(s.Await(o, 2, nil))
+		s.Freed(o)
+		s.work(0, 512, 2, 200)
+	}},
+	{"work but for a stream's that is waited for", "not ordered", func(s *script) {
+		o := s.handOut(s.memory, 512)
+		s.keep(s.Await(o, 2, []uint32{s.StreamID(1)}))
+		s.Freed(o)
+		s.work(0, 512, 2, 200)
+	}},
+
+	{"malloc of nothing", "Malloc of 0 bytes", func(s *script) {
+		_, err := s.Malloc(0)
+		s.keep(err)
+	}},
+	{"free in use", "may still use", func(s *script) {
+		s.work(0, 512, 1, 100)
+		s.keep(s.Free(s.memory))
+	}},
+	{"double free", "not allocated", func(s *script) { s.keep(s.Free(s.memory), s.Free(s.memory)) }},
+	{"use after free", "not allocated", func(s *script) {
+		s.keep(s.Free(s.memory))
+		s.work(0, 4, 1, 100)
+	}},
+	{"beyond the end", "not allocated", func(s *script) { s.work(0, 4097, 1, 100) }},
+
+	{"no event", "event 0, which does not exist", func(s *script) { s.keep(s.WaitEvent(1, 0)) }},
+	{"unknown event", "event 77, which does not exist", func(s *script) { s.keep(s.RecordEvent(77, 1)) }},
+	{"destroyed event", "event 1, which does not exist", func(s *script) { s.keep(s.FreeEvent(s.event), s.SyncEvent(s.event)) }},
+	{"destroyed stream", "stream 0x1, which does not exist", func(s *script) {
+		s.DestroyStream(1)
+		s.keep(s.RecordEvent(s.event, 1))
+	}},
+	{"stream made again", "", func(s *script) {
+		s.work(0, 4, 1, 100)
+		s.DestroyStream(1)
+		s.CreateStream(1)
+		s.keep(s.RecordEvent(s.event, 1), s.WaitEvent(1, s.event))
+		s.work(4, 4, 1, 200)
+	}},
+	{"stream made again without order", "not ordered", func(s *script) {
+		s.work(0, 4, 1, 100)
+		s.DestroyStream(1)
+		s.CreateStream(1)
+		s.work(0, 4, 1, 200)
+	}},
+	{"released before the end of its work", "before the work on stream 0x1 was done", func(s *script) {
+		s.work(0, 4, 1, 100)
+		s.keep(s.StreamReleased(1))
+	}},
+
+	{"async double free", "not handed out", func(s *script) {
+		addr, err := s.MallocAsync(100, 1)
+		s.keep(err, s.FreeAsync(addr, 1), s.FreeAsync(addr, 1))
+	}},
+	{"async reuse in order", "", func(s *script) {
+		addr, err := s.MallocAsync(100, 1)
+		s.keep(err, s.Use(addr, 100, 1, 100), s.FreeAsync(addr, 1))
+		other, err := s.MallocAsync(100, 2)
+		s.Order(1, 2)
+		again, err2 := s.MallocAsync(200, 2)
+		if s.keep(err, err2); other == addr || again != addr {
+			s.keep(errors.New("memory is reused before its free"))
+		}
+	}},
+	{"closed with async blocks", "1 blocks handed out", func(s *script) {
+		_, err := s.MallocAsync(1, 1)
+		s.keep(err, s.ClosePool())
+	}},
+	{"trimmed after ClosePool", "TrimPool on a closed pool", func(s *script) { s.keep(s.ClosePool(), s.TrimPool(0)) }},
+}
+
+// TestStrict shows what only a Strict device reports.
+func TestStrict(t *testing.T) {
+	checkFaults(t, strict, []faultCase{
+		{"unknown stream", "stream 0x9, which does not exist", func(s *script) { s.keep(s.RecordEvent(s.event, 9)) }},
+		{"free of a block that is handed out", "is handed out", func(s *script) {
+			s.handOut(s.memory, 512)
+			s.Synchronize()
+			s.keep(s.Free(s.memory))
 		}},
-		{"order in the wrong direction", "not ordered", func(f *Fake, addr uintptr) error {
-			err := f.Use(addr, 512, one, 100)
-			f.Order(two, one)
-			return errors.Join(err, f.Use(addr, 512, two, 200))
-		}},
-		{"order before the last use", "not ordered", func(f *Fake, addr uintptr) error {
-			err := f.Use(addr, 512, one, 100)
-			f.Order(one, two)
-			return errors.Join(err, f.Use(addr, 512, one, 100), f.Use(addr, 512, two, 200))
-		}},
-		{"finished but not seen to be", "not ordered", func(f *Fake, addr uintptr) error {
-			err := f.Use(addr, 512, one, 100)
-			f.Finish()
-			return errors.Join(err, f.Use(addr, 512, two, 200))
-		}},
-		{"fill without order", "not ordered", func(f *Fake, addr uintptr) error {
-			return errors.Join(f.Use(addr, 512, one, 100), f.Fill(addr+256, 0, 512, two))
-		}},
-		{"use without order after a fill", "not ordered", func(f *Fake, addr uintptr) error {
-			return errors.Join(f.Fill(addr, 0, 512, two), f.Use(addr, 512, one, 100))
-		}},
-		{"comparison without order", "not ordered", func(f *Fake, addr uintptr) error {
-			err := f.Fill(addr, 0, 512, one)
-			_, early := f.Differing(addr, 0, 512, two)
-			return errors.Join(err, early)
-		}},
-		{"fills with order", "", func(f *Fake, addr uintptr) error {
-			err := errors.Join(f.Use(addr, 512, one, 100), f.Fill(addr, 0, 512, one))
-			f.Order(one, two)
-			_, late := f.Differing(addr, 0, 512, two)
-			return errors.Join(err, late, f.Fill(addr, 1, 512, two))
-		}},
-		{"order", "", func(f *Fake, addr uintptr) error {
-			err := f.Use(addr, 512, one, 100)
-			f.Order(one, two)
-			return errors.Join(err, f.Use(addr, 512, two, 200))
-		}},
-		{"order through a third stream", "", func(f *Fake, addr uintptr) error {
-			err := f.Use(addr, 512, one, 100)
-			f.Order(one, 3)
-			f.Order(3, two)
-			return errors.Join(err, f.Use(addr, 512, two, 200))
-		}},
-		{"synchronised", "", func(f *Fake, addr uintptr) error {
-			err := f.Use(addr, 512, one, 100)
-			f.Synchronize()
-			return errors.Join(err, f.Use(addr, 512, two, 200))
-		}},
-		{"neighbours", "", func(f *Fake, addr uintptr) error {
-			return errors.Join(f.Use(addr, 512, one, 100), f.Use(addr+512, 512, two, 200))
-		}},
-		{"overlap", "overlaps", func(f *Fake, addr uintptr) error {
-			return errors.Join(f.own(addr, 512, one, 100), f.own(addr+511, 10, one, 200))
-		}},
-		{"free in use", "may use it", func(f *Fake, addr uintptr) error {
-			return errors.Join(f.Use(addr, 512, one, 100), f.Free(addr))
-		}},
-		{"double free", "not allocated", func(f *Fake, addr uintptr) error {
-			return errors.Join(f.Free(addr), f.Free(addr))
-		}},
-		{"use after free", "not allocated", func(f *Fake, addr uintptr) error {
-			return errors.Join(f.Free(addr), f.Use(addr, 4, one, 100))
-		}},
-		{"beyond the end", "not allocated", func(f *Fake, addr uintptr) error {
-			return f.Use(addr, 4097, one, 100)
-		}},
-		{"unknown event", "does not exist", func(f *Fake, _ uintptr) error { return f.RecordEvent(77, one) }},
-		{"destroyed stream", "destroyed", func(f *Fake, _ uintptr) error {
-			event, err := f.NewEvent()
-			f.DestroyStream(one)
-			return errors.Join(err, f.RecordEvent(event, one), f.WaitEvent(one, event), f.WaitEvent(two, event))
-		}},
-		{"async double free", "not handed out", func(f *Fake, _ uintptr) error {
-			addr, err := f.MallocAsync(100, one)
-			return errors.Join(err, f.FreeAsync(addr, one), f.FreeAsync(addr, one))
-		}},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			f := NewFake(1 << 20)
-			addr, err := f.Malloc(4096)
-			if err != nil {
-				t.Fatal(err)
+		{"trim before the work is done", "", func(s *script) {
+			addr, err := s.MallocAsync(4096, 1)
+			s.keep(err, s.Use(addr, 4, 1, 100), s.FreeAsync(addr, 1), s.TrimPool(0))
+			if now, _, err := s.PoolReserved(); err != nil || now != 4096 {
+				s.keep(errors.New("memory in use is trimmed"))
 			}
-			err = c.run(f, addr)
-			if faults := f.Faults(); (faults == nil) != (err == nil) {
-				t.Errorf("returned %v, kept %v", err, faults)
+		}},
+		{"addresses used again", "", func(s *script) {
+			below, err1 := s.Malloc(1000)
+			_, err2 := s.Malloc(1000)
+			s.keep(err1, err2, s.Free(below))
+			again, err1 := s.Malloc(1000)
+			next, err2 := s.ReserveRange(page)
+			if s.keep(err1, err2); again != below || next != s.at(8) {
+				s.keep(errors.New("addresses are not used again, or ranges are no neighbours"))
 			}
+		}},
+	})
+}
+
+// TestUnchecked shows that an Unchecked device counts memory, and where it lies.
+func TestUnchecked(t *testing.T) {
+	const bytes = 3 << 20
+	f := NewFake(10 << 20).Unchecked()
+	below, above := ^uintptr(0), uintptr(0)
+	for range 3 {
+		memory, err1 := f.Malloc(bytes)
+		first, err2 := f.ReserveRange(4 << 20)
+		if err := errors.Join(err1, err2); err != nil || memory%defaultPage != 0 || memory+bytes > below || first < above || first+4<<20 > memory {
+			t.Errorf("%d bytes at %#x, not below %#x, a range at %#x, not above %#x: %v", bytes, memory, below, first, above, err)
+		}
+		below, above = memory, first+4<<20
+	}
+	if _, err := f.CreatePages(2 << 20); err == nil {
+		t.Error("more pages than the device has")
+	}
+	event, err := f.NewEvent()
+	done, err2 := f.QueryEvent(event)
+	if err := errors.Join(err, err2, f.RecordEvent(event, 9), f.WaitEvent(8, event), f.FreeEvent(event), f.Free(below)); err != nil || !done {
+		t.Errorf("event done: %v, %v", done, err)
+	}
+	if err := f.Free(below); err == nil || f.Used() != 2*bytes {
+		t.Errorf("%d bytes used; a second Free: %v", f.Used(), err)
+	}
+}
+
+// TestChance makes calls fail and finish at random, and stops that.
+func TestChance(t *testing.T) {
+	f := NewFake(1 << 20)
+	s := newScript(t, f)
+	f.SetChance(Chance{Random: rand.New(rand.NewPCG(1, 2)), DoneOneIn: 3, FailOneIn: 4})
+	results := func() (failed, done int) {
+		for i := range int64(300) {
+			s.work(4*i, 4, 1, uint64(i+1))
+			// An event that could not be recorded marks what it did before.
+			_ = s.RecordEvent(s.event, 1)
+			ok, err := s.QueryEvent(s.event)
 			switch {
-			case c.want == "" && err != nil:
-				t.Errorf("fault without reason: %v", err)
-			case c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)):
-				t.Errorf("got %v, want a fault that says %q", err, c.want)
+			case errors.Is(err, ErrInjected):
+				failed++
+			case err != nil:
+				t.Fatal(err)
+			case ok:
+				done++
 			}
-		})
+		}
+		return failed, done
+	}
+	if failed, done := results(); failed < 40 || failed > 110 || done < 50 || f.Injected() <= failed || f.Learned() == 0 {
+		t.Errorf("of 300 queries %d failed and %d found work done; %d calls failed", failed, done, f.Injected())
+	}
+	before := f.Injected()
+	if f.Freeze(true) || !f.Freeze(true) {
+		t.Error("Freeze does not say what was before")
+	}
+	s.Synchronize()
+	if failed, done := results(); failed != 0 || done != 0 || f.Injected() != before {
+		t.Errorf("nothing is left to chance, but %d queries failed and %d found work done", failed, done)
+	}
+	if s.err != nil {
+		t.Error(s.err)
 	}
 }
 
@@ -123,58 +228,10 @@ func TestFakeFailAt(t *testing.T) {
 	if _, _, err := f.MemInfo(); err != nil {
 		t.Errorf("MemInfo: %v", err)
 	}
-	if _, err := f.Malloc(100); !errors.Is(err, ErrInjected) {
-		t.Errorf("second Malloc: %v, want ErrInjected", err)
-	}
-	if err := f.Leftover(); err == nil {
-		t.Error("an allocation is not reported as left over")
+	if _, err := f.Malloc(100); !errors.Is(err, ErrInjected) || f.Failed() != "Malloc" || f.Calls("Malloc") != 2 || f.Calls() != 3 {
+		t.Errorf("second Malloc: %v, want ErrInjected; %d calls", err, f.Calls())
 	}
 	if err := errors.Join(f.Free(addr), f.Leftover(), f.Faults()); err != nil {
 		t.Error(err)
-	}
-}
-
-// TestFakeUses divides the bytes of an allocation among owners, and looks whether
-// each byte still knows its last uses.
-func TestFakeUses(t *testing.T) {
-	type work struct {
-		lo, hi int64
-		stream uintptr
-		owner  uint64
-	}
-	for _, c := range []struct {
-		name  string
-		first []work
-		probe work // on a stream that is ordered after stream 1 alone
-		right bool
-	}{
-		{"left of a later use", []work{{0, 100, 2, 10}, {40, 60, 2, 20}}, work{0, 40, 3, 30}, false},
-		{"right of a later use", []work{{0, 100, 2, 10}, {40, 60, 2, 20}}, work{99, 100, 3, 30}, false},
-		{"left of a later use by a stream that is waited for", []work{{0, 100, 1, 10}, {40, 60, 1, 20}}, work{0, 100, 3, 30}, true},
-		{"both streams of an owner", []work{{0, 100, 2, 10}, {0, 100, 1, 10}}, work{0, 1, 3, 30}, false},
-		{"owner's first bytes", []work{{0, 50, 1, 10}, {0, 100, 2, 10}}, work{0, 1, 3, 30}, false},
-		{"owner's further bytes", []work{{0, 50, 1, 10}, {0, 100, 2, 10}}, work{99, 100, 3, 30}, false},
-		{"owner's bytes beside", []work{{0, 100, 1, 10}, {0, 50, 2, 10}}, work{50, 100, 3, 30}, true},
-		{"owner's bytes in two pieces", []work{{0, 20, 2, 10}, {80, 100, 2, 10}, {0, 100, 1, 10}}, work{80, 81, 3, 30}, false},
-		{"between an owner's two pieces", []work{{0, 20, 2, 10}, {80, 100, 2, 10}, {0, 100, 1, 10}}, work{20, 80, 3, 30}, true},
-		{"beside all", []work{{0, 50, 2, 10}}, work{50, 100, 3, 30}, true},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			f := NewFake(1 << 20)
-			addr, err := f.Malloc(100)
-			if err != nil {
-				t.Fatal(err)
-			}
-			use := func(w work) error { return f.Use(addr+uintptr(w.lo), w.hi-w.lo, w.stream, w.owner) }
-			for _, w := range c.first {
-				if err := use(w); err != nil {
-					t.Fatal(err)
-				}
-			}
-			f.Order(1, 3)
-			if err := use(c.probe); (err == nil) != c.right {
-				t.Errorf("use afterwards: %v", err)
-			}
-		})
 	}
 }

@@ -1,77 +1,101 @@
 package allocatortest
 
 import (
-	"maps"
 	"slices"
+
+	"mlpool/allocator"
 )
 
-// asyncPool is the state of the AsyncDriver: blocks are handed out again only
-// whole, on the stream they were freed on.
+var _ allocator.AsyncDriver = (*Fake)(nil)
+
+// asyncPool is the state of the AsyncDriver. A block that was freed is handed out
+// again whole, to a stream that is ordered after the free.
 type asyncPool struct {
 	closed         bool
-	blocks         map[uintptr]*asyncBlock
+	blocks         map[uintptr]int64 // handed out: bytes by address
+	freed          []freedBlock
 	reserved, peak int64
+}
+
+type freedBlock struct {
+	span
+	at clock // of the stream that it was freed on
 }
 
 // asyncUnit is what the pool rounds sizes up to, in bytes.
 const asyncUnit = 512
 
-type asyncBlock struct {
-	size  int64
-	freed bool
-	on    uintptr
+// enterPool is enter for a call of the pool, which must not be closed.
+func (f *Fake) enterPool(c call, args ...uintptr) error {
+	if err := f.enter(c, args...); err != nil {
+		return err
+	}
+	if f.async.closed {
+		return f.fault("%s on a closed pool", c)
+	}
+	return nil
 }
 
 // MallocAsync implements allocator.AsyncDriver.
 func (f *Fake) MallocAsync(bytes int64, s uintptr) (uintptr, error) {
-	f.mu.Lock()
 	defer f.mu.Unlock()
-	if err := f.enter("MallocAsync"); err != nil {
+	if err := f.enterPool(callMallocAsync, uintptr(bytes), s); err != nil {
 		return 0, err
 	}
-	if f.async.closed {
-		return 0, f.fault("MallocAsync on a closed pool")
-	}
-	bytes = (bytes + asyncUnit - 1) &^ (asyncUnit - 1)
-	for addr, b := range f.async.blocks {
-		if b.freed && b.on == s && b.size == bytes {
-			b.freed = false
-			return addr, nil
-		}
-	}
-	addr, err := f.malloc(bytes)
+	i, err := f.slot("MallocAsync", s)
 	if err != nil {
 		return 0, err
 	}
-	f.async.blocks[addr] = &asyncBlock{size: bytes}
-	f.async.reserved += bytes
-	f.async.peak = max(f.async.peak, f.async.reserved)
+	bytes = roundUp(bytes, asyncUnit)
+	p := &f.async
+	addr := p.again(bytes, f.streams[i].seen, f.host)
+	if addr == 0 {
+		if addr, err = f.malloc(bytes); err != nil {
+			return 0, err
+		}
+		p.reserved += bytes
+		p.peak = max(p.peak, p.reserved)
+	}
+	p.blocks[addr] = bytes
 	return addr, nil
+}
+
+// again returns a freed block of bytes bytes, freed after work that is in seen or
+// known to the host, or 0.
+func (p *asyncPool) again(bytes int64, seen, host clock) uintptr {
+	i := slices.IndexFunc(p.freed, func(b freedBlock) bool { return b.size == bytes && b.at.beyond(seen, host) < 0 })
+	if i < 0 {
+		return 0
+	}
+	addr, last := p.freed[i].addr, len(p.freed)-1
+	p.freed[i] = p.freed[last]
+	p.freed = p.freed[:last]
+	return addr
 }
 
 // FreeAsync implements allocator.AsyncDriver.
 func (f *Fake) FreeAsync(addr, s uintptr) error {
-	f.mu.Lock()
 	defer f.mu.Unlock()
-	if err := f.enter("FreeAsync"); err != nil {
+	if err := f.enterPool(callFreeAsync, addr, s); err != nil {
 		return err
 	}
-	if err := f.exists("FreeAsync", s); err != nil {
+	i, err := f.slot("FreeAsync", s)
+	if err != nil {
 		return err
 	}
-	b := f.async.blocks[addr]
-	if b == nil || b.freed {
+	size, ok := f.async.blocks[addr]
+	if !ok {
 		return f.fault("FreeAsync of %#x, which is not handed out", addr)
 	}
-	b.freed, b.on = true, s
+	delete(f.async.blocks, addr)
+	f.async.freed = append(f.async.freed, freedBlock{span{addr, size}, slices.Clone(f.streams[i].seen)})
 	return nil
 }
 
 // PoolReserved implements allocator.AsyncDriver.
 func (f *Fake) PoolReserved() (current, peak int64, err error) {
-	f.mu.Lock()
 	defer f.mu.Unlock()
-	if err := f.enter("PoolReserved"); err != nil {
+	if err := f.enterPool(callPoolReserved); err != nil {
 		return 0, 0, err
 	}
 	return f.async.reserved, f.async.peak, nil
@@ -79,52 +103,47 @@ func (f *Fake) PoolReserved() (current, peak int64, err error) {
 
 // ResetPoolPeak implements allocator.AsyncDriver.
 func (f *Fake) ResetPoolPeak() error {
-	f.mu.Lock()
 	defer f.mu.Unlock()
-	if err := f.enter("ResetPoolPeak"); err != nil {
+	if err := f.enterPool(callResetPoolPeak); err != nil {
 		return err
 	}
 	f.async.peak = f.async.reserved
 	return nil
 }
 
-// TrimPool implements allocator.AsyncDriver.
+// TrimPool implements allocator.AsyncDriver. It waits for the work on freed blocks; a
+// Strict device keeps those whose work is not known to be done.
 func (f *Fake) TrimPool(keep int64) error {
-	f.mu.Lock()
 	defer f.mu.Unlock()
-	if err := f.enter("TrimPool"); err != nil {
+	if err := f.enterPool(callTrimPool, uintptr(keep)); err != nil {
 		return err
 	}
-	f.trim(keep)
-	return nil
+	return f.trim(keep)
 }
 
-func (f *Fake) trim(keep int64) {
-	for _, addr := range slices.Collect(maps.Keys(f.async.blocks)) {
-		if b := f.async.blocks[addr]; b.freed && f.async.reserved > keep {
-			f.drop(addr, b)
+func (f *Fake) trim(keep int64) (err error) {
+	p := &f.async
+	p.freed = slices.DeleteFunc(p.freed, func(b freedBlock) bool {
+		if p.reserved <= keep || err != nil || f.strict && b.at.beyond(f.host, f.host) >= 0 {
+			return false
 		}
-	}
-}
-
-func (f *Fake) drop(addr uintptr, b *asyncBlock) {
-	delete(f.async.blocks, addr)
-	f.unmap(f.mappingAt(addr))
-	f.async.reserved -= b.size
-	f.used -= b.size
+		f.learn(b.at)
+		p.reserved -= b.size
+		err = f.free("TrimPool", b.addr)
+		return true
+	})
+	return err
 }
 
 // ClosePool implements allocator.AsyncDriver.
 func (f *Fake) ClosePool() error {
-	f.mu.Lock()
 	defer f.mu.Unlock()
-	if err := f.enter("ClosePool"); err != nil {
+	if err := f.enterPool(callClosePool); err != nil {
 		return err
 	}
-	if f.async.closed {
-		return f.fault("ClosePool on a closed pool")
+	if n := len(f.async.blocks); n > 0 {
+		return f.fault("ClosePool with %d blocks handed out", n)
 	}
 	f.async.closed = true
-	f.trim(0)
-	return nil
+	return f.trim(0)
 }

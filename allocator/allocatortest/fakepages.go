@@ -13,8 +13,8 @@ var _ allocator.PageDriver = (*Fake)(nil)
 // defaultPage is the bytes of a page on a GPU.
 const defaultPage = 2 << 20
 
-// WithPages makes the bytes of a page others than 2 MiB: a power of two, and a
-// multiple of allocator.Alignment. It is called before anything else, and returns f.
+// WithPages sets the bytes of a page, a power of two and a multiple of
+// allocator.Alignment, and returns f. It is called before anything else.
 func (f *Fake) WithPages(bytes int64) *Fake {
 	f.page = bytes
 	return f
@@ -26,9 +26,8 @@ func (f *Fake) WithoutPages() *Fake { return f.WithPages(0) }
 
 // PageSize implements allocator.PageDriver.
 func (f *Fake) PageSize() (int64, error) {
-	f.mu.Lock()
 	defer f.mu.Unlock()
-	if err := f.enter("PageSize"); err != nil {
+	if err := f.enter(callPageSize); err != nil {
 		return 0, err
 	}
 	if f.page == 0 {
@@ -37,37 +36,46 @@ func (f *Fake) PageSize() (int64, error) {
 	return f.page, nil
 }
 
-// enterPages is enter for a call with a number of bytes, which must be whole pages.
-func (f *Fake) enterPages(name string, bytes int64) error {
-	if err := f.enter(name); err != nil {
+// enterPages is enter for a call on bytes bytes, which must be whole pages.
+func (f *Fake) enterPages(c call, addr uintptr, bytes int64) error {
+	if err := f.enter(c, addr, uintptr(bytes)); err != nil {
 		return err
 	}
 	if f.page == 0 {
-		return f.fault("%s on a device without pages", name)
+		return f.fault("%s on a device without pages", c)
 	}
 	if bytes <= 0 || bytes%f.page != 0 {
-		return f.fault("%s of %d bytes, which are not whole pages of %d", name, bytes, f.page)
+		return f.fault("%s of %d bytes, which are not whole pages of %d", c, bytes, f.page)
 	}
 	return nil
 }
 
 // ReserveRange implements allocator.PageDriver.
 func (f *Fake) ReserveRange(bytes int64) (uintptr, error) {
-	f.mu.Lock()
 	defer f.mu.Unlock()
-	if err := f.enterPages("ReserveRange", bytes); err != nil {
+	if err := f.enterPages(callReserveRange, 0, bytes); err != nil {
 		return 0, err
 	}
-	addr := f.reserve(bytes, uintptr(f.page))
-	f.ranges = append(f.ranges, span{addr, bytes}) // addresses only grow
-	return addr, nil
+	if f.unchecked {
+		return f.rise(bytes, f.page, 0), nil
+	}
+	s := span{size: bytes}
+	if f.strict { // ranges may be neighbours
+		if s.addr = firstFit(f.ranges, rangeBase, bytes, 0); bytes > int64(spaceEnd-s.addr) {
+			return 0, memoryError{bytes, int64(spaceEnd - s.addr)}
+		}
+	} else {
+		s.addr = f.rise(bytes, f.page, 4096)
+	}
+	f.ranges = slices.Insert(f.ranges, search(f.ranges, s.addr), s)
+	f.note("at %#x", s.addr)
+	return s.addr, nil
 }
 
 // ReleaseRange implements allocator.PageDriver.
 func (f *Fake) ReleaseRange(addr uintptr, bytes int64) error {
-	f.mu.Lock()
 	defer f.mu.Unlock()
-	if err := f.enterPages("ReleaseRange", bytes); err != nil {
+	if err := f.enterPages(callReleaseRange, addr, bytes); err != nil || f.unchecked {
 		return err
 	}
 	i := slices.Index(f.ranges, span{addr, bytes})
@@ -81,56 +89,52 @@ func (f *Fake) ReleaseRange(addr uintptr, bytes int64) error {
 	return nil
 }
 
-// mappedIn returns a mapping that overlaps s, or nil.
-func (f *Fake) mappedIn(s span) *mapping {
-	if i := search(f.mappings, s.addr); i < len(f.mappings) && f.mappings[i].addr < s.end() {
-		return f.mappings[i]
-	}
-	return nil
-}
-
 // CreatePages implements allocator.PageDriver.
 func (f *Fake) CreatePages(bytes int64) (uintptr, error) {
-	f.mu.Lock()
 	defer f.mu.Unlock()
-	if err := f.enterPages("CreatePages", bytes); err != nil {
+	if err := f.enterPages(callCreatePages, 0, bytes); err != nil {
 		return 0, err
 	}
 	if err := f.take(bytes); err != nil {
 		return 0, err
 	}
-	f.nextPages++
-	f.pages[f.nextPages] = &extent{size: bytes, pages: f.nextPages}
-	return f.nextPages, nil
+	f.handles++
+	if f.unchecked {
+		f.taken[f.handles] = bytes
+		return f.handles, nil
+	}
+	f.extents[f.handles] = newExtent(bytes, f.handles)
+	return f.handles, nil
 }
 
 // ReleasePages implements allocator.PageDriver.
 func (f *Fake) ReleasePages(pages uintptr) error {
-	f.mu.Lock()
 	defer f.mu.Unlock()
-	if err := f.enter("ReleasePages"); err != nil {
+	if err := f.enter(callReleasePages, pages); err != nil {
 		return err
 	}
-	e := f.pages[pages]
+	if f.unchecked {
+		return f.free("ReleasePages", pages)
+	}
+	e := f.extents[pages]
 	if e == nil {
 		return f.fault("ReleasePages of %d, which do not exist", pages)
 	}
 	if e.mapped > 0 {
 		return f.fault("ReleasePages of %d, which are mapped %d times", pages, e.mapped)
 	}
-	delete(f.pages, pages)
-	f.used -= e.size
+	delete(f.extents, pages)
+	f.giveBack(e)
 	return nil
 }
 
 // MapPages implements allocator.PageDriver.
 func (f *Fake) MapPages(addr, pages uintptr, bytes int64) error {
-	f.mu.Lock()
 	defer f.mu.Unlock()
-	if err := f.enterPages("MapPages", bytes); err != nil {
+	if err := f.enterPages(callMapPages, addr, bytes); err != nil || f.unchecked {
 		return err
 	}
-	e := f.pages[pages]
+	e := f.extents[pages]
 	if e == nil {
 		return f.fault("MapPages of %d, which do not exist", pages)
 	}
@@ -142,7 +146,7 @@ func (f *Fake) MapPages(addr, pages uintptr, bytes int64) error {
 	}
 	i := search(f.ranges, addr)
 	if i == len(f.ranges) || addr < f.ranges[i].addr || bytes > int64(f.ranges[i].end()-addr) {
-		return f.fault("MapPages of %d bytes at %#x, of which some are not reserved", bytes, addr)
+		return f.fault("MapPages of %d bytes at %#x, which are not in one reserved range", bytes, addr)
 	}
 	if m := f.mappedIn(span{addr, bytes}); m != nil {
 		return f.fault("MapPages of %d bytes at %#x, where %d bytes are mapped at %#x", bytes, addr, m.size, m.addr)
@@ -154,9 +158,8 @@ func (f *Fake) MapPages(addr, pages uintptr, bytes int64) error {
 // UnmapPages implements allocator.PageDriver. It does not wait for the device:
 // addresses that may still be in use are a fault.
 func (f *Fake) UnmapPages(addr uintptr, bytes int64) error {
-	f.mu.Lock()
 	defer f.mu.Unlock()
-	if err := f.enterPages("UnmapPages", bytes); err != nil {
+	if err := f.enterPages(callUnmapPages, addr, bytes); err != nil || f.unchecked {
 		return err
 	}
 	m := f.mappingAt(addr)

@@ -8,21 +8,19 @@ import (
 	"mlpool/allocator"
 )
 
-// A Guard is an Allocator that uses every block of another one on the Fake when
-// it is handed out and again just before it is freed, and faults if two blocks
-// that are handed out overlap.
+// A Guard is an Allocator that tells a Fake of every block of another one, and uses
+// the block when it is handed out and again just before it is freed.
 type Guard struct {
 	allocator.Allocator
 	fake *Fake
 
 	mu     sync.Mutex
-	owners map[allocator.Block]uint64
-	next   uint64
+	owners map[allocator.Block]Owner // handed out
 }
 
 // NewGuard returns a behind a guard on f.
 func NewGuard(a allocator.Allocator, f *Fake) *Guard {
-	return &Guard{Allocator: a, fake: f, owners: map[allocator.Block]uint64{}}
+	return &Guard{Allocator: a, fake: f, owners: map[allocator.Block]Owner{}}
 }
 
 // Alloc implements allocator.Allocator.
@@ -33,44 +31,42 @@ func (g *Guard) Alloc(bytes int64, s allocator.Stream, tag string) (allocator.Bl
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.next++
-	g.owners[b] = g.next
-	return b, g.fake.own(b.Addr, max(b.Size, 1), s, g.next)
+	g.owners[b], err = g.fake.HandedOut(b, s)
+	return b, err
 }
 
 // Use queues work on b.
 func (g *Guard) Use(b allocator.Block, s allocator.Stream) error {
 	g.mu.Lock()
-	owner, live := g.owners[b]
+	o, live := g.owners[b]
 	g.mu.Unlock()
 	if !live {
 		return fmt.Errorf("allocatortest: block at %#x is used after it was freed", b.Addr)
 	}
-	return g.fake.Use(b.Addr, max(b.Size, 1), s, owner)
+	return g.fake.Work(o, s)
 }
 
 // Free implements allocator.Allocator.
 func (g *Guard) Free(b allocator.Block, s allocator.Stream) error {
 	g.mu.Lock()
-	owner, live := g.owners[b]
+	o, live := g.owners[b]
 	delete(g.owners, b)
-	if live {
-		g.fake.disown(owner)
-	}
 	g.mu.Unlock()
-	if live {
-		if err := g.fake.Use(b.Addr, max(b.Size, 1), s, owner); err != nil {
-			return err
-		}
+	if !live {
+		return g.Allocator.Free(b, s)
 	}
-	err := g.Allocator.Free(b, s)
-	if err != nil && live {
+	if err := g.fake.Work(o, s); err != nil {
+		return err
+	}
+	g.fake.Freeing(o)
+	if err := g.Allocator.Free(b, s); err != nil {
 		g.mu.Lock()
-		g.owners[b] = owner
-		g.fake.reown(owner)
+		g.owners[b] = o
 		g.mu.Unlock()
+		return errors.Join(err, g.fake.Kept(o))
 	}
-	return err
+	g.fake.Freed(o)
+	return nil
 }
 
 // RecordStream passes the call on, if the allocator has it, and else is
@@ -86,6 +82,9 @@ func (g *Guard) RecordStream(b allocator.Block, s allocator.Stream) error {
 // Close implements allocator.Allocator. No block is live afterwards.
 func (g *Guard) Close() error {
 	g.mu.Lock()
+	for _, o := range g.owners {
+		g.fake.Freed(o)
+	}
 	clear(g.owners)
 	g.mu.Unlock()
 	return g.Allocator.Close()

@@ -1,82 +1,182 @@
 package allocatortest
 
-import (
-	"errors"
-	"math/rand/v2"
-	"testing"
+// A clock says, for each slot of the stream table, how much of that stream's work
+// came before. Slots beyond its length have none.
+type clock []uint32
 
-	"mlpool/allocator"
-)
-
-// DestroyStream makes every later call with s a fault.
-func (f *Fake) DestroyStream(s uintptr) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.stream(s).gone = true
+func (c clock) at(slot int) uint32 {
+	if slot < len(c) {
+		return c[slot]
+	}
+	return 0
 }
 
-// CreateStream makes a stream anew that was destroyed.
+func (c *clock) set(slot int, t uint32) {
+	if *c == nil {
+		*c = make(clock, 0, 8) // a few streams are usual
+	}
+	for len(*c) <= slot {
+		*c = append(*c, 0)
+	}
+	(*c)[slot] = t
+}
+
+func (c *clock) join(o clock) {
+	for i, t := range o {
+		if t > c.at(i) {
+			c.set(i, t)
+		}
+	}
+}
+
+// beyond returns a slot with work in c that neither a nor b has, or -1.
+func (c clock) beyond(a, b clock) int {
+	for i, t := range c {
+		if t > a.at(i) && t > b.at(i) {
+			return i
+		}
+	}
+	return -1
+}
+
+// A stream is a slot of the stream table. A later stream may have the slot once the
+// host knows that all work of this one is done.
+type stream struct {
+	handle uintptr
+	exists bool
+	id     uint32 // unique; StreamReleased changes it
+	seen   clock  // work that what is queued next comes after, its own included
+}
+
+// slot returns where stream s is. A stream that was never destroyed exists, unless
+// the device is Strict.
+func (f *Fake) slot(what string, s uintptr) (int, error) {
+	for i := range f.streams {
+		if f.streams[i].exists && f.streams[i].handle == s {
+			return i, nil
+		}
+	}
+	if f.strict || f.destroyed[s] {
+		return 0, f.fault("%s on stream %#x, which does not exist", what, s)
+	}
+	return f.create(s), nil
+}
+
+// create gives a new stream a slot.
+func (f *Fake) create(s uintptr) int {
+	f.ids++
+	made := stream{handle: s, exists: true, id: f.ids}
+	for i := range f.streams {
+		if old := &f.streams[i]; !old.exists && old.seen.at(i) <= f.host.at(i) {
+			made.seen.set(i, old.seen.at(i))
+			*old = made
+			return i
+		}
+	}
+	f.streams = append(f.streams, made)
+	return len(f.streams) - 1
+}
+
+// CreateStream makes stream s, which may have been destroyed before.
 func (f *Fake) CreateStream(s uintptr) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.stream(s).gone = false
+	delete(f.destroyed, s)
+	f.create(s)
 }
 
-// Events returns how many events exist.
-func (f *Fake) Events() int {
+// DestroyStream makes every later call with s a fault. The work queued on s goes on.
+func (f *Fake) DestroyStream(s uintptr) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return len(f.events)
+	if i, err := f.slot("DestroyStream", s); err == nil {
+		f.streams[i].exists = false
+		f.destroyed[s] = true
+	}
 }
 
-// exists says that s, which the call name is passed, was not destroyed.
-func (f *Fake) exists(name string, s uintptr) error {
-	if f.stream(s).gone {
-		return f.fault("%s with stream %#x, which was destroyed", name, s)
+// StreamReleased tells the device that an allocator released stream s. It is a fault
+// if work on s is not known to be done.
+func (f *Fake) StreamReleased(s uintptr) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	i, err := f.slot("ReleaseStream", s)
+	if err != nil {
+		return err
 	}
+	if st := &f.streams[i]; st.seen.at(i) > f.host.at(i) {
+		return f.fault("ReleaseStream returned before the work on stream %#x was done", s)
+	}
+	f.ids++
+	f.streams[i].id = f.ids
 	return nil
 }
 
-// recorded uses blocks on a second stream as well, for which nobody but
-// RecordStream makes the memory's next use wait.
-func recorded(t *testing.T, s *suite) {
-	r, ok := allocator.As[allocator.StreamRecorder](s.Allocator)
-	if !ok || s.Use == nil || s.Order == nil {
-		t.Skip("no RecordStream, or nothing to see it with")
+// StreamID returns a number that stream s has until it is released or destroyed, and
+// that no other stream ever has. It is 0 if there is no such stream.
+func (f *Fake) StreamID(s uintptr) uint32 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	i, err := f.slot("RecordStream", s)
+	if err != nil {
+		return 0
 	}
-	must := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	probe := s.alloc(100, s.Streams[0])
-	if err := r.RecordStream(probe, s.Streams[1]); errors.Is(err, errors.ErrUnsupported) {
-		s.free(probe, s.Streams[0])
-		t.Skip("RecordStream is not supported")
-	}
-	s.free(probe, s.Streams[0])
-	if err := r.RecordStream(probe, s.Streams[1]); !errors.Is(err, allocator.ErrDoubleFree) {
-		t.Errorf("RecordStream of a freed block: %v, want ErrDoubleFree", err)
-	}
-	if err := r.RecordStream(allocator.Block{}, s.Streams[1]); !errors.Is(err, allocator.ErrUnknownBlock) {
-		t.Errorf("RecordStream of the zero block: %v, want ErrUnknownBlock", err)
-	}
+	return f.streams[i].id
+}
 
-	random := rand.New(rand.NewPCG(6, 7))
-	for range 500 {
-		order := random.Perm(len(s.Streams))
-		on, other, last := s.Streams[order[0]], s.Streams[order[1]], s.Streams[order[random.IntN(2)*2]]
-		b := s.alloc(1+random.Int64N(4)<<10, on)
-		must(s.Use(b, on))
-		must(s.Order(on, other))
-		must(s.Order(on, last))
-		must(s.Use(b, other))
-		must(r.RecordStream(b, other))
-		must(r.RecordStream(b, other))
-		s.free(b, last)
+// learn lets the host know that the work in c is done.
+func (f *Fake) learn(c clock) {
+	if c.beyond(f.host, f.host) >= 0 {
+		f.learned++
+		f.host.join(c)
 	}
-	if got := s.Allocator.Stats().Allocated; got != 0 {
-		t.Errorf("%d bytes allocated after every block was freed", got)
+}
+
+// Learned returns how often the host came to know of more work that is done.
+func (f *Fake) Learned() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.learned
+}
+
+// Finish lets the device finish all work that is queued. The host does not know
+// before it queries an event.
+func (f *Fake) Finish() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for i := range f.streams {
+		f.finished.join(f.streams[i].seen)
+	}
+}
+
+// SyncStream waits on the host for the work of stream s.
+func (f *Fake) SyncStream(s uintptr) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if i, err := f.slot("SyncStream", s); err == nil {
+		f.learn(f.streams[i].seen)
+	}
+}
+
+// Synchronize waits on the host for all work.
+func (f *Fake) Synchronize() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for i := range f.streams {
+		f.learn(f.streams[i].seen)
+	}
+}
+
+// Order makes stream to wait for the work queued on from so far, as a caller does
+// who passes a block from one stream to another.
+func (f *Fake) Order(from, to uintptr) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	i, err := f.slot("Order", from)
+	if err != nil {
+		return
+	}
+	if k, err := f.slot("Order", to); err == nil {
+		f.streams[k].seen.join(f.streams[i].seen)
 	}
 }

@@ -1,6 +1,7 @@
 package allocatortest
 
 import (
+	"errors"
 	"math/rand/v2"
 	"sync"
 	"testing"
@@ -216,5 +217,49 @@ func handedOver(t *testing.T, s *suite) {
 	}
 	if freed != producers*each {
 		t.Errorf("%d blocks were freed, want %d", freed, producers*each)
+	}
+}
+
+// recorded uses blocks on a second stream as well, for which nobody but
+// RecordStream makes the memory's next use wait.
+func recorded(t *testing.T, s *suite) {
+	r, ok := allocator.As[allocator.StreamRecorder](s.Allocator)
+	if !ok || s.Use == nil || s.Order == nil {
+		t.Skip("no RecordStream, or nothing to see it with")
+	}
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	probe := s.alloc(100, s.Streams[0])
+	if err := r.RecordStream(probe, s.Streams[1]); errors.Is(err, errors.ErrUnsupported) {
+		s.free(probe, s.Streams[0])
+		t.Skip("RecordStream is not supported")
+	}
+	s.free(probe, s.Streams[0])
+	if err := r.RecordStream(probe, s.Streams[1]); !errors.Is(err, allocator.ErrDoubleFree) {
+		t.Errorf("RecordStream of a freed block: %v, want ErrDoubleFree", err)
+	}
+	if err := r.RecordStream(allocator.Block{}, s.Streams[1]); !errors.Is(err, allocator.ErrUnknownBlock) {
+		t.Errorf("RecordStream of the zero block: %v, want ErrUnknownBlock", err)
+	}
+
+	random := rand.New(rand.NewPCG(6, 7))
+	for range 500 {
+		order := random.Perm(len(s.Streams))
+		on, other, last := s.Streams[order[0]], s.Streams[order[1]], s.Streams[order[random.IntN(2)*2]]
+		b := s.alloc(1+random.Int64N(4)<<10, on)
+		must(s.Use(b, on))
+		must(s.Order(on, other))
+		must(s.Order(on, last))
+		must(s.Use(b, other))
+		must(r.RecordStream(b, other))
+		must(r.RecordStream(b, other))
+		s.free(b, last)
+	}
+	if got := s.Allocator.Stats().Allocated; got != 0 {
+		t.Errorf("%d bytes allocated after every block was freed", got)
 	}
 }

@@ -15,7 +15,7 @@ var mayImport = map[string][]string{
 	"mlpool/allocator":                       {},
 	"mlpool/allocator/internal/pack":         {},
 	"mlpool/allocator/allocatortest":         {"mlpool/allocator"},
-	"mlpool/allocator/allocatortest/hostile": {"mlpool/allocator"},
+	"mlpool/allocator/allocatortest/hostile": {"mlpool/allocator", "mlpool/allocator/allocatortest"},
 	"mlpool/allocator/cudadriver":            {},
 	"mlpool/configs":                         {"mlpool/allocator"},
 	"mlpool/data":                            {},
@@ -54,7 +54,7 @@ var mayImport = map[string][]string{
 	"mlpool/internal/plotstyle/plotstyletest": {},
 	"mlpool/tools/plot":                       {"mlpool/internal/plotstyle"},
 	"mlpool/tools/figures":                    {"mlpool/internal/plotstyle"},
-	"mlpool/tools/allocbench":                 {"mlpool/allocator", "mlpool/allocator/cudadriver", "mlpool/kernels", "mlpool/kernels/collective", "mlpool/kernels/collective/launch", "mlpool/kernels/nccl", "mlpool/kernels/nn", "mlpool/tools/allocbench/peers", "mlpool/tools/allocbench/traces", "mlpool/internal/plotstyle", "mlpool/internal/report"},
+	"mlpool/tools/allocbench":                 {"mlpool/allocator", "mlpool/allocator/allocatortest", "mlpool/allocator/cudadriver", "mlpool/kernels", "mlpool/kernels/collective", "mlpool/kernels/collective/launch", "mlpool/kernels/nccl", "mlpool/kernels/nn", "mlpool/tools/allocbench/peers", "mlpool/tools/allocbench/traces", "mlpool/internal/plotstyle", "mlpool/internal/report"},
 	"mlpool/tools/allocbench/peers":           {"mlpool/allocator"},
 	"mlpool/tools/allocbench/traces":          {},
 }

@@ -91,11 +91,11 @@ func openAsync(d device) (allocator.Allocator, error) {
 func openMalloc(d device) (allocator.Allocator, error) { return allocator.NewMalloc(d), nil }
 
 func openTorch(device) (allocator.Allocator, error) {
-	return allocator.NewAsync(peers.Torch(peers.NewCounter(nullBytes))), nil
+	return allocator.NewAsync(peers.Torch(counted())), nil
 }
 
 func openTorchExpandable(device) (allocator.Allocator, error) {
-	return allocator.NewAsync(peers.TorchExpandable(peers.NewCounter(nullBytes))), nil
+	return allocator.NewAsync(peers.TorchExpandable(counted())), nil
 }
 
 func openNone(device) (allocator.Allocator, error) { return none{}, nil }

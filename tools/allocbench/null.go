@@ -2,21 +2,23 @@ package main
 
 import (
 	"mlpool/allocator"
-
-	"mlpool/tools/allocbench/peers"
+	"mlpool/allocator/allocatortest"
 )
 
 // nullBytes is the memory that a null device pretends to have.
 const nullBytes = 128 << 30
 
-// A null is a device without memory: it hands out addresses and remembers how
-// much each stands for.
+// counted returns a device without memory, which hands out addresses and counts what
+// each stands for.
+func counted() *allocatortest.Fake { return allocatortest.NewFake(nullBytes).Unchecked() }
+
+// A null is a counted device with streams.
 type null struct {
-	*peers.Counter
+	*allocatortest.Fake
 	queue uintptr
 }
 
-func newNull() *null { return &null{Counter: peers.NewCounter(nullBytes)} }
+func newNull() *null { return &null{Fake: counted()} }
 
 // NewStream returns numbers that lie as far apart as streams of a GPU.
 func (d *null) NewStream() (allocator.Stream, error) {

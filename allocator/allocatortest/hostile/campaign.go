@@ -5,6 +5,8 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
+
+	"mlpool/allocator/allocatortest"
 )
 
 // mostFailures is after how many failed programs a Campaign ends.
@@ -28,12 +30,12 @@ func Campaign(first uint64, ops int64, target string) (made int64, failed int, f
 		made += int64(n)
 		if err != nil {
 			failed++
-			var f *failure
-			if !errors.As(err, &f) || !kinds[f.kind] {
+			var f *allocatortest.Fault
+			if !errors.As(err, &f) || !kinds[f.Kind] {
 				failures = append(failures, err)
 			}
 			if f != nil {
-				kinds[f.kind] = true
+				kinds[f.Kind] = true
 			}
 		}
 		return made < ops && failed < mostFailures

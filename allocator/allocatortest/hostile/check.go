@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"mlpool/allocator"
+	"mlpool/allocator/allocatortest"
 )
 
 // asked returns the bytes of the blocks that are handed out, as asked for.
@@ -24,9 +25,9 @@ func asked(blocks []*held) int64 {
 // checkStats compares Stats with what the program knows. Beside other workers it
 // looks only at what holds at any moment.
 func (w *worker) checkStats() {
-	was := w.dev.freeze(w.alone)
+	was := w.dev.Freeze(w.alone)
 	st := w.top.Stats()
-	w.dev.freeze(was)
+	w.dev.Freeze(was)
 	switch {
 	case st.PeakAllocated < 0 || st.Allocated < 0 || st.Frees < 0 || st.Reserved < 0 || st.PeakReserved < st.Reserved,
 		st.DriverMallocs > st.DriverCalls, st.HostWaits > st.DriverCalls, st.Mappings > st.DriverCalls, st.Refused < 0:
@@ -155,8 +156,8 @@ func (w *worker) checkRefusal(e *allocator.OutOfMemoryError, bytes int64, s allo
 		w.fail("no advice: %w", e)
 	case w.reuse == allocator.ReuseWait && strings.Contains(e.Advice, "policy wait"):
 		w.fail("the advice is the policy that the pool has: %w", e)
-	case strings.Contains(e.Advice, "larger than the device") && bytes <= w.dev.total && !w.poison:
-		w.fail("the request is not larger than the device of %d bytes: %w", w.dev.total, e)
+	case strings.Contains(e.Advice, "larger than the device") && bytes <= w.total && !w.poison:
+		w.fail("the request is not larger than the device of %d bytes: %w", w.total, e)
 	}
 	if n, err := fmt.Sscanf(e.Advice, "a limit of %d would do", &most); err == nil && n == 1 && most <= e.Limit {
 		w.fail("the advice is a limit that is not larger: %w", e)
@@ -170,11 +171,20 @@ func (w *worker) checkPages(bytes int64, err error) {
 	if w.pages == 0 || bytes > w.pages {
 		return
 	}
-	used := w.dev.pagesOf(w.blocks)
-	need := (max(bytes, 1) + w.dev.page - 1) &^ (w.dev.page - 1)
+	used := w.pagesInUse()
+	need := (max(bytes, 1) + w.page - 1) &^ (w.page - 1)
 	if used+need <= w.pages {
 		w.fail("Alloc of %d bytes fails beside pages of %d bytes in use, of %d: %w", bytes, used, w.pages, err)
 	}
+}
+
+// pagesInUse returns the bytes of the pages that blocks lie in.
+func (w *worker) pagesInUse() int64 {
+	var blocks []allocator.Block
+	for _, h := range w.blocks {
+		blocks = append(blocks, h.Block)
+	}
+	return w.dev.PagesUnder(blocks)
 }
 
 // drain frees everything and waits for the device. Then nothing may be kept from
@@ -183,17 +193,17 @@ func (w *worker) drain() {
 	if !w.alone || w.keepsQuiet() {
 		return
 	}
-	if w.dev.log != nil {
+	if w.chance.Log != nil {
 		w.note("drain")
 	}
-	defer w.dev.freeze(w.dev.freeze(true))
+	defer w.dev.Freeze(w.dev.Freeze(true))
 	for len(w.blocks) > 0 {
 		if !w.free(w.blocks[len(w.blocks)-1], w.anyStream()) {
 			w.fail("Free failed without cause")
 			return
 		}
 	}
-	w.dev.syncAll()
+	w.dev.Synchronize()
 	if w.most > 0 && w.random.IntN(2) == 0 {
 		s := w.anyStream()
 		b, err := w.top.Alloc(w.most, s, "all")
@@ -204,7 +214,7 @@ func (w *worker) drain() {
 		if h := w.take(b, w.most, s, "all"); h == nil || !w.free(h, h.on) {
 			return
 		}
-		w.dev.syncAll()
+		w.dev.Synchronize()
 	}
 	if err := w.top.Trim(0); err != nil {
 		w.fail("Trim(0) with nothing handed out: %w", err)
@@ -234,18 +244,18 @@ func (p *program) end(workers []*worker) {
 	if w.random.IntN(2) == 0 {
 		w.drain()
 	} else if w.random.IntN(2) == 0 {
-		w.dev.freeze(true)
+		w.dev.Freeze(true)
 		for len(w.blocks) > 0 && w.free(w.blocks[0], w.anyStream()) {
 		}
-		w.dev.freeze(false)
+		w.dev.Freeze(false)
 	}
 	w.checkStats()
 	if p.failed(w.op) {
 		return
 	}
-	w.dev.syncAll()
+	w.dev.Synchronize()
 	for _, h := range w.blocks {
-		w.dev.freed(h.number)
+		w.dev.Freed(h.owner)
 	}
 	if len(workers) > 1 && !p.poison && w.random.IntN(2) == 0 {
 		w.closeAmong(workers)
@@ -255,14 +265,14 @@ func (p *program) end(workers []*worker) {
 	if p.failed(w.op) {
 		return
 	}
-	if left := p.dev.leftover(); left != "" {
-		w.fail("left over after Close: %s", left)
+	if err := p.dev.Leftover(); err != nil {
+		w.fail("after Close: %w", err)
 	}
 }
 
 // close closes the allocator and calls it once more in every way.
 func (w *worker) close() {
-	if w.dev.log != nil {
+	if w.chance.Log != nil {
 		w.note("close")
 	}
 	err := w.top.Close()
@@ -273,11 +283,11 @@ func (w *worker) close() {
 		w.fail("Close with %d blocks handed out: %w", len(w.blocks), err)
 	case leaked && (leak.Blocks != len(w.blocks) || leak.Bytes != asked(w.blocks)):
 		w.fail("%d blocks of %d bytes are handed out; Close: %w", len(w.blocks), asked(w.blocks), err)
-	case err != nil && !leaked && !errors.Is(err, ErrInjected):
+	case err != nil && !leaked && !errors.Is(err, allocatortest.ErrInjected):
 		w.fail("Close: %w", err)
 	}
-	injected := errors.Is(err, ErrInjected)
-	w.dev.freeze(true)
+	injected := errors.Is(err, allocatortest.ErrInjected)
+	w.dev.Freeze(true)
 	if err := w.top.Close(); err != nil && !errors.Is(err, allocator.ErrClosed) || err == nil && !injected {
 		w.fail("second Close: %v", err)
 	}
@@ -313,7 +323,7 @@ func (w *worker) close() {
 // that none is left on the memory.
 func (w *worker) closeAmong(workers []*worker) {
 	if w.random.IntN(2) == 0 {
-		w.dev.freeze(true)
+		w.dev.Freeze(true)
 	}
 	var started, done sync.WaitGroup
 	started.Add(len(workers))
@@ -327,10 +337,10 @@ func (w *worker) closeAmong(workers []*worker) {
 	first := w.top.Close()
 	done.Wait()
 	var leak *allocator.LeakError
-	if first != nil && !errors.As(first, &leak) && !errors.Is(first, ErrInjected) {
+	if first != nil && !errors.As(first, &leak) && !errors.Is(first, allocatortest.ErrInjected) {
 		w.fail("Close beside other calls: %w", first)
 	}
-	certain := w.dev.freeze(true)
+	certain := w.dev.Freeze(true)
 	second := w.top.Close()
 	if second != nil && !errors.Is(second, allocator.ErrClosed) || second == nil && certain {
 		w.fail("Close after one beside other calls: %v", second)
@@ -364,7 +374,7 @@ func (w *worker) goOn(started func()) {
 		if errors.Is(err, allocator.ErrClosed) {
 			return
 		}
-		if outOfMemory(err) == nil && !w.usual("call beside Close", err) && !errors.Is(err, ErrInjected) {
+		if outOfMemory(err) == nil && !w.usual("call beside Close", err) && !errors.Is(err, allocatortest.ErrInjected) {
 			return
 		}
 	}

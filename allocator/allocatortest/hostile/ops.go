@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"mlpool/allocator"
+	"mlpool/allocator/allocatortest"
 )
 
 // operations are what a program is made of, each so many times in operationsOf.
@@ -92,7 +93,7 @@ func (w *worker) size() int64 {
 	case k < 398:
 		return 1 + w.random.Int64N(min(w.largest, 2<<w.random.IntN(17)))
 	}
-	return w.random.Int64N(min(w.dev.total/4, 1<<20) + 1)
+	return w.random.Int64N(min(w.total/4, 1<<20) + 1)
 }
 
 // alloc makes a request and returns its block, nil if there is none.
@@ -100,9 +101,9 @@ func (w *worker) alloc(bytes int64, s allocator.Stream) *held {
 	tag := tags[w.random.IntN(len(tags))]
 	var learned, injected int
 	if w.alone {
-		learned, injected = w.dev.learned, w.dev.injected
+		learned, injected = w.dev.Learned(), w.dev.Injected()
 	}
-	if w.dev.log != nil {
+	if w.chance.Log != nil {
 		w.note("alloc %d bytes on %#x", bytes, s)
 	}
 	b, err := w.top.Alloc(bytes, s, tag)
@@ -115,8 +116,8 @@ func (w *worker) alloc(bytes int64, s allocator.Stream) *held {
 		return nil
 	}
 	w.checkRefusal(oom, bytes, s, tag)
-	if w.alone && injected == w.dev.injected {
-		return w.insist(bytes, s, tag, w.dev.learned != learned)
+	if w.alone && injected == w.dev.Injected() {
+		return w.insist(bytes, s, tag, w.dev.Learned() != learned)
 	}
 	return nil
 }
@@ -124,8 +125,8 @@ func (w *worker) alloc(bytes int64, s allocator.Stream) *held {
 // insist makes a request again that was out of memory, at once and with nothing
 // left to chance. If it succeeds, the memory was there before.
 func (w *worker) insist(bytes int64, s allocator.Stream, tag string, learned bool) *held {
-	defer w.dev.freeze(w.dev.freeze(true))
-	if w.dev.log != nil {
+	defer w.dev.Freeze(w.dev.Freeze(true))
+	if w.chance.Log != nil {
 		w.note("the same again")
 	}
 	b, err := w.top.Alloc(bytes, s, tag)
@@ -149,14 +150,14 @@ func (w *worker) take(b allocator.Block, bytes int64, s allocator.Stream, tag st
 		w.fail("Alloc of %d bytes returned a block of %d", bytes, b.Size)
 		return nil
 	}
-	number, err := w.dev.handedOut(b.Addr, bytes, s)
+	owner, err := w.dev.HandedOut(b, s)
 	if err != nil {
 		return nil // the device keeps the fault
 	}
-	if w.dev.log != nil {
+	if w.chance.Log != nil {
 		w.note("-> %#x", b.Addr)
 	}
-	h := &held{Block: b, on: s, tag: tag, number: number, inStep: w.step.open}
+	h := &held{Block: b, on: s, tag: tag, owner: owner, inStep: w.step.open}
 	w.blocks = append(w.blocks, h)
 	return h
 }
@@ -164,13 +165,13 @@ func (w *worker) take(b allocator.Block, bytes int64, s allocator.Stream, tag st
 // free frees a block on a stream, ordered as a careful caller does, and says
 // whether it is free now.
 func (w *worker) free(h *held, s allocator.Stream) bool {
-	if err := w.dev.order(h.number, s, h.named); err != nil {
+	if err := w.dev.Await(h.owner, s, h.named); err != nil {
 		return false
 	}
-	if w.dev.log != nil {
+	if w.chance.Log != nil {
 		w.note("free %d bytes at %#x on %#x", h.Size, h.Addr, s)
 	}
-	w.dev.freeing(h.number)
+	w.dev.Freeing(h.owner)
 	err := w.top.Free(h.Block, s)
 	var damage *allocator.RedzoneError
 	if errors.As(err, &damage) {
@@ -182,12 +183,12 @@ func (w *worker) free(h *held, s allocator.Stream) bool {
 		w.fail("Free of %+v does not see that a word beside it was written", h)
 	}
 	if err != nil {
-		if w.dev.keeps(h.number) == nil { // what is wrong here the device keeps
+		if w.dev.Kept(h.owner) == nil { // what is wrong here the device keeps
 			w.usual("Free", err)
 		}
 		return false
 	}
-	w.dev.freed(h.number)
+	w.dev.Freed(h.owner)
 	w.forget(h)
 	if len(w.freed) < 8 {
 		w.freed = append(w.freed, h.Block)
@@ -218,12 +219,12 @@ func (w *worker) useSomewhere() {
 }
 
 func (w *worker) use(h *held, s allocator.Stream) {
-	if w.dev.log != nil {
+	if w.chance.Log != nil {
 		w.note("use %#x on %#x", h.Addr, s)
 	}
 	// What is wrong here the device keeps.
-	if w.dev.order(h.number, s, nil) == nil {
-		_ = w.dev.use(h.number, s)
+	if w.dev.Await(h.owner, s, nil) == nil {
+		_ = w.dev.Work(h.owner, s)
 	}
 }
 
@@ -238,18 +239,18 @@ func (w *worker) recordSomewhere() {
 	if before {
 		w.use(h, s)
 	}
-	if w.dev.log != nil {
+	if w.chance.Log != nil {
 		w.note("record stream %#x for %#x", s, h.Addr)
 	}
 	if w.usual("RecordStream", w.record.RecordStream(h.Block, s)) {
-		h.named = append(h.named, w.dev.idOf(s))
+		h.named = append(h.named, w.dev.StreamID(s))
 	}
 	if !before {
 		w.use(h, s)
 	}
 }
 
-func (w *worker) syncStream() { w.dev.sync(w.anyStream()) }
+func (w *worker) syncStream() { w.dev.SyncStream(w.anyStream()) }
 
 // freeWrongly passes blocks to Free that it must refuse.
 func (w *worker) freeWrongly() {
@@ -261,7 +262,7 @@ func (w *worker) freeWrongly() {
 		w.refuses("of a made-up block", allocator.Block{Addr: 3, Size: 4}, s, allocator.ErrUnknownBlock)
 	case k == 2 && len(w.blocks) > 0:
 		moved := w.blocks[w.random.IntN(len(w.blocks))].Block
-		moved.Addr += unit
+		moved.Addr += allocator.Alignment
 		w.refuses("of a block with another address", moved, s, allocator.ErrUnknownBlock)
 	case len(w.freed) > 0:
 		w.refuses("of a freed block", w.freed[w.random.IntN(len(w.freed))], s, allocator.ErrDoubleFree)
@@ -270,7 +271,7 @@ func (w *worker) freeWrongly() {
 
 // refuses checks that Free and RecordStream of a block fail with want.
 func (w *worker) refuses(what string, b allocator.Block, s allocator.Stream, want error) {
-	if w.dev.log != nil {
+	if w.chance.Log != nil {
 		w.note("free %s", what)
 	}
 	if err := w.top.Free(b, s); !errors.Is(err, want) {
@@ -300,12 +301,12 @@ func (w *worker) allocOddly() {
 		}
 	case 3:
 		// Large blocks of a large device take the model long.
-		if w.dev.total <= 4<<20 || w.random.IntN(8) == 0 {
-			w.alloc(w.dev.total>>w.random.IntN(2)-w.random.Int64N(4096), s)
+		if w.total <= 4<<20 || w.random.IntN(8) == 0 {
+			w.alloc(w.total>>w.random.IntN(2)-w.random.Int64N(4096), s)
 		}
 	case 4:
-		if w.alone && w.pages > 0 && (w.dev.total <= 4<<20 || w.random.IntN(8) == 0) {
-			w.alloc((w.pages-w.dev.pagesOf(w.blocks))&^(w.dev.page-1), s) // all that is left
+		if w.alone && w.pages > 0 && (w.total <= 4<<20 || w.random.IntN(8) == 0) {
+			w.alloc((w.pages-w.pagesInUse())&^(w.page-1), s) // all that is left
 		}
 	default:
 		w.alloc(w.largest, s)
@@ -319,14 +320,14 @@ func (w *worker) spoil() {
 		return
 	}
 	h.damaged = true
-	if w.dev.log != nil {
+	if w.chance.Log != nil {
 		w.note("write beside %#x", h.Addr)
 	}
+	at := h.Addr - 4
 	if w.random.IntN(2) == 0 {
-		w.dev.spoil(h.Addr - 4)
-	} else {
-		w.dev.spoil(h.Addr + uintptr((h.Size+3)&^3))
+		at = h.Addr + uintptr((h.Size+3)&^3)
 	}
+	_ = w.dev.Write(at, []byte{1, 0, 0, 0}) // the device keeps what is wrong
 }
 
 // handOver gives a block to another worker, or takes one.
@@ -354,19 +355,19 @@ func (w *worker) changeStreams() {
 	}
 	s := w.private[w.random.IntN(len(w.private))]
 	if !slices.Contains(w.streams, s) {
-		w.dev.create(s)
+		w.dev.CreateStream(s)
 		w.streams = append(w.streams, s)
 		return
 	}
 	if !w.release(s) || w.random.IntN(4) == 0 {
 		return
 	}
-	if w.dev.log != nil {
+	if w.chance.Log != nil {
 		w.note("destroy stream %#x", s)
 	}
-	w.dev.destroy(s)
+	w.dev.DestroyStream(s)
 	if w.random.IntN(2) == 0 {
-		w.dev.create(s)
+		w.dev.CreateStream(s)
 		return
 	}
 	w.streams = slices.DeleteFunc(w.streams, func(o allocator.Stream) bool { return o == s })
@@ -375,10 +376,10 @@ func (w *worker) changeStreams() {
 // release makes a stream ready to be destroyed and says whether it is.
 func (w *worker) release(s allocator.Stream) bool {
 	if w.leave == nil {
-		w.dev.sync(s)
+		w.dev.SyncStream(s)
 		return true
 	}
-	if w.dev.log != nil {
+	if w.chance.Log != nil {
 		w.note("release stream %#x", s)
 	}
 	err := w.leave.ReleaseStream(s)
@@ -387,8 +388,8 @@ func (w *worker) release(s allocator.Stream) bool {
 		w.fail("stream %#x was released within a step on it", s)
 		return false
 	case err == nil:
-		return w.dev.released(s) == nil
-	case errors.Is(err, ErrInjected), w.step.open && s == w.step.stream:
+		return w.dev.StreamReleased(s) == nil
+	case errors.Is(err, allocatortest.ErrInjected), w.step.open && s == w.step.stream:
 		return false
 	case slices.ContainsFunc(w.blocks, func(h *held) bool { return h.inStep }):
 		return false // a Plan may want its blocks back first
@@ -409,8 +410,8 @@ func (w *worker) trim() {
 	if w.keepsQuiet() {
 		return
 	}
-	keep := []int64{0, -1, w.random.Int64N(w.dev.total), math.MaxInt64}[w.random.IntN(4)]
-	if w.dev.log != nil {
+	keep := []int64{0, -1, w.random.Int64N(w.total), math.MaxInt64}[w.random.IntN(4)]
+	if w.chance.Log != nil {
 		w.note("trim to %d", keep)
 	}
 	w.usual("Trim", w.top.Trim(keep))

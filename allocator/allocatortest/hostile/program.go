@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	"mlpool/allocator"
+	"mlpool/allocator/allocatortest"
 )
 
 // A program is the calls that one seed makes of one allocator.
@@ -30,7 +31,7 @@ type held struct {
 	allocator.Block
 	on      allocator.Stream // that it was allocated for
 	tag     string
-	number  uint32   // of its record
+	owner   allocatortest.Owner
 	named   []uint32 // ids of the streams named with RecordStream
 	inStep  bool     // allocated within a step of a Plan
 	scoped  bool     // a step's script frees it
@@ -66,10 +67,10 @@ func Run(seed uint64, target string, log io.Writer) (ops int, err error) {
 
 // RunOn is Run for an allocator that build makes. The target says only whether
 // there are several goroutines.
-func RunOn(seed uint64, target string, build func(*Device) allocator.Allocator) (ops int, err error) {
+func RunOn(seed uint64, target string, build func(*allocatortest.Fake) allocator.Allocator) (ops int, err error) {
 	return run(seed, target, nil, func(r *rig, random *rand.Rand) error {
-		r.dev.reset(64<<20, random)
-		r.dev.doneOneIn = 2
+		r.device(64<<20, random)
+		r.chance.DoneOneIn = 2
 		r.top = build(r.dev)
 		r.finish()
 		r.most = 0
@@ -82,26 +83,25 @@ func run(seed uint64, target string, log io.Writer, build func(*rig, *rand.Rand)
 	io.WriteString(h, target) // never fails
 	random := rand.New(rand.NewPCG(seed, h.Sum64()))
 	p := &program{target: target, seed: seed}
-	p.dev = devices.Get().(*Device)
-	defer devices.Put(p.dev)
 	if err := build(&p.rig, random); err != nil {
 		return 0, p.explain(0, fmt.Errorf("construction failed: %w", err))
 	}
-	p.dev.log = log
+	p.chance.Log = log
 	if log != nil {
 		fmt.Fprintln(log, strings.Join(p.about, ", "))
 	}
 	if random.IntN(4) == 0 {
-		p.dev.failOneIn = 8 << random.IntN(7)
-		p.say("one driver call in %d fails", p.dev.failOneIn)
+		p.chance.FailOneIn = 8 << random.IntN(7)
+		p.say("one driver call in %d fails", p.chance.FailOneIn)
 	}
-	p.quiet = p.dev.page > 0 && random.IntN(2) == 0
+	p.quiet = p.page > 0 && random.IntN(2) == 0
 	workers := p.workers(random)
+	p.chance.Concurrent = len(workers) > 1
+	p.dev.SetChance(p.chance)
 	each := (300 + random.IntN(4000)) / len(workers)
 	if len(workers) == 1 {
 		workers[0].work(each)
 	} else {
-		p.dev.shared = true
 		var wait sync.WaitGroup
 		for _, w := range workers {
 			wait.Go(func() { w.work(each) })
@@ -126,7 +126,7 @@ func (p *program) workers(random *rand.Rand) []*worker {
 		shared = shared[:1]
 	}
 	for _, s := range shared {
-		p.dev.create(s)
+		p.dev.CreateStream(s)
 	}
 	var all []*worker
 	for i := range n {
@@ -136,13 +136,13 @@ func (p *program) workers(random *rand.Rand) []*worker {
 			crowd:   2 << random.IntN(7) / n,
 			largest: 1 << (10 + random.IntN(7)),
 		}
-		if page := p.dev.page; page > 0 && random.IntN(4) > 0 { // blocks of several pages
-			w.largest = min(page<<(1+random.IntN(6)), p.dev.total/8)
+		if page := p.page; page > 0 && random.IntN(4) > 0 { // blocks of several pages
+			w.largest = min(page<<(1+random.IntN(6)), p.total/8)
 		}
 		for k := range min(3, 12/n) {
 			w.private = append(w.private, allocator.Stream(0x5000+0x100*i+0x10*k))
 		}
-		p.dev.create(w.private[0])
+		p.dev.CreateStream(w.private[0])
 		w.streams = append(w.streams, w.private[0])
 		for range 6 {
 			w.sizes = append(w.sizes, 1+w.random.Int64N(w.largest))
@@ -155,25 +155,15 @@ func (p *program) workers(random *rand.Rand) []*worker {
 	return all
 }
 
-// A failure is what is wrong. The kind is the same for failures of one cause, or
-// of similar ones.
-type failure struct {
-	kind string
-	err  error
-}
-
-func (f *failure) Error() string { return f.err.Error() }
-func (f *failure) Unwrap() error { return f.err }
-
 // fail ends the program with an error. The first one counts, and before it a
 // fault of the device, which may be its cause.
 func (w *worker) fail(format string, args ...any) {
 	if !w.failed(w.op) {
-		w.program.fail(w.op, &failure{format, fmt.Errorf(format, args...)})
+		w.program.fail(w.op, allocatortest.NewFault(format, args...))
 	}
 }
 
-func (p *program) fail(op int, f *failure) {
+func (p *program) fail(op int, f *allocatortest.Fault) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.err == nil {
@@ -189,7 +179,7 @@ func (p *program) explain(op int, err error) error {
 
 // failed says whether the program is to end.
 func (p *program) failed(op int) bool {
-	if f := p.dev.firstFault(); f != nil {
+	if f := p.dev.FirstFault(); f != nil {
 		p.fail(op, f)
 		return true
 	}
@@ -220,7 +210,7 @@ func (w *worker) work(n int) {
 // usual says whether an error is nil, and ends the program if it is one that was
 // not injected.
 func (w *worker) usual(what string, err error) bool {
-	if err != nil && !errors.Is(err, ErrInjected) {
+	if err != nil && !errors.Is(err, allocatortest.ErrInjected) {
 		w.fail("%s: %w", what, err)
 	}
 	return err == nil
@@ -228,7 +218,7 @@ func (w *worker) usual(what string, err error) bool {
 
 // note logs a call.
 func (w *worker) note(format string, args ...any) {
-	if w.dev.log != nil {
-		fmt.Fprintf(w.dev.log, "%d: %s\n", w.op, fmt.Sprintf(format, args...))
+	if w.chance.Log != nil {
+		fmt.Fprintf(w.chance.Log, "%d: %s\n", w.op, fmt.Sprintf(format, args...))
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"mlpool/allocator"
+	"mlpool/allocator/allocatortest"
 )
 
 // targets are the allocators that a program can run on, by name.
@@ -37,9 +38,12 @@ func Targets() []string {
 
 // A rig is an allocator, its device, and what is known of both.
 type rig struct {
-	dev   *Device
-	top   allocator.Allocator
-	about []string // the options, for people
+	dev    *allocatortest.Fake
+	total  int64 // bytes of dev
+	page   int64 // bytes of its pages; 0: none
+	chance allocatortest.Chance
+	top    allocator.Allocator
+	about  []string // the options, for people
 
 	pool   *allocator.Pool // nil: another allocator
 	plan   *allocator.Plan
@@ -60,19 +64,25 @@ type rig struct {
 }
 
 // poisonExtra is what a Poison adds to a block, in bytes.
-const poisonExtra = 2*unit + 3
+const poisonExtra = 2*allocator.Alignment + 3
 
 func (r *rig) say(format string, args ...any) {
 	r.about = append(r.about, fmt.Sprintf(format, args...))
 }
 
+// device makes the rig's device, of total bytes.
+func (r *rig) device(total int64, random *rand.Rand) {
+	r.dev, r.total = allocatortest.NewFake(total).Strict().WithoutPages(), total
+	r.chance.Random = random
+}
+
 // build makes the target's allocator with options that random chooses.
 func (r *rig) build(target string, random *rand.Rand) error {
 	total := int64(1) << (18 + random.IntN(9)) // 256 KiB to 64 MiB
-	r.dev.reset(total, random)
-	r.dev.doneOneIn = []int{0, 1, 2, 4}[random.IntN(4)]
+	r.device(total, random)
+	r.chance.DoneOneIn = []int{0, 1, 2, 4}[random.IntN(4)]
 	r.most = total
-	r.say("device of %d bytes, queries find work done one in %d times", total, r.dev.doneOneIn)
+	r.say("device of %d bytes, queries find work done one in %d times", total, r.chance.DoneOneIn)
 	name := strings.TrimSuffix(target, threaded)
 	for _, t := range targets {
 		if t.name == name {
@@ -93,7 +103,7 @@ func (r *rig) finish() {
 	if r.leave != nil { // a Poison has RecordStream whatever it wraps
 		r.record, _ = allocator.As[allocator.StreamRecorder](r.top)
 	}
-	if r.most < 2*asyncUnit {
+	if r.most < 1024 {
 		r.most = 0
 		return
 	}
@@ -105,14 +115,14 @@ func (r *rig) finish() {
 
 // options chooses those of a pool.
 func (r *rig) options(random *rand.Rand) allocator.PoolOptions {
-	total := r.dev.total
+	total := r.total
 	names := allocator.Strategies()
 	o := allocator.PoolOptions{Strategy: names[random.IntN(len(names))]}
 	o.Reuse = []allocator.Reuse{
 		allocator.ReuseWait, allocator.ReuseWait, allocator.ReuseOpportunistic, allocator.ReuseSameStream,
 	}[random.IntN(4)]
 	if random.IntN(4) > 0 {
-		o.SegmentBytes = unit << random.IntN(14)
+		o.SegmentBytes = allocator.Alignment << random.IntN(14)
 		if random.IntN(2) == 0 {
 			o.MaxSegmentBytes = o.SegmentBytes << random.IntN(8)
 		}
@@ -138,7 +148,7 @@ func (r *rig) options(random *rand.Rand) allocator.PoolOptions {
 		o.PreallocateBytes = random.Int64N(r.most / 4)
 	}
 	r.reuse = o.Reuse
-	r.reserved = r.dev.held
+	r.reserved = r.dev.Used
 	r.segments(random, &o)
 	r.say("%+v", o)
 	return o
@@ -149,12 +159,13 @@ func (r *rig) segments(random *rand.Rand, o *allocator.PoolOptions) {
 	if random.IntN(2) == 0 {
 		return
 	}
-	r.dev.page = 1 << (10 + random.IntN(7)) // 1 KiB to 64 KiB
-	r.say("pages of %d bytes", r.dev.page)
+	r.page = 1 << (10 + random.IntN(7)) // 1 KiB to 64 KiB
+	r.dev.WithPages(r.page)
+	r.say("pages of %d bytes", r.page)
 	switch k := random.IntN(8); {
 	case k == 0:
 		o.Segments = allocator.SegmentsMalloc
-	case k < 4 && o.Strategy != "buddy" && r.most >= r.dev.page:
+	case k < 4 && o.Strategy != "buddy" && r.most >= r.page:
 		o.Segments = allocator.SegmentsVirtual
 	}
 }
@@ -182,17 +193,13 @@ func (r *rig) buildPlan(random *rand.Rand) error {
 
 func (r *rig) buildAsync(*rand.Rand) error {
 	r.top = allocator.NewAsync(r.dev)
-	r.reserved = func() int64 {
-		r.dev.lock()
-		defer r.dev.unlock()
-		return r.dev.async.held
-	}
+	r.reserved = r.dev.Used
 	return nil
 }
 
 func (r *rig) buildMalloc(*rand.Rand) error {
 	r.top = allocator.NewMalloc(r.dev)
-	r.reserved = r.dev.held
+	r.reserved = r.dev.Used
 	return nil
 }
 
@@ -207,7 +214,7 @@ func (r *rig) decorate(random *rand.Rand) {
 		}
 		switch k {
 		case 0:
-			most := 64<<10 + random.Int64N(r.dev.total)
+			most := 64<<10 + random.Int64N(r.total)
 			r.limit = allocator.NewLimit(r.top, most)
 			r.top, r.most, r.pages = r.limit, min(r.most, most), 0
 			r.say("limit %d", most)

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"mlpool/allocator"
+	"mlpool/allocator/allocatortest"
 )
 
 // A stepper runs steps of a Plan: scripts that repeat themselves, now and then
@@ -105,7 +106,7 @@ func (st *stepper) begin(w *worker) {
 			w.fail("End without a step succeeds")
 		}
 	}
-	if w.dev.log != nil {
+	if w.chance.Log != nil {
 		w.note("begin %q on %#x", s.name, s.stream)
 	}
 	if !w.usual("Begin", w.plan.Begin(s.name, s.stream)) {
@@ -117,7 +118,7 @@ func (st *stepper) begin(w *worker) {
 		st.todo = change(w, s.calls)
 	}
 	if r.IntN(20) == 0 {
-		if err := w.plan.Begin("within", s.stream); err == nil || errors.Is(err, ErrInjected) {
+		if err := w.plan.Begin("within", s.stream); err == nil || errors.Is(err, allocatortest.ErrInjected) {
 			w.fail("Begin within a step: %v", err)
 		}
 	}
@@ -184,7 +185,7 @@ func (st *stepper) end(w *worker) {
 			w.free(h, st.stream)
 		}
 	}
-	if w.dev.log != nil {
+	if w.chance.Log != nil {
 		w.note("end")
 	}
 	// A step whose End fails is over, too.

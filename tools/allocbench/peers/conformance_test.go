@@ -87,7 +87,7 @@ func faultScript(f *allocatortest.Fake, g *allocatortest.Guard) error {
 
 func TestSteadyState(t *testing.T) {
 	for _, name := range names {
-		a := allocator.NewAsync(open(name, NewCounter(1<<40)))
+		a := allocator.NewAsync(open(name, counted()))
 		step := func() {
 			var blocks []allocator.Block
 			for i := range 40 {

@@ -4,8 +4,7 @@
 // long a call takes is not.
 //
 // Each is an [allocator.AsyncDriver], so that allocator.NewAsync makes an
-// allocator of it, and runs on any [allocator.Driver]; a [Counter] is one without
-// memory.
+// allocator of it, and runs on any [allocator.Driver].
 package peers
 
 import (

@@ -170,7 +170,7 @@ func TestRecorded(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			device := newClock(NewCounter(1 << 40))
+			device := newClock(counted())
 			got, err := r.replay(open(r.peer(), device), device)
 			if err != nil {
 				t.Fatal(err)
@@ -207,7 +207,7 @@ func TestReplay(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		device := newClock(NewCounter(1 << 40))
+		device := newClock(counted())
 		if got, err := r.replay(open(r.peer(), device), device); err != nil || got != c.want*mib {
 			t.Errorf("%s: %d bytes reserved, want %d MiB; error %v", c.name, got, c.want, err)
 		}

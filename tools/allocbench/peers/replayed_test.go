@@ -58,7 +58,7 @@ func TestReplayed(t *testing.T) {
 	lines, recordings := readReplayed(t)
 	for _, line := range lines {
 		t.Run(line.Trace+" "+line.Allocator, func(t *testing.T) {
-			device := newClock(NewCounter(1 << 40))
+			device := newClock(counted())
 			got, err := recordings[line.Trace].replay(open(line.Allocator, device), device)
 			if err != nil {
 				t.Fatal(err)
@@ -86,7 +86,7 @@ func (d *scattered) Malloc(bytes int64) (uintptr, error) {
 	return uintptr(d.place(d.segments)) << 40, nil
 }
 
-// TestOrderOfSegments replays with segments at other addresses than a Counter's:
+// TestOrderOfSegments replays with segments at other addresses than falling ones:
 // the driver chooses them, and with them which of equal blocks is taken. What
 // PyTorch reserved is known to depend on that for two jobs, by 5 % at most.
 func TestOrderOfSegments(t *testing.T) {
@@ -110,7 +110,7 @@ func TestOrderOfSegments(t *testing.T) {
 		}
 		seen := map[int64]bool{}
 		for name, place := range orders {
-			device := newClock(NewCounter(1 << 40))
+			device := newClock(counted())
 			got, err := recordings[line.Trace].replay(Torch(&scattered{device, place, 0}), device)
 			if err != nil {
 				t.Fatalf("%s, %s: %v", line.Trace, name, err)

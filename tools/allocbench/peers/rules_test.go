@@ -42,6 +42,9 @@ type clock struct {
 	pending map[uintptr]bool    // events
 }
 
+// counted returns a device whose addresses fall, as torch.go says of GPUs.
+func counted() *allocatortest.Fake { return allocatortest.NewFake(1 << 40).Unchecked() }
+
 func newClock(d allocator.PageDriver) *clock {
 	return &clock{d, map[uintptr]uintptr{}, map[uintptr]bool{}}
 }
@@ -332,20 +335,3 @@ func TestBadCalls(t *testing.T) {
 }
 
 func second(_ uintptr, err error) error { return err }
-
-func TestCounterFalls(t *testing.T) {
-	c := NewCounter(10 * mib)
-	below, above := ^uintptr(0), uintptr(0)
-	for range 3 {
-		const bytes = 3 * mib
-		memory, err := c.Malloc(bytes)
-		if err != nil || memory%counterPage != 0 || memory+bytes > below {
-			t.Errorf("%d bytes at %#x, not below %#x; error %v", bytes, memory, below, err)
-		}
-		first, err := c.ReserveRange(bytes)
-		if err != nil || first%counterPage != 0 || first < above || first+bytes > memory {
-			t.Errorf("%d addresses from %#x on, not from %#x to %#x; error %v", bytes, first, above, memory, err)
-		}
-		below, above = memory, first+bytes
-	}
-}

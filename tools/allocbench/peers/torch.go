@@ -48,7 +48,7 @@ type torch struct{ *cache }
 // less (transformer) to 0.1 % more (cache) than PyTorch 2.11 on an H200
 // (assets/recorded_torch_h200.json), with rising addresses 2.6 % and 2.2 % less,
 // with falling ones the same and 0.1 % less. The others reserve in any order exactly
-// what PyTorch does. So [Counter] hands out falling addresses.
+// what PyTorch does. So measure it on a device whose addresses fall.
 //
 // Streams must live longer than the peer, as PyTorch's do.
 func Torch(d allocator.Driver) Peer {

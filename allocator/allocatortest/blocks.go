@@ -1,0 +1,250 @@
+package allocatortest
+
+import (
+	"slices"
+
+	"mlpool/allocator"
+)
+
+// An Owner is a block that the device was told of, or the work of one Fill.
+type Owner uint32
+
+// A record is what is known of an owner, as long as memory is its.
+type record struct {
+	span
+	by    clock // the last use by each stream
+	bytes int64 // of extents that name it
+	state state
+	user  uint64 // what Use was told; 0: another's
+}
+
+// A state is where a block is.
+type state uint8
+
+const (
+	gone   state = iota // freed: the record goes with its last byte
+	live                // handed out
+	inFree              // passed to Free: may be handed out to another, or stay
+)
+
+// own returns a new owner.
+func (f *Fake) own(addr uintptr, size int64, s state) Owner {
+	if last := len(f.unused) - 1; last >= 0 {
+		o := f.unused[last]
+		f.unused = f.unused[:last]
+		f.records[o] = record{span: span{addr, size}, state: s, by: f.records[o].by[:0]}
+		return o
+	}
+	f.records = append(f.records, record{span: span{addr, size}, state: s})
+	return Owner(len(f.records) - 1)
+}
+
+// lose takes bytes from o, which are another's now or are given back.
+func (f *Fake) lose(o Owner, bytes int64) {
+	f.records[o].bytes -= bytes
+	f.forget(o)
+}
+
+// forget gives up the record of o if nothing needs it any more.
+func (f *Fake) forget(o Owner) {
+	if r := &f.records[o]; o > 0 && r.bytes == 0 && r.state == gone {
+		delete(f.owners, r.user)
+		f.unused = append(f.unused, o)
+	}
+}
+
+// touch queues work of a slot's stream on bytes at addr, and makes them o's. It is a
+// fault if they are not memory, are another's block that is handed out, or may be in
+// use by work that the stream is not ordered after.
+func (f *Fake) touch(what string, addr uintptr, bytes int64, slot int, o Owner) error {
+	parts, ok := f.parts(addr, bytes)
+	s := f.streams[slot].handle
+	if !ok {
+		return f.fault("%s of %d bytes at %#x on stream %#x, of which some are not allocated", what, bytes, addr, s)
+	}
+	seen := f.streams[slot].seen
+	for _, p := range parts {
+		for piece := range p.memory.owners.over(p.lo, p.hi) {
+			r := &f.records[piece.value]
+			if piece.value == o {
+				continue
+			}
+			if r.state == live {
+				return f.fault("%s of %d bytes at %#x on stream %#x overlaps the block of %d bytes at %#x, which is handed out",
+					what, bytes, addr, s, r.size, r.addr)
+			}
+			if i := r.by.beyond(seen, f.host); i >= 0 {
+				return f.fault("%s of %d bytes at %#x on stream %#x is not ordered after the last work of stream %#x on the block of %d bytes at %#x",
+					what, bytes, addr, s, f.streams[i].handle, r.size, r.addr)
+			}
+		}
+	}
+	had := f.records[o].bytes
+	f.assign(parts, o)
+	f.work(parts, slot, o)
+	if had == 0 && f.records[o].bytes < bytes {
+		return f.fault("%s of %d bytes at %#x, which have the same memory twice", what, bytes, addr)
+	}
+	return nil
+}
+
+// assign makes parts o's.
+func (f *Fake) assign(parts []part, o Owner) {
+	for _, p := range parts {
+		for piece := range p.memory.owners.over(p.lo, p.hi) {
+			if piece.value != o {
+				f.records[o].bytes += piece.hi - piece.lo
+				f.lose(piece.value, piece.hi-piece.lo)
+			}
+		}
+		p.memory.owners = p.memory.owners.set(p.lo, p.hi, o)
+	}
+}
+
+// work queues work of o on a slot's stream.
+func (f *Fake) work(parts []part, slot int, o Owner) {
+	seen := &f.streams[slot].seen
+	now := seen.at(slot) + 1
+	seen.set(slot, now)
+	f.records[o].by.set(slot, now)
+	for _, p := range parts {
+		p.work.set(slot, now)
+	}
+}
+
+// HandedOut tells the device of a block that an allocator handed out for stream s,
+// and queues work there. It is a fault if the block is misaligned, overlaps another
+// that is handed out, or is not ordered after the last work on its memory.
+func (f *Fake) HandedOut(b allocator.Block, s uintptr) (Owner, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if b.Addr%allocator.Alignment != 0 {
+		return 0, f.fault("the block of %d bytes at %#x is not aligned to %d", b.Size, b.Addr, allocator.Alignment)
+	}
+	i, err := f.slot("use", s)
+	if err != nil {
+		return 0, err
+	}
+	size := max(b.Size, 1)
+	o := f.own(b.Addr, size, live)
+	return o, f.touch("use", b.Addr, size, i, o)
+}
+
+// Work queues work on the block of o on stream s, which the caller has ordered after
+// other work on the block.
+func (f *Fake) Work(o Owner, s uintptr) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	i, err := f.slot("use", s)
+	if err != nil {
+		return err
+	}
+	r := &f.records[o]
+	parts, ok := f.parts(r.addr, r.size)
+	if !ok {
+		return f.fault("use of the block of %d bytes at %#x, of which some are not allocated", r.size, r.addr)
+	}
+	f.work(parts, i, o)
+	return nil
+}
+
+// Await makes stream s wait for all work on the block of o, but for that on streams
+// whose StreamID is in but.
+func (f *Fake) Await(o Owner, s uintptr, but []uint32) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	to, err := f.slot("order", s)
+	if err != nil {
+		return err
+	}
+	seen := &f.streams[to].seen
+	for i, t := range f.records[o].by {
+		if t > seen.at(i) && t > f.host.at(i) && !slices.Contains(but, f.streams[i].id) {
+			seen.join(f.streams[i].seen)
+		}
+	}
+	return nil
+}
+
+// Freeing is called before Free of the block of o: from then on its memory may be
+// handed out to another.
+func (f *Fake) Freeing(o Owner) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.records[o].state = inFree
+}
+
+// Freed is called after a Free that succeeded, or when a block is given up.
+func (f *Fake) Freed(o Owner) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.records[o].state = gone
+	f.forget(o)
+}
+
+// Kept is called after a Free that failed. The work of a Filler on the block within
+// that Free becomes the block's.
+func (f *Fake) Kept(o Owner) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	r := &f.records[o]
+	r.state = live
+	parts, ok := f.parts(r.addr, r.size)
+	if !ok {
+		return f.fault("the block of %d bytes at %#x was not freed, and some of them are not allocated", r.size, r.addr)
+	}
+	for _, p := range parts {
+		for piece := range p.memory.owners.over(p.lo, p.hi) {
+			if piece.value != o {
+				r.by.join(f.records[piece.value].by)
+			}
+		}
+	}
+	f.assign(parts, o)
+	return nil
+}
+
+// Use queues work of stream s on bytes at addr on behalf of owner, a number above 0
+// that no two blocks share. It stands for a kernel launch, and is a fault if the memory
+// was last used for another owner, at whatever address, by work that s is not ordered
+// after.
+func (f *Fake) Use(addr uintptr, bytes int64, s uintptr, owner uint64) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	i, err := f.slot("use", s)
+	if err != nil {
+		return err
+	}
+	o, ok := f.owners[owner]
+	if !ok {
+		o = f.own(addr, bytes, gone)
+		f.records[o].user = owner
+		f.owners[owner] = o
+	}
+	return f.passing(o, f.touch("use", addr, bytes, i, o))
+}
+
+// passing returns err, after the use that o made of memory without holding it.
+func (f *Fake) passing(o Owner, err error) error {
+	if f.records[o].bytes == 0 {
+		f.forget(o)
+	}
+	return err
+}
+
+// PagesUnder returns the bytes of the pages that any of blocks lies in.
+func (f *Fake) PagesUnder(blocks []allocator.Block) (bytes int64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	seen := map[*extent]bool{}
+	for _, b := range blocks {
+		parts, _ := f.parts(b.Addr, max(b.Size, 1))
+		for _, p := range parts {
+			if p.memory.pages != 0 && !seen[p.memory] {
+				seen[p.memory] = true
+				bytes += p.memory.size
+			}
+		}
+	}
+	return bytes
+}

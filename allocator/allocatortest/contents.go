@@ -1,0 +1,130 @@
+package allocatortest
+
+import (
+	"bytes"
+
+	"mlpool/allocator"
+)
+
+var _ allocator.Filler = (*Fake)(nil)
+
+// A content is what a run of bytes holds: a word over and over, or what was written.
+type content struct {
+	word    uint32 // little endian, of data is nil
+	data    []byte
+	written int64 // where in the extent data begins
+}
+
+// at returns the byte at a place of the extent.
+func (c content) at(place int64) byte {
+	if c.data != nil {
+		return c.data[place-c.written]
+	}
+	return byte(c.word >> (8 * (place % 4)))
+}
+
+// appendTo appends the bytes from lo to hi.
+func (c content) appendTo(got []byte, lo, hi int64) []byte {
+	if c.data != nil {
+		return append(got, c.data[lo-c.written:hi-c.written]...)
+	}
+	for ; lo < hi; lo++ {
+		got = append(got, c.at(lo))
+	}
+	return got
+}
+
+// Read returns a copy of the bytes at a range of addresses. They are 0 before
+// anything is written.
+func (f *Fake) Read(addr uintptr, n int64) ([]byte, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	parts, ok := f.parts(addr, n)
+	if !ok {
+		return nil, f.fault("%d bytes at %#x are read, of which some are not allocated", n, addr)
+	}
+	got := make([]byte, 0, n)
+	for _, p := range parts {
+		for piece := range p.memory.contents.over(p.lo, p.hi) {
+			got = piece.value.appendTo(got, piece.lo, piece.hi)
+		}
+	}
+	return got, nil
+}
+
+// Write writes bytes from addr on, whoever they belong to.
+func (f *Fake) Write(addr uintptr, data []byte) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	parts, ok := f.parts(addr, int64(len(data)))
+	if !ok {
+		return f.fault("%d bytes at %#x are written, of which some are not allocated", len(data), addr)
+	}
+	data = bytes.Clone(data)
+	for _, p := range parts {
+		p.memory.contents = p.memory.contents.set(p.lo, p.hi, content{data: data[:p.hi-p.lo], written: p.lo})
+		data = data[p.hi-p.lo:]
+	}
+	return nil
+}
+
+// Fill implements allocator.Filler. It is a use of the memory, so one that is not
+// ordered after all that used it before is a fault.
+func (f *Fake) Fill(addr uintptr, value uint32, bytes int64, s uintptr) error {
+	defer f.mu.Unlock()
+	if err := f.words(callFill, addr, bytes, s); err != nil {
+		return err
+	}
+	parts, _ := f.parts(addr, bytes) // words found them
+	for _, p := range parts {
+		p.memory.contents = p.memory.contents.set(p.lo, p.hi, content{word: value})
+	}
+	return nil
+}
+
+// Differing implements allocator.Filler. It must be ordered as a Fill, but as the host
+// waits for it, what comes next need not be ordered after it.
+func (f *Fake) Differing(addr uintptr, value uint32, bytes int64, s uintptr) (n int64, err error) {
+	defer f.mu.Unlock()
+	if err := f.words(callDiffering, addr, bytes, s); err != nil {
+		return 0, err
+	}
+	i, err := f.slot("Differing", s)
+	if err != nil {
+		return 0, err
+	}
+	f.learn(f.streams[i].seen)
+	want := content{word: value}
+	parts, _ := f.parts(addr, bytes)
+	for _, p := range parts {
+		last := int64(-1) // word that differs
+		for piece := range p.memory.contents.over(p.lo, p.hi) {
+			if piece.value.data == nil && piece.value.word == value {
+				continue
+			}
+			for i := piece.lo; i < piece.hi; i++ {
+				if i/4 != last && piece.value.at(i) != want.at(i) {
+					last = i / 4
+					n++
+				}
+			}
+		}
+	}
+	return n, nil
+}
+
+// words queues the work of the Filler's call c.
+func (f *Fake) words(c call, addr uintptr, bytes int64, s uintptr) error {
+	if err := f.enter(c, addr, uintptr(bytes), s); err != nil {
+		return err
+	}
+	if addr%4 != 0 || bytes%4 != 0 || bytes <= 0 {
+		return f.fault("%s of %d bytes at %#x, which are not words", c, bytes, addr)
+	}
+	i, err := f.slot(c.String(), s)
+	if err != nil {
+		return err
+	}
+	o := f.own(addr, bytes, gone)
+	return f.passing(o, f.touch(c.String(), addr, bytes, i, o))
+}

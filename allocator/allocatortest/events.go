@@ -1,0 +1,122 @@
+package allocatortest
+
+// An event marks work of a stream.
+type event struct {
+	exists bool
+	marked clock
+}
+
+// NewEvent implements allocator.Driver.
+func (f *Fake) NewEvent() (uintptr, error) {
+	defer f.mu.Unlock()
+	if err := f.enter(callNewEvent); err != nil {
+		return 0, err
+	}
+	f.existing++
+	if f.unchecked {
+		return uintptr(f.existing), nil
+	}
+	f.events = append(f.events, event{exists: true})
+	return uintptr(len(f.events)), nil
+}
+
+// event returns the event e of call c.
+func (f *Fake) event(c call, e uintptr) (*event, error) {
+	if e == 0 || e > uintptr(len(f.events)) || !f.events[e-1].exists {
+		return nil, f.fault("%s of event %d, which does not exist", c, e)
+	}
+	return &f.events[e-1], nil
+}
+
+// RecordEvent implements allocator.Driver.
+func (f *Fake) RecordEvent(e, s uintptr) error {
+	defer f.mu.Unlock()
+	if err := f.enter(callRecordEvent, e, s); err != nil || f.unchecked {
+		return err
+	}
+	ev, err := f.event(callRecordEvent, e)
+	if err != nil {
+		return err
+	}
+	i, err := f.slot("RecordEvent", s)
+	if err != nil {
+		return err
+	}
+	ev.marked = append(ev.marked[:0], f.streams[i].seen...)
+	return nil
+}
+
+// QueryEvent implements allocator.Driver. It lets the host know what it finds done.
+func (f *Fake) QueryEvent(e uintptr) (bool, error) {
+	defer f.mu.Unlock()
+	if err := f.enter(callQueryEvent, e); err != nil || f.unchecked {
+		return err == nil, err
+	}
+	ev, err := f.event(callQueryEvent, e)
+	if err != nil {
+		return false, err
+	}
+	done := ev.marked.beyond(f.host, f.finished) < 0
+	if !done && !f.frozen && f.chance.DoneOneIn > 0 {
+		done = f.chance.Random.IntN(f.chance.DoneOneIn) == 0
+	}
+	if done {
+		f.learn(ev.marked)
+	}
+	f.note("%v", done)
+	return done, nil
+}
+
+// WaitEvent implements allocator.Driver.
+func (f *Fake) WaitEvent(s, e uintptr) error {
+	defer f.mu.Unlock()
+	if err := f.enter(callWaitEvent, s, e); err != nil || f.unchecked {
+		return err
+	}
+	ev, err := f.event(callWaitEvent, e)
+	if err != nil {
+		return err
+	}
+	i, err := f.slot("WaitEvent", s)
+	if err != nil {
+		return err
+	}
+	f.streams[i].seen.join(ev.marked)
+	return nil
+}
+
+// SyncEvent implements allocator.Driver.
+func (f *Fake) SyncEvent(e uintptr) error {
+	defer f.mu.Unlock()
+	if err := f.enter(callSyncEvent, e); err != nil || f.unchecked {
+		return err
+	}
+	ev, err := f.event(callSyncEvent, e)
+	if err != nil {
+		return err
+	}
+	f.learn(ev.marked)
+	return nil
+}
+
+// FreeEvent implements allocator.Driver.
+func (f *Fake) FreeEvent(e uintptr) error {
+	defer f.mu.Unlock()
+	if err := f.enter(callFreeEvent, e); err != nil || f.unchecked {
+		return err
+	}
+	ev, err := f.event(callFreeEvent, e)
+	if err != nil {
+		return err
+	}
+	*ev = event{}
+	f.existing--
+	return nil
+}
+
+// Events returns how many events exist.
+func (f *Fake) Events() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.existing
+}

@@ -1,0 +1,77 @@
+package allocatortest
+
+import (
+	"iter"
+	"slices"
+)
+
+// A run is consecutive bytes with one value, up to end.
+type run[T any] struct {
+	end   int64
+	value T
+}
+
+// runs gives each byte from 0 to a size a value.
+type runs[T any] []run[T]
+
+// A piece is what a run shares with a range: the bytes from lo to hi.
+type piece[T any] struct {
+	lo, hi int64
+	value  T
+}
+
+// newRuns returns size bytes with the zero value.
+func newRuns[T any](size int64) runs[T] { return runs[T]{{end: size}} }
+
+// index returns the run that byte at is in.
+func (r runs[T]) index(at int64) int {
+	lo, hi := 0, len(r)
+	for lo < hi {
+		mid := (lo + hi) / 2
+		if r[mid].end > at {
+			hi = mid
+		} else {
+			lo = mid + 1
+		}
+	}
+	return lo
+}
+
+// over yields the pieces of the bytes from lo to hi, in order.
+func (r runs[T]) over(lo, hi int64) iter.Seq[piece[T]] {
+	return func(yield func(piece[T]) bool) {
+		for i := r.index(lo); lo < hi; i++ {
+			end := min(r[i].end, hi)
+			if !yield(piece[T]{lo, end, r[i].value}) {
+				return
+			}
+			lo = end
+		}
+	}
+}
+
+// set gives the bytes from lo to hi, of which there is at least one, a value.
+func (r runs[T]) set(lo, hi int64, value T) runs[T] {
+	first, last := r.index(lo), r.index(hi-1)
+	var made [3]run[T]
+	n := 0
+	if start := r.start(first); start < lo {
+		made[n] = run[T]{lo, r[first].value}
+		n++
+	}
+	made[n] = run[T]{hi, value}
+	n++
+	if hi < r[last].end {
+		made[n] = r[last]
+		n++
+	}
+	return slices.Replace(r, first, last+1, made[:n]...)
+}
+
+// start returns the first byte of run i.
+func (r runs[T]) start(i int) int64 {
+	if i == 0 {
+		return 0
+	}
+	return r[i-1].end
+}
