@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"mlpool/allocator/internal/order"
+	"mlpool/allocator/internal/undo"
 )
 
 // An Async is an Allocator that leaves the memory to the driver's own
@@ -226,7 +227,7 @@ func (a *Async) Close() error {
 	}
 	// The blocks' streams may be gone, the default stream never is. No order is
 	// needed, as the work is done.
-	a.unfreed = order.GiveBack(a.unfreed, func(addr uintptr) error { return a.free(addr, 0) }, &errs)
+	a.unfreed = undo.GiveBack(a.unfreed, func(addr uintptr) error { return a.free(addr, 0) }, &errs)
 	errs = append(errs, a.events.Close())
 	if len(a.unfreed) == 0 && !a.poolClosed {
 		a.counted.calls.Add(1)
@@ -234,7 +235,7 @@ func (a *Async) Close() error {
 		errs = append(errs, err)
 		a.poolClosed = err == nil
 	}
-	return oneOrJoined(errs)
+	return undo.OneOrJoined(errs)
 }
 
 func (a *Async) outOfMemory(bytes int64, s Stream, tag string, err error) error {

@@ -1,6 +1,10 @@
 package allocator
 
-import "unsafe"
+import (
+	"unsafe"
+
+	"mlpool/allocator/internal/block"
+)
 
 // A Block is device memory that an [Allocator] handed out. It is a small value
 // to be copied freely; the allocator that made it keeps the memory, so dropping
@@ -15,9 +19,6 @@ type Block struct {
 	rec *handle // whose generation Gen was
 }
 
-// roundUp returns n rounded up to a multiple of unit, a power of two.
-func roundUp(n, unit int64) int64 { return (n + unit - 1) &^ (unit - 1) }
-
 // maxRequest is the largest request that is looked at, in bytes; more is out of
 // memory at once, on any device, so that no sum of sizes can overflow.
 const maxRequest = 1 << 46
@@ -25,7 +26,7 @@ const maxRequest = 1 << 46
 // blockSize returns the memory that a request of bytes takes: a whole number of
 // units of Alignment, and at least one so that blocks of 0 bytes differ.
 func blockSize(bytes int64) int64 {
-	return max(roundUp(bytes, Alignment), Alignment)
+	return max(block.RoundUp(bytes, Alignment), Alignment)
 }
 
 // A handle is what a [Block] points to. One that is used again has the same owner, so a

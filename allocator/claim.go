@@ -3,6 +3,7 @@ package allocator
 import (
 	"mlpool/allocator/internal/block"
 	"mlpool/allocator/internal/order"
+	"mlpool/allocator/internal/pages"
 )
 
 // How a request has memory that other streams still use: its own stream waits for them on the
@@ -35,7 +36,7 @@ func (p *Pool) fromWaiting(r *request) (*Block, error) {
 		return nil, nil
 	}
 	missing, looks := r.missing, claimLooks
-	for _, d := range p.donorsOf(r, p.space.page) {
+	for _, d := range p.donorsOf(r, p.space.Page) {
 		if !r.asks(d) {
 			continue
 		}
@@ -72,7 +73,7 @@ func (p *Pool) claimChunks(r *request, d *heap, looks *int) error {
 	for _, r := range x.blocks {
 		parts := r.parts()
 		if r.sewn != nil {
-			r.sewn.stitch.usedBy(h) // which comes after all that used it
+			r.sewn.stitch.UsedBy(&h.pages) // which comes after all that used it
 			d.unsew(r)
 		}
 		for _, m := range parts {
@@ -97,10 +98,9 @@ func (p *Pool) claimChunks(r *request, d *heap, looks *int) error {
 	}
 	d.JoinLoose()
 	for _, c := range x.chunks {
-		r.missing -= c.size
-		s.look(d)
-		d.detach(s, []*chunk{c})
-		h.attach(s, []*chunk{c})
+		r.missing -= c.Size()
+		s.Update(&d.pages)
+		s.Move(&h.pages, []*pages.Chunk{c}, false)
 	}
 	return nil
 }
@@ -108,19 +108,19 @@ func (p *Pool) claimChunks(r *request, d *heap, looks *int) error {
 // claimed is chunks of a heap in which all is free or waits, and the waiting blocks that are
 // in them, perhaps in part.
 type claimed struct {
-	chunks []*chunk
+	chunks []*pages.Chunk
 	blocks []*record
-	has    map[*chunk]bool  // false: chunks that were looked at
-	taken  map[*record]bool // blocks
+	has    map[*pages.Chunk]bool // false: chunks that were looked at
+	taken  map[*record]bool      // blocks
 }
 
 // claimable finds chunks of most bytes, or as few more as it must: those of large waiting blocks
 // first, and of those in the order in which they were freed.
 func (s *space) claimable(d *heap, most int64, looks *int) *claimed {
-	x := &claimed{has: map[*chunk]bool{}, taken: map[*record]bool{}}
+	x := &claimed{has: map[*pages.Chunk]bool{}, taken: map[*record]bool{}}
 	for _, r := range d.waiting.Largest {
 		for _, p := range r.parts() {
-			for _, c := range s.overlapping(p.Addr(), p.End()) {
+			for _, c := range s.Overlapping(p.Addr(), p.End()) {
 				if most <= 0 || *looks <= 0 {
 					return x
 				}
@@ -128,9 +128,9 @@ func (s *space) claimable(d *heap, most int64, looks *int) *claimed {
 				if _, seen := x.has[c]; seen {
 					*looks--
 				} else if x.has[c] = x.add(c, r, p, looks); x.has[c] {
-					most -= c.size
+					most -= c.Size()
 				}
-				s.looks += before - *looks
+				s.Looks += before - *looks
 			}
 		}
 	}
@@ -139,19 +139,19 @@ func (s *space) claimable(d *heap, most int64, looks *int) *claimed {
 
 // add adds c if there is nothing in it that is not free and does not wait. There is p, a part of
 // the waiting block r.
-func (x *claimed) add(c *chunk, r *record, p *block.Node, looks *int) bool {
+func (x *claimed) add(c *pages.Chunk, r *record, p *block.Node, looks *int) bool {
 	m := p
-	for m.Addr() > c.addr && *looks >= 0 {
+	for m.Addr() > c.Addr() && *looks >= 0 {
 		m = m.Prev()
 		*looks--
 	}
 	first := m
-	for ; m != nil && m.Addr() < c.end(); m = m.Next() {
+	for ; m != nil && m.Addr() < c.End(); m = m.Next() {
 		if *looks--; *looks < 0 || m != p && m.State != waiting && m.State != block.Free {
 			return false
 		}
 	}
-	for m = first; m != nil && m.Addr() < c.end(); m = m.Next() {
+	for m = first; m != nil && m.Addr() < c.End(); m = m.Next() {
 		of := recordOf(m)
 		if m == p {
 			of = r
@@ -170,7 +170,7 @@ func (x *claimed) rests(s *space) (rests int) {
 	for _, r := range x.blocks {
 		for _, p := range r.parts() {
 			in := true
-			for _, c := range s.overlapping(p.Addr(), p.Addr()+uintptr(p.Size())) {
+			for _, c := range s.Overlapping(p.Addr(), p.Addr()+uintptr(p.Size())) {
 				if in && !x.has[c] {
 					rests++
 				}
@@ -183,10 +183,10 @@ func (x *claimed) rests(s *space) (rests int) {
 
 // front says whether the first bytes of n lie in the chunks, and how many are like these.
 func (x *claimed) front(s *space, n *block.Node) (in bool, bytes int64) {
-	chunks := s.overlapping(n.Addr(), n.Addr()+uintptr(n.Size()))
+	chunks := s.Overlapping(n.Addr(), n.Addr()+uintptr(n.Size()))
 	for _, c := range chunks {
 		if x.has[c] != x.has[chunks[0]] {
-			return x.has[chunks[0]], int64(c.addr - n.Addr())
+			return x.has[chunks[0]], int64(c.Addr() - n.Addr())
 		}
 	}
 	return x.has[chunks[0]], n.Size()

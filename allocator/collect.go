@@ -1,6 +1,10 @@
 package allocator
 
-import "cmp"
+import (
+	"cmp"
+
+	"mlpool/allocator/internal/undo"
+)
 
 // When a pool gives memory back by itself: only where that can help a request.
 
@@ -76,7 +80,7 @@ func (p *Pool) refuseEarly(r *request) error {
 		return nil
 	case p.beyondLimit(r.size - back):
 		return p.refuse(r, errLimit)
-	case p.full || p.space != nil && r.size > p.space.chunkBytes(r.size, p.reserved):
+	case p.full || p.space != nil && r.size > p.space.ChunkBytes(r.size, p.reserved):
 		if why := p.noRoom(r, r.size, back); why != nil {
 			return p.refuse(r, why)
 		}
@@ -102,7 +106,7 @@ func (p *Pool) beyondLimit(bytes int64) bool {
 // take back is in the way of no request that fits all the same.
 func (p *Pool) makeRoom(r *request, keep int64) {
 	before := p.reserved
-	r.note(firstOf(p.release(max(keep, 0))))
+	r.note(undo.First(p.release(max(keep, 0))))
 	if p.reserved < before {
 		r.device = nil
 	}

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+
+	"mlpool/allocator/internal/undo"
 )
 
 // OutOfMemoryError says that a request could not be met after everything was
@@ -65,7 +67,7 @@ func (e *OutOfMemoryError) AtLimit() bool { return errors.Is(e.Err, errLimit) }
 // fromDevice notes what Driver.MemInfo returned.
 func (e *OutOfMemoryError) fromDevice(free, total int64, err error) {
 	if err != nil {
-		e.Err = besides(e.Err, err)
+		e.Err = undo.Both(e.Err, err)
 		return
 	}
 	e.DeviceFree, e.DeviceTotal = free, total
@@ -147,30 +149,4 @@ func leakError(blocks []LiveBlock) error {
 		e.Bytes += t.Bytes
 	}
 	return e
-}
-
-// besides returns err and another error, each of which may be nil, as one whose text
-// has one line.
-func besides(err, other error) error {
-	switch {
-	case err == nil:
-		return other
-	case other == nil:
-		return err
-	}
-	return fmt.Errorf("%w; %w", err, other)
-}
-
-// oneOrJoined returns the only error among errs as it is, several joined.
-func oneOrJoined(errs []error) error {
-	var only error
-	for _, err := range errs {
-		if err != nil && only != nil {
-			return errors.Join(errs...)
-		}
-		if err != nil {
-			only = err
-		}
-	}
-	return only
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"mlpool/allocator/internal/block"
+	"mlpool/allocator/internal/pages"
 )
 
 // Check says which invariant of the pool does not hold.
@@ -31,7 +32,7 @@ func (p *Pool) check(reserved int64) error {
 	p.everyHeap(func(h *heap) {
 		bytes, e := h.check()
 		if p.space != nil {
-			e = errors.Join(e, p.space.checkFree(h))
+			e = errors.Join(e, p.space.CheckIndex(&h.pages))
 		}
 		reserved += bytes
 		err = errors.Join(err, e)
@@ -40,7 +41,7 @@ func (p *Pool) check(reserved int64) error {
 		return err
 	}
 	if p.space != nil {
-		if err := p.space.check(); err != nil {
+		if err := p.space.Check(); err != nil {
 			return err
 		}
 		reserved += p.space.kept()
@@ -84,8 +85,7 @@ func (h *heap) check() (reserved int64, err error) {
 		}
 		size := n.Size()
 		for _, p := range r.sewn.parts {
-			s := h.pool.space
-			if p.State != part || s.chunks[s.index(p.Addr())].heap() != h {
+			if c := h.pool.space.Overlapping(p.Addr(), p.End())[0]; p.State != part || !c.IsOf(&h.pages) {
 				err = fmt.Errorf("block at %#x has a part in state %d", n.Addr(), p.State)
 			}
 			size -= p.Size()
@@ -114,78 +114,11 @@ func (h *heap) check() (reserved int64, err error) {
 func (p *Pool) Looks() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.space.looks
+	return p.space.Looks
 }
 
 // BeforePack makes End call f before it packs.
 func (p *Plan) BeforePack(f func()) { p.beforePack = f }
-
-// check says which invariant of the chunks does not hold.
-func (s *space) check() error {
-	for i, c := range s.chunks {
-		g := c.seg
-		switch {
-		case i > 0 && s.chunks[i-1].end() > c.addr:
-			return fmt.Errorf("chunks at %#x and %#x overlap or are out of order", s.chunks[i-1].addr, c.addr)
-		case g == nil || g.Addr > c.addr || g.Addr+uintptr(g.Size) < c.end():
-			return fmt.Errorf("chunk at %#x is not within its segment", c.addr)
-		case i > 0 && s.chunks[i-1].end() == c.addr && s.chunks[i-1].seg != g && s.chunks[i-1].heap() == c.heap() && s.chunks[i-1].seg.Small == g.Small && c.heap() != nil:
-			return fmt.Errorf("chunks at %#x and %#x are neighbours in two segments", s.chunks[i-1].addr, c.addr)
-		}
-	}
-	stitched := 0
-	for _, t := range s.stitches {
-		for _, m := range t.chunks {
-			if m.chunk != nil {
-				stitched++
-			}
-		}
-	}
-	if stitched != s.stitched {
-		return fmt.Errorf("%d chunks in stitches, counted %d", stitched, s.stitched)
-	}
-	return nil
-}
-
-// checkFree says what is known wrongly of the free memory of h.
-func (s *space) checkFree(h *heap) error {
-	s.look(h)
-	heads, tails := map[*chunk]*block.Node{}, map[*chunk]*block.Node{}
-	var bytes int64
-	h.VisitFree(h.Watched(), func(n *block.Node) {
-		if n.Size() < h.Watched() {
-			return
-		}
-		bytes += n.Size()
-		for _, c := range s.overlapping(n.Addr(), n.Addr()+uintptr(n.Size())) {
-			if n.Addr() <= c.addr {
-				heads[c] = n
-			}
-			if n.Addr()+uintptr(n.Size()) >= c.end() {
-				tails[c] = n
-			}
-		}
-	})
-	listed := 0
-	for _, c := range s.chunks {
-		if c.heap() != h {
-			continue
-		}
-		if c.head != heads[c] || c.tail != tails[c] || c.listed != (c.head != nil || c.tail != nil) {
-			return fmt.Errorf("chunk at %#x: what is free at its ends is not what is known", c.addr)
-		}
-		if c.listed {
-			listed++
-			if h.free.chunks[c.place] != c {
-				return fmt.Errorf("chunk at %#x is listed in a wrong place", c.addr)
-			}
-		}
-	}
-	if listed != len(h.free.chunks) || bytes != h.free.bytes {
-		return fmt.Errorf("%d chunks with free ends of %d bytes, known are %d of %d", listed, bytes, len(h.free.chunks), h.free.bytes)
-	}
-	return nil
-}
 
 // ChunksInUse returns the bytes of the chunks in which something is handed out. It
 // looks at the blocks, not at what a survey finds.
@@ -193,11 +126,11 @@ func (p *Pool) ChunksInUse() (bytes int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s := p.space
-	used := map[*chunk]bool{}
+	used := map[*pages.Chunk]bool{}
 	p.everyHeap(func(h *heap) {
 		h.each(func(n *block.Node) {
 			for _, part := range recordOf(n).parts() {
-				for _, c := range s.overlapping(part.Addr(), part.Addr()+uintptr(part.Size())) {
+				for _, c := range s.Overlapping(part.Addr(), part.End()) {
 					used[c] = used[c] || n.State == live
 				}
 			}
@@ -205,7 +138,7 @@ func (p *Pool) ChunksInUse() (bytes int64) {
 	})
 	for c, live := range used {
 		if live {
-			bytes += c.size
+			bytes += c.Size()
 		}
 	}
 	return bytes
@@ -221,9 +154,10 @@ func (p *Pool) SetLimit(bytes int64) {
 // BoundSpaces makes the bounds of stitches and of ranges of addresses so small that
 // few calls reach them, and slack grow, until restore is called. No pool may be in use at either time.
 func BoundSpaces() (restore func()) {
-	zone, least, stitched, perChunk, burst, pages := zoneBytes, leastZone, mostStitched, mostPerChunk, stitchBurst, leastPages
-	zoneBytes, leastZone, mostStitched, mostPerChunk, stitchBurst, leastPages = 4<<20, 1<<20, 128, 1, 64, 4
+	pages, bounds := leastPages, pages.ShrinkBounds()
+	leastPages = 4
 	return func() {
-		zoneBytes, leastZone, mostStitched, mostPerChunk, stitchBurst, leastPages = zone, least, stitched, perChunk, burst, pages
+		leastPages = pages
+		bounds()
 	}
 }

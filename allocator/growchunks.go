@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"mlpool/allocator/internal/block"
+	"mlpool/allocator/internal/pages"
 )
 
 // How a pool with virtual segments grows, and gives memory back.
@@ -18,7 +19,7 @@ func (p *Pool) fromNewPeak(r *request) (*Block, error) {
 	p.count(r.heap)
 	r.allocated = s.handedOut() + r.size
 	peak := max(s.peak, r.allocated)
-	if p.reserved+p.tailGrowth(r) > peak+p.slack(peak) {
+	if p.reserved+p.tailGrowth(r) > peak+p.slackFor(peak) {
 		return nil, nil
 	}
 	b, err := p.growTail(r)
@@ -50,7 +51,7 @@ func (s *space) countHeap(h *heap) {
 	allocs, _ := h.stats.counts()
 	bytes := h.stats.allocated
 	h.mu.Unlock()
-	s.looks++
+	s.Looks++
 	s.requests += allocs - h.counted.requests
 	s.counted += bytes - h.counted.bytes
 	h.counted = counted{allocs, bytes}
@@ -75,18 +76,9 @@ type counted struct {
 
 // tail returns the bytes that are free at the end of the heap's zone.
 func (p *Pool) tail(h *heap) int64 {
-	s, z := p.space, h.zone
-	if z == nil || z.next == 0 {
-		return 0
-	}
-	end := z.addr + uintptr(z.next)
-	g := s.chunks[s.index(end-1)].seg
-	if g.Owner.(*heap) != h || g.Small {
-		return 0
-	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if n := g.Last(); n.State == block.Free && n.Addr()+uintptr(n.Size()) == end {
+	if n := p.space.Tail(&h.pages); n != nil {
 		return n.Size()
 	}
 	return 0
@@ -95,11 +87,11 @@ func (p *Pool) tail(h *heap) int64 {
 // tailGrowth returns how many bytes make what is free at the end of the heap's zone
 // large enough for a request or, where no addresses follow, are so by themselves.
 func (p *Pool) tailGrowth(r *request) int64 {
-	bytes := roundUp(r.size-p.tail(r.heap), p.space.page)
-	if z := r.heap.zone; z != nil && bytes <= z.size-z.next {
+	bytes := block.RoundUp(r.size-p.tail(r.heap), p.space.Page)
+	if bytes <= r.heap.pages.Room() {
 		return bytes
 	}
-	return roundUp(r.size, p.space.page)
+	return block.RoundUp(r.size, p.space.Page)
 }
 
 // growTail makes what is free at the end of the heap's zone large enough.
@@ -112,7 +104,7 @@ func (p *Pool) growTail(r *request) (*Block, error) {
 
 // fromLeastGrowth grows the heap by as much as is missing.
 func (p *Pool) fromLeastGrowth(r *request) (*Block, error) {
-	missing := func() int64 { return roundUp(max(r.missing, 1), p.space.page) }
+	missing := func() int64 { return block.RoundUp(max(r.missing, 1), p.space.Page) }
 	before := p.reserved
 	p.collect(r, missing())
 	if p.reserved < before { // what was collected is missing as well
@@ -135,7 +127,7 @@ func (p *Pool) fromNewChunks(r *request) (*Block, error) {
 	if r.driver != nil {
 		return nil, nil
 	}
-	b, _, err := p.growBy(r, roundUp(r.size, p.space.page))
+	b, _, err := p.growBy(r, block.RoundUp(r.size, p.space.Page))
 	return b, err
 }
 
@@ -147,7 +139,7 @@ func (p *Pool) growBy(r *request, bytes int64) (b *Block, grown bool, err error)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if len(made) > 0 {
-		h.attach(p.space, made)
+		p.space.Attach(&h.pages, made, false)
 	}
 	if err == nil {
 		p.full = false
@@ -172,7 +164,7 @@ func (p *Pool) addChunks(r *request, bytes int64) error {
 	if len(made) > 0 {
 		r.heap.mu.Lock()
 		defer r.heap.mu.Unlock()
-		r.heap.attach(p.space, made)
+		p.space.Attach(&r.heap.pages, made, false)
 	}
 	return err
 }
@@ -180,37 +172,20 @@ func (p *Pool) addChunks(r *request, bytes int64) error {
 // newChunks makes a run of new chunks in the zone of the request's heap. If it fails, the
 // run is what the driver did not take back. It does not begin with several that the device
 // has no memory for, which others may need meanwhile.
-func (p *Pool) newChunks(r *request, bytes int64) ([]*chunk, error) {
+func (p *Pool) newChunks(r *request, bytes int64) ([]*pages.Chunk, error) {
 	s := p.space
 	if p.beyondLimit(bytes) {
 		return nil, p.atLimit(r)
 	}
-	if p.full || bytes > s.chunkBytes(bytes, p.reserved) {
+	if p.full || bytes > s.ChunkBytes(bytes, p.reserved) {
 		if err := p.noRoom(r, bytes, 0); err != nil {
 			return nil, err
 		}
 	}
-	z, addr, err := s.zoneFor(r.heap, bytes)
-	if err != nil {
-		return nil, err
-	}
-	made, err := s.create(addr, bytes, p.reserved)
-	if len(made) > 0 {
-		s.moveIn(r.heap, z)
-		end := made[len(made)-1].end()
-		z.next = max(z.next, int64(end-z.addr))
-	} else if undo := s.giveUpZone(z); undo != nil {
-		err = besides(err, undo)
-	}
-	p.reserved = p.space.held
+	made, err := s.Make(&r.heap.pages, bytes, p.reserved)
+	p.reserved = s.Held
 	p.peakReserved = max(p.peakReserved, p.reserved)
 	return made, err
-}
-
-// unusedOf returns the unused chunks of h, whose lock is held, by address.
-func (s *space) unusedOf(h *heap) []*chunk {
-	s.survey([]*heap{h})
-	return s.unused()
 }
 
 // releaseChunks returns unused chunks of h, which no work uses, to the driver until
@@ -221,16 +196,63 @@ func (p *Pool) releaseChunks(h *heap, keep int64) error {
 		if p.reserved <= keep {
 			break
 		}
-		if err := s.unmap(c); err != nil {
-			return err
-		}
-		h.detach(s, []*chunk{c})
-		err := s.remove(c)
-		p.reserved = s.held
+		gone, err := s.Release(&h.pages, c)
+		p.reserved = s.Held
 		if err != nil {
 			return err
 		}
-		p.full = false
+		p.full = p.full && !gone
 	}
 	return nil
+}
+
+// space is the chunks and addresses of a pool with virtual segments, and what was handed out
+// of them. Pool.mu guards it.
+type space struct {
+	pages.Space
+
+	lent     int64 // bytes of a plan's slab
+	peak     int64 // the most bytes handed out at once, as far as was seen; the slab counts
+	counted  int64 // bytes handed out, of each heap when it was counted last
+	requests int64 // up to then
+	turn     int   // in Pool.list: the next heap to be counted
+
+	moves int64 // requests that took memory of other streams, so far
+	slack pages.Slack
+
+	leaving  []*pages.Stitch // that go when the events lastUses are done, if nothing uses them again
+	lastUses []uintptr
+}
+
+// search is Search for heaps.
+func (s *space) search(heaps []*heap) {
+	s.Search()
+	for _, h := range heaps {
+		s.Include(&h.pages)
+	}
+}
+
+// unusedOf returns the unused chunks of h, whose lock is held, by address.
+func (s *space) unusedOf(h *heap) []*pages.Chunk {
+	s.Search(&h.pages)
+	return s.Unused()
+}
+
+// kept returns the bytes of the pages that the driver did not take back.
+func (s *space) kept() int64 {
+	if s == nil {
+		return 0
+	}
+	return s.Kept()
+}
+
+// slackFor returns how many bytes may be reserved beyond the peak of what was handed out before
+// chunks are stitched or taken from other heaps.
+func (p *Pool) slackFor(peak int64) int64 {
+	if p.opt.Slack > 0 {
+		return int64(p.opt.Slack * float64(peak))
+	}
+	s := p.space
+	s.slack.Observe(s.Mappings, s.moves, s.requests)
+	return peak / s.slack.Share()
 }

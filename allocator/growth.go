@@ -24,13 +24,13 @@ const (
 // bytes, for a block of size bytes: a multiple of SegmentBytes.
 func (o *PoolOptions) growth(size, reserved int64) int64 {
 	if reserved >= largeHeap {
-		return max(roundUp(size, o.SegmentBytes), min(o.MaxSegmentBytes, reserved/growthShare&^(o.SegmentBytes-1)))
+		return max(block.RoundUp(size, o.SegmentBytes), min(o.MaxSegmentBytes, reserved/growthShare&^(o.SegmentBytes-1)))
 	}
 	least := max(min(reserved/fitShare, o.MaxSegmentBytes)/size, 1)
-	best := roundUp(least*size, o.SegmentBytes)
+	best := block.RoundUp(least*size, o.SegmentBytes)
 	over := best - least*size
 	for blocks := least + 1; blocks < least+fitTries && over > best/fitWaste; blocks++ {
-		bytes := roundUp(blocks*size, o.SegmentBytes)
+		bytes := block.RoundUp(blocks*size, o.SegmentBytes)
 		if bytes > min(fitBytes, o.MaxSegmentBytes) {
 			break
 		}
@@ -104,7 +104,7 @@ func (p *Pool) segmentSizes(r *request) [4]int64 {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	least := h.RangeSize(r.size)
-	one := roundUp(least, p.opt.SegmentBytes)
+	one := block.RoundUp(least, p.opt.SegmentBytes)
 	growth := h.RangeSize(p.opt.growth(least, h.Reserved()))
 	if growth > max(p.opt.MaxSegmentBytes, one) {
 		growth = one

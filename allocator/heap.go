@@ -5,6 +5,7 @@ import (
 
 	"mlpool/allocator/internal/block"
 	"mlpool/allocator/internal/order"
+	"mlpool/allocator/internal/pages"
 	"mlpool/allocator/internal/spin"
 )
 
@@ -26,13 +27,12 @@ type heap struct {
 	sewn    *record  // blocks in stitches, by next
 	records []record // not in use yet
 	waiting order.Queue[*record]
-	free    freeChunks // of virtual segments
+	pages   pages.Holder // its chunks, where segments are virtual; Pool.mu guards it too
 
 	// Guarded by Pool.mu.
 
-	zone  *zone // where its chunks are made; nil: it made none
-	index int   // in Pool.list
-	lost  bool  // the driver refused to order another stream after its stream, the last time
+	index int  // in Pool.list
+	lost  bool // the driver refused to order another stream after its stream, the last time
 	// The requests that another heap met, and all requests when one did last.
 	guests, stolen int64
 	counted        counted // of virtual segments
@@ -72,6 +72,7 @@ func newHeap(p *Pool, s Stream) *heap {
 	}
 	o.Reclaims = p.common == nil // it is the common heap
 	h.Init(h, o)
+	h.pages.Heap, h.pages.Owner = &h.Heap, h
 	h.waiting.Init(&p.users, &p.events, h.ready)
 	return h
 }

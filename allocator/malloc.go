@@ -4,6 +4,7 @@ import (
 	"sync"
 
 	"mlpool/allocator/internal/order"
+	"mlpool/allocator/internal/undo"
 )
 
 // A Malloc is an Allocator without a pool: every Alloc is a Malloc of the driver
@@ -131,8 +132,8 @@ func (m *Malloc) Close() error {
 	for _, b := range leaked {
 		m.unfreed = append(m.unfreed, b.Addr)
 	}
-	m.unfreed = order.GiveBack(m.unfreed, m.driver.Free, &errs)
-	return oneOrJoined(append(errs, m.events.Close()))
+	m.unfreed = undo.GiveBack(m.unfreed, m.driver.Free, &errs)
+	return undo.OneOrJoined(append(errs, m.events.Close()))
 }
 
 func (m *Malloc) outOfMemory(bytes int64, s Stream, tag string, err error) error {

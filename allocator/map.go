@@ -190,19 +190,17 @@ func (s *space) ranges(p *Pool) []MapSegment {
 	if s == nil {
 		return segments
 	}
-	for _, z := range s.zones {
-		g := MapSegment{Addr: z.addr, Bytes: z.next, Kind: SegmentsVirtual, Page: s.page}
+	for addr, bytes := range s.Zones {
+		g := MapSegment{Addr: addr, Bytes: bytes, Kind: SegmentsVirtual, Page: s.Page}
 		for h := range p.all {
-			if h.zone == z {
+			if h.pages.MadeAt(addr) {
 				g.Stream = h.stream
 			}
 		}
-		if g.Bytes > 0 {
-			segments = append(segments, g)
-		}
+		segments = append(segments, g)
 	}
-	for _, t := range s.stitches {
-		segments = append(segments, MapSegment{Addr: t.addr, Bytes: t.size, Kind: MapStitch, Page: s.page})
+	for t := range s.Stitches {
+		segments = append(segments, MapSegment{Addr: t.Addr, Bytes: t.Size, Kind: MapStitch, Page: s.Page})
 	}
 	return segments
 }
@@ -217,14 +215,14 @@ func (s *space) holes(hole MapBlock) (holes []MapBlock) {
 			at = to
 		}
 	}
-	for _, t := range s.stitches {
-		if hole.Addr < t.addr || hole.Addr >= t.addr+uintptr(t.size) {
+	for t := range s.Stitches {
+		if hole.Addr < t.Addr || hole.Addr >= t.Addr+uintptr(t.Size) {
 			continue
 		}
-		for _, m := range t.chunks {
-			if m.chunk != nil && m.addr+uintptr(m.chunk.size) > at {
-				add(m.addr, MapUnmapped)
-				add(m.addr+uintptr(m.chunk.size), MapUnstitched)
+		for addr, bytes := range t.Mapped {
+			if end := addr + uintptr(bytes); end > at {
+				add(addr, MapUnmapped)
+				add(end, MapUnstitched)
 			}
 		}
 	}

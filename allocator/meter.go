@@ -18,14 +18,14 @@ type meter struct {
 }
 
 // counters are what Stats says of calls to the driver, and of requests that failed.
-type counters struct{ calls, mallocs, waits, mappings, stitches, refused atomic.Int64 }
+type counters struct{ calls, mallocs, waits, mappings, refused atomic.Int64 }
 
 // fill sets the counters of st.
 func (c *counters) fill(st *Stats) {
 	st.Refused = c.refused.Load()
 	st.DriverCalls, st.DriverMallocs = c.calls.Load(), c.mallocs.Load()
 	st.HostWaits = c.waits.Load()
-	st.Mappings, st.Stitches = c.mappings.Load(), c.stitches.Load()
+	st.Mappings = c.mappings.Load()
 }
 
 // A clock returns the time since some moment.

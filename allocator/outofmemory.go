@@ -1,6 +1,11 @@
 package allocator
 
-import "cmp"
+import (
+	"cmp"
+
+	"mlpool/allocator/internal/block"
+	"mlpool/allocator/internal/undo"
+)
 
 // What a pool says of a request that it cannot meet.
 
@@ -11,7 +16,7 @@ func (p *Pool) atLimit(r *request) error {
 	if !p.limited {
 		r.enough = p.reserved + r.size
 		if p.space != nil {
-			size := roundUp(r.size, p.space.page)
+			size := block.RoundUp(r.size, p.space.Page)
 			r.enough = p.reserved + size
 			if p.opt.Reuse != ReuseWait { // what was missing may turn out not to be all
 				r.enough += size
@@ -31,7 +36,7 @@ func (p *Pool) outOfMemory(r *request) error {
 	p.driver.refused.Add(1)
 	e := &OutOfMemoryError{
 		Bytes: r.bytes, Stream: r.heap.stream, Tag: r.tag,
-		Reserved: p.reserved, Limit: p.opt.MaxBytes, Err: besides(r.driver, r.refusal),
+		Reserved: p.reserved, Limit: p.opt.MaxBytes, Err: undo.Both(r.driver, r.refusal),
 	}
 	var unused int64
 	p.everyHeap(func(h *heap) {

@@ -8,7 +8,9 @@ import (
 	"strings"
 	"sync/atomic"
 
+	"mlpool/allocator/internal/pages"
 	"mlpool/allocator/internal/spin"
+	"mlpool/allocator/internal/undo"
 )
 
 // A Plan is an Allocator for work that repeats itself. It records the requests
@@ -85,7 +87,7 @@ func NewPlan(d Driver, o PoolOptions) (*Plan, error) {
 		o.MaxSegmentBytes = o.SegmentBytes
 	}
 	if o.Slack == 0 {
-		o.Slack = 1 / float64(slackShares[0])
+		o.Slack = 1 / float64(pages.LeastSlackShare)
 	}
 	pool, err := NewPool(d, o)
 	if err != nil {
@@ -320,5 +322,5 @@ func (p *Plan) Close() error {
 	}
 	p.slab, p.spare, p.old, p.names = nil, nil, nil, nil
 	_, errs := p.pool.shut()
-	return oneOrJoined(append(errs, leakError(leaked)))
+	return undo.OneOrJoined(append(errs, leakError(leaked)))
 }

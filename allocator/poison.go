@@ -3,6 +3,9 @@ package allocator
 import (
 	"errors"
 	"fmt"
+
+	"mlpool/allocator/internal/block"
+	"mlpool/allocator/internal/undo"
 )
 
 // A Filler writes and compares device memory in words of 4 bytes. addr is a
@@ -73,7 +76,7 @@ func inner(b Block) Block {
 // zones returns where the words and the second red zone of a block of bytes at
 // addr begin.
 func zones(addr uintptr, bytes int64) (words int64, after uintptr) {
-	words = roundUp(bytes, 4)
+	words = block.RoundUp(bytes, 4)
 	return words, addr + uintptr(words)
 }
 
@@ -136,7 +139,7 @@ func (p *Poison) freeSized(b Block, s Stream) (bytes int64, err error) {
 	damage, err := p.inspect(b, h, s)
 	if err == nil {
 		if err = p.Allocator.Free(inner(b), s); err != nil {
-			err = besides(err, p.orderPoison(b, h, s))
+			err = undo.Both(err, p.orderPoison(b, h, s))
 		}
 	}
 	p.blocks.done(b, h, err == nil)

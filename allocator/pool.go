@@ -9,6 +9,8 @@ import (
 
 	"mlpool/allocator/internal/block"
 	"mlpool/allocator/internal/order"
+	"mlpool/allocator/internal/pages"
+	"mlpool/allocator/internal/undo"
 )
 
 // A Pool is an Allocator that keeps what it reserves from a Driver in one heap
@@ -80,7 +82,7 @@ func NewPool(d Driver, o PoolOptions) (*Pool, error) {
 	p.heaps.Store(newHeapTable(nil))
 	if o.PreallocateBytes > 0 {
 		if err := p.preallocate(o.PreallocateBytes); err != nil {
-			return nil, besides(fmt.Errorf("allocator: pre-allocation of %d bytes: %w", o.PreallocateBytes, err), p.Close())
+			return nil, undo.Both(fmt.Errorf("allocator: pre-allocation of %d bytes: %w", o.PreallocateBytes, err), p.Close())
 		}
 	}
 	return p, nil
@@ -135,7 +137,7 @@ func (p *Pool) chooseSegments() error {
 		return fmt.Errorf("allocator: virtual segments: the limit of %d bytes is less than a page of %d", limit, page)
 	}
 	p.driver.paged = paged
-	p.space = &space{driver: &p.driver, page: page}
+	p.space = &space{Space: pages.Space{Driver: &p.driver, Page: page}}
 	return nil
 }
 
@@ -153,9 +155,9 @@ func (p *Pool) Segments() string {
 func (p *Pool) preallocate(bytes int64) error {
 	unit := int64(Alignment)
 	if p.space != nil {
-		unit = p.space.page
+		unit = p.space.Page
 	}
-	size := roundUp(bytes, unit)
+	size := block.RoundUp(bytes, unit)
 	if limit := p.opt.MaxBytes; limit >= max(bytes, unit) {
 		p.limited = size > limit
 		size = min(size, limit&^(unit-1))
@@ -321,6 +323,9 @@ func (p *Pool) Stats() Stats {
 	defer p.mu.Unlock()
 	st := Stats{Reserved: p.reserved, PeakReserved: p.peakReserved}
 	p.driver.fill(&st)
+	if p.space != nil {
+		st.Stitches = p.space.Stitched
+	}
 	st.Allocs, st.Frees = p.past.counts()
 	p.everyHeap(func(h *heap) {
 		allocs, frees := h.stats.counts()
@@ -420,7 +425,7 @@ func (p *Pool) heapOf(s Stream) *heap {
 // and another Close tries it again.
 func (p *Pool) Close() error {
 	leaked, errs := p.shut()
-	return oneOrJoined(append(errs, leakError(leaked)))
+	return undo.OneOrJoined(append(errs, leakError(leaked)))
 }
 
 // shut is Close with its result in parts.
@@ -439,12 +444,14 @@ func (p *Pool) shut() (leaked []LiveBlock, errs []error) {
 			p.keptEvents = append(p.keptEvents, p.space.lastUses...)
 			p.space.lastUses = nil
 		}
-	} else if len(p.keptSegments)+len(p.keptEvents) == 0 && p.space.isEmpty() {
+	} else if len(p.keptSegments)+len(p.keptEvents) == 0 && (p.space == nil || p.space.IsEmpty()) {
 		return nil, []error{ErrClosed}
 	}
-	p.space.close(&errs)
-	p.keptSegments = order.GiveBack(p.keptSegments, p.driver.Free, &errs)
-	p.keptEvents = order.GiveBack(p.keptEvents, p.driver.FreeEvent, &errs)
+	if p.space != nil {
+		p.space.Close(&errs)
+	}
+	p.keptSegments = undo.GiveBack(p.keptSegments, p.driver.Free, &errs)
+	p.keptEvents = undo.GiveBack(p.keptEvents, p.driver.FreeEvent, &errs)
 	return leaked, errs
 }
 

@@ -3,6 +3,7 @@ package allocator
 import (
 	"mlpool/allocator/internal/block"
 	"mlpool/allocator/internal/order"
+	"mlpool/allocator/internal/undo"
 )
 
 // How a pool gives memory back to the driver.
@@ -38,15 +39,7 @@ func (p *Pool) Trim(keep int64) error {
 		p.events.Trim(&errs)
 	}
 	p.forgetPeak()
-	return firstOf(errs)
-}
-
-// firstOf returns the first error, since a lost device has the same for each call.
-func firstOf(errs []error) error {
-	if len(errs) > 0 {
-		return errs[0]
-	}
-	return nil
+	return undo.First(errs)
 }
 
 // forgetPeak makes what is handed out now the peak that growth is measured by.
@@ -64,8 +57,8 @@ func (p *Pool) forgetPeak() {
 // are reserved. Where one heap cannot give back, the others do. Caller holds p.mu.
 func (p *Pool) release(keep int64) (errs []error) {
 	if p.reserved > keep && p.space != nil {
-		p.space.releaseKept(&errs)
-		p.reserved = p.space.held
+		p.space.ReleaseKept(&errs)
+		p.reserved = p.space.Held
 	}
 	for i := 0; i <= len(p.list) && p.reserved > keep; i++ {
 		h := p.common // at last: the others give back what it lent
@@ -77,7 +70,7 @@ func (p *Pool) release(keep int64) (errs []error) {
 		}
 	}
 	if p.space != nil {
-		p.space.dropEmpty(&errs)
+		p.space.DropEmpty(&errs)
 	}
 	return errs
 }

@@ -235,7 +235,7 @@ func (p *Plan) lendRest() {
 	}
 	if r := p.step.Load(); r == nil || r.plan == nil {
 		p.leaveSlab()
-	} else if end := max(r.plan.stats.Slab, Alignment); m.size-end >= p.pool.space.page {
+	} else if end := max(r.plan.stats.Slab, Alignment); m.size-end >= p.pool.space.Page {
 		p.pool.keep(m, m.addr+uintptr(end), nil)
 	} else {
 		return

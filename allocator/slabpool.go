@@ -1,6 +1,9 @@
 package allocator
 
-import "mlpool/allocator/internal/block"
+import (
+	"mlpool/allocator/internal/block"
+	"mlpool/allocator/internal/pages"
+)
 
 // What a pool does for the slab of a plan: it lends memory, and takes it back, with what is
 // handed out of it.
@@ -96,7 +99,7 @@ func (p *Pool) orderSlab(h *heap, m *slabMemory) error {
 // A cutter cuts a block, which no list holds, from its front to its end.
 type cutter struct {
 	heap    *heap
-	stitch  *stitch       // that the block is in; nil: in none
+	stitch  *pages.Stitch // that the block is in; nil: in none
 	parts   []*block.Node // of the block, those that are not cut yet
 	at, end uintptr
 }

@@ -1,5 +1,7 @@
 package allocator
 
+import "mlpool/allocator/internal/pages"
+
 // Small blocks that live long, anywhere in large free ranges, leave few chunks unused: huge
 // blocks then need stitches, or memory of other streams, for ever. So where those never end,
 // small blocks get chunks of their own, as in the small pool of PyTorch's allocator.
@@ -16,16 +18,16 @@ var leastPages int64 = 256
 // one for small blocks.
 func (p *Pool) fromSmall(r *request) (*Block, error) {
 	s, h := p.space, r.heap
-	if !s.slack.grew || p.opt.Placement != nil {
+	if !s.slack.Grew || p.opt.Placement != nil {
 		return nil, nil
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.SmallLimit() == 0 {
-		if h.Reserved() < leastPages*s.page {
+		if h.Reserved() < leastPages*s.Page {
 			return nil, nil
 		}
-		h.SeparateSmall(s.page / smallShare)
+		h.SeparateSmall(s.Page / smallShare)
 	}
 	if r.size >= h.SmallLimit() {
 		return nil, nil
@@ -33,9 +35,9 @@ func (p *Pool) fromSmall(r *request) (*Block, error) {
 	if b := r.fromFree(); b != nil {
 		return b, nil
 	}
-	var best *chunk // in the smallest free block
+	var best *pages.Chunk // in the smallest free block
 	for _, c := range s.unusedOf(h) {
-		if !c.head.IsSmall() && (best == nil || c.head.Size() < best.head.Size()) {
+		if !c.Free().IsSmall() && (best == nil || c.Free().Size() < best.Free().Size()) {
 			best = c
 		}
 	}
@@ -46,7 +48,6 @@ func (p *Pool) fromSmall(r *request) (*Block, error) {
 		}
 		return nil, nil
 	}
-	h.detach(s, []*chunk{best})
-	h.attachAs(s, []*chunk{best}, true)
+	s.Move(&h.pages, []*pages.Chunk{best}, true)
 	return r.fromFree(), nil
 }

@@ -122,24 +122,21 @@ func (p *Pool) merge(h *heap) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.Flush()
-	h.free.forget()
-	h.ForgetChanges()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for g := range h.Ranges {
-		c.TakeOver(&h.Heap, g, func(n *block.Node) {
-			if n.State == live {
-				c.takeOverLive(h, n)
-			}
-		})
-		if p.space != nil {
-			c.joinNeighbours(p.space, g)
+	moved := func(n *block.Node) {
+		if n.State == live {
+			c.takeOverLive(h, n)
 		}
 	}
 	if p.space != nil {
+		p.space.Merge(&c.pages, &h.pages, moved)
 		c.takeOverSewn(h)
-		p.space.leave(h)
 		p.space.uncount(h)
+	} else {
+		for g := range h.Ranges {
+			c.TakeOver(&h.Heap, g, moved)
+		}
 	}
 	c.waiting.TakeOver(&h.waiting)
 	p.past.add(&h.stats)
@@ -163,6 +160,6 @@ func (h *heap) takeOverLive(from *heap, n *block.Node) {
 // close forgets everything that the heap holds.
 func (h *heap) close() {
 	h.Close()
-	h.stats, h.free, h.sewn, h.records = heapStats{}, freeChunks{}, nil, nil
+	h.stats, h.sewn, h.records = heapStats{}, nil, nil
 	h.waiting = order.Queue[*record]{}
 }

@@ -1,9 +1,8 @@
 package allocator
 
 import (
-	"slices"
-
 	"mlpool/allocator/internal/block"
+	"mlpool/allocator/internal/pages"
 )
 
 // How a pool with virtual segments meets a request that no free block of its heap
@@ -28,7 +27,7 @@ func (p *Pool) fromChunks(r *request) (*Block, error) {
 	if b, err := p.fromNewPeak(r); b != nil || err != nil {
 		return b, err
 	}
-	if donors := p.donorsOf(r, p.space.page); len(donors) > 0 {
+	if donors := p.donorsOf(r, p.space.Page); len(donors) > 0 {
 		if b, err := p.gather(r, donors, false); b != nil || err != nil {
 			return b, err
 		}
@@ -64,7 +63,7 @@ func (p *Pool) fromStitch(r *request) (*Block, error) {
 	if b, err := p.gather(r, nil, true); b != nil || err != nil {
 		return b, err
 	}
-	if donors := p.donorsOf(r, p.space.page); len(donors) > 0 {
+	if donors := p.donorsOf(r, p.space.Page); len(donors) > 0 {
 		return p.gather(r, donors, true)
 	}
 	return nil, nil
@@ -73,7 +72,7 @@ func (p *Pool) fromStitch(r *request) (*Block, error) {
 // grows says that new memory is to meet the request rather than a stitch: there are far too
 // many, and the driver may have memory.
 func (p *Pool) grows(r *request) bool {
-	return p.space.overstitched() && !p.full && r.driver == nil
+	return p.space.Overstitched() && !p.full && r.driver == nil
 }
 
 // fromSettled waits for every freed block and joins what is free in every heap
@@ -106,7 +105,7 @@ func (p *Pool) fromReleased(r *request) (*Block, error) {
 	if missing := p.missing(r); missing > 0 && p.noRoom(r, missing, p.space.kept()) != nil {
 		return nil, nil
 	}
-	p.makeRoom(r, p.reserved-roundUp(r.size, p.space.page))
+	p.makeRoom(r, p.reserved-block.RoundUp(r.size, p.space.Page))
 	p.everyDonor(r)
 	return p.gather(r, r.donors, true)
 }
@@ -140,16 +139,9 @@ func (p *Pool) gather(r *request, donors []*heap, stitch bool) (*Block, error) {
 	}
 }
 
-// location is where the parts of a block are side by side: in a stitch, if there is
-// one, or at their own addresses.
-type location struct {
-	addr   uintptr // of the block; 0: nowhere yet
-	stitch *stitch
-}
-
 // gatherLocked takes the memory for a request, if there is enough, into its heap and
 // out of the free blocks there. All locks of heaps are held.
-func (p *Pool) gatherLocked(r *request, heaps []*heap, stitch bool) (parts []*block.Node, at location, err error) {
+func (p *Pool) gatherLocked(r *request, heaps []*heap, stitch bool) (parts []*block.Node, at pages.Location, err error) {
 	s, h := p.space, r.heap
 	for _, each := range heaps {
 		each.Flush()
@@ -157,128 +149,67 @@ func (p *Pool) gatherLocked(r *request, heaps []*heap, stitch bool) (parts []*bl
 	if !stitch && len(heaps) == 1 {
 		if n := h.TakeBest(r.size); n != nil {
 			n.State = part
-			return []*block.Node{n}, location{addr: n.Addr()}, nil
+			return []*block.Node{n}, pages.Location{Addr: n.Addr()}, nil
 		}
 	}
-	s.survey(heaps)
-	var pieces []piece
+	s.search(heaps)
+	var spans []pages.Span
 	if stitch {
-		if pieces, r.missing = s.fragments(h, r.size); r.missing > 0 {
-			return nil, location{}, nil
+		if spans, r.missing = s.Fragments(&h.pages, r.size); r.missing > 0 {
+			return nil, pages.Location{}, nil
 		}
-		if len(pieces) == 1 { // it is side by side as it is
-			at.addr = pieces[0].lo
+		if len(spans) == 1 { // it is side by side as it is
+			at.Addr = spans[0].Lo
 		}
 	} else {
-		if s.noted < r.size {
-			return nil, location{}, nil
+		if s.Found() < r.size {
+			return nil, pages.Location{}, nil
 		}
-		t := p.contiguous(r, len(heaps) > 1)
-		if t.size == 0 {
-			return nil, location{}, nil
+		t := s.Contiguous(&h.pages, r.size, len(heaps) > 1)
+		if t.Size == 0 {
+			return nil, pages.Location{}, nil
 		}
-		pieces, at = t.pieces(r.size), location{t.start(), t.stitch}
+		spans, at = t.Spans(r.size), pages.Location{Addr: t.Start(), Stitch: t.Stitch}
 	}
-	if moved, err := p.move(r, pieces); err != nil || !moved {
-		return nil, location{}, err
+	if moved, err := p.move(r, spans); err != nil || !moved {
+		return nil, pages.Location{}, err
 	}
-	for _, x := range pieces {
-		parts = append(parts, h.cutOut(s, x.lo, x.hi))
+	for _, x := range spans {
+		n := s.CutOut(&h.pages, x.Lo, x.Hi)
+		n.State = part
+		parts = append(parts, n)
 	}
 	return parts, at, nil
 }
 
-// contiguous finds unused memory for a request that is side by side: of the oldest stitch
-// that has it or, where memory of other heaps counts as well, what changes heaps least
-// often.
-func (p *Pool) contiguous(r *request, others bool) stretch {
-	s := p.space
-	var best stretch
-	fewest := 0
-	consider := func(t stretch) {
-		if t.size < r.size {
-			return
-		}
-		changes := t.changes(r.heap, r.size)
-		if best.size == 0 || changes < fewest || changes == fewest && t.stitch == nil && t.size < best.size {
-			t.row = slices.Clone(t.row)
-			best, fewest = t, changes
-		}
-	}
-	if others {
-		s.stretches(r.heap, s.byAddress(), consider)
-	}
-	if best.size == 0 {
-		for _, of := range s.someStitches() {
-			if of.size < r.size || !s.mayHold(of.chunks, r.size) {
-				continue
-			}
-			s.stretches(r.heap, of.chunks, func(t stretch) { t.stitch = of; consider(t) })
-			if best.size > 0 {
-				break
-			}
-		}
-	}
-	return best
-}
-
-// givers returns the heaps but h that hold chunks of pieces.
-func (s *space) givers(h *heap, pieces []piece) (givers []*heap) {
-	for _, x := range pieces {
-		for _, c := range s.overlapping(x.lo, x.hi) {
-			if g := c.heap(); g != h && !slices.Contains(givers, g) {
-				givers = append(givers, g)
-			}
-		}
-	}
-	return givers
-}
-
-// move brings the chunks of other heaps that pieces are of into the request's heap,
+// move brings the chunks of other heaps that spans are of into the request's heap,
 // whose stream is made to wait for theirs. It moves nothing where the policy or the
 // driver forbids that.
-func (p *Pool) move(r *request, pieces []piece) (bool, error) {
+func (p *Pool) move(r *request, spans []pages.Span) (bool, error) {
 	s, h := p.space, r.heap
-	givers := s.givers(h, pieces)
-	if len(givers) == 0 {
+	lenders := s.Lenders(&h.pages, spans)
+	if len(lenders) == 0 {
 		return true, nil
 	}
-	if givers[0] != p.common || len(givers) > 1 {
+	if lenders[0] != &p.common.pages || len(lenders) > 1 {
 		s.moves++
 	}
-	for _, g := range givers {
-		if ordered, err := p.orderAfter(r, g); err != nil || !ordered {
+	for _, l := range lenders {
+		if ordered, err := p.orderAfter(r, l.Owner.(*heap)); err != nil || !ordered {
 			return false, err
 		}
 	}
-	for _, x := range pieces {
-		chunks := s.overlapping(x.lo, x.hi)
-		for i := 0; i < len(chunks); {
-			g := chunks[i].seg
-			to := i + 1
-			for to < len(chunks) && chunks[to].seg == g {
-				to++
-			}
-			if g.Owner.(*heap) != h {
-				run := slices.Clone(chunks[i:to])
-				g.Owner.(*heap).detach(s, run)
-				h.attach(s, run)
-			}
-			i = to
-		}
-	}
-	h.JoinLoose()
-	s.survey([]*heap{h})
+	s.Collect(&h.pages, spans)
 	return true, nil
 }
 
 // handOutParts hands out parts of the request's heap as one block: where they are
 // side by side, or in a new stitch.
-func (p *Pool) handOutParts(r *request, parts []*block.Node, at location) (*Block, error) {
+func (p *Pool) handOutParts(r *request, parts []*block.Node, at pages.Location) (*Block, error) {
 	h := r.heap
-	if at.addr == 0 {
+	if at.Addr == 0 {
 		var err error
-		if at, err = p.space.stitchUp(parts); err != nil {
+		if at, err = p.space.Stitch(parts); err != nil {
 			h.mu.Lock()
 			defer h.mu.Unlock()
 			for _, n := range parts {
@@ -293,9 +224,9 @@ func (p *Pool) handOutParts(r *request, parts []*block.Node, at location) (*Bloc
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	n := parts[0]
-	if at.stitch != nil {
-		p.space.use(at.stitch, h, at.addr, r.size)
-		n = h.sew(at.stitch, at.addr, r.size, parts)
+	if at.Stitch != nil {
+		p.space.Use(at.Stitch, &h.pages, at.Addr, r.size)
+		n = h.sew(at.Stitch, at.Addr, r.size, parts)
 	}
 	n.Want = r.size
 	return r.handOut(h, n), nil
@@ -307,17 +238,17 @@ func (p *Pool) missing(r *request) int64 {
 	s, h := p.space, r.heap
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	s.survey(nil)
+	s.Search()
 	for each := range p.all {
 		if each != h {
 			each.mu.Lock()
 		}
 		each.Flush()
-		s.include(each)
+		s.Include(&each.pages)
 		if each != h {
 			each.mu.Unlock()
 		}
 	}
-	_, missing := s.fragments(h, r.size)
+	_, missing := s.Fragments(&h.pages, r.size)
 	return missing
 }

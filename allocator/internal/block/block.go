@@ -33,6 +33,9 @@ const Alignment = 256
 // MaxSize is above the size of any range, in bytes.
 const MaxSize = 1 << 47
 
+// RoundUp returns n rounded up to a multiple of unit, a power of two.
+func RoundUp(n, unit int64) int64 { return (n + unit - 1) &^ (unit - 1) }
+
 // State is what the bytes of a block are used for.
 type State uint8
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"mlpool/allocator/internal/spin"
+	"mlpool/allocator/internal/undo"
 )
 
 // A Driver is what a device knows of events, but for asking whether one is done.
@@ -109,7 +110,7 @@ func (c *Events) Trim(errs *[]error) {
 	idle := c.idle
 	c.idle = nil
 	c.mu.Unlock()
-	kept := GiveBack(idle, func(event uintptr) error { return c.Driver.FreeEvent(event) }, errs)
+	kept := undo.GiveBack(idle, func(event uintptr) error { return c.Driver.FreeEvent(event) }, errs)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.idle = append(c.idle, kept...)
@@ -142,16 +143,4 @@ func (c *Events) Pass(event uintptr, s Stream, how Mode) (bool, error) {
 		return true, c.Driver.SyncEvent(event)
 	}
 	return c.Driver.(Querier).QueryEvent(event)
-}
-
-// GiveBack passes every handle to free and returns those that it refused.
-func GiveBack(handles []uintptr, free func(uintptr) error, errs *[]error) []uintptr {
-	var kept []uintptr
-	for _, h := range handles {
-		if err := free(h); err != nil {
-			kept = append(kept, h)
-			*errs = append(*errs, err)
-		}
-	}
-	return kept
 }

@@ -1,4 +1,4 @@
-package allocator
+package pages
 
 import "testing"
 
@@ -24,14 +24,14 @@ func TestSlackSteps(t *testing.T) {
 		{"calm", 300, 0, 0, 2, 3},
 		{"calm for long", 2000, 0, 0, 2, 64},
 	} {
-		var k slack
-		for k.share() != c.from {
+		var k Slack
+		for k.Share() != c.from {
 			k.step++
 		}
 		for round := int64(1); round <= c.rounds; round++ {
-			k.observe(round*c.mappings, round*c.moves, round*1000)
+			k.Observe(round*c.mappings, round*c.moves, round*1000)
 		}
-		if got := k.share(); got != c.want {
+		if got := k.Share(); got != c.want {
 			t.Errorf("%s: one part in %d becomes one in %d, want %d", c.name, c.from, got, c.want)
 		}
 	}

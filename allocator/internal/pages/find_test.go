@@ -1,22 +1,25 @@
-package allocator
+package pages
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
+
+	"mlpool/allocator/internal/block"
 )
 
-// A drawing is chunks by address. A word is neighbours, each a letter, its heap, and
+// A drawing is chunks by address. A word is neighbours, each a letter, its holder, and
 // its bytes in units of Alignment, four to a page: '.' is free, '#' handed out.
 //
 //	a....|a..##|b.... b##..
 //
-// are two chunks of heap a, the second half full, beside an unused one of heap b, and
-// one of heap b apart, 4 units further on. Places are told in units from the first.
+// are two chunks of holder a, the second half full, beside an unused one of holder b, and
+// one of holder b apart, 4 units further on. Places are told in units from the first.
 type drawing struct {
-	*space
-	heaps map[byte]*heap
+	*Space
+	holders map[byte]*Holder
 }
 
 const (
@@ -24,53 +27,56 @@ const (
 	drawnPage = 4       // units
 )
 
+// owner makes the records of a heap.
+type owner struct{}
+
+func (owner) NewNode() *block.Node  { return new(block.Node) }
+func (owner) FreeApart(*block.Node) {}
+
+func newHolder() *Holder {
+	h := &Holder{Heap: new(block.Heap), Owner: owner{}}
+	h.Init(owner{}, block.Options{Strategy: block.DefaultStrategy})
+	return h
+}
+
 func draw(picture string) drawing {
-	p := &Pool{opt: PoolOptions{Strategy: DefaultStrategy}}
-	p.space = &space{page: drawnPage * Alignment}
-	d := drawing{p.space, map[byte]*heap{}}
+	d := drawing{&Space{Page: drawnPage * block.Alignment}, map[byte]*Holder{}}
 	addr := uintptr(drawnAt)
-	var full []piece
+	var full []Span
 	for _, word := range strings.Fields(picture) {
 		for _, body := range strings.Split(word, "|") {
-			c := &chunk{addr: addr, size: int64(len(body)-1) * Alignment}
+			c := &Chunk{addr: addr, size: int64(len(body)-1) * block.Alignment}
 			d.chunks = append(d.chunks, c)
-			if d.heaps[body[0]] == nil {
-				d.heaps[body[0]] = newHeap(p, Stream(body[0]))
+			if d.holders[body[0]] == nil {
+				d.holders[body[0]] = newHolder()
 			}
-			d.heaps[body[0]].attach(d.space, []*chunk{c})
+			d.Attach(d.holders[body[0]], []*Chunk{c}, false)
 			for i := range body[1:] {
-				if lo := addr + uintptr(i)*Alignment; body[1+i] == '#' {
-					full = append(full, piece{lo, lo + Alignment})
+				if lo := addr + uintptr(i)*block.Alignment; body[1+i] == '#' {
+					full = append(full, Span{lo, lo + block.Alignment})
 				}
 			}
 			addr = c.end()
 		}
-		addr += drawnPage * Alignment
+		addr += drawnPage * block.Alignment
 	}
 	for _, x := range full {
 		d.look()
-		h := d.chunks[d.index(x.lo)].seg.Owner.(*heap)
-		h.cutOut(d.space, x.lo, x.hi).State = live
+		d.CutOut(d.chunks[d.index(x.Lo)].holder, x.Lo, x.Hi).State = block.Owned
 	}
 	d.look()
 	return d
 }
 
-// look surveys all heaps.
-func (d drawing) look() {
-	var all []*heap
-	for _, h := range d.heaps {
-		all = append(all, h)
-	}
-	d.survey(all)
-}
+// look searches all holders.
+func (d drawing) look() { d.Search(slices.Collect(maps.Values(d.holders))...) }
 
 // place tells an address and a number of bytes in units.
 func place(addr uintptr, bytes int64) string {
-	return fmt.Sprintf("%d+%d", int64(addr-drawnAt)/Alignment, bytes/Alignment)
+	return fmt.Sprintf("%d+%d", int64(addr-drawnAt)/block.Alignment, bytes/block.Alignment)
 }
 
-func TestSurvey(t *testing.T) {
+func TestSearch(t *testing.T) {
 	for _, c := range []struct {
 		picture string
 		want    string // per chunk: - nothing, h free head, t free tail, b both, apart, u unused
@@ -110,17 +116,17 @@ func TestSurvey(t *testing.T) {
 		if got != c.want {
 			t.Errorf("%s: found %s, want %s", c.picture, got, c.want)
 		}
-		d.survey(nil)
+		d.Search()
 		for i, chunk := range d.chunks {
 			if head, tail := d.ends(chunk); head != nil || tail != nil {
-				t.Errorf("%s: chunk %d has ends that the last survey did not find", c.picture, i)
+				t.Errorf("%s: chunk %d has ends that the last search did not find", c.picture, i)
 			}
 		}
 	}
 }
 
-// TestStretches looks for what heap a may use.
-func TestStretches(t *testing.T) {
+// TestFreeRuns looks for what holder a may use.
+func TestFreeRuns(t *testing.T) {
 	for _, c := range []struct {
 		picture string
 		row     []int // chunks of a stitch, in its order, -1 one that was released; nil: all by address
@@ -152,20 +158,20 @@ func TestStretches(t *testing.T) {
 			row = nil
 			at := uintptr(1 << 40)
 			for _, i := range c.row {
-				m := mapped{addr: at}
+				m := Mapped{Addr: at}
 				if i >= 0 {
-					m.chunk = d.chunks[i]
+					m.Chunk = d.chunks[i]
 				}
 				row = append(row, m)
-				at += drawnPage * Alignment
+				at += drawnPage * block.Alignment
 			}
 		}
 		var got []string
-		d.stretches(d.heaps['a'], row, func(x stretch) {
-			if x.start() != x.row[0].addr+uintptr(x.skip) {
-				t.Errorf("%s: a stretch starts at %#x", c.picture, x.start())
+		d.freeRuns(d.holders['a'], row, func(x FreeRun) {
+			if x.Start() != x.chunks[0].Addr+uintptr(x.offset) {
+				t.Errorf("%s: a free run starts at %#x", c.picture, x.Start())
 			}
-			got = append(got, place(x.row[0].chunk.addr+uintptr(x.skip), x.size))
+			got = append(got, place(x.chunks[0].Chunk.addr+uintptr(x.offset), x.Size))
 		})
 		if got := strings.Join(got, " "); got != c.want {
 			t.Errorf("%s, row %v: %q, want %q", c.picture, c.row, got, c.want)
@@ -173,18 +179,18 @@ func TestStretches(t *testing.T) {
 	}
 }
 
-// TestPieces cuts the first bytes off a stretch, at the chunks' own addresses.
-func TestPieces(t *testing.T) {
+// TestSpans cuts the first bytes off a free run, at the chunks' own addresses.
+func TestSpans(t *testing.T) {
 	for _, c := range []struct {
 		picture string
 		row     []int
-		skip    int64 // units
+		offset  int64 // units
 		size    int64
 		want    string
 	}{
 		{"a....", []int{0}, 0, 4, "0+4"},
 		{"a....", []int{0}, 0, 1, "0+1"},
-		{"a#...|a....", []int{0, 1}, 1, 5, "1+5"}, // neighbours are one piece
+		{"a#...|a....", []int{0, 1}, 1, 5, "1+5"}, // neighbours are one span
 		{"a....|a.... a....", []int{0, 1, 2}, 0, 12, "0+8 12+4"},
 		{"a.... a....", []int{1, 0}, 0, 8, "8+4 0+4"},
 		{"a....|a....", []int{1, 0}, 0, 8, "4+4 0+4"},
@@ -192,13 +198,13 @@ func TestPieces(t *testing.T) {
 		{"a#... a....", []int{0, 1}, 1, 4, "1+3 8+1"},
 	} {
 		d := draw(c.picture)
-		x := stretch{skip: c.skip * Alignment, size: c.size * Alignment}
+		x := FreeRun{offset: c.offset * block.Alignment, Size: c.size * block.Alignment}
 		for _, i := range c.row {
-			x.row = append(x.row, mapped{d.chunks[i], d.chunks[i].addr})
+			x.chunks = append(x.chunks, Mapped{d.chunks[i], d.chunks[i].addr})
 		}
 		var got []string
-		for _, p := range x.pieces(c.size * Alignment) {
-			got = append(got, place(p.lo, int64(p.hi-p.lo)))
+		for _, p := range x.Spans(c.size * block.Alignment) {
+			got = append(got, place(p.Lo, int64(p.Hi-p.Lo)))
 		}
 		if got := strings.Join(got, " "); got != c.want {
 			t.Errorf("%s, row %v, %d units: %q, want %q", c.picture, c.row, c.size, got, c.want)
@@ -206,7 +212,7 @@ func TestPieces(t *testing.T) {
 	}
 }
 
-// TestFragments looks for pieces for heap a that can be mapped side by side.
+// TestFragments looks for spans for holder a that can be mapped side by side.
 func TestFragments(t *testing.T) {
 	for _, c := range []struct {
 		picture string
@@ -227,11 +233,11 @@ func TestFragments(t *testing.T) {
 		{"a.##.", 2, "", 1},
 		{"a.##. a....", 6, "", 1},
 		{"a.##. a.... a.###", 6, "3+1 8+4 16+1", 0},
-		// What is free in the middle of a chunk, or in a part of another heap's, is
+		// What is free in the middle of a chunk, or in a part of another holder's, is
 		// of no use.
 		{"a#..# a....", 5, "", 1},
 		{"b###. a....", 5, "", 1},
-		// Larger pieces come first, and the last is the smallest that does.
+		// Larger spans come first, and the last is the smallest that does.
 		{"a.... a....|a.... a........", 18, "8+8 20+8 0+2", 0},
 		{"a.... a....|a.... a........", 21, "", 1},
 		{"a.... a....|a....|a.... a....|a....", 16, "8+12 0+4", 0},
@@ -242,19 +248,19 @@ func TestFragments(t *testing.T) {
 		{"a##..|a.... a....", 11, "", 1},
 	} {
 		d := draw(c.picture)
-		pieces, missing := d.fragments(d.heaps['a'], c.size*Alignment)
+		spans, missing := d.Fragments(d.holders['a'], c.size*block.Alignment)
 		var got []string
-		var chunks []*chunk
-		for _, p := range pieces {
-			got = append(got, place(p.lo, int64(p.hi-p.lo)))
-			chunks = append(chunks, d.overlapping(p.lo, p.hi)...)
+		var chunks []*Chunk
+		for _, p := range spans {
+			got = append(got, place(p.Lo, int64(p.Hi-p.Lo)))
+			chunks = append(chunks, d.Overlapping(p.Lo, p.Hi)...)
 		}
-		if got := strings.Join(got, " "); got != c.want && c.missing == 0 || missing != c.missing*Alignment {
-			t.Errorf("%s, %d units: %q and %d missing, want %q and %d", c.picture, c.size, got, missing/Alignment, c.want, c.missing)
+		if got := strings.Join(got, " "); got != c.want && c.missing == 0 || missing != c.missing*block.Alignment {
+			t.Errorf("%s, %d units: %q and %d missing, want %q and %d", c.picture, c.size, got, missing/block.Alignment, c.want, c.missing)
 		}
 		for i, chunk := range chunks {
 			if slices.Contains(chunks[:i], chunk) {
-				t.Errorf("%s, %d units: the chunk at %s is in two pieces", c.picture, c.size, place(chunk.addr, chunk.size))
+				t.Errorf("%s, %d units: the chunk at %s is in two spans", c.picture, c.size, place(chunk.addr, chunk.size))
 			}
 		}
 	}

@@ -1,0 +1,381 @@
+package pages
+
+import (
+	"cmp"
+	"slices"
+
+	"mlpool/allocator/internal/block"
+)
+
+// Search brings the indexes of some holders up to date; what follows finds free memory of
+// these alone.
+func (s *Space) Search(holders ...*Holder) {
+	s.searches++
+	s.searched, s.found = s.searched[:0], 0
+	for _, h := range holders {
+		s.Include(h)
+	}
+}
+
+// Include adds h to the holders that are searched.
+func (s *Space) Include(h *Holder) {
+	s.Update(h)
+	h.search = s.searches
+	s.searched = append(s.searched, h)
+	s.found += h.bytes
+}
+
+// Found returns the bytes of the free blocks of the holders that are searched.
+func (s *Space) Found() int64 { return s.found }
+
+// ends returns the free blocks at the ends of c that the survey found.
+func (s *Space) ends(c *Chunk) (head, tail *block.Node) {
+	if h := c.holder; h == nil || h.search != s.searches {
+		return nil, nil
+	}
+	return c.head, c.tail
+}
+
+// isUnused says whether all of c is part of one free block that the survey found.
+func (s *Space) isUnused(c *Chunk) bool {
+	head, tail := s.ends(c)
+	return head != nil && head == tail
+}
+
+// Unused returns the unused chunks that the survey found, by address.
+func (s *Space) Unused() (unused []*Chunk) {
+	for _, m := range s.byAddress() {
+		if s.isUnused(m.Chunk) {
+			unused = append(unused, m.Chunk)
+		}
+	}
+	return unused
+}
+
+// A FreeRun is free memory that is mapped side by side: some chunks of a row, the
+// first and the last perhaps in part.
+type FreeRun struct {
+	Size   int64   // bytes
+	Stitch *Stitch // where they are mapped; nil: at the chunks' own addresses
+	chunks []Mapped
+	offset int64   // of the first free byte in the first chunk
+	holder *Holder // that is to have it
+}
+
+// join says whether chunks a and b, where they are neighbours, are of one segment once the
+// heap has both: its chunks for small blocks are apart.
+func (t *FreeRun) join(a, b *Chunk) bool {
+	small := func(c *Chunk) bool { return c.holder == t.holder && c.rng.Small }
+	return t.holder == nil || small(a) == small(b)
+}
+
+// Start returns the address of the first free byte.
+func (t *FreeRun) Start() uintptr { return t.chunks[0].Addr + uintptr(t.offset) }
+
+// stretches calls yield for each FreeRun in a row of chunks by address; h may use
+// parts of its own chunks, and of those of other heaps the ones that are unused. A
+// row has no chunk twice.
+func (s *Space) freeRuns(h *Holder, row []Mapped, yield func(t FreeRun)) {
+	t := FreeRun{holder: h}
+	from := 0
+	end := func() {
+		if t.Size > 0 {
+			yield(t)
+		}
+		t = FreeRun{holder: h}
+	}
+	for i, m := range row {
+		c := m.Chunk
+		if c == nil { // its addresses are missing
+			end()
+			continue
+		}
+		if t.Size > 0 {
+			last := row[i-1]
+			if stitched := m.Addr != c.addr; last.Addr+uintptr(last.Chunk.size) != m.Addr || !stitched && !t.join(last.Chunk, c) {
+				end()
+			}
+		}
+		head, tail := s.ends(c)
+		switch {
+		case head != nil && head == tail:
+			if t.Size == 0 {
+				from = i
+			}
+			t.chunks, t.Size = row[from:i+1], t.Size+c.size
+			continue
+		case c.holder != h:
+			end()
+			continue
+		}
+		if head != nil {
+			if t.Size == 0 {
+				from = i
+			}
+			t.chunks, t.Size = row[from:i+1], t.Size+int64(head.Addr())+head.Size()-int64(c.addr)
+		}
+		end()
+		if tail != nil {
+			from = i
+			t.chunks, t.offset = row[i:i+1], int64(tail.Addr()-c.addr)
+			t.Size = c.size - t.offset
+		}
+	}
+	end()
+}
+
+// mayHold says whether there may be a FreeRun of so many bytes in a row. It is
+// quick, for where rows are many.
+func (s *Space) mayHold(row []Mapped, bytes int64) bool {
+	var free int64
+	for i := range row {
+		c := row[i].Chunk
+		if c == nil {
+			free = 0
+		} else if head, tail := s.ends(c); head == nil && tail == nil {
+			free = 0
+		} else if free += c.size; free >= bytes {
+			return true
+		}
+	}
+	return false
+}
+
+// byAddress returns the chunks where the survey found a free end, where blocks are cut
+// from them. The row is good until the next call.
+func (s *Space) byAddress() []Mapped {
+	found := 0
+	for _, h := range s.searched {
+		found += len(h.chunks)
+	}
+	s.row = slices.Grow(s.row[:0], found)
+	s.Looks += found
+	if found > len(s.chunks)/sortShare {
+		s.Looks += len(s.chunks)
+		for _, c := range s.chunks {
+			if head, tail := s.ends(c); head != nil || tail != nil {
+				s.row = append(s.row, Mapped{c, c.addr})
+			}
+		}
+		return s.row
+	}
+	for _, h := range s.searched {
+		for _, c := range h.chunks {
+			s.row = append(s.row, Mapped{c, c.addr})
+		}
+	}
+	slices.SortFunc(s.row, func(a, b Mapped) int { return cmp.Compare(a.Addr, b.Addr) })
+	return s.row
+}
+
+// To sort more than 1/sortShare of the chunks takes longer than to look at all of them.
+const sortShare = 16
+
+// changes returns how many times the heap changes to another one than h along the first
+// size bytes of t: at least as often as there are such heaps.
+func (t *FreeRun) changes(h *Holder, size int64) (changes int) {
+	last := h
+	size += t.offset
+	for _, m := range t.chunks {
+		if g := m.Chunk.holder; g != last {
+			if last = g; g != h {
+				changes++
+			}
+		}
+		if size -= m.Chunk.size; size <= 0 {
+			break
+		}
+	}
+	return changes
+}
+
+// A Span is free bytes of one or several chunks that are neighbours.
+type Span struct{ Lo, Hi uintptr }
+
+// Spans returns the bytes of the first size bytes of t, at the chunks' own
+// addresses.
+func (t *FreeRun) Spans(size int64) []Span {
+	var all []Span
+	skip := uintptr(t.offset)
+	for i, m := range t.chunks {
+		lo, hi := m.Chunk.addr+skip, m.Chunk.end()
+		if int64(hi-lo) > size {
+			hi = lo + uintptr(size)
+		}
+		if last := len(all) - 1; last >= 0 && all[last].Hi == lo && t.join(t.chunks[i-1].Chunk, m.Chunk) {
+			all[last].Hi = hi
+		} else {
+			all = append(all, Span{lo, hi})
+		}
+		if size -= int64(hi - lo); size == 0 {
+			break
+		}
+		skip = 0
+	}
+	return all
+}
+
+// Fragments finds spans of size bytes in all that can be mapped side by side: the
+// first ends where a chunk ends, the last begins where one begins, and the others do
+// both. It returns the bytes that are missing, 0 if there are enough. All spans are
+// of different chunks.
+func (s *Space) Fragments(h *Holder, size int64) (spans []Span, missing int64) {
+	var runs []FreeRun
+	s.freeRuns(h, s.byAddress(), func(t FreeRun) { runs = append(runs, t) })
+	opening := -1
+	for i := range runs {
+		if r := &runs[i]; r.offset > 0 && (opening < 0 || r.opens() > runs[opening].opens()) && r.opens() < size {
+			opening = i
+		}
+	}
+	var first *Chunk // which may end in a Span and begin with another
+	if opening >= 0 {
+		r := &runs[opening]
+		first = r.chunks[0].Chunk
+		whole := r.whole()
+		hi := first.end()
+		if whole.Hi > whole.Lo {
+			hi = whole.Hi
+		}
+		lo := r.chunks[0].Chunk.addr + uintptr(r.offset)
+		hi = min(hi, lo+uintptr(size))
+		spans = append(spans, Span{lo, hi})
+		size -= int64(hi - lo)
+		runs = slices.Delete(runs, opening, opening+1)
+	}
+	slices.SortStableFunc(runs, func(a, b FreeRun) int {
+		wa, wb := a.whole(), b.whole()
+		return int(int64(wb.Hi-wb.Lo)>>8 - int64(wa.Hi-wa.Lo)>>8)
+	})
+	for size > 0 {
+		closing, room := -1, int64(0)
+		for i := range runs {
+			if n := runs[i].closes(first); n >= size && (closing < 0 || n < room) {
+				closing, room = i, n
+			}
+		}
+		if closing >= 0 {
+			lo := runs[closing].whole().Lo
+			return append(spans, Span{lo, lo + uintptr(size)}), 0
+		}
+		if len(runs) == 0 || runs[0].whole().Hi == runs[0].whole().Lo {
+			return nil, size
+		}
+		whole := runs[0].whole()
+		spans = append(spans, whole)
+		size -= int64(whole.Hi - whole.Lo)
+		runs = runs[1:]
+	}
+	return spans, 0
+}
+
+// whole returns the part of t, at the chunks' own addresses, that is whole chunks.
+func (t *FreeRun) whole() Span {
+	first, last := t.chunks[0].Chunk, t.chunks[len(t.chunks)-1].Chunk
+	lo, hi := first.addr, last.end()
+	if t.offset > 0 {
+		lo = first.end()
+	}
+	if t.free() < hi {
+		hi = last.addr
+	}
+	return Span{lo, max(lo, hi)}
+}
+
+// free returns the end of t at the chunks' own addresses.
+func (t *FreeRun) free() uintptr {
+	return t.chunks[0].Chunk.addr + uintptr(t.offset) + uintptr(t.Size)
+}
+
+// opens returns the bytes of t before the first whole chunk.
+func (t *FreeRun) opens() int64 {
+	if t.offset == 0 {
+		return 0
+	}
+	return min(t.chunks[0].Chunk.size-t.offset, t.Size)
+}
+
+// closes returns the bytes of t from the first whole chunk on, without those in
+// a chunk that is taken.
+func (t *FreeRun) closes(taken *Chunk) int64 {
+	lo, hi := t.whole().Lo, t.free()
+	if last := t.chunks[len(t.chunks)-1].Chunk; last == taken && last.addr < hi {
+		hi = last.addr
+	}
+	if hi <= lo {
+		return 0
+	}
+	return int64(hi - lo)
+}
+
+// A Location is where parts of a block are side by side: in a stitch, if there is one, or at
+// their own addresses.
+type Location struct {
+	Addr   uintptr // of the block; 0: nowhere yet
+	Stitch *Stitch
+}
+
+// Contiguous finds size bytes of unused memory for h that are side by side: of the oldest
+// stitch that has them or, where memory of other holders counts as well, what changes holders
+// least often. Its Size is 0 where there are none.
+func (s *Space) Contiguous(h *Holder, size int64, others bool) FreeRun {
+	var best FreeRun
+	fewest := 0
+	consider := func(t FreeRun) {
+		if t.Size < size {
+			return
+		}
+		changes := t.changes(h, size)
+		if best.Size == 0 || changes < fewest || changes == fewest && t.Stitch == nil && t.Size < best.Size {
+			t.chunks = slices.Clone(t.chunks)
+			best, fewest = t, changes
+		}
+	}
+	if others {
+		s.freeRuns(h, s.byAddress(), consider)
+	}
+	if best.Size == 0 {
+		for _, of := range s.someStitches() {
+			if of.Size < size || !s.mayHold(of.chunks, size) {
+				continue
+			}
+			s.freeRuns(h, of.chunks, func(t FreeRun) { t.Stitch = of; consider(t) })
+			if best.Size > 0 {
+				break
+			}
+		}
+	}
+	return best
+}
+
+// Lenders returns the holders but h that hold chunks of spans.
+func (s *Space) Lenders(h *Holder, spans []Span) (lenders []*Holder) {
+	for _, x := range spans {
+		for _, c := range s.Overlapping(x.Lo, x.Hi) {
+			if c.holder != h && !slices.Contains(lenders, c.holder) {
+				lenders = append(lenders, c.holder)
+			}
+		}
+	}
+	return lenders
+}
+
+// Collect moves the chunks of spans that other holders have to h.
+func (s *Space) Collect(h *Holder, spans []Span) {
+	for _, x := range spans {
+		chunks := s.Overlapping(x.Lo, x.Hi)
+		for i := 0; i < len(chunks); {
+			g := chunks[i].rng
+			to := i + 1
+			for to < len(chunks) && chunks[to].rng == g {
+				to++
+			}
+			if chunks[i].holder != h {
+				s.Move(h, chunks[i:to], false)
+			}
+			i = to
+		}
+	}
+	h.JoinLoose()
+	s.Search(h)
+}

@@ -1,0 +1,114 @@
+package pages
+
+import (
+	"slices"
+
+	"mlpool/allocator/internal/block"
+)
+
+// A Holder is a heap that has chunks, in ranges that are as long as they can be.
+type Holder struct {
+	*block.Heap
+	Owner any  // of the holder
+	Gone  bool // another holder took over everything
+
+	zone *zone // where its chunks are made; nil: it made none
+
+	// The free-chunk index; see Space.Update.
+	chunks []*Chunk // with a free end, in no order
+	bytes  int64    // of all blocks that count
+	search int      // the last one that it was part of
+}
+
+// Attach adds run, chunks of no holder that are neighbours, to h as free memory, perhaps for
+// small blocks alone.
+func (s *Space) Attach(h *Holder, run []*Chunk, small bool) {
+	first, last := run[0], run[len(run)-1]
+	g := &block.Range{Addr: first.addr, Size: int64(last.end() - first.addr), Small: small}
+	n := h.Hold(g)
+	for _, c := range run {
+		c.rng, c.holder = g, h
+	}
+	s.joinNeighbours(h, g)
+	h.Coalesce(n)
+}
+
+// joinNeighbours makes g one range with those of h that it lies next to.
+func (s *Space) joinNeighbours(h *Holder, g *block.Range) {
+	at := s.index(g.Addr)
+	if at > 0 {
+		if left := s.chunks[at-1]; left.end() == g.Addr && left.holder == h && left.rng.Small == g.Small {
+			g = s.join(h, left.rng, g)
+		}
+	}
+	end := g.Addr + uintptr(g.Size)
+	if at := s.index(end); at < len(s.chunks) {
+		if right := s.chunks[at]; right.addr == end && right.holder == h && right.rng.Small == g.Small {
+			s.join(h, g, right.rng)
+		}
+	}
+}
+
+// join makes the neighbours left and right one range.
+func (s *Space) join(h *Holder, left, right *block.Range) *block.Range {
+	g, other := h.Join(left, right)
+	s.relabel(other, g, h)
+	return g
+}
+
+// relabel makes the chunks of range of part of g, which h has.
+func (s *Space) relabel(of, g *block.Range, h *Holder) {
+	for _, c := range s.Overlapping(of.Addr, of.Addr+uintptr(of.Size)) {
+		c.rng, c.holder = g, h
+	}
+}
+
+// CutOut makes the bytes from lo to hi, all in one free block that the last search found, a
+// block of their own, which no list holds. What is left of the free block at its sides stays
+// free.
+func (s *Space) CutOut(h *Holder, lo, hi uintptr) *block.Node {
+	n := h.Cut(s.freeBlock(lo), lo, hi)
+	s.Update(h)
+	return n
+}
+
+// freeBlock returns the free block that holds the byte at addr, which a search
+// found.
+func (s *Space) freeBlock(addr uintptr) *block.Node {
+	c := s.chunks[s.index(addr)]
+	for _, n := range [...]*block.Node{c.head, c.tail} {
+		if n != nil && n.Addr() <= addr && addr < n.End() {
+			return n
+		}
+	}
+	return nil
+}
+
+// Detach takes run, unused chunks of h that are neighbours, out of it.
+func (s *Space) Detach(h *Holder, run []*Chunk) {
+	n := s.CutOut(h, run[0].addr, run[len(run)-1].end())
+	if rest := h.Remove(n, run[0].rng); rest != nil {
+		s.relabel(rest, rest, h)
+	}
+}
+
+// Move brings run, unused chunks that are neighbours of one range, from their holder to h.
+func (s *Space) Move(h *Holder, run []*Chunk, small bool) {
+	run = slices.Clone(run)
+	s.Detach(run[0].holder, run)
+	s.Attach(h, run, small)
+}
+
+// Merge moves all chunks of from, which is gone from then on, to h. It calls moved for the
+// blocks that are not free.
+func (s *Space) Merge(h, from *Holder, moved func(n *block.Node)) {
+	from.forget()
+	from.ForgetChanges()
+	for g := range from.Ranges {
+		h.TakeOver(from.Heap, g, moved)
+		s.relabel(g, g, h)
+		s.joinNeighbours(h, g)
+	}
+	s.leave(from)
+	from.Gone = true
+}

@@ -1,0 +1,431 @@
+package pages
+
+import (
+	"slices"
+	"sort"
+
+	"mlpool/allocator/internal/block"
+	"mlpool/allocator/internal/undo"
+)
+
+// A chunk is memory that one call of the driver created, a number of whole pages.
+// It is mapped at addr, where blocks are cut from it, as long as it exists; it may
+// be mapped in stitches as well. A chunk that is free moves from holder to holder
+// without a call of the driver.
+type Chunk struct {
+	addr  uintptr
+	size  int64 // bytes
+	pages uintptr
+
+	rng    *block.Range // that it is in, with its neighbours of the same holder
+	holder *Holder      // nil: none
+
+	// The free blocks at its first and its last byte, and where its heap lists it if there
+	// is one: see Space.Update.
+	head, tail *block.Node
+	listed     bool
+	place      int       // in Holder.chunks
+	stitches   []*Stitch // that it is mapped in, the oldest first
+}
+
+// Addr returns the address of the first byte of c, End the one behind the last.
+func (c *Chunk) Addr() uintptr { return c.addr }
+func (c *Chunk) End() uintptr  { return c.end() }
+
+// Size returns the bytes of c.
+func (c *Chunk) Size() int64 { return c.size }
+
+// IsOf says whether h has c.
+func (c *Chunk) IsOf(h *Holder) bool { return c.holder == h }
+
+// Free returns the free block at the first byte of c, as the index knows it, or nil.
+func (c *Chunk) Free() *block.Node { return c.head }
+
+func (c *Chunk) end() uintptr { return c.addr + uintptr(c.size) }
+
+// A zone is a range of addresses where a holder's chunks are made one after the
+// other, so that they are neighbours.
+type zone struct {
+	addr uintptr
+	size int64 // bytes
+	next int64 // offset of the first byte behind all chunks
+}
+
+// A Driver maps physical memory at addresses, as CUDA's virtual memory management does.
+type Driver interface {
+	ReserveRange(bytes int64) (addr uintptr, err error)
+	ReleaseRange(addr uintptr, bytes int64) error
+	CreatePages(bytes int64) (pages uintptr, err error)
+	ReleasePages(pages uintptr) error
+	MapPages(addr, pages uintptr, bytes int64) error
+	UnmapPages(addr uintptr, bytes int64) error
+}
+
+// Space is chunks and where they are mapped.
+type Space struct {
+	Driver Driver
+	Page   int64 // bytes
+	Held   int64 // bytes of all chunks and kept pages
+
+	Mappings int64 // of chunks in stitches, so far
+	Stitched int64 // stitches, so far
+	Looks    int   // at chunks and stitches, so far
+
+	chunks []*Chunk    // by address
+	zones  []*zone     // all
+	spare  []*zone     // of holders that are gone
+	kept   []keptPages // which the driver did not take back, for a later try
+
+	stitches []*Stitch // the oldest first
+	tried    int       // stitches that were begun, so far
+	mapped   int       // chunks in all stitches, each as often as it is mapped
+	uses     int       // of stitches, so far
+
+	searches int       // so far
+	searched []*Holder // by the last one
+	found    int64     // bytes of free blocks that it found
+	row      []Mapped  // room for byAddress
+	some     []*Stitch // room for someStitches
+}
+
+// keptPages is memory that is mapped nowhere any more.
+type keptPages struct {
+	pages uintptr
+	size  int64 // bytes
+}
+
+// Bounds that few programs reach. They are variables so that tests of few calls do.
+var (
+	// zoneBytes are addresses, not memory: most holders need but one zone. A GPU has
+	// 47 bits of them, so that where there are many zones new ones are smaller: each
+	// zonesOfASize of them half as large, down to leastZone.
+	zoneBytes int64 = 64 << 30
+	leastZone int64 = 64 << 20
+
+	// mostStitched is how many chunks may be mapped in stitches, at least;
+	// mostPerChunk the mappings of each chunk where there are more.
+	mostStitched = 4096
+	mostPerChunk = 8
+)
+
+const (
+	zonesOfASize = 256
+
+	// Creating and mapping a chunk takes the driver the same time whatever its size,
+	// 28 µs on an H200, but only whole chunks move. So a chunk is as large as one part
+	// in chunkShare of what is reserved, up to maxChunk; and as one in requestShare of
+	// what is asked for at once, since that is used as one block.
+	chunkShare   = 192
+	maxChunk     = 32 << 20
+	requestShare = 16
+)
+
+// ChunkBytes returns the size of the chunks for bytes of new memory, where reserved
+// bytes are reserved.
+func (s *Space) ChunkBytes(bytes, reserved int64) int64 {
+	size := s.Page
+	for 2*size <= max(min(reserved/chunkShare, maxChunk), bytes/requestShare) {
+		size *= 2
+	}
+	return size
+}
+
+// index returns where in chunks the first one is that ends behind addr.
+func (s *Space) index(addr uintptr) int {
+	return sort.Search(len(s.chunks), func(i int) bool { return s.chunks[i].end() > addr })
+}
+
+// Overlapping returns the chunks that have bytes from lo to hi.
+func (s *Space) Overlapping(lo, hi uintptr) []*Chunk {
+	from := s.index(lo)
+	to := from
+	for to < len(s.chunks) && s.chunks[to].addr < hi {
+		to++
+	}
+	return s.chunks[from:to]
+}
+
+// zoneFor returns a zone with room for bytes, and the address where they are free: that
+// of h, one that nobody has, or a new one.
+func (s *Space) zoneFor(h *Holder, bytes int64) (*zone, uintptr, error) {
+	if z := h.zone; z != nil {
+		if bytes <= z.size-z.next {
+			return z, z.addr + uintptr(z.next), nil
+		}
+		if addr, ok := s.gap(z, bytes); ok {
+			return z, addr, nil
+		}
+	}
+	for _, z := range s.spare {
+		if bytes <= z.size-z.next {
+			return z, z.addr + uintptr(z.next), nil
+		}
+	}
+	size := max(block.RoundUp(max(zoneBytes>>(len(s.zones)/zonesOfASize), leastZone), s.Page), bytes)
+	addr, err := s.Driver.ReserveRange(size + s.Page) // no zone lies next to another
+	if err != nil {
+		return nil, 0, err
+	}
+	z := &zone{addr: addr, size: size}
+	s.zones = append(s.zones, z)
+	s.spare = append(s.spare, z)
+	return z, addr, nil
+}
+
+// moveIn makes z, which zoneFor returned, the zone of h.
+func (s *Space) moveIn(h *Holder, z *zone) {
+	if h.zone == z {
+		return
+	}
+	s.leave(h)
+	s.spare = slices.DeleteFunc(s.spare, func(o *zone) bool { return o == z })
+	h.zone = z
+}
+
+// giveUpZone returns the addresses of z, which zoneFor returned, where nobody has it and
+// nothing is made in it. What the driver does not take is kept for a later use.
+func (s *Space) giveUpZone(z *zone) error {
+	at := slices.Index(s.spare, z)
+	if at < 0 || z.next > 0 {
+		return nil
+	}
+	if err := s.Driver.ReleaseRange(z.addr, z.size+s.Page); err != nil {
+		return err
+	}
+	s.spare = slices.Delete(s.spare, at, at+1)
+	s.zones = slices.DeleteFunc(s.zones, func(o *zone) bool { return o == z })
+	return nil
+}
+
+// leave makes the zone of h, which needs it no more, anybody's.
+func (s *Space) leave(h *Holder) {
+	if h.zone != nil {
+		s.spare = append(s.spare, h.zone)
+		h.zone = nil
+	}
+}
+
+// gap returns an address between the chunks in z with room for bytes.
+func (s *Space) gap(z *zone, bytes int64) (uintptr, bool) {
+	at := z.addr
+	for _, c := range s.Overlapping(z.addr, z.addr+uintptr(z.size)) {
+		if int64(c.addr-at) >= bytes {
+			return at, true
+		}
+		at = c.end()
+	}
+	return 0, false
+}
+
+// Make adds bytes of new memory to the zone of h, as chunks of no holder yet, where reserved
+// bytes are reserved. If the driver refuses some, what was made goes back; only what it does
+// not take back remains.
+func (s *Space) Make(h *Holder, bytes, reserved int64) ([]*Chunk, error) {
+	z, addr, err := s.zoneFor(h, bytes)
+	if err != nil {
+		return nil, err
+	}
+	made, err := s.create(addr, bytes, reserved)
+	if len(made) > 0 {
+		s.moveIn(h, z)
+		z.next = max(z.next, int64(made[len(made)-1].end()-z.addr))
+	} else if refused := s.giveUpZone(z); refused != nil {
+		err = undo.Both(err, refused)
+	}
+	return made, err
+}
+
+// Release gives c, which no work uses and h has unused, back to the driver.
+func (s *Space) Release(h *Holder, c *Chunk) (gone bool, err error) {
+	if err := s.unmap(c); err != nil {
+		return false, err
+	}
+	s.Detach(h, []*Chunk{c})
+	return true, s.remove(c)
+}
+
+// Tail returns the free block at the end of the zone of h, whose lock is held, or nil.
+func (s *Space) Tail(h *Holder) *block.Node {
+	z := h.zone
+	if z == nil || z.next == 0 {
+		return nil
+	}
+	end := z.addr + uintptr(z.next)
+	c := s.chunks[s.index(end-1)]
+	if c.holder != h || c.rng.Small {
+		return nil
+	}
+	if n := c.rng.Last(); n.State == block.Free && n.End() == end {
+		return n
+	}
+	return nil
+}
+
+// Room returns how many bytes of the zone of h have no memory yet.
+func (h *Holder) Room() int64 {
+	if h.zone == nil {
+		return 0
+	}
+	return h.zone.size - h.zone.next
+}
+
+// Len returns how many chunks there are.
+func (s *Space) Len() int { return len(s.chunks) }
+
+// Zones calls yield for the ranges of addresses where chunks are made, with the bytes up to
+// the last one.
+func (s *Space) Zones(yield func(addr uintptr, bytes int64) bool) {
+	for _, z := range s.zones {
+		if z.next > 0 && !yield(z.addr, z.next) {
+			return
+		}
+	}
+}
+
+// MadeAt says whether the zone of h, where its chunks are made, begins at addr.
+func (h *Holder) MadeAt(addr uintptr) bool { return h.zone != nil && h.zone.addr == addr }
+
+// create makes chunks of bytes in all from addr on, where nothing is mapped. They
+// are of no heap yet. If the driver refuses one, those before it go back; only what
+// it does not take back remains.
+func (s *Space) create(addr uintptr, bytes, reserved int64) (made []*Chunk, err error) {
+	largest := s.ChunkBytes(bytes, reserved)
+	for bytes > 0 {
+		size := min(largest, bytes)
+		var c *Chunk
+		if c, err = s.createOne(addr, size); err != nil {
+			break
+		}
+		made = append(made, c)
+		addr += uintptr(size)
+		bytes -= size
+	}
+	for err != nil && len(made) > 0 {
+		last := made[len(made)-1]
+		if refused := s.Driver.UnmapPages(last.addr, last.size); refused != nil {
+			err = undo.Both(err, refused)
+			break
+		}
+		made = made[:len(made)-1]
+		err = undo.Both(err, s.release(keptPages{last.pages, last.size}))
+	}
+	if len(made) > 0 {
+		s.chunks = slices.Insert(s.chunks, s.index(made[0].addr), made...)
+	}
+	return made, err
+}
+
+func (s *Space) createOne(addr uintptr, size int64) (*Chunk, error) {
+	pages, err := s.Driver.CreatePages(size)
+	if err != nil {
+		return nil, err
+	}
+	s.Held += size
+	if err := s.Driver.MapPages(addr, pages, size); err != nil {
+		return nil, undo.Both(err, s.release(keptPages{pages, size}))
+	}
+	return &Chunk{addr: addr, size: size, pages: pages}, nil
+}
+
+// unmap undoes all mappings of c, which no work uses.
+func (s *Space) unmap(c *Chunk) error {
+	for len(c.stitches) > 0 {
+		t := c.stitches[0]
+		for i := range t.chunks {
+			if t.chunks[i].Chunk != c {
+				continue
+			}
+			if err := s.unmapStitched(&t.chunks[i]); err != nil {
+				return err
+			}
+		}
+	}
+	return s.Driver.UnmapPages(c.addr, c.size)
+}
+
+// remove gives the pages of c back, which unmap unmapped. What the driver does not
+// take is kept for a later try.
+func (s *Space) remove(c *Chunk) error {
+	at := s.index(c.addr)
+	s.chunks = slices.Delete(s.chunks, at, at+1)
+	for _, z := range s.zones {
+		if z.addr+uintptr(z.next) == c.end() {
+			z.next = 0
+			if at > 0 && s.chunks[at-1].addr >= z.addr {
+				z.next = int64(s.chunks[at-1].end() - z.addr)
+			}
+		}
+	}
+	return s.release(keptPages{c.pages, c.size})
+}
+
+// release gives pages back that are mapped nowhere. What the driver does not take is
+// kept for a later try.
+func (s *Space) release(k keptPages) error {
+	if err := s.Driver.ReleasePages(k.pages); err != nil {
+		s.kept = append(s.kept, k)
+		return err
+	}
+	s.Held -= k.size
+	return nil
+}
+
+// Kept returns the bytes of the pages that the driver did not take back.
+func (s *Space) Kept() (bytes int64) {
+	if s == nil {
+		return 0
+	}
+	for _, k := range s.kept {
+		bytes += k.size
+	}
+	return bytes
+}
+
+// ReleaseKept gives pages back that the driver did not take before.
+func (s *Space) ReleaseKept(errs *[]error) {
+	kept := s.kept
+	s.kept = nil
+	for _, k := range kept {
+		if err := s.release(k); err != nil {
+			*errs = append(*errs, err)
+		}
+	}
+}
+
+// IsEmpty says whether the driver has everything back.
+func (s *Space) IsEmpty() bool {
+	return s == nil || len(s.chunks)+len(s.stitches)+len(s.zones)+len(s.kept) == 0
+}
+
+// Close gives everything back to the driver; what that does not take remains, for
+// another try.
+func (s *Space) Close(errs *[]error) {
+	if s == nil {
+		return
+	}
+	for _, t := range slices.Clone(s.stitches) {
+		if err := s.Unstitch(t); err != nil {
+			*errs = append(*errs, err)
+		}
+	}
+	for _, c := range slices.Clone(s.chunks) {
+		err := s.unmap(c)
+		if err == nil {
+			err = s.remove(c)
+		}
+		if err != nil {
+			*errs = append(*errs, err)
+		}
+	}
+	s.ReleaseKept(errs)
+	var still []*zone
+	for _, z := range s.zones {
+		if len(s.Overlapping(z.addr, z.addr+uintptr(z.size))) > 0 {
+			still = append(still, z)
+		} else if err := s.Driver.ReleaseRange(z.addr, z.size+s.Page); err != nil {
+			still = append(still, z)
+			*errs = append(*errs, err)
+		}
+	}
+	s.zones = still
+}

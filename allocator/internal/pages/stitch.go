@@ -1,0 +1,211 @@
+package pages
+
+import (
+	"cmp"
+	"slices"
+	"sync/atomic"
+
+	"mlpool/allocator/internal/block"
+	"mlpool/allocator/internal/undo"
+)
+
+// A stitch is a range of addresses where chunks are mapped a second time, side by
+// side, that lie apart otherwise: a block may span them. It stays, for the next
+// block that needs so much while the same chunks are free.
+type Stitch struct {
+	Addr    uintptr
+	Size    int64        // bytes
+	Blocks  atomic.Int32 // handed out, or kept, in it
+	Users   []*Holder    // that may use its addresses: they do, or did last
+	Leaving bool         // it is to be unmapped, unless it is used again
+
+	chunks []Mapped
+	used   int // Space.uses when a block was last made in it
+	number int // of stitches that were made, up to it
+}
+
+// mapped is a chunk and an address of it.
+type Mapped struct {
+	Chunk *Chunk // nil: it was released
+	Addr  uintptr
+}
+
+// someStitches returns the stitches of chunks where the survey found a free end, the oldest
+// first, or all stitches where that is no more work.
+func (s *Space) someStitches() []*Stitch {
+	s.some = s.some[:0]
+	for _, h := range s.searched {
+		for _, c := range h.chunks {
+			if s.some = append(s.some, c.stitches...); len(s.some) > len(s.stitches)/sortShare {
+				s.Looks += len(s.stitches)
+				return s.stitches
+			}
+		}
+	}
+	s.Looks += len(s.some)
+	slices.SortFunc(s.some, func(a, b *Stitch) int { return cmp.Compare(a.number, b.number) })
+	s.some = slices.Compact(s.some)
+	return s.some
+}
+
+// Stitch maps the chunks of parts side by side, and returns where the parts are.
+func (s *Space) Stitch(parts []*block.Node) (Location, error) {
+	var chunks []*Chunk
+	for _, n := range parts {
+		chunks = append(chunks, s.Overlapping(n.Addr(), n.End())...)
+	}
+	s.tried++
+	t := &Stitch{number: s.tried, chunks: make([]Mapped, len(chunks))}
+	for _, c := range chunks {
+		t.Size += c.size
+	}
+	var err error
+	if t.Addr, err = s.Driver.ReserveRange(t.Size); err != nil {
+		return Location{}, err
+	}
+	s.Stitched++
+	s.stitches = append(s.stitches, t)
+	at := t.Addr
+	for i, c := range chunks {
+		if err := s.Driver.MapPages(at, c.pages, c.size); err != nil {
+			return Location{}, undo.Both(err, s.Unstitch(t))
+		}
+		t.chunks[i] = Mapped{c, at}
+		c.stitches = append(c.stitches, t)
+		s.mapped++
+		s.Mappings++
+		at += uintptr(c.size)
+	}
+	return Location{t.Addr + (parts[0].Addr() - chunks[0].addr), t}, nil
+}
+
+// unmapStitched undoes one mapping of a stitch.
+func (s *Space) unmapStitched(m *Mapped) error {
+	if err := s.Driver.UnmapPages(m.Addr, m.Chunk.size); err != nil {
+		return err
+	}
+	c := m.Chunk
+	at := slices.IndexFunc(c.stitches, func(t *Stitch) bool { return t.Addr <= m.Addr && m.Addr < t.Addr+uintptr(t.Size) })
+	c.stitches = slices.Delete(c.stitches, at, at+1)
+	m.Chunk = nil
+	s.mapped--
+	return nil
+}
+
+// Unstitch gives up t, in which there is no block and whose addresses no work uses.
+// What the driver refuses to unmap stays, to be tried again.
+func (s *Space) Unstitch(t *Stitch) error {
+	calls := len(t.chunks) + 1
+	_, err := s.UnstitchSome(t, &calls)
+	return err
+}
+
+// UnstitchSome is Unstitch with a number of calls at most, which it takes from that number. It
+// says whether that was enough.
+func (s *Space) UnstitchSome(t *Stitch, calls *int) (gone bool, err error) {
+	for i := range t.chunks {
+		if t.chunks[i].Chunk == nil {
+			continue
+		}
+		if *calls <= 0 {
+			return false, nil
+		}
+		*calls--
+		if err := s.unmapStitched(&t.chunks[i]); err != nil {
+			return false, err
+		}
+	}
+	if *calls <= 0 {
+		return false, nil
+	}
+	*calls--
+	if err := s.Driver.ReleaseRange(t.Addr, t.Size); err != nil {
+		return false, err
+	}
+	t.Leaving = false
+	s.stitches = slices.DeleteFunc(s.stitches, func(o *Stitch) bool { return o == t })
+	return true, nil
+}
+
+// DropEmpty gives up the stitches whose chunks are all released.
+func (s *Space) DropEmpty(errs *[]error) {
+	for _, t := range slices.Clone(s.stitches) {
+		if !slices.ContainsFunc(t.chunks, func(c Mapped) bool { return c.Chunk != nil }) {
+			if err := s.Unstitch(t); err != nil {
+				*errs = append(*errs, err)
+			}
+		}
+	}
+}
+
+// Use notes that a block of size bytes is made at addr, in t, for h. That comes
+// after all that used the chunks of the block.
+func (s *Space) Use(t *Stitch, h *Holder, addr uintptr, size int64) {
+	s.uses++
+	t.used = s.uses
+	if first, last := t.chunks[0], t.chunks[len(t.chunks)-1]; first.Chunk != nil &&
+		addr < first.Addr+uintptr(first.Chunk.size) && addr+uintptr(size) > last.Addr { // all of them
+		t.Users = t.Users[:0]
+	}
+	t.UsedBy(h)
+}
+
+// UsedBy notes that h uses addresses of t.
+func (t *Stitch) UsedBy(h *Holder) {
+	t.Leaving = false
+	t.Users = slices.DeleteFunc(t.Users, func(o *Holder) bool { return o == h || o.Gone })
+	t.Users = append(t.Users, h)
+}
+
+// mostMapped returns how many mappings in stitches there may be before some go.
+func (s *Space) mostMapped() int { return max(mostStitched, mostPerChunk*len(s.chunks)) }
+
+// Overstitched says whether stitches come faster than they go.
+func (s *Space) Overstitched() bool { return s.mapped > 2*s.mostMapped() }
+
+// Excess returns how many mappings are to go where there are too many, and otherwise 0.
+func (s *Space) Excess() int {
+	if s.mapped <= s.mostMapped() {
+		return 0
+	}
+	return s.mapped - s.mostMapped()/2
+}
+
+// Idle returns the stitches in which there is no block, those that were not used for longest
+// first.
+func (s *Space) Idle() (idle []*Stitch) {
+	for _, t := range s.stitches {
+		if t.Blocks.Load() == 0 {
+			idle = append(idle, t)
+		}
+	}
+	slices.SortFunc(idle, func(a, b *Stitch) int { return a.used - b.used })
+	return idle
+}
+
+// Postpone makes t the last of Idle.
+func (s *Space) Postpone(t *Stitch) {
+	s.uses++
+	t.used, t.Leaving = s.uses, false
+}
+
+// Len returns how many chunks were mapped in t.
+func (t *Stitch) Len() int { return len(t.chunks) }
+
+// Mapped calls yield for the chunks that are mapped in t, by address, with their bytes.
+func (t *Stitch) Mapped(yield func(addr uintptr, bytes int64) bool) {
+	for _, m := range t.chunks {
+		if m.Chunk != nil && !yield(m.Addr, m.Chunk.size) {
+			return
+		}
+	}
+}
+
+// Stitches calls yield for every stitch.
+func (s *Space) Stitches(yield func(t *Stitch) bool) {
+	for _, t := range s.stitches {
+		if !yield(t) {
+			return
+		}
+	}
+}
