@@ -66,8 +66,8 @@ func labels(ticks []plot.Tick) string {
 	return strings.Join(all, " ")
 }
 
-// TestAllocators has a style of its own for each, and one name for train and
-// allocbench.
+// TestAllocators wants a different style for each allocator, and the same style for its names
+// in train and allocbench.
 func TestAllocators(t *testing.T) {
 	seen := map[int]string{}
 	for _, group := range AllocatorGroups {
@@ -105,7 +105,7 @@ func TestColumns(t *testing.T) {
 	}
 }
 
-// drawn returns the boxes around the pixels of each colour, and that of the picture.
+// drawn returns the bounding box of each colour, and of the picture.
 func drawn(t *testing.T, p Picture) (boxes map[color.RGBA]image.Rectangle, whole image.Rectangle) {
 	t.Helper()
 	var b bytes.Buffer
@@ -132,7 +132,7 @@ func boxOf(boxes map[color.RGBA]image.Rectangle, i int) image.Rectangle {
 
 const dot = vg.Length(DPI) / 72 // pixels a point
 
-// TestBars measures bars: on both axes their ends are where their values are.
+// TestBars measures the lengths of bars on both kinds of axes.
 func TestBars(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -161,8 +161,8 @@ func TestBars(t *testing.T) {
 	}
 }
 
-// TestPicture has panels in two rows, whose axes are of one size and in line whatever
-// their labels are, and keys below them that hide nothing.
+// TestPicture wants panels in two rows to have equal and aligned axes, whatever their labels,
+// and keys below them that hide nothing.
 func TestPicture(t *testing.T) {
 	panel := func(i int, label string) Panel {
 		p := New(label, 11)

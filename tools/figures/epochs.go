@@ -9,8 +9,8 @@ import (
 	"mlpool/internal/plotstyle"
 )
 
-// drawEpochs draws the time of an epoch of the headlines on each allocator, every job
-// on an axis of its own.
+// drawEpochs draws the time of an epoch of the headlines on each allocator, with an axis for
+// each job.
 func drawEpochs(w io.Writer, s *source) error {
 	notes := s.notes(training)
 	p := plotstyle.Picture{

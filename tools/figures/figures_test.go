@@ -18,8 +18,7 @@ import (
 
 const root = "../.."
 
-// TestDocuments finds the tables of the documents, and the pictures, as the files of
-// figures have them.
+// TestDocuments wants the tables and the pictures to be up to date.
 func TestDocuments(t *testing.T) {
 	if err := run([]string{"-check", "-root", root}, io.Discard); err != nil {
 		t.Error(err)
@@ -35,7 +34,7 @@ func TestDocuments(t *testing.T) {
 			t.Fatal(err)
 		}
 		if n := plotstyletest.Differing(t, b.Bytes(), kept); n > 20 {
-			t.Errorf("%d pixels of %s.png are not those of the figures: run go run ./tools/figures", n, p.name)
+			t.Errorf("%d pixels of %s.png are out of date: run go run ./tools/figures", n, p.name)
 		}
 		if p.name == "epochs" {
 			for _, kind := range kinds {
@@ -45,7 +44,7 @@ func TestDocuments(t *testing.T) {
 	}
 }
 
-// wantColor looks for that of curve i in a picture.
+// wantColor wants the colour of curve i in a picture.
 func wantColor(t *testing.T, png []byte, i int, name string) {
 	t.Helper()
 	pixels := plotstyletest.Pixels(t, png)
@@ -60,7 +59,7 @@ func wantColor(t *testing.T, png []byte, i int, name string) {
 	}
 }
 
-// TestPeers writes what is drawn from the figures of tools/peers.py.
+// TestPeers writes tables and a picture from a small CSV of tools/peers.py.
 func TestPeers(t *testing.T) {
 	text, err := os.ReadFile("testdata/peers.csv")
 	if err != nil {
@@ -78,7 +77,7 @@ func TestPeers(t *testing.T) {
 			"\n| 784×64 | 29.4 | 78.0 | 172 | 32.9 | 109 | 191 |\n"}},
 		{name: "no JAX", old: "\njax,", new: "\nflax,", want: []string{"\n| 784×64 | 29.4 | – | 172 | 32.9 | – | 191 |\n"}},
 		{name: "none of mlpool", old: "\nours,0,tf32,784,64,", new: "\nours,0,bf16,784,64,", err: "peers_h200.csv: no ms of framework ours precision tf32 feat_dim 784 bsz 64 layers 4 gpus 1"},
-		{name: "no number", old: ",0.9600,868446208\n", new: ",0.9600,many\n", err: `flop_step of framework torch precision tf32 feat_dim 784 bsz 64 layers 4 gpus 1 is "many", no number`},
+		{name: "no number", old: ",0.9600,868446208\n", new: ",0.9600,many\n", err: `flop_step of framework torch precision tf32 feat_dim 784 bsz 64 layers 4 gpus 1 is "many", not a number`},
 	} {
 		dir := copied(t)
 		changed := strings.ReplaceAll(string(text), c.old, c.new)
@@ -133,7 +132,7 @@ func TestPeerTexts(t *testing.T) {
 	}
 }
 
-// copied returns a folder with the documents and the figures.
+// copied returns a folder with copies of the documents and the measurements.
 func copied(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -154,8 +153,8 @@ func copied(t *testing.T) string {
 	return dir
 }
 
-// TestCheck changes a figure on either side, and wants to hear of it; without -check
-// it is written.
+// TestCheck changes a document or a measurement: -check must fail, and a run without it must
+// update the document or fail.
 func TestCheck(t *testing.T) {
 	for _, c := range []struct {
 		name, file, old, new string
@@ -163,21 +162,21 @@ func TestCheck(t *testing.T) {
 		fails                bool   // also without -check
 	}{
 		{"nothing", "README.md", "# mlpool", "# mlpool", "", false},
-		{"a table", "README.md", "| 784, 64, eager, fp32 | ", "| 784, 64, eager, fp32 | 9", "README.md: the table of epochs is not that of the figures", false},
-		{"an epoch", "assets/training_h200.csv", "mnist.toml,eager,fp32,custom,", "mnist.toml,eager,fp32,custom,9", "the table of trainings is not", false},
+		{"a table", "README.md", "| 784, 64, eager, fp32 | ", "| 784, 64, eager, fp32 | 9", "README.md: the table epochs is out of date", false},
+		{"an epoch", "assets/training_h200.csv", "mnist.toml,eager,fp32,custom,", "mnist.toml,eager,fp32,custom,9", "the table trainings is out of date", false},
 		{"a job without an allocator", "assets/training_h200.csv", "mnist.toml,graph,tf32,cuda", "mnist.toml,graph,tf32,hoard", "training_h200.csv: no median_ms of config mnist.toml executor graph precision tf32 allocator cuda", true},
 		{"two of one job", "assets/training_h200.csv", "mnist.toml,graph,3xtf32,cuda", "mnist.toml,graph,3xtf32,custom", "2 records of config mnist.toml", true},
-		{"no number", "assets/numerics_h200.csv", "4.39952e-06", "few", `is "few", no number`, true},
+		{"no number", "assets/numerics_h200.csv", "4.39952e-06", "few", `is "few", not a number`, true},
 		{"other memory", "assets/training_h200.csv", "18.0,100.0,128.0,98.06", "18.0,101.0,128.0,98.06", "101 MiB are allocated, not 100", true},
 		{"no CSV", "assets/training_h200.csv", "\nmnist.toml,eager,", "\nmnist.toml,", "wrong number of fields", true},
 		{"no JSON", "assets/recorded_torch_h200.json", "[", "{", "invalid character", true},
 		{"no precision", "assets/numerics_h200.csv", "\neager:tf32,", "\neager:bf16,", "numerics_h200.csv: no max_diff_0_49 of run eager:tf32", true},
 		{"no replay", "assets/recorded_h200.csv", "replay,cnn warm,tlsf", "replay,cnn warm,hoard", "recorded_h200.csv: no mean_ns of scenario replay", true},
 		{"no GPU alone", "assets/scaling_h200.csv", "784,3xtf32,graph,1,1024,", "784,tf32,graph,1,1024,", "no line of one GPU before 784, 3xtf32 on 2", true},
-		{"no images", "assets/scaling_h200.csv", ",images_per_s,", ",image_rate,", `images_per_s of 2048, tf32 is "", no number`, true},
+		{"no images", "assets/scaling_h200.csv", ",images_per_s,", ",image_rate,", `images_per_s of 2048, tf32 is "", not a number`, true},
 		{"no all-reduce", "assets/allreduce_h200.csv", "allreduce,4 B,cudaMalloc,", "allreduce,4 B,hoard,", "allreduce_h200.csv: no mean_ns of scenario allreduce", true},
 		{"no wrapper", "assets/strategies_h200.csv", "pair,1 MiB,limit", "pair,1 MiB,hoard", "strategies_h200.csv: no mean_ns of scenario pair", true},
-		{"no marks", "tools/allocbench/README.md", "<!-- wrappers: written", "<!-- wrapped", "has no line", true},
+		{"no marks", "tools/allocbench/README.md", "<!-- wrappers: written", "<!-- wrapped", "no line", true},
 	} {
 		dir := copied(t)
 		path := filepath.Join(dir, c.file)
@@ -207,7 +206,7 @@ func TestCheck(t *testing.T) {
 func TestBadFlags(t *testing.T) {
 	for args, want := range map[string]string{
 		"-what":                "see figures -h",
-		"all":                  `"all" is no flag`,
+		"all":                  `unexpected argument "all"`,
 		"-root " + t.TempDir(): "no such file",
 	} {
 		if err := run(strings.Fields(args), io.Discard); err == nil || !strings.Contains(err.Error(), want) {

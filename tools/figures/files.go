@@ -8,7 +8,7 @@ import (
 	"mlpool/internal/plotstyle"
 )
 
-// fileTable lists the files of figures. When and on which GPU each was made is in its notes.
+// fileTable lists the files in assets. The notes of a file name the day and the GPU.
 func fileTable(s *source) string {
 	rows := [][]string{{"file", "contents", "made by", "on"}}
 	for _, f := range []struct{ name, contents, command string }{
@@ -36,7 +36,7 @@ func fileTable(s *source) string {
 	return markdown(rows...)
 }
 
-// notes returns the lines of a file that begin with #.
+// notes returns the comments of a file, lines that begin with #.
 func (s *source) notes(name string) (notes []string) {
 	text, err := os.ReadFile(filepath.Join(s.dir, name))
 	if err != nil {

@@ -1,5 +1,5 @@
-// Command figures writes the tables of the documents and the pictures of epochs and of
-// peers, from the files of figures in assets.
+// Command figures writes the tables of the documents and two pictures from the measurements
+// in assets.
 package main
 
 import (
@@ -15,8 +15,8 @@ import (
 
 const usage = `usage: figures [flags]
 
-Writes the tables of README.md, assets/README.md and tools/allocbench/README.md, each
-between its marks, and assets/epochs.png and assets/peers.png.
+Writes the tables of README.md, assets/README.md and tools/allocbench/README.md between
+their marks, and assets/epochs.png and assets/peers.png.
 
 flags:
 `
@@ -32,11 +32,11 @@ func main() {
 	}
 }
 
-// run is the command.
+// run runs the command.
 func run(args []string, stderr io.Writer) error {
 	flags := flag.NewFlagSet("figures", flag.ContinueOnError)
 	flags.SetOutput(io.Discard) // errors are printed once, by main
-	check := flags.Bool("check", false, "write nothing: an error if a table is not that of the figures")
+	check := flags.Bool("check", false, "write nothing; fail if a table is out of date")
 	root := flags.String("root", ".", "the `folder` of the repository")
 	switch err := flags.Parse(args); {
 	case errors.Is(err, flag.ErrHelp):
@@ -47,7 +47,7 @@ func run(args []string, stderr io.Writer) error {
 	case err != nil:
 		return fmt.Errorf("%w; see figures -h", err)
 	case flags.NArg() > 0:
-		return fmt.Errorf("%q is no flag; see figures -h", flags.Arg(0))
+		return fmt.Errorf("unexpected argument %q; see figures -h", flags.Arg(0))
 	}
 	s := source{dir: filepath.Join(*root, "assets")}
 	var errs []error
@@ -77,14 +77,14 @@ var pictures = []struct {
 	draw func(io.Writer, *source) error
 }{{"epochs", drawEpochs}, {peersName, drawPeers}}
 
-// A table is part of a document, between marks that name it.
+// A table is a part of a document between marks that name it.
 type table struct {
 	name, document string
 	text           func(*source) string
 }
 
-// put writes the text between the table's marks, or if it is only to be checked says
-// that another one is there.
+// put writes text between the table's marks. With check it writes nothing and returns an
+// error if the text is another.
 func (t table) put(root, text string, check bool) error {
 	path := filepath.Join(root, filepath.FromSlash(t.document))
 	old, err := os.ReadFile(path)
@@ -95,14 +95,14 @@ func (t table) put(root, text string, check bool) error {
 	before, rest, begins := strings.Cut(string(old), begin)
 	_, after, ends := strings.Cut(rest, end)
 	if !begins || !ends {
-		return fmt.Errorf("%s: has no line %q with %q after it", path, strings.TrimSpace(begin), strings.TrimSpace(end))
+		return fmt.Errorf("%s: no line %q with %q after it", path, strings.TrimSpace(begin), strings.TrimSpace(end))
 	}
 	now := before + begin + text + end + after
 	switch {
 	case now == string(old):
 		return nil
 	case check:
-		return fmt.Errorf("%s: the table of %s is not that of the figures: run go run ./tools/figures", path, t.name)
+		return fmt.Errorf("%s: the table %s is out of date: run go run ./tools/figures", path, t.name)
 	}
 	return os.WriteFile(path, []byte(now), 0o666)
 }

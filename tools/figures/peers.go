@@ -23,21 +23,21 @@ const (
 	peersFile = "peers_h200.csv"
 )
 
-// peers are the trainers that tools/peers.py measures, each with a mark of its own: their lines cross.
+// peers lists the trainers of tools/peers.py. Each has its own mark, since their lines cross.
 var peers = []struct {
 	framework, name string
 	mark            draw.GlyphDrawer
 }{{"ours", "mlpool", draw.CircleGlyph{}}, {"jax", "JAX", draw.BoxGlyph{}}, {"torch", "PyTorch", draw.PyramidGlyph{}}}
 
-// exactness is what is compared with one another: precisions that are as exact.
+// An exactness pairs precisions that are equally exact.
 type exactness struct {
 	title        string
 	ours, theirs string
 	guide        string
-	rate         float64 // FLOP/s, of the guide
+	rate         float64 // of the guide, in FLOP/s
 }
 
-// wgmma is the rate of warpgroup MMA in tf32, of the microbenchmarks in kernels/TUNING.md.
+// wgmma is the rate of warpgroup MMA in tf32, from the microbenchmarks in kernels/TUNING.md.
 const wgmma = 485e12
 
 var exactnesses = []exactness{
@@ -52,14 +52,14 @@ func (e exactness) of(framework string) string {
 	return e.theirs
 }
 
-// A shape is a width, a batch, and a number of hidden layers.
+// A shape is a width, a batch size and a number of hidden layers.
 type shape [3]string
 
 func shapeOf(record map[string]string) shape {
 	return shape{record["feat_dim"], record["bsz"], record["layers"]}
 }
 
-// onGPUs finds the figures of a trainer on so many GPUs.
+// onGPUs selects the figures of a trainer on a number of GPUs.
 func onGPUs(gpus, framework, precision string, at shape) key {
 	return key{"framework", framework, "precision", precision, "feat_dim", at[0], "bsz", at[1], "layers", at[2], "gpus", gpus}
 }
@@ -68,13 +68,13 @@ func onOneGPU(framework, precision string, at shape) key {
 	return onGPUs("1", framework, precision, at)
 }
 
-// someShapes are those in the table.
+// someShapes lists the shapes of the table.
 var someShapes = []shape{
 	{"333", "61", "4"}, {"784", "64", "4"}, {"784", "4096", "4"}, {"2048", "256", "4"},
 	{"2048", "1024", "4"}, {"2048", "4096", "4"}, {"4096", "1024", "4"}, {"4096", "8192", "4"},
 }
 
-// severalPeers is the table of what was trained on two GPUs, in tf32.
+// severalPeers is the table of trainings on two GPUs in tf32.
 func severalPeers(s *source) string {
 	const gpus, precision = "2", "tf32"
 	head := []string{"width × batch of each of " + gpus}
@@ -96,7 +96,7 @@ func severalPeers(s *source) string {
 	return markdown(rows...)
 }
 
-// peersTable is the table of some shapes on one GPU. Of other trainers a figure may be missing.
+// peersTable is the table of some shapes on one GPU. Figures of other trainers may be missing.
 func peersTable(s *source) string {
 	head := []string{"width × batch"}
 	for _, e := range exactnesses {
@@ -121,7 +121,7 @@ func peersTable(s *source) string {
 	return markdown(rows...)
 }
 
-// drawPeers draws the time of a step over its work, of all shapes on one GPU: what is as exact in one panel.
+// drawPeers draws the time of a step over its work for all shapes on one GPU, a panel for each exactness.
 func drawPeers(w io.Writer, s *source) error {
 	notes := s.notes(peersFile)
 	picture := plotstyle.Picture{
@@ -175,13 +175,13 @@ func drawPeers(w io.Writer, s *source) error {
 	return picture.Write(w)
 }
 
-// A stepLine is the seconds of a step of a whole batch over its FLOP, of one width and depth, by batch.
+// A stepLine holds the seconds of a step over its FLOP, by batch size, for one width and depth.
 type stepLine struct {
-	width  string // empty: of another depth than most
+	width  string // empty for unusual depths
 	points plotter.XYs
 }
 
-// widthLabel writes the width of a line beside its first point.
+// widthLabel labels the first point of a line with its width.
 func widthLabel(l stepLine, style text.Style) *plotter.Labels {
 	style.Font.Size = vg.Points(8)
 	style.XAlign, style.YAlign = text.XLeft, text.YTop
@@ -190,7 +190,7 @@ func widthLabel(l stepLine, style text.Style) *plotter.Labels {
 	}
 }
 
-// stepTimes are the lines of a framework, one for each width and depth.
+// stepTimes returns the lines of a framework, one for each width and depth.
 func stepTimes(s *source, framework, precision string) (lines []stepLine) {
 	index := map[[2]string]int{}
 	for _, record := range s.file(peersFile).records {

@@ -12,14 +12,14 @@ import (
 	"strings"
 )
 
-// A source is the folder with the files of figures. It keeps the first error.
+// A source reads the files of assets. It keeps the first error.
 type source struct {
 	dir   string
 	files map[string]file
 	err   error
 }
 
-// A file has records of a value for each column.
+// A file holds records, each a value by column.
 type file struct {
 	records []map[string]string
 }
@@ -86,7 +86,7 @@ func parseJSON(text []byte) (f file, err error) {
 	return f, err
 }
 
-// A key is what a record is found by: columns and their values in turn.
+// A key selects a record: alternating columns and values.
 type key []string
 
 func (k key) of(record map[string]string) bool {
@@ -98,7 +98,7 @@ func (k key) of(record map[string]string) bool {
 	return true
 }
 
-// number returns a column of the one record that k finds; NaN where there is none.
+// number returns a column of the only record that k selects, or NaN if there is none.
 func (s *source) number(name, column string, k key) float64 {
 	value := math.NaN()
 	found := 0
@@ -115,16 +115,16 @@ func (s *source) number(name, column string, k key) float64 {
 	return value
 }
 
-// float is a column of a record of a file, which is called what.
+// float parses a column of a record; what names the record in errors.
 func (s *source) float(name, column string, record map[string]string, what string) float64 {
 	value, err := strconv.ParseFloat(record[column], 64)
 	if err != nil {
-		s.fail("%s: %s of %s is %q, no number", name, column, what, record[column])
+		s.fail("%s: %s of %s is %q, not a number", name, column, what, record[column])
 	}
 	return value
 }
 
-// needed is number where a record must be.
+// needed is like number, but the record must exist.
 func (s *source) needed(name, column string, k key) float64 {
 	v := s.number(name, column, k)
 	if math.IsNaN(v) {
@@ -133,24 +133,23 @@ func (s *source) needed(name, column string, k key) float64 {
 	return v
 }
 
-// digits writes a number, 0 or more, with n significant digits, and with all before the point.
+// digits writes a number with n significant digits, or more before the point. NaN is a dash.
 func digits(v float64, n int) string {
 	if math.IsNaN(v) {
 		return "–"
 	}
 	decimals := n - 1
 	if v != 0 {
-		decimals = 9 // more than a figure here has
+		decimals = 9 // more than any figure has
 	}
 	for decimals > 0 && math.Round(v*math.Pow10(decimals)) >= math.Pow10(n) {
 		decimals--
 	}
-	// Rounded first, since a half is to go up, also where it has no exact binary.
+	// Round first, so that halves without an exact binary round up too.
 	return strconv.FormatFloat(math.Round(v*math.Pow10(decimals))/math.Pow10(decimals), 'f', decimals, 64)
 }
 
-// span writes times in ns, the least and the greatest if there are several, in a unit
-// that suits the greatest.
+// span writes the least and the greatest of times in nanoseconds, in a unit for the greatest.
 func span(ns ...float64) string {
 	low, high := math.Inf(1), math.Inf(-1)
 	for _, v := range ns {

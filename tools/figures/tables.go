@@ -26,7 +26,7 @@ var tables = []table{
 	{"wrappers", "tools/allocbench/README.md", wrappers},
 }
 
-// markdown is a table of rows, the first of which is its head.
+// markdown writes a table; the first row is its head.
 func markdown(rows ...[]string) string {
 	var b strings.Builder
 	for i, row := range rows {
@@ -45,7 +45,7 @@ func markdown(rows ...[]string) string {
 	return b.String()
 }
 
-// A job is a training that was run on each allocator.
+// A job is a training that ran on each allocator.
 type job struct{ name, config, executor, precision string }
 
 var (
@@ -58,7 +58,7 @@ var (
 	kindNames = []string{"pool", "plan", "cudaMallocAsync", "cudaMalloc"}
 )
 
-// headlines are the jobs in README.md and in its picture.
+// headlines lists the jobs of README.md and of its picture.
 var headlines = []job{
 	{"784, 64, eager, fp32", small, "eager", "fp32"},
 	{"784, 64, eager, 3xtf32", small, "eager", "3xtf32"},
@@ -70,8 +70,8 @@ var headlines = []job{
 
 const training = "training_h200.csv"
 
-// of returns a column of the job on an allocator; NaN where cudaMalloc would be captured
-// in a graph, which it cannot be.
+// of returns a column of the job on an allocator. It is NaN for cudaMalloc in a graph, which
+// cannot be captured.
 func (j job) of(s *source, kind, column string) float64 {
 	if kind == "malloc" && j.executor == "graph" {
 		return math.NaN()
@@ -79,7 +79,7 @@ func (j job) of(s *source, kind, column string) float64 {
 	return s.needed(training, column, key{"config", j.config, "executor", j.executor, "precision", j.precision, "allocator", kind})
 }
 
-// row is a line of a table: the job's name, and a cell for each allocator.
+// row returns the job's name and a cell for each allocator.
 func (j job) row(cell func(kind string) string) []string {
 	row := []string{j.name}
 	for _, kind := range kinds {
@@ -96,7 +96,7 @@ func (j job) hostRow(s *source) []string {
 	return j.row(func(kind string) string { return digits(j.of(s, kind, "in_allocator_us_per_step"), 2) })
 }
 
-// headline is on the jobs whose epochs differ most.
+// headline describes the jobs whose epochs differ most.
 func headline(s *source) string {
 	ms := func(j job, kind string) string { return digits(j.of(s, kind, "median_ms"), 3) }
 	eager, graph := headlines[1], headlines[2]
@@ -106,8 +106,8 @@ func headline(s *source) string {
 		ms(graph, "custom"), ms(graph, "cuda"), ms(eager, "custom"), ms(eager, "malloc"))
 }
 
-// rankedRow is the row of a job's medians. Where the epochs on an allocator are all slower, or all faster, than those
-// on the pool, it has the ratio of both medians as well.
+// rankedRow returns a job's medians. If all epochs on an allocator are slower, or all are faster, than all on the pool,
+// the cell has the ratio to the pool's median too.
 func (j job) rankedRow(s *source) []string {
 	return j.row(func(kind string) string {
 		ms := j.of(s, kind, "median_ms")
@@ -185,17 +185,17 @@ func numerics(s *source) string {
 	return markdown(rows...)
 }
 
-// benched is the key of a record in allocbench's CSV.
+// benched selects a record in a CSV of allocbench.
 func benched(scenario, name, allocator string) key {
 	return key{"scenario", scenario, "case", name, "allocator", allocator}
 }
 
-// measured returns a column of allocbench's CSV; NaN where there is no record.
+// measured returns a column of a CSV of allocbench, or NaN without a record.
 func measured(s *source, file, scenario, name, allocator, column string) float64 {
 	return s.number(file, column, benched(scenario, name, allocator))
 }
 
-// ratio is what was reserved for what was live.
+// ratio writes the reserved bytes for each live byte.
 func ratio(s *source, file, scenario, name, allocator string) string {
 	v := measured(s, file, scenario, name, allocator, "peak_reserved_bytes") / measured(s, file, scenario, name, allocator, "peak_live_bytes")
 	if math.IsNaN(v) {
@@ -204,8 +204,8 @@ func ratio(s *source, file, scenario, name, allocator string) string {
 	return fmt.Sprintf("%.2f", v)
 }
 
-// coldWarm is what a case took cold, all of it in ms, and warm, a call in ns, and what was
-// reserved for what was live then.
+// coldWarm returns the milliseconds of a cold case, the nanoseconds of a call in a warm one,
+// and the warm ratio of reserved to live bytes.
 func coldWarm(s *source, file, scenario, name, allocator string) (cold, warm float64, reserved string) {
 	of := func(name, column string) float64 { return s.needed(file, column, benched(scenario, name, allocator)) }
 	cold = of(name+" cold", "mean_ns") * of(name+" cold", "ops") / 1e6
@@ -274,7 +274,7 @@ func recorded(s *source) string {
 	return markdown(rows...)
 }
 
-// slack is the table of the pool with more and more slack.
+// slack is the table of the pool with increasing slack.
 func slack(s *source) string {
 	const file = "slack_h200.csv"
 	pools := []string{"tlsf", "slack 1/8", "slack 1/2", "slack 1", "cuda"}
@@ -308,7 +308,7 @@ func wrappers(s *source) string {
 	return markdown([]string{"bare", "`NewTimed`, a stopwatch", "`NewLimit`", "`NewTrace`"}, row)
 }
 
-// toolkits is the table of builds by several toolkits: a column for each.
+// toolkits is the table of builds, a column for each CUDA toolkit.
 func toolkits(s *source) string {
 	const file = "toolkits_h200.csv"
 	head := []string{"width × batch, precision"}
@@ -335,7 +335,7 @@ func toolkits(s *source) string {
 
 const scalingFile = "scaling_h200.csv"
 
-// scaling is the table of trainings on several GPUs: the file has a line of one GPU before each.
+// scaling is the table of trainings on several GPUs. In the file, a line for one GPU precedes each.
 func scaling(s *source) string {
 	rows := [][]string{{"width", "one GPU: batch", "images/s", "GPUs: batch of each", "images/s", "speedup", "all-reduce, µs a step", "hidden"}}
 	var one map[string]string
@@ -362,7 +362,7 @@ func scaling(s *source) string {
 	return markdown(rows...)
 }
 
-// allReduces is the time of an all-reduce by its size and by where its memory comes from.
+// allReduces is the table of all-reduces, by size and by the source of the memory.
 func allReduces(s *source) string {
 	const file = "allreduce_h200.csv"
 	memories := []string{"cudaMalloc", "cudaMallocAsync", "pool, malloc segments", "pool, virtual segments", "pool, registered segments", "ncclMemAlloc", "ncclMemAlloc, window", "pool, segments are windows"}

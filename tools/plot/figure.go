@@ -13,10 +13,10 @@ import (
 	"mlpool/internal/plotstyle"
 )
 
-// few is up to how many points each is marked.
+// few is the largest number of points that are marked.
 const few = 50
 
-// A figure is what is drawn: one curve a run, of one metric.
+// A figure is a plot of one metric with a curve for each run.
 type figure struct {
 	title  string
 	metric metric
@@ -32,7 +32,7 @@ func (f figure) draw(w io.Writer) error {
 	if f.smooth > 1 {
 		p.Y.Label.Text += fmt.Sprintf(", mean of %d %ss", f.smooth, f.metric.xLabel)
 	}
-	// Between two steps, or two epochs, there is nothing to label.
+	// Ticks are at whole steps or epochs.
 	p.X.Tick.Marker = plot.TickerFunc(func(low, high float64) []plot.Tick { return plotstyle.Ticks(low, high, 1, nil) })
 	p.Y.Tick.Marker = plot.TickerFunc(func(low, high float64) []plot.Tick { return plotstyle.Ticks(low, high, 0, nil) })
 	if f.log {
@@ -44,7 +44,7 @@ func (f figure) draw(w io.Writer) error {
 		for i, c := range f.curves {
 			style := f.style(i)
 			faint := plotstyle.Palette[i%len(plotstyle.Palette)]
-			faint.A = uint8(max(5, 70/max(2, len(f.curves)))) // of many, what lies on one another adds up
+			faint.A = uint8(max(5, 70/max(2, len(f.curves)))) // overlapping curves add up
 			style.Color, style.Width = faint, 0.5
 			p.Add(&plotter.Line{XYs: xys(c.raw), LineStyle: style})
 		}
@@ -54,7 +54,7 @@ func (f figure) draw(w io.Writer) error {
 		line := &plotter.Line{XYs: xys(c.smooth), LineStyle: f.style(i)}
 		p.Add(line)
 		entry := plotstyle.Entry{Name: c.name, Sample: []plot.Thumbnailer{line}}
-		if len(c.smooth) <= few { // one makes no line
+		if len(c.smooth) <= few { // a single point makes no line
 			dots := &plotter.Scatter{XYs: line.XYs, GlyphStyle: plotstyle.Mark(i, 2.5)}
 			p.Add(dots)
 			entry.Sample = append(entry.Sample, dots)
@@ -70,8 +70,8 @@ func (f figure) draw(w io.Writer) error {
 	return picture.Write(w)
 }
 
-// style is that of curve i. Curves are drawn one over the other, so of a few the
-// earlier ones are wider: two runs that agree are then both to be seen.
+// style returns the style of curve i. Of up to three curves the earlier ones are wider, so
+// that equal runs are all visible.
 func (f figure) style(i int) draw.LineStyle {
 	width := vg.Length(1.25)
 	if n := len(f.curves); n <= 3 {
@@ -88,8 +88,7 @@ func xys(points []point) plotter.XYs {
 	return xys
 }
 
-// setRange fits the axes to the curves, with some air above and below: the faint
-// values behind them may leave the picture.
+// setRange fits the axes to the smooth curves; the faint values may leave the picture.
 func (f figure) setRange(p *plot.Plot) {
 	low, high, last := math.Inf(1), math.Inf(-1), 0.0
 	for _, c := range f.curves {

@@ -19,27 +19,26 @@ import (
 
 const usage = `usage: plot -o out.png [flags] run...
 
-Draws one curve for each run, a folder that train wrote: a log_dir, or the folder
-of a run in it. A run given as name=folder is called name in the legend, else it
-has its folder's. folder/... stands for every log_dir in the folder, at any depth,
-or, where the folder is a comparison, for its runs: logs/mnist/latest/...
+Draws one curve for each run: a log_dir of train, or the folder of a run in it.
+name=folder sets the name in the legend; otherwise it is the folder's name.
+folder/... stands for every log_dir in the folder, at any depth, or for the runs of a
+comparison: logs/mnist/latest/...
 
 flags:
 `
 
-// A metric is a log file of a run and what its values are.
+// A metric is a log file of a run and how to draw it.
 type metric struct {
 	file   string
-	xLabel string // what a line of the file stands for
+	xLabel string // what a line of the file is of
 	yLabel string
-	scale  float64 // from the file's unit to the label's
-	rises  bool    // good runs end high, so the legend goes low
+	scale  float64 // from the unit of the file to that of the label
 }
 
 var metrics = map[string]metric{
-	"train_losses": {"train_losses.txt", "step", "training loss (nats)", 1, false},
-	"val_losses":   {"val_losses.txt", "epoch", "validation loss (nats)", 1, false},
-	"val_accs":     {"val_accs.txt", "epoch", "validation accuracy (%)", 100, true},
+	"train_losses": {"train_losses.txt", "step", "training loss (nats)", 1},
+	"val_losses":   {"val_losses.txt", "epoch", "validation loss (nats)", 1},
+	"val_accs":     {"val_accs.txt", "epoch", "validation accuracy (%)", 100},
 }
 
 func main() {
@@ -53,14 +52,14 @@ func main() {
 	}
 }
 
-// run is the command: it writes what is worth knowing, short of an error, to notes.
+// run runs the command. It writes warnings to notes.
 func run(args []string, notes io.Writer) error {
 	flags := flag.NewFlagSet("plot", flag.ContinueOnError)
 	flags.SetOutput(io.Discard) // errors are printed once, by main
 	out := flags.String("o", "", "the PNG `file` to write")
 	what := flags.String("metric", "train_losses", "what to draw: train_losses, val_losses or val_accs")
 	title := flags.String("title", "", "a title above the plot")
-	smooth := flags.Int("smooth", -1, "draw the mean of `N` neighbouring values, over the values themselves drawn faint; 0: the values alone; -1: N so that about 300 means lie side by side")
+	smooth := flags.Int("smooth", -1, "draw the mean of `N` neighbouring values over the faint values; 0 draws only the values, -1 chooses N for about 300 separate means")
 	log := flags.Bool("log", false, "a logarithmic y axis")
 	switch err := flags.Parse(args); {
 	case errors.Is(err, flag.ErrHelp):
@@ -76,11 +75,11 @@ func run(args []string, notes io.Writer) error {
 	case filepath.Ext(*out) != ".png":
 		return fmt.Errorf("-o needs a file that ends in .png, not %q", *out)
 	case !ok:
-		return fmt.Errorf("-metric is train_losses, val_losses or val_accs, not %q", *what)
+		return fmt.Errorf("-metric must be train_losses, val_losses or val_accs, not %q", *what)
 	case *smooth < -1:
-		return fmt.Errorf("-smooth is -1 or more, not %d", *smooth)
+		return fmt.Errorf("-smooth must be -1 or more, not %d", *smooth)
 	case flags.NArg() == 0:
-		return errors.New("no run to draw: name a log_dir that train wrote")
+		return errors.New("no run to draw: name a log_dir of train")
 	}
 	runs, err := findRuns(flags.Args(), m.file)
 	if err != nil {
@@ -114,21 +113,21 @@ func run(args []string, notes io.Writer) error {
 	return os.WriteFile(*out, picture.Bytes(), 0o666)
 }
 
-// A loggedRun is a folder with the logs of a run, and its name in the legend.
+// A loggedRun is a folder with the logs of a run and its name in the legend.
 type loggedRun struct {
 	name, dir string
-	found     bool // in another folder, not named itself
+	found     bool // by "/...", not named
 }
 
-// Files of train that tell its folders apart.
+// Files that identify the folders of train.
 const (
 	runFile        = "run.json"        // in the folder of a run
-	comparisonFile = "comparison.json" // in that of a comparison, around those of its runs
+	comparisonFile = "comparison.json" // in the folder of a comparison, which holds its runs
 )
 
-// findRuns returns the runs that the arguments name, and those with a log file in
-// the folders that end in "/...": of a log_dir the last run, not the folder of each run
-// in it, which has the same again.
+// findRuns returns the runs named by the arguments, and those with a log file below the
+// folders that end in "/...". Of a log_dir it returns the last run, whose logs are there, and
+// not the folders of its runs.
 func findRuns(args []string, file string) (runs []loggedRun, err error) {
 	for _, arg := range args {
 		name, dir, named := strings.Cut(arg, "=")
@@ -169,7 +168,7 @@ func findRuns(args []string, file string) (runs []loggedRun, err error) {
 			return nil, err
 		}
 		if len(runs) == before {
-			return nil, fmt.Errorf("no log_dir in %s: train first, as with make train, or name the folders of runs", given)
+			return nil, fmt.Errorf("no log_dir in %s: train first, for example with make train, or name the folders of runs", given)
 		}
 	}
 	return runs, nil
@@ -180,7 +179,7 @@ func has(dir, file string) bool {
 	return err == nil
 }
 
-// curve reads a metric of the run. left is how many of its values cannot be drawn.
+// curve reads a metric of the run. left counts the values that cannot be drawn.
 func (r loggedRun) curve(m metric, log bool) (c curve, left int, err error) {
 	values, err := readValues(filepath.Join(r.dir, m.file))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -199,7 +198,7 @@ func (r loggedRun) curve(m metric, log bool) (c curve, left int, err error) {
 	return c, len(values) - len(c.raw), nil
 }
 
-// readValues reads a log file: a number a line.
+// readValues reads a log file of one number a line.
 func readValues(path string) ([]float64, error) {
 	file, err := os.Open(path)
 	if err != nil {
@@ -226,14 +225,14 @@ func readValues(path string) ([]float64, error) {
 
 type point struct{ x, y float64 }
 
-// A curve is a run's values as they are and as they are drawn.
+// A curve is a run's values, raw and smooth.
 type curve struct {
 	name        string
 	raw, smooth []point
 }
 
-// newCurve leaves out what has no place on the plot: a diverged run logs NaN
-// and Inf, and a logarithm wants more than 0.
+// newCurve omits values that cannot be drawn: NaN and Inf of a diverged run, and for a
+// logarithmic axis values up to 0.
 func newCurve(name string, values []float64, log bool) curve {
 	c := curve{name: name}
 	for i, v := range values {
@@ -244,11 +243,10 @@ func newCurve(name string, values []float64, log bool) curve {
 	return c
 }
 
-// means is how many of them side by side show how a run went, and no more noise than
-// that.
+// means is the number of separate means that shows a run without its noise.
 const means = 300
 
-// smoothen chooses how many values a mean is of, where nobody has, and takes the means.
+// smoothen chooses the window of means if the user did not, and computes them.
 func (f *figure) smoothen() {
 	if f.smooth < 0 {
 		for _, c := range f.curves {
@@ -260,8 +258,8 @@ func (f *figure) smoothen() {
 	}
 }
 
-// movingMean gives each point the mean of the window points around it, of fewer
-// towards the ends: unlike a mean of the last values it does not lag.
+// movingMean returns for each point the mean of the window points around it, or of fewer near
+// the ends. Unlike a mean of previous values it does not lag.
 func movingMean(points []point, window int) []point {
 	sums := make([]float64, len(points)+1)
 	for i, p := range points {

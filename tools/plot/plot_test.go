@@ -17,7 +17,7 @@ import (
 	"mlpool/internal/plotstyle"
 )
 
-// makeRun writes the logs of a made-up run that learns at the given rate.
+// makeRun writes the logs of an invented run that learns at the given rate.
 func makeRun(t *testing.T, name string, rate float64) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), name)
@@ -110,7 +110,7 @@ func TestDraws(t *testing.T) {
 	}
 }
 
-// What training may leave behind must still give a picture.
+// TestDrawsOddRuns draws unusual logs of trainings.
 func TestDrawsOddRuns(t *testing.T) {
 	for name, c := range map[string]struct {
 		text string
@@ -145,7 +145,7 @@ func TestDrawsOddRuns(t *testing.T) {
 	}
 }
 
-// More runs than colours: dashes tell them apart.
+// TestDrawsManyRuns draws more runs than there are colours.
 func TestDrawsManyRuns(t *testing.T) {
 	args := []string{"-o", filepath.Join(t.TempDir(), "out.png")}
 	for i := range len(plotstyle.Palette) + 2 {
@@ -162,7 +162,7 @@ func TestDrawsManyRuns(t *testing.T) {
 	}
 }
 
-// A folder of runs, some below others and some without values.
+// TestFindsRuns searches a folder of runs, some nested and some without values.
 func TestFindsRuns(t *testing.T) {
 	logs := filepath.Join(t.TempDir(), "logs")
 	values := map[string]string{
@@ -235,12 +235,12 @@ func TestErrors(t *testing.T) {
 		"no output":      {[]string{good}, "-o needs a file that ends in .png"},
 		"other format":   {[]string{"-o", "out.svg", good}, "-o needs a file that ends in .png"},
 		"no run":         {[]string{"-o", out}, "no run to draw"},
-		"no such metric": {[]string{"-o", out, "-metric", "loss", good}, "-metric is train_losses, val_losses or val_accs"},
+		"no such metric": {[]string{"-o", out, "-metric", "loss", good}, "-metric must be train_losses, val_losses or val_accs"},
 		"no such flag":   {[]string{"-o", out, "-what", good}, "see plot -h"},
-		"smooth -2":      {[]string{"-o", out, "-smooth", "-2", good}, "-smooth is -1 or more"},
+		"smooth -2":      {[]string{"-o", out, "-smooth", "-2", good}, "-smooth must be -1 or more"},
 		"no such run":    {[]string{"-o", out, good, filepath.Join(dir, "none")}, "is " + filepath.Join(dir, "none") + " the log_dir of a run?"},
 		"no logs":        {[]string{"-o", out, filepath.Join(dir, "none", "...")}, "no log_dir in " + filepath.Join(dir, "none") + ": train first"},
-		"no run in it":   {[]string{"-o", out, t.TempDir() + "/..."}, ": train first, as with make train, or name the folders of runs"},
+		"no run in it":   {[]string{"-o", out, t.TempDir() + "/..."}, ": train first, for example with make train, or name the folders of runs"},
 		"only bad runs":  {[]string{"-o", out, "-metric", "val_losses", dir + "/..."}, "no run that can be drawn"},
 		"not a number":   {[]string{"-o", out, dir}, `train_losses.txt:2: "abc" is not a number`},
 		"empty":          {[]string{"-o", out, "-metric", "val_losses", dir}, "is empty"},
@@ -253,7 +253,7 @@ func TestErrors(t *testing.T) {
 				t.Errorf("error %v, want one line with %q", err, c.want)
 			}
 			if _, err := os.Stat(out); err == nil {
-				t.Error("it wrote a picture all the same")
+				t.Error("it wrote a picture")
 			}
 		})
 	}
@@ -277,7 +277,7 @@ func TestMovingMean(t *testing.T) {
 	}
 }
 
-// TestSmoothen chooses the window by the longest run, and leaves a chosen one alone.
+// TestSmoothen wants the window chosen by the longest run, unless the user chose it.
 func TestSmoothen(t *testing.T) {
 	values := make([]float64, 9380)
 	for _, c := range []struct{ asked, steps, want int }{
@@ -290,7 +290,7 @@ func TestSmoothen(t *testing.T) {
 	}
 }
 
-// TestRange shows the whole curve, and has no axis begin far from it.
+// TestRange wants axes that show the whole curve and little else.
 func TestRange(t *testing.T) {
 	falls := make([]float64, 1000)
 	for i := range falls {
@@ -322,8 +322,8 @@ func TestRange(t *testing.T) {
 	}
 }
 
-// A log_dir with the folders of its runs and of a comparison: FOLDER/... draws what
-// log_dir itself has, and of a comparison its runs.
+// TestFindsRunFolders searches a log_dir with folders of runs and of a comparison: FOLDER/...
+// finds the log_dir itself, and the runs of a comparison.
 func TestFindsRunFolders(t *testing.T) {
 	logs, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {

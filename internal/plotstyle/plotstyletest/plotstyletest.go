@@ -1,4 +1,4 @@
-// Package plotstyletest looks at pictures.
+// Package plotstyletest compares pictures in tests.
 package plotstyletest
 
 import (
@@ -22,8 +22,7 @@ func Pixels(t *testing.T, text []byte) *image.RGBA {
 	return pixels
 }
 
-// Differing counts the pixels that differ by more than a processor's rounding can
-// explain. Of pictures of other sizes all do.
+// Differing counts the pixels that differ by more than rounding. If the sizes differ, all do.
 func Differing(t *testing.T, a, b []byte) (n int) {
 	t.Helper()
 	x, y := Pixels(t, a), Pixels(t, b)
