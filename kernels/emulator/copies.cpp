@@ -1,5 +1,5 @@
-// What is under way while a thread goes on: copies by cp.async and by TMA, with their mbarriers, and wgmmas;
-// and the shared memory of other CTAs of a cluster.
+// Asynchronous work of a thread: copies by cp.async and by TMA, with their mbarriers, and wgmmas. And the
+// shared memory of other CTAs of a cluster.
 #include <array>
 
 #include "fibers.h"
@@ -20,7 +20,7 @@ void copy(uint32_t to, const void *from, int size, int bytes) {
   else self->groups.back().push_back(c);
 }
 
-// wait_groups does what is in groups that were committed, but for so many of the last.
+// wait_groups does the work of committed groups, except for the last ones.
 template <typename T, typename F>
 static void wait_groups(std::vector<std::vector<T>> &groups, int left, F f) {
   int done = static_cast<int>(groups.size()) - 1 - left;
@@ -33,25 +33,25 @@ static void wait_groups(std::vector<std::vector<T>> &groups, int left, F f) {
 
 void cp_async_commit_group() { self->groups.emplace_back(); }
 void cp_async_wait_group(int left) {
-  progress = true, yield();  // others may write to shared memory until this thread's copies come, and after
+  progress = true, yield();  // other threads may write to shared memory before and after this thread's copies
   wait_groups(self->groups, left, [](const Copy &c) { copy(c); });
 }
 
 static Mbarrier &mbarrier_at(Cta &b, uint32_t address) {
   auto found = b.mbarriers.find(address);
-  if (found == b.mbarriers.end()) fail("uses an mbarrier that was not made");
+  if (found == b.mbarriers.end()) fail("uses an mbarrier that was not initialized");
   return found->second;
 }
 
 void mbarrier_init_shared_cta_b64(uint32_t address, int calls) {
   at_shared<uint64_t>(address, 8);
-  if (calls < 1) fail("makes an mbarrier of no calls");
-  if (!self->cta->mbarriers.try_emplace(address, Mbarrier{calls}).second) fail("makes an mbarrier twice");
+  if (calls < 1) fail("initializes an mbarrier without calls");
+  if (!self->cta->mbarriers.try_emplace(address, Mbarrier{calls}).second) fail("initializes an mbarrier twice");
 }
 
 void mbarrier_arrive_expect_tx_shared_cta_b64(uint32_t address, int bytes) {
   Mbarrier &a = mbarrier_at(*self->cta, address);
-  if (!a.missing) fail("expects copies before the last ones came");
+  if (!a.missing) fail("expects copies before the last ones have arrived");
   a.missing--, a.bytes += bytes, progress = true;
   a.check();
 }
@@ -68,22 +68,22 @@ static void land(Cta &b, Mbarrier &a, const Mbarrier::Coming &c) {
   a.check();
 }
 
-// come lets a copy come to a CTA, at once or later.
+// come performs a copy to a CTA, at once or later.
 static void come(Cta &b, uint32_t address, Mbarrier::Coming c) {
   Mbarrier &a = mbarrier_at(b, address);
-  if (!a.fenced) fail("has a copy tell an mbarrier that no fence.mbarrier_init made visible");
+  if (!a.fenced) fail("has a copy signal an mbarrier that no fence.mbarrier_init made visible");
   if (b.copy_at_once) land(b, a, c);
   else a.under_way.push_back(std::move(c));
 }
 
-// rounded is the nearest number of 11 bits, ties to even; or f, if it is none.
+// rounded returns the nearest number of 11 bits, ties to even, or f if it is not finite.
 static float rounded(float f) {
   constexpr uint32_t LOW = (1u << 13) - 1;
   uint32_t u = bits<uint32_t>(f);
   return std::isfinite(f) ? bits<float>((u + LOW / 2 + (u >> 13 & 1)) & ~LOW) : f;
 }
 
-// each calls f(element, place in the tile) for a tile's elements, those outside with nullptr.
+// each calls f(element, place in the tile) for a tile's elements, with nullptr for those outside the tensor.
 template <typename F>
 static void each(const CUtensorMap &map, const int (&at)[3], F f) {
   size_t place = 0;
@@ -142,7 +142,7 @@ void ld_shared_cluster_v4_f32(float &a, float &b, float &c, float &d, uint32_t f
 }
 
 void st_async_weak_shared_cluster_mbarrier_complete_tx_bytes_v4_f32(uint32_t to, float a, float b, float c, float d, uint32_t mbarrier) {
-  if (to >> RANK_SHIFT != mbarrier >> RANK_SHIFT) fail("writes to one CTA and tells another");
+  if (to >> RANK_SHIFT != mbarrier >> RANK_SHIFT) fail("writes to one CTA and signals another");
   Remote r(to);
   std::array<float, 4> v = {a, b, c, d};
   come(r.cta, mbarrier & Remote::ADDRESS,

@@ -38,9 +38,9 @@ extern "C" void *cudadriver_symbol(const char *name);
 // nccl_function is the same for NCCL, whose functions are cudadriver_symbol's as well.
 void *nccl_function(const char *name);
 
-// What allocators call, by way of package cudadriver. What is not said returns as the CUDA
-// function of its name. Streams are not waited for there, but by cuMemUnmap here: an event
-// that is asked says that all is done.
+// The functions that package cudadriver calls for allocators. They return what the CUDA function of
+// that name does, unless a comment says otherwise. cuMemUnmap waits for the streams; an event always
+// reports that its work is done.
 typedef int CUdevice;
 typedef unsigned long long CUdeviceptr, CUmemGenericAllocationHandle;
 typedef struct CUctx_st *CUcontext;

@@ -1,7 +1,8 @@
-// CUDA's runtime: streams, events and graphs; and of its driver memory and pools.
+// CUDA's runtime (streams, events, graphs) and the memory and pools of its driver. It is one file, since
+// all of them share the order of work.
 //
-// All streams are one: work is done in the order in which it was queued. So whatever
-// waits finds it done, and only a grid that was just launched may still be at rest.
+// All streams are one: work is done in the order in which it was queued. So every wait finds its work
+// done, and only a grid that was just launched may not have run yet.
 #include "cuda_runtime.h"
 
 #include <sys/mman.h>
@@ -39,8 +40,8 @@ struct CUgraphExec_st {
 };
 
 struct CUstream_st {
-  std::shared_ptr<CUgraph_st> captured;  // while a capture is under way
-  std::weak_ptr<CUgraph_st> joined;      // that of another stream, which this one has waited for
+  std::shared_ptr<CUgraph_st> captured;  // during a capture
+  std::weak_ptr<CUgraph_st> joined;      // of another stream that this one has waited for
 };
 
 struct CUmemPool_st {
@@ -65,7 +66,7 @@ size_t used;
 
 size_t pages(size_t bytes) { return (bytes + PAGE - 1) / PAGE * PAGE; }
 
-// allocate returns memory of NaN, up to a size, before a page that cannot be touched.
+// allocate returns memory filled with NaN, up to a size, before a page without access.
 void *allocate(size_t bytes, CUmemPool_st *pool) {
   if (!emulator::take(pages(bytes))) return nullptr;
   void *p = mmap(nullptr, pages(bytes) + PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -86,10 +87,10 @@ void release(void *p) {
 CUdeviceptr address(void *p) { return reinterpret_cast<CUdeviceptr>(p); }
 void *pointer(CUdeviceptr addr) { return reinterpret_cast<void *>(addr); }
 
-// capture_of is the graph that work on the stream becomes part of; null: none.
+// capture_of returns the graph that the stream captures; null: none.
 std::shared_ptr<CUgraph_st> capture_of(cudaStream_t s) { return !s ? nullptr : s->captured ? s->captured : s->joined.lock(); }
 
-// enqueue does work now, or when the graph runs that is captured on the stream.
+// enqueue does work now, or adds it to the graph that the stream captures.
 template <typename Work>
 void enqueue(cudaStream_t s, Work work) {
   if (auto graph = capture_of(s)) graph->work.push_back(work);
@@ -122,7 +123,7 @@ CUgraph_st::~CUgraph_st() {
   }
 }
 
-// setting is what an environment variable says of the GPU, or else what an H200 has.
+// setting returns the value of an environment variable, or else that of an H200.
 static int setting(const char *name, int h200) {
   const char *set = getenv(name);
   return set ? atoi(set) : h200;
@@ -132,7 +133,7 @@ static int compute_major() { return setting("EMULATOR_MAJOR", 9); }
 int emulator::compiled_for() { return setting("EMULATOR_COMPILED_FOR", 100 * compute_major()); }
 size_t emulator::max_shared() { return std::min(size_t(setting("EMULATOR_SHARED", int(MAX_SHARED))), MAX_SHARED); }
 
-// loaded says whether a kernel is, which is loaded when it is first used if the card is not full.
+// loaded loads a kernel at its first use, and reports whether the card had memory for it.
 static bool loaded(const void *kernel) {
   static std::set<const void *> kernels;
   if (CARD - used < PAGE && !kernels.count(kernel)) return false;
@@ -205,7 +206,7 @@ cudaError_t cudaGetDeviceCount(int *n) { return *n = 1, cudaSuccess; }
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int) {
   *p = {};
   snprintf(p->name, sizeof p->name, "emulated GPU");
-  // A process that is given another GPU has another one.
+  // Each visible GPU has its own UUID.
   const char *visible = getenv("CUDA_VISIBLE_DEVICES");
   p->uuid.bytes[15] = char(visible ? atoi(visible) : 0);
   p->totalGlobalMem = CARD, p->major = compute_major(), p->multiProcessorCount = sms(), p->l2CacheSize = 50 << 20;
@@ -393,7 +394,7 @@ static void *allocate_async(size_t bytes, CUmemoryPool pool, CUstream s) {
     return p;
   }
   auto after = pool->idle.upper_bound(pages(bytes));
-  if (after != pool->idle.begin() && (--after)->first == pages(bytes)) {  // the one that was freed last
+  if (after != pool->idle.begin() && (--after)->first == pages(bytes)) {  // the range freed last
     void *p = after->second;
     pool->idle.erase(after);
     allocations.at(p).idle = false;

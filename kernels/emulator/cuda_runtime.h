@@ -59,7 +59,7 @@ constexpr auto max(A a, B b) {
   return std::max<C>(a, b);
 }
 inline uint32_t __float_as_uint(float &&v) { return emulator::bits<uint32_t>(v); }
-// Of a variable it is the variable, since a wgmma reads its registers later.
+// For a variable it returns the variable itself, since a wgmma reads its registers later.
 using Bits __attribute__((may_alias)) = uint32_t;
 inline const Bits &__float_as_uint(const float &v) { return reinterpret_cast<const Bits &>(v); }
 inline float __uint_as_float(uint32_t v) { return emulator::bits<float>(v); }
@@ -113,7 +113,7 @@ inline unsigned __ballot_sync(unsigned, bool vote) {
   }).word[0];
 }
 
-// Functions of the host. What is not said returns as the CUDA function of its name.
+// Functions of the host. They return what the CUDA function of that name does.
 
 enum cudaError_t {
   cudaSuccess = 0,
@@ -153,7 +153,7 @@ cudaError_t cudaSetDevice(int);
 cudaError_t cudaDriverGetVersion(int *);
 cudaError_t cudaRuntimeGetVersion(int *);
 
-// A function of the driver, which is cudadriver_symbol's.
+// A function of the driver, from cudadriver_symbol.
 enum { cudaEnableDefault };
 enum cudaDriverEntryPointQueryResult { cudaDriverEntryPointSuccess, cudaDriverEntryPointSymbolNotFound };
 cudaError_t cudaGetDriverEntryPoint(const char *name, void **, unsigned long long flags, cudaDriverEntryPointQueryResult *);
@@ -203,26 +203,26 @@ enum { cudaSharedmemCarveoutMaxShared = 100 };
 struct cudaFuncAttributes {};
 namespace emulator {
 constexpr size_t MAX_SHARED = 227 << 10;
-int compiled_for();  // the newest compute capability that there is code of, 900 for 9.0
+int compiled_for();  // the newest compute capability with compiled code, 900 for 9.0
 size_t max_shared();  // bytes of shared memory that a CTA may have on this GPU, at most MAX_SHARED
-// lock keeps all other threads out of the runtime and the driver.
+// lock excludes all other threads from the runtime and the driver.
 std::unique_lock<std::mutex> lock();
-// take counts bytes of the card's memory as used, if there are as many; give takes it back.
+// take reserves bytes of the card's memory, if there are as many; give returns them.
 bool take(size_t bytes);
 void give(size_t bytes);
-// has_context says whether this thread used the runtime before or was given a context,
-// without which the driver knows no device.
+// has_context reports whether this thread has a context, which the runtime makes at its first use.
+// Without one the driver knows no device.
 bool has_context();
 void give_context();
-// launch submits a grid of a kernel on a stream, or adds it to the graph that is captured
-// there. What it returns is the last error too.
+// launch submits a grid of a kernel on a stream, or adds it to the graph that the stream captures.
+// It also sets the last error.
 cudaError_t launch(cudaStream_t, const void *kernel, Grid);
-// queue puts work on a stream, or adds it to the graph that is captured there.
+// queue puts work on a stream, or adds it to the graph that the stream captures.
 void queue(cudaStream_t, std::function<void()> work);
-// allow lets a kernel have so much dynamic shared memory.
+// allow sets the dynamic shared memory that a kernel may have.
 cudaError_t allow(const void *kernel, int bytes);
 
-// call is kernel<<<…>>>.
+// call launches kernel<<<…>>>.
 struct Shape {
   unsigned ctas, threads;
   size_t shared = 0;

@@ -1,8 +1,8 @@
-// CUDA's driver: its functions by name, for package cudadriver and the runtime. In the
-// environment EMULATOR_WITHOUT_PAGES leaves out memory that is mapped, EMULATOR_WITHOUT_TMA
-// leaves out TMA. EMULATOR_SMS is how many SMs there are, EMULATOR_MAJOR the compute capability's
-// first number, EMULATOR_SHARED the bytes of shared memory that a CTA may have; EMULATOR_COMPILED_FOR
-// is what the kernels were compiled for if not for it, 700 for compute capability 7.0.
+// CUDA's driver: its functions by name, for package cudadriver and the runtime. Environment variables
+// describe the GPU: EMULATOR_WITHOUT_PAGES has no virtual memory management, EMULATOR_WITHOUT_TMA no
+// TMA; EMULATOR_SMS is the number of SMs, EMULATOR_MAJOR the major compute capability, EMULATOR_SHARED
+// the bytes of shared memory of a CTA, and EMULATOR_COMPILED_FOR the compute capability that the kernels
+// were compiled for, 700 for 7.0.
 #include <cstdlib>
 #include <cstring>
 #include <map>
@@ -41,8 +41,8 @@ CUresult set_current(CUcontext c) {
   return emulator::give_context(), CUDA_SUCCESS;
 }
 
-// with_context is a function of the runtime, whose errors have the driver's numbers, for
-// a thread that has a context.
+// with_context calls a function of the runtime if the thread has a context. Errors have the driver's
+// numbers.
 template <auto f, typename... A>
 CUresult with_context(A... a) {
   return emulator::has_context() ? CUresult(f(a...)) : CUDA_ERROR_INVALID_CONTEXT;

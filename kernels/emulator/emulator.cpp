@@ -1,11 +1,10 @@
 // Grids, CTAs and threads. A thread of a kernel is a fiber: it runs until it must
-// wait for another. CTAs run one after the other, but for those of a cluster.
+// wait for another. Clusters run one after the other.
 //
-// It orders work as badly as CUDA allows: the order of a CTA's threads is random, the shared
-// memory of a CTA begins as NaN, and a few clusters of a grid with PDL begin before the grid in
-// front of it has run at all. They begin before the grid in front of that one has run, too, if the
-// grid between allows it: if all its CTAs call griddepcontrol.launch_dependents, or end, without
-// having waited.
+// It orders work as badly as CUDA allows: the order of a CTA's threads is random, the shared memory of
+// a CTA begins as NaN, and a few clusters of a grid with PDL begin before the grid ahead of it has run
+// at all. They even begin before the grid ahead of that one, if the grid in between allows it: if all
+// its CTAs call griddepcontrol.launch_dependents, or end, before they wait.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -24,7 +23,7 @@ bool progress;
 
 namespace {
 
-constexpr size_t GUARD = 1 << 10, SHARED = MAX_SHARED + GUARD;  // the guard behind a CTA's shared memory must stay unwritten
+constexpr size_t GUARD = 1 << 10, SHARED = MAX_SHARED + GUARD;  // the guard after a CTA's shared memory must stay unwritten
 constexpr unsigned char UNWRITTEN = 0xff;
 
 std::mt19937 dice(1);
@@ -59,7 +58,7 @@ void yield() {
 
 namespace {
 
-// run_kernels is all that a fiber does.
+// run_kernels is the main function of a fiber.
 void run_kernels() {
   for (;;) {
     self->cta->grid->grid.kernel();
@@ -119,8 +118,8 @@ std::unique_ptr<Cluster> begin(Running &r, unsigned index) {
   return cluster;
 }
 
-// run lets a cluster's threads run, to their end or as far as they may. Now and then a
-// CTA, maybe from its beginning, or one of its warps, rests until the others can do nothing without it.
+// run runs a cluster's threads, to their end or as far as they may. At random it suspends a CTA, maybe
+// from its beginning, or one of its warps, until the others can do nothing without it.
 void run(Cluster &cluster) {
   constexpr unsigned ALL = ~0u;
   Cta *resting = dice() % 4 ? nullptr : &cluster[dice() % cluster.size()];
@@ -146,7 +145,7 @@ void run(Cluster &cluster) {
     } else if (pdl_waiting) {
       return;
     } else {
-      fail("waits for what never comes");
+      fail("waits for an event that never comes");
     }
   }
 }
@@ -155,7 +154,7 @@ void end(Cluster &cluster) {
   run(cluster);
   for (Cta &b : cluster) {
     for (auto &[address, a] : b.mbarriers)
-      if (a.missing != a.calls || a.bytes || !a.under_way.empty()) fail("ended before all came that it waits for");
+      if (a.missing != a.calls || a.bytes || !a.under_way.empty()) fail("ended before all copies to its mbarrier arrived");
     char *guard = b.shared + b.grid->grid.shared;
     if (std::any_of(guard, guard + GUARD, [](unsigned char c) { return c != UNWRITTEN; })) fail("wrote past the end of its shared memory");
     idle_shared.push_back(b.shared);
@@ -170,7 +169,7 @@ namespace {
 
 unsigned clusters(const Running &r) { return r.grid.ctas / r.grid.cluster; }
 
-// begin_early lets a cluster run as far as it may before the grid in front is done.
+// begin_early runs a cluster as far as it may before the grid ahead is done.
 Cluster &begin_early(Running &r, unsigned index) {
   auto &cluster = r.early[index];
   if (!cluster) run(*(cluster = begin(r, index)));
@@ -179,8 +178,8 @@ Cluster &begin_early(Running &r, unsigned index) {
 
 bool ended(const Cta &b) { return !b.barrier.live; }
 
-// all_early begins cluster after cluster of a grid early, as long as all CTAs are as is() says, those first that
-// have begun already. It returns whether all are.
+// all_early begins clusters of a grid early, first those that have begun already, as long as is() holds for
+// all their CTAs. It reports whether it holds for the whole grid.
 template <typename Is>
 bool all_early(Running &r, Is is) {
   auto all = [&](const Cluster &c) { return std::all_of(c.begin(), c.end(), is); };
@@ -213,7 +212,7 @@ void submit(Grid grid) {
   if (!queued.empty()) {
     Running &last = *queued.back();
     if (queued.size() > 1 && !all_early(last, [](const Cta &b) { return b.triggered || ended(b); })) finish_but(1);
-    // A grid of which no thread waits may be done before the one in front of it.
+    // A grid whose threads do not wait may be done before the one ahead of it.
     next->preceding_done = queued.size() > 1 && all_early(last, ended);
     unsigned all = clusters(*next);
     for (unsigned i : {0u, all - 1, unsigned(dice() % all)}) begin_early(*next, i);
@@ -263,10 +262,10 @@ static void arrive_and_wait(Barrier &b) {
 void cta_barrier() { arrive_and_wait(self->cta->barrier); }
 
 void bar_sync(int barrier, int threads) {
-  constexpr int CTA_BARRIER = 0, MAX_NUMBER = 15;  // the first is that of __syncthreads
-  if (barrier <= CTA_BARRIER || barrier > MAX_NUMBER || threads <= 0 || threads % 32) fail("is at a barrier that there is not");
+  constexpr int CTA_BARRIER = 0, MAX_NUMBER = 15;  // the first is for __syncthreads
+  if (barrier <= CTA_BARRIER || barrier > MAX_NUMBER || threads <= 0 || threads % 32) fail("waits at a barrier that does not exist");
   Barrier &b = self->cta->numbered_barriers[barrier];
-  if (b.arrived && b.live != unsigned(threads)) fail("is at a barrier with another number of threads than those before it");
+  if (b.arrived && b.live != unsigned(threads)) fail("waits at a barrier with another number of threads than those before it");
   b.live = unsigned(threads);
   arrive_and_wait(b);
 }
@@ -275,7 +274,7 @@ Words exchange(const Words &given, Exchange f) {
   Warp &w = self->cta->warps[self->index / 32];
   unsigned turn = w.barrier.turn, lane = self->index % 32;
   if (w.barrier.live != w.size) fail("waits for threads of its warp that ended");
-  if (w.barrier.arrived && w.exchange != f) fail("is at another operation than its warp");
+  if (w.barrier.arrived && w.exchange != f) fail("executes another operation than its warp");
   w.exchange = f;
   w.given[lane] = given;
   w.barrier.arrived++, progress = true;

@@ -1,7 +1,7 @@
-// What the emulator does for a kernel: threads that wait for each other, shared
-// memory, and the instructions that kernels write as assembly (see translate).
+// The device side of the emulator: threads that wait for each other, shared memory, and the
+// instructions that kernels write as assembly (see translate).
 //
-// Of fences it notices that one of these is missing: fence.proxy.async, fence.mbarrier_init, wgmma.fence.
+// It detects the absence of these fences: fence.proxy.async, fence.mbarrier_init, wgmma.fence.
 #ifndef EMULATOR_H
 #define EMULATOR_H
 
@@ -28,12 +28,12 @@ struct Grid {
   std::function<void()> kernel;
 };
 
-// submit queues a grid; a queued grid may rest until the next call of submit or
-// finish. finish returns when all have run. Both are called by one thread at a time.
+// submit queues a grid, which may not run before the next call of submit or finish. finish returns
+// when all have run. Only one thread may call them at a time.
 void submit(Grid grid);
 void finish();
 
-// What follows is for the thread of a kernel that runs.
+// The rest is for the running thread of a kernel.
 
 // fail ends the process with a line that says which thread did what.
 [[noreturn]] void fail(const char *what);
@@ -44,7 +44,7 @@ template <typename T>
 T *dynamic_shared() {
   return reinterpret_cast<T *>(shared_memory());
 }
-// static_shared is this CTA's memory for a variable, which a site stands for.
+// static_shared returns this CTA's memory for a variable, which site identifies.
 void *static_shared(const void *site, size_t bytes);
 template <typename T>
 T &static_shared(const void *site) {
@@ -56,12 +56,12 @@ void cta_barrier();
 unsigned cluster_rank();
 unsigned cluster_size();
 
-// Words is what one thread of a warp gives to the others, or gets from them.
+// Words are the data that one thread of a warp gives to the others, or gets from them.
 struct Words {
   uint32_t word[10] = {};
 };
 using Exchange = void (*)(const Words (&given)[32], Words (&got)[32]);
-// exchange waits for the whole warp, of which one thread then calls f for all.
+// exchange waits for the whole warp; one of its threads then calls f for all.
 Words exchange(const Words &given, Exchange f);
 
 template <typename To, typename From>
@@ -72,7 +72,7 @@ To bits(From from) {
   return to;
 }
 
-// shuffle is the value of the lane that from(lane, argument) names.
+// shuffle returns the value of lane from(lane, argument).
 template <typename T, uint32_t (*FROM)(uint32_t, uint32_t)>
 T shuffle(T value, uint32_t argument) {
   static_assert(sizeof(T) <= 8, "two words");
@@ -119,8 +119,8 @@ inline void red_global_add_v2_f32(float *to, float a, float b) {
   to[0] += a, to[1] += b;
 }
 
-// Copies happen when they are asked for or when they are waited for: which, is drawn
-// for each CTA, so that code that relies on either fails.
+// A copy happens when it is issued or when it is waited for. Each CTA draws one of the two at random, so
+// that code that relies on either fails.
 void copy(uint32_t to, const void *from, int size, int bytes);
 void cp_async_commit_group();
 void cp_async_wait_group(int left);
@@ -130,11 +130,11 @@ inline void setp_ne_s32_0_cp_async_cg_shared_global_16(uint32_t to, const void *
   if (really) copy(to, from, 16, bytes);
 }
 
-// swizzled is where 16 bytes of a tile lie in shared memory, with a swizzle of 128 bytes.
+// swizzled returns the place of 16 bytes of a tile in shared memory, with a swizzle of 128 bytes.
 inline uint32_t swizzled(uint32_t address) { return address ^ (address >> 7 & 7) << 4; }
 
-// Tiles that TMA loads come when their mbarrier is waited for, or at once in CTAs that copy
-// at once. An mbarrier is known by its address.
+// Tiles that TMA loads arrive when their mbarrier is waited for, or at once in CTAs that copy at once.
+// An mbarrier is identified by its address.
 inline void mov_u32_cluster_ctarank(int &rank) { rank = int(cluster_rank()); }
 inline void mov_u32_cluster_nctarank(int &ranks) { ranks = int(cluster_size()); }
 void mbarrier_init_shared_cta_b64(uint32_t mbarrier, int calls);
@@ -183,7 +183,7 @@ void griddepcontrol_launch_dependents();
 
 void barrier_cluster_arrive_aligned();
 void barrier_cluster_wait_aligned();
-void barrier_cluster_arrive_relaxed_aligned();  // which orders no memory: at the first barrier alone, before which no CTA has another's
+void barrier_cluster_arrive_relaxed_aligned();  // orders no memory: only for the first barrier, before any CTA uses another's memory
 
 // d[16,8] = a[16,8]·b[8,8] + c, of operands whose last 13 bits are ignored.
 void mma_sync_aligned_m16n8k8_row_col_f32_tf32_tf32_f32(float &d0, float &d1, float &d2, float &d3, uint32_t a0, uint32_t a1, uint32_t a2,
@@ -204,15 +204,15 @@ inline void setmaxnreg_dec_sync_aligned_u32(int registers) {
 }
 inline void setmaxnreg_inc_sync_aligned_u32(int registers) { setmaxnreg_dec_sync_aligned_u32(registers); }
 
-// A Wgmma is a warp's part of d[64,n] += a[64,8]·b[8,n]. It happens when it is begun or when it is waited
-// for, as copies do: who reads d too soon, changes a, or frees b, fails. So does who begins a group
-// without wgmma.fence.
+// A Wgmma is a warp's part of d[64,n] += a[64,8]·b[8,n]. Like a copy, it happens when it is issued or when
+// it is waited for, so a thread that reads d too early, changes a, or frees b fails. So does a thread that
+// begins a group without wgmma.fence.
 struct Wgmma {
   int n;
   float *d;                // n/2 of them
   const void *registers[4];  // of a
   uint64_t b;              // the descriptor
-  uint32_t a[4];           // what the registers held
+  uint32_t a[4];           // values of the registers
   bool done;
 };
 void wgmma(Wgmma);

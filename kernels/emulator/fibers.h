@@ -1,4 +1,4 @@
-// The threads of a kernel as fibers, and what they share: for the files of the emulator alone.
+// The threads of a kernel as fibers, and their shared state: internal to the emulator.
 #ifndef EMULATOR_FIBERS_H
 #define EMULATOR_FIBERS_H
 
@@ -16,7 +16,7 @@ namespace emulator {
 
 constexpr size_t STACK = 128 << 10;
 
-// A Barrier opens when all of its threads but those that ended have come.
+// A Barrier opens once all of its threads that have not ended have come.
 struct Barrier {
   unsigned live = 0, arrived = 0, turn = 0;
   bool open() { return arrived == live && (arrived = 0, turn++, true); }
@@ -46,8 +46,8 @@ struct TileStore {
 
 struct Cta;
 
-// An Mbarrier is open for the next phase when so many calls, and all bytes that
-// they expect, have come.
+// An Mbarrier completes its phase once this number of calls, and all bytes that they expect, have
+// arrived.
 struct Mbarrier {
   int calls;
   int missing = calls;  // calls in this phase
@@ -65,8 +65,8 @@ struct Mbarrier {
   }
 };
 
-// A Place is where to go on: go_on(place) returns from the stop(place) before it, on
-// the stack of that one. (What setjmp and longjmp add takes longer than the kernels.)
+// A Place is a point to resume: go_on(place) returns from the last stop(place), on its stack. (setjmp
+// and longjmp would take longer than the kernels.)
 using Place = void *[5];
 
 struct Running;
@@ -78,7 +78,7 @@ struct Thread {
   bool arrived;           // at the cluster barrier, at which it has yet to wait
   unsigned cluster_turn;  // the barrier's when it arrived
   bool wgmma_fenced;      // wgmma.fence was called since the last group was committed
-  // What is under way, in groups; the last is not committed.
+  // Asynchronous work, in groups; the last is not committed.
   std::vector<std::vector<Copy>> groups;
   std::vector<std::vector<Wgmma>> wgmmas;
   std::vector<std::vector<TileStore>> stores;
@@ -127,14 +127,14 @@ void wait_until(Condition c) {
   progress = true;
 }
 
-// take_shared returns the shared memory of a CTA, of which a beginning is NaN.
+// take_shared returns the shared memory of a CTA, which begins with NaN.
 char *take_shared(size_t unwritten);
 
-// async_memory is shared memory as TMA and wgmma see it: what TMA wrote, and what threads wrote before
-// fence.proxy.async. Else it is NaN.
+// async_memory is shared memory as TMA and wgmma see it: data of TMA, and of threads before their
+// fence.proxy.async. The rest is NaN.
 char *async_memory(Cta &b);
 
-// other is a CTA of this cluster, for its shared memory.
+// other returns a CTA of this cluster, for its shared memory.
 Cta &other(unsigned rank);
 
 }  // namespace emulator

@@ -1,7 +1,7 @@
 // The part of NCCL that kernels/nccl uses, between emulated GPUs: processes of one host
-// that share memory. As on a GPU, an all-reduce is work of a stream, which ends when its
-// communicator is aborted. With EMULATED_NCCL=stale a captured all-gather takes the marks of the one
-// before for those of its own.
+// that share memory. As on a GPU, an all-reduce is work of a stream, which ends when its communicator
+// is aborted. With EMULATED_NCCL=stale a captured all-gather mistakes the marks of the last one for its
+// own.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -21,7 +21,7 @@ namespace {
 
 enum Result { SUCCESS = 0, SYSTEM_ERROR = 2, INVALID_USAGE = 5 };
 enum { FLOAT32 = 7, SUM = 0 };
-constexpr size_t CHUNK = 1 << 18;  // floats that are added up at once
+constexpr size_t CHUNK = 1 << 18;  // floats that are added at a time
 
 struct Id {
   char internal[128];
@@ -38,7 +38,7 @@ struct Comm {
   Shared *shared;
   std::atomic<bool> aborted = false;
 
-  // meet waits for all ranks, unless the communicator is aborted; copy engines wait all the same.
+  // meet waits for all ranks, unless the communicator is aborted; copy engines wait even then.
   bool meet(bool copying = false) {
     int round = shared->round;
     if (shared->come.fetch_add(1) + 1 == size) {
@@ -67,7 +67,7 @@ struct Comm {
     }
   }
 
-  // gather makes each rank's part of x the others' too. If it is stale, it waits for nobody.
+  // gather copies each rank's part of x to the others. A stale one does not wait.
   void gather(float *x, size_t n, bool stale) {
     for (size_t at = 0; at < n; at += CHUNK) {
       size_t some = std::min(CHUNK, n - at);
@@ -99,14 +99,14 @@ int init(Comm **comm, int size, Id id, int rank, void *) {
   c->shared = static_cast<Shared *>(p);
   *comm = c;
   if (!c->meet()) return SYSTEM_ERROR;
-  shm_unlink(c->name.c_str());  // by all of them; it lives while they have it
+  shm_unlink(c->name.c_str());  // each rank does; the memory lives until the last unmaps it
   return SUCCESS;
 }
 
 int state(Comm *, int *v) { return *v = SUCCESS, SUCCESS; }
 int abort_comm(Comm *c) { return c->aborted = true, SUCCESS; }
 int finalize(Comm *) { return SUCCESS; }
-int destroy(Comm *) { return SUCCESS; }  // graphs may have it still
+int destroy(Comm *) { return SUCCESS; }  // graphs may still use it
 
 int all_reduce(const float *from, float *to, size_t n, int type, int op, Comm *c, cudaStream_t stream) {
   if (type != FLOAT32 || op != SUM) return INVALID_USAGE;
@@ -123,7 +123,7 @@ int all_gather(const float *from, float *to, size_t n, int type, Comm *c, cudaSt
   return SUCCESS;
 }
 
-// As calls of the runtime do, these give the thread a context.
+// Like calls of the runtime, these give the thread a context.
 int mem_alloc(CUdeviceptr *addr, size_t bytes) { return emulator::give_context(), cuMemAlloc(addr, bytes) ? SYSTEM_ERROR : SUCCESS; }
 int mem_free(CUdeviceptr addr) { return emulator::give_context(), cuMemFree(addr) ? SYSTEM_ERROR : SUCCESS; }
 int window(Comm *, void *addr, size_t, void **w, int) { return *w = addr, SUCCESS; }

@@ -1,6 +1,5 @@
-// CUDA's driver: memory that is mapped where the caller wants it. All of it is one file
-// in memory, a part of it for each cuMemCreate. Unlike CUDA's, cuMemRelease refuses what
-// is still mapped.
+// CUDA's driver: virtual memory management. Physical memory is one file in memory, with a part for each
+// cuMemCreate. Unlike CUDA's, cuMemRelease refuses memory that is still mapped.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -17,7 +16,7 @@ constexpr size_t PAGE = 2 << 20, MAX_FILLED = 64 << 20;
 
 struct Part {
   size_t bytes;
-  int mapped = 0;  // how often it is
+  int mapped = 0;  // number of mappings
 };
 std::map<size_t, Part> parts;  // by the handle, which is a page before its place in the file
 size_t length = PAGE;          // where the next part comes, as a handle
@@ -36,7 +35,7 @@ int file() {
 bool whole(size_t n) { return n % PAGE == 0; }
 void *pointer(size_t addr) { return reinterpret_cast<void *>(addr); }
 
-// empty makes addresses ones without memory.
+// empty removes the memory at addresses.
 void *empty(void *at, size_t bytes, int flags) {
   return mmap(at, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | flags, -1, 0);
 }
@@ -45,7 +44,7 @@ bool on_device(const CUmemAllocationProp &p) {
   return p.type == CU_MEM_ALLOCATION_TYPE_PINNED && p.location.type == CU_MEM_LOCATION_TYPE_DEVICE && !p.location.id;
 }
 
-// exactly says whether a range is one mapping's.
+// exactly reports whether a range is that of one mapping.
 bool exactly(size_t addr, size_t bytes) { return views.count(addr) && views.at(addr).bytes == bytes; }
 
 }  // namespace

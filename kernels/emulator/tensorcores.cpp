@@ -1,9 +1,9 @@
-// What the tensor cores do, and the loads of their operands: each by a warp.
+// The operations of tensor cores and the loads of their operands, each by a warp.
 #include "fibers.h"
 
 namespace emulator {
 
-// truncated is an element of an operand as the tensor cores read it.
+// truncated returns an element of an operand as the tensor cores read it.
 static float truncated(uint32_t v) { return bits<float>(v & ~0u << 13); }
 
 void mma_sync_aligned_m16n8k8_row_col_f32_tf32_tf32_f32(float &d0, float &d1, float &d2, float &d3, uint32_t a0, uint32_t a1, uint32_t a2,
@@ -41,8 +41,8 @@ void ldmatrix_sync_aligned_m8n8_x4_shared_b16(uint32_t &r0, uint32_t &r1, uint32
   r0 = got.word[0], r1 = got.word[1], r2 = got.word[2], r3 = got.word[3];
 }
 
-// An Operand is a matrix [n,8] in shared memory, as the descriptor of a wgmma says: the only kind that
-// there is here has rows of 128 bytes, swizzled, in groups of eight.
+// An Operand is a matrix [n,8] in shared memory, described by the descriptor of a wgmma. Only one layout is
+// emulated: rows of 128 bytes, swizzled, in groups of eight.
 struct Operand {
   uint32_t start;
 
@@ -57,14 +57,14 @@ struct Operand {
   }
 };
 
-// multiply does a wgmma, of a warp.
+// multiply executes a warp's part of a wgmma.
 void multiply(const Wgmma &mine) {
   Words words = {{mine.a[0], mine.a[1], mine.a[2], mine.a[3], uint32_t(mine.n)}};
   memcpy(words.word + 5, &mine.b, sizeof mine.b);
   memcpy(words.word + 7, &mine.d, sizeof mine.d);
   exchange(words, [](const Words(&given)[32], Words(&)[32]) {
     // Lane 4g + t has rows g and g+8 of columns t and t+4 of a, and of columns 8j + 2t and the next
-    // of d; b is everybody's.
+    // of d; all lanes share b.
     constexpr int M = 16, K = 8, AT_ONCE = 64;
     int n = int(given[0].word[4]);
     double a[M][K], b[K][AT_ONCE], sums[M][AT_ONCE];

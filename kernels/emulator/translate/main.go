@@ -2,17 +2,17 @@
 //
 //	translate OUT ROOT FILE...
 //
-// Every file is written to the folder OUT, at the path that it has below ROOT; x.cu
-// becomes x.cu.cpp. What C++ does not know becomes what emulator.h declares:
+// Each FILE is written to the folder OUT, at its path below ROOT; x.cu becomes x.cu.cpp. CUDA's
+// extensions of C++ become calls that emulator.h declares:
 //
 //	kernel<<<grid, block, shared, stream>>>(…)    emulator::call({grid, …}, kernel)(…)
 //	extern __shared__ __align__(16) T x[];        T *x = emulator::dynamic_shared<T>();
 //	__shared__ T x[n];                            auto &x = emulator::static_shared<T[n]>(…);
 //	asm("add.u32 %0, %1;" : "=r"(a) : "r"(b));    emulator::add_u32(a, b);
 //
-// Of several instructions in one asm the names are joined, a special register's and a number
-// behind that of its instruction; directives and labels do not count. Macros may stand for parts of
-// the text, which are left out, and for operands: #define A "r"(a) becomes #define A (a).
+// The names of several instructions in one asm are joined, with the special register or number of an
+// instruction after its name; directives and labels do not count. Macros may be parts of the text, which
+// are left out, and operands: #define A "r"(a) becomes #define A (a).
 package main
 
 import (
