@@ -7,7 +7,7 @@ import (
 	"mlpool/allocator"
 	"mlpool/allocator/allocatortest"
 
-	"mlpool/tools/allocbench/traces"
+	"mlpool/allocator/observe"
 )
 
 // tracesFolder has traces of trainings by cmd/train, in trainer, and of jobs by
@@ -35,9 +35,9 @@ var footprints = []struct {
 }
 
 // readTrace reads one of tracesFolder.
-func readTrace(t *testing.T, name string) *traces.Trace {
+func readTrace(t *testing.T, name string) *observe.Requests {
 	t.Helper()
-	trace, err := traces.ReadFile(filepath.Join(tracesFolder, filepath.FromSlash(name)+".csv.gz"), traces.MostEvents)
+	trace, err := observe.ReadFile(filepath.Join(tracesFolder, filepath.FromSlash(name)+".csv.gz"), observe.MostEvents)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,7 +47,7 @@ func readTrace(t *testing.T, name string) *traces.Trace {
 // replay makes the calls of a trace, with begin and end around each step, and then
 // frees what is left. It returns the most bytes that were handed out at once, each
 // block rounded up.
-func replay(t *testing.T, trace *traces.Trace, a allocator.Allocator, begin, end func() error) (peak int64) {
+func replay(t *testing.T, trace *observe.Requests, a allocator.Allocator, begin, end func() error) (peak int64) {
 	t.Helper()
 	must := func(err error) {
 		t.Helper()

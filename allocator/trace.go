@@ -1,9 +1,7 @@
 package allocator
 
 import (
-	"bufio"
 	"fmt"
-	"io"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -271,20 +269,4 @@ func (t *Trace) Events() (events []TraceEvent, overflow bool) {
 		}
 	}
 	return events, first > 0
-}
-
-// WriteCSV writes the ring as RMM's logging_resource_adaptor does, with the
-// columns Thread, Time, Action, Pointer, Size and Stream. Thread is always 1, as
-// Go has no names for them; the order of the lines is that of the calls. The
-// format has no room for lost events: see Dropped.
-func (t *Trace) WriteCSV(w io.Writer) error {
-	events, _ := t.Events()
-	out := bufio.NewWriter(w)
-	fmt.Fprintln(out, "Thread,Time,Action,Pointer,Size,Stream")
-	for _, e := range events {
-		at := t.begin.Add(e.Time)
-		fmt.Fprintf(out, "1,%s:%06d,%s,%#x,%d,%#x\n",
-			at.Format("15:04:05"), at.Nanosecond()/1000, e.Action, e.Addr, e.Bytes, e.Stream)
-	}
-	return out.Flush()
 }

@@ -1,15 +1,10 @@
 package allocator_test
 
 import (
-	"bytes"
-	"encoding/csv"
-	"encoding/json"
 	"errors"
-	"io"
-	"strconv"
-	"strings"
+	"fmt"
+	"slices"
 	"sync"
-	"sync/atomic"
 	"testing"
 
 	"mlpool/allocator"
@@ -35,36 +30,6 @@ func traced(t *testing.T, capacity int) *allocator.Trace {
 		t.Fatal(err)
 	}
 	return tr
-}
-
-func TestTraceCSV(t *testing.T) {
-	tr := traced(t, 100)
-	var out bytes.Buffer
-	if err := tr.WriteCSV(&out); err != nil {
-		t.Fatal(err)
-	}
-	rows, err := csv.NewReader(&out).ReadAll()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := strings.Join(rows[0], ","); got != "Thread,Time,Action,Pointer,Size,Stream" {
-		t.Errorf("header %q", got)
-	}
-	want := []string{"allocate 1000 0x10", "allocate 500 0x20", "free 1000 0x10", "allocate failure 2097152 0x10", "free 500 0x20"}
-	if len(rows) != len(want)+1 {
-		t.Fatalf("%d events, want %d: %v", len(rows)-1, len(want), rows)
-	}
-	for i, row := range rows[1:] {
-		if got := row[2] + " " + row[4] + " " + row[5]; got != want[i] {
-			t.Errorf("event %d is %q, want %q", i, got, want[i])
-		}
-		if _, err := strconv.ParseUint(row[3], 0, 64); err != nil {
-			t.Errorf("event %d: pointer %q", i, row[3])
-		}
-	}
-	if rows[1][3] != rows[3][3] || rows[1][3] == rows[2][3] {
-		t.Errorf("pointers do not match: %v", rows)
-	}
 }
 
 func TestTraceOverflow(t *testing.T) {
@@ -149,33 +114,17 @@ func TestTraceReserved(t *testing.T) {
 	}
 }
 
-// checkReserved reads a trace as Perfetto does.
+// checkReserved fails where more is live than reserved.
 func checkReserved(t *testing.T, tr *allocator.Trace) {
 	t.Helper()
-	var out bytes.Buffer
-	if err := tr.WritePerfetto(&out); err != nil {
-		t.Fatal(err)
-	}
-	var got struct {
-		TraceEvents []struct {
-			Ph   string
-			Args struct{ Live, Reserved int64 }
+	events, _ := tr.Events()
+	for i, e := range events {
+		if e.Live > e.Reserved || e.Live < 0 {
+			t.Fatalf("event %d: %d bytes live of %d reserved", i, e.Live, e.Reserved)
 		}
 	}
-	if err := json.Unmarshal(out.Bytes(), &got); err != nil {
-		t.Fatal(err)
-	}
-	counts := 0
-	for _, e := range got.TraceEvents {
-		if e.Ph == "C" {
-			counts++
-			if e.Args.Live > e.Args.Reserved || e.Args.Live < 0 {
-				t.Fatalf("count %d: %d bytes live of %d reserved", counts, e.Args.Live, e.Args.Reserved)
-			}
-		}
-	}
-	if counts == 0 {
-		t.Error("no counts")
+	if len(events) == 0 {
+		t.Error("no events")
 	}
 }
 
@@ -195,59 +144,6 @@ func TestTraceReservedBeside(t *testing.T) {
 	checkReserved(t, tr)
 	if err := errors.Join(tr.Close(), f.Faults(), f.Leftover()); err != nil {
 		t.Error(err)
-	}
-}
-
-// TestTraceIsWrittenBeside writes a trace in each way, with maps, while goroutines call
-// what it is around.
-func TestTraceIsWrittenBeside(t *testing.T) {
-	for name, open := range map[string]func(*allocatortest.Fake) allocator.Allocator{
-		"poison": func(f *allocatortest.Fake) allocator.Allocator {
-			return allocator.NewPoison(newPool(t, f, allocator.PoolOptions{}), f)
-		},
-		"plan": func(f *allocatortest.Fake) allocator.Allocator { return newPlan(t, f) },
-		"limit": func(f *allocatortest.Fake) allocator.Allocator {
-			return allocator.NewLimit(allocator.NewAsync(f), deviceBytes)
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			f := allocatortest.NewFake(deviceBytes)
-			tr := allocator.NewTrace(allocator.NewTimed(open(f)), 100)
-			var wg, watchers sync.WaitGroup
-			for w := range 3 {
-				wg.Go(func() {
-					if err := allocatortest.Churn(tr, allocator.Stream(w/2), uint64(w), fewer(300)); err != nil {
-						t.Error(err)
-					}
-				})
-			}
-			var done atomic.Bool
-			watchers.Go(func() {
-				for again := true; again; again = !done.Load() {
-					var text bytes.Buffer
-					err := errors.Join(tr.WritePerfetto(&text), tr.WriteSnapshot(io.Discard, allocator.MapOf(tr)), tr.WriteCSV(io.Discard))
-					if err != nil || !json.Valid(text.Bytes()) {
-						t.Errorf("error %v, %.100s", err, text.String())
-					}
-				}
-			})
-			if p, ok := allocator.As[*allocator.Plan](tr); ok {
-				watchers.Go(func() {
-					for !done.Load() {
-						if err := errors.Join(p.Begin("step", 1), p.End()); err != nil {
-							t.Error(err)
-						}
-					}
-				})
-			}
-			wg.Wait()
-			done.Store(true)
-			watchers.Wait()
-			f.Synchronize()
-			if err := errors.Join(tr.Close(), f.Faults(), f.Leftover()); err != nil {
-				t.Error(err)
-			}
-		})
 	}
 }
 
@@ -420,6 +316,27 @@ func TestDamageIsFreed(t *testing.T) {
 	}
 	f.Synchronize()
 	if err := errors.Join(tr.Close(), f.Faults(), f.Leftover()); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestTraceEach watches what a ring of one event loses.
+func TestTraceEach(t *testing.T) {
+	f := allocatortest.NewFake(deviceBytes)
+	tr := allocator.NewTrace(allocator.NewMalloc(f), 1)
+	var seen []string
+	tr.Each(func(e allocator.TraceEvent) { seen = append(seen, fmt.Sprint(e.Action, " ", e.Live, " ", e.Reserved)) })
+	b, err := tr.Alloc(1000, 1, "block")
+	if err := errors.Join(err, tr.Free(b, 1)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tr.Alloc(-1, 1, "negative"); err == nil {
+		t.Fatal("no error")
+	}
+	if want := []string{"allocate 1000 1024", "free 0 0", "allocate failure 0 0"}; !slices.Equal(seen, want) {
+		t.Errorf("saw %q, want %q", seen, want)
+	}
+	if err := tr.Close(); err != nil {
 		t.Error(err)
 	}
 }

@@ -11,8 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"mlpool/allocator/observe"
 	"mlpool/internal/stats"
-	"mlpool/tools/allocbench/traces"
 )
 
 const usage = `usage: allocbench [flags]
@@ -57,7 +57,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	flags.StringVar(&o.report, "report", "", "write an HTML page of -trace on the allocators to `file`: time a call, memory call by call, the pool's map")
 	flags.StringVar(&o.readme, "readme", "", "write the table of strategies, with the figures of -traces, into `file`, where it has marks for it")
 	flags.BoolVar(&o.check, "check", false, "do not write -csv and -readme, but compare with them: an error if a trace needs more or less memory than they say; times are not compared")
-	flags.IntVar(&o.traceDevice, "trace-device", traces.MostEvents, "replay device `N` of a snapshot; -1: the device with most events")
+	flags.IntVar(&o.traceDevice, "trace-device", observe.MostEvents, "replay device `N` of a snapshot; -1: the device with most events")
 	flags.StringVar(&o.exportRMM, "export-rmm", "", "write the trace to `file` as RMM's CSV, and measure nothing")
 	flags.StringVar(&o.exportMiniMalloc, "export-minimalloc", "", "write the trace to `file` as MiniMalloc's CSV, which has no streams, and measure nothing")
 	flags.StringVar(&o.with, "with", "", "add the figures in `file`, written by -csv or by peers.cu, to the CSV and the plots")

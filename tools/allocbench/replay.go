@@ -10,18 +10,18 @@ import (
 	"strings"
 
 	"mlpool/allocator"
+	"mlpool/allocator/observe"
 	"mlpool/internal/text"
-	"mlpool/tools/allocbench/traces"
 )
 
 const replayName = "replay"
 
 // readTrace reads the trace in a file, and says what it is.
-func readTrace(path string, device int) (t *traces.Trace, doc string, err error) {
+func readTrace(path string, device int) (t *observe.Requests, doc string, err error) {
 	if info, err := os.Stat(path); err == nil && info.IsDir() {
 		return nil, "", fmt.Errorf("%s is a folder: name a file in it, or take -traces for all of them", path)
 	}
-	if t, err = traces.ReadFile(path, device); err != nil {
+	if t, err = observe.ReadFile(path, device); err != nil {
 		return nil, "", err
 	}
 	doc = fmt.Sprintf("%s: %d allocations and %d frees on %s, at most %d blocks of %s live", filepath.Base(path),
@@ -48,7 +48,7 @@ func (o *options) replays() (scenario, error) {
 	return scenario{replayName, doc, false, func(bool) []testCase { return []testCase{c} }}, nil
 }
 
-func replayCase(name string, t *traces.Trace) testCase {
+func replayCase(name string, t *observe.Requests) testCase {
 	return testCase{name, func(b *bench) error { return b.replay(name, t) }}
 }
 
@@ -72,14 +72,14 @@ func replaysBelow(dir string) (scenario, error) {
 	if err != nil {
 		return scenario{}, err
 	}
-	var all []*traces.Trace
+	var all []*observe.Requests
 	var cases []testCase
 	for _, path := range paths {
-		t, _, err := readTrace(path, traces.MostEvents)
+		t, _, err := readTrace(path, observe.MostEvents)
 		if err != nil {
 			return scenario{}, err
 		}
-		if slices.ContainsFunc(all, func(other *traces.Trace) bool { return slices.Equal(t.Events, other.Events) }) {
+		if slices.ContainsFunc(all, func(other *observe.Requests) bool { return slices.Equal(t.Events, other.Events) }) {
 			continue
 		}
 		name, err := filepath.Rel(dir, traceName(path))
@@ -142,7 +142,7 @@ type slot struct {
 }
 
 // calls makes some calls, unless the time is up, and returns how many.
-func (r *replayer) calls(events []traces.Event) (int64, error) {
+func (r *replayer) calls(events []observe.Event) (int64, error) {
 	var ops int64
 	for i := range events {
 		if r.over.Load() {
@@ -185,7 +185,7 @@ func (r *replayer) end() (int64, error) {
 
 // once returns a function that makes all calls of a trace, which an allocator that
 // plans hears of step by step, and then frees what is left. It makes no garbage.
-func (r *replayer) once(t *traces.Trace) func() (int64, error) {
+func (r *replayer) once(t *observe.Requests) func() (int64, error) {
 	var parts []func() (int64, error)
 	last := 0
 	for _, step := range t.Steps() {
@@ -213,7 +213,7 @@ func (r *replayer) once(t *traces.Trace) func() (int64, error) {
 // replay replays a trace once on an empty allocator, and then again and again. What
 // is reserved warm is what the second replay has led to, however many are timed:
 // it depends on the requests alone.
-func (b *bench) replay(name string, t *traces.Trace) error {
+func (b *bench) replay(name string, t *observe.Requests) error {
 	streams, err := b.streams(t.Streams)
 	if err != nil {
 		return err

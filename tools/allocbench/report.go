@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"mlpool/allocator"
+	"mlpool/allocator/observe"
 	"mlpool/internal/report"
 	"mlpool/internal/text"
-	"mlpool/tools/allocbench/traces"
 )
 
 // keep notes for -report what a call took in one replay, warm, where that is known.
@@ -58,7 +58,7 @@ func (s *session) writeReport(ctx context.Context) error {
 }
 
 // traceFacts are what is replayed, and where.
-func (s *session) traceFacts(name string, t *traces.Trace) []report.Fact {
+func (s *session) traceFacts(name string, t *observe.Requests) []report.Fact {
 	facts := []report.Fact{
 		{Name: "trace", Value: name},
 		{Name: "allocations", Value: fmt.Sprint(t.Allocs)},
@@ -78,7 +78,7 @@ func (s *session) traceFacts(name string, t *traces.Trace) []report.Fact {
 
 // watch replays a trace twice on a newly opened allocator, cold and warm, and records
 // what it held after each call, and its memory when most was live for the second time.
-func (s *session) watch(ctx context.Context, c contender, t *traces.Trace) (report.Recording, error) {
+func (s *session) watch(ctx context.Context, c contender, t *observe.Requests) (report.Recording, error) {
 	w := newWatcher(t)
 	open := c.open
 	c.open = func(d device) (allocator.Allocator, error) {
@@ -126,7 +126,7 @@ type watcher struct {
 // watchedMoments is about how many moments a recording has.
 const watchedMoments = 2000
 
-func newWatcher(t *traces.Trace) *watcher {
+func newWatcher(t *observe.Requests) *watcher {
 	var live, most int64
 	allocs, peak := 0, 0
 	for _, e := range t.Events {

@@ -14,8 +14,8 @@ import (
 	"mlpool/allocator"
 	"mlpool/allocator/allocatortest"
 
+	"mlpool/allocator/observe"
 	"mlpool/internal/report"
-	"mlpool/tools/allocbench/traces"
 )
 
 const smallTrace = `Thread,Time,Action,Pointer,Size,Stream
@@ -124,11 +124,11 @@ func TestReportErrors(t *testing.T) {
 
 // TestWatcher looks at the moments of a long replay, and when the map is taken.
 func TestWatcher(t *testing.T) {
-	trace := &traces.Trace{}
+	trace := &observe.Requests{}
 	for i := range int64(5000) { // the most is live after the 2501st Alloc
-		trace.Events = append(trace.Events, traces.Event{Bytes: i}, traces.Event{Bytes: 10000 - i}, traces.Event{Free: true, Bytes: i})
+		trace.Events = append(trace.Events, observe.Event{Bytes: i}, observe.Event{Bytes: 10000 - i}, observe.Event{Free: true, Bytes: i})
 		if i >= 2500 {
-			trace.Events = append(trace.Events, traces.Event{Free: true, Bytes: 10000 - i + 2500})
+			trace.Events = append(trace.Events, observe.Event{Free: true, Bytes: 10000 - i + 2500})
 		}
 	}
 	w := newWatcher(trace)

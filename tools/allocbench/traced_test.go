@@ -9,6 +9,7 @@ import (
 
 	"mlpool/allocator"
 	"mlpool/allocator/allocatortest"
+	"mlpool/allocator/observe"
 )
 
 // TestReplayOwnSnapshot replays what this program's own trace writes for PyTorch's tools.
@@ -27,7 +28,7 @@ func TestReplayOwnSnapshot(t *testing.T) {
 	if err := errors.Join(errW, errO, errK, errF, tr.Free(output, 7)); err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(tr.WriteSnapshot(file, allocator.MapOf(tr)), file.Close()); err != nil {
+	if err := errors.Join(observe.WriteSnapshot(file, tr, allocator.MapOf(tr)), file.Close()); err != nil {
 		t.Fatal(err)
 	}
 	out, rows := benchRows(t, nullMachine, "-quick", "-runs", "1", "-allocator", "tlsf", "-trace", path)

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"path/filepath"
 
-	"mlpool/allocator"
+	"mlpool/allocator/observe"
 	"mlpool/cmd/train/internal/exit"
 	"mlpool/cmd/train/internal/rundir"
 	"mlpool/internal/text"
@@ -35,7 +35,7 @@ func (s *session) profile(ctx context.Context) error {
 			return fmt.Errorf("profile: %w", err)
 		}
 		for _, o := range l.Ops {
-			r.kernels = append(r.kernels, allocator.Work{Name: o.Name, Detail: o.Shape, Start: l.Begin.Add(o.Start), Length: o.Length})
+			r.kernels = append(r.kernels, observe.Work{Name: o.Name, Detail: o.Shape, Start: l.Begin.Add(o.Start), Length: o.Length})
 		}
 		if err := s.writeTrace(r); err != nil {
 			return err

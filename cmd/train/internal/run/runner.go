@@ -10,6 +10,7 @@ import (
 	"mlpool/cmd/train/internal/recording"
 
 	"mlpool/allocator"
+	"mlpool/allocator/observe"
 	"mlpool/cmd/train/internal/backend"
 	"mlpool/cmd/train/internal/ranks"
 	"mlpool/cmd/train/internal/rundir"
@@ -29,7 +30,7 @@ type runner struct {
 	folder  *rundir.Folder // of the run; nil: none
 	facts   rundir.Facts
 	trace   *allocator.Trace // nil: none is wanted
-	kernels []allocator.Work // for the trace
+	kernels []observe.Work   // for the trace
 	records []rundir.Record
 	losses  []float32 // of each step
 

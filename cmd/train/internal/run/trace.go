@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"mlpool/allocator"
+	"mlpool/allocator/observe"
 	"mlpool/cmd/train/internal/backend"
 	"mlpool/cmd/train/internal/rundir"
 	"mlpool/configs"
@@ -91,11 +92,11 @@ func (r *runner) writeTrace(path string) (note string, err error) {
 	}
 	switch filepath.Ext(path) {
 	case ".json":
-		err = t.WritePerfetto(f, r.kernels...)
+		err = observe.WritePerfetto(f, t, r.kernels...)
 	case ".pickle":
-		err = t.WriteSnapshot(f, allocator.MapOf(t))
+		err = observe.WriteSnapshot(f, t, allocator.MapOf(t))
 	default:
-		err = t.WriteCSV(f)
+		err = observe.WriteCSV(f, t)
 	}
 	if err := errors.Join(err, f.Close()); err != nil {
 		return "", err

@@ -21,7 +21,7 @@ import (
 	"mlpool/kernels/device"
 	"mlpool/kernels/kerneltest"
 
-	"mlpool/tools/allocbench/traces"
+	"mlpool/allocator/observe"
 )
 
 var writeTrainings = flag.Bool("record", false, "write the traces of the trainings, rather than compare with those that are there")
@@ -61,7 +61,7 @@ func prepared(t *testing.T, cfg configs.Config, b *backend.Backend, set data.Dat
 }
 
 // traceOf trains on a queue and returns the trace that the program writes of it.
-func traceOf(t *testing.T, cfg configs.Config, b *backend.Backend, set data.Dataset) *traces.Trace {
+func traceOf(t *testing.T, cfg configs.Config, b *backend.Backend, set data.Dataset) *observe.Requests {
 	t.Helper()
 	cfg.Allocator.Trace = filepath.Join(t.TempDir(), "trace.csv")
 	cfg.Log.LogDir = ""
@@ -75,7 +75,7 @@ func traceOf(t *testing.T, cfg configs.Config, b *backend.Backend, set data.Data
 	if err := s.close(nil); err != nil {
 		t.Error(err)
 	}
-	trace, err := traces.ReadFile(cfg.Allocator.Trace, traces.MostEvents)
+	trace, err := observe.ReadFile(cfg.Allocator.Trace, observe.MostEvents)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,7 +100,7 @@ func TestTrainings(t *testing.T) {
 			if *writeTrainings {
 				writeTraining(t, path, fmt.Sprintf("feat_dim = %d, bsz = %d, fuse = %v", c.features, c.batch, c.fuse), got)
 			}
-			want, err := traces.ReadFile(path, traces.MostEvents)
+			want, err := observe.ReadFile(path, observe.MostEvents)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -113,7 +113,7 @@ func TestTrainings(t *testing.T) {
 
 // writeTraining writes a trace in the form of tools/traces/record.py, less the
 // column Later: on one stream all memory is free at once.
-func writeTraining(t *testing.T, path, job string, trace *traces.Trace) {
+func writeTraining(t *testing.T, path, job string, trace *observe.Requests) {
 	t.Helper()
 	var text bytes.Buffer
 	z, err := gzip.NewWriterLevel(&text, gzip.BestCompression)

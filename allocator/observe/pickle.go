@@ -1,4 +1,4 @@
-package allocator
+package observe
 
 import (
 	"bufio"
@@ -23,12 +23,12 @@ const picklerBatch = 1000
 // newPickler begins a pickle, of one value, that finish ends.
 func newPickler(w io.Writer) *pickler {
 	p := &pickler{bufio.NewWriter(w), map[string]uint32{}}
-	p.out.WriteString("\x80\x02")
+	p.op(opProto, 2, 1)
 	return p
 }
 
 func (p *pickler) finish() error {
-	p.out.WriteByte('.')
+	p.out.WriteByte(opStop)
 	return p.out.Flush()
 }
 
@@ -41,21 +41,21 @@ func (p *pickler) op(code byte, n uint64, bytes int) {
 func (p *pickler) int(n int64) {
 	switch {
 	case n == int64(uint8(n)):
-		p.op('K', uint64(n), 1)
+		p.op(opInt1, uint64(n), 1)
 	case n == int64(uint16(n)):
-		p.op('M', uint64(n), 2)
+		p.op(opInt2, uint64(n), 2)
 	case n == int64(int32(n)):
-		p.op('J', uint64(n), 4)
+		p.op(opInt4, uint64(n), 4)
 	default:
-		p.op(0x8a, 8, 1)
+		p.op(opLong1, 8, 1)
 		p.out.Write(binary.LittleEndian.AppendUint64(nil, uint64(n)))
 	}
 }
 
 func (p *pickler) bool(b bool) {
-	code := byte(0x89)
+	code := byte(opFalse)
 	if b {
-		code = 0x88
+		code = opTrue
 	}
 	p.out.WriteByte(code)
 }
@@ -63,9 +63,9 @@ func (p *pickler) bool(b bool) {
 // once writes a value the first time that it is called with a name, and then refers to it.
 func (p *pickler) once(name string, value func()) {
 	at, written := p.memo[name]
-	put, put4 := byte('q'), byte('r')
+	put, put4 := byte(opPut1), byte(opPut4)
 	if written {
-		put, put4 = 'h', 'j'
+		put, put4 = opGet1, opGet4
 	} else {
 		value()
 		at = uint32(len(p.memo))
@@ -81,27 +81,27 @@ func (p *pickler) once(name string, value func()) {
 func (p *pickler) text(s string) {
 	p.once("text "+s, func() {
 		s = strings.ToValidUTF8(s, "\uFFFD") // Python takes nothing else
-		p.op('X', uint64(len(s)), 4)
+		p.op(opText4, uint64(len(s)), 4)
 		p.out.WriteString(s)
 	})
 }
 
 // dict writes a dict; members calls key and writes a value in turn.
 func (p *pickler) dict(members func()) {
-	p.out.WriteString("}(")
+	p.out.Write([]byte{opEmptyDict, opMark})
 	members()
-	p.out.WriteByte('u')
+	p.out.WriteByte(opSetItems)
 }
 
 // list writes a list of n members.
 func (p *pickler) list(n int, member func(i int)) {
-	p.out.WriteByte(']')
+	p.out.WriteByte(opEmptyList)
 	for from := 0; from < n; from += picklerBatch {
-		p.out.WriteByte('(')
+		p.out.WriteByte(opMark)
 		for i := from; i < min(from+picklerBatch, n); i++ {
 			member(i)
 		}
-		p.out.WriteByte('e')
+		p.out.WriteByte(opAppends)
 	}
 }
 
@@ -109,7 +109,7 @@ func (p *pickler) list(n int, member func(i int)) {
 func (p *pickler) pair(a, b int64) {
 	p.int(a)
 	p.int(b)
-	p.out.WriteByte(0x86)
+	p.out.WriteByte(opTuple2)
 }
 
 // number and word write a member of a dict.

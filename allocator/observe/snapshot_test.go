@@ -1,10 +1,11 @@
-package allocator_test
+package observe_test
 
 import (
 	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -12,6 +13,7 @@ import (
 
 	"mlpool/allocator"
 	"mlpool/allocator/allocatortest"
+	"mlpool/allocator/observe"
 )
 
 // unpickle reads what a snapshot is made of, and nothing else, as Python does. A tuple
@@ -112,7 +114,7 @@ func dicts(v any) (all []map[string]any) {
 func snapshotOf(t *testing.T, tr *allocator.Trace) map[string]any {
 	t.Helper()
 	var out bytes.Buffer
-	if err := tr.WriteSnapshot(&out, allocator.MapOf(tr)); err != nil {
+	if err := observe.WriteSnapshot(&out, tr, allocator.MapOf(tr)); err != nil {
 		t.Fatal(err)
 	}
 	return unpickle(t, out.Bytes()).(map[string]any)
@@ -231,9 +233,6 @@ func TestSnapshot(t *testing.T) {
 	if !slices.Equal(live, want) {
 		t.Errorf("live blocks %q, want %q", live, want)
 	}
-	if err := tr.WriteSnapshot(brokenWriter{}, allocator.Map{}); err == nil {
-		t.Error("no error where there is no space")
-	}
 	if err := errors.Join(tr.Free(old, 0), tr.Free(b, 0x7f0000001000)); err != nil {
 		t.Error(err)
 	}
@@ -246,49 +245,82 @@ func TestSnapshot(t *testing.T) {
 // TestSnapshotAddsUp takes snapshots of random calls, with stitches: their sums are
 // those of the pool, and blocks cover their segments. Names are more than fit a byte.
 func TestSnapshotAddsUp(t *testing.T) {
-	c := newChurn(t, 1, 2<<20, allocator.PoolOptions{})
-	tr := allocator.NewTrace(c.pool, 3000)
+	const device, page = 2 << 20, 16 << 10
+	f := allocatortest.NewFake(device).WithPages(page)
+	p := newPool(t, f, allocator.PoolOptions{})
+	tr := allocator.NewTrace(p, 3000)
 	for i := range 300 {
 		b, err := tr.Alloc(256, 1, strings.Repeat("n", i))
-		c.must(err)
-		c.must(tr.Free(b, 1))
-	}
-	stitches := 0
-	for range fewer(600) {
-		c.step()
-		stitches += states(c.pool.Map())["stitch live"]
-		s, st := snapshotOf(t, tr), c.Stats()
-		if got := count(s, "alloc", "free_requested", "free_completed"); got != 900 {
-			t.Fatalf("%d entries, want 900", got)
-		}
-		var reserved, allocated int64
-		for _, g := range dicts(s["segments"]) {
-			at := g["address"].(int64)
-			for _, b := range dicts(g["blocks"]) {
-				if b["address"] != at {
-					t.Fatalf("a block at %v, want it at %v", b["address"], at)
-				}
-				at += b["size"].(int64)
-			}
-			if at != g["address"].(int64)+g["total_size"].(int64) || g["active_size"].(int64) < g["allocated_size"].(int64) || g["is_expandable"] != true {
-				t.Fatalf("segment %v ends at %v", g, at)
-			}
-			reserved += g["total_size"].(int64)
-			allocated += g["allocated_size"].(int64)
-		}
-		if reserved != st.Reserved || allocated != st.Allocated {
-			t.Fatalf("%d bytes of %d in the snapshot, %d of %d in the statistics", allocated, reserved, st.Allocated, st.Reserved)
+		if err := errors.Join(err, tr.Free(b, 1)); err != nil {
+			t.Fatal(err)
 		}
 	}
-	if stitches == 0 {
+	random := rand.New(rand.NewPCG(1, 21))
+	var blocks []allocator.Block
+	stitched := false
+	for range 300 {
+		on := allocator.Stream(1 + random.IntN(4))
+		b, err := p.Alloc(1+random.Int64N(device>>random.IntN(12)), on, "random")
+		if err == nil {
+			blocks = append(blocks, b)
+		}
+		for err != nil && len(blocks) > 0 || len(blocks) > 20 {
+			i := random.IntN(len(blocks))
+			if err := p.Free(blocks[i], on); err != nil {
+				t.Fatal(err)
+			}
+			blocks = slices.Delete(blocks, i, i+1)
+			err = nil
+		}
+		m := p.Map()
+		stitched = stitched || slices.ContainsFunc(m.Segments, func(g allocator.MapSegment) bool {
+			return g.Kind == allocator.MapStitch && slices.ContainsFunc(g.Blocks, func(b allocator.MapBlock) bool { return b.State == allocator.MapLive })
+		})
+		checkSums(t, snapshotOf(t, tr), p.Stats())
+	}
+	if !stitched {
 		t.Error("no block was in a stitch")
 	}
-	c.end()
+	for _, b := range blocks {
+		if err := p.Free(b, 1); err != nil {
+			t.Error(err)
+		}
+	}
+	f.Synchronize()
+	if err := p.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// checkSums compares the segments of a snapshot of 300 pairs of calls with st.
+func checkSums(t *testing.T, s map[string]any, st allocator.Stats) {
+	t.Helper()
+	if got := count(s, "alloc", "free_requested", "free_completed"); got != 900 {
+		t.Fatalf("%d entries, want 900", got)
+	}
+	var reserved, allocated int64
+	for _, g := range dicts(s["segments"]) {
+		at := g["address"].(int64)
+		for _, b := range dicts(g["blocks"]) {
+			if b["address"] != at {
+				t.Fatalf("a block at %v, want it at %v", b["address"], at)
+			}
+			at += b["size"].(int64)
+		}
+		if at != g["address"].(int64)+g["total_size"].(int64) || g["active_size"].(int64) < g["allocated_size"].(int64) || g["is_expandable"] != true {
+			t.Fatalf("segment %v ends at %v", g, at)
+		}
+		reserved += g["total_size"].(int64)
+		allocated += g["allocated_size"].(int64)
+	}
+	if reserved != st.Reserved || allocated != st.Allocated {
+		t.Fatalf("%d bytes of %d in the snapshot, %d of %d in the statistics", allocated, reserved, st.Allocated, st.Reserved)
+	}
 }
 
 // TestSnapshotOfPoison: the blocks of the snapshot have the addresses of the trace.
 func TestSnapshotOfPoison(t *testing.T) {
-	f := allocatortest.NewFake(deviceBytes)
+	f := allocatortest.NewFake(1 << 30)
 	tr := allocator.NewTrace(allocator.NewPoison(newPool(t, f, allocator.PoolOptions{}), f), 10)
 	b, err := tr.Alloc(300, 1, "gemm")
 	if err != nil {
@@ -319,7 +351,7 @@ func TestSnapshotOfSegmentsThatAreNoMore(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := allocatortest.NewFake(deviceBytes)
+			f := allocatortest.NewFake(1 << 30)
 			a := open(f)
 			old, err := a.Alloc(5000, 1, "batch")
 			if err != nil {

@@ -1,4 +1,4 @@
-package traces
+package observe
 
 import (
 	"bufio"
@@ -21,7 +21,7 @@ var (
 )
 
 // ReadFile is Read of a file, which errors name.
-func ReadFile(path string, device int) (*Trace, error) {
+func ReadFile(path string, device int) (*Requests, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
@@ -38,7 +38,7 @@ func ReadFile(path string, device int) (*Trace, error) {
 // their contents. Of a snapshot of several devices it takes one, or the one
 // with most events. Errors are of one line and say which line, or which byte of
 // what was unpacked, is wrong.
-func Read(r io.Reader, device int) (*Trace, error) {
+func Read(r io.Reader, device int) (*Requests, error) {
 	in := bufio.NewReaderSize(r, 1<<16)
 	if begins(in, gzipMagic) {
 		unpacked, err := gzip.NewReader(in)

@@ -1,4 +1,4 @@
-package allocator_test
+package observe_test
 
 import (
 	"bytes"
@@ -11,6 +11,7 @@ import (
 
 	"mlpool/allocator"
 	"mlpool/allocator/allocatortest"
+	"mlpool/allocator/observe"
 )
 
 // timeline is what WritePerfetto writes.
@@ -25,10 +26,10 @@ type timeline struct {
 	OtherData map[string]string
 }
 
-func perfettoOf(t *testing.T, tr *allocator.Trace, work ...allocator.Work) (got timeline) {
+func perfettoOf(t *testing.T, tr *allocator.Trace, work ...observe.Work) (got timeline) {
 	t.Helper()
 	var out bytes.Buffer
-	if err := tr.WritePerfetto(&out, work...); err != nil {
+	if err := observe.WritePerfetto(&out, tr, work...); err != nil {
 		t.Fatal(err)
 	}
 	if err := json.Unmarshal(out.Bytes(), &got); err != nil {
@@ -110,7 +111,7 @@ func TestPerfetto(t *testing.T) {
 // TestPerfettoOfOlderBlocks traces an allocator that has handed out blocks: they count,
 // and live from the first event on.
 func TestPerfettoOfOlderBlocks(t *testing.T) {
-	f := allocatortest.NewFake(deviceBytes)
+	f := allocatortest.NewFake(1 << 30)
 	p := newPool(t, f, allocator.PoolOptions{})
 	a, errA := p.Alloc(1000, 1, "weights")
 	b, errB := p.Alloc(100, 2, "batch")
@@ -150,7 +151,7 @@ func TestPerfettoOfOlderBlocks(t *testing.T) {
 // TestPerfettoOfRefusedFree frees an older block that the driver does not take back at
 // once.
 func TestPerfettoOfRefusedFree(t *testing.T) {
-	f := allocatortest.NewFake(deviceBytes)
+	f := allocatortest.NewFake(1 << 30)
 	m := allocator.NewMalloc(f)
 	b, err := m.Alloc(1000, 1, "weights")
 	if err != nil {
@@ -176,8 +177,8 @@ func TestPerfettoOfRefusedFree(t *testing.T) {
 func TestPerfettoWork(t *testing.T) {
 	tr := traced(t, 10)
 	at := tr.Begin().Add(3 * time.Millisecond)
-	got := perfettoOf(t, tr, allocator.Work{Name: "gemm", Detail: "[1,2]·[2,3]", Start: at, Length: 1500}, allocator.Work{Name: "relu", Start: at, Length: 1},
-		allocator.Work{Name: "nothing", Start: at})
+	got := perfettoOf(t, tr, observe.Work{Name: "gemm", Detail: "[1,2]·[2,3]", Start: at, Length: 1500}, observe.Work{Name: "relu", Start: at, Length: 1},
+		observe.Work{Name: "nothing", Start: at})
 	var kernels, names []string
 	for _, e := range got.TraceEvents {
 		switch {
@@ -195,34 +196,5 @@ func TestPerfettoWork(t *testing.T) {
 	}
 	if want := []string{"process_name1device", "thread_name1kernels"}; !slices.Equal(names, want) {
 		t.Errorf("names %q, want %q", names, want)
-	}
-}
-
-// brokenWriter takes nothing.
-type brokenWriter struct{}
-
-func (brokenWriter) Write([]byte) (int, error) { return 0, errors.New("no space") }
-
-// TestTraceEach watches what a ring of one event loses.
-func TestTraceEach(t *testing.T) {
-	f := allocatortest.NewFake(deviceBytes)
-	tr := allocator.NewTrace(allocator.NewMalloc(f), 1)
-	var seen []string
-	tr.Each(func(e allocator.TraceEvent) { seen = append(seen, fmt.Sprint(e.Action, " ", e.Live, " ", e.Reserved)) })
-	b, err := tr.Alloc(1000, 1, "block")
-	if err := errors.Join(err, tr.Free(b, 1)); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := tr.Alloc(-1, 1, "negative"); err == nil {
-		t.Fatal("no error")
-	}
-	if want := []string{"allocate 1000 1024", "free 0 0", "allocate failure 0 0"}; !slices.Equal(seen, want) {
-		t.Errorf("saw %q, want %q", seen, want)
-	}
-	if err := tr.WritePerfetto(brokenWriter{}); err == nil || err.Error() != "no space" {
-		t.Errorf("WritePerfetto where there is no space: %v", err)
-	}
-	if err := tr.Close(); err != nil {
-		t.Error(err)
 	}
 }

@@ -1,4 +1,4 @@
-package traces
+package observe
 
 import (
 	"bufio"
@@ -6,6 +6,8 @@ import (
 	"io"
 	"strconv"
 	"strings"
+
+	"mlpool/allocator"
 )
 
 // rmmHeader names the columns that RMM writes.
@@ -16,7 +18,7 @@ const rmmHeader = "Thread,Time,Action,Pointer,Size,Stream"
 // the order of the lines, whichever thread made them and whatever Time says: both
 // columns may be missing, and others are ignored. An Action is allocate, free or
 // deallocate, or "allocate failure", which is counted.
-func readRMM(t *table) (*Trace, error) {
+func readRMM(t *table) (*Requests, error) {
 	var at [4]int
 	for i, name := range []string{"Action", "Pointer", "Size", "Stream"} {
 		var err error
@@ -74,10 +76,25 @@ func parseHandle(s string) (uint64, error) {
 	return strconv.ParseUint(digits, 16, 64)
 }
 
+// WriteCSV writes the events of t as RMM's logging_resource_adaptor does. Thread is always
+// 1, as Go has no names for threads; lines are in the order of the calls. The format has no
+// place for the events that the ring has lost: see [allocator.Trace.Dropped].
+func WriteCSV(w io.Writer, t *allocator.Trace) error {
+	events, _ := t.Events()
+	out := bufio.NewWriter(w)
+	fmt.Fprintln(out, rmmHeader)
+	for _, e := range events {
+		at := t.Begin().Add(e.Time)
+		fmt.Fprintf(out, "1,%s:%06d,%s,%#x,%d,%#x\n",
+			at.Format("15:04:05"), at.Nanosecond()/1000, e.Action, e.Addr, e.Bytes, e.Stream)
+	}
+	return out.Flush()
+}
+
 // WriteRMM writes a trace as RMM's logging_resource_adaptor does. What a trace
 // does not keep is made up: Thread is 1, Time counts calls instead of microseconds,
 // and Pointer tells blocks that are live at once apart, and is no address.
-func (t *Trace) WriteRMM(w io.Writer) error {
+func (t *Requests) WriteRMM(w io.Writer) error {
 	out := bufio.NewWriter(w)
 	fmt.Fprintln(out, rmmHeader)
 	for i, e := range t.Events {
@@ -87,7 +104,7 @@ func (t *Trace) WriteRMM(w io.Writer) error {
 		}
 		seconds := i / 1e6
 		fmt.Fprintf(out, "1,%02d:%02d:%02d:%06d,%s,%#x,%d,%#x\n", seconds/3600, seconds/60%60, seconds%60, i%1e6,
-			call, (int64(e.Slot)+1)*alignment, e.Bytes, e.Stream)
+			call, (int64(e.Slot)+1)*allocator.Alignment, e.Bytes, e.Stream)
 	}
 	return out.Flush() // with the error of the first write that failed
 }

@@ -1,4 +1,4 @@
-package traces
+package observe
 
 import (
 	"slices"

@@ -1,4 +1,4 @@
-package traces
+package observe
 
 import (
 	"bytes"
@@ -11,7 +11,7 @@ import (
 )
 
 // read reads a trace that is in order.
-func read(t *testing.T, text string) *Trace {
+func read(t *testing.T, text string) *Requests {
 	t.Helper()
 	tr, err := Read(strings.NewReader(text), MostEvents)
 	if err != nil {
@@ -23,13 +23,13 @@ func read(t *testing.T, text string) *Trace {
 
 // check plays a trace by its slots, and finds none taken or empty, and what the
 // trace says of itself.
-func check(t *testing.T, tr *Trace) {
+func check(t *testing.T, tr *Requests) {
 	t.Helper()
 	held := make([]int64, tr.Slots)
 	for i := range held {
 		held[i] = -1
 	}
-	got := Trace{Events: tr.Events, Failures: tr.Failures, Before: tr.Before, notes: tr.notes}
+	got := Requests{Events: tr.Events, Failures: tr.Failures, Before: tr.Before, notes: tr.notes}
 	var live int64
 	for i, e := range tr.Events {
 		if e.Stream < 0 || int(e.Stream) > got.Streams {
@@ -62,13 +62,13 @@ func check(t *testing.T, tr *Trace) {
 
 // checkWritten writes a trace in every format and reads it back: the calls are
 // the same, on the same blocks.
-func checkWritten(t *testing.T, tr *Trace) {
+func checkWritten(t *testing.T, tr *Requests) {
 	t.Helper()
 	for _, format := range []struct {
 		name    string
-		write   func(*Trace, io.Writer) error
+		write   func(*Requests, io.Writer) error
 		streams bool
-	}{{"RMM", (*Trace).WriteRMM, true}, {"MiniMalloc", (*Trace).WriteMiniMalloc, false}} {
+	}{{"RMM", (*Requests).WriteRMM, true}, {"MiniMalloc", (*Requests).WriteMiniMalloc, false}} {
 		var text bytes.Buffer
 		if err := format.write(tr, &text); err != nil {
 			t.Fatal(err)
@@ -172,7 +172,7 @@ func TestBadFiles(t *testing.T) {
 }
 
 func TestNotes(t *testing.T) {
-	tr := &Trace{Failures: 1, Before: 2, Unfreed: 3, notes: []string{"and more"}}
+	tr := &Requests{Failures: 1, Before: 2, Unfreed: 3, notes: []string{"and more"}}
 	want := []string{"1 that failed are left out", "2 from before the recording are allocated first",
 		"3 never freed are freed at the end", "and more"}
 	if got := tr.Notes(); !reflect.DeepEqual(got, want) {

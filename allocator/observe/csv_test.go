@@ -1,4 +1,4 @@
-package traces
+package observe
 
 import (
 	"reflect"
@@ -23,20 +23,20 @@ const small = header + `1,00:00:01:000001,allocate,0x1000,100,0x0
 func TestRMM(t *testing.T) {
 	for name, c := range map[string]struct {
 		text string
-		want Trace
+		want Requests
 	}{
-		"small": {small, Trace{Streams: 2, Slots: 2, Allocs: 4, Frees: 3, Peak: 1100, Unfreed: 1, Failures: 1, Events: []Event{
+		"small": {small, Requests{Streams: 2, Slots: 2, Allocs: 4, Frees: 3, Peak: 1100, Unfreed: 1, Failures: 1, Events: []Event{
 			{false, 0, 0, 100}, {false, 1, 1, 1000}, {true, 0, 1, 100}, {false, 0, 1, 50},
 			{true, 1, 1, 1000}, {false, 1, 0, 1040}, {true, 0, 1, 50},
 		}}},
 		"epoch seconds, deallocate, bare hexadecimal": {header + "7,1700000000.25,allocate,7f00a0,8,0\n7,1700000001,deallocate,7F00A0,8,0\n",
-			Trace{Streams: 1, Slots: 1, Allocs: 1, Frees: 1, Peak: 8, Events: []Event{{false, 0, 0, 8}, {true, 0, 0, 8}}}},
+			Requests{Streams: 1, Slots: 1, Allocs: 1, Frees: 1, Peak: 8, Events: []Event{{false, 0, 0, 8}, {true, 0, 0, 8}}}},
 		"blocks of nothing": {header + "1,0,allocate,(nil),0,0\n1,0,allocate,(nil),0,0x1\n1,0,free,(nil),0,0\n1,0,free,0x0,0,0\n1,0,free,(nil),0,0\n",
-			Trace{Streams: 2, Slots: 2, Allocs: 2, Frees: 2, Events: []Event{
+			Requests{Streams: 2, Slots: 2, Allocs: 2, Frees: 2, Events: []Event{
 				{false, 0, 0, 0}, {false, 1, 1, 0}, {true, 1, 0, 0}, {true, 0, 0, 0},
 			}}},
 		"a lost beginning": {header + "1,0,allocate,0x1,10,0x5\n1,0,free,0x2,20,0x6\n1,0,free,0x1,10,0x5\n1,0,free,0x3,30,0x5\n",
-			Trace{Streams: 2, Slots: 3, Allocs: 3, Frees: 3, Peak: 60, Before: 2, Events: []Event{
+			Requests{Streams: 2, Slots: 3, Allocs: 3, Frees: 3, Peak: 60, Before: 2, Events: []Event{
 				{false, 1, 0, 20}, {false, 0, 1, 30}, {false, 0, 1, 10}, {true, 1, 0, 20}, {true, 0, 1, 10}, {true, 0, 1, 30},
 			}}},
 	} {

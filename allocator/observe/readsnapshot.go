@@ -1,4 +1,4 @@
-package traces
+package observe
 
 import (
 	"bufio"
@@ -257,7 +257,7 @@ func (p *unpickler) numbers(has *[keys]*value, wanted ...word) error {
 // The trace may have lost its beginning, or have begun late. Blocks that were
 // handed out before are known if an entry frees them, and if they are in segments,
 // which is the state at the end, and no entry names them.
-func readSnapshot(in *bufio.Reader, device int) (*Trace, error) {
+func readSnapshot(in *bufio.Reader, device int) (*Requests, error) {
 	p := &unpickler{in: in}
 	v, err := p.run()
 	if err != nil {

@@ -1,4 +1,4 @@
-package traces
+package observe
 
 // A Span is the events from one on, before another.
 type Span struct{ From, To int }
@@ -6,7 +6,7 @@ type Span struct{ From, To int }
 // Steps returns the steps of a trace, in order: each begins with the Alloc of a
 // block that is freed later, and ends with the Free that leaves no such block.
 // Outside them, or in them, are Allocs of blocks that are never freed.
-func (t *Trace) Steps() []Span {
+func (t *Requests) Steps() []Span {
 	freed := make([]bool, t.Slots) // whether the block that a slot holds here is freed later
 	stays := make([]bool, len(t.Events))
 	for i := len(t.Events) - 1; i >= 0; i-- {

@@ -1,4 +1,4 @@
-package traces
+package observe
 
 import (
 	"encoding/binary"
@@ -21,9 +21,9 @@ type (
 	raw   string
 )
 
-// A pickler writes as Python does, lists in batches, or in one piece as PyTorch's
+// A pythonPickler writes as Python does, lists in batches, or in one piece as PyTorch's
 // C++ does. Strings are written once and then referred to.
-type pickler struct {
+type pythonPickler struct {
 	strings.Builder
 	protocol, batch, memos int
 	seen                   map[string]int
@@ -32,7 +32,7 @@ type pickler struct {
 func dump(protocol int, v any) string { return dumpIn(protocol, 1000, v) }
 
 func dumpIn(protocol, batch int, v any) string {
-	p := &pickler{protocol: protocol, batch: batch, seen: map[string]int{}}
+	p := &pythonPickler{protocol: protocol, batch: batch, seen: map[string]int{}}
 	p.add("\x80", string(rune(protocol)))
 	if protocol >= 4 {
 		p.add("\x95", p.le(8, 1<<40)) // a length that nobody needs to believe
@@ -42,17 +42,17 @@ func dumpIn(protocol, batch int, v any) string {
 	return p.String()
 }
 
-func (p *pickler) add(parts ...string) {
+func (p *pythonPickler) add(parts ...string) {
 	for _, part := range parts {
 		p.WriteString(part)
 	}
 }
 
-func (p *pickler) le(bytes int, n uint64) string {
+func (p *pythonPickler) le(bytes int, n uint64) string {
 	return string(binary.LittleEndian.AppendUint64(nil, n)[:bytes])
 }
 
-func (p *pickler) memoize() {
+func (p *pythonPickler) memoize() {
 	switch {
 	case p.protocol >= 4:
 		p.add("\x94")
@@ -64,7 +64,7 @@ func (p *pickler) memoize() {
 	p.memos++
 }
 
-func (p *pickler) value(v any) {
+func (p *pythonPickler) value(v any) {
 	switch v := v.(type) {
 	case nil:
 		p.add("N")
@@ -109,7 +109,7 @@ func (p *pickler) value(v any) {
 	}
 }
 
-func (p *pickler) text(s string) {
+func (p *pythonPickler) text(s string) {
 	if at, ok := p.seen[s]; ok {
 		p.add("h", p.le(1, uint64(at)))
 		return
@@ -126,7 +126,7 @@ func (p *pickler) text(s string) {
 }
 
 // fill writes what goes into a list or dict at once.
-func (p *pickler) fill(items []any, alone bool, one, many string) {
+func (p *pythonPickler) fill(items []any, alone bool, one, many string) {
 	if len(items) == 0 {
 		return
 	}

@@ -1,4 +1,4 @@
-package allocator
+package observe
 
 import (
 	"bufio"
@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"time"
+
+	"mlpool/allocator"
 )
 
 // Work is something that the device did, such as a kernel.
@@ -40,8 +42,8 @@ type perfetto struct {
 	out     *bufio.Writer
 	err     error
 	begun   bool
-	streams map[Stream]int // processes
-	lived   int            // blocks, so far
+	streams map[allocator.Stream]int // processes
+	lived   int                      // blocks, so far
 }
 
 func (p *perfetto) put(e perfettoEvent) {
@@ -63,7 +65,7 @@ func (p *perfetto) name(kind string, pid int, name string) {
 }
 
 // stream returns the process of s, which it names when it is new.
-func (p *perfetto) stream(s Stream) int {
+func (p *perfetto) stream(s allocator.Stream) int {
 	pid, known := p.streams[s]
 	if !known {
 		pid = perfettoDevice + 1 + len(p.streams)
@@ -80,10 +82,10 @@ func perfettoTime(d time.Duration) float64 { return float64(d) / float64(time.Mi
 // reserved bytes; and, on a track of the device, work that was done meanwhile. The life
 // of a block whose Alloc the ring has lost begins with the ring. otherData says how many
 // events were lost.
-func (t *Trace) WritePerfetto(w io.Writer, work ...Work) error {
+func WritePerfetto(w io.Writer, t *allocator.Trace, work ...Work) error {
 	dropped := t.Dropped()
 	events, _ := t.Events()
-	p := &perfetto{out: bufio.NewWriter(w), streams: map[Stream]int{}}
+	p := &perfetto{out: bufio.NewWriter(w), streams: map[allocator.Stream]int{}}
 	p.out.WriteString(`{"traceEvents":[` + "\n")
 	p.name("process_name", perfettoDevice, "device")
 	if len(work) > 0 {
@@ -93,7 +95,7 @@ func (t *Trace) WritePerfetto(w io.Writer, work ...Work) error {
 		length := perfettoTime(k.Length)
 		e := perfettoEvent{
 			Name: k.Name, Cat: "kernel", Phase: "X", Pid: perfettoDevice,
-			Time: perfettoTime(k.Start.Sub(t.begin)), Length: &length,
+			Time: perfettoTime(k.Start.Sub(t.Begin())), Length: &length,
 		}
 		if k.Detail != "" {
 			e.Args = map[string]any{"shape": k.Detail}
@@ -109,9 +111,9 @@ func (t *Trace) WritePerfetto(w io.Writer, work ...Work) error {
 }
 
 // lives writes the events of a ring; live are the blocks that are handed out at its end.
-func (p *perfetto) lives(events []TraceEvent, live []LiveBlock) {
+func (p *perfetto) lives(events []allocator.TraceEvent, live []allocator.LiveBlock) {
 	begun := map[uintptr]perfettoEvent{} // by address of a block that is handed out
-	begin := func(b LiveBlock, at time.Duration) {
+	begin := func(b allocator.LiveBlock, at time.Duration) {
 		e := perfettoEvent{
 			Name: b.Tag, Cat: "block", Phase: "b", Time: perfettoTime(at), Pid: p.stream(b.Stream), ID: fmt.Sprint(p.lived),
 			Args: map[string]any{"bytes": b.Bytes, "address": fmt.Sprintf("%#x", b.Addr)},
@@ -126,8 +128,8 @@ func (p *perfetto) lives(events []TraceEvent, live []LiveBlock) {
 	}
 	named := map[uintptr]bool{}
 	for _, e := range events {
-		if e.Action == Freed && !named[e.Addr] {
-			begin(LiveBlock{e.Addr, e.Bytes, e.Stream, e.Tag}, from)
+		if e.Action == allocator.Freed && !named[e.Addr] {
+			begin(liveBlock(e), from)
 		}
 		named[e.Addr] = true
 	}
@@ -139,13 +141,13 @@ func (p *perfetto) lives(events []TraceEvent, live []LiveBlock) {
 	for _, e := range events {
 		at := perfettoTime(e.Time)
 		switch e.Action {
-		case Allocated:
-			begin(LiveBlock{e.Addr, e.Bytes, e.Stream, e.Tag}, e.Time)
-		case Freed:
+		case allocator.Allocated:
+			begin(liveBlock(e), e.Time)
+		case allocator.Freed:
 			p.put(perfettoEvent{
 				Name: begun[e.Addr].Name, Cat: "block", Phase: "e", Time: at, Pid: begun[e.Addr].Pid, ID: begun[e.Addr].ID,
 			})
-		case Refused:
+		case allocator.Refused:
 			p.put(perfettoEvent{
 				Name: "out of memory: " + e.Tag, Phase: "i", Time: at, Pid: p.stream(e.Stream), Scope: "p",
 				Args: map[string]any{"bytes": e.Bytes},
@@ -156,4 +158,9 @@ func (p *perfetto) lives(events []TraceEvent, live []LiveBlock) {
 			Args: map[string]any{"live": e.Live, "reserved": e.Reserved},
 		})
 	}
+}
+
+// liveBlock returns the block that e allocated or freed.
+func liveBlock(e allocator.TraceEvent) allocator.LiveBlock {
+	return allocator.LiveBlock{Addr: e.Addr, Bytes: e.Bytes, Stream: e.Stream, Tag: e.Tag}
 }

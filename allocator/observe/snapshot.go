@@ -1,8 +1,11 @@
-package allocator
+package observe
 
 import (
 	"io"
+	"sort"
 	"strings"
+
+	"mlpool/allocator"
 )
 
 // WriteSnapshot writes the ring, and m, the memory of the traced allocator after it, as
@@ -15,7 +18,7 @@ import (
 // mapped twice, as in stitches, the segments are where blocks use it, so that their sizes
 // add up to what is reserved. A free is complete when it is requested. What a device had
 // free when memory ran out is -1, not known.
-func (t *Trace) WriteSnapshot(w io.Writer, m Map) error {
+func WriteSnapshot(w io.Writer, t *allocator.Trace, m allocator.Map) error {
 	trace, _ := t.Events()
 	segments := snapshotSegments(m)
 	entries := snapshotEntries(trace, segments)
@@ -27,7 +30,7 @@ func (t *Trace) WriteSnapshot(w io.Writer, m Map) error {
 		p.list(1, func(int) {
 			p.list(len(entries), func(i int) {
 				e := trace[entries[i].event]
-				p.entry(e, entries[i].action, t.begin.Add(e.Time).UnixMicro())
+				p.entry(e, entries[i].action, t.Begin().Add(e.Time).UnixMicro())
 			})
 		})
 		p.text("allocator_settings")
@@ -47,15 +50,15 @@ type snapshotEntry struct {
 // snapshotEntries returns the entries of a trace. What shows memory at one of them looks
 // up the segment of each block: where none of the segments has it, there is one for the
 // block alone.
-func snapshotEntries(trace []TraceEvent, segments []MapSegment) (entries []snapshotEntry) {
+func snapshotEntries(trace []allocator.TraceEvent, segments []allocator.MapSegment) (entries []snapshotEntry) {
 	alone := make([]bool, len(trace)) // the block of the event
 	handedOut := map[uintptr]int{}    // by which event
 	for i, e := range trace {
 		switch e.Action {
-		case Allocated:
+		case allocator.Allocated:
 			handedOut[e.Addr] = i
-		case Freed:
-			if g := segmentAt(segments, e.Addr); g == nil || e.Addr >= g.Addr+uintptr(g.Bytes) {
+		case allocator.Freed:
+			if !within(segments, e.Addr) {
 				alone[i] = true
 				if from, known := handedOut[e.Addr]; known {
 					alone[from] = true
@@ -66,17 +69,17 @@ func snapshotEntries(trace []TraceEvent, segments []MapSegment) (entries []snaps
 	}
 	for i, e := range trace {
 		switch e.Action {
-		case Allocated:
+		case allocator.Allocated:
 			if alone[i] {
 				entries = append(entries, snapshotEntry{"segment_alloc", i})
 			}
 			entries = append(entries, snapshotEntry{"alloc", i})
-		case Freed:
+		case allocator.Freed:
 			entries = append(entries, snapshotEntry{"free_requested", i}, snapshotEntry{"free_completed", i})
 			if alone[i] {
 				entries = append(entries, snapshotEntry{"segment_free", i})
 			}
-		case Refused:
+		case allocator.Refused:
 			if e.Bytes >= 0 {
 				entries = append(entries, snapshotEntry{"oom", i})
 			}
@@ -85,17 +88,23 @@ func snapshotEntries(trace []TraceEvent, segments []MapSegment) (entries []snaps
 	return entries
 }
 
-func (p *pickler) entry(e TraceEvent, action string, micros int64) {
+// within reports whether addr is in one of segments, which are sorted by address.
+func within(segments []allocator.MapSegment, addr uintptr) bool {
+	next := sort.Search(len(segments), func(i int) bool { return segments[i].Addr > addr })
+	return next > 0 && addr-segments[next-1].Addr < uintptr(segments[next-1].Bytes)
+}
+
+func (p *pickler) entry(e allocator.TraceEvent, action string, micros int64) {
 	p.dict(func() {
 		p.word("action", action)
-		if e.Action == Refused {
+		if e.Action == allocator.Refused {
 			p.number("device_free", -1)
 		} else {
 			p.number("addr", int64(e.Addr))
 		}
 		size := e.Bytes
 		if strings.HasPrefix(action, "segment") {
-			size = blockSize(size)
+			size = max((size+allocator.Alignment-1)/allocator.Alignment, 1) * allocator.Alignment
 		}
 		p.number("size", size)
 		p.number("stream", int64(e.Stream))
@@ -119,16 +128,16 @@ func (p *pickler) frames(tag string) {
 }
 
 // snapshotSegments returns the segments of m with memory behind them, each once.
-func snapshotSegments(m Map) (segments []MapSegment) {
+func snapshotSegments(m allocator.Map) (segments []allocator.MapSegment) {
 	for _, g := range m.Segments {
 		open := false // the last segment goes on
 		for _, b := range g.Blocks {
-			if b.State == MapUnmapped || b.State == MapStitched || b.State == MapUnstitched {
+			if b.State == allocator.MapUnmapped || b.State == allocator.MapStitched || b.State == allocator.MapUnstitched {
 				open = false
 				continue
 			}
 			if !open {
-				segments = append(segments, MapSegment{Addr: b.Addr, Kind: g.Kind, Stream: g.Stream, Page: g.Page})
+				segments = append(segments, allocator.MapSegment{Addr: b.Addr, Kind: g.Kind, Stream: g.Stream, Page: g.Page})
 				open = true
 			}
 			last := &segments[len(segments)-1]
@@ -141,18 +150,18 @@ func snapshotSegments(m Map) (segments []MapSegment) {
 
 // snapshotStates are what a snapshot calls the states of blocks.
 var snapshotStates = map[string]string{
-	MapLive: "active_allocated", MapWaiting: "active_pending_free", MapFree: "inactive", MapCached: "inactive",
+	allocator.MapLive: "active_allocated", allocator.MapWaiting: "active_pending_free", allocator.MapFree: "inactive", allocator.MapCached: "inactive",
 }
 
-func (p *pickler) segment(g MapSegment) {
+func (p *pickler) segment(g allocator.MapSegment) {
 	var allocated, active, requested int64
 	for _, b := range g.Blocks {
 		switch b.State {
-		case MapLive:
+		case allocator.MapLive:
 			allocated += b.Bytes
 			active += b.Bytes
 			requested += b.Asked
-		case MapWaiting:
+		case allocator.MapWaiting:
 			active += b.Bytes
 		}
 	}
@@ -179,7 +188,7 @@ func (p *pickler) segment(g MapSegment) {
 				p.number("size", b.Bytes)
 				p.number("requested_size", b.Asked)
 				p.word("state", snapshotStates[b.State])
-				if b.State == MapLive {
+				if b.State == allocator.MapLive {
 					p.frames(b.Tag)
 				} else {
 					p.text("frames")

@@ -1,4 +1,4 @@
-package traces
+package observe
 
 import (
 	"bufio"
@@ -9,10 +9,9 @@ import (
 	"math"
 	"slices"
 	"strconv"
-)
 
-// alignment is what every allocator of this module gives, in bytes.
-const alignment = 256
+	"mlpool/allocator"
+)
 
 // An edge is where the life of a buffer begins or ends.
 type edge struct {
@@ -29,7 +28,7 @@ type edge struct {
 // lines are in order. All is on one stream. Ids, hints and offsets are ignored,
 // gaps too, as a block keeps its place through them. Alignments are checked, and
 // those that no allocator here gives are counted.
-func readMiniMalloc(t *table) (*Trace, error) {
+func readMiniMalloc(t *table) (*Requests, error) {
 	lower, err := t.column("lower", "begin", "start")
 	if err != nil {
 		return nil, err
@@ -67,7 +66,7 @@ func readMiniMalloc(t *table) (*Trace, error) {
 			if err != nil || least < 1 {
 				return nil, t.wrong(fmt.Errorf("%.40q is not an alignment", t.field(aligned)))
 			}
-			if alignment%least != 0 {
+			if allocator.Alignment%least != 0 {
 				coarse++
 			}
 		}
@@ -75,7 +74,7 @@ func readMiniMalloc(t *table) (*Trace, error) {
 	}
 	trace, err := playEdges(edges)
 	if err == nil && coarse > 0 {
-		trace.notes = append(trace.notes, fmt.Sprintf("%d want an alignment that %d bytes do not give", coarse, alignment))
+		trace.notes = append(trace.notes, fmt.Sprintf("%d want an alignment that %d bytes do not give", coarse, allocator.Alignment))
 	}
 	return trace, err
 }
@@ -99,7 +98,7 @@ func parseLife(lower, upper string, inclusive bool) (begin, end int64, err error
 }
 
 // playEdges makes a trace of the edges of all buffers, in the order of the lines.
-func playEdges(edges []edge) (*Trace, error) {
+func playEdges(edges []edge) (*Requests, error) {
 	slices.SortStableFunc(edges, func(a, b edge) int {
 		switch {
 		case a.time != b.time:
@@ -129,7 +128,7 @@ func playEdges(edges []edge) (*Trace, error) {
 // WriteMiniMalloc writes a buffer for each block, in the order of their Allocs.
 // Time counts calls, so no two are at the same; what is never freed is live to
 // their end. The format has no streams: all blocks are taken to be of one.
-func (t *Trace) WriteMiniMalloc(w io.Writer) error {
+func (t *Requests) WriteMiniMalloc(w io.Writer) error {
 	upper := make([]int, len(t.Events)) // of the buffer that an event allocates
 	begun := make([]int, t.Slots)       // the event that allocated what is in a slot
 	for i, e := range t.Events {

@@ -1,4 +1,4 @@
-package traces
+package observe
 
 import (
 	"encoding/csv"
@@ -37,7 +37,7 @@ func (l *limited) Read(p []byte) (int, error) {
 }
 
 // readCSV reads a CSV of RMM or MiniMalloc, which it tells by the columns.
-func readCSV(r io.Reader) (*Trace, error) {
+func readCSV(r io.Reader) (*Requests, error) {
 	in := &limited{Reader: r}
 	t := &table{records: csv.NewReader(in), in: in, columns: map[string]int{}}
 	t.records.ReuseRecord = true

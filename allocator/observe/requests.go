@@ -7,7 +7,7 @@
 //
 // A trace keeps the order of the calls, sizes as asked for and streams. It does
 // not keep times, addresses, tags, threads or stacks.
-package traces
+package observe
 
 import (
 	"errors"
@@ -15,8 +15,8 @@ import (
 	"math"
 )
 
-// A Trace is a recorded sequence of requests.
-type Trace struct {
+// Requests is a recorded sequence of requests.
+type Requests struct {
 	Events  []Event
 	Streams int // that occur in it
 	Slots   int // blocks handed out at once, at most
@@ -42,7 +42,7 @@ type Event struct {
 }
 
 // Notes says, in short phrases, what a replay of the trace leaves out or adds.
-func (t *Trace) Notes() []string {
+func (t *Requests) Notes() []string {
 	var notes []string
 	note := func(n int, text string) {
 		if n > 0 {
@@ -59,7 +59,7 @@ func (t *Trace) Notes() []string {
 // address that did not occur before is of a block from before the recording,
 // since rings lose their oldest entries and a recording may begin late.
 type builder struct {
-	trace   Trace
+	trace   Requests
 	before  []Event          // allocations of blocks from before the recording
 	blocks  map[uint64]block // by address, those that were freed too
 	null    []int32          // slots of the blocks of 0 bytes at address 0
@@ -195,7 +195,7 @@ func (b *builder) stream(handle uint64) int32 {
 }
 
 // done returns the trace, with the blocks from before the recording at its front.
-func (b *builder) done() (*Trace, error) {
+func (b *builder) done() (*Requests, error) {
 	t := &b.trace
 	if len(t.Events) == 0 {
 		return nil, errNoEvent
@@ -224,7 +224,7 @@ func (b *builder) done() (*Trace, error) {
 }
 
 // numberStreams numbers streams in the order of the events.
-func (t *Trace) numberStreams(n int) {
+func (t *Requests) numberStreams(n int) {
 	numbers := make([]int32, n) // of what events have now, plus 1
 	for i := range t.Events {
 		s := &t.Events[i].Stream
