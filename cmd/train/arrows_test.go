@@ -13,7 +13,11 @@ import (
 // thought about yet.
 var mayImport = map[string][]string{
 	"mlpool/allocator":                       {},
+	"mlpool/allocator/internal/block":        {},
+	"mlpool/allocator/internal/order":        {},
 	"mlpool/allocator/internal/pack":         {},
+	"mlpool/allocator/internal/spin":         {},
+	"mlpool/allocator/observe":               {"mlpool/allocator"},
 	"mlpool/allocator/allocatortest":         {"mlpool/allocator"},
 	"mlpool/allocator/allocatortest/hostile": {"mlpool/allocator", "mlpool/allocator/allocatortest"},
 	"mlpool/allocator/cudadriver":            {},
@@ -40,13 +44,13 @@ var mayImport = map[string][]string{
 	"mlpool/cmd/train/internal/dataset":      {"mlpool/allocator", "mlpool/configs", "mlpool/data", "mlpool/kernels/nn", "mlpool/model"},
 	"mlpool/cmd/train/internal/ranks":        {"mlpool/allocator", "mlpool/configs", "mlpool/kernels/collective", "mlpool/kernels/collective/launch", "mlpool/kernels/nccl"},
 	"mlpool/cmd/train/internal/backend":      {"mlpool/allocator", "mlpool/allocator/cudadriver", "mlpool/configs", "mlpool/data", "mlpool/kernels", "mlpool/kernels/collective", "mlpool/kernels/device", "mlpool/kernels/nn", "mlpool/kernels/ref"},
-	"mlpool/cmd/train/internal/recording":    {"mlpool/allocator", "mlpool/kernels", "mlpool/kernels/collective", "mlpool/kernels/device", "mlpool/kernels/nn", "mlpool/kernels/ref"},
+	"mlpool/cmd/train/internal/recording":    {"mlpool/allocator", "mlpool/allocator/observe", "mlpool/kernels", "mlpool/kernels/collective", "mlpool/kernels/device", "mlpool/kernels/nn", "mlpool/kernels/ref"},
 	"mlpool/cmd/train/internal/compare":      {"mlpool/allocator", "mlpool/configs"},
 	"mlpool/cmd/train/internal/predict":      {"mlpool/allocator", "mlpool/configs", "mlpool/data", "mlpool/kernels/nn", "mlpool/kernels/ref", "mlpool/model"},
-	"mlpool/cmd/train/internal/run":          {"mlpool/allocator", "mlpool/allocator/cudadriver", "mlpool/configs", "mlpool/data", "mlpool/kernels", "mlpool/kernels/collective", "mlpool/kernels/collective/launch", "mlpool/kernels/device", "mlpool/kernels/nccl", "mlpool/kernels/nn", "mlpool/kernels/ref", "mlpool/model"},
-	"mlpool/cmd/train/internal/cli":          {"mlpool/allocator", "mlpool/allocator/cudadriver", "mlpool/configs", "mlpool/data", "mlpool/kernels", "mlpool/kernels/collective", "mlpool/kernels/collective/launch", "mlpool/kernels/device", "mlpool/kernels/nccl", "mlpool/kernels/nn", "mlpool/kernels/ref", "mlpool/model"},
+	"mlpool/cmd/train/internal/run":          {"mlpool/allocator", "mlpool/allocator/observe", "mlpool/allocator/cudadriver", "mlpool/configs", "mlpool/data", "mlpool/kernels", "mlpool/kernels/collective", "mlpool/kernels/collective/launch", "mlpool/kernels/device", "mlpool/kernels/nccl", "mlpool/kernels/nn", "mlpool/kernels/ref", "mlpool/model"},
+	"mlpool/cmd/train/internal/cli":          {"mlpool/allocator", "mlpool/allocator/observe", "mlpool/allocator/cudadriver", "mlpool/configs", "mlpool/data", "mlpool/kernels", "mlpool/kernels/collective", "mlpool/kernels/collective/launch", "mlpool/kernels/device", "mlpool/kernels/nccl", "mlpool/kernels/nn", "mlpool/kernels/ref", "mlpool/model"},
 	"mlpool/cmd/train/internal/traintest":    {"mlpool/allocator", "mlpool/configs", "mlpool/data"},
-	"mlpool/cmd/train": {"mlpool/allocator", "mlpool/allocator/cudadriver", "mlpool/configs", "mlpool/data", "mlpool/kernels",
+	"mlpool/cmd/train": {"mlpool/allocator", "mlpool/allocator/observe", "mlpool/allocator/cudadriver", "mlpool/configs", "mlpool/data", "mlpool/kernels",
 		"mlpool/kernels/collective", "mlpool/kernels/collective/launch", "mlpool/kernels/device", "mlpool/kernels/nccl", "mlpool/kernels/nn", "mlpool/kernels/ref", "mlpool/model", "mlpool/internal/plotstyle", "mlpool/internal/report"},
 	"mlpool/internal/report":                  {"mlpool/allocator", "mlpool/internal/plotstyle"},
 	"mlpool/tools":                            {},
@@ -54,9 +58,8 @@ var mayImport = map[string][]string{
 	"mlpool/internal/plotstyle/plotstyletest": {},
 	"mlpool/tools/plot":                       {"mlpool/internal/plotstyle"},
 	"mlpool/tools/figures":                    {"mlpool/internal/plotstyle"},
-	"mlpool/tools/allocbench":                 {"mlpool/allocator", "mlpool/allocator/allocatortest", "mlpool/allocator/cudadriver", "mlpool/kernels", "mlpool/kernels/collective", "mlpool/kernels/collective/launch", "mlpool/kernels/nccl", "mlpool/kernels/nn", "mlpool/tools/allocbench/peers", "mlpool/tools/allocbench/traces", "mlpool/internal/plotstyle", "mlpool/internal/report"},
+	"mlpool/tools/allocbench":                 {"mlpool/allocator", "mlpool/allocator/allocatortest", "mlpool/allocator/cudadriver", "mlpool/kernels", "mlpool/kernels/collective", "mlpool/kernels/collective/launch", "mlpool/kernels/nccl", "mlpool/kernels/nn", "mlpool/tools/allocbench/peers", "mlpool/allocator/observe", "mlpool/internal/plotstyle", "mlpool/internal/report"},
 	"mlpool/tools/allocbench/peers":           {"mlpool/allocator"},
-	"mlpool/tools/allocbench/traces":          {},
 }
 
 // TestArrows keeps the packages apart: the allocator knows no CUDA, the kernels

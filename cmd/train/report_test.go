@@ -105,7 +105,7 @@ func TestReportOfComparison(t *testing.T) {
 		t.Fatal(err)
 	}
 	recording, err := json.Marshal(report.Recording{
-		Memory: []report.Moment{{MS: 0, Live: 1 << 20, Reserved: 2 << 20}, {MS: 5, Live: 90 << 20, Reserved: 100 << 20}},
+		Memory: []report.Peak{{MS: 0, Live: 1 << 20, Reserved: 2 << 20}, {MS: 5, Live: 90 << 20, Reserved: 100 << 20}},
 		Step:   &report.Timeline{Length: 50, Kernels: []report.Span{{Name: "linear", Start: 3, Length: 4}}, Note: "Launched one by one."},
 		Peak: &allocator.Map{Segments: []allocator.MapSegment{{Addr: 1 << 30, Bytes: 2 << 20, Kind: allocator.SegmentsMalloc, Blocks: []allocator.MapBlock{
 			{Addr: 1 << 30, Bytes: 2 << 20, State: allocator.MapLive, Tag: "weights"},

@@ -59,7 +59,7 @@ type Epoch struct {
 type Recording struct {
 	// Memory is the live and reserved bytes over time, thinned to the resolution of a
 	// picture.
-	Memory []Moment `json:"memory,omitempty"`
+	Memory []Peak `json:"memory,omitempty"`
 	// Over names the span of Memory, such as "the first epoch", if known.
 	Over string `json:"over,omitempty"`
 	// Step is one training step on the host and the device.
@@ -68,9 +68,9 @@ type Recording struct {
 	Peak *allocator.Map `json:"peak,omitempty"`
 }
 
-// A Moment is the live and reserved bytes at a time, in milliseconds from the start of the
+// A Peak is the live and reserved bytes at a time, in milliseconds from the start of the
 // recording. In a replay MS is the number of the request.
-type Moment struct {
+type Peak struct {
 	MS       float64 `json:"ms"`
 	Live     int64   `json:"live"`
 	Reserved int64   `json:"reserved"`

@@ -33,7 +33,7 @@ func first(r Run, epochs int) Run {
 func TestHeadline(t *testing.T) {
 	calls := func(name string, ns ...float64) Run { return Run{Name: name, CallNS: ns} }
 	held := func(name string, reserved int64) Run {
-		return Run{Name: name, Recording: Recording{Memory: []Moment{{0, 1 << 20, reserved}, {1, 3 << 20, reserved}}}}
+		return Run{Name: name, Recording: Recording{Memory: []Peak{{0, 1 << 20, reserved}, {1, 3 << 20, reserved}}}}
 	}
 	a, c := timed("custom", 40, 102<<20), timed("cuda", 50, 128<<20)
 	b := timed("plan", 40, 102<<20, 1.001, 0.998, 1.002) // equal to a within noise

@@ -11,14 +11,14 @@ import (
 
 // TestThin keeps ends and extremes.
 func TestThin(t *testing.T) {
-	var all []Moment
+	var all []Peak
 	for i := range 100_000 {
-		all = append(all, Moment{float64(i), 50, 100})
+		all = append(all, Peak{float64(i), 50, 100})
 	}
 	all[777].Live, all[88_888].Live = 99, 1
-	thinned := thin(all, mostMoments)
-	if len(thinned) > mostMoments || thinned[0] != all[0] || thinned[len(thinned)-1] != all[len(all)-1] {
-		t.Errorf("%d moments, from %v to %v", len(thinned), thinned[0], thinned[len(thinned)-1])
+	thinned := thin(all, mostPeaks)
+	if len(thinned) > mostPeaks || thinned[0] != all[0] || thinned[len(thinned)-1] != all[len(all)-1] {
+		t.Errorf("%d peaks, from %v to %v", len(thinned), thinned[0], thinned[len(thinned)-1])
 	}
 	if !slices.Contains(thinned, all[777]) || !slices.Contains(thinned, all[88_888]) {
 		t.Error("an extreme is lost")

@@ -396,8 +396,8 @@ func TestGaps(t *testing.T) {
 // reserved.
 func TestReservedUnknown(t *testing.T) {
 	p := Page{Replay: true, Runs: []Run{{Name: "tlsf"}, {Name: "cuda"}}}
-	p.Runs[0].Over, p.Runs[0].Memory = "two replays", []Moment{{0, 1 << 20, 4 << 20}, {1, 3 << 20, 4 << 20}}
-	p.Runs[1].Memory = []Moment{{0, 1 << 20, 0}, {1, 3 << 20, 0}}
+	p.Runs[0].Over, p.Runs[0].Memory = "two replays", []Peak{{0, 1 << 20, 4 << 20}, {1, 3 << 20, 4 << 20}}
+	p.Runs[1].Memory = []Peak{{0, 1 << 20, 0}, {1, 3 << 20, 0}}
 	text, _ := written(t, p)
 	for _, want := range []string{
 		"at most 3.0 MiB live, 4.0 MiB reserved", "at most 3.0 MiB live; reserved is not known",

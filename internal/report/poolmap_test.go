@@ -126,7 +126,7 @@ func TestOperations(t *testing.T) {
 
 // TestLargeMemory has an axis of GiB.
 func TestLargeMemory(t *testing.T) {
-	p := Page{Runs: []Run{{Name: "custom", Recording: Recording{Memory: []Moment{{0, 1 << 30, 4 << 30}, {1, 2 << 30, 80 << 30}}}}}}
+	p := Page{Runs: []Run{{Name: "custom", Recording: Recording{Memory: []Peak{{0, 1 << 30, 4 << 30}, {1, 2 << 30, 80 << 30}}}}}}
 	if svg := string(p.memory(0)); !strings.Contains(svg, "50 GiB</text>") || !strings.Contains(svg, "at most 2.00 GiB live, 80.0 GiB reserved") {
 		t.Error(svg)
 	}

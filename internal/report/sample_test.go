@@ -61,8 +61,8 @@ func sampleLosses() []float32 {
 	return losses
 }
 
-func sampleMemory(r *rand.Rand, epochMS float64, live, reserved int64) []Moment {
-	var all []Moment
+func sampleMemory(r *rand.Rand, epochMS float64, live, reserved int64) []Peak {
+	var all []Peak
 	base := live * 6 / 10
 	for i := range 900 {
 		t := float64(i) / 900
@@ -74,7 +74,7 @@ func sampleMemory(r *rand.Rand, epochMS float64, live, reserved int64) []Moment 
 		if i%225 > 210 {
 			now = live // validation has larger batches
 		}
-		all = append(all, Moment{t * 10 * epochMS, min(now, held), held})
+		all = append(all, Peak{t * 10 * epochMS, min(now, held), held})
 	}
 	return all
 }
@@ -170,7 +170,7 @@ func sampleReplay() Page {
 			run.CallNS = append(run.CallNS, []float64{56, 57, 1090}[i]*(1+0.03*r.NormFloat64()))
 		}
 		for j := range 5000 {
-			run.Memory = append(run.Memory, Moment{float64(j), int64(j%1000) << 20, 1200 << 20})
+			run.Memory = append(run.Memory, Peak{float64(j), int64(j%1000) << 20, 1200 << 20})
 		}
 		if i < 2 {
 			run.Peak = sampleMap(r)

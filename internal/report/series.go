@@ -15,16 +15,16 @@ import (
 	"mlpool/internal/text"
 )
 
-// mostMoments is the largest number of moments that a chart of memory shows.
-const mostMoments = 800
+// mostPeaks is the largest number of peaks that a chart of memory shows.
+const mostPeaks = 800
 
-// thin divides the moments into n/4 parts and keeps of each the first, the last, and those
+// thin divides the peaks into n/4 parts and keeps of each the first, the last, and those
 // with the least and the most live bytes.
-func thin(all []Moment, n int) []Moment {
+func thin(all []Peak, n int) []Peak {
 	if len(all) <= n {
 		return all
 	}
-	var kept []Moment
+	var kept []Peak
 	parts := n / 4
 	for i := range parts {
 		from, to := i*len(all)/parts, (i+1)*len(all)/parts
@@ -59,21 +59,21 @@ func (p Page) memory(i int) template.HTML {
 	if top >= 4*gibibyte {
 		unit, name = gibibyte, " GiB"
 	}
-	moments := thin(p.Runs[i].Memory, mostMoments)
+	peaks := thin(p.Runs[i].Memory, mostPeaks)
 	var live, reserved plotter.XYs
-	for _, m := range moments {
+	for _, m := range peaks {
 		live = append(live, plotter.XY{X: m.MS, Y: float64(m.Live) / unit})
 		reserved = append(reserved, plotter.XY{X: m.MS, Y: float64(m.Reserved) / unit})
 	}
-	label := fmt.Sprintf("Memory of %s: %s.", p.Runs[i].Name, peaksText(moments))
+	label := fmt.Sprintf("Memory of %s: %s.", p.Runs[i].Name, peaksText(peaks))
 	return svg("half", label, half, 190, func(c draw.Canvas) {
 		pl := newPlot()
 		pl.X.Label.Text = "ms"
 		if p.Replay {
 			pl.X.Label.Text = "calls"
 		}
-		pl.X.Min = moments[0].MS
-		pl.X.Max = max(moments[len(moments)-1].MS, pl.X.Min+1e-9)
+		pl.X.Min = peaks[0].MS
+		pl.X.Max = max(peaks[len(peaks)-1].MS, pl.X.Min+1e-9)
 		pl.Y.Min, pl.Y.Max = 0, max(top/unit*1.04, 1e-9)
 		pl.X.Tick.Marker, pl.Y.Tick.Marker = ticks(5, ""), ticks(4, name)
 		pl.Add(gridLines(false, true), painter(func(c draw.Canvas, pl *plot.Plot) {
@@ -89,7 +89,7 @@ func (p Page) memory(i int) template.HTML {
 			c.FillPolygon(p.colourOf(i)+faint-run0, append(area, vg.Point{X: area[len(area)-1].X, Y: toY(0)}))
 			c.StrokeLines(draw.LineStyle{Color: p.colourOf(i), Width: 1}, area[1:])
 		}))
-		if _, known := peaksOf(moments); known > 0 {
+		if _, known := highest(peaks); known > 0 {
 			pl.Add(&plotter.Line{XYs: reserved, StepStyle: plotter.PreStep, LineStyle: draw.LineStyle{Color: text0, Width: 1.5}})
 		}
 		pl.Draw(draw.Crop(c, 0, -12, 0, -8))
@@ -97,16 +97,16 @@ func (p Page) memory(i int) template.HTML {
 }
 
 // peaksText writes the peaks of live and, if known, reserved bytes.
-func peaksText(moments []Moment) string {
-	live, reserved := peaksOf(moments)
+func peaksText(peaks []Peak) string {
+	live, reserved := highest(peaks)
 	if reserved == 0 {
 		return fmt.Sprintf("at most %s live; reserved is not known", text.Bytes(live))
 	}
 	return fmt.Sprintf("at most %s live, %s reserved", text.Bytes(live), text.Bytes(reserved))
 }
 
-func peaksOf(moments []Moment) (live, reserved int64) {
-	for _, m := range moments {
+func highest(peaks []Peak) (live, reserved int64) {
+	for _, m := range peaks {
 		live, reserved = max(live, m.Live), max(reserved, m.Reserved)
 	}
 	return live, reserved

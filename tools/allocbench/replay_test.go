@@ -94,7 +94,7 @@ func TestReplayInOrder(t *testing.T) {
 }
 
 // snapshot is a snapshot of two devices, made by Python.
-const snapshot = "traces/testdata/snapshot4.pickle"
+const snapshot = "../../allocator/observe/testdata/snapshot4.pickle"
 
 // TestReplaySnapshot replays a snapshot, of one device and of the other.
 func TestReplaySnapshot(t *testing.T) {

@@ -107,24 +107,20 @@ func (s *session) watch(ctx context.Context, c contender, t *observe.Requests) (
 		}
 		return nil
 	}})
-	if c.name == onGPU && s.machine.addresses { // a Trace then takes what is live for what is reserved
-		for i := range w.recording.Memory {
-			w.recording.Memory[i].Reserved = 0
-		}
-	}
-	return w.recording, err
+	// A Trace of an allocator without Stats takes what is live for what is reserved.
+	return w.done(c.name != onGPU || !s.machine.addresses), err
 }
 
 // A watcher makes a recording of the events of two replays.
 type watcher struct {
 	recording report.Recording
-	every     int // events that are one moment of the recording
+	peaks     *observe.Peaks // the time of an event is its number
 	events    int
 	left      int // allocations until the map is taken
 }
 
-// watchedMoments is about how many moments a recording has.
-const watchedMoments = 2000
+// watchedPeaks is the largest number of peaks in a recording.
+const watchedPeaks = 2000
 
 func newWatcher(t *observe.Requests) *watcher {
 	var live, most int64
@@ -139,23 +135,14 @@ func newWatcher(t *observe.Requests) *watcher {
 			most, peak = live, allocs
 		}
 	}
-	w := &watcher{every: max(1, 2*len(t.Events)/watchedMoments), left: allocs + peak}
+	w := &watcher{peaks: observe.NewPeaks(watchedPeaks), left: allocs + peak}
 	w.recording.Over = "two replays of the trace, the first of them cold"
 	return w
 }
 
-// event adds an event of an allocator. Of the events of a moment that counts with the
-// most live, and the most that was reserved in any of them.
+// event adds an event of a.
 func (w *watcher) event(a allocator.Allocator, e allocator.TraceEvent) {
-	memory := &w.recording.Memory
-	if w.events%w.every == 0 {
-		*memory = append(*memory, report.Moment{MS: float64(w.events), Live: e.Live, Reserved: e.Reserved})
-	}
-	m := &(*memory)[len(*memory)-1]
-	if e.Live > m.Live {
-		m.MS, m.Live = float64(w.events), e.Live
-	}
-	m.Reserved = max(m.Reserved, e.Reserved)
+	w.peaks.Add(allocator.TraceEvent{Time: time.Duration(w.events), Live: e.Live, Reserved: e.Reserved})
 	w.events++
 	if e.Action == allocator.Freed {
 		return
@@ -165,6 +152,17 @@ func (w *watcher) event(a allocator.Allocator, e allocator.TraceEvent) {
 		tagBySize(taken)
 		w.recording.Peak = &taken
 	}
+}
+
+// done returns the recording, with the bytes reserved if they are known.
+func (w *watcher) done(reserved bool) report.Recording {
+	for _, p := range w.peaks.All() {
+		if !reserved {
+			p.Reserved = 0
+		}
+		w.recording.Memory = append(w.recording.Memory, report.Peak{MS: float64(p.Time), Live: p.Live, Reserved: p.Reserved})
+	}
+	return w.recording
 }
 
 // tagBySize tags blocks with their sizes, as a trace has no tags.

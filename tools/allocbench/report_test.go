@@ -122,7 +122,7 @@ func TestReportErrors(t *testing.T) {
 	}
 }
 
-// TestWatcher looks at the moments of a long replay, and when the map is taken.
+// TestWatcher looks at the peaks of a long replay, and when the map is taken.
 func TestWatcher(t *testing.T) {
 	trace := &observe.Requests{}
 	for i := range int64(5000) { // the most is live after the 2501st Alloc
@@ -153,11 +153,11 @@ func TestWatcher(t *testing.T) {
 			}
 		}
 	}
-	m := w.recording.Memory
-	if len(m) < watchedMoments || len(m) > 2*watchedMoments || w.recording.Peak == nil {
-		t.Errorf("%d moments, map %v", len(m), w.recording.Peak)
+	m := w.done(true).Memory
+	if len(m) < watchedPeaks/2 || len(m) > watchedPeaks || w.recording.Peak == nil {
+		t.Errorf("%d peaks, map %v", len(m), w.recording.Peak)
 	}
-	if !slices.IsSortedFunc(m, func(a, b report.Moment) int { return cmp.Compare(a.MS, b.MS) }) {
+	if !slices.IsSortedFunc(m, func(a, b report.Peak) int { return cmp.Compare(a.MS, b.MS) }) {
 		t.Error("not in order")
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"mlpool/allocator"
+	"mlpool/allocator/observe"
 	"mlpool/cmd/train/internal/rundir"
 	"mlpool/internal/report"
 	"mlpool/kernels/device"
@@ -29,11 +30,22 @@ type Recorder struct {
 	Recording report.Recording
 }
 
+// mostPeaks is how many peaks a picture can show.
+const mostPeaks = 2000
+
+// peaksOf converts peaks for a report.
+func peaksOf(p *observe.Peaks) (all []report.Peak) {
+	for _, o := range p.All() {
+		all = append(all, report.Peak{MS: float64(o.Time) / float64(time.Millisecond), Live: o.Live, Reserved: o.Reserved})
+	}
+	return all
+}
+
 // Epoch does f, which trains for an epoch, and records its memory over time.
 func (r *Recorder) Epoch(f func() error) error {
-	memory := newPeaks()
-	err := r.traced(1, memory.add, func(*allocator.Trace) error { return f() })
-	r.Recording.Memory, r.Recording.Over = memory.list(), "the first epoch"
+	memory := observe.NewPeaks(mostPeaks)
+	err := r.traced(1, memory.Add, func(*allocator.Trace) error { return f() })
+	r.Recording.Memory, r.Recording.Over = peaksOf(memory), "the first epoch"
 	return err
 }
 
@@ -48,10 +60,10 @@ func (r *Recorder) traced(events int, each func(allocator.TraceEvent), f func(*a
 func (r *Recorder) Step() error {
 	events, peak := 0, 0 // of a step; the number of the Alloc after which most is live
 	var most int64
-	allocs, memory := 0, newPeaks()
+	allocs, memory := 0, observe.NewPeaks(mostPeaks)
 	err := r.traced(1, func(e allocator.TraceEvent) {
 		events++
-		memory.add(e)
+		memory.Add(e)
 		if e.Action != allocator.Allocated {
 			return
 		}
@@ -63,7 +75,7 @@ func (r *Recorder) Step() error {
 		return err
 	}
 	if r.Recording.Memory == nil {
-		r.Recording.Memory, r.Recording.Over = memory.list(), "a training step"
+		r.Recording.Memory, r.Recording.Over = peaksOf(memory), "a training step"
 	}
 	m := &mapper{Allocator: r.Allocator, left: peak}
 	if err := r.Device.Through(m, r.Repeat); err != nil {

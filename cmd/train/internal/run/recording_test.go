@@ -130,7 +130,7 @@ func TestGraphsAreNotWatched(t *testing.T) {
 		rec := s.runners[0].recorder.Recording
 		traintest.CheckRecording(t, rec)
 		if step := len(rec.Memory) <= len(rec.Step.Calls); step != graph {
-			t.Errorf("graph %v: %d moments and a step of %d calls", graph, len(rec.Memory), len(rec.Step.Calls))
+			t.Errorf("graph %v: %d peaks and a step of %d calls", graph, len(rec.Memory), len(rec.Step.Calls))
 		}
 	}
 }

@@ -15,12 +15,12 @@ func CheckRecording(t *testing.T, rec report.Recording) {
 	before := -1.0
 	for _, m := range rec.Memory {
 		if m.MS <= before || m.Live > m.Reserved || m.Live < 0 {
-			t.Errorf("moment %+v comes after %v ms", m, before)
+			t.Errorf("peak %+v comes after %v ms", m, before)
 		}
 		most, before = max(most, m.Live), m.MS
 	}
 	if most == 0 || rec.Step == nil || rec.Peak == nil {
-		t.Fatalf("%d moments, step %v, peak %v", len(rec.Memory), rec.Step, rec.Peak)
+		t.Fatalf("%d peaks, step %v, peak %v", len(rec.Memory), rec.Step, rec.Peak)
 	}
 	s := rec.Step
 	ended := -1000.0 // the clocks of a GPU and of the host are a little apart
@@ -62,7 +62,7 @@ func LiveIn(m *allocator.Map) (bytes int64) {
 	return bytes
 }
 
-func MostLive(memory []report.Moment) (most int64) {
+func MostLive(memory []report.Peak) (most int64) {
 	for _, m := range memory {
 		most = max(most, m.Live)
 	}
