@@ -1,24 +1,23 @@
-# `make train` builds the trainer and trains, `make test` tests it; `make help`
-# lists the rest. Go, git and make are enough; nvcc and a GPU are used where
-# they are.
+# `make train` builds and trains, `make test` tests, and `make help` lists the other
+# targets. Needs Go, git and make, and uses nvcc and a GPU if there are any.
 #
-#   CONFIG     the config that `make train` trains
-#   RUNS       the log folders that `make plot` draws; FOLDER/... is every run in it
-#   CUDA=0     leaves CUDA out even where nvcc is; CUDA=1 insists on it
-#   EMULATE=1  builds for a GPU that the CPU emulates, with g++ alone: slow, for tests
+#   CONFIG     the config for `make train`
+#   RUNS       the log folders for `make plot`; FOLDER/... is every run in FOLDER
+#   CUDA=0     builds without CUDA even if there is nvcc; CUDA=1 requires CUDA
+#   EMULATE=1  builds with g++ for a GPU that the CPU emulates: slow, for tests
 
 .DEFAULT_GOAL := help
 
 override EMULATE := $(filter-out 0,$(EMULATE))
 include kernels/kernels.mk
 
-# cgo may be off, by choice or for want of a C compiler: then there is no CUDA.
+# CUDA needs cgo, which is off without a C compiler.
 CUDA ?= $(if $(EMULATE),1,$(if $(NVCC),$(shell go env CGO_ENABLED),0))
 override CUDA := $(CUDA)
 cuda := $(filter-out 0,$(CUDA))
 ifneq ($(EMULATE),)
 ifeq ($(cuda),)
-$(error EMULATE=1 does not go with CUDA=0)
+$(error EMULATE=1 and CUDA=0 exclude each other)
 endif
 endif
 ifneq ($(cuda),)
@@ -26,11 +25,11 @@ ifeq ($(NVCC)$(EMULATE),)
 $(error CUDA=$(CUDA) needs nvcc: tools/install_cuda.sh installs it)
 endif
 ifneq ($(shell go env CGO_ENABLED),1)
-$(error CUDA=$(CUDA) needs cgo, which is off: unset CGO_ENABLED and install gcc, or leave CUDA out with CUDA=0)
+$(error CUDA=$(CUDA) needs cgo, which is off: unset CGO_ENABLED and install gcc, or build with CUDA=0)
 endif
 endif
 
-# With nvcc but no GPU, training is the CPU's job and needs no CUDA build.
+# Without a GPU, training uses the CPU and needs no CUDA build, even if there is nvcc.
 gpu = $(if $(cuda),$(findstring GPU,$(shell nvidia-smi -L 2>/dev/null)))
 CONFIG ?= $(if $(gpu),configs/mnist.toml,configs/mnist_cpu.toml)
 
@@ -38,21 +37,21 @@ STATICCHECK := go run honnef.co/go/tools/cmd/staticcheck@v0.8.2
 RUNS ?= logs/...
 
 .PHONY: train
-train: ## build, fetch MNIST, and train: on the GPU if there is one and nvcc, else on the CPU
+train: ## build, fetch MNIST and train, on the GPU if there is one with nvcc
 	@$(MAKE) --no-print-directory build CUDA=$(if $(gpu)$(EMULATE),1,0)
 	build/train $(CONFIG)
 
 .PHONY: test
-test: $(if $(cuda),kernels) ## every test that this machine can run
+test: $(if $(cuda),kernels) ## run every test that this machine can run
 	$(if $(EMULATE),REQUIRE_GPU=1 go test -tags cuda -timeout 30m ./...,go test -timeout 30m ./...)
 	$(if $(EMULATE),,$(if $(cuda),go test -timeout 30m -tags cuda ./...))
 
 .PHONY: build
-build: $(if $(cuda),kernels) ## build/train alone, with CUDA where nvcc is
+build: $(if $(cuda),kernels) ## build build/train, with CUDA if there is nvcc
 	go build $(if $(cuda),-tags cuda) -o build/train ./cmd/train
 
 .PHONY: check
-check: $(if $(cuda),kernels) ## gofmt, go vet, staticcheck, shellcheck; with CUDA too where nvcc is
+check: $(if $(cuda),kernels) ## run gofmt, go vet, staticcheck and shellcheck, with CUDA too if there is nvcc
 	@unformatted=$$(gofmt -l .) && test -z "$$unformatted" || { echo "run gofmt -w on:" $$unformatted; false; }
 	go vet ./...
 	$(STATICCHECK) ./...
@@ -61,16 +60,16 @@ check: $(if $(cuda),kernels) ## gofmt, go vet, staticcheck, shellcheck; with CUD
 	$(if $(shell command -v shellcheck),shellcheck tools/*.sh tools/*/*.sh .ci/run)
 
 .PHONY: plot
-plot: ## draw the training losses of RUNS to build/train_losses.png
+plot: ## draw the training losses of RUNS in build/train_losses.png
 	@mkdir -p build
 	go run ./tools/plot -o build/train_losses.png $(RUNS)
 
 .PHONY: clean
-clean: ## remove what was built; logs stay
+clean: ## remove everything built, but not the logs
 	rm -rf build kernels/libkernels.a kernels/archive_cuda.go
 
 .PHONY: help
-help: ## this list
+help: ## print this list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 11
 	@echo; echo 'Variables, as in make train CONFIG=configs/wide.toml:'
 	@sed -n 's/^#   //p' $(MAKEFILE_LIST)

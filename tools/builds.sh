@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
-# Trains with several builds of the program, in several shapes, and writes down how long the epochs
-# took. `--help` has the details.
+# Compares the epochs of several builds of the program, in several shapes. `--help` has the details.
 
 set -euo pipefail
 
@@ -10,20 +9,20 @@ usage() {
     cat <<END
 usage: $name FILE NAME=TRAIN...
 
-Compares builds of cmd/train, such as those of several CUDA toolkits or commits, each under a name:
+Compares named builds of cmd/train, for example of several CUDA toolkits or commits:
 
   tools/$name builds.csv 11.8=a/train 12.4=b/train
 
-The builds take turns. Writes FILE, a CSV with a row for each build, shape and precision. Times are
-of the epochs after the first, training and validation together: the median of the rounds' medians.
+The builds take turns. FILE is a CSV with a row for each build, shape and precision. Its times are
+medians over rounds of the median epoch after the first, with its validation.
 
-  CONFIG      a config; configs/mnist.toml if unset
-  SHAPES      width x batch; "784x64 784x1024 2048x256 2048x4096" if unset
-  PRECISIONS  "fp32 3xtf32 tf32" if unset
-  EXECUTOR    graph if unset
-  EPOCHS      how many epochs of a round, 20 if unset
-  ROUNDS      how many rounds, 3 if unset
-  MNIST       the folder of the data set; found or fetched if unset
+  CONFIG      default configs/mnist.toml
+  SHAPES      width x batch; default "784x64 784x1024 2048x256 2048x4096"
+  PRECISIONS  default "fp32 3xtf32 tf32"
+  EXECUTOR    default graph
+  EPOCHS      epochs of a round; default 20
+  ROUNDS      default 3
+  MNIST       folder of the data set; default: search for it or fetch it
 END
 }
 
@@ -47,7 +46,7 @@ done
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 
-# ms TRAIN SHAPE PRECISION trains, and prints the median of the epochs.
+# ms TRAIN SHAPE PRECISION trains and prints the median time of an epoch.
 ms() {
     local set=(-set model.feat_dim="${2%x*}" -set train.bsz="${2#*x}" -set train.precision="$3"
         -set train.executor="${EXECUTOR:-graph}" -set train.num_epochs="${EPOCHS:-20}" -set log.log_dir="$scratch/logs")
@@ -76,7 +75,7 @@ device=$(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader 2> /de
     printf '# %s, %s; clocks not locked\n' "${device:-no GPU}" "$(date +%F)"
     for i in "${!trains[@]}"; do printf '# %s: %s\n' "${names[i]}" "$("${trains[i]}" -version | tr '\n' ' ' | sed 's/ *$//')"; done
     echo build,feat_dim,bsz,precision,median_ms
-    # The middle one of the rounds of each build, shape and precision.
+    # The middle round of each build, shape and precision.
     sort -t , -k 2,2n -k 3,3n -k 4,4 -k 1,1V -k 5,5n "$scratch/rounds.csv" |
         awk -F, -v OFS=, -v rounds="$rounds" '(NR - 1) % rounds == int(rounds / 2) { $5 = sprintf("%.2f", $5); print }'
 } > "$scratch/all.csv"

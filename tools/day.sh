@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# A user's day, played in a terminal and a browser on a fresh clone: build, train, compare, report, be
-# interrupted, resume, predict, plot. The first step that does not do what it should ends it.
+# Plays a user's day in a terminal and a browser on a fresh clone: build, train, interrupt, resume,
+# compare, report, predict, plot. Stops at the first step that fails.
 #
-#   tools/day.sh DIR    keeps a picture of each screen and each view of the report in DIR
+#   tools/day.sh DIR    writes a picture of each screen and of each view of the report to DIR
 #
-# Needs Go, git, make, gcc, tmux and Chromium. Trains on the CPU, in two minutes on two cores.
+# Needs Go, git, make, gcc, tmux and Chromium. Trains on the CPU and takes two minutes on two cores.
 
 set -euo pipefail
 
@@ -32,7 +32,7 @@ fail() {
     exit 1
 }
 
-# browse WIDTHxHEIGHT PAGE NAME OPTION... keeps a page as a browser shows it as NAME.png.
+# browse WIDTHxHEIGHT PAGE NAME OPTION... writes a browser's view of a page to NAME.png.
 browse() {
     chromium --headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking \
         --disable-component-update --disable-sync --hide-scrollbars --user-data-dir="$home/browser" \
@@ -40,7 +40,7 @@ browse() {
         fail "no picture of $2: $(tail -n 1 "$home/browser.log")"
 }
 
-# picture NAME keeps what the terminal shows.
+# picture NAME writes the screen of the terminal to NAME.png.
 picture() {
     {
         echo '<!DOCTYPE html><meta charset="utf-8"><style>body{background:#1e1e1e;color:#ddd;margin:16px}'
@@ -50,13 +50,13 @@ picture() {
     browse 980x680 "$home/screen.html" "$1"
 }
 
-# enter COMMAND types a line at the prompt, "[exit status] $ ".
+# enter COMMAND types a line at the prompt "[exit status] $ ".
 enter() {
     tmux send-keys -t "$session" -l "$1"
     tmux send-keys -t "$session" Enter
 }
 
-# until_shown PATTERN waits for a line that matches it.
+# until_shown PATTERN waits for a line that matches PATTERN.
 until_shown() {
     local end=$((SECONDS + patience))
     until look | grep -qE -- "$1"; do
@@ -65,7 +65,7 @@ until_shown() {
     done
 }
 
-# ends STATUS waits for the command to end, with that exit status.
+# ends STATUS waits until the command exits with STATUS.
 ends() {
     local end=$((SECONDS + patience)) line
     while ((SECONDS < end)); do
@@ -79,7 +79,7 @@ ends() {
     fail "still running after $patience s"
 }
 
-# step NAME COMMAND PATTERN: on a clean screen COMMAND ends well and shows PATTERN.
+# step NAME COMMAND PATTERN runs COMMAND on a clean screen: it must succeed and print PATTERN.
 step() {
     begin "$2"
     ends 0
@@ -92,14 +92,14 @@ begin() {
     tmux send-keys -t "$session" -R
     tmux clear-history -t "$session"
     enter "clear; $1"
-    sleep 0.5 # the prompt before it is gone
+    sleep 0.5 # the previous prompt is cleared
 }
 
 commit=$(git rev-parse HEAD)
 git clone -q . "$home/mlpool"
 cd "$home/mlpool"
 git checkout -q "$commit"
-# Small enough that a day is short, large enough that an epoch can be interrupted.
+# Small enough for a short day, large enough to interrupt an epoch.
 sed 's/^feat_dim = .*/feat_dim = 64/; s/^num_epochs = .*/num_epochs = 7/' configs/mnist_cpu.toml >configs/day.toml
 tmux -f /dev/null new-session -d -s "$session" -x $columns -y $rows \
     "env -u ALLOCATOR_TYPE PS1='[\$?] \$ ' CUDA=0 bash --norc --noprofile"

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Trains on several GPUs and writes down what comes of it: that it is right, how it ends
-# when something goes wrong, and how it scales. `--help` has the details.
+# Tests trainings on several GPUs: their results, how they end when something fails, and how they
+# scale. `--help` has the details.
 
-# Functions are called through others, which shellcheck does not follow.
+# Some functions are called only through others, which shellcheck does not see.
 # shellcheck disable=SC2317,SC2119,SC2120
 set -uo pipefail
 
@@ -12,19 +12,19 @@ usage() {
     cat <<END
 usage: $name TRAIN FOLDER [PART...]
 
-Runs TRAIN, a build of cmd/train with CUDA, on the GPUs of this machine and writes to
-FOLDER: checks.txt, failures.txt, sanitizer.txt, scaling.csv, and with
-ALLOCBENCH allreduce.csv and its picture. PARTs are checks, failures, sanitizer, scaling
-and allreduce; all of them unless some are named. Exits with 1 where something is not
-as it should be or ran out of time, and with 2 where something that it needs is missing.
+Runs TRAIN, a build of cmd/train with CUDA, on the GPUs of this machine. Each PART writes its
+results to FOLDER: checks.txt, failures.txt, sanitizer.txt, scaling.csv, and with ALLOCBENCH
+allreduce.csv and its picture. PARTs are checks, failures, sanitizer, scaling and allreduce; the
+default is all. Exits with 1 if a check fails or runs out of time, with 2 if a requirement is
+missing.
 
-  RANKS       how many GPUs; 2 if unset
-  MNIST       the folder of the data set; found or fetched if unset
-  CONFIG      a config; configs/mnist.toml if unset
+  RANKS       number of GPUs; default 2
+  MNIST       folder of the data set; default: search for it or fetch it
+  CONFIG      default configs/mnist.toml
   ALLOCBENCH  a build of tools/allocbench with CUDA
-  EXECUTORS   those that scaling measures; "eager graph" if unset
-  EPOCHS      how many epochs it measures, 100 if unset: of few, many are measured before a GPU is
-              at its power limit, which makes it slower
+  EXECUTORS   of scaling; default "eager graph"
+  EPOCHS      of scaling; default 100. With few, a GPU is measured before it slows down at its
+              power limit
 END
 }
 
@@ -43,15 +43,15 @@ die() {
 [[ -f $train && -x $train ]] || die "no program $train: make build CUDA=1 builds build/train"
 train=$(realpath "$train")
 [[ $("$train" -version) == *", CUDA "* ]] || die "$train is built without CUDA: make build CUDA=1"
-type mpirun > /dev/null 2>&1 || die "no mpirun here: install Open MPI"
+type mpirun > /dev/null 2>&1 || die "mpirun is missing: install Open MPI"
 gpus=$(nvidia-smi -L 2> /dev/null | grep -c '^GPU ')
-(( gpus >= ranks )) || die "$gpus GPUs here, and RANKS=$ranks"
+(( gpus >= ranks )) || die "RANKS=$ranks, but this machine has $gpus GPUs"
 
 mkdir -p "$out" || exit
 out=$(realpath "$out")
 work=$(mktemp -d) || exit
-started=() # ranks that start has started, until finish
-# One that is stopped is ended by KILL as well.
+started=() # processes of start, until finish
+# KILL also ends a stopped process.
 trap '(( ${#started[@]} )) && kill -KILL "${started[@]}" && wait; rm -rf "$work"' EXIT
 bad=0
 
@@ -66,8 +66,8 @@ several() {
     mpirun --allow-run-as-root --oversubscribe -np "$n" "$train" "${common[@]}" "$@" "$config"
 }
 
-# start R N ARGUMENT... starts a rank of N as mpirun would, but nobody ends it when another
-# one ends. finish waits for all that were started, and returns what rank 0 did.
+# start R N ARGUMENT... starts rank R of N as mpirun does, but it keeps running when another ends.
+# finish waits for all started ranks and returns the status of rank 0.
 start() {
     local r=$1 n=$2
     shift 2
@@ -90,26 +90,26 @@ finish() {
 }
 
 say() { printf '%s\n' "$*" | tee -a "$file"; }
-# verdict WHAT COMMAND... says whether a command succeeds, or ran out of time, which shows nothing.
+# verdict WHAT COMMAND... reports whether a command succeeds, fails or runs out of time.
 verdict() {
     local what=$1
     shift
     "$@" > "$work/verdict" 2>&1
     case $? in
     0) say "ok    $what"; return ;;
-    124) say "?     $what: ran out of time" ;; # as timeout says
+    124) say "?     $what: ran out of time" ;; # the status of timeout
     *) say "WRONG $what: $(why "$work/verdict")" ;;
     esac
     bad=1
 }
-# why FILE: what the trainer says of its error, or else the last lines.
+# why FILE prints the error of the trainer, or else the last lines.
 why() { { grep -a '^train: ' "$1" || tail -n 3 "$1"; } | tr '\n' ' '; }
 
 losses() { cp "$work/logs/latest/train_losses.txt" "$work/$1"; }
-# near A B: losses of the first fifty steps that differ by no more than rounding makes of them;
-# later a unit may cross zero in one and not in the other.
+# near A B succeeds if the losses of the first fifty steps differ only by rounding. Later a ReLU may
+# cross zero in one training only.
 near() { paste "$work/$1" "$work/$2" | awk 'NR <= 50 { d = $1 - $2; if (d < 0) d = -d; if (d > m) m = d } END { print "largest difference", m; exit !(NR && m < 2e-3) }'; }
-# trains NAME COMMAND...: the losses of a training.
+# trains NAME COMMAND... trains and keeps the losses as NAME.
 trains() {
     local to=$1
     shift
@@ -138,21 +138,21 @@ checks() {
             verdict "its losses, bit for bit" cmp "$work/eager" "$work/kind"
         done
     done
-    verdict "on with one rank" "$train" -resume "$work/logs/latest" -set train.num_epochs=5
-    verdict "and with $ranks again" mpirun --allow-run-as-root --oversubscribe -np "$ranks" "$train" -resume "$work/logs/latest" -set train.num_epochs=7
+    verdict "resume with one rank" "$train" -resume "$work/logs/latest" -set train.num_epochs=5
+    verdict "resume with $ranks again" mpirun --allow-run-as-root --oversubscribe -np "$ranks" "$train" -resume "$work/logs/latest" -set train.num_epochs=7
     if type torchrun > "$work/verdict" 2>&1; then
         verdict "torchrun" torchrun --no-python --nproc_per_node "$ranks" "$train" "${common[@]}" -set train.num_epochs=1 "$config"
     fi
 }
 
-# ends WHAT WANT COMMAND...: a command ends with an error, in which there is WANT.
+# ends WHAT WANT COMMAND... succeeds if a command fails with an error that contains WANT.
 ends() {
     local what=$1 want=$2 began=$SECONDS
     shift 2
     say "# $what"
     port=$((20000 + RANDOM % 10000))
     if "$@" > "$work/ends" 2>&1; then
-        say "WRONG it ended well"
+        say "WRONG it succeeded"
         bad=1
     fi
     say "$(grep -a '^train: ' "$work/ends")"
@@ -179,8 +179,8 @@ others() {
     start 1 2 -set train.bsz=32
     finish
 }
-# signalled SIGNAL EXECUTOR: rank 1 gets a signal in the midst of a training. If that stops
-# it, it goes on once rank 0 has ended.
+# signalled SIGNAL EXECUTOR sends a signal to rank 1 during a training. A stopped rank continues
+# once rank 0 has ended.
 signalled() {
     local long=(-set train.num_epochs=100000 -set train.checkpoint_every=1 -set train.executor="$2")
     start 0 2 "${long[@]}"
@@ -207,7 +207,7 @@ failures() {
         for how in "killed KILL gone" "stopped STOP silent"; do
             read -r what signal is <<< "$how"
             ends "a rank is $what, $executor" "rank 1 is $is" signalled "$signal" "$executor"
-            verdict "its checkpoint goes on" "$train" -resume "$work/logs/latest" \
+            verdict "its checkpoint resumes" "$train" -resume "$work/logs/latest" \
                 -set train.num_epochs=$(($(wc -l < "$work/logs/latest/metrics.jsonl") + 2))
         done
         ends "a rank is interrupted, $executor" "train: interrupted" signalled TERM "$executor"
@@ -218,7 +218,7 @@ sanitizer() {
     file=$out/sanitizer.txt
     : > "$file"
     if ! type compute-sanitizer > "$work/verdict" 2>&1; then
-        say "no compute-sanitizer here"
+        say "compute-sanitizer is missing"
         return
     fi
     for tool in memcheck racecheck; do
@@ -231,14 +231,14 @@ sanitizer() {
     done
 }
 
-# field FILE NAME: a column of a table of one row.
+# field FILE NAME prints a column of a CSV with one row.
 field() { awk -F, -v name="$2" 'NR == 1 { for (i = 1; i <= NF; i++) if ($i == name) at = i } NR == 2 { print $at }' "$1"; }
 
-# measure CSV RUN BSZ NOTE ARGUMENT...: a line about a training that RUN starts.
+# measure CSV RUN BSZ NOTE ARGUMENT... appends a line about a training started by RUN.
 measure() {
     local csv=$1 run=$2 bsz=$3 note=$4 ms val
     shift 4
-    # shellcheck disable=SC2086 # run is a word or two
+    # shellcheck disable=SC2086 # RUN is one or two words
     if ! $run "$@" -set train.bsz="$bsz" -set train.num_epochs="$epochs" -csv "$work/table.csv" > "$work/run" 2>&1; then
         say "WRONG $note, $bsz rows a GPU: $(why "$work/run")"
         bad=1
@@ -255,7 +255,7 @@ scaling() {
     file=$out/scaling.txt
     : > "$file"
     echo "feat_dim,precision,executor,ranks,$columns" | tee "$out/scaling.csv"
-    # width, rows of one GPU that trains alone, and of each of several.
+    # width, rows of a single GPU, rows of each of several GPUs, precision
     local width alone each precision executor
     while read -r width alone each precision; do
         for executor in $executors; do

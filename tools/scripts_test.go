@@ -167,9 +167,9 @@ func TestMeasureFails(t *testing.T) {
 		{"LOSSES=differ", "trainings.sh DIR/bin/train DIR/out", "", "the losses on cuda differ"},
 		{"", ranks, "train", "ranks.sh: no program "},
 		{"CUDA=no", ranks, "", "/train is built without CUDA: make build CUDA=1\n"},
-		{"", ranks, "mpirun", "ranks.sh: no mpirun here: install Open MPI\n"},
-		{"", ranks, "nvidia-smi", "ranks.sh: 0 GPUs here, and RANKS=2\n"},
-		{"RANKS=3", ranks, "", "ranks.sh: 2 GPUs here, and RANKS=3\n"},
+		{"", ranks, "mpirun", "ranks.sh: mpirun is missing: install Open MPI\n"},
+		{"", ranks, "nvidia-smi", "ranks.sh: RANKS=2, but this machine has 0 GPUs\n"},
+		{"RANKS=3", ranks, "", "ranks.sh: RANKS=3, but this machine has 2 GPUs\n"},
 	} {
 		args := strings.Fields(c.args)
 		cmd, dir := measuring(t, []string{c.env}, args[0], args[1:]...)
@@ -239,8 +239,8 @@ func TestInstallCUDA(t *testing.T) {
 		says   string
 	}{
 		{[]string{"-h"}, 0, usage}, {[]string{"--what"}, 2, usage}, {[]string{""}, 2, usage}, {[]string{"a", "b"}, 2, usage},
-		{nil, 0, "install_cuda.sh: DIR/bin/nvcc is there already\n"},
-		{[]string{"DIR/bin"}, 1, "install_cuda.sh: DIR/bin holds something else: "},
+		{nil, 0, "install_cuda.sh: DIR/bin/nvcc already exists\n"},
+		{[]string{"DIR/bin"}, 1, "install_cuda.sh: DIR/bin is not empty: "},
 		{[]string{"DIR/new/cuda"}, 1, "install_cuda.sh: apt-get update failed: see above\n"},
 	} {
 		dir, bash := sandbox(t, "cat", "find", "head", "ls", "mkdir", "mktemp", "realpath", "rm", "sed", "sort", "tar")

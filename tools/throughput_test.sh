@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
-# Runs a command with the GPU's clock locked, so that its timings can be
-# compared; `--help` has the details.
+# Runs a command with the GPU's clock locked, for comparable timings. `--help` has the details.
 
 set -uo pipefail
 
@@ -10,18 +9,17 @@ usage() {
     cat <<END
 usage: $name [--clock MHZ] COMMAND [ARGUMENT...]
 
-Locks the clock of one GPU, runs COMMAND, gives the clock back however COMMAND
-ends (success, failure, Ctrl-C, a signal), and prints the elapsed time
-and the clocks seen during the run. Exits with COMMAND's status.
+Locks the clock of one GPU, runs COMMAND, restores the clock however COMMAND ends
+(success, failure, Ctrl-C, a signal), and prints the elapsed time and the clocks
+during the run. Exits with COMMAND's status.
 
-  --clock MHZ           the clock to lock to; else GPU_CLOCK_MHZ; else the
-                        highest that the GPU supports below its maximum boost,
-                        which it can seldom hold
-  CUDA_VISIBLE_DEVICES  its first entry, an index or a UUID, is the GPU; else 0
+  --clock MHZ           the clock; default GPU_CLOCK_MHZ, or the highest supported
+                        clock below the maximum boost, which a GPU rarely holds
+  CUDA_VISIBLE_DEVICES  its first entry, an index or a UUID, is the GPU; default 0
 
-Locking needs root. Where it cannot be done COMMAND runs all the same, and the
-result is marked "unlocked". Giving the clock back also undoes a lock that was
-there before. Indices are PCI bus order, for COMMAND too.
+Locking needs root. If it fails, COMMAND runs anyway and the result is marked
+"unlocked". Restoring also removes an earlier lock. Indices are in PCI bus order,
+for COMMAND too.
 END
 }
 
@@ -49,12 +47,12 @@ done
 [[ $clock =~ ^([1-9][0-9]*)?$ ]] || die "the clock is a whole number of MHz, not \"$clock\""
 [[ $(type -P -- "$1") ]] || die "$1: command not found" 127
 
-gpu=       # how nvidia-smi knows the GPU; empty: there is none to ask
-locked=    # non-empty while the clock is, or may be, locked
+gpu=       # name of the GPU for nvidia-smi; empty: none
+locked=    # non-empty while the clock may be locked
 running=   # non-empty from just before COMMAND starts
 child=     # COMMAND's process group
 sampler=   # the nvidia-smi that samples
-signal=    # the last signal that came
+signal=    # the last signal received
 scratch=   # the file of samples
 
 smi() { nvidia-smi -i "$gpu" "$@" 2>&1; }
@@ -68,7 +66,7 @@ pick_gpu() {
     '' | -1) echo "CUDA_VISIBLE_DEVICES hides every GPU"; return 1 ;;
     MIG-*) echo "a MIG slice has no clock of its own"; return 1 ;;
     GPU-*)
-        # CUDA takes the beginning of a UUID, nvidia-smi only the whole.
+        # CUDA accepts a prefix of a UUID, nvidia-smi does not.
         gpu=$(nvidia-smi --query-gpu=uuid --format=csv,noheader 2>/dev/null | grep -m 1 -F -- "$first")
         ;;
     *)
@@ -86,15 +84,15 @@ pick_gpu() {
 lock_clock() {
     local output
     if [[ -z $clock ]]; then
-        # One line for each pair with a memory clock: the second of the
-        # distinct ones, or the only one.
+        # A line for each pair with a memory clock: take the second distinct
+        # clock, or the only one.
         clock=$(smi --query-supported-clocks=gr --format=csv,noheader,nounits |
             grep -x '[0-9]*' | sort -rnu | sed -n '1,2p' | tail -n 1)
         [[ $clock ]] || { echo "nvidia-smi lists no supported clocks; give --clock"; return 1; }
     fi
-    locked=yes # before the call: a signal may come in the middle of it
+    locked=yes # before the call, which a signal may interrupt
     output=$(smi -lgc "$clock,$clock")
-    # Where a GPU cannot do it nvidia-smi warns and exits with 0.
+    # For a GPU without locks nvidia-smi warns and exits with 0.
     # shellcheck disable=SC2181 # the status of the assignment above
     if (( $? != 0 )) || [[ $output == *"not supported"* ]]; then
         locked=
@@ -106,7 +104,7 @@ lock_clock() {
 unlock_clock() {
     [[ $locked ]] || return 0
     locked=
-    # A second Ctrl-C must not reach this nvidia-smi: ignored signals are inherited.
+    # A second Ctrl-C must not reach nvidia-smi, which inherits ignored signals.
     trap '' HUP INT QUIT PIPE TERM
     local output
     if ! output=$(smi -rgc); then
@@ -129,7 +127,7 @@ clean_up() {
 }
 trap clean_up EXIT
 
-# on_signal NAME NUMBER passes a signal on to COMMAND, which decides how to end.
+# on_signal NAME NUMBER forwards a signal to COMMAND, which decides how to end.
 # shellcheck disable=SC2317
 on_signal() {
     [[ $running ]] || exit $((128 + $2))
@@ -142,7 +140,7 @@ trap 'on_signal QUIT 3' QUIT
 trap 'on_signal PIPE 13' PIPE
 trap 'on_signal TERM 15' TERM
 
-# Both set variables, so their complaints come through a file, not $(...).
+# Both set variables, so their messages go through a file instead of $(...).
 scratch=$(mktemp) || die "mktemp failed: is there room in ${TMPDIR:-/tmp}?" 1
 if pick_gpu >"$scratch" && lock_clock >"$scratch"; then
     state="GPU $gpu locked at $clock MHz"
@@ -154,7 +152,7 @@ else
 fi
 : >"$scratch"
 
-# The same index must mean the same card to COMMAND.
+# An index must mean the same GPU to COMMAND.
 export CUDA_DEVICE_ORDER=PCI_BUS_ID
 
 if [[ $gpu ]]; then
@@ -163,9 +161,9 @@ if [[ $gpu ]]; then
     sampler=$!
 fi
 
-# COMMAND runs in a process group of its own, so that it hears each signal
-# once, through on_signal, whether the terminal sent it to us all or somebody
-# to this script alone. There a read from the terminal would stop it.
+# COMMAND runs in its own process group, so that it receives each signal once, through
+# on_signal, whether the terminal sent it to all processes or someone to this script.
+# Reading from the terminal would stop that group.
 [[ ! -t 0 ]] || exec </dev/null
 start=${EPOCHREALTIME/[.,]/}
 running=yes
@@ -175,7 +173,7 @@ child=$!
 set +m
 [[ -z $signal ]] || kill -s "$signal" -- "-$child" 2>/dev/null
 
-# A signal ends the wait, not COMMAND.
+# A signal ends wait, but not COMMAND.
 while
     signal=
     wait "$child"

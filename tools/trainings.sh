@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
-# Trains on each allocator, in several shapes, and writes down how long the epochs took.
-# `--help` has the details.
+# Compares the epochs on each allocator, in several shapes. `--help` has the details.
 
 set -euo pipefail
 
@@ -10,16 +9,16 @@ usage() {
     cat <<END
 usage: $name TRAIN FILE
 
-Runs TRAIN, a build of cmd/train, with -compare: a config, and the same with a batch of 1024,
-333 wide with a batch of 61, 2048 wide, and unfused, each with every executor and precision.
-Writes FILE, a CSV with a row for each allocator. Times are of the epochs after the first,
-training and validation together; the allocators take turns.
+Runs TRAIN, a build of cmd/train, with -compare: a config as it is, with a batch of 1024, with
+width 333 and a batch of 61, with width 2048, and unfused, each with every executor and precision.
+FILE is a CSV with a row for each allocator. Its times are of the epochs after the first, with
+their validation. The allocators take turns.
 
-  CONFIG      a config; configs/mnist.toml if unset
-  EXECUTORS   "eager graph" if unset
-  PRECISIONS  "fp32 3xtf32 tf32" if unset
-  EPOCHS      how many epochs on each allocator, 10 if unset
-  MNIST       the folder of the data set; found or fetched if unset
+  CONFIG      default configs/mnist.toml
+  EXECUTORS   default "eager graph"
+  PRECISIONS  default "fp32 3xtf32 tf32"
+  EPOCHS      epochs on each allocator; default 10
+  MNIST       folder of the data set; default: search for it or fetch it
 END
 }
 
@@ -28,7 +27,7 @@ case ${1-} in -h | --help) usage; exit 0 ;; esac
 train=$1 file=$2 config=${CONFIG:-configs/mnist.toml}
 read -ra executors <<< "${EXECUTORS:-eager graph}"
 read -ra precisions <<< "${PRECISIONS:-fp32 3xtf32 tf32}"
-# What a job changes in the config.
+# The changes of each job to the config.
 readonly jobs=("" "bsz = 1024" "feat_dim = 333 and bsz = 61" "feat_dim = 2048" "fuse = false")
 
 [[ -f $train && -x $train ]] || { printf '%s: no program %s: make build builds build/train\n' "$name" "$train" >&2; exit 2; }
@@ -36,7 +35,7 @@ train=$(realpath "$train")
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 
-# settings JOB writes the flags that make a job of the config, a line each.
+# settings JOB prints the flags that change the config for a job, one a line.
 settings() {
     local key change
     while read -r change; do
@@ -49,7 +48,7 @@ settings() {
     done <<< "${1// and /$'\n'}"
 }
 
-# compare EXECUTOR PRECISION JOB trains, and adds the job's rows to those so far.
+# compare EXECUTOR PRECISION JOB trains and appends the job's rows.
 compare() {
     local set
     mapfile -t set < <(settings "$3")
