@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -10,7 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"mlpool/cmd/train/internal/backend"
 	"mlpool/cmd/train/internal/checkpoint"
 	"mlpool/cmd/train/internal/exit"
 	"mlpool/cmd/train/internal/predict"
@@ -21,7 +19,6 @@ import (
 // TestBest overtrains: the weights of the lowest validation loss are kept beside the last ones, in
 // the run and in one that resumes it, and -resume and -predict take either.
 func TestBest(t *testing.T) {
-	t.Setenv(backend.AllocatorEnv, "")
 	path, logDir := traintest.WriteConfig(t, "cpu", "")
 	dir := trainAll(t, logDir, "-set", "train.learning_rate=9", "-set", "train.bsz=100", "-set", "train.num_epochs=8", path)
 	bestOf := func(dir string) (int, float64) {
@@ -39,7 +36,7 @@ func TestBest(t *testing.T) {
 		t.Fatal("the last epoch is the best: train longer")
 	}
 	for _, args := range [][]string{{"-best"}, nil} {
-		code, stdout, stderr := train(context.Background(), append(args, "-predict", predict.TestSet, dir)...)
+		code, stdout, stderr := train(append(args, "-predict", predict.TestSet, dir)...)
 		if found := strings.Contains(stdout, fmt.Sprintf("loss %.4f, ", loss)); code != 0 || found != (args != nil) {
 			t.Errorf("%q: exit code %d, %s, want a loss of %.4f with -best alone:\n%s", args, code, stderr, loss, stdout)
 		}
@@ -48,7 +45,7 @@ func TestBest(t *testing.T) {
 	sameRun(t, "from the best epoch", again, dir)
 	resumed := trainAll(t, logDir, "-resume", dir, "-set", "train.num_epochs=9")
 	bestOf(resumed)
-	if code, _, stderr := train(context.Background(), "-best", path); code != exit.Usage || strings.Count(stderr, "\n") != 1 {
+	if code, _, stderr := train("-best", path); code != exit.Usage || strings.Count(stderr, "\n") != 1 {
 		t.Errorf("-best without an earlier run: exit code %d, stderr %q", code, stderr)
 	}
 }
@@ -69,13 +66,10 @@ func recordsOf(t *testing.T, dir string) []rundir.Record {
 
 // TestDamagedBest resumes a run whose best weights cannot be read.
 func TestDamagedBest(t *testing.T) {
-	t.Setenv(backend.AllocatorEnv, "")
 	path, logDir := traintest.WriteConfig(t, "cpu", "")
 	dir := trainAll(t, logDir, path)
 	file := filepath.Join(dir, rundir.BestFile)
-	if err := os.Truncate(file, 100); err != nil {
-		t.Fatal(err)
-	}
+	traintest.OK(t, os.Truncate(file, 100))
 	runs := func() int {
 		entries, err := os.ReadDir(logDir)
 		if err != nil {
@@ -84,12 +78,10 @@ func TestDamagedBest(t *testing.T) {
 		return len(entries)
 	}
 	before := runs()
-	code, _, stderr := train(t.Context(), "-resume", dir, "-set", "train.num_epochs=9")
+	code, _, stderr := train("-resume", dir, "-set", "train.num_epochs=9")
 	if code == 0 || !strings.Contains(stderr, rundir.BestFile) || !strings.Contains(stderr, "without that file") || strings.Count(stderr, "\n") != 1 || runs() != before {
 		t.Errorf("exit code %d, %d runs of %d, %s", code, runs(), before, stderr)
 	}
-	if err := os.Remove(file); err != nil {
-		t.Fatal(err)
-	}
+	traintest.OK(t, os.Remove(file))
 	trainAll(t, logDir, "-resume", dir, "-set", "train.num_epochs=9")
 }

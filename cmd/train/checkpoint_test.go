@@ -9,7 +9,6 @@ import (
 
 	"gorgonia.org/tensor"
 
-	"mlpool/cmd/train/internal/backend"
 	"mlpool/cmd/train/internal/checkpoint"
 	"mlpool/cmd/train/internal/exit"
 	"mlpool/cmd/train/internal/rundir"
@@ -27,7 +26,6 @@ func initialWeightsOf(sizes ...int) (weights []*tensor.Dense) {
 // TestCheckpointEvery kills a training, as it were, in its epochs, and looks which
 // weights there are.
 func TestCheckpointEvery(t *testing.T) {
-	t.Setenv(backend.AllocatorEnv, "")
 	path, logDir := traintest.WriteConfig(t, "cpu", "checkpoint_every = 2")
 	var epochs []int
 	stdout := traintest.WriterFunc(func(p []byte) (int, error) {
@@ -55,9 +53,8 @@ func TestCheckpointEvery(t *testing.T) {
 
 // TestDivergedIsNotSaved keeps the checkpoint of the epoch before, or has none.
 func TestDivergedIsNotSaved(t *testing.T) {
-	t.Setenv(backend.AllocatorEnv, "")
 	path, logDir := traintest.WriteConfig(t, "cpu", "checkpoint_every = 1")
-	code, stdout, _ := train(context.Background(), path, "-set", "train.learning_rate=1e20")
+	code, stdout, _ := train(path, "-set", "train.learning_rate=1e20")
 	if code != exit.CodeDiverged || !strings.Contains(stdout, "custom: the weights diverged and are not saved\n") {
 		t.Errorf("exit code %d, stdout:\n%s", code, stdout)
 	}
@@ -71,7 +68,6 @@ func TestCheckpointFails(t *testing.T) {
 	if _, err := os.Stat("/dev/full"); err != nil {
 		t.Skip(err)
 	}
-	t.Setenv(backend.AllocatorEnv, "")
 	path, logDir := traintest.WriteConfig(t, "cpu", "")
 	linked := false
 	stdout := traintest.WriterFunc(func(p []byte) (int, error) {
@@ -91,21 +87,15 @@ func TestCheckpointFails(t *testing.T) {
 
 // TestCompareSaves gives each subject weights of its own, which are the same.
 func TestCompareSaves(t *testing.T) {
-	t.Setenv(backend.AllocatorEnv, "")
 	path, logDir := traintest.WriteConfig(t, "cpu", "")
-	if code, stdout, stderr := train(context.Background(), "-compare", path); code != 0 {
-		t.Fatalf("exit code %d, %s, %s", code, stderr, stdout)
-	}
+	succeeds(t, "-compare", path)
 	paths, err := filepath.Glob(filepath.Join(logDir, rundir.Latest, "*", rundir.WeightsFile))
 	if err != nil {
 		t.Fatal(err)
 	}
 	different := map[string]bool{}
 	for _, path := range paths {
-		text, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := traintest.Read(t, path)
 		different[string(text)] = true
 	}
 	if len(paths) != 3 || len(different) != 1 {

@@ -11,7 +11,6 @@ import (
 	"strings"
 	"testing"
 
-	"mlpool/cmd/train/internal/backend"
 	"mlpool/cmd/train/internal/exit"
 	"mlpool/cmd/train/internal/program"
 	"mlpool/cmd/train/internal/traintest"
@@ -20,7 +19,6 @@ import (
 
 // TestWaiting has a proxy that answers nobody: the command says what it waits for.
 func TestWaiting(t *testing.T) {
-	t.Setenv(backend.AllocatorEnv, "")
 	if _, err := exec.LookPath("go"); err != nil {
 		t.Skip(err) // it is go that asks a proxy
 	}
@@ -47,7 +45,7 @@ func TestNoData(t *testing.T) {
 	cache := t.TempDir()
 	t.Setenv("XDG_CACHE_HOME", cache)
 	t.Setenv("GOMODCACHE", t.TempDir())
-	code, stdout, stderr := train(context.Background(), "-data")
+	code, stdout, stderr := train("-data")
 	text := strings.Split(strings.TrimSuffix(stderr, "\n"), "\n")
 	if code != exit.Failure || stdout != "" || len(text) != 2 || !strings.HasPrefix(text[0], "train: no MNIST: ") || !strings.Contains(text[0], "set data_dir") ||
 		!strings.HasPrefix(text[1], "train: looked in cache: ") || !strings.Contains(text[1], cache) {
@@ -57,7 +55,7 @@ func TestNoData(t *testing.T) {
 
 func TestData(t *testing.T) {
 	path, _ := traintest.WriteConfig(t, "cpu", "")
-	code, stdout, stderr := train(context.Background(), "-data", path)
+	code, stdout, stderr := train("-data", path)
 	cfg, err := configs.Load(path)
 	if err != nil {
 		t.Fatal(err)
@@ -70,14 +68,14 @@ func TestData(t *testing.T) {
 	if code != 0 || stderr != "" || !strings.HasPrefix(stdout, "source: data_dir\n"+cfg.Data.DataDir) || !strings.HasSuffix(stdout, want) {
 		t.Errorf("exit code %d, %s, got\n%s, want %s", code, stderr, stdout, want)
 	}
-	if code, _, stderr := train(context.Background(), "-data", "-set", "data.data_dir=none", path); code != exit.Failure ||
+	if code, _, stderr := train("-data", "-set", "data.data_dir=none", path); code != exit.Failure ||
 		!strings.HasPrefix(stderr, "train: -set data.data_dir: stat none") {
 		t.Errorf("exit code %d, %s", code, stderr)
 	}
 }
 
 func TestVersion(t *testing.T) {
-	code, stdout, stderr := train(context.Background(), "-version")
+	code, stdout, stderr := train("-version")
 	if code != 0 || stderr != "" || stdout != program.Facts().String()+"\n" || !strings.HasPrefix(stdout, "mlpool ") {
 		t.Errorf("exit code %d, %q, %s", code, stdout, stderr)
 	}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"os"
 	"path/filepath"
 	"strings"
@@ -16,13 +15,10 @@ import (
 
 // TestFolderForConfig names a folder where a config is wanted.
 func TestFolderForConfig(t *testing.T) {
-	t.Setenv(backend.AllocatorEnv, "")
 	path, logDir := traintest.WriteConfig(t, "cpu", "")
 	trainAll(t, logDir, path)
 	page, export := filepath.Join(t.TempDir(), "page.html"), filepath.Join(t.TempDir(), "export")
-	if code, _, stderr := train(context.Background(), "-export", export, path); code != 0 {
-		t.Fatal(stderr)
-	}
+	succeeds(t, "-export", export, path)
 	for _, c := range []struct {
 		args []string
 		want string
@@ -32,7 +28,7 @@ func TestFolderForConfig(t *testing.T) {
 		{[]string{"-report", page, export}, "train: " + export + " is no run: its run.json says nothing of how it ended; name a folder that a run wrote in its log_dir\n"},
 		{[]string{"-report", page, logDir}, "train: " + logDir + " is no run: it has no run.json; did you mean " + filepath.Join(logDir, rundir.Latest) + "?\n"},
 	} {
-		if code, _, stderr := train(context.Background(), c.args...); code != exit.Failure || stderr != c.want {
+		if code, _, stderr := train(c.args...); code != exit.Failure || stderr != c.want {
 			t.Errorf("%q: exit code %d, got %q, want %q", c.args, code, stderr, c.want)
 		}
 	}
@@ -40,9 +36,8 @@ func TestFolderForConfig(t *testing.T) {
 
 // TestSet trains with settings, which count for more than the file, also in errors.
 func TestSet(t *testing.T) {
-	t.Setenv(backend.AllocatorEnv, "")
 	path, logDir := traintest.WriteConfig(t, "cpu", "")
-	code, stdout, stderr := train(context.Background(), "-set", "train.num_epochs=1", "-set", "train.bsz=100", path)
+	code, stdout, stderr := train("-set", "train.num_epochs=1", "-set", "train.bsz=100", path)
 	if code != 0 || !strings.Contains(stdout, "batches of 100") {
 		t.Fatalf("exit code %d, %s, %s", code, stdout, stderr)
 	}
@@ -53,7 +48,7 @@ func TestSet(t *testing.T) {
 		"train.bsz=301":      "train: -set train.bsz: 301 is more than the 300 rows",
 		"data.data_dir=none": "train: -set data.data_dir: stat none: no such file or directory",
 	} {
-		if code, _, stderr := train(context.Background(), "-set", setting, path); code != exit.Failure || !strings.HasPrefix(stderr, want) {
+		if code, _, stderr := train("-set", setting, path); code != exit.Failure || !strings.HasPrefix(stderr, want) {
 			t.Errorf("%s: exit code %d, got %s, want %s", setting, code, stderr, want)
 		}
 	}
@@ -62,17 +57,11 @@ func TestSet(t *testing.T) {
 // TestCheck prints a config that is right, as one that is read to be the same, and says
 // what is wrong with others before it looks for data.
 func TestCheck(t *testing.T) {
-	t.Setenv(backend.AllocatorEnv, "")
 	path, logDir := traintest.WriteConfig(t, "cpu", "[allocator]\nstrategy = 'slab'\n")
-	code, stdout, stderr := train(context.Background(), "-check", "-set", "data.data_dir=none", path)
-	if code != 0 || stderr != "" {
-		t.Fatalf("exit code %d, %s", code, stderr)
-	}
+	stdout := succeeds(t, "-check", "-set", "data.data_dir=none", path)
 	again := filepath.Join(t.TempDir(), "again.toml")
-	if err := os.WriteFile(again, []byte(stdout), 0o666); err != nil {
-		t.Fatal(err)
-	}
-	if _, text, _ := train(context.Background(), "-check", again); text != stdout {
+	traintest.Write(t, again, stdout)
+	if _, text, _ := train("-check", again); text != stdout {
 		t.Errorf("got\n%s, want\n%s", text, stdout)
 	}
 	if cfg, err := configs.Load(again); err != nil || cfg.Allocator.Strategy != "slab" || cfg.Data.DataDir != "none" || cfg.Model.FeatDim != 24 {
@@ -88,7 +77,7 @@ func TestCheck(t *testing.T) {
 		{"", "allocator.poison=true", `-set allocator.poison: needs executor = "eager"`},
 	} {
 		t.Setenv(backend.AllocatorEnv, c.env)
-		code, stdout, stderr := train(context.Background(), "-check", "-set", "train.executor=graph", "-set", c.setting, path)
+		code, stdout, stderr := train("-check", "-set", "train.executor=graph", "-set", c.setting, path)
 		if code != exit.Failure || stdout != "" || !strings.HasPrefix(stderr, "train: "+c.want) {
 			t.Errorf("%s: exit code %d, got %s, want %s", c.setting, code, stderr, c.want)
 		}
@@ -96,7 +85,6 @@ func TestCheck(t *testing.T) {
 }
 
 func TestStandardInput(t *testing.T) {
-	t.Setenv(backend.AllocatorEnv, "")
 	path, _ := traintest.WriteConfig(t, "cpu", "num_epochs = 1\n")
 	traintest.SetConfig(t, path, "num_epochs = 3\n", "")
 	old := os.Stdin
@@ -114,7 +102,7 @@ func TestStandardInput(t *testing.T) {
 			t.Fatal(err)
 		}
 		os.Stdin = f
-		code, stdout, stderr := train(context.Background(), c.args...)
+		code, stdout, stderr := train(c.args...)
 		if f.Close(); code != c.code || !strings.HasPrefix(stdout, c.stdout) || !strings.HasPrefix(stderr, c.err_) {
 			t.Errorf("%q: exit code %d, %s, %s", c.args, code, stdout, stderr)
 		}

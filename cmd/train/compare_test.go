@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"mlpool/cmd/train/internal/backend"
 	"mlpool/cmd/train/internal/exit"
 	"mlpool/cmd/train/internal/traintest"
 )
@@ -15,7 +14,6 @@ import (
 // TestCompareInterrupted ends comparisons where the allocators have done unequal
 // numbers of epochs: only what all have done is compared.
 func TestCompareInterrupted(t *testing.T) {
-	t.Setenv(backend.AllocatorEnv, "")
 	for _, c := range []struct {
 		after     string // the line at which the run is interrupted
 		want, not string
@@ -42,7 +40,6 @@ func TestCompareInterrupted(t *testing.T) {
 
 // TestOneEpoch must not call a single cold epoch a median.
 func TestOneEpoch(t *testing.T) {
-	t.Setenv(backend.AllocatorEnv, "")
 	path, _ := traintest.WriteConfig(t, "cpu", "")
 	traintest.SetConfig(t, path, "num_epochs = 3", "num_epochs = 1")
 	for _, c := range []struct {
@@ -52,7 +49,7 @@ func TestOneEpoch(t *testing.T) {
 		{[]string{path}, " segments, the only epoch, which pays for what is done once: "},
 		{[]string{"-compare", path}, " one epoch each, the first, which pays for what is done once; not enough epochs to tell which is faster: run at least 7 "},
 	} {
-		code, stdout, stderr := train(context.Background(), c.args...)
+		code, stdout, stderr := train(c.args...)
 		if code != 0 || !strings.Contains(flat(stdout), c.want) {
 			t.Errorf("%q: exit code %d, %s, stdout:\n%s", c.args, code, stderr, stdout)
 		}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"math"
@@ -22,10 +21,9 @@ import (
 // TestDiverge trains at a rate at which the loss becomes NaN in the first epoch:
 // the epoch is printed and logged, and the run ends with it.
 func TestDiverge(t *testing.T) {
-	t.Setenv(backend.AllocatorEnv, "")
 	path, logDir := traintest.WriteConfig(t, "cpu", "")
 	traintest.SetConfig(t, path, "learning_rate = 0.5", "learning_rate = 1e20")
-	code, stdout, stderr := train(context.Background(), path)
+	code, stdout, stderr := train(path)
 	match := regexp.MustCompile(`^train: diverged in epoch 1 at step (\d+): lower learning_rate\n$`).FindStringSubmatch(stderr)
 	if code != exit.CodeDiverged || match == nil {
 		t.Fatalf("exit code %d, stderr %q, stdout:\n%s", code, stderr, stdout)
@@ -63,12 +61,11 @@ func TestDiverge(t *testing.T) {
 // TestDivergeEndsEpoch trains in more steps than may follow on the first loss that is NaN: the epoch
 // ends early, of one allocator and of several, in the terminal and in a report.
 func TestDivergeEndsEpoch(t *testing.T) {
-	t.Setenv(backend.AllocatorEnv, "")
 	for _, executor := range []string{"eager", "graph"} {
 		path, logDir := traintest.WriteConfig(t, "cpu", "executor = "+strconv.Quote(executor))
 		traintest.SetConfig(t, path, "learning_rate = 0.5", "learning_rate = 1e20")
 		traintest.SetConfig(t, path, "bsz = 16", "bsz = 1")
-		code, stdout, stderr := train(context.Background(), path)
+		code, stdout, stderr := train(path)
 		said := regexp.MustCompile(`(?m)^epoch 1 diverged, ended after (\d+) steps  loss NaN`).FindStringSubmatch(stdout)
 		at := regexp.MustCompile(`^train: diverged in epoch 1 at step (\d+): lower learning_rate\n$`).FindStringSubmatch(stderr)
 		if code != exit.CodeDiverged || said == nil || at == nil {
@@ -82,7 +79,7 @@ func TestDivergeEndsEpoch(t *testing.T) {
 			t.Errorf("%s: %d losses in the logs, of %d steps", executor, len(losses), done)
 		}
 		page := filepath.Join(t.TempDir(), "page.html")
-		if code, stdout, stderr := train(context.Background(), "-compare=custom,plan", "-report", page, path); code != exit.CodeDiverged || strings.Count(stderr, "\n") != 1 {
+		if code, stdout, stderr := train("-compare=custom,plan", "-report", page, path); code != exit.CodeDiverged || strings.Count(stderr, "\n") != 1 {
 			t.Errorf("%s: a comparison exits with %d, %q:\n%s", executor, code, stderr, stdout)
 		}
 		if text, err := os.ReadFile(page); err != nil || !strings.Contains(string(text), "diverged") {
@@ -94,34 +91,30 @@ func TestDivergeEndsEpoch(t *testing.T) {
 // TestDivergedIsLatest has latest lead to a run without weights: what asks for some says where there
 // are some.
 func TestDivergedIsLatest(t *testing.T) {
-	t.Setenv(backend.AllocatorEnv, "")
 	path, logDir := traintest.WriteConfig(t, "cpu", "")
 	good := trainAll(t, logDir, path)
-	if code, _, stderr := train(context.Background(), "-set", "train.learning_rate=1e20", path); code != exit.CodeDiverged {
+	if code, _, stderr := train("-set", "train.learning_rate=1e20", path); code != exit.CodeDiverged {
 		t.Fatalf("exit code %d, stderr %q", code, stderr)
 	}
 	link := filepath.Join(logDir, rundir.Latest)
 	diverged := traintest.Latest(t, logDir)
 	for _, args := range [][]string{{"-resume", link}, {"-predict", predict.TestSet, link}} {
-		if code, _, stderr := train(context.Background(), args...); code != exit.Failure || !strings.HasSuffix(stderr, "; did you mean "+good+"?\n") {
+		if code, _, stderr := train(args...); code != exit.Failure || !strings.HasSuffix(stderr, "; did you mean "+good+"?\n") {
 			t.Errorf("%q: exit code %d, stderr %q, want %s named", args, code, stderr, good)
 		}
 	}
-	if err := os.Rename(filepath.Join(good, rundir.WeightsFile), filepath.Join(diverged, rundir.BestFile)); err != nil {
-		t.Fatal(err)
-	}
-	if code, _, stderr := train(context.Background(), "-predict", predict.TestSet, link); code != exit.Failure || !strings.Contains(stderr, "; with -best ") {
+	traintest.OK(t, os.Rename(filepath.Join(good, rundir.WeightsFile), filepath.Join(diverged, rundir.BestFile)))
+	if code, _, stderr := train("-predict", predict.TestSet, link); code != exit.Failure || !strings.Contains(stderr, "; with -best ") {
 		t.Errorf("with the best weights alone: exit code %d, stderr %q", code, stderr)
 	}
 }
 
 // TestDivergeWithoutLogs must not pass for a success.
 func TestDivergeWithoutLogs(t *testing.T) {
-	t.Setenv(backend.AllocatorEnv, "")
 	path, logDir := traintest.WriteConfig(t, "cpu", "")
 	traintest.SetConfig(t, path, "learning_rate = 0.5", "learning_rate = 1e20")
 	traintest.SetConfig(t, path, "log_dir = "+strconv.Quote(logDir), `log_dir = ""`)
-	if code, _, stderr := train(context.Background(), path); code != exit.CodeDiverged || strings.Count(stderr, "\n") != 1 {
+	if code, _, stderr := train(path); code != exit.CodeDiverged || strings.Count(stderr, "\n") != 1 {
 		t.Errorf("exit code %d, stderr %q", code, stderr)
 	}
 }
@@ -131,13 +124,12 @@ func TestDivergeOnFullDisk(t *testing.T) {
 	if _, err := os.Stat("/dev/full"); err != nil {
 		t.Skip(err)
 	}
-	t.Setenv(backend.AllocatorEnv, "")
 	path, logDir := traintest.WriteConfig(t, "cpu", "")
 	traintest.SetConfig(t, path, "learning_rate = 0.5", "learning_rate = 1e20")
 	if err := errors.Join(os.Mkdir(logDir, 0o777), os.Symlink("/dev/full", filepath.Join(logDir, "val_accs.txt"))); err != nil {
 		t.Fatal(err)
 	}
-	code, _, stderr := train(context.Background(), path)
+	code, _, stderr := train(path)
 	if code != exit.CodeDiverged || !strings.Contains(stderr, "diverged in epoch 1") || !strings.Contains(stderr, " is full: write ") {
 		t.Errorf("exit code %d, stderr %q", code, stderr)
 	}
@@ -145,10 +137,9 @@ func TestDivergeOnFullDisk(t *testing.T) {
 
 // TestDivergeCompared names each allocator, and all of them finish the epoch.
 func TestDivergeCompared(t *testing.T) {
-	t.Setenv(backend.AllocatorEnv, "")
 	path, _ := traintest.WriteConfig(t, "cpu", "")
 	traintest.SetConfig(t, path, "learning_rate = 0.5", "learning_rate = 1e20")
-	code, stdout, stderr := train(context.Background(), "-compare", path)
+	code, stdout, stderr := train("-compare", path)
 	if code != exit.CodeDiverged || strings.Count(stderr, "\n") != 1 {
 		t.Fatalf("exit code %d, stderr %q", code, stderr)
 	}
@@ -164,10 +155,9 @@ func TestDivergeCompared(t *testing.T) {
 
 // TestLossesAreShort trains at a rate that is too high, but not for a float32.
 func TestLossesAreShort(t *testing.T) {
-	t.Setenv(backend.AllocatorEnv, "")
 	path, _ := traintest.WriteConfig(t, "cpu", "verbose = true")
 	traintest.SetConfig(t, path, "learning_rate = 0.5", "learning_rate = 1e4")
-	_, stdout, _ := train(context.Background(), path)
+	_, stdout, _ := train(path)
 	found := regexp.MustCompile(`(?:loss|val) ([^ ,]+)`).FindAllStringSubmatch(stdout, -1)
 	if len(found) < 2 {
 		t.Fatalf("no losses in:\n%s", stdout)

@@ -1,10 +1,7 @@
 package main
 
 import (
-	"bytes"
-	"context"
 	"errors"
-	"os"
 	"path/filepath"
 	"regexp"
 	"runtime"
@@ -20,13 +17,8 @@ import (
 func TestErrors(t *testing.T) {
 	good, _ := traintest.WriteConfig(t, "cpu", "")
 	bigBatch, _ := traintest.WriteConfig(t, "cpu", "")
-	text, err := os.ReadFile(bigBatch)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(bigBatch, bytes.Replace(text, []byte("bsz = 16"), []byte("bsz = 301"), 1), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	text := traintest.Read(t, bigBatch)
+	traintest.Write(t, bigBatch, strings.Replace(string(text), "bsz = 16", "bsz = 301", 1))
 	unknownKey, _ := traintest.WriteConfig(t, "cpu", "nmu_epochs = 3\n")
 	strategy, _ := traintest.WriteConfig(t, "cpu", "[allocator]\nstrategy = \"magic\"\n")
 	segments, _ := traintest.WriteConfig(t, "cpu", "[allocator]\nstrategy = \"buddy\"\nsegments = \"virtual\"\n")
@@ -34,9 +26,7 @@ func TestErrors(t *testing.T) {
 	gpu, _ := traintest.WriteConfig(t, "cuda", "")
 	graph, _ := traintest.WriteConfig(t, "cpu", "executor = \"graph\"\n")
 	noLogs, _ := traintest.WriteConfig(t, "cpu", "")
-	if err := os.WriteFile(filepath.Join(filepath.Dir(noLogs), "logs"), nil, 0o666); err != nil {
-		t.Fatal(err)
-	}
+	traintest.Write(t, filepath.Join(filepath.Dir(noLogs), "logs"), "")
 	for _, c := range []struct {
 		name, env string
 		args      []string
@@ -68,7 +58,7 @@ func TestErrors(t *testing.T) {
 				t.Skip("there is a GPU")
 			}
 			t.Setenv(backend.AllocatorEnv, c.env)
-			code, _, stderr := train(context.Background(), c.args...)
+			code, _, stderr := train(c.args...)
 			if code != c.code || !strings.Contains(stderr, c.want) || strings.Count(stderr, "\n") != 1 {
 				t.Errorf("exit code %d, want %d; stderr %q, want one line with %q", code, c.code, stderr, c.want)
 			}
@@ -78,12 +68,11 @@ func TestErrors(t *testing.T) {
 
 // TestCPUPrecision says that the CPU does not compute in the precision that a config asks for.
 func TestCPUPrecision(t *testing.T) {
-	t.Setenv(backend.AllocatorEnv, "")
 	path, _ := traintest.WriteConfig(t, "cpu", "")
 	for precision, want := range map[string]string{
 		"auto": "", "fp32": "", "tf32": "train: train.precision = \"tf32\" is for a GPU: the CPU computes in fp32\n",
 	} {
-		if code, _, stderr := train(context.Background(), "-check", "-set", "train.precision="+precision, path); code != 0 || stderr != want {
+		if code, _, stderr := train("-check", "-set", "train.precision="+precision, path); code != 0 || stderr != want {
 			t.Errorf("%s: exit code %d, stderr %q, want %q", precision, code, stderr, want)
 		}
 	}
@@ -92,11 +81,11 @@ func TestCPUPrecision(t *testing.T) {
 // TestConfigErrors prints each error of a config on a line.
 func TestConfigErrors(t *testing.T) {
 	path, _ := traintest.WriteConfig(t, "cpu", "fusee = 1\nexecutor = 'grapf'\n")
-	code, _, stderr := train(context.Background(), path)
+	code, _, stderr := train(path)
 	if code != exit.Failure || strings.Count(stderr, "\n") != 2 || strings.Count("\n"+stderr, "\ntrain: ") != 2 {
 		t.Errorf("exit code %d, stderr %q", code, stderr)
 	}
-	code, _, stderr = train(context.Background(), "-set", "train.bsz=0", "-set", "train.seed=-1", path)
+	code, _, stderr = train("-set", "train.bsz=0", "-set", "train.seed=-1", path)
 	if code != exit.Usage || !regexp.MustCompile(`^train: -set train.bsz: .*\ntrain: -set train.seed: .*\n$`).MatchString(stderr) {
 		t.Errorf("settings: exit code %d, stderr %q", code, stderr)
 	}
@@ -106,10 +95,9 @@ func TestAutoFallsBackToTheCPU(t *testing.T) {
 	if kernels.Available() == nil {
 		t.Skip("there is a GPU")
 	}
-	t.Setenv(backend.AllocatorEnv, "")
 	path, _ := traintest.WriteConfig(t, "auto", "")
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
-	code, stdout, stderr := train(context.Background(), path)
+	code, stdout, stderr := train(path)
 	if code != 0 || !strings.Contains(stdout, ": CPU, 1 thread\n") || strings.Count(stderr, "\n") != 1 || !strings.Contains(stderr, "on the CPU") {
 		t.Errorf("exit code %d, stdout %q, stderr %q", code, stdout, stderr)
 	}
@@ -121,10 +109,9 @@ func TestWithoutCUDA(t *testing.T) {
 	if kernels.Available() == nil {
 		return
 	}
-	t.Setenv(backend.AllocatorEnv, "")
 	for _, device := range []string{"auto", "cuda"} {
 		path, _ := traintest.WriteConfig(t, device, "")
-		_, _, stderr := train(context.Background(), path)
+		_, _, stderr := train(path)
 		if want := errors.Is(kernels.Available(), kernels.ErrNoCUDA); strings.Contains(stderr, build) != want {
 			t.Errorf("device %s: %q, want the remedy %t", device, stderr, want)
 		}
@@ -133,7 +120,7 @@ func TestWithoutCUDA(t *testing.T) {
 
 func TestHelp(t *testing.T) {
 	for _, flag := range []string{"-h", "-help"} {
-		code, stdout, stderr := train(context.Background(), flag)
+		code, stdout, stderr := train(flag)
 		if code != 0 || stderr != "" {
 			t.Errorf("%s: exit code %d, stderr %q", flag, code, stderr)
 		}

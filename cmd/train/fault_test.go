@@ -18,16 +18,10 @@ import (
 func TestKeyAtFault(t *testing.T) {
 	dir := t.TempDir()
 	file, empty := filepath.Join(dir, "file"), filepath.Join(dir, "empty")
-	if err := os.WriteFile(file, nil, 0o666); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Mkdir(empty, 0o777); err != nil {
-		t.Fatal(err)
-	}
+	traintest.Write(t, file, "")
+	traintest.OK(t, os.Mkdir(empty, 0o777))
 	bad := traintest.DataDir(t)
-	if err := os.WriteFile(filepath.Join(bad, "t10k-labels-idx1-ubyte"), []byte("x"), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	traintest.Write(t, filepath.Join(bad, "t10k-labels-idx1-ubyte"), "x")
 	for _, c := range []struct{ text, want string }{
 		{"[allocator]\nsegment_bytes = 3", ":4: allocator.segment_bytes: is 3, want 0 or a power of two"},
 		{"[allocator]\nsegments = 'malloc'\nsegment_bytes = 70368744177664", ":5: allocator.segment_bytes: the run needs at least "},
@@ -54,10 +48,8 @@ func TestKeyAtFault(t *testing.T) {
 				text += "[log]\nlog_dir = ''\n"
 			}
 			path := filepath.Join(t.TempDir(), "c.toml")
-			if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
-				t.Fatal(err)
-			}
-			code, _, stderr := train(context.Background(), path)
+			traintest.Write(t, path, text)
+			code, _, stderr := train(path)
 			if code != exit.Failure || !strings.HasPrefix(stderr, "train: "+path+c.want) || strings.Count(stderr, "\n") != 1 {
 				t.Errorf("%s: exit code %d, got %s, want %s", kind, code, stderr, path+c.want)
 			}
@@ -67,11 +59,8 @@ func TestKeyAtFault(t *testing.T) {
 
 // TestTraceAtFault loses the folder of the trace while it trains.
 func TestTraceAtFault(t *testing.T) {
-	t.Setenv(backend.AllocatorEnv, "")
 	dir := filepath.Join(t.TempDir(), "traces")
-	if err := os.Mkdir(dir, 0o777); err != nil {
-		t.Fatal(err)
-	}
+	traintest.OK(t, os.Mkdir(dir, 0o777))
 	path, _ := traintest.WriteConfig(t, "cpu", fmt.Sprintf("[allocator]\ntrace = '%s/x.csv'\n", dir))
 	stdout := &traintest.CancelAfter{Text: "epoch 1/3", Cancel: func() { os.Remove(dir) }}
 	var stderr strings.Builder

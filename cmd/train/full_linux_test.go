@@ -10,7 +10,6 @@ import (
 	"syscall"
 	"testing"
 
-	"mlpool/cmd/train/internal/backend"
 	"mlpool/cmd/train/internal/exit"
 	"mlpool/cmd/train/internal/rundir"
 	"mlpool/cmd/train/internal/traintest"
@@ -20,11 +19,8 @@ import (
 // resume from the first, and the run ends with the error, which its folder has as well. The next run
 // does not begin.
 func TestDiskFillsUp(t *testing.T) {
-	t.Setenv(backend.AllocatorEnv, "")
 	path, logDir := traintest.WriteConfig(t, "cpu", "")
-	if err := os.Mkdir(logDir, 0o777); err != nil {
-		t.Fatal(err)
-	}
+	traintest.OK(t, os.Mkdir(logDir, 0o777))
 	if err := syscall.Mount("tmpfs", logDir, "tmpfs", 0, "size=512k"); err != nil {
 		t.Skip(err) // as to all but root
 	}
@@ -50,7 +46,7 @@ func TestDiskFillsUp(t *testing.T) {
 	if run, err := rundir.Open(traintest.Latest(t, logDir)); err != nil || run.Facts.Status != rundir.Failed || !strings.Contains(run.Facts.Error, "no space left") {
 		t.Errorf("%+v, %v", run.Facts, err)
 	}
-	if code, _, stderr := train(context.Background(), path); code != exit.Failure || !strings.HasPrefix(stderr, "train: the disk of "+logDir+" is full: ") {
+	if code, _, stderr := train(path); code != exit.Failure || !strings.HasPrefix(stderr, "train: the disk of "+logDir+" is full: ") {
 		t.Errorf("the next run: exit code %d, stderr %q", code, stderr)
 	}
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"path/filepath"
@@ -26,9 +25,7 @@ func TestLimit(t *testing.T) {
 	}
 	t.Setenv(backend.AllocatorEnv, backend.PlainMalloc)
 	path, root := traintest.WriteConfig(t, where, "")
-	if code, _, stderr := train(context.Background(), path); code != 0 {
-		t.Fatal(stderr)
-	}
+	succeeds(t, path)
 	var r rundir.Record
 	if err := json.Unmarshal([]byte(traintest.Lines(t, filepath.Join(root, backend.PlainMalloc, rundir.RecordsFile))[2]), &r); err != nil {
 		t.Fatal(err)
@@ -46,7 +43,7 @@ func TestLimit(t *testing.T) {
 			{fmt.Sprintf("max_fraction = 1\nmax_bytes = %d", r.PeakAllocated), ""},
 		} {
 			path, _ := traintest.WriteConfig(t, where, "[allocator]\n"+c.limit+"\n")
-			code, _, stderr := train(context.Background(), path)
+			code, _, stderr := train(path)
 			if (code == 0) != (c.reached == "") || code != 0 && (!strings.Contains(stderr, c.reached) || !strings.Contains(stderr, "out of memory") || strings.Count(stderr, "\n") != 1) {
 				t.Errorf("%s, %s: exit code %d, %s", kind, c.limit, code, stderr)
 			}
@@ -58,7 +55,7 @@ func TestLimit(t *testing.T) {
 func TestLimitFraction(t *testing.T) {
 	t.Setenv(backend.AllocatorEnv, backend.PlainMalloc)
 	path, _ := traintest.WriteConfig(t, "cpu", "[allocator]\nmax_fraction = 1e-8\n")
-	_, _, stderr := train(context.Background(), path)
+	_, _, stderr := train(path)
 	fraction := 1e-8
 	want := fmt.Sprint("of at most ", int64(fraction*float64(device.HostMemory())))
 	if !regexp.MustCompile(want + `\b`).MatchString(stderr) {

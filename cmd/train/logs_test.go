@@ -39,10 +39,7 @@ func TestLogsOfAllocators(t *testing.T) {
 		{backend.PlainMalloc, "malloc", filepath.Join(root, "malloc")},
 	} {
 		t.Setenv(backend.AllocatorEnv, c.env)
-		code, stdout, stderr := train(context.Background(), path)
-		if code != 0 {
-			t.Fatalf("%q: exit code %d, %s, stdout:\n%s", c.env, code, stderr, stdout)
-		}
+		stdout := succeeds(t, path)
 		now := traintest.Contents(t, root)
 		for name, text := range files {
 			if now[name] != text {
@@ -85,13 +82,12 @@ func TestLogsOfAllocators(t *testing.T) {
 // TestInterruptedBefore leaves what an earlier run logged where a run is interrupted before
 // it begins, as while data is loaded.
 func TestInterruptedBefore(t *testing.T) {
-	t.Setenv(backend.AllocatorEnv, "")
 	path, root := traintest.WriteConfig(t, "cpu", "")
 	trainAll(t, root, path)
 	before := traintest.Contents(t, root)
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	if code, stdout, stderr := train(ctx, path); code != exit.CodeInterrupted || stdout != "" || stderr != "train: interrupted\n" {
+	if code, stdout, stderr := trainIn(ctx, path); code != exit.CodeInterrupted || stdout != "" || stderr != "train: interrupted\n" {
 		t.Errorf("exit code %d, stderr %q, stdout:\n%s", code, stderr, stdout)
 	}
 	if after := traintest.Contents(t, root); !maps.Equal(after, before) {
@@ -101,7 +97,6 @@ func TestInterruptedBefore(t *testing.T) {
 
 // TestFactsOfEnds ends runs in each way.
 func TestFactsOfEnds(t *testing.T) {
-	t.Setenv(backend.AllocatorEnv, "")
 	for _, c := range []struct {
 		old, new, after string
 		status          rundir.Status
@@ -150,7 +145,7 @@ func TestLogsOfRun(t *testing.T) {
 		{two, two, nil},
 		{cut, filepath.Join(cut, backend.PlainMalloc), nil},
 	} {
-		code, _, stderr := train(context.Background(), append(c.args, "-set", "log.log_dir="+c.logDir, path)...)
+		code, _, stderr := train(append(c.args, "-set", "log.log_dir="+c.logDir, path)...)
 		want := "train: -set log.log_dir: " + c.run + " is the folder of a run, which keeps its own logs: set another folder\n"
 		if code != exit.Failure || stderr != want {
 			t.Errorf("%q in %s: exit code %d, stderr %q, want %q", c.args, c.logDir, code, stderr, want)
@@ -164,7 +159,6 @@ func TestLogsOfRun(t *testing.T) {
 // TestTwoRunsAtOnce starts and ends a second run while a first one trains into the same log_dir:
 // each has its folder, and what they share is of the one that ends last.
 func TestTwoRunsAtOnce(t *testing.T) {
-	t.Setenv(backend.AllocatorEnv, "")
 	path, root := traintest.WriteConfig(t, "cpu", "")
 	var inner string
 	first := &traintest.OnText{Text: "epoch 1/3", Do: func() { inner = trainAll(t, root, "-set", "train.seed=7", path) }}

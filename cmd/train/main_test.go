@@ -23,22 +23,32 @@ import (
 )
 
 // train runs the command.
-func train(ctx context.Context, args ...string) (code int, stdout, stderr string) {
+func train(args ...string) (code int, stdout, stderr string) {
+	return trainIn(context.Background(), args...)
+}
+
+func trainIn(ctx context.Context, args ...string) (code int, stdout, stderr string) {
 	var out, errs bytes.Buffer
 	code = runProcess(ctx, args, &out, &errs)
 	return code, out.String(), errs.String()
+}
+
+// succeeds runs the command, which must have nothing to complain about, and returns its output.
+func succeeds(t *testing.T, args ...string) (stdout string) {
+	t.Helper()
+	code, stdout, stderr := train(args...)
+	if code != 0 || stderr != "" {
+		t.Fatalf("%q: exit code %d, stderr %q, stdout:\n%s", args, code, stderr, stdout)
+	}
+	return stdout
 }
 
 // flat is output without its line breaks and columns.
 func flat(output string) string { return strings.Join(strings.Fields(output), " ") }
 
 func TestTrain(t *testing.T) {
-	t.Setenv(backend.AllocatorEnv, "")
 	path, logDir := traintest.WriteConfig(t, "cpu", "")
-	code, stdout, stderr := train(context.Background(), path)
-	if code != 0 || stderr != "" {
-		t.Fatalf("exit code %d, stderr %q", code, stderr)
-	}
+	stdout := succeeds(t, path)
 	for _, want := range []string{"CPU", "300 training and 70 validation images", "epoch 1/3 loss ", "epoch 3/3", " calls 0 "} {
 		if !strings.Contains(flat(stdout), want) {
 			t.Errorf("stdout has no %q:\n%s", want, stdout)
@@ -70,12 +80,8 @@ func TestTrain(t *testing.T) {
 
 // TestCompare trains on every allocator that needs no GPU.
 func TestCompare(t *testing.T) {
-	t.Setenv(backend.AllocatorEnv, "")
 	path, logDir := traintest.WriteConfig(t, "cpu", "")
-	code, stdout, stderr := train(context.Background(), "-compare", path)
-	if code != 0 || stderr != "" {
-		t.Fatalf("exit code %d, stderr %q", code, stderr)
-	}
+	stdout := succeeds(t, "-compare", path)
 	row := func(name string) []string {
 		for line := range strings.Lines(stdout) {
 			if rest, ok := strings.CutPrefix(strings.TrimSpace(line), name); ok {
@@ -109,18 +115,14 @@ func TestCompare(t *testing.T) {
 
 // TestOnlookers trains with poison and a trace of the last calls.
 func TestOnlookers(t *testing.T) {
-	t.Setenv(backend.AllocatorEnv, "")
 	for _, ext := range []string{".csv", ".json"} {
 		trace := filepath.Join(t.TempDir(), "trace"+ext)
 		path, _ := traintest.WriteConfig(t, "cpu", fmt.Sprintf("[allocator]\npoison = true\ntrace_events = 100\ntrace = %q\n", trace))
-		code, stdout, stderr := train(context.Background(), path)
+		code, stdout, stderr := train(path)
 		if code != 0 || !strings.Contains(stdout, "100 calls of the allocator, the last ones; ") {
 			t.Fatalf("exit code %d, stdout:\n%s\nstderr: %s", code, stdout, stderr)
 		}
-		text, err := os.ReadFile(trace)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := traintest.Read(t, trace)
 		if ext == ".json" {
 			if !json.Valid(text) || !bytes.Contains(text, []byte("dgrad+drelu")) && !bytes.Contains(text, []byte("gemm+relu")) {
 				t.Errorf("%s is no JSON with the names of operations: %.300s", trace, text)
@@ -138,9 +140,7 @@ func TestFusedAndUnfused(t *testing.T) {
 	var accs [2]float64
 	for i, fuse := range []string{"fuse = true", "fuse = false"} {
 		path, logDir := traintest.WriteConfig(t, "cpu", fuse)
-		if code, _, stderr := train(context.Background(), path); code != 0 {
-			t.Fatalf("%s: exit code %d, %s", fuse, code, stderr)
-		}
+		succeeds(t, path)
 		var r rundir.Record
 		if err := json.Unmarshal([]byte(traintest.Lines(t, filepath.Join(logDir, "metrics.jsonl"))[2]), &r); err != nil {
 			t.Fatal(err)
@@ -159,19 +159,14 @@ func TestFusedAndUnfused(t *testing.T) {
 // after the first epoch.
 func TestGraph(t *testing.T) {
 	path, root := traintest.WriteConfig(t, "cpu", `executor = "eager"`)
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := traintest.Read(t, path)
 	for _, kind := range []string{backend.CustomPool, backend.PlannedPool} {
 		t.Setenv(backend.AllocatorEnv, kind)
 		logDir := logsOf(root, kind)
 		var losses [2]string
 		for i, executor := range []string{"eager", "graph"} {
-			if err := os.WriteFile(path, bytes.Replace(text, []byte("eager"), []byte(executor), 1), 0o666); err != nil {
-				t.Fatal(err)
-			}
-			code, stdout, stderr := train(context.Background(), path)
+			traintest.Write(t, path, strings.Replace(string(text), "eager", executor, 1))
+			code, stdout, stderr := train(path)
 			if code != 0 || !strings.Contains(stdout, executor+" executor") {
 				t.Fatalf("%s: exit code %d, %s, %s", executor, code, stdout, stderr)
 			}
@@ -191,7 +186,7 @@ func TestGraph(t *testing.T) {
 		}
 	}
 	t.Setenv(backend.AllocatorEnv, "")
-	code, stdout, stderr := train(context.Background(), "-compare", path)
+	code, stdout, stderr := train("-compare", path)
 	if code != 0 || strings.Contains(stdout, backend.PlainMalloc+"  epoch") || !strings.Contains(stdout, "identical") {
 		t.Errorf("compare: exit code %d, %s, %s", code, stdout, stderr)
 	}
@@ -201,12 +196,8 @@ func TestGraph(t *testing.T) {
 // the same, and profiles on each.
 func TestOnGPU(t *testing.T) {
 	kerneltest.RequireGPU(t)
-	t.Setenv(backend.AllocatorEnv, "")
 	path, logDir := traintest.WriteConfig(t, "cuda", `executor = "eager"`)
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := traintest.Read(t, path)
 	losses := map[string]bool{}
 	for _, c := range []struct {
 		executor, extra string
@@ -215,10 +206,8 @@ func TestOnGPU(t *testing.T) {
 		{"eager", "\nprofile = 10\n", backend.AllKinds},
 		{"graph", "", []string{backend.CustomPool, backend.PlannedPool, backend.CUDAAsync}},
 	} {
-		if err := os.WriteFile(path, append(bytes.Replace(text, []byte("eager"), []byte(c.executor), 1), c.extra...), 0o666); err != nil {
-			t.Fatal(err)
-		}
-		code, stdout, stderr := train(context.Background(), "-compare", path)
+		traintest.Write(t, path, strings.Replace(string(text), "eager", c.executor, 1)+c.extra)
+		code, stdout, stderr := train("-compare", path)
 		if code != 0 || strings.Count(stdout, "gaps between") != strings.Count(c.extra, "profile")*len(c.kinds) {
 			t.Fatalf("%s: exit code %d, %s, %s", c.executor, code, stdout, stderr)
 		}
@@ -246,9 +235,8 @@ func TestOnGPU(t *testing.T) {
 
 // TestProfile reads the table of a profile: shares add up to the step.
 func TestProfile(t *testing.T) {
-	t.Setenv(backend.AllocatorEnv, "")
 	path, logDir := traintest.WriteConfig(t, "cpu", "profile = 20")
-	code, stdout, stderr := train(context.Background(), path)
+	code, stdout, stderr := train(path)
 	_, table, found := strings.Cut(stdout, "a step of 20 more")
 	if code != 0 || !found {
 		t.Fatalf("exit code %d, %s, %s", code, stdout, stderr)
@@ -279,9 +267,8 @@ func TestProfile(t *testing.T) {
 
 // TestNVTX trains with ranges, where they can be had.
 func TestNVTX(t *testing.T) {
-	t.Setenv(backend.AllocatorEnv, "")
 	path, _ := traintest.WriteConfig(t, "cpu", "nvtx = true")
-	code, _, stderr := train(context.Background(), path)
+	code, _, stderr := train(path)
 	if kernels.NVTX() == nil {
 		if code != 0 {
 			t.Errorf("exit code %d, %s", code, stderr)
@@ -293,9 +280,8 @@ func TestNVTX(t *testing.T) {
 
 // TestInterrupt cancels in the second epoch, as Ctrl-C does.
 func TestInterrupt(t *testing.T) {
-	t.Setenv(backend.AllocatorEnv, "")
 	path, logDir := traintest.WriteConfig(t, "cpu", "num_epochs_ = 0")
-	if code, _, _ := train(context.Background(), path); code != exit.Failure {
+	if code, _, _ := train(path); code != exit.Failure {
 		t.Fatal("an unknown key must fail before anything is logged")
 	}
 	if _, err := os.Stat(logDir); !os.IsNotExist(err) {
@@ -336,7 +322,7 @@ func TestInterruptOutsideTraining(t *testing.T) {
 			if asked == c.asks {
 				want = 0
 			}
-			if code, _, stderr := train(ctx, c.args...); code != want || strings.Count(stderr, "\n") != min(code, 1) {
+			if code, _, stderr := trainIn(ctx, c.args...); code != want || strings.Count(stderr, "\n") != min(code, 1) {
 				t.Errorf("%q, interrupted when it asks for time %d of %d: exit code %d, want %d; stderr %q", c.args, asked+1, c.asks, code, want, stderr)
 			}
 		}
@@ -344,10 +330,9 @@ func TestInterruptOutsideTraining(t *testing.T) {
 }
 
 func TestExport(t *testing.T) {
-	t.Setenv(backend.AllocatorEnv, "")
 	path, logDir := traintest.WriteConfig(t, "cpu", "")
 	dir := filepath.Join(t.TempDir(), "export")
-	if code, stdout, stderr := train(context.Background(), "-export", dir, path); code != 0 || stdout != "" {
+	if code, stdout, stderr := train("-export", dir, path); code != 0 || stdout != "" {
 		t.Fatalf("exit code %d, %s, %s", code, stdout, stderr)
 	}
 	if _, err := os.Stat(logDir); err == nil {
@@ -369,12 +354,12 @@ func TestExport(t *testing.T) {
 	if err != nil || run.FeatDim != 24 {
 		t.Errorf("run.json: error %v, feat_dim %d", err, run.FeatDim)
 	}
-	if code, _, stderr := train(context.Background(), "-resume", dir); code != exit.Failure || !strings.HasPrefix(stderr, "train: "+dir+" is no run: its run.json says nothing of how it ended") {
+	if code, _, stderr := train("-resume", dir); code != exit.Failure || !strings.HasPrefix(stderr, "train: "+dir+" is no run: its run.json says nothing of how it ended") {
 		t.Errorf("resumed: exit code %d, %s", code, stderr)
 	}
 	trained := trainAll(t, logDir, path)
 	before := traintest.Contents(t, trained)
-	if code, _, stderr := train(context.Background(), "-export", trained, path); code != exit.Failure || stderr != "train: export: "+trained+" is the folder of a run: name another one\n" {
+	if code, _, stderr := train("-export", trained, path); code != exit.Failure || stderr != "train: export: "+trained+" is the folder of a run: name another one\n" {
 		t.Errorf("into a run: exit code %d, %s", code, stderr)
 	}
 	if !maps.Equal(traintest.Contents(t, trained), before) {

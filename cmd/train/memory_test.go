@@ -34,7 +34,7 @@ func TestTooLarge(t *testing.T) {
 		path, logDir := traintest.WriteConfig(t, "cpu", "")
 		traintest.SetConfig(t, path, c.old, c.new)
 		export := filepath.Join(t.TempDir(), "export")
-		code, stdout, stderr := train(context.Background(), "-export", export, path)
+		code, stdout, stderr := train("-export", export, path)
 		if code != exit.Failure || !strings.Contains(stderr, c.want) || strings.Count(stderr, "\n") != 1 || stdout != "" {
 			t.Errorf("%s: exit code %d, stderr %q, want %q; stdout %q", c.new, code, stderr, c.want, stdout)
 		}

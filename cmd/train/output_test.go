@@ -12,7 +12,6 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"mlpool/cmd/train/internal/backend"
 	"mlpool/cmd/train/internal/exit"
 	"mlpool/cmd/train/internal/predict"
 	"mlpool/cmd/train/internal/rundir"
@@ -22,17 +21,12 @@ import (
 // TestTraceIsChecked wants a trace that cannot be written to fail before training,
 // and one that is there to stay until there is another.
 func TestTraceIsChecked(t *testing.T) {
-	t.Setenv(backend.AllocatorEnv, "")
 	dir := t.TempDir()
 	missing := filepath.Join(dir, "no", "trace.csv")
 	folder := filepath.Join(dir, "folder.json")
-	if err := os.Mkdir(folder, 0o777); err != nil {
-		t.Fatal(err)
-	}
+	traintest.OK(t, os.Mkdir(folder, 0o777))
 	old := filepath.Join(dir, "old.csv")
-	if err := os.WriteFile(old, []byte("old"), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	traintest.Write(t, old, "old")
 	for _, c := range []struct {
 		trace, extra string
 		args         []string
@@ -45,7 +39,7 @@ func TestTraceIsChecked(t *testing.T) {
 		{filepath.Join(dir, "new.csv"), "strategy = \"magic\"\n", nil, "allocator.strategy"},
 	} {
 		path, _ := traintest.WriteConfig(t, "cpu", fmt.Sprintf("[allocator]\ntrace = %q\n%s", c.trace, c.extra))
-		code, stdout, stderr := train(context.Background(), append(c.args, path)...)
+		code, stdout, stderr := train(append(c.args, path)...)
 		if code != exit.Failure || strings.Contains(stdout, "epoch 1/3") || !strings.Contains(stderr, c.want) || strings.Count(stderr, "\n") != 1 {
 			t.Errorf("%s: exit code %d, stderr %q, want %q; stdout:\n%s", c.trace, code, stderr, c.want, stdout)
 		}
@@ -60,7 +54,6 @@ func TestTraceIsChecked(t *testing.T) {
 
 // TestStdoutFails must not be a success, but be trained and logged.
 func TestStdoutFails(t *testing.T) {
-	t.Setenv(backend.AllocatorEnv, "")
 	path, logDir := traintest.WriteConfig(t, "cpu", "")
 	for _, c := range []struct {
 		args   []string
@@ -96,13 +89,12 @@ func TestLogsFail(t *testing.T) {
 	if _, err := os.Stat(device); err != nil {
 		t.Skip(err)
 	}
-	t.Setenv(backend.AllocatorEnv, "")
 	for _, name := range []string{"train_losses.txt", "val_losses.txt", "val_accs.txt", rundir.RecordsFile} {
 		path, logDir := traintest.WriteConfig(t, "cpu", "")
 		if err := errors.Join(os.Mkdir(logDir, 0o777), os.Symlink(device, filepath.Join(logDir, name))); err != nil {
 			t.Fatal(err)
 		}
-		code, stdout, stderr := train(context.Background(), path)
+		code, stdout, stderr := train(path)
 		if code != exit.Failure || strings.Count(stderr, "\n") != 1 || !strings.Contains(stderr, "the disk of "+logDir+" is full: write "+filepath.Join(logDir, name)) {
 			t.Errorf("%s: exit code %d, stderr %q", name, code, stderr)
 		}
@@ -114,17 +106,13 @@ func TestLogsFail(t *testing.T) {
 
 // TestLineWidth wants no line to be wider than a usual terminal, but for one that a path makes so.
 func TestLineWidth(t *testing.T) {
-	t.Setenv(backend.AllocatorEnv, "")
 	path, _ := traintest.WriteConfig(t, "cpu", "")
 	compare := func(list string) []string { return []string{"-compare=" + list, "-set", "train.num_epochs=8", path} }
 	for _, args := range [][]string{
 		{path}, {"-list"}, {"-help"}, compare("custom,plan:bestfit,malloc,custom:sizeclass,plan:firstfit"),
 		compare("custom,plan,malloc"), compare("plan,malloc,custom:buddy"), compare("custom:slab,custom:arena,custom:bestfit"),
 	} {
-		code, stdout, stderr := train(context.Background(), args...)
-		if code != 0 {
-			t.Fatalf("%q: %s", args, stderr)
-		}
+		stdout := succeeds(t, args...)
 		for line := range strings.Lines(stdout) {
 			if strings.Contains(line, path) || strings.Contains(line, "; run in ") {
 				continue
@@ -139,7 +127,6 @@ func TestLineWidth(t *testing.T) {
 // TestInterruptIsSaidAtOnce interrupts a run that is held up: it must say so before
 // it goes on.
 func TestInterruptIsSaidAtOnce(t *testing.T) {
-	t.Setenv(backend.AllocatorEnv, "")
 	path, _ := traintest.WriteConfig(t, "cpu", "")
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -173,7 +160,6 @@ func TestInterruptIsSaidAtOnce(t *testing.T) {
 
 // TestInterruptProfile interrupts after the training, before its profile.
 func TestInterruptProfile(t *testing.T) {
-	t.Setenv(backend.AllocatorEnv, "")
 	path, _ := traintest.WriteConfig(t, "cpu", "profile = 1000000\n")
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"fmt"
 	"image"
@@ -14,7 +13,6 @@ import (
 	"strings"
 	"testing"
 
-	"mlpool/cmd/train/internal/backend"
 	"mlpool/cmd/train/internal/checkpoint"
 	"mlpool/cmd/train/internal/exit"
 	"mlpool/cmd/train/internal/predict"
@@ -27,7 +25,6 @@ import (
 // trained trains on the small data set and returns the run's folder and the data's.
 func trained(t *testing.T) (dir, dataDir string) {
 	t.Helper()
-	t.Setenv(backend.AllocatorEnv, "")
 	path, logDir := traintest.WriteConfig(t, "cpu", "")
 	cfg, err := configs.Load(path)
 	if err != nil {
@@ -47,10 +44,7 @@ func TestPredictTestSet(t *testing.T) {
 	}
 	file := filepath.Join(dataDir, "t10k-images-idx3-ubyte.gz")
 	for _, what := range []string{predict.TestSet, file} {
-		code, stdout, stderr := train(context.Background(), "-predict", what, dir)
-		if code != 0 || stderr != "" {
-			t.Fatalf("%s: exit code %d, stderr %q", what, code, stderr)
-		}
+		stdout := succeeds(t, "-predict", what, dir)
 		for _, want := range []string{
 			fmt.Sprintf("\nloss %.4f, accuracy %.2f %% of 70 images\n", last.ValLoss, 100*last.ValAcc),
 			"\nand 50 more\npredictions of each class:  0: ", "image 20: ", ", label ", "label\\prediction",
@@ -68,9 +62,7 @@ func TestPredictTestSet(t *testing.T) {
 		if _, err := png.DecodeConfig(f); err != nil {
 			t.Error(err)
 		}
-		if err := f.Close(); err != nil {
-			t.Error(err)
-		}
+		traintest.OK(t, f.Close())
 		if err := os.Remove(picture); err != nil {
 			t.Error(err)
 		}
@@ -79,7 +71,7 @@ func TestPredictTestSet(t *testing.T) {
 	for _, name := range []string{"t10k-images-idx3-ubyte.gz", "my-digits"} {
 		alone := filepath.Join(t.TempDir(), name)
 		traintest.WriteIDX(t, alone, []uint32{2, 4, 4}, make([]byte, 32))
-		code, stdout, stderr := train(context.Background(), "-predict", alone, dir)
+		code, stdout, stderr := train("-predict", alone, dir)
 		if code != 0 || strings.Contains(stdout, "accuracy") || strings.Contains(stdout, " more") || strings.Count(stdout, "\n") != 3 {
 			t.Errorf("%s: exit code %d, stderr %q, stdout:\n%s", name, code, stderr, stdout)
 		}
@@ -89,7 +81,6 @@ func TestPredictTestSet(t *testing.T) {
 // TestPredictAgrees compares what -predict says of models of all kinds with what their runs logged: it
 // computes by code of its own, which must follow the model's.
 func TestPredictAgrees(t *testing.T) {
-	t.Setenv(backend.AllocatorEnv, "")
 	devices := []string{"cpu"}
 	if kernels.Available() == nil {
 		devices = append(devices, "cuda")
@@ -117,10 +108,7 @@ func TestPredictAgrees(t *testing.T) {
 				}
 				dir := trainAll(t, logDir, args...)
 				records := recordsOf(t, dir)
-				code, stdout, stderr := train(context.Background(), "-predict", predict.TestSet, dir)
-				if code != 0 || stderr != "" {
-					t.Fatalf("exit code %d, stderr %q", code, stderr)
-				}
+				stdout := succeeds(t, "-predict", predict.TestSet, dir)
 				want, loss, accuracy := records[len(records)-1], 0.0, 0.0
 				_, line, _ := strings.Cut(stdout, "\nloss ")
 				if _, err := fmt.Sscanf(line, "%g, accuracy %g %% of 70 images", &loss, &accuracy); err != nil {
@@ -152,9 +140,7 @@ func writePicture(t *testing.T, path string, pixel int, background, ink color.Co
 	if err := png.Encode(&b, m); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(path, b.Bytes(), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	traintest.Write(t, path, string(b.Bytes()))
 }
 
 func TestPredictPicture(t *testing.T) {
@@ -168,7 +154,7 @@ func TestPredictPicture(t *testing.T) {
 		{color.White, color.NRGBA{0, 0, 60, 255}, path + ": dark ink on a white background, which is inverted: models train on white ink\n"},
 	} {
 		writePicture(t, path, 6, c.background, c.ink)
-		code, stdout, stderr := train(context.Background(), "-predict", path, dir)
+		code, stdout, stderr := train("-predict", path, dir)
 		if code != 0 || stderr != "" || !strings.HasPrefix(stdout, c.note+"0  ") || !strings.HasSuffix(stdout, "\nprediction: 6\n") || strings.Count(stdout, " %") != 10 {
 			t.Fatalf("exit code %d, stderr %q, stdout:\n%s", code, stderr, stdout)
 		}
@@ -195,7 +181,7 @@ func TestPredictSeveral(t *testing.T) {
 	writePicture(t, two, 3, color.White, color.Black)
 	set := filepath.Join(dataDir, "t10k-images-idx3-ubyte.gz")
 	args := []string{"-predict", one, blank, two, set, dir}
-	code, stdout, stderr := train(context.Background(), args...)
+	code, stdout, stderr := train(args...)
 	if want := "train: " + blank + ": the picture is blank\n"; code != exit.Failure || stderr != want {
 		t.Errorf("exit code %d, stderr %q, want %q", code, stderr, want)
 	}
@@ -204,7 +190,7 @@ func TestPredictSeveral(t *testing.T) {
 			t.Errorf("no %q in:\n%s", want, stdout)
 		}
 	}
-	code, stdout, _ = train(context.Background(), append(args, "-json")...)
+	code, stdout, _ = train(append(args, "-json")...)
 	var got []predict.Prediction
 	if err := json.Unmarshal([]byte(stdout), &got); err != nil || code != exit.Failure || len(got) != 4 {
 		t.Fatalf("exit code %d, %v:\n%s", code, err, stdout)
@@ -228,14 +214,9 @@ func TestPredictRefuses(t *testing.T) {
 	folder := t.TempDir()
 	at := func(name string) string { return filepath.Join(folder, name) }
 	writePicture(t, at("whole.png"), 1, color.Black, color.White)
-	whole, err := os.ReadFile(at("whole.png"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	whole := traintest.Read(t, at("whole.png"))
 	write := func(path string, text []byte) {
-		if err := os.WriteFile(path, text, 0o666); err != nil {
-			t.Fatal(err)
-		}
+		traintest.Write(t, path, string(text))
 	}
 	write(at("half.png"), whole[:len(whole)/2])
 	write(at("text"), []byte("seven"))
@@ -256,7 +237,7 @@ func TestPredictRefuses(t *testing.T) {
 		{at("bad-images-idx3-ubyte"), dir, "bad-labels-idx1-ubyte: labels: "},
 		{at("whole.png"), empty, " is no run: "},
 	} {
-		code, _, stderr := train(context.Background(), "-predict", c.what, c.dir)
+		code, _, stderr := train("-predict", c.what, c.dir)
 		if code != exit.Failure || !strings.Contains(stderr, c.want) || strings.Count(stderr, "\n") != 1 {
 			t.Errorf("%s: exit code %d, stderr %q, want one line with %q", c.what, code, stderr, c.want)
 		}
@@ -264,21 +245,17 @@ func TestPredictRefuses(t *testing.T) {
 	// What is wrong with the run, from here on.
 	refuses := func(want, what string) {
 		t.Helper()
-		code, _, stderr := train(context.Background(), "-predict", what, dir)
+		code, _, stderr := train("-predict", what, dir)
 		if code != exit.Failure || !strings.Contains(stderr, want) {
 			t.Errorf("exit code %d, stderr %q, want %q", code, stderr, want)
 		}
 	}
-	if err := os.Mkdir(filepath.Join(dir, predict.ConfusionFile), 0o777); err != nil {
-		t.Fatal(err)
-	}
-	if code, stdout, stderr := train(context.Background(), "-predict", predict.TestSet, dir); code != 0 || !strings.Contains(stdout, " % of 70 images\n") ||
+	traintest.OK(t, os.Mkdir(filepath.Join(dir, predict.ConfusionFile), 0o777))
+	if code, stdout, stderr := train("-predict", predict.TestSet, dir); code != 0 || !strings.Contains(stdout, " % of 70 images\n") ||
 		strings.Contains(stdout, "picture: ") || !strings.HasPrefix(stderr, "train: the confusion matrix is not drawn: ") || strings.Count(stderr, "\n") != 1 {
 		t.Errorf("no room for the picture: exit code %d, stderr %q, stdout:\n%s", code, stderr, stdout)
 	}
-	if err := os.RemoveAll(dataDir); err != nil {
-		t.Fatal(err)
-	}
+	traintest.OK(t, os.RemoveAll(dataDir))
 	refuses(dataDir, predict.TestSet)
 	write(filepath.Join(dir, rundir.ConfigFile), []byte("x = 1\n"))
 	refuses(rundir.ConfigFile+":1: ", predict.TestSet)
@@ -286,9 +263,7 @@ func TestPredictRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	refuses("a model of 3 classes, want 10", predict.TestSet)
-	if err := os.Remove(filepath.Join(dir, rundir.WeightsFile)); err != nil {
-		t.Fatal(err)
-	}
+	traintest.OK(t, os.Remove(filepath.Join(dir, rundir.WeightsFile)))
 	refuses("weights.safetensors: no weights there", predict.TestSet)
 }
 
@@ -305,7 +280,7 @@ func TestPredictNoNumbers(t *testing.T) {
 	if err := saved.Save(filepath.Join(dir, rundir.WeightsFile)); err != nil {
 		t.Fatal(err)
 	}
-	code, _, stderr := train(context.Background(), "-predict", predict.TestSet, dir)
+	code, _, stderr := train("-predict", predict.TestSet, dir)
 	if code != exit.Failure || stderr != "train: test set: image 1: the weights give no number\n" {
 		t.Errorf("exit code %d, stderr %q", code, stderr)
 	}

@@ -25,9 +25,7 @@ func TestProcess(t *testing.T) {
 	dir := t.TempDir()
 	config, logDir := filepath.Join(dir, "mnist.toml"), filepath.Join(dir, "logs")
 	text := fmt.Sprintf("[model]\nfeat_dim = 32\nnum_layers = 1\n[train]\ndevice = \"cpu\"\nnum_epochs = 1000\nverbose = true\n[log]\nlog_dir = %q\n", logDir)
-	if err := os.WriteFile(config, []byte(text), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	traintest.Write(t, config, text)
 	ctx, cancel := context.WithTimeout(context.Background(), hang)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, os.Args[0], config)
@@ -70,10 +68,7 @@ func TestProcess(t *testing.T) {
 // one that has ended is no less than its parent had when it began, that of these tests.
 func peakResident(t *testing.T, pid int) (kib int64) {
 	t.Helper()
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
+	status := traintest.Read(t, fmt.Sprintf("/proc/%d/status", pid))
 	_, peak, _ := strings.Cut(string(status), "\nVmHWM:")
 	if _, err := fmt.Sscan(peak, &kib); err != nil {
 		t.Fatal(err)

@@ -37,6 +37,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv(asStopped) != "" {
 		stopped()
 	}
+	os.Unsetenv(backend.AllocatorEnv) // each test runs on the pool, unless it says another
 	// A run says where its folder is without links, and on macOS there is one in every
 	// temporary folder's path.
 	if dir, err := filepath.EvalSymlinks(os.TempDir()); err == nil {
@@ -141,7 +142,7 @@ func TestInterruptedFiles(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	for _, args := range [][]string{{pipe}, {"-check", pipe}, {"-export", t.TempDir(), pipe}, {"-predict", pipe, dir}} {
-		if code, _, stderr := train(ctx, args...); code != exit.CodeInterrupted || stderr != "train: interrupted\n" {
+		if code, _, stderr := trainIn(ctx, args...); code != exit.CodeInterrupted || stderr != "train: interrupted\n" {
 			t.Errorf("%q: exit code %d, stderr %q", args, code, stderr)
 		}
 	}
@@ -149,14 +150,13 @@ func TestInterruptedFiles(t *testing.T) {
 
 // TestPipeAsData refuses a pipe in data_dir, which might never end.
 func TestPipeAsData(t *testing.T) {
-	t.Setenv(backend.AllocatorEnv, "")
 	path, _ := traintest.WriteConfig(t, "cpu", "")
 	dir := t.TempDir()
 	pipe := filepath.Join(dir, "train-images-idx3-ubyte")
 	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	code, _, stderr := train(context.Background(), "-set", "data.data_dir="+dir, path)
+	code, _, stderr := train("-set", "data.data_dir="+dir, path)
 	if want := "train: -set data.data_dir: " + pipe + " is not a regular file\n"; code != exit.Failure || stderr != want {
 		t.Errorf("exit code %d, stderr %q, want %q", code, stderr, want)
 	}
@@ -176,7 +176,7 @@ func TestEndlessFiles(t *testing.T) {
 		{[]string{zeros}, "train: /dev/zero: larger than 1 MiB\n"},
 		{[]string{"-predict", zeros, dir}, "train: /dev/zero: images: magic number is 0x00000000, want 0x00000803\n"},
 	} {
-		if code, _, stderr := train(context.Background(), c.args...); code != exit.Failure || stderr != c.want {
+		if code, _, stderr := train(c.args...); code != exit.Failure || stderr != c.want {
 			t.Errorf("%q: exit code %d, stderr %q, want %q", c.args, code, stderr, c.want)
 		}
 	}
@@ -222,7 +222,6 @@ func TestReaderGone(t *testing.T) {
 
 // TestNamedPipe has a table read from a pipe: nothing is opened before there is a table.
 func TestNamedPipe(t *testing.T) {
-	t.Setenv(backend.AllocatorEnv, "")
 	path, _ := traintest.WriteConfig(t, "cpu", "")
 	pipe := filepath.Join(t.TempDir(), "pipe")
 	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
@@ -233,7 +232,7 @@ func TestNamedPipe(t *testing.T) {
 		text, err := os.ReadFile(pipe)
 		read <- fmt.Sprint(string(text), err)
 	}()
-	code, _, stderr := train(context.Background(), "-csv", pipe, path)
+	code, _, stderr := train("-csv", pipe, path)
 	if text := <-read; code != 0 || !strings.HasPrefix(text, "allocator,") || !strings.Contains(text, "\ncustom,virtual,done,2,") {
 		t.Errorf("exit code %d, %s, read %q", code, stderr, text)
 	}

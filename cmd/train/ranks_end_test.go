@@ -13,7 +13,6 @@ import (
 	"time"
 	"unsafe"
 
-	"mlpool/cmd/train/internal/backend"
 	"mlpool/cmd/train/internal/checkpoint"
 	"mlpool/cmd/train/internal/exit"
 	"mlpool/cmd/train/internal/rundir"
@@ -23,7 +22,6 @@ import (
 
 // TestRanksEnd is every way in which a training on ranks ends before its time.
 func TestRanksEnd(t *testing.T) {
-	t.Setenv(backend.AllocatorEnv, "")
 	path, logDir := traintest.WriteConfig(t, "cpu", "")
 	set := func(rank, of int, args ...string) []string {
 		if rank != of {
@@ -119,7 +117,6 @@ func (f *failing) at(x uintptr, do func() error) error {
 // TestGiveUp has rank 0 wait in an all-gather that nobody wakes, as one of copy engines, when
 // rank 1 ends, which waits for that: before it gives up, it notes in the folder of the run why.
 func TestGiveUp(t *testing.T) {
-	t.Setenv(backend.AllocatorEnv, "")
 	path, logDir := traintest.WriteConfig(t, "cpu", "")
 	group, port := collective.NewLocal(2), freePort(t)
 	come, gaveUp := make(chan struct{}, 100), make(chan struct{})
@@ -181,7 +178,6 @@ func (a asleep) AllGather(x uintptr, n int, stream uintptr) error {
 // TestRanksInterrupted interrupts one rank: all end after the same epoch, and the run goes
 // on on another number of ranks.
 func TestRanksInterrupted(t *testing.T) {
-	t.Setenv(backend.AllocatorEnv, "")
 	path, logDir := traintest.WriteConfig(t, "cpu", "")
 	traintest.SetConfig(t, path, "num_epochs = 3", "num_epochs = 1000000")
 	ctx, cancel := context.WithCancel(context.Background())
@@ -237,7 +233,6 @@ func (i *interrupting) AllReduce(x uintptr, n int, stream uintptr) error {
 
 // TestRanksInterruptedEarly interrupts ranks before they train, after they have met.
 func TestRanksInterruptedEarly(t *testing.T) {
-	t.Setenv(backend.AllocatorEnv, "")
 	path, _ := traintest.WriteConfig(t, "cpu", "")
 	ctx, cancel := context.WithCancel(context.Background())
 	all := trainRanks(t, ctx, 3, func(int) []string { return []string{path} }, func(l *collective.Local) collective.Collective {

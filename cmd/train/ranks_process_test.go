@@ -91,9 +91,7 @@ func TestRankProcesses(t *testing.T) {
 	near("with all-gathers that cannot be captured", losses(2, "-set", "train.executor=graph"))
 	t.Setenv("EMULATED_NCCL", "")
 	for _, executor := range []string{"eager", "graph"} {
-		if err := os.RemoveAll(logDir); err != nil {
-			t.Fatal(err)
-		}
+		traintest.OK(t, os.RemoveAll(logDir))
 		killed := make(chan time.Time, 1)
 		rank1 = make(chan *os.Process, 1)
 		go func() {
@@ -143,7 +141,6 @@ func (s stopping) AllGather(x uintptr, n int, stream uintptr) error {
 // Where it goes on after they have ended, it ends as well.
 func TestRankStopped(t *testing.T) {
 	impatient(t)
-	t.Setenv(backend.AllocatorEnv, "")
 	path, _ := traintest.WriteConfig(t, "cpu", "")
 	port := freePort(t)
 	ctx, cancel := context.WithTimeout(context.Background(), hang)
@@ -191,16 +188,10 @@ func TestRankStopped(t *testing.T) {
 // TestAnotherProgram has rank 1 run a copy of the program with a byte behind it: of the same commit,
 // or of none.
 func TestAnotherProgram(t *testing.T) {
-	t.Setenv(backend.AllocatorEnv, "")
 	path, _ := traintest.WriteConfig(t, "cpu", "")
-	text, err := os.ReadFile(os.Args[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := traintest.Read(t, os.Args[0])
 	other := filepath.Join(t.TempDir(), "other")
-	if err := os.WriteFile(other, append(text, 0), 0o777); err != nil {
-		t.Fatal(err)
-	}
+	traintest.OK(t, os.WriteFile(other, append(text, 0), 0o777))
 	port := freePort(t)
 	ctx, cancel := context.WithTimeout(context.Background(), hang)
 	defer cancel()

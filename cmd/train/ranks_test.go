@@ -13,7 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"mlpool/cmd/train/internal/backend"
 	"mlpool/cmd/train/internal/compare"
 	"mlpool/cmd/train/internal/exit"
 	"mlpool/cmd/train/internal/ranks"
@@ -134,7 +133,6 @@ func latestLosses(t *testing.T, logDir string) (rundir.Run, []float32) {
 
 // TestRanks trains on several ranks, whose one log is near that of one rank with all rows.
 func TestRanks(t *testing.T) {
-	t.Setenv(backend.AllocatorEnv, "")
 	for _, executor := range []string{"eager", "graph"} {
 		path, logDir := traintest.WriteConfig(t, "cpu", fmt.Sprintf("executor = %q", executor))
 		losses := func(all []ended) (values []float64) {
@@ -185,7 +183,6 @@ func TestRanks(t *testing.T) {
 
 // TestRanksWithoutTraining has rank 0 alone tell of what is no training.
 func TestRanksWithoutTraining(t *testing.T) {
-	t.Setenv(backend.AllocatorEnv, "")
 	path, _ := traintest.WriteConfig(t, "cpu", "")
 	for _, args := range [][]string{{"-version"}, {"-list"}, {"-h"}, {"-check", path}} {
 		all := trainRanks(t, context.Background(), 2, func(int) []string { return args }, nil)
@@ -198,7 +195,6 @@ func TestRanksWithoutTraining(t *testing.T) {
 
 // TestRanksApart has ranks find something wrong before they meet, which each says itself.
 func TestRanksApart(t *testing.T) {
-	t.Setenv(backend.AllocatorEnv, "")
 	path, _ := traintest.WriteConfig(t, "cpu", "")
 	hosts := func(rank string) map[string]string {
 		return map[string]string{"PMI_RANK": rank, "PMI_SIZE": "2", "MPI_LOCALRANKID": "0", "MPI_LOCALNRANKS": "1"}
@@ -239,7 +235,6 @@ func TestRanksApart(t *testing.T) {
 
 // TestRanksJSON has one document of all.
 func TestRanksJSON(t *testing.T) {
-	t.Setenv(backend.AllocatorEnv, "")
 	path, _ := traintest.WriteConfig(t, "cpu", "")
 	all := trainRanks(t, context.Background(), 2, func(int) []string { return []string{"-json", path} }, nil)
 	quiet(t, all)
@@ -252,7 +247,6 @@ func TestRanksJSON(t *testing.T) {
 // TestStrayVariables has variables of a launcher in the environment of a training that is none of
 // several: it warns in one line and trains.
 func TestStrayVariables(t *testing.T) {
-	t.Setenv(backend.AllocatorEnv, "")
 	path, logDir := traintest.WriteConfig(t, "cpu", "")
 	torchrun := map[string]string{"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2", "MASTER_PORT": "9"}
 	for _, c := range []struct {
@@ -289,7 +283,6 @@ func TestStrayVariables(t *testing.T) {
 
 // TestRanksWithoutSecret has no place for the file of a secret: rank 0 warns, and the ranks train.
 func TestRanksWithoutSecret(t *testing.T) {
-	t.Setenv(backend.AllocatorEnv, "")
 	path, _ := traintest.WriteConfig(t, "cpu", "")
 	t.Setenv("XDG_CACHE_HOME", path)
 	was := secret

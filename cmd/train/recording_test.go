@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -40,9 +39,7 @@ func TestRecording(t *testing.T) {
 		t.Run(c.kind+" "+c.executor, func(t *testing.T) {
 			t.Setenv(backend.AllocatorEnv, c.kind)
 			path, logDir := traintest.WriteConfig(t, "cpu", fmt.Sprintf("executor = %q\n", c.executor))
-			if code, stdout, stderr := train(context.Background(), path); code != 0 || stderr != "" {
-				t.Fatalf("exit code %d, %s\n%s", code, stdout, stderr)
-			}
+			succeeds(t, path)
 			recs := recordings(t, logDir)
 			if len(recs) != 1 {
 				t.Fatalf("%d recordings", len(recs))
@@ -62,12 +59,9 @@ func TestRecording(t *testing.T) {
 // TestRecordingOnGPU records on every allocator, whose device runs behind the host.
 func TestRecordingOnGPU(t *testing.T) {
 	kerneltest.RequireGPU(t)
-	t.Setenv(backend.AllocatorEnv, "")
 	for executor, kinds := range map[string]int{"eager": 4, "graph": 3} {
 		path, logDir := traintest.WriteConfig(t, "cuda", fmt.Sprintf("executor = %q\n", executor))
-		if code, stdout, stderr := train(context.Background(), "-compare", path); code != 0 || stderr != "" {
-			t.Fatalf("exit code %d, %s\n%s", code, stdout, stderr)
-		}
+		succeeds(t, "-compare", path)
 		recs := recordings(t, logDir)
 		if len(recs) != kinds {
 			t.Errorf("%d recordings, want %d", len(recs), kinds)
@@ -84,13 +78,9 @@ func TestRecordingOnGPU(t *testing.T) {
 // TestTraceOfAProfile wants the kernels of a step in a trace for Perfetto, beside its
 // blocks.
 func TestTraceOfAProfile(t *testing.T) {
-	t.Setenv(backend.AllocatorEnv, "")
 	trace := filepath.Join(t.TempDir(), "trace.json")
 	path, _ := traintest.WriteConfig(t, "cpu", fmt.Sprintf("profile = 2\n[allocator]\ntrace = %q\n", trace))
-	code, stdout, stderr := train(context.Background(), "-compare", path)
-	if code != 0 {
-		t.Fatalf("exit code %d, %s", code, stderr)
-	}
+	stdout := succeeds(t, "-compare", path)
 	for _, kind := range []string{backend.CustomPool, backend.PlannedPool, backend.PlainMalloc} {
 		file := strings.Replace(trace, ".json", "."+kind+".json", 1)
 		if want := file + ": "; strings.Count(stdout, want) != 2 || !strings.Contains(stdout, " kernels\n") {
@@ -129,11 +119,10 @@ func TestTraceOfAProfile(t *testing.T) {
 // TestTraceOfPyTorch writes a snapshot, also of an allocator with poison, to where none
 // can be written, too.
 func TestTraceOfPyTorch(t *testing.T) {
-	t.Setenv(backend.AllocatorEnv, "")
 	for _, poison := range []bool{false, true} {
 		trace := filepath.Join(t.TempDir(), "trace.pickle")
 		path, _ := traintest.WriteConfig(t, "cpu", fmt.Sprintf("[allocator]\npoison = %v\ntrace = %q\n", poison, trace))
-		code, stdout, stderr := train(context.Background(), path)
+		code, stdout, stderr := train(path)
 		if code != 0 || !strings.Contains(stdout, trace+": ") {
 			t.Fatalf("exit code %d, %s\n%s", code, stdout, stderr)
 		}

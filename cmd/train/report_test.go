@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"mlpool/allocator"
-	"mlpool/cmd/train/internal/backend"
 	"mlpool/cmd/train/internal/exit"
 	"mlpool/cmd/train/internal/rundir"
 	"mlpool/cmd/train/internal/traintest"
@@ -71,10 +70,7 @@ func reportOf(t *testing.T, runs ...string) string {
 
 func readPage(t *testing.T, path string) string {
 	t.Helper()
-	page, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := traintest.Read(t, path)
 	return string(page)
 }
 
@@ -101,9 +97,7 @@ func TestReportOfComparison(t *testing.T) {
 	gpu := &rundir.GPU{Name: "NVIDIA H200", ComputeCapability: "9.0", Memory: 141 << 30, Driver: "570.124.06", CUDADriver: "12.8", CUDARuntime: "12.8"}
 	writeRun(t, filepath.Join(dir, "cuda"), rundir.Facts{Name: "cuda", Place: 2, GPU: gpu}, 50, traintest.ConfigText(64, true))
 	custom := writeRun(t, filepath.Join(dir, "custom"), rundir.Facts{Name: "custom", Place: 1, Strategy: "tlsf", GPU: gpu}, 40, traintest.ConfigText(64, true))
-	if err := os.WriteFile(filepath.Join(dir, rundir.ComparisonFile), []byte("{}"), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	traintest.Write(t, filepath.Join(dir, rundir.ComparisonFile), "{}")
 	recording, err := json.Marshal(report.Recording{
 		Memory: []report.Peak{{MS: 0, Live: 1 << 20, Reserved: 2 << 20}, {MS: 5, Live: 90 << 20, Reserved: 100 << 20}},
 		Step:   &report.Timeline{Length: 50, Kernels: []report.Span{{Name: "linear", Start: 3, Length: 4}}, Note: "Launched one by one."},
@@ -114,9 +108,7 @@ func TestReportOfComparison(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(custom, rundir.RecordingFile), recording, 0o666); err != nil {
-		t.Fatal(err)
-	}
+	traintest.Write(t, filepath.Join(custom, rundir.RecordingFile), string(recording))
 	wantAll(t, reportOf(t, dir),
 		"mnist.toml, 22 November 2026", "custom is the fastest: 41.0 ms an epoch.", "cuda takes 24.4 % longer.",
 		"identical, bit for bit", "NVIDIA H200, compute capability 9.0", "570.124.06, CUDA 12.8", "4 hidden layers of 784",
@@ -144,9 +136,7 @@ func TestReportErrors(t *testing.T) {
 	good := writeRun(t, filepath.Join(dir, "good"), rundir.Facts{Name: "custom"}, 40, traintest.ConfigText(64, true))
 	spoiled := func(file, text string) string {
 		bad := writeRun(t, filepath.Join(t.TempDir(), "bad"), rundir.Facts{Name: "custom"}, 40, traintest.ConfigText(64, true))
-		if err := os.WriteFile(filepath.Join(bad, file), []byte(text), 0o666); err != nil {
-			t.Fatal(err)
-		}
+		traintest.Write(t, filepath.Join(bad, file), text)
 		return bad
 	}
 	page := filepath.Join(dir, "page.html")
@@ -177,11 +167,10 @@ func TestReportErrors(t *testing.T) {
 // TestReportOfTraining trains, whole and until it is interrupted, with a folder for the
 // run and without. The page of the folder is the page of the training.
 func TestReportOfTraining(t *testing.T) {
-	t.Setenv(backend.AllocatorEnv, "")
 	path, logDir := traintest.WriteConfig(t, "cpu", "num_epochs = 5\n")
 	traintest.SetConfig(t, path, "num_epochs = 3\n", "")
 	page := filepath.Join(t.TempDir(), "page.html")
-	code, stdout, stderr := train(t.Context(), "-compare=custom,malloc", "-report", page, path)
+	code, stdout, stderr := train("-compare=custom,malloc", "-report", page, path)
 	if code != 0 || !strings.Contains(stdout, "report in "+page+"\n") {
 		t.Fatalf("exit code %d, %s\n%s", code, stderr, stdout)
 	}
@@ -202,7 +191,7 @@ func TestReportOfTraining(t *testing.T) {
 	wantAll(t, readPage(t, page), "custom takes ", "interrupted after 2 epochs", "No step was recorded", "Each dot is the only epoch timed.")
 
 	unwritable := filepath.Join(t.TempDir(), "none", "page.html")
-	if code, stdout, _ := train(t.Context(), "-report", unwritable, path); code != exit.Failure || stdout != "" {
+	if code, stdout, _ := train("-report", unwritable, path); code != exit.Failure || stdout != "" {
 		t.Errorf("a report that cannot be written: exit code %d after %q", code, stdout)
 	}
 }

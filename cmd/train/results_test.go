@@ -15,7 +15,6 @@ import (
 
 	"github.com/jszwec/csvutil"
 
-	"mlpool/cmd/train/internal/backend"
 	"mlpool/cmd/train/internal/compare"
 	"mlpool/cmd/train/internal/exit"
 	"mlpool/cmd/train/internal/rundir"
@@ -24,7 +23,6 @@ import (
 
 // TestJSON reads standard output as one document: all else is on standard error.
 func TestJSON(t *testing.T) {
-	t.Setenv(backend.AllocatorEnv, "")
 	path, _ := traintest.WriteConfig(t, "cpu", "profile = 1\n")
 	traintest.SetConfig(t, path, "num_epochs = 3", "num_epochs = 7")
 	for _, c := range []struct {
@@ -35,7 +33,7 @@ func TestJSON(t *testing.T) {
 		{[]string{"-json", path}, []string{"custom"}, rundir.Done},
 		{[]string{"-compare=malloc,custom:bestfit", "-json", path}, []string{"malloc", "custom:bestfit"}, rundir.Done},
 	} {
-		code, stdout, stderr := train(context.Background(), c.args...)
+		code, stdout, stderr := train(c.args...)
 		var got compare.Results
 		if err := json.Unmarshal([]byte(stdout), &got); err != nil || code != 0 {
 			t.Fatalf("%q: exit code %d, %v in:\n%s\nstderr:\n%s", c.args, code, err, stdout, stderr)
@@ -77,17 +75,16 @@ func TestJSON(t *testing.T) {
 
 // TestJSONOfEnds wants a document of what there is when a run ends early.
 func TestJSONOfEnds(t *testing.T) {
-	t.Setenv(backend.AllocatorEnv, "")
 	path, _ := traintest.WriteConfig(t, "cpu", "")
 	traintest.SetConfig(t, path, "learning_rate = 0.5", "learning_rate = 1e20")
-	code, stdout, _ := train(context.Background(), "-json", path)
+	code, stdout, _ := train("-json", path)
 	var got compare.Results
 	if err := json.Unmarshal([]byte(stdout), &got); err != nil || code != exit.CodeDiverged || got.Runs[0].Status != rundir.Diverged || !math.IsNaN(float64(got.Runs[0].Figures.ValLoss)) {
 		t.Errorf("exit code %d, %v in:\n%s", code, err, stdout)
 	}
 
 	table := filepath.Join(t.TempDir(), "t.csv")
-	if code, _, stderr := train(context.Background(), "-csv", table, path); code != exit.CodeDiverged {
+	if code, _, stderr := train("-csv", table, path); code != exit.CodeDiverged {
 		t.Errorf("exit code %d, %s", code, stderr)
 	}
 	var rows []struct {
@@ -115,12 +112,10 @@ func TestJSONOfEnds(t *testing.T) {
 
 	path, _ = traintest.WriteConfig(t, "cpu", "nmu_epochs = 3\n")
 	taken, logDir := traintest.WriteConfig(t, "cpu", "")
-	if err := os.MkdirAll(filepath.Join(logDir, rundir.Latest), 0o777); err != nil {
-		t.Fatal(err)
-	}
+	traintest.OK(t, os.MkdirAll(filepath.Join(logDir, rundir.Latest), 0o777))
 	for _, path := range []string{path, taken} {
 		table, page := filepath.Join(t.TempDir(), "t.csv"), filepath.Join(t.TempDir(), "p.html")
-		if code, stdout, _ := train(context.Background(), "-json", "-csv", table, "-report", page, path); code != exit.Failure || stdout != "" {
+		if code, stdout, _ := train("-json", "-csv", table, "-report", page, path); code != exit.Failure || stdout != "" {
 			t.Errorf("exit code %d, stdout %q, want none of a run that did not begin", code, stdout)
 		}
 		for _, path := range []string{table, page} {
@@ -134,18 +129,14 @@ func TestJSONOfEnds(t *testing.T) {
 // TestCSV reads the table of a comparison without logs, and looks for a figure of each
 // kind.
 func TestCSV(t *testing.T) {
-	t.Setenv(backend.AllocatorEnv, "")
 	path, root := traintest.WriteConfig(t, "cpu", "")
 	traintest.SetConfig(t, path, "log_dir = "+strconv.Quote(root), `log_dir = ""`)
 	table := filepath.Join(t.TempDir(), "table.csv")
-	code, stdout, stderr := train(context.Background(), "-compare", "-csv", table, path)
+	code, stdout, stderr := train("-compare", "-csv", table, path)
 	if code != 0 || strings.Contains(stdout, "run in") {
 		t.Fatalf("exit code %d, %s, stdout:\n%s", code, stderr, stdout)
 	}
-	text, err := os.ReadFile(table)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := traintest.Read(t, table)
 	rows, err := csv.NewReader(bytes.NewReader(text)).ReadAll()
 	if err != nil || len(rows) != 4 {
 		t.Fatalf("%d rows, %v in:\n%s", len(rows), err, text)
@@ -179,9 +170,8 @@ func TestCSV(t *testing.T) {
 
 // TestResultsFail cannot write what it was asked for.
 func TestResultsFail(t *testing.T) {
-	t.Setenv(backend.AllocatorEnv, "")
 	path, _ := traintest.WriteConfig(t, "cpu", "")
-	code, stdout, stderr := train(context.Background(), "-csv", filepath.Join(t.TempDir(), "no", "table.csv"), path)
+	code, stdout, stderr := train("-csv", filepath.Join(t.TempDir(), "no", "table.csv"), path)
 	if code != exit.Failure || stdout != "" || !strings.HasPrefix(stderr, "train: -csv: ") || strings.Count(stderr, "\n") != 1 {
 		t.Errorf("exit code %d, stderr %q", code, stderr)
 	}

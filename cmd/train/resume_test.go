@@ -26,7 +26,7 @@ func trainFor(t *testing.T, asked int, logDir string, args ...string) string {
 	t.Helper()
 	ctx := &traintest.Countdown{Context: context.Background()}
 	ctx.Left.Store(1 + int64(asked))
-	code, stdout, stderr := train(ctx, args...)
+	code, stdout, stderr := trainIn(ctx, args...)
 	if code != exit.CodeInterrupted || stderr != "train: interrupted\n" {
 		t.Fatalf("%q: exit code %d, stderr %q, stdout:\n%s", args, code, stderr, stdout)
 	}
@@ -36,9 +36,7 @@ func trainFor(t *testing.T, asked int, logDir string, args ...string) string {
 // trainAll runs the command to its end and returns the run's folder.
 func trainAll(t *testing.T, logDir string, args ...string) string {
 	t.Helper()
-	if code, stdout, stderr := train(context.Background(), args...); code != 0 || stderr != "" {
-		t.Fatalf("%q: exit code %d, stderr %q, stdout:\n%s", args, code, stderr, stdout)
-	}
+	succeeds(t, args...)
 	return traintest.Latest(t, logDir)
 }
 
@@ -70,7 +68,6 @@ func sameRun(t *testing.T, name, got, want string) {
 // TestResume interrupts runs at several places, goes on with other executors and
 // allocators, and compares with a run that was not interrupted.
 func TestResume(t *testing.T) {
-	t.Setenv(backend.AllocatorEnv, "")
 	path, logDir := traintest.WriteConfig(t, "cpu", "")
 	whole := trainAll(t, logDir, path)
 	for _, c := range []struct {
@@ -118,13 +115,12 @@ func TestResume(t *testing.T) {
 
 // TestGoOnWith takes the command line that the last line of an interrupted run says.
 func TestGoOnWith(t *testing.T) {
-	t.Setenv(backend.AllocatorEnv, "")
 	path, logDir := traintest.WriteConfig(t, "cpu", "")
 	whole := trainAll(t, logDir, path)
 	ends := func(asked int, args ...string) []string {
 		ctx := &traintest.Countdown{Context: context.Background()}
 		ctx.Left.Store(1 + int64(asked))
-		_, stdout, _ := train(ctx, args...)
+		_, stdout, _ := trainIn(ctx, args...)
 		var commands []string
 		for line := range strings.Lines(stdout) {
 			if command, ok := strings.CutPrefix(line, "go on with: "); ok {
@@ -168,7 +164,6 @@ func TestGoOnWith(t *testing.T) {
 // TestResumeKilled kills a resumed run, as it were, before its first checkpoint: what it has in
 // its folder until then is gone on with.
 func TestResumeKilled(t *testing.T) {
-	t.Setenv(backend.AllocatorEnv, "")
 	path, logDir := traintest.WriteConfig(t, "cpu", "")
 	whole := trainAll(t, logDir, path)
 	dir := trainFor(t, 28, logDir, path)
@@ -190,7 +185,6 @@ func TestResumeKilled(t *testing.T) {
 // TestResumeKilledAtEnd kills a run, as it were, between its last checkpoint and its end: the run that
 // goes on with it has nothing left to train, and is done.
 func TestResumeKilledAtEnd(t *testing.T) {
-	t.Setenv(backend.AllocatorEnv, "")
 	path, logDir := traintest.WriteConfig(t, "cpu", "")
 	whole := trainAll(t, logDir, path)
 	run, err := rundir.Open(whole)
@@ -203,7 +197,7 @@ func TestResumeKilledAtEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, args := range [][]string{nil, {"-set", "train.executor=graph"}, {"-set", "train.profile=3"}, {"-json"}} {
-		code, stdout, stderr := train(context.Background(), append([]string{"-resume", killed}, args...)...)
+		code, stdout, stderr := train(append([]string{"-resume", killed}, args...)...)
 		if want := "\n" + killed + " has done 3 epochs: nothing is left to train\n"; code != 0 || !strings.Contains("\n"+stdout+stderr, want) || strings.Contains(stdout, "going on") {
 			t.Fatalf("%q: exit code %d, stderr %q, want %q in stdout:\n%s", args, code, stderr, want, stdout)
 		}
@@ -214,7 +208,7 @@ func TestResumeKilledAtEnd(t *testing.T) {
 		}
 	}
 	within := trainFor(t, 28, logDir, path) // in the second epoch
-	code, _, stderr := train(context.Background(), "-resume", within, "-set", "train.num_epochs=1")
+	code, _, stderr := train("-resume", within, "-set", "train.num_epochs=1")
 	if code != exit.Failure || !strings.Contains(stderr, "has done 1: go on with") {
 		t.Errorf("to an epoch that is done, with steps of the next: exit code %d, stderr %q", code, stderr)
 	}
@@ -222,10 +216,9 @@ func TestResumeKilledAtEnd(t *testing.T) {
 
 // TestRestOfEpoch tells the rest of an epoch from a whole one in the summary.
 func TestRestOfEpoch(t *testing.T) {
-	t.Setenv(backend.AllocatorEnv, "")
 	path, logDir := traintest.WriteConfig(t, "cpu", "")
 	dir := trainFor(t, 46, logDir, path)
-	_, stdout, stderr := train(context.Background(), "-resume", dir)
+	_, stdout, stderr := train("-resume", dir)
 	if want := "custom allocator, virtual segments, the rest of an epoch after 5 steps, which pays for what is done once: "; !strings.Contains(flat(stdout), want) {
 		t.Errorf("no %q in:\n%s%s", want, stdout, stderr)
 	}
@@ -233,16 +226,15 @@ func TestRestOfEpoch(t *testing.T) {
 
 // TestResumeFinished goes on with a run that is finished for more epochs.
 func TestResumeFinished(t *testing.T) {
-	t.Setenv(backend.AllocatorEnv, "")
 	path, logDir := traintest.WriteConfig(t, "cpu", "")
 	whole := trainAll(t, logDir, path)
 	short := trainAll(t, logDir, path, "-set", "train.num_epochs=2")
-	code, stdout, stderr := train(context.Background(), "-resume", short, "-set", "train.num_epochs=3")
+	code, stdout, stderr := train("-resume", short, "-set", "train.num_epochs=3")
 	if want := "\ngoing on with " + short + " after 2 epochs and 0 steps\nepoch 3/3  loss "; code != 0 || !strings.Contains(stdout, want) {
 		t.Errorf("exit code %d, stderr %q, want %q in stdout:\n%s", code, stderr, want, stdout)
 	}
 	sameRun(t, "one epoch more", traintest.Latest(t, logDir), whole)
-	code, stdout, stderr = train(context.Background(), "-resume", short)
+	code, stdout, stderr = train("-resume", short)
 	want := "train.num_epochs: is 2, and " + short + " has done 2: go on with -set train.num_epochs=4\n"
 	if code != exit.Failure || !strings.HasSuffix(stderr, want) || strings.Count(stderr, "\n") != 1 {
 		t.Errorf("exit code %d, stderr %q, want %q, stdout:\n%s", code, stderr, want, stdout)
@@ -252,7 +244,6 @@ func TestResumeFinished(t *testing.T) {
 // TestResumeSubject goes on with one run of a comparison, by way of the link to the
 // newest, and classifies by its weights.
 func TestResumeSubject(t *testing.T) {
-	t.Setenv(backend.AllocatorEnv, "")
 	path, logDir := traintest.WriteConfig(t, "cpu", "")
 	whole := trainAll(t, logDir, path)
 	compared := trainFor(t, 50, logDir, "-compare=custom,plan", path) // in the second epoch
@@ -261,7 +252,7 @@ func TestResumeSubject(t *testing.T) {
 	if run, err := rundir.Open(resumed); err != nil || run.Facts.ResumedFrom != filepath.Join(compared, backend.PlannedPool) || run.Facts.Epochs != 3 || run.Facts.Allocator != backend.CustomPool {
 		t.Errorf("%+v, %v", run.Facts, err)
 	}
-	if code, _, stderr := train(context.Background(), "-predict", predict.TestSet, compared); code != 0 {
+	if code, _, stderr := train("-predict", predict.TestSet, compared); code != 0 {
 		t.Errorf("-predict of a comparison: exit code %d, stderr %q", code, stderr)
 	}
 	resumed = trainAll(t, logDir, "-resume", compared)
@@ -273,7 +264,6 @@ func TestResumeSubject(t *testing.T) {
 
 // TestResumeRefuses changes what a run cannot go on with.
 func TestResumeRefuses(t *testing.T) {
-	t.Setenv(backend.AllocatorEnv, "")
 	path, logDir := traintest.WriteConfig(t, "cpu", "")
 	dir := trainFor(t, 6, logDir, path)
 	other := traintest.DataDir(t)
@@ -281,13 +271,13 @@ func TestResumeRefuses(t *testing.T) {
 	traintest.WriteIDX(t, labels, []uint32{70}, make([]byte, 70))
 	for _, set := range []string{"model.feat_dim=25", "model.num_layers=3", "train.bsz=17", "train.learning_rate=0.25", "train.seed=1", "train.fuse=false"} {
 		key, value, _ := strings.Cut(set, "=")
-		code, _, stderr := train(context.Background(), "-resume", dir, "-set", set)
+		code, _, stderr := train("-resume", dir, "-set", set)
 		want := fmt.Sprintf("train: -set %s: is %s, but %s was begun with ", key, value, dir)
 		if code != exit.Failure || !strings.HasPrefix(stderr, want) || strings.Count(stderr, "\n") != 1 {
 			t.Errorf("%s: exit code %d, stderr %q, want %q", set, code, stderr, want)
 		}
 	}
-	code, _, stderr := train(context.Background(), "-resume", dir, "-set", "data.data_dir="+other)
+	code, _, stderr := train("-resume", dir, "-set", "data.data_dir="+other)
 	if code != exit.Failure || !strings.Contains(stderr, ": data.dataset") || !strings.Contains(stderr, "300 and 70 images of 16 pixels, CRC-32C ") {
 		t.Errorf("other labels: exit code %d, stderr %q", code, stderr)
 	}
@@ -304,20 +294,17 @@ func TestResumeRefuses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if code, _, stderr = train(context.Background(), "-resume", dir); code != exit.Failure || stderr != "train: "+dir+" is still being written to: wait for its end, or press Ctrl-C there\n" {
+	if code, _, stderr = train("-resume", dir); code != exit.Failure || stderr != "train: "+dir+" is still being written to: wait for its end, or press Ctrl-C there\n" {
 		t.Errorf("a run that is running: exit code %d, stderr %q", code, stderr)
 	}
-	if err := lock.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if code, _, stderr = train(context.Background(), "-resume", logDir); code != exit.Failure || !strings.Contains(stderr, " is no run: ") {
+	traintest.OK(t, lock.Close())
+	if code, _, stderr = train("-resume", logDir); code != exit.Failure || !strings.Contains(stderr, " is no run: ") {
 		t.Errorf("a folder that is no run: exit code %d, stderr %q", code, stderr)
 	}
 }
 
 // TestResumeDamaged takes something away from a run.
 func TestResumeDamaged(t *testing.T) {
-	t.Setenv(backend.AllocatorEnv, "")
 	path, logDir := traintest.WriteConfig(t, "cpu", "")
 	dir := trainFor(t, 28, logDir, path)
 	saved, err := checkpoint.Load(filepath.Join(dir, rundir.WeightsFile))
@@ -344,33 +331,21 @@ func TestResumeDamaged(t *testing.T) {
 			if err := small.Save(filepath.Join(other, rundir.WeightsFile)); err != nil {
 				t.Fatal(err)
 			}
-			text, err := os.ReadFile(filepath.Join(other, rundir.WeightsFile))
-			if err != nil {
-				t.Fatal(err)
-			}
+			text := traintest.Read(t, filepath.Join(other, rundir.WeightsFile))
 			return text
 		}},
 	} {
 		file := filepath.Join(dir, c.file)
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(file, c.damage(bytes.Clone(text)), 0o666); err != nil {
-			t.Fatal(err)
-		}
-		code, _, stderr := train(context.Background(), "-resume", dir)
+		text := traintest.Read(t, file)
+		traintest.Write(t, file, string(c.damage(bytes.Clone(text))))
+		code, _, stderr := train("-resume", dir)
 		if code != exit.Failure || !strings.Contains(stderr, c.want) || strings.Count(stderr, "\n") != 1 {
 			t.Errorf("%s: exit code %d, stderr %q, want %q", c.file, code, stderr, c.want)
 		}
-		if err := os.WriteFile(file, text, 0o666); err != nil {
-			t.Fatal(err)
-		}
+		traintest.Write(t, file, string(text))
 	}
-	if err := os.Remove(filepath.Join(dir, rundir.WeightsFile)); err != nil {
-		t.Fatal(err)
-	}
-	if code, _, stderr := train(context.Background(), "-resume", dir); code != exit.Failure || !strings.HasPrefix(stderr, "train: "+filepath.Join(dir, rundir.WeightsFile)+": no weights there: ") {
+	traintest.OK(t, os.Remove(filepath.Join(dir, rundir.WeightsFile)))
+	if code, _, stderr := train("-resume", dir); code != exit.Failure || !strings.HasPrefix(stderr, "train: "+filepath.Join(dir, rundir.WeightsFile)+": no weights there: ") {
 		t.Errorf("without weights: exit code %d, stderr %q", code, stderr)
 	}
 }

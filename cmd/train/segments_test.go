@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
 	"path/filepath"
 	"regexp"
@@ -41,7 +40,7 @@ func TestSegmentsShown(t *testing.T) {
 		now := "[allocator]\n" + c.config + "\n[train]"
 		traintest.SetConfig(t, path, setting, now)
 		setting = now
-		code, stdout, stderr := train(context.Background(), path)
+		code, stdout, stderr := train(path)
 		title := c.env + " allocator, median of 2 epochs after the first: "
 		if c.want != "" {
 			title = c.env + " allocator, " + c.want + " segments, median of 2 epochs after the first: "
@@ -65,7 +64,6 @@ func TestSegmentsShown(t *testing.T) {
 
 // TestSegmentsCompared wants a row of them, and those of graphs beside the others.
 func TestSegmentsCompared(t *testing.T) {
-	t.Setenv(backend.AllocatorEnv, "")
 	kind := hostSegments()
 	graph := kind
 	if kind != allocator.SegmentsMalloc {
@@ -76,7 +74,7 @@ func TestSegmentsCompared(t *testing.T) {
 		{"graph", "\n segments " + graph + " " + graph + "\n"},
 	} {
 		path, _ := traintest.WriteConfig(t, "cpu", "executor = '"+c.executor+"'\n")
-		code, stdout, stderr := train(context.Background(), "-compare", path)
+		code, stdout, stderr := train("-compare", path)
 		text := strings.ReplaceAll(regexp.MustCompile(" +").ReplaceAllString(stdout, " "), " \n", "\n")
 		if code != 0 || !strings.Contains(text, c.want) {
 			t.Errorf("%s: exit code %d, %s, no %q in:\n%s", c.executor, code, stderr, c.want, stdout)
@@ -90,9 +88,8 @@ func TestVirtualGraph(t *testing.T) {
 	if hostSegments() != allocator.SegmentsVirtual {
 		t.Skip("host memory is not mapped here")
 	}
-	t.Setenv(backend.AllocatorEnv, "")
 	path, _ := traintest.WriteConfig(t, "cpu", "executor = 'graph'\n[allocator]\nsegments = 'virtual'\n")
-	code, stdout, stderr := train(context.Background(), path)
+	code, stdout, stderr := train(path)
 	if want := "custom allocator, virtual and malloc segments, median of 2 epochs after the first: "; code != 0 || !strings.Contains(flat(stdout), want) {
 		t.Errorf("exit code %d, %s, no %q in:\n%s", code, stderr, want, stdout)
 	}
@@ -107,7 +104,7 @@ func TestSegmentBytesOfVirtual(t *testing.T) {
 	for _, kind := range []string{backend.CustomPool, backend.PlannedPool} {
 		t.Setenv(backend.AllocatorEnv, kind)
 		path, _ := traintest.WriteConfig(t, "cpu", "[allocator]\nsegment_bytes = 1099511627776\n")
-		if code, _, stderr := train(context.Background(), path); code != 0 {
+		if code, _, stderr := train(path); code != 0 {
 			t.Errorf("%s: exit code %d, %s", kind, code, stderr)
 		}
 	}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"path/filepath"
 	"testing"
 
@@ -16,10 +15,7 @@ import (
 func TestCompareStrategies(t *testing.T) {
 	t.Setenv(backend.AllocatorEnv, "custom:buddy")
 	path, root := traintest.WriteConfig(t, "cpu", "")
-	code, stdout, stderr := train(context.Background(), "-compare=plan:slab,custom:buddy,malloc", path)
-	if code != 0 {
-		t.Fatalf("exit code %d, %s, stdout:\n%s", code, stderr, stdout)
-	}
+	stdout := succeeds(t, "-compare=plan:slab,custom:buddy,malloc", path)
 	runs, err := rundir.Runs(folderOf(t, stdout))
 	if err != nil || len(runs) != 3 {
 		t.Fatalf("%d runs, %v", len(runs), err)

@@ -6,14 +6,12 @@ import (
 	"strings"
 	"testing"
 
-	"mlpool/cmd/train/internal/backend"
 	"mlpool/cmd/train/internal/traintest"
 )
 
 // TestTerminal trains with both outputs on a terminal: of the bar nothing is left, and
 // all lines are there once.
 func TestTerminal(t *testing.T) {
-	t.Setenv(backend.AllocatorEnv, "")
 	for _, columns := range []int{40, 120} {
 		s := traintest.NewScreen(t, columns)
 		path, _ := traintest.WriteConfig(t, "cpu", "")

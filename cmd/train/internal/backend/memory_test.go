@@ -1,7 +1,6 @@
 package backend
 
 import (
-	"os"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -32,9 +31,7 @@ func TestHostMemory(t *testing.T) {
 	}
 	dir := t.TempDir()
 	t.Setenv("HOST_PROC", dir)
-	if err := os.WriteFile(filepath.Join(dir, "meminfo"), []byte("MemTotal: 24684120 kB\nMemAvailable:   100 kB\n"), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	traintest.Write(t, filepath.Join(dir, "meminfo"), "MemTotal: 24684120 kB\nMemAvailable:   100 kB\n")
 	if got, known := hostMemory(); !known || got < 100<<10 {
 		t.Errorf("%d, %v, want 100 KiB and swap", got, known)
 	}

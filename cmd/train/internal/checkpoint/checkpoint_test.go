@@ -16,6 +16,8 @@ import (
 	"strings"
 	"testing"
 
+	"mlpool/cmd/train/internal/traintest"
+
 	"gorgonia.org/tensor"
 )
 
@@ -113,9 +115,7 @@ func TestSaveFails(t *testing.T) {
 		t.Skip(err)
 	}
 	full := func() {
-		if err := os.Symlink("/dev/full", filepath.Join(dir, fileName+".tmp")); err != nil {
-			t.Fatal(err)
-		}
+		traintest.OK(t, os.Symlink("/dev/full", filepath.Join(dir, fileName+".tmp")))
 	}
 	c.Epoch = 1
 	large := Checkpoint{Weights: []*tensor.Dense{matrix(100, 100), matrix(100, 100)}}
@@ -141,17 +141,12 @@ func TestDamaged(t *testing.T) {
 	if err := c.Save(path); err != nil {
 		t.Fatal(err)
 	}
-	whole, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	whole := traintest.Read(t, path)
 	elements := 4 * (3*2 + 2*10)
 	for _, at := range []int{len(whole) - elements, len(whole) - 50, len(whole) - 1} {
 		damaged := bytes.Clone(whole)
 		damaged[at] ^= 0x10
-		if err := os.WriteFile(path, damaged, 0o666); err != nil {
-			t.Fatal(err)
-		}
+		traintest.Write(t, path, string(damaged))
 		if _, err := Load(path); err == nil || !strings.HasPrefix(err.Error(), path+": the weights are damaged: their CRC-32C is ") {
 			t.Errorf("byte %d of %d: %v", at, len(whole), err)
 		}
@@ -201,9 +196,7 @@ func TestLoadRefuses(t *testing.T) {
 	if _, err := Load(filepath.Join(dir, fileName)); err == nil || !strings.HasPrefix(err.Error(), filepath.Join(dir, fileName)+": no weights there") {
 		t.Errorf("an empty folder: %v", err)
 	}
-	if err := os.Mkdir(filepath.Join(dir, fileName), 0o777); err != nil {
-		t.Fatal(err)
-	}
+	traintest.OK(t, os.Mkdir(filepath.Join(dir, fileName), 0o777))
 	if _, err := Load(filepath.Join(dir, fileName)); err == nil || strings.Contains(err.Error(), "\n") {
 		t.Errorf("a folder in place of the file: %v", err)
 	}
@@ -224,9 +217,7 @@ func FuzzLoad(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, file []byte) {
 		path := filepath.Join(t.TempDir(), fileName)
-		if err := os.WriteFile(path, file, 0o666); err != nil {
-			t.Fatal(err)
-		}
+		traintest.Write(t, path, string(file))
 		c, err := Load(path)
 		if err != nil {
 			if !strings.HasPrefix(err.Error(), path+": ") || strings.ContainsAny(err.Error(), "\r\n") {

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"mlpool/cmd/train/internal/traintest"
 )
 
 // The shells are asked in their own ways for what they would offer after each of their
@@ -61,13 +63,9 @@ func TestCompletion(t *testing.T) {
 	}
 	dir := t.TempDir()
 	for _, name := range []string{"small.toml", "x.png"} {
-		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o666); err != nil {
-			t.Fatal(err)
-		}
+		traintest.Write(t, filepath.Join(dir, name), "")
 	}
-	if err := os.Mkdir(filepath.Join(dir, "logs"), 0o777); err != nil {
-		t.Fatal(err)
-	}
+	traintest.OK(t, os.Mkdir(filepath.Join(dir, "logs"), 0o777))
 	for shell, program := range completers {
 		t.Run(shell, func(t *testing.T) {
 			if _, err := exec.LookPath(shell); err != nil {
@@ -75,9 +73,7 @@ func TestCompletion(t *testing.T) {
 			}
 			home := t.TempDir()
 			path := filepath.Join(home, "completion")
-			if err := os.WriteFile(path, []byte(completion(shell)), 0o666); err != nil {
-				t.Fatal(err)
-			}
+			traintest.Write(t, path, completion(shell))
 			args := []string{"-c", program}
 			if shell != "fish" {
 				args = append(args, shell)

@@ -23,9 +23,7 @@ import (
 func runDir(t *testing.T, marker string) string {
 	t.Helper()
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, marker), []byte(`{"status": "done"}`), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	traintest.Write(t, filepath.Join(dir, marker), `{"status": "done"}`)
 	return dir
 }
 
@@ -159,9 +157,7 @@ func TestUsage(t *testing.T) {
 // A run's folder has the config that -resume reads.
 func TestLoadOfRun(t *testing.T) {
 	dir := runDir(t, "run.json")
-	if err := os.WriteFile(filepath.Join(dir, "config.toml"), []byte("[train]\nbsz = 3\nseed = 4"), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	traintest.Write(t, filepath.Join(dir, "config.toml"), "[train]\nbsz = 3\nseed = 4")
 	cfg, err := Options{resume: dir, Set: []string{"train.bsz=5"}}.load(&run.Earlier{Run: rundir.Run{Dir: dir}})
 	if err != nil || cfg.Train.Bsz != 5 || cfg.Train.Seed != 4 {
 		t.Errorf("got %+v, %v", cfg, err)

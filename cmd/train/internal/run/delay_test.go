@@ -50,9 +50,7 @@ func TestCheckpointIsNoDelay(t *testing.T) {
 	if _, err := io.Copy(io.Discard, reader); err != nil {
 		t.Error(err)
 	}
-	if err := reader.Close(); err != nil {
-		t.Error(err)
-	}
+	traintest.OK(t, reader.Close())
 	if err := <-saved; err == nil { // a pipe cannot be synced to the disk
 		t.Error("there is a checkpoint in a pipe")
 	}

@@ -135,12 +135,8 @@ func writeTraining(t *testing.T, path, job string, trace *observe.Requests) {
 	if err := z.Close(); err != nil { // with the error of the first write that failed
 		t.Fatal(err)
 	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, text.Bytes(), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	traintest.OK(t, os.MkdirAll(filepath.Dir(path), 0o777))
+	traintest.Write(t, path, string(text.Bytes()))
 }
 
 // TestIdleQueue trains small models on the idle queue and on those that compute:

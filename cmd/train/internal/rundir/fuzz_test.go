@@ -2,10 +2,11 @@ package rundir
 
 import (
 	"errors"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"mlpool/cmd/train/internal/traintest"
 )
 
 // FuzzFacts takes any run.json: it is refused in one line, or written again as it was read.
@@ -100,17 +101,12 @@ func relogged(t *testing.T, dir string, records []Record, losses []float32) stri
 
 func put(t *testing.T, dir, name, text string) {
 	t.Helper()
-	if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	traintest.Write(t, filepath.Join(dir, name), text)
 }
 
 func content(t *testing.T, dir, name string) string {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(dir, name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := traintest.Read(t, filepath.Join(dir, name))
 	return string(text)
 }
 

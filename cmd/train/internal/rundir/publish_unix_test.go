@@ -10,6 +10,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"mlpool/cmd/train/internal/traintest"
 )
 
 // TestPublishAtOnce has runs end at once, again and again: all that they share is of the same one.
@@ -41,10 +43,7 @@ func TestPublishAtOnce(t *testing.T) {
 		}
 		group.Wait()
 		for _, name := range []string{RecordsFile, LossesFile, ValLossesFile, ValAccsFile} {
-			shared, err := os.ReadFile(filepath.Join(logDir, name))
-			if err != nil {
-				t.Fatal(err)
-			}
+			shared := traintest.Read(t, filepath.Join(logDir, name))
 			if own, err := os.ReadFile(filepath.Join(logDir, Latest, name)); err != nil || !bytes.Equal(own, shared) {
 				t.Errorf("%s is %q, and that of latest %q, %v", name, shared, own, err)
 			}

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"reflect"
 	"testing"
+
+	"mlpool/cmd/train/internal/traintest"
 )
 
 // TestCarry begins a run with what another one logged up to the midst of its third epoch.
@@ -49,9 +51,7 @@ func TestCarryFails(t *testing.T) {
 	}
 	for _, records := range [][]Record{nil, {{Epoch: 1, Steps: 1}}} {
 		dir := t.TempDir()
-		if err := os.Symlink("/dev/full", filepath.Join(dir, LossesFile)); err != nil {
-			t.Fatal(err)
-		}
+		traintest.OK(t, os.Symlink("/dev/full", filepath.Join(dir, LossesFile)))
 		l, err := OpenLogs(dir)
 		if err != nil {
 			t.Fatal(err)
@@ -62,9 +62,7 @@ func TestCarryFails(t *testing.T) {
 		if err := l.Carry(records, []float32{1}); err == nil {
 			t.Errorf("%d records on a full disk are no error", len(records))
 		}
-		if err := l.Close(); err != nil {
-			t.Error(err)
-		}
+		traintest.OK(t, l.Close())
 	}
 }
 
@@ -102,7 +100,5 @@ func TestLocked(t *testing.T) {
 	if locked, err := (Run{Dir: dir}).Locked(); err != nil || locked {
 		t.Errorf("beside one that looks: locked %v, %v", locked, err)
 	}
-	if err := looking.Close(); err != nil {
-		t.Error(err)
-	}
+	traintest.OK(t, looking.Close())
 }

@@ -14,6 +14,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"mlpool/cmd/train/internal/traintest"
 )
 
 var start = time.Date(2026, 11, 22, 10, 15, 0, 0, time.UTC)
@@ -141,9 +143,7 @@ func TestMake(t *testing.T) {
 func TestMakeFails(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "file")
-	if err := os.WriteFile(file, nil, 0o666); err != nil {
-		t.Fatal(err)
-	}
+	traintest.Write(t, file, "")
 	if _, err := Make(file, start, "custom"); err == nil {
 		t.Errorf("%s: no error", file)
 	}
@@ -197,9 +197,7 @@ func TestLock(t *testing.T) {
 func TestStartFails(t *testing.T) {
 	for _, name := range []string{FactsFile, ConfigFile, LossesFile, RecordsFile} {
 		dir := t.TempDir()
-		if err := os.MkdirAll(filepath.Join(dir, name, "x"), 0o777); err != nil {
-			t.Fatal(err)
-		}
+		traintest.OK(t, os.MkdirAll(filepath.Join(dir, name, "x"), 0o777))
 		if _, err := Start(dir, Facts{}, nil); err == nil || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s is a folder: %v", name, err)
 		}
@@ -218,9 +216,7 @@ func TestAddFails(t *testing.T) {
 	logs := []string{LossesFile, ValLossesFile, ValAccsFile, RecordsFile}
 	for _, full := range logs {
 		dir := t.TempDir()
-		if err := os.Symlink("/dev/full", filepath.Join(dir, full)); err != nil {
-			t.Fatal(err)
-		}
+		traintest.OK(t, os.Symlink("/dev/full", filepath.Join(dir, full)))
 		f, err := Start(dir, Facts{}, nil)
 		if err != nil {
 			t.Fatal(err)
@@ -386,9 +382,7 @@ func TestDamaged(t *testing.T) {
 	if _, err := r.Records(); err == nil || !strings.HasPrefix(err.Error(), filepath.Join(dir, RecordsFile)+":2: ") {
 		t.Errorf("records: %v", err)
 	}
-	if err := os.Remove(filepath.Join(dir, LossesFile)); err != nil {
-		t.Fatal(err)
-	}
+	traintest.OK(t, os.Remove(filepath.Join(dir, LossesFile)))
 	if _, err := r.Losses(); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("losses: %v", err)
 	}
@@ -486,9 +480,7 @@ func TestAddOnFullDisk(t *testing.T) {
 	files := []string{LossesFile, ValLossesFile, ValAccsFile, RecordsFile}
 	for _, full := range files {
 		dir := t.TempDir()
-		if err := os.Symlink(device, filepath.Join(dir, full)); err != nil {
-			t.Fatal(err)
-		}
+		traintest.OK(t, os.Symlink(device, filepath.Join(dir, full)))
 		f, err := Start(dir, Facts{}, nil)
 		if err != nil {
 			t.Fatal(err)

@@ -18,8 +18,6 @@ import (
 
 	"mlpool/configs"
 	"mlpool/data"
-
-	"mlpool/cmd/train/internal/rundir"
 )
 
 // WriteIDX writes an IDX file of bytes, gzipped.
@@ -178,7 +176,7 @@ func (c *Countdown) Err() error {
 // Latest is the folder of the newest run.
 func Latest(t *testing.T, logDir string) string {
 	t.Helper()
-	dir, err := filepath.EvalSymlinks(filepath.Join(logDir, rundir.Latest))
+	dir, err := filepath.EvalSymlinks(filepath.Join(logDir, "latest"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -219,4 +217,26 @@ func Blank(train, test, pixels int) data.Dataset {
 // ConfigText is a config that differs in the batch and in a key that facts don't have in words.
 func ConfigText(bsz int, fuse bool) string {
 	return fmt.Sprintf("[model]\nfeat_dim = 784\nnum_layers = 4\n[train]\nbsz = %d\nlearning_rate = 0.1\nfuse = %v\n[data]\ndataset = \"mnist\"\n", bsz, fuse)
+}
+
+// OK ends the test if err is not nil.
+func OK(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Read returns what is in a file.
+func Read(t *testing.T, path string) []byte {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	OK(t, err)
+	return text
+}
+
+// Write writes a file.
+func Write(t *testing.T, path, text string) {
+	t.Helper()
+	OK(t, os.WriteFile(path, []byte(text), 0o666))
 }
