@@ -29,14 +29,14 @@ func (p *Pool) atLimit(r *request) error {
 
 // outOfMemory describes the end of the attempts, in a time that does not grow with the
 // blocks handed out. For a slab it gives the reason alone, since no caller asked for a slab.
-func (p *Pool) outOfMemory(r *request) error {
+func (p *Pool) outOfMemory(r *request) (*Block, error) {
 	if r.slab {
-		return cmp.Or(r.driver, error(errFull))
+		return nil, cmp.Or(r.driverErr, error(errFull))
 	}
 	p.driver.refused.Add(1)
 	e := &OutOfMemoryError{
 		Bytes: r.bytes, Stream: r.heap.stream, Tag: r.tag,
-		Reserved: p.reserved, Limit: p.opt.MaxBytes, Err: undo.Both(r.driver, r.refusal),
+		Reserved: p.reserved, Limit: p.opt.MaxBytes, Err: undo.Both(r.driverErr, r.refusal),
 	}
 	var unused int64
 	p.everyHeap(func(h *heap) {
@@ -55,7 +55,7 @@ func (p *Pool) outOfMemory(r *request) error {
 	default:
 		e.advise(p.limitFor(r, d), unused)
 	}
-	return e
+	return nil, e
 }
 
 // limitFor returns the limit with which the same calls would have met the request, or 0 if

@@ -1,6 +1,8 @@
 package allocator
 
 import (
+	"cmp"
+
 	"mlpool/allocator/internal/block"
 	"mlpool/allocator/internal/order"
 	"mlpool/allocator/internal/undo"
@@ -120,4 +122,219 @@ func (p *Pool) hasUnused(h *heap) bool {
 		return len(p.space.unusedOf(h)) > 0
 	}
 	return h.AnyUnused() != nil
+}
+
+// When a pool gives memory back by itself: only where that can help a request.
+
+// deviceMemory is what Driver.MemInfo said.
+type deviceMemory struct {
+	free, total int64 // bytes
+	err         error
+}
+
+// deviceMemory asks the driver what is free, once in a request that gives nothing back.
+func (p *Pool) deviceMemory(r *request) deviceMemory {
+	if r.device == nil {
+		var d deviceMemory
+		d.free, d.total, d.err = p.driver.MemInfo()
+		r.device = &d
+	}
+	return *r.device
+}
+
+// noMemory is why the pool does not ask the driver for memory.
+type noMemory string
+
+func (e noMemory) Error() string   { return string(e) }
+func (noMemory) OutOfMemory() bool { return true }
+
+const (
+	// errLimit is the answer to growth beyond PoolOptions.MaxBytes.
+	errLimit = noMemory("the limit is reached")
+	errFull  = noMemory("the device has too little memory free")
+)
+
+// noRoom says why the pool cannot grow by bytes after it gave back others; nil: it may be
+// able to.
+func (p *Pool) noRoom(r *request, bytes, back int64) error {
+	if p.beyondLimit(bytes - back) {
+		return errLimit
+	}
+	if d := p.deviceMemory(r); d.err == nil && d.total > 0 && bytes > d.free+back {
+		return errFull
+	}
+	return nil
+}
+
+// idle returns at least the bytes that the pool could give back if all queued work were
+// done. Caller holds p.mu.
+func (p *Pool) idle() int64 {
+	bytes := p.space.kept()
+	if p.space != nil {
+		bytes -= p.space.lent
+	}
+	p.everyHeap(func(h *heap) { bytes += h.Reserved() - h.stats.allocated })
+	return bytes
+}
+
+// giveUp ends a request for more than the device and the pool have together: it waits for
+// nothing, and gives nothing back.
+func (p *Pool) giveUp(r *request) (*Block, error) {
+	if why := p.noRoom(r, r.size, p.idle()); why != nil {
+		return p.refuse(r, why)
+	}
+	return nil, nil
+}
+
+// refuseEarly is giveUp before anything is tried. It looks at few heaps, and asks the driver
+// only what it would be asked before the pool grows.
+func (p *Pool) refuseEarly(r *request) (*Block, error) {
+	back := p.reserved
+	if len(p.list) <= peakHeaps {
+		back = p.idle()
+	}
+	switch {
+	case r.size <= back:
+		return nil, nil
+	case p.beyondLimit(r.size - back):
+		return p.refuse(r, errLimit)
+	case p.full || p.space != nil && r.size > p.space.ChunkBytes(r.size, p.reserved):
+		if why := p.noRoom(r, r.size, back); why != nil {
+			return p.refuse(r, why)
+		}
+	}
+	return nil, nil
+}
+
+// refuse is the end of a request that the driver was not asked about, or was before.
+func (p *Pool) refuse(r *request, why error) (*Block, error) {
+	r.driverErr = cmp.Or(r.driverErr, why)
+	if why == errLimit {
+		p.atLimit(r)
+	}
+	return p.outOfMemory(r)
+}
+
+// beyondLimit says whether the pool may not grow by bytes.
+func (p *Pool) beyondLimit(bytes int64) bool {
+	return p.opt.MaxBytes > 0 && bytes > p.opt.MaxBytes-p.reserved
+}
+
+// makeRoom gives memory back until keep bytes are reserved, for r. What the driver does not
+// take back is in the way of no request that fits all the same.
+func (p *Pool) makeRoom(r *request, keep int64) {
+	before := p.reserved
+	r.note(undo.First(p.release(max(keep, 0))))
+	if p.reserved < before {
+		r.device = nil
+	}
+}
+
+// A collection is what a pool remembers of giving memory back beyond the threshold of its
+// options. A program that needs more than the threshold would have its memory collected,
+// and reserved again, all the time. So while its peak stays what it was, each collection
+// is at an eighth more than the one before.
+type collection struct {
+	at   int64 // bytes reserved that are collected at; less than the threshold: that
+	peak int64 // bytes handed out at most, when at was 0 last
+}
+
+const collectShare = 8
+
+// collect gives unused memory back before the pool grows by bytes: where that passes the
+// garbage-collection threshold, or as many bytes where they are swapped.
+func (p *Pool) collect(r *request, bytes int64) {
+	keep := p.reserved
+	if p.swaps && p.space == nil { // chunks are not swapped: they move
+		keep -= bytes
+	}
+	grown := p.reserved + bytes
+	passed := p.opt.GCThreshold > 0 && grown > max(p.threshold, p.collected.at)
+	if passed {
+		keep = min(keep, p.threshold-bytes)
+	}
+	if keep >= p.reserved {
+		return
+	}
+	if back := p.idle(); back == 0 || p.noRoom(r, min(bytes, r.size), back) != nil {
+		return
+	}
+	p.makeRoom(r, keep)
+	if !passed {
+		return
+	}
+	c := &p.collected
+	if peak := p.peakWith(r); peak > c.peak+c.peak/collectShare {
+		c.at, c.peak = 0, peak
+	} else {
+		c.at = grown + grown/collectShare
+	}
+}
+
+// peakWith returns the most bytes that were handed out at once, as far as the heaps know,
+// with the request.
+func (p *Pool) peakWith(r *request) int64 {
+	peak := p.pastPeak
+	p.everyHeap(func(h *heap) {
+		most := h.stats.peak
+		if h == r.heap {
+			most = max(most, h.stats.allocated+r.size)
+		}
+		peak += most
+	})
+	return peak
+}
+
+// Close implements [Allocator]. What the driver does not take back is an error,
+// and another Close tries it again.
+func (p *Pool) Close() error {
+	leaked, errs := p.shut()
+	return undo.OneOrJoined(append(errs, leakError(leaked)))
+}
+
+// shut is Close with its result in parts.
+func (p *Pool) shut() (leaked []LiveBlock, errs []error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.closed {
+		p.closed = true
+		leaked = p.live()
+		p.boundPeak()
+		p.everyHeap(p.takeApart)
+		p.reserved, p.list = 0, nil
+		p.heaps.Store(newHeapTable(nil))
+		p.keptEvents = append(p.keptEvents, p.events.Take()...)
+		if p.space != nil {
+			p.keptEvents = append(p.keptEvents, p.space.lastUses...)
+			p.space.lastUses = nil
+		}
+	} else if len(p.keptSegments)+len(p.keptEvents) == 0 && (p.space == nil || p.space.IsEmpty()) {
+		return nil, []error{ErrClosed}
+	}
+	if p.space != nil {
+		p.space.Close(&errs)
+	}
+	p.keptSegments = undo.GiveBack(p.keptSegments, p.driver.Free, &errs)
+	p.keptEvents = undo.GiveBack(p.keptEvents, p.driver.FreeEvent, &errs)
+	return leaked, errs
+}
+
+// takeApart takes everything out of h, for Close to give back.
+func (p *Pool) takeApart(h *heap) {
+	h.each(func(n *block.Node) {
+		r := recordOf(n)
+		if r.isLive() {
+			r.gen++
+		}
+		n.State = block.Unused
+		r.waits.Events(func(event uintptr) { p.keptEvents = append(p.keptEvents, event) })
+		r.waits, r.users = nil, nil
+	})
+	for g := range h.Ranges {
+		if g.Lender == nil && p.space == nil {
+			p.keptSegments = append(p.keptSegments, g.Addr)
+		}
+	}
+	p.past.add(&h.stats)
+	h.close()
 }

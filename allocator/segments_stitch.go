@@ -2,6 +2,7 @@ package allocator
 
 import (
 	"mlpool/allocator/internal/block"
+	"mlpool/allocator/internal/order"
 	"mlpool/allocator/internal/pages"
 )
 
@@ -76,7 +77,12 @@ const dropKeeps = 4
 // many. Work may still use their addresses, so they go in two steps: events mark the end of that
 // work and, once a later request finds them done, that one and those after it undo some mappings
 // each. A stitch that is used meanwhile stays. So do those of a stream that the driver refuses.
-func (p *Pool) dropStitches(r *request) error {
+func (p *Pool) dropStitches(r *request) (*Block, error) {
+	r.note(p.unmapStitches(r))
+	return nil, nil
+}
+
+func (p *Pool) unmapStitches(r *request) error {
 	s := p.space
 	if len(s.leaving)+len(s.lastUses) == 0 && s.Excess() > 0 {
 		return p.chooseLeaving(r)
@@ -157,4 +163,190 @@ func (p *Pool) chooseLeaving(r *request) error {
 		}
 	}
 	return refusal
+}
+
+// How a request has memory that other streams still use: its own stream waits for them on the
+// device. The stream whose heap the memory is in does not.
+
+// claim makes stream s wait for all that blocks, waiting ones of h, wait for, and takes them
+// out of the waiting blocks. It returns events that mark the work of s from there on, one for
+// each rest of the blocks that s does not get.
+func (h *heap) claim(blocks []*record, s Stream, rests int) (marks []uintptr, err error) {
+	items := make([]*order.Item[*record], len(blocks))
+	for i, r := range blocks {
+		items[i] = r.waits
+	}
+	marks, err = h.waiting.Claim(items, s, rests)
+	if err == nil {
+		for _, r := range blocks {
+			r.waits = nil
+		}
+	}
+	return marks, err
+}
+
+// claimLooks bounds how many blocks a request looks at to find chunks that it may claim.
+const claimLooks = 4096
+
+// fromWaiting meets a request from what is free and, as far as that is not enough, from the
+// chunks of blocks that wait in other heaps.
+func (p *Pool) fromWaiting(r *request) (*Block, error) {
+	if p.opt.Reuse != ReuseWait || p.grows(r) || r.missing <= 0 {
+		return nil, nil
+	}
+	missing, looks := r.missing, claimLooks
+	for _, d := range p.donorsOf(r, p.space.Page) {
+		if !r.asks(d) {
+			continue
+		}
+		if err := p.claimChunks(r, d, &looks); err != nil {
+			return nil, err
+		}
+	}
+	if r.missing == missing {
+		return nil, nil
+	}
+	return p.fromStitch(r)
+}
+
+// claimChunks brings chunks of waiting blocks of d into the request's heap until none are
+// missing. What is left of those blocks waits for the request's stream from then on.
+func (p *Pool) claimChunks(r *request, d *heap, looks *int) error {
+	s, h := p.space, r.heap
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	d.Flush()
+	x := s.claimable(d, r.missing, looks)
+	if len(x.chunks) == 0 {
+		return nil
+	}
+	if ordered, err := p.orderAfter(r, d); err != nil || !ordered {
+		return err
+	}
+	marks, err := d.claim(x.blocks, h.stream, x.rests(s))
+	if err != nil {
+		return err
+	}
+	for _, r := range x.blocks {
+		parts := r.parts()
+		if r.sewn != nil {
+			r.sewn.stitch.UsedBy(&h.pages) // which comes after all that used it
+			d.unsew(r)
+		}
+		for _, m := range parts {
+			for m != nil {
+				in, bytes := x.front(s, m)
+				var rest *block.Node
+				if bytes < m.Size() {
+					rest = d.SplitOff(m, bytes)
+				}
+				if in {
+					m.State = part
+					d.Coalesce(m)
+				} else {
+					m.Want = m.Size() // it may be less than the block's
+					r := recordOf(m)
+					d.wait(r, d.waiting.AfterEvent(h.stream, marks[0], r, sizeClass(m.Size())))
+					marks = marks[1:]
+				}
+				m = rest
+			}
+		}
+	}
+	d.JoinLoose()
+	for _, c := range x.chunks {
+		r.missing -= c.Size()
+		s.Update(&d.pages)
+		s.Move(&h.pages, []*pages.Chunk{c}, false)
+	}
+	return nil
+}
+
+// claimed is chunks of a heap in which all is free or waits, and the waiting blocks that are
+// in them, perhaps in part.
+type claimed struct {
+	chunks []*pages.Chunk
+	blocks []*record
+	has    map[*pages.Chunk]bool // false: chunks that were looked at
+	taken  map[*record]bool      // blocks
+}
+
+// claimable finds chunks of most bytes, or as few more as it must: those of large waiting blocks
+// first, and of those in the order in which they were freed.
+func (s *space) claimable(d *heap, most int64, looks *int) *claimed {
+	x := &claimed{has: map[*pages.Chunk]bool{}, taken: map[*record]bool{}}
+	for _, r := range d.waiting.Largest {
+		for _, p := range r.parts() {
+			for _, c := range s.Overlapping(p.Addr(), p.End()) {
+				if most <= 0 || *looks <= 0 {
+					return x
+				}
+				before := *looks
+				if _, seen := x.has[c]; seen {
+					*looks--
+				} else if x.has[c] = x.add(c, r, p, looks); x.has[c] {
+					most -= c.Size()
+				}
+				s.Looks += before - *looks
+			}
+		}
+	}
+	return x
+}
+
+// add adds c if there is nothing in it that is not free and does not wait. There is p, a part of
+// the waiting block r.
+func (x *claimed) add(c *pages.Chunk, r *record, p *block.Node, looks *int) bool {
+	m := p
+	for m.Addr() > c.Addr() && *looks >= 0 {
+		m = m.Prev()
+		*looks--
+	}
+	first := m
+	for ; m != nil && m.Addr() < c.End(); m = m.Next() {
+		if *looks--; *looks < 0 || m != p && m.State != waiting && m.State != block.Free {
+			return false
+		}
+	}
+	for m = first; m != nil && m.Addr() < c.End(); m = m.Next() {
+		of := recordOf(m)
+		if m == p {
+			of = r
+		}
+		if of.node.State == waiting && !x.taken[of] {
+			x.taken[of] = true
+			x.blocks = append(x.blocks, of)
+		}
+	}
+	x.chunks = append(x.chunks, c)
+	return true
+}
+
+// rests returns how many pieces of the blocks lie in none of the chunks.
+func (x *claimed) rests(s *space) (rests int) {
+	for _, r := range x.blocks {
+		for _, p := range r.parts() {
+			in := true
+			for _, c := range s.Overlapping(p.Addr(), p.Addr()+uintptr(p.Size())) {
+				if in && !x.has[c] {
+					rests++
+				}
+				in = x.has[c]
+			}
+		}
+	}
+	return rests
+}
+
+// front says whether the first bytes of n lie in the chunks, and how many are like these.
+func (x *claimed) front(s *space, n *block.Node) (in bool, bytes int64) {
+	chunks := s.Overlapping(n.Addr(), n.Addr()+uintptr(n.Size()))
+	for _, c := range chunks {
+		if x.has[c] != x.has[chunks[0]] {
+			return x.has[chunks[0]], int64(c.Addr() - n.Addr())
+		}
+	}
+	return x.has[chunks[0]], n.Size()
 }

@@ -124,7 +124,7 @@ func (p *Pool) fromLeastGrowth(r *request) (*Block, error) {
 // fromNewChunks grows the heap by the whole request, where what was missing turned out not to
 // be all: other threads took some of the rest, say. It fails only if the driver has no more.
 func (p *Pool) fromNewChunks(r *request) (*Block, error) {
-	if r.driver != nil {
+	if r.driverErr != nil {
 		return nil, nil
 	}
 	b, _, err := p.growBy(r, block.RoundUp(r.size, p.space.Page))
@@ -153,7 +153,7 @@ func (p *Pool) growBy(r *request, bytes int64) (b *Block, grown bool, err error)
 		return nil, false, err
 	}
 	p.full = true
-	r.driver = err
+	r.driverErr = err
 	return nil, false, nil
 }
 
