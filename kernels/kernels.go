@@ -5,6 +5,32 @@
 //
 // The package uses device 0; the environment variable CUDA_VISIBLE_DEVICES
 // chooses which card that is. Calls may come from any goroutine.
+//
+// # What is fused
+//
+// These parts of a training step are one launch each, where package device fuses:
+//
+//   - a hidden layer: [GEMM] NN with the epilogue Activate. It also gathers: A may be a table of
+//     uint8 images and the batch's indices. There are no biases.
+//   - the last layer, softmax, cross-entropy, their gradients, and the gradient through the
+//     activation below: [Classifier]. A GPU takes up to 16 classes; how many there are is a
+//     property of the data set, data.Classes.
+//   - dgrad and the gradient through the activation: GEMM NT with ActivateBackward, which may
+//     also store the transpose that the next wgrad reads.
+//   - wgrad and plain SGD: GEMM TN with SGD, and the wgrads of all layers as a GroupedGEMM.
+//   - dgrad, wgrad and SGD of one layer: DgradWgrad, where [FusesWgrad] says so.
+//   - the losses of many batches: ReduceLoss, once for each report.
+//
+// An activation or an update rule that is not fused (see package nn) has launches of its own:
+// Activate, ActivateBackward and Step.
+//
+// # A new operation
+//
+// It touches five files: its .cu in cuda/nn; [Launches], then go generate; package ref; a case in
+// package kerneltest; and package device's ops.go, which takes a block for the output. An
+// activation or a rule needs neither Launches nor ops.go, but a row in package nn. A PTX
+// instruction also has its function in emulator/emulator.h. To test one case on the emulated GPU,
+// make kernels EMULATE=1, then REQUIRE_GPU=1 go test -tags cuda ./kernels -run '^Test$/^Elementwise$'.
 package kernels
 
 import (

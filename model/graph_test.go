@@ -14,7 +14,6 @@ import (
 	"mlpool/data"
 	"mlpool/kernels"
 	"mlpool/kernels/device"
-	"mlpool/kernels/nn"
 	"mlpool/model"
 )
 
@@ -38,17 +37,11 @@ func TestGraphTrainsAsEager(t *testing.T) {
 	opt.ChunkSteps = 5
 	onEveryGraph(t, func(t *testing.T, l lab) {
 		run := func(l lab) (all []model.Epoch, final [][]float32) {
-			trainer, err := model.NewTrainer(l.device(plain), train, test, weights, opt)
-			if err != nil {
-				t.Fatal(err)
-			}
+			trainer := newTrainer(t, l.device(plain), train, test, weights, opt)
 			var steady [2]allocator.Stats
 			var process cudadriver.Counts
 			for epoch := range epochs {
-				e, err := trainer.Epoch(context.Background())
-				if err != nil {
-					t.Fatal(err)
-				}
+				e := trainEpoch(t, trainer)
 				e.Train, e.Validation = 0, 0
 				all = append(all, e)
 				if l.captured == nil {
@@ -105,10 +98,7 @@ func TestGraphIsInterruptedBetweenChunks(t *testing.T) {
 				cancel()
 			}
 		}
-		trainer, err := model.NewTrainer(l.device(plain), train, test, model.Weights(20, 16, 1, data.Classes, 0), opt)
-		if err != nil {
-			t.Fatal(err)
-		}
+		trainer := newTrainer(t, l.device(plain), train, test, model.Weights(20, 16, 1, data.Classes, 0), opt)
 		e, err := trainer.Epoch(ctx)
 		if err != nil || !e.Interrupted || len(e.Losses) != 8 || !slices.Equal(steps, []int{4, 8}) {
 			t.Errorf("error %v, interrupted %t after %d steps, want 8; told of steps %v", err, e.Interrupted, len(e.Losses), steps)
@@ -116,9 +106,6 @@ func TestGraphIsInterruptedBetweenChunks(t *testing.T) {
 		e, err = trainer.Epoch(context.Background())
 		if err != nil || e.Interrupted || len(e.Losses) != 10 {
 			t.Errorf("the next epoch: error %v, %d steps", err, len(e.Losses))
-		}
-		if err := trainer.Close(); err != nil {
-			t.Error(err)
 		}
 	})
 }
@@ -180,11 +167,8 @@ func TestGraphFaults(t *testing.T) {
 			f := l
 			f.queue = q
 			d := f.device(plain)
-			trainer, err := model.NewTrainer(d, train, test, model.Weights(12, 8, 2, data.Classes, 0), opt)
-			if err != nil {
-				t.Fatal(err)
-			}
-			_, err = trainer.Epoch(context.Background())
+			trainer := newTrainer(t, d, train, test, model.Weights(12, 8, 2, data.Classes, 0), opt)
+			_, err := trainer.Epoch(context.Background())
 			if err == nil || !strings.Contains(err.Error(), where) || !strings.Contains(err.Error(), "launch refused") {
 				t.Errorf("%s: error %v", where, err)
 			}
@@ -214,13 +198,8 @@ func TestCloseFreesGraphsFirst(t *testing.T) {
 			}
 			return a
 		})
-		trainer, err := model.NewTrainer(d, train, test, model.Weights(12, 8, 2, data.Classes, 0), opt)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := trainer.Epoch(context.Background()); err != nil {
-			t.Fatal(err)
-		}
+		trainer := newTrainer(t, d, train, test, model.Weights(12, 8, 2, data.Classes, 0), opt)
+		trainEpoch(t, trainer)
 		if err := trainer.Close(); err != nil {
 			t.Fatal(err)
 		}
@@ -237,19 +216,12 @@ func TestWaitingSpoilsACapture(t *testing.T) {
 	w := model.Weights(6, 4, 1, data.Classes, 0)
 	onEveryGraph(t, func(t *testing.T, l lab) {
 		d := l.device(plain)
-		trainer, err := model.NewTrainer(d, set, set, w, model.Options{BatchSize: 5, EvalBatchSize: 20, Update: nn.Update{Rate: 0.1},
-			Order: func(epoch int) []int32 { return data.Order(20, 0, epoch) }})
-		if err != nil {
-			t.Fatal(err)
-		}
+		trainer := newTrainer(t, d, set, set, w, options(20, 5))
 		if err := d.Replay(-1, d.Synchronize); err == nil {
 			t.Error("a capture that waits for itself succeeds")
 		}
 		if _, err := trainer.Epoch(context.Background()); err != nil {
 			t.Errorf("the next epoch: %v", err)
-		}
-		if err := trainer.Close(); err != nil {
-			t.Error(err)
 		}
 	})
 }

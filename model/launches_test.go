@@ -1,7 +1,6 @@
 package model_test
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -79,13 +78,8 @@ func TestLaunches(t *testing.T) {
 			var calls []string
 			f := l
 			f.queue = observed(t, l.queue, &calls)
-			trainer, err := model.NewTrainer(f.device(plain), train, test, model.Weights(12, 8, layers, data.Classes, 0), options(50, 25))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if _, err := trainer.Epoch(context.Background()); err != nil {
-				t.Fatal(err)
-			}
+			trainer := newTrainer(t, f.device(plain), train, test, model.Weights(12, 8, layers, data.Classes, 0), options(50, 25))
+			trainEpoch(t, trainer)
 			want := append(slices.Repeat(step, 2), "loss reduction [50 25]", "NN ReLU Indices 20x8x12")
 			want = append(append(want, slices.Repeat([]string{"NN ReLU 20x8x8"}, layers-1)...), "classifier [20 10 8]", "loss reduction [20 76]")
 			if !slices.Equal(calls, want) {

@@ -34,18 +34,9 @@ func TestMNISTOnGPU(t *testing.T) {
 	weights := model.Weights(784, 784, 4, data.Classes, 0)
 	losses := make(map[string][]float32)
 	onEveryBackend(t, func(t *testing.T, l lab) {
-		trainer, err := model.NewTrainer(l.device(plain), firstRows(set.Train, rows), firstRows(set.Test, 256), weights, options(rows, batch))
-		if err != nil {
-			t.Fatal(err)
-		}
-		e, err := trainer.Epoch(context.Background())
-		if err != nil {
-			t.Fatal(err)
-		}
+		trainer := newTrainer(t, l.device(plain), firstRows(set.Train, rows), firstRows(set.Test, 256), weights, options(rows, batch))
+		e := trainEpoch(t, trainer)
 		losses[l.name] = e.Losses
-		if err := trainer.Close(); err != nil {
-			t.Error(err)
-		}
 	})
 	for _, b := range backends {
 		for i, want := range losses["cpu"] {

@@ -4,151 +4,17 @@ import (
 	"context"
 	"errors"
 	"math"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
-
-	"gorgonia.org/tensor"
 
 	"mlpool/allocator"
 	"mlpool/allocator/cudadriver"
 	"mlpool/data"
 	"mlpool/kernels"
 	"mlpool/kernels/device"
-	"mlpool/kernels/kerneltest"
-	"mlpool/kernels/nn"
 	"mlpool/model"
 )
-
-// lab is what a device to train on is made of.
-type lab struct {
-	name  string
-	queue device.Queue
-	alloc allocator.Allocator
-	fuse  bool
-	// captured is what graphs take their outputs from; nil: there are none.
-	captured allocator.Allocator
-}
-
-// device computes on the lab's queue and allocates through wrap.
-func (l lab) device(wrap func(allocator.Allocator) allocator.Allocator) *device.Device {
-	d := device.New(l.queue, wrap(l.alloc), l.fuse)
-	if l.captured != nil {
-		d.CaptureFrom(wrap(l.captured))
-	}
-	return d
-}
-
-func plain(a allocator.Allocator) allocator.Allocator { return a }
-
-// backends are all devices and allocators that a model must train the same on.
-var backends = []struct {
-	name  string
-	gpu   bool
-	fuse  bool
-	kind  string
-	graph bool
-}{
-	{"cpu", false, true, "pool", false},
-	{"cpu unfused", false, false, "pool", false},
-	{"cpu plan", false, true, "plan", false},
-	{"cpu malloc", false, true, "malloc", false},
-	{"cpu graph", false, true, "pool", true},
-	{"cpu graph unfused", false, false, "pool", true},
-	{"gpu pool", true, true, "pool", false},
-	{"gpu pool unfused", true, false, "pool", false},
-	{"gpu async", true, true, "async", false},
-	{"gpu async unfused", true, false, "async", false},
-	{"gpu plan", true, true, "plan", false},
-	{"gpu malloc", true, true, "malloc", false},
-	{"gpu graph", true, true, "pool", true},
-	{"gpu graph unfused", true, false, "pool", true},
-	{"gpu graph async", true, true, "async", true},
-	{"gpu graph async unfused", true, false, "async", true},
-}
-
-func onEveryBackend(t *testing.T, f func(t *testing.T, l lab)) {
-	for _, b := range backends {
-		t.Run(b.name, func(t *testing.T) {
-			var queue device.Queue = new(device.HostQueue)
-			var driver allocator.Driver = device.NewHostDriver()
-			if b.gpu {
-				kerneltest.RequireGPU(t)
-				var err error
-				if queue, err = device.NewCUDAQueue(kernels.FP32); err != nil {
-					t.Fatal(err)
-				}
-				driver = cudadriver.Driver{}
-			}
-			l := lab{name: b.name, queue: queue, alloc: newAllocator(t, b.kind, driver), fuse: b.fuse}
-			if b.graph {
-				l.captured = newAllocator(t, "graph "+b.kind, driver)
-			}
-			f(t, l)
-			if b.graph {
-				if err := l.captured.Close(); err != nil {
-					t.Error(err)
-				}
-			}
-			if err := errors.Join(l.alloc.Close(), queue.Close()); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-}
-
-func newAllocator(t *testing.T, kind string, driver allocator.Driver) (a allocator.Allocator) {
-	var err error
-	switch kind {
-	case "pool", "graph pool":
-		a, err = allocator.NewPool(driver, allocator.PoolOptions{})
-	case "plan":
-		a, err = allocator.NewPlan(driver, allocator.PoolOptions{})
-	case "malloc":
-		a = allocator.NewMalloc(driver)
-	case "async":
-		var pool cudadriver.MemPool
-		pool, err = cudadriver.NewMemPool()
-		a = allocator.NewAsync(pool)
-	case "graph async":
-		var pool cudadriver.GraphPool
-		pool, err = cudadriver.NewGraphPool()
-		a = allocator.NewAsync(pool)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	return a
-}
-
-// blobs is a set of n noisy images of ten patterns.
-func blobs(n, features int, seed uint64) model.Set {
-	patterns := rand.New(rand.NewPCG(1, 2))
-	centre := make([]uint8, 10*features)
-	for i := range centre {
-		centre[i] = uint8(patterns.IntN(200))
-	}
-	rng := rand.New(rand.NewPCG(seed, 3))
-	images, labels := make([]uint8, n*features), make([]uint8, n)
-	for r := range n {
-		labels[r] = uint8(rng.IntN(10))
-		for j := range features {
-			images[r*features+j] = centre[int(labels[r])*features+j] + uint8(rng.IntN(56))
-		}
-	}
-	return model.Set{
-		Images: tensor.New(tensor.WithShape(n, features), tensor.WithBacking(images)),
-		Labels: tensor.New(tensor.WithShape(n), tensor.WithBacking(labels)),
-	}
-}
-
-func options(rows, batch int) model.Options {
-	return model.Options{
-		BatchSize: batch, EvalBatchSize: 3*batch + 1, Update: nn.Update{Rate: 0.1}, ChunkSteps: 4,
-		Order: func(epoch int) []int32 { return data.Order(rows, 7, epoch) },
-	}
-}
 
 // TestTrainingMatchesFloat64 trains two epochs, each with a short last batch,
 // beside the oracle. The layers are of a width that a device rounds up.
@@ -158,16 +24,10 @@ func TestTrainingMatchesFloat64(t *testing.T) {
 	weights := model.Weights(features, 37, 3, data.Classes, 5)
 	opt := options(rows, batch)
 	onEveryBackend(t, func(t *testing.T, l lab) {
-		trainer, err := model.NewTrainer(l.device(plain), train, test, weights, opt)
-		if err != nil {
-			t.Fatal(err)
-		}
+		trainer := newTrainer(t, l.device(plain), train, test, weights, opt)
 		want := newOracle(weights)
 		for epoch := range epochs {
-			e, err := trainer.Epoch(context.Background())
-			if err != nil {
-				t.Fatal(err)
-			}
+			e := trainEpoch(t, trainer)
 			if len(e.Losses) != 16 || e.Number != epoch+1 || e.Interrupted {
 				t.Fatalf("epoch %d: number %d, %d losses, interrupted %t", epoch+1, e.Number, len(e.Losses), e.Interrupted)
 			}
@@ -197,9 +57,6 @@ func TestTrainingMatchesFloat64(t *testing.T) {
 					t.Fatalf("weights %d: element %d is %v, in float64 %v", i, j, v, want.weights[i][j])
 				}
 			}
-		}
-		if err := trainer.Close(); err != nil {
-			t.Error(err)
 		}
 	})
 }
@@ -242,16 +99,11 @@ func TestSteadyStateCallsNoDriver(t *testing.T) {
 			t.Skip("every request of this allocator is a call to the driver")
 		}
 		var watch []*watched
-		trainer, err := model.NewTrainer(l.device(func(a allocator.Allocator) allocator.Allocator {
+		trainer := newTrainer(t, l.device(func(a allocator.Allocator) allocator.Allocator {
 			watch = append(watch, &watched{Allocator: a})
 			return watch[len(watch)-1]
 		}), train, test, model.Weights(784, 100, 2, data.Classes, 0), options(500, 64))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := trainer.Epoch(context.Background()); err != nil {
-			t.Fatal(err)
-		}
+		trainEpoch(t, trainer)
 		calls := func() (n int64) {
 			for _, w := range watch {
 				n += w.Stats().DriverCalls
@@ -263,9 +115,7 @@ func TestSteadyStateCallsNoDriver(t *testing.T) {
 		}
 		before, process := calls(), cudadriver.Counters()
 		for range 3 {
-			if _, err := trainer.Epoch(context.Background()); err != nil {
-				t.Fatal(err)
-			}
+			trainEpoch(t, trainer)
 		}
 		if n := calls() - before; n != 0 {
 			t.Errorf("%d driver calls after the first epoch", n)
@@ -277,9 +127,6 @@ func TestSteadyStateCallsNoDriver(t *testing.T) {
 		}
 		if now := cudadriver.Counters(); now != process {
 			t.Errorf("calls in the process went from %+v to %+v", process, now)
-		}
-		if err := trainer.Close(); err != nil {
-			t.Error(err)
 		}
 	})
 }
@@ -295,16 +142,10 @@ func TestInterruptedEpoch(t *testing.T) {
 				cancel()
 			}
 		}
-		trainer, err := model.NewTrainer(l.device(plain), train, test, model.Weights(20, 16, 1, data.Classes, 0), opt)
-		if err != nil {
-			t.Fatal(err)
-		}
+		trainer := newTrainer(t, l.device(plain), train, test, model.Weights(20, 16, 1, data.Classes, 0), opt)
 		e, err := trainer.Epoch(ctx)
 		if err != nil || !e.Interrupted || len(e.Losses) != 4 {
 			t.Errorf("error %v, interrupted %t after %d steps, want 4", err, e.Interrupted, len(e.Losses))
-		}
-		if err := trainer.Close(); err != nil {
-			t.Error(err)
 		}
 	})
 }
@@ -408,19 +249,11 @@ func TestProfile(t *testing.T) {
 			t.Skip("operations are not launched one by one")
 		}
 		d := l.device(plain)
-		trainer, err := model.NewTrainer(d, train, test, model.Weights(20, 64, 2, data.Classes, 0), options(500, 50))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := trainer.Epoch(context.Background()); err != nil {
-			t.Fatal(err)
-		}
+		trainer := newTrainer(t, d, train, test, model.Weights(20, 64, 2, data.Classes, 0), options(500, 50))
+		trainEpoch(t, trainer)
 		p, err := d.Profile(10, trainer.Repeat)
 		if err != nil || p.Step <= 0 || p.Gaps() >= p.Step || len(p.Ops) < 5 {
 			t.Errorf("error %v, %+v", err, p)
-		}
-		if err := trainer.Close(); err != nil {
-			t.Error(err)
 		}
 	})
 }

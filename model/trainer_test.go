@@ -39,10 +39,7 @@ func TestVerbose(t *testing.T) {
 			opt := options(50, 5)
 			opt.ChunkSteps, opt.VerboseEvery = c.chunk, c.every
 			opt.Verbose = func(step int, loss float32) { steps, losses = append(steps, step), append(losses, loss) }
-			trainer, err := model.NewTrainer(l.device(plain), train, test, model.Weights(6, 4, 1, data.Classes, 0), opt)
-			if err != nil {
-				t.Fatal(err)
-			}
+			trainer := newTrainer(t, l.device(plain), train, test, model.Weights(6, 4, 1, data.Classes, 0), opt)
 			e, err := trainer.Epoch(context.Background())
 			if err := errors.Join(err, trainer.Close()); err != nil {
 				t.Fatal(err)
@@ -65,10 +62,7 @@ func TestBatchesOfOne(t *testing.T) {
 	onEveryBackend(t, func(t *testing.T, l lab) {
 		opt := options(5, 1)
 		opt.EvalBatchSize = 1
-		trainer, err := model.NewTrainer(l.device(plain), train, test, model.Weights(6, 4, 1, data.Classes, 0), opt)
-		if err != nil {
-			t.Fatal(err)
-		}
+		trainer := newTrainer(t, l.device(plain), train, test, model.Weights(6, 4, 1, data.Classes, 0), opt)
 		e, err := trainer.Epoch(context.Background())
 		if err := errors.Join(err, trainer.Close()); err != nil || len(e.Losses) != 5 || !(e.ValLoss > 0) {
 			t.Errorf("%d steps, validation loss %v, %v", len(e.Losses), e.ValLoss, err)

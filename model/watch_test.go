@@ -36,10 +36,7 @@ func TestDivergedEpochEnds(t *testing.T) {
 			train.Labels.Uint8s()[bad-1] = 99
 			opt := opt
 			opt.Order = func(int) []int32 { return identity(0)[:steps] }
-			trainer, err := model.NewTrainer(l.device(plain), train, test, model.Weights(features, 4, 1, data.Classes, 0), opt)
-			if err != nil {
-				t.Fatal(err)
-			}
+			trainer := newTrainer(t, l.device(plain), train, test, model.Weights(features, 4, 1, data.Classes, 0), opt)
 			e, err := trainer.Epoch(context.Background())
 			if err := errors.Join(err, trainer.Close()); err != nil {
 				t.Fatal(err)

@@ -1,0 +1,53 @@
+package model
+
+import (
+	"errors"
+
+	"gorgonia.org/tensor"
+)
+
+// dataset is a Set on the device, with the indices of its rows in the order in which it is
+// visited.
+type dataset[T any] struct {
+	images, labels, indices  T
+	rows, batchSize, batches int // batchSize: of all ranks
+	rank, ranks              int
+}
+
+// batch returns the number of rows of batch i, of which the last may be short.
+func (s dataset[T]) batch(i int) int { return min(s.batchSize, s.rows-i*s.batchSize) }
+
+// shard returns the first row and the number of rows that the rank has of batch i.
+func (s dataset[T]) shard(i int) (start, n int) {
+	all := s.batch(i)
+	from, to := all*s.rank/s.ranks, all*(s.rank+1)/s.ranks
+	return i*s.batchSize + from, to - from
+}
+
+func (t *Trainer[T]) newDataset(name string, s Set, batchSize int) (dataset[T], error) {
+	rows, ranks := s.len(), max(t.opt.Ranks, 1)
+	batchSize *= ranks
+	p := dataset[T]{rows: rows, batchSize: batchSize, batches: (rows + batchSize - 1) / batchSize, rank: t.opt.Rank, ranks: ranks}
+	identity := make([]int32, rows)
+	for i := range identity {
+		identity[i] = int32(i)
+	}
+	var errs [3]error
+	p.images, errs[0] = t.own(name+" images", s.Images)
+	p.labels, errs[1] = t.own(name+" labels", s.Labels)
+	p.indices, errs[2] = t.own(name+" indices", vector(identity))
+	return p, errors.Join(errs[:]...)
+}
+
+func vector(v []int32) *tensor.Dense {
+	return tensor.New(tensor.WithShape(len(v)), tensor.WithBacking(v))
+}
+
+// score sums up the results of a data set's batches.
+func (s dataset[T]) score(results []float32) (loss, accuracy float64) {
+	for i := range s.batches {
+		loss += float64(results[2*i]) * float64(s.batch(i))
+		accuracy += float64(results[2*i+1])
+	}
+	return loss / float64(s.rows), accuracy / float64(s.rows)
+}

@@ -1,0 +1,175 @@
+package model_test
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"testing"
+
+	"gorgonia.org/tensor"
+
+	"mlpool/allocator"
+	"mlpool/allocator/cudadriver"
+	"mlpool/data"
+	"mlpool/kernels"
+	"mlpool/kernels/device"
+	"mlpool/kernels/kerneltest"
+	"mlpool/kernels/nn"
+	"mlpool/model"
+)
+
+// lab is what a device to train on is made of.
+type lab struct {
+	name  string
+	queue device.Queue
+	alloc allocator.Allocator
+	fuse  bool
+	// captured is what graphs take their outputs from; nil: there are none.
+	captured allocator.Allocator
+}
+
+// device computes on the lab's queue and allocates through wrap.
+func (l lab) device(wrap func(allocator.Allocator) allocator.Allocator) *device.Device {
+	d := device.New(l.queue, wrap(l.alloc), l.fuse)
+	if l.captured != nil {
+		d.CaptureFrom(wrap(l.captured))
+	}
+	return d
+}
+
+func plain(a allocator.Allocator) allocator.Allocator { return a }
+
+// backends are all devices and allocators that a model must train the same on.
+var backends = []struct {
+	name  string
+	gpu   bool
+	fuse  bool
+	kind  string
+	graph bool
+}{
+	{"cpu", false, true, "pool", false},
+	{"cpu unfused", false, false, "pool", false},
+	{"cpu plan", false, true, "plan", false},
+	{"cpu malloc", false, true, "malloc", false},
+	{"cpu graph", false, true, "pool", true},
+	{"cpu graph unfused", false, false, "pool", true},
+	{"gpu pool", true, true, "pool", false},
+	{"gpu pool unfused", true, false, "pool", false},
+	{"gpu async", true, true, "async", false},
+	{"gpu async unfused", true, false, "async", false},
+	{"gpu plan", true, true, "plan", false},
+	{"gpu malloc", true, true, "malloc", false},
+	{"gpu graph", true, true, "pool", true},
+	{"gpu graph unfused", true, false, "pool", true},
+	{"gpu graph async", true, true, "async", true},
+	{"gpu graph async unfused", true, false, "async", true},
+}
+
+func onEveryBackend(t *testing.T, f func(t *testing.T, l lab)) {
+	for _, b := range backends {
+		t.Run(b.name, func(t *testing.T) {
+			var queue device.Queue = new(device.HostQueue)
+			var driver allocator.Driver = device.NewHostDriver()
+			if b.gpu {
+				kerneltest.RequireGPU(t)
+				var err error
+				if queue, err = device.NewCUDAQueue(kernels.FP32); err != nil {
+					t.Fatal(err)
+				}
+				driver = cudadriver.Driver{}
+			}
+			l := lab{name: b.name, queue: queue, alloc: newAllocator(t, b.kind, driver), fuse: b.fuse}
+			if b.graph {
+				l.captured = newAllocator(t, "graph "+b.kind, driver)
+			}
+			t.Cleanup(func() {
+				if b.graph {
+					if err := l.captured.Close(); err != nil {
+						t.Error(err)
+					}
+				}
+				if err := errors.Join(l.alloc.Close(), queue.Close()); err != nil {
+					t.Error(err)
+				}
+			})
+			f(t, l)
+		})
+	}
+}
+
+// newTrainer returns a trainer, which is closed when the test ends, if not before.
+func newTrainer[T any](t *testing.T, ops model.Ops[T], train, test model.Set, weights []*tensor.Dense, opt model.Options) *model.Trainer[T] {
+	t.Helper()
+	trainer, err := model.NewTrainer(ops, train, test, weights, opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := trainer.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return trainer
+}
+
+// trainEpoch trains an epoch that must not fail.
+func trainEpoch[T any](t *testing.T, trainer *model.Trainer[T]) model.Epoch {
+	t.Helper()
+	e, err := trainer.Epoch(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+func newAllocator(t *testing.T, kind string, driver allocator.Driver) (a allocator.Allocator) {
+	var err error
+	switch kind {
+	case "pool", "graph pool":
+		a, err = allocator.NewPool(driver, allocator.PoolOptions{})
+	case "plan":
+		a, err = allocator.NewPlan(driver, allocator.PoolOptions{})
+	case "malloc":
+		a = allocator.NewMalloc(driver)
+	case "async":
+		var pool cudadriver.MemPool
+		pool, err = cudadriver.NewMemPool()
+		a = allocator.NewAsync(pool)
+	case "graph async":
+		var pool cudadriver.GraphPool
+		pool, err = cudadriver.NewGraphPool()
+		a = allocator.NewAsync(pool)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// blobs is a set of n noisy images of ten patterns.
+func blobs(n, features int, seed uint64) model.Set {
+	patterns := rand.New(rand.NewPCG(1, 2))
+	centre := make([]uint8, 10*features)
+	for i := range centre {
+		centre[i] = uint8(patterns.IntN(200))
+	}
+	rng := rand.New(rand.NewPCG(seed, 3))
+	images, labels := make([]uint8, n*features), make([]uint8, n)
+	for r := range n {
+		labels[r] = uint8(rng.IntN(10))
+		for j := range features {
+			images[r*features+j] = centre[int(labels[r])*features+j] + uint8(rng.IntN(56))
+		}
+	}
+	return model.Set{
+		Images: tensor.New(tensor.WithShape(n, features), tensor.WithBacking(images)),
+		Labels: tensor.New(tensor.WithShape(n), tensor.WithBacking(labels)),
+	}
+}
+
+func options(rows, batch int) model.Options {
+	return model.Options{
+		BatchSize: batch, EvalBatchSize: 3*batch + 1, Update: nn.Update{Rate: 0.1}, ChunkSteps: 4,
+		Order: func(epoch int) []int32 { return data.Order(rows, 7, epoch) },
+	}
+}

@@ -1,0 +1,209 @@
+package model_test
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"testing"
+
+	"mlpool/allocator"
+	"mlpool/data"
+	"mlpool/kernels"
+	"mlpool/kernels/device"
+	"mlpool/kernels/nn"
+	"mlpool/model"
+)
+
+// mirror is a rank of two, of which the other has the same numbers.
+type mirror struct {
+	symmetric allocator.Allocator // of symmetric memory; nil: there is none
+	stream    allocator.Stream
+}
+
+func (mirror) Rank() int   { return 0 }
+func (mirror) Size() int   { return 2 }
+func (mirror) Err() error  { return nil }
+func (mirror) Abort(error) {}
+func (mirror) Close() error {
+	return nil
+}
+
+// filler is what a mirror needs of a queue.
+type filler interface {
+	Fill(dst uintptr, value byte, bytes int) error
+	Step(u nn.Update, w, state, dw uintptr, n int) error
+}
+
+func (mirror) on(stream uintptr) filler {
+	if stream != 0 {
+		return kernels.Stream(stream)
+	}
+	return new(device.HostQueue)
+}
+
+func (m mirror) AllReduce(x uintptr, n int, stream uintptr) error {
+	return m.on(stream).Step(nn.Update{Rate: -1}, x, 0, x, n)
+}
+
+func (m mirror) AllGather(x uintptr, n int, stream uintptr) error {
+	other := x + uintptr(4*n)
+	return errors.Join(m.on(stream).Fill(other, 0, 4*n), m.on(stream).Step(nn.Update{Rate: -1}, other, 0, x, n))
+}
+
+func (m mirror) AllocSymmetric(bytes int) (uintptr, func() error, error) {
+	if m.symmetric == nil {
+		return 0, nil, errors.ErrUnsupported
+	}
+	b, err := m.symmetric.Alloc(int64(bytes), m.stream, "symmetric")
+	return b.Addr, func() error { return m.symmetric.Free(b, m.stream) }, err
+}
+
+// TestMirroredRank trains one rank of two on every backend, beside a rank on the CPU: its
+// side queue and its main queue wait for each other, within graphs and without. Steps are of more
+// buckets than one.
+func TestMirroredRank(t *testing.T) {
+	t.Run("all-gather", func(t *testing.T) { testMirroredRank(t, true) })
+	t.Run("all-reduce", func(t *testing.T) { testMirroredRank(t, false) })
+}
+
+func testMirroredRank(t *testing.T, gathers bool) {
+	const rows, features, batch, epochs = 33, 784, 4, 2
+	train, test := blobs(rows, features, 1), blobs(9, features, 2)
+	opt := options(rows, batch)
+	opt.Ranks = 2
+	weights := model.Weights(features, 1300, 3, data.Classes, 5)
+	var want []model.Epoch
+	onEveryBackend(t, func(t *testing.T, l lab) {
+		d := l.device(plain)
+		var m mirror
+		if gathers {
+			m = mirror{l.alloc, l.queue.Handle()}
+		}
+		if err := d.SetCollective(m); err != nil {
+			t.Fatal(err)
+		}
+		trainer := newTrainer(t, d, train, test, weights, opt)
+		var got []model.Epoch
+		for range epochs {
+			e := trainEpoch(t, trainer)
+			got = append(got, e)
+		}
+		if want == nil {
+			want = got
+		}
+		for i, e := range got {
+			if e.AllReduce <= 0 || e.Exposed < 0 || e.Exposed > e.AllReduce || math.Abs(e.ValLoss-want[i].ValLoss) > 1e-4 {
+				t.Errorf("epoch %d: all-reduce %v, of it exposed %v, validation loss %v, want %v", i+1, e.AllReduce, e.Exposed, e.ValLoss, want[i].ValLoss)
+			}
+			for step, loss := range e.Losses {
+				if math.Abs(float64(loss-want[i].Losses[step])) > 1e-4 {
+					t.Errorf("epoch %d, step %d: loss %v, want %v", i+1, step+1, loss, want[i].Losses[step])
+				}
+			}
+		}
+		if err := errors.Join(trainer.Close(), d.CloseCollective()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// lateQueue has side queues that do nothing before the main queue waits for them.
+type lateQueue struct{ device.HostQueue }
+
+func (q *lateQueue) NewSideQueue() (device.SideQueue, error) {
+	side, err := q.HostQueue.NewSideQueue()
+	return &lateSideQueue{SideQueue: side, recorded: map[int]int{}}, err
+}
+
+type lateSideQueue struct {
+	device.SideQueue
+	work     []func() error
+	ran      int         // of work
+	recorded map[int]int // work before a Record
+}
+
+func (s *lateSideQueue) later(f func() error) error {
+	s.work = append(s.work, f)
+	return nil
+}
+
+func (s *lateSideQueue) Do(f func(uintptr) error) error {
+	return s.later(func() error { return s.SideQueue.Do(f) })
+}
+
+func (s *lateSideQueue) StampSide(i int) error {
+	return s.later(func() error { return s.SideQueue.StampSide(i) })
+}
+
+func (s *lateSideQueue) Record(i int) error {
+	s.recorded[i] = len(s.work)
+	return nil
+}
+
+func (s *lateSideQueue) Join(i int) error { return s.run(s.recorded[i]) }
+
+// run does the work before so many.
+func (s *lateSideQueue) run(work int) error {
+	for ; s.ran < work; s.ran++ {
+		if err := s.work[s.ran](); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *lateSideQueue) After(other device.SideQueue, i int) error {
+	o := other.(*lateSideQueue)
+	work := o.recorded[i]
+	return s.later(func() error { return o.run(work) })
+}
+
+func (s *lateSideQueue) AddUpdates(all []kernels.Updates) error {
+	return s.later(func() error { return s.SideQueue.AddUpdates(all) })
+}
+
+// TestLateSideQueue trains a rank whose side queues are as late as events allow: what reads weights,
+// or frees them, waits for them, or there would be other losses.
+func TestLateSideQueue(t *testing.T) {
+	t.Run("all-gather", func(t *testing.T) { testLateSideQueue(t, true) })
+	t.Run("all-reduce", func(t *testing.T) { testLateSideQueue(t, false) })
+}
+
+func testLateSideQueue(t *testing.T, gathers bool) {
+	const rows, features, epochs = 35, 784, 3
+	train, test := blobs(rows, features, 1), blobs(9, features, 2)
+	opt := options(rows, 4)
+	opt.Ranks = 2
+	run := func(q device.Queue) (got []string) {
+		t.Helper()
+		alloc, err := allocator.NewPool(device.NewHostDriver(), allocator.PoolOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		d := device.New(q, alloc, true)
+		var m mirror
+		if gathers {
+			m = mirror{alloc, q.Handle()}
+		}
+		if err := d.SetCollective(m); err != nil {
+			t.Fatal(err)
+		}
+		trainer := newTrainer(t, d, train, test, model.Weights(features, 1300, 3, data.Classes, 5), opt)
+		for range epochs {
+			e := trainEpoch(t, trainer)
+			sum, err := trainer.Checksum()
+			if err != nil {
+				t.Fatal(err)
+			}
+			got = append(got, fmt.Sprint(e.Losses, e.ValLoss, e.ValAcc, sum))
+		}
+		if err := errors.Join(trainer.Close(), d.CloseCollective(), alloc.Close()); err != nil {
+			t.Error(err)
+		}
+		return got
+	}
+	if want, got := run(new(device.HostQueue)), run(new(lateQueue)); !slices.Equal(got, want) {
+		t.Errorf("losses and checksums are %v, want %v", got, want)
+	}
+}
