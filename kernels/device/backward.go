@@ -9,25 +9,24 @@ import (
 	"mlpool/kernels/nn"
 )
 
-// Backward is the backward pass of a perceptron with the step down its gradients. w
-// are the weights of its layers, from the input on; x is what each layer took in: the
-// batch, which may be a gathered view of images, and then outputs of activations. dy is
-// the gradient of the last layer's output, dx that of its input. state is what a stateful
-// rule keeps of each layer, else nil. From the last layer down:
+// Backward is the backward pass of a perceptron, with the update of its weights. w has the
+// weights of its layers, from the input on, and x their inputs: the batch, which may be a
+// gathered view of images, and then outputs of activations. dy is the gradient of the last
+// layer's output, dx that of its input. state has a stateful rule's tensor of each layer, or
+// is nil. From the last layer down:
 //
 //	dx = dy·wᵀ through x's activation    dgrad, but of the last layer and the first
 //	w changes by xᵀ·dy as u says         wgrad
 //	dy = dx                              of the layer below
 //
-// A wgrad is little work for a GPU, and no dgrad waits for it. So with fuse they are
-// launched at the end, as a group; but where weights are so many that a GPU had
-// better read them once for dgrad and wgrad, as the queue says, both are one launch.
-// Where the queue says that a wgrad of the group is faster with its dy transposed, the
-// dgrad that makes dy stores that as well.
+// A wgrad is little work for a GPU, and no dgrad waits for it. So with fuse wgrads are launched
+// at the end, as a group. If the weights are large (Queue.FusesWgrad), dgrad and wgrad are one
+// launch instead, which reads them once. If a wgrad of the group is faster with its dy
+// transposed (Queue.WantsTransposed), the dgrad that computes dy also stores its transpose.
 //
-// After [Device.DataParallel], w is stepped down the sum of what all ranks make of their batches,
-// of which any may have no rows. u is then SGD, its rate the training's times the rank's share of
-// the rows. Operations that take w wait for the ranks.
+// After [Device.DataParallel], w changes by the sum of all ranks' updates; a rank's batch may have no
+// rows. u must be SGD, with the training's rate times the rank's share of the rows. Operations that
+// read w wait for the ranks.
 //
 // All weights are different tensors, and none is also an input or a gradient.
 func (d *Device) Backward(w, x, state []Tensor, dy, dx Tensor, u nn.Update) {
@@ -75,7 +74,7 @@ func (d *Device) checkBackward(w, x, state []Tensor, dy, dx Tensor, rule nn.Rule
 	}
 	last := len(w) - 1
 	for i := range w {
-		above := dy // of the shape of what layer i puts out
+		above := dy // of the shape of layer i's output
 		if i < last {
 			above = x[i+1]
 		}
@@ -89,14 +88,14 @@ func (d *Device) checkBackward(w, x, state []Tensor, dy, dx Tensor, rule nn.Rule
 	}
 	isWeights := func(t Tensor) bool { return d.weights[t.addr()] }
 	if len(d.weights) < len(w) || slices.ContainsFunc(x, isWeights) || isWeights(dy) || isWeights(dx) {
-		d.keepErr(opBackward, errors.New("the weights of a layer are those of another one too, an input or a gradient"))
+		d.keepErr(opBackward, errors.New("the weights of a layer are also those of another one, an input or a gradient"))
 	}
 	if last > 0 && (!dx.floats() || dx.rows != x[last].rows || dx.cols != x[last].cols) {
 		d.misfit(opBackward, dx, x[last])
 	}
 }
 
-// The names of what Backward launches, and of the outputs, besides those of activations.
+// Names of launches of Backward, and of its outputs.
 const (
 	nameDgrad        = "dgrad"
 	nameWgrad        = "wgrad+sgd"
@@ -105,7 +104,7 @@ const (
 	nameDgradWgrad   = "dgrad+wgrad+sgd"
 )
 
-// dgrad is dy·wᵀ through the activation of x, kernel by kernel.
+// dgrad computes dy·wᵀ through the activation of x, kernel by kernel.
 func (d *Device) dgrad(dy, w, x Tensor) Tensor {
 	product := d.output(nameDgrad, x.rows, x.cols, Float32)
 	if d.err == nil {
@@ -119,8 +118,8 @@ func (d *Device) dgrad(dy, w, x Tensor) Tensor {
 	return dx
 }
 
-// wgrad changes the weights of a layer by xᵀ·dy: in the group, or kernel by kernel. Of
-// data-parallel weights it is their update, now or later.
+// wgrad changes the weights of a layer by xᵀ·dy: in the group, or kernel by kernel. For
+// data-parallel weights it computes their update, now or later.
 func (d *Device) wgrad(layer int, w, x Tensor, dy gradient) {
 	switch {
 	case d.err != nil:
@@ -161,7 +160,7 @@ func (d *Device) addToGroup(g kernels.GEMM) {
 	d.group = append(d.group, g)
 }
 
-// wgradGEMM is dw = alpha·xᵀ·dy, or with SGD dw += alpha·xᵀ·dy.
+// wgradGEMM returns dw = alpha·xᵀ·dy, or with SGD dw += alpha·xᵀ·dy.
 func wgradGEMM(epilogue kernels.Epilogue, dw, x Tensor, dy gradient, alpha float32) kernels.GEMM {
 	return kernels.GEMM{
 		Layout: kernels.TN, Epilogue: epilogue, C: dw.addr(), A: x.addr(), Indices: x.indices, Pixels: x.kind == Pixels, B: dy.addr(), T: dy.t,
@@ -169,17 +168,17 @@ func wgradGEMM(epilogue kernels.Epilogue, dw, x Tensor, dy gradient, alpha float
 	}
 }
 
-// wantsTransposed says whether the wgrad of a layer is faster with dy transposed, too.
+// wantsTransposed reports whether the wgrad of a layer is faster with dy transposed.
 func (d *Device) wantsTransposed(w, x, dy Tensor) bool {
 	return d.fuse && d.err == nil && d.queue.WantsTransposed(wgradGEMM(kernels.SGD, w, x, gradient{Tensor: dy}, -d.update.Rate))
 }
 
-// transposed takes a block for the transpose of x.
+// transposed allocates the transpose of x.
 func (d *Device) transposed(x Tensor) uintptr {
 	return d.output(nameTranspose, x.cols, x.rows, Float32).addr()
 }
 
-// transpose is the address of the transpose of x.
+// transpose returns the address of the transpose of x.
 func (d *Device) transpose(x Tensor) uintptr {
 	t := d.transposed(x)
 	if d.err == nil {
@@ -188,8 +187,8 @@ func (d *Device) transpose(x Tensor) uintptr {
 	return t
 }
 
-// dgradWgrad is dgrad and wgrad: in one launch, or the wgrad in the group, and then dx
-// is also stored transposed if it is wanted so.
+// dgradWgrad computes dgrad and wgrad: in one launch, or with the wgrad in the group. In the
+// group dx is also stored transposed if that is faster.
 func (d *Device) dgradWgrad(layer int, w, x Tensor, dy gradient, wanted func(dx Tensor) bool) gradient {
 	name := activations[x.activation].dgrad
 	dx := gradient{Tensor: d.output(name, x.rows, x.cols, Float32)}
@@ -216,7 +215,7 @@ func (d *Device) dgradWgrad(layer int, w, x Tensor, dy gradient, wanted func(dx 
 	return dx
 }
 
-// launchGroup launches the wgrads of the group, unless the step has had a fault.
+// launchGroup launches the wgrads of the group, unless the step has a fault.
 func (d *Device) launchGroup() {
 	if len(d.group) == 0 || d.err != nil {
 		return

@@ -5,8 +5,8 @@ import (
 	"mlpool/kernels"
 )
 
-// bucket is layers whose updates are moved at once, since they lie side by side: n floats
-// from addr on, and where they are gathered as many for each rank.
+// bucket is a group of layers whose updates are moved at once: n contiguous floats at addr, and as
+// many for each rank if they are gathered.
 type bucket struct {
 	addr   uintptr
 	n      int
@@ -14,17 +14,15 @@ type bucket struct {
 	all    []kernels.Updates
 }
 
-// bucketBytes is the least size of a bucket; of the last one, half of it. An all-gather or an
-// all-reduce takes some time whatever its size, some 20 µs on two H200s, in which it would
-// move as many bytes. Smaller buckets are not worth that.
+// bucketBytes is the least size of a bucket; half of it for the last one. In the fixed time of an
+// all-gather or an all-reduce it would move as many bytes, so smaller buckets do not pay.
 const bucketBytes = 6 << 20
 
-// lateRows are the rows of a batch from which on no wgrad comes early. On two H200s a bucket of
-// a hidden layer then moves in half the time of a GEMM of that layer, so all are there in time; and
-// a graph waits for them for 17 µs a step where it waits for 66 with early ones, 2048 wide.
+// lateRows is the batch size from which on no wgrad comes early. A bucket of a hidden layer then
+// moves in less time than a GEMM of that layer, so all arrive in time.
 const lateRows = 2048
 
-// earlyFrom is the layer from which on wgrads come early, but for the last layer's.
+// earlyFrom returns the layer from which on wgrads come early, except the last layer's.
 func earlyFrom(layers, rows int) int {
 	if rows >= lateRows {
 		return layers
@@ -32,9 +30,9 @@ func earlyFrom(layers, rows int) int {
 	return (layers + 1) / 2
 }
 
-// layerOrder is the order in which layers of a Backward are to have their wgrads: see
-// reducer. The last layer, of few weights, comes with the first: a wgrad between hidden layers
-// is often just one wave of CTAs, which a few more would make two.
+// layerOrder returns the order of the wgrads of a Backward: see reducer. The small last layer comes
+// with the first: a wgrad between hidden layers is often one full wave of CTAs, which a few more CTAs
+// would make two.
 func layerOrder(layers, early int) (order []int) {
 	for i := layers - 2; i >= early; i-- {
 		order = append(order, i)
@@ -68,7 +66,7 @@ func bucketsOf(w []Tensor, early int) (buckets []bucket) {
 	return buckets
 }
 
-// aligned is a number of bytes that leaves what comes behind them aligned.
+// aligned rounds a number of bytes up to the alignment of blocks.
 func aligned(bytes int) int {
 	return (bytes + allocator.Alignment - 1) / allocator.Alignment * allocator.Alignment
 }

@@ -9,12 +9,12 @@ import (
 	"mlpool/kernels/collective"
 )
 
-// gatherRanks are the most ranks that all-gather. An all-gather brings each rank the updates of
-// all others; an all-reduce brings at most two updates, however many ranks there are.
+// gatherRanks is the largest number of ranks that all-gather. An all-gather moves the updates of all
+// others to each rank; an all-reduce moves at most two updates, for any number of ranks.
 const gatherRanks = 4
 
-// SetCollective makes the device one of several that train the same weights:
-// [Device.DataParallel] says which. It comes before all work. With one rank nothing changes.
+// SetCollective makes the device one of several that train the same weights, which are those of
+// [Device.DataParallel]. Call it before any operation. With one rank nothing changes.
 func (d *Device) SetCollective(c collective.Collective) error {
 	if c.Size() == 1 {
 		return nil
@@ -31,7 +31,7 @@ func (d *Device) SetCollective(c collective.Collective) error {
 	return nil
 }
 
-// CloseCollective frees what SetCollective and DataParallel made, once all work is done.
+// CloseCollective releases the resources of SetCollective and DataParallel, once all work is done.
 func (d *Device) CloseCollective() error {
 	if d.reducer == nil {
 		return nil
@@ -42,9 +42,9 @@ func (d *Device) CloseCollective() error {
 	return errors.Join(err, r.moves.Close(), r.adds.Close())
 }
 
-// DataParallel says which weights, in the order of their layers, Backward steps down the
-// gradients of all ranks together. All ranks have the same weights, bit for bit, and do
-// the same steps. A step has at most rows rows.
+// DataParallel names the weights, in the order of their layers, that Backward changes by the updates
+// of all ranks. All ranks must have the same weights, bit for bit, and do the same steps. rows is the
+// largest batch size.
 func (d *Device) DataParallel(w []Tensor, rows int) error {
 	r := d.reducer
 	if r == nil {
@@ -67,8 +67,8 @@ func (d *Device) DataParallel(w []Tensor, rows int) error {
 	return d.makeBuckets(w, rows)
 }
 
-// makeBuckets makes the buckets of weights, and moves them, of zeros: a library of collectives
-// connects the ranks then, which it could not do while a graph is captured.
+// makeBuckets makes the buckets of weights, and moves them once, filled with zeros: NCCL connects the
+// ranks at the first move, which it could not do during a capture.
 func (d *Device) makeBuckets(w []Tensor, rows int) error {
 	r := d.reducer
 	early := earlyFrom(len(w), rows)
@@ -104,8 +104,8 @@ func (d *Device) makeBuckets(w []Tensor, rows int) error {
 		}
 		addr = b.addr + uintptr(4*b.n*ranks)
 	}
-	// Twice, since the marks by which copy engines wait for each other are 1 after the first
-	// all-gather of NCCL 2.28, which in a graph would be taken for the next one's.
+	// Twice, since after its first all-gather NCCL 2.28 leaves marks of 1, by which copy engines wait
+	// for each other, and would take them for those of the next one in a graph.
 	for i := range 2 * len(buckets) {
 		if err := errors.Join(r.move(i%len(buckets)), d.waitBucket(i%len(buckets))); err != nil {
 			return err
@@ -114,8 +114,8 @@ func (d *Device) makeBuckets(w []Tensor, rows int) error {
 	return d.Synchronize()
 }
 
-// allocUpdates takes memory for the updates of one rank: symmetric memory for those of all ranks
-// where they are to be gathered. ranks says of how many it is.
+// allocUpdates allocates the updates of this rank or, if they are gathered, symmetric memory for those
+// of all ranks. ranks is the number of ranks that it has updates of.
 func (d *Device) allocUpdates(bytes int) (addr uintptr, ranks int, err error) {
 	r := d.reducer
 	r.gathers = false
@@ -130,14 +130,14 @@ func (d *Device) allocUpdates(bytes int) (addr uintptr, ranks int, err error) {
 	return block.Addr, 1, err
 }
 
-// EndDataParallel frees what DataParallel took.
+// EndDataParallel frees the memory of DataParallel.
 func (d *Device) EndDataParallel() error {
 	if d.reducer == nil || d.reducer.updates == nil {
 		return nil
 	}
 	err := d.waitAll()
 	d.reducer.weights, d.reducer.updates = nil, nil
-	// After an error the side queues may still be at it; memory of the collective is freed at once.
+	// After an error the side queues may still use the memory, which the collective frees at once.
 	r := d.reducer
 	if err = errors.Join(err, d.joinSide(r.moves), d.joinSide(r.adds)); r.gathers {
 		err = errors.Join(err, d.queue.Synchronize())

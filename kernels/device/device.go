@@ -15,9 +15,9 @@ import (
 // Device queues operations on one stream and takes their outputs from one
 // allocator. It is for use by one goroutine at a time.
 //
-// Operations report no error one by one. The first fault of a step is kept,
-// the operations after it do nothing, and EndStep returns it: a model reads as
-// its formulas do, and no fault is lost.
+// Operations return no errors. The device keeps the first fault of a step, the operations
+// after it do nothing, and EndStep returns it. So a model reads like its formulas, and no
+// fault is lost.
 type Device struct {
 	queue  Queue
 	alloc  allocator.Allocator
@@ -25,11 +25,11 @@ type Device struct {
 	fuse   bool
 	plan   planner           // nil: the allocator plans no steps
 	step   []allocator.Block // the step's outputs, in order of allocation
-	inStep bool              // something was allocated since the last EndStep
+	inStep bool              // there were allocations since the last EndStep
 	err    error             // the step's first fault
 	last   lastLaunch
-	// Of a Backward: wgrads to be launched together, the addresses of the weights, what a rule
-	// keeps of each layer, and the rule.
+	// Of a Backward: wgrads to be launched together, the addresses of the weights, the tensors of a
+	// stateful rule, and the rule.
 	group   []kernels.GEMM
 	weights map[uintptr]bool
 	state   []Tensor
@@ -44,18 +44,16 @@ type Device struct {
 	graphs   map[int]Graph
 }
 
-// planner is an allocator that wants to know where a step begins and ends:
-// *allocator.Plan.
+// planner is an allocator that is told where steps begin and end: *allocator.Plan.
 type planner interface {
 	Begin(name string, s allocator.Stream) error
 	End() error
 }
 
-// New returns a device that queues on q and allocates from a. Nothing else may queue on q
-// what writes tensors of the device: a kernel prefetches what the device's last operation
-// did not write. With fuse,
-// operations that follow each other run as one kernel where there is one, and batches
-// are gathered views. Without, each runs by itself and makes an output of its own.
+// New returns a device that queues on q and allocates from a. Only the device may queue work on q
+// that writes its tensors, since a kernel prefetches operands that the last operation did not write.
+// With fuse, consecutive operations run as one kernel if there is one for them, and batches are
+// gathered views. Without it, each operation runs by itself and has its own output.
 func New(q Queue, a allocator.Allocator, fuse bool) *Device {
 	plan, _ := allocator.As[planner](a)
 	return &Device{
@@ -64,21 +62,21 @@ func New(q Queue, a allocator.Allocator, fuse bool) *Device {
 	}
 }
 
-// CaptureFrom makes Replay capture. Outputs of captured operations come from a,
-// which must serve nobody else and not call the driver's Free until Forget: a
-// graph has their addresses in it.
+// CaptureFrom makes Replay capture. Outputs of captured operations come from a, which must
+// serve no one else and not call the driver's Free until Forget, since a graph contains their
+// addresses.
 func (d *Device) CaptureFrom(a allocator.Allocator) {
 	d.captured, d.graphs = a, make(map[int]Graph)
 }
 
-// Replay runs f, which does whole steps. After CaptureFrom it runs f only when
-// key is new, to capture what it queues, and queues what was captured: f must
-// be the same operations on the same tensors every time.
+// Replay runs f, which does whole steps. After CaptureFrom it runs f only if key is new, to
+// capture its operations, and then queues the captured ones: for one key, f must always do the
+// same operations on the same tensors.
 func (d *Device) Replay(key int, f func() error) error {
 	if d.captured == nil {
 		return f()
 	}
-	if err := d.collectiveErr(); err != nil { // no launch of a graph says so
+	if err := d.collectiveErr(); err != nil { // the launch of a graph would not report it
 		return err
 	}
 	g, ok := d.graphs[key]
@@ -96,8 +94,8 @@ func (d *Device) Replay(key int, f func() error) error {
 	return g.Launch()
 }
 
-// capture makes a graph of what f queues. Its steps are not announced to a
-// planner: the graph is their plan.
+// capture makes a graph of the operations of f. A planner is not told of its steps: the graph
+// is their plan.
 func (d *Device) capture(f func() error) (Graph, error) {
 	if d.inStep {
 		return nil, errors.New("device: a capture within a step, whose outputs are not the graph's")
@@ -113,7 +111,7 @@ func (d *Device) capture(f func() error) (Graph, error) {
 	g, e := d.queue.EndCapture()
 	d.last.forget()
 	if d.reducer != nil {
-		clear(d.reducer.pending) // all joined, or spoilt
+		clear(d.reducer.pending) // all are joined, or the capture failed
 	}
 	switch {
 	case err == nil:
@@ -121,10 +119,10 @@ func (d *Device) capture(f func() error) (Graph, error) {
 	case e == nil:
 		return nil, errors.Join(err, g.Close())
 	}
-	return nil, err // which spoilt the capture
+	return nil, err
 }
 
-// Forget frees what Replay captured, once the queued work is done.
+// Forget frees the graphs of Replay, once the queued work is done.
 func (d *Device) Forget() error {
 	if len(d.graphs) == 0 {
 		return nil
@@ -137,8 +135,8 @@ func (d *Device) Forget() error {
 	return errors.Join(errs...)
 }
 
-// Annotate makes every step and every operation call push with its name when it
-// begins, and pop when it is queued.
+// Annotate makes every step and operation call push with its name when it begins, and pop
+// when it is queued.
 func (d *Device) Annotate(push func(name string), pop func()) {
 	d.push, d.pop = push, pop
 	d.queue = Observe(d.queue, func(l Launch, queue func() error) error {
@@ -148,9 +146,8 @@ func (d *Device) Annotate(push func(name string), pop func()) {
 	})
 }
 
-// FromDense copies a host tensor of one or two dimensions to the device. The
-// result belongs to the caller, who gives it to Free; the tag names it in
-// reports.
+// FromDense copies a host tensor of one or two dimensions to the device. The caller passes the
+// result to Free. The tag names it in reports.
 func (d *Device) FromDense(tag string, h *tensor.Dense) (Tensor, error) {
 	raw, kind, rows, cols, err := hostView(h)
 	if err != nil {
@@ -187,13 +184,13 @@ func (d *Device) upload(t Tensor, raw []byte) error {
 // Dense copies t to the host, after the work queued so far.
 func (d *Device) Dense(t Tensor) (*tensor.Dense, error) {
 	if t.indices != 0 {
-		return nil, fmt.Errorf("device: %v has no elements of its own to copy", t)
+		return nil, fmt.Errorf("device: %v is a gathered view: it cannot be copied", t)
 	}
 	h, raw := newDense(t)
 	return h, errors.Join(d.waitAll(), d.queue.Download(raw, t.addr()), d.collectiveErr())
 }
 
-// Checksum is a sum of the bits of t, after the work queued so far.
+// Checksum returns a sum of the bits of t, after the work queued so far.
 func (d *Device) Checksum(t Tensor) (uint64, error) {
 	if !t.floats() {
 		return 0, fmt.Errorf("device: a checksum is of floats, not of %v", t)
@@ -206,17 +203,16 @@ func (d *Device) Checksum(t Tensor) (uint64, error) {
 	return sum, errors.Join(err, d.collectiveErr())
 }
 
-// Free gives back a tensor made by FromDense.
+// Free frees a tensor of FromDense.
 func (d *Device) Free(t Tensor) error {
 	if t.indices != 0 {
-		return fmt.Errorf("device: %v has no memory of its own to free", t)
+		return fmt.Errorf("device: %v is a gathered view: it cannot be freed", t)
 	}
 	return errors.Join(d.waitAll(), d.alloc.Free(t.block, d.stream))
 }
 
-// EndStep gives back every output since the last EndStep, the latest first,
-// and returns the step's first fault. Tensors of the step must not be used after
-// it.
+// EndStep frees every output since the last EndStep, the latest first, and returns the step's
+// first fault. Tensors of the step must not be used after it.
 func (d *Device) EndStep() error {
 	err := d.err
 	for i := len(d.step) - 1; i >= 0; i-- {
@@ -253,8 +249,8 @@ func (d *Device) Mark(i int) error {
 	return errors.Join(d.waitAll(), d.queue.Mark(i))
 }
 
-// RowsAfter copies rows of t to the host as they were at Mark(i): it waits for no work that was queued
-// later, which must not change them.
+// RowsAfter copies rows of t to the host as they were at Mark(i). It does not wait for work that was
+// queued later, which must not change them.
 func (d *Device) RowsAfter(i int, t Tensor, row, rows int) ([]float32, error) {
 	if !t.floats() || row < 0 || rows < 0 || row > t.rows-rows {
 		return nil, fmt.Errorf("device: rows %d to %d of %v are not there to copy", row, row+rows, t)
@@ -263,15 +259,15 @@ func (d *Device) RowsAfter(i int, t Tensor, row, rows int) ([]float32, error) {
 	return data, errors.Join(d.queue.DownloadAfter(i, asBytes(data), t.at(row*t.cols)), d.collectiveErr())
 }
 
-// Elapsed is the time between two marks, after a Synchronize.
+// Elapsed returns the time between two marks, after a Synchronize.
 func (d *Device) Elapsed(from, to int) (time.Duration, error) { return d.queue.Elapsed(from, to) }
 
-// Synchronize waits for all queued work and reports its faults.
+// Synchronize waits for all queued work and returns its faults.
 func (d *Device) Synchronize() error {
 	return errors.Join(d.waitAll(), d.queue.Synchronize(), d.collectiveErr())
 }
 
-// output takes a block for a result of the step.
+// output allocates an output of the step.
 func (d *Device) output(op string, rows, cols int, kind Kind) Tensor {
 	if d.err != nil {
 		return Tensor{}
@@ -293,15 +289,15 @@ func (d *Device) output(op string, rows, cols int, kind Kind) Tensor {
 	return t
 }
 
-// misfit is the fault of an operation on shapes that do not fit; after an
-// earlier fault, which leaves empty tensors, it is none.
+// misfit records the fault of an operation on shapes that do not fit. After an earlier fault,
+// which leaves empty tensors, it does nothing.
 func (d *Device) misfit(op string, args ...Tensor) {
 	if d.err == nil {
 		d.err = fmt.Errorf("%s: shapes %v do not fit", op, args)
 	}
 }
 
-// keepErr keeps the first fault of a step.
+// keepErr records the first fault of a step.
 func (d *Device) keepErr(op string, err error) {
 	if err != nil && d.err == nil {
 		d.err = fmt.Errorf("%s: %w", op, err)

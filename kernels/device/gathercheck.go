@@ -9,18 +9,17 @@ import (
 )
 
 const (
-	// checkedFloats is how much of the first bucket the check of a captured all-gather moves.
+	// checkedFloats is the part of the first bucket that the check of a captured all-gather moves.
 	checkedFloats = 1 << 16
-	// late is how long the check keeps one half of the ranks waiting for the other. To move
-	// checkedFloats takes a hundredth of that.
+	// late is how long the check makes one half of the ranks wait for the other, a hundred times as
+	// long as checkedFloats take to move.
 	late = 5 * time.Millisecond
 )
 
-// capturedGathers says whether an all-gather can be captured: twice launched, it has to bring what
-// each rank has then, also of one that comes late, and nothing before a rank is there. By what
-// copy engines know that the others have come differs from one version of NCCL to the next, and
-// one that is wrong in a graph trains on updates of the step before. All ranks call it together,
-// and get the same answer.
+// capturedGathers reports whether an all-gather can be captured. It launches one twice: each launch
+// must gather the current data of each rank, and wait for late ranks. Versions of NCCL differ in how
+// copy engines wait for each other, and one that is wrong in a graph would train on updates of the step
+// before. All ranks call it together, and get the same answer.
 func (d *Device) capturedGathers() (ok bool, err error) {
 	r := d.reducer
 	addr, floats := r.buckets[0].addr, min(r.buckets[0].n, checkedFloats)
@@ -39,7 +38,7 @@ func (d *Device) capturedGathers() (ok bool, err error) {
 	}
 	wrong := float32(0)
 	if err != nil || cannot != nil {
-		wrong = 1 // as all ranks are to know
+		wrong = 1 // sumOverRanks tells all ranks
 	}
 	got, zeros := make([]byte, 4*floats*r.comm.Size()), make([]byte, 4*floats*r.comm.Size())
 	for round := range 2 {
@@ -56,7 +55,7 @@ func (d *Device) capturedGathers() (ok bool, err error) {
 			}
 			wrong = differ(got, zeros)
 		}
-		pattern := byte(round + 1) // another than before
+		pattern := byte(round + 1) // another one each round
 		own := addr + uintptr(4*floats*r.comm.Rank())
 		if err := errors.Join(d.queue.Fill(own, pattern, 4*floats), graph.Launch(), d.queue.Download(got, addr)); err != nil {
 			return false, err
@@ -69,7 +68,7 @@ func (d *Device) capturedGathers() (ok bool, err error) {
 	return true, errors.Join(d.queue.Fill(addr, 0, len(got)), d.queue.Synchronize())
 }
 
-// sumOverRanks adds up what all ranks give, which all have come for. It uses a float at addr.
+// sumOverRanks adds up a value of all ranks, and waits for all. It uses a float at addr.
 func (d *Device) sumOverRanks(addr uintptr, x float32) (float32, error) {
 	bits := binary.NativeEndian.AppendUint32(nil, math.Float32bits(x))
 	if err := d.queue.Upload(addr, bits); err != nil {
@@ -82,7 +81,7 @@ func (d *Device) sumOverRanks(addr uintptr, x float32) (float32, error) {
 	return math.Float32frombits(binary.NativeEndian.Uint32(bits)), err
 }
 
-// differ is 1 if a and b differ, else 0.
+// differ returns 1 if a and b differ, else 0.
 func differ(a, b []byte) float32 {
 	if bytes.Equal(a, b) {
 		return 0
@@ -90,8 +89,8 @@ func differ(a, b []byte) float32 {
 	return 1
 }
 
-// onMoves has f queue work on the queue that moves updates, behind all that the main queue was
-// given; that waits for it.
+// onMoves lets f queue work on the side queue moves, after all work of the main queue, which then waits
+// for it.
 func (d *Device) onMoves(f func(stream uintptr) error) error {
 	moves := d.reducer.moves
 	if err := moves.Fork(); err != nil {

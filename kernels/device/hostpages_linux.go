@@ -7,32 +7,32 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hostPage is the bytes of a page, as many as on a GPU.
+// hostPage is the size of a page, as on a GPU.
 const hostPage = 2 << 20
 
-// hostPages is a HostDriver's memory that can be mapped: parts of one file in
-// memory, which is there while it has any.
+// hostPages is a HostDriver's memory that can be mapped: parts of one file in memory, which is open
+// while it has parts.
 type hostPages struct {
 	file   int
-	length int64                   // bytes of the file, those included that were given back
-	parts  map[uintptr]*hostPart   // by what CreatePages returned
+	length int64                   // bytes of the file, with released parts
+	parts  map[uintptr]*hostPart   // by handle of CreatePages
 	ranges map[uintptr]int64       // reserved bytes, by address
-	mapped map[uintptr]hostMapping // what each page of addresses shows
+	mapped map[uintptr]hostMapping // by address of a page
 }
 
 // A hostPart is the memory of one CreatePages.
 type hostPart struct {
 	offset, bytes int64
-	mappings      int // how often it is mapped
+	mappings      int // number of mappings
 }
 
-// A hostMapping is what one MapPages made.
+// A hostMapping is the mapping of one MapPages.
 type hostMapping struct {
 	addr uintptr
 	part *hostPart
 }
 
-// A hostPageError is a call to the system that failed.
+// A hostPageError is a system call that failed.
 type hostPageError struct {
 	call  string
 	bytes int64
@@ -45,7 +45,7 @@ func (e *hostPageError) Error() string {
 
 func (e *hostPageError) Unwrap() error { return e.errno }
 
-// OutOfMemory is true as well where the system can keep no more mappings.
+// OutOfMemory also returns true if the system allows no further mappings.
 func (e *hostPageError) OutOfMemory() bool { return errors.Is(e.errno, unix.ENOMEM) }
 
 func pageError(call string, bytes int64, err error) error {
@@ -55,9 +55,9 @@ func pageError(call string, bytes int64, err error) error {
 	return &hostPageError{call, bytes, err}
 }
 
-// PageSize and the other methods: see [allocator.PageDriver]. A process whose addresses or
-// files are limited (ulimit -v, ulimit -f) can have no pages: a pool reserves far more
-// addresses than it uses, and all of its memory is one file.
+// PageSize and the other methods: see [allocator.PageDriver]. They are not supported in a process
+// with limits on addresses or files (ulimit -v, ulimit -f), since a pool reserves far more addresses
+// than it uses, and all of its memory is one file.
 func (d *HostDriver) PageSize() (int64, error) {
 	for _, ulimit := range []struct {
 		option   string
@@ -71,7 +71,7 @@ func (d *HostDriver) PageSize() (int64, error) {
 	return hostPage, nil
 }
 
-// wholePages says that a range of the call name is of whole pages.
+// wholePages returns an error unless a range of the call name has whole pages.
 func wholePages(name string, addr uintptr, bytes int64) error {
 	if addr%hostPage != 0 || bytes%hostPage != 0 || bytes <= 0 {
 		return fmt.Errorf("device: %s of %d bytes at %#x, which are not whole pages of %d", name, bytes, addr, hostPage)
@@ -79,7 +79,7 @@ func wholePages(name string, addr uintptr, bytes int64) error {
 	return nil
 }
 
-// reserve makes a range of addresses, if addr is 0 anywhere, one without memory.
+// reserve makes a range of addresses one without memory; addr 0: anywhere.
 func reserve(addr uintptr, bytes int64) (uintptr, error) {
 	flags := unix.MAP_PRIVATE | unix.MAP_ANON | unix.MAP_NORESERVE
 	if addr != 0 {
@@ -101,7 +101,7 @@ func (d *HostDriver) ReserveRange(bytes int64) (uintptr, error) {
 	if err := wholePages("ReserveRange", 0, bytes); err != nil {
 		return 0, err
 	}
-	// The system aligns to its own pages: of one page more, the ends go back.
+	// The system aligns to its own pages, so reserve one page more and release the ends.
 	all, err := reserve(0, bytes+hostPage)
 	if err != nil {
 		return 0, err
@@ -124,7 +124,7 @@ func (d *HostDriver) ReleaseRange(addr uintptr, bytes int64) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if size, ok := d.ranges[addr]; !ok || size != bytes {
-		return fmt.Errorf("device: ReleaseRange of %d bytes at %#x, which are no reserved range", bytes, addr)
+		return fmt.Errorf("device: ReleaseRange of %d bytes at %#x, which were not reserved", bytes, addr)
 	}
 	for page := range d.mapped {
 		if addr <= page && page-addr < uintptr(bytes) {
@@ -216,7 +216,7 @@ func (d *HostDriver) MapPages(addr, pages uintptr, bytes int64) error {
 	return nil
 }
 
-// reserved says whether a range of addresses lies in one that is reserved.
+// reserved reports whether a range of addresses lies in a reserved one.
 func (d *HostDriver) reserved(addr uintptr, bytes int64) bool {
 	for first, size := range d.ranges {
 		if first <= addr && addr-first < uintptr(size) && bytes <= size-int64(addr-first) {

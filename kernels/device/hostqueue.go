@@ -21,7 +21,7 @@ var _ Queue = (*HostQueue)(nil)
 
 func f32(addr uintptr, n int) []float32 { return sliceAt[float32](addr, n) }
 
-// do runs an operation, or keeps it for the graph.
+// do runs an operation, or adds it to the graph.
 func (q *HostQueue) do(f func()) error {
 	if q.captured == nil {
 		f()
@@ -30,7 +30,7 @@ func (q *HostQueue) do(f func()) error {
 	return q.try(func() error { f(); return nil })
 }
 
-// try is do for what may fail.
+// try is do for an operation that may fail.
 func (q *HostQueue) try(f func() error) error {
 	if q.captured == nil {
 		return f()
@@ -39,7 +39,7 @@ func (q *HostQueue) try(f func() error) error {
 	return nil
 }
 
-// wait is for what cannot be captured.
+// wait fails during a capture.
 func (q *HostQueue) wait() error {
 	if q.captured == nil {
 		return nil
@@ -70,10 +70,10 @@ func (q *HostQueue) EndCapture() (Graph, error) {
 	return g, nil
 }
 
-// hostGraph is the operations that a HostQueue was given during a capture.
+// hostGraph has the operations of a capture.
 type hostGraph struct {
 	work   []func() error
-	err    error // that spoilt the capture
+	err    error // that invalidated the capture
 	closed bool
 }
 
@@ -129,10 +129,10 @@ func (q *HostQueue) DgradWgrad(g kernels.GEMM) error {
 	})
 }
 
-// FusesWgrad is false: two loops take as long in one operation as in two.
+// FusesWgrad returns false: two loops take as long in one operation as in two.
 func (q *HostQueue) FusesWgrad(kernels.GEMM) bool { return false }
 
-// WantsTransposed is false: package ref reads a matrix in any order.
+// WantsTransposed returns false: package ref reads a matrix in any order.
 func (q *HostQueue) WantsTransposed(kernels.GEMM) bool { return false }
 
 func noGEMM(g kernels.GEMM) error { return fmt.Errorf("device: no GEMM %+v", g) }
@@ -161,7 +161,7 @@ func (q *HostQueue) gemm(g kernels.GEMM) {
 	}
 }
 
-// operandA is a; that of a gathered view is to be used before the next call.
+// operandA returns the elements of a. Those of a gathered view are valid until the next call.
 func (q *HostQueue) operandA(g kernels.GEMM) []float32 {
 	if g.Indices == 0 {
 		return f32(g.A, g.M*g.K)
@@ -178,7 +178,7 @@ func (q *HostQueue) operandA(g kernels.GEMM) []float32 {
 	return q.scratch
 }
 
-// tableRows is the least number of rows of a table that has such indices.
+// tableRows returns the least number of rows of a table with these indices.
 func tableRows(indices []int32) (n int) {
 	for _, i := range indices {
 		n = max(n, int(i)+1)
@@ -203,7 +203,7 @@ func (q *HostQueue) ReduceLoss(out, loss, correct uintptr, rows, batch int) erro
 	})
 }
 
-// batches returns how many batches there are of rows, where batch > 0.
+// batches returns the number of batches of rows; batch must be positive.
 func batches(rows, batch int) int {
 	if rows <= 0 {
 		return 0

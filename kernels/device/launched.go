@@ -6,26 +6,26 @@ import (
 	"mlpool/kernels"
 )
 
-// lastLaunch is what the operation that was queued last wrote. What it did not write
-// the next one may prefetch: read while it still runs.
+// lastLaunch has the tensors that the last operation wrote. The next one may prefetch others, that is,
+// read them while the last one still runs.
 type lastLaunch struct {
 	wrote [kernels.MaxGroup]uintptr
 	count int
-	known bool // whether that is all of it
+	known bool // written is complete
 }
 
-// set is called when an operation that writes these tensors was queued.
+// set records an operation that writes these tensors.
 func (l *lastLaunch) set(wrote ...uintptr) { l.count, l.known = copy(l.wrote[:], wrote), true }
 
-// forget is called when something else was queued, or may have been.
+// forget records that other work was queued, or may have been.
 func (l *lastLaunch) forget() { l.known = false }
 
-// notWritten says whether the operation is known not to have written a tensor.
+// notWritten reports whether the operation is known not to have written a tensor.
 func (l *lastLaunch) notWritten(tensor uintptr) bool {
 	return l.known && !slices.Contains(l.wrote[:l.count], tensor)
 }
 
-// prefetch says which operands of g may be prefetched.
+// prefetch returns the operands of g that may be prefetched.
 func (l *lastLaunch) prefetch(g kernels.GEMM) (p kernels.Prefetch) {
 	if l.notWritten(g.A) {
 		p |= kernels.PrefetchA
@@ -39,7 +39,7 @@ func (l *lastLaunch) prefetch(g kernels.GEMM) (p kernels.Prefetch) {
 	return p
 }
 
-// launched keeps err, and notes which tensors the launch writes. After an error, or for n = 0
+// launched records err, and the tensors that the launch writes. After an error, or for n = 0
 // elements, no kernel was queued: an earlier one may still run, so nothing may be prefetched.
 func (d *Device) launched(op string, err error, n int, wrote ...uintptr) {
 	if d.keepErr(op, err); err != nil || n == 0 {

@@ -10,27 +10,25 @@ import (
 	"mlpool/internal/stats"
 )
 
-// A Profile says where the time of a step goes.
+// A Profile breaks down the time of a step.
 type Profile struct {
-	Steps int // that were timed, of which everything here is a median
-	// Step is the time from one step to the next when they are queued one
-	// after the other, with nothing between their operations.
+	Steps int // number of timed steps, of which all other fields are medians
+	// Step is the time from one step to the next when they are queued one after the other, with no
+	// marks between their operations.
 	Step time.Duration
 	Ops  []OpTime // in the order of their first use
 }
 
-// OpTime is what the operations of one name and shape take in a step, alone on
-// the device.
+// OpTime is the time of the operations of one name and shape in a step, alone on the device.
 type OpTime struct {
 	Name, Shape  string
 	Count        int
 	Time         time.Duration // of all of them
-	FLOPs, Bytes float64       // of all of them; FLOPs is 0 where bytes are what counts
+	FLOPs, Bytes float64       // of all of them; FLOPs is 0 for operations that bytes limit
 }
 
-// Gaps is the time of a step that is in no operation: the device waits for the
-// host, or for a kernel to start. It is below zero where kernels overlap, or where
-// gaps are smaller than what times vary by.
+// Gaps returns the time of a step that is in no operation: the device waits for the host, or for
+// a kernel to start. It is negative if kernels overlap, or if gaps are smaller than the noise.
 func (p Profile) Gaps() time.Duration {
 	gaps := p.Step
 	for _, o := range p.Ops {
@@ -39,21 +37,20 @@ func (p Profile) Gaps() time.Duration {
 	return gaps
 }
 
-// A profile has at most maxRounds rounds. On a GPU one has steadySteps, in which what
-// the first of them waits for the host is next to nothing.
+// A profile has at most maxRounds rounds. On a GPU a round has steadySteps, so that the wait of the
+// first one for the host hardly counts.
 const (
 	maxRounds   = 1000
 	steadySteps = 100
 )
 
-// Profile times step, which must do the same whenever it is called, in rounds: n times
-// operation by operation, and n times as a whole. Both are in each round, so that a clock
-// that changes changes both. It uses the queue's marks.
+// Profile times step, which must always do the same, in rounds: n times operation by operation,
+// and n times as a whole. Each round has both, so that a change of the clock affects both. It
+// uses the queue's marks.
 //
-// Operations are timed with a mark before and after each, from which what two
-// marks take by themselves is subtracted: for a kernel of a few microseconds
-// that is good to about half of one. They are queued while the device is busy
-// with something else, so that it never waits for the host.
+// Operations are timed with a mark before and after each, and the time of two marks alone is
+// subtracted. They are queued while the device is busy with other work, so that it never waits
+// for the host.
 func (d *Device) Profile(n int, step func() error) (p Profile, err error) {
 	p.Steps = n
 	rounds := min(n, maxRounds)
@@ -61,7 +58,7 @@ func (d *Device) Profile(n int, step func() error) (p Profile, err error) {
 		rounds = min(max(n/steadySteps, 1), maxRounds)
 	}
 	var ops []Launch
-	var alone [][]time.Duration // of each operation, in each round
+	var alone [][]time.Duration // by round, of each operation
 	var whole []time.Duration
 	for r := range rounds {
 		steps := n*(r+1)/rounds - n*r/rounds
@@ -114,7 +111,7 @@ func (d *Device) together(n int, step func() error) (time.Duration, error) {
 	return took[0], nil
 }
 
-// bare returns the queue without what records its launches.
+// bare returns the queue without Observe.
 func (d *Device) bare() Queue {
 	if r, ok := d.queue.(*recorder); ok {
 		return r.Queue
@@ -122,8 +119,8 @@ func (d *Device) bare() Queue {
 	return d.queue
 }
 
-// alone returns the operations of step, and the time of each, summed up over n steps,
-// where the device never waits for the host. It does one step more, which makes marks.
+// alone returns the operations of step and the time of each, summed up over n steps, while the
+// device never waits for the host. It does one more step, which creates the marks.
 func (d *Device) alone(n int, step func() error) (ops []Launch, times []time.Duration, err error) {
 	annotated, queue := d.queue, d.bare()
 	keepBusy, done, err := d.busy(queue)
@@ -167,13 +164,13 @@ func (d *Device) alone(n int, step func() error) (ops []Launch, times []time.Dur
 	return ops, times, nil
 }
 
-// differs is the error of a step that is not the one before again.
+// differs is the error of a step that is not the same as the one before.
 func differs(before, now int) error {
 	return fmt.Errorf("device: a step of %d operations, and then one of %d", before, now)
 }
 
-// between waits for n operations, and returns the times between their marks
-// less that of two marks by themselves.
+// between waits for n operations, and returns the times between their marks, less that of two
+// marks alone.
 func between(q Queue, n int) ([]time.Duration, error) {
 	if err := errors.Join(q.Mark(2*n), q.Mark(2*n+1), q.Synchronize()); err != nil {
 		return nil, err
@@ -205,22 +202,22 @@ func (p *Profile) add(w Launch, t time.Duration) {
 	o.Bytes += w.Bytes
 }
 
-// busyBytes is memory that a GPU takes some 30 µs to fill, in which the host queues
-// busyOps operations and their marks. Where there is less, it is filled more often, but
-// what is less than leastBusyBytes takes the GPU no longer than the host takes to say so.
+// While a GPU fills busyBytes of memory, the host queues busyOps operations with their marks. If
+// there is less memory, it is filled more often; below leastBusyBytes the GPU would be done
+// before the host has queued the next fill.
 const (
 	busyBytes      = 128 << 20
 	leastBusyBytes = 16 << 20
 	busyOps        = 4
 )
 
-// behind is a queue whose operations are done after the calls that queue them.
+// behind is a queue whose operations run after the calls that queue them.
 type behind interface{ behind() }
 
 func (*CUDAQueue) behind() {}
 
-// busy takes memory, and returns what gives a GPU enough to do for the host to
-// queue so many operations, and what gives the memory back.
+// busy allocates memory, and returns a function that keeps a GPU busy while the host queues a
+// number of operations, and one that frees the memory.
 func (d *Device) busy(queue Queue) (with func(ops int) error, done func() error, err error) {
 	if _, ok := queue.(behind); !ok {
 		return func(int) error { return nil }, func() error { return nil }, nil

@@ -7,10 +7,10 @@ import (
 	"mlpool/kernels"
 )
 
-// A Launch describes one operation that a queue is given.
+// A Launch describes one operation of a queue.
 type Launch struct {
 	Name, Shape string
-	FLOPs       float64   // 0 where the bytes are what counts
+	FLOPs       float64   // 0 for operations that bytes limit
 	Bytes       float64   // of its operands and results, each counted once
 	Arrays      []uintptr // that it writes, then those it reads; of GEMMs in the order C, A, B, Y, T, Indices, for each
 	Wrote       []uintptr
@@ -19,8 +19,8 @@ type Launch struct {
 	Prefetch    kernels.Prefetch
 }
 
-// Observe returns a queue that hands each launch to around, with the function that queues it on
-// q. Calls that launch nothing go to q as they are.
+// Observe returns a queue that passes each launch to around, with the function that queues it on
+// q. Calls that launch nothing go to q directly.
 func Observe(q Queue, around func(l Launch, queue func() error) error) Queue {
 	return &recorder{q, around}
 }
@@ -88,7 +88,7 @@ func ofDgradWgrad(g kernels.GEMM) Launch {
 	l := ofGEMM(g)
 	l.Name = nameDgradWgrad
 	l.FLOPs *= 2
-	l.Bytes += 4 * float64(g.N) * float64(g.K) // b is written, too
+	l.Bytes += 4 * float64(g.N) * float64(g.K) // b is also written
 	l.Wrote = append(l.Wrote, g.B)
 	return l
 }
@@ -121,7 +121,7 @@ func ofAddUpdates(all []kernels.Updates) Launch {
 // An array is one that an operation writes or reads.
 type array struct {
 	addr  uintptr
-	bytes int // that are moved for each element of the operation
+	bytes int // moved for each element of the operation
 	wrote bool
 }
 

@@ -11,26 +11,24 @@ import (
 
 // reducer is data-parallel training: one rank's part in it.
 //
-// With several ranks a wgrad is not added to the weights: it is an update, in a buffer of the
-// same shape. Updates of a few layers form a bucket. When a bucket's wgrads are queued, one side
+// With several ranks a wgrad is not added to the weights: it is stored as an update, in a buffer of
+// the same shape. Updates of a few layers form a bucket. Once a bucket's wgrads are queued, one side
 // queue, moves, all-gathers the updates of all ranks, or all-reduces them. Another one, adds, then
-// adds them to the weights, in the order of the ranks, in small CTAs that fit beside those of
-// GEMMs. The next operation that reads those weights waits for that. A model of one bucket has no
-// work to hide that behind: there the main queue waits for the move and adds, which is a queue less.
+// adds them to the weights, in the order of the ranks, in CTAs so small that they run while those of
+// GEMMs do. The next operation that reads those weights waits for it. A model of one bucket has no
+// work to hide this behind: its main queue waits for the move and adds the updates itself.
 //
-// An all-gather is better between few ranks: copy engines do it, beside GEMMs that have all SMs,
-// where an all-reduce waits for SMs and then takes some from the next GEMM. It needs symmetric
-// memory: with NCCL that is 2.28 or later, and GPUs of one host. And it has to work in a graph,
-// which capturedGathers tries. That memory is the library's, and not in the allocator's statistics.
-// After an all-reduce one update is added, whose sums are in an order that the library chooses, the
-// same in every run.
+// An all-gather is better between few ranks: copy engines do it, and leave all SMs to GEMMs, while
+// an all-reduce waits for SMs and then takes some from the next GEMM. It needs symmetric memory: NCCL
+// 2.28, and GPUs of one host. And it must work in a graph, which capturedGathers checks. Symmetric
+// memory is the library's, and not in the allocator's statistics. After an all-reduce one update is
+// added, whose sums have an order that the library chooses, the same in every run.
 //
-// The side queues work beside the rest of the backward pass and the next forward pass,
-// which starts at the lowest layer. So wgrads come after all dgrads, lowest first. With small
-// batches that leaves too little time to move all: wgrads of the upper half of the layers then
-// come early. The side queues touch only updates and weights: outputs of a step stay on one
-// queue, and are freed in its order. In a capture they are captured with the main queue, and
-// joined at the end.
+// The side queues work during the rest of the backward pass and the next forward pass, which starts
+// at the lowest layer. So wgrads come after all dgrads, lowest first. With small batches this leaves
+// too little time to move all updates, so wgrads of the upper half of the layers come early. The side
+// queues touch only updates and weights: outputs of a step stay on one queue, and are freed in its
+// order. A capture includes the side queues, and joins them at the end.
 type reducer struct {
 	comm     collective.Collective
 	moves    SideQueue
@@ -42,17 +40,17 @@ type reducer struct {
 	updates  []Tensor     // likewise
 	buckets  []bucket
 	bucketOf map[uintptr]int // weights' bucket, by their address
-	early    int             // the layer from which on wgrads come early
+	early    int             // layer from which on wgrads come early
 	pending  []bool          // by bucket: the queue has not waited for it
 
 	// Of a Backward:
 	late    []deferredWgrad // by layer
 	current int             // the bucket that wgrads go to
-	queued  int             // how many wgrads of that bucket are queued
+	queued  int             // wgrads of that bucket that are queued
 
-	timed    bool   // the next Backward is stamped
-	stamped  []bool // by bucket: the queue's wait for it is to be stamped
-	waited   []bool // by bucket: the queue's wait for it was stamped
+	timed    bool   // stamp the next Backward
+	stamped  []bool // by bucket: stamp the queue's wait for it
+	waited   []bool // by bucket: the queue's wait was stamped
 	measured bool   // a step was stamped
 }
 
@@ -70,10 +68,10 @@ type deferredWgrad struct {
 	dy gradient
 }
 
-// deferred says whether a layer has its wgrad when all dgrads are queued.
+// deferred reports whether a layer's wgrad is queued after all dgrads.
 func (r *reducer) deferred(layer int) bool { return layer < r.early || layer == len(r.weights)-1 }
 
-// move has the side queues all-gather a bucket, or all-reduce it, and add it to the weights.
+// move queues the all-gather or all-reduce of a bucket, and its addition to the weights.
 func (r *reducer) move(i int) error {
 	b := r.buckets[i]
 	if err := r.moves.Fork(); err != nil {
@@ -111,10 +109,10 @@ func (r *reducer) move(i int) error {
 	return r.adds.Record(i)
 }
 
-// addsBeside says whether the queue adds adds updates, not the main queue.
+// addsBeside reports whether the side queue adds adds updates, rather than the main queue.
 func (r *reducer) addsBeside() bool { return len(r.buckets) > 1 }
 
-// waitWeights brings weights up to date, if their bucket is pending.
+// waitWeights makes the queue wait for weights whose bucket is pending.
 func (d *Device) waitWeights(w Tensor) {
 	r := d.reducer
 	if r == nil || d.err != nil {
@@ -125,11 +123,11 @@ func (d *Device) waitWeights(w Tensor) {
 	}
 }
 
-// waitBucket makes the queue wait for a bucket, whose updates are then in the weights, and
-// those of the buckets before it, since their queue takes them in order.
+// waitBucket makes the queue wait until the updates of a bucket are in the weights, and with them
+// those of earlier buckets.
 func (d *Device) waitBucket(i int) error {
 	r := d.reducer
-	d.last.forget() // what AddUpdates writes must not be prefetched
+	d.last.forget() // weights that AddUpdates writes must not be prefetched
 	if r.stamped[i] {
 		if err := r.moves.StampQueue(i*stampsPerBucket + waitStart); err != nil {
 			return err
@@ -158,7 +156,7 @@ func (d *Device) waitBucket(i int) error {
 	return nil
 }
 
-// waitAll brings all weights up to date.
+// waitAll makes the queue wait for all pending buckets.
 func (d *Device) waitAll() error {
 	if d.reducer == nil {
 		return nil
@@ -171,8 +169,8 @@ func (d *Device) waitAll() error {
 	return nil
 }
 
-// collectiveErr is why weights are not to be trusted: what moves buckets ends unfinished
-// where another rank has ended.
+// collectiveErr returns the error of the collective, after which weights may be wrong: its queued
+// work ends unfinished if another rank has ended.
 func (d *Device) collectiveErr() error {
 	if d.reducer == nil {
 		return nil
@@ -180,7 +178,7 @@ func (d *Device) collectiveErr() error {
 	return d.reducer.comm.Err()
 }
 
-// AllReduce adds up rows of t over all ranks, in place: the queue waits for it.
+// AllReduce adds up rows of t over all ranks, in place. The queue waits for it.
 func (d *Device) AllReduce(t Tensor, row, rows int) error {
 	r := d.reducer
 	if r == nil || rows == 0 {
@@ -193,25 +191,24 @@ func (d *Device) AllReduce(t Tensor, row, rows int) error {
 	return d.onMoves(func(stream uintptr) error { return r.comm.AllReduce(t.at(row*t.cols), rows*t.cols, stream) })
 }
 
-// joinSide makes the queue wait for all that a side queue was given so far.
+// joinSide makes the queue wait for the work of a side queue so far.
 func (d *Device) joinSide(side SideQueue) error {
-	done := len(d.reducer.buckets) // behind the numbers of buckets
+	done := len(d.reducer.buckets) // the number after those of the buckets
 	if err := side.Record(done); err != nil {
 		return err
 	}
 	return side.Join(done)
 }
 
-// TimeAllReduce has what moves the buckets of the next Backward timed.
+// TimeAllReduce makes the next Backward time the moves of its buckets.
 func (d *Device) TimeAllReduce() {
 	if d.reducer != nil {
 		d.reducer.timed, d.reducer.measured = true, true
 	}
 }
 
-// AllReduceTimes returns the time that the buckets of the timed step took to move, added up, and
-// for how long of that the queue waited until they were added to the weights. All work must be
-// done.
+// AllReduceTimes returns the total time of moving the buckets of the timed step, and the part of it
+// for which the queue waited until they were added to the weights. All work must be done.
 func (d *Device) AllReduceTimes() (total, exposed time.Duration, err error) {
 	r := d.reducer
 	if r == nil || !r.measured {
@@ -225,7 +222,7 @@ func (d *Device) AllReduceTimes() (total, exposed time.Duration, err error) {
 		}
 		total += one
 		if !r.waited[i] {
-			continue // a later one was waited for
+			continue // the queue waited for a later one
 		}
 		wait, err := r.moves.Elapsed(first+waitStart, first+waitEnd)
 		if err != nil {
@@ -243,13 +240,13 @@ func (d *Device) beginReduce(w []Tensor) {
 		return
 	}
 	r.current, r.queued = 0, 0
-	d.keepErr(opBackward, d.waitAll()) // which the forward pass has done but for weights that it did not read
+	d.keepErr(opBackward, d.waitAll()) // for weights that the forward pass did not read
 	if !slices.Equal(w, r.weights) {
-		d.keepErr(opBackward, errors.New("the weights are not those of DataParallel"))
+		d.keepErr(opBackward, errors.New("the weights are not those passed to DataParallel"))
 	}
 }
 
-// deferredWgrads queues the wgrads that were put off.
+// deferredWgrads queues the deferred wgrads.
 func (d *Device) deferredWgrads() {
 	r := d.reducer
 	if r == nil {
@@ -266,7 +263,7 @@ func (d *Device) deferredWgrads() {
 	r.timed = false
 }
 
-// wgradUpdate makes a layer's update. The last one of a bucket has the bucket moved.
+// wgradUpdate queues the wgrad of a layer's update, and after the last one of a bucket its move.
 func (d *Device) wgradUpdate(layer int, x Tensor, dy gradient) {
 	r := d.reducer
 	g := wgradGEMM(kernels.None, r.updates[layer], x, dy, -d.update.Rate)

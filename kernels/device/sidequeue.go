@@ -8,10 +8,10 @@ import (
 	"mlpool/kernels"
 )
 
-// A SideQueue is another queue beside a device's main one: on a GPU a stream of high
-// priority. Fork makes it wait for what the main queue was given so far; Join(i) makes the
-// main queue wait for what Record(i) marked last, After(other, i) this one for what the other
-// one's Record(i) did. All work in a capture.
+// A SideQueue is an additional queue of a device: on a GPU a stream of high priority. Fork makes it
+// wait for the main queue's work so far. Join(i) makes the main queue wait for the side queue's work
+// at the last Record(i), After(other, i) makes this queue wait for that of other. All of them work in
+// a capture.
 type SideQueue interface {
 	Fork() error
 	Record(i int) error // i is a number from 0 on
@@ -20,13 +20,13 @@ type SideQueue interface {
 
 	AddUpdates(all []kernels.Updates) error // as the main queue's
 
-	// Do calls f to queue work on the side queue, whose stream it is given; in a capture on
-	// the host, when the graph is launched.
+	// Do calls f with the side queue's stream, to queue work on it. In a capture on the host, it is
+	// called when the graph is launched.
 	Do(f func(stream uintptr) error) error
 
-	// StampSide and StampQueue note when the side queue's work so far is done, or the main
-	// queue's, under a number from 0 on. A stamp that is captured is made by each launch of
-	// the graph. Elapsed gives the time from one to another, once all work is done.
+	// StampSide and StampQueue record when the side queue's or the main queue's work so far is done,
+	// under a number from 0 on. Each launch of a graph renews its stamps. Elapsed returns the time
+	// between two stamps, once all work is done.
 	StampSide(i int) error
 	StampQueue(i int) error
 	Elapsed(from, to int) (time.Duration, error)
@@ -37,7 +37,7 @@ type SideQueue interface {
 // hostSideQueue runs work at once, as its queue does.
 type hostSideQueue struct {
 	queue  *HostQueue
-	stamps HostQueue // whose marks they are
+	stamps HostQueue // its marks are the stamps
 }
 
 func (q *HostQueue) NewSideQueue() (SideQueue, error) { return &hostSideQueue{queue: q}, nil }
@@ -66,7 +66,7 @@ func (s *hostSideQueue) Elapsed(from, to int) (time.Duration, error) {
 	return s.stamps.Elapsed(from, to)
 }
 
-// cudaSideQueue is a stream beside that of a queue, and events between the two.
+// cudaSideQueue is another stream of a queue, and events between the two.
 type cudaSideQueue struct {
 	queue, stream    kernels.Stream
 	forked           kernels.Event
@@ -74,7 +74,7 @@ type cudaSideQueue struct {
 }
 
 func (q *CUDAQueue) NewSideQueue() (SideQueue, error) {
-	// Else what is on it would begin where a GEMM that fills the GPU ends.
+	// At normal priority its work would begin only when a GEMM that fills the GPU ends.
 	stream, err := kernels.NewHighPriorityStream()
 	if err != nil {
 		return nil, err
@@ -93,7 +93,7 @@ func (s *cudaSideQueue) Fork() error {
 	return s.stream.WaitEvent(s.forked)
 }
 
-// numbered is the event of a number, which is made where there is none yet.
+// numbered returns the event of a number, and creates it at its first use.
 func numbered(events *[]kernels.Event, i int, newEvent func() (kernels.Event, error)) (kernels.Event, error) {
 	for len(*events) <= i {
 		e, err := newEvent()
@@ -119,7 +119,7 @@ func (s *cudaSideQueue) After(other SideQueue, i int) error {
 	return other.(*cudaSideQueue).waitedFor(i, s.stream)
 }
 
-// waitedFor makes a stream wait for what Record(i) marked.
+// waitedFor makes a stream wait for the work at Record(i).
 func (s *cudaSideQueue) waitedFor(i int, stream kernels.Stream) error {
 	if i >= len(s.recorded) {
 		return fmt.Errorf("device: a side queue has not recorded mark %d", i)

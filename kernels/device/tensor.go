@@ -1,10 +1,10 @@
 // Package device computes with tensors on a device: a GPU through package
 // kernels, or host memory through package ref.
 //
-// A [Tensor] is a shape and a block of memory. Every operation of a [Device]
-// takes a block for its output from the device's allocator, on the device's
-// stream, then queues the kernel that fills it. The outputs of a step belong to
-// the step: EndStep gives all of them back in stream order, without waiting.
+// A [Tensor] is a shape and a block of memory. Every operation of a [Device] allocates its
+// output from the device's allocator, on the device's stream, and then queues the kernel that
+// fills it. The outputs of a step live until EndStep, which frees them in stream order,
+// without waiting.
 package device
 
 import (
@@ -27,7 +27,7 @@ const (
 	Pixels // 0 to 255 as float32, each of which counts as 1/255 of that
 )
 
-// Size is that of one element, in bytes.
+// Size returns the bytes of an element.
 func (k Kind) Size() int {
 	if k == Uint8 {
 		return 1
@@ -35,19 +35,18 @@ func (k Kind) Size() int {
 	return 4
 }
 
-// Tensor is a dense row-major matrix on a device; a vector of n elements has n
-// rows and one column. It is a small value, made once per output on the hot
-// path; Device.Dense copies it to a *tensor.Dense of the host.
+// Tensor is a dense row-major matrix on a device; a vector of n elements has n rows and one
+// column. It is a small value, since the hot path makes one for each output. Device.Dense
+// copies it to a *tensor.Dense of the host.
 //
-// A gathered view is rows of a table of bytes, picked by indices: what Gather would make
-// of them, without the making. It has no memory of its own, and only operations
-// that say so take one.
+// A gathered view stands for rows of a table of bytes that indices select. It has no memory,
+// and only operations that say so accept one.
 type Tensor struct {
 	block      allocator.Block // of a gathered view: the table's
 	rows, cols int
 	kind       Kind
 	indices    uintptr // of a gathered view: the int32 indices of its rows; else 0
-	// Of an output of an activation: which, and the address of its input where the gradient reads that.
+	// Of an output of an activation: which one, and the address of its input if the gradient reads it.
 	activation nn.Activation
 	input      uintptr
 }
@@ -55,12 +54,12 @@ type Tensor struct {
 // Shape returns the numbers of rows and columns.
 func (t Tensor) Shape() (rows, cols int) { return t.rows, t.cols }
 
-// Len is the number of elements.
+// Len returns the number of elements.
 func (t Tensor) Len() int { return t.rows * t.cols }
 
 func (t Tensor) addr() uintptr { return t.block.Addr }
 
-// gradientInput is the address of what the gradient through t's activation reads: its input, or t.
+// gradientInput returns the address that the gradient through t's activation reads: its input, or t.
 func (t Tensor) gradientInput() uintptr {
 	if t.input != 0 {
 		return t.input
@@ -70,19 +69,19 @@ func (t Tensor) gradientInput() uintptr {
 
 func (t Tensor) bytes() int { return t.Len() * t.kind.Size() }
 
-// at is the address of element i.
+// at returns the address of element i.
 func (t Tensor) at(i int) uintptr { return t.block.Addr + uintptr(i*t.kind.Size()) }
 
-// view is n rows of t, which are picked by the indices at an address.
+// view returns the n rows of t that the indices at an address select.
 func (t Tensor) view(indices uintptr, n int) Tensor {
 	t.rows, t.indices = n, indices
 	return t
 }
 
-// floats says whether t is what a kernel computes with: float32, and no gathered view.
+// floats reports whether kernels can compute with t: it has float32, and is not a gathered view.
 func (t Tensor) floats() bool { return t.kind == Float32 && t.indices == 0 }
 
-// images says whether t is a batch of images: a gathered view of uint8 images, or pixels; or floats.
+// images reports whether t is a batch of images: a gathered view of uint8 images, or pixels; or floats.
 func (t Tensor) images() bool {
 	return t.floats() || t.kind == Pixels || t.kind == Uint8 && t.indices != 0
 }

@@ -7,9 +7,9 @@ import (
 	"mlpool/allocator"
 )
 
-// A Timeline is what a device did in one step.
+// A Timeline has the operations of a device in one step.
 type Timeline struct {
-	Begin  time.Time     // when the host began; the device had nothing to do
+	Begin  time.Time     // when the host began; the device was idle
 	Length time.Duration // until both were done
 	Ops    []OpSpan      // in the order of their queueing
 }
@@ -20,19 +20,18 @@ type OpSpan struct {
 	Start, Length time.Duration
 }
 
-// timelineSteps is how many steps are timed for the lengths of operations.
+// timelineSteps is the number of steps that are timed for the lengths of operations.
 const timelineSteps = 3
 
-// Timeline does step, which must do the same whenever it is called, and returns when the
-// device did its operations. It uses the queue's marks.
+// Timeline does step, which must always do the same, and returns when the device did its
+// operations. It uses the queue's marks.
 //
-// A GPU has a mark behind each operation, which says when that was done; there is no
-// telling when it began, since a mark in front of it is passed when the host makes it, and
-// the operation comes later. So each is as long as it is in [Device.Profile], for which
-// step is done a few times before, unless the one before it ended later. What is left are
-// gaps, in which the device waits. Marks take the host a microsecond each, and no operation
-// begins before the one in front of it is done. The clocks of host and device agree to some
-// microseconds.
+// On a GPU a mark after each operation tells when that ended. It is not known when it began:
+// the device passes a mark ahead of it when the host makes it, before the operation is queued.
+// So an operation gets the length that it has in [Device.Profile], for which step is first done
+// a few times, or begins when the one before it ends, whichever is later. The rest are gaps, in
+// which the device waits. Marks cost the host time, and no operation begins before the last one
+// is done. The clocks of host and device agree within some microseconds.
 func (d *Device) Timeline(step func() error) (t Timeline, err error) {
 	annotated, queue := d.queue, d.bare()
 	defer func() { d.queue = annotated }()
@@ -60,7 +59,7 @@ func (d *Device) Timeline(step func() error) (t Timeline, err error) {
 		return t, err
 	}
 	t.Begin = time.Now()
-	zero := -t.Begin.Sub(asked) / 2 // when mark 0 was passed, about
+	zero := -t.Begin.Sub(asked) / 2 // roughly when mark 0 was passed
 	if err := step(); err != nil {
 		return t, err
 	}
@@ -93,8 +92,8 @@ func (d *Device) Timeline(step func() error) (t Timeline, err error) {
 	return t, nil
 }
 
-// Through does f with a in the place of the device's allocator, which a is around: it
-// must free what that one handed out, and the other way round.
+// Through does f with a in place of the device's allocator, which a wraps. Each must be able to free
+// blocks of the other.
 func (d *Device) Through(a allocator.Allocator, f func() error) error {
 	own := d.alloc
 	d.alloc = a

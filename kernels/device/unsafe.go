@@ -19,9 +19,9 @@ func sliceAt[E any](addr uintptr, n int) []E {
 	return unsafe.Slice((*E)(pointerTo(addr)), n)
 }
 
-// pointerTo reads an address as a pointer rather than to convert it, since no Go
-// pointer it came from is at hand.
+// pointerTo reads an address as a pointer rather than converting it, which go vet would
+// reject.
 func pointerTo(addr uintptr) unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.Pointer(&addr)) }
 
-// addressOf is that of the first byte of b.
+// addressOf returns the address of the first byte of b.
 func addressOf(b []byte) uintptr { return uintptr(unsafe.Pointer(&b[0])) }
