@@ -114,7 +114,7 @@ begin 'build/train -set log.log_dir=logs/short configs/day.toml'
 until_shown '^epoch 3/7'
 tmux send-keys -t "$session" C-c
 ends 130
-until_shown '^go on with: build/train -resume logs/short/'
+until_shown 'build/train -resume logs/short/'
 picture 5-interrupted
 step 6-resume 'build/train -resume logs/short/latest' 'run in logs/short/'
 step 7-same 'cmp logs/short/train_losses.txt logs/mnist_cpu/train_losses.txt && cmp logs/{short,mnist_cpu}/latest/weights.safetensors && echo the same' '^the same'

@@ -89,49 +89,6 @@ func TestMapStates(t *testing.T) {
 	}
 }
 
-// TestSameLegend lists live blocks once where runs have the same.
-func TestSameLegend(t *testing.T) {
-	peak := func(free int64) *allocator.Map {
-		return &allocator.Map{Segments: []allocator.MapSegment{{Addr: 1 << 30, Bytes: 2<<20 + free, Kind: allocator.SegmentsMalloc, Blocks: []allocator.MapBlock{
-			{Addr: 1 << 30, Bytes: 2 << 20, State: allocator.MapLive, Tag: "weights"},
-			{Addr: 1<<30 + 2<<20, Bytes: free, State: allocator.MapFree},
-		}}}}
-	}
-	other := peak(1 << 20)
-	other.Segments[0].Blocks[0].Tag = "images"
-	_, root := written(t, Page{Runs: []Run{
-		{Name: "custom", Recording: Recording{Peak: peak(1 << 20)}}, {Name: "plan", Recording: Recording{Peak: peak(3 << 20)}}, {Name: "cuda", Recording: Recording{Peak: other}},
-	}})
-	var legends []string
-	for _, caption := range elements(section(t, root, "map"), "figcaption") {
-		legends = append(legends, strings.Join(strings.Fields(innerText(caption)), " "))
-	}
-	want := []string{"weights 1 block, 2.0 MiB free 1 block, 1.0 MiB", "The live blocks are those of custom. free 1 block, 3.0 MiB", "images 1 block, 2.0 MiB free 1 block, 1.0 MiB"}
-	if !slices.Equal(legends, want) {
-		t.Errorf("legends %q, want %q", legends, want)
-	}
-}
-
-// TestOperations gives what differs in a number one colour.
-func TestOperations(t *testing.T) {
-	span := func(name string, length float64) Span { return Span{Name: name, Length: length} }
-	r := Run{Recording: Recording{Step: &Timeline{Length: 100, Kernels: []Span{
-		span("weights 0", 5), span("weights 12", 5), span("gemm", 8), span("7", 1),
-	}}}}
-	c := Page{Runs: []Run{r}}.colours()
-	if c.of("weights 3") != "t0" || c.of("gemm") != "t1" || c.of("7") != "t2" || c.of("unknown") != "other" {
-		t.Errorf("%v", c)
-	}
-}
-
-// TestLargeMemory has an axis of GiB.
-func TestLargeMemory(t *testing.T) {
-	p := Page{Runs: []Run{{Name: "custom", Recording: Recording{Memory: []Peak{{0, 1 << 30, 4 << 30}, {1, 2 << 30, 80 << 30}}}}}}
-	if svg := string(p.memory(0)); !strings.Contains(svg, "50 GiB</text>") || !strings.Contains(svg, "at most 2.00 GiB live, 80.0 GiB reserved") {
-		t.Error(svg)
-	}
-}
-
 func TestPageMarks(t *testing.T) {
 	for _, test := range []struct {
 		page   int64
