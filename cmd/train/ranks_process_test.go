@@ -87,9 +87,9 @@ func TestRankProcesses(t *testing.T) {
 		}
 	}
 	near("of one", losses(1, "-set", "train.bsz=32"))
-	t.Setenv("EMULATED_NCCL", "stale")
+	t.Setenv("FAKE_NCCL", "stale")
 	near("with all-gathers that cannot be captured", losses(2, "-set", "train.executor=graph"))
-	t.Setenv("EMULATED_NCCL", "")
+	t.Setenv("FAKE_NCCL", "")
 	for _, executor := range []string{"eager", "graph"} {
 		traintest.OK(t, os.RemoveAll(logDir))
 		killed := make(chan time.Time, 1)

@@ -1,11 +1,16 @@
-// The part of NCCL that kernels/nccl uses, between emulated GPUs: processes of one host
-// that share memory. As on a GPU, an all-reduce is work of a stream, which ends when its communicator
-// is aborted. With EMULATED_NCCL=stale a captured all-gather mistakes the marks of the last one for its
-// own.
+// The fake NCCL of all tests: the part that kernels/nccl uses. The emulator has it between processes
+// of one host, which share memory: an all-reduce is work of a stream, which ends when its communicator
+// is aborted. Compiled with -DALONE it is a libnccl.so.2 that needs no GPU, in which every rank has
+// what this one has: 2.27.3, or 2.28.9 with -DCOPY_ENGINES, and with registration with -DREGISTERS.
+//
+// FAKE_NCCL in the environment says what goes wrong. A call with a communicator that was freed ends
+// the process, and so does one that frees it under ncclCommFinalize.
 #include <fcntl.h>
+#include <limits.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
@@ -14,17 +19,65 @@
 #include <map>
 #include <string>
 
+#ifdef ALONE
+#if defined(COPY_ENGINES)
+enum { VERSION = 22809, CTA_POLICY = 2 };
+#else
+enum { VERSION = 22703, CTA_POLICY = INT_MIN };
+#endif
+namespace {
+template <typename F>
+void queue(void *, F work) { work(); }
+bool captured(void *) { return false; }
+void *allocate(size_t bytes) { return malloc(bytes); }
+bool release(void *addr) { return free(addr), true; }
+}  // namespace
+#else
 #include "cuda.h"
 #include "cuda_runtime.h"
+#define REGISTERS
+enum { VERSION = 22809, CTA_POLICY = 2 };
+namespace {
+template <typename F>
+void queue(void *stream, F work) { emulator::queue(static_cast<cudaStream_t>(stream), work); }
+bool captured(void *stream) {
+  cudaStreamCaptureStatus status;
+  return !cudaStreamIsCapturing(static_cast<cudaStream_t>(stream), &status) && status == cudaStreamCaptureStatusActive;
+}
+// As calls of the runtime do, these give the thread a context.
+void *allocate(size_t bytes) {
+  CUdeviceptr addr = 0;
+  emulator::give_context();
+  return cuMemAlloc(&addr, bytes) ? nullptr : reinterpret_cast<void *>(addr);
+}
+bool release(void *addr) { return emulator::give_context(), !cuMemFree(reinterpret_cast<CUdeviceptr>(addr)); }
+}  // namespace
+#endif
 
 namespace {
 
-enum Result { SUCCESS = 0, SYSTEM_ERROR = 2, INVALID_USAGE = 5 };
-enum { FLOAT32 = 7, SUM = 0 };
-constexpr size_t CHUNK = 1 << 18;  // floats that are added at a time
+enum { SUCCESS = 0, SYSTEM_ERROR = 2, INVALID_ARGUMENT = 4, INVALID_USAGE = 5, IN_PROGRESS = 7 };
+enum { FLOAT32 = 7, SUM = 0, SYMMETRIC = 1 };
+constexpr float INSIDE = -1;  // what a test finds in its memory while an all-reduce waits, or is slow, until it writes another number
+constexpr size_t CHUNK = 1 << 18;  // floats that are added up at once
+
+bool goes(const char *wrong) {
+  const char *is = getenv("FAKE_NCCL");
+  return is && !strcmp(is, wrong);
+}
 
 struct Id {
-  char internal[128];
+  char internal[128];  // the name of the shared memory; the last is a mark
+};
+
+struct Config {  // of 2.28, as far as it is looked at
+  size_t size;
+  unsigned magic, version;
+  int blocking, cga_cluster_size, min_ctas, max_ctas;
+  const char *net_name;
+  int split_share, traffic_class;
+  const char *comm_name;
+  int collnet, cta_policy;
 };
 
 struct Shared {
@@ -33,12 +86,27 @@ struct Shared {
 };
 
 struct Comm {
-  int rank, size;
-  std::string name;
-  Shared *shared;
-  std::atomic<bool> aborted = false;
+  int rank, size, looks = 0;
+  Shared *shared = nullptr;  // none where a process stands for all ranks
+  std::atomic<bool> aborted = false, freed = false, finalizing = false;
 
-  // meet waits for all ranks, unless the communicator is aborted; copy engines wait even then.
+  Comm *alive() { return freed ? abort(), this : this; }
+
+  // connect maps the memory that ranks share, and waits for them.
+  bool connect(const char *name) {
+    size_t bytes = sizeof(Shared) + size_t(size) * CHUNK * sizeof(float);
+    int file = shm_open(name, O_RDWR | O_CREAT, 0600);
+    if (file < 0) return false;
+    void *p = ftruncate(file, off_t(bytes)) ? MAP_FAILED : mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    close(file);
+    if (p == MAP_FAILED) return false;
+    shared = static_cast<Shared *>(p);
+    if (!meet()) return false;
+    shm_unlink(name);  // by all of them; it lives while they have it
+    return true;
+  }
+
+  // meet waits for all ranks, unless the communicator is aborted; copy engines wait all the same.
   bool meet(bool copying = false) {
     int round = shared->round;
     if (shared->come.fetch_add(1) + 1 == size) {
@@ -54,7 +122,8 @@ struct Comm {
   }
 
   void reduce(float *to, const float *from, size_t n) {
-    for (size_t at = 0; at < n && !aborted; at += CHUNK) {
+    for (size_t i = 0; !shared && i < n; i++) to[i] = from[i] * size;
+    for (size_t at = 0; shared && at < n && !aborted; at += CHUNK) {
       size_t some = std::min(CHUNK, n - at);
       memcpy(shared->slot(rank), from + at, some * sizeof(float));
       if (!meet()) return;
@@ -67,9 +136,10 @@ struct Comm {
     }
   }
 
-  // gather copies each rank's part of x to the others. A stale one does not wait.
+  // gather makes each rank's part of x the others' too. If it is stale, it waits for nobody.
   void gather(float *x, size_t n, bool stale) {
-    for (size_t at = 0; at < n; at += CHUNK) {
+    for (int r = 0; !shared && r < size; r++) memmove(x + r * n, x + rank * n, n * sizeof *x);
+    for (size_t at = 0; shared && at < n; at += CHUNK) {
       size_t some = std::min(CHUNK, n - at);
       memcpy(shared->slot(rank), x + rank * n + at, some * sizeof(float));
       if (!stale) meet(true);
@@ -79,72 +149,108 @@ struct Comm {
   }
 };
 
-int version(int *v) { return *v = 22809, SUCCESS; }
-
-int unique_id(Id *id) {
-  timespec now;
-  clock_gettime(CLOCK_REALTIME, &now);
-  snprintf(id->internal, sizeof id->internal, "/emulated-nccl-%d-%ld-%ld", getpid(), long(now.tv_sec), now.tv_nsec);
-  return SUCCESS;
+// linger is an all-reduce that does not come to its end: until the test writes another number, or
+// until the communicator is freed.
+void linger(Comm *c, float *x) {
+  float at = INSIDE;
+  __atomic_store(x, &at, __ATOMIC_SEQ_CST);
+  while (goes("slow") ? at == INSIDE : !c->freed) {
+    usleep(1000);
+    __atomic_load(x, &at, __ATOMIC_SEQ_CST);
+  }
 }
-
-int init(Comm **comm, int size, Id id, int rank, void *) {
-  Comm *c = new Comm{rank, size, id.internal, nullptr};
-  size_t bytes = sizeof(Shared) + size_t(size) * CHUNK * sizeof(float);
-  int file = shm_open(c->name.c_str(), O_RDWR | O_CREAT, 0600);
-  if (file < 0 || ftruncate(file, off_t(bytes))) return SYSTEM_ERROR;
-  void *p = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-  close(file);
-  if (p == MAP_FAILED) return SYSTEM_ERROR;
-  c->shared = static_cast<Shared *>(p);
-  *comm = c;
-  if (!c->meet()) return SYSTEM_ERROR;
-  shm_unlink(c->name.c_str());  // each rank does; the memory lives until the last unmaps it
-  return SUCCESS;
-}
-
-int state(Comm *, int *v) { return *v = SUCCESS, SUCCESS; }
-int abort_comm(Comm *c) { return c->aborted = true, SUCCESS; }
-int finalize(Comm *) { return SUCCESS; }
-int destroy(Comm *) { return SUCCESS; }  // graphs may still use it
-
-int all_reduce(const float *from, float *to, size_t n, int type, int op, Comm *c, cudaStream_t stream) {
-  if (type != FLOAT32 || op != SUM) return INVALID_USAGE;
-  emulator::queue(stream, [=] { c->reduce(to, from, n); });
-  return SUCCESS;
-}
-
-int all_gather(const float *from, float *to, size_t n, int type, Comm *c, cudaStream_t stream) {
-  if (type != FLOAT32 || from != to + c->rank * n) return INVALID_USAGE;
-  cudaStreamCaptureStatus capture;
-  if (cudaStreamIsCapturing(stream, &capture) != cudaSuccess) return SYSTEM_ERROR;
-  bool stale = capture == cudaStreamCaptureStatusActive && getenv("EMULATED_NCCL") && !strcmp(getenv("EMULATED_NCCL"), "stale");
-  emulator::queue(stream, [=] { c->gather(to, n, stale); });
-  return SUCCESS;
-}
-
-// Like calls of the runtime, these give the thread a context.
-int mem_alloc(CUdeviceptr *addr, size_t bytes) { return emulator::give_context(), cuMemAlloc(addr, bytes) ? SYSTEM_ERROR : SUCCESS; }
-int mem_free(CUdeviceptr addr) { return emulator::give_context(), cuMemFree(addr) ? SYSTEM_ERROR : SUCCESS; }
-int window(Comm *, void *addr, size_t, void **w, int) { return *w = addr, SUCCESS; }
-int end_window(Comm *, void *) { return SUCCESS; }
-
-const char *error_string(int) { return "an error of the emulated NCCL"; }
-const char *last_error(Comm *) { return ""; }
 
 }  // namespace
 
+extern "C" {
+
+int ncclGetVersion(int *v) { return *v = goes("old") ? 21705 : VERSION, SUCCESS; }
+const char *ncclGetErrorString(int code) { return code == INVALID_USAGE ? "invalid usage" : "unhandled system error"; }
+const char *ncclGetLastError(Comm *) { return goes("duplicate") ? "Duplicate GPU detected" : ""; }
+
+int ncclGetUniqueId(Id *id) {
+  timespec now;
+  clock_gettime(CLOCK_REALTIME, &now);
+  snprintf(id->internal, sizeof id->internal, "/emulated-nccl-%d-%ld-%ld", getpid(), long(now.tv_sec), now.tv_nsec);
+  return id->internal[sizeof id->internal - 1] = 42, SUCCESS;
+}
+
+int ncclCommInitRankConfig(Comm **comm, int size, Id id, int rank, Config *config) {
+  if (id.internal[sizeof id.internal - 1] != 42 || rank >= size) return INVALID_ARGUMENT;
+  if (config->magic != 0xcafebeef || config->blocking != 1 || config->cta_policy != CTA_POLICY) return INVALID_ARGUMENT;
+  if (goes("duplicate")) return INVALID_USAGE;
+  while (goes("never")) pause();
+  *comm = new Comm{rank, size};
+#ifndef ALONE
+  if (!(*comm)->connect(id.internal)) return SYSTEM_ERROR;
+#endif
+  return SUCCESS;
+}
+
+int ncclCommGetAsyncError(Comm *c, int *state) {
+  *state = c->alive()->looks++ < 2 ? IN_PROGRESS : goes("fails") || goes("stuck") ? SYSTEM_ERROR : SUCCESS;
+  return SUCCESS;
+}
+
+// A communicator that was freed is kept: queued work, and graphs, may have it still.
+int ncclCommAbort(Comm *c) {
+  while (goes("stuck")) pause();
+  if (c->alive()->finalizing) abort();
+  return c->freed = c->aborted = true, SUCCESS;
+}
+
+int ncclCommFinalize(Comm *c) {
+  c->alive()->finalizing = true;
+  while (goes("alone")) pause();
+  return c->finalizing = false, SUCCESS;
+}
+
+int ncclCommDestroy(Comm *c) { return c->alive()->freed = true, SUCCESS; }
+
+int ncclAllReduce(const float *from, float *to, size_t n, int type, int op, Comm *c, void *stream) {
+  if (type != FLOAT32 || op != SUM || goes("refuses")) return INVALID_USAGE;
+  c->alive();
+  if (goes("slow") || goes("waits")) linger(c, to);
+  if (goes("waits")) return SYSTEM_ERROR;
+  if (c->alive()) queue(stream, [=] { c->reduce(to, from, n); });
+  return SUCCESS;
+}
+
+#ifdef REGISTERS
+int ncclAllGather(const float *from, float *to, size_t n, int type, Comm *c, void *stream) {
+  if (type != FLOAT32 || from != to + c->alive()->rank * n || goes("refuses")) return INVALID_USAGE;
+  bool stale = goes("stale") && captured(stream);  // takes the marks of the one before for those of its own
+  queue(stream, [=] { c->gather(to, n, stale); });
+  return SUCCESS;
+}
+
+int ncclCommRegister(Comm *c, void *addr, size_t, void **handle) { return c->alive(), *handle = addr, SUCCESS; }
+int ncclCommDeregister(Comm *c, void *handle) { return c->alive(), handle ? SUCCESS : INVALID_ARGUMENT; }
+
+int ncclCommWindowRegister(Comm *c, void *addr, size_t, void **window, int flags) {
+  c->alive();
+  *window = goes("windowless") ? nullptr : goes("registered") ? addr : static_cast<char *>(addr) + 1;
+  return flags == SYMMETRIC ? SUCCESS : INVALID_ARGUMENT;
+}
+
+int ncclCommWindowDeregister(Comm *c, void *window) { return c->alive(), window ? SUCCESS : INVALID_ARGUMENT; }
+int ncclMemAlloc(void **addr, size_t bytes) { return (*addr = allocate(bytes)) ? SUCCESS : SYSTEM_ERROR; }
+int ncclMemFree(void *addr) { return release(addr) ? SUCCESS : SYSTEM_ERROR; }
+#endif
+
+}  // extern "C"
+
+#ifndef ALONE
 void *nccl_function(const char *name) {
-#define FUNCTION(name, f) {name, reinterpret_cast<void *>(f)}
+#define FUNCTION(f) {#f, reinterpret_cast<void *>(f)}
   static const std::map<std::string, void *> functions = {
-      FUNCTION("ncclGetVersion", version), FUNCTION("ncclGetUniqueId", unique_id), FUNCTION("ncclCommInitRankConfig", init),
-      FUNCTION("ncclCommGetAsyncError", state), FUNCTION("ncclCommAbort", abort_comm), FUNCTION("ncclCommFinalize", finalize),
-      FUNCTION("ncclCommDestroy", destroy), FUNCTION("ncclAllReduce", all_reduce), FUNCTION("ncclAllGather", all_gather),
-      FUNCTION("ncclMemAlloc", mem_alloc), FUNCTION("ncclMemFree", mem_free),
-      FUNCTION("ncclCommWindowRegister", window), FUNCTION("ncclCommWindowDeregister", end_window), FUNCTION("ncclGetErrorString", error_string),
-      FUNCTION("ncclGetLastError", last_error),
+      FUNCTION(ncclGetVersion), FUNCTION(ncclGetUniqueId), FUNCTION(ncclCommInitRankConfig), FUNCTION(ncclCommGetAsyncError),
+      FUNCTION(ncclCommAbort), FUNCTION(ncclCommFinalize), FUNCTION(ncclCommDestroy), FUNCTION(ncclAllReduce), FUNCTION(ncclAllGather),
+      FUNCTION(ncclCommRegister), FUNCTION(ncclCommDeregister), FUNCTION(ncclMemAlloc), FUNCTION(ncclMemFree),
+      FUNCTION(ncclCommWindowRegister), FUNCTION(ncclCommWindowDeregister), FUNCTION(ncclGetErrorString), FUNCTION(ncclGetLastError),
   };
 #undef FUNCTION
   auto at = functions.find(name);
   return at == functions.end() ? nullptr : at->second;
 }
+#endif
