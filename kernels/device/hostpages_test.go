@@ -174,7 +174,7 @@ func TestHostPagesRefused(t *testing.T) {
 		{"release of mapped pages", "or are mapped", func() error { return d.ReleasePages(d.two) }},
 		{"release of unknown pages", "do not exist", func() error { return d.ReleasePages(77) }},
 		{"release of a range with a mapping", "is mapped at", func() error { return d.ReleaseRange(d.addr, 4*hostPage) }},
-		{"release of a part of a range", "no reserved range", func() error { return d.ReleaseRange(d.addr, hostPage) }},
+		{"release of a part of a range", "not reserved", func() error { return d.ReleaseRange(d.addr, hostPage) }},
 		{"free of a mapping", "not allocated", func() error { return d.Free(d.at(1)) }},
 		{"unmap of Malloc's", "no MapPages", func() error { return d.UnmapPages(malloc, hostPage) }},
 	} {
