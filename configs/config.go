@@ -12,6 +12,7 @@ import (
 	"os"
 
 	"mlpool/allocator"
+	"mlpool/kernels/nn"
 )
 
 // A Config is a whole file. The fields of a section are its keys, which the file spells
@@ -218,6 +219,12 @@ func (c Config) check() (errs Errors) {
 	}
 	return errs
 }
+
+// Activation returns the activation of the hidden layers.
+func (m Model) Activation() nn.Activation { return nn.ReLU }
+
+// Update returns what a step does to the weights.
+func (t Train) Update() nn.Update { return nn.Update{Rule: nn.SGD, Rate: t.LearningRate} }
 
 // CheckData returns an error if a training set of trainRows rows has less than one batch
 // for each of the ranks.

@@ -1,14 +1,10 @@
 // Activate, y[n] = f(x[n]), and ActivateBackward, the gradient through f, where they are not fused
-// with the GEMM in front, as its epilogue (gemm/epilogue.cuh). A new activation is a struct and its row.
-#include "launch.cuh"
+// with the GEMM in front, as its epilogue. A new activation is a struct like Relu and its row.
+#include "gemm/epilogue.cuh"
 
 namespace {
 
-// x < 0 rather than fmaxf, which would turn NaN into 0 and hide it.
-struct Relu {
-  static __device__ float forward(float x) { return x < 0 ? 0 : x; }
-  static __device__ float backward(float dy, float y) { return y > 0 ? dy : 0; }
-};
+using gemm::Relu;
 
 template <typename F>
 __global__ void activate(float *y, const float *x, int64_t n) {

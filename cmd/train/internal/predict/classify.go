@@ -80,13 +80,14 @@ func Classify(ctx context.Context, o Options, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	p := predictor{Perceptron: saved.Weights, dir: run.Dir, stdout: stdout, stderr: stderr}
+	p := predictor{Perceptron: Perceptron{Weights: saved.Weights}, dir: run.Dir, stdout: stdout, stderr: stderr}
 	if p.Classes() != data.Classes {
 		return fmt.Errorf("%s: a model of %d classes, want %d", run.Dir, p.Classes(), data.Classes)
 	}
 	if p.cfg, err = configs.Load(run.Config(), o.Set...); err != nil {
 		return err
 	}
+	p.Activation = p.cfg.Model.Activation()
 	if o.JSON { // standard output is for that alone
 		p.stdout = io.Discard
 	}

@@ -18,15 +18,18 @@ import (
 // then takes a few MiB.
 const batchRows = 1000
 
-// A Perceptron is weights, float32 of shape [inputs, outputs], with a ReLU after each
+// A Perceptron is weights, float32 of shape [inputs, outputs], with the activation after each
 // layer but the last.
-type Perceptron []*tensor.Dense
+type Perceptron struct {
+	Weights    []*tensor.Dense
+	Activation nn.Activation
+}
 
 // Inputs is how many pixels an image has.
-func (p Perceptron) Inputs() int { return p[0].Shape()[0] }
+func (p Perceptron) Inputs() int { return p.Weights[0].Shape()[0] }
 
 // Classes is how many classes are told apart.
-func (p Perceptron) Classes() int { return p[len(p)-1].Shape()[1] }
+func (p Perceptron) Classes() int { return p.Weights[len(p.Weights)-1].Shape()[1] }
 
 // Result is what a perceptron says of some images.
 type Result struct {
@@ -47,7 +50,7 @@ func (p Perceptron) Predict(ctx context.Context, images *tensor.Dense) (Result, 
 	r := Result{Classes: p.Classes()}
 	err := p.batches(ctx, images, func(x []float32, first, rows, width int) error {
 		logits := make([]float32, rows*r.Classes)
-		ref.GEMM(false, false, 1, x, p[len(p)-1].Float32s(), 0, logits, rows, r.Classes, width)
+		ref.GEMM(false, false, 1, x, p.Weights[len(p.Weights)-1].Float32s(), 0, logits, rows, r.Classes, width)
 		probabilities := make([]float32, len(logits))
 		ref.Softmax(probabilities, logits, rows, r.Classes)
 		for i := range rows {
@@ -70,7 +73,7 @@ func (p Perceptron) Loss(ctx context.Context, images, labels *tensor.Dense) (flo
 	sum := 0.0
 	err := p.batches(ctx, images, func(x []float32, first, rows, width int) error {
 		losses, correct := make([]float32, rows), make([]float32, rows)
-		ref.Classifier(nn.ReLU, nil, nil, losses, correct, x, p[len(p)-1].Float32s(), labels.Uint8s()[first:first+rows], identity(0, rows), rows, p.Classes(), width)
+		ref.Classifier(nn.ReLU, nil, nil, losses, correct, x, p.Weights[len(p.Weights)-1].Float32s(), labels.Uint8s()[first:first+rows], identity(0, rows), rows, p.Classes(), width)
 		for _, l := range losses {
 			sum += float64(l)
 		}
@@ -93,14 +96,14 @@ func (p Perceptron) batches(ctx context.Context, images *tensor.Dense, f func(x 
 		for i := range x {
 			x[i] /= 255
 		}
-		for _, w := range p[:len(p)-1] {
+		for _, w := range p.Weights[:len(p.Weights)-1] {
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
 			}
 			outputs := w.Shape()[1]
 			y := make([]float32, rows*outputs)
 			ref.GEMM(false, false, 1, x, w.Float32s(), 0, y, rows, outputs, width)
-			ref.Activate(nn.ReLU, y, y, len(y))
+			ref.Activate(p.Activation, y, y, len(y))
 			x, width = y, outputs
 		}
 		if err := f(x, first, rows, width); err != nil {

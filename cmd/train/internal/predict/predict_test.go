@@ -27,10 +27,10 @@ func oneOf(pixels int) Perceptron {
 	for i := range 3 {
 		first[3*i+i], second[3*i+i] = 2, 5
 	}
-	return Perceptron{
+	return Perceptron{Weights: []*tensor.Dense{
 		tensor.New(tensor.WithShape(pixels, 3), tensor.WithBacking(first)),
 		tensor.New(tensor.WithShape(3, 3), tensor.WithBacking(second)),
-	}
+	}}
 }
 
 func images(pixels int, data ...uint8) *tensor.Dense {
@@ -77,10 +77,10 @@ func TestPredict(t *testing.T) {
 // TestHiddenLayersAreReLU predicts by weights below zero: what they make of an image must
 // not reach the last layer.
 func TestHiddenLayersAreReLU(t *testing.T) {
-	p := Perceptron{
+	p := Perceptron{Weights: []*tensor.Dense{
 		tensor.New(tensor.WithShape(1, 2), tensor.WithBacking([]float32{-3, 1})),
 		tensor.New(tensor.WithShape(2, 3), tensor.WithBacking([]float32{-9, 4, 4, 1, 2, 0})),
-	}
+	}}
 	r, err := p.Predict(t.Context(), images(1, 255)) // logits 1, 2, 0
 	if err != nil {
 		t.Fatal(err)
@@ -96,7 +96,7 @@ func TestPredictRefuses(t *testing.T) {
 		t.Errorf("other pixels: %v", err)
 	}
 	p := oneOf(4)
-	p[1].Float32s()[0] = float32(math.NaN())
+	p.Weights[1].Float32s()[0] = float32(math.NaN())
 	if _, err := p.Predict(t.Context(), images(4, 1, 2, 3, 4)); err == nil || err.Error() != "image 1: the weights give no number" {
 		t.Errorf("NaN: %v", err)
 	}
@@ -370,7 +370,7 @@ func TestInfiniteLogits(t *testing.T) {
 	w := func(rows, cols int) *tensor.Dense {
 		return tensor.New(tensor.WithShape(rows, cols), tensor.WithBacking(slices.Repeat([]float32{1e25}, rows*cols)))
 	}
-	p := Perceptron{w(4, 3), w(3, 10)}
+	p := Perceptron{Weights: []*tensor.Dense{w(4, 3), w(3, 10)}}
 	if r, err := p.Predict(t.Context(), tensor.New(tensor.WithShape(1, 4), tensor.WithBacking([]uint8{255, 255, 255, 255}))); err == nil {
 		t.Errorf("%+v", r)
 	}

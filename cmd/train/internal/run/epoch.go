@@ -13,7 +13,6 @@ import (
 	"mlpool/data"
 	"mlpool/kernels"
 	"mlpool/kernels/device"
-	"mlpool/kernels/nn"
 	"mlpool/model"
 )
 
@@ -45,7 +44,8 @@ func (r *runner) prepare(b *backend.Backend, set data.Dataset, verbose func(line
 	opt := model.Options{
 		BatchSize:     cfg.Train.Bsz,
 		EvalBatchSize: max(cfg.Train.Bsz, backend.EvalBatchSize),
-		Update:        nn.Update{Rate: cfg.Train.LearningRate},
+		Activation:    cfg.Model.Activation(),
+		Update:        cfg.Train.Update(),
 		Order:         func(epoch int) []int32 { return data.Order(set.Train.Len(), cfg.Train.Seed, epoch) },
 		Start:         r.earlier.start(),
 	}
