@@ -31,6 +31,23 @@
 // activation or a rule needs neither Launches nor ops.go, but a row in package nn. A PTX
 // instruction also has its function in emulator/emulator.h. To test one case on the emulated GPU,
 // make kernels EMULATE=1, then REQUIRE_GPU=1 go test -tags cuda ./kernels -run '^Test$/^Elementwise$'.
+//
+// # Words
+//
+// A GEMM is a matrix multiplication. Its layout, NN, NT or TN, says which operand is transposed, and
+// its epilogue is the operation on the result before it is stored. A skinny GEMM has few rows. A
+// dgrad computes the gradient of a layer's input, dy·wᵀ, a wgrad that of its weights, xᵀ·dy. Split-K
+// divides the sum over k among warps or CTAs; a k-tile is the part of k in one pipeline stage. A
+// grouped GEMM is several in one launch. The classifier is the last layer with softmax and
+// cross-entropy. TF32 has 11 bits of mantissa; 3xTF32 splits each operand into two such numbers, hi
+// and lo.
+//
+// An SM is a multiprocessor, a CTA a block of threads on one SM, a cluster a group of CTAs that reach
+// each other's shared memory (DSMEM). TMA copies a tile for one instruction, by a tensor map; multicast
+// copies it to several CTAs. An mbarrier is a barrier in shared memory that also counts arriving
+// bytes. SIMT kernels compute on CUDA cores; tensor op is mma.sync, warpgroup MMA is wgmma, an
+// instruction of four warps. With programmatic dependent launch (PDL) a kernel starts before the one
+// ahead of it has ended.
 package kernels
 
 import (
