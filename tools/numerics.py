@@ -205,7 +205,8 @@ def write_csv(path, comment, rows):
             writer.writerow({k: v if isinstance(v, str) else f"{v:.6g}" for k, v in row.items()})
 
 
-def main(args):
+def checked_runs(args):
+    """Checks the arguments and returns the runs as pairs."""
     if not args.runs:
         precisions = PRECISIONS if args.device == "cuda" else ["fp32"]
         args.runs = ",".join(f"{e}:{p}" for e in EXECUTORS for p in precisions)
@@ -221,7 +222,11 @@ def main(args):
         fail(f"--steps {args.steps} is less than the {WINDOWS[-1][1]} steps of the table")
     if args.device == "cuda" and not torch.cuda.is_available():
         fail("torch sees no GPU; --device cpu computes in fp32")
+    return runs
 
+
+def main(args):
+    runs = checked_runs(args)
     device = torch.device(args.device)
     torch.set_float32_matmul_precision("highest")
     train, val = (tc.load_samples(args.mnist, prefix, device) for prefix in ("train", "t10k"))

@@ -43,6 +43,14 @@ def captured(step, optimizer, at, side):
     return graph.replay
 
 
+@torch.no_grad()
+def initialize(weights):
+    torch.manual_seed(0)
+    for w in weights:
+        limit = 1 / math.sqrt(len(w))
+        w.uniform_(-limit, limit)
+
+
 class Trainer:
     def __init__(self, mnist, device, gpus):
         self.cuda, self.gpus, self.rank = device == "cuda", gpus, 0
@@ -107,11 +115,7 @@ class Trainer:
         if self.cuda:
             replays = {one: captured(one, optimizer, at, side) for one in dict.fromkeys(steps)}
             steps = [replays[one] for one in steps]
-        torch.manual_seed(0)
-        with torch.no_grad():
-            for w in weights:
-                limit = 1 / math.sqrt(len(w))
-                w.uniform_(-limit, limit)
+        initialize(weights)
 
         ms = []
         for _ in range(1 + job.epochs):

@@ -33,6 +33,7 @@ func TestPython(t *testing.T) {
 		{"numerics_test.py", []string{"numerics.py", "torch_comparison.py", "common.py"}},
 		{"torch_comparison_test.py", []string{"torch_comparison.py", "common.py"}},
 		{"peers_test.py", []string{"peers.py", "peers_jax.py", "peers_table.py", "peers_torch.py", "peers_trainers.py", "common.py"}},
+		{"peers_parts_test.py", []string{"peers.py", "peers_jax.py", "peers_table.py", "peers_torch.py", "peers_trainers.py", "common.py"}},
 	} {
 		t.Run(c.test, func(t *testing.T) {
 			for _, name := range append(c.files, c.test) { // so that go test sees them change

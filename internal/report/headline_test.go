@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// timed is a run of seven epochs. The first takes long, the others about ms each, times what
-// factors, taken in turn, say.
+// timed returns a run of seven epochs. The first is slow; the others take about ms each, times
+// the factors in turn.
 func timed(name string, ms float64, reserved int64, factors ...float64) Run {
 	r := Run{Name: name}
 	for i := range 7 {
@@ -24,12 +24,13 @@ func timed(name string, ms float64, reserved int64, factors ...float64) Run {
 	return r
 }
 
-// first is the run as far as its first epochs.
+// first returns the run with only its first epochs.
 func first(r Run, epochs int) Run {
 	r.Epochs = r.Epochs[:epochs]
 	return r
 }
 
+// TestHeadline is one table of all headlines, longer than a function should be.
 func TestHeadline(t *testing.T) {
 	calls := func(name string, ns ...float64) Run { return Run{Name: name, CallNS: ns} }
 	held := func(name string, reserved int64) Run {

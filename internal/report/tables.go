@@ -11,9 +11,14 @@ import (
 	"mlpool/internal/text"
 )
 
-// results returns the table of results, a row for each run. It omits columns that are
-// empty for all runs.
-func (p Page) results() (columns []column, rows []result) {
+// A resultColumn writes one figure of each run, given its difference from the base, or "".
+type resultColumn struct {
+	name string
+	cell func(Run, stats.Difference) string
+}
+
+// resultColumns returns all columns of the table of results.
+func (p Page) resultColumns() []resultColumn {
 	number := func(v float64) string {
 		if math.IsNaN(v) {
 			return ""
@@ -31,10 +36,7 @@ func (p Page) results() (columns []column, rows []result) {
 	if p.Replay {
 		used = "live"
 	}
-	all := []struct {
-		name string
-		cell func(Run, stats.Difference) string
-	}{
+	return []resultColumn{
 		{unit + " " + p.article() + " " + per, func(r Run, _ stats.Difference) string {
 			if t := r.times(); len(t) > 0 {
 				return digits(stats.Median(t))
@@ -71,10 +73,15 @@ func (p Page) results() (columns []column, rows []result) {
 			return fmt.Sprintf("%.2f %%", 100*r.Epochs[len(r.Epochs)-1].ValAcc)
 		}},
 	}
+}
+
+// results returns the table of results, a row for each run. It omits columns that are
+// empty for all runs.
+func (p Page) results() (columns []column, rows []result) {
 	for i, r := range p.Runs {
 		rows = append(rows, result{Name: r.Name, Class: p.class(i)})
 	}
-	for _, c := range all {
+	for _, c := range p.resultColumns() {
 		var cells []string
 		for i, r := range p.Runs {
 			cells = append(cells, c.cell(r, p.difference(i)))
