@@ -162,46 +162,58 @@ func TestDrawsManyRuns(t *testing.T) {
 	}
 }
 
-// TestFindsRuns searches a folder of runs, some nested and some without values.
+// TestFindsRuns searches a log_dir with nested runs, folders of runs and a comparison: FOLDER/...
+// finds each log_dir, not the folders of its runs, and the runs of a comparison.
 func TestFindsRuns(t *testing.T) {
-	logs := filepath.Join(t.TempDir(), "logs")
-	values := map[string]string{
-		".": "3\n2\n", "mnist": "2\n1\n", "mnist/cuda": "2\n1.5\n", "all/by/custom": "4\n1\n",
-		"cut": "", "diverged": "NaN\nNaN\n",
+	root, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
 	}
-	for name, text := range values {
+	logs := filepath.Join(root, "logs")
+	const one, compared = "20261122-101500-custom", "20261122-101600-compare"
+	for name, text := range map[string]string{
+		".": "3\n2\n", "mnist": "2\n1\n", "mnist/cuda": "2\n1.5\n", "all/by/custom": "4\n1\n", "cut": "", "diverged": "NaN\nNaN\n",
+		one: "2\n1\n", compared + "/custom": "2\n1\n", compared + "/cuda": "2\n1\n",
+	} {
 		dir := filepath.Join(logs, name)
 		if err := os.MkdirAll(dir, 0o777); err != nil {
 			t.Fatal(err)
 		}
 		writeLog(t, dir, "train_losses.txt", text)
+		if strings.HasPrefix(name, "2026") {
+			writeLog(t, dir, runFile, "{}\n")
+		}
 	}
-	names := func(args ...string) string {
-		runs, err := findRuns(args, "train_losses.txt")
-		if err != nil {
-			t.Fatal(err)
-		}
-		var names []string
-		for _, r := range runs {
-			if _, err := os.Stat(filepath.Join(r.dir, "train_losses.txt")); err != nil {
-				t.Error(err)
-			}
-			names = append(names, r.name)
-		}
-		slices.Sort(names)
-		return strings.Join(names, " ")
+	writeLog(t, filepath.Join(logs, compared), comparisonFile, "{}\n")
+	latest := filepath.Join(logs, "latest")
+	if err := os.Symlink(compared, latest); err != nil {
+		t.Skip(err)
 	}
 	for _, c := range []struct {
 		args []string
-		want string
+		want string // names and folders
 	}{
-		{[]string{logs + "/..."}, "all/by/custom cut diverged logs mnist mnist/cuda"},
-		{[]string{"a=" + logs + "/..."}, "a a/all/by/custom a/cut a/diverged a/mnist a/mnist/cuda"},
-		{[]string{logs + "/mnist"}, "mnist"},
-		{[]string{logs, "b=" + logs + "/mnist/..."}, "b b/cuda logs"},
+		{[]string{logs + "/..."}, "all/by/custom=all/by/custom cut=cut diverged=diverged logs=. mnist/cuda=mnist/cuda mnist=mnist"},
+		{[]string{"a=" + logs + "/..."}, "a/all/by/custom=all/by/custom a/cut=cut a/diverged=diverged a/mnist/cuda=mnist/cuda a/mnist=mnist a=."},
+		{[]string{logs + "/mnist"}, "mnist=mnist"},
+		{[]string{logs, "b=" + logs + "/mnist/..."}, "b/cuda=mnist/cuda b=mnist logs=."},
+		{[]string{latest + "/..."}, "cuda=" + compared + "/cuda custom=" + compared + "/custom"},
+		{[]string{logs + "/" + one + "/..."}, one + "=" + one},
+		{[]string{latest + "/custom"}, "custom=latest/custom"},
+		{[]string{"x=" + logs + "/" + one}, "x=" + one},
 	} {
-		if got := names(c.args...); got != c.want {
-			t.Errorf("%q: %s, want %s", c.args, got, c.want)
+		runs, err := findRuns(c.args, "train_losses.txt")
+		var got []string
+		for _, r := range runs {
+			dir, err := filepath.Rel(logs, r.dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got = append(got, r.name+"="+filepath.ToSlash(dir))
+		}
+		slices.Sort(got)
+		if err != nil || strings.Join(got, " ") != c.want {
+			t.Errorf("%q: %v, error %v, want %s", c.args, got, err, c.want)
 		}
 	}
 
@@ -318,49 +330,6 @@ func TestRange(t *testing.T) {
 			if q.y < p.Y.Min || q.y > p.Y.Max {
 				t.Errorf("%s: %v at %v is not between %v and %v", c.name, q.y, q.x, p.Y.Min, p.Y.Max)
 			}
-		}
-	}
-}
-
-// TestFindsRunFolders searches a log_dir with folders of runs and of a comparison: FOLDER/...
-// finds the log_dir itself, and the runs of a comparison.
-func TestFindsRunFolders(t *testing.T) {
-	logs, err := filepath.EvalSymlinks(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
-	logs = filepath.Join(logs, "logs")
-	for _, name := range []string{".", "cuda", "20261122-101500-custom", "20261122-101600-compare/custom", "20261122-101600-compare/cuda"} {
-		dir := filepath.Join(logs, name)
-		if err := os.MkdirAll(dir, 0o777); err != nil {
-			t.Fatal(err)
-		}
-		writeLog(t, dir, "train_losses.txt", "2\n1\n")
-		if strings.HasPrefix(name, "2026") {
-			writeLog(t, dir, runFile, "{}\n")
-		}
-	}
-	compared := filepath.Join(logs, "20261122-101600-compare")
-	writeLog(t, compared, comparisonFile, "{}\n")
-	latest := filepath.Join(logs, "latest")
-	if err := os.Symlink(filepath.Base(compared), latest); err != nil {
-		t.Skip(err)
-	}
-	for arg, want := range map[string][]string{
-		logs + "/...":                           {logs, filepath.Join(logs, "cuda")},
-		latest + "/...":                         {filepath.Join(compared, "cuda"), filepath.Join(compared, "custom")},
-		logs + "/20261122-101500-custom/...":    {filepath.Join(logs, "20261122-101500-custom")},
-		filepath.Join(latest, "custom"):         {filepath.Join(latest, "custom")},
-		"x=" + logs + "/20261122-101500-custom": {logs + "/20261122-101500-custom"},
-	} {
-		runs, err := findRuns([]string{arg}, "train_losses.txt")
-		var dirs []string
-		for _, r := range runs {
-			dirs = append(dirs, r.dir)
-		}
-		slices.Sort(dirs)
-		if err != nil || !slices.Equal(dirs, want) {
-			t.Errorf("%s: %q, %v, want %q", arg, dirs, err, want)
 		}
 	}
 }
