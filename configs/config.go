@@ -221,10 +221,10 @@ func (c Config) check() (errs Errors) {
 }
 
 // Activation returns the activation of the hidden layers.
-func (m Model) Activation() nn.Activation { return nn.ReLU }
+func (c Config) Activation() nn.Activation { return nn.ReLU }
 
 // Update returns what a step does to the weights.
-func (t Train) Update() nn.Update { return nn.Update{Rule: nn.SGD, Rate: t.LearningRate} }
+func (c Config) Update() nn.Update { return nn.Update{Rule: nn.SGD, Rate: c.Train.LearningRate} }
 
 // CheckData returns an error if a training set of trainRows rows has less than one batch
 // for each of the ranks.

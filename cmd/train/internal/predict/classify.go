@@ -87,7 +87,7 @@ func Classify(ctx context.Context, o Options, stdout, stderr io.Writer) error {
 	if p.cfg, err = configs.Load(run.Config(), o.Set...); err != nil {
 		return err
 	}
-	p.Activation = p.cfg.Model.Activation()
+	p.Activation = p.cfg.Activation()
 	if o.JSON { // standard output is for that alone
 		p.stdout = io.Discard
 	}
