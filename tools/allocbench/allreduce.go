@@ -19,41 +19,41 @@ import (
 	"mlpool/kernels/nccl"
 )
 
-// allReduceName is a scenario by itself: it takes several processes, and what it compares
-// is where the memory of an all-reduce comes from.
+// allReduceName is a separate scenario: it takes several processes, and compares sources of
+// memory rather than allocators.
 const (
 	allReduceName = "allreduce"
 	allReduceUnit = "all-reduce"
 	allReduceDoc  = "an all-reduce over several GPUs, by where its memory comes from"
 )
 
-// allReduceBench is a rank's part in all-reduces that are timed.
+// allReduceBench is a rank's part in timed all-reduces.
 type allReduceBench struct {
 	launch.Process
-	// exchange is that of a launch.World.
+	// exchange is Exchange of a launch.World.
 	exchange func(what string, mine []byte, decide func(all [][]byte) ([]byte, error)) ([]byte, error)
-	// times does n all-reduces of so many floats one after the other, and returns what the
-	// device took for all of them.
+	// times does n all-reduces one after the other, and returns the device's time for all of
+	// them.
 	times   func(addr uintptr, floats, n int) (time.Duration, error)
 	sources []source
 }
 
-// A source is where the memory of an all-reduce comes from. Its open returns it with what
-// gives it back.
+// A source is where the memory of an all-reduce comes from. open returns memory, and a
+// function that frees it.
 type source struct {
 	name string
 	open func(bytes int64) (addr uintptr, done func() error, err error)
 }
 
-// allReduceSizes are those of one number, of the gradients of the README's models, and
+// allReduceSizes are the sizes of one number, of the gradients of the README's models, and
 // powers of two.
 var allReduceSizes = []int64{4, 4 * kib, 64 * kib, 256 * kib, mib, 4 * mib, 9_899_008, 16 * mib, 64 * mib, 256 * mib}
 
 // allReduces measures every source at every size, the sources in turn, and returns rows on
-// rank 0, each the median of the runs. A source that some rank cannot have has none: warn
-// says why.
+// rank 0, each the median of the runs. Sources that some rank does not support have no rows;
+// warn says why.
 func (r allReduceBench) allReduces(ctx context.Context, sizes []int64, runs int, quick bool, warn func(string)) (rows []row, err error) {
-	out := map[string]bool{} // sources that cannot be had
+	out := map[string]bool{} // unsupported sources
 	for _, bytes := range sizes {
 		found := make([][]float64, len(r.sources))
 		n := 2 * int(max(10, min(500, (256*mib)/bytes)))
@@ -80,7 +80,7 @@ func (r allReduceBench) allReduces(ctx context.Context, sizes []int64, runs int,
 					}
 					continue
 				}
-				_, first := r.times(addr, int(bytes/4), max(n/10, 1)) // which connects, and warms up
+				_, first := r.times(addr, int(bytes/4), max(n/10, 1)) // connects, and warms up
 				took, err := r.times(addr, int(bytes/4), n)
 				if err := r.agreed("all-reduce", errors.Join(first, err, done())); err != nil {
 					return rows, err
@@ -103,7 +103,7 @@ func (r allReduceBench) allReduces(ctx context.Context, sizes []int64, runs int,
 	return rows, nil
 }
 
-// agreed is the first error of any rank, or nil.
+// agreed returns the first error of any rank, or nil.
 func (r allReduceBench) agreed(what string, err error) error {
 	text := ""
 	if err != nil {
@@ -126,7 +126,7 @@ func (r allReduceBench) agreed(what string, err error) error {
 	return errors.New(text)
 }
 
-// rankFromEnv is the rank that was launched, whose GPU becomes the only visible one.
+// rankFromEnv returns this process's rank, and makes its GPU the only visible one.
 func rankFromEnv() (launch.Process, error) {
 	process, err := launch.FromEnv(os.Getenv)
 	if err != nil {
@@ -138,7 +138,7 @@ func rankFromEnv() (launch.Process, error) {
 	return process, process.TakeGPU()
 }
 
-// allReduce is the scenario, as one of the ranks that were launched. Rank 0 has the rows.
+// allReduce runs the scenario as one of the ranks. Rank 0 has the rows.
 func (s *session) allReduce(ctx context.Context, process launch.Process) error {
 	world, err := launch.Rendezvous(ctx, process, launch.Silence)
 	if err != nil {
@@ -150,7 +150,7 @@ func (s *session) allReduce(ctx context.Context, process launch.Process) error {
 	return world.Leave(s.runRank(ctx, world))
 }
 
-// runRank measures all sources, together with the other ranks.
+// runRank measures all sources together with the other ranks.
 func (s *session) runRank(ctx context.Context, world *launch.World) (err error) {
 	if err := kernels.Available(); err != nil {
 		return err
@@ -205,7 +205,7 @@ func (s *session) runRank(ctx context.Context, world *launch.World) (err error) 
 	return err
 }
 
-// allReduceTimer is allReduceBench.times, of all-reduces on a stream.
+// allReduceTimer returns an allReduceBench.times of all-reduces on a stream.
 func allReduceTimer(comm *nccl.Comm, stream kernels.Stream, marks [2]kernels.Event) func(addr uintptr, floats, n int) (time.Duration, error) {
 	return func(addr uintptr, floats, n int) (time.Duration, error) {
 		if err := errors.Join(stream.Fill(addr, 0, 4*floats), marks[0].Record(stream)); err != nil {
@@ -223,7 +223,7 @@ func allReduceTimer(comm *nccl.Comm, stream kernels.Stream, marks [2]kernels.Eve
 	}
 }
 
-// sources are all there are. What is registered is registered before the clock starts.
+// sources returns all sources. They register memory before the clock starts.
 func sources(comm *nccl.Comm, stream allocator.Stream) []source {
 	plain := func(open func() (allocator.Allocator, error)) func(int64) (uintptr, func() error, error) {
 		return func(bytes int64) (uintptr, func() error, error) {
@@ -288,8 +288,8 @@ func registered(open func(int64) (uintptr, func() error, error), register func(u
 	}
 }
 
-// planned is a block of a step that is replayed: all ranks have the same plan, and so the
-// same place in their slabs.
+// planned is a block of a replayed step. All ranks have the same plan, so the block has the same
+// place in their arenas.
 func planned(d allocator.Driver, stream allocator.Stream) func(int64) (uintptr, func() error, error) {
 	return func(bytes int64) (addr uintptr, done func() error, err error) {
 		p, err := allocator.NewPlan(d, allocator.PoolOptions{Segments: allocator.SegmentsMalloc})
@@ -301,7 +301,7 @@ func planned(d allocator.Driver, stream allocator.Stream) func(int64) (uintptr, 
 				err = errors.Join(err, p.Close())
 			}
 		}()
-		const steps = 5 // after which a step that repeats itself is planned
+		const steps = 5 // enough for a plan
 		for step := range steps {
 			if err := p.Begin("step", stream); err != nil {
 				return 0, nil, err
@@ -326,7 +326,7 @@ func planned(d allocator.Driver, stream allocator.Stream) func(int64) (uintptr, 
 	}
 }
 
-// registering is a driver whose memory is registered as it comes: a pool's segments once.
+// registering is a driver that registers memory when it allocates it: each segment of a pool once.
 type registering struct {
 	allocator.Driver
 	register func(uintptr, int64) (func() error, error)
@@ -359,7 +359,7 @@ func (r *registering) Free(addr uintptr) error {
 	return errors.Join(undo(), r.Driver.Free(addr))
 }
 
-// ncclDriver is a driver whose memory is ncclMemAlloc's.
+// ncclDriver is a driver that allocates with ncclMemAlloc.
 type ncclDriver struct{ allocator.Driver }
 
 func (ncclDriver) Malloc(bytes int64) (uintptr, error) { return nccl.Alloc(bytes) }

@@ -14,8 +14,8 @@ func churnCases(bool) []testCase {
 	}
 }
 
-// churn holds churnBlocks blocks, dealt out over some streams, and replaces one after
-// the other at random.
+// churn holds churnBlocks blocks, distributed over some streams, and replaces them one by one at
+// random.
 func (b *bench) churn(name string, streams int) error {
 	ss, err := b.streams(streams)
 	if err != nil {
@@ -27,7 +27,7 @@ func (b *bench) churn(name string, streams int) error {
 			return err
 		}
 	}
-	// As many for every allocator, because the peaks grow with their number.
+	// The same number for every allocator, because the peaks grow with it.
 	n := int64(50_000)
 	if b.quick {
 		n = quickOps
@@ -48,7 +48,7 @@ func (b *bench) churn(name string, streams int) error {
 
 const churnBlocks = 32
 
-// A churner is the blocks of churn.
+// A churner has the blocks of churn.
 type churner struct {
 	*bench
 	streams     []allocator.Stream
@@ -57,7 +57,7 @@ type churner struct {
 	bytes, peak int64 // handed out now, and at most
 }
 
-// stream is that of block i.
+// stream returns the stream of block i.
 func (c *churner) stream(i int) allocator.Stream { return c.streams[i%len(c.streams)] }
 
 // fill allocates block i, of a random size.
@@ -72,7 +72,7 @@ func (c *churner) fill(i int) error {
 	return nil
 }
 
-// pairs frees and allocates n blocks, unless the time is up.
+// pairs frees and allocates n blocks, or fewer if the time is up.
 func (c *churner) pairs(n int64) (int64, error) {
 	for done := range n {
 		if c.over.Load() {
@@ -102,8 +102,8 @@ func (c *churner) end() error {
 // churnSize returns one of the nine powers of two from 64 KiB to 16 MiB.
 func churnSize(r *random) int64 { return int64(64*kib) << r.below(9) }
 
-// temporaries takes two blocks of a random size and frees both, as a stage of a
-// stream of data does.
+// temporaries allocates two blocks of a random size and frees both, like a stage of a data
+// pipeline.
 func temporaries(b *bench) error {
 	s, err := b.NewStream()
 	if err != nil {

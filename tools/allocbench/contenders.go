@@ -14,19 +14,19 @@ type contender struct {
 	name string
 	doc  string
 	open func(device) (allocator.Allocator, error)
-	// driver says that each call is one of the driver: without a GPU its time means nothing.
+	// driver says that each call is a driver call: without a GPU its time means nothing.
 	driver bool
-	// memoryOnly says that only its memory is another project's: it runs on a device
-	// without memory, and its times are left out.
+	// memoryOnly says that only the memory of another project's allocator is simulated: it runs on
+	// a device without memory, and its times are left out.
 	memoryOnly bool
 }
 
-// mallocSegments is the pool as it is on a device that maps no pages.
+// mallocSegments is the pool on a device without virtual memory management.
 const mallocSegments = "malloc segments"
 
-// contenders are the allocators: every strategy of the pool, the default first, and
-// what there is to compare them with. One more is one more line. A pool has virtual
-// segments unless its contender, or its strategy, says otherwise.
+// contenders returns the allocators: every strategy of the pool, the default first, and those to
+// compare with. To add one, add a line. A pool has virtual segments unless its contender, or its
+// strategy, excludes them.
 func contenders() []contender {
 	var all []contender
 	for _, s := range allocator.Strategies() {
@@ -39,10 +39,10 @@ func contenders() []contender {
 		pool("slack 1", "the same with as much again", allocator.PoolOptions{Slack: 1}),
 		pool("opportunistic", "the pool, where memory changes streams only once it is idle", allocator.PoolOptions{Reuse: allocator.ReuseOpportunistic}),
 		pool("same-stream", "the pool, where memory never changes streams", allocator.PoolOptions{Reuse: allocator.ReuseSameStream}),
-		contender{name: "plan", doc: "a step recorded and replayed by index, where a scenario repeats itself in rounds; else what stands behind it", open: openPlan},
-		contender{name: "trace", doc: "the pool behind a trace of the last 65 536 calls", open: openTrace},
-		contender{name: "limit", doc: "the pool behind a limit that is never reached", open: openLimit},
-		contender{name: "timed", doc: "the pool behind the stopwatch that train uses", open: openTimed},
+		contender{name: "plan", doc: "a step recorded and replayed by index, if a scenario repeats itself in rounds; else its pool", open: openPlan},
+		contender{name: "trace", doc: "the pool in a trace of the last 65 536 calls", open: openTrace},
+		contender{name: "limit", doc: "the pool in a limit that is never reached", open: openLimit},
+		contender{name: "timed", doc: "the pool in the stopwatch that train uses", open: openTimed},
 		contender{name: onGPU, doc: "cudaMallocAsync and cudaFreeAsync, every free checked", open: openAsync, driver: true},
 		contender{name: "malloc", doc: "cudaMalloc, and cudaFree after the stream's work", open: openMalloc, driver: true},
 		contender{name: "torch", doc: "PyTorch's caching allocator, by its rules: memory alone", open: openTorch, memoryOnly: true},
@@ -59,7 +59,7 @@ func openPlan(d device) (allocator.Allocator, error) {
 	return allocator.NewPlan(d, allocator.PoolOptions{})
 }
 
-// openBehind returns a default pool behind what wrap puts in front of it.
+// openBehind returns a default pool in the decorator of wrap.
 func openBehind(d device, wrap func(allocator.Allocator) allocator.Allocator) (allocator.Allocator, error) {
 	p, err := allocator.NewPool(d, allocator.PoolOptions{})
 	if err != nil {
@@ -100,7 +100,7 @@ func openTorchExpandable(device) (allocator.Allocator, error) {
 
 func openNone(device) (allocator.Allocator, error) { return none{}, nil }
 
-// none hands out one address for ever.
+// none always hands out the same address.
 type none struct{}
 
 func (none) Alloc(bytes int64, _ allocator.Stream, _ string) (allocator.Block, error) {
@@ -113,8 +113,8 @@ func (none) Trim(int64) error                             { return nil }
 func (none) Live() []allocator.LiveBlock                  { return nil }
 func (none) Close() error                                 { return nil }
 
-// choose returns those of all that a comma list names, in the order of all; an
-// empty list is all of them.
+// choose returns the contenders that a comma-separated list names, in the order of all; an empty
+// list names all.
 func choose[T any](what, list string, all []T, name func(T) string) ([]T, error) {
 	if list == "" {
 		return all, nil

@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// A column of the CSV, and how it is kept in a row.
+// A column of the CSV, and its field of a row.
 type column struct {
 	name string
 	get  func(*row) string
@@ -30,8 +30,8 @@ func intColumn(name string, field func(*row) *int64) column {
 		func(r *row, s string) (err error) { *field(r), err = strconv.ParseInt(s, 10, 64); return err }}
 }
 
-// reservedColumn leaves a field empty that is 0: no allocator hands out what it has not
-// reserved, so nobody has said what it has.
+// reservedColumn writes 0 as an empty field: an allocator that hands out memory has reserved
+// some, so it is not known how much.
 func reservedColumn(name string, field func(*row) *int64) column {
 	c := intColumn(name, field)
 	get, set := c.get, c.set
@@ -50,7 +50,7 @@ func reservedColumn(name string, field func(*row) *int64) column {
 	return c
 }
 
-// floatColumn leaves a field empty that was not measured.
+// floatColumn writes a value that was not measured as an empty field.
 func floatColumn(name string, field func(*row) *float64) column {
 	return column{name,
 		func(r *row) string {
@@ -67,8 +67,8 @@ func floatColumn(name string, field func(*row) *float64) column {
 		}}
 }
 
-// columns are those of the CSV. A file may lack those behind the first leastColumns: peers.cu
-// writes no others, nor did earlier versions.
+// columns are the columns of the CSV. A file may have only the first leastColumns: peers.cu and
+// earlier versions write no others.
 var columns = []column{
 	textColumn("scenario", func(r *row) *string { return &r.Scenario }),
 	textColumn("case", func(r *row) *string { return &r.Case }),
@@ -125,7 +125,7 @@ func writeCSV(w io.Writer, notes []string, rows []row) error {
 	return out.Error()
 }
 
-// asWritten returns rows as readCSV finds them again: floats are rounded.
+// asWritten returns rows as readCSV would read them: floats are rounded.
 func asWritten(rows []row) ([]row, error) {
 	rows = slices.Clone(rows)
 	for i := range rows {

@@ -16,7 +16,7 @@ func tfDelayedCases(bool) []testCase {
 	return cases
 }
 
-// delayed frees each block after so many others were allocated.
+// delayed frees each block after a number of others were allocated.
 func (b *bench) delayed(name string, delay int) error {
 	s, err := b.NewStream()
 	if err != nil {
@@ -34,19 +34,19 @@ func (b *bench) delayed(name string, delay int) error {
 	return q.end()
 }
 
-// A delayQueue is blocks in a ring, the one to be freed next at its place.
+// A delayQueue is a ring of blocks; the one at at is freed next.
 type delayQueue struct {
 	*bench
 	stream allocator.Stream
 	blocks []allocator.Block
 	held   []bool // which of blocks are handed out
 	at     int    // in blocks
-	size   int    // in delayedSizes: of the block to be allocated next
+	size   int    // in delayedSizes: of the next block
 }
 
 var delayedSizes = [...]int64{256, 4096, 16384, 4096, 512, 1024, 1024}
 
-// pairs frees and allocates n blocks, unless the time is up.
+// pairs frees and allocates n blocks, or fewer if the time is up.
 func (q *delayQueue) pairs(n int64) (int64, error) {
 	for i := range n {
 		if q.over.Load() {
@@ -83,7 +83,7 @@ func (q *delayQueue) live() (bytes int64) {
 	return bytes
 }
 
-// end frees what is left.
+// end frees the remaining blocks.
 func (q *delayQueue) end() error {
 	var errs []error
 	for i, block := range q.blocks {

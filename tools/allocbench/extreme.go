@@ -7,8 +7,8 @@ import (
 	"mlpool/allocator"
 )
 
-// extremeCases are queries on tables of very different length: three columns of
-// 8 bytes and a mask of one for each row, freed together.
+// extremeCases are queries on tables of very different lengths: three columns of 8 bytes and a
+// mask of 1 byte for each row, freed together.
 func extremeCases(quick bool) []testCase {
 	n := int64(20_000)
 	if quick {

@@ -12,23 +12,22 @@ import (
 	"mlpool/internal/plotstyle"
 )
 
-// A figure is one value of the rows of a scenario, by case and allocator. Where the
-// cases are numbers, it has lines over them. Else it has a panel of bars for each case.
+// A figure shows one value of the rows of a scenario, by case and allocator: lines if the cases
+// are numbers, else a panel of bars for each case.
 type figure struct {
 	title, subtitle string
 	label           string               // of the value's axis
-	sizes           string               // of the cases' axis, where these are sizes
-	text, tick      func(float64) string // of a value, and beside the axis; a nil tick writes the number
-	value           func(row) float64    // NaN or 0 where there is none
+	sizes           string               // of the cases' axis, if they are sizes
+	text, tick      func(float64) string // of a value, and at the axis; a nil tick writes the number
+	value           func(row) float64    // NaN or 0 if there is none
 
 	rows       []row // those that can be drawn
 	cases      []string
 	allocators [][]string // in groups, as plotstyle has them
 }
 
-// drawAll draws every scenario that has rows, with what was measured cold in
-// figures of its own, and returns the files. The subtitle says where the figures come
-// from.
+// drawAll draws every scenario that has rows, with cold measurements in separate figures, and
+// returns the files. The subtitle says where the figures come from.
 func drawAll(dir, subtitle string, chosen []scenario, rows []row) (files []string, err error) {
 	var errs []error
 	for _, s := range chosen {
@@ -51,9 +50,8 @@ func drawAll(dir, subtitle string, chosen []scenario, rows []row) (files []strin
 	return files, errors.Join(errs...)
 }
 
-// redraw is -draw, and says which files it wrote. A CSV may have scenarios and
-// allocators of other programs, so that it is what it has that -scenario and
-// -allocator choose from.
+// redraw is -draw. It prints the files that it wrote. A CSV may have scenarios and allocators of
+// other programs, so -scenario and -allocator choose among those of the CSV.
 func (o options) redraw(stdout io.Writer) error {
 	notes, rows, err := readFigures(o.draw)
 	if err != nil {
@@ -93,8 +91,8 @@ func (o options) redraw(stdout io.Writer) error {
 	return err
 }
 
-// origin says on what the figures were measured and when, from the notes of a CSV,
-// and names its file if they are in one.
+// origin describes the machine and the date of figures, from the notes of a CSV, and names its
+// file if there is one.
 func origin(notes []string, file string) string {
 	for _, note := range notes {
 		if strings.Contains(note, addressesOnly) {
@@ -104,13 +102,12 @@ func origin(notes []string, file string) string {
 	return plotstyle.Origin(notes, file, true)
 }
 
-// leastLive is what must be live for a picture of memory: of less, what is reserved
-// is a segment or two, whatever the allocator.
+// leastLive is the least peak of live bytes for a picture of memory: below it any allocator
+// reserves a segment or two.
 const leastLive = 64 * mib
 
-// drawScenario draws rows of one scenario to files whose names begin with path:
-// the time, or the rate where that is what it is about, the time of the slowest
-// operations if known, and the memory held for what was in use.
+// drawScenario draws rows of one scenario to files whose names begin with path: the time or the
+// rate, the time of the slowest operations if known, and reserved memory.
 func drawScenario(path, title, subtitle string, rate bool, rows []row) (files []string, err error) {
 	if len(rows) == 0 {
 		return nil, nil
@@ -145,8 +142,7 @@ func drawScenario(path, title, subtitle string, rate bool, rows []row) (files []
 	return files, errors.Join(errs...)
 }
 
-// fill notes which rows, cases and allocators have something to draw, and says
-// whether any has.
+// fill sets the rows, cases and allocators that have values, and reports whether any has.
 func (f *figure) fill(rows []row) bool {
 	var names []string
 	for _, r := range rows {
@@ -165,11 +161,11 @@ func (f *figure) fill(rows []row) bool {
 	return len(f.rows) > 0
 }
 
-// most is how many allocators stand together in a picture.
+// most is the largest number of allocators of a group in a picture.
 const most = 8
 
-// grouped puts names that are more than can stand together into the groups of
-// plotstyle, in the order of these, and what is in none of them into further ones.
+// grouped divides names, if they are more than most, into the groups of plotstyle, in their
+// order, and other names into further groups.
 func grouped(names []string) (groups [][]string) {
 	var order, others []string
 	for _, g := range plotstyle.AllocatorGroups {
@@ -195,8 +191,8 @@ func grouped(names []string) (groups [][]string) {
 	return slices.AppendSeq(groups, slices.Chunk(others, most))
 }
 
-// curve is the number of an allocator's style. One that plotstyle does not know
-// has the next after those of the known.
+// curve returns the number of an allocator's style. One that plotstyle does not know gets the
+// next number after the known ones.
 func (f *figure) curve(name string) int {
 	if i := plotstyle.Allocator(name); i >= 0 {
 		return i
@@ -213,7 +209,7 @@ func (f *figure) curve(name string) int {
 	return next
 }
 
-// at returns the value of an allocator in a case, NaN where there is none.
+// at returns the value of an allocator in a case, or NaN.
 func (f *figure) at(name, allocator string) float64 {
 	i := slices.IndexFunc(f.rows, func(r row) bool { return r.Case == name && r.Allocator == allocator })
 	if i < 0 {
@@ -222,8 +218,8 @@ func (f *figure) at(name, allocator string) float64 {
 	return f.value(f.rows[i])
 }
 
-// level says whether all values are within a tenth of each other: a sentence tells that better
-// than bars of one length.
+// level reports whether all values are within a tenth of each other, so that a picture would show
+// nothing.
 func (f *figure) level() bool {
 	low, high := f.span()
 	return high < 1.1*low

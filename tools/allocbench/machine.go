@@ -14,38 +14,38 @@ import (
 // A machine is where the scenarios run.
 type machine struct {
 	name string
-	note string // what its figures leave out
-	// addresses says that there is no GPU: the driver is a table of addresses.
+	note string // limits of its figures
+	// addresses is true without a GPU: the driver is a table of addresses.
 	addresses bool
-	// open returns a device of which nothing is in use.
+	// open returns a device with nothing in use.
 	open func() (device, error)
-	// wrap, if there is one, stands between a scenario and an allocator.
+	// wrap, if not nil, wraps the allocators that scenarios use.
 	wrap func(device, allocator.Allocator) allocator.Allocator
 }
 
-// A device is what one allocator is measured on.
+// A device is the device that one allocator is measured on.
 type device interface {
 	allocator.Driver
 	// Pool opens the driver's own stream-ordered pool.
 	Pool() (allocator.AsyncDriver, error)
 	NewStream() (allocator.Stream, error)
-	// Prepare makes Work ready, or is errNoKernels.
+	// Prepare prepares Work, or returns errNoKernels.
 	Prepare() error
 	// Work queues work on s that keeps a small part of the device busy for about
 	// half a millisecond and then writes 4 bytes to addr.
 	Work(s allocator.Stream, addr uintptr) error
 	// Synchronize waits for the work on all streams.
 	Synchronize() error
-	// Close waits too, and destroys the streams.
+	// Close also waits, and destroys the streams.
 	Close() error
 }
 
 var errNoKernels = errors.New("needs kernels to run, and so a GPU")
 
-// addressesOnly is noted in a CSV of figures without a GPU.
+// addressesOnly is a note in a CSV of figures without a GPU.
 const addressesOnly = "the driver is a table of addresses"
 
-// thisMachine is the GPU, or else a driver that hands out addresses of nothing.
+// thisMachine returns the GPU, or else a driver that hands out addresses without memory.
 func thisMachine() (machine, error) {
 	if err := kernels.Available(); err != nil {
 		return machine{
@@ -108,9 +108,8 @@ func (g *gpu) Close() error {
 	return errors.Join(errs...)
 }
 
-// A load is a GEMM of one row and one column, with k so large that it takes loadTime: a
-// single tile, which leaves most of a GPU to other streams. Its memory stays until the
-// program ends.
+// A load is a GEMM of one row and one column, with k so large that it takes loadTime. It is a
+// single tile, which leaves most of a GPU to other streams. Its memory is never freed.
 type load struct {
 	k        int // of the GEMM; 0 until calibrated
 	operands uintptr

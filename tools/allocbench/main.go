@@ -1,11 +1,11 @@
 // Command allocbench runs every allocator of this module through the same
 // requests and shows what they cost, in time and in memory.
 //
-// Figures are host time for each operation: the means of loops without a clock
-// in them, the spread of these over the runs, and percentiles of operations timed one by one, from which the
-// clock's own cost is taken off. Peak live is what the scenario held at once, as
-// asked for; reserved is what the allocator took from the driver for it. Of another
-// project's allocator that is here by its rules only, these two are shown alone.
+// Figures are host time for each operation: means of loops without a clock in them, their spread
+// over the runs, and percentiles of operations timed one by one, without the clock's own cost.
+// Peak live is the largest sum of requested bytes, reserved the allocator's bytes from the driver
+// at its peak. For another project's allocator, whose rules only are simulated, just these two are
+// shown.
 package main
 
 import (
@@ -32,9 +32,9 @@ func main() {
 	switch {
 	case err == nil, errors.Is(err, flag.ErrHelp):
 	case errors.As(err, new(*launch.ReportedError)):
-		os.Exit(1) // rank 0 says it
+		os.Exit(1) // rank 0 prints it
 	case errors.Is(err, context.Canceled):
-		fmt.Fprintln(os.Stderr, "allocbench: interrupted: what is shown was measured before")
+		fmt.Fprintln(os.Stderr, "allocbench: interrupted: the rows above were measured before")
 		os.Exit(130)
 	default:
 		fmt.Fprintf(os.Stderr, "allocbench: %v\n", err)
@@ -101,7 +101,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer, open func
 	return errors.Join(err, s.table.err, s.writeReport(ctx), o.write(notes, chosen, rows, err == nil))
 }
 
-// notes say what the figures are of.
+// notes returns the notes of the CSV.
 func (s *session) notes(args []string) []string {
 	notes := []string{
 		s.machine.name,
@@ -120,8 +120,8 @@ func (s *session) notes(args []string) []string {
 	return notes
 }
 
-// write writes the rows to where the options say, or compares them with what is there.
-// Rows that are not all are written, but neither compared nor put into a README.
+// write writes the rows to the files of the options, or compares them with these files.
+// Incomplete rows are written, but neither compared nor put into a README.
 func (o options) write(notes []string, chosen []scenario, rows []row, all bool) error {
 	var errs []error
 	if o.csv != "" && !o.check {
@@ -139,7 +139,7 @@ func (o options) write(notes []string, chosen []scenario, rows []row, all bool) 
 	return errors.Join(errs...)
 }
 
-// writeTable is -readme: of the figures as the CSV has them, which -check reads.
+// writeTable is -readme. It rounds the figures like the CSV, which -check reads.
 func (o options) writeTable(rows []row) error {
 	kept, err := asWritten(rows)
 	if err != nil {
@@ -190,7 +190,7 @@ func readFigures(path string) (notes []string, rows []row, err error) {
 	return notes, rows, nil
 }
 
-// writeFile writes a file and the folders it lies in.
+// writeFile writes a file, and creates its folder.
 func writeFile(path string, write func(io.Writer) error) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
 		return err

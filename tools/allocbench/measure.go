@@ -16,49 +16,48 @@ import (
 type bench struct {
 	device
 	a     allocator.Allocator
-	plan  *allocator.Plan // what a is at heart, if it plans
+	plan  *allocator.Plan // the Plan that a wraps, if any
 	ctx   context.Context
 	quick bool
-	// memoryOnly leaves out of the rows what a call costs.
+	// memoryOnly leaves times out of the rows.
 	memoryOnly bool
 	limit      time.Duration // of one measurement
 
-	// over ends the loops: the time of a measurement is up, or the program is
-	// to end.
+	// over ends the loops: the time of a measurement is up, or the program ends.
 	over atomic.Bool
 
-	live   atomic.Int64 // bytes handed out at once, at most, so far
+	live   atomic.Int64 // peak of bytes handed out
 	failed int64        // requests that found no memory
 	rows   []row
 }
 
-// A row is what one measurement found. Times are in nanoseconds, for each
-// operation; what was not measured is NaN.
+// A row is the result of one measurement. Times are in nanoseconds for each operation; values that
+// were not measured are NaN.
 type row struct {
 	Scenario, Case, Allocator string
 
-	Unit           string // what an operation is: a pair, a call, a round
+	Unit           string // of operations: a pair, a call, a round
 	Ops            int64
 	Runs           int
 	Mean           float64
 	P50, P99, P999 float64
 	PerSecond      float64 // operations of all threads
-	PeakLive       int64   // bytes, as asked for
-	PeakReserved   int64   // bytes, of the allocator since it was opened
+	PeakLive       int64   // bytes, as requested
+	PeakReserved   int64   // bytes, since the allocator was opened
 	Failed         int64   // requests that found no memory
 	DriverCalls    float64 // for each operation
 	GoAllocs       float64 // for each operation
-	Cut            bool    // some run ended at the time limit, before all was done
+	Cut            bool    // the time limit ended some run early
 	HostWaits      float64 // for queued work, for each operation
 	Least, Most    float64 // Mean of the fastest run, and of the slowest
 }
 
-// epoch is what readings of the clock count from: a difference from it needs
-// one reading of the monotonic clock and none of the wall clock.
+// epoch is the origin of clock readings: a difference from it reads the monotonic clock, but not the
+// wall clock.
 var epoch = time.Now()
 
-// clock is the least time between two readings, which is taken off the time of
-// every single operation. Means come from loops without readings.
+// clock is the least time between two readings. It is subtracted from operations timed one by one;
+// means come from loops without readings.
 var clock = func() time.Duration {
 	least := time.Hour
 	for range 10000 {
@@ -68,8 +67,8 @@ var clock = func() time.Duration {
 	return least
 }()
 
-// within calls f, which is to end soon after b.over is set, and says whether the
-// time was up before f returned.
+// within calls f, which must end soon after b.over is set, and reports whether the time was up before
+// f returned.
 func (b *bench) within(f func() error) (cut bool, err error) {
 	b.over.Store(false)
 	var late atomic.Bool
@@ -83,8 +82,7 @@ func (b *bench) within(f func() error) (cut bool, err error) {
 	return late.Load(), b.ctx.Err()
 }
 
-// measure times f, which returns how many operations its threads did, and adds a
-// row for them.
+// measure times f, which returns the number of operations of its threads, and adds a row for them.
 func (b *bench) measure(name, unit string, threads int, f func() (int64, error)) error {
 	runtime.GC()
 	var before, after runtime.MemStats
@@ -125,15 +123,15 @@ func (b *bench) measure(name, unit string, threads int, f func() (int64, error))
 	return nil
 }
 
-// percentiles times every call of f by itself, n of them unless the time is up,
-// and adds what it finds to the last row.
+// percentiles times n calls of f one by one, or fewer if the time is up, and adds the percentiles to
+// the last row.
 func (b *bench) percentiles(n int64, f func() error) error {
 	if b.memoryOnly {
 		return nil
 	}
 	samples := make([]time.Duration, n)
 	for i := range samples {
-		samples[i] = -1 // so that no page is touched for the first time below
+		samples[i] = -1 // touch every page before the loop
 	}
 	runtime.GC()
 	done := 0
@@ -159,7 +157,7 @@ func (b *bench) percentiles(n int64, f func() error) error {
 	return nil
 }
 
-// How long a loop of calls is, where the scenario leaves that open.
+// The length of a loop of calls, unless the scenario sets it.
 const (
 	loopTime  = 100 * time.Millisecond
 	leastOps  = 1000
@@ -169,8 +167,8 @@ const (
 	leastTime = 10_000
 )
 
-// count returns how many operations take about loopTime, from trials of f that
-// also warm the allocator up.
+// count returns the number of operations that take about loopTime, by trials of f, which also warm up
+// the allocator.
 func (b *bench) count(f func(n int64) (int64, error)) (int64, error) {
 	if b.quick {
 		_, err := f(quickOps / 2)
@@ -209,7 +207,7 @@ func (b *bench) streams(n int) ([]allocator.Stream, error) {
 	return all, nil
 }
 
-// holds notes that bytes bytes are handed out.
+// holds records that bytes bytes are handed out.
 func (b *bench) holds(bytes int64) {
 	for {
 		most := b.live.Load()
@@ -219,7 +217,7 @@ func (b *bench) holds(bytes int64) {
 	}
 }
 
-// median combines the rows that several runs found for one case and allocator.
+// median combines the rows of several runs of one case and allocator.
 func median(runs []row) row {
 	m := runs[0]
 	m.Runs, m.Least, m.Most = len(runs), m.Mean, m.Mean

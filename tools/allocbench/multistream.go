@@ -20,8 +20,8 @@ func multiStreamCases(bool) []testCase {
 	return cases
 }
 
-// multiStream times single rounds, the first of which finds the allocator empty
-// unless every stream had a block before.
+// multiStream times single rounds. The first one starts with an empty allocator, unless every stream
+// had a block before.
 func (b *bench) multiStream(name string, streams int, prewarmed bool) error {
 	const kernels, bytes, again = 4, 8, 20
 	if err := b.Prepare(); err != nil {

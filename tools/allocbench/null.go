@@ -5,7 +5,7 @@ import (
 	"mlpool/allocator/allocatortest"
 )
 
-// nullBytes is the memory that a null device pretends to have.
+// nullBytes is the size of a null device.
 const nullBytes = 128 << 30
 
 // counted returns a device without memory, which hands out addresses and counts what
@@ -20,7 +20,7 @@ type null struct {
 
 func newNull() *null { return &null{Fake: counted()} }
 
-// NewStream returns numbers that lie as far apart as streams of a GPU.
+// NewStream returns numbers as far apart as the streams of a GPU.
 func (d *null) NewStream() (allocator.Stream, error) {
 	d.queue++
 	return 0x7000_0000 + 0x240*d.queue, nil
@@ -31,7 +31,7 @@ func (d *null) Work(_ allocator.Stream, _ uintptr) error { return errNoKernels }
 func (d *null) Synchronize() error                       { return nil }
 func (d *null) Close() error                             { return nil }
 
-// Pool returns the device itself as a pool of which nobody knows what it would keep.
+// Pool returns the device itself as a driver's pool, whose reserved bytes are not known.
 func (d *null) Pool() (allocator.AsyncDriver, error) { return nullPool{d}, nil }
 
 type nullPool struct{ *null }

@@ -94,8 +94,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	return o, o.writesOver()
 }
 
-// withoutMeasuring are the flags with which nothing is measured, and those that count
-// beside each.
+// withoutMeasuring are the flags that measure nothing, and the other flags that each of them allows.
 var withoutMeasuring = []struct {
 	flag   string
 	beside []string
@@ -105,7 +104,7 @@ var withoutMeasuring = []struct {
 	{"draw", []string{"plots", "scenario", "allocator", "case"}},
 }
 
-// clash says which flag does nothing beside another one.
+// clash reports a flag that has no effect with another one.
 func clash(flags *flag.FlagSet) error {
 	var given []string
 	flags.Visit(func(f *flag.Flag) { given = append(given, f.Name) })
@@ -115,7 +114,7 @@ func clash(flags *flag.FlagSet) error {
 		}
 		for _, name := range given {
 			if name != w.flag && name != "list" && !slices.Contains(w.beside, name) {
-				return fmt.Errorf("-%s does nothing beside -%s, which measures nothing", name, w.flag)
+				return fmt.Errorf("-%s has no effect with -%s, which measures nothing", name, w.flag)
 			}
 		}
 	}
@@ -125,7 +124,7 @@ func clash(flags *flag.FlagSet) error {
 // A namedFile is the file that a flag names, or none.
 type namedFile struct{ flag, path string }
 
-// outputs returns the files that are written anew.
+// outputs returns the files that are written.
 func (o *options) outputs() []namedFile {
 	files := []namedFile{{"report", o.report}, {"export-rmm", o.exportRMM}, {"export-minimalloc", o.exportMiniMalloc}}
 	if !o.check {
@@ -134,14 +133,14 @@ func (o *options) outputs() []namedFile {
 	return slices.DeleteFunc(files, func(f namedFile) bool { return f.path == "" })
 }
 
-// writesOver says which output is a file that is read, or written, for another flag.
+// writesOver reports an output that is also a file of another flag.
 func (o *options) writesOver() error {
 	others := []namedFile{{"trace", o.trace}, {"with", o.with}, {"draw", o.draw}, {"readme", o.readme}}
 	if o.check {
 		others = append(others, namedFile{"csv", o.csv})
 	}
 	if o.traces != "" {
-		paths, _ := tracesBelow(o.traces) // an error is told where they are read
+		paths, _ := tracesBelow(o.traces) // the reader of the traces reports its error
 		for _, path := range paths {
 			others = append(others, namedFile{"traces", path})
 		}
@@ -158,8 +157,8 @@ func (o *options) writesOver() error {
 	return nil
 }
 
-// ready makes sure, before anything is measured, that what is measured can be written.
-// It leaves no file that was not there.
+// ready makes sure, before anything is measured, that the outputs can be written. It leaves no new
+// files.
 func (o *options) ready() error {
 	for _, f := range o.outputs() {
 		if err := os.MkdirAll(filepath.Dir(f.path), 0o777); err != nil {
@@ -185,7 +184,7 @@ func (o *options) ready() error {
 	return nil
 }
 
-// selection is what the options choose.
+// selection returns the scenarios and contenders that the options choose.
 func (o options) selection() ([]scenario, []contender, error) {
 	if o.scenarios == allReduceName { // on sources of memory, not on allocators
 		return []scenario{{name: allReduceName, doc: allReduceDoc}}, nil, nil

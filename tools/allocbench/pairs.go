@@ -8,10 +8,10 @@ import (
 	"mlpool/internal/text"
 )
 
-// roundPairs is how many pairs a round has.
+// roundPairs is the number of pairs of a round.
 const roundPairs = 50
 
-// pair allocates a block and frees it.
+// pair allocates and frees a block.
 func (b *bench) pair(bytes int64, s allocator.Stream) error {
 	block, err := b.a.Alloc(bytes, s, "pair")
 	if err != nil {
@@ -20,8 +20,7 @@ func (b *bench) pair(bytes int64, s allocator.Stream) error {
 	return b.a.Free(block, s)
 }
 
-// pairs does n pairs, in rounds, of the given sizes in turn, unless the time is
-// up.
+// pairs does n pairs, or fewer if the time is up, in rounds, with the given sizes in turn.
 func (b *bench) pairs(n int64, s allocator.Stream, sizes ...int64) (int64, error) {
 	if b.plan == nil {
 		return b.pairLoop(n, s, sizes...)
@@ -36,8 +35,8 @@ func (b *bench) pairs(n int64, s allocator.Stream, sizes ...int64) (int64, error
 	return done, nil
 }
 
-// singlePairs returns a function that does a pair, the first of each round with
-// what it takes to begin one, and a function that ends the last round.
+// singlePairs returns a function that does a pair, and before the first of each round begins the
+// round, and a function that ends the last round.
 func (b *bench) singlePairs(bytes int64, s allocator.Stream) (next, end func() error) {
 	if b.plan == nil {
 		return func() error { return b.pair(bytes, s) }, func() error { return nil }
@@ -181,7 +180,7 @@ func concurrent(threads []int, shared bool, sizes ...int64) []testCase {
 	return cases
 }
 
-// onThreads does n pairs on each of several goroutines, the i-th on streams[i].
+// onThreads does n pairs on each of len(streams) goroutines, the i-th on streams[i].
 func (b *bench) onThreads(n int64, streams []allocator.Stream, sizes ...int64) (int64, error) {
 	type result struct {
 		ops int64
@@ -204,8 +203,8 @@ func (b *bench) onThreads(n int64, streams []allocator.Stream, sizes ...int64) (
 	return ops, errors.Join(errs...)
 }
 
-// holdAll has a block on every stream at once, so that what threads may need at
-// the worst moment is there before they are timed.
+// holdAll holds a block on every stream at once, so that the allocator has all memory that the
+// threads may need before they are timed.
 func (b *bench) holdAll(streams []allocator.Stream, bytes int64) error {
 	blocks := make([]allocator.Block, len(streams))
 	for i, s := range streams {

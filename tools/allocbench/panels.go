@@ -46,8 +46,8 @@ func (f *figure) draw(w io.Writer) error {
 	return p.Write(w)
 }
 
-// caseTitle is the name of a case without how PyTorch was set when it was recorded, where
-// no other case has that name.
+// caseTitle returns the name of a case without PyTorch's setting when it was recorded, if that is
+// unique.
 func (f *figure) caseTitle(name string) string {
 	if job := strings.TrimSuffix(name, "-expandable"); !slices.Contains(f.cases, job) {
 		return job
@@ -55,12 +55,12 @@ func (f *figure) caseTitle(name string) string {
 	return name
 }
 
-const sizeAxis = "size" // has the name that the figure gives it
+const sizeAxis = "size" // the figure renames it
 
 var number = regexp.MustCompile(`^(?:delay )?(\d+)(?: (B|KiB|MiB|GiB|thread)s?)?$`)
 
-// numbers returns the name of the axis on which cases lie that are numbers, and where;
-// no name if they are none, or only one.
+// numbers returns the name of the axis of cases that are numbers, and their places on it. The name is
+// empty if they are not numbers, or only one.
 func numbers(cases []string) (axis string, at []float64) {
 	for _, c := range cases {
 		m := number.FindStringSubmatch(c)
@@ -85,8 +85,8 @@ func numbers(cases []string) (axis string, at []float64) {
 	return axis, at
 }
 
-// lines is a panel with a line for each allocator, over the cases at the given
-// places. All panels of the figure have the same range.
+// lines returns a panel with a line for each allocator, over the cases at the given places. All panels
+// of the figure have the same range.
 func (f *figure) lines(allocators []string, axis string, at []float64, width vg.Length) plotstyle.Panel {
 	panel := plotstyle.Panel{Plot: plotstyle.New(f.heading(allocators), 11)}
 	p := panel.Plot
@@ -106,7 +106,7 @@ func (f *figure) lines(allocators []string, axis string, at []float64, width vg.
 			label = strconv.FormatFloat(v, 'f', -1, 64)
 		}
 		place := float64(width) * math.Log(v/p.X.Min) / math.Log(p.X.Max/p.X.Min)
-		if labelled-place > float64(p.X.Tick.Label.Width(label))+4 { // else it would lie on the next
+		if labelled-place > float64(p.X.Tick.Label.Width(label))+4 { // else it would overlap the next
 			ticks[i].Label, labelled = label, place
 		}
 	}
@@ -139,7 +139,7 @@ func (f *figure) lines(allocators []string, axis string, at []float64, width vg.
 	return panel
 }
 
-// heading names a group of allocators, where there is more than one group.
+// heading names a group of allocators, if there is more than one group.
 func (f *figure) heading(group []string) string {
 	i := plotstyle.Allocator(group[0])
 	if len(f.allocators) == 1 || i < 0 {
@@ -148,8 +148,8 @@ func (f *figure) heading(group []string) string {
 	return plotstyle.AllocatorGroups[i/len(plotstyle.Palette)].Title
 }
 
-// bars are those of a case, group by group. Only those at the left of a picture have
-// names, since in all panels they are the same.
+// bars returns the bars of a case, group by group. Only those at the left of a picture have names,
+// since they are the same in all panels.
 func (f *figure) bars(name string, named bool) (all []plotstyle.Bar) {
 	for i, group := range f.allocators {
 		if i > 0 {

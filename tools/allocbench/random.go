@@ -21,10 +21,9 @@ func randomCases(quick bool) []testCase {
 	return cases
 }
 
-// random does three rounds of the same requests. The first finds the allocator
-// empty, the last finds it in a steady state; more would show how well the
-// processor learns the sequence. Where the time limit ends a round, the next
-// ones are left out.
+// random does three rounds of the same requests. The first starts with an empty allocator, the last in
+// a steady state; further rounds would show how well the processor predicts the sequence. If the time
+// limit ends a round, the next ones are left out.
 func (b *bench) random(name string, num int, largest int64) error {
 	s, err := b.NewStream()
 	if err != nil {
@@ -50,8 +49,8 @@ func (b *bench) random(name string, num int, largest int64) error {
 	return nil
 }
 
-// randomRound does twice as many calls as blocks has room for, which is also how
-// many of them allocate at most, and then frees what is left.
+// randomRound does 2*len(blocks) calls, of which at most len(blocks) allocate, and then frees the
+// remaining blocks.
 func (b *bench) randomRound(s allocator.Stream, blocks []allocator.Block, largest int64) (int64, error) {
 	const most = 16000 * mib
 	r := random(1)

@@ -16,7 +16,7 @@ import (
 
 const replayName = "replay"
 
-// readTrace reads the trace in a file, and says what it is.
+// readTrace reads the trace in a file, and describes it.
 func readTrace(path string, device int) (t *observe.Requests, doc string, err error) {
 	if info, err := os.Stat(path); err == nil && info.IsDir() {
 		return nil, "", fmt.Errorf("%s is a folder: name a file in it, or take -traces for all of them", path)
@@ -29,7 +29,7 @@ func readTrace(path string, device int) (t *observe.Requests, doc string, err er
 	return t, strings.Join(append([]string{doc}, t.Notes()...), "; "), nil
 }
 
-// traceName is the name of a trace's file without what says how it is written.
+// traceName returns the name of a trace's file without its extensions.
 func traceName(path string) string {
 	path = strings.TrimSuffix(path, ".gz")
 	return strings.TrimSuffix(path, filepath.Ext(path))
@@ -52,8 +52,7 @@ func replayCase(name string, t *observe.Requests) testCase {
 	return testCase{name, func(b *bench) error { return b.replay(name, t) }}
 }
 
-// tracesBelow returns the paths of the CSVs in a folder and those in it, in the order
-// of their names.
+// tracesBelow returns the paths of the CSVs in a folder and its folders, in the order of their names.
 func tracesBelow(dir string) (paths []string, err error) {
 	err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err == nil && d.Type().IsRegular() && strings.HasSuffix(strings.TrimSuffix(path, ".gz"), ".csv") {
@@ -65,8 +64,8 @@ func tracesBelow(dir string) (paths []string, err error) {
 	return paths, err
 }
 
-// replaysBelow returns the scenario that replays the CSVs in a folder and those in
-// it, in the order of their names. Of those with the same requests it takes the first.
+// replaysBelow returns the scenario that replays the CSVs of tracesBelow. Of those with the same
+// requests it takes the first.
 func replaysBelow(dir string) (scenario, error) {
 	paths, err := tracesBelow(dir)
 	if err != nil {
@@ -95,10 +94,10 @@ func replaysBelow(dir string) (scenario, error) {
 	return scenario{replayName, doc, false, func(bool) []testCase { return slices.Clone(cases) }}, nil
 }
 
-// exports says whether the trace is to be written instead of replayed.
+// exports reports whether the trace is written instead of replayed.
 func (o *options) exports() bool { return o.exportRMM != "" || o.exportMiniMalloc != "" }
 
-// export writes the trace in the formats that are asked for, and says what it is.
+// export writes the trace in the formats of the options, and describes it.
 func (o *options) export(stdout io.Writer) error {
 	t, doc, err := readTrace(o.trace, o.traceDevice)
 	if err != nil {
@@ -119,29 +118,29 @@ func (o *options) export(stdout io.Writer) error {
 	return err
 }
 
-// sameFile says whether two paths lead to one file that exists.
+// sameFile reports whether two paths lead to one existing file.
 func sameFile(a, b string) bool {
 	x, errX := os.Stat(a)
 	y, errY := os.Stat(b)
 	return errX == nil && errY == nil && os.SameFile(x, y)
 }
 
-// A replayer makes the calls of a trace. Kernels are not part of a trace: a block
-// that is freed on another stream than its own is taken to be no longer in use.
+// A replayer makes the calls of a trace. Kernels are not part of a trace: a block that is freed on
+// another stream is assumed to be no longer in use.
 type replayer struct {
 	*bench
 	streams []allocator.Stream
 	slots   []slot
 }
 
-// A slot that is taken holds a block and the stream that it is for.
+// A slot in use holds a block and its stream.
 type slot struct {
 	taken  bool
 	block  allocator.Block
 	stream allocator.Stream
 }
 
-// calls makes some calls, unless the time is up, and returns how many.
+// calls makes the calls, until the time is up, and returns their number.
 func (r *replayer) calls(events []observe.Event) (int64, error) {
 	var ops int64
 	for i := range events {
@@ -170,7 +169,7 @@ func (r *replayer) calls(events []observe.Event) (int64, error) {
 	return ops, nil
 }
 
-// end frees what is left.
+// end frees the remaining blocks.
 func (r *replayer) end() (int64, error) {
 	for i := range r.slots {
 		if s := &r.slots[i]; s.taken {
@@ -183,8 +182,8 @@ func (r *replayer) end() (int64, error) {
 	return 0, nil
 }
 
-// once returns a function that makes all calls of a trace, which an allocator that
-// plans hears of step by step, and then frees what is left. It makes no garbage.
+// once returns a function that makes all calls of a trace, step by step for an allocator that plans,
+// and then frees the remaining blocks. It makes no garbage.
 func (r *replayer) once(t *observe.Requests) func() (int64, error) {
 	var parts []func() (int64, error)
 	last := 0
@@ -210,9 +209,8 @@ func (r *replayer) once(t *observe.Requests) func() (int64, error) {
 	}
 }
 
-// replay replays a trace once on an empty allocator, and then again and again. What
-// is reserved warm is what the second replay has led to, however many are timed:
-// it depends on the requests alone.
+// replay replays a trace once on an empty allocator, and then repeatedly. The reserved bytes of warm are
+// those after the second replay, for any number of timed ones, so they depend on the requests alone.
 func (b *bench) replay(name string, t *observe.Requests) error {
 	streams, err := b.streams(t.Streams)
 	if err != nil {

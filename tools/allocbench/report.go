@@ -15,7 +15,7 @@ import (
 	"mlpool/internal/text"
 )
 
-// keep notes for -report what a call took in one replay, warm, where that is known.
+// keep records the time of a call in one warm replay for -report, if it is known.
 func (s *session) keep(sc scenario, a contender, rows []row) {
 	if s.report == "" || a.driver && s.machine.addresses || sc.name != replayName || len(rows) == 0 {
 		return
@@ -57,7 +57,7 @@ func (s *session) writeReport(ctx context.Context) error {
 	return writeFile(s.report, func(w io.Writer) error { return report.Write(w, p) })
 }
 
-// traceFacts are what is replayed, and where.
+// traceFacts describes the trace and the machine.
 func (s *session) traceFacts(name string, t *observe.Requests) []report.Fact {
 	facts := []report.Fact{
 		{Name: "trace", Value: name},
@@ -76,8 +76,8 @@ func (s *session) traceFacts(name string, t *observe.Requests) []report.Fact {
 	return facts
 }
 
-// watch replays a trace twice on a newly opened allocator, cold and warm, and records
-// what it held after each call, and its memory when most was live for the second time.
+// watch replays a trace twice on a new allocator, cold and warm, and records the bytes after each call,
+// and the map of its memory at the second peak.
 func (s *session) watch(ctx context.Context, c contender, t *observe.Requests) (report.Recording, error) {
 	w := newWatcher(t)
 	open := c.open
@@ -107,7 +107,7 @@ func (s *session) watch(ctx context.Context, c contender, t *observe.Requests) (
 		}
 		return nil
 	}})
-	// A Trace of an allocator without Stats takes what is live for what is reserved.
+	// A Trace of an allocator without Stats records live bytes as reserved.
 	return w.done(c.name != onGPU || !s.machine.addresses), err
 }
 

@@ -7,11 +7,11 @@ import (
 	"mlpool/allocator"
 )
 
-// A scenario is a pattern of requests that allocators are compared by.
+// A scenario is a pattern of requests on which allocators are compared.
 type scenario struct {
 	name  string
 	doc   string
-	rate  bool // the figure to look at is operations per second
+	rate  bool // show operations per second
 	cases func(quick bool) []testCase
 }
 
@@ -26,26 +26,25 @@ const (
 	mib = 1 << 20
 )
 
-// scenarios are those that do not need a file, in the order in which they run.
+// scenarios returns the scenarios that do not need a file, in the order in which they run.
 func scenarios() []scenario {
 	return []scenario{
 		{"pair", "a block of one size, allocated and freed at once", false, pairCases},
 		{"throughput", "10 000 blocks of 1 MiB, one after the other", true, throughputCases},
 		{"mixed", "pairs of sizes from 64 KiB to 16 MiB in turn", false, mixedCases},
-		{"threads", "pairs of 1 MiB on several threads, each with a stream of its own", true, threadCases},
+		{"threads", "pairs of 1 MiB on several threads, each with its own stream", true, threadCases},
 		{"shared", "pairs of 1 MiB on several threads that share one stream", true, sharedCases},
 		{"tf_threaded", "pairs of six sizes on several threads that share one stream (TensorFlow's BM_AllocationThreaded)", true, tfThreadedCases},
 		{"tf_delayed", "small blocks, each freed after a number of others was allocated (TensorFlow's BM_AllocationDelayed)", false, tfDelayedCases},
 		{"random", "uniform sizes, 73 % of the calls allocate, at most 16 000 MiB live (RMM's random_allocations)", false, randomCases},
-		{"churn", "live blocks of 64 KiB to 16 MiB, freed and allocated anew", false, churnCases},
+		{"churn", "live blocks of 64 KiB to 16 MiB, freed and allocated again", false, churnCases},
 		{"live1000", "1000 blocks of 1 MiB live at once", false, liveCases},
 		{"extreme", "columns of tables of 100 thousand to 10 million rows", false, extremeCases},
 		{"multi_stream", "4 kernels of half a millisecond, each with a block of 8 bytes, from the first request to the last result (RMM's multi_stream_allocations)", false, multiStreamCases},
 	}
 }
 
-// A random is a splitmix64 generator, small enough for any language to repeat
-// its numbers.
+// A random is a splitmix64 generator, which is simple to write in any language.
 type random uint64
 
 func (r *random) next() uint64 {
@@ -59,12 +58,11 @@ func (r *random) next() uint64 {
 // below returns a number from 0 to n-1.
 func (r *random) below(n int64) int64 { return int64(r.next() % uint64(n)) }
 
-// longestRound is the most requests of a round that is planned.
+// longestRound is the largest number of requests of a planned round.
 const longestRound = 50_000
 
-// round does a round of about n requests that begin with those of a stream. To
-// an allocator that plans it is a step, unless it is longer than any step and
-// would take minutes to plan.
+// round does a round of about n requests that begin with those of a stream. For an allocator that
+// plans it is a step, unless it is so long that it would take minutes to plan.
 func (b *bench) round(n int, s allocator.Stream, requests func() (int64, error)) (int64, error) {
 	if b.plan == nil || n > longestRound {
 		return requests()
@@ -91,7 +89,7 @@ func (b *bench) repeated(round func() (int64, error)) func() (int64, error) {
 	}
 }
 
-// outOfMemory says whether an allocator had no memory, which it survives.
+// outOfMemory reports whether a request ran out of memory, after which the allocator works on.
 func outOfMemory(err error) bool {
 	var o *allocator.OutOfMemoryError
 	return errors.As(err, &o)

@@ -15,21 +15,20 @@ import (
 	"mlpool/allocator"
 )
 
-// A session is one use of the command.
+// A session is one run of the command.
 type session struct {
 	options
 	machine    machine
 	contenders []contender
 	table      *table
 	stderr     io.Writer
-	bar        *progressbar.ProgressBar // nil where stderr is no terminal
+	bar        *progressbar.ProgressBar // nil unless stderr is a terminal
 	rows       []row
 	failed     int                  // measurements
 	warm       map[string][]float64 // for -report: ns a call of each replay, by contender
 }
 
-// measureAll runs the scenarios one after the other. What fails is shown and
-// left out.
+// measureAll runs the scenarios one after the other. Failures are printed and left out.
 func (s *session) measureAll(ctx context.Context, chosen []scenario) error {
 	total, any := 0, false
 	for i := range chosen {
@@ -79,9 +78,8 @@ func (s *session) measure(ctx context.Context, sc scenario, c testCase) error {
 	return err
 }
 
-// runAll runs a case as often as is asked for, the contenders in turn. It adds to what
-// was found on each, or notes why that failed, and ends early where the case cannot be
-// run here, which is errNoKernels, or ctx is done.
+// runAll does all runs of a case, with the contenders in turn. It adds to the rows of each, or records
+// its error, and ends early if the case cannot run here, with errNoKernels, or if ctx is done.
 func (s *session) runAll(ctx context.Context, sc scenario, c testCase, found [][]row, failures []error) error {
 	for range s.runs {
 		for i, a := range s.contenders {
@@ -94,7 +92,7 @@ func (s *session) runAll(ctx context.Context, sc scenario, c testCase, found [][
 				return ctx.Err()
 			}
 			if errors.Is(err, errNoKernels) && a.memoryOnly {
-				err = nil // what the others found counts
+				err = nil // the others' rows count
 			}
 			if errors.Is(err, errNoKernels) {
 				return err
@@ -108,8 +106,8 @@ func (s *session) runAll(ctx context.Context, sc scenario, c testCase, found [][
 	return nil
 }
 
-// showMedians shows, and keeps, what was found on each contender: by case, then by
-// allocator, so that what is to be compared is together.
+// showMedians prints and keeps the medians of each contender: by case, then by allocator, so that
+// comparable rows are together.
 func (s *session) showMedians(sc scenario, c testCase, found [][]row, failures []error) {
 	var names []string
 	for _, r := range slices.Concat(found...) {
@@ -142,7 +140,7 @@ func (s *session) showMedians(sc scenario, c testCase, found [][]row, failures [
 	}
 }
 
-// once runs a case on a newly opened allocator.
+// once runs a case on a new allocator.
 func (s *session) once(ctx context.Context, a contender, c testCase) (rows []row, err error) {
 	m := s.machine
 	if a.memoryOnly {
@@ -164,7 +162,7 @@ func (s *session) once(ctx context.Context, a contender, c testCase) (rows []row
 	b.plan, _ = allocator.As[*allocator.Plan](under)
 	err = c.run(b)
 	err = errors.Join(err, d.Synchronize())
-	if closeErr := under.Close(); err == nil { // what was not freed is no news after another error
+	if closeErr := under.Close(); err == nil { // after another error, leaks are expected
 		err = closeErr
 	}
 	return b.rows, err
@@ -196,7 +194,7 @@ func (s *session) stopBar() {
 	}
 }
 
-// show calls f, which writes to stdout, with the bar out of the way.
+// show hides the bar while f writes to stdout.
 func (s *session) show(f func()) {
 	if s.bar != nil {
 		_ = s.bar.Clear()

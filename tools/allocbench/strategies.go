@@ -12,8 +12,7 @@ import (
 	"strings"
 )
 
-// compared are the allocators that -traces replays on and that the table of
-// strategies in README.md has, in its order.
+// compared are the allocators of -traces and of the table of strategies in README.md, in its order.
 var compared = []struct{ allocator, label, when string }{
 	{"tlsf", "`tlsf`", "nothing else is known: good fit in constant time"},
 	{"bestfit", "`bestfit`", "there are few blocks and memory is tight"},
@@ -30,20 +29,20 @@ var compared = []struct{ allocator, label, when string }{
 	{"torch-expandable", "PyTorch's, `expandable_segments`", "–"},
 }
 
-// onGPU is the one that without a GPU is no more than a table of addresses. There it is
-// measured only if -allocator names it.
+// onGPU is the allocator that without a GPU is just a table of addresses. There it is measured only if
+// -allocator names it.
 const onGPU = "cuda"
 
-// noAllocator only runs the loop of a scenario, which is nothing to compare with.
+// noAllocator only runs the loop of a scenario.
 const noAllocator = "none"
 
-// Traces in a folder of this name are of this program's own trainings.
+// Traces in a folder of this name are of trainings of this module.
 const (
 	trainings       = "trainer"
 	defaultTraining = "trainer/784x64-fused"
 )
 
-// What is between these lines of README.md is the table.
+// The table is between these lines of README.md.
 const (
 	tableBegin = "<!-- strategies: written by allocbench -readme from here -->\n"
 	tableEnd   = "<!-- to here -->\n"
@@ -56,9 +55,8 @@ type tableColumn struct {
 	cell   func([]row) string
 }
 
-// strategiesTable is a Markdown table of the allocators compared: the time of a
-// call of the default training, and the most that was reserved for what was live, of
-// each trace; of all trainings it is the worst.
+// strategiesTable returns a Markdown table of the allocators compared: the time of a call in the default
+// training, and reserved bytes for each live byte, for each trace and for the worst of all trainings.
 func strategiesTable(rows []row) (string, error) {
 	var all, own []string
 	for _, r := range rows {
@@ -110,7 +108,7 @@ func strategiesTable(rows []row) (string, error) {
 	return b.String(), nil
 }
 
-// nsCell is a time, where it was measured, with that of the fastest run and of the slowest.
+// nsCell writes a time, if it was measured, with those of the fastest and the slowest run.
 func nsCell(rows []row) string {
 	r := rows[0]
 	if math.IsNaN(r.Mean) {
@@ -122,7 +120,7 @@ func nsCell(rows []row) string {
 	return fmt.Sprintf("%.0f (%.0f–%.0f)", r.Mean, r.Least, r.Most)
 }
 
-// ratioCell is the largest ratio, where all requests were met.
+// ratioCell writes the largest ratio, if no request failed.
 func ratioCell(rows []row) string {
 	worst := 0.0
 	for _, r := range rows {
@@ -134,8 +132,8 @@ func ratioCell(rows []row) string {
 	return strconv.FormatFloat(worst, 'f', 2, 64)
 }
 
-// writeTable puts the table of rows into a README, or if it is only to be checked
-// says that another one is there.
+// writeTable writes the table of rows into a README, or with check returns an error if the README has
+// another one.
 func writeTable(readme string, rows []row, check bool) error {
 	table, err := strategiesTable(rows)
 	if err != nil {
@@ -160,8 +158,8 @@ func writeTable(readme string, rows []row, check bool) error {
 	return os.WriteFile(readme, now, 0o666)
 }
 
-// checkFigures compares the memory of rows with that of rows that are kept, times
-// aside. Of onGPU, which may be lacking from either, it compares nothing.
+// checkFigures compares the memory, not the times, of rows with that of kept rows. It ignores onGPU, which
+// either may lack.
 func checkFigures(file string, kept, rows []row) error {
 	type key struct{ name, allocator string }
 	left := map[key]row{}

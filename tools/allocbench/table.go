@@ -62,15 +62,15 @@ func spreadText(r row) string {
 	return least + "–" + most
 }
 
-// warn names the allocators of one case that the runs do not tell from a faster one.
+// warn names the allocators of one case that may be as fast as a faster one.
 func (t *table) warn(rows []row) {
 	for _, group := range alike(rows) {
 		t.printf("%-26s warning: runs of one allocator differ by more than these do: %s\n", "", strings.Join(group, ", "))
 	}
 }
 
-// alike returns groups of allocators by their means, of the rows of one case. What is in a group
-// differs from the fastest of it by less than the means of single runs of one of both do.
+// alike returns groups of allocators, of the rows of one case. The mean of each in a group differs from the
+// group's fastest by less than the runs of one of both vary.
 func alike(rows []row) (groups [][]string) {
 	rows = slices.DeleteFunc(slices.Clone(rows), func(r row) bool { return r.Runs < 2 || math.IsNaN(r.Mean) || r.Allocator == noAllocator })
 	slices.SortStableFunc(rows, func(a, b row) int { return cmp.Compare(a.Mean, b.Mean) })
@@ -91,10 +91,10 @@ func alike(rows []row) (groups [][]string) {
 	return groups
 }
 
-// ratio is how much memory the allocator held for what was in use.
+// ratio returns reserved bytes for each live byte.
 func (r *row) ratio() float64 { return float64(r.PeakReserved) / float64(r.PeakLive) }
 
-// marks says what a reader must know about a row.
+// marks returns notes on a row.
 func (r *row) marks() string {
 	s := ""
 	if r.Cut {
@@ -109,7 +109,7 @@ func (r *row) marks() string {
 	return s
 }
 
-// round hides what the runtime allocates beside a measurement.
+// round hides allocations of the Go runtime during a measurement.
 func round(perOp float64) float64 { return math.Round(perOp*1000) / 1000 }
 
 // numberText writes a number with some digits, or nothing for NaN.
@@ -135,7 +135,7 @@ func timeText(ns float64) string {
 	return fmt.Sprintf("%.3g s", ns/1e9)
 }
 
-// countText writes a number in thousands, millions or billions where it is large.
+// countText writes a large number in thousands, millions or billions.
 func countText(v float64) string {
 	for _, u := range []struct {
 		of   float64
@@ -148,7 +148,7 @@ func countText(v float64) string {
 	return strconv.FormatFloat(v, 'g', 3, 64)
 }
 
-// ratioText writes how much more one figure is than another.
+// ratioText writes the ratio of two figures.
 func ratioText(v float64) string { return strconv.FormatFloat(v, 'f', 2, 64) }
 
 // peakText writes a number of bytes, or nothing if none were measured.
