@@ -6,6 +6,7 @@ import (
 	"html"
 	"html/template"
 	"image/color"
+	"math"
 	"regexp"
 	"strconv"
 	"strings"
@@ -60,38 +61,6 @@ func (r role) variable() string {
 // replaces it by the variable. Roles are far enough apart for any rounding.
 func (r role) RGBA() (red, green, blue, alpha uint32) {
 	return color.NRGBA{R: uint8(r%16)*16 + 8, G: uint8(r/16)*16 + 8, B: 0x88, A: 255}.RGBA()
-}
-
-// colourOf returns the role of the i-th run.
-func (p Page) colourOf(i int) role { return run0 + role(p.palette()[i]) }
-
-// palette returns each run's index in plotstyle's palette. Allocators of the first group
-// keep theirs; the others share the rest.
-func (p Page) palette() []int {
-	places := make([]int, len(p.Runs))
-	taken := map[int]bool{}
-	for i, r := range p.Runs {
-		at := plotstyle.Allocator(r.Name)
-		if at < 0 || at >= len(plotstyle.Palette) || taken[at] {
-			at = -1
-		} else {
-			taken[at] = true
-		}
-		places[i] = at
-	}
-	next := 0
-	for i := range places {
-		if places[i] >= 0 {
-			continue
-		}
-		for len(taken) < len(plotstyle.Palette) && taken[next%len(plotstyle.Palette)] {
-			next++
-		}
-		places[i] = next % len(plotstyle.Palette)
-		taken[places[i]] = true
-		next++
-	}
-	return places
 }
 
 var (
@@ -211,4 +180,22 @@ func (f painter) Plot(c draw.Canvas, p *plot.Plot) { f(c, p) }
 // rect returns the corners of a box.
 func rect(x0, y0, x1, y1 vg.Length) []vg.Point {
 	return []vg.Point{{X: x0, Y: y0}, {X: x1, Y: y0}, {X: x1, Y: y1}, {X: x0, Y: y1}}
+}
+
+// Units of axes.
+const (
+	mebibyte = 1 << 20
+	gibibyte = 1 << 30
+)
+
+// niceStep returns the smallest round number, 1, 2 or 5 times a power of ten, that fits at
+// most n times into length.
+func niceStep(length float64, n int) float64 {
+	power := math.Pow(10, math.Floor(math.Log10(length/float64(n))))
+	for _, digit := range []float64{1, 2, 5} {
+		if length/(digit*power) <= float64(n) {
+			return digit * power
+		}
+	}
+	return 10 * power
 }

@@ -88,12 +88,6 @@ func stroke(c draw.Canvas, colour role, width, x0, y0, x1, y1 vg.Length) {
 // far is how many times the middle run a run may take before it leaves the axis.
 const far = 2
 
-// The least numbers of times for which a chart shows a median, and quartiles.
-const (
-	leastMedian    = 2
-	leastQuartiles = 4
-)
-
 // spreads draws the times of each run, with the median and the quartiles if there are
 // enough.
 func (p Page) spreads() template.HTML {

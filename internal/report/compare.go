@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
+	"strings"
 
 	"mlpool/internal/stats"
 	"mlpool/internal/text"
@@ -140,6 +142,12 @@ func (p Page) untold() string {
 	return fmt.Sprintf("Not enough epochs to tell which is faster: run at least %d, since the first does not count.", stats.LeastPairs+1)
 }
 
+// The least numbers of times for which a chart shows a median, and quartiles.
+const (
+	leastMedian    = 2
+	leastQuartiles = 4
+)
+
 // counted returns the largest number of times of a run, and describes the times for the
 // table of results and for the chart.
 func (p Page) counted() (most int, caption, chart string) {
@@ -183,4 +191,35 @@ func (p Page) outliers() string {
 		return ""
 	}
 	return fmt.Sprintf("Outliers: %s. If other work kept the machine busy, measure again when it is idle.", text.List(found, "and"))
+}
+
+// digits writes a number with three significant digits, or with all before the point.
+func digits(v float64) string {
+	if v == 0 {
+		return "0"
+	}
+	decimals := 2
+	if a := math.Abs(v); a >= 99.95 {
+		decimals = 0
+	} else if a >= 9.995 {
+		decimals = 1
+	}
+	return strings.Replace(strconv.FormatFloat(v, 'f', decimals, 64), "-", "−", 1)
+}
+
+// percent writes a difference with its sign.
+func percent(v float64) string {
+	sign := "+"
+	if v < 0 {
+		sign = "−"
+	}
+	return sign + plainPercent(v)
+}
+
+func plainPercent(v float64) string { return strconv.FormatFloat(math.Abs(v), 'f', 1, 64) + " %" }
+
+// interval writes the 95 % interval of a difference.
+func interval(d stats.Difference) string {
+	low, top := percent(d.Low), percent(d.High)
+	return strings.TrimSuffix(low, " %") + " to " + top
 }

@@ -98,3 +98,22 @@ type Span struct {
 	Start  float64 `json:"start"`
 	Length float64 `json:"length"`
 }
+
+// totals returns the live and the reserved bytes of a map, and those of its largest free
+// block. Memory that a stitch maps a second time counts once.
+func totals(m *allocator.Map) (live, reserved, largest int64) {
+	for _, s := range m.Segments {
+		for _, b := range s.Blocks {
+			if s.Kind != allocator.MapStitch && b.State != allocator.MapUnmapped {
+				reserved += b.Bytes
+			}
+			switch b.State {
+			case allocator.MapLive:
+				live += b.Bytes
+			case allocator.MapFree:
+				largest = max(largest, b.Bytes)
+			}
+		}
+	}
+	return live, reserved, largest
+}

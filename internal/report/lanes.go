@@ -6,8 +6,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-
-	"mlpool/allocator"
 )
 
 // A panel is lanes of boxes over one axis. Timelines and maps of memory are panels.
@@ -136,65 +134,4 @@ func packed(boxes []box) [][]box {
 		lanes[at] = append(lanes[at], b)
 	}
 	return lanes
-}
-
-// unnumbered returns a name without the number at its end, as in weights 0, weights 1.
-func unnumbered(name string) string { return cmp.Or(strings.TrimRight(name, " 0123456789"), name) }
-
-// mostColours is how many operations have their own colour; the rest share one.
-const mostColours = 8
-
-// colours maps operations to style classes. The first classes go to those that take most of
-// the time of steps and of the memory of maps.
-type colours map[string]string
-
-func (p Page) colours() colours {
-	weight := map[string]float64{}
-	add := func(name string, part, whole float64) {
-		if name = unnumbered(name); name != "" && whole > 0 {
-			weight[name] += part / whole
-		}
-	}
-	for _, r := range p.Runs {
-		if r.Step != nil {
-			for _, s := range r.Step.Kernels {
-				add(s.Name, s.Length, r.Step.Length)
-			}
-			for _, s := range r.Step.Blocks {
-				add(s.Name, s.Length, 10*r.Step.Length)
-			}
-		}
-		if r.Peak != nil {
-			live, _, _ := totals(r.Peak)
-			for _, s := range r.Peak.Segments {
-				for _, b := range s.Blocks {
-					if b.State == allocator.MapLive {
-						add(b.Tag, float64(b.Bytes), float64(live))
-					}
-				}
-			}
-		}
-	}
-	names := make([]string, 0, len(weight))
-	for name := range weight {
-		names = append(names, name)
-	}
-	slices.SortFunc(names, func(a, b string) int {
-		return cmp.Or(cmp.Compare(weight[b], weight[a]), cmp.Compare(a, b))
-	})
-	classes := colours{}
-	for i, name := range names {
-		classes[name] = "other"
-		if i < mostColours {
-			classes[name] = fmt.Sprintf("t%d", i)
-		}
-	}
-	return classes
-}
-
-func (c colours) of(name string) string {
-	if class, known := c[unnumbered(name)]; known {
-		return class
-	}
-	return "other"
 }

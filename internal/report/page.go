@@ -8,13 +8,11 @@ import (
 	"errors"
 	"fmt"
 	"html/template"
-	"image/color"
 	"io"
 	"math"
 	"slices"
 	"strings"
 
-	"mlpool/internal/plotstyle"
 	"mlpool/internal/text"
 )
 
@@ -71,24 +69,6 @@ type sheet struct {
 	NoTimelines []string // runs
 }
 
-// A result is a row of the table of results.
-type result struct {
-	Name, Class string
-	Cells       []cell
-}
-
-// A column or cell of class roomy is hidden on a phone.
-type column struct{ Name, Class string }
-
-type cell struct{ Text, Class string }
-
-const intervalColumn = "95 % interval"
-
-type factRow struct {
-	Name   string
-	Values []string
-}
-
 // A figure shows one run.
 type figure struct {
 	Name, Text string
@@ -141,35 +121,6 @@ func Write(w io.Writer, p Page) error {
 	s.addMaps(p)
 	return page.Execute(w, s)
 }
-
-// palettes returns the style of the runs' colours, for light and dark: those of
-// plotstyle, lighter in the dark.
-func palettes() string {
-	variables := func(adjust func(color.NRGBA) color.NRGBA) string {
-		var b strings.Builder
-		for i, c := range plotstyle.Palette {
-			c = adjust(c)
-			fmt.Fprintf(&b, "--c%d:#%02x%02x%02x;", i, c.R, c.G, c.B)
-			fmt.Fprintf(&b, "--f%d:color-mix(in srgb,var(--c%[1]d) 40%%,var(--paper));", i)
-		}
-		return b.String()
-	}
-	same := func(c color.NRGBA) color.NRGBA {
-		if c == (color.NRGBA{A: 255}) {
-			return color.NRGBA{R: 85, G: 85, B: 85, A: 255} // black is the colour of text
-		}
-		return c
-	}
-	lighter := func(c color.NRGBA) color.NRGBA {
-		c = same(c)
-		up := func(v uint8) uint8 { return uint8(int(v) + (255-int(v))*3/10) }
-		return color.NRGBA{R: up(c.R), G: up(c.G), B: up(c.B), A: 255}
-	}
-	return ":root{" + variables(same) + "}\n@media screen and (prefers-color-scheme:dark){:root{" + variables(lighter) + "}}\n"
-}
-
-// class returns the style class of a run's colour.
-func (p Page) class(i int) string { return fmt.Sprintf("c%d", p.palette()[i]) }
 
 func (s *sheet) addTimes(p Page) {
 	if len(p.timed()) == 0 {

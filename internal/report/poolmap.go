@@ -10,25 +10,6 @@ import (
 	"mlpool/internal/text"
 )
 
-// totals returns the live and the reserved bytes of a map, and those of its largest free
-// block. Memory that a stitch maps a second time counts once.
-func totals(m *allocator.Map) (live, reserved, largest int64) {
-	for _, s := range m.Segments {
-		for _, b := range s.Blocks {
-			if s.Kind != allocator.MapStitch && b.State != allocator.MapUnmapped {
-				reserved += b.Bytes
-			}
-			switch b.State {
-			case allocator.MapLive:
-				live += b.Bytes
-			case allocator.MapFree:
-				largest = max(largest, b.Bytes)
-			}
-		}
-	}
-	return live, reserved, largest
-}
-
 // extent returns the bytes of a segment up to its last mapped byte.
 func extent(s allocator.MapSegment) int64 {
 	for _, b := range slices.Backward(s.Blocks) {

@@ -11,6 +11,24 @@ import (
 	"mlpool/internal/text"
 )
 
+// A result is a row of the table of results.
+type result struct {
+	Name, Class string
+	Cells       []cell
+}
+
+// A column or cell of class roomy is hidden on a phone.
+type column struct{ Name, Class string }
+
+type cell struct{ Text, Class string }
+
+const intervalColumn = "95 % interval"
+
+type factRow struct {
+	Name   string
+	Values []string
+}
+
 // A resultColumn writes one figure of each run, given its difference from the base, or "".
 type resultColumn struct {
 	name string
