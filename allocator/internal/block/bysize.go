@@ -8,26 +8,6 @@ type bySize struct {
 	least     int64 // bytes of a block that is not small
 }
 
-// SmallLimit returns the bytes of the smallest block that is not small, 0 where small blocks
-// have no ranges of their own.
-func (h *Heap) SmallLimit() int64 {
-	if x, ok := h.place.(*bySize); ok {
-		return x.least
-	}
-	return 0
-}
-
-// SeparateSmall makes blocks of less than limit bytes be cut from ranges that are Small.
-func (h *Heap) SeparateSmall(limit int64) {
-	small, _ := newPlacement(&h.opt)
-	h.place = &bySize{h.place, small, limit}
-	h.changes.kept = false // visit is another one
-}
-
-// FindLarge returns a block of at least size bytes that is not for small blocks alone, or
-// nil.
-func (h *Heap) FindLarge(size int64) *Node { return h.place.(*bySize).placement.find(size, MaxSize) }
-
 func (x *bySize) of(n *Node) placement {
 	if n.small {
 		return x.small

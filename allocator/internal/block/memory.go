@@ -1,0 +1,215 @@
+package block
+
+// Ranges calls yield for every range of the heap, in no order.
+func (h *Heap) Ranges(yield func(g *Range) bool) {
+	for g := h.ranges.first; g != nil; {
+		next := g.next
+		if !yield(g) {
+			return
+		}
+		g = next
+	}
+}
+
+// RangeCount returns how many ranges the heap has.
+func (h *Heap) RangeCount() int { return h.ranges.count }
+
+// Reserved returns the bytes of all ranges, without what is lent.
+func (h *Heap) Reserved() int64 { return h.reserved }
+
+// RangeSize returns the bytes that a new range should have for a request of bytes.
+func (h *Heap) RangeSize(bytes int64) int64 { return h.place.rangeSize(bytes) }
+
+// SmallSplit returns the largest range, in bytes, that a request for size bytes may be cut
+// from where it is a small one, and otherwise 0.
+func (h *Heap) SmallSplit(size int64) int64 {
+	if size > h.opt.MaxSplit/2 {
+		return 0
+	}
+	return h.opt.MaxSplit &^ (Alignment - 1)
+}
+
+// Adopt adds g, which no heap holds, and returns its one block, which is free.
+func (h *Heap) Adopt(g *Range) *Node {
+	n := h.Hold(g)
+	h.list(n)
+	return n
+}
+
+// Hold adds g, which no heap holds, and returns its one block, which no list holds.
+func (h *Heap) Hold(g *Range) *Node {
+	n := h.record()
+	n.addr, n.size, n.small = g.Addr, g.Size, g.Small
+	g.Owner = h.owner
+	g.begin(n)
+	g.end(n)
+	h.ranges.add(g)
+	h.reserved += g.Size
+	return n
+}
+
+// ListFree makes n, which no list holds and which has no free neighbour, free.
+func (h *Heap) ListFree(n *Node) { h.list(n) }
+
+// Detach takes g, which is unused, out of the heap.
+func (h *Heap) Detach(g *Range) {
+	h.unused.remove(g)
+	h.removeFree(g.first)
+	h.discard(g.first)
+	g.first = nil
+	h.ranges.remove(g)
+	h.reserved -= g.Size
+}
+
+// Lend makes part of n, a free block, a range for another heap, of size bytes or what the
+// strategy cuts off for them.
+func (h *Heap) Lend(n *Node, size int64) *Range {
+	h.Carve(n, size)
+	n.State = Lent
+	h.reserved -= n.size
+	return &Range{Addr: n.addr, Size: n.size, Lender: n}
+}
+
+// TakeOver moves g, with all that is in it, from one heap to another. It calls moved for
+// the blocks that are not free.
+func (h *Heap) TakeOver(from *Heap, g *Range, moved func(n *Node)) {
+	if g.indexed {
+		from.unused.remove(g)
+	}
+	g.prev, g.next = nil, nil
+	g.Owner = h.owner
+	h.ranges.add(g)
+	h.reserved += g.Size
+	for n, after := g.first, (*Node)(nil); n != nil; n = after {
+		after = n.next
+		n.loose = false
+		if n.State == Free {
+			h.list(n)
+		} else {
+			moved(n)
+		}
+	}
+}
+
+// Join makes left and right, neighbours of the heap, one range: the larger one, which it
+// returns, takes the other in.
+func (h *Heap) Join(left, right *Range) (joined, other *Range) {
+	for _, g := range [...]*Range{left, right} {
+		if g.indexed {
+			h.unused.remove(g)
+		}
+	}
+	a, b := left.last, right.first
+	if a.State == Free { // a placement may look at what is behind a block
+		h.removeFree(a)
+	}
+	a.next, b.prev = b, a
+	joined, other = left, right
+	if right.Size > left.Size {
+		joined, other = right, left
+	}
+	h.ranges.remove(other)
+	first, last, size := left.first, right.last, left.Size+right.Size
+	joined.Addr, joined.Size = left.Addr, size
+	joined.begin(first)
+	joined.end(last)
+	if a.State == Free {
+		h.Coalesce(a)
+	}
+	return joined, other
+}
+
+// Remove takes n, which no list holds, of g, out of the heap. What is left of g behind n
+// becomes a range of its own, if there is something before n too.
+func (h *Heap) Remove(n *Node, g *Range) (rest *Range) {
+	left, right := n.prev, n.next
+	lo, hi := n.addr, n.End()
+	h.reserved -= n.size
+	h.discard(n)
+	if left != nil && left.State == Free {
+		h.removeFree(left)
+		defer h.addFree(left)
+	}
+	switch {
+	case left == nil && right == nil:
+		h.ranges.remove(g)
+		return nil
+	case left == nil:
+		right.prev = nil
+		g.begin(right)
+		g.Addr, g.Size = hi, g.Size-int64(hi-lo)
+	case right == nil:
+		left.next = nil
+		g.end(left)
+		g.Size -= int64(hi - lo)
+	default:
+		left.next, right.prev = nil, nil
+		end := g.Addr + uintptr(g.Size)
+		rest = &Range{Addr: hi, Size: int64(end - hi), Owner: g.Owner, Small: g.Small}
+		rest.begin(right)
+		rest.end(g.last)
+		g.end(left)
+		g.Size = int64(lo - g.Addr)
+		h.ranges.add(rest)
+		h.indexUnused(rest)
+	}
+	h.indexUnused(g)
+	return rest
+}
+
+// indexUnused lists g if it is unused.
+func (h *Heap) indexUnused(g *Range) {
+	if n := g.first; n.Whole() && n.State == Free && !g.indexed {
+		h.unused.add(g)
+	}
+}
+
+// FittingUnused returns an unused range of at least size bytes, or nil.
+func (h *Heap) FittingUnused(size int64) *Range { return h.unused.fitting(size) }
+
+// AnyUnused returns an unused range, a large one first, or nil.
+func (h *Heap) AnyUnused() *Range { return h.unused.any() }
+
+// UnusedBytes returns the bytes of the unused ranges.
+func (h *Heap) UnusedBytes() (bytes int64) {
+	for _, g := range h.unused.first {
+		for ; g != nil; g = g.down {
+			bytes += g.Size
+		}
+	}
+	return bytes
+}
+
+// Changes returns what changed since the call before, or ok is false if that is not known.
+// The changes are good until the heap is used again.
+func (h *Heap) Changes() (all []Change, ok bool) {
+	all, h.changes.all = h.changes.all, h.changes.all[:0]
+	return all, h.changes.kept
+}
+
+// Watch calls visit for the free blocks of least bytes or more, and has Changes tell what
+// changes from now on. Where the strategy knows no blocks by size, smaller ones count too.
+func (h *Heap) Watch(least int64, visit func(c *Change)) {
+	if _, all := h.place.(interface{ visitsAll() }); all {
+		least = 0
+	}
+	h.changes = changes{kept: true, all: h.changes.all[:0], least: least, most: h.changes.most}
+	h.place.visit(least, func(n *Node) {
+		if n.size >= least {
+			visit(&Change{n, n.addr, n.size, true})
+		}
+	})
+}
+
+// KeepChanges has most changes be kept at most: with more, Changes knows none.
+func (h *Heap) KeepChanges(most int) { h.changes.most = most }
+
+// ForgetChanges is as if Watch had not been called.
+func (h *Heap) ForgetChanges() { h.changes = changes{all: h.changes.all[:0]} }
+
+// Watched returns the bytes of the smallest block that Watch visits.
+func (h *Heap) Watched() int64 { return h.changes.least }
+
+// VisitFree calls visit for the free blocks of at least least bytes, and perhaps for
+// smaller ones.
+func (h *Heap) VisitFree(least int64, visit func(n *Node)) { h.place.visit(least, visit) }

@@ -1,0 +1,180 @@
+package block
+
+// Take removes a block of size bytes or a little more from the free ones; nil: the strategy
+// finds none.
+func (h *Heap) Take(size int64) *Node {
+	if h.cache.kept > 0 {
+		if n := h.cache.pop(size); n != nil {
+			return n
+		}
+		h.flushCache()
+	}
+	most := int64(MaxSize)
+	if size <= h.opt.MaxSplit/2 {
+		most = h.opt.MaxSplit
+	}
+	n := h.place.find(size, most)
+	if n == nil {
+		return nil
+	}
+	return h.Carve(n, size)
+}
+
+// TakeBest is Take for a request that fails otherwise: it looks at every block that is large
+// enough, and cuts from any.
+func (h *Heap) TakeBest(size int64) *Node {
+	var best *Node
+	h.place.visit(size, func(n *Node) {
+		if n.size >= size && (best == nil || n.size < best.size) {
+			best = n
+		}
+	})
+	if best == nil {
+		return nil
+	}
+	return h.Carve(best, size)
+}
+
+// Find returns a free block of at least size bytes, which stays free, or nil.
+func (h *Heap) Find(size int64) *Node { return h.place.find(size, MaxSize) }
+
+// Carve takes n, which is free and large enough, and splits off what a request for size
+// bytes does not need.
+func (h *Heap) Carve(n *Node, size int64) *Node {
+	h.removeFree(n)
+	if n.Whole() {
+		h.unused.remove(n.rng)
+	}
+	for keep := h.place.cut(n, size); keep < n.size; keep = h.place.cut(n, size) {
+		h.split(n, keep)
+	}
+	n.Want = size
+	return n
+}
+
+// Cut makes the bytes from lo to hi of n, a free block, a block of their own, which no list
+// holds. What is left of n at its sides stays free.
+func (h *Heap) Cut(n *Node, lo, hi uintptr) *Node {
+	h.removeFree(n)
+	if n.Whole() {
+		h.unused.remove(n.rng)
+	}
+	if left := n; left.addr < lo {
+		h.split(left, int64(lo-left.addr))
+		n = left.next
+		h.removeFree(n)
+		h.list(left)
+	}
+	if keep := int64(hi - lo); keep < n.size {
+		h.split(n, keep)
+	}
+	n.Want = n.size
+	return n
+}
+
+// Apart returns a block of size bytes at addr that is in no range: memory that blocks of
+// the heap have too. It goes to Owner.FreeApart when it is to become free.
+func (h *Heap) Apart(addr uintptr, size int64) *Node {
+	n := h.record()
+	n.addr, n.size, n.Want, n.apart = addr, size, size, true
+	return n
+}
+
+// DiscardApart ends what Apart began.
+func (h *Heap) DiscardApart(n *Node) { h.discard(n) }
+
+// Flush joins everything that is free.
+func (h *Heap) Flush() {
+	h.flushCache()
+	h.JoinLoose()
+}
+
+// JoinLoose joins the blocks that were freed or split off since it was last called with
+// their free neighbours, for a strategy that does not join them at once. Each is looked at
+// once, so that all calls together take time in proportion to the frees and splits between
+// them.
+func (h *Heap) JoinLoose() {
+	for len(h.loose) > 0 {
+		loose := h.loose
+		h.loose, h.joined = h.joined[:0], nil // what is joined may make more loose
+		for i, n := range loose {
+			loose[i] = nil
+			h.join(n)
+		}
+		h.joined = loose[:0]
+	}
+}
+
+// join joins n, which was in loose, with its free neighbours.
+func (h *Heap) join(n *Node) {
+	n.loose = false
+	if n.State != Free {
+		return
+	}
+	for n.prev != nil && n.prev.State == Free {
+		n = n.prev
+	}
+	right := n.next
+	if right == nil || right.State != Free {
+		return
+	}
+	h.removeFree(n)
+	for ; right != nil && right.State == Free; right = n.next {
+		h.removeFree(right)
+		h.absorb(n, right)
+	}
+	loose := n.loose
+	n.loose = true // not to be listed as loose again
+	h.list(n)
+	n.loose = loose
+}
+
+// Blocks calls visit for every block in a range of the heap, whatever its state.
+func (h *Heap) Blocks(visit func(n *Node)) {
+	for g := range h.Ranges {
+		for n := g.first; n != nil; n = n.next {
+			visit(n)
+		}
+	}
+}
+
+// LargestFree returns the bytes of the largest block that is free or cached, of heap with
+// free bytes at most.
+func (h *Heap) LargestFree(free int64) (largest int64) {
+	see := func(n *Node) { largest = max(largest, n.size) }
+	for least := free; least > 0; least /= 2 {
+		h.place.visit(max(least, Alignment), see)
+		if 0 < largest && largest < least { // there may be others that were not visited
+			h.place.visit(largest, see)
+		}
+		if largest > 0 {
+			break
+		}
+	}
+	for _, n := range h.cache.nodes {
+		if n != nil {
+			see(n)
+		}
+	}
+	return largest
+}
+
+// SeparateSmall makes blocks of less than limit bytes be cut from ranges that are Small.
+func (h *Heap) SeparateSmall(limit int64) {
+	small, _ := newPlacement(&h.opt)
+	h.place = &bySize{h.place, small, limit}
+	h.changes.kept = false // visit is another one
+}
+
+// FindLarge returns a block of at least size bytes that is not for small blocks alone, or
+// nil.
+func (h *Heap) FindLarge(size int64) *Node { return h.place.(*bySize).placement.find(size, MaxSize) }
+
+// SmallLimit returns the bytes of the smallest block that is not small, 0 where small blocks
+// have no ranges of their own.
+func (h *Heap) SmallLimit() int64 {
+	if x, ok := h.place.(*bySize); ok {
+		return x.least
+	}
+	return 0
+}
