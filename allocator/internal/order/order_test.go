@@ -1,0 +1,336 @@
+package order
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+)
+
+var errRefused = errors.New("refused")
+
+// device is streams whose work ends when it is told to: each stream is a number of calls
+// queued and done, each event a place in a stream.
+type device struct {
+	queued, done map[Stream]int
+	after        map[Stream]map[Stream]int // how much of other streams a stream waits for
+	events       map[uintptr]place
+	next         uintptr
+	refuse       bool
+	calls        int
+}
+
+type place struct {
+	stream Stream
+	at     int
+}
+
+func newDevice() *device {
+	return &device{queued: map[Stream]int{}, done: map[Stream]int{}, after: map[Stream]map[Stream]int{}, events: map[uintptr]place{}}
+}
+
+func (d *device) call() error {
+	d.calls++
+	if d.refuse {
+		return errRefused
+	}
+	return nil
+}
+
+func (d *device) NewEvent() (uintptr, error) {
+	d.next++
+	d.events[d.next] = place{}
+	return d.next, d.call()
+}
+
+func (d *device) RecordEvent(e, s uintptr) error {
+	if err := d.call(); err != nil {
+		return err
+	}
+	d.events[e] = place{s, d.queued[s]}
+	return nil
+}
+
+func (d *device) QueryEvent(e uintptr) (bool, error) {
+	p := d.events[e]
+	return p.at <= d.done[p.stream], d.call()
+}
+
+func (d *device) WaitEvent(s, e uintptr) error {
+	if err := d.call(); err != nil {
+		return err
+	}
+	p := d.events[e]
+	if d.after[s] == nil {
+		d.after[s] = map[Stream]int{}
+	}
+	d.after[s][p.stream] = max(d.after[s][p.stream], p.at)
+	return nil
+}
+
+func (d *device) SyncEvent(e uintptr) error {
+	if err := d.call(); err != nil {
+		return err
+	}
+	p := d.events[e]
+	d.done[p.stream] = max(d.done[p.stream], p.at)
+	return nil
+}
+
+func (d *device) FreeEvent(e uintptr) error {
+	if _, ok := d.events[e]; !ok {
+		return errors.New("no such event")
+	}
+	delete(d.events, e)
+	return d.call()
+}
+
+// memory is what waits: the work that used it.
+type memory struct {
+	class int
+	uses  []place
+	item  *Item[*memory]
+}
+
+const own Stream = 100 // of the queue
+
+// A rig is a queue, and what waits in it as a simple bookkeeper knows it.
+type rig struct {
+	d       *device
+	events  Events
+	users   Users
+	q       Queue[*memory]
+	waiting map[*memory]bool
+	err     error
+}
+
+func newRig() *rig {
+	r := &rig{d: newDevice(), waiting: map[*memory]bool{}}
+	r.events.Driver = r.d
+	r.q.Init(&r.users, &r.events, r.ready)
+	return r
+}
+
+// ready checks that all work on m is done, or that the queue's stream waits for it.
+func (r *rig) ready(m *memory) {
+	if !r.waiting[m] {
+		r.err = errors.New("what did not wait is ready")
+	}
+	delete(r.waiting, m)
+	r.checkOrdered(m, own)
+}
+
+func (r *rig) checkOrdered(m *memory, s Stream) {
+	for _, u := range m.uses {
+		if u.stream != s && r.d.done[u.stream] < u.at && r.d.after[s][u.stream] < u.at {
+			r.err = fmt.Errorf("memory is ready before the work on stream %d", u.stream)
+		}
+	}
+}
+
+// free frees memory that some streams use.
+func (r *rig) free(class int, streams []Stream) {
+	m := &memory{class: class}
+	var uses Uses
+	for _, s := range streams {
+		r.d.queued[s]++
+		if r.users.Name(&uses, s) != nil {
+			m.uses = append(m.uses, place{s, r.d.queued[s]})
+		}
+	}
+	if r.q.ReapIfDue() != nil {
+		return
+	}
+	item, err := r.q.After(uses, m, class)
+	r.users.Forget(&uses)
+	if err != nil {
+		if !r.d.refuse {
+			r.err = err
+		}
+		return
+	}
+	if item == nil {
+		r.err = errors.New("nothing waits for streams that exist")
+		return
+	}
+	m.item = item
+	r.waiting[m] = true
+	r.q.Push(item)
+	r.q.Observe(class, 0)
+}
+
+func (r *rig) claim(n int) {
+	var items []*Item[*memory]
+	for _, m := range r.q.Largest {
+		if len(items) < n {
+			items = append(items, m.item)
+		}
+	}
+	of := make([]*memory, len(items))
+	for i, it := range items {
+		of[i] = it.Of
+	}
+	marks, err := r.q.Claim(items, own+1, 1)
+	if err != nil {
+		return
+	}
+	for _, event := range marks {
+		r.events.Release(event)
+	}
+	for _, m := range of {
+		delete(r.waiting, m)
+		r.checkOrdered(m, own+1)
+	}
+}
+
+// play does what data says, two bytes a call.
+func (r *rig) play(data []byte) error {
+	for ; len(data) >= 2 && r.err == nil; data = data[2:] {
+		r.d.refuse = data[0]&0x80 != 0
+		arg := int(data[1])
+		switch data[0] % 8 {
+		case 0, 1, 2:
+			r.free(arg%5, []Stream{Stream(1 + arg%3), Stream(1 + arg/16%4)})
+		case 3:
+			s := Stream(1 + arg%4)
+			r.d.done[s] = min(r.d.done[s]+arg/4, r.d.queued[s])
+		case 4:
+			calls := arg % 16
+			before := r.d.calls
+			if r.q.Reap(&calls) == nil && (calls < 0 || r.d.calls-before != arg%16-calls) {
+				r.err = errors.New("Reap made more calls than it was given")
+			}
+		case 5:
+			calls := arg % 16
+			r.q.WaitForOldest(own, func(m *memory) bool { return m.class >= arg%5 }, &calls)
+		case 6:
+			r.claim(arg % 4)
+		case 7:
+			if arg%8 == 0 && r.q.Drain(own, HostWaits) == nil && r.q.Len() != 0 {
+				r.err = errors.New("something waits after Drain")
+			}
+		}
+		if r.err == nil && int64(len(r.waiting)) != r.q.Len() {
+			r.err = fmt.Errorf("%d wait, want %d", r.q.Len(), len(r.waiting))
+		}
+	}
+	return r.err
+}
+
+// end makes everything ready, and gives the events back.
+func (r *rig) end() error {
+	r.d.refuse = false
+	err := r.q.Drain(own, HostWaits)
+	if len(r.waiting) > 0 || r.err != nil {
+		return fmt.Errorf("%d still wait: %w", len(r.waiting), errors.Join(err, r.err))
+	}
+	return errors.Join(err, r.events.Close())
+}
+
+func TestQueue(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	data := make([]byte, 20_000)
+	for i := range data {
+		data[i] = byte(random.Uint32())
+		if i%2 == 0 && random.IntN(8) > 0 {
+			data[i] &^= 0x80
+		}
+	}
+	r := newRig()
+	if err := errors.Join(r.play(data), r.end()); err != nil {
+		t.Fatal(err)
+	}
+	if len(r.users.named) > idleUsers {
+		t.Errorf("%d users are kept", len(r.users.named))
+	}
+}
+
+func FuzzQueue(f *testing.F) {
+	f.Add([]byte{0, 1, 1, 20, 2, 33, 3, 7, 4, 9, 5, 3, 6, 2, 7, 8})
+	f.Fuzz(func(t *testing.T, data []byte) {
+		r := newRig()
+		if err := errors.Join(r.play(data), r.end()); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// TestTakeOver moves what waits to another queue.
+func TestTakeOver(t *testing.T) {
+	a, b := newRig(), newRig()
+	b.d, b.events.Driver = a.d, a.d
+	a.free(1, []Stream{1, 2})
+	b.free(1, []Stream{1})
+	b.waiting[onlyKey(a.waiting)] = true
+	b.q.TakeOver(&a.q)
+	if a.q.Len() != 0 || b.q.Len() != 2 {
+		t.Errorf("%d and %d wait", a.q.Len(), b.q.Len())
+	}
+	if err := b.end(); err != nil {
+		t.Error(err)
+	}
+}
+
+func onlyKey(m map[*memory]bool) *memory {
+	for k := range m {
+		return k
+	}
+	return nil
+}
+
+// TestReleasedUser frees memory that a stream used which was released: nothing waits.
+func TestReleasedUser(t *testing.T) {
+	r := newRig()
+	var uses Uses
+	r.users.Name(&uses, 7)
+	r.users.Release(7)
+	if item, err := r.q.After(uses, &memory{}, 0); item != nil || err != nil {
+		t.Errorf("%v, %v", item, err)
+	}
+	if err := r.users.Order(uses, 8, &r.events); err != nil || r.d.calls != 0 {
+		t.Errorf("%d calls of the driver, %v", r.d.calls, err)
+	}
+}
+
+// TestRounds tells how many items a round has by the frees between two requests.
+func TestRounds(t *testing.T) {
+	var q Queue[int]
+	for round := range int64(20) {
+		for range 6 {
+			q.Observe(3, round)
+		}
+	}
+	if got := q.byClass[3].rounds.size(); got != 6 {
+		t.Errorf("a round has %d items, want 6", got)
+	}
+}
+
+// TestEvents keeps what the driver refuses to take back.
+func TestEvents(t *testing.T) {
+	d := newDevice()
+	c := Events{Driver: d}
+	var held []uintptr
+	for range 3 {
+		e, err := c.Record(1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		held = append(held, e)
+	}
+	if slices.Contains(held[1:], held[0]) {
+		t.Error("an event was handed out twice")
+	}
+	for _, e := range held {
+		c.Release(e)
+	}
+	d.refuse = true
+	if err := c.Close(); err == nil || c.Closed() {
+		t.Errorf("closed with %v", err)
+	}
+	d.refuse = false
+	d.events = map[uintptr]place{held[0]: {}, held[1]: {}, held[2]: {}}
+	if err := c.Close(); err != nil || !c.Closed() || len(d.events) != 0 {
+		t.Errorf("%d events are left, %v", len(d.events), err)
+	}
+}

@@ -1,0 +1,306 @@
+package pages
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"mlpool/allocator/internal/block"
+)
+
+const testPage = 4096
+
+var errRefused = errors.New("refused")
+
+// mapper is a Driver that knows what is mapped where, and refuses when it is told to.
+type mapper struct {
+	next   uintptr
+	ranges map[uintptr]int64
+	pages  map[uintptr]int64
+	mapped map[uintptr]uintptr // pages, by address
+	refuse int                 // calls until one is refused; 0: none
+	wrong  error
+}
+
+func newMapper() *mapper {
+	return &mapper{next: 1 << 30, ranges: map[uintptr]int64{}, pages: map[uintptr]int64{}, mapped: map[uintptr]uintptr{}}
+}
+
+func (m *mapper) call() error {
+	if m.refuse > 0 {
+		if m.refuse--; m.refuse == 0 {
+			return errRefused
+		}
+	}
+	return nil
+}
+
+func (m *mapper) fail(format string, args ...any) {
+	if m.wrong == nil {
+		m.wrong = fmt.Errorf(format, args...)
+	}
+}
+
+func (m *mapper) ReserveRange(bytes int64) (uintptr, error) {
+	if err := m.call(); err != nil {
+		return 0, err
+	}
+	addr := m.next
+	m.next += uintptr(bytes) + testPage
+	m.ranges[addr] = bytes
+	return addr, nil
+}
+
+func (m *mapper) ReleaseRange(addr uintptr, bytes int64) error {
+	if err := m.call(); err != nil {
+		return err
+	}
+	if m.ranges[addr] != bytes {
+		m.fail("a range of %d bytes at %#x is released", bytes, addr)
+	}
+	for at := range m.mapped {
+		if at >= addr && at < addr+uintptr(bytes) {
+			m.fail("a range is released with pages at %#x", at)
+		}
+	}
+	delete(m.ranges, addr)
+	return nil
+}
+
+func (m *mapper) CreatePages(bytes int64) (uintptr, error) {
+	if err := m.call(); err != nil {
+		return 0, err
+	}
+	m.next += testPage
+	m.pages[m.next] = bytes
+	return m.next, nil
+}
+
+func (m *mapper) ReleasePages(pages uintptr) error {
+	if err := m.call(); err != nil {
+		return err
+	}
+	for _, p := range m.mapped {
+		if p == pages {
+			m.fail("mapped pages are released")
+		}
+	}
+	if m.pages[pages] == 0 {
+		m.fail("pages are released twice")
+	}
+	delete(m.pages, pages)
+	return nil
+}
+
+func (m *mapper) MapPages(addr, pages uintptr, bytes int64) error {
+	if err := m.call(); err != nil {
+		return err
+	}
+	if m.pages[pages] != bytes || m.mapped[addr] != 0 {
+		m.fail("%d bytes are mapped at %#x", bytes, addr)
+	}
+	m.mapped[addr] = pages
+	return nil
+}
+
+func (m *mapper) UnmapPages(addr uintptr, bytes int64) error {
+	if err := m.call(); err != nil {
+		return err
+	}
+	if m.pages[m.mapped[addr]] != bytes {
+		m.fail("%d bytes are unmapped at %#x", bytes, addr)
+	}
+	delete(m.mapped, addr)
+	return nil
+}
+
+// A player is a space with three holders and the blocks that were taken of each.
+type player struct {
+	*Space
+	driver   *mapper
+	holders  [3]*Holder
+	blocks   [3][]*block.Node
+	stitched []stitched
+}
+
+// stitched is a block in a stitch.
+type stitched struct {
+	at    Location
+	of    int // holder
+	parts []*block.Node
+}
+
+func newPlayer() *player {
+	p := &player{driver: newMapper()}
+	p.Space = &Space{Driver: p.driver, Page: testPage}
+	for i := range p.holders {
+		p.holders[i] = newHolder()
+	}
+	return p
+}
+
+// take takes a block of holder i.
+func (p *player) take(i int, size int64) {
+	if n := p.holders[i].Take(size); n != nil {
+		n.State = block.Owned
+		p.blocks[i] = append(p.blocks[i], n)
+	}
+}
+
+// gather takes unused memory of all holders for holder i, as one block.
+func (p *player) gather(i int, size int64, stitch bool) {
+	h := p.holders[i]
+	for _, o := range p.holders {
+		o.Flush()
+	}
+	p.Search(p.holders[:]...)
+	var spans []Span
+	if stitch {
+		var missing int64
+		if spans, missing = p.Fragments(h, size); missing > 0 {
+			return
+		}
+	} else if t := p.Contiguous(h, size, true); t.Size > 0 && t.Stitch == nil {
+		spans = t.Spans(size)
+	}
+	if len(spans) == 0 {
+		return
+	}
+	p.Collect(h, spans)
+	var parts []*block.Node
+	for _, x := range spans {
+		n := p.CutOut(h, x.Lo, x.Hi)
+		n.State = block.Owned
+		parts = append(parts, n)
+	}
+	if len(parts) == 1 {
+		p.blocks[i] = append(p.blocks[i], parts[0])
+		return
+	}
+	at, err := p.Stitch(parts)
+	if err != nil {
+		for _, n := range parts {
+			h.Coalesce(n)
+		}
+		return
+	}
+	at.Stitch.Blocks.Add(1)
+	p.Use(at.Stitch, h, at.Addr, size)
+	p.stitched = append(p.stitched, stitched{at, i, parts})
+}
+
+// release frees what is in stitch k.
+func (p *player) release(k int) {
+	x := p.stitched[k]
+	p.stitched = slices.Delete(p.stitched, k, k+1)
+	x.at.Stitch.Blocks.Add(-1)
+	for _, n := range x.parts {
+		p.holders[x.of].Coalesce(n)
+	}
+}
+
+// play does what data says, three bytes a call.
+func (p *player) play(data []byte) error {
+	for ; len(data) >= 3; data = data[3:] {
+		i, size := int(data[1])%3, (1+int64(data[2]))*testPage/16
+		h := p.holders[i]
+		p.driver.refuse = 0
+		if data[0]&0x80 != 0 {
+			p.driver.refuse = 1 + int(data[2])%5
+		}
+		switch op := data[0] % 9; {
+		case op == 0:
+			if made, _ := p.Make(h, block.RoundUp(size, testPage), p.Held); len(made) > 0 {
+				p.Attach(h, made, false)
+			}
+		case op < 3:
+			p.take(i, size/16*16)
+		case op == 3 && len(p.blocks[i]) > 0:
+			k := int(data[2]) % len(p.blocks[i])
+			h.Recycle(p.blocks[i][k])
+			p.blocks[i] = slices.Delete(p.blocks[i], k, k+1)
+		case op == 4:
+			p.gather(i, block.RoundUp(size, block.Alignment), false)
+		case op == 5:
+			p.gather(i, block.RoundUp(size, block.Alignment), true)
+		case op == 6 && len(p.stitched) > 0:
+			p.release(int(data[2]) % len(p.stitched))
+		case op == 7:
+			h.Flush()
+			p.Search(h)
+			if unused := p.Unused(); len(unused) > 0 {
+				p.Release(h, unused[int(data[2])%len(unused)])
+			}
+		case op == 8:
+			if idle := p.Idle(); len(idle) > 0 {
+				calls := int(data[2]) % 4
+				p.UnstitchSome(idle[0], &calls)
+			}
+		}
+		if err := p.check(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *player) check() error {
+	var held, pages int64
+	for _, h := range p.holders {
+		held += h.Reserved()
+		if err := errors.Join(h.Heap.Check(), p.CheckIndex(h)); err != nil {
+			return err
+		}
+	}
+	for _, bytes := range p.driver.pages {
+		pages += bytes
+	}
+	if p.driver.wrong == nil && (pages != p.Held || held+p.Kept() != p.Held) {
+		return fmt.Errorf("the driver has %d bytes of pages, %d are held, %d by heaps", pages, p.Held, held)
+	}
+	return errors.Join(p.driver.wrong, p.Space.Check())
+}
+
+// end gives everything back.
+func (p *player) end() error {
+	p.driver.refuse = 0
+	var errs []error
+	p.Close(&errs)
+	if d := p.driver; len(d.ranges)+len(d.pages)+len(d.mapped) > 0 || !p.IsEmpty() {
+		errs = append(errs, fmt.Errorf("%d ranges and %d pages are left, %d mapped", len(d.ranges), len(d.pages), len(d.mapped)))
+	}
+	return errors.Join(append(errs, p.driver.wrong)...)
+}
+
+func TestSpace(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	data := make([]byte, 3*5000)
+	for i := range data {
+		data[i] = byte(random.Uint32())
+		if i%3 == 0 && random.IntN(8) > 0 {
+			data[i] &^= 0x80
+		}
+	}
+	p := newPlayer()
+	if err := p.play(data); err != nil {
+		t.Fatal(err)
+	}
+	if p.Stitched == 0 {
+		t.Error("nothing was stitched")
+	}
+	if err := p.end(); err != nil {
+		t.Error(err)
+	}
+}
+
+func FuzzSpace(f *testing.F) {
+	f.Add([]byte{0, 0, 60, 0, 1, 60, 1, 0, 9, 2, 1, 9, 5, 0, 80, 5, 2, 99, 6, 0, 0, 7, 1, 0, 8, 0, 3})
+	f.Fuzz(func(t *testing.T, data []byte) {
+		p := newPlayer()
+		if err := errors.Join(p.play(data[:min(len(data), 600)]), p.end()); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
