@@ -153,6 +153,9 @@ func (a *Async) Stats() Stats {
 	return st
 }
 
+// DriverCalls is that of [Pool]. Every Alloc, Free and Stats adds to it.
+func (a *Async) DriverCalls() int64 { return a.counted.calls.Load() }
+
 // poolReserved returns the driver's figures, or the last ones it gave.
 func (a *Async) poolReserved() (current, peak int64) {
 	a.reservedMu.Lock()

@@ -34,6 +34,9 @@ func (p *DeferredFreePool) Close() error {
 	return errors.Join(err, p.driver.flush())
 }
 
+// driverMeter implements metered: a capture makes too few calls for a sample.
+func (p *DeferredFreePool) driverMeter() *meter { return nil }
+
 // A deferredFree is a Driver that frees nothing before flush. It hides the methods of a
 // PageDriver.
 type deferredFree struct {

@@ -83,17 +83,21 @@ type AsyncDriver interface {
 	ClosePool() error
 }
 
-// A meter is a Driver that counts its calls, and measures them for whoever gave
-// it a clock.
-type meter struct {
-	driver Driver
-	paged  PageDriver // the same driver; nil: it maps no pages
-	counters
-	clock atomic.Pointer[clock] // nil: nobody asks
-	spent atomic.Int64          // nanoseconds in calls since there is a clock
+// A metered Allocator seldom calls its driver, and measures those calls.
+type metered interface {
+	driverMeter() *meter // nil: every call may be long
 }
 
-// counters are what Stats says of calls to the driver, and of requests that failed.
+// A meter is a Driver that counts its calls, and measures them once it has a clock.
+type meter struct {
+	driver Driver
+	paged  PageDriver // driver, if it maps pages
+	counters
+	clock atomic.Pointer[clock] // nil: do not measure
+	spent atomic.Int64          // nanoseconds in calls since clock was set
+}
+
+// counters are the fields of Stats that count calls to the driver and failed requests.
 type counters struct{ calls, mallocs, waits, mappings, refused atomic.Int64 }
 
 // fill sets the counters of st.
@@ -104,7 +108,7 @@ func (c *counters) fill(st *Stats) {
 	st.Mappings = c.mappings.Load()
 }
 
-// A clock returns the time since some moment.
+// A clock returns the time since an arbitrary moment.
 type clock func() time.Duration
 
 // begin counts a call and returns when it began, or -1 without a clock.

@@ -1,8 +1,10 @@
 package allocator
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"mlpool/allocator/internal/undo"
@@ -149,4 +151,31 @@ func leakError(blocks []LiveBlock) error {
 		e.Bytes += t.Bytes
 	}
 	return e
+}
+
+// TagBytes is the sum of the blocks with one tag.
+type TagBytes struct {
+	Tag    string `json:"tag"`
+	Blocks int    `json:"blocks"`
+	Bytes  int64  `json:"bytes"` // as asked for
+}
+
+// ByTag sums blocks by tag, such as those of Live, and returns the largest sums first.
+func ByTag(blocks []LiveBlock) []TagBytes {
+	var tags []TagBytes
+	at := map[string]int{}
+	for _, b := range blocks {
+		i, seen := at[b.Tag]
+		if !seen {
+			i = len(tags)
+			at[b.Tag] = i
+			tags = append(tags, TagBytes{Tag: b.Tag})
+		}
+		tags[i].Blocks++
+		tags[i].Bytes += b.Bytes
+	}
+	slices.SortFunc(tags, func(a, b TagBytes) int {
+		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.Tag, b.Tag))
+	})
+	return tags
 }

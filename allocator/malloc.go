@@ -104,6 +104,9 @@ func (m *Malloc) Stats() Stats {
 	return st
 }
 
+// DriverCalls is that of [Pool].
+func (m *Malloc) DriverCalls() int64 { return m.driver.calls.Load() }
+
 // ResetPeaks implements [Allocator].
 func (m *Malloc) ResetPeaks() { m.resetPeak() }
 

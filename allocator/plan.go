@@ -239,6 +239,12 @@ func (p *Plan) Stats() Stats {
 	return st
 }
 
+// DriverCalls is that of [Pool].
+func (p *Plan) DriverCalls() int64 { return p.pool.DriverCalls() }
+
+// driverMeter implements metered.
+func (p *Plan) driverMeter() *meter { return p.pool.driverMeter() }
+
 // ResetPeaks implements [Allocator].
 func (p *Plan) ResetPeaks() {
 	p.mu.Lock()

@@ -8,48 +8,47 @@ import (
 	"mlpool/allocator/internal/undo"
 )
 
-// A Filler writes and compares device memory in words of 4 bytes. addr is a
-// multiple of 4, and so is bytes.
+// A Filler writes and compares device memory in words of 4 bytes. addr and bytes are
+// multiples of 4.
 type Filler interface {
-	// Fill sets every word of a range to value, in the order of the stream.
+	// Fill sets every word of a range to value, in stream order.
 	Fill(addr uintptr, value uint32, bytes int64, stream uintptr) error
-	// Differing counts the words that are not value, in the order of the
-	// stream, and waits for the answer.
+	// Differing counts the words that are not value, in stream order, and waits for the
+	// answer.
 	Differing(addr uintptr, value uint32, bytes int64, stream uintptr) (int64, error)
 }
 
-// A Poison is an Allocator that makes wrong uses of memory show: a block is full
-// of NaNs until it is written and again once it is freed, and lies between two
-// red zones that Free looks at. Every Free waits for its stream, and each block
-// takes poisonExtra bytes more, which the statistics include.
+// A Poison is an Allocator that exposes wrong uses of memory: a block is full of NaNs until
+// it is written and again after it is freed, and lies between two red zones that Free
+// compares. Every Free waits for its stream. Each block takes poisonExtra bytes more, which
+// the statistics include.
 //
-// Free writes and looks in the order of the stream that it is passed, which first
-// waits, on the device, for the streams named with RecordStream. Of an allocator
-// that cannot make it wait, such a block is left as it is. Where the allocator refuses a
-// Free, the block stays handed out but its contents are lost: the stream of that Free uses
-// the block as one does that is named with RecordStream.
+// Free writes and compares in the order of the stream that it is passed. That stream first
+// waits, on the device, for the streams named with RecordStream. If the allocator cannot make
+// it wait, such a block is left as it is. If the allocator refuses a Free, the block stays
+// handed out but its contents are lost, and the stream of that Free counts as one named with
+// RecordStream.
 type Poison struct {
-	Allocator
-	filler Filler
-	calls  gate // of those that touch memory
-	blocks handedOut
+	decorator // blocks must not be passed to what Unwrap returns
+	filler    Filler
+	calls     gate // of calls that touch memory
+	blocks    handedOut
 }
 
 const (
 	redzone = Alignment // bytes on either side
-	// poisonExtra are the bytes that a block takes beyond its size: two red
-	// zones, the second of which starts at a multiple of 4.
+	// poisonExtra is the size of two red zones, the second of which starts at a multiple of 4.
 	poisonExtra = 2*redzone + 3
 
 	poisonNaN    = 0x7fc0dead // a quiet float32 NaN
 	redzoneValue = 0xfdfdfdfd
 )
 
-// RedzoneError says that something was written outside a block.
+// RedzoneError reports a write outside a block.
 type RedzoneError struct {
 	Block         Block
 	Tag           string
-	Before, After int64 // words of 4 bytes that were changed on either side
+	Before, After int64 // changed words of 4 bytes on either side
 }
 
 func (e *RedzoneError) Error() string {
@@ -57,24 +56,23 @@ func (e *RedzoneError) Error() string {
 		e.Tag, e.Block.Size, e.Block.Addr, e.Before, e.After)
 }
 
-// NewPoison returns a with poison, written with f.
+// NewPoison returns a with poison that f writes.
 func NewPoison(a Allocator, f Filler) *Poison {
-	return &Poison{Allocator: a, filler: f, blocks: newHandedOut()}
+	return &Poison{decorator: decorator{a}, filler: f, blocks: newHandedOut()}
 }
 
-// Unwrap returns the allocator that is poisoned. Blocks must not be passed to
-// it.
-func (p *Poison) Unwrap() Allocator { return p.Allocator }
+// driverMeter implements metered: f makes every call long.
+func (p *Poison) driverMeter() *meter { return nil }
 
-// inner returns the poisoned allocator's block for one handed out for it. No
-// allocator minds what Size says.
+// inner returns the wrapped allocator's block for b. Its Size does not matter to any
+// allocator.
 func inner(b Block) Block {
 	b.Addr -= redzone
 	return b
 }
 
-// zones returns where the words and the second red zone of a block of bytes at
-// addr begin.
+// zones returns the size of a block rounded up to words, and where its second red zone
+// begins.
 func zones(addr uintptr, bytes int64) (words int64, after uintptr) {
 	words = block.RoundUp(bytes, 4)
 	return words, addr + uintptr(words)
@@ -114,14 +112,13 @@ func (p *Poison) Alloc(bytes int64, s Stream, tag string) (Block, error) {
 	return b, nil
 }
 
-// Free implements [Allocator]. A block whose red zones were written to is freed
-// and is a [*RedzoneError].
+// Free implements [Allocator]. It frees a block whose red zones were written to, and
+// returns a [*RedzoneError].
 func (p *Poison) Free(b Block, s Stream) error {
 	_, err := p.freeSized(b, s)
 	return err
 }
 
-// freeSized implements sizedFreer.
 func (p *Poison) freeSized(b Block, s Stream) (bytes int64, err error) {
 	if err := p.calls.enter(); err != nil {
 		return 0, err
@@ -180,9 +177,8 @@ func (p *Poison) inspect(b Block, h *handed, s Stream) (*RedzoneError, error) {
 	return e, nil
 }
 
-// orderPoison has what comes after another Free of b come after the poison that was queued
-// on s, which later work may not know of. Where the allocator cannot be told of s, the host
-// waits.
+// orderPoison makes the work after a later Free of b wait for the poison that was queued on
+// s. If the allocator cannot be told of s, the host waits.
 func (p *Poison) orderPoison(b Block, h *handed, s Stream) error {
 	if r, ok := As[StreamRecorder](p.Allocator); ok {
 		if err := r.RecordStream(inner(b), s); !errors.Is(err, errors.ErrUnsupported) {
@@ -203,7 +199,7 @@ func (p *Poison) orderUsers(b Block, s Stream) error {
 	return o.orderUsers(inner(b), s)
 }
 
-// RecordStream is that of the poisoned allocator, if it has one.
+// RecordStream implements [StreamRecorder] if the wrapped allocator does.
 func (p *Poison) RecordStream(b Block, s Stream) error {
 	r, ok := As[StreamRecorder](p.Allocator)
 	if !ok {
@@ -225,7 +221,7 @@ func (p *Poison) Live() []LiveBlock {
 	return all
 }
 
-// Close implements [Allocator]. It lets the calls in progress end first.
+// Close implements [Allocator]. It waits for the calls in progress.
 func (p *Poison) Close() error {
 	p.calls.close()
 	p.blocks.clear()

@@ -338,6 +338,12 @@ func (p *Pool) Stats() Stats {
 	return st
 }
 
+// DriverCalls returns Stats().DriverCalls, and is cheap.
+func (p *Pool) DriverCalls() int64 { return p.driver.calls.Load() }
+
+// driverMeter implements metered.
+func (p *Pool) driverMeter() *meter { return &p.driver }
+
 // peakHeaps is from how many heaps on the peak of one that is closed is not
 // added to those of all others, but taken for the peak of what was reserved.
 const peakHeaps = 64

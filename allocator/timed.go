@@ -11,27 +11,26 @@ import (
 // A Timed is an Allocator that measures the time spent in another one's Alloc
 // and Free, less what the clock itself costs.
 //
-// It times every call, but for a [Pool] or a [Plan], where two readings of the
+// It times every call, except to a [Pool] or a [Plan], where two readings of the
 // clock cost more than most calls. There the time is the sum of two:
 //
-//   - that within the driver, of all calls, which the driver's calls measure
-//     themselves: they are rare and dear, so a sample of them would be far off;
-//   - the rest, from one call in sampleEvery, chosen at random so that no pattern
-//     of a training step falls in with it. Each sample stands for sampleEvery
+//   - The time within the driver. The driver's calls measure themselves, all of them:
+//     they are so rare and long that a sample would be far off.
+//   - The rest, from one call in sampleEvery, chosen at random so that no pattern
+//     of a training step coincides with it. Each sample stands for sampleEvery
 //     calls, unless the rest is longer than outlier: then the thread most likely
-//     did not run, which says nothing of other calls, and it stands for itself.
+//     did not run, which says nothing of other calls, and the sample stands for itself.
 //
-// So one interruption adds its own length at most. The price is a bias: of what a
-// pool really does for longer than outlier outside the driver, such as coalescing
-// thousands of blocks at once, one part in sampleEvery is seen, and as much of the
-// interruptions. Shorter work is estimated without bias. Among goroutines, a
-// driver's call also counts for the others' calls that return during or right
+// So one interruption adds no more than its own length. The price is a bias: work outside
+// the driver that is longer than outlier, such as coalescing thousands of blocks at once, is
+// seen in one call of sampleEvery, and counts once. Shorter work is estimated without bias.
+// Among goroutines, a driver's call also counts for the calls that return during or right
 // after it, most of which wait for it.
 type Timed struct {
-	Allocator
-	driver *meter        // of the pool; nil: every call is timed
-	below  uint32        // a call is timed whose random number is at most this
-	cost   time.Duration // that two readings of the clock are apart
+	decorator
+	driver *meter        // nil: every call is timed
+	below  uint32        // a call is timed if its random number is at most this
+	cost   time.Duration // between two readings of the clock
 	spent  atomic.Int64  // nanoseconds
 
 	now  clock
@@ -43,35 +42,21 @@ const (
 	outlier     = 10 * time.Microsecond
 )
 
-// start is what clock readings count from; a difference from it needs one
-// reading of the monotonic clock and none of the wall clock.
+// start is what clock readings count from: such a difference needs one reading of the
+// monotonic clock and none of the wall clock.
 var start = time.Now()
 
 // NewTimed returns a with a stopwatch.
 func NewTimed(a Allocator) *Timed {
 	t := &Timed{
-		Allocator: sized(a), driver: poolMeter(a), below: math.MaxUint32 / sampleEvery,
+		decorator: decorator{sized(a)}, below: math.MaxUint32 / sampleEvery,
 		now: func() time.Duration { return time.Since(start) }, draw: rand.Uint32,
 	}
-	t.cost = clockCost(t.now)
+	t.driver, t.cost = t.driverMeter(), clockCost(t.now)
 	if t.driver != nil {
 		t.driver.clock.CompareAndSwap(nil, &t.now)
 	}
 	return t
-}
-
-// poolMeter returns the meter of a pool or a plan around which there are only
-// wrappers as cheap as itself, and else nil.
-func poolMeter(a Allocator) *meter {
-	switch a := a.(type) {
-	case *Pool:
-		return &a.driver
-	case *Plan:
-		return &a.pool.driver
-	case *Limit, *Trace, *Timed, *sizes:
-		return poolMeter(a.(interface{ Unwrap() Allocator }).Unwrap())
-	}
-	return nil
 }
 
 // clockCost returns the median time between two readings of the clock.
@@ -86,11 +71,7 @@ func clockCost(now clock) time.Duration {
 }
 
 // Time returns the time spent in Alloc and Free so far, summed over goroutines.
-// An interval's time is a difference.
 func (t *Timed) Time() time.Duration { return time.Duration(max(t.spent.Load(), 0)) }
-
-// Unwrap returns the allocator that is timed.
-func (t *Timed) Unwrap() Allocator { return t.Allocator }
 
 // Alloc implements [Allocator].
 func (t *Timed) Alloc(bytes int64, s Stream, tag string) (Block, error) {
@@ -108,7 +89,6 @@ func (t *Timed) Free(b Block, s Stream) error {
 	return err
 }
 
-// freeSized implements sizedFreer.
 func (t *Timed) freeSized(b Block, s Stream) (bytes int64, err error) {
 	c := t.begin()
 	bytes, err = freeSized(t.Allocator, b, s)
@@ -116,10 +96,10 @@ func (t *Timed) freeSized(b Block, s Stream) (bytes int64, err error) {
 	return bytes, err
 }
 
-// timedCall is where the clocks were when a call began.
+// A timedCall is the state of the clocks when a call began.
 type timedCall struct {
 	from   time.Duration // -1: the call is not timed
-	driver int64         // nanoseconds within the driver
+	driver int64         // meter.spent
 }
 
 func (t *Timed) begin() timedCall {
@@ -152,8 +132,8 @@ func (t *Timed) end(c timedCall) {
 	t.spent.Add(int64(estimate(took, driver, t.cost)))
 }
 
-// estimate returns what a call that was timed adds to the time: what it spent in
-// the driver, and the rest for itself and those that were not timed.
+// estimate returns the time that a timed call adds: the time within the driver, and the
+// rest for itself and the calls that were not timed.
 func estimate(took, driver, cost time.Duration) time.Duration {
 	driver = min(driver, took)
 	rest := took - driver - cost

@@ -3,31 +3,35 @@ package allocator
 import (
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
-// A Trace is an Allocator that remembers the last calls of another one's Alloc
-// and Free in a ring.
+// A Trace is an Allocator that keeps the last calls of another one's Alloc and Free in a
+// ring.
 //
-// Of a [Pool], a [Plan] and a [Malloc] a call takes two readings of the clock longer, and
-// now and then a look at Stats. Of others, such as an [Async], each call asks for Stats,
-// and so the driver: what is traced is exact, and not to be timed.
+// It reads the clock twice a call. Where the traced allocator has a method DriverCalls() int64
+// that counts all its calls to the driver, the Trace looks at Stats only after the count has
+// changed, and else at every call. So what an [Async] does is traced exactly, but slows it
+// down: each Alloc and Free calls the driver, and so does its Stats.
 type Trace struct {
-	Allocator
+	decorator
 	begin  time.Time
 	blocks handedOut
-	before handedOut     // from before the trace, known by their addresses alone
-	driver *atomic.Int64 // counts the driver's calls; nil: nobody does
+	before handedOut     // blocks from before the trace, by address
+	driver driverCounter // nil: unknown
 
 	mu       sync.Mutex
-	each     func(TraceEvent) // nil: nobody watches
+	each     func(TraceEvent) // may be nil
 	ring     []TraceEvent
 	recorded int64 // events so far; the last ones are in the ring
 	live     int64
 	reserved int64 // when it was last looked at
-	looked   int64 // the driver's calls then
+	looked   int64 // driver.DriverCalls then
 }
+
+// A driverCounter is an Allocator whose reserved bytes change only with calls to the
+// driver, which it counts.
+type driverCounter interface{ DriverCalls() int64 }
 
 // Action is what a traced call did.
 type Action uint8
@@ -50,8 +54,8 @@ func (a Action) String() string {
 
 // TraceEvent is one call.
 type TraceEvent struct {
-	// Time is when the call returned, of a Free when it began, since the trace did. Took
-	// is how long the call was.
+	// Time is when an Alloc returned or a Free began, since the trace began. Took is the
+	// length of the call.
 	Time, Took time.Duration
 	Action     Action
 	Addr       uintptr
@@ -60,17 +64,17 @@ type TraceEvent struct {
 	Tag        string // of the block
 
 	// Live is the bytes handed out after the call, as asked for, and Reserved those held
-	// from the driver, never less. Both are exact where one goroutine calls at a time;
-	// what a Free gives back while others call is seen at their next call.
+	// from the driver, never less. Both are exact if only one goroutine calls at a time.
+	// What a Free gives back during another call shows in the event of the next one.
 	Live, Reserved int64
 }
 
-// NewTrace returns a with a ring of capacity events, at least one. What a has handed out
-// already counts as live, and its free is an event, too: meanwhile, nothing else may
-// call a.
+// NewTrace returns a with a ring of capacity events, at least one. Blocks that a has
+// handed out already count as live, and their frees are events. No other goroutine may
+// call a during NewTrace.
 func NewTrace(a Allocator, capacity int) *Trace {
 	t := &Trace{
-		Allocator: a, begin: time.Now(), blocks: newHandedOut(), driver: driverCalls(a),
+		decorator: decorator{a}, begin: time.Now(), blocks: newHandedOut(),
 		before: newHandedOut(), ring: make([]TraceEvent, max(capacity, 1)),
 	}
 	for _, b := range a.Live() {
@@ -78,8 +82,8 @@ func NewTrace(a Allocator, capacity int) *Trace {
 		t.live += b.Bytes
 	}
 	t.reserved = max(a.Stats().Reserved, t.live)
-	if t.driver != nil {
-		t.looked = t.driver.Load()
+	if counter, ok := As[driverCounter](a); ok {
+		t.driver, t.looked = counter, counter.DriverCalls()
 	}
 	return t
 }
@@ -87,31 +91,13 @@ func NewTrace(a Allocator, capacity int) *Trace {
 // Begin returns when the trace began.
 func (t *Trace) Begin() time.Time { return t.begin }
 
-// Each calls f with every event from now on, one after the other, also those that the
+// Each calls f with every event from now on, one at a time, including events that the
 // ring loses. f must not call the trace.
 func (t *Trace) Each(f func(TraceEvent)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.each = f
 }
-
-// driverCalls returns the count without which what a reserves does not change,
-// or nil.
-func driverCalls(a Allocator) *atomic.Int64 {
-	if p, ok := As[*Plan](a); ok {
-		return &p.pool.driver.calls
-	}
-	if p, ok := As[*Pool](a); ok {
-		return &p.driver.calls
-	}
-	if m, ok := As[*Malloc](a); ok {
-		return &m.driver.calls
-	}
-	return nil
-}
-
-// Unwrap returns the allocator that is traced.
-func (t *Trace) Unwrap() Allocator { return t.Allocator }
 
 // Alloc implements [Allocator].
 func (t *Trace) Alloc(bytes int64, s Stream, tag string) (Block, error) {
@@ -135,14 +121,13 @@ func (t *Trace) Alloc(bytes int64, s Stream, tag string) (Block, error) {
 	return b, err
 }
 
-// Free implements [Allocator]. A Free that fails is not an event. The event
-// comes before the call, so that no later use of the memory is traced earlier.
+// Free implements [Allocator]. A Free that fails is no event. The event precedes the
+// call, so no later use of the memory is traced before it.
 func (t *Trace) Free(b Block, s Stream) error {
 	_, err := t.freeSized(b, s)
 	return err
 }
 
-// freeSized implements sizedFreer.
 func (t *Trace) freeSized(b Block, s Stream) (bytes int64, err error) {
 	of, as := &t.blocks, b
 	h, err := of.take(as)
@@ -162,7 +147,7 @@ func (t *Trace) freeSized(b Block, s Stream) (bytes int64, err error) {
 	return bytes, err
 }
 
-// freeAs frees b, of so many bytes, with an event.
+// freeAs frees b with an event that says bytes and tag.
 func (t *Trace) freeAs(b Block, s Stream, bytes int64, tag string) error {
 	e := TraceEvent{Time: time.Since(t.begin), Action: Freed, Addr: b.Addr, Bytes: bytes, Stream: s, Tag: tag}
 	t.mu.Lock()
@@ -171,7 +156,7 @@ func (t *Trace) freeAs(b Block, s Stream, bytes int64, tag string) error {
 	at := t.add(e)
 	t.mu.Unlock()
 	err := t.Allocator.Free(b, s)
-	took := time.Since(t.begin) - e.Time
+	e.Took = time.Since(t.begin) - e.Time
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !freed(err) {
@@ -180,12 +165,11 @@ func (t *Trace) freeAs(b Block, s Stream, bytes int64, tag string) error {
 	}
 	t.look(false)
 	if old := t.ringed(at); old != nil {
-		old.Took = took
+		old.Took = e.Took
 		if at == t.recorded-1 {
 			old.Reserved = t.reserved
 		}
 	}
-	e.Took = took
 	t.tell(e)
 	return err
 }
@@ -199,7 +183,7 @@ func (t *Trace) add(e TraceEvent) int64 {
 	return at
 }
 
-// tell passes an event to who watches, with the counters of now. Caller holds t.mu.
+// tell passes e, with the current counts, to the function that Each set. Caller holds t.mu.
 func (t *Trace) tell(e TraceEvent) {
 	if t.each != nil {
 		e.Live, e.Reserved = t.live, t.reserved
@@ -207,7 +191,7 @@ func (t *Trace) tell(e TraceEvent) {
 	}
 }
 
-// ringed returns event at, or nil if the ring lost it. Caller holds t.mu.
+// ringed returns event at, or nil if the ring has lost it. Caller holds t.mu.
 func (t *Trace) ringed(at int64) *TraceEvent {
 	if size := int64(len(t.ring)); t.recorded-at <= size {
 		return &t.ring[at%size]
@@ -215,13 +199,13 @@ func (t *Trace) ringed(at int64) *TraceEvent {
 	return nil
 }
 
-// look brings t.reserved up to date if it may have changed. All that is live is
-// handed out while t.mu is held, so a fresh look finds no less reserved, unless
-// the driver does not answer.
+// look updates t.reserved if it must, or if it may have changed. Whatever is live is
+// handed out while t.mu is held, so Stats reports no less, unless the driver does not
+// answer.
 func (t *Trace) look(must bool) {
 	changed := true
 	if t.driver != nil {
-		calls := t.driver.Load()
+		calls := t.driver.DriverCalls()
 		changed = calls != t.looked
 		t.looked = calls
 	}
@@ -230,9 +214,8 @@ func (t *Trace) look(must bool) {
 	}
 }
 
-// takeBack turns the event of a Free that failed into nothing, also for those that
-// came after it. If there are none, the oldest event has its place again. Caller holds
-// t.mu.
+// takeBack undoes event at, a Free that failed, and corrects the events after it. If there
+// are none, oldest, which the event pushed out of the ring, returns to it. Caller holds t.mu.
 func (t *Trace) takeBack(at, bytes int64, oldest TraceEvent) {
 	t.live += bytes
 	size := int64(len(t.ring))
@@ -250,15 +233,14 @@ func (t *Trace) takeBack(at, bytes int64, oldest TraceEvent) {
 	}
 }
 
-// Dropped returns how many events the ring has lost: 0 means that it holds all.
+// Dropped returns how many events the ring has lost.
 func (t *Trace) Dropped() int64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return max(t.recorded-int64(len(t.ring)), 0)
 }
 
-// Events returns the events in the ring, oldest first, and whether older ones
-// were lost.
+// Events returns the events in the ring, oldest first, and whether older ones were lost.
 func (t *Trace) Events() (events []TraceEvent, overflow bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
