@@ -27,7 +27,6 @@ func fileTable(s *source) string {
 		{"slack_h200.csv", "the pool with more slack", "tools/allocbench"},
 		{"recorded_h200.csv", "replayed jobs that PyTorch ran", "tools/allocbench"},
 		{"recorded_torch_h200.json", "the same jobs in PyTorch; recorded_h200.csv says when", "tools/traces/replay.py"},
-		{"replay_h200.csv", "a replayed training", "tools/allocbench"},
 		{"traces.csv", "memory that each strategy reserves for every recorded trace; CI checks it", "tools/allocbench"},
 		{"registers_sm90.csv", "registers and spills of every kernel", "tools/registers.sh"},
 	} {
