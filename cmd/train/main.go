@@ -10,9 +10,7 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"strings"
-	"syscall"
 
 	"mlpool/cmd/train/internal/backend"
 	"mlpool/cmd/train/internal/cli"
@@ -23,6 +21,7 @@ import (
 	"mlpool/cmd/train/internal/ranks"
 	"mlpool/cmd/train/internal/run"
 	"mlpool/cmd/train/internal/rundir"
+	"mlpool/cmd/train/internal/terminal"
 	"mlpool/configs"
 	"mlpool/data"
 	"mlpool/internal/text"
@@ -30,21 +29,7 @@ import (
 )
 
 func main() {
-	ctx, cancel := context.WithCancelCause(context.Background())
-	signals := make(chan os.Signal, 1)
-	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
-	if !signal.Ignored(syscall.SIGHUP) { // nohup goes on without its terminal
-		signal.Notify(signals, syscall.SIGHUP)
-	}
-	go func() {
-		// The first signal lets the step or graph at hand finish; a second ends the process.
-		s := <-signals
-		signal.Stop(signals)
-		number, _ := s.(syscall.Signal)
-		cancel(exit.Signal(number))
-	}()
-	signal.Ignore(syscall.SIGPIPE) // a reader that goes away, such as head, ends no training
-	os.Exit(runProcess(ctx, os.Args[1:], os.Stdout, os.Stderr))
+	os.Exit(runProcess(exit.OnSignals(), os.Args[1:], os.Stdout, os.Stderr))
 }
 
 // runProcess does what args ask for in this process and returns the exit code.
@@ -55,9 +40,9 @@ func runProcess(ctx context.Context, args []string, stdout, stderr io.Writer) in
 // runCommand does what args ask for, as one of the ranks of r or alone, and returns the exit code.
 func runCommand(ctx context.Context, r *ranks.Ranks, args []string, stdout, stderr io.Writer) int {
 	process, envErr := r.FromEnv()
-	out := &output{w: stdout}
+	out := &terminal.Output{W: stdout}
 	if process.Rank != 0 {
-		out.w = io.Discard
+		out.W = io.Discard
 	}
 	o, err := cli.Parse(args, out)
 	if err == nil && o.Trains() {
@@ -67,7 +52,7 @@ func runCommand(ctx context.Context, r *ranks.Ranks, args []string, stdout, stde
 		}
 		if why := r.Alone(process, envErr, device); why != nil {
 			fmt.Fprintf(stderr, "train: training alone: %s\n", text.OneLine(why.Error()))
-			process, envErr, out.w = launch.Process{Size: 1}, nil, stdout
+			process, envErr, out.W = launch.Process{Size: 1}, nil, stdout
 		}
 	}
 	usageError := err != nil && !errors.Is(err, flag.ErrHelp)
@@ -81,8 +66,8 @@ func runCommand(ctx context.Context, r *ranks.Ranks, args []string, stdout, stde
 	default:
 		err = dispatch(ctx, o, r, process, out, stderr)
 	}
-	if out.err != nil && !errors.Is(err, out.err) {
-		err = errors.Join(err, fmt.Errorf("standard output: %w", out.err))
+	if out.Err != nil && !errors.Is(err, out.Err) {
+		err = errors.Join(err, fmt.Errorf("standard output: %w", out.Err))
 	}
 	if err == nil {
 		return 0
@@ -152,22 +137,4 @@ func printError(stderr io.Writer, err error) {
 	for _, err := range all {
 		fmt.Fprintf(stderr, "train: %v\n", text.OneLine(err.Error()))
 	}
-}
-
-// output is a writer that remembers its first error: a run goes on where nobody
-// can read of it, since its logs may well be written, but it is no success.
-type output struct {
-	w   io.Writer
-	err error
-}
-
-func (o *output) Write(p []byte) (int, error) {
-	n, err := o.w.Write(p)
-	if err == nil {
-		return n, nil
-	}
-	if o.err == nil {
-		o.err = err
-	}
-	return n, o.err // which runCommand tells from others
 }

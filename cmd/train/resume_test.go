@@ -198,7 +198,7 @@ func TestResumeKilledAtEnd(t *testing.T) {
 	}
 	for _, args := range [][]string{nil, {"-set", "train.executor=graph"}, {"-set", "train.profile=3"}, {"-json"}} {
 		code, stdout, stderr := train(append([]string{"-resume", killed}, args...)...)
-		if want := "\n" + killed + " has done 3 epochs: nothing is left to train\n"; code != 0 || !strings.Contains("\n"+stdout+stderr, want) || strings.Contains(stdout, "going on") {
+		if want := "\n" + killed + " has done 3 epochs: nothing is left to train\n"; code != 0 || !strings.Contains("\n"+stdout+stderr, want) || strings.Contains(stdout, "resuming") {
 			t.Fatalf("%q: exit code %d, stderr %q, want %q in stdout:\n%s", args, code, stderr, want, stdout)
 		}
 		resumed := traintest.Latest(t, logDir)
@@ -230,7 +230,7 @@ func TestResumeFinished(t *testing.T) {
 	whole := trainAll(t, logDir, path)
 	short := trainAll(t, logDir, path, "-set", "train.num_epochs=2")
 	code, stdout, stderr := train("-resume", short, "-set", "train.num_epochs=3")
-	if want := "\ngoing on with " + short + " after 2 epochs and 0 steps\nepoch 3/3  loss "; code != 0 || !strings.Contains(stdout, want) {
+	if want := "\nresuming " + short + " after 2 epochs and 0 steps\nepoch 3/3  loss "; code != 0 || !strings.Contains(stdout, want) {
 		t.Errorf("exit code %d, stderr %q, want %q in stdout:\n%s", code, stderr, want, stdout)
 	}
 	sameRun(t, "one epoch more", traintest.Latest(t, logDir), whole)

@@ -11,7 +11,7 @@ import (
 	"mlpool/kernels/device"
 )
 
-// Kinds are the allocators that can be had on the device, with the executor.
+// Kinds returns the allocators that the device has for the executor.
 func (b *Backend) Kinds() []string {
 	return slices.DeleteFunc(slices.Clone(AllKinds), func(kind string) bool {
 		return kind == CUDAAsync && !b.GPU || kind == PlainMalloc && b.Graph
@@ -25,7 +25,7 @@ func (b *Backend) driver() allocator.Driver {
 	return device.NewHostDriver()
 }
 
-// Filler writes to the memory of driver.
+// Filler returns what fills memory of the device, for poison.
 func (b *Backend) Filler() allocator.Filler {
 	if b.GPU {
 		return kernels.Filler{}
@@ -33,8 +33,7 @@ func (b *Backend) Filler() allocator.Filler {
 	return device.NewHostDriver()
 }
 
-// NewAllocator makes an allocator of the given kind on the device, as section
-// [allocator] says.
+// NewAllocator returns an allocator of the given kind, as section [allocator] of cfg says.
 func (b *Backend) NewAllocator(kind string, cfg configs.Config) (allocator.Allocator, error) {
 	switch kind {
 	case CUDAAsync:
@@ -50,7 +49,7 @@ func (b *Backend) NewAllocator(kind string, cfg configs.Config) (allocator.Alloc
 	return nil, fmt.Errorf("%s has no case in newAllocator", kind)
 }
 
-// newPool makes the pool, or the plan.
+// newPool returns a pool or a plan.
 func (b *Backend) newPool(kind string, cfg configs.Config) (allocator.Allocator, error) {
 	driver := b.driver()
 	o, err := poolOptions(cfg, driver)
@@ -63,14 +62,13 @@ func (b *Backend) newPool(kind string, cfg configs.Config) (allocator.Allocator,
 	} else {
 		a, err = allocator.NewPool(driver, o)
 	}
-	if err != nil && o.PreallocateBytes > 0 { // a pool that reserves nothing was made before
+	if err != nil && o.PreallocateBytes > 0 { // poolOptions made a pool that reserves nothing
 		err = cfg.Errorf("allocator.preallocate", "%w", err)
 	}
 	return a, err
 }
 
-// limited makes an allocator that has no limit of its own, and puts the one of the
-// config on what it hands out.
+// limited opens an allocator that has no limit of its own, and puts the limit of c on it.
 func (b *Backend) limited(c configs.Allocator, open func() (allocator.Allocator, error)) (allocator.Allocator, error) {
 	most := int64(c.MaxBytes)
 	if c.MaxFraction > 0 {
@@ -92,10 +90,9 @@ func (b *Backend) limited(c configs.Allocator, open func() (allocator.Allocator,
 	return allocator.NewLimit(a, most), nil
 }
 
-// NewCaptureAllocator makes the allocator of what is captured into graphs: for
-// the driver's pool another one, whose requests become part of the graph, and
-// else a pool. A plan would have nothing to add to a graph, which repeats its
-// steps address by address.
+// NewCaptureAllocator returns the allocator for what is captured into graphs. For kind cuda it is a
+// second pool of the driver, whose requests become part of the graph; else it is a pool. A plan
+// would gain nothing, since a graph repeats its steps address by address.
 func (b *Backend) NewCaptureAllocator(kind string, cfg configs.Config) (allocator.Allocator, error) {
 	if kind == CUDAAsync {
 		return b.limited(cfg.Allocator, func() (allocator.Allocator, error) {
@@ -112,8 +109,7 @@ func (b *Backend) NewCaptureAllocator(kind string, cfg configs.Config) (allocato
 	return allocator.NewDeferredFreePool(b.driver(), o)
 }
 
-// memPoolOptions are the settings of the driver's pool that section [allocator]
-// asks for.
+// memPoolOptions returns the settings of the driver's pool.
 func memPoolOptions(c configs.Allocator) cudadriver.MemPoolOptions {
 	o := cudadriver.DefaultMemPoolOptions()
 	if c.ReleaseThreshold >= 0 {
@@ -123,8 +119,8 @@ func memPoolOptions(c configs.Allocator) cudadriver.MemPoolOptions {
 	return o
 }
 
-// poolOptions are those that section [allocator] asks for, of a pool on d. Their
-// Segments is the kind that the pool will have.
+// poolOptions returns the options of a pool on d. Their Segments is the kind that the pool will
+// have.
 func poolOptions(cfg configs.Config, d allocator.Driver) (o allocator.PoolOptions, err error) {
 	c := cfg.Allocator
 	reuse, err := allocator.ParseReuse(c.Reuse)
@@ -143,8 +139,8 @@ func poolOptions(cfg configs.Config, d allocator.Driver) (o allocator.PoolOption
 	return o, nil
 }
 
-// segmentsOn is the kind of segments that a pool on d has. It makes such a pool, which
-// asks d for no memory.
+// segmentsOn returns the kind of segments of a pool on d. It makes such a pool, which asks d for no
+// memory.
 func segmentsOn(d allocator.Driver, o allocator.PoolOptions) (string, error) {
 	o.PreallocateBytes = 0
 	p, err := allocator.NewPool(d, o)
@@ -154,8 +150,7 @@ func segmentsOn(d allocator.Driver, o allocator.PoolOptions) (string, error) {
 	return p.Segments(), p.Close()
 }
 
-// CheckAllocators returns an error if allocators cannot be as section [allocator] says,
-// on the device at hand.
+// CheckAllocators returns an error if a subject cannot have the options of section [allocator].
 func (b *Backend) CheckAllocators(cfg configs.Config, among []Subject) error {
 	for _, c := range among {
 		if c.HasPool() {

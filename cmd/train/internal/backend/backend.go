@@ -1,3 +1,9 @@
+// Package backend opens the device that a run computes on, and makes the allocators under test on
+// it.
+//
+// Every tensor that a kernel writes comes from an allocator that this package made. It checks
+// before a training what cannot work: an allocator that the device does not have, a combination
+// that section [allocator] rules out, and memory that the machine does not have.
 package backend
 
 import (
@@ -14,11 +20,11 @@ import (
 	"mlpool/kernels/device"
 )
 
-// Backend is the device that a run computes on.
+// Backend is the device that a run computes on, and the executor.
 type Backend struct {
 	Name  string
 	GPU   bool
-	Graph bool // the executor
+	Graph bool // the executor replays graphs
 	Queue device.Queue
 
 	Info      *rundir.GPU // nil on the CPU
@@ -26,7 +32,7 @@ type Backend struct {
 	Precision string      // empty on the CPU
 }
 
-// Kind is the device as a config names it.
+// Kind returns the device as a config names it.
 func (b *Backend) Kind() string {
 	if b.GPU {
 		return "cuda"
@@ -34,7 +40,7 @@ func (b *Backend) Kind() string {
 	return "cpu"
 }
 
-// sayCPUPrecision warns that the CPU does not compute in the precision of a config.
+// sayCPUPrecision warns that the CPU does not compute in the precision of cfg.
 func sayCPUPrecision(cfg configs.Config, stderr io.Writer) error {
 	if p := cfg.Train.Precision; p == "tf32" || p == "3xtf32" {
 		_, err := fmt.Fprintf(stderr, "train: train.precision = %q is for a GPU: the CPU computes in fp32\n", p)
@@ -43,8 +49,8 @@ func sayCPUPrecision(cfg configs.Config, stderr io.Writer) error {
 	return nil
 }
 
-// Open opens the device that the config asks for. Without a GPU that is the CPU, which it says
-// in a line on stderr, unless noGPU makes an error of why there is none.
+// Open opens the device that cfg asks for. If there is no GPU it calls noGPU with the reason, and
+// falls back to the CPU, with a line on stderr, unless noGPU returns an error.
 func Open(cfg configs.Config, noGPU func(why error) error, stderr io.Writer) (*Backend, error) {
 	graph := cfg.Train.Executor == "graph"
 	cpu := &Backend{Name: "CPU, " + text.Count(runtime.GOMAXPROCS(0), "thread"), Graph: graph, Queue: new(device.HostQueue)}
@@ -84,7 +90,7 @@ func Open(cfg configs.Config, noGPU func(why error) error, stderr io.Writer) (*B
 	}, nil
 }
 
-// remedy is the end of an error of a program that was built without CUDA.
+// remedy ends an error of a program that was built without CUDA: it says how to build it with CUDA.
 func remedy(err error) string {
 	if !errors.Is(err, kernels.ErrNoCUDA) {
 		return ""
@@ -92,8 +98,8 @@ func remedy(err error) string {
 	return "; `make build` builds it with CUDA where nvcc is, tools/install_cuda.sh installs nvcc"
 }
 
-// precisionOf is what a config names, on the GPU at hand: "auto" is 3xtf32, which
-// is as exact as fp32 and faster, where there are tensor cores for it.
+// precisionOf returns the precision that a config names. "auto" is 3xtf32 on GPUs with tensor cores
+// for it: it is as exact as fp32, and faster.
 func precisionOf(name string) (kernels.Precision, error) {
 	if name == "auto" {
 		if kernels.TF32X3.Usable() == nil {

@@ -15,21 +15,20 @@ import (
 	"mlpool/internal/text"
 )
 
-// EvalBatchSize is the least batch of the validation pass, which has no
-// gradients to keep: large enough to fill a GPU, small enough not to raise the
-// peak of memory much.
+// EvalBatchSize is the smallest batch of a validation, which keeps no gradients: it fills a GPU
+// without raising the peak of memory much.
 const EvalBatchSize = 2500
 
-// need is memory that a run cannot do without.
+// A need is memory that a run cannot do without.
 type need struct {
-	key   string // of the config, that it comes from
-	what  string // it is for
+	key   string // of the config, that causes it
+	what  string // what it is for
 	Bytes int64
 }
 
-// modelBytes returns the bytes of a model's weights, and a lower bound of a step's outputs:
-// in training each layer's output and its gradient; in validation, whose batches are larger,
-// one rank's outputs.
+// modelBytes returns the bytes of a model's weights, and a lower bound of a step's outputs: in
+// training each layer's output and its gradient, in validation the outputs of one rank, whose
+// batches are larger.
 func modelBytes(cfg configs.Config, set data.Dataset, ranks int) (weights, outputs int64) {
 	width, layers := int64(cfg.Model.FeatDim), int64(cfg.Model.NumLayers)
 	weights = 4 * width * (int64(set.Train.Features()) + (layers-1)*width + data.Classes)
@@ -37,18 +36,18 @@ func modelBytes(cfg configs.Config, set data.Dataset, ranks int) (weights, outpu
 	return weights, 4 * width * layers * int64(rows)
 }
 
-// tableBytes is what a device holds of the data set: images and labels, the
-// indices of the rows, and of each the loss and whether its prediction is correct.
+// tableBytes returns the bytes of the data set on a device: images, labels and row indices, and for
+// each row its loss and whether its prediction is correct.
 func tableBytes(set data.Dataset) int64 {
 	return int64(set.Train.Len()+set.Test.Len()) * (int64(set.Train.Features()) + 1 + 4 + 8)
 }
 
-// DeviceNeed is the least memory of the device that the allocators take, of which some
-// have a pool with malloc segments, on one of so many ranks.
+// DeviceNeed returns the least device memory of a run on the given number of ranks. mallocPools is
+// the number of pools with malloc segments.
 func DeviceNeed(cfg configs.Config, set data.Dataset, among []Subject, mallocPools, ranks int) need {
 	weights, outputs := modelBytes(cfg, set, ranks)
 	if ranks > 1 {
-		weights *= 2 // and their updates, of this rank at least
+		weights *= 2 // and at least this rank's updates
 	}
 	var pools int64
 	for _, c := range among {
@@ -70,8 +69,8 @@ func most(needs []need) need {
 	return slices.MaxFunc(needs, func(a, b need) int { return cmp.Compare(a.Bytes, b.Bytes) })
 }
 
-// hostNeeds are the least memory of the host that a run takes beside what a device
-// on the host does: the initial weights, which are made there, and traces.
+// hostNeeds returns the least host memory of a run, in addition to a device on the host: initial
+// weights and traces.
 func hostNeeds(cfg configs.Config, set data.Dataset, among []Subject) []need {
 	weights, _ := modelBytes(cfg, set, 1)
 	needs := []need{{"model.feat_dim", "initial weights", weights}}
@@ -85,8 +84,8 @@ func hostNeeds(cfg configs.Config, set data.Dataset, among []Subject) []need {
 	return needs
 }
 
-// CheckMemory returns an error if the machine cannot have what a run needs, which
-// on the host would be the end of the process.
+// CheckMemory returns an error if the machine does not have the memory that a run needs. On the
+// host the system would kill the process.
 func (b *Backend) CheckMemory(cfg configs.Config, set data.Dataset, among []Subject, ranks int) error {
 	mallocPools := 0
 	for _, c := range among {
@@ -97,7 +96,7 @@ func (b *Backend) CheckMemory(cfg configs.Config, set data.Dataset, among []Subj
 		if err != nil {
 			return err
 		}
-		if b.Graph || o.Segments == allocator.SegmentsMalloc { // what is captured has malloc segments
+		if b.Graph || o.Segments == allocator.SegmentsMalloc { // the allocator for captures has malloc segments
 			mallocPools++
 		}
 	}
@@ -120,7 +119,7 @@ func (b *Backend) CheckMemory(cfg configs.Config, set data.Dataset, among []Subj
 	return enough(cfg, "host", free, host...)
 }
 
-// enough returns an error if the needs exceed the bytes that are free in a place.
+// enough returns an error if needs exceed free bytes. place is host or device.
 func enough(cfg configs.Config, place string, free int64, needs ...need) error {
 	var sum int64
 	for _, n := range needs {
@@ -133,7 +132,7 @@ func enough(cfg configs.Config, place string, free int64, needs ...need) error {
 	return cfg.Errorf(n.key, "the run needs at least %s of %s memory, most of it for %s, and %s is to be had", text.Bytes(sum), place, n.what, text.Bytes(free))
 }
 
-// AtLimit names the key of the limit that a run met where err says so.
+// AtLimit names the key of the limit in err, if err says that a limit was reached.
 func AtLimit(cfg configs.Config, err error) error {
 	var oom *allocator.OutOfMemoryError
 	switch {
@@ -145,8 +144,8 @@ func AtLimit(cfg configs.Config, err error) error {
 	return cfg.Errorf("allocator.max_fraction", "%w", err)
 }
 
-// hostMemory returns the bytes of memory and swap that can be had, and whether the
-// system says how many.
+// hostMemory returns the bytes of available memory and swap, and whether the system says how many
+// there are.
 func hostMemory() (bytes int64, known bool) {
 	memory, err := mem.VirtualMemory()
 	if err != nil {

@@ -10,10 +10,10 @@ import (
 	"mlpool/configs"
 )
 
-// AllocatorEnv is the environment variable that names an allocator.
+// AllocatorEnv is the environment variable that chooses the allocator.
 const AllocatorEnv = "ALLOCATOR_TYPE"
 
-// The kinds of allocator.
+// The kinds of allocators.
 const (
 	CustomPool  = "custom" // allocator.Pool
 	PlannedPool = "plan"   // allocator.Plan
@@ -23,21 +23,22 @@ const (
 
 var AllKinds = []string{CustomPool, PlannedPool, CUDAAsync, PlainMalloc}
 
-// AboutKinds has a line on each kind of allocator.
+// AboutKinds has a line about each kind.
 var AboutKinds = map[string]string{
-	CustomPool:  "a pool of this program's own (the default)",
+	CustomPool:  "this program's pool (the default)",
 	PlannedPool: "the same, with each step's blocks planned once and replayed by index",
 	CUDAAsync:   "the driver's pool: cudaMallocAsync and cudaFreeAsync",
 	PlainMalloc: "no pool: cudaMalloc and cudaFree, to show the problem",
 }
 
-// A Subject is an allocator under test: its kind and strategy, as in: "cuda", "custom:bestfit".
+// A Subject is an allocator under test. Its name is its kind, as in "cuda", or with a strategy, as
+// in "custom:bestfit".
 type Subject struct {
 	Kind     string
 	Strategy string // of its pool; empty: that of the config
 }
 
-// ParseSubject returns the allocator of a name.
+// ParseSubject returns the subject of a name.
 func ParseSubject(name string) (Subject, error) {
 	kind, strategy, hasStrategy := strings.Cut(name, ":")
 	c := Subject{kind, strategy}
@@ -52,7 +53,7 @@ func ParseSubject(name string) (Subject, error) {
 	return c, nil
 }
 
-// choices lists names, with the one that a wrong word may mean.
+// choices lists names, and guesses which one word means.
 func choices(word string, names []string) string {
 	list := strings.Join(names, ", ")
 	if i := configs.Nearest(word, names); i >= 0 {
@@ -68,13 +69,13 @@ func (c Subject) String() string {
 	return c.Kind + ":" + c.Strategy
 }
 
-// File is the subject's name as part of that of a file: custom-bestfit.
+// File returns the name for use in file names: custom-bestfit.
 func (c Subject) File() string { return strings.ReplaceAll(c.String(), ":", "-") }
 
-// HasPool says whether the allocator has a pool of this program.
+// HasPool reports whether the allocator has a pool of this program.
 func (c Subject) HasPool() bool { return c.Kind == CustomPool || c.Kind == PlannedPool }
 
-// Of is a config with the subject's strategy.
+// Of returns cfg with the subject's strategy.
 func (c Subject) Of(cfg configs.Config) configs.Config {
 	if c.Strategy != "" {
 		cfg.Allocator.Strategy = c.Strategy
@@ -82,8 +83,7 @@ func (c Subject) Of(cfg configs.Config) configs.Config {
 	return cfg
 }
 
-// check returns an error if the subject cannot be had on the device, with the
-// executor.
+// check returns an error if b does not have the subject.
 func (c Subject) check(b *Backend) error {
 	kinds := strings.Join(b.Kinds(), ", ")
 	switch {
@@ -95,9 +95,9 @@ func (c Subject) check(b *Backend) error {
 	return nil
 }
 
-// Subjects returns the allocators to train on: the one that ALLOCATOR_TYPE names, or
-// several to compare. Those are the ones that are listed, or else all that can be had.
-// The first is what the others' differences are from: the one that ALLOCATOR_TYPE names.
+// Subjects returns the allocators to train on: the one that ALLOCATOR_TYPE names or, to compare,
+// those of names, or all that the device has. Differences are from the first, which is the one that
+// ALLOCATOR_TYPE names.
 func (b *Backend) Subjects(cfg configs.Config, compare bool, names []string) (list []Subject, err error) {
 	parse := func(from, name string) (Subject, error) {
 		c, err := ParseSubject(name)
@@ -137,11 +137,11 @@ func (b *Backend) Subjects(cfg configs.Config, compare bool, names []string) (li
 	return first(list, reference, names != nil, env, cfg)
 }
 
-// ListError is the error of a list on the command line that no other config would allow either.
+// ListError is the error of a list of allocators that no config would allow.
 type ListError struct{ error }
 
-// first puts the reference first in a list. It is an error if ALLOCATOR_TYPE, env, names
-// one that is not in a list that the user gave.
+// first moves reference to the front of list. given says that the user gave the list; env is the
+// value of ALLOCATOR_TYPE, which such a list must contain.
 func first(list []Subject, reference Subject, given bool, env string, cfg configs.Config) ([]Subject, error) {
 	i := slices.IndexFunc(list, func(c Subject) bool { return sameAllocator(c, reference, cfg) })
 	switch {
@@ -158,7 +158,7 @@ func first(list []Subject, reference Subject, given bool, env string, cfg config
 	return list, nil
 }
 
-// sameAllocator says whether two names mean the same under a config.
+// sameAllocator reports whether two subjects are the same under cfg.
 func sameAllocator(a, b Subject, cfg configs.Config) bool {
 	return a.Kind == b.Kind && (!a.HasPool() || a.Of(cfg).Allocator.Strategy == b.Of(cfg).Allocator.Strategy)
 }

@@ -23,29 +23,27 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// A Checkpoint is a training after some steps.
+// A Checkpoint is the state of a training after some steps.
 type Checkpoint struct {
 	// Weights are float32 of shape [inputs, outputs], from the first layer on.
 	Weights []*tensor.Dense
-	// Epoch is how many whole epochs were done, Step how many steps of the one after
-	// them.
+	// Epoch is the number of complete epochs, Step the number of steps of the next one.
 	Epoch, Step int
-	// Settings are what the losses depend on, by name. No name may be that of another
-	// entry of the metadata: epoch, step, format or crc32c.
+	// Settings are what the losses depend on, by name. The names epoch, step, format and crc32c are
+	// taken.
 	Settings map[string]string
 }
 
-// The metadata's own entries. Some programs ask for a format, and know PyTorch's as pt.
+// Keys of the metadata. Some programs want a format; PyTorch's is pt.
 const (
 	epochKey  = "epoch"
 	stepKey   = "step"
 	formatKey = "format"
-	sumKey    = "crc32c" // of the elements of all tensors, as they lie in the file
+	sumKey    = "crc32c" // of the elements of all tensors, in file order
 )
 
-// Save replaces the checkpoint in a file: a process that is killed, or a machine that
-// stops, leaves the one before it or this one. The file is for one writer, and so is the
-// one beside it with .tmp behind its name.
+// Save replaces the checkpoint in a file. If the process is killed or the machine stops, the file
+// has the old or the new one. Only one process may write the file, and the one with .tmp appended.
 func (c Checkpoint) Save(path string) error {
 	metadata := maps.Clone(c.Settings)
 	if metadata == nil {
@@ -69,7 +67,7 @@ func (c Checkpoint) Save(path string) error {
 	return os.Rename(temporary, path)
 }
 
-// checksum is the CRC-32C of the elements of tensors.
+// checksum returns the CRC-32C of the elements of tensors.
 func checksum(tensors []namedTensor) (string, error) {
 	sum := crc32.New(crc32.MakeTable(crc32.Castagnoli))
 	if err := writeElements(sum, tensors); err != nil {
@@ -78,7 +76,7 @@ func checksum(tensors []namedTensor) (string, error) {
 	return fmt.Sprintf("%08x", sum.Sum32()), nil
 }
 
-// writeFile writes a file that is on the disk when it returns.
+// writeFile writes a file and returns once it is on the disk.
 func writeFile(path string, tensors []namedTensor, metadata map[string]string) (err error) {
 	f, err := os.Create(path)
 	if err != nil {
@@ -95,7 +93,7 @@ func writeFile(path string, tensors []namedTensor, metadata map[string]string) (
 	return f.Sync()
 }
 
-// removed removes a file that may not be there.
+// removed removes a file that may not exist.
 func removed(path string) error {
 	if err := os.Remove(path); !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -103,10 +101,10 @@ func removed(path string) error {
 	return nil
 }
 
-// ErrNone says that a run has no such file.
+// ErrNone says that a run has no such file of weights.
 var ErrNone = errors.New("no weights there: a run saves them at its end, unless it diverged, and as train.checkpoint_every says; a comparison keeps no best ones")
 
-// Load reads the checkpoint in a file. Its errors are one line with the file's path.
+// Load reads the checkpoint in a file. Its errors are one line that names the file.
 func Load(path string) (Checkpoint, error) {
 	c, err := load(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -146,7 +144,7 @@ func load(path string) (c Checkpoint, err error) {
 	if err != nil {
 		return Checkpoint{}, err
 	}
-	if want, ok := metadata[sumKey]; ok && sum != want { // older files have none
+	if want, ok := metadata[sumKey]; ok && sum != want { // older files have no checksum
 		return Checkpoint{}, fmt.Errorf("the weights are damaged: their CRC-32C is %s, and was %s when they were saved", sum, want)
 	}
 	delete(metadata, formatKey)
@@ -156,7 +154,7 @@ func load(path string) (c Checkpoint, err error) {
 	return c, err
 }
 
-// layers are the weights of a perceptron, one layer after the other.
+// layers returns the weights of a perceptron, in order.
 func layers(tensors []namedTensor) (weights []*tensor.Dense, err error) {
 	byName := map[string]namedTensor{}
 	for _, t := range tensors {
@@ -179,11 +177,11 @@ func layers(tensors []namedTensor) (weights []*tensor.Dense, err error) {
 	return weights, nil
 }
 
-// name is that of a layer's weights in nn.Sequential, where a ReLU stands between two
+// name returns the name of a layer's weights in nn.Sequential, where a ReLU stands between two
 // layers.
 func name(layer int) string { return strconv.Itoa(2*layer) + ".weight" }
 
-// transposed is the transpose of a matrix.
+// transposed returns the transpose of a matrix.
 func transposed(from []float32, rows, cols int) []float32 {
 	to := make([]float32, rows*cols)
 	for i := range rows {

@@ -25,7 +25,7 @@ type namedTensor struct {
 	Data  []float32
 }
 
-// entry is what the header says of a tensor.
+// entry is the header's description of a tensor.
 type entry struct {
 	Dtype   string   `json:"dtype"`
 	Shape   []int64  `json:"shape"`
@@ -35,18 +35,15 @@ type entry struct {
 const (
 	metadataName = "__metadata__"
 	float32Name  = "F32"
-	// maxHeader is the largest header that is read, in bytes. One of a thousand layers
-	// has a tenth of that.
+	// maxHeader is the largest header that is read, in bytes. A thousand layers need a tenth of it.
 	maxHeader = 1 << 20
-	// headerAlign is what the header is padded to with spaces, so that a program that
-	// maps the file into memory finds the elements aligned.
+	// headerAlign is what spaces pad the header to, so that elements of a mapped file are aligned.
 	headerAlign = 8
-	// chunkLen is how many elements are converted at once.
+	// chunkLen is the number of elements that are converted at once.
 	chunkLen = 1 << 14
 )
 
-// writeSafetensors writes tensors and metadata to w as one file. Equal arguments give equal
-// bytes.
+// writeSafetensors writes tensors and metadata to w. Equal arguments give equal bytes.
 func writeSafetensors(w io.Writer, tensors []namedTensor, metadata map[string]string) error {
 	header := map[string]any{metadataName: metadata}
 	end := int64(0)
@@ -72,7 +69,7 @@ func writeSafetensors(w io.Writer, tensors []namedTensor, metadata map[string]st
 	return writeElements(w, tensors)
 }
 
-// writeElements writes those of all tensors, side by side.
+// writeElements writes the elements of all tensors, in order.
 func writeElements(w io.Writer, tensors []namedTensor) (err error) {
 	buffer := make([]byte, 0, 4*chunkLen)
 	for _, t := range tensors {
@@ -88,10 +85,10 @@ func writeElements(w io.Writer, tensors []namedTensor) (err error) {
 	return nil
 }
 
-// readSafetensors reads a file of so many bytes, and returns its tensors in the order of their
-// elements. Nothing that the header claims is believed: an element type other than
-// float32, and ranges that overlap, leave a gap, do not fit their shape or are not
-// those of the whole file are one-line errors. Memory stays within a small multiple of size.
+// readSafetensors reads a file of size bytes, and returns its tensors in the order of their
+// elements. It trusts nothing in the header: element types other than float32, and ranges that
+// overlap, leave a gap, do not fit their shape or do not cover the file are errors of one line.
+// Memory stays within a small multiple of size.
 func readSafetensors(r io.Reader, size int64) (tensors []namedTensor, metadata map[string]string, err error) {
 	in := bufio.NewReader(r)
 	var length uint64
@@ -123,8 +120,8 @@ func readSafetensors(r io.Reader, size int64) (tensors []namedTensor, metadata m
 	return tensors, metadata, nil
 }
 
-// parseHeader returns the tensors that a header announces, without their elements,
-// of which so many bytes follow it.
+// parseHeader returns the tensors that a header describes, without their elements, which take size
+// bytes.
 func parseHeader(text []byte, bytes int64) (tensors []namedTensor, metadata map[string]string, err error) {
 	var members map[string]json.RawMessage
 	if err := json.Unmarshal(text, &members); err != nil {
@@ -180,8 +177,8 @@ func parseHeader(text []byte, bytes int64) (tensors []namedTensor, metadata map[
 	return tensors, metadata, nil
 }
 
-// fills says whether float32 of a shape, none of whose dimensions may be below 1, take
-// so many bytes.
+// fills reports whether float32 elements of a shape take the given number of bytes. Dimensions
+// below 1 do not.
 func fills(shape []int64, bytes uint64) bool {
 	product := uint64(4)
 	for _, n := range shape {
@@ -194,7 +191,7 @@ func fills(shape []int64, bytes uint64) bool {
 	return product == bytes
 }
 
-// truncated is the error of a file that ended too early.
+// truncated returns the error of a file that ends too early.
 func truncated(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return errors.New("the file is cut off")

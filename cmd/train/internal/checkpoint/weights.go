@@ -8,7 +8,8 @@ import (
 	"mlpool/cmd/train/internal/rundir"
 )
 
-// LoadWeights reads the file of weights of a run. Where there is none it says what has some.
+// LoadWeights reads a file of weights of a run. If there is none, the error says which file or run
+// has weights.
 func LoadWeights(run rundir.Run, file string) (Checkpoint, error) {
 	saved, err := Load(filepath.Join(run.Dir, file))
 	if !errors.Is(err, ErrNone) {

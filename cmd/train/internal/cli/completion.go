@@ -10,11 +10,11 @@ import (
 	"mlpool/configs"
 )
 
-// shells are those that completion knows.
+// shells are those with completion.
 var shells = []string{"bash", "zsh", "fish"}
 
-// completion returns a script that completes the command line of train in a shell.
-// What it offers is what the flags, the keys and the allocators are called.
+// completion returns a script that completes command lines of train in a shell. It is generated
+// from the flags, the keys and the allocators.
 func completion(shell string) string {
 	flags, _ := new(Options).define()
 	var known []completed
@@ -31,13 +31,13 @@ func completion(shell string) string {
 	return fishCompletion(known)
 }
 
-// completed is a flag as a shell completes it.
+// completed is a flag as shells complete it.
 type completed struct {
-	name, value, text string // value is what the usage text calls it
-	isSwitch          bool   // it may stand without a value; the value follows "="
+	name, value, text string // value is its name in the usage
+	isSwitch          bool   // the value is optional and follows "="
 }
 
-// words are the values of a flag that can be listed.
+// words returns the values of a flag that can be listed.
 func (c completed) words() []string {
 	switch c.value {
 	case "KEY=VALUE":
@@ -65,11 +65,11 @@ func (c completed) words() []string {
 	return nil
 }
 
-// isFolder says whether its value is a folder; what else has no words is a file.
+// isFolder reports whether the value is a folder. Values without words are files otherwise.
 func (c completed) isFolder() bool { return c.value == "DIR" || c.value == "RUN" }
 
-// bashCompletion looks at the line itself, since bash cuts its words at "=" and ":".
-// What it answers replaces only what follows the last of these.
+// bashCompletion reads the line itself, since bash splits words at "=" and ":". Its answers replace
+// only what follows the last of these.
 func bashCompletion(flags []completed) string {
 	var b strings.Builder
 	b.WriteString(`# To complete train in bash: source <(train -completion bash)

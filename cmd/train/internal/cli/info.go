@@ -13,7 +13,7 @@ import (
 	"mlpool/kernels"
 )
 
-// InfoCommand returns what the options ask for that needs no config, or nil.
+// InfoCommand returns what the options ask for if that needs no config, or nil.
 func (o Options) InfoCommand() func(stdout io.Writer) error {
 	switch {
 	case o.list:
@@ -32,7 +32,7 @@ func (o Options) InfoCommand() func(stdout io.Writer) error {
 	return nil
 }
 
-// printList lists what can be chosen where a GPU can be had, or not and why.
+// printList lists the allocators and strategies. noGPU says why there is no GPU; nil: there is one.
 func printList(stdout io.Writer, noGPU error) error {
 	const column = 19
 	var w strings.Builder

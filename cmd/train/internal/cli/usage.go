@@ -61,7 +61,7 @@ func printUsage(w io.Writer, groups []flagGroup) {
 	io.WriteString(w, b.String())
 }
 
-// isSwitch says whether a flag may stand without a value.
+// isSwitch reports whether the value of a flag is optional.
 func isSwitch(f *flag.Flag) bool {
 	b, ok := f.Value.(interface{ IsBoolFlag() bool })
 	return ok && b.IsBoolFlag()

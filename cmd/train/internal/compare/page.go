@@ -16,7 +16,7 @@ import (
 	"mlpool/internal/text"
 )
 
-// reportPage is the page of some runs, the first of which is what differences are from.
+// reportPage returns the page of runs. Differences are from the first.
 func reportPage(runs []Run) (report.Page, error) {
 	p := report.Page{Title: reportTitle(runs)}
 	settings := make([]map[string]any, len(runs))
@@ -34,7 +34,7 @@ func reportPage(runs []Run) (report.Page, error) {
 	epochs := math.MaxInt
 	for _, r := range runs {
 		if n := len(Whole(r.Records)); p.Turns && n > 0 {
-			epochs = min(epochs, n) // as far as all got
+			epochs = min(epochs, n) // as far as all runs got
 		}
 	}
 	for i, r := range runs {
@@ -59,7 +59,7 @@ func reportPage(runs []Run) (report.Page, error) {
 	return p, nil
 }
 
-// diverged is the epoch in which the run diverged; 0: none.
+// diverged returns the epoch in which the run diverged; 0: none.
 func (r Run) diverged() int {
 	i := slices.IndexFunc(r.Records, func(e rundir.Record) bool { return e.Diverged > 0 })
 	if i < 0 {
@@ -68,14 +68,14 @@ func (r Run) diverged() int {
 	return r.Records[i].Epoch
 }
 
-// sideBySide says whether runs took turns: they are those of one comparison.
+// sideBySide reports whether runs took turns: they are from one comparison.
 func sideBySide(runs []Run) bool {
 	return !slices.ContainsFunc(runs, func(r Run) bool {
 		return r.Facts.Place == 0 || filepath.Dir(r.Folder) != filepath.Dir(runs[0].Folder)
 	})
 }
 
-// reportTitle is the configs of the runs, and the day of the first.
+// reportTitle returns the configs of the runs, and the day of the first.
 func reportTitle(runs []Run) string {
 	var names []string
 	for _, r := range runs {
@@ -86,7 +86,7 @@ func reportTitle(runs []Run) string {
 	return strings.Join(names, ", ") + ", " + runs[0].Facts.Start.Format("2 January 2006")
 }
 
-// uniqueNames are those of the runs, with a number behind one that occurs twice.
+// uniqueNames returns the names of the runs, and numbers those that occur twice.
 func uniqueNames(runs []Run) []string {
 	count, seen := map[string]int{}, map[string]int{}
 	for _, r := range runs {
@@ -103,7 +103,7 @@ func uniqueNames(runs []Run) []string {
 	return names
 }
 
-// Keys of a config that mainFacts has in words.
+// Keys of a config that mainFacts describes in words.
 const (
 	keyWidth   = "model.feat_dim"
 	keyLayers  = "model.num_layers"
@@ -112,13 +112,13 @@ const (
 	keyDataset = "data.dataset"
 )
 
-// inWords are keys whose values mainFacts has, or that say nothing of what was run.
+// inWords are keys that mainFacts describes, or that do not affect a run.
 var inWords = []string{
 	keyWidth, keyLayers, keyBatch, keyRate, keyDataset, "train.seed", "train.executor", "train.precision", "train.device",
 	"allocator.strategy", "allocator.segments", "log.log_dir",
 }
 
-// mainFacts are what one wants to know of every run.
+// mainFacts returns what readers want to know about every run.
 func (r Run) mainFacts(settings map[string]any) (facts []report.Fact) {
 	f := r.Facts
 	add := func(name, format string, args ...any) {
@@ -151,12 +151,12 @@ func (r Run) mainFacts(settings map[string]any) (facts []report.Fact) {
 	return facts
 }
 
-// work are keys that change what is computed. Runs that differ in one are not comparable; nor
-// are runs on different devices.
+// work are keys that change what is computed. Runs that differ in one, or in their devices, are not
+// comparable.
 var work = []string{keyWidth, keyLayers, keyBatch, keyDataset, "data.data_dir"}
 
-// unlike are the keys of work that differ, and the devices if these differ, with the values
-// of all runs.
+// unlike returns the keys of work that differ, and the devices if they differ, with the values of
+// all runs.
 func unlike(runs []Run, settings []map[string]any, differ []string) (facts []report.Fact) {
 	add := func(name string, value func(i int) string) {
 		var values []string
@@ -189,7 +189,7 @@ func unlike(runs []Run, settings []map[string]any, differ []string) (facts []rep
 	return facts
 }
 
-// flattened is a config as values by section.key.
+// flattened returns the values of a config by section.key.
 func flattened(config []byte) (map[string]any, error) {
 	var sections map[string]map[string]any
 	if _, err := toml.Decode(string(config), &sections); err != nil {
@@ -207,7 +207,7 @@ func flattened(config []byte) (map[string]any, error) {
 	return flat, nil
 }
 
-// differing are the keys whose values are not the same in all configs.
+// differing returns the keys whose values differ between configs.
 func differing(settings []map[string]any) []string {
 	keys := map[string]bool{}
 	var first map[string]any

@@ -8,12 +8,12 @@ import (
 	"mlpool/cmd/train/internal/rundir"
 )
 
-// Whole are the epochs that were not interrupted.
+// Whole returns the epochs that were not interrupted.
 func Whole(records []rundir.Record) []rundir.Record {
 	return slices.DeleteFunc(slices.Clone(records), func(r rundir.Record) bool { return r.Interrupted })
 }
 
-// steady are the records that are not of warm-up; with no others, these.
+// steady returns the records that are no warm-up, or all if there are no others.
 func steady(records []rundir.Record) []rundir.Record {
 	rest := slices.DeleteFunc(slices.Clone(records), func(r rundir.Record) bool { return r.Warmup })
 	if len(rest) == 0 {
@@ -31,7 +31,7 @@ func values(records []rundir.Record, f func(rundir.Record) float64) []float64 {
 	return found
 }
 
-// agreement says whether the losses of as many steps are the same, bit for bit.
+// agreement says whether losses are the same, bit for bit. a and b have the same length.
 func agreement(a, b []float32) string {
 	for i := range a {
 		if math.Float32bits(a[i]) != math.Float32bits(b[i]) {

@@ -16,19 +16,19 @@ import (
 	"mlpool/internal/report"
 )
 
-// Run is a run that has ended, as a report takes it.
+// Run is a run as far as it got: its facts, its logs, and its recording.
 type Run struct {
 	Facts     rundir.Facts
 	Folder    string // empty: none
-	Config    []byte // the effective one, as TOML
+	Config    []byte // the effective config, as TOML
 	Records   []rundir.Record
 	Losses    []float32
 	Recording report.Recording
-	damaged   error // why the recording is left out; nil: it is not
+	damaged   error // why there is no recording; nil: the run may have none
 	Held      []allocator.TagBytes
 }
 
-// Report writes a report of earlier runs, or of comparisons, by their folders.
+// Report writes a page about the runs in folders, which may be comparisons.
 func Report(ctx context.Context, path string, folders []string, stdout, stderr io.Writer) error {
 	if err := rundir.CheckOutput("-report", path); err != nil {
 		return err
@@ -45,7 +45,7 @@ func Report(ctx context.Context, path string, folders []string, stdout, stderr i
 	return WriteReport(path, all, stdout)
 }
 
-// readAllFinished reads the runs in folders, those of comparisons one by one.
+// readAllFinished reads the runs in folders, and all runs of comparisons.
 func readAllFinished(folders []string) (all []Run, err error) {
 	for _, folder := range folders {
 		runs, err := rundir.Runs(folder)
@@ -63,12 +63,11 @@ func readAllFinished(folders []string) (all []Run, err error) {
 	return all, nil
 }
 
-// readFinished reads what a run left in its folder. What a run that ended early did not
-// write is left out.
+// readFinished reads the folder of a run. A run that ended early lacks some files.
 func readFinished(r rundir.Run) (f Run, err error) {
 	f = Run{Facts: r.Facts, Folder: r.Dir}
 	if dir, err := filepath.EvalSymlinks(r.Dir); err == nil {
-		f.Folder = dir // the run's own, where it is known by a link such as latest
+		f.Folder = dir // dir may be a link such as latest
 	}
 	if f.Records, err = r.Records(); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return f, err
@@ -87,14 +86,14 @@ func readFinished(r rundir.Run) (f Run, err error) {
 	if err != nil {
 		return f, err
 	}
-	if err := rundir.Unmarshal(text, &f.Recording); err != nil { // as a run leaves it that is killed
+	if err := rundir.Unmarshal(text, &f.Recording); err != nil { // the run was killed while writing it
 		f.Recording = report.Recording{}
 		f.damaged = fmt.Errorf("%s: %w: the report shows no step of this run", path, err)
 	}
 	return f, nil
 }
 
-// WriteReport writes the page of some runs at once, and says where it is.
+// WriteReport writes the page of runs, and prints where it is.
 func WriteReport(path string, runs []Run, stdout io.Writer) error {
 	p, err := reportPage(runs)
 	if err != nil {

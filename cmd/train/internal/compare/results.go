@@ -1,3 +1,9 @@
+// Package compare says what runs came to, alone and side by side: as a table on the terminal, as
+// JSON, as CSV, and as a page.
+//
+// All four have the same figures. A difference between allocators is that of epochs that were
+// trained in turns, with its interval; nothing is ranked by a difference whose interval includes
+// zero or is unknown. Runs are compared as far as all of them got.
 package compare
 
 import (
@@ -13,36 +19,35 @@ import (
 	"mlpool/internal/stats"
 )
 
-// Results are what the runs of a session came to: the JSON of -json, and of
-// comparison.json.
+// Results are the results of one or several runs: the JSON of -json, and of comparison.json.
 type Results struct {
-	// Folder is that of the run, or of the comparison; empty: nothing is logged.
+	// Folder is the folder of the run or of the comparison; empty: nothing is logged.
 	Folder string   `json:"folder,omitempty"`
-	Runs   []result `json:"runs"` // the first is what differences are from
+	Runs   []result `json:"runs"` // differences are from the first
 }
 
-// A result is what one run came to, with the facts of its run.json.
+// A result is the result of one run, with the facts of its run.json.
 type result struct {
 	rundir.Facts
 	Folder  string   `json:"folder,omitempty"`
-	Figures *figures `json:"figures,omitempty"` // nil: no epoch to tell of
-	// Difference is that from the first run, of what an epoch takes. It is nil in that.
+	Figures *figures `json:"figures,omitempty"` // nil: there is no complete epoch
+	// Difference compares the times of epochs with those of the first run, which has none.
 	Difference *difference `json:"difference,omitempty"`
-	// Losses says whether those of the training steps are the first run's, bit for bit:
-	// "identical" or "differ from step 2 on". It is empty in that.
+	// Losses says whether the losses of the training steps are those of the first run, bit for bit:
+	// "identical" or "differ from step 2 on". The first run has none.
 	Losses string `json:"losses,omitempty"`
 
-	// Held is what is handed out when the run ends, by tag.
+	// Held is the memory that is allocated when the run ends, by tag.
 	Held []allocator.TagBytes `json:"held_by_tag,omitempty"`
 
-	paired stats.Difference // that Difference is of
+	paired stats.Difference // of which Difference is the JSON
 }
 
-// Figures are of the epochs after the first, which pays for what is done once, or of the
-// first where there is no other, of which a resumed run may have done only the rest; in a
-// comparison, as far as all runs got. Times and counts are medians.
+// Figures describe the epochs after the first, which includes costs that occur once, or the first
+// if there is no other. In a comparison they describe the epochs that all runs have done. Times and
+// counts are medians.
 type figures struct {
-	Epochs int `json:"epochs"` // that the figures are of
+	Epochs int `json:"epochs"` // that the figures describe
 
 	MedianMS  float64 `json:"median_ms"` // of an epoch with its validation
 	FastestMS float64 `json:"fastest_ms"`
@@ -51,7 +56,7 @@ type figures struct {
 	SlowestMS float64 `json:"slowest_ms"`
 	ValMS     float64 `json:"val_ms"`
 
-	// Of several ranks: see rundir.Record. They are nil of one, and where no step was timed.
+	// With several ranks: see rundir.Record. They are nil with one rank, and if no step was timed.
 	AllReduceUS *float64 `json:"all_reduce_us,omitempty"`
 	Hidden      *float64 `json:"all_reduce_hidden,omitempty"` // 0 to 1
 
@@ -70,23 +75,23 @@ type figures struct {
 	Outliers int `json:"outliers"` // epochs far from the others: see stats.Outliers
 }
 
-// A difference is how much longer, or shorter, an epoch takes than the first run's of
-// the same number, in percent of that: see stats.Compare.
+// A difference says how much longer an epoch takes than the same epoch of the first run, in
+// percent: see stats.Compare.
 type difference struct {
 	Pairs int `json:"pairs"` // of epochs
-	// Low and High are the 95 % interval of Percent, and WithinNoise says whether 0 is in it.
-	// All are nil where there are too few epochs for an interval.
+	// Low and High are the 95 % interval of Percent. WithinNoise says whether it includes 0. All are
+	// nil if there are too few epochs for an interval.
 	Percent     *float64 `json:"percent"`
 	Low         *float64 `json:"low_percent"`
 	High        *float64 `json:"high_percent"`
 	WithinNoise *bool    `json:"within_noise"`
 }
 
-// leastEpochs is the least number of epochs that a comparison can tell something from: the
-// first pays for what is done once, and does not count.
+// leastEpochs is the number of epochs that a comparison needs for an interval. The first does not
+// count.
 const leastEpochs = stats.LeastPairs + 1
 
-// newFigures are those of whole epochs, of which there is one at least.
+// newFigures returns the figures of complete epochs, at least one.
 func newFigures(all []rundir.Record) *figures {
 	epochs := steady(all)
 	median := func(records []rundir.Record, f func(rundir.Record) float64) float64 {
@@ -122,17 +127,16 @@ func newFigures(all []rundir.Record) *figures {
 	return f
 }
 
-// compareEpochs is the difference between what the epochs of two runs took that were
-// trained side by side.
+// compareEpochs returns the difference between the epochs of two runs that took turns.
 func compareEpochs(reference, run []rundir.Record) stats.Difference {
 	return stats.Compare(epochMS(steady(reference)), epochMS(steady(run)))
 }
 
-// epochMS returns what each epoch took.
+// epochMS returns the time of each epoch.
 func epochMS(records []rundir.Record) []float64 { return values(records, rundir.Record.TotalMS) }
 
-// compared returns the whole epochs of each run, and the number of losses, as far as all
-// runs got.
+// compared returns the complete epochs of each run, and the number of steps, that all runs have
+// done.
 func compared(runs []Run) (records [][]rundir.Record, steps int) {
 	epochs := len(Whole(runs[0].Records))
 	steps = len(runs[0].Losses)
@@ -147,7 +151,7 @@ func compared(runs []Run) (records [][]rundir.Record, steps int) {
 	return records, steps
 }
 
-// NewResults returns the results of runs as far as they got, in the folder dir if there is one.
+// NewResults returns the results of runs in the folder dir; empty: nothing is logged.
 func NewResults(dir string, runs []Run) Results {
 	all := Results{Folder: dir}
 	records, steps := compared(runs)
@@ -187,8 +191,8 @@ func (all Results) WriteCSV(path string) error {
 	return nil
 }
 
-// CSV is a table with a row for each run: the same figures under the same names. A cell
-// of what is not known is empty.
+// CSV returns a table with a row for each run, with the names of the JSON. Unknown values are empty
+// cells.
 func (all Results) CSV() ([]byte, error) {
 	type row struct {
 		Allocator  string        `json:"allocator"`

@@ -11,7 +11,7 @@ import (
 	"mlpool/internal/text"
 )
 
-// Print prints what a run came to, or several side by side; differences are from the first.
+// Print prints the results of one run, or of several side by side.
 func (all Results) Print(w io.Writer, runs []Run, until Target) {
 	if len(runs) > 1 {
 		all.printComparison(w, runs, until)
@@ -20,7 +20,7 @@ func (all Results) Print(w io.Writer, runs []Run, until Target) {
 	}
 }
 
-// printFigures sums up a run on one allocator.
+// printFigures prints the results of one run.
 func printFigures(w io.Writer, r Run, f *figures) {
 	segments := ""
 	if kind := r.Facts.Segments; kind != "" {
@@ -50,8 +50,7 @@ func printFigures(w io.Writer, r Run, f *figures) {
 	printOutliers(w, []Run{r}, [][]rundir.Record{Whole(r.Records)})
 }
 
-// printComparison prints a table with a column for each allocator; differences
-// are from the first. A run that was cut short is compared as far as all got.
+// printComparison prints a table with a column for each allocator.
 func (all Results) printComparison(w io.Writer, runs []Run, until Target) {
 	records, steps := compared(runs)
 	common := len(records[0])
@@ -106,8 +105,7 @@ func (all Results) printComparison(w io.Writer, runs []Run, until Target) {
 	printOutliers(w, runs, records)
 }
 
-// compareNote says what the figures of a comparison are of, and whether its differences
-// are known.
+// compareNote says how many epochs a comparison has, and whether its differences are known.
 func compareNote(epochs int, known bool) string {
 	text := fmt.Sprintf("medians of %d epochs after the first, interleaved", epochs-1)
 	switch epochs {
@@ -122,7 +120,7 @@ func compareNote(epochs int, known bool) string {
 	return text + ";\ndifferences of epochs side by side: an interval that includes 0 shows none"
 }
 
-// printOutliers warns of epochs far from the others, given the records of each runner.
+// printOutliers warns of epochs far from the others.
 func printOutliers(w io.Writer, runs []Run, records [][]rundir.Record) {
 	var found []string
 	for i, r := range runs {
@@ -136,7 +134,7 @@ func printOutliers(w io.Writer, runs []Run, records [][]rundir.Record) {
 	}
 }
 
-// Nats is a loss as text.
+// Nats formats a loss.
 func Nats(loss rundir.Nats) string {
 	if loss < 100 {
 		return fmt.Sprintf("%.4f", loss)
@@ -144,7 +142,7 @@ func Nats(loss rundir.Nats) string {
 	return fmt.Sprintf("%.4g", loss)
 }
 
-// Hidden is the share of the time in all-reduces in which the GPU did other work.
+// Hidden returns the share of the time of all-reduces in which the GPU did other work.
 func Hidden(r rundir.Record) float64 {
 	if r.AllReduceUS == 0 {
 		return 0

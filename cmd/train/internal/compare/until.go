@@ -11,18 +11,18 @@ import (
 	"mlpool/configs"
 )
 
-// UntilEpochs is how many epochs a comparison trains at most to reach the precision that
-// -until asks for, unless that or the config names more.
+// UntilEpochs is the largest number of epochs with -until, unless -until or the config has a larger
+// one.
 const UntilEpochs = 100
 
-// A Target is what -until asks a comparison for: it goes on until each allocator's time, as a
-// ratio to the first's, is known to within a percentage, or to a number of epochs.
+// A Target is the value of -until: a comparison continues until each allocator's time, as a ratio
+// to the first's, is known to within a percentage, or until a number of epochs.
 type Target struct {
 	Percent float64 // 0: -until is not given
 	epochs  int     // 0: not given
 }
 
-// Set reads the value of -until, as in 1%, 0.5 or 1%,200.
+// Set parses the value of -until, as in 1%, 0.5 or 1%,200.
 func (t *Target) Set(value string) (err error) {
 	precision, epochs, bounded := strings.Cut(value, ",")
 	percent, err := strconv.ParseFloat(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(precision), "%")), 64)
@@ -42,7 +42,7 @@ func (t *Target) Set(value string) (err error) {
 
 func (t Target) String() string { return strconv.FormatFloat(t.Percent, 'g', -1, 64) + " %" }
 
-// Bound returns the most epochs that a run with the config trains.
+// Bound returns the largest number of epochs for a config.
 func (t Target) Bound(cfg configs.Config) (int, error) {
 	switch {
 	case t.Percent == 0:
@@ -55,8 +55,8 @@ func (t Target) Bound(cfg configs.Config) (int, error) {
 	return t.epochs, nil
 }
 
-// margin is how far the intervals of a comparison reach from their estimates, at most, in
-// percent. It is infinite where one is not known.
+// margin returns the largest distance of an interval's end from its estimate, in percent. It is
+// infinite if an interval is unknown.
 func (all Results) margin() (percent float64) {
 	for _, r := range all.Runs[1:] {
 		percent = max(percent, r.paired.Margin())
@@ -64,13 +64,13 @@ func (all Results) margin() (percent float64) {
 	return percent
 }
 
-// Reached says whether a comparison needs no more epochs for what -until asks: it has done at least
-// least, and its results are as precise. Without -until it never is.
+// Reached reports whether a comparison needs no more epochs: it has done at least least, and its
+// results are as precise as -until asks. Without -until it is false.
 func (t Target) Reached(epochs, least int, all func() Results) bool {
 	return t.Percent > 0 && epochs >= least && all().margin() <= t.Percent
 }
 
-// print says whether results got as precise as -until asks.
+// print says whether results are as precise as -until asks.
 func (t Target) print(w io.Writer, all Results) {
 	margin := all.margin()
 	switch {

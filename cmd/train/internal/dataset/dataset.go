@@ -1,3 +1,8 @@
+// Package dataset finds the data set that a config names, and writes what another program needs to
+// train on it in the same way.
+//
+// Errors about the folder of a config name the key. A canceled context ends a download before
+// anything of an earlier run is replaced.
 package dataset
 
 import (
@@ -17,7 +22,7 @@ import (
 	"mlpool/model"
 )
 
-// Load finds the data set, with a bar for what must be downloaded.
+// Load loads the data set, with a bar on stderr for downloads.
 func Load(ctx context.Context, cfg configs.Config, stderr io.Writer) (data.Dataset, error) {
 	bar := terminal.NewDownloadBar(stderr)
 	o := dataOptions(cfg)
@@ -38,7 +43,7 @@ func dataOptions(cfg configs.Config) data.Options {
 	return data.Options{Name: cfg.Data.Dataset, Dir: cfg.Data.DataDir}
 }
 
-// dataError says of an error where the config names the folder that it is about.
+// dataError adds the key data.data_dir to err if cfg sets it.
 func dataError(cfg configs.Config, err error) error {
 	if err == nil || cfg.Data.DataDir == "" {
 		return err
@@ -46,7 +51,7 @@ func dataError(cfg configs.Config, err error) error {
 	return cfg.Errorf("data.data_dir", "%w", err)
 }
 
-// Print says where the files of the config's data set are.
+// Print prints where the files of the data set are.
 func Print(ctx context.Context, cfg configs.Config, stdout io.Writer) error {
 	l, err := data.Locate(ctx, dataOptions(cfg))
 	if err != nil {
@@ -64,7 +69,7 @@ func Print(ctx context.Context, cfg configs.Config, stdout io.Writer) error {
 	return w.Flush()
 }
 
-// Describe tells data sets apart by what is in them, wherever they lie.
+// Describe tells data sets apart by their contents, wherever they lie.
 func Describe(set data.Dataset) string {
 	sum := uint32(0)
 	for _, part := range [][]uint8{set.Train.Pixels(), set.Train.Targets(), set.Test.Pixels(), set.Test.Targets()} {
@@ -73,7 +78,7 @@ func Describe(set data.Dataset) string {
 	return fmt.Sprintf("%d and %d images of %d pixels, CRC-32C %08x", set.Train.Len(), set.Test.Len(), set.Train.Features(), sum)
 }
 
-// InitialWeights are the weights that a config's training starts from.
+// InitialWeights returns the weights that a training starts from.
 func InitialWeights(cfg configs.Config, set data.Dataset) []*tensor.Dense {
 	return model.Weights(set.Train.Features(), cfg.Model.FeatDim, cfg.Model.NumLayers, data.Classes, cfg.Train.Seed)
 }

@@ -16,9 +16,9 @@ import (
 	"mlpool/data"
 )
 
-// Export writes to dir all that another program needs to train the same model
-// on the same batches: w0.npy and on, the initial weights, float32 [inputs,
-// outputs]; order0.npy and on, the order of each epoch, int32; and run.json.
+// Export writes to dir what another program needs to train the same model on the same batches:
+// initial weights, float32 [inputs, outputs], as w0.npy and on; the order of each epoch, int32, as
+// order0.npy and on; and run.json.
 func Export(ctx context.Context, dir string, cfg configs.Config, set data.Dataset) error {
 	if _, err := rundir.Open(dir); err == nil {
 		return fmt.Errorf("export: %s is the folder of a run: name another one", dir)

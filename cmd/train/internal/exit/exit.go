@@ -1,3 +1,7 @@
+// Package exit names the ways in which the command ends early, as errors and as exit codes.
+//
+// An error that wraps [Interrupted], [Diverged] or a [Signal] has the same exit code wherever it
+// came from. Only main calls os.Exit.
 package exit
 
 import (
@@ -5,20 +9,22 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
+	"os/signal"
 	"syscall"
 )
 
-// Exit codes in addition to 0. A run that a signal ended has 128 plus the signal's number, as in a
-// shell: 130 for SIGINT, 143 for SIGTERM, 129 for SIGHUP.
+// Exit codes in addition to 0. After a signal the code is 128 plus its number, as in a shell: 130
+// for SIGINT, 143 for SIGTERM, 129 for SIGHUP.
 const (
 	Failure         = 1
 	Usage           = 2
 	CodeDiverged    = 3
 	CodeInterrupted = 128 + int(syscall.SIGINT)
-	Unread          = 128 + int(syscall.SIGPIPE) // nobody reads standard output, as behind head
+	Unread          = 128 + int(syscall.SIGPIPE) // nobody reads standard output any longer, as after head
 )
 
-// Code returns the code of a command that ended with err, under ctx.
+// Code returns the exit code of a command that ended with err under ctx.
 func Code(ctx context.Context, err error) int {
 	var by Signal
 	switch {
@@ -35,16 +41,16 @@ func Code(ctx context.Context, err error) int {
 	return Failure
 }
 
-// Interrupted is the end of a run whose context was cancelled.
+// Interrupted is the error of a run whose context was cancelled.
 var Interrupted = errors.New("interrupted")
 
-// IsInterrupted says whether err is that end.
+// IsInterrupted reports whether err says that the context of a run was cancelled.
 func IsInterrupted(err error) bool {
 	return errors.Is(err, Interrupted) || errors.Is(err, context.Canceled)
 }
 
-// Await returns what f does, or errInterrupted as soon as ctx is cancelled: what f reads, such as
-// a terminal or a pipe, may never come. f then goes on until the process ends.
+// Await returns what f returns, or [Interrupted] as soon as ctx is cancelled: a terminal or a pipe
+// that f reads may never deliver. f then runs on until the process ends.
 func Await[T any](ctx context.Context, f func() (T, error)) (T, error) {
 	type result struct {
 		value T
@@ -63,9 +69,9 @@ func Await[T any](ctx context.Context, f func() (T, error)) (T, error) {
 	}
 }
 
-// Diverged is the end of a run whose loss became NaN or infinite.
+// Diverged is the error of a run whose loss became NaN or infinite.
 type Diverged struct {
-	Name        string // of the allocator, where there are several
+	Name        string // of the allocator; empty: there is only one
 	Epoch, Step int
 }
 
@@ -77,13 +83,17 @@ func (e *Diverged) Error() string {
 	return text
 }
 
-// Signal is why the context of a run is cancelled.
+// IsDiverged reports whether err says that a run diverged.
+func IsDiverged(err error) bool { return errors.As(err, new(*Diverged)) }
+
+// Signal is the cause of a context that a signal cancelled.
 type Signal syscall.Signal
 
 func (e Signal) Error() string { return "interrupted" }
 func (e Signal) Unwrap() error { return context.Canceled }
 
-// Heard is an error without what only says that nobody reads a pipe any longer; nil: that is all.
+// Heard removes from err what only says that nobody reads a pipe any longer. It returns nil if that
+// is all.
 func Heard(err error) error {
 	if !errors.Is(err, syscall.EPIPE) {
 		return err
@@ -91,7 +101,7 @@ func Heard(err error) error {
 	switch e := err.(type) {
 	case syscall.Errno:
 		return nil
-	case *net.OpError: // a connection is no pipe
+	case *net.OpError: // a connection is not a pipe
 	case interface{ Unwrap() []error }:
 		var kept []error
 		for _, part := range e.Unwrap() {
@@ -106,5 +116,21 @@ func Heard(err error) error {
 	return err
 }
 
-// IsDiverged says whether err is the end of a run that diverged.
-func IsDiverged(err error) bool { return errors.As(err, new(*Diverged)) }
+// OnSignals returns a context that SIGINT, SIGTERM and SIGHUP cancel, with a [Signal] as its cause. A
+// second signal ends the process. A reader that goes away, such as head, ends nothing.
+func OnSignals() context.Context {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	if !signal.Ignored(syscall.SIGHUP) { // nohup runs on without its terminal
+		signal.Notify(signals, syscall.SIGHUP)
+	}
+	go func() {
+		s := <-signals
+		signal.Stop(signals)
+		number, _ := s.(syscall.Signal)
+		cancel(Signal(number))
+	}()
+	signal.Ignore(syscall.SIGPIPE)
+	return ctx
+}

@@ -24,11 +24,11 @@ import (
 )
 
 const (
-	// TestSet is what -predict calls the test set of a run's config.
+	// TestSet stands for the test set of a run's config.
 	TestSet = "test"
-	// ConfusionFile is what the picture of a confusion matrix is called in a run's folder.
+	// ConfusionFile is the picture of a confusion matrix in a run's folder.
 	ConfusionFile = "confusion.png"
-	// predictLines is of how many images there is a line each.
+	// predictLines is the number of images that get a line each.
 	predictLines = 20
 	barWidth     = 40
 	// Every PNG begins with pngStart, every JPEG with jpegStart.
@@ -36,15 +36,15 @@ const (
 	jpegStart = "\xff\xd8\xff"
 )
 
-// A Prediction is what a run's weights say of one picture, or of all images of a set: the JSON of
-// -predict with -json.
+// A Prediction is what a run's weights predict for one picture, or for a set of images: an element
+// of the JSON of -predict.
 type Prediction struct {
 	File string `json:"file"`
-	// Of a picture: the class, and the probability of each.
+	// For a picture: its class, and the probability of each class.
 	Class         *int      `json:"class,omitempty"`
 	Probabilities []float32 `json:"probabilities,omitempty"`
 	Inverted      bool      `json:"inverted,omitempty"` // dark ink on white
-	// Of a set: the class of each image, and against its labels, if there are some, loss and accuracy.
+	// For a set: the class of each image and, if there are labels, loss and accuracy.
 	Classes  []int    `json:"classes,omitempty"`
 	Loss     *float64 `json:"loss,omitempty"`
 	Accuracy *float64 `json:"accuracy,omitempty"` // 0 to 1
@@ -60,7 +60,7 @@ type Options struct {
 	JSON    bool
 }
 
-// A predictor classifies by the weights of a run.
+// A predictor classifies with the weights of a run.
 type predictor struct {
 	Perceptron
 	cfg            configs.Config
@@ -68,9 +68,8 @@ type predictor struct {
 	stdout, stderr io.Writer
 }
 
-// Classify prints what the weights of a run say of pictures, IDX files of images, or the test
-// set. It computes on the CPU, whatever the run was on. What cannot be read keeps it from nothing
-// else.
+// Classify prints what the weights of a run predict for pictures, IDX files of images, or the test
+// set. It computes on the CPU. An input that cannot be read does not stop the others.
 func Classify(ctx context.Context, o Options, stdout, stderr io.Writer) error {
 	run, err := rundir.First(o.Run)
 	if err != nil {
@@ -88,7 +87,7 @@ func Classify(ctx context.Context, o Options, stdout, stderr io.Writer) error {
 		return err
 	}
 	p.Activation = p.cfg.Activation()
-	if o.JSON { // standard output is for that alone
+	if o.JSON { // standard output is for JSON alone
 		p.stdout = io.Discard
 	}
 	var predictions []Prediction
@@ -114,7 +113,7 @@ func Classify(ctx context.Context, o Options, stdout, stderr io.Writer) error {
 	return errors.Join(errs...)
 }
 
-// predict predicts what is in a file, or the test set.
+// predict classifies a file, or the test set.
 func (p predictor) predict(ctx context.Context, path string) (Prediction, error) {
 	if path == TestSet {
 		set, err := dataset.Load(ctx, p.cfg, p.stderr)
@@ -133,13 +132,14 @@ func (p predictor) predict(ctx context.Context, path string) (Prediction, error)
 	return p.predictAll(ctx, in.images, in.labels, path)
 }
 
-// An input is what a file has to predict.
+// An input is the contents of a file.
 type input struct {
-	images, labels    *tensor.Dense // labels are nil where there are none
+	images, labels    *tensor.Dense // labels may be nil
 	picture, inverted bool          // it is a picture; of dark ink on white
 }
 
-// readInput tells a picture, perhaps of a digit, and an IDX file apart by what is in them.
+// readInput reads a picture or an IDX file, which it tells apart by their first bytes. digit says
+// that the picture may be of a digit.
 func readInput(path string, pixels int, digit bool) (in input, err error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -178,8 +178,8 @@ func notInput(err error) error {
 	return fmt.Errorf("%w: -predict takes a PNG, a JPEG, an IDX file of images, or %s", err, TestSet)
 }
 
-// labelsBeside reads the file of labels that belongs to one of images by its name, with
-// or without .gz behind it; nil: there is none.
+// labelsBeside reads the labels for a file of images, whose name says which file has them,
+// compressed or not; nil: there are none.
 func labelsBeside(path string) (*tensor.Dense, error) {
 	name := strings.Replace(filepath.Base(path), "images-idx3", "labels-idx1", 1)
 	if name == filepath.Base(path) {
@@ -221,8 +221,8 @@ func (p predictor) predictPicture(ctx context.Context, path string, in input) (P
 	return Prediction{Class: &r.Predictions[0], Probabilities: r.Probabilities, Inverted: in.inverted}, nil
 }
 
-// predictAll prints what is predicted of images and, if there are labels, how well. It draws that
-// too in the run's folder, and says on stderr if it cannot.
+// predictAll prints the classes of images and, if there are labels, the confusion matrix. It draws
+// the matrix in the run's folder, or says on stderr why it cannot.
 func (p predictor) predictAll(ctx context.Context, images, labels *tensor.Dense, name string) (Prediction, error) {
 	r, err := p.Predict(ctx, images)
 	if err != nil {
@@ -255,7 +255,7 @@ func (p predictor) predictAll(ctx context.Context, images, labels *tensor.Dense,
 	return result, nil
 }
 
-// printPredictions prints the first predictions, and how many there are of each class.
+// printPredictions prints the first predictions, and the number of predictions of each class.
 func (p predictor) printPredictions(r Result, labels *tensor.Dense) {
 	var counts [data.Classes]int
 	for i, class := range r.Predictions {

@@ -17,11 +17,10 @@ import (
 	"mlpool/internal/plotstyle"
 )
 
-// A Confusion is how often each class was predicted of the images with each label:
-// [label][prediction].
+// A Confusion counts images by their label and their prediction: [label][prediction].
 type Confusion [][]int
 
-// Confuse counts predictions by label, each below classes.
+// Confuse counts predictions by label. Both are below classes.
 func Confuse(predictions []int, labels []uint8, classes int) Confusion {
 	c := make(Confusion, classes)
 	for i := range c {
@@ -33,7 +32,7 @@ func Confuse(predictions []int, labels []uint8, classes int) Confusion {
 	return c
 }
 
-// Accuracy is the share of the images whose prediction is their label, 0 to 1.
+// Accuracy returns the share of the images whose prediction is their label, 0 to 1.
 func (c Confusion) Accuracy() float64 {
 	right, all := 0, 0
 	for label, row := range c {
@@ -65,8 +64,7 @@ func (c Confusion) WriteText(w io.Writer) error {
 	return table.Flush()
 }
 
-// WritePNG draws the counts, in cells that are the darker the larger their share of
-// the label's images.
+// WritePNG draws the counts. A cell is darker the larger its share of the label's images.
 func (c Confusion) WritePNG(w io.Writer, title string) error {
 	p := plotstyle.New(title, 15)
 	p.X.Label.Text, p.Y.Label.Text = "prediction", "label"
@@ -107,8 +105,7 @@ func (c Confusion) WritePNG(w io.Writer, title string) error {
 	return plotstyle.WritePNG(w, canvas)
 }
 
-// shade goes from white to the palette's blue. The root keeps a few images of many
-// visible.
+// shade returns a color between white and the palette's blue. The root makes small shares visible.
 func shade(share float64) color.Color {
 	blue := plotstyle.Palette[0]
 	mix := func(full uint8) uint8 { return uint8(255 - math.Sqrt(share)*(255-float64(full))) }

@@ -16,17 +16,15 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// maxSide is how wide and how high a picture may be: one that claims more is refused before
-// memory is taken for it, which is kilobytes for each row to be scaled.
+// maxSide limits width and height of a picture, which are checked before memory is allocated.
 const maxSide = 1 << 13
 
-// maxPicture is how long its file may be: one of so many pixels of four 16-bit channels that no
-// compression makes smaller.
+// maxPicture limits the file of a picture: maxSide² pixels of four 16-bit channels, uncompressed.
 const maxPicture = 8 * maxSide * maxSide
 
-// How MNIST's authors made an image of a digit: its ink is scaled to a box of digitBox×digitBox
-// pixels, which lies in a field of digitField×digitField pixels such that the ink's centre of mass
-// is in the middle. http://yann.lecun.com/exdb/mnist
+// MNIST's images of digits are made like this: the ink is scaled to a box of digitBox×digitBox
+// pixels, which is placed in a field of digitField×digitField pixels so that the ink's center of
+// mass is in the middle. http://yann.lecun.com/exdb/mnist
 const (
 	digitBox   = 20
 	digitField = 28
@@ -37,15 +35,14 @@ const (
 	leastInk      = 64 // what is ink in a picture whose contrast is stretched to 0 to 255
 )
 
-// ErrBlank says that a picture has nothing on its background.
+// ErrBlank says that a picture shows nothing.
 var ErrBlank = errors.New("the picture is blank")
 
-// ReadPicture reads a PNG or JPEG of any size as one image of the given number of pixels, a
-// square number: uint8 of shape [1, pixels]. Colours become grey, what is transparent white. The
-// images that models train on have a black background, so a picture whose border is rather white
-// is inverted, and inverted is true. A digit, for a model of 28×28 pixels, is scaled and centred
-// as those of MNIST are; what else there is fits the whole image. The error of a picture without
-// contrast is ErrBlank.
+// ReadPicture reads a PNG or JPEG of any size as one image of the given number of pixels, a square
+// number: uint8 of shape [1, pixels]. Colors become gray, transparency white. Models train on
+// images with a black background, so a picture with a light border is inverted, and inverted is
+// true. A digit, for a model of 28×28 pixels, is scaled and centered as MNIST's are; other pictures
+// fit the whole image. A picture without contrast is ErrBlank.
 func ReadPicture(r io.Reader, pixels int, digit bool) (img *tensor.Dense, inverted bool, err error) {
 	side := int(math.Sqrt(float64(pixels)))
 	if side*side != pixels {
@@ -79,7 +76,7 @@ func ReadPicture(r io.Reader, pixels int, digit bool) (img *tensor.Dense, invert
 	return tensor.New(tensor.WithShape(1, pixels), tensor.WithBacking(field.Pix)), inverted, nil
 }
 
-// decode reads a picture as shades of grey on white.
+// decode reads a picture as shades of gray on white.
 func decode(r io.Reader) (*image.Gray, error) {
 	file := &io.LimitedReader{R: r, N: maxPicture}
 	var start bytes.Buffer // that is decoded twice
@@ -103,7 +100,7 @@ func decode(r io.Reader) (*image.Gray, error) {
 	return grey, nil
 }
 
-// centred says whether a picture is scaled and placed as MNIST's digits are.
+// centred reports whether a picture is scaled and placed as MNIST's digits are.
 func centred(picture *image.Gray) bool {
 	const middle = digitField / 2
 	size := inked(picture, 1).Size()
@@ -113,7 +110,7 @@ func centred(picture *image.Gray) bool {
 }
 
 // centre draws the ink of a picture into a field, scaled and placed as MNIST's digits are. It
-// returns false for specks so far apart that nothing is left of them.
+// returns false if scaling leaves nothing of the ink.
 func centre(field, picture *image.Gray) bool {
 	ink := inked(picture, leastInk)
 	size := middle(ink, digitBox).Size()
@@ -122,7 +119,7 @@ func centre(field, picture *image.Gray) bool {
 	if slices.Max(scaled.Pix) == 0 {
 		return false
 	}
-	stretch(scaled, 0) // what a JPEG has beside its edges is averaged out now
+	stretch(scaled, 0) // scaling has averaged out what JPEG adds along edges
 	place := func(mass float64, length int) int {
 		return min(max(int(math.Round(digitField/2-mass)), 0), digitField-length)
 	}
@@ -132,7 +129,7 @@ func centre(field, picture *image.Gray) bool {
 	return true
 }
 
-// stretch makes what is no brighter than background black, and the brightest white.
+// stretch scales brightness so that background becomes black and the brightest pixel white.
 func stretch(picture *image.Gray, background uint8) {
 	span := int(slices.Max(picture.Pix) - background)
 	for i, v := range picture.Pix {
@@ -140,7 +137,7 @@ func stretch(picture *image.Gray, background uint8) {
 	}
 }
 
-// inked is the smallest rectangle that holds all pixels of at least least.
+// inked returns the smallest rectangle that holds all pixels of at least least.
 func inked(picture *image.Gray, least uint8) (ink image.Rectangle) {
 	for y := range picture.Rect.Max.Y {
 		for x := range picture.Rect.Max.X {
@@ -152,7 +149,7 @@ func inked(picture *image.Gray, least uint8) (ink image.Rectangle) {
 	return ink
 }
 
-// centreOfMass is that of the brightness of a picture that is not black.
+// centreOfMass returns the center of the brightness of a picture that is not black.
 func centreOfMass(picture *image.Gray) (x, y float64) {
 	mass := 0.0
 	for row := range picture.Rect.Max.Y {
@@ -164,7 +161,7 @@ func centreOfMass(picture *image.Gray) (x, y float64) {
 	return x / mass, y / mass
 }
 
-// damaged is the error of a picture that cannot be decoded.
+// damaged returns the error of a picture that cannot be decoded.
 func damaged(err error, file *io.LimitedReader) error {
 	if file.N <= 0 {
 		return fmt.Errorf("the picture is larger than %d MiB", maxPicture>>20)
@@ -175,7 +172,7 @@ func damaged(err error, file *io.LimitedReader) error {
 	return err
 }
 
-// border is the mean of the outermost pixels.
+// border returns the mean of the outermost pixels.
 func border(g *image.Gray) uint8 {
 	sum, n := 0, 0
 	r := g.Bounds()
@@ -191,7 +188,7 @@ func border(g *image.Gray) uint8 {
 	return uint8(sum / n)
 }
 
-// middle is where a picture of some size lies in a square that it just fits.
+// middle returns the square that a picture of some size just fits, around it.
 func middle(size image.Rectangle, side int) image.Rectangle {
 	w, h := size.Dx(), size.Dy()
 	larger := max(w, h)

@@ -1,5 +1,8 @@
-// Package predict applies the weights of a training to images, on the host, and shows
-// what it comes to.
+// Package predict classifies images on the host with the weights of a run.
+//
+// It computes by code of its own, and agrees with the model that was trained to the last printed
+// digit. Images are an IDX file, the test set, or pictures of any size, which are made to look like
+// the images of the data set.
 package predict
 
 import (
@@ -14,8 +17,7 @@ import (
 	"mlpool/kernels/ref"
 )
 
-// batchRows is how many images are computed with at once: what is between two layers
-// then takes a few MiB.
+// batchRows is the number of images in a batch: the outputs of a layer then take a few MiB.
 const batchRows = 1000
 
 // A Perceptron is weights, float32 of shape [inputs, outputs], with the activation after each
@@ -25,27 +27,26 @@ type Perceptron struct {
 	Activation nn.Activation
 }
 
-// Inputs is how many pixels an image has.
+// Inputs returns the number of pixels of an image.
 func (p Perceptron) Inputs() int { return p.Weights[0].Shape()[0] }
 
-// Classes is how many classes are told apart.
+// Classes returns the number of classes.
 func (p Perceptron) Classes() int { return p.Weights[len(p.Weights)-1].Shape()[1] }
 
-// Result is what a perceptron says of some images.
+// Result is what a perceptron predicts for images.
 type Result struct {
 	Classes       int
 	Probabilities []float32 // [images, classes], a row each
 	Predictions   []int     // of each image, the class of the highest probability
 }
 
-// Probability is that of an image's prediction.
+// Probability returns the probability of an image's prediction.
 func (r Result) Probability(image int) float32 {
 	return r.Probabilities[image*r.Classes+r.Predictions[image]]
 }
 
-// Predict returns what p says of images, uint8 of shape [images, pixels], 0 for
-// background. It is an error if they do not have as many pixels as p takes, or p
-// has weights that are no numbers, or that of ctx where that is cancelled.
+// Predict classifies images, uint8 of shape [images, pixels], 0 for background. It returns an error
+// if they do not have p's number of pixels, if the weights give NaN, or if ctx is cancelled.
 func (p Perceptron) Predict(ctx context.Context, images *tensor.Dense) (Result, error) {
 	r := Result{Classes: p.Classes()}
 	err := p.batches(ctx, images, func(x []float32, first, rows, width int) error {
@@ -67,8 +68,8 @@ func (p Perceptron) Predict(ctx context.Context, images *tensor.Dense) (Result, 
 	return r, err
 }
 
-// Loss returns the mean of the cross-entropies, in nats, of what p says of images
-// against their labels, uint8 of shape [images], computed as a validation does.
+// Loss returns the mean cross-entropy of images against their labels, uint8 of shape [images], in
+// nats, computed as a validation computes it.
 func (p Perceptron) Loss(ctx context.Context, images, labels *tensor.Dense) (float64, error) {
 	sum := 0.0
 	err := p.batches(ctx, images, func(x []float32, first, rows, width int) error {
@@ -82,8 +83,7 @@ func (p Perceptron) Loss(ctx context.Context, images, labels *tensor.Dense) (flo
 	return sum / float64(images.Shape()[0]), err
 }
 
-// batches calls f with the last layer's input, [rows, width], of one batch of images
-// after the other.
+// batches calls f with the input of the last layer, [rows, width], of one batch after another.
 func (p Perceptron) batches(ctx context.Context, images *tensor.Dense, f func(x []float32, first, rows, width int) error) error {
 	n, pixels := images.Shape()[0], images.Shape()[1]
 	if pixels != p.Inputs() {
@@ -113,7 +113,7 @@ func (p Perceptron) batches(ctx context.Context, images *tensor.Dense, f func(x 
 	return nil
 }
 
-// identity are n indices from first on.
+// identity returns n indices from first on.
 func identity(first, n int) []int32 {
 	indices := make([]int32, n)
 	for i := range indices {

@@ -1,3 +1,5 @@
+// Package program says what the running program was built from, and tells it apart from every other
+// build.
 package program
 
 import (
@@ -13,16 +15,16 @@ import (
 	"mlpool/kernels"
 )
 
-// Build is what a program is made of. Its JSON is part of a run's facts.
+// Build says what the program was built from.
 type Build struct {
 	Version  string `json:"version"`          // of the module, or "(devel)"
-	Commit   string `json:"commit,omitempty"` // empty where the go command did not note it
-	Modified bool   `json:"modified"`         // the commit is not all
+	Commit   string `json:"commit,omitempty"` // empty: the go command recorded none
+	Modified bool   `json:"modified"`         // the sources differ from the commit
 	Go       string `json:"go"`               // "go1.26.0"
 	CUDA     string `json:"cuda,omitempty"`   // the toolkit, "12.4"; empty: built without
 }
 
-// Facts are those of the running program.
+// Facts returns the build of the running program.
 func Facts() Build {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
@@ -31,8 +33,8 @@ func Facts() Build {
 	return newBuild(info, kernels.Toolkit())
 }
 
-// newBuild makes the facts of what the go command noted, and of a toolkit, which is 0
-// or 1000·major + 10·minor.
+// newBuild returns the build that info and toolkit describe. toolkit is 1000·major + 10·minor, or
+// 0.
 func newBuild(info *debug.BuildInfo, toolkit int) Build {
 	b := Build{Version: info.Main.Version, Go: info.GoVersion}
 	for _, s := range info.Settings {
@@ -52,8 +54,7 @@ func newBuild(info *debug.BuildInfo, toolkit int) Build {
 	return b
 }
 
-// Sum tells the running program from all others, also from those of the same commit: the
-// SHA-256 of its file.
+// Sum returns the SHA-256 of the program file. It differs between builds of the same commit.
 var Sum = sync.OnceValues(func() (string, error) {
 	path, err := os.Executable()
 	if err != nil {
@@ -69,7 +70,7 @@ var Sum = sync.OnceValues(func() (string, error) {
 	return fmt.Sprintf("%x", sum.Sum(nil)), err
 })
 
-// String is one line.
+// String returns one line.
 func (b Build) String() string {
 	parts := []string{"mlpool " + b.Version}
 	switch {
@@ -87,5 +88,5 @@ func (b Build) String() string {
 	return strings.Join(append(parts, "CUDA "+b.CUDA), ", ")
 }
 
-// CUDAVersion is 12.8 of 12080, as CUDA numbers its versions.
+// CUDAVersion returns "12.8" for 12080, as CUDA numbers its versions.
 func CUDAVersion(n int) string { return fmt.Sprintf("%d.%d", n/1000, n%1000/10) }

@@ -12,14 +12,14 @@ import (
 )
 
 const (
-	// endWithin is how long a rank takes to end after another one has, at most. Copy engines that
-	// wait for a rank cannot be woken, and so neither can who waits for them.
+	// endWithin is how long a rank may take to end after another one has. Nothing wakes a copy engine
+	// that waits for a rank, nor the host that waits for the copy.
 	endWithin = 5 * time.Second
 	// writeWithin is how long it may write to the folder of the run meanwhile.
 	writeWithin = 10 * time.Minute
 )
 
-// ended gives a run whose ranks have ended some time to end itself.
+// ended lets a run whose ranks have ended end itself, and gives up if it does not.
 func (r *Ranks) ended(done <-chan struct{}, stderr io.Writer) {
 	select {
 	case <-done:

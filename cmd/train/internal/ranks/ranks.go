@@ -1,3 +1,8 @@
+// Package ranks joins processes that train one model together, each on a GPU.
+//
+// All ranks train the same config with the same program and end after the same step, or end with an
+// error that says which rank differs. When a rank is gone, the others end within seconds, and rank
+// 0 notes why in the folder of the run. A nil [Ranks] trains alone.
 package ranks
 
 import (
@@ -19,31 +24,33 @@ import (
 	"mlpool/kernels/nccl"
 )
 
-// Ranks is what a run needs to train together with others, of which each has a GPU.
+// Ranks is one of several processes that train together, each on a GPU. A nil *Ranks is a process
+// that trains alone. Set the exported fields before use.
 type Ranks struct {
 	Env     func(string) string
-	Silence time.Duration // after which a rank counts as lost
-	// Ready is called before the GPU is used for the first time, and connect returns the
-	// rank's part in what moves tensors between the GPUs, aborted when the ranks end.
+	Silence time.Duration // after which a rank counts as gone
+	// Ready is called before the first use of the GPU. Connect returns the rank's part in the
+	// collectives, which is aborted when the ranks end.
 	Ready   func(launch.Process) error
 	Connect func(context.Context, *launch.World) (collective.Collective, error)
-	// GiveUp ends a process that others wait for no more, after endWithin; nil: there is none to end.
+	// GiveUp ends a process that others no longer wait for, EndWithin after they ended; nil: it never
+	// does.
 	GiveUp    func()
 	EndWithin time.Duration
 
-	// disk is held by who writes to the folder of the run, which giveUp is not to cut short, and
-	// guards conclude, which notes there how the run ended; nil: it is noted, or there is none.
+	// disk is locked while the run writes to its folder, which GiveUp must not cut short. It guards
+	// conclude, which notes in the folder how the run ended; nil: there is nothing to note.
 	disk     watchedLock
 	conclude func(reason error) error
 
 	World     *launch.World
 	Comm      collective.Collective
-	Transport string // what moves tensors: "NCCL 2.27.3"
-	// Stop says that a rank was interrupted: all end after the same epoch.
+	Transport string // of tensors: "NCCL 2.27.3"
+	// Stop says that a rank was interrupted: all ranks end after the same epoch.
 	Stop bool
 }
 
-// Processes are the ranks of a launch, each a process with a GPU of its own.
+// Processes returns the ranks of a launch, each a process with a GPU.
 func Processes() *Ranks {
 	r := &Ranks{Env: os.Getenv, Silence: launch.Silence, Ready: launch.Process.TakeGPU, GiveUp: func() { os.Exit(exit.Failure) }, EndWithin: endWithin}
 	r.Connect = func(ctx context.Context, w *launch.World) (collective.Collective, error) {
@@ -57,17 +64,17 @@ func Processes() *Ranks {
 		}
 		comm, err := nccl.Connect(ctx, w, w.Rank, w.Size, w.Within)
 		if err != nil {
-			return nil, err // not a nil *Comm in an interface
+			return nil, err // an interface must not hold a nil *Comm
 		}
 		return comm, nil
 	}
 	return r
 }
 
-// Parallel says whether a run has others beside it.
+// Parallel reports whether there are other ranks.
 func (r *Ranks) Parallel() bool { return r != nil && r.World != nil }
 
-// Size is the number of ranks.
+// Size returns the number of ranks.
 func (r *Ranks) Size() int {
 	if !r.Parallel() {
 		return 1
@@ -75,11 +82,11 @@ func (r *Ranks) Size() int {
 	return r.World.Size
 }
 
-// FromEnv returns the process that the environment of a launcher describes.
+// FromEnv returns the process that a launcher's environment describes.
 func (r *Ranks) FromEnv() (launch.Process, error) { return launch.FromEnv(r.Env) }
 
-// Together meets the other ranks and does f as one of them. Only rank 0 writes to stderr, but for a
-// rank that ended by itself. An end that all ranks come to at once is reported by rank 0.
+// Together meets the other ranks and calls f. Only rank 0 writes to stderr, unless a rank ends
+// before it met the others. Rank 0 reports an end that all ranks come to at the same step.
 func (r *Ranks) Together(ctx context.Context, process launch.Process, stderr io.Writer, f func(stderr io.Writer) error) (err error) {
 	if r.World, err = launch.Rendezvous(ctx, process, r.Silence); err != nil {
 		if exit.IsInterrupted(err) {
@@ -108,8 +115,9 @@ func (r *Ranks) Together(ctx context.Context, process launch.Process, stderr io.
 }
 
 // Alone returns why a training has no other ranks although the environment has variables of a
-// launcher; nil: it has, or there are none. A shell may have one of them from elsewhere, and on the
-// CPU nothing moves data between ranks. device returns train.device of the config.
+// launcher; nil: it has others, or there are no variables. A shell may have one of them from
+// elsewhere, and on the CPU nothing moves data between ranks. device returns train.device of the
+// config.
 func (r *Ranks) Alone(p launch.Process, envErr error, device func() (string, error)) error {
 	half := new(launch.HalfError)
 	switch {
@@ -118,13 +126,13 @@ func (r *Ranks) Alone(p launch.Process, envErr error, device func() (string, err
 	case p.Size == 1 && envErr == nil || r.Ready == nil:
 		return nil
 	}
-	if name, err := device(); err != nil || name != "cpu" { // whoever reads the config again reports err
+	if name, err := device(); err != nil || name != "cpu" { // the next reader of the config reports err
 		return nil
 	}
 	return cmp.Or(envErr, fmt.Errorf(`train.device is "cpu", and NCCL moves data between GPUs: this was started as rank %d of %d`, p.Rank, p.Size))
 }
 
-// OfRank is an error that a rank prints itself: it has met no other one that could.
+// OfRank names the rank in an error that the rank prints itself: it has met no other that could.
 func OfRank(p launch.Process, err error) error {
 	if p.Size <= 1 && p.Rank <= 0 {
 		return err
@@ -132,7 +140,7 @@ func OfRank(p launch.Process, err error) error {
 	return fmt.Errorf("rank %d: %w", p.Rank, err)
 }
 
-// reportedByRank0 is an error that all ranks have and rank 0 prints.
+// reportedByRank0 marks an error that all ranks have and rank 0 prints.
 func reportedByRank0(p launch.Process, err error) error {
 	if p.Rank == 0 || err == nil {
 		return err
@@ -140,13 +148,13 @@ func reportedByRank0(p launch.Process, err error) error {
 	return errors.Join(err, &launch.ReportedError{Reason: "as on rank 0"})
 }
 
-// allEnd says whether an error is an end that all ranks come to at once.
+// allEnd reports whether err ends all ranks at the same step.
 func (r *Ranks) allEnd(err error) bool {
 	return r.Stop && exit.IsInterrupted(err) || exit.IsDiverged(err)
 }
 
-// Begin chooses the rank's GPU, before any is looked at. It is an error if several ranks
-// cannot do what is asked for.
+// Begin chooses the rank's GPU before any is used. It returns an error if several ranks cannot do
+// what cfg asks for.
 func (r *Ranks) Begin(cfg configs.Config) error {
 	if !r.Parallel() {
 		return nil
@@ -160,7 +168,7 @@ func (r *Ranks) Begin(cfg configs.Config) error {
 	return r.Ready(r.World.Process)
 }
 
-// NeedGPU is the error of a rank that cannot have the GPU it would need.
+// NeedGPU returns the error of a rank that has no GPU; nil: it needs none.
 func (r *Ranks) NeedGPU(err error) error {
 	if !r.Parallel() || r.Ready == nil {
 		return nil
@@ -168,11 +176,11 @@ func (r *Ranks) NeedGPU(err error) error {
 	return fmt.Errorf("number %d on its host has no GPU, and NCCL moves data between GPUs: start as many ranks as there are GPUs: %w", r.World.Local, err)
 }
 
-// ownKeys may differ from rank to rank.
+// ownKeys may differ between ranks.
 var ownKeys = []string{"data.data_dir", "log.log_dir", "allocator.trace"}
 
-// Join connects the ranks, unless they differ in facts or in cfg, or share the GPU of the given uuid;
-// empty: the CPU. It removes from the config of all ranks but 0 what only one rank writes.
+// Join connects the ranks, unless facts or cfg differ between them, or two share the GPU with the
+// given uuid; empty: the CPU. It removes from cfg what only rank 0 writes.
 func (r *Ranks) Join(ctx context.Context, cfg *configs.Config, facts []launch.Fact, uuid string) (err error) {
 	section := ""
 	for line := range strings.Lines(string(cfg.TOML())) {
@@ -198,19 +206,19 @@ func (r *Ranks) Join(ctx context.Context, cfg *configs.Config, facts []launch.Fa
 	return err
 }
 
-// Close frees what join took, after a run that ended with err or nil.
+// Close frees what Join took, after a run that returned err.
 func (r *Ranks) Close(err error) error {
 	if r == nil || r.Comm == nil {
 		return nil
 	}
-	if err != nil && !r.allEnd(err) { // else Close waits for the others, who know nothing yet
+	if err != nil && !r.allEnd(err) { // Close would wait for the others, which know nothing yet
 		r.World.End(err)
 		r.Comm.Abort(r.World.Err())
 	}
 	return r.Comm.Close()
 }
 
-// Agree returns an error on all ranks if a fact differs.
+// Agree returns an error on all ranks if value differs between them.
 func (r *Ranks) Agree(key, value string) error {
 	if !r.Parallel() {
 		return nil
@@ -218,8 +226,8 @@ func (r *Ranks) Agree(key, value string) error {
 	return r.World.Agree(key, []launch.Fact{{Key: key, Value: value}}, "the hosts must have the same")
 }
 
-// Same returns an error on all ranks unless all have these weights, bit for bit, after an
-// epoch. If any was interrupted, all know then.
+// Same returns an error on all ranks unless all have the same weights, bit for bit, after an epoch.
+// It tells all ranks if any was interrupted.
 func (r *Ranks) Same(epoch int, checksum func() (uint64, error), interrupted bool) error {
 	if !r.Parallel() {
 		return nil
@@ -261,7 +269,7 @@ func (r *Ranks) Same(epoch int, checksum func() (uint64, error), interrupted boo
 	return err
 }
 
-// Batches is how a header tells of batches.
+// Batches describes batches of bsz rows for a header.
 func (r *Ranks) Batches(bsz int) string {
 	if !r.Parallel() {
 		return fmt.Sprintf("batches of %d", bsz)

@@ -1,9 +1,9 @@
-// Package recording looks at a training from close by, for a report: memory over time, the map of
-// memory at its peak, and what the device and the host do in a step.
+// Package recording records a training in detail, for a report: memory over time, the map of memory
+// at its peak, and what the device and the host do in a step.
 //
-// That takes time, so it is done in steps that follow a training whose weights are saved: they move
-// the weights on and count nowhere. Only [Recorder.Epoch] looks at an epoch of the training, the
-// first one, which pays for what is done once and is left out of the statistics.
+// Recording takes time, so it is done in extra steps after the training, once the weights are
+// saved: they change the weights and count nowhere. Only [Recorder.Epoch] records an epoch of the
+// training, the first one, which statistics leave out.
 package recording
 
 import (
@@ -24,7 +24,7 @@ import (
 type Recorder struct {
 	Device    *device.Device
 	Allocator allocator.Allocator // the device's
-	Repeat    func() error        // does a step once more
+	Repeat    func() error        // does an extra step
 	Graphs    bool                // the steps of the epochs are graphs
 
 	Recording report.Recording
@@ -41,7 +41,7 @@ func peaksOf(p *observe.Peaks) (all []report.Peak) {
 	return all
 }
 
-// Epoch does f, which trains for an epoch, and records its memory over time.
+// Epoch calls f, which trains for an epoch, and records its memory over time.
 func (r *Recorder) Epoch(f func() error) error {
 	memory := observe.NewPeaks(mostPeaks)
 	err := r.traced(1, memory.Add, func(*allocator.Trace) error { return f() })
@@ -49,14 +49,14 @@ func (r *Recorder) Epoch(f func() error) error {
 	return err
 }
 
-// traced does f with a trace around the allocator, and passes its events to each.
+// traced calls f with a trace around the allocator, and passes the trace's events to each.
 func (r *Recorder) traced(events int, each func(allocator.TraceEvent), f func(*allocator.Trace) error) error {
 	t := allocator.NewTrace(r.Allocator, events)
 	t.Each(each)
 	return r.Device.Through(t, func() error { return f(t) })
 }
 
-// Step records a step. The recording lacks what follows an error.
+// Step records a step. After an error the recording is incomplete.
 func (r *Recorder) Step() error {
 	events, peak := 0, 0 // of a step; the number of the Alloc after which most is live
 	var most int64
@@ -101,7 +101,7 @@ const (
 	stepsTime = time.Second
 )
 
-// steps records at least one step, each of the given number of events.
+// steps records steps, at least one. Each has the given number of events.
 func (r *Recorder) steps(events int) (steps []*report.Timeline, err error) {
 	for began := time.Now(); len(steps) == 0 || len(steps) < mostSteps && time.Since(began) < stepsTime; {
 		err := r.traced(events, nil, func(t *allocator.Trace) error {
@@ -120,7 +120,7 @@ func (r *Recorder) steps(events int) (steps []*report.Timeline, err error) {
 	return steps, nil
 }
 
-// medianStep is the step of median length.
+// medianStep returns the step of median length.
 func medianStep(steps []*report.Timeline) *report.Timeline {
 	slices.SortFunc(steps, func(a, b *report.Timeline) int { return cmp.Compare(a.Length, b.Length) })
 	median := steps[len(steps)/2]
@@ -128,7 +128,7 @@ func medianStep(steps []*report.Timeline) *report.Timeline {
 	return median
 }
 
-// A mapper is an allocator that takes the map of another one right after a call of Alloc.
+// A mapper is an allocator that takes a map after a given number of calls of Alloc.
 type mapper struct {
 	allocator.Allocator
 	left  int // calls of Alloc until then
@@ -145,8 +145,8 @@ func (m *mapper) Alloc(bytes int64, s allocator.Stream, tag string) (allocator.B
 	return b, err
 }
 
-// timelineOf puts together what the device and the host did in a step. The events are of
-// a trace that began at the given time.
+// timelineOf joins what the device and the host did in a step. events are from a trace that began
+// at began.
 func timelineOf(l device.Timeline, began time.Time, events []allocator.TraceEvent) *report.Timeline {
 	t := &report.Timeline{Length: microseconds(l.Length)}
 	for _, o := range l.Ops {
@@ -160,7 +160,7 @@ func timelineOf(l device.Timeline, began time.Time, events []allocator.TraceEven
 	for _, e := range events {
 		at := began.Add(e.Time).Sub(l.Begin)
 		if at < 0 {
-			continue // of the steps before
+			continue // before the step
 		}
 		call := report.Span{Name: "free " + e.Tag, Detail: fmt.Sprintf("%d bytes", e.Bytes), Start: microseconds(at), Length: microseconds(e.Took)}
 		switch e.Action {

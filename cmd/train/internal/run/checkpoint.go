@@ -10,9 +10,9 @@ import (
 	"mlpool/cmd/train/internal/rundir"
 )
 
-// checkpoint saves where the runner is in its folder, unless that is saved already, and the best
-// weights. The logs are on the disk before them: a run is resumed only from weights that they lead
-// up to. What has diverged is not worth it.
+// checkpoint saves the runner's state in its folder, and its best weights, unless they are saved.
+// The logs are on the disk before: a run is resumed only from weights that its logs lead to.
+// Weights that diverged are not saved.
 func (r *runner) checkpoint() error {
 	last := r.unsaved && !r.diverged()
 	if r.folder == nil || !last && !r.best.unsaved {
@@ -42,7 +42,7 @@ func (r *runner) checkpoint() error {
 	return nil
 }
 
-// state copies the weights, and how far they are trained, to the host.
+// state copies the weights to the host, with the epoch and step that they belong to.
 func (r *runner) state() (c checkpoint.Checkpoint, err error) {
 	c.Epoch, c.Step = r.place()
 	c.Settings = map[string]string{}
@@ -53,8 +53,8 @@ func (r *runner) state() (c checkpoint.Checkpoint, err error) {
 	return c, err
 }
 
-// keepBest keeps the weights after an epoch on the host if its validation loss is the lowest so
-// far. A comparison, which is about times, keeps none.
+// keepBest copies the weights to the host after an epoch with the lowest validation loss so far. A
+// comparison, which is about times, keeps none.
 func (r *runner) keepBest(rec rundir.Record) (err error) {
 	better := r.best.Weights == nil || rec.ValLoss < r.best.loss
 	if r.folder == nil || r.facts.Place > 0 || rec.Interrupted || rec.Diverged > 0 || !better {
@@ -65,7 +65,7 @@ func (r *runner) keepBest(rec rundir.Record) (err error) {
 	return err
 }
 
-// save is checkpoint, with an error that names the key which says where checkpoints go.
+// save saves a checkpoint. Its error names the key of the folder.
 func (s *session) save(r *runner) error {
 	if err := r.checkpoint(); err != nil {
 		return s.logError(fmt.Errorf("no checkpoint: %w", err))
@@ -73,8 +73,8 @@ func (s *session) save(r *runner) error {
 	return nil
 }
 
-// saveLast saves the weights of all runners as epochs left them, which returned err. Of
-// those that diverged it says that they are not saved, and which are.
+// saveLast saves the weights of all runners after training ended with err. It says which weights
+// diverged and are not saved.
 func (s *session) saveLast(err error) error {
 	if err != nil && !errors.Is(err, exit.Interrupted) && !exit.IsDiverged(err) {
 		return nil

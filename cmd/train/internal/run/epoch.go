@@ -16,13 +16,13 @@ import (
 	"mlpool/model"
 )
 
-// verboseEvery is how many steps lie between two lines of a verbose run.
+// verboseEvery is the number of steps between two lines of a verbose run.
 const verboseEvery = 100
 
-// A graph holds up to graphSteps steps, so that its launch costs next to nothing a step, and
-// about graphNodes launches, which must be captured first. A step of L hidden layers is 2L+1
-// launches fused (2L+3 where a large batch is gathered, and its last dy transposed) and 6L+7
-// unfused; 3L+4 stands for both.
+// A graph holds up to graphSteps steps, so that its launch costs little per step, and about
+// graphNodes kernels, since capturing takes time. A step of L hidden layers launches 2L+1 kernels
+// fused (2L+3 if a large batch is gathered and its last dy transposed) and 6L+7 unfused; 3L+4
+// stands for both.
 const (
 	graphSteps = 100
 	graphNodes = 1 << 13
@@ -77,8 +77,8 @@ func (r *runner) prepare(b *backend.Backend, set data.Dataset, verbose func(line
 	return nil
 }
 
-// epoch trains for one epoch, or what an earlier run left of it, and returns what it came
-// to, with the loss of each step that was done now.
+// epoch trains for one epoch, or for the rest of one that an earlier run began. It returns the
+// record and the losses of the steps that it did.
 func (r *runner) epoch(ctx context.Context) (rundir.Record, []float32, error) {
 	_, done := r.place()
 	before, spentBefore := r.stats()
@@ -105,8 +105,8 @@ func (r *runner) epoch(ctx context.Context) (rundir.Record, []float32, error) {
 	return rec, losses, nil
 }
 
-// newRecord makes the record of an epoch from what the allocators'
-// counters said before and after it, and the time spent in the allocator.
+// newRecord returns the record of an epoch. before and after are the statistics of the allocators,
+// spent is the time in them.
 func newRecord(name string, e model.Epoch, before, after allocator.Stats, spent time.Duration) rundir.Record {
 	return rundir.Record{
 		Allocator: name, Epoch: e.Number, Steps: len(e.Losses), Interrupted: e.Interrupted,
@@ -126,7 +126,7 @@ func newRecord(name string, e model.Epoch, before, after allocator.Stats, spent 
 	}
 }
 
-// log logs an epoch.
+// log logs an epoch in the runner's folder.
 func (r *runner) log(rec rundir.Record, losses []float32) error {
 	defer r.ranks.Write()()
 	r.facts.Epochs = r.earlier.start().Epoch + len(compare.Whole(r.records))

@@ -15,8 +15,8 @@ import (
 	"mlpool/internal/text"
 )
 
-// logDir is the folder for the logs of the last run on an allocator: log_dir itself for
-// the default one, and a folder in it for each other one.
+// logDir returns the folder for the logs of the last run on an allocator: root for the default one,
+// a folder in root for every other.
 func logDir(root string, c backend.Subject) string {
 	if c.String() == backend.CustomPool {
 		return root
@@ -24,11 +24,10 @@ func logDir(root string, c backend.Subject) string {
 	return filepath.Join(root, c.File())
 }
 
-// checkLogDir returns an error if the logs would go to the folder of another run, whose own
-// they would replace.
+// checkLogDir returns an error if the logs would replace those in the folder of another run.
 func checkLogDir(cfg configs.Config, among []backend.Subject) error {
 	dirs := []string{cfg.Log.LogDir}
-	if len(among) == 1 { // a comparison has no logs but those in its folder
+	if len(among) == 1 { // a comparison shares no logs
 		dirs = append(dirs, logDir(cfg.Log.LogDir, among[0]))
 	}
 	for _, dir := range dirs {
@@ -39,7 +38,7 @@ func checkLogDir(cfg configs.Config, among []backend.Subject) error {
 	return nil
 }
 
-// newFacts returns what the folder of a run says of it before it starts, on any allocator.
+// newFacts returns the facts of a run that are known before it starts, on any allocator.
 func (s *session) newFacts() rundir.Facts {
 	program := program.Facts()
 	if program.Modified {
@@ -100,10 +99,10 @@ func (s *session) begin() (err error) {
 			return err
 		}
 	}
-	return rundir.Point(s.dir) // last: what is resumed may be known by that link
+	return rundir.Point(s.dir) // last: the earlier run may be known by that link
 }
 
-// finish completes the folders of runs that ended with an error, or none.
+// finish completes the folders of runs that ended with err.
 func (s *session) finish(end time.Time, err error) error {
 	s.ranks.ConcludeBy(nil)
 	defer s.ranks.Write()()
@@ -113,8 +112,8 @@ func (s *session) finish(end time.Time, err error) error {
 	return s.conclude(end, err)
 }
 
-// conclude writes to the folders how the runs ended. A run by itself that did not fail then puts
-// its logs where runs share them: of several runs at a time, the last to end wins.
+// conclude writes to the folders how the runs ended. A single run that did not fail also copies its
+// logs to the folder that runs share: the last run to end wins.
 func (s *session) conclude(end time.Time, err error) error {
 	end = end.Truncate(time.Millisecond)
 	var errs []error
@@ -136,7 +135,7 @@ func (s *session) conclude(end time.Time, err error) error {
 	return errors.Join(errs...)
 }
 
-// statusOf is the status of a run that ended with err.
+// statusOf returns the status of a run that ended with err.
 func statusOf(err error) rundir.Status {
 	switch {
 	case err == nil:
@@ -149,8 +148,8 @@ func statusOf(err error) rundir.Status {
 	return rundir.Failed
 }
 
-// carry gives the runner's folder what the earlier run logged so far, and
-// its checkpoint: a run that is killed before its own first one can be gone on with as well.
+// carry copies the logs and the checkpoint of the earlier run to the runner's folder: a run that is
+// killed before its first checkpoint can be resumed too.
 func (r *runner) carry() error {
 	e := r.earlier
 	if e == nil {

@@ -19,8 +19,8 @@ import (
 	"mlpool/kernels/device"
 )
 
-// printEpoch prints the line of an epoch. Of what does not fit the last is left out, which the
-// summary and the logs have.
+// printEpoch prints the line of an epoch. It leaves out what does not fit, from the end; the
+// summary and the logs have it.
 func (s *session) printEpoch(r rundir.Record) {
 	parts := []string{
 		fmt.Sprintf("epoch %d/%d", r.Epoch, s.bound), "loss " + compare.Nats(r.Loss),
@@ -54,7 +54,7 @@ func (s *session) printEpoch(r rundir.Record) {
 	_ = s.bar.Print(s.stdout, line+"\n") // standard output remembers its error
 }
 
-// nameWidth is that of the longest name of a runner.
+// nameWidth returns the length of the longest name of a runner.
 func (s *session) nameWidth() (width int) {
 	for _, r := range s.runners {
 		width = max(width, len(r.String()))
@@ -62,8 +62,7 @@ func (s *session) nameWidth() (width int) {
 	return width
 }
 
-// printSummary ends a run: what the median epoch took, or the allocators side
-// by side, and where the run's folder is.
+// printSummary prints the results of the runs, and where their folder is.
 func (s *session) printSummary(elapsed time.Duration) {
 	if !slices.ContainsFunc(s.runners, func(r *runner) bool { return len(r.records) > 0 }) {
 		return
@@ -77,8 +76,8 @@ func (s *session) printSummary(elapsed time.Duration) {
 	fmt.Fprintln(s.stdout)
 }
 
-// printResume says how to resume runs that ended early and have a checkpoint: a command line for
-// a shell.
+// printResume prints, for each run that ended early with a checkpoint, the command line that
+// resumes it.
 func (s *session) printResume() {
 	for _, r := range s.runners {
 		if epoch, _ := r.place(); r.folder == nil || !r.saved || r.diverged() || !r.unsaved && epoch >= s.cfg.Train.NumEpochs {
@@ -92,7 +91,7 @@ func (s *session) printResume() {
 	}
 }
 
-// quoted is a word as a POSIX shell takes it.
+// quoted returns a word as a POSIX shell reads it.
 func quoted(word string) string {
 	plain := func(r rune) bool {
 		return unicode.IsLetter(r) || unicode.IsDigit(r) || strings.ContainsRune("/._-+:,=@%", r)
@@ -103,8 +102,8 @@ func quoted(word string) string {
 	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }
 
-// printPlans says how close each plan came to the least memory that its step
-// can do with, how often it held, and how often it did not.
+// printPlans prints for each plan its memory and the least that its step needs, and how often it
+// was replayed and missed.
 func (s *session) printPlans() {
 	for _, r := range s.runners {
 		plan, ok := allocator.As[*allocator.Plan](r.allocs[0])
@@ -118,8 +117,8 @@ func (s *session) printPlans() {
 	}
 }
 
-// printProfile prints where the time of a step goes. Shares are of the time
-// from one step to the next. Only on a GPU do operations overlap.
+// printProfile prints where the time of a step goes. Shares are of the time from one step to the
+// next. Only on a GPU do operations overlap.
 func (s *session) printProfile(name string, p device.Profile, gpu bool) {
 	fmt.Fprintf(s.stdout, "\n%s allocator, a step of %d more, timed operation by operation:\n", name, p.Steps)
 	w := tabwriter.NewWriter(s.stdout, 0, 0, 2, ' ', tabwriter.AlignRight)

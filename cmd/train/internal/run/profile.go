@@ -12,8 +12,8 @@ import (
 	"mlpool/internal/text"
 )
 
-// profile times more steps of each runner operation by operation, after training. A
-// trace for Perfetto is written once more, with the kernels of the last of them.
+// profile times extra steps of each runner, operation by operation. It writes a trace for Perfetto
+// again, with the kernels of the last step.
 func (s *session) profile(ctx context.Context) error {
 	for _, r := range s.runners {
 		step := func() error {
@@ -44,8 +44,8 @@ func (s *session) profile(ctx context.Context) error {
 	return nil
 }
 
-// record records a step of each runner, unless ctx is done. file returns the name of the file for the
-// recording; empty: none. A recording that fails is a warning: the training has its result.
+// record records a step of each runner, unless ctx is done. file returns the name of the file for
+// the recording; empty: none. A failed recording is a warning: the training has its result.
 func (s *session) record(ctx context.Context, file func(*runner) string) {
 	for _, r := range s.runners {
 		path := file(r)

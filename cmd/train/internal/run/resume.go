@@ -24,24 +24,24 @@ import (
 	"mlpool/model"
 )
 
-// An Earlier run is gone on with from its checkpoint. What it logged after that is not
-// looked at.
+// Earlier is a run that another one resumes from its checkpoint. What it logged after the
+// checkpoint is ignored. A nil *Earlier stands for a training from the beginning.
 type Earlier struct {
 	Run     rundir.Run
 	saved   checkpoint.Checkpoint
-	records []rundir.Record       // of the whole epochs
+	records []rundir.Record       // of the complete epochs
 	losses  []float32             // of all steps
-	best    checkpoint.Checkpoint // after one of records; without weights: there is none
+	best    checkpoint.Checkpoint // after one of records; no weights: there is none
 }
 
-// OpenEarlier reads the run in a folder, or the first of a comparison, which must have
-// ended. The file of its weights says how far it is followed.
+// OpenEarlier reads the run in dir, or the first of a comparison, which must have ended. weights is
+// the name of the file with its checkpoint.
 func OpenEarlier(dir, weights string) (e *Earlier, err error) {
 	e = new(Earlier)
 	if e.Run, err = rundir.First(dir); err != nil {
 		return nil, err
 	}
-	if e.Run.Dir, err = filepath.EvalSymlinks(e.Run.Dir); err != nil { // latest is soon another one
+	if e.Run.Dir, err = filepath.EvalSymlinks(e.Run.Dir); err != nil { // latest will lead elsewhere
 		return nil, err
 	}
 	running, err := e.Run.Locked()
@@ -62,7 +62,7 @@ func OpenEarlier(dir, weights string) (e *Earlier, err error) {
 		return nil, err
 	}
 	all := len(e.losses)
-	after := all - e.saved.Step // of the losses, those of the checkpoint and the epochs counted so far left out
+	after := all - e.saved.Step // the losses that neither the checkpoint nor an epoch counted so far has
 	for _, r := range records {
 		if next := len(e.records) + 1; next <= e.saved.Epoch && r.Epoch == next && !r.Interrupted && r.Steps > 0 && r.Steps <= after {
 			e.records = append(e.records, r)
@@ -85,7 +85,7 @@ func OpenEarlier(dir, weights string) (e *Earlier, err error) {
 	return e, nil
 }
 
-// dir is the run's folder; without an earlier run there is none.
+// dir returns the run's folder; empty: none.
 func (e *Earlier) dir() string {
 	if e == nil {
 		return ""
@@ -93,19 +93,19 @@ func (e *Earlier) dir() string {
 	return e.Run.Dir
 }
 
-// print says where the run goes on, to so many epochs. One that was killed after the last
-// of them only lacks its end.
+// print says where the run continues. A run that was killed after its last epoch has nothing left
+// to train.
 func (e *Earlier) print(epochs int, w io.Writer) {
 	switch {
 	case e == nil:
 	case e.saved.Epoch == epochs:
 		fmt.Fprintf(w, "%s has done %s: nothing is left to train\n", e.Run.Dir, text.Count(epochs, "epoch"))
 	default:
-		fmt.Fprintf(w, "going on with %s after %s and %s\n", e.Run.Dir, text.Count(e.saved.Epoch, "epoch"), text.Count(e.saved.Step, "step"))
+		fmt.Fprintf(w, "resuming %s after %s and %s\n", e.Run.Dir, text.Count(e.saved.Epoch, "epoch"), text.Count(e.saved.Step, "step"))
 	}
 }
 
-// start is where the run goes on. Without an earlier run that is the beginning.
+// start returns the place where the run continues.
 func (e *Earlier) start() model.Start {
 	if e == nil {
 		return model.Start{}
@@ -113,7 +113,7 @@ func (e *Earlier) start() model.Start {
 	return model.Start{Epoch: e.saved.Epoch, Losses: e.losses[len(e.losses)-e.saved.Step:]}
 }
 
-// weights are those that a training starts with.
+// weights returns the weights that a training starts with.
 func (e *Earlier) weights(cfg configs.Config, set data.Dataset) []*tensor.Dense {
 	if e == nil {
 		return dataset.InitialWeights(cfg, set)
@@ -121,9 +121,8 @@ func (e *Earlier) weights(cfg configs.Config, set data.Dataset) []*tensor.Dense 
 	return e.saved.Weights
 }
 
-// check returns an error if a training would not go on as the run was begun, bit for
-// bit, or not at all. Whether another GPU sums up in the same order nobody knows: it is
-// told of on stderr.
+// check returns an error if the run cannot be resumed, or would not continue bit for bit. On
+// another GPU, which may sum in another order, it warns on stderr.
 func (e *Earlier) check(cfg configs.Config, set data.Dataset, b *backend.Backend, r *ranks.Ranks, stderr io.Writer) error {
 	if e == nil {
 		return nil
@@ -149,7 +148,7 @@ func (e *Earlier) check(cfg configs.Config, set data.Dataset, b *backend.Backend
 	return e.fits(cfg, set)
 }
 
-// ranks is how many trained.
+// ranks returns the number of ranks.
 func (e *Earlier) ranks() int {
 	n, err := strconv.Atoi(e.saved.Settings[ranksKey])
 	if err != nil {
@@ -158,8 +157,8 @@ func (e *Earlier) ranks() int {
 	return n
 }
 
-// checkRanks tells on stderr of another number of ranks, which adds up in another order. It
-// is an error where the run was interrupted within an epoch, and a step is of other rows now.
+// checkRanks warns of another number of ranks, which sums in another order. It returns an error if
+// the run was interrupted within an epoch and a step has other rows now.
 func (e *Earlier) checkRanks(cfg configs.Config, ranks int, stderr io.Writer) error {
 	was := e.ranks()
 	if was == ranks {
@@ -174,7 +173,7 @@ func (e *Earlier) checkRanks(cfg configs.Config, ranks int, stderr io.Writer) er
 	return nil
 }
 
-// fits returns an error if the weights are not of the model that the config describes.
+// fits returns an error if the weights are not those of the config's model.
 func (e *Earlier) fits(cfg configs.Config, set data.Dataset) error {
 	inputs, layers := set.Train.Features(), cfg.Model.NumLayers+1
 	var want, have []tensor.Shape
@@ -195,13 +194,12 @@ func (e *Earlier) fits(cfg configs.Config, set data.Dataset) error {
 	return nil
 }
 
-// A setting is something that the losses of a training depend on, by the config's key
-// that decides it.
+// A setting is a value that the losses of a training depend on, with its key in the config.
 type setting struct{ key, value string }
 
-// settings are all that make two trainings the same bit for bit, whatever allocator and
-// executor they have: the model and its initial weights, the batches and their order, and
-// how it is computed. Another GPU of the same precision may still sum up in another order.
+// settings returns all that the losses depend on, bit for bit, whatever the allocator and the
+// executor: the model and its initial weights, the batches and their order, and the precision.
+// Another GPU of the same precision may sum in another order.
 func settings(cfg configs.Config, set data.Dataset, b *backend.Backend, r *ranks.Ranks) []setting {
 	text := func(v any) string { return fmt.Sprint(v) }
 	all := []setting{
@@ -221,5 +219,5 @@ func settings(cfg configs.Config, set data.Dataset, b *backend.Backend, r *ranks
 	return all
 }
 
-// ranksKey is the number of ranks among the settings of a checkpoint, where they are several.
+// ranksKey is the number of ranks among the settings of a checkpoint, if there are several.
 const ranksKey = "ranks"

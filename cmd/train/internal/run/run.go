@@ -31,7 +31,7 @@ import (
 	"mlpool/kernels/collective/launch"
 )
 
-// Options are what a command line asks of a run, in addition to its config.
+// Options are what the command line asks of a run, in addition to its config.
 type Options struct {
 	Compare bool           // train on several allocators
 	Among   []string       // their names; nil: all that the device has
@@ -43,8 +43,8 @@ type Options struct {
 	JSON    bool           // print results to standard output, and all other lines to standard error
 }
 
-// Train does what o asks for with the config cfg. It resumes from, if that is not nil. r is nil
-// in a run on one GPU.
+// Train does what o asks for with the config cfg. It resumes from; nil: it starts at the beginning.
+// r is nil on one GPU.
 func Train(ctx context.Context, o Options, cfg configs.Config, from *Earlier, r *ranks.Ranks, stdout, stderr io.Writer) (err error) {
 	lines := stdout
 	if o.JSON {
@@ -160,7 +160,7 @@ func (s *session) load(ctx context.Context) (data.Dataset, error) {
 	return set, s.from.check(s.cfg, set, s.backend, s.ranks, s.stderr)
 }
 
-// printHeader prints what is trained on what, and where a resumed run continues.
+// printHeader prints what is trained on what.
 func (s *session) printHeader(set data.Dataset) {
 	cfg := s.cfg
 	model := fmt.Sprintf("%s of %d, %s, rate %g, %s executor, %d training and %d validation images",
@@ -189,7 +189,7 @@ func (s *session) writeResults(o Options, stdout io.Writer) error {
 	return rundir.PrintJSON(stdout, all)
 }
 
-// close frees what the session took, which ended with err or nil.
+// close frees what the session took, which ended with err.
 func (s *session) close(err error) error {
 	var errs []error
 	for _, r := range s.runners {

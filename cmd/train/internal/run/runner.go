@@ -19,8 +19,8 @@ import (
 	"mlpool/model"
 )
 
-// runner trains one model on one subject: an allocator for what is done
-// eagerly and, for the executor "graph", a second for what is captured.
+// runner trains one model on one subject. With the executor "graph" a second allocator serves what
+// is captured.
 type runner struct {
 	backend.Subject
 	cfg     configs.Config // with the subject's strategy
@@ -29,23 +29,23 @@ type runner struct {
 	trainer *model.Trainer[device.Tensor]
 	folder  *rundir.Folder // of the run; nil: none
 	facts   rundir.Facts
-	trace   *allocator.Trace // nil: none is wanted
+	trace   *allocator.Trace // nil: none
 	kernels []observe.Work   // for the trace
 	records []rundir.Record
 	losses  []float32 // of each step
 
-	earlier  *Earlier     // the run that is gone on with; nil: none
+	earlier  *Earlier     // the run to resume; nil: none
 	settings []setting    // for checkpoints
-	unsaved  bool         // there is no checkpoint of the weights as they are
+	unsaved  bool         // no checkpoint has the current weights
 	saved    bool         // there is a checkpoint of the run
 	best     best         // of a run by itself
-	ranks    *ranks.Ranks // nil: there are no others
+	ranks    *ranks.Ranks // nil: one GPU
 
-	watch    bool // for a report
+	watch    bool // record the first epoch, for a report
 	recorder recording.Recorder
 }
 
-// own times an allocator, and closes it in the end.
+// own times an allocator, and has close close it.
 func (r *runner) own(a allocator.Allocator, err error) (*allocator.Timed, error) {
 	if err != nil {
 		return nil, err
@@ -55,9 +55,8 @@ func (r *runner) own(a allocator.Allocator, err error) (*allocator.Timed, error)
 	return t, nil
 }
 
-// segments is where the memory of the runner's pools comes from: virtual, malloc, or
-// "virtual and malloc" where what is captured has another kind than the rest. It is
-// empty where there is no pool of this program.
+// segments returns the kind of segments of the runner's pools: virtual, malloc, or "virtual and
+// malloc" if the allocator for captures has another kind; empty: there is no pool.
 func (r *runner) segments() string {
 	var kinds []string
 	for _, a := range r.allocs {
@@ -69,7 +68,7 @@ func (r *runner) segments() string {
 	return strings.Join(kinds, " and ")
 }
 
-// stats adds up the runner's allocators, and the time spent in them.
+// stats adds up the statistics of the runner's allocators, and the time in them.
 func (r *runner) stats() (sum allocator.Stats, spent time.Duration) {
 	for _, a := range r.allocs {
 		st := a.Stats()
@@ -90,7 +89,7 @@ func (r *runner) stats() (sum allocator.Stats, spent time.Duration) {
 	return sum, spent
 }
 
-// held sums up by tag what the runner's allocators have handed out.
+// held adds up by tag what the runner's allocators have handed out.
 func (r *runner) held() []allocator.TagBytes {
 	var blocks []allocator.LiveBlock
 	for _, a := range r.allocs {
@@ -113,7 +112,7 @@ func (r *runner) close() error {
 	return errors.Join(errs...)
 }
 
-// place is how far the runner is: the whole epochs, and the steps of the next one.
+// place returns the number of complete epochs, and of steps of the next.
 func (r *runner) place() (epoch, step int) {
 	if len(r.records) == 0 {
 		start := r.earlier.start()
@@ -125,12 +124,12 @@ func (r *runner) place() (epoch, step int) {
 	return last(r.records).Epoch, 0
 }
 
-// diverged says whether the runner's last loss is no number.
+// diverged reports whether the last epoch diverged.
 func (r *runner) diverged() bool { return len(r.records) > 0 && last(r.records).Diverged > 0 }
 
 // best is the state after the epoch with the lowest validation loss.
 type best struct {
-	checkpoint.Checkpoint // without weights: there is none yet
+	checkpoint.Checkpoint // no weights: there is none yet
 	loss                  rundir.Nats
 	unsaved               bool
 }

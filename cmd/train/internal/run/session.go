@@ -13,7 +13,7 @@ import (
 	"mlpool/configs"
 )
 
-// session is one training, or several on allocators that are compared.
+// session is one training, or several in turns on allocators that are compared.
 type session struct {
 	cfg            configs.Config
 	from           *Earlier // the run to resume; nil: none
@@ -37,7 +37,7 @@ func (s *session) verbose(line string) {
 	_ = s.bar.Print(s.stdout, line) // standard output remembers its error
 }
 
-// logError is the error of what log_dir does not take. A full disk is not the key's fault.
+// logError names the key of the folder in an error about it, unless the disk is full.
 func (s *session) logError(err error) error {
 	if errors.Is(err, syscall.ENOSPC) {
 		return fmt.Errorf("the disk of %s is full: %w", s.cfg.Log.LogDir, err)
@@ -45,7 +45,7 @@ func (s *session) logError(err error) error {
 	return s.cfg.Errorf("log.log_dir", "%w", err)
 }
 
-// finished returns the runs of the session as far as they got.
+// finished returns the runs as far as they got.
 func (s *session) finished() (all []compare.Run) {
 	for _, r := range s.runners {
 		f := compare.Run{Facts: r.facts, Config: r.cfg.TOML(), Records: r.records, Losses: r.losses, Recording: r.recorder.Recording, Held: r.held()}

@@ -14,8 +14,8 @@ import (
 	"mlpool/configs"
 )
 
-// newAllocator makes the runner's allocator, in the wrappers that section [allocator] asks
-// for: poison, and a trace.
+// newAllocator returns the runner's allocator, with poison and a trace around it if section
+// [allocator] asks for them.
 func (r *runner) newAllocator(b *backend.Backend, cfg configs.Config) (allocator.Allocator, error) {
 	c := cfg.Allocator
 	a, err := b.NewAllocator(r.Kind, cfg)
@@ -32,7 +32,7 @@ func (r *runner) newAllocator(b *backend.Backend, cfg configs.Config) (allocator
 	return a, nil
 }
 
-// writeTraces writes the runners' traces and says where they are.
+// writeTraces writes the runners' traces.
 func (s *session) writeTraces() error {
 	var errs []error
 	for _, r := range s.runners {
@@ -43,7 +43,7 @@ func (s *session) writeTraces() error {
 	return errors.Join(errs...)
 }
 
-// writeTrace writes a runner's trace and says where it is.
+// writeTrace writes a runner's trace and prints where it is.
 func (s *session) writeTrace(r *runner) error {
 	note, err := r.writeTrace(s.tracePath(r))
 	if err != nil {
@@ -53,13 +53,12 @@ func (s *session) writeTrace(r *runner) error {
 	return nil
 }
 
-// tracePath is where a runner's trace goes.
+// tracePath returns the file of a runner's trace.
 func (s *session) tracePath(r *runner) string {
 	return tracePath(s.cfg.Allocator.Trace, r.Subject, len(s.runners) > 1)
 }
 
-// checkTraces returns an error if a trace could not be written after training. It
-// changes no file that is there.
+// checkTraces returns an error if a trace could not be written. It changes no file.
 func checkTraces(cfg configs.Config, among []backend.Subject) error {
 	if cfg.Allocator.Trace == "" {
 		return nil
@@ -72,8 +71,8 @@ func checkTraces(cfg configs.Config, among []backend.Subject) error {
 	return nil
 }
 
-// tracePath is where the trace of one of several allocators goes: trace.csv of
-// custom:bestfit to trace.custom-bestfit.csv.
+// tracePath returns the file of the trace of a subject, one of several or alone: trace.csv becomes
+// trace.custom-bestfit.csv for custom:bestfit.
 func tracePath(path string, c backend.Subject, several bool) string {
 	if !several {
 		return path
@@ -82,8 +81,8 @@ func tracePath(path string, c backend.Subject, several bool) string {
 	return strings.TrimSuffix(path, ext) + "." + c.File() + ext
 }
 
-// writeTrace writes the runner's trace, as its file's name says: .json for Perfetto,
-// .pickle for PyTorch's tools, .csv as RMM does. It returns a line about what it wrote.
+// writeTrace writes the runner's trace in the format of the file name: .json for Perfetto, .pickle
+// for PyTorch's tools, .csv as RMM writes it. It returns a line about it.
 func (r *runner) writeTrace(path string) (note string, err error) {
 	t := r.trace
 	f, err := os.Create(path)

@@ -15,8 +15,7 @@ import (
 	"mlpool/kernels"
 )
 
-// prepare makes the session ready to train on each subject, from the beginning or where an
-// earlier run ended. It logs nothing.
+// prepare makes the session ready to train on each subject. It logs nothing.
 func (s *session) prepare(set data.Dataset) error {
 	settings := settings(s.cfg, set, s.backend, s.ranks)
 	for _, c := range s.among {
@@ -47,11 +46,10 @@ func (s *session) stepsDone() (n int64) {
 	return n
 }
 
-// train runs the epochs, those of the runners interleaved, and prints the
-// results, also those of a run that ends early. The runners take turns at going
-// first, so that none always follows another.
+// train runs the epochs of all runners in turns, and prints the results, also if it ends early. The
+// runners take turns at being first, so that none always follows another.
 func (s *session) train(ctx context.Context) (err error) {
-	if s.cfg.Train.Nvtx { // ranges are a thread's
+	if s.cfg.Train.Nvtx { // ranges belong to a thread
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 	}
@@ -74,13 +72,13 @@ func (s *session) train(ctx context.Context) (err error) {
 	return err
 }
 
-// announce says at once when ctx is cancelled that the step at hand is still to be
-// finished. The function that it returns ends that, with what failed in saying it.
+// announce says, as soon as ctx is cancelled, that the step in progress will be finished. stop ends
+// that, and returns what failed in saying it.
 func (s *session) announce(ctx context.Context) (stop func() error) {
 	said := make(chan error, 1)
 	cancel := context.AfterFunc(ctx, func() {
 		part := "step"
-		if s.ranks.Parallel() { // only between epochs do all know of it
+		if s.ranks.Parallel() { // all ranks know of it only between epochs
 			part = "epoch"
 		}
 		again := "press Ctrl-C again"
@@ -97,8 +95,8 @@ func (s *session) announce(ctx context.Context) (stop func() error) {
 	}
 }
 
-// epochs trains until all epochs are done, and a comparison is as precise as -until asks, or
-// all runners have done the epoch in which a run diverged.
+// epochs trains until all epochs are done, until a comparison is as precise as -until asks, or
+// until the end of an epoch in which a run diverged.
 func (s *session) epochs(ctx context.Context) error {
 	for epoch := s.from.start().Epoch; epoch < s.bound && !s.until.Reached(epoch, s.cfg.Train.NumEpochs, s.results); epoch++ {
 		var diverged []error
@@ -122,8 +120,8 @@ func (s *session) epochs(ctx context.Context) error {
 	return nil
 }
 
-// stopped says whether training ends before the next epoch. Ranks agree on an interruption
-// only between epochs.
+// stopped reports whether training ends before the next epoch. Ranks agree on an interruption only
+// between epochs.
 func (s *session) stopped(ctx context.Context) bool {
 	if s.ranks.Parallel() {
 		return s.ranks.Stop
@@ -139,15 +137,15 @@ func (s *session) diverged(rec rundir.Record) error {
 	return e
 }
 
-// epoch trains a runner for one epoch, prints its line and then logs it: what was
-// trained is seen even where it cannot be logged.
+// epoch trains a runner for one epoch, prints its line and then logs it: users see an epoch even if
+// it cannot be logged.
 func (s *session) epoch(ctx context.Context, r *runner, number int) (rundir.Record, error) {
 	s.bar.Describe(fmt.Sprintf("epoch %d/%d, in all", number, s.bound))
 	if s.cfg.Train.Nvtx {
 		kernels.PushRange(fmt.Sprintf("%s epoch %d", r, number))
 	}
 	within := ctx
-	if s.ranks.Parallel() { // one that stopped alone would leave the others waiting: see stopped
+	if s.ranks.Parallel() { // a rank that stops alone leaves the others waiting: see stopped
 		within = context.WithoutCancel(ctx)
 	}
 	rec, losses, err := r.epoch(within)

@@ -2,8 +2,8 @@ package rundir
 
 import "time"
 
-// Names of the files in a run's folder. Weights and a recording are there only where
-// the run got so far.
+// Names of the files in a run's folder. Weights and a recording are missing if the run ended too
+// early.
 const (
 	FactsFile     = "run.json"            // [Facts]
 	ConfigFile    = "config.toml"         // the effective config: every key
@@ -16,7 +16,7 @@ const (
 	RecordingFile = "recording.json"      // report.Recording
 )
 
-// ComparisonFile is in a comparison's folder, beside the folders of its runs.
+// ComparisonFile is in a comparison's folder, next to the folders of its runs.
 const ComparisonFile = "comparison.json"
 
 // Latest is a symbolic link in a log_dir to the newest run or comparison there.
@@ -25,7 +25,7 @@ const Latest = "latest"
 // A Status says how far a run got.
 type Status string
 
-// Running is also what a run is left as whose process was killed.
+// Running is also the status of a run whose process was killed.
 const (
 	Running     Status = "running"
 	Done        Status = "done"
@@ -34,10 +34,10 @@ const (
 	Failed      Status = "failed"
 )
 
-// Facts are what was run, where, and how it ended: run.json.
+// Facts say what was run, where, and how it ended: run.json.
 type Facts struct {
 	Version string   `json:"version"`          // of the program
-	Commit  string   `json:"commit,omitempty"` // that it was built from; "COMMIT, modified" where that is not all
+	Commit  string   `json:"commit,omitempty"` // of the sources; "COMMIT, modified" if they differ from it
 	Command []string `json:"command"`
 	Config  string   `json:"config"` // as named on the command line; "-": standard input
 
@@ -45,29 +45,27 @@ type Facts struct {
 	GPU       *GPU   `json:"gpu,omitempty"`       // nil on the CPU
 	Precision string `json:"precision,omitempty"` // fp32, tf32 or 3xtf32
 	Executor  string `json:"executor"`            // eager or graph
-	Name      string `json:"name"`                // of the allocator as it was asked for: custom, custom:bestfit
+	Name      string `json:"name"`                // of the allocator as the user gave it: custom, custom:bestfit
 	Allocator string `json:"allocator"`           // its kind: custom, plan, cuda or malloc
 	Strategy  string `json:"strategy,omitempty"`  // of an allocator that has a pool
 	Segments  string `json:"segments,omitempty"`  // likewise: virtual, malloc, or both
 	Seed      uint64 `json:"seed"`
 
-	Ranks       int    `json:"ranks,omitempty"`       // that trained together, each on such a device; 0: one did
+	Ranks       int    `json:"ranks,omitempty"`       // that trained together, each on such a device; 0: one
 	Collectives string `json:"collectives,omitempty"` // what moved data between them: "NCCL 2.27.3"
 
-	// Place is the run's in a comparison: 1 is what differences are from. 0 is a run
-	// by itself.
+	// Place is the run's place in a comparison; differences are from 1. A run by itself has 0.
 	Place int `json:"place,omitempty"`
 
-	// ResumedFrom is the folder of the run that this one goes on with; its epochs are among
-	// this one's.
+	// ResumedFrom is the folder of the run that this one resumed. Its epochs are among this one's.
 	ResumedFrom string `json:"resumed_from,omitempty"`
 
 	Machine Machine    `json:"machine"`
 	Start   time.Time  `json:"start"`
-	End     *time.Time `json:"end,omitempty"` // nil of a run that has not ended
+	End     *time.Time `json:"end,omitempty"` // nil: the run has not ended
 	Status  Status     `json:"status"`
 	Error   string     `json:"error,omitempty"` // why the status is neither running nor done
-	Epochs  int        `json:"epochs"`          // that are done
+	Epochs  int        `json:"epochs"`          // that are complete
 }
 
 // A GPU is the one that a run computed on.
@@ -75,7 +73,7 @@ type GPU struct {
 	Name              string `json:"name"`
 	ComputeCapability string `json:"compute_capability"`    // "9.0"
 	Memory            int64  `json:"memory"`                // bytes
-	Driver            string `json:"driver,omitempty"`      // NVIDIA's version, such as 570.124.06; empty where the system does not say
+	Driver            string `json:"driver,omitempty"`      // NVIDIA's version, such as 570.124.06; empty: unknown
 	CUDADriver        string `json:"cuda_driver,omitempty"` // the newest CUDA that the driver supports
 	CUDARuntime       string `json:"cuda_runtime"`          // the toolkit that the kernels were compiled with
 }
@@ -86,5 +84,5 @@ type Machine struct {
 	OS     string `json:"os"`
 	CPU    string `json:"cpu"`
 	Cores  int    `json:"cores"`  // that the program may use
-	Memory int64  `json:"memory"` // bytes; 0: not known
+	Memory int64  `json:"memory"` // bytes; 0: unknown
 }

@@ -6,8 +6,8 @@ import (
 	"path/filepath"
 )
 
-// IsRun says whether a path is the folder of a run, or of a comparison of runs. What -export
-// wrote has a run.json as well, without a status.
+// IsRun reports whether path is the folder of a run or of a comparison. -export writes a run.json
+// as well, but without a status.
 func IsRun(path string) bool {
 	if _, err := os.Stat(filepath.Join(path, ComparisonFile)); err == nil {
 		return true

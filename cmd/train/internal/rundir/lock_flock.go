@@ -7,17 +7,14 @@ import (
 	"syscall"
 )
 
-// lock locks f until it is closed, also by the end of the process. It does not
-// wait: the error is errLocked where another has the lock, and is
-// errors.ErrUnsupported where the file system has no locks.
+// lock locks f until it is closed, or the process ends. It does not wait: the error is errLocked if
+// another process has the lock, and errors.ErrUnsupported if the file system has no locks.
 func lock(f *os.File) error { return flock(f, syscall.LOCK_EX) }
 
-// share is lock for f open to read, beside others that share it. NFS has no other lock
-// for such a file.
+// share is lock for f open to read, which others may share. NFS has no other lock for such a file.
 func share(f *os.File) error { return flock(f, syscall.LOCK_SH) }
 
-// hold locks a folder as lock does, and waits for who has the lock. Where the file system has none,
-// or none for a folder, it does nothing.
+// hold waits for the lock of a folder. It does nothing if the file system has no locks for folders.
 func hold(dir *os.File) {
 	for syscall.Flock(int(dir.Fd()), syscall.LOCK_EX) == syscall.EINTR {
 	}

@@ -7,7 +7,7 @@ import (
 	"os"
 )
 
-// lock, share and hold are not to be had here.
+// This system has no lock, share or hold.
 func lock(*os.File) error  { return errors.ErrUnsupported }
 func share(*os.File) error { return errors.ErrUnsupported }
 func hold(*os.File)        {}

@@ -10,16 +10,16 @@ import (
 	"path/filepath"
 )
 
-// Logs are the four log files in a folder. They are written as epochs end, so that a
-// run that is cut short loses nothing.
+// Logs are the four log files in a folder. Each epoch is written when it ends, so a run that is cut
+// short loses nothing.
 type Logs struct {
 	dir                                      string
-	held                                     *os.File // RecordsFile, locked; not written to
+	held                                     *os.File // RecordsFile, locked, not written to
 	trainLosses, valLosses, valAccs, records *os.File // nil before Begin
 }
 
-// OpenLogs makes a folder and holds it against other runs until Close, also where this
-// process is killed; what is in it stays as it is until Begin.
+// OpenLogs makes a folder and locks it until Close or the end of the process. It changes no file
+// before Begin.
 func OpenLogs(dir string) (*Logs, error) {
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return nil, err
@@ -37,10 +37,10 @@ func OpenLogs(dir string) (*Logs, error) {
 	return &Logs{dir: dir, held: f}, nil
 }
 
-// errLocked says that another process, or another file of this one, has the lock.
+// errLocked says that the file is locked through another descriptor.
 var errLocked = errors.New("locked")
 
-// Begin starts the files afresh.
+// Begin truncates the files.
 func (l *Logs) Begin() (err error) {
 	for _, f := range []struct {
 		file **os.File
@@ -58,9 +58,9 @@ func (l *Logs) Begin() (err error) {
 	return nil
 }
 
-// Add appends an epoch: a loss for each of its steps, and for a whole epoch its
-// validation. What fails in one file is written to the others all the same; the error
-// is the first file's, since a full disk has them all fail.
+// Add appends an epoch: the loss of each step, and its validation if the epoch is complete. After
+// an error in one file it still writes the others. It returns the error of the first file: a full
+// disk has them all fail.
 func (l *Logs) Add(rec Record, losses []float32) error {
 	w := bufio.NewWriter(l.trainLosses)
 	for _, v := range losses {
@@ -76,7 +76,7 @@ func (l *Logs) Add(rec Record, losses []float32) error {
 	return cmp.Or(errs...)
 }
 
-// sync returns when all that was added is on the disk.
+// sync returns once all that was added is on the disk.
 func (l *Logs) sync() error {
 	var errs []error
 	for _, f := range []*os.File{l.trainLosses, l.valLosses, l.valAccs, l.records} {
@@ -85,7 +85,7 @@ func (l *Logs) sync() error {
 	return cmp.Or(errs...)
 }
 
-// Close closes the files and lets other runs write to the folder.
+// Close closes the files and unlocks the folder.
 func (l *Logs) Close() error {
 	var errs []error
 	for _, f := range []*os.File{l.trainLosses, l.valLosses, l.valAccs, l.records, l.held} {

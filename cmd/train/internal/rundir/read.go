@@ -13,20 +13,20 @@ import (
 	"strings"
 )
 
-// A Run is a folder that a training wrote. Its logs are read when they are asked for.
+// A Run is the folder of a training. Its methods read the logs.
 type Run struct {
 	Dir   string
 	Facts Facts
 }
 
-// Open reads the facts of the run in a folder. It returns an error that says what to
-// name instead if the folder is no run's.
+// Open reads the facts of the run in dir. If dir is not the folder of a run, the error suggests
+// one.
 func Open(dir string) (Run, error) {
 	path := filepath.Join(dir, FactsFile)
 	text, err := os.ReadFile(path)
 	switch info, statErr := os.Stat(dir); {
 	case errors.Is(statErr, fs.ErrNotExist):
-		return Run{}, fmt.Errorf("%s is not there: name a folder that a run wrote in its log_dir", dir)
+		return Run{}, fmt.Errorf("%s does not exist: name a folder that a run wrote in its log_dir", dir)
 	case statErr == nil && !info.IsDir():
 		return Run{}, fmt.Errorf("%s is a file: name the folder of a run, as in logs/mnist/latest", dir)
 	}
@@ -46,7 +46,7 @@ func Open(dir string) (Run, error) {
 	return r, nil
 }
 
-// Unmarshal reads JSON, with errors in words of the file, not of Go.
+// Unmarshal reads JSON. Its errors speak of the file, not of Go.
 func Unmarshal(text []byte, value any) error {
 	err := json.Unmarshal(text, value)
 	var kind *json.UnmarshalTypeError
@@ -59,8 +59,8 @@ func Unmarshal(text []byte, value any) error {
 	return err
 }
 
-// instead is the end of an error about a folder that is no run's: what the user may
-// have meant.
+// instead ends an error about dir, which is not the folder of a run, with a folder that may be
+// meant.
 func instead(dir string) string {
 	inside := append(folders(dir), filepath.Join(dir, Latest))
 	for _, inner := range slices.Backward(inside) { // the newest first
@@ -71,9 +71,9 @@ func instead(dir string) string {
 	return "; name a folder that a run wrote in its log_dir"
 }
 
-// folders are the paths of those in a folder, by name.
+// folders returns the folders in dir, sorted by name.
 func folders(dir string) (paths []string) {
-	entries, _ := os.ReadDir(dir) // what cannot be read has none
+	entries, _ := os.ReadDir(dir) // a folder that cannot be read is as good as empty
 	for _, e := range entries {
 		if e.IsDir() {
 			paths = append(paths, filepath.Join(dir, e.Name()))
@@ -87,8 +87,7 @@ func has(dir, file string) bool {
 	return err == nil
 }
 
-// Runs returns the run in a folder, or those of a comparison in it, in its order: the
-// first is what differences are from.
+// Runs returns the run in dir, or the runs of a comparison by their places.
 func Runs(dir string) (runs []Run, err error) {
 	if has(dir, FactsFile) {
 		r, err := Open(dir)
@@ -114,7 +113,7 @@ func Runs(dir string) (runs []Run, err error) {
 	return runs, nil
 }
 
-// First returns the run in a folder, or the first of a comparison in it.
+// First returns the run in dir, or the first of a comparison.
 func First(dir string) (Run, error) {
 	runs, err := Runs(dir)
 	if err != nil {
@@ -123,10 +122,10 @@ func First(dir string) (Run, error) {
 	return runs[0], nil
 }
 
-// Has says whether a file is in the run's folder.
+// Has reports whether the run's folder has a file.
 func (r Run) Has(file string) bool { return has(r.Dir, file) }
 
-// Beside returns the newest run in the folder that r's is in, or of its comparison, that has a file;
+// Beside returns the newest folder next to r's, of a run or of a comparison, whose run has a file;
 // empty: there is none.
 func (r Run) Beside(file string) (dir string) {
 	for _, dir := range slices.Backward(folders(filepath.Dir(r.Dir))) {
@@ -137,10 +136,10 @@ func (r Run) Beside(file string) (dir string) {
 	return ""
 }
 
-// Config is the path of the effective config.
+// Config returns the path of the effective config.
 func (r Run) Config() string { return filepath.Join(r.Dir, ConfigFile) }
 
-// Records returns the epochs, also one that was interrupted.
+// Records returns the epochs, including an interrupted one.
 func (r Run) Records() ([]Record, error) {
 	return read(filepath.Join(r.Dir, RecordsFile), func(line string) (rec Record, err error) {
 		err = Unmarshal([]byte(line), &rec)
@@ -159,8 +158,8 @@ func (r Run) Losses() ([]float32, error) {
 	})
 }
 
-// read parses each line of a file. A last line without its end, which a process that
-// was killed left, is not read.
+// read parses each line of a file. It ignores a last line without a line break: the process was
+// killed while writing it.
 func read[T any](path string, parse func(line string) (T, error)) (values []T, err error) {
 	text, err := os.ReadFile(path)
 	if err != nil {

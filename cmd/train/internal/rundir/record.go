@@ -5,20 +5,19 @@ import (
 	"math"
 )
 
-// A Record is an epoch as the logs keep it: a line of metrics.jsonl. Times are in
-// milliseconds, memory in bytes.
+// A Record is an epoch: a line of metrics.jsonl. Times are in milliseconds, memory in bytes.
 type Record struct {
 	Allocator   string `json:"allocator"`          // custom, cuda, custom:bestfit
 	Segments    string `json:"segments,omitempty"` // of its pools: virtual, malloc, or both
 	Epoch       int    `json:"epoch"`
 	Steps       int    `json:"steps"`
 	Interrupted bool   `json:"interrupted,omitempty"`
-	// Warmup epochs are the first of a process: they pay for what is done once.
+	// Warmup marks the first epoch of a process, which includes costs that occur once.
 	Warmup bool `json:"warmup,omitempty"`
-	// ResumedAfter is how many steps of the epoch an earlier run did: times and allocations
-	// are those of the others.
+	// ResumedAfter is the number of steps of the epoch that an earlier run did. Times and allocations
+	// do not include them.
 	ResumedAfter int     `json:"resumed_after,omitempty"`
-	Diverged     int     `json:"diverged,omitempty"` // the step at which the loss was no number; 0: none
+	Diverged     int     `json:"diverged,omitempty"` // the step at which the loss became NaN or infinite; 0: none
 	Loss         Nats    `json:"loss"`
 	ValLoss      Nats    `json:"val_loss"`
 	ValAcc       float64 `json:"val_acc"` // 0 to 1
@@ -26,8 +25,8 @@ type Record struct {
 	TrainMS float64 `json:"train_ms"`
 	ValMS   float64 `json:"val_ms"`
 
-	// Of several ranks: what moved the updates of a step took, and how long of that the GPU
-	// waited for them, in microseconds.
+	// With several ranks: how long a step's all-reduces took, and how long the GPU waited for them, in
+	// microseconds.
 	AllReduceUS float64 `json:"all_reduce_us,omitempty"`
 	ExposedUS   float64 `json:"all_reduce_exposed_us,omitempty"`
 
@@ -43,11 +42,10 @@ type Record struct {
 	PeakReserved  int64   `json:"peak_reserved"`
 }
 
-// TotalMS is the time of the whole epoch.
+// TotalMS returns the time of the whole epoch.
 func (r Record) TotalMS() float64 { return r.TrainMS + r.ValMS }
 
-// Nats is a loss. JSON has no NaN and no infinity: they are null there, which is read
-// as NaN.
+// Nats is a loss. In JSON NaN and infinity are null, which is read as NaN.
 type Nats float64
 
 // MarshalJSON writes a number, or null.
@@ -58,7 +56,7 @@ func (n Nats) MarshalJSON() ([]byte, error) {
 	return []byte("null"), nil
 }
 
-// MarshalCSV writes a number, or an empty cell for what JSON has null for.
+// MarshalCSV writes a number, or an empty cell for NaN and infinity.
 func (n Nats) MarshalCSV() ([]byte, error) {
 	text, err := n.MarshalJSON()
 	if string(text) == "null" {

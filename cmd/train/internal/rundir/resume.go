@@ -7,8 +7,8 @@ import (
 	"path/filepath"
 )
 
-// Locked says whether the run is still being written to. Where there are no locks it
-// says no.
+// Locked reports whether the run is still being written to. Without locks in the file system it
+// reports false.
 func (r Run) Locked() (bool, error) {
 	f, err := os.Open(filepath.Join(r.Dir, RecordsFile))
 	if err != nil {
@@ -22,8 +22,8 @@ func (r Run) Locked() (bool, error) {
 	return locked, errors.Join(err, f.Close())
 }
 
-// Carry writes what an earlier run logged, which this one goes on with: its whole epochs,
-// and the losses of their steps and of those after them. It follows Begin.
+// Carry writes the logs of an earlier run, which this one resumes: its complete epochs, the losses
+// of their steps, and the losses after them. It follows Begin.
 func (l *Logs) Carry(records []Record, losses []float32) error {
 	for _, r := range records {
 		if err := l.Add(r, losses[:r.Steps]); err != nil {
@@ -39,7 +39,7 @@ func (l *Logs) Carry(records []Record, losses []float32) error {
 	return nil
 }
 
-// Carry writes what an earlier run logged before anything else is added: see [Logs.Carry].
+// Carry writes the logs of an earlier run before the first epoch: see [Logs.Carry].
 func (f *Folder) Carry(records []Record, losses []float32) error {
 	if f == nil {
 		return nil

@@ -24,10 +24,9 @@ import (
 	"github.com/google/renameio/v2/maybe"
 )
 
-// Make makes a folder in a log_dir for what starts now, named after the time and what
-// it is, an allocator or "compare", and returns its path. Of two that start in the same
-// second the later one has "-2" behind its name. Where something else than a link has the
-// name [Latest] it is an error, and nothing is made.
+// Make makes a folder in logDir for a run that starts now, named after the time and after what,
+// which is an allocator or "compare". If the name is taken it appends "-2" and on. If something
+// other than a link has the name [Latest], Make returns an error and makes nothing.
 func Make(logDir string, now time.Time, what string) (dir string, err error) {
 	if err := os.MkdirAll(logDir, 0o777); err != nil {
 		return "", err
@@ -48,8 +47,8 @@ func Make(logDir string, now time.Time, what string) (dir string, err error) {
 	return dir, err
 }
 
-// Point makes [Latest] lead to a folder that Make made. It is no error where there are no
-// links: such a file system says that it does not permit one.
+// Point makes [Latest] lead to a folder that Make made. It does nothing if the file system has no
+// links.
 func Point(dir string) error {
 	link := dir + ".link"
 	if err := os.Symlink(filepath.Base(dir), link); err != nil {
@@ -64,16 +63,15 @@ func Point(dir string) error {
 	return nil
 }
 
-// A Folder is that of a run which writes to it. A nil Folder writes nothing.
+// A Folder is the folder of a run that writes to it. A nil Folder writes nothing.
 type Folder struct {
 	Dir   string
-	Facts Facts // to be completed before Finish
+	Facts Facts // complete them before Finish
 	logs  *Logs
 }
 
-// Start makes the folder of a run, or takes an empty one that was made for it, holds it
-// against other runs, and writes the facts, with the status [Running], and the
-// effective config.
+// Start makes the folder of a run, or takes an empty one, locks it, and writes the facts, with the
+// status [Running], and the effective config.
 func Start(dir string, facts Facts, config []byte) (*Folder, error) {
 	logs, err := OpenLogs(dir)
 	if err != nil {
@@ -87,7 +85,7 @@ func Start(dir string, facts Facts, config []byte) (*Folder, error) {
 	return f, nil
 }
 
-// Add logs an epoch: a loss for each of its steps.
+// Add logs an epoch and the loss of each of its steps.
 func (f *Folder) Add(rec Record, losses []float32) error {
 	if f == nil {
 		return nil
@@ -95,8 +93,8 @@ func (f *Folder) Add(rec Record, losses []float32) error {
 	return f.logs.Add(rec, losses)
 }
 
-// Sync returns when the logs are on the disk, so that what is saved after it, such as a
-// checkpoint, is not ahead of them where the machine stops.
+// Sync returns once the logs are on the disk. A checkpoint that is saved afterwards is never ahead
+// of them.
 func (f *Folder) Sync() error {
 	if f == nil {
 		return nil
@@ -104,7 +102,7 @@ func (f *Folder) Sync() error {
 	return f.logs.sync()
 }
 
-// Finish writes the facts as they are now and lets go of the folder.
+// Finish writes the facts and unlocks the folder.
 func (f *Folder) Finish() error {
 	if f == nil {
 		return nil
@@ -112,8 +110,8 @@ func (f *Folder) Finish() error {
 	return errors.Join(f.writeFacts(), f.logs.Close())
 }
 
-// Publish copies the logs of a finished run over those in dir, a folder that runs share, and makes
-// [Latest] lead to it. Of runs that end at once all that is shared is of one.
+// Publish copies the logs of a finished run over those in dir, which runs share, and makes [Latest]
+// lead to the run. If runs end at the same time, all shared files are of the same one.
 func (f *Folder) Publish(dir string) (err error) {
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return err
@@ -138,7 +136,7 @@ func (f *Folder) Publish(dir string) (err error) {
 
 func (f *Folder) writeFacts() error { return WriteJSON(filepath.Join(f.Dir, FactsFile), f.Facts) }
 
-// WriteJSON writes a value as indented JSON, as [WriteFile] does.
+// WriteJSON writes a value as indented JSON, in the way of [WriteFile].
 func WriteJSON(path string, value any) error {
 	text, err := json.MarshalIndent(value, "", "  ")
 	if err != nil {
@@ -147,10 +145,9 @@ func WriteJSON(path string, value any) error {
 	return WriteFile(path, append(text, '\n'))
 }
 
-// WriteFile writes a file at once: a reader sees all of it, or what was there before.
-// What is there and is no file, such as a pipe or a link to a file, is written to as it
-// is, and so is a file in a folder that takes no other, or on a disk that is full. Windows
-// replaces a file bit by bit.
+// WriteFile replaces a file: a reader sees either the old or the new text. It writes in place to
+// what is not a regular file, such as a pipe or a link, to a file in a folder that takes no new
+// one, and on a full disk. On Windows a reader may see part of the text.
 func WriteFile(path string, text []byte) error {
 	info, err := os.Lstat(path)
 	there := err == nil
@@ -167,8 +164,8 @@ func WriteFile(path string, text []byte) error {
 	return err
 }
 
-// overwrite writes text over that of a file, whose blocks may take it where no new ones are to be
-// had. What is longer than the old text is written first: where it does not fit, that stays.
+// overwrite replaces the text of a file in its own blocks, since a full disk has no new ones. It
+// writes the part beyond the old length first: if that fails, the old text stays.
 func overwrite(path string, text []byte) (err error) {
 	f, err := os.OpenFile(path, os.O_WRONLY, 0)
 	if err != nil {

@@ -343,7 +343,7 @@ func TestNoRun(t *testing.T) {
 		logDir:                      logDir + " is no run: it has no run.json; did you mean " + filepath.Join(logDir, Latest) + "?",
 		empty:                       empty + " is no run: it has no run.json; name a folder that a run wrote in its log_dir",
 		broken:                      file + ": is cut off",
-		filepath.Join(root, "none"): "none is not there: name a folder that a run wrote in its log_dir",
+		filepath.Join(root, "none"): "none does not exist: name a folder that a run wrote in its log_dir",
 		file:                        file + " is a file: name the folder of a run, as in logs/mnist/latest",
 	} {
 		if _, err := Open(dir); err == nil || !strings.HasSuffix(err.Error(), want) && !strings.Contains(err.Error(), want) {

@@ -9,8 +9,7 @@ import (
 	"os"
 )
 
-// CheckOutput returns an error if the file that a flag names, or none, could not be written
-// after training.
+// CheckOutput returns an error if the file that a flag names cannot be written. path may be empty.
 func CheckOutput(flag, path string) error {
 	if path == "" {
 		return nil
@@ -21,8 +20,8 @@ func CheckOutput(flag, path string) error {
 	return nil
 }
 
-// CheckWritable returns an error if path can be neither made nor opened to write. A pipe
-// is left alone: its reader would take it for the end if it was opened twice.
+// CheckWritable returns an error if path can be neither created nor opened for writing. It does not
+// open a pipe: its reader would take the close for the end.
 func CheckWritable(path string) error {
 	if info, err := os.Stat(path); err == nil && info.Mode().Type() == fs.ModeNamedPipe {
 		return nil
@@ -40,8 +39,7 @@ func CheckWritable(path string) error {
 	return f.Close()
 }
 
-// PrintJSON writes value to w, standard output of a command with -json. It leaves the errors of
-// writing to w.
+// PrintJSON writes value to w for -json. It ignores errors of w: see terminal.Output.
 func PrintJSON(w io.Writer, value any) error {
 	text, err := json.MarshalIndent(value, "", "  ")
 	if err != nil {

@@ -1,3 +1,7 @@
+// Package terminal writes for people: lines that fit, tables, and progress bars.
+//
+// A bar is drawn only on a terminal that understands control codes, and never mixes with lines that
+// are printed through it. On any other writer a bar draws nothing.
 package terminal
 
 import (
@@ -10,7 +14,7 @@ import (
 	"golang.org/x/term"
 )
 
-// terminalOf is the terminal that w writes to, or nil. One that is called dumb, such as an
+// terminalOf returns the terminal that w writes to, or nil. A terminal of type dumb, such as an
 // editor's, knows no control codes.
 func terminalOf(w io.Writer) *os.File {
 	if f, ok := w.(*os.File); ok && os.Getenv("TERM") != "dumb" && term.IsTerminal(int(f.Fd())) {
@@ -19,26 +23,25 @@ func terminalOf(w io.Writer) *os.File {
 	return nil
 }
 
-// The least widths of a terminal, in columns, for the rate and the remaining time behind a bar, and
-// for the count as well where it fits.
+// A bar shows the rate and the remaining time from mediumBar columns on, and the count from wideBar
+// on if it fits.
 const (
 	mediumBar = 60
 	wideBar   = 90
 )
 
-// A bar is drawn on the line of a terminal that the cursor is on, in as many columns as
-// there are at the time. The cursor is left at the start of the line: where a window
-// that gets narrower breaks the line in two, all of it is still behind the cursor.
+// A bar is drawn on the line of the cursor, as wide as the terminal is at the time. The cursor
+// stays at the start of the line, so that erasing from there also removes a line that a narrower
+// window has broken in two.
 type bar struct {
 	terminal             *os.File
-	wide, medium, narrow *progressbar.ProgressBar // which make the text
+	wide, medium, narrow *progressbar.ProgressBar // they format the text
 }
 
 // eraseBelow erases from the cursor to the end of the screen.
 const eraseBelow = "\x1b[J"
 
-// newBar makes a bar of a total, or of -1 where none is known, for a terminal. Options
-// are for the numbers behind it.
+// newBar returns a bar for a total; -1: unknown. Options choose the numbers after the bar.
 func newBar(terminal *os.File, total int64, options ...progressbar.Option) *bar {
 	text := func(width int, options ...progressbar.Option) *progressbar.ProgressBar {
 		return progressbar.NewOptions64(total, append(options,
@@ -56,7 +59,7 @@ func newBar(terminal *os.File, total int64, options ...progressbar.Option) *bar 
 	}
 }
 
-// set draws the bar with so much done.
+// set draws the bar at done.
 func (b *bar) set(done int64) error {
 	for _, text := range []*progressbar.ProgressBar{b.wide, b.medium, b.narrow} {
 		if err := text.Set64(done); err != nil {
@@ -66,7 +69,7 @@ func (b *bar) set(done int64) error {
 	return b.draw()
 }
 
-// describe puts a text in front of the bar from the next set on.
+// describe sets the text before the bar from the next set on.
 func (b *bar) describe(what string) {
 	for _, text := range []*progressbar.ProgressBar{b.wide, b.medium, b.narrow} {
 		text.Describe(what)
@@ -81,7 +84,7 @@ func (b *bar) draw() error {
 	if b.narrow.IsFinished() {
 		return b.erase()
 	}
-	columns-- // a terminal may begin a new line behind its last one
+	columns-- // a terminal may break the line after its last column
 	fits := func(line []rune) bool { return len(line) <= columns }
 	line := textOf(b.narrow)
 	if columns+1 >= mediumBar {
@@ -99,13 +102,13 @@ func (b *bar) draw() error {
 	return err
 }
 
-// textOf is the line of a bar.
+// textOf returns the line of a bar.
 func textOf(text *progressbar.ProgressBar) []rune { return []rune(strings.Trim(text.String(), "\r")) }
 
-// spare are what a line that is too long goes without: first the blocks, then the time so far.
+// spare matches what a line that is too long leaves out: first the blocks, then the elapsed time.
 var spare = []*regexp.Regexp{regexp.MustCompile(`\|[^|]*\| `), regexp.MustCompile(`(\[)[^:]*:`)}
 
-// erase makes room for a line of output.
+// erase removes the bar.
 func (b *bar) erase() error {
 	_, err := b.terminal.WriteString("\r" + eraseBelow)
 	return err

@@ -9,11 +9,10 @@ import (
 	"github.com/schollz/progressbar/v3"
 )
 
-// Progress is the bar of a training run. It looks at the number of steps a few
-// times a second, so that the steps themselves need not report. A nil progress
-// draws nothing.
+// Progress is the bar of a training. It asks for the number of steps a few times a second, so that
+// steps need not report. A nil Progress draws nothing.
 type Progress struct {
-	mu   sync.Mutex // held by who draws
+	mu   sync.Mutex // held while drawing
 	bar  *bar
 	done func() int64
 	err  error // of the terminal; guarded by mu
@@ -21,7 +20,7 @@ type Progress struct {
 	wg   sync.WaitGroup
 }
 
-// NewProgress starts a bar on w if that is a terminal.
+// NewProgress starts a bar on w, or returns nil if w is no terminal.
 func NewProgress(w io.Writer, total int64, done func() int64) *Progress {
 	terminal := terminalOf(w)
 	if terminal == nil {
@@ -45,21 +44,21 @@ func NewProgress(w io.Writer, total int64, done func() int64) *Progress {
 	return p
 }
 
-// draw runs f, which draws, by itself. finish returns its error.
+// draw runs f, which draws, while nothing else draws. Finish returns its error.
 func (p *Progress) draw(f func() error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.err = errors.Join(p.err, f())
 }
 
-// Describe sets the text in front of the bar.
+// Describe sets the text before the bar.
 func (p *Progress) Describe(text string) {
 	if p != nil {
 		p.draw(func() error { p.bar.describe(text); return nil })
 	}
 }
 
-// Print writes a line to w in the place of the bar, which comes back below it by itself.
+// Print writes a line to w above the bar.
 func (p *Progress) Print(w io.Writer, line string) (err error) {
 	if p == nil {
 		_, err = io.WriteString(w, line)
@@ -86,8 +85,7 @@ func (p *Progress) Finish() error {
 	return p.err
 }
 
-// downloadBar shows the download of files: a bar each on a terminal, else a
-// line each.
+// downloadBar shows downloads: a bar for each file on a terminal, else a line.
 type downloadBar struct {
 	w    io.Writer
 	file string
@@ -97,7 +95,7 @@ type downloadBar struct {
 
 func NewDownloadBar(w io.Writer) *downloadBar { return &downloadBar{w: w} }
 
-// Update is data.Options.Progress.
+// Update implements Progress of data.Options.
 func (d *downloadBar) Update(file string, done, total int64) {
 	if done == 0 || file != d.file {
 		d.file = file

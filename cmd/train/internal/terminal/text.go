@@ -9,10 +9,10 @@ import (
 	"unicode/utf8"
 )
 
-// LineWidth is the most columns of a line of output: those of a usual terminal.
+// LineWidth is the number of columns that lines of output fit in.
 const LineWidth = 80
 
-// Short is a number with so many decimals, or with none from 1000 on.
+// Short formats v with the given number of decimals, or with none from 1000 on.
 func Short(v float64, decimals int) string {
 	if v >= 1000 {
 		decimals = 0
@@ -20,13 +20,13 @@ func Short(v float64, decimals int) string {
 	return strconv.FormatFloat(v, 'f', decimals, 64)
 }
 
-// PrintEntry prints a name, and a text from a column on, in lines that fit.
+// PrintEntry writes a name and, from a column on, a text, in lines that fit.
 func PrintEntry(b *strings.Builder, column int, name, text string) {
 	b.WriteString(Folded(fmt.Sprintf("  %-*s", column-3, name), column, text))
 }
 
-// Folded is a line that goes on with the words of a text, in as many lines as make it fit. All
-// but the first have their words from a column on.
+// Folded appends the words of text to line, and breaks the result into lines that fit. All lines
+// but the first start at column.
 func Folded(line string, column int, text string) string {
 	var b strings.Builder
 	for _, word := range strings.Fields(text) {
@@ -39,8 +39,7 @@ func Folded(line string, column int, text string) string {
 	return b.String() + line + "\n"
 }
 
-// PrintColumns prints rows of a name and cells, the columns one below another where they do not fit
-// side by side.
+// PrintColumns writes rows of a name and cells. Columns that do not fit side by side follow below.
 func PrintColumns(stdout io.Writer, rows [][]string) {
 	width := func(column int) (most int) {
 		for _, cells := range rows {
@@ -62,4 +61,22 @@ func PrintColumns(stdout io.Writer, rows [][]string) {
 		w.Flush()
 		from = to
 	}
+}
+
+// Output is a writer that remembers its first error: a run that nobody can read trains on, since
+// its logs may be written, but is no success.
+type Output struct {
+	W   io.Writer
+	Err error
+}
+
+func (o *Output) Write(p []byte) (int, error) {
+	n, err := o.W.Write(p)
+	if err == nil {
+		return n, nil
+	}
+	if o.Err == nil {
+		o.Err = err
+	}
+	return n, o.Err // which runCommand tells from others
 }

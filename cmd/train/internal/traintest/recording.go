@@ -8,7 +8,7 @@ import (
 	"mlpool/internal/report"
 )
 
-// CheckRecording says what of a recording does not fit together.
+// CheckRecording fails the test if parts of a recording contradict each other.
 func CheckRecording(t *testing.T, rec report.Recording) {
 	t.Helper()
 	var most int64
@@ -50,7 +50,7 @@ func CheckRecording(t *testing.T, rec report.Recording) {
 	}
 }
 
-// LiveIn returns the bytes that the live blocks of a map were asked for with.
+// LiveIn returns the bytes that the live blocks of a map were requested with.
 func LiveIn(m *allocator.Map) (bytes int64) {
 	for _, g := range m.Segments {
 		for _, b := range g.Blocks {

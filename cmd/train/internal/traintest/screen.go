@@ -10,8 +10,8 @@ import (
 	"github.com/creack/pty"
 )
 
-// A screen is what a terminal of so many columns shows, with the lines that left it at
-// the top. It knows the control codes that a bar is drawn with.
+// A Screen is what a terminal shows, and the lines that have scrolled off. It knows the control
+// codes of a bar.
 type screen struct {
 	t           *testing.T
 	columns     int
@@ -21,7 +21,7 @@ type screen struct {
 	in          *bufio.Reader
 }
 
-// NewScreen makes a screen, whose tty is to be written to.
+// NewScreen returns a screen with the given columns. Write to its TTY.
 func NewScreen(t *testing.T, columns int) *screen {
 	t.Helper()
 	master, tty, err := pty.Open()
@@ -39,8 +39,7 @@ func NewScreen(t *testing.T, columns int) *screen {
 	return s
 }
 
-// Resize changes the width from the next output on. What is there stays, less what no
-// longer fits.
+// Resize changes the width for later output, and cuts what no longer fits.
 func (s *screen) Resize(columns int) {
 	s.t.Helper()
 	if err := pty.Setsize(s.Tty, &pty.Winsize{Rows: 24, Cols: uint16(columns)}); err != nil {
@@ -52,10 +51,10 @@ func (s *screen) Resize(columns int) {
 	}
 }
 
-// EndOfOutput is written by a test behind the output that it looks at.
+// EndOfOutput ends the output that Read reads.
 const EndOfOutput = '\x00'
 
-// Read takes in what was written until the mark, and returns the rows.
+// Read reads until EndOfOutput and returns the rows.
 func (s *screen) Read() []string {
 	s.t.Helper()
 	for {
@@ -78,7 +77,7 @@ func (s *screen) Read() []string {
 	return rows
 }
 
-// Show ends the output and reads it.
+// Show ends the output and returns the rows.
 func (s *screen) Show() []string {
 	s.t.Helper()
 	if _, err := s.Tty.WriteString(string(EndOfOutput)); err != nil {

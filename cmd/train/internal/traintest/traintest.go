@@ -1,3 +1,5 @@
+// Package traintest has what tests of the trainer share: a small data set and its config, a
+// terminal, and writers and contexts that fail at a chosen moment.
 package traintest
 
 import (
@@ -36,8 +38,8 @@ func WriteIDX(t *testing.T, path string, dims []uint32, data []byte) {
 	}
 }
 
-// DataDir makes a small data set of 4×4 images that a perceptron can learn:
-// the pixel at the label's place is bright.
+// DataDir makes a small data set of 4×4 images that a perceptron can learn: the pixel at the
+// label's place is bright.
 func DataDir(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -57,8 +59,7 @@ func DataDir(t *testing.T) string {
 	return dir
 }
 
-// WriteConfig writes a config for the small data set and returns its path and
-// the run's log_dir.
+// WriteConfig writes a config for the small data set, and returns its path and the run's log_dir.
 func WriteConfig(t *testing.T, device, extra string) (path, logDir string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -80,7 +81,7 @@ func Lines(t *testing.T, path string) []string {
 	return strings.Split(strings.TrimSuffix(string(text), "\n"), "\n")
 }
 
-// CancelAfter cancels a context when a text has been written through it.
+// CancelAfter calls Cancel once Text has been written through it.
 type CancelAfter struct {
 	bytes.Buffer
 	Text   string
@@ -95,7 +96,7 @@ func (c *CancelAfter) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// SetConfig replaces a text in a config, which must have it.
+// SetConfig replaces a text in a config, which must contain it.
 func SetConfig(t *testing.T, path, old, new string) {
 	t.Helper()
 	text, err := os.ReadFile(path)
@@ -110,7 +111,7 @@ func SetConfig(t *testing.T, path, old, new string) {
 	}
 }
 
-// Contents are the files at any depth of a folder, by their paths in it.
+// Contents returns the files in a folder, at any depth, by their paths in it.
 func Contents(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	files := map[string]string{}
@@ -129,7 +130,7 @@ func Contents(t *testing.T, dir string) map[string]string {
 	return files
 }
 
-// OnText calls do once, when what is written contains text.
+// OnText calls Do once, when what is written contains Text.
 type OnText struct {
 	Text string
 	Do   func()
@@ -144,7 +145,7 @@ func (w *OnText) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Loaded is the config of a path, and its data set.
+// Loaded returns the config in a file, and its data set.
 func Loaded(t *testing.T, path string) (configs.Config, data.Dataset) {
 	t.Helper()
 	cfg, err := configs.Load(path)
@@ -158,9 +159,9 @@ func Loaded(t *testing.T, path string) (configs.Config, data.Dataset) {
 	return cfg, set
 }
 
-// Countdown is a context that is cancelled once it was asked so many times: the command
-// asks before a run begins, the session before each epoch, and the trainer before each step
-// that it does eagerly.
+// Countdown is a context that is cancelled after a number of calls of Err: the command makes one
+// before a run begins, the session one before each epoch, and the trainer one before each eager
+// step.
 type Countdown struct {
 	context.Context
 	Left atomic.Int64
@@ -173,7 +174,7 @@ func (c *Countdown) Err() error {
 	return nil
 }
 
-// Latest is the folder of the newest run.
+// Latest returns the folder of the newest run.
 func Latest(t *testing.T, logDir string) string {
 	t.Helper()
 	dir, err := filepath.EvalSymlinks(filepath.Join(logDir, "latest"))
@@ -183,7 +184,7 @@ func Latest(t *testing.T, logDir string) string {
 	return dir
 }
 
-// Full refuses every write after a number of them.
+// Full fails every write after a number of them.
 type Full struct {
 	bytes.Buffer
 	Writes int
@@ -198,12 +199,12 @@ func (f *Full) Write(p []byte) (int, error) {
 	return f.Buffer.Write(p)
 }
 
-// WriterFunc is a Write alone.
+// WriterFunc is a Write method.
 type WriterFunc func(p []byte) (int, error)
 
 func (f WriterFunc) Write(p []byte) (int, error) { return f(p) }
 
-// Blank is a data set of black images of so many pixels.
+// Blank returns a data set of black images.
 func Blank(train, test, pixels int) data.Dataset {
 	set := func(n int) data.Set {
 		return data.Set{
@@ -214,7 +215,8 @@ func Blank(train, test, pixels int) data.Dataset {
 	return data.Dataset{Train: set(train), Test: set(test)}
 }
 
-// ConfigText is a config that differs in the batch and in a key that facts don't have in words.
+// ConfigText returns a config that differs in the batch and in a key that a report does not
+// describe in words.
 func ConfigText(bsz int, fuse bool) string {
 	return fmt.Sprintf("[model]\nfeat_dim = 784\nnum_layers = 4\n[train]\nbsz = %d\nlearning_rate = 0.1\nfuse = %v\n[data]\ndataset = \"mnist\"\n", bsz, fuse)
 }
