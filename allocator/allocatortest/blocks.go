@@ -28,7 +28,7 @@ const (
 )
 
 // own returns a new owner.
-func (f *Fake) own(addr uintptr, size int64, s state) Owner {
+func (f *memory) own(addr uintptr, size int64, s state) Owner {
 	if last := len(f.unused) - 1; last >= 0 {
 		o := f.unused[last]
 		f.unused = f.unused[:last]
@@ -40,13 +40,13 @@ func (f *Fake) own(addr uintptr, size int64, s state) Owner {
 }
 
 // lose takes bytes from o, which are another's now or are given back.
-func (f *Fake) lose(o Owner, bytes int64) {
+func (f *memory) lose(o Owner, bytes int64) {
 	f.records[o].bytes -= bytes
 	f.forget(o)
 }
 
 // forget gives up the record of o if nothing needs it any more.
-func (f *Fake) forget(o Owner) {
+func (f *memory) forget(o Owner) {
 	if r := &f.records[o]; o > 0 && r.bytes == 0 && r.state == gone {
 		delete(f.owners, r.user)
 		f.unused = append(f.unused, o)
@@ -56,7 +56,7 @@ func (f *Fake) forget(o Owner) {
 // touch queues work of a slot's stream on bytes at addr, and makes them o's. It is a
 // fault if they are not memory, are another's block that is handed out, or may be in
 // use by work that the stream is not ordered after.
-func (f *Fake) touch(what string, addr uintptr, bytes int64, slot int, o Owner) error {
+func (f *memory) touch(what string, addr uintptr, bytes int64, slot int, o Owner) error {
 	parts, ok := f.parts(addr, bytes)
 	s := f.streams[slot].handle
 	if !ok {
@@ -89,7 +89,7 @@ func (f *Fake) touch(what string, addr uintptr, bytes int64, slot int, o Owner) 
 }
 
 // assign makes parts o's.
-func (f *Fake) assign(parts []part, o Owner) {
+func (f *memory) assign(parts []part, o Owner) {
 	for _, p := range parts {
 		for piece := range p.memory.owners.over(p.lo, p.hi) {
 			if piece.value != o {
@@ -102,7 +102,7 @@ func (f *Fake) assign(parts []part, o Owner) {
 }
 
 // work queues work of o on a slot's stream.
-func (f *Fake) work(parts []part, slot int, o Owner) {
+func (f *memory) work(parts []part, slot int, o Owner) {
 	seen := &f.streams[slot].seen
 	now := seen.at(slot) + 1
 	seen.set(slot, now)
@@ -115,7 +115,7 @@ func (f *Fake) work(parts []part, slot int, o Owner) {
 // HandedOut tells the device of a block that an allocator handed out for stream s,
 // and queues work there. It is a fault if the block is misaligned, overlaps another
 // that is handed out, or is not ordered after the last work on its memory.
-func (f *Fake) HandedOut(b allocator.Block, s uintptr) (Owner, error) {
+func (f *memory) HandedOut(b allocator.Block, s uintptr) (Owner, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if b.Addr%allocator.Alignment != 0 {
@@ -132,7 +132,7 @@ func (f *Fake) HandedOut(b allocator.Block, s uintptr) (Owner, error) {
 
 // Work queues work on the block of o on stream s, which the caller has ordered after
 // other work on the block.
-func (f *Fake) Work(o Owner, s uintptr) error {
+func (f *memory) Work(o Owner, s uintptr) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	i, err := f.slot("use", s)
@@ -150,7 +150,7 @@ func (f *Fake) Work(o Owner, s uintptr) error {
 
 // Await makes stream s wait for all work on the block of o, but for that on streams
 // whose StreamID is in but.
-func (f *Fake) Await(o Owner, s uintptr, but []uint32) error {
+func (f *memory) Await(o Owner, s uintptr, but []uint32) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	to, err := f.slot("order", s)
@@ -168,14 +168,14 @@ func (f *Fake) Await(o Owner, s uintptr, but []uint32) error {
 
 // Freeing is called before Free of the block of o: from then on its memory may be
 // handed out to another.
-func (f *Fake) Freeing(o Owner) {
+func (f *memory) Freeing(o Owner) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.records[o].state = inFree
 }
 
 // Freed is called after a Free that succeeded, or when a block is given up.
-func (f *Fake) Freed(o Owner) {
+func (f *memory) Freed(o Owner) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.records[o].state = gone
@@ -184,7 +184,7 @@ func (f *Fake) Freed(o Owner) {
 
 // Kept is called after a Free that failed. The work of a Filler on the block within
 // that Free becomes the block's.
-func (f *Fake) Kept(o Owner) error {
+func (f *memory) Kept(o Owner) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	r := &f.records[o]
@@ -208,7 +208,7 @@ func (f *Fake) Kept(o Owner) error {
 // that no two blocks share. It stands for a kernel launch, and is a fault if the memory
 // was last used for another owner, at whatever address, by work that s is not ordered
 // after.
-func (f *Fake) Use(addr uintptr, bytes int64, s uintptr, owner uint64) error {
+func (f *memory) Use(addr uintptr, bytes int64, s uintptr, owner uint64) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	i, err := f.slot("use", s)
@@ -225,7 +225,7 @@ func (f *Fake) Use(addr uintptr, bytes int64, s uintptr, owner uint64) error {
 }
 
 // passing returns err, after the use that o made of memory without holding it.
-func (f *Fake) passing(o Owner, err error) error {
+func (f *memory) passing(o Owner, err error) error {
 	if f.records[o].bytes == 0 {
 		f.forget(o)
 	}
@@ -233,7 +233,7 @@ func (f *Fake) passing(o Owner, err error) error {
 }
 
 // PagesUnder returns the bytes of the pages that any of blocks lies in.
-func (f *Fake) PagesUnder(blocks []allocator.Block) (bytes int64) {
+func (f *memory) PagesUnder(blocks []allocator.Block) (bytes int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	seen := map[*extent]bool{}

@@ -36,7 +36,7 @@ func (c content) appendTo(got []byte, lo, hi int64) []byte {
 
 // Read returns a copy of the bytes at a range of addresses. They are 0 before
 // anything is written.
-func (f *Fake) Read(addr uintptr, n int64) ([]byte, error) {
+func (f *memory) Read(addr uintptr, n int64) ([]byte, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	parts, ok := f.parts(addr, n)
@@ -53,7 +53,7 @@ func (f *Fake) Read(addr uintptr, n int64) ([]byte, error) {
 }
 
 // Write writes bytes from addr on, whoever they belong to.
-func (f *Fake) Write(addr uintptr, data []byte) error {
+func (f *memory) Write(addr uintptr, data []byte) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	parts, ok := f.parts(addr, int64(len(data)))
@@ -70,7 +70,7 @@ func (f *Fake) Write(addr uintptr, data []byte) error {
 
 // Fill implements allocator.Filler. It is a use of the memory, so one that is not
 // ordered after all that used it before is a fault.
-func (f *Fake) Fill(addr uintptr, value uint32, bytes int64, s uintptr) error {
+func (f *memory) Fill(addr uintptr, value uint32, bytes int64, s uintptr) error {
 	defer f.mu.Unlock()
 	if err := f.words(callFill, addr, bytes, s); err != nil {
 		return err
@@ -84,7 +84,7 @@ func (f *Fake) Fill(addr uintptr, value uint32, bytes int64, s uintptr) error {
 
 // Differing implements allocator.Filler. It must be ordered as a Fill, but as the host
 // waits for it, what comes next need not be ordered after it.
-func (f *Fake) Differing(addr uintptr, value uint32, bytes int64, s uintptr) (n int64, err error) {
+func (f *memory) Differing(addr uintptr, value uint32, bytes int64, s uintptr) (n int64, err error) {
 	defer f.mu.Unlock()
 	if err := f.words(callDiffering, addr, bytes, s); err != nil {
 		return 0, err
@@ -114,7 +114,7 @@ func (f *Fake) Differing(addr uintptr, value uint32, bytes int64, s uintptr) (n 
 }
 
 // words queues the work of the Filler's call c.
-func (f *Fake) words(c call, addr uintptr, bytes int64, s uintptr) error {
+func (f *memory) words(c call, addr uintptr, bytes int64, s uintptr) error {
 	if err := f.enter(c, addr, uintptr(bytes), s); err != nil {
 		return err
 	}

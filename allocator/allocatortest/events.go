@@ -1,13 +1,7 @@
 package allocatortest
 
-// An event marks work of a stream.
-type event struct {
-	exists bool
-	marked clock
-}
-
 // NewEvent implements allocator.Driver.
-func (f *Fake) NewEvent() (uintptr, error) {
+func (f *order) NewEvent() (uintptr, error) {
 	defer f.mu.Unlock()
 	if err := f.enter(callNewEvent); err != nil {
 		return 0, err
@@ -21,7 +15,7 @@ func (f *Fake) NewEvent() (uintptr, error) {
 }
 
 // event returns the event e of call c.
-func (f *Fake) event(c call, e uintptr) (*event, error) {
+func (f *order) event(c call, e uintptr) (*event, error) {
 	if e == 0 || e > uintptr(len(f.events)) || !f.events[e-1].exists {
 		return nil, f.fault("%s of event %d, which does not exist", c, e)
 	}
@@ -29,7 +23,7 @@ func (f *Fake) event(c call, e uintptr) (*event, error) {
 }
 
 // RecordEvent implements allocator.Driver.
-func (f *Fake) RecordEvent(e, s uintptr) error {
+func (f *order) RecordEvent(e, s uintptr) error {
 	defer f.mu.Unlock()
 	if err := f.enter(callRecordEvent, e, s); err != nil || f.unchecked {
 		return err
@@ -47,7 +41,7 @@ func (f *Fake) RecordEvent(e, s uintptr) error {
 }
 
 // QueryEvent implements allocator.Driver. It lets the host know what it finds done.
-func (f *Fake) QueryEvent(e uintptr) (bool, error) {
+func (f *order) QueryEvent(e uintptr) (bool, error) {
 	defer f.mu.Unlock()
 	if err := f.enter(callQueryEvent, e); err != nil || f.unchecked {
 		return err == nil, err
@@ -68,7 +62,7 @@ func (f *Fake) QueryEvent(e uintptr) (bool, error) {
 }
 
 // WaitEvent implements allocator.Driver.
-func (f *Fake) WaitEvent(s, e uintptr) error {
+func (f *order) WaitEvent(s, e uintptr) error {
 	defer f.mu.Unlock()
 	if err := f.enter(callWaitEvent, s, e); err != nil || f.unchecked {
 		return err
@@ -86,7 +80,7 @@ func (f *Fake) WaitEvent(s, e uintptr) error {
 }
 
 // SyncEvent implements allocator.Driver.
-func (f *Fake) SyncEvent(e uintptr) error {
+func (f *order) SyncEvent(e uintptr) error {
 	defer f.mu.Unlock()
 	if err := f.enter(callSyncEvent, e); err != nil || f.unchecked {
 		return err
@@ -100,7 +94,7 @@ func (f *Fake) SyncEvent(e uintptr) error {
 }
 
 // FreeEvent implements allocator.Driver.
-func (f *Fake) FreeEvent(e uintptr) error {
+func (f *order) FreeEvent(e uintptr) error {
 	defer f.mu.Unlock()
 	if err := f.enter(callFreeEvent, e); err != nil || f.unchecked {
 		return err
@@ -115,7 +109,7 @@ func (f *Fake) FreeEvent(e uintptr) error {
 }
 
 // Events returns how many events exist.
-func (f *Fake) Events() int {
+func (f *order) Events() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.existing

@@ -48,9 +48,28 @@ type stream struct {
 	seen   clock  // work that what is queued next comes after, its own included
 }
 
+// An event marks work of a stream.
+type event struct {
+	exists bool
+	marked clock
+}
+
+// An order knows which work comes before which.
+type order struct {
+	core
+	streams   []stream
+	destroyed map[uintptr]bool
+	ids       uint32 // of streams so far
+	host      clock  // work that the host knows to be done
+	finished  clock  // work that the device has done
+	learned   int
+	events    []event
+	existing  int // events
+}
+
 // slot returns where stream s is. A stream that was never destroyed exists, unless
 // the device is Strict.
-func (f *Fake) slot(what string, s uintptr) (int, error) {
+func (f *order) slot(what string, s uintptr) (int, error) {
 	for i := range f.streams {
 		if f.streams[i].exists && f.streams[i].handle == s {
 			return i, nil
@@ -63,7 +82,7 @@ func (f *Fake) slot(what string, s uintptr) (int, error) {
 }
 
 // create gives a new stream a slot.
-func (f *Fake) create(s uintptr) int {
+func (f *order) create(s uintptr) int {
 	f.ids++
 	made := stream{handle: s, exists: true, id: f.ids}
 	for i := range f.streams {
@@ -78,7 +97,7 @@ func (f *Fake) create(s uintptr) int {
 }
 
 // CreateStream makes stream s, which may have been destroyed before.
-func (f *Fake) CreateStream(s uintptr) {
+func (f *order) CreateStream(s uintptr) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	delete(f.destroyed, s)
@@ -86,7 +105,7 @@ func (f *Fake) CreateStream(s uintptr) {
 }
 
 // DestroyStream makes every later call with s a fault. The work queued on s goes on.
-func (f *Fake) DestroyStream(s uintptr) {
+func (f *order) DestroyStream(s uintptr) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if i, err := f.slot("DestroyStream", s); err == nil {
@@ -97,7 +116,7 @@ func (f *Fake) DestroyStream(s uintptr) {
 
 // StreamReleased tells the device that an allocator released stream s. It is a fault
 // if work on s is not known to be done.
-func (f *Fake) StreamReleased(s uintptr) error {
+func (f *order) StreamReleased(s uintptr) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	i, err := f.slot("ReleaseStream", s)
@@ -114,7 +133,7 @@ func (f *Fake) StreamReleased(s uintptr) error {
 
 // StreamID returns a number that stream s has until it is released or destroyed, and
 // that no other stream ever has. It is 0 if there is no such stream.
-func (f *Fake) StreamID(s uintptr) uint32 {
+func (f *order) StreamID(s uintptr) uint32 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	i, err := f.slot("RecordStream", s)
@@ -125,7 +144,7 @@ func (f *Fake) StreamID(s uintptr) uint32 {
 }
 
 // learn lets the host know that the work in c is done.
-func (f *Fake) learn(c clock) {
+func (f *order) learn(c clock) {
 	if c.beyond(f.host, f.host) >= 0 {
 		f.learned++
 		f.host.join(c)
@@ -133,7 +152,7 @@ func (f *Fake) learn(c clock) {
 }
 
 // Learned returns how often the host came to know of more work that is done.
-func (f *Fake) Learned() int {
+func (f *order) Learned() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.learned
@@ -141,7 +160,7 @@ func (f *Fake) Learned() int {
 
 // Finish lets the device finish all work that is queued. The host does not know
 // before it queries an event.
-func (f *Fake) Finish() {
+func (f *order) Finish() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for i := range f.streams {
@@ -150,7 +169,7 @@ func (f *Fake) Finish() {
 }
 
 // SyncStream waits on the host for the work of stream s.
-func (f *Fake) SyncStream(s uintptr) {
+func (f *order) SyncStream(s uintptr) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if i, err := f.slot("SyncStream", s); err == nil {
@@ -159,7 +178,7 @@ func (f *Fake) SyncStream(s uintptr) {
 }
 
 // Synchronize waits on the host for all work.
-func (f *Fake) Synchronize() {
+func (f *order) Synchronize() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for i := range f.streams {
@@ -169,7 +188,7 @@ func (f *Fake) Synchronize() {
 
 // Order makes stream to wait for the work queued on from so far, as a caller does
 // who passes a block from one stream to another.
-func (f *Fake) Order(from, to uintptr) {
+func (f *order) Order(from, to uintptr) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	i, err := f.slot("Order", from)

@@ -9,13 +9,12 @@ import (
 	"mlpool/allocator/allocatortest"
 )
 
-// mostFailures is after how many failed programs a Campaign ends.
+// mostFailures ends a Campaign.
 const mostFailures = 200
 
-// Campaign runs programs on a target, with seeds from first on, until they made
-// ops operations in all or many of them failed. It returns the number of
-// operations, that of the programs that failed, and one failure of each kind.
-// Programs run on all processors at once.
+// Campaign runs programs on a target, with seeds from first on, on all processors,
+// until they made ops operations or many programs failed. It returns the number of
+// operations and of failed programs, and one failure of each kind.
 func Campaign(first uint64, ops int64, target string) (made int64, failed int, failures []error) {
 	var (
 		next  atomic.Uint64

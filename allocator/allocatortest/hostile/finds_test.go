@@ -213,7 +213,7 @@ var brokenOnPages = []struct {
 	{"the same pages twice", "overlaps", func(d *allocatortest.Fake) allocator.Allocator {
 		return virtual(mapsOnePage{d, map[int64]uintptr{}})
 	}},
-	{"out of memory beside free pages", "beside pages of", func(d *allocatortest.Fake) allocator.Allocator { return hasNone{virtual(d)} }},
+	{"out of memory with free pages", "with pages of", func(d *allocatortest.Fake) allocator.Allocator { return hasNone{virtual(d)} }},
 }
 
 // TestFinds shows that a program finds every defect.

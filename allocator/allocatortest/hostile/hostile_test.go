@@ -19,14 +19,14 @@ func TestUnknownTarget(t *testing.T) {
 	}
 }
 
-// TestRepeats runs programs twice and compares their calls. Some map pages.
+// TestRepeats runs programs twice and compares their calls. Some of them map pages.
 func TestRepeats(t *testing.T) {
 	mapped := 0
 	for _, target := range []string{"pool", "malloc", "async"} {
 		for seed := uint64(1); seed <= 8; seed++ {
 			var logs [2]strings.Builder
 			for i := range logs {
-				// Whether the program fails is not what this test is about.
+				// The test compares logs, whether the program fails or not.
 				_, _ = Run(seed, target, &logs[i])
 			}
 			a, b := logs[0].String(), logs[1].String()
@@ -41,7 +41,7 @@ func TestRepeats(t *testing.T) {
 	}
 }
 
-// bump is an allocator that does next to nothing: it hands memory out once.
+// bump is an allocator that never reuses memory.
 type bump struct {
 	dev       *allocatortest.Fake
 	addr, end uintptr
@@ -140,7 +140,7 @@ func (a *bump) Close() error {
 	return errors.Join(leak, err)
 }
 
-// TestSound shows that an allocator which does nothing wrong passes.
+// TestSound shows that a correct allocator passes.
 func TestSound(t *testing.T) {
 	for seed := range uint64(100) {
 		if made, err := RunOn(seed, "sound", newBump); err != nil || made < 300 {
@@ -149,8 +149,8 @@ func TestSound(t *testing.T) {
 	}
 }
 
-// BenchmarkOperation measures an operation of a program. On bump it is the cost
-// of the program and the device.
+// BenchmarkOperation measures one operation of a program. On bump that is the cost of
+// the program and the device.
 func BenchmarkOperation(b *testing.B) {
 	for name, build := range map[string]func(*allocatortest.Fake) allocator.Allocator{
 		"bump": newBump,

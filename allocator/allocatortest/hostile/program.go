@@ -14,16 +14,16 @@ import (
 	"mlpool/allocator/allocatortest"
 )
 
-// A program is the calls that one seed makes of one allocator.
+// A program is the calls that one seed chooses, on one allocator.
 type program struct {
 	rig
 	target string
 	seed   uint64
-	quiet  bool // memory is seldom given back to the driver, so that stitches are many
+	quiet  bool // Trim is rare, so that the pool stitches often
 
 	mu     sync.Mutex // guards what follows
 	err    error      // why the program ended early
-	handed []*held    // blocks on the way from one worker to another
+	handed []*held    // blocks that one worker gives to another
 }
 
 // held is a block that is handed out.
@@ -43,12 +43,12 @@ type held struct {
 type worker struct {
 	*program
 	random  *rand.Rand
-	alone   bool // no other worker makes calls
+	alone   bool // it is the only worker
 	shared  []allocator.Stream
-	private []allocator.Stream // that only this worker makes calls for
-	streams []allocator.Stream // of both that exist
-	sizes   []int64            // that recur
-	crowd   int                // about how many blocks are handed out
+	private []allocator.Stream // only this worker uses them
+	streams []allocator.Stream // those of both that exist
+	sizes   []int64            // recurring ones, in bytes
+	crowd   int                // about how many blocks to hold
 	largest int64              // bytes of an ordinary block
 
 	op     int
@@ -57,15 +57,14 @@ type worker struct {
 	step   stepper
 }
 
-// Run makes the program that the seed says for a target, one of Targets, and
-// returns how many operations it made. The error is the first thing that is
-// wrong, with the way to repeat it. Every call is written to log, unless that
-// is nil.
+// Run runs the program of a seed on a target, one of Targets, and returns its number
+// of operations. The error is the first fault, with the command that repeats it. Run
+// writes every call to log, unless log is nil.
 func Run(seed uint64, target string, log io.Writer) (ops int, err error) {
 	return run(seed, target, log, func(r *rig, random *rand.Rand) error { return r.build(target, random) })
 }
 
-// RunOn is Run for an allocator that build makes. The target says only whether
+// RunOn is Run for the allocator that build returns. The target only says whether
 // there are several goroutines.
 func RunOn(seed uint64, target string, build func(*allocatortest.Fake) allocator.Allocator) (ops int, err error) {
 	return run(seed, target, nil, func(r *rig, random *rand.Rand) error {
@@ -115,7 +114,7 @@ func run(seed uint64, target string, log io.Writer, build func(*rig, *rand.Rand)
 	return ops, p.err
 }
 
-// workers returns those of the program, with the streams that they have.
+// workers returns the workers and creates their streams.
 func (p *program) workers(random *rand.Rand) []*worker {
 	n := 1
 	if strings.HasSuffix(p.target, threaded) {
@@ -136,7 +135,7 @@ func (p *program) workers(random *rand.Rand) []*worker {
 			crowd:   2 << random.IntN(7) / n,
 			largest: 1 << (10 + random.IntN(7)),
 		}
-		if page := p.page; page > 0 && random.IntN(4) > 0 { // blocks of several pages
+		if page := p.page; page > 0 && random.IntN(4) > 0 { // blocks span pages
 			w.largest = min(page<<(1+random.IntN(6)), p.total/8)
 		}
 		for k := range min(3, 12/n) {
@@ -155,8 +154,8 @@ func (p *program) workers(random *rand.Rand) []*worker {
 	return all
 }
 
-// fail ends the program with an error. The first one counts, and before it a
-// fault of the device, which may be its cause.
+// fail ends the program with an error. A fault of the device comes first, as it may
+// be the cause.
 func (w *worker) fail(format string, args ...any) {
 	if !w.failed(w.op) {
 		w.program.fail(w.op, allocatortest.NewFault(format, args...))
@@ -171,13 +170,13 @@ func (p *program) fail(op int, f *allocatortest.Fault) {
 	}
 }
 
-// explain adds to an error what is needed to repeat it.
+// explain adds to an error the command that repeats it.
 func (p *program) explain(op int, err error) error {
 	return fmt.Errorf("target %s, seed %d, operation %d: %w\n\t%s\n\tagain: go test ./allocator -run TestHostile -hostile.seed=%d -hostile.target=%s",
 		p.target, p.seed, op, err, strings.Join(p.about, ", "), p.seed, p.target)
 }
 
-// failed says whether the program is to end.
+// failed reports whether the program must end.
 func (p *program) failed(op int) bool {
 	if f := p.dev.FirstFault(); f != nil {
 		p.fail(op, f)
@@ -188,14 +187,14 @@ func (p *program) failed(op int) bool {
 	return p.err != nil
 }
 
-// caught makes an error of a panic.
+// caught makes a panic an error.
 func (w *worker) caught() {
 	if r := recover(); r != nil {
 		w.fail("panic: %v\n%s", r, debug.Stack())
 	}
 }
 
-// work makes n operations.
+// work runs n operations.
 func (w *worker) work(n int) {
 	defer w.caught()
 	for range n {
@@ -207,8 +206,7 @@ func (w *worker) work(n int) {
 	}
 }
 
-// usual says whether an error is nil, and ends the program if it is one that was
-// not injected.
+// usual reports whether err is nil. It ends the program if err was not injected.
 func (w *worker) usual(what string, err error) bool {
 	if err != nil && !errors.Is(err, allocatortest.ErrInjected) {
 		w.fail("%s: %w", what, err)
@@ -216,9 +214,14 @@ func (w *worker) usual(what string, err error) bool {
 	return err == nil
 }
 
-// note logs a call.
-func (w *worker) note(format string, args ...any) {
-	if w.chance.Log != nil {
-		fmt.Fprintf(w.chance.Log, "%d: %s\n", w.op, fmt.Sprintf(format, args...))
+// note logs a call. Without a log it costs next to nothing.
+func (w *worker) note(format string, args ...uintptr) {
+	if w.chance.Log == nil {
+		return
 	}
+	all := []any{w.op}
+	for _, a := range args {
+		all = append(all, a)
+	}
+	fmt.Fprintf(w.chance.Log, "%d: "+format+"\n", all...)
 }

@@ -11,7 +11,7 @@ import (
 	"mlpool/allocator/allocatortest"
 )
 
-// targets are the allocators that a program can run on, by name.
+// targets are the allocators that a program can run on.
 var targets = []struct {
 	name  string
 	build func(*rig, *rand.Rand) error
@@ -22,7 +22,7 @@ var targets = []struct {
 	{"malloc", (*rig).buildMalloc},
 }
 
-// threaded is the end of the name of a target with several goroutines.
+// threaded ends the name of a target with several goroutines.
 const threaded = "/threads"
 
 // Targets returns the names that Run takes.
@@ -36,7 +36,7 @@ func Targets() []string {
 	return names
 }
 
-// A rig is an allocator, its device, and what is known of both.
+// A rig is an allocator and its device, with what is known of both.
 type rig struct {
 	dev    *allocatortest.Fake
 	total  int64 // bytes of dev
@@ -53,17 +53,17 @@ type rig struct {
 	limit  *allocator.Limit
 	poison bool
 	reuse  allocator.Reuse
-	// pages is the bytes of pages that a pool may have, where a request fails only if
-	// it and the pages in use need more. 0 is not known.
+	// pages is the most bytes of pages that a pool may have. A request fails only if it
+	// and the pages in use need more. 0 means unknown.
 	pages int64
-	// most is the largest request, in bytes, that must succeed when nothing is
-	// handed out. 0 is not known.
+	// most is the largest request, in bytes, that must succeed while no block is live.
+	// 0 means unknown.
 	most int64
-	// reserved returns what Stats.Reserved has to be. nil: not known.
+	// reserved returns what Stats.Reserved must be. nil means unknown.
 	reserved func() int64
 }
 
-// poisonExtra is what a Poison adds to a block, in bytes.
+// poisonExtra is the bytes that a Poison adds to a block.
 const poisonExtra = 2*allocator.Alignment + 3
 
 func (r *rig) say(format string, args ...any) {
@@ -76,13 +76,13 @@ func (r *rig) device(total int64, random *rand.Rand) {
 	r.chance.Random = random
 }
 
-// build makes the target's allocator with options that random chooses.
+// build makes the target's allocator with random options.
 func (r *rig) build(target string, random *rand.Rand) error {
 	total := int64(1) << (18 + random.IntN(9)) // 256 KiB to 64 MiB
 	r.device(total, random)
 	r.chance.DoneOneIn = []int{0, 1, 2, 4}[random.IntN(4)]
 	r.most = total
-	r.say("device of %d bytes, queries find work done one in %d times", total, r.chance.DoneOneIn)
+	r.say("device of %d bytes, one query in %d finds work done", total, r.chance.DoneOneIn)
 	name := strings.TrimSuffix(target, threaded)
 	for _, t := range targets {
 		if t.name == name {
@@ -97,10 +97,10 @@ func (r *rig) build(target string, random *rand.Rand) error {
 	return fmt.Errorf("hostile: no target %q; there are %q", target, Targets())
 }
 
-// finish looks up what the finished stack can do.
+// finish finds what the decorated allocator can do.
 func (r *rig) finish() {
 	r.leave, _ = allocator.As[allocator.StreamReleaser](r.top)
-	if r.leave != nil { // a Poison has RecordStream whatever it wraps
+	if r.leave != nil { // a Poison always has RecordStream
 		r.record, _ = allocator.As[allocator.StreamRecorder](r.top)
 	}
 	if r.most < 1024 {
@@ -113,7 +113,7 @@ func (r *rig) finish() {
 	}
 }
 
-// options chooses those of a pool.
+// options chooses the options of a pool.
 func (r *rig) options(random *rand.Rand) allocator.PoolOptions {
 	total := r.total
 	names := allocator.Strategies()
@@ -154,7 +154,7 @@ func (r *rig) options(random *rand.Rand) allocator.PoolOptions {
 	return o
 }
 
-// segments chooses where a pool's memory comes from. Half of the devices have pages.
+// segments chooses where a pool gets its memory. Half of the devices have pages.
 func (r *rig) segments(random *rand.Rand, o *allocator.PoolOptions) {
 	if random.IntN(2) == 0 {
 		return
@@ -203,7 +203,7 @@ func (r *rig) buildMalloc(*rand.Rand) error {
 	return nil
 }
 
-// decorate wraps the allocator of every other program.
+// decorate wraps the allocator of half of the programs.
 func (r *rig) decorate(random *rand.Rand) {
 	if random.IntN(2) == 0 {
 		return

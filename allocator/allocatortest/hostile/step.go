@@ -8,26 +8,25 @@ import (
 	"mlpool/allocator/allocatortest"
 )
 
-// A stepper runs steps of a Plan: scripts that repeat themselves, now and then
-// with a change.
+// A stepper runs steps of a Plan: scripts that repeat, sometimes with a change.
 type stepper struct {
-	scripts []script // nil: the allocator is no Plan, or another worker has it
+	scripts []script // nil: the allocator is no Plan, or another worker runs the steps
 
 	open   bool // a step is in progress
 	stream allocator.Stream
-	todo   []call // what is left of it
+	todo   []call // the rest of its calls
 	scope  []*held
-	breaks int // a step is changed once in so many
+	breaks int // one step in breaks is changed
 }
 
-// A script is what one step of a name does.
+// A script is the calls of a step.
 type script struct {
 	name   string
 	stream allocator.Stream
 	calls  []call
 }
 
-// A call is an Alloc, or what is done to a block that the step allocated.
+// A call is an Alloc, or an action on a block of the step.
 type call struct {
 	kind  callKind
 	bytes int64
@@ -77,8 +76,8 @@ func (st *stepper) prepare(w *worker) {
 	}
 }
 
-// next goes on with the step in progress, or now and then begins one, and says
-// whether it did something.
+// next continues the step in progress, or sometimes begins one, and reports whether it
+// did anything.
 func (st *stepper) next(w *worker) bool {
 	switch {
 	case !st.open && w.random.IntN(4) == 0:
@@ -106,9 +105,7 @@ func (st *stepper) begin(w *worker) {
 			w.fail("End without a step succeeds")
 		}
 	}
-	if w.chance.Log != nil {
-		w.note("begin %q on %#x", s.name, s.stream)
-	}
+	w.note("begin a step on %#x", s.stream)
 	if !w.usual("Begin", w.plan.Begin(s.name, s.stream)) {
 		return
 	}
@@ -124,7 +121,7 @@ func (st *stepper) begin(w *worker) {
 	}
 }
 
-// change returns calls with one of them changed.
+// change returns a copy of calls with one call changed.
 func change(w *worker, calls []call) []call {
 	calls = slices.Clone(calls)
 	i := w.random.IntN(len(calls))
@@ -147,7 +144,7 @@ func change(w *worker, calls []call) []call {
 	return calls
 }
 
-// do makes one call of a step. A block that could not be had is nil in the scope.
+// do makes one call of a step. The scope has nil for an Alloc that failed.
 func (st *stepper) do(w *worker, c call) {
 	if c.kind == callAlloc {
 		h := w.alloc(c.bytes, st.stream)
@@ -174,7 +171,7 @@ func (st *stepper) do(w *worker, c call) {
 	}
 }
 
-// end frees what the script left, most times, and ends the step.
+// end usually frees the rest of the blocks, and ends the step.
 func (st *stepper) end(w *worker) {
 	for _, h := range st.scope {
 		if h == nil || h.free || !h.scoped {
@@ -185,10 +182,8 @@ func (st *stepper) end(w *worker) {
 			w.free(h, st.stream)
 		}
 	}
-	if w.chance.Log != nil {
-		w.note("end")
-	}
-	// A step whose End fails is over, too.
+	w.note("end")
+	// A step also ends if End fails.
 	st.open = false
 	w.usual("End", w.plan.End())
 	for _, p := range w.plan.Plans() {

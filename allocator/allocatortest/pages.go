@@ -13,19 +13,8 @@ var _ allocator.PageDriver = (*Fake)(nil)
 // defaultPage is the bytes of a page on a GPU.
 const defaultPage = 2 << 20
 
-// WithPages sets the bytes of a page, a power of two and a multiple of
-// allocator.Alignment, and returns f. It is called before anything else.
-func (f *Fake) WithPages(bytes int64) *Fake {
-	f.page = bytes
-	return f
-}
-
-// WithoutPages makes f a device that cannot map pages, and returns it. It is
-// called before anything else.
-func (f *Fake) WithoutPages() *Fake { return f.WithPages(0) }
-
 // PageSize implements allocator.PageDriver.
-func (f *Fake) PageSize() (int64, error) {
+func (f *memory) PageSize() (int64, error) {
 	defer f.mu.Unlock()
 	if err := f.enter(callPageSize); err != nil {
 		return 0, err
@@ -37,7 +26,7 @@ func (f *Fake) PageSize() (int64, error) {
 }
 
 // enterPages is enter for a call on bytes bytes, which must be whole pages.
-func (f *Fake) enterPages(c call, addr uintptr, bytes int64) error {
+func (f *memory) enterPages(c call, addr uintptr, bytes int64) error {
 	if err := f.enter(c, addr, uintptr(bytes)); err != nil {
 		return err
 	}
@@ -51,7 +40,7 @@ func (f *Fake) enterPages(c call, addr uintptr, bytes int64) error {
 }
 
 // ReserveRange implements allocator.PageDriver.
-func (f *Fake) ReserveRange(bytes int64) (uintptr, error) {
+func (f *memory) ReserveRange(bytes int64) (uintptr, error) {
 	defer f.mu.Unlock()
 	if err := f.enterPages(callReserveRange, 0, bytes); err != nil {
 		return 0, err
@@ -73,7 +62,7 @@ func (f *Fake) ReserveRange(bytes int64) (uintptr, error) {
 }
 
 // ReleaseRange implements allocator.PageDriver.
-func (f *Fake) ReleaseRange(addr uintptr, bytes int64) error {
+func (f *memory) ReleaseRange(addr uintptr, bytes int64) error {
 	defer f.mu.Unlock()
 	if err := f.enterPages(callReleaseRange, addr, bytes); err != nil || f.unchecked {
 		return err
@@ -90,7 +79,7 @@ func (f *Fake) ReleaseRange(addr uintptr, bytes int64) error {
 }
 
 // CreatePages implements allocator.PageDriver.
-func (f *Fake) CreatePages(bytes int64) (uintptr, error) {
+func (f *memory) CreatePages(bytes int64) (uintptr, error) {
 	defer f.mu.Unlock()
 	if err := f.enterPages(callCreatePages, 0, bytes); err != nil {
 		return 0, err
@@ -108,7 +97,7 @@ func (f *Fake) CreatePages(bytes int64) (uintptr, error) {
 }
 
 // ReleasePages implements allocator.PageDriver.
-func (f *Fake) ReleasePages(pages uintptr) error {
+func (f *memory) ReleasePages(pages uintptr) error {
 	defer f.mu.Unlock()
 	if err := f.enter(callReleasePages, pages); err != nil {
 		return err
@@ -129,7 +118,7 @@ func (f *Fake) ReleasePages(pages uintptr) error {
 }
 
 // MapPages implements allocator.PageDriver.
-func (f *Fake) MapPages(addr, pages uintptr, bytes int64) error {
+func (f *memory) MapPages(addr, pages uintptr, bytes int64) error {
 	defer f.mu.Unlock()
 	if err := f.enterPages(callMapPages, addr, bytes); err != nil || f.unchecked {
 		return err
@@ -157,7 +146,7 @@ func (f *Fake) MapPages(addr, pages uintptr, bytes int64) error {
 
 // UnmapPages implements allocator.PageDriver. It does not wait for the device:
 // addresses that may still be in use are a fault.
-func (f *Fake) UnmapPages(addr uintptr, bytes int64) error {
+func (f *memory) UnmapPages(addr uintptr, bytes int64) error {
 	defer f.mu.Unlock()
 	if err := f.enterPages(callUnmapPages, addr, bytes); err != nil || f.unchecked {
 		return err

@@ -1,6 +1,7 @@
 package allocatortest
 
 import (
+	"fmt"
 	"slices"
 	"sort"
 
@@ -56,9 +57,41 @@ type part struct {
 	lo, hi int64
 }
 
+// A memory is what a device has, where it is mapped, and whose it is.
+type memory struct {
+	order
+	total int64
+	used  int64
+	page  int64 // bytes; 0: it cannot map pages
+
+	mappings []*mapping          // by address
+	ranges   []span              // reserved for pages, by address
+	extents  map[uintptr]*extent // by what CreatePages returned
+	next     uintptr             // address, where they rise
+	lowest   uintptr             // address, where they fall
+	handles  uintptr             // of CreatePages so far
+	taken    map[uintptr]int64   // of an Unchecked device: bytes by address or handle
+	found    []part              // by the last call of parts
+
+	records []record // by Owner
+	unused  []Owner  // without bytes
+	owners  map[uint64]Owner
+}
+
+// memoryError reports that the Fake has less memory, or fewer addresses, than it is
+// asked for.
+type memoryError struct{ bytes, free int64 }
+
+func (e memoryError) Error() string {
+	return fmt.Sprintf("allocatortest: %d bytes asked for, %d free", e.bytes, e.free)
+}
+
+// OutOfMemory tells the error from others; see allocator.Driver.
+func (memoryError) OutOfMemory() bool { return true }
+
 // parts divides a range of addresses, and reports whether memory is mapped at all of
 // them. The slice is good until the next call.
-func (f *Fake) parts(addr uintptr, bytes int64) ([]part, bool) {
+func (f *memory) parts(addr uintptr, bytes int64) ([]part, bool) {
 	f.found = f.found[:0]
 	for i := search(f.mappings, addr); bytes > 0; i++ {
 		if i == len(f.mappings) || f.mappings[i].addr > addr {
@@ -83,7 +116,7 @@ const (
 
 // address returns size addresses for Malloc, of which nobody else has any, nor a
 // neighbour of them.
-func (f *Fake) address(size int64) uintptr {
+func (f *memory) address(size int64) uintptr {
 	switch {
 	case f.strict:
 		return firstFit(f.mappings, mallocBase, size, allocator.Alignment)
@@ -95,7 +128,7 @@ func (f *Fake) address(size int64) uintptr {
 }
 
 // rise returns size addresses above all that it returned before, with a gap behind.
-func (f *Fake) rise(size, alignment, gap int64) uintptr {
+func (f *memory) rise(size, alignment, gap int64) uintptr {
 	addr := uintptr(roundUp(int64(f.next), alignment))
 	f.next = addr + uintptr(size+gap)
 	return addr
@@ -116,7 +149,7 @@ func firstFit[S spanner](list []S, base uintptr, size, gap int64) uintptr {
 func roundUp(n, unit int64) int64 { return (n + unit - 1) &^ (unit - 1) }
 
 // take counts bytes as used, if there are as many.
-func (f *Fake) take(bytes int64) error {
+func (f *memory) take(bytes int64) error {
 	if bytes > f.total-f.used {
 		return memoryError{bytes, f.total - f.used}
 	}
@@ -125,26 +158,26 @@ func (f *Fake) take(bytes int64) error {
 }
 
 // giveBack ends an extent, which is mapped nowhere.
-func (f *Fake) giveBack(e *extent) {
+func (f *memory) giveBack(e *extent) {
 	for p := range e.owners.over(0, e.size) {
 		f.lose(p.value, p.hi-p.lo)
 	}
 	f.used -= e.size
 }
 
-func (f *Fake) mapAt(addr uintptr, e *extent) {
+func (f *memory) mapAt(addr uintptr, e *extent) {
 	e.mapped++
 	f.mappings = slices.Insert(f.mappings, search(f.mappings, addr), &mapping{span: span{addr, e.size}, memory: e})
 }
 
-func (f *Fake) unmap(m *mapping) {
+func (f *memory) unmap(m *mapping) {
 	m.memory.mapped--
 	i := search(f.mappings, m.addr)
 	f.mappings = slices.Delete(f.mappings, i, i+1)
 }
 
 // mappedIn returns a mapping that overlaps s, or nil.
-func (f *Fake) mappedIn(s span) *mapping {
+func (f *memory) mappedIn(s span) *mapping {
 	if i := search(f.mappings, s.addr); i < len(f.mappings) && f.mappings[i].addr < s.end() {
 		return f.mappings[i]
 	}
@@ -152,7 +185,7 @@ func (f *Fake) mappedIn(s span) *mapping {
 }
 
 // mappingAt returns the mapping that begins at addr, or nil.
-func (f *Fake) mappingAt(addr uintptr) *mapping {
+func (f *memory) mappingAt(addr uintptr) *mapping {
 	if m := f.mappedIn(span{addr, 1}); m != nil && m.addr == addr {
 		return m
 	}
@@ -162,7 +195,7 @@ func (f *Fake) mappingAt(addr uintptr) *mapping {
 // idle reports a fault if the host does not know all work at the addresses of m, which
 // the call name takes away, to be done, or, on a Strict device, if a block is handed
 // out there. The same memory may be in use elsewhere.
-func (f *Fake) idle(name string, m *mapping) error {
+func (f *memory) idle(name string, m *mapping) error {
 	for p := range m.memory.owners.over(0, m.size) {
 		if r := &f.records[p.value]; f.strict && r.state == live && r.addr < m.end() && m.addr < r.end() {
 			return f.fault("%s of %d bytes at %#x, of which the block of %d bytes at %#x is handed out",
@@ -176,7 +209,7 @@ func (f *Fake) idle(name string, m *mapping) error {
 }
 
 // Malloc implements allocator.Driver.
-func (f *Fake) Malloc(bytes int64) (uintptr, error) {
+func (f *memory) Malloc(bytes int64) (uintptr, error) {
 	defer f.mu.Unlock()
 	if err := f.enter(callMalloc, uintptr(bytes)); err != nil {
 		return 0, err
@@ -184,7 +217,7 @@ func (f *Fake) Malloc(bytes int64) (uintptr, error) {
 	return f.malloc(bytes)
 }
 
-func (f *Fake) malloc(bytes int64) (uintptr, error) {
+func (f *memory) malloc(bytes int64) (uintptr, error) {
 	if bytes <= 0 {
 		return 0, f.fault("Malloc of %d bytes", bytes)
 	}
@@ -203,7 +236,7 @@ func (f *Fake) malloc(bytes int64) (uintptr, error) {
 
 // Free implements allocator.Driver. Unlike cudaFree it does not wait for the device:
 // memory that may still be in use is a fault.
-func (f *Fake) Free(addr uintptr) error {
+func (f *memory) Free(addr uintptr) error {
 	defer f.mu.Unlock()
 	if err := f.enter(callFree, addr); err != nil {
 		return err
@@ -211,7 +244,7 @@ func (f *Fake) Free(addr uintptr) error {
 	return f.free("Free", addr)
 }
 
-func (f *Fake) free(name string, addr uintptr) error {
+func (f *memory) free(name string, addr uintptr) error {
 	if bytes, ok := f.taken[addr]; ok {
 		delete(f.taken, addr)
 		f.used -= bytes
@@ -230,7 +263,7 @@ func (f *Fake) free(name string, addr uintptr) error {
 }
 
 // MemInfo implements allocator.Driver.
-func (f *Fake) MemInfo() (free, total int64, err error) {
+func (f *memory) MemInfo() (free, total int64, err error) {
 	defer f.mu.Unlock()
 	if err := f.enter(callMemInfo); err != nil {
 		return 0, 0, err
@@ -239,7 +272,7 @@ func (f *Fake) MemInfo() (free, total int64, err error) {
 }
 
 // Used returns the bytes that are taken from the device.
-func (f *Fake) Used() int64 {
+func (f *memory) Used() int64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.used

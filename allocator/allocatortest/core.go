@@ -1,0 +1,176 @@
+package allocatortest
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+)
+
+// ErrInjected is what a call returns that was made to fail.
+var ErrInjected = errors.New("allocatortest: injected failure")
+
+// A Fault is a call that a real device would have answered with corrupt memory, an
+// error or a hang.
+type Fault struct {
+	Kind string // the same for faults of one cause
+	Err  error
+}
+
+// NewFault formats a fault. Its kind is the format.
+func NewFault(format string, args ...any) *Fault { return &Fault{format, fmt.Errorf(format, args...)} }
+
+func (f *Fault) Error() string { return f.Err.Error() }
+func (f *Fault) Unwrap() error { return f.Err }
+
+// A Chance is what happens at random on a device.
+type Chance struct {
+	Random     *rand.Rand
+	DoneOneIn  int       // one in DoneOneIn queries finds unfinished work done; 0: none
+	FailOneIn  int       // one in FailOneIn calls fails with ErrInjected; 0: none
+	Concurrent bool      // calls let other goroutines run, and no call of a Filler fails
+	Log        io.Writer // gets every call of a driver; nil: none
+}
+
+// A core counts calls, makes them fail, and keeps faults.
+type core struct {
+	mu        sync.Mutex // guards all of the device
+	strict    bool
+	unchecked bool
+	chance    Chance
+	frozen    bool // nothing happens by chance
+
+	calls    [callCount]int
+	failAt   int
+	failName string
+	failed   string // the call that FailAt made fail
+	injected int    // calls that failed by chance
+	spared   int    // failures by chance to leave out
+	faults   []*Fault
+	first    atomic.Pointer[Fault]
+}
+
+// SetChance chooses what happens at random from now on.
+func (f *core) SetChance(c Chance) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.chance = c
+}
+
+// Freeze stops what happens at random, or lets it go on, and reports whether it was
+// stopped before.
+func (f *core) Freeze(frozen bool) (was bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	was, f.frozen = f.frozen, frozen
+	return was
+}
+
+// FailAt makes the nth call from now on fail with ErrInjected, 1 being the next;
+// 0 makes none fail. With a name given, only calls of that method count.
+func (f *core) FailAt(n int, name string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.failAt, f.failName, f.failed = n, name, ""
+}
+
+// Failed returns the name of the call that FailAt made fail, "" if it did not come yet.
+func (f *core) Failed() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.failed
+}
+
+// Injected returns how many calls failed by chance.
+func (f *core) Injected() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.injected
+}
+
+// Calls returns how many calls were made of the methods named, or of all.
+func (f *core) Calls(names ...string) (n int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for c, calls := range f.calls {
+		if len(names) == 0 || slices.Contains(names, call(c).String()) {
+			n += calls
+		}
+	}
+	return n
+}
+
+// enter locks f, which the caller unlocks, and begins call c: it is counted, logged,
+// and may fail.
+func (f *core) enter(c call, args ...uintptr) error {
+	f.mu.Lock()
+	f.calls[c]++
+	if f.chance.Concurrent && f.calls[c]%8 == 0 { // an allocator is in the middle of something
+		f.mu.Unlock()
+		runtime.Gosched()
+		f.mu.Lock()
+	}
+	if f.chance.Log != nil {
+		f.note("%s", c)
+		for _, a := range args { // args itself must not escape
+			f.note("%#x", a)
+		}
+	}
+	if f.failAt > 0 && (f.failName == "" || f.failName == c.String()) {
+		if f.failAt--; f.failAt == 0 {
+			f.failed = c.String()
+			return fmt.Errorf("%s: %w", c, ErrInjected)
+		}
+	}
+	return f.byChance(c)
+}
+
+// byChance says whether call c fails by chance.
+func (f *core) byChance(c call) error {
+	filler := c == callFill || c == callDiffering
+	switch {
+	case f.chance.FailOneIn == 0 || f.frozen || filler && f.chance.Concurrent || f.chance.Random.IntN(f.chance.FailOneIn) > 0:
+		return nil
+	case f.spared > 0:
+		f.spared--
+		return nil
+	case filler:
+		f.spared = 8 // a second failure would lose the block of a failed Alloc
+	}
+	f.injected++
+	f.note("fails")
+	return fmt.Errorf("%s: %w", c, ErrInjected)
+}
+
+// note writes to the log.
+func (f *core) note(format string, arg ...any) {
+	if f.chance.Log != nil {
+		fmt.Fprintf(f.chance.Log, "    "+format+"\n", arg...)
+	}
+}
+
+// fault keeps and returns a Fault.
+func (f *core) fault(format string, args ...any) error {
+	err := NewFault("allocatortest: "+format, args...)
+	f.faults = append(f.faults, err)
+	f.first.CompareAndSwap(nil, err)
+	return err
+}
+
+// Faults returns all faults so far as one error.
+func (f *core) Faults() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var errs []error
+	for _, fault := range f.faults {
+		errs = append(errs, fault)
+	}
+	return errors.Join(errs...)
+}
+
+// FirstFault returns the first fault, or nil.
+func (f *core) FirstFault() *Fault { return f.first.Load() }
