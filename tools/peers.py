@@ -135,7 +135,7 @@ def parse_args(argv):
         args.precisions = ["fp32"]
     args.shapes = list(dict.fromkeys(parse_shape(text, args.layers) for text in args.shapes.split(",")))
     if "ours" in args.frameworks and (args.train is None or not args.train.is_file()):
-        fail(f"no program {args.train}: make build makes build/train, --frameworks jax,torch does without")
+        fail(f"no program {args.train}: make build builds build/train, or use --frameworks jax,torch")
     if min(args.epochs, args.gpus) < 1 or not 0 < args.timeout <= threading.TIMEOUT_MAX:
         fail("--epochs, --gpus and --timeout must be above 0, and --timeout finite")
     try:

@@ -274,7 +274,7 @@ class Run(unittest.TestCase):
         self.assertEqual((status, len(self.rows()[1])), (130, 1))
         self.assertIn("--append continues", stderr[-1])
         self.assertIn("7x8", stdout)
-        with self.assertRaises(ProcessLookupError):  # the worker is gone
+        with self.assertRaises(ProcessLookupError):  # the worker has ended
             os.kill(int((self.folder / "starts").read_text()), 0)
 
     def test_bad_arguments(self):

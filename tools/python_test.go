@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// python skips the test where there is no Python 3.9, which the scripts need.
+// python skips the test without Python 3.9.
 func python(t *testing.T) {
 	t.Helper()
 	if out, err := exec.Command("python3", "-c", "import sys; sys.exit(sys.version_info < (3, 9))").CombinedOutput(); err != nil {
@@ -21,12 +21,12 @@ func python(t *testing.T) {
 	}
 }
 
-// TestPython runs the tests of the scripts, which need Python alone.
+// TestPython runs the tests of the scripts, which need only Python.
 func TestPython(t *testing.T) {
 	python(t)
 	for _, c := range []struct {
 		test  string
-		files []string // that it is of
+		files []string // under test
 	}{
 		{"traces/record_test.py", []string{"traces/record.py", "traces/jobs.py"}},
 		{"traces/replay_test.py", []string{"traces/replay.py"}},
@@ -36,7 +36,7 @@ func TestPython(t *testing.T) {
 		{"peers_parts_test.py", []string{"peers.py", "peers_jax.py", "peers_table.py", "peers_torch.py", "peers_trainers.py", "common.py"}},
 	} {
 		t.Run(c.test, func(t *testing.T) {
-			for _, name := range append(c.files, c.test) { // so that go test sees them change
+			for _, name := range append(c.files, c.test) { // so that go test sees changes
 				if _, err := os.ReadFile(name); err != nil {
 					t.Fatal(err)
 				}
@@ -49,8 +49,8 @@ func TestPython(t *testing.T) {
 	}
 }
 
-// TestPythonNeeds starts scripts where none of the modules is that they need: one line names them,
-// and -h prints their help all the same.
+// TestPythonNeeds starts scripts without the modules that they need: they must name them in one
+// line, and still print their help.
 func TestPythonNeeds(t *testing.T) {
 	python(t)
 	for script, args := range map[string][]string{
@@ -58,7 +58,7 @@ func TestPythonNeeds(t *testing.T) {
 		"numerics":         {"--train", "TRAIN", "--mnist", "MNIST"},
 		"torch_load":       {"RUN", "MNIST"},
 	} {
-		for _, name := range []string{script, "common"} { // so that go test sees them change
+		for _, name := range []string{script, "common"} { // so that go test sees changes
 			if _, err := os.ReadFile(name + ".py"); err != nil {
 				t.Fatal(err)
 			}
@@ -77,8 +77,7 @@ func TestPythonNeeds(t *testing.T) {
 	}
 }
 
-// TestPeersOfTrain has train measured by peers.py: it takes the flags, and its JSON is
-// what peers.py reads.
+// TestPeersOfTrain runs peers.py with train: the flags and the JSON must agree.
 func TestPeersOfTrain(t *testing.T) {
 	python(t)
 	dir := t.TempDir()

@@ -146,7 +146,7 @@ func TestThroughput(t *testing.T) {
 		{name: "the start of a UUID", env: []string{"CUDA_VISIBLE_DEVICES=GPU-bb,GPU-aaaa-1"}, gpu: "GPU-bbbb-2", mhz: 1965},
 		{name: "hidden", env: []string{"CUDA_VISIBLE_DEVICES="}, unlocked: "CUDA_VISIBLE_DEVICES hides every GPU", noSample: true},
 		{name: "hidden by -1", env: []string{"CUDA_VISIBLE_DEVICES=-1"}, unlocked: "CUDA_VISIBLE_DEVICES hides every GPU", noSample: true},
-		{name: "a slice", env: []string{"CUDA_VISIBLE_DEVICES=MIG-1"}, unlocked: "a MIG slice has no clock of its own", noSample: true},
+		{name: "a slice", env: []string{"CUDA_VISIBLE_DEVICES=MIG-1"}, unlocked: "a MIG slice has no separate clock", noSample: true},
 		{name: "no such GPU", env: []string{"CUDA_VISIBLE_DEVICES=7"}, unlocked: "nvidia-smi knows no GPU 7", noSample: true},
 		{name: "no such UUID", env: []string{"CUDA_VISIBLE_DEVICES=GPU-cc"}, unlocked: "nvidia-smi knows no GPU GPU-cc", noSample: true},
 		{name: "no nvidia-smi", env: []string{"NO_SMI=1"}, exit: 5, unlocked: "nvidia-smi is not installed", noSample: true},

@@ -64,7 +64,7 @@ pick_gpu() {
     type -P nvidia-smi >/dev/null || { echo "nvidia-smi is not installed"; return 1; }
     case $first in
     '' | -1) echo "CUDA_VISIBLE_DEVICES hides every GPU"; return 1 ;;
-    MIG-*) echo "a MIG slice has no clock of its own"; return 1 ;;
+    MIG-*) echo "a MIG slice has no separate clock"; return 1 ;;
     GPU-*)
         # CUDA accepts a prefix of a UUID, nvidia-smi does not.
         gpu=$(nvidia-smi --query-gpu=uuid --format=csv,noheader 2>/dev/null | grep -m 1 -F -- "$first")

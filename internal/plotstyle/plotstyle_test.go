@@ -171,7 +171,7 @@ func TestPicture(t *testing.T) {
 		p.X.Label.Text, p.Y.Label.Text = label, label
 		AddGrid(p, true, true)
 		p.Add(line)
-		return Panel{p, []Entry{{label, nil}, {"of many words, so that the next one has a line of its own", []plot.Thumbnailer{&plotter.Line{LineStyle: Line(3, 9)}}}}}
+		return Panel{p, []Entry{{label, nil}, {"of many words, so that the next one starts a line", []plot.Thumbnailer{&plotter.Line{LineStyle: Line(3, 9)}}}}}
 	}
 	p := Picture{Columns: 2, Width: 200, Height: 100, Panels: []Panel{panel(0, ""), panel(1, strings.Repeat("long", 9)), panel(2, "c")}}
 	all, whole := drawn(t, p)

@@ -46,7 +46,7 @@ func TestOperationColours(t *testing.T) {
 }
 
 // TestColours wants different colours for as many runs as possible, and for an allocator its
-// colour in all pictures, which in light is that of plotstyle.
+// colour in all pictures. The light colours are those of plotstyle.
 func TestColours(t *testing.T) {
 	for i, c := range plotstyle.Palette[:4] {
 		if want := fmt.Sprintf("--c%d:#%02x%02x%02x;", i, c.R, c.G, c.B); !strings.Contains(palettes(), want) {

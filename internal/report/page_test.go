@@ -15,7 +15,7 @@ import (
 	"mlpool/allocator"
 )
 
-// written is a page as text and as a tree.
+// written returns a page as text and as a tree.
 func written(t *testing.T, p Page) (string, *html.Node) {
 	t.Helper()
 	var b bytes.Buffer
@@ -29,7 +29,7 @@ func written(t *testing.T, p Page) (string, *html.Node) {
 	return b.String(), root
 }
 
-// elements are those of a name.
+// elements returns the elements with a name.
 func elements(root *html.Node, name string) (found []*html.Node) {
 	for n := range root.Descendants() {
 		if n.Type == html.ElementNode && n.Data == name {
@@ -48,7 +48,7 @@ func attribute(n *html.Node, key string) string {
 	return ""
 }
 
-// innerText is the text in an element, with single spaces.
+// innerText returns the text in an element, with single spaces.
 func innerText(n *html.Node) string {
 	var b strings.Builder
 	for d := range n.Descendants() {
@@ -77,8 +77,8 @@ func sections(root *html.Node) (ids []string) {
 	return ids
 }
 
-// TestSelfContained looks for what a page would have to load, for its sections, and for
-// what describes them to those who don't see them.
+// TestSelfContained wants a page that loads nothing, has all sections, and describes its charts
+// to screen readers.
 func TestSelfContained(t *testing.T) {
 	text, root := written(t, samplePage())
 	if n := len(text); n > 2<<20 {
@@ -86,7 +86,7 @@ func TestSelfContained(t *testing.T) {
 	}
 	outside := regexp.MustCompile(`(?i)https?://|@import|url\(|src=`)
 	if found := outside.FindAllString(text, -1); found != nil {
-		t.Errorf("the page speaks of %q", found)
+		t.Errorf("the page contains %q", found)
 	}
 	for n := range root.Descendants() {
 		for _, key := range []string{"src", "href", "xlink:href", "srcset", "action", "data"} {
@@ -113,7 +113,7 @@ func TestSelfContained(t *testing.T) {
 	}
 	for _, svg := range elements(root, "svg") {
 		if attribute(svg, "role") != "img" || len(attribute(svg, "aria-label")) < 20 {
-			t.Errorf("a chart that says only %q", attribute(svg, "aria-label"))
+			t.Errorf("a chart has only the label %q", attribute(svg, "aria-label"))
 		}
 	}
 	for _, button := range elements(root, "button") {
@@ -122,7 +122,7 @@ func TestSelfContained(t *testing.T) {
 		}
 	}
 	if left := hexColour.FindString(text[strings.Index(text, "<svg"):strings.LastIndex(text, "</svg>")]); left != "" {
-		t.Errorf("a chart has colour %s of its own", left)
+		t.Errorf("a chart has the fixed colour %s", left)
 	}
 }
 

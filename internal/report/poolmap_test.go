@@ -10,8 +10,8 @@ import (
 	"mlpool/allocator"
 )
 
-// TestLargeMap draws a pool of 100 000 blocks: small ones are merged, their bytes and
-// their number are kept.
+// TestLargeMap draws a pool of 100 000 blocks: the page merges small ones but keeps their bytes
+// and their number.
 func TestLargeMap(t *testing.T) {
 	const blocks = 100_000
 	text, root := written(t, Page{Runs: []Run{{Name: "custom", Recording: Recording{Peak: manyBlocks(blocks)}}}})
@@ -35,7 +35,7 @@ func TestLargeMap(t *testing.T) {
 	}
 }
 
-// TestMapStates counts what is mapped twice once, and shows every state.
+// TestMapStates shows every state. Memory that is mapped twice counts once.
 func TestMapStates(t *testing.T) {
 	block := func(addr uintptr, mib int64, state string) allocator.MapBlock {
 		return allocator.MapBlock{Addr: addr << 20, Bytes: mib << 20, State: state, Tag: map[bool]string{true: "x"}[state == allocator.MapLive]}

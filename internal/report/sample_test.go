@@ -8,8 +8,8 @@ import (
 	"mlpool/allocator"
 )
 
-// samplePage is a comparison as a training of four allocators on a GPU makes it: ten
-// epochs, 9380 losses, a step of 20 kernels, a pool of three segments and 200 blocks.
+// samplePage returns a comparison of four allocators: ten epochs, 9380 losses, a step of 20
+// kernels, a pool of three segments and 200 blocks.
 func samplePage() Page {
 	losses := sampleLosses()
 	p := Page{Title: "configs/mnist.toml, 22 November 2026", Turns: true}
@@ -72,14 +72,14 @@ func sampleMemory(r *rand.Rand, epochMS float64, live, reserved int64) []Peak {
 		}
 		now := base + int64(float64(live-base)*math.Abs(math.Sin(t*60))*(0.6+0.1*r.Float64()))
 		if i%225 > 210 {
-			now = live // validation has larger batches
+			now = live // larger batches in validation
 		}
 		all = append(all, Peak{t * 10 * epochMS, min(now, held), held})
 	}
 	return all
 }
 
-// sampleStep is a step without fusion on some allocator, whose calls take allocUS.
+// sampleStep returns a step without fusion whose calls to the allocator take allocUS.
 func sampleStep(allocUS, launch float64) *Timeline {
 	names := []string{
 		"gather", "linear", "relu", "linear", "relu", "linear", "relu", "linear", "relu", "classifier",
@@ -147,7 +147,7 @@ func sampleMap(r *rand.Rand) *allocator.Map {
 	return m
 }
 
-// manyBlocks is the map of a pool with so many blocks of 512 bytes in one segment.
+// manyBlocks returns the map of a pool with n blocks of 512 bytes in one segment.
 func manyBlocks(n int) *allocator.Map {
 	s := allocator.MapSegment{Addr: 1 << 40, Bytes: int64(n) * 512, Kind: allocator.SegmentsMalloc}
 	for i := range n {
@@ -160,7 +160,7 @@ func manyBlocks(n int) *allocator.Map {
 	return &allocator.Map{Segments: []allocator.MapSegment{s}}
 }
 
-// sampleReplay is a trace on two strategies of the pool and on another allocator.
+// sampleReplay returns a trace on two strategies of the pool and on another allocator.
 func sampleReplay() Page {
 	p := Page{Title: "transformer.csv", Replay: true, Turns: true}
 	for i, name := range []string{"tlsf", "bestfit", "cuda"} {

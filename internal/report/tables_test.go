@@ -8,7 +8,7 @@ import (
 	"mlpool/internal/stats"
 )
 
-// TestThin keeps ends and extremes.
+// TestThin wants the ends and the extremes kept.
 func TestThin(t *testing.T) {
 	var all []Peak
 	for i := range 100_000 {

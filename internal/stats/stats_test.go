@@ -31,8 +31,8 @@ func TestCompare(t *testing.T) {
 
 func near(a, b float64) bool { return math.Abs(a-b) < 1e-9 }
 
-// TestDisturbed compares epochs of which a few were disturbed: neither may they decide who
-// is faster, nor hide that one is.
+// TestDisturbed compares series with a few disturbed epochs, which may neither decide which is
+// faster nor hide it.
 func TestDisturbed(t *testing.T) {
 	for _, c := range []struct {
 		name              string
@@ -60,8 +60,8 @@ func TestDisturbed(t *testing.T) {
 	}
 }
 
-// TestEnds compares the ends of intervals with a table of Wilcoxon's critical values, and
-// what is counted with what is approximated.
+// TestEnds compares the ends of intervals with a table of Wilcoxon's critical values, and the
+// exact count with the approximation.
 func TestEnds(t *testing.T) {
 	for n, want := range map[int]int{6: 0, 7: 2, 8: 3, 9: 5, 10: 8, 11: 10, 12: 13, 13: 17, 14: 21, 15: 25, 20: 52, 25: 89, 30: 137, 50: 434} {
 		if got := ends(n) - 1; got != want {
@@ -79,7 +79,7 @@ func TestEnds(t *testing.T) {
 	}
 }
 
-// TestWalsh compares bisection with sorting the averages themselves.
+// TestWalsh compares the bisection with sorted averages.
 func TestWalsh(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 1))
 	for n := 1; n < 40; n++ {
@@ -103,9 +103,9 @@ func TestWalsh(t *testing.T) {
 	}
 }
 
-// TestCoverage draws epochs of a GPU whose clock wanders, on two allocators of which one
-// takes 3 % longer, over and over: the true difference is in the interval 95 times of 100
-// at least, also where the noise has a long tail or disturbs one epoch of ten.
+// TestCoverage simulates epochs of a GPU whose clock drifts on two allocators, one of them up to
+// 3 % slower. About 95 % of the intervals must contain the true difference, even if the noise
+// has a long tail or disturbs every tenth epoch.
 func TestCoverage(t *testing.T) {
 	const times = 400
 	noises := map[string]func(*rand.Rand) float64{
@@ -140,7 +140,7 @@ func TestCoverage(t *testing.T) {
 				covered++
 			}
 			if outside := d.Longer() || d.Shorter(); outside == d.WithinNoise() || outside != (d.Low > 0 || d.High < 0) {
-				t.Errorf("%+v is said to be within noise: %v", d, d.WithinNoise())
+				t.Errorf("%+v: within noise is %v", d, d.WithinNoise())
 			}
 		}
 		if covered < 93*times/100 || covered > 99*times/100 {
@@ -149,7 +149,7 @@ func TestCoverage(t *testing.T) {
 	}
 }
 
-// TestPairing wants what slows both of a pair down not to count.
+// TestPairing wants slow pairs not to count.
 func TestPairing(t *testing.T) {
 	rng := rand.New(rand.NewPCG(2, 2))
 	reference, series := make([]float64, 9), make([]float64, 9)

@@ -1,4 +1,4 @@
-"""Tests what record.py does without torch and without a GPU."""
+"""Tests record.py without torch and without a GPU."""
 
 import ast
 import contextlib
