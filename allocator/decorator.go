@@ -2,6 +2,7 @@ package allocator
 
 import (
 	"errors"
+	"fmt"
 	"sync"
 )
 
@@ -42,6 +43,18 @@ type sizedFreer interface {
 	// freeSized is Free and returns the bytes that b was asked for with, whatever
 	// b.Size is. An error for which freed is false means that nothing changed.
 	freeSized(b Block, s Stream) (bytes int64, err error)
+}
+
+// RedzoneError reports a write outside a block.
+type RedzoneError struct {
+	Block         Block
+	Tag           string
+	Before, After int64 // changed words of 4 bytes on either side
+}
+
+func (e *RedzoneError) Error() string {
+	return fmt.Sprintf("allocator: block %q of %d bytes at %#x was written outside: %d words before it, %d after",
+		e.Tag, e.Block.Size, e.Block.Addr, e.Before, e.After)
 }
 
 // freed reports whether a Free that returned err took the block back.

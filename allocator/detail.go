@@ -8,14 +8,13 @@ import (
 	"mlpool/allocator/internal/block"
 )
 
-// A Detail is what a pool holds at one moment, taken apart.
+// A Detail breaks down what a pool holds at one moment.
 type Detail struct {
-	ByStream []StreamStats // by stream
-	ByClass  []ClassStats  // by size; classes without allocations are left out
+	ByStream []StreamStats // sorted by stream
+	ByClass  []ClassStats  // sorted by size, without classes that had no allocation
 
-	// Free is the bytes reserved and not handed out, LargestFree the largest
-	// free block, in bytes, and Fragmentation the part of Free outside it, in
-	// percent.
+	// Free is the bytes reserved and not handed out, LargestFree the bytes of the largest
+	// free block, and Fragmentation the percentage of Free outside that block.
 	Free, LargestFree int64
 	Fragmentation     float64
 }
@@ -26,7 +25,7 @@ type StreamStats struct {
 	Allocs, Frees int64
 
 	Allocated, PeakAllocated, Reserved int64 // bytes
-	// Cached is the bytes kept for requests of the same size, Waiting those that
+	// Cached is the bytes kept for requests of the same size, Waiting the bytes that
 	// other streams still use.
 	Cached, Waiting int64
 	Segments        int
@@ -34,18 +33,17 @@ type StreamStats struct {
 	Fragmentation   float64
 }
 
-// ClassStats are the counters of the blocks of more than half of Size and at
-// most Size bytes, after rounding.
+// ClassStats are the counters of the blocks of more than Size/2 and at most Size
+// bytes, after rounding.
 type ClassStats struct {
 	Size   int64
 	Allocs int64
 	Live   int   // blocks handed out
-	Bytes  int64 // of those
+	Bytes  int64 // of live blocks
 }
 
-// Detail looks at every block of the pool; Stats is cheaper. Of the memory of
-// streams that were released, ByStream has the blocks that are handed out, with the
-// stream they were allocated on.
+// Detail looks at every block of the pool; Stats is cheaper. Blocks of a released stream
+// that are still handed out count for the stream that they were allocated on.
 func (p *Pool) Detail() Detail {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -75,8 +73,8 @@ func (p *Pool) Detail() Detail {
 	return d
 }
 
-// addReleased adds the blocks that are handed out of the memory of released
-// streams to those of the stream that they were allocated on.
+// addReleased counts the live blocks of the unowned heap for the stream that they were
+// allocated on.
 func (d *Detail) addReleased(common *heap) {
 	common.mu.Lock()
 	defer common.mu.Unlock()
@@ -131,8 +129,7 @@ func (h *heap) detail(classes *[sizeClasses]ClassStats) StreamStats {
 	return s
 }
 
-// fragmentation is the part of the free bytes outside the largest free block,
-// in percent.
+// fragmentation returns the percentage of all free bytes outside the largest free block.
 func fragmentation(largest, all int64) float64 {
 	if all == 0 {
 		return 0

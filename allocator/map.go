@@ -9,35 +9,35 @@ import (
 
 // A Map is the memory of an allocator at one moment, segment by segment.
 //
-// The bytes of all blocks that are MapLive are Stats.Allocated. The bytes of all
-// segments but stitches, without what is MapUnmapped, are Stats.Reserved, less pages
-// that a driver refused to take back: those are mapped nowhere.
+// The MapLive blocks add up to Stats.Allocated. The segments other than stitches, without
+// their MapUnmapped blocks, add up to Stats.Reserved, less pages that a driver refused to
+// take back: those are mapped nowhere.
 type Map struct {
 	Segments []MapSegment `json:"segments"` // by address
 }
 
-// A MapSegment is memory that was reserved in one piece, or a range of addresses that
-// chunks are mapped to.
+// A MapSegment is memory from one call of the driver, or a range of addresses that chunks
+// are mapped to.
 type MapSegment struct {
 	Addr  uintptr `json:"addr"`
 	Bytes int64   `json:"bytes"`
 	// Kind is SegmentsMalloc or SegmentsVirtual, MapStitch, or MapUnknown.
 	Kind string `json:"kind"`
-	// Stream is whose heap has it; 0 also stands for none. Parts of a virtual segment
-	// may have moved to other streams: see the blocks.
+	// Stream is the owner of the segment; 0 also stands for none. Blocks of a virtual
+	// segment may have moved to other streams.
 	Stream Stream `json:"stream"`
-	// Page is the granularity of the mapping in bytes, 0 for a malloc segment.
+	// Page is the size of a page, 0 for a malloc segment.
 	Page int64 `json:"page,omitempty"`
-	// Blocks cover the segment, by address.
+	// Blocks cover the segment, sorted by address.
 	Blocks []MapBlock `json:"blocks"`
 }
 
-// Kinds of MapSegment beside SegmentsMalloc and SegmentsVirtual.
+// Kinds of MapSegment in addition to SegmentsMalloc and SegmentsVirtual.
 const (
 	// MapStitch is a range of addresses where chunks of virtual segments are mapped a
 	// second time, side by side.
 	MapStitch = "stitch"
-	// MapUnknown is a block whose segment is not known: of a driver's own pool.
+	// MapUnknown is a block whose segment is unknown, such as one of a driver's own pool.
 	MapUnknown = "unknown"
 )
 
@@ -46,10 +46,10 @@ type MapBlock struct {
 	Addr  uintptr `json:"addr"`
 	Bytes int64   `json:"bytes"`
 	State string  `json:"state"` // MapLive and so on
-	// Stream is the one that a live block was allocated on, or that free memory may
-	// be used on at once; 0 also stands for none.
+	// Stream is where a live block was allocated, or where free memory can be used at
+	// once; 0 also stands for none.
 	Stream Stream `json:"stream"`
-	// Asked is the bytes that a live block was asked for with, and Tag what for.
+	// Asked and Tag are those of the Alloc of a live block.
 	Asked int64  `json:"asked,omitempty"`
 	Tag   string `json:"tag,omitempty"`
 }
@@ -57,24 +57,24 @@ type MapBlock struct {
 // States of a MapBlock.
 const (
 	MapLive    = "live"    // handed out
-	MapFree    = "free"    // and joined with its neighbours
-	MapCached  = "cached"  // freed, and kept as it is for a request of its size
-	MapWaiting = "waiting" // freed, until other streams are done with it
+	MapFree    = "free"    // coalesced with its neighbours
+	MapCached  = "cached"  // freed, and kept whole for a request of its size
+	MapWaiting = "waiting" // freed while other streams still use it
 
-	// MapUnmapped are addresses with no memory behind them.
+	// MapUnmapped is a range of addresses without memory.
 	MapUnmapped = "unmapped"
-	// MapStitched, in a virtual segment, is memory of a block that is in a stitch; the
-	// block is shown there.
+	// MapStitched, in a virtual segment, is memory of a block that is in a stitch, where
+	// the block is shown.
 	MapStitched = "stitched"
-	// MapUnstitched, in a stitch, is memory that no block of the stitch has; what it is
-	// used for is shown in the virtual segment that it is of.
+	// MapUnstitched, in a stitch, is memory that no block of the stitch has. Its virtual
+	// segment shows its use.
 	MapUnstitched = "unstitched"
 )
 
 var mapStates = [...]string{block.Free: MapFree, live: MapLive, block.Cached: MapCached, waiting: MapWaiting, part: MapStitched}
 
-// MapOf returns the map of a, or of what it wraps. Of an allocator that does not know
-// its segments, such as an [Async], it has a segment for each block that is handed out.
+// MapOf returns the map of a, or of what it wraps. For an allocator that does not know
+// its segments, such as an [Async], each live block is a segment.
 func MapOf(a Allocator) Map {
 	if m, ok := As[interface{ Map() Map }](a); ok {
 		return m.Map()
@@ -95,18 +95,18 @@ func mapOfLive(blocks []LiveBlock, kind string) Map {
 	return m
 }
 
-// Map looks at every block of the pool, as Detail does. Beside goroutines that go on
-// calling, the memory of each stream is shown at a moment of its own.
+// Map looks at every block of the pool, as Detail does. While other goroutines call the
+// pool, the map may show each stream at a different moment.
 func (p *Pool) Map() Map { return p.mapWith(nil) }
 
-// Map shows each block as a segment, which is what it is.
+// Map shows each block as a segment, as the driver does.
 func (m *Malloc) Map() Map { return mapOfLive(m.Live(), SegmentsMalloc) }
 
-// Map shows each block as a segment: what they lie in belongs to the blocks of the
-// poisoned allocator, which begin before them.
+// Map shows each block as a segment: a segment of the wrapped allocator contains red zones
+// as well.
 func (p *Poison) Map() Map { return mapOfLive(p.Live(), MapUnknown) }
 
-// Map shows the slabs as segments, or parts of them, with the blocks in them.
+// Map shows the plan's memory as segments, or parts of them, with the blocks in them.
 func (p *Plan) Map() Map {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -130,7 +130,7 @@ func (p *Plan) Map() Map {
 	return p.pool.mapWith(slabs)
 }
 
-// mapWith returns the map of the pool with memory in it that no heap holds.
+// mapWith returns the map of the pool, with slabs, which no heap holds.
 func (p *Pool) mapWith(slabs []MapSegment) Map {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -150,7 +150,7 @@ func (p *Pool) mapWith(slabs []MapSegment) Map {
 			}
 		}
 		h.each(func(n *block.Node) {
-			if n.State != block.Lent && n.State != planned { // who has it shows what is in it
+			if n.State != block.Lent && n.State != planned { // its borrower or plan shows its blocks
 				blocks = append(blocks, recordOf(n).mapped(h.stream))
 			}
 		})
@@ -173,7 +173,7 @@ func (p *Pool) mapWith(slabs []MapSegment) Map {
 	return Map{Segments: segments}
 }
 
-// mapped describes r, in the memory of stream s.
+// mapped describes r, which is in the memory of stream s.
 func (r *record) mapped(s Stream) MapBlock {
 	n := &r.node
 	b := MapBlock{Addr: n.Addr(), Bytes: n.Size(), State: mapStates[n.State], Stream: s}
@@ -183,8 +183,8 @@ func (r *record) mapped(s Stream) MapBlock {
 	return b
 }
 
-// ranges returns the ranges of addresses in which there are chunks: those of heaps, up
-// to the last chunk, and stitches.
+// ranges returns the ranges of addresses that have chunks: those of heaps, up to the last
+// chunk, and stitches.
 func (s *space) ranges(p *Pool) []MapSegment {
 	segments := []MapSegment{}
 	if s == nil {
@@ -205,7 +205,7 @@ func (s *space) ranges(p *Pool) []MapSegment {
 	return segments
 }
 
-// holes takes a hole of a stitch apart into what is mapped there and what no more.
+// holes splits a hole of a stitch into its mapped and unmapped parts.
 func (s *space) holes(hole MapBlock) (holes []MapBlock) {
 	end := hole.Addr + uintptr(hole.Bytes)
 	at := hole.Addr
@@ -234,8 +234,8 @@ func sortSegments(segments []MapSegment) {
 	slices.SortFunc(segments, func(a, b MapSegment) int { return cmp.Compare(a.Addr, b.Addr) })
 }
 
-// segmentAt returns the last segment that begins at addr or before it, of those that
-// are sorted by address; nil if there is none.
+// segmentAt returns the last segment that begins at addr or before it, nil if there is
+// none. segments are sorted by address.
 func segmentAt(segments []MapSegment, addr uintptr) *MapSegment {
 	i, found := slices.BinarySearchFunc(segments, addr, func(g MapSegment, at uintptr) int { return cmp.Compare(g.Addr, at) })
 	if !found {
@@ -247,7 +247,8 @@ func segmentAt(segments []MapSegment, addr uintptr) *MapSegment {
 	return &segments[i]
 }
 
-// fill sorts the blocks of g and covers with those of hole what they leave open.
+// fill sorts the blocks of g and fills the gaps between them with the blocks that hole
+// returns.
 func (g *MapSegment) fill(hole func(MapBlock) []MapBlock) {
 	slices.SortFunc(g.Blocks, func(a, b MapBlock) int { return cmp.Compare(a.Addr, b.Addr) })
 	var covered []MapBlock
