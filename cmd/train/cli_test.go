@@ -25,8 +25,8 @@ func TestFolderForConfig(t *testing.T) {
 	}{
 		{[]string{logDir}, "train: " + logDir + " is a folder: name a TOML file, as in train configs/mnist.toml\n"},
 		{[]string{export}, "train: " + export + " is a folder: name a TOML file, as in train configs/mnist.toml\n"},
-		{[]string{"-report", page, export}, "train: " + export + " is no run: its run.json says nothing of how it ended; name a folder that a run wrote in its log_dir\n"},
-		{[]string{"-report", page, logDir}, "train: " + logDir + " is no run: it has no run.json; did you mean " + filepath.Join(logDir, rundir.Latest) + "?\n"},
+		{[]string{"-report", page, export}, "train: " + export + " is not the folder of a run: its run.json has no status; name a folder that a run wrote in its log_dir\n"},
+		{[]string{"-report", page, logDir}, "train: " + logDir + " is not the folder of a run: it has no run.json; did you mean " + filepath.Join(logDir, rundir.Latest) + "?\n"},
 	} {
 		if code, _, stderr := train(c.args...); code != exit.Failure || stderr != c.want {
 			t.Errorf("%q: exit code %d, got %q, want %q", c.args, code, stderr, c.want)
@@ -72,7 +72,7 @@ func TestCheck(t *testing.T) {
 	}
 	for _, c := range []struct{ env, setting, want string }{
 		{"", "allocator.trace=none/x.csv", "-set allocator.trace: open none/x.csv: no such file or directory"},
-		{"jemalloc", "train.seed=1", "ALLOCATOR_TYPE=jemalloc: \"jemalloc\" is no allocator"},
+		{"jemalloc", "train.seed=1", "ALLOCATOR_TYPE=jemalloc: \"jemalloc\" is not an allocator"},
 		{"", "train.profile=1", "-set train.profile: needs executor = \"eager\""},
 		{"", "allocator.poison=true", `-set allocator.poison: needs executor = "eager"`},
 	} {

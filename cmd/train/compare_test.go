@@ -21,7 +21,7 @@ func TestCompareInterrupted(t *testing.T) {
 		{"custom  epoch 1/3", "nothing to compare yet: not every allocator has done an epoch\n", "losses"},
 		{"malloc  epoch 1/3", "losses, 19 steps identical identical", "medians"},
 		{"plan    epoch 2/3", "losses, 19 steps identical identical", "differ from"},
-		{"plan    epoch 2/3", "one epoch each, the first, which pays for what is done once;\nnot enough epochs to tell which is faster: run at least 7\n", "range"},
+		{"plan    epoch 2/3", "one epoch each, the first, which includes costs that occur once;\nnot enough epochs to tell which is faster: run at least 7\n", "range"},
 		{"custom  epoch 2/3", "one epoch each, the second, interleaved;\nnot enough epochs to tell which is faster: run at least 7\n", "range"},
 		{"epoch 3/3", "losses, 38 steps identical identical", "medians"},
 	} {
@@ -46,8 +46,8 @@ func TestOneEpoch(t *testing.T) {
 		args []string
 		want string
 	}{
-		{[]string{path}, " segments, the only epoch, which pays for what is done once: "},
-		{[]string{"-compare", path}, " one epoch each, the first, which pays for what is done once; not enough epochs to tell which is faster: run at least 7 "},
+		{[]string{path}, " segments, the only epoch, which includes costs that occur once: "},
+		{[]string{"-compare", path}, " one epoch each, the first, which includes costs that occur once; not enough epochs to tell which is faster: run at least 7 "},
 	} {
 		code, stdout, stderr := train(c.args...)
 		if code != 0 || !strings.Contains(flat(stdout), c.want) {

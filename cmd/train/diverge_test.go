@@ -104,7 +104,7 @@ func TestDivergedIsLatest(t *testing.T) {
 		}
 	}
 	traintest.OK(t, os.Rename(filepath.Join(good, rundir.WeightsFile), filepath.Join(diverged, rundir.BestFile)))
-	if code, _, stderr := train("-predict", predict.TestSet, link); code != exit.Failure || !strings.Contains(stderr, "; with -best ") {
+	if code, _, stderr := train("-predict", predict.TestSet, link); code != exit.Failure || !strings.Contains(stderr, "; -best takes ") {
 		t.Errorf("with the best weights alone: exit code %d, stderr %q", code, stderr)
 	}
 }

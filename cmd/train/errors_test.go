@@ -44,14 +44,14 @@ func TestErrors(t *testing.T) {
 		{"graph of mallocs", "malloc", []string{graph}, exit.Failure, `cudaMalloc, which no graph can capture: use one of custom, plan, or train.executor = "eager"`},
 		{"profile of graphs", "", []string{profile}, exit.Failure, `train.profile: needs executor = "eager"`},
 		{"unknown strategy", "", []string{strategy}, exit.Failure, `small.toml:14: allocator.strategy: is "magic", want "tlsf" or `},
-		{"segments of a strategy", "", []string{segments}, exit.Failure, `small.toml:15: allocator.segments: "virtual" cannot be had: allocator: strategy buddy cannot have virtual segments; use "malloc", or leave it out`},
-		{"segments of a plan", "plan", []string{segments}, exit.Failure, `small.toml:15: allocator.segments: "virtual" cannot be had: `},
+		{"segments of a strategy", "", []string{segments}, exit.Failure, `small.toml:15: allocator.segments: "virtual" is not available: allocator: strategy buddy cannot have virtual segments; use "malloc", or leave it out`},
+		{"segments of a plan", "plan", []string{segments}, exit.Failure, `small.toml:15: allocator.segments: "virtual" is not available: `},
 		{"log_dir is a file", "", []string{noLogs}, exit.Failure, "log_dir"},
 		{"log_dir of a comparison is a file", "", []string{"-compare", noLogs}, exit.Failure, "log_dir"},
 		{"one allocator twice", "", []string{"-compare=custom,custom", good}, exit.Usage, "custom and custom are the same allocator"},
 		{"one allocator", "", []string{"-compare=custom", good}, exit.Usage, "is one allocator"},
 		{"strategy with a typing error", "", []string{"-set", "allocator.strategy=tslf", good}, exit.Usage, `did you mean "tlsf"?`},
-		{"no GPU", "", []string{gpu}, exit.Failure, `"cuda" cannot be had`},
+		{"no GPU", "", []string{gpu}, exit.Failure, `"cuda" is not available`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if c.name == "no GPU" && kernels.Available() == nil {

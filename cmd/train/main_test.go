@@ -94,7 +94,7 @@ func TestCompare(t *testing.T) {
 	if got := row("losses, 57 steps"); len(got) != 2 || got[0] != "identical" || got[1] != "identical" {
 		t.Errorf("losses: %q", got)
 	}
-	plan := regexp.MustCompile(`(?m)^plan of \d+ requests: slab .* .*B, least .* .*B; replayed \d+, missed 0$`)
+	plan := regexp.MustCompile(`(?m)^plan of \d+ requests: arena .* .*B, least .* .*B; replayed \d+, missed 0$`)
 	if n := len(plan.FindAllString(stdout, -1)); n < 2 {
 		t.Errorf("%d plans, want those of a training and a validation step at least:\n%s", n, stdout)
 	}
@@ -237,7 +237,7 @@ func TestOnGPU(t *testing.T) {
 func TestProfile(t *testing.T) {
 	path, logDir := traintest.WriteConfig(t, "cpu", "profile = 20")
 	code, stdout, stderr := train(path)
-	_, table, found := strings.Cut(stdout, "a step of 20 more")
+	_, table, found := strings.Cut(stdout, "a step of 20 extra ones")
 	if code != 0 || !found {
 		t.Fatalf("exit code %d, %s, %s", code, stdout, stderr)
 	}
@@ -273,7 +273,7 @@ func TestNVTX(t *testing.T) {
 		if code != 0 {
 			t.Errorf("exit code %d, %s", code, stderr)
 		}
-	} else if code != exit.Failure || !strings.Contains(stderr, "train.nvtx: cannot be had") {
+	} else if code != exit.Failure || !strings.Contains(stderr, "train.nvtx: is not available") {
 		t.Errorf("exit code %d, %s", code, stderr)
 	}
 }
@@ -354,7 +354,7 @@ func TestExport(t *testing.T) {
 	if err != nil || run.FeatDim != 24 {
 		t.Errorf("run.json: error %v, feat_dim %d", err, run.FeatDim)
 	}
-	if code, _, stderr := train("-resume", dir); code != exit.Failure || !strings.HasPrefix(stderr, "train: "+dir+" is no run: its run.json says nothing of how it ended") {
+	if code, _, stderr := train("-resume", dir); code != exit.Failure || !strings.HasPrefix(stderr, "train: "+dir+" is not the folder of a run: its run.json has no status") {
 		t.Errorf("resumed: exit code %d, %s", code, stderr)
 	}
 	trained := trainAll(t, logDir, path)

@@ -229,13 +229,13 @@ func TestPredictRefuses(t *testing.T) {
 	empty := t.TempDir()
 	for _, c := range []struct{ what, dir, want string }{
 		{at("half.png"), dir, "half.png: png: "},
-		{at("text"), dir, "text: neither a PNG, a JPEG nor an IDX file of images"},
+		{at("text"), dir, "text: not a PNG, a JPEG or an IDX file of images"},
 		{at("short.gz"), dir, "short.gz: "},
 		{at("none"), dir, "no such file or directory: -predict takes a PNG, a JPEG, an IDX file of images, or test"},
 		{at("wide"), dir, "wide: images of 25 pixels, and the model takes 16"},
-		{at("few-images-idx3-ubyte"), dir, "2 images, and 3 labels beside it"},
+		{at("few-images-idx3-ubyte"), dir, "2 images, and 3 labels next to it"},
 		{at("bad-images-idx3-ubyte"), dir, "bad-labels-idx1-ubyte: labels: "},
-		{at("whole.png"), empty, " is no run: "},
+		{at("whole.png"), empty, " is not the folder of a run: "},
 	} {
 		code, _, stderr := train("-predict", c.what, c.dir)
 		if code != exit.Failure || !strings.Contains(stderr, c.want) || strings.Count(stderr, "\n") != 1 {
@@ -264,7 +264,7 @@ func TestPredictRefuses(t *testing.T) {
 	}
 	refuses("a model of 3 classes, want 10", predict.TestSet)
 	traintest.OK(t, os.Remove(filepath.Join(dir, rundir.WeightsFile)))
-	refuses("weights.safetensors: no weights there", predict.TestSet)
+	refuses("weights.safetensors: no weights", predict.TestSet)
 }
 
 // TestPredictNoNumbers has weights that are no numbers.
@@ -281,7 +281,7 @@ func TestPredictNoNumbers(t *testing.T) {
 		t.Fatal(err)
 	}
 	code, _, stderr := train("-predict", predict.TestSet, dir)
-	if code != exit.Failure || stderr != "train: test set: image 1: the weights give no number\n" {
+	if code != exit.Failure || stderr != "train: test set: image 1: the weights give NaN\n" {
 		t.Errorf("exit code %d, stderr %q", code, stderr)
 	}
 }

@@ -46,7 +46,7 @@ func TestRanksEnd(t *testing.T) {
 		{"other weights", func(int) []string { return []string{"-set", "train.checkpoint_every=1", path} }, func(l *collective.Local) collective.Collective {
 			return &failing{Local: l, t: t, rank: 1, left: 18, spoils: true}
 		},
-			"train: after epoch 2 rank 1 has other weights than rank 0, of checksums "},
+			"train: after epoch 2 rank 1 has other weights than rank 0, with checksums "},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if c.args(1) == nil {
@@ -201,7 +201,7 @@ func TestRanksInterrupted(t *testing.T) {
 	epochs := fmt.Sprint("train.num_epochs=", saved.Epoch+2)
 	for _, size := range []int{1, 2, 4} {
 		all := trainRanks(t, context.Background(), size, func(int) []string { return []string{"-resume", dir, "-set", epochs} }, nil)
-		note := fmt.Sprintf("train: %s was on 2 ranks: on %d losses agree within rounding, where train.bsz times the ranks is the same\n", dir, size)
+		note := fmt.Sprintf("train: %s was on 2 ranks: on %d losses agree within rounding, if train.bsz times the ranks is the same\n", dir, size)
 		if size == 2 {
 			note = ""
 		}

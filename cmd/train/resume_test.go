@@ -209,7 +209,7 @@ func TestResumeKilledAtEnd(t *testing.T) {
 	}
 	within := trainFor(t, 28, logDir, path) // in the second epoch
 	code, _, stderr := train("-resume", within, "-set", "train.num_epochs=1")
-	if code != exit.Failure || !strings.Contains(stderr, "has done 1: go on with") {
+	if code != exit.Failure || !strings.Contains(stderr, "has done 1: resume with") {
 		t.Errorf("to an epoch that is done, with steps of the next: exit code %d, stderr %q", code, stderr)
 	}
 }
@@ -219,7 +219,7 @@ func TestRestOfEpoch(t *testing.T) {
 	path, logDir := traintest.WriteConfig(t, "cpu", "")
 	dir := trainFor(t, 46, logDir, path)
 	_, stdout, stderr := train("-resume", dir)
-	if want := "custom allocator, virtual segments, the rest of an epoch after 5 steps, which pays for what is done once: "; !strings.Contains(flat(stdout), want) {
+	if want := "custom allocator, virtual segments, the rest of an epoch after 5 steps, which includes costs that occur once: "; !strings.Contains(flat(stdout), want) {
 		t.Errorf("no %q in:\n%s%s", want, stdout, stderr)
 	}
 }
@@ -235,7 +235,7 @@ func TestResumeFinished(t *testing.T) {
 	}
 	sameRun(t, "one epoch more", traintest.Latest(t, logDir), whole)
 	code, stdout, stderr = train("-resume", short)
-	want := "train.num_epochs: is 2, and " + short + " has done 2: go on with -set train.num_epochs=4\n"
+	want := "train.num_epochs: is 2, and " + short + " has done 2: resume with -set train.num_epochs=4\n"
 	if code != exit.Failure || !strings.HasSuffix(stderr, want) || strings.Count(stderr, "\n") != 1 {
 		t.Errorf("exit code %d, stderr %q, want %q, stdout:\n%s", code, stderr, want, stdout)
 	}
@@ -298,8 +298,8 @@ func TestResumeRefuses(t *testing.T) {
 		t.Errorf("a run that is running: exit code %d, stderr %q", code, stderr)
 	}
 	traintest.OK(t, lock.Close())
-	if code, _, stderr = train("-resume", logDir); code != exit.Failure || !strings.Contains(stderr, " is no run: ") {
-		t.Errorf("a folder that is no run: exit code %d, stderr %q", code, stderr)
+	if code, _, stderr = train("-resume", logDir); code != exit.Failure || !strings.Contains(stderr, " is not the folder of a run: ") {
+		t.Errorf("a folder that is not the folder of a run: exit code %d, stderr %q", code, stderr)
 	}
 }
 
@@ -315,14 +315,14 @@ func TestResumeDamaged(t *testing.T) {
 		file, want string
 		damage     func(text []byte) []byte
 	}{
-		{"train_losses.txt", "and the logs of the run have 0 epochs and 25 losses", func(text []byte) []byte {
+		{"train_losses.txt", "but the logs of the run have 0 epochs and 25 losses", func(text []byte) []byte {
 			return []byte(strings.Join(strings.Split(string(text), "\n")[:25], "\n") + "\n")
 		}},
 		{"train_losses.txt", "train_losses.txt:1: ", func([]byte) []byte { return []byte("x\n") }},
-		{"metrics.jsonl", "and the logs of the run have 0 epochs", func([]byte) []byte { return nil }},
+		{"metrics.jsonl", "but the logs of the run have 0 epochs", func([]byte) []byte { return nil }},
 		{"metrics.jsonl", "metrics.jsonl:1: ", func([]byte) []byte { return []byte("{\n") }},
-		{"metrics.jsonl", "and the logs of the run have 0 epochs", func([]byte) []byte { return []byte("{\"epoch\":1,\"steps\":-3}\n") }},
-		{"metrics.jsonl", "and the logs of the run have 0 epochs", func([]byte) []byte { return []byte("{\"epoch\":1,\"steps\":9223372036854775807}\n") }},
+		{"metrics.jsonl", "but the logs of the run have 0 epochs", func([]byte) []byte { return []byte("{\"epoch\":1,\"steps\":-3}\n") }},
+		{"metrics.jsonl", "but the logs of the run have 0 epochs", func([]byte) []byte { return []byte("{\"epoch\":1,\"steps\":9223372036854775807}\n") }},
 		{rundir.WeightsFile, "the file is cut off", func(text []byte) []byte { return text[:5] }},
 		{rundir.WeightsFile, "weights of [(16, 24) (24, 3)], and the config's model has [(16, 24) (24, 24) (24, 10)]", func([]byte) []byte {
 			small := saved
@@ -345,7 +345,7 @@ func TestResumeDamaged(t *testing.T) {
 		traintest.Write(t, file, string(text))
 	}
 	traintest.OK(t, os.Remove(filepath.Join(dir, rundir.WeightsFile)))
-	if code, _, stderr := train("-resume", dir); code != exit.Failure || !strings.HasPrefix(stderr, "train: "+filepath.Join(dir, rundir.WeightsFile)+": no weights there: ") {
+	if code, _, stderr := train("-resume", dir); code != exit.Failure || !strings.HasPrefix(stderr, "train: "+filepath.Join(dir, rundir.WeightsFile)+": no weights: ") {
 		t.Errorf("without weights: exit code %d, stderr %q", code, stderr)
 	}
 }

@@ -27,7 +27,7 @@ func TestUntil(t *testing.T) {
 	if !strings.Contains(stderr, "epoch 4/8 ") || !strings.Contains(stderr, ", and -until asks for 1e-06 %\n") {
 		t.Errorf("stderr:\n%s", stderr)
 	}
-	if code, _, stderr := train("-resume", got.Runs[0].Folder); code != exit.Failure || !strings.Contains(stderr, "has done 8: go on with -set train.num_epochs=16") {
+	if code, _, stderr := train("-resume", got.Runs[0].Folder); code != exit.Failure || !strings.Contains(stderr, "has done 8: resume with -set train.num_epochs=16") {
 		t.Errorf("resumed beyond num_epochs: exit code %d, %s", code, stderr)
 	}
 	traintest.SetConfig(t, path, "num_epochs = 3", "num_epochs = 9")

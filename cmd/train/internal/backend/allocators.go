@@ -46,7 +46,7 @@ func (b *Backend) NewAllocator(kind string, cfg configs.Config) (allocator.Alloc
 	case CustomPool, PlannedPool:
 		return b.newPool(kind, cfg)
 	}
-	return nil, fmt.Errorf("%s has no case in newAllocator", kind)
+	return nil, fmt.Errorf("%s has no case in NewAllocator", kind)
 }
 
 // newPool returns a pool or a plan.
@@ -134,7 +134,7 @@ func poolOptions(cfg configs.Config, d allocator.Driver) (o allocator.PoolOption
 		GCThreshold: c.GcThreshold, Slack: c.Slack, PreallocateBytes: int64(c.Preallocate),
 	}
 	if o.Segments, err = segmentsOn(d, o); err != nil {
-		return o, cfg.Errorf("allocator.segments", `%q cannot be had: %w; use "malloc", or leave it out`, c.Segments, err)
+		return o, cfg.Errorf("allocator.segments", `%q is not available: %w; use "malloc", or leave it out`, c.Segments, err)
 	}
 	return o, nil
 }

@@ -23,8 +23,8 @@ func TestEveryKind(t *testing.T) {
 	if len(AboutKinds) != len(AllKinds) {
 		t.Errorf("%d lines on %d kinds", len(AboutKinds), len(AllKinds))
 	}
-	if a, err := new(Backend).NewAllocator("of one's own", configs.Default()); err == nil || !strings.Contains(err.Error(), "newAllocator") {
-		t.Errorf("a kind without a case in newAllocator: %T, %v", a, err)
+	if a, err := new(Backend).NewAllocator("mine", configs.Default()); err == nil || !strings.Contains(err.Error(), "newAllocator") {
+		t.Errorf("a kind without a case in NewAllocator: %T, %v", a, err)
 	}
 }
 
@@ -47,11 +47,11 @@ func TestSegmentsOfDevice(t *testing.T) {
 		{"pages unsupported", "", allocatortest.NewFake(total).WithoutPages(), allocator.SegmentsMalloc, ""},
 		{
 			"virtual, pages unsupported", `segments = "virtual"`, allocatortest.NewFake(total).WithoutPages(), "",
-			`t.toml:2: allocator.segments: "virtual" cannot be had: allocator: virtual segments: `,
+			`t.toml:2: allocator.segments: "virtual" is not available: allocator: virtual segments: `,
 		},
 		{
 			"virtual, no pages", `segments = "virtual"`, struct{ allocator.Driver }{paged}, "",
-			`t.toml:2: allocator.segments: "virtual" cannot be had: allocator: virtual segments: `,
+			`t.toml:2: allocator.segments: "virtual" is not available: allocator: virtual segments: `,
 		},
 	} {
 		cfg, err := configs.Parse("t.toml", []byte("[allocator]\n"+c.config))

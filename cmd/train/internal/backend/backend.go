@@ -62,7 +62,7 @@ func Open(cfg configs.Config, noGPU func(why error) error, stderr io.Writer) (*B
 			return nil, err
 		}
 		if cfg.Train.Device == "cuda" {
-			return nil, cfg.Errorf("train.device", `"cuda" cannot be had: %w; "auto" would train on the CPU%s`, err, remedy(err))
+			return nil, cfg.Errorf("train.device", `"cuda" is not available: %w; "auto" would train on the CPU%s`, err, remedy(err))
 		}
 		fmt.Fprintf(stderr, "train: on the CPU: %v%s\n", err, remedy(err))
 		return cpu, sayCPUPrecision(cfg, stderr)

@@ -129,7 +129,7 @@ func enough(cfg configs.Config, place string, free int64, needs ...need) error {
 		return nil
 	}
 	n := most(needs)
-	return cfg.Errorf(n.key, "the run needs at least %s of %s memory, most of it for %s, and %s is to be had", text.Bytes(sum), place, n.what, text.Bytes(free))
+	return cfg.Errorf(n.key, "the run needs at least %s of %s memory, most of it for %s, and %s is available", text.Bytes(sum), place, n.what, text.Bytes(free))
 }
 
 // AtLimit names the key of the limit in err, if err says that a limit was reached.

@@ -19,7 +19,7 @@ func TestTraceTooLarge(t *testing.T) {
 	}
 	err := enough(cfg, "host", 1<<36, needs...)
 	if err == nil || !strings.Contains(err.Error(), ": allocator.trace_events: the run needs at least ") ||
-		!strings.HasSuffix(err.Error(), " GiB of host memory, most of it for a trace of 1073741824 calls, and 64.0 GiB is to be had") {
+		!strings.HasSuffix(err.Error(), " GiB of host memory, most of it for a trace of 1073741824 calls, and 64.0 GiB is available") {
 		t.Errorf("got %v", err)
 	}
 }

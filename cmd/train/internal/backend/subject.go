@@ -44,11 +44,11 @@ func ParseSubject(name string) (Subject, error) {
 	c := Subject{kind, strategy}
 	switch {
 	case !slices.Contains(AllKinds, kind):
-		return c, fmt.Errorf("%q is no allocator: use one of %s", kind, choices(kind, AllKinds))
+		return c, fmt.Errorf("%q is not an allocator: use one of %s", kind, choices(kind, AllKinds))
 	case hasStrategy && !c.HasPool():
 		return c, fmt.Errorf("%s has no strategies: use %s, or %s:%s", kind, kind, CustomPool, strategy)
 	case hasStrategy && !slices.Contains(allocator.Strategies(), strategy):
-		return c, fmt.Errorf("%q is no strategy: use one of %s", strategy, choices(strategy, allocator.Strategies()))
+		return c, fmt.Errorf("%q is not a strategy: use one of %s", strategy, choices(strategy, allocator.Strategies()))
 	}
 	return c, nil
 }
@@ -148,7 +148,7 @@ func first(list []Subject, reference Subject, given bool, env string, cfg config
 	case i >= 0 && (env != "" || !given):
 		list = slices.Insert(slices.Delete(list, i, i+1), 0, reference)
 	case given && env != "":
-		return nil, fmt.Errorf("%s=%s names what to compare with, and -compare does not list it: add it there or unset %s", AllocatorEnv, env, AllocatorEnv)
+		return nil, fmt.Errorf("%s=%s is what to compare with, and -compare does not list it: add it there or unset %s", AllocatorEnv, env, AllocatorEnv)
 	case !given:
 		list = slices.Insert(list, 0, reference)
 	}

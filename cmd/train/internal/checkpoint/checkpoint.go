@@ -102,7 +102,7 @@ func removed(path string) error {
 }
 
 // ErrNone says that a run has no such file of weights.
-var ErrNone = errors.New("no weights there: a run saves them at its end, unless it diverged, and as train.checkpoint_every says; a comparison keeps no best ones")
+var ErrNone = errors.New("no weights: a run saves them when it ends, unless it diverged, and as train.checkpoint_every says; a comparison keeps no best ones")
 
 // Load reads the checkpoint in a file. Its errors are one line that names the file.
 func Load(path string) (Checkpoint, error) {

@@ -193,7 +193,7 @@ func TestLoadRefuses(t *testing.T) {
 		}
 	}
 	dir := t.TempDir()
-	if _, err := Load(filepath.Join(dir, fileName)); err == nil || !strings.HasPrefix(err.Error(), filepath.Join(dir, fileName)+": no weights there") {
+	if _, err := Load(filepath.Join(dir, fileName)); err == nil || !strings.HasPrefix(err.Error(), filepath.Join(dir, fileName)+": no weights") {
 		t.Errorf("an empty folder: %v", err)
 	}
 	traintest.OK(t, os.Mkdir(filepath.Join(dir, fileName), 0o777))

@@ -125,13 +125,13 @@ func readSafetensors(r io.Reader, size int64) (tensors []namedTensor, metadata m
 func parseHeader(text []byte, bytes int64) (tensors []namedTensor, metadata map[string]string, err error) {
 	var members map[string]json.RawMessage
 	if err := json.Unmarshal(text, &members); err != nil {
-		return nil, nil, errors.New("the header is no JSON object")
+		return nil, nil, errors.New("the header is not a JSON object")
 	}
 	entries := map[string]*entry{}
 	for name, raw := range members {
 		if name == metadataName {
 			if err := json.Unmarshal(raw, &metadata); err != nil {
-				return nil, nil, fmt.Errorf("%s is no object of strings", name)
+				return nil, nil, fmt.Errorf("%s is not an object of strings", name)
 			}
 			continue
 		}

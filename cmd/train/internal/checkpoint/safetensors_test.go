@@ -81,11 +81,11 @@ func TestReadHostileFiles(t *testing.T) {
 		want string
 	}{
 		"empty":           {nil, "cut off"},
-		"no header":       {file("", 0), "no JSON object"},
+		"no header":       {file("", 0), "not a JSON object"},
 		"header of 2^63":  {[]byte{0, 0, 0, 0, 0, 0, 0, 128, '{', '}'}, "a header of 9223372036854775808 bytes"},
 		"huge header":     {file(strings.Repeat(" ", maxHeader+1), 0), "that may have one of 1048576"},
-		"not an object":   {file(`[1,2]`, 0), "no JSON object"},
-		"metadata number": {file(`{"__metadata__":{"epoch":1}}`, 0), "__metadata__ is no object of strings"},
+		"not an object":   {file(`[1,2]`, 0), "not a JSON object"},
+		"metadata number": {file(`{"__metadata__":{"epoch":1}}`, 0), "__metadata__ is not an object of strings"},
 		"dtype":           {file(`{"a":{"dtype":"F16","shape":[2],"data_offsets":[0,4]}}`, 4), `elements of type "F16"`},
 		"no dtype":        {file(`{"a":{"shape":[1],"data_offsets":[0,4]}}`, 4), `elements of type ""`},
 		"no entry":        {file(`{"a":3}`, 0), `tensor "a" has no type, `},

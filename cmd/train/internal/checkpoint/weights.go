@@ -16,7 +16,7 @@ func LoadWeights(run rundir.Run, file string) (Checkpoint, error) {
 		return saved, err
 	}
 	if run.Has(rundir.BestFile) {
-		return saved, fmt.Errorf("%w; with -best those of the lowest validation loss are taken", err)
+		return saved, fmt.Errorf("%w; -best takes those with the lowest validation loss", err)
 	}
 	if other := run.Beside(file); other != "" {
 		return saved, fmt.Errorf("%w; did you mean %s?", err, other)

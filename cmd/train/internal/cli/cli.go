@@ -102,7 +102,7 @@ func (o *Options) clash(given []string) error {
 		return errors.New("-until is for a comparison: add -compare, or leave it out")
 	}
 	if o.resume != "" && o.Compare {
-		return errors.New("-resume goes on with one run: leave -compare out, and choose the allocator with " + backend.AllocatorEnv)
+		return errors.New("-resume continues one run: leave -compare out, and choose the allocator with " + backend.AllocatorEnv)
 	}
 	return nil
 }
@@ -144,7 +144,7 @@ func (o *Options) takePaths(paths, flags []string) error {
 	case o.resume != "" && len(paths) > 0:
 		return fmt.Errorf("-resume takes the config of its run: leave %s out, and change keys with -set", paths[0])
 	case len(files) > 1 && o.Compare && o.Among == nil && isSubjects(files[0]):
-		return fmt.Errorf("-compare takes its list behind an equals sign: train -compare=%s %s", files[0], files[1])
+		return fmt.Errorf("-compare takes its list after an equals sign: train -compare=%s %s", files[0], files[1])
 	case len(files) > 1:
 		return fmt.Errorf("one config at a time: %s or %s?", files[0], files[1])
 	case len(o.Runs) > 0 && o.Report == "":

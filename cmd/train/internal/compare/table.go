@@ -29,9 +29,9 @@ func printFigures(w io.Writer, r Run, f *figures) {
 	epochs := fmt.Sprintf("median of %d epochs after the first", f.Epochs)
 	switch all := Whole(r.Records); len(all) {
 	case 1:
-		epochs = "the only epoch, which pays for what is done once"
+		epochs = "the only epoch, which includes costs that occur once"
 		if after := all[0].ResumedAfter; after > 0 {
-			epochs = fmt.Sprintf("the rest of an epoch after %s, which pays for what is done once", text.Count(after, "step"))
+			epochs = fmt.Sprintf("the rest of an epoch after %s, which includes costs that occur once", text.Count(after, "step"))
 		}
 	case 2:
 		epochs = "the epoch after the first"
@@ -110,7 +110,7 @@ func compareNote(epochs int, known bool) string {
 	text := fmt.Sprintf("medians of %d epochs after the first, interleaved", epochs-1)
 	switch epochs {
 	case 1:
-		text = "one epoch each, the first, which pays for what is done once"
+		text = "one epoch each, the first, which includes costs that occur once"
 	case 2:
 		text = "one epoch each, the second, interleaved"
 	}

@@ -35,7 +35,7 @@ func (t *Target) Set(value string) (err error) {
 	}
 	t.epochs, err = strconv.Atoi(strings.TrimSpace(epochs))
 	if err != nil || t.epochs < leastEpochs {
-		return fmt.Errorf("want %d epochs or more behind the comma, as in -until 1%%,200", leastEpochs)
+		return fmt.Errorf("want %d epochs or more after the comma, as in -until 1%%,200", leastEpochs)
 	}
 	return nil
 }

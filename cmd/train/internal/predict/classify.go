@@ -155,7 +155,7 @@ func readInput(path string, pixels int, digit bool) (in input, err error) {
 		in.picture = true
 		in.images, in.inverted, err = ReadPicture(r, pixels, digit)
 	case !bytes.HasPrefix(start, []byte{0, 0}) && !bytes.HasPrefix(start, []byte{0x1f, 0x8b}):
-		err = errors.New("neither a PNG, a JPEG nor an IDX file of images")
+		err = errors.New("not a PNG, a JPEG or an IDX file of images")
 	default:
 		in.images, err = data.ReadImages(r)
 	}
@@ -169,7 +169,7 @@ func readInput(path string, pixels int, digit bool) (in input, err error) {
 		return in, err
 	}
 	if in.labels != nil && in.labels.Shape()[0] != in.images.Shape()[0] {
-		return in, fmt.Errorf("%s: %d images, and %d labels beside it", path, in.images.Shape()[0], in.labels.Shape()[0])
+		return in, fmt.Errorf("%s: %d images, and %d labels next to it", path, in.images.Shape()[0], in.labels.Shape()[0])
 	}
 	return in, nil
 }

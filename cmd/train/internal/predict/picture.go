@@ -46,7 +46,7 @@ var ErrBlank = errors.New("the picture is blank")
 func ReadPicture(r io.Reader, pixels int, digit bool) (img *tensor.Dense, inverted bool, err error) {
 	side := int(math.Sqrt(float64(pixels)))
 	if side*side != pixels {
-		return nil, false, fmt.Errorf("the model takes images of %d pixels, which are no square: give it an IDX file", pixels)
+		return nil, false, fmt.Errorf("the model takes images of %d pixels, which is not a square: give it an IDX file", pixels)
 	}
 	grey, err := decode(r)
 	if err != nil {
@@ -85,7 +85,7 @@ func decode(r io.Reader) (*image.Gray, error) {
 		return nil, damaged(err, file)
 	}
 	if max(header.Width, header.Height) > maxSide {
-		return nil, fmt.Errorf("%d×%d pixels, more than the %d×%d that are read", header.Width, header.Height, maxSide, maxSide)
+		return nil, fmt.Errorf("%d×%d pixels, more than %d×%d", header.Width, header.Height, maxSide, maxSide)
 	}
 	if min(header.Width, header.Height) < 1 { // as a JPEG may say
 		return nil, errors.New("the picture has no pixels")

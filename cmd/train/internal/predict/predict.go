@@ -58,7 +58,7 @@ func (p Perceptron) Predict(ctx context.Context, images *tensor.Dense) (Result, 
 			row := logits[i*r.Classes : (i+1)*r.Classes]
 			// An infinite logit has no probability either.
 			if slices.ContainsFunc(probabilities[i*r.Classes:(i+1)*r.Classes], func(v float32) bool { return math.IsNaN(float64(v)) }) {
-				return fmt.Errorf("image %d: the weights give no number", first+i+1)
+				return fmt.Errorf("image %d: the weights give NaN", first+i+1)
 			}
 			r.Predictions = append(r.Predictions, slices.Index(row, slices.Max(row)))
 		}

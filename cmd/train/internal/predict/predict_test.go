@@ -97,7 +97,7 @@ func TestPredictRefuses(t *testing.T) {
 	}
 	p := oneOf(4)
 	p.Weights[1].Float32s()[0] = float32(math.NaN())
-	if _, err := p.Predict(t.Context(), images(4, 1, 2, 3, 4)); err == nil || err.Error() != "image 1: the weights give no number" {
+	if _, err := p.Predict(t.Context(), images(4, 1, 2, 3, 4)); err == nil || err.Error() != "image 1: the weights give NaN" {
 		t.Errorf("NaN: %v", err)
 	}
 }
@@ -275,7 +275,7 @@ func TestReadPictureRefuses(t *testing.T) {
 		pixels int
 		want   string
 	}{
-		"not square": {whole, 12, "12 pixels, which are no square"},
+		"not square": {whole, 12, "12 pixels, which is not a square"},
 		"cut off":    {whole[:len(whole)/2], 16, "png: "},
 		"header":     {whole[:20], 16, "the picture is cut off"},
 		"text":       {[]byte("P5 3 3 and nothing more"), 16, "unknown format"},

@@ -254,7 +254,7 @@ func (r *Ranks) Same(epoch int, checksum func() (uint64, error), interrupted boo
 				first = any
 			}
 			if any.Sum != first.Sum {
-				return nil, fmt.Errorf("after epoch %d rank %d has other weights than rank 0, of checksums %016x and %016x: the checkpoint before is good", epoch, rank, any.Sum, first.Sum)
+				return nil, fmt.Errorf("after epoch %d rank %d has other weights than rank 0, with checksums %016x and %016x: the checkpoint before is good", epoch, rank, any.Sum, first.Sum)
 			}
 			first.Interrupted = first.Interrupted || any.Interrupted
 		}

@@ -111,7 +111,7 @@ func (s *session) printPlans() {
 			continue
 		}
 		for _, p := range plan.Plans() {
-			fmt.Fprintf(s.stdout, "plan of %s: slab %s, least %s; replayed %d, missed %d\n",
+			fmt.Fprintf(s.stdout, "plan of %s: arena %s, least %s; replayed %d, missed %d\n",
 				text.Count(p.Requests, "request"), text.Bytes(p.Slab), text.Bytes(p.LowerBound), p.Replays, p.Mismatches)
 		}
 	}
@@ -120,7 +120,7 @@ func (s *session) printPlans() {
 // printProfile prints where the time of a step goes. Shares are of the time from one step to the
 // next. Only on a GPU do operations overlap.
 func (s *session) printProfile(name string, p device.Profile, gpu bool) {
-	fmt.Fprintf(s.stdout, "\n%s allocator, a step of %d more, timed operation by operation:\n", name, p.Steps)
+	fmt.Fprintf(s.stdout, "\n%s allocator, a step of %d extra ones, timed operation by operation:\n", name, p.Steps)
 	w := tabwriter.NewWriter(s.stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
 	row := func(name, count string, t time.Duration, flops, bytes float64) {
 		rate := func(amount, unit float64) string {

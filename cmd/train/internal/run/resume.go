@@ -70,7 +70,7 @@ func OpenEarlier(dir, weights string) (e *Earlier, err error) {
 		}
 	}
 	if len(e.records) < e.saved.Epoch || after < 0 {
-		return nil, fmt.Errorf("%s: the weights are those after %s and %s of the next, and the logs of the run have %s and %d losses",
+		return nil, fmt.Errorf("%s: the weights are from %s and %s of the next, but the logs of the run have %s and %d losses",
 			dir, text.Count(e.saved.Epoch, "epoch"), text.Count(e.saved.Step, "step"), text.Count(len(e.records), "epoch"), all)
 	}
 	e.losses = e.losses[:all-after]
@@ -78,7 +78,7 @@ func OpenEarlier(dir, weights string) (e *Earlier, err error) {
 	switch {
 	case errors.Is(err, checkpoint.ErrNone):
 	case err != nil:
-		return nil, fmt.Errorf("%w; without that file training goes on from the last weights", err)
+		return nil, fmt.Errorf("%w; without that file training continues from the last weights", err)
 	case best.Epoch >= 1 && best.Epoch <= len(e.records):
 		e.best = best
 	}
@@ -135,11 +135,11 @@ func (e *Earlier) check(cfg configs.Config, set data.Dataset, b *backend.Backend
 			continue
 		}
 		if was := e.saved.Settings[s.key]; was != s.value {
-			return cfg.Errorf(s.key, "is %s, but %s was begun with %q and goes on bit for bit only with that", s.value, e.Run.Dir, was)
+			return cfg.Errorf(s.key, "is %s, but %s was begun with %q and continues bit for bit only with that", s.value, e.Run.Dir, was)
 		}
 	}
 	if left := cfg.Train.NumEpochs - e.saved.Epoch; left < 0 || left == 0 && (e.Run.Facts.Status == rundir.Done || e.saved.Step > 0) {
-		return cfg.Errorf("train.num_epochs", "is %d, and %s has done %d: go on with -set train.num_epochs=%d",
+		return cfg.Errorf("train.num_epochs", "is %d, and %s has done %d: resume with -set train.num_epochs=%d",
 			cfg.Train.NumEpochs, e.Run.Dir, e.saved.Epoch, 2*e.saved.Epoch)
 	}
 	if was := e.Run.Facts.GPU; was != nil && b.Info != nil && was.Name != b.Info.Name {
@@ -166,10 +166,10 @@ func (e *Earlier) checkRanks(cfg configs.Config, ranks int, stderr io.Writer) er
 	}
 	bsz, err := strconv.Atoi(e.saved.Settings["train.bsz"])
 	if all := bsz * was; err == nil && e.saved.Step > 0 && all != cfg.Train.Bsz*ranks {
-		return cfg.Errorf("train.bsz", "is %d on each of %s, and %s was interrupted within an epoch of batches of %d: go on with -set train.bsz=%d on as many ranks as make %d",
+		return cfg.Errorf("train.bsz", "is %d on each of %s, and %s was interrupted within an epoch of batches of %d: resume with -set train.bsz=%d, on ranks that make %d together",
 			cfg.Train.Bsz, text.Count(ranks, "rank"), e.Run.Dir, all, max(all/ranks, 1), all)
 	}
-	fmt.Fprintf(stderr, "train: %s was on %s: on %d losses agree within rounding, where train.bsz times the ranks is the same\n", e.Run.Dir, text.Count(was, "rank"), ranks)
+	fmt.Fprintf(stderr, "train: %s was on %s: on %d losses agree within rounding, if train.bsz times the ranks is the same\n", e.Run.Dir, text.Count(was, "rank"), ranks)
 	return nil
 }
 

@@ -88,7 +88,7 @@ func Train(ctx context.Context, o Options, cfg configs.Config, from *Earlier, r 
 func (s *session) open(ctx context.Context, o Options) (err error) {
 	if s.cfg.Train.Nvtx {
 		if err := kernels.NVTX(); err != nil {
-			return s.cfg.Errorf("train.nvtx", "cannot be had: %w", err)
+			return s.cfg.Errorf("train.nvtx", "is not available: %w", err)
 		}
 	}
 	if err := s.ranks.Begin(s.cfg); err != nil {

@@ -31,7 +31,7 @@ func Open(dir string) (Run, error) {
 		return Run{}, fmt.Errorf("%s is a file: name the folder of a run, as in logs/mnist/latest", dir)
 	}
 	if errors.Is(err, fs.ErrNotExist) {
-		return Run{}, fmt.Errorf("%s is no run: it has no %s%s", dir, FactsFile, instead(dir))
+		return Run{}, fmt.Errorf("%s is not the folder of a run: it has no %s%s", dir, FactsFile, instead(dir))
 	}
 	if err != nil {
 		return Run{}, err
@@ -41,7 +41,7 @@ func Open(dir string) (Run, error) {
 		return Run{}, fmt.Errorf("%s: %w", path, err)
 	}
 	if r.Facts.Status == "" { // as train -export writes it
-		return Run{}, fmt.Errorf("%s is no run: its %s says nothing of how it ended%s", dir, FactsFile, instead(dir))
+		return Run{}, fmt.Errorf("%s is not the folder of a run: its %s has no status%s", dir, FactsFile, instead(dir))
 	}
 	return r, nil
 }

@@ -33,7 +33,7 @@ func Make(logDir string, now time.Time, what string) (dir string, err error) {
 	}
 	link := filepath.Join(logDir, Latest)
 	if info, err := os.Lstat(link); err == nil && info.Mode().Type() != fs.ModeSymlink {
-		return "", fmt.Errorf("%s is no link to the newest run: move it away", link)
+		return "", fmt.Errorf("%s is not a link to the newest run: move it away", link)
 	}
 	base := now.Format("20060102-150405") + "-" + what
 	name := base

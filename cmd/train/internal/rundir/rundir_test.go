@@ -163,7 +163,7 @@ func TestMakeBesideLatest(t *testing.T) {
 		if err := make(link); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := Make(logDir, start, "custom"); err == nil || err.Error() != link+" is no link to the newest run: move it away" {
+		if _, err := Make(logDir, start, "custom"); err == nil || err.Error() != link+" is not a link to the newest run: move it away" {
 			t.Errorf("%s: %v", name, err)
 		}
 		if entries, err := os.ReadDir(logDir); err != nil || len(entries) != 1 || entries[0].Type() == fs.ModeSymlink {
@@ -340,8 +340,8 @@ func TestNoRun(t *testing.T) {
 	}
 	file := filepath.Join(broken, FactsFile)
 	for dir, want := range map[string]string{
-		logDir:                      logDir + " is no run: it has no run.json; did you mean " + filepath.Join(logDir, Latest) + "?",
-		empty:                       empty + " is no run: it has no run.json; name a folder that a run wrote in its log_dir",
+		logDir:                      logDir + " is not the folder of a run: it has no run.json; did you mean " + filepath.Join(logDir, Latest) + "?",
+		empty:                       empty + " is not the folder of a run: it has no run.json; name a folder that a run wrote in its log_dir",
 		broken:                      file + ": is cut off",
 		filepath.Join(root, "none"): "none does not exist: name a folder that a run wrote in its log_dir",
 		file:                        file + " is a file: name the folder of a run, as in logs/mnist/latest",
