@@ -23,7 +23,7 @@ func TestEveryKind(t *testing.T) {
 	if len(AboutKinds) != len(AllKinds) {
 		t.Errorf("%d lines on %d kinds", len(AboutKinds), len(AllKinds))
 	}
-	if a, err := new(Backend).NewAllocator("mine", configs.Default()); err == nil || !strings.Contains(err.Error(), "newAllocator") {
+	if a, err := new(Backend).NewAllocator("mine", configs.Default()); err == nil || !strings.Contains(err.Error(), "NewAllocator") {
 		t.Errorf("a kind without a case in NewAllocator: %T, %v", a, err)
 	}
 }
