@@ -28,7 +28,7 @@ rows() {
         match($0, /Used [0-9]+ registers/) {
             registers = substr($0, RSTART + 5, RLENGTH - 15)
             sub(/^void /, "", name)
-            gsub(/\(anonymous namespace\)::|gemm::skinny::|gemm::/, "", name)
+            gsub(/\(anonymous namespace\)::|gemm::([a-z]+::)?/, "", name)
             gsub(/ >/, ">", name)
             sub(/\(.*/, "", name)
             gsub(/, /, " ", name)

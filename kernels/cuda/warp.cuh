@@ -4,35 +4,24 @@
 
 constexpr unsigned ALL = 0xffffffffu;
 
-// All lanes of a warp call these together; the xor pattern adds in the same
-// order whatever the timing, and gives every lane the result.
-__device__ inline float warp_max(float v) {
+// warp_max and warp_sum combine v over LANES neighbouring lanes, and give all of them the result. All lanes of
+// the warp call them together. The order of additions is fixed.
+template <int LANES = 32>
+__device__ float warp_max(float v) {
 #pragma unroll
-  for (int d = 16; d > 0; d /= 2) v = fmaxf(v, __shfl_xor_sync(ALL, v, d));
+  for (int d = LANES / 2; d > 0; d /= 2) v = fmaxf(v, __shfl_xor_sync(ALL, v, d));
   return v;
 }
 
-__device__ inline float warp_sum(float v) {
+template <int LANES = 32>
+__device__ float warp_sum(float v) {
 #pragma unroll
-  for (int d = 16; d > 0; d /= 2) v += __shfl_xor_sync(ALL, v, d);
+  for (int d = LANES / 2; d > 0; d /= 2) v += __shfl_xor_sync(ALL, v, d);
   return v;
 }
 
-// half_max and half_sum are of the sixteen lanes of a half.
-__device__ inline float half_max(float v) {
-#pragma unroll
-  for (int d = 8; d > 0; d /= 2) v = fmaxf(v, __shfl_xor_sync(ALL, v, d));
-  return v;
-}
-
-__device__ inline float half_sum(float v) {
-#pragma unroll
-  for (int d = 8; d > 0; d /= 2) v += __shfl_xor_sync(ALL, v, d);
-  return v;
-}
-
-// warp_sums sums sixteen values over the warp: lane l returns the sum of value l/2. Each
-// lane passes on the half of them that it does not keep, so it is 16 exchanges, not 80.
+// warp_sums sums sixteen values over the warp: lane l returns the sum of value l/2. A lane passes on the half
+// of its values that it does not keep: 16 exchanges, where warp_sum would take 80.
 __device__ inline float warp_sums(float (&v)[16]) {
   int lane = threadIdx.x % 32;
 #pragma unroll

@@ -219,11 +219,7 @@ struct Fused {
 int64_t dgrad_wgrad_ctas(const Gemm &g) { return Fused<true>::ctas(g); }
 
 int dgrad_wgrad(uintptr_t stream, const Gemm &g) {
-#if HAVE_TMA
   return g.precision == KERNELS_TF32X3 ? launch_single<Fused<true>>(stream, g) : launch_single<Fused<false>>(stream, g);
-#else
-  return cudaErrorNotSupported;
-#endif
 }
 
 }  // namespace gemm

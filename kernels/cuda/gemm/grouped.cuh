@@ -69,16 +69,23 @@ int shared_for_occupancy(int bytes, int64_t ctas) {
   return std::max(bytes, (device().shared + 1024) / (P::OCCUPANCY + 1) - 1024 + 16);
 }
 
+// has_toolkit says whether the toolkit can compile P.
+template <typename P>
+constexpr bool has_toolkit = P::ARCH < 90 || HAVE_TMA;
+
 template <typename P>
 int launch_single(uintptr_t stream, const Gemm &g) {
-  constexpr int BYTES = 4 * P::FLOATS;
-  static std::atomic<bool> has_shared;
-  if (int code = opt_in_shared(has_shared, single_gemm<P>, shared_for_occupancy<P>(BYTES, 0))) return code;
-  int64_t ctas = P::ctas(g);
-  if (ctas > INT32_MAX) return cudaErrorInvalidValue;
-  typename P::Params p;
-  if (int code = P::prepare(p, g)) return code;
-  return launch(stream, {unsigned(ctas), P::THREADS, size_t(shared_for_occupancy<P>(BYTES, ctas)), P::CLUSTER}, single_gemm<P>, p);
+  if constexpr (has_toolkit<P>) {
+    constexpr int BYTES = 4 * P::FLOATS;
+    static std::atomic<bool> has_shared;
+    if (int code = opt_in_shared(has_shared, single_gemm<P>, shared_for_occupancy<P>(BYTES, 0))) return code;
+    int64_t ctas = P::ctas(g);
+    if (ctas > INT32_MAX) return cudaErrorInvalidValue;
+    typename P::Params p;
+    if (int code = P::prepare(p, g)) return code;
+    return launch(stream, {unsigned(ctas), P::THREADS, size_t(shared_for_occupancy<P>(BYTES, ctas)), P::CLUSTER}, single_gemm<P>, p);
+  }
+  return cudaErrorNotSupported;
 }
 
 // add_to_group appends g, the kind-th of P, to a group of count GEMMs.
@@ -99,23 +106,26 @@ template <typename... P, typename Kind>
 int launch_grouped(uintptr_t stream, const Gemm *g, int count, Kind kind) {
   using First = typename std::tuple_element<0, std::tuple<P...>>::type;
   using Params = typename First::Params;
-  constexpr int BYTES = 4 * std::max({P::FLOATS...}), MAX = Group<Params>::MAX;
-  static std::atomic<bool> has_shared;
-  if (int code = opt_in_shared(has_shared, grouped_gemm<P...>, shared_for_occupancy<First>(BYTES, 0))) return code;
-  Gemm sorted[KERNELS_MAX_GROUP];
-  std::copy(g, g + count, sorted);
-  std::stable_sort(sorted, sorted + count, [&](const Gemm &a, const Gemm &b) { return kind(a) < kind(b); });
-  int launches = ceil_div(count, MAX);
-  for (int i = 0, n; i < count; i += n, launches--) {
-    Group<Params> group;
-    n = ceil_div(count - i, launches);
-    for (int j = 0; j < n; j++)
-      if (int code = add_to_group<P...>(group, j, kind(sorted[i + j]), sorted[i + j])) return code;
-    int ctas = group.ends[n - 1];
-    Launch l = {unsigned(ctas), First::THREADS, size_t(shared_for_occupancy<First>(BYTES, ctas)), First::CLUSTER};
-    if (int code = launch(stream, l, grouped_gemm<P...>, group)) return code;
+  if constexpr (has_toolkit<First>) {
+    constexpr int BYTES = 4 * std::max({P::FLOATS...}), MAX = Group<Params>::MAX;
+    static std::atomic<bool> has_shared;
+    if (int code = opt_in_shared(has_shared, grouped_gemm<P...>, shared_for_occupancy<First>(BYTES, 0))) return code;
+    Gemm sorted[KERNELS_MAX_GROUP];
+    std::copy(g, g + count, sorted);
+    std::stable_sort(sorted, sorted + count, [&](const Gemm &a, const Gemm &b) { return kind(a) < kind(b); });
+    int launches = ceil_div(count, MAX);
+    for (int i = 0, n; i < count; i += n, launches--) {
+      Group<Params> group;
+      n = ceil_div(count - i, launches);
+      for (int j = 0; j < n; j++)
+        if (int code = add_to_group<P...>(group, j, kind(sorted[i + j]), sorted[i + j])) return code;
+      int ctas = group.ends[n - 1];
+      Launch l = {unsigned(ctas), First::THREADS, size_t(shared_for_occupancy<First>(BYTES, ctas)), First::CLUSTER};
+      if (int code = launch(stream, l, grouped_gemm<P...>, group)) return code;
+    }
+    return cudaSuccess;
   }
-  return cudaSuccess;
+  return cudaErrorNotSupported;
 }
 
 }  // namespace gemm

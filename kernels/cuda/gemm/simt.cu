@@ -207,29 +207,20 @@ __device__ void multiply(float (&sum)[C::TM][C::TN], const float *as, const floa
       for (int j = 0; j < C::TN; j++) sum[i][j] += a[e][i] * b[e][j];
 }
 
-template <int LAYOUT, bool U8, typename Policy>
-__global__ void __launch_bounds__(Policy::Compiled::THREADS, Policy::Compiled::CTAS) simt_gemm(const Gemm g) {
-  using C = typename Policy::Compiled;
+// mainloop sums a thread's part of the CTA's tile.
+template <int LAYOUT, bool U8, typename C, typename Part>
+__device__ void mainloop(float (&sum)[C::TM][C::TN], const Gemm &g, const Part &part, float *shared, int slice, int ty, int tx) {
   constexpr bool A_K = LAYOUT != TN, B_K = LAYOUT == NT;
   using A = Tile<A_K, C::BM, C::KS>;
   using B = Tile<B_K, C::BN, C::KS>;
   constexpr int STAGE = A::SIZE + B::SIZE;
-  extern __shared__ __align__(16) float shared[];
+  int k_end = part.k1 - part.k0, k_tiles = ceil_div(k_end, BK);
 
-  SplitK cluster;
-  int tiles_n = ceil_div(g.n, C::BN), tile = blockIdx.x / cluster.ranks;
-  int m0 = tile / tiles_n * C::BM, n0 = tile % tiles_n * C::BN;
-  int k0 = min(g.k, cluster.rank * g.k_cta), k1 = min(g.k, k0 + g.k_cta);
-  int k_tiles = ceil_div(k1 - k0, BK);
-
-  int slice = threadIdx.x / (C::TY * C::TX), t = threadIdx.x % (C::TY * C::TX);
-  int ty = t / C::TX, tx = t % C::TX;
-
-  Loader<A, C::THREADS, U8> load_a(g, g.a, g.aligned_a, A_K ? g.k : g.m, m0, g.m, k0);
-  Loader<B, C::THREADS, false> load_b(g, g.b, g.aligned_b, B_K ? g.k : g.n, n0, g.n, k0);
+  Loader<A, C::THREADS, U8> load_a(g, g.a, g.aligned_a, A_K ? g.k : g.m, part.m0, g.m, part.k0);
+  Loader<B, C::THREADS, false> load_b(g, g.b, g.aligned_b, B_K ? g.k : g.n, part.n0, g.n, part.k0);
   auto load = [&](int i, bool a, bool b) {
     float *stage = shared + i % C::STAGES * STAGE;
-    int left = k1 - k0 - i * BK;
+    int left = k_end - i * BK;
     if (a && left > 0) load_a.next(stage, left);
     if (b && left > 0) load_b.next(stage + A::SIZE, left);
   };
@@ -245,16 +236,14 @@ __global__ void __launch_bounds__(Policy::Compiled::THREADS, Policy::Compiled::C
       if (waited) cp_async_commit_group();  // empty past the end, to keep the count
     }
   }
-  float sum[C::TM][C::TN] = {};
   for (int i = 0; i < k_tiles; i++) {
     cp_async_wait_group<C::STAGES - 2>();
-    __syncthreads();  // this k-tile has landed for all, and the stage before it is free
+    __syncthreads();  // all threads' copies of this k-tile have landed, and nobody reads the stage before it
     load(i + C::STAGES - 1, true, true);
     cp_async_commit_group();
-    // A whole k-tile is unrolled, so that reads of the next k overlap with multiplications.
     const float *as = shared + i % C::STAGES * STAGE, *bs = as + A::SIZE;
-    int count = k1 - k0 - i * BK;
-    if (count >= BK) {
+    int count = k_end - i * BK;
+    if (count >= BK) {  // unrolled, so that reads of the next k overlap with multiplications
 #pragma unroll
       for (int k = 0; k < BK; k += C::KS * C::SLICES) multiply<C, A, B>(sum, as, bs, k, slice, ty, tx);
     } else {
@@ -263,21 +252,29 @@ __global__ void __launch_bounds__(Policy::Compiled::THREADS, Policy::Compiled::C
     }
     if (i + C::STAGES - 1 < k_tiles) load_a.store_u8();
   }
+}
+
+template <int LAYOUT, bool U8, typename Policy>
+__global__ void __launch_bounds__(Policy::Compiled::THREADS, Policy::Compiled::CTAS) simt_gemm(const Gemm g) {
+  using C = typename Policy::Compiled;
+  extern __shared__ __align__(16) float shared[];
+  SplitK<C::BM, C::BN> part(g);
+  int slice = threadIdx.x / (C::TY * C::TX), t = threadIdx.x % (C::TY * C::TX), ty = t / C::TX, tx = t % C::TX;
+  float sum[C::TM][C::TN] = {};
+  mainloop<LAYOUT, U8, C>(sum, g, part, shared, slice, ty, tx);
 
   // The epilogue's reads overlap with the reduction of the slices.
-  TileEpilogue<LAYOUT, C::BM, C::BN, C::BN, C::PART, C::SLICES, C::THREADS> epilogue(g, m0, n0, cluster.rank, cluster.ranks);
+  TileEpilogue<LAYOUT, C::BM, C::BN, C::BN, C::PART, C::SLICES, C::THREADS> epilogue(g, part.m0, part.n0, part.rank, part.ranks);
   epilogue.read_old();
-
   cp_async_wait_group<0>();
   __syncthreads();
-  float *part = shared + slice * C::PART;
+  float *sums = shared + slice * C::PART;
 #pragma unroll
   for (int i = 0; i < C::TM; i++)
 #pragma unroll
     for (int j = 0; j < C::TN; j += 4)
-      *(float4 *)(part + row<C::TY>(ty, i) * C::BN + row<C::TX>(tx, j)) = make_float4(sum[i][j], sum[i][j + 1], sum[i][j + 2], sum[i][j + 3]);
+      *(float4 *)(sums + row<C::TY>(ty, i) * C::BN + row<C::TX>(tx, j)) = make_float4(sum[i][j], sum[i][j + 1], sum[i][j + 2], sum[i][j + 3]);
   __syncthreads();
-
   epilogue.write(shared, (float4 *)(shared + shared_floats<LAYOUT, C>()));
 }
 

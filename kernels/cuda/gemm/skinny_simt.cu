@@ -81,12 +81,6 @@ bool skinny_tma_fits(const Gemm &g) { return g.k % WARP_K == 0; }
 
 int skinny_simt(uintptr_t stream, const Gemm &g) { return launch_skinny<Simt, false>(stream, g); }
 
-int skinny_simt_tma(uintptr_t stream, const Gemm &g) {
-#if HAVE_TMA
-  return launch_skinny<Simt, true>(stream, g);
-#else
-  return cudaErrorNotSupported;
-#endif
-}
+int skinny_simt_tma(uintptr_t stream, const Gemm &g) { return launch_skinny<Simt, true>(stream, g); }
 
 }  // namespace gemm

@@ -81,12 +81,6 @@ int launch_precision(uintptr_t stream, const Gemm &g) {
 
 int skinny_tensorop(uintptr_t stream, const Gemm &g) { return launch_precision<false>(stream, g); }
 
-int skinny_tensorop_tma(uintptr_t stream, const Gemm &g) {
-#if HAVE_TMA
-  return launch_precision<true>(stream, g);
-#else
-  return cudaErrorNotSupported;
-#endif
-}
+int skinny_tensorop_tma(uintptr_t stream, const Gemm &g) { return launch_precision<true>(stream, g); }
 
 }  // namespace gemm

@@ -9,10 +9,9 @@
 
 namespace gemm {
 
-// TileEpilogue reduces split-K and applies the epilogue to a CTA's tile, BM×BN. Each of SLICES groups of
-// threads has left its partial sums in shared memory, as rows LD floats apart, PART floats from slice to
-// slice. In cluster split-K each CTA finishes 1/ranks of the tile and receives the others' sums of it in its
-// inbox (DSMEM).
+// TileEpilogue reduces split-K and applies the epilogue to a CTA's tile, BM×BN. Each of SLICES groups of threads
+// has left its sums in shared memory, in rows LD floats apart; slices are PART floats apart. In cluster split-K a
+// CTA finishes 1/ranks of the tile: it receives the other CTAs' sums of that share in its inbox, by DSMEM.
 template <int LAYOUT, int BM, int BN, int LD, int PART, int SLICES, int THREADS>
 struct TileEpilogue {
   static constexpr int ROW = BN / 4, ALL = BM * ROW;  // float4s
@@ -24,12 +23,11 @@ struct TileEpilogue {
   int m0, n0, rank, ranks, share, first, end;
   float4 old[OLD ? PER_THREAD : 1];
 
-  // This thread finishes every THREADS-th of the tile's float4s from first to end; these are the CTA's
-  // share of the tile.
+  // A thread finishes every THREADS-th float4 of the tile from first to end, the CTA's share.
   __device__ TileEpilogue(const Gemm &gemm, int m, int n, int r, int rs)
       : g(gemm), epilogue{gemm}, m0(m), n0(n), rank(r), ranks(rs), share(ALL / rs), first(share * r + threadIdx.x), end(share * (r + 1)) {}
 
-  // read_old starts to read what the epilogue needs of y or c.
+  // read_old starts to read the epilogue's source.
   __device__ void read_old() {
     if (!OLD || !epilogue.fused()) return;
     const float *olds = epilogue.source();
@@ -40,7 +38,7 @@ struct TileEpilogue {
     }
   }
 
-  // reduce_slices adds the slices' sums of the e-th float4, in order.
+  // reduce_slices adds the slices' sums of the e-th float4, in the order of slices.
   __device__ static float4 reduce_slices(const float *parts, int e) {
     const float *from = parts + e / ROW * LD + e % ROW * 4;
     float4 v = *(const float4 *)from;
@@ -51,7 +49,7 @@ struct TileEpilogue {
 
   // exchange writes this CTA's sums to the inboxes of the CTAs that finish them.
   __device__ void exchange(const float *parts, float4 *inbox) {
-    barrier_cluster_wait();  // the others run, see SplitK
+    barrier_cluster_wait();  // for SplitK's arrival of the others
 #pragma unroll 1
     for (int e = threadIdx.x; e < ALL; e += THREADS) {
       int owner = e / share;
@@ -79,17 +77,22 @@ struct TileEpilogue {
   }
 };
 
-// SplitK is this CTA's rank in its cluster; its constructor arrives at the cluster barrier: others may write
-// to this CTA's shared memory only once it runs.
+// SplitK is this CTA's part of the work: its tile of c, BM×BN, from row m0 and column n0 on, and the tile's k from
+// k0 to k1. Its constructor arrives at the cluster barrier: other CTAs may write to this one's shared memory only
+// once it runs.
+template <int BM, int BN>
 struct SplitK {
-  int rank, ranks;
-  __device__ SplitK() : rank(cluster_ctarank()), ranks(cluster_nctarank()) {
+  int rank = cluster_ctarank(), ranks = cluster_nctarank(), m0, n0, k0, k1;
+  __device__ explicit SplitK(const Gemm &g) {
     if (ranks > 1) barrier_cluster_arrive();
+    int tiles_n = ceil_div(g.n, BN), tile = blockIdx.x / ranks;
+    m0 = tile / tiles_n * BM, n0 = tile % tiles_n * BN;
+    k0 = min(g.k, rank * g.k_cta), k1 = min(g.k, k0 + g.k_cta);
   }
 };
 
-// split_k is how many CTAs of a cluster share a tile, a power of two: as many as leave each CTA an SM of
-// its own and 64 of k. Clusters of four and eight do not fill a GPC: of 132 SMs they get 120.
+// split_k returns how many CTAs of a cluster share each of the tiles, a power of two: as many as leave each CTA an
+// SM and 64 of k. Clusters of four and eight do not fill a GPC: of 132 SMs they get 120.
 inline int split_k(const Gemm &g, int64_t tiles, int max_ranks) {
   auto fit = [&](int ranks) { return tiles * ranks <= (ranks > 2 ? device().sms * 10 / 11 : device().sms) && g.k >= 64 * ranks; };
   int ranks = 1;

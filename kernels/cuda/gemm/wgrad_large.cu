@@ -122,13 +122,9 @@ struct Large {
 int64_t wgrad_large_tiles(const Gemm &g) { return Large<true>::ctas(g); }
 
 int wgrad_large(uintptr_t stream, const Gemm *g, int count) {
-#if HAVE_TMA
   auto kind = [](const Gemm &) { return 0; };
   return g->precision == KERNELS_TF32X3 ? launch_grouped<Large<true>>(stream, g, count, kind)
                                         : launch_grouped<Large<false>>(stream, g, count, kind);
-#else
-  return cudaErrorNotSupported;
-#endif
 }
 
 }  // namespace gemm

@@ -308,12 +308,6 @@ int launch_wgrads(uintptr_t stream, const Gemm *g, int count) {
 
 int wgrad_simt(uintptr_t stream, const Gemm *g, int count) { return launch_wgrads<Wgrad>(stream, g, count); }
 
-int wgrad_simt_tma(uintptr_t stream, const Gemm *g, int count) {
-#if HAVE_TMA
-  return launch_wgrads<WgradTma>(stream, g, count);
-#else
-  return cudaErrorNotSupported;
-#endif
-}
+int wgrad_simt_tma(uintptr_t stream, const Gemm *g, int count) { return launch_wgrads<WgradTma>(stream, g, count); }
 
 }  // namespace gemm

@@ -224,12 +224,6 @@ int64_t wgrad_tensorop_tiles(const Gemm &g) {
 
 int wgrad_tensorop(uintptr_t stream, const Gemm *g, int count) { return launch_precision<false>(stream, g, count); }
 
-int wgrad_tensorop_tma(uintptr_t stream, const Gemm *g, int count) {
-#if HAVE_TMA
-  return launch_precision<true>(stream, g, count);
-#else
-  return cudaErrorNotSupported;
-#endif
-}
+int wgrad_tensorop_tma(uintptr_t stream, const Gemm *g, int count) { return launch_precision<true>(stream, g, count); }
 
 }  // namespace gemm

@@ -32,7 +32,7 @@ __device__ float softmax(const Args &p, int classes, float scale, int64_t row, i
   int lane = threadIdx.x % 32, own = lane % 16;
   bool real = own < classes;
   if (!real) z = -INFINITY;
-  float largest = half_max(z), e = real ? expf(z - largest) : 0, total = half_sum(e);
+  float largest = warp_max<16>(z), e = real ? expf(z - largest) : 0, total = warp_sum<16>(e);
   if (write_loss) {
     unsigned first = __ballot_sync(ALL, real && z == largest);
     float at_label = __shfl_sync(ALL, z, label & 15);
