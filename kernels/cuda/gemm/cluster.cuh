@@ -1,5 +1,5 @@
-// Thread block clusters (compute capability 9): CTAs that run at the same time, on SMs of one
-// GPC (up to 18 neighbouring SMs of an H100), and reach each other's shared memory (DSMEM).
+// Thread block clusters (compute capability 9): CTAs that run at the same time, on SMs of one GPC (up to 18
+// neighbouring SMs), and reach each other's shared memory (DSMEM).
 #ifndef CLUSTER_CUH
 #define CLUSTER_CUH
 
@@ -14,7 +14,7 @@ constexpr int CTA_PAIR = 2;     // CTAs in the cluster of a kernel that multicas
 
 #if __CUDA_ARCH__ >= 900
 
-// cluster_ctarank is the rank of this CTA in its cluster, cluster_nctarank how many CTAs that has.
+// cluster_ctarank returns the rank of this CTA in its cluster, cluster_nctarank the cluster's size.
 __device__ inline int cluster_ctarank() {
   int r;
   asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(r));
@@ -27,26 +27,25 @@ __device__ inline int cluster_nctarank() {
   return n;
 }
 
-// The cluster barrier: what was read and written before barrier_cluster_arrive, in DSMEM too, comes before
-// what follows barrier_cluster_wait in any CTA. arrive_relaxed orders no memory: it is for what a fence
-// orders. Whole warps call these.
+// The cluster barrier. Reads and writes before barrier_cluster_arrive, also to DSMEM, come before those after
+// barrier_cluster_wait in any CTA. arrive_relaxed orders no memory and needs a fence. Whole warps call these.
 __device__ inline void barrier_cluster_arrive() { asm volatile("barrier.cluster.arrive.aligned;" ::: "memory"); }
 __device__ inline void barrier_cluster_arrive_relaxed() { asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory"); }
 __device__ inline void barrier_cluster_wait() { asm volatile("barrier.cluster.wait.aligned;" ::: "memory"); }
 
-// mapa is the address of this CTA's shared memory in another CTA of the cluster.
+// mapa returns the address in another CTA of the cluster that corresponds to an address in this one.
 __device__ inline unsigned mapa(const void *shared, int rank) {
   unsigned a;
   asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(a) : "r"(unsigned(__cvta_generic_to_shared(shared))), "r"(rank));
   return a;
 }
 
-// st_shared_cluster is a DSMEM store, to an address that mapa gave.
+// st_shared_cluster stores to DSMEM, at an address from mapa.
 __device__ inline void st_shared_cluster(unsigned to, float4 v) {
   asm volatile("st.shared::cluster.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(to), "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w) : "memory");
 }
 
-// st_async is a DSMEM store whose bytes an mbarrier of the receiving CTA counts.
+// st_async stores to DSMEM; an mbarrier of the receiving CTA counts the bytes.
 __device__ inline void st_async(unsigned to, float4 v, unsigned mbarrier) {
   asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(to), "f"(v.x),
                "f"(v.y), "f"(v.z), "f"(v.w), "r"(mbarrier)

@@ -1,21 +1,19 @@
-// Fused dgrad, wgrad and SGD of a layer of few rows and large weights, on the tensor cores, in
-// tf32 and 3xtf32, with TMA: weights that do not fit L2 are read once and written once.
+// Fused dgrad, wgrad and SGD of a layer of few rows and large weights, on the tensor cores, in tf32 and 3xtf32, with
+// TMA: weights that do not fit L2 are read once and written once.
 //
 //   c[m,n] = a[m,k]·b[n,k]ᵀ where y[m,n] > 0, else 0      dx = dy·wᵀ with dReLU
 //   b[n,k] += alpha·y[m,n]ᵀ·a[m,k]                        w += alpha·xᵀ·dy, where y is x
 //
-// A pair of CTAs has 32 columns of c, which are 32 rows of the weights b, and each CTA has one half
-// of k (cluster split-K). k-tiles of 128 of b and a pass through a pipeline; one thread loads a
-// k-tile when an earlier one has been read. A warp has 16 k of a k-tile, for c and for the SGD
-// update (intra-CTA split-K); no other warp reads them:
+// A pair of CTAs has 32 columns of c, which are 32 rows of the weights b, and each CTA one half of k (cluster
+// split-K). k-tiles of 128 of b and a pass through a pipeline. A warp has 16 k of a k-tile, both for c and for the
+// update (intra-CTA split-K):
 //
 //   k-tile of b, 32×128:     warp 0       warp 1     ...   warp 7
 //   row 8j + g           k 0..15      16..31         112..127       lane 4g + t: k = 2t, 2t+1 of
 //                                                                   each eight
 //
-// A lane multiplies with the same weights that it updates, in registers. At the end the warps'
-// sums of c are added, and each CTA sends the other, by DSMEM, the sums of the half of the rows
-// that the other finishes.
+// A lane multiplies with the same weights that it updates, in registers. At the end the warps' sums of c are added,
+// and each CTA sends the other, by DSMEM, the sums of the rows that the other finishes.
 #include "epilogue.cuh"
 #include "grouped.cuh"
 #include "mma.cuh"
@@ -33,7 +31,7 @@ struct Fused {
   static constexpr int LINE = K + 8, LINE_N = N + 8;
   static constexpr int SIZE_A = M * LINE, SIZE_B = N * LINE, SIZE_Y = M * LINE_N, SIZE_INBOX = M / 2 * N;
   static constexpr int ALL_B = STAGES * SIZE_A, ALL_Y = ALL_B + STAGES * SIZE_B, INBOX = ALL_Y + SIZE_Y, BARRIERS = INBOX + SIZE_INBOX;
-  static constexpr int FLOATS = BARRIERS + 2 * (2 * STAGES + 2), PART = M * LINE_N;  // PART: floats of a warp's sums
+  static constexpr int FLOATS = BARRIERS + 2 * (2 * STAGES + 2), PART = M * LINE_N;  // PART: a warp's sums
   static_assert(WARPS * PART <= ALL_Y, "the sums fit in the stages, which they overwrite");
   using Params = TmaGemm;
 
@@ -61,7 +59,7 @@ struct Fused {
   __device__ float *stage_a(int k_tile) const { return shared + k_tile % STAGES * SIZE_A; }
   __device__ float *stage_b(int k_tile) const { return shared + ALL_B + k_tile % STAGES * SIZE_B; }
 
-  // One thread calls the load functions, of each k-tile load_b first: it expects the bytes of both.
+  // One thread calls the load functions. load_b expects the bytes of load_a as well: it comes first.
   __device__ void load_b(int k_tile) const {
     if (k_tile >= k_tiles) return;
     mbarrier_arrive_expect_tx(full + k_tile % STAGES, 4 * (SIZE_A + SIZE_B));
@@ -100,8 +98,8 @@ struct Fused {
     }
   }
 
-  // release: this warp has read a k-tile. One thread then loads a later one to the stage of the
-  // k-tile before, which the other warps have most likely read by now.
+  // release says that this warp has read a k-tile. One thread then loads a later one to the stage of the k-tile
+  // before, which the other warps have most likely read by now.
   __device__ void release(int k_tile) const {
     __syncwarp();
     if (lane == 0) mbarrier_arrive(empty + k_tile % STAGES);
@@ -112,7 +110,7 @@ struct Fused {
     __syncwarp();
   }
 
-  // multiply sums this warp's k of c, and updates and stores its weights.
+  // multiply sums this warp's k of c, and updates and stores its weights. It is long, since both share registers.
   __device__ void multiply() {
     mbarrier_wait(y_full, 0);
     float y[M / 8][N / 16][2][2];
@@ -174,8 +172,8 @@ struct Fused {
     }
   }
 
-  // finish adds the warps' sums, sends those of the rows that the other CTA finishes to its inbox, and
-  // finishes its own rows with those from its inbox.
+  // finish adds the warps' sums, sends those of the other CTA's rows to its inbox, and finishes this CTA's rows
+  // with those from its own inbox.
   __device__ void finish() const {
     constexpr int ROW = N / 4;
     static_assert(M / 2 * ROW == THREADS, "a float4 each");

@@ -1,5 +1,5 @@
-// Which kernel does a GEMM: one table. The first row that fits a GEMM takes it; of a grouped
-// GEMM a row takes all that it fits. The last row fits every GEMM.
+// Which kernel computes a GEMM: one table. The first row that fits takes it; of a grouped GEMM a row takes all GEMMs
+// that fit. The last row fits every GEMM.
 #include "gemm.cuh"
 #include "tma.cuh"
 
@@ -9,8 +9,8 @@ namespace {
 
 enum { ON_NN = 1 << NN, ON_NT = 1 << NT, ON_TN = 1 << TN, FORWARD_DGRAD = ON_NN | ON_NT, ANY_LAYOUT = FORWARD_DGRAD | ON_TN };
 enum { FP32 = 1 << KERNELS_FP32, TENSOR = 1 << KERNELS_TF32 | 1 << KERNELS_TF32X3, ANY_PRECISION = FP32 | TENSOR };
-// What the GPU must have: nothing; cp.async and CP_ASYNC_SHARED of shared memory for a CTA, as data center
-// GPUs have from compute capability 8.0 on; that and TMA, 9.0; warpgroup MMA, 9.0.
+// What the GPU must have: nothing; cp.async and CP_ASYNC_SHARED of shared memory for a CTA, as data center GPUs have
+// from compute capability 8.0 on; both and TMA, 9.0; warpgroup MMA, 9.0.
 enum Needs { NOTHING, CP_ASYNC, TMA, WARPGROUP };
 
 bool has(Needs needs) {
@@ -32,7 +32,7 @@ struct Row {
   int (*single)(uintptr_t stream, const Gemm &);              // launches one GEMM, or
   int (*grouped)(uintptr_t stream, const Gemm *, int count);  // several at once
   bool (*enough)(const Gemm *, int count);                    // whether the row takes this group; null: always
-  bool stores_t;                                              // stores cᵀ as well, where g.t asks for it
+  bool stores_t;                                              // stores cᵀ as well, if g.t is set
 };
 
 bool always(const Gemm &) { return true; }
@@ -40,7 +40,7 @@ bool always(const Gemm &) { return true; }
 bool skinny_fits(const Gemm &g, int ctas_per_sm) { return g.aligned() && g.k > 0 && skinny_tiles(g) <= ctas_per_sm * device().sms; }
 
 bool skinny_tensorop_fits(const Gemm &g) {
-  // Of uint8 input all, since no other kernel is fast with it. Of float input the bounds were measured.
+  // No other kernel is fast with uint8 input. The bounds for float input were measured.
   return g.indices ? g.aligned() && g.k > 0 : g.n > 16 && g.k > 32 && g.k <= 1024 && skinny_fits(g, 2);
 }
 
@@ -56,7 +56,7 @@ bool wgrad_tensorop_fits(const Gemm &g) {
   return wgrad_tensorop_small(g) && wgrad_tensorop_tiles(g) <= 2 * device().sms;
 }
 
-// From so many multiplications on: 784 × 256 × 784 is 1.6e8, where the kernels below are as fast.
+// The least multiplications of warpgroup MMA. 784 × 256 × 784 is 1.6e8, where other kernels are as fast.
 constexpr double WARPGROUP_MIN_WORK = 2e8;
 
 bool warpgroup_large(const Gemm &g) {
@@ -73,17 +73,14 @@ int64_t sum(const Gemm *g, int count, int64_t (*tiles)(const Gemm &)) {
 
 bool aligned_operands(const Gemm &g) { return g.aligned_a && g.aligned_b; }
 
-// Every row with its reason and its gain, measured on an H200 at feat_dim × batch, with four hidden
-// layers; an epoch is 60 000 training and 10 000 validation samples.
+// Every row has its reason; TUNING.md has the gains.
 const Row rows[] = {
     // --- float32 on the CUDA cores ---
 
     // wgrads of a small batch, of all layers in one launch, which gives every SM an equal share.
-    // Against a launch for each: 15 of 69 µs a step less at 784 × 64.
     {ON_TN, FP32, TMA, wgrad_simt_fits, nullptr, wgrad_simt_tma},
     {ON_TN, FP32, CP_ASYNC, wgrad_simt_fits, nullptr, wgrad_simt},
-    // Few rows: latency is what counts. An epoch of 784 × 64 from 54 to 46 ms. With more than two tiles
-    // for each SM, the larger tiles of simt are faster.
+    // Few rows: latency counts. With more than two tiles for each SM, the larger tiles of simt are faster.
     {FORWARD_DGRAD, FP32, TMA, [](const Gemm &g) { return skinny_tma_fits(g) && skinny_simt_fits(g); }, skinny_simt_tma},
     {FORWARD_DGRAD, FP32, CP_ASYNC, skinny_simt_fits, skinny_simt},
     // Ten classes: a tile of 64 columns would be mostly zeros.
@@ -91,39 +88,36 @@ const Row rows[] = {
 
     // --- tf32 and 3xtf32 on the tensor cores ---
 
-    // Large GEMMs, by warpgroup MMA; wgrads only with dyᵀ. An epoch of 2048 × 1024 from 47 to 21 ms in
-    // tf32, from 101 to 54 in 3xtf32; of 4096 × 8192 from 166 to 61, and from 317 to 188. Wgrads have no
-    // split-K here: with tiles for few SMs, as at 333 × 1024, they would be slower.
+    // Large GEMMs, by warpgroup MMA; wgrads only with dyᵀ, and with tiles for a third of the SMs, since they have no
+    // split-K here.
     {ON_TN, TENSOR, WARPGROUP, warpgroup_wgrad_fits, nullptr, warpgroup_wgrad,
      [](const Gemm *g, int count) { return 3 * sum(g, count, warpgroup_wgrad_tiles) >= device().sms; }},
     {FORWARD_DGRAD, TENSOR, WARPGROUP, [](const Gemm &g) { return (!g.t || g.aligned_t) && warpgroup_large(g); }, warpgroup, nullptr, nullptr, true},
-    // wgrads of a small batch, as above. TMA, with the SGD update added in memory: an epoch of 784 × 64
-    // from 39.2 to 33.0 ms in 3xtf32, from 36.2 to 29.4 in tf32, together with the skinny GEMMs by TMA.
+    // wgrads of a small batch, as above.
     {ON_TN, TENSOR, TMA, wgrad_tensorop_small, nullptr, wgrad_tensorop_tma},
     {ON_TN, TENSOR, CP_ASYNC, wgrad_tensorop_fits, nullptr, wgrad_tensorop},
     // Ten classes: k is split among warps, and for a large batch among CTAs.
     {ON_NN | ON_TN, TENSOR, CP_ASYNC, [](const Gemm &g) { return g.narrow(); }, tensorop_narrow},
-    // wgrads of a large batch, of all layers in one launch, from two tiles for each SM on: with fewer,
-    // too little overlaps, and cluster split-K is faster. From 66 to 44 µs a step in tf32 at 784 × 1024,
-    // from 110 to 88 in 3xtf32.
+    // wgrads of a large batch, of all layers in one launch, from two tiles for each SM on. With fewer, too little
+    // overlaps, and cluster split-K is faster.
     {ON_TN, TENSOR, TMA, [](const Gemm &g) { return !g.indices && g.aligned() && g.k > 128; }, nullptr, wgrad_large,
      [](const Gemm *g, int count) { return sum(g, count, wgrad_large_tiles) >= 2 * device().sms; }},
-    // Few rows: latency is what counts. And the only fast kernels with uint8 input.
+    // Few rows: latency counts. These are the only fast kernels with uint8 input.
     {FORWARD_DGRAD, TENSOR, TMA, [](const Gemm &g) { return skinny_tma_fits(g) && skinny_tensorop_fits(g); }, skinny_tensorop_tma},
     {FORWARD_DGRAD, TENSOR, CP_ASYNC, skinny_tensorop_fits, skinny_tensorop},
     // Unaligned uint8 input: float32 on the CUDA cores, correct but not fast.
     {ANY_LAYOUT, TENSOR, NOTHING, [](const Gemm &g) { return g.indices != nullptr; }, simt},
-    // Few rows by large weights: 10.0 µs a layer at 2048 × 64, which reads weights at 2.5 TB/s.
+    // Few rows by large weights.
     {FORWARD_DGRAD, TENSOR, CP_ASYNC, [](const Gemm &g) { return aligned_operands(g) && g.m <= (g.precision == KERNELS_TF32X3 ? 128 : 256); },
      tensorop_low},
     // Shapes that fill the GPU.
     {FORWARD_DGRAD, TENSOR, CP_ASYNC, aligned_operands, tensorop_square},
-    // Other wgrads of a small batch: of about one wave, and of more.
+    // Other wgrads of a small batch: tiles for about one wave, and for more.
     {ON_TN, TENSOR, CP_ASYNC, [](const Gemm &g) { return aligned_operands(g) && g.k <= 256 && tensorop_wgrad_wave_fits(g); }, tensorop_wgrad_wave},
     {ON_TN, TENSOR, CP_ASYNC, [](const Gemm &g) { return aligned_operands(g) && g.k <= 256; }, tensorop_wgrad_short},
     // Other wgrads of a large batch.
     {ON_TN, TENSOR, CP_ASYNC, aligned_operands, tensorop_wgrad_long},
-    // Rows that are not whole float4, which training has in its classifier alone.
+    // Rows that are not whole float4. Training has them in its classifier alone.
     {ANY_LAYOUT, TENSOR, CP_ASYNC, always, tensorop_unaligned},
 
     // --- everything else ---
@@ -138,8 +132,7 @@ int launch_single(uintptr_t stream, const Row &row, const Gemm &g) {
   return kernels_transpose(stream, uintptr_t(g.t), uintptr_t(g.c), g.m, g.n);
 }
 
-// run launches GEMMs, at most KERNELS_MAX_GROUP, of which none reads or writes what another
-// writes.
+// run launches GEMMs, at most KERNELS_MAX_GROUP. None reads or writes what another writes.
 int run(uintptr_t stream, Gemm *g, int count) {
   for (const Row &row : rows) {
     if (count == 0) break;
@@ -161,16 +154,14 @@ int run(uintptr_t stream, Gemm *g, int count) {
 }
 
 bool dgrad_wgrad_fits(const Gemm &g) {
-  // Weights that do not fit L2: they are read once and written once for both. An epoch of 2048 × 64
-  // takes 17 % less in tf32, 4 % in 3xtf32, which is bound by multiplication: it gains only with a CTA on
-  // (nearly) each SM.
+  // For weights that do not fit L2. 3xtf32 is bound by multiplication: it gains only with a CTA on nearly every SM.
   if (!has(TMA) || g.precision == KERNELS_FP32 || !g.aligned() || g.m > DGRAD_WGRAD_ROWS || g.n < 1024 || g.k < 1024) return false;
   int64_t ctas = dgrad_wgrad_ctas(g), sms = device().sms;
   return g.precision == KERNELS_TF32 || (ctas <= sms && 10 * ctas >= 9 * sms);
 }
 
 int check(int precision, const kernels_gemm_args &p) {
-  const int64_t limit = 1 << 30;  // coordinates are int, and tiles reach past the end
+  const int64_t limit = 1 << 30;  // coordinates are int, and tiles extend past the end
   if (precision != KERNELS_FP32 && precision != KERNELS_TF32 && precision != KERNELS_TF32X3) return cudaErrorInvalidValue;
   if (p.m < 0 || p.n < 0 || p.k < 0 || p.m > limit || p.n > limit || p.k > limit) return cudaErrorInvalidValue;
   if (p.layout == NT && (p.indices || p.pixels)) return cudaErrorInvalidValue;

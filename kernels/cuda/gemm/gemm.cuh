@@ -5,30 +5,30 @@
 //   NT      dx[m,n] = dy[m,k]·w[n,k]ᵀ     dgrad, input gradient   dReLU  dx = sum where y > 0, else 0
 //   TN      dw[m,n] = x[k,m]ᵀ·dy[k,n]     wgrad, weight gradient  SGD    w += alpha·sum
 //
-// Without its fused epilogue a GEMM stores the sum, of TN alpha·sum. In NN and TN, x may be pixels/255: of float32,
-// or uint8 input, a gathered view: table[indices[i]] of a table of bytes. Kernels multiply pixels, which are exact
-// in every precision; 1/255 is a part of alpha, by which NN multiplies its sums, too.
+// epilogue.cuh says what an epilogue computes. In NN and TN, x may be pixels/255: float32, or uint8 input, a gathered
+// view table[indices[i]] of a table of bytes. Kernels multiply pixels, which are exact in every precision; 1/255 is
+// a factor of alpha, by which NN multiplies its sums as well.
 //
-// All matrices are row-major float32. All kernels add in an order that depends on the call (the shapes and
-// alignments of all its GEMMs, the precision), the GPU and the compiler alone: equal calls give equal bits.
+// All matrices are row-major float32. The order of additions depends on the call (the shapes and alignments of its
+// GEMMs, the precision), the GPU and the compiler alone: equal calls give equal bits.
 #ifndef GEMM_CUH
 #define GEMM_CUH
 
 #include "launch.cuh"
 
-// HAVE_TMA: the toolkit knows TMA as the kernels use it, see tma.cuh.
+// HAVE_TMA: the toolkit compiles the kernels by TMA.
 #if defined(__CUDACC_VER_MAJOR__) && 100 * __CUDACC_VER_MAJOR__ + __CUDACC_VER_MINOR__ >= 1201
 #define HAVE_TMA 1
 #else
 #define HAVE_TMA 0
 #endif
 
-// HAVE_WARPGROUP: kernels.mk has a compiler for warpgroup MMA, see warpgroup.cu.
+// HAVE_WARPGROUP: kernels.mk compiles warpgroup.cu for warpgroup MMA.
 #ifndef HAVE_WARPGROUP
 #define HAVE_WARPGROUP 0
 #endif
 
-// Where kernels are left out, nvcc would warn of their unused constants.
+// Without those kernels nvcc would warn about their unused constants.
 #if defined(__CUDACC__) && (!HAVE_TMA || (defined(__CUDA_ARCH__) && (__CUDA_ARCH__ < 900 || (HAVE_WARPGROUP && !defined(__CUDA_ARCH_FEAT_SM90_ALL)))))
 #pragma nv_diag_suppress 177
 #endif
@@ -41,33 +41,33 @@ struct Gemm {
   float *c;
   const float *a, *b, *y;
   float *t;                // null, or a gradient transposed: NT also stores cᵀ there, [n,m]; TN may read bᵀ there, [n,k]
-  const int32_t *indices;  // not null: a is a table of bytes, and these pick its rows
+  const int32_t *indices;  // if not null, a is a table of bytes, of which these are the rows
   float alpha;             // of NN and TN; of dgrad_wgrad
   int m, n, k;
   int k_cta;   // the k of one CTA of a cluster, in cluster split-K
-  // The operand, or y and the old c, may be read before pdl_wait.
+  // The operand may be read before pdl_wait; c stands for the epilogue's source.
   bool prefetch_a, prefetch_b, prefetch_c;
-  // Rows in memory of the operand, of c and y, or of t, are whole float4 on 16-byte boundaries.
+  // The operand's rows, those of c and y, or those of t, are whole float4 on 16-byte boundaries.
   bool aligned_a, aligned_b, aligned_c, aligned_t;
   uint8_t layout, precision;
   int epilogue;  // see epilogue.cuh
 
   bool aligned() const { return aligned_a && aligned_b && aligned_c; }
-  // A classifier's GEMM of few columns: with ten classes b and c are never aligned.
+  // narrow: a classifier's GEMM. With ten columns b and c are never aligned.
   bool narrow() const { return n <= 16 && !indices; }
 };
 
-// ceil_div computes in its arguments' type: in device code that is int, which takes fewer instructions.
+// ceil_div computes in the type of its arguments: int takes fewer instructions in device code.
 template <typename N, typename D>
 __host__ __device__ constexpr auto ceil_div(N n, D d) {
   return (n + d - 1) / d;
 }
 
-// tiles is how many tiles of BM×BN c has.
+// tiles returns how many tiles of bm×bn cover c.
 inline int64_t tiles(const Gemm &g, int bm, int bn) { return ceil_div<int64_t>(g.m, bm) * ceil_div(g.n, bn); }
 
-// compiled says whether a kernel is compiled in this pass of nvcc: one of arch 80 for that architecture
-// and later ones, one of 90 for 9.x alone.
+// compiled says whether this pass of nvcc compiles a kernel: of arch 80 for compute capability 8 and later, of 90
+// for 9.x alone.
 __host__ __device__ constexpr bool compiled(int arch) {
 #ifdef __CUDA_ARCH__
   return __CUDA_ARCH__ >= 10 * arch && (arch != 90 || __CUDA_ARCH__ < 1000);
@@ -76,13 +76,12 @@ __host__ __device__ constexpr bool compiled(int arch) {
 #endif
 }
 
-// The shared memory that a CTA may have on an A100, in bytes: all kernels by cp.async have enough of it.
+// Bytes of shared memory that a CTA may have on an A100: enough for all kernels by cp.async.
 constexpr int CP_ASYNC_SHARED = 163 << 10;
 constexpr int SMALL_BATCH = 128;      // the largest k of a wgrad of a small batch
 constexpr int DGRAD_WGRAD_ROWS = 64;  // the largest m of dgrad_wgrad
 
-// Launchers. The rows of dispatch.cu say which GEMMs they take, their own files what they do.
-// Those of several GEMMs do all of them in one launch, or few.
+// Launchers. dispatch.cu says which GEMMs they take. Those of several GEMMs compute them in one launch, or few.
 int simt(uintptr_t stream, const Gemm &g);
 int simt_narrow(uintptr_t stream, const Gemm &g);
 int64_t skinny_tiles(const Gemm &g);
@@ -108,7 +107,7 @@ int wgrad_tensorop_tma(uintptr_t stream, const Gemm *g, int count);
 int wgrad_large(uintptr_t stream, const Gemm *g, int count);
 int64_t wgrad_large_tiles(const Gemm &g);
 
-// Warpgroup MMA, which the GPU and the compiler must have. wgrads have dy transposed at t.
+// Warpgroup MMA, if the GPU and the compiler have it. wgrads need dyᵀ at t.
 bool warpgroup_possible();
 int warpgroup(uintptr_t stream, const Gemm &g);
 int warpgroup_wgrad(uintptr_t stream, const Gemm *g, int count);

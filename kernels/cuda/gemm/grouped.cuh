@@ -1,13 +1,11 @@
-// How a struct P becomes a kernel, for one GEMM or for a grouped GEMM: several in one launch.
-// P has
+// Kernels for one GEMM or for a grouped GEMM, several in one launch, from a struct P:
 //
 //   ARCH           what it is compiled for, see compiled
-//   THREADS, CTAS  threads of a CTA, and how many CTAs an SM has registers for
-//   CLUSTER        CTAs in a cluster
-//   FLOATS         of shared memory
-//   OCCUPANCY      if not 0: shared memory is padded so that exactly this many CTAs fit an SM,
-//                  when the grid is at most 1/16 more than that many on each SM; every SM then
-//                  gets an equal share
+//   THREADS, CTAS  threads of a CTA, and CTAs on an SM, by its registers
+//   CLUSTER        CTAs of a cluster
+//   FLOATS         floats of shared memory
+//   OCCUPANCY      if not 0, and the grid is at most 1/16 more than this many CTAs on each SM: shared memory is
+//                  padded so that exactly this many fit, and every SM gets an equal share
 //   Params         Gemm or TmaGemm; prepare fills it in
 //   ctas, run      how many CTAs a GEMM takes, and what one of them does
 #ifndef GROUPED_CUH
@@ -20,7 +18,7 @@
 
 namespace gemm {
 
-// whole_pairs is how many tiles of SIZE cover n, made even: padding, since grids are whole CTA pairs.
+// whole_pairs returns how many tiles of SIZE cover n, rounded up to CTA pairs.
 template <int SIZE, typename N>
 __host__ __device__ constexpr N whole_pairs(N n) {
   return ceil_div(n, SIZE * CTA_PAIR) * CTA_PAIR;
@@ -32,13 +30,12 @@ __global__ void __launch_bounds__(P::THREADS, P::CTAS) single_gemm(const CONSTAN
   if constexpr (compiled(P::ARCH)) P::run(p, blockIdx.x, shared);
 }
 
-// A Group is the GEMMs of one launch, as kernel parameters, which are at most 4 KiB: hence seven TmaGemm
-// of 512 bytes.
+// A Group is the GEMMs of one launch, as kernel parameters: in their 4 KiB, seven TmaGemm of 512 bytes.
 template <typename Params>
 struct Group {
   static constexpr int MAX = 7;
   Params gemms[MAX];
-  int kinds[MAX], ends[MAX];  // of each: which of P it is, and the CTA (warpgroup.cu: the tile) after its last
+  int kinds[MAX], ends[MAX];  // of each: which P computes it, and the CTA (in warpgroup.cu the tile) after its last
 };
 static_assert(sizeof(Group<TmaGemm>) + sizeof(int) <= 4 << 10, "warpgroup_gemm takes an int as well");
 
@@ -60,8 +57,8 @@ __global__ void __launch_bounds__(P::THREADS, P::CTAS) grouped_gemm(const CONSTA
   }
 }
 
-// shared_for_occupancy is how many bytes of shared memory a CTA asks for, padded for OCCUPANCY: more
-// than 1/(OCCUPANCY + 1) of an SM's, of which the system takes 1 KiB for each CTA.
+// shared_for_occupancy returns how much shared memory a CTA asks for: bytes, padded for OCCUPANCY to more than
+// 1/(OCCUPANCY + 1) of an SM's, of which the system takes 1 KiB for each CTA.
 template <typename P>
 int shared_for_occupancy(int bytes, int64_t ctas) {
   int64_t all = int64_t(P::OCCUPANCY) * device().sms;
@@ -88,20 +85,19 @@ int launch_single(uintptr_t stream, const Gemm &g) {
   return cudaErrorNotSupported;
 }
 
-// add_to_group appends g, the kind-th of P, to a group of count GEMMs.
+// add_to_group appends g, computed by the kind-th of P, to a group of count GEMMs.
 template <typename... P, typename Params>
 int add_to_group(Group<Params> &group, int count, int kind, const Gemm &g) {
   int64_t start = count ? group.ends[count - 1] : 0, end = -1;
   int i = 0, code = cudaSuccess;
-  // Pick the kind-th of P at run time.
   ((i++ == kind ? void((end = start + P::ctas(g), code = P::prepare(group.gemms[count], g))) : void()), ...);
   if (end > INT32_MAX) return cudaErrorInvalidValue;
   group.kinds[count] = kind, group.ends[count] = int(end);
   return code;
 }
 
-// launch_grouped launches GEMMs, at most Group::MAX at once. kind(g) says which of P does g. P is in the
-// order in which CTAs start: first the kind with the most to do before pdl_wait.
+// launch_grouped launches GEMMs, at most Group::MAX at once. kind(g) says which of P computes g. CTAs start in the
+// order of P: first the kind with the most to do before pdl_wait.
 template <typename... P, typename Kind>
 int launch_grouped(uintptr_t stream, const Gemm *g, int count, Kind kind) {
   using First = typename std::tuple_element<0, std::tuple<P...>>::type;

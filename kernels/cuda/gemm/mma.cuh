@@ -5,9 +5,8 @@
 //   a  m=g    a0[0] a0[1]      b  k=t     b[0]      c  m=g    c[0]  c[1]
 //      m=g+8  a8[0] a8[1]         k=t+4   b[1]         m=g+8  c[2]  c[3]
 //
-// Any k of a tile may be k=t or k=t+4, as long as a and b agree, and any row or column may be
-// g. The kernels permute them to read shared memory by float4 and without bank conflicts; their
-// diagrams say how.
+// Any k of a tile may be k=t or k=t+4 if a and b agree, and any row or column may be g. The kernels permute them to
+// read shared memory by float4 and without bank conflicts; their diagrams say how.
 #ifndef MMA_CUH
 #define MMA_CUH
 
@@ -23,16 +22,15 @@ __device__ inline void mma_sync(float (&c)[4], const unsigned (&a0)[2], const un
 #endif
 }
 
-// split_tf32 rounds a fragment f to tf32, 11 bits of mantissa: hi; for 3xtf32 lo = f - hi as
-// well. Three multiplications of these,
+// split_tf32 rounds a fragment f to tf32, 11 bits of mantissa: hi. In 3xtf32 it returns lo = f - hi as well, and
+// three multiplications
 //
 //   (a + a')·(b + b') ≈ a'·b + a·b' + a·b        a, b: hi; a', b': lo
 //
-// are as exact as float32. The tensor cores ignore the last 13 bits of an operand: adding half
-// a unit of what they keep rounds to nearest, and is faster than cvt.rna. 3xtf32 adds it to the
-// bits, as an integer: that can carry a NaN into its sign, but then lo is NaN. tf32 alone adds a
-// float, 2^-11 of f's power of two. lo needs no rounding. Of an infinity, and of what rounds to one, lo is NaN
-// or the other infinity: 3xtf32 gives NaN where float32 gives an infinity.
+// are as exact as float32. The tensor cores ignore the last 13 bits of an operand: adding half a unit of what they
+// keep rounds to nearest, and is faster than cvt.rna. 3xtf32 adds it to the bits as an integer, which can carry a
+// NaN into its sign, but then lo is NaN; tf32 adds a float, 2^-11 of f's power of two. lo needs no rounding. If hi is
+// infinite, lo is NaN or the other infinity: 3xtf32 gives NaN where float32 gives an infinity.
 template <bool X3, int N>
 __device__ void split_tf32(unsigned (&hi)[N][2], unsigned (&lo)[N][2], const float (&f)[N][2]) {
 #pragma unroll
@@ -46,12 +44,12 @@ __device__ void split_tf32(unsigned (&hi)[N][2], unsigned (&lo)[N][2], const flo
     }
 }
 
-// Accumulators are those of a warp: 16 rows by NI n8 fragments.
+// Accumulators are a warp's: 16 rows by NI n8 fragments.
 template <bool X3, int NI>
 struct Accumulators {
   float c[NI][4] = {};
 
-  // mma multiplies and adds eight k. A byte of uint8 input, in a, is exact in tf32: its lo is zero.
+  // mma multiplies and adds eight k. uint8 input, in a, is exact in tf32: its lo is zero.
   template <bool U8>
   __device__ void mma(const float (&fa)[2][2], const float (&fb)[NI][2]) {
     unsigned a[2][2], a_lo[2][2];
@@ -64,7 +62,7 @@ struct Accumulators {
     mma<U8>(a, a_lo, fb);
   }
 
-  // The same, with a split before.
+  // The same, for an a that is already split.
   template <bool U8>
   __device__ void mma(const unsigned (&a)[2][2], const unsigned (&a_lo)[2][2], const float (&fb)[NI][2]) {
     unsigned b[NI][2], b_lo[NI][2];
@@ -81,8 +79,8 @@ struct Accumulators {
     for (int j = 0; j < NI; j++) mma_sync(c[j], a[0], a[1], b[j]);
   }
 
-  // promote adds partial sums in float32 and sets them to zero: the tensor cores truncate sums where
-  // float32 rounds, so their sums must be short.
+  // promote adds partial sums in float32 and sets them to zero. The tensor cores truncate sums where float32 rounds,
+  // so their sums must be short.
   __device__ void promote(Accumulators &partial) {
 #pragma unroll
     for (int j = 0; j < NI; j++)

@@ -1,5 +1,5 @@
-// Copies from global to shared memory by the threads of a CTA, cp.async, and loads and stores
-// that the compiler must not reorder or change.
+// Copies from global to shared memory by the threads of a CTA (cp.async), and other loads and stores of float4 and
+// pixels.
 #ifndef PIPELINE_CUH
 #define PIPELINE_CUH
 
@@ -9,19 +9,18 @@
 
 namespace gemm {
 
-// shared_address is a 32-bit address in shared memory. asm volatile, or the compiler would compute
-// it again at every use.
+// shared_address returns a 32-bit address in shared memory. It is volatile, or the compiler would compute it again
+// at every use.
 __device__ inline unsigned shared_address(const float *p) {
   unsigned a;
   asm volatile("mov.u32 %0, %1;" : "=r"(a) : "r"(unsigned(__cvta_generic_to_shared(p))));
   return a;
 }
 
-// cp_async copies W floats, 1 or 4, or stores zeros if !valid: asynchronously from compute
-// capability 8 on. Four go past L1. One goes through it, since others of the same line follow. It
-// finds nothing old there, even before pdl_wait: L1 is invalidated between dependent grids (PTX,
-// cache operators), what the grid before this one writes is not prefetched, and no two tensors
-// share a line.
+// cp_async copies W floats, 1 or 4, or stores zeros if !valid; asynchronously from compute capability 8 on. Four go
+// past L1. One goes through it, since others of the same line follow. Even before pdl_wait L1 has no stale data: it
+// is invalidated between dependent grids (PTX, cache operators), what the grid before this one writes is not
+// prefetched, and no two tensors share a line.
 template <int W>
 __device__ void cp_async(unsigned to, const float *from, bool valid) {
 #if __CUDA_ARCH__ >= 800
@@ -40,7 +39,7 @@ __device__ void cp_async(float *to, const float *from, bool valid) {
   cp_async<W>(unsigned(__cvta_generic_to_shared(to)), from, valid);
 }
 
-// cp_async_float4 copies four floats, or as many as left says and else zeros.
+// cp_async_float4 copies four floats, or the first left of them and else zeros.
 __device__ inline void cp_async_float4(bool aligned, unsigned to, const float *from, int left) {
   if (aligned) {
     cp_async<4>(to, from, left > 0);
@@ -50,8 +49,8 @@ __device__ inline void cp_async_float4(bool aligned, unsigned to, const float *f
   }
 }
 
-// cp_async_float4_if copies if mine, and zeros if !valid. It is predicated: the compiler would not
-// move multiplications across a branch.
+// cp_async_float4_if copies if mine, and zeros if !valid. It is predicated, since the compiler would not move
+// multiplications across a branch.
 __device__ inline void cp_async_float4_if(bool mine, unsigned to, const float *from, bool valid) {
 #if __CUDA_ARCH__ >= 800
   asm volatile("{.reg .pred p; setp.ne.s32 p, %3, 0; @p cp.async.cg.shared.global [%0], [%1], 16, %2;}" ::"r"(to), "l"(from),
@@ -73,7 +72,7 @@ __device__ void cp_async_wait_group() {
 #endif
 }
 
-// The same, for left below N, which is a constant once loops are unrolled.
+// The same, for left below N; left is a constant once loops are unrolled.
 template <int N>
 __device__ void cp_async_wait_group(int left) {
   if constexpr (N > 0) {
@@ -82,8 +81,7 @@ __device__ void cp_async_wait_group(int left) {
   }
 }
 
-// ld_shared reads W floats, 1, 2 or 4, at a 32-bit address: nvcc 11.8 would compute generic
-// addresses again at every use.
+// ld_shared reads W floats, 1, 2 or 4, at a 32-bit address: nvcc 11.8 computes generic addresses at every use.
 template <int W>
 __device__ void ld_shared(float (&v)[4], unsigned at) {
   if (W == 4) asm volatile("ld.shared.v4.f32 {%0,%1,%2,%3}, [%4];" : "=f"(v[0]), "=f"(v[1]), "=f"(v[2]), "=f"(v[3]) : "r"(at) : "memory");
@@ -118,7 +116,7 @@ __device__ inline void st_float4(bool aligned, float *to, float4 v, int left) {
   }
 }
 
-// st_global_float2_if stores if valid; predicated, as cp_async_float4_if is.
+// st_global_float2_if stores if valid; it is predicated, as cp_async_float4_if.
 __device__ inline void st_global_float2_if(bool valid, float *to, float2 v) {
   asm volatile("{.reg .pred p; setp.ne.s32 p, %3, 0; @p st.global.v2.f32 [%0], {%1, %2};}" ::"l"(to), "f"(v.x), "f"(v.y), "r"(int(valid))
                : "memory");
@@ -127,12 +125,12 @@ __device__ inline void st_global_float2_if(bool valid, float *to, float2 v) {
 // pixels reads four bytes of uint8 input, on a 4-byte boundary.
 __device__ inline unsigned pixels(const uint8_t *from) { return *(const unsigned *)from; }
 
-// pixel is the i-th of four bytes as a float: as the last bits of 2^23 it adds its value to that.
+// pixel returns the i-th of four bytes as a float: it puts the byte in the last bits of 2^23, and subtracts 2^23.
 __device__ inline float pixel(unsigned four, int i) {
   return __uint_as_float(__byte_perm(four, 0x4b000000, 0x7440 + i)) - 8388608.f;
 }
 
-// store_pixels converts four bytes, exactly.
+// store_pixels stores four bytes as floats.
 __device__ inline void store_pixels(float *to, unsigned four) {
   *(float4 *)to = make_float4(pixel(four, 0), pixel(four, 1), pixel(four, 2), pixel(four, 3));
 }

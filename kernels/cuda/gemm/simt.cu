@@ -1,18 +1,16 @@
-// GEMM in float32 on the CUDA cores (SIMT: a thread multiplies and adds for itself): every
-// layout, any shape and alignment, float or uint8 input, on every GPU.
+// GEMM in float32 on the CUDA cores (SIMT): every layout, any shape and alignment, float or uint8 input, on every
+// GPU.
 //
-// A CTA makes a tile of c: 64×64, 64×96 or 64×32. Both operands pass through shared memory by
-// k-tiles of 32, in a pipeline of several stages of cp.async; elements past the end of m, n or k
-// are zeros. A thread keeps 8×8 sums in registers: four multiplications for each float that it
-// reads, as many as shared memory can feed; or 8×12: nearly five. Two things fill a GPU that has
-// more SMs than c has tiles:
+// A CTA computes a tile of c: 64×64, 64×96 or 64×32. Both operands pass through shared memory in k-tiles of 32, by
+// a pipeline of several stages of cp.async; elements past the end of m, n or k are zeros. A thread keeps 8×8 sums
+// in registers, four multiplications for each float that it reads, which is what shared memory can feed; or 8×12,
+// nearly five. Split-K fills a GPU that has more SMs than c has tiles:
 //
-//   intra-CTA split-K: SLICES groups of threads share a tile. Each sums every SLICES-th KS k; the
-//     sums are added through shared memory at the end.
-//   cluster split-K: up to 8 CTAs (compute capability 9) share a tile. Each sums a part of k; the
-//     sums are added through DSMEM.
+//   intra-CTA: SLICES groups of threads share a tile; each sums every SLICES-th KS k. The sums are added in
+//     shared memory at the end.
+//   cluster: up to 8 CTAs (compute capability 9) share a tile; each sums a part of k. The sums are added by DSMEM.
 //
-// A thread (ty, tx), of the 8×8 of a slice, has these sums, in squares of 4×4:
+// Thread (ty, tx), of the 8×8 of a slice, has these sums, in squares of 4×4:
 //
 //                  columns 4tx..4tx+3    columns 32+4tx..    columns 64+4tx.., of 96
 //   rows 4ty..     sum[0..3][0..3]       sum[0..3][4..7]     sum[0..3][8..11]
@@ -26,21 +24,21 @@ namespace {
 
 constexpr int BK = 32;  // k of a k-tile
 
-// Tile is an operand's tile in shared memory: X rows (of m or n) by BK. A line is contiguous in global
-// memory. Where rows are contiguous, the tile is BK lines of X, as in global memory. Where k is, it is X
-// lines of BK, and in shared memory, for KS =
+// Tile is an operand's tile in shared memory: X rows (of m or n) by BK. A line is contiguous in global memory. If
+// rows are contiguous (!K), the tile is BK lines of X, as in global memory. If k is, it is X lines of BK, laid out
+// by KS:
 //
-//   1  transposed: a thread reads its rows of one k by float4. A warp copies eight k of four lines,
-//      which are whole sectors; the stride X + 4 puts them in 32 different banks
-//   4  swizzled by chunks of 16 bytes: a thread reads four k of a row by float4. Threads whose rows
-//      are four apart use different banks. A quarter of the copies, but more registers
+//   1  transposed: a thread reads its rows of one k by float4. A warp copies eight k of four lines, whole sectors;
+//      the stride X + 4 puts them in 32 different banks
+//   4  swizzled in chunks of 16 bytes: a thread reads four k of a row by float4, and threads whose rows are four
+//      apart use different banks. A quarter of the copies, but more registers
 template <bool K_, int X_, int KS_>
 struct Tile {
   static constexpr bool K = K_, TRANSPOSED = K_ && KS_ == 1, FOUR_K = K_ && KS_ == 4;
   static constexpr int X = X_, LINE = K ? BK : X, LINES = K ? X : BK, STRIDE = X + (TRANSPOSED ? 4 : 0), SIZE = STRIDE * BK;
   static_assert(!TRANSPOSED || STRIDE % 32 == 4, "no bank conflicts");
 
-  // Offsets in the tile, in floats: of the i-th float of a line, and of element (row, k).
+  // Offsets in the tile, in floats, of the i-th float of a line and of element (row, k).
   static __device__ int line_offset(int line, int i) {
     if (TRANSPOSED) return i * STRIDE + line;
     return line * LINE + (FOUR_K ? (i / 4 ^ line / 4 % 8) * 4 + i % 4 : i);
@@ -48,12 +46,11 @@ struct Tile {
   static __device__ int offset(int row, int k) { return K ? line_offset(row, k) : line_offset(k, row); }
 };
 
-// power_of_two is the largest one up to n.
+// power_of_two returns the largest power of two up to n.
 constexpr int power_of_two(int n) { return n < 2 ? 1 : 2 * power_of_two(n / 2); }
 
-// Loader copies one operand's k-tiles. A pass of the CTA's threads copies SIDE·W floats of each of LINES
-// lines. uint8 input is loaded to registers by next and stored by store_u8, which the caller calls as late
-// as it can.
+// Loader copies an operand's k-tiles. In a pass the CTA's threads copy SIDE·W floats of each of LINES lines. next
+// loads uint8 input to registers; store_u8 stores it, and is called as late as possible.
 template <typename T, int THREADS, bool U8>
 struct Loader {
   static constexpr int W = U8 || T::TRANSPOSED ? 1 : 4;
@@ -67,8 +64,8 @@ struct Loader {
   const int32_t *indices;
   bool aligned;
   int width;    // of a line in global memory
-  int line, i;  // of the thread's first float in the tile
-  int first;    // its offset
+  int line, i;  // the thread's first float in the tile,
+  int first;    // and its offset
   int x_left;   // rows from the tile's first on
   float *tile;
   uint8_t pixel[U8 ? PASSES : 1];
@@ -80,7 +77,7 @@ struct Loader {
     else from = operand + int64_t(y) * width + x;
   }
 
-  // next copies the next k-tile, of which k_left k are valid.
+  // next copies the next k-tile; k_left of its k are valid.
   __device__ void next(float *tile_, int k_left) {
     tile = tile_;
     int lines = T::K ? x_left : k_left, left = (T::K ? k_left : x_left) - i;
@@ -114,15 +111,15 @@ struct Loader {
 template <int BM_, int BN_, int TM_, int TN_, int SLICES_, int STAGES_, int CTAS_, int KS_>
 struct Config {
   static constexpr int BM = BM_, BN = BN_, TM = TM_, TN = TN_, SLICES = SLICES_, STAGES = STAGES_;
-  static constexpr int CTAS = CTAS_;  // that an SM has registers for
+  static constexpr int CTAS = CTAS_;  // on an SM, by its registers
   static constexpr int KS = KS_;      // k that a thread multiplies at once, see Tile
   static constexpr int TY = BM / TM, TX = BN / TN, THREADS = TY * TX * SLICES;
   static constexpr int PART = BM * BN;  // floats of a slice's sums, which overwrite the stages
   static_assert(BK % (KS * SLICES) == 0, "slices have equal shares of k");
 };
 
-// A policy's Large is for GPUs with 96 KB of shared memory or more for a CTA, compute capability 8
-// and later; its Small is for older ones, with 48 KB. Each is compiled for its GPUs alone.
+// A policy's Large is for compute capability 8 and later, with 96 KB of shared memory or more for a CTA; its Small
+// is for older GPUs, with 48 KB. Each is compiled for its GPUs alone.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
 #define COMPILED Small
 #else
@@ -130,34 +127,34 @@ struct Config {
 #endif
 
 struct Square {
-  // Four stages, so that a CTA of a cluster loads all of its k at once; two CTAs on an SM.
+  // Four stages: a CTA of a cluster often loads all of its k at once.
   using Large = Config<64, 64, 8, 8, 4, 4, 2, 1>;
   using Small = Config<64, 64, 8, 8, 2, 2, 2, 1>;
   using Compiled = COMPILED;
 };
 
-// Wide is for shapes that take fewer waves of it than of Square. Its registers allow one CTA on an SM.
+// Wide is for shapes that take fewer waves of it than of Square.
 struct Wide {
   using Large = Config<64, 96, 8, 12, 4, 4, 1, 4>;
   using Small = Square::Small;  // not launched
   using Compiled = COMPILED;
 };
 
-// Low is for few rows by many columns: two CTAs for each tile, one CTA on each SM.
+// Low is for few rows by many columns.
 struct Low {
   using Large = Config<64, 32, 8, 8, 8, 4, 1, 4>;
   using Small = Square::Small;
   using Compiled = COMPILED;
 };
 
-// Narrow is for a classifier: of a tile of 64 columns most would be zeros.
+// Narrow is for a classifier.
 struct Narrow {
   using Large = Config<64, 16, 8, 4, 8, 4, 1, 1>;
   using Small = Large;
   using Compiled = Large;
 };
 
-// shared_floats is what a CTA takes for its stages, or for the sums that overwrite them.
+// shared_floats returns the size of a CTA's stages, or of the sums that overwrite them.
 template <int LAYOUT, typename C>
 __host__ __device__ constexpr int shared_floats() {
   int stages = C::STAGES * (Tile<LAYOUT != TN, C::BM, C::KS>::SIZE + Tile<LAYOUT == NT, C::BN, C::KS>::SIZE);
@@ -165,14 +162,13 @@ __host__ __device__ constexpr int shared_floats() {
   return stages > parts ? stages : parts;
 }
 
-// row is the i-th row of a tile that thread t of THREADS owns: four neighbours, then the next
-// four.
+// row returns the i-th row of a tile that thread t of THREADS owns: four neighbours, then the next four.
 template <int THREADS>
 __device__ int row(int t, int i) {
   return i / 4 * (4 * THREADS) + t * 4 + i % 4;
 }
 
-// fragment reads a thread's rows for the slice's KS k from k on.
+// fragment reads a thread's rows of the slice's KS k.
 template <typename T, int KS, int ROWS, int THREADS>
 __device__ void fragment(float (&f)[KS][ROWS], const float *tile, int k, int slice, int t) {
   if constexpr (T::FOUR_K) {
@@ -278,8 +274,8 @@ __global__ void __launch_bounds__(Policy::Compiled::THREADS, Policy::Compiled::C
   epilogue.write(shared, (float4 *)(shared + shared_floats<LAYOUT, C>()));
 }
 
-// ranks_for is how many CTAs share each of so many tiles. In cluster split-K a CTA has an inbox for the
-// others' sums, which must fit beside its own.
+// ranks_for returns how many CTAs share each of the tiles. In cluster split-K a CTA needs shared memory for its sums
+// and for its inbox.
 template <int LAYOUT, typename C>
 int ranks_for(const Gemm &g, int64_t tiles) {
   constexpr int BYTES = 4 * (shared_floats<LAYOUT, C>() + C::PART);
@@ -300,8 +296,7 @@ int launch_config(uintptr_t stream, Gemm g) {
   g.k_cta = ceil_div(ceil_div(g.k, ranks), 4) * 4;  // whole 16-byte chunks
 
   Launch l = {unsigned(all * ranks), C::THREADS, size_t(BYTES + (ranks > 1 ? INBOX : 0)), unsigned(ranks)};
-  // With PDL, clusters that start while the kernel before still runs would share the SMs that are
-  // free, and leave others idle.
+  // With PDL, clusters that start while the kernel before still runs would share the free SMs, and leave others idle.
   l.pdl = ranks == 1 || all * ranks * 2 <= device().sms;
   return launch(stream, l, kernel, g);
 }
@@ -322,8 +317,7 @@ int launch_layout(uintptr_t stream, const Gemm &g) {
   return cudaErrorInvalidValue;
 }
 
-// time estimates what the busiest SM takes for its tiles; rate_one is the rate of an SM with one CTA,
-// rate_more that of one with more.
+// time estimates how long the busiest SM computes; rate_one is the rate of an SM with one CTA, rate_more with more.
 template <typename C>
 double time(const Gemm &g, double rate_one, double rate_more) {
   int64_t all = tiles(g, C::BM, C::BN);
@@ -337,7 +331,7 @@ double time(const Gemm &g, double rate_one, double rate_more) {
 int simt(uintptr_t stream, const Gemm &g) {
   if (g.indices) return g.layout == NN ? launch_policy<NN, true, Square>(stream, g) : launch_policy<TN, true, Square>(stream, g);
   if (device().major >= 8) {
-    // Rates measured on an H200, in units of 36 TFLOP/s.
+    // Rates are those of an H200, in units of 36 TFLOP/s.
     double rate_wide = g.layout == NT ? 1.05 : 0.93, rate_low = 0.75;
     double square = time<Square::Large>(g, 0.87, 1), wide = time<Wide::Large>(g, rate_wide, rate_wide),
            low = time<Low::Large>(g, rate_low, rate_low);

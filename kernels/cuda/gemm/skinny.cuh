@@ -1,26 +1,22 @@
-// Skinny GEMM, of the few rows of a small batch: all latency, no throughput. NN and NT,
-// with float or uint8 input, on the tensor cores (skinny_tensorop.cu) and on the CUDA cores
-// (skinny_simt.cu); this is what they share.
+// Skinny GEMM, of the few rows of a small batch, where latency counts. NN and NT, with float or uint8 input, on the
+// tensor cores (skinny_tensorop.cu) and on the CUDA cores (skinny_simt.cu).
 //
-// A GEMM waits for the batch, which the kernel before it computes; the weights are not written
-// by that kernel, and are prefetched while it still runs (PDL). So the tile of a CTA is low,
-// 16 rows of the batch by 24 columns, 132 tiles for 64×784: a CTA waits for few bytes, each SM
-// has one CTA, and the next kernel's CTAs fit beside it. The k of a tile is split among seven
-// warps, as 784 is 7×112 (intra-CTA split-K); their sums are added at the end, in order:
+// A GEMM waits for the batch, which the kernel before it computes, and prefetches the weights while that kernel
+// still runs (PDL). So a CTA's tile is low, 16 rows of the batch by 24 columns, 132 tiles for 64×784: a CTA waits
+// for few bytes, each SM has one CTA, and the next kernel's CTAs fit on the SM as well. Seven warps share the k of a
+// tile, as 784 is 7×112 (intra-CTA split-K); their sums are added at the end, in order:
 //
 //   k         0..15   16..31  ...  96..111 | 112..127  ...            a k-tile: 112 of k
 //   warp        0       1             6    |    0      1 ...
 //   lane's k  4t..4t+3 of its warp's 16, for lane = 4g + t
 //
-// A lane has its part of the batch in registers, uint8 input as bytes. The weights are loaded to
-// shared memory, up to seven k-tiles at once. Where the hardware can, TMA loads them: of a pair
-// of CTAs with the same columns each loads half for both, by multicast. That is half the bytes,
-// and a few instructions in place of hundreds.
+// A lane has its part of the batch in registers, uint8 input as bytes. The weights are loaded to shared memory, up to
+// seven k-tiles at once. With TMA, each CTA of a pair with the same columns loads half of them for both, by
+// multicast: half the bytes, and a few instructions in place of hundreds.
 //
-// Each SM should have one CTA. The first layer follows the wgrads, whose CTAs end at different
-// times: if two of its CTAs started on the first SM that is free, two of each following layer
-// would start there as well, and all layers take twice as long. So the first layer, that of
-// uint8 input, has OCCUPANCY 1.
+// Each SM should have one CTA. The first layer follows the wgrads, whose CTAs end at different times: if two of its
+// CTAs started on the first free SM, two of each following layer would start there as well, and all layers would
+// take twice as long. So the first layer, that of uint8 input, has OCCUPANCY 1.
 #ifndef SKINNY_CUH
 #define SKINNY_CUH
 
@@ -36,9 +32,8 @@ namespace skinny {
 constexpr int WARPS = 7, WARP_K = 16, K_TILE = WARP_K * WARPS, K_TILES = 7;
 constexpr int BM = 16, BN = 24;
 
-// Skinny is a GEMM. Math says which rows a lane has, multiplies them, and stores PARTS partial sums of
-// the tile to shared memory; its READ_AHEAD is how many k-tiles of the batch a lane reads before it needs
-// them. TMA: it loads the weights, and k is a multiple of WARP_K.
+// Skinny is a GEMM. Math says which rows a lane has, multiplies them, and stores PARTS partial sums of the tile to
+// shared memory; a lane reads READ_AHEAD k-tiles of the batch ahead. With TMA k is a multiple of WARP_K.
 template <int LAYOUT, typename Math, bool U8, bool TMA>
 struct Skinny {
   static constexpr int ARCH = TMA ? 90 : 80, THREADS = 32 * WARPS, CTAS = 2, OCCUPANCY = int(U8), CLUSTER = TMA ? CTA_PAIR : 1;
@@ -50,8 +45,8 @@ struct Skinny {
   static constexpr int SIZE = K_TILE * BN, SUMS = K_TILES * SIZE, BARRIERS = SUMS + WARPS * BM * BN;
   static constexpr int FLOATS = BARRIERS + 2 * K_TILES;
   static constexpr int WAITS = U8 ? K_TILES : 1;  // for each k-tile, or once for all
-  static constexpr int PAIRS = BM * BN / 2;       // of neighbours in c: a thread finishes one
-  static_assert(PAIRS <= THREADS, "one each");
+  static constexpr int PAIRS = BM * BN / 2;       // neighbours in c, which one thread finishes
+  static_assert(PAIRS <= THREADS, "at most one pair a thread");
 
   static int64_t ctas(const Gemm &g) { return ceil_div<int64_t>(g.n, BN) * whole_pairs<BM>(g.m); }
 
@@ -105,7 +100,7 @@ struct Skinny {
       }
     }
 
-    // wait waits for a k-tile, or for all of them.
+    // wait waits for a k-tile, or if WAITS is 1 for all of them.
     __device__ void wait(int k_tile) const {
       if constexpr (TMA) {
         mbarrier_wait(barrier(k_tile), phase);
@@ -137,7 +132,7 @@ struct Skinny {
       }
     }
 
-    // read reads its part of a k-tile; float input past L1, since a CTA reads each float once.
+    // read reads the lane's part of a k-tile.
     __device__ void read(int k_tile) {
 #pragma unroll
       for (int h = 0; h < Math::ROWS; h++) {
@@ -146,7 +141,7 @@ struct Skinny {
         bool valid = TMA ? k_tile < k_tiles : k_tile * K_TILE < left;
         if constexpr (U8) four = valid ? pixels(from) : 0;
         else if constexpr (!TMA) four = ld_float4(true, from, valid);
-        else if (valid) four = __ldcg((const float4 *)from);  // else it is not multiplied
+        else if (valid) four = __ldcg((const float4 *)from);  // otherwise it is not multiplied
       }
     }
 
@@ -163,8 +158,8 @@ struct Skinny {
     }
   };
 
-  // multiply multiplies the k-tiles in shared memory. IN_ONE_PIECE: without branches, so that the
-  // compiler can reorder them all, where there are registers for that.
+  // multiply multiplies the k-tiles in shared memory. IN_ONE_PIECE is without branches, so that the compiler can
+  // reorder all instructions, if there are registers for that.
   static __device__ void multiply(Math &math, Batch &batch, const Weights &weights) {
     auto one = [&](int i) {
       float a[Math::ROWS][4];
@@ -185,9 +180,8 @@ struct Skinny {
 
   static __device__ void run(const Params &g, int cta, float *shared) {
     int tiles_m = whole_pairs<BM>(g.m), m0 = cta % tiles_m * BM, n0 = cta / tiles_m * BN;
-    if (!TMA && m0 >= g.m) return;  // padding: grids are whole CTA pairs
+    if (!TMA && m0 >= g.m) return;  // whole_pairs' padding
 
-    // A thread finishes two neighbours of the tile.
     int m = m0 + threadIdx.x / (BN / 2), n = n0 + threadIdx.x % (BN / 2) * 2;
     Epilogue<LAYOUT> epilogue{g};
     bool mine = threadIdx.x < PAIRS && m < g.m && n < g.n;

@@ -7,19 +7,19 @@ namespace {
 
 using namespace skinny;
 
-// Simt multiplies a lane's four k of a k-tile, for lane = 8r + 4c + t: rows r, r+4, r+8 and r+12 by
-// twelve columns, in NN those from 12c on, in NT every other one from c on.
+// Simt multiplies four k of a k-tile. Lane 8r + 4c + t has rows r, r+4, r+8 and r+12 by twelve columns, in NN those
+// from 12c on, in NT every other one from c on.
 //
 //          columns 0..11 (NN) or even (NT)   12..23 or odd
 //   row r     k = 4t..4t+3 of lane 8r+t         of lane 8r+4+t       and so rows r+4, r+8, r+12
 //
-// The four lanes t have the same rows and columns, and different k: four partial sums for each warp.
+// The four lanes t have the same rows and columns and different k: each warp has four partial sums.
 struct Simt {
   static constexpr int ROWS = 4, READ_AHEAD = 1, COLUMNS = 12;
   static constexpr int PARTS = 4 * WARPS, PART = BM * BN + 8, FLOATS = PARTS * PART;  // parts are 8 banks apart
   static constexpr bool OVERWRITES = true;  // the sums overwrite the weights
   template <int LAYOUT>
-  static constexpr bool IN_ONE_PIECE = LAYOUT == NN;  // in NT it would spill
+  static constexpr bool IN_ONE_PIECE = LAYOUT == NN;  // NT would spill
   float sums[ROWS][COLUMNS] = {};
 
   static __device__ int row(int h) { return 4 * h + threadIdx.x % 32 / 8; }
@@ -51,7 +51,7 @@ struct Simt {
     }
   }
 
-  // store_shared writes a lane's sums, the columns of c = 0 before those of c = 1.
+  // store_shared writes a lane's sums; the columns of c = 0 come before those of c = 1.
   template <int LAYOUT>
   __device__ void store_shared(float *parts) const {
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32, c = lane / 4 % 2, t = lane % 4;
@@ -63,7 +63,7 @@ struct Simt {
         *(float4 *)(part + row(i) * BN + j) = make_float4(sums[i][j], sums[i][j + 1], sums[i][j + 2], sums[i][j + 3]);
   }
 
-  // pair is this thread's two neighbours in the i-th partial sums.
+  // pair returns the thread's two neighbours in the i-th partial sums.
   template <int LAYOUT>
   static __device__ float2 pair(const float *parts, int i) {
     const float *part = parts + i * PART;

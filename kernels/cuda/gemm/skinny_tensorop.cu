@@ -8,9 +8,9 @@ namespace {
 
 using namespace skinny;
 
-// TensorOp multiplies a warp's 16 k of a k-tile. A lane has rows g and g+8 of the batch, and column g
-// of three n8 fragments of the weights. Its four k are those of two mma.sync: 4t and 4t+1, 4t+2 and
-// 4t+3. In NN, where columns are contiguous, the first two fragments take turns in 16 columns:
+// TensorOp multiplies a warp's 16 k of a k-tile. A lane has rows g and g+8 of the batch, and column g of three n8
+// fragments of the weights. Its four k are those of two mma.sync: 4t and 4t+1, then 4t+2 and 4t+3. In NN, where
+// columns are contiguous, the first two fragments interleave in 16 columns:
 //
 //   column    0 1 2 3 ... 14 15 | 16 .. 23
 //   fragment  0 1 0 1 ...  0  1 |  2 ..  2
@@ -18,7 +18,7 @@ using namespace skinny;
 template <bool X3>
 struct TensorOp {
   static constexpr int ROWS = 2, READ_AHEAD = X3 ? 1 : 2, PARTS = WARPS, FLOATS = PARTS * BM * BN;
-  static constexpr bool OVERWRITES = false;  // the sums lie behind the weights
+  static constexpr bool OVERWRITES = false;  // the sums are stored behind the weights
   template <int LAYOUT>
   static constexpr bool IN_ONE_PIECE = true;
   Accumulators<X3, 3> sums;
@@ -65,7 +65,7 @@ struct TensorOp {
     }
   }
 
-  // pair is this thread's two neighbours in the i-th partial sums.
+  // pair returns the thread's two neighbours in the i-th partial sums.
   template <int LAYOUT>
   static __device__ float2 pair(const float *parts, int i) {
     return *(const float2 *)(parts + i * (BM * BN) + 2 * threadIdx.x);

@@ -1,6 +1,5 @@
-// Tensor maps, which tell TMA the address, shape and tile of an array. The driver encodes
-// them. Training steps ask for the same ones again, since the allocator hands out the same
-// addresses: they are cached.
+// Tensor maps, which give TMA the address, shape and tile of an array. The driver encodes them. They are cached,
+// since training steps use the same addresses again.
 #include "tma.cuh"
 
 namespace gemm {
@@ -35,7 +34,7 @@ uint64_t hash(const Key &key) {
   return h;
 }
 
-// The cache is direct-mapped: of two keys with one entry the newer one stays.
+// The cache is direct-mapped: a new key replaces the one that has its entry.
 struct Entry {
   Key key;
   TensorMap map;
@@ -45,13 +44,12 @@ std::mutex lock;
 Entry entries[ENTRIES];
 
 int encode(TensorMap &map, const Key &key) {
-  // The driver needs a context, which this thread may not have yet.
+  // cudaSetDevice gives this thread a context, which the driver needs.
   static thread_local const int ready = done(cudaSetDevice(0));
   if (ready != cudaSuccess) return ready;
   cuuint64_t counts[MAX_RANK], strides[MAX_RANK];
   cuuint32_t tile[MAX_RANK], steps[MAX_RANK];
   for (int i = 0; i < key.rank; i++) counts[i] = key.counts[i], strides[i] = 4 * key.strides[i], tile[i] = key.tiles[i], steps[i] = 1;
-  // PLAIN tiles need no swizzle: kernels pad their rows against bank conflicts.
   bool tf32 = key.format == int64_t(TileFormat::SWIZZLE_128B_TF32), swizzled = tf32 || key.format == int64_t(TileFormat::SWIZZLE_128B);
   CUresult code = encoder()(&map, tf32 ? CU_TENSOR_MAP_DATA_TYPE_TFLOAT32 : CU_TENSOR_MAP_DATA_TYPE_FLOAT32, key.rank,
                             const_cast<float *>(key.array), counts, strides + 1, tile, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,

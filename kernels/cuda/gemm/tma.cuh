@@ -1,7 +1,6 @@
-// The tensor memory accelerator, TMA: the copy engine of an SM. One thread has it load a tile,
-// which it can multicast to both CTAs of a pair; mbarriers count the bytes that have been
-// loaded. It takes CUDA 12.1 or newer and compute capability 9: on 10 nothing was measured,
-// and 12 has no multicast.
+// The tensor memory accelerator, TMA, the copy engine of an SM. One thread has it load a tile, which it can multicast
+// to both CTAs of a pair; mbarriers count the bytes that have arrived. It needs CUDA 12.1 and compute capability 9;
+// it is not used on 10, where nothing was measured, nor on 12, which has no multicast.
 //
 //   host                       one thread of a CTA                      every thread
 //   encode: address, shape  →  mbarrier_init
@@ -28,28 +27,25 @@ using TensorMap = CUtensorMap;
 struct TensorMap {};
 #endif
 
-// TmaGemm is a GEMM with the tensor maps of operands whose tiles TMA copies.
+// TmaGemm is a GEMM with the tensor maps of its operands.
 struct TmaGemm : Gemm {
   TensorMap map[3];
 };
 
 bool tma_possible();
 
-// A dimension of an array: its length, its stride in floats (of the first: 1), and the length of
-// a tile.
+// A Dimension of an array: its length, its stride in floats (1 for the first), and the length of a tile.
 struct Dimension {
   int64_t count, stride;
   int tile;
 };
 
-// How TMA writes a tile to shared memory: row by row (PLAIN); with CU_TENSOR_MAP_SWIZZLE_128B, as wgmma
-// wants it: rows of 128 bytes, in which chunk c of row r, 16 bytes, lies in the place of chunk c ^ r % 8,
-// so that a column of eight is in all banks; or so and rounded to tf32, to nearest even
-// (CU_TENSOR_MAP_DATA_TYPE_TFLOAT32).
+// TileFormat says how TMA writes a tile to shared memory. PLAIN is row by row; kernels pad rows against bank conflicts.
+// SWIZZLE_128B is what wgmma reads: rows of 128 bytes, where the 16-byte chunk c of row r is in the place of chunk
+// c ^ r % 8, so that a column of eight is in all banks. SWIZZLE_128B_TF32 also rounds to tf32, to nearest even.
 enum class TileFormat { PLAIN, SWIZZLE_128B, SWIZZLE_128B_TF32 };
 
-// encode makes the tensor map of an array whose rows begin on 16-byte boundaries. It caches
-// tensor maps (see tensormap.cu).
+// encode makes the tensor map of an array whose rows begin on 16-byte boundaries. tensormap.cu caches them.
 int encode(TensorMap &map, const float *array, const Dimension *dimensions, int rank, TileFormat format);
 
 template <int RANK>
@@ -57,8 +53,8 @@ int encode(TensorMap &map, const float *array, const Dimension (&d)[RANK], TileF
   return encode(map, array, d, RANK, format);
 }
 
-// An mbarrier, in shared memory. A phase ends when the threads that it was initialized for have
-// arrived and all bytes are loaded that they expect; then the next phase begins.
+// An Mbarrier is in shared memory. Its phase ends when the number of threads that it was initialized with have
+// arrived, and all bytes that they expect have been loaded; then the next phase begins.
 using Mbarrier = unsigned long long;
 
 #if HAVE_TMA && __CUDA_ARCH__ >= 900
@@ -78,8 +74,8 @@ __device__ inline void mbarrier_arrive_expect_tx(Mbarrier *b, int bytes) {
 
 __device__ inline void mbarrier_arrive(Mbarrier *b) { asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(address(b)) : "memory"); }
 
-// mbarrier_wait waits until phase number phase (from 0) has ended; phase -1 counts as ended.
-// Only its parity counts, so that 1 stands for -1 until phase 0 has ended.
+// mbarrier_wait waits until phase number phase (from 0) has ended; phase -1 counts as ended. Only the parity of phase
+// counts, so 1 stands for -1 until phase 0 has ended.
 __device__ inline void mbarrier_wait(Mbarrier *b, int phase) {
   asm volatile(
       "{\n.reg .pred done;\nagain:\n"
@@ -88,8 +84,8 @@ __device__ inline void mbarrier_wait(Mbarrier *b, int phase) {
       : "memory");
 }
 
-// tma_load loads the tile whose first element is (x, y), x along the contiguous dimension.
-// Elements outside the array arrive as zeros.
+// tma_load loads the tile whose first element is (x, y), x along the contiguous dimension. Elements outside the array
+// become zeros.
 __device__ inline void tma_load(float *to, const TensorMap &map, int x, int y, Mbarrier *b) {
   asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];" ::"r"(address(to)),
                "l"(&map), "r"(x), "r"(y), "r"(address(b))
@@ -113,9 +109,8 @@ __device__ inline void tma_load_multicast(float *to, const TensorMap &map, int x
       : "memory");
 }
 
-// fence_proxy_async makes this thread's writes to shared memory visible to TMA and wgmma, which reach
-// it on another way than threads do (the async proxy, and the generic one). A barrier must follow
-// before another thread starts the copy.
+// fence_proxy_async makes this thread's writes to shared memory visible to TMA and wgmma, which access it by the async
+// proxy, not the generic one. A barrier must follow before another thread starts the copy.
 __device__ inline void fence_proxy_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 // tma_reduce_add is called by one thread and adds a tile in shared memory to the array.
@@ -125,13 +120,13 @@ __device__ inline void tma_reduce_add(const TensorMap &map, int x, int y, const 
                : "memory");
 }
 
-// tma_store is the same, but overwrites the array's.
+// tma_store is the same, but overwrites the array.
 __device__ inline void tma_store(const TensorMap &map, int x, int y, const float *from) {
   asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%1, %2}], [%3];" ::"l"(&map), "r"(x), "r"(y), "r"(address(from))
                : "memory");
 }
 
-// bulk_commit_wait waits until TMA has read shared memory; it may not yet have written.
+// bulk_commit_wait waits until TMA has read shared memory; it may not have written yet.
 __device__ inline void bulk_commit_wait() { asm volatile("cp.async.bulk.commit_group;\ncp.async.bulk.wait_group.read 0;" ::: "memory"); }
 
 #else
@@ -152,8 +147,8 @@ __device__ inline void bulk_commit_wait() {}
 
 #endif
 
-// mbarriers_ready waits until thread 0 of each CTA of a pair has initialized its mbarriers: only
-// then may either CTA load a tile for both.
+// mbarriers_ready waits until thread 0 of each CTA of a pair has initialized its mbarriers. Only then may either CTA
+// load a tile for both.
 __device__ inline void mbarriers_ready() {
   if (threadIdx.x == 0) fence_mbarrier_init();
   __syncwarp();
@@ -168,7 +163,7 @@ __device__ inline void mbarriers_start(Mbarrier *b, int count) {
   mbarriers_ready();
 }
 
-// tma_write_tile is called by a warp, and adds its tile in shared memory to the array, or stores it there.
+// tma_write_tile, called by a warp, adds its tile in shared memory to the array or stores it.
 __device__ inline void tma_write_tile(bool add, const TensorMap &map, int x, int y, const float *from) {
   if (threadIdx.x % 32) return;
   if (add) tma_reduce_add(map, x, y, from);

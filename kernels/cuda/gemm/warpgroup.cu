@@ -1,31 +1,29 @@
-// GEMM of large shapes by warpgroup MMA, in tf32 and 3xtf32, on compute capability 9.0. wgmma takes b
-// from shared memory with k contiguous, and a from registers, which may be loaded from any order. So the
-// layouts are made of these operands:
+// GEMM of large shapes by warpgroup MMA, in tf32 and 3xtf32, on compute capability 9.0. wgmma takes b from shared
+// memory with k contiguous, and a from registers, which can be loaded from any order. So the layouts have these
+// operands:
 //
 //   out[m,n] = Σ a·b over k    a            b                 out
 //   NN  yᵀ  = wᵀ·xᵀ            w[k,m]       x[n,k]            y[n,m]
 //   NT  dxᵀ = w·dyᵀ            w[m,k]       dy[n,k]           dx[n,m], and dxᵀ[m,n] at t
 //   TN  dw  = xᵀ·dy            x[k,m]       dyᵀ[n,k], at t    w[m,n]
 //
-// The only transpose that a training step needs is dyᵀ, which the dgrad that makes dy stores from registers.
+// A training step needs one transpose, dyᵀ, which the dgrad that computes dy stores as well.
 //
-// A CTA makes tiles of 128×N one after the other. k-tiles of 32 pass through a pipeline in shared memory,
-// whose stages each have three mbarriers:
+// A CTA computes tiles of 128×N one after the other. k-tiles of 32 pass through a pipeline in shared memory. Each
+// stage has three mbarriers:
 //
-//   threads                                                                   mbarrier: its phase ends when
+//   threads                                                                   mbarrier whose phase they end
 //   producer, one thread       wait empty → TMA: a, b → ...                   full: all bytes are loaded
 //   LO_WARPS, for 3xtf32       wait full → write lo of b → ...                lo_full: lo is written
 //   consumers, 2 warpgroups    wait full, lo_full → a to registers → wgmma …  empty: all warps have read it
 //
-// For tf32 TMA rounds what it loads, to nearest even. For 3xtf32 hi is a float in tf32, and lo the rest. The hi of
-// a is rounded and its lo computed, in registers. The hi of b is the float as the tensor cores truncate it; its lo
-// is written to shared memory. lo·lo is left out. It is of either sign, since one hi is rounded: were both
-// truncated, all results would be too small, by 2.5e-7 of them. To round b as well would write hi to shared
-// memory, whose bandwidth is the limit where N is 64.
+// In tf32 TMA rounds what it loads, to nearest even. In 3xtf32 hi is a float in tf32, and lo the rest. The hi of a is
+// rounded, in registers. The hi of b is truncated by the tensor cores; its lo is written to shared memory. lo·lo is
+// left out. It has either sign since one hi is rounded: if both were truncated, all results would be too small, by
+// 2.5e-7 of their size. Rounding b as well would write hi to shared memory, whose bandwidth is the limit for N = 64.
 //
-// N = 256 loads the fewest bytes; N = 128 leaves fewer SMs idle in the last wave, as CTAs that run at once are
-// called. For few tiles N is 128 or 64 in cluster split-K: a pair of CTAs shares a tile, each sums half of k
-// and finishes half of the columns.
+// N = 256 loads the fewest bytes; N = 128 leaves fewer SMs idle in the last wave of CTAs. For few tiles N is 128 or
+// 64 in cluster split-K: a pair of CTAs shares a tile, each sums half of k and finishes half of the columns.
 #include "warpgroup.cuh"
 
 namespace gemm {
@@ -44,7 +42,7 @@ __global__ void warpgroup_gemm(const CONSTANT Group<TmaGemm> group, int tiles) {
   pdl_wait();
   int first = blockIdx.x / SPLIT_K, step = gridDim.x / SPLIT_K;
   if (threadIdx.x < WARPGROUP) {
-    setmaxnreg_dec<40>();  // registers: 128·40 + 256·216 of the 384·160 that the CTA has
+    setmaxnreg_dec<40>();  // 128·40 + 256·216 of the CTA's 384·160 registers
     for (int tile = first; tile < tiles; tile += step) {
       if (threadIdx.x == 0) pipeline.load(group, tile);
       if (X3 && threadIdx.x >= 32) write_lo_b(pipeline, Tile<P>(group, tile).k_tiles());
@@ -61,11 +59,11 @@ __global__ void warpgroup_gemm(const CONSTANT Group<TmaGemm> group, int tiles) {
       Tile<P> tile(group, i);
       consumer.multiply(pipeline, tile.k_tiles());
       if constexpr (SPLIT_K > 1) {
-        bar_sync(1, WARPS * 32);  // all consumers have read the stages, which the sums overwrite
+        bar_sync(1, WARPS * 32);  // all consumers have read the stages that the sums overwrite
         consumer.reduce_split_k((float *)pipeline.stages);
       }
       consumer.store(group.gemms[tile.gemm], tile.m0, tile.n0);
-      __syncwarp();  // lanes past the last row have nothing to store; what comes next is for whole warps
+      __syncwarp();  // lanes past the last row return from store early
     }
   }
   if (SPLIT_K > 1) barrier_cluster_wait();  // the other CTAs may still read this one's sums
@@ -89,15 +87,15 @@ int launch_policy(uintptr_t stream, const Gemm *g, int count) {
   }
   if (all > INT32_MAX) return cudaErrorInvalidValue;
   unsigned sms = device().sms, ctas = SPLIT_K > 1 ? unsigned(all) * SPLIT_K : unsigned(std::min(all, int64_t(sms)));
-  // With SMs to spare, an epoch of 784 × 4096 in tf32 takes 5.11 ms without PDL, 5.40 with it. Perhaps since CTAs
-  // that come early take the SMs that the kernel before leaves idle: some GPCs have more work then than others.
+  // With SMs to spare PDL is slower, perhaps because early CTAs take the SMs that the kernel before leaves idle, so
+  // that some GPCs have more work than others.
   bool pdl = SPLIT_K > 1 || 16 * ctas >= 15 * sms;
   return launch(stream, {ctas, P::THREADS, size_t(P::BYTES), SPLIT_K, pdl}, kernel, group, int(all));
 }
 
-// launch_layout chooses the policy with the least estimated time: waves × (k-tiles × ns of a k-tile + ns of
-// a tile's start and end), measured on an H200 in tf32; a k-tile of 3xtf32 takes three times as long, and
-// its N is at most 128, for want of registers. In split-K a CTA makes one tile only, so all must be one wave.
+// launch_layout chooses the policy with the least estimated time: waves × (k-tiles × ns of a k-tile + ns of a tile's
+// start and end), by figures of an H200 in tf32. A k-tile of 3xtf32 takes three times as long, and registers limit
+// its N to 128. In split-K a CTA computes one tile only, so all must be one wave.
 template <int LAYOUT, bool X3>
 int launch_layout(uintptr_t stream, const Gemm *g, int count) {
   int64_t k_tiles = ceil_div(g->k, 32), sms = device().sms;

@@ -1,4 +1,4 @@
-// What a CTA of warpgroup.cu does: its pipeline, and a consumer's part of a tile.
+// The pipeline and the consumers of warpgroup.cu.
 #ifndef WARPGROUP_CUH
 #define WARPGROUP_CUH
 
@@ -8,12 +8,11 @@
 
 namespace gemm {
 
-constexpr int WARPGROUP = 128;                       // threads of a warpgroup
+constexpr int WARPGROUP = 128;                       // threads
 constexpr int CONSUMERS = 2, WARPS = 4 * CONSUMERS;  // warpgroups that multiply, and their warps
 constexpr int LO_WARPS = 3;                          // warps of the producer's warpgroup that write the lo of b
 
-// Extents are those of out[m,n]. In NN and NT out is cᵀ, since wgmma's b must have k contiguous: its m is
-// the GEMM's n.
+// Extents are those of out[m,n]. In NN and NT out is cᵀ, since k of wgmma's b must be contiguous.
 struct Extents {
   int m, n, k;
   __host__ __device__ Extents(const Gemm &g) : m(g.layout == TN ? g.m : g.n), n(g.layout == TN ? g.n : g.m), k(g.k) {}
@@ -21,20 +20,20 @@ struct Extents {
 
 constexpr int TILE_M = 64 * CONSUMERS;
 
-// warpgroup_tiles is how many tiles of TILE_M×n there are.
+// warpgroup_tiles returns how many tiles of TILE_M×n cover out.
 inline int64_t warpgroup_tiles(const Gemm &g, int n) { return ceil_div<int64_t>(Extents(g).m, TILE_M) * ceil_div(Extents(g).n, n); }
 
-// A Policy: X3 is 3xtf32, N the columns of a tile, SPLIT_K how many CTAs share its k.
+// A Policy has the columns of a tile, N, and how many CTAs share its k, SPLIT_K. X3 is 3xtf32.
 template <int LAYOUT, bool X3_, int N_, int SPLIT_K_>
 struct Policy {
   static constexpr bool X3 = X3_;
   static constexpr int M = TILE_M, N = N_, K = 32, SPLIT_K = SPLIT_K_, THREADS = WARPGROUP * (1 + CONSUMERS);
-  // Bytes: of a k-tile's a and b; of both; of a stage, which has the lo of b as well; of the CTA, with 1024
-  // to align the first stage.
+  // Bytes of a k-tile's a and b, of both, of a stage, which has the lo of b as well, and of the CTA, with 1024 to
+  // align the first stage.
   static constexpr int A = 4 * M * K, B = 4 * N * K, LOADED = A + B, STAGE = LOADED + (X3 ? B : 0), STAGES = (192 << 10) / STAGE;
   static constexpr int BARRIERS = STAGES * STAGE, BYTES = 1024 + BARRIERS + 3 * STAGES * int(sizeof(Mbarrier));
   static constexpr bool A_K = LAYOUT == NT;  // k is contiguous in a
-  static constexpr int SLAB = 32;            // else TMA loads a in slabs of 32 m: 128 bytes, as wide as the swizzle
+  static constexpr int SLAB = 32;            // otherwise TMA loads a in slabs of 32 m: 128 bytes, as wide as the swizzle
   // Tiles are walked in strips 16 tiles high, whose a and b stay in L2 (threadblock rasterization).
   static constexpr int RASTER_M = 16;
   static_assert(SPLIT_K == 1 || 4 * M * N <= BARRIERS, "the sums fit in the stages, which they overwrite");
@@ -52,7 +51,7 @@ struct Policy {
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
-// Tile is a group's tile number index: which GEMM's, its first row and column, and this CTA's k-tiles of it.
+// Tile is the index-th tile of a group: its GEMM, its first row and column, and this CTA's k-tiles of it.
 template <typename P>
 struct Tile {
   int gemm = 0, m0, n0, k_first, k_end;
@@ -71,7 +70,7 @@ struct Tile {
   __device__ int k_tiles() const { return k_end - k_first; }
 };
 
-// Pipeline is the stages, their mbarriers, and which stage this thread is at.
+// Pipeline has the stages, their mbarriers, and the stage that this thread has come to.
 template <typename P>
 struct Pipeline {
   char *stages;
@@ -98,13 +97,13 @@ struct Pipeline {
     mbarrier_wait(full + stage, phase);
     if (P::X3) mbarrier_wait(lo_full + stage, phase);
   }
-  // wait_empty waits for the phase before: at first that is phase -1, which counts as ended.
+  // wait_empty waits for the phase before; the first time that is phase -1, which counts as ended.
   __device__ void wait_empty() { mbarrier_wait(empty + stage, phase ^ 1); }
   __device__ void release(int stage) {
     if (threadIdx.x % 32 == 0) mbarrier_arrive(empty + stage);
   }
 
-  // load loads the k-tiles of a tile: the producer, one thread.
+  // load loads the k-tiles of a tile. The producer calls it, one thread.
   __device__ void load(const Group<TmaGemm> &group, int index) {
     Tile<P> tile(group, index);
     const TmaGemm &g = group.gemms[tile.gemm];
@@ -123,7 +122,7 @@ struct Pipeline {
   }
 };
 
-// write_lo_b writes this thread's share of the lo of b, what truncation drops, beside each k-tile's b.
+// write_lo_b writes this thread's share of the lo of b, what truncation drops, behind each k-tile's b.
 template <typename P>
 __device__ void write_lo_b(Pipeline<P> &pipeline, int k_tiles) {
   for (int i = 0; i < k_tiles; i++, pipeline.next()) {
@@ -140,22 +139,22 @@ __device__ void write_lo_b(Pipeline<P> &pipeline, int k_tiles) {
   }
 }
 
-// Consumer is a lane's part of a tile: columns n, n+1, n+8, n+9, ... of rows m and m+1. The rows are
-// neighbours so that the epilogue reads and writes float2. For lane = 4g + q they are these of the 16 rows
-// of its warp (A_K), or of the 32 rows of two warps:
+// Consumer is a lane's part of a tile: columns n, n+1, n+8, n+9, ... of rows m and m+1, neighbours so that the
+// epilogue reads and writes float2. Lane 4g + q has these of the 16 rows of its warp (A_K), or of the 32 rows of two
+// warps (!A_K):
 //
-//   A_K   2g and 2g+1, in d[4j] and d[4j+2], or the other way round where g >= 4: then the eight rows that
-//         ldmatrix reads at once all differ mod 8, and their swizzled chunks are in different banks
-//   else  4c + 2(g%2) and the next one, which a lane reads by float2. c, the 16-byte chunk of a line of k,
-//         is 0 4 1 5 in one warp and 2 6 3 7 in the other, by g/2: swizzled, the chunks of four k are in
-//         different banks
+//   A_K   2g and 2g+1, in d[4j] and d[4j+2], or the other way round if g >= 4: then the eight rows that ldmatrix
+//         reads at once all differ mod 8, and their swizzled chunks are in different banks
+//   !A_K  4c + 2(g%2) and the next one, which a lane reads by float2. c, the 16-byte chunk of a line of k, is
+//         0 4 1 5 in one warp and 2 6 3 7 in the other, by g/2: swizzled, the chunks of four k are in different
+//         banks
 template <int LAYOUT, typename P>
 struct Consumer {
   const int thread = threadIdx.x - WARPGROUP, warp = thread / 32, lane = thread % 32, g = lane / 4, q = lane % 4;
   const int chunk = g / 2 % 2 * 4 + g / 4 + warp % 2 * 2;
   const int m = P::A_K ? 16 * warp + 2 * g : 32 * (warp / 2) + 4 * chunk + 2 * (g % 2), n = 2 * q;
   unsigned offset_a;  // of the lane's first element in a k-tile of a, in bytes
-  float d[P::N / 2], sum[P::X3 ? P::N / 2 : 1];  // d: of wgmma; sum: in 3xtf32, what was promoted
+  float d[P::N / 2], sum[P::X3 ? P::N / 2 : 1];  // wgmma's accumulators; in 3xtf32, what was promoted
 
   __device__ Consumer() {
     if (P::A_K) {
@@ -166,7 +165,7 @@ struct Consumer {
     }
   }
 
-  // load_a reads the lane's fragment of a for eight k, the k8-th of the k-tile, and for 3xtf32 splits it.
+  // load_a reads the lane's fragment of a for the k8-th eight k of the k-tile, and in 3xtf32 splits it.
   __device__ void load_a(float (&a)[4], float (&lo)[4], const char *tile, int k8) const {
     if constexpr (P::A_K) {
       ldmatrix(a, tile + (offset_a ^ k8 * 32));
@@ -183,15 +182,15 @@ struct Consumer {
     }
   }
 
-  // promote adds d to sum, and begins d at zero: see Accumulators::promote in mma.cuh.
+  // promote adds d to sum and sets it to zero: see Accumulators::promote in mma.cuh.
   __device__ void promote() {
     wgmma_wait_group<0>();
 #pragma unroll
     for (int i = 0; i < P::N / 2; i++) sum[P::X3 ? i : 0] += d[i], d[i] = 0;
   }
 
-  // multiply sums over k_tiles. a is read two wgmma groups ahead, into registers of a group that has ended:
-  // four sets of registers, at most two groups under way.
+  // multiply sums over k_tiles. a is read two wgmma groups ahead, into registers of a group that has ended: there are
+  // four sets of registers, and at most two groups under way.
   __device__ void multiply(Pipeline<P> &pipeline, int k_tiles) {
 #pragma unroll
     for (int i = 0; i < P::N / 2; i++) d[i] = 0, sum[P::X3 ? i : 0] = 0;
@@ -242,8 +241,8 @@ struct Consumer {
     }
   }
 
-  // reduce_split_k leaves this CTA's 1/SPLIT_K of the columns in d[0], d[1], ...: the sums of all CTAs of
-  // the cluster, added in the order of k.
+  // reduce_split_k adds the sums of the cluster's CTAs in the order of k, and leaves this CTA's 1/SPLIT_K of the
+  // columns in d[0], d[1], ...
   __device__ void reduce_split_k(float *sums) {
     constexpr int OWN = P::N / 2 / P::SPLIT_K;
 #pragma unroll
@@ -261,7 +260,7 @@ struct Consumer {
     barrier_cluster_arrive();
   }
 
-  // store applies the epilogue to this CTA's columns of the tile and stores them.
+  // store applies the epilogue to this CTA's columns of the tile.
   __device__ void store(const Gemm &gemm, int m0, int n0) {
     constexpr int COLUMNS = P::N / P::SPLIT_K, BATCH = COLUMNS < 64 ? COLUMNS : 64;
     Extents e(gemm);
@@ -271,7 +270,7 @@ struct Consumer {
     if (x >= e.m) return;
 #pragma unroll
     for (int first = 0; first < COLUMNS; first += BATCH) {
-      // All loads are issued before any store: a load behind a store waits for it.
+      // All loads come before any store: a load behind a store waits for it.
       float2 old[BATCH / 8][2] = {};
       if (LAYOUT == NT && epilogue.fused()) {
 #pragma unroll

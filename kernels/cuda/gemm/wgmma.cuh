@@ -1,14 +1,13 @@
-// Warpgroup MMA, wgmma (compute capability 9.0, target sm_90a): d[64,N] += a[64,8]·b[N,8]ᵀ in
-// tf32, by the four warps of a warpgroup. It is asynchronous: a warpgroup issues some,
-// commits them as a group, and waits until at most so many groups are under way. Lane 4g + t of
-// warp q owns
+// Warpgroup MMA, wgmma (compute capability 9.0, target sm_90a): d[64,N] += a[64,8]·b[N,8]ᵀ in tf32, by the four warps
+// of a warpgroup. It is asynchronous: a warpgroup issues several, commits them as a group, and waits for older
+// groups. Lane 4g + t of warp q owns
 //
 //           k=t   k=t+4                     n=8j+2t   8j+2t+1
 //   m=g     a[0]  a[2]           d  m=g     d[4j]     d[4j+1]        m from 16q on
 //   m=g+8   a[1]  a[3]              m=g+8   d[4j+2]   d[4j+3]
 //
-// b is in shared memory with k contiguous, as tf32 requires: rows of 128 bytes, 32 k, in TMA's 128-byte
-// swizzle. The tensor cores ignore the last 13 bits of an operand: it must be rounded before.
+// b is in shared memory with k contiguous, as tf32 requires: rows of 128 bytes, 32 k, in TMA's 128-byte swizzle. The
+// tensor cores ignore the last 13 bits of an operand, which must be rounded before.
 #ifndef WGMMA_CUH
 #define WGMMA_CUH
 
@@ -18,9 +17,9 @@ namespace gemm {
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
-// descriptor describes an operand in shared memory: rows of 128 bytes, swizzled in groups of eight, on a
-// 1024-byte boundary. PTX ISA, matrix descriptor of wgmma: address/16 in bits 0-13, leading byte offset/16
-// in 16-29 (unused with a swizzle), stride/16 between groups of 8 rows in 32-45, swizzle 128B in 62-63.
+// descriptor describes an operand in shared memory: rows of 128 bytes, swizzled in groups of eight, on a 1024-byte
+// boundary. PTX ISA, matrix descriptor of wgmma: address/16 in bits 0-13, leading byte offset/16 in 16-29 (unused
+// with a swizzle), stride/16 between groups of 8 rows in 32-45, swizzle 128B in 62-63.
 __device__ inline uint64_t descriptor(const void *shared) {
   constexpr uint64_t SWIZZLE_128B = uint64_t(1) << 62, GROUP = 1024;
   return SWIZZLE_128B | GROUP >> 4 << 32 | uint64_t(1) << 16 | (address(shared) & 0x3ffff) >> 4;
@@ -28,13 +27,13 @@ __device__ inline uint64_t descriptor(const void *shared) {
 
 constexpr uint64_t NEXT_EIGHT_K = 32 >> 4;  // added to a descriptor: 8 k are 32 bytes
 
-// truncated is a float as the tensor cores read it.
+// truncated returns a float as the tensor cores read it.
 __device__ inline float truncated(float f) { return __uint_as_float(__float_as_uint(f) & ~0u << 13); }
 
-// rounded is the nearest float in tf32. See split_tf32 in mma.cuh.
+// rounded returns the nearest float in tf32. See split_tf32 in mma.cuh.
 __device__ inline float rounded(float f) { return truncated(__uint_as_float(__float_as_uint(f) + (1u << 12))); }
 
-// wgmma_fence must stand between writes to registers of d or a and the next wgmma.
+// wgmma_fence must come between writes to registers of d or a and the next wgmma.
 __device__ inline void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 __device__ inline void wgmma_commit_group() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 
@@ -44,7 +43,7 @@ __device__ inline void wgmma_wait_group() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(GROUPS) : "memory");
 }
 
-// ldmatrix reads a fragment of a by a warp: lane 8i + r has the address of row r of a[i], 16 bytes.
+// ldmatrix reads a warp's fragment of a: lane 8i + r has the address of row r of a[i], 16 bytes.
 __device__ inline void ldmatrix(float (&a)[4], const void *row) {
   unsigned r[4];
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -55,7 +54,7 @@ __device__ inline void ldmatrix(float (&a)[4], const void *row) {
   for (int i = 0; i < 4; i++) a[i] = __uint_as_float(r[i]);
 }
 
-// ld_shared_cluster is a DSMEM load, from an address that mapa gave.
+// ld_shared_cluster loads from DSMEM, at an address from mapa.
 __device__ inline float4 ld_shared_cluster(unsigned from) {
   float4 v;
   asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w) : "r"(from) : "memory");
@@ -67,7 +66,7 @@ __device__ inline void red_add(float *to, float x, float y) {
   asm volatile("red.global.add.v2.f32 [%0], {%1, %2};" ::"l"(to), "f"(x), "f"(y) : "memory");
 }
 
-// bar_sync is a named barrier, for so many threads of a CTA.
+// bar_sync is a named barrier for some threads of a CTA.
 __device__ inline void bar_sync(int barrier, int threads) { asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory"); }
 
 // setmaxnreg moves registers from the warpgroup that loads to those that multiply.
@@ -92,7 +91,7 @@ __device__ inline void setmaxnreg_inc() {
            "%117,%118,%119,%120,%121,%122,%123,%124,%125,%126,%127"
 #define A4 "r"(__float_as_uint(a[0])), "r"(__float_as_uint(a[1])), "r"(__float_as_uint(a[2])), "r"(__float_as_uint(a[3]))
 
-// wgmma issues d += a·bᵀ. Until its group is waited for, a's registers must not change nor d's be read.
+// wgmma issues d += a·bᵀ. Until its group has ended, the registers of a must not change, nor those of d be read.
 __device__ inline void wgmma(float (&d)[32], const float (&a)[4], uint64_t b) {
   asm volatile("wgmma.mma_async.sync.aligned.m64n64k8.f32.tf32.tf32 {" NAMES_32 "}, {%32,%33,%34,%35}, %36, 1, 1, 1;" : D32(0) : A4, "l"(b));
 }

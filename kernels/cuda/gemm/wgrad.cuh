@@ -1,5 +1,5 @@
-// What the wgrads on the tensor cores share: which columns a lane has. TN, dw[m,n] =
-// x[k,m]ᵀ·dy[k,n]; in shared memory an operand is a line for each k.
+// Which columns of dy and dw a lane has, in wgrads on the tensor cores. TN, dw[m,n] = x[k,m]ᵀ·dy[k,n]; in shared
+// memory an operand has a line for each k.
 #ifndef WGRAD_CUH
 #define WGRAD_CUH
 
@@ -7,21 +7,21 @@
 
 namespace gemm {
 
-// Columns are those of NI n8 fragments, 8·NI of a warp. For lane = 4g + t they are, of seven:
+// Columns are a warp's 8·NI, of NI n8 fragments. Of seven fragments lane 4g + t has
 //
 //                 columns 0..31     32..47        48..55
 //   fragments     0, 1, 2, 3        4, 5          6
-//   lane reads    4g..4g+3          2g, 2g+1      g           as b, one of each fragment
+//   lane reads    4g..4g+3          2g, 2g+1      g           of b, one column of each fragment
 //   lane sums     8t..8t+7          4t..4t+3      2t, 2t+1    of c
 //
-// so that four fragments are read and their sums written by float4; two are read by float2, their
-// sums written by float4. NI is 7, 6 (without the last) or 2 (4 and 5 alone).
+// so that it reads four fragments by float4 or two by float2, and writes their sums by float4. NI is 7, 6 (without
+// the last) or 2 (4 and 5 alone).
 template <int NI>
 struct Columns {
   static constexpr int FOURS = NI / 4 * 4, TWOS = NI / 2 * 2;
   static_assert(FOURS <= 4 && TWOS == FOURS + 2, "four fragments or none, two, and one or none");
 
-  // read reads the e-th of the lane's two k, from that k's line.
+  // read reads the e-th of the lane's two k, whose line is given.
   static __device__ void read(float (&f)[NI][2], int e, const float *line, int g) {
     float2 two = *(const float2 *)(line + 8 * FOURS + 2 * g);
     if constexpr (FOURS > 0) {
@@ -32,8 +32,7 @@ struct Columns {
     if constexpr (TWOS < NI) f[TWOS][e] = line[8 * TWOS + g];
   }
 
-  // each calls put(column, float4 or float2) for the lane's sums of row g (h = 0) or g+8 (h = 1) of the
-  // fragment.
+  // each calls put(column, float4 or float2) for the lane's sums of row g (h = 0) or g+8 (h = 1).
   template <typename Put>
   static __device__ void each(const float (&c)[NI][4], int h, int t, Put put) {
     if constexpr (FOURS > 0) {

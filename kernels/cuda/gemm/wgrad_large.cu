@@ -1,13 +1,11 @@
-// Weight gradients of a large batch on the tensor cores, in tf32 and 3xtf32, with TMA:
-// w += alpha·xᵀ·dy, the SGD epilogue, or dw = alpha·xᵀ·dy. A grouped GEMM: those of all layers in
+// wgrads of a large batch on the tensor cores, in tf32 and 3xtf32, with TMA. A grouped GEMM: those of all layers in
 // one launch.
 //
-// With a long k the bytes of the operands are the limit, from L2 and again from shared memory. So a
-// warp has 32×56 of dw, which takes one float from shared memory for twenty multiplications; a pair
-// of CTAs has the same columns, and each loads half of dy's tile for both by multicast; and tiles of
-// 64×112 are 392 for four layers of 784×784, three on each SM at once. k-tiles of 32 pass through a
-// pipeline of three stages. A tile is stored by TMA, and for SGD added to the weights in memory, by TMA
-// reduce: each element once, so that the result does not depend on an order.
+// With a long k the bytes of the operands are the limit, from L2 and again from shared memory. So a warp has 32×56
+// of dw, which takes one float from shared memory for twenty multiplications; the CTAs of a pair have the same
+// columns, and each loads half of dy's tile for both by multicast; and tiles are 64×112, of which four layers of
+// 784×784 have 392, three on each SM. k-tiles of 32 pass through a pipeline of three stages. TMA stores a tile, or
+// adds it to the weights: each element once, so that the result does not depend on the order of CTAs.
 //
 //   warps of a CTA   columns 0..55   56..111
 //   rows 0..31             0            2        A lane's rows, for lane = 4g + t, are 4g..4g+3 of
@@ -56,7 +54,7 @@ struct Large {
     }
   }
 
-  // store_shared writes what a warp's sums add to c to shared memory; m and n are the warp's first row and column of c.
+  // store_shared writes the deltas of a warp, whose rows and columns of c begin at m and n, to shared memory.
   static __device__ void store_shared(float *warps, const Accumulators<X3, NI> (&sums)[2], Epilogue<TN> epilogue, int m, int n, int g, int t) {
 #pragma unroll
     for (int i = 0; i < 2; i++)
@@ -93,11 +91,11 @@ struct Large {
       int stage = k_tile % STAGES;
       mbarrier_wait(barriers + stage, k_tile / STAGES);
       const float *a = shared + stage * STAGE + t * A + wm + 4 * g, *b = shared + stage * STAGE + K * A + t * B + wn;
-      if (m0 < p.m) {  // else padding: grids are whole CTA pairs
+      if (m0 < p.m) {  // otherwise whole_pairs' padding
         multiply(sums, a, b, g);
         if (X3) promoted[0].promote(sums[0]), promoted[1].promote(sums[1]);
       }
-      // Once both CTAs have read the k-tile before, load a later one to its stage.
+      // When both CTAs have read the k-tile before, its stage takes a later one.
       if (k_tile > 0) {
         barrier_cluster_wait();
         load(k_tile - 1 + STAGES);

@@ -1,6 +1,5 @@
-// Weight gradients of a small batch on the CUDA cores, in float32: w += alpha·xᵀ·dy, the SGD
-// epilogue, or dw = alpha·xᵀ·dy. A grouped GEMM: those of all layers in one launch. All of k, the
-// batch, is in shared memory at once, up to SMALL_BATCH rows; with TMA 64 of them.
+// wgrads of a small batch on the CUDA cores, in float32. A grouped GEMM: those of all layers in one launch. All of k,
+// the batch, is in shared memory at once, up to SMALL_BATCH rows; with TMA 64 of them.
 #include "epilogue.cuh"
 #include "grouped.cuh"
 #include "pipeline.cuh"
@@ -14,9 +13,9 @@ struct Shape {
   static constexpr int ARCH = ARCH_, THREADS = THREADS_, CTAS = CTAS_, OCCUPANCY = OCCUPANCY_, CLUSTER = CLUSTER_;
 };
 
-// Wgrad: 784×784 are 130 tiles of 64×80. Two slices of four warps take every other k (intra-CTA
-// split-K). A thread has 8×5 sums of its slice's k; it finishes half of them, its partner in the other
-// slice the other half. The sums of thread (ty, tx) of 8×16:
+// Wgrad has tiles of 64×80: 784×784 is 130. Two slices of four warps take every other k (intra-CTA split-K). A
+// thread has 8×5 sums of its slice's k; it finishes half of them, its partner in the other slice the other half.
+// The sums of thread (ty, tx) of 8×16:
 //
 //                  columns 4tx..4tx+3   64+tx
 //   rows 4ty..     0..3                 4        finished by slice 0
@@ -31,7 +30,7 @@ struct Wgrad : Shape<80, 256, 2, 0, 1> {
 
   const Gemm &g;
   float *shared, *shared_b;
-  int m0, n0, lines;  // lines: of k, in shared memory
+  int m0, n0, lines;  // lines: one for each k, in shared memory
   int warp = threadIdx.x / 32, lane = threadIdx.x % 32, slice = warp / 4;
   int ty = warp % 2 * 4 + lane % 2 + lane / 16 * 2, tx = warp / 2 % 2 * 8 + lane / 2 % 8;
   int y, x, single;  // the first row that this thread finishes, its first column, and its fifth
@@ -93,7 +92,7 @@ struct Wgrad : Shape<80, 256, 2, 0, 1> {
     }
   }
 
-  // exchange gives the partner the half of the sums that it finishes, and adds those from it.
+  // exchange sends the partner the sums that it finishes, and adds its sums to this thread's.
   __device__ void exchange(float (&result)[4][5]) {
     __syncthreads();
     float4 *sent = (float4 *)shared + threadIdx.x, *received = (float4 *)shared + (threadIdx.x ^ SLICE);
@@ -122,7 +121,7 @@ struct Wgrad : Shape<80, 256, 2, 0, 1> {
 
   static __device__ void run(const Gemm &g, int cta, float *shared) {
     Wgrad w(g, cta, shared);
-    // First what may be prefetched, then the rest.
+    // Load first what may be prefetched, then the rest.
 #pragma unroll 1
     for (int waited = 0; waited < 2; waited++) {
       if (waited) pdl_wait();
@@ -148,16 +147,16 @@ struct Wgrad : Shape<80, 256, 2, 0, 1> {
   }
 };
 
-// WgradTma has tiles of 112×56; a pair of CTAs has the same rows, and the SGD update is added to
-// the weights in memory (see wgrad_tensorop.cu). A thread (ty, tx) of 16×8 has 7×7 sums:
+// WgradTma has tiles of 112×56. The CTAs of a pair have the same rows, and TMA stores or adds deltas, as in
+// wgrad_tensorop.cu. Thread (ty, tx) of 16×8 has 7×7 sums:
 //
 //   rows     4ty.. of the first 64, 2ty.. of the next 32, ty of the last 16
 //   columns  4tx.. of the first 32, 2tx.. of the next 16, tx of the last eight
 template <bool U8>
 struct WgradTma : Shape<90, 128, 4, 3, CTA_PAIR> {
   static constexpr int BM = 112, BN = 56, BK = 64;
-  static constexpr int BARRIER = BK * (BM + BN), FLOATS = BARRIER + 2, EACH = BM / 4;  // EACH: lines that a warp adds
-  static constexpr int TM = 7, TN = 7;                                                  // sums of a thread
+  static constexpr int BARRIER = BK * (BM + BN), FLOATS = BARRIER + 2, EACH = BM / 4;  // EACH: lines that a warp writes
+  static constexpr int TM = 7, TN = 7;
   static_assert(BM / TM * (BN / TN) == THREADS && BN <= BK, "every thread has sums, which overwrite the first operand");
   using Params = TmaGemm;
 
@@ -201,7 +200,6 @@ struct WgradTma : Shape<90, 128, 4, 3, CTA_PAIR> {
     tma_load(shared_b, g.map[1], n0, k0, barrier);
   }
 
-  // multiply multiplies and adds BK k.
   __device__ void multiply() {
     const float *a4 = shared + 4 * ty, *a2 = shared + 64 + 2 * ty, *a1 = shared + 96 + ty;
     const float *b4 = shared_b + 4 * tx, *b2 = shared_b + 32 + 2 * tx, *b1 = shared_b + 48 + tx;
@@ -250,14 +248,14 @@ struct WgradTma : Shape<90, 128, 4, 3, CTA_PAIR> {
       }
       mbarrier_wait(w.barrier, k0 / BK);
       if (U8) __syncthreads();
-      if (w.n0 < g.n) w.multiply();  // else padding: grids are whole CTA pairs
+      if (w.n0 < g.n) w.multiply();  // otherwise whole_pairs' padding
     }
     w.finish();
   }
 };
 
-// Narrow is the wgrad of a classifier, at most 16 columns, in a group with others of kind Other. A
-// thread has eight columns of one row.
+// Narrow is the wgrad of a classifier, of at most 16 columns, in a group with others of kind Other. A thread has
+// eight columns of one row.
 template <typename Other>
 struct Narrow : Other {
   static constexpr int BM = Other::THREADS / 2, BN = 16, FLOATS = SMALL_BATCH * BN, UNROLL = 32;
@@ -297,7 +295,7 @@ struct Narrow : Other {
   }
 };
 
-// launch_wgrads launches a group, each of a kind of Inner<uint8 input>, or Narrow.
+// launch_wgrads launches a group, each GEMM as Inner<uint8 input> or Narrow.
 template <template <bool> class Inner>
 int launch_wgrads(uintptr_t stream, const Gemm *g, int count) {
   return launch_grouped<Narrow<Inner<false>>, Inner<true>, Inner<false>>(

@@ -1,14 +1,11 @@
-// Weight gradients of a small batch on the tensor cores, in tf32 and 3xtf32: w += alpha·xᵀ·dy, the SGD
-// epilogue, or dw = alpha·xᵀ·dy. A grouped GEMM: those of all layers in one launch.
+// wgrads of a small batch on the tensor cores, in tf32 and 3xtf32. A grouped GEMM: those of all layers in one launch.
 //
-// A CTA makes a tile of 112×48, with TMA 112×56: four layers of 784×784 are then three tiles for
-// each SM. Each of seven warps has 16 rows of it; k-tiles are of 64. With TMA a pair of CTAs has
-// the same rows of x, and each loads half of them for both by multicast; a tile is stored by TMA, and for
-// SGD added to the weights in memory, by TMA reduce: each element once, so that the result does not
-// depend on an order. Without TMA the old weights are loaded to shared memory, beside the operands.
+// A CTA computes a tile of 112×48, with TMA 112×56, of which four layers of 784×784 have three for each SM. Each of
+// seven warps has 16 rows of it; a k-tile is 64. With TMA the CTAs of a pair have the same rows of x, and each loads
+// half of them for both by multicast; TMA stores a tile, or adds it to the weights: each element once, so that the
+// result does not depend on the order of CTAs. Without TMA the old weights are loaded to shared memory.
 //
-// For lane = 4g + t, a lane's rows are 2g and 2g+1 of its warp's 16, its columns those of
-// wgrad.cuh, its k of eight t and t+4.
+// Lane 4g + t has rows 2g and 2g+1 of its warp's 16, the columns of wgrad.cuh, and of eight k t and t+4.
 #include "epilogue.cuh"
 #include "grouped.cuh"
 #include "pipeline.cuh"
@@ -27,7 +24,7 @@ struct Shape {
   using Params = typename std::conditional<TMA, TmaGemm, Gemm>::type;
 };
 
-// B_ALIGNED: rows of dy and c are whole float4.
+// With B_ALIGNED the rows of dy and c are whole float4.
 template <bool X3, bool U8, bool TMA, bool B_ALIGNED = true, int NI = TMA ? 7 : 6>
 struct Wgrad : Shape<TMA> {
   using Base = Shape<TMA>;
@@ -101,7 +98,7 @@ struct Wgrad : Shape<TMA> {
     }
   }
 
-  // load_old loads the old weights of a warp's rows; each warp loads its own.
+  // load_old loads the old weights of the warp's rows.
   __device__ void load_old() {
     if constexpr (!TMA) {
       if (!Epilogue<TN>{p}.fused()) return;
@@ -129,7 +126,7 @@ struct Wgrad : Shape<TMA> {
         __syncthreads();
       }
       const float *a = shared_a + t * A + 16 * warp + 2 * g, *b = shared_b + t * B;
-      if (n0 >= p.n) continue;  // padding: grids are whole CTA pairs
+      if (n0 >= p.n) continue;  // whole_pairs' padding
 #pragma unroll(4)
       for (int k = 0; k < K; k += 8) {
         float fa[2][2], fb[NI][2];
@@ -174,7 +171,7 @@ struct Wgrad : Shape<TMA> {
 
   static __device__ void run(const Params &p, int cta, float *shared) {
     Wgrad w(p, cta, shared);
-    if (!TMA && w.n0 >= p.n) return;  // padding: grids are whole CTA pairs
+    if (!TMA && w.n0 >= p.n) return;  // whole_pairs' padding
     if (TMA) mbarriers_start(w.barrier, 1);
     if (p.prefetch_a) w.load_a(0);
     if (p.prefetch_b) w.load_b(0);
@@ -188,8 +185,8 @@ struct Wgrad : Shape<TMA> {
   }
 };
 
-// Narrow is the wgrad of a classifier, ten columns, in a group with other layers. A CTA makes two tiles, so
-// that four layers of 784×784 and their classifier are three CTAs for each SM: one wave.
+// Narrow is the wgrad of a classifier, of ten columns, in a group with other layers. A CTA computes two tiles: four
+// layers of 784×784 and their classifier are then three CTAs for each SM, one wave.
 template <bool X3, bool TMA>
 struct Narrow : Shape<TMA> {
   using Inner = Wgrad<X3, false, false, false, 2>;

@@ -1,12 +1,12 @@
-// Graphs: work captured from a stream, to be launched as one.
+// Graphs: work captured from a stream and launched as one.
 #include "launch.cuh"
 
 namespace {
 
 __global__ void probe() { pdl_wait(); }
 
-// captures_pdl tries whether a launch with PDL can be captured: a
-// driver before CUDA 12.3 refuses, and spoils the capture that it is in.
+// captures_pdl tries whether a launch with PDL can be captured. A driver before CUDA 12.3 refuses, and invalidates
+// the capture.
 bool captures_pdl() {
   cudaStream_t s = nullptr;
   if (done(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking))) return false;
@@ -23,8 +23,7 @@ bool captures_pdl() {
 
 }  // namespace
 
-// Relaxed: another goroutine's thread may end the capture, and any may call
-// cudaMalloc during it.
+// The capture is relaxed: another thread may end it, and any thread may call cudaMalloc during it.
 int kernels_capture_begin(uintptr_t stream) {
   static const bool pdl = captures_pdl();
   if (!pdl) pdl_off = true;
@@ -35,7 +34,7 @@ kernels_value kernels_capture_end(uintptr_t stream) {
   cudaGraph_t graph = nullptr;
   if (int code = done(cudaStreamEndCapture(stream_of(stream), &graph))) return {0, code};
   cudaGraphExec_t exec = nullptr;
-  // Else all nodes would have the priority of the stream that the graph is launched into.
+  // Without this flag all nodes have the priority of the stream that the graph is launched into.
   int code = done(cudaGraphInstantiateWithFlags(&exec, graph, cudaGraphInstantiateFlagUseNodePriority));
   int freed = done(cudaGraphDestroy(graph));
   return {reinterpret_cast<uintptr_t>(exec), code ? code : freed};

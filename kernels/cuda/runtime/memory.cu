@@ -1,5 +1,4 @@
-// What tests and checks need of memory: fills, copies and comparisons by the word, and a
-// kernel that takes its time.
+// Memory operations of tests and checks: fills, copies and comparisons of words, and a kernel that only takes time.
 #include <mutex>
 
 #include "launch.cuh"
@@ -13,7 +12,6 @@ __global__ void fill_words(uint32_t *x, uint32_t value, int64_t n) {
   for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < n; i += stride) x[i] = value;
 }
 
-// Each CTA adds what its threads found to *count.
 __global__ void __launch_bounds__(THREADS) differing(unsigned long long *count, const uint32_t *x, uint32_t value, int64_t n) {
   __shared__ unsigned long long found;
   if (threadIdx.x == 0) found = 0;
@@ -26,7 +24,7 @@ __global__ void __launch_bounds__(THREADS) differing(unsigned long long *count, 
   if (threadIdx.x == 0 && found) atomicAdd(count, found);
 }
 
-// A word is hashed with its place by splitmix64; a sum has no order.
+// checksum adds hashes, by splitmix64, of each word and its place: the sum does not depend on the order.
 __global__ void __launch_bounds__(THREADS) checksum(unsigned long long *sum, const uint32_t *x, int64_t n) {
   __shared__ unsigned long long all;
   if (threadIdx.x == 0) all = 0;
@@ -44,7 +42,7 @@ __global__ void __launch_bounds__(THREADS) checksum(unsigned long long *sum, con
   if (threadIdx.x == 0) atomicAdd(sum, all);
 }
 
-// Few threads, so that the kernel behind it has long to go wrong.
+// move_words has few threads and takes long, so that errors of the kernel behind it show.
 constexpr int MOVE_THREADS = 32, MOVE_WORDS = 32;  // words of a thread, unless there are many
 
 __global__ void __launch_bounds__(MOVE_THREADS) move_words(uint32_t *to, const uint32_t *from, int64_t n, bool early) {
@@ -67,15 +65,14 @@ unsigned few_ctas(int64_t n) {
 
 bool words(uintptr_t addr, int64_t bytes) { return addr % 4 == 0 && bytes >= 0 && bytes % 4 == 0; }
 
-// Where differing and checksum count: a stream has one of these places, and the lock beside
-// it is held from the kernel's start until the count was read.
+// differing and checksum count in one of these places, by stream. Its lock is held until the count has been read.
 constexpr int PLACES = 64;
 __device__ unsigned long long counts[PLACES];
 std::mutex locks[PLACES];
 
 int place_of(uintptr_t stream) { return int(uint64_t(stream) * 0x9E3779B97F4A7C15u >> 58); }
 
-// counted is what a kernel on so many words counts up to, from 0.
+// counted runs a kernel on the words at src and sets *count to what it counted.
 template <typename Count, typename F>
 int counted(Count *count, uintptr_t stream, uintptr_t src, int64_t bytes, F run) {
   *count = 0;

@@ -1,5 +1,4 @@
-// Ranges for profilers. The header is all there is of NVTX: it looks for a
-// profiler when it is first called, and does nothing without one.
+// Ranges for profilers, by NVTX: a header that does nothing without a profiler.
 #include "kernels.h"
 
 #if __has_include(<nvtx3/nvToolsExt.h>)

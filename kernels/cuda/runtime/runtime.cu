@@ -18,13 +18,13 @@ __global__ void probe() {}
 
 const char *kernels_error_name(int code) { return cudaGetErrorName(cudaError_t(code)); }
 
-// A device is of no use without machine code for it, or PTX that its driver
-// can compile: asking for a kernel's attributes loads one and tells.
+// kernels_available asks for a kernel's attributes, which loads it: a device cannot be used without machine code for
+// it, or PTX that its driver can compile.
 int kernels_available(void) {
   int n = 0, driver = 0;
   if (int code = done(cudaGetDeviceCount(&n))) return code;
   if (n == 0) return cudaErrorNoDevice;
-  // A driver of an older CUDA 11 would do for the runtime, but cannot launch with attributes.
+  // An older driver of CUDA 11 has what the runtime needs, but cannot launch with attributes.
   if (int code = done(cudaDriverGetVersion(&driver))) return code;
   if (driver < 11080) return cudaErrorInsufficientDriver;
   cudaFuncAttributes attributes;
