@@ -6,18 +6,17 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// dataset is a Set on the device, with the indices of its rows in the order in which it is
-// visited.
+// dataset is a Set on the device, with the indices of its rows in the order of the epoch.
 type dataset[T any] struct {
 	images, labels, indices  T
 	rows, batchSize, batches int // batchSize: of all ranks
 	rank, ranks              int
 }
 
-// batch returns the number of rows of batch i, of which the last may be short.
+// batch returns the number of rows of batch i; the last may be short.
 func (s dataset[T]) batch(i int) int { return min(s.batchSize, s.rows-i*s.batchSize) }
 
-// shard returns the first row and the number of rows that the rank has of batch i.
+// shard returns the first row and the number of rows of the rank's part of batch i.
 func (s dataset[T]) shard(i int) (start, n int) {
 	all := s.batch(i)
 	from, to := all*s.rank/s.ranks, all*(s.rank+1)/s.ranks
@@ -43,7 +42,7 @@ func vector(v []int32) *tensor.Dense {
 	return tensor.New(tensor.WithShape(len(v)), tensor.WithBacking(v))
 }
 
-// score sums up the results of a data set's batches.
+// score combines the results of a data set's batches.
 func (s dataset[T]) score(results []float32) (loss, accuracy float64) {
 	for i := range s.batches {
 		loss += float64(results[2*i]) * float64(s.batch(i))

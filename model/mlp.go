@@ -34,26 +34,24 @@ func Weights(inputs, featDim, numLayers, classes int, seed uint64) []*tensor.Den
 	return weights
 }
 
-// MLP is a multilayer perceptron whose weights are on a device, with one hidden
-// layer at least.
+// MLP is a multilayer perceptron with at least one hidden layer, whose weights are on a device.
 //
-// There, hidden layers are as wide as the next multiple of four: the GPU reads rows
-// of whole float4, 16 bytes, at once, others one by one. The units that this adds
-// have weights of zero. An activation of zero is zero, so their outputs and gradients
-// are zero, and they remain so.
+// Widths of hidden layers are rounded up to a multiple of four there, since the GPU reads rows of
+// whole float4 faster. The added units have weights of zero. An activation of zero is zero, so
+// their outputs, gradients and updates are zero too.
 type MLP[T any] struct {
 	ops        Ops[T]
 	activation nn.Activation
-	shapes     []tensor.Shape // of the weights, as they were given
+	shapes     []tensor.Shape // of the weights of NewMLP
 	weights    []T
-	state      []T // of each layer, where the update rule is stateful
+	state      []T // of each layer, if the update rule is stateful
 	inputs     []T // of each layer, in the current step
 }
 
 // NewMLP copies weights, float32 of shape [inputs, outputs], to the device of ops.
 func NewMLP[T any](ops Ops[T], weights []*tensor.Dense, a nn.Activation, rule nn.Rule) (*MLP[T], error) {
 	if len(weights) < 2 {
-		return nil, fmt.Errorf("model: a perceptron of %d layers: one hidden layer at least is needed", len(weights))
+		return nil, fmt.Errorf("model: a perceptron of %d layers: want at least one hidden layer", len(weights))
 	}
 	m := &MLP[T]{ops: ops, activation: a, inputs: make([]T, len(weights))}
 	inputs := weights[0].Shape()[0]
@@ -82,8 +80,7 @@ func NewMLP[T any](ops Ops[T], weights []*tensor.Dense, a nn.Activation, rule nn
 	return m, nil
 }
 
-// resized is w without the rows and columns beyond rows and cols, or with zeros
-// for those that it lacks.
+// resized cuts w to rows and cols, or pads it with zeros.
 func resized(w *tensor.Dense, rows, cols int) *tensor.Dense {
 	if w.Shape()[0] == rows && w.Shape()[1] == cols {
 		return w
@@ -107,9 +104,8 @@ func (m *MLP[T]) Forward(x T) T {
 	return x
 }
 
-// Step does a training step on a batch x: forward, and every weight down its own
-// gradient, which is that of all ranks where weights are data-parallel. The losses go to
-// results, from column start on.
+// Step does a training step on a batch x: forward, backward, and the update of all weights. The
+// losses go to results, from column start on.
 func (m *MLP[T]) Step(x, labels, results T, start int, u nn.Update) {
 	dlogits, dx := m.ops.Classifier(m.Forward(x), m.weights[len(m.weights)-1], labels, results, start)
 	m.ops.Backward(m.weights, m.inputs, m.state, dlogits, dx, u)
@@ -133,7 +129,7 @@ func (m *MLP[T]) Weights() ([]*tensor.Dense, error) {
 	return host, nil
 }
 
-// Checksum is a sum of the bits of all weights.
+// Checksum returns a sum of the bits of all weights.
 func (m *MLP[T]) Checksum() (all uint64, err error) {
 	for _, w := range m.weights {
 		sum, err := m.ops.Checksum(w)

@@ -10,68 +10,64 @@ import (
 	"mlpool/kernels/nn"
 )
 
-// Set is images and their labels on the host: uint8 of shapes [n, features]
-// and [n].
+// Set has images and their labels on the host: uint8 of shapes [n, features] and [n].
 type Set struct{ Images, Labels *tensor.Dense }
 
 func (s Set) len() int { return s.Images.Shape()[0] }
 
-// Options says how to train.
+// Options are the settings of a training.
 type Options struct {
-	// BatchSize is that of a rank. The ranks' batches together are a step's: rows that
-	// follow each other in the order of the epoch. Of the last ones of an epoch, which may
-	// be fewer, ranks have as many as each other or one more, or none.
+	// BatchSize is the number of rows of a rank's batch. The batches of all ranks are consecutive
+	// rows in the order of the epoch. If the last step of an epoch has fewer rows, they are
+	// divided evenly, and a rank may have none.
 	BatchSize int
-	// EvalBatchSize is that of a rank in validation, which no gradient limits.
+	// EvalBatchSize is the same in validation, where larger batches change no result.
 	EvalBatchSize int
-	// Rank is one of 0 to Ranks - 1 that train together, each on a device of its own, with
-	// all the same other options. Ranks 0 is 1. Losses and accuracies are those of all.
+	// Ranks train together, each on its own device, with the same options except Rank, from 0 to
+	// Ranks - 1. Ranks 0 means 1. Losses and accuracies are those of all ranks.
 	Rank, Ranks int
 	Activation  nn.Activation // of the hidden layers
 	Update      nn.Update     // of the weights by a step
-	// Order returns the order in which an epoch, counted from 0, visits the
-	// training set: a permutation of its rows. It is called ahead of the
-	// epoch, from another goroutine.
+	// Order returns the order in which an epoch, counted from 0, visits the training set: a
+	// permutation of its rows. It is called before the epoch begins, from another goroutine.
 	Order func(epoch int) []int32
-	// Start is where the training goes on; zero: at its beginning.
+	// Start is where the training resumes; zero: at its beginning.
 	Start Start
-	// ChunkSteps is how many steps are replayed as one; 0 means 1. Between chunks
-	// an epoch can be interrupted and Verbose called.
+	// ChunkSteps is the number of steps that are replayed as one; 0 means 1. An epoch can be
+	// interrupted, and Verbose called, only between chunks.
 	ChunkSteps int
-	// Verbose, if not nil, is called every VerboseEvery steps, or at the end of the
-	// chunk that they end in, with the loss of the step done last, for which the
-	// host waits for the device.
+	// Verbose, if not nil, is called every VerboseEvery steps, or at the end of the chunk in which
+	// they end, with the loss of the last step. The host waits for the device before.
 	Verbose      func(step int, loss float32)
 	VerboseEvery int
 }
 
-// Start is a place in a training: after so many whole epochs and some steps of the next,
-// fewer than it has, of which Losses are. Weights that a Trainer had there go on
-// from there bit for bit as they would have.
+// Start is a place in a training: after Epoch whole epochs and len(Losses) steps of the next one,
+// fewer than it has. With the weights that a Trainer had there, the training continues bit for bit
+// as it would have.
 type Start struct {
 	Epoch  int
 	Losses []float32
 }
 
-// Epoch is what an epoch came to. Losses are means of the cross-entropy in
-// nats.
+// Epoch has the results of an epoch. Losses are means of the cross-entropy in nats.
 type Epoch struct {
 	Number  int       // from 1
-	Losses  []float32 // of each step, in order, also of those before Options.Start
+	Losses  []float32 // of each step, with those before Options.Start
 	ValLoss float64
-	ValAcc  float64 // the share of the test set whose prediction is correct, 0 to 1
-	// Train and Validation are wall-clock times, of the steps after Options.Start; the host
-	// waits for the device once, at their end, and the device's clock tells where they meet.
+	ValAcc  float64 // share of the test set with a correct prediction, 0 to 1
+	// Train and Validation are wall-clock times, Train of the steps after Options.Start. The host
+	// waits for the device only at the end; the device's clock tells when validation began.
 	Train, Validation time.Duration
-	// AllReduce is what moved the updates of a step in the middle of the epoch took, Exposed for
-	// how long of that the device waited until the weights had them. With one rank there are none.
+	// AllReduce is the time of moving the updates of a step in the middle of the epoch, Exposed the
+	// part for which the device waited for them. With one rank both are 0.
 	AllReduce, Exposed time.Duration
-	// Interrupted epochs end early, since ctx was done or the training diverged: Losses has the
-	// steps that were done, and there is no validation.
+	// Interrupted says that the epoch ended early, since ctx was done or the training diverged.
+	// Losses has the steps that were done, and there is no validation.
 	Interrupted bool
 }
 
-// Loss is the mean of the epoch's losses.
+// Loss returns the mean of the epoch's losses.
 func (e Epoch) Loss() float64 {
 	if len(e.Losses) == 0 {
 		return 0
@@ -83,8 +79,8 @@ func (e Epoch) Loss() float64 {
 	return sum / float64(len(e.Losses))
 }
 
-// Diverged returns the first step, from 1, whose loss is not finite, or 0. Where
-// only that of the validation is not, it was the last step.
+// Diverged returns the first step, from 1, whose loss is not finite, or 0. If only the loss of the
+// validation is not finite, it returns the last step.
 func (e Epoch) Diverged() int {
 	for i, l := range e.Losses {
 		if !finite(float64(l)) {

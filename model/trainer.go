@@ -17,34 +17,33 @@ import (
 const (
 	trainEnd = iota
 	validationEnd
-	lossesReduced // of some steps in the midst of it, see watch
+	lossesReduced // of some steps during the epoch, see watch
 )
 
-// Trainer trains an MLP by gradients of batches. The data set, the
-// weights and a table of results live on the device; a step moves nothing
-// between it and the host.
+// Trainer trains an MLP by gradients of batches. The data set, the weights and a table of results
+// are on the device; a step moves nothing between it and the host.
 type Trainer[T any] struct {
 	ops         Ops[T]
 	opt         Options
 	mlp         *MLP[T]
 	train, test dataset[T]
-	// rowResults[2, rows] are the loss of each training, then each test row, and whether its
-	// prediction was correct; batchResults[batches, 2] the mean loss and the number correct
-	// of each training, then each test batch.
+	// rowResults[2, rows] has the loss of each training row, then of each test row, and whether its
+	// prediction was correct; batchResults[batches, 2] has the mean loss and the number of correct
+	// predictions of each training batch, then of each test batch.
 	rowResults, batchResults T
 	owned                    []T
 	chunks                   []chunk // of an epoch's training
 	validation               chunk
 	epoch                    int
-	before                   []float32    // the losses of the steps of epoch that were done before the trainer was made
-	nextOrder                chan []int32 // of epoch, shuffled while the one before it ran
+	before                   []float32    // losses of the epoch's steps before Options.Start
+	nextOrder                chan []int32 // of epoch, shuffled during the one before it
 	stepsQueued              atomic.Int64
-	stepTime                 time.Duration // of the last epoch; 0: there was none
+	stepTime                 time.Duration // of the last epoch; 0: none
 }
 
-// A chunk is steps that are the same in every epoch, but for what the indices
-// are: its key for Ops.Replay, the numbers of steps done before and after it, and
-// what does them.
+// A chunk is a range of steps that are the same in every epoch, apart from the values of the
+// indices: its key for Ops.Replay, the numbers of steps before and after it, and a function that
+// does them.
 type chunk struct {
 	key, start, end int
 	run             func() error
@@ -95,7 +94,7 @@ func (t *Trainer[T]) cutChunks() {
 	t.validation = chunk{key: len(t.chunks), run: t.validate}
 }
 
-// own copies h to the device until Close.
+// own copies h to a tensor that lives until Close.
 func (t *Trainer[T]) own(tag string, h *tensor.Dense) (T, error) {
 	d, err := t.ops.FromDense(tag, h)
 	if err == nil {
@@ -114,19 +113,18 @@ func (t *Trainer[T]) shuffle() {
 	go func() { t.nextOrder <- t.opt.Order(epoch) }()
 }
 
-// Steps is the number of steps in an epoch, validation not counted.
+// Steps returns the number of training steps of an epoch.
 func (t *Trainer[T]) Steps() int { return t.train.batches }
 
-// StepsQueued is the number of steps queued since the trainer was made. It may be
-// called while Epoch runs, from another goroutine.
+// StepsQueued returns the number of steps queued by this trainer. It may be called from another
+// goroutine while Epoch runs.
 func (t *Trainer[T]) StepsQueued() int64 { return t.stepsQueued.Load() }
 
-// Epoch trains on the whole training set once, in batches of which the last may
-// be short, then validates on the whole test set. Within it the host waits for steps
-// queued last only if Options.Verbose asks for it. When ctx is done the chunk that is
-// being queued is finished and the epoch is returned as interrupted. So is an epoch
-// that diverges: at most 200 steps, or as many as take 0.1 s, follow on the first loss
-// that is not finite. Chunks of more than 100 steps make that two chunks.
+// Epoch trains on the whole training set once, then validates on the whole test set. The last batch
+// may be short. The host waits for the last queued steps only if Options.Verbose requires it. When
+// ctx is done, Epoch finishes the chunk that it is queueing and returns an interrupted epoch. It
+// also interrupts an epoch that diverges: at most 200 steps, or as many as take 0.1 s, follow the
+// first loss that is not finite; with chunks of more than 100 steps, at most two chunks.
 func (t *Trainer[T]) Epoch(ctx context.Context) (Epoch, error) {
 	e := Epoch{Number: t.epoch + 1, Losses: slices.Clone(t.before)}
 	start := time.Now()
@@ -169,8 +167,8 @@ func (t *Trainer[T]) Epoch(ctx context.Context) (Epoch, error) {
 	return e, nil
 }
 
-// allReduce adds up over the ranks what each has of the results of training steps, and of
-// the validation where they are all of the epoch's.
+// allReduce adds up the results of training steps over the ranks, and after the last step those of
+// the validation.
 func (t *Trainer[T]) allReduce(first, end int) error {
 	if end == t.train.batches {
 		end += t.test.batches
@@ -178,9 +176,8 @@ func (t *Trainer[T]) allReduce(first, end int) error {
 	return t.ops.AllReduce(t.batchResults, first, end-first)
 }
 
-// queue queues the epoch, without its first steps, and returns how many training steps it
-// then came to. A chunk of which only a part is left is done step by step, since what is
-// replayed is all of it.
+// queue queues the epoch without its first steps, and returns the number of training steps then
+// queued. It queues the rest of a chunk step by step, since a replay does the whole chunk.
 func (t *Trainer[T]) queue(ctx context.Context, first int) (steps int, err error) {
 	steps = first
 	w := watch{every: t.watchEvery(), sent: first, seen: first}
@@ -219,7 +216,7 @@ func (t *Trainer[T]) queue(ctx context.Context, first int) (steps int, err error
 	return steps, t.ops.Mark(validationEnd)
 }
 
-// steps does the training steps from start on, before end.
+// steps does the training steps from start up to end, exclusive.
 func (t *Trainer[T]) steps(start, end int) error {
 	for i := start; i < end; i++ {
 		if i == t.train.batches/2 {
@@ -235,18 +232,19 @@ func (t *Trainer[T]) steps(start, end int) error {
 	return nil
 }
 
-// update is that of a rank with n rows of batch i: its gradients are means over those.
+// update returns the update of a rank with n rows of batch i, whose gradients are means over these
+// rows.
 func (t *Trainer[T]) update(i, n int) nn.Update {
 	u := t.opt.Update
 	u.Rate = float32(float64(u.Rate) * float64(n) / float64(t.train.batch(i)))
 	return u
 }
 
-// Repeat does the first training step of an epoch once more, outside any epoch:
-// it moves the weights and is counted nowhere.
+// Repeat does the first training step of an epoch again, outside any epoch: it changes the weights,
+// and no count includes it.
 func (t *Trainer[T]) Repeat() error { return t.steps(0, 1) }
 
-// report calls Options.Verbose if it came due between two numbers of steps.
+// report calls Options.Verbose if it is due between two numbers of steps.
 func (t *Trainer[T]) report(before, steps int) error {
 	if t.opt.Verbose == nil || steps/t.opt.VerboseEvery == before/t.opt.VerboseEvery {
 		return nil
@@ -275,8 +273,8 @@ func (t *Trainer[T]) validate() error {
 	return t.ops.EndStep()
 }
 
-// reduceLoss makes the results of the training steps from first on, before end, out of
-// those of their rows. The rows of other ranks are zeros.
+// reduceLoss computes the results of the training steps from first up to end, exclusive, from those
+// of their rows. Rows of other ranks are zeros.
 func (t *Trainer[T]) reduceLoss(first, end int) error {
 	start := first * t.train.batchSize
 	rows := min(end*t.train.batchSize, t.train.rows) - start
@@ -284,16 +282,14 @@ func (t *Trainer[T]) reduceLoss(first, end int) error {
 	return t.ops.EndStep()
 }
 
-// Weights copies the weights as they are now to the host.
+// Weights copies the current weights to the host.
 func (t *Trainer[T]) Weights() ([]*tensor.Dense, error) { return t.mlp.Weights() }
 
-// Checksum is a sum of the bits of the weights as they are now, by which ranks can tell
-// that they have the same.
+// Checksum returns a sum of the bits of the current weights, by which ranks can compare theirs.
 func (t *Trainer[T]) Checksum() (uint64, error) { return t.mlp.Checksum() }
 
-// Close frees what the trainer holds on the device, and what was kept of it to
-// replay, once the queued work is done: after a fault a step may be under way, and
-// who closes the allocator next has its memory unmapped.
+// Close frees the trainer's memory on the device, and its graphs, once the queued work is done: after
+// a fault a step may still run, and must not lose its memory.
 func (t *Trainer[T]) Close() error {
 	errs := []error{t.ops.Synchronize(), t.ops.Forget(), t.ops.EndDataParallel()}
 	if t.mlp != nil {

@@ -5,23 +5,24 @@ import (
 	"time"
 )
 
-// A watch finds out within an epoch that a loss is not finite, without a wait for the steps
-// queued last: while those run, it looks at the losses of those before. Ranks look at the
-// losses of all, after the same steps, so they end together.
+// A watch detects a loss that is not finite during an epoch, without waiting for the last queued
+// steps: while they run, it checks the losses of earlier ones. All ranks check the losses of all,
+// after the same steps, so they end together.
 type watch struct {
-	every      int // steps between two looks, at most, unless a chunk has more
-	seen, sent int // steps whose losses were finite; those up to sent are on their way to the host
+	every      int // steps between two checks, unless a chunk has more
+	seen, sent int // steps whose losses were finite; and steps whose losses were sent to the host
 }
 
-// The losses between two looks are read once as many steps have been queued behind them, so at
-// most twice as many follow on one that is not finite. Where steps are short, more of them lie
-// between two looks, and an epoch of less than watchTime pays for none.
+// The losses between two checks are read once the same number of later steps is queued, so at most
+// twice that number follow one that is not finite. If steps are short, more of them are between two
+// checks, and an epoch shorter than watchTime has none.
 const (
 	watchSteps = 100
 	watchTime  = 50 * time.Millisecond
 )
 
-// watchEvery is how many steps lie between two looks: watchSteps, or more that take watchTime.
+// watchEvery returns the steps between two checks: watchSteps, or more if they take less than
+// watchTime.
 func (t *Trainer[T]) watchEvery() int {
 	if t.opt.Ranks > 1 || t.stepTime <= 0 { // ranks do not agree on a time
 		return watchSteps
@@ -29,8 +30,8 @@ func (t *Trainer[T]) watchEvery() int {
 	return max(watchSteps, int(watchTime/t.stepTime))
 }
 
-// diverged is called when steps are queued, before more up to next are, and says whether a loss
-// that was sent is not finite.
+// diverged is called when steps are queued, before those up to next, and reports whether a loss that
+// was sent is not finite.
 func (t *Trainer[T]) diverged(w *watch, steps, next int) (bool, error) {
 	if steps == w.sent || next-w.sent <= w.every {
 		return false, nil
