@@ -13,19 +13,32 @@ import (
 	"mlpool/data"
 	"mlpool/kernels"
 	"mlpool/kernels/device"
+	"mlpool/kernels/nn"
 	"mlpool/model"
 )
 
-// TestTrainingMatchesFloat64 trains two epochs, each with a short last batch,
-// beside the oracle. The layers are of a width that a device rounds up.
+// TestTrainingMatchesFloat64 compares two epochs, each with a short last batch, with the
+// oracle's: of each activation, and of each update. The layers are of a width that a device rounds up.
 func TestTrainingMatchesFloat64(t *testing.T) {
+	for a := range activations {
+		trainingMatchesFloat64(t, a, nn.Update{Rate: 0.1})
+	}
+	for u := range updates {
+		if u.Rule != nn.SGD {
+			trainingMatchesFloat64(t, nn.ReLU, u)
+		}
+	}
+}
+
+func trainingMatchesFloat64(t *testing.T, a nn.Activation, u nn.Update) {
 	const rows, features, batch, epochs = 500, 23, 32, 2
 	train, test := blobs(rows, features, 1), blobs(101, features, 2)
 	weights := model.Weights(features, 37, 3, data.Classes, 5)
 	opt := options(rows, batch)
+	opt.Activation, opt.Update = a, u
 	onEveryBackend(t, func(t *testing.T, l lab) {
 		trainer := newTrainer(t, l.device(plain), train, test, weights, opt)
-		want := newOracle(weights)
+		want := newOracle(weights, a, u)
 		for epoch := range epochs {
 			e := trainEpoch(t, trainer)
 			if len(e.Losses) != 16 || e.Number != epoch+1 || e.Interrupted {
@@ -34,12 +47,13 @@ func TestTrainingMatchesFloat64(t *testing.T) {
 			order := opt.Order(epoch)
 			for i, got := range e.Losses {
 				x, y := rowsOf(train, order[i*batch:min((i+1)*batch, rows)])
-				if loss := want.step(x, y, 0.1); math.Abs(loss-float64(got)) > 5e-5 {
+				if loss := want.step(x, y); math.Abs(loss-float64(got)) > 5e-5 {
 					t.Errorf("epoch %d, step %d: loss %v, in float64 %v", epoch+1, i+1, got, loss)
 				}
 			}
 			x, y := rowsOf(test, data.Order(101, 0, 0))
-			loss, correct := score(want.forward(x, 101)[len(weights)], y)
+			acts, _ := want.forward(x, 101)
+			loss, correct := score(acts[len(weights)], y)
 			if math.Abs(loss-e.ValLoss) > 5e-5 || math.Abs(float64(correct)/101-e.ValAcc) > 1e-9 {
 				t.Errorf("epoch %d: validation %v, %v, in float64 %v, %v", epoch+1, e.ValLoss, e.ValAcc, loss, float64(correct)/101)
 			}
