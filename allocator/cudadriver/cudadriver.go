@@ -1,26 +1,25 @@
-// Package cudadriver is the memory of a CUDA device as the allocators of package
-// allocator ask for it: [Driver] is an allocator.PageDriver, for a Pool, Plan or Malloc,
-// and [MemPool] and [GraphPool] are an allocator.AsyncDriver, for an Async.
+// Package cudadriver gives the allocators of package allocator the memory of a CUDA
+// device: [Driver] is an allocator.PageDriver, for a Pool, Plan or Malloc, and [MemPool]
+// and [GraphPool] are an allocator.AsyncDriver, for an Async. It does not import package
+// allocator.
 //
-// # What it needs
+// # Requirements
 //
-// To build: cgo with gcc or clang. No CUDA toolkit, no header of it and no build tag:
-// the driver's own library, libcuda.so.1, is looked for when the first call is made. To
-// run: Linux and a driver for CUDA 11.2 or newer; pages do with 10.2, a [GraphPool] asks
-// for 11.4. What a driver or a device lacks is errors.ErrUnsupported. Where there is no
-// cgo, no Linux or no library, every call returns an [ErrNoCUDA] that says which. The
-// first call finds this out for all: a device that it could not use is not tried again.
+// A build needs cgo with gcc or clang, but no CUDA toolkit, header or build tag: the
+// first call loads the driver's library, libcuda.so.1. A run needs Linux and a driver for
+// CUDA 11.2 or later; pages need 10.2, a [GraphPool] needs 11.4. A call that the driver or
+// the device does not support returns errors.ErrUnsupported. Without cgo, Linux or the
+// library, every call returns an [ErrNoCUDA] that names what is missing. The first call
+// decides for all: a device that it could not use is not tried again.
 //
 // # Device, context and streams
 //
-// The device is the first; the environment variable CUDA_VISIBLE_DEVICES chooses which
-// card that is. Its primary context is retained by the first call and kept until the
-// process ends. It is the one that the CUDA runtime uses. So streams and events are its
-// cudaStream_t and cudaEvent_t too, and memory can be passed to kernels launched with
-// either. Calls may come from any goroutine: each is made in this context. A thread that
-// had none keeps it, one that had another gets that back. 0 is the default stream.
-//
-// Nothing here imports package allocator.
+// The package uses the first device, which the environment variable CUDA_VISIBLE_DEVICES
+// selects. The first call retains its primary context until the process ends. The CUDA
+// runtime uses the same context, so streams and events are a cudaStream_t and a
+// cudaEvent_t, and kernels launched with either API can use the memory. Calls may come
+// from any goroutine. A thread without a context keeps the primary one after a call; a
+// thread with another context gets it back. Stream 0 is the default stream.
 package cudadriver
 
 import (
@@ -29,13 +28,11 @@ import (
 	"sync/atomic"
 )
 
-// ErrNoCUDA is what every call returns, with the reason, where there is no CUDA driver
-// to be called.
+// ErrNoCUDA is the error, with the reason, of every call if there is no CUDA driver.
 var ErrNoCUDA = errors.New("no CUDA driver")
 
-// An Error is a call to the driver that failed. Work on the device fails later than it
-// was queued: such a fault comes from whichever call next waits for it, and leaves
-// the device unusable.
+// An Error reports a driver call that failed. If queued work fails, the next call that
+// waits for it returns the error, and the device is unusable from then on.
 type Error struct {
 	Op   string // the function of this package, "Malloc"
 	Code int    // CUresult, 2
@@ -46,15 +43,14 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("cudadriver: %s: %s (CUDA error %d)", e.Op, e.Name, e.Code)
 }
 
-// OutOfMemory says whether the device had too little memory; the call may be
-// tried again once some is freed.
+// OutOfMemory reports whether the device had too little memory. The call may succeed
+// once some is freed.
 func (e *Error) OutOfMemory() bool { return e.Code == 2 }
 
 // Is makes CUDA_ERROR_NOT_SUPPORTED an errors.ErrUnsupported.
 func (e *Error) Is(target error) bool { return target == errors.ErrUnsupported && e.Code == 801 }
 
-// check makes an error of what a function of the raw layer returned: a CUresult, or
-// codeNone for no driver.
+// check returns the error of a code: a CUresult, or codeNone for no driver.
 func check(op string, code int) error {
 	switch code {
 	case 0:
@@ -67,8 +63,8 @@ func check(op string, code int) error {
 
 const codeNone = -1
 
-// Available returns nil if a device can be used, else an error that says why not in one
-// line.
+// Available returns nil if a device can be used. Otherwise the error gives the reason in
+// one line.
 func Available() error {
 	if err := check("Available", rawAvailable()); err != nil {
 		return fmt.Errorf("no CUDA device can be used: %w", err)
@@ -76,8 +72,7 @@ func Available() error {
 	return nil
 }
 
-// Counts are the calls that this process has made to the driver's memory
-// functions.
+// Counts holds the number of calls of this process to the driver's memory functions.
 type Counts struct {
 	Malloc, Free           uint64 // cuMemAlloc, cuMemFree
 	MallocAsync, FreeAsync uint64 // cuMemAllocFromPoolAsync, cuMemFreeAsync
@@ -91,7 +86,7 @@ var counts struct {
 	createPages, releasePages, mapPages, unmapPages atomic.Uint64
 }
 
-// Counters returns the calls made so far, failed ones included.
+// Counters returns the number of calls so far, including failed ones.
 func Counters() Counts {
 	return Counts{
 		counts.malloc.Load(), counts.free.Load(), counts.mallocAsync.Load(), counts.freeAsync.Load(),
@@ -99,8 +94,8 @@ func Counters() Counts {
 	}
 }
 
-// Driver is the device's memory, pages and streams. The zero value is ready for use, and
-// all are the same.
+// Driver allocates the device's memory, pages and streams. All values are equal, and the
+// zero value is ready to use.
 type Driver struct{ Events }
 
 // Malloc returns bytes > 0 bytes of device memory, aligned to 256.
@@ -125,15 +120,15 @@ func (Driver) NewStream() (stream uintptr, err error) {
 // SyncStream waits on the host for the stream's work, and reports its faults.
 func (Driver) SyncStream(stream uintptr) error { return check("SyncStream", rawSyncStream(stream)) }
 
-// FreeStream destroys the stream, whose work goes on to its end. The allocators that it
-// was passed to are told before, with ReleaseStream.
+// FreeStream destroys the stream. Work queued on it still completes. Call ReleaseStream
+// first on every allocator that the stream was passed to.
 func (Driver) FreeStream(stream uintptr) error { return check("FreeStream", rawFreeStream(stream)) }
 
-// Events is the part of [Driver] that has no state of its own: events, which are
-// cudaEvent_t without times, and the figures of the device's memory.
+// Events has the events of a [Driver], which are cudaEvent_t without timing, and the size
+// of the device's memory.
 type Events struct{}
 
-// MemInfo returns the bytes free on the device and in all.
+// MemInfo returns the device's free and total bytes.
 func (Events) MemInfo() (free, total int64, err error) {
 	free, total, code := rawMemInfo()
 	return free, total, check("MemInfo", code)
@@ -150,7 +145,7 @@ func (Events) RecordEvent(event, stream uintptr) error {
 	return check("RecordEvent", rawRecordEvent(event, stream))
 }
 
-// QueryEvent says whether the marked work is done.
+// QueryEvent reports whether the marked work is done.
 func (Events) QueryEvent(event uintptr) (done bool, err error) {
 	is, code := rawQueryEvent(event)
 	return is != 0, check("QueryEvent", code)

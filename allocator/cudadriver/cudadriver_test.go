@@ -29,12 +29,12 @@ func TestError(t *testing.T) {
 			t.Errorf("%q, want %q", got, c.text)
 		}
 		if c.err.OutOfMemory() != c.outOfMemory || errors.Is(&c.err, errors.ErrUnsupported) != c.unsupported || errors.Is(&c.err, cudadriver.ErrNoCUDA) {
-			t.Errorf("%v is taken for another error", &c.err)
+			t.Errorf("%v is mistaken for another error", &c.err)
 		}
 	}
 }
 
-// calls are all that can be asked of the driver, with arguments that are wrong at most.
+// calls has every call, with zero arguments where they need a device.
 func calls() map[string]func() error {
 	var d cudadriver.Driver
 	var p cudadriver.MemPool
@@ -75,8 +75,8 @@ func calls() map[string]func() error {
 	}
 }
 
-// TestWithoutDevice: where no device can be used every call returns an error of one line,
-// and the same as Available.
+// TestWithoutDevice checks that without a device every call returns the error of Available,
+// in one line.
 func TestWithoutDevice(t *testing.T) {
 	why := cudadriver.Available()
 	if why == nil {

@@ -1,8 +1,7 @@
-// What is needed of CUDA's driver API, declared by hand so that no toolkit is needed to
-// build. The names without the prefix cd_ or CD_, and the layouts, are those of the
-// CUDA Driver API Reference Manual: its section Data types used by CUDA driver, and those
-// named above each group of functions. declarations_test.go compares them with a cuda.h
-// where there is one.
+// The part of CUDA's driver API that the package uses, declared by hand so that a build
+// needs no toolkit. Names, without the prefix cd_ or CD_, and layouts are those of the CUDA
+// Driver API Reference Manual: section Data types used by CUDA driver, and the sections named
+// above each group of functions. declarations_test.go compares them with a cuda.h.
 #ifndef CUDADRIVER_DECLARATIONS_H
 #define CUDADRIVER_DECLARATIONS_H
 

@@ -13,8 +13,8 @@ import (
 	"mlpool/kernels/nn"
 )
 
-// requireDevice is kerneltest.RequireGPU for a test without kernels, which does without the
-// tag cuda too.
+// requireDevice is kerneltest.RequireGPU for tests that launch no kernel and so do not need
+// the tag cuda.
 func requireDevice(t *testing.T) {
 	t.Helper()
 	err := cudadriver.Available()
@@ -27,8 +27,8 @@ func requireDevice(t *testing.T) {
 	t.Skip(err)
 }
 
-// TestZeroIsNothing: 0 is no address, event or pool, and no size. The default stream is 0,
-// and can be waited for.
+// TestZeroIsNothing checks that 0 is no valid address, event, pool or size. Stream 0 is the
+// default stream.
 func TestZeroIsNothing(t *testing.T) {
 	requireDevice(t)
 	calls := calls()
@@ -43,7 +43,7 @@ func TestZeroIsNothing(t *testing.T) {
 	}
 }
 
-// try makes tests of calls that should not fail short.
+// try ends the test if err is not nil.
 func try(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
@@ -67,7 +67,7 @@ func newStream(t testing.TB) kernels.Stream {
 	return s
 }
 
-// TestAlone runs a pool on two streams of this package, with no kernel.
+// TestAlone runs a pool on two streams of this package, without kernels.
 func TestAlone(t *testing.T) {
 	requireDevice(t)
 	var d cudadriver.Driver
@@ -80,7 +80,7 @@ func TestAlone(t *testing.T) {
 	}
 	for range 3 {
 		for i, s := range streams {
-			b, err := pool.Alloc(40<<20, s, "half of the limit and more")
+			b, err := pool.Alloc(40<<20, s, "more than half of the limit")
 			try(t, err)
 			try(t, pool.RecordStream(b, streams[1-i]))
 			try(t, pool.Free(b, s))
@@ -94,7 +94,7 @@ func TestAlone(t *testing.T) {
 	try(t, pool.Close())
 }
 
-// onNewThread makes a call the first one of an operating system's thread.
+// onNewThread makes a call on a new thread of the operating system.
 func onNewThread(t *testing.T, name string, call func() error) {
 	t.Helper()
 	done := make(chan error)
@@ -107,8 +107,8 @@ func onNewThread(t *testing.T, name string, call func() error) {
 	}
 }
 
-// TestNewThreads makes each call the first one of an operating system's thread, which has
-// no context then: a goroutine may be moved to one at any time.
+// TestNewThreads makes each call on a new thread, which has no context. Go may move a
+// goroutine to one at any time.
 func TestNewThreads(t *testing.T) {
 	requireDevice(t)
 	var d cudadriver.Driver
@@ -152,8 +152,7 @@ func TestNewThreads(t *testing.T) {
 	onNewThread(t, "ReleaseRange", func() error { return d.ReleaseRange(addr, page) })
 }
 
-// TestErrorsDoNotStay: a call that fails leaves nothing for a kernel's launch to be blamed
-// for.
+// TestErrorsDoNotStay checks that a launch does not return the error of an earlier call.
 func TestErrorsDoNotStay(t *testing.T) {
 	kerneltest.RequireGPU(t)
 	var d cudadriver.Driver
@@ -208,8 +207,8 @@ func TestMalloc(t *testing.T) {
 	}
 }
 
-// spinCycles is how long a stream is kept busy, in cycles of the GPU: some ten
-// milliseconds, far more than the host takes for the calls after it.
+// spinCycles keeps a stream busy for about ten milliseconds, in cycles of the GPU: far
+// longer than the host's calls that follow.
 const spinCycles = 20_000_000
 
 func TestEvents(t *testing.T) {

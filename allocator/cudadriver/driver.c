@@ -8,19 +8,18 @@
 
 #include "declarations.h"
 
-// cudadriver_symbol, in a program that has such a function, is where the driver's
-// functions come from in place of libcuda.so.1: so a program brings an emulated driver.
+// A program may define cudadriver_symbol to replace libcuda.so.1 by an emulated driver.
 __attribute__((weak)) void *cudadriver_symbol(const char *name);
 
-// The driver's functions; those that it lacks are NULL.
+// The driver's functions; NULL for those that it lacks.
 #define DECLARE(name, ...) int (*name)(__VA_ARGS__);
 static struct {
   CD_FUNCTIONS(DECLARE)
 } cu;
 
-// What begin found out.
+// The result of begin.
 static struct {
-  int code;       // why no call can be made
+  int code;       // why the driver cannot be called
   char none[256]; // why there is no driver
   int device;
   cd_context context;
@@ -34,7 +33,7 @@ static void *library;
 
 static void *symbol(const char *name) { return library ? dlsym(library, name) : cudadriver_symbol(name); }
 
-// find fills cu, or says why it cannot.
+// find fills cu, or sets state.none.
 static int find(void) {
   if (!cudadriver_symbol && !(library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL))) {
     const char *why = dlerror();
@@ -46,12 +45,12 @@ static int find(void) {
   return CD_SUCCESS;
 }
 
-// TRY is a function's result, where the driver has the function.
+// TRY calls a function if the driver has it.
 #define TRY(function, ...) (cu.function ? cu.function(__VA_ARGS__) : CD_ERROR_NOT_SUPPORTED)
 
 static int find_pages(void) {
   int supported = 0;
-  // A driver without pages knows no such attribute either.
+  // A driver without pages does not know the attribute either.
   if (!cu.cuMemGetAllocationGranularity) return CD_ERROR_NOT_SUPPORTED;
   state.memory.type = CD_MEM_ALLOCATION_TYPE_PINNED;
   state.memory.location.type = CD_MEM_LOCATION_TYPE_DEVICE;
@@ -70,9 +69,9 @@ static void begin(void) {
   if (!state.code) state.page_code = find_pages();
 }
 
-// enter makes the primary context this thread's, and says which one it had, or why this
-// thread cannot call the driver. Threads come and go under Go, and a new one has none;
-// where another library left one of its own, that may be another device's.
+// enter makes the primary context current and returns the previous one in before. Go
+// starts threads at any time, which have no context; another library may have left the
+// context of another device.
 static int enter(cd_context *before) {
   static pthread_once_t once = PTHREAD_ONCE_INIT;
   pthread_once(&once, begin);
@@ -81,7 +80,7 @@ static int enter(cd_context *before) {
   return code || *before == state.context ? code : TRY(cuCtxSetCurrent, state.context);
 }
 
-// leave puts the context back that enter found, if any, and returns the first error.
+// leave restores the context that enter found, if any, and returns the first error.
 static int leave(cd_context before, int code) {
   int put_back = before && before != state.context ? TRY(cuCtxSetCurrent, before) : CD_SUCCESS;
   return code ? code : put_back;
@@ -93,8 +92,8 @@ static int ready(void) {
   return leave(before, code);
 }
 
-// IN_CONTEXT is a function's result in the primary context, unless there is a code that
-// says why it cannot be called. That, and the arguments, are looked at in the context.
+// IN_CONTEXT calls a function in the primary context, unless refusal is an error. It
+// evaluates refusal and the arguments in the context.
 #define IN_CONTEXT(refusal, function, ...)                         \
   ({                                                               \
     cd_context before_ = NULL;                                     \
@@ -105,8 +104,7 @@ static int ready(void) {
 
 #define VALID(valid) ((valid) ? CD_SUCCESS : CD_ERROR_INVALID_VALUE)
 
-// CALL is a function's result where the arguments are valid, PAGES where the device has
-// pages, too.
+// CALL calls a function if the arguments are valid, PAGES if the device also has pages.
 #define CALL(valid, function, ...) IN_CONTEXT(VALID(valid), function, __VA_ARGS__)
 #define PAGES(valid, function, ...) IN_CONTEXT(state.page_code ? state.page_code : VALID(valid), function, __VA_ARGS__)
 
@@ -199,7 +197,7 @@ int cudadriver_pages_map(uintptr_t addr, uintptr_t handle, int64_t bytes) {
   if (code) return code;
   cd_access_desc access = {state.memory.location, CD_MEM_ACCESS_FLAGS_PROT_READWRITE};
   code = PAGES(1, cuMemSetAccess, addr, (size_t)bytes, &access, 1);
-  // What the first call did is undone. Should that fail too, the first error says more.
+  // If cuMemUnmap fails too, the first error says more.
   if (code) (void)PAGES(1, cuMemUnmap, addr, (size_t)bytes);
   return code;
 }
@@ -221,7 +219,7 @@ cudadriver_value cudadriver_pool_new(int64_t threshold, int follow_events, int o
   if (!code) code = CALL(1, cuMemPoolSetAttribute, pool, CD_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES, &follow_events);
   if (!code) code = CALL(1, cuMemPoolSetAttribute, pool, CD_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC, &opportunistic);
   if (!code) code = CALL(1, cuMemPoolSetAttribute, pool, CD_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES, &internal);
-  // Should that fail too, the first error says more.
+  // If cuMemPoolDestroy fails too, the first error says more.
   if (code) (void)CALL(1, cuMemPoolDestroy, pool);
   return (cudadriver_value){code ? 0 : (uintptr_t)pool, code};
 }

@@ -1,7 +1,6 @@
-// The C face of driver.c, called from raw_linux.go. Addresses, streams, events, pools and
-// handles travel as uintptr_t. Every function finds the driver if none was called before,
-// calls it in the device's primary context, which stays current where the thread had none,
-// and returns a CUresult, or CUDADRIVER_NONE where there is no driver.
+// The functions of driver.c that raw_linux.go calls. Addresses, streams, events, pools and
+// handles are uintptr_t. Each function loads the driver if none did before, calls it in the
+// device's primary context, and returns a CUresult, or CUDADRIVER_NONE without a driver.
 #ifndef CUDADRIVER_DRIVER_H
 #define CUDADRIVER_DRIVER_H
 
@@ -9,7 +8,7 @@
 
 enum { CUDADRIVER_NONE = -1 };
 
-// The number of a thing, or of bytes, and what else a function returned.
+// A handle or a number of bytes, with the code of the call.
 typedef struct {
   uintptr_t value;
   int code;

@@ -7,8 +7,8 @@ import (
 	"mlpool/allocator/cudadriver"
 )
 
-// A pool on the GPU, of which a program in the same process uses the memory with CUDA's
-// runtime, CUDA's driver, or a library on top of them. It needs a GPU and is compiled alone.
+// A pool on the GPU. CUDA's runtime, driver and libraries can use its memory in the same
+// process. The example needs a GPU, so it is only compiled.
 func ExampleDriver() {
 	if err := cudadriver.Available(); err != nil {
 		log.Fatal(err) // one line that says why
@@ -45,8 +45,8 @@ func ExampleDriver() {
 	}
 }
 
-// An allocator over cudaMallocAsync, that keeps 1 GiB of what is free. It needs a GPU and
-// is compiled alone.
+// An allocator over cudaMallocAsync that keeps 1 GiB of free memory. The example needs a
+// GPU, so it is only compiled.
 func ExampleMemPool() {
 	options := cudadriver.DefaultMemPoolOptions()
 	options.ReleaseThreshold = 1 << 30

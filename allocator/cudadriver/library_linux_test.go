@@ -14,8 +14,8 @@ import (
 	"mlpool/kernels/kerneltest"
 )
 
-// withLibrary runs tests of this program again, with libcuda.so.1 from a folder, and
-// returns what they print.
+// withLibrary runs tests again in a program of their own, with libcuda.so.1 from folder,
+// and returns what they print.
 func withLibrary(t *testing.T, folder string, tests ...string) string {
 	t.Helper()
 	if kerneltest.Emulated() {
@@ -38,7 +38,7 @@ func withLibrary(t *testing.T, folder string, tests ...string) string {
 	return string(out)
 }
 
-// inChild is in the environment of what withLibrary starts.
+// inChild is in the environment of the programs that withLibrary starts.
 const inChild = "CUDADRIVER_TEST_LIBRARY"
 
 // oldDriver compiles a driver and returns its folder.
@@ -56,15 +56,15 @@ func oldDriver(t *testing.T, flags ...string) string {
 	return folder
 }
 
-// TestOtherContext runs where every thread has a context of another's making, perhaps of
-// another device: memory is of the primary one all the same, and the other one stays.
+// TestOtherContext runs where another library gave every thread a context. Memory is of
+// the primary context, and the other one is restored.
 func TestOtherContext(t *testing.T) {
 	t.Setenv("OTHER_CONTEXT", "1")
 	withLibrary(t, oldDriver(t), "TestMalloc", "TestAlone")
 }
 
-// TestPoolsWithoutGraphs runs on a driver whose graphs have no memory: there is no pool
-// for captures, from which each would fail.
+// TestPoolsWithoutGraphs runs on a driver whose graphs have no memory, so that there can be
+// no GraphPool.
 func TestPoolsWithoutGraphs(t *testing.T) {
 	if os.Getenv(inChild) == "" {
 		withLibrary(t, oldDriver(t, "-DNEWER"), "TestPoolsWithoutGraphs")
@@ -78,8 +78,8 @@ func TestPoolsWithoutGraphs(t *testing.T) {
 	}
 }
 
-// TestRefused has a driver refuse calls that others come before: what those did is undone,
-// and the error is that of the call.
+// TestRefused makes a driver refuse the last of several calls: the earlier ones are undone,
+// and the error is the refused call's.
 func TestRefused(t *testing.T) {
 	if os.Getenv(inChild) == "" {
 		withLibrary(t, oldDriver(t, "-DNEWER"), "TestRefused")
@@ -105,12 +105,12 @@ func TestRefused(t *testing.T) {
 		for name, o := range options {
 			p, err := cudadriver.NewMemPoolWith(o)
 			if name == refused {
-				want(t, "a pool of which "+name+" is refused", err, unknown)
+				want(t, "a pool with "+name+" refused", err, unknown)
 			} else {
 				try(t, errors.Join(err, p.ClosePool()))
 			}
 			if got := available(); got != before {
-				t.Fatalf("%s of a pool, where %s is refused: %d bytes are left over", name, refused, before-got)
+				t.Fatalf("%s with %s refused: %d bytes are left over", name, refused, before-got)
 			}
 		}
 	}
@@ -153,7 +153,7 @@ func TestDeviceWithoutPages(t *testing.T) {
 	}
 }
 
-// TestOldDriver runs on a driver that has no pages and no pools: the rest of it works.
+// TestOldDriver runs on a driver without pages and pools. Everything else works.
 func TestOldDriver(t *testing.T) {
 	if os.Getenv(inChild) == "" {
 		withLibrary(t, oldDriver(t), "TestOldDriver", "TestMalloc", "TestAlone")
@@ -178,8 +178,8 @@ func TestOldDriver(t *testing.T) {
 	}
 	onNewThread(t, "MemInfo", func() error { _, _, err := d.MemInfo(); return err })
 	_, err := d.Malloc(2 << 30)
-	want(t, "Malloc of more than there is", err, 2)
-	// It knows no names of errors either.
+	want(t, "Malloc of more than the device has", err, 2)
+	// It has no names of errors either.
 	if got := err.Error(); got != "cudadriver: Malloc: unknown error (CUDA error 2)" {
 		t.Errorf("%q", got)
 	}

@@ -1,8 +1,8 @@
 package cudadriver
 
-// PageSize returns the bytes of a page, of which there are whole numbers in the
-// sizes and addresses of the calls below: 2 MiB on all GPUs so far. The error is
-// errors.ErrUnsupported if the device or its driver cannot map memory.
+// PageSize returns the bytes of a page, 2 MiB on all GPUs so far. Sizes and addresses of
+// the calls below are multiples of it. The error is errors.ErrUnsupported if the device or
+// its driver cannot map memory.
 func (Driver) PageSize() (int64, error) {
 	size, code := rawPageSize()
 	return int64(size), check("PageSize", code)
@@ -14,7 +14,7 @@ func (Driver) ReserveRange(bytes int64) (addr uintptr, err error) {
 	return addr, check("ReserveRange", code)
 }
 
-// ReleaseRange returns what ReserveRange returned. Nothing is mapped there.
+// ReleaseRange releases a range of ReserveRange in which nothing is mapped.
 func (Driver) ReleaseRange(addr uintptr, bytes int64) error {
 	return check("ReleaseRange", rawReleaseRange(addr, bytes))
 }
@@ -26,21 +26,20 @@ func (Driver) CreatePages(bytes int64) (pages uintptr, err error) {
 	return pages, check("CreatePages", code)
 }
 
-// ReleasePages returns what CreatePages returned. The device keeps it for as long
-// as it is mapped.
+// ReleasePages releases memory of CreatePages. The device keeps it while it is mapped.
 func (Driver) ReleasePages(pages uintptr) error {
 	counts.releasePages.Add(1)
 	return check("ReleasePages", rawReleasePages(pages))
 }
 
-// MapPages makes the memory of pages, all its bytes, accessible at addr, beside
-// other addresses where it is so.
+// MapPages makes all bytes of pages accessible at addr, in addition to addresses where
+// they are mapped already.
 func (Driver) MapPages(addr, pages uintptr, bytes int64) error {
 	counts.mapPages.Add(1)
 	return check("MapPages", rawMapPages(addr, pages, bytes))
 }
 
-// UnmapPages undoes one MapPages. No work uses the addresses any more.
+// UnmapPages undoes one MapPages. All work at the addresses must be done.
 func (Driver) UnmapPages(addr uintptr, bytes int64) error {
 	counts.unmapPages.Add(1)
 	return check("UnmapPages", rawUnmapPages(addr, bytes))

@@ -53,7 +53,7 @@ func TestPages(t *testing.T) {
 	try(t, d.MapPages(at(1), two, 2*page))
 	try(t, d.MapPages(at(3), one, page))
 
-	// A fill over both, read through the second address.
+	// A fill of both mappings, read through the second address.
 	try(t, filler.Fill(at(0), 7, 3*page, s.Handle()))
 	differing := func(i, pages, want int64) {
 		t.Helper()
@@ -74,7 +74,7 @@ func TestPages(t *testing.T) {
 	try(t, filler.Fill(at(2), 8, 4, s.Handle()))
 	try(t, s.Synchronize())
 
-	// Memory moves with what it holds.
+	// Memory keeps its contents when it is mapped elsewhere.
 	try(t, d.UnmapPages(at(0), page))
 	try(t, d.UnmapPages(at(1), 2*page))
 	try(t, d.MapPages(at(0), two, 2*page))
@@ -92,7 +92,7 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// TestPagesRefused makes calls that must return an error and do nothing else.
+// TestPagesRefused makes calls that must fail and change nothing.
 func TestPagesRefused(t *testing.T) {
 	page := pageSize(t)
 	var d cudadriver.Driver
@@ -107,7 +107,7 @@ func TestPagesRefused(t *testing.T) {
 			t.Errorf("MapPages of %d bytes of memory of %d: no error", bytes, 2*page)
 		}
 	}
-	// Nothing is mapped: there is room.
+	// Nothing is mapped there.
 	try(t, d.MapPages(addr, pages, 2*page))
 	try(t, filler.Fill(addr, 7, 2*page, s.Handle()))
 	if err := d.MapPages(addr, pages, 2*page); err == nil {

@@ -8,10 +8,10 @@ package cudadriver
 */
 import "C"
 
-// The functions of driver.h, for which raw_none.go stands in where there is no cgo or no
-// Linux. The last result is the code.
+// The functions of driver.h. raw_none.go replaces them without cgo or Linux. The last
+// result is the code.
 
-// codeNone is the number of driver.h: else this does not compile.
+// This does not compile unless codeNone is the number of driver.h.
 var _ = [1]struct{}{}[codeNone-C.CUDADRIVER_NONE]
 
 func value(r C.cudadriver_value) (uintptr, int) { return uintptr(r.value), int(r.code) }
@@ -26,7 +26,7 @@ func flag(on bool) C.int {
 	return 0
 }
 
-// rawNone says why there is no driver, once a call has returned codeNone.
+// rawNone returns why there is no driver, once a call has returned codeNone.
 func rawNone() string              { return C.GoString(C.cudadriver_none()) }
 func rawErrorName(code int) string { return C.GoString(C.cudadriver_error_name(C.int(code))) }
 func rawAvailable() int            { return int(C.cudadriver_available()) }

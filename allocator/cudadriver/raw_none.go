@@ -8,7 +8,7 @@ import "runtime"
 
 func rawNone() string {
 	if runtime.GOOS != "linux" {
-		return "it is called on Linux alone, and this is " + runtime.GOOS
+		return "it needs Linux, and this is " + runtime.GOOS
 	}
 	return "the program was built without cgo"
 }

@@ -1,9 +1,8 @@
-// A libcuda.so.1 of CUDA 10.1, for tests without a GPU: memory, streams and events, which
-// are all done at once, and nothing newer. As the real one it refuses a thread without a
-// context, and to tell of an attribute that it does not know. With OTHER_CONTEXT in the
-// environment all threads have one that is not the primary, and no call may find that
-// the one before it has left another there. REFUSE in the environment names what does not
-// work on the device.
+// A driver library, not a device: allocatortest.Fake cannot replace it, as it tests how
+// cudadriver loads a libcuda.so.1 that lacks functions. It is that of CUDA 10.1, or 11.2 with
+// -DNEWER, and needs no GPU. Like the real one it refuses threads without a context and unknown
+// attributes. With OTHER_CONTEXT in the environment each thread has a context other than the
+// primary one, and every call must restore it. REFUSE in the environment names a call that fails.
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -75,7 +74,7 @@ int cuEventRecord(void *event, void *stream) { return (void)event, (void)stream,
 int cuEventQuery(void *event) { return (void)event, refuses("event query") ? NOT_READY : ready(); }
 int cuEventSynchronize(void *event) { return (void)event, ready(); }
 
-#ifdef NEWER // pools as CUDA 11.2 has them, without graphs that have memory; and pages, one of them mapped at most
+#ifdef NEWER // pools as in CUDA 11.2, without memory of graphs, and at most one mapped page
 int cuMemPoolCreate(void **pool, const void *props) { return pools++, props ? make(pool) : INVALID_VALUE; }
 int cuMemPoolDestroy(void *pool) { return pools--, destroy(pool); }
 int cuMemPoolSetAttribute(void *pool, int attribute, void *value) {
