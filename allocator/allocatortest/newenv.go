@@ -9,8 +9,8 @@ import (
 	"mlpool/allocator"
 )
 
-// NewEnv returns the Env of an allocator on f, behind a [Guard] and with every
-// hook, so that Run checks each reuse for its order.
+// NewEnv returns the Env of an allocator on f, behind a [Guard] and with every hook, so that
+// Run checks the order of each reuse.
 func NewEnv(t *testing.T, f *Fake, a allocator.Allocator) *Env {
 	t.Helper()
 	g := NewGuard(a, f)

@@ -2,8 +2,7 @@ package allocatortest
 
 import "testing"
 
-// Run runs the conformance suite. Each of its tests opens an allocator of its
-// own with open, and closes it.
+// Run runs the conformance suite. Each test opens an allocator with open and closes it.
 func Run(t *testing.T, open func(t *testing.T) *Env) {
 	for _, c := range []struct {
 		name string

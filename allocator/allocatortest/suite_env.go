@@ -6,43 +6,39 @@ import (
 	"mlpool/allocator"
 )
 
-// An Env is an allocator under test and what is known of its surroundings. Only
-// Allocator and Streams are needed; the tests that need more are skipped
-// without it.
+// An Env is an allocator under test and its surroundings. Only Allocator and Streams are
+// required; tests that need another field are skipped without it.
 type Env struct {
 	Allocator allocator.Allocator
-	// Streams are at least four that exist, all different.
+	// Streams are at least four different streams.
 	Streams []allocator.Stream
 
-	// Limit is how many bytes may be reserved before memory runs out, at most
-	// 1 GiB. Blocks of 4 MiB must then fill two thirds of it, one that is freed among
-	// them make room for another, and free ones for a block of half of it. 0 means
-	// unknown: leave it 0 for an allocator that does not reuse single holes, such as an
-	// arena.
+	// Limit is how many bytes may be reserved before memory runs out, at most 1 GiB.
+	// Blocks of 4 MiB must fill two thirds of it, one freed among them must make room for
+	// another, and all of them for a block of half of Limit. 0 means unknown, as for an
+	// arena, which does not reuse single holes.
 	Limit int64
-	// Caches says that a sequence of calls that was run before needs no memory
-	// from the driver when it is run again.
+	// Caches says that a repeated sequence of calls needs no memory from the driver.
 	Caches bool
-	// Settles is how many times it must have run before that. Default 2.
+	// Settles is how many repetitions come before that. Default 2.
 	Settles int
-	// Returns says that Trim(0) with nothing handed out leaves nothing reserved.
+	// Returns says that Trim(0) without live blocks leaves nothing reserved.
 	Returns bool
 
 	// Use queues work of s on all of b.
 	Use func(b allocator.Block, s allocator.Stream) error
-	// Fill queues a write of id to every byte of b, Verify a check of it that
-	// ends before Verify returns.
+	// Fill queues a write of id to every byte of b. Verify waits for a check of it.
 	Fill   func(b allocator.Block, s allocator.Stream, id byte) error
 	Verify func(b allocator.Block, s allocator.Stream, id byte) error
-	// Order makes stream to wait for the work queued on from.
+	// Order makes stream to wait for the work queued on stream from.
 	Order func(from, to allocator.Stream) error
 	// Sync waits on the host for all work.
 	Sync func() error
-	// Closed is called after Close and says what it left behind.
+	// Closed is called after Close and reports what is left over.
 	Closed func() error
 }
 
-// suite is one test's Env with checks around the calls.
+// suite is the Env of one test, with checks around the calls.
 type suite struct {
 	*Env
 	t *testing.T
@@ -57,7 +53,7 @@ func start(t *testing.T, open func(t *testing.T) *Env) *suite {
 	return s
 }
 
-// end closes the allocator, of which nothing may be handed out.
+// end closes the allocator, which must have no live block.
 func (s *suite) end() {
 	s.t.Helper()
 	s.sync()
@@ -67,23 +63,26 @@ func (s *suite) end() {
 	s.left()
 }
 
+// left checks what Close left over.
 func (s *suite) left() {
 	s.t.Helper()
-	if s.Closed == nil {
-		return
-	}
-	if err := s.Closed(); err != nil {
-		s.t.Errorf("after Close: %v", err)
+	if s.Closed != nil {
+		s.must(s.Closed())
 	}
 }
 
 func (s *suite) sync() {
 	s.t.Helper()
-	if s.Sync == nil {
-		return
+	if s.Sync != nil {
+		s.must(s.Sync())
 	}
-	if err := s.Sync(); err != nil {
-		s.t.Fatalf("Sync: %v", err)
+}
+
+// must ends the test if err is not nil.
+func (s *suite) must(err error) {
+	s.t.Helper()
+	if err != nil {
+		s.t.Fatal(err)
 	}
 }
 
@@ -116,5 +115,5 @@ func (s *suite) freeAll(blocks []allocator.Block, on allocator.Stream) {
 	}
 }
 
-// fits leaves out what the Env's memory cannot hold.
+// fits reports whether the Env's memory can hold bytes.
 func (s *suite) fits(bytes int64) bool { return s.Limit > 0 && bytes <= s.Limit }

@@ -11,7 +11,7 @@ import (
 	"mlpool/allocator"
 )
 
-// The cases of the suite on what is handed out and what is refused.
+// The cases of the suite on blocks and refused calls.
 
 func sizes(t *testing.T, s *suite) {
 	for _, bytes := range []int64{0, 1, 4, 255, 256, 257, 1000, 1 << 10, 65537, 1 << 20, 1<<21 + 1, 1 << 26, 1 << 29, 1 << 30} {
@@ -25,9 +25,7 @@ func sizes(t *testing.T, s *suite) {
 		}
 		s.free(b, s.Streams[0])
 		s.free(c, s.Streams[0])
-		if err := s.Allocator.Trim(0); err != nil {
-			t.Errorf("Trim: %v", err)
-		}
+		s.must(s.Allocator.Trim(0))
 	}
 }
 
@@ -82,8 +80,8 @@ func badBlocks(t *testing.T, s *suite) {
 	}
 }
 
-// foreignBlocks gives an allocator the blocks of one like it, which has done the same: on fakes
-// of their own they have the same addresses. All are refused, and what is handed out stays.
+// foreignBlocks frees the blocks of a second allocator, which made the same calls: on equal
+// devices they have the same addresses. All are refused, and live blocks stay live.
 func foreignBlocks(t *testing.T, s *suite, open func(t *testing.T) *Env) {
 	other := start(t, open)
 	on := s.Streams[0]
@@ -92,9 +90,7 @@ func foreignBlocks(t *testing.T, s *suite, open func(t *testing.T) *Env) {
 		mine = append(mine, s.alloc(bytes, on))
 		theirs = append(theirs, other.alloc(bytes, other.Streams[0]))
 		if s.Fill != nil {
-			if err := s.Fill(mine[i], on, byte(i)); err != nil {
-				t.Fatal(err)
-			}
+			s.must(s.Fill(mine[i], on, byte(i)))
 		}
 	}
 	refused := func(what string, b allocator.Block) {

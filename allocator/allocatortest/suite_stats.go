@@ -9,7 +9,7 @@ import (
 	"mlpool/allocator"
 )
 
-// The cases of the suite on what an allocator says of itself, gives back, and leaves behind.
+// The cases of the suite on statistics, Live, Trim and Close.
 
 func statistics(t *testing.T, s *suite) {
 	a := s.Allocator
@@ -44,17 +44,14 @@ func statistics(t *testing.T, s *suite) {
 		t.Errorf("after all frees: %+v", got)
 	}
 	s.sync()
-	if err := a.Trim(0); err != nil {
-		t.Errorf("Trim: %v", err)
-	}
+	s.must(a.Trim(0))
 	a.ResetPeaks()
 	if got := a.Stats(); got.PeakAllocated != got.Allocated || got.PeakReserved != got.Reserved {
 		t.Errorf("after ResetPeaks: %+v", got)
 	}
 }
 
-// releasedStatistics releases streams: what they did stays in the statistics, and no peak
-// grows by it.
+// releasedStatistics releases streams: their calls stay in the statistics, and no peak grows.
 func releasedStatistics(t *testing.T, s *suite) {
 	releaser, ok := allocator.As[allocator.StreamReleaser](s.Allocator)
 	if !ok {
@@ -85,17 +82,13 @@ func trim(t *testing.T, s *suite) {
 	s.freeAll([]allocator.Block{s.alloc(8<<20, on), s.alloc(16<<20, on), s.alloc(1<<20, on)}, on)
 	s.sync()
 	for _, keep := range []int64{1 << 40, 12 << 20, 0, -1} {
-		if err := s.Allocator.Trim(keep); err != nil {
-			t.Errorf("Trim(%d): %v", keep, err)
-		}
+		s.must(s.Allocator.Trim(keep))
 	}
 	if got := s.Allocator.Stats(); got.Reserved < got.Allocated || got.Allocated < 100 {
 		t.Errorf("after Trim with a block handed out: %+v", got)
 	}
 	s.free(kept, on)
-	if err := s.Allocator.Trim(0); err != nil {
-		t.Errorf("Trim(0): %v", err)
-	}
+	s.must(s.Allocator.Trim(0))
 	if got := s.Allocator.Stats().Reserved; s.Returns && got != 0 {
 		t.Errorf("%d bytes reserved after Trim(0) with nothing handed out", got)
 	}

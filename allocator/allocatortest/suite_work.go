@@ -9,10 +9,11 @@ import (
 	"mlpool/allocator"
 )
 
-// The cases of the suite that queue work, on one stream, several, or several goroutines.
+// The cases of the suite on the order of work: on one stream, on several, and on several
+// goroutines.
 
-// contents fills each block with its number and finds it there again, through
-// random sizes, frees and trims.
+// contents fills each block with its number and reads it back before it frees the block,
+// among random sizes, frees and trims.
 func contents(t *testing.T, s *suite) {
 	const steps, most = 10000, 64 << 10
 	r := rand.New(rand.NewPCG(1, 2))
@@ -39,17 +40,13 @@ func contents(t *testing.T, s *suite) {
 			on := s.Streams[r.IntN(len(s.Streams))]
 			f := filled{s.alloc(r.Int64N(most), on), on, byte(step)}
 			if s.Fill != nil {
-				if err := s.Fill(f.b, f.on, f.id); err != nil {
-					t.Fatal(err)
-				}
+				s.must(s.Fill(f.b, f.on, f.id))
 			}
 			blocks = append(blocks, f)
 		case k < 99 && len(blocks) > 0:
 			drop(r.IntN(len(blocks)))
 		case k == 99:
-			if err := s.Allocator.Trim(r.Int64N(16 << 20)); err != nil {
-				t.Fatal(err)
-			}
+			s.must(s.Allocator.Trim(r.Int64N(16 << 20)))
 		}
 	}
 	if got := s.Allocator.Live(); len(got) != len(blocks) {
@@ -60,7 +57,7 @@ func contents(t *testing.T, s *suite) {
 	}
 }
 
-// steadyState repeats a training step: the first ones take memory, later ones none.
+// steadyState repeats a training step. Only the first steps may take memory.
 func steadyState(t *testing.T, s *suite) {
 	if !s.Caches {
 		t.Skip("allocator asks its driver each time")
@@ -93,8 +90,8 @@ func steadyState(t *testing.T, s *suite) {
 	s.freeAll(fixed, on)
 }
 
-// acrossStreams frees on other streams than it allocates on, ordered as a
-// careful caller orders them.
+// acrossStreams frees blocks on other streams than their own, ordered as a careful caller
+// orders them.
 func acrossStreams(t *testing.T, s *suite) {
 	r := rand.New(rand.NewPCG(3, 4))
 	type held struct {
@@ -110,16 +107,12 @@ func acrossStreams(t *testing.T, s *suite) {
 			i := r.IntN(len(blocks))
 			h := blocks[i]
 			if h.on != on && s.Order != nil {
-				if err := s.Order(h.on, on); err != nil {
-					t.Fatal(err)
-				}
+				s.must(s.Order(h.on, on))
 			} else if h.on != on {
 				s.sync()
 			}
 			if s.Use != nil {
-				if err := s.Use(h.b, on); err != nil {
-					t.Fatal(err)
-				}
+				s.must(s.Use(h.b, on))
 			}
 			s.free(h.b, on)
 			blocks[i] = blocks[len(blocks)-1]
@@ -134,7 +127,7 @@ func acrossStreams(t *testing.T, s *suite) {
 	}
 }
 
-// goroutines allocates from eight at once, two to a stream.
+// goroutines allocates on eight goroutines, two for each stream.
 func goroutines(t *testing.T, s *suite) {
 	const workers, rounds = 8, 1000
 	errs := make(chan error, workers)
@@ -151,8 +144,8 @@ func goroutines(t *testing.T, s *suite) {
 	}
 }
 
-// Churn makes rounds calls of a on one stream, holds up to sixteen blocks of
-// random sizes at a time, and ends with none.
+// Churn makes rounds calls of a on one stream. It holds up to sixteen blocks of random
+// sizes and frees all in the end.
 func Churn(a allocator.Allocator, on allocator.Stream, seed uint64, rounds int) error {
 	r := rand.New(rand.NewPCG(seed, 5))
 	var blocks []allocator.Block
@@ -178,7 +171,7 @@ func Churn(a allocator.Allocator, on allocator.Stream, seed uint64, rounds int) 
 	return nil
 }
 
-// handedOver frees in one goroutine what others allocated.
+// handedOver frees blocks of other goroutines.
 func handedOver(t *testing.T, s *suite) {
 	const producers, each = 4, 300
 	type handed struct {
@@ -220,18 +213,12 @@ func handedOver(t *testing.T, s *suite) {
 	}
 }
 
-// recorded uses blocks on a second stream as well, for which nobody but
-// RecordStream makes the memory's next use wait.
+// recorded uses blocks on a second stream, for which only RecordStream makes the
+// memory's next use wait.
 func recorded(t *testing.T, s *suite) {
 	r, ok := allocator.As[allocator.StreamRecorder](s.Allocator)
 	if !ok || s.Use == nil || s.Order == nil {
 		t.Skip("no RecordStream, or nothing to see it with")
-	}
-	must := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
 	}
 	probe := s.alloc(100, s.Streams[0])
 	if err := r.RecordStream(probe, s.Streams[1]); errors.Is(err, errors.ErrUnsupported) {
@@ -251,12 +238,12 @@ func recorded(t *testing.T, s *suite) {
 		order := random.Perm(len(s.Streams))
 		on, other, last := s.Streams[order[0]], s.Streams[order[1]], s.Streams[order[random.IntN(2)*2]]
 		b := s.alloc(1+random.Int64N(4)<<10, on)
-		must(s.Use(b, on))
-		must(s.Order(on, other))
-		must(s.Order(on, last))
-		must(s.Use(b, other))
-		must(r.RecordStream(b, other))
-		must(r.RecordStream(b, other))
+		s.must(s.Use(b, on))
+		s.must(s.Order(on, other))
+		s.must(s.Order(on, last))
+		s.must(s.Use(b, other))
+		s.must(r.RecordStream(b, other))
+		s.must(r.RecordStream(b, other))
 		s.free(b, last)
 	}
 	if got := s.Allocator.Stats().Allocated; got != 0 {
