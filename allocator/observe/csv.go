@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// longestRecord is the most bytes of a record, which is kept in memory.
+// longestRecord is the largest size of a record, which is kept in memory.
 const longestRecord = 1 << 20
 
 // A table reads the records of a CSV below its header.
@@ -36,7 +36,7 @@ func (l *limited) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// readCSV reads a CSV of RMM or MiniMalloc, which it tells by the columns.
+// readCSV reads a CSV of RMM or MiniMalloc, which have different columns.
 func readCSV(r io.Reader) (*Requests, error) {
 	in := &limited{Reader: r}
 	t := &table{records: csv.NewReader(in), in: in, columns: map[string]int{}}
@@ -67,7 +67,7 @@ func readCSV(r io.Reader) (*Requests, error) {
 	return nil, fmt.Errorf("%w: the first line has no column Action or size", errUnreadable)
 }
 
-// next reads a record, or says that there is none.
+// next reads a record, and reports whether there was one.
 func (t *table) next() (more bool, err error) {
 	t.in.left = longestRecord
 	record, err := t.records.Read()
@@ -89,7 +89,7 @@ func (t *table) has(column string) bool {
 	return ok
 }
 
-// column returns the place of a column that goes by one of several names.
+// column returns the index of the column that has one of names.
 func (t *table) column(names ...string) (int, error) {
 	for _, name := range names {
 		if i, ok := t.columns[name]; ok {
@@ -101,7 +101,7 @@ func (t *table) column(names ...string) (int, error) {
 
 func (t *table) field(column int) string { return strings.TrimSpace(t.record[column]) }
 
-// wrong names the line of an error.
+// wrong adds the line to err.
 func (t *table) wrong(err error) error { return fmt.Errorf("line %d: %w", t.line, err) }
 
 // parseSize reads a number of bytes.

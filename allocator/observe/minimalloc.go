@@ -13,7 +13,7 @@ import (
 	"mlpool/allocator"
 )
 
-// An edge is where the life of a buffer begins or ends.
+// An edge is the begin or end of the life of a buffer.
 type edge struct {
 	time   int64
 	end    bool
@@ -22,12 +22,11 @@ type edge struct {
 	line   int
 }
 
-// readMiniMalloc reads MiniMalloc's CSV, a line for each buffer: it is live from
-// time lower (or begin, or start) to before upper, or up to and with end. What
-// ends at a time is freed before what begins then is allocated; of either, the
-// lines are in order. All is on one stream. Ids, hints and offsets are ignored,
-// gaps too, as a block keeps its place through them. Alignments are checked, and
-// those that no allocator here gives are counted.
+// readMiniMalloc reads MiniMalloc's CSV, which has a line for each buffer. A buffer is live
+// from time lower (or begin, or start) until upper, exclusive, or end, inclusive. At one time,
+// frees come before allocations, and each of them in the order of the lines. All requests are
+// on one stream. Ids, hints, offsets and gaps are ignored. Alignments that are not divisors of
+// allocator.Alignment are counted.
 func readMiniMalloc(t *table) (*Requests, error) {
 	lower, err := t.column("lower", "begin", "start")
 	if err != nil {
@@ -43,7 +42,7 @@ func readMiniMalloc(t *table) (*Requests, error) {
 	}
 	inclusive := !t.has("upper")
 	var edges []edge
-	coarse := 0 // buffers with an alignment that is not kept
+	coarse := 0 // buffers with an alignment that allocators do not give
 	for {
 		more, err := t.next()
 		if err != nil {
@@ -79,7 +78,7 @@ func readMiniMalloc(t *table) (*Requests, error) {
 	return trace, err
 }
 
-// parseLife reads the times from which and before which a buffer is live.
+// parseLife reads the begin and the exclusive end of the life of a buffer.
 func parseLife(lower, upper string, inclusive bool) (begin, end int64, err error) {
 	if begin, err = strconv.ParseInt(lower, 10, 64); err != nil {
 		return 0, 0, fmt.Errorf("%.40q is not a time", lower)
@@ -97,7 +96,7 @@ func parseLife(lower, upper string, inclusive bool) (begin, end int64, err error
 	return begin, end, nil
 }
 
-// playEdges makes a trace of the edges of all buffers, in the order of the lines.
+// playEdges makes Requests of the edges of all buffers, which are in the order of the lines.
 func playEdges(edges []edge) (*Requests, error) {
 	slices.SortStableFunc(edges, func(a, b edge) int {
 		switch {
@@ -125,27 +124,27 @@ func playEdges(edges []edge) (*Requests, error) {
 	return b.done()
 }
 
-// WriteMiniMalloc writes a buffer for each block, in the order of their Allocs.
-// Time counts calls, so no two are at the same; what is never freed is live to
-// their end. The format has no streams: all blocks are taken to be of one.
-func (t *Requests) WriteMiniMalloc(w io.Writer) error {
-	upper := make([]int, len(t.Events)) // of the buffer that an event allocates
-	begun := make([]int, t.Slots)       // the event that allocated what is in a slot
-	for i, e := range t.Events {
+// WriteMiniMalloc writes a buffer for each block, in the order of the Allocs. Time counts
+// calls, so no two are at the same time. A block that is never freed is live to the end. The
+// format has no streams.
+func (r *Requests) WriteMiniMalloc(w io.Writer) error {
+	upper := make([]int, len(r.Events)) // by the event that allocates the buffer
+	begun := make([]int, r.Slots)       // event that allocated the block of a slot
+	for i, e := range r.Events {
 		if e.Free {
 			upper[begun[e.Slot]] = i
 		} else {
-			begun[e.Slot], upper[i] = i, len(t.Events)
+			begun[e.Slot], upper[i] = i, len(r.Events)
 		}
 	}
 	out := bufio.NewWriter(w)
 	fmt.Fprintln(out, "id,lower,upper,size")
 	id := 0
-	for i, e := range t.Events {
+	for i, e := range r.Events {
 		if !e.Free {
 			fmt.Fprintf(out, "%d,%d,%d,%d\n", id, i, upper[i], e.Bytes)
 			id++
 		}
 	}
-	return out.Flush() // with the error of the first write that failed
+	return out.Flush()
 }

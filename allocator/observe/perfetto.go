@@ -10,40 +10,40 @@ import (
 	"mlpool/allocator"
 )
 
-// Work is something that the device did, such as a kernel.
+// Work is an operation of the device, such as a kernel.
 type Work struct {
 	Name, Detail string
-	Start        time.Time // by the host's clock
+	Start        time.Time // on the host's clock
 	Length       time.Duration
 }
 
-// perfettoEvent is an event of the Trace Event Format, which Perfetto reads.
+// perfettoEvent is an event in the Trace Event Format.
 type perfettoEvent struct {
 	Name   string         `json:"name"`
 	Cat    string         `json:"cat,omitempty"`
 	Phase  string         `json:"ph"`
 	Time   float64        `json:"ts"`            // microseconds
-	Length *float64       `json:"dur,omitempty"` // of an X, which must have one
+	Length *float64       `json:"dur,omitempty"` // required in an X
 	Pid    int            `json:"pid"`
 	Tid    int            `json:"tid"`
 	ID     string         `json:"id,omitempty"`
-	Scope  string         `json:"s,omitempty"` // of an instant: p, its process
+	Scope  string         `json:"s,omitempty"` // of an instant: p is its process
 	Args   map[string]any `json:"args,omitempty"`
 }
 
-// Lives of blocks overlap, so that they cannot be slices of a thread: they are
-// asynchronous slices, which Perfetto shows in a track for each name, by process. So each
-// stream is a process, after the one of the device. A process has one thread, of the same
-// number, since thread 0 is taken for the idle one of the machine.
+// Lives of blocks overlap, so they cannot be slices of a thread. They are asynchronous
+// slices, which Perfetto groups by process and name. So each stream is a process, after that
+// of the device. A process has one thread of the same number, since Perfetto takes thread 0
+// for the idle thread.
 const perfettoDevice = 1
 
-// perfetto writes events, one a line.
+// perfetto writes one event a line.
 type perfetto struct {
 	out     *bufio.Writer
 	err     error
 	begun   bool
 	streams map[allocator.Stream]int // processes
-	lived   int                      // blocks, so far
+	lived   int                      // number of blocks so far
 }
 
 func (p *perfetto) put(e perfettoEvent) {
@@ -59,12 +59,12 @@ func (p *perfetto) put(e perfettoEvent) {
 	p.out.Write(line)
 }
 
-// name says what a process, or its thread, is called.
+// name names a process, or its thread.
 func (p *perfetto) name(kind string, pid int, name string) {
 	p.put(perfettoEvent{Name: kind, Phase: "M", Pid: pid, Args: map[string]any{"name": name}})
 }
 
-// stream returns the process of s, which it names when it is new.
+// stream returns the process of s, and names a new one.
 func (p *perfetto) stream(s allocator.Stream) int {
 	pid, known := p.streams[s]
 	if !known {
@@ -77,11 +77,10 @@ func (p *perfetto) stream(s allocator.Stream) int {
 
 func perfettoTime(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
 
-// WritePerfetto writes the ring as JSON for ui.perfetto.dev: a slice for each block's
-// life, named by its tag, among those of its stream; counters of the live and the
-// reserved bytes; and, on a track of the device, work that was done meanwhile. The life
-// of a block whose Alloc the ring has lost begins with the ring. otherData says how many
-// events were lost.
+// WritePerfetto writes the events of t as JSON for ui.perfetto.dev: a slice for the life of
+// each block, named by its tag, in the process of its stream; counters of the live and the
+// reserved bytes; and work, on a track of the device. The life of a block whose Alloc the
+// ring has lost begins with the first event. otherData has the number of lost events.
 func WritePerfetto(w io.Writer, t *allocator.Trace, work ...Work) error {
 	dropped := t.Dropped()
 	events, _ := t.Events()
@@ -110,9 +109,9 @@ func WritePerfetto(w io.Writer, t *allocator.Trace, work ...Work) error {
 	return p.out.Flush()
 }
 
-// lives writes the events of a ring; live are the blocks that are handed out at its end.
+// lives writes events; live are the blocks that are handed out after them.
 func (p *perfetto) lives(events []allocator.TraceEvent, live []allocator.LiveBlock) {
-	begun := map[uintptr]perfettoEvent{} // by address of a block that is handed out
+	begun := map[uintptr]perfettoEvent{} // by address of a live block
 	begin := func(b allocator.LiveBlock, at time.Duration) {
 		e := perfettoEvent{
 			Name: b.Tag, Cat: "block", Phase: "b", Time: perfettoTime(at), Pid: p.stream(b.Stream), ID: fmt.Sprint(p.lived),

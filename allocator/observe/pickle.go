@@ -8,19 +8,19 @@ import (
 	"strings"
 )
 
-// A pickler writes plain data as Python's pickle, protocol 2, with only those opcodes
-// that the reader in pytorch.org/memory_viz knows: no text but Unicode, no number but of
-// up to 8 bytes. Errors are those of the bufio.Writer, and come with its Flush.
+// A pickler writes plain data as Python's pickle, protocol 2, with only the opcodes that
+// pytorch.org/memory_viz reads: text is Unicode, and numbers have up to 8 bytes. finish
+// returns the first error of a write.
 type pickler struct {
 	out  *bufio.Writer
-	memo map[string]uint32 // what was written before, by a name or by its text
+	memo map[string]uint32 // numbers of values written before, by name
 }
 
-// picklerBatch is how many members of a list are put into it at once, as Python does:
-// what reads them has all of them on a stack.
+// picklerBatch is how many members of a list are appended at once, as in Python. A reader
+// has them all on a stack.
 const picklerBatch = 1000
 
-// newPickler begins a pickle, of one value, that finish ends.
+// newPickler begins a pickle of one value, which finish ends.
 func newPickler(w io.Writer) *pickler {
 	p := &pickler{bufio.NewWriter(w), map[string]uint32{}}
 	p.op(opProto, 2, 1)
@@ -32,7 +32,7 @@ func (p *pickler) finish() error {
 	return p.out.Flush()
 }
 
-// op writes an opcode and the low bytes of a number behind it.
+// op writes an opcode and the low bytes of n.
 func (p *pickler) op(code byte, n uint64, bytes int) {
 	p.out.WriteByte(code)
 	p.out.Write(binary.LittleEndian.AppendUint64(nil, n)[:bytes])
@@ -60,7 +60,8 @@ func (p *pickler) bool(b bool) {
 	p.out.WriteByte(code)
 }
 
-// once writes a value the first time that it is called with a name, and then refers to it.
+// once calls value to write a value the first time it is called with name, and then writes
+// a reference.
 func (p *pickler) once(name string, value func()) {
 	at, written := p.memo[name]
 	put, put4 := byte(opPut1), byte(opPut4)
@@ -80,13 +81,13 @@ func (p *pickler) once(name string, value func()) {
 
 func (p *pickler) text(s string) {
 	p.once("text "+s, func() {
-		s = strings.ToValidUTF8(s, "\uFFFD") // Python takes nothing else
+		s = strings.ToValidUTF8(s, "\uFFFD") // Python refuses anything else
 		p.op(opText4, uint64(len(s)), 4)
 		p.out.WriteString(s)
 	})
 }
 
-// dict writes a dict; members calls key and writes a value in turn.
+// dict writes a dict. members writes keys and values in turn.
 func (p *pickler) dict(members func()) {
 	p.out.Write([]byte{opEmptyDict, opMark})
 	members()

@@ -10,17 +10,17 @@ import (
 	"os"
 )
 
-// MostEvents, for the device of Read, chooses the device with most events.
+// MostEvents, as the device of Read, is the device with most events.
 const MostEvents = -1
 
 var (
 	gzipMagic     = []byte{0x1f, 0x8b}
 	zipMagic      = []byte("PK\x03\x04")
-	byteOrderMark = []byte("\xef\xbb\xbf") // what Windows puts before UTF-8
+	byteOrderMark = []byte("\xef\xbb\xbf") // Windows writes it before UTF-8
 	errUnreadable = errors.New("is neither a CSV of RMM or MiniMalloc nor a pickled snapshot of torch.cuda.memory")
 )
 
-// ReadFile is Read of a file, which errors name.
+// ReadFile reads a file with Read. Its errors name the file.
 func ReadFile(path string, device int) (*Requests, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -34,10 +34,9 @@ func ReadFile(path string, device int) (*Requests, error) {
 	return t, nil
 }
 
-// Read reads a trace of any format, plain or gzipped, and tells the formats by
-// their contents. Of a snapshot of several devices it takes one, or the one
-// with most events. Errors are of one line and say which line, or which byte of
-// what was unpacked, is wrong.
+// Read reads requests in any format, plain or gzipped, which it recognizes by the contents.
+// Of a snapshot of several devices it reads one. An error is one line that names the line,
+// or the byte of the unpacked file, that is wrong.
 func Read(r io.Reader, device int) (*Requests, error) {
 	in := bufio.NewReaderSize(r, 1<<16)
 	if begins(in, gzipMagic) {
@@ -62,8 +61,7 @@ func Read(r io.Reader, device int) (*Requests, error) {
 	return readCSV(in)
 }
 
-// begins says whether the next bytes are those of magic. What cannot be read now
-// fails again when it is read in earnest.
+// begins reports whether the next bytes are magic. An error repeats at the next read.
 func begins(in *bufio.Reader, magic []byte) bool {
 	next, _ := in.Peek(len(magic))
 	return bytes.Equal(next, magic)

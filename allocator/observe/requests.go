@@ -1,12 +1,3 @@
-// Package traces reads recorded sequences of memory requests in the formats that
-// people have, and writes them in those that others read:
-//
-//   - the CSV of RMM's logging_resource_adaptor, which cmd/train writes too;
-//   - the CSV of MiniMalloc;
-//   - the pickled snapshot of torch.cuda.memory (read only).
-//
-// A trace keeps the order of the calls, sizes as asked for and streams. It does
-// not keep times, addresses, tags, threads or stacks.
 package observe
 
 import (
@@ -15,25 +6,25 @@ import (
 	"math"
 )
 
-// Requests is a recorded sequence of requests.
+// Requests is a recorded sequence of calls of Alloc and Free. It keeps their order, streams and
+// sizes as asked for, but no times, addresses, tags, threads or stacks.
 type Requests struct {
 	Events  []Event
-	Streams int // that occur in it
-	Slots   int // blocks handed out at once, at most
+	Streams int // number of streams
+	Slots   int // most blocks live at once
 
 	Allocs, Frees int   // events
-	Peak          int64 // bytes handed out at once, at most
+	Peak          int64 // most bytes live at once
 
-	Before   int // blocks from before the recording: the first Before events allocate them
-	Unfreed  int // blocks still handed out at the end
-	Failures int // requests that failed when the trace was recorded, and are left out
+	Before   int // blocks from before the recording; the first Before events allocate them
+	Unfreed  int // blocks live at the end
+	Failures int // requests that failed when they were recorded, and are left out
 
 	notes []string // of the reader
 }
 
-// An Event is one call. Blocks are known by slots, which are used again: a slot
-// is that of one block from its Alloc to its Free. Streams are numbered from 0 in
-// the order in which they occur.
+// An Event is one call. Slot identifies the block from its Alloc to its Free, and is then
+// reused. Streams are numbered from 0 in the order in which they occur.
 type Event struct {
 	Free   bool
 	Slot   int32
@@ -41,34 +32,34 @@ type Event struct {
 	Bytes  int64 // as asked for, also of a Free
 }
 
-// Notes says, in short phrases, what a replay of the trace leaves out or adds.
-func (t *Requests) Notes() []string {
+// Notes returns short phrases about what a replay leaves out or adds.
+func (r *Requests) Notes() []string {
 	var notes []string
 	note := func(n int, text string) {
 		if n > 0 {
 			notes = append(notes, fmt.Sprintf("%d %s", n, text))
 		}
 	}
-	note(t.Failures, "that failed are left out")
-	note(t.Before, "from before the recording are allocated first")
-	note(t.Unfreed, "never freed are freed at the end")
-	return append(notes, t.notes...)
+	note(r.Failures, "that failed are left out")
+	note(r.Before, "from before the recording are allocated first")
+	note(r.Unfreed, "never freed are freed at the end")
+	return append(notes, r.notes...)
 }
 
-// A builder makes a trace of calls that name blocks by address. A Free of an
-// address that did not occur before is of a block from before the recording,
-// since rings lose their oldest entries and a recording may begin late.
+// A builder makes Requests of calls that name blocks by address. A Free of an unknown
+// address frees a block from before the recording: rings lose their oldest entries, and a
+// recording may begin late.
 type builder struct {
-	trace   Requests
-	before  []Event          // allocations of blocks from before the recording
-	blocks  map[uint64]block // by address, those that were freed too
-	null    []int32          // slots of the blocks of 0 bytes at address 0
-	spare   []int32          // slots that are free
-	streams map[uint64]int32 // numbers of streams
-	live    int64            // bytes, without those from before the recording
+	requests Requests
+	before   []Event          // Allocs of blocks from before the recording
+	blocks   map[uint64]block // by address, including freed blocks
+	null     []int32          // slots of blocks of 0 bytes at address 0
+	spare    []int32          // free slots
+	streams  map[uint64]int32 // numbers of streams
+	live     int64            // bytes, without blocks from before the recording
 }
 
-// A block is what was last known of an address.
+// A block is the last known state of an address.
 type block struct {
 	slot  int32 // or freedSlot
 	bytes int64
@@ -105,13 +96,13 @@ func (b *builder) alloc(addr uint64, bytes int64, stream uint64) error {
 	} else {
 		b.blocks[addr] = block{slot, bytes}
 	}
-	b.trace.Events = append(b.trace.Events, Event{Slot: slot, Stream: b.stream(stream), Bytes: bytes})
+	b.requests.Events = append(b.requests.Events, Event{Slot: slot, Stream: b.stream(stream), Bytes: bytes})
 	b.live += bytes
 	return nil
 }
 
-// free adds a Free on a stream. The size counts only if nothing is known of the
-// block. A Free of address 0 without a block there is nothing, as in C.
+// free adds a Free on a stream. bytes counts only if the block is unknown. A Free of
+// address 0 without a block there does nothing, as in C.
 func (b *builder) free(addr uint64, bytes int64, stream uint64) error {
 	if addr == 0 {
 		if last := len(b.null) - 1; last >= 0 {
@@ -139,11 +130,11 @@ func (b *builder) free(addr uint64, bytes int64, stream uint64) error {
 
 func (b *builder) release(old block, stream uint64) {
 	b.spare = append(b.spare, old.slot)
-	b.trace.Events = append(b.trace.Events, Event{Free: true, Slot: old.slot, Stream: b.stream(stream), Bytes: old.bytes})
+	b.requests.Events = append(b.requests.Events, Event{Free: true, Slot: old.slot, Stream: b.stream(stream), Bytes: old.bytes})
 }
 
-// keep adds a block that was handed out before the recording and still is at its
-// end, unless an event has named its address: then that event says what is there.
+// keep adds a block that was live before the recording and is at its end, unless an event
+// has named its address.
 func (b *builder) keep(addr uint64, bytes int64, stream uint64) error {
 	if _, known := b.blocks[addr]; known {
 		return nil
@@ -153,8 +144,8 @@ func (b *builder) keep(addr uint64, bytes int64, stream uint64) error {
 	return err
 }
 
-// hold notes a block that was handed out before the recording. Its slot is new,
-// since it has been taken all the time.
+// hold records a block that was live before the recording. Its slot is new, since the
+// block has occupied it from the start.
 func (b *builder) hold(bytes int64, stream uint64) (block, error) {
 	if bytes < 0 {
 		return block{}, fmt.Errorf("%d is not a size", bytes)
@@ -178,11 +169,11 @@ func (b *builder) slot() (int32, error) {
 }
 
 func (b *builder) newSlot() (int32, error) {
-	if b.trace.Slots == math.MaxInt32 {
+	if b.requests.Slots == math.MaxInt32 {
 		return 0, errors.New("more blocks are live than can be counted")
 	}
-	b.trace.Slots++
-	return int32(b.trace.Slots - 1), nil
+	b.requests.Slots++
+	return int32(b.requests.Slots - 1), nil
 }
 
 func (b *builder) stream(handle uint64) int32 {
@@ -194,43 +185,43 @@ func (b *builder) stream(handle uint64) int32 {
 	return number
 }
 
-// done returns the trace, with the blocks from before the recording at its front.
+// done returns the requests, preceded by those for blocks from before the recording.
 func (b *builder) done() (*Requests, error) {
-	t := &b.trace
-	if len(t.Events) == 0 {
+	r := &b.requests
+	if len(r.Events) == 0 {
 		return nil, errNoEvent
 	}
-	t.Before = len(b.before)
-	if t.Before > 0 {
-		t.Events = append(b.before, t.Events...)
+	r.Before = len(b.before)
+	if r.Before > 0 {
+		r.Events = append(b.before, r.Events...)
 	}
-	t.numberStreams(len(b.streams))
+	r.numberStreams(len(b.streams))
 	var live int64
-	for _, e := range t.Events {
+	for _, e := range r.Events {
 		if e.Free {
-			t.Frees++
+			r.Frees++
 			live -= e.Bytes
 			continue
 		}
-		t.Allocs++
+		r.Allocs++
 		if e.Bytes > math.MaxInt64-live {
 			return nil, errors.New("the blocks that are live at once have more bytes than can be added up")
 		}
 		live += e.Bytes
-		t.Peak = max(t.Peak, live)
+		r.Peak = max(r.Peak, live)
 	}
-	t.Unfreed = t.Allocs - t.Frees
-	return t, nil
+	r.Unfreed = r.Allocs - r.Frees
+	return r, nil
 }
 
 // numberStreams numbers streams in the order of the events.
-func (t *Requests) numberStreams(n int) {
-	numbers := make([]int32, n) // of what events have now, plus 1
-	for i := range t.Events {
-		s := &t.Events[i].Stream
+func (r *Requests) numberStreams(n int) {
+	numbers := make([]int32, n) // 1 + the new number, by the old one
+	for i := range r.Events {
+		s := &r.Events[i].Stream
 		if numbers[*s] == 0 {
-			t.Streams++
-			numbers[*s] = int32(t.Streams)
+			r.Streams++
+			numbers[*s] = int32(r.Streams)
 		}
 		*s = numbers[*s] - 1
 	}

@@ -13,11 +13,10 @@ import (
 // rmmHeader names the columns that RMM writes.
 const rmmHeader = "Thread,Time,Action,Pointer,Size,Stream"
 
-// readRMM reads what RMM's logging_resource_adaptor writes, with the columns
-// Thread, Time, Action, Pointer, Size and Stream in any order. Calls are taken in
-// the order of the lines, whichever thread made them and whatever Time says: both
-// columns may be missing, and others are ignored. An Action is allocate, free or
-// deallocate, or "allocate failure", which is counted.
+// readRMM reads the CSV of RMM's logging_resource_adaptor. Its columns may be in any order.
+// The order of the lines is the order of the calls; columns other than Action, Pointer, Size
+// and Stream are ignored. An Action is allocate, free or deallocate, or "allocate failure",
+// which is counted.
 func readRMM(t *table) (*Requests, error) {
 	var at [4]int
 	for i, name := range []string{"Action", "Pointer", "Size", "Stream"} {
@@ -42,7 +41,7 @@ func readRMM(t *table) (*Requests, error) {
 
 func (b *builder) addRMM(action, pointer, size, stream string) error {
 	if action == "allocate failure" {
-		b.trace.Failures++
+		b.requests.Failures++
 		return nil
 	}
 	p, err := parseHandle(pointer)
@@ -66,8 +65,7 @@ func (b *builder) addRMM(action, pointer, size, stream string) error {
 	return fmt.Errorf("action %.40q is none of allocate, free, deallocate and allocate failure", action)
 }
 
-// parseHandle reads what C++ prints for a pointer or a stream: hexadecimal, with
-// or without 0x.
+// parseHandle reads a pointer or a stream as C++ prints it: hexadecimal, with or without 0x.
 func parseHandle(s string) (uint64, error) {
 	if s == "(nil)" || s == "nullptr" {
 		return 0, nil
@@ -91,13 +89,12 @@ func WriteCSV(w io.Writer, t *allocator.Trace) error {
 	return out.Flush()
 }
 
-// WriteRMM writes a trace as RMM's logging_resource_adaptor does. What a trace
-// does not keep is made up: Thread is 1, Time counts calls instead of microseconds,
-// and Pointer tells blocks that are live at once apart, and is no address.
-func (t *Requests) WriteRMM(w io.Writer) error {
+// WriteRMM writes r as RMM's logging_resource_adaptor does. Thread is 1, Time counts calls
+// instead of microseconds, and Pointer distinguishes live blocks but is no address.
+func (r *Requests) WriteRMM(w io.Writer) error {
 	out := bufio.NewWriter(w)
 	fmt.Fprintln(out, rmmHeader)
-	for i, e := range t.Events {
+	for i, e := range r.Events {
 		call := "allocate"
 		if e.Free {
 			call = "free"
@@ -106,5 +103,5 @@ func (t *Requests) WriteRMM(w io.Writer) error {
 		fmt.Fprintf(out, "1,%02d:%02d:%02d:%06d,%s,%#x,%d,%#x\n", seconds/3600, seconds/60%60, seconds%60, i%1e6,
 			call, (int64(e.Slot)+1)*allocator.Alignment, e.Bytes, e.Stream)
 	}
-	return out.Flush() // with the error of the first write that failed
+	return out.Flush()
 }

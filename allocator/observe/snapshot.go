@@ -8,16 +8,15 @@ import (
 	"mlpool/allocator"
 )
 
-// WriteSnapshot writes the ring, and m, the memory of the traced allocator after it, as
-// torch.cuda.memory._dump_snapshot does: a pickle for pytorch.org/memory_viz, for
+// WriteSnapshot writes the events of t, and m, the memory of the traced allocator after
+// them, as torch.cuda.memory._dump_snapshot does: a pickle for pytorch.org/memory_viz, for
 // python -m torch.cuda._memory_viz and for allocbench. A block's stack has one frame,
 // named after its tag.
 //
-// The segments are those of m, the end. A trace knows of no others: a block that was freed
-// outside of them has a segment of its own, which begins and ends with it. Where memory is
-// mapped twice, as in stitches, the segments are where blocks use it, so that their sizes
-// add up to what is reserved. A free is complete when it is requested. What a device had
-// free when memory ran out is -1, not known.
+// The segments are those of m. A trace knows no earlier ones: a block that was freed outside
+// of them has its own segment, which begins and ends with it. Memory that is mapped twice,
+// as in stitches, has a segment where blocks use it, so that the segments add up to the
+// bytes reserved. A free completes when it is requested. device_free of an oom is -1, unknown.
 func WriteSnapshot(w io.Writer, t *allocator.Trace, m allocator.Map) error {
 	trace, _ := t.Events()
 	segments := snapshotSegments(m)
@@ -41,18 +40,17 @@ func WriteSnapshot(w io.Writer, t *allocator.Trace, m allocator.Map) error {
 	return p.finish()
 }
 
-// A snapshotEntry is one of those that an event of a trace becomes.
+// A snapshotEntry is one of the entries that stand for an event.
 type snapshotEntry struct {
 	action string
 	event  int // in the trace
 }
 
-// snapshotEntries returns the entries of a trace. What shows memory at one of them looks
-// up the segment of each block: where none of the segments has it, there is one for the
-// block alone.
+// snapshotEntries returns the entries of a trace. A viewer looks up the segment of each
+// block, so a block that is in none of segments gets its own.
 func snapshotEntries(trace []allocator.TraceEvent, segments []allocator.MapSegment) (entries []snapshotEntry) {
-	alone := make([]bool, len(trace)) // the block of the event
-	handedOut := map[uintptr]int{}    // by which event
+	alone := make([]bool, len(trace)) // the block of the event has its own segment
+	handedOut := map[uintptr]int{}    // events by address
 	for i, e := range trace {
 		switch e.Action {
 		case allocator.Allocated:
@@ -113,7 +111,7 @@ func (p *pickler) entry(e allocator.TraceEvent, action string, micros int64) {
 	})
 }
 
-// frames writes the stack of a block: its tag.
+// frames writes the stack of a block.
 func (p *pickler) frames(tag string) {
 	p.text("frames")
 	p.once("frames "+tag, func() {
@@ -127,10 +125,10 @@ func (p *pickler) frames(tag string) {
 	})
 }
 
-// snapshotSegments returns the segments of m with memory behind them, each once.
+// snapshotSegments returns the segments of m that have memory, each memory once.
 func snapshotSegments(m allocator.Map) (segments []allocator.MapSegment) {
 	for _, g := range m.Segments {
-		open := false // the last segment goes on
+		open := false // the last segment continues
 		for _, b := range g.Blocks {
 			if b.State == allocator.MapUnmapped || b.State == allocator.MapStitched || b.State == allocator.MapUnstitched {
 				open = false
@@ -148,7 +146,7 @@ func snapshotSegments(m allocator.Map) (segments []allocator.MapSegment) {
 	return segments
 }
 
-// snapshotStates are what a snapshot calls the states of blocks.
+// snapshotStates maps the states of blocks to those of a snapshot.
 var snapshotStates = map[string]string{
 	allocator.MapLive: "active_allocated", allocator.MapWaiting: "active_pending_free", allocator.MapFree: "inactive", allocator.MapCached: "inactive",
 }

@@ -8,104 +8,23 @@ import (
 	"math"
 )
 
-// Opcodes of pickle, protocols 2 to 5, as far as data without classes needs
-// them. All others are refused, those that call code among them.
-const (
-	opMark       = '('
-	opStop       = '.'
-	opNone       = 'N'
-	opTrue       = 0x88
-	opFalse      = 0x89
-	opInt4       = 'J' // BININT: 4 bytes, signed
-	opInt1       = 'K' // BININT1
-	opInt2       = 'M' // BININT2
-	opLong1      = 0x8a
-	opLong4      = 0x8b
-	opFloat      = 'G'
-	opText4      = 'X' // BINUNICODE: a length of 4 bytes
-	opText1      = 0x8c
-	opText8      = 0x8d
-	opBytes4     = 'B'
-	opBytes1     = 'C'
-	opBytes8     = 0x8e
-	opByteArray8 = 0x96
-	opEmptyTuple = ')'
-	opTuple      = 't'
-	opTuple1     = 0x85
-	opTuple2     = 0x86
-	opTuple3     = 0x87
-	opEmptyList  = ']'
-	opAppend     = 'a'
-	opAppends    = 'e'
-	opEmptyDict  = '}'
-	opSetItem    = 's'
-	opSetItems   = 'u'
-	opPut1       = 'q' // BINPUT
-	opPut4       = 'r'
-	opGet1       = 'h' // BINGET
-	opGet4       = 'j'
-	opMemoize    = 0x94
-	opProto      = 0x80
-	opFrame      = 0x95
-)
-
-// argument is how many bytes of a number, or of a length, follow an opcode.
-var argument = [256]uint8{
-	opInt1: 1, opInt2: 2, opInt4: 4, opLong1: 1, opLong4: 4, opFloat: 8,
-	opText1: 1, opText4: 4, opText8: 8,
-	opBytes1: 1, opBytes4: 4, opBytes8: 8, opByteArray8: 8,
-	opPut1: 1, opPut4: 4, opGet1: 1, opGet4: 4,
-	opFrame: 8, // a length, which is of use to those who read ahead
-}
-
-// A kind is what is known of a value.
-type kind uint8
-
-const (
-	opaque  kind = iota // of no interest, which is most of a snapshot: None, stacks
-	mark                // opMark
-	text                // one of the words of a snapshot
-	number              // that fits 64 bits
-	list                // see value
-	dict                // without entries, or with none of interest
-	entries             // a dict, or neighbours, that stand for entries of the snapshot
-	whole               // the dict that is the snapshot
-)
-
-// A value is on the stack of the pickle's machine. It holds no data that is of
-// no interest, so its size is fixed and what is skipped costs no memory.
-type value struct {
-	kind  kind
-	done  bool // of a list: it has members of no interest; of a dict: it has members
-	word  word // of a text
-	count int  // of entries: dicts that this value stands for
-	n     int64
-	span          // of a list or entries: what it holds
-	lists *[]span // of a list of lists, or the whole: what each of them holds
-}
-
-const (
-	mostValues = 1 << 17 // on the stack: Python puts 1000 together at a time
-	mostLists  = 1 << 12 // in a list that is of interest: there is one for each device
-)
-
-// An unpickler runs a pickle. It keeps entries, one byte for each memo and a
-// stack of fixed size; all else is read past.
+// An unpickler runs a pickle. It keeps entries, one byte for each memo and a stack of at
+// most mostValues; it skips all else.
 type unpickler struct {
 	in  *bufio.Reader
 	at  int64 // bytes read
-	ops int64 // where the current opcode is
+	ops int64 // offset of the current opcode
 
 	small [longestWord]byte // the last number or short text
 
 	stack []value
 	marks []int  // places of marks on the stack
-	memo  []word // by number; 0 for what is of no interest
+	memo  []word // by number; 0 is opaque
 
 	snapshot
 }
 
-// run reads a pickle to its end and returns the value it stands for.
+// run reads a pickle to its end and returns its value.
 func (p *unpickler) run() (value, error) {
 	for {
 		p.ops = p.at
@@ -132,7 +51,7 @@ func (p *unpickler) run() (value, error) {
 	return p.stack[0], nil
 }
 
-// do does one opcode.
+// do runs one opcode.
 func (p *unpickler) do(op byte) error {
 	switch op {
 	case opProto:
@@ -176,7 +95,7 @@ func (p *unpickler) do(op byte) error {
 	return p.wrong("opcode %#02x is not of plain data, as a snapshot is", op)
 }
 
-// number reads a number. What is no whole one of 64 bits is of no interest.
+// number reads a number. One that is not an integer of up to 64 bits is opaque.
 func (p *unpickler) number(op byte) error {
 	size := uint64(argument[op])
 	if op == opLong1 || op == opLong4 {
@@ -203,8 +122,7 @@ func (p *unpickler) number(op byte) error {
 	return p.push(value{kind: number, n: n})
 }
 
-// text reads a string, or bytes, and finds out whether it is a word of a
-// snapshot.
+// text reads a string or bytes. One that is not a word is opaque.
 func (p *unpickler) text(op byte) error {
 	size, err := p.uint(argument[op])
 	if err != nil {
@@ -226,8 +144,8 @@ func (p *unpickler) text(op byte) error {
 	return p.push(value{})
 }
 
-// put remembers the value on top, which is one byte of memory: a list or a dict
-// that is used a second time is a stack, and of no interest.
+// put stores the word on top of the stack. Anything else is opaque when it is used again,
+// since lists and dicts that occur twice are call stacks.
 func (p *unpickler) put(op byte) error {
 	number := uint64(len(p.memo))
 	if op != opMemoize {
@@ -250,7 +168,7 @@ func (p *unpickler) put(op byte) error {
 	return nil
 }
 
-// get pushes what put remembered.
+// get pushes what put stored.
 func (p *unpickler) get(op byte) error {
 	number, err := p.uint(argument[op])
 	if err != nil {
@@ -265,7 +183,7 @@ func (p *unpickler) get(op byte) error {
 	return p.push(value{})
 }
 
-// fill puts values into the list or dict below them.
+// fill moves values into the list or dict below them.
 func (p *unpickler) fill(op byte) error {
 	var items []value
 	var err error
@@ -298,8 +216,8 @@ func (p *unpickler) fill(op byte) error {
 	return nil
 }
 
-// merge makes one value of the entries on top and those below, so that a list of
-// millions that is put together at once needs no stack for them.
+// merge joins the entries on top of the stack with those below, so that a list of
+// millions that is built at once needs no stack for them.
 func (p *unpickler) merge() {
 	last := len(p.stack) - 1
 	if last-1 < p.bottom() || p.stack[last].kind != entries || p.stack[last-1].kind != entries {
@@ -319,7 +237,7 @@ func (p *unpickler) push(v value) error {
 	return nil
 }
 
-// bottom is the place of the first value above the last mark.
+// bottom returns the index of the first value above the last mark.
 func (p *unpickler) bottom() int {
 	if last := len(p.marks) - 1; last >= 0 {
 		return p.marks[last] + 1
@@ -327,8 +245,7 @@ func (p *unpickler) bottom() int {
 	return 0
 }
 
-// pop takes n values, which the next push overwrites. None may stand for more
-// than one.
+// pop takes n values, which the next push overwrites. None may be several entries.
 func (p *unpickler) pop(n int) ([]value, error) {
 	from := len(p.stack) - n
 	if from < p.bottom() {
@@ -344,7 +261,7 @@ func (p *unpickler) pop(n int) ([]value, error) {
 	return items, nil
 }
 
-// popMark takes all values above the last mark, and the mark.
+// popMark takes the values above the last mark, and the mark.
 func (p *unpickler) popMark() ([]value, error) {
 	last := len(p.marks) - 1
 	if last < 0 {
@@ -363,12 +280,12 @@ func (p *unpickler) top() (*value, error) {
 	return &p.stack[len(p.stack)-1], nil
 }
 
-// wrong names the place of an error.
+// wrong returns an error that names the byte of the current opcode.
 func (p *unpickler) wrong(format string, args ...any) error {
 	return fmt.Errorf("byte %d: %w", p.ops, fmt.Errorf(format, args...))
 }
 
-// cut says why the file cannot be read on.
+// cut returns the error of a read that failed with err.
 func (p *unpickler) cut(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return p.wrong("the file ends in the middle of the pickle")
@@ -385,7 +302,7 @@ func (p *unpickler) byte() (byte, error) {
 	return b, nil
 }
 
-// read reads up to longestWord bytes, which stay until the next call.
+// read reads bytes ≤ longestWord bytes, which are valid until the next call.
 func (p *unpickler) read(bytes int) ([]byte, error) {
 	into := p.small[:bytes]
 	n, err := io.ReadFull(p.in, into)
@@ -396,7 +313,7 @@ func (p *unpickler) read(bytes int) ([]byte, error) {
 	return into, nil
 }
 
-// uint reads an unsigned number of up to 8 bytes, the lowest first.
+// uint reads a little-endian number of bytes ≤ 8 bytes.
 func (p *unpickler) uint(bytes uint8) (uint64, error) {
 	digits, err := p.read(int(bytes))
 	var n uint64
@@ -406,7 +323,7 @@ func (p *unpickler) uint(bytes uint8) (uint64, error) {
 	return n, err
 }
 
-// skip reads past n bytes.
+// skip skips n bytes.
 func (p *unpickler) skip(n uint64) error {
 	if n > math.MaxInt {
 		return p.wrong("%d bytes are more than any file has", n)
