@@ -57,12 +57,11 @@ import (
 	"strings"
 )
 
-// ErrNoCUDA is what every call returns in a program built without the tag cuda.
+// ErrNoCUDA is returned by every call in a program built without the tag cuda.
 var ErrNoCUDA = errors.New("built without CUDA (build tag cuda)")
 
-// An Error is a call to the CUDA runtime or a kernel launch that failed. The
-// work of a kernel fails later than its launch: such a fault comes from
-// whichever call next waits for it, and leaves the device unusable.
+// An Error is a call of the CUDA runtime or a kernel launch that failed. A kernel may fail after
+// its launch: the next call that waits for it returns the error, and the device is unusable.
 type Error struct {
 	Op   string // the function of this package, "GEMM"
 	Code int    // cudaError_t, 2
@@ -86,7 +85,7 @@ func Available() error {
 	return available()
 }
 
-// Device returns what is known of the device.
+// Device describes the device.
 func Device() (Info, error) { return device() }
 
 // Toolkit returns the version of the CUDA toolkit that the program was built with,
@@ -122,7 +121,7 @@ var precisions = []string{"fp32", "tf32", "3xtf32"}
 func ParsePrecision(name string) (Precision, error) {
 	i := slices.Index(precisions, name)
 	if i < 0 {
-		return 0, fmt.Errorf("%q is no precision: use one of %s", name, strings.Join(precisions, ", "))
+		return 0, fmt.Errorf("unknown precision %q: use one of %s", name, strings.Join(precisions, ", "))
 	}
 	return Precision(i), nil
 }
@@ -142,7 +141,7 @@ func (p Precision) Usable() error {
 		return err
 	}
 	if int(p) >= len(precisions) {
-		return fmt.Errorf("%v is no precision", p)
+		return fmt.Errorf("unknown precision %v", p)
 	}
 	if p != FP32 && d.Major < 8 {
 		return fmt.Errorf("%v needs tensor cores of compute capability 8.0 or newer, and %s has %d.%d: use fp32", p, d.Name, d.Major, d.Minor)

@@ -4,14 +4,13 @@ import "mlpool/kernels/nn"
 
 //go:generate go run ./internal/gen
 
-// Launches are the operations on arrays. A call queues one; what it computes is said here and
-// nowhere else. [Stream] has them for a GPU, those of GEMMs with a [Precision] as first argument.
-// Package device has them for a GPU and for host memory.
+// Launches are the operations on arrays. A call queues one. Only these comments define what it
+// computes. [Stream] implements them for a GPU, those of GEMMs with a [Precision] as first argument.
+// Package device implements them for a GPU and for host memory.
 //
-// An argument of type uintptr is the address of a dense row-major array of float32, except where
-// said otherwise. Arrays that are written must not overlap those that are read, except where an
-// operation works in place. A size below zero is an error. An array of no elements may have any
-// address.
+// An argument of type uintptr is the address of a dense row-major array of float32, unless a comment
+// says otherwise. An operation must not write to an array that overlaps one that it reads, unless it
+// works in place. A negative size is an error. An array of no elements may have any address.
 //
 // From this interface go generate writes the calls of C, their declarations and stubs, and what
 // package device needs of each operation. For that a comment "launch:as" has the operation's name in
@@ -27,7 +26,7 @@ type Launches interface {
 
 	// DgradWgrad does g, NT with ActivateBackward, and then b += alpha·yᵀ·a, in place: g's wgrad
 	// with the epilogue SGD. c is computed from b as it was before the update. PrefetchB is for
-	// b, which is written all the same. c must not overlap the others, nor b. T must be 0.
+	// b, which is also written. c must not overlap the other arrays. T must be 0.
 	DgradWgrad(g GEMM) error
 
 	// Transpose: t[cols,rows] = x[rows,cols]ᵀ.
@@ -40,8 +39,8 @@ type Launches interface {
 	//launch:as {a}: y[n] = x[n]
 	Activate(a nn.Activation, y, x uintptr, n int) error
 
-	// ActivateBackward: dx[n] is the gradient dy[n] through a, in front of which the gradient is
-	// needed. y[n] is the output of a where a is fused, else its input. dx may be dy.
+	// ActivateBackward: dx[n] is the gradient of a's input, dy[n] that of its output. y[n] is the
+	// output of a if a is fused, else its input. dx may be dy.
 	//
 	//launch:as {a} backward: dx[n] = dy[n], y[n]
 	ActivateBackward(a nn.Activation, dx, dy, y uintptr, n int) error
@@ -52,9 +51,9 @@ type Launches interface {
 	Softmax(p, x uintptr, rows, cols int) error
 
 	// CrossEntropy: loss[rows] = ln Σ exp(x - max) - (x[i,labels[i]] - max) of the logits
-	// x[rows,cols], which stays finite where a probability would be 0; correct[rows] = 1
-	// where the first largest of row i of x is labels[i], else 0. labels is int32; a label
-	// outside 0..cols-1 gives a NaN loss and is not correct.
+	// x[rows,cols], which stays finite where a probability would be 0; correct[rows] = 1 if the
+	// first maximum of row i of x is at labels[i], else 0. labels is int32; a label outside
+	// 0..cols-1 gives a NaN loss and is not correct.
 	//
 	//launch:as cross-entropy: loss[rows], correct[rows] = x[rows,cols], labels int32[rows]
 	CrossEntropy(loss, correct, x, labels uintptr, rows, cols int) error
@@ -64,28 +63,28 @@ type Launches interface {
 	//launch:as softmax backward: dx[rows,cols] = p[rows,cols], labels int32[rows]
 	SoftmaxCrossEntropyBackward(dx, p, labels uintptr, rows, cols int) error
 
-	// Classifier does the last layer and its loss at once, in float32 whatever the
-	// precision: logits = x·w; loss and correct are CrossEntropy of them; dlogits =
-	// (softmax - onehot)/rows; dx is the gradient dlogits·wᵀ through the activation.
+	// Classifier does the last layer and its loss at once, always in float32: logits = x·w; loss
+	// and correct are CrossEntropy of them; dlogits = (softmax - onehot)/rows; dx is the gradient
+	// dlogits·wᵀ through the activation.
 	Classifier(c Classifier) error
 
 	// ReduceLoss: out[i,0] = the mean of loss and out[i,1] = the sum of correct over rows
-	// i·batch to (i+1)·batch, of which the last may be fewer; out has a row for each
-	// batch of rows. Additions are in an order that depends on the sizes alone.
+	// i·batch to (i+1)·batch; the last batch may be short. out has a row for each batch. The order
+	// of additions depends on the sizes alone.
 	//
 	//launch:as loss reduction: out[batches(rows,batch),2] = loss[rows], correct[rows]
 	//launch:host
 	ReduceLoss(out, loss, correct uintptr, rows, batch int) error
 
-	// Step changes w[n] by its gradient dw[n], in place, as the update says. state[n] is what a
-	// stateful rule keeps, else 0.
+	// Step changes w[n] in place by its gradient dw[n], by the rule of u. state[n] is the state of a
+	// stateful rule, else 0.
 	//
 	//launch:as {u.Rule}: w[n], state[n] += dw[n]
 	Step(u nn.Update, w, state, dw uintptr, n int) error
 
-	// AddUpdates does for each of at most [MaxGroup] weights: w[n] += the sum of the updates,
-	// added up in the order of the ranks. Its CTAs are small enough to run beside the largest
-	// GEMMs, on another stream.
+	// AddUpdates does for each of at most [MaxGroup] weights: w[n] += the sum of the updates, in the
+	// order of the ranks. Its CTAs are so small that they run while those of the largest GEMMs do,
+	// on another stream.
 	AddUpdates(all []Updates) error
 
 	// Gather makes a batch: the pixels x[rows,cols] = images[indices[i],:] and
@@ -100,10 +99,10 @@ type Launches interface {
 // A Classifier is the last layer of a network and its loss: linear, softmax and
 // cross-entropy.
 type Classifier struct {
-	// DLogits[rows,classes] and DX[rows,k] are the gradients of the mean loss. With
-	// both 0 none are made.
+	// DLogits[rows,classes] and DX[rows,k] are the gradients of the mean loss. If both are 0, none
+	// are computed.
 	DLogits, DX uintptr
-	// Loss[rows] is in nats, Correct[rows] 1 where the prediction is the label, else 0.
+	// Loss[rows] is in nats; Correct[rows] is 1 if the prediction is the label, else 0.
 	Loss, Correct    uintptr
 	X, W             uintptr // X[rows,k], an output of Activation, and W[k,classes]
 	Labels, Indices  uintptr // uint8 labels, and rows int32 indices: row i's is labels[indices[i]]
@@ -112,8 +111,8 @@ type Classifier struct {
 	Prefetch         Prefetch // only PrefetchB counts: W
 }
 
-// Updates are what ranks add to weights W[N]: one of N elements for each of Ranks, the first
-// at X, each Stride elements behind the one before.
+// Updates are the updates of all ranks to weights W[N]: Ranks arrays of N elements, the first at X,
+// each Stride elements after the one before.
 type Updates struct {
 	W, X             uintptr
 	N, Ranks, Stride int // a GPU takes up to 2^30 elements of up to 23 ranks

@@ -10,17 +10,17 @@ type Stream uintptr
 // NewStream returns a stream that does not wait for the default stream.
 func NewStream() (Stream, error) { return newStream(false) }
 
-// NewHighPriorityStream returns a stream of the highest priority: its CTAs come to a free SM
-// before those of streams of [NewStream], also of kernels that were launched sooner.
+// NewHighPriorityStream returns a stream of the highest priority: its CTAs get a free SM before
+// those of streams of [NewStream], even of kernels that were launched earlier.
 func NewHighPriorityStream() (Stream, error) { return newStream(true) }
 
 // Close waits for the stream's work, and frees the stream.
 func (s Stream) Close() error { return s.close() }
 
-// Handle is the cudaStream_t.
+// Handle returns the cudaStream_t.
 func (s Stream) Handle() uintptr { return uintptr(s) }
 
-// Synchronize waits for all work of the stream and reports its faults.
+// Synchronize waits for all work of the stream and returns its faults.
 func (s Stream) Synchronize() error { return s.synchronize() }
 
 // Upload copies src to the device and returns when that is done.
@@ -42,26 +42,25 @@ func (s Stream) Download(dst []byte, src uintptr) error {
 // Fill sets n bytes at dst to value.
 func (s Stream) Fill(dst uintptr, value byte, n int) error { return s.fill(dst, value, n) }
 
-// FusesWgrad says whether [Stream.DgradWgrad] does both parts of g in one launch, in
-// less time than GEMM and GroupedGEMM would take.
+// FusesWgrad reports whether [Stream.DgradWgrad] does both parts of g in one launch, faster than
+// GEMM and GroupedGEMM.
 func FusesWgrad(precision Precision, g GEMM) bool { return fusesWgrad(precision, g) }
 
-// WantsTransposed says whether g, a wgrad, takes less time with b transposed at T.
+// WantsTransposed reports whether g, a wgrad, is faster with b transposed at T.
 func WantsTransposed(precision Precision, g GEMM) bool { return wantsTransposed(precision, g) }
 
-// WaitEvent makes the work that is queued on the stream from here on come after what e marks.
-// In a capture that joins both streams: e is of one that is captured, and then this one is
-// too, until that one has waited for it in turn.
+// WaitEvent makes work that is queued on the stream from now on wait for the work that e marks. If
+// e is of a stream that is being captured, this stream joins the capture, until that one has
+// waited for it in turn.
 func (s Stream) WaitEvent(e Event) error { return s.waitEvent(e) }
 
-// BeginCapture makes the stream keep the work that is queued on it from here on,
-// rather than do it, until EndCapture. Memory from MallocAsync is then the
-// graph's, and is to be freed within it. To wait for the stream is an error, and
-// spoils the capture.
+// BeginCapture makes the stream record work rather than do it, until EndCapture. Memory from
+// MallocAsync then belongs to the graph, which must free it. Waiting for the stream is an error
+// and invalidates the capture.
 func (s Stream) BeginCapture() error { return s.beginCapture() }
 
-// EndCapture returns the work that was kept. After an error there is no graph,
-// and the stream can be used on.
+// EndCapture returns the recorded work. After an error there is no graph, and the stream works
+// on.
 func (s Stream) EndCapture() (Graph, error) { return s.endCapture() }
 
 // A Graph is a cudaGraphExec_t: work with all its arguments, queued by one call.

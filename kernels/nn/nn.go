@@ -13,8 +13,8 @@ const ReLU Activation = 0
 // activations are the rows of the activations, by their numbers, which kernels.h has as well.
 var activations = []struct {
 	name string
-	// fused says whether GEMMs and the classifier compute it and its gradient, which then is a
-	// function of the output alone. Others are kernels of their own, whose gradient reads the
+	// fused activations are computed by GEMMs and the classifier, with their gradient, which must
+	// be a function of the output alone. Others are separate kernels, whose gradient reads the
 	// input.
 	fused bool
 }{
@@ -23,8 +23,8 @@ var activations = []struct {
 
 func (a Activation) String() string { return activations[a].name }
 
-// Fused says whether there are GEMMs and a classifier that compute a. The gradient through a is
-// then a function of its output; else it is one of its input.
+// Fused reports whether GEMMs and the classifier compute a. The gradient through a is then a
+// function of its output, else of its input.
 func (a Activation) Fused() bool { return activations[a].fused }
 
 // Activations returns all activations.
@@ -44,10 +44,9 @@ const SGD Rule = 0
 // rules are the rows of the rules, by their numbers, which kernels.h has as well.
 var rules = []struct {
 	name string
-	// fused says whether the GEMM that computes dw updates w.
+	// fused rules are applied by the GEMM that computes dw.
 	fused bool
-	// stateful says whether the rule keeps a tensor of the weights' shape from step to step,
-	// of zeros at first.
+	// stateful rules keep a tensor of the weights' shape from step to step, at first zero.
 	stateful bool
 }{
 	SGD: {"sgd", true, false},
@@ -55,13 +54,14 @@ var rules = []struct {
 
 func (r Rule) String() string { return rules[r].name }
 
-// Fused says whether the GEMM of a weight gradient can apply the rule. Several ranks need that, too.
+// Fused reports whether the GEMM of a weight gradient applies the rule. Only such rules work with
+// several ranks.
 func (r Rule) Fused() bool { return rules[r].fused }
 
-// Stateful says whether the rule keeps a tensor of the weights' shape, of zeros at first.
+// Stateful reports whether the rule keeps a tensor of the weights' shape, at first zero.
 func (r Rule) Stateful() bool { return rules[r].stateful }
 
-// An Update is a rule with its parameters. Package kernels passes it to C as it lies in memory.
+// An Update is a rule with its parameters. Package kernels passes it to C by its memory layout.
 type Update struct {
 	Rule Rule
 	Rate float32
