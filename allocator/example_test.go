@@ -80,7 +80,7 @@ func ExamplePlan() {
 		}
 	}
 	for _, p := range plan.Plans() {
-		fmt.Printf("%s: %d requests, %d MiB, kept to %d times\n", p.Name, p.Requests, p.Slab>>20, p.Replays)
+		fmt.Printf("%s: %d requests, %d MiB, kept to %d times\n", p.Name, p.Requests, p.Arena>>20, p.Replays)
 	}
 	if err := plan.Close(); err != nil {
 		log.Fatal(err)

@@ -10,6 +10,7 @@ import (
 
 	"mlpool/allocator/internal/pages"
 	"mlpool/allocator/internal/spin"
+	"mlpool/allocator/internal/steps"
 	"mlpool/allocator/internal/undo"
 )
 
@@ -60,9 +61,10 @@ type Plan struct {
 
 	mu     spin.Mutex // guards what follows and all runs, plans and slots; taken before any lock of the pool
 	closed bool
-	names  map[string]*repertoire
-	slab   *slabMemory // nil: none
-	spare  *slabMemory // that was the slab last, where slots of plans still lie; nil: none
+	names  map[string]*steps.Predictor
+	slots  map[*steps.Schedule][]slot // where the slab lies now
+	slab   *slabMemory                // nil: none
+	spare  *slabMemory                // that was the slab last, where slots of plans still lie; nil: none
 	old    []*slabMemory
 	stuck  bool // the last step found a block of the slab handed out
 	clock  int64
@@ -94,7 +96,7 @@ func NewPlan(d Driver, o PoolOptions) (*Plan, error) {
 		return nil, err
 	}
 	pool.swaps = true
-	p := &Plan{pool: pool, names: map[string]*repertoire{}}
+	p := &Plan{pool: pool, names: map[string]*steps.Predictor{}, slots: map[*steps.Schedule][]slot{}}
 	if pool.space != nil {
 		pool.reclaim = p.lendRest
 	}
@@ -105,9 +107,9 @@ func NewPlan(d Driver, o PoolOptions) (*Plan, error) {
 type PlanStats struct {
 	Name     string
 	Requests int // of a step, those for blocks that outlive it included
-	// Slab is what the plan needs, LowerBound the most bytes that are handed out
+	// Arena is what the plan needs, LowerBound the most bytes that are handed out
 	// at once, which no plan can go below.
-	Slab, LowerBound int64
+	Arena, LowerBound int64
 	// Replays counts the steps that kept to the plan, Mismatches those that
 	// were tried on it and did not, or would have kept to it and were not tried.
 	Replays, Mismatches int64
@@ -125,7 +127,7 @@ func (p *Plan) Begin(name string, s Stream) error {
 		return fmt.Errorf("allocator: step %q begins within step %q", name, r.name)
 	}
 	p.clock++
-	p.step.Store(&run{name: name, stream: s, names: p.names[name], open: true})
+	p.step.Store(&run{name: name, stream: s, names: p.names[name], open: true, recording: steps.NewRecording(blockSize)})
 	return nil
 }
 
@@ -150,14 +152,14 @@ func (p *Plan) End() error {
 	if p.beforePack != nil {
 		p.beforePack()
 	}
-	c := r.solve()
+	c := r.recording.Solve()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
 		return nil
 	}
 	p.install(r.name, c)
-	if p.step.Load() != nil || c.wasteful {
+	if p.step.Load() != nil || c.Wasteful {
 		return nil
 	}
 	return p.growSlab(c, r.stream)
@@ -167,36 +169,37 @@ func (p *Plan) End() error {
 func (p *Plan) conclude(r *run) (learn bool) {
 	p.notePeak()
 	p.high = p.allocated
-	if r.plan != nil && r.next == len(r.plan.events) {
-		r.plan.stats.Replays++
-		r.plan.used = p.clock
-		r.names.judge(r.guess, r.plan)
-		r.names.follows(r.plan)
+	if r.plan != nil && r.next == len(r.plan.Events) {
+		r.plan.Replays++
+		r.plan.Used = p.clock
+		r.names.Learn(r.predicted, r.plan)
+		r.names.Follows(r.plan)
 		return false
 	}
 	r.leave()
-	if len(r.recorded) == 0 && !r.tooLong {
+	rec := &r.recording
+	if len(rec.Events) == 0 && !rec.TooLong {
 		return false
 	}
 	if r.names == nil {
-		return !r.tooLong
+		return !rec.TooLong
 	}
-	hash := hashOf(r.recorded)
-	actual := r.names.withHash(hash)
+	hash := rec.Hash()
+	actual := r.names.WithHash(hash)
 	if r.tried != nil {
-		r.tried.stats.Mismatches++
+		r.tried.Mismatches++
 	} else if actual != nil {
-		actual.stats.Mismatches++
+		actual.Mismatches++
 	}
-	r.names.judge(r.guess, actual)
+	r.names.Learn(r.predicted, actual)
 	switch {
 	case actual != nil:
-		actual.used = p.clock
-	case r.tooLong: // and no plan's
-	case !r.names.startsWith(r.recorded[0].bytes) || r.names.seenBefore(hash):
+		actual.Used = p.clock
+	case rec.TooLong: // and no plan's
+	case !r.names.StartsWith(rec.Events[0].Bytes) || r.names.SeenBefore(hash):
 		return true
 	}
-	r.names.follows(actual)
+	r.names.Follows(actual)
 	return false
 }
 
@@ -221,7 +224,7 @@ func (p *Plan) Plans() []PlanStats {
 	defer p.mu.Unlock()
 	var all []PlanStats
 	for c := range p.schedules {
-		all = append(all, c.stats)
+		all = append(all, PlanStats(c.Stats))
 	}
 	slices.SortStableFunc(all, func(a, b PlanStats) int { return strings.Compare(a.Name, b.Name) })
 	return all
@@ -298,8 +301,8 @@ func (p *Plan) liveSlots(visit func(*slot)) {
 			}
 		}
 	}
-	for c := range p.schedules {
-		of(c.slots)
+	for _, slots := range p.slots {
+		of(slots)
 	}
 	for _, m := range p.old {
 		for _, slots := range m.slots {
@@ -326,7 +329,7 @@ func (p *Plan) Close() error {
 			p.pool.keep(m, m.addr, nil)
 		}
 	}
-	p.slab, p.spare, p.old, p.names = nil, nil, nil, nil
+	p.slab, p.spare, p.old, p.names, p.slots = nil, nil, nil, nil, nil
 	_, errs := p.pool.shut()
 	return undo.OneOrJoined(append(errs, leakError(leaked)))
 }

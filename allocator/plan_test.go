@@ -106,14 +106,14 @@ func TestPlanReplays(t *testing.T) {
 	if got.Replays != 10 || got.Mismatches != 0 || got.Requests != 12 || got.Name != "train" {
 		t.Errorf("plan %+v, want 10 replays of 12 requests", got)
 	}
-	if got.Slab < got.LowerBound || float64(got.Slab) > 1.02*float64(got.LowerBound) {
-		t.Errorf("slab of %d bytes, lower bound %d", got.Slab, got.LowerBound)
+	if got.Arena < got.LowerBound || float64(got.Arena) > 1.02*float64(got.LowerBound) {
+		t.Errorf("arena of %d bytes, lower bound %d", got.Arena, got.LowerBound)
 	}
 	if live := r.Live(); len(live) != 1 || live[0].Bytes != weights.Size {
 		t.Errorf("between steps %+v are handed out, want the weights", live)
 	}
 	const page = 2 << 20
-	if max := (weights.Size+page-1)/page*page + (got.Slab+page-1)/page*page; after.PeakReserved > max {
+	if max := (weights.Size+page-1)/page*page + (got.Arena+page-1)/page*page; after.PeakReserved > max {
 		t.Errorf("peak reserved %d bytes, want at most %d", after.PeakReserved, max)
 	}
 	r.must(r.Free(weights, 1))

@@ -187,7 +187,7 @@ func (st *stepper) end(w *worker) {
 	st.open = false
 	w.usual("End", w.plan.End())
 	for _, p := range w.plan.Plans() {
-		if p.Slab < p.LowerBound || p.Replays < 0 || p.Mismatches < 0 {
+		if p.Arena < p.LowerBound || p.Replays < 0 || p.Mismatches < 0 {
 			w.fail("plan with %+v", p)
 		}
 	}

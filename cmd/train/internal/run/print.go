@@ -112,7 +112,7 @@ func (s *session) printPlans() {
 		}
 		for _, p := range plan.Plans() {
 			fmt.Fprintf(s.stdout, "plan of %s: arena %s, least %s; replayed %d, missed %d\n",
-				text.Count(p.Requests, "request"), text.Bytes(p.Slab), text.Bytes(p.LowerBound), p.Replays, p.Mismatches)
+				text.Count(p.Requests, "request"), text.Bytes(p.Arena), text.Bytes(p.LowerBound), p.Replays, p.Mismatches)
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"mlpool/allocator/internal/block"
+	"mlpool/allocator/internal/steps"
 )
 
 // slabMemory is the memory that planned blocks lie in. With malloc segments it is a segment
@@ -87,7 +88,7 @@ const retryAfter = 16
 
 // prepareSlab takes a slab for plan c and orders what used it before s. It returns
 // false if that cannot be now.
-func (p *Plan) prepareSlab(c *schedule, s Stream) (ready bool, err error) {
+func (p *Plan) prepareSlab(c *steps.Schedule, s Stream) (ready bool, err error) {
 	if m := p.slab; m != nil && m.live > 0 {
 		switch {
 		case m.node != nil:
@@ -111,15 +112,15 @@ func (p *Plan) prepareSlab(c *schedule, s Stream) (ready bool, err error) {
 			p.retry = p.clock + retryAfter
 		}
 	}
-	if p.slab == nil && need > c.stats.Slab { // not as large as the largest plan needs, then for this one
-		if err := p.takeSlab(c.stats.Slab, s); outOfMemory(err) {
+	if p.slab == nil && need > c.Arena { // not as large as the largest plan needs, then for this one
+		if err := p.takeSlab(c.Arena, s); outOfMemory(err) {
 			return false, nil
 		} else if err != nil {
 			return false, err
 		}
 	}
 	m := p.slab
-	if m == nil || m.size < c.stats.Slab {
+	if m == nil || m.size < c.Arena {
 		return false, nil
 	}
 	if m.ordered && m.stream != s {
@@ -134,16 +135,16 @@ func (p *Plan) prepareSlab(c *schedule, s Stream) (ready bool, err error) {
 
 // slabFor returns the bytes of a new slab for plan c. A segment is as large as the largest
 // plan needs, so that it serves all.
-func (p *Plan) slabFor(c *schedule) int64 {
+func (p *Plan) slabFor(c *steps.Schedule) int64 {
 	if p.pool.space != nil {
-		return c.stats.Slab
+		return c.Arena
 	}
 	return p.need
 }
 
 // growSlab makes the slab large enough for plan c, in steps on s. It leaves a smaller one that
 // something is handed out of, and none where there is no memory.
-func (p *Plan) growSlab(c *schedule, s Stream) error {
+func (p *Plan) growSlab(c *steps.Schedule, s Stream) error {
 	if p.slab != nil && (p.slab.live > 0 || p.slab.size >= p.slabFor(c)) {
 		return nil
 	}
@@ -183,10 +184,10 @@ func (p *Plan) takeSlab(bytes int64, s Stream) error {
 
 // abandonSlab leaves the slab to the blocks that are handed out of it.
 func (p *Plan) abandonSlab() {
-	for c := range p.schedules {
-		p.slab.slots = append(p.slab.slots, c.slots)
-		c.slots = nil
+	for _, slots := range p.slots {
+		p.slab.slots = append(p.slab.slots, slots)
 	}
+	clear(p.slots)
 	p.old = append(p.old, p.slab)
 	p.slab = nil
 }
@@ -235,7 +236,7 @@ func (p *Plan) lendRest() {
 	}
 	if r := p.step.Load(); r == nil || r.plan == nil {
 		p.leaveSlab()
-	} else if end := max(r.plan.stats.Slab, Alignment); m.size-end >= p.pool.space.Page {
+	} else if end := max(r.plan.Arena, Alignment); m.size-end >= p.pool.space.Page {
 		p.pool.keep(m, m.addr+uintptr(end), nil)
 	} else {
 		return

@@ -3,6 +3,8 @@ package allocator
 import (
 	"errors"
 	"fmt"
+
+	"mlpool/allocator/internal/steps"
 )
 
 // How a plan meets one request: from its slab, as the step in progress expects it, or
@@ -64,7 +66,7 @@ func (p *Plan) beside(bytes int64, s Stream, tag string) (Block, error) {
 		p.mu.Lock()
 		p.notePeak()
 		if r := p.step.Load(); r != nil && r.plan == nil {
-			r.recordTotal(p.pool.allocated()+p.allocated, bytes)
+			r.recording.Total(p.pool.allocated()+p.allocated, bytes)
 		}
 		p.mu.Unlock()
 	}
@@ -220,4 +222,136 @@ func (p *Plan) orderUsers(b Block, s Stream) error {
 		}
 	}
 	return p.pool.users.Order(sl.users, s, &p.pool.events)
+}
+
+// A run is one step in progress. It is guarded by Plan.mu, but for name and
+// stream, which do not change.
+type run struct {
+	name   string
+	stream Stream
+	names  *steps.Predictor // nil: the name is new
+
+	open      bool            // no request came yet
+	predicted *steps.Schedule // that it was likely to keep to
+	tried     *steps.Schedule // that it was tried on
+	plan      *steps.Schedule // that it kept to until now; nil: it is recorded
+	slots     []slot          // of the plan
+	next      int             // event of the plan
+
+	recording steps.Recording
+	numbers   map[owned]int // in it, of the blocks that may still be freed
+}
+
+// owned tells a block from all others.
+type owned struct {
+	rec *handle
+	gen uint64
+}
+
+// expect returns the slot of a request for bytes, or nil if the pool is to meet it:
+// planned says whether that is the plan.
+func (r *run) expect(p *Plan, bytes int64) (sl *slot, planned bool, err error) {
+	if r.open {
+		r.open = false
+		if err := r.begin(p, bytes); err != nil {
+			return nil, false, err
+		}
+	}
+	if r.plan == nil || r.next == len(r.plan.Events) {
+		return nil, false, nil
+	}
+	e := &r.plan.Events[r.next]
+	if !e.IsAlloc || e.Bytes != bytes {
+		return nil, false, nil
+	}
+	r.next++
+	if e.Block < 0 {
+		return nil, true, nil
+	}
+	return &r.slots[e.Block], true, nil
+}
+
+// begin chooses the plan of a step whose first request is for bytes. Where there is
+// none, what is not in use makes way for what the step will take.
+func (r *run) begin(p *Plan, bytes int64) error {
+	if r.names != nil {
+		r.predicted = r.names.Predict(bytes)
+	}
+	if r.predicted == nil {
+		p.makeWay()
+		return nil
+	}
+	if !r.names.IsConfident() || r.predicted.Wasteful {
+		p.dropSlab()
+		return nil
+	}
+	ready, err := p.prepareSlab(r.predicted, r.stream)
+	if err != nil || !ready {
+		return err
+	}
+	r.tried, r.plan = r.predicted, r.predicted
+	r.slots = p.place(r.plan, p.slab)
+	return nil
+}
+
+// freed passes the free of a slot, which is about to be free, if it is the plan's
+// next event. Otherwise the run leaves the plan, if the slot is of the slab and so
+// of this step.
+func (r *run) freed(sl *slot, ofSlab bool) {
+	if r.plan != nil && ofSlab {
+		if r.next < len(r.plan.Events) {
+			if e := r.plan.Events[r.next]; !e.IsAlloc && e.Block == sl.index {
+				r.next++
+				return
+			}
+		}
+		r.leave()
+	}
+	r.recordFree(&sl.handle, sl.gen)
+}
+
+// leave makes the run a recording, which begins with what was done by the plan.
+func (r *run) leave() {
+	c := r.plan
+	r.open, r.plan = false, nil
+	if c == nil {
+		return
+	}
+	numbers := make([]int, len(r.slots))
+	for _, e := range c.Events[:r.next] {
+		switch {
+		case e.IsAlloc && e.Block < 0:
+			r.recordAlloc(nil, 0, e.Bytes)
+		case e.IsAlloc:
+			d := &r.slots[e.Block].handle
+			numbers[e.Block] = r.recordAlloc(d, d.gen, e.Bytes)
+		default:
+			r.recording.Free(numbers[e.Block])
+		}
+	}
+}
+
+// recordAlloc records a request that the block of d met, and returns its number.
+func (r *run) recordAlloc(d *handle, gen uint64, bytes int64) (number int) {
+	number = r.recording.Alloc(bytes)
+	switch {
+	case r.recording.TooLong:
+		r.numbers = nil
+	case d != nil && r.numbers == nil:
+		r.numbers = map[owned]int{{d, gen}: number}
+	case d != nil:
+		r.numbers[owned{d, gen}] = number
+	}
+	return number
+}
+
+// recordFree records the free of a block, if it is one of the step's.
+func (r *run) recordFree(d *handle, gen uint64) {
+	if number, ok := r.numbers[owned{d, gen}]; ok {
+		delete(r.numbers, owned{d, gen})
+		r.recording.Free(number)
+		if r.recording.TooLong {
+			r.numbers = nil
+		}
+	}
 }

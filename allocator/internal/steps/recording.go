@@ -1,0 +1,94 @@
+// Package steps learns the calls of steps of work that repeat themselves. It knows sizes and
+// the order of calls, and neither memory nor streams.
+//
+//   - A [Recording] is the calls of one step, as they come.
+//   - A [Schedule] is what a step is expected to do: the calls of one that was recorded, and
+//     where each block lies in an arena, packed by package pack.
+//   - A [Predictor] has the schedules of one name, and says which of them a step is likely to
+//     keep to, from its first request and the steps before.
+//
+// What a caller may rely on: the blocks of a schedule that live at the same time do not
+// overlap, and end within its Arena; blocks that outlived the recorded step have no place. Two
+// recordings of the same calls have the same hash and the same schedule. A predictor that was
+// wrong of late has no confidence, and one that has been right for a step or two has it
+// again.
+package steps
+
+// MaxEvents is how many calls all schedules may have; a recording of more is given up.
+const MaxEvents = 1 << 21
+
+// An Event is one call of a step.
+type Event struct {
+	Bytes   int64 // asked for; 0 of a free
+	Block   int   // of the call: a number in a recording, a place in a schedule; -1: none
+	IsAlloc bool
+}
+
+// A Recording is the calls of one step.
+type Recording struct {
+	Events  []Event
+	TooLong bool // for a schedule: nothing is recorded any more
+
+	size   func(bytes int64) int64 // of the block for a request
+	blocks int
+	totals []total
+	before int64 // bytes handed out before the first of totals
+}
+
+// A total is the most bytes handed out, whatever for, when other streams asked between two
+// recorded calls.
+type total struct {
+	calls int // recorded before
+	bytes int64
+}
+
+// NewRecording returns one without calls. size is the bytes that a request takes.
+func NewRecording(size func(bytes int64) int64) Recording { return Recording{size: size} }
+
+// record adds a call, and gives the recording up where that is too long.
+func (r *Recording) record(e Event) {
+	if len(r.Events) == MaxEvents {
+		r.Events, r.totals, r.TooLong = nil, nil, true
+	}
+	if !r.TooLong {
+		r.Events = append(r.Events, e)
+	}
+}
+
+// Alloc records a request, and returns the number of its block.
+func (r *Recording) Alloc(bytes int64) (number int) {
+	number = r.blocks
+	r.record(Event{Bytes: bytes, Block: number, IsAlloc: true})
+	r.blocks++
+	return number
+}
+
+// Free records the free of a block by its number.
+func (r *Recording) Free(number int) { r.record(Event{Block: number}) }
+
+// Total records the bytes handed out when another stream has asked for some of them.
+func (r *Recording) Total(bytes, asked int64) {
+	if r.TooLong {
+		return
+	}
+	if len(r.totals) == 0 {
+		r.before = bytes - r.size(asked)
+	}
+	if last := len(r.totals) - 1; last >= 0 && r.totals[last].calls == len(r.Events) {
+		r.totals[last].bytes = max(r.totals[last].bytes, bytes)
+		return
+	}
+	r.totals = append(r.totals, total{len(r.Events), bytes})
+}
+
+// Hash tells recordings apart.
+func (r *Recording) Hash() uint64 {
+	hash := uint64(14695981039346656037)
+	for _, e := range r.Events {
+		for _, x := range [...]uint64{uint64(e.Bytes), uint64(e.Block)} {
+			hash = (hash ^ x) * 1099511628211
+			hash ^= hash >> 29
+		}
+	}
+	return hash
+}
