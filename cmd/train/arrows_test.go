@@ -48,9 +48,8 @@ var mayImport = map[string][]string{
 	"mlpool/tools/allocbench/peers": {"mlpool/allocator"},
 }
 
-// TestArrows keeps the packages apart: the allocator knows no CUDA, the kernels
-// no allocator and no layers, the model no device. Go itself sees to it who imports
-// what is internal.
+// TestArrows keeps packages apart: the allocator knows no CUDA, the kernels no allocator and no
+// layers, the model no device. Go itself checks who imports internal packages.
 func TestArrows(t *testing.T) {
 	for line := range goList(t, "-f", `{{.ImportPath}} {{join .Deps " "}}`) {
 		fields := strings.Fields(line)
@@ -89,8 +88,7 @@ func TestRooms(t *testing.T) {
 	}
 }
 
-// TestOnlyCUDAUsesCgo looks at the builds with CUDA's kernels and without: cgo is for
-// these and for the driver behind the allocators.
+// TestOnlyCUDAUsesCgo allows cgo for the kernels and for the driver, with CUDA and without.
 func TestOnlyCUDAUsesCgo(t *testing.T) {
 	for tags, allowed := range map[string][]string{
 		"":     {"mlpool/allocator/cudadriver", "mlpool/kernels/nccl"},

@@ -16,8 +16,8 @@ import (
 	"mlpool/cmd/train/internal/traintest"
 )
 
-// TestBest overtrains: the weights of the lowest validation loss are kept beside the last ones, in
-// the run and in one that resumes it, and -resume and -predict take either.
+// TestBest overtrains: the weights of the lowest validation loss are kept too, and -resume and
+// -predict take either.
 func TestBest(t *testing.T) {
 	path, logDir := traintest.WriteConfig(t, "cpu", "")
 	dir := trainAll(t, logDir, "-set", "train.learning_rate=9", "-set", "train.bsz=100", "-set", "train.num_epochs=8", path)
@@ -50,7 +50,7 @@ func TestBest(t *testing.T) {
 	}
 }
 
-// recordsOf returns the records of the run in a folder.
+// recordsOf returns the records of a run.
 func recordsOf(t *testing.T, dir string) []rundir.Record {
 	t.Helper()
 	run, err := rundir.Open(dir)

@@ -15,7 +15,7 @@ import (
 	"mlpool/cmd/train/internal/traintest"
 )
 
-// initialWeightsOf are weights of zero, of layers of so many inputs and outputs.
+// initialWeightsOf returns weights of zero for layers between the given sizes.
 func initialWeightsOf(sizes ...int) (weights []*tensor.Dense) {
 	for i := range len(sizes) - 1 {
 		weights = append(weights, tensor.New(tensor.WithShape(sizes[i], sizes[i+1]), tensor.Of(tensor.Float32)))
@@ -23,8 +23,7 @@ func initialWeightsOf(sizes ...int) (weights []*tensor.Dense) {
 	return weights
 }
 
-// TestCheckpointEvery kills a training, as it were, in its epochs, and looks which
-// weights there are.
+// TestCheckpointEvery reads the checkpoint at the line of each epoch.
 func TestCheckpointEvery(t *testing.T) {
 	path, logDir := traintest.WriteConfig(t, "cpu", "checkpoint_every = 2")
 	var epochs []int
@@ -51,7 +50,6 @@ func TestCheckpointEvery(t *testing.T) {
 	}
 }
 
-// TestDivergedIsNotSaved keeps the checkpoint of the epoch before, or has none.
 func TestDivergedIsNotSaved(t *testing.T) {
 	path, logDir := traintest.WriteConfig(t, "cpu", "checkpoint_every = 1")
 	code, stdout, _ := train(path, "-set", "train.learning_rate=1e20")
@@ -63,7 +61,7 @@ func TestDivergedIsNotSaved(t *testing.T) {
 	}
 }
 
-// TestCheckpointFails makes the failure that of the run.
+// TestCheckpointFails fails the run with the error of its checkpoint.
 func TestCheckpointFails(t *testing.T) {
 	if _, err := os.Stat("/dev/full"); err != nil {
 		t.Skip(err)
@@ -85,7 +83,7 @@ func TestCheckpointFails(t *testing.T) {
 	}
 }
 
-// TestCompareSaves gives each subject weights of its own, which are the same.
+// TestCompareSaves saves the weights of each subject. They are the same.
 func TestCompareSaves(t *testing.T) {
 	path, logDir := traintest.WriteConfig(t, "cpu", "")
 	succeeds(t, "-compare", path)

@@ -17,7 +17,7 @@ import (
 	"mlpool/configs"
 )
 
-// TestWaiting has a proxy that answers nobody: the command says what it waits for.
+// TestWaiting has a proxy that never answers.
 func TestWaiting(t *testing.T) {
 	if _, err := exec.LookPath("go"); err != nil {
 		t.Skip(err) // it is go that asks a proxy

@@ -13,7 +13,6 @@ import (
 	"mlpool/configs"
 )
 
-// TestFolderForConfig names a folder where a config is wanted.
 func TestFolderForConfig(t *testing.T) {
 	path, logDir := traintest.WriteConfig(t, "cpu", "")
 	trainAll(t, logDir, path)
@@ -34,7 +33,7 @@ func TestFolderForConfig(t *testing.T) {
 	}
 }
 
-// TestSet trains with settings, which count for more than the file, also in errors.
+// TestSet overrides keys of the file. Errors name the setting.
 func TestSet(t *testing.T) {
 	path, logDir := traintest.WriteConfig(t, "cpu", "")
 	code, stdout, stderr := train("-set", "train.num_epochs=1", "-set", "train.bsz=100", path)
@@ -54,8 +53,7 @@ func TestSet(t *testing.T) {
 	}
 }
 
-// TestCheck prints a config that is right, as one that is read to be the same, and says
-// what is wrong with others before it looks for data.
+// TestCheck prints a config that reads back the same, and reports errors without looking for data.
 func TestCheck(t *testing.T) {
 	path, logDir := traintest.WriteConfig(t, "cpu", "[allocator]\nstrategy = 'slab'\n")
 	stdout := succeeds(t, "-check", "-set", "data.data_dir=none", path)

@@ -11,8 +11,7 @@ import (
 	"mlpool/cmd/train/internal/traintest"
 )
 
-// TestCompareInterrupted ends comparisons where the allocators have done unequal
-// numbers of epochs: only what all have done is compared.
+// TestCompareInterrupted compares only the epochs that all allocators have done.
 func TestCompareInterrupted(t *testing.T) {
 	for _, c := range []struct {
 		after     string // the line at which the run is interrupted
@@ -38,7 +37,7 @@ func TestCompareInterrupted(t *testing.T) {
 	}
 }
 
-// TestOneEpoch must not call a single cold epoch a median.
+// TestOneEpoch calls no single epoch a median.
 func TestOneEpoch(t *testing.T) {
 	path, _ := traintest.WriteConfig(t, "cpu", "")
 	traintest.SetConfig(t, path, "num_epochs = 3", "num_epochs = 1")

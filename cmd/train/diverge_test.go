@@ -18,8 +18,8 @@ import (
 	"mlpool/cmd/train/internal/traintest"
 )
 
-// TestDiverge trains at a rate at which the loss becomes NaN in the first epoch:
-// the epoch is printed and logged, and the run ends with it.
+// TestDiverge trains at a rate at which the loss becomes NaN in the first epoch, which is printed
+// and logged.
 func TestDiverge(t *testing.T) {
 	path, logDir := traintest.WriteConfig(t, "cpu", "")
 	traintest.SetConfig(t, path, "learning_rate = 0.5", "learning_rate = 1e20")
@@ -58,8 +58,7 @@ func TestDiverge(t *testing.T) {
 	}
 }
 
-// TestDivergeEndsEpoch trains in more steps than may follow on the first loss that is NaN: the epoch
-// ends early, of one allocator and of several, in the terminal and in a report.
+// TestDivergeEndsEpoch has more steps in an epoch than may follow the first loss that is NaN.
 func TestDivergeEndsEpoch(t *testing.T) {
 	for _, executor := range []string{"eager", "graph"} {
 		path, logDir := traintest.WriteConfig(t, "cpu", "executor = "+strconv.Quote(executor))
@@ -88,8 +87,8 @@ func TestDivergeEndsEpoch(t *testing.T) {
 	}
 }
 
-// TestDivergedIsLatest has latest lead to a run without weights: what asks for some says where there
-// are some.
+// TestDivergedIsLatest asks for the weights of a run that has none: the error names a run that has
+// some.
 func TestDivergedIsLatest(t *testing.T) {
 	path, logDir := traintest.WriteConfig(t, "cpu", "")
 	good := trainAll(t, logDir, path)
@@ -109,7 +108,6 @@ func TestDivergedIsLatest(t *testing.T) {
 	}
 }
 
-// TestDivergeWithoutLogs must not pass for a success.
 func TestDivergeWithoutLogs(t *testing.T) {
 	path, logDir := traintest.WriteConfig(t, "cpu", "")
 	traintest.SetConfig(t, path, "learning_rate = 0.5", "learning_rate = 1e20")
@@ -119,23 +117,21 @@ func TestDivergeWithoutLogs(t *testing.T) {
 	}
 }
 
-// TestDivergeOnFullDisk tells of both.
+// TestDivergeOnFullDisk reports both.
 func TestDivergeOnFullDisk(t *testing.T) {
 	if _, err := os.Stat("/dev/full"); err != nil {
 		t.Skip(err)
 	}
 	path, logDir := traintest.WriteConfig(t, "cpu", "")
 	traintest.SetConfig(t, path, "learning_rate = 0.5", "learning_rate = 1e20")
-	if err := errors.Join(os.Mkdir(logDir, 0o777), os.Symlink("/dev/full", filepath.Join(logDir, "val_accs.txt"))); err != nil {
-		t.Fatal(err)
-	}
+	traintest.OK(t, errors.Join(os.Mkdir(logDir, 0o777), os.Symlink("/dev/full", filepath.Join(logDir, "val_accs.txt"))))
 	code, _, stderr := train(path)
 	if code != exit.CodeDiverged || !strings.Contains(stderr, "diverged in epoch 1") || !strings.Contains(stderr, " is full: write ") {
 		t.Errorf("exit code %d, stderr %q", code, stderr)
 	}
 }
 
-// TestDivergeCompared names each allocator, and all of them finish the epoch.
+// TestDivergeCompared names each allocator. All of them finish the epoch.
 func TestDivergeCompared(t *testing.T) {
 	path, _ := traintest.WriteConfig(t, "cpu", "")
 	traintest.SetConfig(t, path, "learning_rate = 0.5", "learning_rate = 1e20")
@@ -153,7 +149,7 @@ func TestDivergeCompared(t *testing.T) {
 	}
 }
 
-// TestLossesAreShort trains at a rate that is too high, but not for a float32.
+// TestLossesAreShort prints large losses.
 func TestLossesAreShort(t *testing.T) {
 	path, _ := traintest.WriteConfig(t, "cpu", "verbose = true")
 	traintest.SetConfig(t, path, "learning_rate = 0.5", "learning_rate = 1e4")

@@ -66,7 +66,7 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// TestCPUPrecision says that the CPU does not compute in the precision that a config asks for.
+// TestCPUPrecision warns of a precision that is for a GPU.
 func TestCPUPrecision(t *testing.T) {
 	path, _ := traintest.WriteConfig(t, "cpu", "")
 	for precision, want := range map[string]string{
@@ -78,7 +78,7 @@ func TestCPUPrecision(t *testing.T) {
 	}
 }
 
-// TestConfigErrors prints each error of a config on a line.
+// TestConfigErrors prints a line for each error of a config.
 func TestConfigErrors(t *testing.T) {
 	path, _ := traintest.WriteConfig(t, "cpu", "fusee = 1\nexecutor = 'grapf'\n")
 	code, _, stderr := train(path)
@@ -103,7 +103,7 @@ func TestAutoFallsBackToTheCPU(t *testing.T) {
 	}
 }
 
-// TestWithoutCUDA says how a program gets CUDA that was built without it, and only there.
+// TestWithoutCUDA says how to get a build with CUDA.
 func TestWithoutCUDA(t *testing.T) {
 	const build = "`make build` builds it with CUDA where nvcc is, tools/install_cuda.sh installs nvcc"
 	if kernels.Available() == nil {

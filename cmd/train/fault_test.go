@@ -13,8 +13,8 @@ import (
 	"mlpool/cmd/train/internal/traintest"
 )
 
-// TestKeyAtFault has the line and the key of a value that cannot be had, whoever finds
-// that out.
+// TestKeyAtFault names the line and the key of a value that does not work, whichever part finds
+// out.
 func TestKeyAtFault(t *testing.T) {
 	dir := t.TempDir()
 	file, empty := filepath.Join(dir, "file"), filepath.Join(dir, "empty")
@@ -57,7 +57,7 @@ func TestKeyAtFault(t *testing.T) {
 	}
 }
 
-// TestTraceAtFault loses the folder of the trace while it trains.
+// TestTraceAtFault removes the folder of the trace during the training.
 func TestTraceAtFault(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "traces")
 	traintest.OK(t, os.Mkdir(dir, 0o777))

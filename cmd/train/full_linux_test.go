@@ -15,9 +15,8 @@ import (
 	"mlpool/cmd/train/internal/traintest"
 )
 
-// TestDiskFillsUp fills the disk of log_dir within the second epoch: the epoch is printed, with how to
-// resume from the first, and the run ends with the error, which its folder has as well. The next run
-// does not begin.
+// TestDiskFillsUp fills the disk of log_dir within the second epoch: the run prints the epoch and
+// the command that resumes it, and fails. The next run does not begin.
 func TestDiskFillsUp(t *testing.T) {
 	path, logDir := traintest.WriteConfig(t, "cpu", "")
 	traintest.OK(t, os.Mkdir(logDir, 0o777))

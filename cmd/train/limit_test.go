@@ -15,8 +15,8 @@ import (
 	"mlpool/kernels/device"
 )
 
-// TestLimit trains on each allocator with a limit that is the peak of the one that
-// keeps nothing in reserve, then with one byte less.
+// TestLimit trains with a limit that is the peak of the allocator without a reserve, and with one
+// byte less.
 func TestLimit(t *testing.T) {
 	where := "cpu"
 	kinds := []string{backend.PlainMalloc}
@@ -27,9 +27,7 @@ func TestLimit(t *testing.T) {
 	path, root := traintest.WriteConfig(t, where, "")
 	succeeds(t, path)
 	var r rundir.Record
-	if err := json.Unmarshal([]byte(traintest.Lines(t, filepath.Join(root, backend.PlainMalloc, rundir.RecordsFile))[2]), &r); err != nil {
-		t.Fatal(err)
-	}
+	traintest.OK(t, json.Unmarshal([]byte(traintest.Lines(t, filepath.Join(root, backend.PlainMalloc, rundir.RecordsFile))[2]), &r))
 	for _, kind := range kinds {
 		t.Setenv(backend.AllocatorEnv, kind)
 		for _, c := range []struct {
@@ -51,7 +49,7 @@ func TestLimit(t *testing.T) {
 	}
 }
 
-// TestLimitFraction wants the share to be that of the device.
+// TestLimitFraction limits a run to a share of the device.
 func TestLimitFraction(t *testing.T) {
 	t.Setenv(backend.AllocatorEnv, backend.PlainMalloc)
 	path, _ := traintest.WriteConfig(t, "cpu", "[allocator]\nmax_fraction = 1e-8\n")

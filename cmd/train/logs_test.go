@@ -27,8 +27,8 @@ func folderOf(t *testing.T, stdout string) string {
 	return dir
 }
 
-// TestLogsOfAllocators trains on one allocator after the other: none overwrites
-// the logs of another, or of another run, and each says where its folder is.
+// TestLogsOfAllocators trains on one allocator after another: none overwrites logs of another, and
+// each prints its folder.
 func TestLogsOfAllocators(t *testing.T) {
 	path, root := traintest.WriteConfig(t, "cpu", "")
 	files := map[string]string{}
@@ -79,8 +79,7 @@ func TestLogsOfAllocators(t *testing.T) {
 	}
 }
 
-// TestInterruptedBefore leaves what an earlier run logged where a run is interrupted before
-// it begins, as while data is loaded.
+// TestInterruptedBefore interrupts a run while it loads data: earlier logs stay.
 func TestInterruptedBefore(t *testing.T) {
 	path, root := traintest.WriteConfig(t, "cpu", "")
 	trainAll(t, root, path)
@@ -123,7 +122,7 @@ func TestFactsOfEnds(t *testing.T) {
 	}
 }
 
-// TestLogsOfRun has folders of runs for log_dir: nothing in them may change.
+// TestLogsOfRun has folders of runs as log_dir. Nothing in them changes.
 func TestLogsOfRun(t *testing.T) {
 	t.Setenv(backend.AllocatorEnv, backend.PlainMalloc)
 	path, root := traintest.WriteConfig(t, "cpu", "")
@@ -156,8 +155,8 @@ func TestLogsOfRun(t *testing.T) {
 	}
 }
 
-// TestTwoRunsAtOnce starts and ends a second run while a first one trains into the same log_dir:
-// each has its folder, and what they share is of the one that ends last.
+// TestTwoRunsAtOnce trains a second run during a first one, in the same log_dir: shared files are
+// those of the run that ends last.
 func TestTwoRunsAtOnce(t *testing.T) {
 	path, root := traintest.WriteConfig(t, "cpu", "")
 	var inner string

@@ -22,7 +22,7 @@ import (
 	"mlpool/kernels/kerneltest"
 )
 
-// train runs the command.
+// train runs the command in this process.
 func train(args ...string) (code int, stdout, stderr string) {
 	return trainIn(context.Background(), args...)
 }
@@ -33,7 +33,7 @@ func trainIn(ctx context.Context, args ...string) (code int, stdout, stderr stri
 	return code, out.String(), errs.String()
 }
 
-// succeeds runs the command, which must have nothing to complain about, and returns its output.
+// succeeds runs the command, which must end without a complaint, and returns its output.
 func succeeds(t *testing.T, args ...string) (stdout string) {
 	t.Helper()
 	code, stdout, stderr := train(args...)
@@ -43,7 +43,7 @@ func succeeds(t *testing.T, args ...string) (stdout string) {
 	return stdout
 }
 
-// flat is output without its line breaks and columns.
+// flat joins the words of output with single spaces.
 func flat(output string) string { return strings.Join(strings.Fields(output), " ") }
 
 func TestTrain(t *testing.T) {
@@ -70,9 +70,7 @@ func TestTrain(t *testing.T) {
 		t.Fatalf("metrics.jsonl: %d lines, want 3", len(metrics))
 	}
 	var last rundir.Record
-	if err := json.Unmarshal([]byte(metrics[2]), &last); err != nil {
-		t.Fatal(err)
-	}
+	traintest.OK(t, json.Unmarshal([]byte(metrics[2]), &last))
 	if last.Epoch != 3 || last.ValAcc < 0.9 || last.Allocs == 0 || last.DriverCalls != 0 || last.PeakReserved < last.PeakAllocated || last.TrainMS <= 0 {
 		t.Errorf("last epoch: %+v", last)
 	}
@@ -113,8 +111,8 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-// TestOnlookers trains with poison and a trace of the last calls.
-func TestOnlookers(t *testing.T) {
+// TestWrappers trains with poison and a trace.
+func TestWrappers(t *testing.T) {
 	for _, ext := range []string{".csv", ".json"} {
 		trace := filepath.Join(t.TempDir(), "trace"+ext)
 		path, _ := traintest.WriteConfig(t, "cpu", fmt.Sprintf("[allocator]\npoison = true\ntrace_events = 100\ntrace = %q\n", trace))
@@ -133,7 +131,7 @@ func TestOnlookers(t *testing.T) {
 	}
 }
 
-// TestFusedAndUnfused train alike, but do not allocate alike.
+// TestFusedAndUnfused have the same accuracy and other allocations.
 func TestFusedAndUnfused(t *testing.T) {
 	t.Setenv(backend.AllocatorEnv, backend.CustomPool)
 	var allocs [2]int64
@@ -142,9 +140,7 @@ func TestFusedAndUnfused(t *testing.T) {
 		path, logDir := traintest.WriteConfig(t, "cpu", fuse)
 		succeeds(t, path)
 		var r rundir.Record
-		if err := json.Unmarshal([]byte(traintest.Lines(t, filepath.Join(logDir, "metrics.jsonl"))[2]), &r); err != nil {
-			t.Fatal(err)
-		}
+		traintest.OK(t, json.Unmarshal([]byte(traintest.Lines(t, filepath.Join(logDir, "metrics.jsonl"))[2]), &r))
 		allocs[i], accs[i] = r.Allocs, r.ValAcc
 	}
 	if allocs[1] < allocs[0]*3/2 {
@@ -155,8 +151,8 @@ func TestFusedAndUnfused(t *testing.T) {
 	}
 }
 
-// TestGraph trains from graphs: the same losses as eagerly, and no allocation
-// after the first epoch.
+// TestGraph trains from graphs: the losses are the same, and nothing is allocated after the first
+// epoch.
 func TestGraph(t *testing.T) {
 	path, root := traintest.WriteConfig(t, "cpu", `executor = "eager"`)
 	text := traintest.Read(t, path)
@@ -172,9 +168,7 @@ func TestGraph(t *testing.T) {
 			}
 			for epoch, line := range traintest.Lines(t, filepath.Join(logDir, "metrics.jsonl")) {
 				var r rundir.Record
-				if err := json.Unmarshal([]byte(line), &r); err != nil {
-					t.Fatal(err)
-				}
+				traintest.OK(t, json.Unmarshal([]byte(line), &r))
 				if captured := executor == "graph" && epoch > 0; captured != (r.Allocs == 0) {
 					t.Errorf("%s, epoch %d: %d allocations", executor, r.Epoch, r.Allocs)
 				}
@@ -192,8 +186,7 @@ func TestGraph(t *testing.T) {
 	}
 }
 
-// TestOnGPU compares the allocators under both executors, whose losses must be
-// the same, and profiles on each.
+// TestOnGPU compares all allocators and executors, whose losses are the same, and profiles.
 func TestOnGPU(t *testing.T) {
 	kerneltest.RequireGPU(t)
 	path, logDir := traintest.WriteConfig(t, "cuda", `executor = "eager"`)
@@ -233,7 +226,7 @@ func TestOnGPU(t *testing.T) {
 	}
 }
 
-// TestProfile reads the table of a profile: shares add up to the step.
+// TestProfile adds up the shares of a profile.
 func TestProfile(t *testing.T) {
 	path, logDir := traintest.WriteConfig(t, "cpu", "profile = 20")
 	code, stdout, stderr := train(path)
@@ -265,7 +258,6 @@ func TestProfile(t *testing.T) {
 	}
 }
 
-// TestNVTX trains with ranges, where they can be had.
 func TestNVTX(t *testing.T) {
 	path, _ := traintest.WriteConfig(t, "cpu", "nvtx = true")
 	code, _, stderr := train(path)
@@ -278,7 +270,7 @@ func TestNVTX(t *testing.T) {
 	}
 }
 
-// TestInterrupt cancels in the second epoch, as Ctrl-C does.
+// TestInterrupt cancels in the second epoch.
 func TestInterrupt(t *testing.T) {
 	path, logDir := traintest.WriteConfig(t, "cpu", "num_epochs_ = 0")
 	if code, _, _ := train(path); code != exit.Failure {
@@ -303,7 +295,7 @@ func TestInterrupt(t *testing.T) {
 	}
 }
 
-// TestInterruptOutsideTraining cancels what does not train, each time it asks.
+// TestInterruptOutsideTraining cancels other commands wherever they check for it.
 func TestInterruptOutsideTraining(t *testing.T) {
 	dir, dataDir := trained(t)
 	config := filepath.Join(dir, rundir.ConfigFile)

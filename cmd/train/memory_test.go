@@ -18,8 +18,7 @@ import (
 	"mlpool/kernels/collective"
 )
 
-// TestTooLarge asks for more memory than any machine has: one line, and nothing is
-// allocated.
+// TestTooLarge asks for more memory than any machine has. Nothing is allocated.
 func TestTooLarge(t *testing.T) {
 	if _, err := mem.VirtualMemory(); err != nil {
 		t.Skip("this system does not say how much memory there is")
@@ -46,15 +45,15 @@ func TestTooLarge(t *testing.T) {
 	}
 }
 
-// asymmetric is a rank whose updates are the allocator's: it has no symmetric memory.
+// asymmetric is a rank without symmetric memory: its updates come from the allocator.
 type asymmetric struct{ collective.Collective }
 
 func (asymmetric) AllocSymmetric(int) (uintptr, func() error, error) {
 	return 0, nil, errors.ErrUnsupported
 }
 
-// TestNeedIsLow compares the memory that a run is said to need with its peak, of
-// the allocator that keeps nothing in reserve: no more, and not much less.
+// TestNeedIsLow compares the least memory of a run with its peak on the allocator that keeps no
+// reserve.
 func TestNeedIsLow(t *testing.T) {
 	t.Setenv(backend.AllocatorEnv, backend.PlainMalloc)
 	for _, batches := range []string{"bsz = 16", "bsz = 100"} {
@@ -69,9 +68,7 @@ func TestNeedIsLow(t *testing.T) {
 					t.Fatal(e.stderr)
 				}
 				var r rundir.Record
-				if err := json.Unmarshal([]byte(traintest.Lines(t, filepath.Join(root, backend.PlainMalloc, rundir.RecordsFile))[2]), &r); err != nil {
-					t.Fatal(err)
-				}
+				traintest.OK(t, json.Unmarshal([]byte(traintest.Lines(t, filepath.Join(root, backend.PlainMalloc, rundir.RecordsFile))[2]), &r))
 				cfg, set := traintest.Loaded(t, path)
 				if n := backend.DeviceNeed(cfg, set, []backend.Subject{{Kind: backend.PlainMalloc}}, 0, ranks); n.Bytes > r.PeakAllocated || n.Bytes < r.PeakAllocated*9/10 {
 					t.Errorf("%q, %q, %d ranks: said to need %d bytes, had %d at its peak", model, batches, ranks, n.Bytes, r.PeakAllocated)

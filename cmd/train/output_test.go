@@ -18,8 +18,8 @@ import (
 	"mlpool/cmd/train/internal/traintest"
 )
 
-// TestTraceIsChecked wants a trace that cannot be written to fail before training,
-// and one that is there to stay until there is another.
+// TestTraceIsChecked fails before the training if a trace cannot be written, and keeps an older
+// trace.
 func TestTraceIsChecked(t *testing.T) {
 	dir := t.TempDir()
 	missing := filepath.Join(dir, "no", "trace.csv")
@@ -52,7 +52,7 @@ func TestTraceIsChecked(t *testing.T) {
 	}
 }
 
-// TestStdoutFails must not be a success, but be trained and logged.
+// TestStdoutFails trains and logs without standard output, and fails.
 func TestStdoutFails(t *testing.T) {
 	path, logDir := traintest.WriteConfig(t, "cpu", "")
 	for _, c := range []struct {
@@ -82,8 +82,7 @@ func TestStdoutFails(t *testing.T) {
 	}
 }
 
-// TestLogsFail has no room for the logs that runs share: the run ends with the error, and its
-// folder has all.
+// TestLogsFail has no room for the logs that runs share. The folder of the run is complete.
 func TestLogsFail(t *testing.T) {
 	const device = "/dev/full"
 	if _, err := os.Stat(device); err != nil {
@@ -91,9 +90,7 @@ func TestLogsFail(t *testing.T) {
 	}
 	for _, name := range []string{"train_losses.txt", "val_losses.txt", "val_accs.txt", rundir.RecordsFile} {
 		path, logDir := traintest.WriteConfig(t, "cpu", "")
-		if err := errors.Join(os.Mkdir(logDir, 0o777), os.Symlink(device, filepath.Join(logDir, name))); err != nil {
-			t.Fatal(err)
-		}
+		traintest.OK(t, errors.Join(os.Mkdir(logDir, 0o777), os.Symlink(device, filepath.Join(logDir, name))))
 		code, stdout, stderr := train(path)
 		if code != exit.Failure || strings.Count(stderr, "\n") != 1 || !strings.Contains(stderr, "the disk of "+logDir+" is full: write "+filepath.Join(logDir, name)) {
 			t.Errorf("%s: exit code %d, stderr %q", name, code, stderr)
@@ -104,7 +101,7 @@ func TestLogsFail(t *testing.T) {
 	}
 }
 
-// TestLineWidth wants no line to be wider than a usual terminal, but for one that a path makes so.
+// TestLineWidth allows wide lines only for paths.
 func TestLineWidth(t *testing.T) {
 	path, _ := traintest.WriteConfig(t, "cpu", "")
 	compare := func(list string) []string { return []string{"-compare=" + list, "-set", "train.num_epochs=8", path} }
@@ -124,8 +121,6 @@ func TestLineWidth(t *testing.T) {
 	}
 }
 
-// TestInterruptIsSaidAtOnce interrupts a run that is held up: it must say so before
-// it goes on.
 func TestInterruptIsSaidAtOnce(t *testing.T) {
 	path, _ := traintest.WriteConfig(t, "cpu", "")
 	ctx, cancel := context.WithCancel(context.Background())
@@ -158,7 +153,7 @@ func TestInterruptIsSaidAtOnce(t *testing.T) {
 	}
 }
 
-// TestInterruptProfile interrupts after the training, before its profile.
+// TestInterruptProfile interrupts between the training and its profile.
 func TestInterruptProfile(t *testing.T) {
 	path, _ := traintest.WriteConfig(t, "cpu", "profile = 1000000\n")
 	ctx, cancel := context.WithCancel(context.Background())

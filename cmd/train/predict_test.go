@@ -22,7 +22,7 @@ import (
 	"mlpool/kernels"
 )
 
-// trained trains on the small data set and returns the run's folder and the data's.
+// trained trains on the small data set, and returns the folders of the run and of the data.
 func trained(t *testing.T) (dir, dataDir string) {
 	t.Helper()
 	path, logDir := traintest.WriteConfig(t, "cpu", "")
@@ -33,15 +33,12 @@ func trained(t *testing.T) (dir, dataDir string) {
 	return trainAll(t, logDir, path), cfg.Data.DataDir
 }
 
-// TestPredictTestSet compares what is said of the test set, and of its files, with what
-// the training logged.
+// TestPredictTestSet compares predictions for the test set with what the training logged.
 func TestPredictTestSet(t *testing.T) {
 	dir, dataDir := trained(t)
 	metrics := traintest.Lines(t, filepath.Join(dir, "metrics.jsonl"))
 	var last rundir.Record
-	if err := json.Unmarshal([]byte(metrics[len(metrics)-1]), &last); err != nil {
-		t.Fatal(err)
-	}
+	traintest.OK(t, json.Unmarshal([]byte(metrics[len(metrics)-1]), &last))
 	file := filepath.Join(dataDir, "t10k-images-idx3-ubyte.gz")
 	for _, what := range []string{predict.TestSet, file} {
 		stdout := succeeds(t, "-predict", what, dir)
@@ -78,8 +75,8 @@ func TestPredictTestSet(t *testing.T) {
 	}
 }
 
-// TestPredictAgrees compares what -predict says of models of all kinds with what their runs logged: it
-// computes by code of its own, which must follow the model's.
+// TestPredictAgrees compares -predict, which has code of its own, with the validation of all kinds
+// of models.
 func TestPredictAgrees(t *testing.T) {
 	devices := []string{"cpu"}
 	if kernels.Available() == nil {
@@ -123,8 +120,7 @@ func TestPredictAgrees(t *testing.T) {
 	}
 }
 
-// writePicture writes a PNG of 40×40 pixels with a square of ink, a tenth of it, in
-// which a 4×4 image would have its pixel of that number.
+// writePicture writes a PNG of 40×40 pixels, with ink where a 4×4 image has the given pixel.
 func writePicture(t *testing.T, path string, pixel int, background, ink color.Color) {
 	t.Helper()
 	m := image.NewNRGBA(image.Rect(0, 0, 40, 40))
@@ -137,9 +133,7 @@ func writePicture(t *testing.T, path string, pixel int, background, ink color.Co
 		}
 	}
 	var b bytes.Buffer
-	if err := png.Encode(&b, m); err != nil {
-		t.Fatal(err)
-	}
+	traintest.OK(t, png.Encode(&b, m))
 	traintest.Write(t, path, string(b.Bytes()))
 }
 
@@ -170,8 +164,7 @@ func TestPredictPicture(t *testing.T) {
 	}
 }
 
-// TestPredictSeveral classifies several files at once: one of them is blank, which keeps the others
-// from nothing, in lines and as JSON.
+// TestPredictSeveral classifies several files. A blank one does not stop the others.
 func TestPredictSeveral(t *testing.T) {
 	dir, dataDir := trained(t)
 	folder := t.TempDir()
@@ -267,7 +260,6 @@ func TestPredictRefuses(t *testing.T) {
 	refuses("weights.safetensors: no weights", predict.TestSet)
 }
 
-// TestPredictNoNumbers has weights that are no numbers.
 func TestPredictNoNumbers(t *testing.T) {
 	dir, _ := trained(t)
 	saved, err := checkpoint.Load(filepath.Join(dir, rundir.WeightsFile))
@@ -277,9 +269,7 @@ func TestPredictNoNumbers(t *testing.T) {
 	nan := float32(0)
 	nan /= nan
 	saved.Weights[0].Float32s()[0] = nan
-	if err := saved.Save(filepath.Join(dir, rundir.WeightsFile)); err != nil {
-		t.Fatal(err)
-	}
+	traintest.OK(t, saved.Save(filepath.Join(dir, rundir.WeightsFile)))
 	code, _, stderr := train("-predict", predict.TestSet, dir)
 	if code != exit.Failure || stderr != "train: test set: image 1: the weights give NaN\n" {
 		t.Errorf("exit code %d, stderr %q", code, stderr)

@@ -16,11 +16,10 @@ import (
 	"mlpool/cmd/train/internal/traintest"
 )
 
-// maxResident is the memory that a training run on the CPU may take, in KiB.
+// maxResident is the memory that a training on the CPU may take, in KiB.
 var maxResident int64 = 400 << 10
 
-// TestProcess trains on the whole of MNIST in a process of its own and
-// interrupts it in its second epoch.
+// TestProcess trains on the whole of MNIST in a process, and interrupts it in its second epoch.
 func TestProcess(t *testing.T) {
 	dir := t.TempDir()
 	config, logDir := filepath.Join(dir, "mnist.toml"), filepath.Join(dir, "logs")
@@ -44,9 +43,7 @@ func TestProcess(t *testing.T) {
 		output += in.Text() + "\n"
 		if strings.HasPrefix(in.Text(), "custom: epoch 2, step 100:") {
 			resident = peakResident(t, cmd.Process.Pid)
-			if err := cmd.Process.Signal(os.Interrupt); err != nil {
-				t.Fatal(err)
-			}
+			traintest.OK(t, cmd.Process.Signal(os.Interrupt))
 		}
 	}
 	var failed *exec.ExitError
@@ -64,8 +61,8 @@ func TestProcess(t *testing.T) {
 	}
 }
 
-// peakResident is the most memory that a process has had so far, in KiB. What wait4 says of
-// one that has ended is no less than its parent had when it began, that of these tests.
+// peakResident returns the peak memory of a running process in KiB. For an ended process wait4
+// reports at least the memory of its parent.
 func peakResident(t *testing.T, pid int) (kib int64) {
 	t.Helper()
 	status := traintest.Read(t, fmt.Sprintf("/proc/%d/status", pid))

@@ -23,11 +23,10 @@ import (
 	"mlpool/cmd/train/internal/traintest"
 )
 
-// asTrain in the environment makes the test binary be the command, for tests
-// that need it as a process.
+// asTrain in the environment turns the test binary into the command.
 const asTrain = "MLPOOL_TEST_AS_TRAIN"
 
-// hang is after how long a process is killed that should have ended: with it the test goes on.
+// hang is the time after which a process that should have ended is killed.
 const hang = 5 * time.Minute
 
 func TestMain(m *testing.M) {
@@ -46,11 +45,11 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// notice is what a run says at once when it is interrupted.
+// notice is printed as soon as a run is interrupted.
 const notice = "train: interrupted: finishing this step; press Ctrl-C again to end now\n"
 
-// signalled runs the command on the small data set until its first line of an epoch,
-// sends it a signal, and returns its exit code and what it wrote to stderr.
+// signalled trains until the line of the first epoch, sends a signal, and returns the exit code and
+// stderr.
 func signalled(t *testing.T, sig syscall.Signal) (code int, stderr string) {
 	t.Helper()
 	path, _ := traintest.WriteConfig(t, "cpu", "")
@@ -72,9 +71,7 @@ func signalled(t *testing.T, sig syscall.Signal) (code int, stderr string) {
 	for in := bufio.NewScanner(stdout); in.Scan(); {
 		if !sent && strings.HasPrefix(in.Text(), "epoch 1/") {
 			sent = true
-			if err := cmd.Process.Signal(sig); err != nil {
-				t.Fatal(err)
-			}
+			traintest.OK(t, cmd.Process.Signal(sig))
 		}
 	}
 	if err := cmd.Wait(); err == nil {
@@ -100,8 +97,7 @@ func TestSignals(t *testing.T) {
 	}
 }
 
-// TestInterruptedInput interrupts the command while it waits for the rest of its config, which
-// is longer than what a pipe holds: so it has begun to read once all of that is written.
+// TestInterruptedInput interrupts the command while it reads a config that is longer than a pipe.
 func TestInterruptedInput(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), hang)
 	defer cancel()
@@ -127,13 +123,11 @@ func TestInterruptedInput(t *testing.T) {
 	}
 }
 
-// TestInterruptedFiles waits for files that never come.
+// TestInterruptedFiles interrupts reads from a pipe.
 func TestInterruptedFiles(t *testing.T) {
 	dir, _ := trained(t)
 	pipe := filepath.Join(t.TempDir(), "pipe")
-	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	traintest.OK(t, syscall.Mkfifo(pipe, 0o600))
 	writer, err := os.OpenFile(pipe, os.O_RDWR, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -148,21 +142,17 @@ func TestInterruptedFiles(t *testing.T) {
 	}
 }
 
-// TestPipeAsData refuses a pipe in data_dir, which might never end.
 func TestPipeAsData(t *testing.T) {
 	path, _ := traintest.WriteConfig(t, "cpu", "")
 	dir := t.TempDir()
 	pipe := filepath.Join(dir, "train-images-idx3-ubyte")
-	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	traintest.OK(t, syscall.Mkfifo(pipe, 0o600))
 	code, _, stderr := train("-set", "data.data_dir="+dir, path)
 	if want := "train: -set data.data_dir: " + pipe + " is not a regular file\n"; code != exit.Failure || stderr != want {
 		t.Errorf("exit code %d, stderr %q, want %q", code, stderr, want)
 	}
 }
 
-// TestEndlessFiles reads no more than what could be meant.
 func TestEndlessFiles(t *testing.T) {
 	const zeros = "/dev/zero"
 	if _, err := os.Stat(zeros); err != nil {
@@ -182,8 +172,8 @@ func TestEndlessFiles(t *testing.T) {
 	}
 }
 
-// TestReaderGone reads nothing of what a run prints: it goes on to its end, which is no success, and
-// says only what else went wrong.
+// TestReaderGone closes standard output: the run trains to its end, fails, and prints only other
+// errors.
 func TestReaderGone(t *testing.T) {
 	path, logDir := traintest.WriteConfig(t, "cpu", "")
 	for _, c := range []struct {
@@ -220,13 +210,11 @@ func TestReaderGone(t *testing.T) {
 	}
 }
 
-// TestNamedPipe has a table read from a pipe: nothing is opened before there is a table.
+// TestNamedPipe writes a table to a pipe, which is opened only for that.
 func TestNamedPipe(t *testing.T) {
 	path, _ := traintest.WriteConfig(t, "cpu", "")
 	pipe := filepath.Join(t.TempDir(), "pipe")
-	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	traintest.OK(t, syscall.Mkfifo(pipe, 0o600))
 	read := make(chan string, 1)
 	go func() {
 		text, err := os.ReadFile(pipe)

@@ -20,7 +20,7 @@ import (
 	"mlpool/kernels/collective"
 )
 
-// TestRanksEnd is every way in which a training on ranks ends before its time.
+// TestRanksEnd ends a training on ranks early in every way.
 func TestRanksEnd(t *testing.T) {
 	path, logDir := traintest.WriteConfig(t, "cpu", "")
 	set := func(rank, of int, args ...string) []string {
@@ -73,7 +73,7 @@ func TestRanksEnd(t *testing.T) {
 	}
 }
 
-// failing is a rank that fails after so many collectives, or has a wrong result.
+// failing is a rank that fails after some collectives, or returns a wrong result.
 type failing struct {
 	*collective.Local
 	t          *testing.T
@@ -82,7 +82,7 @@ type failing struct {
 	others     <-chan struct{} // not nil: it has one for each collective that another rank has come to
 }
 
-// Close would wait for the others, who wait in a collective.
+// Close would wait for the others, which wait in a collective.
 func (f *failing) Close() error {
 	if f.Err() == nil {
 		f.t.Errorf("rank %d parts as if all were well", f.Rank())
@@ -114,8 +114,8 @@ func (f *failing) at(x uintptr, do func() error) error {
 	return f.spoil(x)
 }
 
-// TestGiveUp has rank 0 wait in an all-gather that nobody wakes, as one of copy engines, when
-// rank 1 ends, which waits for that: before it gives up, it notes in the folder of the run why.
+// TestGiveUp ends rank 1 while rank 0 waits in an all-gather that nothing wakes. Rank 0 notes the
+// reason in the folder of the run before it gives up.
 func TestGiveUp(t *testing.T) {
 	path, logDir := traintest.WriteConfig(t, "cpu", "")
 	group, port := collective.NewLocal(2), freePort(t)
@@ -153,8 +153,8 @@ func TestGiveUp(t *testing.T) {
 	}
 }
 
-// asleep is a rank that says when it comes to a collective, and whose all-gather does not end before
-// up, where the others do not come.
+// asleep is a rank that announces each collective, and whose failed all-gathers return only once up
+// is closed.
 type asleep struct {
 	*collective.Local
 	come chan<- struct{}
@@ -175,8 +175,8 @@ func (a asleep) AllGather(x uintptr, n int, stream uintptr) error {
 	return err
 }
 
-// TestRanksInterrupted interrupts one rank: all end after the same epoch, and the run goes
-// on on another number of ranks.
+// TestRanksInterrupted interrupts one rank: all end after the same epoch. The run resumes on
+// another number of ranks.
 func TestRanksInterrupted(t *testing.T) {
 	path, logDir := traintest.WriteConfig(t, "cpu", "")
 	traintest.SetConfig(t, path, "num_epochs = 3", "num_epochs = 1000000")
@@ -217,7 +217,7 @@ func TestRanksInterrupted(t *testing.T) {
 	}
 }
 
-// interrupting is a rank that is interrupted in one of its all-reduces, some epochs on.
+// interrupting is a rank that is interrupted in an all-reduce.
 type interrupting struct {
 	*collective.Local
 	left   int
@@ -231,7 +231,7 @@ func (i *interrupting) AllReduce(x uintptr, n int, stream uintptr) error {
 	return i.Local.AllReduce(x, n, stream)
 }
 
-// TestRanksInterruptedEarly interrupts ranks before they train, after they have met.
+// TestRanksInterruptedEarly interrupts ranks that have met, before they train.
 func TestRanksInterruptedEarly(t *testing.T) {
 	path, _ := traintest.WriteConfig(t, "cpu", "")
 	ctx, cancel := context.WithCancel(context.Background())

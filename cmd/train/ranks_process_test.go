@@ -31,8 +31,8 @@ import (
 	"mlpool/kernels/kerneltest"
 )
 
-// TestRankProcesses trains on two emulated GPUs, each of a process, in every way; on real
-// GPUs tools/ranks.sh does.
+// TestRankProcesses trains on two emulated GPUs, each with a process. tools/ranks.sh does so on
+// real GPUs.
 func TestRankProcesses(t *testing.T) {
 	if !kerneltest.Emulated() {
 		t.Skip("needs emulated GPUs, of which there are as many as processes")
@@ -48,9 +48,7 @@ func TestRankProcesses(t *testing.T) {
 			cmd.Env = append(os.Environ(), asTrain+"=1", backend.AllocatorEnv+"=", fmt.Sprint("RANK=", rank), fmt.Sprint("LOCAL_RANK=", rank),
 				fmt.Sprint("WORLD_SIZE=", ranks), "MASTER_ADDR=127.0.0.1", "MASTER_PORT="+port, launch.SecretEnv+"="+secret)
 			cmd.Stdout, cmd.Stderr = &out[rank], &out[rank]
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
+			traintest.OK(t, cmd.Start())
 			if rank == 1 {
 				select {
 				case rank1 <- cmd.Process:
@@ -121,7 +119,7 @@ func TestRankProcesses(t *testing.T) {
 	}
 }
 
-// asStopped in the environment makes the test binary be rank 1 of 3, which is stopped.
+// asStopped in the environment turns the test binary into rank 1 of 3, which stops.
 const asStopped = "MLPOOL_TEST_AS_STOPPED"
 
 func stopped() {
@@ -130,15 +128,15 @@ func stopped() {
 	os.Exit(runCommand(context.Background(), r, os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// stopping is a rank whose process is stopped in its first all-gather.
+// stopping is a rank whose process stops in its first all-gather.
 type stopping struct{ *collective.Local }
 
 func (s stopping) AllGather(x uintptr, n int, stream uintptr) error {
 	return errors.Join(syscall.Kill(os.Getpid(), syscall.SIGSTOP), s.Local.AllGather(x, n, stream))
 }
 
-// TestRankStopped stops the process of a rank for which the others wait in an all-gather.
-// Where it goes on after they have ended, it ends as well.
+// TestRankStopped stops the process of a rank for which others wait. If it continues after they
+// have ended, it ends too.
 func TestRankStopped(t *testing.T) {
 	impatient(t)
 	path, _ := traintest.WriteConfig(t, "cpu", "")
@@ -185,8 +183,7 @@ func TestRankStopped(t *testing.T) {
 	}
 }
 
-// TestAnotherProgram has rank 1 run a copy of the program with a byte behind it: of the same commit,
-// or of none.
+// TestAnotherProgram gives rank 1 a copy of the program with one byte more.
 func TestAnotherProgram(t *testing.T) {
 	path, _ := traintest.WriteConfig(t, "cpu", "")
 	text := traintest.Read(t, os.Args[0])
@@ -200,9 +197,7 @@ func TestAnotherProgram(t *testing.T) {
 	for name, value := range mpirun(1, 3, port) {
 		cmd.Env = append(cmd.Env, name+"="+value)
 	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	traintest.OK(t, cmd.Start())
 	all := trainRanksAt(t, context.Background(), port, 3, func(rank int) []string { return [][]string{{path}, nil, {path}}[rank] }, nil)
 	if err := cmd.Wait(); cmd.ProcessState.ExitCode() != exit.Failure {
 		t.Errorf("rank 1 ends with %v", err)

@@ -28,7 +28,7 @@ type ended struct {
 	stdout, stderr string
 }
 
-// freePort is one of this host that nobody listens at.
+// freePort returns an unused port of this host.
 func freePort(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -36,20 +36,19 @@ func freePort(t *testing.T) string {
 		t.Fatal(err)
 	}
 	_, port, err := net.SplitHostPort(l.Addr().String())
-	if err := errors.Join(err, l.Close()); err != nil {
-		t.Fatal(err)
-	}
+	traintest.OK(t, errors.Join(err, l.Close()))
 	return port
 }
 
-// trainRanks runs the command on as many ranks, on the CPU and in this process. args are
-// those of a rank, and wrap changes its part in the collectives; nil: they are as they are.
+// trainRanks runs the command on size ranks, on the CPU and in this process. args returns the
+// arguments of a rank; nil: it does not come. wrap replaces its part in the collectives, if it is
+// not nil.
 func trainRanks(t *testing.T, ctx context.Context, size int, args func(rank int) []string, wrap func(*collective.Local) collective.Collective) []ended {
 	t.Helper()
 	return trainRanksAt(t, ctx, freePort(t), size, args, wrap)
 }
 
-// trainRanksAt is trainRanks where rank 0 is met at a port.
+// trainRanksAt is trainRanks with rank 0 at a port.
 func trainRanksAt(t *testing.T, ctx context.Context, port string, size int, args func(rank int) []string, wrap func(*collective.Local) collective.Collective) []ended {
 	t.Helper()
 	group := collective.NewLocal(size)
@@ -72,7 +71,7 @@ func trainRanksAt(t *testing.T, ctx context.Context, port string, size int, args
 	return out
 }
 
-// mpirun is the environment that mpirun gives a rank.
+// mpirun returns the environment that mpirun gives a rank.
 func mpirun(rank, size int, port string) map[string]string {
 	return map[string]string{
 		"OMPI_COMM_WORLD_RANK": fmt.Sprint(rank), "OMPI_COMM_WORLD_LOCAL_RANK": fmt.Sprint(rank),
@@ -81,20 +80,20 @@ func mpirun(rank, size int, port string) map[string]string {
 	}
 }
 
-// secret is what the ranks of these tests know.
+// secret is shared by the ranks.
 var secret = "what ranks know and others do not"
 
-// patience is how long the ranks of these tests wait for each other.
+// patience is how long ranks wait for each other.
 var patience = 5 * time.Minute
 
-// impatient is for a test in which one rank does not come, or falls silent.
+// impatient shortens patience for a test in which a rank does not come or falls silent.
 func impatient(t *testing.T) {
 	was := patience
 	patience = 4 * time.Second
 	t.Cleanup(func() { patience = was })
 }
 
-// localRank is a rank that trains on the CPU, with its part in the collectives.
+// localRank returns a rank that trains on the CPU.
 func localRank(env func(string) string, l *collective.Local, wrap func(*collective.Local) collective.Collective) *ranks.Ranks {
 	r := &ranks.Ranks{Env: env, Silence: patience, Transport: "this process"}
 	r.Connect = func(_ context.Context, w *launch.World) (collective.Collective, error) {
@@ -107,7 +106,7 @@ func localRank(env func(string) string, l *collective.Local, wrap func(*collecti
 	return r
 }
 
-// quiet checks that no rank but 0 said anything.
+// quiet fails the test if a rank but rank 0 printed something.
 func quiet(t *testing.T, all []ended) {
 	t.Helper()
 	for rank, e := range all[1:] {
@@ -117,7 +116,7 @@ func quiet(t *testing.T, all []ended) {
 	}
 }
 
-// latestLosses returns the latest run, and the loss of each of its steps.
+// latestLosses returns the latest run and its losses.
 func latestLosses(t *testing.T, logDir string) (rundir.Run, []float32) {
 	t.Helper()
 	run, err := rundir.Open(traintest.Latest(t, logDir))
@@ -131,7 +130,7 @@ func latestLosses(t *testing.T, logDir string) (rundir.Run, []float32) {
 	return run, losses
 }
 
-// TestRanks trains on several ranks, whose one log is near that of one rank with all rows.
+// TestRanks compares the losses of several ranks with those of one.
 func TestRanks(t *testing.T) {
 	for _, executor := range []string{"eager", "graph"} {
 		path, logDir := traintest.WriteConfig(t, "cpu", fmt.Sprintf("executor = %q", executor))
@@ -181,7 +180,7 @@ func TestRanks(t *testing.T) {
 	}
 }
 
-// TestRanksWithoutTraining has rank 0 alone tell of what is no training.
+// TestRanksWithoutTraining runs commands that only rank 0 answers.
 func TestRanksWithoutTraining(t *testing.T) {
 	path, _ := traintest.WriteConfig(t, "cpu", "")
 	for _, args := range [][]string{{"-version"}, {"-list"}, {"-h"}, {"-check", path}} {
@@ -193,7 +192,7 @@ func TestRanksWithoutTraining(t *testing.T) {
 	}
 }
 
-// TestRanksApart has ranks find something wrong before they meet, which each says itself.
+// TestRanksApart fails before the ranks meet: each reports its error.
 func TestRanksApart(t *testing.T) {
 	path, _ := traintest.WriteConfig(t, "cpu", "")
 	hosts := func(rank string) map[string]string {
@@ -233,7 +232,7 @@ func TestRanksApart(t *testing.T) {
 	}
 }
 
-// TestRanksJSON has one document of all.
+// TestRanksJSON prints one document.
 func TestRanksJSON(t *testing.T) {
 	path, _ := traintest.WriteConfig(t, "cpu", "")
 	all := trainRanks(t, context.Background(), 2, func(int) []string { return []string{"-json", path} }, nil)
@@ -244,8 +243,8 @@ func TestRanksJSON(t *testing.T) {
 	}
 }
 
-// TestStrayVariables has variables of a launcher in the environment of a training that is none of
-// several: it warns in one line and trains.
+// TestStrayVariables trains alone with variables of a launcher in the environment: it warns in one
+// line.
 func TestStrayVariables(t *testing.T) {
 	path, logDir := traintest.WriteConfig(t, "cpu", "")
 	torchrun := map[string]string{"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2", "MASTER_PORT": "9"}
@@ -281,7 +280,7 @@ func TestStrayVariables(t *testing.T) {
 	}
 }
 
-// TestRanksWithoutSecret has no place for the file of a secret: rank 0 warns, and the ranks train.
+// TestRanksWithoutSecret has no folder for the file of a secret.
 func TestRanksWithoutSecret(t *testing.T) {
 	path, _ := traintest.WriteConfig(t, "cpu", "")
 	t.Setenv("XDG_CACHE_HOME", path)

@@ -16,7 +16,7 @@ import (
 	"mlpool/kernels/kerneltest"
 )
 
-// recordings reads those at any depth of a folder.
+// recordings reads all recordings in a folder.
 func recordings(t *testing.T, dir string) (recs []report.Recording) {
 	t.Helper()
 	for name, text := range traintest.Contents(t, dir) {
@@ -24,9 +24,7 @@ func recordings(t *testing.T, dir string) (recs []report.Recording) {
 			continue
 		}
 		var rec report.Recording
-		if err := json.Unmarshal([]byte(text), &rec); err != nil {
-			t.Fatal(err)
-		}
+		traintest.OK(t, json.Unmarshal([]byte(text), &rec))
 		recs = append(recs, rec)
 	}
 	return recs
@@ -56,7 +54,7 @@ func TestRecording(t *testing.T) {
 	}
 }
 
-// TestRecordingOnGPU records on every allocator, whose device runs behind the host.
+// TestRecordingOnGPU records on every allocator of a GPU.
 func TestRecordingOnGPU(t *testing.T) {
 	kerneltest.RequireGPU(t)
 	for executor, kinds := range map[string]int{"eager": 4, "graph": 3} {
@@ -75,8 +73,7 @@ func TestRecordingOnGPU(t *testing.T) {
 	}
 }
 
-// TestTraceOfAProfile wants the kernels of a step in a trace for Perfetto, beside its
-// blocks.
+// TestTraceOfAProfile looks for kernels and blocks in a trace for Perfetto.
 func TestTraceOfAProfile(t *testing.T) {
 	trace := filepath.Join(t.TempDir(), "trace.json")
 	path, _ := traintest.WriteConfig(t, "cpu", fmt.Sprintf("profile = 2\n[allocator]\ntrace = %q\n", trace))
@@ -93,9 +90,7 @@ func TestTraceOfAProfile(t *testing.T) {
 				Ts, Dur       float64
 			}
 		}
-		if err := errors.Join(err, json.Unmarshal(text, &got)); err != nil {
-			t.Fatal(err)
-		}
+		traintest.OK(t, errors.Join(err, json.Unmarshal(text, &got)))
 		first, end, beside := -1.0, 0.0, 0
 		for _, e := range got.TraceEvents {
 			if e.Ph == "X" && e.Cat == "kernel" {
@@ -116,8 +111,7 @@ func TestTraceOfAProfile(t *testing.T) {
 	}
 }
 
-// TestTraceOfPyTorch writes a snapshot, also of an allocator with poison, to where none
-// can be written, too.
+// TestTraceOfPyTorch writes a snapshot, with poison and without.
 func TestTraceOfPyTorch(t *testing.T) {
 	for _, poison := range []bool{false, true} {
 		trace := filepath.Join(t.TempDir(), "trace.pickle")

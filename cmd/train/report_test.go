@@ -23,8 +23,7 @@ func writeRun(t *testing.T, dir string, facts rundir.Facts, ms float64, config s
 	return writeResumed(t, dir, facts, ms, config, 0)
 }
 
-// writeResumed writes the folder of a run that went on with another one after so many
-// epochs.
+// writeResumed writes the folder of a run that was resumed after resumed epochs.
 func writeResumed(t *testing.T, dir string, facts rundir.Facts, ms float64, config string, resumed int) string {
 	t.Helper()
 	facts.Config, facts.Start = "mnist.toml", time.Date(2026, 11, 22, 10, 15, 0, 0, time.UTC)
@@ -48,9 +47,7 @@ func writeResumed(t *testing.T, dir string, facts rundir.Facts, ms float64, conf
 		}
 	}
 	f.Facts.Status, f.Facts.Epochs = rundir.Done, 7
-	if err := f.Finish(); err != nil {
-		t.Fatal(err)
-	}
+	traintest.OK(t, f.Finish())
 	return dir
 }
 
@@ -83,15 +80,13 @@ func wantAll(t *testing.T, page string, parts ...string) {
 	}
 }
 
-// TestReportOfResumed has two epochs that pay for what is done once: neither is in the
-// picture or the median.
+// TestReportOfResumed has two warm-up epochs, which neither the picture nor the median includes.
 func TestReportOfResumed(t *testing.T) {
 	dir := writeResumed(t, filepath.Join(t.TempDir(), "resumed"), rundir.Facts{Name: "custom"}, 40, traintest.ConfigText(64, true), 3)
 	wantAll(t, reportOf(t, dir), "custom takes 41.0 ms an epoch.", "Each dot is one of 5 epochs after the first")
 }
 
-// TestReportOfComparison names its folder: the runs are in its order, and the differences
-// have intervals.
+// TestReportOfComparison shows the runs in their order, and differences with intervals.
 func TestReportOfComparison(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "20261122-101500-compare")
 	gpu := &rundir.GPU{Name: "NVIDIA H200", ComputeCapability: "9.0", Memory: 141 << 30, Driver: "570.124.06", CUDADriver: "12.8", CUDARuntime: "12.8"}
@@ -116,8 +111,8 @@ func TestReportOfComparison(t *testing.T) {
 		"Each dot is one of 6 epochs after the first")
 }
 
-// TestReportOfRuns puts runs of the same name side by side that did not take turns, one
-// of which was killed before it wrote anything.
+// TestReportOfRuns shows runs of the same name that did not take turns, and one that was killed
+// early.
 func TestReportOfRuns(t *testing.T) {
 	dir := t.TempDir()
 	a := writeRun(t, filepath.Join(dir, "a"), rundir.Facts{Name: "custom"}, 40, traintest.ConfigText(64, true))
@@ -130,7 +125,7 @@ func TestReportOfRuns(t *testing.T) {
 		"mnist.toml, wide.toml", "These runs are not comparable: they differ in train.bsz (64, 1024).", "train.fuse", "1024", "running after 0 epochs", "No step was recorded")
 }
 
-// TestReportErrors is of files that cannot be read or written.
+// TestReportErrors has files that cannot be read or written.
 func TestReportErrors(t *testing.T) {
 	dir := t.TempDir()
 	good := writeRun(t, filepath.Join(dir, "good"), rundir.Facts{Name: "custom"}, 40, traintest.ConfigText(64, true))
@@ -164,8 +159,8 @@ func TestReportErrors(t *testing.T) {
 	}
 }
 
-// TestReportOfTraining trains, whole and until it is interrupted, with a folder for the
-// run and without. The page of the folder is the page of the training.
+// TestReportOfTraining writes the page of a training, complete and interrupted. It is the page of
+// the run's folder.
 func TestReportOfTraining(t *testing.T) {
 	path, logDir := traintest.WriteConfig(t, "cpu", "num_epochs = 5\n")
 	traintest.SetConfig(t, path, "num_epochs = 3\n", "")

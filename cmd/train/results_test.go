@@ -21,7 +21,7 @@ import (
 	"mlpool/cmd/train/internal/traintest"
 )
 
-// TestJSON reads standard output as one document: all else is on standard error.
+// TestJSON reads standard output as one document. Other lines are on standard error.
 func TestJSON(t *testing.T) {
 	path, _ := traintest.WriteConfig(t, "cpu", "profile = 1\n")
 	traintest.SetConfig(t, path, "num_epochs = 3", "num_epochs = 7")
@@ -73,7 +73,7 @@ func TestJSON(t *testing.T) {
 	}
 }
 
-// TestJSONOfEnds wants a document of what there is when a run ends early.
+// TestJSONOfEnds has a document of what a run did that ended early.
 func TestJSONOfEnds(t *testing.T) {
 	path, _ := traintest.WriteConfig(t, "cpu", "")
 	traintest.SetConfig(t, path, "learning_rate = 0.5", "learning_rate = 1e20")
@@ -126,8 +126,7 @@ func TestJSONOfEnds(t *testing.T) {
 	}
 }
 
-// TestCSV reads the table of a comparison without logs, and looks for a figure of each
-// kind.
+// TestCSV reads a figure of each kind from the table of a comparison without logs.
 func TestCSV(t *testing.T) {
 	path, root := traintest.WriteConfig(t, "cpu", "")
 	traintest.SetConfig(t, path, "log_dir = "+strconv.Quote(root), `log_dir = ""`)
@@ -168,7 +167,6 @@ func TestCSV(t *testing.T) {
 	}
 }
 
-// TestResultsFail cannot write what it was asked for.
 func TestResultsFail(t *testing.T) {
 	path, _ := traintest.WriteConfig(t, "cpu", "")
 	code, stdout, stderr := train("-csv", filepath.Join(t.TempDir(), "no", "table.csv"), path)

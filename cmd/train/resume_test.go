@@ -20,8 +20,8 @@ import (
 	"mlpool/cmd/train/internal/traintest"
 )
 
-// trainFor runs the command until a run that began asked its context so many times, which
-// must be the end of it, and returns the run's folder.
+// trainFor trains until the context has been asked asked times since the run began, and returns the
+// run's folder.
 func trainFor(t *testing.T, asked int, logDir string, args ...string) string {
 	t.Helper()
 	ctx := &traintest.Countdown{Context: context.Background()}
@@ -40,7 +40,7 @@ func trainAll(t *testing.T, logDir string, args ...string) string {
 	return traintest.Latest(t, logDir)
 }
 
-// sameRun compares what two runs came to, byte for byte.
+// sameRun compares the results of two runs byte for byte.
 func sameRun(t *testing.T, name, got, want string) {
 	t.Helper()
 	for _, file := range []string{"train_losses.txt", "val_losses.txt", "val_accs.txt", rundir.WeightsFile} {
@@ -53,9 +53,7 @@ func sameRun(t *testing.T, name, got, want string) {
 	epochs := func(dir string) (numbers []string) {
 		for _, line := range traintest.Lines(t, filepath.Join(dir, "metrics.jsonl")) {
 			var r rundir.Record
-			if err := json.Unmarshal([]byte(line), &r); err != nil {
-				t.Fatal(err)
-			}
+			traintest.OK(t, json.Unmarshal([]byte(line), &r))
 			numbers = append(numbers, fmt.Sprintf("%d:%d", r.Epoch, r.Steps))
 		}
 		return numbers
@@ -65,8 +63,8 @@ func sameRun(t *testing.T, name, got, want string) {
 	}
 }
 
-// TestResume interrupts runs at several places, goes on with other executors and
-// allocators, and compares with a run that was not interrupted.
+// TestResume interrupts runs, resumes them with other executors and allocators, and compares with a
+// run that was not interrupted.
 func TestResume(t *testing.T) {
 	path, logDir := traintest.WriteConfig(t, "cpu", "")
 	whole := trainAll(t, logDir, path)
@@ -113,8 +111,8 @@ func TestResume(t *testing.T) {
 	}
 }
 
-// TestGoOnWith takes the command line that the last line of an interrupted run says.
-func TestGoOnWith(t *testing.T) {
+// TestResumeCommand runs the command that an interrupted run prints last.
+func TestResumeCommand(t *testing.T) {
 	path, logDir := traintest.WriteConfig(t, "cpu", "")
 	whole := trainAll(t, logDir, path)
 	ends := func(asked int, args ...string) []string {
@@ -161,8 +159,7 @@ func TestGoOnWith(t *testing.T) {
 	}
 }
 
-// TestResumeKilled kills a resumed run, as it were, before its first checkpoint: what it has in
-// its folder until then is gone on with.
+// TestResumeKilled resumes a resumed run that was killed before its first checkpoint.
 func TestResumeKilled(t *testing.T) {
 	path, logDir := traintest.WriteConfig(t, "cpu", "")
 	whole := trainAll(t, logDir, path)
@@ -182,8 +179,8 @@ func TestResumeKilled(t *testing.T) {
 	sameRun(t, "killed and resumed", trainAll(t, logDir, "-resume", killed), whole)
 }
 
-// TestResumeKilledAtEnd kills a run, as it were, between its last checkpoint and its end: the run that
-// goes on with it has nothing left to train, and is done.
+// TestResumeKilledAtEnd resumes a run that was killed after its last checkpoint: it has nothing
+// left to train.
 func TestResumeKilledAtEnd(t *testing.T) {
 	path, logDir := traintest.WriteConfig(t, "cpu", "")
 	whole := trainAll(t, logDir, path)
@@ -193,9 +190,7 @@ func TestResumeKilledAtEnd(t *testing.T) {
 	}
 	run.Facts.Status, run.Facts.End = rundir.Running, nil
 	killed := filepath.Join(t.TempDir(), "killed")
-	if err := errors.Join(os.CopyFS(killed, os.DirFS(whole)), rundir.WriteJSON(filepath.Join(killed, rundir.FactsFile), run.Facts)); err != nil {
-		t.Fatal(err)
-	}
+	traintest.OK(t, errors.Join(os.CopyFS(killed, os.DirFS(whole)), rundir.WriteJSON(filepath.Join(killed, rundir.FactsFile), run.Facts)))
 	for _, args := range [][]string{nil, {"-set", "train.executor=graph"}, {"-set", "train.profile=3"}, {"-json"}} {
 		code, stdout, stderr := train(append([]string{"-resume", killed}, args...)...)
 		if want := "\n" + killed + " has done 3 epochs: nothing is left to train\n"; code != 0 || !strings.Contains("\n"+stdout+stderr, want) || strings.Contains(stdout, "resuming") {
@@ -214,7 +209,6 @@ func TestResumeKilledAtEnd(t *testing.T) {
 	}
 }
 
-// TestRestOfEpoch tells the rest of an epoch from a whole one in the summary.
 func TestRestOfEpoch(t *testing.T) {
 	path, logDir := traintest.WriteConfig(t, "cpu", "")
 	dir := trainFor(t, 46, logDir, path)
@@ -224,7 +218,7 @@ func TestRestOfEpoch(t *testing.T) {
 	}
 }
 
-// TestResumeFinished goes on with a run that is finished for more epochs.
+// TestResumeFinished resumes a finished run for more epochs.
 func TestResumeFinished(t *testing.T) {
 	path, logDir := traintest.WriteConfig(t, "cpu", "")
 	whole := trainAll(t, logDir, path)
@@ -241,8 +235,7 @@ func TestResumeFinished(t *testing.T) {
 	}
 }
 
-// TestResumeSubject goes on with one run of a comparison, by way of the link to the
-// newest, and classifies by its weights.
+// TestResumeSubject resumes one run of a comparison.
 func TestResumeSubject(t *testing.T) {
 	path, logDir := traintest.WriteConfig(t, "cpu", "")
 	whole := trainAll(t, logDir, path)
@@ -262,7 +255,7 @@ func TestResumeSubject(t *testing.T) {
 	}
 }
 
-// TestResumeRefuses changes what a run cannot go on with.
+// TestResumeRefuses changes what must stay the same.
 func TestResumeRefuses(t *testing.T) {
 	path, logDir := traintest.WriteConfig(t, "cpu", "")
 	dir := trainFor(t, 6, logDir, path)
@@ -303,7 +296,7 @@ func TestResumeRefuses(t *testing.T) {
 	}
 }
 
-// TestResumeDamaged takes something away from a run.
+// TestResumeDamaged damages the files of a run.
 func TestResumeDamaged(t *testing.T) {
 	path, logDir := traintest.WriteConfig(t, "cpu", "")
 	dir := trainFor(t, 28, logDir, path)
@@ -328,9 +321,7 @@ func TestResumeDamaged(t *testing.T) {
 			small := saved
 			small.Weights = initialWeightsOf(16, 24, 3)
 			other := t.TempDir()
-			if err := small.Save(filepath.Join(other, rundir.WeightsFile)); err != nil {
-				t.Fatal(err)
-			}
+			traintest.OK(t, small.Save(filepath.Join(other, rundir.WeightsFile)))
 			text := traintest.Read(t, filepath.Join(other, rundir.WeightsFile))
 			return text
 		}},

@@ -14,7 +14,7 @@ import (
 	"mlpool/kernels/device"
 )
 
-// hostSegments is the kind that a pool has by default on host memory.
+// hostSegments returns the default kind of segments in host memory.
 func hostSegments() string {
 	if _, err := device.NewHostDriver().PageSize(); err != nil {
 		return allocator.SegmentsMalloc
@@ -22,8 +22,7 @@ func hostSegments() string {
 	return allocator.SegmentsVirtual
 }
 
-// TestSegmentsShown trains with each kind: it is printed and logged, and the losses are
-// the same.
+// TestSegmentsShown trains with each kind, which is printed and logged. The losses are the same.
 func TestSegmentsShown(t *testing.T) {
 	byDefault := hostSegments()
 	all := map[string]bool{}
@@ -62,7 +61,6 @@ func TestSegmentsShown(t *testing.T) {
 	}
 }
 
-// TestSegmentsCompared wants a row of them, and those of graphs beside the others.
 func TestSegmentsCompared(t *testing.T) {
 	kind := hostSegments()
 	graph := kind
@@ -82,8 +80,8 @@ func TestSegmentsCompared(t *testing.T) {
 	}
 }
 
-// TestVirtualGraph asks for virtual segments and graphs, whose own memory is not
-// mapped page by page.
+// TestVirtualGraph trains from graphs with virtual segments: the allocator for captures has malloc
+// segments.
 func TestVirtualGraph(t *testing.T) {
 	if hostSegments() != allocator.SegmentsVirtual {
 		t.Skip("host memory is not mapped here")
@@ -95,8 +93,8 @@ func TestVirtualGraph(t *testing.T) {
 	}
 }
 
-// TestSegmentBytesOfVirtual sets a size that no machine has, for segments that there
-// are none of.
+// TestSegmentBytesOfVirtual sets a size for malloc segments that no machine has, which virtual
+// segments ignore.
 func TestSegmentBytesOfVirtual(t *testing.T) {
 	if hostSegments() != allocator.SegmentsVirtual {
 		t.Skip("host memory is not mapped here")

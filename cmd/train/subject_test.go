@@ -10,8 +10,8 @@ import (
 	"mlpool/configs"
 )
 
-// TestCompareStrategies trains on strategies side by side: each run has its own in its
-// config, the reference comes first, and malloc segments are the strategy's alone.
+// TestCompareStrategies compares strategies. Each run has its own config, the reference is first,
+// and only the strategy that needs them has malloc segments.
 func TestCompareStrategies(t *testing.T) {
 	t.Setenv(backend.AllocatorEnv, "custom:buddy")
 	path, root := traintest.WriteConfig(t, "cpu", "")

@@ -9,8 +9,7 @@ import (
 	"mlpool/cmd/train/internal/traintest"
 )
 
-// TestTerminal trains with both outputs on a terminal: of the bar nothing is left, and
-// all lines are there once.
+// TestTerminal trains with both outputs on a terminal: every line appears once, and no bar remains.
 func TestTerminal(t *testing.T) {
 	for _, columns := range []int{40, 120} {
 		s := traintest.NewScreen(t, columns)

@@ -11,7 +11,7 @@ import (
 	"mlpool/cmd/train/internal/traintest"
 )
 
-// TestUntil trains until the bound, since no measurement is as precise as is asked for.
+// TestUntil asks for a precision that no measurement has.
 func TestUntil(t *testing.T) {
 	path, _ := traintest.WriteConfig(t, "cpu", "")
 	code, stdout, stderr := train("-compare=custom,malloc", "-until", "0.000001%,8", "-json", path)

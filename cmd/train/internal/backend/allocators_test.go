@@ -13,7 +13,7 @@ import (
 	"mlpool/configs"
 )
 
-// TestEveryKind finds a line on each kind of allocator, and none is made for another one.
+// TestEveryKind has a description of each kind, and rejects others.
 func TestEveryKind(t *testing.T) {
 	for _, kind := range AllKinds {
 		if AboutKinds[kind] == "" {
@@ -28,8 +28,7 @@ func TestEveryKind(t *testing.T) {
 	}
 }
 
-// TestSegmentsOfDevice asks for each kind on devices that map pages and on ones that
-// do not.
+// TestSegmentsOfDevice asks for each kind on devices with and without page mapping.
 func TestSegmentsOfDevice(t *testing.T) {
 	const total = 1 << 30
 	paged := allocatortest.NewFake(total)
@@ -70,7 +69,7 @@ func TestSegmentsOfDevice(t *testing.T) {
 	}
 }
 
-// TestRemedy says how to build with CUDA where the program was built without, and only there.
+// TestRemedy is for programs that were built without CUDA.
 func TestRemedy(t *testing.T) {
 	for _, c := range []struct {
 		err  error

@@ -9,7 +9,7 @@ import (
 	"mlpool/cmd/train/internal/traintest"
 )
 
-// TestTraceTooLarge names the key that most of the memory is for.
+// TestTraceTooLarge names the key that needs most of the memory.
 func TestTraceTooLarge(t *testing.T) {
 	path, _ := traintest.WriteConfig(t, "cpu", "[allocator]\ntrace = 'trace.csv'\ntrace_events = 1073741824\n")
 	cfg, set := traintest.Loaded(t, path)
@@ -24,7 +24,7 @@ func TestTraceTooLarge(t *testing.T) {
 	}
 }
 
-// TestHostMemory reads a file such as Linux's /proc/meminfo.
+// TestHostMemory reads a file like /proc/meminfo.
 func TestHostMemory(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("the system is asked in another way")

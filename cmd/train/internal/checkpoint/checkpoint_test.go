@@ -21,10 +21,9 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// fileName is what checkpoints are called here.
 const fileName = "w.safetensors"
 
-// matrix is an inputs×outputs matrix of noise.
+// matrix returns an inputs×outputs matrix of noise.
 func matrix(inputs, outputs int) *tensor.Dense {
 	rng := rand.New(rand.NewPCG(uint64(inputs), uint64(outputs)))
 	data := make([]float32, inputs*outputs)
@@ -34,8 +33,7 @@ func matrix(inputs, outputs int) *tensor.Dense {
 	return tensor.New(tensor.WithShape(inputs, outputs), tensor.WithBacking(data))
 }
 
-// TestSaveAndLoad saves twice to one folder: what is there in the end is the second
-// checkpoint, in PyTorch's layout, and nothing else.
+// TestSaveAndLoad saves twice: the folder has only the second checkpoint, in PyTorch's layout.
 func TestSaveAndLoad(t *testing.T) {
 	dir := t.TempDir()
 	if err := (Checkpoint{Weights: []*tensor.Dense{matrix(1, 1), matrix(1, 1)}, Epoch: 1}).Save(filepath.Join(dir, fileName)); err != nil {
@@ -45,9 +43,7 @@ func TestSaveAndLoad(t *testing.T) {
 		Weights: []*tensor.Dense{matrix(7, 5), matrix(5, 3), matrix(3, 10)}, Epoch: 4, Step: 17,
 		Settings: map[string]string{"train.seed": "9"},
 	}
-	if err := want.Save(filepath.Join(dir, fileName)); err != nil {
-		t.Fatal(err)
-	}
+	traintest.OK(t, want.Save(filepath.Join(dir, fileName)))
 	if len(want.Settings) != 1 {
 		t.Errorf("saving changed the settings to %v", want.Settings)
 	}
@@ -98,7 +94,7 @@ func TestSaveAndLoad(t *testing.T) {
 	}
 }
 
-// TestSaveFails keeps the checkpoint that is there.
+// TestSaveFails keeps the earlier checkpoint.
 func TestSaveFails(t *testing.T) {
 	c := Checkpoint{Weights: []*tensor.Dense{matrix(2, 2), matrix(2, 2)}}
 	if err := c.Save(filepath.Join(t.TempDir(), "missing", fileName)); !errors.Is(err, fs.ErrNotExist) {
@@ -108,9 +104,7 @@ func TestSaveFails(t *testing.T) {
 		t.Error("in place of a folder: no error")
 	}
 	dir := t.TempDir()
-	if err := c.Save(filepath.Join(dir, fileName)); err != nil {
-		t.Fatal(err)
-	}
+	traintest.OK(t, c.Save(filepath.Join(dir, fileName)))
 	if _, err := os.Stat("/dev/full"); err != nil {
 		t.Skip(err)
 	}
@@ -133,14 +127,11 @@ func TestSaveFails(t *testing.T) {
 	}
 }
 
-// TestDamaged turns over one bit of the weights, of a file with a checksum and of an older one
-// without.
+// TestDamaged flips one bit of the weights, with and without a checksum.
 func TestDamaged(t *testing.T) {
 	c := Checkpoint{Weights: []*tensor.Dense{matrix(3, 2), matrix(2, 10)}}
 	path := filepath.Join(t.TempDir(), fileName)
-	if err := c.Save(path); err != nil {
-		t.Fatal(err)
-	}
+	traintest.OK(t, c.Save(path))
 	whole := traintest.Read(t, path)
 	elements := 4 * (3*2 + 2*10)
 	for _, at := range []int{len(whole) - elements, len(whole) - 50, len(whole) - 1} {
@@ -185,9 +176,7 @@ func TestLoadRefuses(t *testing.T) {
 	} {
 		dir := t.TempDir()
 		path := filepath.Join(dir, fileName)
-		if err := writeFile(path, c.tensors, c.metadata); err != nil {
-			t.Fatal(err)
-		}
+		traintest.OK(t, writeFile(path, c.tensors, c.metadata))
 		if _, err := Load(filepath.Join(dir, fileName)); err == nil || !strings.HasPrefix(err.Error(), path+": ") || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: error %v, want %q", c.name, err, c.want)
 		}

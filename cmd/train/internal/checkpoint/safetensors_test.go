@@ -9,9 +9,11 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+
+	"mlpool/cmd/train/internal/traintest"
 )
 
-// file is a file with a header and so many bytes of elements after it.
+// file returns a file with a header and n bytes of elements.
 func file(header string, elements int) []byte {
 	b := binary.LittleEndian.AppendUint64(nil, uint64(len(header)))
 	return append(append(b, header...), make([]byte, elements)...)
@@ -29,9 +31,7 @@ func TestWriteAndRead(t *testing.T) {
 	}
 	metadata := map[string]string{"epoch": "3", "text": "<é>\n"}
 	var b bytes.Buffer
-	if err := writeSafetensors(&b, tensors, metadata); err != nil {
-		t.Fatal(err)
-	}
+	traintest.OK(t, writeSafetensors(&b, tensors, metadata))
 	text := b.Bytes()
 	length := binary.LittleEndian.Uint64(text)
 	if length%headerAlign != 0 || !json.Valid(text[8:8+length]) || len(text) != 8+int(length)+4*(6+len(large)+1) {
@@ -110,7 +110,7 @@ func TestReadHostileFiles(t *testing.T) {
 	}
 }
 
-// FuzzRead takes any file: it is refused, or it has what is read.
+// FuzzRead takes any file: it is refused, or written back as it was read.
 func FuzzRead(f *testing.F) {
 	var b bytes.Buffer
 	if err := writeSafetensors(&b, []namedTensor{{"0.weight", []int{2, 3}, make([]float32, 6)}, {"2.weight", []int{1, 2}, []float32{1, 2}}}, map[string]string{"epoch": "1"}); err != nil {
@@ -131,9 +131,7 @@ func FuzzRead(f *testing.F) {
 			t.Fatalf("%d elements in %d bytes", elements, len(text))
 		}
 		var again, third bytes.Buffer
-		if err := writeSafetensors(&again, tensors, metadata); err != nil {
-			t.Fatal(err)
-		}
+		traintest.OK(t, writeSafetensors(&again, tensors, metadata))
 		if tensors, metadata, err = readSafetensors(bytes.NewReader(again.Bytes()), int64(again.Len())); err != nil {
 			t.Fatal(err)
 		}

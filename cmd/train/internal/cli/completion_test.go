@@ -13,9 +13,9 @@ import (
 	"mlpool/cmd/train/internal/traintest"
 )
 
-// The shells are asked in their own ways for what they would offer after each of their
-// arguments: bash and fish by a function, zsh by a key that is pressed on a terminal,
-// where compadd says what it would add instead. A line "---" ends each answer.
+// completers ask a shell what it offers after each argument: bash and fish by a function, zsh by a
+// key that is pressed on a terminal, where compadd prints what it would add. A line "---" ends each
+// answer.
 var completers = map[string]string{
 	"bash": `source "$SCRIPT"
 compopt() { :; }
@@ -43,7 +43,7 @@ for line; do
 done`,
 }
 
-// TestCompletion has each shell that is here complete lines with the script for it.
+// TestCompletion completes lines in each shell that is installed.
 func TestCompletion(t *testing.T) {
 	cases := []struct{ line, want, not string }{
 		{"train -co", "-completion", "-check"},

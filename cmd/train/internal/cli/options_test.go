@@ -19,7 +19,7 @@ import (
 	"mlpool/cmd/train/internal/traintest"
 )
 
-// runDir makes a folder that passes for that of a run.
+// runDir returns a folder that looks like that of a run.
 func runDir(t *testing.T, marker string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -27,7 +27,7 @@ func runDir(t *testing.T, marker string) string {
 	return dir
 }
 
-// untilOf returns the target that -until asks for with a value.
+// untilOf returns the target for a value of -until.
 func untilOf(value string) (t compare.Target) {
 	_ = t.Set(value) // what is not valid differs from what is expected
 	return t
@@ -129,7 +129,7 @@ func TestParseArgs(t *testing.T) {
 	}
 }
 
-// TestUsage reads what -help prints: every flag once, and no line too long.
+// TestUsage has every flag once, and no line that is too long.
 func TestUsage(t *testing.T) {
 	var out strings.Builder
 	if _, err := Parse([]string{"-help"}, &out); !errors.Is(err, flag.ErrHelp) {
@@ -154,7 +154,7 @@ func TestUsage(t *testing.T) {
 	}
 }
 
-// A run's folder has the config that -resume reads.
+// TestLoadOfRun reads the config of the run that -resume names.
 func TestLoadOfRun(t *testing.T) {
 	dir := runDir(t, "run.json")
 	traintest.Write(t, filepath.Join(dir, "config.toml"), "[train]\nbsz = 3\nseed = 4")
@@ -164,14 +164,12 @@ func TestLoadOfRun(t *testing.T) {
 	}
 }
 
-// TestConfigOnce has a rank read its config from a pipe, which has it only once.
+// TestConfigOnce reads a config that can be read only once.
 func TestConfigOnce(t *testing.T) {
 	path, _ := traintest.WriteConfig(t, "cpu", "")
 	o := Options{config: path}
 	_, first, err := o.Read(context.Background())
-	if err := errors.Join(err, os.Remove(path)); err != nil {
-		t.Fatal(err)
-	}
+	traintest.OK(t, errors.Join(err, os.Remove(path)))
 	if _, again, err := o.Read(context.Background()); err != nil || !reflect.DeepEqual(first, again) {
 		t.Errorf("%+v, %v, want %+v", again, err, first)
 	}

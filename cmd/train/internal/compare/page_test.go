@@ -10,7 +10,7 @@ import (
 	"mlpool/internal/report"
 )
 
-// TestReportOfOne counts what there is one of.
+// TestReportOfOne has one of each thing.
 func TestReportOfOne(t *testing.T) {
 	config := []byte("[model]\nfeat_dim = 8\nnum_layers = 1\n")
 	facts := rundir.Facts{Name: "custom", Status: rundir.Done, Epochs: 1, Machine: rundir.Machine{CPU: "a CPU", Cores: 1}}
@@ -29,8 +29,8 @@ func TestReportOfOne(t *testing.T) {
 	}
 }
 
-// TestReportRanksNothing shows runs that nothing ranks: of other work, on other machines, or
-// one after the other. A run that diverged says so first.
+// TestReportRanksNothing shows runs that are not comparable: other work, other machines, or not in
+// turns. It says first that a run diverged.
 func TestReportRanksNothing(t *testing.T) {
 	config := []byte(traintest.ConfigText(64, true))
 	run := func(config []byte, device string, diverged int) Run {
@@ -67,9 +67,7 @@ func TestReportRanksNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 		var page bytes.Buffer
-		if err := report.Write(&page, p); err != nil {
-			t.Fatal(err)
-		}
+		traintest.OK(t, report.Write(&page, p))
 		_, lead, _ := strings.Cut(page.String(), "<h1>")
 		if lead, _, _ = strings.Cut(lead, "</h1>"); !strings.HasPrefix(lead, test.lead) {
 			t.Errorf("%s: the page begins with %q, want %q", test.name, lead, test.lead)

@@ -15,6 +15,7 @@ import (
 	"github.com/jszwec/csvutil"
 
 	"mlpool/cmd/train/internal/rundir"
+	"mlpool/cmd/train/internal/traintest"
 	"mlpool/internal/report"
 )
 
@@ -35,8 +36,7 @@ func TestAgreement(t *testing.T) {
 	}
 }
 
-// comparisonOf is a comparison on custom and on others, whose epochs after the first take these
-// milliseconds.
+// comparisonOf returns runs with the given names, whose epochs after the first take ms.
 func comparisonOf(names []string, ms [][]float64) (runs []Run) {
 	for i, name := range names {
 		r := Run{Facts: rundir.Facts{Name: name, Place: i + 1}}
@@ -48,9 +48,8 @@ func comparisonOf(names []string, ms [][]float64) (runs []Run) {
 	return runs
 }
 
-// TestOneNumber reads a difference wherever it is shown: on the terminal, in the CSV, in the
-// JSON, and in the headline, the table and the chart of the page. It is one number, also where
-// medians say something else since an epoch was disturbed.
+// TestOneNumber finds the same difference on the terminal, in the CSV, in the JSON and in the page.
+// It is not that of the medians, since an epoch was disturbed.
 func TestOneNumber(t *testing.T) {
 	runs := comparisonOf([]string{"custom", "cuda"}, [][]float64{
 		{108.4, 106.9, 188.3, 109.5, 103.6, 109.1, 187.9, 105.2, 102.7, 111.6},
@@ -71,17 +70,13 @@ func TestOneNumber(t *testing.T) {
 		Percent *float64 `csv:"difference_percent"`
 		Noise   *bool    `csv:"difference_within_noise"`
 	}
-	if err := csvutil.Unmarshal(table, &rows); err != nil {
-		t.Fatal(err)
-	}
+	traintest.OK(t, csvutil.Unmarshal(table, &rows))
 	p, err := reportPage(runs)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var written bytes.Buffer
-	if err := report.Write(&written, p); err != nil {
-		t.Fatal(err)
-	}
+	traintest.OK(t, report.Write(&written, p))
 	page := html.UnescapeString(written.String())
 	for place, found := range map[string]bool{
 		"the terminal":        strings.Contains(terminal.String(), " +"+want+"\n"),
@@ -99,8 +94,7 @@ func TestOneNumber(t *testing.T) {
 	}
 }
 
-// TestUnequalEnds has a run that got further than another one: its page is of what all did, as
-// the terminal is.
+// TestUnequalEnds compares runs as far as all of them got.
 func TestUnequalEnds(t *testing.T) {
 	runs := comparisonOf([]string{"custom", "cuda", "malloc"}, [][]float64{{40, 40, 40, 40, 40, 40, 90, 90}, {50, 50, 50, 50, 50, 50}, {}})
 	runs[2].Records = nil // did not begin
@@ -119,8 +113,7 @@ func TestUnequalEnds(t *testing.T) {
 	}
 }
 
-// TestTooFew ranks nothing where no difference was tested, at the terminal or on the page, and
-// calls no single epoch a median.
+// TestTooFew ranks nothing without an interval.
 func TestTooFew(t *testing.T) {
 	for _, c := range []struct {
 		epochs int // after the first
@@ -133,9 +126,7 @@ func TestTooFew(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := report.Write(&page, p); err != nil {
-			t.Fatal(err)
-		}
+		traintest.OK(t, report.Write(&page, p))
 		if c.epochs < 2 && strings.Contains(terminal.String(), "median") {
 			t.Errorf("%d epochs after the first: a median in:\n%s", c.epochs, &terminal)
 		}
@@ -150,7 +141,7 @@ func TestTooFew(t *testing.T) {
 	}
 }
 
-// TestAllReduceFigures writes a share of 0 that is hidden, and nothing where nothing was timed.
+// TestAllReduceFigures tells 0 % hidden from not timed.
 func TestAllReduceFigures(t *testing.T) {
 	for _, c := range []struct {
 		allReduce, exposed []float64 // by epoch
@@ -179,9 +170,7 @@ func TestAllReduceFigures(t *testing.T) {
 			t.Fatal(err)
 		}
 		var cells map[string]any
-		if err := json.Unmarshal(object, &cells); err != nil {
-			t.Fatal(err)
-		}
+		traintest.OK(t, json.Unmarshal(object, &cells))
 		for column, want := range map[string]string{"all_reduce_us": c.us, "all_reduce_hidden": c.share} {
 			i := slices.Index(rows[0], column)
 			if i < 0 || rows[1][i] != want {

@@ -32,7 +32,8 @@ func TestTarget(t *testing.T) {
 	}
 }
 
-// TestReached ends a comparison when all intervals are narrow, and not before the epochs of the config.
+// TestReached ends a comparison once all intervals are narrow, but not before the epochs of the
+// config.
 func TestReached(t *testing.T) {
 	runs := comparisonOf([]string{"custom", "plan", "cuda"}, [][]float64{
 		{40, 41, 40, 42, 40, 41, 40, 41},

@@ -10,9 +10,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"mlpool/cmd/train/internal/traintest"
 )
 
-// FuzzReadPicture takes any file.
 func FuzzReadPicture(f *testing.F) {
 	for _, m := range []image.Image{
 		image.NewGray(image.Rect(0, 0, 1, 1)),
@@ -32,7 +33,7 @@ func FuzzReadPicture(f *testing.F) {
 	})
 }
 
-// FuzzPixels takes a picture of any pixels, which the checksums of a PNG hide from FuzzReadPicture.
+// FuzzPixels takes any pixels: the checksums of a PNG hide them from FuzzReadPicture.
 func FuzzPixels(f *testing.F) {
 	f.Add(uint8(3), bytes.Repeat([]byte{0, 0, 80, 255}, 12))
 	f.Add(uint8(1), bytes.Repeat([]byte{255, 255, 255, 0, 0, 0, 0, 255}, 40))
@@ -45,9 +46,9 @@ func FuzzPixels(f *testing.F) {
 	})
 }
 
-// checkPicture reads a file: what is no picture is an error of one line, and what is one becomes an
-// image that is read as itself when it is a picture again, or inverted if its border is rather
-// white, unless it is blank now. As a digit it has an image as well.
+// checkPicture reads a file. It is either refused in one line, or becomes an image that reads back
+// as itself, inverted if its border is light, unless it is blank. It also becomes an image of a
+// digit.
 func checkPicture(t *testing.T, file []byte) {
 	t.Helper()
 	const side = 28
@@ -83,8 +84,6 @@ func checkPicture(t *testing.T, file []byte) {
 func encoded(t testing.TB, m image.Image) []byte {
 	t.Helper()
 	var b bytes.Buffer
-	if err := png.Encode(&b, m); err != nil {
-		t.Fatal(err)
-	}
+	traintest.OK(t, png.Encode(&b, m))
 	return b.Bytes()
 }

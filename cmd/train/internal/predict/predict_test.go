@@ -17,11 +17,12 @@ import (
 	"strings"
 	"testing"
 
+	"mlpool/cmd/train/internal/traintest"
+
 	"gorgonia.org/tensor"
 )
 
-// oneOf is a perceptron of so many pixels that predicts the brightest of the first
-// three: its layers pass them on.
+// oneOf returns a perceptron that predicts the brightest of the first three pixels.
 func oneOf(pixels int) Perceptron {
 	first, second := make([]float32, pixels*3), make([]float32, 9)
 	for i := range 3 {
@@ -37,7 +38,7 @@ func images(pixels int, data ...uint8) *tensor.Dense {
 	return tensor.New(tensor.WithShape(len(data)/pixels, pixels), tensor.WithBacking(data))
 }
 
-// TestPredict compares with numbers worked out by hand, over more than one batch.
+// TestPredict compares with numbers computed by hand, over more than one batch.
 func TestPredict(t *testing.T) {
 	p := oneOf(4)
 	var pixels, labels []uint8
@@ -74,8 +75,7 @@ func TestPredict(t *testing.T) {
 	}
 }
 
-// TestHiddenLayersAreReLU predicts by weights below zero: what they make of an image must
-// not reach the last layer.
+// TestHiddenLayersAreReLU has negative weights, whose outputs must not reach the last layer.
 func TestHiddenLayersAreReLU(t *testing.T) {
 	p := Perceptron{Weights: []*tensor.Dense{
 		tensor.New(tensor.WithShape(1, 2), tensor.WithBacking([]float32{-3, 1})),
@@ -102,7 +102,6 @@ func TestPredictRefuses(t *testing.T) {
 	}
 }
 
-// TestPredictInterrupted ends before the layers of the first batch.
 func TestPredictInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	why := errors.New("enough")
@@ -116,7 +115,7 @@ func TestPredictInterrupted(t *testing.T) {
 	}
 }
 
-// picture is a PNG of a background with a bar of ink over the middle third of its width.
+// picture returns a PNG with a bar of ink over the middle third of its width.
 func picture(t *testing.T, width, height int, background, ink color.Color) *bytes.Reader {
 	t.Helper()
 	m := image.NewNRGBA(image.Rect(0, 0, width, height))
@@ -129,13 +128,11 @@ func picture(t *testing.T, width, height int, background, ink color.Color) *byte
 		}
 	}
 	var b bytes.Buffer
-	if err := png.Encode(&b, m); err != nil {
-		t.Fatal(err)
-	}
+	traintest.OK(t, png.Encode(&b, m))
 	return bytes.NewReader(b.Bytes())
 }
 
-// TestReadPicture reads the same bar in several colours and sizes.
+// TestReadPicture reads the same bar in several colors and sizes.
 func TestReadPicture(t *testing.T) {
 	for _, c := range []struct {
 		name            string
@@ -170,7 +167,7 @@ func TestReadPicture(t *testing.T) {
 	}
 }
 
-// seven draws a 7 of size pixels a side, with strokes of a fifth of that, at a corner of a picture.
+// seven draws a 7 of the given size at a corner of a picture.
 func seven(at image.Point, width, height, size int, background, ink color.Color) image.Image {
 	m := image.NewNRGBA(image.Rect(0, 0, width, height))
 	draw.Draw(m, m.Rect, image.NewUniform(background), image.Point{}, draw.Src)
@@ -185,15 +182,12 @@ func seven(at image.Point, width, height, size int, background, ink color.Color)
 	return m
 }
 
-// TestDigit reads the same digit wherever it lies, in any size, colour and format, as one image,
-// which is placed as MNIST's are.
+// TestDigit reads the same digit anywhere, in any size, color and format, as one image.
 func TestDigit(t *testing.T) {
 	paper, pencil := color.Gray{230}, color.NRGBA{90, 90, 110, 255}
 	asJPEG := func(m image.Image) []byte {
 		var b bytes.Buffer
-		if err := jpeg.Encode(&b, m, nil); err != nil {
-			t.Fatal(err)
-		}
+		traintest.OK(t, jpeg.Encode(&b, m, nil))
 		return b.Bytes()
 	}
 	read := func(file []byte) []uint8 {
@@ -234,7 +228,7 @@ func TestDigit(t *testing.T) {
 	}
 }
 
-// TestBlank has nothing to see, but for noise and what a scan has of paper.
+// TestBlank reads noise, and scans of empty paper.
 func TestBlank(t *testing.T) {
 	noise := image.NewGray(image.Rect(0, 0, 50, 40))
 	for i := range noise.Pix {
@@ -294,7 +288,7 @@ func TestReadPictureRefuses(t *testing.T) {
 	}
 }
 
-// zeros are without an end.
+// zeros is an endless reader.
 type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) {
@@ -308,9 +302,7 @@ func TestConfusion(t *testing.T) {
 		t.Errorf("accuracy %v", c.Accuracy())
 	}
 	var text bytes.Buffer
-	if err := c.WriteText(&text); err != nil {
-		t.Fatal(err)
-	}
+	traintest.OK(t, c.WriteText(&text))
 	want := "label\\prediction 0 1 2\n0 1 0 0\n1 0 1 0\n2 0 1 3\n"
 	var got strings.Builder
 	for line := range strings.Lines(text.String()) {
@@ -323,9 +315,7 @@ func TestConfusion(t *testing.T) {
 		t.Error("a full disk is no error")
 	}
 	var b bytes.Buffer
-	if err := c.WritePNG(&b, "83.3 % of 6"); err != nil {
-		t.Fatal(err)
-	}
+	traintest.OK(t, c.WritePNG(&b, "83.3 % of 6"))
 	m, err := png.Decode(&b)
 	if err != nil {
 		t.Fatal(err)
@@ -349,13 +339,11 @@ type full struct{}
 
 func (full) Write([]byte) (int, error) { return 0, errors.New("disk full") }
 
-// TestNoPixels reads JPEGs whose headers say that they have no width or no height.
+// TestNoPixels reads JPEGs without a width or a height.
 func TestNoPixels(t *testing.T) {
 	for _, size := range [][2]byte{{0, 0}, {0, 8}, {8, 0}} {
 		var b bytes.Buffer
-		if err := jpeg.Encode(&b, image.NewGray(image.Rect(0, 0, 8, 8)), nil); err != nil {
-			t.Fatal(err)
-		}
+		traintest.OK(t, jpeg.Encode(&b, image.NewGray(image.Rect(0, 0, 8, 8)), nil))
 		p := b.Bytes()
 		at := bytes.Index(p, []byte{0xff, 0xc0}) // the frame: its height, then its width, in two bytes each
 		p[at+6], p[at+8] = size[0], size[1]
@@ -365,7 +353,7 @@ func TestNoPixels(t *testing.T) {
 	}
 }
 
-// TestInfiniteLogits predicts with weights whose products are too large for float32.
+// TestInfiniteLogits has weights whose products exceed float32.
 func TestInfiniteLogits(t *testing.T) {
 	w := func(rows, cols int) *tensor.Dense {
 		return tensor.New(tensor.WithShape(rows, cols), tensor.WithBacking(slices.Repeat([]float32{1e25}, rows*cols)))

@@ -11,8 +11,8 @@ import (
 	"mlpool/kernels/collective/launch"
 )
 
-// TestOverdue has a run write to its folder after the ranks have ended, which does not count
-// among the time that it has to end as well. The time is that of the bubble.
+// TestOverdue writes to the folder of a run after the ranks have ended, which extends the time that
+// the run has to end. The clock is that of the bubble.
 func TestOverdue(t *testing.T) {
 	ms := func(n int) time.Duration { return time.Duration(n) * time.Millisecond }
 	for _, c := range []struct {
@@ -57,7 +57,6 @@ func TestOverdue(t *testing.T) {
 	}
 }
 
-// TestRanksNeedGPUs has processes train on the CPU, between which nothing moves data.
 func TestRanksNeedGPUs(t *testing.T) {
 	r := Processes()
 	r.Ready = func(launch.Process) error { return nil }

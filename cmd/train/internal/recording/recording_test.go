@@ -6,7 +6,6 @@ import (
 	"mlpool/internal/report"
 )
 
-// TestMedianStep keeps a step that met with nothing, though some did.
 func TestMedianStep(t *testing.T) {
 	for _, c := range []struct {
 		lengths []float64

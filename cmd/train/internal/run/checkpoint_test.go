@@ -19,7 +19,7 @@ import (
 	"mlpool/cmd/train/internal/rundir"
 )
 
-// TestDivergedIsNotBest offers epochs that diverged, also at a step so late that the epoch was not cut short.
+// TestDivergedIsNotBest offers epochs that diverged, early and in their last steps.
 func TestDivergedIsNotBest(t *testing.T) {
 	for _, rec := range []rundir.Record{
 		{Epoch: 1, Steps: 1, Diverged: 1, ValLoss: rundir.Nats(math.Inf(1))},
@@ -32,8 +32,7 @@ func TestDivergedIsNotBest(t *testing.T) {
 	}
 }
 
-// TestSettings has each key of a config either among the settings, so that a run is not gone on
-// with by another value, or here, among those on which no loss depends.
+// TestSettings has each key of a config among the settings, or here, if no loss depends on it.
 func TestSettings(t *testing.T) {
 	noLoss := regexp.MustCompile(`^(train\.(num_epochs|executor|verbose|time_epoch|profile|nvtx|checkpoint_every)|data\.data_dir|allocator\..+|log\..+)$`)
 	path, _ := traintest.WriteConfig(t, "cpu", "")
@@ -49,7 +48,7 @@ func TestSettings(t *testing.T) {
 	}
 }
 
-// TestCheckpointAfterLogs wants no checkpoint that the logs on the disk do not lead up to.
+// TestCheckpointAfterLogs saves no checkpoint if the logs are not on the disk.
 func TestCheckpointAfterLogs(t *testing.T) {
 	t.Setenv(backend.AllocatorEnv, "")
 	path, logDir := traintest.WriteConfig(t, "cpu", "")
@@ -59,9 +58,7 @@ func TestCheckpointAfterLogs(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := prepared(t, cfg, b, set)
-	if err := s.begin(); err != nil {
-		t.Fatal(err)
-	}
+	traintest.OK(t, s.begin())
 	if err := s.finish(time.Now(), nil); err != nil { // closes the logs
 		t.Fatal(err)
 	}

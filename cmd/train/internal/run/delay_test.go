@@ -17,8 +17,8 @@ import (
 	"mlpool/cmd/train/internal/traintest"
 )
 
-// TestCheckpointIsNoDelay has a checkpoint written into a pipe that nobody reads at first: such a
-// run is not overdue.
+// TestCheckpointIsNoDelay writes a checkpoint to a pipe that nobody reads at first: the run is not
+// overdue.
 func TestCheckpointIsNoDelay(t *testing.T) {
 	t.Setenv(backend.AllocatorEnv, "")
 	path, logDir := traintest.WriteConfig(t, "cpu", "")
@@ -29,13 +29,9 @@ func TestCheckpointIsNoDelay(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := prepared(t, cfg, b, set)
-	if err := s.begin(); err != nil {
-		t.Fatal(err)
-	}
+	traintest.OK(t, s.begin())
 	pipe := filepath.Join(traintest.Latest(t, logDir), rundir.WeightsFile+".tmp")
-	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	traintest.OK(t, syscall.Mkfifo(pipe, 0o600))
 	r := new(ranks.Ranks)
 	s.runners[0].ranks = r
 	saved := make(chan error, 1)

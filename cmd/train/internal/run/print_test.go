@@ -11,7 +11,7 @@ import (
 	"mlpool/kernels/device"
 )
 
-// TestProfileGaps reads the line of the gaps where a step takes less than its operations.
+// TestProfileGaps has steps that take less time than their operations.
 func TestProfileGaps(t *testing.T) {
 	for _, c := range []struct {
 		step time.Duration
@@ -33,7 +33,7 @@ func TestProfileGaps(t *testing.T) {
 	}
 }
 
-// TestLinesFit prints epochs of large numbers in 120 columns, and those of a comparison.
+// TestLinesFit prints large numbers, of one run and of a comparison.
 func TestLinesFit(t *testing.T) {
 	rec := rundir.Record{
 		Allocator: "custom:bestfit", Epoch: 50, Steps: 938, Loss: 0.01234, ValLoss: 0.02345, ValAcc: 1,

@@ -24,14 +24,14 @@ import (
 	"mlpool/model"
 )
 
-// farQueue is an idle queue, whose memory does not exist.
+// farQueue is an idle queue whose memory does not exist.
 type farQueue struct{ device.Queue }
 
 func (*farQueue) Upload(uintptr, []byte) error { return nil }
 
 func (*farQueue) Download([]byte, uintptr) error { return nil }
 
-// asyncRunner is a runner on cudaMallocAsync, as far as a fake has it, and what closes it.
+// asyncRunner returns a runner on a fake of cudaMallocAsync.
 func asyncRunner(t *testing.T) (*runner, *allocatortest.Fake) {
 	t.Helper()
 	cfg, err := configs.Load(filepath.Join("..", "..", "..", "..", "configs", "mnist_cpu.toml"))
@@ -63,9 +63,7 @@ func asyncRunner(t *testing.T) (*runner, *allocatortest.Fake) {
 // TestRecordingWithoutMap records on the driver's pool, which has no map.
 func TestRecordingWithoutMap(t *testing.T) {
 	r, _ := asyncRunner(t)
-	if err := r.recorder.Step(); err != nil {
-		t.Fatal(err)
-	}
+	traintest.OK(t, r.recorder.Step())
 	traintest.CheckRecording(t, r.recorder.Recording)
 	for _, g := range r.recorder.Recording.Peak.Segments {
 		if g.Kind != allocator.MapUnknown || len(g.Blocks) != 1 {
@@ -77,8 +75,7 @@ func TestRecordingWithoutMap(t *testing.T) {
 	}
 }
 
-// TestWatchedEpoch watches the first epoch only: it has its validation, whose batches
-// are large, too.
+// TestWatchedEpoch records the first epoch only, with its validation.
 func TestWatchedEpoch(t *testing.T) {
 	r, f := asyncRunner(t)
 	r.watch = true
@@ -94,9 +91,7 @@ func TestWatchedEpoch(t *testing.T) {
 		return r.allocs[0].Stats().DriverCalls - before
 	}
 	second := calls()
-	if err := r.recorder.Step(); err != nil {
-		t.Fatal(err)
-	}
+	traintest.OK(t, r.recorder.Step())
 	traintest.CheckRecording(t, r.recorder.Recording)
 	if !slices.Equal(r.recorder.Recording.Memory, memory) {
 		t.Error("what came after the first epoch has changed its memory")
@@ -113,7 +108,7 @@ func TestWatchedEpoch(t *testing.T) {
 	}
 }
 
-// TestGraphsAreNotWatched: their memory over time is that of the recorded step.
+// TestGraphsAreNotWatched records the memory of the extra step.
 func TestGraphsAreNotWatched(t *testing.T) {
 	cfg, err := configs.Load(filepath.Join("..", "..", "..", "..", "configs", "mnist_cpu.toml"))
 	if err != nil {
@@ -124,9 +119,7 @@ func TestGraphsAreNotWatched(t *testing.T) {
 		b := &backend.Backend{Name: "idle", Graph: graph, Queue: idleQueue()}
 		s := prepared(t, cfg, b, traintest.Blank(300, 100, 784))
 		s.runners[0].watch = true
-		if err := errors.Join(s.train(context.Background()), s.close(nil)); err != nil {
-			t.Fatal(err)
-		}
+		traintest.OK(t, errors.Join(s.train(context.Background()), s.close(nil)))
 		rec := s.runners[0].recorder.Recording
 		traintest.CheckRecording(t, rec)
 		if step := len(rec.Memory) <= len(rec.Step.Calls); step != graph {
@@ -135,7 +128,7 @@ func TestGraphsAreNotWatched(t *testing.T) {
 	}
 }
 
-// TestRecordingFails: a recording that fails is a warning, and leaves what it has.
+// TestRecordingFails keeps what it has, and warns.
 func TestRecordingFails(t *testing.T) {
 	for _, c := range []struct {
 		after int // calls of MallocAsync
@@ -172,7 +165,7 @@ func TestRecordingFails(t *testing.T) {
 	}
 }
 
-// TestRecordingIsLeftOut: none is made where nobody would see it, or somebody waits.
+// TestRecordingIsLeftOut records nothing that nobody sees, and nothing after an interruption.
 func TestRecordingIsLeftOut(t *testing.T) {
 	r, _ := asyncRunner(t)
 	s := &session{runners: []*runner{r}, stderr: io.Discard}
@@ -192,7 +185,6 @@ func TestRecordingIsLeftOut(t *testing.T) {
 	s.record(context.Background(), func(*runner) string { return t.TempDir() }) // a folder: a warning
 }
 
-// TestTraceOfAProfileFails says which key of the config a trace that cannot be written is of.
 func TestTraceOfAProfileFails(t *testing.T) {
 	r, _ := asyncRunner(t)
 	r.trace = allocator.NewTrace(r.allocs[0], 1)

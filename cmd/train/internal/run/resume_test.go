@@ -11,8 +11,7 @@ import (
 	"mlpool/cmd/train/internal/traintest"
 )
 
-// TestResumeOnAnotherDevice goes on with a run of the CPU where there is a GPU, and with
-// one of a GPU on another.
+// TestResumeOnAnotherDevice resumes on a GPU a run of the CPU, and one of another GPU.
 func TestResumeOnAnotherDevice(t *testing.T) {
 	path, _ := traintest.WriteConfig(t, "cpu", "")
 	cfg, set := traintest.Loaded(t, path)

@@ -26,11 +26,10 @@ import (
 
 var writeTrainings = flag.Bool("record", false, "write the traces of the trainings, rather than compare with those that are there")
 
-// trainingsFolder has the traces of the trainings, as tools/traces/trainer.sh
-// writes them.
+// trainingsFolder has the traces that tools/traces/trainer.sh writes.
 const trainingsFolder = "../../../../tools/traces/testdata/trainer"
 
-// trainings are what the traces are of: the default training and those unlike it.
+// trainings are the default training, and others unlike it.
 var trainings = []struct {
 	features, batch int
 	fuse            bool
@@ -49,18 +48,16 @@ func idleQueue() device.Queue {
 	return device.Observe(new(device.HostQueue), func(device.Launch, func() error) error { return nil })
 }
 
-// prepared returns a session that is ready to train on b with the pool.
+// prepared returns a session on b that is ready to train on the pool.
 func prepared(t *testing.T, cfg configs.Config, b *backend.Backend, set data.Dataset) *session {
 	t.Helper()
 	s := newSession(cfg, nil, nil, io.Discard, io.Discard)
 	s.backend, s.among = b, []backend.Subject{{Kind: backend.CustomPool}}
-	if err := s.prepare(set); err != nil {
-		t.Fatal(err)
-	}
+	traintest.OK(t, s.prepare(set))
 	return s
 }
 
-// traceOf trains on a queue and returns the trace that the program writes of it.
+// traceOf trains and returns the trace.
 func traceOf(t *testing.T, cfg configs.Config, b *backend.Backend, set data.Dataset) *observe.Requests {
 	t.Helper()
 	cfg.Allocator.Trace = filepath.Join(t.TempDir(), "trace.csv")
@@ -82,9 +79,8 @@ func traceOf(t *testing.T, cfg configs.Config, b *backend.Backend, set data.Data
 	return trace
 }
 
-// TestTrainings compares the traces of the trainings, two epochs each on data of
-// MNIST's shape with the eager executor, with those that are kept in a folder for
-// the tests of the pool and for allocbench, or writes them there.
+// TestTrainings trains two epochs on data of MNIST's shape, and compares the traces with those that
+// tests of the pool and allocbench use, or writes them.
 func TestTrainings(t *testing.T) {
 	set := traintest.Blank(60_000, 10_000, 784)
 	for _, c := range trainings {
@@ -111,8 +107,8 @@ func TestTrainings(t *testing.T) {
 	}
 }
 
-// writeTraining writes a trace in the form of tools/traces/record.py, less the
-// column Later: on one stream all memory is free at once.
+// writeTraining writes a trace as tools/traces/record.py does, without the column Later: on one
+// stream all memory is free at once.
 func writeTraining(t *testing.T, path, job string, trace *observe.Requests) {
 	t.Helper()
 	var text bytes.Buffer
@@ -139,8 +135,7 @@ func writeTraining(t *testing.T, path, job string, trace *observe.Requests) {
 	traintest.Write(t, path, string(text.Bytes()))
 }
 
-// TestIdleQueue trains small models on the idle queue and on those that compute:
-// the requests are the same, in batches that are gathered views and in larger ones.
+// TestIdleQueue compares the requests of the idle queue with those of queues that compute.
 func TestIdleQueue(t *testing.T) {
 	for _, name := range []string{"cpu", "cuda"} {
 		t.Run(name, func(t *testing.T) {

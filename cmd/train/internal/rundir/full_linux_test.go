@@ -7,10 +7,11 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"mlpool/cmd/train/internal/traintest"
 )
 
-// TestWriteFileOnFullDisk says how a run ended where there is no room for a file beside run.json: in its
-// own blocks. What does not fit there changes nothing.
+// TestWriteFileOnFullDisk overwrites run.json in its own blocks. What does not fit changes nothing.
 func TestWriteFileOnFullDisk(t *testing.T) {
 	dir := t.TempDir()
 	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=64k"); err != nil {
@@ -22,9 +23,7 @@ func TestWriteFileOnFullDisk(t *testing.T) {
 		}
 	}()
 	path := filepath.Join(dir, FactsFile)
-	if err := WriteFile(path, []byte("running")); err != nil {
-		t.Fatal(err)
-	}
+	traintest.OK(t, WriteFile(path, []byte("running")))
 	if err := os.WriteFile(filepath.Join(dir, LossesFile), make([]byte, 1<<20), 0o666); !errors.Is(err, syscall.ENOSPC) {
 		t.Fatal(err)
 	}

@@ -9,7 +9,7 @@ import (
 	"mlpool/cmd/train/internal/traintest"
 )
 
-// FuzzFacts takes any run.json: it is refused in one line, or written again as it was read.
+// FuzzFacts takes any run.json: it is refused in one line, or written back as it was read.
 func FuzzFacts(f *testing.F) {
 	for _, text := range []string{
 		`{"status":"done","seed":18446744073709551615,"start":"2026-11-22T10:15:00Z","end":"2026-11-22T10:16:00.5+05:30"}`,
@@ -38,18 +38,16 @@ func FuzzFacts(f *testing.F) {
 	})
 }
 
-// rewritten is the text of a run's facts, in place of that from which they were read.
+// rewritten returns run.json after reading and writing it.
 func rewritten(t *testing.T, r Run) string {
 	t.Helper()
 	f := &Folder{Dir: r.Dir, Facts: r.Facts}
-	if err := f.writeFacts(); err != nil {
-		t.Fatal(err)
-	}
+	traintest.OK(t, f.writeFacts())
 	return content(t, r.Dir, FactsFile)
 }
 
-// FuzzLogs takes any records and losses: they are refused in one line, or written again as they
-// were read.
+// FuzzLogs takes any records and losses: they are refused in one line, or written back as they were
+// read.
 func FuzzLogs(f *testing.F) {
 	f.Add(`{"epoch":1,"steps":2,"loss":0.5,"val_loss":null,"val_acc":0.75}`+"\n", "0.1\nNaN\n")
 	f.Add(`{"epoch":1,"loss":-0}`+"\n"+`{"epoch":2,"interrupted":true,"train_ms":1e308,"allocs":-9223372036854775808}`+"\n"+`{"ep`, "+Inf\n-Inf\n-0\n1e-45\n0.2")
@@ -73,16 +71,14 @@ func FuzzLogs(f *testing.F) {
 		once := relogged(t, dir, epochs, steps)
 		epochs, errRecords = Run{Dir: dir}.Records()
 		steps, errLosses = Run{Dir: dir}.Losses()
-		if err := errors.Join(errRecords, errLosses); err != nil {
-			t.Fatal(err)
-		}
+		traintest.OK(t, errors.Join(errRecords, errLosses))
 		if again := relogged(t, dir, epochs, steps); again != once {
 			t.Errorf("%s is read as what is written as %s", once, again)
 		}
 	})
 }
 
-// relogged is the text of the logs of epochs and steps, in place of those in a folder.
+// relogged returns logs after reading and writing them.
 func relogged(t *testing.T, dir string, records []Record, losses []float32) string {
 	t.Helper()
 	logs, err := OpenLogs(dir)
@@ -93,9 +89,7 @@ func relogged(t *testing.T, dir string, records []Record, losses []float32) stri
 	for _, r := range records {
 		err = errors.Join(err, logs.Add(r, nil))
 	}
-	if err := errors.Join(err, logs.Carry(nil, losses), logs.Close()); err != nil {
-		t.Fatal(err)
-	}
+	traintest.OK(t, errors.Join(err, logs.Carry(nil, losses), logs.Close()))
 	return content(t, dir, RecordsFile) + content(t, dir, LossesFile)
 }
 

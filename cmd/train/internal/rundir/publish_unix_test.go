@@ -14,7 +14,7 @@ import (
 	"mlpool/cmd/train/internal/traintest"
 )
 
-// TestPublishAtOnce has runs end at once, again and again: all that they share is of the same one.
+// TestPublishAtOnce ends runs at the same time, repeatedly: all shared files are of the same run.
 func TestPublishAtOnce(t *testing.T) {
 	logDir := t.TempDir()
 	var folders []*Folder
@@ -50,8 +50,6 @@ func TestPublishAtOnce(t *testing.T) {
 		}
 	}
 	for _, f := range folders {
-		if err := f.Finish(); err != nil {
-			t.Error(err)
-		}
+		traintest.OK(t, f.Finish())
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"mlpool/cmd/train/internal/traintest"
 )
 
-// TestCarry begins a run with what another one logged up to the midst of its third epoch.
+// TestCarry begins with the logs of a run that ended within its third epoch.
 func TestCarry(t *testing.T) {
 	records := []Record{{Epoch: 1, Steps: 2, ValLoss: 0.5, ValAcc: 0.25}, {Epoch: 2, Steps: 2, ValLoss: 0.375, ValAcc: 0.5}}
 	losses := []float32{1, 0.1, 0.9, 0.8, 0.7}
@@ -44,7 +44,6 @@ func TestCarry(t *testing.T) {
 	}
 }
 
-// TestCarryFails has no room for what it begins with.
 func TestCarryFails(t *testing.T) {
 	if _, err := os.Stat("/dev/full"); err != nil {
 		t.Skip(err)
@@ -56,9 +55,7 @@ func TestCarryFails(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := l.Begin(); err != nil {
-			t.Fatal(err)
-		}
+		traintest.OK(t, l.Begin())
 		if err := l.Carry(records, []float32{1}); err == nil {
 			t.Errorf("%d records on a full disk are no error", len(records))
 		}
@@ -85,18 +82,14 @@ func TestLocked(t *testing.T) {
 			t.Errorf("locked %v, want %v (%v)", locked, want, err)
 		}
 		if want {
-			if err := f.Finish(); err != nil {
-				t.Fatal(err)
-			}
+			traintest.OK(t, f.Finish())
 		}
 	}
 	looking, err := os.Open(filepath.Join(dir, RecordsFile)) // as a second -resume does at the same time
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := share(looking); err != nil {
-		t.Fatal(err)
-	}
+	traintest.OK(t, share(looking))
 	if locked, err := (Run{Dir: dir}).Locked(); err != nil || locked {
 		t.Errorf("beside one that looks: locked %v, %v", locked, err)
 	}

@@ -20,7 +20,7 @@ import (
 
 var start = time.Date(2026, 11, 22, 10, 15, 0, 0, time.UTC)
 
-// write starts a run in a folder, gives it one epoch and finishes it.
+// write writes the folder of a run with one epoch.
 func write(t *testing.T, dir string, facts Facts) {
 	t.Helper()
 	f, err := Start(dir, facts, []byte("[train]\n"))
@@ -33,7 +33,7 @@ func write(t *testing.T, dir string, facts Facts) {
 	}
 }
 
-// TestReadBack writes a run and reads all of it.
+// TestReadBack reads all that a run wrote.
 func TestReadBack(t *testing.T) {
 	dir, err := Make(filepath.Join(t.TempDir(), "logs"), start, "custom")
 	if err != nil {
@@ -57,9 +57,7 @@ func TestReadBack(t *testing.T) {
 	losses := []float32{0.1, float32(math.Inf(1)), 1e-38}
 	end := start.Add(time.Minute)
 	f.Facts.End, f.Facts.Status, f.Facts.Epochs, f.Facts.Error = &end, Interrupted, 1, "interrupted"
-	if err := errors.Join(f.Add(records[0], losses[:2]), f.Add(records[1], losses[2:]), f.Finish()); err != nil {
-		t.Fatal(err)
-	}
+	traintest.OK(t, errors.Join(f.Add(records[0], losses[:2]), f.Add(records[1], losses[2:]), f.Finish()))
 
 	r, err := Open(dir)
 	if err != nil || !reflect.DeepEqual(r.Facts, f.Facts) {
@@ -81,7 +79,7 @@ func TestReadBack(t *testing.T) {
 	}
 }
 
-// TestNaN reads null as NaN, which no number is equal to.
+// TestNaN reads null as NaN.
 func TestNaN(t *testing.T) {
 	dir := t.TempDir()
 	f, err := Start(dir, Facts{}, nil)
@@ -101,8 +99,7 @@ func TestNaN(t *testing.T) {
 	}
 }
 
-// TestMake makes folders in the same second, side by side: each is another one, and
-// the link leads to one of them.
+// TestMake makes folders at the same time: all differ, and the link leads to one of them.
 func TestMake(t *testing.T) {
 	logDir := t.TempDir()
 	var made sync.Map
@@ -139,7 +136,6 @@ func TestMake(t *testing.T) {
 	}
 }
 
-// TestMakeFails wants no folder to be taken for made.
 func TestMakeFails(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "file")
@@ -152,7 +148,7 @@ func TestMakeFails(t *testing.T) {
 	}
 }
 
-// TestMakeBesideLatest leaves what the user calls latest as it is.
+// TestMakeBesideLatest keeps what the user has under the name latest.
 func TestMakeBesideLatest(t *testing.T) {
 	for name, make := range map[string]func(path string) error{
 		"a file":   func(path string) error { return os.WriteFile(path, []byte("mine"), 0o666) },
@@ -160,9 +156,7 @@ func TestMakeBesideLatest(t *testing.T) {
 	} {
 		logDir := t.TempDir()
 		link := filepath.Join(logDir, Latest)
-		if err := make(link); err != nil {
-			t.Fatal(err)
-		}
+		traintest.OK(t, make(link))
 		if _, err := Make(logDir, start, "custom"); err == nil || err.Error() != link+" is not a link to the newest run: move it away" {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -172,7 +166,7 @@ func TestMakeBesideLatest(t *testing.T) {
 	}
 }
 
-// TestLock starts a second run in the folder of one that has not finished.
+// TestLock starts a second run in the folder of a running one.
 func TestLock(t *testing.T) {
 	dir := t.TempDir()
 	first, err := Start(dir, Facts{Seed: 1}, nil)
@@ -185,9 +179,7 @@ func TestLock(t *testing.T) {
 	if _, err := Start(dir, Facts{Seed: 2}, nil); err == nil || err.Error() != "another run is writing to "+dir+": wait for its end or set another folder" {
 		t.Errorf("got %v", err)
 	}
-	if err := first.Finish(); err != nil {
-		t.Fatal(err)
-	}
+	traintest.OK(t, first.Finish())
 	if r, err := Open(dir); err != nil || r.Facts.Seed != 1 {
 		t.Errorf("seed %d, %v", r.Facts.Seed, err)
 	}
@@ -207,8 +199,7 @@ func TestStartFails(t *testing.T) {
 	}
 }
 
-// TestAddFails has no room for one of the logs: the others have the epoch, and the run says
-// what is missing.
+// TestAddFails has no room for one of the logs: the others have the epoch.
 func TestAddFails(t *testing.T) {
 	if _, err := os.Stat("/dev/full"); err != nil {
 		t.Skip(err)
@@ -227,9 +218,7 @@ func TestAddFails(t *testing.T) {
 		if err := f.Sync(); err == nil { // of a device
 			t.Errorf("%s is not on a disk: no error", full)
 		}
-		if err := f.Finish(); err != nil {
-			t.Error(err)
-		}
+		traintest.OK(t, f.Finish())
 		for _, name := range logs {
 			if name == full { // which a reader never comes to the end of
 				continue
@@ -241,15 +230,12 @@ func TestAddFails(t *testing.T) {
 	}
 }
 
-// TestCarryToFolderFails is what a run that goes on with another one's logs says.
 func TestCarryToFolderFails(t *testing.T) {
 	f, err := Start(t.TempDir(), Facts{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := f.Finish(); err != nil {
-		t.Fatal(err)
-	}
+	traintest.OK(t, f.Finish())
 	if err := f.Carry(nil, []float32{1}); !errors.Is(err, os.ErrClosed) {
 		t.Errorf("logs that are closed: %v", err)
 	}
@@ -258,7 +244,7 @@ func TestCarryToFolderFails(t *testing.T) {
 	}
 }
 
-// TestNone is a run that logs nothing.
+// TestNone logs nothing.
 func TestNone(t *testing.T) {
 	var f *Folder
 	if err := errors.Join(f.Add(Record{}, nil), f.Sync(), f.Finish()); err != nil {
@@ -266,13 +252,11 @@ func TestNone(t *testing.T) {
 	}
 }
 
-// TestRuns reads a comparison in its order, and a run by itself.
+// TestRuns reads comparisons, in their order, and single runs.
 func TestRuns(t *testing.T) {
 	logDir := t.TempDir()
 	compared, err := Make(logDir, start, "compare")
-	if err := errors.Join(err, Point(compared)); err != nil {
-		t.Fatal(err)
-	}
+	traintest.OK(t, errors.Join(err, Point(compared)))
 	for i, name := range []string{"plan", "custom-bestfit", "cuda"} {
 		write(t, filepath.Join(compared, name), Facts{Place: i + 1})
 	}
@@ -294,7 +278,7 @@ func TestRuns(t *testing.T) {
 	}
 }
 
-// TestNoRunButNewer names the newest of what is in a folder.
+// TestNoRunButNewer suggests the newest run in a folder.
 func TestNoRunButNewer(t *testing.T) {
 	logDir := t.TempDir()
 	make := func(after time.Duration, what string) string {
@@ -316,23 +300,19 @@ func TestNoRunButNewer(t *testing.T) {
 		{func() error { return Point(compared) }, newer}, // it was killed
 		{func() error { return WriteJSON(filepath.Join(compared, ComparisonFile), 1) }, filepath.Join(logDir, Latest)},
 	} {
-		if err := c.also(); err != nil {
-			t.Fatal(err)
-		}
+		traintest.OK(t, c.also())
 		if _, err := Open(logDir); err == nil || !strings.HasSuffix(err.Error(), "; did you mean "+c.want+"?") {
 			t.Errorf("%v, want %s", err, c.want)
 		}
 	}
 }
 
-// TestNoRun names folders that are no runs': the error says what to name.
+// TestNoRun suggests what to name.
 func TestNoRun(t *testing.T) {
 	root := t.TempDir()
 	logDir, empty, broken := filepath.Join(root, "logs"), filepath.Join(root, "empty"), filepath.Join(root, "broken")
 	run, err := Make(logDir, start, "custom")
-	if err := errors.Join(err, Point(run)); err != nil {
-		t.Fatal(err)
-	}
+	traintest.OK(t, errors.Join(err, Point(run)))
 	write(t, run, Facts{})
 	write(t, broken, Facts{Place: 1})
 	if err := errors.Join(os.Mkdir(empty, 0o777), os.WriteFile(filepath.Join(broken, FactsFile), []byte("{"), 0o666)); err != nil {
@@ -358,7 +338,7 @@ func TestNoRun(t *testing.T) {
 	}
 }
 
-// TestDamaged reads logs that another program, or a full disk, changed.
+// TestDamaged reads damaged logs.
 func TestDamaged(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, Facts{})
@@ -388,14 +368,11 @@ func TestDamaged(t *testing.T) {
 	}
 }
 
-// TestWriteFile leaves a file as it was where it cannot be replaced, and writes to a
-// pipe.
+// TestWriteFile keeps a file that it cannot replace, and writes through links and to pipes.
 func TestWriteFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "table.csv")
 	for _, text := range []string{"first", "second"} {
-		if err := WriteFile(path, []byte(text)); err != nil {
-			t.Fatal(err)
-		}
+		traintest.OK(t, WriteFile(path, []byte(text)))
 		if got, err := os.ReadFile(path); err != nil || string(got) != text {
 			t.Errorf("%q, %v, want %q", got, err, text)
 		}
@@ -407,9 +384,7 @@ func TestWriteFile(t *testing.T) {
 		t.Errorf("%q, %v", got, err)
 	}
 	link := path + ".link"
-	if err := errors.Join(os.Symlink(filepath.Base(path), link), WriteFile(link, []byte("by the link"))); err != nil {
-		t.Fatal(err)
-	}
+	traintest.OK(t, errors.Join(os.Symlink(filepath.Base(path), link), WriteFile(link, []byte("by the link"))))
 	if got, err := os.ReadFile(path); err != nil || string(got) != "by the link" {
 		t.Errorf("%q, %v", got, err)
 	}
@@ -424,21 +399,17 @@ func TestWriteFile(t *testing.T) {
 	if _, err := os.Stat(pipe); err != nil {
 		t.Skip(err)
 	}
-	if err := errors.Join(WriteFile(pipe, []byte("piped")), w.Close()); err != nil {
-		t.Fatal(err)
-	}
+	traintest.OK(t, errors.Join(WriteFile(pipe, []byte("piped")), w.Close()))
 	if got, err := io.ReadAll(r); err != nil || string(got) != "piped" {
 		t.Errorf("%q, %v", got, err)
 	}
 }
 
-// TestWriteFileInClosedFolder replaces what a file has where no other can be made.
+// TestWriteFileInClosedFolder writes in place if the folder takes no new file.
 func TestWriteFileInClosedFolder(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "table.csv")
-	if err := errors.Join(os.WriteFile(path, []byte("first"), 0o666), os.Chmod(dir, 0o555)); err != nil {
-		t.Fatal(err)
-	}
+	traintest.OK(t, errors.Join(os.WriteFile(path, []byte("first"), 0o666), os.Chmod(dir, 0o555)))
 	defer os.Chmod(dir, 0o777)
 	if err := WriteFile(path, []byte("second")); err != nil {
 		t.Error(err)
@@ -488,9 +459,7 @@ func TestAddOnFullDisk(t *testing.T) {
 		if err := f.Add(Record{Epoch: 1, Steps: 1}, []float32{1}); err == nil || !strings.Contains(err.Error(), full) {
 			t.Errorf("%s: %v", full, err)
 		}
-		if err := f.Finish(); err != nil {
-			t.Error(err)
-		}
+		traintest.OK(t, f.Finish())
 		for _, name := range files {
 			if name == full {
 				continue

@@ -14,8 +14,8 @@ import (
 	"mlpool/cmd/train/internal/traintest"
 )
 
-// TestBarFits draws a bar on terminals of each width, with lines between: it takes one
-// row, the last one, and leaves nothing behind.
+// TestBarFits draws a bar on terminals of each width, with lines between: it takes the last row,
+// and leaves nothing.
 func TestBarFits(t *testing.T) {
 	for _, columns := range []int{1, 12, 40, 80, 120, 200} {
 		s := traintest.NewScreen(t, columns)
@@ -31,9 +31,7 @@ func TestBarFits(t *testing.T) {
 				t.Errorf("%d columns: the bar in %q", columns, rows)
 			}
 			line := fmt.Sprintf("line %d", i)
-			if err := p.Print(s.Tty, line+"\n"); err != nil {
-				t.Fatal(err)
-			}
+			traintest.OK(t, p.Print(s.Tty, line+"\n"))
 			for chunk := range slices.Chunk([]rune(line), columns) {
 				want = append(want, strings.TrimRight(string(chunk), " "))
 			}
@@ -51,47 +49,39 @@ func TestBarFits(t *testing.T) {
 	}
 }
 
-// TestBarFollowsTheWindow makes a terminal narrower and wider between two ticks.
+// TestBarFollowsTheWindow resizes a terminal between two draws.
 func TestBarFollowsTheWindow(t *testing.T) {
 	s := traintest.NewScreen(t, 120)
 	b := newBar(s.Tty, 1000, progressbar.OptionShowIts())
 	b.describe("epoch 1/10")
 	for i, columns := range []int{120, 60, 20, 59, 89, 90, 40, 200} {
 		s.Resize(columns)
-		if err := b.set(int64(100 * (i + 1))); err != nil {
-			t.Fatal(err)
-		}
+		traintest.OK(t, b.set(int64(100*(i+1))))
 		rows := s.Show()
 		if len(rows) != 1 || len([]rune(rows[0])) >= columns || strings.Contains(rows[0], "it/s") != (columns >= 60) || strings.Contains(rows[0], "[") != (columns >= 60) {
 			t.Errorf("%d columns: %q", columns, rows)
 		}
 	}
-	if err := b.erase(); err != nil {
-		t.Fatal(err)
-	}
+	traintest.OK(t, b.erase())
 	if rows := s.Show(); len(rows) != 0 {
 		t.Errorf("left: %q", rows)
 	}
 }
 
-// TestBarShowsTheTime draws a bar with a long description of a long training: from 60 columns on it
-// ends with the rate and the whole remaining time.
+// TestBarShowsTheTime shows the rate and the remaining time from 60 columns on.
 func TestBarShowsTheTime(t *testing.T) {
 	behind := regexp.MustCompile(`\d steps/(s|min|hr)\) \[[0-9hms:]+\]$`)
 	for columns := 60; columns <= 120; columns++ {
 		s := traintest.NewScreen(t, columns)
 		b := newBar(s.Tty, 1_000_000, progressbar.OptionShowIts(), progressbar.OptionSetItsString("steps"))
 		b.describe("epoch 1000/1000, in all")
-		if err := b.set(1); err != nil {
-			t.Fatal(err)
-		}
+		traintest.OK(t, b.set(1))
 		if rows := s.Show(); len(rows) != 1 || !behind.MatchString(rows[0]) {
 			t.Errorf("%d columns: %q", columns, rows)
 		}
 	}
 }
 
-// TestDumbTerminal draws no bar where control codes are shown as they are.
 func TestDumbTerminal(t *testing.T) {
 	s := traintest.NewScreen(t, 80)
 	for name, want := range map[string]*os.File{"xterm": s.Tty, "": s.Tty, "dumb": nil} {
@@ -122,15 +112,13 @@ func TestDownloadBar(t *testing.T) {
 			t.Errorf("%s, %d of %d: %q", c.file, c.done, c.total, rows)
 		}
 	}
-	if err := d.Finish(); err != nil {
-		t.Fatal(err)
-	}
+	traintest.OK(t, d.Finish())
 	if rows := s.Show(); len(rows) != 0 {
 		t.Errorf("left: %q", rows)
 	}
 }
 
-// TestBarOfNoTerminal draws to a terminal that is gone.
+// TestBarOfNoTerminal draws to a closed terminal.
 func TestBarOfNoTerminal(t *testing.T) {
 	gone, err := os.Open(os.DevNull)
 	if err == nil {
@@ -148,8 +136,8 @@ func TestBarOfNoTerminal(t *testing.T) {
 	}
 }
 
-// TestFinishWhileAnnounced finishes the bar of a run that is interrupted at its very end,
-// when the announcement is printed from a goroutine of its own: for the race detector.
+// TestFinishWhileAnnounced prints from another goroutine while a bar finishes, for the race
+// detector.
 func TestFinishWhileAnnounced(t *testing.T) {
 	s := traintest.NewScreen(t, 100)
 	p := NewProgress(s.Tty, 10, func() int64 { return 10 })

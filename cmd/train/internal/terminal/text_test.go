@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestColumnsFit prints columns of every width that a terminal has room for.
+// TestColumnsFit prints columns of every width that fits.
 func TestColumnsFit(t *testing.T) {
 	for width := 1; width <= 50; width++ {
 		cell := strings.Repeat("x", width)

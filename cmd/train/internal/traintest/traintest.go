@@ -222,7 +222,7 @@ func ConfigText(bsz int, fuse bool) string {
 }
 
 // OK ends the test if err is not nil.
-func OK(t *testing.T, err error) {
+func OK(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
