@@ -9,37 +9,36 @@ import (
 	"mlpool/allocator"
 )
 
-// A cache is what both kinds of PyTorch's allocator have in common; see [Torch].
+// A cache is the common part of both kinds of PyTorch's allocator; see [Torch].
 type cache struct {
 	allocator.Driver
 	growth
 
 	mu             sync.Mutex // guards what follows
 	small, large   pool
-	live           map[uintptr]*block // handed out
-	queues         []*queue           // of streams with events that are not done
-	idle           []uintptr          // events for the next record
-	reserved, peak int64              // bytes
-	closing        bool               // the work on all memory is done
+	live           map[uintptr]*block
+	queues         []*queue  // of streams with unfinished events
+	idle           []uintptr // events for the next record
+	reserved, peak int64     // bytes
+	closing        bool      // all work is done
 }
 
-// growth is how a cache gets memory and gives it back.
+// growth gets memory for a cache and releases it.
 type growth interface {
-	// fit takes the free block out of p that serves a request of size bytes on s;
-	// nil if none does.
+	// fit removes from p the free block that serves a request of size bytes on s. It
+	// returns nil if there is none.
 	fit(p *pool, s allocator.Stream, size int64) *block
-	// grow returns a free block of at least size bytes, of which some are new, and
-	// which is in no set.
+	// grow gets memory and returns a free block of at least size bytes, in no set.
 	grow(p *pool, s allocator.Stream, size int64) (*block, error)
-	// splits says whether a rest of so many bytes is kept as a block.
+	// splits reports whether a rest of rest bytes becomes a block.
 	splits(p *pool, rest int64) bool
-	// release gives the memory of a free block back, as far as that can be done.
+	// release releases the memory of a free block as far as possible.
 	release(b *block) error
-	// close gives back what is left when nothing is handed out.
+	// close releases the rest while no block is live.
 	close() error
 }
 
-// A queue is the events of one stream in the order in which they were recorded.
+// A queue is the events of one stream in the order of their records.
 type queue struct {
 	stream allocator.Stream
 	waits  []wait
@@ -55,10 +54,9 @@ func newCache(d allocator.Driver) *cache {
 	return &cache{Driver: d, small: newPool(true), large: newPool(false), live: map[uintptr]*block{}}
 }
 
-// MallocAsync returns memory for work on stream; bytes is more than 0. It is
-// malloc in PyTorch: blocks whose events are done become free, then the best fit
-// is taken, or memory from the driver, and if there is none once more with all
-// unused segments given back.
+// MallocAsync returns bytes > 0 bytes of memory for work on stream. It is malloc in
+// PyTorch: it frees blocks whose events are done, then takes the best fit, or memory from
+// the driver. If that has none, it releases all unused segments and asks once more.
 func (c *cache) MallocAsync(bytes int64, stream uintptr) (uintptr, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -111,10 +109,9 @@ func (b *block) record(s allocator.Stream) {
 	}
 }
 
-// FreeAsync frees memory after the work on stream. PyTorch knows no stream of a
-// free: one that is not the block's own is recorded, as its users have to. An
-// event is recorded on each such stream, and the block is free when a MallocAsync
-// finds all of them done.
+// FreeAsync frees memory after the work on stream. A free has no stream in PyTorch, so a
+// stream other than the block's is recorded, as PyTorch's users must do. The block is free
+// once a MallocAsync finds the events on all recorded streams done.
 func (c *cache) FreeAsync(addr, stream uintptr) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -170,8 +167,8 @@ func (c *cache) queue(s allocator.Stream) *queue {
 	return q
 }
 
-// processEvents frees the blocks whose events are done. An event is not looked
-// at before those that were recorded on its stream earlier.
+// processEvents frees the blocks whose events are done. It queries the events of a stream
+// in order, up to the first unfinished one.
 func (c *cache) processEvents() error { return c.settle(c.QueryEvent) }
 
 // synchronizeEvents waits for all events and frees the blocks.
@@ -199,8 +196,8 @@ func (c *cache) settle(done func(event uintptr) (bool, error)) error {
 	return nil
 }
 
-// releaseFree gives unused memory back, the large blocks first, until no more
-// than keep bytes are reserved.
+// releaseFree releases unused memory, large blocks first, until at most keep bytes are
+// reserved.
 func (c *cache) releaseFree(keep int64) error {
 	if err := c.synchronizeEvents(); err != nil {
 		return err
@@ -218,8 +215,7 @@ func (c *cache) releaseFree(keep int64) error {
 	return nil
 }
 
-// drain waits on the host for the work on s, as cudaFree does and cuMemUnmap does
-// not.
+// drain waits for the work on s, as cudaFree does. cuMemUnmap does not.
 func (c *cache) drain(s allocator.Stream) error {
 	if c.closing { // the stream may be gone
 		return nil
@@ -232,7 +228,7 @@ func (c *cache) drain(s allocator.Stream) error {
 	return c.SyncEvent(event)
 }
 
-// hold notes that bytes more, or less, are reserved.
+// hold adds bytes to the reserved ones.
 func (c *cache) hold(bytes int64) {
 	c.reserved += bytes
 	c.peak = max(c.peak, c.reserved)
@@ -260,9 +256,8 @@ func (c *cache) TrimPool(keep int64) error {
 	return c.releaseFree(keep)
 }
 
-// ClosePool implements allocator.AsyncDriver. Nothing may be handed out, and the
-// work on the memory must be done. What the driver refuses another call tries
-// again.
+// ClosePool implements allocator.AsyncDriver. No block may be live, and all work must be
+// done. A second call retries what the driver refused.
 func (c *cache) ClosePool() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -10,8 +10,8 @@ import (
 
 const deviceBytes = 1 << 30
 
-// TestConformance runs the suite that every allocator passes. Steady state, where
-// Async counts each request, is TestSteadyState.
+// TestConformance runs the suite. Async counts every request as a driver call, so
+// TestSteadyState replaces the suite's.
 func TestConformance(t *testing.T) {
 	for _, name := range names {
 		t.Run(name, func(t *testing.T) {
@@ -25,9 +25,8 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-// TestFaults makes each call to the driver fail in turn. An error is reported or
-// the calls work; either way nothing is used in the wrong order, and in the end
-// everything goes back.
+// TestFaults makes each driver call fail in turn. Memory is used in order all the same, and
+// is all released in the end.
 func TestFaults(t *testing.T) {
 	for _, name := range names {
 		t.Run(name, func(t *testing.T) {

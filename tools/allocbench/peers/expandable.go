@@ -6,41 +6,40 @@ import (
 	"mlpool/allocator"
 )
 
-// expandable is the growth of PyTorch's allocator by expandable segments.
+// expandable grows PyTorch's allocator by expandable segments.
 type expandable struct {
 	*cache
 	driver  allocator.PageDriver
-	refused []page // that the driver did not take back
+	refused []page // that the driver refused to release
 }
 
-// A segment is a range of addresses of one stream and pool, a prefix of which has
-// memory behind it, but for gaps that a lack of memory left.
+// A segment is a range of addresses of one stream and pool. A prefix is mapped, except for
+// gaps that a lack of memory left.
 type segment struct {
 	addr  uintptr
 	page  int64            // bytes of a page
-	pages map[uintptr]page // by the address that they are mapped at
+	pages map[uintptr]page // by address
 }
 
-// A page is memory that is mapped at once.
+// A page is memory that is mapped as a whole.
 type page struct {
 	handle uintptr // of the driver
 	bytes  int64
 }
 
 // TorchExpandable returns the caching allocator of PyTorch 2.11 with
-// expandable_segments:True, over d. In the words of [Torch], it differs in this:
+// expandable_segments:True, over d. It differs from [Torch] in these rules:
 //
-//   - A stream has one segment in each pool, of as many addresses as 9/8 of the
-//     device's memory; another follows when it has no room (find_expandable_block).
+//   - A stream has one segment in each pool, with as many addresses as 9/8 of the
+//     device's memory. It gets another when that is full (find_expandable_block).
 //   - Memory is mapped in pages of 2 MiB in the small pool and 20 MiB in the large
-//     one (ExpandableSegment), at the lowest addresses where the request fits,
-//     behind a free block if there is one, and only as much as that lacks
-//     (try_allocate_expandable_block, map_block).
-//   - A free block at the end of what is mapped counts with the addresses behind it
-//     when blocks are compared, so that others are preferred (get_free_block).
-//   - A block is split if at least 512 bytes are left, in both pools (should_split).
-//   - Memory goes back only when there is none, or for empty_cache: all pages that
-//     lie within free blocks are unmapped (release_blocks, unmap_block).
+//     one (ExpandableSegment), at the lowest addresses where the request fits. A free
+//     block before them is used first (try_allocate_expandable_block, map_block).
+//   - A free block at the end of the mapped addresses counts with the addresses
+//     behind it in comparisons, so that others are preferred (get_free_block).
+//   - A block is split if at least 512 bytes remain, in both pools (should_split).
+//   - Memory is released only if there is none left, or for empty_cache: all pages
+//     within free blocks are unmapped (release_blocks, unmap_block).
 func TorchExpandable(d allocator.PageDriver) Peer {
 	c := newCache(d)
 	c.growth = &expandable{cache: c, driver: d}
@@ -79,19 +78,19 @@ func (e *expandable) grow(p *pool, s allocator.Stream, size int64) (*block, erro
 			return nil, err
 		}
 	}
-	for b.size < size { // what follows a free block that is too small is not mapped
+	for b.size < size { // the block behind a free block that is too small is not mapped
 		next := b.next
 		if err := e.mapPages(next, min(size-b.size, next.size)); err != nil {
 			return nil, err
 		}
-		b = next // of which the free block is a part now
+		b = next // now contains the free block
 	}
 	p.take(b)
 	return b, nil
 }
 
-// place returns the lowest block from which on size bytes are free, mapped or not.
-// It is not mapped, or one that is not follows it.
+// place returns the lowest block from which size bytes are free, mapped or not. Either it
+// or the next block is not mapped.
 func (e *expandable) place(p *pool, s allocator.Stream, size int64) (*block, error) {
 	for i := p.unmapped.from(&block{stream: s}); i < len(p.unmapped.blocks) && p.unmapped.blocks[i].stream == s; i++ {
 		b := p.unmapped.blocks[i]
@@ -137,8 +136,8 @@ func (e *expandable) reserve(p *pool, s allocator.Stream, size int64) (*block, e
 	return b, nil
 }
 
-// mapPages maps pages for at least size bytes at the beginning of b, which is free
-// then with its free neighbours. After an error fewer may be mapped.
+// mapPages maps pages for at least size bytes from the start of b, and makes it free and
+// coalesced. After an error fewer may be mapped.
 func (e *expandable) mapPages(b *block, size int64) error {
 	s := b.segment
 	pages, err := e.create(roundUp(size, s.page)/s.page, s.page)
@@ -167,7 +166,7 @@ func (e *expandable) mapPages(b *block, size int64) error {
 	return err
 }
 
-// create returns count pages of so many bytes, or none.
+// create returns count pages of bytes each, or none.
 func (e *expandable) create(count, bytes int64) ([]page, error) {
 	pages := make([]page, 0, count)
 	for range count {
@@ -178,12 +177,11 @@ func (e *expandable) create(count, bytes int64) ([]page, error) {
 		pages = append(pages, page{handle, bytes})
 		e.reserved += bytes
 	}
-	e.hold(0) // the peak is of what could be created as a whole
+	e.hold(0) // only now, as pages that are not enough are no peak
 	return pages, nil
 }
 
-// giveBack releases pages that are not mapped. Those that the driver refuses are
-// tried again by close.
+// giveBack releases pages that are not mapped. close retries those that the driver refuses.
 func (e *expandable) giveBack(pages ...page) error {
 	var errs []error
 	for _, p := range pages {
@@ -198,7 +196,7 @@ func (e *expandable) giveBack(pages ...page) error {
 
 func (e *expandable) splits(_ *pool, rest int64) bool { return rest >= minBlockBytes }
 
-// release unmaps the pages that lie within b, and forgets a segment without any.
+// release unmaps the pages within b, and releases a segment without pages.
 func (e *expandable) release(b *block) error {
 	s := b.segment
 	from := roundUp(int64(b.addr-s.addr), s.page)
@@ -232,8 +230,8 @@ func (e *expandable) release(b *block) error {
 	return err
 }
 
-// unmap unmaps the pages at bytes addresses of s and releases them, and returns how
-// many bytes were unmapped before an error.
+// unmap unmaps and releases the pages at bytes addresses of s, and returns the number of
+// bytes unmapped before an error.
 func (e *expandable) unmap(s *segment, addr uintptr, bytes int64) (unmapped int64, err error) {
 	for err == nil && unmapped < bytes {
 		at := addr + uintptr(unmapped)
@@ -247,7 +245,7 @@ func (e *expandable) unmap(s *segment, addr uintptr, bytes int64) (unmapped int6
 	return unmapped, err
 }
 
-// unreserve forgets a segment that is all of one block, which is not mapped.
+// unreserve releases a segment that is one unmapped block.
 func (e *expandable) unreserve(b *block) error {
 	if err := e.driver.ReleaseRange(b.addr, b.size); err != nil {
 		return err
@@ -256,8 +254,7 @@ func (e *expandable) unreserve(b *block) error {
 	return nil
 }
 
-// close releases what the driver refused before, and forgets the segments to which
-// nothing could be mapped.
+// close releases the refused pages and the segments without pages.
 func (e *expandable) close() error {
 	refused := e.refused
 	e.refused = nil

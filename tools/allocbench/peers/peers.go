@@ -1,10 +1,9 @@
-// Package peers has the allocators of other projects, written anew from their
-// published rules, to see how much memory they would reserve for the same
-// requests. Where blocks come to lie and when memory is asked for is theirs; how
-// long a call takes is not.
+// Package peers has the allocators of other projects, written anew from their published
+// rules, to compare how much memory they reserve for the same requests. A peer places
+// blocks and asks for memory as the original does. It is not as fast.
 //
-// Each is an [allocator.AsyncDriver], so that allocator.NewAsync makes an
-// allocator of it, and runs on any [allocator.Driver].
+// A peer is an [allocator.AsyncDriver], of which allocator.NewAsync makes an allocator, and
+// runs on any [allocator.Driver].
 package peers
 
 import (
@@ -19,10 +18,9 @@ import (
 // A Peer is a stream-ordered pool of another project.
 type Peer interface {
 	allocator.AsyncDriver
-	allocator.Driver // whose events an allocator.Async uses, too
+	allocator.Driver // an allocator.Async uses its events
 
-	// RecordStream says that the memory at addr, which is handed out, is used on
-	// another stream as well.
+	// RecordStream says that another stream uses the live memory at addr.
 	RecordStream(addr, stream uintptr) error
 }
 
@@ -34,15 +32,15 @@ type block struct {
 	size   int64 // bytes
 
 	free       bool // in pool.free, or in pool.unmapped
-	mapped     bool // memory is behind it; always so without virtual memory
+	mapped     bool // it has memory; always true without virtual memory
 	prev, next *block
 	segment    *segment // nil without virtual memory
 
-	uses   []allocator.Stream // others that were recorded
-	events int                // not yet known to be done, before it is free
+	uses   []allocator.Stream // recorded other streams
+	events int                // unfinished ones; it is free once there are none
 }
 
-// split cuts b after size bytes and returns the rest, which is in no set yet.
+// split cuts b after size bytes and returns the rest, which is in no set.
 func (b *block) split(size int64) *block {
 	rest := &block{
 		pool: b.pool, stream: b.stream, addr: b.addr + uintptr(size), size: b.size - size,
@@ -55,10 +53,10 @@ func (b *block) split(size int64) *block {
 	return rest
 }
 
-// whole says whether b is all of its segment.
+// whole reports whether b is its whole segment.
 func (b *block) whole() bool { return b.prev == nil && b.next == nil }
 
-// A blockSet is blocks in an order.
+// A blockSet is a sorted set of blocks.
 type blockSet struct {
 	blocks  []*block
 	compare func(a, b *block) int
@@ -72,7 +70,7 @@ func byAddress(a, b *block) int {
 	return cmp.Or(cmp.Compare(a.stream, b.stream), cmp.Compare(a.addr, b.addr))
 }
 
-// from returns the index of the first block that is not before key.
+// from returns the index of the first block not before key.
 func (s *blockSet) from(key *block) int {
 	i, _ := slices.BinarySearchFunc(s.blocks, key, s.compare)
 	return i
@@ -85,18 +83,18 @@ func (s *blockSet) remove(b *block) {
 	s.blocks = slices.Delete(s.blocks, i, i+1)
 }
 
-// A pool is the free blocks for requests of a range of sizes.
+// A pool has the free blocks for small or for large requests.
 type pool struct {
 	small    bool
-	free     blockSet // with memory behind them, by stream, size and address
-	unmapped blockSet // without, by stream and address
+	free     blockSet // with memory, by stream, size and address
+	unmapped blockSet // without memory, by stream and address
 }
 
 func newPool(small bool) pool {
 	return pool{small: small, free: blockSet{compare: bySize}, unmapped: blockSet{compare: byAddress}}
 }
 
-// set returns where b is while it is free.
+// set returns the set of b while it is free.
 func (p *pool) set(b *block) *blockSet {
 	if b.mapped {
 		return &p.free
@@ -104,7 +102,7 @@ func (p *pool) set(b *block) *blockSet {
 	return &p.unmapped
 }
 
-// put makes b free, coalesced with its neighbours.
+// put makes b free and coalesces it with its neighbours.
 func (p *pool) put(b *block) {
 	b.free = true
 	p.merge(b, b.prev)
@@ -112,10 +110,10 @@ func (p *pool) put(b *block) {
 	p.set(b).insert(b)
 }
 
-// take takes a free block out.
+// take removes a free block from its set.
 func (p *pool) take(b *block) { p.set(b).remove(b) }
 
-// merge adds a neighbour to b, which is in no set, if both are free alike.
+// merge adds a neighbour to b, which is in no set, if it is free and mapped as b is.
 func (p *pool) merge(b, neighbour *block) {
 	if neighbour == nil || !neighbour.free || neighbour.mapped != b.mapped {
 		return
@@ -137,11 +135,11 @@ func (p *pool) merge(b, neighbour *block) {
 // roundUp returns n rounded up to a multiple of unit.
 func roundUp(n, unit int64) int64 { return (n + unit - 1) / unit * unit }
 
-// A memoryError says that there is no memory.
+// A memoryError reports that a segment has too few addresses.
 type memoryError struct{ bytes, free int64 }
 
 func (e memoryError) Error() string {
-	return fmt.Sprintf("%d bytes are asked for and %d free", e.bytes, e.free)
+	return fmt.Sprintf("%d bytes requested, %d free", e.bytes, e.free)
 }
 
 // OutOfMemory tells the error from others; see allocator.Driver.

@@ -14,17 +14,16 @@ import (
 	"testing"
 )
 
-// recordedFolder has what tools/traces/record.py recorded.
+// recordedFolder has the recordings of tools/traces/record.py.
 const recordedFolder = "../../traces/testdata"
 
-// A recording is a job's calls and what PyTorch reserved for them.
+// A recording has a job's calls and the memory that PyTorch reserved for them.
 type recording struct {
 	facts map[string]string
 	calls []call
 }
 
-// A call is an allocation or a free. Memory that is freed is there again once
-// later further calls were made; 0 is at once.
+// A call is an allocation or a free. Freed memory is free later calls after it.
 type call struct {
 	free    bool
 	pointer uint64
@@ -90,9 +89,9 @@ func (r *recording) fact(key string) (int64, error) {
 	return n, nil
 }
 
-// replay makes the calls on a, a peer on device, and returns the most bytes
-// that it reserved. Memory that PyTorch found free later is recorded on a stream of
-// its own, whose work is done then.
+// replay makes the calls on a, a peer on device, and returns its peak of reserved bytes.
+// Memory that PyTorch found free later is recorded on a stream of its own, whose work is
+// done at that time.
 func (r *recording) replay(a Peer, device *clock) (peak int64, err error) {
 	const other = 1 << 40 // above all streams of a recording
 	live := map[uint64]uintptr{}
@@ -127,7 +126,7 @@ func (r *recording) replay(a Peer, device *clock) (peak int64, err error) {
 	return peak, err
 }
 
-// peer names the peer by whose rules the job ran.
+// peer returns the name of the peer of the job.
 func (r *recording) peer() string {
 	if r.facts["expandable_segments"] == "True" {
 		return "torch-expandable"
@@ -135,8 +134,7 @@ func (r *recording) peer() string {
 	return "torch"
 }
 
-// within says that what a peer reserved is no further from what PyTorch did
-// than bound, a part of the latter.
+// within reports an error if peer differs from pytorch by more than bound, relatively.
 func within(bound float64, peer, pytorch int64) error {
 	apart := float64(peer-pytorch) / float64(pytorch)
 	if math.Abs(apart) <= bound {
@@ -145,8 +143,7 @@ func within(bound float64, peer, pytorch int64) error {
 	return fmt.Errorf("the peer reserved %d bytes, PyTorch %d: %+.2f %%", peer, pytorch, 100*apart)
 }
 
-// TestRecorded compares what a peer reserves at the peak with what PyTorch
-// did, on every job that was recorded.
+// TestRecorded compares the peak of a peer with PyTorch's, on every recorded job.
 func TestRecorded(t *testing.T) {
 	paths, err := filepath.Glob(filepath.Join(recordedFolder, "*.csv.gz"))
 	if err != nil {
@@ -182,7 +179,7 @@ func TestRecorded(t *testing.T) {
 	}
 }
 
-// TestReplay replays by the rules that record.py writes by.
+// TestReplay replays small recordings.
 func TestReplay(t *testing.T) {
 	const header = "# expandable_segments: %s\n# max_memory_reserved: 1\nThread,Time,Action,Pointer,Size,Stream,Later\n"
 	for _, c := range []struct {

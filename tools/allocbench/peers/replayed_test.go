@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// replayedFile has what PyTorch's allocator reserved when tools/traces/replay.py
+// replayedFile has the memory that PyTorch's allocator reserved when tools/traces/replay.py
 // replayed the recordings on it.
 const replayedFile = "../../../assets/recorded_torch_h200.json"
 
@@ -20,8 +20,8 @@ type replayed struct {
 	Reserved  int64  // bytes, at the peak
 }
 
-// readReplayed returns the lines and their recordings, by the name of the trace, as
-// replay.py replays them: all memory is free at once.
+// readReplayed returns the lines and their recordings by the name of the trace. As in
+// replay.py, all memory is free at once.
 func readReplayed(t *testing.T) ([]replayed, map[string]*recording) {
 	t.Helper()
 	data, err := os.ReadFile(replayedFile)
@@ -52,8 +52,7 @@ func readReplayed(t *testing.T) ([]replayed, map[string]*recording) {
 	return lines, recordings
 }
 
-// TestReplayed compares what a peer reserves at the peak of a replay with what
-// PyTorch's allocator does.
+// TestReplayed compares the peak of a peer in a replay with that of PyTorch's allocator.
 func TestReplayed(t *testing.T) {
 	lines, recordings := readReplayed(t)
 	for _, line := range lines {
@@ -70,8 +69,7 @@ func TestReplayed(t *testing.T) {
 	}
 }
 
-// A scattered is a clock whose segments lie where place says. Memory does not go
-// back to it.
+// A scattered is a clock with the segments at place. Memory cannot be freed.
 type scattered struct {
 	*clock
 	place    func(nth int) int64 // of a segment, in segments of 2^40 bytes
@@ -86,9 +84,9 @@ func (d *scattered) Malloc(bytes int64) (uintptr, error) {
 	return uintptr(d.place(d.segments)) << 40, nil
 }
 
-// TestOrderOfSegments replays with segments at other addresses than falling ones:
-// the driver chooses them, and with them which of equal blocks is taken. What
-// PyTorch reserved is known to depend on that for two jobs, by 5 % at most.
+// TestOrderOfSegments replays with the segments in several orders. The driver chooses their
+// addresses, and with them which of equal blocks is taken. Two jobs are known to depend on
+// that, by 5 % at most.
 func TestOrderOfSegments(t *testing.T) {
 	const most = 1 << 20 // segments
 	bound := map[string]float64{"cache-expandable.csv.gz": 0.05, "transformer-expandable.csv.gz": 0.05}

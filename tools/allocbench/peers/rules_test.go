@@ -13,21 +13,21 @@ const (
 	mib = 1 << 20
 )
 
-// An op is a call in a script. A block is known by a letter.
+// An op is a call of a script. Blocks have letters for names.
 type op struct {
 	do     string // alloc, free, record (a use on stream), done (the work on stream) or trim
 	block  string
 	bytes  int64
 	stream allocator.Stream
 
-	reserved int64  // in MiB, afterwards
-	at       string // if not empty, the block whose address the new one has
+	reserved int64  // MiB after the call
+	at       string // the block whose address the new one must have, or empty
 }
 
-// names are those of the peers.
+// names has the names of the peers.
 var names = []string{"torch", "torch-expandable"}
 
-// open returns the peer of a name on d.
+// open returns the peer with a name, on d.
 func open(name string, d allocator.PageDriver) Peer {
 	if name == "torch-expandable" {
 		return TorchExpandable(d)
@@ -35,10 +35,10 @@ func open(name string, d allocator.PageDriver) Peer {
 	return Torch(d)
 }
 
-// A clock is a device on which the work of a stream is done when told so.
+// A clock is a device on which an event is pending until the test clears it.
 type clock struct {
 	allocator.PageDriver
-	stream  map[uintptr]uintptr // that an event was recorded on
+	stream  map[uintptr]uintptr // by event
 	pending map[uintptr]bool    // events
 }
 
@@ -240,7 +240,7 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// runScript runs a script on a peer, and gives back what it leaves.
+// runScript runs a script on a peer, and frees the remaining blocks.
 func runScript(t *testing.T, name, peer string, total int64, script []op) {
 	t.Run(name, func(t *testing.T) {
 		fake := allocatortest.NewFake(total)
@@ -302,7 +302,7 @@ func runScript(t *testing.T, name, peer string, total int64, script []op) {
 	})
 }
 
-// TestBadCalls makes calls that an allocator.Async never makes.
+// TestBadCalls makes calls that no allocator.Async makes.
 func TestBadCalls(t *testing.T) {
 	for _, name := range names {
 		c := open(name, allocatortest.NewFake(1<<30))
