@@ -55,10 +55,12 @@ type Epoch struct {
 	PeakReserved  int64
 }
 
+// MostPeaks is how many peaks of Memory a chart can show. A recording needs no more.
+const MostPeaks = 1000
+
 // A Recording is a detailed view of a run.
 type Recording struct {
-	// Memory is the live and reserved bytes over time, thinned to the resolution of a
-	// picture.
+	// Memory is the live and reserved bytes over time, at most MostPeaks of them.
 	Memory []Peak `json:"memory,omitempty"`
 	// Over names the span of Memory, such as "the first epoch", if known.
 	Over string `json:"over,omitempty"`

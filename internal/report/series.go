@@ -15,37 +15,6 @@ import (
 	"mlpool/internal/text"
 )
 
-// mostPeaks is the largest number of peaks that a chart of memory shows.
-const mostPeaks = 800
-
-// thin divides the peaks into n/4 parts and keeps of each the first, the last, and those
-// with the least and the most live bytes.
-func thin(all []Peak, n int) []Peak {
-	if len(all) <= n {
-		return all
-	}
-	var kept []Peak
-	parts := n / 4
-	for i := range parts {
-		from, to := i*len(all)/parts, (i+1)*len(all)/parts
-		low, high := from, from
-		for j := from; j < to; j++ {
-			if all[j].Live < all[low].Live {
-				low = j
-			}
-			if all[j].Live > all[high].Live {
-				high = j
-			}
-		}
-		at := []int{from, low, high, to - 1}
-		slices.Sort(at)
-		for _, j := range slices.Compact(at) {
-			kept = append(kept, all[j])
-		}
-	}
-	return kept
-}
-
 // memory draws live bytes as an area and reserved bytes as a line over time. All runs have
 // the same axis of bytes.
 func (p Page) memory(i int) template.HTML {
@@ -59,7 +28,7 @@ func (p Page) memory(i int) template.HTML {
 	if top >= 4*gibibyte {
 		unit, name = gibibyte, " GiB"
 	}
-	peaks := thin(p.Runs[i].Memory, mostPeaks)
+	peaks := p.Runs[i].Memory
 	var live, reserved plotter.XYs
 	for _, m := range peaks {
 		live = append(live, plotter.XY{X: m.MS, Y: float64(m.Live) / unit})

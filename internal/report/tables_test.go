@@ -8,22 +8,6 @@ import (
 	"mlpool/internal/stats"
 )
 
-// TestThin wants the ends and the extremes kept.
-func TestThin(t *testing.T) {
-	var all []Peak
-	for i := range 100_000 {
-		all = append(all, Peak{float64(i), 50, 100})
-	}
-	all[777].Live, all[88_888].Live = 99, 1
-	thinned := thin(all, mostPeaks)
-	if len(thinned) > mostPeaks || thinned[0] != all[0] || thinned[len(thinned)-1] != all[len(all)-1] {
-		t.Errorf("%d peaks, from %v to %v", len(thinned), thinned[0], thinned[len(thinned)-1])
-	}
-	if !slices.Contains(thinned, all[777]) || !slices.Contains(thinned, all[88_888]) {
-		t.Error("an extreme is lost")
-	}
-}
-
 func TestNumbers(t *testing.T) {
 	for _, test := range []struct{ got, want string }{
 		{digits(0), "0"}, {digits(0.804), "0.80"}, {digits(9.996), "10.0"}, {digits(48.93), "48.9"}, {digits(99.96), "100"}, {digits(-1.5), "−1.50"},

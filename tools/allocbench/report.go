@@ -119,9 +119,6 @@ type watcher struct {
 	left      int // allocations until the map is taken
 }
 
-// watchedPeaks is the largest number of peaks in a recording.
-const watchedPeaks = 2000
-
 func newWatcher(t *observe.Requests) *watcher {
 	var live, most int64
 	allocs, peak := 0, 0
@@ -135,7 +132,7 @@ func newWatcher(t *observe.Requests) *watcher {
 			most, peak = live, allocs
 		}
 	}
-	w := &watcher{peaks: observe.NewPeaks(watchedPeaks), left: allocs + peak}
+	w := &watcher{peaks: observe.NewPeaks(report.MostPeaks), left: allocs + peak}
 	w.recording.Over = "two replays of the trace, the first of them cold"
 	return w
 }

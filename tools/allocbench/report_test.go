@@ -154,7 +154,7 @@ func TestWatcher(t *testing.T) {
 		}
 	}
 	m := w.done(true).Memory
-	if len(m) < watchedPeaks/2 || len(m) > watchedPeaks || w.recording.Peak == nil {
+	if len(m) < report.MostPeaks/2 || len(m) > report.MostPeaks || w.recording.Peak == nil {
 		t.Errorf("%d peaks, map %v", len(m), w.recording.Peak)
 	}
 	if !slices.IsSortedFunc(m, func(a, b report.Peak) int { return cmp.Compare(a.MS, b.MS) }) {

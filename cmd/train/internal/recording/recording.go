@@ -30,9 +30,6 @@ type Recorder struct {
 	Recording report.Recording
 }
 
-// mostPeaks is how many peaks a picture can show.
-const mostPeaks = 2000
-
 // peaksOf converts peaks for a report.
 func peaksOf(p *observe.Peaks) (all []report.Peak) {
 	for _, o := range p.All() {
@@ -43,7 +40,7 @@ func peaksOf(p *observe.Peaks) (all []report.Peak) {
 
 // Epoch calls f, which trains for an epoch, and records its memory over time.
 func (r *Recorder) Epoch(f func() error) error {
-	memory := observe.NewPeaks(mostPeaks)
+	memory := observe.NewPeaks(report.MostPeaks)
 	err := r.traced(1, memory.Add, func(*allocator.Trace) error { return f() })
 	r.Recording.Memory, r.Recording.Over = peaksOf(memory), "the first epoch"
 	return err
@@ -60,7 +57,7 @@ func (r *Recorder) traced(events int, each func(allocator.TraceEvent), f func(*a
 func (r *Recorder) Step() error {
 	events, peak := 0, 0 // of a step; the number of the Alloc after which most is live
 	var most int64
-	allocs, memory := 0, observe.NewPeaks(mostPeaks)
+	allocs, memory := 0, observe.NewPeaks(report.MostPeaks)
 	err := r.traced(1, func(e allocator.TraceEvent) {
 		events++
 		memory.Add(e)
