@@ -110,8 +110,7 @@ func TestGraphIsInterruptedBetweenChunks(t *testing.T) {
 	})
 }
 
-// faulty is a queue that refuses one Classifier, counted from 1, and notes the ends of
-// its graphs.
+// faulty is a queue that refuses one Classifier, counted from 1, and counts the ends of its graphs.
 type faulty struct {
 	device.Queue
 	count, bad int
@@ -140,7 +139,7 @@ func (g noted) Close() error {
 	return g.Graph.Close()
 }
 
-// freed notes the tensors that are freed.
+// freed records the tensors that are freed.
 type freed struct {
 	allocator.Allocator
 	log *[]string
@@ -151,8 +150,8 @@ func (f freed) Free(b allocator.Block, s allocator.Stream) error {
 	return f.Allocator.Free(b, s)
 }
 
-// TestGraphFaults lets each capture of an epoch fail in its midst: the error
-// names the step, nothing leaks, and the device trains afterwards.
+// TestGraphFaults makes each capture of an epoch fail. The error names the step, nothing leaks, and
+// the device trains afterwards.
 func TestGraphFaults(t *testing.T) {
 	train, test := blobs(300, 12, 1), blobs(50, 12, 2)
 	opt := options(300, 50)
@@ -185,7 +184,7 @@ func TestGraphFaults(t *testing.T) {
 	})
 }
 
-// TestCloseFreesGraphsFirst watches the order in which a trainer gives back.
+// TestCloseFreesGraphsFirst checks the order in which a trainer frees its resources.
 func TestCloseFreesGraphsFirst(t *testing.T) {
 	train, test := blobs(300, 12, 1), blobs(50, 12, 2)
 	opt := options(300, 50)
@@ -210,7 +209,7 @@ func TestCloseFreesGraphsFirst(t *testing.T) {
 	})
 }
 
-// TestWaitingSpoilsACapture uploads and synchronises in the midst of a capture.
+// TestWaitingSpoilsACapture uploads and synchronises during a capture.
 func TestWaitingSpoilsACapture(t *testing.T) {
 	set := blobs(20, 6, 1)
 	w := model.Weights(6, 4, 1, data.Classes, 0)

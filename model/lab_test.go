@@ -18,13 +18,13 @@ import (
 	"mlpool/model"
 )
 
-// lab is what a device to train on is made of.
+// lab has the parts of a device to train on.
 type lab struct {
 	name  string
 	queue device.Queue
 	alloc allocator.Allocator
 	fuse  bool
-	// captured is what graphs take their outputs from; nil: there are none.
+	// captured is the allocator of graphs; nil: there are none.
 	captured allocator.Allocator
 }
 
@@ -39,7 +39,7 @@ func (l lab) device(wrap func(allocator.Allocator) allocator.Allocator) *device.
 
 func plain(a allocator.Allocator) allocator.Allocator { return a }
 
-// backends are all devices and allocators that a model must train the same on.
+// backends are all devices and allocators, on which a model must train alike.
 var backends = []struct {
 	name  string
 	gpu   bool

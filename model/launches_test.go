@@ -12,8 +12,8 @@ import (
 	"mlpool/model"
 )
 
-// observed is a queue that notes the launches of a training in calls, and finds fault with
-// operands to be prefetched that the launch before wrote.
+// observed is a queue that records the launches of a training in calls, and reports operands for
+// prefetching that the last launch wrote.
 func observed(t *testing.T, q device.Queue, calls *[]string) device.Queue {
 	var wrote []uintptr
 	return device.Observe(q, func(l device.Launch, queue func() error) error {
@@ -52,8 +52,7 @@ func gemmName(t *testing.T, g kernels.GEMM, wrote []uintptr) string {
 	return fmt.Sprintf("%s %dx%dx%d", name, g.M, g.N, g.K)
 }
 
-// TestLaunches spells out what an epoch launches: fused, a step of hidden layers
-// is twice as many launches, and one.
+// TestLaunches checks the launches of an epoch: fused, a step of n hidden layers has 2n+1.
 func TestLaunches(t *testing.T) {
 	train, test := blobs(50, 12, 1), blobs(20, 12, 2)
 	steps := map[int][]string{

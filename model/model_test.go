@@ -87,8 +87,7 @@ func rowsOf(s model.Set, rows []int32) (x []float64, y []uint8) {
 	return x, y
 }
 
-// watched is an allocator that notes what was asked for when it called its
-// driver.
+// watched is an allocator that records the requests that called its driver.
 type watched struct {
 	allocator.Allocator
 	offenders []string
@@ -164,7 +163,7 @@ func TestInterruptedEpoch(t *testing.T) {
 	})
 }
 
-// failing is an allocator that has no memory left for one kind of output.
+// failing is an allocator without memory for one kind of output.
 type failing struct {
 	allocator.Allocator
 	tag string
@@ -177,7 +176,7 @@ func (f failing) Alloc(bytes int64, s allocator.Stream, tag string) (allocator.B
 	return f.Allocator.Alloc(bytes, s, tag)
 }
 
-// busy is a queue that knows whether work may be under way.
+// busy is a queue that knows whether work may still run.
 type busy struct {
 	device.Queue
 	working bool
@@ -193,9 +192,9 @@ func (q *busy) Synchronize() error {
 	return q.Queue.Synchronize()
 }
 
-// TestFaultsAreReportedAndLeakNothing makes each allocation of a run fail in
-// turn; onEveryBackend's Close finds what leaks. No work is under way after the trainer's
-// Close: an allocator that is closed then unmaps memory at once.
+// TestFaultsAreReportedAndLeakNothing makes each allocation of a run fail in turn; onEveryBackend's
+// Close finds leaks. No work may run after the trainer's Close, since an allocator that is closed then
+// unmaps memory at once.
 func TestFaultsAreReportedAndLeakNothing(t *testing.T) {
 	train, test := blobs(100, 12, 1), blobs(50, 12, 2)
 	tags := []string{"weights 1", "train images", "test indices", "rows", "results", "gemm", "dgrad", "classifier", "gather", "softmax", "wgrad"}

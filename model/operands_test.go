@@ -22,8 +22,8 @@ var writeLaunches = flag.Bool("record", false, "write the launches of the traini
 // launchesFile has the launches of some trainings with all their operands.
 const launchesFile = "testdata/launches.txt"
 
-// idle is a queue that launches nothing, and writes down what it is asked to launch.
-// An array is named by the order in which the arrays first appear.
+// idle is a queue that records launches and runs nothing. Arrays are numbered in the order in which
+// they first appear.
 type idle struct {
 	device.HostQueue
 	fuses bool // whether a dgrad and its wgrad are faster in one launch
@@ -33,11 +33,11 @@ type idle struct {
 
 func (q *idle) FusesWgrad(kernels.GEMM) bool { return q.fuses }
 
-// Upload and Download find no memory at the addresses that there are.
+// Upload and Download do nothing, since the addresses have no memory.
 func (q *idle) Upload(uintptr, []byte) error   { return nil }
 func (q *idle) Download([]byte, uintptr) error { return nil }
 
-// addresses is a driver that hands out every address once, with nothing behind it.
+// addresses is a driver that hands out every address once, without memory.
 type addresses struct {
 	device.HostDriver
 	next uintptr
@@ -63,7 +63,7 @@ func (q *idle) array(addr uintptr) string {
 	return q.names[addr]
 }
 
-// launch writes down a launch.
+// launch records a launch.
 func (q *idle) launch(l device.Launch, _ func() error) error {
 	if n := len(l.GEMMs); n > 1 || l.Name == "wgrad+sgd" {
 		fmt.Fprintln(&q.text, "group of", n)
@@ -109,7 +109,7 @@ func (q *idle) gemm(name string, g kernels.GEMM) {
 	q.note(name, []any{g.M, g.N, g.K}, g.C, g.A, g.B, g.Y, g.Indices)
 }
 
-// launchesOf trains an epoch of two batches and returns what it launches.
+// launchesOf trains an epoch of two batches and returns its launches.
 func launchesOf(t *testing.T, width, batch, layers int, fuse, fuses bool) string {
 	blank := func(n int) model.Set {
 		return model.Set{Images: tensor.New(tensor.Of(tensor.Uint8), tensor.WithShape(n, 784)), Labels: tensor.New(tensor.Of(tensor.Uint8), tensor.WithShape(n))}
@@ -132,8 +132,8 @@ func launchesOf(t *testing.T, width, batch, layers int, fuse, fuses bool) string
 	return q.text.String()
 }
 
-// TestLaunchesAndOperands compares what trainings launch, with the sizes and the
-// operands and which of these may be prefetched, with what is kept in a file.
+// TestLaunchesAndOperands compares the launches of trainings, with their sizes, operands and those that
+// may be prefetched, with a file.
 func TestLaunchesAndOperands(t *testing.T) {
 	var got strings.Builder
 	for _, c := range []struct {

@@ -27,18 +27,18 @@ func hostBackends() (names []string) {
 	return names
 }
 
-// trained is what a rank trained.
+// trained has the results of a rank.
 type trained struct {
 	epochs  []model.Epoch
 	weights [][]float32
 }
 
-// byRank is what a test makes of a rank of a group.
+// byRank wraps a rank of a group for a test.
 type byRank func(*collective.Local) collective.Collective
 
 func asIs(l *collective.Local) collective.Collective { return l }
 
-// trainRank trains one rank on a host backend and frees all it took.
+// trainRank trains one rank on a host backend and frees its memory.
 func trainRank(name string, c collective.Collective, train, test model.Set, features, epochs int, opt model.Options) (out trained, err error) {
 	b := backends[slices.Index(hostBackends(), name)]
 	var alloc, captured allocator.Allocator
@@ -103,8 +103,7 @@ func trainRank(name string, c collective.Collective, train, test model.Set, feat
 	return out, err
 }
 
-// trainRanks trains on as many ranks and returns what rank 0 came to, which is what each
-// of them must.
+// trainRanks trains on some ranks and returns the results of rank 0, which all others must have too.
 func trainRanks(t *testing.T, name string, ranks int, as byRank, train, test model.Set, features, epochs int, opt model.Options) trained {
 	t.Helper()
 	all, errs := make([]trained, ranks), make([]error, ranks)
@@ -131,10 +130,9 @@ func trainRanks(t *testing.T, name string, ranks int, as byRank, train, test mod
 	return all[0]
 }
 
-// TestRanks trains on several ranks, which must come to what one comes to with a batch as
-// large as all of theirs: with a last batch of fewer rows than there are ranks, in
-// validation, too. Few ranks all-gather, many all-reduce; the same training by all-reduces
-// alone is the same to the bit.
+// TestRanks trains on several ranks, whose results must be those of one rank with all their rows. The
+// last batch has fewer rows than there are ranks, also in validation. Few ranks all-gather, many
+// all-reduce; the same training by all-reduces alone gives the same bits.
 func TestRanks(t *testing.T) {
 	const rows, features, batch, epochs = 515, 23, 8, 2
 	train, test := blobs(rows, features, 1), blobs(67, features, 2)
@@ -199,7 +197,7 @@ func (reducing) AllGather(uintptr, int, uintptr) error {
 	return errors.New("an all-gather without memory for it")
 }
 
-// dying is a rank that does so many collectives and no more.
+// dying is a rank that ends after some collectives.
 type dying struct {
 	collective.Collective
 	left int
@@ -229,8 +227,8 @@ func (d *dying) AllGather(x uintptr, n int, stream uintptr) error {
 	return d.Collective.AllGather(x, n, stream)
 }
 
-// TestRankDies has one rank end at each of its first collectives: all end with its reason,
-// and leave nothing behind, or their allocators would say so.
+// TestRankDies ends one rank at each of its first collectives. All end with its reason and leak
+// nothing, which their allocators check.
 func TestRankDies(t *testing.T) {
 	const rows, features = 64, 9
 	train, test := blobs(rows, features, 1), blobs(20, features, 2)

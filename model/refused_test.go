@@ -10,7 +10,7 @@ import (
 	"mlpool/model"
 )
 
-// TestRefused gives a trainer what cannot be trained.
+// TestRefused wants errors of trainings that are not possible.
 func TestRefused(t *testing.T) {
 	train, test := blobs(30, 12, 1), blobs(10, 12, 2)
 	onEveryBackend(t, func(t *testing.T, l lab) {

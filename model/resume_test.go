@@ -13,7 +13,7 @@ import (
 	"mlpool/model"
 )
 
-// stretch is a part of a training: the epochs it came to, and the weights after it.
+// stretch is a part of a training: its epochs, and the weights after it.
 type stretch struct {
 	epochs  []model.Epoch
 	weights []*tensor.Dense
@@ -21,7 +21,7 @@ type stretch struct {
 
 func (s stretch) last() model.Epoch { return s.epochs[len(s.epochs)-1] }
 
-// equals says whether both have the same numbers bit for bit, of the epochs that s has.
+// equals reports whether both have the same bits, in the epochs that s has.
 func (s stretch) equals(t *testing.T, other stretch) bool {
 	t.Helper()
 	same := len(s.epochs) > 0
@@ -36,14 +36,14 @@ func (s stretch) equals(t *testing.T, other stretch) bool {
 	return same
 }
 
-// TestResume stops a training after each step of its second epoch, and goes on from
-// there in a new trainer, eagerly and from graphs, where the stop may be in the midst
-// of a chunk: all numbers are those of a training that was not stopped.
+// TestResume stops a training after each step of its second epoch, and continues it in a new trainer,
+// eagerly and from graphs, where the stop may be within a chunk. All numbers are those of a training
+// that was not stopped.
 func TestResume(t *testing.T) {
 	const rows, features, batch, steps, epochs = 100, 11, 15, 7, 3
 	train, test := blobs(rows, features, 1), blobs(43, features, 2)
 	onEveryBackend(t, func(t *testing.T, l lab) {
-		// run trains from a start on, to the end or for so many steps of epoch 2.
+		// run trains from a start on, to the end or up to a step of epoch 2.
 		run := func(l lab, weights []*tensor.Dense, start model.Start, stop int) (s stretch) {
 			ctx, cancel := context.WithCancel(context.Background())
 			defer cancel()
@@ -96,7 +96,7 @@ func TestResume(t *testing.T) {
 			if !run(l, stopped.weights, start, -1).equals(t, whole) {
 				t.Errorf("stopped after %d steps: other numbers than of the whole training", stop)
 			}
-			// Stopped once more in the same epoch, and gone on with one by one.
+			// Stop again in the same epoch, and continue step by step.
 			again := run(l, stopped.weights, start, 6)
 			if stop == 0 || stop >= 6 || !again.last().Interrupted {
 				continue
@@ -112,7 +112,7 @@ func TestResume(t *testing.T) {
 	})
 }
 
-// TestStartIsChecked starts where no training can be.
+// TestStartIsChecked wants errors of impossible starts.
 func TestStartIsChecked(t *testing.T) {
 	train, test := blobs(20, 6, 1), blobs(10, 6, 2)
 	for want, start := range map[string]model.Start{

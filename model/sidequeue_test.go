@@ -15,7 +15,7 @@ import (
 	"mlpool/model"
 )
 
-// mirror is a rank of two, of which the other has the same numbers.
+// mirror is a rank of two; the other one has the same numbers.
 type mirror struct {
 	symmetric allocator.Allocator // of symmetric memory; nil: there is none
 	stream    allocator.Stream
@@ -29,7 +29,7 @@ func (mirror) Close() error {
 	return nil
 }
 
-// filler is what a mirror needs of a queue.
+// filler has the methods of a queue that a mirror needs.
 type filler interface {
 	Fill(dst uintptr, value byte, bytes int) error
 	Step(u nn.Update, w, state, dw uintptr, n int) error
@@ -59,9 +59,8 @@ func (m mirror) AllocSymmetric(bytes int) (uintptr, func() error, error) {
 	return b.Addr, func() error { return m.symmetric.Free(b, m.stream) }, err
 }
 
-// TestMirroredRank trains one rank of two on every backend, beside a rank on the CPU: its
-// side queue and its main queue wait for each other, within graphs and without. Steps are of more
-// buckets than one.
+// TestMirroredRank trains one rank of two on every backend. Its side queue and its main queue wait for
+// each other, within graphs and without. Steps have several buckets.
 func TestMirroredRank(t *testing.T) {
 	t.Run("all-gather", func(t *testing.T) { testMirroredRank(t, true) })
 	t.Run("all-reduce", func(t *testing.T) { testMirroredRank(t, false) })
@@ -108,7 +107,7 @@ func testMirroredRank(t *testing.T, gathers bool) {
 	})
 }
 
-// lateQueue has side queues that do nothing before the main queue waits for them.
+// lateQueue has side queues that do their work only when the main queue waits for them.
 type lateQueue struct{ device.HostQueue }
 
 func (q *lateQueue) NewSideQueue() (device.SideQueue, error) {
@@ -143,7 +142,7 @@ func (s *lateSideQueue) Record(i int) error {
 
 func (s *lateSideQueue) Join(i int) error { return s.run(s.recorded[i]) }
 
-// run does the work before so many.
+// run does the work up to a number.
 func (s *lateSideQueue) run(work int) error {
 	for ; s.ran < work; s.ran++ {
 		if err := s.work[s.ran](); err != nil {
@@ -163,8 +162,8 @@ func (s *lateSideQueue) AddUpdates(all []kernels.Updates) error {
 	return s.later(func() error { return s.SideQueue.AddUpdates(all) })
 }
 
-// TestLateSideQueue trains a rank whose side queues are as late as events allow: what reads weights,
-// or frees them, waits for them, or there would be other losses.
+// TestLateSideQueue trains a rank whose side queues are as late as events allow. If an operation that
+// reads or frees weights did not wait for them, losses would differ.
 func TestLateSideQueue(t *testing.T) {
 	t.Run("all-gather", func(t *testing.T) { testLateSideQueue(t, true) })
 	t.Run("all-reduce", func(t *testing.T) { testLateSideQueue(t, false) })

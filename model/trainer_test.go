@@ -18,8 +18,8 @@ import (
 	"mlpool/model"
 )
 
-// TestVerbose counts the reports of an epoch of ten steps: one every so many steps, or at
-// the end of the chunk that those end in.
+// TestVerbose counts the reports of an epoch of ten steps: one every VerboseEvery steps, or at the end
+// of the chunk in which they end.
 func TestVerbose(t *testing.T) {
 	train, test := blobs(50, 6, 1), blobs(10, 6, 2)
 	for _, c := range []struct {
@@ -86,7 +86,7 @@ func TestLoss(t *testing.T) {
 	}
 }
 
-// TestChecksum tells weights apart that differ in a bit, or in the order of their layers.
+// TestChecksum wants different sums of weights that differ in a bit, or in the order of their layers.
 func TestChecksum(t *testing.T) {
 	onEveryBackend(t, func(t *testing.T, l lab) {
 		d := l.device(plain)
@@ -122,7 +122,7 @@ func TestChecksum(t *testing.T) {
 	})
 }
 
-// shapesOf are operations that note the shapes of what is copied to the device.
+// shapesOf are operations that record the shapes of tensors copied to the device.
 type shapesOf struct {
 	*device.Device
 	shapes []tensor.Shape
@@ -220,8 +220,8 @@ func (o *failingOps) Free(x device.Tensor) error { return o.or(o.Device.Free(x))
 func (o *failingOps) Mark(i int) error           { return o.or(o.Device.Mark(i)) }
 func (o *failingOps) Synchronize() error         { return o.or(o.Device.Synchronize()) }
 
-// TestEveryFaultIsReported lets each operation of a training fail in turn: the call of the
-// trainer that needs it returns the error, and Close frees everything all the same.
+// TestEveryFaultIsReported makes each operation of a training fail in turn. The call of the trainer that
+// needs it returns the error, and Close still frees everything.
 func TestEveryFaultIsReported(t *testing.T) {
 	train, test := blobs(12, 6, 1), blobs(5, 6, 2)
 	opt := options(12, 4)

@@ -10,8 +10,8 @@ import (
 	"mlpool/model"
 )
 
-// TestDivergedEpochEnds trains on a row whose label is no class, so that the loss of one step is NaN:
-// the epoch ends at most 200 steps after it, or with its last step.
+// TestDivergedEpochEnds trains on a row whose label is not a class, so that the loss of one step is NaN.
+// The epoch ends at most 200 steps after it, or with its last step.
 func TestDivergedEpochEnds(t *testing.T) {
 	const steps, features, most = 700, 6, 200
 	identity := func(int) []int32 { // of two ranks there are twice as many rows
@@ -43,8 +43,8 @@ func TestDivergedEpochEnds(t *testing.T) {
 			}
 			check(t, e)
 		})
-		// One rank alone has the row. Also where it knows how fast its last epoch was, all end at the
-		// same step.
+		// Only one rank has the row. All end at the same step, even if that rank knows how fast its
+		// last epoch was.
 		for _, name := range hostBackends() {
 			t.Run(fmt.Sprint(name, " 2 ranks"), func(t *testing.T) {
 				train, test := blobs(2*steps, features, 1), blobs(3, features, 2)

@@ -14,7 +14,7 @@ import (
 	"mlpool/kernels/kerneltest"
 )
 
-// limit is what a pool under test may reserve, in bytes.
+// limit is the bytes that a pool under test may reserve.
 const limit = 1 << 30
 
 // TestAllocatorsOnHostMemory and TestAllocatorsOnGPU run the suite of package

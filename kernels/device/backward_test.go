@@ -20,7 +20,7 @@ type layers struct {
 	dy, dx Tensor
 }
 
-// newLayers makes layers that are as wide as it is told, and what is their input.
+// newLayers makes layers of the given widths, and their input.
 func (b bench) newLayers(t *testing.T, input Tensor, widths ...int) (l layers) {
 	for i, width := range widths {
 		l.w, l.x = append(l.w, b.tensor(t, input.cols, width)), append(l.x, input)
@@ -38,7 +38,7 @@ func (b bench) backward(l layers) error {
 	return b.EndStep()
 }
 
-// launchesBackward is the backward pass of so many layers, whose launches are as want says.
+// launchesBackward is the backward pass of some layers, with its launches.
 func launchesBackward(r *recording, layers int, images, fuse bool, want string) {
 	b := newBench(r.t, r, fuse)
 	input := b.tensor(r.t, 12, 12)
@@ -51,7 +51,7 @@ func launchesBackward(r *recording, layers int, images, fuse bool, want string) 
 	r.queues("", want, func() error { return b.backward(l) })
 }
 
-// TestLaunchesOfBackward spells out what layers launch.
+// TestLaunchesOfBackward checks the launches of layers.
 func TestLaunchesOfBackward(t *testing.T) {
 	const wgrad = "tn+sgd A B C"
 	group := func(n int, more ...string) string {
@@ -84,8 +84,8 @@ func TestLaunchesOfBackward(t *testing.T) {
 	}
 }
 
-// TestLaunchesOfTransposes spells out what layers launch whose wgrads want a transposed dy: of
-// the gradient that the classifier made, and else by the dgrad before.
+// TestLaunchesOfTransposes checks the launches of layers whose wgrads want a transposed dy: a
+// transpose of the classifier's gradient, else one that the dgrad stores.
 func TestLaunchesOfTransposes(t *testing.T) {
 	for _, c := range []struct {
 		layers       int
@@ -107,8 +107,8 @@ func TestLaunchesOfTransposes(t *testing.T) {
 	}
 }
 
-// TestPrefetch puts operations behind others that write what they read, that write
-// something else, or after which that is not known.
+// TestPrefetch queues operations after others that write their operands, that write other
+// tensors, or for which that is not known.
 func TestPrefetch(t *testing.T) {
 	b, r := newRecording(t)
 	b.CaptureFrom(b.alloc)
@@ -176,8 +176,8 @@ func TestPrefetch(t *testing.T) {
 	}
 }
 
-// TestDgradWgradIsTheSame compares a dgrad and its wgrad in one launch, captured and
-// not, with both in their own, and with kernel by kernel.
+// TestDgradWgradIsTheSame compares a dgrad and its wgrad in one launch, captured and not, with
+// both in two launches, and kernel by kernel.
 func TestDgradWgradIsTheSame(t *testing.T) {
 	var want []float32
 	for _, c := range []struct{ fuse, fuses, wants, capture bool }{
@@ -226,7 +226,7 @@ func TestDgradWgradIsTheSame(t *testing.T) {
 	}
 }
 
-// tensor puts zeros on the device until the test is done.
+// tensor returns a tensor of zeros that lives until the test ends.
 func (b bench) tensor(t *testing.T, rows, cols int) Tensor {
 	d, err := b.FromDense("test", tensor.New(tensor.Of(tensor.Float32), tensor.WithShape(rows, cols)))
 	if err != nil {
@@ -240,8 +240,8 @@ func (b bench) tensor(t *testing.T, rows, cols int) Tensor {
 	return d
 }
 
-// TestFaultOfALaunch refuses launches: the fault is the step's, and what was queued
-// before may still run when the next step begins.
+// TestFaultOfALaunch refuses launches. The step returns the fault, and work queued before may
+// still run when the next step begins.
 func TestFaultOfALaunch(t *testing.T) {
 	for _, bad := range []string{"images nn+relu", "images nn+relu A", "classifier B", "tn+sgd A C | images tn+sgd A C"} {
 		b, r := newRecording(t)
@@ -266,8 +266,8 @@ func TestFaultOfALaunch(t *testing.T) {
 	}
 }
 
-// TestFaultInBackward refuses each launch of a Backward: those before it are queued
-// and none after it, as that may read what was never written.
+// TestFaultInBackward refuses each launch of a Backward. Those before it are queued, and none
+// after it, since it might read a tensor that was never written.
 func TestFaultInBackward(t *testing.T) {
 	for _, c := range []struct {
 		fuse, fuses bool
@@ -297,8 +297,8 @@ func TestFaultInBackward(t *testing.T) {
 	}
 }
 
-// TestFailedCapture lets a capture fail: what it kept never ran, and says nothing
-// of what did.
+// TestFailedCapture makes a capture fail. Its operations never ran, and must not count as the
+// last launch.
 func TestFailedCapture(t *testing.T) {
 	b, r := newRecording(t)
 	b.CaptureFrom(b.alloc)
@@ -307,9 +307,9 @@ func TestFailedCapture(t *testing.T) {
 	}
 	err := b.Replay(0, func() error {
 		b.Hidden(nn.ReLU, b.w0, b.w1)
-		return errors.New("no more")
+		return errors.New("refused")
 	})
-	if err == nil || !strings.Contains(err.Error(), "no more") {
+	if err == nil || !strings.Contains(err.Error(), "refused") {
 		t.Errorf("error %v", err)
 	}
 	r.launches()
@@ -321,7 +321,7 @@ func TestFailedCapture(t *testing.T) {
 	}
 }
 
-// TestStepsOfLayers spells out the launches of steps of perceptrons.
+// TestStepsOfLayers checks the launches of steps of perceptrons.
 func TestStepsOfLayers(t *testing.T) {
 	for _, hidden := range []int{1, 2, 4} {
 		t.Run(fmt.Sprint(hidden), func(t *testing.T) {

@@ -15,7 +15,7 @@ import (
 	"mlpool/kernels/nn"
 )
 
-// idleQueue takes the operations of a training step and does nothing.
+// idleQueue ignores the operations of a training step.
 type idleQueue struct{ HostQueue }
 
 func (*idleQueue) Gather(_, _, _, _, _ uintptr, _, _ int) error { return nil }
@@ -68,8 +68,7 @@ func newBench(t testing.TB, q Queue, fuse bool) bench {
 	return b
 }
 
-// step is a training step on rows start to start+n, whose results go to column
-// column of a table.
+// step does a training step on rows start to start+n, with results in column column of a table.
 func (b bench) step(start, n, column int) error {
 	x, y := b.Gather(b.images, b.labels, b.indices, start, n)
 	h := b.Hidden(nn.ReLU, x, b.w0)
@@ -109,7 +108,7 @@ func TestAnnotate(t *testing.T) {
 	}
 }
 
-// TestStepGivesItsOutputsBack counts what a step takes from the allocator.
+// TestStepGivesItsOutputsBack counts the allocations of a step.
 func TestStepGivesItsOutputsBack(t *testing.T) {
 	for _, c := range []struct {
 		fuse    bool
@@ -130,8 +129,8 @@ func TestStepGivesItsOutputsBack(t *testing.T) {
 	}
 }
 
-// TestMisfits gives every operation shapes that do not fit: the step must
-// return the first fault, give everything back, and leave the device usable.
+// TestMisfits passes shapes that do not fit to every operation. The step must return the first
+// fault, free everything, and leave the device usable.
 func TestMisfits(t *testing.T) {
 	b := newBench(t, new(HostQueue), true)
 	images, labels := b.Gather(b.images, b.labels, b.indices, 0, 12)
@@ -197,7 +196,7 @@ func TestMisfits(t *testing.T) {
 	}
 }
 
-// TestViewsHoldNothing gives gathered views to what needs memory.
+// TestViewsHoldNothing passes gathered views to operations that need memory.
 func TestViewsHoldNothing(t *testing.T) {
 	b := newBench(t, new(HostQueue), true)
 	before := b.alloc.Stats().Allocs
@@ -222,8 +221,8 @@ func TestViewsHoldNothing(t *testing.T) {
 	}
 }
 
-// TestFuseComputesTheSame trains a step both ways and compares what comes of it: also where
-// logits are so far apart that most probabilities are 0 in float32, and losses are large.
+// TestFuseComputesTheSame compares a training step with and without fuse, also with logits so far
+// apart that most probabilities are 0 in float32, and losses are large.
 func TestFuseComputesTheSame(t *testing.T) {
 	if loss := fuseComputesTheSame(t, 1); !(loss > 2 && loss < 3) {
 		t.Errorf("a mean loss of %v, want about ln 10", loss)

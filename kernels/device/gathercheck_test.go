@@ -13,8 +13,8 @@ import (
 	"mlpool/kernels/collective"
 )
 
-// unfit is a rank whose all-gathers do wrong from some number on, which counts those of the zeros
-// that DataParallel begins with.
+// unfit is a rank whose all-gathers are wrong from some number on. The number includes those with
+// which DataParallel begins.
 type unfit struct {
 	*collective.Local
 	from   int
@@ -60,8 +60,8 @@ func (u *unfit) AllGather(x uintptr, n int, stream uintptr) error {
 	return err
 }
 
-// TestUnfitGathers has one rank on which captured all-gathers do wrong, at once or at their second
-// launch: all ranks all-reduce then, and leave no memory behind. In any other case all gather.
+// TestUnfitGathers has a rank whose captured all-gathers are wrong, at once or at their second
+// launch. All ranks then all-reduce, and leak no memory. In any other case all gather.
 func TestUnfitGathers(t *testing.T) {
 	const zeros, size = 2, 3
 	for _, c := range []struct {
@@ -101,7 +101,7 @@ func TestUnfitGathers(t *testing.T) {
 	}
 }
 
-// gathersOf says whether a rank with one layer all-gathers its updates.
+// gathersOf reports whether a rank with one layer all-gathers its updates.
 func gathersOf(queue Queue, comm collective.Collective) (gathers bool, err error) {
 	alloc := allocator.NewMalloc(NewHostDriver())
 	d := New(queue, alloc, true)

@@ -14,8 +14,7 @@ import (
 	"mlpool/allocator"
 )
 
-// mappable is a driver with a range of 4 pages, and memory of 1 and of 2 pages,
-// which the test gives back.
+// mappable is a driver with a range of 4 pages, and memory of 1 and of 2 pages.
 type mappable struct {
 	*HostDriver
 	t        *testing.T
@@ -63,7 +62,7 @@ func (d *mappable) fileBytes() int64 {
 	return st.Blocks * 512
 }
 
-// close gives everything back, of which nothing is mapped.
+// close releases everything, once nothing is mapped.
 func (d *mappable) close() {
 	d.t.Helper()
 	d.must(errors.Join(d.ReleasePages(d.one), d.ReleasePages(d.two), d.ReleaseRange(d.addr, 4*hostPage)))
@@ -76,7 +75,7 @@ func (d *mappable) close() {
 	}
 }
 
-// touches says whether the byte at an address can be read.
+// touches reports whether the byte at an address can be read.
 func touches(addr uintptr) (ok bool) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() { ok = recover() == nil }()
@@ -147,7 +146,7 @@ func TestHostPages(t *testing.T) {
 	d.must(d.ReleasePages(d.one))
 }
 
-// TestHostPagesRefused makes calls that must do nothing but return an error.
+// TestHostPagesRefused makes calls that must only return an error.
 func TestHostPagesRefused(t *testing.T) {
 	d := newMappable(t)
 	d.must(d.MapPages(d.at(1), d.two, 2*hostPage))
@@ -183,7 +182,7 @@ func TestHostPagesRefused(t *testing.T) {
 		}
 	}
 	if _, err := d.CreatePages(HostMemory() / hostPage * hostPage); !isOutOfMemory(err) {
-		t.Errorf("CreatePages of all there is beside others: %v", err)
+		t.Errorf("CreatePages of all memory: %v", err)
 	}
 	if _, err := d.ReserveRange(1 << 60); !isOutOfMemory(err) {
 		t.Errorf("ReserveRange of more than there is: %v", err)
@@ -195,8 +194,8 @@ func TestHostPagesRefused(t *testing.T) {
 	d.close()
 }
 
-// TestHostPagesLimited has a pool get along without pages in a process that is limited, here
-// to more than any test needs.
+// TestHostPagesLimited wants a pool to work without pages in a process with limits, here of more
+// than any test needs.
 func TestHostPagesLimited(t *testing.T) {
 	for option, limited := range map[string]int{"-v": unix.RLIMIT_AS, "-f": unix.RLIMIT_FSIZE} {
 		var was unix.Rlimit

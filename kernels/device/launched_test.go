@@ -27,8 +27,8 @@ func (f *failing) GEMM(g kernels.GEMM) error {
 	return f.recording.GEMM(g)
 }
 
-// TestFaultBesideAFullGroup refuses the dgrad that follows a group of wgrads which has no
-// room left: the next Backward is not disturbed.
+// TestFaultBesideAFullGroup refuses the dgrad that follows a full group of wgrads. The next Backward
+// must work.
 func TestFaultBesideAFullGroup(t *testing.T) {
 	f := &failing{recording: record(t, false, false)}
 	b := newBench(t, f, true)
@@ -56,8 +56,8 @@ func TestFaultBesideAFullGroup(t *testing.T) {
 	}
 }
 
-// TestNothingIsLaunched puts operations on no rows, for which no kernel is launched,
-// behind one that writes weights: it is still the last one, and may still run.
+// TestNothingIsLaunched queues operations on no rows, which launch no kernel, after one that writes
+// weights. That one is still the last one, and may still run.
 func TestNothingIsLaunched(t *testing.T) {
 	for _, fuse := range []bool{false, true} {
 		r := record(t, false, false)
@@ -107,7 +107,7 @@ func TestOneLargeBatch(t *testing.T) {
 	}
 }
 
-// TestHostQueueRefuses makes calls that a GPU's queue refuses, too.
+// TestHostQueueRefuses makes calls that a GPU's queue also refuses.
 func TestHostQueueRefuses(t *testing.T) {
 	var q HostQueue
 	if err := q.Mark(1); err != nil {
@@ -136,7 +136,7 @@ func TestHostQueueRefuses(t *testing.T) {
 	}
 }
 
-// TestCaptureWithinAStep: outputs of a step that has begun are not those of a graph.
+// TestCaptureWithinAStep begins a capture within a step, whose outputs are not the graph's.
 func TestCaptureWithinAStep(t *testing.T) {
 	b := newBench(t, new(HostQueue), true)
 	pool, err := allocator.NewPool(NewHostDriver(), allocator.PoolOptions{})
@@ -164,8 +164,8 @@ func TestCaptureWithinAStep(t *testing.T) {
 	}
 }
 
-// TestTablesAreNotOutputs: a kernel may read tables and indices while the one before it
-// runs, so that none may have been written by it.
+// TestTablesAreNotOutputs refuses tables and indices that are outputs: a kernel may read them while
+// the one before it still runs.
 func TestTablesAreNotOutputs(t *testing.T) {
 	b := newBench(t, new(HostQueue), false)
 	_, y := b.Gather(b.images, b.labels, b.indices, 0, 12)

@@ -11,8 +11,7 @@ import (
 	"mlpool/kernels/nn"
 )
 
-// tickQueue takes 10 µs for an operation and 1 µs for a mark, by a clock of its
-// own.
+// tickQueue takes 10 µs for an operation and 1 µs for a mark, by its own clock.
 type tickQueue struct {
 	idleQueue
 	now   time.Duration
@@ -85,7 +84,7 @@ func TestProfile(t *testing.T) {
 	}
 }
 
-// TestProfileOfAChangingClock profiles a step that does not always take the same.
+// TestProfileOfAChangingClock profiles a step whose time varies.
 func TestProfileOfAChangingClock(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -150,7 +149,7 @@ func TestProfileOfDgradWgrad(t *testing.T) {
 	}
 }
 
-// TestProfileOfTransposes counts the bytes of transposes, by themselves and beside a dgrad.
+// TestProfileOfTransposes counts the bytes of transposes, alone and with a dgrad.
 func TestProfileOfTransposes(t *testing.T) {
 	q := &tickQueue{marks: map[int]time.Duration{}, wants: true}
 	b := newBench(t, q, true)
@@ -174,7 +173,8 @@ func TestProfileOfTransposes(t *testing.T) {
 	}
 }
 
-// TestProfileOfAGroup: a wgrad of images counts their bytes, beside one of its shape, too.
+// TestProfileOfAGroup counts the bytes of images in a group of wgrads, also with another of the same
+// shape.
 func TestProfileOfAGroup(t *testing.T) {
 	b := newBench(t, &tickQueue{marks: map[int]time.Duration{}}, true)
 	w, top, x, dy := b.tensor(t, 12, 12), b.tensor(t, 12, 12), b.tensor(t, 12, 12), b.tensor(t, 12, 12)
@@ -189,8 +189,7 @@ func TestProfileOfAGroup(t *testing.T) {
 	}
 }
 
-// TestRecordedGroups are wgrads of one layer, of images too: named by what they do, not by their
-// input.
+// TestRecordedGroups wants the same name for wgrads of one layer with any input.
 func TestRecordedGroups(t *testing.T) {
 	for epilogue, want := range map[kernels.Epilogue]string{kernels.SGD: "wgrad+sgd", kernels.None: "wgrad"} {
 		for _, indices := range []uintptr{0, 1} {
@@ -204,7 +203,7 @@ func TestRecordedGroups(t *testing.T) {
 	}
 }
 
-// TestRecordedUpdates is the work of adding three ranks' updates to two layers.
+// TestRecordedUpdates counts the work of adding three ranks' updates to two layers.
 func TestRecordedUpdates(t *testing.T) {
 	w, x := []float32{1, 2}, []float32{1, 10, 100, 2, 20, 200}
 	at := func(f []float32) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(f))) }
@@ -236,7 +235,7 @@ func TestProfilePutsLikeTogether(t *testing.T) {
 	}
 }
 
-// TestProfileFaults lets one of the steps fail.
+// TestProfileFaults makes one of the steps fail.
 func TestProfileFaults(t *testing.T) {
 	b := newBench(t, new(HostQueue), true)
 	for bad := range 7 { // the first step, three that are timed apart, three together

@@ -9,8 +9,8 @@ import (
 	"mlpool/kernels"
 )
 
-// recording is a queue on host memory that notes what is queued, and finds fault with
-// operands to be prefetched that the launch before wrote.
+// recording is a queue on host memory that records launches, and reports operands for prefetching
+// that the last launch wrote.
 type recording struct {
 	recorder
 	host  HostQueue
@@ -36,7 +36,7 @@ func (r *recording) call(name string, wrote ...uintptr) error {
 	return nil
 }
 
-// launch notes a launch under its name, or those of its GEMMs.
+// launch records a launch by its name, or the names of its GEMMs.
 func (r *recording) launch(l Launch, queue func() error) error {
 	name := strings.TrimSuffix(l.Name, "+gradients")
 	if name == opClassifier && l.Prefetch&kernels.PrefetchB != 0 {
@@ -66,7 +66,7 @@ func (r *recording) launch(l Launch, queue func() error) error {
 	return queue()
 }
 
-// gemm is the name of g, with its operands that may be prefetched.
+// gemm returns the name of g, with the operands that may be prefetched.
 func (r *recording) gemm(g kernels.GEMM) string {
 	name := []string{"nn", "nt", "tn"}[g.Layout] + []string{"", "+relu", "+drelu", "+sgd"}[g.Epilogue]
 	if g.Indices != 0 {
@@ -93,7 +93,7 @@ func (r *recording) gemm(g kernels.GEMM) string {
 	return name
 }
 
-// transposed finds fault with a wgrad's T that is not the transpose of its B.
+// transposed reports a wgrad's T that is not the transpose of its B.
 func (r *recording) transposed(g kernels.GEMM) {
 	if g.Layout != kernels.TN || r.host.captured != nil {
 		return
@@ -136,7 +136,7 @@ type recordedGraph struct {
 
 func (g recordedGraph) Launch() error { return errors.Join(g.r.call("launch"), g.Graph.Launch()) }
 
-// launches returns what was queued since the last call.
+// launches returns the launches since the last call.
 func (r *recording) launches() string {
 	s := strings.Join(r.calls, ", ")
 	r.calls = nil
@@ -151,7 +151,7 @@ func newRecording(t *testing.T) (bench, *recording) {
 	return b, r
 }
 
-// queues compares what a case queues.
+// queues compares the launches of a case.
 func (r *recording) queues(name, want string, run func() error) {
 	r.t.Helper()
 	if err := run(); err != nil {

@@ -14,7 +14,7 @@ import (
 	"mlpool/kernels/nn"
 )
 
-// notedQueue takes down what it and its side queues are given to do, and does nothing.
+// notedQueue records the work of itself and its side queues, and does nothing.
 type notedQueue struct {
 	HostQueue
 	layers map[uintptr]int // by the address of weights and updates
@@ -81,7 +81,7 @@ func (n *notedSide) AddUpdates(all []kernels.Updates) error {
 		return errors.New("updates are added that are not waited for")
 	}
 	n.after = -1
-	return n.q.note("beside, %s", n.q.adds(all))
+	return n.q.note("on the side, %s", n.q.adds(all))
 }
 
 func (n *notedSide) Do(f func(uintptr) error) error {
@@ -96,7 +96,7 @@ func (n *notedSide) Close() error     { n.q.sides--; return n.SideQueue.Close() 
 
 func (q *notedQueue) AddUpdates(all []kernels.Updates) error { return q.note("%s", q.adds(all)) }
 
-// adds names the layers, and has the rank's updates stand for them: the last of those gathered.
+// adds names the layers, by the rank's updates: the last of those gathered.
 func (q *notedQueue) adds(all []kernels.Updates) string {
 	var layers []int
 	for _, u := range all {
@@ -106,7 +106,7 @@ func (q *notedQueue) adds(all []kernels.Updates) string {
 	return fmt.Sprintf("add %v of %d", layers, all[0].Ranks)
 }
 
-// ofTwo is a rank of two, which notes what it moves.
+// ofTwo is a rank of two that records its moves.
 type ofTwo struct {
 	q         *notedQueue
 	symmetric bool // it has such memory
@@ -122,7 +122,7 @@ func (ofTwo) Close() error          { return nil }
 
 func (o *ofTwo) AllReduce(uintptr, int, uintptr) error { return o.q.note("all-reduce") }
 
-// AllGather brings what this rank has, which capturedGathers takes for rank 0's.
+// AllGather copies this rank's part, which capturedGathers takes for rank 0's.
 func (o *ofTwo) AllGather(x uintptr, n int, _ uintptr) error {
 	copy(sliceAt[byte](x, 4*n), sliceAt[byte](x+uintptr(4*n), 4*n))
 	return o.q.note("all-gather")
@@ -137,8 +137,8 @@ func (o *ofTwo) AllocSymmetric(bytes int) (uintptr, func() error, error) {
 	return addr, func() error { o.freed = true; return driver.Free(addr) }, err
 }
 
-// dataParallel is a device whose weights, of layers as wide as given, are data-parallel, for
-// batches of so many rows.
+// dataParallel returns a device whose weights, of layers of these widths, are data-parallel, for
+// batches of up to rows rows.
 func dataParallel(t *testing.T, symmetric bool, rows int, widths ...int) (d *Device, q *notedQueue, comm *ofTwo, w []Tensor) {
 	t.Helper()
 	q = &notedQueue{layers: map[uintptr]int{}}
@@ -172,16 +172,16 @@ func dataParallel(t *testing.T, symmetric bool, rows int, widths ...int) (d *Dev
 	return d, q, comm, w
 }
 
-// TestReduceOrder spells out a step of five layers, and the forward pass after it. With a small
-// batch the updates of the upper layers move beside the dgrads below, else all of them beside
-// wgrads and the next forward pass, which waits for each where it comes to its weights.
+// TestReduceOrder checks a step of five layers, and the forward pass after it. With a small batch
+// the updates of the upper layers move during the dgrads below, else all of them move during wgrads
+// and the next forward pass, which waits for each before it reads its weights.
 func TestReduceOrder(t *testing.T) {
 	t.Run("all-reduce", func(t *testing.T) { testReduceOrder(t, false, "all-reduce", 1, smallBatch) })
 	t.Run("all-gather", func(t *testing.T) { testReduceOrder(t, true, "all-gather", 2, smallBatch) })
 	t.Run("large batch", func(t *testing.T) { testReduceOrder(t, true, "all-gather", 2, largeBatch) })
 }
 
-// ordered is what is expected of batches of so many rows.
+// ordered has the expected operations for a batch size.
 type ordered struct {
 	rows     int
 	buckets  []string // by their layers
@@ -218,7 +218,7 @@ func checks(buckets int) []string {
 
 func testReduceOrder(t *testing.T, symmetric bool, move string, updates int, expected ordered) {
 	d, q, _, w := dataParallel(t, symmetric, expected.rows, 2200, 1500, 1500, 1500, 1500, 10)
-	add := func(layers string) string { return fmt.Sprintf("beside, add [%s] of %d", layers, updates) }
+	add := func(layers string) string { return fmt.Sprintf("on the side, add [%s] of %d", layers, updates) }
 	all := []string{"wait for 3"} // which is for those before it, too
 	var once []string
 	for i, layers := range expected.buckets {
@@ -290,7 +290,7 @@ func testReduceOrder(t *testing.T, symmetric bool, move string, updates int, exp
 	}
 }
 
-// TestOneBucket is of a model of one bucket, whose updates the main queue adds.
+// TestOneBucket has a model of one bucket, whose updates the main queue adds.
 func TestOneBucket(t *testing.T) {
 	_, q, _, _ := dataParallel(t, true, 4, 4, 4, 2)
 	want := append(slices.Repeat([]string{"all-gather", "wait for 0", "add [1 0] of 2"}, 2), checks(1)...)
@@ -299,7 +299,7 @@ func TestOneBucket(t *testing.T) {
 	}
 }
 
-// TestBuckets has models of widths from the input on, and the layers of their buckets.
+// TestBuckets checks the layers of the buckets of models, by their widths from the input on.
 func TestBuckets(t *testing.T) {
 	deep := make([]int, 21)
 	for i := range deep {
@@ -332,7 +332,7 @@ func TestBuckets(t *testing.T) {
 	}
 }
 
-// TestReduceFaults has a rank do what it must not, and end.
+// TestReduceFaults wants errors of wrong calls, and after the end of a rank.
 func TestReduceFaults(t *testing.T) {
 	d, _, comm, w := dataParallel(t, false, 4, 4, 4, 4)
 	d.CaptureFrom(allocator.NewMalloc(NewHostDriver()))

@@ -61,7 +61,7 @@ func (g *gpu) close() {
 	}
 }
 
-// must reports a fault; it may be called while the test is cleaned up.
+// must reports a fault, also during the test's cleanup.
 func (g *gpu) must(err error) {
 	g.t.Helper()
 	if err != nil {
@@ -96,7 +96,7 @@ func (g *gpu) write(b allocator.Block, value uint32, on kernels.Stream) {
 	g.must(g.Fill(b.Addr, value, b.Size, on.Handle()))
 }
 
-// holds expects that all of b is value, after the work queued on a stream.
+// holds checks that all of b is value, after the work queued on a stream.
 func (g *gpu) holds(b allocator.Block, value uint32, on kernels.Stream) {
 	g.t.Helper()
 	if n, err := g.Differing(b.Addr, value, b.Size, on.Handle()); n != 0 || err != nil {
@@ -104,8 +104,7 @@ func (g *gpu) holds(b allocator.Block, value uint32, on kernels.Stream) {
 	}
 }
 
-// busy says whether work queued on a stream before event was recorded still
-// runs.
+// busy reports whether work queued on a stream before event was recorded still runs.
 func (g *gpu) busy(event uintptr) bool {
 	g.t.Helper()
 	done, err := g.QueryEvent(event)
@@ -130,8 +129,8 @@ func overlap(a, b allocator.Block) bool {
 
 var policies = []allocator.Reuse{allocator.ReuseWait, allocator.ReuseOpportunistic, allocator.ReuseSameStream}
 
-// TestNoEarlyReuse frees a block on a stream that spins before it writes to the
-// block, and takes one of the same size on another stream.
+// TestNoEarlyReuse frees a block on a stream that spins before it writes to the block, and allocates
+// one of the same size on another stream.
 func TestNoEarlyReuse(t *testing.T) {
 	kerneltest.RequireRealGPU(t)
 	const bytes = 32 << 20
@@ -178,8 +177,7 @@ func TestNoEarlyReuse(t *testing.T) {
 	}
 }
 
-// TestRecordStreamOnGPU frees a block that a second stream, which spins, is
-// still to write to.
+// TestRecordStreamOnGPU frees a block to which a second stream, which spins, will still write.
 func TestRecordStreamOnGPU(t *testing.T) {
 	const bytes = 32 << 20
 	for _, policy := range policies {
@@ -260,8 +258,8 @@ func TestOutOfMemoryOnGPU(t *testing.T) {
 	}
 }
 
-// TestIdentities fills each block with its number and finds it there when it is
-// freed, through random sizes, streams, frees and trims that nothing waits for.
+// TestIdentities fills each block with its number and checks it when the block is freed, with random
+// sizes, streams, frees and trims, and without waits.
 func TestIdentities(t *testing.T) {
 	kerneltest.RequireRealGPU(t)
 	const streams = 4
@@ -324,8 +322,8 @@ func TestIdentities(t *testing.T) {
 	}
 }
 
-// TestStitchOnGPU takes blocks of two streams that spin before they write to them,
-// and makes one of another stream out of both. The pool may reserve no more.
+// TestStitchOnGPU frees blocks of two streams that spin before they write to them, and stitches both
+// into one of another stream. The pool may not reserve more memory.
 func TestStitchOnGPU(t *testing.T) {
 	kerneltest.RequireRealGPU(t)
 	const bytes = 24 << 20
@@ -419,8 +417,7 @@ func TestPoisonOnGPU(t *testing.T) {
 	}
 }
 
-// TestStrategiesOnGPU runs the suite with every placement, on plan and on plain
-// malloc.
+// TestStrategiesOnGPU runs the suite with every strategy, on plan and on malloc.
 func TestStrategiesOnGPU(t *testing.T) {
 	kerneltest.RequireGPU(t)
 	for _, strategy := range allocator.Strategies() {

@@ -9,7 +9,7 @@ import (
 	"mlpool/kernels"
 )
 
-// TestTimeline looks at a step on the host, where operations are done at once.
+// TestTimeline checks a step on the host, where operations run at once.
 func TestTimeline(t *testing.T) {
 	b := newBench(t, new(HostQueue), true)
 	steps := 0
@@ -41,8 +41,8 @@ func TestTimeline(t *testing.T) {
 	}
 }
 
-// lateQueue is a tickQueue whose device waits 5 µs for the host before each operation,
-// unless it was given memory to fill.
+// lateQueue is a tickQueue whose device waits 5 µs for the host before each operation, unless it is
+// busy filling memory.
 type lateQueue struct {
 	tickQueue
 	busy bool
@@ -94,7 +94,7 @@ func TestTimelineOfADeviceThatWaits(t *testing.T) {
 	}
 }
 
-// fillQueue counts what it is given to fill.
+// fillQueue counts the bytes that it fills.
 type fillQueue struct {
 	lateQueue
 	filled int // bytes
@@ -105,8 +105,8 @@ func (q *fillQueue) Fill(addr uintptr, value byte, bytes int) error {
 	return q.lateQueue.Fill(addr, value, bytes)
 }
 
-// TestTimelineOfLittleMemory: where there is less memory than to keep the device busy with
-// at once, it is filled more often.
+// TestTimelineOfLittleMemory has too little memory to keep the device busy with one fill, so it is
+// filled more often.
 func TestTimelineOfLittleMemory(t *testing.T) {
 	var all []int
 	for _, limit := range []int64{1 << 30, 40 << 20, 8 << 20} {
@@ -128,7 +128,7 @@ func TestTimelineOfLittleMemory(t *testing.T) {
 	}
 }
 
-// shortQueue fails once so many marks were made.
+// shortQueue fails after some marks.
 type shortQueue struct {
 	lateQueue
 	marks, most int
@@ -141,7 +141,7 @@ func (q *shortQueue) Mark(i int) error {
 	return q.lateQueue.Mark(i)
 }
 
-// TestTimelineFaults lets each step fail, or be another one, and each mark.
+// TestTimelineFaults makes each step fail or differ, and each mark fail.
 func TestTimelineFaults(t *testing.T) {
 	late := func() *lateQueue { return &lateQueue{tickQueue: tickQueue{marks: map[int]time.Duration{}}} }
 	for bad := range timelineSteps + 2 {
@@ -188,7 +188,7 @@ func TestTimelineFaults(t *testing.T) {
 	}
 }
 
-// TestThrough puts a trace around the device's allocator for one step.
+// TestThrough wraps the device's allocator in a trace for one step.
 func TestThrough(t *testing.T) {
 	b := newBench(t, new(HostQueue), true)
 	tr := allocator.NewTrace(b.alloc, 100)

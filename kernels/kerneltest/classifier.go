@@ -34,7 +34,7 @@ func classifierEarly(prefetch kernels.Prefetch) []int {
 	return []int{6, 7}
 }
 
-// classifiers goes through all mixes of some rows, classes and lengths.
+// classifiers checks all combinations of some rows, classes and lengths.
 func (s *suite) classifiers() {
 	for _, rows := range []int{1, 2, 7, 32, 61, 64, 65, 300} {
 		for _, classes := range []int{1, 2, 10, 16} {
@@ -90,7 +90,7 @@ func (s *suite) classifier(rows, classes, k int) {
 	}
 }
 
-// A classification is what a classifier must come to, in float64.
+// A classification has the results of a classifier in float64.
 type classification struct {
 	logits, loss, dlogits, dx []float64
 	size                      float64 // of a logit, and 1
@@ -143,7 +143,7 @@ func (s *suite) predictions(c Call, want classification, loss, correct []float32
 		if firstLargest(row) == label {
 			right = 1
 		}
-		// It is not known where the largest two of a row are nearly equal.
+		// It is not defined if the two largest of a row are nearly equal.
 		if correct[i] != right && (!nearTie(row, 1e-5*want.size) || correct[i] != 1-right) {
 			s.fail(c, "row %d: correct %v", i, correct[i])
 		}
@@ -151,7 +151,7 @@ func (s *suite) predictions(c Call, want classification, loss, correct []float32
 	s.near(c, got, losses, Tolerance*scatter(max(1, float64(rows)/7)), want.size*math.Sqrt(float64(rows))) // one row in seven is large
 }
 
-// nearTie says whether the largest two of a row are within a distance.
+// nearTie reports whether the two largest of a row are within a distance.
 func nearTie(row []float64, distance float64) bool {
 	at := firstLargest(row)
 	for j, v := range row {

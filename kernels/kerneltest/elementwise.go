@@ -48,7 +48,7 @@ var activations = map[nn.Activation]struct{ value, derivative func(x float64) fl
 	}},
 }
 
-// rules are the updates to check, and what each makes of a weight and its state in float64.
+// rules are the updates to check, with their results for a weight and its state in float64.
 var rules = map[nn.Update]func(w, state, dw float64) (newW, newState float64){
 	{Rule: nn.SGD, Rate: 0.3}: func(w, _, dw float64) (float64, float64) { return w - float64(float32(0.3))*dw, 0 },
 }
@@ -72,7 +72,7 @@ func (s *suite) elementwise() {
 	for _, n := range append(sizes, 4096, 100_003) {
 		s.elements(n)
 	}
-	for ranks := range 5 { // of a GPU's threads each adds so many that its stages are used again
+	for ranks := range 5 { // enough elements that each of a GPU's threads uses its stages again
 		s.updates(500_002, 1+ranks, 500_004, true)
 	}
 	if !s.slow() {
@@ -81,7 +81,7 @@ func (s *suite) elementwise() {
 	}
 }
 
-// elements checks what works on n elements.
+// elements checks the operations on n elements.
 func (s *suite) elements(n int) {
 	x, y := s.floats(n), s.floats(n)
 	each := func(c Call, outputs int, out []float32, f func(i int) float64) {

@@ -16,7 +16,7 @@ func gatherOp(rows, cols int) op {
 	}
 }
 
-// tableRows is how many images a table has.
+// tableRows is the number of images of a table.
 const tableRows = 50
 
 // images is a table of tableRows images.

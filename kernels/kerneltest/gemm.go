@@ -64,8 +64,8 @@ func dgradWgradOp(g kernels.GEMM) op {
 	}
 }
 
-// early returns which of the arrays g may read before the kernel queued before it is done. They are at
-// these places among a call's: C, A, B, Y and Indices, or the first of these.
+// early returns the arrays that g may read before the kernel queued ahead of it is done. Its argument
+// has their places in a call: C, A, B, Y and Indices, or the first of these.
 func early(g kernels.GEMM, at []int) (all []int) {
 	if g.Indices != 0 {
 		all = append(all, at[1], at[4])
@@ -128,7 +128,7 @@ var (
 	wgradImages = kernels.GEMM{Layout: kernels.TN, Epilogue: kernels.SGD, Indices: 1}
 )
 
-// gemms are those that there are. Indices marks those of images.
+// gemms are all kinds of GEMMs. Indices marks those of images.
 var gemms = []kernels.GEMM{
 	{Layout: kernels.NN, Epilogue: kernels.None},
 	{Layout: kernels.NT, Epilogue: kernels.None},
@@ -155,7 +155,7 @@ func (s *suite) largeGEMMs() {
 	}
 }
 
-// smallGEMMs goes through all mixes of sizes up to 32768 multiplications.
+// smallGEMMs checks all combinations of sizes up to 32768 multiplications.
 func (s *suite) smallGEMMs() {
 	for _, g := range gemms {
 		for _, m := range sizes {
@@ -170,7 +170,7 @@ func (s *suite) smallGEMMs() {
 	}
 }
 
-// fewGEMMs has a size for each way in which a kernel may go about it.
+// fewGEMMs has a size for each case of a kernel.
 func (s *suite) fewGEMMs() {
 	for _, g := range gemms {
 		for _, z := range [][3]int{{33, 20, 300}, {20, 10, 100}, {7, 10, 140}, {65, 40, 64}, {20, 1030, 70}, {129, 57, 300}, {40, 33, 10}, {20, 48, 1008}, {116, 120, 100}, {60, 132, 132}, {700, 830, 20}, {700, 832, 36}} {
@@ -202,13 +202,13 @@ func (s *suite) groups() {
 			s.group(z...)
 		}
 	}
-	// Enough to fill a GPU, of the kind for which there is a kernel then: alone, and among others.
+	// Enough to fill a GPU, for which there is a kernel: alone, and among others.
 	full := [][3]int{{784, 784, 131}, {784, 784, 129}, {500, 300, 150}, {1040, 20, 133}, {340, 336, 161}, {132, 228, 200}, {20, 20, 300}}
 	s.groupOnce(false, 0, false, full)
 	s.groupOnce(true, 0, false, append(full, [3]int{40, 48, 10}, [3]int{200, 10, 129}))
 }
 
-// dgradWgrads are some for which there is a kernel, where there is, and others.
+// dgradWgrads has sizes with and without a fused kernel.
 func (s *suite) dgradWgrads() {
 	sizes := [][3]int{{0, 5, 5}, {5, 0, 5}, {5, 5, 0}, {7, 10, 20}, {61, 33, 70}, {64, 100, 100}}
 	if !s.slow() {
@@ -269,7 +269,7 @@ func (s *suite) group(sizes ...[3]int) {
 	}
 }
 
-// groupOnce is group once, with images for so many of the wgrads.
+// groupOnce is group once, with images for some of the wgrads.
 func (s *suite) groupOnce(exact bool, images float64, unaligned bool, sizes [][3]int) {
 	var all []operands
 	var group []kernels.GEMM
@@ -305,7 +305,7 @@ func (s *suite) emptyGEMMs() {
 	}
 }
 
-// operands are a GEMM, its operands, and what it must come to.
+// operands has a GEMM, its operands, and its result.
 type operands struct {
 	g     kernels.GEMM
 	out   []float32
@@ -369,13 +369,13 @@ func (s *suite) operands(g kernels.GEMM, m, n, k int, exact bool) operands {
 	return o
 }
 
-// images says whether a is pixels/255.
+// images reports whether a is pixels/255.
 func (o *operands) images() bool { return o.g.Indices != 0 || o.g.Pixels }
 
-// rate is the alpha of wgrads, by which a multiplication is exact.
+// rate is the alpha of wgrads; a multiplication by it is exact.
 const rate = -0.125
 
-// add makes want, which is a·b, what its addition makes of c.
+// add adds c to want, which is a·b.
 func (o *operands) add(c []float32) {
 	for i := range o.want {
 		o.want[i] = float64(c[i]) + float64(o.g.Alpha)*o.want[i]

@@ -25,7 +25,7 @@ type op struct {
 	name string
 	// launch queues it on a stream, on the arrays at these addresses.
 	launch func(d cuda, p []uintptr) error
-	// early says which arrays launch may read before the kernel queued before it is done.
+	// early returns the arrays that launch may read before the kernel queued ahead of it is done.
 	early []int
 	// ref does it with package ref.
 	ref func(a arrays)
@@ -58,8 +58,8 @@ func (host) Do(c Call) error {
 	return nil
 }
 
-// RequireGPU skips the test where no CUDA device can be used, or fails it if
-// the environment has REQUIRE_GPU=1.
+// RequireGPU skips the test if no CUDA device can be used, or fails it if the environment has
+// REQUIRE_GPU=1.
 func RequireGPU(t testing.TB) {
 	t.Helper()
 	if err := kernels.Available(); err != nil {
@@ -70,20 +70,20 @@ func RequireGPU(t testing.TB) {
 	}
 }
 
-// Emulated says whether the GPU is kernels/emulator: slow, in the memory of this
-// process, and done with all work before the host goes on.
+// Emulated reports whether the GPU is kernels/emulator: slow, in the memory of this process, and done
+// with all work before the host continues.
 func Emulated() bool {
 	d, err := kernels.Device()
 	return err == nil && d.Name == "emulated GPU"
 }
 
-// slow says whether the suite should spare what takes minutes.
+// slow reports whether the suite should leave out tests that take minutes.
 func (s *suite) slow() bool {
 	_, onGPU := s.impl.(cuda)
 	return onGPU && Emulated()
 }
 
-// RequireRealGPU is RequireGPU for a test that an emulated one is no good for.
+// RequireRealGPU is RequireGPU for a test that does not work with an emulated GPU.
 func RequireRealGPU(t testing.TB) {
 	t.Helper()
 	RequireGPU(t)
@@ -92,7 +92,7 @@ func RequireRealGPU(t testing.TB) {
 	}
 }
 
-// CUDA returns what makes a stream, with an area of device memory, whose GEMMs have a
+// CUDA returns a function that makes an Impl: a stream with device memory, whose GEMMs have the given
 // precision.
 func CUDA(p kernels.Precision) func(testing.TB) Impl {
 	return func(t testing.TB) Impl { return newCUDA(t, p) }
@@ -116,8 +116,8 @@ func newCUDA(t testing.TB, p kernels.Precision) Impl {
 
 const areaBytes = 128 << 20
 
-// A cuda has two areas of device memory: one for the arrays of a call, and the same once more, from
-// which they are moved there.
+// A cuda has two areas of device memory: one for the arrays of a call, and one from which they are
+// moved there.
 type cuda struct {
 	s         kernels.Stream
 	precision kernels.Precision
@@ -126,9 +126,9 @@ type cuda struct {
 
 func (d cuda) Close() error { return errors.Join(d.s.Close(), cudadriver.Driver{}.Free(d.area)) }
 
-// Do queues the operation between two kernels. The one before moves all arrays into place that the
-// operation may not read early. The one behind reads some of what was moved before its own
-// griddepcontrol.wait, as it may if the operation has waited before it let that kernel start.
+// Do queues the operation between two kernels. The first moves all arrays into place that the
+// operation may not read early. The second reads some of them before its own griddepcontrol.wait,
+// which is correct only if the operation waited before it let that kernel start.
 func (d cuda) Do(c Call) error {
 	const mark, poison = 0xa5, 0xff
 	p, next := make([]uintptr, len(c.arrays)), d.area

@@ -15,19 +15,18 @@ import (
 	"mlpool/kernels/nn"
 )
 
-// sizes are those that go wrong: one, primes, a last batch, a tile and one
-// more, the width of an image, none of them.
+// sizes are sizes that often fail: one, primes, a last batch, a tile and one more, the width of an
+// image, and others.
 var sizes = []int{1, 7, 10, 32, 64, 65, 784, 1000}
 
 // Tolerance is the largest ‖out - want‖/‖want‖ of a float32 result of many numbers.
 const Tolerance = 2e-6
 
-// scatter is by how much the rounding error of few independent sums may exceed that
-// of many. Of a float32 sum of 1000 terms it was 2.1 in 800 runs of the suite.
+// scatter is the factor by which the rounding error of few independent sums may exceed that of many.
 func scatter(few float64) float64 { return 1 + 6/math.Sqrt(few) }
 
-// Seed is the environment variable that says what random numbers to draw: from a
-// seed, as a failure prints it, or, if "random", others every time. Default: 1.
+// Seed is the environment variable with the seed of random numbers: a number, as a failure prints it,
+// or "random". The default is 1.
 const Seed = "KERNELTEST_SEED"
 
 func seed(tb testing.TB) uint64 {
@@ -46,7 +45,7 @@ func seed(tb testing.TB) uint64 {
 	}
 }
 
-// Run runs the suite on what newImpl makes. See Seed.
+// Run runs the suite on the result of newImpl. See Seed.
 func Run(t *testing.T, newImpl func(testing.TB) Impl) {
 	one := func(name string, f func(*suite)) {
 		t.Run(name, func(t *testing.T) {
@@ -121,8 +120,7 @@ func (s *suite) close() {
 	}
 }
 
-// guard is how much longer an array is than the sizes say: what lies there must
-// be neither read nor written.
+// guard is the number of elements after the end of an array, which must be neither read nor written.
 const guard = 9
 
 var nan = float32(math.NaN())
@@ -132,7 +130,7 @@ func padded(x []float32) []float32 {
 	return append(slices.Clip(x), slices.Repeat([]float32{nan}, guard)...)
 }
 
-// output is an array whose every element the operation must write.
+// output returns an array of which the operation must write every element.
 func output(n int) []float32 { return slices.Repeat([]float32{nan}, n+guard) }
 
 // floats are uniform in -1..1, zero now and then, as an activation is.
@@ -167,8 +165,8 @@ func (s *suite) labels(n, classes int) []int32 {
 	return x
 }
 
-// do runs c twice. Arrays from index outputs on must not change, the guards of
-// the others must not either, and both runs must give the same bits.
+// do runs c twice. Arrays from index outputs on, and the guards of the others, must not change, and
+// both runs must give the same bits.
 func (s *suite) do(c Call, outputs int) {
 	s.t.Helper()
 	before := clone(c.arrays)
@@ -266,7 +264,7 @@ func (s *suite) equal(c Call, got []float32, want []float64) {
 	}
 }
 
-// empty checks that what has no elements is no error, and that nothing is written.
+// empty checks that operations on no elements return no error and write nothing.
 func (s *suite) empty() {
 	s.emptyGEMMs()
 	f, none := func() []float32 { return output(0) }, s.labels(0, 1)

@@ -109,8 +109,8 @@ func (s *suite) apart(rows, cols int) {
 	s.near(c, dx, want, Tolerance, 1e-7)
 }
 
-// crossEntropy checks the losses of logits, of which labels may be no class: they are finite
-// wherever the logits are.
+// crossEntropy checks the losses of logits, which are finite if the logits are. Labels may be out of
+// range.
 func (s *suite) crossEntropy(x []float32, labels []int32, rows, cols int) {
 	loss, correct := output(rows), output(rows)
 	wantLoss, wantCorrect := make([]float64, rows), make([]float64, rows)
@@ -142,8 +142,7 @@ func (s *suite) extremes() {
 	}
 }
 
-// ties checks that the first of equal values is the prediction, and what labels
-// out of range give.
+// ties checks that the first of equal values is the prediction, and the results of labels out of range.
 func (s *suite) ties() {
 	const rows, cols = 6, 40
 	x := padded(make([]float32, rows*cols))

@@ -62,7 +62,7 @@ func wgradsTransposedOp(group []kernels.GEMM) op {
 	}
 }
 
-// transposes checks transposes, and GEMMs that store or read one, of a large batch and of others.
+// transposes checks transposes, and GEMMs that store or read one, of large batches and others.
 func (s *suite) transposes() {
 	sizes := [][3]int{{0, 5, 5}, {7, 10, 20}, {65, 40, 64}, {100, 33, 70}, {130, 260, 36}}
 	if d, onGPU := s.impl.(cuda); onGPU {
@@ -103,7 +103,7 @@ func (s *suite) transposes() {
 	s.wgradsTransposed(sizes...)
 }
 
-// hasWarpgroup says whether large GEMMs are made by warpgroup MMA.
+// hasWarpgroup reports whether large GEMMs use warpgroup MMA.
 func (d cuda) hasWarpgroup() bool {
 	g := wgrad
 	g.C, g.A, g.B = 1<<12, 1<<12, 1<<12
