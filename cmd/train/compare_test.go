@@ -3,9 +3,21 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/csv"
+	"encoding/json"
+	"math"
+	"os"
+	"path/filepath"
 	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/jszwec/csvutil"
+
+	"mlpool/cmd/train/internal/compare"
+	"mlpool/cmd/train/internal/rundir"
 
 	"mlpool/cmd/train/internal/exit"
 	"mlpool/cmd/train/internal/traintest"
@@ -52,5 +64,191 @@ func TestOneEpoch(t *testing.T) {
 		if code != 0 || !strings.Contains(flat(stdout), c.want) {
 			t.Errorf("%q: exit code %d, %s, stdout:\n%s", c.args, code, stderr, stdout)
 		}
+	}
+}
+
+// TestUntil asks for a precision that no measurement has.
+func TestUntil(t *testing.T) {
+	path, _ := traintest.WriteConfig(t, "cpu", "")
+	code, stdout, stderr := train("-compare=custom,malloc", "-until", "0.000001%,8", "-json", path)
+	var got compare.Results
+	if err := json.Unmarshal([]byte(stdout), &got); err != nil || code != 0 {
+		t.Fatalf("exit code %d, %v in:\n%s\nstderr:\n%s", code, err, stdout, stderr)
+	}
+	for _, r := range got.Runs {
+		if r.Status != rundir.Done || r.Epochs != 8 || r.Figures.Epochs != 7 {
+			t.Errorf("%s: %s after %d epochs, figures of %d", r.Name, r.Status, r.Epochs, r.Figures.Epochs)
+		}
+	}
+	if !strings.Contains(stderr, "epoch 4/8 ") || !strings.Contains(stderr, ", and -until asks for 1e-06 %\n") {
+		t.Errorf("stderr:\n%s", stderr)
+	}
+	if code, _, stderr := train("-resume", got.Runs[0].Folder); code != exit.Failure || !strings.Contains(stderr, "has done 8: resume with -set train.num_epochs=16") {
+		t.Errorf("resumed beyond num_epochs: exit code %d, %s", code, stderr)
+	}
+	traintest.SetConfig(t, path, "num_epochs = 3", "num_epochs = 9")
+	for _, args := range [][]string{{}, {"-check"}} {
+		code, _, stderr := train(append(args, "-compare=custom,malloc", "-until", "1%,8", path)...)
+		if code != exit.Failure || !strings.Contains(stderr, "num_epochs") {
+			t.Errorf("%q: a bound below num_epochs: exit code %d, %s", args, code, stderr)
+		}
+	}
+}
+
+// TestJSON reads standard output as one document. Other lines are on standard error.
+func TestJSON(t *testing.T) {
+	path, _ := traintest.WriteConfig(t, "cpu", "profile = 1\n")
+	traintest.SetConfig(t, path, "num_epochs = 3", "num_epochs = 7")
+	for _, c := range []struct {
+		args   []string
+		names  []string
+		status rundir.Status
+	}{
+		{[]string{"-json", path}, []string{"custom"}, rundir.Done},
+		{[]string{"-compare=malloc,custom:bestfit", "-json", path}, []string{"malloc", "custom:bestfit"}, rundir.Done},
+	} {
+		code, stdout, stderr := train(c.args...)
+		var got compare.Results
+		if err := json.Unmarshal([]byte(stdout), &got); err != nil || code != 0 {
+			t.Fatalf("%q: exit code %d, %v in:\n%s\nstderr:\n%s", c.args, code, err, stdout, stderr)
+		}
+		if !strings.Contains(stderr, "epoch 7/7") || !strings.Contains(stderr, "; run in "+got.Folder+"\n") {
+			t.Errorf("%q: stderr:\n%s", c.args, stderr)
+		}
+		if len(got.Runs) != len(c.names) {
+			t.Fatalf("%q: %d runs", c.args, len(got.Runs))
+		}
+		for i, r := range got.Runs {
+			f := r.Figures
+			if r.Name != c.names[i] || r.Status != c.status || r.Epochs != 7 || r.Machine.Cores == 0 || f == nil || f.Epochs != 6 ||
+				f.FastestMS > f.P25MS || f.P25MS > f.MedianMS || f.MedianMS > f.P75MS || f.P75MS > f.SlowestMS || f.FastestMS <= 0 ||
+				f.AllocsPerStep == 0 || f.PeakReserved < f.PeakAllocated || f.ValAcc < 0.9 || f.BestValAcc < f.ValAcc {
+				t.Errorf("%q: %+v, figures %+v", c.args, r, f)
+			}
+			if waits := f.HostWaitsPerStep; (waits > 0) != (r.Name == "malloc") {
+				t.Errorf("%q: %s waits %v times a step", c.args, r.Name, waits)
+			}
+			if len(r.Held) == 0 || r.Held[0].Bytes == 0 {
+				t.Errorf("%q: held by tag: %+v", c.args, r.Held)
+			}
+			run, err := rundir.Open(r.Folder)
+			if err != nil || run.Facts.Name != r.Name {
+				t.Errorf("%q: folder %s of %s: %v", c.args, r.Folder, run.Facts.Name, err)
+			}
+			d := r.Difference
+			if (d == nil) != (i == 0) || d != nil && (d.Pairs != 6 || d.Low == nil || d.WithinNoise == nil || *d.Low > *d.Percent || *d.High < *d.Percent || r.Losses != "identical") {
+				t.Errorf("%q: run %d: difference %+v, losses %q", c.args, i, d, r.Losses)
+			}
+		}
+		text, err := os.ReadFile(filepath.Join(got.Folder, rundir.ComparisonFile))
+		if several := len(c.names) > 1; several && string(text) != stdout || several != (err == nil) {
+			t.Errorf("%q: comparison.json: %v, %s", c.args, err, text)
+		}
+	}
+}
+
+// TestJSONOfEnds has a document of what a run did that ended early.
+func TestJSONOfEnds(t *testing.T) {
+	path, _ := traintest.WriteConfig(t, "cpu", "")
+	traintest.SetConfig(t, path, "learning_rate = 0.5", "learning_rate = 1e20")
+	code, stdout, _ := train("-json", path)
+	var got compare.Results
+	if err := json.Unmarshal([]byte(stdout), &got); err != nil || code != exit.CodeDiverged || got.Runs[0].Status != rundir.Diverged || !math.IsNaN(float64(got.Runs[0].Figures.ValLoss)) {
+		t.Errorf("exit code %d, %v in:\n%s", code, err, stdout)
+	}
+
+	table := filepath.Join(t.TempDir(), "t.csv")
+	if code, _, stderr := train("-csv", table, path); code != exit.CodeDiverged {
+		t.Errorf("exit code %d, %s", code, stderr)
+	}
+	var rows []struct {
+		Status  string   `csv:"status"`
+		ValLoss *float64 `csv:"val_loss_nats"` // nil: an empty cell
+		ValAcc  *float64 `csv:"val_acc"`
+	}
+	text, err := os.ReadFile(table)
+	if err == nil {
+		err = csvutil.Unmarshal(text, &rows)
+	}
+	if err != nil || len(rows) != 1 || rows[0].Status != "diverged" || rows[0].ValLoss != nil || rows[0].ValAcc == nil {
+		t.Errorf("%+v, %v", rows, err)
+	}
+
+	path, _ = traintest.WriteConfig(t, "cpu", "")
+	ctx := &traintest.Countdown{Context: context.Background()}
+	ctx.Left.Store(1) // the run begins
+	var out, errs bytes.Buffer
+	code = runProcess(ctx, []string{"-compare", "-json", "-csv", filepath.Join(t.TempDir(), "t.csv"), path}, &out, &errs)
+	got = compare.Results{}
+	if err := json.Unmarshal(out.Bytes(), &got); err != nil || code != exit.CodeInterrupted || len(got.Runs) != 3 || got.Runs[1].Figures != nil || got.Runs[1].Difference != nil || got.Runs[1].Status != rundir.Interrupted {
+		t.Errorf("exit code %d, %v, stdout:\n%s\nstderr:\n%s", code, err, &out, &errs)
+	}
+
+	path, _ = traintest.WriteConfig(t, "cpu", "nmu_epochs = 3\n")
+	taken, logDir := traintest.WriteConfig(t, "cpu", "")
+	traintest.OK(t, os.MkdirAll(filepath.Join(logDir, rundir.Latest), 0o777))
+	for _, path := range []string{path, taken} {
+		table, page := filepath.Join(t.TempDir(), "t.csv"), filepath.Join(t.TempDir(), "p.html")
+		if code, stdout, _ := train("-json", "-csv", table, "-report", page, path); code != exit.Failure || stdout != "" {
+			t.Errorf("exit code %d, stdout %q, want none of a run that did not begin", code, stdout)
+		}
+		for _, path := range []string{table, page} {
+			if _, err := os.Stat(path); !os.IsNotExist(err) {
+				t.Errorf("%s was written: %v", path, err)
+			}
+		}
+	}
+}
+
+// TestCSV reads a figure of each kind from the table of a comparison without logs.
+func TestCSV(t *testing.T) {
+	path, root := traintest.WriteConfig(t, "cpu", "")
+	traintest.SetConfig(t, path, "log_dir = "+strconv.Quote(root), `log_dir = ""`)
+	table := filepath.Join(t.TempDir(), "table.csv")
+	code, stdout, stderr := train("-compare", "-csv", table, path)
+	if code != 0 || strings.Contains(stdout, "run in") {
+		t.Fatalf("exit code %d, %s, stdout:\n%s", code, stderr, stdout)
+	}
+	text := traintest.Read(t, table)
+	rows, err := csv.NewReader(bytes.NewReader(text)).ReadAll()
+	if err != nil || len(rows) != 4 {
+		t.Fatalf("%d rows, %v in:\n%s", len(rows), err, text)
+	}
+	cell := func(row int, column string) string {
+		i := slices.Index(rows[0], column)
+		if i < 0 {
+			t.Fatalf("no column %q in %q", column, rows[0])
+		}
+		return rows[row][i]
+	}
+	for i, want := range []string{"custom", "plan", "malloc"} {
+		if got := cell(i+1, "allocator"); got != want {
+			t.Errorf("row %d is of %q, want %q", i+1, got, want)
+		}
+		for _, column := range []string{"median_ms", "slowest_ms", "allocs_per_step", "peak_reserved_bytes", "val_acc"} {
+			if v, err := strconv.ParseFloat(cell(i+1, column), 64); err != nil || v <= 0 {
+				t.Errorf("row %d: %s is %q", i+1, column, cell(i+1, column))
+			}
+		}
+		if pairs, losses := cell(i+1, "difference_pairs"), cell(i+1, "losses"); (pairs == "2") != (i > 0) || (losses == "identical") != (i > 0) {
+			t.Errorf("row %d: %q pairs, losses %q", i+1, pairs, losses)
+		}
+		for _, column := range []string{"difference_percent", "difference_low_percent", "difference_high_percent", "difference_within_noise"} {
+			if got := cell(i+1, column); got != "" {
+				t.Errorf("row %d: %s is %q, and 2 epochs tell nothing", i+1, column, got)
+			}
+		}
+	}
+}
+
+func TestResultsFail(t *testing.T) {
+	path, _ := traintest.WriteConfig(t, "cpu", "")
+	code, stdout, stderr := train("-csv", filepath.Join(t.TempDir(), "no", "table.csv"), path)
+	if code != exit.Failure || stdout != "" || !strings.HasPrefix(stderr, "train: -csv: ") || strings.Count(stderr, "\n") != 1 {
+		t.Errorf("exit code %d, stderr %q", code, stderr)
+	}
+	var errs bytes.Buffer
+	if code := runProcess(context.Background(), []string{"-json", path}, &traintest.Full{}, &errs); code != exit.Failure || !strings.HasSuffix(errs.String(), "train: standard output: no space left\n") {
+		t.Errorf("exit code %d, stderr %q", code, &errs)
 	}
 }

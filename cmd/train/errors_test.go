@@ -1,12 +1,21 @@
 package main
 
 import (
+	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
+	"os"
 	"path/filepath"
 	"regexp"
 	"runtime"
 	"strings"
 	"testing"
+
+	"github.com/shirou/gopsutil/v4/mem"
+
+	"mlpool/cmd/train/internal/rundir"
+	"mlpool/kernels/collective"
 
 	"mlpool/cmd/train/internal/backend"
 	"mlpool/cmd/train/internal/exit"
@@ -127,6 +136,123 @@ func TestHelp(t *testing.T) {
 		for _, want := range []string{"usage: train", "-compare", "-export", "ALLOCATOR_TYPE", "exit code"} {
 			if !strings.Contains(stdout, want) {
 				t.Errorf("%s: no %q in:\n%s", flag, want, stdout)
+			}
+		}
+	}
+}
+
+// TestKeyAtFault names the line and the key of a value that does not work, whichever part finds
+// out.
+func TestKeyAtFault(t *testing.T) {
+	dir := t.TempDir()
+	file, empty := filepath.Join(dir, "file"), filepath.Join(dir, "empty")
+	traintest.Write(t, file, "")
+	traintest.OK(t, os.Mkdir(empty, 0o777))
+	bad := traintest.DataDir(t)
+	traintest.Write(t, filepath.Join(bad, "t10k-labels-idx1-ubyte"), "x")
+	for _, c := range []struct{ text, want string }{
+		{"[allocator]\nsegment_bytes = 3", ":4: allocator.segment_bytes: is 3, want 0 or a power of two"},
+		{"[allocator]\nsegments = 'malloc'\nsegment_bytes = 70368744177664", ":5: allocator.segment_bytes: the run needs at least "},
+		{"[allocator]\nsegment_bytes = 140737488355328", ":4: allocator.segment_bytes: is 140737488355328, want"},
+		{"[allocator]\nmax_segment_bytes = 4096", ":4: allocator.max_segment_bytes: is 4096, less than"},
+		{"[allocator]\npreallocate = 4096\nmax_bytes = 10", ":4: allocator.preallocate: is 4096, more than"},
+		{"[allocator]\npreallocate = 67108864\nmax_fraction = 1e-5", ":4: allocator.preallocate: "},
+		{"[allocator]\nsegments = 'virtual'\nmax_bytes = 100", ":4: allocator.segments: "},
+		{fmt.Sprintf("[allocator]\ntrace = '%s/none/x.csv'", dir), ":4: allocator.trace: open "},
+		{fmt.Sprintf("[data]\ndata_dir = '%s/none'", dir), ":4: data.data_dir: stat "},
+		{fmt.Sprintf("[data]\ndata_dir = '%s'", empty), ":4: data.data_dir: " + empty + ": no train-images-idx3-ubyte or "},
+		{fmt.Sprintf("[data]\ndata_dir = '%s'", file), ":4: data.data_dir: " + file + ": is a file"},
+		{fmt.Sprintf("[data]\ndata_dir = '%s'", bad), ":4: data.data_dir: " + bad + "/t10k-labels-idx1-ubyte: labels: truncated: 1 of 8 bytes"},
+		{fmt.Sprintf("[log]\nlog_dir = '%s'", file), ":4: log.log_dir: "},
+		{fmt.Sprintf("[log]\nlog_dir = '%s/x'", file), ":4: log.log_dir: "},
+	} {
+		for _, kind := range []string{backend.CustomPool, backend.PlannedPool} {
+			t.Setenv(backend.AllocatorEnv, kind)
+			text := "train.device = 'cpu'\nmodel.feat_dim = 2\n" + c.text + "\n"
+			if !strings.Contains(text, "data_dir") {
+				text += fmt.Sprintf("[data]\ndata_dir = '%s'\n", traintest.DataDir(t))
+			}
+			if !strings.Contains(text, "log_dir") {
+				text += "[log]\nlog_dir = ''\n"
+			}
+			path := filepath.Join(t.TempDir(), "c.toml")
+			traintest.Write(t, path, text)
+			code, _, stderr := train(path)
+			if code != exit.Failure || !strings.HasPrefix(stderr, "train: "+path+c.want) || strings.Count(stderr, "\n") != 1 {
+				t.Errorf("%s: exit code %d, got %s, want %s", kind, code, stderr, path+c.want)
+			}
+		}
+	}
+}
+
+// TestTraceAtFault removes the folder of the trace during the training.
+func TestTraceAtFault(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "traces")
+	traintest.OK(t, os.Mkdir(dir, 0o777))
+	path, _ := traintest.WriteConfig(t, "cpu", fmt.Sprintf("[allocator]\ntrace = '%s/x.csv'\n", dir))
+	stdout := &traintest.CancelAfter{Text: "epoch 1/3", Cancel: func() { os.Remove(dir) }}
+	var stderr strings.Builder
+	code := runProcess(context.Background(), []string{path}, stdout, &stderr)
+	if want := fmt.Sprintf("train: %s:14: allocator.trace: open %s/x.csv: no such file or directory\n", path, dir); code != exit.Failure || stderr.String() != want {
+		t.Errorf("exit code %d, got %s, want %s", code, &stderr, want)
+	}
+}
+
+// TestTooLarge asks for more memory than any machine has. Nothing is allocated.
+func TestTooLarge(t *testing.T) {
+	if _, err := mem.VirtualMemory(); err != nil {
+		t.Skip("this system does not say how much memory there is")
+	}
+	for _, c := range []struct{ old, new, want string }{
+		{"feat_dim = 24\nnum_layers = 2", "feat_dim = 32768\nnum_layers = 1000", "small.toml:2: model.feat_dim: the run needs at least "},
+		{"[train]", "[allocator]\npreallocate = 70368744177664\n[train]", "allocator.preallocate: the run needs at least "},
+		{"[train]", "[allocator]\nsegment_bytes = 70368744177664\n[train]\nexecutor = 'graph'", "allocator.segment_bytes: the run needs at least "},
+		{"[train]", "[allocator]\nsegments = 'malloc'\nsegment_bytes = 70368744177664\n[train]", "allocator.segment_bytes: the run needs at least "},
+	} {
+		t.Setenv(backend.AllocatorEnv, "")
+		path, logDir := traintest.WriteConfig(t, "cpu", "")
+		traintest.SetConfig(t, path, c.old, c.new)
+		export := filepath.Join(t.TempDir(), "export")
+		code, stdout, stderr := train("-export", export, path)
+		if code != exit.Failure || !strings.Contains(stderr, c.want) || strings.Count(stderr, "\n") != 1 || stdout != "" {
+			t.Errorf("%s: exit code %d, stderr %q, want %q; stdout %q", c.new, code, stderr, c.want, stdout)
+		}
+		for _, dir := range []string{logDir, export} {
+			if _, err := os.Stat(dir); !os.IsNotExist(err) {
+				t.Errorf("%s: %s was made: %v", c.new, dir, err)
+			}
+		}
+	}
+}
+
+// asymmetric is a rank without symmetric memory: its updates come from the allocator.
+type asymmetric struct{ collective.Collective }
+
+func (asymmetric) AllocSymmetric(int) (uintptr, func() error, error) {
+	return 0, nil, errors.ErrUnsupported
+}
+
+// TestNeedIsLow compares the least memory of a run with its peak on the allocator that keeps no
+// reserve.
+func TestNeedIsLow(t *testing.T) {
+	t.Setenv(backend.AllocatorEnv, backend.PlainMalloc)
+	for _, batches := range []string{"bsz = 16", "bsz = 100"} {
+		for _, model := range []string{"feat_dim = 256\nnum_layers = 2", "feat_dim = 255\nnum_layers = 5", "feat_dim = 256\nnum_layers = 1"} {
+			path, root := traintest.WriteConfig(t, "cpu", "")
+			traintest.SetConfig(t, path, "feat_dim = 24\nnum_layers = 2", model)
+			traintest.SetConfig(t, path, "bsz = 16", batches)
+			traintest.SetConfig(t, path, "learning_rate = 0.5", "learning_rate = 0.01")
+			for _, ranks := range []int{1, 2} {
+				if e := trainRanks(t, context.Background(), ranks, func(int) []string { return []string{path} },
+					func(l *collective.Local) collective.Collective { return asymmetric{l} })[0]; e.code != 0 {
+					t.Fatal(e.stderr)
+				}
+				var r rundir.Record
+				traintest.OK(t, json.Unmarshal([]byte(traintest.Lines(t, filepath.Join(root, backend.PlainMalloc, rundir.RecordsFile))[2]), &r))
+				cfg, set := traintest.Loaded(t, path)
+				if n := backend.DeviceNeed(cfg, set, []backend.Subject{{Kind: backend.PlainMalloc}}, 0, ranks); n.Bytes > r.PeakAllocated || n.Bytes < r.PeakAllocated*9/10 {
+					t.Errorf("%q, %q, %d ranks: said to need %d bytes, had %d at its peak", model, batches, ranks, n.Bytes, r.PeakAllocated)
+				}
 			}
 		}
 	}

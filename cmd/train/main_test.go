@@ -131,26 +131,6 @@ func TestWrappers(t *testing.T) {
 	}
 }
 
-// TestFusedAndUnfused have the same accuracy and other allocations.
-func TestFusedAndUnfused(t *testing.T) {
-	t.Setenv(backend.AllocatorEnv, backend.CustomPool)
-	var allocs [2]int64
-	var accs [2]float64
-	for i, fuse := range []string{"fuse = true", "fuse = false"} {
-		path, logDir := traintest.WriteConfig(t, "cpu", fuse)
-		succeeds(t, path)
-		var r rundir.Record
-		traintest.OK(t, json.Unmarshal([]byte(traintest.Lines(t, filepath.Join(logDir, "metrics.jsonl"))[2]), &r))
-		allocs[i], accs[i] = r.Allocs, r.ValAcc
-	}
-	if allocs[1] < allocs[0]*3/2 {
-		t.Errorf("%d allocations fused, %d unfused", allocs[0], allocs[1])
-	}
-	if d := accs[0] - accs[1]; d > 0.05 || d < -0.05 {
-		t.Errorf("accuracy %v fused, %v unfused", accs[0], accs[1])
-	}
-}
-
 // TestGraph trains from graphs: the losses are the same, and nothing is allocated after the first
 // epoch.
 func TestGraph(t *testing.T) {
@@ -357,12 +337,4 @@ func TestExport(t *testing.T) {
 	if !maps.Equal(traintest.Contents(t, trained), before) {
 		t.Error("an export changed a run")
 	}
-}
-
-// logsOf returns the folder of the logs that runs on an allocator share.
-func logsOf(root, allocator string) string {
-	if allocator == backend.CustomPool {
-		return root
-	}
-	return filepath.Join(root, allocator)
 }
