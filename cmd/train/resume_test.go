@@ -283,14 +283,15 @@ func TestResumeRefuses(t *testing.T) {
 			t.Errorf("a run that was refused has left %s", e.Name())
 		}
 	}
-	lock, err := rundir.OpenLogs(dir)
-	if err != nil {
-		t.Fatal(err)
+	running := &traintest.OnText{Text: "epoch 1/3", Do: func() {
+		dir := traintest.Latest(t, logDir)
+		if code, _, stderr := train("-resume", dir); code != exit.Failure || stderr != "train: "+dir+" is still being written to: wait for its end, or press Ctrl-C there\n" {
+			t.Errorf("a run that is running: exit code %d, stderr %q", code, stderr)
+		}
+	}}
+	if code := runProcess(context.Background(), []string{path}, running, os.Stderr); code != 0 {
+		t.Errorf("exit code %d", code)
 	}
-	if code, _, stderr = train("-resume", dir); code != exit.Failure || stderr != "train: "+dir+" is still being written to: wait for its end, or press Ctrl-C there\n" {
-		t.Errorf("a run that is running: exit code %d, stderr %q", code, stderr)
-	}
-	traintest.OK(t, lock.Close())
 	if code, _, stderr = train("-resume", logDir); code != exit.Failure || !strings.Contains(stderr, " is not the folder of a run: ") {
 		t.Errorf("a folder that is not the folder of a run: exit code %d, stderr %q", code, stderr)
 	}

@@ -81,15 +81,14 @@ func FuzzLogs(f *testing.F) {
 // relogged returns logs after reading and writing them.
 func relogged(t *testing.T, dir string, records []Record, losses []float32) string {
 	t.Helper()
-	logs, err := OpenLogs(dir)
+	f, err := Start(dir, Facts{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = logs.Begin()
 	for _, r := range records {
-		err = errors.Join(err, logs.Add(r, nil))
+		err = errors.Join(err, f.Add(r, nil))
 	}
-	traintest.OK(t, errors.Join(err, logs.Carry(nil, losses), logs.Close()))
+	traintest.OK(t, errors.Join(err, f.Carry(nil, losses), f.Finish()))
 	return content(t, dir, RecordsFile) + content(t, dir, LossesFile)
 }
 

@@ -193,3 +193,18 @@ func IsRun(path string) bool {
 	var facts Facts
 	return err == nil && (json.Unmarshal(text, &facts) != nil || facts.Status != "")
 }
+
+// Locked reports whether the run is still being written to. Without locks in the file system it
+// reports false.
+func (r Run) Locked() (bool, error) {
+	f, err := os.Open(filepath.Join(r.Dir, RecordsFile))
+	if err != nil {
+		return false, err
+	}
+	err = share(f)
+	locked := errors.Is(err, errLocked)
+	if locked || errors.Is(err, errors.ErrUnsupported) {
+		err = nil
+	}
+	return locked, errors.Join(err, f.Close())
+}

@@ -51,15 +51,14 @@ func TestCarryFails(t *testing.T) {
 	for _, records := range [][]Record{nil, {{Epoch: 1, Steps: 1}}} {
 		dir := t.TempDir()
 		traintest.OK(t, os.Symlink("/dev/full", filepath.Join(dir, LossesFile)))
-		l, err := OpenLogs(dir)
+		f, err := Start(dir, Facts{}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		traintest.OK(t, l.Begin())
-		if err := l.Carry(records, []float32{1}); err == nil {
+		if err := f.Carry(records, []float32{1}); err == nil {
 			t.Errorf("%d records on a full disk are no error", len(records))
 		}
-		traintest.OK(t, l.Close())
+		traintest.OK(t, f.Finish())
 	}
 }
 
