@@ -3,6 +3,7 @@ package allocator_test
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"strings"
 	"testing"
@@ -10,6 +11,55 @@ import (
 	"mlpool/allocator"
 	"mlpool/allocator/allocatortest"
 )
+
+// ok ends the test unless all errors are nil.
+func ok(t testing.TB, errs ...error) {
+	t.Helper()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// allocFrom allocates a block, which must succeed.
+func allocFrom(t testing.TB, a allocator.Allocator, bytes int64, s allocator.Stream, tag string) allocator.Block {
+	t.Helper()
+	b, err := a.Alloc(bytes, s, tag)
+	ok(t, err)
+	return b
+}
+
+// closeOn closes a, whose work on f has ended, and finds no fault and nothing left behind.
+func closeOn(t testing.TB, f *allocatortest.Fake, a allocator.Allocator) {
+	t.Helper()
+	f.Synchronize()
+	if err := errors.Join(a.Close(), f.Faults(), f.Leftover()); err != nil {
+		t.Error(err)
+	}
+}
+
+// injected ends the test unless err is the fault that FailAt injected.
+func injected(t testing.TB, err error) {
+	t.Helper()
+	if !errors.Is(err, allocatortest.ErrInjected) {
+		t.Fatalf("error %v, want the injected one", err)
+	}
+}
+
+// openers open an allocator of each kind.
+var openers = map[string]func(testing.TB, *allocatortest.Fake) allocator.Allocator{
+	"pool": func(t testing.TB, f *allocatortest.Fake) allocator.Allocator {
+		return newPool(t, f, allocator.PoolOptions{})
+	},
+	"plan":   func(t testing.TB, f *allocatortest.Fake) allocator.Allocator { return newPlan(t, f) },
+	"malloc": func(_ testing.TB, f *allocatortest.Fake) allocator.Allocator { return allocator.NewMalloc(f) },
+	"async":  func(_ testing.TB, f *allocatortest.Fake) allocator.Allocator { return allocator.NewAsync(f) },
+	"poison": func(t testing.TB, f *allocatortest.Fake) allocator.Allocator {
+		return allocator.NewPoison(newPool(t, f, allocator.PoolOptions{}), f)
+	},
+}
+
+// foreign is an Allocator from outside the package.
+type foreign struct{ allocator.Allocator }
 
 func TestAs(t *testing.T) {
 	f := allocatortest.NewFake(deviceBytes)
@@ -21,63 +71,47 @@ func TestAs(t *testing.T) {
 	if got, ok := allocator.As[*allocator.Plan](a); ok || got != nil {
 		t.Errorf("As[*Plan] = %v, %v, want none", got, ok)
 	}
-	if err := a.Close(); err != nil {
-		t.Error(err)
-	}
+	ok(t, a.Close())
 }
 
 func TestLimit(t *testing.T) {
 	f := allocatortest.NewFake(deviceBytes)
 	l := allocator.NewLimit(newPool(t, f, allocator.PoolOptions{}), 1000*256)
-	b, err := l.Alloc(999*256-1, 1, "within")
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := allocFrom(t, l, 999*256-1, 1, "within")
 	var oom *allocator.OutOfMemoryError
 	if _, err := l.Alloc(257, 1, "beyond"); !errors.As(err, &oom) || oom.Limit != 1000*256 || oom.Tag != "beyond" {
 		t.Errorf("Alloc beyond the limit: %v", err)
 	}
-	c, err := l.Alloc(256, 1, "rest")
-	if err != nil {
-		t.Errorf("Alloc up to the limit: %v", err)
-	}
-	if err := errors.Join(l.Free(b, 1), l.Free(c, 1)); err != nil {
-		t.Error(err)
-	}
+	c := allocFrom(t, l, 256, 1, "rest")
+	ok(t, l.Free(b, 1), l.Free(c, 1))
 	if err := l.Free(c, 1); !errors.Is(err, allocator.ErrDoubleFree) {
 		t.Errorf("double free: %v", err)
 	}
 	if _, err := l.Alloc(1000*256+1, 1, "more than ever"); !errors.As(err, &oom) {
 		t.Errorf("Alloc of more than the limit: %v", err)
 	}
-	b, err = l.Alloc(1000*256, 1, "all")
-	if err := errors.Join(err, l.Free(b, 1), l.Close()); err != nil {
-		t.Error(err)
-	}
+	ok(t, l.Free(allocFrom(t, l, 1000*256, 1, "all"), 1), l.Close())
 }
 
-// TestLimitError looks at what a Limit that is in the way says.
+// TestLimitError reads the errors of a Limit.
 func TestLimitError(t *testing.T) {
 	for _, c := range []struct {
 		name         string
-		most, beside int64 // bytes; those handed out by the pool itself
+		most, others int64 // bytes; others are handed out by the pool itself
 		used, asked  int64 // bytes
 		want, advice string
 	}{
 		{"nothing used", 8 << 20, 0, 0, 9 << 20, "0 allocated", "the limit must be 9437184 at least"},
 		{"full", 8 << 20, 0, 8 << 20, 256, "8388608 allocated", "the limit must be 8388864 at least"},
-		{"beside others", 8 << 20, 4 << 20, 8 << 20, 256, "12582912 allocated", "the limit must be 8388864 at least"},
+		{"pool in use", 8 << 20, 4 << 20, 8 << 20, 256, "12582912 allocated", "the limit must be 8388864 at least"},
 		{"of nothing", 0, 0, 0, 0, "0 allocated", "smaller"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			p := newPool(t, allocatortest.NewFake(deviceBytes), allocator.PoolOptions{})
 			l := allocator.NewLimit(p, c.most)
-			for from, bytes := range map[allocator.Allocator]int64{p: c.beside, l: c.used} {
-				if bytes == 0 {
-					continue
-				}
-				if _, err := from.Alloc(bytes, 1, "held"); err != nil {
-					t.Fatal(err)
+			for from, bytes := range map[allocator.Allocator]int64{p: c.others, l: c.used} {
+				if bytes > 0 {
+					allocFrom(t, from, bytes, 1, "held")
 				}
 			}
 			_, err := l.Alloc(c.asked, 1, "beyond")
@@ -99,9 +133,9 @@ func TestLimitError(t *testing.T) {
 	}
 }
 
-// TestLimitBesideRefused asks for what fits while another goroutine asks, over
-// and over, for more than the limit: its refusals take nothing.
-func TestLimitBesideRefused(t *testing.T) {
+// TestLimitDuringRefusals makes requests that fit while another goroutine keeps asking for
+// more than the limit.
+func TestLimitDuringRefusals(t *testing.T) {
 	f := allocatortest.NewFake(deviceBytes)
 	l := allocator.NewLimit(newPool(t, f, allocator.PoolOptions{}), 1<<20)
 	started, stop, stopped := make(chan struct{}), make(chan struct{}), make(chan error)
@@ -135,31 +169,24 @@ func TestLimitBesideRefused(t *testing.T) {
 	}
 }
 
-// foreign is an Allocator that a caller of the package wrote.
-type foreign struct{ allocator.Allocator }
-
-// TestLimitOfChangedBlocks changes the size of each Block before it is freed: the
-// limit stays what it is.
+// TestLimitOfChangedBlocks changes the size of each Block before its Free: the count of
+// used bytes ignores that.
 func TestLimitOfChangedBlocks(t *testing.T) {
 	const most = 1 << 20
-	pool := func(f *allocatortest.Fake) allocator.Allocator { return newPool(t, f, allocator.PoolOptions{}) }
-	for name, open := range map[string]func(*allocatortest.Fake) allocator.Allocator{
-		"pool":    pool,
-		"plan":    func(f *allocatortest.Fake) allocator.Allocator { return newPlan(t, f) },
-		"malloc":  func(f *allocatortest.Fake) allocator.Allocator { return allocator.NewMalloc(f) },
-		"async":   func(f *allocatortest.Fake) allocator.Allocator { return allocator.NewAsync(f) },
-		"poison":  func(f *allocatortest.Fake) allocator.Allocator { return allocator.NewPoison(pool(f), f) },
-		"limit":   func(f *allocatortest.Fake) allocator.Allocator { return allocator.NewLimit(pool(f), 2*most) },
-		"trace":   func(f *allocatortest.Fake) allocator.Allocator { return allocator.NewTrace(pool(f), 10) },
-		"timed":   func(f *allocatortest.Fake) allocator.Allocator { return allocator.NewTimed(pool(f)) },
-		"foreign": func(f *allocatortest.Fake) allocator.Allocator { return foreign{pool(f)} },
-		"timed foreign": func(f *allocatortest.Fake) allocator.Allocator {
-			return allocator.NewTimed(foreign{pool(f)})
-		},
+	wrapped := maps.Clone(openers)
+	for name, wrap := range map[string]func(allocator.Allocator) allocator.Allocator{
+		"limit":         func(a allocator.Allocator) allocator.Allocator { return allocator.NewLimit(a, 2*most) },
+		"trace":         func(a allocator.Allocator) allocator.Allocator { return allocator.NewTrace(a, 10) },
+		"timed":         func(a allocator.Allocator) allocator.Allocator { return allocator.NewTimed(a) },
+		"foreign":       func(a allocator.Allocator) allocator.Allocator { return foreign{a} },
+		"timed foreign": func(a allocator.Allocator) allocator.Allocator { return allocator.NewTimed(foreign{a}) },
 	} {
+		wrapped[name] = func(t testing.TB, f *allocatortest.Fake) allocator.Allocator { return wrap(openers["pool"](t, f)) }
+	}
+	for name, open := range wrapped {
 		t.Run(name, func(t *testing.T) {
 			f := allocatortest.NewFake(deviceBytes)
-			l := allocator.NewLimit(open(f), most)
+			l := allocator.NewLimit(open(t, f), most)
 			for _, size := range []int64{0, -most, most / 2, 1 << 40, math.MaxInt64, math.MinInt64} {
 				b, err := l.Alloc(most, 1, "all")
 				if err != nil {
@@ -176,10 +203,7 @@ func TestLimitOfChangedBlocks(t *testing.T) {
 					t.Errorf("second Free with size %d: %v", size, err)
 				}
 			}
-			f.Synchronize()
-			if err := errors.Join(l.Close(), f.Faults(), f.Leftover()); err != nil {
-				t.Error(err)
-			}
+			closeOn(t, f, l)
 		})
 	}
 }

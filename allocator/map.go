@@ -110,33 +110,33 @@ func (p *Poison) Map() Map { return mapOfLive(p.Live(), MapUnknown) }
 func (p *Plan) Map() Map {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	var slabs []MapSegment
+	var arenas []MapSegment
 	for m := range p.slabs {
-		slabs = append(slabs, MapSegment{Addr: m.addr, Bytes: m.size, Kind: SegmentsMalloc, Stream: m.stream})
+		arenas = append(arenas, MapSegment{Addr: m.addr, Bytes: m.size, Kind: SegmentsMalloc, Stream: m.stream})
 	}
-	sortSegments(slabs)
+	sortSegments(arenas)
 	p.liveSlots(func(sl *slot) {
-		g := segmentAt(slabs, sl.addr)
+		g := segmentAt(arenas, sl.addr)
 		g.Blocks = append(g.Blocks, MapBlock{
 			Addr: sl.addr, Bytes: blockSize(sl.asked), State: MapLive, Stream: sl.stream, Asked: sl.asked, Tag: sl.tag,
 		})
 	})
-	for i := range slabs {
-		slabs[i].fill(func(hole MapBlock) []MapBlock {
+	for i := range arenas {
+		arenas[i].fill(func(hole MapBlock) []MapBlock {
 			hole.State = MapFree
 			return []MapBlock{hole}
 		})
 	}
-	return p.pool.mapWith(slabs)
+	return p.pool.mapWith(arenas)
 }
 
-// mapWith returns the map of the pool, with slabs, which no heap holds.
-func (p *Pool) mapWith(slabs []MapSegment) Map {
+// mapWith returns the map of the pool, with arenas, which no heap holds.
+func (p *Pool) mapWith(arenas []MapSegment) Map {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var blocks []MapBlock
 	segments := p.space.ranges(p)
-	for _, g := range slabs {
+	for _, g := range arenas {
 		blocks = append(blocks, g.Blocks...)
 		if p.space == nil {
 			g.Blocks = nil

@@ -1,7 +1,6 @@
 package allocator_test
 
 import (
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -11,10 +10,10 @@ import (
 	"mlpool/allocator/allocatortest"
 )
 
-// checkMap says which promise of a Map does not hold for a, which nothing else uses.
+// checkMap returns an error unless the map of a keeps its promises. No goroutine may call a.
 func checkMap(a allocator.Allocator) error {
 	m, st := allocator.MapOf(a), a.Stats()
-	var allocated, reserved, stitched, sewn int64
+	var allocated, reserved, stitched, inStitches int64
 	var blocks []allocator.LiveBlock
 	var before uintptr
 	for _, g := range m.Segments {
@@ -38,7 +37,7 @@ func checkMap(a allocator.Allocator) error {
 				return fmt.Errorf("block at %#x has state %q", b.Addr, b.State)
 			}
 			if held := b.State != allocator.MapUnmapped && b.State != allocator.MapUnstitched; held && g.Kind == allocator.MapStitch {
-				sewn += b.Bytes
+				inStitches += b.Bytes
 			} else if held {
 				reserved += b.Bytes
 			}
@@ -51,8 +50,8 @@ func checkMap(a allocator.Allocator) error {
 	if allocated != st.Allocated || reserved != st.Reserved {
 		return fmt.Errorf("the map has %d bytes live of %d, the statistics %d of %d", allocated, reserved, st.Allocated, st.Reserved)
 	}
-	if stitched != sewn {
-		return fmt.Errorf("%d bytes of segments are in stitches, which have %d in use", stitched, sewn)
+	if stitched != inStitches {
+		return fmt.Errorf("%d bytes of segments are stitched, %d in stitches are in use", stitched, inStitches)
 	}
 	slices.SortFunc(blocks, func(a, b allocator.LiveBlock) int { return int(int64(a.Addr) - int64(b.Addr)) })
 	if live := a.Live(); !slices.Equal(blocks, live) {
@@ -72,7 +71,7 @@ func states(m allocator.Map) map[string]int {
 	return counts
 }
 
-// TestMapOfRandomCalls looks at pools after each of many random calls.
+// TestMapOfRandomCalls checks the map after each of many random calls.
 func TestMapOfRandomCalls(t *testing.T) {
 	seen := map[string]int{}
 	look := func(c *churn) {
@@ -105,8 +104,8 @@ func TestMapOfRandomCalls(t *testing.T) {
 	}
 }
 
-// TestMapOfPlan looks at a plan in the middle of a step, with the slab that an older
-// block keeps.
+// TestMapOfPlan checks the map in the middle of a step, and while an older block keeps an
+// arena.
 func TestMapOfPlan(t *testing.T) {
 	for _, kind := range []string{allocator.SegmentsMalloc, allocator.SegmentsVirtual} {
 		t.Run(kind, func(t *testing.T) {
@@ -121,12 +120,12 @@ func TestMapOfPlan(t *testing.T) {
 			kept := r.alloc(1 << 20)
 			r.alloc(2 << 20)
 			r.must(checkMap(r.plan))
-			slab := segmentOf(t, r.plan.Map(), kept.Addr)
-			if got := states(allocator.Map{Segments: []allocator.MapSegment{slab}}); slab.Kind != kind || got[kind+" live"] < 2 || got[kind+" free"] == 0 {
-				t.Errorf("the slab is shown as a %s segment of %v", slab.Kind, got)
+			arena := segmentOf(t, r.plan.Map(), kept.Addr)
+			if got := states(allocator.Map{Segments: []allocator.MapSegment{arena}}); arena.Kind != kind || got[kind+" live"] < 2 || got[kind+" free"] == 0 {
+				t.Errorf("the arena is shown as a %s segment of %v", arena.Kind, got)
 			}
 			r.must(r.plan.End())
-			for range 3 { // which take another slab
+			for range 3 { // which take another arena
 				r.step("step", 1<<20)
 				r.must(checkMap(r.plan))
 			}
@@ -153,8 +152,8 @@ func segmentOf(t *testing.T, m allocator.Map, addr uintptr) allocator.MapSegment
 	return allocator.MapSegment{}
 }
 
-// TestMapOfOthers: of what has no segments, each block is one; wrappers show what they
-// wrap.
+// TestMapOfOthers: each block of an allocator without segments is one, and decorators show
+// what they wrap.
 func TestMapOfOthers(t *testing.T) {
 	f := allocatortest.NewFake(deviceBytes)
 	for _, c := range []struct {
@@ -168,18 +167,13 @@ func TestMapOfOthers(t *testing.T) {
 		if m := allocator.MapOf(c.a); m.Segments == nil || len(m.Segments) != 0 {
 			t.Errorf("%T: at first %+v, want an empty list", c.a, m)
 		}
-		b, err := c.a.Alloc(1000, 7, "weights")
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := allocFrom(t, c.a, 1000, 7, "weights")
 		want := allocator.MapSegment{Addr: b.Addr, Bytes: 1024, Kind: c.kind, Stream: 7, Blocks: []allocator.MapBlock{
 			{Addr: b.Addr, Bytes: 1024, State: allocator.MapLive, Stream: 7, Asked: 1000, Tag: "weights"},
 		}}
 		if m := allocator.MapOf(c.a); len(m.Segments) != 1 || fmt.Sprint(m.Segments[0]) != fmt.Sprint(want) {
 			t.Errorf("%T: %+v, want %+v", c.a, m, want)
 		}
-		if err := errors.Join(c.a.Free(b, 7), c.a.Close()); err != nil {
-			t.Error(err)
-		}
+		ok(t, c.a.Free(b, 7), c.a.Close())
 	}
 }

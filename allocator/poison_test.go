@@ -12,24 +12,21 @@ import (
 	"mlpool/allocator/allocatortest"
 )
 
+// TestPoison writes one byte in or around a block and frees it.
 func TestPoison(t *testing.T) {
 	f := allocatortest.NewFake(deviceBytes)
 	p := allocator.NewPoison(newPool(t, f, allocator.PoolOptions{}), f)
-	memory := func(addr uintptr, n int64) []byte {
+	checkPoison := func(t *testing.T, b allocator.Block) {
 		t.Helper()
-		m, err := f.Read(addr, n)
-		if err != nil {
-			t.Fatal(err)
+		b.Size = 4
+		if got := words(t, f, b); got != 0 {
+			t.Error("the block is not full of NaNs")
 		}
-		return m
-	}
-	float := func(m []byte) float32 {
-		return math.Float32frombits(uint32(m[0]) | uint32(m[1])<<8 | uint32(m[2])<<16 | uint32(m[3])<<24)
 	}
 	for _, c := range []struct {
 		name          string
 		bytes         int64
-		at            int64 // byte written, from the block's start
+		at            int64 // offset of the byte written
 		before, after int64
 	}{
 		{"inside", 1000, 999, 0, 0},
@@ -41,17 +38,12 @@ func TestPoison(t *testing.T) {
 		{"after nothing", 0, 0, 0, 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			b, err := p.Alloc(c.bytes, 1, "victim")
-			if err != nil {
-				t.Fatal(err)
+			b := allocFrom(t, p, c.bytes, 1, "victim")
+			if c.bytes > 4 {
+				checkPoison(t, b)
 			}
-			if m := memory(b.Addr, c.bytes); c.bytes > 4 && !math.IsNaN(float64(float(m))) {
-				t.Errorf("new block holds %v, want NaN", float(m))
-			}
-			if err := f.Write(b.Addr+uintptr(c.at), []byte{1}); err != nil {
-				t.Fatal(err)
-			}
-			err = p.Free(b, 1)
+			ok(t, f.Write(b.Addr+uintptr(c.at), []byte{1}))
+			err := p.Free(b, 1)
 			var damage *allocator.RedzoneError
 			switch {
 			case c.before+c.after == 0 && err != nil:
@@ -61,47 +53,44 @@ func TestPoison(t *testing.T) {
 			case damage != nil && (damage.Before != c.before || damage.After != c.after || damage.Tag != "victim"):
 				t.Errorf("damage %+v, want %d before and %d after", damage, c.before, c.after)
 			}
-			if m := memory(b.Addr, 4); c.bytes > 4 && !math.IsNaN(float64(float(m))) {
-				t.Errorf("freed block holds %v, want NaN", float(m))
+			if c.bytes > 4 {
+				checkPoison(t, b)
 			}
 			if err := p.Free(b, 1); !errors.Is(err, allocator.ErrDoubleFree) {
 				t.Errorf("second Free: %v, want ErrDoubleFree", err)
 			}
 		})
 	}
-	b, err := p.Alloc(100, 1, "kept")
-	if err := errors.Join(err, p.RecordStream(b, 2)); err != nil {
-		t.Error(err)
-	}
+	closeOn(t, f, p)
+}
+
+// TestPoisonOfFailingFiller returns the errors of the Filler. A block whose Free fails can
+// be freed again.
+func TestPoisonOfFailingFiller(t *testing.T) {
+	f := allocatortest.NewFake(deviceBytes)
+	p := allocator.NewPoison(newPool(t, f, allocator.PoolOptions{}), f)
+	b := allocFrom(t, p, 100, 1, "kept")
+	ok(t, p.RecordStream(b, 2))
 	for _, c := range []struct {
 		nth  int
 		call string
 	}{{1, "Differing"}, {2, "Differing"}, {1, "Fill"}} {
 		f.FailAt(c.nth, c.call)
-		if err := p.Free(b, 1); !errors.Is(err, allocatortest.ErrInjected) {
-			t.Errorf("Free with a failing filler: %v", err)
-		}
+		injected(t, p.Free(b, 1))
 	}
 	f.FailAt(2, "Fill")
 	if _, err := p.Alloc(100, 1, "refused"); !errors.Is(err, allocatortest.ErrInjected) {
 		t.Errorf("Alloc with a failing filler: %v", err)
 	}
-	if err := p.Free(b, 1); err != nil {
-		t.Error(err)
-	}
-	f.Synchronize()
-	if err := errors.Join(p.Close(), f.Faults(), f.Leftover()); err != nil {
-		t.Error(err)
-	}
+	ok(t, p.Free(b, 1))
+	closeOn(t, f, p)
 }
 
-// words returns how many of a block's words are not the poison.
+// words returns the number of words of b that are not poison.
 func words(t *testing.T, f *allocatortest.Fake, b allocator.Block) int {
 	t.Helper()
 	memory, err := f.Read(b.Addr, b.Size)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ok(t, err)
 	n := 0
 	for ; len(memory) >= 4; memory = memory[4:] {
 		if v := math.Float32frombits(binary.LittleEndian.Uint32(memory)); !math.IsNaN(float64(v)) {
@@ -111,89 +100,73 @@ func words(t *testing.T, f *allocatortest.Fake, b allocator.Block) int {
 	return n
 }
 
-// poisonedBlock is a block of 400 bytes on stream 1.
+// A poisonedBlock opens a poisoned allocator with a block of 400 bytes on stream 1.
 type poisonedBlock struct {
 	name  string
-	keeps bool // its memory, once it is freed
+	keeps bool // the memory stays after Free
 	open  func(t *testing.T, f *allocatortest.Fake) (*allocator.Poison, allocator.Block)
 }
 
-// poisonedBlocks are blocks of every allocator that knows streams.
+// poisonedBlocks has blocks of every allocator that knows streams.
 func poisonedBlocks() []poisonedBlock {
-	alloc := func(t *testing.T, p *allocator.Poison) allocator.Block {
-		t.Helper()
-		b, err := p.Alloc(400, 1, "shared")
-		if err != nil {
-			t.Fatal(err)
-		}
-		return b
-	}
-	of := func(open func(*testing.T, *allocatortest.Fake) allocator.Allocator) func(*testing.T, *allocatortest.Fake) (*allocator.Poison, allocator.Block) {
+	of := func(kind string) func(*testing.T, *allocatortest.Fake) (*allocator.Poison, allocator.Block) {
 		return func(t *testing.T, f *allocatortest.Fake) (*allocator.Poison, allocator.Block) {
-			p := allocator.NewPoison(open(t, f), f)
-			return p, alloc(t, p)
+			p := allocator.NewPoison(openers[kind](t, f), f)
+			return p, allocFrom(t, p, 400, 1, "shared")
 		}
 	}
-	// planned returns a block of a step that was planned. So many steps came after it, and
-	// maybe a request that took all memory for the pool.
+	// planned opens a plan with a block of a replayed step, followed by later steps and, if
+	// yields, a request that takes the memory of the plan for the pool.
 	planned := func(later int, yields bool) func(*testing.T, *allocatortest.Fake) (*allocator.Poison, allocator.Block) {
-		return func(t *testing.T, f *allocatortest.Fake) (*allocator.Poison, allocator.Block) {
+		return func(t *testing.T, f *allocatortest.Fake) (p *allocator.Poison, b allocator.Block) {
 			plan := newPlan(t, f)
-			p := allocator.NewPoison(plan, f)
-			step := func(body func()) {
+			p = allocator.NewPoison(plan, f)
+			step := func(free bool) {
 				t.Helper()
-				if err := plan.Begin("step", 1); err != nil {
-					t.Fatal(err)
+				ok(t, plan.Begin("step", 1))
+				if next := allocFrom(t, p, 400, 1, "shared"); free {
+					ok(t, p.Free(next, 1))
+				} else {
+					b = next
 				}
-				body()
-				if err := plan.End(); err != nil {
-					t.Fatal(err)
-				}
+				ok(t, plan.End())
 			}
-			freed := func() {
-				if err := p.Free(alloc(t, p), 1); err != nil {
-					t.Fatal(err)
-				}
-			}
-			step(freed) // is learnt
-			step(freed)
+			step(true) // is recorded
+			step(true)
 			if replays := plan.Plans()[0].Replays; replays != 1 {
 				t.Fatalf("%d replays of the step, want 1", replays)
 			}
-			var b allocator.Block
-			step(func() { b = alloc(t, p) })
+			step(false)
 			for range later {
-				step(freed)
+				step(true)
 			}
 			if yields {
 				if _, err := p.Alloc(deviceBytes, 1, "too much"); err == nil {
-					t.Fatal("more memory than there is")
+					t.Fatal("Alloc returned more than the device has")
 				}
 			}
 			return p, b
 		}
 	}
 	return []poisonedBlock{
-		{"pool", true, of(func(t *testing.T, f *allocatortest.Fake) allocator.Allocator {
-			return newPool(t, f, allocator.PoolOptions{})
-		})},
-		{"malloc", false, of(func(_ *testing.T, f *allocatortest.Fake) allocator.Allocator { return allocator.NewMalloc(f) })},
-		{"async", false, of(func(_ *testing.T, f *allocatortest.Fake) allocator.Allocator { return allocator.NewAsync(f) })},
-		{"plan, of no step", true, of(func(t *testing.T, f *allocatortest.Fake) allocator.Allocator { return newPlan(t, f) })},
+		{"pool", true, of("pool")},
+		{"malloc", false, of("malloc")},
+		{"async", false, of("async")},
+		{"plan, of no step", true, of("plan")},
 		{"planned", true, planned(0, false)},
-		{"planned, of a slab that another took the place of", true, planned(2, false)},
-		{"planned, of a slab that the pool took over", true, planned(0, true)},
+		{"planned, in an arena that was replaced", true, planned(2, false)},
+		{"planned, in an arena that the pool took", true, planned(0, true)},
 	}
 }
 
-// TestPoisonOfSharedBlocks frees blocks that other streams may use still: poison
-// comes after their work.
+// TestPoisonOfSharedBlocks frees blocks that other streams may still use: the poison is
+// written after their work.
 func TestPoisonOfSharedBlocks(t *testing.T) {
 	const own, other = 1, 2
 	for _, c := range []struct {
 		name   string
 		record []allocator.Stream
-		order  bool // own before other
+		order  bool // other waits for own
 		free   allocator.Stream
 	}{
 		{"own stream", nil, false, own},
@@ -205,49 +178,31 @@ func TestPoisonOfSharedBlocks(t *testing.T) {
 			t.Run(c.name+"/"+of.name, func(t *testing.T) {
 				f := allocatortest.NewFake(deviceBytes)
 				p, b := of.open(t, f)
-				if err := f.Use(b.Addr, b.Size, own, 1); err != nil {
-					t.Fatal(err)
-				}
+				ok(t, f.Use(b.Addr, b.Size, own, 1))
 				if c.order {
 					f.Order(own, other)
 				}
 				for _, s := range c.record {
-					if err := errors.Join(p.RecordStream(b, s), f.Use(b.Addr, b.Size, s, 1)); err != nil {
-						t.Fatal(err)
-					}
+					ok(t, p.RecordStream(b, s), f.Use(b.Addr, b.Size, s, 1))
 				}
-				if err := f.Write(b.Addr, make([]byte, b.Size)); err != nil {
-					t.Fatal(err)
+				ok(t, f.Write(b.Addr, make([]byte, b.Size)))
+				ok(t, p.Free(b, c.free))
+				if of.keeps && words(t, f, b) != 0 {
+					t.Error("the freed block is not all poison")
 				}
-				if err := p.Free(b, c.free); err != nil {
-					t.Errorf("Free: %v", err)
+				again := allocFrom(t, p, 400, own, "again")
+				if words(t, f, again) != 0 {
+					t.Error("the new block is not all poison")
 				}
-				if of.keeps {
-					if got := words(t, f, b); got != 0 {
-						t.Errorf("after Free %d words are not poison", got)
-					}
-				}
-				again, err := p.Alloc(400, own, "again")
-				if err != nil {
-					t.Fatal(err)
-				}
-				if got := words(t, f, again); got != 0 {
-					t.Errorf("of a new block %d words are not poison", got)
-				}
-				if err := p.Free(again, own); err != nil {
-					t.Error(err)
-				}
-				f.Synchronize()
-				if err := errors.Join(p.Close(), f.Faults(), f.Leftover()); err != nil {
-					t.Error(err)
-				}
+				ok(t, p.Free(again, own))
+				closeOn(t, f, p)
 			})
 		}
 	}
 }
 
-// TestPoisonOfRefusedOrder frees a block that another stream uses while the driver
-// refuses to order poison after that: the block stays as it is, to be freed again.
+// TestPoisonOfRefusedOrder frees a block that another stream uses while the driver refuses
+// to order the poison after that use: the block stays as it is and can be freed again.
 func TestPoisonOfRefusedOrder(t *testing.T) {
 	for _, of := range poisonedBlocks() {
 		for _, c := range []struct {
@@ -258,34 +213,22 @@ func TestPoisonOfRefusedOrder(t *testing.T) {
 				f := allocatortest.NewFake(deviceBytes)
 				p, b := of.open(t, f)
 				f.Order(1, 2)
-				if err := errors.Join(p.RecordStream(b, 2), f.Use(b.Addr, b.Size, 2, 1), f.Write(b.Addr, make([]byte, b.Size))); err != nil {
-					t.Fatal(err)
-				}
+				ok(t, p.RecordStream(b, 2), f.Use(b.Addr, b.Size, 2, 1), f.Write(b.Addr, make([]byte, b.Size)))
 				f.FailAt(1, c.refused)
-				if err := p.Free(b, c.free); !errors.Is(err, allocatortest.ErrInjected) {
-					t.Errorf("Free: %v, want the driver's refusal", err)
+				injected(t, p.Free(b, c.free))
+				if live, kept := len(p.Live()), words(t, f, b); live != 1 || kept != 100 {
+					t.Errorf("%d live blocks, %d of 100 words unchanged", live, kept)
 				}
-				if live := p.Live(); len(live) != 1 {
-					t.Errorf("%d blocks handed out, want the one", len(live))
-				}
-				if got := words(t, f, b); got != 100 {
-					t.Errorf("%d words of 100 are as they were", got)
-				}
-				if err := p.Free(b, c.free); err != nil {
-					t.Errorf("another Free: %v", err)
-				}
-				f.Synchronize()
-				if err := errors.Join(p.Close(), f.Faults(), f.Leftover()); err != nil {
-					t.Error(err)
-				}
+				ok(t, p.Free(b, c.free))
+				closeOn(t, f, p)
 			})
 		}
 	}
 }
 
-// TestPoisonOfRefusedFree frees a block on another stream while the driver refuses that,
-// after poison was queued there: what gets the memory once it is freed on its own stream
-// comes after the poison.
+// TestPoisonOfRefusedFree frees a block on another stream, and the driver refuses after the
+// poison was queued there. Once the block is freed on its own stream, the next use of the
+// memory waits for that poison.
 func TestPoisonOfRefusedFree(t *testing.T) {
 	for _, of := range poisonedBlocks() {
 		refused := "RecordEvent"
@@ -298,149 +241,99 @@ func TestPoisonOfRefusedFree(t *testing.T) {
 				p, b := of.open(t, f)
 				f.Order(1, 2)
 				f.FailAt(1, refused)
-				if err := p.Free(b, 2); !errors.Is(err, allocatortest.ErrInjected) {
-					t.Fatalf("Free: %v, want the driver's refusal", err)
-				}
-				var err error
+				injected(t, p.Free(b, 2))
 				switch then {
 				case "recorded":
-					err = p.RecordStream(b, 3)
+					ok(t, p.RecordStream(b, 3))
 				case "released":
 					streams, _ := allocator.As[allocator.StreamReleaser](p)
-					err = streams.ReleaseStream(2)
+					ok(t, streams.ReleaseStream(2))
 					f.DestroyStream(2)
 				}
-				if err != nil {
-					t.Fatal(err)
-				}
-				if err := p.Free(b, 1); err != nil {
-					t.Errorf("another Free: %v", err)
-				}
-				again, err := p.Alloc(400, 1, "again")
-				if err != nil {
-					t.Fatal(err)
-				}
-				if err := errors.Join(f.Use(again.Addr, again.Size, 1, 1), p.Free(again, 1)); err != nil {
-					t.Error(err)
-				}
-				f.Synchronize()
-				if err := errors.Join(p.Close(), f.Faults(), f.Leftover()); err != nil {
-					t.Error(err)
-				}
+				ok(t, p.Free(b, 1))
+				again := allocFrom(t, p, 400, 1, "again")
+				ok(t, f.Use(again.Addr, again.Size, 1, 1), p.Free(again, 1))
+				closeOn(t, f, p)
 			})
 		}
 	}
 }
 
-// TestPoisonOfRefusedFreeWithoutEvents does so where the driver cannot order streams.
+// TestPoisonOfRefusedFreeWithoutEvents does the same with a driver that cannot order streams.
 func TestPoisonOfRefusedFreeWithoutEvents(t *testing.T) {
 	for _, s := range []allocator.Stream{1, 3} {
 		f := allocatortest.NewFake(deviceBytes)
 		p := allocator.NewPoison(allocator.NewAsync(struct{ allocator.AsyncDriver }{f}), f)
-		b, err := p.Alloc(400, 1, "shared")
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := allocFrom(t, p, 400, 1, "shared")
 		f.Order(1, 2)
 		f.Order(1, s)
 		f.FailAt(1, "FreeAsync")
-		if err := p.Free(b, 2); !errors.Is(err, allocatortest.ErrInjected) {
-			t.Fatalf("Free: %v, want the driver's refusal", err)
-		}
-		if err := p.Free(b, s); err != nil {
-			t.Errorf("another Free, on stream %d: %v", s, err)
-		}
-		f.Synchronize()
-		if err := errors.Join(p.Close(), f.Faults(), f.Leftover()); err != nil {
-			t.Error(err)
-		}
+		injected(t, p.Free(b, 2))
+		ok(t, p.Free(b, s))
+		closeOn(t, f, p)
 	}
 }
 
-// streamless is an Allocator that knows no streams, recordingOnly one that has a method
-// RecordStream of its own.
-type (
-	streamless    struct{ allocator.Allocator }
-	recordingOnly struct{ allocator.Allocator }
-)
+// recordingOnly is a foreign allocator whose RecordStream has no effect.
+type recordingOnly struct{ allocator.Allocator }
 
 func (recordingOnly) RecordStream(allocator.Block, allocator.Stream) error { return nil }
 
-// TestPoisonOfOtherAllocators poisons what is not of this package.
+// TestPoisonOfOtherAllocators poisons allocators from outside the package.
 func TestPoisonOfOtherAllocators(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		wrap   func(allocator.Allocator) allocator.Allocator
 		record error
-		found  bool // damage of a block that was to be shared
+		found  bool // damage of a block that RecordStream was called for
 	}{
-		{"without streams", func(a allocator.Allocator) allocator.Allocator { return streamless{a} }, errors.ErrUnsupported, true},
+		{"without streams", func(a allocator.Allocator) allocator.Allocator { return foreign{a} }, errors.ErrUnsupported, true},
 		{"with RecordStream alone", func(a allocator.Allocator) allocator.Allocator { return recordingOnly{a} }, nil, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f := allocatortest.NewFake(deviceBytes)
 			p := allocator.NewPoison(c.wrap(newPool(t, f, allocator.PoolOptions{})), f)
-			b, err := p.Alloc(400, 1, "shared")
-			if err != nil {
-				t.Fatal(err)
-			}
+			b := allocFrom(t, p, 400, 1, "shared")
 			if err := p.RecordStream(b, 2); !errors.Is(err, c.record) {
 				t.Errorf("RecordStream: %v, want %v", err, c.record)
 			}
-			if err := f.Write(b.Addr+400, []byte{1}); err != nil {
-				t.Fatal(err)
-			}
+			ok(t, f.Write(b.Addr+400, []byte{1}))
 			var damage *allocator.RedzoneError
 			if err := p.Free(b, 1); errors.As(err, &damage) != c.found || !c.found && err != nil {
 				t.Errorf("Free: %v, damage found: %v, want %v", err, damage != nil, c.found)
 			}
-			f.Synchronize()
-			if err := errors.Join(p.Close(), f.Faults(), f.Leftover()); err != nil {
-				t.Error(err)
-			}
+			closeOn(t, f, p)
 		})
 	}
 }
 
-// TestPoisonOfChangedBlocks changes the size of a Block: where its red zones lie
-// does not depend on it.
+// TestPoisonOfChangedBlocks changes the size of a Block, which does not move its red zones.
 func TestPoisonOfChangedBlocks(t *testing.T) {
 	f := allocatortest.NewFake(deviceBytes)
 	p := allocator.NewPoison(newPool(t, f, allocator.PoolOptions{}), f)
 	for _, size := range []int64{0, -1, 500, 1 << 40} {
 		for _, damaged := range []bool{false, true} {
-			b, err := p.Alloc(1000, 1, "changed")
-			if err != nil {
-				t.Fatal(err)
-			}
+			b := allocFrom(t, p, 1000, 1, "changed")
 			if damaged {
-				if err := f.Write(b.Addr+1000, []byte{1}); err != nil {
-					t.Fatal(err)
-				}
+				ok(t, f.Write(b.Addr+1000, []byte{1}))
 			}
 			b.Size = size
-			err = p.Free(b, 1)
+			err := p.Free(b, 1)
 			var e *allocator.RedzoneError
 			if errors.As(err, &e) != damaged || !damaged && err != nil || damaged && (e.After != 1 || e.Block.Size != 1000) {
 				t.Errorf("Free with size %d, damaged %v: %v", size, damaged, err)
 			}
 		}
 	}
-	f.Synchronize()
-	if err := errors.Join(p.Close(), f.Faults(), f.Leftover()); err != nil {
-		t.Error(err)
-	}
+	closeOn(t, f, p)
 }
 
-// TestPoisonBesideCalls frees a block again, and closes, while a Free compares its
-// red zones: the memory must stay until that has ended.
-func TestPoisonBesideCalls(t *testing.T) {
+// TestPoisonDuringFree frees a block again, and closes, while a Free compares its red
+// zones: the memory must stay until that Free has returned.
+func TestPoisonDuringFree(t *testing.T) {
 	d := &stallingDriver{Fake: allocatortest.NewFake(deviceBytes)}
 	p := allocator.NewPoison(allocator.NewMalloc(d), d)
-	b, err := p.Alloc(1000, 1, "once")
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := allocFrom(t, p, 1000, 1, "once")
 	d.arm("Differing")
 	freed, closed := make(chan error), make(chan error)
 	go func() { freed <- p.Free(b, 1) }()
@@ -449,18 +342,16 @@ func TestPoisonBesideCalls(t *testing.T) {
 		t.Errorf("second Free: %v, want ErrDoubleFree", err)
 	}
 	go func() { closed <- p.Close() }()
-	for { // until Close lets no call in
+	for { // until Close refuses calls
 		err := p.Free(b, 1)
 		if errors.Is(err, allocator.ErrClosed) {
 			break
 		}
 		if !errors.Is(err, allocator.ErrDoubleFree) {
-			t.Fatalf("Free beside Close: %v, want ErrDoubleFree or ErrClosed", err)
+			t.Fatalf("Free during Close: %v, want ErrDoubleFree or ErrClosed", err)
 		}
 		runtime.Gosched()
 	}
 	close(d.resume)
-	if err := errors.Join(<-freed, <-closed, d.Faults(), d.Leftover()); err != nil {
-		t.Error(err)
-	}
+	ok(t, <-freed, <-closed, d.Faults(), d.Leftover())
 }

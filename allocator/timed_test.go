@@ -1,7 +1,6 @@
 package allocator_test
 
 import (
-	"errors"
 	"math"
 	"testing"
 	"time"
@@ -10,16 +9,24 @@ import (
 	"mlpool/allocator/allocatortest"
 )
 
-// A scriptedClock goes on by tick with each reading, and by what else the test
-// adds. Every sampleEvery-th call is timed.
+// A scriptedClock advances by tick with each reading, and draws numbers by which every
+// sampleEvery-th call is timed.
 type scriptedClock struct {
-	now   time.Duration
-	calls int
+	now      time.Duration
+	calls    int
+	pending  time.Duration // passes before the second reading from now
+	readings int
 }
 
 const tick = 100 * time.Nanosecond
 
 func (c *scriptedClock) read() time.Duration {
+	if c.pending > 0 {
+		if c.readings++; c.readings == 2 {
+			c.now += c.pending
+			c.pending = 0
+		}
+	}
 	c.now += tick
 	return c.now
 }
@@ -32,10 +39,10 @@ func (c *scriptedClock) draw() uint32 {
 	return math.MaxUint32
 }
 
-// sampled says whether the next call will be timed.
+// sampled reports whether the next call will be timed.
 func (c *scriptedClock) sampled() bool { return (c.calls+1)%allocator.SampleEvery == 0 }
 
-// A tickingDriver takes a time for each call for memory.
+// A tickingDriver takes some time for each call that allocates or frees.
 type tickingDriver struct {
 	*allocatortest.Fake
 	clock *scriptedClock
@@ -62,23 +69,21 @@ func (d *tickingDriver) FreeAsync(addr, s uintptr) error {
 	return d.Fake.FreeAsync(addr, s)
 }
 
-// TestTimedPool makes 1300 pairs of calls that a pool meets without its driver,
-// each of one tick, and in between others. Of the pairs 200 calls are timed.
+// TestTimedPool makes 1300 pairs of calls that take one tick each and need no driver, and
+// one longer call. It times 200 calls.
 func TestTimedPool(t *testing.T) {
 	const (
 		pairs  = 1300
 		plain  = 2 * pairs * tick
 		takes  = time.Millisecond
-		at     = 700 // where something happens
+		at     = 700 // the first pair that may take long
 		missed = allocator.SampleEvery * tick
 	)
 	for _, c := range []struct {
-		name string
-		// interrupted is the time that a call did not run, driver that its memory
-		// comes from the driver.
-		interrupted time.Duration
-		driver      bool
-		sampled     bool // the call is timed
+		name        string
+		interrupted time.Duration // the thread does not run during the call
+		driver      bool          // the call gets its memory from the driver
+		sampled     bool          // the call is timed
 		want        time.Duration
 	}{
 		{"plain", 0, false, false, plain},
@@ -96,14 +101,10 @@ func TestTimedPool(t *testing.T) {
 			if got := a.Time(); got != 0 {
 				t.Errorf("new stopwatch shows %v", got)
 			}
-			now := clock.read
-			a.Script(func() time.Duration { return now() }, clock.draw)
+			a.Script(clock.read, clock.draw)
 			pair := func() {
 				t.Helper()
-				b, err := a.Alloc(1000, 1, "pair")
-				if err := errors.Join(err, a.Free(b, 1)); err != nil {
-					t.Fatal(err)
-				}
+				ok(t, a.Free(allocFrom(t, a, 1000, 1, "pair"), 1))
 			}
 			pair()
 			clock.calls = 0
@@ -113,19 +114,10 @@ func TestTimedPool(t *testing.T) {
 				if i >= at && !done && clock.sampled() == c.sampled {
 					done = true
 					if c.driver {
-						if err := a.Trim(0); err != nil { // its time does not count
-							t.Fatal(err)
-						}
+						ok(t, a.Trim(0)) // its time does not count
 					}
-					if c.interrupted > 0 && c.sampled {
-						readings := 0
-						now = func() time.Duration {
-							if readings++; readings == 2 {
-								clock.now += c.interrupted
-								now = clock.read
-							}
-							return clock.read()
-						}
+					if c.sampled {
+						clock.pending = c.interrupted
 					} else {
 						clock.now += c.interrupted
 					}
@@ -135,15 +127,12 @@ func TestTimedPool(t *testing.T) {
 			if got := a.Time() - before; !done || got != c.want {
 				t.Errorf("%d pairs took %v by estimate, want %v", pairs, got, c.want)
 			}
-			d.Synchronize()
-			if err := errors.Join(a.Close(), d.Faults(), d.Leftover()); err != nil {
-				t.Error(err)
-			}
+			closeOn(t, d.Fake, a)
 		})
 	}
 }
 
-// TestTimedEach has allocators of which each call is timed, since it may be dear.
+// TestTimedEach times every call of allocators whose calls may be long.
 func TestTimedEach(t *testing.T) {
 	for name, open := range map[string]func(*tickingDriver) allocator.Allocator{
 		"malloc": func(d *tickingDriver) allocator.Allocator { return allocator.NewMalloc(d) },
@@ -166,10 +155,7 @@ func TestTimedEach(t *testing.T) {
 				return 0
 			})
 			for range pairs {
-				b, err := a.Alloc(1000, 1, "each")
-				if err := errors.Join(err, a.Free(b, 1)); err != nil {
-					t.Fatal(err)
-				}
+				ok(t, a.Free(allocFrom(t, a, 1000, 1, "each"), 1))
 			}
 			want := pairs * 2 * (takes + tick)
 			if name == "poison" {
@@ -178,10 +164,7 @@ func TestTimedEach(t *testing.T) {
 			if got := a.Time(); got != want {
 				t.Errorf("%d pairs took %v, want %v", pairs, got, want)
 			}
-			d.Synchronize()
-			if err := errors.Join(a.Close(), d.Faults(), d.Leftover()); err != nil {
-				t.Error(err)
-			}
+			closeOn(t, d.Fake, a)
 		})
 	}
 }
