@@ -1,10 +1,9 @@
-// The C face of the kernels, called from raw_cuda.go.
+// The C interface of the kernels, called from raw_cuda.go.
 //
-// Addresses, streams and events travel as uintptr_t. Functions return a
-// cudaError_t: a launcher that of its launch, read with cudaGetLastError in the
-// same call because the next call may come from another thread. Every function
-// leaves the last error of its thread clear, so none is blamed for another's.
-// What the operations compute is said in launches.go.
+// Addresses, streams and events are uintptr_t. Functions return a cudaError_t: a launcher that of
+// its launch, read with cudaGetLastError in the same call because the next call may come from
+// another thread. Every function clears the last error of its thread, so that the next one does not
+// report it. launches.go defines what the operations compute.
 #ifndef KERNELS_H
 #define KERNELS_H
 
@@ -61,12 +60,12 @@ typedef struct {
   float alpha;
   int layout, epilogue, activation, prefetch, pixels;
 } kernels_gemm_args;
-// kernels_has says whether GEMMs can be computed in a precision by the code that runs on the device,
-// which may have been compiled for an older one.
+// kernels_has reports whether the code that runs on the device, which may have been compiled for an
+// older one, can compute GEMMs in a precision.
 int kernels_has(int precision);
-// kernels_fuses_wgrad says whether kernels_dgrad_wgrad is one launch, and faster than two.
+// kernels_fuses_wgrad reports whether kernels_dgrad_wgrad is one launch, and faster than two.
 int kernels_fuses_wgrad(int precision, kernels_gemm_args p);
-// kernels_wants_transposed says whether a wgrad is faster with b transposed at t.
+// kernels_wants_transposed reports whether a wgrad is faster with b transposed at t.
 int kernels_wants_transposed(int precision, kernels_gemm_args p);
 enum { KERNELS_MAX_GROUP = 16 };
 typedef struct {

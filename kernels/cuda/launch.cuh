@@ -1,4 +1,4 @@
-// What every .cu file needs to launch a kernel.
+// Launching a kernel, for every .cu file.
 #ifndef LAUNCH_CUH
 #define LAUNCH_CUH
 
@@ -10,18 +10,18 @@
 
 #include "kernels.h"
 
-// done is the result of a call to the runtime, which also left it as the
-// thread's last error: clear that.
+// done returns the result of a call to the runtime, and clears the thread's last error, which the
+// call also set.
 inline int done(cudaError_t result) {
   if (result != cudaSuccess) cudaGetLastError();
   return result;
 }
 
-// launched is the result of the launch before it.
+// launched returns the result of the last launch.
 inline int launched() { return cudaGetLastError(); }
 
-// driver_function looks up a function of CUDA's driver, as it was in the CUDA of that
-// version, and says whether there is one.
+// driver_function looks up a function of CUDA's driver, as of that version of CUDA, and reports
+// whether it exists.
 template <typename F>
 bool driver_function(F &function, const char *name, int version) {
   void *found = nullptr;
@@ -55,18 +55,18 @@ T *ptr(uintptr_t p) {
   return reinterpret_cast<T *>(p);
 }
 
-// ctas is how many CTAs of size threads do n elements, at most 2^30 so that
-// it fits a grid: a kernel that may be given more strides over them.
+// ctas returns the number of CTAs of size threads for n elements, at most 2^30 so that it fits a
+// grid: a kernel for more elements strides over them.
 inline unsigned ctas(int64_t n, int64_t size) {
   int64_t b = (n + size - 1) / size;
   return b < (int64_t(1) << 30) ? unsigned(b) : 1u << 30;
 }
 
-// What a launch needs to know of the device.
+// The properties of the device that launches depend on.
 struct Device {
   int sms = 1, shared = 48 << 10;  // shared: bytes of shared memory that a CTA may opt in to
   int capability = 0;              // the compute capability, 90 for 9.0
-  int major = 0;                   // that of the code which runs there
+  int major = 0;                   // major compute capability of the code that runs there
   Device() {
     int minor = 0;
     done(cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, 0));
@@ -75,7 +75,7 @@ struct Device {
     done(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, 0));
     capability = 10 * major + minor;
 #ifdef __CUDA_ARCH_LIST__
-    // Code for an older device runs on a newer one too, without what came between.
+    // Code for an older device also runs on a newer one, without its features.
     major = 0;
     for (int arch : {__CUDA_ARCH_LIST__})
       if (arch / 10 <= capability) major = std::max(major, arch / 100);
@@ -111,11 +111,10 @@ __device__ inline void pdl_wait() {
   griddepcontrol_launch_dependents();
 }
 
-// opt_in_shared lets a kernel have so many bytes of dynamic shared memory, unless it has them, and then
-// says so in has. A failure is not for ever: the driver may load the kernel only now, for which there
-// may be no memory. All that want much ask for the same carveout, the division of an SM's memory into
-// shared memory and L1: it is changed only when the SM is idle, so that a kernel could not start
-// beside one with another carveout.
+// opt_in_shared allows a kernel this much dynamic shared memory, and sets has. A failure may be
+// temporary: the driver may load the kernel only now, and lack memory. All kernels with much shared
+// memory ask for the same carveout, the division of an SM's memory into shared memory and L1: it
+// changes only when the SM is idle, so kernels with different carveouts could not overlap.
 template <typename K>
 int opt_in_shared(std::atomic<bool> &has, K *kernel, int bytes) {
   if (has) return cudaSuccess;
@@ -132,7 +131,7 @@ struct Launch {
   bool pdl = true;
 };
 
-// pdl_off is set where launches with PDL cannot be captured into a graph.
+// pdl_off is set if launches with PDL cannot be captured into a graph.
 inline std::atomic<bool> pdl_off{false};
 
 template <typename... P, typename... A>

@@ -1,4 +1,4 @@
-// A GEMM as the kernels take it, and the launchers among which dispatch.cu chooses.
+// The parameters of a GEMM, and the launchers among which dispatch.cu chooses.
 //
 //   layout  c = op(a)·op(b)               in training             fused epilogue
 //   NN      y[m,n]  = x[m,k]·w[k,n]       forward                 ReLU   y = max(0, sum)
@@ -95,7 +95,7 @@ int tensorop_unaligned(uintptr_t stream, const Gemm &g);
 int tensorop_narrow(uintptr_t stream, const Gemm &g);
 int tensorop_low(uintptr_t stream, const Gemm &g);
 int tensorop_square(uintptr_t stream, const Gemm &g);
-bool tensorop_wgrad_wave_fits(const Gemm &g);  // c has no more elements than a tile on each SM
+bool tensorop_wgrad_wave_fits(const Gemm &g);  // c has at most the elements of one tile for each SM
 int tensorop_wgrad_wave(uintptr_t stream, const Gemm &g);
 int tensorop_wgrad_short(uintptr_t stream, const Gemm &g);
 int tensorop_wgrad_long(uintptr_t stream, const Gemm &g);

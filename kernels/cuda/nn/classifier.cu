@@ -54,8 +54,8 @@ __device__ void broadcast(float (&v)[N], float own) {
 }
 
 // Weights are a thread's part of w: of every SIZE-th four of k, HELD of them in registers, or
-// with HELD 0 of every SIZE-th k, read anew. CLASSES: at least as many as there are; EXACT: as
-// many.
+// with HELD 0 of every SIZE-th k, read again each time. CLASSES: at least the number of classes;
+// EXACT: exactly.
 template <int CLASSES, bool EXACT, int HELD, int SIZE>
 struct Weights {
   static constexpr int KS = HELD ? 4 * HELD : 1;
@@ -73,7 +73,7 @@ struct Weights {
     for (int c = 0; c < CLASSES; c++) w[c] = k < p.k && c < classes ? __ldcg(p.w + int64_t(k) * classes + c) : 0;
   }
 
-  // hold reads what is held: through shared memory, for the sake of whole cache lines.
+  // hold reads the weights to hold: through shared memory, so that reads are whole cache lines.
   __device__ void hold(float *staged) {
     if (!HELD) return;
     int count = p.k * classes;

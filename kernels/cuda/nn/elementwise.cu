@@ -25,10 +25,10 @@ __device__ bool whole_float4(const void *w, const void *x, int64_t stride) {
 
 __device__ float4 operator+(float4 a, float4 b) { return {a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w}; }
 
-// add_updates runs beside the CTAs of warpgroup.cu, which leave 1024 registers of each quarter of an SM, for
-// 32 a thread of a CTA of UPDATE_THREADS, and 32 KiB of its shared memory. Of so few registers none can hold
-// what is on its way from memory. So it comes to shared memory, where each thread has room for STAGES float4s
-// of the weights and of each rank's updates.
+// add_updates runs while CTAs of warpgroup.cu do, which leave 1024 registers of each quarter of an SM, 32 for
+// a thread of a CTA of UPDATE_THREADS, and 32 KiB of its shared memory. These registers cannot hold loads
+// in flight. So loads go to shared memory, where each thread has space for STAGES float4s of the weights and
+// of each rank's updates.
 constexpr int UPDATE_THREADS = 128, UPDATE_CTAS = gemm::compiled(90) ? 2048 / UPDATE_THREADS : 1;
 
 // add_elements does elements first to n of one array: of floats, or of float4s.

@@ -1,4 +1,4 @@
-// Command translate turns CUDA sources into C++ for the emulator beside it.
+// Command translate turns CUDA sources into C++ for the emulator.
 //
 //	translate OUT ROOT FILE...
 //
