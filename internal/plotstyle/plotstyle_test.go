@@ -29,6 +29,7 @@ func TestTicks(t *testing.T) {
 		{0, 689, 138, "0 200 400 600"},
 		{0, 0.31, 0, "0.00 0.05 0.10 0.15 0.20 0.25 0.30"},
 		{94.1, 99.3, 0, "95 96 97 98 99"},
+		{-0.4, 1.2, 0.5, "0.0 0.5 1.0"},
 	} {
 		if got := labels(Ticks(c.low, c.high, c.closest, nil)); got != c.want {
 			t.Errorf("%g to %g: %q, want %q", c.low, c.high, got, c.want)

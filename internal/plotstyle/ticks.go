@@ -20,7 +20,8 @@ func Ticks(low, high, closest float64, text func(float64) string) []plot.Tick {
 	}
 	var ticks []plot.Tick
 	for i := math.Ceil(low / step); i*step <= high; i++ {
-		ticks = append(ticks, plot.Tick{Value: i * step, Label: text(i * step)})
+		v := i*step + 0 // not −0
+		ticks = append(ticks, plot.Tick{Value: v, Label: text(v)})
 	}
 	return ticks
 }

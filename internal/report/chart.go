@@ -6,7 +6,6 @@ import (
 	"html"
 	"html/template"
 	"image/color"
-	"math"
 	"regexp"
 	"strconv"
 	"strings"
@@ -144,31 +143,19 @@ func gridLines(vertical, horizontal bool) *plotter.Grid {
 	return g
 }
 
-// ticks returns at most n+1 ticks at round numbers, the last with the unit.
+// ticks returns at most n+1 ticks at round numbers, and no more than plotstyle's, the last with
+// the unit.
 func ticks(n int, unit string) plot.TickerFunc {
 	return func(low, high float64) []plot.Tick {
-		step := niceStep(high-low, n)
-		var all []plot.Tick
-		for i := int(low / step); float64(i)*step <= high; i++ {
-			if v := float64(i) * step; v >= low {
-				label := strconv.FormatFloat(v, 'f', max(0, decimals(step)), 64)
-				all = append(all, plot.Tick{Value: v, Label: strings.Replace(label, "-", "−", 1)})
-			}
+		all := plotstyle.Ticks(low, high, (high-low)/float64(n), nil)
+		for i := range all {
+			all[i].Label = strings.Replace(all[i].Label, "-", "−", 1)
 		}
 		if len(all) > 0 {
 			all[len(all)-1].Label += unit
 		}
 		return all
 	}
-}
-
-// decimals returns how many digits a round number has behind the point.
-func decimals(step float64) int {
-	s := strconv.FormatFloat(step, 'f', -1, 64)
-	if _, behind, found := strings.Cut(s, "."); found {
-		return len(behind)
-	}
-	return 0
 }
 
 // A painter is a function that implements plot.Plotter.
@@ -187,15 +174,3 @@ const (
 	mebibyte = 1 << 20
 	gibibyte = 1 << 30
 )
-
-// niceStep returns the smallest round number, 1, 2 or 5 times a power of ten, that fits at
-// most n times into length.
-func niceStep(length float64, n int) float64 {
-	power := math.Pow(10, math.Floor(math.Log10(length/float64(n))))
-	for _, digit := range []float64{1, 2, 5} {
-		if length/(digit*power) <= float64(n) {
-			return digit * power
-		}
-	}
-	return 10 * power
-}

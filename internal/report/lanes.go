@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"mlpool/internal/plotstyle"
 )
 
 // A panel is lanes of boxes over one axis. Timelines and maps of memory are panels.
@@ -53,16 +55,13 @@ func (l lane) Mark() string       { return share(l.Ticks, l.Used) }
 
 // Axis returns ticks for the width of a phone; the page's script adds more.
 func (p panel) Axis() []box {
-	var all []box
-	step := niceStep(p.Length, 4)
 	const last = 0.93 // of the axis; a later label would be cut
-	for i := 0; float64(i)*step <= last*p.Length; i++ {
-		at := float64(i) * step
-		label := strconv.FormatFloat(at, 'f', decimals(step), 64)
+	var all []box
+	for i, t := range plotstyle.Ticks(0, last*p.Length, p.Length/4, nil) {
 		if i == 0 {
-			label += " " + p.Unit
+			t.Label += " " + p.Unit
 		}
-		all = append(all, box{Start: at, Label: label, panel: &p})
+		all = append(all, box{Start: t.Value, Label: t.Label, panel: &p})
 	}
 	return all
 }
