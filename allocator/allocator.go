@@ -13,8 +13,8 @@
 //
 // Code that only uses memory asks for a [MemoryResource], those two calls.
 //
-// [Timed], [Limit], [Trace] and [Poison] wrap any of them; what is not wrapped
-// costs nothing. [As] finds what is inside.
+// [Timed], [Limit], [Trace] and [Poison] wrap any of them; an
+// allocator that is not wrapped pays nothing. [As] finds the one inside.
 //
 // Stats are counters. [Pool.Detail] has them by stream and by size, [ByTag] says what
 // holds the memory, and [MapOf] shows where each block lies. A [Trace] keeps the last calls, with what was live and reserved
@@ -29,8 +29,8 @@
 // shows the work done, or never. No event is recorded for it until memory changes
 // streams. A block that a second stream uses is named with RecordStream: its Free
 // records an event there, and the block is not handed out before that event is passed.
-// The pool takes other memory meanwhile, so that a stream that copies runs beside one
-// that computes. Only once the blocks of four rounds wait does the block's own stream
+// The pool takes other memory meanwhile, so that copies and
+// computation on two streams overlap. Only once the blocks of four rounds wait does the block's own stream
 // wait for the event of the oldest. A round is as many blocks of one size as the program
 // frees before it asks for that size again.
 //
@@ -74,8 +74,8 @@
 //
 //   - Unused chunks of the heap that lie side by side, by themselves or in a stitch that
 //     was made before.
-//   - New chunks, until what is reserved exceeds the most that was ever handed out
-//     by a sixty-fourth. This slack keeps stitches and moves between streams few: it
+//   - New chunks, until the bytes reserved exceed the peak of bytes allocated by a
+//     sixty-fourth. This slack keeps stitches and moves between streams few: it
 //     grows to a third where stitches are needed all the time, as by random sizes, and
 //     to a half where moves are. PoolOptions.Slack chooses another.
 //   - Unused chunks of other heaps that lie side by side. A chunk moves by a change
@@ -90,13 +90,13 @@
 //
 // A stitch stays for the next block that needs its bytes while its chunks are free,
 // unless there are very many. So a program that repeats itself finds the chunks and
-// stitches of the last time, and calls the driver no more but to order streams.
+// stitches of the last time, and then calls the driver only to order streams.
 //
 // Trim gives unused memory back: malloc segments of which nothing is handed out, and
 // such chunks of virtual ones, which are then unmapped in stitches too. The most that was
 // ever handed out counts from there on again, as it does from ResetPeaks on. A pool also
 // gives memory back by itself, before it grows beyond GCThreshold and when memory runs out,
-// where a request can be met with what it gives back and what is free.
+// where the memory it gives back and free memory can serve a request.
 //
 // # Out of memory
 //
@@ -114,7 +114,7 @@
 // its own exceed the limit or what the device has. With a [Reuse] that keeps memory from
 // other streams, as many bytes of unused chunks as it asks for go back to the driver first.
 //
-// A Plan leaves its slab to its pool, and an Async trims the
+// A Plan leaves its arena to its pool, and an Async trims the
 // driver's pool and tries again. Then the [*OutOfMemoryError] says what was asked for,
 // held and free, and what would have helped. A limit is advised only where the same calls
 // are certain to be met with it: where the one in force was never in the way before. What

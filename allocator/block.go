@@ -12,7 +12,7 @@ import (
 type Block struct {
 	Addr uintptr
 	Size int64 // bytes asked for; the memory behind it may be larger
-	// Gen tells a Block from others that had its address. An allocator of one's own may
+	// Gen tells a Block from others that had its address. An allocator outside this package may
 	// set it, to numbers that no other allocator has.
 	Gen uint64
 

@@ -54,14 +54,14 @@ func (p *Pool) Detail() Detail {
 	}
 	p.everyHeap(func(h *heap) {
 		s := h.detail(&classes)
-		if h != p.common {
+		if h != p.unowned {
 			d.ByStream = append(d.ByStream, s)
 		}
 		d.Free += s.Reserved - s.Allocated
 		d.LargestFree = max(d.LargestFree, s.LargestFree)
 	})
 	d.Free += p.space.kept()
-	d.addReleased(p.common)
+	d.addReleased(p.unowned)
 	slices.SortFunc(d.ByStream, func(a, b StreamStats) int { return cmp.Compare(a.Stream, b.Stream) })
 	for i, c := range classes {
 		if c.Allocs > 0 {
@@ -75,14 +75,14 @@ func (p *Pool) Detail() Detail {
 
 // addReleased counts the live blocks of the unowned heap for the stream that they were
 // allocated on.
-func (d *Detail) addReleased(common *heap) {
-	common.mu.Lock()
-	defer common.mu.Unlock()
+func (d *Detail) addReleased(unowned *heap) {
+	unowned.mu.Lock()
+	defer unowned.mu.Unlock()
 	at := map[Stream]int{}
 	for i, s := range d.ByStream {
 		at[s.Stream] = i
 	}
-	common.each(func(n *block.Node) {
+	unowned.each(func(n *block.Node) {
 		if n.State != live {
 			return
 		}

@@ -68,7 +68,7 @@ type PageDriver interface {
 // and its kin, on a pool that serves nobody else.
 //
 // If it also has the methods of a [Driver] for events, Async.RecordStream works;
-// if it has MemInfo, errors say what is free on the device. If beside events it has
+// if it has MemInfo, errors give the free bytes of the device. If it has events and
 // RecordStream(addr, stream uintptr) error, it is told just before FreeAsync of the
 // other streams that use the memory, and no stream is made to wait for them.
 type AsyncDriver interface {

@@ -16,7 +16,7 @@ func (p *Plan) Check() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var lent int64
-	for m := range p.slabs {
+	for m := range p.arenas {
 		if m.segment != nil {
 			lent += m.size
 		}
@@ -24,7 +24,7 @@ func (p *Plan) Check() error {
 	return p.pool.check(lent)
 }
 
-// check is Check where so many bytes are lent to slabs.
+// check is Check where so many bytes are lent to arenas.
 func (p *Pool) check(reserved int64) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -80,11 +80,11 @@ func (h *heap) check() (reserved int64, err error) {
 		if (n.State == live) != r.isLive() || r.heap != h && r.heap.into != h {
 			err = fmt.Errorf("the record of the block at %#x is of another heap, or does not know who has it", n.Addr())
 		}
-		if r.sewn == nil {
+		if r.stitched == nil {
 			return
 		}
 		size := n.Size()
-		for _, p := range r.sewn.parts {
+		for _, p := range r.stitched.parts {
 			if c := h.pool.space.Overlapping(p.Addr(), p.End())[0]; p.State != part || !c.IsOf(&h.pages) {
 				err = fmt.Errorf("block at %#x has a part in state %d", n.Addr(), p.State)
 			}

@@ -11,7 +11,7 @@ import (
 )
 
 // A heap is the blocks of one stream: a free one may be handed out to the stream's work at
-// once. The heap Pool.common is of no stream: no work is pending on its free blocks.
+// once. The heap Pool.unowned is of no stream: no work is pending on its free blocks.
 // Everything in a heap, the records of its blocks included, is guarded by mu unless it says
 // otherwise: methods are called with mu held.
 type heap struct {
@@ -24,36 +24,36 @@ type heap struct {
 	// nil: none. It guards the records from then on.
 	into *heap
 
-	stats   heapStats
-	sewn    *record  // blocks in stitches, by next
-	records []record // not in use yet
-	waiting order.Queue[*record]
-	pages   pages.Holder // its chunks, where segments are virtual; Pool.mu guards it too
+	stats    heapStats
+	stitched *record  // blocks in stitches, by next
+	records  []record // not in use yet
+	waiting  order.Queue[*record]
+	pages    pages.Holder // its chunks, where segments are virtual; Pool.mu guards it too
 
 	// Guarded by Pool.mu.
 
 	index int  // in Pool.list
 	lost  bool // the driver refused to order another stream after its stream, the last time
 	// The requests that another heap met, and all requests when one did last.
-	guests, stolen int64
-	counted        counted // of virtual segments
+	borrowed, borrowedAt int64
+	counted              counted // of virtual segments
 }
 
 // A record is a block of a Pool, free or handed out.
 type record struct {
 	handle
-	heap  *heap // that made the record; see record.lockHeap
-	node  block.Node
-	users order.Uses           // other streams that use the block
-	waits *order.Item[*record] // while it waits for other streams
-	sewn  *sewn                // a block in a stitch; such a block is in no segment
+	heap     *heap // that made the record; see record.lockHeap
+	node     block.Node
+	users    order.Uses           // other streams that use the block
+	waits    *order.Item[*record] // while it waits for other streams
+	stitched *stitched            // a block in a stitch; such a block is in no segment
 }
 
 // States of blocks that a pool took from a heap.
 const (
 	live    = block.Owned + iota // handed out
 	waiting                      // freed, until other streams are done with it
-	planned                      // the slab of a Plan, which hands out what is in it
+	planned                      // the arena of a Plan, which hands out what is in it
 	part                         // of a block in a stitch
 	states
 )
@@ -63,7 +63,7 @@ func recordOf(n *block.Node) *record { return n.Owner.(*record) }
 
 // newHeap returns a heap of p without memory.
 func newHeap(p *Pool, s Stream) *heap {
-	h := &heap{pool: p, stream: s, stolen: -stealEvery}
+	h := &heap{pool: p, stream: s, borrowedAt: -borrowEvery}
 	o := block.Options{Strategy: p.opt.Strategy}
 	if p.opt.Placement != nil {
 		o.Chooser = chooser{p.opt.Placement()}
@@ -71,7 +71,7 @@ func newHeap(p *Pool, s Stream) *heap {
 	if p.space == nil {
 		o.MaxSplit = min(p.opt.MaxSplitBytes, block.MaxSize)
 	}
-	o.Reclaims = p.common == nil // it is the common heap
+	o.Reclaims = p.unowned == nil // it is the unowned heap
 	h.Init(h, o)
 	h.pages.Heap, h.pages.Owner = &h.Heap, h
 	h.waiting.Init(&p.users, &p.events, h.ready)
@@ -94,7 +94,7 @@ func (h *heap) NewNode() *block.Node {
 
 // FreeApart implements [block.Owner]: it makes the parts of a block in a stitch free.
 func (h *heap) FreeApart(n *block.Node) {
-	for _, p := range h.unsew(recordOf(n)) {
+	for _, p := range h.unstitch(recordOf(n)) {
 		h.Coalesce(p)
 	}
 }
@@ -121,8 +121,8 @@ func (h *heap) handOut(n *block.Node, asked int64, s Stream, tag string) Block {
 	return recordOf(n).handOut(n.Addr(), asked, s, tag)
 }
 
-// retire takes r back. The memory is not free yet.
-func (h *heap) retire(r *record) {
+// free takes r back. The memory is not free yet.
+func (h *heap) free(r *record) {
 	r.gen++
 	h.stats.classes[sizeClass(r.node.Size())].frees++
 	h.stats.allocated -= r.node.Size()
@@ -131,7 +131,7 @@ func (h *heap) retire(r *record) {
 // each calls visit for every block of the heap, whatever its state.
 func (h *heap) each(visit func(n *block.Node)) {
 	h.Blocks(visit)
-	for r := h.sewn; r != nil; r = r.sewn.next {
+	for r := h.stitched; r != nil; r = r.stitched.next {
 		visit(&r.node)
 	}
 }
@@ -177,7 +177,7 @@ type heapTable struct {
 	slots []heapSlot
 }
 
-// heapSlot has the stream beside the heap, so that a look at a slot touches no
+// heapSlot has the stream next to the heap, so that a look at a slot touches no
 // memory that another stream writes. It is set before the heap and stays.
 type heapSlot struct {
 	stream Stream

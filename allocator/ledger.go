@@ -226,8 +226,8 @@ func sortByAddress(blocks []LiveBlock) {
 	})
 }
 
-// A gate lets calls in until it is closed, which waits for those inside. So what
-// is done after close runs beside no call.
+// A gate lets calls in until it is closed, which waits for those inside. So no call
+// is inside when close returns.
 type gate struct {
 	mu     sync.Mutex
 	inside int
@@ -254,7 +254,7 @@ func (g *gate) leave() {
 	}
 }
 
-// close lets no more calls in and waits for those inside. It says whether it is
+// close lets no further calls in and waits for those inside. It says whether it is
 // the first.
 func (g *gate) close() (first bool) {
 	g.mu.Lock()

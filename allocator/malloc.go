@@ -96,7 +96,7 @@ func (m *Malloc) ReleaseStream(s Stream) error {
 	return nil
 }
 
-// Stats implements [Allocator]. What is allocated is what is reserved.
+// Stats implements [Allocator]. Allocated and reserved bytes are the same.
 func (m *Malloc) Stats() Stats {
 	st := m.stats()
 	st.Reserved, st.PeakReserved = st.Allocated, st.PeakAllocated

@@ -111,7 +111,7 @@ func (p *Plan) Map() Map {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var arenas []MapSegment
-	for m := range p.slabs {
+	for m := range p.arenas {
 		arenas = append(arenas, MapSegment{Addr: m.addr, Bytes: m.size, Kind: SegmentsMalloc, Stream: m.stream})
 	}
 	sortSegments(arenas)

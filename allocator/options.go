@@ -69,7 +69,7 @@ type PoolOptions struct {
 	// Strategy is how a block is chosen, one of Strategies. Default
 	// DefaultStrategy.
 	Strategy string
-	// Placement makes the placement of each heap, for a strategy of one's own; Strategy
+	// Placement makes the placement of each heap, where a program has a strategy; Strategy
 	// is then empty.
 	Placement func() Placement
 	// Reuse is the policy between streams.
@@ -88,7 +88,7 @@ type PoolOptions struct {
 	// earlier than needed, a smaller one fragments a large heap. Of virtual segments
 	// it limits nothing.
 	MaxSegmentBytes int64
-	// MaxBytes limits what is reserved from the driver. 0 is no limit. Virtual
+	// MaxBytes limits the bytes reserved from the driver. 0 is no limit. Virtual
 	// segments have the whole pages of it; of less than a page, segments are malloc's.
 	MaxBytes int64
 	// MaxFraction limits it to a share of the device's memory, at most 1. If
@@ -102,8 +102,8 @@ type PoolOptions struct {
 	// GCThreshold is the share of MaxBytes, or of the device where there is no
 	// limit, from which on unused segments, or chunks, are released before new
 	// ones are asked for. A program that needs more than that all the time has little
-	// collected: the share rises with each collection while the peak of what is handed
-	// out does not, until Trim or ResetPeaks. 0 waits until memory runs out.
+	// collected: the share rises with each collection while the peak of allocated
+	// bytes does not, until Trim or ResetPeaks. 0 waits until memory runs out.
 	GCThreshold float64
 	// Slack is what virtual segments may hold beyond the most that was ever handed out
 	// before free memory is moved to where it is needed, as a share of that, at most 1.
@@ -122,14 +122,14 @@ const (
 	defaultMaxSegment = 1 << 28
 )
 
-// check fills in the defaults and says what is wrong with the rest.
+// check fills in the defaults and reports the first wrong option.
 func (o *PoolOptions) check() error {
 	if o.Placement != nil {
 		if o.Strategy != "" {
-			return fmt.Errorf("allocator: strategy %q beside a placement of one's own: leave one of them out", o.Strategy)
+			return fmt.Errorf("allocator: both Strategy %q and a Placement are set: leave one of them out", o.Strategy)
 		}
 		if o.Placement() == nil {
-			return errors.New("allocator: PoolOptions.Placement makes none")
+			return errors.New("allocator: PoolOptions.Placement returns nil")
 		}
 	}
 	if o.Strategy == "" {

@@ -28,9 +28,9 @@ func (p *Pool) atLimit(r *request) error {
 }
 
 // outOfMemory describes the end of the attempts, in a time that does not grow with the
-// blocks handed out. For a slab it gives the reason alone, since no caller asked for a slab.
+// blocks handed out. For an arena it gives the reason alone, since no caller asked for an arena.
 func (p *Pool) outOfMemory(r *request) (*Block, error) {
-	if r.slab {
+	if r.forArena {
 		return nil, cmp.Or(r.driverErr, error(errFull))
 	}
 	p.driver.refused.Add(1)

@@ -15,7 +15,7 @@ import (
 )
 
 // A Plan is an Allocator for work that repeats itself. It records the requests
-// of one step, packs their blocks into one slab, and from then on answers each
+// of one step, packs their blocks into one arena, and from then on answers each
 // request of the step by its position: no search.
 //
 // [Plan.Begin] and [Plan.End] mark a step. The first step of a name is recorded
@@ -26,27 +26,27 @@ import (
 // blocks that outlived the recorded step. A step that kept to no plan is planned
 // when the same one comes a second time. Of several plans that begin alike, the
 // one is tried that as a rule follows on the plan of the step before; while such
-// guesses are wrong, steps are left to the pool.
+// predictions are wrong, steps are left to the pool.
 //
-// All plans share one slab. With virtual segments it is memory of the pool. Before the pool
-// takes new memory it takes back what no step in progress needs of the slab, and the next
-// planned step takes a slab again: at the same addresses if they are free. So steps that
-// repeat themselves keep the slab, at its place, and little is reserved beyond what is handed
-// out whatever the work does between them. A block that outlives its step becomes one of the
+// All plans share one arena. With virtual segments it is memory of the pool. Before the pool
+// takes new memory it takes back what no step in progress needs of the arena, and the next
+// planned step takes an arena again: at the same addresses if they are free. So steps that
+// repeat themselves keep the arena, at its place, and little is reserved beyond the allocated
+// bytes whatever the work does between them. A block that outlives its step becomes one of the
 // pool.
 //
-// With malloc segments, memory cannot move. The slab is a segment that goes back to the driver
+// With malloc segments, memory cannot move. The arena is a segment that goes back to the driver
 // while a step is left to the pool from its beginning, which waits on the host for the work
 // on it. A step that begins like a planned one and then differs takes the rest from the pool
-// in addition to the slab: up to twice the peak is reserved, if there is as much. When memory
-// runs out, the pool gets the slab but for the blocks that are handed out of it; with strategy
-// buddy, only a slab of which none is. Until a block that outlives its step is freed no step
-// can be planned; from the second on that finds it so, the plans take another slab. The pool
+// in addition to the arena: up to twice the peak is reserved, if there is as much. When memory
+// runs out, the pool gets the arena but for the blocks that are handed out of it; with strategy
+// buddy, only an arena of which none is. Until a block that outlives its step is freed no step
+// can be planned; from the second on that finds it so, the plans take another arena. The pool
 // takes a segment of its own for each block, since few are left, and gives unused ones back
 // before it takes more: work whose steps cannot be foretold is better served by a Pool.
 //
 // While a step is recorded, requests of other streams are looked at too. If those need their
-// memory at other times than the step, so that a slab of its own would cost a sixteenth more
+// memory at other times than the step, so that an arena of its own would cost a sixteenth more
 // memory or more, the step is always left to the pool.
 //
 // A step of more than 2 Mi calls is left to the pool, and its recording given up.
@@ -55,21 +55,21 @@ import (
 // its plan as those of the plan; a step that did not is bounded from above.
 type Plan struct {
 	pool *Pool
-	step atomic.Pointer[run] // in progress; nil: none. Changed under mu
+	step atomic.Pointer[step] // in progress; nil: none. Changed under mu
 
-	yields atomic.Int64 // how often the pool got slabs, or the rest of one
+	yields atomic.Int64 // how often the pool got arenas, or the rest of one
 
 	mu     spin.Mutex // guards what follows and all runs, plans and slots; taken before any lock of the pool
 	closed bool
 	names  map[string]*steps.Predictor
-	slots  map[*steps.Schedule][]slot // where the slab lies now
-	slab   *slabMemory                // nil: none
-	spare  *slabMemory                // that was the slab last, where slots of plans still lie; nil: none
-	old    []*slabMemory
-	stuck  bool // the last step found a block of the slab handed out
+	slots  map[*steps.Schedule][]slot // where the arena lies now
+	arena  *arena                     // nil: none
+	spare  *arena                     // that was the arena last, where slots of plans still lie; nil: none
+	old    []*arena
+	stuck  bool // the last step found a block of the arena handed out
 	clock  int64
-	retry  int64 // clock from which on a slab that could not be had is asked for again
-	need   int64 // bytes of slab for the largest plan
+	retry  int64 // clock from which on an arena that could not be had is asked for again
+	need   int64 // bytes of arena for the largest plan
 
 	allocs, frees   int64 // of planned blocks
 	allocated, high int64 // bytes of them; the most in this step
@@ -95,7 +95,7 @@ func NewPlan(d Driver, o PoolOptions) (*Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	pool.swaps = true
+	pool.releaseFirst = true
 	p := &Plan{pool: pool, names: map[string]*steps.Predictor{}, slots: map[*steps.Schedule][]slot{}}
 	if pool.space != nil {
 		pool.reclaim = p.lendRest
@@ -127,12 +127,12 @@ func (p *Plan) Begin(name string, s Stream) error {
 		return fmt.Errorf("allocator: step %q begins within step %q", name, r.name)
 	}
 	p.clock++
-	p.step.Store(&run{name: name, stream: s, names: p.names[name], open: true, recording: steps.NewRecording(blockSize)})
+	p.step.Store(&step{name: name, stream: s, names: p.names[name], open: true, recording: steps.NewRecording(blockSize)})
 	return nil
 }
 
 // End ends the step. The plan that a recorded one deserves is made here, without
-// holding others up, and takes its slab. After an error, which is the driver's where
+// holding others up, and takes its arena. After an error, which is the driver's where
 // there was a step, the step is over all the same.
 func (p *Plan) End() error {
 	p.mu.Lock()
@@ -162,11 +162,11 @@ func (p *Plan) End() error {
 	if p.step.Load() != nil || c.Wasteful {
 		return nil
 	}
-	return p.growSlab(c, r.stream)
+	return p.growArena(c, r.stream)
 }
 
 // conclude settles how the step went, and says whether it is to be planned.
-func (p *Plan) conclude(r *run) (learn bool) {
+func (p *Plan) conclude(r *step) (learn bool) {
 	p.notePeak()
 	p.high = p.allocated
 	if r.plan != nil && r.next == len(r.plan.Events) {
@@ -212,7 +212,7 @@ func (p *Plan) notePeak() {
 
 // ReleaseStream is that of [Pool]. No step may be in progress on s.
 func (p *Plan) ReleaseStream(s Stream) error {
-	if err := p.releaseSlabs(s); err != nil {
+	if err := p.releaseArenas(s); err != nil {
 		return err
 	}
 	return p.pool.ReleaseStream(s)
@@ -256,23 +256,23 @@ func (p *Plan) ResetPeaks() {
 	p.peak, p.high = 0, p.allocated
 }
 
-// Trim implements [Allocator]. Between steps the slab is unused; the next planned step
+// Trim implements [Allocator]. Between steps the arena is unused; the next planned step
 // takes one again. The calls that wait are those of [Pool.Trim] and, while it waits for
-// the work on the slab, Begin and Plans.
+// the work on the arena, Begin and Plans.
 func (p *Plan) Trim(keep int64) error {
 	err := p.pool.Trim(keep)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.step.Load() != nil || p.slab == nil && len(p.old) == 0 || p.pool.Stats().Reserved <= keep {
+	if p.step.Load() != nil || p.arena == nil && len(p.old) == 0 || p.pool.Stats().Reserved <= keep {
 		return err
 	}
 	if p.pool.space != nil {
-		if p.slab != nil {
-			p.leaveSlab()
+		if p.arena != nil {
+			p.leaveArena()
 		}
 		err = p.leaveOld()
 	} else {
-		p.dropSlab()
+		p.dropArena()
 		err = nil
 	}
 	return cmp.Or(p.pool.Trim(keep), err)
@@ -323,13 +323,13 @@ func (p *Plan) Close() error {
 	p.step.Store(nil)
 	p.liveSlots(func(sl *slot) { sl.gen++ })
 	p.allocated = 0
-	for m := range p.slabs {
+	for m := range p.arenas {
 		if m.segment != nil {
 			m.ordered = false
 			p.pool.keep(m, m.addr, nil)
 		}
 	}
-	p.slab, p.spare, p.old, p.names, p.slots = nil, nil, nil, nil, nil
+	p.arena, p.spare, p.old, p.names, p.slots = nil, nil, nil, nil, nil
 	_, errs := p.pool.shut()
 	return undo.OneOrJoined(append(errs, leakError(leaked)))
 }

@@ -9,10 +9,10 @@ import (
 	"mlpool/allocator/internal/steps"
 )
 
-// slabMemory is the memory that planned blocks lie in. With malloc segments it is a segment
+// arena is the memory that planned blocks lie in. With malloc segments it is a segment
 // that no heap holds, with virtual ones a block of the pool, which takes back what no step in
 // progress needs whenever it would need new memory otherwise.
-type slabMemory struct {
+type arena struct {
 	addr    uintptr
 	size    int64        // bytes
 	segment *block.Range // nil: with virtual segments
@@ -24,12 +24,12 @@ type slabMemory struct {
 	ordered bool
 
 	live  int      // blocks handed out
-	slots [][]slot // of the plans, once they have another slab
+	slots [][]slot // of the plans, once they have another arena
 }
 
-// orderAfter orders the slab's stream after the work on s, on which sl is freed,
+// orderAfter orders the arena's stream after the work on s, on which sl is freed,
 // and on the streams that use it.
-func (m *slabMemory) orderAfter(p *Pool, sl *slot, s Stream) error {
+func (m *arena) orderAfter(p *Pool, sl *slot, s Stream) error {
 	if !m.ordered {
 		m.stream, m.ordered = s, true
 	}
@@ -45,13 +45,13 @@ func (m *slabMemory) orderAfter(p *Pool, sl *slot, s Stream) error {
 	return nil
 }
 
-// Segments returns where the memory of slabs, and of the blocks of no plan, comes
+// Segments returns where the memory of arenas, and of the blocks of no plan, comes
 // from: SegmentsVirtual or SegmentsMalloc.
 func (p *Plan) Segments() string { return p.pool.Segments() }
 
-// slabs calls yield for every slab.
-func (p *Plan) slabs(yield func(*slabMemory) bool) {
-	if p.slab != nil && !yield(p.slab) {
+// arenas calls yield for every arena.
+func (p *Plan) arenas(yield func(*arena) bool) {
+	if p.arena != nil && !yield(p.arena) {
 		return
 	}
 	for _, m := range p.old {
@@ -61,17 +61,17 @@ func (p *Plan) slabs(yield func(*slabMemory) bool) {
 	}
 }
 
-// releaseSlabs waits for s, so that slabs that are ordered by it are by nothing.
-func (p *Plan) releaseSlabs(s Stream) error {
+// releaseArenas waits for s, so that arenas that are ordered by it are by nothing.
+func (p *Plan) releaseArenas(s Stream) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if r := p.step.Load(); r != nil && r.stream == s {
 		return fmt.Errorf("allocator: stream %#x is released within step %q", s, r.name)
 	}
-	if r := p.step.Load(); r == nil && p.slab != nil && p.slab.node != nil {
-		p.leaveSlab()
+	if r := p.step.Load(); r == nil && p.arena != nil && p.arena.node != nil {
+		p.leaveArena()
 	}
-	for m := range p.slabs {
+	for m := range p.arenas {
 		if m.ordered && m.stream == s {
 			if err := p.pool.events.Sync(s); err != nil {
 				return err
@@ -82,50 +82,50 @@ func (p *Plan) releaseSlabs(s Stream) error {
 	return nil
 }
 
-// retryAfter is how many steps go by before a slab that could not be had is asked
+// retryAfter is how many steps go by before an arena that could not be had is asked
 // for again.
 const retryAfter = 16
 
-// prepareSlab takes a slab for plan c and orders what used it before s. It returns
+// prepareArena takes an arena for plan c and orders what used it before s. It returns
 // false if that cannot be now.
-func (p *Plan) prepareSlab(c *steps.Schedule, s Stream) (ready bool, err error) {
-	if m := p.slab; m != nil && m.live > 0 {
+func (p *Plan) prepareArena(c *steps.Schedule, s Stream) (ready bool, err error) {
+	if m := p.arena; m != nil && m.live > 0 {
 		switch {
 		case m.node != nil:
-			if p.leaveSlab() != nil {
+			if p.leaveArena() != nil {
 				return false, nil
 			}
 		case !p.stuck:
 			p.stuck = true
 			return false, nil
 		default:
-			p.abandonSlab()
+			p.abandonArena()
 		}
 	}
 	p.stuck = false
-	need := p.slabFor(c)
-	if (p.slab == nil || p.slab.size < need) && p.clock >= p.retry {
-		if err := p.growSlab(c, s); err != nil {
+	need := p.arenaFor(c)
+	if (p.arena == nil || p.arena.size < need) && p.clock >= p.retry {
+		if err := p.growArena(c, s); err != nil {
 			return false, err
 		}
-		if p.slab == nil || p.slab.size < need {
+		if p.arena == nil || p.arena.size < need {
 			p.retry = p.clock + retryAfter
 		}
 	}
-	if p.slab == nil && need > c.Arena { // not as large as the largest plan needs, then for this one
-		if err := p.takeSlab(c.Arena, s); outOfMemory(err) {
+	if p.arena == nil && need > c.Arena { // not as large as the largest plan needs, then for this one
+		if err := p.takeArena(c.Arena, s); outOfMemory(err) {
 			return false, nil
 		} else if err != nil {
 			return false, err
 		}
 	}
-	m := p.slab
+	m := p.arena
 	if m == nil || m.size < c.Arena {
 		return false, nil
 	}
 	if m.ordered && m.stream != s {
 		if p.pool.events.Order(m.stream, s) != nil {
-			p.leaveSlab()
+			p.leaveArena()
 			return false, nil
 		}
 	}
@@ -133,40 +133,40 @@ func (p *Plan) prepareSlab(c *steps.Schedule, s Stream) (ready bool, err error) 
 	return true, nil
 }
 
-// slabFor returns the bytes of a new slab for plan c. A segment is as large as the largest
+// arenaFor returns the bytes of a new arena for plan c. A segment is as large as the largest
 // plan needs, so that it serves all.
-func (p *Plan) slabFor(c *steps.Schedule) int64 {
+func (p *Plan) arenaFor(c *steps.Schedule) int64 {
 	if p.pool.space != nil {
 		return c.Arena
 	}
 	return p.need
 }
 
-// growSlab makes the slab large enough for plan c, in steps on s. It leaves a smaller one that
+// growArena makes the arena large enough for plan c, in steps on s. It leaves a smaller one that
 // something is handed out of, and none where there is no memory.
-func (p *Plan) growSlab(c *steps.Schedule, s Stream) error {
-	if p.slab != nil && (p.slab.live > 0 || p.slab.size >= p.slabFor(c)) {
+func (p *Plan) growArena(c *steps.Schedule, s Stream) error {
+	if p.arena != nil && (p.arena.live > 0 || p.arena.size >= p.arenaFor(c)) {
 		return nil
 	}
-	if err := p.takeSlab(p.slabFor(c), s); !outOfMemory(err) {
+	if err := p.takeArena(p.arenaFor(c), s); !outOfMemory(err) {
 		return err
 	}
 	return nil
 }
 
-// takeSlab replaces the slab, of which nothing is handed out, by one of bytes, for work on s.
+// takeArena replaces the arena, of which nothing is handed out, by one of bytes, for work on s.
 // Of malloc segments, what the pool does not use makes way.
-func (p *Plan) takeSlab(bytes int64, s Stream) error {
+func (p *Plan) takeArena(bytes int64, s Stream) error {
 	bytes = max(bytes, Alignment)
 	if p.pool.space == nil {
 		p.makeWay()
 		g, err := p.pool.lend(bytes)
 		if err == nil {
-			p.slab = &slabMemory{addr: g.Addr, size: g.Size, segment: g}
+			p.arena = &arena{addr: g.Addr, size: g.Size, segment: g}
 		}
 		return err
 	}
-	if p.slab != nil && p.leaveSlab() != nil {
+	if p.arena != nil && p.leaveArena() != nil {
 		return errLimit
 	}
 	n, err := p.pool.lendChunks(bytes, s)
@@ -175,39 +175,39 @@ func (p *Plan) takeSlab(bytes int64, s Stream) error {
 	}
 	m := p.spare
 	if m == nil || m.addr != n.Addr() { // else the plans have their slots there
-		m = &slabMemory{addr: n.Addr()}
+		m = &arena{addr: n.Addr()}
 	}
 	m.size, m.node, m.stream, m.ordered = n.Size(), n, s, true
-	p.slab, p.spare = m, nil
+	p.arena, p.spare = m, nil
 	return nil
 }
 
-// abandonSlab leaves the slab to the blocks that are handed out of it.
-func (p *Plan) abandonSlab() {
+// abandonArena leaves the arena to the blocks that are handed out of it.
+func (p *Plan) abandonArena() {
 	for _, slots := range p.slots {
-		p.slab.slots = append(p.slab.slots, slots)
+		p.arena.slots = append(p.arena.slots, slots)
 	}
 	clear(p.slots)
-	p.old = append(p.old, p.slab)
-	p.slab = nil
+	p.old = append(p.old, p.arena)
+	p.arena = nil
 }
 
-// leaveSlab makes the slab memory of the pool, with what is handed out of it. Where the driver
-// refuses to order that memory, the slab is nobody's until Trim, Free or a lack of memory tries
+// leaveArena makes the arena memory of the pool, with the live blocks in it. Where the driver
+// refuses to order that memory, the arena is nobody's until Trim, Free or a lack of memory tries
 // again.
-func (p *Plan) leaveSlab() error {
-	m := p.slab
+func (p *Plan) leaveArena() error {
+	m := p.arena
 	if m.live > 0 {
-		p.abandonSlab()
+		p.abandonArena()
 		return p.leave(m)
 	}
-	p.slab, p.spare = nil, m
+	p.arena, p.spare = nil, m
 	p.old = append(p.old, m)
 	return p.leave(m)
 }
 
-// leave makes m, one of the old slabs, memory of the pool, with what is handed out of it.
-func (p *Plan) leave(m *slabMemory) error {
+// leave makes m, one of the old arenas, memory of the pool, with the live blocks in it.
+func (p *Plan) leave(m *arena) error {
 	p.notePeak()
 	taken := m.taken()
 	if err := p.pool.keep(m, m.addr, taken); err != nil {
@@ -216,7 +216,7 @@ func (p *Plan) leave(m *slabMemory) error {
 		}
 		return err
 	}
-	p.old = slices.DeleteFunc(p.old, func(o *slabMemory) bool { return o == m })
+	p.old = slices.DeleteFunc(p.old, func(o *arena) bool { return o == m })
 	for _, sl := range taken {
 		p.allocated -= blockSize(sl.asked)
 	}
@@ -225,17 +225,17 @@ func (p *Plan) leave(m *slabMemory) error {
 	return nil
 }
 
-// lendRest gives the pool what no step in progress needs of the slab, before the pool looks
+// lendRest gives the pool what no step in progress needs of the arena, before the pool looks
 // for memory that it does not have.
 func (p *Plan) lendRest() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	m := p.slab
+	m := p.arena
 	if m == nil {
 		return
 	}
 	if r := p.step.Load(); r == nil || r.plan == nil {
-		p.leaveSlab()
+		p.leaveArena()
 	} else if end := max(r.plan.Arena, Alignment); m.size-end >= p.pool.space.Page {
 		p.pool.keep(m, m.addr+uintptr(end), nil)
 	} else {
@@ -244,14 +244,14 @@ func (p *Plan) lendRest() {
 	p.yields.Add(1)
 }
 
-// yieldSlabs makes all slabs the pool's, with what is handed out of them, so that the
+// yieldArenas makes all arenas the pool's, with the live blocks in them, so that the
 // memory between serves whoever asks. The step in progress leaves its plan. Where there are
 // none, or the strategy cannot have what is between, it says whether the pool got memory
 // since the caller looked and, if not, adds to its error what the plans hold.
-func (p *Plan) yieldSlabs(seen int64, oom error) bool {
+func (p *Plan) yieldArenas(seen int64, oom error) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.slab == nil && len(p.old) == 0 || p.allocated > 0 && block.IsRigid(p.pool.opt.Strategy) {
+	if p.arena == nil && len(p.old) == 0 || p.allocated > 0 && block.IsRigid(p.pool.opt.Strategy) {
 		again := p.yields.Load() != seen
 		if !again {
 			p.describe(oom)
@@ -261,15 +261,15 @@ func (p *Plan) yieldSlabs(seen int64, oom error) bool {
 	if r := p.step.Load(); r != nil {
 		r.leave()
 	}
-	if p.slab != nil {
-		p.leaveSlab()
+	if p.arena != nil {
+		p.leaveArena()
 	}
 	p.leaveOld()
 	p.yields.Add(1)
 	return true
 }
 
-// leaveOld makes all slabs that no plan has memory of the pool, and returns the first error.
+// leaveOld makes all arenas that no plan has memory of the pool, and returns the first error.
 func (p *Plan) leaveOld() (first error) {
 	for _, m := range slices.Clone(p.old) {
 		if err := p.leave(m); first == nil {
@@ -279,13 +279,13 @@ func (p *Plan) leaveOld() (first error) {
 	return first
 }
 
-// taken returns the blocks that are handed out of a slab that no plan has any more, by
+// taken returns the blocks that are handed out of an arena that no plan has any more, by
 // address.
-func (m *slabMemory) taken() []*slot {
+func (m *arena) taken() []*slot {
 	var taken []*slot
 	for _, slots := range m.slots {
 		for i := range slots {
-			if sl := &slots[i]; sl.slab == m && sl.isLive() {
+			if sl := &slots[i]; sl.arena == m && sl.isLive() {
 				taken = append(taken, sl)
 			}
 		}
@@ -294,26 +294,26 @@ func (m *slabMemory) taken() []*slot {
 	return taken
 }
 
-// makeWay gives what is not in use back to the driver. What the driver does not take
+// makeWay gives unused memory back to the driver. What the driver does not take
 // back is in the way of no step that fits all the same. With virtual segments nothing is in
 // the way.
 func (p *Plan) makeWay() {
 	if p.pool.space == nil {
-		p.dropSlab()
+		p.dropArena()
 		p.pool.Trim(0)
 	}
 }
 
-// dropSlab gives the slab, a segment, back to the driver, unless some of it is handed out. It
+// dropArena gives the arena, a segment, back to the driver, unless some of it is handed out. It
 // leaves to the pool what the driver does not take, and one whose stream the driver refuses.
-func (p *Plan) dropSlab() {
-	m := p.slab
+func (p *Plan) dropArena() {
+	m := p.arena
 	if m == nil || m.live > 0 || m.segment == nil {
 		return
 	}
 	m.ordered = m.ordered && p.pool.events.Sync(m.stream) != nil
 	if m.ordered || p.pool.takeBack(m.segment) != nil {
-		p.leaveSlab()
+		p.leaveArena()
 	}
-	p.slab = nil
+	p.arena = nil
 }

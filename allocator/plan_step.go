@@ -7,7 +7,7 @@ import (
 	"mlpool/allocator/internal/steps"
 )
 
-// How a plan meets one request: from its slab, as the step in progress expects it, or
+// How a plan meets one request: from its arena, as the step in progress expects it, or
 // from the pool.
 
 // Alloc implements [Allocator].
@@ -17,7 +17,7 @@ func (p *Plan) Alloc(bytes int64, s Stream, tag string) (Block, error) {
 		return p.fromPool(bytes, s, tag)
 	}
 	if r.stream != s {
-		return p.beside(bytes, s, tag)
+		return p.onOtherStream(bytes, s, tag)
 	}
 	p.mu.Lock()
 	if p.step.Load() != r {
@@ -31,7 +31,7 @@ func (p *Plan) Alloc(bytes int64, s Stream, tag string) (Block, error) {
 		return Block{}, err
 	}
 	if sl != nil {
-		sl.slab.live++
+		sl.arena.live++
 		p.allocs++
 		p.allocated += blockSize(bytes)
 		p.high = max(p.high, p.allocated)
@@ -40,7 +40,7 @@ func (p *Plan) Alloc(bytes int64, s Stream, tag string) (Block, error) {
 		return b, nil
 	}
 	if !planned {
-		r.leave() // so that the pool can have the slab
+		r.leave() // so that the pool can have the arena
 	}
 	p.mu.Unlock()
 
@@ -59,8 +59,8 @@ func (p *Plan) Alloc(bytes int64, s Stream, tag string) (Block, error) {
 	return b, err
 }
 
-// beside is Alloc on another stream than the step's.
-func (p *Plan) beside(bytes int64, s Stream, tag string) (Block, error) {
+// onOtherStream is Alloc on another stream than the step's.
+func (p *Plan) onOtherStream(bytes int64, s Stream, tag string) (Block, error) {
 	b, err := p.fromPool(bytes, s, tag)
 	if err == nil {
 		p.mu.Lock()
@@ -73,11 +73,11 @@ func (p *Plan) beside(bytes int64, s Stream, tag string) (Block, error) {
 	return b, err
 }
 
-// fromPool is Alloc of the pool. Before it fails, the pool gets the slabs.
+// fromPool is Alloc of the pool. Before it fails, the pool gets the arenas.
 func (p *Plan) fromPool(bytes int64, s Stream, tag string) (Block, error) {
 	yields := p.yields.Load()
 	b, err := p.pool.Alloc(bytes, s, tag)
-	if err == nil || !outOfMemory(err) || !p.yieldSlabs(yields, err) {
+	if err == nil || !outOfMemory(err) || !p.yieldArenas(yields, err) {
 		return b, err
 	}
 	p.pool.driver.refused.Add(-1) // the request did not fail yet
@@ -87,11 +87,11 @@ func (p *Plan) fromPool(bytes int64, s Stream, tag string) (Block, error) {
 // describe adds the planned blocks to an error of the pool.
 func (p *Plan) describe(err error) {
 	var oom *OutOfMemoryError
-	if !errors.As(err, &oom) || p.slab == nil {
+	if !errors.As(err, &oom) || p.arena == nil {
 		return
 	}
 	oom.Allocated += p.allocated
-	if idle := p.slab.size - p.allocated; idle >= oom.Bytes {
+	if idle := p.arena.size - p.allocated; idle >= oom.Bytes {
 		oom.Advice = fmt.Sprintf("%d bytes are kept for planned steps until the one in progress ends: asking between steps would have taken them", idle)
 	}
 }
@@ -146,25 +146,25 @@ func (p *Plan) freeSlot(sl *slot, b Block, s Stream) error {
 		p.mu.Unlock()
 		return err
 	}
-	m := sl.slab
+	m := sl.arena
 	if s != m.stream || !m.ordered || len(sl.users) > 0 {
 		if err := m.orderAfter(p.pool, sl, s); err != nil {
 			p.mu.Unlock()
 			return err
 		}
 	}
-	p.freed(sl, m == p.slab)
+	p.freed(sl, m == p.arena)
 	m.live--
 	p.frees++
 	p.allocated -= blockSize(sl.asked)
-	if m.live == 0 && m != p.slab {
+	if m.live == 0 && m != p.arena {
 		p.leave(m)
 	}
 	p.mu.Unlock()
 	return nil
 }
 
-// freed notes that the block of a slot, of the slab or not, is handed out no more.
+// freed notes that the block of a slot, of the arena or not, is no longer handed out.
 func (p *Plan) freed(sl *slot, ofSlab bool) {
 	if r := p.step.Load(); r != nil {
 		r.freed(sl, ofSlab)
@@ -216,7 +216,7 @@ func (p *Plan) orderUsers(b Block, s Stream) error {
 	if sl.block.rec != nil {
 		return p.pool.orderUsers(sl.block, s)
 	}
-	if m := sl.slab; m.ordered && m.stream != s {
+	if m := sl.arena; m.ordered && m.stream != s {
 		if err := p.pool.events.Order(m.stream, s); err != nil {
 			return err
 		}
@@ -224,9 +224,9 @@ func (p *Plan) orderUsers(b Block, s Stream) error {
 	return p.pool.users.Order(sl.users, s, &p.pool.events)
 }
 
-// A run is one step in progress. It is guarded by Plan.mu, but for name and
+// A step is one step in progress. It is guarded by Plan.mu, but for name and
 // stream, which do not change.
-type run struct {
+type step struct {
 	name   string
 	stream Stream
 	names  *steps.Predictor // nil: the name is new
@@ -250,7 +250,7 @@ type owned struct {
 
 // expect returns the slot of a request for bytes, or nil if the pool is to meet it:
 // planned says whether that is the plan.
-func (r *run) expect(p *Plan, bytes int64) (sl *slot, planned bool, err error) {
+func (r *step) expect(p *Plan, bytes int64) (sl *slot, planned bool, err error) {
 	if r.open {
 		r.open = false
 		if err := r.begin(p, bytes); err != nil {
@@ -272,8 +272,8 @@ func (r *run) expect(p *Plan, bytes int64) (sl *slot, planned bool, err error) {
 }
 
 // begin chooses the plan of a step whose first request is for bytes. Where there is
-// none, what is not in use makes way for what the step will take.
-func (r *run) begin(p *Plan, bytes int64) error {
+// none, unused memory makes way for that of the step.
+func (r *step) begin(p *Plan, bytes int64) error {
 	if r.names != nil {
 		r.predicted = r.names.Predict(bytes)
 	}
@@ -282,22 +282,22 @@ func (r *run) begin(p *Plan, bytes int64) error {
 		return nil
 	}
 	if !r.names.IsConfident() || r.predicted.Wasteful {
-		p.dropSlab()
+		p.dropArena()
 		return nil
 	}
-	ready, err := p.prepareSlab(r.predicted, r.stream)
+	ready, err := p.prepareArena(r.predicted, r.stream)
 	if err != nil || !ready {
 		return err
 	}
 	r.tried, r.plan = r.predicted, r.predicted
-	r.slots = p.place(r.plan, p.slab)
+	r.slots = p.place(r.plan, p.arena)
 	return nil
 }
 
 // freed passes the free of a slot, which is about to be free, if it is the plan's
-// next event. Otherwise the run leaves the plan, if the slot is of the slab and so
+// next event. Otherwise the step leaves the plan, if the slot is of the arena and so
 // of this step.
-func (r *run) freed(sl *slot, ofSlab bool) {
+func (r *step) freed(sl *slot, ofSlab bool) {
 	if r.plan != nil && ofSlab {
 		if r.next < len(r.plan.Events) {
 			if e := r.plan.Events[r.next]; !e.IsAlloc && e.Block == sl.index {
@@ -310,8 +310,8 @@ func (r *run) freed(sl *slot, ofSlab bool) {
 	r.recordFree(&sl.handle, sl.gen)
 }
 
-// leave makes the run a recording, which begins with what was done by the plan.
-func (r *run) leave() {
+// leave makes the step a recording, which begins with what was done by the plan.
+func (r *step) leave() {
 	c := r.plan
 	r.open, r.plan = false, nil
 	if c == nil {
@@ -332,7 +332,7 @@ func (r *run) leave() {
 }
 
 // recordAlloc records a request that the block of d met, and returns its number.
-func (r *run) recordAlloc(d *handle, gen uint64, bytes int64) (number int) {
+func (r *step) recordAlloc(d *handle, gen uint64, bytes int64) (number int) {
 	number = r.recording.Alloc(bytes)
 	switch {
 	case r.recording.TooLong:
@@ -346,7 +346,7 @@ func (r *run) recordAlloc(d *handle, gen uint64, bytes int64) (number int) {
 }
 
 // recordFree records the free of a block, if it is one of the step's.
-func (r *run) recordFree(d *handle, gen uint64) {
+func (r *step) recordFree(d *handle, gen uint64) {
 	if number, ok := r.numbers[owned{d, gen}]; ok {
 		delete(r.numbers, owned{d, gen})
 		r.recording.Free(number)

@@ -25,8 +25,8 @@ import (
 // PeakReserved: exact for one stream, an upper bound for more, because an exact
 // one would need a counter that all streams share.
 type Pool struct {
-	heaps  atomic.Pointer[heapTable]
-	common *heap // of no stream: memory that no work uses
+	heaps   atomic.Pointer[heapTable]
+	unowned *heap // of no stream: memory that no work uses
 
 	users  order.Users
 	events order.Events
@@ -37,17 +37,17 @@ type Pool struct {
 
 	// mu guards what follows. It is taken before any heap's lock, and who has it may take
 	// the locks of several heaps; all others take one. Those of users and events come last.
-	mu      sync.Mutex
-	driver  meter
-	space   *space // of virtual segments; nil: segments come from Malloc
-	opt     PoolOptions
-	closed  bool
-	full    bool      // the driver, or the limit, had no more when it was asked last
-	limited bool      // the limit refused growth
-	swaps   bool      // unused segments go back before another is asked for
-	list    []*heap   // all but common, in no order
-	donor   int       // in list: where the next look for memory begins
-	past    heapStats // of heaps that are no more
+	mu           sync.Mutex
+	driver       meter
+	space        *space // of virtual segments; nil: segments come from Malloc
+	opt          PoolOptions
+	closed       bool
+	full         bool      // the driver, or the limit, had no more when it was asked last
+	limited      bool      // the limit refused growth
+	releaseFirst bool      // unused segments go back before another is asked for
+	list         []*heap   // all but unowned, in no order
+	lender       int       // in list: where the next look for memory begins
+	past         heapStats // of heaps that were closed
 
 	// What Close could not give back, for another Close to try.
 	keptSegments []uintptr
@@ -78,7 +78,7 @@ func NewPool(d Driver, o PoolOptions) (*Pool, error) {
 	if err := p.chooseSegments(); err != nil {
 		return nil, err
 	}
-	p.common = newHeap(p, 0)
+	p.unowned = newHeap(p, 0)
 	p.heaps.Store(newHeapTable(nil))
 	if o.PreallocateBytes > 0 {
 		if err := p.preallocate(o.PreallocateBytes); err != nil {
@@ -163,11 +163,11 @@ func (p *Pool) preallocate(bytes int64) error {
 		size = min(size, limit&^(unit-1))
 	}
 	if p.space != nil {
-		return p.addChunks(&request{heap: p.common, size: size}, size)
+		return p.addChunks(&request{heap: p.unowned, size: size}, size)
 	}
-	g, err := p.newSegment(&request{heap: p.common, size: size}, size)
+	g, err := p.newSegment(&request{heap: p.unowned, size: size}, size)
 	if err == nil {
-		p.common.Adopt(g)
+		p.unowned.Adopt(g)
 	}
 	return err
 }
@@ -214,8 +214,8 @@ func (p *Pool) Free(b Block, s Stream) error {
 		h.mu.Unlock()
 		return p.whyUnknown(err)
 	}
-	if s == h.stream && len(r.users) == 0 && h != p.common {
-		h.retire(r)
+	if s == h.stream && len(r.users) == 0 && h != p.unowned {
+		h.free(r)
 		h.Recycle(n)
 		h.mu.Unlock()
 		return nil
@@ -288,7 +288,7 @@ func (p *Pool) orderUsers(b Block, s Stream) error {
 		return err
 	}
 	defer h.mu.Unlock()
-	if h != p.common && s != h.stream { // a block of another heap names its stream
+	if h != p.unowned && s != h.stream { // a block of another heap names its stream
 		if err := p.events.Order(h.stream, s); err != nil {
 			return err
 		}
@@ -296,9 +296,9 @@ func (p *Pool) orderUsers(b Block, s Stream) error {
 	return p.users.Order(r.users, s, &p.events)
 }
 
-// all calls yield for the common heap and all others. Caller holds p.mu.
+// all calls yield for the unowned heap and all others. Caller holds p.mu.
 func (p *Pool) all(yield func(h *heap) bool) {
-	if !yield(p.common) {
+	if !yield(p.unowned) {
 		return
 	}
 	for _, h := range p.list {

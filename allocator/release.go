@@ -44,7 +44,7 @@ func (p *Pool) Trim(keep int64) error {
 	return undo.First(errs)
 }
 
-// forgetPeak makes what is handed out now the peak that growth is measured by.
+// forgetPeak makes the bytes allocated now the peak that growth is measured by.
 func (p *Pool) forgetPeak() {
 	p.collected = collection{}
 	if s := p.space; s != nil {
@@ -63,7 +63,7 @@ func (p *Pool) release(keep int64) (errs []error) {
 		p.reserved = p.space.Held
 	}
 	for i := 0; i <= len(p.list) && p.reserved > keep; i++ {
-		h := p.common // at last: the others give back what it lent
+		h := p.unowned // at last: the others give back what it lent
 		if i < len(p.list) {
 			h = p.list[i]
 		}
@@ -87,7 +87,7 @@ func (p *Pool) releaseHeap(h *heap, keep int64) error {
 	if !p.hasUnused(h) {
 		return nil
 	}
-	if h != p.common {
+	if h != p.unowned {
 		if err := p.events.Sync(h.stream); err != nil {
 			return err
 		}
@@ -102,9 +102,9 @@ func (p *Pool) releaseHeap(h *heap, keep int64) error {
 		}
 		if g.Lender != nil {
 			h.Detach(g)
-			p.common.mu.Lock()
-			p.common.TakeBack(g)
-			p.common.mu.Unlock()
+			p.unowned.mu.Lock()
+			p.unowned.TakeBack(g)
+			p.unowned.mu.Unlock()
 			continue
 		}
 		if err := p.freeSegment(g); err != nil {
@@ -132,7 +132,7 @@ type deviceMemory struct {
 	err         error
 }
 
-// deviceMemory asks the driver what is free, once in a request that gives nothing back.
+// deviceMemory asks the driver for its free bytes, once in a request that gives nothing back.
 func (p *Pool) deviceMemory(r *request) deviceMemory {
 	if r.device == nil {
 		var d deviceMemory
@@ -245,7 +245,7 @@ const collectShare = 8
 // garbage-collection threshold, or as many bytes where they are swapped.
 func (p *Pool) collect(r *request, bytes int64) {
 	keep := p.reserved
-	if p.swaps && p.space == nil { // chunks are not swapped: they move
+	if p.releaseFirst && p.space == nil { // chunks are not swapped: they move
 		keep -= bytes
 	}
 	grown := p.reserved + bytes

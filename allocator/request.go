@@ -14,7 +14,7 @@ type request struct {
 	bytes     int64 // asked for
 	size      int64 // of the block
 	tag       string
-	slab      bool  // the block is a plan's slab: the pool counts it as lent, not as handed out
+	forArena  bool  // the block is a plan's arena: the pool counts it as lent, not as handed out
 	driverErr error // why there is no more memory from the driver
 
 	device *deviceMemory // nil: not asked yet
@@ -32,13 +32,13 @@ type request struct {
 
 // A step is one attempt to meet a request, by the kind of the pool's segments; nil: none. It
 // returns a block, or an error that ends the request, or neither.
-type step struct {
+type attempt struct {
 	malloc, virtual func(*Pool, *request) (*Block, error)
 }
 
 // way is what is tried for a request in turn, from top to bottom; then outOfMemory says why
 // nothing served. Up to giveUp nothing waits on the host.
-var way = [...]step{
+var way = [...]attempt{
 	// More than the pool and the device have: nothing is tried.
 	{(*Pool).refuseEarly, (*Pool).refuseEarly},
 	// Too many stitches: some of them are unmapped.
@@ -71,16 +71,16 @@ var way = [...]step{
 	{(*Pool).fromAnywhere, nil},
 }
 
-// handOut hands n, of any heap whose lock is held, to the request's stream. A slab is of the
+// handOut hands n, of any heap whose lock is held, to the request's stream. An arena is of the
 // request's own heap.
 func (r *request) handOut(owner *heap, n *block.Node) *Block {
-	if r.slab {
+	if r.forArena {
 		n.State = planned
 		return &Block{rec: &recordOf(n).handle}
 	}
 	if owner != r.heap {
 		owner.alsoUsedOn(recordOf(n), r.heap.stream)
-		r.heap.guests++
+		r.heap.borrowed++
 	}
 	b := owner.handOut(n, r.bytes, r.heap.stream, r.tag)
 	return &b
@@ -159,7 +159,7 @@ func (p *Pool) fromOwn(r *request) (*Block, error) {
 	return r.fromFree(), nil
 }
 
-// fromFree joins what is free in the request's heap, whose lock is held, and takes
+// fromFree joins the free blocks of the request's heap, whose lock is held, and takes
 // from it, or returns nil.
 func (r *request) fromFree() *Block {
 	r.heap.Flush()
@@ -187,11 +187,11 @@ func (p *Pool) fromOwnAtLast(r *request) (*Block, error) {
 const upkeepCalls = 16
 
 const (
-	// stealHeaps is how many heaps are searched for memory while the driver has more,
-	// so that a request costs no more where there are thousands of streams.
-	stealHeaps = 32
-	// donorLooks is how many heaps are looked at to find those with something to give.
-	donorLooks = 4 * stealHeaps
+	// mostLenders is how many heaps are searched for memory while the driver has more,
+	// so that thousands of streams make no request slower.
+	mostLenders = 32
+	// lenderLooks is how many heaps are looked at to find those with something to give.
+	lenderLooks = 4 * mostLenders
 )
 
 // A scope is what a request knows of the memory of other heaps: where it looks, and how much
@@ -201,8 +201,8 @@ type scope struct {
 	upkeep   int        // how many of upkeepCalls are left
 	last     bool       // the request fails otherwise
 
-	chosen bool    // donors were
-	donors []*heap // that may have memory for it
+	chosen  bool    // lenders were
+	lenders []*heap // that may have memory for it
 
 	refused []*heap // whose memory the driver keeps from it
 	busy    []*heap // whose work is not done, where the policy does not wait for it
@@ -215,7 +215,7 @@ func newScope(reuse Reuse) scope { return scope{waitMode: reuse.waitMode(), upke
 // unless the policy has streams wait, waits on the host.
 func (r *request) widen(reuse Reuse) {
 	r.waitMode, r.last = reuse.lastWaitMode(), true
-	r.chosen, r.donors, r.busy = false, nil, nil
+	r.chosen, r.lenders, r.busy = false, nil, nil
 }
 
 // refuse notes why the driver keeps the memory of h, not the request's own heap, from
@@ -241,7 +241,7 @@ func (r *request) mayProbe() bool { return r.waitMode != order.DontWait || r.upk
 // asks says whether h may have memory for the request. A heap whose stream the driver refuses
 // is asked again only at last, since each refusal is a call.
 func (r *request) asks(h *heap) bool {
-	return h != r.heap && (h == h.pool.common || r.last || !h.lost && r.upkeep > 0 && r.mayProbe()) &&
+	return h != r.heap && (h == h.pool.unowned || r.last || !h.lost && r.upkeep > 0 && r.mayProbe()) &&
 		!slices.Contains(r.refused, h) && !slices.Contains(r.busy, h)
 }
 
@@ -261,39 +261,39 @@ func (r *request) spend(f func(calls *int) error) error {
 	return err
 }
 
-// donorsOf returns the heaps that memory may be taken from for the request: the common one,
+// lendersOf returns the heaps that memory may be taken from for the request: the common one,
 // and of the others, which take turns, some with at least bytes that are not handed out. All
-// searches of the request have the same donors, so that what one counts on the next one
+// searches of the request have the same lenders, so that what one counts on the next one
 // finds. Blocks of theirs that other streams are done with count as free from now on.
-func (p *Pool) donorsOf(r *request, bytes int64) []*heap {
+func (p *Pool) lendersOf(r *request, bytes int64) []*heap {
 	if r.chosen {
-		return r.donors
+		return r.lenders
 	}
 	r.chosen = true
-	p.addDonor(r, p.common, 1)
+	p.addLender(r, p.unowned, 1)
 	if p.opt.Reuse == ReuseSameStream {
-		return r.donors
+		return r.lenders
 	}
-	for looks := min(donorLooks, len(p.list)); looks > 0 && len(r.donors) < stealHeaps; looks-- {
-		p.donor = (p.donor + 1) % len(p.list)
-		p.addDonor(r, p.list[p.donor], bytes)
+	for looks := min(lenderLooks, len(p.list)); looks > 0 && len(r.lenders) < mostLenders; looks-- {
+		p.lender = (p.lender + 1) % len(p.list)
+		p.addLender(r, p.list[p.lender], bytes)
 	}
-	return r.donors
+	return r.lenders
 }
 
-// everyDonor makes every heap a donor that has memory and that the policy lets the request take
+// everyLender makes every heap a lender that has memory and that the policy lets the request take
 // it from, the common one first.
-func (p *Pool) everyDonor(r *request) {
-	r.chosen, r.donors = true, nil
+func (p *Pool) everyLender(r *request) {
+	r.chosen, r.lenders = true, nil
 	for h := range p.all {
-		if h != r.heap && h.Reserved() > 0 && (p.opt.Reuse != ReuseSameStream || h == p.common) {
-			r.donors = append(r.donors, h)
+		if h != r.heap && h.Reserved() > 0 && (p.opt.Reuse != ReuseSameStream || h == p.unowned) {
+			r.lenders = append(r.lenders, h)
 		}
 	}
 }
 
-// addDonor makes h a donor if bytes of it or more are not handed out.
-func (p *Pool) addDonor(r *request, h *heap, bytes int64) {
+// addLender makes h a lender if bytes of it or more are not handed out.
+func (p *Pool) addLender(r *request, h *heap, bytes int64) {
 	if !r.asks(h) {
 		return
 	}
@@ -306,33 +306,33 @@ func (p *Pool) addDonor(r *request, h *heap, bytes int64) {
 		r.refuse(h, err)
 		return
 	}
-	r.donors = append(r.donors, h)
+	r.lenders = append(r.lenders, h)
 }
 
-// orderAfter brings the request's stream past the work queued on the donor's so far,
+// orderAfter brings the request's stream past the work queued on the lender's so far,
 // or says that it is not past, and why is noted: the work is not done, or the driver refuses
-// the donor.
-func (p *Pool) orderAfter(r *request, donor *heap) (bool, error) {
-	if donor == p.common {
+// the lender.
+func (p *Pool) orderAfter(r *request, lender *heap) (bool, error) {
+	if lender == p.unowned {
 		return true, nil
 	}
 	if r.waitMode == order.DontWait {
 		if !r.mayProbe() {
-			r.busy = append(r.busy, donor)
+			r.busy = append(r.busy, lender)
 			return false, nil
 		}
 		r.upkeep -= probeCalls
 	}
-	event, err := p.events.Record(donor.stream)
-	if donor.lost = err != nil; donor.lost {
+	event, err := p.events.Record(lender.stream)
+	if lender.lost = err != nil; lender.lost {
 		r.upkeep--
-		r.refuse(donor, err)
+		r.refuse(lender, err)
 		return false, nil
 	}
 	defer p.events.Release(event)
 	past, err := p.events.Pass(event, r.heap.stream, r.waitMode)
 	if err == nil && !past {
-		r.busy = append(r.busy, donor)
+		r.busy = append(r.busy, lender)
 	}
 	return past, err
 }

@@ -9,8 +9,8 @@ import (
 
 // How a pool with virtual segments grows, and gives memory back.
 
-// fromNewPeak grows the heap if what is handed out, with the request, is more than
-// ever before, so that what is reserved exceeds it by little.
+// fromNewPeak grows the heap if the bytes allocated, with the request, are a new peak: the
+// bytes reserved then exceed the peak by little.
 func (p *Pool) fromNewPeak(r *request) (*Block, error) {
 	if p.full {
 		return nil, nil
@@ -33,11 +33,11 @@ func (p *Pool) fromNewPeak(r *request) (*Block, error) {
 // countHeaps is how many heaps are counted for a request.
 const countHeaps = 32
 
-// count looks at what is handed out of h and of some other heaps. Where there are more, they
-// take turns: then what is counted was true at different times.
+// count counts the bytes allocated of h and of some other heaps. Where there are more, they
+// take turns: then the counts are of different times.
 func (p *Pool) count(h *heap) {
 	s := p.space
-	s.countHeap(p.common)
+	s.countHeap(p.unowned)
 	s.countHeap(h)
 	for range min(countHeaps, len(p.list)) {
 		s.turn = (s.turn + 1) % len(p.list)
@@ -45,7 +45,7 @@ func (p *Pool) count(h *heap) {
 	}
 }
 
-// countHeap looks at what is handed out of h.
+// countHeap counts the bytes allocated of h.
 func (s *space) countHeap(h *heap) {
 	h.mu.Lock()
 	allocs, _ := h.stats.counts()
@@ -57,14 +57,14 @@ func (s *space) countHeap(h *heap) {
 	h.counted = counted{allocs, bytes}
 }
 
-// uncount takes h, whose lock is held and all of whose blocks moved, out of what is counted.
+// uncount takes h, whose lock is held and all of whose blocks moved, out of the counts.
 func (s *space) uncount(h *heap) {
 	allocs, _ := h.stats.counts()
 	s.requests += allocs - h.counted.requests
 	s.counted -= h.counted.bytes
 }
 
-// handedOut returns the bytes that are handed out, as far as was counted, a plan's slab among
+// handedOut returns the bytes that are handed out, as far as was counted, a plan's arena among
 // them.
 func (s *space) handedOut() int64 { return s.lent + s.counted }
 
@@ -84,7 +84,7 @@ func (p *Pool) tail(h *heap) int64 {
 	return 0
 }
 
-// tailGrowth returns how many bytes make what is free at the end of the heap's zone
+// tailGrowth returns how many bytes make the free block at the end of the heap's zone
 // large enough for a request or, where no addresses follow, are so by themselves.
 func (p *Pool) tailGrowth(r *request) int64 {
 	bytes := block.RoundUp(r.size-p.tail(r.heap), p.space.Page)
@@ -94,7 +94,7 @@ func (p *Pool) tailGrowth(r *request) int64 {
 	return block.RoundUp(r.size, p.space.Page)
 }
 
-// growTail makes what is free at the end of the heap's zone large enough.
+// growTail makes the free block at the end of the heap's zone large enough.
 func (p *Pool) growTail(r *request) (*Block, error) {
 	p.collect(r, p.tailGrowth(r))
 	// What was collected may have been free at the end.
@@ -211,8 +211,8 @@ func (p *Pool) releaseChunks(h *heap, keep int64) error {
 type space struct {
 	pages.Space
 
-	lent     int64 // bytes of a plan's slab
-	peak     int64 // the most bytes handed out at once, as far as was seen; the slab counts
+	lent     int64 // bytes of a plan's arena
+	peak     int64 // the most bytes handed out at once, as far as was seen; the arena counts
 	counted  int64 // bytes handed out, of each heap when it was counted last
 	requests int64 // up to then
 	turn     int   // in Pool.list: the next heap to be counted

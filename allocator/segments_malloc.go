@@ -12,12 +12,12 @@ import "mlpool/allocator/internal/block"
 // up to 64 MiB.
 const (
 	largeHeap   = 192 << 20 // bytes from which on a heap is large
-	growthShare = 8         // of a large heap: a segment adds one part in so many
+	growthShare = 8         // of a large heap: a segment adds one part in growthShare
 
-	fitShare = 16       // of a small heap: a segment adds at least one part in so many
+	fitShare = 16       // of a small heap: a segment adds at least one part in fitShare
 	fitTries = 8        // numbers of blocks that are tried
 	fitBytes = 16 << 20 // bytes of a segment that is enlarged to fit
-	fitWaste = 16       // one part in so many may be left over
+	fitWaste = 16       // one part in fitWaste may be left over
 )
 
 // growth returns the bytes of the next segment of a heap that holds reserved
@@ -59,7 +59,7 @@ func (p *Pool) newSegment(r *request, bytes int64) (*block.Range, error) {
 // fromDriver grows the heap by a segment: of the size that growth suggests, or,
 // if there is not as much, of the size needed.
 func (p *Pool) fromDriver(r *request) (*Block, error) {
-	if p.full { // what is free elsewhere comes first, then the driver is asked again
+	if p.full { // free memory elsewhere comes first, then the driver is asked again
 		return nil, nil
 	}
 	return p.grow(r)
@@ -118,8 +118,8 @@ func (p *Pool) segmentSizes(r *request) [4]int64 {
 	return sizes
 }
 
-// fromDriverAtLast asks again, and returns unused segments before where they and what is
-// free make enough: at first as many as
+// fromDriverAtLast asks again, and returns unused segments before where these and free
+// memory are enough: at first as many as
 // the request needs.
 func (p *Pool) fromDriverAtLast(r *request) (*Block, error) {
 	if err := p.drainAll(r); err != nil {
@@ -143,10 +143,10 @@ func (p *Pool) fromDriverAtLast(r *request) (*Block, error) {
 }
 
 // unusedSegments returns the bytes of the segments that could go back to the driver, and
-// of what the common heap has free, which may complete one.
+// of what the unowned heap has free, which may complete one.
 func (p *Pool) unusedSegments() (bytes int64) {
 	p.everyHeap(func(h *heap) {
-		if h == p.common {
+		if h == p.unowned {
 			bytes += h.Reserved() - h.stats.allocated
 			return
 		}
@@ -157,41 +157,41 @@ func (p *Pool) unusedSegments() (bytes int64) {
 
 // How a pool with malloc segments takes memory of other streams.
 
-// stealEvery is how many requests a heap meets by itself between two that take
+// borrowEvery is how many requests a heap meets by itself between two that take
 // memory from another heap while the driver has more. Moving memory costs an
 // event, so streams that need it all the time are better off with their own:
 // churn over many streams then settles without events.
-const stealEvery = 128
+const borrowEvery = 128
 
 // fromOthers takes a segment of no stream, or memory of another heap if that was
 // not done too recently.
 func (p *Pool) fromOthers(r *request) (*Block, error) {
-	if b := p.fromCommon(r); b != nil {
+	if b := p.fromUnowned(r); b != nil {
 		return b, nil
 	}
 	h := r.heap
 	h.mu.Lock()
 	allocs, _ := h.stats.counts()
 	h.mu.Unlock()
-	requests := allocs + h.guests
-	if requests-h.stolen < stealEvery && !p.full {
+	requests := allocs + h.borrowed
+	if requests-h.borrowedAt < borrowEvery && !p.full {
 		return nil, nil
 	}
-	b, err := p.stealSome(r)
+	b, err := p.borrowSome(r)
 	if b != nil {
-		h.stolen = requests
+		h.borrowedAt = requests
 	}
 	return b, err
 }
 
 // fromCommon gives the request's heap memory of no stream: a segment, if it is not
 // too large, or part of one.
-func (p *Pool) fromCommon(r *request) *Block {
-	if !r.asks(p.common) {
+func (p *Pool) fromUnowned(r *request) *Block {
+	if !r.asks(p.unowned) {
 		return nil
 	}
 	growth := p.segmentSizes(r)[0]
-	c := p.common
+	c := p.unowned
 	c.mu.Lock()
 	err := r.reap(c)
 	var g *block.Range
@@ -208,7 +208,7 @@ func (p *Pool) fromCommon(r *request) *Block {
 	return p.adopt(r, g)
 }
 
-// give takes a segment of at least size bytes out of the common heap h: a whole one
+// give takes a segment of at least size bytes out of the unowned heap h: a whole one
 // of at most modest bytes, or else part of one, of about growth bytes.
 func (h *heap) give(size, growth, modest int64) *block.Range {
 	h.Flush()
@@ -231,19 +231,19 @@ func (p *Pool) adopt(r *request, g *block.Range) *Block {
 	return r.handOut(h, h.Carve(h.Adopt(g), r.size))
 }
 
-// stealSome looks for memory in a few other heaps: what is free, then what waits.
-func (p *Pool) stealSome(r *request) (*Block, error) {
-	donors := p.donorsOf(r, r.size)
-	for _, donor := range donors {
-		if b, err := p.steal(r, donor, atHand); b != nil || err != nil {
+// borrowSome looks for memory in a few other heaps: free blocks, then waiting ones.
+func (p *Pool) borrowSome(r *request) (*Block, error) {
+	lenders := p.lendersOf(r, r.size)
+	for _, lender := range lenders {
+		if b, err := p.borrow(r, lender, atHand); b != nil || err != nil {
 			return b, err
 		}
 	}
 	if p.opt.Reuse != ReuseWait {
 		return nil, nil
 	}
-	for _, donor := range donors {
-		if b, err := p.steal(r, donor, stillUsed); b != nil || err != nil {
+	for _, lender := range lenders {
+		if b, err := p.borrow(r, lender, stillUsed); b != nil || err != nil {
 			return b, err
 		}
 	}
@@ -251,7 +251,7 @@ func (p *Pool) stealSome(r *request) (*Block, error) {
 }
 
 // fromOthersAtLast asks every other heap, and waits for those that wait.
-func (p *Pool) fromOthersAtLast(r *request) (*Block, error) { return p.stealAll(r, allWaiting) }
+func (p *Pool) fromOthersAtLast(r *request) (*Block, error) { return p.borrowFromAll(r, allWaiting) }
 
 // fromAnywhere looks at every block of every heap, those that MaxSplitBytes and the
 // strategy leave out among them.
@@ -267,12 +267,12 @@ func (p *Pool) fromAnywhere(r *request) (*Block, error) {
 	if b != nil {
 		return b, nil
 	}
-	return p.stealAll(r, allBlocks)
+	return p.borrowFromAll(r, allBlocks)
 }
 
-func (p *Pool) stealAll(r *request, how thoroughness) (*Block, error) {
-	for donor := range p.all {
-		if b, err := p.steal(r, donor, how); b != nil || err != nil {
+func (p *Pool) borrowFromAll(r *request, how thoroughness) (*Block, error) {
+	for lender := range p.all {
+		if b, err := p.borrow(r, lender, how); b != nil || err != nil {
 			return b, err
 		}
 	}
@@ -289,67 +289,67 @@ const (
 	allBlocks                      // also what its placement does not find
 )
 
-// steal takes an unused segment from the donor, or carves a block out of one that
-// stays there, and orders the request's stream after the donor's. It returns
-// neither if the policy, the donor's state or the driver forbids it.
-func (p *Pool) steal(r *request, donor *heap, how thoroughness) (*Block, error) {
-	if !r.asks(donor) {
+// borrow takes an unused segment from the lender, or carves a block out of one that
+// stays there, and orders the request's stream after the lender's. It returns
+// neither if the policy, the lender's state or the driver forbids it.
+func (p *Pool) borrow(r *request, lender *heap, how thoroughness) (*Block, error) {
+	if !r.asks(lender) {
 		return nil, nil
 	}
-	b, g, err := p.donate(r, donor, how)
+	b, g, err := p.lendFrom(r, lender, how)
 	if g != nil {
 		b = p.adopt(r, g)
 	}
 	return b, err
 }
 
-func (p *Pool) donate(r *request, donor *heap, how thoroughness) (*Block, *block.Range, error) {
-	donor.mu.Lock()
-	defer donor.mu.Unlock()
-	if p.opt.Reuse == ReuseSameStream && donor != p.common {
+func (p *Pool) lendFrom(r *request, lender *heap, how thoroughness) (*Block, *block.Range, error) {
+	lender.mu.Lock()
+	defer lender.mu.Unlock()
+	if p.opt.Reuse == ReuseSameStream && lender != p.unowned {
 		return nil, nil, nil
 	}
 	if how == stillUsed {
-		return p.donateWaiting(r, donor)
+		return p.lendWaiting(r, lender)
 	}
 	if how >= allWaiting {
-		if err := donor.drain(r.waitMode); err != nil {
-			r.refuse(donor, err)
+		if err := lender.drain(r.waitMode); err != nil {
+			r.refuse(lender, err)
 			return nil, nil, nil
 		}
-		donor.Flush()
+		lender.Flush()
 	}
-	g := donor.FittingUnused(r.size)
+	g := lender.FittingUnused(r.size)
 	if g != nil && how == atHand && g.Size > p.modest(r.size) {
 		g = nil
 	}
 	var n *block.Node
 	if g == nil {
-		if n = donor.Take(r.size); n == nil && how == allBlocks {
-			n = donor.TakeBest(r.size)
+		if n = lender.Take(r.size); n == nil && how == allBlocks {
+			n = lender.TakeBest(r.size)
 		}
 		if n == nil {
 			return nil, nil, nil
 		}
 	}
-	if ordered, err := p.orderAfter(r, donor); err != nil || !ordered {
+	if ordered, err := p.orderAfter(r, lender); err != nil || !ordered {
 		if n != nil {
-			donor.Coalesce(n)
+			lender.Coalesce(n)
 		}
 		return nil, nil, err
 	}
 	if n != nil {
-		return r.handOut(donor, n), nil, nil
+		return r.handOut(lender, n), nil, nil
 	}
-	donor.Detach(g)
+	lender.Detach(g)
 	return nil, g, nil
 }
 
-// donateWaiting is donate for a block that other streams still use, and that is not much larger
+// lendWaiting is lendFrom for a block that other streams still use, and that is not much larger
 // than the request: the request's stream waits for them on the device.
-func (p *Pool) donateWaiting(r *request, donor *heap) (*Block, *block.Range, error) {
-	moves := func(n *block.Node) bool { return n.Whole() && (donor != p.common || n.Range().Lender == nil) }
-	item := donor.waiting.First(sizeClass(r.size), func(o *record) bool {
+func (p *Pool) lendWaiting(r *request, lender *heap) (*Block, *block.Range, error) {
+	moves := func(n *block.Node) bool { return n.Whole() && (lender != p.unowned || n.Range().Lender == nil) }
+	item := lender.waiting.First(sizeClass(r.size), func(o *record) bool {
 		n := &o.node
 		return n.Size() >= r.size && (n.Size() <= 2*r.size || moves(n) && n.Size() <= p.modest(r.size))
 	})
@@ -358,19 +358,19 @@ func (p *Pool) donateWaiting(r *request, donor *heap) (*Block, *block.Range, err
 	}
 	o := item.Of
 	n := &o.node
-	if ordered, err := p.orderAfter(r, donor); err != nil || !ordered {
+	if ordered, err := p.orderAfter(r, lender); err != nil || !ordered {
 		return nil, nil, err
 	}
-	if _, err := donor.claim([]*record{o}, r.heap.stream, 0); err != nil {
+	if _, err := lender.claim([]*record{o}, r.heap.stream, 0); err != nil {
 		return nil, nil, err
 	}
 	if !moves(n) {
 		n.Want = r.size
-		return r.handOut(donor, n), nil, nil
+		return r.handOut(lender, n), nil, nil
 	}
 	g := n.Range()
-	donor.ListFree(n)
-	donor.Detach(g)
+	lender.ListFree(n)
+	lender.Detach(g)
 	return nil, g, nil
 }
 

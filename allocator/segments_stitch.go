@@ -6,66 +6,66 @@ import (
 	"mlpool/allocator/internal/pages"
 )
 
-// sewn is what a block in a stitch is made of.
-type sewn struct {
+// stitched is what a block in a stitch is made of.
+type stitched struct {
 	stitch *pages.Stitch
 	parts  []*block.Node // of the heap's segments, in the order of the stitch
 
-	prev, next *record // in heap.sewn
+	prev, next *record // in heap.stitched
 }
 
 // parts returns what r is made of: its node, where it is in no stitch.
 func (r *record) parts() []*block.Node {
-	if r.sewn != nil {
-		return r.sewn.parts
+	if r.stitched != nil {
+		return r.stitched.parts
 	}
 	return []*block.Node{&r.node}
 }
 
-// sew makes parts of the heap a block, of size bytes from addr on, in t.
-func (h *heap) sew(t *pages.Stitch, addr uintptr, size int64, parts []*block.Node) *block.Node {
+// stitch makes parts of the heap a block, of size bytes from addr on, in t.
+func (h *heap) stitch(t *pages.Stitch, addr uintptr, size int64, parts []*block.Node) *block.Node {
 	n := h.Apart(addr, size)
 	r := recordOf(n)
-	r.sewn = &sewn{stitch: t, parts: parts}
+	r.stitched = &stitched{stitch: t, parts: parts}
 	t.Blocks.Add(1)
-	h.addSewn(r)
+	h.addStitched(r)
 	return n
 }
 
-// addSewn lists r, a block in a stitch.
-func (h *heap) addSewn(r *record) {
-	r.sewn.prev, r.sewn.next = nil, h.sewn
-	if h.sewn != nil {
-		h.sewn.sewn.prev = r
+// addStitched lists r, a block in a stitch.
+func (h *heap) addStitched(r *record) {
+	r.stitched.prev, r.stitched.next = nil, h.stitched
+	if h.stitched != nil {
+		h.stitched.stitched.prev = r
 	}
-	h.sewn = r
+	h.stitched = r
 }
 
-// unsew forgets r, which is in a stitch, and returns its parts.
-func (h *heap) unsew(r *record) []*block.Node {
-	w := r.sewn
+// unstitch forgets r, which is in a stitch, and returns its parts.
+func (h *heap) unstitch(r *record) []*block.Node {
+	w := r.stitched
 	if w.next != nil {
-		w.next.sewn.prev = w.prev
+		w.next.stitched.prev = w.prev
 	}
 	if w.prev != nil {
-		w.prev.sewn.next = w.next
+		w.prev.stitched.next = w.next
 	} else {
-		h.sewn = w.next
+		h.stitched = w.next
 	}
-	r.sewn = nil
+	r.stitched = nil
 	w.stitch.Blocks.Add(-1)
 	h.DiscardApart(&r.node)
 	return w.parts
 }
 
-// takeOverSewn adds the blocks in stitches of heap from, whose parts h has already.
-func (h *heap) takeOverSewn(from *heap) {
-	for r := from.sewn; r != nil; {
-		after := r.sewn.next
+// takeOverStitched adds the blocks in stitches of heap from, whose parts h has already.
+func (h *heap) takeOverStitched(from *heap) {
+	for r := from.stitched; r != nil; {
+		after := r.stitched.next
 		if r.node.State == live {
 			h.takeOverLive(from, &r.node)
 		}
-		h.addSewn(r)
+		h.addStitched(r)
 		r = after
 	}
 }
@@ -188,14 +188,14 @@ func (h *heap) claim(blocks []*record, s Stream, rests int) (marks []uintptr, er
 // claimLooks bounds how many blocks a request looks at to find chunks that it may claim.
 const claimLooks = 4096
 
-// fromWaiting meets a request from what is free and, as far as that is not enough, from the
+// fromWaiting serves a request from unused chunks and, as far as these are too few, from the
 // chunks of blocks that wait in other heaps.
 func (p *Pool) fromWaiting(r *request) (*Block, error) {
 	if p.opt.Reuse != ReuseWait || p.grows(r) || r.missing <= 0 {
 		return nil, nil
 	}
 	missing, looks := r.missing, claimLooks
-	for _, d := range p.donorsOf(r, p.space.Page) {
+	for _, d := range p.lendersOf(r, p.space.Page) {
 		if !r.asks(d) {
 			continue
 		}
@@ -231,9 +231,9 @@ func (p *Pool) claimChunks(r *request, d *heap, looks *int) error {
 	}
 	for _, r := range x.blocks {
 		parts := r.parts()
-		if r.sewn != nil {
-			r.sewn.stitch.UsedBy(&h.pages) // which comes after all that used it
-			d.unsew(r)
+		if r.stitched != nil {
+			r.stitched.stitch.UsedBy(&h.pages) // which comes after all that used it
+			d.unstitch(r)
 		}
 		for _, m := range parts {
 			for m != nil {

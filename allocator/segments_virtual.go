@@ -27,31 +27,31 @@ func (p *Pool) fromChunks(r *request) (*Block, error) {
 	if b, err := p.fromNewPeak(r); b != nil || err != nil {
 		return b, err
 	}
-	if donors := p.donorsOf(r, p.space.Page); len(donors) > 0 {
-		if b, err := p.gather(r, donors, false); b != nil || err != nil {
+	if lenders := p.lendersOf(r, p.space.Page); len(lenders) > 0 {
+		if b, err := p.gather(r, lenders, false); b != nil || err != nil {
 			return b, err
 		}
 	}
-	return p.fromBlocks(r, p.common)
+	return p.fromBlocks(r, p.unowned)
 }
 
 // fromBlocks meets a request from a free block of another heap, where it stays.
-func (p *Pool) fromBlocks(r *request, donor *heap) (*Block, error) {
-	if r.slab || !r.asks(donor) || donor.Reserved() == 0 {
+func (p *Pool) fromBlocks(r *request, lender *heap) (*Block, error) {
+	if r.forArena || !r.asks(lender) || lender.Reserved() == 0 {
 		return nil, nil
 	}
-	donor.mu.Lock()
-	defer donor.mu.Unlock()
-	donor.Flush()
-	n := donor.TakeBest(r.size)
+	lender.mu.Lock()
+	defer lender.mu.Unlock()
+	lender.Flush()
+	n := lender.TakeBest(r.size)
 	if n == nil {
 		return nil, nil
 	}
-	if ordered, err := p.orderAfter(r, donor); err != nil || !ordered {
-		donor.Coalesce(n)
+	if ordered, err := p.orderAfter(r, lender); err != nil || !ordered {
+		lender.Coalesce(n)
 		return nil, err
 	}
-	return r.handOut(donor, n), nil
+	return r.handOut(lender, n), nil
 }
 
 // fromStitch meets a request from unused chunks wherever they are.
@@ -63,8 +63,8 @@ func (p *Pool) fromStitch(r *request) (*Block, error) {
 	if b, err := p.gather(r, nil, true); b != nil || err != nil {
 		return b, err
 	}
-	if donors := p.donorsOf(r, p.space.Page); len(donors) > 0 {
-		return p.gather(r, donors, true)
+	if lenders := p.lendersOf(r, p.space.Page); len(lenders) > 0 {
+		return p.gather(r, lenders, true)
 	}
 	return nil, nil
 }
@@ -75,7 +75,7 @@ func (p *Pool) grows(r *request) bool {
 	return p.space.Overstitched() && !p.full && r.driverErr == nil
 }
 
-// fromSettled waits for every freed block and joins what is free in every heap
+// fromSettled waits for every freed block and joins the free blocks of every heap
 // before it looks once more.
 func (p *Pool) fromSettled(r *request) (*Block, error) {
 	r.widen(p.opt.Reuse)
@@ -85,13 +85,13 @@ func (p *Pool) fromSettled(r *request) (*Block, error) {
 	if b, err := p.gather(r, nil, false); b != nil || err != nil {
 		return b, err
 	}
-	p.everyDonor(r)
+	p.everyLender(r)
 	for _, stitch := range [...]bool{false, true} {
-		if b, err := p.gather(r, r.donors, stitch); b != nil || err != nil {
+		if b, err := p.gather(r, r.lenders, stitch); b != nil || err != nil {
 			return b, err
 		}
 	}
-	for _, d := range r.donors {
+	for _, d := range r.lenders {
 		if b, err := p.fromBlocks(r, d); b != nil || err != nil {
 			return b, err
 		}
@@ -100,23 +100,23 @@ func (p *Pool) fromSettled(r *request) (*Block, error) {
 }
 
 // fromReleased gives back to the driver what the policy leaves to other streams, or what
-// cannot be mapped side by side, if that and what is free make enough.
+// cannot be mapped side by side, if these and unused chunks are enough.
 func (p *Pool) fromReleased(r *request) (*Block, error) {
 	if missing := p.missing(r); missing > 0 && p.noRoom(r, missing, p.space.kept()) != nil {
 		return nil, nil
 	}
 	p.makeRoom(r, p.reserved-block.RoundUp(r.size, p.space.Page))
-	p.everyDonor(r)
-	return p.gather(r, r.donors, true)
+	p.everyLender(r)
+	return p.gather(r, r.lenders, true)
 }
 
-// gather meets a request from unused chunks of its heap and of donors, and parts of
+// gather meets a request from unused chunks of its heap and of lenders, and parts of
 // its heap's own; a new stitch is made only if that is asked for. Where the driver
-// refuses one of the donors, or its work is not done, it looks again without that one.
-func (p *Pool) gather(r *request, donors []*heap, stitch bool) (*Block, error) {
+// refuses one of the lenders, or its work is not done, it looks again without that one.
+func (p *Pool) gather(r *request, lenders []*heap, stitch bool) (*Block, error) {
 	for {
-		heaps := append(make([]*heap, 0, 1+len(donors)), r.heap)
-		for _, d := range donors {
+		heaps := append(make([]*heap, 0, 1+len(lenders)), r.heap)
+		for _, d := range lenders {
 			if r.asks(d) {
 				heaps = append(heaps, d)
 			}
@@ -191,7 +191,7 @@ func (p *Pool) move(r *request, spans []pages.Span) (bool, error) {
 	if len(lenders) == 0 {
 		return true, nil
 	}
-	if lenders[0] != &p.common.pages || len(lenders) > 1 {
+	if lenders[0] != &p.unowned.pages || len(lenders) > 1 {
 		s.moves++
 	}
 	for _, l := range lenders {
@@ -226,7 +226,7 @@ func (p *Pool) handOutParts(r *request, parts []*block.Node, at pages.Location) 
 	n := parts[0]
 	if at.Stitch != nil {
 		p.space.Use(at.Stitch, &h.pages, at.Addr, r.size)
-		n = h.sew(at.Stitch, at.Addr, r.size, parts)
+		n = h.stitch(at.Stitch, at.Addr, r.size, parts)
 	}
 	n.Want = r.size
 	return r.handOut(h, n), nil

@@ -9,7 +9,7 @@ import (
 // on s, which for the heap's own stream is a matter of course. It returns the user
 // if r did not name it before.
 func (h *heap) alsoUsedOn(r *record, s Stream) *order.User {
-	if s == h.stream && h != h.pool.common {
+	if s == h.stream && h != h.pool.unowned {
 		return nil
 	}
 	return h.pool.users.Name(&r.users, s)
@@ -32,7 +32,7 @@ func (h *heap) freeForeign(r *record, s Stream) error {
 	}
 	h.waiting.Observe(class, h.stats.classes[class].allocs)
 	users.Forget(&r.users)
-	h.retire(r)
+	h.free(r)
 	if item == nil {
 		h.Recycle(&r.node)
 	} else {
@@ -56,13 +56,13 @@ func (h *heap) ready(r *record) {
 
 // drain makes all waiting blocks available. A heap of no stream waits on the host.
 func (h *heap) drain(how order.Mode) error {
-	if h == h.pool.common {
+	if h == h.pool.unowned {
 		how = order.HostWaits
 	}
 	return h.waiting.Drain(h.stream, how)
 }
 
-// drainAll waits for every freed block and joins what is free in every heap.
+// drainAll waits for every freed block and joins the free blocks of every heap.
 func (p *Pool) drainAll(r *request) error {
 	for h := range p.all {
 		h.mu.Lock()
@@ -114,11 +114,11 @@ func (p *Pool) ReleaseStream(s Stream) error {
 	return nil
 }
 
-// merge moves everything that h holds to the common heap and closes h. Caller
+// merge moves everything that h holds to the unowned heap and closes h. Caller
 // holds p.mu.
 func (p *Pool) merge(h *heap) {
 	p.boundPeak()
-	c := p.common
+	c := p.unowned
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.Flush()
@@ -131,7 +131,7 @@ func (p *Pool) merge(h *heap) {
 	}
 	if p.space != nil {
 		p.space.Merge(&c.pages, &h.pages, moved)
-		c.takeOverSewn(h)
+		c.takeOverStitched(h)
 		p.space.uncount(h)
 	} else {
 		for g := range h.Ranges {
@@ -160,6 +160,6 @@ func (h *heap) takeOverLive(from *heap, n *block.Node) {
 // close forgets everything that the heap holds.
 func (h *heap) close() {
 	h.Close()
-	h.stats, h.sewn, h.records = heapStats{}, nil, nil
+	h.stats, h.stitched, h.records = heapStats{}, nil, nil
 	h.waiting = order.Queue[*record]{}
 }

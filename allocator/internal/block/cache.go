@@ -32,7 +32,7 @@ func (c *cache) pop(want int64) *Node {
 	return nil
 }
 
-// push keeps n, and returns the block that it keeps no more, or nil.
+// push keeps n, and returns the block that it no longer keeps, or nil.
 func (c *cache) push(n *Node) *Node {
 	old := c.nodes[c.next]
 	n.State = Cached

@@ -30,7 +30,7 @@ type Heap struct {
 
 	ranges   rangeList
 	unused   rangeIndex
-	reserved int64   // bytes of all ranges, without what is lent
+	reserved int64   // bytes of all ranges, without lent ones
 	spares   *Node   // unused records, by down
 	loose    []*Node // that were freed or split off and have not joined yet
 	joined   []*Node // room for the next ones

@@ -14,7 +14,7 @@ func (h *Heap) Ranges(yield func(g *Range) bool) {
 // RangeCount returns how many ranges the heap has.
 func (h *Heap) RangeCount() int { return h.ranges.count }
 
-// Reserved returns the bytes of all ranges, without what is lent.
+// Reserved returns the bytes of all ranges, without lent ones.
 func (h *Heap) Reserved() int64 { return h.reserved }
 
 // RangeSize returns the bytes that a new range should have for a request of bytes.
@@ -100,7 +100,7 @@ func (h *Heap) Join(left, right *Range) (joined, other *Range) {
 		}
 	}
 	a, b := left.last, right.first
-	if a.State == Free { // a placement may look at what is behind a block
+	if a.State == Free { // a placement may look at a block's right neighbour
 		h.removeFree(a)
 	}
 	a.next, b.prev = b, a

@@ -9,7 +9,7 @@ type placement interface {
 	// insert lists a free block, remove takes it out again.
 	insert(n *Node)
 	remove(n *Node)
-	// visit calls f for the free blocks of at least so many bytes, and perhaps for
+	// visit calls f for the free blocks of at least least bytes, and perhaps for
 	// smaller ones.
 	visit(least int64, f func(n *Node))
 	// cut returns how many bytes to keep of a block of at least size bytes, found

@@ -96,7 +96,7 @@ func (h *Heap) Flush() {
 func (h *Heap) JoinLoose() {
 	for len(h.loose) > 0 {
 		loose := h.loose
-		h.loose, h.joined = h.joined[:0], nil // what is joined may make more loose
+		h.loose, h.joined = h.joined[:0], nil // joining may make more loose
 		for i, n := range loose {
 			loose[i] = nil
 			h.join(n)

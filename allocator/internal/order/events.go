@@ -26,7 +26,7 @@ type Querier interface {
 type Mode int
 
 const (
-	DontWait    Mode = iota // take what is done
+	DontWait    Mode = iota // take memory whose work is done
 	DeviceWaits             // the stream that uses the memory does
 	HostWaits
 )

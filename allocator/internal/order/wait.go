@@ -7,7 +7,7 @@ import (
 
 // keptRounds is how many rounds of freed memory lie while other streams use them, before the
 // stream that freed them waits for the first of them. With one, a stream that copies a batch
-// would wait for the computation on the batch before, and never run beside it; with more
+// would wait for the computation on the batch before, and never overlap it; with more
 // than a few, a host that runs far ahead of the device holds memory for nothing.
 const keptRounds = 4
 
@@ -211,7 +211,7 @@ func (q *Queue[T]) reapLine(l *line[T], queries *int) error {
 	return nil
 }
 
-// ahead returns what is the nth in the line, or the last, and how many are up to it.
+// ahead returns the nth wait of the line, or the last, and how many are up to it.
 func (l *line[T]) ahead(n int) (*wait[T], int) {
 	w := l.first
 	for i := 1; ; i++ {

@@ -13,7 +13,7 @@ var heuristics = []heuristic{
 
 const (
 	patience = 60 // placements without gain until the next heuristic's turn
-	ambition = 32 // a target is closer to the lower bound by one part in so many
+	ambition = 32 // a target is closer to the lower bound by one part in ambition
 	blame    = 1. // by how much a priority grows at most, as a part of it
 	noise    = .2 // standard deviation of the logarithm of priorities, once each heuristic had a turn
 )

@@ -2,7 +2,7 @@ package pack
 
 import "math"
 
-// unbounded is the height of what is no valley.
+// unbounded is the height where there is no valley.
 const unbounded = math.MaxInt64
 
 // A valley is a stretch of the skyline of one height. before and after are the

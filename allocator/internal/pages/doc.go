@@ -17,7 +17,7 @@
 // What a caller may rely on:
 //
 //   - The chunks of a [Space] do not overlap, each is of one holder, and a holder has no two
-//     neighbouring ranges, but for one of small blocks beside one of others.
+//     neighbouring ranges, but for one of small blocks next to one of others.
 //   - Nothing is unmapped or given back but by Release, Unstitch, UnstitchSome, DropEmpty,
 //     ReleaseKept and Close, whose caller knows that no work uses the memory.
 //   - Where the driver refuses a call, what was done before is undone; what the driver does

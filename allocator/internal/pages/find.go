@@ -124,7 +124,7 @@ func (s *Space) freeRuns(h *Holder, row []Mapped, yield func(t FreeRun)) {
 	end()
 }
 
-// mayHold says whether there may be a FreeRun of so many bytes in a row. It is
+// mayHold says whether a row may have a free run of bytes. It is
 // quick, for where rows are many.
 func (s *Space) mayHold(row []Mapped, bytes int64) bool {
 	var free int64

@@ -22,7 +22,7 @@ func (s *Space) Update(h *Holder) {
 		h.forget()
 		h.Watch(s.Page/smallestPart, func(x *block.Change) { s.apply(h, x) })
 	}
-	h.KeepChanges(max(leastChanges, len(h.chunks))) // to look at all chunks is no more work
+	h.KeepChanges(max(leastChanges, len(h.chunks))) // looking at all chunks is as quick
 }
 
 // forget empties the index.
@@ -51,7 +51,7 @@ func (s *Space) apply(h *Holder, x *block.Change) {
 	}
 }
 
-// note makes at what is free at an end of a chunk after the change.
+// note sets at to the free block at an end of a chunk after the change.
 func note(at **block.Node, x *block.Change) {
 	switch {
 	case x.Free:

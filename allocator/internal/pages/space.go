@@ -113,8 +113,8 @@ const (
 
 	// Creating and mapping a chunk takes the driver the same time whatever its size,
 	// 28 µs on an H200, but only whole chunks move. So a chunk is as large as one part
-	// in chunkShare of what is reserved, up to maxChunk; and as one in requestShare of
-	// what is asked for at once, since that is used as one block.
+	// in chunkShare of the bytes reserved, up to maxChunk; and as one in requestShare of
+	// a request, whose memory is used as one block.
 	chunkShare   = 192
 	maxChunk     = 32 << 20
 	requestShare = 16
@@ -197,7 +197,7 @@ func (s *Space) giveUpZone(z *zone) error {
 	return nil
 }
 
-// leave makes the zone of h, which needs it no more, anybody's.
+// leave gives up the zone of h, for any holder to take.
 func (s *Space) leave(h *Holder) {
 	if h.zone != nil {
 		s.spare = append(s.spare, h.zone)

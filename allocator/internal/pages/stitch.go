@@ -31,7 +31,7 @@ type Mapped struct {
 }
 
 // someStitches returns the stitches of chunks where the survey found a free end, the oldest
-// first, or all stitches where that is no more work.
+// first, or all stitches where that is as quick.
 func (s *Space) someStitches() []*Stitch {
 	s.some = s.some[:0]
 	for _, h := range s.searched {

@@ -11,11 +11,11 @@ import (
 type slot struct {
 	handle
 	plan  *Plan
-	slab  *slabMemory
+	arena *arena
 	addr  uintptr
 	users order.Uses // other streams that use the block
 	index int        // in Schedule.Layout
-	block Block      // of the pool, which has the memory now; the zero Block: the slab has it
+	block Block      // of the pool, which has the memory now; the zero Block: the arena has it
 }
 
 // busy says whether a block of plan c is handed out.
@@ -23,16 +23,16 @@ func (p *Plan) busy(c *steps.Schedule) bool {
 	return slices.ContainsFunc(p.slots[c], func(sl slot) bool { return sl.isLive() })
 }
 
-// place returns the slots of plan c in slab m.
-func (p *Plan) place(c *steps.Schedule, m *slabMemory) []slot {
+// place returns the slots of plan c in arena m.
+func (p *Plan) place(c *steps.Schedule, m *arena) []slot {
 	slots := p.slots[c]
-	if len(slots) > 0 && slots[0].slab == m {
+	if len(slots) > 0 && slots[0].arena == m {
 		return slots
 	}
 	slots = make([]slot, len(c.Layout))
 	for i := range slots {
 		sl := &slots[i]
-		sl.plan, sl.slab, sl.index = p, m, i
+		sl.plan, sl.arena, sl.index = p, m, i
 		sl.owner, sl.addr = sl, m.addr+uintptr(c.Layout[i].Offset)
 	}
 	p.slots[c] = slots

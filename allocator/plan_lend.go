@@ -5,14 +5,14 @@ import (
 	"mlpool/allocator/internal/pages"
 )
 
-// What a pool does for the slab of a plan: it lends memory, and takes it back, with what is
+// What a pool does for the arena of a plan: it lends memory, and takes it back, with what is
 // handed out of it.
 
 // lend takes a segment that no heap holds from the driver.
 func (p *Pool) lend(bytes int64) (*block.Range, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.newSegment(&request{heap: p.common, size: bytes}, bytes)
+	return p.newSegment(&request{heap: p.unowned, size: bytes}, bytes)
 }
 
 // takeBack returns g, which lend returned and no work uses, to the driver.
@@ -27,7 +27,7 @@ func (p *Pool) takeBack(g *block.Range) error {
 func (p *Pool) lendChunks(bytes int64, s Stream) (*block.Node, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	r := &request{heap: p.heapOf(s), bytes: bytes, size: bytes, slab: true, scope: newScope(p.opt.Reuse)}
+	r := &request{heap: p.heapOf(s), bytes: bytes, size: bytes, forArena: true, scope: newScope(p.opt.Reuse)}
 	b, err := p.serve(r)
 	if err != nil {
 		return nil, err
@@ -37,14 +37,14 @@ func (p *Pool) lendChunks(bytes int64, s Stream) (*block.Node, error) {
 	return n, nil
 }
 
-// keep makes a slab memory of the pool, from address from on: a segment of the stream that
+// keep makes an arena memory of the pool, from address from on: a segment of the stream that
 // orders it or, where none does, of no stream. Blocks of it that are taken, by address, become
 // blocks of the pool, and the rest is free. If the driver refuses to order the memory, all
 // stays as it is.
-func (p *Pool) keep(m *slabMemory, from uintptr, taken []*slot) error {
+func (p *Pool) keep(m *arena, from uintptr, taken []*slot) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	h := p.common
+	h := p.unowned
 	if m.node != nil {
 		h = recordOf(m.node).lockHeap()
 	} else {
@@ -54,7 +54,7 @@ func (p *Pool) keep(m *slabMemory, from uintptr, taken []*slot) error {
 		h.mu.Lock()
 	}
 	defer h.mu.Unlock()
-	if err := p.orderSlab(h, m); err != nil {
+	if err := p.orderArena(h, m); err != nil {
 		return err
 	}
 	n := m.node
@@ -83,12 +83,12 @@ func (p *Pool) keep(m *slabMemory, from uintptr, taken []*slot) error {
 	return nil
 }
 
-// orderSlab orders the stream of h, which is to have the slab, after the work on it.
-func (p *Pool) orderSlab(h *heap, m *slabMemory) error {
+// orderArena orders the stream of h, which is to have the arena, after the work on it.
+func (p *Pool) orderArena(h *heap, m *arena) error {
 	switch {
 	case !m.ordered:
 		return nil
-	case h == p.common:
+	case h == p.unowned:
 		return p.events.Sync(m.stream)
 	case h.stream == m.stream:
 		return nil
@@ -106,9 +106,9 @@ type cutter struct {
 
 func (h *heap) cutter(n *block.Node) *cutter {
 	c := &cutter{heap: h, parts: []*block.Node{n}, at: n.Addr(), end: n.Addr() + uintptr(n.Size())}
-	if r := recordOf(n); r.sewn != nil {
-		c.stitch = r.sewn.stitch
-		c.parts = h.unsew(r)
+	if r := recordOf(n); r.stitched != nil {
+		c.stitch = r.stitched.stitch
+		c.parts = h.unstitch(r)
 	}
 	return c
 }
@@ -142,7 +142,7 @@ func (c *cutter) block(bytes int64) *block.Node {
 	addr := c.at
 	parts := c.take(bytes)
 	if c.stitch != nil {
-		return c.heap.sew(c.stitch, addr, bytes, parts)
+		return c.heap.stitch(c.stitch, addr, bytes, parts)
 	}
 	parts[0].Want = bytes
 	return parts[0]
