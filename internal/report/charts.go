@@ -91,7 +91,7 @@ const far = 2
 // spreads draws the times of each run, with the median and the quartiles if there are
 // enough.
 func (p Page) spreads() template.HTML {
-	unit, per := p.unit()
+	unit, each := p.unit()
 	var medians []float64
 	for _, r := range p.Runs {
 		if t := r.times(); len(t) > 0 {
@@ -129,8 +129,8 @@ func (p Page) spreads() template.HTML {
 		}})
 	}
 	low, high = padded(low, high)
-	label := fmt.Sprintf("Time of %s %s by allocator. %s", p.article(), per, noted(lines))
-	return rows(label, fmt.Sprintf("%s %s %s", unit, p.article(), per), lines, low, high)
+	label := fmt.Sprintf("Time of %s by allocator. %s", each, noted(lines))
+	return rows(label, unit+" "+each, lines, low, high)
 }
 
 // noted writes a chart of rows in words.
@@ -178,7 +178,7 @@ func (p Page) intervals() template.HTML {
 	}
 	low, high = padded(min(low, -0.5), max(high, 0.5))
 	base := p.base()
-	return rows(fmt.Sprintf("Difference of %s %s from %s. %s", p.article(), p.turn(), base, noted(lines)), "% longer than "+base, lines, low, high)
+	return rows(fmt.Sprintf("Differences of %ss from %s. %s", p.turn(), base, noted(lines)), "% longer than "+base, lines, low, high)
 }
 
 // bars draws the time in the allocator.

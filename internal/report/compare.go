@@ -59,20 +59,12 @@ func (r Run) peaks() (allocated, reserved int64) {
 	return allocated, reserved
 }
 
-// unit returns the unit of times, and what was timed.
-func (p Page) unit() (unit, per string) {
+// unit returns the unit of times, and what each is the time of.
+func (p Page) unit() (unit, each string) {
 	if p.Replay {
-		return "ns", "call"
+		return "ns", "a call"
 	}
-	return "ms", "epoch"
-}
-
-// article returns the article of what was timed.
-func (p Page) article() string {
-	if p.Replay {
-		return "a"
-	}
-	return "an"
+	return "ms", "an epoch"
 }
 
 // turn names what a run does in one turn.

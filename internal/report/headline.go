@@ -13,15 +13,15 @@ import (
 func (p Page) headline() []string {
 	said := p.diverged()
 	timed := p.timed()
-	unit, per := p.unit()
+	unit, each := p.unit()
 	switch untold := p.untold(); {
 	case len(timed) == 0:
-		said = append(said, fmt.Sprintf("No whole %s was timed.", per))
+		said = append(said, fmt.Sprintf("No whole %s was timed.", p.turn()))
 	case untold != "":
 		said = append(said, untold)
 	case len(timed) == 1:
 		r := p.Runs[timed[0]]
-		said = append(said, fmt.Sprintf("%s takes %s %s %s %s.", r.Name, digits(stats.Median(r.times())), unit, p.article(), per))
+		said = append(said, fmt.Sprintf("%s takes %s %s %s.", r.Name, digits(stats.Median(r.times())), unit, each))
 		if spent := r.median(Epoch.allocatorTime); spent > 0 {
 			said = append(said, fmt.Sprintf("Each step spends %s µs in the allocator.", digits(spent)))
 		}
@@ -77,8 +77,8 @@ func (p Page) ranking(timed []int) []string {
 			noisy = noisy || d.Margin() > worth
 		}
 	}
-	unit, per := p.unit()
-	took := fmt.Sprintf("%s %s %s %s", digits(stats.Median(p.Runs[timed[0]].times())), unit, p.article(), per)
+	unit, each := p.unit()
+	took := fmt.Sprintf("%s %s %s", digits(stats.Median(p.Runs[timed[0]].times())), unit, each)
 	var lead string
 	switch {
 	case len(equal) == 1:
@@ -104,13 +104,13 @@ func (p Page) fasterThanBase(best int, timed []int) string {
 		}
 	}
 	d := p.difference(best)
-	_, per := p.unit()
+	_, each := p.unit()
 	with := ""
 	if len(fastest) > 1 {
 		with = "with " + name + ", "
 	}
-	return fmt.Sprintf("%s is the fastest: %s%s %s takes %s less time than with %s (95 %% interval %s).",
-		few(fastest, "or"), with, p.article(), per, plainPercent(d.Percent), p.base(), interval(d))
+	return fmt.Sprintf("%s is the fastest: %s%s takes %s less time than with %s (95 %% interval %s).",
+		few(fastest, "or"), with, each, plainPercent(d.Percent), p.base(), interval(d))
 }
 
 // compared says how the other runs compare with the base. The lead has already named the
@@ -200,13 +200,14 @@ func (p Page) least() []string {
 			names = append(names, r.name)
 		}
 	}
+	who := text.List(names, "and") + " reserve"
 	switch {
 	case len(names) == len(all):
 		return []string{fmt.Sprintf("All reserve %s.", text.Bytes(low.bytes))}
 	case len(names) > mostNamed:
-		return []string{fmt.Sprintf("%d reserve least, %s; %s reserves most, %s.", len(names), text.Bytes(low.bytes), top.name, text.Bytes(top.bytes))}
-	case len(names) > 1:
-		return []string{fmt.Sprintf("%s reserve least, %s; %s reserves most, %s.", text.List(names, "and"), text.Bytes(low.bytes), top.name, text.Bytes(top.bytes))}
+		who = fmt.Sprintf("%d reserve", len(names))
+	case len(names) == 1:
+		who += "s"
 	}
-	return []string{fmt.Sprintf("%s reserves least, %s; %s reserves most, %s.", low.name, text.Bytes(low.bytes), top.name, text.Bytes(top.bytes))}
+	return []string{fmt.Sprintf("%s least, %s; %s reserves most, %s.", who, text.Bytes(low.bytes), top.name, text.Bytes(top.bytes))}
 }

@@ -104,7 +104,7 @@ func TestHeadline(t *testing.T) {
 		{"many equal", Page{Turns: true, Runs: append(slices.Repeat([]Run{b}, 7), c)},
 			"plan, plan, plan, plan and 3 more are equally fast within noise: 40.1 ms an epoch. Compared with plan, cuda takes 25.0 % longer. 7 reserve least, 102.0 MiB; cuda reserves most, 128.0 MiB."},
 		{"reserved is not known of one", Page{Replay: true, Runs: []Run{held("tlsf", 4<<20), held("plan", 5<<20), held("cuda", 0)}},
-			"No whole call was timed. tlsf reserves least, 4.0 MiB; plan reserves most, 5.0 MiB."},
+			"No whole replay was timed. tlsf reserves least, 4.0 MiB; plan reserves most, 5.0 MiB."},
 	} {
 		headline := test.page.headline()
 		if got := strings.Join(headline, " "); got != test.want {

@@ -49,13 +49,13 @@ func (p Page) resultColumns() []resultColumn {
 		}
 		return text.Bytes(n)
 	}
-	unit, per := p.unit()
+	unit, each := p.unit()
 	used := "allocated"
 	if p.Replay {
 		used = "live"
 	}
 	return []resultColumn{
-		{unit + " " + p.article() + " " + per, func(r Run, _ stats.Difference) string {
+		{unit + " " + each, func(r Run, _ stats.Difference) string {
 			if t := r.times(); len(t) > 0 {
 				return digits(stats.Median(t))
 			}
