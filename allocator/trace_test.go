@@ -208,6 +208,20 @@ func TestTraceOfRefusedFrees(t *testing.T) {
 	}
 }
 
+// TestTraceOfRefusedFreeOfOlderBlock frees a block from before the trace again.
+func TestTraceOfRefusedFreeOfOlderBlock(t *testing.T) {
+	f := allocatortest.NewFake(deviceBytes)
+	m := allocator.NewMalloc(f)
+	b := allocFrom(t, m, 1000, 1, "weights")
+	tr := allocator.NewTrace(m, 10)
+	f.FailAt(1, "Free")
+	injected(t, tr.Free(b, 1))
+	ok(t, tr.Free(b, 1), tr.Close())
+	if events, _ := tr.Events(); len(events) != 1 || events[0].Live != 0 || events[0].Tag != "weights" {
+		t.Errorf("events %+v, want one Free", events)
+	}
+}
+
 // TestTraceOfAllocDuringRefusedFree allocates during a Free that fails.
 func TestTraceOfAllocDuringRefusedFree(t *testing.T) {
 	f := allocatortest.NewFake(deviceBytes)

@@ -29,17 +29,15 @@ type timeline struct {
 func perfettoOf(t *testing.T, tr *allocator.Trace, work ...observe.Work) (got timeline) {
 	t.Helper()
 	var out bytes.Buffer
-	if err := observe.WritePerfetto(&out, tr, work...); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, observe.WritePerfetto(&out, tr, work...))
 	if err := json.Unmarshal(out.Bytes(), &got); err != nil {
 		t.Fatalf("%v in %s", err, out.String())
 	}
 	return got
 }
 
-// blocks returns the slices of blocks as "stream's name: tag, begin to end" in
-// microseconds; an end of -1 is none. It fails where slices are not in pairs.
+// blocks returns the slices of blocks, sorted, as "process: tag" and ", ended" if they end.
+// Slices must be in pairs.
 func (l *timeline) blocks(t *testing.T) (all []string) {
 	t.Helper()
 	names := map[int]string{}
@@ -79,7 +77,7 @@ func TestPerfetto(t *testing.T) {
 		blocks   []string
 	}{
 		{"whole", 100, "0", []string{"blocks of stream 0x10: images, ended", `blocks of stream 0x20: we "quote", them, ended`}},
-		// What is left is a free, a failure and a free.
+		// The ring has a free, a failure and a free.
 		{"lost", 3, "2", []string{"blocks of stream 0x10: images, ended", `blocks of stream 0x20: we "quote", them, ended`}},
 		{"last", 1, "4", []string{`blocks of stream 0x20: we "quote", them, ended`}},
 	} {
@@ -108,18 +106,15 @@ func TestPerfetto(t *testing.T) {
 	}
 }
 
-// TestPerfettoOfOlderBlocks traces an allocator that has handed out blocks: they count,
-// and live from the first event on.
+// TestPerfettoOfOlderBlocks traces an allocator that has live blocks: their slices begin with
+// the first event.
 func TestPerfettoOfOlderBlocks(t *testing.T) {
 	f := allocatortest.NewFake(1 << 30)
 	p := newPool(t, f, allocator.PoolOptions{})
-	a, errA := p.Alloc(1000, 1, "weights")
-	b, errB := p.Alloc(100, 2, "batch")
+	a, b := alloc(t, p, 1000, 1, "weights"), alloc(t, p, 100, 2, "batch")
 	tr := allocator.NewTrace(p, 10)
-	c, errC := tr.Alloc(10, 2, "output")
-	if err := errors.Join(errA, errB, errC, tr.Free(b, 2)); err != nil {
-		t.Fatal(err)
-	}
+	c := alloc(t, tr, 10, 2, "output")
+	ok(t, tr.Free(b, 2))
 	if err := tr.Free(b, 2); !errors.Is(err, allocator.ErrDoubleFree) {
 		t.Errorf("second Free: %v", err)
 	}
@@ -143,37 +138,10 @@ func TestPerfettoOfOlderBlocks(t *testing.T) {
 	if all := got.blocks(t); !slices.Equal(all, blocks) {
 		t.Errorf("blocks %q, want %q", all, blocks)
 	}
-	if err := errors.Join(tr.Free(a, 1), tr.Free(c, 2), tr.Close()); err != nil {
-		t.Error(err)
-	}
+	ok(t, tr.Free(a, 1), tr.Free(c, 2), tr.Close())
 }
 
-// TestPerfettoOfRefusedFree frees an older block that the driver does not take back at
-// once.
-func TestPerfettoOfRefusedFree(t *testing.T) {
-	f := allocatortest.NewFake(1 << 30)
-	m := allocator.NewMalloc(f)
-	b, err := m.Alloc(1000, 1, "weights")
-	if err != nil {
-		t.Fatal(err)
-	}
-	tr := allocator.NewTrace(m, 10)
-	f.FailAt(1, "Free")
-	if err := tr.Free(b, 1); !errors.Is(err, allocatortest.ErrInjected) {
-		t.Fatalf("Free that the driver refuses: %v", err)
-	}
-	if err := tr.Free(b, 1); err != nil {
-		t.Fatal(err)
-	}
-	if events, _ := tr.Events(); len(events) != 1 || events[0].Live != 0 || events[0].Tag != "weights" {
-		t.Errorf("events %+v, want one Free", events)
-	}
-	if err := tr.Close(); err != nil {
-		t.Error(err)
-	}
-}
-
-// TestPerfettoWork shows kernels on the clock of the trace.
+// TestPerfettoWork writes kernels on the clock of the trace.
 func TestPerfettoWork(t *testing.T) {
 	tr := traced(t, 10)
 	at := tr.Begin().Add(3 * time.Millisecond)

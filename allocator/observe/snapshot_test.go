@@ -2,106 +2,16 @@ package observe_test
 
 import (
 	"bytes"
-	"encoding/binary"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
-	"unicode/utf8"
 
 	"mlpool/allocator"
 	"mlpool/allocator/allocatortest"
 	"mlpool/allocator/observe"
 )
-
-// unpickle reads what a snapshot is made of, and nothing else, as Python does. A tuple
-// is a list.
-func unpickle(t *testing.T, data []byte) any {
-	t.Helper()
-	var stack []any
-	var marks []int
-	memo := map[uint64]any{}
-	at := 0
-	take := func(n int) []byte {
-		at += n
-		return data[at-n : at]
-	}
-	number := func(n int) uint64 {
-		return binary.LittleEndian.Uint64(append(slices.Clone(take(n)), make([]byte, 8-n)...))
-	}
-	push := func(v any) { stack = append(stack, v) }
-	pop := func(from int) []any {
-		items := slices.Clone(stack[from:])
-		stack = stack[:from]
-		return items
-	}
-	top := func() any { return stack[len(stack)-1] }
-	for {
-		switch op := take(1)[0]; op {
-		case 0x80:
-			if version := take(1)[0]; version != 2 {
-				t.Fatalf("protocol %d", version)
-			}
-		case 'K':
-			push(int64(number(1)))
-		case 'M':
-			push(int64(number(2)))
-		case 'J':
-			push(int64(int32(number(4))))
-		case 0x8a:
-			if n := take(1)[0]; n != 8 {
-				t.Fatalf("a number of %d bytes", n)
-			}
-			push(int64(number(8)))
-		case 0x88, 0x89:
-			push(op == 0x88)
-		case 'X':
-			text := string(take(int(number(4))))
-			if !utf8.ValidString(text) {
-				t.Fatalf("text %q, at which Python fails", text)
-			}
-			push(text)
-		case '}':
-			push(map[string]any{})
-		case ']':
-			push(&[]any{})
-		case '(':
-			marks = append(marks, len(stack))
-		case 'u', 'e':
-			last := len(marks) - 1
-			items := pop(marks[last])
-			marks = marks[:last]
-			if op == 'e' {
-				l := top().(*[]any)
-				*l = append(*l, items...)
-				continue
-			}
-			for i := 0; i < len(items); i += 2 {
-				top().(map[string]any)[items[i].(string)] = items[i+1]
-			}
-		case 0x86:
-			items := pop(len(stack) - 2)
-			push(&items)
-		case 'q':
-			memo[number(1)] = top()
-		case 'r':
-			memo[number(4)] = top()
-		case 'h':
-			push(memo[number(1)])
-		case 'j':
-			push(memo[number(4)])
-		case '.':
-			if at != len(data) || len(stack) != 1 {
-				t.Fatalf("the pickle ends at byte %d of %d with %d values", at, len(data), len(stack))
-			}
-			return stack[0]
-		default:
-			t.Fatalf("opcode %#x at byte %d", op, at-1)
-		}
-	}
-}
 
 // dicts returns the members of a list of dicts.
 func dicts(v any) (all []map[string]any) {
@@ -114,15 +24,18 @@ func dicts(v any) (all []map[string]any) {
 func snapshotOf(t *testing.T, tr *allocator.Trace) map[string]any {
 	t.Helper()
 	var out bytes.Buffer
-	if err := observe.WriteSnapshot(&out, tr, allocator.MapOf(tr)); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, observe.WriteSnapshot(&out, tr, allocator.MapOf(tr)))
 	return unpickle(t, out.Bytes()).(map[string]any)
 }
 
-// count returns how many entries the trace of a snapshot has of the actions.
+// entriesOf returns the entries of the trace of a snapshot.
+func entriesOf(s map[string]any) []map[string]any {
+	return dicts((*s["device_traces"].(*[]any))[0])
+}
+
+// count returns the number of entries that have one of actions.
 func count(s map[string]any, actions ...string) (n int) {
-	for _, e := range dicts((*s["device_traces"].(*[]any))[0]) {
+	for _, e := range entriesOf(s) {
 		if slices.Contains(actions, e["action"].(string)) {
 			n++
 		}
@@ -130,9 +43,8 @@ func count(s map[string]any, actions ...string) (n int) {
 	return n
 }
 
-// checkWalk walks a snapshot from its end to its beginning, as memory_viz does where it
-// shows the memory at an event: there, each block lies in a segment, and segments end that
-// there are.
+// checkWalk walks a snapshot from its end to its beginning, as memory_viz does to show the
+// memory at an event: each block lies in a segment, and no two segments have one address.
 func checkWalk(t *testing.T, s map[string]any) {
 	t.Helper()
 	segments, blocks := map[int64]int64{}, map[int64]bool{}
@@ -144,7 +56,7 @@ func checkWalk(t *testing.T, s map[string]any) {
 			}
 		}
 	}
-	for i, e := range slices.Backward(dicts((*s["device_traces"].(*[]any))[0])) {
+	for i, e := range slices.Backward(entriesOf(s)) {
 		addr, _ := e["addr"].(int64)
 		switch e["action"] {
 		case "free_completed":
@@ -153,7 +65,7 @@ func checkWalk(t *testing.T, s map[string]any) {
 			delete(blocks, addr)
 		case "segment_free":
 			if _, there := segments[addr]; there {
-				t.Fatalf("entry %d: a segment at %#x ends, where one stays", i, addr)
+				t.Fatalf("entry %d: a segment ends at %#x, where another one is", i, addr)
 			}
 			segments[addr] = e["size"].(int64)
 		case "segment_alloc":
@@ -185,13 +97,10 @@ func frame(d map[string]any) string {
 func TestSnapshot(t *testing.T) {
 	f := allocatortest.NewFake(1 << 30).WithoutPages()
 	p := newPool(t, f, allocator.PoolOptions{SegmentBytes: 1 << 20, MaxBytes: 1 << 22})
-	old, err := p.Alloc(70_000, 0, "weights")
+	old := alloc(t, p, 70_000, 0, "weights")
 	tr := allocator.NewTrace(p, 100)
-	a, errA := tr.Alloc(300, 0, "gemm")
-	b, errB := tr.Alloc(5, 0x7f0000001000, "gemm")
-	if err := errors.Join(err, errA, errB, tr.Free(a, 0)); err != nil {
-		t.Fatal(err)
-	}
+	a, b := alloc(t, tr, 300, 0, "gemm"), alloc(t, tr, 5, 0x7f0000001000, "gemm")
+	ok(t, tr.Free(a, 0))
 	for _, bytes := range []int64{1 << 40, -1} {
 		if _, err := tr.Alloc(bytes, 0, "too \xffmuch"); err == nil {
 			t.Fatalf("Alloc(%d): no error", bytes)
@@ -199,7 +108,7 @@ func TestSnapshot(t *testing.T) {
 	}
 	s := snapshotOf(t, tr)
 	var entries []string
-	for _, e := range dicts((*s["device_traces"].(*[]any))[0]) {
+	for _, e := range entriesOf(s) {
 		addr, has := e["addr"]
 		if !has {
 			addr = e["device_free"]
@@ -233,27 +142,19 @@ func TestSnapshot(t *testing.T) {
 	if !slices.Equal(live, want) {
 		t.Errorf("live blocks %q, want %q", live, want)
 	}
-	if err := errors.Join(tr.Free(old, 0), tr.Free(b, 0x7f0000001000)); err != nil {
-		t.Error(err)
-	}
-	f.Synchronize()
-	if err := tr.Close(); err != nil {
-		t.Error(err)
-	}
+	ok(t, tr.Free(old, 0), tr.Free(b, 0x7f0000001000))
+	closeOn(t, f, tr)
 }
 
-// TestSnapshotAddsUp takes snapshots of random calls, with stitches: their sums are
-// those of the pool, and blocks cover their segments. Names are more than fit a byte.
+// TestSnapshotAddsUp takes snapshots of random calls, with stitches: sums are those of the
+// pool, and blocks cover their segments. There are too many names for one byte.
 func TestSnapshotAddsUp(t *testing.T) {
 	const device, page = 2 << 20, 16 << 10
 	f := allocatortest.NewFake(device).WithPages(page)
 	p := newPool(t, f, allocator.PoolOptions{})
 	tr := allocator.NewTrace(p, 3000)
 	for i := range 300 {
-		b, err := tr.Alloc(256, 1, strings.Repeat("n", i))
-		if err := errors.Join(err, tr.Free(b, 1)); err != nil {
-			t.Fatal(err)
-		}
+		ok(t, tr.Free(alloc(t, tr, 256, 1, strings.Repeat("n", i)), 1))
 	}
 	random := rand.New(rand.NewPCG(1, 21))
 	var blocks []allocator.Block
@@ -266,9 +167,7 @@ func TestSnapshotAddsUp(t *testing.T) {
 		}
 		for err != nil && len(blocks) > 0 || len(blocks) > 20 {
 			i := random.IntN(len(blocks))
-			if err := p.Free(blocks[i], on); err != nil {
-				t.Fatal(err)
-			}
+			ok(t, p.Free(blocks[i], on))
 			blocks = slices.Delete(blocks, i, i+1)
 			err = nil
 		}
@@ -282,14 +181,9 @@ func TestSnapshotAddsUp(t *testing.T) {
 		t.Error("no block was in a stitch")
 	}
 	for _, b := range blocks {
-		if err := p.Free(b, 1); err != nil {
-			t.Error(err)
-		}
+		ok(t, p.Free(b, 1))
 	}
-	f.Synchronize()
-	if err := p.Close(); err != nil {
-		t.Error(err)
-	}
+	closeOn(t, f, p)
 }
 
 // checkSums compares the segments of a snapshot of 300 pairs of calls with st.
@@ -322,74 +216,43 @@ func checkSums(t *testing.T, s map[string]any, st allocator.Stats) {
 func TestSnapshotOfPoison(t *testing.T) {
 	f := allocatortest.NewFake(1 << 30)
 	tr := allocator.NewTrace(allocator.NewPoison(newPool(t, f, allocator.PoolOptions{}), f), 10)
-	b, err := tr.Alloc(300, 1, "gemm")
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := alloc(t, tr, 300, 1, "gemm")
 	segments := dicts(snapshotOf(t, tr)["segments"])
 	if len(segments) != 1 || segments[0]["address"] != int64(b.Addr) || segments[0]["requested_size"] != int64(300) {
 		t.Errorf("segments %v, want one at %d", segments, b.Addr)
 	}
-	if err := tr.Free(b, 1); err != nil {
-		t.Error(err)
-	}
-	f.Synchronize()
-	if err := tr.Close(); err != nil {
-		t.Error(err)
-	}
+	ok(t, tr.Free(b, 1))
+	closeOn(t, f, tr)
 }
 
-// TestSnapshotOfSegmentsThatAreNoMore frees blocks whose segments then go back to the
-// driver, or of which no segment is known.
-func TestSnapshotOfSegmentsThatAreNoMore(t *testing.T) {
-	for name, open := range map[string]func(*allocatortest.Fake) allocator.Allocator{
-		"malloc": func(f *allocatortest.Fake) allocator.Allocator { return allocator.NewMalloc(f) },
-		"async":  func(f *allocatortest.Fake) allocator.Allocator { return allocator.NewAsync(f) },
-		"pool":   func(f *allocatortest.Fake) allocator.Allocator { return newPool(t, f, allocator.PoolOptions{}) },
-		"poison": func(f *allocatortest.Fake) allocator.Allocator {
-			return allocator.NewPoison(newPool(t, f, allocator.PoolOptions{}), f)
-		},
-	} {
+// TestSnapshotOfReturnedSegments frees blocks whose segments then return to the driver, or
+// are unknown.
+func TestSnapshotOfReturnedSegments(t *testing.T) {
+	for name, open := range openers {
 		t.Run(name, func(t *testing.T) {
 			f := allocatortest.NewFake(1 << 30)
-			a := open(f)
-			old, err := a.Alloc(5000, 1, "batch")
-			if err != nil {
-				t.Fatal(err)
-			}
+			a := open(t, f)
+			old := alloc(t, a, 5000, 1, "batch")
 			tr := allocator.NewTrace(a, 100)
 			var kept []allocator.Block
 			for i := range 9 {
-				b, err := tr.Alloc(int64(i)<<20, 1, "gemm")
-				if err != nil {
-					t.Fatal(err)
-				}
-				kept = append(kept, b)
+				kept = append(kept, alloc(t, tr, int64(i)<<20, 1, "gemm"))
 			}
 			for _, b := range kept[3:] {
-				if err := tr.Free(b, 1); err != nil {
-					t.Fatal(err)
-				}
+				ok(t, tr.Free(b, 1))
 			}
 			f.Synchronize()
-			if err := errors.Join(tr.Free(old, 1), tr.Trim(0)); err != nil {
-				t.Fatal(err)
-			}
+			ok(t, tr.Free(old, 1), tr.Trim(0))
 			s := snapshotOf(t, tr)
 			checkWalk(t, s)
 			if n := count(s, "segment_alloc"); n == 0 || n != count(s, "segment_free") && n+1 != count(s, "segment_free") {
 				t.Errorf("%d segments begin and %d end", n, count(s, "segment_free"))
 			}
 			for _, b := range kept[:3] {
-				if err := tr.Free(b, 1); err != nil {
-					t.Error(err)
-				}
+				ok(t, tr.Free(b, 1))
 			}
 			checkWalk(t, snapshotOf(t, tr))
-			f.Synchronize()
-			if err := tr.Close(); err != nil {
-				t.Error(err)
-			}
+			closeOn(t, f, tr)
 		})
 	}
 }

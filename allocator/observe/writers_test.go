@@ -20,52 +20,72 @@ import (
 func newPool(t *testing.T, d allocator.Driver, o allocator.PoolOptions) *allocator.Pool {
 	t.Helper()
 	p, err := allocator.NewPool(d, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ok(t, err)
 	return p
 }
 
-func newPlan(t *testing.T, d allocator.Driver) *allocator.Plan {
+// openers open an allocator of each kind.
+var openers = map[string]func(*testing.T, *allocatortest.Fake) allocator.Allocator{
+	"malloc": func(_ *testing.T, f *allocatortest.Fake) allocator.Allocator { return allocator.NewMalloc(f) },
+	"async":  func(_ *testing.T, f *allocatortest.Fake) allocator.Allocator { return allocator.NewAsync(f) },
+	"pool": func(t *testing.T, f *allocatortest.Fake) allocator.Allocator {
+		return newPool(t, f, allocator.PoolOptions{})
+	},
+	"poison": func(t *testing.T, f *allocatortest.Fake) allocator.Allocator {
+		return allocator.NewPoison(newPool(t, f, allocator.PoolOptions{}), f)
+	},
+	"plan": func(t *testing.T, f *allocatortest.Fake) allocator.Allocator {
+		p, err := allocator.NewPlan(f, allocator.PoolOptions{})
+		ok(t, err)
+		return p
+	},
+}
+
+// ok ends the test unless all errors are nil.
+func ok(t *testing.T, errs ...error) {
 	t.Helper()
-	p, err := allocator.NewPlan(d, allocator.PoolOptions{})
-	if err != nil {
+	if err := errors.Join(errs...); err != nil {
 		t.Fatal(err)
 	}
-	return p
 }
 
+func alloc(t *testing.T, a allocator.Allocator, bytes int64, s allocator.Stream, tag string) allocator.Block {
+	t.Helper()
+	b, err := a.Alloc(bytes, s, tag)
+	ok(t, err)
+	return b
+}
+
+// closeOn closes a, whose work on f has ended, and finds no fault and nothing left behind.
+func closeOn(t *testing.T, f *allocatortest.Fake, a allocator.Allocator) {
+	t.Helper()
+	f.Synchronize()
+	ok(t, a.Close(), f.Faults(), f.Leftover())
+}
+
+// traced returns a trace with a ring of capacity events that made five calls.
 func traced(t *testing.T, capacity int) *allocator.Trace {
 	t.Helper()
 	p := newPool(t, allocatortest.NewFake(1<<20).WithoutPages(), allocator.PoolOptions{SegmentBytes: 1 << 18})
 	tr := allocator.NewTrace(p, capacity)
-	a, errA := tr.Alloc(1000, 0x10, "images")
-	b, errB := tr.Alloc(500, 0x20, `we "quote", them`)
-	if err := errors.Join(errA, errB, tr.Free(a, 0x10)); err != nil {
-		t.Fatal(err)
-	}
+	a, b := alloc(t, tr, 1000, 0x10, "images"), alloc(t, tr, 500, 0x20, `we "quote", them`)
+	ok(t, tr.Free(a, 0x10))
 	if _, err := tr.Alloc(1<<21, 0x10, "too much"); err == nil {
-		t.Fatal("more than the device was handed out")
+		t.Fatal("Alloc returned more than the device has")
 	}
 	if err := tr.Free(a, 0x10); !errors.Is(err, allocator.ErrDoubleFree) {
 		t.Fatalf("double free: %v", err)
 	}
-	if err := errors.Join(tr.Free(b, 0x20), tr.Close()); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, tr.Free(b, 0x20), tr.Close())
 	return tr
 }
 
 func TestWriteCSV(t *testing.T) {
 	tr := traced(t, 100)
 	var out bytes.Buffer
-	if err := observe.WriteCSV(&out, tr); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, observe.WriteCSV(&out, tr))
 	rows, err := csv.NewReader(&out).ReadAll()
-	if err != nil {
-		t.Fatal(err)
-	}
+	ok(t, err)
 	if got := strings.Join(rows[0], ","); got != "Thread,Time,Action,Pointer,Size,Stream" {
 		t.Errorf("header %q", got)
 	}
@@ -86,7 +106,7 @@ func TestWriteCSV(t *testing.T) {
 	}
 }
 
-// brokenWriter takes nothing.
+// brokenWriter fails.
 type brokenWriter struct{}
 
 func (brokenWriter) Write([]byte) (int, error) { return 0, errors.New("no space") }
@@ -104,24 +124,15 @@ func TestWritersReturnErrors(t *testing.T) {
 	}
 }
 
-// TestWritersDuringCalls writes a trace in each format, with maps, while goroutines call
-// what it is around.
+// TestWritersDuringCalls writes a trace in each format while goroutines call the allocator.
 func TestWritersDuringCalls(t *testing.T) {
-	for name, open := range map[string]func(*allocatortest.Fake) allocator.Allocator{
-		"poison": func(f *allocatortest.Fake) allocator.Allocator {
-			return allocator.NewPoison(newPool(t, f, allocator.PoolOptions{}), f)
-		},
-		"plan": func(f *allocatortest.Fake) allocator.Allocator { return newPlan(t, f) },
-		"limit": func(f *allocatortest.Fake) allocator.Allocator {
-			return allocator.NewLimit(allocator.NewAsync(f), 1<<30)
-		},
-	} {
+	for _, name := range []string{"poison", "plan", "async"} {
 		t.Run(name, func(t *testing.T) {
 			f := allocatortest.NewFake(1 << 30)
-			tr := allocator.NewTrace(allocator.NewTimed(open(f)), 100)
-			var wg, watchers sync.WaitGroup
+			tr := allocator.NewTrace(allocator.NewTimed(allocator.NewLimit(openers[name](t, f), 1<<30)), 100)
+			var callers, watchers sync.WaitGroup
 			for w := range 3 {
-				wg.Go(func() {
+				callers.Go(func() {
 					if err := allocatortest.Churn(tr, allocator.Stream(w/2), uint64(w), 300); err != nil {
 						t.Error(err)
 					}
@@ -137,7 +148,7 @@ func TestWritersDuringCalls(t *testing.T) {
 					}
 				}
 			})
-			if p, ok := allocator.As[*allocator.Plan](tr); ok {
+			if p, planned := allocator.As[*allocator.Plan](tr); planned {
 				watchers.Go(func() {
 					for !done.Load() {
 						if err := errors.Join(p.Begin("step", 1), p.End()); err != nil {
@@ -146,13 +157,10 @@ func TestWritersDuringCalls(t *testing.T) {
 					}
 				})
 			}
-			wg.Wait()
+			callers.Wait()
 			done.Store(true)
 			watchers.Wait()
-			f.Synchronize()
-			if err := errors.Join(tr.Close(), f.Faults(), f.Leftover()); err != nil {
-				t.Error(err)
-			}
+			closeOn(t, f, tr)
 		})
 	}
 }
