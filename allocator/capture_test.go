@@ -8,8 +8,8 @@ import (
 	"mlpool/allocator/allocatortest"
 )
 
-// TestCapture asks for blocks of one stream while it is captured: the driver is called for
-// memory, and never for an event, which would be the graph's.
+// TestCapture allocates blocks of one stream during its capture. The driver is called for memory, but
+// never for an event, which would become part of the graph.
 func TestCapture(t *testing.T) {
 	const mib = 1 << 20
 	for _, strategy := range allocator.Strategies() {

@@ -7,8 +7,8 @@ import (
 	"mlpool/allocator/allocatortest"
 )
 
-// TestRestOfWaitingBlock has a request take the whole pages of a block that waits. What is left
-// of the block serves no request of the size that the block had.
+// TestRestOfWaitingBlock takes the whole pages of a waiting block. The rest must not serve a request of
+// the block's former size.
 func TestRestOfWaitingBlock(t *testing.T) {
 	const page, large = 4 << 10, 7 * 4096 / 2
 	for _, strategy := range virtualStrategies() {

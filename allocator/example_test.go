@@ -10,9 +10,8 @@ import (
 	"mlpool/allocator/allocatortest"
 )
 
-// A pool serves steps of work that repeat themselves from what it has: the driver is
-// called in the first alone. The driver here is a fake, on a GPU it is a
-// cudadriver.Driver.
+// A pool serves repeated steps of work from its own memory: only the first step calls the
+// driver. The driver here is a fake; on a GPU it is a cudadriver.Driver.
 func ExamplePool() {
 	const stream = 1
 	pool, err := allocator.NewPool(allocatortest.NewFake(1<<30), allocator.PoolOptions{})
@@ -89,8 +88,9 @@ func ExamplePlan() {
 	// train: 3 requests, 14 MiB, kept to 9 times
 }
 
-// A second stream uses a block: one copies what the other computes on. Named before the
-// Free, it may still be at work then. The memory's next use waits for it, on the device.
+// A second stream uses a block: one copies the data that the other computes on. If it was named
+// before the Free, it may still be at work then. The next use of the memory waits for it, on the
+// device.
 func ExamplePool_RecordStream() {
 	const compute, copies = 1, 2
 	device := allocatortest.NewFake(1 << 30)
@@ -130,8 +130,8 @@ func ExamplePool_RecordStream() {
 	// beside the copy, the same memory: false
 }
 
-// A stream that ends is released before it is destroyed: its free memory then is
-// everybody's, under any policy. Here no stream may have another one's.
+// A stream is released before it is destroyed: all streams may then use its free memory, under
+// any policy. Here no stream may use the memory of another one.
 func ExamplePool_ReleaseStream() {
 	const first, second = 1, 2
 	device := allocatortest.NewFake(1 << 30)
@@ -160,9 +160,8 @@ func ExamplePool_ReleaseStream() {
 	// 64 MiB reserved for both
 }
 
-// largest is an allocator that remembers the largest request made of another one. What
-// it does not mention goes to that one. Like every allocator it may be called from any
-// goroutine.
+// largest is an allocator that remembers the largest request to another one, which has all other
+// methods. Like every allocator it may be called from any goroutine.
 type largest struct {
 	allocator.Allocator
 	mu    sync.Mutex
@@ -179,11 +178,11 @@ func (l *largest) Alloc(bytes int64, s allocator.Stream, tag string) (allocator.
 	return l.Allocator.Alloc(bytes, s, tag)
 }
 
-// Unwrap is what As looks for.
+// Unwrap lets As find the wrapped allocator.
 func (l *largest) Unwrap() allocator.Allocator { return l.Allocator }
 
-// An allocator of one's own wraps another one. As finds what is inside, here the pool
-// that can be told of a second stream.
+// A custom allocator wraps another one. As finds the wrapped one, here the pool, which can be told
+// of a second stream.
 func Example_decorator() {
 	const compute, copies = 1, 2
 	pool, err := allocator.NewPool(allocatortest.NewFake(1<<30), allocator.PoolOptions{})
@@ -217,7 +216,7 @@ func Example_decorator() {
 	// the largest request: 3145728 bytes of "weights"
 }
 
-// callAgain makes the calls of a trace again, of another allocator.
+// callAgain replays the calls of a trace on another allocator.
 func callAgain(events []allocator.TraceEvent, to allocator.MemoryResource) error {
 	blocks := make(map[uintptr]allocator.Block) // by their addresses in the trace
 	for _, e := range events {
@@ -237,8 +236,8 @@ func callAgain(events []allocator.TraceEvent, to allocator.MemoryResource) error
 	return nil
 }
 
-// A Trace keeps what a program asks of its allocator. Made again of another allocator, the
-// same calls say what that would reserve.
+// A Trace records the calls of a program. Replayed on another allocator, they show how much that
+// one would reserve.
 func ExampleTrace() {
 	const stream = 1
 	trace := allocator.NewTrace(allocator.NewMalloc(allocatortest.NewFake(1<<30)), 100)
@@ -278,7 +277,7 @@ func ExampleTrace() {
 	// a pool reserves 16 MiB for them, plain malloc 15 MiB
 }
 
-// highest is a placement that chooses the free block of the highest address.
+// highest is a placement that chooses the free block with the highest address.
 type highest struct{ blocks []*allocator.FreeBlock }
 
 func (h *highest) Insert(b *allocator.FreeBlock) { h.blocks = append(h.blocks, b) }
@@ -296,8 +295,7 @@ func (h *highest) Find(size, most int64) (best *allocator.FreeBlock) {
 	return best
 }
 
-// A strategy of one's own is three methods; splitting, coalescing and streams stay the
-// pool's.
+// A custom strategy has three methods; the pool still splits, coalesces and orders streams.
 func ExamplePlacement() {
 	const stream = 1
 	pool, err := allocator.NewPool(allocatortest.NewFake(1<<30), allocator.PoolOptions{

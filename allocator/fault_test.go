@@ -11,9 +11,8 @@ import (
 	"mlpool/allocator/allocatortest"
 )
 
-// TestFaultInjection lets each driver call of a run fail in turn. Whatever
-// fails, the error is the driver's and is not hidden, every block is handed out or
-// free, nothing is reused too early, and closing leaves nothing behind.
+// TestFaultInjection makes each driver call of a run fail in turn. The driver's error is always
+// returned, every block is handed out or free, nothing is reused too early, and closing leaks nothing.
 func TestFaultInjection(t *testing.T) {
 	const limit = 24 << 20
 	for name, open := range map[string]func(f *allocatortest.Fake) (allocator.Allocator, error){
@@ -79,10 +78,9 @@ func TestFaultInjection(t *testing.T) {
 	}
 }
 
-// keepsQuiet says whether an allocator's call may succeed although a call of the driver
-// failed within it. Memory that the driver does not give is an error. What it does not
-// take back, or does not order, is in the way of no request that is met all the same; an
-// event is offered again by Close; and what it does not tell is left out.
+// keepsQuiet reports whether a call of the allocator may succeed although a driver call within it
+// failed. A failed allocation is an error. A failed release or wait is not if the request is served in
+// another way; Close frees an event again; and a failed query leaves out its result.
 func keepsQuiet(call, driverCall string) bool {
 	switch {
 	case driverCall == "MemInfo" || driverCall == "PoolReserved":
@@ -93,8 +91,8 @@ func keepsQuiet(call, driverCall string) bool {
 	return driverCall == "FreeEvent" && call != "Close"
 }
 
-// faultyRun drives a through all its paths, with one block left to Close; failed says
-// whether a call returned the injected error, err what must not be.
+// faultyRun drives a through all its paths, with one block left to Close. failed reports whether a call
+// returned the injected error, err is any other error.
 func faultyRun(f *allocatortest.Fake, a allocator.Allocator) (failed bool, err error) {
 	g := allocatortest.NewGuard(a, f)
 	noticed := false // the call of the driver that failed
@@ -259,9 +257,8 @@ func (d *flaky) SyncEvent(event uintptr) error {
 	return d.Fake.SyncEvent(event)
 }
 
-// TestPagesFail makes random calls while the driver refuses some of its own: one
-// kind, then all at once. The pool keeps its accounts and works on; what was refused
-// goes back once the driver takes it.
+// TestPagesFail makes random calls while the driver refuses one kind of call, then all kinds. The
+// pool's counts stay right, it works on, and memory goes back once the driver takes it.
 func TestPagesFail(t *testing.T) {
 	const device, odds, steps = 1 << 20, 6, 600
 	all := map[string]int{}

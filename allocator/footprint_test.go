@@ -14,9 +14,8 @@ import (
 // PyTorch, each with the command that recorded it.
 const tracesFolder = "../tools/traces/testdata"
 
-// footprints are the most bytes that may be reserved for each byte that a trace has
-// asked for and not freed, peak for peak, by a default pool and by a plan. The
-// requests are the same each time, and so are the ratios.
+// footprints are bounds on reserved bytes for each live byte of a trace, at their peaks, for a default
+// pool and for a plan. The requests are the same each time, and so are the ratios.
 var footprints = []struct {
 	trace      string
 	pool, plan float64 // plan 0: the job says nothing of its steps
@@ -44,9 +43,8 @@ func readTrace(t *testing.T, name string) *observe.Requests {
 	return trace
 }
 
-// replay makes the calls of a trace, with begin and end around each step, and then
-// frees what is left. It returns the most bytes that were handed out at once, each
-// block rounded up.
+// replay makes the calls of a trace, with begin and end around each step, and then frees the remaining
+// blocks. It returns the peak of bytes handed out, each block rounded up.
 func replay(t *testing.T, trace *observe.Requests, a allocator.Allocator, begin, end func() error) (peak int64) {
 	t.Helper()
 	must := func(err error) {
@@ -89,7 +87,7 @@ func replay(t *testing.T, trace *observe.Requests, a allocator.Allocator, begin,
 	return peak
 }
 
-// TestFootprint bounds what a pool reserves beyond what a job uses.
+// TestFootprint bounds the memory that a pool reserves for a job.
 func TestFootprint(t *testing.T) {
 	for _, c := range footprints {
 		t.Run(c.trace, func(t *testing.T) {
@@ -114,8 +112,7 @@ func TestFootprint(t *testing.T) {
 	}
 }
 
-// TestFootprintOfPlan does the same for a plan, which records the steps of a
-// training.
+// TestFootprintOfPlan does the same for a plan, which records the steps of a training.
 func TestFootprintOfPlan(t *testing.T) {
 	for _, c := range footprints {
 		if c.plan == 0 {

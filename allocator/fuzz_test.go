@@ -11,8 +11,8 @@ import (
 	"mlpool/allocator/allocatortest"
 )
 
-// FuzzPool drives a pool with calls read from the input and compares it with a
-// model that knows which blocks are handed out.
+// FuzzPool makes the calls that the input encodes, and compares the pool with a model of the live
+// blocks.
 func FuzzPool(f *testing.F) {
 	for seed := range uint64(2 * len(allocator.Strategies())) {
 		r := rand.New(rand.NewPCG(seed, 9))
@@ -155,8 +155,8 @@ func (m *model) end() {
 	m.close()
 }
 
-// FuzzPlan runs one program as a step over and over, now and then with a change,
-// and lets the fake device watch over every block.
+// FuzzPlan runs one program as a step repeatedly, sometimes with a change, while the fake device checks
+// every block.
 func FuzzPlan(f *testing.F) {
 	for seed := range uint64(8) {
 		r := rand.New(rand.NewPCG(seed, 11))
@@ -202,8 +202,8 @@ func FuzzPlan(f *testing.F) {
 	})
 }
 
-// runProgram makes a call for each byte and returns the blocks that are handed
-// out at the end: those of before and of what the program left, every other one.
+// runProgram makes a call for each byte and returns the blocks that are live at the end: the earlier
+// ones, and every other one of the program's.
 func runProgram(r *planRig, program []byte, kept []allocator.Block) []allocator.Block {
 	r.t.Helper()
 	var blocks []allocator.Block
@@ -236,8 +236,8 @@ func runProgram(r *planRig, program []byte, kept []allocator.Block) []allocator.
 	return kept
 }
 
-// TestMillionOperations lets eight goroutines with a stream each make a million
-// calls in all, and two more look on.
+// TestMillionOperations makes a million calls on eight goroutines with a stream each, while two more
+// observe the pool.
 func TestMillionOperations(t *testing.T) {
 	const workers, rounds = 8, 125000
 	p := newPool(t, allocatortest.NewFake(plentiful), allocator.PoolOptions{})

@@ -8,9 +8,9 @@ import (
 	"mlpool/allocator/allocatortest"
 )
 
-// inferenceRun serves requests of random batch sizes with a transformer's blocks,
-// and returns bytes reserved at the peak for each byte live at the peak. A batch
-// asks for the same sizes in every layer; the next one asks for others.
+// inferenceRun serves requests of random batch sizes with a transformer's blocks, and returns reserved
+// bytes for each live byte, at their peaks. A batch has the same sizes in every layer; the next one has
+// others.
 func inferenceRun(t *testing.T, a allocator.Allocator, seed uint64) float64 {
 	const (
 		batches, layers = 300, 12
@@ -58,8 +58,8 @@ func inferenceRun(t *testing.T, a allocator.Allocator, seed uint64) float64 {
 	return float64(a.Stats().PeakReserved) / float64(peak)
 }
 
-// TestInferenceFootprint holds the default strategy near to what an exact best fit
-// reserves, where sizes recur for a moment and then never again.
+// TestInferenceFootprint compares the default strategy with an exact best fit, for sizes that recur for
+// a while and then never again.
 func TestInferenceFootprint(t *testing.T) {
 	const seeds = 6
 	mean := map[string]float64{}

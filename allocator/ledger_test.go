@@ -10,8 +10,8 @@ import (
 	"mlpool/allocator/allocatortest"
 )
 
-// A stallingDriver is a Fake that holds up the next call of one method, once
-// armed: it says so on inside and goes on when resume is closed.
+// A stallingDriver is a Fake that, once armed, blocks the next call of one method: it sends on inside
+// and returns when resume is closed.
 type stallingDriver struct {
 	*allocatortest.Fake
 	method         string
@@ -73,9 +73,8 @@ func (d *stallingDriver) PoolReserved() (current, peak int64, err error) {
 func openMalloc(d *stallingDriver) allocator.Allocator { return allocator.NewMalloc(d) }
 func openAsync(d *stallingDriver) allocator.Allocator  { return allocator.NewAsync(d) }
 
-// TestCloseBesideCalls closes an allocator while another goroutine's call is in
-// the driver, and twice at once. Whatever the call, nothing is leaked, returned
-// or counted twice.
+// TestCloseBesideCalls closes an allocator, also twice at once, while another goroutine's call is in
+// the driver. Nothing may be leaked, returned twice or counted twice.
 func TestCloseBesideCalls(t *testing.T) {
 	alloc := func(a allocator.Allocator, _ allocator.Block) error {
 		_, err := a.Alloc(100, 1, "late")
@@ -172,8 +171,8 @@ func TestLeakOfManyTags(t *testing.T) {
 	}
 }
 
-// TestStatsCountCalls compares what an allocator says of its calls with what the
-// driver was called since it was made, and of refused requests with those that failed.
+// TestStatsCountCalls compares an allocator's counts of driver calls and refused requests with those of
+// the driver and of failed requests.
 func TestStatsCountCalls(t *testing.T) {
 	for name, open := range map[string]func(f *allocatortest.Fake) allocator.Allocator{
 		"pool": func(f *allocatortest.Fake) allocator.Allocator { return newPool(t, f, allocator.PoolOptions{}) },

@@ -14,7 +14,7 @@ import (
 	"mlpool/allocator/allocatortest"
 )
 
-// fill takes what the limit leaves.
+// fill allocates the rest of the limit.
 func (r *rig) fill(on allocator.Stream) (blocks []allocator.Block) {
 	r.t.Helper()
 	for bytes := int64(deviceBytes); bytes >= allocator.Alignment; {
@@ -35,7 +35,7 @@ func (r *rig) freeAll(blocks []allocator.Block, on allocator.Stream) {
 	}
 }
 
-// TestFreeMemoryIsFound asks for what is there, where it is hard to see.
+// TestFreeMemoryIsFound requests free memory that is hard to find.
 func TestFreeMemoryIsFound(t *testing.T) {
 	const limit = 16 << 20
 	first := func(o allocator.PoolOptions) func(r *rig) {
@@ -124,7 +124,7 @@ func TestFreeMemoryIsFound(t *testing.T) {
 	}
 }
 
-// program is requests and frees, told by numbers.
+// program is a sequence of requests and frees, encoded as numbers.
 type program struct {
 	sizes []int64
 	frees [][]int // before each request, blocks by their number
@@ -148,8 +148,8 @@ func randomProgram(seed uint64) program {
 	return p
 }
 
-// run runs the program on some streams, on a device with pages of page bytes, to its first
-// failure, and returns which request failed and with what.
+// run runs the program on some streams, on a device with pages of page bytes, up to its first failure,
+// and returns the failed request and its error.
 func (p program) run(t *testing.T, o allocator.PoolOptions, page int64, streams int) (at int, failure error) {
 	t.Helper()
 	r := newRigOn(t, allocatortest.NewFake(deviceBytes).WithPages(page), o)
@@ -180,9 +180,8 @@ func (p program) run(t *testing.T, o allocator.PoolOptions, page int64, streams 
 
 var limitAdvised = regexp.MustCompile(`a limit of (\d+) would do`)
 
-// TestAdvice follows the advice of random programs that run out of memory: no
-// request fails that is met when it is made again, no advice names the policy that
-// is in force, and with the limit that it names the program gets further.
+// TestAdvice follows the advice for random programs that run out of memory. A failed request must fail
+// again, no advice may name the current policy, and with the advised limit the program gets further.
 func TestAdvice(t *testing.T) {
 	advised := 0
 	type choice struct{ strategy, segments string }
@@ -233,7 +232,7 @@ func TestAdvice(t *testing.T) {
 	}
 }
 
-// TestHugeSizes asks strategies for sizes at the edge of what they can tell apart.
+// TestHugeSizes requests sizes at the limits of strategies.
 func TestHugeSizes(t *testing.T) {
 	for _, strategy := range allocator.Strategies() {
 		t.Run(strategy, func(t *testing.T) {

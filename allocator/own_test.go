@@ -12,9 +12,8 @@ import (
 	"mlpool/allocator/allocatortest"
 )
 
-// bump is an allocator of one's own: each stream has one region of memory, from whose
-// start it hands out block after block. Where no block of a region is live, the region is
-// used from its start again.
+// bump is a custom allocator: each stream has one region of memory, from which it hands out block
+// after block. Once no block of a region is live, it starts again at the region's beginning.
 type bump struct {
 	driver allocator.Driver
 	bytes  int64  // of a region
@@ -89,7 +88,7 @@ func (a *bump) region(s allocator.Stream) (*region, error) {
 	return a.regions[s], nil
 }
 
-// outOfMemory is err, or if there is none or it says so, that memory ran out.
+// outOfMemory returns err, or an OutOfMemoryError if err is nil or says so.
 func (a *bump) outOfMemory(bytes int64, s allocator.Stream, tag string, err error) error {
 	var o interface{ OutOfMemory() bool }
 	if err != nil && !(errors.As(err, &o) && o.OutOfMemory()) {
@@ -128,7 +127,7 @@ func (a *bump) Free(b allocator.Block, s allocator.Stream) error {
 	return nil
 }
 
-// order makes later work on one stream wait for what is queued on another.
+// order makes later work on one stream wait for work queued on another.
 func (a *bump) order(from, to allocator.Stream) error {
 	a.stats.DriverCalls += 4
 	e, err := a.driver.NewEvent()

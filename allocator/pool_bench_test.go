@@ -36,8 +36,8 @@ func BenchmarkPair(b *testing.B) {
 	}
 }
 
-// BenchmarkDecorators shows what each feature costs while it is on. Off it is
-// not there: the pool is BenchmarkPair's.
+// BenchmarkDecorators measures the cost of each decorator. Without one the pool is that of
+// BenchmarkPair.
 func BenchmarkDecorators(b *testing.B) {
 	for _, c := range []struct {
 		name string
@@ -80,8 +80,8 @@ func BenchmarkStrategies(b *testing.B) {
 	}
 }
 
-// BenchmarkManySegments takes a segment every other request, up to forty thousand
-// blocks: a call must not take longer for it.
+// BenchmarkManySegments adds a segment every other request, up to forty thousand blocks. A call must
+// not take longer for it.
 func BenchmarkManySegments(b *testing.B) {
 	const live, segment = 40_000, 64 << 10
 	for _, strategy := range []string{"tlsf", "sizeclass", "slab", "buddy"} {
@@ -109,7 +109,7 @@ func BenchmarkManySegments(b *testing.B) {
 	}
 }
 
-// BenchmarkReleaseStream releases a stream beside a million blocks of another.
+// BenchmarkReleaseStream releases a stream while another one has a million blocks.
 func BenchmarkReleaseStream(b *testing.B) {
 	const live = 1_000_000
 	p := newPool(b, &idleDriver{next: 1 << 32}, allocator.PoolOptions{})
@@ -286,8 +286,8 @@ func BenchmarkThreads(b *testing.B) {
 	}
 }
 
-// BenchmarkRefused asks for more than the limit beside very different numbers of blocks that
-// are handed out: what an error costs does not depend on them.
+// BenchmarkRefused requests more than the limit with very different numbers of live blocks, on which
+// the cost of the error must not depend.
 func BenchmarkRefused(b *testing.B) {
 	for _, blocks := range []int{1000, 1_000_000} {
 		b.Run(fmt.Sprintf("%d blocks", blocks), func(b *testing.B) {

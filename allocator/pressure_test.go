@@ -9,9 +9,8 @@ import (
 	"mlpool/allocator/allocatortest"
 )
 
-// TestReleaseStreamBesideNeed lets another stream run out of memory, and so make
-// the released stream wait for a third one, between the host's wait for it and the
-// move of its memory.
+// TestReleaseStreamBesideNeed makes another stream run out of memory, which makes the released
+// stream wait for a third one, between the host's wait for it and the move of its memory.
 func TestReleaseStreamBesideNeed(t *testing.T) {
 	f := allocatortest.NewFake(deviceBytes)
 	d := &afterSync{Fake: f}
@@ -35,7 +34,7 @@ func TestReleaseStreamBesideNeed(t *testing.T) {
 	r.close()
 }
 
-// afterSync is a driver that runs something once, after the host waited.
+// afterSync is a driver that calls a function once, after the host waited.
 type afterSync struct {
 	*allocatortest.Fake
 	run func()
@@ -50,8 +49,7 @@ func (d *afterSync) SyncEvent(event uintptr) error {
 	return err
 }
 
-// TestPrefetchOfManySizes bounds what blocks of changing sizes that a second stream
-// used leave behind.
+// TestPrefetchOfManySizes bounds the memory of blocks of changing sizes that a second stream used.
 func TestPrefetchOfManySizes(t *testing.T) {
 	const batches = 2000
 	for _, c := range []struct {
@@ -93,7 +91,7 @@ func TestPrefetchOfManySizes(t *testing.T) {
 	}
 }
 
-// TestOneStuckStream has a stream that never gets done beside one that always is.
+// TestOneStuckStream has one stream whose work is never done, and one whose work is always done.
 func TestOneStuckStream(t *testing.T) {
 	d := newClocked()
 	p := newPool(t, d, allocator.PoolOptions{Reuse: allocator.ReuseOpportunistic})
@@ -120,8 +118,7 @@ func TestOneStuckStream(t *testing.T) {
 	}
 }
 
-// TestEarlyBurst shares many blocks with a second stream once, and then one at a
-// time.
+// TestEarlyBurst shares many blocks with a second stream at first, and then one at a time.
 func TestEarlyBurst(t *testing.T) {
 	r := newRig(t, allocator.PoolOptions{})
 	var burst []allocator.Block
@@ -147,8 +144,8 @@ func TestEarlyBurst(t *testing.T) {
 	r.close()
 }
 
-// TestCommonMemoryIsShared gives two streams of what was pre-allocated, or came
-// from a released stream, under a policy that moves nothing between streams.
+// TestCommonMemoryIsShared serves two streams from preallocated memory, or that of a released
+// stream, under a policy that moves no memory between streams.
 func TestCommonMemoryIsShared(t *testing.T) {
 	for _, strategy := range allocator.Strategies() {
 		t.Run(strategy, func(t *testing.T) {
@@ -187,8 +184,7 @@ func TestCommonMemoryIsShared(t *testing.T) {
 	}
 }
 
-// TestReleasedMemoryIsReused opens and releases streams whose block is freed on
-// another one.
+// TestReleasedMemoryIsReused opens and releases streams whose block is freed on another stream.
 func TestReleasedMemoryIsReused(t *testing.T) {
 	r := newRig(t, allocator.PoolOptions{})
 	for s := allocator.Stream(2); s < 100; s++ {
@@ -203,8 +199,7 @@ func TestReleasedMemoryIsReused(t *testing.T) {
 	r.close()
 }
 
-// TestPlanBesideALargeOne replays a small step where there is no memory for the
-// largest plan.
+// TestPlanBesideALargeOne replays a small step without memory for the largest plan.
 func TestPlanBesideALargeOne(t *testing.T) {
 	f := allocatortest.NewFake(64 << 20)
 	r := openPlanRig(t, f, f, allocator.PoolOptions{})
@@ -220,7 +215,7 @@ func TestPlanBesideALargeOne(t *testing.T) {
 	r.close()
 }
 
-// TestPlanPeaks compares the peak with what was handed out at once.
+// TestPlanPeaks compares the peak with the bytes handed out at once.
 func TestPlanPeaks(t *testing.T) {
 	for _, c := range []struct {
 		name string

@@ -10,9 +10,8 @@ import (
 	"mlpool/allocator/allocatortest"
 )
 
-// TestRefusedKeepsMemory asks for more than giving back memory can help with: what the pool
-// has stays, and the driver is asked for memory once, and then for nothing but how much is
-// free.
+// TestRefusedKeepsMemory requests more than the pool could serve by releasing memory. The pool keeps
+// its memory, asks the driver for memory once, and then only how much is free.
 func TestRefusedKeepsMemory(t *testing.T) {
 	const mib, device = 1 << 20, 1 << 30
 	for _, kind := range []string{allocator.SegmentsVirtual, allocator.SegmentsMalloc} {
@@ -69,9 +68,9 @@ func TestRefusedKeepsMemory(t *testing.T) {
 	}
 }
 
-// TestRefusedBesidePieces asks for more than the device has free and the pool has in whole pages
-// or segments, though not for more than all its pieces are: the pool keeps what it has, takes
-// nothing meanwhile, and asks the driver for little but whether work is done.
+// TestRefusedBesidePieces requests more than the device has free and the pool has in whole pages or
+// segments, but less than the sum of its fragments. The pool keeps its memory, takes nothing meanwhile,
+// and asks the driver for little but whether work is done.
 func TestRefusedBesidePieces(t *testing.T) {
 	const mib, device, pieces, most = 1 << 20, 1 << 30, 300, 16
 	for _, kind := range []string{allocator.SegmentsVirtual, allocator.SegmentsMalloc} {
@@ -130,8 +129,8 @@ func TestRefusedBesidePieces(t *testing.T) {
 	}
 }
 
-// TestReleasedAreAsManyAsNeeded has a stream keep memory from another, which gets what it
-// asks for from the driver: no more of it goes back.
+// TestReleasedAreAsManyAsNeeded has a policy that keeps a stream's memory from another one. Only as
+// much goes back to the driver as the other one requests.
 func TestReleasedAreAsManyAsNeeded(t *testing.T) {
 	const mib, limit = 1 << 20, 512 << 20
 	for _, kind := range []string{allocator.SegmentsVirtual, allocator.SegmentsMalloc} {
@@ -151,7 +150,7 @@ func TestReleasedAreAsManyAsNeeded(t *testing.T) {
 	}
 }
 
-// created is a driver that notes how much memory it had created at most.
+// created is a driver that records the peak of its created memory.
 type created struct {
 	*allocatortest.Fake
 	now, most int64
@@ -174,8 +173,8 @@ func (d *created) MemInfo() (free, total int64, err error) {
 	return d.Fake.MemInfo()
 }
 
-// TestGrowthAsksWhatIsFree asks for a little more than the device has: nothing of it is
-// taken meanwhile from other programs.
+// TestGrowthAsksWhatIsFree requests a little more than the device has. The pool must not take memory
+// from other programs meanwhile.
 func TestGrowthAsksWhatIsFree(t *testing.T) {
 	const mib, device, others = 1 << 20, 1024 << 20, 54 << 20
 	d := &created{Fake: allocatortest.NewFake(device)}
@@ -224,8 +223,8 @@ func (d *addresses) ReleaseRange(addr uintptr, bytes int64) error {
 	return err
 }
 
-// TestAddressesOfFailedRequests has streams look for the largest block that there is, from
-// 64 TiB on: what fails leaves no addresses behind.
+// TestAddressesOfFailedRequests searches for the largest possible block, from 64 TiB down. Failed
+// requests must not leak addresses.
 func TestAddressesOfFailedRequests(t *testing.T) {
 	for _, blind := range []bool{false, true} {
 		d := &addresses{created{Fake: allocatortest.NewFake(1 << 30), blind: blind}, 1 << 47, map[uintptr]int64{}}
@@ -250,9 +249,8 @@ func TestAddressesOfFailedRequests(t *testing.T) {
 	}
 }
 
-// TestPeakIsForgotten hands out 8 GiB once, and then little at a time to one stream after the
-// other: after Trim what is reserved is what is handed out, and after ResetPeaks no more is
-// reserved than was.
+// TestPeakIsForgotten hands out 8 GiB once, and then little at a time to one stream after the other.
+// After Trim the pool reserves only the memory handed out, and after ResetPeaks no more than before.
 func TestPeakIsForgotten(t *testing.T) {
 	const mib, gib = 1 << 20, 1 << 30
 	for _, c := range []struct {
@@ -279,9 +277,8 @@ func TestPeakIsForgotten(t *testing.T) {
 	}
 }
 
-// TestCollectionSettles repeats a program that needs more than the garbage-collection
-// threshold: after a few rounds nothing is collected, and the driver is called no more than
-// without a threshold.
+// TestCollectionSettles repeats a program that needs more than the garbage-collection threshold. After
+// a few rounds nothing is collected, and the driver is called as rarely as without a threshold.
 func TestCollectionSettles(t *testing.T) {
 	const limit, slots, largest = 256 << 20, 64, 4 << 20
 	calls := func(o allocator.PoolOptions, streams int) int64 {

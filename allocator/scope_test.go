@@ -10,9 +10,8 @@ import (
 	"mlpool/allocator/allocatortest"
 )
 
-// TestWaitingMemoryServesOthers frees a block that another stream still uses: a request of
-// that stream, or of a third one, has its memory where the work is done, or where the policy
-// is to wait for it.
+// TestWaitingMemoryServesOthers frees a block that another stream still uses. A request of that
+// stream, or of a third one, gets its memory if the work is done, or if the policy is to wait for it.
 func TestWaitingMemoryServesOthers(t *testing.T) {
 	for _, kind := range []string{allocator.SegmentsVirtual, allocator.SegmentsMalloc} {
 		for _, policy := range []allocator.Reuse{allocator.ReuseWait, allocator.ReuseOpportunistic, allocator.ReuseSameStream} {
@@ -46,9 +45,9 @@ func TestWaitingMemoryServesOthers(t *testing.T) {
 	}
 }
 
-// TestWaitingBlocksServeTogether frees many blocks that another stream still uses, of parts of
-// pages and of several: a request of that stream has the pages of as many as it needs, after a
-// wait for the stream, not for each block.
+// TestWaitingBlocksServeTogether frees many blocks that another stream still uses, smaller and larger
+// than pages. A request of that stream gets the pages of as many blocks as it needs, after one wait
+// for the stream, not one for each block.
 func TestWaitingBlocksServeTogether(t *testing.T) {
 	const mib = 1 << 20
 	for _, c := range []struct {
@@ -97,8 +96,8 @@ func TestWaitingBlocksServeTogether(t *testing.T) {
 	}
 }
 
-// TestPartsOfWaitingMemory has a request take the whole pages of blocks that wait, of which
-// some lie in a stitch: what is left of them waits on, and serves its stream afterwards.
+// TestPartsOfWaitingMemory takes the whole pages of waiting blocks, some of them stitched. The rests
+// keep waiting, and serve their stream afterwards.
 func TestPartsOfWaitingMemory(t *testing.T) {
 	const page, blocks = 4 << 10, 8
 	f := allocatortest.NewFake(deviceBytes).WithPages(page)
@@ -131,9 +130,8 @@ func TestPartsOfWaitingMemory(t *testing.T) {
 	r.close()
 }
 
-// TestStitchOfWaitingMemory has a request take the pages of a stitched block that another stream
-// still uses. The addresses of the stitch, which many later ones make go, stay mapped for that
-// stream.
+// TestStitchOfWaitingMemory takes the pages of a stitched block that another stream still uses. The
+// addresses of the stitch stay mapped for that stream, although many later stitches evict it.
 func TestStitchOfWaitingMemory(t *testing.T) {
 	t.Cleanup(allocator.BoundSpaces())
 	const pages, parts = 48, 4
@@ -180,8 +178,8 @@ func TestStitchOfWaitingMemory(t *testing.T) {
 	r.close()
 }
 
-// TestOneChoiceOfDonors asks for more than the streams that are looked at have, of more streams
-// than are looked at. What is found of theirs is used: the pool grows by the rest alone.
+// TestOneChoiceOfDonors requests more than the examined streams have, with more streams than a
+// request examines. Their memory is used, and the pool grows only by the rest.
 func TestOneChoiceOfDonors(t *testing.T) {
 	const request = 100 // pages
 	r := newRigOn(t, allocatortest.NewFake(deviceBytes).WithPages(smallPage), allocator.PoolOptions{})
@@ -202,9 +200,8 @@ func TestOneChoiceOfDonors(t *testing.T) {
 	r.close()
 }
 
-// upkeep is a driver that counts the calls of each request which do not serve it: those
-// that ask, wait or give back; and those that make a stream wait. It may refuse streams, as a
-// driver does that were destroyed.
+// upkeep is a driver that counts, for each request, calls that query, wait or release, and those
+// that make a stream wait. It may refuse streams, as a driver refuses destroyed ones.
 type upkeep struct {
 	*allocatortest.Fake
 	gone                 allocator.Stream // and all before it; 0: none
@@ -280,10 +277,9 @@ func (d *upkeep) RecordEvent(event, s uintptr) error {
 	return d.Fake.RecordEvent(event, s)
 }
 
-// TestWorkOfOneRequest has streams take blocks of random sizes, of a fraction of the device:
-// no request waits on the host, and none makes more than a few calls of the driver that do not
-// serve it, however many stitches, streams and blocks that wait there are, and whether or not
-// the device falls behind or a stream was destroyed.
+// TestWorkOfOneRequest allocates blocks of random sizes on streams, of a fraction of the device. No
+// request waits on the host, and none makes more than a few calls that upkeep counts, for any number
+// of stitches, streams and waiting blocks, even if the device falls behind or a stream was destroyed.
 func TestWorkOfOneRequest(t *testing.T) {
 	const page, most = 4 << 10, 16
 	for _, c := range []struct {
@@ -356,8 +352,8 @@ func TestWorkOfOneRequest(t *testing.T) {
 	}
 }
 
-// TestBusyMemoryIsMissing asks, under a policy that waits for nothing, for more than a stream has
-// free in pieces, beside memory whose work is not done: the pool grows by what is missing.
+// TestBusyMemoryIsMissing requests, under a policy that never waits, more than the free fragments of a
+// stream, while the work on other memory is not done. The pool grows by the missing bytes.
 func TestBusyMemoryIsMissing(t *testing.T) {
 	const mib, pieces = 1 << 20, 16
 	r := newRig(t, allocator.PoolOptions{Segments: allocator.SegmentsVirtual, Reuse: allocator.ReuseOpportunistic})
@@ -378,8 +374,8 @@ func TestBusyMemoryIsMissing(t *testing.T) {
 	r.close()
 }
 
-// TestRefusedOnce has the driver refuse the stream of free memory to one request. Later ones
-// have that memory before they fail and, once the stream asks itself, before the pool grows.
+// TestRefusedOnce has the driver refuse the stream of free memory for one request. Later requests get
+// that memory before they fail and, once the stream itself makes a request, before the pool grows.
 func TestRefusedOnce(t *testing.T) {
 	const mib = 1 << 20
 	for _, kind := range []string{allocator.SegmentsVirtual, allocator.SegmentsMalloc} {
@@ -412,9 +408,9 @@ func TestRefusedOnce(t *testing.T) {
 	}
 }
 
-// TestWorkAfterManyFrees frees thousands of blocks that other streams use, one by one or
-// together, and then asks for more than is free, or for nearly all that the device has. What the
-// request waits for are streams, not blocks, and while there is memory the host does not wait.
+// TestWorkAfterManyFrees frees thousands of blocks that other streams use, one by one or together,
+// and then requests more than is free, or nearly all of the device. The request waits for streams, not
+// for blocks, and the host does not wait while there is memory.
 func TestWorkAfterManyFrees(t *testing.T) {
 	const blocks, bytes, most, device = 3000, 100 << 10, 16, 8 << 30
 	type testCase struct {

@@ -9,8 +9,8 @@ import (
 	"mlpool/allocator/allocatortest"
 )
 
-// TestSlack has streams take blocks of random sizes. With more slack the pool calls the driver
-// less often, and reserves no more beyond what was handed out at once.
+// TestSlack allocates blocks of random sizes on streams. With more slack the pool calls the driver less
+// often, and reserves at most that much beyond the peak handed out.
 func TestSlack(t *testing.T) {
 	const page, streams, blocks, largest = 64 << 10, 8, 64, 1 << 20
 	calls := int64(0)
@@ -48,8 +48,8 @@ func TestSlack(t *testing.T) {
 	}
 }
 
-// TestSlackAdapts has eight streams replace blocks at random, for which the driver would have to
-// order them all the time. The pool takes more slack, until such calls are rare.
+// TestSlackAdapts has eight streams replace blocks at random, for which the driver would have to order
+// them all the time. The pool's slack grows until such calls are rare.
 func TestSlackAdapts(t *testing.T) {
 	const calls, streams = 200_000, 8
 	for _, c := range []struct {
@@ -66,7 +66,7 @@ func TestSlackAdapts(t *testing.T) {
 	}
 }
 
-// replacing says how replaceBlocks uses a pool, and what it may cost.
+// replacing describes how replaceBlocks uses a pool, and bounds the cost.
 type replacing struct {
 	blocks, streams int     // block i is of stream 1 + i%streams
 	pairs, warm     int     // Free and Alloc of a block, and how many of them are not counted
@@ -74,7 +74,7 @@ type replacing struct {
 	ratio           float64 // bytes reserved for each that was handed out, at most
 }
 
-// replaceBlocks frees and allocates blocks of p. next says which one, and its new size.
+// replaceBlocks frees and allocates blocks of p. next chooses one, and its new size.
 func replaceBlocks(t *testing.T, p *allocator.Pool, c replacing, next func() (i int, size int64)) {
 	t.Helper()
 	blocks := make([]allocator.Block, c.blocks)

@@ -9,8 +9,8 @@ import (
 	"mlpool/allocator/allocatortest"
 )
 
-// TestSmallBlocksApart replaces huge blocks among small ones that live long. In the end the
-// small ones are not in the way of the huge ones: the driver is hardly called.
+// TestSmallBlocksApart replaces huge blocks among small ones that live long. In the end the small ones
+// do not fragment the chunks of the huge ones, so the driver is hardly called.
 func TestSmallBlocksApart(t *testing.T) {
 	const pairs = 200_000
 	sizes := []int64{64 << 20, 100 << 20, 128 << 20, 200 << 20, 256 << 20, 300 << 20, 512 << 20}
@@ -35,7 +35,7 @@ func TestSmallBlocksApart(t *testing.T) {
 }
 
 // TestSmallBlocksInHoles frees every other block of a heap whose pool sets small blocks apart.
-// Small blocks then fill the holes: no call of the driver serves them.
+// Small blocks then fill the holes, without a driver call.
 func TestSmallBlocksInHoles(t *testing.T) {
 	r := newRigOn(t, allocatortest.NewFake(plentiful), allocator.PoolOptions{Segments: allocator.SegmentsVirtual})
 	blocks := make([]allocator.Block, 140_000)

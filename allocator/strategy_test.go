@@ -11,7 +11,7 @@ import (
 
 func newHighest() allocator.Placement { return &highest{} }
 
-// misleading is a placement whose Find returns what find makes of its blocks.
+// misleading is a placement whose Find returns the result of find for its blocks.
 type misleading struct {
 	highest
 	gone []*allocator.FreeBlock
@@ -25,8 +25,8 @@ func (m *misleading) Remove(b *allocator.FreeBlock) {
 
 func (m *misleading) Find(size, most int64) *allocator.FreeBlock { return m.find(m, size, most) }
 
-// TestMisleadingPlacement has placements that find nothing, or what they must not find:
-// the pool hands out no memory twice, and fails no request that it has memory for.
+// TestMisleadingPlacement has placements that find no block, or a wrong one. The pool must not hand
+// out memory twice, nor fail a request that it has memory for.
 func TestMisleadingPlacement(t *testing.T) {
 	last := func(blocks []*allocator.FreeBlock) *allocator.FreeBlock {
 		if len(blocks) == 0 {
@@ -90,8 +90,8 @@ func TestMisleadingPlacement(t *testing.T) {
 	}
 }
 
-// TestPlacementCostsNoGarbage splits and coalesces with a Placement of one's own, which
-// the pool does without memory of the Go heap.
+// TestPlacementCostsNoGarbage splits and coalesces with a custom Placement, without allocations on
+// the Go heap.
 func TestPlacementCostsNoGarbage(t *testing.T) {
 	p := newPool(t, allocatortest.NewFake(deviceBytes), allocator.PoolOptions{Placement: newHighest})
 	var blocks [8]allocator.Block
@@ -117,7 +117,7 @@ func TestPlacementCostsNoGarbage(t *testing.T) {
 	}
 }
 
-// TestPlacementOptions refuses what names no placement, or two.
+// TestPlacementOptions refuses options that name no placement, or two.
 func TestPlacementOptions(t *testing.T) {
 	for name, o := range map[string]allocator.PoolOptions{
 		"beside a strategy": {Strategy: "tlsf", Placement: newHighest},

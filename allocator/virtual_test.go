@@ -13,9 +13,8 @@ import (
 	"mlpool/allocator/allocatortest"
 )
 
-// TestManyStreamsGrow has streams, more than are looked at for each request, that use
-// memory in turn or all at once: they have each other's where it is found, and little is
-// reserved beyond what is handed out.
+// TestManyStreamsGrow has more streams than a request examines. They use memory in turn or all at
+// once, take each other's where they find it, and reserve little beyond the memory handed out.
 func TestManyStreamsGrow(t *testing.T) {
 	const page, bytes = 2 << 20, 2 << 20
 	for _, streams := range []int64{10, 100, 1000} {
@@ -58,8 +57,8 @@ func TestManyStreamsGrow(t *testing.T) {
 	}
 }
 
-// TestRandomSizesSettle keeps blocks of random sizes up to a number of bytes: however few
-// they are, the driver is not called for ever to map chunks anew.
+// TestRandomSizesSettle keeps blocks of random sizes up to a number of bytes. Even with few blocks
+// the pool must at last stop mapping chunks.
 func TestRandomSizesSettle(t *testing.T) {
 	const calls, largest = 20_000, 64 << 20
 	for _, mib := range []int64{256, 512, 1024, 4096} {
@@ -104,13 +103,11 @@ func TestRandomSizesSettle(t *testing.T) {
 	}
 }
 
-// TestFailsOnlyWithoutPages makes random calls until memory runs out. A request may
-// fail only if it, in whole pages, and the chunks in which something is handed out
-// exceed the limit or the device, once pending work is done, under any policy between
-// streams: what one may not have of another goes back to the driver. It is chunks, not
-// pages: only whole chunks move, and a chunk is larger than a page where much is
-// reserved, or was asked for at once. And the limit that the error advises would do
-// at that moment.
+// TestFailsOnlyWithoutPages makes random calls until memory runs out. A request may fail only if its
+// pages and the chunks in use exceed the limit or the device, once pending work is done, under any
+// policy between streams, since memory that one may not take from another goes back to the driver.
+// Chunks count, not pages: only whole chunks move, and a chunk is larger than a page in a large pool
+// or for a large request. The limit that the error advises must be enough at that moment.
 func TestFailsOnlyWithoutPages(t *testing.T) {
 	const device, steps, seeds = 3<<20 + 5000, 400, 18
 	failures, advised := 0, 0
@@ -154,10 +151,10 @@ func TestFailsOnlyWithoutPages(t *testing.T) {
 	}
 }
 
-// anyLimit is in the advice of a request that a higher limit would meet.
+// anyLimit is part of the advice for a request that a higher limit would serve.
 var anyLimit = regexp.MustCompile(`of (\d+) would do`)
 
-// followAdvice makes a request that failed again with the limit that was advised.
+// followAdvice repeats a failed request with the advised limit.
 func (c *churn) followAdvice(advice string, limit, bytes int64, on allocator.Stream) {
 	c.t.Helper()
 	enough, err := strconv.ParseInt(advice, 10, 64)
@@ -173,8 +170,8 @@ func (c *churn) followAdvice(advice string, limit, bytes int64, on allocator.Str
 	c.pool.SetLimit(limit)
 }
 
-// TestFailureLeavesNothing asks for more than the device has, which the driver finds
-// out only after it gave a part: no more is reserved afterwards than before.
+// TestFailureLeavesNothing requests more than the device has, which the driver reports only after a
+// part was created. Reserved memory must be the same afterwards.
 func TestFailureLeavesNothing(t *testing.T) {
 	const device = 64 << 20
 	r := newRigOn(t, allocatortest.NewFake(device), allocator.PoolOptions{})
@@ -192,9 +189,8 @@ func TestFailureLeavesNothing(t *testing.T) {
 	r.close()
 }
 
-// TestLimitOfAnySize has limits that are not whole pages: what is in them is used,
-// and a limit below one page, where nothing can be mapped, leaves the pool to
-// Driver.Malloc.
+// TestLimitOfAnySize has limits that are not whole pages. The whole pages within are used, and with
+// a limit below one page the pool uses Driver.Malloc.
 func TestLimitOfAnySize(t *testing.T) {
 	const page = 2 << 20
 	for _, c := range []struct {
@@ -250,8 +246,8 @@ func TestLimitOfAnySize(t *testing.T) {
 	})
 }
 
-// TestRecordOfFailures asks for far too much before a request that free memory in
-// pieces can meet. What was never handed out is no reason to reserve more.
+// TestRecordOfFailures requests far too much before a request that fragments can serve. A failed
+// request must not count towards the peak.
 func TestRecordOfFailures(t *testing.T) {
 	const page = 2 << 20
 	r := newRig(t, allocator.PoolOptions{})
@@ -281,8 +277,8 @@ func TestRecordOfFailures(t *testing.T) {
 	r.close()
 }
 
-// TestEndOfZone grows a heap whose range of addresses is nearly used up. What is
-// free at its end counts all the same.
+// TestEndOfZone grows a heap whose range of addresses is nearly used up. Free memory at its end must
+// still be used.
 func TestEndOfZone(t *testing.T) {
 	const gib = 1 << 30
 	r := newRigOn(t, allocatortest.NewFake(1<<40), allocator.PoolOptions{MaxBytes: 65 * gib})
@@ -295,7 +291,7 @@ func TestEndOfZone(t *testing.T) {
 	r.close()
 }
 
-// fewAddresses is a driver that has so many bytes of addresses.
+// fewAddresses is a driver with few addresses.
 type fewAddresses struct {
 	*allocatortest.Fake
 	left int64
@@ -338,8 +334,8 @@ func TestManyZones(t *testing.T) {
 	}
 }
 
-// TestGapInZone takes addresses between others where a range has no more at its end,
-// and no other range can be had.
+// TestGapInZone uses addresses in a gap of a range that is full at its end, if no other range can be
+// reserved.
 func TestGapInZone(t *testing.T) {
 	const gib = 1 << 30
 	d := &fewAddresses{allocatortest.NewFake(1 << 40), 64*gib + 2<<20} // a range, and the page behind it
@@ -358,8 +354,8 @@ func TestGapInZone(t *testing.T) {
 	r.close()
 }
 
-// TestCollectionOfTheTail grows a heap past the garbage-collection threshold, where
-// its own end is what is unused: that goes once, and comes back once.
+// TestCollectionOfTheTail grows a heap past the garbage-collection threshold while the unused memory
+// is its own end, which is released once and created again once.
 func TestCollectionOfTheTail(t *testing.T) {
 	const mib = 1 << 20
 	d := &countedSyncs{Fake: allocatortest.NewFake(deviceBytes)}
@@ -378,7 +374,7 @@ func TestCollectionOfTheTail(t *testing.T) {
 	r.close()
 }
 
-// ranges is a driver that counts the ranges of addresses it was asked for.
+// ranges is a driver that counts reserved ranges of addresses.
 type ranges struct {
 	*allocatortest.Fake
 	count int
@@ -389,8 +385,8 @@ func (d *ranges) ReserveRange(bytes int64) (uintptr, error) {
 	return d.Fake.ReserveRange(bytes)
 }
 
-// TestZonesOfReleasedStreams lets streams come and go that each need new memory: they take
-// over the addresses that those before them reserved and did not use.
+// TestZonesOfReleasedStreams opens and releases streams that each need new memory. They reuse
+// addresses that earlier streams reserved and did not use.
 func TestZonesOfReleasedStreams(t *testing.T) {
 	d := &ranges{Fake: allocatortest.NewFake(deviceBytes)}
 	p := newPool(t, d, allocator.PoolOptions{})
@@ -407,7 +403,7 @@ func TestZonesOfReleasedStreams(t *testing.T) {
 	r.close()
 }
 
-// mapped is a driver that counts the pages that are mapped, each as often as it is.
+// mapped is a driver that counts mappings of pages.
 type mapped struct {
 	*allocatortest.Fake
 	calls, now int // of MapPages; less those undone
@@ -424,9 +420,9 @@ func (d *mapped) UnmapPages(addr uintptr, bytes int64) error {
 	return d.Fake.UnmapPages(addr, bytes)
 }
 
-// TestStitchesAreBounded has ever new pages stitched, and in turn with them the same few, on a
-// device that keeps up: the number of mappings is bounded, and those that are used again stay,
-// whether a block lies there or not.
+// TestStitchesAreBounded stitches new pages and, in turn with them, the same few, on a device that
+// keeps up. The number of mappings is bounded, and stitches that are used again stay, whether they
+// have a block or not.
 func TestStitchesAreBounded(t *testing.T) {
 	t.Cleanup(allocator.BoundSpaces())
 	const pages, parts, bound = 100, 4, 128 // of BoundSpaces

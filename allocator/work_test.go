@@ -9,9 +9,8 @@ import (
 	"mlpool/allocator/allocatortest"
 )
 
-// TestWorkOfARequest has blocks replaced on very many streams, and very many of one. What a
-// request looks at does not grow with the streams, nor is the stream's free memory looked at as
-// a whole each time.
+// TestWorkOfARequest replaces blocks on very many streams, and very many blocks of one. The work of a
+// request must not grow with the number of streams, nor examine all free memory of a stream.
 func TestWorkOfARequest(t *testing.T) {
 	const calls = 10_000
 	for _, c := range []struct {
