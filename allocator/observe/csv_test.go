@@ -8,8 +8,8 @@ import (
 
 const header = rmmHeader + "\n"
 
-// small has two streams, a block freed on the other one, an address used twice,
-// a failure, and a block that is never freed.
+// small has two streams, a block freed on the other stream, an address used twice, a
+// failure, and a block that is never freed.
 const small = header + `1,00:00:01:000001,allocate,0x1000,100,0x0
 1,00:00:01:000002,allocate,0x2000,1000,0x7f00
 2,00:00:01:000003,allocate failure,0x0,99999999,0x0
@@ -42,7 +42,7 @@ func TestRMM(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := read(t, c.text)
-			if name == "a lost beginning" { // which slots are whose is up to the reader
+			if name == "a lost beginning" { // the reader chooses the slots
 				for i := range got.Events {
 					got.Events[i].Slot, c.want.Events[i].Slot = 0, 0
 				}
@@ -83,9 +83,9 @@ func TestBadRMM(t *testing.T) {
 		header + "1,0,allocate,(nil),4,0\n":     "line 2: 4 bytes are allocated at address 0",
 		header + "1,0,allocate,0x10,4,0\n" + strings.Repeat("1,0,free,0x10,4,0\n", 2): "line 4: 0x10 is freed twice",
 		header + strings.Repeat("1,0,free,0x10,4,0\n", 2):                             "line 3: 0x10 is freed twice",
-		header + strings.Repeat("1,0,allocate,0x10,4,0\n", 2):                         "line 3: 0x10 is allocated, and not freed before",
-		header + "1,0,allocate,1,9223372036854775807,0\n1,0,allocate,2,1,0\n":         "line 3: size 1 is more than can be added up",
-		header + "1,0,free,1,9223372036854775807,0\n1,0,free,2,1,0\n":                 "more bytes than can be added up",
+		header + strings.Repeat("1,0,allocate,0x10,4,0\n", 2):                         "line 3: 0x10 is allocated twice",
+		header + "1,0,allocate,1,9223372036854775807,0\n1,0,allocate,2,1,0\n":         "line 3: size 1 makes the sum of sizes overflow",
+		header + "1,0,free,1,9223372036854775807,0\n1,0,free,2,1,0\n":                 "more bytes than an int64 counts",
 		header + "1,0,allocate,0x10,4,0\n" + strings.Repeat("x", longestRecord+5000):  "after line 2: a record is longer than",
 		header + "1,0,allocate,0x10,4,0\n\"" + strings.Repeat("x\n", longestRecord):   "after line 2: a record is longer than",
 		header + "1,0," + strings.Repeat("x", 5000) + ",0x10,4,0\n":                   `line 2: action "xxxxxxxx`,
@@ -94,7 +94,7 @@ func TestBadRMM(t *testing.T) {
 }
 
 func TestMiniMalloc(t *testing.T) {
-	// Of the paper: at most 12 bytes are live, and no time is without its 12.
+	// The example of the paper: 12 bytes are live all the time.
 	paper := "id,lower,upper,size\nb1,0,3,4\nb2,3,9,4\nb3,0,9,4\nb4,9,21,4\nb5,0,21,4\n"
 	want := []Event{
 		{false, 0, 0, 4}, {false, 1, 0, 4}, {false, 2, 0, 4}, // b1, b3, b5
@@ -136,7 +136,7 @@ func TestBadMiniMalloc(t *testing.T) {
 		header + "a,0,1,1\nb,3,3,1\n": "line 3: the buffer ends before it begins",
 		"id,lower,end,size\na,0,9223372036854775807,1\n":                           `"9223372036854775807" is not a time`,
 		"id,lower,upper,size,alignment\na,0,1,1,0\n":                               `line 2: "0" is not an alignment`,
-		header + "a,0,3,9223372036854775807\nb,3,4,9223372036854775807\nc,2,4,1\n": "line 4: size 1 is more than can be added up",
+		header + "a,0,3,9223372036854775807\nb,3,4,9223372036854775807\nc,2,4,1\n": "line 4: size 1 makes the sum of sizes overflow",
 	})
 }
 
@@ -154,8 +154,8 @@ func FuzzMiniMalloc(f *testing.F) {
 	f.Fuzz(fuzz)
 }
 
-// fuzz reads a file: what is no trace is an error of one line, and what is one
-// can be written and read back.
+// fuzz reads a file. An error must be one line, and requests must survive being written and
+// read back.
 func fuzz(t *testing.T, text string) {
 	tr, err := Read(strings.NewReader(text), MostEvents)
 	if err != nil {

@@ -1,7 +1,6 @@
 package observe
 
 import (
-	"encoding/binary"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -12,146 +11,13 @@ import (
 	"testing"
 )
 
-// Values of Python, besides string, int, float64 and nil. A pairs is a dict, and
-// raw is a piece of a pickle.
-type (
-	pairs []any
-	seq   []any
-	tuple []any
-	raw   string
-)
-
-// A pythonPickler writes as Python does, lists in batches, or in one piece as PyTorch's
-// C++ does. Strings are written once and then referred to.
-type pythonPickler struct {
-	strings.Builder
-	protocol, batch, memos int
-	seen                   map[string]int
-}
-
-func dump(protocol int, v any) string { return dumpIn(protocol, 1000, v) }
-
-func dumpIn(protocol, batch int, v any) string {
-	p := &pythonPickler{protocol: protocol, batch: batch, seen: map[string]int{}}
-	p.add("\x80", string(rune(protocol)))
-	if protocol >= 4 {
-		p.add("\x95", p.le(8, 1<<40)) // a length that nobody needs to believe
-	}
-	p.value(v)
-	p.add(".")
-	return p.String()
-}
-
-func (p *pythonPickler) add(parts ...string) {
-	for _, part := range parts {
-		p.WriteString(part)
-	}
-}
-
-func (p *pythonPickler) le(bytes int, n uint64) string {
-	return string(binary.LittleEndian.AppendUint64(nil, n)[:bytes])
-}
-
-func (p *pythonPickler) memoize() {
-	switch {
-	case p.protocol >= 4:
-		p.add("\x94")
-	case p.memos < 256:
-		p.add("q", p.le(1, uint64(p.memos)))
-	default:
-		p.add("r", p.le(4, uint64(p.memos)))
-	}
-	p.memos++
-}
-
-func (p *pythonPickler) value(v any) {
-	switch v := v.(type) {
-	case nil:
-		p.add("N")
-	case raw:
-		p.add(string(v))
-	case int:
-		switch {
-		case v >= 0 && v < 256:
-			p.add("K", p.le(1, uint64(v)))
-		case v >= 0 && v < 1<<16:
-			p.add("M", p.le(2, uint64(v)))
-		case v == int(int32(v)):
-			p.add("J", p.le(4, uint64(v)))
-		default:
-			p.add("\x8a\x08", p.le(8, uint64(v)))
-		}
-	case float64:
-		p.add("G", p.le(8, 0))
-	case string:
-		p.text(v)
-	case tuple:
-		p.add("(")
-		for _, item := range v {
-			p.value(item)
-		}
-		p.add("t")
-		p.memoize()
-	case seq:
-		p.add("]")
-		p.memoize()
-		for len(v) > 0 {
-			n := min(len(v), p.batch)
-			p.fill(v[:n], n == 1, "a", "e")
-			v = v[n:]
-		}
-	case pairs:
-		p.add("}")
-		p.memoize()
-		p.fill(v, len(v) == 2, "s", "u")
-	default:
-		panic(fmt.Sprintf("%T is not written", v))
-	}
-}
-
-func (p *pythonPickler) text(s string) {
-	if at, ok := p.seen[s]; ok {
-		p.add("h", p.le(1, uint64(at)))
-		return
-	}
-	if p.memos < 256 {
-		p.seen[s] = p.memos
-	}
-	if p.protocol >= 4 && len(s) < 256 {
-		p.add("\x8c", p.le(1, uint64(len(s))), s)
-	} else {
-		p.add("X", p.le(4, uint64(len(s))), s)
-	}
-	p.memoize()
-}
-
-// fill writes what goes into a list or dict at once.
-func (p *pythonPickler) fill(items []any, alone bool, one, many string) {
-	if len(items) == 0 {
-		return
-	}
-	if !alone {
-		p.add("(")
-	}
-	for _, item := range items {
-		p.value(item)
-	}
-	if alone {
-		p.add(one)
-	} else {
-		p.add(many)
-	}
-}
-
-var stack = seq{pairs{"name", "forward", "filename", "model.py", "line", 7}, pairs{"name", "main", "line", 1 << 40}}
-
 func entryOf(action string, addr, size, stream int) pairs {
 	return pairs{"action", action, "addr", addr, "size", size, "stream", stream, "time_us", 1700000000000000,
 		"frames", stack, "pool_id", tuple{0, 0}}
 }
-func aloc(addr, size, stream int) pairs { return entryOf("alloc", addr, size, stream) }
-func free(addr, size, stream int) pairs { return entryOf("free_requested", addr, size, stream) }
-func done(addr, size, stream int) pairs { return entryOf("free_completed", addr, size, stream) }
+func alloc(addr, size, stream int) pairs { return entryOf("alloc", addr, size, stream) }
+func free(addr, size, stream int) pairs  { return entryOf("free_requested", addr, size, stream) }
+func done(addr, size, stream int) pairs  { return entryOf("free_completed", addr, size, stream) }
 
 func held(addr, size int) pairs {
 	return pairs{"address", addr, "size", 512, "requested_size", size, "state", "active_allocated", "frames", stack}
@@ -161,13 +27,13 @@ func segmentOf(device, stream int, blocks ...any) pairs {
 	return pairs{"device", device, "address", 1, "stream", stream, "blocks", seq(blocks), "is_expandable", raw("\x89")}
 }
 
-// snapshotOf is a snapshot with some segments and a trace for each device.
+// snapshotOf is a snapshot with segments and a trace for each device.
 func snapshotOf(segments seq, devices ...any) pairs {
 	return pairs{"segments", segments, "device_traces", seq(devices), "allocator_settings", pairs{"threshold", 0.5, "nothing", nil}}
 }
 
-// whole1 is that of a single device and no segment.
-func whole1(entries ...any) pairs { return snapshotOf(seq{}, seq(entries)) }
+// oneDevice is a snapshot of one device without segments.
+func oneDevice(entries ...any) pairs { return snapshotOf(seq{}, seq(entries)) }
 
 func TestSnapshot(t *testing.T) {
 	pair := []Event{{false, 0, 0, 100}, {true, 0, 0, 100}}
@@ -177,33 +43,33 @@ func TestSnapshot(t *testing.T) {
 		want  []Event
 		notes string
 	}{
-		{"a pair", whole1(aloc(0x7f0000000000, 100, 0), free(0x7f0000000000, 100, 0), done(0x7f0000000000, 100, 0)), pair, ""},
-		{"what is no event", whole1(entryOf("segment_alloc", 0, 1<<21, 0), entryOf("segment_map", 0, 0, 0), aloc(1, 100, 0),
+		{"a pair", oneDevice(alloc(0x7f0000000000, 100, 0), free(0x7f0000000000, 100, 0), done(0x7f0000000000, 100, 0)), pair, ""},
+		{"segments and snapshots", oneDevice(entryOf("segment_alloc", 0, 1<<21, 0), entryOf("segment_map", 0, 0, 0), alloc(1, 100, 0),
 			entryOf("snapshot", 0, 0, 0), free(1, 100, 0), done(1, 100, 0), entryOf("segment_free", 0, 0, 0),
 			entryOf("segment_unmap", 0, 0, 0), entryOf("user_defined", 0, 0, 0)), pair, ""},
-		{"what is not known", whole1(aloc(1, 100, 0), free(1, 100, 0), entryOf("of next year", 9, 5, 0), done(1, 100, 0),
+		{"unknown actions", oneDevice(alloc(1, 100, 0), free(1, 100, 0), entryOf("of next year", 9, 5, 0), done(1, 100, 0),
 			entryOf(strings.Repeat("longer than any", 9), 1, 1, 1), pairs{"action", 7, "size", 5, "stream", 0}, pairs{"action", "of others"}),
 			pair, "3 of unknown actions are left out"},
-		{"out of memory", whole1(aloc(1, 100, 0), pairs{"action", "oom", "device_free", 5, "size", 1 << 40, "stream", 0},
+		{"out of memory", oneDevice(alloc(1, 100, 0), pairs{"action", "oom", "device_free", 5, "size", 1 << 40, "stream", 0},
 			free(1, 100, 0), done(1, 100, 0)), pair, "1 that failed are left out"},
-		{"two streams", whole1(aloc(1, 5, 0x7000), aloc(2, 6, 0), free(1, 5, 0x7000), done(1, 5, 0x7000)),
+		{"two streams", oneDevice(alloc(1, 5, 0x7000), alloc(2, 6, 0), free(1, 5, 0x7000), done(1, 5, 0x7000)),
 			[]Event{{false, 0, 0, 5}, {false, 1, 1, 6}, {true, 0, 0, 5}}, "1 never freed are freed at the end"},
-		{"another stream uses it", whole1(aloc(1, 100, 0), free(1, 100, 0), aloc(2, 7, 0), done(1, 100, 0)),
+		{"another stream uses it", oneDevice(alloc(1, 100, 0), free(1, 100, 0), alloc(2, 7, 0), done(1, 100, 0)),
 			[]Event{{false, 0, 0, 100}, {true, 0, 0, 100}, {false, 0, 0, 7}},
 			"1 never freed are freed at the end; 1 freed while other streams used them, which the trace does not name"},
-		{"a lost beginning", whole1(done(9, 1, 0), free(1, 100, 0), done(1, 100, 0)), pair, "1 from before the recording are allocated first"},
+		{"a lost beginning", oneDevice(done(9, 1, 0), free(1, 100, 0), done(1, 100, 0)), pair, "1 from before the recording are allocated first"},
 		{"live all the time", snapshotOf(seq{
 			segmentOf(0, 5, held(1, 100), held(3, 30), pairs{"address", 4, "requested_size", 4, "state", "inactive"}),
 			segmentOf(1, 0, held(5, 500)),
 			segmentOf(0, 6, held(6, 60)),
-		}, seq{aloc(1, 100, 5)}),
+		}, seq{alloc(1, 100, 5)}),
 			[]Event{{false, 1, 0, 30}, {false, 2, 1, 60}, {false, 0, 0, 100}},
 			"2 from before the recording are allocated first; 3 never freed are freed at the end"},
-		{"segments without what is needed", snapshotOf(seq{pairs{"device", 0, "stream", 0, "blocks", seq{pairs{"state", "active_allocated"}}}},
-			seq{aloc(1, 100, 0), free(1, 100, 0), done(1, 100, 0)}), pair, ""},
-		{"the device with most events", snapshotOf(seq{}, seq{}, seq{aloc(1, 9, 0)}, seq{aloc(1, 100, 0), free(1, 100, 0), done(1, 100, 0)}),
+		{"incomplete segments", snapshotOf(seq{pairs{"device", 0, "stream", 0, "blocks", seq{pairs{"state", "active_allocated"}}}},
+			seq{alloc(1, 100, 0), free(1, 100, 0), done(1, 100, 0)}), pair, ""},
+		{"the device with most events", snapshotOf(seq{}, seq{}, seq{alloc(1, 9, 0)}, seq{alloc(1, 100, 0), free(1, 100, 0), done(1, 100, 0)}),
 			pair, "device 2 of 0 to 2, which has most events"},
-		{"nothing else", pairs{"device_traces", seq{seq{aloc(1, 100, 0), free(1, 100, 0), done(1, 100, 0)}}}, pair, ""},
+		{"device_traces alone", pairs{"device_traces", seq{seq{alloc(1, 100, 0), free(1, 100, 0), done(1, 100, 0)}}}, pair, ""},
 	} {
 		for _, protocol := range []int{2, 4} {
 			for _, batch := range []int{2, 1000, 1 << 30} {
@@ -217,7 +83,7 @@ func TestSnapshot(t *testing.T) {
 	}
 }
 
-// TestManyEntries reads more of them than the stack has room for.
+// TestManyEntries reads more entries than fit on the stack.
 func TestManyEntries(t *testing.T) {
 	const n = mostValues * 2 / 3
 	var entries seq
@@ -226,14 +92,14 @@ func TestManyEntries(t *testing.T) {
 			pairs{"action", "segment_free"})
 	}
 	for _, batch := range []int{1000, len(entries)} {
-		tr := read(t, dumpIn(4, batch, whole1(entries...)))
+		tr := read(t, dumpIn(4, batch, oneDevice(entries...)))
 		if tr.Allocs != n || tr.Peak != 8*n || tr.Slots != n {
 			t.Errorf("in batches of %d: %d allocations, %d bytes, %d slots", batch, tr.Allocs, tr.Peak, tr.Slots)
 		}
 	}
 }
 
-// TestPython reads what Python's pickle makes of a snapshot; see testdata.
+// TestPython reads snapshots that Python's pickle wrote; see testdata.
 func TestPython(t *testing.T) {
 	want := []Event{
 		{false, 0, 0, 300}, {false, 2, 0, 1000}, {false, 3, 1, 100}, // from before
@@ -256,7 +122,7 @@ func TestPython(t *testing.T) {
 		if want := []Event{{false, 0, 0, 7}}; !reflect.DeepEqual(other.Events, want) {
 			t.Errorf("protocol %d, device 1: %+v", protocol, other)
 		}
-		for end := range text { // one that was not written to its end
+		for end := range text { // a truncated file
 			if _, err := Read(strings.NewReader(string(text[:end])), MostEvents); err == nil || strings.Contains(err.Error(), "\n") {
 				t.Errorf("protocol %d, the first %d bytes: error %v", protocol, end, err)
 			}
@@ -265,7 +131,7 @@ func TestPython(t *testing.T) {
 }
 
 func TestDevices(t *testing.T) {
-	text := dump(4, snapshotOf(seq{}, seq{}, seq{aloc(1, 9, 0)}))
+	text := dump(4, snapshotOf(seq{}, seq{}, seq{alloc(1, 9, 0)}))
 	for device, want := range map[int]string{
 		-2: "has no device -2: there are 0 to 1",
 		0:  "has no event for device 0: was it recorded with",
@@ -277,10 +143,10 @@ func TestDevices(t *testing.T) {
 	}
 }
 
-// TestMostEvents chooses the device with most calls, of as many the first, and says so only
-// where the choice was its own.
+// TestMostEvents chooses the first device with most calls. A note says so unless the caller
+// chose the device.
 func TestMostEvents(t *testing.T) {
-	one, other := seq{aloc(1, 9, 0)}, seq{aloc(1, 9, 0), free(1, 9, 0), done(1, 9, 0)}
+	one, other := seq{alloc(1, 9, 0)}, seq{alloc(1, 9, 0), free(1, 9, 0), done(1, 9, 0)}
 	idle := seq{entryOf("segment_alloc", 1, 9, 0), entryOf("segment_free", 1, 9, 0), entryOf("snapshot", 0, 0, 0)}
 	for _, c := range []struct {
 		name   string
@@ -289,8 +155,8 @@ func TestMostEvents(t *testing.T) {
 		note   string
 	}{
 		{"segments are no calls", []any{idle, one}, MostEvents, "device 1 of 0 to 1, which has most events"},
-		{"allocs count", []any{seq{aloc(1, 9, 0), free(1, 9, 0)}, seq{aloc(1, 9, 0), aloc(2, 9, 0), aloc(3, 9, 0)}}, MostEvents, "device 1 of 0 to 1, which has most events"},
-		{"as many", []any{one, one}, MostEvents, "device 0 of 0 to 1, which has most events"},
+		{"allocs count", []any{seq{alloc(1, 9, 0), free(1, 9, 0)}, seq{alloc(1, 9, 0), alloc(2, 9, 0), alloc(3, 9, 0)}}, MostEvents, "device 1 of 0 to 1, which has most events"},
+		{"equal", []any{one, one}, MostEvents, "device 0 of 0 to 1, which has most events"},
 		{"asked for", []any{other, one}, 1, "device 1 of 0 to 1"},
 	} {
 		tr, err := Read(strings.NewReader(dump(4, snapshotOf(seq{}, c.traces...))), c.device)
@@ -304,61 +170,61 @@ func TestMostEvents(t *testing.T) {
 
 func TestBadSnapshots(t *testing.T) {
 	const start = "\x80\x02"
-	entry := dump(2, aloc(1, 5, 0))
+	entry := dump(2, alloc(1, 5, 0))
 	entry = entry[2 : len(entry)-1]
 	bad := map[string]string{
-		"\x80\x01.":                 "byte 0: pickle protocol 1 is not of 2 to 5",
-		"\x80\x06.":                 "byte 0: pickle protocol 6 is not of 2 to 5",
+		"\x80\x01.":                 "byte 0: pickle protocol 1 is not 2 to 5",
+		"\x80\x06.":                 "byte 0: pickle protocol 6 is not 2 to 5",
 		start:                       "byte 2: the file ends in the middle",
 		start + ".":                 "byte 2: the pickle ends with 0 values",
 		start + "NN.":               "byte 4: the pickle ends with 2 values",
-		start + "N.N":               "byte 4: the file goes on after the pickle",
+		start + "N.N":               "byte 4: the file continues after the pickle",
 		start + "N.":                "the pickle is not a dict with device_traces",
 		start + "X\xff\xff\xff\xff": "byte 2: the file ends in the middle",
 		start + "\x8d" + strings.Repeat("\xff", 8):          "byte 2: 18446744073709551615 bytes are more than any file has",
 		start + "\x8e" + strings.Repeat("\xff", 7) + "\x7f": "byte 2: the file ends in the middle",
 		start + "\x8b\xff\xff\xff\xff":                      "byte 2: the file ends in the middle",
 		start + "Nr\xff\xff\xff\xff":                        "byte 3: memo 4294967295 is more than",
-		start + "q\x00":                                     "byte 2: a value is needed where there is none",
-		start + "(q\x00":                                    "byte 3: a value is needed where there is none",
+		start + "q\x00":                                     "byte 2: the stack is empty",
+		start + "(q\x00":                                    "byte 3: the stack is empty",
 		start + "h\x00":                                     "byte 2: memo 0 is not filled",
-		start + "N\x86":                                     "byte 3: values are taken where there are none",
-		start + "N(N\x86":                                   "byte 5: values are taken where there are none",
-		start + "t":                                         "byte 2: values are taken where there is no mark",
-		start + "]e":                                        "byte 3: values are taken where there is no mark",
-		start + "(e":                                        "byte 3: a value is needed where there is none",
-		start + "NNa":                                       "byte 4: members are put into what is no list or dict",
-		start + "}Na":                                       "byte 4: members are put into what is no list or dict",
+		start + "N\x86":                                     "byte 3: the stack has too few values",
+		start + "N(N\x86":                                   "byte 5: the stack has too few values",
+		start + "t":                                         "byte 2: the stack has no mark",
+		start + "]e":                                        "byte 3: the stack has no mark",
+		start + "(e":                                        "byte 3: the stack is empty",
+		start + "NNa":                                       "byte 4: members are added to a value that is not a list or dict",
+		start + "}Na":                                       "byte 4: members are added to a value that is not a list or dict",
 		start + "}(Nu":                                      "byte 5: the keys and values of a dict are not pairs",
-		start + strings.Repeat("(", mostValues+1):           "values wait to be put together",
-		start + strings.Repeat("]", mostValues+1):           "values wait to be put together",
-		start + entry + "N" + "Ns":                          "members are put into what is no list or dict, or into a finished one",
+		start + strings.Repeat("(", mostValues+1):           "values are on the stack",
+		start + strings.Repeat("]", mostValues+1):           "values are on the stack",
+		start + entry + "N" + "Ns":                          "members are added to a value that is not a list or dict in progress",
 		start + "N" + entry + entry + "\x86":                "entries are taken apart",
 		start + "}(" + entry + entry + "u":                  "the keys and values of a dict are not pairs",
 
-		dump(2, pairs{"device_traces", 5}):                                             "device_traces is not a list with a list",
-		dump(2, pairs{"device_traces", seq{}}):                                         "device_traces is not a list with a list",
-		dump(2, pairs{"device_traces", seq{aloc(1, 5, 0)}}):                            "device_traces is not a list with a list",
-		dump(2, pairs{"device_traces", seq{seq{5}}}):                                   "device_traces is not a list with a list",
-		dump(2, snapshotOf(seq{}, seq{})):                                              "has no event for device 0: was it recorded with torch.cuda.memory._record_memory_history()?",
-		dump(2, whole1(pairs{"action", "alloc", "addr", 1, "size", 2})):                "lacks a number",
-		dump(2, whole1(pairs{"action", "alloc", "addr", 1, "size", "2", "stream", 0})): "lacks a number",
-		dump(2, whole1(aloc(1, -5, 0))):                                                "-5 is not a size",
-		dump(2, whole1(free(1, -5, 0))):                                                "-5 is not a size",
-		dump(2, whole1(aloc(1, 5, 0), aloc(1, 5, 0))):                                  "0x1 is allocated, and not freed before",
-		dump(2, whole1(free(1, 5, 0), free(1, 5, 0))):                                  "0x1 is freed twice",
-		dump(2, snapshotOf(seq{segmentOf(0, 0, held(2, -3))}, seq{aloc(1, 5, 0)})):     "-3 is not a size",
-		dump(2, snapshotOf(seq{pairs{"device", nil, "stream", 0, "blocks", seq{}}})):   "lacks a number",
+		dump(2, pairs{"device_traces", 5}):                                                "device_traces is not a list with a list",
+		dump(2, pairs{"device_traces", seq{}}):                                            "device_traces is not a list with a list",
+		dump(2, pairs{"device_traces", seq{alloc(1, 5, 0)}}):                              "device_traces is not a list with a list",
+		dump(2, pairs{"device_traces", seq{seq{5}}}):                                      "device_traces is not a list with a list",
+		dump(2, snapshotOf(seq{}, seq{})):                                                 "has no event for device 0: was it recorded with torch.cuda.memory._record_memory_history()?",
+		dump(2, oneDevice(pairs{"action", "alloc", "addr", 1, "size", 2})):                "lacks a number",
+		dump(2, oneDevice(pairs{"action", "alloc", "addr", 1, "size", "2", "stream", 0})): "lacks a number",
+		dump(2, oneDevice(alloc(1, -5, 0))):                                               "-5 is not a size",
+		dump(2, oneDevice(free(1, -5, 0))):                                                "-5 is not a size",
+		dump(2, oneDevice(alloc(1, 5, 0), alloc(1, 5, 0))):                                "0x1 is allocated twice",
+		dump(2, oneDevice(free(1, 5, 0), free(1, 5, 0))):                                  "0x1 is freed twice",
+		dump(2, snapshotOf(seq{segmentOf(0, 0, held(2, -3))}, seq{alloc(1, 5, 0)})):       "-3 is not a size",
+		dump(2, snapshotOf(seq{pairs{"device", nil, "stream", 0, "blocks", seq{}}})):      "lacks a number",
 	}
-	// What would call code, and what is of other protocols.
+	// Opcodes that call code, or belong to other protocols.
 	for _, op := range "cRbio\x81\x82\x83\x84\x92\x93PQ\x97\x98012IFLSTUVgpdl\x8f\x90\x91" {
-		bad[start+string([]byte{byte(op)})+"os\nsystem\n."] = fmt.Sprintf("byte 2: opcode %#02x is not of plain data", byte(op))
+		bad[start+string([]byte{byte(op)})+"os\nsystem\n."] = fmt.Sprintf("byte 2: opcode %#02x is not for plain data", byte(op))
 	}
 	checkBad(t, bad)
 }
 
-// TestLiesCostNothing measures the memory of what says that it is large.
-func TestLiesCostNothing(t *testing.T) {
+// TestFalseLengths measures the memory that Read takes for files that claim to be large.
+func TestFalseLengths(t *testing.T) {
 	const start, most = "\x80\x04", 64 << 20
 	for name, text := range map[string]string{
 		"text":  start + "\x8d\xff\xff\xff\xff\xff\xff\xff\x7f" + "abc",
@@ -379,18 +245,18 @@ func TestLiesCostNothing(t *testing.T) {
 	}
 }
 
-// TestStacksCostNothing reads entries with long stacks, of which nothing is kept.
-func TestStacksCostNothing(t *testing.T) {
+// TestStacksAreSkipped measures the memory that Read takes for entries with long stacks.
+func TestStacksAreSkipped(t *testing.T) {
 	var entries seq
 	frames := make(seq, 1000)
 	for i := range frames {
 		frames[i] = pairs{"name", strings.Repeat("f", 300), "filename", strings.Repeat("g", 10), "line", i}
 	}
 	for i := range 100 {
-		e := aloc(i+1, 8, 0)
+		e := alloc(i+1, 8, 0)
 		entries = append(entries, append(e, "user_metadata", frames))
 	}
-	text := dump(4, whole1(entries...))
+	text := dump(4, oneDevice(entries...))
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	tr := read(t, text)
@@ -401,9 +267,9 @@ func TestStacksCostNothing(t *testing.T) {
 }
 
 func FuzzSnapshot(f *testing.F) {
-	f.Add(dump(2, whole1(aloc(1, 5, 0), free(1, 5, 0), done(1, 5, 0))))
-	f.Add(dump(4, snapshotOf(seq{segmentOf(0, 1, held(1, 100), held(3, 30))}, seq{free(2, 5, 0), aloc(1, 9, 0)}, seq{})))
-	f.Add(dumpIn(2, 1<<30, whole1(aloc(1, 5, 0), aloc(2, 5, 7))))
+	f.Add(dump(2, oneDevice(alloc(1, 5, 0), free(1, 5, 0), done(1, 5, 0))))
+	f.Add(dump(4, snapshotOf(seq{segmentOf(0, 1, held(1, 100), held(3, 30))}, seq{free(2, 5, 0), alloc(1, 9, 0)}, seq{})))
+	f.Add(dumpIn(2, 1<<30, oneDevice(alloc(1, 5, 0), alloc(2, 5, 7))))
 	f.Add("\x80\x02](}(NNuNNs\x85\x86e.")
 	f.Fuzz(fuzz)
 }

@@ -79,13 +79,13 @@ func (b *builder) alloc(addr uint64, bytes int64, stream uint64) error {
 		return fmt.Errorf("%d is not a size", bytes)
 	}
 	if bytes > math.MaxInt64-b.live {
-		return fmt.Errorf("size %d is more than can be added up", bytes)
+		return fmt.Errorf("size %d makes the sum of sizes overflow", bytes)
 	}
 	if addr == 0 && bytes > 0 {
 		return fmt.Errorf("%d bytes are allocated at address 0", bytes)
 	}
 	if old, known := b.blocks[addr]; known && old.slot != freedSlot {
-		return fmt.Errorf("%#x is allocated, and not freed before", addr)
+		return fmt.Errorf("%#x is allocated twice", addr)
 	}
 	slot, err := b.slot()
 	if err != nil {
@@ -170,7 +170,7 @@ func (b *builder) slot() (int32, error) {
 
 func (b *builder) newSlot() (int32, error) {
 	if b.requests.Slots == math.MaxInt32 {
-		return 0, errors.New("more blocks are live than can be counted")
+		return 0, errors.New("more blocks are live than an int32 counts")
 	}
 	b.requests.Slots++
 	return int32(b.requests.Slots - 1), nil
@@ -205,7 +205,7 @@ func (b *builder) done() (*Requests, error) {
 		}
 		r.Allocs++
 		if e.Bytes > math.MaxInt64-live {
-			return nil, errors.New("the blocks that are live at once have more bytes than can be added up")
+			return nil, errors.New("the live blocks have more bytes than an int64 counts")
 		}
 		live += e.Bytes
 		r.Peak = max(r.Peak, live)

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// read reads a trace that is in order.
+// read reads valid requests.
 func read(t *testing.T, text string) *Requests {
 	t.Helper()
 	tr, err := Read(strings.NewReader(text), MostEvents)
@@ -21,8 +21,7 @@ func read(t *testing.T, text string) *Requests {
 	return tr
 }
 
-// check plays a trace by its slots, and finds none taken or empty, and what the
-// trace says of itself.
+// check replays requests: slots are free or taken as they must be, and the counts are right.
 func check(t *testing.T, tr *Requests) {
 	t.Helper()
 	held := make([]int64, tr.Slots)
@@ -60,8 +59,8 @@ func check(t *testing.T, tr *Requests) {
 	}
 }
 
-// checkWritten writes a trace in every format and reads it back: the calls are
-// the same, on the same blocks.
+// checkWritten writes requests in every format and reads back the same calls on the same
+// blocks.
 func checkWritten(t *testing.T, tr *Requests) {
 	t.Helper()
 	for _, format := range []struct {
@@ -103,8 +102,7 @@ func checkWritten(t *testing.T, tr *Requests) {
 	}
 }
 
-// checkBad reads texts that are wrong, and looks for what the errors say, in one
-// line.
+// checkBad reads invalid texts and looks for the errors, each one line.
 func checkBad(t *testing.T, bad map[string]string) {
 	t.Helper()
 	for text, want := range bad {
@@ -135,7 +133,7 @@ func TestFormats(t *testing.T) {
 		"MiniMalloc":        "id,lower,upper,size\na,0,1,4\n",
 		"with a byte order": "\xef\xbb\xbfid,lower,upper,size\r\na,0,1,4\r\n",
 		"with spaces":       " id , lower,upper , \"size\"\n a, 0 ,1 , \"4\"\n",
-		"snapshot":          dump(4, whole1(aloc(0x10, 4, 0), free(0x10, 4, 0), done(0x10, 4, 0))),
+		"snapshot":          dump(4, oneDevice(alloc(0x10, 4, 0), free(0x10, 4, 0), done(0x10, 4, 0))),
 	} {
 		for _, text := range []string{text, zipped(t, text)} {
 			tr := read(t, text)
@@ -147,7 +145,7 @@ func TestFormats(t *testing.T) {
 	}
 }
 
-// TestManyBytesOneByOne allocates more bytes in all than can be added up, but never at once.
+// TestManyBytesOneByOne allocates more bytes in all than an int64 counts, but not at once.
 func TestManyBytesOneByOne(t *testing.T) {
 	const huge = 1 << 62
 	text := "Action,Pointer,Size,Stream\n" + strings.Repeat(fmt.Sprintf("allocate,0x10,%d,0\nfree,0x10,%d,0\n", huge, huge), 3)
@@ -190,7 +188,7 @@ func TestWriteErrors(t *testing.T) {
 	}
 }
 
-// A full is a disk that takes no more.
+// full is a writer without space.
 type full struct{}
 
 func (full) Write([]byte) (int, error) { return 0, io.ErrShortWrite }

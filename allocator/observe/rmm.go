@@ -22,7 +22,7 @@ func readRMM(t *table) (*Requests, error) {
 	for i, name := range []string{"Action", "Pointer", "Size", "Stream"} {
 		var err error
 		if at[i], err = t.column(name); err != nil {
-			return nil, fmt.Errorf("%w: the first line is to be %s", err, rmmHeader)
+			return nil, fmt.Errorf("%w: the first line must be %s", err, rmmHeader)
 		}
 	}
 	b := newBuilder()

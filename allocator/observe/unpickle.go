@@ -44,7 +44,7 @@ func (p *unpickler) run() (value, error) {
 	}
 	p.ops = p.at
 	if _, err := p.in.ReadByte(); err == nil {
-		return value{}, p.wrong("the file goes on after the pickle")
+		return value{}, p.wrong("the file continues after the pickle")
 	} else if !errors.Is(err, io.EOF) {
 		return value{}, p.wrong("%w", err)
 	}
@@ -57,7 +57,7 @@ func (p *unpickler) do(op byte) error {
 	case opProto:
 		version, err := p.byte()
 		if err == nil && (version < 2 || version > 5) {
-			err = p.wrong("pickle protocol %d is not of 2 to 5", version)
+			err = p.wrong("pickle protocol %d is not 2 to 5", version)
 		}
 		return err
 	case opFrame:
@@ -92,7 +92,7 @@ func (p *unpickler) do(op byte) error {
 	case opAppend, opAppends, opSetItem, opSetItems:
 		return p.fill(op)
 	}
-	return p.wrong("opcode %#02x is not of plain data, as a snapshot is", op)
+	return p.wrong("opcode %#02x is not for plain data", op)
 }
 
 // number reads a number. One that is not an integer of up to 64 bits is opaque.
@@ -211,7 +211,7 @@ func (p *unpickler) fill(op byte) error {
 		}
 		p.merge()
 	default:
-		return p.wrong("members are put into what is no list or dict, or into a finished one")
+		return p.wrong("members are added to a value that is not a list or dict in progress")
 	}
 	return nil
 }
@@ -231,7 +231,7 @@ func (p *unpickler) merge() {
 
 func (p *unpickler) push(v value) error {
 	if len(p.stack) == mostValues {
-		return p.wrong("more than %d values wait to be put together", mostValues)
+		return p.wrong("more than %d values are on the stack", mostValues)
 	}
 	p.stack = append(p.stack, v)
 	return nil
@@ -249,7 +249,7 @@ func (p *unpickler) bottom() int {
 func (p *unpickler) pop(n int) ([]value, error) {
 	from := len(p.stack) - n
 	if from < p.bottom() {
-		return nil, p.wrong("values are taken where there are none")
+		return nil, p.wrong("the stack has too few values")
 	}
 	items := p.stack[from:]
 	for _, v := range items {
@@ -265,7 +265,7 @@ func (p *unpickler) pop(n int) ([]value, error) {
 func (p *unpickler) popMark() ([]value, error) {
 	last := len(p.marks) - 1
 	if last < 0 {
-		return nil, p.wrong("values are taken where there is no mark")
+		return nil, p.wrong("the stack has no mark")
 	}
 	from := p.marks[last]
 	items := p.stack[from+1:]
@@ -275,7 +275,7 @@ func (p *unpickler) popMark() ([]value, error) {
 
 func (p *unpickler) top() (*value, error) {
 	if len(p.stack) <= p.bottom() {
-		return nil, p.wrong("a value is needed where there is none")
+		return nil, p.wrong("the stack is empty")
 	}
 	return &p.stack[len(p.stack)-1], nil
 }

@@ -227,7 +227,7 @@ func (p *unpickler) add(d *value, e entry) {
 func (p *unpickler) numbers(has *[keys]*value, wanted ...word) error {
 	for _, w := range wanted {
 		if has[w] == nil || has[w].kind != number {
-			return p.wrong("an entry, block or segment lacks a number that it needs: addr, address, size, requested_size, stream or device")
+			return p.wrong("an entry, block or segment lacks a number: addr, address, size, requested_size, stream or device")
 		}
 	}
 	return nil
