@@ -31,50 +31,64 @@ import (
 	"mlpool/kernels/kerneltest"
 )
 
-// TestRankProcesses trains on two emulated GPUs, each with a process. tools/ranks.sh does so on
-// real GPUs.
-func TestRankProcesses(t *testing.T) {
+// processRanks trains on emulated GPUs, each with a process.
+type processRanks struct {
+	t                  *testing.T
+	path, logDir, port string
+	started            func(rank int, p *os.Process) // nil: nobody wants to know
+}
+
+// newProcessRanks skips the test if GPUs are real: a machine may have too few. tools/ranks.sh trains on
+// them.
+func newProcessRanks(t *testing.T) *processRanks {
+	t.Helper()
 	if !kerneltest.Emulated() {
 		t.Skip("needs emulated GPUs, of which there are as many as processes")
 	}
-	port := freePort(t)
 	path, logDir := traintest.WriteConfig(t, "cuda", "")
-	var rank1 chan *os.Process // nil: nobody wants it
-	start := func(ranks int, args ...string) (said string, err error) {
-		var all sync.WaitGroup
-		out, errs := make([]bytes.Buffer, ranks), make([]error, ranks)
-		for rank := range ranks {
-			cmd := exec.Command(os.Args[0], append(args, path)...)
-			cmd.Env = append(os.Environ(), asTrain+"=1", backend.AllocatorEnv+"=", fmt.Sprint("RANK=", rank), fmt.Sprint("LOCAL_RANK=", rank),
-				fmt.Sprint("WORLD_SIZE=", ranks), "MASTER_ADDR=127.0.0.1", "MASTER_PORT="+port, launch.SecretEnv+"="+secret)
-			cmd.Stdout, cmd.Stderr = &out[rank], &out[rank]
-			traintest.OK(t, cmd.Start())
-			if rank == 1 {
-				select {
-				case rank1 <- cmd.Process:
-				default:
-				}
-			}
-			all.Go(func() { errs[rank] = cmd.Wait() })
+	return &processRanks{t: t, path: path, logDir: logDir, port: freePort(t)}
+}
+
+// train runs the command on ranks, and returns what rank 0 said.
+func (r *processRanks) train(ranks int, args ...string) (said string, err error) {
+	r.t.Helper()
+	var all sync.WaitGroup
+	out, errs := make([]bytes.Buffer, ranks), make([]error, ranks)
+	for rank := range ranks {
+		cmd := exec.Command(os.Args[0], append(args, r.path)...)
+		cmd.Env = append(os.Environ(), asTrain+"=1", backend.AllocatorEnv+"=", fmt.Sprint("RANK=", rank), fmt.Sprint("LOCAL_RANK=", rank),
+			fmt.Sprint("WORLD_SIZE=", ranks), "MASTER_ADDR=127.0.0.1", "MASTER_PORT="+r.port, launch.SecretEnv+"="+secret)
+		cmd.Stdout, cmd.Stderr = &out[rank], &out[rank]
+		traintest.OK(r.t, cmd.Start())
+		if r.started != nil {
+			r.started(rank, cmd.Process)
 		}
-		all.Wait()
-		for rank := 1; rank < ranks; rank++ {
-			if out[rank].Len() > 0 {
-				t.Errorf("rank %d says %q", rank, &out[rank])
-			}
-		}
-		return out[0].String(), errors.Join(errs...)
+		all.Go(func() { errs[rank] = cmd.Wait() })
 	}
-	losses := func(ranks int, args ...string) []float32 {
-		said, err := start(ranks, args...)
-		if err != nil {
-			t.Fatalf("%v: %v\n%s", args, err, said)
+	all.Wait()
+	for rank := 1; rank < ranks; rank++ {
+		if out[rank].Len() > 0 {
+			r.t.Errorf("rank %d says %q", rank, &out[rank])
 		}
-		_, got := latestLosses(t, logDir)
-		return got
 	}
-	eager := losses(2)
-	if graph := losses(2, "-set", "train.executor=graph"); !slices.Equal(graph, eager) {
+	return out[0].String(), errors.Join(errs...)
+}
+
+// losses trains on ranks and returns the losses.
+func (r *processRanks) losses(ranks int, args ...string) []float32 {
+	r.t.Helper()
+	said, err := r.train(ranks, args...)
+	if err != nil {
+		r.t.Fatalf("%v: %v\n%s", args, err, said)
+	}
+	_, got := latestLosses(r.t, r.logDir)
+	return got
+}
+
+func TestRankProcesses(t *testing.T) {
+	r := newProcessRanks(t)
+	eager := r.losses(2)
+	if graph := r.losses(2, "-set", "train.executor=graph"); !slices.Equal(graph, eager) {
 		t.Error("the losses of graphs differ from those of the eager executor")
 	}
 	near := func(what string, got []float32) {
@@ -84,38 +98,46 @@ func TestRankProcesses(t *testing.T) {
 			}
 		}
 	}
-	near("of one", losses(1, "-set", "train.bsz=32"))
+	near("of one", r.losses(1, "-set", "train.bsz=32"))
 	t.Setenv("FAKE_NCCL", "stale")
-	near("with all-gathers that cannot be captured", losses(2, "-set", "train.executor=graph"))
+	near("with all-gathers that cannot be captured", r.losses(2, "-set", "train.executor=graph"))
 	t.Setenv("FAKE_NCCL", "")
+	t.Setenv("CUDA_VISIBLE_DEVICES", "3")
+	if said, err := r.train(2); err == nil || !strings.Contains(said, "train: rank 0 and rank 1 are both on the GPU GPU-00000000-0000-0000-0000-000000000003: start one rank for each GPU") {
+		t.Errorf("two ranks on one GPU: %v, %s", err, said)
+	}
+}
+
+// TestRankKilled kills rank 1 once there is a checkpoint.
+func TestRankKilled(t *testing.T) {
+	r := newProcessRanks(t)
 	for _, executor := range []string{"eager", "graph"} {
-		traintest.OK(t, os.RemoveAll(logDir))
+		traintest.OK(t, os.RemoveAll(r.logDir))
 		killed := make(chan time.Time, 1)
-		rank1 = make(chan *os.Process, 1)
-		go func() {
-			victim := <-rank1
-			weights := filepath.Join(logDir, rundir.Latest, rundir.WeightsFile)
-			for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
-				if _, err := os.Stat(weights); err == nil {
-					break
+		r.started = func(rank int, p *os.Process) {
+			if rank != 1 {
+				return
+			}
+			go func() {
+				weights := filepath.Join(r.logDir, rundir.Latest, rundir.WeightsFile)
+				for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
+					if _, err := os.Stat(weights); err == nil {
+						break
+					}
 				}
-			}
-			killed <- time.Now()
-			if err := victim.Kill(); err != nil {
-				t.Error(err)
-			}
-		}()
-		said, err := start(2, "-set", "train.num_epochs=100000", "-set", "train.checkpoint_every=1", "-set", "train.executor="+executor)
+				killed <- time.Now()
+				if err := p.Kill(); err != nil {
+					t.Error(err)
+				}
+			}()
+		}
+		said, err := r.train(2, "-set", "train.num_epochs=100000", "-set", "train.checkpoint_every=1", "-set", "train.executor="+executor)
 		if took := time.Since(<-killed); err == nil || took > 20*time.Second || !strings.Contains(said, "\ntrain: rank 1 is gone") {
 			t.Errorf("%s: rank 0 ends %v after the kill, with %v: %s", executor, took, err, said)
 		}
-		if saved, err := checkpoint.Load(filepath.Join(traintest.Latest(t, logDir), rundir.WeightsFile)); err != nil || saved.Epoch == 0 {
+		if saved, err := checkpoint.Load(filepath.Join(traintest.Latest(t, r.logDir), rundir.WeightsFile)); err != nil || saved.Epoch == 0 {
 			t.Errorf("%s: the checkpoint is of epoch %d, %v", executor, saved.Epoch, err)
 		}
-	}
-	t.Setenv("CUDA_VISIBLE_DEVICES", "3")
-	if said, err := start(2); err == nil || !strings.Contains(said, "train: rank 0 and rank 1 are both on the GPU GPU-00000000-0000-0000-0000-000000000003: start one rank for each GPU") {
-		t.Errorf("two ranks on one GPU: %v, %s", err, said)
 	}
 }
 

@@ -70,6 +70,10 @@ func TestParseArgs(t *testing.T) {
 			t.Errorf("%q: got %+v, %v, %s\nwant %+v", c.args, got, err, &stdout, c.want)
 		}
 	}
+}
+
+func TestParseRefuses(t *testing.T) {
+	one, two := runDir(t, "run.json"), runDir(t, "comparison.json")
 	for _, c := range []struct {
 		args []string
 		want string

@@ -2,8 +2,6 @@ package rundir
 
 import (
 	"errors"
-	"fmt"
-	"io"
 	"io/fs"
 	"math"
 	"os"
@@ -252,173 +250,6 @@ func TestNone(t *testing.T) {
 	}
 }
 
-// TestRuns reads comparisons, in their order, and single runs.
-func TestRuns(t *testing.T) {
-	logDir := t.TempDir()
-	compared, err := Make(logDir, start, "compare")
-	traintest.OK(t, errors.Join(err, Point(compared)))
-	for i, name := range []string{"plan", "custom-bestfit", "cuda"} {
-		write(t, filepath.Join(compared, name), Facts{Place: i + 1})
-	}
-	write(t, filepath.Join(compared, "other"), Facts{})
-	for dir, want := range map[string]string{
-		compared:                         "[plan custom-bestfit cuda]",
-		filepath.Join(logDir, Latest):    "[plan custom-bestfit cuda]",
-		filepath.Join(compared, "cuda"):  "[cuda]",
-		filepath.Join(compared, "other"): "[other]",
-	} {
-		runs, err := Runs(dir)
-		names := []string{}
-		for _, r := range runs {
-			names = append(names, filepath.Base(r.Dir))
-		}
-		if err != nil || "["+strings.Join(names, " ")+"]" != want {
-			t.Errorf("%s: %v, %v, want %s", dir, names, err, want)
-		}
-	}
-}
-
-// TestNoRunButNewer suggests the newest run in a folder.
-func TestNoRunButNewer(t *testing.T) {
-	logDir := t.TempDir()
-	make := func(after time.Duration, what string) string {
-		dir, err := Make(logDir, start.Add(after), what)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return dir
-	}
-	old, newer, compared := make(0, "custom"), make(time.Second, "plan"), make(time.Minute, "compare")
-	write(t, old, Facts{})
-	write(t, newer, Facts{})
-	for _, c := range []struct {
-		also func() error // is done first
-		want string
-	}{
-		{func() error { return nil }, newer},
-		{func() error { return Point(old) }, filepath.Join(logDir, Latest)},
-		{func() error { return Point(compared) }, newer}, // it was killed
-		{func() error { return WriteJSON(filepath.Join(compared, ComparisonFile), 1) }, filepath.Join(logDir, Latest)},
-	} {
-		traintest.OK(t, c.also())
-		if _, err := Open(logDir); err == nil || !strings.HasSuffix(err.Error(), "; did you mean "+c.want+"?") {
-			t.Errorf("%v, want %s", err, c.want)
-		}
-	}
-}
-
-// TestNoRun suggests what to name.
-func TestNoRun(t *testing.T) {
-	root := t.TempDir()
-	logDir, empty, broken := filepath.Join(root, "logs"), filepath.Join(root, "empty"), filepath.Join(root, "broken")
-	run, err := Make(logDir, start, "custom")
-	traintest.OK(t, errors.Join(err, Point(run)))
-	write(t, run, Facts{})
-	write(t, broken, Facts{Place: 1})
-	if err := errors.Join(os.Mkdir(empty, 0o777), os.WriteFile(filepath.Join(broken, FactsFile), []byte("{"), 0o666)); err != nil {
-		t.Fatal(err)
-	}
-	file := filepath.Join(broken, FactsFile)
-	for dir, want := range map[string]string{
-		logDir:                      logDir + " is not the folder of a run: it has no run.json; did you mean " + filepath.Join(logDir, Latest) + "?",
-		empty:                       empty + " is not the folder of a run: it has no run.json; name a folder that a run wrote in its log_dir",
-		broken:                      file + ": is cut off",
-		filepath.Join(root, "none"): "none does not exist: name a folder that a run wrote in its log_dir",
-		file:                        file + " is a file: name the folder of a run, as in logs/mnist/latest",
-	} {
-		if _, err := Open(dir); err == nil || !strings.HasSuffix(err.Error(), want) && !strings.Contains(err.Error(), want) {
-			t.Errorf("Open: %v, want %s", err, want)
-		}
-		if _, err := Runs(dir); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("Runs: %v, want %s", err, want)
-		}
-	}
-	if _, err := Runs(root); err == nil || !strings.HasPrefix(err.Error(), filepath.Join(broken, FactsFile)) {
-		t.Errorf("Runs: %v", err)
-	}
-}
-
-// TestDamaged reads damaged logs.
-func TestDamaged(t *testing.T) {
-	dir := t.TempDir()
-	write(t, dir, Facts{})
-	r, err := Open(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	put(t, dir, LossesFile, "1\n0.2")
-	if got, err := r.Losses(); err != nil || !slices.Equal(got, []float32{1}) {
-		t.Errorf("losses %v, %v, want no part of a number", got, err)
-	}
-	put(t, dir, RecordsFile, "{\"epoch\":1,\"loss\":null}\n{\"epoch\":2")
-	if got, err := r.Records(); err != nil || len(got) != 1 || got[0].Epoch != 1 {
-		t.Errorf("records %v, %v, want no part of one", got, err)
-	}
-	put(t, dir, LossesFile, "1\nx\n")
-	if _, err := r.Losses(); err == nil || !strings.HasPrefix(err.Error(), filepath.Join(dir, LossesFile)+":2: ") {
-		t.Errorf("losses: %v", err)
-	}
-	put(t, dir, RecordsFile, "{}\n{\"loss\":\"high\"}\n")
-	if _, err := r.Records(); err == nil || !strings.HasPrefix(err.Error(), filepath.Join(dir, RecordsFile)+":2: ") {
-		t.Errorf("records: %v", err)
-	}
-	traintest.OK(t, os.Remove(filepath.Join(dir, LossesFile)))
-	if _, err := r.Losses(); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("losses: %v", err)
-	}
-}
-
-// TestWriteFile keeps a file that it cannot replace, and writes through links and to pipes.
-func TestWriteFile(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "table.csv")
-	for _, text := range []string{"first", "second"} {
-		traintest.OK(t, WriteFile(path, []byte(text)))
-		if got, err := os.ReadFile(path); err != nil || string(got) != text {
-			t.Errorf("%q, %v, want %q", got, err, text)
-		}
-	}
-	if err := WriteJSON(path, math.NaN()); err == nil {
-		t.Error("NaN is JSON")
-	}
-	if got, err := os.ReadFile(path); err != nil || string(got) != "second" {
-		t.Errorf("%q, %v", got, err)
-	}
-	link := path + ".link"
-	traintest.OK(t, errors.Join(os.Symlink(filepath.Base(path), link), WriteFile(link, []byte("by the link"))))
-	if got, err := os.ReadFile(path); err != nil || string(got) != "by the link" {
-		t.Errorf("%q, %v", got, err)
-	}
-	if info, err := os.Lstat(link); err != nil || info.Mode().Type() != fs.ModeSymlink {
-		t.Errorf("the link was replaced: %v, %v", info.Mode(), err)
-	}
-	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	pipe := fmt.Sprint("/dev/fd/", w.Fd())
-	if _, err := os.Stat(pipe); err != nil {
-		t.Skip(err)
-	}
-	traintest.OK(t, errors.Join(WriteFile(pipe, []byte("piped")), w.Close()))
-	if got, err := io.ReadAll(r); err != nil || string(got) != "piped" {
-		t.Errorf("%q, %v", got, err)
-	}
-}
-
-// TestWriteFileInClosedFolder writes in place if the folder takes no new file.
-func TestWriteFileInClosedFolder(t *testing.T) {
-	dir := t.TempDir()
-	path := filepath.Join(dir, "table.csv")
-	traintest.OK(t, errors.Join(os.WriteFile(path, []byte("first"), 0o666), os.Chmod(dir, 0o555)))
-	defer os.Chmod(dir, 0o777)
-	if err := WriteFile(path, []byte("second")); err != nil {
-		t.Error(err)
-	}
-	if got, err := os.ReadFile(path); err != nil || string(got) != "second" {
-		t.Errorf("%q, %v", got, err)
-	}
-}
-
 func TestMachine(t *testing.T) {
 	m := ThisMachine()
 	if m.Cores < 1 || m.OS == "" || m.Memory < 0 {
@@ -439,5 +270,57 @@ func TestParseDriver(t *testing.T) {
 	}
 	if v := NVIDIADriver(); v != "" && (v[0] < '0' || v[0] > '9') {
 		t.Errorf("driver %q", v)
+	}
+}
+
+// TestCarry begins with the logs of a run that ended within its third epoch.
+func TestCarry(t *testing.T) {
+	records := []Record{{Epoch: 1, Steps: 2, ValLoss: 0.5, ValAcc: 0.25}, {Epoch: 2, Steps: 2, ValLoss: 0.375, ValAcc: 0.5}}
+	losses := []float32{1, 0.1, 0.9, 0.8, 0.7}
+	dir := t.TempDir()
+	f, err := Start(dir, Facts{ResumedFrom: "logs/x"}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rest := Record{Epoch: 3, Steps: 2, ResumedAfter: 1, ValLoss: 0.25, ValAcc: 1}
+	if err := errors.Join(f.Carry(records, losses), f.Add(rest, []float32{0.6}), f.Finish()); err != nil {
+		t.Fatal(err)
+	}
+	run, err := Open(dir)
+	if err != nil || run.Facts.ResumedFrom != "logs/x" {
+		t.Errorf("%+v, %v", run.Facts, err)
+	}
+	if got, err := run.Records(); err != nil || !reflect.DeepEqual(got, append(records, rest)) {
+		t.Errorf("records %+v, %v", got, err)
+	}
+	if got, err := run.Losses(); err != nil || !reflect.DeepEqual(got, append(losses, 0.6)) {
+		t.Errorf("losses %v, %v", got, err)
+	}
+	for file, want := range map[string]string{ValLossesFile: "0.5\n0.375\n0.25\n", ValAccsFile: "0.25\n0.5\n1\n"} {
+		if text, err := os.ReadFile(filepath.Join(dir, file)); err != nil || string(text) != want {
+			t.Errorf("%s is %q, want %q (%v)", file, text, want, err)
+		}
+	}
+	var none *Folder
+	if err := none.Carry(records, losses); err != nil {
+		t.Errorf("nowhere: %v", err)
+	}
+}
+
+func TestCarryFails(t *testing.T) {
+	if _, err := os.Stat("/dev/full"); err != nil {
+		t.Skip(err)
+	}
+	for _, records := range [][]Record{nil, {{Epoch: 1, Steps: 1}}} {
+		dir := t.TempDir()
+		traintest.OK(t, os.Symlink("/dev/full", filepath.Join(dir, LossesFile)))
+		f, err := Start(dir, Facts{}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := f.Carry(records, []float32{1}); err == nil {
+			t.Errorf("%d records on a full disk are no error", len(records))
+		}
+		traintest.OK(t, f.Finish())
 	}
 }

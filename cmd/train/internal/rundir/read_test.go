@@ -1,0 +1,162 @@
+package rundir
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"mlpool/cmd/train/internal/traintest"
+)
+
+func TestLocked(t *testing.T) {
+	dir := t.TempDir()
+	if _, err := (Run{Dir: dir}).Locked(); err == nil {
+		t.Error("a folder without logs is no error")
+	}
+	f, err := Start(dir, Facts{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if other, err := os.Open(filepath.Join(dir, RecordsFile)); err != nil {
+		t.Fatal(err)
+	} else if err := errors.Join(lock(other), other.Close()); errors.Is(err, errors.ErrUnsupported) {
+		t.Skip("no locks here")
+	}
+	for _, want := range []bool{true, false} {
+		if locked, err := (Run{Dir: dir}).Locked(); err != nil || locked != want {
+			t.Errorf("locked %v, want %v (%v)", locked, want, err)
+		}
+		if want {
+			traintest.OK(t, f.Finish())
+		}
+	}
+	looking, err := os.Open(filepath.Join(dir, RecordsFile)) // as a second -resume does at the same time
+	if err != nil {
+		t.Fatal(err)
+	}
+	traintest.OK(t, share(looking))
+	if locked, err := (Run{Dir: dir}).Locked(); err != nil || locked {
+		t.Errorf("beside one that looks: locked %v, %v", locked, err)
+	}
+	traintest.OK(t, looking.Close())
+}
+
+// TestRuns reads comparisons, in their order, and single runs.
+func TestRuns(t *testing.T) {
+	logDir := t.TempDir()
+	compared, err := Make(logDir, start, "compare")
+	traintest.OK(t, errors.Join(err, Point(compared)))
+	for i, name := range []string{"plan", "custom-bestfit", "cuda"} {
+		write(t, filepath.Join(compared, name), Facts{Place: i + 1})
+	}
+	write(t, filepath.Join(compared, "other"), Facts{})
+	for dir, want := range map[string]string{
+		compared:                         "[plan custom-bestfit cuda]",
+		filepath.Join(logDir, Latest):    "[plan custom-bestfit cuda]",
+		filepath.Join(compared, "cuda"):  "[cuda]",
+		filepath.Join(compared, "other"): "[other]",
+	} {
+		runs, err := Runs(dir)
+		names := []string{}
+		for _, r := range runs {
+			names = append(names, filepath.Base(r.Dir))
+		}
+		if err != nil || "["+strings.Join(names, " ")+"]" != want {
+			t.Errorf("%s: %v, %v, want %s", dir, names, err, want)
+		}
+	}
+}
+
+// TestNoRunButNewer suggests the newest run in a folder.
+func TestNoRunButNewer(t *testing.T) {
+	logDir := t.TempDir()
+	make := func(after time.Duration, what string) string {
+		dir, err := Make(logDir, start.Add(after), what)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return dir
+	}
+	old, newer, compared := make(0, "custom"), make(time.Second, "plan"), make(time.Minute, "compare")
+	write(t, old, Facts{})
+	write(t, newer, Facts{})
+	for _, c := range []struct {
+		also func() error // is done first
+		want string
+	}{
+		{func() error { return nil }, newer},
+		{func() error { return Point(old) }, filepath.Join(logDir, Latest)},
+		{func() error { return Point(compared) }, newer}, // it was killed
+		{func() error { return WriteJSON(filepath.Join(compared, ComparisonFile), 1) }, filepath.Join(logDir, Latest)},
+	} {
+		traintest.OK(t, c.also())
+		if _, err := Open(logDir); err == nil || !strings.HasSuffix(err.Error(), "; did you mean "+c.want+"?") {
+			t.Errorf("%v, want %s", err, c.want)
+		}
+	}
+}
+
+// TestNoRun suggests what to name.
+func TestNoRun(t *testing.T) {
+	root := t.TempDir()
+	logDir, empty, broken := filepath.Join(root, "logs"), filepath.Join(root, "empty"), filepath.Join(root, "broken")
+	run, err := Make(logDir, start, "custom")
+	traintest.OK(t, errors.Join(err, Point(run)))
+	write(t, run, Facts{})
+	write(t, broken, Facts{Place: 1})
+	if err := errors.Join(os.Mkdir(empty, 0o777), os.WriteFile(filepath.Join(broken, FactsFile), []byte("{"), 0o666)); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(broken, FactsFile)
+	for dir, want := range map[string]string{
+		logDir:                      logDir + " is not the folder of a run: it has no run.json; did you mean " + filepath.Join(logDir, Latest) + "?",
+		empty:                       empty + " is not the folder of a run: it has no run.json; name a folder that a run wrote in its log_dir",
+		broken:                      file + ": is cut off",
+		filepath.Join(root, "none"): "none does not exist: name a folder that a run wrote in its log_dir",
+		file:                        file + " is a file: name the folder of a run, as in logs/mnist/latest",
+	} {
+		if _, err := Open(dir); err == nil || !strings.HasSuffix(err.Error(), want) && !strings.Contains(err.Error(), want) {
+			t.Errorf("Open: %v, want %s", err, want)
+		}
+		if _, err := Runs(dir); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("Runs: %v, want %s", err, want)
+		}
+	}
+	if _, err := Runs(root); err == nil || !strings.HasPrefix(err.Error(), filepath.Join(broken, FactsFile)) {
+		t.Errorf("Runs: %v", err)
+	}
+}
+
+// TestDamaged reads damaged logs.
+func TestDamaged(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, Facts{})
+	r, err := Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	put(t, dir, LossesFile, "1\n0.2")
+	if got, err := r.Losses(); err != nil || !slices.Equal(got, []float32{1}) {
+		t.Errorf("losses %v, %v, want no part of a number", got, err)
+	}
+	put(t, dir, RecordsFile, "{\"epoch\":1,\"loss\":null}\n{\"epoch\":2")
+	if got, err := r.Records(); err != nil || len(got) != 1 || got[0].Epoch != 1 {
+		t.Errorf("records %v, %v, want no part of one", got, err)
+	}
+	put(t, dir, LossesFile, "1\nx\n")
+	if _, err := r.Losses(); err == nil || !strings.HasPrefix(err.Error(), filepath.Join(dir, LossesFile)+":2: ") {
+		t.Errorf("losses: %v", err)
+	}
+	put(t, dir, RecordsFile, "{}\n{\"loss\":\"high\"}\n")
+	if _, err := r.Records(); err == nil || !strings.HasPrefix(err.Error(), filepath.Join(dir, RecordsFile)+":2: ") {
+		t.Errorf("records: %v", err)
+	}
+	traintest.OK(t, os.Remove(filepath.Join(dir, LossesFile)))
+	if _, err := r.Losses(); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("losses: %v", err)
+	}
+}

@@ -1,0 +1,65 @@
+package rundir
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"mlpool/cmd/train/internal/traintest"
+)
+
+// TestWriteFile keeps a file that it cannot replace, and writes through links and to pipes.
+func TestWriteFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "table.csv")
+	for _, text := range []string{"first", "second"} {
+		traintest.OK(t, WriteFile(path, []byte(text)))
+		if got, err := os.ReadFile(path); err != nil || string(got) != text {
+			t.Errorf("%q, %v, want %q", got, err, text)
+		}
+	}
+	if err := WriteJSON(path, math.NaN()); err == nil {
+		t.Error("NaN is JSON")
+	}
+	if got, err := os.ReadFile(path); err != nil || string(got) != "second" {
+		t.Errorf("%q, %v", got, err)
+	}
+	link := path + ".link"
+	traintest.OK(t, errors.Join(os.Symlink(filepath.Base(path), link), WriteFile(link, []byte("by the link"))))
+	if got, err := os.ReadFile(path); err != nil || string(got) != "by the link" {
+		t.Errorf("%q, %v", got, err)
+	}
+	if info, err := os.Lstat(link); err != nil || info.Mode().Type() != fs.ModeSymlink {
+		t.Errorf("the link was replaced: %v, %v", info.Mode(), err)
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	pipe := fmt.Sprint("/dev/fd/", w.Fd())
+	if _, err := os.Stat(pipe); err != nil {
+		t.Skip(err)
+	}
+	traintest.OK(t, errors.Join(WriteFile(pipe, []byte("piped")), w.Close()))
+	if got, err := io.ReadAll(r); err != nil || string(got) != "piped" {
+		t.Errorf("%q, %v", got, err)
+	}
+}
+
+// TestWriteFileInClosedFolder writes in place if the folder takes no new file.
+func TestWriteFileInClosedFolder(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "table.csv")
+	traintest.OK(t, errors.Join(os.WriteFile(path, []byte("first"), 0o666), os.Chmod(dir, 0o555)))
+	defer os.Chmod(dir, 0o777)
+	if err := WriteFile(path, []byte("second")); err != nil {
+		t.Error(err)
+	}
+	if got, err := os.ReadFile(path); err != nil || string(got) != "second" {
+		t.Errorf("%q, %v", got, err)
+	}
+}
