@@ -1,9 +1,10 @@
-// Package text writes sizes, counts, lists and errors as every program of this module
+// Package text writes sizes, times, counts, lists and errors as every program of this module
 // prints them.
 package text
 
 import (
 	"fmt"
+	"math"
 	"strings"
 )
 
@@ -29,6 +30,22 @@ func Bytes(n int64) string {
 		}
 	}
 	return fmt.Sprintf("%.*f %ciB", decimals, v, units[unit])
+}
+
+// Duration writes a time in nanoseconds with three digits, in the unit that suits it, or
+// nothing for NaN.
+func Duration(ns float64) string {
+	switch {
+	case math.IsNaN(ns):
+		return ""
+	case ns < 999.5:
+		return fmt.Sprintf("%.3g ns", ns)
+	case ns < 999.5e3:
+		return fmt.Sprintf("%.3g µs", ns/1e3)
+	case ns < 999.5e6:
+		return fmt.Sprintf("%.3g ms", ns/1e6)
+	}
+	return fmt.Sprintf("%.3g s", ns/1e9)
 }
 
 // Count writes n with noun in the singular or the plural: 1 step, 2 steps, 2 stitches.

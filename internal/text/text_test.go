@@ -10,6 +10,8 @@ func TestText(t *testing.T) {
 		{Bytes(0), "0 B"}, {Bytes(1023), "1023 B"}, {Bytes(1 << 10), "1.0 KiB"}, {Bytes(3277), "3.2 KiB"}, {Bytes(102 << 20), "102.0 MiB"},
 		{Bytes(1000 << 20), "1000.0 MiB"}, {Bytes(3 << 30), "3.00 GiB"}, {Bytes(80 << 30), "80.0 GiB"}, {Bytes(100 << 30), "100 GiB"},
 		{Bytes(1 << 40), "1.00 TiB"}, {Bytes(math.MaxInt64), "8.00 EiB"},
+		{Duration(0.5), "0.5 ns"}, {Duration(29.44), "29.4 ns"}, {Duration(999.4), "999 ns"}, {Duration(1000), "1 µs"}, {Duration(12345), "12.3 µs"},
+		{Duration(5e6), "5 ms"}, {Duration(2.5e9), "2.5 s"}, {Duration(math.NaN()), ""},
 		{Count(0, "hidden layer"), "0 hidden layers"}, {Count(1, "call"), "1 call"}, {Count(2, "call"), "2 calls"}, {Count(2, "stitch"), "2 stitches"},
 		{List(nil, "and"), ""}, {List([]string{"a"}, "and"), "a"}, {List([]string{"a", "b"}, "or"), "a or b"}, {List([]string{"a", "b", "c"}, "and"), "a, b and c"},
 		{OneLine("one"), "one"}, {OneLine("one\ntwo\n\n\tthree\n"), "one; two; three"},

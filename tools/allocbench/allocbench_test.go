@@ -483,17 +483,13 @@ func TestBadFlags(t *testing.T) {
 
 func TestText(t *testing.T) {
 	var got []string
-	for _, v := range []float64{0.5, 29.44, 999.4, 1000, 12345, 5e6, 2.5e9, math.NaN()} {
-		got = append(got, timeText(v))
-	}
 	for _, v := range []int64{0, 1, 1023, 1024, 3 << 19, 1000 << 20, 5 << 40} {
 		got = append(got, peakText(v))
 	}
 	for _, v := range []float64{5, 1234, 2.5e6, 1.5e9} {
 		got = append(got, countText(v))
 	}
-	want := []string{"0.5 ns", "29.4 ns", "999 ns", "1 µs", "12.3 µs", "5 ms", "2.5 s", "",
-		"", "1 B", "1023 B", "1.0 KiB", "1.5 MiB", "1000.0 MiB", "5.00 TiB",
+	want := []string{"", "1 B", "1023 B", "1.0 KiB", "1.5 MiB", "1000.0 MiB", "5.00 TiB",
 		"5", "1.23 k", "2.5 M", "1.5 G"}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %q\nwant %q", got, want)

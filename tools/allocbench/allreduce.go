@@ -14,6 +14,7 @@ import (
 	"mlpool/allocator"
 	"mlpool/allocator/cudadriver"
 	"mlpool/internal/stats"
+	"mlpool/internal/text"
 	"mlpool/kernels"
 	"mlpool/kernels/collective/launch"
 	"mlpool/kernels/nccl"
@@ -196,7 +197,7 @@ func (s *session) runRank(ctx context.Context, world *launch.World) (err error) 
 		}
 	})
 	for i, one := range rows {
-		s.table.printf("%-10s %-28s %10s %14s %11.3g\n", one.Case, one.Allocator, timeText(one.Mean), spreadText(one), float64(one.PeakLive)/one.Mean)
+		s.table.printf("%-10s %-28s %10s %14s %11.3g\n", one.Case, one.Allocator, text.Duration(one.Mean), spreadText(one), float64(one.PeakLive)/one.Mean)
 		if i+1 == len(rows) || rows[i+1].Case != one.Case {
 			s.table.warn(slices.DeleteFunc(slices.Clone(rows), func(r row) bool { return r.Case != one.Case }))
 		}

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"mlpool/internal/plotstyle"
+	"mlpool/internal/text"
 )
 
 // A figure shows one value of the rows of a scenario, by case and allocator: lines if the cases
@@ -113,11 +114,11 @@ func drawScenario(path, title, subtitle string, rate bool, rows []row) (files []
 		return nil, nil
 	}
 	unit := rows[0].Unit
-	time := figure{label: "host time a " + unit + ", mean", sizes: "size of a block", text: timeText, tick: timeText, value: func(r row) float64 { return r.Mean }}
+	time := figure{label: "host time a " + unit + ", mean", sizes: "size of a block", text: text.Duration, tick: text.Duration, value: func(r row) float64 { return r.Mean }}
 	if rate {
 		time = figure{label: unit + "s a second, of all threads", sizes: time.sizes, text: countText, tick: countText, value: func(r row) float64 { return r.PerSecond }}
 	}
-	slowest := figure{label: "host time a " + unit + ", p99.9", sizes: time.sizes, text: timeText, tick: timeText, value: func(r row) float64 { return r.P999 }}
+	slowest := figure{label: "host time a " + unit + ", p99.9", sizes: time.sizes, text: text.Duration, tick: text.Duration, value: func(r row) float64 { return r.P999 }}
 	memory := figure{label: "reserved / live, peak bytes", sizes: time.sizes, text: ratioText, value: func(r row) float64 {
 		if r.PeakLive <= leastLive {
 			return math.NaN()

@@ -11,6 +11,7 @@ import (
 
 	"mlpool/internal/plotstyle"
 	"mlpool/internal/plotstyle/plotstyletest"
+	"mlpool/internal/text"
 )
 
 const assets = "../../assets"
@@ -162,7 +163,7 @@ func TestGroups(t *testing.T) {
 		rows = append(rows, row{Case: "a", Allocator: c.name, Mean: 1}, row{Case: "b", Allocator: c.name, Mean: 2})
 	}
 	rows = append(rows, row{Case: "b", Allocator: "x", Mean: 1}, row{Case: "b", Allocator: "y", Mean: 1})
-	f := figure{value: func(r row) float64 { return r.Mean }, text: timeText}
+	f := figure{value: func(r row) float64 { return r.Mean }, text: text.Duration}
 	if !f.fill(rows) || len(f.allocators) != len(plotstyle.AllocatorGroups)+1 {
 		t.Fatalf("groups %q", f.allocators)
 	}

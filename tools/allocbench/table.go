@@ -46,7 +46,7 @@ func (t *table) row(r row) {
 		ratio = strconv.FormatFloat(r.ratio(), 'f', 3, 64)
 	}
 	t.printf("%-26s %-16s %10s %14s %10s %10s %10s %10s  %10s %10s %9s  %8s %8s%s\n", name, r.Allocator,
-		timeText(r.Mean), spreadText(r), timeText(r.P50), timeText(r.P99), timeText(r.P999), numberText(r.PerSecond, 3),
+		text.Duration(r.Mean), spreadText(r), text.Duration(r.P50), text.Duration(r.P99), text.Duration(r.P999), numberText(r.PerSecond, 3),
 		peakText(r.PeakLive), peakText(r.PeakReserved), ratio, numberText(r.DriverCalls, 2), numberText(round(r.GoAllocs), 2), r.marks())
 }
 
@@ -55,7 +55,7 @@ func spreadText(r row) string {
 	if r.Runs < 2 || math.IsNaN(r.Least) {
 		return ""
 	}
-	least, most := timeText(r.Least), timeText(r.Most)
+	least, most := text.Duration(r.Least), text.Duration(r.Most)
 	if number, unit, _ := strings.Cut(least, " "); strings.HasSuffix(most, " "+unit) {
 		least = number
 	}
@@ -118,21 +118,6 @@ func numberText(v float64, digits int) string {
 		return ""
 	}
 	return fmt.Sprintf("%.*g", digits, v)
-}
-
-// timeText writes nanoseconds in a handy unit.
-func timeText(ns float64) string {
-	switch {
-	case math.IsNaN(ns):
-		return ""
-	case ns < 999.5:
-		return fmt.Sprintf("%.3g ns", ns)
-	case ns < 999.5e3:
-		return fmt.Sprintf("%.3g µs", ns/1e3)
-	case ns < 999.5e6:
-		return fmt.Sprintf("%.3g ms", ns/1e6)
-	}
-	return fmt.Sprintf("%.3g s", ns/1e9)
 }
 
 // countText writes a large number in thousands, millions or billions.

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"mlpool/internal/text"
 )
 
 // TestSpread shows how far the runs of an allocator differ, and warns where allocators differ
@@ -67,7 +69,7 @@ func TestSpreadIsShown(t *testing.T) {
 		if !(r.Least <= r.Mean && r.Mean <= r.Most) {
 			t.Errorf("%s: %v to %v, mean %v", r.Allocator, r.Least, r.Most, r.Mean)
 		}
-		if want := fmt.Sprintf("%s %14s", timeText(r.Mean), spreadText(r)); !strings.Contains(out, want) {
+		if want := fmt.Sprintf("%s %14s", text.Duration(r.Mean), spreadText(r)); !strings.Contains(out, want) {
 			t.Errorf("no %q in:\n%s", want, out)
 		}
 	}

@@ -125,11 +125,6 @@ func TestPeerTexts(t *testing.T) {
 			t.Errorf("%v is %q, want %q", flop, got, want)
 		}
 	}
-	for seconds, want := range map[float64]string{2e-5: "20 µs", 1e-3: "1 ms", 0.05: "50 ms"} {
-		if got := timeText(seconds); got != want {
-			t.Errorf("%v is %q, want %q", seconds, got, want)
-		}
-	}
 }
 
 // copied returns a folder with copies of the documents and the measurements.

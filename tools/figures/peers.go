@@ -11,11 +11,11 @@ import (
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
-	"gonum.org/v1/plot/text"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
 
 	"mlpool/internal/plotstyle"
+	"mlpool/internal/text"
 )
 
 const (
@@ -169,7 +169,9 @@ func drawPeers(w io.Writer, s *source) error {
 		panel.X.Min, panel.X.Max = low.X/1.3, high.X*1.3
 		panel.Y.Min, panel.Y.Max = low.Y/1.3, high.Y*1.3
 		panel.X.Tick.Marker = plot.TickerFunc(func(low, high float64) []plot.Tick { return plotstyle.LogTicks(low, high, gigaText) })
-		panel.Y.Tick.Marker = plot.TickerFunc(func(low, high float64) []plot.Tick { return plotstyle.LogTicks(low, high, timeText) })
+		panel.Y.Tick.Marker = plot.TickerFunc(func(low, high float64) []plot.Tick {
+			return plotstyle.LogTicks(low, high, func(seconds float64) string { return text.Duration(1e9 * seconds) })
+		})
 	}
 	picture.Panels[1].Y.Label.Text = ""
 	return picture.Write(w)
@@ -182,11 +184,11 @@ type stepLine struct {
 }
 
 // widthLabel labels the first point of a line with its width.
-func widthLabel(l stepLine, style text.Style) *plotter.Labels {
+func widthLabel(l stepLine, style draw.TextStyle) *plotter.Labels {
 	style.Font.Size = vg.Points(8)
-	style.XAlign, style.YAlign = text.XLeft, text.YTop
+	style.XAlign, style.YAlign = draw.XLeft, draw.YTop
 	return &plotter.Labels{
-		XYs: l.points[:1], Labels: []string{l.width}, TextStyle: []text.Style{style}, Offset: vg.Point{X: 2, Y: -3},
+		XYs: l.points[:1], Labels: []string{l.width}, TextStyle: []draw.TextStyle{style}, Offset: vg.Point{X: 2, Y: -3},
 	}
 }
 
@@ -222,10 +224,3 @@ const trainingSamples = 60000
 
 // gigaText writes billions.
 func gigaText(v float64) string { return strconv.FormatFloat(v/1e9, 'g', 4, 64) }
-
-func timeText(seconds float64) string {
-	if seconds < 0.999e-3 {
-		return strconv.FormatFloat(seconds*1e6, 'g', 3, 64) + " µs"
-	}
-	return strconv.FormatFloat(seconds*1e3, 'g', 3, 64) + " ms"
-}
