@@ -33,7 +33,7 @@ func newChurn(t *testing.T, seed uint64, device int64, o allocator.PoolOptions) 
 	return &churn{rig: r, random: rand.New(rand.NewPCG(seed, 21)), most: device, streams: 4}
 }
 
-// went says whether a call went well, and fails where an error has no excuse.
+// went reports whether a call succeeded, and fails the test on an unexpected error.
 func (c *churn) went(err error) bool {
 	c.t.Helper()
 	if err != nil && c.excused != nil && c.excused(err) {
@@ -43,7 +43,7 @@ func (c *churn) went(err error) bool {
 	return true
 }
 
-// size returns bytes of any magnitude, up to the most.
+// size returns a size of any magnitude, up to the largest.
 func (c *churn) size() int64 {
 	return 1 + c.random.Int64N(c.most>>c.random.IntN(12))
 }
@@ -84,7 +84,7 @@ func (c *churn) step() {
 	}
 }
 
-// free frees a block on stream on, or where it was made.
+// free frees a block on stream on, or on the stream that allocated it.
 func (c *churn) free(i int, on allocator.Stream) {
 	c.t.Helper()
 	b := c.blocks[i]
@@ -121,8 +121,8 @@ func (c *churn) end() {
 	c.close()
 }
 
-// fewer is n, or a part of it under the race detector, which takes its time and finds
-// nothing in one goroutine.
+// fewer returns n, or less under the race detector, which is slow and finds nothing in one
+// goroutine.
 func fewer(n int) int {
 	if raceEnabled {
 		return n / 8
@@ -130,7 +130,7 @@ func fewer(n int) int {
 	return n
 }
 
-// virtualStrategies are those that can have virtual segments.
+// virtualStrategies are the strategies that allow virtual segments.
 func virtualStrategies() []string {
 	return slices.DeleteFunc(allocator.Strategies(), func(s string) bool { return s == "buddy" })
 }
@@ -151,8 +151,8 @@ func TestRandomCalls(t *testing.T) {
 	}
 }
 
-// TestManyGoroutines lets goroutines with a stream each fight over a small device,
-// pass blocks to one another, release their streams and trim, while others look on.
+// TestManyGoroutines has goroutines with a stream each compete for a small device, pass blocks to
+// each other, release their streams and trim, while others observe the pool.
 func TestManyGoroutines(t *testing.T) {
 	const workers, calls, device = 6, 1500, 2 << 20
 	for _, reuse := range []allocator.Reuse{allocator.ReuseWait, allocator.ReuseOpportunistic} {
@@ -281,9 +281,9 @@ func (d *countedSyncs) SyncEvent(event uintptr) error {
 	return d.Fake.SyncEvent(event)
 }
 
-// TestTrimWaitsForGiversOnly trims where one stream of many has unused memory, or one has
-// enough of it: the host waits for that one, and not for those whose free memory lies
-// beside what is handed out. What a released stream left was waited for then.
+// TestTrimWaitsForGiversOnly trims a pool in which only one stream has unused memory, or enough of
+// it. The host waits for that stream only, not for those whose segments are partly in use, nor for
+// memory of a released stream.
 func TestTrimWaitsForGiversOnly(t *testing.T) {
 	const page, streams = 2 << 20, 20
 	for _, kind := range []string{allocator.SegmentsVirtual, allocator.SegmentsMalloc} {
@@ -330,8 +330,7 @@ func TestTrimWaitsForGiversOnly(t *testing.T) {
 	}
 }
 
-// BenchmarkMove moves memory between two streams, to and fro, out of the middle of
-// so many small blocks.
+// BenchmarkMove moves memory to and fro between two streams, from between small blocks.
 func BenchmarkMove(b *testing.B) {
 	for _, blocks := range []int{1_000, 1_000_000} {
 		b.Run(fmt.Sprint(blocks), func(b *testing.B) {

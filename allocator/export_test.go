@@ -8,10 +8,10 @@ import (
 	"mlpool/allocator/internal/pages"
 )
 
-// Check says which invariant of the pool does not hold.
+// Check returns an error for an invariant of the pool that does not hold.
 func (p *Pool) Check() error { return p.check(0) }
 
-// Check says which invariant of the plan's pool does not hold.
+// Check returns an error for an invariant of the plan's pool that does not hold.
 func (p *Plan) Check() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -110,7 +110,7 @@ func (h *heap) check() (reserved int64, err error) {
 	return h.Reserved(), nil
 }
 
-// Looks returns at how many chunks, stitches and heaps requests have looked.
+// Looks returns the number of chunks, stitches and heaps that requests have examined.
 func (p *Pool) Looks() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -120,8 +120,8 @@ func (p *Pool) Looks() int {
 // BeforePack makes End call f before it packs.
 func (p *Plan) BeforePack(f func()) { p.beforePack = f }
 
-// ChunksInUse returns the bytes of the chunks in which something is handed out. It
-// looks at the blocks, not at what a survey finds.
+// ChunksInUse returns the bytes of the chunks with live blocks. It examines the blocks, not the
+// free-chunk index.
 func (p *Pool) ChunksInUse() (bytes int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -144,15 +144,15 @@ func (p *Pool) ChunksInUse() (bytes int64) {
 	return bytes
 }
 
-// SetLimit makes MaxBytes another one.
+// SetLimit changes MaxBytes.
 func (p *Pool) SetLimit(bytes int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.opt.MaxBytes = bytes
 }
 
-// BoundSpaces makes the bounds of stitches and of ranges of addresses so small that
-// few calls reach them, and slack grow, until restore is called. No pool may be in use at either time.
+// BoundSpaces lowers the bounds of stitches and of ranges of addresses, so that few calls reach them,
+// and lets slack grow, until restore is called. No pool may be in use during either call.
 func BoundSpaces() (restore func()) {
 	pages, bounds := leastPages, pages.ShrinkBounds()
 	leastPages = 4

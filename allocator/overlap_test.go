@@ -10,8 +10,8 @@ import (
 	"mlpool/allocator/allocatortest"
 )
 
-// clocked is a driver whose streams take time: work has a duration, and a stream
-// is busy until a moment. The host takes none, but waits.
+// clocked is a driver with a clock: work has a duration, and keeps its stream busy. The host takes
+// time only to wait.
 type clocked struct {
 	*allocatortest.Fake
 	host   time.Duration
@@ -50,15 +50,14 @@ func (c *clocked) work(s allocator.Stream, d time.Duration) {
 	c.busy[s] = max(c.busy[s], c.host) + d
 }
 
-// order makes stream to wait for what from was given to do.
+// order makes stream to wait for the work of from so far.
 func (c *clocked) order(from, to allocator.Stream) {
 	c.busy[to] = max(c.busy[to], c.busy[from])
 	c.Order(from, to)
 }
 
-// TestPrefetch copies batches on one stream and computes on another. The two are
-// to run side by side, with the memory of a few batches, however far the host runs
-// ahead.
+// TestPrefetch copies batches on one stream and computes on another. Both must overlap, with the
+// memory of a few batches, however far ahead the host is.
 func TestPrefetch(t *testing.T) {
 	const (
 		copying, computing allocator.Stream = 1, 2
@@ -137,7 +136,7 @@ func TestPrefetch(t *testing.T) {
 }
 
 // TestOldBlocksServeOneRequest frees blocks that another stream uses, one after the other, and
-// asks for as much as most of them have together: those that were freed rounds ago serve it.
+// requests the sum of most of them. Those that were freed rounds ago serve it.
 func TestOldBlocksServeOneRequest(t *testing.T) {
 	const blocks, bytes = 1000, 100 << 10
 	for _, kind := range []string{allocator.SegmentsVirtual, allocator.SegmentsMalloc} {
@@ -160,7 +159,7 @@ func TestOldBlocksServeOneRequest(t *testing.T) {
 	}
 }
 
-// TestStreamsComeAndGo bounds what streams leave behind.
+// TestStreamsComeAndGo bounds the memory that streams leave.
 func TestStreamsComeAndGo(t *testing.T) {
 	t.Run("named by blocks", func(t *testing.T) {
 		for _, finish := range []bool{false, true} {
@@ -241,8 +240,8 @@ func TestStreamsComeAndGo(t *testing.T) {
 	})
 }
 
-// idleDriver is a driver whose memory does not run out and whose work is done at
-// once, and which keeps no accounts: for what many streams cost the pool alone.
+// idleDriver is a driver with unlimited memory, whose work is done at once, and that keeps no
+// records: it shows the pool's own cost of many streams.
 type idleDriver struct{ next uintptr }
 
 func (d *idleDriver) Malloc(bytes int64) (uintptr, error) {
@@ -258,8 +257,7 @@ func (d *idleDriver) WaitEvent(stream, event uintptr) error   { return nil }
 func (d *idleDriver) SyncEvent(event uintptr) error           { return nil }
 func (d *idleDriver) FreeEvent(event uintptr) error           { return nil }
 
-// TestManyStreams bounds the Go memory that one more stream takes where there are
-// thousands.
+// TestManyStreams bounds the Go memory of an additional stream when there are thousands.
 func TestManyStreams(t *testing.T) {
 	p := newPool(t, &idleDriver{}, allocator.PoolOptions{})
 	next := allocator.Stream(1)
@@ -291,7 +289,7 @@ func TestManyStreams(t *testing.T) {
 	}
 }
 
-// BenchmarkNewStream opens and releases a stream beside others.
+// BenchmarkNewStream opens and releases a stream while others exist.
 func BenchmarkNewStream(b *testing.B) {
 	for _, others := range []int{0, 1000, 16_000} {
 		b.Run(fmt.Sprint(others), func(b *testing.B) {

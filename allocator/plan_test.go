@@ -22,7 +22,7 @@ func newPlanRig(t *testing.T) *planRig {
 	return openPlanRig(t, f, f, allocator.PoolOptions{})
 }
 
-// openPlanRig opens one on d, which stands before f or is f.
+// openPlanRig opens a planRig on d, which wraps f or is f.
 func openPlanRig(t *testing.T, d allocator.Driver, f *allocatortest.Fake, o allocator.PoolOptions) *planRig {
 	t.Helper()
 	p, err := allocator.NewPlan(d, o)
@@ -46,8 +46,8 @@ func (r *planRig) alloc(bytes int64) allocator.Block {
 	return b
 }
 
-// step is a training step's worth of nested blocks: forward outputs that live
-// until their backward, and gradients that live for a moment.
+// step allocates and frees the nested blocks of a training step: forward outputs that live until
+// their backward, and gradients that live for a short time.
 func (r *planRig) step(name string, unit int64) {
 	r.t.Helper()
 	r.must(r.plan.Begin(name, 1))
@@ -195,8 +195,7 @@ func TestPlanMismatch(t *testing.T) {
 	}
 }
 
-// TestPlanOutlives records a block that outlives the step: the plan leaves it to
-// the pool.
+// TestPlanOutlives records a block that outlives the step, which the pool serves.
 func TestPlanOutlives(t *testing.T) {
 	r := newPlanRig(t)
 	var kept []allocator.Block
@@ -293,7 +292,7 @@ func TestPlanChecksBlocks(t *testing.T) {
 	other.close()
 }
 
-// TestPlanStepsAreOneByOne begins and ends steps where none can be.
+// TestPlanStepsAreOneByOne begins a step within another one, and ends one that has not begun.
 func TestPlanStepsAreOneByOne(t *testing.T) {
 	r := newPlanRig(t)
 	if err := r.plan.End(); err == nil {

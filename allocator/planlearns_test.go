@@ -30,8 +30,8 @@ func (r *planRig) replays() (n int64) {
 	return n
 }
 
-// TestPlanLeavesLongSteps makes more calls in a step than any plan may have: it is left
-// to the pool, whether a plan begins like it or not, and what follows is planned.
+// TestPlanLeavesLongSteps makes more calls in a step than a plan may have. The pool serves it, whether
+// a plan begins like it or not, and later steps are planned.
 func TestPlanLeavesLongSteps(t *testing.T) {
 	const pairs = 1<<20 + 1
 	p := newPlan(t, allocatortest.NewFake(plentiful))
@@ -64,7 +64,7 @@ func TestPlanLeavesLongSteps(t *testing.T) {
 	}
 }
 
-// TestPlanLearns gives a plan programs that do not begin as they go on.
+// TestPlanLearns runs programs whose beginning differs from the rest.
 func TestPlanLearns(t *testing.T) {
 	const first = 4096 // bytes of the first request of every step
 	for _, c := range []struct {
@@ -106,8 +106,7 @@ func TestPlanLearns(t *testing.T) {
 	}
 }
 
-// TestPlanHoldsWhatStepsNeed bounds what is reserved where steps differ from each
-// other, in turn or at random.
+// TestPlanHoldsWhatStepsNeed bounds reserved memory if steps differ, in turn or at random.
 func TestPlanHoldsWhatStepsNeed(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -151,8 +150,7 @@ func TestPlanNamesComeAndGo(t *testing.T) {
 	r.close()
 }
 
-// TestPlanBlockNeverFreed keeps a block of a replayed step for good: later steps
-// are planned all the same.
+// TestPlanBlockNeverFreed never frees a block of a replayed step. Later steps are still planned.
 func TestPlanBlockNeverFreed(t *testing.T) {
 	r := newPlanRig(t)
 	r.step("train", 1000)
@@ -176,7 +174,7 @@ func TestPlanBlockNeverFreed(t *testing.T) {
 	r.close()
 }
 
-// TestPlanPacksBesideOthers begins and ends a step while another one is packed.
+// TestPlanPacksBesideOthers begins and ends a step during the packing of another one.
 func TestPlanPacksBesideOthers(t *testing.T) {
 	r := newPlanRig(t)
 	packing, goOn := make(chan bool), make(chan bool)

@@ -8,7 +8,7 @@ import (
 	"mlpool/allocator/allocatortest"
 )
 
-// planJob is a training on a plan, with the most bytes that it had handed out at once.
+// planJob is a training on a plan, with its peak of bytes handed out.
 type planJob struct {
 	*planRig
 	random     *rand.Rand
@@ -58,9 +58,9 @@ func (j *planJob) step(unit int64, update func()) {
 	j.must(j.plan.End())
 }
 
-// TestPlanHoldsLittle runs trainings whose memory does not only repeat itself: what is reserved
-// exceeds what was handed out by a twentieth at most, and where steps repeat in the end, the
-// last of them keep to their plan without a call of the driver.
+// TestPlanHoldsLittle runs trainings that do not only repeat themselves. Reserved memory exceeds the
+// peak handed out by a twentieth at most, and if steps repeat in the end, the last ones follow their
+// plan without a driver call.
 func TestPlanHoldsLittle(t *testing.T) {
 	const mib, unit = 1 << 20, 40 << 20
 	for _, c := range []struct {

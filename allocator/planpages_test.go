@@ -10,15 +10,15 @@ import (
 	"mlpool/allocator/allocatortest"
 )
 
-// planChurn is a plan over a pool with virtual segments, short of memory, on which
-// steps that repeat themselves and random calls alternate.
+// planChurn is a plan over a pool with virtual segments and little memory, on which repeated steps
+// and random calls alternate.
 type planChurn struct {
 	*planRig
 	random *rand.Rand
 	kept   []modelBlock
 }
 
-// got keeps a block, or frees all that are kept where there is no memory.
+// got keeps a block, or frees all kept blocks if there was no memory.
 func (c *planChurn) got(b allocator.Block, on allocator.Stream, err error) bool {
 	c.t.Helper()
 	var oom *allocator.OutOfMemoryError
@@ -41,9 +41,8 @@ func (c *planChurn) free(i int, on allocator.Stream) {
 	c.must(c.Free(b.Block, on))
 }
 
-// step runs a program of requests: each block is freed when the next but two is asked
-// for, on another stream than the step's where the program says so, or outlives the
-// step where chance does.
+// step runs a program of requests. A block is freed when the third one after it is requested, on
+// another stream than the step's if the program says so, or at random outlives the step.
 func (c *planChurn) step(name string, on allocator.Stream, program []int64) {
 	c.t.Helper()
 	c.must(c.plan.Begin(name, on))
@@ -103,8 +102,8 @@ func (c *planChurn) beside() {
 	}
 }
 
-// TestPlanOnPages runs steps whose slab comes and goes with the pages of a small
-// device, between random calls.
+// TestPlanOnPages runs steps between random calls on a small device, which has pages for the arena
+// only at times.
 func TestPlanOnPages(t *testing.T) {
 	replays := int64(0)
 	for seed := range uint64(30) {
@@ -148,8 +147,8 @@ func TestPlanOnPages(t *testing.T) {
 	}
 }
 
-// TestPlanSlabIsRefused has the driver refuse the second page of a slab, and to take the
-// first one back: that stays reserved, until it takes it.
+// TestPlanSlabIsRefused has the driver refuse the second page of an arena, and to release the first
+// one, which stays reserved until the driver releases it.
 func TestPlanSlabIsRefused(t *testing.T) {
 	f := allocatortest.NewFake(deviceBytes).WithPages(smallPage)
 	d := &flaky{f, rand.New(rand.NewPCG(1, 1)), nil}
@@ -188,8 +187,8 @@ func TestPlanSlabIsRefused(t *testing.T) {
 	r.close()
 }
 
-// TestPlanSwaps asks for ever larger blocks of no plan, one at a time: unused segments go
-// back before another is taken, so that no more is reserved than the largest needs.
+// TestPlanSwaps requests larger and larger blocks outside of plans, one at a time. Unused segments go
+// back before the next one is reserved, so that the largest is all that is reserved.
 func TestPlanSwaps(t *testing.T) {
 	const mib = 1 << 20
 	f := allocatortest.NewFake(deviceBytes)
@@ -203,8 +202,8 @@ func TestPlanSwaps(t *testing.T) {
 	r.close()
 }
 
-// TestPlanSlabStays has the driver refuse once to take a slab back that makes way for a
-// step of another name: the step goes on beside it, and it goes back later.
+// TestPlanSlabStays has the driver refuse once to release an arena that is to make room for a step of
+// another name. The step continues with both, and the arena is released later.
 func TestPlanSlabStays(t *testing.T) {
 	const mib = 1 << 20
 	f := allocatortest.NewFake(deviceBytes)

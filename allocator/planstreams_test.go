@@ -11,7 +11,7 @@ import (
 	"mlpool/allocator/allocatortest"
 )
 
-// stepOn is step on a stream, with what a replay does with its first block.
+// stepOn is step on a stream. During a replay it calls a function with the first block.
 func (r *planRig) stepOn(name string, s allocator.Stream, bytes int64) {
 	r.t.Helper()
 	r.must(r.plan.Begin(name, s))
@@ -28,9 +28,9 @@ func (r *planRig) allocOn(bytes int64, s allocator.Stream) allocator.Block {
 	return b
 }
 
-// TestPlanBlockOutlivesStepOnAnotherStream keeps a block of a step on stream 1
-// while steps begin on stream 2, and frees it on stream 1: what gets its memory
-// next, on any stream or from the driver, must come after its work.
+// TestPlanBlockOutlivesStepOnAnotherStream keeps a block of a step on stream 1 while steps begin on
+// stream 2, and frees it on stream 1. The next use of its memory, on any stream or after the driver
+// took it, must wait for its work.
 func TestPlanBlockOutlivesStepOnAnotherStream(t *testing.T) {
 	for _, trim := range []bool{false, true} {
 		for _, busySteps := range []int{1, 2, 3} {
@@ -59,8 +59,7 @@ func TestPlanBlockOutlivesStepOnAnotherStream(t *testing.T) {
 	}
 }
 
-// TestPlanFreesAfterStreamIsGone frees planned blocks that a stream used, or was
-// ordered by, which was released and destroyed.
+// TestPlanFreesAfterStreamIsGone frees planned blocks of a stream that was released and destroyed.
 func TestPlanFreesAfterStreamIsGone(t *testing.T) {
 	gone := func(r *planRig, s allocator.Stream) {
 		r.must(r.plan.ReleaseStream(s))
@@ -118,8 +117,8 @@ func TestPlanFreesAfterStreamIsGone(t *testing.T) {
 	}
 }
 
-// TestPlanReleaseRefused releases the stream of a slab while the driver refuses to wait for
-// it: all stays as it is, for another try.
+// TestPlanReleaseRefused releases the stream of an arena while the driver refuses to wait for it.
+// Everything stays as it is, and the release can be repeated.
 func TestPlanReleaseRefused(t *testing.T) {
 	for nth := range 2 { // the first wait is the slab's, the next the pool's
 		r := newPlanRig(t)
@@ -137,8 +136,8 @@ func TestPlanReleaseRefused(t *testing.T) {
 	}
 }
 
-// TestPlanRefusedFree frees a planned block where the driver refuses to order a stream that
-// uses it: the block stays handed out, and can be freed again.
+// TestPlanRefusedFree frees a planned block while the driver refuses to order a stream that uses it.
+// The block stays live, and can be freed again.
 func TestPlanRefusedFree(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -179,8 +178,8 @@ func TestPlanRefusedFree(t *testing.T) {
 	}
 }
 
-// TestPlanRefusedStream destroys a stream that was not released: steps on other streams
-// are planned and replayed all the same.
+// TestPlanRefusedStream destroys a stream that was not released. Steps on other streams are still
+// planned and replayed.
 func TestPlanRefusedStream(t *testing.T) {
 	const gone = 5
 	for _, kind := range []string{allocator.SegmentsVirtual, allocator.SegmentsMalloc} {
@@ -231,9 +230,8 @@ func TestPlanRefusedStream(t *testing.T) {
 	}
 }
 
-// TestPlanStepsBesideThreads lets goroutines allocate on the step's stream while
-// another ends and begins steps: no memory may have two owners. The plan's blocks
-// share their memory one after the other.
+// TestPlanStepsBesideThreads has goroutines allocate on the step's stream while another one begins and
+// ends steps. No memory may have two owners at a time.
 func TestPlanStepsBesideThreads(t *testing.T) {
 	const workers = 8
 	steps := 300_000
@@ -302,8 +300,7 @@ func TestPlanStepsBesideThreads(t *testing.T) {
 	}
 }
 
-// TestPlanSlabMakesWay asks for more than is left beside a slab of which nothing
-// is handed out.
+// TestPlanSlabMakesWay requests more than is free outside an arena that is not in use.
 func TestPlanSlabMakesWay(t *testing.T) {
 	const limit = 16 << 20
 	for _, c := range []struct {
@@ -337,8 +334,8 @@ func TestPlanSlabMakesWay(t *testing.T) {
 	}
 }
 
-// TestPlanBlocksAreAligned cuts up what was a slab: no power of two, and so no
-// block of a buddy system.
+// TestPlanBlocksAreAligned cuts blocks out of a former arena, whose size is not a power of two and so
+// not a block of a buddy system.
 func TestPlanBlocksAreAligned(t *testing.T) {
 	f := allocatortest.NewFake(deviceBytes)
 	r := openPlanRig(t, f, f, allocator.PoolOptions{Strategy: "buddy", PreallocateBytes: 7 * 256})

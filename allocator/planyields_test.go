@@ -8,8 +8,8 @@ import (
 	"mlpool/allocator/allocatortest"
 )
 
-// TestPlanYieldsSlab asks for memory that only the slab has, while some of it is handed
-// out: the pool gets what lies between, and the blocks stay what they are.
+// TestPlanYieldsSlab requests memory that only the arena has, while parts of it are handed out. The
+// pool gets the memory in between, and the blocks stay as they are.
 func TestPlanYieldsSlab(t *testing.T) {
 	const mib, limit = 1 << 20, 64
 	type held struct {
@@ -100,8 +100,8 @@ func TestPlanYieldsSlab(t *testing.T) {
 	}
 }
 
-// TestPlanYieldsSlabAfterItsRest asks within a small step for memory that the pool has only with
-// all of the slab, which was made for a larger step.
+// TestPlanYieldsSlabAfterItsRest requests, within a small step, memory that the pool has only with the
+// whole arena, which was made for a larger step.
 func TestPlanYieldsSlabAfterItsRest(t *testing.T) {
 	const mib, limit = 1 << 20, 64 << 20
 	f := allocatortest.NewFake(deviceBytes)
@@ -125,8 +125,8 @@ func TestPlanYieldsSlabAfterItsRest(t *testing.T) {
 	r.close()
 }
 
-// TestPlanYieldsSlabThenCloses closes a plan while blocks of a slab that is the pool's are
-// handed out.
+// TestPlanYieldsSlabThenCloses closes a plan while blocks of an arena that the pool took over are
+// live.
 func TestPlanYieldsSlabThenCloses(t *testing.T) {
 	r := newPlanRig(t)
 	for range 2 {

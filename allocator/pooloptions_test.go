@@ -78,8 +78,8 @@ func TestPreallocation(t *testing.T) {
 	}
 }
 
-// TestPreallocationOfAnySize cuts small blocks out of segments whose size is no
-// multiple of theirs.
+// TestPreallocationOfAnySize allocates small blocks from segments whose size is not a multiple of
+// theirs.
 func TestPreallocationOfAnySize(t *testing.T) {
 	for _, strategy := range allocator.Strategies() {
 		for _, units := range []int64{1, 3, 7, 12, 100, 129} {
@@ -104,7 +104,7 @@ func TestPreallocationOfAnySize(t *testing.T) {
 	}
 }
 
-// TestLimits asks for what does not fit: of MaxBytes and MaxFraction the smaller counts.
+// TestLimits requests more than the limit, which is the smaller of MaxBytes and MaxFraction.
 func TestLimits(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -138,7 +138,7 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// sizedPages is a driver that says of itself how large its pages are.
+// sizedPages is a driver with a page size of the test.
 type sizedPages struct {
 	*allocatortest.Fake
 	bytes int64
@@ -147,7 +147,7 @@ type sizedPages struct {
 
 func (d sizedPages) PageSize() (int64, error) { return d.bytes, d.err }
 
-// TestPoolOnUnfitDrivers makes a pool on drivers that cannot have it.
+// TestPoolOnUnfitDrivers makes a pool on drivers that do not support it.
 func TestPoolOnUnfitDrivers(t *testing.T) {
 	fake := allocatortest.NewFake(deviceBytes)
 	noMemInfo := func() *allocatortest.Fake {
@@ -182,7 +182,7 @@ func TestPoolOnUnfitDrivers(t *testing.T) {
 	}
 }
 
-// TestGarbageCollection keeps what is unused up to half of what may be reserved.
+// TestGarbageCollection keeps unused memory up to half of the limit.
 func TestGarbageCollection(t *testing.T) {
 	const most, threshold = 100 << 20, 50 << 20
 	for _, c := range []struct {
@@ -211,7 +211,7 @@ func TestGarbageCollection(t *testing.T) {
 	}
 }
 
-// mallocs is a driver that notes the largest segment that it was asked for.
+// mallocs is a driver that records the largest requested segment.
 type mallocs struct {
 	*allocatortest.Fake
 	largest int64
@@ -222,8 +222,7 @@ func (d *mallocs) Malloc(bytes int64) (uintptr, error) {
 	return d.Fake.Malloc(bytes)
 }
 
-// TestMaxSegment lets malloc segments grow as far as they may, whatever the strategy rounds
-// them to.
+// TestMaxSegment grows malloc segments up to the limit, for every strategy's rounding.
 func TestMaxSegment(t *testing.T) {
 	const most = 24 << 20 // no power of two
 	for _, strategy := range allocator.Strategies() {
@@ -255,7 +254,7 @@ func TestMaxSegment(t *testing.T) {
 	}
 }
 
-// TestTrimKeeps gives back no more than it has to, in chunks or segments of 4 MiB.
+// TestTrimKeeps releases only as much as it must, in chunks or segments of 4 MiB.
 func TestTrimKeeps(t *testing.T) {
 	const unit = 4 << 20
 	for _, kind := range []string{allocator.SegmentsVirtual, allocator.SegmentsMalloc} {

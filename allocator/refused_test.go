@@ -10,7 +10,7 @@ import (
 	"mlpool/allocator/allocatortest"
 )
 
-// refusing is a driver that refuses some streams, as one does that were destroyed.
+// refusing is a driver that refuses some streams, as a driver refuses destroyed ones.
 type refusing struct {
 	*allocatortest.Fake
 	streams map[allocator.Stream]bool
@@ -32,8 +32,8 @@ func (d *refusing) WaitEvent(s, event uintptr) error {
 	return d.Fake.WaitEvent(s, event)
 }
 
-// newRefusingRig returns a rig of a fake device of so many bytes, and the streams that
-// its driver refuses: none at first.
+// newRefusingRig returns a rig of a fake device, and the set of streams that its driver refuses,
+// which is empty.
 func newRefusingRig(t *testing.T, device int64, o allocator.PoolOptions) (*rig, map[allocator.Stream]bool) {
 	t.Helper()
 	d := &refusing{allocatortest.NewFake(device), map[allocator.Stream]bool{}}
@@ -41,8 +41,8 @@ func newRefusingRig(t *testing.T, device int64, o allocator.PoolOptions) (*rig, 
 	return &rig{allocatortest.NewGuard(p, d.Fake), t, p, d.Fake}, d.streams
 }
 
-// TestRefusedFree frees a block on a stream that the driver refuses: the block stays
-// handed out, on the streams that it named before and no other.
+// TestRefusedFree frees a block on a stream that the driver refuses. The block stays live, with the
+// streams that it named before.
 func TestRefusedFree(t *testing.T) {
 	for _, kind := range []string{allocator.SegmentsVirtual, allocator.SegmentsMalloc} {
 		for _, c := range []struct {
@@ -80,8 +80,8 @@ func TestRefusedFree(t *testing.T) {
 	}
 }
 
-// TestRefusedStream destroys a stream that was not released while other streams ask for
-// memory: only its own memory is lost to them.
+// TestRefusedStream destroys a stream that was not released while other streams request memory. They
+// lose only its own memory.
 func TestRefusedStream(t *testing.T) {
 	const device, gone, healthy, third = 256 << 20, 5, 6, 7
 	for _, c := range []struct {
@@ -167,9 +167,8 @@ func TestRefusedStream(t *testing.T) {
 	}
 }
 
-// TestFailedOrder has the driver fail once where a request's stream would come after work
-// of its own blocks or of other streams: the request fails with that error, although the
-// memory might be had in another way, and is met when it is made again.
+// TestFailedOrder makes the driver fail once when a request's stream should wait for other work. The
+// request fails with that error, even if other memory would serve it, and succeeds when repeated.
 func TestFailedOrder(t *testing.T) {
 	const mib = 1 << 20
 	kinds := []string{allocator.SegmentsVirtual, allocator.SegmentsMalloc}
@@ -263,8 +262,8 @@ func TestFailedOrder(t *testing.T) {
 	}
 }
 
-// TestOutOfMemoryOnARefusingDevice asks for too much of a device that does not say what is
-// free either, as a lost one does: the error stays one line.
+// TestOutOfMemoryOnARefusingDevice requests too much of a device that does not report free memory
+// either, like a lost one. The error must be one line.
 func TestOutOfMemoryOnARefusingDevice(t *testing.T) {
 	for _, c := range []struct {
 		name string
