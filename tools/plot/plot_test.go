@@ -3,10 +3,7 @@ package main
 import (
 	"bytes"
 	"fmt"
-	"image"
 	"image/color"
-	"image/draw"
-	"image/png"
 	"math"
 	"os"
 	"path/filepath"
@@ -15,6 +12,7 @@ import (
 	"testing"
 
 	"mlpool/internal/plotstyle"
+	"mlpool/internal/plotstyle/plotstyletest"
 )
 
 // makeRun writes the logs of an invented run that learns at the given rate.
@@ -48,24 +46,17 @@ func writeLog(t *testing.T, dir, name, text string) {
 // decode reads the picture and counts its pixels of each colour.
 func decode(t *testing.T, path string) map[color.NRGBA]int {
 	t.Helper()
-	f, err := os.Open(path)
+	text, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer f.Close()
-	picture, err := png.Decode(f)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if size := picture.Bounds().Size(); size.X < 7*plotstyle.DPI || size.X > 9*plotstyle.DPI || size.Y < 4*plotstyle.DPI {
+	pixels := plotstyletest.Pixels(t, text)
+	if size := pixels.Rect.Size(); size.X < 7*plotstyle.DPI || size.X > 9*plotstyle.DPI || size.Y < 4*plotstyle.DPI {
 		t.Errorf("size %v: the axes have 7 by 4 inches", size)
 	}
-	pixels := image.NewRGBA(picture.Bounds())
-	draw.Draw(pixels, pixels.Rect, picture, image.Point{}, draw.Src)
 	count := make(map[color.NRGBA]int)
 	for row := pixels.Pix; len(row) > 0; {
-		// Pixels alike in a row are counted at once: there are many of them.
-		n := 4
+		n := 4 // of a run of equal pixels, counted at once for speed
 		for n < len(row) && bytes.Equal(row[n:n+4], row[:4]) {
 			n += 4
 		}
