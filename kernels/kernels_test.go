@@ -2,7 +2,6 @@ package kernels_test
 
 import (
 	"errors"
-	"math"
 	"os"
 	"runtime"
 	"testing"
@@ -173,101 +172,6 @@ func TestCopies(t *testing.T) {
 	}
 }
 
-// TestPrefetch runs a chain of GEMMs that depend on each other, with and without
-// saying which operands the launch before did not write: the bits must be the same. On an
-// emulated GPU each case of the suite shows that.
-func TestPrefetch(t *testing.T) {
-	kerneltest.RequireRealGPU(t)
-	const rows, n, times = 64, 784, 50
-	s := newStream(t)
-	x, y, z, w, v := malloc(t, 4*rows*n), malloc(t, 4*rows*n), malloc(t, 4*rows*n), malloc(t, 4*n*n), malloc(t, 4*n*n)
-	fill := func(p uintptr, count int) { fillWaves(t, s, p, count) }
-	for _, p := range []kernels.Precision{kernels.FP32, kernels.TF32X3, kernels.TF32} {
-		if p.Usable() != nil {
-			continue
-		}
-		var got [2][]float32
-		for run := range got {
-			fill(x, rows*n)
-			fill(w, n*n)
-			fill(v, n*n)
-			prefetch := func(p kernels.Prefetch) kernels.Prefetch { return p * kernels.Prefetch(run) }
-			for i := range times {
-				first := kernels.PrefetchA
-				if i == 0 {
-					first = 0
-				}
-				try(t, s.GEMM(p, kernels.GEMM{Epilogue: kernels.Activate, C: y, A: x, B: w, M: rows, N: n, K: n, Prefetch: prefetch(first)}))
-				try(t, s.GEMM(p, kernels.GEMM{Layout: kernels.NT, Epilogue: kernels.ActivateBackward, C: z, A: y, B: v, Y: x, M: rows, N: n, K: n,
-					Prefetch: prefetch(kernels.PrefetchB | kernels.PrefetchC)}))
-				try(t, s.GroupedGEMM(p, []kernels.GEMM{
-					{Layout: kernels.TN, Epilogue: kernels.SGD, C: w, A: x, B: z, Alpha: -0.003, M: n, N: n, K: rows, Prefetch: prefetch(kernels.PrefetchA | kernels.PrefetchC)},
-					{Layout: kernels.TN, Epilogue: kernels.SGD, C: v, A: x, B: y, Alpha: -0.003, M: n, N: n, K: rows,
-						Prefetch: prefetch(kernels.PrefetchA | kernels.PrefetchB | kernels.PrefetchC)},
-				}))
-			}
-			got[run] = make([]float32, 2*n*n)
-			try(t, s.Download(bytesOf(got[run][:n*n]), w))
-			try(t, s.Download(bytesOf(got[run][n*n:]), v))
-		}
-		sameBits(t, p, got[0], got[1])
-	}
-}
-
-func fillWaves(t *testing.T, s kernels.Stream, p uintptr, count int) {
-	f := make([]float32, count)
-	for i := range f {
-		f[i] = float32(math.Sin(float64(i*i))) / 16
-	}
-	try(t, s.Upload(p, bytesOf(f)))
-}
-
-func sameBits(t *testing.T, p kernels.Precision, without, with []float32) {
-	t.Helper()
-	for i, v := range without {
-		if math.Float32bits(v) != math.Float32bits(with[i]) || v != v {
-			t.Errorf("%v: element %d is %v, and %v where operands are prefetched", p, i, v, with[i])
-			return
-		}
-	}
-}
-
-// TestPrefetchDgradWgrad is TestPrefetch for dgrads with their wgrads: one behind the
-// gradient that it takes, one behind that update of its weights, one behind its input.
-func TestPrefetchDgradWgrad(t *testing.T) {
-	kerneltest.RequireRealGPU(t)
-	const rows, n, k = 9, 1904, 1028 // of which there are kernels in both precisions
-	s := newStream(t)
-	x, dy, wave, w, out := malloc(t, 4*rows*n), malloc(t, 4*rows*k), malloc(t, 4*rows*n), malloc(t, 4*n*k), malloc(t, 3*4*rows*n)
-	for _, p := range []kernels.Precision{kernels.TF32, kernels.TF32X3} {
-		if p.Usable() != nil {
-			continue
-		}
-		var got [2][]float32
-		for run := range got {
-			fillWaves(t, s, x, rows*n)
-			fillWaves(t, s, dy, rows*k)
-			fillWaves(t, s, wave, rows*n)
-			fillWaves(t, s, w, n*k)
-			for i, c := range []struct {
-				write    uintptr
-				count    int
-				prefetch kernels.Prefetch
-			}{{dy, rows * k, kernels.PrefetchB | kernels.PrefetchC}, {0, 0, kernels.PrefetchA | kernels.PrefetchC}, {x, rows * n, kernels.PrefetchA | kernels.PrefetchB}} {
-				if c.write != 0 {
-					try(t, s.Step(nn.Update{Rate: -1}, c.write, 0, wave, c.count))
-				}
-				try(t, s.DgradWgrad(p, kernels.GEMM{Layout: kernels.NT, Epilogue: kernels.ActivateBackward, C: out + uintptr(i*4*rows*n), A: dy, B: w, Y: x,
-					M: rows, N: n, K: k, Alpha: -0.3, Prefetch: c.prefetch * kernels.Prefetch(run)}))
-			}
-			got[run] = make([]float32, n*k+3*rows*n)
-			try(t, s.Download(bytesOf(got[run][:n*k]), w))
-			try(t, s.Download(bytesOf(got[run][n*k:]), out))
-		}
-		sameBits(t, p, got[0], got[1])
-	}
-}
-
 // TestFusesWgrad says of which dgrads there is a kernel with their wgrad.
 func TestFusesWgrad(t *testing.T) {
 	kerneltest.RequireGPU(t)
@@ -277,12 +181,7 @@ func TestFusesWgrad(t *testing.T) {
 	const ctas = 2 * 2048 / 32 // of the dgrad below: in 3xtf32 nearly one for each SM is needed
 	oneWave := ctas <= d.SMs && 10*ctas >= 9*d.SMs
 	dgrad := kernels.GEMM{Layout: kernels.NT, Epilogue: kernels.ActivateBackward, C: 1 << 12, A: 1 << 12, B: 1 << 12, Y: 1 << 12, M: 64, N: 2048, K: 2048}
-	for _, c := range []struct {
-		name      string
-		precision kernels.Precision
-		change    func(*kernels.GEMM)
-		want      bool
-	}{
+	answers(t, kernels.FusesWgrad, dgrad, []answer{
 		{"tf32", kernels.TF32, func(*kernels.GEMM) {}, tma},
 		{"3xtf32", kernels.TF32X3, func(*kernels.GEMM) {}, tma && oneWave},
 		{"fp32", kernels.FP32, func(*kernels.GEMM) {}, false},
@@ -293,13 +192,7 @@ func TestFusesWgrad(t *testing.T) {
 		{"few weights", kernels.TF32, func(g *kernels.GEMM) { g.N, g.K = 100, 100 }, false},
 		{"unaligned", kernels.TF32, func(g *kernels.GEMM) { g.B += 4 }, false},
 		{"unaligned rows", kernels.TF32, func(g *kernels.GEMM) { g.K++ }, false},
-	} {
-		p := dgrad
-		c.change(&p)
-		if got := kernels.FusesWgrad(c.precision, p); got != c.want {
-			t.Errorf("%s: %v, want %v", c.name, got, c.want)
-		}
-	}
+	})
 }
 
 // TestWantsTransposed says which wgrads take less time with a transposed dy.
@@ -309,12 +202,7 @@ func TestWantsTransposed(t *testing.T) {
 	try(t, err)
 	warpgroup := d.Major == 9 && d.Minor == 0 && d.RuntimeVersion >= 12010 && os.Getenv("EMULATOR_WITHOUT_TMA") == ""
 	wgrad := kernels.GEMM{Layout: kernels.TN, Epilogue: kernels.SGD, C: 1 << 12, A: 1 << 12, B: 1 << 12, M: 2048, N: 2048, K: 1024}
-	for _, c := range []struct {
-		name      string
-		precision kernels.Precision
-		change    func(*kernels.GEMM)
-		want      bool
-	}{
+	answers(t, kernels.WantsTransposed, wgrad, []answer{
 		{"tf32", kernels.TF32, func(*kernels.GEMM) {}, warpgroup},
 		{"3xtf32", kernels.TF32X3, func(*kernels.GEMM) {}, warpgroup},
 		{"no epilogue", kernels.TF32, func(g *kernels.GEMM) { g.Epilogue = kernels.None }, warpgroup},
@@ -326,11 +214,24 @@ func TestWantsTransposed(t *testing.T) {
 		{"rows that are not whole float4", kernels.TF32, func(g *kernels.GEMM) { g.K-- }, false},
 		{"little work", kernels.TF32, func(g *kernels.GEMM) { g.M, g.N = 256, 256 }, false},
 		{"unaligned", kernels.TF32, func(g *kernels.GEMM) { g.C += 4 }, false},
-	} {
-		p := wgrad
-		c.change(&p)
-		if got := kernels.WantsTransposed(c.precision, p); got != c.want {
-			t.Errorf("%s: %v, want %v", c.name, got, c.want)
+	})
+}
+
+// An answer is what is expected of a GEMM that is changed.
+type answer struct {
+	name      string
+	precision kernels.Precision
+	change    func(*kernels.GEMM)
+	want      bool
+}
+
+func answers(t *testing.T, ask func(kernels.Precision, kernels.GEMM) bool, g kernels.GEMM, want []answer) {
+	t.Helper()
+	for _, a := range want {
+		changed := g
+		a.change(&changed)
+		if got := ask(a.precision, changed); got != a.want {
+			t.Errorf("%s: %v, want %v", a.name, got, a.want)
 		}
 	}
 }

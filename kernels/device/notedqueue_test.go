@@ -1,0 +1,170 @@
+package device
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"gorgonia.org/tensor"
+
+	"mlpool/allocator"
+	"mlpool/kernels"
+)
+
+// notedQueue records the work of itself and its side queues, and does nothing.
+type notedQueue struct {
+	HostQueue
+	layers map[uintptr]int // by the address of weights and updates
+	log    []string
+	device *Device
+	forked int // notes when a side queue was made to wait for the queue
+	sides  int // that were made and not closed
+}
+
+func (q *notedQueue) note(format string, args ...any) error {
+	q.log = append(q.log, fmt.Sprintf(format, args...))
+	return nil
+}
+
+func (q *notedQueue) Classifier(c kernels.Classifier) error {
+	return q.note("classifier %d", q.layers[c.W])
+}
+
+func (q *notedQueue) GEMM(g kernels.GEMM) error {
+	switch {
+	case g.Layout == kernels.NT:
+		return q.note("dgrad %d", q.layers[g.B])
+	case g.Prefetch&kernels.PrefetchB != 0:
+		return q.note("forward %d, prefetched", q.layers[g.B])
+	}
+	return q.note("forward %d", q.layers[g.B])
+}
+
+func (q *notedQueue) GroupedGEMM(group []kernels.GEMM) error {
+	var layers []int
+	for _, g := range group {
+		layers = append(layers, q.layers[g.C])
+	}
+	return q.note("wgrads %v", layers)
+}
+
+func (q *notedQueue) NewSideQueue() (SideQueue, error) {
+	side, err := q.HostQueue.NewSideQueue()
+	q.sides++
+	return &notedSide{side, q, -1, -1}, err
+}
+
+type notedSide struct {
+	SideQueue
+	q        *notedQueue
+	recorded int // the last number
+	after    int // the last number of another one that it waits for
+}
+
+func (n *notedSide) Fork() error { n.q.forked = len(n.q.log); return nil }
+
+func (n *notedSide) Record(i int) error { n.recorded = i; return nil }
+
+func (n *notedSide) After(other SideQueue, i int) error {
+	if was := other.(*notedSide).recorded; was != i || other == n {
+		return fmt.Errorf("waits for %d, when %d was recorded last", i, was)
+	}
+	n.after = i
+	return nil
+}
+
+func (n *notedSide) AddUpdates(all []kernels.Updates) error {
+	if n.after < 0 {
+		return errors.New("updates are added that are not waited for")
+	}
+	n.after = -1
+	return n.q.note("on the side, %s", n.q.adds(all))
+}
+
+func (n *notedSide) Do(f func(uintptr) error) error {
+	if n.q.forked != len(n.q.log) {
+		return errors.New("a bucket moves that waits for nothing")
+	}
+	return n.SideQueue.Do(f)
+}
+
+func (n *notedSide) Join(i int) error { return n.q.note("wait for %d", i) }
+func (n *notedSide) Close() error     { n.q.sides--; return n.SideQueue.Close() }
+
+func (q *notedQueue) AddUpdates(all []kernels.Updates) error { return q.note("%s", q.adds(all)) }
+
+// adds names the layers, by the rank's updates: the last of those gathered.
+func (q *notedQueue) adds(all []kernels.Updates) string {
+	var layers []int
+	for _, u := range all {
+		layers = append(layers, q.layers[u.W])
+		q.layers[u.X+uintptr(4*u.Stride*(u.Ranks-1))] = q.layers[u.W]
+	}
+	return fmt.Sprintf("add %v of %d", layers, all[0].Ranks)
+}
+
+// ofTwo is a rank of two that records its moves.
+type ofTwo struct {
+	q         *notedQueue
+	symmetric bool // it has such memory
+	freed     bool
+	err       error
+}
+
+func (ofTwo) Rank() int             { return 1 }
+func (ofTwo) Size() int             { return 2 }
+func (o *ofTwo) Err() error         { return o.err }
+func (o *ofTwo) Abort(reason error) { o.err = reason }
+func (ofTwo) Close() error          { return nil }
+
+func (o *ofTwo) AllReduce(uintptr, int, uintptr) error { return o.q.note("all-reduce") }
+
+// AllGather copies this rank's part, which capturedGathers takes for rank 0's.
+func (o *ofTwo) AllGather(x uintptr, n int, _ uintptr) error {
+	copy(sliceAt[byte](x, 4*n), sliceAt[byte](x+uintptr(4*n), 4*n))
+	return o.q.note("all-gather")
+}
+
+func (o *ofTwo) AllocSymmetric(bytes int) (uintptr, func() error, error) {
+	if !o.symmetric {
+		return 0, nil, fmt.Errorf("between these: %w", errors.ErrUnsupported)
+	}
+	driver := NewHostDriver()
+	addr, err := driver.Malloc(int64(bytes))
+	return addr, func() error { o.freed = true; return driver.Free(addr) }, err
+}
+
+// dataParallel returns a device whose weights, of layers of these widths, are data-parallel, for
+// batches of up to rows rows.
+func dataParallel(t *testing.T, symmetric bool, rows int, widths ...int) (d *Device, q *notedQueue, comm *ofTwo, w []Tensor) {
+	t.Helper()
+	q = &notedQueue{layers: map[uintptr]int{}}
+	comm = &ofTwo{q: q, symmetric: symmetric}
+	alloc := allocator.NewMalloc(NewHostDriver())
+	d = New(q, alloc, true)
+	q.device = d
+	if err := d.SetCollective(comm); err != nil {
+		t.Fatal(err)
+	}
+	for i := range len(widths) - 1 {
+		one, err := d.FromDense("weights", tensor.New(tensor.Of(tensor.Float32), tensor.WithShape(widths[i], widths[i+1])))
+		if err != nil {
+			t.Fatal(err)
+		}
+		w = append(w, one)
+		q.layers[one.addr()] = i
+	}
+	if err := d.DataParallel(w, rows); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		errs := []error{d.CloseCollective()}
+		for _, one := range w {
+			errs = append(errs, d.Free(one))
+		}
+		if err := errors.Join(append(errs, alloc.Close())...); err != nil || q.sides != 0 || comm.freed != symmetric {
+			t.Errorf("%v, %d side queues left, symmetric memory freed %v", err, q.sides, comm.freed)
+		}
+	})
+	return d, q, comm, w
+}

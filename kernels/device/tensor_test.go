@@ -1,0 +1,76 @@
+package device
+
+import (
+	"math"
+	"testing"
+
+	"github.com/shirou/gopsutil/v4/mem"
+	"gorgonia.org/tensor"
+
+	"mlpool/allocator"
+)
+
+func TestDenseRoundTrip(t *testing.T) {
+	b := newBench(t, new(HostQueue), true)
+	for _, h := range []*tensor.Dense{
+		tensor.New(tensor.WithShape(2, 3), tensor.WithBacking([]float32{1, 2, float32(math.Inf(1)), -4, 0, 6})),
+		tensor.New(tensor.WithShape(3), tensor.WithBacking([]int32{-1, 0, 1 << 30})),
+		tensor.New(tensor.WithShape(1, 2), tensor.WithBacking([]uint8{0, 255})),
+	} {
+		d, err := b.FromDense("h", h)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := b.Dense(d)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got.Dtype() != h.Dtype() || got.Size() != h.Size() {
+			t.Errorf("%v of %v came back as %v of %v", h.Dtype(), h.Shape(), got.Dtype(), got.Shape())
+		}
+		want, _, _, _, _ := hostView(h)
+		back, _, _, _, err := hostView(got)
+		if err != nil || string(back) != string(want) {
+			t.Errorf("%v came back as %v, error %v", h.Data(), got.Data(), err)
+		}
+		if err := b.Write(d, tensor.New(tensor.WithShape(7), tensor.Of(tensor.Float32))); err == nil {
+			t.Errorf("a tensor of 7 was written over one of %v", h.Shape())
+		}
+		if err := b.Free(d); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := b.FromDense("h", tensor.New(tensor.WithShape(2), tensor.Of(tensor.Float64))); err == nil {
+		t.Error("float64 was taken")
+	}
+	if _, err := b.FromDense("h", tensor.New(tensor.WithShape(2, 2, 2), tensor.Of(tensor.Float32))); err == nil {
+		t.Error("three dimensions were taken")
+	}
+}
+
+func TestHostDriver(t *testing.T) {
+	d := NewHostDriver()
+	memory, err := mem.VirtualMemory()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if free, total, err := d.MemInfo(); err != nil || free != total || total != min(int64(memory.Total), 64<<30) {
+		t.Errorf("%d free of %d, %v, on a host of %d", free, total, err, memory.Total)
+	}
+	if _, err := d.Malloc(HostMemory() + 1); err == nil || !err.(interface{ OutOfMemory() bool }).OutOfMemory() {
+		t.Errorf("more than there is: error %v", err)
+	}
+	addr, err := d.Malloc(100)
+	if err != nil || addr%allocator.Alignment != 0 {
+		t.Fatalf("address %#x, error %v", addr, err)
+	}
+	if free, total, err := d.MemInfo(); err != nil || total-free != 100 {
+		t.Errorf("%d of %d bytes free, error %v", free, total, err)
+	}
+	if err := d.Free(addr); err != nil {
+		t.Error(err)
+	}
+	if err := d.Free(addr); err == nil {
+		t.Error("a double free was taken")
+	}
+}

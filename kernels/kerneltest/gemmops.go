@@ -1,0 +1,118 @@
+package kerneltest
+
+import (
+	"fmt"
+
+	"mlpool/kernels"
+	"mlpool/kernels/ref"
+)
+
+// gemmOp is [kernels.Stream.GEMM] of g; the arrays are its C, A, B, Y and Indices.
+func gemmOp(g kernels.GEMM) op {
+	return op{
+		name:   fmt.Sprintf("GEMM%+v", g),
+		launch: func(d cuda, p []uintptr) error { return d.s.GEMM(d.precision, placed(g, p[0], p[1:])) },
+		early:  early(g, []int{0, 1, 2, 3, 4}),
+		ref:    func(a arrays) { reference(g, a[0], a[1:]) },
+	}
+}
+
+// groupOp is [kernels.Stream.GroupedGEMM]; the arrays are the C of each, then A, B, Y
+// and Indices of the first, of the second, ...
+func groupOp(group []kernels.GEMM) op {
+	n := len(group)
+	var all []int
+	for i, g := range group {
+		in := n + 4*i
+		all = append(all, early(g, []int{i, in, in + 1, in + 2, in + 3})...)
+	}
+	return op{
+		name:  fmt.Sprintf("GroupedGEMM%+v", group),
+		early: all,
+		launch: func(d cuda, p []uintptr) error {
+			all := make([]kernels.GEMM, n)
+			for i, g := range group {
+				all[i] = placed(g, p[i], p[n+4*i:])
+			}
+			return d.s.GroupedGEMM(d.precision, all)
+		},
+		ref: func(a arrays) {
+			for i, g := range group {
+				reference(g, a[i], a[n+4*i:])
+			}
+		},
+	}
+}
+
+// dgradWgradOp is [kernels.Stream.DgradWgrad] of g; the arrays are its C, B, A and Y.
+func dgradWgradOp(g kernels.GEMM) op {
+	return op{
+		name:  fmt.Sprintf("DgradWgrad%+v", g),
+		early: early(g, []int{0, 2, 1, 3}),
+		launch: func(d cuda, p []uintptr) error {
+			return d.s.DgradWgrad(d.precision, placed(g, p[0], []uintptr{p[2], p[1], p[3], 0}))
+		},
+		ref: func(a arrays) {
+			reference(g, a[0], arrays{a[2], a[1], a[3], nil})
+			reference(g.Wgrad(), a[1], arrays{a[3], a[2], nil, nil})
+		},
+	}
+}
+
+// early returns the arrays that g may read before the kernel queued ahead of it is done. Its argument
+// has their places in a call: C, A, B, Y and Indices, or the first of these.
+func early(g kernels.GEMM, at []int) (all []int) {
+	if g.Indices != 0 {
+		all = append(all, at[1], at[4])
+	} else if g.Prefetch&kernels.PrefetchA != 0 {
+		all = append(all, at[1])
+	}
+	if g.Prefetch&kernels.PrefetchB != 0 {
+		all = append(all, at[2])
+	}
+	if g.Prefetch&kernels.PrefetchC != 0 {
+		switch g.Epilogue {
+		case kernels.SGD:
+			all = append(all, at[0])
+		case kernels.ActivateBackward:
+			all = append(all, at[3])
+		}
+	}
+	return all
+}
+
+// placed is g with its addresses: of C, and of A, B, Y and Indices.
+func placed(g kernels.GEMM, c uintptr, in []uintptr) kernels.GEMM {
+	g.C, g.A, g.B, g.Y, g.Indices = c, in[0], in[1], in[2], in[3]
+	return g
+}
+
+// reference does g on its C, and A, B, Y and Indices, with package ref.
+func reference(g kernels.GEMM, out any, in arrays) {
+	a, rows, cols := in[0], g.M, g.K
+	if g.Layout == kernels.TN {
+		rows, cols = g.K, g.M
+	}
+	if images, ok := a.([]uint8); ok {
+		x := make([]float32, rows*cols)
+		ref.Images(x, images, in.i32(3), rows, cols)
+		a = x
+	}
+	c, alpha, beta := out.([]float32), float32(1), float32(0)
+	if g.Layout == kernels.TN {
+		alpha = g.Alpha
+	}
+	if g.Pixels || g.Indices != 0 {
+		alpha /= 255
+	}
+	if g.Epilogue == kernels.SGD {
+		beta = 1
+	}
+	ref.GEMM(g.Layout == kernels.TN, g.Layout == kernels.NT, alpha, a.([]float32), in.f32(1), beta, c, g.M, g.N, g.K)
+	switch g.Epilogue {
+	case kernels.Activate:
+		ref.Activate(g.Activation, c, c, g.M*g.N)
+	case kernels.ActivateBackward:
+		ref.ActivateBackward(g.Activation, c, c, in.f32(2), g.M*g.N)
+	}
+}
