@@ -59,8 +59,11 @@ func (e *RedzoneError) Error() string {
 
 // freed reports whether a Free that returned err took the block back.
 func freed(err error) bool {
+	if err == nil { // without a variable on the heap
+		return true
+	}
 	var damage *RedzoneError
-	return err == nil || errors.As(err, &damage)
+	return errors.As(err, &damage)
 }
 
 // freeSized frees b with a.freeSized if a has it. Else it returns b.Size.

@@ -3,10 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
-	"encoding/csv"
 	"errors"
-	"flag"
-	"fmt"
 	"io"
 	"math"
 	"os"
@@ -285,74 +282,6 @@ func TestTimeLimit(t *testing.T) {
 	}
 }
 
-func TestCSV(t *testing.T) {
-	nan := math.NaN()
-	rows := []row{
-		{"pair", "64 KiB", "tlsf", "pair", 1000, 5, 30.25, 28, 40, 90, 3.25e7, 65536, 2097152, 0, 0, 0, false, 1.5, 28.5, 36.25},
-		{"random", `a, "b"`, "none", "call", 1, 1, 1e-3, nan, nan, nan, 2, 0, 0, 7, 2.5, 0.125, true, nan, nan, nan},
-	}
-	var b bytes.Buffer
-	if err := writeCSV(&b, []string{"a machine", "two\nlines"}, rows); err != nil {
-		t.Fatal(err)
-	}
-	if !strings.HasPrefix(b.String(), "# a machine\n# two lines\nscenario,case,allocator,") {
-		t.Error(b.String())
-	}
-	plain := csv.NewReader(bytes.NewReader(b.Bytes()))
-	plain.Comment = '#'
-	if records, err := plain.ReadAll(); err != nil || len(records) != 3 {
-		t.Errorf("%d records, error %v", len(records), err)
-	}
-	notes, back, err := readCSV(&b)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got, want := fmt.Sprint(back), fmt.Sprint(rows); got != want { // a NaN equals no other
-		t.Errorf("read %s\nwrote %s", got, want)
-	}
-	if !slices.Equal(notes, []string{"a machine", "two lines"}) {
-		t.Errorf("notes %q", notes)
-	}
-	for text, want := range map[string]string{
-		"":      "is empty",
-		"a,b\n": "has 2 columns, not 20",
-		strings.Replace(csvText(t, rows), "mean_ns", "mean", 1): `column 7 is "mean", not "mean_ns"`,
-		strings.Replace(csvText(t, rows), "30.25", "x", 1):      "row 1: mean_ns",
-		strings.Replace(csvText(t, rows), "36.25", "x", 1):      "row 1: most_ns",
-	} {
-		if _, _, err := readCSV(strings.NewReader(text)); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%q: error %v, want %q", text, err, want)
-		}
-	}
-}
-
-// TestReservedIsNotKnown has nobody to say what cuda's pool would keep, where there is no GPU.
-func TestReservedIsNotKnown(t *testing.T) {
-	out, rows := benchRows(t, nullMachine, "-quick", "-runs", "1", "-scenario", "pair", "-allocator", "tlsf,cuda,none")
-	if len(rows) == 0 || strings.Contains(out, " 0.000 ") {
-		t.Errorf("%d rows\n%s", len(rows), out)
-	}
-	text := csv.NewReader(strings.NewReader(csvText(t, rows)))
-	records, err := text.ReadAll()
-	if err != nil {
-		t.Fatal(err)
-	}
-	at := slices.Index(records[0], "peak_reserved_bytes")
-	for i, r := range rows {
-		if cell, known := records[i+1][at], r.Allocator == "tlsf"; (cell != "") != known || cell == "0" {
-			t.Errorf("%s: reserved %q", r.Allocator, cell)
-		}
-	}
-}
-
-func csvText(t *testing.T, rows []row) string {
-	var b strings.Builder
-	if err := writeCSV(&b, nil, rows); err != nil {
-		t.Fatal(err)
-	}
-	return b.String()
-}
-
 func TestMedian(t *testing.T) {
 	m := median([]row{
 		{Case: "c", Runs: 1, Mean: 9, P50: math.NaN(), PeakLive: 1, PeakReserved: 5},
@@ -388,96 +317,6 @@ func TestPlots(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Join(dir, "pair_memory.png")); err == nil {
 		t.Error("memory is drawn of scenarios that hold next to none")
-	}
-}
-
-func TestList(t *testing.T) {
-	var out bytes.Buffer
-	if err := run(t.Context(), []string{"-list"}, &out, io.Discard, nil); err != nil {
-		t.Fatal(err)
-	}
-	for _, s := range scenarios() {
-		if !strings.Contains(out.String(), "\n  "+s.name+" ") {
-			t.Errorf("scenario %s is not listed", s.name)
-		}
-	}
-	for _, name := range append(allocator.Strategies(), mallocSegments, "cuda", "malloc") {
-		if !strings.Contains(out.String(), "\n  "+name+" ") {
-			t.Errorf("allocator %s is not listed", name)
-		}
-	}
-}
-
-func TestBadFlags(t *testing.T) {
-	dir, below := t.TempDir(), t.TempDir()
-	trace, figures := filepath.Join(below, "trace.csv"), filepath.Join(t.TempDir(), "figures.csv")
-	const text = "Thread,Time,Action,Pointer,Size,Stream\n"
-	for _, path := range []string{trace, figures} {
-		if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for _, c := range []struct {
-		args string
-		want string
-	}{
-		{"-trace " + trace + " -csv " + trace, "trace.csv: is a file of -trace itself, which is not written over"},
-		{"-trace " + trace + " -report " + trace, "trace.csv: is a file of -trace itself"},
-		{"-trace " + trace + " -export-rmm " + trace, "trace.csv: is a file of -trace itself"},
-		{"-trace " + trace + " -export-minimalloc " + below + "/../" + filepath.Base(below) + "/trace.csv", "trace.csv: is a file of -trace itself"},
-		{"-traces " + below + " -csv " + trace, "trace.csv: is a file of -traces itself"},
-		{"-with " + figures + " -csv " + figures, "figures.csv: is a file of -with itself"},
-		{"-trace " + trace + " -csv " + figures + " -report " + figures, "figures.csv: is a file of -report itself"},
-		{"-trace " + trace + " -export-rmm new.csv -export-minimalloc new.csv", "new.csv: is a file of -export-rmm itself"},
-		{"-trace " + trace + " -check -csv " + figures + " -report " + figures, "figures.csv: is a file of -csv itself"},
-		{"-trace " + trace + " -export-rmm new.csv -csv other.csv", "-csv has no effect with -export-rmm"},
-		{"-trace " + trace + " -export-minimalloc new.csv -runs 2", "-runs has no effect with -export-minimalloc"},
-		{"-draw " + figures + " -plots " + dir + " -trace " + trace, "-trace has no effect with -draw"},
-		{"-scenario pair -csv " + dir, "is a directory"},
-		{"-scenario pair -csv " + figures + "/x.csv", "not a directory"},
-		{"-trace " + snapshot + " -report " + figures + "/x.html", "not a directory"},
-		{"-scenario pair -plots " + figures, "not a directory"},
-		{"-speed", "flag provided but not defined: -speed; see allocbench -h"},
-		{"all", `"all" is no flag; see allocbench -h`},
-		{"-runs 0", "-runs is 1 or more, not 0"},
-		{"-limit 0s", "-limit is more than 0, not 0s"},
-		{"-scenario pear", `no scenario "pear": there are pair, `},
-		{"-scenario par", "multi_stream, replay, allreduce"},
-		{"-scenario par -trace " + snapshot, "multi_stream, replay, allreduce"},
-		{"-scenario pair,allreduce", "scenario allreduce is measured alone: name no other, and no trace"},
-		{"-scenario pair,", `no scenario "": there are pair, `},
-		{"-allocator tlsf,x", `no allocator "x": there are tlsf, `},
-		{"-scenario replay", "scenario replay needs -trace or -traces"},
-		{"-trace x.csv -traces " + dir, "-trace or -traces: one at a time"},
-		{"-traces " + dir + "/none", "no such file"},
-		{"-traces " + dir, dir + ": has no CSV of a trace"},
-		{"-readme x.md", "-readme needs -traces"},
-		{"-check", "-check needs -csv"},
-		{"-draw x.csv", "-draw needs -plots"},
-		{"-draw " + dir + "/none.csv -plots " + dir, "no such file"},
-		{"-trace " + dir + "/none.csv", "no such file"},
-		{"-export-rmm " + dir + "/x.csv", "-export-rmm and -export-minimalloc need -trace"},
-		{"-trace " + snapshot + " -trace-device 2", "snapshot4.pickle: has no device 2: there are 0 to 1"},
-		{"-with " + dir + "/none.csv", "no such file"},
-		{"-quick -case zzz", `no case has "zzz" in its name`},
-	} {
-		var out bytes.Buffer
-		err := run(t.Context(), strings.Fields(c.args), &out, io.Discard, nullMachine)
-		if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n") {
-			t.Errorf("%s: error %v, want %q", c.args, err, c.want)
-		}
-		if strings.Contains(out.String(), "pair") {
-			t.Errorf("%s: measures before it fails: %s", c.args, out.String())
-		}
-	}
-	for _, path := range []string{trace, figures} {
-		if got, err := os.ReadFile(path); err != nil || string(got) != text {
-			t.Errorf("%s was written over with %q, error %v", path, got, err)
-		}
-	}
-	var help bytes.Buffer
-	if err := run(t.Context(), []string{"-h"}, io.Discard, &help, nil); !errors.Is(err, flag.ErrHelp) || !strings.Contains(help.String(), "-allocator list") {
-		t.Errorf("error %v, help %s", err, help.String())
 	}
 }
 

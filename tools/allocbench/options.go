@@ -70,34 +70,43 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	case err != nil:
 		return o, fmt.Errorf("%w; see allocbench -h", err)
 	case flags.NArg() > 0:
-		return o, fmt.Errorf("%q is no flag; see allocbench -h", flags.Arg(0))
+		return o, fmt.Errorf("%q is not a flag; see allocbench -h", flags.Arg(0))
+	}
+	for _, check := range []func() error{o.valid, func() error { return clash(flags) }, o.writesOver} {
+		if err := check(); err != nil {
+			return o, err
+		}
+	}
+	return o, nil
+}
+
+// valid reports a flag with a wrong value, or without another flag that it needs.
+func (o *options) valid() error {
+	switch {
 	case o.runs < 1:
-		return o, fmt.Errorf("-runs is 1 or more, not %d", o.runs)
+		return fmt.Errorf("-runs is 1 or more, not %d", o.runs)
 	case o.limit <= 0:
-		return o, fmt.Errorf("-limit is more than 0, not %v", o.limit)
+		return fmt.Errorf("-limit is more than 0, not %v", o.limit)
 	case o.trace == "" && o.exports():
-		return o, errors.New("-export-rmm and -export-minimalloc need -trace")
+		return errors.New("-export-rmm and -export-minimalloc need -trace")
 	case o.trace != "" && o.traces != "":
-		return o, errors.New("-trace or -traces: one at a time")
+		return errors.New("-trace or -traces: one at a time")
 	case o.report != "" && o.trace == "":
-		return o, errors.New("-report needs -trace")
+		return errors.New("-report needs -trace")
 	case o.readme != "" && o.traces == "":
-		return o, errors.New("-readme needs -traces")
+		return errors.New("-readme needs -traces")
 	case o.draw != "" && o.plots == "":
-		return o, errors.New("-draw needs -plots")
+		return errors.New("-draw needs -plots")
 	case o.check && o.csv == "":
-		return o, errors.New("-check needs -csv")
+		return errors.New("-check needs -csv")
 	}
-	if err := clash(flags); err != nil {
-		return o, err
-	}
-	return o, o.writesOver()
+	return nil
 }
 
 // withoutMeasuring are the flags that measure nothing, and the other flags that each of them allows.
 var withoutMeasuring = []struct {
 	flag   string
-	beside []string
+	allows []string
 }{
 	{"export-rmm", []string{"export-minimalloc", "trace", "trace-device"}},
 	{"export-minimalloc", []string{"export-rmm", "trace", "trace-device"}},
@@ -113,7 +122,7 @@ func clash(flags *flag.FlagSet) error {
 			continue
 		}
 		for _, name := range given {
-			if name != w.flag && name != "list" && !slices.Contains(w.beside, name) {
+			if name != w.flag && name != "list" && !slices.Contains(w.allows, name) {
 				return fmt.Errorf("-%s has no effect with -%s, which measures nothing", name, w.flag)
 			}
 		}
@@ -149,7 +158,7 @@ func (o *options) writesOver() error {
 		for _, other := range others {
 			same := sameFile(f.path, other.path) || filepath.Clean(f.path) == filepath.Clean(other.path)
 			if other.path != "" && same {
-				return fmt.Errorf("-%s %s: is a file of -%s itself, which is not written over", f.flag, f.path, other.flag)
+				return fmt.Errorf("-%s %s: is a file of -%s as well, and would be overwritten", f.flag, f.path, other.flag)
 			}
 		}
 		others = append(others, f)

@@ -144,7 +144,7 @@ func TestExport(t *testing.T) {
 		t.Fatal(err)
 	}
 	err = run(t.Context(), []string{"-trace", rmm, "-export-minimalloc", filepath.Join(dir, ".", "rmm.csv")}, io.Discard, io.Discard, nil)
-	if err == nil || !strings.Contains(err.Error(), "rmm.csv: is a file of -trace itself") {
+	if err == nil || !strings.Contains(err.Error(), "rmm.csv: is a file of -trace as well") {
 		t.Errorf("error %v", err)
 	}
 	if after, err := os.ReadFile(rmm); err != nil || !bytes.Equal(before, after) {
