@@ -8,12 +8,11 @@ import (
 	"mlpool/allocator/internal/undo"
 )
 
-// An Async is an Allocator that leaves the memory to the driver's own
-// stream-ordered pool and adds what that lacks: checked frees, tags, a leak
-// report, and a trim and a second try when memory runs out.
+// An Async is an Allocator over the driver's own stream-ordered pool. It adds checked frees, tags, a
+// leak report, and a trim and a second attempt when memory runs out.
 //
-// Allocated in its Stats counts blocks rounded up to Alignment; how the driver
-// rounds is not known. Reserved is what the driver says.
+// Allocated in its Stats counts blocks rounded up to Alignment, since the driver's rounding is not
+// known. Reserved is the driver's figure.
 type Async struct {
 	ledger
 	driver  AsyncDriver
@@ -21,10 +20,10 @@ type Async struct {
 	events  order.Events // without a driver if it has no events
 
 	reservedMu             sync.Mutex
-	reserved, peakReserved int64 // bytes, when the driver last said so
+	reserved, peakReserved int64 // bytes, the driver's last figures
 
 	closing    sync.Mutex
-	unfreed    []uintptr // memory that the driver did not take back at Close
+	unfreed    []uintptr // memory that the driver did not free at Close
 	poolClosed bool
 }
 
@@ -81,9 +80,8 @@ func (a *Async) free(addr uintptr, s Stream) error {
 	return a.driver.FreeAsync(addr, s)
 }
 
-// Free implements [Allocator]. It calls the driver each time. On the device, s
-// waits for the streams named with RecordStream first, unless the driver sees to
-// them.
+// Free implements [Allocator]. It calls the driver each time. On the device, s first waits for the
+// streams named with RecordStream, unless the driver orders them itself.
 func (a *Async) Free(b Block, s Stream) error {
 	_, err := a.freeSized(b, s)
 	return err
@@ -104,8 +102,8 @@ func (a *Async) freeSized(b Block, s Stream) (bytes int64, err error) {
 	})
 }
 
-// join makes the next use of memory that is about to be freed on s come after the
-// work queued on u, too.
+// join makes the next use of memory that is about to be freed on s also wait for the work queued on
+// u.
 func (a *Async) join(addr uintptr, u, s Stream) error {
 	if r, ok := a.driver.(recordingDriver); ok {
 		a.counted.calls.Add(1)
@@ -114,8 +112,7 @@ func (a *Async) join(addr uintptr, u, s Stream) error {
 	return a.events.Order(u, s)
 }
 
-// RecordStream is that of [Pool]. It is errors.ErrUnsupported if the driver has
-// no events.
+// RecordStream: see [StreamRecorder]. It is errors.ErrUnsupported if the driver has no events.
 func (a *Async) RecordStream(b Block, s Stream) error {
 	if a.events.Driver == nil {
 		return errors.ErrUnsupported
@@ -126,9 +123,8 @@ func (a *Async) RecordStream(b Block, s Stream) error {
 // orderUsers implements userOrderer.
 func (a *Async) orderUsers(b Block, s Stream) error { return a.ledger.orderUsers(b, s, a.events.Order) }
 
-// ReleaseStream is to be called before stream s is destroyed. It waits on the
-// host for the work queued on s, after which no Free asks for s any more. Without
-// events it does nothing: s is named only in the calls that it is passed to.
+// ReleaseStream must be called before stream s is destroyed. It waits on the host for the work queued
+// on s, so that no later Free uses s. Without events it does nothing, since only calls with s use s.
 func (a *Async) ReleaseStream(s Stream) error {
 	if err := a.calls.enter(); err != nil {
 		return err
@@ -144,8 +140,8 @@ func (a *Async) ReleaseStream(s Stream) error {
 	return nil
 }
 
-// Stats implements [Allocator]. If the driver does not say what it reserves,
-// Reserved stays what it was.
+// Stats implements [Allocator]. If the driver does not return its reserved bytes, Reserved keeps the
+// last value.
 func (a *Async) Stats() Stats {
 	st := a.stats()
 	st.Reserved, st.PeakReserved = a.poolReserved()
@@ -153,7 +149,8 @@ func (a *Async) Stats() Stats {
 	return st
 }
 
-// DriverCalls is that of [Pool]. Every Alloc, Free and Stats adds to it.
+// DriverCalls returns Stats().DriverCalls without counting as a call. Every Alloc, Free and Stats adds
+// to it.
 func (a *Async) DriverCalls() int64 { return a.counted.calls.Load() }
 
 // poolReserved returns the driver's figures, or the last ones it gave.
@@ -168,7 +165,7 @@ func (a *Async) poolReserved() (current, peak int64) {
 	return a.reserved, a.peakReserved
 }
 
-// askReserved asks the driver what it reserves. Caller holds a.reservedMu.
+// askReserved asks the driver for its reserved bytes. Caller holds a.reservedMu.
 func (a *Async) askReserved() {
 	a.counted.calls.Add(1)
 	if current, peak, err := a.driver.PoolReserved(); err == nil {
@@ -176,8 +173,7 @@ func (a *Async) askReserved() {
 	}
 }
 
-// ResetPeaks implements [Allocator]. Should the driver refuse, PeakReserved goes
-// on from before.
+// ResetPeaks implements [Allocator]. If the driver refuses, PeakReserved keeps its value.
 func (a *Async) ResetPeaks() {
 	a.resetPeak()
 	a.reservedMu.Lock()
@@ -209,9 +205,8 @@ func (a *Async) trim(keep int64) error {
 // Live implements [Allocator].
 func (a *Async) Live() []LiveBlock { return a.live() }
 
-// Close implements [Allocator]. It lets the calls in progress end first, frees
-// what was not freed and closes the driver's pool. What the driver refuses
-// another Close tries again.
+// Close implements [Allocator]. It first waits for calls in progress, then frees all live blocks and
+// closes the driver's pool. If the driver refuses a call, another Close tries it again.
 func (a *Async) Close() error {
 	a.closing.Lock()
 	defer a.closing.Unlock()
@@ -228,8 +223,8 @@ func (a *Async) Close() error {
 	for _, b := range leaked {
 		a.unfreed = append(a.unfreed, b.Addr)
 	}
-	// The blocks' streams may be gone, the default stream never is. No order is
-	// needed, as the work is done.
+	// The blocks' streams may have been destroyed, but not the default stream. The work is done, so
+	// no order is needed.
 	a.unfreed = undo.GiveBack(a.unfreed, func(addr uintptr) error { return a.free(addr, 0) }, &errs)
 	errs = append(errs, a.events.Close())
 	if len(a.unfreed) == 0 && !a.poolClosed {

@@ -7,28 +7,26 @@ import (
 	"mlpool/allocator/internal/order"
 )
 
-// A Driver is the little that a Pool asks of a device. Package cudadriver
-// implements it over CUDA, package device over host memory. Addresses, streams
-// and events are opaque; 0 is no address and no event. Calls may come from any
-// goroutine.
+// A Driver has the calls of a device that a Pool needs. Package cudadriver implements it for CUDA,
+// package device for host memory. Addresses, streams and events are opaque; 0 is neither an address
+// nor an event. Calls may come from any goroutine.
 //
-// A Driver that is out of memory returns an error with a method
-// OutOfMemory() bool that says true; any other error is final.
+// A Driver that is out of memory returns an error with a method OutOfMemory() bool that returns
+// true; any other error is final.
 type Driver interface {
 	// Malloc returns bytes > 0 bytes of memory, aligned to Alignment.
 	Malloc(bytes int64) (addr uintptr, err error)
-	// Free returns what Malloc returned. Like cudaFree it may wait for the
-	// device.
+	// Free frees memory of Malloc. Like cudaFree it may wait for the device.
 	Free(addr uintptr) error
-	// MemInfo returns the bytes free on the device and in all. More than are free is not
-	// asked for; a total of 0 says that neither is known.
+	// MemInfo returns the free bytes of the device and all its bytes. A Pool does not request
+	// more than are free. A total of 0 means that neither is known.
 	MemInfo() (free, total int64, err error)
 
 	// NewEvent returns an event that is done until it is first recorded.
 	NewEvent() (event uintptr, err error)
 	// RecordEvent marks the work queued on stream so far.
 	RecordEvent(event, stream uintptr) error
-	// QueryEvent says whether the marked work is done.
+	// QueryEvent reports whether the marked work is done.
 	QueryEvent(event uintptr) (done bool, err error)
 	// WaitEvent makes work queued on stream from now on wait for the event.
 	WaitEvent(stream, event uintptr) error
@@ -37,40 +35,38 @@ type Driver interface {
 	FreeEvent(event uintptr) error
 }
 
-// A PageDriver is a [Driver] that maps memory at addresses which a [Pool] chooses,
-// as CUDA's virtual memory management does (cuMemAddressReserve, cuMemCreate,
-// cuMemMap). All sizes and addresses are multiples of PageSize. Work that is queued
-// may use an address until it is done, so that UnmapPages is called like Free: once
-// the host knows that nothing uses the address any more.
+// A PageDriver is a [Driver] that maps memory at addresses which a [Pool] chooses, like CUDA's
+// virtual memory management (cuMemAddressReserve, cuMemCreate, cuMemMap). All sizes and addresses
+// are multiples of PageSize. Queued work may use an address until it is done, so UnmapPages, like
+// Free, is called once the host knows that no work uses the address.
 type PageDriver interface {
 	Driver
 
 	// PageSize returns the bytes of a page, a power of two and a multiple of
-	// Alignment, or errors.ErrUnsupported where the device cannot map pages.
+	// Alignment, or errors.ErrUnsupported if the device cannot map pages.
 	PageSize() (int64, error)
-	// ReserveRange reserves bytes of addresses, with no memory behind them.
+	// ReserveRange reserves bytes of addresses, without memory.
 	ReserveRange(bytes int64) (addr uintptr, err error)
-	// ReleaseRange returns what ReserveRange returned. Nothing is mapped there.
+	// ReleaseRange releases a range of ReserveRange. Nothing is mapped there.
 	ReleaseRange(addr uintptr, bytes int64) error
-	// CreatePages returns bytes of memory that is mapped nowhere.
+	// CreatePages returns bytes of memory that is not mapped.
 	CreatePages(bytes int64) (pages uintptr, err error)
-	// ReleasePages returns what CreatePages returned. It is mapped nowhere.
+	// ReleasePages releases memory of CreatePages, which is not mapped.
 	ReleasePages(pages uintptr) error
-	// MapPages makes the memory of pages, all its bytes, accessible at addr. The
-	// same memory may be mapped at several addresses; nothing else may be mapped
-	// at addr.
+	// MapPages maps all bytes of pages at addr. The same memory may be mapped at several
+	// addresses; an address may have only one mapping.
 	MapPages(addr, pages uintptr, bytes int64) error
 	// UnmapPages undoes one MapPages.
 	UnmapPages(addr uintptr, bytes int64) error
 }
 
-// An AsyncDriver is a driver's own stream-ordered pool: cudaMallocFromPoolAsync
-// and its kin, on a pool that serves nobody else.
+// An AsyncDriver is a driver's own stream-ordered pool: cudaMallocFromPoolAsync and related calls,
+// on a pool that serves nobody else.
 //
-// If it also has the methods of a [Driver] for events, Async.RecordStream works;
-// if it has MemInfo, errors give the free bytes of the device. If it has events and
-// RecordStream(addr, stream uintptr) error, it is told just before FreeAsync of the
-// other streams that use the memory, and no stream is made to wait for them.
+// If it also has the methods of a [Driver] for events, Async.RecordStream works; if it has MemInfo,
+// errors include the free bytes of the device. If it has events and RecordStream(addr, stream
+// uintptr) error, Async calls that just before FreeAsync for the other streams that use the memory,
+// and makes no stream wait for them.
 type AsyncDriver interface {
 	MallocAsync(bytes int64, stream uintptr) (addr uintptr, err error)
 	FreeAsync(addr, stream uintptr) error
@@ -83,7 +79,7 @@ type AsyncDriver interface {
 	ClosePool() error
 }
 
-// A metered Allocator seldom calls its driver, and measures those calls.
+// A metered Allocator rarely calls its driver, and measures these calls.
 type metered interface {
 	driverMeter() *meter // nil: every call may be long
 }

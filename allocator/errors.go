@@ -10,26 +10,25 @@ import (
 	"mlpool/allocator/internal/undo"
 )
 
-// OutOfMemoryError says that a request could not be met after everything was
-// tried that Alloc promises. The allocator works on.
+// OutOfMemoryError reports a request that failed after every attempt that Alloc promises. The
+// allocator works on.
 type OutOfMemoryError struct {
-	Bytes  int64 // asked for
+	Bytes  int64 // requested
 	Stream Stream
 	Tag    string
 
 	Allocated, Reserved int64 // bytes, by the allocator, after the last attempt
-	// LargestFree is the bytes of the largest free block of any stream, -1 if only the
-	// driver knows or it was not looked for; Fragmentation is how much of the free
-	// memory lies outside it, in percent.
+	// LargestFree is the size of the largest free block of any stream, or -1 if it is not known.
+	// Fragmentation is the share of free memory outside it, in percent.
 	LargestFree   int64
 	Fragmentation float64
 	// DeviceFree and DeviceTotal are the driver's, in bytes; both 0 if unknown.
 	DeviceFree, DeviceTotal int64
-	Limit                   int64 // bytes that may be reserved; 0 is no limit
+	Limit                   int64 // on reserved bytes; 0: none
 
 	Advice string // what would have helped
-	// Err is the driver's or, where it was not asked, why not; where it refused memory of
-	// other streams as well, also its first reason for that.
+	// Err is the driver's error or, if the driver was not asked, the reason. If it also refused
+	// memory of other streams, Err includes its first error of those.
 	Err error
 }
 
@@ -60,13 +59,13 @@ func (e *OutOfMemoryError) Error() string {
 // Unwrap returns the driver's error.
 func (e *OutOfMemoryError) Unwrap() error { return e.Err }
 
-// OutOfMemory tells this error from others without importing this package.
+// OutOfMemory returns true. It identifies the error without an import of this package.
 func (e *OutOfMemoryError) OutOfMemory() bool { return true }
 
-// AtLimit says whether the request met the limit, not the end of the device's memory.
+// AtLimit reports whether the limit, rather than the device's memory, was exceeded.
 func (e *OutOfMemoryError) AtLimit() bool { return errors.Is(e.Err, errLimit) }
 
-// fromDevice notes what Driver.MemInfo returned.
+// fromDevice sets the results of Driver.MemInfo.
 func (e *OutOfMemoryError) fromDevice(free, total int64, err error) {
 	if err != nil {
 		e.Err = undo.Both(e.Err, err)
@@ -77,13 +76,13 @@ func (e *OutOfMemoryError) fromDevice(free, total int64, err error) {
 
 const smaller = "freeing blocks or asking for smaller ones, such as a smaller batch, would help"
 
-// limitAtLeast is the advice where no limit is known to be enough.
+// limitAtLeast is the advice if no limit is known to be enough.
 func limitAtLeast(bytes int64) string {
 	return fmt.Sprintf("the limit must be %d at least; %s", bytes, smaller)
 }
 
-// advise fills in Advice from the other fields, the limit with which the same calls would
-// have met the request, 0 if that is not known, and the bytes that are not handed out.
+// advise sets Advice, from the other fields, the limit with which the same calls would have
+// succeeded, 0 if it is not known, and the bytes that are not handed out.
 func (e *OutOfMemoryError) advise(enough, free int64) {
 	size := blockSize(min(e.Bytes, maxRequest))
 	switch least := e.Allocated + size; {
@@ -104,8 +103,7 @@ func (e *OutOfMemoryError) advise(enough, free int64) {
 	}
 }
 
-// outOfMemory says whether a driver's error means that there is no memory, in
-// the way that Driver asks for.
+// outOfMemory reports whether a driver's error says that it is out of memory, as [Driver] requires.
 func outOfMemory(err error) bool {
 	var o interface{ OutOfMemory() bool }
 	return errors.As(err, &o) && o.OutOfMemory()
@@ -114,11 +112,11 @@ func outOfMemory(err error) bool {
 // errTooLarge stands for the driver's answer to a request over maxRequest.
 var errTooLarge = errors.New("request exceeds any device")
 
-// LeakError says which blocks were still handed out when their allocator was
-// closed. Their memory was returned all the same.
+// LeakError lists the blocks that were live when their allocator was closed. Their memory was
+// returned nevertheless.
 type LeakError struct {
 	Blocks int
-	Bytes  int64 // as asked for
+	Bytes  int64 // as requested
 	Tags   []TagBytes
 }
 
@@ -141,7 +139,7 @@ func (e *LeakError) Error() string {
 	return b.String()
 }
 
-// leakError sums blocks up by tag; nil if there are none.
+// leakError returns a LeakError of blocks, or nil if there are none.
 func leakError(blocks []LiveBlock) error {
 	if len(blocks) == 0 {
 		return nil
@@ -153,11 +151,11 @@ func leakError(blocks []LiveBlock) error {
 	return e
 }
 
-// TagBytes is the sum of the blocks with one tag.
+// TagBytes sums up the blocks with one tag.
 type TagBytes struct {
 	Tag    string `json:"tag"`
 	Blocks int    `json:"blocks"`
-	Bytes  int64  `json:"bytes"` // as asked for
+	Bytes  int64  `json:"bytes"` // as requested
 }
 
 // ByTag sums blocks by tag, such as those of Live, and returns the largest sums first.

@@ -7,17 +7,16 @@ import (
 	"mlpool/allocator/internal/undo"
 )
 
-// A Malloc is an Allocator without a pool: every Alloc is a Malloc of the driver
-// and every Free waits on the host for the stream and calls the driver's Free,
-// as a program does that uses cudaMalloc and cudaFree. It is there to show what
-// that costs.
+// A Malloc is an Allocator without a pool, like a program that uses cudaMalloc and cudaFree: every
+// Alloc is a Malloc of the driver, and every Free waits on the host for the stream and calls the
+// driver's Free. It shows what that costs.
 type Malloc struct {
 	ledger
 	driver meter
 	events order.Events
 
 	closing sync.Mutex
-	unfreed []uintptr // memory that the driver did not take back at Close
+	unfreed []uintptr // memory that the driver did not free at Close
 }
 
 // NewMalloc returns an allocator over d.
@@ -49,8 +48,8 @@ func (m *Malloc) Alloc(bytes int64, s Stream, tag string) (Block, error) {
 	return m.open(addr, bytes, s, tag), nil
 }
 
-// Free implements [Allocator]. It returns when the work queued on s is done, and
-// that on the streams named with RecordStream.
+// Free implements [Allocator]. It returns when the work queued on s, and on the streams named with
+// RecordStream, is done.
 func (m *Malloc) Free(b Block, s Stream) error {
 	_, err := m.freeSized(b, s)
 	return err
@@ -74,7 +73,7 @@ func (m *Malloc) freeSized(b Block, s Stream) (bytes int64, err error) {
 	})
 }
 
-// RecordStream is that of [Pool].
+// RecordStream: see [StreamRecorder].
 func (m *Malloc) RecordStream(b Block, s Stream) error { return m.mark(b, s) }
 
 // orderUsers implements userOrderer.
@@ -82,8 +81,8 @@ func (m *Malloc) orderUsers(b Block, s Stream) error {
 	return m.ledger.orderUsers(b, s, m.events.Order)
 }
 
-// ReleaseStream is to be called before stream s is destroyed. It waits on the
-// host for the work queued on s, after which no Free asks for s any more.
+// ReleaseStream must be called before stream s is destroyed. It waits on the host for the work queued
+// on s, so that no later Free uses s.
 func (m *Malloc) ReleaseStream(s Stream) error {
 	if err := m.calls.enter(); err != nil {
 		return err
@@ -104,13 +103,13 @@ func (m *Malloc) Stats() Stats {
 	return st
 }
 
-// DriverCalls is that of [Pool].
+// DriverCalls returns Stats().DriverCalls.
 func (m *Malloc) DriverCalls() int64 { return m.driver.calls.Load() }
 
 // ResetPeaks implements [Allocator].
 func (m *Malloc) ResetPeaks() { m.resetPeak() }
 
-// Trim implements [Allocator]. Nothing unused is ever reserved.
+// Trim implements [Allocator]. No unused memory is ever reserved.
 func (m *Malloc) Trim(int64) error {
 	if err := m.calls.enter(); err != nil {
 		return err
@@ -122,8 +121,8 @@ func (m *Malloc) Trim(int64) error {
 // Live implements [Allocator].
 func (m *Malloc) Live() []LiveBlock { return m.live() }
 
-// Close implements [Allocator]. It lets the calls in progress end first. What
-// the driver refuses another Close tries again.
+// Close implements [Allocator]. It first waits for calls in progress. If the driver refuses a call,
+// another Close tries it again.
 func (m *Malloc) Close() error {
 	m.closing.Lock()
 	defer m.closing.Unlock()

@@ -9,14 +9,14 @@ import (
 	"mlpool/allocator/internal/order"
 )
 
-// Reuse says how far free memory may move from one stream to another.
+// Reuse is the policy by which free memory moves from one stream to another.
 type Reuse int
 
 const (
 	// ReuseWait hands memory to another stream after making that stream wait,
 	// on the device, for the work that used it last. The default.
 	ReuseWait Reuse = iota
-	// ReuseOpportunistic hands it over only if that work is found to be done.
+	// ReuseOpportunistic hands it over only once that work is found done.
 	ReuseOpportunistic
 	// ReuseSameStream never hands it over.
 	ReuseSameStream
@@ -31,7 +31,7 @@ func (r Reuse) String() string {
 	return reuseNames[r]
 }
 
-// waitMode is what the policy allows while the host must not be held up.
+// waitMode returns the waits that the policy allows while the host must not wait.
 func (r Reuse) waitMode() order.Mode {
 	if r == ReuseWait {
 		return order.DeviceWaits
@@ -39,7 +39,7 @@ func (r Reuse) waitMode() order.Mode {
 	return order.DontWait
 }
 
-// lastWaitMode is what it allows where a request would fail otherwise.
+// lastWaitMode returns the waits that it allows if a request would fail otherwise.
 func (r Reuse) lastWaitMode() order.Mode {
 	if r == ReuseWait {
 		return order.DeviceWaits
@@ -55,65 +55,59 @@ func ParseReuse(name string) (Reuse, error) {
 	return 0, fmt.Errorf("allocator: no reuse policy %q; there are %q", name, reuseNames)
 }
 
-// Where a pool's memory comes from; see PoolOptions.Segments.
+// The kinds of segments; see PoolOptions.Segments.
 const (
-	// SegmentsVirtual are ranges of addresses that grow. The memory behind them
-	// moves to where it is needed. They need a PageDriver.
+	// SegmentsVirtual are ranges of addresses that grow. Their memory moves to where it is
+	// needed. They need a PageDriver.
 	SegmentsVirtual = "virtual"
-	// SegmentsMalloc are calls of Driver.Malloc: each of fixed size and address.
+	// SegmentsMalloc are calls of Driver.Malloc, each with a fixed size and address.
 	SegmentsMalloc = "malloc"
 )
 
-// PoolOptions are the choices of a [Pool]. Each zero value is the default.
+// PoolOptions are the options of a [Pool]. Each zero value is the default.
 type PoolOptions struct {
-	// Strategy is how a block is chosen, one of Strategies. Default
-	// DefaultStrategy.
+	// Strategy chooses free blocks; it is one of Strategies. The default is DefaultStrategy.
 	Strategy string
-	// Placement makes the placement of each heap, where a program has a strategy; Strategy
-	// is then empty.
+	// Placement makes the placement of each heap, for a strategy of the program. Strategy is then
+	// empty.
 	Placement func() Placement
 	// Reuse is the policy between streams.
 	Reuse Reuse
 
-	// Segments is where memory comes from: SegmentsVirtual, SegmentsMalloc or, by
-	// default, the first of them that the driver and the strategy can do.
+	// Segments is SegmentsVirtual, SegmentsMalloc or, by default, the first of them that the
+	// driver and the strategy support.
 	Segments string
 
-	// SegmentBytes is the unit that malloc segments are rounded up to, in bytes, a
-	// power of two. Default 2 MiB, the pages that a GPU's memory comes in. Virtual
-	// segments come in the driver's pages, whatever it is.
+	// SegmentBytes is the unit to which sizes of malloc segments are rounded up, a power of two.
+	// The default is 2 MiB, a page of a GPU. Virtual segments always have the driver's pages.
 	SegmentBytes int64
-	// MaxSegmentBytes is where the growth of malloc segments ends; larger requests
-	// get a segment of their own size. Default 256 MiB: a larger cap reserves
-	// earlier than needed, a smaller one fragments a large heap. Of virtual segments
-	// it limits nothing.
+	// MaxSegmentBytes is the size up to which malloc segments grow; a larger request gets a segment
+	// of its size. The default is 256 MiB: larger ones reserve memory before it is needed, smaller
+	// ones fragment a large heap. It has no effect on virtual segments.
 	MaxSegmentBytes int64
-	// MaxBytes limits the bytes reserved from the driver. 0 is no limit. Virtual
-	// segments have the whole pages of it; of less than a page, segments are malloc's.
+	// MaxBytes limits the bytes reserved from the driver; 0: no limit. Virtual segments use whole
+	// pages of it; if it is less than a page, segments are malloc segments.
 	MaxBytes int64
-	// MaxFraction limits it to a share of the device's memory, at most 1. If
-	// both limits are given the lower one counts. 0 is no limit.
+	// MaxFraction is the same limit as a share of the device's memory, at most 1; 0: no limit. If
+	// both are given, the lower one counts.
 	MaxFraction float64
-	// MaxSplitBytes keeps large blocks of malloc segments from being nibbled at: a
-	// block that is larger is handed out, and split, only for requests of more than
-	// half of MaxSplitBytes, or where a request would fail otherwise. 0 splits every
-	// block, as virtual segments always do.
+	// MaxSplitBytes keeps large blocks of malloc segments for large requests: a larger block is
+	// handed out, and split, only for requests of more than half of MaxSplitBytes, or if a request
+	// would fail otherwise. 0 splits every block, as virtual segments always do.
 	MaxSplitBytes int64
-	// GCThreshold is the share of MaxBytes, or of the device where there is no
-	// limit, from which on unused segments, or chunks, are released before new
-	// ones are asked for. A program that needs more than that all the time has little
-	// collected: the share rises with each collection while the peak of allocated
-	// bytes does not, until Trim or ResetPeaks. 0 waits until memory runs out.
+	// GCThreshold is the share of MaxBytes, or of the device if there is no limit, from which on
+	// unused segments or chunks are released before new ones are reserved. For a program that always
+	// needs more than that, the share rises with each collection while the peak of allocated bytes
+	// does not, until Trim or ResetPeaks. 0 waits until memory runs out.
 	GCThreshold float64
-	// Slack is what virtual segments may hold beyond the most that was ever handed out
-	// before free memory is moved to where it is needed, as a share of that, at most 1.
-	// Each move calls the driver, so more slack is faster where sizes and streams change
-	// all the time: 0.5 may reserve 1.5 times the peak. 0 leaves it to the pool: a
-	// sixty-fourth, up to a third while sizes change all the time, and up to a half while
-	// memory moves between streams all the time. Malloc segments have none.
+	// Slack is the share of the peak allocated, at most 1, that virtual segments may reserve beyond
+	// it before free memory moves to where it is needed. Each move calls the driver, so more slack
+	// is faster if sizes and streams change all the time: 0.5 may reserve 1.5 times the peak. With 0
+	// the pool chooses: a sixty-fourth, up to a third while sizes change all the time, and up to a
+	// half while memory moves between streams all the time. Malloc segments have none.
 	Slack float64
-	// PreallocateBytes are reserved by NewPool, in one segment. Virtual ones are
-	// rounded up to whole pages.
+	// PreallocateBytes are reserved by NewPool in one segment, with virtual segments rounded up to
+	// whole pages.
 	PreallocateBytes int64
 }
 
@@ -122,7 +116,7 @@ const (
 	defaultMaxSegment = 1 << 28
 )
 
-// check fills in the defaults and reports the first wrong option.
+// check sets the defaults and returns an error for the first wrong option.
 func (o *PoolOptions) check() error {
 	if o.Placement != nil {
 		if o.Strategy != "" {
