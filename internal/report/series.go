@@ -45,19 +45,9 @@ func (p Page) memory(i int) template.HTML {
 		pl.X.Max = max(peaks[len(peaks)-1].MS, pl.X.Min+1e-9)
 		pl.Y.Min, pl.Y.Max = 0, max(top/unit*1.04, 1e-9)
 		pl.X.Tick.Marker, pl.Y.Tick.Marker = ticks(5, ""), ticks(4, name)
-		pl.Add(gridLines(false, true), painter(func(c draw.Canvas, pl *plot.Plot) {
-			toX, toY := pl.Transforms(&c)
-			at := func(q plotter.XY) vg.Point { return vg.Point{X: toX(q.X), Y: toY(q.Y)} }
-			area := []vg.Point{{X: at(live[0]).X, Y: toY(0)}}
-			for _, q := range live {
-				if last := area[len(area)-1]; len(area) > 1 {
-					area = append(area, vg.Point{X: at(q).X, Y: last.Y})
-				}
-				area = append(area, at(q))
-			}
-			c.FillPolygon(p.colourOf(i)+faint-run0, append(area, vg.Point{X: area[len(area)-1].X, Y: toY(0)}))
-			c.StrokeLines(draw.LineStyle{Color: p.colourOf(i), Width: 1}, area[1:])
-		}))
+		pl.Add(gridLines(false, true), &plotter.Line{
+			XYs: live, StepStyle: plotter.PostStep, FillColor: p.colourOf(i) + faint - run0, LineStyle: draw.LineStyle{Color: p.colourOf(i), Width: 1},
+		})
 		if _, known := highest(peaks); known > 0 {
 			pl.Add(&plotter.Line{XYs: reserved, StepStyle: plotter.PreStep, LineStyle: draw.LineStyle{Color: text0, Width: 1.5}})
 		}
