@@ -43,46 +43,29 @@ func nvtx() error                                                   { return Err
 func pushRange(name string)                                         {}
 func popRange()                                                     {}
 
-// GEMM: see [Launches].
-func (Stream) GEMM(precision Precision, g GEMM) error { return ErrNoCUDA }
+// For these see [Launches].
 
-// GroupedGEMM: see [Launches].
-func (Stream) GroupedGEMM(precision Precision, group []GEMM) error { return ErrNoCUDA }
-
-// DgradWgrad: see [Launches].
-func (Stream) DgradWgrad(precision Precision, g GEMM) error { return ErrNoCUDA }
-
-// Transpose: see [Launches].
-func (Stream) Transpose(t, x uintptr, rows, cols int) error { return ErrNoCUDA }
-
-// Activate: see [Launches].
-func (Stream) Activate(a nn.Activation, y, x uintptr, n int) error { return ErrNoCUDA }
-
-// ActivateBackward: see [Launches].
-func (Stream) ActivateBackward(a nn.Activation, dx, dy, y uintptr, n int) error { return ErrNoCUDA }
-
-// Softmax: see [Launches].
-func (Stream) Softmax(p, x uintptr, rows, cols int) error { return ErrNoCUDA }
-
-// CrossEntropy: see [Launches].
-func (Stream) CrossEntropy(loss, correct, x, labels uintptr, rows, cols int) error { return ErrNoCUDA }
-
-// SoftmaxCrossEntropyBackward: see [Launches].
-func (Stream) SoftmaxCrossEntropyBackward(dx, p, labels uintptr, rows, cols int) error {
+func (Stream) GEMM(precision Precision, g GEMM) error                      { return ErrNoCUDA }
+func (Stream) GroupedGEMM(precision Precision, group []GEMM) error         { return ErrNoCUDA }
+func (Stream) DgradWgrad(precision Precision, g GEMM) error                { return ErrNoCUDA }
+func (Stream) Transpose(t uintptr, x uintptr, rows int, cols int) error    { return ErrNoCUDA }
+func (Stream) Activate(a nn.Activation, y uintptr, x uintptr, n int) error { return ErrNoCUDA }
+func (Stream) ActivateBackward(a nn.Activation, dx uintptr, dy uintptr, y uintptr, n int) error {
 	return ErrNoCUDA
 }
-
-// Classifier: see [Launches].
+func (Stream) Softmax(p uintptr, x uintptr, rows int, cols int) error { return ErrNoCUDA }
+func (Stream) CrossEntropy(loss uintptr, correct uintptr, x uintptr, labels uintptr, rows int, cols int) error {
+	return ErrNoCUDA
+}
+func (Stream) SoftmaxCrossEntropyBackward(dx uintptr, p uintptr, labels uintptr, rows int, cols int) error {
+	return ErrNoCUDA
+}
 func (Stream) Classifier(c Classifier) error { return ErrNoCUDA }
-
-// ReduceLoss: see [Launches].
-func (Stream) ReduceLoss(out, loss, correct uintptr, rows, batch int) error { return ErrNoCUDA }
-
-// Step: see [Launches].
-func (Stream) Step(u nn.Update, w, state, dw uintptr, n int) error { return ErrNoCUDA }
-
-// AddUpdates: see [Launches].
-func (Stream) AddUpdates(all []Updates) error { return ErrNoCUDA }
-
-// Gather: see [Launches].
-func (Stream) Gather(x, y, images, labels, indices uintptr, rows, cols int) error { return ErrNoCUDA }
+func (Stream) ReduceLoss(out uintptr, loss uintptr, correct uintptr, rows int, batch int) error {
+	return ErrNoCUDA
+}
+func (Stream) Step(u nn.Update, w uintptr, state uintptr, dw uintptr, n int) error { return ErrNoCUDA }
+func (Stream) AddUpdates(all []Updates) error                                      { return ErrNoCUDA }
+func (Stream) Gather(x uintptr, y uintptr, images uintptr, labels uintptr, indices uintptr, rows int, cols int) error {
+	return ErrNoCUDA
+}

@@ -8,99 +8,75 @@ import (
 	"mlpool/kernels/ref"
 )
 
-func (r *recorder) GEMM(g kernels.GEMM) error {
-	return r.around(ofGEMM(g), func() error { return r.Queue.GEMM(g) })
-}
+// For these see [kernels.Launches].
 
-func (r *recorder) GroupedGEMM(group []kernels.GEMM) error {
-	return r.around(ofGroupedGEMM(group), func() error { return r.Queue.GroupedGEMM(group) })
-}
-
-func (r *recorder) DgradWgrad(g kernels.GEMM) error {
-	return r.around(ofDgradWgrad(g), func() error { return r.Queue.DgradWgrad(g) })
-}
-
-// Transpose: see [kernels.Launches].
-func (q *HostQueue) Transpose(t, x uintptr, rows, cols int) error {
+func (q *HostQueue) Transpose(t uintptr, x uintptr, rows int, cols int) error {
 	return q.do(func() { ref.Transpose(sliceAt[float32](t, cols*rows), sliceAt[float32](x, rows*cols), rows, cols) })
 }
-
-func (r *recorder) Transpose(t, x uintptr, rows, cols int) error {
-	return r.around(pass("transpose", rows, cols, []array{{t, 4, true}, {x, 4, false}}, rows, cols), func() error { return r.Queue.Transpose(t, x, rows, cols) })
-}
-
-// Activate: see [kernels.Launches].
-func (q *HostQueue) Activate(a nn.Activation, y, x uintptr, n int) error {
+func (q *HostQueue) Activate(a nn.Activation, y uintptr, x uintptr, n int) error {
 	return q.do(func() { ref.Activate(a, sliceAt[float32](y, n), sliceAt[float32](x, n), n) })
 }
-
-func (r *recorder) Activate(a nn.Activation, y, x uintptr, n int) error {
-	return r.around(pass(a.String(), n, 1, []array{{y, 4, true}, {x, 4, false}}, a, n), func() error { return r.Queue.Activate(a, y, x, n) })
-}
-
-// ActivateBackward: see [kernels.Launches].
-func (q *HostQueue) ActivateBackward(a nn.Activation, dx, dy, y uintptr, n int) error {
+func (q *HostQueue) ActivateBackward(a nn.Activation, dx uintptr, dy uintptr, y uintptr, n int) error {
 	return q.do(func() {
 		ref.ActivateBackward(a, sliceAt[float32](dx, n), sliceAt[float32](dy, n), sliceAt[float32](y, n), n)
 	})
 }
-
-func (r *recorder) ActivateBackward(a nn.Activation, dx, dy, y uintptr, n int) error {
-	return r.around(pass(a.String()+" backward", n, 1, []array{{dx, 4, true}, {dy, 4, false}, {y, 4, false}}, a, n), func() error { return r.Queue.ActivateBackward(a, dx, dy, y, n) })
-}
-
-// Softmax: see [kernels.Launches].
-func (q *HostQueue) Softmax(p, x uintptr, rows, cols int) error {
+func (q *HostQueue) Softmax(p uintptr, x uintptr, rows int, cols int) error {
 	return q.do(func() { ref.Softmax(sliceAt[float32](p, rows*cols), sliceAt[float32](x, rows*cols), rows, cols) })
 }
-
-func (r *recorder) Softmax(p, x uintptr, rows, cols int) error {
-	return r.around(pass("softmax", rows, cols, []array{{p, 4, true}, {x, 4, false}}, rows, cols), func() error { return r.Queue.Softmax(p, x, rows, cols) })
-}
-
-// CrossEntropy: see [kernels.Launches].
-func (q *HostQueue) CrossEntropy(loss, correct, x, labels uintptr, rows, cols int) error {
+func (q *HostQueue) CrossEntropy(loss uintptr, correct uintptr, x uintptr, labels uintptr, rows int, cols int) error {
 	return q.do(func() {
 		ref.CrossEntropy(sliceAt[float32](loss, rows), sliceAt[float32](correct, rows), sliceAt[float32](x, rows*cols), sliceAt[int32](labels, rows), rows, cols)
 	})
 }
-
-func (r *recorder) CrossEntropy(loss, correct, x, labels uintptr, rows, cols int) error {
-	return r.around(pass("cross-entropy", rows, cols, []array{{loss, 0, true}, {correct, 0, true}, {x, 4, false}, {labels, 0, false}}, rows, cols), func() error { return r.Queue.CrossEntropy(loss, correct, x, labels, rows, cols) })
-}
-
-// SoftmaxCrossEntropyBackward: see [kernels.Launches].
-func (q *HostQueue) SoftmaxCrossEntropyBackward(dx, p, labels uintptr, rows, cols int) error {
+func (q *HostQueue) SoftmaxCrossEntropyBackward(dx uintptr, p uintptr, labels uintptr, rows int, cols int) error {
 	return q.do(func() {
 		ref.SoftmaxCrossEntropyBackward(sliceAt[float32](dx, rows*cols), sliceAt[float32](p, rows*cols), sliceAt[int32](labels, rows), rows, cols)
 	})
 }
-
-func (r *recorder) SoftmaxCrossEntropyBackward(dx, p, labels uintptr, rows, cols int) error {
-	return r.around(pass("softmax backward", rows, cols, []array{{dx, 4, true}, {p, 4, false}, {labels, 0, false}}, rows, cols), func() error { return r.Queue.SoftmaxCrossEntropyBackward(dx, p, labels, rows, cols) })
-}
-
-func (r *recorder) Classifier(c kernels.Classifier) error {
-	return r.around(ofClassifier(c), func() error { return r.Queue.Classifier(c) })
-}
-
-func (r *recorder) ReduceLoss(out, loss, correct uintptr, rows, batch int) error {
-	return r.around(pass("loss reduction", rows, 1, []array{{out, 0, true}, {loss, 4, false}, {correct, 4, false}}, rows, batch), func() error { return r.Queue.ReduceLoss(out, loss, correct, rows, batch) })
-}
-
-// Step: see [kernels.Launches].
-func (q *HostQueue) Step(u nn.Update, w, state, dw uintptr, n int) error {
+func (q *HostQueue) Step(u nn.Update, w uintptr, state uintptr, dw uintptr, n int) error {
 	return q.do(func() { ref.Step(u, sliceAt[float32](w, n), sliceAt[float32](state, n), sliceAt[float32](dw, n), n) })
 }
 
-func (r *recorder) Step(u nn.Update, w, state, dw uintptr, n int) error {
+func (r *recorder) GEMM(g kernels.GEMM) error {
+	return r.around(ofGEMM(g), func() error { return r.Queue.GEMM(g) })
+}
+func (r *recorder) GroupedGEMM(group []kernels.GEMM) error {
+	return r.around(ofGroupedGEMM(group), func() error { return r.Queue.GroupedGEMM(group) })
+}
+func (r *recorder) DgradWgrad(g kernels.GEMM) error {
+	return r.around(ofDgradWgrad(g), func() error { return r.Queue.DgradWgrad(g) })
+}
+func (r *recorder) Transpose(t uintptr, x uintptr, rows int, cols int) error {
+	return r.around(pass("transpose", rows, cols, []array{{t, 4, true}, {x, 4, false}}, rows, cols), func() error { return r.Queue.Transpose(t, x, rows, cols) })
+}
+func (r *recorder) Activate(a nn.Activation, y uintptr, x uintptr, n int) error {
+	return r.around(pass(a.String(), n, 1, []array{{y, 4, true}, {x, 4, false}}, a, n), func() error { return r.Queue.Activate(a, y, x, n) })
+}
+func (r *recorder) ActivateBackward(a nn.Activation, dx uintptr, dy uintptr, y uintptr, n int) error {
+	return r.around(pass(a.String()+" backward", n, 1, []array{{dx, 4, true}, {dy, 4, false}, {y, 4, false}}, a, n), func() error { return r.Queue.ActivateBackward(a, dx, dy, y, n) })
+}
+func (r *recorder) Softmax(p uintptr, x uintptr, rows int, cols int) error {
+	return r.around(pass("softmax", rows, cols, []array{{p, 4, true}, {x, 4, false}}, rows, cols), func() error { return r.Queue.Softmax(p, x, rows, cols) })
+}
+func (r *recorder) CrossEntropy(loss uintptr, correct uintptr, x uintptr, labels uintptr, rows int, cols int) error {
+	return r.around(pass("cross-entropy", rows, cols, []array{{loss, 0, true}, {correct, 0, true}, {x, 4, false}, {labels, 0, false}}, rows, cols), func() error { return r.Queue.CrossEntropy(loss, correct, x, labels, rows, cols) })
+}
+func (r *recorder) SoftmaxCrossEntropyBackward(dx uintptr, p uintptr, labels uintptr, rows int, cols int) error {
+	return r.around(pass("softmax backward", rows, cols, []array{{dx, 4, true}, {p, 4, false}, {labels, 0, false}}, rows, cols), func() error { return r.Queue.SoftmaxCrossEntropyBackward(dx, p, labels, rows, cols) })
+}
+func (r *recorder) Classifier(c kernels.Classifier) error {
+	return r.around(ofClassifier(c), func() error { return r.Queue.Classifier(c) })
+}
+func (r *recorder) ReduceLoss(out uintptr, loss uintptr, correct uintptr, rows int, batch int) error {
+	return r.around(pass("loss reduction", rows, 1, []array{{out, 0, true}, {loss, 4, false}, {correct, 4, false}}, rows, batch), func() error { return r.Queue.ReduceLoss(out, loss, correct, rows, batch) })
+}
+func (r *recorder) Step(u nn.Update, w uintptr, state uintptr, dw uintptr, n int) error {
 	return r.around(pass(u.Rule.String(), n, 1, []array{{w, 8, true}, {state, 8, true}, {dw, 4, false}}, u, n), func() error { return r.Queue.Step(u, w, state, dw, n) })
 }
-
 func (r *recorder) AddUpdates(all []kernels.Updates) error {
 	return r.around(ofAddUpdates(all), func() error { return r.Queue.AddUpdates(all) })
 }
-
-func (r *recorder) Gather(x, y, images, labels, indices uintptr, rows, cols int) error {
+func (r *recorder) Gather(x uintptr, y uintptr, images uintptr, labels uintptr, indices uintptr, rows int, cols int) error {
 	return r.around(pass("gather", rows, cols, []array{{x, 4, true}, {y, 0, true}, {images, 1, false}, {labels, 0, false}, {indices, 0, false}}, rows, cols), func() error { return r.Queue.Gather(x, y, images, labels, indices, rows, cols) })
 }

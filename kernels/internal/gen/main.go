@@ -195,34 +195,32 @@ func snake(name string) string {
 	return strings.ToLower(apart)
 }
 
-// GoParams is the parameters, with types of package kernels behind a prefix.
-func (o *op) GoParams(prefix string) string {
-	var all []string
-	for i, p := range o.Params {
-		t := strings.TrimPrefix(p.Type, "[]")
-		slice := p.Type[:len(p.Type)-len(t)]
-		if token.IsExported(t) {
-			t = prefix + t
-		}
-		if i+1 < len(o.Params) && o.Params[i+1].Type == p.Type {
-			all = append(all, p.Name)
-		} else {
-			all = append(all, p.Name+" "+slice+t)
-		}
-	}
-	return strings.Join(all, ", ")
-}
-
-// Args is the names of the parameters.
-func (o *op) Args() string {
+// each joins what f makes of each parameter.
+func (o *op) each(f func(p param) string) string {
 	var all []string
 	for _, p := range o.Params {
-		all = append(all, p.Name)
+		if s := f(p); s != "" {
+			all = append(all, s)
+		}
 	}
 	return strings.Join(all, ", ")
 }
 
-// Scalars is the parameters that are not arrays, each after a comma.
+// GoParams is the parameters, with types of package kernels behind a prefix.
+func (o *op) GoParams(prefix string) string {
+	return o.each(func(p param) string {
+		t := strings.TrimPrefix(p.Type, "[]")
+		if token.IsExported(t) {
+			return p.Name + " " + p.Type[:len(p.Type)-len(t)] + prefix + t
+		}
+		return p.Name + " " + p.Type
+	})
+}
+
+// Args is the names of the parameters, and Scalars those of parameters that are not arrays, each
+// after a comma.
+func (o *op) Args() string { return o.each(func(p param) string { return p.Name }) }
+
 func (o *op) Scalars() (s string) {
 	for _, p := range o.Params {
 		if p.Type != "uintptr" {
@@ -245,33 +243,24 @@ var ctypes = map[string]struct{ c, convert string }{
 }
 
 // CArgs is the arguments of the call of C, and CParams the parameters of its declaration.
-func (o *op) CArgs() (s string) {
-	for _, p := range o.Params {
-		s += ", " + fmt.Sprintf(ctypes[p.Type].convert, p.Name)
-	}
-	return s
+func (o *op) CArgs() string {
+	return o.each(func(p param) string { return fmt.Sprintf(ctypes[p.Type].convert, p.Name) })
 }
 
-func (o *op) CParams() (s string) {
-	for _, p := range o.Params {
-		s += ", " + ctypes[p.Type].c + " " + p.Name
-	}
-	return s
+func (o *op) CParams() string {
+	return o.each(func(p param) string { return ctypes[p.Type].c + " " + p.Name })
 }
 
 // RefArgs is the arguments of the function of package ref.
 func (o *op) RefArgs() string {
-	var all []string
-	for _, p := range o.Params {
-		arg := p.Name
+	return o.each(func(p param) string {
 		for _, a := range o.Arrays {
 			if a.Name == p.Name {
-				arg = fmt.Sprintf("sliceAt[%s](%s, %s)", a.Elem, a.Name, a.Len)
+				return fmt.Sprintf("sliceAt[%s](%s, %s)", a.Elem, a.Name, a.Len)
 			}
 		}
-		all = append(all, arg)
-	}
-	return strings.Join(all, ", ")
+		return p.Name
+	})
 }
 
 // stub is f for a build without CUDA, unless f is about C.

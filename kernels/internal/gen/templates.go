@@ -13,11 +13,11 @@ package kernels
 import "C"
 
 import "mlpool/kernels/nn"
-{{range .Ops}}
-// {{.Name}}: see [Launches].
-func (s Stream) {{.Name}}({{if .Precise}}precision Precision, {{end}}{{.GoParams ""}}) error {
-	return check("{{.Name}}", C.{{.C}}(s.c(){{if .Precise}}, C.int(precision){{end}}{{.CArgs}}))
-}
+
+// For these see [Launches].
+
+{{range .Ops -}}
+func (s Stream) {{.Name}}({{if .Precise}}precision Precision, {{end}}{{.GoParams ""}}) error { return check("{{.Name}}", C.{{.C}}(s.c(){{if .Precise}}, C.int(precision){{end}}, {{.CArgs}})) }
 {{end}}`,
 
 	"raw_nocuda.go": "//go:build !cuda\n\n" + header + `
@@ -31,14 +31,15 @@ import (
 
 {{range .Stubs}}{{.}}
 {{end}}
-{{- range .Ops}}
-// {{.Name}}: see [Launches].
+// For these see [Launches].
+
+{{range .Ops -}}
 func (Stream) {{.Name}}({{if .Precise}}precision Precision, {{end}}{{.GoParams ""}}) error { return ErrNoCUDA }
 {{end}}`,
 
 	"cuda/launches.h": header + `// The launches of interface Launches in launches.go, which says what they compute.
 {{range .Ops -}}
-int {{.C}}(uintptr_t stream{{if .Precise}}, int precision{{end}}{{.CParams}});
+int {{.C}}(uintptr_t stream{{if .Precise}}, int precision{{end}}, {{.CParams}});
 {{end}}`,
 
 	"device/launches.go": header + `
@@ -49,14 +50,13 @@ import (
 	"mlpool/kernels/nn"
 	"mlpool/kernels/ref"
 )
-{{range .Ops}}{{if .Host}}
-// {{.Name}}: see [kernels.Launches].
-func (q *HostQueue) {{.Name}}({{.GoParams "kernels."}}) error {
-	return q.do(func() { ref.{{.Name}}({{.RefArgs}}) })
-}
-{{end}}
-func (r *recorder) {{.Name}}({{.GoParams "kernels."}}) error {
-	return r.around({{if .As}}pass({{.As}}, {{.Dims}}, []array{ {{range .Arrays}}{ {{.Name}}, {{.Bytes}}, {{.Wrote}} }, {{end}} }{{.Scalars}}){{else}}of{{.Name}}({{.Args}}){{end}}, func() error { return r.Queue.{{.Name}}({{.Args}}) })
-}
+
+// For these see [kernels.Launches].
+
+{{range .Ops}}{{if .Host -}}
+func (q *HostQueue) {{.Name}}({{.GoParams "kernels."}}) error { return q.do(func() { ref.{{.Name}}({{.RefArgs}}) }) }
+{{end}}{{end}}
+{{range .Ops -}}
+func (r *recorder) {{.Name}}({{.GoParams "kernels."}}) error { return r.around({{if .As}}pass({{.As}}, {{.Dims}}, []array{ {{range .Arrays}}{ {{.Name}}, {{.Bytes}}, {{.Wrote}} }, {{end}} }{{.Scalars}}){{else}}of{{.Name}}({{.Args}}){{end}}, func() error { return r.Queue.{{.Name}}({{.Args}}) }) }
 {{end}}`,
 }
