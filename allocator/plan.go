@@ -14,73 +14,66 @@ import (
 	"mlpool/allocator/internal/undo"
 )
 
-// A Plan is an Allocator for work that repeats itself. It records the requests
-// of one step, packs their blocks into one arena, and from then on answers each
-// request of the step by its position: no search.
+// A Plan is an Allocator for work that repeats itself. It records the requests of a step, packs their
+// blocks into one arena, and then serves each request of the step by its position, without a search.
 //
-// [Plan.Begin] and [Plan.End] mark a step. The first step of a name is recorded
-// and planned; so is one whose first request differs from those of all plans of
-// that name, such as that of a short last batch. Every request and free is checked
-// against the plan: from the first that differs to the end of the step, requests
-// go to a pool, as do those outside a step, those on other streams, and those for
-// blocks that outlived the recorded step. A step that kept to no plan is planned
-// when the same one comes a second time. Of several plans that begin alike, the
-// one is tried that as a rule follows on the plan of the step before; while such
-// predictions are wrong, steps are left to the pool.
+// [Plan.Begin] and [Plan.End] mark a step. The first step of a name is recorded and planned; so is a
+// step whose first request differs from those of all plans of that name, such as that of a short last
+// batch. Every request and free is compared with the plan. From the first difference to the end of the
+// step, the pool serves requests. It also serves requests outside a step, on other streams, and for
+// blocks that outlived the recorded step. A step that followed no plan is planned when it is repeated.
+// Of several plans that begin alike, the Plan tries the one that usually follows the plan of the last
+// step; while such predictions are wrong, the pool serves the steps.
 //
-// All plans share one arena. With virtual segments it is memory of the pool. Before the pool
-// takes new memory it takes back what no step in progress needs of the arena, and the next
-// planned step takes an arena again: at the same addresses if they are free. So steps that
-// repeat themselves keep the arena, at its place, and little is reserved beyond the allocated
-// bytes whatever the work does between them. A block that outlives its step becomes one of the
-// pool.
+// All plans share one arena. With virtual segments it is memory of the pool. Before the pool reserves
+// new memory it takes back the parts of the arena that no step in progress needs, and the next planned
+// step makes an arena again, at the same addresses if they are free. So repeated steps keep the arena
+// in place, and little is reserved beyond the allocated bytes. A block that outlives its step becomes a
+// block of the pool.
 //
-// With malloc segments, memory cannot move. The arena is a segment that goes back to the driver
-// while a step is left to the pool from its beginning, which waits on the host for the work
-// on it. A step that begins like a planned one and then differs takes the rest from the pool
-// in addition to the arena: up to twice the peak is reserved, if there is as much. When memory
-// runs out, the pool gets the arena but for the blocks that are handed out of it; with strategy
-// buddy, only an arena of which none is. Until a block that outlives its step is freed no step
-// can be planned; from the second on that finds it so, the plans take another arena. The pool
-// takes a segment of its own for each block, since few are left, and gives unused ones back
-// before it takes more: work whose steps cannot be foretold is better served by a Pool.
+// With malloc segments, memory cannot move. The arena is a segment. It goes back to the driver if the
+// pool serves a step from its beginning, which waits on the host for the work on it. A step that begins
+// like a planned one and then differs takes the rest from the pool, in addition to the arena: up to
+// twice the peak is reserved, if possible. When memory runs out, the pool gets the arena without its
+// live blocks; with strategy buddy, only an arena without live blocks. While a block that outlived its
+// step is live, no step can be planned; from the second such step on the plans use another arena. The
+// pool reserves a segment for each block, since few are left to it, and releases unused segments before
+// it reserves more. A Pool is better for work whose steps are not predictable.
 //
-// While a step is recorded, requests of other streams are looked at too. If those need their
-// memory at other times than the step, so that an arena of its own would cost a sixteenth more
-// memory or more, the step is always left to the pool.
+// While a step is recorded, requests of other streams count too. If they need their memory at other
+// times than the step, so that an arena would cost at least a sixteenth more memory, the pool always
+// serves the step. It also serves steps of more than 2 Mi calls.
 //
-// A step of more than 2 Mi calls is left to the pool, and its recording given up.
-//
-// PeakAllocated in the Stats of a Plan counts the blocks of a step that kept to
-// its plan as those of the plan; a step that did not is bounded from above.
+// PeakAllocated in the Stats of a Plan counts the blocks of a step that followed its plan as those of
+// the plan; it is an upper bound for other steps.
 type Plan struct {
 	pool *Pool
 	step atomic.Pointer[step] // in progress; nil: none. Changed under mu
 
-	yields atomic.Int64 // how often the pool got arenas, or the rest of one
+	yields atomic.Int64 // number of times that the pool got an arena, or the rest of one
 
-	mu     spin.Mutex // guards what follows and all runs, plans and slots; taken before any lock of the pool
+	mu     spin.Mutex // guards the fields below and all runs, plans and slots; taken before any lock of the pool
 	closed bool
 	names  map[string]*steps.Predictor
-	slots  map[*steps.Schedule][]slot // where the arena lies now
+	slots  map[*steps.Schedule][]slot // for the current arena
 	arena  *arena                     // nil: none
-	spare  *arena                     // that was the arena last, where slots of plans still lie; nil: none
+	spare  *arena                     // the last arena, which slots of plans still use; nil: none
 	old    []*arena
-	stuck  bool // the last step found a block of the arena handed out
+	stuck  bool // the last step found a live block in the arena
 	clock  int64
-	retry  int64 // clock from which on an arena that could not be had is asked for again
+	retry  int64 // clock from which on an arena that was refused is requested again
 	need   int64 // bytes of arena for the largest plan
 
 	allocs, frees   int64 // of planned blocks
-	allocated, high int64 // bytes of them; the most in this step
-	peak            int64 // bytes of all blocks, at once
+	allocated, high int64 // bytes of them; the peak in this step
+	peak            int64 // bytes of all blocks
 
 	beforePack func() // called by End before it packs; for tests
 }
 
-// NewPlan returns a planning allocator over d. SegmentBytes and MaxSegmentBytes
-// of o default to Alignment, so that nothing is reserved early, and Slack to a sixty-fourth:
-// a plan needs little of the speed that more would buy.
+// NewPlan returns a planning allocator over d. SegmentBytes and MaxSegmentBytes of o default to
+// Alignment, so that nothing is reserved early, and Slack to a sixty-fourth, since repeated steps need
+// no more.
 func NewPlan(d Driver, o PoolOptions) (*Plan, error) {
 	if o.SegmentBytes == 0 {
 		o.SegmentBytes = Alignment
@@ -103,20 +96,20 @@ func NewPlan(d Driver, o PoolOptions) (*Plan, error) {
 	return p, nil
 }
 
-// PlanStats says how one plan does.
+// PlanStats has the figures of one plan.
 type PlanStats struct {
 	Name     string
-	Requests int // of a step, those for blocks that outlive it included
-	// Arena is what the plan needs, LowerBound the most bytes that are handed out
-	// at once, which no plan can go below.
+	Requests int // of a step, with those for blocks that outlive it
+	// Arena is the memory that the plan needs, LowerBound the peak of bytes handed out, which no
+	// plan can go below.
 	Arena, LowerBound int64
-	// Replays counts the steps that kept to the plan, Mismatches those that
-	// were tried on it and did not, or would have kept to it and were not tried.
+	// Replays counts the steps that followed the plan, Mismatches those that were tried on it and
+	// did not follow it, or were not tried and would have.
 	Replays, Mismatches int64
 }
 
-// Begin starts a step of that name on s. There is one step at a time, whatever its
-// stream: to begin another before End is an error, and changes nothing.
+// Begin starts a step of that name on s. There is one step at a time, on any stream: to begin another
+// one before End is an error, and changes nothing.
 func (p *Plan) Begin(name string, s Stream) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -131,9 +124,8 @@ func (p *Plan) Begin(name string, s Stream) error {
 	return nil
 }
 
-// End ends the step. The plan that a recorded one deserves is made here, without
-// holding others up, and takes its arena. After an error, which is the driver's where
-// there was a step, the step is over all the same.
+// End ends the step. It makes the plan of a recorded step, without blocking other calls, and its arena.
+// The step has ended even if End returns an error, which is the driver's if there was a step.
 func (p *Plan) End() error {
 	p.mu.Lock()
 	r := p.step.Swap(nil)
@@ -165,7 +157,7 @@ func (p *Plan) End() error {
 	return p.growArena(c, r.stream)
 }
 
-// conclude settles how the step went, and says whether it is to be planned.
+// conclude evaluates the step, and reports whether to plan it.
 func (p *Plan) conclude(r *step) (learn bool) {
 	p.notePeak()
 	p.high = p.allocated
@@ -203,14 +195,14 @@ func (p *Plan) conclude(r *step) (learn bool) {
 	return false
 }
 
-// notePeak looks at the bytes handed out, if some of them are planned.
+// notePeak updates the peak if some of the live blocks are planned.
 func (p *Plan) notePeak() {
 	if p.high > 0 {
 		p.peak = max(p.peak, p.pool.allocated()+p.high)
 	}
 }
 
-// ReleaseStream is that of [Pool]. No step may be in progress on s.
+// ReleaseStream: see [Pool.ReleaseStream]. No step may be in progress on s.
 func (p *Plan) ReleaseStream(s Stream) error {
 	if err := p.releaseArenas(s); err != nil {
 		return err
@@ -218,7 +210,7 @@ func (p *Plan) ReleaseStream(s Stream) error {
 	return p.pool.ReleaseStream(s)
 }
 
-// Plans returns how each plan does, by name and in the order they were made.
+// Plans returns the figures of each plan, by name and in the order in which they were made.
 func (p *Plan) Plans() []PlanStats {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -242,7 +234,7 @@ func (p *Plan) Stats() Stats {
 	return st
 }
 
-// DriverCalls is that of [Pool].
+// DriverCalls returns Stats().DriverCalls.
 func (p *Plan) DriverCalls() int64 { return p.pool.DriverCalls() }
 
 // driverMeter implements metered.
@@ -256,9 +248,9 @@ func (p *Plan) ResetPeaks() {
 	p.peak, p.high = 0, p.allocated
 }
 
-// Trim implements [Allocator]. Between steps the arena is unused; the next planned step
-// takes one again. The calls that wait are those of [Pool.Trim] and, while it waits for
-// the work on the arena, Begin and Plans.
+// Trim implements [Allocator]. Between steps the arena is unused; the next planned step makes one
+// again. The calls that wait meanwhile are those of [Pool.Trim] and, while it waits for the work on
+// the arena, Begin and Plans.
 func (p *Plan) Trim(keep int64) error {
 	err := p.pool.Trim(keep)
 	p.mu.Lock()
@@ -292,7 +284,7 @@ func (p *Plan) live() []LiveBlock {
 	return all
 }
 
-// liveSlots calls visit for each planned block that is handed out.
+// liveSlots calls visit for each live planned block.
 func (p *Plan) liveSlots(visit func(*slot)) {
 	of := func(slots []slot) {
 		for i := range slots {

@@ -13,17 +13,15 @@ import (
 	"mlpool/allocator/internal/undo"
 )
 
-// A Pool is an Allocator that keeps what it reserves from a Driver in one heap
-// for each stream. A request that its stream's heap can meet takes that heap's
-// lock and no other, and neither it nor a Free on the same stream calls the
-// driver. Memory moves between streams only when a heap has none left; the
-// event that orders the move is recorded then, not when the memory is freed. A
-// block that several streams use has events of its own, recorded when it is freed;
-// so has one that was cut from another stream's memory.
+// A Pool is an Allocator that keeps the memory it reserves from a Driver in one heap for each stream.
+// A request that its stream's heap can serve takes only that heap's lock, and neither it nor a Free on
+// the same stream calls the driver. Memory moves between streams only when a heap has none left; the
+// event that orders the move is recorded then, not when the memory is freed. Free records events for a
+// block that several streams used, and for one that was cut from another stream's memory.
 //
-// PeakAllocated in its Stats is the sum of the streams' peaks, and at most
-// PeakReserved: exact for one stream, an upper bound for more, because an exact
-// one would need a counter that all streams share.
+// PeakAllocated in its Stats is the sum of the streams' peaks, and at most PeakReserved. It is exact for
+// one stream and an upper bound for more, since an exact peak would need a counter that all streams
+// share.
 type Pool struct {
 	heaps   atomic.Pointer[heapTable]
 	unowned *heap // of no stream: memory that no work uses
@@ -31,38 +29,38 @@ type Pool struct {
 	users  order.Users
 	events order.Events
 
-	// reclaim, if not nil, takes back what a plan has and does not need. It is called
-	// before memory is looked for that no free block of the stream's heap has.
+	// reclaim, if not nil, takes back memory that a plan does not need. It is called when no free
+	// block of the stream's heap serves a request.
 	reclaim func()
 
-	// mu guards what follows. It is taken before any heap's lock, and who has it may take
-	// the locks of several heaps; all others take one. Those of users and events come last.
+	// mu guards the fields below. It is taken before any heap's lock. Only with mu may the locks of
+	// several heaps be held. The locks of users and events are taken last.
 	mu           sync.Mutex
 	driver       meter
 	space        *space // of virtual segments; nil: segments come from Malloc
 	opt          PoolOptions
 	closed       bool
-	full         bool      // the driver, or the limit, had no more when it was asked last
+	full         bool      // the driver, or the limit, refused the last request
 	limited      bool      // the limit refused growth
-	releaseFirst bool      // unused segments go back before another is asked for
+	releaseFirst bool      // release unused segments before reserving another one
 	list         []*heap   // all but unowned, in no order
-	lender       int       // in list: where the next look for memory begins
+	lender       int       // in list: where the next search for memory begins
 	past         heapStats // of heaps that were closed
 
-	// What Close could not give back, for another Close to try.
+	// Segments and events that Close could not free, for another Close to try.
 	keptSegments []uintptr
 	keptEvents   []uintptr
 
 	reserved, peakReserved int64 // bytes
 	threshold              int64 // bytes, of opt.GCThreshold
 	collected              collection
-	// pastPeak is at least the bytes handed out at any time up to the release of
-	// the stream that was released last.
+	// pastPeak is an upper bound of the bytes allocated at any time before the last release of a
+	// stream.
 	pastPeak int64
 }
 
-// NewPool returns a pool over d. It calls the driver only to pre-allocate and to
-// learn what MaxFraction or, without a limit, GCThreshold is a fraction of.
+// NewPool returns a pool over d. It calls the driver only to preallocate, and for the size of the
+// device if MaxFraction or, without a limit, GCThreshold needs it.
 func NewPool(d Driver, o PoolOptions) (*Pool, error) {
 	if d == nil {
 		return nil, errors.New("allocator: the driver is nil")
@@ -88,7 +86,7 @@ func NewPool(d Driver, o PoolOptions) (*Pool, error) {
 	return p, nil
 }
 
-// limit makes numbers of bytes of the options that are fractions.
+// limit converts options that are fractions to bytes.
 func (p *Pool) limit() error {
 	o := &p.opt
 	most := o.MaxBytes
@@ -106,8 +104,7 @@ func (p *Pool) limit() error {
 	return nil
 }
 
-// chooseSegments makes the segments virtual if they can be, and are not to be of
-// the other kind.
+// chooseSegments makes the segments virtual if that is possible, unless the options say otherwise.
 func (p *Pool) chooseSegments() error {
 	kind := p.opt.Segments
 	paged, ok := p.driver.driver.(PageDriver)
@@ -141,8 +138,7 @@ func (p *Pool) chooseSegments() error {
 	return nil
 }
 
-// Segments returns where the pool's memory comes from: SegmentsVirtual or
-// SegmentsMalloc.
+// Segments returns the kind of the pool's segments: SegmentsVirtual or SegmentsMalloc.
 func (p *Pool) Segments() string {
 	if p.space != nil {
 		return SegmentsVirtual
@@ -150,8 +146,8 @@ func (p *Pool) Segments() string {
 	return SegmentsMalloc
 }
 
-// preallocate reserves bytes for whichever stream needs them first, in whole pages
-// where segments are virtual, and no more than the limit allows of those.
+// preallocate reserves bytes for the first stream that needs them. With virtual segments it reserves
+// whole pages, at most those that the limit allows.
 func (p *Pool) preallocate(bytes int64) error {
 	unit := int64(Alignment)
 	if p.space != nil {
@@ -172,11 +168,10 @@ func (p *Pool) preallocate(bytes int64) error {
 	return err
 }
 
-// Alloc implements [Allocator]. It calls the driver only when no free block of
-// the stream's heap fits. It waits on the host only where the driver has no more
-// memory, or where memory goes back first: beyond GCThreshold, and from a plan's malloc
-// segments. Whatever other streams hold, it makes at most 16 driver calls but for those
-// that order streams and make memory.
+// Alloc implements [Allocator]. It calls the driver only when no free block of the stream's heap fits.
+// It waits on the host only if the driver has no more memory, or if memory must be released first:
+// beyond GCThreshold, and from a plan's malloc segments. It makes at most 16 driver calls in addition
+// to those that order streams and create memory, whatever memory other streams have.
 func (p *Pool) Alloc(bytes int64, s Stream, tag string) (Block, error) {
 	if h := p.heaps.Load().of(s); h != nil && uint64(bytes) <= maxRequest {
 		size := blockSize(bytes)
@@ -194,10 +189,9 @@ func (p *Pool) Alloc(bytes int64, s Stream, tag string) (Block, error) {
 	return p.allocSlowly(bytes, s, tag)
 }
 
-// Free implements [Allocator]. Where s is the stream that the block was
-// allocated on, the block is of that stream's memory and no other stream was named
-// with RecordStream, it does not call the driver. If the driver refuses to record an
-// event, the block stays handed out, as it was, and Free can be called again.
+// Free implements [Allocator]. It does not call the driver if the block was allocated on s, from memory
+// of s, and RecordStream named no other stream. If the driver refuses to record an event, the block
+// stays live, and Free can be called again.
 func (p *Pool) Free(b Block, s Stream) error {
 	r, _ := b.owner().(*record)
 	if r == nil || r.heap.pool != p {
@@ -244,7 +238,7 @@ func (p *Pool) freeSized(b Block, s Stream) (bytes int64, err error) {
 	return p.sizeOf(b), p.Free(b, s)
 }
 
-// sizeOf returns the bytes that were asked for with b, or 0 if Free(b) fails.
+// sizeOf returns the requested bytes of b, or 0 if Free(b) would fail.
 func (p *Pool) sizeOf(b Block) (bytes int64) {
 	r, h, err := p.lockBlock(b)
 	if err != nil {
@@ -254,7 +248,7 @@ func (p *Pool) sizeOf(b Block) (bytes int64) {
 	return r.asked
 }
 
-// whyUnknown tells a block that was freed from one that Close took away.
+// whyUnknown distinguishes a block that was freed from one that Close freed.
 func (p *Pool) whyUnknown(err error) error {
 	if err == ErrDoubleFree && p.isClosed() {
 		return ErrClosed
@@ -268,9 +262,8 @@ func (p *Pool) isClosed() bool {
 	return p.closed
 }
 
-// RecordStream says that work on s uses b as well, so that Free also waits for
-// what s was given to do until then. Without it the caller must order that work
-// before the Free.
+// RecordStream says that work on s also uses b, so that the next use of the memory waits for the work
+// queued on s before the Free. Without it the caller must order that work before the Free.
 func (p *Pool) RecordStream(b Block, s Stream) error {
 	r, h, err := p.lockBlock(b)
 	if err != nil {
@@ -344,12 +337,11 @@ func (p *Pool) DriverCalls() int64 { return p.driver.calls.Load() }
 // driverMeter implements metered.
 func (p *Pool) driverMeter() *meter { return &p.driver }
 
-// peakHeaps is from how many heaps on the peak of one that is closed is not
-// added to those of all others, but taken for the peak of what was reserved.
+// peakHeaps is the number of heaps from which on the peak of a closed heap is not added to those of
+// all others, but bounded by the peak reserved.
 const peakHeaps = 64
 
-// boundPeak notes the most bytes that can have been handed out at once, before a
-// heap is closed and its peak forgotten. Caller holds p.mu.
+// boundPeak updates pastPeak before a heap is closed and its peak forgotten. Caller holds p.mu.
 func (p *Pool) boundPeak() {
 	bound := p.peakReserved
 	if len(p.list) <= peakHeaps {
@@ -370,8 +362,7 @@ func (p *Pool) ResetPeaks() {
 	p.forgetPeak()
 }
 
-// allocated returns the bytes of the blocks handed out, or where there are very
-// many heaps the bytes reserved.
+// allocated returns the bytes of live blocks or, with very many heaps, the bytes reserved.
 func (p *Pool) allocated() int64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()

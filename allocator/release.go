@@ -8,7 +8,7 @@ import (
 	"mlpool/allocator/internal/undo"
 )
 
-// How a pool gives memory back to the driver.
+// How a pool releases memory to the driver.
 
 // freeSegment returns the memory of g, which no work uses, to the driver.
 func (p *Pool) freeSegment(g *block.Range) error {
@@ -20,15 +20,14 @@ func (p *Pool) freeSegment(g *block.Range) error {
 	return nil
 }
 
-// Trim implements [Allocator]. It waits on the host for the work that used what it
-// releases. If more than keep bytes are reserved, it also releases the events that
-// nothing needs. Where the driver refuses some of it, the rest goes back, and the first
-// error is returned.
+// Trim implements [Allocator]. It waits on the host for the work that used the memory. If more than
+// keep bytes are reserved, it also frees unused events. If the driver refuses some calls, Trim releases
+// the rest, and returns the first error.
 //
-// Until then these calls wait: all for the stream whose work is waited for; an Alloc
-// that no free block of its stream fits, and a Free that fails; and all that look at
-// every stream, which are Stats, ResetPeaks, Live, Detail, Map, Trim, ReleaseStream and
-// Close. Other calls of Alloc, Free and RecordStream go on.
+// These calls wait meanwhile: all calls for the stream whose work Trim waits for; an Alloc that no free
+// block of its stream fits, and a Free that fails; and all calls that examine every stream, which are
+// Stats, ResetPeaks, Live, Detail, Map, Trim, ReleaseStream and Close. Other calls of Alloc, Free and
+// RecordStream do not wait.
 func (p *Pool) Trim(keep int64) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -44,7 +43,7 @@ func (p *Pool) Trim(keep int64) error {
 	return undo.First(errs)
 }
 
-// forgetPeak makes the bytes allocated now the peak that growth is measured by.
+// forgetPeak makes the bytes allocated now the peak for slack.
 func (p *Pool) forgetPeak() {
 	p.collected = collection{}
 	if s := p.space; s != nil {
@@ -55,15 +54,15 @@ func (p *Pool) forgetPeak() {
 	}
 }
 
-// release returns unused segments to the driver until no more than keep bytes
-// are reserved. Where one heap cannot give back, the others do. Caller holds p.mu.
+// release releases unused segments until at most keep bytes are reserved. If one heap fails, the
+// others continue. Caller holds p.mu.
 func (p *Pool) release(keep int64) (errs []error) {
 	if p.reserved > keep && p.space != nil {
 		p.space.ReleaseKept(&errs)
 		p.reserved = p.space.Held
 	}
 	for i := 0; i <= len(p.list) && p.reserved > keep; i++ {
-		h := p.unowned // at last: the others give back what it lent
+		h := p.unowned // last: the others return what it lent
 		if i < len(p.list) {
 			h = p.list[i]
 		}
@@ -115,8 +114,7 @@ func (p *Pool) releaseHeap(h *heap, keep int64) error {
 	return nil
 }
 
-// hasUnused says whether there is something of h, whose lock is held, that the driver
-// could take back.
+// hasUnused reports whether h, whose lock is held, has memory to release.
 func (p *Pool) hasUnused(h *heap) bool {
 	if p.space != nil {
 		return len(p.space.unusedOf(h)) > 0
@@ -124,15 +122,15 @@ func (p *Pool) hasUnused(h *heap) bool {
 	return h.AnyUnused() != nil
 }
 
-// When a pool gives memory back by itself: only where that can help a request.
+// A pool releases memory by itself only if that can help a request.
 
-// deviceMemory is what Driver.MemInfo said.
+// deviceMemory is the result of Driver.MemInfo.
 type deviceMemory struct {
 	free, total int64 // bytes
 	err         error
 }
 
-// deviceMemory asks the driver for its free bytes, once in a request that gives nothing back.
+// deviceMemory asks the driver for its free bytes, once for a request that releases no memory.
 func (p *Pool) deviceMemory(r *request) deviceMemory {
 	if r.device == nil {
 		var d deviceMemory
@@ -142,20 +140,19 @@ func (p *Pool) deviceMemory(r *request) deviceMemory {
 	return *r.device
 }
 
-// noMemory is why the pool does not ask the driver for memory.
+// noMemory is the reason why the pool does not ask the driver for memory.
 type noMemory string
 
 func (e noMemory) Error() string   { return string(e) }
 func (noMemory) OutOfMemory() bool { return true }
 
 const (
-	// errLimit is the answer to growth beyond PoolOptions.MaxBytes.
+	// errLimit is the error of growth beyond PoolOptions.MaxBytes.
 	errLimit = noMemory("the limit is reached")
 	errFull  = noMemory("the device has too little memory free")
 )
 
-// noRoom says why the pool cannot grow by bytes after it gave back others; nil: it may be
-// able to.
+// noRoom returns the reason why the pool cannot grow by bytes after it released others; nil: it may.
 func (p *Pool) noRoom(r *request, bytes, back int64) error {
 	if p.beyondLimit(bytes - back) {
 		return errLimit
@@ -166,8 +163,8 @@ func (p *Pool) noRoom(r *request, bytes, back int64) error {
 	return nil
 }
 
-// idle returns at least the bytes that the pool could give back if all queued work were
-// done. Caller holds p.mu.
+// idle returns an upper bound of the bytes that the pool could release if all queued work were done.
+// Caller holds p.mu.
 func (p *Pool) idle() int64 {
 	bytes := p.space.kept()
 	if p.space != nil {
@@ -177,8 +174,8 @@ func (p *Pool) idle() int64 {
 	return bytes
 }
 
-// giveUp ends a request for more than the device and the pool have together: it waits for
-// nothing, and gives nothing back.
+// giveUp ends a request for more than the device and the pool have together, without waiting or
+// releasing memory.
 func (p *Pool) giveUp(r *request) (*Block, error) {
 	if why := p.noRoom(r, r.size, p.idle()); why != nil {
 		return p.refuse(r, why)
@@ -186,8 +183,8 @@ func (p *Pool) giveUp(r *request) (*Block, error) {
 	return nil, nil
 }
 
-// refuseEarly is giveUp before anything is tried. It looks at few heaps, and asks the driver
-// only what it would be asked before the pool grows.
+// refuseEarly is giveUp before the first attempt. It examines few heaps, and makes only driver calls
+// that precede growth anyway.
 func (p *Pool) refuseEarly(r *request) (*Block, error) {
 	back := p.reserved
 	if len(p.list) <= peakHeaps {
@@ -206,7 +203,7 @@ func (p *Pool) refuseEarly(r *request) (*Block, error) {
 	return nil, nil
 }
 
-// refuse is the end of a request that the driver was not asked about, or was before.
+// refuse ends a request without asking the driver again.
 func (p *Pool) refuse(r *request, why error) (*Block, error) {
 	r.driverErr = cmp.Or(r.driverErr, why)
 	if why == errLimit {
@@ -215,13 +212,13 @@ func (p *Pool) refuse(r *request, why error) (*Block, error) {
 	return p.outOfMemory(r)
 }
 
-// beyondLimit says whether the pool may not grow by bytes.
+// beyondLimit reports whether growth by bytes would exceed the limit.
 func (p *Pool) beyondLimit(bytes int64) bool {
 	return p.opt.MaxBytes > 0 && bytes > p.opt.MaxBytes-p.reserved
 }
 
-// makeRoom gives memory back until keep bytes are reserved, for r. What the driver does not
-// take back is in the way of no request that fits all the same.
+// makeRoom releases memory until keep bytes are reserved, for r. Errors of the driver do not end the
+// request, which may fit nevertheless.
 func (p *Pool) makeRoom(r *request, keep int64) {
 	before := p.reserved
 	r.note(undo.First(p.release(max(keep, 0))))
@@ -230,22 +227,21 @@ func (p *Pool) makeRoom(r *request, keep int64) {
 	}
 }
 
-// A collection is what a pool remembers of giving memory back beyond the threshold of its
-// options. A program that needs more than the threshold would have its memory collected,
-// and reserved again, all the time. So while its peak stays what it was, each collection
-// is at an eighth more than the one before.
+// A collection is the state of garbage collection beyond the threshold of the options. The memory of
+// a program that needs more than the threshold would be collected and reserved again all the time. So
+// while its peak stays the same, each collection is at an eighth more than the last one.
 type collection struct {
-	at   int64 // bytes reserved that are collected at; less than the threshold: that
-	peak int64 // bytes handed out at most, when at was 0 last
+	at   int64 // reserved bytes at which to collect, if more than the threshold
+	peak int64 // peak of bytes allocated when at was last 0
 }
 
 const collectShare = 8
 
-// collect gives unused memory back before the pool grows by bytes: where that passes the
-// garbage-collection threshold, or as many bytes where they are swapped.
+// collect releases unused memory before the pool grows by bytes: if that passes the threshold, or, with
+// releaseFirst, as many bytes.
 func (p *Pool) collect(r *request, bytes int64) {
 	keep := p.reserved
-	if p.releaseFirst && p.space == nil { // chunks are not swapped: they move
+	if p.releaseFirst && p.space == nil { // chunks move instead
 		keep -= bytes
 	}
 	grown := p.reserved + bytes
@@ -271,8 +267,7 @@ func (p *Pool) collect(r *request, bytes int64) {
 	}
 }
 
-// peakWith returns the most bytes that were handed out at once, as far as the heaps know,
-// with the request.
+// peakWith returns the peak of bytes allocated, as far as the heaps know, with the request.
 func (p *Pool) peakWith(r *request) int64 {
 	peak := p.pastPeak
 	p.everyHeap(func(h *heap) {
@@ -285,14 +280,14 @@ func (p *Pool) peakWith(r *request) int64 {
 	return peak
 }
 
-// Close implements [Allocator]. What the driver does not take back is an error,
-// and another Close tries it again.
+// Close implements [Allocator]. If the driver refuses a call, Close returns the error, and another
+// Close tries it again.
 func (p *Pool) Close() error {
 	leaked, errs := p.shut()
 	return undo.OneOrJoined(append(errs, leakError(leaked)))
 }
 
-// shut is Close with its result in parts.
+// shut is Close with separate results.
 func (p *Pool) shut() (leaked []LiveBlock, errs []error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -319,7 +314,7 @@ func (p *Pool) shut() (leaked []LiveBlock, errs []error) {
 	return leaked, errs
 }
 
-// takeApart takes everything out of h, for Close to give back.
+// takeApart removes everything from h, for Close to release.
 func (p *Pool) takeApart(h *heap) {
 	h.each(func(n *block.Node) {
 		r := recordOf(n)

@@ -7,71 +7,70 @@ import (
 	"mlpool/allocator/internal/order"
 )
 
-// request is one call of Alloc on its way through the slow path. What takes a request
-// is called with Pool.mu held.
+// request is one call of Alloc in the slow path. Its methods, and functions that take one, are called
+// with Pool.mu held.
 type request struct {
 	heap      *heap
-	bytes     int64 // asked for
+	bytes     int64 // requested
 	size      int64 // of the block
 	tag       string
 	forArena  bool  // the block is a plan's arena: the pool counts it as lent, not as handed out
-	driverErr error // why there is no more memory from the driver
+	driverErr error // why the driver has no more memory
 
 	device *deviceMemory // nil: not asked yet
 	scope
 
-	// enough is the bytes reserved with which the pool would certainly have met the request,
-	// had there been no limit up to then; 0: not known.
+	// enough is the limit with which the pool would certainly have served the request; 0: not known.
 	enough int64
 
 	// Of a pool with virtual segments:
-	missing int64 // bytes beyond what unused chunks have
-	// allocated is the bytes of all blocks, its own included, where they were counted.
+	missing int64 // bytes beyond those of unused chunks
+	// allocated is the bytes of all blocks, with the request's, if they were counted.
 	allocated int64
 }
 
-// A step is one attempt to meet a request, by the kind of the pool's segments; nil: none. It
-// returns a block, or an error that ends the request, or neither.
+// A step is one attempt to serve a request, by the kind of the pool's segments; nil: none. It returns
+// a block, or an error that ends the request, or neither.
 type attempt struct {
 	malloc, virtual func(*Pool, *request) (*Block, error)
 }
 
-// way is what is tried for a request in turn, from top to bottom; then outOfMemory says why
-// nothing served. Up to giveUp nothing waits on the host.
+// way has the attempts for a request, from top to bottom. If all fail, outOfMemory returns the error.
+// Before giveUp nothing waits on the host.
 var way = [...]attempt{
-	// More than the pool and the device have: nothing is tried.
+	// More than the pool and the device have: try nothing.
 	{(*Pool).refuseEarly, (*Pool).refuseEarly},
-	// Too many stitches: some of them are unmapped.
+	// Too many stitches: unmap some of them.
 	{nil, (*Pool).dropStitches},
 
-	// Own heap: a chunk for small blocks alone; what is free, what other streams are found
-	// done with, what was freed rounds ago.
+	// Own heap: a chunk for small blocks; a free block, one whose work on other streams is found
+	// done, one that was freed rounds ago.
 	{nil, (*Pool).fromSmall},
 	{(*Pool).fromOwn, (*Pool).fromOwn},
-	// Other heaps: memory of no stream, and now and then of a stream. With chunks: those side
-	// by side of the own heap, new ones up to a new peak, those of other heaps.
+	// Other heaps: memory of no stream, and sometimes of a stream. With chunks: those of the own
+	// heap that are side by side, new ones within the slack, those of other heaps.
 	{(*Pool).fromOthers, (*Pool).fromChunks},
-	// Stitches: unused chunks from anywhere, then chunks of blocks that still wait.
+	// Stitches: unused chunks from anywhere, then also chunks of waiting blocks.
 	{nil, (*Pool).fromStitch},
 	{nil, (*Pool).fromWaiting},
-	// Growth: by what is missing, and by all of the request.
+	// Growth: by the missing bytes, then by the whole request.
 	{(*Pool).fromDriver, (*Pool).fromLeastGrowth},
 	{(*Pool).fromFullDriver, (*Pool).fromNewChunks},
 
-	// The driver has no more. More than there would be after all waits: nothing waits.
+	// The driver has no more. If all waits would not be enough: wait for nothing.
 	{(*Pool).giveUp, (*Pool).giveUp},
-	// Finished blocks: every freed block is waited for, then all heaps are looked at.
+	// Wait for every freed block, and search all heaps.
 	{(*Pool).fromOwnAtLast, (*Pool).fromSettled},
 	{(*Pool).fromOthersAtLast, nil},
-	// Growth once more, with unused memory given back where that makes room.
+	// Grow again, after unused memory was released if that makes room.
 	{(*Pool).fromDriverAtLast, (*Pool).fromLeastGrowth},
 	{nil, (*Pool).fromReleased},
 	{nil, (*Pool).fromLeastGrowth},
-	// Any block of any heap, whatever the strategy leaves out.
+	// Any block of any heap, even if the strategy would not choose it.
 	{(*Pool).fromAnywhere, nil},
 }
 
-// handOut hands n, of any heap whose lock is held, to the request's stream. An arena is of the
+// handOut hands n, of a heap whose lock is held, out to the request's stream. An arena is of the
 // request's own heap.
 func (r *request) handOut(owner *heap, n *block.Node) *Block {
 	if r.forArena {
@@ -86,9 +85,7 @@ func (r *request) handOut(owner *heap, n *block.Node) *Block {
 	return &b
 }
 
-// allocSlowly meets a request that no free block of its heap fits: from blocks
-// that wait for other streams, from other heaps, from the driver, and, when that
-// has no more, from all of those again without regard to time.
+// allocSlowly serves a request that no free block of its heap fits: see way.
 func (p *Pool) allocSlowly(bytes int64, s Stream, tag string) (Block, error) {
 	if bytes < 0 {
 		return Block{}, ErrBadSize
@@ -99,7 +96,7 @@ func (p *Pool) allocSlowly(bytes int64, s Stream, tag string) (Block, error) {
 		return Block{}, ErrClosed
 	}
 	r := &request{heap: p.heapOf(s), bytes: bytes, tag: tag, scope: newScope(p.opt.Reuse)}
-	r.heap.lost = false // there is a stream of that name
+	r.heap.lost = false // the stream exists
 	if bytes > maxRequest {
 		r.driverErr = errTooLarge
 		_, err := p.outOfMemory(r)
@@ -113,7 +110,7 @@ func (p *Pool) allocSlowly(bytes int64, s Stream, tag string) (Block, error) {
 	return *b, nil
 }
 
-// serve goes the way of a request.
+// serve tries the steps of way.
 func (p *Pool) serve(r *request) (*Block, error) {
 	for _, step := range way {
 		try := step.malloc
@@ -137,8 +134,8 @@ func (p *Pool) serve(r *request) (*Block, error) {
 	return p.outOfMemory(r)
 }
 
-// fromOwn joins what the heap kept apart, takes back what other streams are done
-// with and, where many blocks wait for them, waits on the device for the first.
+// fromOwn coalesces blocks that the heap kept apart, recycles blocks that other streams are done with
+// and, if many blocks wait, waits on the device for the oldest.
 func (p *Pool) fromOwn(r *request) (*Block, error) {
 	h := r.heap
 	h.mu.Lock()
@@ -159,8 +156,8 @@ func (p *Pool) fromOwn(r *request) (*Block, error) {
 	return r.fromFree(), nil
 }
 
-// fromFree joins the free blocks of the request's heap, whose lock is held, and takes
-// from it, or returns nil.
+// fromFree coalesces the free blocks of the request's heap, whose lock is held, and returns one that
+// fits, or nil.
 func (r *request) fromFree() *Block {
 	r.heap.Flush()
 	if n := r.heap.Take(r.size); n != nil {
@@ -181,78 +178,76 @@ func (p *Pool) fromOwnAtLast(r *request) (*Block, error) {
 	return r.fromFree(), nil
 }
 
-// upkeepCalls is how many calls of the driver a request may make that do not serve it: to
-// ask whether work is done, and to give back stitches. A call that is made for the memory
-// which the request takes does not count.
+// upkeepCalls is the number of driver calls of a request that only query work or unmap stitches.
+// Calls for the memory that the request gets do not count.
 const upkeepCalls = 16
 
 const (
-	// mostLenders is how many heaps are searched for memory while the driver has more,
-	// so that thousands of streams make no request slower.
+	// mostLenders is the number of heaps that are searched for memory while the driver has more, so
+	// that thousands of streams do not make requests slower.
 	mostLenders = 32
-	// lenderLooks is how many heaps are looked at to find those with something to give.
+	// lenderLooks is the number of heaps that are examined to find lenders.
 	lenderLooks = 4 * mostLenders
 )
 
-// A scope is what a request knows of the memory of other heaps: where it looks, and how much
-// it may still ask.
+// A scope is the state of a request's search in other heaps: where it searches, and how many calls it
+// may still make.
 type scope struct {
-	waitMode order.Mode // with the streams whose memory it takes
-	upkeep   int        // how many of upkeepCalls are left
+	waitMode order.Mode // for the streams whose memory it takes
+	upkeep   int        // number of upkeepCalls that are left
 	last     bool       // the request fails otherwise
 
-	chosen  bool    // lenders were
-	lenders []*heap // that may have memory for it
+	chosen  bool    // lenders were chosen
+	lenders []*heap // heaps that may have memory for it
 
-	refused []*heap // whose memory the driver keeps from it
-	busy    []*heap // whose work is not done, where the policy does not wait for it
-	refusal error   // the driver's first reason
+	refused []*heap // heaps whose streams the driver refused to order
+	busy    []*heap // heaps whose work is not done, if the policy does not wait for it
+	refusal error   // the driver's first error of these
 }
 
 func newScope(reuse Reuse) scope { return scope{waitMode: reuse.waitMode(), upkeep: upkeepCalls} }
 
-// widen begins the search anew for a request that fails otherwise: it asks every heap and,
-// unless the policy has streams wait, waits on the host.
+// widen restarts the search for a request that would fail otherwise: it includes every heap and,
+// unless the policy makes streams wait, waits on the host.
 func (r *request) widen(reuse Reuse) {
 	r.waitMode, r.last = reuse.lastWaitMode(), true
 	r.chosen, r.lenders, r.busy = false, nil, nil
 }
 
-// refuse notes why the driver keeps the memory of h, not the request's own heap, from
-// the request: the stream of h was destroyed, say. The search goes on without h.
+// refuse records the error with which the driver refused to order the stream of h, another heap, which
+// may have been destroyed. The search continues without h.
 func (r *request) refuse(h *heap, why error) {
 	r.refused = append(r.refused, h)
 	r.note(why)
 }
 
-// note notes an error, or none, that does not end the request.
+// note records an error, or nil, that does not end the request.
 func (r *request) note(err error) {
 	if r.refusal == nil {
 		r.refusal = err
 	}
 }
 
-// probeCalls is how many calls it takes to find out whether the work of a stream is done.
+// probeCalls is the number of calls that find out whether the work of a stream is done.
 const probeCalls = 3
 
-// mayProbe says whether the request may still find out whether work is done.
+// mayProbe reports whether the request may still query whether work is done.
 func (r *request) mayProbe() bool { return r.waitMode != order.DontWait || r.upkeep >= probeCalls }
 
-// asks says whether h may have memory for the request. A heap whose stream the driver refuses
-// is asked again only at last, since each refusal is a call.
+// asks reports whether to search h. A heap whose stream the driver refused is searched again only at
+// the end, since each refusal is a call.
 func (r *request) asks(h *heap) bool {
 	return h != r.heap && (h == h.pool.unowned || r.last || !h.lost && r.upkeep > 0 && r.mayProbe()) &&
 		!slices.Contains(r.refused, h) && !slices.Contains(r.busy, h)
 }
 
-// excluded returns how many heaps the search goes on without.
+// excluded returns the number of heaps that the search leaves out.
 func (r *request) excluded() int { return len(r.refused) + len(r.busy) }
 
-// reap makes blocks of h, whose lock is held, available whose work is found done.
+// reap recycles blocks of h, whose lock is held, if their work is found done.
 func (r *request) reap(h *heap) error { return r.spend(h.waiting.Reap) }
 
-// spend calls f, which may take from half of the calls that are left: other heaps have a turn
-// as well, and one call is left in the end.
+// spend calls f, which may use half of the remaining calls, so that some are left for other heaps.
 func (r *request) spend(f func(calls *int) error) error {
 	calls := r.upkeep / 2
 	r.upkeep -= calls
@@ -261,10 +256,9 @@ func (r *request) spend(f func(calls *int) error) error {
 	return err
 }
 
-// lendersOf returns the heaps that memory may be taken from for the request: the common one,
-// and of the others, which take turns, some with at least bytes that are not handed out. All
-// searches of the request have the same lenders, so that what one counts on the next one
-// finds. Blocks of theirs that other streams are done with count as free from now on.
+// lendersOf returns the heaps from which the request may take memory: the unowned heap, and some of
+// the others, in turn, that have at least bytes of memory not handed out. All searches of the request
+// use the same lenders, so that they find the same memory. It recycles their finished blocks.
 func (p *Pool) lendersOf(r *request, bytes int64) []*heap {
 	if r.chosen {
 		return r.lenders
@@ -281,8 +275,8 @@ func (p *Pool) lendersOf(r *request, bytes int64) []*heap {
 	return r.lenders
 }
 
-// everyLender makes every heap a lender that has memory and that the policy lets the request take
-// it from, the common one first.
+// everyLender makes every heap a lender that has memory and that the policy allows, the unowned heap
+// first.
 func (p *Pool) everyLender(r *request) {
 	r.chosen, r.lenders = true, nil
 	for h := range p.all {
@@ -292,7 +286,7 @@ func (p *Pool) everyLender(r *request) {
 	}
 }
 
-// addLender makes h a lender if bytes of it or more are not handed out.
+// addLender makes h a lender if it has at least bytes of memory not handed out.
 func (p *Pool) addLender(r *request, h *heap, bytes int64) {
 	if !r.asks(h) {
 		return
@@ -309,9 +303,8 @@ func (p *Pool) addLender(r *request, h *heap, bytes int64) {
 	r.lenders = append(r.lenders, h)
 }
 
-// orderAfter brings the request's stream past the work queued on the lender's so far,
-// or says that it is not past, and why is noted: the work is not done, or the driver refuses
-// the lender.
+// orderAfter orders the request's stream after the work queued on the lender's so far, and reports
+// whether it did. If not, it records the reason: the work is not done, or the driver refuses the lender.
 func (p *Pool) orderAfter(r *request, lender *heap) (bool, error) {
 	if lender == p.unowned {
 		return true, nil
