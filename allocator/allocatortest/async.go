@@ -8,24 +8,24 @@ import (
 
 var _ allocator.AsyncDriver = (*Fake)(nil)
 
-// asyncPool is the state of the AsyncDriver. A block that was freed is handed out
-// again whole, to a stream that is ordered after the free.
+// asyncPool is the state of the AsyncDriver. It hands out freed blocks again, whole, to
+// streams that are ordered after the free.
 type asyncPool struct {
 	closed         bool
-	blocks         map[uintptr]int64 // handed out: bytes by address
+	blocks         map[uintptr]int64 // live ones: bytes by address
 	freed          []freedBlock
 	reserved, peak int64
 }
 
 type freedBlock struct {
 	span
-	at clock // of the stream that it was freed on
+	at clock // the work before its free
 }
 
 // asyncUnit is what the pool rounds sizes up to, in bytes.
 const asyncUnit = 512
 
-// enterPool is enter for a call of the pool, which must not be closed.
+// enterPool is enter for calls of the pool, which must not be closed.
 func (f *Fake) enterPool(c call, args ...uintptr) error {
 	if err := f.enter(c, args...); err != nil {
 		return err
@@ -60,8 +60,8 @@ func (f *Fake) MallocAsync(bytes int64, s uintptr) (uintptr, error) {
 	return addr, nil
 }
 
-// again returns a freed block of bytes bytes, freed after work that is in seen or
-// known to the host, or 0.
+// again takes a freed block of bytes bytes whose free is in seen or known to the host, or
+// returns 0.
 func (p *asyncPool) again(bytes int64, seen, host clock) uintptr {
 	i := slices.IndexFunc(p.freed, func(b freedBlock) bool { return b.size == bytes && b.at.beyond(seen, host) < 0 })
 	if i < 0 {
@@ -111,8 +111,8 @@ func (f *Fake) ResetPoolPeak() error {
 	return nil
 }
 
-// TrimPool implements allocator.AsyncDriver. It waits for the work on freed blocks; a
-// Strict device keeps those whose work is not known to be done.
+// TrimPool implements allocator.AsyncDriver. It waits for the work on freed blocks. A Strict
+// device instead keeps blocks with unfinished work.
 func (f *Fake) TrimPool(keep int64) error {
 	defer f.mu.Unlock()
 	if err := f.enterPool(callTrimPool, uintptr(keep)); err != nil {

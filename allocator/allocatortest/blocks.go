@@ -6,25 +6,25 @@ import (
 	"mlpool/allocator"
 )
 
-// An Owner is a block that the device was told of, or the work of one Fill.
+// An Owner is a block that the device knows, or the work of one Fill.
 type Owner uint32
 
-// A record is what is known of an owner, as long as memory is its.
+// A record describes an owner while it owns memory.
 type record struct {
 	span
-	by    clock // the last use by each stream
-	bytes int64 // of extents that name it
+	by    clock // its last work on each stream
+	bytes int64 // that it owns
 	state state
-	user  uint64 // what Use was told; 0: another's
+	user  uint64 // the owner of Use; 0: none
 }
 
 // A state is where a block is.
 type state uint8
 
 const (
-	gone   state = iota // freed: the record goes with its last byte
+	gone   state = iota // freed: the record ends with its last byte
 	live                // handed out
-	inFree              // passed to Free: may be handed out to another, or stay
+	inFree              // in a call of Free: another may get its memory, or it stays live
 )
 
 // own returns a new owner.
@@ -39,13 +39,13 @@ func (f *memory) own(addr uintptr, size int64, s state) Owner {
 	return Owner(len(f.records) - 1)
 }
 
-// lose takes bytes from o, which are another's now or are given back.
+// lose takes bytes from o.
 func (f *memory) lose(o Owner, bytes int64) {
 	f.records[o].bytes -= bytes
 	f.forget(o)
 }
 
-// forget gives up the record of o if nothing needs it any more.
+// forget recycles the record of o if nothing needs it any more.
 func (f *memory) forget(o Owner) {
 	if r := &f.records[o]; o > 0 && r.bytes == 0 && r.state == gone {
 		delete(f.owners, r.user)
@@ -53,9 +53,9 @@ func (f *memory) forget(o Owner) {
 	}
 }
 
-// touch queues work of a slot's stream on bytes at addr, and makes them o's. It is a
-// fault if they are not memory, are another's block that is handed out, or may be in
-// use by work that the stream is not ordered after.
+// touch queues work on bytes at addr, on the stream of a slot, and makes o their owner. It
+// is a fault if they are not memory, overlap another live block, or if the stream is not
+// ordered after the work of their previous owner.
 func (f *memory) touch(what string, addr uintptr, bytes int64, slot int, o Owner) error {
 	parts, ok := f.parts(addr, bytes)
 	s := f.streams[slot].handle
@@ -88,7 +88,7 @@ func (f *memory) touch(what string, addr uintptr, bytes int64, slot int, o Owner
 	return nil
 }
 
-// assign makes parts o's.
+// assign makes o the owner of parts.
 func (f *memory) assign(parts []part, o Owner) {
 	for _, p := range parts {
 		for piece := range p.memory.owners.over(p.lo, p.hi) {
@@ -101,7 +101,7 @@ func (f *memory) assign(parts []part, o Owner) {
 	}
 }
 
-// work queues work of o on a slot's stream.
+// work queues work of o on the stream of a slot.
 func (f *memory) work(parts []part, slot int, o Owner) {
 	seen := &f.streams[slot].seen
 	now := seen.at(slot) + 1
@@ -112,9 +112,9 @@ func (f *memory) work(parts []part, slot int, o Owner) {
 	}
 }
 
-// HandedOut tells the device of a block that an allocator handed out for stream s,
-// and queues work there. It is a fault if the block is misaligned, overlaps another
-// that is handed out, or is not ordered after the last work on its memory.
+// HandedOut tells the device that an allocator handed out b for stream s, and queues work
+// there. It is a fault if b is misaligned, overlaps another live block, or if s is not
+// ordered after the last work on its memory.
 func (f *memory) HandedOut(b allocator.Block, s uintptr) (Owner, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -130,8 +130,8 @@ func (f *memory) HandedOut(b allocator.Block, s uintptr) (Owner, error) {
 	return o, f.touch("use", b.Addr, size, i, o)
 }
 
-// Work queues work on the block of o on stream s, which the caller has ordered after
-// other work on the block.
+// Work queues work on the block of o on stream s. The caller orders it after other work on
+// the block.
 func (f *memory) Work(o Owner, s uintptr) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -148,8 +148,8 @@ func (f *memory) Work(o Owner, s uintptr) error {
 	return nil
 }
 
-// Await makes stream s wait for all work on the block of o, but for that on streams
-// whose StreamID is in but.
+// Await makes stream s wait for all work on the block of o, except on streams whose
+// StreamID is in but.
 func (f *memory) Await(o Owner, s uintptr, but []uint32) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -166,15 +166,15 @@ func (f *memory) Await(o Owner, s uintptr, but []uint32) error {
 	return nil
 }
 
-// Freeing is called before Free of the block of o: from then on its memory may be
-// handed out to another.
+// Freeing tells the device that Free of the block of o begins. Its memory may then be
+// handed out again.
 func (f *memory) Freeing(o Owner) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.records[o].state = inFree
 }
 
-// Freed is called after a Free that succeeded, or when a block is given up.
+// Freed tells the device that the block of o was freed, or is given up.
 func (f *memory) Freed(o Owner) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -182,8 +182,8 @@ func (f *memory) Freed(o Owner) {
 	f.forget(o)
 }
 
-// Kept is called after a Free that failed. The work of a Filler on the block within
-// that Free becomes the block's.
+// Kept tells the device that Free of the block of o failed. The block takes over the work
+// of a Filler within that Free.
 func (f *memory) Kept(o Owner) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -204,10 +204,9 @@ func (f *memory) Kept(o Owner) error {
 	return nil
 }
 
-// Use queues work of stream s on bytes at addr on behalf of owner, a number above 0
-// that no two blocks share. It stands for a kernel launch, and is a fault if the memory
-// was last used for another owner, at whatever address, by work that s is not ordered
-// after.
+// Use queues work on bytes at addr, on stream s, for owner, a number above 0 that is unique
+// for a block. It stands for a kernel launch. It is a fault if s is not ordered after work
+// of another owner on the same memory, at this or another address.
 func (f *memory) Use(addr uintptr, bytes int64, s uintptr, owner uint64) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -224,7 +223,7 @@ func (f *memory) Use(addr uintptr, bytes int64, s uintptr, owner uint64) error {
 	return f.passing(o, f.touch("use", addr, bytes, i, o))
 }
 
-// passing returns err, after the use that o made of memory without holding it.
+// passing returns err after work of o, whose record ends if it owns nothing.
 func (f *memory) passing(o Owner, err error) error {
 	if f.records[o].bytes == 0 {
 		f.forget(o)
@@ -232,7 +231,7 @@ func (f *memory) passing(o Owner, err error) error {
 	return err
 }
 
-// PagesUnder returns the bytes of the pages that any of blocks lies in.
+// PagesUnder returns the bytes of the pages that contain blocks.
 func (f *memory) PagesUnder(blocks []allocator.Block) (bytes int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

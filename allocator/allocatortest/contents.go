@@ -8,11 +8,11 @@ import (
 
 var _ allocator.Filler = (*Fake)(nil)
 
-// A content is what a run of bytes holds: a word over and over, or what was written.
+// A content is a repeated word, or written data.
 type content struct {
-	word    uint32 // little endian, of data is nil
+	word    uint32 // little endian; used if data is nil
 	data    []byte
-	written int64 // where in the extent data begins
+	written int64 // the place of data in the extent
 }
 
 // at returns the byte at a place of the extent.
@@ -52,7 +52,7 @@ func (f *memory) Read(addr uintptr, n int64) ([]byte, error) {
 	return got, nil
 }
 
-// Write writes bytes from addr on, whoever they belong to.
+// Write writes data at addr, whoever owns the memory.
 func (f *memory) Write(addr uintptr, data []byte) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -68,8 +68,8 @@ func (f *memory) Write(addr uintptr, data []byte) error {
 	return nil
 }
 
-// Fill implements allocator.Filler. It is a use of the memory, so one that is not
-// ordered after all that used it before is a fault.
+// Fill implements allocator.Filler. It is work on the memory, and must be ordered after all
+// earlier work there.
 func (f *memory) Fill(addr uintptr, value uint32, bytes int64, s uintptr) error {
 	defer f.mu.Unlock()
 	if err := f.words(callFill, addr, bytes, s); err != nil {
@@ -82,8 +82,8 @@ func (f *memory) Fill(addr uintptr, value uint32, bytes int64, s uintptr) error 
 	return nil
 }
 
-// Differing implements allocator.Filler. It must be ordered as a Fill, but as the host
-// waits for it, what comes next need not be ordered after it.
+// Differing implements allocator.Filler. It must be ordered as a Fill. The host waits for
+// it, so that later work need not be ordered after it.
 func (f *memory) Differing(addr uintptr, value uint32, bytes int64, s uintptr) (n int64, err error) {
 	defer f.mu.Unlock()
 	if err := f.words(callDiffering, addr, bytes, s); err != nil {
@@ -113,7 +113,7 @@ func (f *memory) Differing(addr uintptr, value uint32, bytes int64, s uintptr) (
 	return n, nil
 }
 
-// words queues the work of the Filler's call c.
+// words queues the work of call c of a Filler.
 func (f *memory) words(c call, addr uintptr, bytes int64, s uintptr) error {
 	if err := f.enter(c, addr, uintptr(bytes), s); err != nil {
 		return err

@@ -14,14 +14,13 @@ import (
 // ErrInjected is what a call returns that was made to fail.
 var ErrInjected = errors.New("allocatortest: injected failure")
 
-// A Fault is a call that a real device would have answered with corrupt memory, an
-// error or a hang.
+// A Fault reports a call that a real device answers with corrupt memory, an error or a hang.
 type Fault struct {
 	Kind string // the same for faults of one cause
 	Err  error
 }
 
-// NewFault formats a fault. Its kind is the format.
+// NewFault returns a fault whose kind is format.
 func NewFault(format string, args ...any) *Fault { return &Fault{format, fmt.Errorf(format, args...)} }
 
 func (f *Fault) Error() string { return f.Err.Error() }
@@ -30,10 +29,10 @@ func (f *Fault) Unwrap() error { return f.Err }
 // A Chance is what happens at random on a device.
 type Chance struct {
 	Random     *rand.Rand
-	DoneOneIn  int       // one in DoneOneIn queries finds unfinished work done; 0: none
+	DoneOneIn  int       // one in DoneOneIn queries finishes the work of its event; 0: none
 	FailOneIn  int       // one in FailOneIn calls fails with ErrInjected; 0: none
-	Concurrent bool      // calls let other goroutines run, and no call of a Filler fails
-	Log        io.Writer // gets every call of a driver; nil: none
+	Concurrent bool      // calls yield to other goroutines, and calls of a Filler do not fail
+	Log        io.Writer // of all driver calls; nil: none
 }
 
 // A core counts calls, makes them fail, and keeps faults.
@@ -42,27 +41,26 @@ type core struct {
 	strict    bool
 	unchecked bool
 	chance    Chance
-	frozen    bool // nothing happens by chance
+	frozen    bool // nothing happens at random
 
 	calls    [callCount]int
 	failAt   int
 	failName string
 	failed   string // the call that FailAt made fail
-	injected int    // calls that failed by chance
-	spared   int    // failures by chance to leave out
+	injected int    // calls that failed at random
+	spared   int    // random failures to suppress
 	faults   []*Fault
 	first    atomic.Pointer[Fault]
 }
 
-// SetChance chooses what happens at random from now on.
+// SetChance sets what happens at random from now on.
 func (f *core) SetChance(c Chance) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.chance = c
 }
 
-// Freeze stops what happens at random, or lets it go on, and reports whether it was
-// stopped before.
+// Freeze stops or restarts what happens at random, and reports whether it was stopped.
 func (f *core) Freeze(frozen bool) (was bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -78,21 +76,21 @@ func (f *core) FailAt(n int, name string) {
 	f.failAt, f.failName, f.failed = n, name, ""
 }
 
-// Failed returns the name of the call that FailAt made fail, "" if it did not come yet.
+// Failed returns the name of the call that FailAt made fail, "" if there was none yet.
 func (f *core) Failed() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.failed
 }
 
-// Injected returns how many calls failed by chance.
+// Injected returns the number of calls that failed at random.
 func (f *core) Injected() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.injected
 }
 
-// Calls returns how many calls were made of the methods named, or of all.
+// Calls returns the number of calls of the named methods, or of all.
 func (f *core) Calls(names ...string) (n int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -104,8 +102,7 @@ func (f *core) Calls(names ...string) (n int) {
 	return n
 }
 
-// enter locks f, which the caller unlocks, and begins call c: it is counted, logged,
-// and may fail.
+// enter locks f, counts and logs call c, and may make it fail. The caller unlocks f.
 func (f *core) enter(c call, args ...uintptr) error {
 	f.mu.Lock()
 	f.calls[c]++
@@ -129,7 +126,7 @@ func (f *core) enter(c call, args ...uintptr) error {
 	return f.byChance(c)
 }
 
-// byChance says whether call c fails by chance.
+// byChance returns the error of call c if it fails at random.
 func (f *core) byChance(c call) error {
 	filler := c == callFill || c == callDiffering
 	switch {

@@ -40,7 +40,7 @@ func (f *order) RecordEvent(e, s uintptr) error {
 	return nil
 }
 
-// QueryEvent implements allocator.Driver. It lets the host know what it finds done.
+// QueryEvent implements allocator.Driver. The host learns what the query finds done.
 func (f *order) QueryEvent(e uintptr) (bool, error) {
 	defer f.mu.Unlock()
 	if err := f.enter(callQueryEvent, e); err != nil || f.unchecked {

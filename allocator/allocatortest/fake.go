@@ -2,9 +2,8 @@ package allocatortest
 
 import "fmt"
 
-// A Fake is the one device of all tests: an allocator.PageDriver, an
-// allocator.AsyncDriver and an allocator.Filler without hardware. The package's
-// comment says what it finds.
+// A Fake is a device without hardware: an allocator.PageDriver, an allocator.AsyncDriver
+// and an allocator.Filler. The comment of the package lists the faults that it finds.
 type Fake struct {
 	memory
 	async asyncPool
@@ -21,37 +20,35 @@ func NewFake(total int64) *Fake {
 	return f
 }
 
-// Strict makes f as unkind as a device may be, and returns f: a stream does not exist
-// before CreateStream, addresses that were given back are used again at once, and
-// memory under a block that is handed out cannot be taken away. It is called before
-// anything else.
+// Strict makes f as strict as a device may be, and returns f: streams do not exist before
+// CreateStream, released addresses are reused at once, and memory under a live block must
+// not be released. Call it before anything else.
 func (f *Fake) Strict() *Fake {
 	f.strict = true
 	return f
 }
 
-// Unchecked makes f count memory and nothing else, and returns f: events are done at
-// once, addresses are never used again, no misuse of streams, events or pages is
-// found. Addresses of Malloc fall, those of ReserveRange rise. It is called before
-// anything else.
+// Unchecked makes f only count memory, and returns f: events are done at once, addresses
+// are never reused, and misuse of streams, events and pages is not found. Addresses of
+// Malloc fall, those of ReserveRange rise. Call it before anything else.
 func (f *Fake) Unchecked() *Fake {
 	f.unchecked = true
 	return f
 }
 
 // WithPages sets the bytes of a page, a power of two and a multiple of
-// allocator.Alignment, and returns f. It is called before anything else.
+// allocator.Alignment, and returns f. Call it before anything else.
 func (f *Fake) WithPages(bytes int64) *Fake {
 	f.page = bytes
 	return f
 }
 
-// WithoutPages makes f a device that cannot map pages, and returns it. It is
-// called before anything else.
+// WithoutPages makes f a device that cannot map pages, and returns f. Call it before
+// anything else.
 func (f *Fake) WithoutPages() *Fake { return f.WithPages(0) }
 
-// Leftover reports what was not given back: memory, addresses, events or blocks of
-// the driver's pool.
+// Leftover reports what was not released: memory, addresses, events or blocks of the
+// stream-ordered pool.
 func (f *Fake) Leftover() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()

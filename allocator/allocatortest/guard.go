@@ -8,14 +8,14 @@ import (
 	"mlpool/allocator"
 )
 
-// A Guard is an Allocator that tells a Fake of every block of another one, and uses
-// the block when it is handed out and again just before it is freed.
+// A Guard is an Allocator that tells a Fake of every block of another one. It queues work
+// on the block after Alloc and before Free.
 type Guard struct {
 	allocator.Allocator
 	fake *Fake
 
 	mu     sync.Mutex
-	owners map[allocator.Block]Owner // handed out
+	owners map[allocator.Block]Owner // of live blocks
 }
 
 // NewGuard returns a behind a guard on f.
@@ -69,8 +69,7 @@ func (g *Guard) Free(b allocator.Block, s allocator.Stream) error {
 	return nil
 }
 
-// RecordStream passes the call on, if the allocator has it, and else is
-// errors.ErrUnsupported.
+// RecordStream calls the allocator's, or returns errors.ErrUnsupported.
 func (g *Guard) RecordStream(b allocator.Block, s allocator.Stream) error {
 	r, ok := allocator.As[allocator.StreamRecorder](g.Allocator)
 	if !ok {

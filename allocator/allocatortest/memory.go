@@ -29,19 +29,18 @@ func search[S spanner](list []S, addr uintptr) int {
 	return sort.Search(len(list), func(i int) bool { return list[i].end() > addr })
 }
 
-// A mapping makes all of an extent accessible at a span of addresses. An extent of
-// Malloc has one.
+// A mapping makes an extent accessible at a span of addresses. An extent of Malloc has one.
 type mapping struct {
 	span
 	memory *extent
 	work   clock // the last of each stream through these addresses
 }
 
-// An extent is memory, wherever it is mapped.
+// An extent is memory, which may be mapped at several addresses.
 type extent struct {
 	size     int64
 	pages    uintptr // what CreatePages returned; 0: it is Malloc's
-	mapped   int     // how often it is
+	mapped   int     // mappings
 	owners   runs[Owner]
 	contents runs[content]
 }
@@ -50,14 +49,13 @@ func newExtent(size int64, pages uintptr) *extent {
 	return &extent{size: size, pages: pages, owners: newRuns[Owner](size), contents: newRuns[content](size)}
 }
 
-// A part of a range of addresses is what one mapping makes accessible there: the
-// bytes of its extent from lo to hi.
+// A part of a range of addresses is the bytes from lo to hi of the extent of one mapping.
 type part struct {
 	*mapping
 	lo, hi int64
 }
 
-// A memory is what a device has, where it is mapped, and whose it is.
+// A memory has the extents of a device, their addresses and their owners.
 type memory struct {
 	order
 	total int64
@@ -71,26 +69,25 @@ type memory struct {
 	lowest   uintptr             // address, where they fall
 	handles  uintptr             // of CreatePages so far
 	taken    map[uintptr]int64   // of an Unchecked device: bytes by address or handle
-	found    []part              // by the last call of parts
+	found    []part              // the result of parts
 
 	records []record // by Owner
 	unused  []Owner  // without bytes
 	owners  map[uint64]Owner
 }
 
-// memoryError reports that the Fake has less memory, or fewer addresses, than it is
-// asked for.
+// memoryError reports that the Fake has too little memory, or too few addresses.
 type memoryError struct{ bytes, free int64 }
 
 func (e memoryError) Error() string {
-	return fmt.Sprintf("allocatortest: %d bytes asked for, %d free", e.bytes, e.free)
+	return fmt.Sprintf("allocatortest: %d bytes requested, %d free", e.bytes, e.free)
 }
 
 // OutOfMemory tells the error from others; see allocator.Driver.
 func (memoryError) OutOfMemory() bool { return true }
 
-// parts divides a range of addresses, and reports whether memory is mapped at all of
-// them. The slice is good until the next call.
+// parts returns the parts of a range of addresses, and reports whether all of it is mapped.
+// The slice is valid until the next call.
 func (f *memory) parts(addr uintptr, bytes int64) ([]part, bool) {
 	f.found = f.found[:0]
 	for i := search(f.mappings, addr); bytes > 0; i++ {
@@ -107,15 +104,14 @@ func (f *memory) parts(addr uintptr, bytes int64) ([]part, bool) {
 	return f.found, true
 }
 
-// Where a Strict device begins to look for addresses. A GPU has 47 bits of them.
+// The first addresses of a Strict device. A GPU has 47 bits.
 const (
 	mallocBase = 1 << 40
 	rangeBase  = 1 << 44
 	spaceEnd   = 1 << 47
 )
 
-// address returns size addresses for Malloc, of which nobody else has any, nor a
-// neighbour of them.
+// address returns size unused addresses for Malloc, with a gap to all others.
 func (f *memory) address(size int64) uintptr {
 	switch {
 	case f.strict:
@@ -127,15 +123,15 @@ func (f *memory) address(size int64) uintptr {
 	return f.rise(size, allocator.Alignment, 4096)
 }
 
-// rise returns size addresses above all that it returned before, with a gap behind.
+// rise returns size addresses above all earlier ones, with a gap behind them.
 func (f *memory) rise(size, alignment, gap int64) uintptr {
 	addr := uintptr(roundUp(int64(f.next), alignment))
 	f.next = addr + uintptr(size+gap)
 	return addr
 }
 
-// firstFit returns the lowest address from base on with size addresses and a gap that
-// no span of the list has.
+// firstFit returns the lowest address from base on where size addresses and a gap are not
+// in a span of list.
 func firstFit[S spanner](list []S, base uintptr, size, gap int64) uintptr {
 	for _, s := range list {
 		if s.start() >= base && int64(s.start()-base) >= size+gap {
@@ -148,7 +144,7 @@ func firstFit[S spanner](list []S, base uintptr, size, gap int64) uintptr {
 
 func roundUp(n, unit int64) int64 { return (n + unit - 1) &^ (unit - 1) }
 
-// take counts bytes as used, if there are as many.
+// take counts bytes as used, if so many are free.
 func (f *memory) take(bytes int64) error {
 	if bytes > f.total-f.used {
 		return memoryError{bytes, f.total - f.used}
@@ -157,7 +153,7 @@ func (f *memory) take(bytes int64) error {
 	return nil
 }
 
-// giveBack ends an extent, which is mapped nowhere.
+// giveBack releases an extent, which is mapped nowhere.
 func (f *memory) giveBack(e *extent) {
 	for p := range e.owners.over(0, e.size) {
 		f.lose(p.value, p.hi-p.lo)
@@ -192,9 +188,9 @@ func (f *memory) mappingAt(addr uintptr) *mapping {
 	return nil
 }
 
-// idle reports a fault if the host does not know all work at the addresses of m, which
-// the call name takes away, to be done, or, on a Strict device, if a block is handed
-// out there. The same memory may be in use elsewhere.
+// idle checks that the call name may unmap m: the host must know that all work at its
+// addresses is done, and on a Strict device no block may be live there. The same memory
+// may be in use at other addresses.
 func (f *memory) idle(name string, m *mapping) error {
 	for p := range m.memory.owners.over(0, m.size) {
 		if r := &f.records[p.value]; f.strict && r.state == live && r.addr < m.end() && m.addr < r.end() {
@@ -235,7 +231,7 @@ func (f *memory) malloc(bytes int64) (uintptr, error) {
 }
 
 // Free implements allocator.Driver. Unlike cudaFree it does not wait for the device:
-// memory that may still be in use is a fault.
+// unfinished work on the memory is a fault.
 func (f *memory) Free(addr uintptr) error {
 	defer f.mu.Unlock()
 	if err := f.enter(callFree, addr); err != nil {
@@ -271,7 +267,7 @@ func (f *memory) MemInfo() (free, total int64, err error) {
 	return f.total - f.used, f.total, nil
 }
 
-// Used returns the bytes that are taken from the device.
+// Used returns the used bytes of the device.
 func (f *memory) Used() int64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -25,7 +25,7 @@ func (f *memory) PageSize() (int64, error) {
 	return f.page, nil
 }
 
-// enterPages is enter for a call on bytes bytes, which must be whole pages.
+// enterPages is enter for calls on bytes bytes, which must be whole pages.
 func (f *memory) enterPages(c call, addr uintptr, bytes int64) error {
 	if err := f.enter(c, addr, uintptr(bytes)); err != nil {
 		return err
@@ -144,8 +144,8 @@ func (f *memory) MapPages(addr, pages uintptr, bytes int64) error {
 	return nil
 }
 
-// UnmapPages implements allocator.PageDriver. It does not wait for the device:
-// addresses that may still be in use are a fault.
+// UnmapPages implements allocator.PageDriver. It does not wait for the device: unfinished
+// work at the addresses is a fault.
 func (f *memory) UnmapPages(addr uintptr, bytes int64) error {
 	defer f.mu.Unlock()
 	if err := f.enterPages(callUnmapPages, addr, bytes); err != nil || f.unchecked {

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// A run is consecutive bytes with one value, up to end.
+// A run is the bytes with one value up to end.
 type run[T any] struct {
 	end   int64
 	value T
@@ -14,16 +14,16 @@ type run[T any] struct {
 // runs gives each byte from 0 to a size a value.
 type runs[T any] []run[T]
 
-// A piece is what a run shares with a range: the bytes from lo to hi.
+// A piece is the part of a run within a range: the bytes from lo to hi.
 type piece[T any] struct {
 	lo, hi int64
 	value  T
 }
 
-// newRuns returns size bytes with the zero value.
+// newRuns returns runs of size bytes with the zero value.
 func newRuns[T any](size int64) runs[T] { return runs[T]{{end: size}} }
 
-// index returns the run that byte at is in.
+// index returns the index of the run of byte at.
 func (r runs[T]) index(at int64) int {
 	lo, hi := 0, len(r)
 	for lo < hi {
@@ -50,7 +50,7 @@ func (r runs[T]) over(lo, hi int64) iter.Seq[piece[T]] {
 	}
 }
 
-// set gives the bytes from lo to hi, of which there is at least one, a value.
+// set gives the bytes from lo to hi a value. There must be at least one.
 func (r runs[T]) set(lo, hi int64, value T) runs[T] {
 	first, last := r.index(lo), r.index(hi-1)
 	var made [3]run[T]

@@ -1,7 +1,7 @@
 package allocatortest
 
-// A clock says, for each slot of the stream table, how much of that stream's work
-// came before. Slots beyond its length have none.
+// A clock has, for each slot of the stream table, how much work of that stream came
+// before. Slots beyond its length have none.
 type clock []uint32
 
 func (c clock) at(slot int) uint32 {
@@ -39,13 +39,13 @@ func (c clock) beyond(a, b clock) int {
 	return -1
 }
 
-// A stream is a slot of the stream table. A later stream may have the slot once the
-// host knows that all work of this one is done.
+// A stream is a slot of the stream table. Another stream may take the slot of a destroyed
+// one once the host knows that its work is done.
 type stream struct {
 	handle uintptr
 	exists bool
 	id     uint32 // unique; StreamReleased changes it
-	seen   clock  // work that what is queued next comes after, its own included
+	seen   clock  // work that comes before its next work, its own included
 }
 
 // An event marks work of a stream.
@@ -61,14 +61,14 @@ type order struct {
 	destroyed map[uintptr]bool
 	ids       uint32 // of streams so far
 	host      clock  // work that the host knows to be done
-	finished  clock  // work that the device has done
+	finished  clock  // work that the device finished
 	learned   int
 	events    []event
 	existing  int // events
 }
 
-// slot returns where stream s is. A stream that was never destroyed exists, unless
-// the device is Strict.
+// slot returns the slot of stream s. Every stream exists until it is destroyed, unless the
+// device is Strict.
 func (f *order) slot(what string, s uintptr) (int, error) {
 	for i := range f.streams {
 		if f.streams[i].exists && f.streams[i].handle == s {
@@ -96,7 +96,7 @@ func (f *order) create(s uintptr) int {
 	return len(f.streams) - 1
 }
 
-// CreateStream makes stream s, which may have been destroyed before.
+// CreateStream creates stream s, which may have existed before.
 func (f *order) CreateStream(s uintptr) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -104,7 +104,7 @@ func (f *order) CreateStream(s uintptr) {
 	f.create(s)
 }
 
-// DestroyStream makes every later call with s a fault. The work queued on s goes on.
+// DestroyStream makes every later call with s a fault. Work queued on s still completes.
 func (f *order) DestroyStream(s uintptr) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -131,8 +131,8 @@ func (f *order) StreamReleased(s uintptr) error {
 	return nil
 }
 
-// StreamID returns a number that stream s has until it is released or destroyed, and
-// that no other stream ever has. It is 0 if there is no such stream.
+// StreamID returns a unique number of stream s, which changes when s is released or
+// destroyed. It is 0 if s does not exist.
 func (f *order) StreamID(s uintptr) uint32 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -143,7 +143,7 @@ func (f *order) StreamID(s uintptr) uint32 {
 	return f.streams[i].id
 }
 
-// learn lets the host know that the work in c is done.
+// learn tells the host that the work in c is done.
 func (f *order) learn(c clock) {
 	if c.beyond(f.host, f.host) >= 0 {
 		f.learned++
@@ -151,15 +151,15 @@ func (f *order) learn(c clock) {
 	}
 }
 
-// Learned returns how often the host came to know of more work that is done.
+// Learned returns how often the host learned that more work is done.
 func (f *order) Learned() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.learned
 }
 
-// Finish lets the device finish all work that is queued. The host does not know
-// before it queries an event.
+// Finish makes the device finish all queued work. The host learns of it when it queries
+// an event.
 func (f *order) Finish() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -168,7 +168,7 @@ func (f *order) Finish() {
 	}
 }
 
-// SyncStream waits on the host for the work of stream s.
+// SyncStream makes the host wait for the work of stream s.
 func (f *order) SyncStream(s uintptr) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -177,7 +177,7 @@ func (f *order) SyncStream(s uintptr) {
 	}
 }
 
-// Synchronize waits on the host for all work.
+// Synchronize makes the host wait for all work.
 func (f *order) Synchronize() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -186,8 +186,7 @@ func (f *order) Synchronize() {
 	}
 }
 
-// Order makes stream to wait for the work queued on from so far, as a caller does
-// who passes a block from one stream to another.
+// Order makes stream to wait for the work queued on stream from so far.
 func (f *order) Order(from, to uintptr) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
