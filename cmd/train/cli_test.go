@@ -34,9 +34,7 @@ func TestFolderForConfig(t *testing.T) {
 		{[]string{"-report", page, export}, "train: " + export + " is not the folder of a run: its run.json has no status; name a folder that a run wrote in its log_dir\n"},
 		{[]string{"-report", page, logDir}, "train: " + logDir + " is not the folder of a run: it has no run.json; did you mean " + filepath.Join(logDir, rundir.Latest) + "?\n"},
 	} {
-		if code, _, stderr := train(c.args...); code != exit.Failure || stderr != c.want {
-			t.Errorf("%q: exit code %d, got %q, want %q", c.args, code, stderr, c.want)
-		}
+		fails(t, exit.Failure, c.want, c.args...)
 	}
 }
 
@@ -54,9 +52,7 @@ func TestSet(t *testing.T) {
 		"train.bsz=301":      "train: -set train.bsz: 301 is more than the 300 rows",
 		"data.data_dir=none": "train: -set data.data_dir: stat none: no such file or directory",
 	} {
-		if code, _, stderr := train("-set", setting, path); code != exit.Failure || !strings.HasPrefix(stderr, want) {
-			t.Errorf("%s: exit code %d, got %s, want %s", setting, code, stderr, want)
-		}
+		fails(t, exit.Failure, want, "-set", setting, path)
 	}
 }
 

@@ -83,15 +83,10 @@ func TestUntil(t *testing.T) {
 	if !strings.Contains(stderr, "epoch 4/8 ") || !strings.Contains(stderr, ", and -until asks for 1e-06 %\n") {
 		t.Errorf("stderr:\n%s", stderr)
 	}
-	if code, _, stderr := train("-resume", got.Runs[0].Folder); code != exit.Failure || !strings.Contains(stderr, "has done 8: resume with -set train.num_epochs=16") {
-		t.Errorf("resumed beyond num_epochs: exit code %d, %s", code, stderr)
-	}
+	fails(t, exit.Failure, "has done 8: resume with -set train.num_epochs=16", "-resume", got.Runs[0].Folder)
 	traintest.SetConfig(t, path, "num_epochs = 3", "num_epochs = 9")
 	for _, args := range [][]string{{}, {"-check"}} {
-		code, _, stderr := train(append(args, "-compare=custom,malloc", "-until", "1%,8", path)...)
-		if code != exit.Failure || !strings.Contains(stderr, "num_epochs") {
-			t.Errorf("%q: a bound below num_epochs: exit code %d, %s", args, code, stderr)
-		}
+		fails(t, exit.Failure, "num_epochs", append(args, "-compare=custom,malloc", "-until", "1%,8", path)...)
 	}
 }
 

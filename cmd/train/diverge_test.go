@@ -98,14 +98,10 @@ func TestDivergedIsLatest(t *testing.T) {
 	link := filepath.Join(logDir, rundir.Latest)
 	diverged := traintest.Latest(t, logDir)
 	for _, args := range [][]string{{"-resume", link}, {"-predict", predict.TestSet, link}} {
-		if code, _, stderr := train(args...); code != exit.Failure || !strings.HasSuffix(stderr, "; did you mean "+good+"?\n") {
-			t.Errorf("%q: exit code %d, stderr %q, want %s named", args, code, stderr, good)
-		}
+		fails(t, exit.Failure, "; did you mean "+good+"?\n", args...)
 	}
 	traintest.OK(t, os.Rename(filepath.Join(good, rundir.WeightsFile), filepath.Join(diverged, rundir.BestFile)))
-	if code, _, stderr := train("-predict", predict.TestSet, link); code != exit.Failure || !strings.Contains(stderr, "; -best takes ") {
-		t.Errorf("with the best weights alone: exit code %d, stderr %q", code, stderr)
-	}
+	fails(t, exit.Failure, "; -best takes ", "-predict", predict.TestSet, link)
 }
 
 func TestDivergeWithoutLogs(t *testing.T) {

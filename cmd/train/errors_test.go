@@ -177,10 +177,7 @@ func TestKeyAtFault(t *testing.T) {
 			}
 			path := filepath.Join(t.TempDir(), "c.toml")
 			traintest.Write(t, path, text)
-			code, _, stderr := train(path)
-			if code != exit.Failure || !strings.HasPrefix(stderr, "train: "+path+c.want) || strings.Count(stderr, "\n") != 1 {
-				t.Errorf("%s: exit code %d, got %s, want %s", kind, code, stderr, path+c.want)
-			}
+			fails(t, exit.Failure, "train: "+path+c.want, path)
 		}
 	}
 }

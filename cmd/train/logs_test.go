@@ -144,11 +144,8 @@ func TestLogsOfRun(t *testing.T) {
 		{two, two, nil},
 		{cut, filepath.Join(cut, backend.PlainMalloc), nil},
 	} {
-		code, _, stderr := train(append(c.args, "-set", "log.log_dir="+c.logDir, path)...)
 		want := "train: -set log.log_dir: " + c.run + " is the folder of a run, which keeps its own logs: set another folder\n"
-		if code != exit.Failure || stderr != want {
-			t.Errorf("%q in %s: exit code %d, stderr %q, want %q", c.args, c.logDir, code, stderr, want)
-		}
+		fails(t, exit.Failure, want, append(c.args, "-set", "log.log_dir="+c.logDir, path)...)
 	}
 	if after := traintest.Contents(t, root); !maps.Equal(before, after) {
 		t.Errorf("before: %d files, after: %d, or one was changed", len(before), len(after))

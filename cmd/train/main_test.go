@@ -43,6 +43,15 @@ func succeeds(t *testing.T, args ...string) (stdout string) {
 	return stdout
 }
 
+// fails runs the command, which must exit with a code, and an error of one line that contains want.
+func fails(t *testing.T, code int, want string, args ...string) {
+	t.Helper()
+	got, stdout, stderr := train(args...)
+	if got != code || !strings.Contains(stderr, want) || strings.Count(stderr, "\n") != 1 {
+		t.Errorf("%q: exit code %d, want %d; stderr %q, want one line with %q; stdout:\n%s", args, got, code, stderr, want, stdout)
+	}
+}
+
 // flat joins the words of output with single spaces.
 func flat(output string) string { return strings.Join(strings.Fields(output), " ") }
 
@@ -326,14 +335,10 @@ func TestExport(t *testing.T) {
 	if err != nil || run.FeatDim != 24 {
 		t.Errorf("run.json: error %v, feat_dim %d", err, run.FeatDim)
 	}
-	if code, _, stderr := train("-resume", dir); code != exit.Failure || !strings.HasPrefix(stderr, "train: "+dir+" is not the folder of a run: its run.json has no status") {
-		t.Errorf("resumed: exit code %d, %s", code, stderr)
-	}
+	fails(t, exit.Failure, "train: "+dir+" is not the folder of a run: its run.json has no status", "-resume", dir)
 	trained := trainAll(t, logDir, path)
 	before := traintest.Contents(t, trained)
-	if code, _, stderr := train("-export", trained, path); code != exit.Failure || stderr != "train: export: "+trained+" is the folder of a run: name another one\n" {
-		t.Errorf("into a run: exit code %d, %s", code, stderr)
-	}
+	fails(t, exit.Failure, "train: export: "+trained+" is the folder of a run: name another one\n", "-export", trained, path)
 	if !maps.Equal(traintest.Contents(t, trained), before) {
 		t.Error("an export changed a run")
 	}

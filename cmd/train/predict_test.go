@@ -230,18 +230,12 @@ func TestPredictRefuses(t *testing.T) {
 		{at("bad-images-idx3-ubyte"), dir, "bad-labels-idx1-ubyte: labels: "},
 		{at("whole.png"), empty, " is not the folder of a run: "},
 	} {
-		code, _, stderr := train("-predict", c.what, c.dir)
-		if code != exit.Failure || !strings.Contains(stderr, c.want) || strings.Count(stderr, "\n") != 1 {
-			t.Errorf("%s: exit code %d, stderr %q, want one line with %q", c.what, code, stderr, c.want)
-		}
+		fails(t, exit.Failure, c.want, "-predict", c.what, c.dir)
 	}
 	// What is wrong with the run, from here on.
 	refuses := func(want, what string) {
 		t.Helper()
-		code, _, stderr := train("-predict", what, dir)
-		if code != exit.Failure || !strings.Contains(stderr, want) {
-			t.Errorf("exit code %d, stderr %q, want %q", code, stderr, want)
-		}
+		fails(t, exit.Failure, want, "-predict", what, dir)
 	}
 	traintest.OK(t, os.Mkdir(filepath.Join(dir, predict.ConfusionFile), 0o777))
 	if code, stdout, stderr := train("-predict", predict.TestSet, dir); code != 0 || !strings.Contains(stdout, " % of 70 images\n") ||
@@ -270,8 +264,5 @@ func TestPredictNoNumbers(t *testing.T) {
 	nan /= nan
 	saved.Weights[0].Float32s()[0] = nan
 	traintest.OK(t, saved.Save(filepath.Join(dir, rundir.WeightsFile)))
-	code, _, stderr := train("-predict", predict.TestSet, dir)
-	if code != exit.Failure || stderr != "train: test set: image 1: the weights give NaN\n" {
-		t.Errorf("exit code %d, stderr %q", code, stderr)
-	}
+	fails(t, exit.Failure, "train: test set: image 1: the weights give NaN\n", "-predict", predict.TestSet, dir)
 }

@@ -51,9 +51,7 @@ func TestDiskFillsUp(t *testing.T) {
 	if run, err := rundir.Open(traintest.Latest(t, logDir)); err != nil || run.Facts.Status != rundir.Failed || !strings.Contains(run.Facts.Error, "no space left") {
 		t.Errorf("%+v, %v", run.Facts, err)
 	}
-	if code, _, stderr := train(path); code != exit.Failure || !strings.HasPrefix(stderr, "train: the disk of "+logDir+" is full: ") {
-		t.Errorf("the next run: exit code %d, stderr %q", code, stderr)
-	}
+	fails(t, exit.Failure, "train: the disk of "+logDir+" is full: ", path)
 }
 
 // maxResident is the memory that a training on the CPU may take, in KiB.

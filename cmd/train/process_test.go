@@ -147,10 +147,8 @@ func TestPipeAsData(t *testing.T) {
 	dir := t.TempDir()
 	pipe := filepath.Join(dir, "train-images-idx3-ubyte")
 	traintest.OK(t, syscall.Mkfifo(pipe, 0o600))
-	code, _, stderr := train("-set", "data.data_dir="+dir, path)
-	if want := "train: -set data.data_dir: " + pipe + " is not a regular file\n"; code != exit.Failure || stderr != want {
-		t.Errorf("exit code %d, stderr %q, want %q", code, stderr, want)
-	}
+	want := "train: -set data.data_dir: " + pipe + " is not a regular file\n"
+	fails(t, exit.Failure, want, "-set", "data.data_dir="+dir, path)
 }
 
 func TestEndlessFiles(t *testing.T) {
@@ -166,9 +164,7 @@ func TestEndlessFiles(t *testing.T) {
 		{[]string{zeros}, "train: /dev/zero: larger than 1 MiB\n"},
 		{[]string{"-predict", zeros, dir}, "train: /dev/zero: images: magic number is 0x00000000, want 0x00000803\n"},
 	} {
-		if code, _, stderr := train(c.args...); code != exit.Failure || stderr != c.want {
-			t.Errorf("%q: exit code %d, stderr %q, want %q", c.args, code, stderr, c.want)
-		}
+		fails(t, exit.Failure, c.want, c.args...)
 	}
 }
 

@@ -203,10 +203,7 @@ func TestResumeKilledAtEnd(t *testing.T) {
 		}
 	}
 	within := trainFor(t, 28, logDir, path) // in the second epoch
-	code, _, stderr := train("-resume", within, "-set", "train.num_epochs=1")
-	if code != exit.Failure || !strings.Contains(stderr, "has done 1: resume with") {
-		t.Errorf("to an epoch that is done, with steps of the next: exit code %d, stderr %q", code, stderr)
-	}
+	fails(t, exit.Failure, "has done 1: resume with", "-resume", within, "-set", "train.num_epochs=1")
 }
 
 func TestRestOfEpoch(t *testing.T) {
@@ -228,11 +225,8 @@ func TestResumeFinished(t *testing.T) {
 		t.Errorf("exit code %d, stderr %q, want %q in stdout:\n%s", code, stderr, want, stdout)
 	}
 	sameRun(t, "one epoch more", traintest.Latest(t, logDir), whole)
-	code, stdout, stderr = train("-resume", short)
 	want := "train.num_epochs: is 2, and " + short + " has done 2: resume with -set train.num_epochs=4\n"
-	if code != exit.Failure || !strings.HasSuffix(stderr, want) || strings.Count(stderr, "\n") != 1 {
-		t.Errorf("exit code %d, stderr %q, want %q, stdout:\n%s", code, stderr, want, stdout)
-	}
+	fails(t, exit.Failure, want, "-resume", short)
 }
 
 // TestResumeSubject resumes one run of a comparison.
@@ -264,11 +258,8 @@ func TestResumeRefuses(t *testing.T) {
 	traintest.WriteIDX(t, labels, []uint32{70}, make([]byte, 70))
 	for _, set := range []string{"model.feat_dim=25", "model.num_layers=3", "train.bsz=17", "train.learning_rate=0.25", "train.seed=1", "train.fuse=false"} {
 		key, value, _ := strings.Cut(set, "=")
-		code, _, stderr := train("-resume", dir, "-set", set)
 		want := fmt.Sprintf("train: -set %s: is %s, but %s was begun with ", key, value, dir)
-		if code != exit.Failure || !strings.HasPrefix(stderr, want) || strings.Count(stderr, "\n") != 1 {
-			t.Errorf("%s: exit code %d, stderr %q, want %q", set, code, stderr, want)
-		}
+		fails(t, exit.Failure, want, "-resume", dir, "-set", set)
 	}
 	code, _, stderr := train("-resume", dir, "-set", "data.data_dir="+other)
 	if code != exit.Failure || !strings.Contains(stderr, ": data.dataset") || !strings.Contains(stderr, "300 and 70 images of 16 pixels, CRC-32C ") {
@@ -285,16 +276,12 @@ func TestResumeRefuses(t *testing.T) {
 	}
 	running := &traintest.OnText{Text: "epoch 1/3", Do: func() {
 		dir := traintest.Latest(t, logDir)
-		if code, _, stderr := train("-resume", dir); code != exit.Failure || stderr != "train: "+dir+" is still being written to: wait for its end, or press Ctrl-C there\n" {
-			t.Errorf("a run that is running: exit code %d, stderr %q", code, stderr)
-		}
+		fails(t, exit.Failure, "train: "+dir+" is still being written to: wait for its end, or press Ctrl-C there\n", "-resume", dir)
 	}}
 	if code := runProcess(context.Background(), []string{path}, running, os.Stderr); code != 0 {
 		t.Errorf("exit code %d", code)
 	}
-	if code, _, stderr = train("-resume", logDir); code != exit.Failure || !strings.Contains(stderr, " is not the folder of a run: ") {
-		t.Errorf("a folder that is not the folder of a run: exit code %d, stderr %q", code, stderr)
-	}
+	fails(t, exit.Failure, " is not the folder of a run: ", "-resume", logDir)
 }
 
 // TestResumeDamaged damages the files of a run.
@@ -330,14 +317,9 @@ func TestResumeDamaged(t *testing.T) {
 		file := filepath.Join(dir, c.file)
 		text := traintest.Read(t, file)
 		traintest.Write(t, file, string(c.damage(bytes.Clone(text))))
-		code, _, stderr := train("-resume", dir)
-		if code != exit.Failure || !strings.Contains(stderr, c.want) || strings.Count(stderr, "\n") != 1 {
-			t.Errorf("%s: exit code %d, stderr %q, want %q", c.file, code, stderr, c.want)
-		}
+		fails(t, exit.Failure, c.want, "-resume", dir)
 		traintest.Write(t, file, string(text))
 	}
 	traintest.OK(t, os.Remove(filepath.Join(dir, rundir.WeightsFile)))
-	if code, _, stderr := train("-resume", dir); code != exit.Failure || !strings.HasPrefix(stderr, "train: "+filepath.Join(dir, rundir.WeightsFile)+": no weights: ") {
-		t.Errorf("without weights: exit code %d, stderr %q", code, stderr)
-	}
+	fails(t, exit.Failure, "train: "+filepath.Join(dir, rundir.WeightsFile)+": no weights: ", "-resume", dir)
 }
