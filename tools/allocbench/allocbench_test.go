@@ -18,11 +18,27 @@ import (
 	"mlpool/allocator/allocatortest"
 )
 
+// ok ends the test unless all errors are nil.
+func ok(t *testing.T, errs ...error) {
+	t.Helper()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// readText returns the text of a file.
+func readText(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	ok(t, err)
+	return string(text)
+}
+
 // fakeBytes is the memory of the fake device: more than any scenario needs.
 const fakeBytes = 1 << 40
 
-// A checked device is allocatortest's fake with streams. It faults where a real
-// one would corrupt memory.
+// A checked device is allocatortest's fake with streams. It reports a fault where a real
+// device would corrupt memory.
 type checked struct {
 	*allocatortest.Fake
 	mu      sync.Mutex
@@ -53,13 +69,13 @@ func (c *checked) Synchronize() error { c.Fake.Synchronize(); return nil }
 // Close is called after the allocator was closed.
 func (c *checked) Close() error { return errors.Join(c.Faults(), c.Leftover()) }
 
-// checkedMachine also checks that no reuse of a block lacks an order.
+// checkedMachine also checks that each reuse of a block comes after its last use.
 func checkedMachine() (machine, error) {
 	return machine{
 		name: "fake",
 		open: func() (device, error) { return &checked{Fake: allocatortest.NewFake(fakeBytes)}, nil },
 		wrap: func(d device, a allocator.Allocator) allocator.Allocator {
-			if _, ok := a.(none); ok {
+			if _, isNone := a.(none); isNone {
 				return a // its blocks are not memory
 			}
 			return allocatortest.NewGuard(a, d.(*checked).Fake)
@@ -83,9 +99,7 @@ func benchRows(t *testing.T, open func() (machine, error), args ...string) (stri
 		t.Errorf("wrote to stderr: %s", notes.String())
 	}
 	_, rows, err := readFigures(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ok(t, err)
 	return out.String(), rows
 }
 
@@ -103,7 +117,7 @@ func TestScenarios(t *testing.T) {
 					}
 					cases++
 					if timed := r.Mean > 0 && r.PerSecond > 0 && r.DriverCalls >= 0 && r.GoAllocs >= 0; timed == a.memoryOnly {
-						t.Errorf("%s, %s: memory only is %v, and yet %+v", r.Case, a.name, a.memoryOnly, r)
+						t.Errorf("%s, %s: memory only is %v, but %+v", r.Case, a.name, a.memoryOnly, r)
 					}
 					if r.Scenario != s.name || r.Runs != 2 || r.Ops <= 0 || r.PeakLive <= 0 || r.Cut || r.Failed > 0 {
 						t.Errorf("%+v", r)
@@ -120,25 +134,25 @@ func TestScenarios(t *testing.T) {
 				}
 				want := len(s.cases(true))
 				if a.memoryOnly && s.name == "multi_stream" {
-					want = 0 // it has nothing to run kernels on
+					want = 0 // it runs no kernels
 				}
 				if cases < want {
 					t.Errorf("%s has %d rows for %d cases", a.name, cases, want)
 				}
 			}
 			if !strings.Contains(out, s.doc) || strings.Contains(out, "NaN") {
-				t.Errorf("output does not say what %s is, or shows what is no number:\n%s", s.name, out)
+				t.Errorf("output does not explain %s, or contains NaN:\n%s", s.name, out)
 			}
 		})
 	}
 }
 
-// TestSteadyState looks at what a pair costs apart from time.
+// TestSteadyState counts calls of the driver, waits and Go allocations for a pair.
 func TestSteadyState(t *testing.T) {
 	_, rows := benchRows(t, nullMachine, "-quick", "-runs", "1", "-scenario", "pair")
 	for _, r := range rows {
 		perOp := map[string]float64{"cuda": 2, "malloc": 4}[r.Allocator]
-		// Asking for the figures is a call, too.
+		// Stats calls the driver as well.
 		if r.DriverCalls < perOp || r.DriverCalls > perOp+2/float64(r.Ops) {
 			t.Errorf("%s, %s: %v driver calls for each pair, want %v", r.Case, r.Allocator, r.DriverCalls, perOp)
 		}
@@ -152,14 +166,11 @@ func TestSteadyState(t *testing.T) {
 	}
 }
 
-// TestRandomFollowsTheRules replays random_allocations on an allocator that
-// checks its limits.
+// TestRandomFollowsTheRules counts the requests of random_allocations.
 func TestRandomFollowsTheRules(t *testing.T) {
 	a := &counting{Allocator: none{}}
 	b := &bench{device: newNull(), a: a, ctx: t.Context(), quick: true, limit: math.MaxInt64}
-	if err := b.random("x", 1000, 64*mib); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, b.random("x", 1000, 64*mib))
 	if len(b.rows) != 2 || b.rows[0].Case != "x cold" || b.rows[1].Case != "x warm" {
 		t.Fatalf("rows %+v", b.rows)
 	}
@@ -177,12 +188,12 @@ func TestRandomFollowsTheRules(t *testing.T) {
 	}
 }
 
-// counting counts what is asked of an allocator.
+// counting counts the calls of an allocator.
 type counting struct {
 	allocator.Allocator
 	allocs, frees       int
 	live, peak, largest int64
-	full                bool // as if there were no memory
+	full                bool // refuse every request
 }
 
 func (c *counting) Alloc(bytes int64, s allocator.Stream, tag string) (allocator.Block, error) {
@@ -205,15 +216,13 @@ func (c *counting) Free(b allocator.Block, s allocator.Stream) error {
 func TestPrewarmedStreamsWork(t *testing.T) {
 	d := &checked{Fake: allocatortest.NewFake(fakeBytes)}
 	b := &bench{device: d, a: none{}, ctx: t.Context(), quick: true, limit: math.MaxInt64}
-	if err := b.multiStream("x", 2, true); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, b.multiStream("x", 2, true))
 	if d.worked != 4 {
 		t.Errorf("%d kernels were launched, want 4", d.worked)
 	}
 }
 
-func TestNoKernelsIsNoFailure(t *testing.T) {
+func TestWithoutKernels(t *testing.T) {
 	for _, allocators := range []string{"", "torch", "torch,tlsf"} {
 		out, rows := benchRows(t, nullMachine, "-quick", "-scenario", "multi_stream", "-allocator", allocators)
 		if len(rows) != 0 || strings.Count(out, "left out: needs kernels") != 6 {
@@ -221,7 +230,7 @@ func TestNoKernelsIsNoFailure(t *testing.T) {
 		}
 	}
 	if _, rows := benchRows(t, checkedMachine, "-quick", "-scenario", "multi_stream", "-allocator", "torch,tlsf"); len(rows) != 9 {
-		t.Errorf("%d rows where tlsf has kernels to run, want 9", len(rows))
+		t.Errorf("%d rows with kernels, want 9", len(rows))
 	}
 }
 
@@ -252,12 +261,12 @@ func TestInterrupt(t *testing.T) {
 	}
 }
 
-// TestOneFailureIsNotTheEnd fails on one allocator and goes on with the next.
-func TestOneFailureIsNotTheEnd(t *testing.T) {
+// TestFailure continues after an allocator that fails.
+func TestFailure(t *testing.T) {
 	open := func() (machine, error) {
 		m, err := nullMachine()
 		m.wrap = func(_ device, a allocator.Allocator) allocator.Allocator {
-			if _, ok := a.(none); ok {
+			if _, isNone := a.(none); isNone {
 				return &counting{Allocator: a, full: true}
 			}
 			return a
@@ -274,7 +283,7 @@ func TestOneFailureIsNotTheEnd(t *testing.T) {
 	}
 }
 
-// TestTimeLimit cuts what would take too long, and says so.
+// TestTimeLimit ends a case that takes too long.
 func TestTimeLimit(t *testing.T) {
 	out, rows := benchRows(t, nullMachine, "-runs", "1", "-scenario", "random", "-case", "100000 <= 1 MiB", "-allocator", "worstfit", "-limit", "20ms")
 	if len(rows) != 1 || !rows[0].Cut || rows[0].Ops < 1 || !strings.Contains(out, "cut after") {
@@ -303,9 +312,7 @@ func TestPlots(t *testing.T) {
 	err := os.WriteFile(peers, []byte(csvText(t, []row{
 		{"pair", "64 KiB", "peer", "pair", 1000, 5, 600, 600, 700, 2000, 1e6, 0, 0, 0, nan, nan, false, nan, nan, nan},
 	})), 0o666)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ok(t, err)
 	_, rows := benchRows(t, nullMachine, "-quick", "-runs", "1", "-scenario", "pair,threads,random", "-plots", dir, "-with", peers)
 	if !slices.ContainsFunc(rows, func(r row) bool { return r.Allocator == "peer" && r.P999 == 2000 }) {
 		t.Error("the peer's row is not in the CSV")
@@ -316,7 +323,7 @@ func TestPlots(t *testing.T) {
 		}
 	}
 	if _, err := os.Stat(filepath.Join(dir, "pair_memory.png")); err == nil {
-		t.Error("memory is drawn of scenarios that hold next to none")
+		t.Error("memory is drawn for scenarios that hold nearly none")
 	}
 }
 

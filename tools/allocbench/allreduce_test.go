@@ -15,17 +15,13 @@ import (
 	"mlpool/kernels/collective/launch"
 )
 
-// TestAllReduces measures on two ranks whose clocks say what the time is. Of the sources
-// rank 1 cannot have one, which both then leave out.
+// TestAllReduces measures on two ranks with scripted times. Both leave out the source that
+// rank 1 does not support.
 func TestAllReduces(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ok(t, err)
 	address := l.Addr().String()
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, l.Close())
 	var rows [2][]row
 	var said [2][]string
 	var errs [2]error
@@ -59,9 +55,7 @@ func TestAllReduces(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if err := errors.Join(errs[:]...); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, errs[:]...)
 	if len(rows[1]) != 0 || len(rows[0]) != 2 || rows[0][0].Mean != 1e3 || rows[0][1].Mean != 1024e3 || rows[0][1].Case != "4 KiB" || rows[0][1].Runs != 3 {
 		t.Errorf("rows %+v", rows)
 	}
@@ -70,8 +64,8 @@ func TestAllReduces(t *testing.T) {
 	}
 }
 
-// TestRegistering has a pool register each of its segments once, and a plan place a block
-// at the same distance from the beginning of its slab on all ranks.
+// TestRegistering: a pool registers each segment once, and a plan places a block at the same
+// offset in its arena on all ranks.
 func TestRegistering(t *testing.T) {
 	var places []uintptr
 	for range 2 {
@@ -87,33 +81,27 @@ func TestRegistering(t *testing.T) {
 			}, nil
 		}}
 		pool, err := allocator.NewPool(r, allocator.PoolOptions{Segments: allocator.SegmentsMalloc})
-		if err != nil {
-			t.Fatal(err)
-		}
+		ok(t, err)
 		for range 100 {
 			b, err := pool.Alloc(1000, 0, "x")
 			if err == nil {
 				err = pool.Free(b, 0)
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			ok(t, err)
 		}
 		if calls != 1 || len(live) != 1 {
 			t.Errorf("%d registrations, %d live", calls, len(live))
 		}
 		addr, done, err := planned(r, 0)(mib)
-		if err != nil {
-			t.Fatal(err)
-		}
-		slab := slices.Max(slices.DeleteFunc(slices.Clone(live), func(a uintptr) bool { return a > addr }))
-		places = append(places, addr-slab)
+		ok(t, err)
+		arena := slices.Max(slices.DeleteFunc(slices.Clone(live), func(a uintptr) bool { return a > addr }))
+		places = append(places, addr-arena)
 		if err := errors.Join(done(), pool.Close(), d.Close()); err != nil || len(live) != 0 {
 			t.Errorf("%v, %d registrations are left", err, len(live))
 		}
 	}
 	if places[0] != places[1] {
-		t.Errorf("the block lies at %d and %d of the slab", places[0], places[1])
+		t.Errorf("the block lies at %d and %d of the arena", places[0], places[1])
 	}
 	refuses := &registering{Driver: newNull(), register: func(uintptr, int64) (func() error, error) { return nil, errors.New("refused") }}
 	if _, err := refuses.Malloc(mib); err == nil || !strings.Contains(err.Error(), "refused") {
@@ -121,7 +109,7 @@ func TestRegistering(t *testing.T) {
 	}
 }
 
-// TestAllReduceAlone says how the scenario is started.
+// TestAllReduceAlone wants the error to say how to start the scenario.
 func TestAllReduceAlone(t *testing.T) {
 	var out bytes.Buffer
 	err := run(context.Background(), []string{"-scenario", "allreduce"}, &out, &out, nullMachine)

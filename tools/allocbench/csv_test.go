@@ -17,9 +17,7 @@ func TestCSV(t *testing.T) {
 		{"random", `a, "b"`, "none", "call", 1, 1, 1e-3, nan, nan, nan, 2, 0, 0, 7, 2.5, 0.125, true, nan, nan, nan},
 	}
 	var b bytes.Buffer
-	if err := writeCSV(&b, []string{"a machine", "two\nlines"}, rows); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, writeCSV(&b, []string{"a machine", "two\nlines"}, rows))
 	if !strings.HasPrefix(b.String(), "# a machine\n# two lines\nscenario,case,allocator,") {
 		t.Error(b.String())
 	}
@@ -29,9 +27,7 @@ func TestCSV(t *testing.T) {
 		t.Errorf("%d records, error %v", len(records), err)
 	}
 	notes, back, err := readCSV(&b)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ok(t, err)
 	if got, want := fmt.Sprint(back), fmt.Sprint(rows); got != want { // a NaN equals no other
 		t.Errorf("read %s\nwrote %s", got, want)
 	}
@@ -59,9 +55,7 @@ func TestUnknownReserved(t *testing.T) {
 	}
 	text := csv.NewReader(strings.NewReader(csvText(t, rows)))
 	records, err := text.ReadAll()
-	if err != nil {
-		t.Fatal(err)
-	}
+	ok(t, err)
 	at := slices.Index(records[0], "peak_reserved_bytes")
 	for i, r := range rows {
 		if cell, known := records[i+1][at], r.Allocator == "tlsf"; (cell != "") != known || cell == "0" {
@@ -72,8 +66,6 @@ func TestUnknownReserved(t *testing.T) {
 
 func csvText(t *testing.T, rows []row) string {
 	var b strings.Builder
-	if err := writeCSV(&b, nil, rows); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, writeCSV(&b, nil, rows))
 	return b.String()
 }

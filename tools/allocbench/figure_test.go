@@ -16,16 +16,12 @@ import (
 
 const assets = "../../assets"
 
-// TestAssets draws the pictures in assets from the CSVs there, by the commands that
-// their README.md names, and finds them as they are.
+// TestAssets runs the commands in the README.md of assets, and compares the pictures with
+// those in assets.
 func TestAssets(t *testing.T) {
-	readme, err := os.ReadFile(filepath.Join(assets, "README.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
 	dir := t.TempDir()
-	for line := range strings.Lines(string(readme)) {
-		if args, ok := strings.CutPrefix(strings.TrimSpace(line), "go run ./tools/allocbench "); ok {
+	for line := range strings.Lines(readText(t, filepath.Join(assets, "README.md"))) {
+		if args, found := strings.CutPrefix(strings.TrimSpace(line), "go run ./tools/allocbench "); found {
 			args = strings.NewReplacer("-plots assets/allocbench", "-plots "+dir, " assets/", " "+assets+"/").Replace(args)
 			if err := run(t.Context(), strings.Fields(args), io.Discard, io.Discard, nullMachine); err != nil {
 				t.Fatalf("%s: %v", line, err)
@@ -37,16 +33,9 @@ func TestAssets(t *testing.T) {
 		t.Fatalf("the commands draw %q, there are %q", want, got)
 	}
 	for _, name := range want {
-		now, err := os.ReadFile(filepath.Join(dir, name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		kept, err := os.ReadFile(filepath.Join(assets, "allocbench", name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if n := plotstyletest.Differing(t, now, kept); n > 20 {
-			t.Errorf("%s: %d pixels are others than in assets: run the commands in assets/README.md again", name, n)
+		now, kept := readText(t, filepath.Join(dir, name)), readText(t, filepath.Join(assets, "allocbench", name))
+		if n := plotstyletest.Differing(t, []byte(now), []byte(kept)); n > 20 {
+			t.Errorf("%s: %d pixels differ from assets: run the commands in assets/README.md again", name, n)
 		}
 	}
 }
@@ -54,17 +43,14 @@ func TestAssets(t *testing.T) {
 func pictures(t *testing.T, dir string) (names []string) {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ok(t, err)
 	for _, e := range entries {
 		names = append(names, e.Name())
 	}
 	return names
 }
 
-// TestDraw chooses from a CSV: what is drawn, and what there is to be said if nothing
-// is.
+// TestDraw draws a selection of a CSV, or reports that there is nothing to draw.
 func TestDraw(t *testing.T) {
 	figures := filepath.Join(t.TempDir(), "figures.csv")
 	rows := []row{
@@ -76,9 +62,7 @@ func TestDraw(t *testing.T) {
 		{Scenario: "live1000", Case: "all cold", Allocator: "tlsf", Unit: "call", Mean: 1},
 	}
 	write := func(path string, rows []row) {
-		if err := os.WriteFile(path, []byte(csvText(t, rows)), 0o666); err != nil {
-			t.Fatal(err)
-		}
+		ok(t, os.WriteFile(path, []byte(csvText(t, rows)), 0o666))
 	}
 	write(figures, rows)
 	other := filepath.Join(t.TempDir(), "other.csv")
@@ -124,7 +108,7 @@ func TestOrigin(t *testing.T) {
 	}
 }
 
-// TestNumbers tells cases that are numbers from others.
+// TestNumbers recognizes cases that are numbers.
 func TestNumbers(t *testing.T) {
 	for _, c := range []struct {
 		cases []string
@@ -145,7 +129,7 @@ func TestNumbers(t *testing.T) {
 	}
 }
 
-// TestCaseTitle leaves out how a job was recorded, where that tells no two jobs apart.
+// TestCaseTitle omits how a job was recorded unless that distinguishes two jobs.
 func TestCaseTitle(t *testing.T) {
 	f := figure{cases: []string{"cache-expandable", "cnn", "cnn-expandable", "streams"}}
 	for name, want := range map[string]string{"cache-expandable": "cache", "cnn": "cnn", "cnn-expandable": "cnn-expandable", "streams": "streams"} {
@@ -155,8 +139,8 @@ func TestCaseTitle(t *testing.T) {
 	}
 }
 
-// TestGroups puts at most eight allocators together, whose colours differ, and has
-// bars of all, also of those that a case lacks.
+// TestGroups makes groups of at most eight allocators, whose colours differ, and draws a bar
+// for each, measured or not.
 func TestGroups(t *testing.T) {
 	var rows []row
 	for _, c := range contenders() {

@@ -15,9 +15,7 @@ import (
 
 func TestList(t *testing.T) {
 	var out bytes.Buffer
-	if err := run(t.Context(), []string{"-list"}, &out, io.Discard, nil); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, run(t.Context(), []string{"-list"}, &out, io.Discard, nil))
 	for _, s := range scenarios() {
 		if !strings.Contains(out.String(), "\n  "+s.name+" ") {
 			t.Errorf("scenario %s is not listed", s.name)
@@ -52,9 +50,7 @@ func TestOverwrite(t *testing.T) {
 	trace, figures := filepath.Join(below, "trace.csv"), filepath.Join(t.TempDir(), "figures.csv")
 	const text = "Thread,Time,Action,Pointer,Size,Stream\n"
 	for _, path := range []string{trace, figures} {
-		if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
-			t.Fatal(err)
-		}
+		ok(t, os.WriteFile(path, []byte(text), 0o666))
 	}
 	for _, c := range []badFlags{
 		{"-trace " + trace + " -csv " + trace, "trace.csv: is a file of -trace as well, and would be overwritten"},
@@ -78,9 +74,7 @@ func TestOverwrite(t *testing.T) {
 
 func TestBadFlags(t *testing.T) {
 	dir, figures := t.TempDir(), filepath.Join(t.TempDir(), "figures.csv")
-	if err := os.WriteFile(figures, nil, 0o666); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, os.WriteFile(figures, nil, 0o666))
 	for _, c := range []badFlags{
 		{"-trace x.csv -export-rmm new.csv -csv other.csv", "-csv has no effect with -export-rmm"},
 		{"-trace x.csv -export-minimalloc new.csv -runs 2", "-runs has no effect with -export-minimalloc"},
@@ -103,6 +97,7 @@ func TestBadFlags(t *testing.T) {
 		{"-trace x.csv -traces " + dir, "-trace or -traces: one at a time"},
 		{"-traces " + dir + "/none", "no such file"},
 		{"-traces " + dir, dir + ": has no CSV of a trace"},
+		{"-report x.html", "-report needs -trace"},
 		{"-readme x.md", "-readme needs -traces"},
 		{"-check", "-check needs -csv"},
 		{"-draw x.csv", "-draw needs -plots"},

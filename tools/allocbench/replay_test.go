@@ -11,8 +11,8 @@ import (
 
 const header = "Thread,Time,Action,Pointer,Size,Stream\n"
 
-// small has two streams, a block freed on the other one, an address used twice,
-// a failure, and a block that is never freed.
+// small has two streams, a block freed on the other stream, an address used twice, a
+// failure, and a block that is never freed.
 const small = header + `1,00:00:01:000001,allocate,0x1000,100,0x0
 1,00:00:01:000002,allocate,0x2000,1000,0x7f00
 2,00:00:01:000003,allocate failure,0x0,99999999,0x0
@@ -27,14 +27,12 @@ const small = header + `1,00:00:01:000001,allocate,0x1000,100,0x0
 func writeTrace(t *testing.T, name, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)
-	if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, os.WriteFile(path, []byte(text), 0o666))
 	return path
 }
 
-// TestBadTraces names the file and the place in it. What else can be wrong is
-// tested in package traces.
+// TestBadTraces wants the file and the place in it in the error. Package observe tests the
+// other errors.
 func TestBadTraces(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                               "is empty",
@@ -53,7 +51,7 @@ func TestBadTraces(t *testing.T) {
 	}
 }
 
-// TestTraceIsAFolder says which flag takes one.
+// TestTraceIsAFolder wants the error to name the flag that takes a folder.
 func TestTraceIsAFolder(t *testing.T) {
 	dir := t.TempDir()
 	want := dir + " is a folder: name a file in it, or take -traces for all of them"
@@ -64,8 +62,8 @@ func TestTraceIsAFolder(t *testing.T) {
 	}
 }
 
-// TestReplay replays on every allocator that is there without a GPU. The trace says nothing of how its
-// streams were ordered, so the device does not check it.
+// TestReplay replays on every allocator that needs no GPU. The trace does not say how its
+// streams were ordered, so the device does not check that.
 func TestReplay(t *testing.T) {
 	path := writeTrace(t, "small.csv", small)
 	out, rows := benchRows(t, nullMachine, "-quick", "-trace", path)
@@ -82,8 +80,8 @@ func TestReplay(t *testing.T) {
 	}
 }
 
-// TestReplayInOrder replays frees that need no order between streams, on a
-// device that checks. What is never freed is of either stream.
+// TestReplayInOrder replays frees that need no order between streams, on a device that
+// checks. Both streams have a block that is never freed.
 func TestReplayInOrder(t *testing.T) {
 	text := strings.ReplaceAll(small, "free,0x1000,100,0x7f00", "free,0x1000,100,0x0") +
 		"1,00:00:01:000009,allocate,0x4000,16,0x7f00\n"
@@ -93,10 +91,10 @@ func TestReplayInOrder(t *testing.T) {
 	}
 }
 
-// snapshot is a snapshot of two devices, made by Python.
+// snapshot has two devices; Python wrote it.
 const snapshot = "../../allocator/observe/testdata/snapshot4.pickle"
 
-// TestReplaySnapshot replays a snapshot, of one device and of the other.
+// TestReplaySnapshot replays each device of a snapshot.
 func TestReplaySnapshot(t *testing.T) {
 	for _, c := range []struct {
 		args []string
@@ -121,7 +119,7 @@ func TestReplaySnapshot(t *testing.T) {
 	}
 }
 
-// TestExport converts a snapshot, and replays what comes of it.
+// TestExport converts a snapshot and replays the result.
 func TestExport(t *testing.T) {
 	dir := t.TempDir()
 	rmm, miniMalloc := filepath.Join(dir, "rmm.csv"), filepath.Join(dir, "new", "minimalloc.csv")
@@ -140,23 +138,21 @@ func TestExport(t *testing.T) {
 		}
 	}
 	before, err := os.ReadFile(rmm)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ok(t, err)
 	err = run(t.Context(), []string{"-trace", rmm, "-export-minimalloc", filepath.Join(dir, ".", "rmm.csv")}, io.Discard, io.Discard, nil)
 	if err == nil || !strings.Contains(err.Error(), "rmm.csv: is a file of -trace as well") {
 		t.Errorf("error %v", err)
 	}
 	if after, err := os.ReadFile(rmm); err != nil || !bytes.Equal(before, after) {
-		t.Errorf("the trace was written over, error %v", err)
+		t.Errorf("the trace was overwritten, error %v", err)
 	}
 	if err := run(t.Context(), []string{"-trace", snapshot, "-export-rmm", dir}, io.Discard, io.Discard, nil); err == nil {
 		t.Error("a folder was written to")
 	}
 }
 
-// TestWarmIsSteady replays as often as it takes to time it, and once: a strategy that
-// loses memory with every replay has reserved the same.
+// TestWarmIsSteady replays a trace once, and many times: worstfit, which fragments memory,
+// reserves the same.
 func TestWarmIsSteady(t *testing.T) {
 	args := []string{"-runs", "1", "-allocator", "worstfit", "-trace", "../traces/testdata/trainer/784x1024-fused.csv.gz"}
 	_, often := benchRows(t, nullMachine, args...)
@@ -171,9 +167,9 @@ func TestWarmIsSteady(t *testing.T) {
 	}
 }
 
-// TestPlanHoldsLittle replays the recorded traces on plans: the first replay and the ones after
-// it reserve a twentieth more than what is live at most, and up to a fifth more where eight
-// streams, which take memory from each other, leave no step to plan.
+// TestPlanHoldsLittle replays the recorded traces on plans. They reserve at most a twentieth
+// more than the peak of live bytes, and a fifth more for eight streams, which take memory from
+// each other, so that no step repeats.
 func TestPlanHoldsLittle(t *testing.T) {
 	_, rows := benchRows(t, nullMachine, "-quick", "-runs", "1", "-allocator", "plan", "-traces", "../traces/testdata")
 	if len(rows) == 0 {

@@ -13,7 +13,6 @@ import (
 
 	"mlpool/allocator"
 	"mlpool/allocator/allocatortest"
-
 	"mlpool/allocator/observe"
 	"mlpool/internal/report"
 )
@@ -27,45 +26,34 @@ const smallTrace = `Thread,Time,Action,Pointer,Size,Stream
 1,00:00:00,free,0x300,100,0
 `
 
-// TestReport writes the page of a trace on allocators of each sort: pools, a plan, one
-// whose segments are not known, one that is here by its rules only, and none.
+// TestReport writes the page of a trace on allocators of each kind: pools, a plan, one with
+// unknown segments, a model of PyTorch's, and none.
 func TestReport(t *testing.T) {
-	dir := t.TempDir()
-	trace, page := filepath.Join(dir, "step.csv"), filepath.Join(dir, "pages", "page.html")
-	if err := os.WriteFile(trace, []byte(smallTrace), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	trace, page := writeTrace(t, "step.csv", smallTrace), filepath.Join(t.TempDir(), "pages", "page.html")
 	var stdout bytes.Buffer
 	err := run(t.Context(), []string{"-trace", trace, "-allocator", "tlsf,plan,cuda,torch,none", "-quick", "-runs", "3", "-report", page}, &stdout, io.Discard, checkedMachine)
 	if err != nil {
 		t.Fatalf("%v\n%s", err, stdout.String())
 	}
-	text, err := os.ReadFile(page)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := readText(t, page)
 	for _, want := range []string{
 		"step.csv, ", "ns a call", "Each dot is one of 3 replays", "Not enough replays to tell which is faster: run at least 6.", "2.9 MiB in at most 2 blocks",
 		"tlsf has 2.9 MiB live of 4.0 MiB reserved, in 1 segment", "up to 16 MiB, 2.9 MiB", "up to 4 KiB, 1.0 KiB (1000 bytes requested)",
 		"cuda has 2.9 MiB live in 2 blocks", "the pool, placement tlsf", "over two replays of the trace", "neither kernels nor times",
 	} {
-		if !strings.Contains(string(text), want) {
+		if !strings.Contains(text, want) {
 			t.Errorf("the page has no %q", want)
 		}
 	}
-	if strings.Contains(string(text), "no allocator") {
-		t.Error("what is no allocator is on the page")
+	if strings.Contains(text, "no allocator") {
+		t.Error("none is on the page, and is not an allocator")
 	}
 }
 
-// TestWithoutGPU compares without a GPU: what the driver's own pool keeps is not known
-// there, and a call of the driver takes no time, so that neither is the least.
+// TestWithoutGPU compares without a GPU: the memory of the driver's own pool is unknown, and
+// calls of the driver take no time, so neither is named as the least.
 func TestWithoutGPU(t *testing.T) {
-	dir := t.TempDir()
-	trace, page := filepath.Join(dir, "step.csv"), filepath.Join(dir, "page.html")
-	if err := os.WriteFile(trace, []byte(smallTrace), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	trace, page := writeTrace(t, "step.csv", smallTrace), filepath.Join(t.TempDir(), "page.html")
 	out, rows := benchRows(t, nullMachine, "-trace", trace, "-quick", "-runs", "3")
 	if slices.ContainsFunc(rows, func(r row) bool { return r.Allocator == onGPU }) {
 		t.Errorf("%s is compared unasked:\n%s", onGPU, out)
@@ -74,11 +62,8 @@ func TestWithoutGPU(t *testing.T) {
 	if i := slices.IndexFunc(rows, func(r row) bool { return r.Allocator == onGPU }); i < 0 || rows[i].PeakLive == 0 || rows[i].PeakReserved != 0 {
 		t.Errorf("asked for, %s is not here, or says what it reserves:\n%s", onGPU, out)
 	}
-	text, err := os.ReadFile(page)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, lead, _ := strings.Cut(string(text), "<h1>")
+	text := readText(t, page)
+	_, lead, _ := strings.Cut(text, "<h1>")
 	lead, said, _ := strings.Cut(lead, `<p class="said">`)
 	said, _, _ = strings.Cut(said, "</p>")
 	if !strings.Contains(lead, "tlsf") || strings.Contains(lead, "cuda") || strings.Contains(lead, "malloc") {
@@ -89,23 +74,16 @@ func TestWithoutGPU(t *testing.T) {
 	}
 }
 
-// TestReportErrors also shows an allocator that fails: the page says so.
+// TestReportErrors also shows an allocator that fails on the page.
 func TestReportErrors(t *testing.T) {
-	dir := t.TempDir()
-	trace, page := filepath.Join(dir, "step.csv"), filepath.Join(dir, "page.html")
-	if err := os.WriteFile(trace, []byte(smallTrace), 0o666); err != nil {
-		t.Fatal(err)
-	}
-	if err := run(t.Context(), []string{"-report", page}, io.Discard, io.Discard, nullMachine); err == nil || err.Error() != "-report needs -trace" {
-		t.Errorf("without a trace: %v", err)
-	}
+	trace, page := writeTrace(t, "step.csv", smallTrace), filepath.Join(t.TempDir(), "page.html")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := run(ctx, []string{"-trace", trace, "-report", page}, io.Discard, io.Discard, nullMachine); err == nil {
-		t.Error("interrupted, and no error")
+		t.Error("no error after an interrupt")
 	}
 	if _, err := os.Stat(page); err == nil {
-		t.Error("a page of what was interrupted")
+		t.Error("an interrupted run wrote a page")
 	}
 	broken := func() (machine, error) {
 		m, err := nullMachine()
@@ -116,16 +94,15 @@ func TestReportErrors(t *testing.T) {
 	if err := run(t.Context(), []string{"-trace", trace, "-allocator", "tlsf", "-report", page}, io.Discard, io.Discard, broken); err != nil {
 		t.Errorf("an allocator that fails: %v", err)
 	}
-	text, err := os.ReadFile(page)
-	if err != nil || !strings.Contains(string(text), errNoKernels.Error()) || !strings.Contains(string(text), "a note") {
-		t.Errorf("%v: the page does not say that the allocator failed", err)
+	if text := readText(t, page); !strings.Contains(text, errNoKernels.Error()) || !strings.Contains(text, "a note") {
+		t.Error("the page does not say that the allocator failed")
 	}
 }
 
-// TestWatcher looks at the peaks of a long replay, and when the map is taken.
+// TestWatcher checks the peaks of a long replay, and when the map is taken.
 func TestWatcher(t *testing.T) {
 	trace := &observe.Requests{}
-	for i := range int64(5000) { // the most is live after the 2501st Alloc
+	for i := range int64(5000) { // the peak is after the 2501st Alloc
 		trace.Events = append(trace.Events, observe.Event{Bytes: i}, observe.Event{Bytes: 10000 - i}, observe.Event{Free: true, Bytes: i})
 		if i >= 2500 {
 			trace.Events = append(trace.Events, observe.Event{Free: true, Bytes: 10000 - i + 2500})
@@ -133,9 +110,7 @@ func TestWatcher(t *testing.T) {
 	}
 	w := newWatcher(trace)
 	a, err := allocator.NewPool(allocatortest.NewFake(1<<30), allocator.PoolOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	ok(t, err)
 	defer a.Close()
 	var live int64
 	for range 2 {

@@ -9,9 +9,8 @@ import (
 
 var _ allocator.PageDriver = (*null)(nil)
 
-// TestArmsOfPools opens the pools on a device that maps pages, and looks at their
-// segments.
-func TestArmsOfPools(t *testing.T) {
+// TestSegmentsOfPools opens the pools on a device that maps pages.
+func TestSegmentsOfPools(t *testing.T) {
 	pools := 0
 	for _, a := range contenders() {
 		opened, err := a.open(newNull())
@@ -22,7 +21,7 @@ func TestArmsOfPools(t *testing.T) {
 		if a.name == mallocSegments || a.name == "buddy" {
 			want = allocator.SegmentsMalloc
 		}
-		if p, ok := allocator.As[*allocator.Pool](opened); ok {
+		if p, isPool := allocator.As[*allocator.Pool](opened); isPool {
 			pools++
 			if got := p.Segments(); got != want {
 				t.Errorf("%s has %s segments, want %s", a.name, got, want)
@@ -37,14 +36,11 @@ func TestArmsOfPools(t *testing.T) {
 	}
 }
 
-// TestNullCountsPages makes pages and wants MemInfo to count those, and neither
-// addresses nor mappings.
+// TestNullCountsPages: MemInfo counts pages, but neither addresses nor mappings.
 func TestNullCountsPages(t *testing.T) {
 	d := newNull()
 	page, err := d.PageSize()
-	if err != nil {
-		t.Fatal(err)
-	}
+	ok(t, err)
 	free := func(what string, want int64) {
 		t.Helper()
 		if got, total, err := d.MemInfo(); err != nil || got != want || total != nullBytes {
@@ -53,9 +49,7 @@ func TestNullCountsPages(t *testing.T) {
 	}
 	must := func(addr uintptr, err error) uintptr {
 		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+		ok(t, err)
 		return addr
 	}
 	free("nothing", nullBytes)
@@ -74,18 +68,14 @@ func TestNullCountsPages(t *testing.T) {
 	pages := must(d.CreatePages(4 * page))
 	left := nullBytes - allocator.Alignment - 1 - 4*page
 	free("making pages", left)
-	if err := errors.Join(d.MapPages(addr, pages, 4*page), d.MapPages(addr+uintptr(4*page), pages, 4*page)); err != nil {
-		t.Error(err)
-	}
+	ok(t, d.MapPages(addr, pages, 4*page), d.MapPages(addr+uintptr(4*page), pages, 4*page))
 	free("mapping them twice", left)
 	var full interface{ OutOfMemory() bool }
 	if _, err := d.CreatePages(left/page*page + page); !errors.As(err, &full) || !full.OutOfMemory() {
 		t.Errorf("more pages than are free: error %v", err)
 	}
 	free("a refusal", left)
-	if err := errors.Join(d.UnmapPages(addr, 4*page), d.UnmapPages(addr+uintptr(4*page), 4*page), d.ReleasePages(pages), d.ReleaseRange(addr, 2*nullBytes)); err != nil {
-		t.Error(err)
-	}
+	ok(t, d.UnmapPages(addr, 4*page), d.UnmapPages(addr+uintptr(4*page), 4*page), d.ReleasePages(pages), d.ReleaseRange(addr, 2*nullBytes))
 	free("giving them back", left+4*page)
 	if err := d.ReleasePages(pages); err == nil {
 		t.Error("pages were released twice: no error")

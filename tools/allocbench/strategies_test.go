@@ -11,8 +11,8 @@ import (
 	"mlpool/allocator"
 )
 
-// comparison is a CSV and a README with the figures of three traces, and the
-// arguments that wrote them.
+// A comparison is a CSV and a README with the figures of three traces, and the arguments of
+// the command that wrote them.
 type comparison struct {
 	t           *testing.T
 	csv, readme string
@@ -33,19 +33,13 @@ func newComparison(t *testing.T, more ...string) comparison {
 		"README.md":                       readmeText,
 	} {
 		path := filepath.Join(dir, filepath.FromSlash(name))
-		if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
-			t.Fatal(err)
-		}
+		ok(t, os.MkdirAll(filepath.Dir(path), 0o777))
+		ok(t, os.WriteFile(path, []byte(text), 0o666))
 	}
 	c := comparison{t, filepath.Join(dir, "kept.csv"), filepath.Join(dir, "README.md"), nil}
 	c.args = []string{"-quick", "-runs", "1", "-traces", filepath.Join(dir, "traces"), "-csv", c.csv, "-readme", c.readme}
 	c.args = append(c.args, more...)
-	if err := c.run(); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, c.run())
 	return c
 }
 
@@ -55,11 +49,7 @@ func (c comparison) run(more ...string) error {
 
 func (c comparison) read(path string) string {
 	c.t.Helper()
-	text, err := os.ReadFile(path)
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	return string(text)
+	return readText(c.t, path)
 }
 
 func (c comparison) replace(path, old, new string) {
@@ -68,12 +58,10 @@ func (c comparison) replace(path, old, new string) {
 	if !strings.Contains(text, old) {
 		c.t.Fatalf("%s has no %q:\n%s", path, old, text)
 	}
-	if err := os.WriteFile(path, []byte(strings.Replace(text, old, new, 1)), 0o666); err != nil {
-		c.t.Fatal(err)
-	}
+	ok(c.t, os.WriteFile(path, []byte(strings.Replace(text, old, new, 1)), 0o666))
 }
 
-// TestEveryStrategyIsCompared also finds that each one compared is a contender.
+// TestEveryStrategyIsCompared also checks that everything compared is a contender.
 func TestEveryStrategyIsCompared(t *testing.T) {
 	var names []string
 	for _, c := range compared {
@@ -92,14 +80,12 @@ func TestEveryStrategyIsCompared(t *testing.T) {
 	}
 }
 
-// TestTraces replays a folder: traces in its folders are named by them, and one with
-// the requests of another is left out.
+// TestTraces replays a folder. The name of a trace includes its folder, and a trace with the
+// requests of another one is left out.
 func TestTraces(t *testing.T) {
 	c := newComparison(t)
 	_, rows, err := readFigures(c.csv)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ok(t, err)
 	var cases, allocators []string
 	for _, r := range rows {
 		if !slices.Contains(cases, r.Case) {
@@ -121,20 +107,18 @@ func TestTraces(t *testing.T) {
 	if slices.Contains(allocators, onGPU) || slices.Contains(allocators, "malloc") {
 		t.Errorf("compared without a GPU: %q", allocators)
 	}
-	if err := c.run("-allocator", "malloc", "-scenario", "live1000", "-readme", ""); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, c.run("-allocator", "malloc", "-scenario", "live1000", "-readme", ""))
 	if _, rows, err = readFigures(c.csv); err != nil || len(rows) != 8 || rows[0].Allocator != "malloc" {
 		t.Errorf("%d rows, error %v", len(rows), err)
 	}
 }
 
-// TestReadme looks at what is written between the marks, and around them.
+// TestReadme checks the text between the marks and around them.
 func TestReadme(t *testing.T) {
 	c := newComparison(t)
 	text := c.read(c.readme)
 	if want := "# A\n\n" + tableBegin + "| strategy | ns a call | training | worst of 2 trainings | job | pick it when |\n|---|---|---|---|---|---|\n| `tlsf` | "; !strings.HasPrefix(text, want) {
-		t.Errorf("begins not with %q:\n%s", want, text)
+		t.Errorf("does not begin with %q:\n%s", want, text)
 	}
 	if !strings.HasSuffix(text, "|\n"+tableEnd+"\n## B\n") || strings.Contains(text, "old") {
 		t.Error(text)
@@ -145,9 +129,7 @@ func TestReadme(t *testing.T) {
 	if want := "| PyTorch's, `expandable_segments` | – | "; !strings.Contains(text, want) {
 		t.Errorf("has no %q: %s", want, text)
 	}
-	if err := c.run(); err != nil {
-		t.Error(err)
-	}
+	ok(t, c.run())
 	for _, c := range []struct {
 		rows []row
 		want string
@@ -178,7 +160,7 @@ func TestCells(t *testing.T) {
 	}
 }
 
-// TestCheck changes what is kept, and wants to hear of memory and not of times.
+// TestCheck changes the kept files. -check must report differences of memory, and ignore times.
 func TestCheck(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -188,10 +170,10 @@ func TestCheck(t *testing.T) {
 		{"nothing", func(comparison) {}, ""},
 		{"the README's text", func(c comparison) { c.replace(c.readme, "# A", "# C") }, ""},
 		{"live bytes", func(c comparison) { c.replace(c.csv, ",7000000,", ",7000001,") }, "job-expandable cold, tlsf reserves "},
-		{"an allocator that is gone", func(c comparison) {
+		{"an old allocator", func(c comparison) {
 			c.replace(c.csv, "replay,", "replay,job-expandable cold,hoard,call,1,1,1,,,,1,7000000,7000000,0,1,0,false,,,\nreplay,")
 		}, "job-expandable cold, hoard is no longer measured"},
-		{"a trace that is new", func(c comparison) { c.replaceAll(c.csv, "wide", "narrow") },
+		{"a new trace", func(c comparison) { c.replaceAll(c.csv, "wide", "narrow") },
 			"trainer/wide cold, tlsf is not in it; trainer/wide cold, slab is not in it; trainer/wide warm, tlsf is not in it; and 5 more: run"},
 		{"the README's figures", func(c comparison) { c.replace(c.readme, "| `slab` |", "| `slab` | 1") }, "README.md: its table is not that of the figures"},
 		{"the README's marks", func(c comparison) { c.replace(c.readme, tableEnd, "") }, "README.md: has no line"},
@@ -203,7 +185,7 @@ func TestCheck(t *testing.T) {
 		files := []string{c.csv, c.readme}
 		var before, after []string
 		for _, path := range files {
-			text, _ := os.ReadFile(path) // one of them may be gone
+			text, _ := os.ReadFile(path) // one of them may not exist
 			before = append(before, string(text))
 		}
 		err := c.run("-check")
@@ -229,13 +211,10 @@ func (c comparison) replaceAll(path, old, new string) {
 
 func (c comparison) remove(path string) {
 	c.t.Helper()
-	if err := os.Remove(path); err != nil {
-		c.t.Fatal(err)
-	}
+	ok(c.t, os.Remove(path))
 }
 
-// TestCheckFigures has figures of a GPU on one side or the other, and some that the
-// time limit ended.
+// TestCheckFigures compares with figures of a GPU, and with some that the time limit ended.
 func TestCheckFigures(t *testing.T) {
 	pool, gpu, cut := row{Case: "job warm", Allocator: "tlsf"}, row{Case: "job warm", Allocator: onGPU}, row{Case: "job warm", Allocator: "tlsf", Cut: true}
 	for _, c := range []struct {
@@ -255,19 +234,13 @@ func TestCheckFigures(t *testing.T) {
 	}
 }
 
-// TestCheckOfSlowCalls checks a table of a time with more digits than the CSV has.
+// TestCheckOfSlowCalls checks a time that has more digits in the table than in the CSV.
 func TestCheckOfSlowCalls(t *testing.T) {
 	dir := t.TempDir()
 	o := options{csv: filepath.Join(dir, "rows.csv"), readme: filepath.Join(dir, "README.md")}
-	if err := os.WriteFile(o.readme, []byte(tableBegin+tableEnd), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, os.WriteFile(o.readme, []byte(tableBegin+tableEnd), 0o666))
 	rows := []row{{Scenario: replayName, Case: defaultTraining + " warm", Allocator: "tlsf", Mean: 1234567.8, PeakLive: 1, PeakReserved: 1}}
-	if err := o.write(nil, nil, rows, true); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, o.write(nil, nil, rows, true))
 	o.check = true
-	if err := o.write(nil, nil, rows, true); err != nil {
-		t.Error(err)
-	}
+	ok(t, o.write(nil, nil, rows, true))
 }

@@ -10,8 +10,8 @@ import (
 	"mlpool/internal/text"
 )
 
-// TestSpread shows how far the runs of an allocator differ, and warns where allocators differ
-// by less.
+// TestSpread checks the spread of the runs of an allocator, and the warning if allocators
+// differ by less.
 func TestSpread(t *testing.T) {
 	runs := func(allocator string, means ...float64) row {
 		var all []row
@@ -23,14 +23,14 @@ func TestSpread(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		rows  []row
-		want  []string // groups that are not told from the fastest of each
+		want  []string // groups that do not differ from their fastest
 		cells []string
 	}{
 		{"a busy machine", []row{runs("tlsf", 60, 32, 45), runs("bestfit", 40, 29, 33)}, []string{"bestfit, tlsf"}, []string{"32–60 ns", "29–40 ns"}},
 		{"apart", []row{runs("tlsf", 30, 32, 31), runs("cuda", 990, 1010, 1000)}, nil, []string{"30–32 ns", "990 ns–1.01 µs"}},
 		{"two groups", []row{runs("tlsf", 30, 34), runs("cuda", 990, 1010), runs("slab", 33, 34), runs("malloc", 1000, 1030)}, []string{"tlsf, slab", "cuda, malloc"}, nil},
 		{"a row of neighbors", []row{runs("a", 30, 33), runs("b", 32, 35), runs("c", 34, 37)}, []string{"a, b", "b, c"}, nil},
-		{"one that tells nothing, behind one that does", []row{runs("a", 30, 31), runs("b", 50, 51), runs("c", 22, 90)}, []string{"a, c", "b, c"}, nil},
+		{"a wide spread after a narrow one", []row{runs("a", 30, 31), runs("b", 50, 51), runs("c", 22, 90)}, []string{"a, c", "b, c"}, nil},
 		{"one run", []row{runs("tlsf", 30), runs("bestfit", 30)}, nil, []string{"", ""}},
 		{"not measured", []row{runs("tlsf", 30, 40), runs("torch", math.NaN(), math.NaN()), runs(noAllocator, 20, 40)}, nil, []string{"30–40 ns", "", "20–40 ns"}},
 	} {
@@ -62,7 +62,7 @@ func TestSpread(t *testing.T) {
 	}
 }
 
-// TestSpreadIsShown measures, and finds the spread on the terminal and in the CSV.
+// TestSpreadIsShown measures, and reads the spread on the terminal and in the CSV.
 func TestSpreadIsShown(t *testing.T) {
 	out, rows := benchRows(t, nullMachine, "-quick", "-runs", "3", "-scenario", "pair", "-case", "1 MiB", "-allocator", "tlsf,none")
 	for _, r := range rows {
@@ -74,7 +74,7 @@ func TestSpreadIsShown(t *testing.T) {
 		}
 	}
 	if out, _ := benchRows(t, nullMachine, "-quick", "-runs", "1", "-scenario", "pair", "-case", "1 MiB", "-allocator", "tlsf"); !strings.Contains(out, "-runs 1: ") {
-		t.Errorf("nothing said of one run:\n%s", out)
+		t.Errorf("no note about one run:\n%s", out)
 	}
 	var told strings.Builder
 	s := &session{table: &table{w: &told}, contenders: []contender{{name: "tlsf"}, {name: "bestfit"}}}

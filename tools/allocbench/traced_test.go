@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,25 +11,23 @@ import (
 	"mlpool/allocator/observe"
 )
 
-// TestReplayOwnSnapshot replays what this program's own trace writes for PyTorch's tools.
+// TestReplayOwnSnapshot replays a snapshot that package observe wrote.
 func TestReplayOwnSnapshot(t *testing.T) {
 	f := allocatortest.NewFake(1 << 30)
 	pool, err := allocator.NewPool(f, allocator.PoolOptions{})
-	if err != nil {
-		t.Fatal(err)
+	ok(t, err)
+	alloc := func(a allocator.Allocator, bytes int64, tag string) allocator.Block {
+		b, err := a.Alloc(bytes, 7, tag)
+		ok(t, err)
+		return b
 	}
-	weights, errW := pool.Alloc(3<<20, 7, "weights")
+	weights := alloc(pool, 3<<20, "weights")
 	tr := allocator.NewTrace(pool, 100)
-	output, errO := tr.Alloc(1<<20, 7, "gemm")
-	kept, errK := tr.Alloc(100, 7, "loss")
+	output, kept := alloc(tr, 1<<20, "gemm"), alloc(tr, 100, "loss")
+	ok(t, tr.Free(output, 7))
 	path := filepath.Join(t.TempDir(), "own.pickle")
-	file, errF := os.Create(path)
-	if err := errors.Join(errW, errO, errK, errF, tr.Free(output, 7)); err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(observe.WriteSnapshot(file, tr, allocator.MapOf(tr)), file.Close()); err != nil {
-		t.Fatal(err)
-	}
+	file, err := os.Create(path)
+	ok(t, err, observe.WriteSnapshot(file, tr, allocator.MapOf(tr)), file.Close())
 	out, rows := benchRows(t, nullMachine, "-quick", "-runs", "1", "-allocator", "tlsf", "-trace", path)
 	want := "own.pickle: 3 allocations and 1 frees on 1 stream, at most 3 blocks of 4.0 MiB live; 1 from before the recording are allocated first; 2 never freed are freed at the end\n"
 	if !strings.Contains(out, want) {
@@ -39,11 +36,7 @@ func TestReplayOwnSnapshot(t *testing.T) {
 	if len(rows) != 2 || rows[0].PeakLive != 4<<20+100 {
 		t.Errorf("rows %+v", rows)
 	}
-	if err := errors.Join(tr.Free(weights, 7), tr.Free(kept, 7)); err != nil {
-		t.Error(err)
-	}
+	ok(t, tr.Free(weights, 7), tr.Free(kept, 7))
 	f.Synchronize()
-	if err := tr.Close(); err != nil {
-		t.Error(err)
-	}
+	ok(t, tr.Close())
 }
