@@ -7,18 +7,17 @@ import (
 	"mlpool/allocator/internal/undo"
 )
 
-// What a pool says of a request that it cannot meet.
+// The error of a request that a pool cannot serve.
 
-// atLimit is the answer to growth beyond the limit. The first time, all was as it would have
-// been with a higher one, with which the pool would have grown by the request at most: later
-// it is not known what would have been.
+// atLimit is the error of growth beyond the limit. The first time, a limit that is higher by the request is
+// enough, since nothing was different with it before. Later it is not known.
 func (p *Pool) atLimit(r *request) error {
 	if !p.limited {
 		r.enough = p.reserved + r.size
 		if p.space != nil {
 			size := block.RoundUp(r.size, p.space.Page)
 			r.enough = p.reserved + size
-			if p.opt.Reuse != ReuseWait { // what was missing may turn out not to be all
+			if p.opt.Reuse != ReuseWait { // more than the missing bytes may be needed
 				r.enough += size
 			}
 		}
@@ -27,8 +26,8 @@ func (p *Pool) atLimit(r *request) error {
 	return errLimit
 }
 
-// outOfMemory describes the end of the attempts, in a time that does not grow with the
-// blocks handed out. For an arena it gives the reason alone, since no caller asked for an arena.
+// outOfMemory returns the error of a request for which all attempts failed, in a time that does not depend
+// on the number of live blocks. For an arena it returns only the reason, since no caller requested it.
 func (p *Pool) outOfMemory(r *request) (*Block, error) {
 	if r.forArena {
 		return nil, cmp.Or(r.driverErr, error(errFull))
@@ -58,9 +57,8 @@ func (p *Pool) outOfMemory(r *request) (*Block, error) {
 	return nil, e
 }
 
-// limitFor returns the limit with which the same calls would have met the request, or 0 if
-// that is not known: the threshold of collections and a limit that is a fraction would be
-// others too.
+// limitFor returns the limit with which the same calls would have succeeded, or 0 if it is not known: with
+// another limit, the threshold of collections and a limit that is a fraction would change too.
 func (p *Pool) limitFor(r *request, d deviceMemory) int64 {
 	if r.enough == 0 || p.opt.GCThreshold > 0 || p.opt.MaxFraction > 0 || d.err != nil || d.total > 0 && r.enough > p.reserved+d.free {
 		return 0
@@ -68,7 +66,7 @@ func (p *Pool) limitFor(r *request, d deviceMemory) int64 {
 	return r.enough
 }
 
-// largestFree returns the bytes of the largest block of the heap that is not handed out.
+// largestFree returns the bytes of the heap's largest free block.
 func (h *heap) largestFree() int64 {
 	largest := h.LargestFree(h.Reserved() - h.stats.allocated)
 	of := -1

@@ -7,7 +7,7 @@ import (
 	"mlpool/allocator/internal/pages"
 )
 
-// How a pool with virtual segments grows, and gives memory back.
+// How a pool with virtual segments grows and releases memory.
 
 // fromNewPeak grows the heap if the bytes allocated, with the request, are a new peak: the
 // bytes reserved then exceed the peak by little.
@@ -30,11 +30,11 @@ func (p *Pool) fromNewPeak(r *request) (*Block, error) {
 	return b, err
 }
 
-// countHeaps is how many heaps are counted for a request.
+// countHeaps is the number of heaps that are counted for a request.
 const countHeaps = 32
 
-// count counts the bytes allocated of h and of some other heaps. Where there are more, they
-// take turns: then the counts are of different times.
+// count counts the bytes allocated of h and of some other heaps. If there are more, they take turns, so
+// the counts are of different times.
 func (p *Pool) count(h *heap) {
 	s := p.space
 	s.countHeap(p.unowned)
@@ -57,24 +57,23 @@ func (s *space) countHeap(h *heap) {
 	h.counted = counted{allocs, bytes}
 }
 
-// uncount takes h, whose lock is held and all of whose blocks moved, out of the counts.
+// uncount removes h, whose lock is held and whose blocks all moved, from the counts.
 func (s *space) uncount(h *heap) {
 	allocs, _ := h.stats.counts()
 	s.requests += allocs - h.counted.requests
 	s.counted -= h.counted.bytes
 }
 
-// handedOut returns the bytes that are handed out, as far as was counted, a plan's arena among
-// them.
+// handedOut returns the counted bytes, with a plan's arena.
 func (s *space) handedOut() int64 { return s.lent + s.counted }
 
-// counted is what was handed out of a heap when it was counted last.
+// counted has the counts of a heap.
 type counted struct {
 	requests int64 // up to then
 	bytes    int64
 }
 
-// tail returns the bytes that are free at the end of the heap's zone.
+// tail returns the free bytes at the end of the heap's zone.
 func (p *Pool) tail(h *heap) int64 {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -84,8 +83,8 @@ func (p *Pool) tail(h *heap) int64 {
 	return 0
 }
 
-// tailGrowth returns how many bytes make the free block at the end of the heap's zone
-// large enough for a request or, where no addresses follow, are so by themselves.
+// tailGrowth returns the bytes that make the free block at the end of the heap's zone large enough for a
+// request or, if no addresses follow it, the bytes of a new block.
 func (p *Pool) tailGrowth(r *request) int64 {
 	bytes := block.RoundUp(r.size-p.tail(r.heap), p.space.Page)
 	if bytes <= r.heap.pages.Room() {
@@ -97,17 +96,17 @@ func (p *Pool) tailGrowth(r *request) int64 {
 // growTail makes the free block at the end of the heap's zone large enough.
 func (p *Pool) growTail(r *request) (*Block, error) {
 	p.collect(r, p.tailGrowth(r))
-	// What was collected may have been free at the end.
+	// collect may have released the free memory at the end.
 	b, _, err := p.growBy(r, p.tailGrowth(r))
 	return b, err
 }
 
-// fromLeastGrowth grows the heap by as much as is missing.
+// fromLeastGrowth grows the heap by the missing bytes.
 func (p *Pool) fromLeastGrowth(r *request) (*Block, error) {
 	missing := func() int64 { return block.RoundUp(max(r.missing, 1), p.space.Page) }
 	before := p.reserved
 	p.collect(r, missing())
-	if p.reserved < before { // what was collected is missing as well
+	if p.reserved < before { // collected memory is missing too
 		if b, err := p.fromStitch(r); b != nil || err != nil {
 			return b, err
 		}
@@ -121,8 +120,8 @@ func (p *Pool) fromLeastGrowth(r *request) (*Block, error) {
 	return p.fromStitch(r)
 }
 
-// fromNewChunks grows the heap by the whole request, where what was missing turned out not to
-// be all: other threads took some of the rest, say. It fails only if the driver has no more.
+// fromNewChunks grows the heap by the whole request, if growth by the missing bytes was not enough, for
+// example because other threads took some of the rest. It fails only if the driver has no more.
 func (p *Pool) fromNewChunks(r *request) (*Block, error) {
 	if r.driverErr != nil {
 		return nil, nil
@@ -131,8 +130,8 @@ func (p *Pool) fromNewChunks(r *request) (*Block, error) {
 	return b, err
 }
 
-// growBy adds new memory to the request's heap, or says that there is none, and meets the
-// request if that makes a free block large enough.
+// growBy adds new memory to the request's heap, and reports whether it did. It serves the request if
+// that makes a free block large enough.
 func (p *Pool) growBy(r *request, bytes int64) (b *Block, grown bool, err error) {
 	made, err := p.newChunks(r, bytes)
 	h := r.heap
@@ -157,8 +156,8 @@ func (p *Pool) growBy(r *request, bytes int64) (b *Block, grown bool, err error)
 	return nil, false, nil
 }
 
-// addChunks adds new memory to the request's heap. If it fails, that is what the driver did
-// not take back.
+// addChunks adds new memory to the request's heap. If it fails, only memory that the driver did not take
+// back is added.
 func (p *Pool) addChunks(r *request, bytes int64) error {
 	made, err := p.newChunks(r, bytes)
 	if len(made) > 0 {
@@ -169,9 +168,9 @@ func (p *Pool) addChunks(r *request, bytes int64) error {
 	return err
 }
 
-// newChunks makes a run of new chunks in the zone of the request's heap. If it fails, the
-// run is what the driver did not take back. It does not begin with several that the device
-// has no memory for, which others may need meanwhile.
+// newChunks makes a run of new chunks in the zone of the request's heap. If it fails, the run has only the
+// chunks that the driver did not take back. It creates several only if the device has memory for all, so
+// that it does not take memory that others need.
 func (p *Pool) newChunks(r *request, bytes int64) ([]*pages.Chunk, error) {
 	s := p.space
 	if p.beyondLimit(bytes) {
@@ -188,8 +187,8 @@ func (p *Pool) newChunks(r *request, bytes int64) ([]*pages.Chunk, error) {
 	return made, err
 }
 
-// releaseChunks returns unused chunks of h, which no work uses, to the driver until
-// no more than keep bytes are reserved. Caller holds the lock of h.
+// releaseChunks releases unused chunks of h, which no work uses, until at most keep bytes are reserved.
+// Caller holds the lock of h.
 func (p *Pool) releaseChunks(h *heap, keep int64) error {
 	s := p.space
 	for _, c := range slices.Backward(s.unusedOf(h)) {
@@ -206,21 +205,21 @@ func (p *Pool) releaseChunks(h *heap, keep int64) error {
 	return nil
 }
 
-// space is the chunks and addresses of a pool with virtual segments, and what was handed out
-// of them. Pool.mu guards it.
+// space has the chunks and addresses of a pool with virtual segments, and counts of allocated bytes.
+// Pool.mu guards it.
 type space struct {
 	pages.Space
 
 	lent     int64 // bytes of a plan's arena
-	peak     int64 // the most bytes handed out at once, as far as was seen; the arena counts
-	counted  int64 // bytes handed out, of each heap when it was counted last
+	peak     int64 // peak of bytes allocated, as far as counted, with the arena
+	counted  int64 // bytes allocated, of each heap when it was last counted
 	requests int64 // up to then
 	turn     int   // in Pool.list: the next heap to be counted
 
-	moves int64 // requests that took memory of other streams, so far
+	moves int64 // requests that took memory of other streams
 	slack pages.Slack
 
-	leaving  []*pages.Stitch // that go when the events lastUses are done, if nothing uses them again
+	leaving  []*pages.Stitch // unmapped once the events lastUses are done, unless used again
 	lastUses []uintptr
 }
 
@@ -238,7 +237,7 @@ func (s *space) unusedOf(h *heap) []*pages.Chunk {
 	return s.Unused()
 }
 
-// kept returns the bytes of the pages that the driver did not take back.
+// kept returns the bytes of pages that the driver did not take back.
 func (s *space) kept() int64 {
 	if s == nil {
 		return 0
@@ -246,8 +245,8 @@ func (s *space) kept() int64 {
 	return s.Kept()
 }
 
-// slackFor returns how many bytes may be reserved beyond the peak of what was handed out before
-// chunks are stitched or taken from other heaps.
+// slackFor returns the bytes that may be reserved beyond the peak before chunks are stitched or taken
+// from other heaps.
 func (p *Pool) slackFor(peak int64) int64 {
 	if p.opt.Slack > 0 {
 		return int64(p.opt.Slack * float64(peak))

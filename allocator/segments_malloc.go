@@ -2,26 +2,24 @@ package allocator
 
 import "mlpool/allocator/internal/block"
 
-// How large the next segment of a heap is, where Malloc makes it. A large heap grows
-// geometrically, so that few segments fragment it. A small one is worth a fit: of a
-// segment of 4 MiB a block of 2.3 MiB wastes two fifths, of one of 12 MiB five waste
-// little. So its segment is what the smallest number of blocks like the one asked for
-// fills but for a sixteenth, or the number that fills it best.
+// The size of the next malloc segment of a heap. A large heap grows geometrically, so that few segments
+// fragment it. In a small heap, segments fit the requests: a block of 2.3 MiB wastes two fifths of a
+// segment of 4 MiB, but five blocks waste little of 12 MiB. So the segment has the smallest number of
+// blocks of the requested size that leave at most a sixteenth of it, or else the number that leaves least.
 //
-// The figures are the best of a grid over the requests of training and random ones
-// up to 64 MiB.
+// These constants were the best of a grid, for requests of trainings and random ones up to 64 MiB.
 const (
 	largeHeap   = 192 << 20 // bytes from which on a heap is large
 	growthShare = 8         // of a large heap: a segment adds one part in growthShare
 
 	fitShare = 16       // of a small heap: a segment adds at least one part in fitShare
-	fitTries = 8        // numbers of blocks that are tried
-	fitBytes = 16 << 20 // bytes of a segment that is enlarged to fit
+	fitTries = 8        // numbers of blocks to try
+	fitBytes = 16 << 20 // largest segment that is enlarged to fit
 	fitWaste = 16       // one part in fitWaste may be left over
 )
 
-// growth returns the bytes of the next segment of a heap that holds reserved
-// bytes, for a block of size bytes: a multiple of SegmentBytes.
+// growth returns the bytes of the next segment of a heap with reserved bytes, for a block of size bytes:
+// a multiple of SegmentBytes.
 func (o *PoolOptions) growth(size, reserved int64) int64 {
 	if reserved >= largeHeap {
 		return max(block.RoundUp(size, o.SegmentBytes), min(o.MaxSegmentBytes, reserved/growthShare&^(o.SegmentBytes-1)))
@@ -41,8 +39,8 @@ func (o *PoolOptions) growth(size, reserved int64) int64 {
 	return best
 }
 
-// newSegment asks the driver for bytes of memory, of which the request needs its size. Caller holds p.mu, or is the
-// only one to know p.
+// newSegment allocates a segment of bytes, of which the request needs its size. Caller holds p.mu, or is
+// the only user of p.
 func (p *Pool) newSegment(r *request, bytes int64) (*block.Range, error) {
 	if p.beyondLimit(bytes) {
 		return nil, p.atLimit(r)
@@ -56,17 +54,17 @@ func (p *Pool) newSegment(r *request, bytes int64) (*block.Range, error) {
 	return &block.Range{Addr: addr, Size: bytes}, nil
 }
 
-// fromDriver grows the heap by a segment: of the size that growth suggests, or,
-// if there is not as much, of the size needed.
+// fromDriver grows the heap by a segment, of the size that growth returns or, if the device has less, of
+// the size that the request needs.
 func (p *Pool) fromDriver(r *request) (*Block, error) {
-	if p.full { // free memory elsewhere comes first, then the driver is asked again
+	if p.full { // search for free memory before asking the driver again
 		return nil, nil
 	}
 	return p.grow(r)
 }
 
-// fromFullDriver asks a driver that had no more memory before, in case that has changed: it
-// is better than to wait on the host.
+// fromFullDriver asks a driver that refused the last request, in case it has memory now: this is better
+// than to wait on the host.
 func (p *Pool) fromFullDriver(r *request) (*Block, error) {
 	if r.driverErr != nil {
 		return nil, nil
@@ -98,7 +96,7 @@ func (p *Pool) grow(r *request) (*Block, error) {
 	return nil, nil
 }
 
-// segmentSizes returns the sizes of segments to ask for, in turn.
+// segmentSizes returns the sizes of segments to try in turn.
 func (p *Pool) segmentSizes(r *request) [4]int64 {
 	h := r.heap
 	h.mu.Lock()
@@ -111,16 +109,15 @@ func (p *Pool) segmentSizes(r *request) [4]int64 {
 	}
 	sizes := [4]int64{growth, one, least, r.size}
 	if most := h.SmallSplit(r.size); most > 0 {
-		for i := range sizes { // of a larger one small requests would get nothing more
+		for i := range sizes { // small requests could not use more of a larger one
 			sizes[i] = max(min(sizes[i], most), r.size)
 		}
 	}
 	return sizes
 }
 
-// fromDriverAtLast asks again, and returns unused segments before where these and free
-// memory are enough: at first as many as
-// the request needs.
+// fromDriverAtLast asks again, after it released unused segments if these and free memory are enough: at
+// first as many as the request needs.
 func (p *Pool) fromDriverAtLast(r *request) (*Block, error) {
 	if err := p.drainAll(r); err != nil {
 		return nil, err
@@ -142,8 +139,8 @@ func (p *Pool) fromDriverAtLast(r *request) (*Block, error) {
 	return nil, nil
 }
 
-// unusedSegments returns the bytes of the segments that could go back to the driver, and
-// of what the unowned heap has free, which may complete one.
+// unusedSegments returns the bytes of segments that could be released, and the free bytes of the unowned
+// heap, which may complete one.
 func (p *Pool) unusedSegments() (bytes int64) {
 	p.everyHeap(func(h *heap) {
 		if h == p.unowned {
@@ -155,16 +152,14 @@ func (p *Pool) unusedSegments() (bytes int64) {
 	return bytes
 }
 
-// How a pool with malloc segments takes memory of other streams.
+// How a pool with malloc segments borrows memory of other streams.
 
-// borrowEvery is how many requests a heap meets by itself between two that take
-// memory from another heap while the driver has more. Moving memory costs an
-// event, so streams that need it all the time are better off with their own:
-// churn over many streams then settles without events.
+// borrowEvery is the number of requests that a heap serves itself between two that borrow memory from
+// another heap while the driver has more. Each move of memory costs an event, so streams that need memory
+// all the time get their own: churn over many streams then settles without events.
 const borrowEvery = 128
 
-// fromOthers takes a segment of no stream, or memory of another heap if that was
-// not done too recently.
+// fromOthers takes memory of no stream, or of another heap if the last time is borrowEvery requests ago.
 func (p *Pool) fromOthers(r *request) (*Block, error) {
 	if b := p.fromUnowned(r); b != nil {
 		return b, nil
@@ -184,8 +179,8 @@ func (p *Pool) fromOthers(r *request) (*Block, error) {
 	return b, err
 }
 
-// fromCommon gives the request's heap memory of no stream: a segment, if it is not
-// too large, or part of one.
+// fromCommon gives the request's heap memory of no stream: a segment if it is not too large, or part of
+// one.
 func (p *Pool) fromUnowned(r *request) *Block {
 	if !r.asks(p.unowned) {
 		return nil
@@ -208,8 +203,8 @@ func (p *Pool) fromUnowned(r *request) *Block {
 	return p.adopt(r, g)
 }
 
-// give takes a segment of at least size bytes out of the unowned heap h: a whole one
-// of at most modest bytes, or else part of one, of about growth bytes.
+// give removes a segment of at least size bytes from the unowned heap h: a whole one of at most modest
+// bytes, or else part of one, of about growth bytes.
 func (h *heap) give(size, growth, modest int64) *block.Range {
 	h.Flush()
 	if g := h.FittingUnused(size); g != nil && g.Size <= max(modest, growth) {
@@ -223,7 +218,7 @@ func (h *heap) give(size, growth, modest int64) *block.Range {
 	return h.Lend(n, min(growth, n.Size()))
 }
 
-// adopt adds a segment to the request's heap and meets the request from it.
+// adopt adds a segment to the request's heap and serves the request from it.
 func (p *Pool) adopt(r *request, g *block.Range) *Block {
 	h := r.heap
 	h.mu.Lock()
@@ -231,7 +226,7 @@ func (p *Pool) adopt(r *request, g *block.Range) *Block {
 	return r.handOut(h, h.Carve(h.Adopt(g), r.size))
 }
 
-// borrowSome looks for memory in a few other heaps: free blocks, then waiting ones.
+// borrowSome searches a few other heaps for memory: free blocks, then waiting ones.
 func (p *Pool) borrowSome(r *request) (*Block, error) {
 	lenders := p.lendersOf(r, r.size)
 	for _, lender := range lenders {
@@ -250,11 +245,11 @@ func (p *Pool) borrowSome(r *request) (*Block, error) {
 	return nil, nil
 }
 
-// fromOthersAtLast asks every other heap, and waits for those that wait.
+// fromOthersAtLast searches every other heap, and waits for waiting blocks.
 func (p *Pool) fromOthersAtLast(r *request) (*Block, error) { return p.borrowFromAll(r, allWaiting) }
 
-// fromAnywhere looks at every block of every heap, those that MaxSplitBytes and the
-// strategy leave out among them.
+// fromAnywhere searches every block of every heap, with those that MaxSplitBytes and the strategy leave
+// out.
 func (p *Pool) fromAnywhere(r *request) (*Block, error) {
 	h := r.heap
 	h.mu.Lock()
@@ -279,19 +274,19 @@ func (p *Pool) borrowFromAll(r *request, how thoroughness) (*Block, error) {
 	return nil, nil
 }
 
-// thoroughness is how a heap is searched for memory for another one.
+// thoroughness is the way in which a lender is searched.
 type thoroughness int
 
 const (
-	atHand     thoroughness = iota // what its placement finds
-	stillUsed                      // a block that waits, and that the request's stream waits for instead
-	allWaiting                     // also what waits for other streams, after a wait
-	allBlocks                      // also what its placement does not find
+	atHand     thoroughness = iota // blocks that its placement finds
+	stillUsed                      // a waiting block, for which the request's stream waits instead
+	allWaiting                     // also waiting blocks, after a wait
+	allBlocks                      // also blocks that its placement does not find
 )
 
-// borrow takes an unused segment from the lender, or carves a block out of one that
-// stays there, and orders the request's stream after the lender's. It returns
-// neither if the policy, the lender's state or the driver forbids it.
+// borrow takes an unused segment from the lender, or carves a block out of one that stays there, and
+// orders the request's stream after the lender's. It returns neither if the policy, the lender's state or
+// the driver does not allow it.
 func (p *Pool) borrow(r *request, lender *heap, how thoroughness) (*Block, error) {
 	if !r.asks(lender) {
 		return nil, nil
@@ -345,8 +340,8 @@ func (p *Pool) lendFrom(r *request, lender *heap, how thoroughness) (*Block, *bl
 	return nil, g, nil
 }
 
-// lendWaiting is lendFrom for a block that other streams still use, and that is not much larger
-// than the request: the request's stream waits for them on the device.
+// lendWaiting is lendFrom for a block that other streams still use, and that is not much larger than the
+// request. The request's stream waits for them on the device.
 func (p *Pool) lendWaiting(r *request, lender *heap) (*Block, *block.Range, error) {
 	moves := func(n *block.Node) bool { return n.Whole() && (lender != p.unowned || n.Range().Lender == nil) }
 	item := lender.waiting.First(sizeClass(r.size), func(o *record) bool {
@@ -374,6 +369,6 @@ func (p *Pool) lendWaiting(r *request, lender *heap) (*Block, *block.Range, erro
 	return nil, g, nil
 }
 
-// modest is the largest segment, in bytes, that moves to another heap for one
-// block of size bytes while there is a choice.
+// modest returns the largest segment, in bytes, that moves to another heap for one block of size bytes
+// while there are alternatives.
 func (p *Pool) modest(size int64) int64 { return 4 * max(size, p.opt.SegmentBytes) }

@@ -6,7 +6,7 @@ import (
 	"mlpool/allocator/internal/pages"
 )
 
-// stitched is what a block in a stitch is made of.
+// stitched describes a block in a stitch.
 type stitched struct {
 	stitch *pages.Stitch
 	parts  []*block.Node // of the heap's segments, in the order of the stitch
@@ -14,7 +14,7 @@ type stitched struct {
 	prev, next *record // in heap.stitched
 }
 
-// parts returns what r is made of: its node, where it is in no stitch.
+// parts returns the parts of r: its node if it is not stitched.
 func (r *record) parts() []*block.Node {
 	if r.stitched != nil {
 		return r.stitched.parts
@@ -22,7 +22,7 @@ func (r *record) parts() []*block.Node {
 	return []*block.Node{&r.node}
 }
 
-// stitch makes parts of the heap a block, of size bytes from addr on, in t.
+// stitch makes a block of parts of the heap, of size bytes at addr, in t.
 func (h *heap) stitch(t *pages.Stitch, addr uintptr, size int64, parts []*block.Node) *block.Node {
 	n := h.Apart(addr, size)
 	r := recordOf(n)
@@ -41,7 +41,7 @@ func (h *heap) addStitched(r *record) {
 	h.stitched = r
 }
 
-// unstitch forgets r, which is in a stitch, and returns its parts.
+// unstitch removes r, which is in a stitch, and returns its parts.
 func (h *heap) unstitch(r *record) []*block.Node {
 	w := r.stitched
 	if w.next != nil {
@@ -58,7 +58,7 @@ func (h *heap) unstitch(r *record) []*block.Node {
 	return w.parts
 }
 
-// takeOverStitched adds the blocks in stitches of heap from, whose parts h has already.
+// takeOverStitched adds the stitched blocks of heap from, whose parts h has already.
 func (h *heap) takeOverStitched(from *heap) {
 	for r := from.stitched; r != nil; {
 		after := r.stitched.next
@@ -70,13 +70,13 @@ func (h *heap) takeOverStitched(from *heap) {
 	}
 }
 
-// dropKeeps is how many of upkeepCalls are left to the search that follows dropStitches.
+// dropKeeps is the number of upkeepCalls that dropStitches leaves for the search.
 const dropKeeps = 4
 
-// dropStitches gives up some of the stitches that were not used for longest, while there are too
-// many. Work may still use their addresses, so they go in two steps: events mark the end of that
-// work and, once a later request finds them done, that one and those after it undo some mappings
-// each. A stitch that is used meanwhile stays. So do those of a stream that the driver refuses.
+// dropStitches unmaps some of the least recently used stitches while there are too many. Work may still
+// use their addresses, so this has two phases: events mark the end of that work and, once a later request
+// finds them done, it and further requests undo some mappings each. A stitch that is used meanwhile stays.
+// So do those of a stream that the driver refuses.
 func (p *Pool) dropStitches(r *request) (*Block, error) {
 	r.note(p.unmapStitches(r))
 	return nil, nil
@@ -120,12 +120,12 @@ func (p *Pool) unmapStitches(r *request) error {
 	return nil
 }
 
-// chooseLeaving has stitches leave in which there is no block, those that were not used for
-// longest first, until few enough remain.
+// chooseLeaving marks stitches without blocks, least recently used first, as leaving, until few enough
+// remain.
 func (p *Pool) chooseLeaving(r *request) error {
 	s := p.space
 	excess := s.Excess()
-	marked := map[*heap]bool{} // the driver refuses a heap that is false
+	marked := map[*heap]bool{} // false: the driver refused the heap's stream
 	var refusal error
 	for _, t := range s.Idle() {
 		if excess <= 0 {
@@ -134,7 +134,7 @@ func (p *Pool) chooseLeaving(r *request) error {
 		t.Leaving = true
 		for _, u := range t.Users {
 			h := u.Owner.(*heap)
-			if u.Gone { // its stream was released, and waited for
+			if u.Gone { // its stream was released, and its work is done
 				continue
 			}
 			ok, known := marked[h]
@@ -165,12 +165,12 @@ func (p *Pool) chooseLeaving(r *request) error {
 	return refusal
 }
 
-// How a request has memory that other streams still use: its own stream waits for them on the
-// device. The stream whose heap the memory is in does not.
+// How a request takes memory that other streams still use: its own stream waits for them on the device.
+// The stream whose heap has the memory does not.
 
-// claim makes stream s wait for all that blocks, waiting ones of h, wait for, and takes them
-// out of the waiting blocks. It returns events that mark the work of s from there on, one for
-// each rest of the blocks that s does not get.
+// claim makes stream s wait for the work that blocks, waiting ones of h, wait for, and removes them from
+// the waiting blocks. It returns events that mark the work of s after that, one for each rest of the
+// blocks that s does not get.
 func (h *heap) claim(blocks []*record, s Stream, rests int) (marks []uintptr, err error) {
 	items := make([]*order.Item[*record], len(blocks))
 	for i, r := range blocks {
@@ -185,11 +185,11 @@ func (h *heap) claim(blocks []*record, s Stream, rests int) (marks []uintptr, er
 	return marks, err
 }
 
-// claimLooks bounds how many blocks a request looks at to find chunks that it may claim.
+// claimLooks bounds the blocks that a request examines to find chunks to claim.
 const claimLooks = 4096
 
-// fromWaiting serves a request from unused chunks and, as far as these are too few, from the
-// chunks of blocks that wait in other heaps.
+// fromWaiting serves a request from unused chunks and, if these are too few, from the chunks of waiting
+// blocks of other heaps.
 func (p *Pool) fromWaiting(r *request) (*Block, error) {
 	if p.opt.Reuse != ReuseWait || p.grows(r) || r.missing <= 0 {
 		return nil, nil
@@ -209,8 +209,8 @@ func (p *Pool) fromWaiting(r *request) (*Block, error) {
 	return p.fromStitch(r)
 }
 
-// claimChunks brings chunks of waiting blocks of d into the request's heap until none are
-// missing. What is left of those blocks waits for the request's stream from then on.
+// claimChunks moves chunks of waiting blocks of d into the request's heap until none are missing. The
+// rests of those blocks then wait for the request's stream.
 func (p *Pool) claimChunks(r *request, d *heap, looks *int) error {
 	s, h := p.space, r.heap
 	d.mu.Lock()
@@ -232,7 +232,7 @@ func (p *Pool) claimChunks(r *request, d *heap, looks *int) error {
 	for _, r := range x.blocks {
 		parts := r.parts()
 		if r.stitched != nil {
-			r.stitched.stitch.UsedBy(&h.pages) // which comes after all that used it
+			r.stitched.stitch.UsedBy(&h.pages) // after all streams that used it
 			d.unstitch(r)
 		}
 		for _, m := range parts {
@@ -264,17 +264,17 @@ func (p *Pool) claimChunks(r *request, d *heap, looks *int) error {
 	return nil
 }
 
-// claimed is chunks of a heap in which all is free or waits, and the waiting blocks that are
-// in them, perhaps in part.
+// claimed has chunks of a heap without live memory, and the waiting blocks that are in them, at least in
+// part.
 type claimed struct {
 	chunks []*pages.Chunk
 	blocks []*record
-	has    map[*pages.Chunk]bool // false: chunks that were looked at
+	has    map[*pages.Chunk]bool // false: the chunk was examined
 	taken  map[*record]bool      // blocks
 }
 
-// claimable finds chunks of most bytes, or as few more as it must: those of large waiting blocks
-// first, and of those in the order in which they were freed.
+// claimable finds chunks of most bytes, or as few more as possible: those of large waiting blocks first,
+// in the order in which they were freed.
 func (s *space) claimable(d *heap, most int64, looks *int) *claimed {
 	x := &claimed{has: map[*pages.Chunk]bool{}, taken: map[*record]bool{}}
 	for _, r := range d.waiting.Largest {
@@ -296,8 +296,7 @@ func (s *space) claimable(d *heap, most int64, looks *int) *claimed {
 	return x
 }
 
-// add adds c if there is nothing in it that is not free and does not wait. There is p, a part of
-// the waiting block r.
+// add adds c, which has p, a part of the waiting block r, if all its memory is free or waits.
 func (x *claimed) add(c *pages.Chunk, r *record, p *block.Node, looks *int) bool {
 	m := p
 	for m.Addr() > c.Addr() && *looks >= 0 {
@@ -324,7 +323,7 @@ func (x *claimed) add(c *pages.Chunk, r *record, p *block.Node, looks *int) bool
 	return true
 }
 
-// rests returns how many pieces of the blocks lie in none of the chunks.
+// rests returns the number of spans of the blocks that are in none of the chunks.
 func (x *claimed) rests(s *space) (rests int) {
 	for _, r := range x.blocks {
 		for _, p := range r.parts() {
@@ -340,7 +339,7 @@ func (x *claimed) rests(s *space) (rests int) {
 	return rests
 }
 
-// front says whether the first bytes of n lie in the chunks, and how many are like these.
+// front reports whether the first bytes of n are in the chunks, and how many are alike.
 func (x *claimed) front(s *space, n *block.Node) (in bool, bytes int64) {
 	chunks := s.Overlapping(n.Addr(), n.Addr()+uintptr(n.Size()))
 	for _, c := range chunks {

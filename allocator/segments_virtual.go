@@ -5,21 +5,20 @@ import (
 	"mlpool/allocator/internal/pages"
 )
 
-// How a pool with virtual segments meets a request that no free block of its heap
-// fits. The physical memory is what counts: a request fails only if there are not
-// enough pages. In turn, it takes
+// How a pool with virtual segments serves a request that no free block of its heap fits. Only physical
+// memory counts: a request fails only if there are not enough pages. In turn, it takes
 //
-//   - chunks that lie side by side, or were stitched before, and are unused;
-//   - new memory, if more is handed out than ever before;
-//   - unused chunks from here and there, which it stitches;
+//   - unused chunks that are side by side, or in an earlier stitch;
+//   - new memory, if the bytes allocated are a new peak;
+//   - unused chunks from anywhere, which it stitches;
 //   - chunks of freed blocks that other streams still use, if its stream may wait for them;
 //   - new memory, as much as is missing.
 //
-// In a steady state, the first is always enough, and calls no driver but to order
-// streams. Only where the driver has no more memory does a request wait on the host.
+// In a steady state the first is always enough, and calls the driver only to order streams. A request
+// waits on the host only if the driver has no more memory.
 
-// fromChunks meets a request from unused chunks that are side by side as they are:
-// first of its own heap, then of others too.
+// fromChunks serves a request from unused chunks that are side by side: first of its own heap, then of
+// others.
 func (p *Pool) fromChunks(r *request) (*Block, error) {
 	if b, err := p.gather(r, nil, false); b != nil || err != nil {
 		return b, err
@@ -35,7 +34,7 @@ func (p *Pool) fromChunks(r *request) (*Block, error) {
 	return p.fromBlocks(r, p.unowned)
 }
 
-// fromBlocks meets a request from a free block of another heap, where it stays.
+// fromBlocks serves a request from a free block of another heap, which keeps it.
 func (p *Pool) fromBlocks(r *request, lender *heap) (*Block, error) {
 	if r.forArena || !r.asks(lender) || lender.Reserved() == 0 {
 		return nil, nil
@@ -54,7 +53,7 @@ func (p *Pool) fromBlocks(r *request, lender *heap) (*Block, error) {
 	return r.handOut(lender, n), nil
 }
 
-// fromStitch meets a request from unused chunks wherever they are.
+// fromStitch serves a request from unused chunks anywhere.
 func (p *Pool) fromStitch(r *request) (*Block, error) {
 	if p.grows(r) {
 		r.missing = r.size
@@ -69,14 +68,14 @@ func (p *Pool) fromStitch(r *request) (*Block, error) {
 	return nil, nil
 }
 
-// grows says that new memory is to meet the request rather than a stitch: there are far too
-// many, and the driver may have memory.
+// grows reports whether to grow rather than stitch: there are far too many stitches, and the driver may
+// have memory.
 func (p *Pool) grows(r *request) bool {
 	return p.space.Overstitched() && !p.full && r.driverErr == nil
 }
 
-// fromSettled waits for every freed block and joins the free blocks of every heap
-// before it looks once more.
+// fromSettled waits for every freed block and coalesces the free blocks of every heap, and then searches
+// again.
 func (p *Pool) fromSettled(r *request) (*Block, error) {
 	r.widen(p.opt.Reuse)
 	if err := p.drainAll(r); err != nil {
@@ -99,8 +98,8 @@ func (p *Pool) fromSettled(r *request) (*Block, error) {
 	return nil, nil
 }
 
-// fromReleased gives back to the driver what the policy leaves to other streams, or what
-// cannot be mapped side by side, if these and unused chunks are enough.
+// fromReleased releases memory that the policy keeps for other streams, or that cannot be mapped side by
+// side, if it and unused chunks are enough.
 func (p *Pool) fromReleased(r *request) (*Block, error) {
 	if missing := p.missing(r); missing > 0 && p.noRoom(r, missing, p.space.kept()) != nil {
 		return nil, nil
@@ -110,9 +109,9 @@ func (p *Pool) fromReleased(r *request) (*Block, error) {
 	return p.gather(r, r.lenders, true)
 }
 
-// gather meets a request from unused chunks of its heap and of lenders, and parts of
-// its heap's own; a new stitch is made only if that is asked for. Where the driver
-// refuses one of the lenders, or its work is not done, it looks again without that one.
+// gather serves a request from unused chunks of its heap and of lenders, and from parts of its heap's
+// chunks; it makes a new stitch only with stitch. If the driver refuses a lender, or its work is not done,
+// it searches again without it.
 func (p *Pool) gather(r *request, lenders []*heap, stitch bool) (*Block, error) {
 	for {
 		heaps := append(make([]*heap, 0, 1+len(lenders)), r.heap)
@@ -139,8 +138,8 @@ func (p *Pool) gather(r *request, lenders []*heap, stitch bool) (*Block, error) 
 	}
 }
 
-// gatherLocked takes the memory for a request, if there is enough, into its heap and
-// out of the free blocks there. All locks of heaps are held.
+// gatherLocked moves the memory for a request, if there is enough, into its heap and removes it from the
+// free blocks there. Caller holds all locks of heaps.
 func (p *Pool) gatherLocked(r *request, heaps []*heap, stitch bool) (parts []*block.Node, at pages.Location, err error) {
 	s, h := p.space, r.heap
 	for _, each := range heaps {
@@ -158,7 +157,7 @@ func (p *Pool) gatherLocked(r *request, heaps []*heap, stitch bool) (parts []*bl
 		if spans, r.missing = s.Fragments(&h.pages, r.size); r.missing > 0 {
 			return nil, pages.Location{}, nil
 		}
-		if len(spans) == 1 { // it is side by side as it is
+		if len(spans) == 1 { // it is side by side already
 			at.Addr = spans[0].Lo
 		}
 	} else {
@@ -182,9 +181,8 @@ func (p *Pool) gatherLocked(r *request, heaps []*heap, stitch bool) (parts []*bl
 	return parts, at, nil
 }
 
-// move brings the chunks of other heaps that spans are of into the request's heap,
-// whose stream is made to wait for theirs. It moves nothing where the policy or the
-// driver forbids that.
+// move moves the chunks of spans of other heaps into the request's heap, whose stream waits for theirs. It
+// moves nothing if the policy or the driver does not allow it.
 func (p *Pool) move(r *request, spans []pages.Span) (bool, error) {
 	s, h := p.space, r.heap
 	lenders := s.Lenders(&h.pages, spans)
@@ -203,8 +201,8 @@ func (p *Pool) move(r *request, spans []pages.Span) (bool, error) {
 	return true, nil
 }
 
-// handOutParts hands out parts of the request's heap as one block: where they are
-// side by side, or in a new stitch.
+// handOutParts hands out parts of the request's heap as one block: in place if they are side by side, or
+// in a new stitch.
 func (p *Pool) handOutParts(r *request, parts []*block.Node, at pages.Location) (*Block, error) {
 	h := r.heap
 	if at.Addr == 0 {
@@ -232,8 +230,7 @@ func (p *Pool) handOutParts(r *request, parts []*block.Node, at pages.Location) 
 	return r.handOut(h, n), nil
 }
 
-// missing returns how many bytes the request needs that are not in unused chunks, whoever
-// has these.
+// missing returns the bytes that the request needs beyond the unused chunks of all heaps.
 func (p *Pool) missing(r *request) int64 {
 	s, h := p.space, r.heap
 	h.mu.Lock()
@@ -253,20 +250,20 @@ func (p *Pool) missing(r *request) int64 {
 	return missing
 }
 
-// Small blocks that live long, anywhere in large free ranges, leave few chunks unused: huge
-// blocks then need stitches, or memory of other streams, for ever. So where those never end,
-// small blocks get chunks of their own, as in the small pool of PyTorch's allocator.
+// Long-lived small blocks in large free ranges leave few chunks unused, so that huge blocks always need
+// stitches, or memory of other streams. So if these never end, small blocks get separate chunks, as in the
+// small pool of PyTorch's allocator.
 
 // Blocks of less than 1/smallShare of a page are small. For pages of 2 MiB that is 1 MiB, as
 // in PyTorch.
 const smallShare = 2
 
-// A heap of fewer than leastPages pages keeps small blocks among the others: chunks for small
-// blocks alone would be too much of it. It is a variable for tests of small pools.
+// A heap of fewer than leastPages pages has no separate chunks for small blocks, which would be too large
+// a part of it. It is a variable for tests of small pools.
 var leastPages int64 = 256
 
-// fromSmall meets a request for a small block from an unused chunk of its heap, which becomes
-// one for small blocks.
+// fromSmall serves a request for a small block from an unused chunk of its heap, which becomes a chunk for
+// small blocks.
 func (p *Pool) fromSmall(r *request) (*Block, error) {
 	s, h := p.space, r.heap
 	if !s.slack.Grew || p.opt.Placement != nil {
@@ -293,7 +290,7 @@ func (p *Pool) fromSmall(r *request) (*Block, error) {
 		}
 	}
 	if best == nil {
-		// Until there is such a chunk, holes of other chunks serve.
+		// Until there is such a chunk, free blocks of other chunks serve.
 		if n := h.FindLarge(r.size); n != nil {
 			return r.handOut(h, h.Carve(n, r.size)), nil
 		}

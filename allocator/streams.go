@@ -5,9 +5,8 @@ import (
 	"mlpool/allocator/internal/order"
 )
 
-// alsoUsedOn notes that the memory of r may be used again only after the work
-// on s, which for the heap's own stream is a matter of course. It returns the user
-// if r did not name it before.
+// alsoUsedOn records that the memory of r may be used again only after the work on s, unless s is the
+// heap's own stream. It returns the user if it is new for r.
 func (h *heap) alsoUsedOn(r *record, s Stream) *order.User {
 	if s == h.stream && h != h.pool.unowned {
 		return nil
@@ -15,10 +14,9 @@ func (h *heap) alsoUsedOn(r *record, s Stream) *order.User {
 	return h.pool.users.Name(&r.users, s)
 }
 
-// freeForeign frees r, which was used on other streams than the heap's. An event
-// of its own marks the work of each: later work of theirs is not waited for, and
-// the stream need not exist any longer. If the driver refuses an event, r stays
-// handed out, and names s only if it did before.
+// freeForeign frees r, which was used on other streams than the heap's. It records an event on each, so
+// that nothing waits for their later work, and a stream may be destroyed. If the driver refuses an event, r
+// stays live, and names s only if it did before.
 func (h *heap) freeForeign(r *record, s Stream) error {
 	if err := h.waiting.ReapIfDue(); err != nil {
 		return err
@@ -41,20 +39,20 @@ func (h *heap) freeForeign(r *record, s Stream) error {
 	return nil
 }
 
-// wait makes r, which no list holds, wait for other streams.
+// wait makes r, which is in no list, wait for other streams.
 func (h *heap) wait(r *record, item *order.Item[*record]) {
 	r.node.State = waiting
 	r.waits = item
 	h.waiting.Push(item)
 }
 
-// ready makes r available, which waited.
+// ready makes r, which waited, free.
 func (h *heap) ready(r *record) {
 	r.waits = nil
 	h.Recycle(&r.node)
 }
 
-// drain makes all waiting blocks available. A heap of no stream waits on the host.
+// drain waits for all waiting blocks. The unowned heap waits on the host.
 func (h *heap) drain(how order.Mode) error {
 	if h == h.pool.unowned {
 		how = order.HostWaits
@@ -62,7 +60,7 @@ func (h *heap) drain(how order.Mode) error {
 	return h.waiting.Drain(h.stream, how)
 }
 
-// drainAll waits for every freed block and joins the free blocks of every heap.
+// drainAll waits for every freed block and coalesces the free blocks of every heap.
 func (p *Pool) drainAll(r *request) error {
 	for h := range p.all {
 		h.mu.Lock()
@@ -80,15 +78,12 @@ func (p *Pool) drainAll(r *request) error {
 	return nil
 }
 
-// ReleaseStream is to be called before stream s is destroyed. It waits on the
-// host for the work queued on s, after which the free memory of s serves every
-// other stream without further ado, under any policy. Blocks allocated on s may
-// still be freed on streams that exist. A later stream of the same name starts
-// afresh.
+// ReleaseStream must be called before stream s is destroyed. It waits on the host for the work queued on
+// s. The free memory of s then serves every other stream, under any policy. Blocks allocated on s may still
+// be freed on other streams. A later stream with the same handle is a new one.
 //
-// Where it was not called, the free memory of a stream that was destroyed serves no
-// other stream until Close, and the addresses at which the stream used stitched memory
-// stay mapped: the driver lets nothing be ordered after its work.
+// Without it, the free memory of a destroyed stream serves no other stream until Close, and the addresses
+// of its stitches stay mapped, since the driver cannot order other work after its work.
 func (p *Pool) ReleaseStream(s Stream) error {
 	if p.isClosed() {
 		return ErrClosed
@@ -102,7 +97,7 @@ func (p *Pool) ReleaseStream(s Stream) error {
 		return ErrClosed
 	}
 	h := p.open(s)
-	if h != nil { // another thread in need of memory may have made s wait for others since
+	if h != nil { // another thread may have made s wait for others meanwhile
 		if err := p.events.Sync(s); err != nil {
 			return err
 		}
@@ -148,7 +143,7 @@ func (p *Pool) merge(h *heap) {
 	p.list = p.list[:last]
 }
 
-// takeOverLive counts n, which is handed out, as one of h.
+// takeOverLive counts n, a live block, as one of h.
 func (h *heap) takeOverLive(from *heap, n *block.Node) {
 	class := sizeClass(n.Size())
 	from.stats.classes[class].allocs--
@@ -157,7 +152,7 @@ func (h *heap) takeOverLive(from *heap, n *block.Node) {
 	h.stats.peak = max(h.stats.peak, h.stats.allocated)
 }
 
-// close forgets everything that the heap holds.
+// close removes everything from the heap.
 func (h *heap) close() {
 	h.Close()
 	h.stats, h.stitched, h.records = heapStats{}, nil, nil
