@@ -74,35 +74,38 @@ func benchmarkShape(b *testing.B, p kernels.Precision, m, w int) {
 		{"wgrads", 8*m*w*w + 2*m*w*10, func() error { return s.GroupedGEMM(p, group) }},
 		{"gather", 0, func() error { return s.Gather(x, labels, bytes, bytes, indices, m, w) }},
 	} {
-		b.Run(k.name, func(b *testing.B) {
-			const n = 500
-			start, err := kernels.NewEvent()
-			try(b, err)
-			end, err := kernels.NewEvent()
-			try(b, err)
-			b.Cleanup(func() { try(b, errors.Join(start.Close(), end.Close())) })
-			var device, host time.Duration
-			for b.Loop() {
-				try(b, s.Synchronize())
-				busy(b, s, long)
-				try(b, start.Record(s))
-				t := time.Now()
-				for range n {
-					try(b, k.f())
-				}
-				host += time.Since(t)
-				try(b, end.Record(s))
-				d, err := end.Since(start)
-				try(b, err)
-				device += d
-			}
-			us := float64(device.Nanoseconds()) / 1e3 / float64(b.N) / n
-			b.ReportMetric(us, "µs")
-			b.ReportMetric(float64(host.Nanoseconds())/1e3/float64(b.N)/n, "host-µs")
-			if k.flops > 0 {
-				b.ReportMetric(float64(k.flops)/us/1e6, "TFLOP/s")
-			}
-		})
+		b.Run(k.name, func(b *testing.B) { benchmarkKernel(b, s, long, k.flops, k.f) })
+	}
+}
+
+// benchmarkKernel times launches behind work on the memory at long. flops is what one does, or 0.
+func benchmarkKernel(b *testing.B, s kernels.Stream, long uintptr, flops int, launch func() error) {
+	const n = 500
+	start, err := kernels.NewEvent()
+	try(b, err)
+	end, err := kernels.NewEvent()
+	try(b, err)
+	b.Cleanup(func() { try(b, errors.Join(start.Close(), end.Close())) })
+	var device, host time.Duration
+	for b.Loop() {
+		try(b, s.Synchronize())
+		busy(b, s, long)
+		try(b, start.Record(s))
+		t := time.Now()
+		for range n {
+			try(b, launch())
+		}
+		host += time.Since(t)
+		try(b, end.Record(s))
+		d, err := end.Since(start)
+		try(b, err)
+		device += d
+	}
+	us := float64(device.Nanoseconds()) / 1e3 / float64(b.N) / n
+	b.ReportMetric(us, "µs")
+	b.ReportMetric(float64(host.Nanoseconds())/1e3/float64(b.N)/n, "host-µs")
+	if flops > 0 {
+		b.ReportMetric(float64(flops)/us/1e6, "TFLOP/s")
 	}
 }
 

@@ -122,8 +122,15 @@ func trainEpoch[T any](t *testing.T, trainer *model.Trainer[T]) model.Epoch {
 	return e
 }
 
-func newAllocator(t *testing.T, kind string, driver allocator.Driver) (a allocator.Allocator) {
-	var err error
+func newAllocator(t *testing.T, kind string, driver allocator.Driver) allocator.Allocator {
+	a, err := openAllocator(kind, driver)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+func openAllocator(kind string, driver allocator.Driver) (a allocator.Allocator, err error) {
 	switch kind {
 	case "pool", "graph pool":
 		a, err = allocator.NewPool(driver, allocator.PoolOptions{})
@@ -140,10 +147,7 @@ func newAllocator(t *testing.T, kind string, driver allocator.Driver) (a allocat
 		pool, err = cudadriver.NewGraphPool()
 		a = allocator.NewAsync(pool)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	return a
+	return a, err
 }
 
 // blobs is a set of n noisy images of ten patterns.

@@ -42,22 +42,13 @@ func asIs(l *collective.Local) collective.Collective { return l }
 func trainRank(name string, c collective.Collective, train, test model.Set, features, epochs int, opt model.Options) (out trained, err error) {
 	b := backends[slices.Index(hostBackends(), name)]
 	var alloc, captured allocator.Allocator
-	open := map[string]func() (allocator.Allocator, error){
-		"pool": func() (allocator.Allocator, error) {
-			return allocator.NewPool(device.NewHostDriver(), allocator.PoolOptions{})
-		},
-		"plan": func() (allocator.Allocator, error) {
-			return allocator.NewPlan(device.NewHostDriver(), allocator.PoolOptions{})
-		},
-		"malloc": func() (allocator.Allocator, error) { return allocator.NewMalloc(device.NewHostDriver()), nil },
-	}
-	if alloc, err = open[b.kind](); err != nil {
+	if alloc, err = openAllocator(b.kind, device.NewHostDriver()); err != nil {
 		return out, err
 	}
 	defer func() { err = errors.Join(err, alloc.Close()) }()
 	d := device.New(new(device.HostQueue), alloc, b.fuse)
 	if b.graph {
-		if captured, err = open["pool"](); err != nil {
+		if captured, err = openAllocator("pool", device.NewHostDriver()); err != nil {
 			return out, err
 		}
 		defer func() { err = errors.Join(err, captured.Close()) }()

@@ -36,56 +36,55 @@ func (s stretch) equals(t *testing.T, other stretch) bool {
 	return same
 }
 
+// resumeEpochs is how long a training is that is stopped.
+const resumeEpochs = 3
+
+// trainFrom trains from a start on, to the end or up to a step of epoch 2.
+func trainFrom(t *testing.T, l lab, train, test model.Set, weights []*tensor.Dense, start model.Start, stop int) (s stretch) {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	opt := options(train.Images.Shape()[0], 15)
+	opt.ChunkSteps, opt.Start, opt.VerboseEvery = 3, start, 1
+	if l.captured == nil {
+		opt.ChunkSteps = 1
+	}
+	number := start.Epoch + 1
+	opt.Verbose = func(step int, _ float32) {
+		if number == 2 && step == stop {
+			cancel()
+		}
+	}
+	trainer := newTrainer(t, l.device(plain), train, test, weights, opt)
+	if stop == 0 {
+		number = resumeEpochs // which ends the first epoch
+	}
+	for ; number <= resumeEpochs && ctx.Err() == nil; number++ {
+		e, err := trainer.Epoch(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.epochs = append(s.epochs, e)
+	}
+	var err error
+	if s.weights, err = trainer.Weights(); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
 // TestResume stops a training after each step of its second epoch, and continues it in a new trainer,
 // eagerly and from graphs, where the stop may be within a chunk. All numbers are those of a training
 // that was not stopped.
 func TestResume(t *testing.T) {
-	const rows, features, batch, steps, epochs = 100, 11, 15, 7, 3
+	const rows, features, steps = 100, 11, 7
 	train, test := blobs(rows, features, 1), blobs(43, features, 2)
 	onEveryBackend(t, func(t *testing.T, l lab) {
-		// run trains from a start on, to the end or up to a step of epoch 2.
-		run := func(l lab, weights []*tensor.Dense, start model.Start, stop int) (s stretch) {
-			ctx, cancel := context.WithCancel(context.Background())
-			defer cancel()
-			opt := options(rows, batch)
-			opt.ChunkSteps, opt.Start, opt.VerboseEvery = 3, start, 1
-			if l.captured == nil {
-				opt.ChunkSteps = 1
-			}
-			number := start.Epoch + 1
-			opt.Verbose = func(step int, _ float32) {
-				if number == 2 && step == stop {
-					cancel()
-				}
-			}
-			trainer, err := model.NewTrainer(l.device(plain), train, test, weights, opt)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if stop == 0 {
-				number = epochs // which ends the first epoch
-			}
-			for ; number <= epochs && ctx.Err() == nil; number++ {
-				e, err := trainer.Epoch(ctx)
-				if err != nil {
-					t.Fatal(err)
-				}
-				s.epochs = append(s.epochs, e)
-			}
-			if s.weights, err = trainer.Weights(); err != nil {
-				t.Fatal(err)
-			}
-			if err := trainer.Close(); err != nil {
-				t.Error(err)
-			}
-			return s
-		}
 		eager := l
 		eager.captured = nil
 		initial := model.Weights(features, 9, 2, data.Classes, 5)
-		whole := run(l, initial, model.Start{}, -1)
+		whole := trainFrom(t, l, train, test, initial, model.Start{}, -1)
 		for stop := range steps {
-			stopped := run(eager, initial, model.Start{}, stop)
+			stopped := trainFrom(t, eager, train, test, initial, model.Start{}, stop)
 			start := model.Start{Epoch: 1}
 			if stop > 0 {
 				start.Losses = stopped.last().Losses
@@ -93,11 +92,11 @@ func TestResume(t *testing.T) {
 			if len(start.Losses) != stop {
 				t.Fatalf("stopped after %d steps, want %d", len(start.Losses), stop)
 			}
-			if !run(l, stopped.weights, start, -1).equals(t, whole) {
+			if !trainFrom(t, l, train, test, stopped.weights, start, -1).equals(t, whole) {
 				t.Errorf("stopped after %d steps: other numbers than of the whole training", stop)
 			}
 			// Stop again in the same epoch, and continue step by step.
-			again := run(l, stopped.weights, start, 6)
+			again := trainFrom(t, l, train, test, stopped.weights, start, 6)
 			if stop == 0 || stop >= 6 || !again.last().Interrupted {
 				continue
 			}
@@ -105,7 +104,7 @@ func TestResume(t *testing.T) {
 				t.Errorf("stopped after %d steps and then %d, want 6", stop, n)
 			}
 			start.Losses = again.last().Losses
-			if !run(eager, again.weights, start, -1).equals(t, whole) {
+			if !trainFrom(t, eager, train, test, again.weights, start, -1).equals(t, whole) {
 				t.Errorf("stopped after %d steps and then 6: other numbers than of the whole training", stop)
 			}
 		}

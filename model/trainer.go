@@ -125,27 +125,32 @@ func (t *Trainer[T]) StepsQueued() int64 { return t.stepsQueued.Load() }
 // ctx is done, Epoch finishes the chunk that it is queueing and returns an interrupted epoch. It
 // also interrupts an epoch that diverges: at most 200 steps, or as many as take 0.1 s, follow the
 // first loss that is not finite; with chunks of more than 100 steps, at most two chunks.
-func (t *Trainer[T]) Epoch(ctx context.Context) (Epoch, error) {
-	e := Epoch{Number: t.epoch + 1, Losses: slices.Clone(t.before)}
+func (t *Trainer[T]) Epoch(ctx context.Context) (e Epoch, err error) {
+	e = Epoch{Number: t.epoch + 1, Losses: slices.Clone(t.before)}
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("epoch %d: %w", e.Number, err)
+		}
+	}()
 	start := time.Now()
 	order := <-t.nextOrder
 	t.epoch++
 	t.before = nil
 	t.shuffle()
 	if err := t.ops.Write(t.train.indices, vector(order)); err != nil {
-		return e, fmt.Errorf("epoch %d: %w", e.Number, err)
+		return e, err
 	}
 	first := len(e.Losses)
 	steps, err := t.queue(ctx, first)
 	if err != nil {
-		return e, fmt.Errorf("epoch %d: %w", e.Number, err)
+		return e, err
 	}
 	if err := t.allReduce(first, steps); err != nil {
-		return e, fmt.Errorf("epoch %d: %w", e.Number, err)
+		return e, err
 	}
 	results, err := t.ops.Dense(t.batchResults) // waits for the device
 	if err != nil {
-		return e, fmt.Errorf("epoch %d: %w", e.Number, err)
+		return e, err
 	}
 	e.Train = time.Since(start)
 	table := results.Float32s()
@@ -156,12 +161,12 @@ func (t *Trainer[T]) Epoch(ctx context.Context) (Epoch, error) {
 		return e, nil
 	}
 	if e.Validation, err = t.ops.Elapsed(trainEnd, validationEnd); err != nil {
-		return e, fmt.Errorf("epoch %d: %w", e.Number, err)
+		return e, err
 	}
 	e.Train -= e.Validation
 	t.stepTime = e.Train / time.Duration(steps-first)
 	if e.AllReduce, e.Exposed, err = t.ops.AllReduceTimes(); err != nil {
-		return e, fmt.Errorf("epoch %d: %w", e.Number, err)
+		return e, err
 	}
 	e.ValLoss, e.ValAcc = t.test.score(table[2*t.train.batches:])
 	return e, nil

@@ -109,6 +109,7 @@ func TestLaunchesOfTransposes(t *testing.T) {
 
 // TestPrefetch queues operations after others that write their operands, that write other
 // tensors, or for which that is not known.
+// It is one table.
 func TestPrefetch(t *testing.T) {
 	b, r := newRecording(t)
 	b.CaptureFrom(b.alloc)
@@ -226,18 +227,23 @@ func TestDgradWgradIsTheSame(t *testing.T) {
 	}
 }
 
-// tensor returns a tensor of zeros that lives until the test ends.
-func (b bench) tensor(t *testing.T, rows, cols int) Tensor {
-	d, err := b.FromDense("test", tensor.New(tensor.Of(tensor.Float32), tensor.WithShape(rows, cols)))
+// put copies zeros to a device until the test ends.
+func put(t *testing.T, d *Device, dt tensor.Dtype, shape ...int) Tensor {
+	t.Helper()
+	x, err := d.FromDense("test", tensor.New(tensor.Of(dt), tensor.WithShape(shape...)))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := b.Free(d); err != nil {
+		if err := d.Free(x); err != nil {
 			t.Error(err)
 		}
 	})
-	return d
+	return x
+}
+
+func (b bench) tensor(t *testing.T, rows, cols int) Tensor {
+	return put(t, b.Device, tensor.Float32, rows, cols)
 }
 
 // TestStepsOfLayers checks the launches of steps of perceptrons.

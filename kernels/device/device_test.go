@@ -130,6 +130,7 @@ func TestStepGivesItsOutputsBack(t *testing.T) {
 
 // TestMisfits passes shapes that do not fit to every operation. The step must return the first
 // fault, free everything, and leave the device usable.
+// It is one table.
 func TestMisfits(t *testing.T) {
 	b := newBench(t, new(HostQueue), true)
 	images, labels := b.Gather(b.images, b.labels, b.indices, 0, 12)

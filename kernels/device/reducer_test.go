@@ -72,16 +72,8 @@ func testReduceOrder(t *testing.T, symmetric bool, move string, updates int, exp
 	if !slices.Equal(q.log, begin) {
 		t.Errorf("DataParallel does %q, want %q", q.log, begin)
 	}
-	images, errI := d.FromDense("images", tensor.New(tensor.Of(tensor.Uint8), tensor.WithShape(4, 2200)))
-	labels, errL := d.FromDense("labels", tensor.New(tensor.Of(tensor.Uint8), tensor.WithShape(4)))
-	indices, errX := d.FromDense("indices", tensor.New(tensor.Of(tensor.Int32), tensor.WithShape(4)))
-	rows, errR := d.FromDense("rows", tensor.New(tensor.Of(tensor.Float32), tensor.WithShape(2, 4)))
-	x, errF := d.FromDense("x", tensor.New(tensor.Of(tensor.Float32), tensor.WithShape(4, 2200)))
-	h, errH := d.FromDense("h", tensor.New(tensor.Of(tensor.Float32), tensor.WithShape(4, 1500)))
-	dlogits, errD := d.FromDense("dlogits", tensor.New(tensor.Of(tensor.Float32), tensor.WithShape(4, 10)))
-	if err := errors.Join(errI, errL, errX, errR, errF, errH, errD); err != nil {
-		t.Fatal(err)
-	}
+	images, labels, indices := put(t, d, tensor.Uint8, 4, 2200), put(t, d, tensor.Uint8, 4), put(t, d, tensor.Int32, 4)
+	rows, x, h, dlogits := put(t, d, tensor.Float32, 2, 4), put(t, d, tensor.Float32, 4, 2200), put(t, d, tensor.Float32, 4, 1500), put(t, d, tensor.Float32, 4, 10)
 	step := func(backward bool) {
 		t.Helper()
 		q.log, q.forked = nil, -1
@@ -123,11 +115,6 @@ func testReduceOrder(t *testing.T, symmetric bool, move string, updates int, exp
 	}
 	if err := d.Synchronize(); err != nil {
 		t.Error(err)
-	}
-	for _, one := range []Tensor{x, h, dlogits, images, labels, indices, rows} {
-		if err := d.Free(one); err != nil {
-			t.Error(err)
-		}
 	}
 }
 
