@@ -40,7 +40,6 @@ __device__ inline unsigned mapa(const void *shared, int rank) {
   return a;
 }
 
-// st_shared_cluster stores to DSMEM, at an address from mapa.
 __device__ inline void st_shared_cluster(unsigned to, float4 v) {
   asm volatile("st.shared::cluster.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(to), "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w) : "memory");
 }
@@ -65,7 +64,6 @@ __device__ inline void st_async(unsigned, float4, unsigned) {}
 
 #endif
 
-// barrier_cluster waits for the other CTAs of the cluster.
 __device__ inline void barrier_cluster() {
   barrier_cluster_arrive();
   barrier_cluster_wait();

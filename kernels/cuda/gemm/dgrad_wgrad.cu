@@ -75,7 +75,6 @@ struct Fused {
     tma_load(shared + ALL_Y, p.map[2], n0, 0, y_full);
   }
 
-  // start fills the pipeline.
   __device__ void start() const {
     bool one = threadIdx.x == 0;
     if (one) {

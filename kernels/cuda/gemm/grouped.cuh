@@ -39,7 +39,6 @@ struct Group {
 };
 static_assert(sizeof(Group<TmaGemm>) + sizeof(int) <= 4 << 10, "warpgroup_gemm takes an int as well");
 
-// run_kind runs the kind-th of P.
 template <typename Params, typename P, typename... Others>
 __device__ void run_kind(const Params &p, int kind, int cta, float *shared) {
   if (kind == 0) return P::run(p, cta, shared);
@@ -66,7 +65,6 @@ int shared_for_occupancy(int bytes, int64_t ctas) {
   return std::max(bytes, (device().shared + 1024) / (P::OCCUPANCY + 1) - 1024 + 16);
 }
 
-// has_toolkit says whether the toolkit can compile P.
 template <typename P>
 constexpr bool has_toolkit = P::ARCH < 90 || HAVE_TMA;
 

@@ -64,7 +64,6 @@ __device__ inline void cp_async_commit_group() {
 #endif
 }
 
-// cp_async_wait_group waits for all but the newest LEFT groups.
 template <int LEFT>
 __device__ void cp_async_wait_group() {
 #if __CUDA_ARCH__ >= 800
@@ -130,7 +129,6 @@ __device__ inline float pixel(unsigned four, int i) {
   return __uint_as_float(__byte_perm(four, 0x4b000000, 0x7440 + i)) - 8388608.f;
 }
 
-// store_pixels stores four bytes as floats.
 __device__ inline void store_pixels(float *to, unsigned four) {
   *(float4 *)to = make_float4(pixel(four, 0), pixel(four, 1), pixel(four, 2), pixel(four, 3));
 }

@@ -46,7 +46,6 @@ struct Tile {
   static __device__ int offset(int row, int k) { return K ? line_offset(row, k) : line_offset(k, row); }
 };
 
-// power_of_two returns the largest power of two up to n.
 constexpr int power_of_two(int n) { return n < 2 ? 1 : 2 * power_of_two(n / 2); }
 
 // Loader copies an operand's k-tiles. In a pass the CTA's threads copy SIDE·W floats of each of LINES lines. next
@@ -100,7 +99,6 @@ struct Loader {
     else indices += BK;
   }
 
-  // store_u8 stores the uint8 input of the last next as floats.
   __device__ void store_u8() {
     if (U8)
 #pragma unroll
@@ -120,39 +118,23 @@ struct Config {
 
 // A policy's Large is for compute capability 8 and later, with 96 KB of shared memory or more for a CTA; its Small
 // is for older GPUs, with 48 KB. Each is compiled for its GPUs alone.
+template <typename Large_, typename Small_>
+struct Policy {
+  using Large = Large_;
+  using Small = Small_;
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
-#define COMPILED Small
+  using Compiled = Small;
 #else
-#define COMPILED Large
-#endif
-
-struct Square {
-  // Four stages: a CTA of a cluster often loads all of its k at once.
-  using Large = Config<64, 64, 8, 8, 4, 4, 2, 1>;
-  using Small = Config<64, 64, 8, 8, 2, 2, 2, 1>;
-  using Compiled = COMPILED;
-};
-
-// Wide is for shapes that take fewer waves of it than of Square.
-struct Wide {
-  using Large = Config<64, 96, 8, 12, 4, 4, 1, 4>;
-  using Small = Square::Small;  // not launched
-  using Compiled = COMPILED;
-};
-
-// Low is for few rows by many columns.
-struct Low {
-  using Large = Config<64, 32, 8, 8, 8, 4, 1, 4>;
-  using Small = Square::Small;
-  using Compiled = COMPILED;
-};
-
-// Narrow is for a classifier.
-struct Narrow {
-  using Large = Config<64, 16, 8, 4, 8, 4, 1, 1>;
-  using Small = Large;
   using Compiled = Large;
+#endif
 };
+
+// Square has four stages: a CTA of a cluster often loads all of its k at once. Wide is for shapes that take fewer
+// waves of it, Low for few rows by many columns, Narrow for a classifier.
+struct Square : Policy<Config<64, 64, 8, 8, 4, 4, 2, 1>, Config<64, 64, 8, 8, 2, 2, 2, 1>> {};
+struct Wide : Policy<Config<64, 96, 8, 12, 4, 4, 1, 4>, Square::Small> {};
+struct Low : Policy<Config<64, 32, 8, 8, 8, 4, 1, 4>, Square::Small> {};
+struct Narrow : Policy<Config<64, 16, 8, 4, 8, 4, 1, 1>, Config<64, 16, 8, 4, 8, 4, 1, 1>> {};
 
 // shared_floats returns the size of a CTA's stages, or of the sums that overwrite them.
 template <int LAYOUT, typename C>
@@ -189,7 +171,6 @@ __device__ void fragment(float (&f)[KS][ROWS], const float *tile, int k, int sli
   }
 }
 
-// multiply multiplies and adds KS k.
 template <typename C, typename A, typename B>
 __device__ void multiply(float (&sum)[C::TM][C::TN], const float *as, const float *bs, int k, int slice, int ty, int tx) {
   float a[C::KS][C::TM], b[C::KS][C::TN];
@@ -203,7 +184,6 @@ __device__ void multiply(float (&sum)[C::TM][C::TN], const float *as, const floa
       for (int j = 0; j < C::TN; j++) sum[i][j] += a[e][i] * b[e][j];
 }
 
-// mainloop sums a thread's part of the CTA's tile.
 template <int LAYOUT, bool U8, typename C, typename Part>
 __device__ void mainloop(float (&sum)[C::TM][C::TN], const Gemm &g, const Part &part, float *shared, int slice, int ty, int tx) {
   constexpr bool A_K = LAYOUT != TN, B_K = LAYOUT == NT;

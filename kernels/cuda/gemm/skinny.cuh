@@ -66,7 +66,6 @@ struct Skinny {
 
     __device__ Mbarrier *barrier(int k_tile) const { return (Mbarrier *)(shared + BARRIERS) + (WAITS > 1 ? k_tile : 0); }
 
-    // load loads the k-tiles from k0 on.
     __device__ void load(int k0) {
       if constexpr (TMA) {
         if (threadIdx.x) return;
@@ -132,7 +131,6 @@ struct Skinny {
       }
     }
 
-    // read reads the lane's part of a k-tile.
     __device__ void read(int k_tile) {
 #pragma unroll
       for (int h = 0; h < Math::ROWS; h++) {
@@ -233,7 +231,6 @@ struct Skinny {
   }
 };
 
-// launch_skinny launches the GEMM of g's layout and input.
 template <typename Math, bool TMA>
 int launch_skinny(uintptr_t stream, const Gemm &g) {
   if (g.layout == NT) return launch_single<Skinny<NT, Math, false, TMA>>(stream, g);

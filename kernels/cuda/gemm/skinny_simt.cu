@@ -63,7 +63,6 @@ struct Simt {
         *(float4 *)(part + row(i) * BN + j) = make_float4(sums[i][j], sums[i][j + 1], sums[i][j + 2], sums[i][j + 3]);
   }
 
-  // pair returns the thread's two neighbours in the i-th partial sums.
   template <int LAYOUT>
   static __device__ float2 pair(const float *parts, int i) {
     const float *part = parts + i * PART;

@@ -51,7 +51,6 @@ struct TensorOp {
     }
   }
 
-  // store_shared writes a warp's sums, in lines of BN.
   template <int LAYOUT>
   __device__ void store_shared(float *parts) const {
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
@@ -65,7 +64,6 @@ struct TensorOp {
     }
   }
 
-  // pair returns the thread's two neighbours in the i-th partial sums.
   template <int LAYOUT>
   static __device__ float2 pair(const float *parts, int i) {
     return *(const float2 *)(parts + i * (BM * BN) + 2 * threadIdx.x);

@@ -88,7 +88,6 @@ constexpr bool ALIGNED = true;
 
 }  // namespace
 
-// TENSOROP launches a policy in the precision of g.
 #define TENSOROP(LAYOUT, ALIGNED, MAX_RANKS, CONFIG_TF32, CONFIG_3XTF32)                                         \
   (g.precision == KERNELS_TF32X3 ? launch_config<LAYOUT, true, ALIGNED, CONFIG_3XTF32>(stream, g, MAX_RANKS)     \
                                  : launch_config<LAYOUT, false, ALIGNED, CONFIG_TF32>(stream, g, MAX_RANKS))

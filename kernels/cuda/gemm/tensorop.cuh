@@ -54,7 +54,6 @@ struct Rows {
   static __device__ constexpr int row(int o, int i) { return o / at_once(o) * 8 * at_once(o) + i * at_once(o) + o % at_once(o); }
 };
 
-// Fragments reads a lane's part of an operand's tile.
 template <typename T, int N>
 struct Fragments {
   using R = Rows<T::K, N>;
@@ -188,7 +187,6 @@ struct Mainloop {
     for (int j = 0; j < C::NI; j++) mma_sync(to[i][j], as[2 * i], as[2 * i + 1], bs[j]);
   }
 
-  // wait waits for the next k-tile.
   __device__ static void wait() {
     cp_async_wait_group<C::STAGES - 2>();
     __syncthreads();  // all threads' copies of this k-tile have landed, and nobody reads the stage before it

@@ -27,7 +27,6 @@ using TensorMap = CUtensorMap;
 struct TensorMap {};
 #endif
 
-// TmaGemm is a GEMM with the tensor maps of its operands.
 struct TmaGemm : Gemm {
   TensorMap map[3];
 };
@@ -85,14 +84,13 @@ __device__ inline void mbarrier_wait(Mbarrier *b, int phase) {
 }
 
 // tma_load loads the tile whose first element is (x, y), x along the contiguous dimension. Elements outside the array
-// become zeros.
+// become zeros. tma_load_multicast loads it for both CTAs of a pair, to the same offset in each.
 __device__ inline void tma_load(float *to, const TensorMap &map, int x, int y, Mbarrier *b) {
   asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];" ::"r"(address(to)),
                "l"(&map), "r"(x), "r"(y), "r"(address(b))
                : "memory");
 }
 
-// tma_load_multicast loads a tile for both CTAs of a pair, to the same offset in each.
 __device__ inline void tma_load_multicast(float *to, const TensorMap &map, int x, int y, Mbarrier *b) {
   asm volatile(
       "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {%2, %3}], [%4], %5;" ::"r"(
@@ -113,14 +111,13 @@ __device__ inline void tma_load_multicast(float *to, const TensorMap &map, int x
 // proxy, not the generic one. A barrier must follow before another thread starts the copy.
 __device__ inline void fence_proxy_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
-// tma_reduce_add is called by one thread and adds a tile in shared memory to the array.
+// tma_reduce_add adds a tile in shared memory to the array, tma_store stores it. One thread calls them.
 __device__ inline void tma_reduce_add(const TensorMap &map, int x, int y, const float *from) {
   asm volatile("cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.tile.bulk_group [%0, {%1, %2}], [%3];" ::"l"(&map), "r"(x), "r"(y),
                "r"(address(from))
                : "memory");
 }
 
-// tma_store is the same, but overwrites the array.
 __device__ inline void tma_store(const TensorMap &map, int x, int y, const float *from) {
   asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%1, %2}], [%3];" ::"l"(&map), "r"(x), "r"(y), "r"(address(from))
                : "memory");

@@ -260,7 +260,6 @@ struct Consumer {
     barrier_cluster_arrive();
   }
 
-  // store applies the epilogue to this CTA's columns of the tile.
   __device__ void store(const Gemm &gemm, int m0, int n0) {
     constexpr int COLUMNS = P::N / P::SPLIT_K, BATCH = COLUMNS < 64 ? COLUMNS : 64;
     Extents e(gemm);

@@ -27,7 +27,6 @@ __device__ inline uint64_t descriptor(const void *shared) {
 
 constexpr uint64_t NEXT_EIGHT_K = 32 >> 4;  // added to a descriptor: 8 k are 32 bytes
 
-// truncated returns a float as the tensor cores read it.
 __device__ inline float truncated(float f) { return __uint_as_float(__float_as_uint(f) & ~0u << 13); }
 
 // rounded returns the nearest float in tf32. See split_tf32 in mma.cuh.
@@ -37,7 +36,6 @@ __device__ inline float rounded(float f) { return truncated(__uint_as_float(__fl
 __device__ inline void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 __device__ inline void wgmma_commit_group() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 
-// wgmma_wait_group waits until at most GROUPS groups are under way.
 template <int GROUPS>
 __device__ inline void wgmma_wait_group() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(GROUPS) : "memory");
@@ -54,7 +52,6 @@ __device__ inline void ldmatrix(float (&a)[4], const void *row) {
   for (int i = 0; i < 4; i++) a[i] = __uint_as_float(r[i]);
 }
 
-// ld_shared_cluster loads from DSMEM, at an address from mapa.
 __device__ inline float4 ld_shared_cluster(unsigned from) {
   float4 v;
   asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w) : "r"(from) : "memory");

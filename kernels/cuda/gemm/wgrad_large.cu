@@ -38,7 +38,6 @@ struct Large {
     return code ? code : encode<2>(out.map[2], g.c, {{g.n, 1, WN}, {g.m, g.n, WM}});
   }
 
-  // multiply adds a k-tile.
   static __device__ void multiply(Accumulators<X3, NI> (&sums)[2], const float *a, const float *b, int g) {
 #pragma unroll
     for (int k = 0; k < K; k += 8) {

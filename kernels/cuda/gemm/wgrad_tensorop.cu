@@ -98,7 +98,6 @@ struct Wgrad : Shape<TMA> {
     }
   }
 
-  // load_old loads the old weights of the warp's rows.
   __device__ void load_old() {
     if constexpr (!TMA) {
       if (!Epilogue<TN>{p}.fused()) return;
