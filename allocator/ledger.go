@@ -5,20 +5,20 @@ import (
 	"sync"
 )
 
-// A ledger accounts for the blocks of an allocator that leaves the memory to
-// its driver: it makes Blocks, tells stale ones, and counts.
+// A ledger keeps the blocks of an allocator that leaves the memory to its driver: it makes Blocks,
+// detects stale ones, and counts.
 //
-// A call that may call the driver is within calls, so that closing waits for it:
-// a block is either freed by its Free or found by close, and never both.
+// A call that may call the driver enters the gate calls, so that close waits for it: a block is freed
+// either by its Free or by close, never by both.
 type ledger struct {
 	calls gate
-	// marking is held for reading while a block is being freed, whose streams
-	// must exist until then, and for writing to drop a stream's marks.
+	// marking is held for reading while a block is freed, whose streams must exist until then, and
+	// for writing to drop a stream's marks.
 	marking sync.RWMutex
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	closed bool
-	blocks []*entry // handed out, in no order
+	blocks []*entry // live, in no order
 	spares []*entry // unused records
 
 	allocs, frees   int64
@@ -48,7 +48,7 @@ func (l *ledger) remove(e *entry) {
 	l.blocks = l.blocks[:last]
 }
 
-// open returns the Block of newly allocated memory. It is called within calls.
+// open returns the Block of newly allocated memory. It is called within the gate.
 func (l *ledger) open(addr uintptr, bytes int64, s Stream, tag string) Block {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -67,7 +67,7 @@ func (l *ledger) open(addr uintptr, bytes int64, s Stream, tag string) Block {
 	return e.handOut(addr, bytes, s, tag)
 }
 
-// check returns the entry of b if b is handed out by this ledger.
+// check returns the entry of b if b is a live block of this ledger.
 func (l *ledger) check(b Block) (*entry, error) {
 	e, _ := b.owner().(*entry)
 	if e == nil || e.ledger != l {
@@ -82,7 +82,7 @@ func (l *ledger) check(b Block) (*entry, error) {
 	return e, nil
 }
 
-// mark notes that the memory of b is also used on s.
+// mark records that the memory of b is also used on s.
 func (l *ledger) mark(b Block, s Stream) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -105,8 +105,7 @@ func (l *ledger) unmark(s Stream) {
 	}
 }
 
-// orderUsers passes the stream of b and those that it was marked with, but s, to
-// order.
+// orderUsers passes the stream of b and those that it was marked with, except s, to order.
 func (l *ledger) orderUsers(b Block, s Stream, order func(from, to Stream) error) error {
 	if err := l.calls.enter(); err != nil {
 		return err
@@ -132,9 +131,8 @@ func (l *ledger) orderUsers(b Block, s Stream, order func(from, to Stream) error
 	return err
 }
 
-// settle takes b back by means of free, during which b counts as freed, and
-// returns the bytes that were asked for with it. free is passed the streams that
-// b was marked with. If it fails b is handed out as before.
+// settle calls free for b with the streams that b was marked with, and returns the requested bytes of b.
+// During free, b counts as freed. If free fails, b is live as before.
 func (l *ledger) settle(b Block, free func(uses []Stream) error) (bytes int64, err error) {
 	if err := l.calls.enter(); err != nil {
 		return 0, err
@@ -169,8 +167,7 @@ func (l *ledger) settle(b Block, free func(uses []Stream) error) (bytes int64, e
 	return e.asked, nil
 }
 
-// close ends the ledger once no call is in progress and returns what was still
-// handed out.
+// close ends the ledger once no call is in progress and returns the live blocks.
 func (l *ledger) close() ([]LiveBlock, error) {
 	if !l.calls.close() {
 		return nil, ErrClosed
@@ -226,15 +223,14 @@ func sortByAddress(blocks []LiveBlock) {
 	})
 }
 
-// A gate lets calls in until it is closed, which waits for those inside. So no call
-// is inside when close returns.
+// A gate admits calls until it is closed. close waits for those inside.
 type gate struct {
 	mu     sync.Mutex
 	inside int
 	empty  chan struct{} // made by close, closed when no call is inside
 }
 
-// enter lets a call in, to be ended with leave, or is ErrClosed. It never waits.
+// enter admits a call, which must call leave at its end, or returns ErrClosed. It never waits.
 func (g *gate) enter() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -254,8 +250,7 @@ func (g *gate) leave() {
 	}
 }
 
-// close lets no further calls in and waits for those inside. It says whether it is
-// the first.
+// close admits no further calls and waits for those inside. It reports whether it is the first close.
 func (g *gate) close() (first bool) {
 	g.mu.Lock()
 	if first = g.empty == nil; first {

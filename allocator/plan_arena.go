@@ -9,26 +9,26 @@ import (
 	"mlpool/allocator/internal/steps"
 )
 
-// arena is the memory that planned blocks lie in. With malloc segments it is a segment
-// that no heap holds, with virtual ones a block of the pool, which takes back what no step in
-// progress needs whenever it would need new memory otherwise.
+// arena is the memory of planned blocks. With malloc segments it is a segment of no heap, with virtual
+// ones a block of the pool, which takes back the parts that no step in progress needs before it reserves
+// new memory.
 type arena struct {
 	addr    uintptr
 	size    int64        // bytes
 	segment *block.Range // nil: with virtual segments
 	node    *block.Node  // in state planned; nil: with malloc segments
 
-	// Every use of memory that is not handed out comes before what is queued on
-	// stream from now on or, if ordered is false, is done.
+	// Every use of memory that is not handed out comes before work queued on stream from now on or,
+	// if ordered is false, is done.
 	stream  Stream
 	ordered bool
 
-	live  int      // blocks handed out
-	slots [][]slot // of the plans, once they have another arena
+	live  int      // live blocks
+	slots [][]slot // of the plans, once they use another arena
 }
 
-// orderAfter orders the arena's stream after the work on s, on which sl is freed,
-// and on the streams that use it.
+// orderAfter orders the arena's stream after the work on s, on which sl is freed, and on the streams that
+// use sl.
 func (m *arena) orderAfter(p *Pool, sl *slot, s Stream) error {
 	if !m.ordered {
 		m.stream, m.ordered = s, true
@@ -45,8 +45,7 @@ func (m *arena) orderAfter(p *Pool, sl *slot, s Stream) error {
 	return nil
 }
 
-// Segments returns where the memory of arenas, and of the blocks of no plan, comes
-// from: SegmentsVirtual or SegmentsMalloc.
+// Segments returns the kind of segments of arenas and of other blocks: SegmentsVirtual or SegmentsMalloc.
 func (p *Plan) Segments() string { return p.pool.Segments() }
 
 // arenas calls yield for every arena.
@@ -61,7 +60,7 @@ func (p *Plan) arenas(yield func(*arena) bool) {
 	}
 }
 
-// releaseArenas waits for s, so that arenas that are ordered by it are by nothing.
+// releaseArenas waits for s, so that no arena is ordered by it.
 func (p *Plan) releaseArenas(s Stream) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -82,12 +81,10 @@ func (p *Plan) releaseArenas(s Stream) error {
 	return nil
 }
 
-// retryAfter is how many steps go by before an arena that could not be had is asked
-// for again.
+// retryAfter is the number of steps after which an arena that was refused is requested again.
 const retryAfter = 16
 
-// prepareArena takes an arena for plan c and orders what used it before s. It returns
-// false if that cannot be now.
+// prepareArena makes an arena for plan c and orders s after its earlier uses. It reports whether it could.
 func (p *Plan) prepareArena(c *steps.Schedule, s Stream) (ready bool, err error) {
 	if m := p.arena; m != nil && m.live > 0 {
 		switch {
@@ -112,7 +109,7 @@ func (p *Plan) prepareArena(c *steps.Schedule, s Stream) (ready bool, err error)
 			p.retry = p.clock + retryAfter
 		}
 	}
-	if p.arena == nil && need > c.Arena { // not as large as the largest plan needs, then for this one
+	if p.arena == nil && need > c.Arena { // if it cannot be large enough for the largest plan, then for this one
 		if err := p.takeArena(c.Arena, s); outOfMemory(err) {
 			return false, nil
 		} else if err != nil {
@@ -133,8 +130,7 @@ func (p *Plan) prepareArena(c *steps.Schedule, s Stream) (ready bool, err error)
 	return true, nil
 }
 
-// arenaFor returns the bytes of a new arena for plan c. A segment is as large as the largest
-// plan needs, so that it serves all.
+// arenaFor returns the bytes of a new arena for plan c. A segment is large enough for all plans.
 func (p *Plan) arenaFor(c *steps.Schedule) int64 {
 	if p.pool.space != nil {
 		return c.Arena
@@ -142,8 +138,8 @@ func (p *Plan) arenaFor(c *steps.Schedule) int64 {
 	return p.need
 }
 
-// growArena makes the arena large enough for plan c, in steps on s. It leaves a smaller one that
-// something is handed out of, and none where there is no memory.
+// growArena makes the arena large enough for plan c, in steps on s. It keeps a smaller one with live
+// blocks, and leaves none if there is no memory.
 func (p *Plan) growArena(c *steps.Schedule, s Stream) error {
 	if p.arena != nil && (p.arena.live > 0 || p.arena.size >= p.arenaFor(c)) {
 		return nil
@@ -154,8 +150,8 @@ func (p *Plan) growArena(c *steps.Schedule, s Stream) error {
 	return nil
 }
 
-// takeArena replaces the arena, of which nothing is handed out, by one of bytes, for work on s.
-// Of malloc segments, what the pool does not use makes way.
+// takeArena replaces the arena, which has no live blocks, by one of bytes, for work on s. With malloc
+// segments it first releases unused segments of the pool.
 func (p *Plan) takeArena(bytes int64, s Stream) error {
 	bytes = max(bytes, Alignment)
 	if p.pool.space == nil {
@@ -182,7 +178,7 @@ func (p *Plan) takeArena(bytes int64, s Stream) error {
 	return nil
 }
 
-// abandonArena leaves the arena to the blocks that are handed out of it.
+// abandonArena leaves the arena to its live blocks.
 func (p *Plan) abandonArena() {
 	for _, slots := range p.slots {
 		p.arena.slots = append(p.arena.slots, slots)
@@ -192,9 +188,8 @@ func (p *Plan) abandonArena() {
 	p.arena = nil
 }
 
-// leaveArena makes the arena memory of the pool, with the live blocks in it. Where the driver
-// refuses to order that memory, the arena is nobody's until Trim, Free or a lack of memory tries
-// again.
+// leaveArena gives the arena to the pool, with its live blocks. If the driver refuses to order that
+// memory, Trim, Free or a lack of memory tries again.
 func (p *Plan) leaveArena() error {
 	m := p.arena
 	if m.live > 0 {
@@ -206,7 +201,7 @@ func (p *Plan) leaveArena() error {
 	return p.leave(m)
 }
 
-// leave makes m, one of the old arenas, memory of the pool, with the live blocks in it.
+// leave gives m, an old arena, to the pool, with its live blocks.
 func (p *Plan) leave(m *arena) error {
 	p.notePeak()
 	taken := m.taken()
@@ -225,8 +220,8 @@ func (p *Plan) leave(m *arena) error {
 	return nil
 }
 
-// lendRest gives the pool what no step in progress needs of the arena, before the pool looks
-// for memory that it does not have.
+// lendRest gives the pool the parts of the arena that no step in progress needs, before the pool searches
+// for more memory.
 func (p *Plan) lendRest() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -244,10 +239,10 @@ func (p *Plan) lendRest() {
 	p.yields.Add(1)
 }
 
-// yieldArenas makes all arenas the pool's, with the live blocks in them, so that the
-// memory between serves whoever asks. The step in progress leaves its plan. Where there are
-// none, or the strategy cannot have what is between, it says whether the pool got memory
-// since the caller looked and, if not, adds to its error what the plans hold.
+// yieldArenas gives all arenas to the pool, with their live blocks, so that the memory in between serves
+// any request. The step in progress leaves its plan. If there are none, or the strategy cannot use parts of
+// an arena, it reports whether the pool got memory since the caller's attempt and, if not, adds the plans'
+// memory to the error.
 func (p *Plan) yieldArenas(seen int64, oom error) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -269,7 +264,7 @@ func (p *Plan) yieldArenas(seen int64, oom error) bool {
 	return true
 }
 
-// leaveOld makes all arenas that no plan has memory of the pool, and returns the first error.
+// leaveOld gives all arenas that no plan uses to the pool, and returns the first error.
 func (p *Plan) leaveOld() (first error) {
 	for _, m := range slices.Clone(p.old) {
 		if err := p.leave(m); first == nil {
@@ -279,8 +274,7 @@ func (p *Plan) leaveOld() (first error) {
 	return first
 }
 
-// taken returns the blocks that are handed out of an arena that no plan has any more, by
-// address.
+// taken returns the live blocks of an arena that no plan uses any more, by address.
 func (m *arena) taken() []*slot {
 	var taken []*slot
 	for _, slots := range m.slots {
@@ -294,9 +288,8 @@ func (m *arena) taken() []*slot {
 	return taken
 }
 
-// makeWay gives unused memory back to the driver. What the driver does not take
-// back is in the way of no step that fits all the same. With virtual segments nothing is in
-// the way.
+// makeWay releases unused memory, which with virtual segments is not necessary. It ignores errors of the
+// driver, since a step may fit nevertheless.
 func (p *Plan) makeWay() {
 	if p.pool.space == nil {
 		p.dropArena()
@@ -304,8 +297,8 @@ func (p *Plan) makeWay() {
 	}
 }
 
-// dropArena gives the arena, a segment, back to the driver, unless some of it is handed out. It
-// leaves to the pool what the driver does not take, and one whose stream the driver refuses.
+// dropArena releases the arena, a segment, unless it has live blocks. If the driver refuses, the pool gets
+// the arena.
 func (p *Plan) dropArena() {
 	m := p.arena
 	if m == nil || m.live > 0 || m.segment == nil {

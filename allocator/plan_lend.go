@@ -5,25 +5,24 @@ import (
 	"mlpool/allocator/internal/pages"
 )
 
-// What a pool does for the arena of a plan: it lends memory, and takes it back, with what is
-// handed out of it.
+// How a pool lends memory for the arena of a plan, and takes it back, with its live blocks.
 
-// lend takes a segment that no heap holds from the driver.
+// lend reserves a segment that is in no heap.
 func (p *Pool) lend(bytes int64) (*block.Range, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.newSegment(&request{heap: p.unowned, size: bytes}, bytes)
 }
 
-// takeBack returns g, which lend returned and no work uses, to the driver.
+// takeBack releases g, a segment of lend that no work uses.
 func (p *Pool) takeBack(g *block.Range) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.freeSegment(g)
 }
 
-// lendChunks takes a block out of the memory of stream s, for which the pool grows by as much
-// as is missing. It counts as lent, not as handed out.
+// lendChunks takes a block out of the memory of stream s, for which the pool grows by the missing bytes.
+// The block counts as lent, not as handed out.
 func (p *Pool) lendChunks(bytes int64, s Stream) (*block.Node, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -37,10 +36,9 @@ func (p *Pool) lendChunks(bytes int64, s Stream) (*block.Node, error) {
 	return n, nil
 }
 
-// keep makes an arena memory of the pool, from address from on: a segment of the stream that
-// orders it or, where none does, of no stream. Blocks of it that are taken, by address, become
-// blocks of the pool, and the rest is free. If the driver refuses to order the memory, all
-// stays as it is.
+// keep makes an arena memory of the pool, from address from on: a segment of the stream that orders it or,
+// if none does, of no stream. The taken blocks, by address, become blocks of the pool, and the rest is free.
+// If the driver refuses to order the memory, nothing changes.
 func (p *Pool) keep(m *arena, from uintptr, taken []*slot) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -83,7 +81,7 @@ func (p *Pool) keep(m *arena, from uintptr, taken []*slot) error {
 	return nil
 }
 
-// orderArena orders the stream of h, which is to have the arena, after the work on it.
+// orderArena orders the stream of h, which gets the arena, after the work on it.
 func (p *Pool) orderArena(h *heap, m *arena) error {
 	switch {
 	case !m.ordered:
@@ -96,11 +94,11 @@ func (p *Pool) orderArena(h *heap, m *arena) error {
 	return p.events.Order(m.stream, h.stream)
 }
 
-// A cutter cuts a block, which no list holds, from its front to its end.
+// A cutter cuts a block, which is in no list, from its front to its end.
 type cutter struct {
 	heap    *heap
-	stitch  *pages.Stitch // that the block is in; nil: in none
-	parts   []*block.Node // of the block, those that are not cut yet
+	stitch  *pages.Stitch // with the block; nil: none
+	parts   []*block.Node // of the block, not cut yet
 	at, end uintptr
 }
 
@@ -130,7 +128,7 @@ func (c *cutter) take(bytes int64) (cut []*block.Node) {
 	return cut
 }
 
-// skip makes what comes before an address free.
+// skip makes the memory before an address free.
 func (c *cutter) skip(to uintptr) {
 	for _, n := range c.take(int64(to - c.at)) {
 		c.heap.Coalesce(n)

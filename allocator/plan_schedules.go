@@ -15,10 +15,10 @@ type slot struct {
 	addr  uintptr
 	users order.Uses // other streams that use the block
 	index int        // in Schedule.Layout
-	block Block      // of the pool, which has the memory now; the zero Block: the arena has it
+	block Block      // of the pool, if it has the memory; the zero Block: the arena has it
 }
 
-// busy says whether a block of plan c is handed out.
+// busy reports whether plan c has live blocks.
 func (p *Plan) busy(c *steps.Schedule) bool {
 	return slices.ContainsFunc(p.slots[c], func(sl slot) bool { return sl.isLive() })
 }
@@ -39,8 +39,7 @@ func (p *Plan) place(c *steps.Schedule, m *arena) []slot {
 	return slots
 }
 
-// install adds a plan, and drops those used least recently where there are too
-// many.
+// install adds a plan, and drops the least recently used ones if there are too many.
 func (p *Plan) install(name string, c *steps.Schedule) {
 	names := p.names[name]
 	if names == nil {
@@ -59,10 +58,10 @@ func (p *Plan) install(name string, c *steps.Schedule) {
 	}
 }
 
-// maxPlans is how many plans are kept, of all names.
+// maxPlans is the number of plans that are kept, of all names.
 const maxPlans = 256
 
-// limitPlans drops the plans used least recently, except the newest.
+// limitPlans drops the least recently used plans, except the newest.
 func (p *Plan) limitPlans(newest *steps.Schedule) {
 	for {
 		plans, events := 0, 0
@@ -86,7 +85,7 @@ func (p *Plan) limitPlans(newest *steps.Schedule) {
 	}
 }
 
-// inUse says whether c is the plan of the step in progress.
+// inUse reports whether c is the plan of the step in progress.
 func (p *Plan) inUse(c *steps.Schedule) bool {
 	r := p.step.Load()
 	return r != nil && r.tried == c

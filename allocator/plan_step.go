@@ -7,8 +7,7 @@ import (
 	"mlpool/allocator/internal/steps"
 )
 
-// How a plan meets one request: from its arena, as the step in progress expects it, or
-// from the pool.
+// How a plan serves a request: from its arena, if the step in progress expects it, or from the pool.
 
 // Alloc implements [Allocator].
 func (p *Plan) Alloc(bytes int64, s Stream, tag string) (Block, error) {
@@ -40,7 +39,7 @@ func (p *Plan) Alloc(bytes int64, s Stream, tag string) (Block, error) {
 		return b, nil
 	}
 	if !planned {
-		r.leave() // so that the pool can have the arena
+		r.leave() // so that the pool can use the arena
 	}
 	p.mu.Unlock()
 
@@ -50,7 +49,7 @@ func (p *Plan) Alloc(bytes int64, s Stream, tag string) (Block, error) {
 	defer p.mu.Unlock()
 	switch {
 	case p.step.Load() != r:
-	case err != nil: // the program may do anything now
+	case err != nil: // the rest of the step is not predictable
 		r.leave()
 	case !planned:
 		r.recordAlloc(b.rec, b.Gen, bytes)
@@ -96,10 +95,9 @@ func (p *Plan) describe(err error) {
 	}
 }
 
-// Free implements [Allocator]. Where s is not the stream of the step, or another
-// was named with RecordStream, the next user of a planned block's memory waits for
-// it on the device. If the driver refuses that, the block stays handed out and Free
-// can be called again.
+// Free implements [Allocator]. If s is not the stream of the step, or RecordStream named another stream,
+// the next user of a planned block's memory waits for it on the device. If the driver refuses that, the
+// block stays live and Free can be called again.
 func (p *Plan) Free(b Block, s Stream) error {
 	if sl, ok := b.owner().(*slot); ok {
 		return p.freeSlot(sl, b, s)
@@ -164,7 +162,7 @@ func (p *Plan) freeSlot(sl *slot, b Block, s Stream) error {
 	return nil
 }
 
-// freed notes that the block of a slot, of the arena or not, is no longer handed out.
+// freed records that the block of a slot, of the arena or not, is free.
 func (p *Plan) freed(sl *slot, ofSlab bool) {
 	if r := p.step.Load(); r != nil {
 		r.freed(sl, ofSlab)
@@ -172,7 +170,7 @@ func (p *Plan) freed(sl *slot, ofSlab bool) {
 	sl.gen++
 }
 
-// check says whether b is handed out by this plan.
+// check returns an error unless b is a live block of this plan.
 func (p *Plan) check(sl *slot, b Block) error {
 	if sl.plan != p {
 		return ErrUnknownBlock
@@ -184,7 +182,7 @@ func (p *Plan) check(sl *slot, b Block) error {
 	return err
 }
 
-// RecordStream is that of [Pool].
+// RecordStream: see [StreamRecorder].
 func (p *Plan) RecordStream(b Block, s Stream) error {
 	sl, ok := b.owner().(*slot)
 	if !ok {
@@ -224,32 +222,31 @@ func (p *Plan) orderUsers(b Block, s Stream) error {
 	return p.pool.users.Order(sl.users, s, &p.pool.events)
 }
 
-// A step is one step in progress. It is guarded by Plan.mu, but for name and
-// stream, which do not change.
+// A step is a step in progress. Plan.mu guards it, except name and stream, which do not change.
 type step struct {
 	name   string
 	stream Stream
 	names  *steps.Predictor // nil: the name is new
 
-	open      bool            // no request came yet
-	predicted *steps.Schedule // that it was likely to keep to
-	tried     *steps.Schedule // that it was tried on
-	plan      *steps.Schedule // that it kept to until now; nil: it is recorded
+	open      bool            // there was no request yet
+	predicted *steps.Schedule // the most likely plan
+	tried     *steps.Schedule // the plan that it was tried on
+	plan      *steps.Schedule // the plan that it has followed so far; nil: it is recorded
 	slots     []slot          // of the plan
 	next      int             // event of the plan
 
 	recording steps.Recording
-	numbers   map[owned]int // in it, of the blocks that may still be freed
+	numbers   map[owned]int // in it, of its live blocks
 }
 
-// owned tells a block from all others.
+// owned identifies a block.
 type owned struct {
 	rec *handle
 	gen uint64
 }
 
-// expect returns the slot of a request for bytes, or nil if the pool is to meet it:
-// planned says whether that is the plan.
+// expect returns the slot of a request for bytes, or nil if the pool must serve it; planned reports
+// whether the plan says so.
 func (r *step) expect(p *Plan, bytes int64) (sl *slot, planned bool, err error) {
 	if r.open {
 		r.open = false
@@ -271,8 +268,8 @@ func (r *step) expect(p *Plan, bytes int64) (sl *slot, planned bool, err error) 
 	return &r.slots[e.Block], true, nil
 }
 
-// begin chooses the plan of a step whose first request is for bytes. Where there is
-// none, unused memory makes way for that of the step.
+// begin chooses the plan of a step whose first request is for bytes. If there is none, it releases unused
+// memory for the step.
 func (r *step) begin(p *Plan, bytes int64) error {
 	if r.names != nil {
 		r.predicted = r.names.Predict(bytes)
@@ -294,9 +291,8 @@ func (r *step) begin(p *Plan, bytes int64) error {
 	return nil
 }
 
-// freed passes the free of a slot, which is about to be free, if it is the plan's
-// next event. Otherwise the step leaves the plan, if the slot is of the arena and so
-// of this step.
+// freed advances the step if the free of a slot is the plan's next event. Otherwise, if the slot is of the
+// arena and so of this step, the step leaves the plan.
 func (r *step) freed(sl *slot, ofSlab bool) {
 	if r.plan != nil && ofSlab {
 		if r.next < len(r.plan.Events) {
@@ -310,7 +306,7 @@ func (r *step) freed(sl *slot, ofSlab bool) {
 	r.recordFree(&sl.handle, sl.gen)
 }
 
-// leave makes the step a recording, which begins with what was done by the plan.
+// leave makes the step a recording, which begins with the events that followed the plan.
 func (r *step) leave() {
 	c := r.plan
 	r.open, r.plan = false, nil
@@ -331,7 +327,7 @@ func (r *step) leave() {
 	}
 }
 
-// recordAlloc records a request that the block of d met, and returns its number.
+// recordAlloc records the request for the block of d, and returns its number.
 func (r *step) recordAlloc(d *handle, gen uint64, bytes int64) (number int) {
 	number = r.recording.Alloc(bytes)
 	switch {
