@@ -119,7 +119,7 @@ func TestWaiting(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer proxy.Close() // nobody accepts: a connection is made, and no more
+	defer proxy.Close() // a connection is made, but nobody accepts it
 	t.Setenv("GOPROXY", "http://"+proxy.Addr().String())
 	t.Setenv("GOMODCACHE", t.TempDir())
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())

@@ -132,7 +132,7 @@ func TestWrappers(t *testing.T) {
 		text := traintest.Read(t, trace)
 		if ext == ".json" {
 			if !json.Valid(text) || !bytes.Contains(text, []byte("dgrad+drelu")) && !bytes.Contains(text, []byte("gemm+relu")) {
-				t.Errorf("%s is no JSON with the names of operations: %.300s", trace, text)
+				t.Errorf("%s is not JSON with the names of operations: %.300s", trace, text)
 			}
 		} else if n := len(traintest.Lines(t, trace)); n != 101 {
 			t.Errorf("%s: %d lines, want a header and 100", trace, n)

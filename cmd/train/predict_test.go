@@ -64,7 +64,7 @@ func TestPredictTestSet(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	// Without labels beside it there is nothing to be right or wrong.
+	// Without a file of labels there is no accuracy.
 	for _, name := range []string{"t10k-images-idx3-ubyte.gz", "my-digits"} {
 		alone := filepath.Join(t.TempDir(), name)
 		traintest.WriteIDX(t, alone, []uint32{2, 4, 4}, make([]byte, 32))

@@ -91,7 +91,7 @@ func TestTraceOfAProfile(t *testing.T) {
 			}
 		}
 		traintest.OK(t, errors.Join(err, json.Unmarshal(text, &got)))
-		first, end, beside := -1.0, 0.0, 0
+		first, end, blocks := -1.0, 0.0, 0
 		for _, e := range got.TraceEvents {
 			if e.Ph == "X" && e.Cat == "kernel" {
 				if first < 0 {
@@ -102,11 +102,11 @@ func TestTraceOfAProfile(t *testing.T) {
 		}
 		for _, e := range got.TraceEvents {
 			if e.Ph == "b" && e.Ts > first-1000 && e.Ts < end {
-				beside++
+				blocks++
 			}
 		}
-		if first < 0 || beside < 5 {
-			t.Errorf("%s: kernels from %v to %v µs, and %d blocks beside them", file, first, end, beside)
+		if first < 0 || blocks < 5 {
+			t.Errorf("%s: kernels from %v to %v µs, and %d blocks meanwhile", file, first, end, blocks)
 		}
 	}
 }

@@ -51,7 +51,7 @@ func TestWriteAndRead(t *testing.T) {
 	for n := range 8 + int(length) + 30 {
 		for _, size := range []int{n, len(text)} {
 			if _, _, err := readSafetensors(bytes.NewReader(text[:n]), int64(size)); err == nil {
-				t.Errorf("%d bytes of a file of %d are no error", n, size)
+				t.Errorf("%d bytes of a file of %d: no error", n, size)
 			}
 		}
 	}

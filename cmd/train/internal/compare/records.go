@@ -13,7 +13,7 @@ func Whole(records []rundir.Record) []rundir.Record {
 	return slices.DeleteFunc(slices.Clone(records), func(r rundir.Record) bool { return r.Interrupted })
 }
 
-// steady returns the records that are no warm-up, or all if there are no others.
+// steady returns the records without warm-up epochs, or all if there are only those.
 func steady(records []rundir.Record) []rundir.Record {
 	rest := slices.DeleteFunc(slices.Clone(records), func(r rundir.Record) bool { return r.Warmup })
 	if len(rest) == 0 {

@@ -129,7 +129,7 @@ func TestConfusion(t *testing.T) {
 		t.Errorf("\n%s", text.String())
 	}
 	if err := c.WriteText(full{}); err == nil {
-		t.Error("a full disk is no error")
+		t.Error("no error on a full disk")
 	}
 	var b bytes.Buffer
 	traintest.OK(t, c.WritePNG(&b, "83.3 % of 6"))

@@ -152,7 +152,7 @@ func (r Run) Losses() ([]float32, error) {
 	return read(filepath.Join(r.Dir, LossesFile), func(line string) (float32, error) {
 		v, err := strconv.ParseFloat(line, 32)
 		if err != nil {
-			err = fmt.Errorf("%.20q is no loss", line)
+			err = fmt.Errorf("%.20q is not a loss", line)
 		}
 		return float32(v), err
 	})

@@ -15,7 +15,7 @@ import (
 func TestLocked(t *testing.T) {
 	dir := t.TempDir()
 	if _, err := (Run{Dir: dir}).Locked(); err == nil {
-		t.Error("a folder without logs is no error")
+		t.Error("no error for a folder without logs")
 	}
 	f, err := Start(dir, Facts{}, nil)
 	if err != nil {
@@ -40,7 +40,7 @@ func TestLocked(t *testing.T) {
 	}
 	traintest.OK(t, share(looking))
 	if locked, err := (Run{Dir: dir}).Locked(); err != nil || locked {
-		t.Errorf("beside one that looks: locked %v, %v", locked, err)
+		t.Errorf("while another process looks: locked %v, %v", locked, err)
 	}
 	traintest.OK(t, looking.Close())
 }

@@ -8,7 +8,7 @@
 //	logs/mnist/20261122-102000-compare/cuda/
 //	logs/mnist/latest                            a link to the newest of these
 //
-// [FactsFile] and the names beside it are the files of a run.
+// [FactsFile] and the constants after it name the files of a run.
 package rundir
 
 import (

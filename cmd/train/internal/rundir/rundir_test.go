@@ -142,7 +142,7 @@ func TestMakeFails(t *testing.T) {
 		t.Errorf("%s: no error", file)
 	}
 	if _, err := Make(dir, start, "no/such"); err == nil {
-		t.Error("no error for a name that is no folder's")
+		t.Error("no error for a name with a folder that does not exist")
 	}
 }
 
@@ -319,7 +319,7 @@ func TestCarryFails(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := f.Carry(records, []float32{1}); err == nil {
-			t.Errorf("%d records on a full disk are no error", len(records))
+			t.Errorf("%d records on a full disk: no error", len(records))
 		}
 		traintest.OK(t, f.Finish())
 	}

@@ -20,7 +20,7 @@ type Progress struct {
 	wg   sync.WaitGroup
 }
 
-// NewProgress starts a bar on w, or returns nil if w is no terminal.
+// NewProgress starts a bar on w, or returns nil if w is not a terminal.
 func NewProgress(w io.Writer, total int64, done func() int64) *Progress {
 	terminal := terminalOf(w)
 	if terminal == nil {

@@ -64,7 +64,7 @@ func PrintColumns(stdout io.Writer, rows [][]string) {
 }
 
 // Output is a writer that remembers its first error: a run that nobody can read trains on, since
-// its logs may be written, but is no success.
+// its logs may be written, but does not succeed.
 type Output struct {
 	W   io.Writer
 	Err error
