@@ -2,7 +2,6 @@ package allocator
 
 import (
 	"cmp"
-	"math"
 	"slices"
 
 	"mlpool/allocator/internal/block"
@@ -127,12 +126,4 @@ func (h *heap) detail(classes *[sizeClasses]ClassStats) StreamStats {
 	})
 	s.Fragmentation = fragmentation(s.LargestFree, s.Reserved-s.Allocated)
 	return s
-}
-
-// fragmentation returns the percentage of all free bytes outside the largest free block.
-func fragmentation(largest, all int64) float64 {
-	if all == 0 {
-		return 0
-	}
-	return math.Round(1000*(1-float64(largest)/float64(all))) / 10
 }

@@ -36,37 +36,6 @@ func (l *limited) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// readCSV reads a CSV of RMM or MiniMalloc, which have different columns.
-func readCSV(r io.Reader) (*Requests, error) {
-	in := &limited{Reader: r}
-	t := &table{records: csv.NewReader(in), in: in, columns: map[string]int{}}
-	t.records.ReuseRecord = true
-	t.records.TrimLeadingSpace = true
-	t.records.Comment = '#'
-	switch more, err := t.next(); {
-	case errors.As(err, new(*csv.ParseError)):
-		return nil, fmt.Errorf("%w: %w", errUnreadable, err)
-	case err != nil:
-		return nil, err
-	case !more:
-		return nil, errors.New("is empty: the first line names the columns")
-	}
-	for i, name := range t.record {
-		name = strings.TrimSpace(name)
-		if _, twice := t.columns[name]; twice {
-			return nil, fmt.Errorf("line %d: column %.40q occurs twice", t.line, name)
-		}
-		t.columns[name] = i
-	}
-	switch {
-	case t.has("Action"):
-		return readRMM(t)
-	case t.has("size"):
-		return readMiniMalloc(t)
-	}
-	return nil, fmt.Errorf("%w: the first line has no column Action or size", errUnreadable)
-}
-
 // next reads a record, and reports whether there was one.
 func (t *table) next() (more bool, err error) {
 	t.in.left = longestRecord

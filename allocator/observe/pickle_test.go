@@ -8,7 +8,7 @@ import (
 )
 
 // unpickle reads the opcodes of a snapshot, and no others, as Python does. Lists and tuples
-// are *[]any.
+// are *[]any. It is one switch over all opcodes.
 func unpickle(t *testing.T, data []byte) any {
 	t.Helper()
 	var stack []any

@@ -4,20 +4,18 @@ import (
 	"bufio"
 	"bytes"
 	"compress/gzip"
+	"encoding/csv"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"strings"
 )
-
-// MostEvents, as the device of Read, is the device with most events.
-const MostEvents = -1
 
 var (
 	gzipMagic     = []byte{0x1f, 0x8b}
 	zipMagic      = []byte("PK\x03\x04")
 	byteOrderMark = []byte("\xef\xbb\xbf") // Windows writes it before UTF-8
-	errUnreadable = errors.New("is neither a CSV of RMM or MiniMalloc nor a pickled snapshot of torch.cuda.memory")
 )
 
 // ReadFile reads a file with Read. Its errors name the file.
@@ -65,4 +63,35 @@ func Read(r io.Reader, device int) (*Requests, error) {
 func begins(in *bufio.Reader, magic []byte) bool {
 	next, _ := in.Peek(len(magic))
 	return bytes.Equal(next, magic)
+}
+
+// readCSV reads a CSV of RMM or MiniMalloc, which have different columns.
+func readCSV(r io.Reader) (*Requests, error) {
+	in := &limited{Reader: r}
+	t := &table{records: csv.NewReader(in), in: in, columns: map[string]int{}}
+	t.records.ReuseRecord = true
+	t.records.TrimLeadingSpace = true
+	t.records.Comment = '#'
+	switch more, err := t.next(); {
+	case errors.As(err, new(*csv.ParseError)):
+		return nil, fmt.Errorf("%w: %w", errUnreadable, err)
+	case err != nil:
+		return nil, err
+	case !more:
+		return nil, errors.New("is empty: the first line names the columns")
+	}
+	for i, name := range t.record {
+		name = strings.TrimSpace(name)
+		if _, twice := t.columns[name]; twice {
+			return nil, fmt.Errorf("line %d: column %.40q occurs twice", t.line, name)
+		}
+		t.columns[name] = i
+	}
+	switch {
+	case t.has("Action"):
+		return readRMM(t)
+	case t.has("size"):
+		return readMiniMalloc(t)
+	}
+	return nil, fmt.Errorf("%w: the first line has no column Action or size", errUnreadable)
 }

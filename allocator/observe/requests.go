@@ -46,6 +46,11 @@ func (r *Requests) Notes() []string {
 	return append(notes, r.notes...)
 }
 
+// MostEvents, as the device of Read, is the device with most events.
+const MostEvents = -1
+
+var errUnreadable = errors.New("is neither a CSV of RMM or MiniMalloc nor a pickled snapshot of torch.cuda.memory")
+
 // A builder makes Requests of calls that name blocks by address. A Free of an unknown
 // address frees a block from before the recording: rings lose their oldest entries, and a
 // recording may begin late.

@@ -11,9 +11,8 @@ import (
 // An unpickler runs a pickle. It keeps entries, one byte for each memo and a stack of at
 // most mostValues; it skips all else.
 type unpickler struct {
-	in  *bufio.Reader
-	at  int64 // bytes read
-	ops int64 // offset of the current opcode
+	in        *bufio.Reader
+	bytesRead int64
 
 	small [longestWord]byte // the last number or short text
 
@@ -27,7 +26,7 @@ type unpickler struct {
 // run reads a pickle to its end and returns its value.
 func (p *unpickler) run() (value, error) {
 	for {
-		p.ops = p.at
+		p.at = p.bytesRead
 		op, err := p.byte()
 		if err != nil {
 			return value{}, err
@@ -42,7 +41,7 @@ func (p *unpickler) run() (value, error) {
 	if len(p.stack) != 1 {
 		return value{}, p.wrong("the pickle ends with %d values, not one", len(p.stack))
 	}
-	p.ops = p.at
+	p.at = p.bytesRead
 	if _, err := p.in.ReadByte(); err == nil {
 		return value{}, p.wrong("the file continues after the pickle")
 	} else if !errors.Is(err, io.EOF) {
@@ -158,8 +157,8 @@ func (p *unpickler) put(op byte) error {
 	if err != nil {
 		return err
 	}
-	if number >= uint64(p.at) {
-		return p.wrong("memo %d is more than %d bytes can have filled", number, p.at)
+	if number >= uint64(p.bytesRead) {
+		return p.wrong("memo %d is more than %d bytes can have filled", number, p.bytesRead)
 	}
 	if missing := int(number) + 1 - len(p.memo); missing > 0 {
 		p.memo = append(p.memo, make([]word, missing)...)
@@ -207,7 +206,7 @@ func (p *unpickler) fill(op byte) error {
 		into.append(items)
 	case !isList && into.kind == dict:
 		if err := p.set(into, items); err != nil {
-			return err
+			return p.wrong("%w", err)
 		}
 		p.merge()
 	default:
@@ -282,7 +281,7 @@ func (p *unpickler) top() (*value, error) {
 
 // wrong returns an error that names the byte of the current opcode.
 func (p *unpickler) wrong(format string, args ...any) error {
-	return fmt.Errorf("byte %d: %w", p.ops, fmt.Errorf(format, args...))
+	return fmt.Errorf("byte %d: %w", p.at, fmt.Errorf(format, args...))
 }
 
 // cut returns the error of a read that failed with err.
@@ -298,7 +297,7 @@ func (p *unpickler) byte() (byte, error) {
 	if err != nil {
 		return 0, p.cut(err)
 	}
-	p.at++
+	p.bytesRead++
 	return b, nil
 }
 
@@ -306,7 +305,7 @@ func (p *unpickler) byte() (byte, error) {
 func (p *unpickler) read(bytes int) ([]byte, error) {
 	into := p.small[:bytes]
 	n, err := io.ReadFull(p.in, into)
-	p.at += int64(n)
+	p.bytesRead += int64(n)
 	if err != nil {
 		return nil, p.cut(err)
 	}
@@ -329,7 +328,7 @@ func (p *unpickler) skip(n uint64) error {
 		return p.wrong("%d bytes are more than any file has", n)
 	}
 	skipped, err := p.in.Discard(int(n))
-	p.at += int64(skipped)
+	p.bytesRead += int64(skipped)
 	if err != nil {
 		return p.cut(err)
 	}

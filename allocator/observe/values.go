@@ -1,5 +1,7 @@
 package observe
 
+import "errors"
+
 // A word is a string that has a meaning in a snapshot.
 type word uint8
 
@@ -63,6 +65,7 @@ const longestWord = len("active_allocated")
 // taken, in the order of the file.
 type snapshot struct {
 	entries []entry
+	at      int64 // offset of the current opcode
 }
 
 // An entry is an entry of a trace, or a live block, whose action is stateAllocated.
@@ -122,12 +125,12 @@ func (v *value) addList(s span) bool {
 
 // set gives a dict its members, alternating keys and values, and finds out what it is.
 // Python writes a thousand members at a time; a dict that has some already is opaque.
-func (p *unpickler) set(d *value, members []value) error {
+func (s *snapshot) set(d *value, members []value) error {
 	var has [keys]*value
 	odd := len(members)%2 != 0
 	for i := range members {
 		if odd || members[i].count > 1 {
-			return p.wrong("the keys and values of a dict are not pairs")
+			return errors.New("the keys and values of a dict are not pairs")
 		}
 		if key := &members[i]; i%2 == 0 && key.kind == text && key.word < keys {
 			has[key.word] = &members[i+1]
@@ -136,22 +139,22 @@ func (p *unpickler) set(d *value, members []value) error {
 	switch {
 	case d.done:
 	case has[keyTraces] != nil:
-		return p.setWhole(d, &has)
+		return s.setWhole(d, &has)
 	case has[keyAction] != nil:
-		return p.setEntry(d, &has)
+		return s.setEntry(d, &has)
 	case has[keyBlocks] != nil && has[keyDevice] != nil && has[keyStream] != nil:
-		return p.setSegment(d, &has)
+		return s.setSegment(d, &has)
 	case has[keyState] != nil && has[keyAddress] != nil && has[keyRequestedSize] != nil:
-		return p.setBlock(d, &has)
+		return s.setBlock(d, &has)
 	}
 	d.done = true
 	return nil
 }
 
-func (p *unpickler) setWhole(d *value, has *[keys]*value) error {
+func (s *snapshot) setWhole(d *value, has *[keys]*value) error {
 	traces := has[keyTraces]
 	if traces.kind != list || traces.done || traces.lists == nil {
-		return p.wrong("device_traces is not a list with a list of entries for each device")
+		return errors.New("device_traces is not a list with a list of entries for each device")
 	}
 	*d = value{kind: whole, lists: traces.lists}
 	if held := has[keySegments]; held != nil && held.kind == list {
@@ -162,12 +165,12 @@ func (p *unpickler) setWhole(d *value, has *[keys]*value) error {
 
 // setEntry keeps an entry that allocates or frees a block, ran out of memory, or has an
 // unknown action.
-func (p *unpickler) setEntry(d *value, has *[keys]*value) error {
-	e := entry{at: p.ops, action: has[keyAction].word}
+func (s *snapshot) setEntry(d *value, has *[keys]*value) error {
+	e := entry{at: s.at, action: has[keyAction].word}
 	*d = value{kind: entries, count: 1}
 	switch e.action {
 	case actionAlloc, actionFreeRequested, actionFreeCompleted:
-		if err := p.numbers(has, keyAddr, keySize, keyStream); err != nil {
+		if err := s.numbers(has, keyAddr, keySize, keyStream); err != nil {
 			return err
 		}
 		e.addr, e.bytes, e.stream = uint64(has[keyAddr].n), has[keySize].n, uint64(has[keyStream].n)
@@ -180,54 +183,54 @@ func (p *unpickler) setEntry(d *value, has *[keys]*value) error {
 		}
 		e.action = actionUnknown
 	}
-	p.add(d, e)
+	s.add(d, e)
 	return nil
 }
 
 // setBlock keeps a live block.
-func (p *unpickler) setBlock(d *value, has *[keys]*value) error {
+func (s *snapshot) setBlock(d *value, has *[keys]*value) error {
 	*d = value{kind: entries, count: 1}
 	if has[keyState].word != stateAllocated {
 		return nil
 	}
-	if err := p.numbers(has, keyAddress, keyRequestedSize); err != nil {
+	if err := s.numbers(has, keyAddress, keyRequestedSize); err != nil {
 		return err
 	}
-	p.add(d, entry{
-		addr: uint64(has[keyAddress].n), bytes: has[keyRequestedSize].n, at: p.ops, action: stateAllocated,
+	s.add(d, entry{
+		addr: uint64(has[keyAddress].n), bytes: has[keyRequestedSize].n, at: s.at, action: stateAllocated,
 	})
 	return nil
 }
 
 // setSegment gives the blocks of a segment its device and stream.
-func (p *unpickler) setSegment(d *value, has *[keys]*value) error {
+func (s *snapshot) setSegment(d *value, has *[keys]*value) error {
 	in := has[keyBlocks]
 	if in.kind != list || in.done || in.lists != nil {
 		d.done = true
 		return nil
 	}
-	if err := p.numbers(has, keyDevice, keyStream); err != nil {
+	if err := s.numbers(has, keyDevice, keyStream); err != nil {
 		return err
 	}
 	*d = value{kind: entries, count: 1, span: in.span}
 	for i := range in.entries {
-		e := &p.entries[in.first+i]
+		e := &s.entries[in.first+i]
 		e.device, e.stream = has[keyDevice].n, uint64(has[keyStream].n)
 	}
 	return nil
 }
 
 // add keeps e, and makes d stand for it.
-func (p *unpickler) add(d *value, e entry) {
-	d.span = span{len(p.entries), 1}
-	p.entries = append(p.entries, e)
+func (s *snapshot) add(d *value, e entry) {
+	d.span = span{len(s.entries), 1}
+	s.entries = append(s.entries, e)
 }
 
 // numbers returns an error unless all wanted members are numbers.
-func (p *unpickler) numbers(has *[keys]*value, wanted ...word) error {
+func (s *snapshot) numbers(has *[keys]*value, wanted ...word) error {
 	for _, w := range wanted {
 		if has[w] == nil || has[w].kind != number {
-			return p.wrong("an entry, block or segment lacks a number: addr, address, size, requested_size, stream or device")
+			return errors.New("an entry, block or segment lacks a number: addr, address, size, requested_size, stream or device")
 		}
 	}
 	return nil
