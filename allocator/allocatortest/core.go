@@ -39,7 +39,7 @@ type Chance struct {
 type core struct {
 	mu        sync.Mutex // guards all of the device
 	strict    bool
-	unchecked bool
+	unchecked bool // read without mu
 	chance    Chance
 	frozen    bool // nothing happens at random
 
@@ -123,6 +123,9 @@ func (f *core) enter(c call, args ...uintptr) error {
 			return fmt.Errorf("%s: %w", c, ErrInjected)
 		}
 	}
+	if f.chance.FailOneIn == 0 {
+		return nil
+	}
 	return f.byChance(c)
 }
 
@@ -130,7 +133,7 @@ func (f *core) enter(c call, args ...uintptr) error {
 func (f *core) byChance(c call) error {
 	filler := c == callFill || c == callDiffering
 	switch {
-	case f.chance.FailOneIn == 0 || f.frozen || filler && f.chance.Concurrent || f.chance.Random.IntN(f.chance.FailOneIn) > 0:
+	case f.frozen || filler && f.chance.Concurrent || f.chance.Random.IntN(f.chance.FailOneIn) > 0:
 		return nil
 	case f.spared > 0:
 		f.spared--
