@@ -14,8 +14,6 @@ import (
 	"syscall"
 	"testing"
 
-	"mlpool/cmd/train/internal/backend"
-
 	"mlpool/cmd/train/internal/exit"
 	"mlpool/cmd/train/internal/rundir"
 	"mlpool/cmd/train/internal/traintest"
@@ -63,12 +61,8 @@ func TestProcess(t *testing.T) {
 	config, logDir := filepath.Join(dir, "mnist.toml"), filepath.Join(dir, "logs")
 	text := fmt.Sprintf("[model]\nfeat_dim = 32\nnum_layers = 1\n[train]\ndevice = \"cpu\"\nnum_epochs = 1000\nverbose = true\n[log]\nlog_dir = %q\n", logDir)
 	traintest.Write(t, config, text)
-	ctx, cancel := context.WithTimeout(context.Background(), hang)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, os.Args[0], config)
-	cmd.Env = append(os.Environ(), asTrain+"=1", backend.AllocatorEnv+"=", "XDG_CACHE_HOME="+t.TempDir())
-	var stderr strings.Builder
-	cmd.Stderr = &stderr
+	cmd, stderr := process(t, config)
+	cmd.Env = append(cmd.Env, "XDG_CACHE_HOME="+t.TempDir())
 	stdout, err := cmd.StdoutPipe()
 	if err == nil {
 		err = cmd.Start()
@@ -86,10 +80,10 @@ func TestProcess(t *testing.T) {
 	}
 	var failed *exec.ExitError
 	if err := cmd.Wait(); !errors.As(err, &failed) || failed.ExitCode() != exit.CodeInterrupted {
-		t.Errorf("ended with %v, want exit code %d; stdout:\n%s\nstderr:\n%s", err, exit.CodeInterrupted, output, &stderr)
+		t.Errorf("ended with %v, want exit code %d; stdout:\n%s\nstderr:\n%s", err, exit.CodeInterrupted, output, stderr)
 	}
 	if !strings.Contains(output, "epoch 2 interrupted after") || stderr.String() != notice+"train: interrupted\n" {
-		t.Errorf("stdout:\n%s\nstderr:\n%s", output, &stderr)
+		t.Errorf("stdout:\n%s\nstderr:\n%s", output, stderr)
 	}
 	if n := len(traintest.Lines(t, filepath.Join(logDir, "train_losses.txt"))); n < 938 || n >= 2*938 {
 		t.Errorf("%d losses in the logs, want those of one epoch and a part", n)

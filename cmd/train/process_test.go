@@ -45,6 +45,15 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
+// process returns the command as a process, which is killed after hang, and its standard error.
+func process(t *testing.T, args ...string) (*exec.Cmd, *strings.Builder) {
+	ctx, cancel := context.WithTimeout(t.Context(), hang)
+	t.Cleanup(cancel)
+	cmd, stderr := exec.CommandContext(ctx, os.Args[0], args...), new(strings.Builder)
+	cmd.Env, cmd.Stderr = append(os.Environ(), asTrain+"=1"), stderr
+	return cmd, stderr
+}
+
 // notice is printed as soon as a run is interrupted.
 const notice = "train: interrupted: finishing this step; press Ctrl-C again to end now\n"
 
@@ -54,12 +63,7 @@ func signalled(t *testing.T, sig syscall.Signal) (code int, stderr string) {
 	t.Helper()
 	path, _ := traintest.WriteConfig(t, "cpu", "")
 	traintest.SetConfig(t, path, "num_epochs = 3", "num_epochs = 1000000")
-	ctx, cancel := context.WithTimeout(context.Background(), hang)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, os.Args[0], path)
-	cmd.Env = append(os.Environ(), asTrain+"=1", backend.AllocatorEnv+"=")
-	var errs strings.Builder
-	cmd.Stderr = &errs
+	cmd, errs := process(t, path)
 	stdout, err := cmd.StdoutPipe()
 	if err == nil {
 		err = cmd.Start()
@@ -99,12 +103,7 @@ func TestSignals(t *testing.T) {
 
 // TestInterruptedInput interrupts the command while it reads a config that is longer than a pipe.
 func TestInterruptedInput(t *testing.T) {
-	ctx, cancel := context.WithTimeout(context.Background(), hang)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, os.Args[0], "-")
-	cmd.Env = append(os.Environ(), asTrain+"=1", backend.AllocatorEnv+"=")
-	var stderr strings.Builder
-	cmd.Stderr = &stderr
+	cmd, stderr := process(t, "-")
 	stdin, err := cmd.StdinPipe()
 	if err == nil {
 		err = cmd.Start()
@@ -119,7 +118,7 @@ func TestInterruptedInput(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := cmd.Wait(); cmd.ProcessState.ExitCode() != exit.CodeInterrupted || stderr.String() != "train: interrupted\n" {
-		t.Errorf("ended with %v, stderr %q", err, &stderr)
+		t.Errorf("ended with %v, stderr %q", err, stderr)
 	}
 }
 
@@ -182,12 +181,7 @@ func TestReaderGone(t *testing.T) {
 		{[]string{"-csv", "/dev/stdout"}, exit.Unread, rundir.Done, ""},
 		{[]string{"-set", "train.learning_rate=1e20", "-csv", "/dev/stdout"}, exit.CodeDiverged, rundir.Diverged, "train: diverged in epoch 1"},
 	} {
-		ctx, cancel := context.WithTimeout(context.Background(), hang)
-		defer cancel()
-		cmd := exec.CommandContext(ctx, os.Args[0], append(c.args, path)...)
-		cmd.Env = append(os.Environ(), asTrain+"=1", backend.AllocatorEnv+"=")
-		var stderr strings.Builder
-		cmd.Stderr = &stderr
+		cmd, stderr := process(t, append(c.args, path)...)
 		stdout, err := cmd.StdoutPipe()
 		if err == nil {
 			err = errors.Join(cmd.Start(), stdout.Close())

@@ -157,19 +157,25 @@ func (s stopping) AllGather(x uintptr, n int, stream uintptr) error {
 	return errors.Join(syscall.Kill(os.Getpid(), syscall.SIGSTOP), s.Local.AllGather(x, n, stream))
 }
 
+// stoppedRank returns the process of rank 1 of 3, which is killed after hang.
+func stoppedRank(t *testing.T, program, port, path string) *exec.Cmd {
+	ctx, cancel := context.WithTimeout(t.Context(), hang)
+	t.Cleanup(cancel)
+	cmd := exec.CommandContext(ctx, program, path)
+	cmd.Env = append(os.Environ(), asStopped+"=1")
+	for name, value := range mpirun(1, 3, port) {
+		cmd.Env = append(cmd.Env, name+"="+value)
+	}
+	return cmd
+}
+
 // TestRankStopped stops the process of a rank for which others wait. If it continues after they
 // have ended, it ends too.
 func TestRankStopped(t *testing.T) {
 	impatient(t)
 	path, _ := traintest.WriteConfig(t, "cpu", "")
 	port := freePort(t)
-	ctx, cancel := context.WithTimeout(context.Background(), hang)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, os.Args[0], path) // killed then, if nothing has ended the others
-	cmd.Env = append(os.Environ(), asStopped+"=1")
-	for name, value := range mpirun(1, 3, port) {
-		cmd.Env = append(cmd.Env, name+"="+value)
-	}
+	cmd := stoppedRank(t, os.Args[0], port, path)
 	stderr, err := cmd.StderrPipe()
 	if err == nil {
 		err = cmd.Start()
@@ -212,13 +218,7 @@ func TestAnotherProgram(t *testing.T) {
 	other := filepath.Join(t.TempDir(), "other")
 	traintest.OK(t, os.WriteFile(other, append(text, 0), 0o777))
 	port := freePort(t)
-	ctx, cancel := context.WithTimeout(context.Background(), hang)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, other, path) // killed then, if it was taken for the same
-	cmd.Env = append(os.Environ(), asStopped+"=1")
-	for name, value := range mpirun(1, 3, port) {
-		cmd.Env = append(cmd.Env, name+"="+value)
-	}
+	cmd := stoppedRank(t, other, port, path)
 	traintest.OK(t, cmd.Start())
 	all := trainRanksAt(t, context.Background(), port, 3, func(rank int) []string { return [][]string{{path}, nil, {path}}[rank] }, nil)
 	if err := cmd.Wait(); cmd.ProcessState.ExitCode() != exit.Failure {
