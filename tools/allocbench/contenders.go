@@ -40,13 +40,13 @@ func contenders() []contender {
 		pool("opportunistic", "the pool, where memory changes streams only once it is idle", allocator.PoolOptions{Reuse: allocator.ReuseOpportunistic}),
 		pool("same-stream", "the pool, where memory never changes streams", allocator.PoolOptions{Reuse: allocator.ReuseSameStream}),
 		contender{name: "plan", doc: "a step recorded and replayed by index, if a scenario repeats itself in rounds; else its pool", open: openPlan},
-		contender{name: "trace", doc: "the pool in a trace of the last 65 536 calls", open: openTrace},
-		contender{name: "limit", doc: "the pool in a limit that is never reached", open: openLimit},
-		contender{name: "timed", doc: "the pool in the stopwatch that train uses", open: openTimed},
+		decorated("trace", "the pool in a trace of the last 65 536 calls", func(a allocator.Allocator) allocator.Allocator { return allocator.NewTrace(a, 1<<16) }),
+		decorated("limit", "the pool in a limit that is never reached", func(a allocator.Allocator) allocator.Allocator { return allocator.NewLimit(a, 1<<45) }),
+		decorated("timed", "the pool in the stopwatch that train uses", func(a allocator.Allocator) allocator.Allocator { return allocator.NewTimed(a) }),
 		contender{name: onGPU, doc: "cudaMallocAsync and cudaFreeAsync, every free checked", open: openAsync, driver: true},
 		contender{name: "malloc", doc: "cudaMalloc, and cudaFree after the stream's work", open: openMalloc, driver: true},
-		contender{name: "torch", doc: "PyTorch's caching allocator, by its rules: memory alone", open: openTorch, memoryOnly: true},
-		contender{name: "torch-expandable", doc: "the same with expandable_segments:True", open: openTorchExpandable, memoryOnly: true},
+		simulated("torch", "PyTorch's caching allocator, by its rules: memory alone", func() allocator.AsyncDriver { return peers.Torch(counted()) }),
+		simulated("torch-expandable", "the same with expandable_segments:True", func() allocator.AsyncDriver { return peers.TorchExpandable(counted()) }),
 		contender{name: noAllocator, doc: "no allocator: what the scenario itself costs", open: openNone},
 	)
 }
@@ -55,29 +55,24 @@ func pool(name, doc string, o allocator.PoolOptions) contender {
 	return contender{name: name, doc: doc, open: func(d device) (allocator.Allocator, error) { return allocator.NewPool(d, o) }}
 }
 
+// decorated is a default pool in the decorator of wrap.
+func decorated(name, doc string, wrap func(allocator.Allocator) allocator.Allocator) contender {
+	return contender{name: name, doc: doc, open: func(d device) (allocator.Allocator, error) {
+		p, err := allocator.NewPool(d, allocator.PoolOptions{})
+		if err != nil {
+			return nil, err
+		}
+		return wrap(p), nil
+	}}
+}
+
+// simulated is the allocator of another project, whose memory alone is measured.
+func simulated(name, doc string, d func() allocator.AsyncDriver) contender {
+	return contender{name: name, doc: doc, memoryOnly: true, open: func(device) (allocator.Allocator, error) { return allocator.NewAsync(d()), nil }}
+}
+
 func openPlan(d device) (allocator.Allocator, error) {
 	return allocator.NewPlan(d, allocator.PoolOptions{})
-}
-
-// openBehind returns a default pool in the decorator of wrap.
-func openBehind(d device, wrap func(allocator.Allocator) allocator.Allocator) (allocator.Allocator, error) {
-	p, err := allocator.NewPool(d, allocator.PoolOptions{})
-	if err != nil {
-		return nil, err
-	}
-	return wrap(p), nil
-}
-
-func openTrace(d device) (allocator.Allocator, error) {
-	return openBehind(d, func(a allocator.Allocator) allocator.Allocator { return allocator.NewTrace(a, 1<<16) })
-}
-
-func openLimit(d device) (allocator.Allocator, error) {
-	return openBehind(d, func(a allocator.Allocator) allocator.Allocator { return allocator.NewLimit(a, 1<<45) })
-}
-
-func openTimed(d device) (allocator.Allocator, error) {
-	return openBehind(d, func(a allocator.Allocator) allocator.Allocator { return allocator.NewTimed(a) })
 }
 
 func openAsync(d device) (allocator.Allocator, error) {
@@ -89,14 +84,6 @@ func openAsync(d device) (allocator.Allocator, error) {
 }
 
 func openMalloc(d device) (allocator.Allocator, error) { return allocator.NewMalloc(d), nil }
-
-func openTorch(device) (allocator.Allocator, error) {
-	return allocator.NewAsync(peers.Torch(counted())), nil
-}
-
-func openTorchExpandable(device) (allocator.Allocator, error) {
-	return allocator.NewAsync(peers.TorchExpandable(counted())), nil
-}
 
 func openNone(device) (allocator.Allocator, error) { return none{}, nil }
 
