@@ -7,7 +7,7 @@ import (
 	"mlpool/allocator/internal/undo"
 )
 
-// A Driver is what a device knows of events, but for asking whether one is done.
+// A Driver has a device's calls for events, without queries.
 type Driver interface {
 	NewEvent() (event uintptr, err error)
 	RecordEvent(event, stream uintptr) error
@@ -16,29 +16,28 @@ type Driver interface {
 	FreeEvent(event uintptr) error
 }
 
-// A Querier is a Driver that says whether an event is done.
+// A Querier is a Driver that can query whether an event is done.
 type Querier interface {
 	Driver
 	QueryEvent(event uintptr) (done bool, err error)
 }
 
-// Mode is how the end of other streams' work is waited for.
+// Mode is the way to wait for other streams' work.
 type Mode int
 
 const (
 	DontWait    Mode = iota // take memory whose work is done
-	DeviceWaits             // the stream that uses the memory does
+	DeviceWaits             // the stream that uses the memory waits
 	HostWaits
 )
 
-// Events keeps events that were recorded and are not needed any more, for
-// the next record. None goes back to the driver by itself: one request may find the work
-// of thousands done.
+// Events keeps recorded events that are no longer needed, for the next record. It frees none by
+// itself, since one request may find the work of thousands done.
 type Events struct {
 	Driver Driver // nil: there are no events
 
 	mu    spin.Mutex
-	ended bool // by Take: nothing is kept any more
+	ended bool // by Take: keep no more events
 	idle  []uintptr
 }
 
@@ -61,8 +60,8 @@ func (c *Events) Record(s Stream) (event uintptr, err error) {
 	return event, nil
 }
 
-// Release takes an event back that nothing waits for any more. One that the driver
-// does not take is kept, for Close to try again.
+// Release takes back an event that nothing waits for. If the driver refuses to free it, it is kept
+// for Close to try again.
 func (c *Events) Release(event uintptr) {
 	c.mu.Lock()
 	ended := c.ended
@@ -126,15 +125,15 @@ func (c *Events) Close() error {
 	return errors.Join(errs...)
 }
 
-// Closed says whether Close has nothing left to do.
+// Closed reports whether Close has nothing left to do.
 func (c *Events) Closed() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return len(c.idle) == 0
 }
 
-// Pass brings stream s past the event, or says that it is not yet past. To ask that, the
-// Driver must be a [Querier].
+// Pass orders stream s after the event, and reports whether it could. To query the event, the Driver
+// must be a [Querier].
 func (c *Events) Pass(event uintptr, s Stream, how Mode) (bool, error) {
 	switch how {
 	case DeviceWaits:

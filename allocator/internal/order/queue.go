@@ -4,33 +4,33 @@ import (
 	"math/bits"
 )
 
-// Classes is the number of size classes that a [Queue] tells apart.
+// Classes is the number of size classes of a [Queue].
 const Classes = 40
 
-// A Queue is what was freed while other streams may still use it. Its items are listed twice:
-// by size class, the one freed first at the front, and by the streams that they wait for,
-// whose work ends in the order of the frees.
+// A Queue has items that were freed while other streams may still use them. They are listed twice:
+// by size class, oldest first, and by the streams that they wait for, whose work ends in the order of
+// the frees.
 type Queue[T any] struct {
 	users  *Users
 	events *Events
-	ready  func(T) // takes what waits for nothing any more
+	ready  func(T) // called with an item that no longer waits
 
 	classes uint64 // with an item
 	byClass [Classes]class[T]
 
-	lines  []*line[T] // of the streams that are waited for, in no order
+	lines  []*line[T] // of the streams that items wait for, in no order
 	byName map[Stream]*line[T]
-	at     int // in lines: the next to be asked about
+	at     int // in lines: the next one to query
 
-	// count is how many items there are, due how many there may be before a free looks for
-	// some whose work is done.
+	// count is the number of items, due the number from which on a free searches for items whose
+	// work is done.
 	count, due int64
 
 	spareItems *Item[T] // by down
 	spareWaits *wait[T] // by other
 }
 
-// An Item is something that waits.
+// An Item is a waiting element of a Queue.
 type Item[T any] struct {
 	Of       T
 	class    int
@@ -46,11 +46,11 @@ type wait[T any] struct {
 	other  *wait[T] // of the same item
 
 	line       *line[T]
-	number     int64    // in the line: what is linked later has a larger one
+	number     int64    // in the line, rising
 	prev, next *wait[T] // in the line
 }
 
-// A line is what a stream is waited for, the work queued first at the front.
+// A line has the waits for one stream, the work queued first at the front.
 type line[T any] struct {
 	stream      Stream
 	first, last *wait[T]
@@ -58,20 +58,20 @@ type line[T any] struct {
 	index       int   // in Queue.lines
 }
 
-// class is the items of a size class.
+// class has the items of a size class.
 type class[T any] struct {
 	first, last *Item[T]
 	count       int64
 	rounds      rounds
 }
 
-// Init makes q an empty queue. ready is called with what waits for nothing any more.
+// Init makes q an empty queue. ready is called with each item that no longer waits.
 func (q *Queue[T]) Init(users *Users, events *Events, ready func(T)) {
 	q.users, q.events, q.ready = users, events, ready
 }
 
-// After returns an item that waits for the work queued so far on the streams of uses, to be
-// pushed; nil: all of those were released. If the driver refuses an event, nothing waits.
+// After returns an item, for Push, that waits for the work queued so far on the streams of uses; nil:
+// all of those were released. If the driver refuses an event, nothing changes.
 func (q *Queue[T]) After(uses Uses, of T, class int) (*Item[T], error) {
 	it := q.item(of, class)
 	for _, u := range uses {
@@ -94,7 +94,7 @@ func (q *Queue[T]) After(uses Uses, of T, class int) (*Item[T], error) {
 	return it, nil
 }
 
-// AfterEvent returns an item that waits for an event on s, to be pushed.
+// AfterEvent returns an item, for Push, that waits for an event on s.
 func (q *Queue[T]) AfterEvent(s Stream, event uintptr, of T, class int) *Item[T] {
 	it := q.item(of, class)
 	q.expect(it, s, event)
@@ -129,7 +129,7 @@ func (q *Queue[T]) expect(it *Item[T], s Stream, event uintptr) {
 	it.waits = w
 }
 
-// Push adds an item, with all that it waits for.
+// Push adds an item with its waits.
 func (q *Queue[T]) Push(it *Item[T]) {
 	q.list(it)
 	for w := it.waits; w != nil; w = w.other {
@@ -147,11 +147,11 @@ func (it *Item[T]) Events(visit func(event uintptr)) {
 	}
 }
 
-// Len returns how many items wait.
+// Len returns the number of waiting items.
 func (q *Queue[T]) Len() int64 { return q.count }
 
-// TakeOver adds all that waits in o, in its order. Streams that both wait for have two lines
-// then, since the work of one is not queued after that of the other.
+// TakeOver adds all items of o, in their order. Streams that both queues wait for then have two lines,
+// since the work of one is not queued after that of the other.
 func (q *Queue[T]) TakeOver(o *Queue[T]) {
 	for i := range o.byClass {
 		for it := o.byClass[i].first; it != nil; {
@@ -166,8 +166,8 @@ func (q *Queue[T]) TakeOver(o *Queue[T]) {
 	*o = Queue[T]{}
 }
 
-// addLine adds a line that another queue had, or a new one. What is waited for from now on
-// goes to the end of the one that was added first.
+// addLine adds a line of another queue, or a new one. Later waits for a stream go to the end of its first
+// line.
 func (q *Queue[T]) addLine(l *line[T]) {
 	if q.byName == nil {
 		q.byName = map[Stream]*line[T]{}
@@ -179,7 +179,7 @@ func (q *Queue[T]) addLine(l *line[T]) {
 	q.lines = append(q.lines, l)
 }
 
-// list adds an item to those of its class.
+// list adds an item to its class.
 func (q *Queue[T]) list(it *Item[T]) {
 	c := &q.byClass[it.class]
 	it.up, it.down = c.last, nil
@@ -194,8 +194,8 @@ func (q *Queue[T]) list(it *Item[T]) {
 	q.classes |= 1 << it.class
 }
 
-// First returns an item of a size class, or of a larger one, that fits: of its class the one
-// that was freed first. It returns nil if there is none.
+// First returns an item of a size class, or of a larger one, that fits, the oldest of its class. It returns
+// nil if there is none.
 func (q *Queue[T]) First(class int, fits func(T) bool) *Item[T] {
 	for classes := q.classes >> class << class; classes != 0; classes &= classes - 1 {
 		for it := q.byClass[bits.TrailingZeros64(classes)].first; it != nil; it = it.down {
@@ -220,7 +220,7 @@ func (q *Queue[T]) Largest(yield func(class int, of T) bool) {
 	}
 }
 
-// remove takes an item that waits for nothing any more out.
+// remove removes an item that no longer waits.
 func (q *Queue[T]) remove(it *Item[T]) {
 	c := &q.byClass[it.class]
 	if it.up != nil {
@@ -257,7 +257,7 @@ func (q *Queue[T]) link(w *wait[T]) {
 	l.last = w
 }
 
-// unlink takes w out of its stream's line and from its item, and its event back.
+// unlink removes w from its stream's line and from its item, and releases its event.
 func (q *Queue[T]) unlink(w *wait[T]) {
 	q.events.Release(w.event)
 	l := w.line

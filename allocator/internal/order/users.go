@@ -10,10 +10,10 @@ import (
 type User struct {
 	stream Stream
 	uses   int  // lists that name it
-	gone   bool // it was released: its work is done
+	gone   bool // the stream was released: its work is done
 }
 
-// Uses is the other streams that use some memory.
+// Uses lists the other streams that use some memory.
 type Uses []*User
 
 // Users holds the streams that Uses name, and up to idleUsers that none names any more.
@@ -22,11 +22,10 @@ type Users struct {
 	named map[Stream]*User
 }
 
-// idleUsers is how many streams are kept that nothing names.
+// idleUsers is the number of streams that are kept although nothing names them.
 const idleUsers = 64
 
-// Name adds s to the streams that use some memory. It returns the user if it was not named
-// before.
+// Name adds s to the streams that use some memory. It returns the user if it is new.
 func (us *Users) Name(of *Uses, s Stream) *User {
 	us.mu.Lock()
 	defer us.mu.Unlock()
@@ -46,7 +45,7 @@ func (us *Users) Name(of *Uses, s Stream) *User {
 	return u
 }
 
-// Unname undoes the Name that returned u, which may be nil, and was the last.
+// Unname undoes the last Name, which returned u, which may be nil.
 func (us *Users) Unname(of *Uses, u *User) {
 	if u != nil {
 		*of = (*of)[:len(*of)-1]
@@ -71,7 +70,7 @@ func (us *Users) drop(u *User) {
 	}
 }
 
-// Release notes that the work on s is done. A later stream of that name is another user.
+// Release records that the work on s is done. A later stream with that handle is another user.
 func (us *Users) Release(s Stream) {
 	us.mu.Lock()
 	defer us.mu.Unlock()

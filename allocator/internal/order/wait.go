@@ -5,26 +5,25 @@ import (
 	"math/bits"
 )
 
-// keptRounds is how many rounds of freed memory lie while other streams use them, before the
-// stream that freed them waits for the first of them. With one, a stream that copies a batch
-// would wait for the computation on the batch before, and never overlap it; with more
-// than a few, a host that runs far ahead of the device holds memory for nothing.
+// keptRounds is the number of rounds of freed memory that may wait for other streams before the stream
+// that freed them waits for the first round. With one, a stream that copies a batch would wait for the
+// computation on the last batch, and never overlap it; with many, a host that is far ahead of the device
+// would hold memory without need.
 const keptRounds = 4
 
-// roundWindow is how many frees of a class are looked at together to learn how many items a
-// round has.
+// roundWindow is the number of frees of a class from which the size of a round is learned.
 const roundWindow = 64
 
-// rounds learns how many items of a class one round of the program's work has.
+// rounds learns the number of items of a class in a round of the program's work.
 type rounds struct {
 	// row is how many items were freed one after the other with no request of the class
 	// between them, allocs the requests at the last of them.
 	row, allocs    int64
-	recent, before int64 // most in this window, and in the one before
+	recent, before int64 // largest row in this window, and in the last one
 	seen           int64 // frees in this window
 }
 
-// size returns how many items one round has.
+// size returns the number of items of a round.
 func (r *rounds) size() int64 { return max(r.recent, r.before, 1) }
 
 // Observe learns from a free of a class that had allocs requests.
@@ -40,12 +39,11 @@ func (q *Queue[T]) Observe(class int, allocs int64) {
 	}
 }
 
-// oldLooks bounds how many items of a class a request looks at to find one that fits.
+// oldLooks bounds the items of a class that a request examines to find one that fits.
 const oldLooks = 4096
 
-// WaitForOldest makes stream s wait for items that were freed rounds ago, of every class, up
-// to the first that fits. For others it makes a number of calls at most, which it takes from
-// calls.
+// WaitForOldest makes stream s wait for items that were freed rounds ago, of every class, up to the first
+// that fits. For others it makes at most calls driver calls, which it subtracts.
 func (q *Queue[T]) WaitForOldest(s Stream, fits func(T) bool, calls *int) error {
 	for classes := q.classes; classes != 0; classes &= classes - 1 {
 		c := &q.byClass[bits.TrailingZeros64(classes)]
@@ -70,7 +68,7 @@ func (q *Queue[T]) WaitForOldest(s Stream, fits func(T) bool, calls *int) error 
 	return nil
 }
 
-// wait makes s wait for all that an item waits for.
+// wait makes s wait for all waits of an item.
 func (q *Queue[T]) wait(it *Item[T], s Stream) error {
 	for it.waits != nil {
 		if err := q.waitUpTo(it.waits, s, DeviceWaits); err != nil {
@@ -80,7 +78,7 @@ func (q *Queue[T]) wait(it *Item[T], s Stream) error {
 	return nil
 }
 
-// waitUpTo waits for w, and so for all that is in its line before.
+// waitUpTo waits for w, and so for all waits before it in its line.
 func (q *Queue[T]) waitUpTo(w *wait[T], s Stream, how Mode) error {
 	if _, err := q.events.Pass(w.event, s, how); err != nil {
 		return err
@@ -92,8 +90,7 @@ func (q *Queue[T]) waitUpTo(w *wait[T], s Stream, how Mode) error {
 	return nil
 }
 
-// Drain makes everything ready that waits, for the work of stream s or the host, which waits
-// for it.
+// Drain makes all items ready, after stream s or the host waited for them.
 func (q *Queue[T]) Drain(s Stream, how Mode) error {
 	for len(q.lines) > 0 {
 		if err := q.waitUpTo(q.lines[0].last, s, how); err != nil {
@@ -103,10 +100,10 @@ func (q *Queue[T]) Drain(s Stream, how Mode) error {
 	return nil
 }
 
-// Claim makes stream s wait for all that items wait for, and takes them out of the queue: they
-// are not passed to ready. It returns marks events that mark the work of s from there on.
+// Claim makes stream s wait for all waits of items, and removes them from the queue without calling
+// ready. It returns marks events that mark the work of s after that.
 func (q *Queue[T]) Claim(items []*Item[T], s Stream, marks int) (events []uintptr, err error) {
-	last := map[*line[T]]*wait[T]{} // after which all before it is done, too
+	last := map[*line[T]]*wait[T]{} // once it is done, so are those before it
 	for _, it := range items {
 		for w := it.waits; w != nil; w = w.other {
 			if l := last[w.line]; w.stream != s && (l == nil || w.number > l.number) {
@@ -141,15 +138,15 @@ func (q *Queue[T]) Claim(items []*Item[T], s Stream, marks int) (events []uintpt
 }
 
 const (
-	// reapDue is how many items may wait before a free looks at them.
+	// reapDue is the number of items that may wait before a free queries them.
 	reapDue = 32
-	// reapQueries is how many times it asks the driver, and then again as long as every
-	// second question makes an item ready.
+	// reapQueries is the number of its driver calls; it continues while every second call makes an
+	// item ready.
 	reapQueries = 16
 )
 
-// ReapIfDue makes most items ready whose work is done, where many wait, so that they do not
-// pile up while memory is free.
+// ReapIfDue makes most items ready whose work is done, if many wait, so that they do not pile up while
+// memory is free.
 func (q *Queue[T]) ReapIfDue() error {
 	if q.count < q.due {
 		return nil
@@ -167,8 +164,8 @@ func (q *Queue[T]) ReapIfDue() error {
 	return nil
 }
 
-// Reap makes items ready whose work is found done. It asks the driver queries times at most,
-// and takes from that number; at the next call other streams come first.
+// Reap makes items ready whose work is found done. It makes at most queries driver calls, which it
+// subtracts; the next call begins with other streams.
 func (q *Queue[T]) Reap(queries *int) error {
 	for range len(q.lines) {
 		if *queries <= 0 || len(q.lines) == 0 {
@@ -184,8 +181,8 @@ func (q *Queue[T]) Reap(queries *int) error {
 	return nil
 }
 
-// reapLine does so for what waits for one stream, whose work ends in its order: what comes
-// before work that is done is done too. So however much waits, it takes few questions.
+// reapLine is Reap for the waits for one stream. Its work ends in order, so all work before finished work
+// is finished too, and few queries are enough for any number of waits.
 func (q *Queue[T]) reapLine(l *line[T], queries *int) error {
 	most := math.MaxInt // of the waits at the front may be over
 	over := 0
@@ -211,7 +208,7 @@ func (q *Queue[T]) reapLine(l *line[T], queries *int) error {
 	return nil
 }
 
-// ahead returns the nth wait of the line, or the last, and how many are up to it.
+// ahead returns the nth wait of the line, or the last, and its number.
 func (l *line[T]) ahead(n int) (*wait[T], int) {
 	w := l.first
 	for i := 1; ; i++ {

@@ -7,8 +7,7 @@ import (
 	"mlpool/allocator/internal/block"
 )
 
-// Search brings the indexes of some holders up to date; what follows finds free memory of
-// these alone.
+// Search updates the indexes of some holders. The methods below find free memory of these holders only.
 func (s *Space) Search(holders ...*Holder) {
 	s.searches++
 	s.searched, s.found = s.searched[:0], 0
@@ -17,7 +16,7 @@ func (s *Space) Search(holders ...*Holder) {
 	}
 }
 
-// Include adds h to the holders that are searched.
+// Include adds h to the holders of the search.
 func (s *Space) Include(h *Holder) {
 	s.Update(h)
 	h.search = s.searches
@@ -25,10 +24,10 @@ func (s *Space) Include(h *Holder) {
 	s.found += h.bytes
 }
 
-// Found returns the bytes of the free blocks of the holders that are searched.
+// Found returns the bytes of the free blocks of the holders of the search.
 func (s *Space) Found() int64 { return s.found }
 
-// ends returns the free blocks at the ends of c that the survey found.
+// ends returns the free blocks at the ends of c, by the index.
 func (s *Space) ends(c *Chunk) (head, tail *block.Node) {
 	if h := c.holder; h == nil || h.search != s.searches {
 		return nil, nil
@@ -36,13 +35,13 @@ func (s *Space) ends(c *Chunk) (head, tail *block.Node) {
 	return c.head, c.tail
 }
 
-// isUnused says whether all of c is part of one free block that the survey found.
+// isUnused reports whether all of c is part of one free block in the index.
 func (s *Space) isUnused(c *Chunk) bool {
 	head, tail := s.ends(c)
 	return head != nil && head == tail
 }
 
-// Unused returns the unused chunks that the survey found, by address.
+// Unused returns the unused chunks in the index, by address.
 func (s *Space) Unused() (unused []*Chunk) {
 	for _, m := range s.byAddress() {
 		if s.isUnused(m.Chunk) {
@@ -52,18 +51,18 @@ func (s *Space) Unused() (unused []*Chunk) {
 	return unused
 }
 
-// A FreeRun is free memory that is mapped side by side: some chunks of a row, the
-// first and the last perhaps in part.
+// A FreeRun is free memory that is mapped side by side: some chunks of a row, the first and the last maybe
+// in part.
 type FreeRun struct {
 	Size   int64   // bytes
 	Stitch *Stitch // where they are mapped; nil: at the chunks' own addresses
 	chunks []Mapped
 	offset int64   // of the first free byte in the first chunk
-	holder *Holder // that is to have it
+	holder *Holder // that it is for
 }
 
-// join says whether chunks a and b, where they are neighbours, are of one segment once the
-// heap has both: its chunks for small blocks are apart.
+// join reports whether neighbouring chunks a and b would be in one segment once the heap has both: its
+// chunks for small blocks are separate.
 func (t *FreeRun) join(a, b *Chunk) bool {
 	small := func(c *Chunk) bool { return c.holder == t.holder && c.rng.Small }
 	return t.holder == nil || small(a) == small(b)
@@ -72,9 +71,8 @@ func (t *FreeRun) join(a, b *Chunk) bool {
 // Start returns the address of the first free byte.
 func (t *FreeRun) Start() uintptr { return t.chunks[0].Addr + uintptr(t.offset) }
 
-// stretches calls yield for each FreeRun in a row of chunks by address; h may use
-// parts of its own chunks, and of those of other heaps the ones that are unused. A
-// row has no chunk twice.
+// stretches calls yield for each FreeRun in a row of chunks by address. h may use parts of its own chunks,
+// and whole unused chunks of other heaps. A row has no chunk twice.
 func (s *Space) freeRuns(h *Holder, row []Mapped, yield func(t FreeRun)) {
 	t := FreeRun{holder: h}
 	from := 0
@@ -86,7 +84,7 @@ func (s *Space) freeRuns(h *Holder, row []Mapped, yield func(t FreeRun)) {
 	}
 	for i, m := range row {
 		c := m.Chunk
-		if c == nil { // its addresses are missing
+		if c == nil { // it was released
 			end()
 			continue
 		}
@@ -124,8 +122,7 @@ func (s *Space) freeRuns(h *Holder, row []Mapped, yield func(t FreeRun)) {
 	end()
 }
 
-// mayHold says whether a row may have a free run of bytes. It is
-// quick, for where rows are many.
+// mayHold reports quickly whether a row may have a free run of bytes.
 func (s *Space) mayHold(row []Mapped, bytes int64) bool {
 	var free int64
 	for i := range row {
@@ -141,8 +138,8 @@ func (s *Space) mayHold(row []Mapped, bytes int64) bool {
 	return false
 }
 
-// byAddress returns the chunks where the survey found a free end, where blocks are cut
-// from them. The row is good until the next call.
+// byAddress returns the chunks with a free end, at their own addresses. The row is valid until the next
+// call.
 func (s *Space) byAddress() []Mapped {
 	found := 0
 	for _, h := range s.searched {
@@ -171,8 +168,7 @@ func (s *Space) byAddress() []Mapped {
 // To sort more than 1/sortShare of the chunks takes longer than to look at all of them.
 const sortShare = 16
 
-// changes returns how many times the heap changes to another one than h along the first
-// size bytes of t: at least as often as there are such heaps.
+// changes returns the number of changes to another heap than h along the first size bytes of t.
 func (t *FreeRun) changes(h *Holder, size int64) (changes int) {
 	last := h
 	size += t.offset
@@ -192,8 +188,7 @@ func (t *FreeRun) changes(h *Holder, size int64) (changes int) {
 // A Span is free bytes of one or several chunks that are neighbours.
 type Span struct{ Lo, Hi uintptr }
 
-// Spans returns the bytes of the first size bytes of t, at the chunks' own
-// addresses.
+// Spans returns the spans of the first size bytes of t, at the chunks' own addresses.
 func (t *FreeRun) Spans(size int64) []Span {
 	var all []Span
 	skip := uintptr(t.offset)
@@ -215,10 +210,9 @@ func (t *FreeRun) Spans(size int64) []Span {
 	return all
 }
 
-// Fragments finds spans of size bytes in all that can be mapped side by side: the
-// first ends where a chunk ends, the last begins where one begins, and the others do
-// both. It returns the bytes that are missing, 0 if there are enough. All spans are
-// of different chunks.
+// Fragments finds spans of size bytes in total that can be mapped side by side: the first ends at the end
+// of a chunk, the last begins at the beginning of one, and the others do both. It returns the missing
+// bytes, 0 if there are enough. All spans are of different chunks.
 func (s *Space) Fragments(h *Holder, size int64) (spans []Span, missing int64) {
 	var runs []FreeRun
 	s.freeRuns(h, s.byAddress(), func(t FreeRun) { runs = append(runs, t) })
@@ -228,7 +222,7 @@ func (s *Space) Fragments(h *Holder, size int64) (spans []Span, missing int64) {
 			opening = i
 		}
 	}
-	var first *Chunk // which may end in a Span and begin with another
+	var first *Chunk // it may have a Span at its end and another one at its beginning
 	if opening >= 0 {
 		r := &runs[opening]
 		first = r.chunks[0].Chunk
@@ -269,7 +263,7 @@ func (s *Space) Fragments(h *Holder, size int64) (spans []Span, missing int64) {
 	return spans, 0
 }
 
-// whole returns the part of t, at the chunks' own addresses, that is whole chunks.
+// whole returns the whole chunks of t, at their own addresses.
 func (t *FreeRun) whole() Span {
 	first, last := t.chunks[0].Chunk, t.chunks[len(t.chunks)-1].Chunk
 	lo, hi := first.addr, last.end()
@@ -295,8 +289,7 @@ func (t *FreeRun) opens() int64 {
 	return min(t.chunks[0].Chunk.size-t.offset, t.Size)
 }
 
-// closes returns the bytes of t from the first whole chunk on, without those in
-// a chunk that is taken.
+// closes returns the bytes of t from the first whole chunk on, without those in a taken chunk.
 func (t *FreeRun) closes(taken *Chunk) int64 {
 	lo, hi := t.whole().Lo, t.free()
 	if last := t.chunks[len(t.chunks)-1].Chunk; last == taken && last.addr < hi {
@@ -311,13 +304,13 @@ func (t *FreeRun) closes(taken *Chunk) int64 {
 // A Location is where parts of a block are side by side: in a stitch, if there is one, or at
 // their own addresses.
 type Location struct {
-	Addr   uintptr // of the block; 0: nowhere yet
+	Addr   uintptr // of the block; 0: none yet
 	Stitch *Stitch
 }
 
-// Contiguous finds size bytes of unused memory for h that are side by side: of the oldest
-// stitch that has them or, where memory of other holders counts as well, what changes holders
-// least often. Its Size is 0 where there are none.
+// Contiguous finds size bytes of unused memory for h that are side by side: in the oldest stitch that has
+// them or, if memory of other holders counts too, with the fewest changes of holders. Its Size is 0 if there
+// are none.
 func (s *Space) Contiguous(h *Holder, size int64, others bool) FreeRun {
 	var best FreeRun
 	fewest := 0
@@ -348,7 +341,7 @@ func (s *Space) Contiguous(h *Holder, size int64, others bool) FreeRun {
 	return best
 }
 
-// Lenders returns the holders but h that hold chunks of spans.
+// Lenders returns the holders of chunks of spans, except h.
 func (s *Space) Lenders(h *Holder, spans []Span) (lenders []*Holder) {
 	for _, x := range spans {
 		for _, c := range s.Overlapping(x.Lo, x.Hi) {
@@ -360,7 +353,7 @@ func (s *Space) Lenders(h *Holder, spans []Span) (lenders []*Holder) {
 	return lenders
 }
 
-// Collect moves the chunks of spans that other holders have to h.
+// Collect moves the chunks of spans of other holders to h.
 func (s *Space) Collect(h *Holder, spans []Span) {
 	for _, x := range spans {
 		chunks := s.Overlapping(x.Lo, x.Hi)

@@ -6,13 +6,13 @@ import (
 	"mlpool/allocator/internal/block"
 )
 
-// A Holder is a heap that has chunks, in ranges that are as long as they can be.
+// A Holder is a heap with chunks, in ranges that are as long as possible.
 type Holder struct {
 	*block.Heap
 	Owner any  // of the holder
 	Gone  bool // another holder took over everything
 
-	zone *zone // where its chunks are made; nil: it made none
+	zone *zone // of its new chunks; nil: it made none
 
 	// The free-chunk index; see Space.Update.
 	chunks []*Chunk // with a free end, in no order
@@ -20,8 +20,7 @@ type Holder struct {
 	search int      // the last one that it was part of
 }
 
-// Attach adds run, chunks of no holder that are neighbours, to h as free memory, perhaps for
-// small blocks alone.
+// Attach adds run, neighbouring chunks of no holder, to h as free memory, maybe for small blocks only.
 func (s *Space) Attach(h *Holder, run []*Chunk, small bool) {
 	first, last := run[0], run[len(run)-1]
 	g := &block.Range{Addr: first.addr, Size: int64(last.end() - first.addr), Small: small}
@@ -33,7 +32,7 @@ func (s *Space) Attach(h *Holder, run []*Chunk, small bool) {
 	h.Coalesce(n)
 }
 
-// joinNeighbours makes g one range with those of h that it lies next to.
+// joinNeighbours joins g with neighbouring ranges of h.
 func (s *Space) joinNeighbours(h *Holder, g *block.Range) {
 	at := s.index(g.Addr)
 	if at > 0 {
@@ -63,17 +62,15 @@ func (s *Space) relabel(of, g *block.Range, h *Holder) {
 	}
 }
 
-// CutOut makes the bytes from lo to hi, all in one free block that the last search found, a
-// block of their own, which no list holds. What is left of the free block at its sides stays
-// free.
+// CutOut makes the bytes from lo to hi, all in one free block of the last search, a block that is in no
+// list. The rest of the free block stays free.
 func (s *Space) CutOut(h *Holder, lo, hi uintptr) *block.Node {
 	n := h.Cut(s.freeBlock(lo), lo, hi)
 	s.Update(h)
 	return n
 }
 
-// freeBlock returns the free block that holds the byte at addr, which a search
-// found.
+// freeBlock returns the free block of the last search that has the byte at addr.
 func (s *Space) freeBlock(addr uintptr) *block.Node {
 	c := s.chunks[s.index(addr)]
 	for _, n := range [...]*block.Node{c.head, c.tail} {
@@ -84,7 +81,7 @@ func (s *Space) freeBlock(addr uintptr) *block.Node {
 	return nil
 }
 
-// Detach takes run, unused chunks of h that are neighbours, out of it.
+// Detach removes run, neighbouring unused chunks of h, from it.
 func (s *Space) Detach(h *Holder, run []*Chunk) {
 	n := s.CutOut(h, run[0].addr, run[len(run)-1].end())
 	if rest := h.Remove(n, run[0].rng); rest != nil {
@@ -92,15 +89,15 @@ func (s *Space) Detach(h *Holder, run []*Chunk) {
 	}
 }
 
-// Move brings run, unused chunks that are neighbours of one range, from their holder to h.
+// Move moves run, neighbouring unused chunks of one range, from their holder to h.
 func (s *Space) Move(h *Holder, run []*Chunk, small bool) {
 	run = slices.Clone(run)
 	s.Detach(run[0].holder, run)
 	s.Attach(h, run, small)
 }
 
-// Merge moves all chunks of from, which is gone from then on, to h. It calls moved for the
-// blocks that are not free.
+// Merge moves all chunks of from to h, after which from is gone. It calls moved for the blocks that are
+// not free.
 func (s *Space) Merge(h, from *Holder, moved func(n *block.Node)) {
 	from.forget()
 	from.ForgetChanges()

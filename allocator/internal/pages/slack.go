@@ -9,30 +9,30 @@ package pages
 // moves memory between them. Such a program gets more slack, so that it rarely needs either.
 var slackShares = [...]int64{LeastSlackShare, 8, 4, 3, 2}
 
-// LeastSlackShare is n where the least slack is one part in n of the peak.
+// LeastSlackShare is n if the least slack is 1/n of the peak.
 const LeastSlackShare = 64
 
 const (
 	mostForStitches = 3 // in slackShares
 	leastForMoves   = 2 // in slackShares: less does not reduce moves
 
-	// To map a chunk takes a driver some 20 µs, to order two streams some 2 µs. More memory
-	// is worth it where that happens more than once in this many requests.
+	// Mapping a chunk takes a driver ten times as long as ordering two streams. More memory pays if
+	// that happens more than once in this many requests.
 	requestsPerMapped = 64
 	requestsPerMove   = 32
 
-	// moveBurst is how many moves beyond that rate slack tolerates before it grows.
+	// moveBurst is the number of moves beyond that rate before slack grows.
 	moveBurst = 64
 
 	// Slack shrinks by a step after calmRequests requests in which it did not grow.
 	calmRequests = 1 << 18
 )
 
-// stitchBurst is how many chunks beyond that rate may be mapped before slack grows. Some
-// programs map 4096 to warm up, and then none. It is a variable for tests of few calls.
+// stitchBurst is the number of chunks mapped beyond that rate before slack grows. Some programs map 4096
+// to warm up, and then none. It is a variable for tests of few calls.
 var stitchBurst int64 = 4096
 
-// Slack chooses how much slack there is, by how often the pool called the driver for lack of it.
+// Slack chooses the slack, by the driver calls that the pool made for lack of it.
 type Slack struct {
 	step      int   // in slackShares
 	stitching int64 // chunks mapped beyond one in requestsPerMapped requests, times that number
@@ -44,7 +44,7 @@ type Slack struct {
 	mappings, moves, requests int64
 }
 
-// Share returns n where one part in n of the peak is slack.
+// Share returns n if slack is 1/n of the peak.
 func (k *Slack) Share() int64 { return slackShares[k.step] }
 
 // Observe adjusts the slack. Since the pool was made it served requests requests, mapped

@@ -28,14 +28,14 @@ type Chunk struct {
 	stitches   []*Stitch // that it is mapped in, the oldest first
 }
 
-// Addr returns the address of the first byte of c, End the one behind the last.
+// Addr returns the address of the first byte of c, End that after the last.
 func (c *Chunk) Addr() uintptr { return c.addr }
 func (c *Chunk) End() uintptr  { return c.end() }
 
 // Size returns the bytes of c.
 func (c *Chunk) Size() int64 { return c.size }
 
-// IsOf says whether h has c.
+// IsOf reports whether h has c.
 func (c *Chunk) IsOf(h *Holder) bool { return c.holder == h }
 
 // Free returns the free block at the first byte of c, as the index knows it, or nil.
@@ -48,7 +48,7 @@ func (c *Chunk) end() uintptr { return c.addr + uintptr(c.size) }
 type zone struct {
 	addr uintptr
 	size int64 // bytes
-	next int64 // offset of the first byte behind all chunks
+	next int64 // offset of the first byte after all chunks
 }
 
 // A Driver maps physical memory at addresses, as CUDA's virtual memory management does.
@@ -88,7 +88,7 @@ type Space struct {
 	some     []*Stitch // room for someStitches
 }
 
-// keptPages is memory that is mapped nowhere any more.
+// keptPages is memory that is no longer mapped.
 type keptPages struct {
 	pages uintptr
 	size  int64 // bytes
@@ -111,10 +111,9 @@ var (
 const (
 	zonesOfASize = 256
 
-	// Creating and mapping a chunk takes the driver the same time whatever its size,
-	// 28 µs on an H200, but only whole chunks move. So a chunk is as large as one part
-	// in chunkShare of the bytes reserved, up to maxChunk; and as one in requestShare of
-	// a request, whose memory is used as one block.
+	// Creating and mapping a chunk takes the driver the same time for any size, but only whole chunks
+	// move. So a chunk has 1/chunkShare of the bytes reserved, up to maxChunk, or 1/requestShare of a
+	// request, whose memory is used as one block.
 	chunkShare   = 192
 	maxChunk     = 32 << 20
 	requestShare = 16
@@ -130,7 +129,7 @@ func (s *Space) ChunkBytes(bytes, reserved int64) int64 {
 	return size
 }
 
-// index returns where in chunks the first one is that ends behind addr.
+// index returns the index of the first chunk that ends after addr.
 func (s *Space) index(addr uintptr) int {
 	return sort.Search(len(s.chunks), func(i int) bool { return s.chunks[i].end() > addr })
 }
@@ -145,8 +144,8 @@ func (s *Space) Overlapping(lo, hi uintptr) []*Chunk {
 	return s.chunks[from:to]
 }
 
-// zoneFor returns a zone with room for bytes, and the address where they are free: that
-// of h, one that nobody has, or a new one.
+// zoneFor returns a zone with space for bytes, and their address: the zone of h, a spare one, or a new
+// one.
 func (s *Space) zoneFor(h *Holder, bytes int64) (*zone, uintptr, error) {
 	if z := h.zone; z != nil {
 		if bytes <= z.size-z.next {
@@ -182,8 +181,8 @@ func (s *Space) moveIn(h *Holder, z *zone) {
 	h.zone = z
 }
 
-// giveUpZone returns the addresses of z, which zoneFor returned, where nobody has it and
-// nothing is made in it. What the driver does not take is kept for a later use.
+// giveUpZone releases the addresses of z, which zoneFor returned, if no holder has it and it has no
+// chunks. If the driver refuses, the zone is kept for later.
 func (s *Space) giveUpZone(z *zone) error {
 	at := slices.Index(s.spare, z)
 	if at < 0 || z.next > 0 {
@@ -217,9 +216,9 @@ func (s *Space) gap(z *zone, bytes int64) (uintptr, bool) {
 	return 0, false
 }
 
-// Make adds bytes of new memory to the zone of h, as chunks of no holder yet, where reserved
-// bytes are reserved. If the driver refuses some, what was made goes back; only what it does
-// not take back remains.
+// Make adds bytes of new memory to the zone of h, as chunks of no holder yet, when reserved bytes are
+// reserved. If the driver refuses some, the others are released; only those that the driver does not take
+// back remain.
 func (s *Space) Make(h *Holder, bytes, reserved int64) ([]*Chunk, error) {
 	z, addr, err := s.zoneFor(h, bytes)
 	if err != nil {
@@ -261,7 +260,7 @@ func (s *Space) Tail(h *Holder) *block.Node {
 	return nil
 }
 
-// Room returns how many bytes of the zone of h have no memory yet.
+// Room returns the bytes of the zone of h that have no memory yet.
 func (h *Holder) Room() int64 {
 	if h.zone == nil {
 		return 0
@@ -269,7 +268,7 @@ func (h *Holder) Room() int64 {
 	return h.zone.size - h.zone.next
 }
 
-// Len returns how many chunks there are.
+// Len returns the number of chunks.
 func (s *Space) Len() int { return len(s.chunks) }
 
 // Zones calls yield for the ranges of addresses where chunks are made, with the bytes up to
@@ -282,12 +281,11 @@ func (s *Space) Zones(yield func(addr uintptr, bytes int64) bool) {
 	}
 }
 
-// MadeAt says whether the zone of h, where its chunks are made, begins at addr.
+// MadeAt reports whether the zone of h begins at addr.
 func (h *Holder) MadeAt(addr uintptr) bool { return h.zone != nil && h.zone.addr == addr }
 
-// create makes chunks of bytes in all from addr on, where nothing is mapped. They
-// are of no heap yet. If the driver refuses one, those before it go back; only what
-// it does not take back remains.
+// create makes chunks of bytes in total at addr, where nothing is mapped. They are of no heap yet. If the
+// driver refuses one, those before it are released; only those that the driver does not take back remain.
 func (s *Space) create(addr uintptr, bytes, reserved int64) (made []*Chunk, err error) {
 	largest := s.ChunkBytes(bytes, reserved)
 	for bytes > 0 {
@@ -343,8 +341,7 @@ func (s *Space) unmap(c *Chunk) error {
 	return s.Driver.UnmapPages(c.addr, c.size)
 }
 
-// remove gives the pages of c back, which unmap unmapped. What the driver does not
-// take is kept for a later try.
+// remove releases the pages of c, which unmap unmapped. If the driver refuses, they are kept for later.
 func (s *Space) remove(c *Chunk) error {
 	at := s.index(c.addr)
 	s.chunks = slices.Delete(s.chunks, at, at+1)
@@ -359,8 +356,7 @@ func (s *Space) remove(c *Chunk) error {
 	return s.release(keptPages{c.pages, c.size})
 }
 
-// release gives pages back that are mapped nowhere. What the driver does not take is
-// kept for a later try.
+// release releases pages that are not mapped. If the driver refuses, they are kept for later.
 func (s *Space) release(k keptPages) error {
 	if err := s.Driver.ReleasePages(k.pages); err != nil {
 		s.kept = append(s.kept, k)
@@ -370,7 +366,7 @@ func (s *Space) release(k keptPages) error {
 	return nil
 }
 
-// Kept returns the bytes of the pages that the driver did not take back.
+// Kept returns the bytes of pages that the driver did not take back.
 func (s *Space) Kept() (bytes int64) {
 	if s == nil {
 		return 0
@@ -381,7 +377,7 @@ func (s *Space) Kept() (bytes int64) {
 	return bytes
 }
 
-// ReleaseKept gives pages back that the driver did not take before.
+// ReleaseKept releases pages that the driver did not take before.
 func (s *Space) ReleaseKept(errs *[]error) {
 	kept := s.kept
 	s.kept = nil
@@ -392,13 +388,12 @@ func (s *Space) ReleaseKept(errs *[]error) {
 	}
 }
 
-// IsEmpty says whether the driver has everything back.
+// IsEmpty reports whether the driver has taken everything back.
 func (s *Space) IsEmpty() bool {
 	return s == nil || len(s.chunks)+len(s.stitches)+len(s.zones)+len(s.kept) == 0
 }
 
-// Close gives everything back to the driver; what that does not take remains, for
-// another try.
+// Close releases everything; what the driver does not take remains for another Close.
 func (s *Space) Close(errs *[]error) {
 	if s == nil {
 		return

@@ -17,7 +17,7 @@ type Stitch struct {
 	Size    int64        // bytes
 	Blocks  atomic.Int32 // handed out, or kept, in it
 	Users   []*Holder    // that may use its addresses: they do, or did last
-	Leaving bool         // it is to be unmapped, unless it is used again
+	Leaving bool         // to be unmapped, unless it is used again
 
 	chunks []Mapped
 	used   int // Space.uses when a block was last made in it
@@ -30,8 +30,8 @@ type Mapped struct {
 	Addr  uintptr
 }
 
-// someStitches returns the stitches of chunks where the survey found a free end, the oldest
-// first, or all stitches where that is as quick.
+// someStitches returns the stitches of chunks with a free end, the oldest first, or all stitches if that is
+// as quick.
 func (s *Space) someStitches() []*Stitch {
 	s.some = s.some[:0]
 	for _, h := range s.searched {
@@ -92,16 +92,16 @@ func (s *Space) unmapStitched(m *Mapped) error {
 	return nil
 }
 
-// Unstitch gives up t, in which there is no block and whose addresses no work uses.
-// What the driver refuses to unmap stays, to be tried again.
+// Unstitch unmaps t, which has no block and whose addresses no work uses. Mappings that the driver refuses
+// to unmap stay, for another try.
 func (s *Space) Unstitch(t *Stitch) error {
 	calls := len(t.chunks) + 1
 	_, err := s.UnstitchSome(t, &calls)
 	return err
 }
 
-// UnstitchSome is Unstitch with a number of calls at most, which it takes from that number. It
-// says whether that was enough.
+// UnstitchSome is Unstitch with at most a number of calls, which it subtracts. It reports whether they were
+// enough.
 func (s *Space) UnstitchSome(t *Stitch, calls *int) (gone bool, err error) {
 	for i := range t.chunks {
 		if t.chunks[i].Chunk == nil {
@@ -127,7 +127,7 @@ func (s *Space) UnstitchSome(t *Stitch, calls *int) (gone bool, err error) {
 	return true, nil
 }
 
-// DropEmpty gives up the stitches whose chunks are all released.
+// DropEmpty unmaps the stitches whose chunks are all released.
 func (s *Space) DropEmpty(errs *[]error) {
 	for _, t := range slices.Clone(s.stitches) {
 		if !slices.ContainsFunc(t.chunks, func(c Mapped) bool { return c.Chunk != nil }) {
@@ -138,8 +138,7 @@ func (s *Space) DropEmpty(errs *[]error) {
 	}
 }
 
-// Use notes that a block of size bytes is made at addr, in t, for h. That comes
-// after all that used the chunks of the block.
+// Use records that a block of size bytes is made at addr, in t, for h, after all uses of its chunks.
 func (s *Space) Use(t *Stitch, h *Holder, addr uintptr, size int64) {
 	s.uses++
 	t.used = s.uses
@@ -150,20 +149,20 @@ func (s *Space) Use(t *Stitch, h *Holder, addr uintptr, size int64) {
 	t.UsedBy(h)
 }
 
-// UsedBy notes that h uses addresses of t.
+// UsedBy records that h uses addresses of t.
 func (t *Stitch) UsedBy(h *Holder) {
 	t.Leaving = false
 	t.Users = slices.DeleteFunc(t.Users, func(o *Holder) bool { return o == h || o.Gone })
 	t.Users = append(t.Users, h)
 }
 
-// mostMapped returns how many mappings in stitches there may be before some go.
+// mostMapped returns the number of mappings in stitches above which some are unmapped.
 func (s *Space) mostMapped() int { return max(mostStitched, mostPerChunk*len(s.chunks)) }
 
-// Overstitched says whether stitches come faster than they go.
+// Overstitched reports whether stitches are made faster than they are unmapped.
 func (s *Space) Overstitched() bool { return s.mapped > 2*s.mostMapped() }
 
-// Excess returns how many mappings are to go where there are too many, and otherwise 0.
+// Excess returns the number of mappings to unmap, 0 if there are not too many.
 func (s *Space) Excess() int {
 	if s.mapped <= s.mostMapped() {
 		return 0
@@ -171,8 +170,7 @@ func (s *Space) Excess() int {
 	return s.mapped - s.mostMapped()/2
 }
 
-// Idle returns the stitches in which there is no block, those that were not used for longest
-// first.
+// Idle returns the stitches without blocks, least recently used first.
 func (s *Space) Idle() (idle []*Stitch) {
 	for _, t := range s.stitches {
 		if t.Blocks.Load() == 0 {
@@ -189,7 +187,7 @@ func (s *Space) Postpone(t *Stitch) {
 	t.used, t.Leaving = s.uses, false
 }
 
-// Len returns how many chunks were mapped in t.
+// Len returns the number of chunks mapped in t.
 func (t *Stitch) Len() int { return len(t.chunks) }
 
 // Mapped calls yield for the chunks that are mapped in t, by address, with their bytes.

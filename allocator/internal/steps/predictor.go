@@ -5,9 +5,9 @@ import "slices"
 // A Predictor is the schedules of one name.
 type Predictor struct {
 	schedules  []*Schedule     // in the order they were made
-	last       *Schedule       // that the step before kept to; nil: to none
-	confidence int             // how right the predictions were of late, from -mostConfident to mostConfident
-	seen       map[uint64]bool // the hashes of steps that kept to no schedule and came once
+	last       *Schedule       // of the last step; nil: none
+	confidence int             // in predictions, by recent ones, from -mostConfident to mostConfident
+	seen       map[uint64]bool // hashes of steps that followed no schedule, and occurred once
 }
 
 const (
@@ -25,14 +25,13 @@ func (p *Predictor) WithHash(hash uint64) *Schedule {
 	return nil
 }
 
-// StartsWith says whether a schedule starts with a request for bytes.
+// StartsWith reports whether a schedule starts with a request for bytes.
 func (p *Predictor) StartsWith(bytes int64) bool {
 	return slices.ContainsFunc(p.schedules, func(c *Schedule) bool { return c.StartsWith(bytes) })
 }
 
-// Predict returns the schedule that a step which starts with a request for bytes is
-// likely to keep to: the one that follows on the last one as a rule, or the last one,
-// or the only one. Otherwise it returns nil.
+// Predict returns the most likely schedule of a step that starts with a request for bytes: the one that
+// usually follows the last one, or the last one, or the only one. Otherwise it returns nil.
 func (p *Predictor) Predict(bytes int64) *Schedule {
 	if c := p.last; c != nil {
 		if c.next != nil {
@@ -68,7 +67,7 @@ func (p *Predictor) Drop(gone *Schedule) {
 	}
 }
 
-// SeenBefore says whether a step of that hash came before, and notes that it came.
+// SeenBefore records a step with that hash, and reports whether one occurred before.
 func (p *Predictor) SeenBefore(hash uint64) bool {
 	if p.seen[hash] {
 		delete(p.seen, hash)
@@ -81,8 +80,7 @@ func (p *Predictor) SeenBefore(hash uint64) bool {
 	return false
 }
 
-// Learn compares a prediction, nil for none, with the schedule that a step would have kept
-// to, nil for none.
+// Learn compares a prediction with the schedule that the step would have followed; nil: none.
 func (p *Predictor) Learn(predicted, actual *Schedule) {
 	switch {
 	case predicted == nil:
@@ -93,7 +91,7 @@ func (p *Predictor) Learn(predicted, actual *Schedule) {
 	}
 }
 
-// Follows notes that c, nil for none, is the schedule of the step after the last.
+// Follows records that c, nil for none, is the schedule of the step after the last.
 func (p *Predictor) Follows(c *Schedule) {
 	if last := p.last; last != nil && c != nil {
 		if last.next != c && !last.sure {
@@ -107,7 +105,7 @@ func (p *Predictor) Follows(c *Schedule) {
 // NewPredictor returns one without schedules, with some confidence.
 func NewPredictor() *Predictor { return &Predictor{confidence: 1} }
 
-// IsConfident says whether a step may be tried on a schedule.
+// IsConfident reports whether a step may be tried on a schedule.
 func (p *Predictor) IsConfident() bool { return p.confidence >= 0 }
 
 // Add adds a schedule, of the step after the last.

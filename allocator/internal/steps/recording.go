@@ -14,12 +14,12 @@
 // again.
 package steps
 
-// MaxEvents is how many calls all schedules may have; a recording of more is given up.
+// MaxEvents is the number of calls that all schedules may have; a longer recording is dropped.
 const MaxEvents = 1 << 21
 
 // An Event is one call of a step.
 type Event struct {
-	Bytes   int64 // asked for; 0 of a free
+	Bytes   int64 // requested; 0 of a free
 	Block   int   // of the call: a number in a recording, a place in a schedule; -1: none
 	IsAlloc bool
 }
@@ -35,8 +35,8 @@ type Recording struct {
 	before int64 // bytes handed out before the first of totals
 }
 
-// A total is the most bytes handed out, whatever for, when other streams asked between two
-// recorded calls.
+// A total is the peak of all bytes handed out when other streams made requests between two recorded
+// calls.
 type total struct {
 	calls int // recorded before
 	bytes int64
@@ -45,7 +45,7 @@ type total struct {
 // NewRecording returns one without calls. size is the bytes that a request takes.
 func NewRecording(size func(bytes int64) int64) Recording { return Recording{size: size} }
 
-// record adds a call, and gives the recording up where that is too long.
+// record adds a call, and drops the recording if it is too long.
 func (r *Recording) record(e Event) {
 	if len(r.Events) == MaxEvents {
 		r.Events, r.totals, r.TooLong = nil, nil, true
@@ -66,7 +66,7 @@ func (r *Recording) Alloc(bytes int64) (number int) {
 // Free records the free of a block by its number.
 func (r *Recording) Free(number int) { r.record(Event{Block: number}) }
 
-// Total records the bytes handed out when another stream has asked for some of them.
+// Total records the bytes handed out after a request of another stream.
 func (r *Recording) Total(bytes, asked int64) {
 	if r.TooLong {
 		return

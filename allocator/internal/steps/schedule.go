@@ -8,35 +8,35 @@ type Schedule struct {
 	Events []Event
 	Layout []pack.Interval // of its blocks, in the arena
 	Hash   uint64          // of the calls as they were recorded
-	// Wasteful says that no step is to be tried on it: other streams need much memory when
-	// the step needs little of its arena.
+	// Wasteful says that the schedule must not be used: other streams need much memory when the step
+	// needs little of its arena.
 	Wasteful bool
-	Used     int64 // when a step kept to it last, on the caller's clock
+	Used     int64 // when a step last followed it, on the caller's clock
 
-	next *Schedule // that is likely to follow in the step after
-	sure bool      // that it followed the last time
+	next *Schedule // likely to follow in the next step
+	sure bool      // next followed the last time
 }
 
-// Stats says how a schedule does.
+// Stats has the figures of a schedule.
 type Stats struct {
 	Name     string
-	Requests int // of a step, those for blocks that outlive it included
-	// Arena is what the schedule needs, LowerBound the most bytes that are handed out
-	// at once, which no schedule can go below.
+	Requests int // of a step, with those for blocks that outlive it
+	// Arena is the memory that the schedule needs, LowerBound the peak of bytes handed out, which no
+	// schedule can go below.
 	Arena, LowerBound int64
-	// Replays counts the steps that kept to the schedule, Mismatches those that were tried on
-	// it and did not, or would have kept to it and were not tried.
+	// Replays counts the steps that followed the schedule, Mismatches those that were tried on it and
+	// did not follow it, or were not tried and would have.
 	Replays, Mismatches int64
 }
 
-// StartsWith says whether the first request of c is for bytes.
+// StartsWith reports whether the first request of c is for bytes.
 func (c *Schedule) StartsWith(bytes int64) bool { return c.Events[0].Bytes == bytes }
 
 // A schedule may need at most 1/mostWaste more memory than its steps without it.
 const mostWaste = 16
 
-// wasteful says whether a arena of bytes, in addition to what other streams need, is much more
-// than what was handed out at any time. The blocks of the step have these lives.
+// wasteful reports whether an arena of bytes, in addition to the memory of other streams, is much more
+// than the bytes handed out at any time. The blocks of the step have these lives.
 func (r *Recording) wasteful(arena int64, lives []pack.Interval) bool {
 	if len(r.totals) == 0 {
 		return false
