@@ -4,8 +4,8 @@
 #
 #   tools/registers.sh > assets/registers_sm90.csv
 #
-# NVCC names another compiler than the one on PATH. With one before 12.1 there are no
-# kernels by TMA and by warpgroup MMA.
+# NVCC names a compiler other than the one on PATH. Before 12.1 it compiles no kernels by TMA
+# and by warpgroup MMA.
 
 set -euo pipefail
 
@@ -17,8 +17,8 @@ release=$("$nvcc" --version | sed -n 's/.*release \([0-9.]*\),.*/\1/p')
 objects=$(mktemp -d)
 trap 'rm -rf "$objects"' EXIT
 
-# rows turns nvcc's command lines, each with what ptxas says of the file's kernels, into rows.
-# Where a kernel is compiled for sm_90 and for sm_90a, a GPU takes the second.
+# rows turns nvcc's command lines, and what ptxas prints about each file's kernels, into rows.
+# Of a kernel compiled for both sm_90 and sm_90a, a GPU takes the second.
 rows() {
     c++filt | awk '
         match($0, / -c [^ ]*\.cu /) { file = substr($0, RSTART + 4, RLENGTH - 5); sub(/^kernels\/cuda\//, "", file) }

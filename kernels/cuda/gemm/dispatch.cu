@@ -14,15 +14,9 @@ enum { FP32 = 1 << KERNELS_FP32, TENSOR = 1 << KERNELS_TF32 | 1 << KERNELS_TF32X
 enum Needs { NOTHING, CP_ASYNC, TMA, WARPGROUP };
 
 bool has(Needs needs) {
-  static const bool cp_async = device().major >= 8 && device().shared >= CP_ASYNC_SHARED, tma = tma_possible() && cp_async,
-                    warpgroup = warpgroup_possible();
-  switch (needs) {
-    case NOTHING: return true;
-    case CP_ASYNC: return cp_async;
-    case TMA: return tma;
-    case WARPGROUP: return warpgroup;
-  }
-  return false;
+  static const bool cp_async = device().major >= 8 && device().shared >= CP_ASYNC_SHARED,
+                    available[] = {true, cp_async, cp_async && tma_possible(), warpgroup_possible()};
+  return available[needs];
 }
 
 struct Row {
