@@ -225,7 +225,7 @@ func (t *heapTable) insert(h *heap) {
 	e.heap.Store(h)
 }
 
-// full says whether another heap would leave too few empty slots.
+// full reports whether another heap would leave too few empty slots.
 func (t *heapTable) full() bool { return 2*(t.taken+1) > len(t.slots) }
 
 // open returns the heap of s, or nil if there is none. Caller holds p.mu.

@@ -30,7 +30,7 @@ func hostileDefault() int64 {
 	return 10_000_000
 }
 
-// underRace says whether the race detector is built in.
+// underRace reports whether the race detector is built in.
 func underRace() bool {
 	info, ok := debug.ReadBuildInfo()
 	return ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"})

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// sameValues says whether two configs are alike, wherever they are from.
+// sameValues reports whether two configs are alike, wherever they are from.
 func sameValues(a, b Config) bool {
 	a.name, a.places = "", nil
 	b.name, b.places = "", nil

@@ -66,7 +66,7 @@ func (g GEMM) Wgrad() GEMM {
 	return GEMM{Layout: TN, Epilogue: SGD, C: g.B, A: g.Y, B: g.A, Alpha: g.Alpha, M: g.N, N: g.K, K: g.M}
 }
 
-// Valid says whether there is such a GEMM.
+// Valid reports whether there is such a GEMM.
 func (g GEMM) Valid() bool {
 	if g.M < 0 || g.N < 0 || g.K < 0 || !g.Activation.Fused() {
 		return false

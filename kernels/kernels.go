@@ -72,7 +72,7 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("kernels: %s: %s (CUDA error %d)", e.Op, e.Name, e.Code)
 }
 
-// OutOfMemory says whether the device had too little memory; the call may be
+// OutOfMemory reports whether the device had too little memory; the call may be
 // tried again once some is freed.
 func (e *Error) OutOfMemory() bool { return e.Code == 2 }
 

@@ -43,7 +43,7 @@ func TestDiskFillsUp(t *testing.T) {
 	if code != exit.Failure || strings.Count(stderr.String(), "\n") != 1 || !strings.Contains(stderr.String(), "the disk of "+logDir+" is full: ") {
 		t.Errorf("exit code %d, stderr %q", code, &stderr)
 	}
-	if want := "go on with: "; !strings.Contains(stdout.String(), want) {
+	if want := "continue with: "; !strings.Contains(stdout.String(), want) {
 		t.Errorf("no %q in:\n%s", want, &stdout)
 	}
 	if run, err := rundir.Open(traintest.Latest(t, logDir)); err != nil || run.Facts.Status != rundir.Failed || !strings.Contains(run.Facts.Error, "no space left") {

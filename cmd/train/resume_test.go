@@ -121,7 +121,7 @@ func TestResumeCommand(t *testing.T) {
 		_, stdout, _ := trainIn(ctx, args...)
 		var commands []string
 		for line := range strings.Lines(stdout) {
-			if command, ok := strings.CutPrefix(line, "go on with: "); ok {
+			if command, ok := strings.CutPrefix(line, "continue with: "); ok {
 				commands = append(commands, strings.TrimSpace(command))
 			}
 		}

@@ -78,14 +78,14 @@ func (n *Node) End() uintptr { return n.addr + uintptr(n.size) }
 func (n *Node) Prev() *Node { return n.prev }
 func (n *Node) Next() *Node { return n.next }
 
-// Whole says whether the block is all of its range.
+// Whole reports whether the block is all of its range.
 func (n *Node) Whole() bool { return n.prev == nil && n.next == nil }
 
 // Range returns the range of a block that is the first or the last of it.
 func (n *Node) Range() *Range { return n.rng }
 
-// IsSmall says whether the block is in a range for small blocks.
+// IsSmall reports whether the block is in a range for small blocks.
 func (n *Node) IsSmall() bool { return n.small }
 
-// IsApart says whether the block is in no range; see [Heap.Apart].
+// IsApart reports whether the block is in no range; see [Heap.Apart].
 func (n *Node) IsApart() bool { return n.apart }

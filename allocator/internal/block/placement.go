@@ -15,7 +15,7 @@ type placement interface {
 	// cut returns how many bytes to keep of a block of at least size bytes, found
 	// or not; the rest is split off, and cut is asked again until it keeps all.
 	cut(n *Node, size int64) int64
-	// joins says whether two free neighbours become one block at once.
+	// joins reports whether two free neighbours become one block at once.
 	joins(left, right *Node) bool
 	// lazy says that free neighbours which do not join at once are to be joined
 	// before the heap grows.

@@ -18,7 +18,7 @@ const (
 	slabClasses = (15-8-classStepBits+1)*classSteps + 1
 )
 
-// isObject says whether a block of size bytes can serve as an object.
+// isObject reports whether a block of size bytes can serve as an object.
 func isObject(size int64) bool {
 	return size <= slabMax && classBytes(classAtMost(size)) == size
 }

@@ -37,10 +37,10 @@ func Strategies() []string {
 // strategy returns the index of a strategy, or -1 if there is none of that name.
 func strategy(name string) int { return slices.Index(Strategies(), name) }
 
-// IsStrategy says whether there is a strategy of that name.
+// IsStrategy reports whether there is a strategy of that name.
 func IsStrategy(name string) bool { return strategy(name) >= 0 }
 
-// IsRigid says whether a strategy needs ranges as they were made.
+// IsRigid reports whether a strategy needs ranges as they were made.
 func IsRigid(name string) bool { return strategies[strategy(name)].rigid }
 
 // Describe returns a line on a strategy, which may follow its name.

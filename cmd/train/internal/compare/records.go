@@ -31,7 +31,7 @@ func values(records []rundir.Record, f func(rundir.Record) float64) []float64 {
 	return found
 }
 
-// agreement says whether losses are the same, bit for bit. a and b have the same length.
+// agreement reports whether losses are the same, bit for bit. a and b have the same length.
 func agreement(a, b []float32) string {
 	for i := range a {
 		if math.Float32bits(a[i]) != math.Float32bits(b[i]) {

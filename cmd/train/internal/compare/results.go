@@ -33,7 +33,7 @@ type result struct {
 	Figures *figures `json:"figures,omitempty"` // nil: there is no complete epoch
 	// Difference compares the times of epochs with those of the first run, which has none.
 	Difference *difference `json:"difference,omitempty"`
-	// Losses says whether the losses of the training steps are those of the first run, bit for bit:
+	// Losses reports whether the losses of the training steps are those of the first run, bit for bit:
 	// "identical" or "differ from step 2 on". The first run has none.
 	Losses string `json:"losses,omitempty"`
 

@@ -70,7 +70,7 @@ func (t Target) Reached(epochs, least int, all func() Results) bool {
 	return t.Percent > 0 && epochs >= least && all().margin() <= t.Percent
 }
 
-// print says whether results are as precise as -until asks.
+// print reports whether results are as precise as -until asks.
 func (t Target) print(w io.Writer, all Results) {
 	margin := all.margin()
 	switch {

@@ -96,7 +96,7 @@ func (r *Ranks) Write() (done func()) {
 	return r.disk.unlock
 }
 
-// Writing says whether the run is writing to its folder.
+// Writing reports whether the run is writing to its folder.
 func (r *Ranks) Writing() bool {
 	busy, _ := r.disk.state()
 	return busy
@@ -109,7 +109,7 @@ type watchedLock struct {
 	changed chan struct{} // closed at the next change; nil: nobody asked for it
 }
 
-// state says whether l is locked. changed is closed when that changes.
+// state reports whether l is locked. changed is closed when that changes.
 func (l *watchedLock) state() (locked bool, changed <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -87,7 +87,7 @@ func (s *session) printResume() {
 		if r.String() != backend.CustomPool {
 			command = backend.AllocatorEnv + "=" + r.String() + " " + command
 		}
-		fmt.Fprintf(s.stdout, "go on with: %s\n", command)
+		fmt.Fprintf(s.stdout, "continue with: %s\n", command)
 	}
 }
 
