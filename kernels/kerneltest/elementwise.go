@@ -95,7 +95,11 @@ func (s *suite) elements(n int) {
 		s.near(c, out, want, 1e-7, math.Sqrt(float64(n)))
 	}
 
-	for a, f := range activations {
+	for _, a := range nn.Activations() {
+		f, ok := activations[a]
+		if !ok {
+			s.t.Fatalf("%v is not in the table", a)
+		}
 		out := output(n)
 		x[n/2] = nan // stays NaN
 		each(Call{op: activateOp(a, n), arrays: arrays{out, x}}, 1, out, func(i int) float64 { return f.value(float64(x[i])) })

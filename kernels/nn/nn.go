@@ -10,7 +10,8 @@ type Activation uint8
 // ReLU is max(0, x).
 const ReLU Activation = 0
 
-// activations are the rows of the activations, by their numbers, which kernels.h has as well.
+// activations describes each activation. The tables in kernels/cuda/nn and kernels/ref have the
+// same order.
 var activations = []struct {
 	name string
 	// fused activations are computed by GEMMs and the classifier, with their gradient, which must
@@ -41,7 +42,7 @@ type Rule int32
 // SGD is w -= Rate·dw.
 const SGD Rule = 0
 
-// rules are the rows of the rules, by their numbers, which kernels.h has as well.
+// rules describes each rule, in the order of the tables in kernels/cuda/nn and kernels/ref.
 var rules = []struct {
 	name string
 	// fused rules are applied by the GEMM that computes dw.
