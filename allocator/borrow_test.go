@@ -77,7 +77,7 @@ func TestUnusedSegmentsMove(t *testing.T) {
 		{64 * mib, 8 * mib, false},
 	} {
 		t.Run(fmt.Sprintf("%d of %d MiB", c.bytes/mib, c.segment/mib), func(t *testing.T) {
-			// The default strategy would keep the block that is freed at hand.
+			// The default strategy would cache the freed block.
 			r := newRig(t, allocator.PoolOptions{Segments: allocator.SegmentsMalloc, Strategy: "bestfit"})
 			r.must(r.Free(r.alloc(c.segment, 2), 2))
 			before := r.Stats()

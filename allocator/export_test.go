@@ -24,7 +24,7 @@ func (p *Plan) Check() error {
 	return p.pool.check(lent)
 }
 
-// check is Check where so many bytes are lent to arenas.
+// check is Check with lent bytes in arenas.
 func (p *Pool) check(reserved int64) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

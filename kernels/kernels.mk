@@ -18,9 +18,9 @@ NVCCFLAGS += $(addprefix -Xptxas ,$(shell $(NVCC) -arch=sm_90 -Xptxas --help -x 
 	| grep -o -m 1 -e '--suppress-async-bulk-multicast-advisory-warning'))
 endif
 
-# Warpgroup MMA (warpgroup.cu) takes nvcc 12.1 or newer and a target of its own, sm_90a, beside
+# Warpgroup MMA (warpgroup.cu) takes nvcc 12.1 or newer and its own target, sm_90a, next to
 # the others where they have compute capability 9.0. With 160 registers a thread its CTAs of 384
-# leave 1024 to each quarter of an SM, where add_updates runs beside them (elementwise.cu).
+# leave 1024 to each quarter of an SM, where add_updates runs at the same time (elementwise.cu).
 kernels_hopper := $(filter all all-major sm_90 sm_90a,$(CUDA_ARCH)) \
 	$(if $(filter native,$(CUDA_ARCH)),$(filter 9.0,$(shell nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null)))
 comma := ,
@@ -31,7 +31,7 @@ kernels_warpgroup := $(shell $(NVCC) --version | sed -n 's/.*release \([0-9]*\)\
 endif
 endif
 
-# The folder of libcudart_static.a: beside nvcc, or in Debian's place.
+# The folder of libcudart_static.a: next to nvcc, or Debian's.
 CUDA_LIB = $(dir $(firstword $(wildcard \
 	$(dir $(realpath $(NVCC)))../lib64/libcudart_static.a \
 	$(dir $(realpath $(NVCC)))../targets/*/lib/libcudart_static.a \

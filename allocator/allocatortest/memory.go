@@ -144,7 +144,7 @@ func firstFit[S spanner](list []S, base uintptr, size, gap int64) uintptr {
 
 func roundUp(n, unit int64) int64 { return (n + unit - 1) &^ (unit - 1) }
 
-// take counts bytes as used, if so many are free.
+// take counts bytes as used, if that many are free.
 func (f *memory) take(bytes int64) error {
 	if bytes > f.total-f.used {
 		return memoryError{bytes, f.total - f.used}

@@ -1,7 +1,7 @@
 // What CUDA's own allocators cost when C++ calls them: the scenarios of
 // allocbench, request for request, on cudaMalloc and on cudaMallocAsync (from a
 // pool that keeps its memory). It prints the CSV that `allocbench -csv` writes;
-// `allocbench -with FILE` puts it beside its own figures. To build and run:
+// `allocbench -with FILE` adds them to its own figures. To build and run:
 //
 //   nvcc -O3 -std=c++17 -arch=native -o peers peers.cu
 //   ./peers [runs, default 5] [text that a case's name is to contain] > peers.csv

@@ -14,7 +14,7 @@ var strategies = []struct {
 	rigid  bool // it needs ranges as they were made
 	make   func() placement
 }{
-	{DefaultStrategy, "finds a good fit in constant time and keeps recurring sizes at hand", true, false, func() placement { return &tlsf{} }},
+	{DefaultStrategy, "finds a good fit in constant time and caches recurring sizes", true, false, func() placement { return &tlsf{} }},
 	{"sizeclass", "rounds up to eight sizes for each power of two, coalesces only before it grows", false, false, func() placement { return &sizeClassed{} }},
 	{"bestfit", "takes the smallest block that fits, of one list ordered by address: slow where many are free", false, false, func() placement { return &addressOrdered{fit: bestFit} }},
 	{"firstfit", "takes the first block that fits, of the same list", false, false, func() placement { return &addressOrdered{fit: firstFit} }},

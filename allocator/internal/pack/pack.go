@@ -17,9 +17,8 @@ type Interval struct {
 // until returns the end of the block's life, which lasts one event at least.
 func (b *Interval) until() int { return max(b.End, b.Start+1) }
 
-// leastWork and workPerBlock bound the search: so many steps of some 20 ns, and so
-// many more for each block. They bound it by counts, not by time:
-// the same blocks get the same offsets.
+// The search has at most leastWork steps, and workPerBlock more for each block. This bounds its
+// work, not its time, so that the same blocks get the same offsets.
 const (
 	leastWork    = 1 << 22
 	workPerBlock = 60
