@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"path/filepath"
 	"regexp"
@@ -52,10 +51,9 @@ func TestSegmentsShown(t *testing.T) {
 			t.Fatalf("exit code %d, %s, no %q in:\n%s", code, stderr, title, stdout)
 		}
 		dir := logsOf(root, c.env)
-		for _, line := range traintest.Lines(t, filepath.Join(dir, rundir.RecordsFile)) {
-			var r rundir.Record
-			if err := json.Unmarshal([]byte(line), &r); err != nil || r.Segments != c.want {
-				t.Errorf("%s, %q: %v, logged %q, want %q", c.env, c.config, err, r.Segments, c.want)
+		for _, r := range recordsOf(t, dir) {
+			if r.Segments != c.want {
+				t.Errorf("%s, %q: logged %q, want %q", c.env, c.config, r.Segments, c.want)
 			}
 		}
 		all[strings.Join(traintest.Lines(t, filepath.Join(dir, "train_losses.txt")), " ")] = true
@@ -150,8 +148,7 @@ func TestLimit(t *testing.T) {
 	t.Setenv(backend.AllocatorEnv, backend.PlainMalloc)
 	path, root := traintest.WriteConfig(t, where, "")
 	succeeds(t, path)
-	var r rundir.Record
-	traintest.OK(t, json.Unmarshal([]byte(traintest.Lines(t, filepath.Join(root, backend.PlainMalloc, rundir.RecordsFile))[2]), &r))
+	r := recordsOf(t, filepath.Join(root, backend.PlainMalloc))[2]
 	for _, kind := range kinds {
 		t.Setenv(backend.AllocatorEnv, kind)
 		for _, c := range []struct {
@@ -193,8 +190,7 @@ func TestFusedAndUnfused(t *testing.T) {
 	for i, fuse := range []string{"fuse = true", "fuse = false"} {
 		path, logDir := traintest.WriteConfig(t, "cpu", fuse)
 		succeeds(t, path)
-		var r rundir.Record
-		traintest.OK(t, json.Unmarshal([]byte(traintest.Lines(t, filepath.Join(logDir, "metrics.jsonl"))[2]), &r))
+		r := recordsOf(t, logDir)[2]
 		allocs[i], accs[i] = r.Allocs, r.ValAcc
 	}
 	if allocs[1] < allocs[0]*3/2 {

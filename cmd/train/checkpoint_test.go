@@ -140,14 +140,10 @@ func TestBest(t *testing.T) {
 	}
 }
 
-// recordsOf returns the records of a run.
+// recordsOf returns the records in a folder of logs.
 func recordsOf(t *testing.T, dir string) []rundir.Record {
 	t.Helper()
-	run, err := rundir.Open(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	records, err := run.Records()
+	records, err := rundir.Run{Dir: dir}.Records()
 	if err != nil {
 		t.Fatal(err)
 	}

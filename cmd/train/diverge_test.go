@@ -160,13 +160,3 @@ func TestLossesAreShort(t *testing.T) {
 		}
 	}
 }
-
-func TestNats(t *testing.T) {
-	for v, want := range map[rundir.Nats]string{
-		0.25: "0.25", 0: "0", rundir.Nats(math.Inf(1)): "null", rundir.Nats(math.Inf(-1)): "null", rundir.Nats(math.NaN()): "null",
-	} {
-		if got, err := json.Marshal(rundir.Record{Loss: v}); err != nil || !strings.Contains(string(got), `"loss":`+want+",") {
-			t.Errorf("%v: %s, %v", float64(v), got, err)
-		}
-	}
-}

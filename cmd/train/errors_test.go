@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -14,7 +13,6 @@ import (
 
 	"github.com/shirou/gopsutil/v4/mem"
 
-	"mlpool/cmd/train/internal/rundir"
 	"mlpool/kernels/collective"
 
 	"mlpool/cmd/train/internal/backend"
@@ -244,8 +242,7 @@ func TestNeedIsLow(t *testing.T) {
 					func(l *collective.Local) collective.Collective { return asymmetric{l} })[0]; e.code != 0 {
 					t.Fatal(e.stderr)
 				}
-				var r rundir.Record
-				traintest.OK(t, json.Unmarshal([]byte(traintest.Lines(t, filepath.Join(root, backend.PlainMalloc, rundir.RecordsFile))[2]), &r))
+				r := recordsOf(t, filepath.Join(root, backend.PlainMalloc))[2]
 				cfg, set := traintest.Loaded(t, path)
 				if n := backend.DeviceNeed(cfg, set, []backend.Subject{{Kind: backend.PlainMalloc}}, 0, ranks); n.Bytes > r.PeakAllocated || n.Bytes < r.PeakAllocated*9/10 {
 					t.Errorf("%q, %q, %d ranks: said to need %d bytes, had %d at its peak", model, batches, ranks, n.Bytes, r.PeakAllocated)

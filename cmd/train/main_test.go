@@ -74,12 +74,11 @@ func TestTrain(t *testing.T) {
 			}
 		}
 	}
-	metrics := traintest.Lines(t, filepath.Join(logDir, "metrics.jsonl"))
-	if len(metrics) != 3 {
-		t.Fatalf("metrics.jsonl: %d lines, want 3", len(metrics))
+	records := recordsOf(t, logDir)
+	if len(records) != 3 {
+		t.Fatalf("%d records, want 3", len(records))
 	}
-	var last rundir.Record
-	traintest.OK(t, json.Unmarshal([]byte(metrics[2]), &last))
+	last := records[2]
 	if last.Epoch != 3 || last.ValAcc < 0.9 || last.Allocs == 0 || last.DriverCalls != 0 || last.PeakReserved < last.PeakAllocated || last.TrainMS <= 0 {
 		t.Errorf("last epoch: %+v", last)
 	}
@@ -155,9 +154,7 @@ func TestGraph(t *testing.T) {
 			if code != 0 || !strings.Contains(stdout, executor+" executor") {
 				t.Fatalf("%s: exit code %d, %s, %s", executor, code, stdout, stderr)
 			}
-			for epoch, line := range traintest.Lines(t, filepath.Join(logDir, "metrics.jsonl")) {
-				var r rundir.Record
-				traintest.OK(t, json.Unmarshal([]byte(line), &r))
+			for epoch, r := range recordsOf(t, logDir) {
 				if captured := executor == "graph" && epoch > 0; captured != (r.Allocs == 0) {
 					t.Errorf("%s, epoch %d: %d allocations", executor, r.Epoch, r.Allocs)
 				}

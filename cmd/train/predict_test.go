@@ -36,9 +36,8 @@ func trained(t *testing.T) (dir, dataDir string) {
 // TestPredictTestSet compares predictions for the test set with what the training logged.
 func TestPredictTestSet(t *testing.T) {
 	dir, dataDir := trained(t)
-	metrics := traintest.Lines(t, filepath.Join(dir, "metrics.jsonl"))
-	var last rundir.Record
-	traintest.OK(t, json.Unmarshal([]byte(metrics[len(metrics)-1]), &last))
+	records := recordsOf(t, dir)
+	last := records[len(records)-1]
 	file := filepath.Join(dataDir, "t10k-images-idx3-ubyte.gz")
 	for _, what := range []string{predict.TestSet, file} {
 		stdout := succeeds(t, "-predict", what, dir)

@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -51,9 +50,7 @@ func sameRun(t *testing.T, name, got, want string) {
 		}
 	}
 	epochs := func(dir string) (numbers []string) {
-		for _, line := range traintest.Lines(t, filepath.Join(dir, "metrics.jsonl")) {
-			var r rundir.Record
-			traintest.OK(t, json.Unmarshal([]byte(line), &r))
+		for _, r := range recordsOf(t, dir) {
 			numbers = append(numbers, fmt.Sprintf("%d:%d", r.Epoch, r.Steps))
 		}
 		return numbers

@@ -1,6 +1,7 @@
 package rundir
 
 import (
+	"encoding/json"
 	"errors"
 	"io/fs"
 	"math"
@@ -322,5 +323,15 @@ func TestCarryFails(t *testing.T) {
 			t.Errorf("%d records on a full disk: no error", len(records))
 		}
 		traintest.OK(t, f.Finish())
+	}
+}
+
+func TestNats(t *testing.T) {
+	for v, want := range map[Nats]string{
+		0.25: "0.25", 0: "0", Nats(math.Inf(1)): "null", Nats(math.Inf(-1)): "null", Nats(math.NaN()): "null",
+	} {
+		if got, err := json.Marshal(Record{Loss: v}); err != nil || !strings.Contains(string(got), `"loss":`+want+",") {
+			t.Errorf("%v: %s, %v", float64(v), got, err)
+		}
 	}
 }
