@@ -1,22 +1,31 @@
-// Package allocatortest tests allocators. [Run] is one suite for every implementation,
-// [Fake] is the device that all tests run on, and a [Guard] tells the device of each block
-// that an allocator hands out. Package hostile runs random programs on them.
-//
-// A Fake has streams, events, memory, pages and a stream-ordered pool, but no hardware. It
-// finds, as a [Fault] that the call returns and [Fake.Faults] keeps:
-//
-//   - work on memory that is not ordered after the work of the previous block there,
-//     even if the memory is mapped at another address;
-//   - blocks that overlap, lie outside memory, or are misaligned;
-//   - memory that is freed or unmapped before the host knows that its work is done;
-//   - streams and events that are used after they were destroyed;
-//   - pages that are mapped over others, in part or outside a range, and mapped pages
-//     that are released.
-//
-// Streams are vector clocks: each knows how much work of every other stream comes before
-// its next work. Work is done once the host finds out, by a wait, or by a query after
-// [Fake.Finish] or at random. [Fake.Leftover] reports what was not released.
-// [Fake.FailAt] and [Chance] make calls fail. The size of the memory is a limit only: its
-// contents are runs of equal words. An Unchecked device ([Fake.Unchecked]) only counts,
-// for programs that measure time or memory.
+// Package allocatortest tests allocators. [Run] is one suite for every implementation. Its
+// device is a [Fake], whose package lists the faults that it finds, and a [Guard] tells the
+// device of each block that an allocator hands out. Package hostile runs random programs on
+// them.
 package allocatortest
+
+import (
+	"mlpool/allocator"
+	"mlpool/allocator/allocatortest/fake"
+)
+
+// Fake is the device of all tests, and Chance and Fault are what it does at random and finds.
+type (
+	Fake   = fake.Device
+	Chance = fake.Chance
+	Fault  = fake.Fault
+	Owner  = fake.Owner
+)
+
+// NewFake and the others are those of package fake.
+var (
+	NewFake     = fake.New
+	NewFault    = fake.NewFault
+	ErrInjected = fake.ErrInjected
+)
+
+var (
+	_ allocator.PageDriver  = (*Fake)(nil)
+	_ allocator.AsyncDriver = (*Fake)(nil)
+	_ allocator.Filler      = (*Fake)(nil)
+)

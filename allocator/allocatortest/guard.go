@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"mlpool/allocator"
+	"mlpool/allocator/allocatortest/fake"
 )
 
 // A Guard is an Allocator that tells a Fake of every block of another one. It queues work
@@ -15,12 +16,12 @@ type Guard struct {
 	fake *Fake
 
 	mu     sync.Mutex
-	owners map[allocator.Block]Owner // of live blocks
+	owners map[allocator.Block]fake.Owner // of live blocks
 }
 
 // NewGuard returns a behind a guard on f.
 func NewGuard(a allocator.Allocator, f *Fake) *Guard {
-	return &Guard{Allocator: a, fake: f, owners: map[allocator.Block]Owner{}}
+	return &Guard{Allocator: a, fake: f, owners: map[allocator.Block]fake.Owner{}}
 }
 
 // Alloc implements allocator.Allocator.
@@ -31,7 +32,7 @@ func (g *Guard) Alloc(bytes int64, s allocator.Stream, tag string) (allocator.Bl
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.owners[b], err = g.fake.HandedOut(b, s)
+	g.owners[b], err = g.fake.HandedOut(b.Addr, b.Size, s)
 	return b, err
 }
 

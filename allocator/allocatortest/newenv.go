@@ -17,7 +17,7 @@ func NewEnv(t *testing.T, f *Fake, a allocator.Allocator) *Env {
 	return &Env{
 		Allocator: g,
 		Streams:   []allocator.Stream{0, 7, 0x5000, 0x6000_0000},
-		Limit:     min(f.total, 1<<30),
+		Limit:     min(f.Total(), 1<<30),
 		Use:       g.Use,
 		Fill: func(b allocator.Block, s allocator.Stream, id byte) error {
 			if err := g.Use(b, s); err != nil {

@@ -13,8 +13,9 @@ import (
 var mayImport = map[string][]string{
 	"mlpool/allocator":                       {},
 	"mlpool/allocator/observe":               {"mlpool/allocator"},
-	"mlpool/allocator/allocatortest":         {"mlpool/allocator"},
-	"mlpool/allocator/allocatortest/hostile": {"mlpool/allocator", "mlpool/allocator/allocatortest"},
+	"mlpool/allocator/allocatortest":         {"mlpool/allocator", "mlpool/allocator/allocatortest/fake"},
+	"mlpool/allocator/allocatortest/fake":    {},
+	"mlpool/allocator/allocatortest/hostile": {"mlpool/allocator", "mlpool/allocator/allocatortest", "mlpool/allocator/allocatortest/fake"},
 	"mlpool/allocator/cudadriver":            {},
 	"mlpool/configs":                         {"mlpool/allocator", "mlpool/kernels/nn"},
 	"mlpool/data":                            {},
@@ -44,7 +45,7 @@ var mayImport = map[string][]string{
 	"mlpool/tools":                  {},
 	"mlpool/tools/plot":             {"mlpool/internal/plotstyle"},
 	"mlpool/tools/figures":          {"mlpool/internal/plotstyle"},
-	"mlpool/tools/allocbench":       {"mlpool/allocator", "mlpool/allocator/allocatortest", "mlpool/allocator/cudadriver", "mlpool/kernels", "mlpool/kernels/collective", "mlpool/kernels/collective/launch", "mlpool/kernels/nccl", "mlpool/kernels/nn", "mlpool/tools/allocbench/peers", "mlpool/allocator/observe", "mlpool/internal/plotstyle", "mlpool/internal/report"},
+	"mlpool/tools/allocbench":       {"mlpool/allocator", "mlpool/allocator/allocatortest/fake", "mlpool/allocator/cudadriver", "mlpool/kernels", "mlpool/kernels/collective", "mlpool/kernels/collective/launch", "mlpool/kernels/nccl", "mlpool/kernels/nn", "mlpool/tools/allocbench/peers", "mlpool/allocator/observe", "mlpool/internal/plotstyle", "mlpool/internal/report"},
 	"mlpool/tools/allocbench/peers": {"mlpool/allocator"},
 }
 

@@ -2,7 +2,7 @@ package main
 
 import (
 	"mlpool/allocator"
-	"mlpool/allocator/allocatortest"
+	"mlpool/allocator/allocatortest/fake"
 )
 
 // nullBytes is the size of a null device.
@@ -10,15 +10,15 @@ const nullBytes = 128 << 30
 
 // counted returns a device without memory, which hands out addresses and counts what
 // each stands for.
-func counted() *allocatortest.Fake { return allocatortest.NewFake(nullBytes).Unchecked() }
+func counted() *fake.Device { return fake.New(nullBytes).Unchecked() }
 
 // A null is a counted device with streams.
 type null struct {
-	*allocatortest.Fake
+	*fake.Device
 	queue uintptr
 }
 
-func newNull() *null { return &null{Fake: counted()} }
+func newNull() *null { return &null{Device: counted()} }
 
 // NewStream returns numbers as far apart as the streams of a GPU.
 func (d *null) NewStream() (allocator.Stream, error) {

@@ -175,9 +175,9 @@ func (w *worker) checkPages(bytes int64, err error) {
 
 // pagesInUse returns the bytes of the pages under live blocks.
 func (w *worker) pagesInUse() int64 {
-	var blocks []allocator.Block
-	for _, h := range w.blocks {
-		blocks = append(blocks, h.Block)
-	}
-	return w.dev.PagesUnder(blocks)
+	return w.dev.PagesUnder(func(yield func(uintptr, int64) bool) {
+		for _, h := range w.blocks {
+			yield(h.Addr, h.Size)
+		}
+	})
 }

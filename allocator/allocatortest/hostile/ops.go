@@ -145,7 +145,7 @@ func (w *worker) take(b allocator.Block, bytes int64, s allocator.Stream, tag st
 		w.fail("Alloc of %d bytes returned a block of %d", bytes, b.Size)
 		return nil
 	}
-	owner, err := w.dev.HandedOut(b, s)
+	owner, err := w.dev.HandedOut(b.Addr, b.Size, s)
 	if err != nil {
 		return nil // the device keeps the fault
 	}

@@ -1,4 +1,4 @@
-package allocatortest
+package fake
 
 // NewEvent implements allocator.Driver.
 func (f *order) NewEvent() (uintptr, error) {

@@ -1,4 +1,4 @@
-package allocatortest
+package fake
 
 import (
 	"bytes"
@@ -30,8 +30,8 @@ func TestRuns(t *testing.T) {
 	}
 }
 
-// TestFakePageContents writes through one address and reads through another.
-func TestFakePageContents(t *testing.T) {
+// TestPageContents writes through one address and reads through another.
+func TestPageContents(t *testing.T) {
 	s := newScript(t, usual())
 	s.mapOne(0)
 	s.mapTwo(1)

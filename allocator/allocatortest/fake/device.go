@@ -1,17 +1,17 @@
-package allocatortest
+package fake
 
 import "fmt"
 
-// A Fake is a device without hardware: an allocator.PageDriver, an allocator.AsyncDriver
-// and an allocator.Filler. The comment of the package lists the faults that it finds.
-type Fake struct {
+// A Device needs no hardware. It is an allocator.PageDriver, an allocator.AsyncDriver and
+// an allocator.Filler. The comment of the package lists the faults that it finds.
+type Device struct {
 	memory
 	async asyncPool
 }
 
-// NewFake returns a device of total bytes of memory, with pages of 2 MiB.
-func NewFake(total int64) *Fake {
-	f := &Fake{}
+// New returns a device of total bytes of memory, with pages of 2 MiB.
+func New(total int64) *Device {
+	f := &Device{}
 	f.destroyed = map[uintptr]bool{}
 	f.total, f.page, f.next, f.lowest = total, defaultPage, 1<<32, 1<<62
 	f.extents, f.taken = map[uintptr]*extent{}, map[uintptr]int64{}
@@ -23,7 +23,7 @@ func NewFake(total int64) *Fake {
 // Strict makes f as strict as a device may be, and returns f: streams do not exist before
 // CreateStream, released addresses are reused at once, and memory under a live block must
 // not be released. Call it before anything else.
-func (f *Fake) Strict() *Fake {
+func (f *Device) Strict() *Device {
 	f.strict = true
 	return f
 }
@@ -31,25 +31,25 @@ func (f *Fake) Strict() *Fake {
 // Unchecked makes f only count memory, and returns f: events are done at once, addresses
 // are never reused, and misuse of streams, events and pages is not found. Addresses of
 // Malloc fall, those of ReserveRange rise. Call it before anything else.
-func (f *Fake) Unchecked() *Fake {
+func (f *Device) Unchecked() *Device {
 	f.unchecked = true
 	return f
 }
 
 // WithPages sets the bytes of a page, a power of two and a multiple of
-// allocator.Alignment, and returns f. Call it before anything else.
-func (f *Fake) WithPages(bytes int64) *Fake {
+// alignment, and returns f. Call it before anything else.
+func (f *Device) WithPages(bytes int64) *Device {
 	f.page = bytes
 	return f
 }
 
 // WithoutPages makes f a device that cannot map pages, and returns f. Call it before
 // anything else.
-func (f *Fake) WithoutPages() *Fake { return f.WithPages(0) }
+func (f *Device) WithoutPages() *Device { return f.WithPages(0) }
 
 // Leftover reports what was not released: memory, addresses, events or blocks of the
 // stream-ordered pool.
-func (f *Fake) Leftover() error {
+func (f *Device) Leftover() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	blocks := len(f.async.blocks) + len(f.async.freed)
@@ -60,6 +60,6 @@ func (f *Fake) Leftover() error {
 	for _, e := range f.extents {
 		mapped += e.mapped
 	}
-	return fmt.Errorf("allocatortest: left over: %d allocations, %d ranges, %d pages, mapped %d times, %d events, %d async blocks, %d bytes",
+	return fmt.Errorf("fake: left over: %d allocations, %d ranges, %d pages, mapped %d times, %d events, %d async blocks, %d bytes",
 		len(f.mappings)-mapped, len(f.ranges), len(f.extents), mapped, f.existing, blocks, f.used)
 }

@@ -1,4 +1,4 @@
-package allocatortest
+package fake
 
 // A call is a method of a driver.
 type call uint8

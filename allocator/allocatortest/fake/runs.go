@@ -1,4 +1,4 @@
-package allocatortest
+package fake
 
 import (
 	"iter"

@@ -1,16 +1,14 @@
-package allocatortest
+package fake
 
 import (
 	"errors"
 	"strings"
 	"testing"
-
-	"mlpool/allocator"
 )
 
-// TestFakePageAccounts looks at what is used, what is left over, and at calls that
+// TestPageAccounts looks at what is used, what is left over, and at calls that
 // fail.
-func TestFakePageAccounts(t *testing.T) {
+func TestPageAccounts(t *testing.T) {
 	s := newScript(t, usual())
 	free, total, err := s.MemInfo()
 	if err != nil || total-free != 4*page {
@@ -59,15 +57,15 @@ func TestFakePageAccounts(t *testing.T) {
 	}
 }
 
-func TestFakeWithoutPages(t *testing.T) {
-	f := NewFake(1 << 20).WithoutPages()
+func TestWithoutPages(t *testing.T) {
+	f := New(1 << 20).WithoutPages()
 	if _, err := f.PageSize(); !errors.Is(err, errors.ErrUnsupported) {
 		t.Errorf("PageSize: %v, want ErrUnsupported", err)
 	}
 	if _, err := f.CreatePages(2 << 20); err == nil || f.Faults() == nil {
 		t.Errorf("CreatePages: %v, want a fault", err)
 	}
-	if size, err := NewFake(1 << 20).PageSize(); size != 2<<20 || err != nil {
+	if size, err := New(1 << 20).PageSize(); size != 2<<20 || err != nil {
 		t.Errorf("pages of %d bytes, %v", size, err)
 	}
 }
@@ -77,9 +75,17 @@ func TestPagesUnder(t *testing.T) {
 	s := newScript(t, usual())
 	s.mapOne(0)
 	s.mapTwo(1)
-	blocks := []allocator.Block{{Addr: s.at(0), Size: 0}, {Addr: s.at(0) + 100, Size: page}, {Addr: s.memory, Size: 10}}
+	blocks := []struct {
+		addr uintptr
+		size int64
+	}{{s.at(0), 0}, {s.at(0) + 100, page}, {s.memory, 10}}
 	for n, want := range []int64{0, page, 3 * page, 3 * page} {
-		if got := s.PagesUnder(blocks[:n]); got != want {
+		got := s.PagesUnder(func(yield func(uintptr, int64) bool) {
+			for _, b := range blocks[:n] {
+				yield(b.addr, b.size)
+			}
+		})
+		if got != want {
 			t.Errorf("%d blocks lie in %d bytes of pages, want %d", n, got, want)
 		}
 	}

@@ -1,9 +1,9 @@
-package allocatortest
+package fake
 
 import "testing"
 
-// TestFakePages shows what the Fake reports of pages, and what it lets pass.
-func TestFakePages(t *testing.T) { checkFaults(t, usual, pageCases) }
+// TestPages shows what a Device reports of pages, and what it lets pass.
+func TestPages(t *testing.T) { checkFaults(t, usual, pageCases) }
 
 var pageCases = []faultCase{
 	{"block over two mappings", "", func(s *script) {

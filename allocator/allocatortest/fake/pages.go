@@ -1,14 +1,10 @@
-package allocatortest
+package fake
 
 import (
 	"errors"
 	"fmt"
 	"slices"
-
-	"mlpool/allocator"
 )
-
-var _ allocator.PageDriver = (*Fake)(nil)
 
 // defaultPage is the bytes of a page on a GPU.
 const defaultPage = 2 << 20
@@ -20,7 +16,7 @@ func (f *memory) PageSize() (int64, error) {
 		return 0, err
 	}
 	if f.page == 0 {
-		return 0, fmt.Errorf("allocatortest: a device without pages: %w", errors.ErrUnsupported)
+		return 0, fmt.Errorf("fake: a device without pages: %w", errors.ErrUnsupported)
 	}
 	return f.page, nil
 }

@@ -1,4 +1,4 @@
-package allocatortest
+package fake
 
 import (
 	"errors"
@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// TestFakeFaults shows what the Fake reports of blocks, memory, streams and events, and
+// TestFaults shows what a Device reports of blocks, memory, streams and events, and
 // what it lets pass.
-func TestFakeFaults(t *testing.T) { checkFaults(t, usual, memoryCases) }
+func TestFaults(t *testing.T) { checkFaults(t, usual, memoryCases) }
 
 var memoryCases = []faultCase{
 	{"fill without order", "not ordered", func(s *script) {
@@ -157,7 +157,7 @@ func TestStrict(t *testing.T) {
 // TestUnchecked shows that an Unchecked device counts memory, and where it lies.
 func TestUnchecked(t *testing.T) {
 	const bytes = 3 << 20
-	f := NewFake(10 << 20).Unchecked()
+	f := New(10 << 20).Unchecked()
 	below, above := ^uintptr(0), uintptr(0)
 	for range 3 {
 		memory, err1 := f.Malloc(bytes)
@@ -182,7 +182,7 @@ func TestUnchecked(t *testing.T) {
 
 // TestChance makes calls fail and finish at random, and stops that.
 func TestChance(t *testing.T) {
-	f := NewFake(1 << 20)
+	f := New(1 << 20)
 	s := newScript(t, f)
 	f.SetChance(Chance{Random: rand.New(rand.NewPCG(1, 2)), DoneOneIn: 3, FailOneIn: 4})
 	results := func() (failed, done int) {
@@ -218,8 +218,8 @@ func TestChance(t *testing.T) {
 	}
 }
 
-func TestFakeFailAt(t *testing.T) {
-	f := NewFake(1 << 20)
+func TestFailAt(t *testing.T) {
+	f := New(1 << 20)
 	f.FailAt(2, "Malloc")
 	addr, err := f.Malloc(100)
 	if err != nil {

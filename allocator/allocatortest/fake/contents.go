@@ -1,12 +1,8 @@
-package allocatortest
+package fake
 
 import (
 	"bytes"
-
-	"mlpool/allocator"
 )
-
-var _ allocator.Filler = (*Fake)(nil)
 
 // A content is a repeated word, or written data.
 type content struct {

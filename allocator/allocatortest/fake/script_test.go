@@ -1,19 +1,17 @@
-package allocatortest
+package fake
 
 import (
 	"errors"
 	"strings"
 	"testing"
-
-	"mlpool/allocator"
 )
 
 const page = 4096
 
-// A script makes calls of a Fake with 4096 bytes of Malloc, a range of 8 pages, memory of
+// A script makes calls of a Device with 4096 bytes of Malloc, a range of 8 pages, memory of
 // 1 and of 2 pages, and nothing mapped. It joins what they return to err.
 type script struct {
-	*Fake
+	*Device
 	memory   uintptr // of Malloc
 	addr     uintptr // of the range
 	one, two uintptr // pages
@@ -21,13 +19,13 @@ type script struct {
 	err      error
 }
 
-func newScript(t *testing.T, f *Fake) *script {
+func newScript(t *testing.T, f *Device) *script {
 	t.Helper()
 	size, err := f.WithPages(page).PageSize()
 	if err != nil || size != page {
 		t.Fatalf("pages of %d bytes, %v", size, err)
 	}
-	s := &script{Fake: f}
+	s := &script{Device: f}
 	for stream := range uintptr(4) {
 		f.CreateStream(stream)
 	}
@@ -64,7 +62,7 @@ func (s *script) work(at, n int64, stream uintptr, owner uint64) {
 
 // handOut tells of a block on pages that is handed out for stream 1.
 func (s *script) handOut(addr uintptr, size int64) Owner {
-	o, err := s.HandedOut(allocator.Block{Addr: addr, Size: size}, 1)
+	o, err := s.HandedOut(addr, size, 1)
 	s.keep(err)
 	return o
 }
@@ -76,7 +74,7 @@ type faultCase struct {
 }
 
 // checkFaults runs scripts, each on a device of its own.
-func checkFaults(t *testing.T, device func() *Fake, cases []faultCase) {
+func checkFaults(t *testing.T, device func() *Device, cases []faultCase) {
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			s := newScript(t, device())
@@ -94,5 +92,5 @@ func checkFaults(t *testing.T, device func() *Fake, cases []faultCase) {
 	}
 }
 
-func usual() *Fake  { return NewFake(1 << 20) }
-func strict() *Fake { return NewFake(1 << 20).Strict() }
+func usual() *Device  { return New(1 << 20) }
+func strict() *Device { return New(1 << 20).Strict() }

@@ -1,11 +1,9 @@
-package allocatortest
+package fake
 
 import (
 	"fmt"
 	"slices"
 	"sort"
-
-	"mlpool/allocator"
 )
 
 // A span is consecutive addresses.
@@ -76,11 +74,11 @@ type memory struct {
 	owners  map[uint64]Owner
 }
 
-// memoryError reports that the Fake has too little memory, or too few addresses.
+// memoryError reports that the device has too little memory or too few addresses.
 type memoryError struct{ bytes, free int64 }
 
 func (e memoryError) Error() string {
-	return fmt.Sprintf("allocatortest: %d bytes requested, %d free", e.bytes, e.free)
+	return fmt.Sprintf("fake: %d bytes requested, %d free", e.bytes, e.free)
 }
 
 // OutOfMemory tells the error from others; see allocator.Driver.
@@ -104,6 +102,9 @@ func (f *memory) parts(addr uintptr, bytes int64) ([]part, bool) {
 	return f.found, true
 }
 
+// alignment is allocator.Alignment: the address of every block is a multiple of it.
+const alignment = 256
+
 // The first addresses of a Strict device. A GPU has 47 bits.
 const (
 	mallocBase = 1 << 40
@@ -115,17 +116,17 @@ const (
 func (f *memory) address(size int64) uintptr {
 	switch {
 	case f.strict:
-		return firstFit(f.mappings, mallocBase, size, allocator.Alignment)
+		return firstFit(f.mappings, mallocBase, size, alignment)
 	case f.unchecked:
 		f.lowest -= uintptr(roundUp(size, defaultPage))
 		return f.lowest
 	}
-	return f.rise(size, allocator.Alignment, 4096)
+	return f.rise(size, alignment, 4096)
 }
 
 // rise returns size addresses above all earlier ones, with a gap behind them.
-func (f *memory) rise(size, alignment, gap int64) uintptr {
-	addr := uintptr(roundUp(int64(f.next), alignment))
+func (f *memory) rise(size, unit, gap int64) uintptr {
+	addr := uintptr(roundUp(int64(f.next), unit))
 	f.next = addr + uintptr(size+gap)
 	return addr
 }
@@ -266,6 +267,9 @@ func (f *memory) MemInfo() (free, total int64, err error) {
 	}
 	return f.total - f.used, f.total, nil
 }
+
+// Total returns the bytes of the device.
+func (f *memory) Total() int64 { return f.total }
 
 // Used returns the used bytes of the device.
 func (f *memory) Used() int64 {

@@ -1,12 +1,8 @@
-package allocatortest
+package fake
 
 import (
 	"slices"
-
-	"mlpool/allocator"
 )
-
-var _ allocator.AsyncDriver = (*Fake)(nil)
 
 // asyncPool is the state of the AsyncDriver. It hands out freed blocks again, whole, to
 // streams that are ordered after the free.
@@ -26,7 +22,7 @@ type freedBlock struct {
 const asyncUnit = 512
 
 // enterPool is enter for calls of the pool, which must not be closed.
-func (f *Fake) enterPool(c call, args ...uintptr) error {
+func (f *Device) enterPool(c call, args ...uintptr) error {
 	if err := f.enter(c, args...); err != nil {
 		return err
 	}
@@ -37,7 +33,7 @@ func (f *Fake) enterPool(c call, args ...uintptr) error {
 }
 
 // MallocAsync implements allocator.AsyncDriver.
-func (f *Fake) MallocAsync(bytes int64, s uintptr) (uintptr, error) {
+func (f *Device) MallocAsync(bytes int64, s uintptr) (uintptr, error) {
 	defer f.mu.Unlock()
 	if err := f.enterPool(callMallocAsync, uintptr(bytes), s); err != nil {
 		return 0, err
@@ -74,7 +70,7 @@ func (p *asyncPool) again(bytes int64, seen, host clock) uintptr {
 }
 
 // FreeAsync implements allocator.AsyncDriver.
-func (f *Fake) FreeAsync(addr, s uintptr) error {
+func (f *Device) FreeAsync(addr, s uintptr) error {
 	defer f.mu.Unlock()
 	if err := f.enterPool(callFreeAsync, addr, s); err != nil {
 		return err
@@ -93,7 +89,7 @@ func (f *Fake) FreeAsync(addr, s uintptr) error {
 }
 
 // PoolReserved implements allocator.AsyncDriver.
-func (f *Fake) PoolReserved() (current, peak int64, err error) {
+func (f *Device) PoolReserved() (current, peak int64, err error) {
 	defer f.mu.Unlock()
 	if err := f.enterPool(callPoolReserved); err != nil {
 		return 0, 0, err
@@ -102,7 +98,7 @@ func (f *Fake) PoolReserved() (current, peak int64, err error) {
 }
 
 // ResetPoolPeak implements allocator.AsyncDriver.
-func (f *Fake) ResetPoolPeak() error {
+func (f *Device) ResetPoolPeak() error {
 	defer f.mu.Unlock()
 	if err := f.enterPool(callResetPoolPeak); err != nil {
 		return err
@@ -113,7 +109,7 @@ func (f *Fake) ResetPoolPeak() error {
 
 // TrimPool implements allocator.AsyncDriver. It waits for the work on freed blocks. A Strict
 // device instead keeps blocks with unfinished work.
-func (f *Fake) TrimPool(keep int64) error {
+func (f *Device) TrimPool(keep int64) error {
 	defer f.mu.Unlock()
 	if err := f.enterPool(callTrimPool, uintptr(keep)); err != nil {
 		return err
@@ -121,7 +117,7 @@ func (f *Fake) TrimPool(keep int64) error {
 	return f.trim(keep)
 }
 
-func (f *Fake) trim(keep int64) (err error) {
+func (f *Device) trim(keep int64) (err error) {
 	p := &f.async
 	p.freed = slices.DeleteFunc(p.freed, func(b freedBlock) bool {
 		if p.reserved <= keep || err != nil || f.strict && b.at.beyond(f.host, f.host) >= 0 {
@@ -136,7 +132,7 @@ func (f *Fake) trim(keep int64) (err error) {
 }
 
 // ClosePool implements allocator.AsyncDriver.
-func (f *Fake) ClosePool() error {
+func (f *Device) ClosePool() error {
 	defer f.mu.Unlock()
 	if err := f.enterPool(callClosePool); err != nil {
 		return err

@@ -1,4 +1,4 @@
-package allocatortest
+package fake
 
 import (
 	"errors"
@@ -12,7 +12,7 @@ import (
 )
 
 // ErrInjected is what a call returns that was made to fail.
-var ErrInjected = errors.New("allocatortest: injected failure")
+var ErrInjected = errors.New("fake: injected failure")
 
 // A Fault reports a call that a real device answers with corrupt memory, an error or a hang.
 type Fault struct {
@@ -155,7 +155,7 @@ func (f *core) note(format string, arg ...any) {
 
 // fault keeps and returns a Fault.
 func (f *core) fault(format string, args ...any) error {
-	err := NewFault("allocatortest: "+format, args...)
+	err := NewFault("fake: "+format, args...)
 	f.faults = append(f.faults, err)
 	f.first.CompareAndSwap(nil, err)
 	return err

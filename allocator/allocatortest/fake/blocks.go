@@ -1,9 +1,8 @@
-package allocatortest
+package fake
 
 import (
+	"iter"
 	"slices"
-
-	"mlpool/allocator"
 )
 
 // An Owner is a block that the device knows, or the work of one Fill.
@@ -112,22 +111,22 @@ func (f *memory) work(parts []part, slot int, o Owner) {
 	}
 }
 
-// HandedOut tells the device that an allocator handed out b for stream s, and queues work
-// there. It is a fault if b is misaligned, overlaps another live block, or if s is not
-// ordered after the last work on its memory.
-func (f *memory) HandedOut(b allocator.Block, s uintptr) (Owner, error) {
+// HandedOut tells the device that an allocator handed out a block for stream s, and queues
+// work there. It is a fault if the block is misaligned, overlaps another live block, or if
+// s is not ordered after the last work on its memory.
+func (f *memory) HandedOut(addr uintptr, size int64, s uintptr) (Owner, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if b.Addr%allocator.Alignment != 0 {
-		return 0, f.fault("the block of %d bytes at %#x is not aligned to %d", b.Size, b.Addr, allocator.Alignment)
+	if addr%alignment != 0 {
+		return 0, f.fault("the block of %d bytes at %#x is not aligned to %d", size, addr, alignment)
 	}
 	i, err := f.slot("use", s)
 	if err != nil {
 		return 0, err
 	}
-	size := max(b.Size, 1)
-	o := f.own(b.Addr, size, live)
-	return o, f.touch("use", b.Addr, size, i, o)
+	size = max(size, 1)
+	o := f.own(addr, size, live)
+	return o, f.touch("use", addr, size, i, o)
 }
 
 // Work queues work on the block of o on stream s. The caller orders it after other work on
@@ -231,13 +230,13 @@ func (f *memory) passing(o Owner, err error) error {
 	return err
 }
 
-// PagesUnder returns the bytes of the pages that contain blocks.
-func (f *memory) PagesUnder(blocks []allocator.Block) (bytes int64) {
+// PagesUnder returns the bytes of the pages that contain blocks, each an address and a size.
+func (f *memory) PagesUnder(blocks iter.Seq2[uintptr, int64]) (bytes int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	seen := map[*extent]bool{}
-	for _, b := range blocks {
-		parts, _ := f.parts(b.Addr, max(b.Size, 1))
+	for addr, size := range blocks {
+		parts, _ := f.parts(addr, max(size, 1))
 		for _, p := range parts {
 			if p.memory.pages != 0 && !seen[p.memory] {
 				seen[p.memory] = true

@@ -1,4 +1,4 @@
-package allocatortest
+package fake
 
 // A clock has, for each slot of the stream table, how much work of that stream came
 // before. Slots beyond its length have none.
