@@ -166,7 +166,7 @@ type failingOps struct {
 
 var errOperation = errors.New("an operation failed")
 
-// or is err, or the failure of the call at hand if that is the one.
+// or returns err, joined with errOperation in the call that is to fail.
 func (o *failingOps) or(err error) error {
 	if o.calls++; o.calls == o.bad {
 		return errors.Join(err, errOperation)

@@ -1,4 +1,4 @@
-// The C interface of the kernels, called from raw_cuda.go.
+// The C interface of the kernels, called from raw_cuda.go and launches_cuda.go.
 //
 // Addresses, streams and events are uintptr_t. Functions return a cudaError_t: a launcher that of
 // its launch, read with cudaGetLastError in the same call because the next call may come from

@@ -1,6 +1,6 @@
-// Gen writes what follows from package kernels' interface Launches: the methods of Stream and the
-// declarations of the functions of C that they call, stubs for a build without CUDA, and in package
-// device the operations on host memory and what a recorder notes. Run it with go generate.
+// Gen reads package kernels' interface Launches. It writes the methods of Stream, the declarations
+// of the C functions that they call, and stubs for a build without CUDA; for package device the
+// operations on host memory and a recorder of launches. Run it with go generate.
 package main
 
 import (
