@@ -189,7 +189,7 @@ __global__ void __launch_bounds__(SIZE, EXACT && HELD == 1 && SIZE == THREADS ? 
 
 // Of many rows a warp has ROWS at a time, and the CTA the weights in shared memory, in lines of
 // a class: CTAs that make row after row wait at a barrier for each. k is a multiple of
-// four, at most 4·MOST_FOURS for each lane. 1024 rows: from 9.9 to 5.5 µs on an H200.
+// four, at most 4·MOST_FOURS for each lane.
 constexpr int MOST_FOURS = 16;
 
 template <int CLASSES, bool EXACT, int ROWS>
