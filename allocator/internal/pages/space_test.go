@@ -7,119 +7,16 @@ import (
 	"slices"
 	"testing"
 
+	"mlpool/allocator/allocatortest/fake"
 	"mlpool/allocator/internal/block"
 )
 
 const testPage = 4096
 
-var errRefused = errors.New("refused")
-
-// mapper is a Driver that knows what is mapped where, and refuses when it is told to.
-type mapper struct {
-	next   uintptr
-	ranges map[uintptr]int64
-	pages  map[uintptr]int64
-	mapped map[uintptr]uintptr // pages, by address
-	refuse int                 // calls until one is refused; 0: none
-	wrong  error
-}
-
-func newMapper() *mapper {
-	return &mapper{next: 1 << 30, ranges: map[uintptr]int64{}, pages: map[uintptr]int64{}, mapped: map[uintptr]uintptr{}}
-}
-
-func (m *mapper) call() error {
-	if m.refuse > 0 {
-		if m.refuse--; m.refuse == 0 {
-			return errRefused
-		}
-	}
-	return nil
-}
-
-func (m *mapper) fail(format string, args ...any) {
-	if m.wrong == nil {
-		m.wrong = fmt.Errorf(format, args...)
-	}
-}
-
-func (m *mapper) ReserveRange(bytes int64) (uintptr, error) {
-	if err := m.call(); err != nil {
-		return 0, err
-	}
-	addr := m.next
-	m.next += uintptr(bytes) + testPage
-	m.ranges[addr] = bytes
-	return addr, nil
-}
-
-func (m *mapper) ReleaseRange(addr uintptr, bytes int64) error {
-	if err := m.call(); err != nil {
-		return err
-	}
-	if m.ranges[addr] != bytes {
-		m.fail("a range of %d bytes at %#x is released", bytes, addr)
-	}
-	for at := range m.mapped {
-		if at >= addr && at < addr+uintptr(bytes) {
-			m.fail("a range is released with pages at %#x", at)
-		}
-	}
-	delete(m.ranges, addr)
-	return nil
-}
-
-func (m *mapper) CreatePages(bytes int64) (uintptr, error) {
-	if err := m.call(); err != nil {
-		return 0, err
-	}
-	m.next += testPage
-	m.pages[m.next] = bytes
-	return m.next, nil
-}
-
-func (m *mapper) ReleasePages(pages uintptr) error {
-	if err := m.call(); err != nil {
-		return err
-	}
-	for _, p := range m.mapped {
-		if p == pages {
-			m.fail("mapped pages are released")
-		}
-	}
-	if m.pages[pages] == 0 {
-		m.fail("pages are released twice")
-	}
-	delete(m.pages, pages)
-	return nil
-}
-
-func (m *mapper) MapPages(addr, pages uintptr, bytes int64) error {
-	if err := m.call(); err != nil {
-		return err
-	}
-	if m.pages[pages] != bytes || m.mapped[addr] != 0 {
-		m.fail("%d bytes are mapped at %#x", bytes, addr)
-	}
-	m.mapped[addr] = pages
-	return nil
-}
-
-func (m *mapper) UnmapPages(addr uintptr, bytes int64) error {
-	if err := m.call(); err != nil {
-		return err
-	}
-	if m.pages[m.mapped[addr]] != bytes {
-		m.fail("%d bytes are unmapped at %#x", bytes, addr)
-	}
-	delete(m.mapped, addr)
-	return nil
-}
-
 // A player is a space with three holders and the blocks that were taken of each.
 type player struct {
 	*Space
-	driver   *mapper
+	driver   *fake.Device
 	holders  [3]*Holder
 	blocks   [3][]*block.Node
 	stitched []stitched
@@ -133,7 +30,7 @@ type stitched struct {
 }
 
 func newPlayer() *player {
-	p := &player{driver: newMapper()}
+	p := &player{driver: fake.New(1 << 30).WithPages(testPage)}
 	p.Space = &Space{Driver: p.driver, Page: testPage}
 	for i := range p.holders {
 		p.holders[i] = newHolder()
@@ -206,9 +103,9 @@ func (p *player) play(data []byte) error {
 	for ; len(data) >= 3; data = data[3:] {
 		i, size := int(data[1])%3, (1+int64(data[2]))*testPage/16
 		h := p.holders[i]
-		p.driver.refuse = 0
+		p.driver.FailAt(0, "")
 		if data[0]&0x80 != 0 {
-			p.driver.refuse = 1 + int(data[2])%5
+			p.driver.FailAt(1+int(data[2])%5, "")
 		}
 		switch op := data[0] % 9; {
 		case op == 0:
@@ -247,31 +144,29 @@ func (p *player) play(data []byte) error {
 }
 
 func (p *player) check() error {
-	var held, pages int64
+	var held int64
 	for _, h := range p.holders {
 		held += h.Reserved()
 		if err := errors.Join(h.Heap.Check(), p.CheckIndex(h)); err != nil {
 			return err
 		}
 	}
-	for _, bytes := range p.driver.pages {
-		pages += bytes
+	faults := p.driver.Faults()
+	if used := p.driver.Used(); faults == nil && (used != p.Held || held+p.Kept() != p.Held) {
+		return fmt.Errorf("the driver has %d bytes of pages, %d are held, %d by heaps", used, p.Held, held)
 	}
-	if p.driver.wrong == nil && (pages != p.Held || held+p.Kept() != p.Held) {
-		return fmt.Errorf("the driver has %d bytes of pages, %d are held, %d by heaps", pages, p.Held, held)
-	}
-	return errors.Join(p.driver.wrong, p.Space.Check())
+	return errors.Join(faults, p.Space.Check())
 }
 
-// end gives everything back.
+// end releases everything.
 func (p *player) end() error {
-	p.driver.refuse = 0
+	p.driver.FailAt(0, "")
 	var errs []error
 	p.Close(&errs)
-	if d := p.driver; len(d.ranges)+len(d.pages)+len(d.mapped) > 0 || !p.IsEmpty() {
-		errs = append(errs, fmt.Errorf("%d ranges and %d pages are left, %d mapped", len(d.ranges), len(d.pages), len(d.mapped)))
+	if !p.IsEmpty() {
+		errs = append(errs, errors.New("the space is not empty"))
 	}
-	return errors.Join(append(errs, p.driver.wrong)...)
+	return errors.Join(append(errs, p.driver.Leftover(), p.driver.Faults())...)
 }
 
 func TestSpace(t *testing.T) {
