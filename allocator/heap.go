@@ -74,7 +74,7 @@ func newHeap(p *Pool, s Stream) *heap {
 	o.Reclaims = p.unowned == nil // it is the unowned heap
 	h.Init(h, o)
 	h.pages.Heap, h.pages.Owner = &h.Heap, h
-	h.waiting.Init(&p.users, &p.events, h.ready)
+	h.waiting.Init(&p.users, &p.events, h)
 	return h
 }
 

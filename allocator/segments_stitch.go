@@ -65,6 +65,7 @@ func (h *heap) takeOverStitched(from *heap) {
 		if r.node.State == live {
 			h.takeOverLive(from, &r.node)
 		}
+		h.AdoptApart(&r.node)
 		h.addStitched(r)
 		r = after
 	}

@@ -46,8 +46,8 @@ func (h *heap) wait(r *record, item *order.Item[*record]) {
 	h.waiting.Push(item)
 }
 
-// ready makes r, which waited, free.
-func (h *heap) ready(r *record) {
+// Ready implements [order.Owner]: it makes r, which waited, free.
+func (h *heap) Ready(r *record) {
 	r.waits = nil
 	h.Recycle(&r.node)
 }

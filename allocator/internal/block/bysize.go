@@ -9,7 +9,7 @@ type bySize struct {
 }
 
 func (x *bySize) of(n *Node) placement {
-	if n.small {
+	if n.kind&small != 0 {
 		return x.small
 	}
 	return x.placement

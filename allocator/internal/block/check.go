@@ -23,7 +23,7 @@ func (h *Heap) Check() error {
 		return fmt.Errorf("ranges of %d bytes, counted %d", reserved, h.reserved)
 	}
 	for _, n := range h.cache.nodes {
-		if n != nil && n.apart {
+		if n != nil && n.IsApart() {
 			cached++
 		}
 	}
@@ -40,7 +40,7 @@ func (h *Heap) checkRange(g *Range) error {
 		switch {
 		case n.addr != addr || n.size <= 0 || n.size%Alignment != 0:
 			return fmt.Errorf("block of %d bytes at %#x, want it at %#x", n.size, n.addr, addr)
-		case n.prev != left || (n == g.first || n == g.last) && n.rng != g || n.apart || n.small != g.Small:
+		case n.prev != left || (n == g.first || n == g.last) && n.rng != g || n.IsApart() || n.IsSmall() != g.Small:
 			return fmt.Errorf("block at %#x has wrong links", n.addr)
 		case n.State == Unused || n.State == Lent && !h.opt.Reclaims:
 			return fmt.Errorf("block at %#x has state %d", n.addr, n.State)

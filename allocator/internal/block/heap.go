@@ -65,7 +65,7 @@ func (h *Heap) SplitOff(n *Node, keep int64) *Node {
 	rest.rng = n.rng
 	rest.addr = n.addr + uintptr(keep)
 	rest.size = n.size - keep
-	rest.small = n.small
+	rest.kind = n.kind & small
 	rest.prev, rest.next = n, n.next
 	if n.next != nil {
 		n.next.prev = rest
@@ -79,7 +79,7 @@ func (h *Heap) SplitOff(n *Node, keep int64) *Node {
 
 // Coalesce makes n, which no list holds, free and joins it with its free neighbours.
 func (h *Heap) Coalesce(n *Node) {
-	if n.apart {
+	if n.kind&apart != 0 {
 		h.owner.FreeApart(n)
 		return
 	}
@@ -131,9 +131,7 @@ func (h *Heap) absorb(left, right *Node) {
 func (h *Heap) record() *Node {
 	n := h.spares
 	if n == nil {
-		n = h.owner.NewNode()
-		n.home = h
-		return n
+		return h.owner.NewNode()
 	}
 	h.spares = n.down
 	n.down = nil
@@ -143,8 +141,9 @@ func (h *Heap) record() *Node {
 // discard keeps the record of n for later, unless a heap made it that is closed.
 func (h *Heap) discard(n *Node) {
 	n.State = Unused
-	n.rng, n.prev, n.next, n.up, n.down, n.apart = nil, nil, nil, nil, nil, false
-	if n.home == h {
+	n.rng, n.prev, n.next, n.up, n.down = nil, nil, nil, nil, nil
+	if n.kind&foreign == 0 {
+		n.kind = 0
 		n.down = h.spares
 		h.spares = n
 	}

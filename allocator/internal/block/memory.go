@@ -39,7 +39,10 @@ func (h *Heap) Adopt(g *Range) *Node {
 // Hold adds g, which no heap holds, and returns its one block, which no list holds.
 func (h *Heap) Hold(g *Range) *Node {
 	n := h.record()
-	n.addr, n.size, n.small = g.Addr, g.Size, g.Small
+	n.addr, n.size = g.Addr, g.Size
+	if g.Small {
+		n.kind = small
+	}
 	g.Owner = h.owner
 	g.begin(n)
 	g.end(n)
@@ -83,6 +86,7 @@ func (h *Heap) TakeOver(from *Heap, g *Range, moved func(n *Node)) {
 	for n, after := g.first, (*Node)(nil); n != nil; n = after {
 		after = n.next
 		n.loose = false
+		n.kind |= foreign
 		if n.State == Free {
 			h.list(n)
 		} else {
@@ -194,9 +198,11 @@ func (h *Heap) Watch(least int64, visit func(c *Change)) {
 		least = 0
 	}
 	h.changes = changes{kept: true, all: h.changes.all[:0], least: least, most: h.changes.most}
+	var c Change // one for all: it escapes
 	h.place.visit(least, func(n *Node) {
 		if n.size >= least {
-			visit(&Change{n, n.addr, n.size, true})
+			c = Change{n, n.addr, n.size, true}
+			visit(&c)
 		}
 	})
 }

@@ -1,7 +1,5 @@
 package block
 
-import "slices"
-
 // DefaultStrategy is the first of Strategies.
 const DefaultStrategy = "tlsf"
 
@@ -35,7 +33,14 @@ func Strategies() []string {
 }
 
 // strategy returns the index of a strategy, or -1 if there is none of that name.
-func strategy(name string) int { return slices.Index(Strategies(), name) }
+func strategy(name string) int {
+	for i := range strategies {
+		if strategies[i].name == name {
+			return i
+		}
+	}
+	return -1
+}
 
 // IsStrategy reports whether there is a strategy of that name.
 func IsStrategy(name string) bool { return strategy(name) >= 0 }

@@ -76,9 +76,12 @@ func (h *Heap) Cut(n *Node, lo, hi uintptr) *Node {
 // the heap have too. It goes to Owner.FreeApart when it is to become free.
 func (h *Heap) Apart(addr uintptr, size int64) *Node {
 	n := h.record()
-	n.addr, n.size, n.Want, n.apart = addr, size, size, true
+	n.addr, n.size, n.Want, n.kind = addr, size, size, apart
 	return n
 }
+
+// AdoptApart adds a block that Apart of another heap returned.
+func (h *Heap) AdoptApart(n *Node) { n.kind |= foreign }
 
 // DiscardApart ends what Apart began.
 func (h *Heap) DiscardApart(n *Node) { h.discard(n) }

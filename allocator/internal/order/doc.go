@@ -10,7 +10,7 @@
 //
 //   - What Queue.After returned waits for all work that was queued, when After was called, on
 //     every stream of its Uses that was not released, and for nothing queued later.
-//   - A queue passes each item that was pushed to ready once: after its events were found
+//   - A queue passes each item that was pushed to [Owner].Ready once: after its events were found
 //     done, or the host or the stream that takes it was made to wait for them. An item
 //     that is claimed is not passed: the stream that claims it was made to wait.
 //   - Events of one stream end in the order of their records. So a queue asks for few of

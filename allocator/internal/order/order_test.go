@@ -108,12 +108,12 @@ type rig struct {
 func newRig() *rig {
 	r := &rig{d: newDevice(), waiting: map[*memory]bool{}}
 	r.events.Driver = r.d
-	r.q.Init(&r.users, &r.events, r.ready)
+	r.q.Init(&r.users, &r.events, r)
 	return r
 }
 
-// ready checks that all work on m is done, or that the queue's stream waits for it.
-func (r *rig) ready(m *memory) {
+// Ready checks that all work on m is done, or that the queue's stream waits for it.
+func (r *rig) Ready(m *memory) {
 	if !r.waiting[m] {
 		r.err = errors.New("what did not wait is ready")
 	}

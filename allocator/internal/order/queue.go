@@ -13,7 +13,7 @@ const Classes = 40
 type Queue[T any] struct {
 	users  *Users
 	events *Events
-	ready  func(T) // called with an item that no longer waits
+	owner  Owner[T]
 
 	classes uint64 // with an item
 	byClass [Classes]class[T]
@@ -28,6 +28,12 @@ type Queue[T any] struct {
 
 	spareItems *Item[T] // by down
 	spareWaits *wait[T] // by other
+}
+
+// An Owner is who has a Queue.
+type Owner[T any] interface {
+	// Ready takes an item that no longer waits.
+	Ready(of T)
 }
 
 // An Item is a waiting element of a Queue.
@@ -65,9 +71,9 @@ type class[T any] struct {
 	rounds      rounds
 }
 
-// Init makes q an empty queue. ready is called with each item that no longer waits.
-func (q *Queue[T]) Init(users *Users, events *Events, ready func(T)) {
-	q.users, q.events, q.ready = users, events, ready
+// Init makes q an empty queue.
+func (q *Queue[T]) Init(users *Users, events *Events, owner Owner[T]) {
+	q.users, q.events, q.owner = users, events, owner
 }
 
 // After returns an item, for Push, that waits for the work queued so far on the streams of uses; nil:
@@ -297,6 +303,6 @@ func (q *Queue[T]) passed(w *wait[T]) {
 	if it.waits == nil {
 		of := it.Of
 		q.remove(it)
-		q.ready(of)
+		q.owner.Ready(of)
 	}
 }

@@ -101,7 +101,7 @@ func (q *Queue[T]) Drain(s Stream, how Mode) error {
 }
 
 // Claim makes stream s wait for all waits of items, and removes them from the queue without calling
-// ready. It returns marks events that mark the work of s after that.
+// Ready. It returns marks events that mark the work of s after that.
 func (q *Queue[T]) Claim(items []*Item[T], s Stream, marks int) (events []uintptr, err error) {
 	last := map[*line[T]]*wait[T]{} // once it is done, so are those before it
 	for _, it := range items {
