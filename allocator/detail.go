@@ -127,3 +127,81 @@ func (h *heap) detail(classes *[sizeClasses]ClassStats) StreamStats {
 	s.Fragmentation = fragmentation(s.LargestFree, s.Reserved-s.Allocated)
 	return s
 }
+
+// Stats implements [Allocator].
+func (p *Pool) Stats() Stats {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	st := Stats{Reserved: p.reserved, PeakReserved: p.peakReserved}
+	p.driver.fill(&st)
+	if p.space != nil {
+		st.Stitches = p.space.Stitched
+	}
+	st.Allocs, st.Frees = p.past.counts()
+	p.everyHeap(func(h *heap) {
+		allocs, frees := h.stats.counts()
+		st.Allocs += allocs
+		st.Frees += frees
+		st.Allocated += h.stats.allocated
+		st.PeakAllocated += h.stats.peak
+	})
+	st.PeakAllocated = max(min(max(st.PeakAllocated, p.pastPeak), p.peakReserved), st.Allocated)
+	return st
+}
+
+// peakHeaps is the number of heaps from which on the peak of a closed heap is not added to those of
+// all others, but bounded by the peak reserved.
+const peakHeaps = 64
+
+// boundPeak updates pastPeak before a heap is closed and its peak forgotten. Caller holds p.mu.
+func (p *Pool) boundPeak() {
+	bound := p.peakReserved
+	if len(p.list) <= peakHeaps {
+		var sum int64
+		p.everyHeap(func(h *heap) { sum += h.stats.peak })
+		bound = min(bound, sum)
+	}
+	p.pastPeak = max(p.pastPeak, bound)
+}
+
+// ResetPeaks implements [Allocator].
+func (p *Pool) ResetPeaks() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.peakReserved = p.reserved
+	p.pastPeak = 0
+	p.everyHeap(func(h *heap) { h.stats.peak = h.stats.allocated })
+	p.forgetPeak()
+}
+
+// allocated returns the bytes of live blocks or, with very many heaps, the bytes reserved.
+func (p *Pool) allocated() int64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.list) > peakHeaps {
+		return p.reserved
+	}
+	var bytes int64
+	p.everyHeap(func(h *heap) { bytes += h.stats.allocated })
+	return bytes
+}
+
+// Live implements [Allocator].
+func (p *Pool) Live() []LiveBlock {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.live()
+}
+
+func (p *Pool) live() []LiveBlock {
+	var all []LiveBlock
+	p.everyHeap(func(h *heap) {
+		h.each(func(n *block.Node) {
+			if n.State == live {
+				all = append(all, recordOf(n).describe(n.Addr()))
+			}
+		})
+	})
+	sortByAddress(all)
+	return all
+}

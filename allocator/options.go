@@ -1,12 +1,14 @@
 package allocator
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
 
 	"mlpool/allocator/internal/block"
 	"mlpool/allocator/internal/order"
+	"mlpool/allocator/internal/pages"
 )
 
 // Reuse is the policy by which free memory moves from one stream to another.
@@ -174,4 +176,141 @@ func (o *PoolOptions) check() error {
 		return fmt.Errorf("allocator: pre-allocation %d exceeds the limit %d", o.PreallocateBytes, o.MaxBytes)
 	}
 	return nil
+}
+
+// A Placement is a strategy of a program: it chooses among the free blocks of one heap, which is the
+// memory of one stream. The pool does the rest: it splits the block that Find returns, coalesces freed
+// blocks with free neighbours, orders streams, and gets memory elsewhere if Find returns nil. It calls
+// a Placement from one goroutine at a time. A Placement must not call the pool.
+type Placement interface {
+	// Insert adds a free block, whose address and size stay the same until Remove.
+	Insert(b *FreeBlock)
+	// Remove removes a block that is no longer free.
+	Remove(b *FreeBlock)
+	// Find returns an inserted block of size to most bytes, or nil if there is none. The pool
+	// treats any other block as nil.
+	Find(size, most int64) *FreeBlock
+}
+
+// A FreeBlock is free memory of one segment, for a [Placement] to choose from. It must not be used
+// after Remove: the pool may insert it again for other memory.
+type FreeBlock block.Node
+
+// Addr returns the block's address.
+func (b *FreeBlock) Addr() uintptr { return (*block.Node)(b).Addr() }
+
+// Size returns the block's bytes, a multiple of Alignment.
+func (b *FreeBlock) Size() int64 { return (*block.Node)(b).Size() }
+
+// chooser adapts a Placement to package block.
+type chooser struct{ Placement }
+
+func (c chooser) Insert(n *block.Node) { c.Placement.Insert((*FreeBlock)(n)) }
+func (c chooser) Remove(n *block.Node) { c.Placement.Remove((*FreeBlock)(n)) }
+func (c chooser) Find(size, most int64) *block.Node {
+	return (*block.Node)(c.Placement.Find(size, most))
+}
+
+// DefaultStrategy is the strategy of a pool by default.
+const DefaultStrategy = block.DefaultStrategy
+
+// Strategies returns the values of PoolOptions.Strategy, the default first:
+// tlsf, sizeclass, bestfit, firstfit, nextfit, worstfit, buddy, arena and slab.
+// [DescribeStrategy] describes each.
+//
+// With bestfit, firstfit, nextfit and worstfit, the time of an Alloc and a Free is proportional to the
+// number of free blocks in the heap. So is that of an arena's Alloc if no end of a segment is large
+// enough. With the others the time does not depend on that number; before the heap grows, sizeclass
+// and slab coalesce freed blocks, each once.
+func Strategies() []string { return block.Strategies() }
+
+// DescribeStrategy describes one of Strategies in a line that may follow its name, or returns "" for
+// another name.
+func DescribeStrategy(name string) string {
+	if !block.IsStrategy(name) {
+		return ""
+	}
+	return block.Describe(name)
+}
+
+// limit converts options that are fractions to bytes.
+func (p *Pool) limit() error {
+	o := &p.opt
+	most := o.MaxBytes
+	if o.MaxFraction > 0 || o.GCThreshold > 0 && most == 0 {
+		_, total, err := p.driver.MemInfo()
+		if err != nil {
+			return fmt.Errorf("allocator: size of the device: %w", err)
+		}
+		if share := max(int64(o.MaxFraction*float64(total)), 1); o.MaxFraction > 0 && (most == 0 || share < most) {
+			o.MaxBytes = share
+		}
+		most = cmp.Or(o.MaxBytes, total)
+	}
+	p.threshold = int64(o.GCThreshold * float64(most))
+	return nil
+}
+
+// chooseSegments makes the segments virtual if that is possible, unless the options say otherwise.
+func (p *Pool) chooseSegments() error {
+	kind := p.opt.Segments
+	paged, ok := p.driver.driver.(PageDriver)
+	switch {
+	case kind == SegmentsMalloc || kind == "" && (!ok || block.IsRigid(p.opt.Strategy)):
+		return nil
+	case !ok:
+		return fmt.Errorf("allocator: virtual segments: %w", errors.ErrUnsupported)
+	case block.IsRigid(p.opt.Strategy):
+		return fmt.Errorf("allocator: strategy %s cannot have virtual segments", p.opt.Strategy)
+	}
+	page, err := paged.PageSize()
+	if errors.Is(err, errors.ErrUnsupported) && kind == "" {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("allocator: virtual segments: %w", err)
+	}
+	if page < Alignment || page&(page-1) != 0 {
+		return fmt.Errorf("allocator: virtual segments: a page of %d bytes", page)
+	}
+	if limit := p.opt.MaxBytes; limit > 0 && limit < page {
+		if kind == "" {
+			p.limited = true
+			return nil
+		}
+		return fmt.Errorf("allocator: virtual segments: the limit of %d bytes is less than a page of %d", limit, page)
+	}
+	p.driver.paged = paged
+	p.space = &space{Space: pages.Space{Driver: &p.driver, Page: page}}
+	return nil
+}
+
+// Segments returns the kind of the pool's segments: SegmentsVirtual or SegmentsMalloc.
+func (p *Pool) Segments() string {
+	if p.space != nil {
+		return SegmentsVirtual
+	}
+	return SegmentsMalloc
+}
+
+// preallocate reserves bytes for the first stream that needs them. With virtual segments it reserves
+// whole pages, at most those that the limit allows.
+func (p *Pool) preallocate(bytes int64) error {
+	unit := int64(Alignment)
+	if p.space != nil {
+		unit = p.space.Page
+	}
+	size := block.RoundUp(bytes, unit)
+	if limit := p.opt.MaxBytes; limit >= max(bytes, unit) {
+		p.limited = size > limit
+		size = min(size, limit&^(unit-1))
+	}
+	if p.space != nil {
+		return p.addChunks(&request{heap: p.unowned, size: size}, size)
+	}
+	g, err := p.newSegment(&request{heap: p.unowned, size: size}, size)
+	if err == nil {
+		p.unowned.Adopt(g)
+	}
+	return err
 }

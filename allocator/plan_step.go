@@ -1,11 +1,6 @@
 package allocator
 
-import (
-	"errors"
-	"fmt"
-
-	"mlpool/allocator/internal/steps"
-)
+import "mlpool/allocator/internal/steps"
 
 // How a plan serves a request: from its arena, if the step in progress expects it, or from the pool.
 
@@ -83,18 +78,6 @@ func (p *Plan) fromPool(bytes int64, s Stream, tag string) (Block, error) {
 	return p.pool.Alloc(bytes, s, tag)
 }
 
-// describe adds the planned blocks to an error of the pool.
-func (p *Plan) describe(err error) {
-	var oom *OutOfMemoryError
-	if !errors.As(err, &oom) || p.arena == nil {
-		return
-	}
-	oom.Allocated += p.allocated
-	if idle := p.arena.size - p.allocated; idle >= oom.Bytes {
-		oom.Advice = fmt.Sprintf("%d bytes are kept for planned steps until the one in progress ends: asking between steps would have taken them", idle)
-	}
-}
-
 // Free implements [Allocator]. If s is not the stream of the step, or RecordStream named another stream,
 // the next user of a planned block's memory waits for it on the device. If the driver refuses that, the
 // block stays live and Free can be called again.
@@ -168,18 +151,6 @@ func (p *Plan) freed(sl *slot, ofSlab bool) {
 		r.freed(sl, ofSlab)
 	}
 	sl.gen++
-}
-
-// check returns an error unless b is a live block of this plan.
-func (p *Plan) check(sl *slot, b Block) error {
-	if sl.plan != p {
-		return ErrUnknownBlock
-	}
-	err := sl.check(b, sl.addr)
-	if err != nil && p.closed {
-		return ErrClosed
-	}
-	return err
 }
 
 // RecordStream: see [StreamRecorder].

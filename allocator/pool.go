@@ -1,7 +1,6 @@
 package allocator
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"sync"
@@ -9,7 +8,6 @@ import (
 
 	"mlpool/allocator/internal/block"
 	"mlpool/allocator/internal/order"
-	"mlpool/allocator/internal/pages"
 	"mlpool/allocator/internal/undo"
 )
 
@@ -84,88 +82,6 @@ func NewPool(d Driver, o PoolOptions) (*Pool, error) {
 		}
 	}
 	return p, nil
-}
-
-// limit converts options that are fractions to bytes.
-func (p *Pool) limit() error {
-	o := &p.opt
-	most := o.MaxBytes
-	if o.MaxFraction > 0 || o.GCThreshold > 0 && most == 0 {
-		_, total, err := p.driver.MemInfo()
-		if err != nil {
-			return fmt.Errorf("allocator: size of the device: %w", err)
-		}
-		if share := max(int64(o.MaxFraction*float64(total)), 1); o.MaxFraction > 0 && (most == 0 || share < most) {
-			o.MaxBytes = share
-		}
-		most = cmp.Or(o.MaxBytes, total)
-	}
-	p.threshold = int64(o.GCThreshold * float64(most))
-	return nil
-}
-
-// chooseSegments makes the segments virtual if that is possible, unless the options say otherwise.
-func (p *Pool) chooseSegments() error {
-	kind := p.opt.Segments
-	paged, ok := p.driver.driver.(PageDriver)
-	switch {
-	case kind == SegmentsMalloc || kind == "" && (!ok || block.IsRigid(p.opt.Strategy)):
-		return nil
-	case !ok:
-		return fmt.Errorf("allocator: virtual segments: %w", errors.ErrUnsupported)
-	case block.IsRigid(p.opt.Strategy):
-		return fmt.Errorf("allocator: strategy %s cannot have virtual segments", p.opt.Strategy)
-	}
-	page, err := paged.PageSize()
-	if errors.Is(err, errors.ErrUnsupported) && kind == "" {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("allocator: virtual segments: %w", err)
-	}
-	if page < Alignment || page&(page-1) != 0 {
-		return fmt.Errorf("allocator: virtual segments: a page of %d bytes", page)
-	}
-	if limit := p.opt.MaxBytes; limit > 0 && limit < page {
-		if kind == "" {
-			p.limited = true
-			return nil
-		}
-		return fmt.Errorf("allocator: virtual segments: the limit of %d bytes is less than a page of %d", limit, page)
-	}
-	p.driver.paged = paged
-	p.space = &space{Space: pages.Space{Driver: &p.driver, Page: page}}
-	return nil
-}
-
-// Segments returns the kind of the pool's segments: SegmentsVirtual or SegmentsMalloc.
-func (p *Pool) Segments() string {
-	if p.space != nil {
-		return SegmentsVirtual
-	}
-	return SegmentsMalloc
-}
-
-// preallocate reserves bytes for the first stream that needs them. With virtual segments it reserves
-// whole pages, at most those that the limit allows.
-func (p *Pool) preallocate(bytes int64) error {
-	unit := int64(Alignment)
-	if p.space != nil {
-		unit = p.space.Page
-	}
-	size := block.RoundUp(bytes, unit)
-	if limit := p.opt.MaxBytes; limit >= max(bytes, unit) {
-		p.limited = size > limit
-		size = min(size, limit&^(unit-1))
-	}
-	if p.space != nil {
-		return p.addChunks(&request{heap: p.unowned, size: size}, size)
-	}
-	g, err := p.newSegment(&request{heap: p.unowned, size: size}, size)
-	if err == nil {
-		p.unowned.Adopt(g)
-	}
-	return err
 }
 
 // Alloc implements [Allocator]. It calls the driver only when no free block of the stream's heap fits.
@@ -310,86 +226,73 @@ func (p *Pool) everyHeap(visit func(h *heap)) {
 	}
 }
 
-// Stats implements [Allocator].
-func (p *Pool) Stats() Stats {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	st := Stats{Reserved: p.reserved, PeakReserved: p.peakReserved}
-	p.driver.fill(&st)
-	if p.space != nil {
-		st.Stitches = p.space.Stitched
-	}
-	st.Allocs, st.Frees = p.past.counts()
-	p.everyHeap(func(h *heap) {
-		allocs, frees := h.stats.counts()
-		st.Allocs += allocs
-		st.Frees += frees
-		st.Allocated += h.stats.allocated
-		st.PeakAllocated += h.stats.peak
-	})
-	st.PeakAllocated = max(min(max(st.PeakAllocated, p.pastPeak), p.peakReserved), st.Allocated)
-	return st
-}
-
 // DriverCalls returns Stats().DriverCalls, and is cheap.
 func (p *Pool) DriverCalls() int64 { return p.driver.calls.Load() }
 
 // driverMeter implements metered.
 func (p *Pool) driverMeter() *meter { return &p.driver }
 
-// peakHeaps is the number of heaps from which on the peak of a closed heap is not added to those of
-// all others, but bounded by the peak reserved.
-const peakHeaps = 64
-
-// boundPeak updates pastPeak before a heap is closed and its peak forgotten. Caller holds p.mu.
-func (p *Pool) boundPeak() {
-	bound := p.peakReserved
-	if len(p.list) <= peakHeaps {
-		var sum int64
-		p.everyHeap(func(h *heap) { sum += h.stats.peak })
-		bound = min(bound, sum)
+// ReleaseStream must be called before stream s is destroyed. It waits on the host for the work queued on
+// s. The free memory of s then serves every other stream, under any policy. Blocks allocated on s may still
+// be freed on other streams. A later stream with the same handle is a new one.
+//
+// Without it, the free memory of a destroyed stream serves no other stream until Close, and the addresses
+// of its stitches stay mapped, since the driver cannot order other work after its work.
+func (p *Pool) ReleaseStream(s Stream) error {
+	if p.isClosed() {
+		return ErrClosed
 	}
-	p.pastPeak = max(p.pastPeak, bound)
-}
-
-// ResetPeaks implements [Allocator].
-func (p *Pool) ResetPeaks() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.peakReserved = p.reserved
-	p.pastPeak = 0
-	p.everyHeap(func(h *heap) { h.stats.peak = h.stats.allocated })
-	p.forgetPeak()
-}
-
-// allocated returns the bytes of live blocks or, with very many heaps, the bytes reserved.
-func (p *Pool) allocated() int64 {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if len(p.list) > peakHeaps {
-		return p.reserved
+	if err := p.events.Sync(s); err != nil {
+		return err
 	}
-	var bytes int64
-	p.everyHeap(func(h *heap) { bytes += h.stats.allocated })
-	return bytes
-}
-
-// Live implements [Allocator].
-func (p *Pool) Live() []LiveBlock {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.live()
+	if p.closed {
+		return ErrClosed
+	}
+	h := p.open(s)
+	if h != nil { // another thread may have made s wait for others meanwhile
+		if err := p.events.Sync(s); err != nil {
+			return err
+		}
+	}
+	p.users.Release(s)
+	if h != nil {
+		p.merge(h)
+	}
+	return nil
 }
 
-func (p *Pool) live() []LiveBlock {
-	var all []LiveBlock
-	p.everyHeap(func(h *heap) {
-		h.each(func(n *block.Node) {
-			if n.State == live {
-				all = append(all, recordOf(n).describe(n.Addr()))
-			}
-		})
-	})
-	sortByAddress(all)
-	return all
+// merge moves everything that h holds to the unowned heap and closes h. Caller
+// holds p.mu.
+func (p *Pool) merge(h *heap) {
+	p.boundPeak()
+	c := p.unowned
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.Flush()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	moved := func(n *block.Node) {
+		if n.State == live {
+			c.takeOverLive(h, n)
+		}
+	}
+	if p.space != nil {
+		p.space.Merge(&c.pages, &h.pages, moved)
+		c.takeOverStitched(h)
+		p.space.uncount(h)
+	} else {
+		for g := range h.Ranges {
+			c.TakeOver(&h.Heap, g, moved)
+		}
+	}
+	c.waiting.TakeOver(&h.waiting)
+	p.past.add(&h.stats)
+	h.close()
+	h.into = c
+	last := len(p.list) - 1
+	p.list[h.index], p.list[last].index = p.list[last], h.index
+	p.list[last] = nil
+	p.list = p.list[:last]
 }

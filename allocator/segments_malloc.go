@@ -2,6 +2,8 @@ package allocator
 
 import "mlpool/allocator/internal/block"
 
+// What malloc segments alone need is in this file, which is why it is long.
+
 // The size of the next malloc segment of a heap. A large heap grows geometrically, so that few segments
 // fragment it. In a small heap, segments fit the requests: a block of 2.3 MiB wastes two fifths of a
 // segment of 4 MiB, but five blocks waste little of 12 MiB. So the segment has the smallest number of
