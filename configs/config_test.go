@@ -121,6 +121,9 @@ func TestParseAllErrors(t *testing.T) {
 	if !errors.As(err, &all) || len(all) != len(want) {
 		t.Fatalf("%v, want %d errors", err, len(want))
 	}
+	if lines := strings.Count(err.Error(), "\n") + 1; lines != len(want) || !errors.Is(err, all[1]) {
+		t.Errorf("%d lines, want one for each error: %v", lines, err)
+	}
 	for i, err := range all {
 		if !strings.HasPrefix(err.Error(), want[i]) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("error %d is %q, want %q", i, err, want[i])

@@ -1,6 +1,7 @@
 package configs
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"reflect"
 	"strings"
@@ -47,7 +48,15 @@ func TestTOML(t *testing.T) {
 	}
 }
 
-// Every number that a config can have comes back as it was.
+func TestValues(t *testing.T) {
+	for name, want := range map[string]string{"train.executor": "[eager graph]", "train.fuse": "[true false]", "train.bsz": "[]", "no.key": "[]"} {
+		if got := fmt.Sprint(Values(name)); got != want {
+			t.Errorf("%s: %s, want %s", name, got, want)
+		}
+	}
+}
+
+// TestTOMLNumbers wants every number of a config to survive a round trip.
 func TestTOMLNumbers(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 300 {
