@@ -63,9 +63,9 @@
 // invalidates the capture, as do Trim, ReleaseStream, and a request for which the pool looks for
 // memory to release. Poison and Malloc always invalidate it.
 //
-// A graph uses its addresses whenever it is launched. Use a separate Pool for captured work, with
-// malloc segments and a driver that frees nothing while graphs exist. The calls of an Async over
-// cudadriver.NewGraphPool become part of the graph.
+// A graph uses its addresses whenever it is launched. Use a separate [DeferredFreePool] for captured
+// work: it frees nothing before Close. The calls of an Async over cudadriver.NewGraphPool become
+// part of the graph.
 //
 // # Growth
 //

@@ -42,6 +42,17 @@ func (d *refusesFree) Free(addr uintptr) error {
 	return d.Fake.Free(addr)
 }
 
+func TestNewDeferredFreePoolErrors(t *testing.T) {
+	if _, err := allocator.NewDeferredFreePool(nil, allocator.PoolOptions{}); err == nil {
+		t.Error("no driver: no error")
+	}
+	f := allocatortest.NewFake(deviceBytes)
+	if _, err := allocator.NewDeferredFreePool(f, allocator.PoolOptions{PreallocateBytes: 2 * deviceBytes}); err == nil {
+		t.Error("more memory than the device has: no error")
+	}
+	ok(t, f.Leftover())
+}
+
 func TestDeferredFreePoolFreesInClose(t *testing.T) {
 	d := &refusesFree{Fake: allocatortest.NewFake(deviceBytes)}
 	p := newDeferredFreePool(t, d, allocator.PoolOptions{SegmentBytes: 1 << 20})

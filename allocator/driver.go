@@ -249,6 +249,10 @@ type DeferredFreePool struct {
 // NewDeferredFreePool returns a pool on d that frees nothing before Close.
 func NewDeferredFreePool(d Driver, o PoolOptions) (*DeferredFreePool, error) {
 	o.Segments = SegmentsMalloc
+	if d == nil {
+		_, err := NewPool(nil, o)
+		return nil, err
+	}
 	driver := &deferredFree{Driver: d}
 	pool, err := NewPool(driver, o)
 	if err != nil {
