@@ -24,12 +24,10 @@ const (
 	Unread          = 128 + int(syscall.SIGPIPE) // nobody reads standard output any longer, as after head
 )
 
-// Code returns the exit code of a command that ended with err under ctx.
+// Code returns the exit code of a command that ended with err, which is not nil, under ctx.
 func Code(ctx context.Context, err error) int {
 	var by Signal
 	switch {
-	case err == nil:
-		return 0
 	case IsInterrupted(err):
 		if errors.As(context.Cause(ctx), &by) {
 			return 128 + int(by)
