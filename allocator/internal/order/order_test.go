@@ -6,90 +6,14 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"mlpool/allocator/allocatortest/fake"
 )
 
-var errRefused = errors.New("refused")
-
-// device is streams whose work ends when it is told to: each stream is a number of calls
-// queued and done, each event a place in a stream.
-type device struct {
-	queued, done map[Stream]int
-	after        map[Stream]map[Stream]int // how much of other streams a stream waits for
-	events       map[uintptr]place
-	next         uintptr
-	refuse       bool
-	calls        int
-}
-
-type place struct {
-	stream Stream
-	at     int
-}
-
-func newDevice() *device {
-	return &device{queued: map[Stream]int{}, done: map[Stream]int{}, after: map[Stream]map[Stream]int{}, events: map[uintptr]place{}}
-}
-
-func (d *device) call() error {
-	d.calls++
-	if d.refuse {
-		return errRefused
-	}
-	return nil
-}
-
-func (d *device) NewEvent() (uintptr, error) {
-	d.next++
-	d.events[d.next] = place{}
-	return d.next, d.call()
-}
-
-func (d *device) RecordEvent(e, s uintptr) error {
-	if err := d.call(); err != nil {
-		return err
-	}
-	d.events[e] = place{s, d.queued[s]}
-	return nil
-}
-
-func (d *device) QueryEvent(e uintptr) (bool, error) {
-	p := d.events[e]
-	return p.at <= d.done[p.stream], d.call()
-}
-
-func (d *device) WaitEvent(s, e uintptr) error {
-	if err := d.call(); err != nil {
-		return err
-	}
-	p := d.events[e]
-	if d.after[s] == nil {
-		d.after[s] = map[Stream]int{}
-	}
-	d.after[s][p.stream] = max(d.after[s][p.stream], p.at)
-	return nil
-}
-
-func (d *device) SyncEvent(e uintptr) error {
-	if err := d.call(); err != nil {
-		return err
-	}
-	p := d.events[e]
-	d.done[p.stream] = max(d.done[p.stream], p.at)
-	return nil
-}
-
-func (d *device) FreeEvent(e uintptr) error {
-	if _, ok := d.events[e]; !ok {
-		return errors.New("no such event")
-	}
-	delete(d.events, e)
-	return d.call()
-}
-
-// memory is what waits: the work that used it.
+// memory is what waits, at an address of the device.
 type memory struct {
 	class int
-	uses  []place
+	addr  uintptr
 	item  *Item[*memory]
 }
 
@@ -97,7 +21,10 @@ const own Stream = 100 // of the queue
 
 // A rig is a queue, and what waits in it as a simple bookkeeper knows it.
 type rig struct {
-	d       *device
+	d       *fake.Device
+	next    uintptr // address of the next memory
+	owner   uint64  // of the last work
+	refuse  bool    // every call fails
 	events  Events
 	users   Users
 	q       Queue[*memory]
@@ -106,10 +33,30 @@ type rig struct {
 }
 
 func newRig() *rig {
-	r := &rig{d: newDevice(), waiting: map[*memory]bool{}}
+	const bytes = 1 << 24
+	r := &rig{d: fake.New(bytes), waiting: map[*memory]bool{}}
+	r.next, r.err = r.d.Malloc(bytes)
+	r.allow(true)
 	r.events.Driver = r.d
 	r.q.Init(&r.users, &r.events, r)
 	return r
+}
+
+// allow makes the device serve calls, or refuse them all. One query in four finds work done.
+func (r *rig) allow(calls bool) {
+	c := fake.Chance{Random: rand.New(rand.NewPCG(r.owner, 1)), DoneOneIn: 4}
+	if !calls {
+		c.FailOneIn = 1
+	}
+	r.refuse = !calls
+	r.d.SetChance(c)
+}
+
+// use queues work on m on stream s, as the first of an owner: it must be ordered after all
+// work before.
+func (r *rig) use(m *memory, s Stream) {
+	r.owner++
+	r.err = errors.Join(r.err, r.d.Use(m.addr, 1, s, r.owner))
 }
 
 // Ready checks that all work on m is done, or that the queue's stream waits for it.
@@ -118,26 +65,18 @@ func (r *rig) Ready(m *memory) {
 		r.err = errors.New("what did not wait is ready")
 	}
 	delete(r.waiting, m)
-	r.checkOrdered(m, own)
-}
-
-func (r *rig) checkOrdered(m *memory, s Stream) {
-	for _, u := range m.uses {
-		if u.stream != s && r.d.done[u.stream] < u.at && r.d.after[s][u.stream] < u.at {
-			r.err = fmt.Errorf("memory is ready before the work on stream %d", u.stream)
-		}
-	}
+	r.use(m, own)
 }
 
 // free frees memory that some streams use.
 func (r *rig) free(class int, streams []Stream) {
-	m := &memory{class: class}
+	m := &memory{class: class, addr: r.next}
+	r.next += 256
+	r.owner++
 	var uses Uses
 	for _, s := range streams {
-		r.d.queued[s]++
-		if r.users.Name(&uses, s) != nil {
-			m.uses = append(m.uses, place{s, r.d.queued[s]})
-		}
+		r.err = errors.Join(r.err, r.d.Use(m.addr, 1, s, r.owner))
+		r.users.Name(&uses, s)
 	}
 	if r.q.ReapIfDue() != nil {
 		return
@@ -145,7 +84,7 @@ func (r *rig) free(class int, streams []Stream) {
 	item, err := r.q.After(uses, m, class)
 	r.users.Forget(&uses)
 	if err != nil {
-		if !r.d.refuse {
+		if !r.refuse {
 			r.err = err
 		}
 		return
@@ -180,25 +119,26 @@ func (r *rig) claim(n int) {
 	}
 	for _, m := range of {
 		delete(r.waiting, m)
-		r.checkOrdered(m, own+1)
+		r.use(m, own+1)
 	}
 }
 
 // play does what data says, two bytes a call.
 func (r *rig) play(data []byte) error {
 	for ; len(data) >= 2 && r.err == nil; data = data[2:] {
-		r.d.refuse = data[0]&0x80 != 0
+		r.allow(data[0]&0x80 == 0)
 		arg := int(data[1])
 		switch data[0] % 8 {
 		case 0, 1, 2:
 			r.free(arg%5, []Stream{Stream(1 + arg%3), Stream(1 + arg/16%4)})
 		case 3:
-			s := Stream(1 + arg%4)
-			r.d.done[s] = min(r.d.done[s]+arg/4, r.d.queued[s])
+			if arg%8 == 0 {
+				r.d.Finish()
+			}
 		case 4:
 			calls := arg % 16
-			before := r.d.calls
-			if r.q.Reap(&calls) == nil && (calls < 0 || r.d.calls-before != arg%16-calls) {
+			before := r.d.Calls()
+			if r.q.Reap(&calls) == nil && (calls < 0 || r.d.Calls()-before != arg%16-calls) {
 				r.err = errors.New("Reap made more calls than it was given")
 			}
 		case 5:
@@ -220,7 +160,7 @@ func (r *rig) play(data []byte) error {
 
 // end makes everything ready, and gives the events back.
 func (r *rig) end() error {
-	r.d.refuse = false
+	r.allow(true)
 	err := r.q.Drain(own, HostWaits)
 	if len(r.waiting) > 0 || r.err != nil {
 		return fmt.Errorf("%d still wait: %w", len(r.waiting), errors.Join(err, r.err))
@@ -259,8 +199,9 @@ func FuzzQueue(f *testing.F) {
 // TestTakeOver moves what waits to another queue.
 func TestTakeOver(t *testing.T) {
 	a, b := newRig(), newRig()
-	b.d, b.events.Driver = a.d, a.d
+	b.d, b.events.Driver, b.owner = a.d, a.d, 1000
 	a.free(1, []Stream{1, 2})
+	b.next = a.next
 	b.free(1, []Stream{1})
 	b.waiting[onlyKey(a.waiting)] = true
 	b.q.TakeOver(&a.q)
@@ -288,8 +229,8 @@ func TestReleasedUser(t *testing.T) {
 	if item, err := r.q.After(uses, &memory{}, 0); item != nil || err != nil {
 		t.Errorf("%v, %v", item, err)
 	}
-	if err := r.users.Order(uses, 8, &r.events); err != nil || r.d.calls != 0 {
-		t.Errorf("%d calls of the driver, %v", r.d.calls, err)
+	if err := r.users.Order(uses, 8, &r.events); err != nil || r.d.Calls("WaitEvent", "RecordEvent") != 0 {
+		t.Errorf("%d calls of the driver, %v", r.d.Calls(), err)
 	}
 }
 
@@ -308,7 +249,7 @@ func TestRounds(t *testing.T) {
 
 // TestEvents keeps what the driver refuses to take back.
 func TestEvents(t *testing.T) {
-	d := newDevice()
+	d := fake.New(1 << 20)
 	c := Events{Driver: d}
 	var held []uintptr
 	for range 3 {
@@ -324,13 +265,11 @@ func TestEvents(t *testing.T) {
 	for _, e := range held {
 		c.Release(e)
 	}
-	d.refuse = true
+	d.FailAt(1, "FreeEvent")
 	if err := c.Close(); err == nil || c.Closed() {
 		t.Errorf("closed with %v", err)
 	}
-	d.refuse = false
-	d.events = map[uintptr]place{held[0]: {}, held[1]: {}, held[2]: {}}
-	if err := c.Close(); err != nil || !c.Closed() || len(d.events) != 0 {
-		t.Errorf("%d events are left, %v", len(d.events), err)
+	if err := c.Close(); err != nil || !c.Closed() || d.Leftover() != nil {
+		t.Errorf("%v, %v", d.Leftover(), err)
 	}
 }
