@@ -1,6 +1,6 @@
 package block
 
-// fit is how a search of a whole list chooses.
+// fit is the way in which a search of a whole list chooses.
 type fit int
 
 const (

@@ -1,8 +1,8 @@
 package block
 
-// arena hands out the end of a segment, so that blocks lie in the order they
-// were asked for. What is freed in order joins the end again; a hole between
-// blocks is looked at only when no end is large enough.
+// arena hands out the end of a segment, so that blocks are in the order of their requests. Blocks
+// freed in reverse order join the end again; holes between blocks are searched only when no end is
+// large enough.
 type arena struct {
 	eager
 	ends, holes list

@@ -27,7 +27,7 @@
 // or ceased to be since it was last asked.
 package block
 
-// Alignment is what addresses and sizes of blocks are multiples of, in bytes.
+// Alignment is the unit of addresses and sizes of blocks, in bytes.
 const Alignment = 256
 
 // MaxSize is above the size of any range, in bytes.
@@ -36,7 +36,7 @@ const MaxSize = 1 << 47
 // RoundUp returns n rounded up to a multiple of unit, a power of two.
 func RoundUp(n, unit int64) int64 { return (n + unit - 1) &^ (unit - 1) }
 
-// State is what the bytes of a block are used for.
+// State is the use of a block's bytes.
 type State uint8
 
 const (
@@ -79,7 +79,7 @@ func (n *Node) Addr() uintptr { return n.addr }
 // Size returns the bytes of the block.
 func (n *Node) Size() int64 { return n.size }
 
-// End returns the address behind the block's last byte.
+// End returns the address after the block's last byte.
 func (n *Node) End() uintptr { return n.addr + uintptr(n.size) }
 
 // Prev and Next return the neighbours of the block in its range, or nil.

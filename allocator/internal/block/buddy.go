@@ -7,9 +7,9 @@ import "math/bits"
 // allows, and joins only the other half of what it was split from. Up to half of
 // a block is lost to rounding.
 //
-// Segments are powers of two where the driver has as much. Another one is split
-// into the powers of two that it is the sum of, the largest first; the rest behind
-// such a block, up to the end of the segment, is its buddy.
+// Segments are powers of two if the driver has as much memory. Another segment is split into the
+// powers of two of which it is the sum, the largest first; the rest after such a block, up to the end
+// of the segment, is its buddy.
 type buddy struct {
 	eager
 	orders uint64 // with a free block

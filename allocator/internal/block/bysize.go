@@ -1,7 +1,7 @@
 package block
 
-// bySize is the placement of a heap whose small blocks have ranges of their own. Free memory
-// goes back to where it was cut from.
+// bySize is the placement of a heap whose small blocks have separate ranges. Free memory goes back to
+// the range that it was cut from.
 type bySize struct {
 	placement // of all other ranges
 	small     placement

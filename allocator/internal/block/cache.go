@@ -1,9 +1,8 @@
 package block
 
-// A cache keeps the last few freed blocks as they are, so that a stream that asks
-// for a size which it has just freed neither coalesces nor splits. What is kept
-// depends on the last calls only, whatever came before them: a program that repeats
-// itself finds the Heap as it was the last time.
+// A cache keeps the last few freed blocks as they are, so that a request for a size that was just
+// freed neither coalesces nor splits. Its contents depend only on the last calls, so a program that
+// repeats itself finds the Heap as it was the last time.
 type cache struct {
 	off   bool // it keeps nothing
 	kept  int  // blocks
@@ -14,8 +13,7 @@ type cache struct {
 
 const cacheBlocks = 2
 
-// pop returns a block that was asked for with the same size before, the last one
-// freed, or nil.
+// pop returns the last freed block of a request of the same size, or nil.
 func (c *cache) pop(want int64) *Node {
 	if c.kept == 0 {
 		return nil
@@ -44,7 +42,7 @@ func (c *cache) push(n *Node) *Node {
 	return old
 }
 
-// take returns a block that is kept, the one freed first, or nil.
+// take returns the oldest kept block, or nil.
 func (c *cache) take() *Node {
 	for k := range cacheBlocks {
 		i := (c.next + k) & (cacheBlocks - 1)

@@ -8,8 +8,8 @@ type Change struct {
 	Free bool
 }
 
-// changes is a log of what changes, so that who looks at many heaps does not look at every
-// free block of theirs again.
+// changes is a log of changes, so that a caller with many heaps need not visit all their free blocks
+// again.
 type changes struct {
 	kept  bool // nothing is missing
 	all   []Change

@@ -4,9 +4,9 @@ import "sync/atomic"
 
 // A Chooser is a strategy of a program.
 type Chooser interface {
-	// Insert tells of a free block. It keeps its address and size until Remove.
+	// Insert adds a free block, whose address and size stay the same until Remove.
 	Insert(n *Node)
-	// Remove tells that a block is no longer free.
+	// Remove removes a block that is no longer free.
 	Remove(n *Node)
 	// Find returns a free block of size to most bytes, or nil. What is none counts as nil.
 	Find(size, most int64) *Node

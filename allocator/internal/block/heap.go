@@ -1,6 +1,6 @@
 package block
 
-// An Owner is who has a heap.
+// An Owner is the owner of a heap.
 type Owner interface {
 	// NewNode returns the node of a new record, with Owner set.
 	NewNode() *Node
@@ -8,7 +8,7 @@ type Owner interface {
 	FreeApart(n *Node)
 }
 
-// Options say how a heap behaves.
+// Options are the options of a heap.
 type Options struct {
 	Strategy string  // one of Strategies
 	Chooser  Chooser // where there is one, in place of the strategy
@@ -20,7 +20,7 @@ type Options struct {
 	Reclaims bool
 }
 
-// A Heap is the blocks of some ranges.
+// A Heap has the blocks of some ranges.
 type Heap struct {
 	owner Owner
 	opt   Options
@@ -138,7 +138,7 @@ func (h *Heap) record() *Node {
 	return n
 }
 
-// discard keeps the record of n for later, unless a heap made it that is closed.
+// discard keeps the record of n for later, unless the heap that made it is closed.
 func (h *Heap) discard(n *Node) {
 	n.State = Unused
 	n.rng, n.prev, n.next, n.up, n.down = nil, nil, nil, nil, nil

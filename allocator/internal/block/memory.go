@@ -11,7 +11,7 @@ func (h *Heap) Ranges(yield func(g *Range) bool) {
 	}
 }
 
-// RangeCount returns how many ranges the heap has.
+// RangeCount returns the number of the heap's ranges.
 func (h *Heap) RangeCount() int { return h.ranges.count }
 
 // Reserved returns the bytes of all ranges, without lent ones.
@@ -54,7 +54,7 @@ func (h *Heap) Hold(g *Range) *Node {
 // ListFree makes n, which no list holds and which has no free neighbour, free.
 func (h *Heap) ListFree(n *Node) { h.list(n) }
 
-// Detach takes g, which is unused, out of the heap.
+// Detach removes g, which is unused, from the heap.
 func (h *Heap) Detach(g *Range) {
 	h.unused.remove(g)
 	h.removeFree(g.first)
@@ -184,15 +184,15 @@ func (h *Heap) UnusedBytes() (bytes int64) {
 	return bytes
 }
 
-// Changes returns what changed since the call before, or ok is false if that is not known.
-// The changes are good until the heap is used again.
+// Changes returns the changes since the last call; ok is false if they are not known. They are valid
+// until the heap is used again.
 func (h *Heap) Changes() (all []Change, ok bool) {
 	all, h.changes.all = h.changes.all, h.changes.all[:0]
 	return all, h.changes.kept
 }
 
-// Watch calls visit for the free blocks of least bytes or more, and has Changes tell what
-// changes from now on. Where the strategy knows no blocks by size, smaller ones count too.
+// Watch calls visit for the free blocks of at least least bytes, and starts the log of Changes. If the
+// strategy does not list blocks by size, smaller ones count too.
 func (h *Heap) Watch(least int64, visit func(c *Change)) {
 	if _, all := h.place.(interface{ visitsAll() }); all {
 		least = 0
@@ -207,10 +207,10 @@ func (h *Heap) Watch(least int64, visit func(c *Change)) {
 	})
 }
 
-// KeepChanges has most changes be kept at most: with more, Changes knows none.
+// KeepChanges limits the log to most changes; after more, Changes returns not ok.
 func (h *Heap) KeepChanges(most int) { h.changes.most = most }
 
-// ForgetChanges is as if Watch had not been called.
+// ForgetChanges undoes Watch.
 func (h *Heap) ForgetChanges() { h.changes = changes{all: h.changes.all[:0]} }
 
 // Watched returns the bytes of the smallest block that Watch visits.

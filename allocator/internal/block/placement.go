@@ -6,22 +6,21 @@ type placement interface {
 	// find returns a free block of at least size and at most most bytes, which
 	// stays listed, or nil. It need not look at every block: Heap.TakeBest does.
 	find(size, most int64) *Node
-	// insert lists a free block, remove takes it out again.
+	// insert lists a free block, remove removes it.
 	insert(n *Node)
 	remove(n *Node)
 	// visit calls f for the free blocks of at least least bytes, and perhaps for
 	// smaller ones.
 	visit(least int64, f func(n *Node))
-	// cut returns how many bytes to keep of a block of at least size bytes, found
-	// or not; the rest is split off, and cut is asked again until it keeps all.
+	// cut returns the bytes to keep of a block of at least size bytes; the rest is split off, and
+	// cut is called again until it keeps all.
 	cut(n *Node, size int64) int64
 	// joins reports whether two free neighbours become one block at once.
 	joins(left, right *Node) bool
-	// lazy says that free neighbours which do not join at once are to be joined
-	// before the heap grows.
+	// lazy reports whether free neighbours that do not join at once join before the heap grows.
 	lazy() bool
-	// rangeSize returns the bytes to ask the driver for, at least bytes. A
-	// segment may have another size all the same.
+	// rangeSize returns the bytes to request from the driver, at least bytes. A segment may still
+	// have another size.
 	rangeSize(bytes int64) int64
 }
 
@@ -34,7 +33,7 @@ func (eager) joins(_, _ *Node) bool         { return true }
 func (eager) lazy() bool                    { return false }
 func (eager) rangeSize(bytes int64) int64   { return bytes }
 
-// listScan is how many blocks of a list are tried.
+// listScan is the number of blocks of a list that are tried.
 const listScan = 8
 
 // scan returns one of the first blocks of a list that has size to most bytes.

@@ -62,7 +62,7 @@ type rangeIndex struct {
 	first   [64]*Range
 }
 
-// rangeScan is how many ranges of a class are compared.
+// rangeScan is the number of ranges of a class that are compared.
 const rangeScan = 32
 
 func sizeClass(size int64) int { return bits.Len64(uint64(size)) }
