@@ -10,31 +10,31 @@ import (
 	"mlpool/allocator/internal/spin"
 )
 
-// A heap is the blocks of one stream: a free one may be handed out to the stream's work at
-// once. The heap Pool.unowned is of no stream: no work is pending on its free blocks.
-// Everything in a heap, the records of its blocks included, is guarded by mu unless it says
-// otherwise: methods are called with mu held.
+// A heap has the blocks of one stream: a free one may be handed out to the stream's work at once. The
+// heap Pool.unowned is of no stream: no work is pending on its free blocks. mu guards everything in a
+// heap, with the records of its blocks, unless a comment says otherwise. Methods are called with mu
+// held.
 type heap struct {
 	mu spin.Mutex
 	block.Heap
 	pool   *Pool
 	stream Stream
 
-	// into is the heap that took over everything when the stream was released;
-	// nil: none. It guards the records from then on.
+	// into is the heap that took over everything when the stream was released, and that guards the
+	// records since then; nil: none.
 	into *heap
 
 	stats    heapStats
 	stitched *record  // blocks in stitches, by next
 	records  []record // not in use yet
 	waiting  order.Queue[*record]
-	pages    pages.Holder // its chunks, where segments are virtual; Pool.mu guards it too
+	pages    pages.Holder // its chunks, if segments are virtual; Pool.mu guards it too
 
 	// Guarded by Pool.mu.
 
 	index int  // in Pool.list
-	lost  bool // the driver refused to order another stream after its stream, the last time
-	// The requests that another heap met, and all requests when one did last.
+	lost  bool // the driver last refused to order another stream after its stream
+	// Requests that another heap served, and the number of all requests at the last of them.
 	borrowed, borrowedAt int64
 	counted              counted // of virtual segments
 }
@@ -51,14 +51,14 @@ type record struct {
 
 // States of blocks that a pool took from a heap.
 const (
-	live    = block.Owned + iota // handed out
-	waiting                      // freed, until other streams are done with it
-	planned                      // the arena of a Plan, which hands out what is in it
-	part                         // of a block in a stitch
+	live    = block.Owned + iota
+	waiting // freed, until other streams are done with it
+	planned // the arena of a Plan
+	part    // of a block in a stitch
 	states
 )
 
-// recordOf returns the record that n is of.
+// recordOf returns the record of n.
 func recordOf(n *block.Node) *record { return n.Owner.(*record) }
 
 // newHeap returns a heap of p without memory.
@@ -78,7 +78,7 @@ func newHeap(p *Pool, s Stream) *heap {
 	return h
 }
 
-// recordBatch is how many records are made at once.
+// recordBatch is the number of records that are made at once.
 const recordBatch = 16
 
 // NewNode implements [block.Owner].
@@ -99,11 +99,11 @@ func (h *heap) FreeApart(n *block.Node) {
 	}
 }
 
-// lockHeap locks the heap that holds r now and returns it.
+// lockHeap locks the heap that has r now and returns it.
 func (r *record) lockHeap() *heap {
 	h := r.heap
 	h.mu.Lock()
-	if into := h.into; into != nil { // which is not closed before the pool is
+	if into := h.into; into != nil { // it is closed only with the pool
 		h.mu.Unlock()
 		into.mu.Lock()
 		return into
@@ -121,14 +121,14 @@ func (h *heap) handOut(n *block.Node, asked int64, s Stream, tag string) Block {
 	return recordOf(n).handOut(n.Addr(), asked, s, tag)
 }
 
-// free takes r back. The memory is not free yet.
+// free marks r as freed. Its memory is not free yet.
 func (h *heap) free(r *record) {
 	r.gen++
 	h.stats.classes[sizeClass(r.node.Size())].frees++
 	h.stats.allocated -= r.node.Size()
 }
 
-// each calls visit for every block of the heap, whatever its state.
+// each calls visit for every block of the heap, in any state.
 func (h *heap) each(visit func(n *block.Node)) {
 	h.Blocks(visit)
 	for r := h.stitched; r != nil; r = r.stitched.next {
@@ -145,13 +145,13 @@ type heapStats struct {
 // classCount counts the blocks of one size class.
 type classCount struct{ allocs, frees int64 }
 
-// sizeClasses is the number of classes that statistics tell apart: class k
-// holds the blocks of Alignment<<(k-1) < size <= Alignment<<k bytes.
+// sizeClasses is the number of classes of the statistics: class k has the blocks of
+// Alignment<<(k-1) < size <= Alignment<<k bytes.
 const sizeClasses = order.Classes
 
 func sizeClass(size int64) int { return bits.Len64(uint64(size-1) / Alignment) }
 
-// counts returns the blocks handed out and given back so far.
+// counts returns the numbers of blocks handed out and freed.
 func (st *heapStats) counts() (allocs, frees int64) {
 	for i := range st.classes {
 		allocs += st.classes[i].allocs
@@ -160,7 +160,7 @@ func (st *heapStats) counts() (allocs, frees int64) {
 	return allocs, frees
 }
 
-// add adds the counts of o, all of whose blocks were given back or moved.
+// add adds the counts of o, all of whose blocks were freed or moved.
 func (st *heapStats) add(o *heapStats) {
 	for i, c := range o.classes {
 		st.classes[i].allocs += c.allocs
@@ -169,22 +169,22 @@ func (st *heapStats) add(o *heapStats) {
 }
 
 // heapTable finds heaps by stream. Readers take no lock; Pool.mu guards changes.
-// A heap that is closed stays in its slot, which a later heap of the same stream
-// takes over, until the table is made anew.
+// A closed heap stays in its slot, which a later heap of the same stream takes over, until the
+// table is replaced.
 type heapTable struct {
 	shift uint
 	taken int // slots that are not empty
 	slots []heapSlot
 }
 
-// heapSlot has the stream next to the heap, so that a look at a slot touches no
-// memory that another stream writes. It is set before the heap and stays.
+// heapSlot has the stream next to the heap, so that reading a slot touches no memory that another
+// stream writes. The stream is set before the heap and never changes.
 type heapSlot struct {
 	stream Stream
 	heap   atomic.Pointer[heap] // nil: the slot is empty
 }
 
-// newHeapTable returns a table of the heaps with room for as many more.
+// newHeapTable returns a table of the heaps with space for the same number of others.
 func newHeapTable(heaps []*heap) *heapTable {
 	t := &heapTable{shift: 62}
 	size := 4
