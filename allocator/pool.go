@@ -296,3 +296,20 @@ func (p *Pool) merge(h *heap) {
 	p.list[last] = nil
 	p.list = p.list[:last]
 }
+
+// claim makes stream s wait for the work that blocks, waiting ones of h, wait for, and removes them from
+// the waiting blocks. It returns events that mark the work of s after that, one for each rest of the
+// blocks that s does not get.
+func (h *heap) claim(blocks []*record, s Stream, rests int) (marks []uintptr, err error) {
+	items := make([]*order.Item[*record], len(blocks))
+	for i, r := range blocks {
+		items[i] = r.waits
+	}
+	marks, err = h.waiting.Claim(items, s, rests)
+	if err == nil {
+		for _, r := range blocks {
+			r.waits = nil
+		}
+	}
+	return marks, err
+}

@@ -29,7 +29,7 @@ type request struct {
 	allocated int64
 }
 
-// A step is one attempt to serve a request, by the kind of the pool's segments; nil: none. It returns
+// An attempt is one way to serve a request, by the kind of the pool's segments; nil: none. It returns
 // a block, or an error that ends the request, or neither.
 type attempt struct {
 	malloc, virtual func(*Pool, *request) (*Block, error)

@@ -2,7 +2,6 @@ package allocator
 
 import (
 	"mlpool/allocator/internal/block"
-	"mlpool/allocator/internal/order"
 	"mlpool/allocator/internal/pages"
 )
 
@@ -168,23 +167,6 @@ func (p *Pool) chooseLeaving(r *request) error {
 
 // How a request takes memory that other streams still use: its own stream waits for them on the device.
 // The stream whose heap has the memory does not.
-
-// claim makes stream s wait for the work that blocks, waiting ones of h, wait for, and removes them from
-// the waiting blocks. It returns events that mark the work of s after that, one for each rest of the
-// blocks that s does not get.
-func (h *heap) claim(blocks []*record, s Stream, rests int) (marks []uintptr, err error) {
-	items := make([]*order.Item[*record], len(blocks))
-	for i, r := range blocks {
-		items[i] = r.waits
-	}
-	marks, err = h.waiting.Claim(items, s, rests)
-	if err == nil {
-		for _, r := range blocks {
-			r.waits = nil
-		}
-	}
-	return marks, err
-}
 
 // claimLooks bounds the blocks that a request examines to find chunks to claim.
 const claimLooks = 4096
