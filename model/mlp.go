@@ -64,20 +64,25 @@ func NewMLP[T any](ops Ops[T], weights []*tensor.Dense, a nn.Activation, rule nn
 		if i < len(weights)-1 {
 			outputs = (outputs + 3) / 4 * 4
 		}
-		t, err := ops.FromDense(fmt.Sprintf("weights %d", i), resized(w, inputs, outputs))
+		err := m.put(&m.weights, fmt.Sprint("weights ", i), resized(w, inputs, outputs))
+		if err == nil && rule.Stateful() {
+			err = m.put(&m.state, fmt.Sprint("state ", i), tensor.New(tensor.WithShape(inputs, outputs), tensor.Of(tensor.Float32)))
+		}
 		if err != nil {
 			return nil, errors.Join(err, m.Close())
-		}
-		m.weights = append(m.weights, t)
-		if rule.Stateful() {
-			if t, err = ops.FromDense(fmt.Sprintf("state %d", i), tensor.New(tensor.WithShape(inputs, outputs), tensor.Of(tensor.Float32))); err != nil {
-				return nil, errors.Join(err, m.Close())
-			}
-			m.state = append(m.state, t)
 		}
 		inputs = outputs
 	}
 	return m, nil
+}
+
+// put copies h to the device, and appends it to the tensors at to.
+func (m *MLP[T]) put(to *[]T, tag string, h *tensor.Dense) error {
+	t, err := m.ops.FromDense(tag, h)
+	if err == nil {
+		*to = append(*to, t)
+	}
+	return err
 }
 
 // resized cuts w to rows and cols, or pads it with zeros.
