@@ -82,7 +82,7 @@ typedef struct {
 // nn.Update, field by field.
 typedef struct {
   int rule;
-  float rate;
+  float rate, keep;
 } kernels_update;
 
 typedef struct {

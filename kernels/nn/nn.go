@@ -66,4 +66,5 @@ func (r Rule) Stateful() bool { return rules[r].stateful }
 type Update struct {
 	Rule Rule
 	Rate float32
+	Keep float32 // the share of its state that a stateful rule keeps in a step
 }
