@@ -43,37 +43,37 @@
 //
 // A block that a second stream uses is named with RecordStream. Its Free records an event on that
 // stream, and the block is not handed out before the event has passed. The pool uses other memory
-// meanwhile, so that copies and computation on two streams overlap. Only once the blocks of four
-// rounds wait does the block's own stream wait for the event of the oldest. A round is as many blocks
-// of one size as the program frees before it requests that size again.
+// meanwhile, so that copies and computation on two streams overlap. If the blocks of four rounds are
+// waiting, the block's own stream waits for the oldest one's event. A round is the blocks of one size
+// that the program frees before it next requests that size.
 //
 // ReleaseStream must be called before a stream is destroyed; all streams may then use its memory.
 //
 // # CUDA graphs
 //
-// A Pool may be called while a stream is captured into a graph if all its blocks, from the first
-// on, are of that stream, and RecordStream names no other. Alloc and Free then record no event and
-// wait for none, until memory runs out, GCThreshold is passed or there are thousands of stitches.
-// They only ask the driver for memory, and the graph contains only addresses. Capture in the mode
-// cudaStreamCaptureModeRelaxed: in the global mode, cudaMalloc on any thread invalidates the capture,
-// in the thread-local mode on the capturing thread.
+// While a stream is captured into a graph, use a Pool that has only ever served that stream, also in
+// RecordStream. Alloc and Free then use no events, with three exceptions: when memory runs out, when
+// GCThreshold is passed and when there are thousands of stitches. They only ask the driver for memory,
+// and the graph contains only addresses. Capture in the mode cudaStreamCaptureModeRelaxed: in the global
+// mode, cudaMalloc on any thread invalidates the capture; in the thread-local mode, only one on the
+// capturing thread does.
 //
-// With several streams a request may record an event on the captured stream. The event then belongs
-// to the graph: a stream that waits for it joins the capture, and the host cannot query it. This
-// invalidates the capture, as do Trim, ReleaseStream, and a request for which the pool looks for
-// memory to release. Poison and Malloc always invalidate it.
+// With several streams a request may record an event on the captured stream. The event then belongs to
+// the graph: a stream that waits for it joins the capture, and the host cannot query it: a query
+// invalidates the capture. So do Trim, ReleaseStream, and a request for which the pool looks for memory
+// to release. Poison and Malloc always invalidate it.
 //
-// A graph uses its addresses whenever it is launched. Use a separate [DeferredFreePool] for captured
-// work: it frees nothing before Close. The calls of an Async over cudadriver.NewGraphPool become
-// part of the graph.
+// A graph uses its addresses whenever it is launched. Use a separate pool for captured work, made by
+// [NewDeferredFreePool]: it frees nothing before Close. The calls of an Async over
+// cudadriver.NewGraphPool become part of the graph.
 //
 // # Growth
 //
 // A [Pool] reserves memory in segments of one of two kinds, PoolOptions.Segments.
 //
-// A malloc segment is one call of Driver.Malloc, a multiple of SegmentBytes. In a heap below 192 MiB
-// the next segment has a size that blocks of the requested size nearly fill; in a larger heap it adds
-// an eighth. A segment is larger than MaxSegmentBytes only for a single block that needs it.
+// A malloc segment is one call of Driver.Malloc, a multiple of SegmentBytes. In a heap below 192 MiB the
+// next segment is close to a multiple of the requested size; in a larger heap it is an eighth of the
+// heap. A segment is larger than MaxSegmentBytes only for a single block that needs it.
 //
 // A virtual segment is a range of addresses that grows by chunks. A chunk has one page or, in a
 // large pool or for a large request, several. It stays mapped at one address as long as it exists.
@@ -83,19 +83,20 @@
 // A request that no free block of its heap fits is served by the first of these that is possible:
 //
 //   - Unused chunks of the heap that are side by side, in its range or in an earlier stitch.
-//   - New chunks, until the bytes reserved exceed the peak of bytes allocated by a sixty-fourth.
-//     This slack keeps stitches and moves between streams rare. It grows to a third if stitches are
-//     needed all the time, as with random sizes, and to a half if moves are. PoolOptions.Slack
-//     changes it.
+//   - New chunks, as long as reserved memory stays within 65/64 of the peak allocated. This slack keeps
+//     stitches and moves between streams rare. If stitches never stop, as with random sizes, it grows to
+//     a third of the peak; if moves never stop, to a half. PoolOptions.Slack changes it.
 //   - Unused chunks of other heaps that are side by side. A chunk moves by a change of its owner:
 //     its address stays, nothing is mapped, and the stream that gets it waits on the device for an
 //     event of the stream that had it.
 //   - A stitch: unused chunks from anywhere, mapped a second time, side by side (virtual memory
-//     stitching: Guo et al., GMLake, ASPLOS 2024).
+//     stitching: Guo et al., GMLake, ASPLOS 2024). The same bytes then have two addresses. CUDA orders
+//     accesses through both only if one kernel or copy is complete before the next makes its access, as
+//     stream order and the pool's events ensure.
 //   - New chunks, as many as are missing.
 //
-// If stitches or moves are needed all the time, small blocks get separate chunks, so that long-lived
-// ones do not fragment the others.
+// If stitches or moves never stop, small blocks get separate chunks, so that long-lived ones do not
+// fragment the others.
 //
 // A stitch is kept for the next block of its size while its chunks are free, unless there are very
 // many. So a program that repeats itself finds its earlier chunks and stitches, and calls the driver
@@ -108,34 +109,34 @@
 //
 // # Out of memory
 //
-// A request for more than the unused memory of the pool and the free memory of the device, or than
-// the limit allows, fails at once: the pool waits for nothing and keeps its memory.
+// A request fails at once if it is larger than the pool's unused memory plus the memory that the device
+// has free, or that the limit leaves. The pool then waits for nothing and keeps its memory.
 //
 // With malloc segments a Pool waits for all blocks that wait for other streams, tries the memory of
 // other streams, asks the driver again after releasing unused segments, and tries every free block
 // for any strategy. Free memory in several segments does not help a request that none of them fits.
 //
-// With virtual segments it also waits for those blocks, and stitches unused chunks of all streams.
-// So fragmentation matters only within chunks that are partly in use: a request fails only if the
-// pages of the chunks under live blocks and its own exceed the limit or the device. With a [Reuse]
-// that keeps memory from other streams, unused chunks of the requested size first go back to the
-// driver.
+// With virtual segments it also waits for those blocks, and stitches unused chunks of all streams. So
+// fragmentation matters only within chunks that are partly in use: a request fails only if the chunks
+// with live blocks, plus its own pages, exceed the limit or the device. With a [Reuse] that keeps memory
+// from other streams, unused chunks of the requested size first go back to the driver.
 //
 // A Plan returns its arena to its pool, and an Async trims the driver's pool and tries again. If the
 // request still fails, the [*OutOfMemoryError] says what was requested, held and free, and what would
-// have helped. It advises a limit only if the same calls would certainly succeed with it. Live blocks
-// are not affected, and the next Alloc works.
+// have helped. It suggests a limit only if that limit would certainly have been enough. Live blocks are
+// not affected, and the next Alloc works.
 //
 // # Drivers
 //
-// The package knows no GPU. It needs a [Driver], and for virtual segments a [PageDriver]. So the same
-// code runs on a GPU (package cudadriver), on host memory, and on the fake of package allocatortest,
-// which reports errors that would corrupt memory on a GPU.
+// The package is for Go programs, without a C interface. It knows no GPU. It needs a [Driver], and for
+// virtual segments a [PageDriver]. So the same code runs on a GPU (package cudadriver), on host memory,
+// and on the fake of package allocatortest, which reports errors that would corrupt memory on a GPU.
+// Package cudadriver uses one device per process, and exports no memory to other processes.
 //
-// A program may have its own driver, its own allocator that wraps one of these, and its own
-// [Placement], which chooses among free blocks in place of one of [Strategies]. The examples show
-// each. bump in own_test.go is an allocator that wraps none; allocatortest.Run checks that an
-// allocator keeps the rules.
+// A program may have its own driver, its own allocator that wraps one of these, and its own [Placement],
+// which chooses among free blocks in place of one of [Strategies]. The examples show an allocator and a
+// placement; kernels/device/host.go is a driver, and bump in own_test.go an allocator that wraps none.
+// allocatortest.Run checks that an allocator keeps the rules, or a Pool over a driver of the program.
 //
 // Another module imports the package with "replace mlpool => ../mlpool" in its go.mod, where ../mlpool
 // is the folder of this module, and then go mod tidy.
@@ -152,17 +153,18 @@ import (
 // enough for 16-byte vector loads.
 const Alignment = block.Alignment
 
-// Stream names a queue of device work, such as a cudaStream_t; 0 is the
-// default stream. It is an alias, so that drivers need not import this package.
+// Stream names one queue of device work, such as a cudaStream_t; 0 is the default stream.
+// cudaStreamPerThread is a different queue on each thread, so only one thread may use it. Stream is an
+// alias, so that drivers need not import this package.
 type Stream = uintptr
 
 // A MemoryResource is the part of an [Allocator] for code that only uses memory.
 type MemoryResource interface {
-	// Alloc returns a block of at least bytes bytes, for work queued on s from now on. The
-	// tag, a constant string such as the name of the operation, appears in reports of leaks
+	// Alloc returns a block of at least bytes bytes, with undefined contents, for work queued on s from
+	// now on. The tag, a constant string such as the name of the operation, appears in reports of leaks
 	// and of memory that ran out. Alloc of 0 bytes returns a valid block. A negative size is
-	// [ErrBadSize]. If there is not enough memory, the error is an [*OutOfMemoryError], and
-	// the allocator works on.
+	// [ErrBadSize]. If there is not enough memory, the error is an [*OutOfMemoryError], and the
+	// allocator works on.
 	Alloc(bytes int64, s Stream, tag string) (Block, error)
 
 	// Free frees b after the work queued on s so far. Its memory may be handed out again at
@@ -195,9 +197,9 @@ type Allocator interface {
 	// synchronise first. Live blocks are a [*LeakError] that names their tags; their memory is
 	// returned too.
 	//
-	// After Close every call that can fail returns [ErrClosed], and so does Close itself once
-	// the driver has taken all memory. Live is empty, and in Stats nothing is allocated or
-	// reserved; the other counters, and the peaks, stay.
+	// After Close every call that can fail returns [ErrClosed]. A second Close first retries what the
+	// driver refused, and returns ErrClosed if nothing was left. Live is empty, and in Stats nothing is
+	// allocated or reserved; the other counters, and the peaks, stay.
 	Close() error
 }
 
@@ -263,7 +265,7 @@ type Block struct {
 	// package may set it, to numbers that no other allocator uses.
 	Gen uint64
 
-	rec *handle // whose generation Gen was
+	rec *handle // its generation was Gen when the block was handed out
 }
 
 // maxRequest is the largest request in bytes; a larger one is out of memory at once, so that no

@@ -149,8 +149,7 @@ func (p *Pool) Stats() Stats {
 	return st
 }
 
-// peakHeaps is the number of heaps from which on the peak of a closed heap is not added to those of
-// all others, but bounded by the peak reserved.
+// With more than peakHeaps heaps, the peak is not summed exactly: the peak reserved is its bound.
 const peakHeaps = 64
 
 // boundPeak updates pastPeak before a heap is closed and its peak forgotten. Caller holds p.mu.

@@ -10,8 +10,9 @@ import (
 )
 
 // A Driver has the calls of a device that a Pool needs. Package cudadriver implements it for CUDA,
-// package device for host memory. Addresses, streams and events are opaque; 0 is neither an address
-// nor an event. Calls may come from any goroutine.
+// mlpool/kernels/device for host memory. Addresses, streams and events are opaque; 0 is neither an
+// address nor an event. Several goroutines may call the methods at the same time. A method that returns
+// an error has changed nothing.
 //
 // A Driver that is out of memory returns an error with a method OutOfMemory() bool that returns
 // true; any other error is final.
@@ -20,27 +21,29 @@ type Driver interface {
 	Malloc(bytes int64) (addr uintptr, err error)
 	// Free frees memory of Malloc. Like cudaFree it may wait for the device.
 	Free(addr uintptr) error
-	// MemInfo returns the free bytes of the device and all its bytes. A Pool does not request
-	// more than are free. A total of 0 means that neither is known.
+	// MemInfo returns the free bytes of the device and all its bytes, so that a Pool avoids requests
+	// that would fail. If total is 0, both are ignored, and NewPool fails if an option is a share of it.
 	MemInfo() (free, total int64, err error)
 
 	// NewEvent returns an event that is done until it is first recorded.
 	NewEvent() (event uintptr, err error)
-	// RecordEvent marks the work queued on stream so far.
+	// RecordEvent marks the work queued on stream so far. The event may have been recorded before; waits
+	// that are queued already keep waiting for the earlier work.
 	RecordEvent(event, stream uintptr) error
 	// QueryEvent reports whether the marked work is done.
 	QueryEvent(event uintptr) (done bool, err error)
-	// WaitEvent makes work queued on stream from now on wait for the event.
+	// WaitEvent makes work queued on stream from now on wait for the work last marked.
 	WaitEvent(stream, event uintptr) error
-	// SyncEvent waits on the host.
+	// SyncEvent waits on the host for the work last marked.
 	SyncEvent(event uintptr) error
+	// FreeEvent destroys an event. Waits for it may still be queued.
 	FreeEvent(event uintptr) error
 }
 
-// A PageDriver is a [Driver] that maps memory at addresses which a [Pool] chooses, like CUDA's
-// virtual memory management (cuMemAddressReserve, cuMemCreate, cuMemMap). All sizes and addresses
-// are multiples of PageSize. Queued work may use an address until it is done, so UnmapPages, like
-// Free, is called once the host knows that no work uses the address.
+// A PageDriver is a [Driver] that maps memory at addresses which a [Pool] chooses, like CUDA's virtual
+// memory management (cuMemAddressReserve, cuMemCreate, cuMemMap). All sizes and addresses are multiples
+// of PageSize. Queued work may use an address until the work is done, so a Pool calls UnmapPages and
+// Free only once it knows that.
 type PageDriver interface {
 	Driver
 
@@ -65,10 +68,12 @@ type PageDriver interface {
 // An AsyncDriver is a driver's own stream-ordered pool: cudaMallocFromPoolAsync and related calls,
 // on a pool that serves nobody else.
 //
-// If it also has the methods of a [Driver] for events, Async.RecordStream works; if it has MemInfo,
-// errors include the free bytes of the device. If it has events and RecordStream(addr, stream
-// uintptr) error, Async calls that just before FreeAsync for the other streams that use the memory,
-// and makes no stream wait for them.
+// It may have other methods:
+//
+//   - those of a [Driver] for events: Async.RecordStream works;
+//   - MemInfo: errors include the free bytes of the device;
+//   - events and RecordStream(addr, stream uintptr) error: Async calls it before FreeAsync, once for each
+//     other stream that uses the memory, and makes no stream wait.
 type AsyncDriver interface {
 	MallocAsync(bytes int64, stream uintptr) (addr uintptr, err error)
 	FreeAsync(addr, stream uintptr) error
@@ -240,7 +245,7 @@ func (c countedEvents) FreeEvent(event uintptr) error {
 // it is launched, so they must stay valid even where the pool trims itself to meet a
 // request. It has malloc segments, since virtual ones unmap addresses.
 //
-// Stats counts memory that the pool has given up as not reserved.
+// Memory that the pool has released, but that this type still keeps, is not in Stats.Reserved.
 type DeferredFreePool struct {
 	*Pool
 	driver *deferredFree
@@ -261,14 +266,15 @@ func NewDeferredFreePool(d Driver, o PoolOptions) (*DeferredFreePool, error) {
 	return &DeferredFreePool{pool, driver}, nil
 }
 
-// Close implements [Allocator]. Graphs that use the memory must not be launched any more.
-// A second Close retries what the driver refused to free.
+// Close implements [Allocator]. Graphs that use the memory must no longer be launched. A second Close
+// retries what the driver refused to free.
 func (p *DeferredFreePool) Close() error {
 	err := p.Pool.Close()
 	return errors.Join(err, p.driver.flush())
 }
 
-// driverMeter implements metered: a capture makes too few calls for a sample.
+// driverMeter implements metered. Timed times every call, since a capture makes too few to estimate from
+// a sample.
 func (p *DeferredFreePool) driverMeter() *meter { return nil }
 
 // A deferredFree is a Driver that frees nothing before flush. It hides the methods of a

@@ -29,8 +29,8 @@ type OutOfMemoryError struct {
 	Limit                   int64 // on reserved bytes; 0: none
 
 	Advice string // what would have helped
-	// Err is the driver's error or, if the driver was not asked, the reason. If it also refused
-	// memory of other streams, Err includes its first error of those.
+	// Err is the driver's error or, if the driver was not asked, the reason. If the driver also refused
+	// to order or release memory of other streams, Err includes the first error of these.
 	Err error
 }
 
@@ -80,7 +80,7 @@ const smaller = "freeing blocks or asking for smaller ones, such as a smaller ba
 
 // limitAtLeast is the advice if no limit is known to be enough.
 func limitAtLeast(bytes int64) string {
-	return fmt.Sprintf("the limit must be %d at least; %s", bytes, smaller)
+	return fmt.Sprintf("the limit must be at least %d; %s", bytes, smaller)
 }
 
 // advise sets Advice, from the other fields, the limit with which the same calls would have
@@ -91,17 +91,17 @@ func (e *OutOfMemoryError) advise(enough, free int64) {
 	case e.DeviceTotal > 0 && e.Bytes > e.DeviceTotal:
 		e.Advice = "the request is larger than the device: a smaller one is needed"
 	case enough > e.Limit && size > e.Limit:
-		e.Advice = fmt.Sprintf("the request is larger than the limit: one of %d would do", enough)
+		e.Advice = fmt.Sprintf("the request is larger than the limit: a limit of %d would be enough", enough)
 	case enough > e.Limit:
-		e.Advice = fmt.Sprintf("a limit of %d would do", enough)
+		e.Advice = fmt.Sprintf("a limit of %d would be enough", enough)
 	case e.AtLimit() && least > e.Limit:
 		e.Advice = limitAtLeast(least)
 	case free < size:
 		e.Advice = smaller
 	case e.LargestFree < 0:
-		e.Advice = "the driver's pool holds enough, in pieces or for work that is not done: synchronising before may help"
+		e.Advice = "the driver's pool has enough free memory, but it is fragmented or still in use: synchronise, then try again"
 	default:
-		e.Advice = "enough is free, in pieces; " + smaller
+		e.Advice = "enough memory is free, but fragmented; " + smaller
 	}
 }
 
@@ -229,7 +229,7 @@ func (p *Pool) outOfMemory(r *request) (*Block, error) {
 	e.fromDevice(d.free, d.total, d.err)
 	switch {
 	case r.refusal != nil:
-		e.Advice = "the driver keeps free memory back: where that is of a stream that was destroyed, ReleaseStream before would have left it to all"
+		e.Advice = "some free memory cannot be used: if its stream was destroyed, call ReleaseStream before destroying a stream"
 	case p.opt.Reuse != ReuseWait && r.size > 0 && e.LargestFree >= r.size:
 		e.Advice = "a free block of another stream is large enough: the reuse policy wait would have taken it"
 	default:

@@ -10,10 +10,9 @@ import (
 	"mlpool/allocator/internal/spin"
 )
 
-// A heap has the blocks of one stream: a free one may be handed out to the stream's work at once. The
-// heap Pool.unowned is of no stream: no work is pending on its free blocks. mu guards everything in a
-// heap, with the records of its blocks, unless a comment says otherwise. Methods are called with mu
-// held.
+// A heap has the blocks of one stream, which can reuse the free ones without waiting. The heap
+// Pool.unowned is of no stream: no work is pending on its free blocks. mu guards everything in a heap,
+// with the records of its blocks, unless a comment says otherwise. Methods are called with mu held.
 type heap struct {
 	mu spin.Mutex
 	block.Heap
@@ -33,8 +32,9 @@ type heap struct {
 	// Guarded by Pool.mu.
 
 	index int  // in Pool.list
-	lost  bool // the driver last refused to order another stream after its stream
-	// Requests that another heap served, and the number of all requests at the last of them.
+	lost  bool // the last attempt to order another stream after this one failed
+	// borrowed counts the requests that other heaps served; borrowedAt was the count of all requests at
+	// the last search there that found memory.
 	borrowed, borrowedAt int64
 	counted              counted // of virtual segments
 }

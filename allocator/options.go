@@ -87,26 +87,27 @@ type PoolOptions struct {
 	// of its size. The default is 256 MiB: larger ones reserve memory before it is needed, smaller
 	// ones fragment a large heap. It has no effect on virtual segments.
 	MaxSegmentBytes int64
-	// MaxBytes limits the bytes reserved from the driver; 0: no limit. Virtual segments use whole
-	// pages of it; if it is less than a page, segments are malloc segments.
+	// MaxBytes limits the bytes reserved from the driver; 0: no limit. With virtual segments it is
+	// rounded down to pages. A limit below one page gives malloc segments, and is an error if Segments
+	// is SegmentsVirtual.
 	MaxBytes int64
 	// MaxFraction is the same limit as a share of the device's memory, at most 1; 0: no limit. If
 	// both are given, the lower one counts.
 	MaxFraction float64
-	// MaxSplitBytes keeps large blocks of malloc segments for large requests: a larger block is
-	// handed out, and split, only for requests of more than half of MaxSplitBytes, or if a request
-	// would fail otherwise. 0 splits every block, as virtual segments always do.
+	// MaxSplitBytes keeps large blocks of malloc segments for large requests: a free block larger than
+	// MaxSplitBytes serves only requests above half of it, or one that would fail otherwise. 0 splits
+	// every block, as virtual segments always do.
 	MaxSplitBytes int64
-	// GCThreshold is the share of MaxBytes, or of the device if there is no limit, from which on
-	// unused segments or chunks are released before new ones are reserved. For a program that always
-	// needs more than that, the share rises with each collection while the peak of allocated bytes
-	// does not, until Trim or ResetPeaks. 0 waits until memory runs out.
+	// GCThreshold is the share of MaxBytes, or of the device if there is no limit, from which on unused
+	// segments or chunks are released before new ones are reserved. If the program stays above it, each
+	// collection raises the threshold until the peak of allocated bytes rises; Trim and ResetPeaks reset
+	// it. 0 waits until memory runs out.
 	GCThreshold float64
-	// Slack is the share of the peak allocated, at most 1, that virtual segments may reserve beyond
-	// it before free memory moves to where it is needed. Each move calls the driver, so more slack
-	// is faster if sizes and streams change all the time: 0.5 may reserve 1.5 times the peak. With 0
-	// the pool chooses: a sixty-fourth, up to a third while sizes change all the time, and up to a
-	// half while memory moves between streams all the time. Malloc segments have none.
+	// Slack is the share of the peak allocated, at most 1, that virtual segments may reserve beyond it
+	// before free memory moves to where it is needed. Each move calls the driver, so more slack is
+	// faster if sizes and streams change all the time: 0.5 may reserve 1.5 times the peak. With 0 the
+	// pool chooses: a sixty-fourth, up to a third if stitches never stop, and up to a half if moves
+	// between streams never stop. Malloc segments have none.
 	Slack float64
 	// PreallocateBytes are reserved by NewPool in one segment, with virtual segments rounded up to
 	// whole pages.
@@ -141,39 +142,39 @@ func (o *PoolOptions) check() error {
 		o.MaxSegmentBytes = max(defaultMaxSegment, o.SegmentBytes)
 	}
 	if o.Reuse < ReuseWait || o.Reuse > ReuseSameStream {
-		return fmt.Errorf("allocator: reuse policy %v does not exist", o.Reuse)
+		return fmt.Errorf("allocator: Reuse %v does not exist", o.Reuse)
 	}
 	if o.SegmentBytes < Alignment || o.SegmentBytes&(o.SegmentBytes-1) != 0 {
-		return fmt.Errorf("allocator: segment size %d is not a power of two from %d on", o.SegmentBytes, Alignment)
+		return fmt.Errorf("allocator: SegmentBytes %d is not a power of two of at least %d", o.SegmentBytes, Alignment)
 	}
 	if !slices.Contains([]string{"", SegmentsVirtual, SegmentsMalloc}, o.Segments) {
 		return fmt.Errorf("allocator: no segments of kind %q; there are %q and %q", o.Segments, SegmentsVirtual, SegmentsMalloc)
 	}
 	if o.SegmentBytes > maxRequest {
-		return fmt.Errorf("allocator: segment size %d exceeds any device", o.SegmentBytes)
+		return fmt.Errorf("allocator: SegmentBytes %d exceeds any device", o.SegmentBytes)
 	}
 	if o.MaxSegmentBytes < o.SegmentBytes {
-		return fmt.Errorf("allocator: largest segment %d is smaller than the smallest, %d", o.MaxSegmentBytes, o.SegmentBytes)
+		return fmt.Errorf("allocator: MaxSegmentBytes %d is less than SegmentBytes %d", o.MaxSegmentBytes, o.SegmentBytes)
 	}
 	if o.MaxBytes < 0 || o.MaxSplitBytes < 0 || o.PreallocateBytes < 0 {
-		return fmt.Errorf("allocator: a size is negative: limit %d, largest split %d, pre-allocation %d",
+		return fmt.Errorf("allocator: a size is negative: MaxBytes %d, MaxSplitBytes %d, PreallocateBytes %d",
 			o.MaxBytes, o.MaxSplitBytes, o.PreallocateBytes)
 	}
 	if o.PreallocateBytes > maxRequest {
-		return fmt.Errorf("allocator: pre-allocation %d exceeds any device", o.PreallocateBytes)
+		return fmt.Errorf("allocator: PreallocateBytes %d exceeds any device", o.PreallocateBytes)
 	}
 	o.MaxSegmentBytes &^= o.SegmentBytes - 1
 	if !(o.GCThreshold >= 0 && o.GCThreshold <= 1) {
-		return fmt.Errorf("allocator: garbage-collection threshold %v is not within 0 and 1", o.GCThreshold)
+		return fmt.Errorf("allocator: GCThreshold %v is not within 0 and 1", o.GCThreshold)
 	}
 	if !(o.MaxFraction >= 0 && o.MaxFraction <= 1) {
-		return fmt.Errorf("allocator: largest fraction %v is not within 0 and 1", o.MaxFraction)
+		return fmt.Errorf("allocator: MaxFraction %v is not within 0 and 1", o.MaxFraction)
 	}
 	if !(o.Slack >= 0 && o.Slack <= 1) {
-		return fmt.Errorf("allocator: slack %v is not within 0 and 1", o.Slack)
+		return fmt.Errorf("allocator: Slack %v is not within 0 and 1", o.Slack)
 	}
 	if o.MaxBytes > 0 && o.PreallocateBytes > o.MaxBytes {
-		return fmt.Errorf("allocator: pre-allocation %d exceeds the limit %d", o.PreallocateBytes, o.MaxBytes)
+		return fmt.Errorf("allocator: PreallocateBytes %d exceeds MaxBytes %d", o.PreallocateBytes, o.MaxBytes)
 	}
 	return nil
 }
@@ -241,6 +242,9 @@ func (p *Pool) limit() error {
 		_, total, err := p.driver.MemInfo()
 		if err != nil {
 			return fmt.Errorf("allocator: size of the device: %w", err)
+		}
+		if total == 0 {
+			return errors.New("allocator: size of the device: the driver does not know it")
 		}
 		if share := max(int64(o.MaxFraction*float64(total)), 1); o.MaxFraction > 0 && (most == 0 || share < most) {
 			o.MaxBytes = share

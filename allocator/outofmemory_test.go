@@ -178,7 +178,7 @@ func (p program) run(t *testing.T, o allocator.PoolOptions, page int64, streams 
 	return at, failure
 }
 
-var limitAdvised = regexp.MustCompile(`a limit of (\d+) would do`)
+var limitAdvised = regexp.MustCompile(`a limit of (\d+) would be enough`)
 
 // TestAdvice follows the advice for random programs that run out of memory. A failed request must fail
 // again, no advice may name the current policy, and with the advised limit the program gets further.
@@ -289,22 +289,22 @@ func TestOutOfMemoryError(t *testing.T) {
 		prepare      func(r *rig) []allocator.Block
 	}{
 		{"larger than the device", "larger than the device", deviceBytes + 1, allocator.PoolOptions{}, nil},
-		{"larger than the limit", "one of 10485760 would do", limit + 1, allocator.PoolOptions{MaxBytes: limit}, nil},
-		{"larger than the limit, no pages", "one of 8388864 would do", limit + 1, allocator.PoolOptions{Segments: allocator.SegmentsMalloc, MaxBytes: limit}, nil},
-		{"limit reached", "a limit of 10485760 would do", 1 << 20, allocator.PoolOptions{MaxBytes: limit}, fill},
-		{"limit reached, no pages", "a limit of 9437184 would do", 1 << 20, allocator.PoolOptions{Segments: allocator.SegmentsMalloc, MaxBytes: limit}, fill},
-		{"limit reached, pre-allocated", "a limit of 9437184 would do", 1 << 20, allocator.PoolOptions{Segments: allocator.SegmentsMalloc, MaxBytes: limit, PreallocateBytes: limit}, fill},
-		{"limit reached, with a stitch", "a limit of 10485760 would do", 1 << 20, allocator.PoolOptions{MaxBytes: limit}, func(r *rig) []allocator.Block {
+		{"larger than the limit", "a limit of 10485760 would be enough", limit + 1, allocator.PoolOptions{MaxBytes: limit}, nil},
+		{"larger than the limit, no pages", "a limit of 8388864 would be enough", limit + 1, allocator.PoolOptions{Segments: allocator.SegmentsMalloc, MaxBytes: limit}, nil},
+		{"limit reached", "a limit of 10485760 would be enough", 1 << 20, allocator.PoolOptions{MaxBytes: limit}, fill},
+		{"limit reached, no pages", "a limit of 9437184 would be enough", 1 << 20, allocator.PoolOptions{Segments: allocator.SegmentsMalloc, MaxBytes: limit}, fill},
+		{"limit reached, pre-allocated", "a limit of 9437184 would be enough", 1 << 20, allocator.PoolOptions{Segments: allocator.SegmentsMalloc, MaxBytes: limit, PreallocateBytes: limit}, fill},
+		{"limit reached, with a stitch", "a limit of 10485760 would be enough", 1 << 20, allocator.PoolOptions{MaxBytes: limit}, func(r *rig) []allocator.Block {
 			blocks := fill(r)
 			r.freeAll(append(slices.Clone(blocks[:2]), blocks[4:6]...), 1)
 			return append([]allocator.Block{r.alloc(4<<20, 1), blocks[2], blocks[3]}, blocks[6:]...)
 		}},
-		{"on another stream, too small", "a limit of 10485760 would do", 2 << 20, allocator.PoolOptions{Segments: allocator.SegmentsMalloc, MaxBytes: limit, PreallocateBytes: limit, Reuse: allocator.ReuseSameStream}, func(r *rig) []allocator.Block {
+		{"on another stream, too small", "a limit of 10485760 would be enough", 2 << 20, allocator.PoolOptions{Segments: allocator.SegmentsMalloc, MaxBytes: limit, PreallocateBytes: limit, Reuse: allocator.ReuseSameStream}, func(r *rig) []allocator.Block {
 			blocks := fill(r)
 			r.must(r.Free(blocks[7], 1))
 			return blocks[:7]
 		}},
-		{"in pieces", "in pieces", 2 << 20, allocator.PoolOptions{GCThreshold: 1, Segments: allocator.SegmentsMalloc, MaxBytes: limit, PreallocateBytes: limit}, func(r *rig) []allocator.Block {
+		{"fragmented", "fragmented", 2 << 20, allocator.PoolOptions{GCThreshold: 1, Segments: allocator.SegmentsMalloc, MaxBytes: limit, PreallocateBytes: limit}, func(r *rig) []allocator.Block {
 			var kept []allocator.Block
 			for i, b := range fill(r) {
 				if i%2 == 0 {

@@ -17,13 +17,13 @@ import (
 // A Plan is an Allocator for work that repeats itself. It records the requests of a step, packs their
 // blocks into one arena, and then serves each request of the step by its position, without a search.
 //
-// [Plan.Begin] and [Plan.End] mark a step. The first step of a name is recorded and planned; so is a
-// step whose first request differs from those of all plans of that name, such as that of a short last
-// batch. Every request and free is compared with the plan. From the first difference to the end of the
-// step, the pool serves requests. It also serves requests outside a step, on other streams, and for
-// blocks that outlived the recorded step. A step that followed no plan is planned when it is repeated.
-// Of several plans that begin alike, the Plan tries the one that usually follows the plan of the last
-// step; while such predictions are wrong, the pool serves the steps.
+// [Plan.Begin] and [Plan.End] mark a step. A step is recorded and planned if it is the first of its
+// name, or if its first request matches no plan, such as in a short last batch. Every request and free
+// is compared with the plan. From the first difference to the end of the step, the pool serves requests.
+// It also serves requests outside a step, on other streams, and for blocks that outlived the recorded
+// step. A step that followed no plan is planned when it is repeated. Of several plans that begin alike,
+// the Plan tries the one that usually follows the plan of the last step; while such predictions are
+// wrong, the pool serves the steps.
 //
 // All plans share one arena. With virtual segments it is memory of the pool. Before the pool reserves
 // new memory it takes back the parts of the arena that no step in progress needs, and the next planned
@@ -35,10 +35,10 @@ import (
 // pool serves a step from its beginning, which waits on the host for the work on it. A step that begins
 // like a planned one and then differs takes the rest from the pool, in addition to the arena: up to
 // twice the peak is reserved, if possible. When memory runs out, the pool gets the arena without its
-// live blocks; with strategy buddy, only an arena without live blocks. While a block that outlived its
-// step is live, no step can be planned; from the second such step on the plans use another arena. The
-// pool reserves a segment for each block, since few are left to it, and releases unused segments before
-// it reserves more. A Pool is better for work whose steps are not predictable.
+// live blocks; with strategy buddy, only an arena without live blocks. A block that outlives its step
+// blocks the arena: the pool serves the next step, and later steps use another arena. The pool reserves
+// a segment for each block, since few are left to it, and releases unused segments before it reserves
+// more. A Pool is better for work whose steps are not predictable.
 //
 // While a step is recorded, requests of other streams count too. If they need their memory at other
 // times than the step, so that an arena would cost at least a sixteenth more memory, the pool always
@@ -103,8 +103,8 @@ type PlanStats struct {
 	// Arena is the memory that the plan needs, LowerBound the peak of bytes handed out, which no
 	// plan can go below.
 	Arena, LowerBound int64
-	// Replays counts the steps that followed the plan, Mismatches those that were tried on it and
-	// did not follow it, or were not tried and would have.
+	// Replays counts the steps that followed the plan, Mismatches the wrong predictions: steps that were
+	// tried on it and left it, or that would have followed it untried.
 	Replays, Mismatches int64
 }
 

@@ -18,8 +18,8 @@ type arena struct {
 	segment *block.Range // nil: with virtual segments
 	node    *block.Node  // in state planned; nil: with malloc segments
 
-	// Every use of memory that is not handed out comes before work queued on stream from now on or,
-	// if ordered is false, is done.
+	// If ordered, work queued on stream from now on runs after all earlier uses of the free parts; else
+	// those uses are done.
 	stream  Stream
 	ordered bool
 

@@ -146,9 +146,9 @@ func (p *Plan) freeSlot(sl *slot, b Block, s Stream) error {
 }
 
 // freed records that the block of a slot, of the arena or not, is free.
-func (p *Plan) freed(sl *slot, ofSlab bool) {
+func (p *Plan) freed(sl *slot, inArena bool) {
 	if r := p.step.Load(); r != nil {
-		r.freed(sl, ofSlab)
+		r.freed(sl, inArena)
 	}
 	sl.gen++
 }
@@ -201,7 +201,7 @@ type step struct {
 
 	open      bool            // there was no request yet
 	predicted *steps.Schedule // the most likely plan
-	tried     *steps.Schedule // the plan that it was tried on
+	tried     *steps.Schedule // the plan that the step was started with
 	plan      *steps.Schedule // the plan that it has followed so far; nil: it is recorded
 	slots     []slot          // of the plan
 	next      int             // event of the plan
@@ -264,8 +264,8 @@ func (r *step) begin(p *Plan, bytes int64) error {
 
 // freed advances the step if the free of a slot is the plan's next event. Otherwise, if the slot is of the
 // arena and so of this step, the step leaves the plan.
-func (r *step) freed(sl *slot, ofSlab bool) {
-	if r.plan != nil && ofSlab {
+func (r *step) freed(sl *slot, inArena bool) {
+	if r.plan != nil && inArena {
 		if r.next < len(r.plan.Events) {
 			if e := r.plan.Events[r.next]; !e.IsAlloc && e.Block == sl.index {
 				r.next++

@@ -11,11 +11,11 @@ import (
 	"mlpool/allocator/internal/undo"
 )
 
-// A Pool is an Allocator that keeps the memory it reserves from a Driver in one heap for each stream.
-// A request that its stream's heap can serve takes only that heap's lock, and neither it nor a Free on
-// the same stream calls the driver. Memory moves between streams only when a heap has none left; the
-// event that orders the move is recorded then, not when the memory is freed. Free records events for a
-// block that several streams used, and for one that was cut from another stream's memory.
+// A Pool is an Allocator that keeps the memory it reserves from a Driver in one heap for each stream. A
+// request that its stream's heap can serve takes only that heap's lock, and neither it nor a Free on the
+// same stream calls the driver. Memory moves between streams only when a heap has none left; the event
+// that orders the move is recorded then, not when the memory is freed. Free records an event only for a
+// block that several streams used, or that was cut from another stream's memory.
 //
 // PeakAllocated in its Stats is the sum of the streams' peaks, and at most PeakReserved. It is exact for
 // one stream and an upper bound for more, since an exact peak would need a counter that all streams
@@ -86,8 +86,10 @@ func NewPool(d Driver, o PoolOptions) (*Pool, error) {
 
 // Alloc implements [Allocator]. It calls the driver only when no free block of the stream's heap fits.
 // It waits on the host only if the driver has no more memory, or if memory must be released first:
-// beyond GCThreshold, and from a plan's malloc segments. It makes at most 16 driver calls in addition
-// to those that order streams and create memory, whatever memory other streams have.
+// beyond GCThreshold, and from a plan's malloc segments. Apart from calls that order streams, or create
+// or map memory, it makes at most 16 driver calls, however many streams there are. While it creates or
+// maps chunks (allocator/TUNING.md has the times), other requests that no free block fits wait, and so
+// do all calls that examine every stream; see Trim.
 func (p *Pool) Alloc(bytes int64, s Stream, tag string) (Block, error) {
 	if h := p.heaps.Load().of(s); h != nil && uint64(bytes) <= maxRequest {
 		size := blockSize(bytes)
@@ -297,9 +299,9 @@ func (p *Pool) merge(h *heap) {
 	p.list = p.list[:last]
 }
 
-// claim makes stream s wait for the work that blocks, waiting ones of h, wait for, and removes them from
-// the waiting blocks. It returns events that mark the work of s after that, one for each rest of the
-// blocks that s does not get.
+// claim makes stream s wait for the work that the given waiting blocks of h wait for, and removes them
+// from the waiting blocks. It returns events that mark the work of s after that, one for each leftover
+// piece that stays in h.
 func (h *heap) claim(blocks []*record, s Stream, rests int) (marks []uintptr, err error) {
 	items := make([]*order.Item[*record], len(blocks))
 	for i, r := range blocks {

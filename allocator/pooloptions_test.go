@@ -147,6 +147,11 @@ type sizedPages struct {
 
 func (d sizedPages) PageSize() (int64, error) { return d.bytes, d.err }
 
+// unsized is a driver that does not know the size of its device.
+type unsized struct{ *allocatortest.Fake }
+
+func (unsized) MemInfo() (free, total int64, err error) { return 0, 0, nil }
+
 // TestPoolOnUnfitDrivers makes a pool on drivers that do not support it.
 func TestPoolOnUnfitDrivers(t *testing.T) {
 	fake := allocatortest.NewFake(deviceBytes)
@@ -170,6 +175,8 @@ func TestPoolOnUnfitDrivers(t *testing.T) {
 		{"no pages, asked for", sizedPages{fake, 0, errors.ErrUnsupported}, allocator.PoolOptions{Segments: allocator.SegmentsVirtual}, "virtual segments: unsupported"},
 		{"a device of no known size", noMemInfo(), allocator.PoolOptions{MaxFraction: 0.5}, "size of the device: "},
 		{"a device of no known size, with a threshold", noMemInfo(), allocator.PoolOptions{GCThreshold: 0.5}, "size of the device: "},
+		{"a device of size 0", unsized{fake}, allocator.PoolOptions{MaxFraction: 0.5}, "size of the device: the driver does not know it"},
+		{"a device of size 0, with a threshold", unsized{fake}, allocator.PoolOptions{GCThreshold: 0.5}, "size of the device: the driver does not know it"},
 		{"too little for the pre-allocation", small, allocator.PoolOptions{Segments: allocator.SegmentsMalloc, PreallocateBytes: 2 << 20}, "pre-allocation of 2097152 bytes: "},
 	} {
 		if p, err := allocator.NewPool(c.driver, c.o); err == nil || p != nil || !strings.HasPrefix(err.Error(), "allocator: "+c.want) {

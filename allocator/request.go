@@ -20,7 +20,7 @@ type request struct {
 	device *deviceMemory // nil: not asked yet
 	scope
 
-	// enough is the limit with which the pool would certainly have served the request; 0: not known.
+	// enough is a limit known to be enough for this request; 0: not known.
 	enough int64
 
 	// Of a pool with virtual segments:
@@ -29,8 +29,8 @@ type request struct {
 	allocated int64
 }
 
-// An attempt is one way to serve a request, by the kind of the pool's segments; nil: none. It returns
-// a block, or an error that ends the request, or neither.
+// An attempt is one way to serve a request. It has a function for each kind of segments; nil: the kind
+// skips it. The function returns a block, or an error that ends the request, or neither.
 type attempt struct {
 	malloc, virtual func(*Pool, *request) (*Block, error)
 }
@@ -43,8 +43,8 @@ var way = [...]attempt{
 	// Too many stitches: unmap some of them.
 	{nil, (*Pool).dropStitches},
 
-	// Own heap: a chunk for small blocks; a free block, one whose work on other streams is found
-	// done, one that was freed rounds ago.
+	// Own heap: a chunk for small blocks; a free block, else a freed block whose other streams are done,
+	// else a block freed some rounds ago.
 	{nil, (*Pool).fromSmall},
 	{(*Pool).fromOwn, (*Pool).fromOwn},
 	// Other heaps: memory of no stream, and sometimes of a stream. With chunks: those of the own
@@ -57,7 +57,7 @@ var way = [...]attempt{
 	{(*Pool).fromDriver, (*Pool).fromLeastGrowth},
 	{(*Pool).fromFullDriver, (*Pool).fromNewChunks},
 
-	// The driver has no more. If all waits would not be enough: wait for nothing.
+	// The driver has no more. If waiting for all freed blocks could not help: fail now.
 	{(*Pool).giveUp, (*Pool).giveUp},
 	// Wait for every freed block, and search all heaps.
 	{(*Pool).fromOwnAtLast, (*Pool).fromSettled},
@@ -110,7 +110,7 @@ func (p *Pool) allocSlowly(bytes int64, s Stream, tag string) (Block, error) {
 	return *b, nil
 }
 
-// serve tries the steps of way.
+// serve makes the attempts of way.
 func (p *Pool) serve(r *request) (*Block, error) {
 	for _, step := range way {
 		try := step.malloc

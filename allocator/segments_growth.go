@@ -106,7 +106,7 @@ func (p *Pool) fromLeastGrowth(r *request) (*Block, error) {
 	missing := func() int64 { return block.RoundUp(max(r.missing, 1), p.space.Page) }
 	before := p.reserved
 	p.collect(r, missing())
-	if p.reserved < before { // collected memory is missing too
+	if p.reserved < before { // what collect released must be replaced, too
 		if b, err := p.fromStitch(r); b != nil || err != nil {
 			return b, err
 		}
@@ -121,7 +121,7 @@ func (p *Pool) fromLeastGrowth(r *request) (*Block, error) {
 }
 
 // fromNewChunks grows the heap by the whole request, if growth by the missing bytes was not enough, for
-// example because other threads took some of the rest. It fails only if the driver has no more.
+// example because other threads took some of the rest. It gives up only if the driver is out of memory.
 func (p *Pool) fromNewChunks(r *request) (*Block, error) {
 	if r.driverErr != nil {
 		return nil, nil
@@ -168,9 +168,9 @@ func (p *Pool) addChunks(r *request, bytes int64) error {
 	return err
 }
 
-// newChunks makes a run of new chunks in the zone of the request's heap. If it fails, the run has only the
-// chunks that the driver did not take back. It creates several only if the device has memory for all, so
-// that it does not take memory that others need.
+// newChunks makes a run of new chunks in the zone of the request's heap. If it fails, it releases the
+// new chunks, and returns those that the driver refuses to release. It creates several only if the
+// device has memory for all, so that it does not take memory that others need.
 func (p *Pool) newChunks(r *request, bytes int64) ([]*pages.Chunk, error) {
 	s := p.space
 	if p.beyondLimit(bytes) {

@@ -181,7 +181,7 @@ func (p *Pool) fromOthers(r *request) (*Block, error) {
 	return b, err
 }
 
-// fromCommon gives the request's heap memory of no stream: a segment if it is not too large, or part of
+// fromUnowned gives the request's heap memory of no stream: a segment if it is not too large, or part of
 // one.
 func (p *Pool) fromUnowned(r *request) *Block {
 	if !r.asks(p.unowned) {

@@ -74,9 +74,9 @@ func (h *heap) takeOverStitched(from *heap) {
 const dropKeeps = 4
 
 // dropStitches unmaps some of the least recently used stitches while there are too many. Work may still
-// use their addresses, so this has two phases: events mark the end of that work and, once a later request
-// finds them done, it and further requests undo some mappings each. A stitch that is used meanwhile stays.
-// So do those of a stream that the driver refuses.
+// use their addresses, so this has two phases: events mark the end of that work and, once a later
+// request finds them done, it and further requests undo some mappings each. A stitch that is used in the
+// meantime stays, and so does one of a stream on which the driver refuses an event.
 func (p *Pool) dropStitches(r *request) (*Block, error) {
 	r.note(p.unmapStitches(r))
 	return nil, nil

@@ -251,8 +251,8 @@ func (p *Pool) missing(r *request) int64 {
 }
 
 // Long-lived small blocks in large free ranges leave few chunks unused, so that huge blocks always need
-// stitches, or memory of other streams. So if these never end, small blocks get separate chunks, as in the
-// small pool of PyTorch's allocator.
+// stitches, or memory of other streams. So if stitches and moves never stop, small blocks get separate
+// chunks, as in the small pool of PyTorch's allocator.
 
 // Blocks of less than 1/smallShare of a page are small. For pages of 2 MiB that is 1 MiB, as
 // in PyTorch.

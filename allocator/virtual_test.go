@@ -147,12 +147,12 @@ func TestFailsOnlyWithoutPages(t *testing.T) {
 		}
 	}
 	if failures == 0 || advised == 0 {
-		t.Errorf("%d requests failed, %d of them with a limit that would do", failures, advised)
+		t.Errorf("%d requests failed, %d of them with a limit that would be enough", failures, advised)
 	}
 }
 
 // anyLimit is part of the advice for a request that a higher limit would serve.
-var anyLimit = regexp.MustCompile(`of (\d+) would do`)
+var anyLimit = regexp.MustCompile(`of (\d+) would be enough`)
 
 // followAdvice repeats a failed request with the advised limit.
 func (c *churn) followAdvice(advice string, limit, bytes int64, on allocator.Stream) {
