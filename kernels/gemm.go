@@ -11,9 +11,8 @@ type GEMM struct {
 	// C, A, B and Y are addresses of dense row-major arrays of float32. C must
 	// not overlap the others. Y is for ActivateBackward only.
 	C, A, B, Y uintptr
-	// T, if not 0, is a gradient transposed, so that a wgrad has k contiguous: NT also
-	// stores cᵀ to T[n,m]; TN has bᵀ in T[n,k], and may read that instead of b. See
-	// [WantsTransposed].
+	// T, if not 0, is the address of a transposed gradient. NT also stores cᵀ to T[n,m]. TN has bᵀ
+	// in T[n,k] and may read it instead of b, since k is then contiguous. See [WantsTransposed].
 	T uintptr
 	// Indices, if not 0, make A a table of uint8 images, of k columns for NN and m
 	// for TN; NT has none. Row i of a is then images[indices[i],:]/255, a gathered

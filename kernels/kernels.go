@@ -3,6 +3,9 @@
 // allocator/cudadriver. It uses cgo only with the build tag cuda; without it everything
 // compiles and every call returns [ErrNoCUDA].
 //
+// It has no C interface for other programs. Another Go module imports it by a replace directive that
+// names a checkout, where make kernels has built the kernels.
+//
 // The package uses device 0; the environment variable CUDA_VISIBLE_DEVICES
 // chooses which card that is. Calls may come from any goroutine.
 //
@@ -27,10 +30,9 @@
 // # A new operation
 //
 // It touches five files: its .cu in cuda/nn; [Launches], then go generate; package ref; a case in
-// package kerneltest; and package device's ops.go, which takes a block for the output. An
-// activation or a rule needs neither Launches nor ops.go, but a row in package nn. A PTX
-// instruction also has its function in emulator/emulator.h. To test one case on the emulated GPU,
-// make kernels EMULATE=1, then REQUIRE_GPU=1 go test -tags cuda ./kernels -run '^Test$/^Elementwise$'.
+// package kerneltest; and package device's ops.go, which takes a block for the output. Package nn
+// lists what an activation or a rule needs. If a kernel has a new PTX instruction, add its function
+// to emulator/emulator.h. To test one case on the emulated GPU, make kernels EMULATE=1, then REQUIRE_GPU=1 go test -tags cuda ./kernels -run '^Test$/^Elementwise$'.
 //
 // # Words
 //
@@ -112,7 +114,7 @@ type Precision uint8
 const (
 	FP32   Precision = iota // on the CUDA cores
 	TF32                    // on the tensor cores, operands rounded to 11 bits of mantissa
-	TF32X3                  // on the tensor cores, operands as sums of two such numbers: as exact as FP32
+	TF32X3                  // on the tensor cores, operands as sums of two such numbers: as exact as FP32, but NaN where FP32 gives an infinity
 )
 
 var precisions = []string{"fp32", "tf32", "3xtf32"}

@@ -43,7 +43,7 @@ kernels_sources := $(wildcard $(kernels_root)/*/*.cu)
 kernels_headers := $(wildcard $(kernels_root)/*.h $(kernels_root)/*.cuh $(kernels_root)/*/*.cuh)
 kernels_objects := $(patsubst $(kernels_root)/%.cu,$(kernels_build)/%.o,$(kernels_sources))
 
-# A tool that fails may leave half of what it writes.
+# Delete a target if its command fails, since the file may be incomplete.
 .DELETE_ON_ERROR:
 
 # On all cores, unless make was told on how many. Of two at once, as of `make -j train test`,
@@ -53,7 +53,7 @@ kernels: ## compile the kernels alone, for go build, run and test -tags cuda
 	@mkdir -p build && { flock 9 2>/dev/null; $(MAKE) --no-print-directory $(if $(filter -j% --jobserver%,$(MAKEFLAGS)),,-j$(shell nproc 2>/dev/null || echo 1)) \
 		$(KERNELS)/archive_cuda.go 9>&-; } 9>build/kernels.lock
 
-# What takes its time is said before, once.
+# Before the long compilation, print one message.
 $(kernels_build)/said: $(kernels_sources) $(kernels_headers)
 	@mkdir -p $(@D)
 	@echo "compiling the kernels for $(kernels_for) of one core's time, once for these sources"

@@ -4,8 +4,8 @@ import "mlpool/kernels/nn"
 
 //go:generate go run ./internal/gen
 
-// Launches are the operations on arrays. A call queues one. Only these comments define what it
-// computes. [Stream] implements them for a GPU, those of GEMMs with a [Precision] as first argument.
+// Launches are the operations on arrays. Each call queues one, which its comment defines. [Stream]
+// implements them for a GPU; its methods for GEMMs take a [Precision] first.
 // Package device implements them for a GPU and for host memory.
 //
 // An argument of type uintptr is the address of a dense row-major array of float32, unless a comment
@@ -13,9 +13,9 @@ import "mlpool/kernels/nn"
 // works in place. A negative size is an error. An array of no elements may have any address.
 //
 // From this interface go generate writes the calls of C, their declarations and stubs, and what
-// package device needs of each operation. For that a comment "launch:as" has the operation's name in
-// profiles, and its arrays: first those it writes, then those it reads. With "launch:host", or
-// without arrays, its part on host memory is written by hand.
+// package device needs of each operation. A line "launch:as NAME: WRITTEN = READ" tells it the name in
+// profiles, and the arrays that the operation writes and reads. With "launch:host", or without
+// arrays, the part on host memory is written by hand.
 type Launches interface {
 	// GEMM does a matrix product with its epilogue.
 	GEMM(g GEMM) error

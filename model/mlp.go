@@ -37,8 +37,8 @@ func Weights(inputs, featDim, numLayers, classes int, seed uint64) []*tensor.Den
 // MLP is a multilayer perceptron with at least one hidden layer, whose weights are on a device.
 //
 // Widths of hidden layers are rounded up to a multiple of four there, since the GPU reads rows of
-// whole float4 faster. The added units have weights of zero. An activation of zero is zero, so
-// their outputs, gradients and updates are zero too.
+// whole float4 faster. The added units have weights of zero. Package nn requires that an activation of
+// zero is zero, so their outputs, gradients and updates are zero too.
 type MLP[T any] struct {
 	ops        Ops[T]
 	activation nn.Activation

@@ -3,6 +3,7 @@ package model_test
 import (
 	"context"
 	"errors"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -20,8 +21,16 @@ import (
 // TestTrainingMatchesFloat64 compares two epochs, each with a short last batch, with the
 // oracle's: of each activation, and of each update. The layers are of a width that a device rounds up.
 func TestTrainingMatchesFloat64(t *testing.T) {
-	for a := range activations {
+	for _, a := range nn.Activations() {
+		if _, ok := activations[a]; !ok {
+			t.Fatalf("activations has no formula of %v", a)
+		}
 		trainingMatchesFloat64(t, a, nn.Update{Rate: 0.1})
+	}
+	for _, r := range nn.Rules() {
+		if !slices.ContainsFunc(slices.Collect(maps.Keys(updates)), func(u nn.Update) bool { return u.Rule == r }) {
+			t.Fatalf("updates has no formula of %v", r)
+		}
 	}
 	for u := range updates {
 		if u.Rule != nn.SGD {

@@ -3,8 +3,7 @@
 // It defines what is computed; [Ops], an interface that it declares, defines how. The model
 // knows no device, no kernel and no allocator.
 //
-// Activations and update rules are values of package nn. Another one also has a key in package
-// configs, and changes the model's copies: cmd/train/internal/predict and tools/torch_*.py.
+// Activations and update rules are values of package nn, which lists what a new one needs.
 package model
 
 import (
@@ -59,8 +58,8 @@ type Ops[T any] interface {
 	// EndStep frees the outputs of the step and returns its first fault.
 	EndStep() error
 
-	// Replay runs f, which must always do the same steps on the same tensors for one key. It may
-	// run f only the first time, and then queue the same operations again, until Forget.
+	// Replay runs f, which must always do the same steps on the same tensors for one key. It may call
+	// f once for each key, and afterwards repeat the recorded operations until Forget.
 	Replay(key int, f func() error) error
 	Forget() error
 

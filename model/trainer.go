@@ -123,8 +123,8 @@ func (t *Trainer[T]) StepsQueued() int64 { return t.stepsQueued.Load() }
 // Epoch trains on the whole training set once, then validates on the whole test set. The last batch
 // may be short. The host waits for the last queued steps only if Options.Verbose requires it. When
 // ctx is done, Epoch finishes the chunk that it is queueing and returns an interrupted epoch. It
-// also interrupts an epoch that diverges: at most 200 steps, or as many as take 0.1 s, follow the
-// first loss that is not finite; with chunks of more than 100 steps, at most two chunks.
+// also interrupts an epoch that diverges. After the first loss that is not finite, at most the larger of
+// 200 steps and 0.1 s of steps run; with chunks of more than 100 steps, at most two chunks.
 func (t *Trainer[T]) Epoch(ctx context.Context) (e Epoch, err error) {
 	e = Epoch{Number: t.epoch + 1, Losses: slices.Clone(t.before)}
 	defer func() {

@@ -13,9 +13,9 @@ type watch struct {
 	seen, sent int // steps whose losses were finite; and steps whose losses were sent to the host
 }
 
-// The losses between two checks are read once the same number of later steps is queued, so at most
-// twice that number follow one that is not finite. If steps are short, more of them are between two
-// checks, and an epoch shorter than watchTime has none.
+// The losses between two checks are read once the same number of later steps is queued. So at most
+// twice that number run after one that is not finite. If steps are short, more of them are between two
+// checks. An epoch shorter than watchTime is not checked while it runs.
 const (
 	watchSteps = 100
 	watchTime  = 50 * time.Millisecond

@@ -1,9 +1,9 @@
 // The C interface of the kernels, called from raw_cuda.go and launches_cuda.go.
 //
-// Addresses, streams and events are uintptr_t. Functions return a cudaError_t: a launcher that of
-// its launch, read with cudaGetLastError in the same call because the next call may come from
-// another thread. Every function clears the last error of its thread, so that the next one does not
-// report it. launches.go defines what the operations compute.
+// Addresses, streams and events are uintptr_t. Functions return a cudaError_t. A launcher returns the
+// error of its launch, and reads it before it returns, since the next call may come from another
+// thread. Every function clears the last error of its thread, so that the next one does not report
+// it. launches.go defines what the operations compute.
 #ifndef KERNELS_H
 #define KERNELS_H
 

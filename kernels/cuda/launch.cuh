@@ -100,12 +100,11 @@ __device__ inline void griddepcontrol_launch_dependents() {
 #endif
 }
 
-// Programmatic dependent launch, PDL (compute capability 9): a kernel comes to the device
-// while the one before it still runs, which hides what a start costs. It must call pdl_wait,
-// which waits until that one is done and its results are visible: from there on all is
-// as in any other stream order. Only then may the next one come, when all CTAs have
-// called pdl_wait or ended. So all kernels but the one before are done even before
-// pdl_wait: what they wrote can be prefetched there, but nothing can be written.
+// Programmatic dependent launch, PDL (compute capability 9): a kernel starts while the one before it
+// still runs, which hides the cost of a start. It must call pdl_wait, which waits until that one is
+// done and its results are visible. The next kernel starts when all CTAs have called pdl_wait or
+// ended. So before pdl_wait only the one kernel before may still be running: data that earlier
+// kernels wrote may be read there, but nothing may be written.
 __device__ inline void pdl_wait() {
   griddepcontrol_wait();
   griddepcontrol_launch_dependents();

@@ -94,8 +94,8 @@ func (d *Device) Replay(key int, f func() error) error {
 	return g.Launch()
 }
 
-// capture makes a graph of the operations of f. A planner is not told of its steps: the graph
-// is their plan.
+// capture makes a graph of the operations of f. The planner is not told of their steps, since the
+// graph fixes their addresses.
 func (d *Device) capture(f func() error) (Graph, error) {
 	if d.inStep {
 		return nil, errors.New("device: a capture within a step, whose outputs are not the graph's")

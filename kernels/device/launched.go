@@ -11,7 +11,7 @@ import (
 type lastLaunch struct {
 	wrote [kernels.MaxGroup]uintptr
 	count int
-	known bool // written is complete
+	known bool // wrote is complete
 }
 
 // set records an operation that writes these tensors.

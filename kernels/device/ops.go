@@ -8,14 +8,14 @@ import (
 	"mlpool/kernels/nn"
 )
 
-// viewRows is how many rows a gathered view may have. A GEMM reads them once for every
-// few columns of its result, which a larger batch makes dearer than a gather.
+// viewRows is the largest number of rows of a gathered view of images. A GEMM reads a view again for
+// every few columns of its result. For more rows that costs more than a gather.
 const viewRows = 192
 
 // Gather makes a batch of n rows: x[i,:] = images[indices[start+i],:]/255 as
 // [Pixels], and y[i] = labels[indices[start+i]] as int32. With fuse both are gathered
-// views, and what takes them reads the tables, but images of more than viewRows are
-// gathered.
+// views, and the operations on them read the tables. Above viewRows rows the images are copied
+// instead.
 func (d *Device) Gather(images, labels, indices Tensor, start, n int) (x, y Tensor) {
 	const op = "gather"
 	if images.kind != Uint8 || labels.kind != Uint8 || indices.kind != Int32 || images.indices != 0 || labels.indices != 0 ||

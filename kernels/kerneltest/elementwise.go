@@ -2,6 +2,7 @@ package kerneltest
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 
@@ -98,7 +99,10 @@ func (s *suite) elements(n int) {
 	for _, a := range nn.Activations() {
 		f, ok := activations[a]
 		if !ok {
-			s.t.Fatalf("%v is not in the table", a)
+			s.t.Fatalf("activations has no formula of %v", a)
+		}
+		if f.value(0) != 0 {
+			s.t.Fatalf("%v of 0 is %v: units that pad a layer would not stay 0", a, f.value(0))
 		}
 		out := output(n)
 		x[n/2] = nan // stays NaN
@@ -108,6 +112,11 @@ func (s *suite) elements(n int) {
 		each(Call{op: activateBackwardOp(a, n), arrays: arrays{out, x, y}}, 1, out, func(i int) float64 {
 			return float64(x[i]) * f.derivative(float64(y[i]))
 		})
+	}
+	for _, r := range nn.Rules() {
+		if !slices.ContainsFunc(slices.Collect(maps.Keys(rules)), func(u nn.Update) bool { return u.Rule == r }) {
+			s.t.Fatalf("rules has no formula of %v", r)
+		}
 	}
 	for u, f := range rules {
 		w := slices.Clone(y)

@@ -1,7 +1,34 @@
 // Package nn names the parts of a network that a training chooses: the activation of its
-// hidden layers, and the rule by which a step changes the weights. Package model passes them
-// on, package kernels has code for each. To add one, add its value and its row here, its
-// functions in kernels/cuda/nn and kernels/ref, and its case in kernels/kerneltest.
+// hidden layers, and the rule by which a step changes the weights.
+//
+// # A new activation
+//
+// Its value at 0 must be 0, since package model pads layers with units whose weights are 0. Its
+// derivative gets its output if it is fused, else its input. It needs
+//
+//   - a constant and a row here;
+//   - a struct and a row in kernels/cuda/nn/activation.cu;
+//   - two functions and a row in kernels/ref/ref.go;
+//   - its formulas in float64, in kernels/kerneltest/elementwise.go and model/oracle_test.go, whose
+//     tests fail if they have none;
+//   - a key in configs/config.go, its line in configs/README.md, and its value in settings, in
+//     cmd/train/internal/run/resume.go, since the losses depend on it;
+//   - the copies of the model: torch_comparison.py, torch_load.py and peers_jax.py in tools.
+//
+// A fused one also needs
+//
+//   - its number in kernels/cuda/kernels.h;
+//   - its struct in kernels/cuda/gemm/epilogue.cuh, where Epilogue must choose between activations by
+//     a new field of Gemm in gemm.cuh;
+//   - that field, set in gemm_of, and its number in check, both in kernels/cuda/gemm/dispatch.cu;
+//   - its gradient in kernels/cuda/nn/classifier.cu, and its number in kernels_classifier;
+//   - its cases in gemm.go and classifier.go of kernels/kerneltest, which test ReLU alone.
+//
+// # A new rule
+//
+// It needs a constant and a row here, a struct and a row in kernels/cuda/nn/elementwise.cu, a function
+// and a row in kernels/ref/ref.go, and its formula, key and copies as above. A parameter is a field of
+// [Update] and of kernels_update in kernels/cuda/kernels.h. epilogue.cuh says how to fuse a rule.
 package nn
 
 // An Activation is the function that a hidden layer applies to each element of its product.
@@ -14,9 +41,9 @@ const ReLU Activation = 0
 // same order.
 var activations = []struct {
 	name string
-	// fused activations are computed by GEMMs and the classifier, with their gradient, which must
-	// be a function of the output alone. Others are separate kernels, whose gradient reads the
-	// input.
+	// A GEMM or the classifier computes a fused activation and its gradient. So the gradient may
+	// depend only on the output. Other activations are kernels of their own; their gradient reads
+	// the input.
 	fused bool
 }{
 	ReLU: {"relu", true},
@@ -61,6 +88,14 @@ func (r Rule) Fused() bool { return rules[r].fused }
 
 // Stateful reports whether the rule keeps a tensor of the weights' shape, at first zero.
 func (r Rule) Stateful() bool { return rules[r].stateful }
+
+// Rules returns all rules.
+func Rules() (all []Rule) {
+	for r := range rules {
+		all = append(all, Rule(r))
+	}
+	return all
+}
 
 // An Update is a rule with its parameters. Package kernels passes it to C by its memory layout.
 type Update struct {

@@ -240,8 +240,7 @@ func AddUpdates(w, x []float32, n, ranks, stride int) {
 	}
 }
 
-// Checksum adds up, modulo 2^64, what splitmix64 makes of each element's place, times 2^32,
-// and its bits.
+// Checksum returns the sum, modulo 2^64, of splitmix64(index·2^32 + bits) over all elements.
 func Checksum(x []float32) (sum uint64) {
 	for i, v := range x {
 		z := (uint64(i)<<32 | uint64(math.Float32bits(v))) + 0x9E3779B97F4A7C15

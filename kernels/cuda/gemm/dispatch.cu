@@ -1,5 +1,5 @@
-// Which kernel computes a GEMM: one table. The first row that fits takes it; of a grouped GEMM a row takes all GEMMs
-// that fit. The last row fits every GEMM.
+// Which kernel computes a GEMM: one table. The first row that fits wins. In a grouped GEMM each row takes every GEMM
+// that it fits. The last row fits every GEMM.
 #include "gemm.cuh"
 #include "tma.cuh"
 

@@ -20,7 +20,8 @@
 // To fuse another activation, write a struct like Relu and choose between them where Epilogue names Relu. Its
 // derivative must be a function of y, which is in memory anyway. To fuse another update rule, write a struct like
 // Sgd and choose where Epilogue names Sgd. It must add delta to w, since the kernels by TMA and warpgroup MMA
-// never read w. Any other activation or rule is a kernel in nn/, and the GEMM stores its sums.
+// never read w. Any other activation or rule is a kernel in nn/, and the GEMM stores its sums. Package nn lists
+// all files that a new one needs.
 #ifndef EPILOGUE_CUH
 #define EPILOGUE_CUH
 
@@ -31,14 +32,14 @@ namespace gemm {
 struct Relu {
   // x < 0 rather than fmaxf, which would turn NaN into 0 and hide it.
   static __device__ float forward(float x) { return x < 0 ? 0 : x; }
-  // backward takes the gradient of the output, and the output.
+  // backward takes the gradient of the output and, since ReLU is fused, the output y.
   static __device__ float backward(float gradient, float y) { return y > 0 ? gradient : 0; }
 };
 
 // Sgd is w + delta: a kernel may have the memory add delta instead of reading w.
 struct Sgd {
   static __device__ float delta(float alpha, float sum) { return alpha * sum; }
-  // FMA rounds once; without it delta is rounded as well, as where the memory adds it.
+  // With FMA there is one rounding. Without it delta is rounded first, as where the memory adds it (TMA, red.add).
   template <bool FMA>
   static __device__ float update(float w, float alpha, float sum) {
     return FMA ? fmaf(alpha, sum, w) : __fadd_rn(w, delta(alpha, sum));

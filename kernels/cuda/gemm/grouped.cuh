@@ -4,8 +4,8 @@
 //   THREADS, CTAS  threads of a CTA, and CTAs on an SM, by its registers
 //   CLUSTER        CTAs of a cluster
 //   FLOATS         floats of shared memory
-//   OCCUPANCY      if not 0, and the grid is at most 1/16 more than this many CTAs on each SM: shared memory is
-//                  padded so that exactly this many fit, and every SM gets an equal share
+//   OCCUPANCY      if not 0, shared memory is padded so that exactly this many CTAs fit on an SM, and every SM gets
+//                  an equal share; not if the grid exceeds OCCUPANCY CTAs for each SM by more than 1/16
 //   Params         Gemm or TmaGemm; prepare fills it in
 //   ctas, run      how many CTAs a GEMM takes, and what one of them does
 #ifndef GROUPED_CUH

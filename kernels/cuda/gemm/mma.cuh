@@ -27,10 +27,11 @@ __device__ inline void mma_sync(float (&c)[4], const unsigned (&a0)[2], const un
 //
 //   (a + a')·(b + b') ≈ a'·b + a·b' + a·b        a, b: hi; a', b': lo
 //
-// are as exact as float32. The tensor cores ignore the last 13 bits of an operand: adding half a unit of what they
-// keep rounds to nearest, and is faster than cvt.rna. 3xtf32 adds it to the bits as an integer, which can carry a
-// NaN into its sign, but then lo is NaN; tf32 adds a float, 2^-11 of f's power of two. lo needs no rounding. If hi is
-// infinite, lo is NaN or the other infinity: 3xtf32 gives NaN where float32 gives an infinity.
+// are as exact as float32. The tensor cores ignore the last 13 bits of an operand. Adding half a unit of the last bit
+// that they keep rounds to nearest, and is faster than cvt.rna. 3xtf32 adds it to the bits as an integer. That can
+// carry a NaN into its sign, but then lo is NaN. tf32 adds a float, 2^-11 of f's power of two. lo needs no rounding.
+// If f is infinite, or so large that hi is, then lo is NaN or the opposite infinity. So 3xtf32 gives NaN where
+// float32 gives an infinity.
 template <bool X3, int N>
 __device__ void split_tf32(unsigned (&hi)[N][2], unsigned (&lo)[N][2], const float (&f)[N][2]) {
 #pragma unroll

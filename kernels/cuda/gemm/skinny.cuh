@@ -14,9 +14,9 @@
 // seven k-tiles at once. With TMA, each CTA of a pair with the same columns loads half of them for both, by
 // multicast: half the bytes, and a few instructions in place of hundreds.
 //
-// Each SM should have one CTA. The first layer follows the wgrads, whose CTAs end at different times: if two of its
-// CTAs started on the first free SM, two of each following layer would start there as well, and all layers would
-// take twice as long. So the first layer, that of uint8 input, has OCCUPANCY 1.
+// Each SM should have one CTA. The first layer follows the wgrads, whose CTAs end at different times. If two of its
+// CTAs start on the first free SM, so do two of every later layer, and all layers take twice as long. So the first
+// layer, that of uint8 input, has OCCUPANCY 1.
 #ifndef SKINNY_CUH
 #define SKINNY_CUH
 
@@ -32,8 +32,9 @@ namespace skinny {
 constexpr int WARPS = 7, WARP_K = 16, K_TILE = WARP_K * WARPS, K_TILES = 7;
 constexpr int BM = 16, BN = 24;
 
-// Skinny is a GEMM. Math says which rows a lane has, multiplies them, and stores PARTS partial sums of the tile to
-// shared memory; a lane reads READ_AHEAD k-tiles of the batch ahead. With TMA k is a multiple of WARP_K.
+// Skinny is a GEMM. Math says which rows of the batch a lane has. It multiplies them with the weights. It stores PARTS
+// partial sums of the tile to shared memory. A lane reads the batch READ_AHEAD k-tiles before it multiplies them. With
+// TMA k is a multiple of WARP_K.
 template <int LAYOUT, typename Math, bool U8, bool TMA>
 struct Skinny {
   static constexpr int ARCH = TMA ? 90 : 80, THREADS = 32 * WARPS, CTAS = 2, OCCUPANCY = int(U8), CLUSTER = TMA ? CTA_PAIR : 1;

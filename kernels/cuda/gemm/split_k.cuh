@@ -91,8 +91,8 @@ struct SplitK {
   }
 };
 
-// split_k returns how many CTAs of a cluster share each of the tiles, a power of two: as many as leave each CTA an
-// SM and 64 of k. Clusters of four and eight do not fill a GPC: of 132 SMs they get 120.
+// split_k returns how many CTAs of a cluster share each of the tiles, a power of two: the most for which each CTA has
+// its own SM and at least 64 of k. Clusters of four and eight do not fill a GPC: of 132 SMs they get 120.
 inline int split_k(const Gemm &g, int64_t tiles, int max_ranks) {
   auto fit = [&](int ranks) { return tiles * ranks <= (ranks > 2 ? device().sms * 10 / 11 : device().sms) && g.k >= 64 * ranks; };
   int ranks = 1;

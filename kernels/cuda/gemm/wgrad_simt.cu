@@ -1,5 +1,5 @@
 // wgrads of a small batch on the CUDA cores, in float32. A grouped GEMM: those of all layers in one launch. All of k,
-// the batch, is in shared memory at once, up to SMALL_BATCH rows; with TMA 64 of them.
+// the batch, is in shared memory at once: up to SMALL_BATCH rows. The version by TMA has 64 of them there at a time.
 #include "epilogue.cuh"
 #include "grouped.cuh"
 #include "pipeline.cuh"

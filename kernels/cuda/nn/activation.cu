@@ -1,5 +1,7 @@
-// Activate, y[n] = f(x[n]), and ActivateBackward, the gradient through f, where they are not fused
-// with the GEMM in front, as its epilogue. A new activation is a struct like Relu and its row.
+// Activate, y[n] = f(x[n]), and ActivateBackward, the gradient through f, where no GEMM has them as its
+// epilogue. A new activation is a struct like Relu, and its row. The second argument of its backward is
+// the output if package nn calls it fused, as Relu is, else the input. Package nn lists all files that
+// it needs.
 #include "gemm/epilogue.cuh"
 
 namespace {

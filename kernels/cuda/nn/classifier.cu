@@ -7,8 +7,8 @@
 //   grad[rows,classes] = (softmax(z) - onehot(label))/rows
 //   dx[rows,k]         = grad·wᵀ where x > 0, else 0
 //
-// with label = labels[indices[row]]. Of so few classes each of these would be all latency: they are
-// one launch.
+// with label = labels[indices[row]]. With so few classes separate kernels would be bound by latency, so
+// one kernel does all.
 #include "launch.cuh"
 #include "warp.cuh"
 
@@ -102,9 +102,10 @@ struct Weights {
   }
 };
 
-// Of few rows a CTA has one at a time: blockIdx.x, blockIdx.x + gridDim.x, ... A thread has
-// its part of the weights for the logits and again for the gradient, prefetched before
-// pdl_wait.
+// With few rows each CTA processes one row at a time: blockIdx.x, blockIdx.x + gridDim.x, ... A thread
+// has its part of the weights for the logits and again for the gradient, prefetched before pdl_wait.
+// The function is long because both halves of a row use the same registers: the weights, the row's
+// values, and those of the next row, which load meanwhile.
 template <int CLASSES, bool EXACT, int HELD, int SIZE>
 __global__ void __launch_bounds__(SIZE, EXACT && HELD == 1 && SIZE == THREADS ? 2 : 1) classifier(const Args p) {
   constexpr int PARTS = SIZE / 32;  // one a warp
@@ -187,9 +188,10 @@ __global__ void __launch_bounds__(SIZE, EXACT && HELD == 1 && SIZE == THREADS ? 
   }
 }
 
-// Of many rows a warp has ROWS at a time, and the CTA the weights in shared memory, in lines of
-// a class: CTAs that make row after row wait at a barrier for each. k is a multiple of
-// four, at most 4·MOST_FOURS for each lane.
+// With many rows each warp processes ROWS at a time, since a CTA that processes row after row waits at a
+// barrier for each. The weights are in shared memory, a line for each class. k is a multiple of four, at
+// most 4·MOST_FOURS for each lane. The function is long because both of its passes over k share
+// registers: the signs of the values, and the gradients.
 constexpr int MOST_FOURS = 16;
 
 template <int CLASSES, bool EXACT, int ROWS>
