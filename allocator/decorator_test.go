@@ -101,9 +101,9 @@ func TestLimitError(t *testing.T) {
 		used, asked  int64 // bytes
 		want, advice string
 	}{
-		{"nothing used", 8 << 20, 0, 0, 9 << 20, "0 allocated", "the limit must be 9437184 at least"},
-		{"full", 8 << 20, 0, 8 << 20, 256, "8388608 allocated", "the limit must be 8388864 at least"},
-		{"pool in use", 8 << 20, 4 << 20, 8 << 20, 256, "12582912 allocated", "the limit must be 8388864 at least"},
+		{"nothing used", 8 << 20, 0, 0, 9 << 20, "0 allocated", "the limit must be at least 9437184"},
+		{"full", 8 << 20, 0, 8 << 20, 256, "8388608 allocated", "the limit must be at least 8388864"},
+		{"pool in use", 8 << 20, 4 << 20, 8 << 20, 256, "12582912 allocated", "the limit must be at least 8388864"},
 		{"of nothing", 0, 0, 0, 0, "0 allocated", "smaller"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
