@@ -24,12 +24,23 @@ func ratio(s *source, file, scenario, name, allocator string) string {
 	return fmt.Sprintf("%.2f", v)
 }
 
-// coldWarm returns the milliseconds of a cold case, the nanoseconds of a call in a warm one,
-// and the warm ratio of reserved to live bytes.
-func coldWarm(s *source, file, scenario, name, allocator string) (cold, warm float64, reserved string) {
-	of := func(name, column string) float64 { return s.needed(file, column, benched(scenario, name, allocator)) }
-	cold = of(name+" cold", "mean_ns") * of(name+" cold", "ops") / 1e6
-	return cold, of(name+" warm", "mean_ns"), ratio(s, file, scenario, name+" warm", allocator)
+// coldWarm describes a cold case, and returns the nanoseconds of a call in the warm one and its
+// ratio of reserved to live bytes. The cold time is in milliseconds, for all calls of the case. It is
+// marked if the time limit cut a run, whose ops may then be fewer than the case has elsewhere.
+func coldWarm(s *source, file, scenario, name, allocator string) (cold string, warm float64, reserved string) {
+	calls, mark := 0.0, ""
+	for _, r := range s.file(file).records {
+		if !(key{"scenario", scenario, "case", name + " cold"}).of(r) {
+			continue
+		}
+		calls = max(calls, s.float(file, "ops", r, name+" cold"))
+		if r["allocator"] == allocator && r["cut"] == "true" {
+			mark = " (cut)"
+		}
+	}
+	of := func(name string) float64 { return s.needed(file, "mean_ns", benched(scenario, name, allocator)) }
+	cold = fmt.Sprintf("%.0f%s", of(name+" cold")*calls/1e6, mark)
+	return cold, of(name + " warm"), ratio(s, file, scenario, name+" warm", allocator)
 }
 
 func scenarios(s *source) string {
@@ -84,7 +95,7 @@ func recorded(s *source) string {
 		row := []string{j[0]}
 		for _, a := range []string{"tlsf", "malloc segments", "cuda"} {
 			cold, warm, ratio := coldWarm(s, file, "replay", j[1], a)
-			row = append(row, fmt.Sprintf("%.0f; %s; %s", cold, digits(warm, 2), ratio))
+			row = append(row, fmt.Sprintf("%s; %s; %s", cold, digits(warm, 2), ratio))
 		}
 		torch := func(column string) float64 {
 			return s.needed(torchFile, column, key{"trace", j[1] + ".csv.gz", "allocator", "torch-expandable"})
@@ -108,7 +119,7 @@ func slack(s *source) string {
 		row := []string{j.name}
 		for _, a := range pools {
 			cold, warm, ratio := coldWarm(s, file, j.scenario, j.base, a)
-			row = append(row, fmt.Sprintf("%.0f; %.2f; %s", cold, warm/1e3, ratio))
+			row = append(row, fmt.Sprintf("%s; %.2f; %s", cold, warm/1e3, ratio))
 		}
 		rows = append(rows, row)
 	}

@@ -100,9 +100,9 @@ func (j job) hostRow(s *source) []string {
 func headline(s *source) string {
 	ms := func(j job, kind string) string { return digits(j.of(s, kind, "median_ms"), 3) }
 	eager, graph := headlines[1], headlines[2]
-	return fmt.Sprintf("An epoch of four hidden layers of 784 units, in batches of 64, takes %s ms on the pool and %s on `cudaMallocAsync`,\n"+
-		"in CUDA graphs on an H200. Launched kernel by kernel it takes %s on the pool and %s on `cudaMalloc`. The losses are the\n"+
-		"same, bit for bit.\n",
+	return fmt.Sprintf("On an H200, an epoch of four hidden layers of 784 units, in batches of 64, takes %s ms in CUDA graphs on the pool, and\n"+
+		"%s ms on `cudaMallocAsync`. If the host launches each kernel, it takes %s ms on the pool, and %s ms on\n"+
+		"`cudaMalloc`. The losses are the same, bit for bit.\n",
 		ms(graph, "custom"), ms(graph, "cuda"), ms(eager, "custom"), ms(eager, "malloc"))
 }
 
@@ -137,7 +137,7 @@ func epochs(s *source) string {
 		return digits(memory.of(s, kind, "peak_reserved_mib"), 3)
 	}))
 	return markdown(rows...) + "\nMedians; " + plotstyle.Origin(s.notes(training), "", true) +
-		". In brackets: the ratio to the pool, where every epoch is slower, or every\nepoch faster, than each on the pool; nothing ranks the others.\n"
+		". A ratio to the pool stands in brackets only if all epochs\nare slower, or all are faster, than every epoch on the pool. Without brackets the two are not ranked.\n"
 }
 
 func trainings(s *source) string {
